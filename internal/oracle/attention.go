@@ -1,0 +1,208 @@
+package oracle
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"attune/internal/tensor"
+)
+
+const (
+	blockRows = 32  // query rows that one task takes; a multiple of tileRows
+	blockKeys = 128 // keys looked at before moving on, so that scores stay in the first cache; a multiple of tileCols
+)
+
+// Attention is softmax(q·kᵀ/√HeadDim)·v of each head, for finite inputs. All tensors are [batch, head, row, dim]. A
+// query row that sees no key gives zeros. Once ctx is done it stops and says so.
+func Attention(ctx context.Context, q, k, v []float64, shape tensor.Shape) ([]float64, error) {
+	for _, input := range []struct {
+		name   string
+		values []float64
+		rows   int
+	}{{"q", q, shape.SeqQ}, {"k", k, shape.SeqK}, {"v", v, shape.SeqK}} {
+		if want := shape.HeadCount() * input.rows * shape.HeadDim; len(input.values) != want {
+			return nil, fmt.Errorf("attention over %v: %s has %d elements, want %d", shape, input.name, len(input.values), want)
+		}
+	}
+	plain := func(values []float64) source {
+		return func(into []float64, head int) { copy(into, values[head*len(into):]) }
+	}
+	return attention(ctx, plain(q), plain(k), plain(v), shape)
+}
+
+// source writes the values of one head into a slice of that length, so that inputs of any form need not be widened to
+// float64 all at once.
+type source func(into []float64, head int)
+
+func attention(ctx context.Context, q, k, v source, shape tensor.Shape) ([]float64, error) {
+	out := make([]float64, shape.Rows()*shape.HeadDim)
+	blocks := ceilDiv(shape.SeqQ, blockRows)
+	tasks := shape.HeadCount() * blocks
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range min(tasks, runtime.GOMAXPROCS(0)) {
+		workers.Go(func() {
+			w := newWorker(shape)
+			for task := int(next.Add(1)) - 1; task < tasks && ctx.Err() == nil; task = int(next.Add(1)) - 1 {
+				w.load(task/blocks, q, k, v)
+				w.attend(ctx, task%blocks*blockRows, out)
+			}
+		})
+	}
+	workers.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return nil, fmt.Errorf("attention over %v: %w", shape, err)
+	}
+	return out, nil
+}
+
+// worker holds one head, packed for tile, and the state of one block of query rows.
+type worker struct {
+	shape tensor.Shape
+	head  int // which one is loaded; -1 before the first
+
+	queries []float64 // [SeqQ, rounded up to tileRows][HeadDim]
+	keys    []float64 // [SeqK / tileCols, rounded up][HeadDim][tileCols]: panels of tileCols keys
+	values  []float64 // [HeadDim / tileCols, rounded up][SeqK][tileCols]: panels of tileCols dims
+	plain   []float64 // [SeqK][HeadDim]: a head before it is packed
+
+	scores  []float64 // [blockRows][blockKeys]: scores, then their exponentials
+	sums    []float64 // [blockRows][width]: those times the values so far
+	width   int       // HeadDim, rounded up to tileCols
+	largest [blockRows]float64
+	total   [blockRows]float64 // sum of the exponentials so far
+}
+
+func newWorker(shape tensor.Shape) *worker {
+	width := ceilDiv(shape.HeadDim, tileCols) * tileCols
+	return &worker{
+		shape:   shape,
+		head:    -1,
+		queries: make([]float64, ceilDiv(shape.SeqQ, tileRows)*tileRows*shape.HeadDim),
+		keys:    make([]float64, ceilDiv(shape.SeqK, tileCols)*tileCols*shape.HeadDim),
+		values:  make([]float64, shape.SeqK*width),
+		plain:   make([]float64, shape.SeqK*shape.HeadDim),
+		scores:  make([]float64, blockRows*blockKeys),
+		sums:    make([]float64, blockRows*width),
+		width:   width,
+	}
+}
+
+// load packs a head, unless it is there already. What pads the panels stays zero.
+func (w *worker) load(head int, q, k, v source) {
+	if head == w.head {
+		return
+	}
+	w.head = head
+	dims := w.shape.HeadDim
+	q(w.queries[:w.shape.SeqQ*dims], head)
+	k(w.plain, head)
+	for key := range w.shape.SeqK {
+		panel := w.keys[key/tileCols*tileCols*dims+key%tileCols:]
+		for dim, x := range w.plain[key*dims:][:dims] {
+			panel[dim*tileCols] = x
+		}
+	}
+	v(w.plain, head)
+	for key := range w.shape.SeqK {
+		row := w.plain[key*dims:][:dims]
+		for dim := 0; dim < dims; dim += tileCols {
+			copy(w.values[dim*w.shape.SeqK+key*tileCols:][:tileCols], row[dim:])
+		}
+	}
+}
+
+// attend computes the output of a block of query rows, keys block by keys block.
+func (w *worker) attend(ctx context.Context, first int, out []float64) {
+	rows := min(blockRows, w.shape.SeqQ-first)
+	clear(w.sums)
+	clear(w.total[:])
+	for row := range w.largest {
+		w.largest[row] = math.Inf(-1)
+	}
+	visible := w.shape.Visible(first + rows - 1)
+	for start := 0; start < visible; start += blockKeys {
+		if ctx.Err() != nil {
+			return
+		}
+		keys := min(blockKeys, visible-start)
+		w.score(first, rows, start, keys)
+		for row := range rows {
+			w.exponentiate(row, min(keys, w.shape.Visible(first+row)-start))
+		}
+		w.accumulate(rows, start, keys)
+	}
+	dims := w.shape.HeadDim
+	for row := range rows {
+		if w.total[row] == 0 {
+			continue // saw no key
+		}
+		into := out[(w.head*w.shape.SeqQ+first+row)*dims:][:dims]
+		for dim := range into {
+			into[dim] = w.sums[row*w.width+dim] / w.total[row]
+		}
+	}
+}
+
+// score writes q·k of the block into scores.
+func (w *worker) score(first, rows, start, keys int) {
+	clear(w.scores)
+	dims := w.shape.HeadDim
+	for key := 0; key < keys; key += tileCols {
+		panel := w.keys[(start+key)*dims:]
+		for row := 0; row < rows; row += tileRows {
+			tile(w.scores[row*blockKeys+key:], blockKeys, w.queries[(first+row)*dims:], dims, panel, dims)
+		}
+	}
+}
+
+// exponentiate turns the scores of one row into exp((score - largest)/√HeadDim), where the row sees that many keys of
+// the block, and zero behind them. If the largest score has grown, what was summed so far is scaled down to it.
+func (w *worker) exponentiate(row, visible int) {
+	scores := w.scores[row*blockKeys:][:blockKeys]
+	if visible <= 0 {
+		clear(scores)
+		return
+	}
+	clear(scores[visible:])
+	scores = scores[:visible]
+	scale := 1 / math.Sqrt(float64(w.shape.HeadDim))
+
+	largest := w.largest[row]
+	for _, s := range scores {
+		if s > largest {
+			largest = s
+		}
+	}
+	total := w.total[row]
+	if largest > w.largest[row] {
+		shrink := expOfNegative((w.largest[row] - largest) * scale)
+		total *= shrink
+		sums := w.sums[row*w.width:][:w.width]
+		for dim := range sums {
+			sums[dim] *= shrink
+		}
+	}
+	for i, s := range scores {
+		e := expOfNegative((s - largest) * scale)
+		scores[i] = e
+		total += e
+	}
+	w.largest[row], w.total[row] = largest, total
+}
+
+// accumulate adds the exponentials of the block times its values to sums.
+func (w *worker) accumulate(rows, start, keys int) {
+	for dim := 0; dim < w.width; dim += tileCols {
+		panel := w.values[dim*w.shape.SeqK+start*tileCols:]
+		for row := 0; row < rows; row += tileRows {
+			tile(w.sums[row*w.width+dim:], w.width, w.scores[row*blockKeys:], blockKeys, panel, keys)
+		}
+	}
+}
+
+func ceilDiv(n, by int) int { return (n + by - 1) / by }

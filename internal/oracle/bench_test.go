@@ -1,0 +1,38 @@
+package oracle
+
+import (
+	"context"
+	"testing"
+
+	"attune/internal/tensor"
+)
+
+func BenchmarkAttention(b *testing.B) {
+	for _, text := range []string{"1x8x512x64", "2x8x2048x64", "2x8x2048x64:causal"} {
+		b.Run(text, func(b *testing.B) { benchmarkAttention(b, text) })
+	}
+}
+
+func BenchmarkPortableAttention(b *testing.B) {
+	chosen := tile
+	defer func() { tile = chosen }()
+	tile = tileGo
+	benchmarkAttention(b, "2x8x2048x64")
+}
+
+func benchmarkAttention(b *testing.B, text string) {
+	p := drawProblem(mustShape(b, text), 0, 1)
+	for b.Loop() {
+		p.attention(b)
+	}
+	b.ReportMetric(p.shape.FLOPs()*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+}
+
+func BenchmarkCompute(b *testing.B) {
+	in := tensor.Draw(mustShape(b, "2x8x2048x64"), 0, tensor.Options{})
+	for b.Loop() {
+		if _, err := Compute(context.Background(), in); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

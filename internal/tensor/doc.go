@@ -1,0 +1,13 @@
+// Package tensor holds the problems that kernels are given: the shape of one attention problem, and the numbers in it.
+//
+// A Shape is written 1x8x512x64, with :causal and :kv=N where they apply, and read back the same.
+//
+// Draw makes the inputs of a shape from a seed: numbers from a normal distribution, quantised to E4M3 with float32
+// descale factors, the originals kept beside them so that the price of quantising can be told. The same shape, seed and
+// options give the same bits on every machine and with any number of cores. So a recorded run can be repeated anywhere
+// from its seed, and no input is ever stored. For that, everything that decides a bit is exact or rounded once in a
+// stated place: the package's own logarithm and normal quantile, never math.Log, which differs between processors, and
+// no product that a compiler may fuse with a sum.
+//
+// All tensors lie in memory as [batch, head, row, dim], the last index running fastest.
+package tensor

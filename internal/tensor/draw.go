@@ -1,0 +1,130 @@
+package tensor
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"attune/internal/fp8"
+)
+
+// Distribution is what the numbers of an input are drawn from.
+type Distribution uint8
+
+const (
+	// Normal is N(0, 1).
+	Normal Distribution = iota
+	// Outliers is N(0, 1) with, one time in a thousand, a number from N(0, 100) added: a standard deviation of ten, as
+	// activations of large models have it, and a hard case for eight bits.
+	Outliers
+)
+
+func (d Distribution) String() string {
+	if d == Outliers {
+		return "outliers"
+	}
+	return "normal"
+}
+
+// Options say how inputs are drawn; the zero value is the usual way.
+type Options struct {
+	Scale        fp8.Scale
+	Distribution Distribution
+}
+
+// Tensor is one input of a kernel: [batch, head, row, dim].
+type Tensor struct {
+	Codes    []byte    // E4M3
+	Descale  []float32 // one a head of every batch; an element is worth its code times this
+	Original []float32 // the numbers before they were quantised
+}
+
+// Inputs are the queries, keys and values of one problem.
+type Inputs struct {
+	Shape   Shape
+	Seed    uint64
+	Options Options
+	Q, K, V Tensor
+}
+
+// Draw makes the inputs that belong to a shape, a seed and options: the same ones everywhere and always.
+func Draw(shape Shape, seed uint64, options Options) *Inputs {
+	draw := func(index, rows int) Tensor {
+		length := rows * shape.HeadDim
+		values := make([]float32, shape.HeadCount()*length)
+		parallel(shape.HeadCount(), func(head int) {
+			fill(values[head*length:][:length], stream(seed, index, head), options.Distribution)
+		})
+		return Quantize(values, shape.HeadCount(), options.Scale)
+	}
+	return &Inputs{
+		Shape: shape, Seed: seed, Options: options,
+		Q: draw(0, shape.SeqQ), K: draw(1, shape.SeqK), V: draw(2, shape.SeqK),
+	}
+}
+
+// Quantize makes a tensor of numbers that are heads of equal length, one after another. It keeps the numbers.
+func Quantize(values []float32, heads int, scale fp8.Scale) Tensor {
+	t := Tensor{
+		Codes:    make([]byte, len(values)),
+		Descale:  fp8.Descales(values, heads, scale),
+		Original: values,
+	}
+	length := len(values) / heads
+	parallel(heads, func(head int) {
+		fp8.Quantize(t.Codes[head*length:], values[head*length:][:length], t.Descale[head])
+	})
+	return t
+}
+
+// Dequantize writes what the codes of one head are worth into values.
+func (t *Tensor) Dequantize(values []float64, head int) {
+	length := len(t.Codes) / len(t.Descale)
+	fp8.Dequantize(values, t.Codes[head*length:][:length], t.Descale[head])
+}
+
+// stream is the generator of one head of one tensor. Each has its own, so heads can be drawn at the same time. The
+// seeding is mixed because PCG itself keeps the low half of its state apart from the high half: generators seeded with
+// neighbouring numbers would have much in common.
+func stream(seed uint64, tensor, head int) *rand.PCG {
+	key := mix(mix(mix(seed)+uint64(tensor)) + uint64(head))
+	return rand.NewPCG(mix(key), mix(key+1))
+}
+
+// mix is the SplitMix64 step: a bijection in which every bit of x reaches every bit of the result.
+func mix(x uint64) uint64 {
+	x += 0x9E3779B97F4A7C15
+	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
+	x = (x ^ x>>27) * 0x94D049BB133111EB
+	return x ^ x>>31
+}
+
+func fill(values []float32, random *rand.PCG, distribution Distribution) {
+	for i := range values {
+		z := normalQuantile(uniform(random))
+		if distribution == Outliers && uniform(random) < 0.001 {
+			z += float64(10 * normalQuantile(uniform(random)))
+		}
+		values[i] = float32(z)
+	}
+}
+
+// uniform is one of the 2^52 midpoints that divide (0, 1) evenly, exactly: never 0, never 1.
+func uniform(random *rand.PCG) float64 {
+	return (float64(random.Uint64()>>12) + 0.5) * 0x1p-52
+}
+
+// parallel calls do with every number below n, on all cores.
+func parallel(n int, do func(i int)) {
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		workers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
+			}
+		})
+	}
+	workers.Wait()
+}

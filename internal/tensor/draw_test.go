@@ -1,0 +1,187 @@
+package tensor
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"runtime"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"attune/internal/fp8"
+)
+
+func mustShape(t testing.TB, text string) Shape {
+	t.Helper()
+	shape, err := ParseShape(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shape
+}
+
+func digest(in *Inputs) string {
+	hash := sha256.New()
+	for _, t := range []Tensor{in.Q, in.K, in.V} {
+		hash.Write(t.Codes)
+		binary.Write(hash, binary.LittleEndian, t.Descale)
+		binary.Write(hash, binary.LittleEndian, t.Original)
+	}
+	return fmt.Sprintf("%x", hash.Sum(nil))
+}
+
+// Recorded runs are repeated from their seeds, so these digests never change: not with a processor, not with a release
+// of Go. If one does, the drawing is broken, not the digest.
+func TestDrawIsPinned(t *testing.T) {
+	for _, test := range []struct {
+		shape   string
+		seed    uint64
+		options Options
+		want    string
+	}{
+		{"2x8x256x64", 0, Options{}, "f977d379919be29acc43ff075ad98fa24dfb09db954584a9cf64fd9c3eaa68d1"},
+		{"2x8x256x64", 1, Options{}, "d76ac06290a48cdda8c845b6d102626a575964a5956e04cdfeb19e0f0fef3005"},
+		{"1x3x33x80:kv=65", 2, Options{Scale: fp8.PerTensor}, "de95a22fde4847b8197f74e6088534622a0c32b668b53668a6ad31189d5b1876"},
+		{"1x8x512x64", 0, Options{Distribution: Outliers}, "cf734320e5af0f7b4a14fdc51924865a6b35155b2977eabaa02d286eddf3347e"},
+	} {
+		if got := digest(Draw(mustShape(t, test.shape), test.seed, test.options)); got != test.want {
+			t.Errorf("%s seed %d %v: digest %s, want %s", test.shape, test.seed, test.options, got, test.want)
+		}
+	}
+}
+
+func TestDrawDoesNotDependOnCores(t *testing.T) {
+	shape := mustShape(t, "2x3x17x24:kv=9")
+	want := Draw(shape, 7, Options{})
+	for _, cores := range []int{1, 3} {
+		before := runtime.GOMAXPROCS(cores)
+		got := Draw(shape, 7, Options{})
+		runtime.GOMAXPROCS(before)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("with %d cores (-want +got):\n%s", cores, diff)
+		}
+	}
+}
+
+func TestDrawLayout(t *testing.T) {
+	shape := mustShape(t, "2x3x5x8:kv=7")
+	in := Draw(shape, 0, Options{})
+	check := func(name string, got Tensor, elements int) {
+		t.Helper()
+		if len(got.Codes) != elements || len(got.Original) != elements || len(got.Descale) != 6 {
+			t.Errorf("%s has %d codes, %d originals, %d descales; want %d, %d and 6",
+				name, len(got.Codes), len(got.Original), len(got.Descale), elements, elements)
+		}
+	}
+	check("Q", in.Q, 2*3*5*8)
+	check("K", in.K, 2*3*7*8)
+	check("V", in.V, 2*3*7*8)
+	if in.Shape != shape || in.Seed != 0 || in.Options != (Options{}) {
+		t.Errorf("the inputs say they are of %v, %v, %v", in.Shape, in.Seed, in.Options)
+	}
+}
+
+// Seeds, tensors and heads have streams of their own: no first number comes twice.
+func TestStreamsDiffer(t *testing.T) {
+	seen := map[uint64]string{}
+	for seed := range uint64(20) {
+		for tensor := range 3 {
+			for head := range 20 {
+				name := fmt.Sprintf("seed %d tensor %d head %d", seed, tensor, head)
+				first := stream(seed, tensor, head).Uint64()
+				if other, ok := seen[first]; ok {
+					t.Errorf("%s starts like %s", name, other)
+				}
+				seen[first] = name
+			}
+		}
+	}
+}
+
+// Neighbouring streams are as good as independent: the correlation of a hundred thousand pairs stays within five
+// standard deviations.
+func TestStreamsAreUncorrelated(t *testing.T) {
+	const n = 100_000
+	draw := func(seed uint64, tensor, head int) []float32 {
+		values := make([]float32, n)
+		fill(values, stream(seed, tensor, head), Normal)
+		return values
+	}
+	base := draw(0, 0, 0)
+	for name, other := range map[string][]float32{
+		"seed": draw(1, 0, 0), "tensor": draw(0, 1, 0), "head": draw(0, 0, 1),
+	} {
+		sum := 0.0
+		for i := range base {
+			sum += float64(base[i]) * float64(other[i])
+		}
+		if c := sum / n; math.Abs(c) > 5/math.Sqrt(n) {
+			t.Errorf("correlation with the next %s is %v", name, c)
+		}
+	}
+}
+
+// moments are the mean, the variance and the kurtosis of numbers.
+func moments(values []float32) (mean, variance, kurtosis float64) {
+	n := float64(len(values))
+	for _, v := range values {
+		mean += float64(v) / n
+	}
+	for _, v := range values {
+		d := float64(v) - mean
+		variance += d * d / n
+		kurtosis += d * d * d * d / n
+	}
+	return mean, variance, kurtosis / (variance * variance)
+}
+
+func TestDistributions(t *testing.T) {
+	values := make([]float32, 1_000_000)
+	check := func(d Distribution, name string, got, want, slack float64) {
+		t.Helper()
+		if math.Abs(got-want) > slack {
+			t.Errorf("%v: %s %v, want %v to within %v", d, name, got, want, slack)
+		}
+	}
+	fill(values, stream(0, 0, 0), Normal)
+	mean, variance, kurtosis := moments(values)
+	check(Normal, "mean", mean, 0, 0.005)
+	check(Normal, "variance", variance, 1, 0.007)
+	check(Normal, "kurtosis", kurtosis, 3, 0.025)
+
+	// Variance 1 + 0.001*100; fourth moment 3 (1 + 0.001 (101^2-1)) = 33.6, over 1.1^2.
+	fill(values, stream(0, 0, 0), Outliers)
+	mean, variance, kurtosis = moments(values)
+	check(Outliers, "mean", mean, 0, 0.005)
+	check(Outliers, "variance", variance, 1.1, 0.03)
+	check(Outliers, "kurtosis", kurtosis, 33.6/1.21, 4)
+
+	if got := Normal.String() + " " + Outliers.String(); got != "normal outliers" {
+		t.Errorf("names %q", got)
+	}
+}
+
+func TestQuantizeAndDequantize(t *testing.T) {
+	tensor := Quantize([]float32{448, 1, -224, 0, 896, 3, -2, 448}, 2, fp8.PerHead)
+	if diff := cmp.Diff([]float32{1, 2}, tensor.Descale); diff != "" {
+		t.Errorf("descale (-want +got):\n%s", diff)
+	}
+	values := make([]float64, 4)
+	tensor.Dequantize(values, 1)
+	if diff := cmp.Diff([]float64{896, 3, -2, 448}, values); diff != "" {
+		t.Errorf("second head (-want +got):\n%s", diff)
+	}
+}
+
+func BenchmarkDraw(b *testing.B) {
+	for _, text := range []string{"1x8x512x64", "2x8x2048x64"} {
+		shape := mustShape(b, text)
+		b.Run(text, func(b *testing.B) {
+			for b.Loop() {
+				Draw(shape, 0, Options{})
+			}
+		})
+	}
+}

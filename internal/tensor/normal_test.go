@@ -1,0 +1,55 @@
+package tensor
+
+import (
+	"math"
+	"testing"
+)
+
+// The quantile is judged by the error function, which gives the probability back. In a tail, an error of x in its last
+// place changes the probability by x*x as much, hence the slack that grows with x.
+func TestNormalQuantile(t *testing.T) {
+	check := func(p float64) {
+		t.Helper()
+		x := normalQuantile(p)
+		back := math.Erfc(-x/math.Sqrt2) / 2
+		if math.Abs(back-p) > 1e-15*(1+x*x)*p {
+			t.Errorf("quantile of %v is %v, whose probability is %v", p, x, back)
+		}
+	}
+	for i := range 2000 {
+		p := (float64(i) + 0.5) / 2000
+		check(p)
+	}
+	for exponent := 1; exponent <= 53; exponent++ {
+		for _, factor := range []float64{1, 1.1, 1.7} {
+			check(math.Ldexp(factor, -exponent-1))
+		}
+		check(1 - math.Ldexp(1, -exponent))
+	}
+	// Where the three formulas meet.
+	for _, p := range []float64{0.075, math.Exp(-25)} {
+		check(p)
+		check(math.Nextafter(p, 0))
+		check(math.Nextafter(p, 1))
+	}
+	if x := normalQuantile(0.5); x != 0 {
+		t.Errorf("quantile of 0.5 is %v", x)
+	}
+	for _, p := range []float64{0x1p-53, 0x1p-7, 0.1875, 0.4375} {
+		if low, high := normalQuantile(p), normalQuantile(1-p); low != -high {
+			t.Errorf("quantiles of %v and of one minus that are %v and %v, not opposite", p, low, high)
+		}
+	}
+}
+
+func TestLogarithm(t *testing.T) {
+	for x := 0x1p-60; x < 2; x *= 1.0137 {
+		got, want := logarithm(x), math.Log(x)
+		if math.Abs(got-want) > 4e-16*math.Max(math.Abs(want), 0.02) {
+			t.Errorf("logarithm(%v) = %v, want %v", x, got, want)
+		}
+	}
+	if got := logarithm(1); got != 0 {
+		t.Errorf("logarithm(1) = %v", got)
+	}
+}

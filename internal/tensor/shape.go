@@ -1,0 +1,104 @@
+package tensor
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Shape is one attention problem: B batches of H heads, each with SeqQ query rows and SeqK keys of HeadDim numbers.
+type Shape struct {
+	Batch   int
+	Heads   int
+	SeqQ    int
+	SeqK    int
+	HeadDim int
+	// Causal lets query row i see key j when j <= i + SeqK - SeqQ: the last query sees every key.
+	Causal bool
+}
+
+// maxExtent bounds each extent of a shape, so that a slip of the finger is an error and not an allocation of terabytes.
+const maxExtent = 1 << 24
+
+// maxElements bounds each tensor of a shape.
+const maxElements = 1 << 31
+
+// ParseShape reads "BxHxSxD" with the options ":causal" and ":kv=N" (the number of keys, where it is not S).
+func ParseShape(text string) (Shape, error) {
+	fields := strings.Split(text, ":")
+	extents := strings.Split(fields[0], "x")
+	if len(extents) != 4 {
+		return Shape{}, fmt.Errorf("shape %q: want BxHxSxD, such as 1x8x512x64 or 1x8x512x64:causal", text)
+	}
+	var s Shape
+	for i, into := range []*int{&s.Batch, &s.Heads, &s.SeqQ, &s.HeadDim} {
+		n, err := parseExtent(extents[i])
+		if err != nil {
+			return Shape{}, fmt.Errorf("shape %q: %w", text, err)
+		}
+		*into = n
+	}
+	s.SeqK = s.SeqQ
+	for _, option := range fields[1:] {
+		switch name, value, _ := strings.Cut(option, "="); {
+		case option == "causal":
+			s.Causal = true
+		case name == "kv":
+			n, err := parseExtent(value)
+			if err != nil {
+				return Shape{}, fmt.Errorf("shape %q: kv: %w", text, err)
+			}
+			s.SeqK = n
+		default:
+			return Shape{}, fmt.Errorf("shape %q: unknown option %q; there are causal and kv=N", text, option)
+		}
+	}
+	// In float64, because the product of four extents can overflow an int.
+	if elements := float64(s.Batch) * float64(s.Heads) * float64(max(s.SeqQ, s.SeqK)) * float64(s.HeadDim); elements > maxElements {
+		return Shape{}, fmt.Errorf("shape %q: a tensor of it would have more than 2^31 elements", text)
+	}
+	return s, nil
+}
+
+func parseExtent(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxExtent || text[0] == '+' {
+		return 0, fmt.Errorf("%q is not a whole number from 1 to %d", text, maxExtent)
+	}
+	return n, nil
+}
+
+// String writes the shape as ParseShape reads it.
+func (s Shape) String() string {
+	text := fmt.Sprintf("%dx%dx%dx%d", s.Batch, s.Heads, s.SeqQ, s.HeadDim)
+	if s.SeqK != s.SeqQ {
+		text += fmt.Sprintf(":kv=%d", s.SeqK)
+	}
+	if s.Causal {
+		text += ":causal"
+	}
+	return text
+}
+
+// HeadCount is the number of independent heads over all batches.
+func (s Shape) HeadCount() int { return s.Batch * s.Heads }
+
+// Rows is the number of query rows over all heads and batches.
+func (s Shape) Rows() int { return s.HeadCount() * s.SeqQ }
+
+// Visible is the number of keys that a query row sees: it sees the first ones, and none where it is 0.
+func (s Shape) Visible(row int) int {
+	if !s.Causal {
+		return s.SeqK
+	}
+	return max(0, row+s.SeqK-s.SeqQ+1)
+}
+
+// FLOPs is the usual count for attention, 4·B·H·Sq·Sk·D, halved for a causal mask.
+func (s Shape) FLOPs() float64 {
+	flops := 4 * float64(s.HeadCount()) * float64(s.SeqQ) * float64(s.SeqK) * float64(s.HeadDim)
+	if s.Causal {
+		flops /= 2
+	}
+	return flops
+}
