@@ -1,0 +1,28 @@
+// Package spec reads what a kernel says of itself: its knobs, the rules between them, its stages, the shapes it is
+// tried on and the error it may make. All of it stands in one file, kernel.toml, beside the CUDA source.
+//
+// A kernel is only as good as the promises fixed before it runs, so the file is taken at its word and nothing in it is
+// guessed at. A key that is not known, a value of the wrong kind, a stage that breaks a rule: each is an error with its
+// line, and all of them are reported at once.
+//
+// # Variants
+//
+// A [Variant] is a full assignment of the knobs, and belongs to a stage. It is written as the stage and what differs
+// from it, "stage2+USE_XOR_SWIZZLE=1+TILE_N=32". The same assignment in the same stage is always written the same way,
+// so the text can serve as a name in the ledger.
+//
+// # Parents
+//
+// A variant's parent is what it is measured against: one step, not a lineage. A stage names its parent and the speedup
+// it promises over it. A variant that departs from its stage is measured against that stage, and promises nothing. So
+// stage1 may be measured against "stage1+USE_CP_ASYNC=0", and that variant, run by itself, against stage1. Between
+// different stages the parents form no circle.
+//
+// # Rules
+//
+// A constraint is a Starlark expression over the knobs, such as "not USE_WMMA_PV or USE_WMMA_QK". Every knob is an
+// integer, and as in Python 0 is false and any other number true. A rule is plain arithmetic and logic: no loops,
+// strings or attributes, and no functions but min, max and abs.
+//
+// The package opens no file but kernel.toml. Whether a stage's source exists and compiles is for others to find out.
+package spec

@@ -1,0 +1,168 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"attune/internal/tensor"
+)
+
+// File is the name of the file that holds a kernel's spec.
+const File = "kernel.toml"
+
+// Kernel is a CUDA program as its spec describes it. It is read only, and its methods can be called from many
+// goroutines at once.
+type Kernel struct {
+	Name        string
+	About       string
+	Knobs       []Knob
+	Constraints []*Constraint
+	Stages      []*Stage
+	Groups      []Group
+	Run         Run
+	Tolerance   Tolerance
+}
+
+// Knob is one build-time choice.
+type Knob struct {
+	Name    string
+	Layer   Layer
+	Values  []int
+	Default int
+	About   string
+}
+
+// Layer says what kind of choice a knob is.
+type Layer string
+
+// The layers of knobs.
+const (
+	Macro Layer = "macro" // the algorithm
+	Micro Layer = "micro" // fine tuning
+)
+
+// Stage is a named variant with a hypothesis, all of it fixed before the stage runs.
+type Stage struct {
+	Name       string
+	Source     string // of the CUDA program, from the directory of the spec
+	Hypothesis string
+	Speedup    float64 // promised over the parent; 0 for a stage without one
+	ErrorShare float64 // how much the kernel's own error may be, as a share of what FP8 inputs cost
+	Budget     Budget
+	Archs      []string // where it can run, such as sm_89 or sm_90a
+
+	kernel *Kernel
+	values []int // one for each knob
+	parent *Variant
+}
+
+// Budget is what a stage may take of the chip: at most so many registers a thread, bytes of shared memory a block and
+// bytes of spill.
+type Budget struct {
+	Registers   int
+	SharedBytes int
+	SpillBytes  int
+}
+
+// Group is a list of shapes under one name.
+type Group struct {
+	Name     string
+	Problems []tensor.Shape
+}
+
+// Run is what a run does unless it is told otherwise. Shapes are written as for Kernel.Shapes.
+type Run struct {
+	Shapes []string
+	Judged []string // those among them on which a stage must keep its promise of speed
+	Seeds  []uint64
+}
+
+// Tolerance bounds the error of every stage from the outside, whatever its own budget of error. An element is bad if
+// it is off by more than Atol + Rtol·|right|.
+type Tolerance struct {
+	MaxErr      float64
+	MeanErr     float64
+	Atol        float64
+	Rtol        float64
+	BadFraction float64
+}
+
+// Variant is the stage itself, without a departure.
+func (s *Stage) Variant() Variant { return Variant{s, s.values} }
+
+// Stage finds a stage by its name.
+func (k *Kernel) Stage(name string) (*Stage, error) {
+	var names []string
+	for _, s := range k.Stages {
+		if s.Name == name {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	return nil, fmt.Errorf("unknown stage %q%s", name, hint(name, names))
+}
+
+// Shapes reads a list of shapes, with commas between them: names of groups, or shapes as in "1x8x512x64:causal". The
+// order is kept, and a shape that comes again is left out. The error tells of everything that is wrong with the text.
+func (k *Kernel) Shapes(text string) ([]tensor.Shape, error) {
+	var shapes []tensor.Shape
+	var wrong []error
+	for _, item := range strings.Split(text, ",") {
+		found, err := k.shapes(item)
+		if err != nil {
+			wrong = append(wrong, err)
+		}
+		for _, shape := range found {
+			if !slices.Contains(shapes, shape) {
+				shapes = append(shapes, shape)
+			}
+		}
+	}
+	if len(wrong) > 0 {
+		return nil, errors.Join(wrong...)
+	}
+	return shapes, nil
+}
+
+// shapes reads one item of a list. The name of a group begins with a letter and a shape with a digit.
+func (k *Kernel) shapes(item string) ([]tensor.Shape, error) {
+	var names []string
+	for _, g := range k.Groups {
+		if g.Name == item {
+			return g.Problems, nil
+		}
+		names = append(names, g.Name)
+	}
+	if item == "" || item[0] < '0' || item[0] > '9' {
+		way := hint(item, names)
+		if Nearest(item, names) == "" {
+			way += ", and any BxHxSxD such as 1x8x512x64"
+		}
+		return nil, fmt.Errorf("unknown shape %q%s", item, way)
+	}
+	shape, err := tensor.ParseShape(item)
+	if err != nil {
+		return nil, err
+	}
+	return []tensor.Shape{shape}, nil
+}
+
+func (k *Kernel) knobNames() []string {
+	names := make([]string, len(k.Knobs))
+	for i, knob := range k.Knobs {
+		names[i] = knob.Name
+	}
+	return names
+}
+
+// allowed ends the message about a value that a knob cannot have.
+func (k Knob) allowed() string {
+	var values []string
+	for _, v := range k.Values {
+		values = append(values, strconv.Itoa(v))
+	}
+	return "allowed are " + strings.Join(values, ", ")
+}
