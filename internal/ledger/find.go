@@ -1,0 +1,127 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+)
+
+// RefError says that a reference names no run, or more than one.
+type RefError struct {
+	Ref       string
+	Ambiguous bool
+	// Candidates are the ids of the runs that the reference may mean, or, when it means none, of the few most like it.
+	Candidates []string
+}
+
+func (e *RefError) Error() string {
+	const show = 6
+	list := strings.Join(e.Candidates[:min(len(e.Candidates), show)], ", ")
+	if more := len(e.Candidates) - show; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	switch {
+	case e.Ambiguous:
+		return fmt.Sprintf("run %q is ambiguous; it may be %s", e.Ref, list)
+	case len(e.Candidates) == 0:
+		return fmt.Sprintf("no run %q: the ledger has no runs", e.Ref)
+	default:
+		return fmt.Sprintf("no run %q; the nearest are %s", e.Ref, list)
+	}
+}
+
+// Is makes errors.Is(err, fs.ErrNotExist) true of a reference that names no run.
+func (e *RefError) Is(target error) bool {
+	return target == fs.ErrNotExist && !e.Ambiguous
+}
+
+// Find returns the run that ref names: its id, the start or the end of its id where no other run has it, or
+// "latest". Otherwise the error is a [*RefError].
+func (l *Ledger) Find(ctx context.Context, ref string) (Entry, error) {
+	entries, err := l.List(ctx, Filter{})
+	if err != nil {
+		return Entry{}, err
+	}
+	if ref == "latest" && len(entries) > 0 {
+		return entries[0], nil
+	}
+	var matches []Entry
+	for _, e := range entries {
+		if e.ID == ref {
+			return e, nil
+		}
+		if ref != "" && (strings.HasPrefix(e.ID, ref) || strings.HasSuffix(e.ID, ref)) {
+			matches = append(matches, e)
+		}
+	}
+	switch {
+	case len(matches) == 1:
+		return matches[0], nil
+	case len(matches) > 1:
+		return Entry{}, &RefError{Ref: ref, Ambiguous: true, Candidates: ids(matches)}
+	}
+	if err := l.whyNotListed(ctx, ref); err != nil {
+		return Entry{}, err
+	}
+	return Entry{}, &RefError{Ref: ref, Candidates: nearest(ids(entries), ref)}
+}
+
+// whyNotListed tells a damaged run from one that was never there.
+func (l *Ledger) whyNotListed(ctx context.Context, id string) error {
+	if _, err := parseID(id); err != nil {
+		return nil
+	}
+	if _, err := os.Stat(l.runPath(id)); err != nil {
+		return nil
+	}
+	if _, err := l.readEntry(ctx, id); err != nil {
+		return fmt.Errorf("the run is damaged and not listed: %w", err)
+	}
+	return nil // it was recorded a moment ago
+}
+
+func ids(entries []Entry) []string {
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.ID)
+	}
+	return out
+}
+
+// nearest returns the three ids with a start or an end most like ref.
+func nearest(ids []string, ref string) []string {
+	ref = ref[:min(len(ref), 80)]
+	away := make(map[string]int, len(ids))
+	for _, id := range ids {
+		n := min(len(ref), len(id))
+		away[id] = min(distance(ref, id[:n]), distance(ref, id[len(id)-n:]))
+	}
+	ids = slices.Clone(ids)
+	slices.SortStableFunc(ids, func(a, b string) int { return cmp.Compare(away[a], away[b]) })
+	return ids[:min(len(ids), 3)]
+}
+
+// distance is the number of bytes to insert, remove or replace to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := corner
+			if a[i] != b[j] {
+				replace++
+			}
+			corner = row[j+1]
+			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,82 @@
+package ledger
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// sums holds the SHA-256 of each file of a run, in hex, by name. Its text form is the one sha256sum writes and checks.
+type sums map[string]string
+
+func sumFiles(files map[string][]byte) sums {
+	s := make(sums, len(files))
+	for name, data := range files {
+		s[name] = sumBytes(data)
+	}
+	return s
+}
+
+func sumBytes(data []byte) string {
+	digest := sha256.Sum256(data)
+	return hex.EncodeToString(digest[:])
+}
+
+func (s sums) names() []string {
+	return slices.Sorted(maps.Keys(s))
+}
+
+func (s sums) String() string {
+	var b strings.Builder
+	for _, name := range s.names() {
+		fmt.Fprintf(&b, "%s  %s\n", s[name], name)
+	}
+	return b.String()
+}
+
+// parseSums reads a sha256sums file. It is strict, because only this package writes them: a file that was cut
+// short, even in its last line, is an error.
+func parseSums(text string) (sums, error) {
+	body, ended := strings.CutSuffix(text, "\n")
+	if !ended {
+		return nil, errors.New("it is empty or its last line is not complete")
+	}
+	s := make(sums)
+	for i, line := range strings.Split(body, "\n") {
+		digest, name, found := strings.Cut(line, "  ")
+		if !found || len(digest) != 2*sha256.Size || !isHex(digest) {
+			return nil, fmt.Errorf("line %d is not a SHA-256 in hex, two spaces and a name", i+1)
+		}
+		if err := checkName(name); err != nil {
+			return nil, fmt.Errorf("line %d: %w", i+1, err)
+		}
+		if _, twice := s[name]; twice {
+			return nil, fmt.Errorf("line %d: %s is listed twice", i+1, name)
+		}
+		s[name] = digest
+	}
+	if _, ok := s[runName]; !ok {
+		return nil, fmt.Errorf("it does not list %s", runName)
+	}
+	return s, nil
+}
+
+// checkName says whether a run may hold a file of this name: a plain one, in the run's directory itself.
+func checkName(name string) error {
+	if name == sumsName {
+		return fmt.Errorf("the ledger itself writes %s", sumsName)
+	}
+	for _, r := range name {
+		if !isNameByte(r) && !('A' <= r && r <= 'Z') {
+			return fmt.Errorf("file name %q has characters other than letters, digits, dots, dashes and underscores", name)
+		}
+	}
+	if name == "" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "-") || len(name) > 200 {
+		return fmt.Errorf("file name %q is empty, hidden, too long or starts with a dash", name)
+	}
+	return nil
+}
