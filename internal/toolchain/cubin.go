@@ -1,0 +1,52 @@
+package toolchain
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"sort"
+	"strings"
+)
+
+// codeHash is the SHA-256 of what a cubin makes the chip do: instructions, constants, initialised data and the size of shared
+// memory, each with its section's name. Debug information, symbols and notes stay out, so moving a line of source or building in
+// another place changes nothing.
+func codeHash(cubin []byte) (string, error) {
+	file, err := elf.NewFile(bytes.NewReader(cubin))
+	if err != nil {
+		return "", fmt.Errorf("read the machine code: %w", err)
+	}
+	var sections []*elf.Section
+	for _, s := range file.Sections {
+		if isCode(s.Name) {
+			sections = append(sections, s)
+		}
+	}
+	if len(sections) == 0 {
+		return "", fmt.Errorf("read the machine code: no section .text.* in it")
+	}
+	sort.Slice(sections, func(i, j int) bool { return sections[i].Name < sections[j].Name })
+	hash := sha256.New()
+	for _, s := range sections {
+		fmt.Fprintf(hash, "%s %d\n", s.Name, s.Size)
+		if s.Type == elf.SHT_NOBITS {
+			continue
+		}
+		if _, err := io.Copy(hash, s.Open()); err != nil {
+			return "", fmt.Errorf("read section %s of the machine code: %w", s.Name, err)
+		}
+	}
+	return hex.EncodeToString(hash.Sum(nil)), nil
+}
+
+func isCode(section string) bool {
+	for _, prefix := range []string{".text.", ".nv.constant", ".nv.global", ".nv.shared."} {
+		if strings.HasPrefix(section, prefix) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,46 @@
+package toolchain
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Disassembler is the path of the nvdisasm that belongs to a compiler.
+func Disassembler(c *Compiler) (string, error) {
+	beside := filepath.Join(filepath.Dir(c.NVCC), "nvdisasm")
+	if _, err := os.Stat(beside); err == nil {
+		return beside, nil
+	}
+	program, err := exec.LookPath("nvdisasm")
+	if err != nil {
+		return "", errors.New("there is no nvdisasm beside nvcc or in PATH; `attune toolchain install` brings one")
+	}
+	return program, nil
+}
+
+// Disassemble gives the machine code of a cubin as text.
+func Disassemble(ctx context.Context, c *Compiler, cubin []byte) (string, error) {
+	program, err := Disassembler(c)
+	if err != nil {
+		return "", err
+	}
+	file, err := os.CreateTemp("", "attune-*.cubin")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(file.Name())
+	_, err = file.Write(cubin)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return "", err
+	}
+	out, err := exec.CommandContext(ctx, program, "-c", file.Name()).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("nvdisasm: %w: %s", err, bytes.TrimSpace(out))
+	}
+	return string(out), nil
+}

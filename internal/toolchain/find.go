@@ -1,0 +1,114 @@
+package toolchain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// ErrNoCompiler is what Find's error wraps when no usable compiler is on the machine.
+var ErrNoCompiler = errors.New("no CUDA compiler")
+
+// Compiler is NVIDIA's compiler as it was found on this machine.
+type Compiler struct {
+	NVCC    string // path of nvcc
+	PTXAS   string // path of ptxas
+	Version string // of nvcc, such as 13.0.88
+	Origin  string // where it was found: CUDA_HOME, CUDA_PATH, PATH, a usual place, or the cache
+}
+
+// candidate is a place where nvcc may be.
+type candidate struct {
+	origin, nvcc string
+}
+
+// candidates lists the places in the order in which people expect them to count.
+func candidates(cacheDir string) []candidate {
+	var places []candidate
+	for _, name := range []string{"CUDA_HOME", "CUDA_PATH"} {
+		if dir := os.Getenv(name); dir != "" {
+			places = append(places, candidate{name, filepath.Join(dir, "bin", "nvcc")})
+		}
+	}
+	if nvcc, err := exec.LookPath("nvcc"); err == nil {
+		places = append(places, candidate{"PATH", nvcc})
+	}
+	usual, _ := filepath.Glob("/usr/local/cuda-*/bin/nvcc")
+	slices.Sort(usual)
+	slices.Reverse(usual) // the newest first
+	for _, nvcc := range slices.Concat([]string{"/usr/local/cuda/bin/nvcc", "/opt/cuda/bin/nvcc"}, usual) {
+		places = append(places, candidate{filepath.Dir(filepath.Dir(nvcc)), nvcc})
+	}
+	return append(places, candidate{"attune's cache", filepath.Join(installDir(cacheDir), toolkitDir, "bin", "nvcc")})
+}
+
+// Find returns the first compiler that works. cacheDir is attune's cache (CacheDir).
+func Find(ctx context.Context, cacheDir string) (*Compiler, error) {
+	var broken []string
+	for _, place := range candidates(cacheDir) {
+		if _, err := os.Stat(place.nvcc); err != nil {
+			continue
+		}
+		c, err := inspect(ctx, place)
+		if err == nil {
+			return c, hostCompiler(ctx)
+		}
+		broken = append(broken, err.Error())
+	}
+	hint := "run `attune toolchain install`, or set CUDA_HOME to a CUDA 12 or 13 toolkit"
+	if len(broken) > 0 {
+		return nil, fmt.Errorf("%w: %s; %s", ErrNoCompiler, strings.Join(broken, "; "), hint)
+	}
+	return nil, fmt.Errorf("%w: no nvcc in CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda or attune's cache; %s", ErrNoCompiler, hint)
+}
+
+var nvccRelease = regexp.MustCompile(`release \d+\.\d+, V(\d+(?:\.\d+)*)`)
+
+// inspect asks the nvcc of a place for its version and finds its ptxas.
+func inspect(ctx context.Context, place candidate) (*Compiler, error) {
+	out, err := exec.CommandContext(ctx, place.nvcc, "--version").Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s does not run: %w", place.nvcc, err)
+	}
+	m := nvccRelease.FindSubmatch(out)
+	if m == nil {
+		return nil, fmt.Errorf("%s --version names no release", place.nvcc)
+	}
+	ptxas := filepath.Join(filepath.Dir(place.nvcc), "ptxas")
+	if _, err := os.Stat(ptxas); err != nil {
+		if ptxas, err = exec.LookPath("ptxas"); err != nil {
+			return nil, fmt.Errorf("%s has no ptxas beside it", place.nvcc)
+		}
+	}
+	return &Compiler{NVCC: place.nvcc, PTXAS: ptxas, Version: string(m[1]), Origin: place.origin}, nil
+}
+
+// hostCompiler makes sure of the C++ compiler that nvcc runs as its preprocessor.
+func hostCompiler(ctx context.Context) error {
+	host := os.Getenv("NVCC_CCBIN")
+	if host == "" {
+		host = "gcc"
+	}
+	if _, err := exec.LookPath(host); err != nil {
+		return fmt.Errorf("%w: nvcc needs a host compiler, and there is no %s in PATH; install g++", ErrNoCompiler, host)
+	}
+	return ctx.Err()
+}
+
+// CacheDir is attune's cache of compilers and builds: ATTUNE_CACHE, else a folder of the user's cache. It is safe to delete.
+func CacheDir() (string, error) {
+	if dir := os.Getenv("ATTUNE_CACHE"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find a place for the cache: %w; set ATTUNE_CACHE to a folder", err)
+	}
+	return filepath.Join(dir, "attune"), nil
+}

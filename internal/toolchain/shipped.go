@@ -1,0 +1,93 @@
+package toolchain
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+)
+
+// The folder of a kernel that holds its shipped images, and the list of them.
+const (
+	shippedDir   = "ptx"
+	shippedIndex = "ptx/index.json"
+)
+
+// Shipped is the list of images that travel with a kernel.
+type Shipped struct {
+	Images []ShippedImage `json:"images"`
+}
+
+// ShippedImage is one of them: its record, its ptxas log, and its PTX in a file beside the list.
+type ShippedImage struct {
+	File   string   `json:"file"` // gzipped PTX
+	Record Record   `json:"record"`
+	Log    []string `json:"log"` // lines
+}
+
+// ReadShipped reads the list. A kernel that ships nothing has an empty one.
+func ReadShipped(kernel fs.FS) (Shipped, error) {
+	var list Shipped
+	text, err := fs.ReadFile(kernel, shippedIndex)
+	if errors.Is(err, fs.ErrNotExist) {
+		return list, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &list)
+	}
+	if err != nil {
+		return list, fmt.Errorf("read the list of shipped images: %w", err)
+	}
+	return list, nil
+}
+
+// shipped finds the shipped image that a target's sources and knobs would give.
+func shipped(kernel fs.FS, t Target, sourceHash string) (*Image, error) {
+	list, err := ReadShipped(kernel)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range list.Images {
+		if !s.Record.sameBuild(t, sourceHash) {
+			continue
+		}
+		ptx, err := readShippedPTX(kernel, s)
+		if err != nil {
+			return nil, err
+		}
+		record := s.Record
+		record.Variant = t.Variant
+		var log bytes.Buffer
+		for _, line := range s.Log {
+			fmt.Fprintln(&log, line)
+		}
+		return &Image{Record: record, PTX: ptx, Log: log.String()}, nil
+	}
+	return nil, fmt.Errorf("%w, and it is not one of the shipped images (only unchanged stages are); run `attune toolchain install`", ErrNoCompiler)
+}
+
+func readShippedPTX(kernel fs.FS, s ShippedImage) ([]byte, error) {
+	name := path.Join(shippedDir, s.File)
+	packed, err := fs.ReadFile(kernel, name)
+	if err != nil {
+		return nil, fmt.Errorf("read a shipped image: %w", err)
+	}
+	reader, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, fmt.Errorf("unpack %s: %w", name, err)
+	}
+	ptx, err := io.ReadAll(reader)
+	if err != nil {
+		return nil, fmt.Errorf("unpack %s: %w", name, err)
+	}
+	if sum := sha256.Sum256(ptx); hex.EncodeToString(sum[:]) != s.Record.PTXHash {
+		return nil, fmt.Errorf("%s is not what its record says; `make ship` writes it anew", name)
+	}
+	return ptx, nil
+}
