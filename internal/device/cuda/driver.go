@@ -1,0 +1,182 @@
+package cuda
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"attune/internal/device"
+)
+
+// result is CUresult; 0 is success.
+type result int32
+
+// Handles of the driver are pointers or integers; none of them is followed here.
+type (
+	handle  uintptr // CUcontext, CUmodule, CUfunction, CUstream, CUevent, CUgraph, CUgraphExec
+	ordinal int32   // CUdevice
+)
+
+// driver is the part of the driver API that attune uses. Each field is called like its function and has its arguments.
+type driver struct {
+	cuInit                      func(flags uint32) result
+	cuDriverGetVersion          func(version *int32) result
+	cuGetErrorName              func(code result, name **byte) result
+	cuGetErrorString            func(code result, text **byte) result
+	cuDeviceGetCount            func(count *int32) result
+	cuDeviceGet                 func(device *ordinal, index int32) result
+	cuDeviceGetName             func(name *byte, length int32, device ordinal) result
+	cuDeviceGetUuid_v2          func(uuid *[16]byte, device ordinal) result
+	cuDeviceGetAttribute        func(value *int32, attribute int32, device ordinal) result
+	cuDeviceTotalMem_v2         func(bytes *uint64, device ordinal) result
+	cuDevicePrimaryCtxRetain    func(context *handle, device ordinal) result
+	cuCtxSetCurrent             func(context handle) result
+	cuCtxSynchronize            func() result
+	cuModuleLoadDataEx          func(module *handle, image unsafe.Pointer, count uint32, options *int32, values *uintptr) result
+	cuModuleGetFunction         func(function *handle, module handle, name string) result
+	cuFuncGetAttribute          func(value *int32, attribute int32, function handle) result
+	cuFuncSetAttribute          func(function handle, attribute, value int32) result
+	cuMemAlloc_v2               func(address *uint64, bytes uint64) result
+	cuMemFree_v2                func(address uint64) result
+	cuMemcpyHtoD_v2             func(to uint64, from unsafe.Pointer, bytes uint64) result
+	cuMemcpyDtoH_v2             func(to unsafe.Pointer, from uint64, bytes uint64) result
+	cuLaunchKernel              func(f handle, gx, gy, gz, bx, by, bz, shared uint32, stream handle, params *unsafe.Pointer, extra uintptr) result
+	cuStreamCreate              func(stream *handle, flags uint32) result
+	cuStreamSynchronize         func(stream handle) result
+	cuStreamBeginCapture_v2     func(stream handle, mode int32) result
+	cuStreamEndCapture          func(stream handle, graph *handle) result
+	cuGraphInstantiateWithFlags func(exec *handle, graph handle, flags uint64) result
+	cuGraphLaunch               func(exec, stream handle) result
+	cuGraphExecDestroy          func(exec handle) result
+	cuGraphDestroy              func(graph handle) result
+	cuEventCreate               func(event *handle, flags uint32) result
+	cuEventRecord               func(event, stream handle) result
+	cuEventSynchronize          func(event handle) result
+	cuEventElapsedTime          func(milliseconds *float32, start, end handle) result
+}
+
+// Attributes of devices and functions, and options of the loader, as cuda.h numbers them.
+const (
+	deviceClockKHz        = 13
+	deviceMultiprocessors = 16
+	deviceMemoryClockKHz  = 36
+	deviceL2Bytes         = 38
+	deviceMajor           = 75
+	deviceMinor           = 76
+	deviceSharedOptIn     = 97
+
+	functionMaxThreads    = 0
+	functionStaticShared  = 1
+	functionLocalBytes    = 3
+	functionRegisters     = 4
+	functionDynamicShared = 8
+
+	loadErrorLog      = 5
+	loadErrorLogBytes = 6
+
+	streamNonBlocking  = 1
+	captureThreadLocal = 1
+)
+
+const library = "libcuda.so.1"
+
+// loadDriver opens the driver's library and finds every function in it. The error says which is missing.
+func loadDriver() (*driver, error) {
+	lib, err := purego.Dlopen(library, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	if err != nil {
+		return nil, fmt.Errorf("%w: NVIDIA's driver is not installed (%w)", device.ErrNoDevice, err)
+	}
+	d := &driver{}
+	for _, f := range []struct {
+		name string
+		into any
+	}{
+		{"cuInit", &d.cuInit},
+		{"cuDriverGetVersion", &d.cuDriverGetVersion},
+		{"cuGetErrorName", &d.cuGetErrorName},
+		{"cuGetErrorString", &d.cuGetErrorString},
+		{"cuDeviceGetCount", &d.cuDeviceGetCount},
+		{"cuDeviceGet", &d.cuDeviceGet},
+		{"cuDeviceGetName", &d.cuDeviceGetName},
+		{"cuDeviceGetUuid_v2", &d.cuDeviceGetUuid_v2},
+		{"cuDeviceGetAttribute", &d.cuDeviceGetAttribute},
+		{"cuDeviceTotalMem_v2", &d.cuDeviceTotalMem_v2},
+		{"cuDevicePrimaryCtxRetain", &d.cuDevicePrimaryCtxRetain},
+		{"cuCtxSetCurrent", &d.cuCtxSetCurrent},
+		{"cuCtxSynchronize", &d.cuCtxSynchronize},
+		{"cuModuleLoadDataEx", &d.cuModuleLoadDataEx},
+		{"cuModuleGetFunction", &d.cuModuleGetFunction},
+		{"cuFuncGetAttribute", &d.cuFuncGetAttribute},
+		{"cuFuncSetAttribute", &d.cuFuncSetAttribute},
+		{"cuMemAlloc_v2", &d.cuMemAlloc_v2},
+		{"cuMemFree_v2", &d.cuMemFree_v2},
+		{"cuMemcpyHtoD_v2", &d.cuMemcpyHtoD_v2},
+		{"cuMemcpyDtoH_v2", &d.cuMemcpyDtoH_v2},
+		{"cuLaunchKernel", &d.cuLaunchKernel},
+		{"cuStreamCreate", &d.cuStreamCreate},
+		{"cuStreamSynchronize", &d.cuStreamSynchronize},
+		{"cuStreamBeginCapture_v2", &d.cuStreamBeginCapture_v2},
+		{"cuStreamEndCapture", &d.cuStreamEndCapture},
+		{"cuGraphInstantiateWithFlags", &d.cuGraphInstantiateWithFlags},
+		{"cuGraphLaunch", &d.cuGraphLaunch},
+		{"cuGraphExecDestroy", &d.cuGraphExecDestroy},
+		{"cuGraphDestroy", &d.cuGraphDestroy},
+		{"cuEventCreate", &d.cuEventCreate},
+		{"cuEventRecord", &d.cuEventRecord},
+		{"cuEventSynchronize", &d.cuEventSynchronize},
+		{"cuEventElapsedTime", &d.cuEventElapsedTime},
+	} {
+		symbol, err := purego.Dlsym(lib, f.name)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s has no function %s; the driver is too old for CUDA 12", device.ErrNoDevice, library, f.name)
+		}
+		purego.RegisterFunc(f.into, symbol)
+	}
+	return d, nil
+}
+
+// fault turns a result into an error; did says what was being done.
+func (d *driver) fault(code result, did string) error {
+	if code == 0 {
+		return nil
+	}
+	var name, text *byte
+	f := &device.Fault{Code: fmt.Sprintf("CUDA error %d", code), Did: did}
+	if d.cuGetErrorName(code, &name) == 0 {
+		f.Code = goString(name)
+	}
+	if d.cuGetErrorString(code, &text) == 0 {
+		f.Text = goString(text)
+	}
+	return f
+}
+
+// goString copies a C string.
+func goString(p *byte) string {
+	if p == nil {
+		return ""
+	}
+	n := 0
+	for *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {
+		n++
+	}
+	return string(unsafe.Slice(p, n))
+}
+
+var kernelModule = regexp.MustCompile(`Kernel Module\s+(?:for \S+\s+)?(\d+(?:\.\d+)+)`)
+
+// driverRelease is the release of the driver and the CUDA version it offers, such as "580.159.04, CUDA 13.0".
+func driverRelease(cudaVersion int32) string {
+	offers := fmt.Sprintf("CUDA %d.%d", cudaVersion/1000, cudaVersion%1000/10)
+	text, err := os.ReadFile("/proc/driver/nvidia/version")
+	if err != nil {
+		return offers
+	}
+	if m := kernelModule.FindSubmatch(text); m != nil {
+		return string(m[1]) + ", " + offers
+	}
+	return offers
+}

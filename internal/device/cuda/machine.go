@@ -1,0 +1,260 @@
+package cuda
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"unsafe"
+
+	"attune/internal/device"
+)
+
+// Machine is one GPU, with its primary context.
+type Machine struct {
+	driver *driver
+	facts  device.Facts
+	work   chan func()
+	loaded map[string]function // by image and entry
+}
+
+// Open makes the GPU with the given index ready. No driver and no such GPU are device.ErrNoDevice.
+func Open(index int) (*Machine, error) {
+	d, err := loadDriver()
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{driver: d, work: make(chan func()), loaded: map[string]function{}}
+	go m.own()
+	if err := m.do(func() error { return m.open(index) }); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// own runs closures on the one thread that holds the context.
+func (m *Machine) own() {
+	runtime.LockOSThread()
+	for f := range m.work {
+		f()
+	}
+}
+
+// do has f run by the owner.
+func (m *Machine) do(f func() error) error {
+	done := make(chan error, 1)
+	m.work <- func() { done <- f() }
+	return <-done
+}
+
+func (m *Machine) open(index int) error {
+	d := m.driver
+	if err := d.fault(d.cuInit(0), "start the driver"); err != nil {
+		return fmt.Errorf("%w: %w", device.ErrNoDevice, err)
+	}
+	var count int32
+	if err := d.fault(d.cuDeviceGetCount(&count), "count the GPUs"); err != nil {
+		return fmt.Errorf("%w: %w", device.ErrNoDevice, err)
+	}
+	if index >= int(count) {
+		return fmt.Errorf("%w: cuda:%d was asked for, and the driver shows %d", device.ErrNoDevice, index, count)
+	}
+	var gpu ordinal
+	if err := d.fault(d.cuDeviceGet(&gpu, int32(index)), "find the GPU"); err != nil {
+		return err
+	}
+	if err := m.readFacts(gpu); err != nil {
+		return err
+	}
+	var context handle
+	if err := d.fault(d.cuDevicePrimaryCtxRetain(&context, gpu), "make a context"); err != nil {
+		return err
+	}
+	return d.fault(d.cuCtxSetCurrent(context), "make the context current")
+}
+
+func (m *Machine) readFacts(gpu ordinal) error {
+	d := m.driver
+	var name [256]byte
+	var uuid [16]byte
+	var memory uint64
+	var version, major, minor, sms, clock, memoryClock, l2, shared int32
+	steps := []result{
+		d.cuDeviceGetName(&name[0], int32(len(name)), gpu),
+		d.cuDeviceGetUuid_v2(&uuid, gpu),
+		d.cuDeviceTotalMem_v2(&memory, gpu),
+		d.cuDriverGetVersion(&version),
+		d.cuDeviceGetAttribute(&major, deviceMajor, gpu),
+		d.cuDeviceGetAttribute(&minor, deviceMinor, gpu),
+		d.cuDeviceGetAttribute(&sms, deviceMultiprocessors, gpu),
+		d.cuDeviceGetAttribute(&clock, deviceClockKHz, gpu),
+		d.cuDeviceGetAttribute(&memoryClock, deviceMemoryClockKHz, gpu),
+		d.cuDeviceGetAttribute(&l2, deviceL2Bytes, gpu),
+		d.cuDeviceGetAttribute(&shared, deviceSharedOptIn, gpu),
+	}
+	for _, code := range steps {
+		if err := d.fault(code, "ask the GPU for its facts"); err != nil {
+			return err
+		}
+	}
+	m.facts = device.Facts{
+		Kind:             "cuda",
+		Name:             goString(&name[0]),
+		UUID:             fmt.Sprintf("GPU-%x-%x-%x-%x-%x", uuid[:4], uuid[4:6], uuid[6:8], uuid[8:10], uuid[10:]),
+		Arch:             fmt.Sprintf("sm_%d%d", major, minor),
+		Multiprocessors:  int(sms),
+		MemoryBytes:      int64(memory),
+		L2Bytes:          int64(l2),
+		SharedBlockLimit: int(shared),
+		ClockKHz:         int(clock),
+		MemoryClockKHz:   int(memoryClock),
+		Driver:           driverRelease(version),
+	}
+	return nil
+}
+
+// Facts describes the GPU.
+func (m *Machine) Facts() device.Facts { return m.facts }
+
+// Close ends the owner. The context ends with the process.
+func (m *Machine) Close() error {
+	close(m.work)
+	return nil
+}
+
+// function is a loaded entry function.
+type function struct {
+	machine *Machine
+	handle  handle
+}
+
+// Load loads an image once; PTX is compiled by the driver.
+func (m *Machine) Load(image []byte, entry string) (device.Function, error) {
+	key := entry + "\x00" + string(image)
+	if f, ok := m.loaded[key]; ok {
+		return f, nil
+	}
+	f := function{machine: m}
+	err := m.do(func() error {
+		module, err := m.loadModule(image)
+		if err != nil {
+			return err
+		}
+		return m.driver.fault(m.driver.cuModuleGetFunction(&f.handle, module, entry), "find the function "+entry+" in the image")
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.loaded[key] = f
+	return f, nil
+}
+
+// loadModule loads machine code or PTX, with what the driver's compiler says to PTX that it refuses.
+func (m *Machine) loadModule(image []byte) (handle, error) {
+	terminated := append(bytes.Clone(image), 0) // PTX is a C string
+	log := make([]byte, 16<<10)
+	options := []int32{loadErrorLog, loadErrorLogBytes}
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	pin.Pin(&terminated[0])
+	pin.Pin(&log[0])
+	values := []uintptr{uintptr(unsafe.Pointer(&log[0])), uintptr(len(log))}
+	var module handle
+	code := m.driver.cuModuleLoadDataEx(&module, unsafe.Pointer(&terminated[0]), uint32(len(options)), &options[0], &values[0])
+	err := m.driver.fault(code, "load the image")
+	var fault *device.Fault
+	if said := strings.TrimSpace(goString(&log[0])); said != "" && errors.As(err, &fault) {
+		fault.Text += "; the driver says: " + said
+	}
+	return module, err
+}
+
+// Attributes is what the driver says of the function.
+func (f function) Attributes() (device.Attributes, error) {
+	var a device.Attributes
+	err := f.machine.do(func() error {
+		for _, q := range []struct {
+			attribute int32
+			into      *int
+		}{
+			{functionRegisters, &a.Registers},
+			{functionStaticShared, &a.StaticSharedBytes},
+			{functionLocalBytes, &a.LocalBytes},
+			{functionMaxThreads, &a.MaxThreads},
+		} {
+			var value int32
+			if err := f.machine.driver.fault(f.machine.driver.cuFuncGetAttribute(&value, q.attribute, f.handle), "ask for a function's attributes"); err != nil {
+				return err
+			}
+			*q.into = int(value)
+		}
+		return nil
+	})
+	return a, err
+}
+
+// Alloc takes memory of the GPU.
+func (m *Machine) Alloc(size int) (device.Address, error) {
+	var address uint64
+	err := m.do(func() error {
+		return m.driver.fault(m.driver.cuMemAlloc_v2(&address, uint64(size)), fmt.Sprintf("take %d bytes of GPU memory", size))
+	})
+	return device.Address(address), err
+}
+
+// Free gives memory back.
+func (m *Machine) Free(address device.Address) error {
+	return m.do(func() error { return m.driver.fault(m.driver.cuMemFree_v2(uint64(address)), "give GPU memory back") })
+}
+
+// Write copies to the GPU.
+func (m *Machine) Write(to device.Address, data []byte) error {
+	return m.do(func() error {
+		return m.driver.fault(m.driver.cuMemcpyHtoD_v2(uint64(to), unsafe.Pointer(unsafe.SliceData(data)), uint64(len(data))), "copy to the GPU")
+	})
+}
+
+// Read copies from the GPU.
+func (m *Machine) Read(data []byte, from device.Address) error {
+	return m.do(func() error {
+		return m.driver.fault(m.driver.cuMemcpyDtoH_v2(unsafe.Pointer(unsafe.SliceData(data)), uint64(from), uint64(len(data))), "copy from the GPU")
+	})
+}
+
+// Launch launches and waits.
+func (m *Machine) Launch(f device.Function, grid, block [3]int, dynamicSharedBytes int, args [][]byte) error {
+	return m.do(func() error {
+		if err := m.allowShared(f.(function), dynamicSharedBytes); err != nil {
+			return err
+		}
+		if err := m.launch(f.(function), 0, grid, block, dynamicSharedBytes, args); err != nil {
+			return err
+		}
+		return m.driver.fault(m.driver.cuCtxSynchronize(), "run the kernel")
+	})
+}
+
+// allowShared raises the limit of a function that asks for more than the 48 KB everybody gets.
+func (m *Machine) allowShared(f function, bytes int) error {
+	if bytes == 0 {
+		return nil
+	}
+	return m.driver.fault(m.driver.cuFuncSetAttribute(f.handle, functionDynamicShared, int32(bytes)),
+		fmt.Sprintf("allow the kernel %d bytes of dynamic shared memory", bytes))
+}
+
+// launch starts a kernel on a stream; the driver copies the arguments before it returns.
+func (m *Machine) launch(f function, stream handle, grid, block [3]int, shared int, args [][]byte) error {
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	params := make([]unsafe.Pointer, len(args)+1) // one more, so that there is a first even with no arguments
+	for i, arg := range args {
+		pin.Pin(&arg[0])
+		params[i] = unsafe.Pointer(&arg[0])
+	}
+	code := m.driver.cuLaunchKernel(f.handle, uint32(grid[0]), uint32(grid[1]), uint32(grid[2]),
+		uint32(block[0]), uint32(block[1]), uint32(block[2]), uint32(shared), stream, &params[0], 0)
+	return m.driver.fault(code, "launch the kernel")
+}

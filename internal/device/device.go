@@ -1,0 +1,141 @@
+package device
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Device runs jobs. Its methods are called one at a time.
+type Device interface {
+	Facts() Facts
+	// Run runs a job under guard, as the package comment says.
+	Run(ctx context.Context, job Job) (*Outcome, error)
+	// Time measures jobs against each other, in turns. A device that has no clock to speak of returns ErrNoClock.
+	Time(ctx context.Context, jobs []Job, plan Plan) ([]Series, error)
+	Close() error
+}
+
+// ErrNoClock is returned by devices whose time says nothing about a GPU's.
+var ErrNoClock = errors.New("this device measures no time")
+
+// ErrNoDevice is what opening a device that is not there returns, wrapped with the reason.
+var ErrNoDevice = errors.New("no GPU")
+
+// Facts describes a device, for records.
+type Facts struct {
+	Kind             string `json:"kind"` // cuda or sim
+	Name             string `json:"name"` // such as NVIDIA H200
+	UUID             string `json:"uuid,omitempty"`
+	Arch             string `json:"arch"`          // such as sm_90
+	Multiprocessors  int    `json:"sms,omitempty"` //nolint:tagliatelle // the trade's own word
+	MemoryBytes      int64  `json:"memory_bytes,omitempty"`
+	L2Bytes          int64  `json:"l2_bytes,omitempty"`
+	SharedBlockLimit int    `json:"shared_block_limit_bytes,omitempty"` // what a block may ask for
+	ClockKHz         int    `json:"clock_khz,omitempty"`                // of the multiprocessors, at most
+	MemoryClockKHz   int    `json:"memory_clock_khz,omitempty"`
+	Driver           string `json:"driver,omitempty"` // CUDA version that the driver offers
+}
+
+// Job is one launch as data.
+type Job struct {
+	Image              []byte // cubin or PTX
+	Entry              string // function in the image
+	Grid               [3]int
+	Block              [3]int
+	DynamicSharedBytes int
+	Args               []Arg
+}
+
+// Arg is one argument of a kernel: exactly one of its fields is set.
+type Arg struct {
+	Input  []byte // a buffer with these bytes, which the kernel must not change
+	Output int    // a buffer of this many bytes, which the kernel must fill
+	Scalar []byte // a value of 4 or 8 bytes, little-endian
+}
+
+// In is a buffer that the kernel reads.
+func In(data []byte) Arg { return Arg{Input: data} }
+
+// Out is a buffer that the kernel fills.
+func Out(bytes int) Arg { return Arg{Output: bytes} }
+
+// Int32 is a scalar argument.
+func Int32(v int32) Arg { return Arg{Scalar: binary.LittleEndian.AppendUint32(nil, uint32(v))} }
+
+// Float32 is a scalar argument.
+func Float32(v float32) Arg {
+	return Arg{Scalar: binary.LittleEndian.AppendUint32(nil, math.Float32bits(v))}
+}
+
+// Outcome is what a job gave.
+type Outcome struct {
+	Outputs  [][]byte // in the order of the job's output arguments, of the first of the two launches
+	Findings []Finding
+	Loaded   Attributes
+}
+
+// Finding is something a kernel did that no right kernel does, whatever its answer.
+type Finding struct {
+	Kind string `json:"kind"`
+	Text string `json:"text"`
+}
+
+// The kinds of finding that Run makes.
+const (
+	WroteOutside  = "wrote-outside"
+	InputChanged  = "input-changed"
+	Unwritten     = "unwritten"
+	NotRepeatable = "not-repeatable"
+)
+
+// Attributes is what the driver says of a loaded function.
+type Attributes struct {
+	Registers         int `json:"registers"`
+	StaticSharedBytes int `json:"static_shared_bytes"`
+	LocalBytes        int `json:"local_bytes"`
+	MaxThreads        int `json:"max_threads"`
+}
+
+// Plan says how to time jobs.
+type Plan struct {
+	Samples int // of each job
+}
+
+// Series is the timing of one job: seconds a launch, each sample the mean over the launches of one graph replay.
+type Series struct {
+	Seconds           []float64 `json:"seconds"`
+	LaunchesPerSample int       `json:"launches_per_sample"`
+}
+
+// Fault is an error that the machine itself met in a launch. After one the machine is of no further use.
+type Fault struct {
+	Code string // such as CUDA_ERROR_ILLEGAL_ADDRESS
+	Text string // what the driver says to it
+	Did  string // what was being done
+}
+
+func (f *Fault) Error() string { return fmt.Sprintf("%s: %s (%s)", f.Did, f.Code, f.Text) }
+
+// check finds mistakes in a job that would be the caller's.
+func (j *Job) check() error {
+	for i, extent := range append(j.Grid[:], j.Block[:]...) {
+		if extent < 1 {
+			return fmt.Errorf("job %s: extent %d of grid and block is %d; want at least 1", j.Entry, i, extent)
+		}
+	}
+	for i, arg := range j.Args {
+		set := 0
+		for _, is := range []bool{arg.Input != nil, arg.Output != 0, arg.Scalar != nil} {
+			if is {
+				set++
+			}
+		}
+		if set != 1 || arg.Output < 0 {
+			return fmt.Errorf("job %s: argument %d must be an input, an output or a scalar", j.Entry, i)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+package isolate
+
+import (
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"attune/internal/device"
+)
+
+// Timeout is the error of a call that outlasted its limit; the child was killed.
+type Timeout struct {
+	Limit time.Duration
+}
+
+func (e *Timeout) Error() string {
+	return fmt.Sprintf("no answer in %s: the kernel hangs, or needs a longer --timeout; its process was killed", e.Limit)
+}
+
+// Crash is the error of a child that died of itself.
+type Crash struct {
+	How string // such as "signal: segmentation fault"
+}
+
+func (e *Crash) Error() string { return "the process that ran the kernel died: " + e.How }
+
+// ErrUsedUp is returned by a device that has had a fault, a crash or a timeout.
+var ErrUsedUp = errors.New("the device was lost to an earlier failure")
+
+// Options say how a child is started.
+type Options struct {
+	Command []string      // program and arguments that end in a call of Serve
+	Limit   time.Duration // for each call
+	Stderr  io.Writer     // where the child's own output goes, what its kernels print included
+}
+
+// Device is a machine in a child process.
+type Device struct {
+	facts     device.Facts
+	limit     time.Duration
+	cmd       *exec.Cmd
+	requests  *gob.Encoder
+	responses *gob.Decoder
+	pipes     []io.Closer
+	exited    chan struct{}
+	exitErr   error
+	lost      bool
+}
+
+var _ device.Device = (*Device)(nil)
+
+// Start starts a child and waits until its machine is ready.
+func Start(ctx context.Context, o Options) (*Device, error) {
+	requestsOut, requestsIn, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer requestsOut.Close()
+	responsesOut, responsesIn, err := os.Pipe()
+	if err != nil {
+		requestsIn.Close()
+		return nil, err
+	}
+	defer responsesIn.Close()
+	d := &Device{
+		limit:     o.Limit,
+		cmd:       exec.Command(o.Command[0], o.Command[1:]...),
+		requests:  gob.NewEncoder(requestsIn),
+		responses: gob.NewDecoder(responsesOut),
+		pipes:     []io.Closer{requestsIn, responsesOut},
+		exited:    make(chan struct{}),
+	}
+	d.cmd.ExtraFiles = []*os.File{requestsOut, responsesIn}
+	d.cmd.Stdout, d.cmd.Stderr = o.Stderr, o.Stderr
+	d.cmd.WaitDelay = 2 * time.Second
+	// A group of its own, so that a tool wrapped around the child dies with it.
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := d.cmd.Start(); err != nil {
+		d.closePipes()
+		return nil, fmt.Errorf("start a process for the kernel: %w", err)
+	}
+	go func() {
+		d.exitErr = d.cmd.Wait()
+		close(d.exited)
+	}()
+	hello, err := d.receive(ctx)
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	d.facts = hello.Facts
+	return d, nil
+}
+
+// Facts describes the machine in the child.
+func (d *Device) Facts() device.Facts { return d.facts }
+
+// Run runs a job under guard.
+func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, error) {
+	r, err := d.call(ctx, request{Run: &job})
+	return r.Outcome, err
+}
+
+// Time measures jobs in turns.
+func (d *Device) Time(ctx context.Context, jobs []device.Job, plan device.Plan) ([]device.Series, error) {
+	r, err := d.call(ctx, request{Time: &timing{jobs, plan}})
+	return r.Series, err
+}
+
+func (d *Device) call(ctx context.Context, r request) (response, error) {
+	if d.lost {
+		return response{}, ErrUsedUp
+	}
+	if err := d.requests.Encode(r); err != nil {
+		return response{}, d.lose(d.crash(err))
+	}
+	return d.receive(ctx)
+}
+
+// receive waits for an answer, for the end of the time or for the caller's own end.
+func (d *Device) receive(ctx context.Context) (response, error) {
+	type received struct {
+		response
+		err error
+	}
+	answers := make(chan received, 1)
+	go func() {
+		var r received
+		r.err = d.responses.Decode(&r.response)
+		answers <- r
+	}()
+	limit := time.NewTimer(d.limit)
+	defer limit.Stop()
+	select {
+	case r := <-answers:
+		if r.err != nil {
+			return response{}, d.lose(d.crash(r.err))
+		}
+		return r.response, d.failed(r.response)
+	case <-limit.C:
+		return response{}, d.lose(&Timeout{d.limit})
+	case <-ctx.Done():
+		return response{}, d.lose(ctx.Err())
+	}
+}
+
+// failed gives the error in an answer its type back.
+func (d *Device) failed(r response) error {
+	switch {
+	case r.Error == "":
+		return nil
+	case r.Fault != nil && !r.Missing:
+		return d.lose(r.Fault)
+	case r.NoClock:
+		return device.ErrNoClock
+	case r.Missing:
+		return &missing{r.Error}
+	}
+	return errors.New(r.Error)
+}
+
+// missing is device.ErrNoDevice with the child's words.
+type missing struct{ text string }
+
+func (e *missing) Error() string { return e.text }
+func (e *missing) Unwrap() error { return device.ErrNoDevice }
+
+// crash says how the child died, once its pipe is closed.
+func (d *Device) crash(pipeErr error) error {
+	select {
+	case <-d.exited:
+	case <-time.After(5 * time.Second):
+		return fmt.Errorf("talk to the process that runs the kernel: %w", pipeErr)
+	}
+	if d.exitErr != nil {
+		return &Crash{d.exitErr.Error()}
+	}
+	return &Crash{"it ended without an answer"}
+}
+
+// lose marks the device as of no further use and ends the child.
+func (d *Device) lose(err error) error {
+	d.lost = true
+	d.kill()
+	return err
+}
+
+func (d *Device) kill() {
+	_ = syscall.Kill(-d.cmd.Process.Pid, syscall.SIGKILL) // it may be gone already
+}
+
+// Close ends the child: by closing its pipe, and by force where it does not end of itself.
+func (d *Device) Close() error {
+	d.closePipes()
+	select {
+	case <-d.exited:
+	case <-time.After(closeGrace):
+		d.kill()
+		<-d.exited
+	}
+	return nil
+}
+
+func (d *Device) closePipes() {
+	for _, p := range d.pipes {
+		p.Close()
+	}
+}

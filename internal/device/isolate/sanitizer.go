@@ -1,0 +1,80 @@
+package isolate
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"attune/internal/device"
+)
+
+// SanitizerTools are the tools of NVIDIA's compute-sanitizer.
+var SanitizerTools = []string{"memcheck", "racecheck", "initcheck", "synccheck"}
+
+// sanitizerSawErrors is the exit code that compute-sanitizer is told to end with when it has found something.
+const sanitizerSawErrors = 86
+
+// Sanitized is a device whose child runs under compute-sanitizer.
+type Sanitized struct {
+	*Device
+	tool   string
+	folder string // of the log
+}
+
+// StartSanitized starts a child under a tool of compute-sanitizer. Its findings are there once the work is done (Findings).
+func StartSanitized(ctx context.Context, o Options, tool string) (*Sanitized, error) {
+	program, err := exec.LookPath("compute-sanitizer")
+	if err != nil {
+		return nil, fmt.Errorf("there is no compute-sanitizer in PATH; it comes with the CUDA toolkit")
+	}
+	folder, err := os.MkdirTemp("", "attune-sanitizer-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Sanitized{tool: tool, folder: folder}
+	o.Command = append([]string{
+		program, "--tool", tool, "--error-exitcode", fmt.Sprint(sanitizerSawErrors), "--log-file", s.log(),
+	}, o.Command...)
+	if s.Device, err = Start(ctx, o); err != nil {
+		os.RemoveAll(folder)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Sanitized) log() string { return filepath.Join(s.folder, "log") }
+
+// Findings ends the child and gives what the tool has found in it. The device is of no use afterwards.
+func (s *Sanitized) Findings() ([]device.Finding, error) {
+	if err := s.Device.Close(); err != nil {
+		return nil, err
+	}
+	code := s.cmd.ProcessState.ExitCode()
+	log, err := os.ReadFile(s.log())
+	if err != nil {
+		return nil, fmt.Errorf("read what %s found: %w", s.tool, err)
+	}
+	switch code {
+	case 0:
+		return nil, nil
+	case sanitizerSawErrors:
+		return []device.Finding{{Kind: s.tool, Text: strings.TrimSpace(string(log))}}, nil
+	}
+	return nil, fmt.Errorf("compute-sanitizer ended with code %d: %s", code, strings.TrimSpace(string(log)))
+}
+
+// Tool is the tool's name.
+func (s *Sanitized) Tool() string { return s.tool }
+
+// Close ends the child and drops the log.
+func (s *Sanitized) Close() error {
+	defer os.RemoveAll(s.folder)
+	return s.Device.Close()
+}
+
+// closeGrace is how long a child may take to end of itself; a sanitizer has a report to write first.
+const closeGrace = 20 * time.Second
