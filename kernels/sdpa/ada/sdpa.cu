@@ -1,0 +1,418 @@
+// FP8 attention forward on mma.sync hardware (sm_80 and later), stages 0 to 2.
+//
+//   O[b,h,i,:] = sum_j softmax_j(q_i . k_j * dq * dk * scale) * v_j * dv
+//
+// Q, K, V are E4M3 codes [B*H, S, D] with one descale factor a head; O is FP16 [B*H, Sq, D].
+//
+// One block of NUM_WARPS warps takes TILE_M query rows of one head and walks the keys in steps of TILE_N, with the online softmax:
+//
+//   bytes of K and V  --decode-->  kv (TILE_N, D) halves
+//   S = Q K^T         (TILE_M, TILE_N) floats in shared memory
+//   P = exp2(S - max) (TILE_M, TILE_N) halves in shared memory
+//   O += P V          (TILE_M, D) floats in the registers of the warp that owns the row
+//
+// A warp owns TILE_M/NUM_WARPS rows: it reduces their maxima and sums, and holds their part of O. K and V share the buffer `kv`:
+// V is decoded into it when every warp is done with K.
+//
+// Stages, each with what it changes:
+//   stage0  all products by scalar FMA; K and V loaded straight from global memory, decoded on the way to `kv`
+//   stage1  Q K^T by WMMA (S now crosses warps: a block barrier); K and V brought by cp.async into two buffers, one step ahead
+//   stage2  P V by WMMA; the product returns to the owners of the rows through the score buffer, which is free by then
+//
+// Budget at TILE_M=32, TILE_N=64, D=64 (stage2): q 4.5 KB, kv 9 KB, scores 8.5 KB, p 4.5 KB, two times K and V bytes 16 KB.
+// Rows are padded by 16 bytes, so that eight rows of a fragment fall into different banks.
+#include <mma.h>
+
+#include <cstdio>
+#include <type_traits>
+
+#include "../common/e4m3.cuh"
+#include "../common/knobs.cuh"
+#include "../common/launch.cuh"
+#include "../common/ptx.cuh"
+
+namespace attention {
+
+using namespace knob;
+namespace wmma = nvcuda::wmma;
+
+constexpr int kThreads = 32 * kWarps;
+constexpr int kRows = kTileM / kWarps;   // rows a warp owns
+constexpr int kScores = kTileN / 32;     // scores of a row a lane holds
+constexpr int kColumns = kHeadDim / 32;  // columns of O a lane holds, side by side
+constexpr int kChunks = kHeadDim / 16;   // 16-byte pieces of a row of codes
+constexpr float kLog2e = 1.4426950408889634f;
+
+static_assert(kTileM % 16 == 0 && kTileN % 32 == 0, "tiles are made of 16x16 fragments and of warps");
+static_assert(kTileM % kWarps == 0, "every warp owns as many rows");
+static_assert(kHeadDim == 64 || kHeadDim == 128, "a lane holds two or four columns of O");
+
+// Row pitches in elements.
+constexpr int kPitchQ = kHeadDim + 8;       // halves: q and kv
+constexpr int kPitchP = kTileN + 8;         // halves
+constexpr int kPitchScores = kTileN + 4;    // floats
+constexpr int kPitchProduct = kHeadDim + 4; // floats: P V, in the score buffer
+
+// Where each tile lies in the block's shared memory.
+constexpr int kStageBytes = kTileN * kHeadDim;  // codes of one K or V tile
+constexpr int kScoreFloats = kTileM * kPitchScores;
+constexpr int kProductFloats = kWmmaPv ? kTileM * kPitchProduct : 0;
+constexpr int kOffsetKv = kTileM * kPitchQ * 2;
+constexpr int kOffsetScores = kOffsetKv + kTileN * kPitchQ * 2;
+constexpr int kOffsetP = kOffsetScores + 4 * (kScoreFloats > kProductFloats ? kScoreFloats : kProductFloats);
+constexpr int kOffsetStages = kOffsetP + kTileM * kPitchP * 2;
+constexpr int kOffsetTable = kOffsetStages + (kCpAsync ? 4 * kStageBytes : 0);
+constexpr int kSharedBytes = kOffsetTable + (kKvLut ? 256 * 2 : 0);
+
+// The compiler places up to 48 KB; more is asked for at launch.
+constexpr int kStaticLimit = 48 * 1024;
+constexpr int kDynamicBytes = kSharedBytes > kStaticLimit ? kSharedBytes : 0;
+
+template <int kBytes>
+__device__ __forceinline__ unsigned char* shared_memory() {
+  if constexpr (kBytes <= kStaticLimit) {
+    __shared__ alignas(128) unsigned char memory[kBytes];
+    return memory;
+  } else {
+    extern __shared__ __align__(128) unsigned char dynamic_memory[];
+    return dynamic_memory;
+  }
+}
+
+struct Tiles {
+  __half* q;         // (TILE_M, D)
+  __half* kv;        // (TILE_N, D)
+  float* scores;     // (TILE_M, TILE_N), later P V (TILE_M, D)
+  __half* p;         // (TILE_M, TILE_N)
+  uint8_t* stages;   // (2, K and V, TILE_N, D) codes
+  uint16_t* table;   // (256)
+};
+
+// What one warp carries from step to step for the rows it owns.
+struct Rows {
+  float max[kRows];               // running maximum, in units of log2
+  float sum[kRows];               // this lane's part of the running sum
+  float out[kRows][kColumns];     // unnormalised O
+};
+
+__device__ __forceinline__ uint2 decode4(const Tiles& tiles, uint32_t codes) {
+  if constexpr (kKvLut) {
+    return e4m3::decode4_by_table(codes, tiles.table);
+  } else {
+    return e4m3::decode4(codes);
+  }
+}
+
+// 16 codes to 16 halves in a row of q or kv.
+__device__ __forceinline__ void decode_chunk(const Tiles& tiles, uint4 codes, __half* row) {
+  const uint2 a = decode4(tiles, codes.x), b = decode4(tiles, codes.y);
+  const uint2 c = decode4(tiles, codes.z), d = decode4(tiles, codes.w);
+  reinterpret_cast<uint4*>(row)[0] = make_uint4(a.x, a.y, b.x, b.y);
+  reinterpret_cast<uint4*>(row)[1] = make_uint4(c.x, c.y, d.x, d.y);
+}
+
+// Codes [first, first + kTileRows) of a head in global memory, decoded into a tile; rows past `rows` become zeros.
+template <int kTileRows>
+__device__ __forceinline__ void load_direct(const Tiles& tiles, const uint8_t* head, int first, int rows, __half* tile) {
+#pragma unroll
+  for (int i = threadIdx.x; i < kTileRows * kChunks; i += kThreads) {
+    const int row = i / kChunks, chunk = i % kChunks;
+    uint4 codes = make_uint4(0, 0, 0, 0);
+    if (first + row < rows) {
+      codes = *reinterpret_cast<const uint4*>(head + static_cast<size_t>(first + row) * kHeadDim + chunk * 16);
+    }
+    decode_chunk(tiles, codes, tile + row * kPitchQ + chunk * 16);
+  }
+}
+
+// Where 16-byte piece `chunk` of `row` lies in a staged tile. The swizzle spreads one column of pieces over the banks.
+__device__ __forceinline__ int staged_offset(int row, int chunk) {
+  const int place = kXorSwizzle ? chunk ^ (row % kChunks) : chunk;
+  return row * kHeadDim + place * 16;
+}
+
+__device__ __forceinline__ uint8_t* staged_tile(const Tiles& tiles, int step, int which) {
+  return tiles.stages + ((step & 1) * 2 + which) * kStageBytes;
+}
+
+// Starts the copy of step `step`'s K and V codes; keys past the end arrive as zeros.
+__device__ __forceinline__ void copy_step_async(const Tiles& tiles, const uint8_t* k, const uint8_t* v, int step, int keys) {
+#pragma unroll
+  for (int i = threadIdx.x; i < kTileN * kChunks; i += kThreads) {
+    const int row = i / kChunks, chunk = i % kChunks;
+    const int key = step * kTileN + row;
+    const size_t from = static_cast<size_t>(key < keys ? key : 0) * kHeadDim + chunk * 16;
+    const uint32_t bytes = key < keys ? 16 : 0;
+    ptx::cp_async_cg_16(staged_tile(tiles, step, 0) + staged_offset(row, chunk), k + from, bytes);
+    ptx::cp_async_cg_16(staged_tile(tiles, step, 1) + staged_offset(row, chunk), v + from, bytes);
+  }
+}
+
+__device__ __forceinline__ void decode_staged(const Tiles& tiles, const uint8_t* staged) {
+#pragma unroll
+  for (int i = threadIdx.x; i < kTileN * kChunks; i += kThreads) {
+    const int row = i / kChunks, chunk = i % kChunks;
+    const uint4 codes = *reinterpret_cast<const uint4*>(staged + staged_offset(row, chunk));
+    decode_chunk(tiles, codes, tiles.kv + row * kPitchQ + chunk * 16);
+  }
+}
+
+// K (which = 0) or V (which = 1) of a step into kv.
+__device__ __forceinline__ void fill_kv(const Tiles& tiles, const uint8_t* head, int step, int which, int keys) {
+  if constexpr (kCpAsync) {
+    decode_staged(tiles, staged_tile(tiles, step, which));
+  } else {
+    load_direct<kTileN>(tiles, head, step * kTileN, keys, tiles.kv);
+  }
+}
+
+// S = Q K^T for the rows of this warp, by scalar FMA; a lane takes the keys lane, lane + 32, ...
+__device__ __forceinline__ void scores_scalar(const Tiles& tiles, int first_row, int lane) {
+  float acc[kRows][kScores] = {};  // (rows of the warp, keys of the lane)
+  for (int d = 0; d < kHeadDim; d += 8) {
+    float2 k[kScores][4];
+#pragma unroll
+    for (int c = 0; c < kScores; ++c) {
+      const uint4 bits = *reinterpret_cast<const uint4*>(tiles.kv + (lane + 32 * c) * kPitchQ + d);
+      const __half2* halves = reinterpret_cast<const __half2*>(&bits);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) k[c][i] = __half22float2(halves[i]);
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const uint4 bits = *reinterpret_cast<const uint4*>(tiles.q + (first_row + r) * kPitchQ + d);
+      const __half2* halves = reinterpret_cast<const __half2*>(&bits);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 q = __half22float2(halves[i]);
+#pragma unroll
+        for (int c = 0; c < kScores; ++c) acc[r][c] = fmaf(q.y, k[c][i].y, fmaf(q.x, k[c][i].x, acc[r][c]));
+      }
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int c = 0; c < kScores; ++c) tiles.scores[(first_row + r) * kPitchScores + lane + 32 * c] = acc[r][c];
+  }
+}
+
+// One 16x16 fragment of A B at a time, shared out over the warps: D (rows, columns) = A (rows, depth) B (depth, columns).
+template <typename LayoutB, int kRowsD, int kColumnsD, int kDepth>
+__device__ __forceinline__ void product_wmma(const __half* a, int pitch_a, const __half* b, int pitch_b, float* d, int pitch_d,
+                                             int warp) {
+  constexpr int kFragment = 16;  // WMMA is m16n16k16
+  constexpr int kAcross = kColumnsD / kFragment;
+  for (int tile = warp; tile < (kRowsD / kFragment) * kAcross; tile += kWarps) {
+    const int row = tile / kAcross * kFragment, column = tile % kAcross * kFragment;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> acc;
+    wmma::fill_fragment(acc, 0.0f);
+#pragma unroll
+    for (int k = 0; k < kDepth; k += kFragment) {
+      wmma::fragment<wmma::matrix_a, 16, 16, 16, __half, wmma::row_major> fa;
+      wmma::fragment<wmma::matrix_b, 16, 16, 16, __half, LayoutB> fb;
+      wmma::load_matrix_sync(fa, a + row * pitch_a + k, pitch_a);
+      if constexpr (std::is_same_v<LayoutB, wmma::col_major>) {
+        wmma::load_matrix_sync(fb, b + column * pitch_b + k, pitch_b);
+      } else {
+        wmma::load_matrix_sync(fb, b + k * pitch_b + column, pitch_b);
+      }
+      wmma::mma_sync(acc, fa, fb, acc);
+    }
+    wmma::store_matrix_sync(d + row * pitch_d + column, acc, pitch_d, wmma::mem_row_major);
+  }
+}
+
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, offset));
+  return x;
+}
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, offset);
+  return x;
+}
+
+// Online softmax of the warp's rows over one step: P, the new maxima and sums, and O scaled to the new maxima.
+// With a causal mask row r of the warp sees the keys below visible + r.
+__device__ __forceinline__ void softmax(const Tiles& tiles, Rows& rows, int first_row, int lane, int step, int keys, int visible,
+                                        bool causal, float scale_log2) {
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const float* scores = tiles.scores + (first_row + r) * kPitchScores;
+    const int limit = causal ? min(keys, visible + r) : keys;
+    float x[kScores];
+    float top = -INFINITY;
+#pragma unroll
+    for (int c = 0; c < kScores; ++c) {
+      const int key = step * kTileN + lane + 32 * c;
+      x[c] = key < limit ? scores[lane + 32 * c] * scale_log2 : -INFINITY;
+      top = fmaxf(top, x[c]);
+    }
+    top = fmaxf(rows.max[r], warp_max(top));
+    const float base = top == -INFINITY ? 0.0f : top;  // a row that has seen no key yet must not compute inf - inf
+    const float shrink = ptx::ex2_approx_ftz(rows.max[r] - base);
+    rows.max[r] = top;
+    rows.sum[r] *= shrink;
+#pragma unroll
+    for (int c = 0; c < kScores; ++c) {
+      const __half p = __float2half_rn(ptx::ex2_approx_ftz(x[c] - base));
+      rows.sum[r] += __half2float(p);  // the sum of what P V will use
+      tiles.p[(first_row + r) * kPitchP + lane + 32 * c] = p;
+    }
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) rows.out[r][c] *= shrink;
+  }
+}
+
+// O += P V for the rows of this warp, by scalar FMA.
+__device__ __forceinline__ void output_scalar(const Tiles& tiles, Rows& rows, int first_row, int lane) {
+  for (int key = 0; key < kTileN; key += 2) {
+    float v[2][kColumns];  // (two keys, columns of the lane)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int c = 0; c < kColumns; c += 2) {
+        const float2 pair =
+            __half22float2(*reinterpret_cast<const __half2*>(tiles.kv + (key + i) * kPitchQ + lane * kColumns + c));
+        v[i][c] = pair.x;
+        v[i][c + 1] = pair.y;
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float2 p = __half22float2(*reinterpret_cast<const __half2*>(tiles.p + (first_row + r) * kPitchP + key));
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) rows.out[r][c] = fmaf(p.y, v[1][c], fmaf(p.x, v[0][c], rows.out[r][c]));
+    }
+  }
+}
+
+// Takes the product P V, which WMMA left in the score buffer, into the rows of this warp.
+__device__ __forceinline__ void collect_product(const Tiles& tiles, Rows& rows, int first_row, int lane) {
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      rows.out[r][c] += tiles.scores[(first_row + r) * kPitchProduct + lane * kColumns + c];
+    }
+  }
+}
+
+__device__ __forceinline__ void store_output(const Rows& rows, __half* head, int first_row, int lane, int queries, float descale_v) {
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const float sum = warp_sum(rows.sum[r]);
+    const float factor = sum > 0.0f ? __fdiv_rn(descale_v, sum) : 0.0f;  // a row that sees no key gives zeros
+    if (first_row + r >= queries) continue;
+    __half2* row = reinterpret_cast<__half2*>(head + static_cast<size_t>(first_row + r) * kHeadDim + lane * kColumns);
+#pragma unroll
+    for (int c = 0; c < kColumns; c += 2) {
+      row[c / 2] = __floats2half2_rn(rows.out[r][c] * factor, rows.out[r][c + 1] * factor);
+    }
+  }
+}
+
+}  // namespace attention
+
+using namespace attention;
+
+ATTUNE_LAUNCH(kThreads, kTileM, kDynamicBytes);
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+sdpa(const uint8_t* __restrict__ q,           // (B*H, queries, D) E4M3
+     const uint8_t* __restrict__ k,           // (B*H, keys, D) E4M3
+     const uint8_t* __restrict__ v,           // (B*H, keys, D) E4M3
+     __half* __restrict__ o,                  // (B*H, queries, D)
+     const float* __restrict__ descale_q,     // (B*H)
+     const float* __restrict__ descale_k,     // (B*H)
+     const float* __restrict__ descale_v,     // (B*H)
+     int queries, int keys, int causal, float softmax_scale) {
+  unsigned char* memory = shared_memory<kSharedBytes>();
+  const Tiles tiles = {reinterpret_cast<__half*>(memory),
+                       reinterpret_cast<__half*>(memory + kOffsetKv),
+                       reinterpret_cast<float*>(memory + kOffsetScores),
+                       reinterpret_cast<__half*>(memory + kOffsetP),
+                       memory + kOffsetStages,
+                       reinterpret_cast<uint16_t*>(memory + kOffsetTable)};
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int head = blockIdx.y;
+  const int first_query = blockIdx.x * kTileM;
+  const int first_row = warp * kRows;  // of the tile
+  const size_t key_base = static_cast<size_t>(head) * keys * kHeadDim;
+  const size_t query_base = static_cast<size_t>(head) * queries * kHeadDim;
+  const float scale_log2 = descale_q[head] * descale_k[head] * softmax_scale * kLog2e;
+
+  // With a causal mask query i sees the keys up to i + keys - queries; the last query of the tile sees the most.
+  const int shift = keys - queries;
+  const int seen = causal ? min(keys, max(0, first_query + kTileM + shift)) : keys;
+  const int steps = (seen + kTileN - 1) / kTileN;
+  const int visible = first_query + first_row + shift + 1;
+
+  if constexpr (kCpAsync) {
+    if (steps > 0) copy_step_async(tiles, k + key_base, v + key_base, 0, keys);
+    ptx::cp_async_commit_group();
+  }
+  if constexpr (kKvLut) {
+    for (int i = threadIdx.x; i < 64; i += kThreads) {
+      const uint32_t codes = 0x03020100u + 0x04040404u * i;
+      reinterpret_cast<uint2*>(tiles.table)[i] = e4m3::decode4(codes);
+    }
+    __syncthreads();
+  }
+  load_direct<kTileM>(tiles, q + query_base, first_query, queries, tiles.q);
+
+  Rows rows;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    rows.max[r] = -INFINITY;
+    rows.sum[r] = 0.0f;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) rows.out[r][c] = 0.0f;
+  }
+
+  for (int step = 0; step < steps; ++step) {
+    if constexpr (kCpAsync) {
+      // The buffer of step + 1 was last read while V of step - 1 was decoded, two barriers ago.
+      if (step + 1 < steps) copy_step_async(tiles, k + key_base, v + key_base, step + 1, keys);
+      ptx::cp_async_commit_group();
+      ptx::cp_async_wait_group<1>();
+    }
+    __syncthreads();  // this step's bytes have arrived for every thread, and the last P V is done with kv
+    if constexpr (kWmmaPv) {
+      if (step > 0) collect_product(tiles, rows, first_row, lane);
+    }
+    fill_kv(tiles, k + key_base, step, 0, keys);
+    __syncthreads();  // K is whole (and in the first step Q), and the last P V has left the score buffer
+    if constexpr (kWmmaQk) {
+      product_wmma<wmma::col_major, kTileM, kTileN, kHeadDim>(tiles.q, kPitchQ, tiles.kv, kPitchQ, tiles.scores, kPitchScores,
+                                                              warp);
+    } else {
+      scores_scalar(tiles, first_row, lane);
+    }
+    __syncthreads();  // every fragment of S is stored, and K is no longer read
+    fill_kv(tiles, v + key_base, step, 1, keys);
+    softmax(tiles, rows, first_row, lane, step, keys, visible, causal, scale_log2);
+    if constexpr (kDebugPrint) {
+      if (head == 0 && blockIdx.x == 0 && threadIdx.x == 0) {
+        printf("sdpa: step %d of %d, row 0: max %g, sum of lane 0 %g, out[0] %g\n", step, steps, rows.max[0], rows.sum[0],
+               rows.out[0][0]);
+      }
+    }
+    __syncthreads();  // V and P are whole
+    if constexpr (kWmmaPv) {
+      product_wmma<wmma::row_major, kTileM, kHeadDim, kTileN>(tiles.p, kPitchP, tiles.kv, kPitchQ, tiles.scores, kPitchProduct,
+                                                              warp);
+    } else {
+      output_scalar(tiles, rows, first_row, lane);
+    }
+  }
+  if constexpr (kWmmaPv) {
+    __syncthreads();  // the last P V is stored
+    if (steps > 0) collect_product(tiles, rows, first_row, lane);
+  }
+  if constexpr (kCpAsync) ptx::cp_async_wait_group<0>();
+  store_output(rows, o + query_base, first_query + first_row, lane, queries, descale_v[head]);
+}
