@@ -1,0 +1,142 @@
+// Package doctor says what attune can do on this machine: for each ability yes or no, why, and what to do about a no.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"attune/internal/device"
+	"attune/internal/toolchain"
+)
+
+// Ability is one thing that a machine may be able to do.
+type Ability struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	Why  string `json:"why"`
+	Do   string `json:"do,omitempty"` // how to get it
+}
+
+// Machine is what the examination needs to know of the program's own setting.
+type Machine struct {
+	CacheDir  string
+	LedgerDir string
+	// Open opens the GPU as a run would.
+	Open func(ctx context.Context) (device.Device, error)
+}
+
+// Examine looks at every ability.
+func Examine(ctx context.Context, m Machine) []Ability {
+	compiler, compilerErr := toolchain.Find(ctx, m.CacheDir)
+	return []Ability{
+		{"run shipped stages' resource gate", true, "the stages and their build records are in the program", ""},
+		gpu(ctx, m),
+		compile(compiler, compilerErr),
+		disassemble(ctx, compiler),
+		install(ctx),
+		tool("find bad accesses on the GPU", "compute-sanitizer", "it comes with the CUDA toolkit"),
+		tool("read the GPU's counters", "ncu", "install Nsight Compute"),
+		tool("record which source a run was made from", "git", "install git"),
+		writable("keep builds", m.CacheDir, "set ATTUNE_CACHE to a folder that can be written"),
+		writable("keep runs", m.LedgerDir, "give --ledger or ATTUNE_LEDGER a folder that can be written"),
+		{"check kernels with no GPU", false, "the PTX simulator is not part of this version", ""},
+	}
+}
+
+func gpu(ctx context.Context, m Machine) Ability {
+	a := Ability{Name: "run and time kernels on a GPU"}
+	d, err := m.Open(ctx)
+	if err != nil {
+		a.Why, a.Do = err.Error(), "on a machine with an NVIDIA GPU, install its driver (580 or later for the shipped PTX)"
+		return a
+	}
+	defer d.Close()
+	f := d.Facts()
+	a.OK, a.Why = true, fmt.Sprintf("%s, %s, %d SMs, driver %s", f.Name, f.Arch, f.Multiprocessors, f.Driver)
+	return a
+}
+
+func compile(c *toolchain.Compiler, err error) Ability {
+	a := Ability{Name: "build variants"}
+	if err != nil {
+		a.Why, a.Do = err.Error(), "attune toolchain install"
+		return a
+	}
+	a.OK, a.Why = true, fmt.Sprintf("nvcc %s from %s (%s)", c.Version, c.Origin, c.NVCC)
+	return a
+}
+
+func disassemble(ctx context.Context, c *toolchain.Compiler) Ability {
+	a := Ability{Name: "show machine code (--emit sass)"}
+	if c == nil {
+		a.Why, a.Do = "there is no compiler", "attune toolchain install"
+		return a
+	}
+	program, err := toolchain.Disassembler(c)
+	if err != nil {
+		a.Why, a.Do = err.Error(), "attune toolchain install"
+		return a
+	}
+	a.OK, a.Why = ctx.Err() == nil, program
+	return a
+}
+
+func install(ctx context.Context) Ability {
+	a := Ability{Name: "install the compiler"}
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		a.Why, a.Do = "there is no python3 in PATH", "install Python 3 with pip"
+		return a
+	}
+	out, err := exec.CommandContext(ctx, python, "-m", "pip", "--version").CombinedOutput()
+	if err != nil {
+		a.Why, a.Do = strings.TrimSpace(string(out)), "install pip for "+python
+		return a
+	}
+	if runtime.GOOS != "linux" {
+		a.Why, a.Do = "NVIDIA's compiler wheels are for Linux", "build variants on a Linux machine"
+		return a
+	}
+	version, _, _ := strings.Cut(string(out), " from ")
+	a.OK, a.Why = true, version
+	return a
+}
+
+func tool(name, program, do string) Ability {
+	place, err := exec.LookPath(program)
+	if err != nil {
+		return Ability{name, false, "there is no " + program + " in PATH", do}
+	}
+	return Ability{name, true, place, ""}
+}
+
+// writable tries to write where dir is, or where it would be made.
+func writable(name, dir, do string) Ability {
+	place := dir
+	for {
+		info, err := os.Stat(place)
+		if err == nil && info.IsDir() {
+			break
+		}
+		if err == nil {
+			return Ability{name, false, place + " is not a folder", do}
+		}
+		up := filepath.Dir(place)
+		if up == place {
+			return Ability{name, false, dir + " cannot be made", do}
+		}
+		place = up
+	}
+	probe, err := os.CreateTemp(place, ".attune-probe-")
+	if err != nil {
+		return Ability{name, false, err.Error(), do}
+	}
+	probe.Close()
+	os.Remove(probe.Name())
+	return Ability{name, true, dir, ""}
+}

@@ -1,0 +1,115 @@
+package gate
+
+import (
+	"fmt"
+
+	"attune/internal/measure"
+	"attune/internal/oracle"
+	"attune/internal/spec"
+	"attune/internal/toolchain"
+)
+
+// Status is the outcome of one gate.
+type Status string
+
+// The outcomes.
+const (
+	Pass        Status = "pass"
+	Fail        Status = "fail"
+	NotMeasured Status = "not-measured"
+)
+
+// Check is the outcome of one gate with the reasons for it: what failed, or why nothing was measured.
+type Check struct {
+	Status  Status
+	Reasons []string
+}
+
+// Unmeasured is the check of a gate that saw nothing.
+func Unmeasured(why string) Check { return Check{NotMeasured, []string{why}} }
+
+// failing is a check that fails for reasons, and passes when there are none.
+func failing(reasons []string) Check {
+	if len(reasons) > 0 {
+		return Check{Fail, reasons}
+	}
+	return Check{Status: Pass}
+}
+
+// Resources holds what an image needs against the budget of its stage.
+func Resources(need toolchain.Resources, budget spec.Budget) Check {
+	var over []string
+	for _, item := range []struct {
+		what       string
+		need, have int
+	}{
+		{"registers a thread", need.Registers, budget.Registers},
+		{"bytes of shared memory", need.SharedBytes(), budget.SharedBytes},
+		{"bytes of spill", need.SpillBytes(), budget.SpillBytes},
+	} {
+		if item.need > item.have {
+			over = append(over, fmt.Sprintf("%d %s, and the budget is %d", item.need, item.what, item.have))
+		}
+	}
+	return failing(over)
+}
+
+// Limits bound the error of a kernel on one shape and seed.
+type Limits struct {
+	MaxErr  float64 `json:"max_err"`
+	MeanErr float64 `json:"mean_err"`
+}
+
+// outputRounding is the relative error of an FP16 output at its worst, half a unit in the last of 11 bits. No kernel can be asked
+// for less, whatever its inputs cost.
+const outputRounding = 1.0 / (1 << 11)
+
+// LimitsFor derives the limits from what FP8 inputs cost on this very problem: the kernel may add a share of it, which its stage has
+// named. The tolerance of the spec is the outer bound.
+func LimitsFor(ref *oracle.Reference, share float64, tolerance spec.Tolerance) Limits {
+	largest, sum := 0.0, 0.0
+	for _, x := range ref.Out {
+		largest = max(largest, x, -x)
+		sum += max(x, -x)
+	}
+	mean := sum / float64(len(ref.Out))
+	return Limits{
+		MaxErr:  min(tolerance.MaxErr, max(share*ref.InputCost.Max, largest*outputRounding)),
+		MeanErr: min(tolerance.MeanErr, max(share*ref.InputCost.Mean, mean*outputRounding)),
+	}
+}
+
+// Errors holds the errors of one answer against its limits and gives what is wrong.
+func Errors(e oracle.Errors, limits Limits, tolerance spec.Tolerance) []string {
+	var wrong []string
+	if e.NonFinite > 0 {
+		wrong = append(wrong, fmt.Sprintf("%d elements are not finite, the first at %s", e.NonFinite, e.FirstNonFinite))
+	}
+	if e.MaxErr > limits.MaxErr {
+		wrong = append(wrong, fmt.Sprintf("max_err %.3g is over %.3g, at %s: got %.6g, want %.6g",
+			e.MaxErr, limits.MaxErr, e.Worst.Place, e.Worst.Got, e.Worst.Want))
+	}
+	if e.MeanErr > limits.MeanErr {
+		wrong = append(wrong, fmt.Sprintf("mean_err %.3g is over %.3g", e.MeanErr, limits.MeanErr))
+	}
+	if e.BadFraction > tolerance.BadFraction {
+		wrong = append(wrong, fmt.Sprintf("%.2f %% of the elements are bad, and %.2f %% may be", 100*e.BadFraction, 100*tolerance.BadFraction))
+	}
+	return wrong
+}
+
+// Correctness passes when there is nothing wrong on any shape and seed.
+func Correctness(wrong []string) Check { return failing(wrong) }
+
+// Performance holds a measured speedup against what the stage promised. An interval that lies on both sides of the promise decides
+// nothing.
+func Performance(s measure.Speedup, required float64, parent string) Check {
+	measured := fmt.Sprintf("%.3fx %s (%.3f to %.3f), and %.2fx is needed", s.Ratio, parent, s.Low, s.High, required)
+	switch {
+	case s.Low >= required:
+		return Check{Pass, []string{measured}}
+	case s.High < required:
+		return Check{Fail, []string{measured}}
+	}
+	return Check{NotMeasured, []string{measured + ": too close to call"}}
+}

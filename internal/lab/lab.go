@@ -1,0 +1,187 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"attune/internal/device"
+	"attune/internal/ledger"
+	"attune/internal/run"
+	"attune/internal/spec"
+	"attune/internal/tensor"
+	"attune/internal/toolchain"
+)
+
+// Lab is what a run needs.
+type Lab struct {
+	Kernel  *spec.Kernel
+	Builder *toolchain.Builder
+	Ledger  *ledger.Ledger
+
+	// Open gives a fresh device for one variant. With no device at hand it is nil, and NoDevice says why.
+	Open     func(ctx context.Context) (device.Device, error)
+	Facts    device.Facts // of the device
+	NoDevice string
+
+	Git     toolchain.Git
+	Version string      // of this program
+	Watch   func(Event) // told of progress; may be nil
+}
+
+// Event is a step of the work, for a status line.
+type Event struct {
+	Variant string
+	Doing   string
+	Done    int
+	Total   int // 0 where there is nothing to count
+}
+
+// Request is what to run.
+type Request struct {
+	Variants []spec.Variant
+	Shapes   []tensor.Shape
+	Judged   []tensor.Shape // those that the performance gate looks at, where they are among Shapes
+	Seeds    []uint64
+	Samples  int           // of each shape's time
+	Against  *spec.Variant // in place of each variant's own parent
+	Arch     string        // in place of the device's, or of the newest the stage is for
+}
+
+// Run takes each variant through the gates and records it. done is called with each record as soon as it is in the ledger. An
+// error means that the lab itself failed or was interrupted; what variants do wrong stands in their records.
+func (l *Lab) Run(ctx context.Context, r Request, done func(*run.Run)) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	builds := l.startBuilds(ctx, r)
+	references := newReferences()
+	for _, v := range r.Variants {
+		record, err := l.runVariant(ctx, r, v, builds, references)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", v, err)
+		}
+		if err := l.record(ctx, record); err != nil {
+			return err
+		}
+		done(record)
+	}
+	return nil
+}
+
+// RequestError is the error of a request that asks for what cannot be.
+type RequestError string
+
+func (e RequestError) Error() string { return string(e) }
+
+// check refuses shapes that a variant is not built for, before anything is started.
+func (r Request) check() error {
+	for _, v := range r.Variants {
+		for _, s := range v.Values() {
+			for _, shape := range r.Shapes {
+				if s.Knob == headDimKnob && s.Value != shape.HeadDim {
+					return RequestError(fmt.Sprintf("shape %s has head dim %d, and %s is built for %d", shape, shape.HeadDim, v, s.Value))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// headDimKnob is the knob that must agree with the shape.
+const headDimKnob = "HEAD_DIM"
+
+// startBuilds begins to build everything the request needs, several at once; wait collects them one by one.
+func (l *Lab) startBuilds(ctx context.Context, r Request) *builds {
+	b := &builds{entries: map[string]*build{}}
+	for _, v := range r.Variants {
+		for _, needed := range l.withParent(r, v) {
+			key := needed.String()
+			if b.entries[key] != nil {
+				continue
+			}
+			entry := &build{ready: make(chan struct{})}
+			b.entries[key] = entry
+			go func() {
+				defer close(entry.ready)
+				target, err := l.target(r, needed)
+				if err != nil {
+					entry.err = err
+					return
+				}
+				entry.image, _, entry.err = l.Builder.Build(ctx, target)
+			}()
+		}
+	}
+	return b
+}
+
+type builds struct {
+	entries map[string]*build
+}
+
+type build struct {
+	ready chan struct{}
+	image *toolchain.Image
+	err   error
+}
+
+func (b *builds) wait(v spec.Variant) (*toolchain.Image, error) {
+	entry := b.entries[v.String()]
+	<-entry.ready
+	return entry.image, entry.err
+}
+
+// withParent is the variant and what it is measured against.
+func (l *Lab) withParent(r Request, v spec.Variant) []spec.Variant {
+	if parent, ok := parentOf(r, v); ok && l.Open != nil {
+		return []spec.Variant{v, parent}
+	}
+	return []spec.Variant{v}
+}
+
+func parentOf(r Request, v spec.Variant) (spec.Variant, bool) {
+	if r.Against != nil {
+		return *r.Against, true
+	}
+	return v.Parent()
+}
+
+// target says what to build for a variant.
+func (l *Lab) target(r Request, v spec.Variant) (toolchain.Target, error) {
+	arch, err := Arch(v.Stage(), r.Arch, l.Facts.Arch)
+	if err != nil {
+		return toolchain.Target{}, err
+	}
+	return Target(l.Kernel, v, arch), nil
+}
+
+// Target says what to build for a variant on an architecture.
+func Target(kernel *spec.Kernel, v spec.Variant, arch string) toolchain.Target {
+	knobs := map[string]int{}
+	for _, s := range v.Values() {
+		knobs[s.Knob] = s.Value
+	}
+	return toolchain.Target{Kernel: kernel.Name, Variant: v.String(), Source: v.Stage().Source, Arch: arch, Knobs: knobs}
+}
+
+// record gives the run its id and writes it into the ledger.
+func (l *Lab) record(ctx context.Context, record *run.Run) error {
+	record.Time = time.Now().UTC().Truncate(time.Millisecond)
+	record.ID = ledger.NewID(record.Time, record.Stage)
+	files, err := documents(record)
+	if err != nil {
+		return err
+	}
+	_, err = l.Ledger.Record(ctx, files)
+	return err
+}
+
+func (l *Lab) tell(e Event) {
+	if l.Watch != nil {
+		l.Watch(e)
+	}
+}

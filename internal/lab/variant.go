@@ -1,0 +1,327 @@
+package lab
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"attune/internal/device"
+	"attune/internal/device/isolate"
+	"attune/internal/gate"
+	"attune/internal/half"
+	"attune/internal/measure"
+	"attune/internal/oracle"
+	"attune/internal/run"
+	"attune/internal/spec"
+	"attune/internal/tensor"
+	"attune/internal/toolchain"
+)
+
+// attempt is one variant on its way through the gates.
+type attempt struct {
+	lab        *Lab
+	request    Request
+	variant    spec.Variant
+	record     *run.Run
+	gates      gate.Gates
+	image      *toolchain.Image
+	device     device.Device
+	references *references
+	timed      bool
+}
+
+// runVariant takes one variant as far as it gets. The record is whole in every case; an error is the lab's own.
+func (l *Lab) runVariant(ctx context.Context, r Request, v spec.Variant, b *builds, refs *references) (*run.Run, error) {
+	a := &attempt{lab: l, request: r, variant: v, references: refs, record: l.newRecord(r, v)}
+	later := gate.Unmeasured("an earlier gate failed")
+	a.gates = gate.Gates{Resources: later, Correctness: later, Performance: later, Profile: later}
+	defer func() {
+		if a.device != nil {
+			a.device.Close()
+		}
+	}()
+	if err := a.gate(ctx, b); err != nil {
+		return nil, err
+	}
+	a.record.SetGates(a.gates)
+	a.record.Verdict = a.gates.Verdict(a.timed)
+	return a.record, nil
+}
+
+func (l *Lab) newRecord(r Request, v spec.Variant) *run.Run {
+	record := &run.Run{
+		SchemaVersion: run.SchemaVersion,
+		Kernel:        l.Kernel.Name,
+		Variant:       v.String(),
+		Stage:         v.Stage().Name,
+		Hypothesis:    v.Stage().Hypothesis,
+		Device:        "none",
+		Correctness:   []run.Correctness{},
+		Performance:   []run.Performance{},
+		Asked:         run.Asked{Seeds: r.Seeds, Samples: r.Samples},
+		Git:           l.Git,
+		GitSHA:        l.Git.SHA,
+		Attune:        l.Version,
+	}
+	for _, shape := range r.Shapes {
+		record.Asked.Shapes = append(record.Asked.Shapes, shape.String())
+	}
+	if parent, ok := parentOf(r, v); ok {
+		record.Parent = parent.String()
+		record.RequiredSpeedup = v.RequiredSpeedup()
+	}
+	if r.Against != nil {
+		record.Asked.Against = r.Against.String()
+		record.RequiredSpeedup = 1
+	}
+	return record
+}
+
+// gate goes from gate to gate until one fails.
+func (a *attempt) gate(ctx context.Context, b *builds) error {
+	if err := a.resources(b); err != nil || a.gates.Resources.Status == gate.Fail {
+		return err
+	}
+	if a.lab.Open == nil {
+		a.gates.Correctness = gate.Unmeasured(a.lab.NoDevice)
+		a.gates.Performance = gate.Unmeasured(device.ErrNoDevice.Error())
+		a.gates.Profile = a.gates.Performance
+		return nil
+	}
+	a.tell("opening the device", 0, 0)
+	var err error
+	if a.device, err = a.lab.Open(ctx); err != nil {
+		return err
+	}
+	facts := a.device.Facts()
+	a.record.Facts, a.record.Device = &facts, facts.Kind
+	if err := a.correctness(ctx); err != nil || a.gates.Correctness.Status != gate.Pass {
+		return err
+	}
+	a.gates.Profile = gate.Unmeasured("no profile was taken")
+	if a.record.Asked.Sanitizer != "" {
+		a.gates.Performance = gate.Unmeasured("compute-sanitizer slows kernels down too much")
+		return nil
+	}
+	return a.performance(ctx, b)
+}
+
+// resources builds the variant and holds it against its budget. A variant that does not compile fails here.
+func (a *attempt) resources(b *builds) error {
+	a.tell("compiling", 0, 0)
+	image, err := b.wait(a.variant)
+	var refused *toolchain.CompileError
+	switch {
+	case errors.As(err, &refused):
+		a.record.Arch = refused.Target.Arch
+		a.record.Failure = refused.Error()
+		a.record.Log = refused.Output
+		a.gates.Resources = gate.Check{Status: gate.Fail, Reasons: []string{"it does not compile", strings.TrimRight(refused.Output, "\n")}}
+		return nil
+	case err != nil:
+		return err
+	}
+	a.image = image
+	a.record.Build, a.record.Log = &image.Record, image.Log
+	a.record.Arch, a.record.CodeHash = image.Record.Arch, image.Record.CodeHash
+	a.gates.Resources = gate.Resources(image.Record.Resources, a.variant.Stage().Budget)
+	return nil
+}
+
+// correctness holds every shape and seed against the oracle, and stops at a failure that took the device.
+func (a *attempt) correctness(ctx context.Context) error {
+	var wrong []string
+	total := len(a.request.Shapes) * len(a.request.Seeds)
+	for _, shape := range a.request.Shapes {
+		for _, seed := range a.request.Seeds {
+			a.tell(fmt.Sprintf("correctness %s seed %d", shape, seed), len(a.record.Correctness), total)
+			row, err := a.answer(ctx, shape, seed)
+			if broken := a.kernelFailure(err); broken != "" {
+				wrong = append(wrong, fmt.Sprintf("%s seed %d: %s", shape, seed, broken))
+				a.gates.Correctness = gate.Correctness(wrong)
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			for _, what := range row.Wrong {
+				wrong = append(wrong, fmt.Sprintf("%s seed %d: %s", shape, seed, what))
+			}
+			a.record.Correctness = append(a.record.Correctness, *row)
+		}
+	}
+	if s, ok := a.device.(sanitized); ok {
+		a.tell("waiting for compute-sanitizer", 0, 0)
+		findings, err := s.Findings()
+		if err != nil {
+			return err
+		}
+		for _, f := range findings {
+			wrong = append(wrong, f.Kind+": "+f.Text)
+		}
+		a.record.Asked.Sanitizer = s.Tool()
+	}
+	a.gates.Correctness = gate.Correctness(wrong)
+	return nil
+}
+
+// sanitized is a device that something watches which has its say when the work is done.
+type sanitized interface {
+	Tool() string
+	Findings() ([]device.Finding, error)
+}
+
+// answer runs one problem and holds it against the oracle.
+func (a *attempt) answer(ctx context.Context, shape tensor.Shape, seed uint64) (*run.Correctness, error) {
+	ref, err := a.references.get(ctx, shape, seed)
+	if err != nil {
+		return nil, err
+	}
+	outcome, err := a.device.Run(ctx, newJob(a.image, a.device.Facts(), ref.inputs))
+	if err != nil {
+		return nil, err
+	}
+	a.record.Loaded = &outcome.Loaded
+	tolerance := a.lab.Kernel.Tolerance
+	found, err := oracle.Compare(half.DecodeFloat16(outcome.Outputs[0]), ref.answer, oracle.Tolerance{Abs: tolerance.Atol, Rel: tolerance.Rtol})
+	if err != nil {
+		return nil, err
+	}
+	limits := gate.LimitsFor(ref.answer, a.variant.Stage().ErrorShare, tolerance)
+	wrong := gate.Errors(found, limits, tolerance)
+	for _, f := range outcome.Findings {
+		wrong = append(wrong, f.Kind+": "+f.Text)
+	}
+	sum := sha256.Sum256(outcome.Outputs[0])
+	return &run.Correctness{
+		Shape: shape.String(), Seed: seed, Pass: len(wrong) == 0, Errors: found, Limits: limits, InputCost: ref.answer.InputCost,
+		Findings: outcome.Findings, Wrong: wrong, OutputSHA256: hex.EncodeToString(sum[:]),
+	}, nil
+}
+
+// kernelFailure records what a kernel did to its device, and is empty for errors that are not the kernel's.
+func (a *attempt) kernelFailure(err error) string {
+	var fault *device.Fault
+	var timeout *isolate.Timeout
+	var crash *isolate.Crash
+	a.record.TimedOut = errors.As(err, &timeout)
+	if a.record.TimedOut || errors.As(err, &fault) || errors.As(err, &crash) {
+		a.record.Failure = err.Error()
+	}
+	return a.record.Failure
+}
+
+// graphTiming says in the record how times were taken.
+const graphTiming = "device time by CUDA graph replay, variant and parent in turns, inputs warm in L2"
+
+// performance times every shape, together with the parent where there is one.
+func (a *attempt) performance(ctx context.Context, b *builds) error {
+	parent, same, err := a.parentImage(b)
+	if err != nil {
+		return err
+	}
+	var judged []measure.Pair
+	for i, shape := range a.request.Shapes {
+		a.tell(fmt.Sprintf("timing %s", shape), i, len(a.request.Shapes))
+		samples, err := a.time(ctx, shape, parent)
+		if errors.Is(err, device.ErrNoClock) {
+			a.gates.Performance = gate.Unmeasured(err.Error())
+			return nil
+		}
+		if broken := a.kernelFailure(err); broken != "" {
+			a.gates.Performance = gate.Check{Status: gate.Fail, Reasons: []string{fmt.Sprintf("%s: %s", shape, broken)}}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		a.addTimes(shape, samples)
+		if samples.Parent != nil && a.judges(shape) {
+			judged = append(judged, measure.Pair{Parent: samples.Parent.Seconds, Variant: samples.Variant.Seconds})
+		}
+	}
+	a.timed = true
+	a.record.Asked.Timing = graphTiming
+	switch {
+	case same:
+		a.gates.Performance = gate.Check{Status: gate.Fail, Reasons: []string{"it is the same machine code as " + a.record.Parent}}
+	case parent == nil:
+		a.gates.Performance = gate.Check{Status: gate.Pass, Reasons: []string{"it has no parent to be faster than"}}
+	default:
+		speedup := measure.CompareSpeed(judged)
+		a.record.Speedup = &speedup
+		a.gates.Performance = gate.Performance(speedup, a.record.RequiredSpeedup, a.record.Parent)
+	}
+	return nil
+}
+
+// parentImage is the image to be measured against: none where the variant has no parent, or where the parent is the same program.
+func (a *attempt) parentImage(b *builds) (image *toolchain.Image, same bool, err error) {
+	parent, ok := parentOf(a.request, a.variant)
+	if !ok {
+		return nil, false, nil
+	}
+	image, err = b.wait(parent)
+	if err != nil {
+		return nil, false, fmt.Errorf("the parent %s: %w", parent, err)
+	}
+	if image.Record.CodeHash == a.image.Record.CodeHash {
+		return nil, true, nil
+	}
+	return image, false, nil
+}
+
+// judges says whether a shape counts for the gate: the judged ones do, or all where none of those was asked for.
+func (a *attempt) judges(shape tensor.Shape) bool {
+	asked := func(s tensor.Shape) bool { return slices.Contains(a.request.Shapes, s) }
+	if !slices.ContainsFunc(a.request.Judged, asked) {
+		return true
+	}
+	return slices.Contains(a.request.Judged, shape)
+}
+
+// time takes the samples of one shape.
+func (a *attempt) time(ctx context.Context, shape tensor.Shape, parent *toolchain.Image) (*run.Samples, error) {
+	inputs := tensor.Draw(shape, a.request.Seeds[0], tensor.Options{})
+	jobs := []device.Job{newJob(a.image, a.device.Facts(), inputs)}
+	if parent != nil {
+		jobs = append(jobs, newJob(parent, a.device.Facts(), inputs))
+	}
+	series, err := a.device.Time(ctx, jobs, device.Plan{Samples: a.request.Samples})
+	if err != nil {
+		return nil, err
+	}
+	samples := &run.Samples{Shape: shape.String(), Variant: series[0]}
+	if parent != nil {
+		samples.Parent = &series[1]
+	}
+	return samples, nil
+}
+
+// addTimes writes the figures of one shape into the record.
+func (a *attempt) addTimes(shape tensor.Shape, s *run.Samples) {
+	const us = 1e6
+	sum := measure.Summarize(s.Variant.Seconds)
+	row := run.Performance{
+		Shape: s.Shape, P50US: sum.P50 * us, P90US: sum.P90 * us, P99US: sum.P99 * us, StdUS: sum.Std * us,
+		TFLOPS: shape.FLOPs() / sum.P50 / 1e12, Samples: len(s.Variant.Seconds), Judged: a.judges(shape),
+	}
+	if s.Parent != nil {
+		speedup := measure.CompareSpeed([]measure.Pair{{Parent: s.Parent.Seconds, Variant: s.Variant.Seconds}})
+		parentP50 := measure.Summarize(s.Parent.Seconds).P50 * us
+		row.ParentP50US, row.ParentRatio, row.RatioLow, row.RatioHigh = &parentP50, &speedup.Ratio, &speedup.Low, &speedup.High
+	}
+	a.record.Performance = append(a.record.Performance, row)
+	a.record.Samples = append(a.record.Samples, *s)
+	if row.Judged && a.record.Headline == nil {
+		a.record.Headline = &run.Headline{Shape: row.Shape, P50US: row.P50US, ParentRatio: row.ParentRatio}
+	}
+}
+
+func (a *attempt) tell(doing string, done, total int) {
+	a.lab.tell(Event{Variant: a.variant.String(), Doing: doing, Done: done, Total: total})
+}
