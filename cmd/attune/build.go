@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"attune/internal/lab"
+	"attune/internal/toolchain"
+)
+
+type buildOptions struct {
+	arch, emit, out string
+}
+
+func (a *app) buildCommand() *cobra.Command {
+	var o buildOptions
+	cmd := &cobra.Command{
+		Use:   "build VARIANT",
+		Short: "compile a variant and say what it needs of the chip",
+		Long: `Build compiles a variant to PTX and machine code and prints registers, shared memory, spills and the hash of the machine code. The
+same build is never made twice: the second comes from the cache.`,
+		Example: `  attune build stage2 --arch sm_89 --emit ptx,cubin,log -o out
+  attune build stage2+TILE_N=32 --json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.build(cmd.Context(), o, args[0]) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.arch, "arch", "", "such as sm_89 (default: the newest that the stage is for)")
+	f.StringVar(&o.emit, "emit", "", "files to write, with commas: ptx, cubin, sass, log")
+	f.StringVarP(&o.out, "out", "o", ".", "folder for the files")
+	return cmd
+}
+
+// built is the JSON document of `attune build`.
+type built struct {
+	SchemaVersion int `json:"schema_version"`
+	toolchain.Record
+	Registers   int               `json:"registers"`
+	SharedBytes int               `json:"shared_bytes"`
+	SpillBytes  int               `json:"spill_bytes"`
+	Origin      toolchain.Origin  `json:"origin"`
+	Git         toolchain.Git     `json:"git"`
+	Files       map[string]string `json:"files,omitempty"`
+}
+
+func (a *app) build(ctx context.Context, o buildOptions, text string) error {
+	kinds, err := parseEmit(o.emit)
+	if err != nil {
+		return usageError{err}
+	}
+	kernel, folder, err := a.kernel()
+	if err != nil {
+		return err
+	}
+	v, err := kernel.Variant(text)
+	if err != nil {
+		return usageError{err}
+	}
+	if o.arch, err = lab.Arch(v.Stage(), o.arch, ""); err != nil {
+		return err
+	}
+	images, compiler, err := builder(ctx, folder)
+	if err != nil {
+		return err
+	}
+	status := a.status()
+	status.Set("compiling %s for %s", v, o.arch)
+	image, origin, err := images.Build(ctx, lab.Target(kernel, v, o.arch))
+	status.Clear()
+	if err != nil {
+		return err
+	}
+	files, err := emit(ctx, image, compiler, kinds, o.out)
+	if err != nil {
+		return err
+	}
+	need := image.Record.Resources
+	document := built{
+		SchemaVersion: 1, Record: image.Record, Registers: need.Registers, SharedBytes: need.SharedBytes(), SpillBytes: need.SpillBytes(),
+		Origin: origin, Git: toolchain.ReadGit(ctx, "."), Files: files,
+	}
+	if len(kinds) > 0 {
+		if err := writeRecord(document, o.out); err != nil {
+			return err
+		}
+	}
+	if a.json {
+		return a.printJSON(document)
+	}
+	fmt.Fprintf(a.stdout, "%s for %s (%s, %s)\n", v, o.arch, image.Record.Compiler, origin)
+	fmt.Fprintf(a.stdout, "  registers     %d\n  shared bytes  %d static, %d dynamic\n  spill bytes   %d stores, %d loads\n", need.Registers,
+		need.StaticSharedBytes, need.DynamicSharedBytes, need.SpillStoreBytes, need.SpillLoadBytes)
+	fmt.Fprintf(a.stdout, "  stack bytes   %d\n  barriers      %d\n  code hash     %s\n", need.StackBytes, need.Barriers, image.Record.CodeHash)
+	for _, kind := range kinds {
+		fmt.Fprintf(a.stdout, "  %-13s %s\n", kind, files[kind])
+	}
+	return nil
+}
+
+var emitKinds = []string{"ptx", "cubin", "sass", "log"}
+
+func parseEmit(text string) ([]string, error) {
+	if text == "" {
+		return nil, nil
+	}
+	kinds := strings.Split(text, ",")
+	for _, kind := range kinds {
+		if !slices.Contains(emitKinds, kind) {
+			return nil, fmt.Errorf("--emit %q: there are %s", kind, strings.Join(emitKinds, ", "))
+		}
+	}
+	return kinds, nil
+}
+
+// emit writes the parts of an image that were asked for, named by variant and architecture.
+func emit(ctx context.Context, image *toolchain.Image, compiler *toolchain.Compiler, kinds []string, dir string) (map[string]string, error) {
+	files := map[string]string{}
+	for _, kind := range kinds {
+		var data []byte
+		switch kind {
+		case "ptx":
+			data = image.PTX
+		case "log":
+			data = []byte(image.Log)
+		default:
+			if image.Cubin == nil {
+				return nil, fmt.Errorf("--emit %s: %w on this machine, and machine code is not shipped; run `attune toolchain install`", kind, toolchain.ErrNoCompiler)
+			}
+			data = image.Cubin
+		}
+		if kind == "sass" {
+			text, err := toolchain.Disassemble(ctx, compiler, image.Cubin)
+			if err != nil {
+				return nil, err
+			}
+			data = []byte(text)
+		}
+		name := filepath.Join(dir, fmt.Sprintf("%s.%s.%s", image.Record.Variant, image.Record.Arch, kind))
+		if err := writeFile(name, data); err != nil {
+			return nil, err
+		}
+		files[kind] = name
+	}
+	return files, nil
+}
+
+// writeRecord puts the build record beside the files.
+func writeRecord(document built, dir string) error {
+	text, err := json.MarshalIndent(document, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, fmt.Sprintf("%s.%s.json", document.Variant, document.Arch)), append(text, '\n'))
+}
+
+func writeFile(name string, data []byte) error {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, data, 0o644)); err != nil {
+		return fmt.Errorf("write what was built: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"attune/internal/device"
+	"attune/internal/gate"
+	"attune/internal/lab"
+	"attune/internal/run"
+	"attune/internal/toolchain"
+)
+
+// The exit codes, as every help page states them.
+const (
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2
+	exitSomeFailed  = 3
+	exitResources   = 10
+	exitCorrectness = 11
+	exitPerformance = 12
+	exitProfile     = 13
+	exitNoGPU       = 20
+	exitNoCompiler  = 21
+	exitTimeout     = 22
+	exitInterrupted = 130
+)
+
+const exitText = `
+Exit codes:
+  0 all held; 1 failure; 2 usage; 3 finished, some variants failed
+  10 resources, 11 correctness, 12 performance, 13 profile gate failed
+  20 no GPU; 21 no compiler; 22 timeout; 130 interrupted`
+
+// usageError marks what the caller wrote wrongly.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// gateError ends a command whose results were printed, with the code of the gate that failed.
+type gateError struct{ code int }
+
+func (gateError) Error() string { return "not all held" }
+
+// silent says whether an error needs no words: the results have said it all.
+func (a *app) silent(err error) bool {
+	var failed gateError
+	return errors.As(err, &failed)
+}
+
+// exitCode maps errors to codes, in one place.
+func (a *app) exitCode(ctx context.Context, err error) int {
+	var usage usageError
+	var failed gateError
+	var refused *toolchain.CompileError
+	var request lab.RequestError
+	switch {
+	case err == nil:
+		return exitOK
+	case ctx.Err() != nil:
+		return exitInterrupted
+	case errors.As(err, &failed):
+		return failed.code
+	case !a.started, errors.As(err, &usage), errors.As(err, &request):
+		return exitUsage
+	case errors.As(err, &refused):
+		return exitResources
+	case errors.Is(err, device.ErrNoDevice):
+		return exitNoGPU
+	case errors.Is(err, toolchain.ErrNoCompiler):
+		return exitNoCompiler
+	}
+	return exitFailure
+}
+
+// outcome is the code of a finished set of runs: that of its only variant, or 3 where some of several failed.
+func outcome(runs []*run.Run) error {
+	code := exitOK
+	for _, r := range runs {
+		if failed := runCode(r); failed != exitOK {
+			code = failed
+			if len(runs) > 1 {
+				code = exitSomeFailed
+			}
+		}
+	}
+	if code == exitOK {
+		return nil
+	}
+	return gateError{code}
+}
+
+func runCode(r *run.Run) int {
+	switch {
+	case r.TimedOut:
+		return exitTimeout
+	case r.Gates.Resources == gate.Fail:
+		return exitResources
+	case r.Gates.Correctness == gate.Fail:
+		return exitCorrectness
+	case r.Gates.Performance == gate.Fail:
+		return exitPerformance
+	case r.Gates.Profile == gate.Fail:
+		return exitProfile
+	}
+	return exitOK
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"attune/internal/ledger"
+	"attune/internal/report"
+	"attune/internal/run"
+)
+
+type historyOptions struct {
+	filter           ledger.Filter
+	ladder, markdown bool
+}
+
+func (a *app) historyCommand() *cobra.Command {
+	var o historyOptions
+	cmd := &cobra.Command{
+		Use:   "history",
+		Short: "list the recorded runs, or the ladder of stages",
+		Long: `History lists the runs of the ledger, the newest first. With --ladder it shows the newest run of each stage on a device, in the order
+of the spec, with times, speedups and resources.`,
+		Example: "  attune history --stage stage2 --limit 10\n  attune history --ladder --markdown --ledger results",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.history(cmd.Context(), o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.filter.Variant, "variant", "", "only this variant")
+	f.StringVar(&o.filter.Stage, "stage", "", "only this stage and its variants")
+	f.StringVar(&o.filter.Verdict, "verdict", "", "only runs with this verdict")
+	f.StringVar(&o.filter.Device, "device", "", "only runs on this device: cuda, sim or none (default: all; for --ladder: cuda)")
+	f.IntVar(&o.filter.Limit, "limit", 0, "at most so many (default: all)")
+	f.BoolVar(&o.ladder, "ladder", false, "show the ladder of stages")
+	f.BoolVar(&o.markdown, "markdown", false, "write the ladder as a Markdown table")
+	return cmd
+}
+
+func (a *app) history(ctx context.Context, o historyOptions) error {
+	kept, err := a.openLedger(ctx)
+	if err != nil {
+		return err
+	}
+	defer kept.Close()
+	if o.ladder {
+		return a.historyLadder(ctx, kept, o)
+	}
+	entries, err := kept.List(ctx, o.filter)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(map[string]any{"schema_version": 1, "runs": append([]ledger.Entry{}, entries...)})
+	}
+	if len(entries) == 0 {
+		_, err := fmt.Fprintf(a.stdout, "no runs in %s\n", a.ledgerPath())
+		return err
+	}
+	return report.History(a.stdout, entries)
+}
+
+// historyLadder finds the newest run of each stage.
+func (a *app) historyLadder(ctx context.Context, kept *ledger.Ledger, o historyOptions) error {
+	kernel, _, err := a.kernel()
+	if err != nil {
+		return err
+	}
+	device := o.filter.Device
+	if device == "" {
+		device = "cuda"
+	}
+	runs := []*run.Run{}
+	for _, stage := range kernel.Stages {
+		newest, err := kept.List(ctx, ledger.Filter{Kernel: kernel.Name, Variant: stage.Name, Device: device, Limit: 1})
+		if err != nil {
+			return err
+		}
+		for _, entry := range newest {
+			text, err := kept.Read(ctx, entry.ID, "run.json")
+			if err != nil {
+				return err
+			}
+			r, err := run.Decode(text)
+			if err != nil {
+				return err
+			}
+			runs = append(runs, r)
+		}
+	}
+	if a.json {
+		return a.printJSON(map[string]any{"schema_version": 1, "runs": runs})
+	}
+	if len(runs) == 0 {
+		_, err := fmt.Fprintf(a.stdout, "no run of a stage on %s in %s\n", device, a.ledgerPath())
+		return err
+	}
+	return report.Ladder(a.stdout, runs, o.markdown)
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"attune/internal/ledger"
+)
+
+func (a *app) ledgerCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "ledger",
+		Short:   "care of the records: verify, reindex",
+		Example: "  attune ledger verify --ledger results",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(
+		a.ledgerCare("verify", "check every file of every run against its hash, and the index against the runs", (*ledger.Ledger).Verify),
+		a.ledgerCare("reindex", "build the index anew from the runs, and clear away what dead processes left", (*ledger.Ledger).Reindex),
+	)
+	return cmd
+}
+
+func (a *app) ledgerCare(name, short string, care func(*ledger.Ledger, context.Context) (ledger.Report, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:     name,
+		Short:   short,
+		Example: "  attune ledger " + name,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			kept, err := a.openLedger(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer kept.Close()
+			report, err := care(kept, cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.printCare(report)
+		},
+	}
+}
+
+func (a *app) printCare(report ledger.Report) error {
+	problems := []string{}
+	for _, p := range report.Problems {
+		problems = append(problems, p.String())
+	}
+	if a.json {
+		if err := a.printJSON(map[string]any{"schema_version": 1, "runs": report.Runs, "problems": problems}); err != nil {
+			return err
+		}
+	} else {
+		for _, p := range problems {
+			fmt.Fprintln(a.stdout, p)
+		}
+		fmt.Fprintf(a.stdout, "%d runs, %d problems\n", report.Runs, len(problems))
+	}
+	if len(problems) > 0 {
+		return gateError{exitFailure}
+	}
+	return nil
+}

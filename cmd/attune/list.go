@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"attune/internal/spec"
+)
+
+func (a *app) listCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:       "list [stages|knobs|shapes]",
+		Short:     "list what the kernel has: stages, knobs, constraints and shapes",
+		Example:   "  attune list\n  attune list knobs",
+		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: []string{"stages", "knobs", "shapes"},
+		RunE: func(_ *cobra.Command, args []string) error {
+			kernel, _, err := a.kernel()
+			if err != nil {
+				return err
+			}
+			wants := func(what string) bool { return len(args) == 0 || args[0] == what }
+			if a.json {
+				return a.printJSON(listing(kernel, wants))
+			}
+			if wants("stages") {
+				a.listStages(kernel)
+			}
+			if wants("knobs") {
+				a.listKnobs(kernel)
+			}
+			if wants("shapes") {
+				a.listShapes(kernel)
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) listStages(kernel *spec.Kernel) {
+	fmt.Fprintf(a.stdout, "stages of %s: %s\n", kernel.Name, kernel.About)
+	for _, s := range kernel.Stages {
+		fmt.Fprintf(a.stdout, "  %-8s %s\n", s.Name, s.Hypothesis)
+		if parent, ok := s.Variant().Parent(); ok {
+			fmt.Fprintf(a.stdout, "  %-8s must be %.2fx as fast as %s\n", "", s.Speedup, parent)
+		}
+		fmt.Fprintf(a.stdout, "  %-8s for %s, within %d registers, %d bytes of shared memory, %d bytes of spill\n", "",
+			strings.Join(s.Archs, ", "), s.Budget.Registers, s.Budget.SharedBytes, s.Budget.SpillBytes)
+	}
+}
+
+func (a *app) listKnobs(kernel *spec.Kernel) {
+	fmt.Fprintln(a.stdout, "knobs")
+	for _, k := range kernel.Knobs {
+		fmt.Fprintf(a.stdout, "  %-16s %s, %s (default %d)\n  %-16s %s\n", k.Name, k.Layer, joined(k.Values), k.Default, "", k.About)
+	}
+	fmt.Fprintln(a.stdout, "constraints")
+	for _, c := range kernel.Constraints {
+		fmt.Fprintf(a.stdout, "  %s\n      %s\n", c.Rule, c.Why)
+	}
+}
+
+func (a *app) listShapes(kernel *spec.Kernel) {
+	fmt.Fprintln(a.stdout, "shapes")
+	for _, g := range kernel.Groups {
+		fmt.Fprintf(a.stdout, "  %-10s %s\n", g.Name, joined(g.Problems))
+	}
+}
+
+func joined[T any](values []T) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = fmt.Sprint(v)
+	}
+	return strings.Join(texts, " ")
+}
+
+// listing is the JSON document of `attune list`.
+func listing(kernel *spec.Kernel, wants func(string) bool) map[string]any {
+	document := map[string]any{"schema_version": 1, "kernel": kernel.Name, "about": kernel.About}
+	if wants("stages") {
+		var stages []map[string]any
+		for _, s := range kernel.Stages {
+			knobs := map[string]int{}
+			for _, setting := range s.Variant().Values() {
+				knobs[setting.Knob] = setting.Value
+			}
+			stage := map[string]any{
+				"name": s.Name, "hypothesis": s.Hypothesis, "knobs": knobs, "archs": s.Archs, "error_share": s.ErrorShare,
+				"budget": map[string]int{"registers": s.Budget.Registers, "shared_bytes": s.Budget.SharedBytes, "spill_bytes": s.Budget.SpillBytes},
+			}
+			if parent, ok := s.Variant().Parent(); ok {
+				stage["parent"], stage["speedup"] = parent.String(), s.Speedup
+			}
+			stages = append(stages, stage)
+		}
+		document["stages"] = stages
+	}
+	if wants("knobs") {
+		var knobs, rules []map[string]any
+		for _, k := range kernel.Knobs {
+			knobs = append(knobs, map[string]any{"name": k.Name, "layer": k.Layer, "values": k.Values, "default": k.Default, "about": k.About})
+		}
+		for _, c := range kernel.Constraints {
+			rules = append(rules, map[string]any{"rule": c.Rule, "why": c.Why})
+		}
+		document["knobs"], document["constraints"] = knobs, rules
+	}
+	if wants("shapes") {
+		shapes := map[string][]string{}
+		for _, g := range kernel.Groups {
+			for _, p := range g.Problems {
+				shapes[g.Name] = append(shapes[g.Name], p.String())
+			}
+		}
+		document["shapes"] = shapes
+	}
+	return document
+}

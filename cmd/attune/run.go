@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"attune/internal/device"
+	"attune/internal/device/isolate"
+	"attune/internal/lab"
+	"attune/internal/report"
+	"attune/internal/run"
+	"attune/internal/spec"
+	"attune/internal/toolchain"
+)
+
+type runOptions struct {
+	device, shapes, seeds, against, arch, junit, sanitizer string
+	samples                                                int
+	limit                                                  time.Duration
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run [VARIANT...]",
+		Short: "take variants through the gates: build, check, time, judge, record",
+		Long: `Run takes each variant through the gates in their order: resources, correctness, performance, profile. The first gate that fails ends
+that variant. Every run is recorded in the ledger. With no variant it runs every stage of the kernel.
+
+With no GPU the resource gate still judges, and the rest is "not measured", which fails nothing.`,
+		Example: `  attune run
+  attune run stage1 stage2 --shapes small,mission --seeds 0,1,2
+  attune run stage2+TILE_N=32 --against stage2 --shapes 1x8x1024x64:causal`,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.run(cmd.Context(), o, args) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.device, "device", "auto", "what runs the kernels: auto, cuda, cuda:N")
+	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the spec's)")
+	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas (default: the spec's)")
+	f.IntVar(&o.samples, "iters", 100, "samples of each shape's time")
+	f.StringVar(&o.against, "against", "", "compare with this variant instead of each one's parent")
+	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's, or the newest of the stage)")
+	f.DurationVar(&o.limit, "timeout", defaultLimit, "how long one launch or timing may take before its process is killed")
+	f.StringVar(&o.sanitizer, "sanitizer", "", "check under this tool of compute-sanitizer, without timing: "+strings.Join(isolate.SanitizerTools, ", "))
+	f.StringVar(&o.junit, "junit", "", "write the outcome as JUnit XML to this file")
+	return cmd
+}
+
+func (a *app) run(ctx context.Context, o runOptions, args []string) error {
+	kernel, folder, err := a.kernel()
+	if err != nil {
+		return err
+	}
+	request, err := o.request(kernel, args)
+	if err != nil {
+		return usageError{err}
+	}
+	images, _, err := builder(ctx, folder)
+	if err != nil {
+		return err
+	}
+	kept, err := a.openLedger(ctx)
+	if err != nil {
+		return err
+	}
+	defer kept.Close()
+	status := a.status()
+	defer status.Clear()
+	l := &lab.Lab{
+		Kernel: kernel, Builder: images, Ledger: kept, Git: toolchain.ReadGit(ctx, "."), Version: version(),
+		Watch: func(e lab.Event) { status.Set("%s", statusText(e)) },
+	}
+	status.Set("looking for a device")
+	if err := a.chooseDevice(ctx, l, o); err != nil {
+		return err
+	}
+	var runs []*run.Run
+	err = l.Run(ctx, request, func(r *run.Run) {
+		status.Clear()
+		runs = append(runs, r)
+		if !a.json {
+			// A reader that is gone (a closed pipe) must not stop the work: the ledger has the run.
+			_ = report.Text(a.stdout, r)
+		}
+	})
+	status.Clear()
+	if ctx.Err() != nil {
+		return fmt.Errorf("interrupted; %d of %d runs were finished and are in %s", len(runs), len(request.Variants), a.ledgerPath())
+	}
+	return errors.Join(err, a.finish(o, runs, err))
+}
+
+// finish writes what a command writes at its end.
+func (a *app) finish(o runOptions, runs []*run.Run, failed error) error {
+	if a.json {
+		if err := a.printJSON(map[string]any{"schema_version": run.SchemaVersion, "runs": slices.Concat([]*run.Run{}, runs)}); err != nil {
+			return err
+		}
+	}
+	if o.junit != "" {
+		file, err := os.Create(o.junit)
+		if err != nil {
+			return fmt.Errorf("write the JUnit file: %w", err)
+		}
+		if err := errors.Join(report.JUnit(file, runs), file.Close()); err != nil {
+			return fmt.Errorf("write the JUnit file: %w", err)
+		}
+	}
+	if failed != nil {
+		return nil
+	}
+	return outcome(runs)
+}
+
+// chooseDevice finds the device that was asked for. With auto, having none is no error.
+func (a *app) chooseDevice(ctx context.Context, l *lab.Lab, o runOptions) error {
+	name := o.device
+	if name == "auto" {
+		name = "cuda"
+	}
+	open, err := a.opener(name, o.limit, o.sanitizer)
+	if err != nil {
+		return err
+	}
+	probe, err := a.opener(name, o.limit, "")
+	if err != nil {
+		return err
+	}
+	d, err := probe(ctx)
+	switch {
+	case err == nil:
+		l.Facts = d.Facts()
+		l.Open = open
+		return d.Close()
+	case o.device == "auto" && errors.Is(err, device.ErrNoDevice):
+		l.NoDevice = err.Error()
+		return nil
+	}
+	return err
+}
+
+// request turns the flags into what the lab takes.
+func (o runOptions) request(kernel *spec.Kernel, args []string) (lab.Request, error) {
+	r := lab.Request{Samples: o.samples, Arch: o.arch}
+	if o.samples < 1 {
+		return r, fmt.Errorf("--iters %d: want at least 1", o.samples)
+	}
+	if o.sanitizer != "" && !slices.Contains(isolate.SanitizerTools, o.sanitizer) {
+		return r, fmt.Errorf("--sanitizer %q: there are %s", o.sanitizer, strings.Join(isolate.SanitizerTools, ", "))
+	}
+	var wrong []error
+	for _, text := range args {
+		v, err := kernel.Variant(text)
+		if err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
+		r.Variants = append(r.Variants, v)
+	}
+	if len(args) == 0 {
+		for _, stage := range kernel.Stages {
+			r.Variants = append(r.Variants, stage.Variant())
+		}
+	}
+	if o.shapes == "" {
+		o.shapes = strings.Join(kernel.Run.Shapes, ",")
+	}
+	var err error
+	if r.Shapes, err = kernel.Shapes(o.shapes); err != nil {
+		wrong = append(wrong, err)
+	}
+	if r.Judged, err = kernel.Shapes(strings.Join(kernel.Run.Judged, ",")); err != nil {
+		wrong = append(wrong, err)
+	}
+	if r.Seeds, err = parseSeeds(o.seeds, kernel.Run.Seeds); err != nil {
+		wrong = append(wrong, err)
+	}
+	if o.against != "" {
+		against, err := kernel.Variant(o.against)
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("--against: %w", err))
+		}
+		r.Against = &against
+	}
+	return r, errors.Join(wrong...)
+}
+
+func parseSeeds(text string, otherwise []uint64) ([]uint64, error) {
+	if text == "" {
+		return otherwise, nil
+	}
+	var seeds []uint64
+	for _, field := range strings.Split(text, ",") {
+		seed, err := strconv.ParseUint(field, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("seed %q is not a whole number", field)
+		}
+		seeds = append(seeds, seed)
+	}
+	return seeds, nil
+}
+
+func statusText(e lab.Event) string {
+	if e.Total > 0 {
+		return fmt.Sprintf("%s: %s (%d of %d)", e.Variant, e.Doing, e.Done+1, e.Total)
+	}
+	return fmt.Sprintf("%s: %s", e.Variant, e.Doing)
+}

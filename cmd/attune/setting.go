@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"attune/internal/device"
+	"attune/internal/device/isolate"
+	"attune/internal/ledger"
+	"attune/internal/spec"
+	"attune/internal/toolchain"
+	"attune/kernels"
+)
+
+// kernel finds the kernel's folder: the one asked for, the one in the working directory, or the one in the program.
+func (a *app) kernel() (*spec.Kernel, fs.FS, error) {
+	folder := kernels.SDPA()
+	const here = "kernels/sdpa"
+	if a.kernelDir != "" {
+		folder = os.DirFS(a.kernelDir)
+	} else if _, err := os.Stat(filepath.Join(here, spec.File)); err == nil {
+		folder = os.DirFS(here)
+	}
+	kernel, err := spec.Load(folder)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	return kernel, folder, nil
+}
+
+// builder makes images with the machine's compiler, or gives shipped ones where it has none.
+func builder(ctx context.Context, folder fs.FS) (*toolchain.Builder, *toolchain.Compiler, error) {
+	cacheDir, err := toolchain.CacheDir()
+	if err != nil {
+		return nil, nil, err
+	}
+	compiler, err := toolchain.Find(ctx, cacheDir)
+	if err != nil {
+		compiler = nil // shipped images need none; what does says so
+	}
+	return toolchain.NewBuilder(folder, compiler, cacheDir), compiler, nil
+}
+
+func (a *app) ledgerPath() string {
+	if a.ledgerDir != "" {
+		return a.ledgerDir
+	}
+	if dir := os.Getenv("ATTUNE_LEDGER"); dir != "" {
+		return dir
+	}
+	return ".attune"
+}
+
+func (a *app) openLedger(ctx context.Context) (*ledger.Ledger, error) {
+	return ledger.Open(ctx, a.ledgerPath())
+}
+
+// serverVerb is the hidden verb by which the program serves a machine to itself.
+const serverVerb = "device-server"
+
+// defaultLimit is how long a device may take over one job.
+const defaultLimit = 60 * time.Second
+
+// opener gives a function that opens a device by its name (cuda, cuda:1) in a process of its own.
+// With the name of a tool of compute-sanitizer the process runs under it.
+func (a *app) opener(name string, limit time.Duration, sanitizer string) (func(context.Context) (device.Device, error), error) {
+	index, err := deviceIndex(name)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find the program to start it again: %w", err)
+	}
+	o := isolate.Options{Command: []string{self, serverVerb, strconv.Itoa(index)}, Limit: limit, Stderr: a.stderr}
+	return func(ctx context.Context) (device.Device, error) {
+		if sanitizer != "" {
+			return isolate.StartSanitized(ctx, o, sanitizer)
+		}
+		return isolate.Start(ctx, o)
+	}, nil
+}
+
+// deviceIndex reads cuda or cuda:N.
+func deviceIndex(name string) (int, error) {
+	kind, number, numbered := strings.Cut(name, ":")
+	if kind == "sim" {
+		return 0, usageError{fmt.Errorf("device sim: the simulator is not part of this version")}
+	}
+	index := 0
+	var err error
+	if numbered {
+		index, err = strconv.Atoi(number)
+	}
+	if kind != "cuda" || err != nil || index < 0 {
+		return 0, usageError{fmt.Errorf("unknown device %q; there are auto, cuda and cuda:N", name)}
+	}
+	return index, nil
+}

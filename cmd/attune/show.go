@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"attune/internal/report"
+	"attune/internal/run"
+)
+
+func (a *app) showCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "show RUN",
+		Short: "print one recorded run",
+		Long: `Show prints a run as it was recorded. RUN is its id, the beginning or the end of it where no other run has the same, or "latest".
+Files are checked against their hashes.`,
+		Example: "  attune show latest\n  attune show 3f9a1c --file report.md",
+		Args:    cobra.ExactArgs(1),
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.show(cmd.Context(), args[0], file) },
+	}
+	cmd.Flags().StringVar(&file, "file", "", "print this file of the run: run.json, samples.json, ptxas.log, report.md")
+	return cmd
+}
+
+func (a *app) show(ctx context.Context, ref, file string) error {
+	kept, err := a.openLedger(ctx)
+	if err != nil {
+		return err
+	}
+	defer kept.Close()
+	entry, err := kept.Find(ctx, ref)
+	if err != nil {
+		return usageError{err}
+	}
+	if a.json {
+		file = "run.json"
+	}
+	if file != "" {
+		text, err := kept.Read(ctx, entry.ID, file)
+		if err == nil {
+			_, err = a.stdout.Write(text)
+		}
+		return err
+	}
+	text, err := kept.Read(ctx, entry.ID, "run.json")
+	if err != nil {
+		return err
+	}
+	r, err := run.Decode(text)
+	if err != nil {
+		return err
+	}
+	return report.Text(a.stdout, r)
+}
