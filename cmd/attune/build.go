@@ -85,7 +85,7 @@ func (a *app) build(ctx context.Context, o buildOptions, text string) error {
 	need := image.Record.Resources
 	document := built{
 		SchemaVersion: 1, Record: image.Record, Registers: need.Registers, SharedBytes: need.SharedBytes(), SpillBytes: need.SpillBytes(),
-		Origin: origin, Git: toolchain.ReadGit(ctx, "."), Files: files,
+		Origin: origin, Git: a.git(ctx), Files: files,
 	}
 	if len(kinds) > 0 {
 		if err := writeRecord(document, o.out); err != nil {

@@ -18,7 +18,6 @@ import (
 	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/toolchain"
 )
 
 type runOptions struct {
@@ -75,7 +74,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	status := a.status()
 	defer status.Clear()
 	l := &lab.Lab{
-		Kernel: kernel, Builder: images, Ledger: kept, Git: toolchain.ReadGit(ctx, "."), Version: version(),
+		Kernel: kernel, Builder: images, Ledger: kept, Git: a.git(ctx), Version: version(),
 		Watch: func(e lab.Event) { status.Set("%s", statusText(e)) },
 	}
 	status.Set("looking for a device")

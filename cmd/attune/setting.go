@@ -20,18 +20,27 @@ import (
 
 // kernel finds the kernel's folder: the one asked for, the one in the working directory, or the one in the program.
 func (a *app) kernel() (*spec.Kernel, fs.FS, error) {
-	folder := kernels.SDPA()
 	const here = "kernels/sdpa"
+	if _, err := os.Stat(filepath.Join(here, spec.File)); err == nil && a.kernelDir == "" {
+		a.kernelDir = here
+	}
+	folder := kernels.SDPA()
 	if a.kernelDir != "" {
 		folder = os.DirFS(a.kernelDir)
-	} else if _, err := os.Stat(filepath.Join(here, spec.File)); err == nil {
-		folder = os.DirFS(here)
 	}
 	kernel, err := spec.Load(folder)
 	if err != nil {
 		return nil, nil, usageError{err}
 	}
 	return kernel, folder, nil
+}
+
+// git is the state of the repository that the kernel comes from: its folder's, or the one that the program was built from.
+func (a *app) git(ctx context.Context) toolchain.Git {
+	if a.kernelDir != "" {
+		return toolchain.ReadGit(ctx, a.kernelDir)
+	}
+	return builtFrom()
 }
 
 // builder makes images with the machine's compiler, or gives shipped ones where it has none.

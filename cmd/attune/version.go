@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"attune/internal/toolchain"
 )
 
 func (a *app) versionCommand() *cobra.Command {
@@ -29,20 +31,36 @@ func (a *app) versionCommand() *cobra.Command {
 // release is the version of attune.
 const release = "0.1.0"
 
-// version is the release, with the revision it was built from where the Go tool has put it in.
-func version() string {
+// branch is set by `make build`; the Go tool notes the revision but not the branch.
+var branch string
+
+// builtFrom is the state of the repository that this program was built from, as far as the Go tool has put it in.
+func builtFrom() toolchain.Git {
+	g := toolchain.Git{Branch: branch}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return release
+		return g
 	}
-	revision, modified := "", ""
 	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = "+" + s.Value[:min(12, len(s.Value))]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			modified = ".dirty"
+		switch s.Key {
+		case "vcs.revision":
+			g.SHA = s.Value
+		case "vcs.modified":
+			g.Dirty = s.Value == "true"
 		}
 	}
-	return release + revision + modified
+	return g
+}
+
+// version is the release, with the revision it was built from.
+func version() string {
+	text := release
+	g := builtFrom()
+	if g.SHA != "" {
+		text += "+" + g.SHA[:min(12, len(g.SHA))]
+	}
+	if g.Dirty {
+		text += ".dirty"
+	}
+	return text
 }

@@ -168,6 +168,28 @@ func Target(kernel *spec.Kernel, v spec.Variant, arch string) toolchain.Target {
 	return toolchain.Target{Kernel: kernel.Name, Variant: v.String(), Source: v.Stage().Source, Arch: arch, Knobs: knobs}
 }
 
+// ShippedTargets is what travels with a kernel: every stage and what it is measured against, for each of the stage's architectures.
+func ShippedTargets(kernel *spec.Kernel) []toolchain.Target {
+	var targets []toolchain.Target
+	known := map[string]bool{}
+	for _, stage := range kernel.Stages {
+		variants := []spec.Variant{stage.Variant()}
+		if parent, ok := stage.Variant().Parent(); ok {
+			variants = append(variants, parent)
+		}
+		for _, v := range variants {
+			for _, arch := range stage.Archs {
+				t := Target(kernel, v, arch)
+				if !known[t.String()] {
+					known[t.String()] = true
+					targets = append(targets, t)
+				}
+			}
+		}
+	}
+	return targets
+}
+
 // record gives the run its id and writes it into the ledger.
 func (l *Lab) record(ctx context.Context, record *run.Run) error {
 	record.Time = time.Now().UTC().Truncate(time.Millisecond)

@@ -33,9 +33,24 @@ func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) devic
 	}
 }
 
-// loadable is the machine code where it fits the device, and the PTX for the driver to compile where it does not.
-func loadable(image *toolchain.Image, facts device.Facts) []byte {
+// form is which part of an image a device runs.
+type form string
+
+const (
+	asCode form = "cubin" // the machine code that ptxas made
+	asPTX  form = "ptx"   // what the device itself makes of the PTX
+)
+
+// ranAs is machine code where it was built and fits the device, and PTX where not.
+func ranAs(image *toolchain.Image, facts device.Facts) form {
 	if image.Cubin != nil && native(image.Record.Arch, facts.Arch) {
+		return asCode
+	}
+	return asPTX
+}
+
+func loadable(image *toolchain.Image, facts device.Facts) []byte {
+	if ranAs(image, facts) == asCode {
 		return image.Cubin
 	}
 	return image.PTX

@@ -44,6 +44,7 @@ type Run struct {
 	Asked  Asked              `json:"asked"`
 	Build  *toolchain.Record  `json:"build,omitempty"`
 	Loaded *device.Attributes `json:"loaded,omitempty"` // what the driver says of the kernel
+	Ran    string             `json:"ran,omitempty"`    // cubin, or ptx that the device compiled
 	Facts  *device.Facts      `json:"device_facts,omitempty"`
 	GitSHA string             `json:"git_sha,omitempty"`
 	Git    toolchain.Git      `json:"git"`

@@ -45,7 +45,12 @@ func candidates(cacheDir string) []candidate {
 	for _, nvcc := range slices.Concat([]string{"/usr/local/cuda/bin/nvcc", "/opt/cuda/bin/nvcc"}, usual) {
 		places = append(places, candidate{filepath.Dir(filepath.Dir(nvcc)), nvcc})
 	}
-	return append(places, candidate{"attune's cache", filepath.Join(installDir(cacheDir), toolkitDir, "bin", "nvcc")})
+	return append(places, cached(cacheDir))
+}
+
+// cached is the place where Install puts the compiler.
+func cached(cacheDir string) candidate {
+	return candidate{"attune's cache", filepath.Join(installDir(cacheDir), toolkitDir, "bin", "nvcc")}
 }
 
 // Find returns the first compiler that works. cacheDir is attune's cache (CacheDir).

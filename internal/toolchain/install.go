@@ -31,13 +31,22 @@ func installDir(cacheDir string) string {
 	return filepath.Join(cacheDir, "toolchains", "cuda-"+InstalledVersion)
 }
 
+// Installed finds the compiler that Install has put into the cache, whatever other compilers there are. Its output is what the
+// shipped images are made with.
+func Installed(ctx context.Context, cacheDir string) (*Compiler, error) {
+	c, err := inspect(ctx, cached(cacheDir))
+	if err != nil {
+		return nil, fmt.Errorf("%w in attune's cache; run `attune toolchain install`", ErrNoCompiler)
+	}
+	return c, hostCompiler(ctx)
+}
+
 // Install puts NVIDIA's pinned compiler into the cache with the user's own Python and pip, so that their settings for package
 // indexes and proxies hold. progress is called now and then with bytes done and expected; it may be nil.
 func Install(ctx context.Context, cacheDir string, progress func(done, total int64)) (*Compiler, error) {
 	place := installDir(cacheDir)
-	found := candidate{"attune's cache", filepath.Join(place, toolkitDir, "bin", "nvcc")}
-	if c, err := inspect(ctx, found); err == nil {
-		return c, hostCompiler(ctx)
+	if c, err := Installed(ctx, cacheDir); err == nil {
+		return c, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(place), 0o755); err != nil {
 		return nil, fmt.Errorf("make the cache folder: %w", err)
@@ -53,11 +62,7 @@ func Install(ctx context.Context, cacheDir string, progress func(done, total int
 	if err := os.Rename(filepath.Join(staging, "target"), place); err != nil && !isNotEmpty(err) {
 		return nil, fmt.Errorf("install the compiler: %w", err)
 	}
-	c, err := inspect(ctx, found)
-	if err != nil {
-		return nil, fmt.Errorf("the installed compiler: %w; delete %s and install again", err, place)
-	}
-	return c, hostCompiler(ctx)
+	return Installed(ctx, cacheDir)
 }
 
 // fetchWheels runs pip. All that pip writes lies under staging, which is how the progress is known.

@@ -10,7 +10,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
+	"strings"
 )
 
 // The folder of a kernel that holds its shipped images, and the list of them.
@@ -90,4 +93,38 @@ func readShippedPTX(kernel fs.FS, s ShippedImage) ([]byte, error) {
 		return nil, fmt.Errorf("%s is not what its record says; `make ship` writes it anew", name)
 	}
 	return ptx, nil
+}
+
+// WriteShipped writes images as the shipped ones of the kernel in dir, in place of those that were there.
+func WriteShipped(dir string, images []*Image) error {
+	folder := filepath.Join(dir, shippedDir)
+	if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	var list Shipped
+	for _, image := range images {
+		s := ShippedImage{
+			File:   fmt.Sprintf("%s.%s.ptx.gz", image.Record.Variant, image.Record.Arch),
+			Record: image.Record,
+			Log:    strings.Split(strings.TrimRight(image.Log, "\n"), "\n"),
+		}
+		var packed bytes.Buffer
+		writer := gzip.NewWriter(&packed) // with no name and no time in it: the same bytes each time
+		_, err := writer.Write(image.PTX)
+		if err = errors.Join(err, writer.Close()); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(folder, s.File), packed.Bytes(), 0o644); err != nil {
+			return err
+		}
+		list.Images = append(list.Images, s)
+	}
+	text, err := encodeJSON(list)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, shippedIndex), text, 0o644)
 }
