@@ -221,11 +221,7 @@ const graphTiming = "device time by CUDA graph replay, variant and parent in tur
 
 // performance times every shape, together with the parent where there is one.
 func (a *attempt) performance(ctx context.Context, b *builds) error {
-	parent, same, err := a.parentImage(b)
-	if err != nil {
-		a.gates.Performance = gate.Unmeasured(err.Error())
-		return nil
-	}
+	parent, same, missing := a.parentImage(b)
 	var judged []measure.Pair
 	for i, shape := range a.request.Shapes {
 		a.tell(fmt.Sprintf("timing %s", shape), i, len(a.request.Shapes))
@@ -246,9 +242,11 @@ func (a *attempt) performance(ctx context.Context, b *builds) error {
 			judged = append(judged, measure.Pair{Parent: samples.Parent.Seconds, Variant: samples.Variant.Seconds})
 		}
 	}
-	a.timed = true
+	a.timed = missing == nil
 	a.record.Asked.Timing = graphTiming
 	switch {
+	case missing != nil:
+		a.gates.Performance = gate.Unmeasured(missing.Error())
 	case same:
 		a.gates.Performance = gate.Check{Status: gate.Fail, Reasons: []string{"it is the same machine code as " + a.record.Parent}}
 	case parent == nil:
