@@ -132,30 +132,15 @@ func (a *attempt) resources(b *builds) error {
 	return nil
 }
 
-// correctness holds every shape and seed against the oracle, and stops at a failure that took the device.
+// correctness holds every shape and seed against the oracle, and asks whoever watched the device.
 func (a *attempt) correctness(ctx context.Context) error {
-	var wrong []string
-	total := len(a.request.Shapes) * len(a.request.Seeds)
-	for _, shape := range a.request.Shapes {
-		for _, seed := range a.request.Seeds {
-			a.tell(fmt.Sprintf("correctness %s seed %d", shape, seed), len(a.record.Correctness), total)
-			row, err := a.answer(ctx, shape, seed)
-			if broken := a.kernelFailure(err); broken != "" {
-				wrong = append(wrong, fmt.Sprintf("%s seed %d: %s", shape, seed, broken))
-				a.gates.Correctness = gate.Correctness(wrong)
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			for _, what := range row.Wrong {
-				wrong = append(wrong, fmt.Sprintf("%s seed %d: %s", shape, seed, what))
-			}
-			a.record.Correctness = append(a.record.Correctness, *row)
-		}
+	wrong, err := a.answers(ctx)
+	if err != nil {
+		return err
 	}
 	if s, ok := a.device.(sanitized); ok {
 		a.tell("waiting for compute-sanitizer", 0, 0)
+		a.record.Asked.Sanitizer = s.Tool()
 		findings, err := s.Findings()
 		if err != nil {
 			return err
@@ -163,7 +148,6 @@ func (a *attempt) correctness(ctx context.Context) error {
 		for _, f := range findings {
 			wrong = append(wrong, f.Kind+": "+f.Text)
 		}
-		a.record.Asked.Sanitizer = s.Tool()
 	}
 	a.gates.Correctness = gate.Correctness(wrong)
 	return nil
@@ -173,6 +157,28 @@ func (a *attempt) correctness(ctx context.Context) error {
 type sanitized interface {
 	Tool() string
 	Findings() ([]device.Finding, error)
+}
+
+// answers runs every shape and seed and gives what is wrong with them. A failure that takes the device is the last.
+func (a *attempt) answers(ctx context.Context) (wrong []string, err error) {
+	total := len(a.request.Shapes) * len(a.request.Seeds)
+	for _, shape := range a.request.Shapes {
+		for _, seed := range a.request.Seeds {
+			a.tell(fmt.Sprintf("correctness %s seed %d", shape, seed), len(a.record.Correctness), total)
+			row, err := a.answer(ctx, shape, seed)
+			if broken := a.kernelFailure(err); broken != "" {
+				return append(wrong, fmt.Sprintf("%s seed %d: %s", shape, seed, broken)), nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			for _, what := range row.Wrong {
+				wrong = append(wrong, fmt.Sprintf("%s seed %d: %s", shape, seed, what))
+			}
+			a.record.Correctness = append(a.record.Correctness, *row)
+		}
+	}
+	return wrong, nil
 }
 
 // answer runs one problem and holds it against the oracle.

@@ -156,7 +156,8 @@ func (d *Device) failed(r response) error {
 	case r.Error == "":
 		return nil
 	case r.Fault != nil && !r.Missing:
-		return d.lose(r.Fault)
+		d.lost = true // the child itself is well, and a tool around it may have something to say at its end
+		return r.Fault
 	case r.NoClock:
 		return device.ErrNoClock
 	case r.Missing:
