@@ -1,0 +1,57 @@
+# The two commands: `go run ./cmd/attune run` does the main job, `make test` installs what the tests need and runs them all.
+GO ?= go
+export CGO_ENABLED := 0
+
+# Packages whose goroutines share memory; they are tested under the race detector too.
+RACE := ./internal/device/... ./internal/lab ./internal/ledger ./internal/oracle ./internal/spec ./internal/tensor ./internal/terminal ./internal/toolchain
+
+# The least coverage of internal/... by tests that need no GPU. What only a GPU can reach is left out.
+COVERAGE := 80
+NEEDS_GPU := internal/device/cuda/
+
+.PHONY: build test tools style unit race bench fuzz ship gpu-tests clean
+
+build: ## the program, with the revision it is built from
+	$(GO) build -buildvcs=true -ldflags "-X main.branch=$$(git rev-parse --abbrev-ref HEAD)" -o bin/attune ./cmd/attune
+
+test: tools style unit race ## everything that continuous integration runs
+
+tools: ## what the tests need beside Go: a C++ compiler and NVIDIA's
+	@command -v g++ >/dev/null || { apt-get update -qq && apt-get install -y -qq g++; } || \
+		{ echo "the tests need g++, and it could not be installed" >&2; exit 1; }
+	$(GO) run ./cmd/attune toolchain install
+
+style: ## format, vet, static analysis, module file
+	@unformatted=$$($(GO) tool gofumpt -l .); test -z "$$unformatted" || { echo "not gofumpt-clean:"; echo "$$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) mod tidy -diff
+
+unit: ## all tests, with coverage
+	$(GO) test -coverpkg=./internal/... -coverprofile=coverage.out ./...
+	@grep -v '$(NEEDS_GPU)' coverage.out > coverage.nogpu.out
+	@$(GO) tool cover -func=coverage.nogpu.out | awk -v least=$(COVERAGE) \
+		'/^total:/ { print "coverage of internal/... without a GPU: " $$3; if ($$3 + 0 < least) { print "want at least " least " %"; exit 1 } }'
+
+race: ## the packages that share memory, under the race detector
+	CGO_ENABLED=1 $(GO) test -race $(RACE)
+
+bench: ## benchmarks
+	$(GO) test -run '^$$' -bench . ./...
+
+fuzz: ## every fuzz target for FUZZTIME (default 20s)
+	@for package in $$($(GO) list ./...); do \
+		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+			echo "$$package $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $${FUZZTIME:-20s} $$package || exit 1; \
+		done; \
+	done
+
+ship: ## PTX and records of the stages anew, after the kernels' sources have changed
+	$(GO) run ./kernels/ship
+
+gpu-tests: ## test binaries for a machine with a GPU and no Go
+	mkdir -p bin
+	$(GO) test -c -o bin/cuda.test ./internal/device/cuda
+
+clean:
+	rm -rf bin coverage.out coverage.nogpu.out
