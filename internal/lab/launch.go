@@ -9,8 +9,9 @@ import (
 	"attune/internal/toolchain"
 )
 
-// newJob is the launch of an attention kernel: one block for each tile of query rows of each head, and the arguments in the order of the
-// entry function (q, k, v, o, descale_q, descale_k, descale_v, queries, keys, causal, softmax_scale).
+// newJob is the launch of an attention kernel: one block for each tile of query rows of each head, all in one dimension, which has room for
+// any number of heads; and the arguments in the order of the entry function (q, k, v, o, descale_q, descale_k, descale_v, queries, keys,
+// causal, softmax_scale).
 func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) device.Job {
 	shape, launch := in.Shape, image.Record.Launch
 	causal := int32(0)
@@ -20,7 +21,7 @@ func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) devic
 	return device.Job{
 		Image:              loadable(image, facts),
 		Entry:              image.Record.Kernel,
-		Grid:               [3]int{(shape.SeqQ + launch.QueryRows - 1) / launch.QueryRows, shape.HeadCount(), 1},
+		Grid:               [3]int{(shape.SeqQ + launch.QueryRows - 1) / launch.QueryRows * shape.HeadCount(), 1, 1},
 		Block:              [3]int{launch.Threads, 1, 1},
 		DynamicSharedBytes: launch.DynamicSharedBytes,
 		Args: []device.Arg{

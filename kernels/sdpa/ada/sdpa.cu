@@ -338,8 +338,9 @@ sdpa(const uint8_t* __restrict__ q,           // (B*H, queries, D) E4M3
                        memory + kOffsetStages,
                        reinterpret_cast<uint16_t*>(memory + kOffsetTable)};
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int head = blockIdx.y;
-  const int first_query = blockIdx.x * kTileM;
+  const int tiles_a_head = (queries + kTileM - 1) / kTileM;
+  const int head = blockIdx.x / tiles_a_head;
+  const int first_query = blockIdx.x % tiles_a_head * kTileM;
   const int first_row = warp * kRows;  // of the tile
   const size_t key_base = static_cast<size_t>(head) * keys * kHeadDim;
   const size_t query_base = static_cast<size_t>(head) * queries * kHeadDim;
@@ -396,7 +397,7 @@ sdpa(const uint8_t* __restrict__ q,           // (B*H, queries, D) E4M3
     fill_kv(tiles, v + key_base, step, 1, keys);
     softmax(tiles, rows, first_row, lane, step, keys, visible, causal, scale_log2);
     if constexpr (kDebugPrint) {
-      if (head == 0 && blockIdx.x == 0 && threadIdx.x == 0) {
+      if (blockIdx.x == 0 && threadIdx.x == 0) {
         printf("sdpa: step %d of %d, row 0: max %g, sum of lane 0 %g, out[0] %g\n", step, steps, rows.max[0], rows.sum[0],
                rows.out[0][0]);
       }

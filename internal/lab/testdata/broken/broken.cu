@@ -18,7 +18,7 @@ extern "C" __global__ void broken(unsigned char* q, const unsigned char* k, cons
 #if DEFECT == 7
   this is not C++;
 #endif
-  const int row = blockIdx.x, head = blockIdx.y, column = threadIdx.x;
+  const int row = blockIdx.x % queries, head = blockIdx.x / queries, column = threadIdx.x;
   const size_t query = (static_cast<size_t>(head) * queries + row) * kHeadDim;
   const size_t first_key = static_cast<size_t>(head) * keys * kHeadDim;
   if constexpr (kDefect == 1) {
@@ -46,7 +46,7 @@ extern "C" __global__ void broken(unsigned char* q, const unsigned char* k, cons
   const float result = sum > 0 ? out / sum * descale_v[head] : 0.0f;
   o[query + column] = __float2half(kDefect == 4 ? 0.0f : result);
   if constexpr (kDefect == 2) {
-    if (row == queries - 1 && head == static_cast<int>(gridDim.y) - 1) o[query + column + kHeadDim] = __float2half(result);
+    if (blockIdx.x == gridDim.x - 1) o[query + column + kHeadDim] = __float2half(result);
   }
   if constexpr (kDefect == 3) {
     if (row == 0) *reinterpret_cast<__half*>(0x10) = __float2half(result);
