@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,7 +30,7 @@ func (a *app) buildCommand() *cobra.Command {
 same build is never made twice: the second comes from the cache.`,
 		Example: `  attune build stage2 --arch sm_89 --emit ptx,cubin,log -o out
   attune build stage2+TILE_N=32 --json`,
-		Args: cobra.ExactArgs(1),
+		Args: exactly("VARIANT", "stage2"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.build(cmd.Context(), o, args[0]) },
 	}
 	f := cmd.Flags()
@@ -67,7 +68,7 @@ func (a *app) build(ctx context.Context, o buildOptions, text string) error {
 	if o.arch, err = lab.Arch(v.Stage(), o.arch, ""); err != nil {
 		return err
 	}
-	images, compiler, err := builder(ctx, folder)
+	images, compiler, err := a.builder(ctx, folder)
 	if err != nil {
 		return err
 	}
@@ -88,7 +89,8 @@ func (a *app) build(ctx context.Context, o buildOptions, text string) error {
 		Origin: origin, Git: a.git(ctx), Files: files,
 	}
 	if len(kinds) > 0 {
-		if err := writeRecord(document, o.out); err != nil {
+		files["record"] = filepath.Join(o.out, fmt.Sprintf("%s.%s.json", v, o.arch))
+		if err := writeRecord(document, files["record"]); err != nil {
 			return err
 		}
 	}
@@ -99,7 +101,7 @@ func (a *app) build(ctx context.Context, o buildOptions, text string) error {
 	fmt.Fprintf(a.stdout, "  registers     %d\n  shared bytes  %d static, %d dynamic\n  spill bytes   %d stores, %d loads\n", need.Registers,
 		need.StaticSharedBytes, need.DynamicSharedBytes, need.SpillStoreBytes, need.SpillLoadBytes)
 	fmt.Fprintf(a.stdout, "  stack bytes   %d\n  barriers      %d\n  code hash     %s\n", need.StackBytes, need.Barriers, image.Record.CodeHash)
-	for _, kind := range kinds {
+	for _, kind := range slices.Sorted(maps.Keys(files)) {
 		fmt.Fprintf(a.stdout, "  %-13s %s\n", kind, files[kind])
 	}
 	return nil
@@ -122,43 +124,36 @@ func parseEmit(text string) ([]string, error) {
 
 // emit writes the parts of an image that were asked for, named by variant and architecture.
 func emit(ctx context.Context, image *toolchain.Image, compiler *toolchain.Compiler, kinds []string, dir string) (map[string]string, error) {
-	files := map[string]string{}
+	parts := map[string][]byte{"ptx": image.PTX, "log": []byte(image.Log), "cubin": image.Cubin}
 	for _, kind := range kinds {
-		var data []byte
-		switch kind {
-		case "ptx":
-			data = image.PTX
-		case "log":
-			data = []byte(image.Log)
-		default:
-			if image.Cubin == nil {
-				return nil, fmt.Errorf("--emit %s: %w on this machine, and machine code is not shipped; run `attune toolchain install`", kind, toolchain.ErrNoCompiler)
-			}
-			data = image.Cubin
+		if image.Cubin == nil && (kind == "cubin" || kind == "sass") {
+			return nil, fmt.Errorf("--emit %s: %w on this machine, and machine code is not shipped", kind, toolchain.ErrNoCompiler)
 		}
 		if kind == "sass" {
 			text, err := toolchain.Disassemble(ctx, compiler, image.Cubin)
 			if err != nil {
 				return nil, err
 			}
-			data = []byte(text)
+			parts[kind] = []byte(text)
 		}
-		name := filepath.Join(dir, fmt.Sprintf("%s.%s.%s", image.Record.Variant, image.Record.Arch, kind))
-		if err := writeFile(name, data); err != nil {
+	}
+	files := map[string]string{}
+	for _, kind := range kinds {
+		files[kind] = filepath.Join(dir, fmt.Sprintf("%s.%s.%s", image.Record.Variant, image.Record.Arch, kind))
+		if err := writeFile(files[kind], parts[kind]); err != nil {
 			return nil, err
 		}
-		files[kind] = name
 	}
 	return files, nil
 }
 
 // writeRecord puts the build record beside the files.
-func writeRecord(document built, dir string) error {
+func writeRecord(document built, name string) error {
 	text, err := json.MarshalIndent(document, "", "  ")
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, fmt.Sprintf("%s.%s.json", document.Variant, document.Arch)), append(text, '\n'))
+	return writeFile(name, append(text, '\n'))
 }
 
 func writeFile(name string, data []byte) error {

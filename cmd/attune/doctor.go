@@ -35,7 +35,7 @@ func (a *app) doctorCommand() *cobra.Command {
 				}
 				fmt.Fprintf(a.stdout, "%s  %-40s %s\n", answer, ability.Name, ability.Why)
 				if ability.Do != "" {
-					fmt.Fprintf(a.stdout, "%46s to have it: %s\n", "", ability.Do)
+					fmt.Fprintf(a.stdout, "%45s to have it: %s\n", "", ability.Do)
 				}
 			}
 			return nil

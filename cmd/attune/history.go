@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"attune/internal/gate"
 	"attune/internal/ledger"
 	"attune/internal/report"
 	"attune/internal/run"
@@ -34,11 +37,17 @@ of the spec, with times, speedups and resources.`,
 	f.StringVar(&o.filter.Device, "device", "", "only runs on this device: cuda, sim or none (default: all; for --ladder: cuda)")
 	f.IntVar(&o.filter.Limit, "limit", 0, "at most so many (default: all)")
 	f.BoolVar(&o.ladder, "ladder", false, "show the ladder of stages")
-	f.BoolVar(&o.markdown, "markdown", false, "write the ladder as a Markdown table")
+	f.BoolVar(&o.markdown, "markdown", false, "write a Markdown table")
 	return cmd
 }
 
 func (a *app) history(ctx context.Context, o historyOptions) error {
+	if v := gate.Verdict(o.filter.Verdict); v != "" && !slices.Contains(gate.Verdicts, v) {
+		return usageError{fmt.Errorf("--verdict %q: there are %s", v, joined(gate.Verdicts))}
+	}
+	if o.ladder && (o.filter.Variant != "" || o.filter.Stage != "" || o.filter.Verdict != "" || o.filter.Limit != 0) {
+		return usageError{errors.New("--ladder shows every stage; of the filters only --device goes with it")}
+	}
 	kept, err := a.openLedger(ctx)
 	if err != nil {
 		return err
@@ -58,7 +67,7 @@ func (a *app) history(ctx context.Context, o historyOptions) error {
 		_, err := fmt.Fprintf(a.stdout, "no runs in %s\n", a.ledgerPath())
 		return err
 	}
-	return report.History(a.stdout, entries)
+	return report.History(a.stdout, entries, o.markdown)
 }
 
 // historyLadder finds the newest run of each stage.

@@ -14,7 +14,7 @@ func (a *app) ledgerCommand() *cobra.Command {
 		Use:     "ledger",
 		Short:   "care of the records: verify, reindex",
 		Example: "  attune ledger verify --ledger results",
-		Args:    cobra.NoArgs,
+		Args:    oneOfItsVerbs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
@@ -58,10 +58,17 @@ func (a *app) printCare(report ledger.Report) error {
 		for _, p := range problems {
 			fmt.Fprintln(a.stdout, p)
 		}
-		fmt.Fprintf(a.stdout, "%d runs, %d problems\n", report.Runs, len(problems))
+		fmt.Fprintf(a.stdout, "%s, %s\n", counted(report.Runs, "run"), counted(len(problems), "problem"))
 	}
 	if len(problems) > 0 {
 		return gateError{exitFailure}
 	}
 	return nil
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,8 +15,8 @@ func (a *app) listCommand() *cobra.Command {
 		Use:       "list [stages|knobs|shapes]",
 		Short:     "list what the kernel has: stages, knobs, constraints and shapes",
 		Example:   "  attune list\n  attune list knobs",
-		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: []string{"stages", "knobs", "shapes"},
+		Args:      listArgs,
+		ValidArgs: listKinds,
 		RunE: func(_ *cobra.Command, args []string) error {
 			kernel, _, err := a.kernel()
 			if err != nil {
@@ -37,6 +38,15 @@ func (a *app) listCommand() *cobra.Command {
 			return nil
 		},
 	}
+}
+
+var listKinds = []string{"stages", "knobs", "shapes"}
+
+func listArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 1 || len(args) == 1 && !slices.Contains(listKinds, args[0]) {
+		return fmt.Errorf("list %s: there are %s", strings.Join(args, " "), strings.Join(listKinds, ", "))
+	}
+	return nil
 }
 
 func (a *app) listStages(kernel *spec.Kernel) {

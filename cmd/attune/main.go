@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 )
 
@@ -25,7 +26,11 @@ func attune(args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
+	a.json = a.json || slices.Contains(args, "--json") // which a wrong flag before it has kept from being read
 	code := a.exitCode(ctx, err)
+	if code == exitNoCompiler && a.noCompiler != nil {
+		err = fmt.Errorf("%w (%w)", err, a.noCompiler)
+	}
 	if err != nil && code != 0 && !a.silent(err) {
 		a.printError(err, code)
 	}

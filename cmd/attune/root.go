@@ -22,7 +22,8 @@ type app struct {
 	ledgerDir string
 	json      bool
 
-	started bool // a verb has begun; errors before are usage errors
+	started    bool  // a verb has begun; errors before are usage errors
+	noCompiler error // why no compiler was found, for whoever turns out to need one
 }
 
 func (a *app) rootCommand() *cobra.Command {
@@ -38,6 +39,7 @@ A shape is a name from the spec or BxHxSxD: mission, 1x8x512x64, 1x8x512x64:caus
   attune run stage2 --shapes mission --seeds 0  one stage, one shape
   attune build stage2 --arch sm_89 --emit ptx,cubin,log -o out
   attune doctor                                 what this machine can do`,
+		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -52,10 +54,37 @@ A shape is a name from the spec or BxHxSxD: mission, 1x8x512x64, 1x8x512x64:caus
 		a.runCommand(), a.buildCommand(), a.listCommand(), a.historyCommand(), a.showCommand(), a.ledgerCommand(),
 		a.toolchainCommand(), a.doctorCommand(), a.versionCommand(), a.deviceCommand(),
 	)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
 	for _, verb := range root.Commands() {
-		describeExits(verb)
+		describe(verb)
 	}
 	return root
+}
+
+// exactly asks for one argument, and says so with an example.
+func exactly(what, example string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s takes one %s, such as `%s %s`, and got %d", cmd.Name(), what, cmd.CommandPath(), example, len(args))
+		}
+		return nil
+	}
+}
+
+// oneOfItsVerbs refuses a verb that is not under this one, and offers the nearest.
+func oneOfItsVerbs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, under := range cmd.Commands() {
+		names = append(names, under.Name())
+	}
+	if nearest := spec.Nearest(args[0], names); nearest != "" {
+		return fmt.Errorf("unknown verb %q of %s; did you mean %q?", args[0], cmd.CommandPath(), nearest)
+	}
+	return fmt.Errorf("unknown verb %q of %s; there are %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
 }
 
 // flagError offers the nearest flag to one that is not there.
@@ -69,17 +98,20 @@ func flagError(cmd *cobra.Command, err error) error {
 	if nearest := spec.Nearest(name, names); nearest != "" {
 		return fmt.Errorf("%w; did you mean --%s?", err, nearest)
 	}
-	return err
+	return fmt.Errorf("%w; `%s --help` lists the flags", err, cmd.CommandPath())
 }
 
-// describeExits puts the exit codes into the help of a verb and of the verbs under it.
-func describeExits(verb *cobra.Command) {
+// describe completes the help of a verb and of the verbs under it: an example where it has none, and the exit codes.
+func describe(verb *cobra.Command) {
 	if verb.Long == "" {
 		verb.Long = strings.ToUpper(verb.Short[:1]) + verb.Short[1:] + "."
 	}
-	verb.Long += "\n" + exitText
+	verb.Long = strings.TrimSpace(verb.Long) + "\n" + exitText
+	if verb.Example == "" {
+		verb.Example = "  " + verb.CommandPath()
+	}
 	for _, under := range verb.Commands() {
-		describeExits(under)
+		describe(under)
 	}
 }
 

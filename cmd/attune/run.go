@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,7 +64,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	images, _, err := builder(ctx, folder)
+	images, _, err := a.builder(ctx, folder)
 	if err != nil {
 		return err
 	}
@@ -77,46 +79,83 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 		Kernel: kernel, Builder: images, Ledger: kept, Git: a.git(ctx), Version: version(),
 		Watch: func(e lab.Event) { status.Set("%s", statusText(e)) },
 	}
+	junit, err := createJUnit(o.junit) // before the work, so that a wrong path costs none of it
+	if err != nil {
+		return err
+	}
 	status.Set("looking for a device")
 	if err := a.chooseDevice(ctx, l, o); err != nil {
 		return err
 	}
+	if len(args) == 0 {
+		request.Variants = a.runnable(request.Variants, l.Facts.Arch)
+	}
+	// A reader that is gone (a closed pipe) must not stop the work: the ledger has the runs.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	var runs []*run.Run
 	err = l.Run(ctx, request, func(r *run.Run) {
 		status.Clear()
 		runs = append(runs, r)
 		if !a.json {
-			// A reader that is gone (a closed pipe) must not stop the work: the ledger has the run.
 			_ = report.Text(a.stdout, r)
 		}
 	})
 	status.Clear()
-	if ctx.Err() != nil {
+	var refused lab.RequestError
+	if errors.As(err, &refused) {
+		return err
+	}
+	if written := errors.Join(a.printRuns(runs), writeJUnit(junit, runs)); written != nil {
+		return errors.Join(err, written)
+	}
+	switch {
+	case ctx.Err() != nil:
 		return fmt.Errorf("interrupted; %d of %d runs were finished and are in %s", len(runs), len(request.Variants), a.ledgerPath())
-	}
-	return errors.Join(err, a.finish(o, runs, err))
-}
-
-// finish writes what a command writes at its end.
-func (a *app) finish(o runOptions, runs []*run.Run, failed error) error {
-	if a.json {
-		if err := a.printJSON(map[string]any{"schema_version": run.SchemaVersion, "runs": slices.Concat([]*run.Run{}, runs)}); err != nil {
-			return err
-		}
-	}
-	if o.junit != "" {
-		file, err := os.Create(o.junit)
-		if err != nil {
-			return fmt.Errorf("write the JUnit file: %w", err)
-		}
-		if err := errors.Join(report.JUnit(file, runs), file.Close()); err != nil {
-			return fmt.Errorf("write the JUnit file: %w", err)
-		}
-	}
-	if failed != nil {
-		return nil
+	case err != nil:
+		return err
 	}
 	return outcome(runs)
+}
+
+// runnable leaves out the stages that nobody has asked for by name and that the device cannot run.
+func (a *app) runnable(variants []spec.Variant, deviceArch string) []spec.Variant {
+	return slices.DeleteFunc(variants, func(v spec.Variant) bool {
+		_, err := lab.Arch(v.Stage(), "", deviceArch)
+		if err != nil {
+			fmt.Fprintf(a.stderr, "attune: leaving out %s: %v\n", v, err)
+		}
+		return err != nil
+	})
+}
+
+// printRuns writes the JSON document; as text each run was written when it was finished.
+func (a *app) printRuns(runs []*run.Run) error {
+	if !a.json {
+		return nil
+	}
+	return a.printJSON(map[string]any{"schema_version": run.SchemaVersion, "runs": slices.Concat([]*run.Run{}, runs)})
+}
+
+// createJUnit makes the JUnit file, if one was asked for.
+func createJUnit(path string) (*os.File, error) {
+	if path == "" {
+		return nil, nil
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--junit: %w", err)}
+	}
+	return file, nil
+}
+
+func writeJUnit(file *os.File, runs []*run.Run) error {
+	if file == nil {
+		return nil
+	}
+	if err := errors.Join(report.JUnit(file, runs), file.Close()); err != nil {
+		return fmt.Errorf("write the JUnit file: %w", err)
+	}
+	return nil
 }
 
 // chooseDevice finds the device that was asked for. With auto, having none is no error.
@@ -151,6 +190,9 @@ func (o runOptions) request(kernel *spec.Kernel, args []string) (lab.Request, er
 	r := lab.Request{Samples: o.samples, Arch: o.arch}
 	if o.samples < 1 {
 		return r, fmt.Errorf("--iters %d: want at least 1", o.samples)
+	}
+	if o.limit <= 0 {
+		return r, fmt.Errorf("--timeout %s: want more than 0", o.limit)
 	}
 	if o.sanitizer != "" && !slices.Contains(isolate.SanitizerTools, o.sanitizer) {
 		return r, fmt.Errorf("--sanitizer %q: there are %s", o.sanitizer, strings.Join(isolate.SanitizerTools, ", "))
@@ -200,7 +242,7 @@ func parseSeeds(text string, otherwise []uint64) ([]uint64, error) {
 	for _, field := range strings.Split(text, ",") {
 		seed, err := strconv.ParseUint(field, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("seed %q is not a whole number", field)
+			return nil, fmt.Errorf("seed %q is not a whole number from 0 on", field)
 		}
 		seeds = append(seeds, seed)
 	}

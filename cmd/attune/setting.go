@@ -29,6 +29,9 @@ func (a *app) kernel() (*spec.Kernel, fs.FS, error) {
 		folder = os.DirFS(a.kernelDir)
 	}
 	kernel, err := spec.Load(folder)
+	if err != nil && a.kernelDir != "" {
+		err = fmt.Errorf("kernel %s: %w", a.kernelDir, err)
+	}
 	if err != nil {
 		return nil, nil, usageError{err}
 	}
@@ -44,14 +47,15 @@ func (a *app) git(ctx context.Context) toolchain.Git {
 }
 
 // builder makes images with the machine's compiler, or gives shipped ones where it has none.
-func builder(ctx context.Context, folder fs.FS) (*toolchain.Builder, *toolchain.Compiler, error) {
+func (a *app) builder(ctx context.Context, folder fs.FS) (*toolchain.Builder, *toolchain.Compiler, error) {
 	cacheDir, err := toolchain.CacheDir()
 	if err != nil {
 		return nil, nil, err
 	}
 	compiler, err := toolchain.Find(ctx, cacheDir)
 	if err != nil {
-		compiler = nil // shipped images need none; what does says so
+		compiler = nil // shipped images need none
+		a.noCompiler = err
 	}
 	return toolchain.NewBuilder(folder, compiler, cacheDir), compiler, nil
 }

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
+	"attune/internal/ledger"
 	"attune/internal/report"
 	"attune/internal/run"
 )
@@ -17,7 +20,7 @@ func (a *app) showCommand() *cobra.Command {
 		Long: `Show prints a run as it was recorded. RUN is its id, the beginning or the end of it where no other run has the same, or "latest".
 Files are checked against their hashes.`,
 		Example: "  attune show latest\n  attune show 3f9a1c --file report.md",
-		Args:    cobra.ExactArgs(1),
+		Args:    exactly("RUN", "latest"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.show(cmd.Context(), args[0], file) },
 	}
 	cmd.Flags().StringVar(&file, "file", "", "print this file of the run: run.json, samples.json, ptxas.log, report.md")
@@ -31,14 +34,24 @@ func (a *app) show(ctx context.Context, ref, file string) error {
 	}
 	defer kept.Close()
 	entry, err := kept.Find(ctx, ref)
-	if err != nil {
+	var unknown *ledger.RefError
+	if errors.As(err, &unknown) {
 		return usageError{err}
+	}
+	if err != nil {
+		return err
+	}
+	if a.json && file != "" {
+		return usageError{errors.New("--json prints run.json, and --file another; give one of them")}
 	}
 	if a.json {
 		file = "run.json"
 	}
 	if file != "" {
 		text, err := kept.Read(ctx, entry.ID, file)
+		if errors.Is(err, fs.ErrNotExist) {
+			return usageError{err}
+		}
 		if err == nil {
 			_, err = a.stdout.Write(text)
 		}

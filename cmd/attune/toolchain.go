@@ -14,7 +14,7 @@ func (a *app) toolchainCommand() *cobra.Command {
 		Use:     "toolchain",
 		Short:   "get NVIDIA's compiler, or say which one is used",
 		Example: "  attune toolchain install\n  attune toolchain status",
-		Args:    cobra.NoArgs,
+		Args:    oneOfItsVerbs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.toolchainInstallCommand(), a.toolchainStatusCommand())

@@ -110,7 +110,7 @@ type Series struct {
 	LaunchesPerSample int       `json:"launches_per_sample"`
 }
 
-// Fault is an error that the machine itself met in a launch. After one the machine is of no further use.
+// Fault is what a machine has against a kernel when it loads or launches it. After one the machine is of no further use.
 type Fault struct {
 	Code string // such as CUDA_ERROR_ILLEGAL_ADDRESS
 	Text string // what the driver says to it
@@ -121,21 +121,30 @@ func (f *Fault) Error() string { return fmt.Sprintf("%s: %s (%s)", f.Did, f.Code
 
 // check finds mistakes in a job that would be the caller's.
 func (j *Job) check() error {
-	for i, extent := range append(j.Grid[:], j.Block[:]...) {
-		if extent < 1 {
-			return fmt.Errorf("job %s: extent %d of grid and block is %d; want at least 1", j.Entry, i, extent)
+	extents := append(j.Grid[:], j.Block[:]...)
+	for i, name := range []string{"grid x", "grid y", "grid z", "block x", "block y", "block z"} {
+		if extents[i] < 1 || extents[i] > math.MaxInt32 {
+			return fmt.Errorf("job %s: %s is %d; want 1 to %d", j.Entry, name, extents[i], math.MaxInt32)
 		}
 	}
+	if j.DynamicSharedBytes < 0 || j.DynamicSharedBytes > math.MaxInt32 {
+		return fmt.Errorf("job %s: %d bytes of dynamic shared memory; want 0 to %d", j.Entry, j.DynamicSharedBytes, math.MaxInt32)
+	}
 	for i, arg := range j.Args {
-		set := 0
-		for _, is := range []bool{arg.Input != nil, arg.Output != 0, arg.Scalar != nil} {
-			if is {
-				set++
-			}
-		}
-		if set != 1 || arg.Output < 0 {
-			return fmt.Errorf("job %s: argument %d must be an input, an output or a scalar", j.Entry, i)
+		if !arg.valid() {
+			return fmt.Errorf("job %s: argument %d must be one of an input with bytes, an output of at least a byte, a scalar of 4 or 8 bytes",
+				j.Entry, i)
 		}
 	}
 	return nil
+}
+
+func (a Arg) valid() bool {
+	switch {
+	case a.Input != nil:
+		return len(a.Input) > 0 && a.Output == 0 && a.Scalar == nil
+	case a.Scalar != nil:
+		return (len(a.Scalar) == 4 || len(a.Scalar) == 8) && a.Output == 0
+	}
+	return a.Output > 0
 }

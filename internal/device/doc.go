@@ -8,7 +8,7 @@
 //     chip does not mind;
 //   - outputs are poisoned before each launch, so that what a kernel leaves out is not what the last one left behind;
 //   - inputs are read back and must not have changed;
-//   - the job runs twice, with different poison, and both answers must agree bit for bit.
+//   - the job runs twice, with different poison and guards, and both answers must agree bit for bit.
 //
 // Package isolate runs a machine in a child process, so that a crash, a hang or a poisoned context costs one variant only.
 //

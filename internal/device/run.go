@@ -31,19 +31,15 @@ type Function interface {
 // guardBytes stand before and after each buffer. Before it they keep the buffer's alignment.
 const guardBytes = 4096
 
-const guardByte = 0xA5
-
-// poisons fill the outputs before the first and before the second launch. As halves both are NaN.
-var poisons = [2]byte{0xFF, 0x7F}
+// fills are what the guards and the outputs hold before the first and before the second launch. They differ, so that a kernel that
+// happens to write one of these bytes is seen in the other launch. As halves both poisons are NaN.
+var fills = [2]struct{ guard, poison byte }{{0xA5, 0xFF}, {0x5A, 0x7F}}
 
 // maxFindings keeps a kernel that does everything wrong from filling the report.
 const maxFindings = 8
 
 // Run takes a job through a machine twice, under guard.
 func Run(m Machine, job Job) (*Outcome, error) {
-	if err := job.check(); err != nil {
-		return nil, err
-	}
 	f, err := m.Load(job.Image, job.Entry)
 	if err != nil {
 		return nil, err
@@ -57,33 +53,31 @@ func Run(m Machine, job Job) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	outcome := &Outcome{Loaded: attributes}
-	var passes [2][][]byte
-	for pass := range passes {
+	held := make([][2][]byte, len(buffers)) // by each buffer after each launch, guards included
+	for pass := range fills {
 		for _, b := range buffers {
-			if err := b.prepare(m, poisons[pass]); err != nil {
+			if err := b.prepare(m, pass); err != nil {
 				return nil, err
 			}
 		}
 		if err := m.Launch(f, job.Grid, job.Block, job.DynamicSharedBytes, values); err != nil {
 			return nil, err
 		}
-		for _, b := range buffers {
-			data, findings, err := b.inspect(m)
-			if err != nil {
+		for i, b := range buffers {
+			held[i][pass] = make([]byte, b.size+2*guardBytes)
+			if err := m.Read(held[i][pass], b.base); err != nil {
 				return nil, err
-			}
-			outcome.Findings = append(outcome.Findings, findings...)
-			if b.input == nil {
-				passes[pass] = append(passes[pass], data)
 			}
 		}
 	}
-	outcome.Outputs = passes[0]
-	outcome.Findings = append(outcome.Findings, comparePasses(passes)...)
-	if len(outcome.Findings) > maxFindings {
-		outcome.Findings = outcome.Findings[:maxFindings]
+	outcome := &Outcome{Loaded: attributes}
+	for i, b := range buffers {
+		outcome.Findings = append(outcome.Findings, b.inspect(held[i])...)
+		if b.input == nil {
+			outcome.Outputs = append(outcome.Outputs, b.inner(held[i][0]))
+		}
 	}
+	outcome.Findings = outcome.Findings[:min(len(outcome.Findings), maxFindings)]
 	return outcome, nil
 }
 
@@ -98,6 +92,9 @@ type Buffer struct {
 // Bind places the buffers of a job in a machine's memory, filled and poisoned, and gives the values of all arguments. The
 // caller frees the buffers, also after an error.
 func Bind(m Machine, job Job) ([]*Buffer, [][]byte, error) {
+	if err := job.check(); err != nil {
+		return nil, nil, err
+	}
 	var buffers []*Buffer
 	var values [][]byte
 	for i, arg := range job.Args {
@@ -115,7 +112,7 @@ func Bind(m Machine, job Job) ([]*Buffer, [][]byte, error) {
 		}
 		b.base = base
 		buffers = append(buffers, b)
-		if err := b.prepare(m, poisons[0]); err != nil {
+		if err := b.prepare(m, 0); err != nil {
 			return buffers, nil, err
 		}
 		values = append(values, binary.LittleEndian.AppendUint64(nil, uint64(base)+guardBytes))
@@ -132,91 +129,59 @@ func release(m Machine, buffers []*Buffer) {
 	}
 }
 
-// prepare writes guards and contents.
-func (b *Buffer) prepare(m Machine, poison byte) error {
-	whole := bytes.Repeat([]byte{guardByte}, b.size+2*guardBytes)
-	inner := whole[guardBytes : guardBytes+b.size]
+// prepare writes guards and contents for one of the two launches.
+func (b *Buffer) prepare(m Machine, pass int) error {
+	whole := bytes.Repeat([]byte{fills[pass].guard}, b.size+2*guardBytes)
 	if b.input != nil {
-		copy(inner, b.input)
+		copy(b.inner(whole), b.input)
 	} else {
-		for i := range inner {
-			inner[i] = poison
-		}
+		copy(b.inner(whole), bytes.Repeat([]byte{fills[pass].poison}, b.size))
 	}
 	return m.Write(b.base, whole)
 }
 
-// inspect reads a buffer back and looks for what the kernel should not have touched.
-func (b *Buffer) inspect(m Machine) ([]byte, []Finding, error) {
-	whole := make([]byte, b.size+2*guardBytes)
-	if err := m.Read(whole, b.base); err != nil {
-		return nil, nil, err
-	}
-	var findings []Finding
-	report := func(kind, format string, args ...any) {
-		findings = append(findings, Finding{kind, fmt.Sprintf("argument %d: ", b.argument) + fmt.Sprintf(format, args...)})
-	}
-	before, inner, after := whole[:guardBytes], whole[guardBytes:guardBytes+b.size], whole[guardBytes+b.size:]
-	if first, count := differing(after, guardByte); count > 0 {
-		report(WroteOutside, "%d bytes written past its end, the first %d bytes behind it", count, first)
-	}
-	if first, count := differing(before, guardByte); count > 0 {
-		report(WroteOutside, "%d bytes written before its start, the farthest %d bytes ahead of it", count, guardBytes-first)
-	}
-	if b.input != nil && !bytes.Equal(inner, b.input) {
-		first := 0
-		for inner[first] == b.input[first] {
-			first++
-		}
-		report(InputChanged, "an input was changed, first at byte %d", first)
-	}
-	return inner, findings, nil
-}
+// inner is the buffer without its guards.
+func (b *Buffer) inner(whole []byte) []byte { return whole[guardBytes : guardBytes+b.size] }
 
-// differing counts the bytes that are not want, and gives the index of the first.
-func differing(data []byte, want byte) (first, count int) {
-	first = -1
-	for i, b := range data {
-		if b != want {
-			if first < 0 {
-				first = i
-			}
-			count++
-		}
-	}
-	return first, count
-}
-
-// comparePasses looks for bytes that still hold the poison of both launches and for bytes that differ otherwise.
-func comparePasses(passes [2][][]byte) []Finding {
+// inspect looks at what a buffer held after the two launches for what no right kernel leaves there.
+func (b *Buffer) inspect(held [2][]byte) []Finding {
 	var findings []Finding
-	for i := range passes[0] {
-		unwritten, other := 0, 0
-		firstUnwritten, firstOther := 0, 0
-		for at, first := range passes[0][i] {
-			second := passes[1][i][at]
-			switch {
-			case first == second:
-			case first == poisons[0] && second == poisons[1]:
-				if unwritten == 0 {
-					firstUnwritten = at
-				}
-				unwritten++
-			default:
-				if other == 0 {
-					firstOther = at
-				}
-				other++
-			}
-		}
-		if unwritten > 0 {
-			findings = append(findings, Finding{Unwritten,
-				fmt.Sprintf("output %d: %d of %d bytes never written, the first at byte %d", i, unwritten, len(passes[0][i]), firstUnwritten)})
-		}
-		if other > 0 {
-			findings = append(findings, Finding{NotRepeatable,
-				fmt.Sprintf("output %d: %d bytes differ between two launches on the same input, the first at byte %d", i, other, firstOther)})
+	report := func(kind string, s spots, format string, args ...any) {
+		if s.count > 0 {
+			text := fmt.Sprintf("argument %d: %d ", b.argument, s.count) + fmt.Sprintf(format, args...)
+			findings = append(findings, Finding{kind, fmt.Sprintf("%s, the first at byte %d", text, s.first-guardBytes)})
 		}
 	}
+	first, second := held[0], held[1]
+	start, end := guardBytes, guardBytes+b.size
+	guardTouched := func(i int) bool { return first[i] != fills[0].guard || second[i] != fills[1].guard }
+	report(WroteOutside, find(end, end+guardBytes, guardTouched), "bytes written past its end (it has %d)", b.size)
+	report(WroteOutside, find(0, start, guardTouched), "bytes written before its start")
+	if b.input != nil {
+		changed := func(i int) bool { return first[i] != b.input[i-start] || second[i] != b.input[i-start] }
+		report(InputChanged, find(start, end, changed), "bytes of an input changed")
+		return findings
+	}
+	unwritten := func(i int) bool { return first[i] == fills[0].poison && second[i] == fills[1].poison }
+	differing := func(i int) bool { return first[i] != second[i] && !unwritten(i) }
+	report(Unwritten, find(start, end, unwritten), "of %d bytes never written", b.size)
+	report(NotRepeatable, find(start, end, differing), "bytes differ between two launches on the same input")
 	return findings
+}
+
+// spots are the bytes for which something is so.
+type spots struct{ first, count int }
+
+// find looks for the bytes from start up to end for which is holds.
+func find(start, end int, is func(i int) bool) spots {
+	var s spots
+	for i := start; i < end; i++ {
+		if is(i) {
+			if s.count == 0 {
+				s.first = i
+			}
+			s.count++
+		}
+	}
+	return s
 }

@@ -3,6 +3,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -37,7 +38,7 @@ func Examine(ctx context.Context, m Machine) []Ability {
 		{"run shipped stages' resource gate", true, "the stages and their build records are in the program", ""},
 		gpu(ctx, m),
 		compile(compiler, compilerErr),
-		disassemble(ctx, compiler),
+		disassemble(compiler),
 		install(ctx),
 		tool("find bad accesses on the GPU", "compute-sanitizer", "it comes with the CUDA toolkit"),
 		tool("read the GPU's counters", "ncu", "install Nsight Compute"),
@@ -52,7 +53,10 @@ func gpu(ctx context.Context, m Machine) Ability {
 	a := Ability{Name: "run and time kernels on a GPU"}
 	d, err := m.Open(ctx)
 	if err != nil {
-		a.Why, a.Do = err.Error(), "on a machine with an NVIDIA GPU, install its driver (580 or later for the shipped PTX)"
+		a.Why, a.Do = oneLine(err.Error()), "see whether nvidia-smi shows the GPU, and restart its driver if not"
+		if errors.Is(err, device.ErrNoDevice) {
+			a.Do = "on a machine with an NVIDIA GPU, install its driver (580 or later for the shipped PTX)"
+		}
 		return a
 	}
 	defer d.Close()
@@ -61,51 +65,62 @@ func gpu(ctx context.Context, m Machine) Ability {
 	return a
 }
 
+const installCompiler = "attune toolchain install"
+
 func compile(c *toolchain.Compiler, err error) Ability {
 	a := Ability{Name: "build variants"}
 	if err != nil {
-		a.Why, a.Do = err.Error(), "attune toolchain install"
+		a.Why, a.Do = oneLine(err.Error()), installCompiler
+		if c != nil {
+			a.Do = "install g++" // NVIDIA's compiler is there, and the one that it needs is not
+		}
 		return a
 	}
 	a.OK, a.Why = true, fmt.Sprintf("nvcc %s from %s (%s)", c.Version, c.Origin, c.NVCC)
 	return a
 }
 
-func disassemble(ctx context.Context, c *toolchain.Compiler) Ability {
+func disassemble(c *toolchain.Compiler) Ability {
 	a := Ability{Name: "show machine code (--emit sass)"}
 	if c == nil {
-		a.Why, a.Do = "there is no compiler", "attune toolchain install"
+		a.Why, a.Do = "there is no compiler", installCompiler
 		return a
 	}
 	program, err := toolchain.Disassembler(c)
 	if err != nil {
-		a.Why, a.Do = err.Error(), "attune toolchain install"
+		a.Why, a.Do = oneLine(err.Error()), installCompiler
 		return a
 	}
-	a.OK, a.Why = ctx.Err() == nil, program
+	a.OK, a.Why = true, program
 	return a
 }
 
 func install(ctx context.Context) Ability {
 	a := Ability{Name: "install the compiler"}
+	if runtime.GOOS != "linux" {
+		a.Why, a.Do = "NVIDIA's compiler wheels are for Linux", "build variants on a Linux machine"
+		return a
+	}
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		a.Why, a.Do = "there is no python3 in PATH", "install Python 3 with pip"
 		return a
 	}
-	out, err := exec.CommandContext(ctx, python, "-m", "pip", "--version").CombinedOutput()
+	out, err := exec.CommandContext(ctx, python, "-m", "pip", "--version").Output()
 	if err != nil {
-		a.Why, a.Do = strings.TrimSpace(string(out)), "install pip for "+python
-		return a
-	}
-	if runtime.GOOS != "linux" {
-		a.Why, a.Do = "NVIDIA's compiler wheels are for Linux", "build variants on a Linux machine"
+		a.Why, a.Do = err.Error(), "install pip for "+python
+		if failed := (*exec.ExitError)(nil); errors.As(err, &failed) && len(failed.Stderr) > 0 {
+			a.Why = oneLine(string(failed.Stderr))
+		}
 		return a
 	}
 	version, _, _ := strings.Cut(string(out), " from ")
-	a.OK, a.Why = true, version
+	a.OK, a.Why = true, oneLine(version)
 	return a
 }
+
+// oneLine keeps the words of others from breaking a table.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 func tool(name, program, do string) Ability {
 	place, err := exec.LookPath(program)

@@ -13,6 +13,9 @@ const (
 	Unknown       Verdict = "not-measured"
 )
 
+// Verdicts are all there are.
+var Verdicts = []Verdict{Merge, ValidNegative, Incorrect, OverBudget, Inconclusive, Unknown}
+
 // Gates are the checks of one run.
 type Gates struct {
 	Resources, Correctness, Performance, Profile Check

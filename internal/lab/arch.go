@@ -17,14 +17,14 @@ func Arch(stage *spec.Stage, asked, deviceArch string) (string, error) {
 		if !slices.Contains(stage.Archs, asked) {
 			return "", RequestError(fmt.Sprintf("%s, not for %q", choice, asked))
 		}
+		if !runsOn(asked, deviceArch) {
+			return "", RequestError(fmt.Sprintf("code for %s does not run on the device, which is %s", asked, deviceArch))
+		}
 		return asked, nil
 	}
-	have, _ := archNumber(deviceArch)
 	best, bestNumber := "", -1
 	for _, arch := range stage.Archs {
-		number, specific := archNumber(arch)
-		fits := deviceArch == "" || number == have || number < have && !specific
-		if fits && number > bestNumber {
+		if number, _ := archNumber(arch); runsOn(arch, deviceArch) && number > bestNumber {
 			best, bestNumber = arch, number
 		}
 	}
@@ -32,6 +32,13 @@ func Arch(stage *spec.Stage, asked, deviceArch string) (string, error) {
 		return "", RequestError(fmt.Sprintf("%s, and the device is %s", choice, deviceArch))
 	}
 	return best, nil
+}
+
+// runsOn says whether a device can run a build for arch, as machine code or by compiling its PTX. With no device every build will do.
+func runsOn(arch, deviceArch string) bool {
+	number, specific := archNumber(arch)
+	have, _ := archNumber(deviceArch)
+	return deviceArch == "" || number == have || number < have && !specific
 }
 
 // archNumber reads sm_89 as 89, and sm_90a as 90 with specific true: code for "a" runs on that chip alone.

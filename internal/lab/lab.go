@@ -3,7 +3,6 @@ package lab
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"attune/internal/device"
 	"attune/internal/ledger"
@@ -48,13 +47,15 @@ type Request struct {
 	Arch     string        // in place of the device's, or of the newest the stage is for
 }
 
-// Run takes each variant through the gates and records it. done is called with each record as soon as it is in the ledger. An
-// error means that the lab itself failed or was interrupted; what variants do wrong stands in their records.
+// Run takes each variant through the gates and records it. done is called with each record as soon as it is in the ledger, or, with no
+// id, when the ledger would not take it. An error means that the lab itself failed or was interrupted; what variants do wrong stands in their
+// records.
 func (l *Lab) Run(ctx context.Context, r Request, done func(*run.Run)) error {
 	if err := r.check(); err != nil {
 		return err
 	}
 	builds := l.startBuilds(ctx, r)
+	defer builds.stop()
 	references := newReferences()
 	for _, v := range r.Variants {
 		record, err := l.runVariant(ctx, r, v, builds, references)
@@ -64,10 +65,11 @@ func (l *Lab) Run(ctx context.Context, r Request, done func(*run.Run)) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", v, err)
 		}
-		if err := l.record(ctx, record); err != nil {
+		err = l.record(ctx, record)
+		done(record)
+		if err != nil {
 			return err
 		}
-		done(record)
 	}
 	return nil
 }
@@ -77,14 +79,29 @@ type RequestError string
 
 func (e RequestError) Error() string { return string(e) }
 
-// check refuses shapes that a variant is not built for, before anything is started.
+// check refuses architectures and shapes that a variant is not for, before anything is started.
 func (r Request) check() error {
 	for _, v := range r.Variants {
-		for _, s := range v.Values() {
-			for _, shape := range r.Shapes {
-				if s.Knob == headDimKnob && s.Value != shape.HeadDim {
-					return RequestError(fmt.Sprintf("shape %s has head dim %d, and %s is built for %d", shape, shape.HeadDim, v, s.Value))
-				}
+		if _, err := Arch(v.Stage(), r.Arch, ""); err != nil {
+			return err
+		}
+		if err := r.checkHeadDim(v); err != nil {
+			return err
+		}
+		if parent, ok := parentOf(r, v); ok {
+			if err := r.checkHeadDim(parent); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r Request) checkHeadDim(v spec.Variant) error {
+	for _, s := range v.Values() {
+		for _, shape := range r.Shapes {
+			if s.Knob == headDimKnob && s.Value != shape.HeadDim {
+				return RequestError(fmt.Sprintf("shape %s has head dim %d, and %s is built for %d", shape, shape.HeadDim, v, s.Value))
 			}
 		}
 	}
@@ -94,9 +111,10 @@ func (r Request) check() error {
 // headDimKnob is the knob that must agree with the shape.
 const headDimKnob = "HEAD_DIM"
 
-// startBuilds begins to build everything the request needs, several at once; wait collects them one by one.
+// startBuilds begins to build everything the request needs, several at once; wait collects them one by one, and stop ends the rest.
 func (l *Lab) startBuilds(ctx context.Context, r Request) *builds {
-	b := &builds{entries: map[string]*build{}}
+	ctx, cancel := context.WithCancel(ctx)
+	b := &builds{entries: map[string]*build{}, cancel: cancel}
 	for _, v := range r.Variants {
 		for _, needed := range l.withParent(r, v) {
 			key := needed.String()
@@ -121,6 +139,7 @@ func (l *Lab) startBuilds(ctx context.Context, r Request) *builds {
 
 type builds struct {
 	entries map[string]*build
+	cancel  context.CancelFunc
 }
 
 type build struct {
@@ -133,6 +152,14 @@ func (b *builds) wait(v spec.Variant) (*toolchain.Image, error) {
 	entry := b.entries[v.String()]
 	<-entry.ready
 	return entry.image, entry.err
+}
+
+// stop ends the builds that nobody will ask for, and waits until their compilers are gone and have left nothing behind.
+func (b *builds) stop() {
+	b.cancel()
+	for _, entry := range b.entries {
+		<-entry.ready
+	}
 }
 
 // withParent is the variant and what it is measured against.
@@ -190,15 +217,16 @@ func ShippedTargets(kernel *spec.Kernel) []toolchain.Target {
 	return targets
 }
 
-// record gives the run its id and writes it into the ledger.
+// record gives the run its id and writes it into the ledger. A run that is not in the ledger has no id.
 func (l *Lab) record(ctx context.Context, record *run.Run) error {
-	record.Time = time.Now().UTC().Truncate(time.Millisecond)
 	record.ID = ledger.NewID(record.Time, record.Stage)
 	files, err := documents(record)
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = l.Ledger.Record(ctx, files)
 	}
-	_, err = l.Ledger.Record(ctx, files)
+	if err != nil {
+		record.ID = ""
+	}
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"attune/internal/device"
 	"attune/internal/device/isolate"
@@ -55,6 +56,7 @@ func (l *Lab) runVariant(ctx context.Context, r Request, v spec.Variant, b *buil
 func (l *Lab) newRecord(r Request, v spec.Variant) *run.Run {
 	record := &run.Run{
 		SchemaVersion: run.SchemaVersion,
+		Time:          time.Now().UTC().Truncate(time.Millisecond),
 		Kernel:        l.Kernel.Name,
 		Variant:       v.String(),
 		Stage:         v.Stage().Name,
@@ -62,7 +64,7 @@ func (l *Lab) newRecord(r Request, v spec.Variant) *run.Run {
 		Device:        "none",
 		Correctness:   []run.Correctness{},
 		Performance:   []run.Performance{},
-		Asked:         run.Asked{Seeds: r.Seeds, Samples: r.Samples},
+		Asked:         run.Asked{Seeds: r.Seeds, Samples: r.Samples, Arch: r.Arch},
 		Git:           l.Git,
 		GitSHA:        l.Git.SHA,
 		Attune:        l.Version,
@@ -142,7 +144,7 @@ func (a *attempt) correctness(ctx context.Context) error {
 		a.tell("waiting for compute-sanitizer", 0, 0)
 		a.record.Asked.Sanitizer = s.Tool()
 		findings, err := s.Findings()
-		if err != nil {
+		if err != nil && a.record.Failure == "" { // whoever watched a process that was lost may have nothing to say
 			return err
 		}
 		for _, f := range findings {
@@ -237,7 +239,10 @@ func (a *attempt) performance(ctx context.Context, b *builds) error {
 			return nil
 		}
 		if broken := a.kernelFailure(err); broken != "" {
-			a.gates.Performance = gate.Check{Status: gate.Fail, Reasons: []string{fmt.Sprintf("%s: %s", shape, broken)}}
+			// A kernel that takes its device down is not right, whatever it answered before.
+			a.gates.Correctness = gate.Correctness([]string{fmt.Sprintf("timing %s: %s", a.timedTogether(shape, parent), broken)})
+			a.gates.Performance = gate.Unmeasured("an earlier gate failed")
+			a.gates.Profile = a.gates.Performance
 			return nil
 		}
 		if err != nil {
@@ -249,7 +254,6 @@ func (a *attempt) performance(ctx context.Context, b *builds) error {
 		}
 	}
 	a.timed = missing == nil
-	a.record.Asked.Timing = graphTiming
 	switch {
 	case missing != nil:
 		a.gates.Performance = gate.Unmeasured(missing.Error())
@@ -290,6 +294,14 @@ func (a *attempt) judges(shape tensor.Shape) bool {
 	return slices.Contains(a.request.Judged, shape)
 }
 
+// timedTogether names what a timing was of: with two kernels on the device, either may have brought it down.
+func (a *attempt) timedTogether(shape tensor.Shape, parent *toolchain.Image) string {
+	if parent == nil {
+		return shape.String()
+	}
+	return fmt.Sprintf("%s in turns with %s", shape, a.record.Parent)
+}
+
 // time takes the samples of one shape.
 func (a *attempt) time(ctx context.Context, shape tensor.Shape, parent *toolchain.Image) (*run.Samples, error) {
 	inputs := tensor.Draw(shape, a.request.Seeds[0], tensor.Options{})
@@ -323,6 +335,7 @@ func (a *attempt) addTimes(shape tensor.Shape, s *run.Samples) {
 	}
 	a.record.Performance = append(a.record.Performance, row)
 	a.record.Samples = append(a.record.Samples, *s)
+	a.record.Asked.Timing = graphTiming
 	if row.Judged && a.record.Headline == nil {
 		a.record.Headline = &run.Headline{Shape: row.Shape, P50US: row.P50US, ParentRatio: row.ParentRatio}
 	}

@@ -53,16 +53,17 @@ func JUnit(w io.Writer, runs []*run.Run) error {
 			{"profile", r.Gates.Profile, r.Reasons.Profile},
 		} {
 			c := junitCase{Class: r.Kernel + "." + r.Variant, Name: g.name}
-			text := junitText{Message: strings.Join(g.reasons, "; "), Text: fmt.Sprintf("run %s on %s (%s)\n%s\n", r.ID, deviceName(r), r.Arch, r.Failure)}
+			text := junitText{Message: strings.Join(g.reasons, "; "), Text: fmt.Sprintf("run %s on %s (%s)", r.ID, deviceName(r), r.Arch)}
 			switch g.status {
 			case gate.Fail:
 				suite.Failures++
+				text.Text += "\n" + strings.Join(g.reasons, "\n")
 				c.Failure = &text
 			case gate.NotMeasured:
 				suite.Skipped++
 				c.Skipped = &text
 			default:
-				c.Output = &junitInner{strings.Join(g.reasons, "\n")}
+				c.Output = &junitInner{strings.Join(append([]string{text.Text}, g.reasons...), "\n")}
 			}
 			suite.Cases = append(suite.Cases, c)
 		}

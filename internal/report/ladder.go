@@ -1,7 +1,6 @@
 package report
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 
@@ -17,14 +16,7 @@ func Ladder(w io.Writer, runs []*run.Run, markdown bool) error {
 	for _, r := range runs {
 		rows = append(rows, ladderRow(r, runs[0]))
 	}
-	var out bytes.Buffer
-	if markdown {
-		markdownTable(&out, ladderHeader, rows)
-	} else {
-		writeTable(&out, "", ladderHeader, rows)
-	}
-	_, err := w.Write(out.Bytes())
-	return err
+	return table(w, ladderHeader, rows, markdown)
 }
 
 func ladderRow(r, first *run.Run) []string {

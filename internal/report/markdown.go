@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"attune/internal/device"
 	"attune/internal/gate"
 	"attune/internal/run"
 )
@@ -27,9 +28,7 @@ func Markdown(r *run.Run) []byte {
 		gateRow("performance", r.Gates.Performance, r.Reasons.Performance),
 		gateRow("profile", r.Gates.Profile, r.Reasons.Profile),
 	})
-	if r.Failure != "" {
-		fmt.Fprintf(&out, "\n## Failure\n\n```\n%s\n```\n", strings.TrimRight(r.Failure, "\n"))
-	}
+	markdownFailure(&out, r)
 	if r.Build != nil {
 		markdownBuild(&out, r)
 	}
@@ -56,6 +55,23 @@ func gateRow(name string, status gate.Status, reasons []string) []string {
 	return []string{name, statusWord(status), first}
 }
 
+// markdownFailure gives all the reasons of the gate that failed, of which the table of gates has the first line only.
+func markdownFailure(out *bytes.Buffer, r *run.Run) {
+	for _, g := range []struct {
+		status  gate.Status
+		reasons []string
+	}{
+		{r.Gates.Resources, r.Reasons.Resources},
+		{r.Gates.Correctness, r.Reasons.Correctness},
+		{r.Gates.Performance, r.Reasons.Performance},
+		{r.Gates.Profile, r.Reasons.Profile},
+	} {
+		if g.status == gate.Fail {
+			fmt.Fprintf(out, "\n## Why it failed\n\n```\n%s\n```\n", strings.TrimRight(strings.Join(g.reasons, "\n"), "\n"))
+		}
+	}
+}
+
 func markdownBuild(out *bytes.Buffer, r *run.Run) {
 	need := r.Build.Resources
 	out.WriteString("\n## Build\n\n")
@@ -72,12 +88,31 @@ func markdownProvenance(out *bytes.Buffer, r *run.Run) {
 	if r.Git.Dirty {
 		dirty = " with uncommitted changes"
 	}
-	rows := [][]string{{"attune", r.Attune}, {"git", strings.TrimSpace(r.Git.SHA + " " + r.Git.Branch + dirty)}}
+	git := "unknown"
+	if r.Git.SHA != "" {
+		git = strings.TrimSpace(r.Git.SHA+" "+r.Git.Branch) + dirty
+	}
+	rows := [][]string{{"attune", r.Attune}, {"git", git}}
 	if r.Facts != nil {
-		rows = append(rows, []string{"device", fmt.Sprintf("%s, %s, %d SMs, driver %s", r.Facts.Name, r.Facts.UUID, r.Facts.Multiprocessors, r.Facts.Driver)})
+		rows = append(rows, []string{"device", factsLine(r.Facts)})
 	}
 	rows = append(rows, []string{"again", "`" + Command(r) + "`"})
 	markdownTable(out, []string{"", ""}, rows)
+}
+
+// factsLine describes a device by what is known of it.
+func factsLine(f *device.Facts) string {
+	parts := []string{f.Name}
+	if f.UUID != "" {
+		parts = append(parts, f.UUID)
+	}
+	if f.Multiprocessors > 0 {
+		parts = append(parts, fmt.Sprintf("%d SMs", f.Multiprocessors))
+	}
+	if f.Driver != "" {
+		parts = append(parts, "driver "+f.Driver)
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Command is the command line that does a run again.
@@ -90,6 +125,9 @@ func Command(r *run.Run) string {
 	if r.Asked.Samples > 0 {
 		command += fmt.Sprintf(" --iters %d", r.Asked.Samples)
 	}
+	if r.Asked.Arch != "" {
+		command += " --arch " + r.Asked.Arch
+	}
 	if r.Asked.Against != "" {
 		command += " --against " + r.Asked.Against
 	}
@@ -99,11 +137,14 @@ func Command(r *run.Run) string {
 	return command
 }
 
-// markdownTable writes a table; bars in cells are escaped.
+// inCell keeps a text within its cell of a table.
+var inCell = strings.NewReplacer("|", `\|`, "\r", "", "\n", " ")
+
+// markdownTable writes a table.
 func markdownTable(out *bytes.Buffer, header []string, rows [][]string) {
 	line := func(cells []string) {
 		for _, cell := range cells {
-			out.WriteString("| " + strings.ReplaceAll(cell, "|", `\|`) + " ")
+			out.WriteString("| " + inCell.Replace(cell) + " ")
 		}
 		out.WriteString("|\n")
 	}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -64,7 +65,7 @@ func gateLine(w io.Writer, name string, status gate.Status, summary string, reas
 			fmt.Fprintf(w, "  %-12s %-13s and %d more\n", "", "", len(lines)-most)
 			break
 		}
-		fmt.Fprintf(w, "  %-12s %-13s %s\n", "", "", line)
+		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %-12s %-13s %s", "", "", line), " "))
 	}
 }
 
@@ -98,11 +99,15 @@ var correctnessHeader = []string{"shape", "seed", "max_err", "limit", "mean_err"
 func correctnessRows(r *run.Run) [][]string {
 	var rows [][]string
 	for _, c := range r.Correctness {
-		rows = append(rows, []string{
+		row := []string{
 			c.Shape, fmt.Sprint(c.Seed), fmt.Sprintf("%.3g", c.MaxErr), fmt.Sprintf("%.3g", c.Limits.MaxErr), fmt.Sprintf("%.3g", c.MeanErr),
 			fmt.Sprintf("%.3g", c.Limits.MeanErr), fmt.Sprintf("%.2f %%", 100*c.BadFraction), fmt.Sprintf("%.7f", c.Cosine),
 			c.Worst.Place.String(), passWord(c.Pass),
-		})
+		}
+		if c.FirstNonFinite != nil { // the figures are of the other elements alone, if there are any
+			row[2], row[4], row[7], row[8] = "not finite", "-", "-", c.FirstNonFinite.String()
+		}
+		rows = append(rows, row)
 	}
 	return rows
 }
@@ -149,7 +154,7 @@ func writeTable(w io.Writer, indent string, header []string, rows [][]string) {
 }
 
 // History writes the entries of a ledger as a table, in the order given.
-func History(w io.Writer, entries []ledger.Entry) error {
+func History(w io.Writer, entries []ledger.Entry, markdown bool) error {
 	var rows [][]string
 	for _, e := range entries {
 		row := []string{e.ID, e.Variant, e.Device, e.Arch, e.Verdict, "-", "not measured", "-"}
@@ -161,8 +166,17 @@ func History(w io.Writer, entries []ledger.Entry) error {
 		}
 		rows = append(rows, row)
 	}
-	out := &strings.Builder{}
-	writeTable(out, "", []string{"run", "variant", "device", "arch", "verdict", "shape", "p50", "over parent"}, rows)
-	_, err := io.WriteString(w, out.String())
+	return table(w, []string{"run", "variant", "device", "arch", "verdict", "shape", "p50", "over parent"}, rows, markdown)
+}
+
+// table writes rows as text or as Markdown.
+func table(w io.Writer, header []string, rows [][]string, markdown bool) error {
+	var out bytes.Buffer
+	if markdown {
+		markdownTable(&out, header, rows)
+	} else {
+		writeTable(&out, "", header, rows)
+	}
+	_, err := w.Write(out.Bytes())
 	return err
 }

@@ -124,6 +124,7 @@ type Asked struct {
 	Shapes    []string `json:"shapes"`
 	Seeds     []uint64 `json:"seeds"`
 	Samples   int      `json:"samples"`
+	Arch      string   `json:"arch,omitempty"` // in place of the device's
 	Against   string   `json:"against,omitempty"`
 	Timing    string   `json:"timing,omitempty"`    // how times were taken
 	Sanitizer string   `json:"sanitizer,omitempty"` // the tool of compute-sanitizer that watched
@@ -134,6 +135,9 @@ func Decode(text []byte) (*Run, error) {
 	r := &Run{}
 	if err := json.Unmarshal(text, r); err != nil {
 		return nil, fmt.Errorf("read a run: %w", err)
+	}
+	if r.SchemaVersion < 1 {
+		return nil, fmt.Errorf("read a run: it has no schema_version, so it is no record of one")
 	}
 	if r.SchemaVersion > SchemaVersion {
 		return nil, fmt.Errorf("run %s was written by a newer attune (schema %d, this one knows %d)", r.ID, r.SchemaVersion, SchemaVersion)

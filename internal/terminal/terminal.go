@@ -10,18 +10,21 @@ import (
 	"os"
 	"sync"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
 )
 
-// Status is a status line. The zero value of its methods on nil is silence.
+// Status is a status line. A nil one is silent.
 type Status struct {
 	mu    sync.Mutex
 	out   io.Writer
 	width func() int
+	text  string
 	shown bool
-	last  time.Time
+	last  time.Time   // it was drawn
+	later *time.Timer // draws what came too soon after that
 }
 
 // NewStatus gives a status line on a terminal, and nil where file is none (or a dumb one).
@@ -42,22 +45,51 @@ func NewStatus(file *os.File) *Status {
 // often keeps fast work from spending its time on the terminal.
 const often = 50 * time.Millisecond
 
-// Set shows a text in place of the last one.
+// Set shows a text in place of the last one, at once or, where that has only just come, a moment later.
 func (s *Status) Set(format string, args ...any) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.shown && time.Since(s.last) < often {
-		return
+	s.text = fmt.Sprintf(format, args...)
+	wait := often - time.Since(s.last)
+	switch {
+	case s.later != nil:
+	case s.shown && wait > 0:
+		s.later = time.AfterFunc(wait, s.catchUp)
+	default:
+		s.draw()
 	}
-	text := fmt.Sprintf(format, args...)
-	if most := s.width() - 1; utf8.RuneCountInString(text) > most {
-		text = string([]rune(text)[:most])
+}
+
+// catchUp draws the newest text, unless it was cleared meanwhile.
+func (s *Status) catchUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.later != nil {
+		s.draw()
 	}
-	fmt.Fprintf(s.out, "\r\x1b[K%s", text)
-	s.shown, s.last = true, time.Now()
+}
+
+func (s *Status) draw() {
+	fmt.Fprintf(s.out, "\r\x1b[K%s", fit(s.text, s.width()-1))
+	s.shown, s.last, s.later = true, time.Now(), nil
+}
+
+// fit makes a text one line of at most so many runes.
+func fit(text string, most int) string {
+	line := make([]rune, 0, min(most, utf8.RuneCountInString(text)))
+	for _, r := range text {
+		if len(line) == most {
+			break
+		}
+		if unicode.IsControl(r) {
+			r = ' '
+		}
+		line = append(line, r)
+	}
+	return string(line)
 }
 
 // Clear takes the line away, before anything else is written and at the end.
@@ -67,6 +99,10 @@ func (s *Status) Clear() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.later != nil {
+		s.later.Stop()
+		s.later = nil
+	}
 	if s.shown {
 		fmt.Fprint(s.out, "\r\x1b[K")
 		s.shown = false

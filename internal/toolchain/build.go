@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -79,7 +80,7 @@ func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
 		}
 		return nil, "", fmt.Errorf("build %s: %w", t, err)
 	}
-	if err := b.cache.store(key, image); err != nil {
+	if err := b.cache.store(key, t, image); err != nil {
 		return nil, "", fmt.Errorf("keep the build of %s: %w", t, err)
 	}
 	return image, Compiled, nil
@@ -179,19 +180,38 @@ func run(ctx context.Context, t Target, dir, program string, args ...string) (st
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
-	cmd.WaitDelay = 2 * time.Second // a killed nvcc may leave children that hold its pipes
+	endTogether(cmd)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
 	lines := strings.ReplaceAll(out.String(), dir+"/", "")
 	var exit *exec.ExitError
 	switch {
+	case errors.As(err, &exit) && wasKilled(exit):
+		return "", fmt.Errorf("%s was killed, as happens when the machine's memory runs out", program)
 	case errors.As(err, &exit):
+		if !exit.Exited() {
+			lines += fmt.Sprintf("%s crashed: %v\n", filepath.Base(program), err)
+		}
 		return "", &CompileError{Target: t, Output: lines}
 	case err != nil:
 		return "", fmt.Errorf("run %s: %w", program, err)
 	}
 	return withoutTimes(lines), nil
+}
+
+// wasKilled says whether a compiler, or a program that it ran, was ended from outside. That says nothing of the variant.
+func wasKilled(exit *exec.ExitError) bool {
+	const ofChild = 128 + int(syscall.SIGKILL) // how nvcc passes it on
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && (status.Signaled() && status.Signal() == syscall.SIGKILL || status.ExitStatus() == ofChild)
+}
+
+// endTogether makes the end of a command's context the end of everything it has started: nvcc works through a row of programs.
+func endTogether(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 2 * time.Second
 }
 
 // withoutTimes drops the lines of a log that differ from run to run.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 )
 
 // cache keeps builds by their key, one folder each, written once. It may be shared by processes and deleted at any time.
@@ -37,14 +38,15 @@ func (c cache) load(key string, t Target) *Image {
 	}
 	// Drawing the record anew from the files proves them whole, and gives the name this caller uses for the variant.
 	image, err := newImage(t, kept.SourceHash, kept.Compiler, read(cachedPTX), read(cachedCubin), string(read(cachedLog)))
-	if err != nil || image.Record.CodeHash != kept.CodeHash || image.Record.PTXHash != kept.PTXHash {
+	kept.Variant = t.Variant
+	if err != nil || !reflect.DeepEqual(image.Record, kept) {
 		return nil
 	}
 	return image
 }
 
 // store keeps a build: written aside, then moved into place in one step.
-func (c cache) store(key string, image *Image) error {
+func (c cache) store(key string, t Target, image *Image) error {
 	record, err := encodeJSON(image.Record)
 	if err != nil {
 		return err
@@ -65,13 +67,18 @@ func (c cache) store(key string, image *Image) error {
 		}
 	}
 	place := filepath.Join(c.dir, key)
-	err = os.Rename(aside, place)
-	if errors.Is(err, fs.ErrExist) || isNotEmpty(err) {
-		// Another process was faster, or a damaged build lies there. Put ours in its place.
-		if err := os.RemoveAll(place); err != nil {
-			return err
+	for err = os.Rename(aside, place); errors.Is(err, fs.ErrExist); err = os.Rename(aside, place) {
+		if c.load(key, t) != nil {
+			return nil // another process was faster
 		}
-		err = os.Rename(aside, place)
+		// A damaged build lies there. It goes in one step as well: several may be at this at once.
+		damaged := aside + ".damaged"
+		if err := os.Rename(place, damaged); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("clear a damaged build out of the cache: %w", err)
+		}
+		if err := os.RemoveAll(damaged); err != nil {
+			return fmt.Errorf("clear a damaged build out of the cache: %w", err)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("move the build into the cache: %w", err)

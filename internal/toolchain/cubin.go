@@ -20,12 +20,14 @@ func codeHash(cubin []byte) (string, error) {
 		return "", fmt.Errorf("read the machine code: %w", err)
 	}
 	var sections []*elf.Section
+	hasCode := false
 	for _, s := range file.Sections {
-		if isCode(s.Name) {
+		if decides(s.Name) {
 			sections = append(sections, s)
 		}
+		hasCode = hasCode || strings.HasPrefix(s.Name, textPrefix)
 	}
-	if len(sections) == 0 {
+	if !hasCode {
 		return "", fmt.Errorf("read the machine code: no section .text.* in it")
 	}
 	sort.Slice(sections, func(i, j int) bool { return sections[i].Name < sections[j].Name })
@@ -42,8 +44,12 @@ func codeHash(cubin []byte) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-func isCode(section string) bool {
-	for _, prefix := range []string{".text.", ".nv.constant", ".nv.global", ".nv.shared."} {
+// textPrefix begins the name of a section of instructions; a function's name follows.
+const textPrefix = ".text."
+
+// decides says whether a section takes part in what the chip does.
+func decides(section string) bool {
+	for _, prefix := range []string{textPrefix, ".nv.constant", ".nv.global", ".nv.shared.", ".nv.info."} {
 		if strings.HasPrefix(section, prefix) {
 			return true
 		}

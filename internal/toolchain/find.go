@@ -28,24 +28,45 @@ type candidate struct {
 	origin, nvcc string
 }
 
+// usualFolders are where installers put the toolkit.
+var usualFolders = []string{"/usr/local/cuda", "/opt/cuda", "/usr/local/cuda-*"}
+
 // candidates lists the places in the order in which people expect them to count.
 func candidates(cacheDir string) []candidate {
 	var places []candidate
 	for _, name := range []string{"CUDA_HOME", "CUDA_PATH"} {
-		if dir := os.Getenv(name); dir != "" {
+		dir := os.Getenv(name)
+		if dir == "" {
+			continue
+		}
+		if dir, err := filepath.Abs(dir); err == nil { // the compiler will run in a folder of its own
 			places = append(places, candidate{name, filepath.Join(dir, "bin", "nvcc")})
 		}
 	}
 	if nvcc, err := exec.LookPath("nvcc"); err == nil {
 		places = append(places, candidate{"PATH", nvcc})
 	}
-	usual, _ := filepath.Glob("/usr/local/cuda-*/bin/nvcc")
-	slices.Sort(usual)
-	slices.Reverse(usual) // the newest first
-	for _, nvcc := range slices.Concat([]string{"/usr/local/cuda/bin/nvcc", "/opt/cuda/bin/nvcc"}, usual) {
-		places = append(places, candidate{filepath.Dir(filepath.Dir(nvcc)), nvcc})
+	for _, folder := range usualFolders {
+		found, _ := filepath.Glob(filepath.Join(folder, "bin", "nvcc"))
+		slices.SortStableFunc(found, newerFirst)
+		for _, nvcc := range found {
+			places = append(places, candidate{filepath.Dir(filepath.Dir(nvcc)), nvcc})
+		}
 	}
 	return append(places, cached(cacheDir))
+}
+
+var number = regexp.MustCompile(`\d+`)
+
+// newerFirst orders paths such as /usr/local/cuda-12.4/bin/nvcc by the release in them: 13.0, 12.10, 12.9, 9.2.
+func newerFirst(a, b string) int {
+	release := func(path string) (parts []int) {
+		for _, digits := range number.FindAllString(path, -1) {
+			parts = append(parts, atoi(digits))
+		}
+		return parts
+	}
+	return slices.Compare(release(b), release(a))
 }
 
 // cached is the place where Install puts the compiler.
@@ -53,7 +74,8 @@ func cached(cacheDir string) candidate {
 	return candidate{"attune's cache", filepath.Join(installDir(cacheDir), toolkitDir, "bin", "nvcc")}
 }
 
-// Find returns the first compiler that works. cacheDir is attune's cache (CacheDir).
+// Find returns the first compiler that works. cacheDir is attune's cache (CacheDir). Where only the host compiler is missing, it
+// returns both the compiler, which can still disassemble, and the error.
 func Find(ctx context.Context, cacheDir string) (*Compiler, error) {
 	var broken []string
 	for _, place := range candidates(cacheDir) {
@@ -62,7 +84,10 @@ func Find(ctx context.Context, cacheDir string) (*Compiler, error) {
 		}
 		c, err := inspect(ctx, place)
 		if err == nil {
-			return c, hostCompiler(ctx)
+			return c, hostCompiler()
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
 		}
 		broken = append(broken, err.Error())
 	}
@@ -94,16 +119,18 @@ func inspect(ctx context.Context, place candidate) (*Compiler, error) {
 	return &Compiler{NVCC: place.nvcc, PTXAS: ptxas, Version: string(m[1]), Origin: place.origin}, nil
 }
 
-// hostCompiler makes sure of the C++ compiler that nvcc runs as its preprocessor.
-func hostCompiler(ctx context.Context) error {
+// hostCompiler makes sure of the C++ compiler that nvcc runs as its preprocessor. NVCC_CCBIN may name it or its folder.
+func hostCompiler() error {
 	host := os.Getenv("NVCC_CCBIN")
 	if host == "" {
 		host = "gcc"
+	} else if info, err := os.Stat(host); err == nil && info.IsDir() {
+		host = filepath.Join(host, "gcc")
 	}
 	if _, err := exec.LookPath(host); err != nil {
 		return fmt.Errorf("%w: nvcc needs a host compiler, and there is no %s in PATH; install g++", ErrNoCompiler, host)
 	}
-	return ctx.Err()
+	return nil
 }
 
 // CacheDir is attune's cache of compilers and builds: ATTUNE_CACHE, else a folder of the user's cache. It is safe to delete.

@@ -15,7 +15,8 @@ type Git struct {
 
 // ReadGit asks git about the work tree that dir lies in. No git and no repository are not errors: the answer is then empty.
 func ReadGit(ctx context.Context, dir string) Git {
-	out, err := exec.CommandContext(ctx, "git", "-C", dir, "status", "--porcelain=v2", "--branch", "--untracked-files=no").Output()
+	out, err := exec.CommandContext(ctx, "git", "--no-optional-locks", "-C", dir,
+		"status", "--porcelain=v2", "--branch", "--untracked-files=no").Output()
 	if err != nil {
 		return Git{}
 	}

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -24,6 +23,9 @@ const InstalledVersion = "13.0.88"
 // toolkitDir is where NVIDIA's wheels put the toolkit inside an install folder.
 var toolkitDir = filepath.Join("nvidia", "cu13")
 
+// unpackedDir is where pip unpacks the wheels inside the staging folder.
+const unpackedDir = "unpacked"
+
 // installBytes is about what lies on the disk while the wheels are fetched and unpacked, for the progress line.
 const installBytes = 395 << 20
 
@@ -34,20 +36,24 @@ func installDir(cacheDir string) string {
 // Installed finds the compiler that Install has put into the cache, whatever other compilers there are. Its output is what the
 // shipped images are made with.
 func Installed(ctx context.Context, cacheDir string) (*Compiler, error) {
-	c, err := inspect(ctx, cached(cacheDir))
-	if err != nil {
+	place := cached(cacheDir)
+	if _, err := os.Stat(place.nvcc); err != nil {
 		return nil, fmt.Errorf("%w in attune's cache; run `attune toolchain install`", ErrNoCompiler)
 	}
-	return c, hostCompiler(ctx)
+	c, err := inspect(ctx, place)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w; run `attune toolchain install`", ErrNoCompiler, err)
+	}
+	return c, hostCompiler()
 }
 
 // Install puts NVIDIA's pinned compiler into the cache with the user's own Python and pip, so that their settings for package
 // indexes and proxies hold. progress is called now and then with bytes done and expected; it may be nil.
 func Install(ctx context.Context, cacheDir string, progress func(done, total int64)) (*Compiler, error) {
-	place := installDir(cacheDir)
-	if c, err := Installed(ctx, cacheDir); err == nil {
-		return c, nil
+	if c, err := Installed(ctx, cacheDir); c != nil {
+		return c, err // nothing to fetch, even where the host compiler is missing
 	}
+	place := installDir(cacheDir)
 	if err := os.MkdirAll(filepath.Dir(place), 0o755); err != nil {
 		return nil, fmt.Errorf("make the cache folder: %w", err)
 	}
@@ -59,10 +65,29 @@ func Install(ctx context.Context, cacheDir string, progress func(done, total int
 	if err := fetchWheels(ctx, staging, progress); err != nil {
 		return nil, fmt.Errorf("install the compiler: %w", err)
 	}
-	if err := os.Rename(filepath.Join(staging, "target"), place); err != nil && !isNotEmpty(err) {
+	if err := putInPlace(ctx, cacheDir, staging); err != nil {
 		return nil, fmt.Errorf("install the compiler: %w", err)
 	}
 	return Installed(ctx, cacheDir)
+}
+
+// putInPlace moves what pip has unpacked to where Installed looks for it, if it works and nothing that works has got there first.
+func putInPlace(ctx context.Context, cacheDir, staging string) error {
+	unpacked, place := filepath.Join(staging, unpackedDir), installDir(cacheDir)
+	if _, err := inspect(ctx, candidate{nvcc: filepath.Join(unpacked, toolkitDir, "bin", "nvcc")}); err != nil {
+		return fmt.Errorf("what pip brought does not work: %w", err)
+	}
+	if _, err := inspect(ctx, cached(cacheDir)); err == nil {
+		return nil // another process was faster
+	}
+	// A damaged compiler may lie there; it goes with staging.
+	if err := os.Rename(place, filepath.Join(staging, "damaged")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(unpacked, place); err != nil && !errors.Is(err, fs.ErrExist) { // faster after all
+		return err
+	}
+	return nil
 }
 
 // fetchWheels runs pip. All that pip writes lies under staging, which is how the progress is known.
@@ -76,9 +101,9 @@ func fetchWheels(ctx context.Context, staging string, progress func(done, total 
 		return err
 	}
 	cmd := exec.CommandContext(ctx, python, "-m", "pip", "install", "--no-deps", "--only-binary", ":all:", "--no-compile", "--require-hashes",
-		"--no-cache-dir", "--quiet", "--target", filepath.Join(staging, "target"), "-r", list)
+		"--no-cache-dir", "--quiet", "--target", filepath.Join(staging, unpackedDir), "-r", list)
 	cmd.Env = append(os.Environ(), "TMPDIR="+staging, "PIP_ROOT_USER_ACTION=ignore", "PIP_DISABLE_PIP_VERSION_CHECK=1")
-	cmd.WaitDelay = 2 * time.Second
+	endTogether(cmd)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
@@ -94,7 +119,7 @@ func fetchWheels(ctx context.Context, staging string, progress func(done, total 
 			if err != nil && ctx.Err() == nil {
 				return fmt.Errorf("pip failed:\n%s", strings.TrimSpace(out.String()))
 			}
-			return errors.Join(err, ctx.Err())
+			return ctx.Err()
 		case <-tick.C:
 			if progress != nil {
 				progress(min(treeBytes(staging), installBytes), installBytes)
@@ -115,9 +140,4 @@ func treeBytes(dir string) int64 {
 		return nil
 	})
 	return total
-}
-
-// isNotEmpty says whether a rename failed because a folder is already there.
-func isNotEmpty(err error) bool {
-	return errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST)
 }

@@ -32,7 +32,7 @@ func parseLaunch(ptx string) (Launch, error) {
 		width = 1
 	}
 	raw := make([]byte, 4*fields)
-	if n, err := strconv.Atoi(m[2]); err != nil || n*width != len(raw) {
+	if n, err := strconv.Atoi(m[2]); err != nil || n != len(raw)/width {
 		return Launch{}, fmt.Errorf("attune_launch has %s elements of %d bytes, want %d words", m[2], width, fields)
 	}
 	for i, text := range strings.FieldsFunc(m[3], func(r rune) bool { return r == ',' || r == ' ' || r == '\n' }) {
@@ -57,11 +57,11 @@ func parseLaunch(ptx string) (Launch, error) {
 	return launch, nil
 }
 
-var fileDirective = regexp.MustCompile(`(?m)^(\s*\.file\s+\d+\s+")([^"]*)(")`)
+var fileDirective = regexp.MustCompile(`(?m)^(\s*\.file\s+\d+\s+")([^"\n]*)(")`)
 
 // portablePTX rids PTX of what depends on where it was compiled, so that the same sources give the same bytes on every
 // machine: paths in .file become relative to the kernel (or "cuda/..." for the compiler's headers), and the hash of the working
-// directory, which nvcc writes into the names of internal functions for the debugger, becomes zeros.
+// directory, which nvcc writes into the names of what only one file sees, becomes zeros.
 func portablePTX(ptx []byte, workDir string) []byte {
 	ptx = fileDirective.ReplaceAllFunc(ptx, func(directive []byte) []byte {
 		m := fileDirective.FindSubmatch(directive)
@@ -72,6 +72,9 @@ func portablePTX(ptx []byte, workDir string) []byte {
 
 func portablePath(file, workDir string) string {
 	file = path.Clean(file)
+	if !path.IsAbs(file) {
+		return file // portable already
+	}
 	if rest, ok := strings.CutPrefix(file, path.Clean(workDir)+"/"); ok {
 		return rest
 	}
@@ -81,15 +84,13 @@ func portablePath(file, workDir string) string {
 	return path.Base(file)
 }
 
-// internalMark comes before the hash in a name such as _ZN37_INTERNAL_e4a5b5b7_7_sdpa_cu_b4840b9e...
-const (
-	internalMark   = "_INTERNAL_"
-	internalDigits = 8
-)
+// internalHash is the hash in a name such as _ZN37_INTERNAL_e4a5b5b7_7_sdpa_cu_b4840b9e... of something that only this file sees.
+// Names in a namespace without a name have it after _GLOBAL__N__ as well.
+var internalHash = regexp.MustCompile(`(?:_INTERNAL_|_GLOBAL__N__)([0-9a-f]{8})`)
 
 // zeroInternalHashes replaces the hash in names, both where they are spelt out and in .debug_str, where they are lists of bytes.
 func zeroInternalHashes(ptx []byte) []byte {
-	zeroAfterMark(ptx)
+	zeroHashes(ptx)
 	lines := bytes.Split(ptx, []byte("\n"))
 	for i := 0; i < len(lines); {
 		first := i
@@ -107,7 +108,7 @@ func zeroInternalHashes(ptx []byte) []byte {
 			i++
 			continue
 		}
-		if zeroAfterMark(text) {
+		if zeroHashes(text) {
 			for j, n := range counts {
 				lines[first+j] = byteListLine(text[:n])
 				text = text[n:]
@@ -117,20 +118,13 @@ func zeroInternalHashes(ptx []byte) []byte {
 	return bytes.Join(lines, []byte("\n"))
 }
 
-// zeroAfterMark writes zeros over the hash after each mark, in place, and says whether there was one.
-func zeroAfterMark(text []byte) bool {
-	found := false
-	for at := 0; ; {
-		next := bytes.Index(text[at:], []byte(internalMark))
-		if next < 0 {
-			return found
-		}
-		at += next + len(internalMark)
-		for i := at; i < min(at+internalDigits, len(text)); i++ {
-			text[i] = '0'
-		}
-		found = true
+// zeroHashes writes zeros over each hash, in place, and says whether there was one.
+func zeroHashes(text []byte) bool {
+	found := internalHash.FindAllSubmatchIndex(text, -1)
+	for _, at := range found {
+		copy(text[at[2]:at[3]], "00000000")
 	}
+	return found != nil
 }
 
 // byteList reads a line such as ".b8 95,90,78" of a debug section.

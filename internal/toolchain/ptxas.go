@@ -14,7 +14,7 @@ type Resources struct {
 	DynamicSharedBytes int `json:"dynamic_shared_bytes"` // a block, asked for at launch
 	SpillStoreBytes    int `json:"spill_store_bytes"`
 	SpillLoadBytes     int `json:"spill_load_bytes"`
-	StackBytes         int `json:"stack_bytes"`
+	StackBytes         int `json:"stack_bytes"` // of the deepest calls; of the largest frame where functions call in circles
 	Barriers           int `json:"barriers"`
 	ConstantBytes      int `json:"constant_bytes"` // all banks together
 }
@@ -39,8 +39,9 @@ var (
 	ptxasLoads     = regexp.MustCompile(`\b(\d+) bytes spill loads`)
 )
 
-// parsePtxasLog reads the log of ptxas -v and returns the resources of each entry function by name. What it calls
-// (functions that were not inlined) counts towards the entry that ptxas lists it under.
+// parsePtxasLog reads the log of ptxas -v and returns the resources of each entry function by name. ptxas lists the functions that
+// an entry calls (those that were not inlined) after it, with spills of their own and once for each entry that calls them: they
+// count towards the entry.
 func parsePtxasLog(log string) map[string]Resources {
 	entries := map[string]*Resources{}
 	var current *Resources
@@ -99,14 +100,9 @@ func (r *Resources) readLine(line string) {
 	}
 }
 
-// atoi reads digits that a pattern has matched; a number too large to hold is as good as the largest.
+// atoi reads digits that a pattern has matched, and none as 0. No true amount has more than 31 bits; what has counts as the
+// largest that fits, so that sums cannot overflow.
 func atoi(digits string) int {
-	if digits == "" {
-		return 0
-	}
-	n, err := strconv.Atoi(digits)
-	if err != nil {
-		return int(^uint(0) >> 1)
-	}
-	return n
+	n, _ := strconv.ParseInt(digits, 10, 32)
+	return int(n)
 }

@@ -72,7 +72,7 @@ func shipped(kernel fs.FS, t Target, sourceHash string) (*Image, error) {
 		}
 		return &Image{Record: record, PTX: ptx, Log: log.String()}, nil
 	}
-	return nil, fmt.Errorf("%w, and it is not one of the shipped images (only unchanged stages are); run `attune toolchain install`", ErrNoCompiler)
+	return nil, fmt.Errorf("%w, and it is not one of the shipped images: those are the stages and their parents, unchanged", ErrNoCompiler)
 }
 
 func readShippedPTX(kernel fs.FS, s ShippedImage) ([]byte, error) {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"time"
 )
 
 // sources is a source file of a kernel with every header it includes from the kernel's own folder, by path.
@@ -61,7 +62,8 @@ func (s sources) hash() string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// writeTo lays the files out under dir, for the compiler.
+// writeTo lays the files out under dir, for the compiler. They are all of one old age, because ptxas writes the time of a file's
+// last change into the debug information.
 func (s sources) writeTo(dir string) error {
 	for name, text := range s {
 		file := filepath.Join(dir, filepath.FromSlash(name))
@@ -69,6 +71,9 @@ func (s sources) writeTo(dir string) error {
 			return err
 		}
 		if err := os.WriteFile(file, text, 0o644); err != nil {
+			return err
+		}
+		if err := os.Chtimes(file, time.Unix(0, 0), time.Unix(0, 0)); err != nil {
 			return err
 		}
 	}

@@ -1,9 +1,10 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
-	"os"
 	"regexp"
+	"runtime"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -45,7 +46,6 @@ type driver struct {
 	cuMemcpyDtoH_v2             func(to unsafe.Pointer, from uint64, bytes uint64) result
 	cuLaunchKernel              func(f handle, gx, gy, gz, bx, by, bz, shared uint32, stream handle, params *unsafe.Pointer, extra uintptr) result
 	cuStreamCreate              func(stream *handle, flags uint32) result
-	cuStreamSynchronize         func(stream handle) result
 	cuStreamBeginCapture_v2     func(stream handle, mode int32) result
 	cuStreamEndCapture          func(stream handle, graph *handle) result
 	cuGraphInstantiateWithFlags func(exec *handle, graph handle, flags uint64) result
@@ -81,19 +81,25 @@ const (
 	captureThreadLocal = 1
 )
 
+// Results of the loader that say nothing against an image, only that this machine has no use for it.
+const (
+	outOfMemory           = 2
+	noBinaryForGPU        = 209
+	noCompiler            = 221
+	unsupportedPTXVersion = 222
+)
+
 const library = "libcuda.so.1"
 
-// loadDriver opens the driver's library and finds every function in it. The error says which is missing.
-func loadDriver() (*driver, error) {
-	lib, err := purego.Dlopen(library, purego.RTLD_NOW|purego.RTLD_GLOBAL)
-	if err != nil {
-		return nil, fmt.Errorf("%w: NVIDIA's driver is not installed (%w)", device.ErrNoDevice, err)
-	}
-	d := &driver{}
-	for _, f := range []struct {
-		name string
-		into any
-	}{
+// entry is a function of the driver's library and the field that it goes to.
+type entry struct {
+	name string
+	into any
+}
+
+// entries lists every function.
+func (d *driver) entries() []entry {
+	return []entry{
 		{"cuInit", &d.cuInit},
 		{"cuDriverGetVersion", &d.cuDriverGetVersion},
 		{"cuGetErrorName", &d.cuGetErrorName},
@@ -117,7 +123,6 @@ func loadDriver() (*driver, error) {
 		{"cuMemcpyDtoH_v2", &d.cuMemcpyDtoH_v2},
 		{"cuLaunchKernel", &d.cuLaunchKernel},
 		{"cuStreamCreate", &d.cuStreamCreate},
-		{"cuStreamSynchronize", &d.cuStreamSynchronize},
 		{"cuStreamBeginCapture_v2", &d.cuStreamBeginCapture_v2},
 		{"cuStreamEndCapture", &d.cuStreamEndCapture},
 		{"cuGraphInstantiateWithFlags", &d.cuGraphInstantiateWithFlags},
@@ -128,7 +133,20 @@ func loadDriver() (*driver, error) {
 		{"cuEventRecord", &d.cuEventRecord},
 		{"cuEventSynchronize", &d.cuEventSynchronize},
 		{"cuEventElapsedTime", &d.cuEventElapsedTime},
-	} {
+	}
+}
+
+// loadDriver opens the driver's library and finds every function in it. The error says which is missing.
+func loadDriver() (*driver, error) {
+	// What went wrong is asked for in a second call, and the answer is each thread's own.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	lib, err := purego.Dlopen(library, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	if err != nil {
+		return nil, fmt.Errorf("%w: NVIDIA's driver is not installed (%w)", device.ErrNoDevice, err)
+	}
+	d := &driver{}
+	for _, f := range d.entries() {
 		symbol, err := purego.Dlsym(lib, f.name)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s has no function %s; the driver is too old for CUDA 12", device.ErrNoDevice, library, f.name)
@@ -138,7 +156,7 @@ func loadDriver() (*driver, error) {
 	return d, nil
 }
 
-// fault turns a result into an error; did says what was being done.
+// fault turns the result of loading or launching a kernel into an error; did says what was being done.
 func (d *driver) fault(code result, did string) error {
 	if code == 0 {
 		return nil
@@ -152,6 +170,14 @@ func (d *driver) fault(code result, did string) error {
 		f.Text = goString(text)
 	}
 	return f
+}
+
+// failure turns any other result into an error. It has the words of a fault and is none: it says nothing against a kernel.
+func (d *driver) failure(code result, did string) error {
+	if err := d.fault(code, did); err != nil {
+		return errors.New(err.Error())
+	}
+	return nil
 }
 
 // goString copies a C string.
@@ -168,14 +194,11 @@ func goString(p *byte) string {
 
 var kernelModule = regexp.MustCompile(`Kernel Module\s+(?:for \S+\s+)?(\d+(?:\.\d+)+)`)
 
-// driverRelease is the release of the driver and the CUDA version it offers, such as "580.159.04, CUDA 13.0".
-func driverRelease(cudaVersion int32) string {
+// driverRelease is the release of the driver and the CUDA version it offers, such as "580.159.04, CUDA 13.0". module is what the
+// driver's kernel module says of itself.
+func driverRelease(module []byte, cudaVersion int32) string {
 	offers := fmt.Sprintf("CUDA %d.%d", cudaVersion/1000, cudaVersion%1000/10)
-	text, err := os.ReadFile("/proc/driver/nvidia/version")
-	if err != nil {
-		return offers
-	}
-	if m := kernelModule.FindSubmatch(text); m != nil {
+	if m := kernelModule.FindSubmatch(module); m != nil {
 		return string(m[1]) + ", " + offers
 	}
 	return offers

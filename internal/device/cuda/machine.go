@@ -2,8 +2,8 @@ package cuda
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"unsafe"
@@ -17,6 +17,7 @@ type Machine struct {
 	facts  device.Facts
 	work   chan func()
 	loaded map[string]function // by image and entry
+	clock  *clock              // made by the first timing
 }
 
 // Open makes the GPU with the given index ready. No driver and no such GPU are device.ErrNoDevice.
@@ -25,6 +26,10 @@ func Open(index int) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
+	return openWith(d, index)
+}
+
+func openWith(d *driver, index int) (*Machine, error) {
 	m := &Machine{driver: d, work: make(chan func()), loaded: map[string]function{}}
 	go m.own()
 	if err := m.do(func() error { return m.open(index) }); err != nil {
@@ -51,28 +56,28 @@ func (m *Machine) do(f func() error) error {
 
 func (m *Machine) open(index int) error {
 	d := m.driver
-	if err := d.fault(d.cuInit(0), "start the driver"); err != nil {
+	if err := d.failure(d.cuInit(0), "start the driver"); err != nil {
 		return fmt.Errorf("%w: %w", device.ErrNoDevice, err)
 	}
 	var count int32
-	if err := d.fault(d.cuDeviceGetCount(&count), "count the GPUs"); err != nil {
+	if err := d.failure(d.cuDeviceGetCount(&count), "count the GPUs"); err != nil {
 		return fmt.Errorf("%w: %w", device.ErrNoDevice, err)
 	}
-	if index >= int(count) {
-		return fmt.Errorf("%w: cuda:%d was asked for, and the driver shows %d", device.ErrNoDevice, index, count)
+	if index < 0 || index >= int(count) {
+		return fmt.Errorf("%w: cuda:%d was asked for, and the driver shows %d, counted from cuda:0", device.ErrNoDevice, index, count)
 	}
 	var gpu ordinal
-	if err := d.fault(d.cuDeviceGet(&gpu, int32(index)), "find the GPU"); err != nil {
+	if err := d.failure(d.cuDeviceGet(&gpu, int32(index)), "find the GPU"); err != nil {
 		return err
 	}
 	if err := m.readFacts(gpu); err != nil {
 		return err
 	}
 	var context handle
-	if err := d.fault(d.cuDevicePrimaryCtxRetain(&context, gpu), "make a context"); err != nil {
+	if err := d.failure(d.cuDevicePrimaryCtxRetain(&context, gpu), "make a context"); err != nil {
 		return err
 	}
-	return d.fault(d.cuCtxSetCurrent(context), "make the context current")
+	return d.failure(d.cuCtxSetCurrent(context), "make the context current")
 }
 
 func (m *Machine) readFacts(gpu ordinal) error {
@@ -95,10 +100,11 @@ func (m *Machine) readFacts(gpu ordinal) error {
 		d.cuDeviceGetAttribute(&shared, deviceSharedOptIn, gpu),
 	}
 	for _, code := range steps {
-		if err := d.fault(code, "ask the GPU for its facts"); err != nil {
+		if err := d.failure(code, "ask the GPU for its facts"); err != nil {
 			return err
 		}
 	}
+	module, _ := os.ReadFile("/proc/driver/nvidia/version") // some containers do not show it
 	m.facts = device.Facts{
 		Kind:             "cuda",
 		Name:             goString(&name[0]),
@@ -110,7 +116,7 @@ func (m *Machine) readFacts(gpu ordinal) error {
 		SharedBlockLimit: int(shared),
 		ClockKHz:         int(clock),
 		MemoryClockKHz:   int(memoryClock),
-		Driver:           driverRelease(version),
+		Driver:           driverRelease(module, version),
 	}
 	return nil
 }
@@ -160,20 +166,33 @@ func (m *Machine) loadModule(image []byte) (handle, error) {
 	defer pin.Unpin()
 	pin.Pin(&terminated[0])
 	pin.Pin(&log[0])
-	values := []uintptr{uintptr(unsafe.Pointer(&log[0])), uintptr(len(log))}
+	values := []uintptr{uintptr(unsafe.Pointer(&log[0])), uintptr(len(log) - 1)} // the last byte stays 0
 	var module handle
 	code := m.driver.cuModuleLoadDataEx(&module, unsafe.Pointer(&terminated[0]), uint32(len(options)), &options[0], &values[0])
-	err := m.driver.fault(code, "load the image")
-	var fault *device.Fault
-	if said := strings.TrimSpace(goString(&log[0])); said != "" && errors.As(err, &fault) {
-		fault.Text += "; the driver says: " + said
+	said := ""
+	if text := strings.TrimSpace(goString(&log[0])); text != "" {
+		said = "; the driver says: " + text
 	}
-	return module, err
+	switch code {
+	case 0:
+		return module, nil
+	case unsupportedPTXVersion:
+		return 0, fmt.Errorf("%w%s; its PTX is of a newer CUDA than the driver offers: %s",
+			m.driver.failure(code, loading), said, m.facts.Driver)
+	case outOfMemory, noBinaryForGPU, noCompiler:
+		return 0, fmt.Errorf("%w%s", m.driver.failure(code, loading), said)
+	}
+	fault := m.driver.fault(code, loading).(*device.Fault)
+	fault.Text += said
+	return 0, fault
 }
+
+const loading = "load the image"
 
 // Attributes is what the driver says of the function.
 func (f function) Attributes() (device.Attributes, error) {
 	var a device.Attributes
+	d := f.machine.driver
 	err := f.machine.do(func() error {
 		for _, q := range []struct {
 			attribute int32
@@ -185,7 +204,7 @@ func (f function) Attributes() (device.Attributes, error) {
 			{functionMaxThreads, &a.MaxThreads},
 		} {
 			var value int32
-			if err := f.machine.driver.fault(f.machine.driver.cuFuncGetAttribute(&value, q.attribute, f.handle), "ask for a function's attributes"); err != nil {
+			if err := d.failure(d.cuFuncGetAttribute(&value, q.attribute, f.handle), "ask for a function's attributes"); err != nil {
 				return err
 			}
 			*q.into = int(value)
@@ -199,27 +218,29 @@ func (f function) Attributes() (device.Attributes, error) {
 func (m *Machine) Alloc(size int) (device.Address, error) {
 	var address uint64
 	err := m.do(func() error {
-		return m.driver.fault(m.driver.cuMemAlloc_v2(&address, uint64(size)), fmt.Sprintf("take %d bytes of GPU memory", size))
+		return m.driver.failure(m.driver.cuMemAlloc_v2(&address, uint64(size)), fmt.Sprintf("take %d bytes of GPU memory", size))
 	})
 	return device.Address(address), err
 }
 
 // Free gives memory back.
 func (m *Machine) Free(address device.Address) error {
-	return m.do(func() error { return m.driver.fault(m.driver.cuMemFree_v2(uint64(address)), "give GPU memory back") })
+	return m.do(func() error { return m.driver.failure(m.driver.cuMemFree_v2(uint64(address)), "give GPU memory back") })
 }
 
 // Write copies to the GPU.
 func (m *Machine) Write(to device.Address, data []byte) error {
 	return m.do(func() error {
-		return m.driver.fault(m.driver.cuMemcpyHtoD_v2(uint64(to), unsafe.Pointer(unsafe.SliceData(data)), uint64(len(data))), "copy to the GPU")
+		code := m.driver.cuMemcpyHtoD_v2(uint64(to), unsafe.Pointer(unsafe.SliceData(data)), uint64(len(data)))
+		return m.driver.failure(code, "copy to the GPU")
 	})
 }
 
 // Read copies from the GPU.
 func (m *Machine) Read(data []byte, from device.Address) error {
 	return m.do(func() error {
-		return m.driver.fault(m.driver.cuMemcpyDtoH_v2(unsafe.Pointer(unsafe.SliceData(data)), uint64(from), uint64(len(data))), "copy from the GPU")
+		code := m.driver.cuMemcpyDtoH_v2(unsafe.Pointer(unsafe.SliceData(data)), uint64(from), uint64(len(data)))
+		return m.driver.failure(code, "copy from the GPU")
 	})
 }
 

@@ -31,10 +31,13 @@ type timed struct {
 
 // Time replays the jobs in turns, forwards and backwards (A B, B A, ...), so that drift of clocks and heat meets all of them alike.
 func (m *Machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, error) {
-	clock, err := m.newClock()
-	if err != nil {
-		return nil, err
+	if m.clock == nil {
+		var err error
+		if m.clock, err = m.newClock(); err != nil {
+			return nil, err
+		}
 	}
+	clock := m.clock
 	var ready []*timed
 	defer func() {
 		for _, t := range ready {
@@ -125,13 +128,15 @@ func (t *timed) record(stream handle, n int) error {
 		}
 		var graph handle
 		err := d.fault(d.cuStreamEndCapture(stream, &graph), "capture a graph")
+		if graph != 0 {
+			defer d.cuGraphDestroy(graph)
+		}
 		if launchErr != nil {
 			return launchErr
 		}
 		if err != nil {
 			return err
 		}
-		defer d.cuGraphDestroy(graph)
 		t.launches = n
 		return d.fault(d.cuGraphInstantiateWithFlags(&t.graph, graph, 0), "make a graph ready")
 	})
@@ -169,13 +174,16 @@ func (m *Machine) newClock() (*clock, error) {
 			{d.cuEventCreate(&c.start, 0), "make an event"},
 			{d.cuEventCreate(&c.end, 0), "make an event"},
 		} {
-			if err := d.fault(step.code, step.did); err != nil {
+			if err := d.failure(step.code, step.did); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	return c, err
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // replay runs a graph once and returns the seconds between the events around it.

@@ -40,10 +40,14 @@ type Options struct {
 	Stderr  io.Writer     // where the child's own output goes, what its kernels print included
 }
 
+// closeGrace is how long a child may take to end of itself; a sanitizer has a report to write first.
+const closeGrace = 20 * time.Second
+
 // Device is a machine in a child process.
 type Device struct {
 	facts     device.Facts
 	limit     time.Duration
+	grace     time.Duration
 	cmd       *exec.Cmd
 	requests  *gob.Encoder
 	responses *gob.Decoder
@@ -61,15 +65,15 @@ func Start(ctx context.Context, o Options) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer requestsOut.Close()
 	responsesOut, responsesIn, err := os.Pipe()
 	if err != nil {
+		requestsOut.Close()
 		requestsIn.Close()
 		return nil, err
 	}
-	defer responsesIn.Close()
 	d := &Device{
 		limit:     o.Limit,
+		grace:     closeGrace,
 		cmd:       exec.Command(o.Command[0], o.Command[1:]...),
 		requests:  gob.NewEncoder(requestsIn),
 		responses: gob.NewDecoder(responsesOut),
@@ -81,7 +85,11 @@ func Start(ctx context.Context, o Options) (*Device, error) {
 	d.cmd.WaitDelay = 2 * time.Second
 	// A group of its own, so that a tool wrapped around the child dies with it.
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := d.cmd.Start(); err != nil {
+	err = d.cmd.Start()
+	// The child's ends are the child's alone: a copy here would keep its death from being seen.
+	requestsOut.Close()
+	responsesIn.Close()
+	if err != nil {
 		d.closePipes()
 		return nil, fmt.Errorf("start a process for the kernel: %w", err)
 	}
@@ -89,9 +97,12 @@ func Start(ctx context.Context, o Options) (*Device, error) {
 		d.exitErr = d.cmd.Wait()
 		close(d.exited)
 	}()
-	hello, err := d.receive(ctx)
+	hello, err := d.exchange(ctx, nil)
 	if err != nil {
 		d.Close()
+		if d.lost {
+			err = fmt.Errorf("open the device: %w", err)
+		}
 		return nil, err
 	}
 	d.facts = hello.Facts
@@ -117,23 +128,26 @@ func (d *Device) call(ctx context.Context, r request) (response, error) {
 	if d.lost {
 		return response{}, ErrUsedUp
 	}
-	if err := d.requests.Encode(r); err != nil {
-		return response{}, d.lose(d.crash(err))
-	}
-	return d.receive(ctx)
+	return d.exchange(ctx, &r)
 }
 
-// receive waits for an answer, for the end of the time or for the caller's own end.
-func (d *Device) receive(ctx context.Context) (response, error) {
+// exchange sends a request, if there is one, and waits for an answer, for the end of the time or for the caller's own end. A child
+// that does not read is as lost as one that does not answer.
+func (d *Device) exchange(ctx context.Context, r *request) (response, error) {
 	type received struct {
 		response
 		err error
 	}
 	answers := make(chan received, 1)
 	go func() {
-		var r received
-		r.err = d.responses.Decode(&r.response)
-		answers <- r
+		var got received
+		if r != nil {
+			got.err = d.requests.Encode(r)
+		}
+		if got.err == nil {
+			got.err = d.responses.Decode(&got.response)
+		}
+		answers <- got
 	}()
 	limit := time.NewTimer(d.limit)
 	defer limit.Stop()
@@ -201,7 +215,7 @@ func (d *Device) Close() error {
 	d.closePipes()
 	select {
 	case <-d.exited:
-	case <-time.After(closeGrace):
+	case <-time.After(d.grace):
 		d.kill()
 		<-d.exited
 	}

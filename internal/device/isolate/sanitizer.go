@@ -2,12 +2,12 @@ package isolate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"attune/internal/device"
 )
@@ -40,6 +40,10 @@ func StartSanitized(ctx context.Context, o Options, tool string) (*Sanitized, er
 		program, "--tool", tool, "--error-exitcode", fmt.Sprint(sanitizerSawErrors), "--log-file", s.log(),
 	}, o.Command...)
 	if s.Device, err = Start(ctx, o); err != nil {
+		var crash *Crash
+		if log, _ := os.ReadFile(s.log()); errors.As(err, &crash) && len(log) > 0 {
+			err = fmt.Errorf("%w; compute-sanitizer says: %s", err, strings.TrimSpace(string(log)))
+		}
 		os.RemoveAll(folder)
 		return nil, err
 	}
@@ -48,23 +52,25 @@ func StartSanitized(ctx context.Context, o Options, tool string) (*Sanitized, er
 
 func (s *Sanitized) log() string { return filepath.Join(s.folder, "log") }
 
-// Findings ends the child and gives what the tool has found in it. The device is of no use afterwards.
+// Findings ends the child and gives what the tool has found in it. The device is of no use afterwards. Of a child that was lost to a
+// failure, which its caller knows, the tool may have nothing to say.
 func (s *Sanitized) Findings() ([]device.Finding, error) {
 	if err := s.Device.Close(); err != nil {
 		return nil, err
 	}
 	code := s.cmd.ProcessState.ExitCode()
+	if code == 0 || code != sanitizerSawErrors && s.lost {
+		return nil, nil
+	}
 	log, err := os.ReadFile(s.log())
 	if err != nil {
-		return nil, fmt.Errorf("read what %s found: %w", s.tool, err)
+		return nil, fmt.Errorf("read what %s found: compute-sanitizer ended with code %d: %w", s.tool, code, err)
 	}
-	switch code {
-	case 0:
-		return nil, nil
-	case sanitizerSawErrors:
-		return []device.Finding{{Kind: s.tool, Text: strings.TrimSpace(string(log))}}, nil
+	text := strings.TrimSpace(string(log))
+	if code != sanitizerSawErrors {
+		return nil, fmt.Errorf("compute-sanitizer ended with code %d: %s", code, text)
 	}
-	return nil, fmt.Errorf("compute-sanitizer ended with code %d: %s", code, strings.TrimSpace(string(log)))
+	return []device.Finding{{Kind: s.tool, Text: text}}, nil
 }
 
 // Tool is the tool's name.
@@ -75,6 +81,3 @@ func (s *Sanitized) Close() error {
 	defer os.RemoveAll(s.folder)
 	return s.Device.Close()
 }
-
-// closeGrace is how long a child may take to end of itself; a sanitizer has a report to write first.
-const closeGrace = 20 * time.Second

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"syscall"
 
 	"attune/internal/device"
 )
@@ -23,12 +24,17 @@ const (
 
 // Serve is the life of the child: it opens a machine and answers requests until the parent is gone.
 func Serve(open func() (device.Machine, error)) error {
-	// Ctrl-C reaches the whole terminal; what becomes of the child is for the parent to say.
+	// Whoever interrupts the program means the parent; what becomes of the child is for the parent to say.
 	signal.Ignore(os.Interrupt)
+	// What the driver may start must not keep the pipes open when the child is gone.
+	syscall.CloseOnExec(requestFD)
+	syscall.CloseOnExec(responseFD)
 	return serve(os.NewFile(requestFD, "requests"), os.NewFile(responseFD, "responses"), open)
 }
 
 func serve(requests io.Reader, responses io.Writer, open func() (device.Machine, error)) error {
+	pending := make(chan request)
+	go read(requests, pending)
 	out := gob.NewEncoder(responses)
 	machine, err := open()
 	if err != nil {
@@ -38,8 +44,6 @@ func serve(requests io.Reader, responses io.Writer, open func() (device.Machine,
 	if err := out.Encode(response{Facts: machine.Facts()}); err != nil {
 		return err
 	}
-	pending := make(chan request)
-	go read(requests, pending)
 	for r := range pending {
 		if err := out.Encode(answer(machine, r)); err != nil {
 			return err
@@ -48,7 +52,7 @@ func serve(requests io.Reader, responses io.Writer, open func() (device.Machine,
 	return nil
 }
 
-// read passes requests on. A parent that is gone ends the child at once, even in the middle of a launch that hangs.
+// read passes requests on. A parent that is gone ends the child at once, even in the middle of a launch or an opening that hangs.
 func read(requests io.Reader, pending chan<- request) {
 	in := gob.NewDecoder(requests)
 	for {

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"attune/internal/device"
+	"attune/internal/device/isolate"
+)
+
+// command is the program as a process of its own, in a folder of its own, with an empty cache.
+func command(t *testing.T, args ...string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
+	t.Helper()
+	dir := t.TempDir()
+	cmd = exec.Command("attune", args...) // which TestMain has put into PATH
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "ATTUNE_CACHE="+filepath.Join(dir, "cache"), "ATTUNE_LEDGER=")
+	stderr = &bytes.Buffer{}
+	cmd.Stderr = stderr
+	return cmd, stderr
+}
+
+// exitOf is the exit code of a process, or the name of the signal that it died of.
+func exitOf(t *testing.T, err error) (code int, signal syscall.Signal) {
+	t.Helper()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	if exit == nil {
+		return 0, 0
+	}
+	if status := exit.Sys().(syscall.WaitStatus); status.Signaled() {
+		return -1, status.Signal()
+	}
+	return exit.ExitCode(), 0
+}
+
+// hangingToolkit is a CUDA toolkit whose compiler never ends. It makes a file when it begins.
+func hangingToolkit(t *testing.T) (dir, started string) {
+	t.Helper()
+	dir = t.TempDir()
+	started = filepath.Join(dir, "started")
+	script := `#!/bin/sh
+if [ "$1" = --version ]; then
+  echo "Cuda compilation tools, release 13.0, V13.0.88"
+  exit
+fi
+touch ` + started + `
+exec sleep 600
+`
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"nvcc", "ptxas"} {
+		if err := os.WriteFile(filepath.Join(dir, "bin", name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, started
+}
+
+func TestInterrupt(t *testing.T) {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		toolkit, started := hangingToolkit(t)
+		temporary := t.TempDir()
+		cmd, stderr := command(t, "run", "stage1", "stage2")
+		cmd.Env = append(cmd.Env, "CUDA_HOME="+toolkit, "NVCC_CCBIN=sh", "TMPDIR="+temporary)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			if _, err := os.Stat(started); err == nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		if code, died := exitOf(t, cmd.Wait()); code != exitInterrupted {
+			t.Errorf("%s: exit code %d, signal %v", signal, code, died)
+		}
+		if want := "attune: interrupted; 0 of 2 runs were finished and are in .attune\n"; stderr.String() != want {
+			t.Errorf("%s: standard error is %q, want %q", signal, stderr, want)
+		}
+		if left, err := os.ReadDir(temporary); err != nil || len(left) != 0 {
+			t.Errorf("%s: left behind: %v, %v", signal, left, err)
+		}
+	}
+}
+
+// A reader that goes away is no reason for a stack trace, and none to stop a run that is to be recorded.
+func TestClosedPipe(t *testing.T) {
+	few := []string{"stage1", "stage2", "--arch", "sm_80", "--shapes", "1x1x32x64", "--seeds", "0", "--iters", "1"}
+	for _, test := range []struct {
+		args   []string
+		quiet  bool // dies as programs in a pipe do
+		stderr string
+		runs   int
+	}{
+		{[]string{"list"}, true, "", 0},
+		{[]string{"list", "--json"}, true, "", 0},
+		{[]string{"version"}, true, "", 0},
+		{[]string{"--help"}, true, "", 0},
+		{append([]string{"run"}, few...), false, "", 2},
+		{append([]string{"run", "--json"}, few...), false, "broken pipe", 2},
+	} {
+		name := strings.Join(test.args, " ")
+		cmd, stderr := command(t, test.args...)
+		reader, writer, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		reader.Close()
+		cmd.Stdout = writer
+		err = cmd.Run()
+		writer.Close()
+		code, died := exitOf(t, err)
+		if test.quiet != (died == syscall.SIGPIPE) || !test.quiet && (code == 0) != (test.stderr == "") {
+			t.Errorf("%s: exit code %d, signal %v", name, code, died)
+		}
+		if text := stderr.String(); !strings.Contains(text, test.stderr) || test.stderr == "" && text != "" || strings.Contains(text, "goroutine") {
+			t.Errorf("%s: standard error is %s", name, text)
+		}
+		runs, err := filepath.Glob(filepath.Join(cmd.Dir, ".attune", "runs", "*"))
+		if err != nil || len(runs) != test.runs {
+			t.Errorf("%s: %d runs recorded, want %d", name, len(runs), test.runs)
+		}
+	}
+}
+
+// The program can start itself again under any name: the test binary, called as it is, serves a device and runs no tests.
+func TestServesADeviceToItself(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	d, err := isolate.Start(t.Context(), isolate.Options{Command: []string{self, serverVerb, "0"}, Limit: time.Minute, Stderr: &said})
+	if err == nil {
+		err = d.Close()
+	}
+	if err != nil && !errors.Is(err, device.ErrNoDevice) || said.Len() > 0 {
+		t.Errorf("%v: %s", err, said.String())
+	}
+}

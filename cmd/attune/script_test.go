@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"attune/internal/device/cuda"
+	"attune/internal/toolchain"
+)
+
+// TestMain makes the test binary the program as well: under the name attune, as the scripts call it, and with the hidden verb, as the program
+// calls itself.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == serverVerb {
+		main()
+	}
+	testscript.Main(m, map[string]func(){"attune": main})
+}
+
+func TestScripts(t *testing.T) {
+	cacheDir, err := toolchain.CacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			// An empty cache, and thus no compiler; scripts that need one link to the installed one.
+			env.Setenv("ATTUNE_CACHE", env.Getenv("WORK")+"/cache")
+			env.Setenv("INSTALLED", cacheDir)
+			return nil
+		},
+		Condition: func(name string) (bool, error) {
+			switch name {
+			case "compiler": // the pinned one is installed
+				_, err := toolchain.Installed(t.Context(), cacheDir)
+				return err == nil, nil
+			case "nvcc": // the machine has a compiler of its own
+				_, err := toolchain.Find(t.Context(), t.TempDir())
+				return err == nil, nil
+			case "gpu":
+				machine, err := cuda.Open(0)
+				if err != nil {
+					return false, nil
+				}
+				return true, machine.Close()
+			}
+			return false, fmt.Errorf("unknown condition %q", name)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "keys": keys},
+	})
+}
+
+// exits CODE program args... runs a program, which must end with this exit code.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE program args...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	var exit *exec.ExitError
+	got := 0
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// keys FILE KEY... looks for keys in a JSON document, such as runs.0.gates.profile.
+func keys(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: [!] keys FILE KEY...")
+	}
+	var document any
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &document))
+	for _, key := range args[1:] {
+		if found := has(document, strings.Split(key, ".")); found == neg {
+			ts.Fatalf("key %s: found is %t", key, found)
+		}
+	}
+}
+
+func has(document any, path []string) bool {
+	if len(path) == 0 {
+		return true
+	}
+	switch value := document.(type) {
+	case map[string]any:
+		under, ok := value[path[0]]
+		return ok && has(under, path[1:])
+	case []any:
+		index, err := strconv.Atoi(path[0])
+		return err == nil && index < len(value) && has(value[index], path[1:])
+	}
+	return false
+}

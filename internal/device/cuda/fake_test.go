@@ -1,0 +1,279 @@
+//go:build linux
+
+package cuda
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// fake is a driver of Go functions: memory that is bytes, kernels that are found by name and take simulated time. It tells what a
+// machine asks of a driver, which no GPU does.
+type fake struct {
+	*driver
+	fails   map[string]result // functions of the driver that fail, with what
+	log     string            // what the loader says
+	kernels map[string]*fakeKernel
+
+	calls    []string
+	threads  map[int]bool // that called
+	memory   map[uint64][]byte
+	graphs   map[handle][]*fakeKernel
+	capture  []*fakeKernel
+	captures bool
+	modules  int
+	last     uint64
+	now      float64 // milliseconds
+	events   map[handle]float64
+	keep     [][]byte // C strings that were given out
+}
+
+type fakeKernel struct {
+	name         string
+	milliseconds float64
+	run          func(args *unsafe.Pointer)
+	shared       int32 // what it was allowed
+}
+
+const (
+	illegalAddress = result(700)
+	notFound       = result(500)
+)
+
+func newFake() *fake {
+	f := &fake{
+		fails: map[string]result{}, kernels: map[string]*fakeKernel{}, threads: map[int]bool{},
+		memory: map[uint64][]byte{}, graphs: map[handle][]*fakeKernel{}, events: map[handle]float64{}, last: 1 << 20,
+	}
+	f.driver = &driver{}
+	f.facts()
+	f.loader()
+	f.memories()
+	f.streams()
+	return f
+}
+
+// open is a machine on the fake.
+func (f *fake) open(t *testing.T) *Machine {
+	t.Helper()
+	m, err := openWith(f.driver, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	f.calls = nil
+	return m
+}
+
+// called notes a call and gives the result that the function has to return.
+func (f *fake) called(name string) result {
+	f.calls = append(f.calls, name)
+	f.threads[syscall.Gettid()] = true
+	return f.fails[name]
+}
+
+func (f *fake) count(name string) int {
+	n := 0
+	for _, call := range f.calls {
+		if call == name {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *fake) next() uint64 { f.last++; return f.last }
+
+func (f *fake) cString(into **byte, text string) {
+	f.keep = append(f.keep, append([]byte(text), 0))
+	*into = &f.keep[len(f.keep)-1][0]
+}
+
+func (f *fake) facts() {
+	d := f.driver
+	d.cuInit = func(uint32) result { return f.called("cuInit") }
+	d.cuDriverGetVersion = func(v *int32) result { *v = 13000; return f.called("cuDriverGetVersion") }
+	d.cuGetErrorName = func(code result, into **byte) result {
+		name, ok := map[result]string{
+			2: "CUDA_ERROR_OUT_OF_MEMORY", 209: "CUDA_ERROR_NO_BINARY_FOR_GPU", 218: "CUDA_ERROR_INVALID_PTX",
+			222: "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", illegalAddress: "CUDA_ERROR_ILLEGAL_ADDRESS", notFound: "CUDA_ERROR_NOT_FOUND",
+		}[code]
+		if !ok {
+			return 1
+		}
+		f.cString(into, name)
+		return 0
+	}
+	d.cuGetErrorString = func(code result, into **byte) result {
+		if code == 999 {
+			return 1
+		}
+		f.cString(into, fmt.Sprintf("words for %d", code))
+		return 0
+	}
+	d.cuDeviceGetCount = func(n *int32) result { *n = 2; return f.called("cuDeviceGetCount") }
+	d.cuDeviceGet = func(into *ordinal, index int32) result { *into = ordinal(index + 40); return f.called("cuDeviceGet") }
+	d.cuDeviceGetName = func(name *byte, length int32, _ ordinal) result {
+		copy(unsafe.Slice(name, length), "A fake GPU\x00")
+		return f.called("cuDeviceGetName")
+	}
+	d.cuDeviceGetUuid_v2 = func(uuid *[16]byte, _ ordinal) result {
+		for i := range uuid {
+			uuid[i] = byte(i)
+		}
+		return f.called("cuDeviceGetUuid_v2")
+	}
+	d.cuDeviceGetAttribute = func(value *int32, attribute int32, _ ordinal) result {
+		*value = map[int32]int32{
+			deviceMajor: 9, deviceMinor: 0, deviceMultiprocessors: 132, deviceClockKHz: 1980000, deviceMemoryClockKHz: 3201000,
+			deviceL2Bytes: 60 << 20, deviceSharedOptIn: 227 << 10,
+		}[attribute]
+		return f.called("cuDeviceGetAttribute")
+	}
+	d.cuDeviceTotalMem_v2 = func(bytes *uint64, _ ordinal) result { *bytes = 141 << 30; return f.called("cuDeviceTotalMem_v2") }
+	d.cuDevicePrimaryCtxRetain = func(context *handle, gpu ordinal) result {
+		*context = handle(gpu)
+		return f.called("cuDevicePrimaryCtxRetain")
+	}
+	d.cuCtxSetCurrent = func(handle) result { return f.called("cuCtxSetCurrent") }
+	d.cuCtxSynchronize = func() result { return f.called("cuCtxSynchronize") }
+}
+
+func (f *fake) loader() {
+	d := f.driver
+	d.cuModuleLoadDataEx = func(module *handle, image unsafe.Pointer, count uint32, options *int32, values *uintptr) result {
+		if goString((*byte)(image)) == "" || !slices.Equal(unsafe.Slice(options, count), []int32{loadErrorLog, loadErrorLogBytes}) {
+			return 1
+		}
+		value := unsafe.Slice((*unsafe.Pointer)(unsafe.Pointer(values)), count)
+		copy(unsafe.Slice((*byte)(value[0]), unsafe.Slice(values, count)[1]), f.log)
+		f.modules++
+		*module = handle(f.next())
+		return f.called("cuModuleLoadDataEx")
+	}
+	d.cuModuleGetFunction = func(function *handle, _ handle, name string) result {
+		k := f.kernels[name]
+		if k == nil {
+			return notFound
+		}
+		k.name = name
+		*function = handle(unsafe.Pointer(k))
+		return f.called("cuModuleGetFunction")
+	}
+	d.cuFuncGetAttribute = func(value *int32, attribute int32, _ handle) result {
+		*value = map[int32]int32{
+			functionRegisters: 40, functionStaticShared: 1024, functionLocalBytes: 16, functionMaxThreads: 512,
+		}[attribute]
+		return f.called("cuFuncGetAttribute")
+	}
+	d.cuFuncSetAttribute = func(function handle, attribute, value int32) result {
+		if attribute != functionDynamicShared {
+			return 1
+		}
+		f.kernel(function).shared = value
+		return f.called("cuFuncSetAttribute")
+	}
+}
+
+// kernel finds a kernel by its handle.
+func (f *fake) kernel(function handle) *fakeKernel {
+	for _, k := range f.kernels {
+		if handle(unsafe.Pointer(k)) == function {
+			return k
+		}
+	}
+	panic("no such function")
+}
+
+func (f *fake) memories() {
+	d := f.driver
+	d.cuMemAlloc_v2 = func(address *uint64, bytes uint64) result {
+		if code := f.called("cuMemAlloc_v2"); code != 0 {
+			return code
+		}
+		*address = f.next() << 32
+		f.memory[*address] = make([]byte, bytes)
+		return 0
+	}
+	d.cuMemFree_v2 = func(address uint64) result { delete(f.memory, address); return f.called("cuMemFree_v2") }
+	d.cuMemcpyHtoD_v2 = func(to uint64, from unsafe.Pointer, bytes uint64) result {
+		copy(f.at(to), unsafe.Slice((*byte)(from), bytes))
+		return f.called("cuMemcpyHtoD_v2")
+	}
+	d.cuMemcpyDtoH_v2 = func(to unsafe.Pointer, from uint64, bytes uint64) result {
+		copy(unsafe.Slice((*byte)(to), bytes), f.at(from))
+		return f.called("cuMemcpyDtoH_v2")
+	}
+}
+
+// at is memory from an address on.
+func (f *fake) at(address uint64) []byte { return f.memory[address>>32<<32][address&(1<<32-1):] }
+
+func (f *fake) streams() {
+	d := f.driver
+	d.cuLaunchKernel = func(
+		function handle, gx, gy, gz, bx, by, bz, shared uint32, stream handle, params *unsafe.Pointer, extra uintptr,
+	) result {
+		k := f.kernel(function)
+		f.calls = append(f.calls, fmt.Sprintf("%s<<<%d,%d,%d; %d,%d,%d; %d>>>", k.name, gx, gy, gz, bx, by, bz, shared))
+		if code := f.called("cuLaunchKernel"); code != 0 {
+			return code
+		}
+		if f.captures != (stream != 0) || extra != 0 {
+			return 1
+		}
+		if f.captures {
+			f.capture = append(f.capture, k)
+			return 0
+		}
+		if k.run != nil {
+			k.run(params)
+		}
+		return 0
+	}
+	d.cuStreamCreate = func(stream *handle, flags uint32) result {
+		*stream = handle(f.next())
+		return f.called("cuStreamCreate")
+	}
+	d.cuStreamBeginCapture_v2 = func(handle, int32) result {
+		code := f.called("cuStreamBeginCapture_v2")
+		f.captures, f.capture = code == 0, nil
+		return code
+	}
+	d.cuStreamEndCapture = func(_ handle, graph *handle) result {
+		f.captures = false
+		if code := f.called("cuStreamEndCapture"); code != 0 {
+			return code
+		}
+		*graph = handle(f.next())
+		f.graphs[*graph] = f.capture
+		return 0
+	}
+	d.cuGraphInstantiateWithFlags = func(exec *handle, graph handle, _ uint64) result {
+		if code := f.called("cuGraphInstantiateWithFlags"); code != 0 {
+			return code
+		}
+		*exec = handle(f.next())
+		f.graphs[*exec] = f.graphs[graph]
+		return 0
+	}
+	d.cuGraphLaunch = func(exec, _ handle) result {
+		for _, k := range f.graphs[exec] {
+			f.now += k.milliseconds
+		}
+		f.calls = append(f.calls, fmt.Sprintf("%d x %s", len(f.graphs[exec]), f.graphs[exec][0].name))
+		return f.called("cuGraphLaunch")
+	}
+	d.cuGraphExecDestroy = func(exec handle) result { delete(f.graphs, exec); return f.called("cuGraphExecDestroy") }
+	d.cuGraphDestroy = func(graph handle) result { delete(f.graphs, graph); return f.called("cuGraphDestroy") }
+	d.cuEventCreate = func(event *handle, _ uint32) result { *event = handle(f.next()); return f.called("cuEventCreate") }
+	d.cuEventRecord = func(event, _ handle) result { f.events[event] = f.now; return f.called("cuEventRecord") }
+	d.cuEventSynchronize = func(handle) result { return f.called("cuEventSynchronize") }
+	d.cuEventElapsedTime = func(milliseconds *float32, start, end handle) result {
+		*milliseconds = float32(f.events[end] - f.events[start])
+		return f.called("cuEventElapsedTime")
+	}
+}

@@ -1,0 +1,158 @@
+package devicetest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"attune/internal/device"
+)
+
+// Kernel does the work of a whole launch.
+type Kernel func(l *Launch) error
+
+// Machine is a device.Machine. Its images are looked at by nobody: a kernel is found by its entry.
+type Machine struct {
+	Kernels    map[string]Kernel
+	Attributes error // what asking for a function's attributes returns
+	FailAlloc  int   // which allocation fails; 1 is the first
+	FailWrite  int   // which write
+	FailRead   int   // which read
+
+	Launches int
+
+	memory                map[device.Address][]byte
+	top                   device.Address
+	allocs, writes, reads int
+	fault                 error // the one that the machine was lost to
+}
+
+var _ device.Machine = (*Machine)(nil)
+
+// Launch is what a kernel sees.
+type Launch struct {
+	machine     *Machine
+	Grid, Block [3]int
+	Shared      int
+	Args        [][]byte
+}
+
+// Pointer is the value of an argument that is a buffer.
+func (l *Launch) Pointer(i int) device.Address {
+	return device.Address(binary.LittleEndian.Uint64(l.Args[i]))
+}
+
+// Int is the value of an argument that is a whole number.
+func (l *Launch) Int(i int) int { return int(int32(binary.LittleEndian.Uint32(l.Args[i]))) }
+
+// At is memory, to be read or written. An address that is nobody's ends the launch.
+func (l *Launch) At(a device.Address, bytes int) []byte {
+	data, err := l.machine.at(a, bytes)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// Allocated is how many allocations have not been freed.
+func (m *Machine) Allocated() int { return len(m.memory) }
+
+// Facts describes the machine.
+func (m *Machine) Facts() device.Facts {
+	return device.Facts{Kind: "test", Name: "Go functions", Arch: "sm_90", Multiprocessors: 1}
+}
+
+type function struct {
+	run        Kernel
+	attributes error
+}
+
+func (f function) Attributes() (device.Attributes, error) {
+	return device.Attributes{Registers: 32, MaxThreads: 1024}, f.attributes
+}
+
+// Load finds a kernel.
+func (m *Machine) Load(_ []byte, entry string) (device.Function, error) {
+	run, ok := m.Kernels[entry]
+	if !ok {
+		return nil, &device.Fault{Code: "NOT_FOUND", Text: "named symbol not found", Did: "find the function " + entry}
+	}
+	return function{run, m.Attributes}, nil
+}
+
+// Alloc gives memory that nobody has written, away from all other.
+func (m *Machine) Alloc(bytes int) (device.Address, error) {
+	if m.allocs++; m.allocs == m.FailAlloc {
+		return 0, errors.New("out of memory")
+	}
+	const apart = 1 << 20
+	if m.memory == nil {
+		m.memory = map[device.Address][]byte{}
+	}
+	a := m.top + apart
+	m.top = (a + device.Address(bytes) + apart - 1) / apart * apart
+	m.memory[a] = make([]byte, bytes)
+	return a, nil
+}
+
+// Free gives it back.
+func (m *Machine) Free(a device.Address) error {
+	if m.memory[a] == nil {
+		return fmt.Errorf("free of %#x, which is no allocation", a)
+	}
+	delete(m.memory, a)
+	return m.fault
+}
+
+// Write copies to the machine.
+func (m *Machine) Write(to device.Address, data []byte) error {
+	if m.writes++; m.writes == m.FailWrite {
+		return errors.New("the write failed")
+	}
+	memory, err := m.at(to, len(data))
+	copy(memory, data)
+	return err
+}
+
+// Read copies from the machine.
+func (m *Machine) Read(data []byte, from device.Address) error {
+	if m.reads++; m.reads == m.FailRead {
+		return errors.New("the read failed")
+	}
+	memory, err := m.at(from, len(data))
+	copy(data, memory)
+	return err
+}
+
+func (m *Machine) at(a device.Address, bytes int) ([]byte, error) {
+	if m.fault != nil {
+		return nil, m.fault
+	}
+	for base, memory := range m.memory {
+		if a >= base && a+device.Address(bytes) <= base+device.Address(len(memory)) {
+			return memory[a-base:][:bytes:bytes], nil
+		}
+	}
+	m.fault = &device.Fault{Code: "ILLEGAL_ADDRESS", Text: fmt.Sprintf("%#x", a), Did: "run the kernel"}
+	return nil, m.fault
+}
+
+// Launch calls the kernel.
+func (m *Machine) Launch(f device.Function, grid, block [3]int, shared int, args [][]byte) (err error) {
+	if m.fault != nil {
+		return m.fault
+	}
+	m.Launches++
+	defer func() {
+		if what := recover(); what != nil {
+			if m.fault == nil || what != m.fault {
+				panic(what)
+			}
+			err = m.fault
+		}
+	}()
+	return f.(function).run(&Launch{m, grid, block, shared, args})
+}
+
+// Close frees nothing, so that a test can count.
+func (m *Machine) Close() error { return nil }

@@ -1,0 +1,515 @@
+//go:build linux
+
+package isolate
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"attune/internal/device"
+)
+
+// long is a limit that no test waits for.
+const long = time.Minute
+
+// start gives a device that is closed at the end of the test, and what its child says besides.
+func start(t *testing.T, kind string, limit time.Duration) (*Device, *said) {
+	t.Helper()
+	s := &said{}
+	d, err := Start(t.Context(), Options{Command: command(t, kind), Limit: limit, Stderr: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d, s
+}
+
+// said is what a child writes, which may be read meanwhile.
+type said struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// answer runs a kernel that gives a number.
+func answerOf(t *testing.T, d device.Device, entry string, n int32) int {
+	t.Helper()
+	got, err := d.Run(t.Context(), newJob(entry, n))
+	if err != nil {
+		t.Fatalf("%s: %v", entry, err)
+	}
+	if len(got.Outputs) != 1 || len(got.Outputs[0]) != 4 {
+		t.Fatalf("%s: outputs %v; want one of 4 bytes", entry, got.Outputs)
+	}
+	return int(binary.LittleEndian.Uint32(got.Outputs[0]))
+}
+
+func usedUp(t *testing.T, d device.Device) {
+	t.Helper()
+	if _, err := d.Run(t.Context(), newJob("answer", 1)); !errors.Is(err, ErrUsedUp) {
+		t.Errorf("Run of a lost device: %v; want ErrUsedUp", err)
+	}
+	if _, err := d.Time(t.Context(), []device.Job{newJob("answer", 1)}, device.Plan{Samples: 1}); !errors.Is(err, ErrUsedUp) {
+		t.Errorf("Time of a lost device: %v; want ErrUsedUp", err)
+	}
+}
+
+func TestStartGivesFacts(t *testing.T) {
+	t.Parallel()
+	d, _ := start(t, "serve", long)
+	m, _ := openMachine()
+	if diff := cmp.Diff(m.Facts(), d.Facts()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	d, _ := start(t, "serve", long)
+	for n := range int32(20) {
+		if got := answerOf(t, d, "answer", n); got != int(n)+1 {
+			t.Errorf("answer to %d: %d", n, got)
+		}
+	}
+	if got := answerOf(t, d, "pid", 0); got == os.Getpid() || got != d.cmd.Process.Pid {
+		t.Errorf("the kernel ran in process %d; want the child, %d", got, d.cmd.Process.Pid)
+	}
+	if got := answerOf(t, d, "grow", 5); got != 5 {
+		t.Errorf("a kernel that takes memory: %d", got)
+	}
+}
+
+// What a job gives passes the pipe whole: findings, attributes, several outputs, and none.
+func TestOutcomePassesThePipe(t *testing.T) {
+	t.Parallel()
+	d, _ := start(t, "serve", long)
+	job := newJob("answer", 1)
+	job.Args = append(job.Args, device.Out(2))
+	m, _ := openMachine()
+	want, err := device.Run(m, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := d.Run(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Findings) != 1 || got.Findings[0].Kind != device.Unwritten {
+		t.Errorf("findings %v; want the output that nobody writes", got.Findings)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTime(t *testing.T) {
+	t.Parallel()
+	d, _ := start(t, "serve", long)
+	wide := newJob("answer", 1)
+	wide.Grid[0] = 4
+	got, err := d.Time(t.Context(), []device.Job{newJob("answer", 1), wide}, device.Plan{Samples: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []device.Series{{Seconds: []float64{1, 1}, LaunchesPerSample: 3}, {Seconds: []float64{4, 4}, LaunchesPerSample: 3}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLargePayload(t *testing.T) {
+	t.Parallel()
+	d, _ := start(t, "serve", long)
+	image := make([]byte, 50<<20)
+	for i := 0; i < len(image); i += 997 {
+		image[i] = byte(i)
+	}
+	job := newJob("image", 0)
+	job.Image = image
+	job.Args = []device.Arg{device.Out(sha256.Size), device.In(image[:1<<20])}
+	got, err := d.Run(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := sha256.Sum256(image); !bytes.Equal(got.Outputs[0], want[:]) {
+		t.Error("the image did not arrive whole")
+	}
+	// And back: the output is what comes over the pipe, whether or not the kernel fills it.
+	job.Args[0] = device.Out(4 << 20)
+	got, err = d.Run(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := sha256.Sum256(image); len(got.Outputs[0]) != 4<<20 || !bytes.HasPrefix(got.Outputs[0], want[:]) {
+		t.Errorf("an output of %d bytes came back as %d", 4<<20, len(got.Outputs[0]))
+	}
+}
+
+func TestKernelsMayPrint(t *testing.T) {
+	t.Parallel()
+	d, said := start(t, "serve", long)
+	for range 3 {
+		if got := answerOf(t, d, "print", 9); got != 9 {
+			t.Errorf("a kernel that prints: %d", got)
+		}
+	}
+	d.Close()
+	if text := said.String(); strings.Count(text, "a kernel prints. ") != 6*10_000 || strings.Count(text, "and complains\n") != 6 {
+		t.Errorf("%d bytes of what the kernel printed came through", len(text))
+	}
+}
+
+// An error that is not a fault leaves the device as it was.
+func TestErrorsThatCostNothing(t *testing.T) {
+	t.Parallel()
+	d, _ := start(t, "serve", long)
+	bad := newJob("answer", 1)
+	bad.Grid[0] = 0
+	for _, c := range []struct {
+		job  device.Job
+		want string
+	}{
+		{newJob("refuse", 0), "the kernel is not in the mood"},
+		{bad, "job answer: grid x is 0; want 1 to 2147483647"},
+	} {
+		got, err := d.Run(t.Context(), c.job)
+		if err == nil || err.Error() != c.want || got != nil {
+			t.Errorf("got %v, %v; want the error %q", got, err, c.want)
+		}
+	}
+	if got := answerOf(t, d, "answer", 1); got != 2 {
+		t.Errorf("afterwards the answer is %d", got)
+	}
+}
+
+func TestNoClock(t *testing.T) {
+	t.Parallel()
+	d, _ := start(t, "no clock", long)
+	if _, err := d.Time(t.Context(), []device.Job{newJob("answer", 1)}, device.Plan{Samples: 1}); !errors.Is(err, device.ErrNoClock) {
+		t.Errorf("got %v; want ErrNoClock", err)
+	}
+	if got := answerOf(t, d, "answer", 1); got != 2 {
+		t.Errorf("afterwards the answer is %d", got)
+	}
+}
+
+func TestStartFails(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		kind  string
+		want  string
+		check func(error) bool
+	}{
+		{"no device", "no GPU: there is nothing here", func(err error) bool { return errors.Is(err, device.ErrNoDevice) }},
+		{"broken", "the driver is in pieces", func(err error) bool { return !errors.Is(err, device.ErrNoDevice) }},
+		{
+			"dies", "open the device: the process that ran the kernel died: exit status 1",
+			func(err error) bool { return errors.As(err, new(*Crash)) },
+		},
+	} {
+		d, err := Start(t.Context(), Options{Command: command(t, c.kind), Limit: long})
+		if err == nil || err.Error() != c.want || !c.check(err) || d != nil {
+			t.Errorf("%s: got %v, %#v; want the error %q", c.kind, d, err, c.want)
+		}
+	}
+	missing := filepath.Join(t.TempDir(), "attune")
+	_, err := Start(t.Context(), Options{Command: []string{missing}, Limit: long})
+	if !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "start a process for the kernel: ") {
+		t.Errorf("got %v; want that there is no such program", err)
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	const limit = 300 * time.Millisecond
+	check := func(kind string, do func(d *Device) error) {
+		t.Helper()
+		d, _ := start(t, kind, long)
+		d.limit = limit // not for the start
+		pid := d.cmd.Process.Pid
+		err := do(d)
+		var timeout *Timeout
+		if !errors.As(err, &timeout) || timeout.Limit != limit || !strings.Contains(err.Error(), "no answer in 300ms") {
+			t.Errorf("%s: got %v; want a timeout of %s", kind, err, limit)
+		}
+		eventually(t, "the child is gone", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
+		usedUp(t, d)
+	}
+	check("serve", func(d *Device) error { _, err := d.Run(t.Context(), newJob("hang", 0)); return err })
+	check("serve", func(d *Device) error {
+		_, err := d.Time(t.Context(), []device.Job{newJob("hang", 0)}, device.Plan{Samples: 1})
+		return err
+	})
+	check("deaf", func(d *Device) error {
+		job := newJob("answer", 0)
+		job.Image = make([]byte, 1<<20) // more than a pipe holds
+		_, err := d.Run(t.Context(), job)
+		return err
+	})
+}
+
+func TestTimeoutOfTheStart(t *testing.T) {
+	t.Parallel()
+	said := &said{}
+	_, err := Start(t.Context(), Options{Command: command(t, "stuck"), Limit: 3 * time.Second, Stderr: said})
+	var timeout *Timeout
+	if !errors.As(err, &timeout) {
+		t.Fatalf("got %v; want a timeout", err)
+	}
+	var pid int
+	if _, err := fmt.Sscanf(said.String(), "hanging in %d\n", &pid); err != nil || process(pid) {
+		t.Errorf("the child said %q (%v), and is there: %t", said, err, process(pid))
+	}
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	d, said := start(t, "serve", long)
+	pid := d.cmd.Process.Pid
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		eventually(t, "the kernel hangs", func() bool { return strings.Contains(said.String(), "hanging") })
+		cancel()
+	}()
+	if _, err := d.Run(ctx, newJob("hang", 0)); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v; want context.Canceled", err)
+	}
+	eventually(t, "the child is gone", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
+	usedUp(t, d)
+}
+
+func TestCancelledStart(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Start(ctx, Options{Command: command(t, "stuck"), Limit: long}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v; want context.Canceled", err)
+	}
+}
+
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ entry, want string }{
+		{"segfault", "signal: segmentation fault"},
+		{"exit", "exit status 7"},
+		{"give up", "it ended without an answer"},
+	} {
+		d, _ := start(t, "serve", long)
+		pid := d.cmd.Process.Pid
+		_, err := d.Run(t.Context(), newJob(c.entry, 0))
+		var crash *Crash
+		if !errors.As(err, &crash) || !strings.HasPrefix(crash.How, c.want) {
+			t.Errorf("%s: got %v; want a crash by %q", c.entry, err, c.want)
+		}
+		if !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			t.Errorf("%s: process %d is still there", c.entry, pid)
+		}
+		usedUp(t, d)
+	}
+}
+
+// What a child has started neither hides its death nor outlives it.
+func TestCrashLeavesNoOrphan(t *testing.T) {
+	t.Parallel()
+	d, said := start(t, "serve", long)
+	_, err := d.Run(t.Context(), newJob("orphan", 0))
+	var crash *Crash
+	if !errors.As(err, &crash) || crash.How != "exit status 7" {
+		t.Errorf("got %v; want a crash by exit status 7", err)
+	}
+	var pid int
+	if _, err := fmt.Sscanf(said.String(), "orphan %d\n", &pid); err != nil {
+		t.Fatalf("the child said %q: %v", said, err)
+	}
+	eventually(t, "the orphan has ended", func() bool { return !process(pid) })
+}
+
+// A child that died between two calls is a crash at the next one.
+func TestCrashBetweenCalls(t *testing.T) {
+	t.Parallel()
+	d, _ := start(t, "serve", long)
+	if err := d.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-d.exited
+	_, err := d.Run(t.Context(), newJob("answer", 1))
+	var crash *Crash
+	if !errors.As(err, &crash) || crash.How != "signal: killed" {
+		t.Errorf("got %v; want a crash by signal: killed", err)
+	}
+}
+
+func TestFault(t *testing.T) {
+	t.Parallel()
+	d, _ := start(t, "serve", long)
+	_, err := d.Run(t.Context(), newJob("stray", 0))
+	var fault *device.Fault
+	if !errors.As(err, &fault) || fault.Code != "ILLEGAL_ADDRESS" || fault.Did != "run the kernel" || fault.Text == "" {
+		t.Errorf("got %#v; want the fault as the machine gave it", err)
+	}
+	usedUp(t, d)
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if state := d.cmd.ProcessState; !state.Success() {
+		t.Errorf("the child did not end of itself: %v", state)
+	}
+}
+
+func TestClose(t *testing.T) {
+	t.Parallel()
+	d, _ := start(t, "serve", long)
+	for range 3 {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if !errors.Is(syscall.Kill(d.cmd.Process.Pid, 0), syscall.ESRCH) {
+		t.Error("the child is still there, or a zombie")
+	}
+	if !d.cmd.ProcessState.Success() {
+		t.Errorf("the child ended with %v", d.cmd.ProcessState)
+	}
+	if _, err := d.Run(t.Context(), newJob("answer", 1)); err == nil {
+		t.Error("Run after Close: no error")
+	}
+}
+
+// A child that does not go when it is told to is given time, and then none.
+func TestCloseByForce(t *testing.T) {
+	t.Parallel()
+	d, _ := start(t, "lingering", long)
+	d.grace = 50 * time.Millisecond
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := d.cmd.ProcessState.String(); got != "signal: killed" {
+		t.Errorf("the child ended with %s", got)
+	}
+	d, _ = start(t, "lingering", long)
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if !d.cmd.ProcessState.Success() {
+		t.Errorf("a child with something to do at its end was not given the time: %v", d.cmd.ProcessState)
+	}
+}
+
+func TestInterruptIsForTheParent(t *testing.T) {
+	t.Parallel()
+	d, _ := start(t, "serve", long)
+	for range 3 {
+		if err := syscall.Kill(-d.cmd.Process.Pid, syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		if got := answerOf(t, d, "answer", 1); got != 2 {
+			t.Errorf("the answer is %d", got)
+		}
+	}
+}
+
+// A parent that is killed takes its child along, whatever the child is in the middle of.
+func TestParentIsKilled(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"serve", "stuck"} {
+		parent := exec.Command(command(t, "")[0], childArg, "parent", kind)
+		out, err := parent.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := parent.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(out).ReadString('\n')
+		var pid int
+		if _, scanErr := fmt.Sscanf(line, "hanging in %d", &pid); err != nil || scanErr != nil {
+			t.Fatalf("%s: the child says %q: %v", kind, line, errors.Join(err, scanErr))
+		}
+		if pid == parent.Process.Pid || !process(pid) {
+			t.Fatalf("%s: the child of %d is %d, and is there: %t", kind, parent.Process.Pid, pid, process(pid))
+		}
+		if err := parent.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, kind+": the child has ended", func() bool { return !process(pid) })
+		_ = parent.Wait() // it was killed
+	}
+}
+
+func TestRubbishOnThePipe(t *testing.T) {
+	t.Parallel()
+	_, err := Start(t.Context(), Options{Command: command(t, "rubbish"), Limit: long})
+	if err == nil || !strings.HasPrefix(err.Error(), "open the device: talk to the process that runs the kernel: ") {
+		t.Errorf("got %v; want that the talk failed", err)
+	}
+}
+
+// Not parallel: it counts what the process holds.
+func TestNothingLeaks(t *testing.T) {
+	files := func() int {
+		open, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip("no /proc to count files in")
+		}
+		return len(open)
+	}
+	once := func(kind string, limit time.Duration, entry string) {
+		d, err := Start(t.Context(), Options{Command: command(t, kind), Limit: long, Stderr: io.Discard})
+		if err != nil {
+			return
+		}
+		d.limit = limit
+		_, _ = d.Run(t.Context(), newJob(entry, 0))
+		d.Close()
+	}
+	once("serve", long, "answer") // what Go itself opens for its first child
+	goroutines, opened := runtime.NumGoroutine(), files()
+	for i := range 50 {
+		switch i % 10 {
+		case 0:
+			once("broken", long, "")
+		case 1:
+			once("serve", long, "exit")
+		case 2:
+			once("serve", long, "stray")
+		case 3:
+			once("deaf", time.Second/50, "answer")
+		default:
+			once("serve", long, "answer")
+		}
+	}
+	eventually(t, "as few goroutines and files as before", func() bool {
+		return runtime.NumGoroutine() <= goroutines && files() <= opened
+	})
+	if t.Failed() {
+		t.Errorf("%d goroutines, before %d; %d files, before %d", runtime.NumGoroutine(), goroutines, files(), opened)
+	}
+}

@@ -1,0 +1,196 @@
+//go:build linux
+
+package isolate
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"attune/internal/device"
+)
+
+// fakeSanitizer takes the options of compute-sanitizer that are used here, runs the program and ends as SANITIZER_ENDS says.
+const fakeSanitizer = `#!/bin/sh
+while [ $# -gt 0 ]; do
+	case $1 in
+	--tool) tool=$2 ;;
+	--error-exitcode) seen=$2 ;;
+	--log-file) log=$2 ;;
+	--*) echo "unknown option $1" >&2; exit 1 ;;
+	*) break ;;
+	esac
+	shift 2
+done
+case $SANITIZER_ENDS in
+refusing) echo "========= Error: no such device" >"$log"; exit 1 ;;
+esac
+"$@"
+code=$?
+case $SANITIZER_ENDS in
+silent) exit 3 ;;
+esac
+shift 2
+echo "========= $tool of $*" >"$log"
+case $SANITIZER_ENDS in
+findings) exit $seen ;;
+error) exit 3 ;;
+esac
+exit $code
+`
+
+// sanitized is a device under the fake tool that ends in some way.
+func sanitized(t *testing.T, ends, kind string) (*Sanitized, error) {
+	t.Helper()
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "compute-sanitizer"), []byte(fakeSanitizer), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", folder+string(os.PathListSeparator)+os.Getenv("PATH"))
+	t.Setenv("SANITIZER_ENDS", ends)
+	t.Setenv("TMPDIR", t.TempDir())
+	s, err := StartSanitized(t.Context(), Options{Command: command(t, kind), Limit: long}, "racecheck")
+	if s != nil {
+		t.Cleanup(func() { s.Close() })
+	}
+	return s, err
+}
+
+func TestSanitizer(t *testing.T) {
+	for _, c := range []struct {
+		ends string
+		want []device.Finding
+		err  string
+	}{
+		{"clean", nil, ""},
+		{"findings", []device.Finding{{Kind: "racecheck", Text: "========= racecheck of serve"}}, ""},
+		{"error", nil, "compute-sanitizer ended with code 3: ========= racecheck of serve"},
+		{"silent", nil, "read what racecheck found: compute-sanitizer ended with code 3: open "},
+	} {
+		t.Run(c.ends, func(t *testing.T) {
+			s, err := sanitized(t, c.ends, "serve")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Tool() != "racecheck" || s.Facts().Kind != "test" {
+				t.Errorf("tool %q, facts %v", s.Tool(), s.Facts())
+			}
+			if got := answerOf(t, s, "answer", 1); got != 2 {
+				t.Errorf("the answer is %d", got)
+			}
+			got, err := s.Findings()
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+			if (err == nil) != (c.err == "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
+				t.Errorf("got the error %v; want %q", err, c.err)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			noFoldersLeft(t)
+		})
+	}
+}
+
+func noFoldersLeft(t *testing.T) {
+	t.Helper()
+	left, err := os.ReadDir(os.Getenv("TMPDIR"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// A tool has its say also about a kernel that ended in a fault.
+func TestSanitizerAfterFault(t *testing.T) {
+	s, err := sanitized(t, "findings", "serve")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fault *device.Fault
+	if _, err := s.Run(t.Context(), newJob("stray", 0)); !errors.As(err, &fault) {
+		t.Errorf("got %v; want a fault", err)
+	}
+	got, err := s.Findings()
+	if err != nil || len(got) != 1 {
+		t.Errorf("got %v, %v; want the one finding", got, err)
+	}
+}
+
+// Where the child was killed or crashed, its caller knows already, and the tool adds nothing.
+func TestSanitizerOfLostChild(t *testing.T) {
+	s, err := sanitized(t, "clean", "serve")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := answerOf(t, s, "pid", 0)
+	s.limit = 300 * time.Millisecond
+	if pid == s.cmd.Process.Pid {
+		t.Fatal("there is no tool around the child")
+	}
+	var timeout *Timeout
+	if _, err := s.Run(t.Context(), newJob("hang", 0)); !errors.As(err, &timeout) {
+		t.Errorf("got %v; want a timeout", err)
+	}
+	eventually(t, "the child inside the tool is gone", func() bool { return !process(pid) })
+	if got, err := s.Findings(); got != nil || err != nil {
+		t.Errorf("got %v, %v; want nothing", got, err)
+	}
+
+	s, err = sanitized(t, "clean", "serve")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crash *Crash
+	if _, err := s.Run(t.Context(), newJob("exit", 0)); !errors.As(err, &crash) || crash.How != "exit status 7" {
+		t.Errorf("got %v; want a crash", err)
+	}
+	if got, err := s.Findings(); got != nil || err != nil {
+		t.Errorf("got %v, %v; want nothing", got, err)
+	}
+}
+
+func TestSanitizerDoesNotStart(t *testing.T) {
+	const died = "open the device: the process that ran the kernel died: "
+	for _, c := range []struct{ ends, kind, want string }{
+		{"refusing", "serve", died + "exit status 1; compute-sanitizer says: ========= Error: no such device"},
+		{"silent", "dies", died + "exit status 3"},
+		{"clean", "no device", "no GPU: there is nothing here"},
+	} {
+		s, err := sanitized(t, c.ends, c.kind)
+		if err == nil || err.Error() != c.want || s != nil {
+			t.Errorf("%s, %s: got %v; want %q", c.ends, c.kind, err, c.want)
+		}
+		if errors.Is(err, device.ErrNoDevice) != (c.kind == "no device") {
+			t.Errorf("%s, %s: ErrNoDevice is %t", c.ends, c.kind, errors.Is(err, device.ErrNoDevice))
+		}
+		noFoldersLeft(t)
+	}
+}
+
+func TestNoSanitizer(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := StartSanitized(t.Context(), Options{Command: command(t, "serve"), Limit: long}, "memcheck")
+	want := "there is no compute-sanitizer in PATH; it comes with the CUDA toolkit"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v; want %q", err, want)
+	}
+}
+
+func TestNowhereToLog(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "compute-sanitizer"), []byte(fakeSanitizer), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", folder)
+	t.Setenv("TMPDIR", filepath.Join(folder, "none"))
+	_, err := StartSanitized(t.Context(), Options{Command: command(t, "serve"), Limit: long}, "memcheck")
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v; want that there is no such folder", err)
+	}
+}

@@ -1,0 +1,152 @@
+//go:build linux
+
+package isolate
+
+import (
+	"encoding/gob"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"attune/internal/device"
+)
+
+// session is a server inside this process, as its parent sees it.
+type session struct {
+	requests  *gob.Encoder
+	responses *gob.Decoder
+	hangUp    func()
+	stopRead  func()
+	served    chan error // what serve returned
+	gone      chan struct{}
+}
+
+func newSession(t *testing.T, open func() (device.Machine, error)) *session {
+	t.Helper()
+	requestsOut, requestsIn := io.Pipe()
+	responsesOut, responsesIn := io.Pipe()
+	s := &session{
+		requests: gob.NewEncoder(requestsIn), responses: gob.NewDecoder(responsesOut),
+		hangUp: func() { requestsIn.Close() }, stopRead: func() { responsesOut.Close() },
+		served: make(chan error, 1), gone: make(chan struct{}),
+	}
+	before := parentGone
+	parentGone = func() { close(s.gone) }
+	go func() { s.served <- serve(requestsOut, responsesIn, open) }()
+	t.Cleanup(func() {
+		s.stopRead()
+		s.hangUp()
+		<-s.gone
+		parentGone = before
+	})
+	return s
+}
+
+func (s *session) receive(t *testing.T) response {
+	t.Helper()
+	var r response
+	if err := s.responses.Decode(&r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (s *session) ask(t *testing.T, r request) response {
+	t.Helper()
+	if err := s.requests.Encode(r); err != nil {
+		t.Fatal(err)
+	}
+	return s.receive(t)
+}
+
+func TestServe(t *testing.T) {
+	s := newSession(t, openMachine)
+	if facts := s.receive(t).Facts; facts.Kind != "test" {
+		t.Errorf("facts %v", facts)
+	}
+	job, bad := newJob("answer", 6), newJob("refuse", 0)
+	if r := s.ask(t, request{Run: &job}); r.Error != "" || r.Outcome == nil || r.Outcome.Outputs[0][0] != 7 {
+		t.Errorf("a right job: %+v", r)
+	}
+	if r := s.ask(t, request{Run: &bad}); r.Error != "the kernel is not in the mood" || r.Fault != nil || r.Outcome != nil {
+		t.Errorf("a job that fails: %+v", r)
+	}
+	if r := s.ask(t, request{Time: &timing{[]device.Job{job}, device.Plan{Samples: 1}}}); r.Error != "" || len(r.Series) != 1 {
+		t.Errorf("a timing: %+v", r)
+	}
+	if r := s.ask(t, request{}); r.Error != "BUG: an empty request" {
+		t.Errorf("an empty request: %+v", r)
+	}
+	stray := newJob("stray", 0)
+	if r := s.ask(t, request{Run: &stray}); r.Fault == nil || r.Fault.Code != "ILLEGAL_ADDRESS" || r.Error == "" {
+		t.Errorf("a fault: %+v", r)
+	}
+	s.hangUp()
+	if err := <-s.served; err != nil {
+		t.Errorf("after the parent is gone: %v", err)
+	}
+	<-s.gone
+}
+
+func TestServeWithNoMachine(t *testing.T) {
+	s := newSession(t, func() (device.Machine, error) { return nil, errNothingHere })
+	want := response{Error: errNothingHere.Error(), Missing: true}
+	if diff := cmp.Diff(want, s.receive(t)); diff != "" {
+		t.Error(diff)
+	}
+	if err := <-s.served; err != nil {
+		t.Errorf("serve returned %v", err)
+	}
+}
+
+func TestServeWithNoClock(t *testing.T) {
+	s := newSession(t, func() (device.Machine, error) { return noClock{}, nil })
+	s.receive(t)
+	if r := s.ask(t, request{Time: &timing{}}); !r.NoClock || r.Error != device.ErrNoClock.Error() {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// noClock is a machine that does nothing at all.
+type noClock struct{ device.Machine }
+
+func (noClock) Facts() device.Facts { return device.Facts{} }
+func (noClock) Close() error        { return nil }
+
+// badClock cannot time.
+type badClock struct{ noClock }
+
+func (badClock) Time([]device.Job, device.Plan) ([]device.Series, error) {
+	return nil, &device.Fault{Code: "LAUNCH_TIMEOUT", Did: "replay"}
+}
+
+func TestServeWithBadClock(t *testing.T) {
+	s := newSession(t, func() (device.Machine, error) { return badClock{}, nil })
+	s.receive(t)
+	if r := s.ask(t, request{Time: &timing{}}); r.NoClock || r.Fault == nil || r.Fault.Code != "LAUNCH_TIMEOUT" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestServeToNobody(t *testing.T) {
+	s := newSession(t, openMachine)
+	s.stopRead()
+	if err := <-s.served; !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("before the greeting: %v", err)
+	}
+}
+
+func TestServeToNobodyAnyMore(t *testing.T) {
+	s := newSession(t, openMachine)
+	s.receive(t)
+	s.stopRead()
+	job := newJob("answer", 6)
+	if err := s.requests.Encode(request{Run: &job}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-s.served; !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("after a request: %v", err)
+	}
+}

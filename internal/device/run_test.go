@@ -1,0 +1,391 @@
+package device_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"attune/internal/device"
+	"attune/internal/device/devicetest"
+)
+
+// The kernels of these tests take an input, an output and the size of both.
+const size = 64
+
+// increment is a right kernel: every byte of the output is that of the input plus one.
+func increment(l *devicetest.Launch) error {
+	in, out := l.At(l.Pointer(0), l.Int(2)), l.At(l.Pointer(1), l.Int(2))
+	for i := range in {
+		out[i] = in[i] + 1
+	}
+	return nil
+}
+
+// then is increment and what else a kernel does, with the addresses of input and output.
+func then(more func(l *devicetest.Launch, in, out device.Address)) devicetest.Kernel {
+	return func(l *devicetest.Launch) error {
+		if err := increment(l); err != nil {
+			return err
+		}
+		more(l, l.Pointer(0), l.Pointer(1))
+		return nil
+	}
+}
+
+func fill(data []byte, value byte) {
+	for i := range data {
+		data[i] = value
+	}
+}
+
+func newJob() device.Job {
+	input := make([]byte, size)
+	for i := range input {
+		input[i] = byte(3 * i)
+	}
+	return device.Job{
+		Image: []byte("an image"), Entry: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1},
+		Args: []device.Arg{device.In(input), device.Out(size), device.Int32(size)},
+	}
+}
+
+func newMachine(k devicetest.Kernel) *devicetest.Machine {
+	return &devicetest.Machine{Kernels: map[string]devicetest.Kernel{"k": k}}
+}
+
+func TestRightKernel(t *testing.T) {
+	m := newMachine(increment)
+	job := newJob()
+	got, err := device.Run(m, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make([]byte, size)
+	for i, b := range job.Args[0].Input {
+		want[i] = b + 1
+	}
+	wanted := &device.Outcome{Outputs: [][]byte{want}, Loaded: device.Attributes{Registers: 32, MaxThreads: 1024}}
+	if diff := cmp.Diff(wanted, got); diff != "" {
+		t.Error(diff)
+	}
+	if m.Launches != 2 || m.Allocated() != 0 {
+		t.Errorf("%d launches and %d buffers not freed; want 2 and none", m.Launches, m.Allocated())
+	}
+}
+
+func TestLaunchIsPassedOn(t *testing.T) {
+	job := newJob()
+	job.Grid, job.Block, job.DynamicSharedBytes = [3]int{2, 3, 4}, [3]int{5, 6, 7}, 8
+	job.Args = append(job.Args, device.Int32(-9), device.Float32(1.5), device.Arg{Scalar: binary.LittleEndian.AppendUint64(nil, 10)})
+	_, err := device.Run(newMachine(func(l *devicetest.Launch) error {
+		got := fmt.Sprint(l.Grid, l.Block, l.Shared, l.Args[3:])
+		scalars := [][]byte{{0xF7, 0xFF, 0xFF, 0xFF}, {0, 0, 0xC0, 0x3F}, {10, 0, 0, 0, 0, 0, 0, 0}}
+		if want := fmt.Sprint(job.Grid, job.Block, 8, scalars); got != want {
+			t.Errorf("the kernel saw %s; want %s", got, want)
+		}
+		for i := range 2 {
+			if l.Pointer(i)%4096 != 0 {
+				t.Errorf("argument %d is at %#x: guards have spoilt its alignment", i, l.Pointer(i))
+			}
+		}
+		return increment(l)
+	}), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFindings(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		kernel devicetest.Kernel
+		want   []device.Finding
+	}{
+		{"past the end of the output", then(func(l *devicetest.Launch, _, out device.Address) {
+			fill(l.At(out+size, 12), 0)
+		}), []device.Finding{{device.WroteOutside, "argument 1: 12 bytes written past its end (it has 64), the first at byte 64"}}},
+		{"past the end, not at once", then(func(l *devicetest.Launch, _, out device.Address) {
+			fill(l.At(out+size+100, 1), 0)
+			fill(l.At(out+size+4095, 1), 0)
+		}), []device.Finding{{device.WroteOutside, "argument 1: 2 bytes written past its end (it has 64), the first at byte 164"}}},
+		{"before the start", then(func(l *devicetest.Launch, _, out device.Address) {
+			fill(l.At(out-8, 4), 0)
+		}), []device.Finding{{device.WroteOutside, "argument 1: 4 bytes written before its start, the first at byte -8"}}},
+		{"on both sides of an input", then(func(l *devicetest.Launch, in, _ device.Address) {
+			fill(l.At(in+size, 1), 0)
+			fill(l.At(in-4096, 1), 0)
+		}), []device.Finding{
+			{device.WroteOutside, "argument 0: 1 bytes written past its end (it has 64), the first at byte 64"},
+			{device.WroteOutside, "argument 0: 1 bytes written before its start, the first at byte -4096"},
+		}},
+		{"past the end, with all that a byte can be", then(func(l *devicetest.Launch, _, out device.Address) {
+			for i := range l.At(out+size, 256) {
+				l.At(out+size, 256)[i] = byte(i)
+			}
+		}), []device.Finding{{device.WroteOutside, "argument 1: 256 bytes written past its end (it has 64), the first at byte 64"}}},
+		{"input changed", then(func(l *devicetest.Launch, in, _ device.Address) {
+			l.At(in, size)[7] ^= 1
+			l.At(in, size)[9] ^= 1
+		}), []device.Finding{{device.InputChanged, "argument 0: 2 bytes of an input changed, the first at byte 7"}}},
+		{"input changed by the second launch only", then(func(l *devicetest.Launch, in, _ device.Address) {
+			if launch()%2 == 1 {
+				l.At(in, size)[3] ^= 1
+			}
+		}), []device.Finding{{device.InputChanged, "argument 0: 1 bytes of an input changed, the first at byte 3"}}},
+		{"unwritten", func(l *devicetest.Launch) error {
+			fill(l.At(l.Pointer(1), size)[:60], 0)
+			return nil
+		}, []device.Finding{{device.Unwritten, "argument 1: 4 of 64 bytes never written, the first at byte 60"}}},
+		{
+			"nothing written", func(*devicetest.Launch) error { return nil },
+			[]device.Finding{{device.Unwritten, "argument 1: 64 of 64 bytes never written, the first at byte 0"}},
+		},
+		{"the poisons themselves, written", func(l *devicetest.Launch) error {
+			fill(l.At(l.Pointer(1), size)[:32], 0xFF)
+			fill(l.At(l.Pointer(1), size)[32:], 0x7F)
+			return nil
+		}, nil},
+		{"not repeatable", then(func(l *devicetest.Launch, _, out device.Address) {
+			fill(l.At(out, size)[20:22], byte(launch()))
+		}), []device.Finding{
+			{device.NotRepeatable, "argument 1: 2 bytes differ between two launches on the same input, the first at byte 20"},
+		}},
+		{"partly unwritten and not repeatable", func(l *devicetest.Launch) error {
+			out := l.At(l.Pointer(1), size)
+			fill(out[8:], 0)
+			out[30] = byte(launch())
+			return nil
+		}, []device.Finding{
+			{device.Unwritten, "argument 1: 8 of 64 bytes never written, the first at byte 0"},
+			{device.NotRepeatable, "argument 1: 1 bytes differ between two launches on the same input, the first at byte 30"},
+		}},
+		{"left out by one launch only", then(func(l *devicetest.Launch, _, out device.Address) {
+			if launch()%2 == 0 {
+				l.At(out, size)[5] = 0xFF // as the first launch finds it
+			}
+		}), []device.Finding{
+			{device.NotRepeatable, "argument 1: 1 bytes differ between two launches on the same input, the first at byte 5"},
+		}},
+		{"outside in one launch only", then(func(l *devicetest.Launch, _, out device.Address) {
+			if launch()%2 == 1 {
+				fill(l.At(out+size, 3), 0)
+			}
+		}), []device.Finding{{device.WroteOutside, "argument 1: 3 bytes written past its end (it has 64), the first at byte 64"}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			launches = 0
+			m := newMachine(c.kernel)
+			got, err := device.Run(m, newJob())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Findings)+len(c.want) > 0 {
+				if diff := cmp.Diff(c.want, got.Findings); diff != "" {
+					t.Error(diff)
+				}
+			}
+			if m.Allocated() != 0 {
+				t.Errorf("%d buffers were not freed", m.Allocated())
+			}
+		})
+	}
+}
+
+// launch counts, so that kernels can behave differently from launch to launch.
+func launch() int { launches++; return launches - 1 }
+
+var launches int
+
+func TestFirstLaunchCounts(t *testing.T) {
+	launches = 0
+	got, err := device.Run(newMachine(func(l *devicetest.Launch) error {
+		fill(l.At(l.Pointer(1), size), byte(10+launch()))
+		return nil
+	}), newJob())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([][]byte{bytes.Repeat([]byte{10}, size)}, got.Outputs); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Each launch has fresh inputs and guards, whatever the launch before has done to them.
+func TestSecondLaunchStartsAfresh(t *testing.T) {
+	job := newJob()
+	got, err := device.Run(newMachine(func(l *devicetest.Launch) error {
+		if in := l.At(l.Pointer(0), size); !bytes.Equal(in, job.Args[0].Input) {
+			t.Errorf("a launch found the input changed: % x", in)
+		}
+		for _, i := range []int{0, 1} {
+			around := l.At(l.Pointer(i)-1, size+2)
+			if around[0] == 0 || around[size+1] == 0 {
+				t.Errorf("a launch found the guards of argument %d changed", i)
+			}
+		}
+		if out := l.At(l.Pointer(1), size); out[0] != out[size-1] || out[0] == 1 {
+			t.Errorf("a launch found an answer in the output: % x", out)
+		}
+		fill(l.At(l.Pointer(0)-1, size+2), 0)
+		fill(l.At(l.Pointer(1)-1, size+2), 0)
+		fill(l.At(l.Pointer(1), size), 1)
+		return nil
+	}), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if job.Args[0].Input[1] != 3 {
+		t.Error("the caller's own input was changed")
+	}
+	if len(got.Findings) != 5 {
+		t.Errorf("findings %v; want both sides of both buffers, and the input", got.Findings)
+	}
+}
+
+func TestOutputsInOrder(t *testing.T) {
+	job := newJob()
+	job.Args = []device.Arg{device.Out(3), device.In([]byte{7}), device.Out(2)}
+	got, err := device.Run(newMachine(func(l *devicetest.Launch) error {
+		fill(l.At(l.Pointer(0), 3), 1)
+		fill(l.At(l.Pointer(2), 2), 2)
+		return nil
+	}), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([][]byte{{1, 1, 1}, {2, 2}}, got.Outputs); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFindingsAreCapped(t *testing.T) {
+	job := newJob()
+	job.Args = nil
+	for range 6 {
+		job.Args = append(job.Args, device.Out(4))
+	}
+	got, err := device.Run(newMachine(func(l *devicetest.Launch) error {
+		for i := range l.Args {
+			fill(l.At(l.Pointer(i)+4, 1), 0)
+		}
+		return nil
+	}), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Findings) != 8 { // of 12
+		t.Errorf("%d findings; want the first 8", len(got.Findings))
+	}
+}
+
+func TestFaults(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(l *devicetest.Launch) error
+	}{
+		{"a launch error", func(*devicetest.Launch) error {
+			return &device.Fault{Code: "ILLEGAL_ADDRESS", Text: "an illegal memory access was encountered", Did: "run the kernel"}
+		}},
+		{"far from any buffer", func(l *devicetest.Launch) error { l.At(l.Pointer(1)+1<<40, 1)[0] = 0; return nil }},
+		{"at no address", func(l *devicetest.Launch) error { l.At(0, 4)[0] = 0; return nil }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMachine(c.do)
+			got, err := device.Run(m, newJob())
+			var fault *device.Fault
+			if !errors.As(err, &fault) || fault.Code != "ILLEGAL_ADDRESS" {
+				t.Errorf("got %v, %v; want an ILLEGAL_ADDRESS fault", got, err)
+			}
+			if m.Launches != 1 || m.Allocated() != 0 {
+				t.Errorf("%d launches and %d buffers not freed; want 1 and none", m.Launches, m.Allocated())
+			}
+		})
+	}
+}
+
+func TestFaultText(t *testing.T) {
+	err := &device.Fault{Code: "CUDA_ERROR_ILLEGAL_ADDRESS", Text: "an illegal memory access was encountered", Did: "run the kernel"}
+	want := "run the kernel: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)"
+	if err.Error() != want {
+		t.Errorf("got %q; want %q", err, want)
+	}
+}
+
+// Whatever fails is passed on, and nothing stays allocated.
+func TestFailures(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(m *devicetest.Machine, job *device.Job)
+		want   string
+	}{
+		{"no such entry", func(_ *devicetest.Machine, job *device.Job) { job.Entry = "other" }, "find the function other: NOT_FOUND"},
+		{"no attributes", func(m *devicetest.Machine, _ *device.Job) { m.Attributes = errors.New("no answer") }, "no answer"},
+		{"first allocation", func(m *devicetest.Machine, _ *device.Job) { m.FailAlloc = 1 }, "argument 0, 64 bytes: out of memory"},
+		{"second allocation", func(m *devicetest.Machine, _ *device.Job) { m.FailAlloc = 2 }, "argument 1, 64 bytes: out of memory"},
+		{"first write", func(m *devicetest.Machine, _ *device.Job) { m.FailWrite = 1 }, "the write failed"},
+		{"write before the second launch", func(m *devicetest.Machine, _ *device.Job) { m.FailWrite = 5 }, "the write failed"},
+		{"first read", func(m *devicetest.Machine, _ *device.Job) { m.FailRead = 1 }, "the read failed"},
+		{"last read", func(m *devicetest.Machine, _ *device.Job) { m.FailRead = 4 }, "the read failed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, job := newMachine(increment), newJob()
+			c.change(m, &job)
+			got, err := device.Run(m, job)
+			if err == nil || !strings.Contains(err.Error(), c.want) || got != nil {
+				t.Errorf("got %v, %v; want an error with %q", got, err, c.want)
+			}
+			if m.Allocated() != 0 {
+				t.Errorf("%d buffers were not freed", m.Allocated())
+			}
+		})
+	}
+}
+
+func TestBadJobs(t *testing.T) {
+	const badArg = "must be one of an input with bytes, an output of at least a byte, a scalar of 4 or 8 bytes"
+	for _, c := range []struct {
+		name   string
+		change func(job *device.Job)
+		want   string
+	}{
+		{"no grid", func(j *device.Job) { j.Grid[0] = 0 }, "job k: grid x is 0; want 1 to 2147483647"},
+		{"negative grid", func(j *device.Job) { j.Grid[2] = -1 }, "job k: grid z is -1"},
+		{"a grid that a driver would cut to 1", func(j *device.Job) { j.Grid[1] = 1<<32 + 1 }, "job k: grid y is 4294967297"},
+		{"no block", func(j *device.Job) { j.Block = [3]int{} }, "job k: block x is 0"},
+		{"a block of no depth", func(j *device.Job) { j.Block[2] = 0 }, "job k: block z is 0"},
+		{"negative shared memory", func(j *device.Job) { j.DynamicSharedBytes = -1 }, "job k: -1 bytes of dynamic shared memory"},
+		{
+			"very much shared memory", func(j *device.Job) { j.DynamicSharedBytes = math.MaxInt32 + 1 },
+			"job k: 2147483648 bytes of dynamic shared memory",
+		},
+		{"nothing", func(j *device.Job) { j.Args[1] = device.Arg{} }, "job k: argument 1 " + badArg},
+		{"negative output", func(j *device.Job) { j.Args[1] = device.Out(-1) }, "job k: argument 1 " + badArg},
+		{"empty input", func(j *device.Job) { j.Args[0] = device.In([]byte{}) }, "job k: argument 0 " + badArg},
+		{"input and output", func(j *device.Job) { j.Args[0].Output = 1 }, "job k: argument 0 " + badArg},
+		{"input and scalar", func(j *device.Job) { j.Args[0].Scalar = make([]byte, 4) }, "job k: argument 0 " + badArg},
+		{"scalar and output", func(j *device.Job) { j.Args[2].Output = 1 }, "job k: argument 2 " + badArg},
+		{"empty scalar", func(j *device.Job) { j.Args[2].Scalar = []byte{} }, "job k: argument 2 " + badArg},
+		{"scalar of two bytes", func(j *device.Job) { j.Args[2].Scalar = []byte{1, 2} }, "job k: argument 2 " + badArg},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, job := newMachine(increment), newJob()
+			c.change(&job)
+			_, err := device.Run(m, job)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v; want an error with %q", err, c.want)
+			}
+			if m.Launches != 0 || m.Allocated() != 0 {
+				t.Errorf("%d launches, %d buffers not freed; want none of either", m.Launches, m.Allocated())
+			}
+			if _, _, err := device.Bind(m, job); err == nil {
+				t.Error("Bind takes the job all the same")
+			}
+		})
+	}
+}

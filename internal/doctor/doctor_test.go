@@ -1,0 +1,262 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"attune/internal/device"
+	"attune/internal/toolchain"
+)
+
+// programs makes a folder of programs, each a shell script, and lets PATH be that folder alone.
+func programs(t *testing.T, scripts map[string]string) string {
+	t.Helper()
+	folder := t.TempDir()
+	for name, script := range scripts {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", folder)
+	for _, name := range []string{"CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN"} {
+		t.Setenv(name, "")
+	}
+	return folder
+}
+
+// The programs of a machine that has everything.
+var (
+	nvcc = "echo 'Cuda compilation tools, release 13.0, V13.0.88'"
+	pip  = `[ "$*" = "-m pip --version" ] && echo "a warning" >&2 && echo "pip 24.0 from /usr/lib/python3/dist-packages/pip (python 3.12)"`
+	all  = map[string]string{
+		"nvcc": nvcc, "ptxas": "", "nvdisasm": "", "gcc": "", "python3": pip, "compute-sanitizer": "", "ncu": "", "git": "",
+	}
+)
+
+// without is all programs but some.
+func without(names ...string) map[string]string {
+	rest := maps.Clone(all)
+	for _, name := range names {
+		delete(rest, name)
+	}
+	return rest
+}
+
+// with is all programs, one of them another one.
+func with(name, script string) map[string]string {
+	changed := without()
+	changed[name] = script
+	return changed
+}
+
+// double is a device that can be described and closed.
+type double struct {
+	device.Device
+	closed int
+}
+
+func (d *double) Close() error { d.closed++; return nil }
+func (d *double) Facts() device.Facts {
+	return device.Facts{Name: "NVIDIA H200", Arch: "sm_90", Multiprocessors: 132, Driver: "580.159.04, CUDA 13.0"}
+}
+
+func newMachine(t *testing.T, open func(context.Context) (device.Device, error)) Machine {
+	return Machine{CacheDir: filepath.Join(t.TempDir(), "cache"), LedgerDir: filepath.Join(t.TempDir(), "ledger"), Open: open}
+}
+
+func noGPU(context.Context) (device.Device, error) {
+	return nil, fmt.Errorf("%w: NVIDIA's driver is not installed", device.ErrNoDevice)
+}
+
+// ability finds an ability by its name, and holds all of them to the form of the table.
+func ability(t *testing.T, all []Ability, name string) Ability {
+	t.Helper()
+	var found *Ability
+	for i, a := range all {
+		if a.Name == name {
+			found = &all[i]
+		}
+		if a.Why == "" || strings.Contains(a.Why+a.Do, "\n") || utf8.RuneCountInString(a.Name) > 40 {
+			t.Errorf("%+v does not fit into the table", a)
+		}
+		if a.OK && a.Do != "" || !a.OK && a.Do == "" && a.Name != "check kernels with no GPU" {
+			t.Errorf("%+v: want a way out for each no, and none for a yes", a)
+		}
+	}
+	if found == nil {
+		t.Fatalf("no ability %q in %v", name, all)
+	}
+	return *found
+}
+
+func TestMachineWithEverything(t *testing.T) {
+	folder := programs(t, all)
+	d := &double{}
+	m := newMachine(t, func(context.Context) (device.Device, error) { return d, nil })
+	in := func(name string) string { return filepath.Join(folder, name) }
+	want := []Ability{
+		{"run shipped stages' resource gate", true, "the stages and their build records are in the program", ""},
+		{"run and time kernels on a GPU", true, "NVIDIA H200, sm_90, 132 SMs, driver 580.159.04, CUDA 13.0", ""},
+		{"build variants", true, "nvcc 13.0.88 from PATH (" + in("nvcc") + ")", ""},
+		{"show machine code (--emit sass)", true, in("nvdisasm"), ""},
+		{"install the compiler", true, "pip 24.0", ""},
+		{"find bad accesses on the GPU", true, in("compute-sanitizer"), ""},
+		{"read the GPU's counters", true, in("ncu"), ""},
+		{"record which source a run was made from", true, in("git"), ""},
+		{"keep builds", true, m.CacheDir, ""},
+		{"keep runs", true, m.LedgerDir, ""},
+		{"check kernels with no GPU", false, "the PTX simulator is not part of this version", ""},
+	}
+	got := Examine(t.Context(), m)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	ability(t, got, "build variants")
+	if d.closed != 1 {
+		t.Errorf("the GPU was closed %d times", d.closed)
+	}
+}
+
+func TestMachineWithNothing(t *testing.T) {
+	programs(t, nil)
+	m := newMachine(t, noGPU)
+	if _, err := toolchain.Find(t.Context(), m.CacheDir); err == nil {
+		t.Skip("there is a compiler in a usual place")
+	}
+	got := Examine(t.Context(), m)
+	for name, do := range map[string]string{
+		"run and time kernels on a GPU":           "on a machine with an NVIDIA GPU, install its driver (580 or later for the shipped PTX)",
+		"build variants":                          "attune toolchain install",
+		"show machine code (--emit sass)":         "attune toolchain install",
+		"install the compiler":                    "install Python 3 with pip",
+		"find bad accesses on the GPU":            "it comes with the CUDA toolkit",
+		"read the GPU's counters":                 "install Nsight Compute",
+		"record which source a run was made from": "install git",
+		"check kernels with no GPU":               "",
+	} {
+		if a := ability(t, got, name); a.OK || a.Do != do {
+			t.Errorf("got %+v; want a no, and %q", a, do)
+		}
+	}
+	for _, name := range []string{"run shipped stages' resource gate", "keep builds", "keep runs"} {
+		if a := ability(t, got, name); !a.OK {
+			t.Errorf("got %+v; want a yes", a)
+		}
+	}
+	if a := ability(t, got, "run and time kernels on a GPU"); a.Why != "no GPU: NVIDIA's driver is not installed" {
+		t.Errorf("got %+v; want the words of Open", a)
+	}
+	for _, dir := range []string{m.CacheDir, m.LedgerDir} {
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the examination has made %s (%v)", dir, err)
+		}
+	}
+}
+
+func TestMachinesInBetween(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		scripts map[string]string
+		ability string
+		why, do string
+		ok      bool
+	}{
+		{"no host compiler", without("gcc"), "build variants", "there is no gcc in PATH", "install g++", false},
+		{"no host compiler, and a disassembler", without("gcc"), "show machine code (--emit sass)", "nvdisasm", "", true},
+		{"no disassembler", without("nvdisasm"), "show machine code (--emit sass)", "there is no nvdisasm", "attune toolchain install", false},
+		{
+			"no pip", with("python3", "echo 'No module named pip' >&2; exit 1"),
+			"install the compiler", "No module named pip", "install pip for ", false,
+		},
+		{
+			"pip in pieces", with("python3", "echo 'Traceback:\n  oh\n' >&2; exit 1"),
+			"install the compiler", "Traceback: oh", "install pip for ", false,
+		},
+		{"pip without words", with("python3", "exit 7"), "install the compiler", "exit status 7", "install pip for ", false},
+		{"a tool less", without("ncu"), "read the GPU's counters", "there is no ncu in PATH", "install Nsight Compute", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			programs(t, c.scripts)
+			a := ability(t, Examine(t.Context(), newMachine(t, noGPU)), c.ability)
+			if a.OK != c.ok || !strings.Contains(a.Why, c.why) || !strings.HasPrefix(a.Do, c.do) {
+				t.Errorf("got %+v; want %t, %q, %q", a, c.ok, c.why, c.do)
+			}
+		})
+	}
+}
+
+// A compiler in attune's cache is one as well.
+func TestCompilerInCache(t *testing.T) {
+	programs(t, map[string]string{"gcc": ""})
+	m := newMachine(t, noGPU)
+	if _, err := toolchain.Find(t.Context(), m.CacheDir); err == nil {
+		t.Skip("there is a compiler in a usual place")
+	}
+	bin := filepath.Join(m.CacheDir, "toolchains", "cuda-"+toolchain.InstalledVersion, "nvidia", "cu13", "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"nvcc", "ptxas"} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+nvcc+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "nvcc 13.0.88 from attune's cache (" + filepath.Join(bin, "nvcc") + ")"
+	if a := ability(t, Examine(t.Context(), m), "build variants"); !a.OK || a.Why != want {
+		t.Errorf("got %+v; want %q", a, want)
+	}
+}
+
+// A GPU that is there and fails needs other advice than none.
+func TestGPUThatFails(t *testing.T) {
+	programs(t, all)
+	m := newMachine(t, func(context.Context) (device.Device, error) {
+		return nil, errors.New("open the device:\nno answer in 1m0s")
+	})
+	a := ability(t, Examine(t.Context(), m), "run and time kernels on a GPU")
+	do := "see whether nvidia-smi shows the GPU, and restart its driver if not"
+	want := Ability{a.Name, false, "open the device: no answer in 1m0s", do}
+	if diff := cmp.Diff(want, a); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWritable(t *testing.T) {
+	folder := t.TempDir()
+	file := filepath.Join(folder, "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(folder)
+	for _, c := range []struct{ dir, why string }{
+		{folder, ""},
+		{filepath.Join(folder, "new"), ""},
+		{filepath.Join(folder, "new", "and", "deeper"), ""},
+		{".attune", ""},
+		{file, file + " is not a folder"},
+		{filepath.Join(file, "below"), file + " is not a folder"},
+		{filepath.Join("file", "below"), "file is not a folder"},
+	} {
+		got := writable("keep runs", c.dir, "go elsewhere")
+		want := Ability{"keep runs", false, c.why, "go elsewhere"}
+		if c.why == "" {
+			want = Ability{"keep runs", true, c.dir, ""}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", c.dir, diff)
+		}
+	}
+	left, err := os.ReadDir(folder)
+	if err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v, %v; want the file alone", left, err)
+	}
+}

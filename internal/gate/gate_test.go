@@ -1,0 +1,158 @@
+package gate
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"attune/internal/measure"
+	"attune/internal/oracle"
+	"attune/internal/spec"
+	"attune/internal/tensor"
+	"attune/internal/toolchain"
+)
+
+func TestResources(t *testing.T) {
+	budget := spec.Budget{Registers: 128, SharedBytes: 49152, SpillBytes: 8}
+	check := func(need toolchain.Resources, want Check) {
+		t.Helper()
+		if diff := cmp.Diff(want, Resources(need, budget)); diff != "" {
+			t.Errorf("Resources(%+v) (-want +got):\n%s", need, diff)
+		}
+	}
+	fails := func(reasons ...string) Check { return Check{Fail, reasons} }
+	check(toolchain.Resources{}, Check{Status: Pass})
+	check(toolchain.Resources{Registers: 128, StaticSharedBytes: 49152, SpillLoadBytes: 8}, Check{Status: Pass})
+	check(toolchain.Resources{Registers: 129}, fails("129 registers a thread, and the budget is 128"))
+	// What counts is what the launch asks for beside what the compiler placed.
+	check(toolchain.Resources{StaticSharedBytes: 49152, DynamicSharedBytes: 1}, fails("49153 bytes of shared memory, and the budget is 49152"))
+	// Stores and loads add up.
+	check(toolchain.Resources{SpillStoreBytes: 4, SpillLoadBytes: 8}, fails("12 bytes of spill, and the budget is 8"))
+	check(toolchain.Resources{Registers: 255, StaticSharedBytes: 99999, SpillStoreBytes: 9}, fails(
+		"255 registers a thread, and the budget is 128",
+		"99999 bytes of shared memory, and the budget is 49152",
+		"9 bytes of spill, and the budget is 8",
+	))
+}
+
+func TestLimitsFor(t *testing.T) {
+	tolerance := spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02}
+	const rounding = 1.0 / 2048
+	check := func(what string, out []float64, cost oracle.Cost, share float64, want Limits) {
+		t.Helper()
+		got := LimitsFor(&oracle.Reference{Out: out, InputCost: cost}, share, tolerance)
+		if math.Abs(got.MaxErr-want.MaxErr) > 1e-15 || math.Abs(got.MeanErr-want.MeanErr) > 1e-15 {
+			t.Errorf("%s: %+v, want %+v", what, got, want)
+		}
+	}
+	check("a share of what the inputs cost", []float64{1, -1}, oracle.Cost{Max: 0.5, Mean: 0.1}, 0.05, Limits{0.025, 0.005})
+	check("never below what an FP16 output costs", []float64{1, -3}, oracle.Cost{}, 0.05, Limits{3 * rounding, 2 * rounding})
+	check("each limit for itself", []float64{1, -3}, oracle.Cost{Max: 1}, 0.05, Limits{0.05, 2 * rounding})
+	check("never above the tolerance", []float64{1}, oracle.Cost{Max: 10, Mean: 10}, 0.05, Limits{0.06, 0.02})
+	check("not even for large outputs", []float64{1000}, oracle.Cost{}, 0.05, Limits{0.06, 0.02})
+	check("an output of zeros must be zeros", []float64{0, 0}, oracle.Cost{}, 0.05, Limits{0, 0})
+}
+
+func TestErrors(t *testing.T) {
+	tolerance := spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02, BadFraction: 0.01}
+	limits := Limits{MaxErr: 0.01, MeanErr: 0.001}
+	place := oracle.Place{Batch: 1, Head: 2, Row: 3, Dim: 4}
+	check := func(e oracle.Errors, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(want, Errors(e, limits, tolerance)); diff != "" {
+			t.Errorf("Errors(%+v) (-want +got):\n%s", e, diff)
+		}
+	}
+	check(oracle.Errors{})
+	check(oracle.Errors{MaxErr: 0.01, MeanErr: 0.001, BadFraction: 0.01})
+	// One NaN fails, whatever the rest looks like.
+	check(oracle.Errors{NonFinite: 1, FirstNonFinite: &place}, "1 elements are not finite, the first at batch 1 head 2 row 3 dim 4")
+	check(oracle.Errors{MaxErr: 0.011, Worst: oracle.Worst{Place: place, Got: 1.5, Want: 1.511}},
+		"max_err 0.011 is over 0.01, at batch 1 head 2 row 3 dim 4: got 1.5, want 1.511")
+	check(oracle.Errors{MeanErr: 0.0015}, "mean_err 0.0015 is over 0.001")
+	check(oracle.Errors{BadFraction: 0.0101}, "1.01 % of the elements are bad, and 1.00 % may be")
+	if got := Errors(oracle.Errors{NonFinite: 3, FirstNonFinite: &place, MaxErr: 1, MeanErr: 1, BadFraction: 1}, limits, tolerance); len(got) != 4 {
+		t.Errorf("everything wrong at once gave %d reasons: %q", len(got), got)
+	}
+}
+
+// What the oracle finds in a whole answer is what this gate fails on: the two must fit each other.
+func TestErrorsOfAnAnswerWithOneNaN(t *testing.T) {
+	shape := tensor.Shape{Batch: 1, Heads: 1, SeqQ: 64, SeqK: 64, HeadDim: 64}
+	ref := &oracle.Reference{Shape: shape, Out: make([]float64, 64*64)}
+	answer := make([]float64, 64*64)
+	answer[65] = math.NaN()
+	found, err := oracle.Compare(answer, ref, oracle.Tolerance{Abs: 0.06, Rel: 0.06})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := Errors(found, LimitsFor(ref, 0.05, spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02}), spec.Tolerance{BadFraction: 0.01})
+	if len(got) != 1 || !strings.Contains(got[0], "row 1 dim 1") {
+		t.Errorf("one NaN of 4096 gave %q", got)
+	}
+}
+
+func TestCorrectness(t *testing.T) {
+	if got := Correctness(nil); got.Status != Pass || got.Reasons != nil {
+		t.Errorf("nothing wrong gave %+v", got)
+	}
+	if diff := cmp.Diff(Check{Fail, []string{"a", "b"}}, Correctness([]string{"a", "b"})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPerformance(t *testing.T) {
+	check := func(low, ratio, high, required float64, want Status, reason string) {
+		t.Helper()
+		got := Performance(measure.Speedup{Ratio: ratio, Low: low, High: high}, required, "stage1")
+		if diff := cmp.Diff(Check{want, []string{reason}}, got); diff != "" {
+			t.Errorf("%g (%g to %g) against %g (-want +got):\n%s", ratio, low, high, required, diff)
+		}
+	}
+	check(1.2, 1.25, 1.3, 1.15, Pass, "1.250x stage1 (1.200 to 1.300), and 1.15x is needed")
+	check(1.15, 1.2, 1.3, 1.15, Pass, "1.200x stage1 (1.150 to 1.300), and 1.15x is needed")
+	check(1.0, 1.1, 1.14, 1.15, Fail, "1.100x stage1 (1.000 to 1.140), and 1.15x is needed")
+	check(1.1, 1.2, 1.3, 1.15, NotMeasured, "1.200x stage1 (1.100 to 1.300), and 1.15x is needed: too close to call")
+	check(1.1, 1.1, 1.15, 1.15, NotMeasured, "1.100x stage1 (1.100 to 1.150), and 1.15x is needed: too close to call")
+	// A departure must not be slower: 1 is not enough to know.
+	check(0.99, 1, 1.01, 1, NotMeasured, "1.000x stage1 (0.990 to 1.010), and 1.00x is needed: too close to call")
+	// What is no number decides nothing.
+	nan := math.NaN()
+	if got := Performance(measure.Speedup{Ratio: nan, Low: nan, High: nan}, 1, "stage1"); got.Status != NotMeasured {
+		t.Errorf("a ratio that is no number gave %+v", got)
+	}
+}
+
+func TestUnmeasured(t *testing.T) {
+	if diff := cmp.Diff(Check{NotMeasured, []string{"no GPU"}}, Unmeasured("no GPU")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	for _, test := range []struct {
+		resources, correctness, performance, profile Status
+		timed                                        bool
+		want                                         Verdict
+	}{
+		{Pass, Pass, Pass, NotMeasured, true, Merge},
+		{Pass, Pass, Pass, Pass, true, Merge},
+		{Pass, Pass, Fail, NotMeasured, true, ValidNegative},
+		{Pass, Pass, Pass, Fail, true, ValidNegative},
+		{Pass, Pass, NotMeasured, NotMeasured, true, Inconclusive},
+		{Pass, Pass, NotMeasured, NotMeasured, false, Unknown}, // no clock, no parent, or a sanitizer
+		{Pass, NotMeasured, NotMeasured, NotMeasured, false, Unknown},
+		{Pass, Fail, NotMeasured, NotMeasured, false, Incorrect},
+		{Pass, Fail, NotMeasured, NotMeasured, true, Incorrect}, // a device lost to it while timing
+		{Pass, Fail, Pass, Pass, true, Incorrect},               // right before fast
+		{Fail, NotMeasured, NotMeasured, NotMeasured, false, OverBudget},
+		{Fail, Fail, Fail, Fail, true, OverBudget},
+	} {
+		g := Gates{Check{Status: test.resources}, Check{Status: test.correctness}, Check{Status: test.performance}, Check{Status: test.profile}}
+		if got := g.Verdict(test.timed); got != test.want {
+			t.Errorf("%+v gives %s, want %s", test, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,443 @@
+package report
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"attune/internal/device"
+	"attune/internal/gate"
+	"attune/internal/ledger"
+	"attune/internal/measure"
+	"attune/internal/oracle"
+	"attune/internal/run"
+	"attune/internal/toolchain"
+)
+
+var update = flag.Bool("update", false, "write what is printed now into the golden files")
+
+// golden holds a text against a file.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got); if the new one is right, run the test with -update:\n%s", file, diff)
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// begun is what every record has.
+func begun(variant string) *run.Run {
+	return &run.Run{
+		SchemaVersion: 1, ID: "20261115-031522-" + variant + "-3f9a1c", Time: time.Date(2026, 11, 15, 3, 15, 22, 0, time.UTC),
+		Kernel: "sdpa", Variant: variant, Stage: variant, Device: "none", Arch: "sm_89", Hypothesis: "it is faster.",
+		Asked:  run.Asked{Shapes: []string{"1x8x512x64", "2x3x33x64:causal"}, Seeds: []uint64{0, 1}, Samples: 100},
+		Git:    toolchain.Git{SHA: "0123456789abcdef0123456789abcdef01234567", Branch: "main"},
+		Attune: "0.1.0+0123456789ab",
+	}
+}
+
+func built(r *run.Run) *run.Run {
+	r.CodeHash = "c0de00ff"
+	r.Build = &toolchain.Record{
+		Compiler: "nvcc 13.0.88", Flags: []string{"-std=c++17", "-arch=compute_89"},
+		Resources: toolchain.Resources{Registers: 74, StaticSharedBytes: 40960, DynamicSharedBytes: 2560, Barriers: 1},
+	}
+	return r
+}
+
+func onDevice(r *run.Run) *run.Run {
+	r.Device = "cuda"
+	r.Facts = &device.Facts{Kind: "cuda", Name: "NVIDIA L4", UUID: "GPU-12-34", Arch: "sm_89", Multiprocessors: 58, Driver: "13.0"}
+	return r
+}
+
+func decided(r *run.Run, verdict gate.Verdict, g gate.Gates) *run.Run {
+	r.Verdict = verdict
+	r.SetGates(g)
+	return r
+}
+
+func answer(shape string, seed uint64, pass bool) run.Correctness {
+	return run.Correctness{
+		Shape: shape, Seed: seed, Pass: pass,
+		Errors: oracle.Errors{
+			MaxErr: 0.00123456, MeanErr: 0.0000321, BadFraction: 0, Cosine: 0.99999995,
+			Worst: oracle.Worst{Place: oracle.Place{Head: 3, Row: 17, Dim: 5}, Got: 0.5, Want: 0.501},
+		},
+		Limits: gate.Limits{MaxErr: 0.004, MeanErr: 0.0005},
+	}
+}
+
+var (
+	passed    = gate.Check{Status: gate.Pass}
+	later     = gate.Unmeasured("an earlier gate failed")
+	noProfile = gate.Unmeasured("no profile was taken")
+)
+
+// passing is a variant that is right and faster than its parent.
+func passing() *run.Run {
+	r := onDevice(built(begun("stage2")))
+	r.Parent, r.RequiredSpeedup = "stage1", 1.15
+	for _, shape := range r.Asked.Shapes {
+		for _, seed := range r.Asked.Seeds {
+			r.Correctness = append(r.Correctness, answer(shape, seed, true))
+		}
+	}
+	r.Performance = []run.Performance{
+		{
+			Shape: "1x8x512x64", P50US: 12.3456, P90US: 13, P99US: 14.5, StdUS: 0.25, TFLOPS: 43.5, Samples: 100,
+			ParentP50US: ptr(15.4), ParentRatio: ptr(1.2474), RatioLow: ptr(1.24), RatioHigh: ptr(1.2555), Judged: true,
+		},
+		{
+			Shape: "2x3x33x64:causal", P50US: 3.2, P90US: 3.3, P99US: 3.4, StdUS: 0.01, TFLOPS: 0.26, Samples: 100,
+			ParentP50US: ptr(3.2), ParentRatio: ptr(1.0), RatioLow: ptr(0.99), RatioHigh: ptr(1.01),
+		},
+	}
+	r.Headline = &run.Headline{Shape: "1x8x512x64", P50US: 12.3456, ParentRatio: ptr(1.2474)}
+	r.Speedup = &measure.Speedup{Ratio: 1.2474, Low: 1.24, High: 1.2555}
+	r.Asked.Timing = "device time by CUDA graph replay"
+	r.Asked.Arch = "sm_89"
+	return decided(r, gate.Merge, gate.Gates{
+		Resources: passed, Correctness: passed, Profile: noProfile,
+		Performance: gate.Performance(*r.Speedup, 1.15, "stage1"),
+	})
+}
+
+// deviceless is a variant on a machine with no GPU, from a program whose source is not known.
+func deviceless() *run.Run {
+	r := built(begun("stage2"))
+	r.Git = toolchain.Git{}
+	none := gate.Unmeasured("no GPU")
+	return decided(r, gate.Unknown, gate.Gates{
+		Resources: passed, Correctness: gate.Unmeasured("no GPU: NVIDIA's driver is not installed"), Performance: none, Profile: none,
+	})
+}
+
+// refused is a variant that does not compile.
+func refused() *run.Run {
+	r := begun("stage2")
+	output := "sdpa.cu(20): error: identifier \"a\" | \"b\" is undefined\n    a | b;\n    ^\n\n1 error detected\n"
+	r.Failure = "stage2 for sm_89 does not compile:\n" + output
+	r.Git.Dirty = true
+	return decided(r, gate.OverBudget, gate.Gates{
+		Resources:   gate.Check{Status: gate.Fail, Reasons: []string{"it does not compile", strings.TrimRight(output, "\n")}},
+		Correctness: later, Performance: later, Profile: later,
+	})
+}
+
+// incorrect is a variant with more wrong than a screen has lines; its first answer is NaN altogether.
+func incorrect() *run.Run {
+	r := onDevice(built(begun("stage2")))
+	r.Asked.Seeds = []uint64{0, 1, 2, 3, 4, 5, 6, 7}
+	r.Asked.Sanitizer = "racecheck"
+	var wrong []string
+	for _, shape := range r.Asked.Shapes {
+		for _, seed := range r.Asked.Seeds {
+			row := answer(shape, seed, false)
+			row.MaxErr, row.BadFraction = 0.5, 0.25
+			row.Wrong = []string{"max_err 0.5 is over 0.004"}
+			r.Correctness = append(r.Correctness, row)
+			wrong = append(wrong, fmt.Sprintf("%s seed %d: %s", shape, seed, row.Wrong[0]))
+		}
+	}
+	first := &r.Correctness[0]
+	first.Errors = oracle.Errors{Bad: 4096, BadFraction: 1, NonFinite: 4096, FirstNonFinite: &oracle.Place{}}
+	first.Wrong = []string{"4096 elements are not finite, the first at batch 0 head 0 row 0 dim 0"}
+	wrong[0] = "1x8x512x64 seed 0: " + first.Wrong[0]
+	return decided(r, gate.Incorrect, gate.Gates{Resources: passed, Correctness: gate.Correctness(wrong), Performance: later, Profile: later})
+}
+
+// hung is a variant that never answered its second problem.
+func hung() *run.Run {
+	r := onDevice(built(begun("stage2")))
+	r.Correctness = []run.Correctness{answer("1x8x512x64", 0, true)}
+	r.Failure, r.TimedOut = "no answer in 1m0s: the kernel hangs", true
+	return decided(r, gate.Incorrect, gate.Gates{
+		Resources: passed, Correctness: gate.Correctness([]string{"1x8x512x64 seed 1: " + r.Failure}), Performance: later, Profile: later,
+	})
+}
+
+var records = []struct {
+	name   string
+	record func() *run.Run
+}{
+	{"passing", passing},
+	{"no-device", deviceless},
+	{"refused", refused},
+	{"incorrect", incorrect},
+	{"hung", hung},
+}
+
+func TestText(t *testing.T) {
+	for _, test := range records {
+		var out bytes.Buffer
+		if err := Text(&out, test.record()); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, test.name+".txt", out.Bytes())
+		noTrailingSpace(t, test.name, out.String())
+	}
+}
+
+func TestMarkdown(t *testing.T) {
+	for _, test := range records {
+		text := Markdown(test.record())
+		golden(t, test.name+".md", text)
+		wholeTables(t, test.name, string(text))
+	}
+}
+
+func TestJUnit(t *testing.T) {
+	var runs []*run.Run
+	for _, test := range records {
+		runs = append(runs, test.record())
+	}
+	var out bytes.Buffer
+	if err := JUnit(&out, runs); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "junit.xml", out.Bytes())
+}
+
+// What a reader of JUnit files gets out of one, whatever stood in the reasons.
+func TestJUnitReadsBack(t *testing.T) {
+	broken := refused()
+	broken.Reasons.Resources = []string{"a < b && \"c\"", "control \x01 and \xff\nlines"}
+	var out bytes.Buffer
+	if err := JUnit(&out, []*run.Run{passing(), broken}); err != nil {
+		t.Fatal(err)
+	}
+	var suite struct {
+		XMLName  xml.Name `xml:"testsuite"`
+		Name     string   `xml:"name,attr"`
+		Tests    int      `xml:"tests,attr"`
+		Failures int      `xml:"failures,attr"`
+		Skipped  int      `xml:"skipped,attr"`
+		Cases    []struct {
+			Class   string  `xml:"classname,attr"`
+			Name    string  `xml:"name,attr"`
+			Failure *string `xml:"failure"`
+			Skipped *struct {
+				Message string `xml:"message,attr"`
+			} `xml:"skipped"`
+		} `xml:"testcase"`
+	}
+	if err := xml.Unmarshal(out.Bytes(), &suite); err != nil {
+		t.Fatal(err)
+	}
+	if suite.Name != "sdpa" || suite.Tests != 8 || len(suite.Cases) != 8 || suite.Failures != 1 || suite.Skipped != 4 {
+		t.Errorf("the suite is %+v", suite)
+	}
+	failed := suite.Cases[4]
+	if failed.Class != "sdpa.stage2" || failed.Name != "resources" || failed.Failure == nil {
+		t.Fatalf("the failing case is %+v", failed)
+	}
+	want := "run " + broken.ID + " on no device (sm_89)\na < b && \"c\"\ncontrol \uFFFD and \uFFFD\nlines"
+	if *failed.Failure != want {
+		t.Errorf("its text is %q, want %q", *failed.Failure, want)
+	}
+	if skipped := suite.Cases[3].Skipped; skipped == nil || skipped.Message != "no profile was taken" {
+		t.Errorf("the gate that measured nothing is %+v", suite.Cases[3])
+	}
+}
+
+func TestJUnitOfNothing(t *testing.T) {
+	var out bytes.Buffer
+	if err := JUnit(&out, nil); err != nil {
+		t.Fatal(err)
+	}
+	want := xml.Header + `<testsuite name="attune" tests="0" failures="0" skipped="0"></testsuite>` + "\n"
+	if out.String() != want {
+		t.Errorf("%s", out.String())
+	}
+}
+
+// ladder is the first stage, one with a parent, one timed on another shape, and one that was never timed.
+func ladder() []*run.Run {
+	first := onDevice(built(begun("stage0")))
+	first.Headline, first.Verdict = &run.Headline{Shape: "1x8x512x64", P50US: 123.456}, gate.Merge
+	elsewhere := onDevice(built(begun("stage4")))
+	elsewhere.Headline, elsewhere.Verdict = &run.Headline{Shape: "1x1x32x64", P50US: 2}, gate.Unknown
+	elsewhere.Parent, elsewhere.RequiredSpeedup = "stage2", 1.05 // which could not be built
+	return []*run.Run{first, passing(), elsewhere, refused()}
+}
+
+func TestLadder(t *testing.T) {
+	var text, markdown bytes.Buffer
+	if err := errors.Join(Ladder(&text, ladder(), false), Ladder(&markdown, ladder(), true)); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "ladder.txt", text.Bytes())
+	golden(t, "ladder.md", markdown.Bytes())
+	noTrailingSpace(t, "the ladder", text.String())
+	wholeTables(t, "the ladder", markdown.String())
+}
+
+func TestLadderWithoutASpeedOfTheFirst(t *testing.T) {
+	var out bytes.Buffer
+	if err := Ladder(&out, []*run.Run{refused(), passing()}, false); err != nil {
+		t.Fatal(err)
+	}
+	if row := strings.Fields(strings.Split(out.String(), "\n")[2]); row[7] != "-" {
+		t.Errorf("a speedup since a first run that was not timed: %q", row)
+	}
+}
+
+func TestHistory(t *testing.T) {
+	entry := func(variant, device, verdict string, h ledger.Headline) ledger.Entry {
+		return ledger.Entry{ID: "20261115-031522-stage2-3f9a1c", Variant: variant, Device: device, Arch: "sm_89", Verdict: verdict, Headline: h}
+	}
+	var out bytes.Buffer
+	err := History(&out, []ledger.Entry{
+		entry("stage2+TILE_N=32", "cuda", "merge", ledger.Headline{Shape: "1x8x512x64", P50US: ptr(12.3456), ParentRatio: ptr(1.2)}),
+		entry("stage0", "cuda", "merge", ledger.Headline{Shape: "1x8x512x64", P50US: ptr(120.0)}),
+		entry("stage2", "none", "not-measured", ledger.Headline{}),
+	}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "history.txt", out.Bytes())
+	noTrailingSpace(t, "the history", out.String())
+}
+
+// Where nothing ran, nothing but the build has figures.
+func TestNothingIsMadeUp(t *testing.T) {
+	r := deviceless()
+	r.Build = nil
+	for name, text := range map[string]string{
+		"text":     printed(t, func(w *bytes.Buffer) error { return Text(w, r) }),
+		"ladder":   printed(t, func(w *bytes.Buffer) error { return Ladder(w, []*run.Run{r}, false) }),
+		"markdown": strings.Split(string(Markdown(r)), "## Provenance")[0],
+	} {
+		for _, known := range []string{r.ID, r.Arch, r.Variant} {
+			text = strings.ReplaceAll(text, known, "")
+		}
+		if number := regexp.MustCompile(`\d.*`).FindString(text); number != "" {
+			t.Errorf("%s has the number %q:\n%s", name, number, text)
+		}
+		if !strings.Contains(text, "not measured") {
+			t.Errorf("%s does not say that nothing was measured:\n%s", name, text)
+		}
+	}
+}
+
+func printed(t *testing.T, write func(*bytes.Buffer) error) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := write(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// An answer of which no element is finite has no error that could be given as a number.
+func TestAnswersThatAreNotFinite(t *testing.T) {
+	row := correctnessRows(incorrect())[0]
+	want := []string{"1x8x512x64", "0", "not finite", "0.004", "-", "0.0005", "100.00 %", "-", "batch 0 head 0 row 0 dim 0", "FAIL"}
+	if diff := cmp.Diff(want, row); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestMarkdownCellsKeepToThemselves(t *testing.T) {
+	var out bytes.Buffer
+	markdownTable(&out, []string{"a", "b"}, [][]string{{"x|y", "one\r\ntwo\nthree"}})
+	if want := "| a | b |\n|---|---|\n| x\\|y | one two three |\n"; out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+}
+
+func TestCommandDoesARunAgain(t *testing.T) {
+	r := begun("stage2")
+	check := func(want string) {
+		t.Helper()
+		if got := Command(r); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+	const plain = "attune run stage2 --shapes 1x8x512x64,2x3x33x64:causal --seeds 0,1"
+	check(plain + " --iters 100")
+	r.Asked.Samples, r.Asked.Arch, r.Asked.Against, r.Asked.Sanitizer = 0, "sm_80", "stage0", "memcheck"
+	check(plain + " --arch sm_80 --against stage0 --sanitizer memcheck")
+}
+
+func TestFactsLineLeavesOutWhatIsNotKnown(t *testing.T) {
+	if got := factsLine(&device.Facts{Kind: "sim", Name: "simulator"}); got != "simulator" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// closedPipe refuses what is written after so many bytes.
+type closedPipe struct{ room int }
+
+func (p *closedPipe) Write(data []byte) (int, error) {
+	if p.room -= len(data); p.room < 0 {
+		return 0, os.ErrClosed
+	}
+	return len(data), nil
+}
+
+func TestErrorsOfTheReaderAreReturned(t *testing.T) {
+	runs := []*run.Run{passing()}
+	for name, write := range map[string]func(*closedPipe) error{
+		"text":    func(p *closedPipe) error { return Text(p, runs[0]) },
+		"ladder":  func(p *closedPipe) error { return Ladder(p, runs, false) },
+		"history": func(p *closedPipe) error { return History(p, nil, false) },
+		"junit":   func(p *closedPipe) error { return JUnit(p, runs) },
+	} {
+		for _, room := range []int{0, len(xml.Header)} {
+			if err := write(&closedPipe{room}); !errors.Is(err, os.ErrClosed) {
+				t.Errorf("%s with room for %d bytes: %v", name, room, err)
+			}
+		}
+	}
+}
+
+func noTrailingSpace(t *testing.T, name, text string) {
+	t.Helper()
+	for i, line := range strings.Split(text, "\n") {
+		if strings.TrimRight(line, " \t") != line {
+			t.Errorf("%s: line %d ends in a space: %q", name, i+1, line)
+		}
+	}
+}
+
+var bar = regexp.MustCompile(`(^|[^\\])\|`)
+
+// wholeTables counts the bars of every table: a cell that breaks out of its row changes their number.
+func wholeTables(t *testing.T, name, text string) {
+	t.Helper()
+	want := 0
+	for i, line := range strings.Split(text, "\n") {
+		bars := len(bar.FindAllString(line, -1))
+		switch {
+		case !strings.HasPrefix(line, "|"):
+			want = 0
+		case want == 0:
+			want = bars
+		case bars != want:
+			t.Errorf("%s: line %d has %d bars, and the table began with %d: %s", name, i+1, bars, want, line)
+		}
+	}
+}

@@ -1,0 +1,479 @@
+package toolchain
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestBuildThenCached(t *testing.T) {
+	compiler, cacheDir := pinned(t), t.TempDir()
+	first, origin := mustBuild(t, NewBuilder(tiny(), compiler, cacheDir), tinyTarget())
+	if origin != Compiled {
+		t.Fatalf("the first build is %s", origin)
+	}
+	want := Record{
+		SchemaVersion: 1, Kernel: "tiny", Variant: "plain", Source: "ada/tiny.cu", Arch: "sm_89", Knobs: map[string]int{"SCALE": 3},
+		Flags: []string{"-std=c++17", "-lineinfo", "-arch=compute_89"}, Compiler: "nvcc " + InstalledVersion,
+		SourceHash: first.Record.SourceHash, PTXHash: first.Record.PTXHash, CodeHash: first.Record.CodeHash,
+		Launch:    Launch{Threads: 64, QueryRows: 16},
+		Resources: first.Record.Resources,
+	}
+	if diff := cmp.Diff(want, first.Record); diff != "" {
+		t.Errorf("record (-want +got):\n%s", diff)
+	}
+	if r := first.Record.Resources; r.StaticSharedBytes != 256 || r.Registers < 4 || r.Barriers != 1 {
+		t.Errorf("%+v", r)
+	}
+
+	// Another process, which knows the same build by another name.
+	target := tinyTarget()
+	target.Variant = "known otherwise"
+	second, origin := mustBuild(t, NewBuilder(tiny(), compiler, cacheDir), target)
+	if origin != Cached {
+		t.Fatalf("the second build is %s", origin)
+	}
+	renamed := *first
+	renamed.Record.Variant = "known otherwise"
+	if diff := cmp.Diff(&renamed, second); diff != "" {
+		t.Errorf("(-compiled +cached):\n%s", diff)
+	}
+}
+
+// The same sources give the same PTX, record and log wherever the compiler works; only then can they be shared and compared.
+func TestBuildIsTheSameEverywhere(t *testing.T) {
+	compiler := pinned(t)
+	var images []*Image
+	for _, name := range []string{"one", "another place"} {
+		dir := filepath.Join(t.TempDir(), name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		link := filepath.Join(t.TempDir(), "link")
+		if err := os.Symlink(dir, link); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("TMPDIR", link) // as on machines where the usual one is a link
+		image, origin := mustBuild(t, NewBuilder(tiny(), compiler, t.TempDir()), tinyTarget())
+		if origin != Compiled {
+			t.Fatalf("the build is %s", origin)
+		}
+		if left := names(t, dir); len(left) > 0 {
+			t.Errorf("the compiler's folder is left: %v", left)
+		}
+		images = append(images, image)
+	}
+	if diff := cmp.Diff(string(images[0].PTX), string(images[1].PTX)); diff != "" {
+		t.Errorf("PTX:\n%s", diff)
+	}
+	if diff := cmp.Diff(images[0].Record, images[1].Record); diff != "" {
+		t.Errorf("record:\n%s", diff)
+	}
+	if images[0].Log != images[1].Log || !bytes.Equal(images[0].Cubin, images[1].Cubin) {
+		t.Error("log or machine code differ")
+	}
+	// The kernel has the names that would differ, and paths of its own and of the compiler.
+	for _, want := range []string{
+		"_INTERNAL_00000000_", "_GLOBAL__N__00000000_", `"ada/tiny.cu"`, `"cuda/`,
+		string(byteListLine([]byte("_INTERNAL_00000000_"))[len(".b8 "):]),
+	} {
+		if !strings.Contains(string(images[0].PTX), want) {
+			t.Errorf("the PTX has no %s", want)
+		}
+	}
+}
+
+func TestBuildMendsTheCache(t *testing.T) {
+	compiler, cacheDir := pinned(t), t.TempDir()
+	b := NewBuilder(tiny(), compiler, cacheDir)
+	good, _ := mustBuild(t, b, tinyTarget())
+	dir := filepath.Join(cacheDir, "builds", b.key(tinyTarget(), good.Record.SourceHash))
+	edit := func(t *testing.T, name string, change func([]byte) []byte) {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, change([]byte(readFile(t, file))), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace := func(from, to string) func([]byte) []byte {
+		return func(data []byte) []byte { return bytes.Replace(data, []byte(from), []byte(to), 1) }
+	}
+	half := func(data []byte) []byte { return data[:len(data)/2] }
+	for what, damage := range map[string]func(*testing.T){
+		"half of the machine code": func(t *testing.T) { edit(t, cachedCubin, half) },
+		"no machine code":          func(t *testing.T) { edit(t, cachedCubin, func([]byte) []byte { return nil }) },
+		"a garbled record":         func(t *testing.T) { edit(t, cachedRecord, half) },
+		"another's record":         func(t *testing.T) { edit(t, cachedRecord, replace(`"tiny"`, `"other"`)) },
+		"half of the PTX":          func(t *testing.T) { edit(t, cachedPTX, half) },
+		"another number in a log":  func(t *testing.T) { edit(t, cachedLog, replace("256 bytes smem", "128 bytes smem")) },
+		"a missing log": func(t *testing.T) {
+			if err := os.Remove(filepath.Join(dir, cachedLog)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"an empty folder": func(t *testing.T) {
+			if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o755)); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			damage(t)
+			if b.cache.load(filepath.Base(dir), tinyTarget()) != nil {
+				t.Fatal("the damaged build is taken from the cache")
+			}
+			mended, origin := mustBuild(t, b, tinyTarget())
+			if origin != Compiled {
+				t.Errorf("the build is %s", origin)
+			}
+			if diff := cmp.Diff(good, mended); diff != "" {
+				t.Errorf("(-first +mended):\n%s", diff)
+			}
+			if _, origin := mustBuild(t, b, tinyTarget()); origin != Cached {
+				t.Errorf("the build after that is %s", origin)
+			}
+		})
+	}
+	if left := names(t, filepath.Join(cacheDir, "builds")); len(left) != 1 {
+		t.Errorf("the cache holds %v", left)
+	}
+}
+
+func TestBuildsAtOnce(t *testing.T) {
+	compiler, cacheDir := pinned(t), t.TempDir()
+	builders := []*Builder{NewBuilder(tiny(), compiler, cacheDir), NewBuilder(tiny(), compiler, cacheDir)}
+	images := make([]*Image, 4)
+	var all sync.WaitGroup
+	for i := range images {
+		all.Go(func() {
+			var err error
+			if images[i], _, err = builders[i%2].Build(t.Context(), tinyTarget()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for _, image := range images[1:] {
+		if diff := cmp.Diff(images[0], image); diff != "" {
+			t.Errorf("two builds at once differ:\n%s", diff)
+		}
+	}
+	if _, origin := mustBuild(t, builders[0], tinyTarget()); origin != Cached {
+		t.Errorf("the build after that is %s", origin)
+	}
+	if left := names(t, filepath.Join(cacheDir, "builds")); len(left) != 1 {
+		t.Errorf("the cache holds %v", left)
+	}
+}
+
+// Many processes may keep the same build at once, over nothing, over a whole one and over a damaged one.
+func TestStoresAtOnce(t *testing.T) {
+	b := NewBuilder(tiny(), pinned(t), t.TempDir())
+	image, _ := mustBuild(t, b, tinyTarget())
+	const key = "key"
+	for range 30 {
+		if err := os.MkdirAll(filepath.Join(b.cache.dir, key), 0o755); err != nil { // damaged
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				if err := b.cache.store(key, tinyTarget(), image); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if kept := b.cache.load(key, tinyTarget()); !cmp.Equal(kept, image) {
+			t.Fatal("what was kept is not what was stored")
+		}
+		if err := os.Remove(filepath.Join(b.cache.dir, key, cachedRecord)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// A whole build stays in place: whoever looks for it meanwhile finds it.
+	if err := b.cache.store(key, tinyTarget(), image); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 20 {
+				if err := b.cache.store(key, tinyTarget(), image); err != nil {
+					t.Error(err)
+				}
+				if b.cache.load(key, tinyTarget()) == nil {
+					t.Error("the build vanished for a while")
+				}
+			}
+		})
+	}
+	all.Wait()
+	if left := names(t, b.cache.dir); len(left) != 2 {
+		t.Errorf("the cache holds %v", left)
+	}
+}
+
+// running lists the programs that work in a folder or below.
+func running(t testing.TB, dir string) []string {
+	t.Helper()
+	folders, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil || len(folders) == 0 {
+		t.Skip("needs /proc to see what runs")
+	}
+	var found []string
+	for _, folder := range folders {
+		at, err := os.Readlink(folder)
+		if err == nil && strings.HasPrefix(at, dir+"/") {
+			name, _ := os.ReadFile(filepath.Join(filepath.Dir(folder), "comm"))
+			found = append(found, strings.TrimSpace(string(name)))
+		}
+	}
+	return found
+}
+
+// gone makes sure that nothing works in a folder any more. What was killed may take a moment to vanish.
+func gone(t testing.TB, dir string) {
+	t.Helper()
+	for range 200 {
+		if len(running(t, dir)) == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("still running: %v", running(t, dir))
+}
+
+func TestBuildCancelled(t *testing.T) {
+	compiler := pinned(t)
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", dir)
+	// A chain of calculations this long keeps the compiler busy for minutes.
+	var slow strings.Builder
+	slow.WriteString("extern \"C\" __global__ void tiny(float* out, const float* x) {\n  float a = x[threadIdx.x];\n")
+	for i := range 5000 {
+		fmt.Fprintf(&slow, "  a = __sinf(a * %d.5f) + x[(int)a & %d];\n", i, i)
+	}
+	slow.WriteString("  out[threadIdx.x] = a;\n}\n")
+	b := NewBuilder(with(tiny(), "ada/tiny.cu", slow.String()), compiler, t.TempDir())
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := b.Build(ctx, tinyTarget())
+		done <- err
+	}()
+	deadline := time.After(30 * time.Second)
+	for busy := false; !busy; {
+		select {
+		case err := <-done:
+			t.Fatalf("the build ended before it was cancelled: %v", err)
+		case <-deadline:
+			t.Fatal("nvcc does not start its compiler")
+		case <-time.After(10 * time.Millisecond):
+			busy = strings.Contains(strings.Join(running(t, dir), " "), "cicc")
+		}
+	}
+	cancel()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v, want context.Canceled", err)
+		}
+	case <-deadline:
+		t.Fatal("a cancelled build does not return")
+	}
+	gone(t, dir)
+	if left := names(t, dir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+
+	// One that waits for its turn goes at once as well, and so does one that comes too late.
+	for range cap(b.slots) {
+		b.slots <- struct{}{}
+	}
+	if _, _, err := b.Build(ctx, tinyTarget()); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v of a build that waits, want context.Canceled", err)
+	}
+	if _, _, err := NewBuilder(tiny(), compiler, t.TempDir()).Build(ctx, tinyTarget()); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v of a build that comes too late, want context.Canceled", err)
+	}
+}
+
+func TestBuildRefused(t *testing.T) {
+	compiler := pinned(t)
+	cacheDir := t.TempDir()
+	source := string(tiny()["ada/tiny.cu"].Data)
+	build := func(source string, change func(*Target)) error {
+		t.Helper()
+		target := tinyTarget()
+		change(&target)
+		image, _, err := NewBuilder(with(tiny(), "ada/tiny.cu", source), compiler, cacheDir).Build(t.Context(), target)
+		if err == nil || image != nil {
+			t.Fatalf("image %v, error %v, want an error", image, err)
+		}
+		return err
+	}
+	same := func(*Target) {}
+
+	err := build(strings.Replace(source, "tile[63", "tyle[63", 1), same)
+	var refused *CompileError
+	if !errors.As(err, &refused) {
+		t.Fatalf("error %v, want a CompileError", err)
+	}
+	if !strings.Contains(refused.Output, `ada/tiny.cu(16): error: identifier "tyle" is undefined`) {
+		t.Errorf("nvcc's lines are missing:\n%s", refused.Output)
+	}
+	if strings.Contains(refused.Output, os.TempDir()) || strings.Contains(refused.Output, "attune-build") {
+		t.Errorf("a path of this machine is in it:\n%s", refused.Output)
+	}
+	if got := refused.Error(); !strings.HasPrefix(got, "plain for sm_89 does not compile:\nada/tiny.cu(16)") {
+		t.Errorf("message %q", got)
+	}
+
+	// ptxas refuses what nvcc passes on unread.
+	err = build(strings.Replace(source, "__syncthreads();", `asm volatile("no.such.instruction;");`, 1), same)
+	if !errors.As(err, &refused) || !strings.Contains(refused.Output, "Not a name of any known instruction: 'no'") {
+		t.Errorf("error %v, want a CompileError of ptxas", err)
+	}
+	if strings.Contains(err.Error(), os.TempDir()) {
+		t.Errorf("a path of this machine is in it: %v", err)
+	}
+
+	err = build(source, func(t *Target) { t.Kernel = "other" })
+	if errors.As(err, &refused) || !strings.Contains(err.Error(), `build plain for sm_89: ptxas compiled no entry function "other"`) {
+		t.Errorf("no such entry: %v", err)
+	}
+	if !strings.Contains(err.Error(), "'tiny'") {
+		t.Errorf("the entry that there is goes unnamed: %v", err)
+	}
+	err = build(strings.Replace(source, "ATTUNE_LAUNCH(64, 16, 0);", "", 1), same)
+	if errors.As(err, &refused) || !strings.Contains(err.Error(), "attune_launch") {
+		t.Errorf("no launch contract: %v", err)
+	}
+	if kept := names(t, filepath.Join(cacheDir, "builds")); len(kept) > 0 {
+		t.Errorf("failures are kept: %v", kept)
+	}
+}
+
+// A compiler that fails for reasons of its own has said nothing about the variant; one that crashes on it has.
+func TestBuildWithBrokenCompiler(t *testing.T) {
+	plainEnvironment(t)
+	build := func(nvcc string) error {
+		t.Helper()
+		dir := t.TempDir()
+		script(t, filepath.Join(dir, "nvcc"), nvcc)
+		compiler := &Compiler{NVCC: filepath.Join(dir, "nvcc"), PTXAS: filepath.Join(dir, "ptxas"), Version: "0"}
+		_, _, err := NewBuilder(tiny(), compiler, t.TempDir()).Build(t.Context(), tinyTarget())
+		if err == nil {
+			t.Fatalf("%q builds", nvcc)
+		}
+		return err
+	}
+	const writesPTX = "echo '.global .align 4 .u32 attune_launch[3] = {64, 16, 0};' > image.ptx\n"
+	for _, c := range []struct {
+		name, nvcc, want string
+		refused          bool
+	}{
+		{"refuses", "echo no; exit 2", "plain for sm_89 does not compile:\nno", true},
+		{"crashes", "echo hm; kill -SEGV $$", "hm\nnvcc crashed: signal: segmentation fault", true},
+		{"is killed", "kill -KILL $$", "was killed, as happens when the machine's memory runs out", false},
+		{"has a child that is killed", "exit 137", "was killed, as happens when the machine's memory runs out", false},
+		{"writes nothing", "exit 0", "image.ptx", false},
+		{"has no ptxas", writesPTX, "ptxas", false},
+	} {
+		err := build(c.nvcc)
+		var refused *CompileError
+		if errors.As(err, &refused) != c.refused || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("nvcc %s: error %q (of the variant: %v), want %q (%v)", c.name, err, !c.refused, c.want, c.refused)
+		}
+	}
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "gone"))
+	if _, _, err := NewBuilder(tiny(), &Compiler{}, "").Build(t.Context(), tinyTarget()); err == nil ||
+		!strings.Contains(err.Error(), "make a folder for the compiler") {
+		t.Errorf("no temporary folder: %v", err)
+	}
+}
+
+func TestBuildCannotBeKept(t *testing.T) {
+	compiler := pinned(t)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := NewBuilder(tiny(), compiler, file).Build(t.Context(), tinyTarget())
+	if err == nil || !strings.Contains(err.Error(), "keep the build of plain for sm_89") {
+		t.Errorf("the cache is a file: %v", err)
+	}
+}
+
+func TestBuildSeesTheEnvironment(t *testing.T) {
+	compiler, cacheDir := pinned(t), t.TempDir()
+	b := NewBuilder(tiny(), compiler, cacheDir)
+	plain, _ := mustBuild(t, b, tinyTarget())
+	t.Setenv("NVCC_APPEND_FLAGS", "-USCALE -DSCALE=5")
+	other, origin := mustBuild(t, b, tinyTarget())
+	if origin != Compiled || other.Record.CodeHash == plain.Record.CodeHash {
+		t.Errorf("with other flags in the environment the build is %s, with the same code: %v",
+			origin, other.Record.CodeHash == plain.Record.CodeHash)
+	}
+	if last := other.Record.Flags[len(other.Record.Flags)-1]; last != "NVCC_APPEND_FLAGS=-USCALE -DSCALE=5" {
+		t.Errorf("the record's last flag is %s", last)
+	}
+	plainEnvironment(t)
+	if again, origin := mustBuild(t, b, tinyTarget()); origin != Cached || again.Record.CodeHash != plain.Record.CodeHash {
+		t.Errorf("without them the build is %s", origin)
+	}
+}
+
+func TestKey(t *testing.T) {
+	plainEnvironment(t)
+	key := func(version, sourceHash string, change func(*Target)) string {
+		target := tinyTarget()
+		change(&target)
+		return NewBuilder(tiny(), &Compiler{Version: version}, "").key(target, sourceHash)
+	}
+	same := func(*Target) {}
+	base := key("13.0.88", "abc", same)
+	for what, other := range map[string]string{
+		"compiler":     key("13.0.89", "abc", same),
+		"sources":      key("13.0.88", "abd", same),
+		"kernel":       key("13.0.88", "abc", func(t *Target) { t.Kernel = "other" }),
+		"source":       key("13.0.88", "abc", func(t *Target) { t.Source = "other.cu" }),
+		"architecture": key("13.0.88", "abc", func(t *Target) { t.Arch = "sm_90a" }),
+		"knob":         key("13.0.88", "abc", func(t *Target) { t.Knobs = map[string]int{"SCALE": 4} }),
+		"one knob more": key("13.0.88", "abc", func(t *Target) {
+			t.Knobs = maps.Clone(t.Knobs)
+			t.Knobs["ONE_MORE"] = 0
+		}),
+	} {
+		if other == base {
+			t.Errorf("another %s has the same key", what)
+		}
+	}
+	if key("13.0.88", "abc", func(t *Target) { t.Variant = "known otherwise" }) != base {
+		t.Error("the variant's name changes the key")
+	}
+	for _, name := range []string{"NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"} {
+		plainEnvironment(t)
+		t.Setenv(name, "x")
+		if key("13.0.88", "abc", same) == base {
+			t.Errorf("%s does not change the key", name)
+		}
+	}
+}

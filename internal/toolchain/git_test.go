@@ -1,0 +1,102 @@
+package toolchain
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestReadGit(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("needs git")
+	}
+	for _, setting := range os.Environ() { // a hook of git that runs the tests says which repository it means
+		if name, _, _ := strings.Cut(setting, "="); strings.HasPrefix(name, "GIT_") {
+			t.Setenv(name, "")
+			os.Unsetenv(name)
+		}
+	}
+	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
+	t.Setenv("GIT_CONFIG_NOSYSTEM", "1")
+	t.Setenv("GIT_CEILING_DIRECTORIES", os.TempDir())
+	dir := t.TempDir()
+	git := func(args ...string) string {
+		t.Helper()
+		args = append([]string{"-C", dir, "-c", "user.name=A", "-c", "user.email=a@example.com"}, args...)
+		out, err := exec.CommandContext(t.Context(), "git", args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	check := func(what, dir string, want Git) {
+		t.Helper()
+		if got := ReadGit(t.Context(), dir); got != want {
+			t.Errorf("%s: %+v, want %+v", what, got, want)
+		}
+	}
+	write := func(name, text string) {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("no repository", dir, Git{})
+	check("no folder", filepath.Join(dir, "gone"), Git{})
+	git("init", "--quiet", "--initial-branch", "trunk")
+	check("no commit", dir, Git{Branch: "trunk"})
+	write("kernel/k.cu", "1\n")
+	git("add", ".")
+	check("nothing committed yet", dir, Git{Branch: "trunk", Dirty: true})
+	git("commit", "--quiet", "--message", "one")
+	sha := git("rev-parse", "HEAD")
+	check("clean", dir, Git{SHA: sha, Branch: "trunk"})
+	check("clean, from a folder in it", filepath.Join(dir, "kernel"), Git{SHA: sha, Branch: "trunk"})
+	write("scratch", "not of the kernel\n")
+	check("with a file that git does not know", dir, Git{SHA: sha, Branch: "trunk"})
+	write("kernel/k.cu", "2\n")
+	check("changed", dir, Git{SHA: sha, Branch: "trunk", Dirty: true})
+	git("add", "kernel")
+	check("changed and staged", dir, Git{SHA: sha, Branch: "trunk", Dirty: true})
+	git("reset", "--quiet", "--hard")
+	git("checkout", "--quiet", "--detach")
+	check("detached", dir, Git{SHA: sha})
+	git("checkout", "--quiet", "-b", "feature/with-slash")
+	check("another branch", dir, Git{SHA: sha, Branch: "feature/with-slash"})
+
+	t.Setenv("PATH", t.TempDir())
+	check("no git", dir, Git{})
+}
+
+func FuzzGitStatus(f *testing.F) {
+	f.Add("# branch.oid 0123456789abcdef\n# branch.head main\n# branch.upstream origin/main\n# branch.ab +1 -2\n")
+	f.Add("# branch.oid (initial)\n# branch.head (detached)\n")
+	f.Add("# stash 3\n1 .M N... 100644 100644 100644 0123 0123 a b\n")
+	f.Add("# branch.oid \n#\n\n")
+	f.Fuzz(func(t *testing.T, status string) {
+		got := parseGitStatus(status)
+		for _, value := range []string{got.SHA, got.Branch} {
+			if !strings.Contains(status, value) || strings.Contains(value, "\n") {
+				t.Errorf("%q is read from %q", value, status)
+			}
+		}
+		if got.SHA == "(initial)" || got.Branch == "(detached)" {
+			t.Errorf("%+v: git's words for nothing are taken for names", got)
+		}
+		changes := 0
+		for _, line := range strings.Split(status, "\n") {
+			if line != "" && !strings.HasPrefix(line, "# ") {
+				changes++
+			}
+		}
+		if got.Dirty != (changes > 0) {
+			t.Errorf("dirty %v with %d changes in %q", got.Dirty, changes, status)
+		}
+	})
+}

@@ -1,0 +1,210 @@
+package toolchain
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestLaunch(t *testing.T) {
+	for _, c := range []struct {
+		name, ptx string
+		want      Launch
+	}{
+		{
+			"bytes with the zeros at the end left out",
+			".visible .entry k()\n.global .align 4 .b8 attune_launch[12] = {128, 0, 0, 0, 32};\n",
+			Launch{Threads: 128, QueryRows: 32},
+		},
+		{
+			"all bytes",
+			".visible .global .align 4 .b8 attune_launch[12] = {0, 1, 0, 0, 64, 0, 0, 0, 0, 192, 1, 0};",
+			Launch{Threads: 256, QueryRows: 64, DynamicSharedBytes: 0x1C000},
+		},
+		{
+			"bytes over several lines",
+			".global .align 4 .b8 attune_launch[12] = {0, 4, 0, 0,\n1, 0, 0, 0,\n255, 255, 255, 255};",
+			Launch{Threads: 1024, QueryRows: 1, DynamicSharedBytes: 1<<32 - 1},
+		},
+		{
+			"words",
+			".global .align 4 .u32 attune_launch[3] = {256, 64, 99328};",
+			Launch{Threads: 256, QueryRows: 64, DynamicSharedBytes: 99328},
+		},
+		{
+			"words of bits, fewer than all, in hexadecimal",
+			".const .align 4 .b32 attune_launch[3] = {0x20, 0x10};",
+			Launch{Threads: 32, QueryRows: 16},
+		},
+	} {
+		got, err := parseLaunch(c.ptx)
+		if err != nil || got != c.want {
+			t.Errorf("%s: %+v, %v, want %+v", c.name, got, err, c.want)
+		}
+	}
+}
+
+func TestLaunchRefuses(t *testing.T) {
+	array := func(kind, declared, values string) string {
+		return fmt.Sprintf(".global .align 4 .%s attune_launch[%s]%s;", kind, declared, values)
+	}
+	for _, c := range []struct{ name, ptx, want string }{
+		{"none", ".visible .entry k()", "no array attune_launch; a kernel defines it with ATTUNE_LAUNCH"},
+		{"only its use", "mov.u64 %rd1, attune_launch;", "no array attune_launch"},
+		{"a scalar", ".global .align 4 .u32 attune_launch = 3;", "no array attune_launch"},
+		{"halves", array("b16", "6", " = {128, 0, 32}"), "no array attune_launch"},
+		{"too short", array("b8", "8", " = {128, 0, 0, 0, 32}"), "8 elements of 1 bytes, want 3 words"},
+		{"too long", array("u32", "4", " = {128, 32, 0, 1}"), "4 elements of 4 bytes, want 3 words"},
+		{"a length that overflows", array("u32", "4611686018427387907", " = {128, 32, 0}"), "want 3 words"},
+		{"a length beyond all numbers", array("b8", strings.Repeat("9", 40), ""), "want 3 words"},
+		{"more words than declared", array("u32", "3", " = {128, 32, 0, 1}"), "more elements than it declares"},
+		{"more bytes than declared", array("b8", "12", " = {1,0,0,0,1,0,0,0,0,0,0,0,0}"), "more elements than it declares"},
+		{"no byte", array("b8", "12", " = {256, 0, 0, 0, 32}"), "element 0"},
+		{"no word", array("u32", "3", " = {128, 4294967296}"), "element 1"},
+		{"negative", array("u32", "3", " = {128, 32, -1}"), "element 2"},
+		{"no number", array("b8", "12", " = {128, 0, 0, 0, x}"), "element 4"},
+		{"nothing but zeros", array("b8", "12", ""), "0 threads and 0 query rows"},
+		{"too many threads", array("u32", "3", " = {1025, 32}"), "1025 threads"},
+		{"no rows", array("u32", "3", " = {128}"), "0 query rows"},
+	} {
+		got, err := parseLaunch(c.ptx)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %+v, error %v, want one with %q", c.name, got, err, c.want)
+		}
+	}
+}
+
+func FuzzLaunch(f *testing.F) {
+	f.Add(".global .align 4 .b8 attune_launch[12] = {128, 0, 0, 0, 32};")
+	f.Add(".global .align 4 .b8 attune_launch[12] = {0, 1, 0, 0, 64, 0, 0, 0, 0, 192, 1, 0};")
+	f.Add(".global .align 4 .u32 attune_launch[3] = {256, 64, 99328};")
+	f.Add(".global .align 4 .u32 attune_launch[3];")
+	f.Add(".global .align 4 .b32 attune_launch[3] = {0x20 0x10,,\n4_0};")
+	f.Fuzz(func(t *testing.T, ptx string) {
+		got, err := parseLaunch(ptx)
+		if err != nil {
+			if got != (Launch{}) {
+				t.Errorf("%+v comes with the error %v", got, err)
+			}
+			return
+		}
+		if got.Threads < 1 || got.Threads > 1024 || got.QueryRows < 1 || got.DynamicSharedBytes < 0 {
+			t.Errorf("%+v is no launch", got)
+		}
+		// What was read, written in nvcc's way, reads the same.
+		written := fmt.Sprintf(".global .align 4 .u32 attune_launch[3] = {%d, %d, %d};",
+			got.Threads, got.QueryRows, got.DynamicSharedBytes)
+		if again, err := parseLaunch(written); err != nil || again != got {
+			t.Errorf("%s reads %+v, %v, want %+v", written, again, err, got)
+		}
+	})
+}
+
+func TestPortablePaths(t *testing.T) {
+	const dir = "/tmp/attune-build-123"
+	for file, want := range map[string]string{
+		dir + "/ada/sdpa.cu":                                                "ada/sdpa.cu",
+		dir + "/ada/../common/ptx.cuh":                                      "common/ptx.cuh",
+		dir + "/include/own.cuh":                                            "include/own.cuh",
+		dir + "4/ada/sdpa.cu":                                               "sdpa.cu", // another folder, whose name begins alike
+		"/usr/local/cuda/include/cuda_fp16.h":                               "cuda/cuda_fp16.h",
+		"/usr/local/cuda/bin/../targets/x86_64-linux/include/crt/mma.h":     "cuda/crt/mma.h",
+		"/opt/cuda/targets/sbsa-linux/include/cuda/std/limits":              "cuda/cuda/std/limits",
+		"/home/someone/.cache/attune/nvidia/cu13/bin/..//include/crt/mma.h": "cuda/crt/mma.h",
+		"/usr/lib/somewhere/stddef.h":                                       "stddef.h",
+		"ada/sdpa.cu":                                                       "ada/sdpa.cu",
+		"cuda/crt/mma.h":                                                    "cuda/crt/mma.h",
+	} {
+		ptx := fmt.Sprintf("\t.file\t1 %q\n", file)
+		if got, want := string(portablePTX([]byte(ptx), dir)), fmt.Sprintf("\t.file\t1 %q\n", want); got != want {
+			t.Errorf("%q becomes %q, want %q", ptx, got, want)
+		}
+	}
+}
+
+// internalPTX is what nvcc writes in a folder, with the hash of the folder's path in names: plain, and as lists of bytes that nvcc
+// breaks after 40 numbers.
+func internalPTX(dir, hash string) string {
+	name := "_ZN28_INTERNAL_" + hash + "_5_in_cu_k30_GLOBAL__N__" + hash + "_5_in_cu_k5twiceEPKf"
+	var ptx strings.Builder
+	fmt.Fprintf(&ptx, ".version 9.0\n.func  (.param .b32 func_retval0) %s(\n\t.param .b64 %s_param_0\n)\n{\n\tret;\n}\n", name, name)
+	fmt.Fprintf(&ptx, "\t.file\t1 \"%s/ada/in.cu\"\n\t.section\t.debug_str\n\t{\n", dir)
+	for i := range 30 {
+		// The name moves along, so that the line breaks come at every place in it.
+		fmt.Fprintf(&ptx, "$L__info_string%d:\n", i)
+		text := strings.Repeat("x", i) + name + "\x00"
+		for len(text) > 0 {
+			n := min(40, len(text))
+			fmt.Fprintf(&ptx, "%s\n", byteListLine([]byte(text[:n])))
+			text = text[n:]
+		}
+	}
+	ptx.WriteString("\t}\n")
+	return ptx.String()
+}
+
+func TestPortableNames(t *testing.T) {
+	want := internalPTX(".", "00000000")
+	want = strings.Replace(want, "./ada", "ada", 1)
+	for dir, hash := range map[string]string{"/tmp/a": "ccff5b3c", "/var/tmp/some where": "551d3d3d"} {
+		in := internalPTX(dir, hash)
+		before := strings.Clone(in)
+		got := portablePTX([]byte(in), dir)
+		if diff := cmp.Diff(want, string(got)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", dir, diff)
+		}
+		if again := portablePTX(got, dir); !bytes.Equal(got, again) {
+			t.Error("portable PTX is changed once more")
+		}
+		if in != before {
+			t.Error("the PTX given was changed in place")
+		}
+	}
+}
+
+// What only looks like the names that nvcc makes is left alone.
+func TestPortablePTXLeavesTheRest(t *testing.T) {
+	for _, ptx := range []string{
+		"",
+		"_INTERNAL_",
+		"// _INTERNAL_\n.version 9.0\n",
+		"_INTERNAL_12345g78_x",
+		"_GLOBAL__N__1234567",
+		".b8 95,73,78,84,69,82,78,65,76,95",
+		".b8 95,73,78,84,69,82,78,65,76,95\n$L__info_string1:\n.b8 48,49,50,51,52,53,54,55", // two strings
+		".b8 1,2,300\n.b8 x\n.b8\n",
+		"\t.b8 95,73,78",
+		".file 1 ada/in.cu\n",
+		"\t.file\t1 \"/tmp/a\n/include/b\"\n",
+	} {
+		if got := string(portablePTX([]byte(ptx), "/tmp/a")); got != ptx {
+			t.Errorf("%q becomes %q", ptx, got)
+		}
+	}
+}
+
+func FuzzPortablePTX(f *testing.F) {
+	f.Add([]byte(internalPTX("/tmp/a", "ccff5b3c")), "/tmp/a")
+	f.Add([]byte("\t.file\t1 \"/usr/local/cuda/bin/../targets/x86_64-linux/include/crt/mma.h\"\n"), "/tmp/a")
+	f.Add([]byte("_INTERNAL_\n.b8 95,73,78,84,69,82,78,65,76,95\n.b8 097,98,99,100\n.b8 101,102,48,49,50\n"), "")
+	f.Add([]byte(".file 1 \"/\"\n.file 2 \"\"\n.file 3 \"/include/\"\n.file 4 \"//a//include/../b\""), "/")
+	f.Fuzz(func(t *testing.T, ptx []byte, dir string) {
+		given := bytes.Clone(ptx)
+		once := portablePTX(ptx, dir)
+		if !bytes.Equal(given, ptx) {
+			t.Error("the PTX given was changed in place")
+		}
+		if twice := portablePTX(once, dir); !bytes.Equal(once, twice) {
+			t.Errorf("once:\n%q\ntwice:\n%q", once, twice)
+		}
+		if bytes.Count(ptx, []byte("\n")) != bytes.Count(once, []byte("\n")) {
+			t.Errorf("the number of lines changes:\n%q\n%q", ptx, once)
+		}
+		if internal := internalHash.FindSubmatch(once); internal != nil && string(internal[1]) != "00000000" {
+			t.Errorf("a hash is left: %q", internal[0])
+		}
+	})
+}

@@ -1,0 +1,191 @@
+package toolchain
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// stage is a shipped stage of the attention kernel, as a target.
+func stage(t testing.TB, variant, arch string) (Target, ShippedImage) {
+	t.Helper()
+	list, err := ReadShipped(sdpa(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list.Images {
+		if r := s.Record; r.Variant == variant && r.Arch == arch {
+			return Target{Kernel: r.Kernel, Variant: r.Variant, Source: r.Source, Arch: r.Arch, Knobs: r.Knobs}, s
+		}
+	}
+	t.Fatalf("%s for %s is not shipped", variant, arch)
+	return Target{}, ShippedImage{}
+}
+
+func TestShippedWithoutCompiler(t *testing.T) {
+	folder := sdpa(t)
+	target, s := stage(t, "stage1", "sm_89")
+	image, origin := mustBuild(t, NewBuilder(os.DirFS(filepath.Join("..", "..", "kernels", "sdpa")), nil, t.TempDir()), target)
+	if origin != FromShip || image.Cubin != nil {
+		t.Errorf("the image is %s, with %d bytes of machine code", origin, len(image.Cubin))
+	}
+	if diff := cmp.Diff(s.Record, image.Record); diff != "" {
+		t.Errorf("record (-listed +given):\n%s", diff)
+	}
+	// PTX, log and record are of one build.
+	if launch, err := parseLaunch(string(image.PTX)); err != nil || launch != image.Record.Launch {
+		t.Errorf("the PTX says %+v, %v, the record %+v", launch, err, image.Record.Launch)
+	}
+	resources := parsePtxasLog(image.Log)["sdpa"]
+	resources.DynamicSharedBytes = image.Record.Launch.DynamicSharedBytes
+	if resources != image.Record.Resources {
+		t.Errorf("the log says %+v, the record %+v", resources, image.Record.Resources)
+	}
+	if !strings.Contains(string(image.PTX), ".target sm_89") {
+		t.Error("the PTX is not for sm_89")
+	}
+
+	renamed := target
+	renamed.Variant = "stage0+USE_WMMA_QK=1+USE_CP_ASYNC=1"
+	if image, _ := mustBuild(t, NewBuilder(folder, nil, ""), renamed); image.Record.Variant != renamed.Variant {
+		t.Errorf("the image is called %s, want the name that was asked for", image.Record.Variant)
+	}
+
+	header := string(folder["common/ptx.cuh"].Data)
+	for what, build := range map[string]func() (fs.FS, Target){
+		"another variant": func() (fs.FS, Target) {
+			other := target
+			other.Knobs = maps.Clone(target.Knobs)
+			other.Knobs["TILE_N"] = 128
+			return folder, other
+		},
+		"another architecture": func() (fs.FS, Target) {
+			other := target
+			other.Arch = "sm_120"
+			return folder, other
+		},
+		"one byte of a header changed": func() (fs.FS, Target) {
+			return with(folder, "common/ptx.cuh", strings.Replace(header, "a", "b", 1)), target
+		},
+		"nothing shipped": func() (fs.FS, Target) { return without(folder, shippedIndex), target },
+	} {
+		folder, target := build()
+		image, _, err := NewBuilder(folder, nil, t.TempDir()).Build(t.Context(), target)
+		if image != nil || !errors.Is(err, ErrNoCompiler) || !strings.Contains(err.Error(), "not one of the shipped images") {
+			t.Errorf("%s: %v, want ErrNoCompiler and what is shipped", what, err)
+		}
+		if err != nil && !strings.HasPrefix(err.Error(), "build "+target.String()+": ") {
+			t.Errorf("%s: %q does not name the target", what, err)
+		}
+	}
+}
+
+func TestShippedDamaged(t *testing.T) {
+	folder := sdpa(t)
+	target, s := stage(t, "stage1", "sm_89")
+	file := "ptx/" + s.File
+	packed := folder[file].Data
+	var other bytes.Buffer
+	writer := gzip.NewWriter(&other)
+	if _, err := writer.Write([]byte(".version 9.0\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		folder fstest.MapFS
+		want   string
+	}{
+		"cut short": {with(folder, file, string(packed[:len(packed)/2])), "unpack " + file},
+		"garbage":   {with(folder, file, "garbage"), "unpack " + file},
+		"empty":     {with(folder, file, ""), "unpack " + file},
+		"another":   {with(folder, file, other.String()), file + " is not what its record says; `make ship` writes it anew"},
+		"gone":      {without(folder, file), file},
+		"no list":   {with(folder, shippedIndex, "{"), "read the list of shipped images"},
+	} {
+		_, _, err := NewBuilder(c.folder, nil, t.TempDir()).Build(t.Context(), target)
+		if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrNoCompiler) {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+	}
+}
+
+func TestWriteShipped(t *testing.T) {
+	image := func(variant, arch string) *Image {
+		ptx := "// PTX of " + variant + " for " + arch + "\n"
+		target, s := stage(t, "stage0", "sm_80")
+		made := &Image{Record: s.Record, PTX: []byte(ptx), Log: "first line\n    second line\n"}
+		made.Record.Knobs = maps.Clone(target.Knobs)
+		made.Record.Knobs["TILE_N"] = len(ptx)
+		made.Record.Variant, made.Record.Arch = variant, arch
+		made.Record.PTXHash = hashOf(ptx)
+		return made
+	}
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "ptx"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "ptx", "of an earlier day.ptx.gz"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	images := []*Image{image("stage0", "sm_80"), image("stage0+TILE_N=64", "sm_90a")}
+	if err := WriteShipped(dir, images); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"index.json", "stage0+TILE_N=64.sm_90a.ptx.gz", "stage0.sm_80.ptx.gz"}
+	if diff := cmp.Diff(want, names(t, filepath.Join(dir, "ptx"))); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	index := readFile(t, filepath.Join(dir, shippedIndex))
+
+	list, err := ReadShipped(os.DirFS(dir))
+	if err != nil || len(list.Images) != len(images) {
+		t.Fatalf("%d images, %v", len(list.Images), err)
+	}
+	for _, want := range images {
+		r := want.Record
+		target := Target{Kernel: r.Kernel, Variant: r.Variant, Source: r.Source, Arch: r.Arch, Knobs: r.Knobs}
+		got, err := shipped(os.DirFS(dir), target, r.SourceHash)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-written +read):\n%s", target, diff)
+		}
+	}
+
+	// The same images give the same bytes.
+	packed := readFile(t, filepath.Join(dir, "ptx", "stage0.sm_80.ptx.gz"))
+	if err := WriteShipped(dir, images); err != nil {
+		t.Fatal(err)
+	}
+	if readFile(t, filepath.Join(dir, shippedIndex)) != index || readFile(t, filepath.Join(dir, "ptx", "stage0.sm_80.ptx.gz")) != packed {
+		t.Error("written a second time, the files are others")
+	}
+	if !json.Valid([]byte(index)) || !strings.HasSuffix(index, "}\n") {
+		t.Error("the list is no JSON text with a line end")
+	}
+
+	file := filepath.Join(dir, shippedIndex)
+	if err := WriteShipped(file, images); err == nil {
+		t.Error("images were written below a file")
+	}
+	images[0].Record.Variant = "no/such/folder"
+	if err := WriteShipped(dir, images); err == nil {
+		t.Error("an image was written under a name that is no file's")
+	}
+	if list, err := ReadShipped(fstest.MapFS{}); err != nil || len(list.Images) != 0 {
+		t.Errorf("a kernel that ships nothing: %v, %v", list, err)
+	}
+}
