@@ -24,8 +24,8 @@ func (a *app) historyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "list the recorded runs, or the ladder of stages",
-		Long: `History lists the runs of the ledger, the newest first. With --ladder it shows the newest run of each stage on a device, in the order
-of the spec, with times, speedups and resources.`,
+		Long: `History lists the runs of the ledger, the newest first. With --ladder it shows the newest timed run of each stage on a device, in the
+order of the spec, with times, speedups and resources.`,
 		Example: "  attune history --stage stage2 --limit 10\n  attune history --ladder --markdown --ledger results",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.history(cmd.Context(), o) },
@@ -82,21 +82,22 @@ func (a *app) historyLadder(ctx context.Context, kept *ledger.Ledger, o historyO
 	}
 	runs := []*run.Run{}
 	for _, stage := range kernel.Stages {
-		newest, err := kept.List(ctx, ledger.Filter{Kernel: kernel.Name, Variant: stage.Name, Device: device, Limit: 1})
+		entries, err := kept.List(ctx, ledger.Filter{Kernel: kernel.Name, Variant: stage.Name, Device: device})
 		if err != nil {
 			return err
 		}
-		for _, entry := range newest {
-			text, err := kept.Read(ctx, entry.ID, "run.json")
-			if err != nil {
-				return err
-			}
-			r, err := run.Decode(text)
-			if err != nil {
-				return err
-			}
-			runs = append(runs, r)
+		if len(entries) == 0 {
+			continue
 		}
+		newest := entries[0]
+		if i := slices.IndexFunc(entries, func(e ledger.Entry) bool { return e.Headline.P50US != nil }); i >= 0 {
+			newest = entries[i] // a run that took times says more than a later one that took none
+		}
+		r, err := readRun(ctx, kept, newest.ID)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, r)
 	}
 	if a.json {
 		return a.printJSON(map[string]any{"schema_version": 1, "runs": runs})

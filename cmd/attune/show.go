@@ -57,13 +57,17 @@ func (a *app) show(ctx context.Context, ref, file string) error {
 		}
 		return err
 	}
-	text, err := kept.Read(ctx, entry.ID, "run.json")
-	if err != nil {
-		return err
-	}
-	r, err := run.Decode(text)
+	r, err := readRun(ctx, kept, entry.ID)
 	if err != nil {
 		return err
 	}
 	return report.Text(a.stdout, r)
+}
+
+func readRun(ctx context.Context, kept *ledger.Ledger, id string) (*run.Run, error) {
+	text, err := kept.Read(ctx, id, "run.json")
+	if err != nil {
+		return nil, err
+	}
+	return run.Decode(text)
 }
