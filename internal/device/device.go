@@ -119,8 +119,8 @@ type Fault struct {
 
 func (f *Fault) Error() string { return fmt.Sprintf("%s: %s (%s)", f.Did, f.Code, f.Text) }
 
-// check finds mistakes in a job that would be the caller's.
-func (j *Job) check() error {
+// Check finds mistakes in a job that would be the caller's.
+func (j *Job) Check() error {
 	extents := append(j.Grid[:], j.Block[:]...)
 	for i, name := range []string{"grid x", "grid y", "grid z", "block x", "block y", "block z"} {
 		if extents[i] < 1 || extents[i] > math.MaxInt32 {

@@ -92,7 +92,7 @@ type Buffer struct {
 // Bind places the buffers of a job in a machine's memory, filled and poisoned, and gives the values of all arguments. The
 // caller frees the buffers, also after an error.
 func Bind(m Machine, job Job) ([]*Buffer, [][]byte, error) {
-	if err := job.check(); err != nil {
+	if err := job.Check(); err != nil {
 		return nil, nil, err
 	}
 	var buffers []*Buffer

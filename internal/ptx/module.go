@@ -28,6 +28,7 @@ type Function struct {
 	MinBlocks       int    // .minnctapersm
 	MaxRegisters    int    // .maxnreg
 	ClusterBlocks   [3]int // .reqnctapercluster
+	ExplicitCluster bool   // .explicitcluster: it has to be launched with clusters
 }
 
 // Register is a register of a function.
@@ -62,6 +63,7 @@ func (v *Variable) Size() int { return v.Count * v.Vector * v.Type.Size() }
 type Relocation struct {
 	Offset  int // in Init
 	Size    int // bytes to write there
+	Shift   int // bits to shift the address right by before that: 0xFF00(x) writes its second byte
 	Symbol  Symbol
 	Addend  int64
 	Generic bool // generic(x): an address of the generic space
@@ -89,6 +91,8 @@ type Instruction struct {
 	Callees []*Function
 	// Prototype is the prototype of an indirect call (.callprototype), its parameters only; nil for direct calls.
 	Prototype *Function
+
+	source string // as it was written, from the guard to before the semicolon
 }
 
 // Location is a place in the source of a kernel, from .loc.
@@ -103,16 +107,16 @@ type OperandKind uint8
 
 // The kinds of operands.
 const (
-	NoOperand  OperandKind = iota
-	RegOperand             // a register: Register; Negated for !p
-	ImmOperand             // a constant: Value, Number
-	VecOperand             // {a, b, ...}: Parts
-	AddrOperand            // [base+offset]: Parts[0] is the base (register, symbol or constant) and Offset; Parts[1:] what follows in the brackets, such as the coordinates of a tensor, or a barrier
-	SymOperand             // the address of a variable or a function: Symbol, with Offset
-	SpecialOperand         // a special register: Special, such as "tid.x", "laneid", "clock64"
-	PairOperand            // p|q: Parts
-	SinkOperand            // _
-	ListOperand            // (a, b): Parts, the parameters of a call
+	NoOperand      OperandKind = iota
+	RegOperand                 // a register: Register; Negated for !p
+	ImmOperand                 // a constant: Value, Number
+	VecOperand                 // {a, b, ...}: Parts
+	AddrOperand                // [base+offset]: Parts[0] is the base (register, symbol or constant) and Offset; Parts[1:] what follows in the brackets, such as the coordinates of a tensor, or a barrier
+	SymOperand                 // the address of a variable or a function: Symbol, with Offset
+	SpecialOperand             // a special register: Special, such as "tid.x", "laneid", "clock64"
+	PairOperand                // p|q: Parts
+	SinkOperand                // _
+	ListOperand                // (a, b): Parts, the parameters of a call
 )
 
 // Number says how a constant was written, which decides how it is converted to the type of an instruction.

@@ -1,0 +1,289 @@
+package cases
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"attune/internal/ptx"
+	"attune/internal/sim"
+)
+
+// Case is a launch and what is expected of it.
+type Case struct {
+	Name    string         `json:"name"`
+	PTX     string         `json:"ptx"` // file, beside the case
+	Arch    string         `json:"arch"`
+	Entry   string         `json:"entry"`
+	Grid    [3]int         `json:"grid"`
+	Block   [3]int         `json:"block"`
+	Cluster [3]int         `json:"cluster"`
+	Shared  int            `json:"shared"` // bytes of dynamic shared memory
+	Args    []Argument     `json:"args"`
+	Expect  Expect         `json:"expect"`
+	About   string         `json:"about,omitempty"`
+	HW      map[string]any `json:"hw,omitempty"`
+
+	dir string
+}
+
+// Argument is an argument of a kernel: exactly one of its fields is given.
+type Argument struct {
+	Hex       *string    `json:"hex,omitempty"`   // a buffer with these bytes
+	Bytes     *int       `json:"bytes,omitempty"` // a buffer that nobody has written
+	U32       *uint32    `json:"u32,omitempty"`
+	U64       *uint64    `json:"u64,omitempty"`
+	F32       *float32   `json:"f32,omitempty"`
+	TensorMap *TensorMap `json:"tensormap,omitempty"`
+}
+
+// TensorMap describes the buffer of another argument to the tensor copies.
+type TensorMap struct {
+	Arg            int    `json:"arg"`
+	DType          string `json:"dtype"`
+	Dims           []int  `json:"dims"`
+	Strides        []int  `json:"strides"`
+	Box            []int  `json:"box"`
+	ElementStrides []int  `json:"element_strides"`
+	Interleave     string `json:"interleave"`
+	Swizzle        string `json:"swizzle"`
+	OOB            string `json:"oob"`
+}
+
+// Expect is what a case expects.
+type Expect struct {
+	Args     map[string]Buffer `json:"args"`
+	Findings []sim.Kind        `json:"findings"` // one of these at least
+	Or       []sim.Kind        `json:"or"`       // or of these
+	Also     []sim.Kind        `json:"also"`     // these may be reported besides
+}
+
+// Buffer is what a buffer must hold.
+type Buffer struct {
+	Hex string `json:"hex"`
+	ULP uint32 `json:"ulp_f32"`
+}
+
+// Outcome is what a case gave.
+type Outcome struct {
+	Name       string        `json:"name"`
+	Pass       bool          `json:"pass"`
+	Findings   []sim.Finding `json:"findings"`
+	Mismatches []string      `json:"mismatches"`
+	Counters   sim.Counters  `json:"-"`
+}
+
+// Load reads a case.
+func Load(file string) (*Case, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	c := &Case{dir: filepath.Dir(file)}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(c); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if c.Name == "" {
+		c.Name = filepath.Base(file)
+	}
+	return c, nil
+}
+
+// Run runs a case on the simulator.
+func (c *Case) Run(ctx context.Context, o sim.Options) (*Outcome, error) {
+	text, err := os.ReadFile(filepath.Join(c.dir, c.PTX))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Name, err)
+	}
+	outcome, err := c.run(ctx, text, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Name, err)
+	}
+	return outcome, nil
+}
+
+func (c *Case) run(ctx context.Context, text []byte, o sim.Options) (*Outcome, error) {
+	module, err := ptx.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.PTX, err)
+	}
+	program, err := sim.Load(module, c.Arch)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.PTX, err)
+	}
+	memory := sim.NewMemory()
+	params, buffers, err := c.arguments(memory)
+	if err != nil {
+		return nil, err
+	}
+	result, err := program.Run(ctx, memory, sim.Launch{Entry: c.Entry, Grid: c.Grid, Block: c.Block, DynamicShared: c.Shared, Params: params}, o)
+	if err != nil {
+		return nil, err
+	}
+	outcome := &Outcome{Name: c.Name, Findings: append([]sim.Finding{}, result.Findings...), Mismatches: []string{}, Counters: result.Counters}
+	if err := c.compare(outcome, memory, buffers, o.Checks); err != nil {
+		return nil, err
+	}
+	return outcome, nil
+}
+
+// arguments makes the buffers and lays out the parameters.
+func (c *Case) arguments(memory *sim.Memory) (params []byte, buffers map[int]uint64, err error) {
+	buffers = map[int]uint64{}
+	for i, a := range c.Args {
+		var value []byte
+		switch {
+		case a.Hex != nil || a.Bytes != nil:
+			base, err := a.buffer(memory, i)
+			if err != nil {
+				return nil, nil, err
+			}
+			buffers[i] = base
+			value = binary.LittleEndian.AppendUint64(nil, base)
+		case a.U32 != nil:
+			value = binary.LittleEndian.AppendUint32(nil, *a.U32)
+		case a.U64 != nil:
+			value = binary.LittleEndian.AppendUint64(nil, *a.U64)
+		case a.F32 != nil:
+			value = binary.LittleEndian.AppendUint32(nil, math.Float32bits(*a.F32))
+		case a.TensorMap != nil:
+			return nil, nil, fmt.Errorf("argument %d: tensor maps are not simulated yet", i)
+		default:
+			return nil, nil, fmt.Errorf("argument %d is none of hex, bytes, u32, u64, f32, tensormap", i)
+		}
+		for len(params)%len(value) != 0 {
+			params = append(params, 0)
+		}
+		params = append(params, value...)
+	}
+	return params, buffers, nil
+}
+
+func (a *Argument) buffer(memory *sim.Memory, index int) (uint64, error) {
+	name := fmt.Sprintf("argument %d", index)
+	if a.Bytes != nil {
+		return memory.Alloc(name, *a.Bytes)
+	}
+	data, err := hex.DecodeString(*a.Hex)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", name, err)
+	}
+	base, err := memory.Alloc(name, len(data))
+	if err != nil {
+		return 0, err
+	}
+	return base, memory.Write(base, data)
+}
+
+// compare holds what was found and written against what is expected.
+func (c *Case) compare(o *Outcome, memory *sim.Memory, buffers map[int]uint64, checked bool) error {
+	for _, name := range sortedKeys(c.Expect.Args) {
+		index, err := strconv.Atoi(name)
+		if err != nil {
+			return fmt.Errorf("expect.args: %q is not the number of an argument", name)
+		}
+		base, ok := buffers[index]
+		if !ok {
+			return fmt.Errorf("expect.args: argument %d is no buffer", index)
+		}
+		mismatch, err := c.Expect.Args[name].compare(memory, base)
+		if err != nil {
+			return fmt.Errorf("expect.args: argument %d: %w", index, err)
+		}
+		if mismatch != "" {
+			o.Mismatches = append(o.Mismatches, fmt.Sprintf("argument %d: %s", index, mismatch))
+		}
+	}
+	o.Pass = len(o.Mismatches) == 0 && (!checked || c.expected(o.Findings))
+	return nil
+}
+
+// expected says whether findings are what the case wants.
+func (c *Case) expected(found []sim.Finding) bool {
+	named := len(c.Expect.Findings)+len(c.Expect.Or) == 0
+	for _, f := range found {
+		switch {
+		case slices.Contains(c.Expect.Findings, f.Kind) || slices.Contains(c.Expect.Or, f.Kind):
+			named = true
+		case !slices.Contains(c.Expect.Also, f.Kind):
+			return false
+		}
+	}
+	return named
+}
+
+// compare gives the first difference.
+func (b Buffer) compare(memory *sim.Memory, base uint64) (string, error) {
+	want, err := hex.DecodeString(b.Hex)
+	if err != nil {
+		return "", err
+	}
+	got := make([]byte, len(want))
+	if err := memory.Read(got, base); err != nil {
+		return "", err
+	}
+	if b.ULP == 0 {
+		return compareBytes(got, want), nil
+	}
+	return compareFloats(got, want, b.ULP), nil
+}
+
+func compareBytes(got, want []byte) string {
+	first, count := -1, 0
+	for i := range want {
+		if got[i] != want[i] {
+			if first < 0 {
+				first = i
+			}
+			count++
+		}
+	}
+	if first < 0 {
+		return ""
+	}
+	word := first / 4 * 4
+	end := min(word+4, len(want))
+	return fmt.Sprintf("%d of %d bytes differ, the first at byte %d: got %x, want %x", count, len(want), first, got[word:end], want[word:end])
+}
+
+func compareFloats(got, want []byte, ulps uint32) string {
+	for i := 0; i+4 <= len(want); i += 4 {
+		g, w := binary.LittleEndian.Uint32(got[i:]), binary.LittleEndian.Uint32(want[i:])
+		if g == w || isNaN(g) && isNaN(w) {
+			continue
+		}
+		if d := ordered(g) - ordered(w); d > int64(ulps) || d < -int64(ulps) {
+			return fmt.Sprintf("float %d is %g (%#08x), want %g (%#08x) within %d ulps", i/4, math.Float32frombits(g), g, math.Float32frombits(w), w, ulps)
+		}
+	}
+	return ""
+}
+
+func isNaN(bits uint32) bool { return bits&0x7fffffff > 0x7f800000 }
+
+// ordered is the place of a float on the line of all floats.
+func ordered(bits uint32) int64 {
+	if bits>>31 != 0 {
+		return -int64(bits & 0x7fffffff)
+	}
+	return int64(bits)
+}
+
+func sortedKeys(m map[string]Buffer) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

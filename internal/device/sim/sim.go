@@ -1,0 +1,179 @@
+// Package sim runs jobs on the PTX simulator, behind the same interface as a GPU.
+//
+// It is the stricter device: every job runs under all checkers, and their findings are part of its outcome. Instead of launching twice, it runs the
+// job under several schedules, each on fresh memory, and the answers must agree bit for bit. It has no clock: how long a kernel takes here says nothing
+// about a GPU.
+package sim
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"attune/internal/device"
+	"attune/internal/ptx"
+	"attune/internal/sim"
+	"attune/internal/sim/mma"
+)
+
+// Options say how jobs are run.
+type Options struct {
+	Schedules int // 1 at least
+	Checks    bool
+	Tensor    mma.Mode
+	Printf    func(string)
+}
+
+// Device is the simulator.
+type Device struct {
+	options  Options
+	programs map[string]*sim.Program // by PTX
+}
+
+var _ device.Device = (*Device)(nil)
+
+// Open makes a simulator.
+func Open(o Options) *Device {
+	o.Schedules = max(o.Schedules, 1)
+	return &Device{options: o, programs: map[string]*sim.Program{}}
+}
+
+// Facts describes the simulator. It is of no one architecture: the PTX says which chip's arithmetic it wants.
+func (d *Device) Facts() device.Facts { return device.Facts{Kind: "sim", Name: "PTX simulator"} }
+
+// Time returns device.ErrNoClock.
+func (d *Device) Time(context.Context, []device.Job, device.Plan) ([]device.Series, error) {
+	return nil, device.ErrNoClock
+}
+
+// Close does nothing.
+func (d *Device) Close() error { return nil }
+
+// Run runs a job under every schedule.
+func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, error) {
+	if err := job.Check(); err != nil {
+		return nil, err
+	}
+	program, err := d.load(job.Image)
+	if err != nil {
+		return nil, err
+	}
+	outcome := &device.Outcome{Loaded: device.Attributes{StaticSharedBytes: program.SharedBytes()}}
+	told := map[string]bool{}
+	for seed := range d.options.Schedules {
+		outputs, findings, err := d.launch(ctx, program, job, uint64(seed))
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range findings {
+			if key := f.Kind + f.Text; !told[key] {
+				told[key] = true
+				outcome.Findings = append(outcome.Findings, f)
+			}
+		}
+		if seed == 0 {
+			outcome.Outputs = outputs
+			continue
+		}
+		for i := range outputs {
+			if !bytes.Equal(outputs[i], outcome.Outputs[i]) && !told[device.NotRepeatable] {
+				told[device.NotRepeatable] = true
+				outcome.Findings = append(outcome.Findings, device.Finding{
+					Kind: device.NotRepeatable,
+					Text: fmt.Sprintf("output %d differs between schedule 0 and schedule %d", i, seed),
+				})
+			}
+		}
+	}
+	return outcome, nil
+}
+
+func (d *Device) load(image []byte) (*sim.Program, error) {
+	if p := d.programs[string(image)]; p != nil {
+		return p, nil
+	}
+	module, err := ptx.Parse(image)
+	if err != nil {
+		return nil, fmt.Errorf("read the PTX: %w", err)
+	}
+	p, err := sim.Load(module, "")
+	if err != nil {
+		return nil, fmt.Errorf("make the PTX ready: %w", err)
+	}
+	d.programs[string(image)] = p
+	return p, nil
+}
+
+// launch runs a job once, on memory of its own.
+func (d *Device) launch(ctx context.Context, program *sim.Program, job device.Job, seed uint64) ([][]byte, []device.Finding, error) {
+	memory := sim.NewMemory()
+	var params []byte
+	buffers := make([]uint64, len(job.Args))
+	for i, arg := range job.Args {
+		value := arg.Scalar
+		if value == nil {
+			base, err := place(memory, i, arg)
+			if err != nil {
+				return nil, nil, err
+			}
+			buffers[i] = base
+			value = binary.LittleEndian.AppendUint64(nil, base)
+		}
+		for len(params)%len(value) != 0 {
+			params = append(params, 0)
+		}
+		params = append(params, value...)
+	}
+	result, err := program.Run(ctx, memory, sim.Launch{
+		Entry: job.Entry, Grid: job.Grid, Block: job.Block, DynamicShared: job.DynamicSharedBytes, Params: params,
+	}, sim.Options{Seed: seed, Checks: d.options.Checks, Tensor: d.options.Tensor, Printf: d.options.Printf})
+	if err != nil {
+		return nil, nil, err
+	}
+	var findings []device.Finding
+	for _, f := range result.Findings {
+		findings = append(findings, device.Finding{Kind: string(f.Kind), Text: f.String()})
+	}
+	outputs, more, err := collect(memory, job, buffers)
+	return outputs, append(findings, more...), err
+}
+
+// place makes the buffer of an argument: an input with its bytes, an output that nobody has written.
+func place(memory *sim.Memory, index int, arg device.Arg) (uint64, error) {
+	size := arg.Output
+	if arg.Input != nil {
+		size = len(arg.Input)
+	}
+	base, err := memory.Alloc(fmt.Sprintf("argument %d", index), size)
+	if err != nil || arg.Input == nil {
+		return base, err
+	}
+	return base, memory.Write(base, arg.Input)
+}
+
+// collect reads the buffers back: outputs, which must be written whole, and inputs, which must be as they were.
+func collect(memory *sim.Memory, job device.Job, buffers []uint64) (outputs [][]byte, findings []device.Finding, err error) {
+	for i, arg := range job.Args {
+		if arg.Scalar != nil {
+			continue
+		}
+		data := make([]byte, max(arg.Output, len(arg.Input)))
+		if err := memory.Read(data, buffers[i]); err != nil {
+			return nil, nil, err
+		}
+		if arg.Input != nil {
+			if !bytes.Equal(data, arg.Input) {
+				findings = append(findings, device.Finding{Kind: device.InputChanged, Text: fmt.Sprintf("argument %d: an input was changed", i)})
+			}
+			continue
+		}
+		outputs = append(outputs, data)
+		if n, first := memory.Unwritten(buffers[i]); n > 0 {
+			findings = append(findings, device.Finding{
+				Kind: device.Unwritten, Text: fmt.Sprintf("argument %d: %d of %d bytes never written, the first at byte %d", i, n, len(data), first),
+			})
+		}
+	}
+	return outputs, findings, nil
+}

@@ -1,0 +1,168 @@
+package ptx
+
+import (
+	"bytes"
+	"compress/gzip"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// corpus is the PTX of the project: what nvcc prints and what people wrote.
+func corpus(tb testing.TB) map[string][]byte {
+	tb.Helper()
+	texts := map[string][]byte{}
+	for _, pattern := range []string{
+		"testdata/*.ptx", "../cases/testdata/recorded/*.ptx", "../cases/testdata/defects/*.ptx", "../../kernels/*/ptx/*.ptx.gz",
+	} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil || len(paths) == 0 {
+			tb.Fatalf("no files %s (%v)", pattern, err)
+		}
+		for _, path := range paths {
+			texts[path] = readText(tb, path)
+		}
+	}
+	return texts
+}
+
+func readText(tb testing.TB, path string) []byte {
+	tb.Helper()
+	text, err := os.ReadFile(path)
+	if err == nil && strings.HasSuffix(path, ".gz") {
+		var unpacked *gzip.Reader
+		if unpacked, err = gzip.NewReader(bytes.NewReader(text)); err == nil {
+			text, err = io.ReadAll(unpacked)
+		}
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return text
+}
+
+func TestCorpus(t *testing.T) {
+	for path, text := range corpus(t) {
+		module, err := Parse(text)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		checkLines(t, path, string(text), module)
+		checkRoundTrip(t, path, module)
+	}
+}
+
+// checkLines checks that every instruction names the line that its opcode stands in, and that none is lost.
+func checkLines(t *testing.T, path, text string, module *Module) {
+	t.Helper()
+	lines := strings.Split(text, "\n")
+	read := 0
+	for _, f := range module.Functions {
+		read += len(f.Code)
+		for i := range f.Code {
+			in := &f.Code[i]
+			for _, word := range append([]string{in.Opcode}, in.Modifiers...) {
+				if !strings.Contains(lines[in.Line-1], word) || !strings.Contains(in.String(), word) {
+					t.Errorf("%s: line %d is %q, not %s", path, in.Line, lines[in.Line-1], in)
+				}
+			}
+		}
+	}
+	if read == 0 {
+		t.Errorf("%s: no instructions", path)
+	}
+}
+
+// checkRoundTrip writes a module and reads it again, twice: the first time sets the order of the variables, the second must not change anything.
+func checkRoundTrip(tb testing.TB, path string, module *Module) {
+	tb.Helper()
+	texts := [3]string{write(module, false)}
+	for i := range 2 {
+		again, err := Parse([]byte(texts[i]))
+		if err != nil {
+			tb.Errorf("%s: written and read again: %v\n%s", path, err, texts[i])
+			return
+		}
+		texts[i+1] = write(again, false)
+	}
+	if diff := cmp.Diff(texts[1], texts[2]); diff != "" {
+		tb.Errorf("%s: written and read again (-before +after):\n%s", path, diff)
+	}
+}
+
+func TestGolden(t *testing.T) {
+	for _, name := range []string{"forms", "forms_hand"} {
+		module, err := Parse(readText(t, "testdata/"+name+".ptx"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden := "testdata/" + name + ".golden"
+		got := write(module, true)
+		if *update {
+			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff(string(readText(t, golden)), got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(readText(f, "testdata/forms_hand.ptx"))
+	for _, name := range []string{"cluster_multicast", "shfl", "flt_cvt_to_fp8"} {
+		paths, _ := filepath.Glob("../cases/testdata/recorded/" + name + "*.ptx")
+		for _, path := range paths {
+			f.Add(readText(f, path))
+		}
+	}
+	for _, body := range []string{
+		"ret;", "bra L; L:", "{ .reg .b32 a; } @p ret;", "mov.u32 %r1, (1+2)*3 ? -4 : ~5;", "T: .branchtargets A; brx.idx %r1, T; A: trap;",
+		".param .b32 a; call (a), f, (a);", "st.v2.u32 [%rd1+-4], {%r1, _};", ".shared .v2 .f32 x<3>, y[2][3];",
+	} {
+		f.Add([]byte(prelude + ".entry k(.param .u64 p0) { .reg .b32 %r<3>; .reg .b64 %rd<3>; .reg .pred p; " + body + "}"))
+	}
+	f.Add([]byte(prelude + ".global .b8 x[] = {1, 0xFF(generic(x)+4)}; .const .f32 y[2][3] = {{1.5}, {0f00000000}};"))
+	f.Add([]byte(prelude + ".loc 1 2 3, function_name a+1, inlined_at 1 2 3\n.section .debug_str { a: .b8 1, 2, 0 }"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		module, err := Parse(text)
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "line ") {
+				t.Errorf("the error %v names no line", err)
+			}
+			return
+		}
+		registers := 0
+		for _, function := range module.Functions {
+			function.Reconvergence()
+			registers += len(function.Registers) + len(function.Variables)
+		}
+		if registers < 1000 {
+			checkRoundTrip(t, "the text", module)
+		}
+	})
+}
+
+func BenchmarkParse(b *testing.B) {
+	for _, path := range []string{"../../kernels/sdpa/ptx/stage2.sm_90a.ptx.gz", "testdata/forms.ptx"} {
+		text := readText(b, path)
+		b.Run(filepath.Base(path), func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Parse(text); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,300 @@
+package arith
+
+import (
+	"math"
+
+	"attune/internal/fp8"
+	"attune/internal/half"
+	"attune/internal/ptx"
+)
+
+// conversion is a cvt whose types and modifiers are known.
+type conversion struct {
+	form     *form
+	to, from ptx.Type
+	rounding rounding
+	// At most one of these: rounding to the format of the result, or to a whole number.
+	rounded, whole bool
+	ftz, sat       bool
+}
+
+func cvt(f *form) (Op, bool) {
+	if f.take("pack") {
+		return cvtPack(f)
+	}
+	if len(f.types) != 2 {
+		return Op{}, false
+	}
+	c := conversion{form: f, to: f.types[0], from: f.types[1]}
+	if c.to == ptx.TF32 {
+		return c.toTF32()
+	}
+	c.rounding, c.rounded = f.rounding()
+	if !c.rounded {
+		c.rounding, c.whole = wholeRoundings[f.choose("rni", "rzi", "rmi", "rpi")]
+	}
+	c.ftz, c.sat = (c.to == ptx.F32 || c.from == ptx.F32) && f.take("ftz"), f.take("sat")
+	switch {
+	case c.to == ptx.E4M3x2 || c.to == ptx.E5M2x2:
+		return c.toFP8()
+	case c.from == ptx.E4M3x2 || c.from == ptx.E5M2x2:
+		return c.fromFP8()
+	case isPair(c.to):
+		return c.toPair()
+	case isInteger(c.to) && isInteger(c.from):
+		return c.integers()
+	case isInteger(c.to) && formatOf(c.from) != nil && !isPair(c.from):
+		return c.toInteger()
+	case isInteger(c.from) && formatOf(c.to) != nil:
+		return c.fromInteger()
+	case formatOf(c.to) != nil && formatOf(c.from) != nil && !isPair(c.from):
+		return c.floats()
+	}
+	return Op{}, false
+}
+
+var wholeRoundings = map[string]rounding{"rni": toNearest, "rzi": toZero, "rmi": down, "rpi": up}
+
+func single(code uint64) float32 { return math.Float32frombits(uint32(code)) }
+
+func isInteger(t ptx.Type) bool {
+	switch t {
+	case ptx.U8, ptx.U16, ptx.U32, ptx.U64, ptx.S8, ptx.S16, ptx.S32, ptx.S64:
+		return true
+	}
+	return false
+}
+
+func (c *conversion) op(compute Func) Op {
+	return Op{Result: c.to, Args: []ptx.Type{c.from}, Func: compute}
+}
+
+// integers converts between integers. Only what can be too large or too small can saturate.
+func (c *conversion) integers() (Op, bool) {
+	to, from := integerOf(c.to), integerOf(c.from)
+	if c.rounded || c.whole || c.ftz {
+		return Op{}, false
+	}
+	if !c.sat {
+		return c.op(func(a, _, _, _ uint64) uint64 { return to.cut(from.extend(a)) }), true
+	}
+	fits := from.bits < to.bits && (to.signed || !from.signed) || to == from
+	return c.op(func(a, _, _, _ uint64) uint64 {
+		value := from.extend(a)
+		if !from.signed && value>>63 == 1 {
+			value = 1<<63 - 1 // more than any type but u64 can hold
+		}
+		return to.clamp(int64(value))
+	}), !fits
+}
+
+// toInteger rounds and takes the nearest number that there is. A NaN becomes 0, or the lowest number of 64 bits.
+func (c *conversion) toInteger() (Op, bool) {
+	to, from := integerOf(c.to), &float{format: formatOf(c.from), ftz: c.ftz}
+	lowest, highest := to.limits()
+	greatest := uint64(highest)
+	if to == (integer{bits: 64}) {
+		greatest = 1<<64 - 1
+	}
+	var nan uint64
+	if c.from == ptx.F64 || to.bits == 64 {
+		nan = 1 << (to.bits - 1)
+	}
+	r := c.rounding
+	return c.op(func(a, _, _, _ uint64) uint64 {
+		x := from.read(a).integral(r)
+		switch {
+		case x.class == notANumber:
+			return nan
+		case x.class == zero:
+			return 0
+		case x.negative:
+			if x.class == infinite || x.exponent > 0 || x.significand>>-x.exponent > uint64(-lowest) {
+				return to.cut(uint64(lowest))
+			}
+			return to.cut(-(x.significand >> -x.exponent))
+		case x.class == infinite || x.exponent > 0 || x.significand>>-x.exponent > greatest:
+			return greatest
+		}
+		return x.significand >> -x.exponent
+	}), c.whole && (!c.sat || c.from != ptx.BF16)
+}
+
+func (c *conversion) fromInteger() (Op, bool) {
+	from, to := integerOf(c.from), &float{format: formatOf(c.to), rounding: c.rounding, ftz: c.ftz, sat: c.sat}
+	return c.op(func(a, _, _, _ uint64) uint64 {
+		value := from.extend(a)
+		if from.signed && int64(value) < 0 {
+			return to.write(normal(true, -value, 0))
+		}
+		return to.write(normal(false, value, 0))
+	}), c.rounded && (!c.sat || c.to != ptx.BF16)
+}
+
+// floats converts between formats of floating point.
+func (c *conversion) floats() (Op, bool) {
+	from, to := &float{format: formatOf(c.from)}, &float{format: formatOf(c.to), rounding: c.rounding, sat: c.sat}
+	// The chip does not flush what it makes a float16 of.
+	from.ftz, to.ftz = c.ftz && c.from == ptx.F32 && c.to != ptx.F16, c.ftz && c.to == ptx.F32
+	ok := !c.sat || c.to != ptx.BF16 && c.from != ptx.BF16
+	switch {
+	case c.whole:
+		ok = ok && c.to == c.from
+	case to.bits < from.bits:
+		ok = ok && c.rounded
+	case c.to == c.from:
+		ok = ok && !c.rounded
+	case to.bits > from.bits:
+		ok = ok && (!c.rounded || c.from == ptx.BF16)
+	}
+	finite := false
+	if c.from == ptx.F32 && to.bits == 16 && (c.rounding == toNearest || c.rounding == toZero) && !c.ftz && !c.sat {
+		to.relu, finite = c.form.take("relu"), c.form.take("satfinite")
+	}
+	r, whole := c.rounding, c.whole
+	convert := func(a, _, _, _ uint64) uint64 {
+		x := from.read(a)
+		if whole {
+			x = x.integral(r)
+		}
+		return to.limited(x, finite)
+	}
+	nan := c.nan()
+	return c.op(func(a, _, _, _ uint64) uint64 {
+		if from.isNaN(a) {
+			return to.finish(nan(a))
+		}
+		return convert(a, 0, 0, 0)
+	}), ok
+}
+
+// nan is what becomes of a NaN. Some instructions only move bits, or keep of a NaN what fits.
+func (c *conversion) nan() func(a uint64) uint64 {
+	from, to := formatOf(c.from), formatOf(c.to)
+	switch {
+	case c.to == c.from && !c.whole && !c.ftz && to.bits > 16:
+		return func(a uint64) uint64 { return integer{bits: to.bits}.cut(a) }
+	case c.to == ptx.F32 && c.from == ptx.BF16 && !c.ftz:
+		return func(a uint64) uint64 { return a << 16 & 0xFFFFFFFF }
+	case c.ftz && c.from == ptx.F32:
+		return func(uint64) uint64 { return to.encode(from.decode(from.nan), toNearest) }
+	case c.from == ptx.F64:
+		return func(a uint64) uint64 { return to.kept(from.decode(a)) }
+	}
+	return func(a uint64) uint64 { return to.encode(from.decode(a), toNearest) }
+}
+
+// limited is write, for which an infinity and what overflows become the largest number where that is wanted.
+func (f *float) limited(x number, finite bool) uint64 {
+	code := f.write(x)
+	if finite && code&f.magnitude() == f.infinity() {
+		return code - 1
+	}
+	return code
+}
+
+// toPair converts two float32 to 16 bits each, the first to the upper half.
+func (c *conversion) toPair() (Op, bool) {
+	to := &float{format: formatOf(c.to), rounding: c.rounding, relu: c.form.take("relu")}
+	finite := c.form.take("satfinite")
+	return Op{Result: c.to, Args: []ptx.Type{c.from, c.from}, Func: func(a, b, _, _ uint64) uint64 {
+		return to.limited(float32s.decode(a), finite)<<16 | to.limited(float32s.decode(b), finite)
+	}}, c.from == ptx.F32 && c.rounded && c.rounding <= toZero && !c.ftz && !c.sat
+}
+
+// toTF32 rounds a float32 to 10 bits of mantissa, which stay where they are.
+func (c *conversion) toTF32() (Op, bool) {
+	if c.form.take("rna") {
+		return c.awayToTF32()
+	}
+	r, ok := c.form.rounding()
+	tf32 := &float{format: &format{bits: 19, mantissa: 10, bias: 127, nan: 0x3FFFF}, rounding: r, relu: c.form.take("relu")}
+	return c.op(func(a, _, _, _ uint64) uint64 { return tf32.write(float32s.decode(a)) << 13 }),
+		ok && r <= toZero && c.from == ptx.F32
+}
+
+// awayToTF32 rounds halves away from zero. It works on the code, as the chip does, so that NaNs keep their bits, and .satfinite makes
+// something else of them.
+func (c *conversion) awayToTF32() (Op, bool) {
+	finite := c.form.take("satfinite")
+	return c.op(func(a, _, _, _ uint64) uint64 {
+		const last = 1 << 13
+		if a&float32s.magnitude() < float32s.infinity() {
+			a += last / 2
+		}
+		a &= 0xFFFFFFFF &^ (last - 1)
+		if finite && a&float32s.magnitude() >= float32s.infinity() {
+			a -= last
+		}
+		return a
+	}), c.from == ptx.F32
+}
+
+// toFP8 converts two float32, the first to the upper byte, or the halves of a pair.
+func (c *conversion) toFP8() (Op, bool) {
+	encode := func(x float32) uint64 { return uint64(fp8.E4M3FromFloat32(x)) }
+	if c.to == ptx.E5M2x2 {
+		encode = func(x float32) uint64 { return uint64(fp8.E5M2FromFloat32(x)) }
+	}
+	if c.form.take("relu") {
+		keep := encode
+		encode = func(x float32) uint64 {
+			if code := keep(x); code&0x80 == 0 {
+				return code
+			}
+			return 0
+		}
+	}
+	ok := c.rounded && c.rounding == toNearest && !c.ftz && !c.sat && c.form.take("satfinite")
+	switch c.from {
+	case ptx.F32:
+		return Op{Result: c.to, Args: []ptx.Type{ptx.F32, ptx.F32}, Func: func(a, b, _, _ uint64) uint64 {
+			return encode(single(a))<<8 | encode(single(b))
+		}}, ok
+	case ptx.F16x2:
+		return c.op(func(a, _, _, _ uint64) uint64 {
+			return encode(half.Float16(a>>16).Float32())<<8 | encode(half.Float16(a).Float32())
+		}), ok
+	}
+	return Op{}, false
+}
+
+// fromFP8 converts two bytes to the halves of a pair, exactly.
+func (c *conversion) fromFP8() (Op, bool) {
+	decode := func(code uint8) float32 { return fp8.E4M3(code).Float32() }
+	if c.from == ptx.E5M2x2 {
+		decode = func(code uint8) float32 { return fp8.E5M2(code).Float32() }
+	}
+	relu := c.form.take("relu")
+	convert := func(code uint8) uint64 {
+		x := uint64(half.Float16FromFloat32(decode(code)))
+		if relu && x&0x8000 != 0 {
+			return 0
+		}
+		return x
+	}
+	return c.op(func(a, _, _, _ uint64) uint64 {
+		return convert(uint8(a>>8))<<16 | convert(uint8(a))
+	}), c.to == ptx.F16x2 && c.rounded && c.rounding == toNearest && !c.ftz && !c.sat
+}
+
+// cvtPack saturates two integers, the first into the upper bits, and shifts what is left of a third in above them.
+func cvtPack(f *form) (Op, bool) {
+	to := map[string]integer{"u2": {bits: 2}, "s2": {2, true}, "u4": {bits: 4}, "s4": {4, true}}[f.choose("u2", "s2", "u4", "s4")]
+	types := f.types
+	if to.bits == 0 && len(types) > 0 && isInteger(types[0]) {
+		to, types = integerOf(types[0]), types[1:]
+	}
+	s32 := integer{bits: 32, signed: true}
+	pack := func(a, b, c, _ uint64) uint64 {
+		both := to.clamp(int64(s32.extend(a)))<<to.bits | to.clamp(int64(s32.extend(b)))
+		return (c<<(2*to.bits) | both) & 0xFFFFFFFF
+	}
+	switch {
+	case !f.take("sat") || to.bits == 0 || to.bits > 16 || len(types) == 0 || types[0] != ptx.S32:
+		return Op{}, false
+	case to.bits == 16:
+		return Op{Result: ptx.B32, Args: []ptx.Type{ptx.S32, ptx.S32}, Func: pack}, len(types) == 1
+	}
+	return Op{Result: ptx.B32, Args: []ptx.Type{ptx.S32, ptx.S32, ptx.B32}, Func: pack}, len(types) == 2 && types[1] == ptx.B32
+}

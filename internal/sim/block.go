@@ -1,0 +1,469 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"strings"
+)
+
+// block is a block of threads that runs: its warps, its shared memory and its barriers. One goroutine runs it, warp after warp.
+type block struct {
+	launch *launch
+	index  uint64 // in the grid
+	at     [3]int
+
+	warps    []*warp
+	left     int // warps with lanes left
+	shared   sharedMemory
+	barriers [16]barrier
+	mbars    map[uint32]*mbarrier // by offset in shared memory
+	syncs    syncPlaces           // clocks that places in shared memory hold
+
+	random  *rand.Rand
+	changes uint64 // counts what others may be waiting for
+	steps   uint64 // warp instructions so far
+
+	progressed bool // something other than waiting has happened in this turn
+	aborted    bool
+}
+
+func (r *launch) newBlock() *block {
+	threads := r.threads[0] * r.threads[1] * r.threads[2]
+	b := &block{launch: r, mbars: map[uint32]*mbarrier{}}
+	n := (threads + 31) / 32
+	for i := range n {
+		b.warps = append(b.warps, newWarp(b, i, n))
+	}
+	return b
+}
+
+func newWarp(b *block, index, warps int) *warp {
+	w := &warp{block: b, index: index}
+	w.frame = b.newFrame(w, b.launch.code, nil)
+	return w
+}
+
+// start makes the block ready to run as one of the grid.
+func (b *block) start(index uint64) {
+	r := b.launch
+	b.index = index
+	b.at = [3]int{
+		int(index % uint64(r.grid[0])), int(index / uint64(r.grid[0]) % uint64(r.grid[1])), int(index / uint64(r.grid[0]) / uint64(r.grid[1])),
+	}
+	b.random = rand.New(rand.NewPCG(r.options.Seed, index))
+	b.shared.reset(r)
+	clear(b.mbars)
+	b.syncs = syncPlaces{}
+	for i := range b.barriers {
+		b.barriers[i] = barrier{}
+	}
+	b.changes, b.steps, b.aborted, b.left = 0, 0, false, len(b.warps)
+	for _, w := range b.warps {
+		w.start()
+	}
+}
+
+// start makes a warp ready at the first instruction.
+func (w *warp) start() {
+	b := w.block
+	threads := b.launch.threads[0] * b.launch.threads[1] * b.launch.threads[2]
+	w.alive = everyLane
+	if rest := threads - w.index*32; rest < 32 {
+		w.alive = 1<<rest - 1
+	}
+	entry := w.entryFrame()
+	clear(entry.r32[:entry.code.tail32])
+	clear(entry.r64[:entry.code.tail64])
+	clear(entry.preds)
+	w.fillSpecials(entry)
+	w.groups, w.carry, w.count, w.retired = w.groups[:0], 0, Counters{}, 0
+	w.knows = newKnowledge(w.index, len(b.warps))
+	w.copies = copyQueue{}
+	w.local = [32]localMemory{}
+	w.load(&group{pc: 0, lanes: w.alive, frame: entry})
+}
+
+func (w *warp) entryFrame() *frame {
+	f := w.frame
+	for f.caller != nil {
+		f = f.caller
+	}
+	return f
+}
+
+// tail is the part of a frame behind its registers: constants, the same for every warp.
+type tail struct {
+	t32 []v32
+	t64 []v64
+}
+
+func (r *launch) newTail(c *code) *tail {
+	t := &tail{make([]v32, c.n32-c.tail32), make([]v64, c.n64-c.tail64)}
+	for _, k := range c.constants {
+		value := k.value
+		switch k.from {
+		case fromShared:
+			value += uint64(r.shared)
+		case fromDynamic:
+			value += uint64(r.shared + r.dynamicAt())
+		case fromGlobal:
+			value += r.globals[k.index]
+		}
+		for lane := range 32 {
+			if k.slot.file == file32 {
+				t.t32[int(k.slot.index)-c.tail32][lane] = uint32(value)
+			} else {
+				t.t64[int(k.slot.index)-c.tail64][lane] = value
+			}
+		}
+	}
+	return t
+}
+
+// newFrame makes a frame for a call, or for the entry where there is no caller.
+func (b *block) newFrame(w *warp, c *code, caller *frame) *frame {
+	t := b.launch.tails[c]
+	f := &frame{
+		code: c, caller: caller, r32: make([]v32, c.n32), r64: make([]v64, c.n64), preds: make([]uint32, c.nPred),
+		params: make([]byte, 32*c.paramSize),
+	}
+	if caller != nil {
+		f.local = alignUp(caller.local+caller.code.localSize, 16)
+	}
+	copy(f.r32[c.tail32:], t.t32)
+	copy(f.r64[c.tail64:], t.t64)
+	for _, k := range c.constants {
+		if k.from == fromLocal {
+			for lane := range 32 {
+				f.setLane(k.slot, lane, k.value+uint64(f.local))
+			}
+		}
+	}
+	if caller != nil {
+		w.fillSpecials(f)
+	}
+	return f
+}
+
+func (f *frame) setLane(s slot, lane int, value uint64) {
+	if s.file == file32 {
+		f.r32[s.index][lane] = uint32(value)
+	} else {
+		f.r64[s.index][lane] = value
+	}
+}
+
+// forever lets a block run to its end.
+func (b *block) forever() int { return math.MaxInt }
+
+// turn is a block's turn when blocks take turns.
+func (b *block) turn() int { return 20_000 }
+
+// quantum is how long a warp runs before the next one does: always the same with seed 0, anything with others.
+func (b *block) quantum() int {
+	if b.launch.options.Seed == 0 {
+		return 512
+	}
+	return 1 + b.random.IntN(700)
+}
+
+// coin decides what nothing else decides.
+func (b *block) coin() bool { return b.launch.options.Seed != 0 && b.random.IntN(2) == 1 }
+
+// run gives warps their turns until all have ended, nothing can go on, or the budget is used up.
+func (b *block) run(ctx context.Context, budget func() int) {
+	b.progressed = false
+	for left := budget(); left > 0 && b.left > 0 && !b.stopped() && ctx.Err() == nil; {
+		before := b.changes
+		ran := b.round(&left)
+		stuck := b.changes == before && b.onlyLooks()
+		b.progressed = b.progressed || !stuck
+		if b.left == 0 || b.stopped() {
+			return
+		}
+		if b.steps > b.launch.options.MaxSteps {
+			b.abort(fmt.Errorf("block %v has executed more than %d warp instructions: an endless loop? %s", b.at, b.launch.options.MaxSteps, b.describe()))
+			return
+		}
+		if stuck && !b.releaseLanes() {
+			if ran != 0 && b.launch.program.talks {
+				return // another block may bring what this one waits for
+			}
+			b.reportStuck()
+			return
+		}
+	}
+}
+
+// round gives every warp that can run a turn, and says how many could.
+func (b *block) round(left *int) int {
+	ran := 0
+	for i := range b.warps {
+		w := b.warps[i]
+		if b.launch.options.Seed != 0 {
+			w = b.warps[b.random.IntN(len(b.warps))]
+		}
+		if w.alive == 0 || !w.runnable() {
+			continue
+		}
+		ran++
+		before := w.retired
+		w.run(b.quantum())
+		b.steps += w.retired - before
+		*left -= int(w.retired - before)
+		if b.stopped() {
+			break
+		}
+	}
+	return ran
+}
+
+// onlyLooks says whether nothing in the block can do anything but look for what does not come.
+func (b *block) onlyLooks() bool {
+	for _, w := range b.warps {
+		if w.alive != 0 && !w.onlyLooks() {
+			return false
+		}
+	}
+	return true
+}
+
+// releaseLanes lets lanes go on that wait for lanes of their own warp.
+func (b *block) releaseLanes() bool {
+	found := false
+	for _, w := range b.warps {
+		found = w.release() || found
+	}
+	return found
+}
+
+func (b *block) done() bool    { return b.left == 0 || b.aborted }
+func (b *block) stopped() bool { return b.aborted || b.launch.failed.Load() != nil }
+
+// abort ends the launch with an error.
+func (b *block) abort(err error) {
+	b.aborted = true
+	b.launch.fail(err)
+}
+
+// finish adds what the block has counted to the launch's counters.
+func (b *block) finish() {
+	b.checkCopiesLeft()
+	b.launch.mu.Lock()
+	defer b.launch.mu.Unlock()
+	for _, w := range b.warps {
+		b.launch.counters.add(&w.count)
+	}
+}
+
+// lanesEnded is told that lanes of a warp have ended.
+func (b *block) lanesEnded(w *warp) {
+	b.changes++
+	if w.alive == 0 {
+		b.left--
+	}
+	b.checkBarriers()
+}
+
+// reportStuck reports a deadlock: what each warp that is left waits for.
+func (b *block) reportStuck() {
+	var first spot
+	for _, w := range b.warps {
+		for _, g := range w.waiting() {
+			if first.code == nil {
+				first = g.spot()
+			}
+		}
+	}
+	b.launch.found.add(Deadlock, first, spot{}, b.index, func() string {
+		return fmt.Sprintf("block %v cannot go on: %s", b.at, b.describe())
+	})
+	b.aborted = true
+}
+
+// waiting lists the groups of a warp that have not ended.
+func (w *warp) waiting() []*group {
+	var list []*group
+	if w.group != nil {
+		w.save()
+		list = append(list, w.group)
+	}
+	list = append(list, w.groups...)
+	for _, j := range w.junctions() {
+		if j.have != 0 {
+			list = append(list, &group{pc: j.pc, lanes: j.have, frame: j.frame})
+		}
+	}
+	return list
+}
+
+// spot is the instruction a group is at: the one it waits in, or the next.
+func (g *group) spot() spot {
+	pc := g.pc
+	if g.wait != nil && g.wait.op != nil {
+		pc = g.wait.op.number - g.frame.code.base
+	}
+	return spot{g.frame.code, pc}
+}
+
+// describe says where every warp that is left is, and what it waits for.
+func (b *block) describe() string {
+	var parts []string
+	for _, w := range b.warps {
+		for _, g := range w.waiting() {
+			what := "running"
+			if g.wait != nil {
+				what = b.describeWait(g.wait)
+			} else if text := b.describeSpin(g); text != "" {
+				what = text
+			}
+			parts = append(parts, fmt.Sprintf("warp %d (%s) at %s: %s", w.index, lanesText(g.lanes), g.spot().place(), what))
+		}
+	}
+	const most = 12
+	if len(parts) > most {
+		parts = append(parts[:most], fmt.Sprintf("and %d more", len(parts)-most))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (b *block) describeWait(wt *wait) string {
+	switch wt.what {
+	case waitBarrier:
+		bar := &b.barriers[wt.id]
+		return fmt.Sprintf("waits at barrier %d, where %d of %d threads have come", wt.id, bar.arrived, bar.wanted(b))
+	case waitLanes:
+		return fmt.Sprintf("waits for the other lanes of the mask %#08x", wt.member)
+	}
+	return "waits"
+}
+
+// lanesText names lanes.
+func lanesText(lanes uint32) string {
+	n := bits.OnesCount32(lanes)
+	switch {
+	case lanes == everyLane:
+		return "all lanes"
+	case n == 1:
+		return fmt.Sprintf("lane %d", firstLane(lanes))
+	}
+	return fmt.Sprintf("lanes %#08x", lanes)
+}
+
+// threads names threads for a message: the block, the warp and the lanes.
+func (w *warp) threads(lanes uint32) string {
+	if bits.OnesCount32(lanes) == 1 {
+		return fmt.Sprintf("thread %d of block %v", w.index*32+firstLane(lanes), w.block.at)
+	}
+	return fmt.Sprintf("warp %d (%s) of block %v", w.index, lanesText(lanes), w.block.at)
+}
+
+func spotOf(w *warp, o *op) spot { return w.block.launch.program.ops[o.number] }
+
+// report adds a finding about an operation.
+func (w *warp) report(kind Kind, o *op, lanes uint32, detail func() string) {
+	w.reportPair(kind, o, spot{}, lanes, detail)
+}
+
+func (w *warp) reportPair(kind Kind, o *op, other spot, lanes uint32, detail func() string) {
+	if !w.block.launch.options.Checks {
+		return
+	}
+	w.block.launch.found.add(kind, spotOf(w, o), other, w.block.index, func() string {
+		return w.threads(lanes) + ": " + detail()
+	})
+}
+
+// specialNames are the special registers that stay the same while a thread runs.
+var specialNames = map[string]bool{
+	"tid.x": true, "tid.y": true, "tid.z": true, "ntid.x": true, "ntid.y": true, "ntid.z": true,
+	"ctaid.x": true, "ctaid.y": true, "ctaid.z": true, "nctaid.x": true, "nctaid.y": true, "nctaid.z": true,
+	"laneid": true, "warpid": true, "nwarpid": true, "smid": true, "nsmid": true, "gridid": true,
+	"lanemask_eq": true, "lanemask_le": true, "lanemask_lt": true, "lanemask_ge": true, "lanemask_gt": true,
+	"dynamic_smem_size": true, "total_smem_size": true, "aggr_smem_size": true,
+	"cluster_ctarank": true, "cluster_nctarank": true,
+	"cluster_ctaid.x": true, "cluster_ctaid.y": true, "cluster_ctaid.z": true,
+	"cluster_nctaid.x": true, "cluster_nctaid.y": true, "cluster_nctaid.z": true,
+	"clusterid.x": true, "clusterid.y": true, "clusterid.z": true,
+	"nclusterid.x": true, "nclusterid.y": true, "nclusterid.z": true,
+}
+
+func knownSpecial(name string) bool { return specialNames[name] }
+
+// runningClock says whether a special register changes while a thread runs.
+func runningClock(name string) bool {
+	switch name {
+	case "clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "globaltimer_hi":
+		return true
+	}
+	return false
+}
+
+// readClock gives a time that goes on: the instructions the warp has executed.
+func (w *warp) readClock(name string) uint64 {
+	now := (w.block.steps + w.retired) * 4
+	switch name {
+	case "clock_hi", "globaltimer_hi":
+		return now >> 32
+	case "clock", "globaltimer_lo":
+		return uint64(uint32(now))
+	}
+	return now
+}
+
+// fillSpecials writes the special registers that a function reads.
+func (w *warp) fillSpecials(f *frame) {
+	for _, s := range f.code.specials {
+		for lane := range 32 {
+			f.r32[s.index][lane] = w.special(s.name, lane)
+		}
+	}
+}
+
+func (w *warp) special(name string, lane int) uint32 {
+	b := w.block
+	r := b.launch
+	thread := w.index*32 + lane
+	component := func(v [3]int) uint32 { return uint32(v[name[len(name)-1]-'x']) }
+	base, _, _ := strings.Cut(name, ".")
+	switch base {
+	case "tid":
+		return component([3]int{thread % r.threads[0], thread / r.threads[0] % r.threads[1], thread / r.threads[0] / r.threads[1]})
+	case "ntid":
+		return component(r.threads)
+	case "ctaid", "clusterid":
+		return component(b.at)
+	case "nctaid", "nclusterid":
+		return component(r.grid)
+	case "cluster_nctaid", "cluster_nctarank":
+		return 1
+	case "laneid":
+		return uint32(lane)
+	case "warpid":
+		return uint32(w.index)
+	case "nwarpid":
+		return uint32(len(b.warps))
+	case "nsmid":
+		return 132
+	case "smid":
+		return uint32(b.index % 132)
+	case "lanemask_eq":
+		return 1 << lane
+	case "lanemask_le":
+		return uint32(1<<(lane+1) - 1)
+	case "lanemask_lt":
+		return 1<<lane - 1
+	case "lanemask_ge":
+		return ^uint32(1<<lane - 1)
+	case "lanemask_gt":
+		return ^uint32(1<<(lane+1) - 1)
+	case "dynamic_smem_size":
+		return uint32(r.dynamic)
+	case "total_smem_size", "aggr_smem_size":
+		return uint32(r.sharedBytes() + reservedShared)
+	}
+	return 0 // cluster_ctaid, cluster_ctarank, gridid
+}

@@ -1,0 +1,316 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"attune/internal/ptx"
+	"attune/internal/sim/mma"
+)
+
+// Launch is one launch of an entry function.
+type Launch struct {
+	Entry         string // may be empty where the module has one only
+	Grid, Block   [3]int
+	DynamicShared int    // bytes
+	Params        []byte // the parameters, each at its own alignment, as the driver lays them out
+}
+
+// Options say how to run.
+type Options struct {
+	Seed     uint64   // of the schedule: which warp and which side of a branch goes first, and of wmma's layout
+	Checks   bool     // all checkers on
+	Tensor   mma.Mode // arithmetic of the tensor cores
+	Workers  int      // blocks at once; 0 for as many as there are cores
+	MaxSteps uint64   // warp instructions of a block before it counts as endless; 0 for a bound that no sensible kernel reaches
+	Printf   func(text string)
+}
+
+// Result is what a launch gave beside what it wrote.
+type Result struct {
+	Findings []Finding
+	Counters Counters
+}
+
+// Limits of a block, as the chips have them.
+const (
+	mostThreads = 1024
+	mostShared  = 227 << 10
+	mostSteps   = 4_000_000_000
+)
+
+// launch is a launch that runs.
+type launch struct {
+	program  *Program
+	memory   *Memory
+	code     *code
+	options  Options
+	grid     [3]int
+	threads  [3]int
+	dynamic  int
+	params   []byte
+	chip     mma.Chip
+	found    *findings
+	globals  []uint64              // addresses of the module's variables
+	shared   int                   // where shared memory begins, of the block's window
+	plans    map[int32]*matrixPlan // by the number of the operation
+	tails    map[*code]*tail
+	syncs    syncPlaces // clocks that places in global memory hold
+	failed   atomic.Pointer[error]
+	counters Counters
+	mu       sync.Mutex
+}
+
+// Run runs a launch to its end. An error is about the launch as a whole; what the kernel does wrong is in the findings.
+func (p *Program) Run(ctx context.Context, memory *Memory, l Launch, o Options) (*Result, error) {
+	r, err := p.prepare(memory, l, o)
+	if err != nil {
+		return nil, err
+	}
+	defer r.freeGlobals()
+	if err := r.run(ctx); err != nil {
+		return nil, err
+	}
+	return &Result{Findings: r.found.list(), Counters: r.counters}, nil
+}
+
+func (p *Program) prepare(memory *Memory, l Launch, o Options) (*launch, error) {
+	f, err := p.Entry(l.Entry)
+	if err != nil {
+		return nil, err
+	}
+	c := p.codes[f]
+	if err := p.checkLaunch(c, l); err != nil {
+		return nil, fmt.Errorf("launch %s: %w", f.Name, err)
+	}
+	if o.MaxSteps == 0 {
+		o.MaxSteps = mostSteps
+	}
+	r := &launch{
+		program: p, memory: memory, code: c, options: o, grid: l.Grid, threads: l.Block, dynamic: l.DynamicShared, params: l.Params,
+		found: newFindings(), tails: map[*code]*tail{}, plans: map[int32]*matrixPlan{},
+	}
+	if r.chip, err = mma.ChipOf(p.arch); err != nil {
+		return nil, err
+	}
+	r.placeShared()
+	if err := r.planMatrices(); err != nil {
+		return nil, err
+	}
+	if err := r.placeGlobals(); err != nil {
+		return nil, err
+	}
+	for _, c := range p.codes {
+		r.tails[c] = r.newTail(c)
+	}
+	for _, a := range memory.sorted {
+		a.shadow.forget()
+	}
+	return r, nil
+}
+
+// checkLaunch refuses a launch that the driver would refuse.
+func (p *Program) checkLaunch(c *code, l Launch) error {
+	threads := l.Block[0] * l.Block[1] * l.Block[2]
+	for i := range 3 {
+		if l.Grid[i] < 1 || l.Block[i] < 1 {
+			return fmt.Errorf("a grid of %v and a block of %v: every extent must be at least 1", l.Grid, l.Block)
+		}
+	}
+	f := c.fn
+	most := f.MaxThreads[0] * max(f.MaxThreads[1], 1) * max(f.MaxThreads[2], 1)
+	switch {
+	case threads > mostThreads:
+		return fmt.Errorf("a block of %d threads; %d are allowed", threads, mostThreads)
+	case most > 0 && threads > most:
+		return fmt.Errorf("a block of %d threads; the kernel is compiled for %d at most (.maxntid)", threads, most)
+	case f.RequiredThreads[0] > 0 && l.Block != f.RequiredThreads:
+		return fmt.Errorf("a block of %v threads; the kernel is compiled for %v (.reqntid)", l.Block, f.RequiredThreads)
+	case l.DynamicShared < 0 || p.sharedStatic+l.DynamicShared > mostShared:
+		return fmt.Errorf("%d bytes of shared memory, %d of them dynamic; %d are allowed", p.sharedStatic+l.DynamicShared, l.DynamicShared, mostShared)
+	case len(l.Params) != c.entrySize:
+		return fmt.Errorf("%d bytes of parameters; the kernel takes %d bytes in %d parameters", len(l.Params), c.entrySize, len(f.Params))
+	}
+	return nil
+}
+
+// reservedShared is what the system keeps at the start of a block's shared memory.
+const reservedShared = 1024
+
+// placeShared chooses where shared memory begins: as aligned as its variables ask for and no more, so that what relies on more is found out.
+func (r *launch) placeShared() {
+	align := max(r.program.sharedAlign, r.program.dynamicAlign)
+	r.shared = alignUp(reservedShared, align)
+	random := rand.New(rand.NewPCG(r.options.Seed, 7))
+	if r.options.Seed != 0 && align < 1024 {
+		r.shared += align * random.IntN(1024/align)
+	}
+}
+
+// sharedBytes is the shared memory of a block.
+func (r *launch) sharedBytes() int { return r.dynamicAt() + r.dynamic }
+
+// dynamicAt is where dynamic shared memory begins, behind the variables.
+func (r *launch) dynamicAt() int { return alignUp(r.program.sharedStatic, r.program.dynamicAlign) }
+
+// placeGlobals makes the module's variables in global memory.
+func (r *launch) placeGlobals() error {
+	for _, v := range r.program.globals {
+		base, err := r.memory.Alloc("the variable "+v.Name, v.Size())
+		if err != nil {
+			return err
+		}
+		value := make([]byte, v.Size())
+		copy(value, v.Init)
+		if err := r.memory.Write(base, value); err != nil {
+			return err
+		}
+		r.globals = append(r.globals, base)
+	}
+	for i, v := range r.program.globals {
+		if err := r.relocate(r.globals[i], v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// relocate writes addresses into the initial value of a variable.
+func (r *launch) relocate(base uint64, v *ptx.Variable) error {
+	for _, p := range v.Pointed {
+		address, err := r.symbolAddress(p)
+		if err != nil {
+			return fmt.Errorf("the variable %s: %w", v.Name, err)
+		}
+		if err := r.memory.Write(base+uint64(p.Offset), littleEndian(address, p.Size)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *launch) symbolAddress(p ptx.Relocation) (uint64, error) {
+	if f := p.Symbol.Function; f != nil {
+		return functionAddress(r.program.codes[f].number), nil
+	}
+	v := p.Symbol.Variable
+	switch v.Space {
+	case ptx.Global:
+		for i, g := range r.program.globals {
+			if g == v {
+				return r.globals[i] + uint64(p.Addend), nil
+			}
+		}
+	case ptx.Const:
+		address := uint64(r.program.constantAt[v]) + uint64(p.Addend)
+		if p.Generic {
+			address += constWindow
+		}
+		return address, nil
+	}
+	return 0, errors.New("the address of " + v.Name + " cannot stand in an initialiser")
+}
+
+func (r *launch) freeGlobals() {
+	for _, base := range r.globals {
+		_ = r.memory.Free(base) // it was made here
+	}
+}
+
+// run runs all blocks: at the same time where they cannot know of each other, in turns where they can, so that every run is the same.
+func (r *launch) run(ctx context.Context) error {
+	total := uint64(r.grid[0]) * uint64(r.grid[1]) * uint64(r.grid[2])
+	if r.program.talks {
+		return r.runInTurns(ctx, total)
+	}
+	workers := r.options.Workers
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	var next atomic.Uint64
+	var group sync.WaitGroup
+	for range min(uint64(workers), total) {
+		group.Go(func() {
+			b := r.newBlock()
+			for ctx.Err() == nil && r.failed.Load() == nil {
+				n := next.Add(1) - 1
+				if n >= total {
+					return
+				}
+				b.start(n)
+				b.run(ctx, b.forever)
+				b.finish()
+			}
+		})
+	}
+	group.Wait()
+	return r.err(ctx)
+}
+
+// residentBlocks is how many blocks are under way at once when they run in turns.
+const residentBlocks = 64
+
+// runInTurns runs blocks a little at a time, one after another.
+func (r *launch) runInTurns(ctx context.Context, total uint64) error {
+	var resident, spare []*block
+	started := uint64(0)
+	for idle := 0; ctx.Err() == nil && r.failed.Load() == nil; {
+		for len(resident) < residentBlocks && started < total {
+			var b *block
+			if n := len(spare); n > 0 {
+				b, spare = spare[n-1], spare[:n-1]
+			} else {
+				b = r.newBlock()
+			}
+			b.start(started)
+			started++
+			resident = append(resident, b)
+		}
+		if len(resident) == 0 {
+			return r.err(ctx)
+		}
+		moved := false
+		for i := 0; i < len(resident); {
+			b := resident[i]
+			b.run(ctx, b.turn)
+			moved = moved || b.progressed
+			if b.done() {
+				b.finish()
+				spare = append(spare, b)
+				resident = append(resident[:i], resident[i+1:]...)
+				moved = true
+				continue
+			}
+			i++
+		}
+		if moved {
+			idle = 0
+			continue
+		}
+		// No block has changed anything for a while: they wait for each other, or for a block that has no room.
+		if idle++; idle > idleRounds {
+			for _, b := range resident {
+				b.reportStuck()
+			}
+			return r.err(ctx)
+		}
+	}
+	return r.err(ctx)
+}
+
+const idleRounds = 50
+
+func (r *launch) err(ctx context.Context) error {
+	if failed := r.failed.Load(); failed != nil {
+		return *failed
+	}
+	return ctx.Err()
+}
+
+// fail ends the launch.
+func (r *launch) fail(err error) { r.failed.CompareAndSwap(nil, &err) }

@@ -1,0 +1,78 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"attune/internal/ptx"
+)
+
+// lowerInstruction finds the operation of an instruction.
+func (c *code) lowerInstruction(in *ptx.Instruction, o *op, pc int) error {
+	switch in.Opcode {
+	case "mov":
+		return c.lowerMov(in, o)
+	case "ld", "ldu", "st":
+		if slices.Contains(in.Modifiers, "async") {
+			return fmt.Errorf("unsupported instruction")
+		}
+		return c.lowerAccess(in, o)
+	case "atom", "red":
+		if slices.Contains(in.Modifiers, "async") {
+			return fmt.Errorf("unsupported instruction")
+		}
+		return c.lowerAtomic(in, o)
+	case "cvta":
+		return c.lowerCvta(in, o)
+	case "isspacep":
+		return c.lowerIsspacep(in, o)
+	case "bra", "brx", "call", "ret", "exit", "trap":
+		return c.lowerControl(in, o, pc)
+	case "bar", "barrier":
+		return c.lowerBarrier(in, o)
+	case "membar", "fence":
+		return c.lowerFence(in, o)
+	case "cp":
+		return c.lowerCpAsync(in, o)
+	case "mbarrier":
+		return c.lowerMbarrier(in, o)
+	case "activemask", "shfl", "vote", "match", "redux", "elect":
+		return c.lowerWarpOp(in, o)
+	case "ldmatrix", "stmatrix", "movmatrix", "mma", "wmma":
+		return c.lowerMatrix(in, o)
+	}
+	if in.Opcode == "createpolicy" {
+		return c.lowerPolicy(in, o)
+	}
+	if noEffect(in) {
+		o.class = classMove
+		o.run = func(*warp, *op, uint32) {}
+		return nil
+	}
+	return c.lowerALU(in, o)
+}
+
+// noEffect says whether an instruction changes nothing that a simulator has: caches, sleep and events.
+func noEffect(in *ptx.Instruction) bool {
+	switch in.Opcode {
+	case "prefetch", "prefetchu", "pmevent", "nanosleep", "brkpt", "applypriority", "griddepcontrol", "setmaxnreg":
+		return !strings.Contains(strings.Join(in.Modifiers, "."), "tensormap")
+	}
+	return false
+}
+
+// lowerProxyFence is for the fences between ways to memory, which matter to bulk copies and to wgmma.
+func (c *code) lowerProxyFence(in *ptx.Instruction, o *op) error {
+	o.run = func(*warp, *op, uint32) {}
+	return nil
+}
+
+// lowerPolicy gives a cache policy some value; nothing depends on it.
+func (c *code) lowerPolicy(in *ptx.Instruction, o *op) error {
+	if len(in.Operands) == 0 || in.Operands[0].Kind != ptx.RegOperand {
+		return fmt.Errorf("unsupported form")
+	}
+	o.d, o.a, o.class, o.run = c.regs[in.Operands[0].Register].index, c.constant(file64, 0).index, classMove, runMov64
+	return nil
+}
