@@ -51,7 +51,7 @@ A shape is a name from the spec or BxHxSxD: mission, 1x8x512x64, 1x8x512x64:caus
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.started = true }
 	root.AddCommand(
-		a.runCommand(), a.buildCommand(), a.listCommand(), a.historyCommand(), a.showCommand(), a.ledgerCommand(),
+		a.runCommand(), a.buildCommand(), a.simCommand(), a.mutateCommand(), a.listCommand(), a.historyCommand(), a.showCommand(), a.ledgerCommand(),
 		a.toolchainCommand(), a.doctorCommand(), a.versionCommand(), a.deviceCommand(),
 	)
 	root.InitDefaultHelpCmd()

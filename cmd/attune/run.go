@@ -16,6 +16,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/device/isolate"
+	simdevice "attune/internal/device/sim"
 	"attune/internal/lab"
 	"attune/internal/report"
 	"attune/internal/run"
@@ -26,6 +27,7 @@ type runOptions struct {
 	device, shapes, seeds, against, arch, junit, sanitizer string
 	samples                                                int
 	limit                                                  time.Duration
+	sim                                                    simOptions
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -36,14 +38,15 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Run takes each variant through the gates in their order: resources, correctness, performance, profile. The first gate that fails ends
 that variant. Every run is recorded in the ledger. With no variant it runs every stage of the kernel.
 
-With no GPU the resource gate still judges, and the rest is "not measured", which fails nothing.`,
+With no GPU the kernels run on the simulator, under all its checkers and on fewer and smaller shapes; times are then "not measured", which
+fails nothing.`,
 		Example: `  attune run
   attune run stage1 stage2 --shapes small,mission --seeds 0,1,2
   attune run stage2+TILE_N=32 --against stage2 --shapes 1x8x1024x64:causal`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.run(cmd.Context(), o, args) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.device, "device", "auto", "what runs the kernels: auto, cuda, cuda:N")
+	f.StringVar(&o.device, "device", "auto", "what runs the kernels: auto, cuda, cuda:N, sim")
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the spec's)")
 	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas (default: the spec's)")
 	f.IntVar(&o.samples, "iters", 100, "samples of each shape's time")
@@ -51,6 +54,7 @@ With no GPU the resource gate still judges, and the rest is "not measured", whic
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's, or the newest of the stage)")
 	f.DurationVar(&o.limit, "timeout", defaultLimit, "how long one launch or timing may take before its process is killed")
 	f.StringVar(&o.sanitizer, "sanitizer", "", "check under this tool of compute-sanitizer, without timing: "+strings.Join(isolate.SanitizerTools, ", "))
+	o.sim.flags(f)
 	f.StringVar(&o.junit, "junit", "", "write the outcome as JUnit XML to this file")
 	return cmd
 }
@@ -60,8 +64,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	request, err := o.request(kernel, args)
-	if err != nil {
+	if err := o.sim.check(); err != nil {
 		return usageError{err}
 	}
 	images, _, err := a.builder(ctx, folder)
@@ -79,6 +82,9 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 		Kernel: kernel, Builder: images, Ledger: kept, Git: a.git(ctx), Version: version(),
 		Watch: func(e lab.Event) { status.Set("%s", statusText(e)) },
 	}
+	if _, err := o.request(kernel, args, false); err != nil { // before anything is started
+		return usageError{err}
+	}
 	junit, err := createJUnit(o.junit) // before the work, so that a wrong path costs none of it
 	if err != nil {
 		return err
@@ -86,6 +92,10 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	status.Set("looking for a device")
 	if err := a.chooseDevice(ctx, l, o); err != nil {
 		return err
+	}
+	request, err := o.request(kernel, args, l.Facts.Kind == simKind)
+	if err != nil {
+		return usageError{err}
 	}
 	if len(args) == 0 {
 		request.Variants = a.runnable(request.Variants, l.Facts.Arch)
@@ -158,8 +168,12 @@ func writeJUnit(file *os.File, runs []*run.Run) error {
 	return nil
 }
 
-// chooseDevice finds the device that was asked for. With auto, having none is no error.
+// chooseDevice finds the device that was asked for. With auto it is a GPU where there is one, and else the simulator.
 func (a *app) chooseDevice(ctx context.Context, l *lab.Lab, o runOptions) error {
+	if o.device == simKind {
+		a.useSimulator(l, o)
+		return nil
+	}
 	name := o.device
 	if name == "auto" {
 		name = "cuda"
@@ -178,15 +192,24 @@ func (a *app) chooseDevice(ctx context.Context, l *lab.Lab, o runOptions) error 
 		l.Facts = d.Facts()
 		l.Open = open
 		return d.Close()
-	case o.device == "auto" && errors.Is(err, device.ErrNoDevice):
-		l.NoDevice = err.Error()
+	case o.device == "auto" && errors.Is(err, device.ErrNoDevice) && o.sanitizer == "":
+		a.useSimulator(l, o)
 		return nil
 	}
 	return err
 }
 
+// useSimulator has the simulator run the kernels.
+func (a *app) useSimulator(l *lab.Lab, o runOptions) {
+	options := o.sim.options()
+	options.Limit, options.Printf = o.limit, func(text string) { fmt.Fprint(a.stderr, text) }
+	d := simdevice.Open(options)
+	l.Facts, l.NoClock = d.Facts(), true
+	l.Open = func(context.Context) (device.Device, error) { return d, nil }
+}
+
 // request turns the flags into what the lab takes.
-func (o runOptions) request(kernel *spec.Kernel, args []string) (lab.Request, error) {
+func (o runOptions) request(kernel *spec.Kernel, args []string, simulated bool) (lab.Request, error) {
 	r := lab.Request{Samples: o.samples, Arch: o.arch}
 	if o.samples < 1 {
 		return r, fmt.Errorf("--iters %d: want at least 1", o.samples)
@@ -211,8 +234,12 @@ func (o runOptions) request(kernel *spec.Kernel, args []string) (lab.Request, er
 			r.Variants = append(r.Variants, stage.Variant())
 		}
 	}
+	shapes, seeds := kernel.Run.Shapes, kernel.Run.Seeds
+	if simulated {
+		shapes, seeds = kernel.Run.SimShapes, kernel.Run.SimSeeds
+	}
 	if o.shapes == "" {
-		o.shapes = strings.Join(kernel.Run.Shapes, ",")
+		o.shapes = strings.Join(shapes, ",")
 	}
 	var err error
 	if r.Shapes, err = kernel.Shapes(o.shapes); err != nil {
@@ -221,7 +248,7 @@ func (o runOptions) request(kernel *spec.Kernel, args []string) (lab.Request, er
 	if r.Judged, err = kernel.Shapes(strings.Join(kernel.Run.Judged, ",")); err != nil {
 		wrong = append(wrong, err)
 	}
-	if r.Seeds, err = parseSeeds(o.seeds, kernel.Run.Seeds); err != nil {
+	if r.Seeds, err = parseSeeds(o.seeds, seeds); err != nil {
 		wrong = append(wrong, err)
 	}
 	if o.against != "" {

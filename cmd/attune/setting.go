@@ -103,16 +103,13 @@ func (a *app) opener(name string, limit time.Duration, sanitizer string) (func(c
 // deviceIndex reads cuda or cuda:N.
 func deviceIndex(name string) (int, error) {
 	kind, number, numbered := strings.Cut(name, ":")
-	if kind == "sim" {
-		return 0, usageError{fmt.Errorf("device sim: the simulator is not part of this version")}
-	}
 	index := 0
 	var err error
 	if numbered {
 		index, err = strconv.Atoi(number)
 	}
 	if kind != "cuda" || err != nil || index < 0 {
-		return 0, usageError{fmt.Errorf("unknown device %q; there are auto, cuda and cuda:N", name)}
+		return 0, usageError{fmt.Errorf("unknown device %q; there are auto, cuda, cuda:N and sim", name)}
 	}
 	return index, nil
 }

@@ -78,6 +78,7 @@ type Outcome struct {
 	Pass       bool          `json:"pass"`
 	Findings   []sim.Finding `json:"findings"`
 	Mismatches []string      `json:"mismatches"`
+	Error      string        `json:"error,omitempty"` // why it could not be run
 	Counters   sim.Counters  `json:"-"`
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 )
 
 // Device runs jobs. Its methods are called one at a time.
@@ -118,6 +119,22 @@ type Fault struct {
 }
 
 func (f *Fault) Error() string { return fmt.Sprintf("%s: %s (%s)", f.Did, f.Code, f.Text) }
+
+// Timeout is the error of a kernel that outlasted its limit.
+type Timeout struct {
+	Limit time.Duration
+}
+
+func (e *Timeout) Error() string {
+	return fmt.Sprintf("no answer in %s: the kernel hangs, or needs a longer --timeout; it was ended", e.Limit)
+}
+
+// Unsupported is the error of a device that cannot run a kernel though another device may: the fault is not the kernel's.
+type Unsupported struct {
+	Why string
+}
+
+func (e *Unsupported) Error() string { return e.Why }
 
 // Check finds mistakes in a job that would be the caller's.
 func (j *Job) Check() error {

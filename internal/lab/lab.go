@@ -22,6 +22,7 @@ type Lab struct {
 	Open     func(ctx context.Context) (device.Device, error)
 	Facts    device.Facts // of the device
 	NoDevice string
+	NoClock  bool // the device measures no time, and parents need not be built
 
 	Git     toolchain.Git
 	Version string      // of this program
@@ -164,7 +165,7 @@ func (b *builds) stop() {
 
 // withParent is the variant and what it is measured against.
 func (l *Lab) withParent(r Request, v spec.Variant) []spec.Variant {
-	if parent, ok := parentOf(r, v); ok && l.Open != nil {
+	if parent, ok := parentOf(r, v); ok && l.Open != nil && !l.NoClock {
 		return []spec.Variant{v, parent}
 	}
 	return []spec.Variant{v}

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"fmt"
 
 	"attune/internal/oracle"
 	"attune/internal/tensor"
@@ -12,9 +13,32 @@ type references struct {
 	kept map[problem]*reference
 }
 
+// problem is one thing to answer.
 type problem struct {
-	shape tensor.Shape
-	seed  uint64
+	shape  tensor.Shape
+	seed   uint64
+	inputs tensor.Distribution
+}
+
+func (p problem) String() string {
+	text := fmt.Sprintf("%s seed %d", p.shape, p.seed)
+	if p.inputs != tensor.Normal {
+		text += " " + p.inputs.String()
+	}
+	return text
+}
+
+// problems is what a request asks: every shape and seed on normal inputs, and every shape once on inputs with outliers and once on inputs whose scores
+// lie far apart.
+func (r Request) problems() []problem {
+	var all []problem
+	for _, shape := range r.Shapes {
+		for _, seed := range r.Seeds {
+			all = append(all, problem{shape, seed, tensor.Normal})
+		}
+		all = append(all, problem{shape, r.Seeds[0], tensor.Outliers}, problem{shape, r.Seeds[0], tensor.Peaked})
+	}
+	return all
 }
 
 type reference struct {
@@ -24,12 +48,11 @@ type reference struct {
 
 func newReferences() *references { return &references{map[problem]*reference{}} }
 
-func (r *references) get(ctx context.Context, shape tensor.Shape, seed uint64) (*reference, error) {
-	key := problem{shape, seed}
+func (r *references) get(ctx context.Context, key problem) (*reference, error) {
 	if known := r.kept[key]; known != nil {
 		return known, nil
 	}
-	inputs := tensor.Draw(shape, seed, tensor.Options{})
+	inputs := tensor.Draw(key.shape, key.seed, tensor.Options{Distribution: key.inputs})
 	answer, err := oracle.Compute(ctx, inputs)
 	if err != nil {
 		return nil, err

@@ -64,7 +64,7 @@ func (l *Lab) newRecord(r Request, v spec.Variant) *run.Run {
 		Device:        "none",
 		Correctness:   []run.Correctness{},
 		Performance:   []run.Performance{},
-		Asked:         run.Asked{Seeds: r.Seeds, Samples: r.Samples, Arch: r.Arch},
+		Asked:         run.Asked{Seeds: r.Seeds, Samples: r.Samples, Arch: r.Arch, Problems: len(r.problems())},
 		Git:           l.Git,
 		GitSHA:        l.Git.SHA,
 		Attune:        l.Version,
@@ -105,6 +105,10 @@ func (a *attempt) gate(ctx context.Context, b *builds) error {
 		return err
 	}
 	a.gates.Profile = gate.Unmeasured("no profile was taken")
+	if a.lab.NoClock {
+		a.gates.Performance = gate.Unmeasured(device.ErrNoClock.Error())
+		return nil
+	}
 	if a.record.Asked.Sanitizer != "" {
 		a.gates.Performance = gate.Unmeasured("compute-sanitizer slows kernels down too much")
 		return nil
@@ -137,6 +141,12 @@ func (a *attempt) resources(b *builds) error {
 // correctness holds every shape and seed against the oracle, and asks whoever watched the device.
 func (a *attempt) correctness(ctx context.Context) error {
 	wrong, err := a.answers(ctx)
+	var unsupported *device.Unsupported
+	if errors.As(err, &unsupported) {
+		a.gates.Correctness = gate.Unmeasured(unsupported.Why)
+		a.gates.Performance, a.gates.Profile = a.gates.Correctness, a.gates.Correctness
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -163,29 +173,27 @@ type sanitized interface {
 
 // answers runs every shape and seed and gives what is wrong with them. A failure that takes the device is the last.
 func (a *attempt) answers(ctx context.Context) (wrong []string, err error) {
-	total := len(a.request.Shapes) * len(a.request.Seeds)
-	for _, shape := range a.request.Shapes {
-		for _, seed := range a.request.Seeds {
-			a.tell(fmt.Sprintf("correctness %s seed %d", shape, seed), len(a.record.Correctness), total)
-			row, err := a.answer(ctx, shape, seed)
-			if broken := a.kernelFailure(err); broken != "" {
-				return append(wrong, fmt.Sprintf("%s seed %d: %s", shape, seed, broken)), nil
-			}
-			if err != nil {
-				return nil, err
-			}
-			for _, what := range row.Wrong {
-				wrong = append(wrong, fmt.Sprintf("%s seed %d: %s", shape, seed, what))
-			}
-			a.record.Correctness = append(a.record.Correctness, *row)
+	problems := a.request.problems()
+	for i, p := range problems {
+		a.tell("correctness "+p.String(), i, len(problems))
+		row, err := a.answer(ctx, p)
+		if broken := a.kernelFailure(err); broken != "" {
+			return append(wrong, fmt.Sprintf("%s: %s", p, broken)), nil
 		}
+		if err != nil {
+			return nil, err
+		}
+		for _, what := range row.Wrong {
+			wrong = append(wrong, fmt.Sprintf("%s: %s", p, what))
+		}
+		a.record.Correctness = append(a.record.Correctness, *row)
 	}
 	return wrong, nil
 }
 
 // answer runs one problem and holds it against the oracle.
-func (a *attempt) answer(ctx context.Context, shape tensor.Shape, seed uint64) (*run.Correctness, error) {
-	ref, err := a.references.get(ctx, shape, seed)
+func (a *attempt) answer(ctx context.Context, p problem) (*run.Correctness, error) {
+	ref, err := a.references.get(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -195,27 +203,35 @@ func (a *attempt) answer(ctx context.Context, shape tensor.Shape, seed uint64) (
 	}
 	a.record.Loaded = &outcome.Loaded
 	a.record.Ran = string(ranAs(a.image, a.device.Facts()))
-	tolerance := a.lab.Kernel.Tolerance
-	found, err := oracle.Compare(half.DecodeFloat16(outcome.Outputs[0]), ref.answer, oracle.Tolerance{Abs: tolerance.Atol, Rel: tolerance.Rtol})
+	found, limits, wrong, err := judge(ref, outcome, a.variant.Stage().ErrorShare, a.lab.Kernel.Tolerance)
 	if err != nil {
 		return nil, err
 	}
-	limits := gate.LimitsFor(ref.answer, a.variant.Stage().ErrorShare, tolerance)
+	sum := sha256.Sum256(outcome.Outputs[0])
+	return &run.Correctness{
+		Shape: p.shape.String(), Seed: p.seed, Inputs: p.inputs.String(), Pass: len(wrong) == 0, Errors: found, Limits: limits,
+		InputCost: ref.answer.InputCost, Findings: outcome.Findings, Wrong: wrong, OutputSHA256: hex.EncodeToString(sum[:]),
+	}, nil
+}
+
+// judge holds an outcome against the oracle: how far off it is, how far it may be, and what is wrong with it.
+func judge(ref *reference, outcome *device.Outcome, share float64, tolerance spec.Tolerance) (oracle.Errors, gate.Limits, []string, error) {
+	found, err := oracle.Compare(half.DecodeFloat16(outcome.Outputs[0]), ref.answer, oracle.Tolerance{Abs: tolerance.Atol, Rel: tolerance.Rtol})
+	if err != nil {
+		return found, gate.Limits{}, nil, err
+	}
+	limits := gate.LimitsFor(ref.answer, share, tolerance)
 	wrong := gate.Errors(found, limits, tolerance)
 	for _, f := range outcome.Findings {
 		wrong = append(wrong, f.Kind+": "+f.Text)
 	}
-	sum := sha256.Sum256(outcome.Outputs[0])
-	return &run.Correctness{
-		Shape: shape.String(), Seed: seed, Pass: len(wrong) == 0, Errors: found, Limits: limits, InputCost: ref.answer.InputCost,
-		Findings: outcome.Findings, Wrong: wrong, OutputSHA256: hex.EncodeToString(sum[:]),
-	}, nil
+	return found, limits, wrong, nil
 }
 
 // kernelFailure records what a kernel did to its device, and is empty for errors that are not the kernel's.
 func (a *attempt) kernelFailure(err error) string {
 	var fault *device.Fault
-	var timeout *isolate.Timeout
+	var timeout *device.Timeout
 	var crash *isolate.Crash
 	a.record.TimedOut = errors.As(err, &timeout)
 	if a.record.TimedOut || errors.As(err, &fault) || errors.As(err, &crash) {

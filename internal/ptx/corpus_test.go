@@ -5,13 +5,17 @@ import (
 	"compress/gzip"
 	"flag"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
+
+const mangled = 400 // texts of TestMangled
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
@@ -81,7 +85,8 @@ func checkLines(t *testing.T, path, text string, module *Module) {
 	}
 }
 
-// checkRoundTrip writes a module and reads it again, twice: the first time sets the order of the variables, the second must not change anything.
+// checkRoundTrip writes a module and reads it again, twice: the first time sets the order of the variables, the second must not
+// change anything.
 func checkRoundTrip(tb testing.TB, path string, module *Module) {
 	tb.Helper()
 	texts := [3]string{write(module, false)}
@@ -114,6 +119,47 @@ func TestGolden(t *testing.T) {
 		if diff := cmp.Diff(string(readText(t, golden)), got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+// TestMangled deletes, doubles, exchanges and replaces words of good texts. Some of the results are still good; none may stop
+// the reader.
+func TestMangled(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 8))
+	var good int
+	for _, name := range []string{"forms", "forms_hand"} {
+		l := lexer{text: string(readText(t, "testdata/"+name+".ptx")), line: 1}
+		var words []string
+		for l.next(); l.tok.kind != end; l.next() {
+			words = append(words, l.text[l.last.end:l.tok.end])
+		}
+		for range mangled {
+			mangle := slices.Clone(words)
+			for range 1 + random.IntN(3) {
+				i, j := random.IntN(len(mangle)), random.IntN(len(mangle))
+				switch random.IntN(4) {
+				case 0:
+					mangle = slices.Delete(mangle, i, i+1)
+				case 1:
+					mangle = slices.Insert(mangle, i, mangle[i])
+				case 2:
+					mangle[i], mangle[j] = mangle[j], mangle[i]
+				case 3:
+					mangle[i] = mangle[j]
+				}
+			}
+			text := strings.Join(mangle, "")
+			if module, err := Parse([]byte(text)); err == nil {
+				good++
+				checkRoundTrip(t, "a mangled text", module)
+				for _, f := range module.Functions {
+					f.Reconvergence()
+				}
+			}
+		}
+	}
+	if good == 0 {
+		t.Error("no mangled text is good any more, so that nothing was tried")
 	}
 }
 

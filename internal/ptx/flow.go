@@ -2,13 +2,13 @@ package ptx
 
 import "slices"
 
-// Reconvergence says where the threads of a warp that a branch has parted come together again: for every instruction that can go to more than one
-// place, the index of its immediate post-dominator, which is the first instruction that every path from it to the end passes; len(Code) where that is
-// the end itself, and -1 for other instructions.
+// Reconvergence says where the threads of a warp that a branch has parted come together again: for every instruction that can go
+// to more than one place, the index of its immediate post-dominator, which is the first instruction that every path from it to
+// the end passes; len(Code) where that is the end itself, and -1 for other instructions.
 //
-// Paths end at ret, exit and trap without a guard. With a guard they take threads away, and those that remain go on. Calls come back. Code that cannot
-// reach the end, such as a loop for ever, is given a way out: the block of such a loop that stands last in the text counts as if it could leave, so
-// that branches inside of the loop come together before its next round.
+// Paths end at ret, exit and trap without a guard. With a guard they take threads away, and those that remain go on. Calls come
+// back. Code that cannot reach the end, such as a loop for ever, is given a way out: the block of such a loop that stands last
+// in the text counts as if it could leave, so that branches inside of the loop come together before its next round.
 func (f *Function) Reconvergence() []int {
 	result := make([]int, len(f.Code))
 	g := f.flow()
@@ -90,7 +90,8 @@ func (g *flow) connect(from, to int) {
 	g.from[to] = append(g.from[to], from)
 }
 
-// openLoops connects the end with code that cannot reach it: with one block of every set of blocks that reach each other and nothing else.
+// openLoops connects the end with code that cannot reach it: with one block of every set of blocks that reach each other and
+// nothing else.
 func (g *flow) openLoops() {
 	size := len(g.first)
 	reaches, seen := make([]bool, size), make([]bool, size)
@@ -110,7 +111,8 @@ func (g *flow) openLoops() {
 	}
 }
 
-// walk goes from a block along the edges to all that have not been seen, and adds them to an order in which each stands behind those it leads to.
+// walk goes from a block along the edges to all that have not been seen, and adds them to an order in which each stands behind
+// those it leads to.
 func walk(edges [][]int, start int, seen []bool, order []int) []int {
 	if seen[start] {
 		return order
@@ -135,7 +137,8 @@ func walk(edges [][]int, start int, seen []bool, order []int) []int {
 	return order
 }
 
-// postDominators are the immediate post-dominators of the blocks, by the algorithm of Cooper, Harvey and Kennedy on the reversed graph.
+// postDominators are the immediate post-dominators of the blocks, by the algorithm of Cooper, Harvey and Kennedy on the reversed
+// graph.
 func (g *flow) postDominators() []int {
 	order := walk(g.from, g.end(), make([]bool, len(g.first)), nil)
 	rank := make([]int, len(g.first)) // in the order; the end has the highest

@@ -52,8 +52,8 @@ type token struct {
 	text       string
 }
 
-// lexer cuts a text into tokens, one ahead of the parser. The first error stops it: from then on every token is the end, so that the loops of the
-// parser stop by themselves.
+// lexer cuts a text into tokens, one ahead of the parser. The first error stops it: from then on every token is the end, so that
+// the loops of the parser stop by themselves.
 type lexer struct {
 	text string
 	pos  int // behind tok

@@ -52,7 +52,7 @@ type Variable struct {
 
 	Init    []byte       // the first bytes of its value; the rest is zero. nil where there is no initialiser
 	Pointed []Relocation // where Init holds addresses
-	// Register is the index of the register that holds a parameter of space Reg.
+	// Register is the index of the register that holds a parameter of space Reg; -1 for everything else.
 	Register int
 }
 
@@ -82,10 +82,14 @@ type Instruction struct {
 	Guard    int  // index of the predicate register before it, or -1
 	GuardNot bool // @!p
 	Opcode   string
-	// Modifiers are the rest of the opcode's words, without dots, such as "global", "v4", "u32" or "shared::cta".
+	// Modifiers are the rest of the opcode's words, without dots, such as "global", "v4", "u32" or "shared::cta". Instructions
+	// share them.
 	Modifiers []string
-	Operands  []Operand
-	// Targets are the instructions that a branch may go to: one for bra, those of the list for brx.idx. A target may be len(Code), the end.
+	// Operands are in the order of the text, without labels. Those of call are always three: a list of returns, the callee, and
+	// a list of arguments.
+	Operands []Operand
+	// Targets are the instructions that a branch may go to: one for bra, those of the list for brx.idx. A target may be
+	// len(Code), the end.
 	Targets []int
 	// Callees are the functions that an indirect call may reach (.calltargets); nil where the text does not say.
 	Callees []*Function
@@ -107,16 +111,18 @@ type OperandKind uint8
 
 // The kinds of operands.
 const (
-	NoOperand      OperandKind = iota
-	RegOperand                 // a register: Register; Negated for !p
-	ImmOperand                 // a constant: Value, Number
-	VecOperand                 // {a, b, ...}: Parts
-	AddrOperand                // [base+offset]: Parts[0] is the base (register, symbol or constant) and Offset; Parts[1:] what follows in the brackets, such as the coordinates of a tensor, or a barrier
-	SymOperand                 // the address of a variable or a function: Symbol, with Offset
-	SpecialOperand             // a special register: Special, such as "tid.x", "laneid", "clock64"
-	PairOperand                // p|q: Parts
-	SinkOperand                // _
-	ListOperand                // (a, b): Parts, the parameters of a call
+	NoOperand  OperandKind = iota
+	RegOperand             // a register: Register; Negated for !p
+	ImmOperand             // a constant: Value, Number
+	VecOperand             // {a, b, ...}: Parts; a vector register and a whole %tid too
+	// AddrOperand is [base+offset]: Parts[0] is the base (register, symbol or constant), to which Offset is to be added;
+	// Parts[1:] are what follows in the brackets, such as the coordinates of a tensor.
+	AddrOperand
+	SymOperand     // the address of a variable or a function: Symbol, with Offset
+	SpecialOperand // a special register: Special, such as "tid.x", "laneid", "clock64"
+	PairOperand    // p|q: Parts
+	SinkOperand    // _
+	ListOperand    // (a, b): Parts, the parameters of a call
 )
 
 // Number says how a constant was written, which decides how it is converted to the type of an instruction.

@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// The limits. They are far beyond what a compiler prints, and keep a broken text from taking all memory.
+// The limits. They are far beyond what a compiler prints for a kernel, and keep a broken text from taking all memory: what is
+// read takes up to some hundred times the room of the text.
 const (
-	maxText       = 64 << 20 // bytes of a text
+	maxText       = 16 << 20 // bytes of a text
 	maxRegisters  = 1 << 20  // registers, and other names of the form name<n>, in all functions together
 	maxSize       = 1 << 30  // bytes of a variable
 	maxInit       = 64 << 20 // bytes of initialisers in all variables together
@@ -44,7 +45,8 @@ type parser struct {
 // Parse reads the text of a PTX module. An error of the text is a *SyntaxError.
 func Parse(text []byte) (*Module, error) {
 	if len(text) > maxText {
-		return nil, &SyntaxError{Line: 1, Text: lineOf(string(text[:200]), 1), Msg: fmt.Sprintf("a text of %d bytes; the limit is %d", len(text), maxText)}
+		msg := fmt.Sprintf("a text of %d bytes; the limit is %d", len(text), maxText)
+		return nil, &SyntaxError{Line: 1, Text: lineOf(string(text[:200]), 1), Msg: msg}
 	}
 	p := &parser{
 		lexer:   lexer{text: strings.TrimRight(string(text), "\x00"), line: 1},

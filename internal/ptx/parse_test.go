@@ -391,6 +391,23 @@ func TestLinesAndText(t *testing.T) {
 	}
 }
 
+func TestTypes(t *testing.T) {
+	for kind := Pred; int(kind) < len(types); kind++ {
+		if parsed, ok := ParseType(kind.String()); parsed != kind || !ok {
+			t.Errorf("%s is read as %s", kind, parsed)
+		}
+		if kind != Pred && kind.Size()*8 != kind.Bits() {
+			t.Errorf("%s has %d bytes and %d bits", kind, kind.Size(), kind.Bits())
+		}
+		if kind.Signed() != (kind.String()[0] == 's' && kind != S16x2) {
+			t.Errorf("%s: signed %v", kind, kind.Signed())
+		}
+	}
+	if _, ok := ParseType("none"); ok {
+		t.Error("none is read as a type")
+	}
+}
+
 func TestEndings(t *testing.T) {
 	for _, text := range []string{prelude + "\x00\x00", ".version 8.5\n.target sm_90a", prelude + "// no end of line", prelude + "/* c */"} {
 		if _, err := Parse([]byte(text)); err != nil {
@@ -453,6 +470,7 @@ func TestErrors(t *testing.T) {
 	module(".global a;", "a declaration without a type that a variable can have")
 	module(".global .pred a;", "a declaration without a type that a variable can have")
 	module(".global .u33 a;", "unknown type .u33")
+	module(".global .u32 .b32 a;", "a declaration with two types, .u32 and .b32")
 	module(".global .v3 .f32 a;", "unknown type .v3")
 	module(".global .texref t;", "textures, samplers and surfaces (.texref) are not read")
 	module(".global .align 3 .u32 a;", "an alignment has to be a power of two")
@@ -548,6 +566,7 @@ func TestErrors(t *testing.T) {
 	body("T: .branchtargets ; A:", "expected a label, not ';'")
 	body("T: .branchtargets A; T: .branchtargets A; A:", "T is declared twice in this scope")
 	body("mov.u32 %r1, T; T: .branchtargets A; A:", "unknown name T")
+	body("T: .branchtargets L<0>;", "a list without labels")
 	body(".branchtargets A;", ".branchtargets without a label before it")
 	body("call g;", "unknown name g")
 	body("call s;", "a call needs a function, or a register with a list or a prototype")
@@ -622,7 +641,7 @@ func TestLongErrors(t *testing.T) {
 	}
 	_, err = Parse(make([]byte, maxText+1))
 	var syntax *SyntaxError
-	if !errors.As(err, &syntax) || syntax.Msg != "a text of 67108865 bytes; the limit is 67108864" {
+	if !errors.As(err, &syntax) || syntax.Msg != "a text of 16777217 bytes; the limit is 16777216" {
 		t.Errorf("a text that is too long: %.200v", err)
 	}
 }

@@ -13,7 +13,8 @@ type scope struct {
 	pending  int               // where the branches of the scope begin in the list of those that wait
 }
 
-// found is what a name in a function stands for: a register, a symbol, or a list after a label. A scope that does not have the name gives the zero.
+// found is what a name in a function stands for: a register, a symbol, or a list after a label. A scope that does not have the
+// name gives the zero.
 type found struct {
 	kind     foundKind
 	vector   int // 2 or 4 for a vector register, whose parts follow each other
@@ -131,7 +132,8 @@ func (s *scope) find(name string) found {
 	return s.names[name]
 }
 
-// findNumbered looks for a register of a family: %r12 of %r<20>. The number has no leading zero, and few digits because of the limit.
+// findNumbered looks for a register of a family: %r12 of %r<20>. The number has no leading zero, and few digits because of the
+// limit.
 func (s *scope) findNumbered(name string) found {
 	cut := len(name)
 	for cut > 1 && isDigit(name[cut-1]) {
@@ -286,6 +288,9 @@ func (p *parser) branchTargets() []int {
 		}
 	}
 	p.expect(';')
+	if len(labels) == 0 {
+		p.fail(line, "a list without labels")
+	}
 	targets := make([]int, len(labels))
 	for i, label := range labels {
 		p.target(label, line, &targets[i])

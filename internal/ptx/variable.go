@@ -82,10 +82,14 @@ func (p *parser) declarator(linkage linkage) declarator {
 		case ".texref", ".samplerref", ".surfref":
 			p.fail(line, "textures, samplers and surfaces (%s) are not read", word)
 		default:
-			var ok bool
-			if d.kind, ok = ParseType(word[1:]); !ok {
+			kind, ok := ParseType(word[1:])
+			if !ok {
 				p.fail(line, "unknown type %s", word)
 			}
+			if d.kind != NoType {
+				p.fail(line, "a declaration with two types, .%s and .%s", d.kind, kind)
+			}
+			d.kind = kind
 		}
 		p.next()
 	}
@@ -113,7 +117,8 @@ func (d declarator) variable(name string, line int) *Variable {
 		align = max(d.kind.Size()*d.vector, 1)
 	}
 	return &Variable{
-		Name: name, Space: d.space, Type: d.kind, Vector: d.vector, Count: 1, Align: align, Extern: d.extern, Visible: d.visible, Line: line, Register: -1,
+		Name: name, Space: d.space, Type: d.kind, Vector: d.vector, Count: 1, Align: align, Extern: d.extern, Visible: d.visible,
+		Line: line, Register: -1,
 	}
 }
 
@@ -169,7 +174,8 @@ func (p *parser) initialiser(v *Variable, dimensions []int) {
 	}
 }
 
-// values reads the values of an array with these dimensions, or of a scalar where there are none, and says how many there were in the first.
+// values reads the values of an array with these dimensions, or of a scalar where there are none, and says how many there were
+// in the first.
 func (p *parser) values(v *Variable, dimensions []int, offset int) (read int) {
 	if len(dimensions) == 0 {
 		p.element(v, offset)
@@ -228,7 +234,8 @@ func (p *parser) element(v *Variable, offset int) {
 	}
 }
 
-// encode is the code of a constant in a type. ptxas takes bits as they are, cuts integers off, and converts between the floating-point types.
+// encode is the code of a constant in a type. ptxas takes bits as they are, cuts integers off, and converts between the
+// floating-point types.
 func encode(value constant, to Type) (code uint64, ok bool) {
 	double := value.float()
 	single := math.Float32bits(float32(double))
@@ -255,7 +262,8 @@ func encode(value constant, to Type) (code uint64, ok bool) {
 	return value.bits, value.number == Integer
 }
 
-// address reads an address as the value of an element: name, name+n, generic(name), generic(name)+n, or one byte of those as mask(address).
+// address reads an address as the value of an element: name, name+n, generic(name), generic(name)+n, or one byte of those as
+// mask(address).
 func (p *parser) address(v *Variable, offset int, masked bool) {
 	line := p.tok.line
 	at := Relocation{Offset: offset, Size: v.Type.Size()}

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// writer prints a module as PTX in which nothing is hidden: one scope a function, registers named by their index, labels by the index of their
-// instruction, and one instruction a line, with a remark where it stood.
+// writer prints a module as PTX in which nothing is hidden: one scope a function, registers named by their index, labels by the
+// index of their instruction, and one instruction a line, with a remark where it stood.
 type writer struct {
 	strings.Builder
 	remarks bool

@@ -87,20 +87,20 @@ func correctnessLine(r *run.Run) string {
 			right++
 		}
 	}
-	line := fmt.Sprintf("%d of %d right against float64", right, len(r.Asked.Shapes)*len(r.Asked.Seeds))
+	line := fmt.Sprintf("%d of %d right against float64", right, max(r.Asked.Problems, len(r.Correctness)))
 	if r.Asked.Sanitizer != "" {
 		line += ", under compute-sanitizer " + r.Asked.Sanitizer
 	}
 	return line
 }
 
-var correctnessHeader = []string{"shape", "seed", "max_err", "limit", "mean_err", "limit", "bad", "cosine", "worst at", ""}
+var correctnessHeader = []string{"shape", "inputs", "seed", "max_err", "limit", "mean_err", "limit", "bad", "cosine", "worst at", ""}
 
 func correctnessRows(r *run.Run) [][]string {
 	var rows [][]string
 	for _, c := range r.Correctness {
 		row := []string{
-			c.Shape, fmt.Sprint(c.Seed), fmt.Sprintf("%.3g", c.MaxErr), fmt.Sprintf("%.3g", c.Limits.MaxErr), fmt.Sprintf("%.3g", c.MeanErr),
+			c.Shape, c.Inputs, fmt.Sprint(c.Seed), fmt.Sprintf("%.3g", c.MaxErr), fmt.Sprintf("%.3g", c.Limits.MaxErr), fmt.Sprintf("%.3g", c.MeanErr),
 			fmt.Sprintf("%.3g", c.Limits.MeanErr), fmt.Sprintf("%.2f %%", 100*c.BadFraction), fmt.Sprintf("%.7f", c.Cosine),
 			c.Worst.Place.String(), passWord(c.Pass),
 		}

@@ -85,9 +85,10 @@ type Headline struct {
 
 // Correctness is one answer held against the oracle.
 type Correctness struct {
-	Shape string `json:"shape"`
-	Seed  uint64 `json:"seed"`
-	Pass  bool   `json:"pass"`
+	Shape  string `json:"shape"`
+	Seed   uint64 `json:"seed"`
+	Inputs string `json:"inputs,omitempty"` // normal, or with outliers
+	Pass   bool   `json:"pass"`
 	oracle.Errors
 	Limits       gate.Limits      `json:"limits"`
 	InputCost    oracle.Cost      `json:"input_cost"`
@@ -122,6 +123,7 @@ type Samples struct {
 // Asked is the request, for doing it again.
 type Asked struct {
 	Shapes    []string `json:"shapes"`
+	Problems  int      `json:"problems,omitempty"` // answers that are to be right
 	Seeds     []uint64 `json:"seeds"`
 	Samples   int      `json:"samples"`
 	Arch      string   `json:"arch,omitempty"` // in place of the device's

@@ -77,42 +77,45 @@ type spot struct {
 	pc   int32
 }
 
+// findingKey tells findings apart: the kind and the pair of source lines, whichever came first.
 type findingKey struct {
-	kind         Kind
-	where, other spot
+	kind       Kind
+	one, other int
 }
 
 // findings collects from all blocks of a launch.
 type findings struct {
 	mu   sync.Mutex
 	seen map[findingKey]*Finding
-	// blocks keeps the order of findings free of the order in which blocks happened to run.
-	order map[*Finding]uint64
+	from map[*Finding]uint64 // the first block that each was found in: what is told does not depend on the order in which blocks ran
 }
 
 func newFindings() *findings {
-	return &findings{seen: map[findingKey]*Finding{}, order: map[*Finding]uint64{}}
+	return &findings{seen: map[findingKey]*Finding{}, from: map[*Finding]uint64{}}
 }
 
-// add counts a finding; detail is asked for the first time only, or when it comes from an earlier block.
+// add counts a finding; its places and the detail are those of the earliest block that has it.
 func (f *findings) add(kind Kind, where, other spot, block uint64, detail func() string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	key := findingKey{kind, where, other}
+	key := findingKey{kind, where.line(), other.line()}
+	if key.one > key.other {
+		key.one, key.other = key.other, key.one
+	}
 	known := f.seen[key]
 	if known == nil {
-		known = &Finding{Kind: kind, Where: where.place()}
+		known = &Finding{Kind: kind}
+		f.seen[key] = known
+		f.from[known] = ^uint64(0)
+	}
+	known.Count++
+	if block < f.from[known] {
+		f.from[known] = block
+		known.Where, known.Other, known.Detail = where.place(), nil, detail()
 		if other.code != nil {
 			place := other.place()
 			known.Other = &place
 		}
-		f.seen[key] = known
-		f.order[known] = ^uint64(0)
-	}
-	known.Count++
-	if block < f.order[known] {
-		f.order[known] = block
-		known.Detail = detail()
 	}
 }
 
@@ -141,6 +144,36 @@ func (f *findings) list() []Finding {
 		return a.Kind < b.Kind
 	})
 	return all
+}
+
+// line is a number for the source line of an instruction, the same for all instructions of one; 0 for none.
+func (s spot) line() int {
+	if s.code == nil {
+		return 0
+	}
+	return s.code.lines[s.pc]
+}
+
+// numberLines gives every instruction the number of its source line, or one of its own where the module does not say.
+func (c *code) numberLines() {
+	p := c.program
+	c.lines = make([]int, len(c.fn.Code)+1)
+	for i := range c.lines {
+		source := ""
+		if i < len(c.fn.Code) {
+			source = sourceLine(p.module, c.fn.Code[i].Location)
+		}
+		if source == "" {
+			p.lines++
+			c.lines[i] = p.lines
+			continue
+		}
+		if p.lineOf[source] == 0 {
+			p.lines++
+			p.lineOf[source] = p.lines
+		}
+		c.lines[i] = p.lineOf[source]
+	}
 }
 
 // place describes an instruction.

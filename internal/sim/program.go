@@ -24,6 +24,9 @@ type Program struct {
 	constantAt   map[*ptx.Variable]int
 	globals      []*ptx.Variable
 
+	lines  int // source lines so far
+	lineOf map[string]int
+
 	talks bool // blocks may speak to each other through global memory: they then run in turns
 }
 
@@ -34,6 +37,7 @@ type code struct {
 	ops     []op
 	base    int32 // number of its first operation
 	meet    []int // where lanes meet again, by instruction
+	lines   []int // numbers of the source lines, by instruction
 
 	n32, n64, nPred int
 	regs            []slot // of the function's registers
@@ -122,7 +126,7 @@ func Load(module *ptx.Module, arch string) (*Program, error) {
 	}
 	p := &Program{
 		module: module, arch: arch, codes: map[*ptx.Function]*code{}, sharedAt: map[*ptx.Variable]int{},
-		constantAt: map[*ptx.Variable]int{}, sharedAlign: 16, dynamicAlign: 16,
+		constantAt: map[*ptx.Variable]int{}, sharedAlign: 16, dynamicAlign: 16, lineOf: map[string]int{},
 	}
 	p.ops = append(p.ops, spot{}) // number 0 is none
 	for _, v := range module.Variables {
@@ -216,6 +220,7 @@ func (c *code) lower() error {
 	c.tail32, c.tail64 = c.n32, c.n64
 	c.placeMemory()
 	c.meet = c.fn.Reconvergence()
+	c.numberLines()
 	c.ops = make([]op, len(c.fn.Code)+1)
 	for i := range c.fn.Code {
 		c.program.ops = append(c.program.ops, spot{c, int32(i)})

@@ -78,6 +78,10 @@ type Run struct {
 	Shapes []string
 	Judged []string // those among them on which a stage must keep its promise of speed
 	Seeds  []uint64
+
+	// On the simulator, which is slower than a GPU by far, a run may do less. Where the spec does not say, it does the same.
+	SimShapes []string
+	SimSeeds  []uint64
 }
 
 // Tolerance bounds the error of every stage from the outside, whatever its own budget of error. An element is bad if

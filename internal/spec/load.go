@@ -306,14 +306,26 @@ func (l *loader) run(t *table) {
 		}
 		return text, err
 	})
-	l.Run.Seeds = list(t, "seeds", "integers", func(n *node) (uint64, error) {
-		seed, err := integerItem(n)
-		if err == nil && seed < 0 {
-			err = fmt.Errorf("seed %d is below 0", seed)
-		}
-		return uint64(seed), err
-	})
+	l.Run.Seeds = list(t, "seeds", "integers", seedItem)
+	l.Run.SimShapes, l.Run.SimSeeds = l.Run.Shapes, l.Run.Seeds
+	if optional(t, "sim_shapes") != nil {
+		l.Run.SimShapes = list(t, "sim_shapes", "shapes", func(n *node) (string, error) {
+			text, _, err := l.shapesItem(n)
+			return text, err
+		})
+	}
+	if optional(t, "sim_seeds") != nil {
+		l.Run.SimSeeds = list(t, "sim_seeds", "integers", seedItem)
+	}
 	t.close()
+}
+
+func seedItem(n *node) (uint64, error) {
+	seed, err := integerItem(n)
+	if err == nil && seed < 0 {
+		err = fmt.Errorf("seed %d is below 0", seed)
+	}
+	return uint64(seed), err
 }
 
 // shapesItem reads the name of a group or a shape, and returns also the shapes that are meant.

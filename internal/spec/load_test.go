@@ -75,7 +75,10 @@ func TestLoad(t *testing.T) {
 			{"small", shapes("1x1x32x64", "1x8x128x64")},
 			{"mission", shapes("1x8x512x64", "2x8x512x64")},
 		},
-		Run:       Run{Shapes: []string{"small", "mission", "1x8x33x64:causal"}, Judged: []string{"mission"}, Seeds: []uint64{0, 1, 2}},
+		Run: Run{
+			Shapes: []string{"small", "mission", "1x8x33x64:causal"}, Judged: []string{"mission"}, Seeds: []uint64{0, 1, 2},
+			SimShapes: []string{"small", "mission", "1x8x33x64:causal"}, SimSeeds: []uint64{0, 1, 2},
+		},
 		Tolerance: Tolerance{MaxErr: 0.06, MeanErr: 0.02, Atol: 0.06, Rtol: 0.06, BadFraction: 0.01},
 	}
 	if diff := cmp.Diff(want, k, cmpopts.IgnoreUnexported(Stage{}, Constraint{})); diff != "" {
@@ -240,6 +243,9 @@ func TestLoadErrors(t *testing.T) {
 	swap(`judged = ["mission"]`, `judged = ["1x8x33x64:causal"]`, none)
 	swap("seeds = [0, 1, 2]", "seeds = [0, -1, 2]", `kernel.toml:91: "seeds" in [run]: seed -1 is below 0`)
 	swap("seeds = [0, 1, 2]", "seeds = [0, 'x']", `kernel.toml:91: "seeds" in [run]: an item is a string; want an integer`)
+	swap("seeds = [0, 1, 2]", "seeds = [0, 1, 2]\nsim_shapes = ['small']\nsim_seeds = [0]", none)
+	swap("seeds = [0, 1, 2]", "seeds = [0, 1, 2]\nsim_shapes = ['smal']\nsim_seeds = [-1]",
+		`kernel.toml:92: "sim_shapes" in [run]: unknown shape "smal"; did you mean "small"?`, `kernel.toml:93: "sim_seeds" in [run]: seed -1 is below 0`)
 	swap("seeds = [0, 1, 2]", "sheds = [0]", `kernel.toml:88: [run] has no "seeds"`,
 		`kernel.toml:91: unknown key "sheds" in [run]; did you mean "seeds"?`)
 	swap("bad_fraction = 0.01", "bad_fraction = 1.5", `kernel.toml:98: "bad_fraction" in [tolerance] is 1.5; want a number from 0 to 1`)

@@ -18,13 +18,16 @@ const (
 	// Outliers is N(0, 1) with, one time in a thousand, a number from N(0, 100) added: a standard deviation of ten, as
 	// activations of large models have it, and a hard case for eight bits.
 	Outliers
+	// Peaked is N(0, 1) with queries sixteen times as large: scores lie so far apart that nearly all the weight of a row is on one key, and a
+	// kernel that does not subtract the largest score overflows.
+	Peaked
 )
 
+// peak is how much larger the queries of peaked inputs are. A power of two, so that only the descale factors differ from normal inputs.
+const peak = 16
+
 func (d Distribution) String() string {
-	if d == Outliers {
-		return "outliers"
-	}
-	return "normal"
+	return [...]string{Normal: "normal", Outliers: "outliers", Peaked: "peaked"}[d]
 }
 
 // Options say how inputs are drawn; the zero value is the usual way.
@@ -56,6 +59,11 @@ func Draw(shape Shape, seed uint64, options Options) *Inputs {
 		parallel(shape.HeadCount(), func(head int) {
 			fill(values[head*length:][:length], stream(seed, index, head), options.Distribution)
 		})
+		if options.Distribution == Peaked && index == 0 {
+			for i := range values {
+				values[i] *= peak
+			}
+		}
 		return Quantize(values, shape.HeadCount(), options.Scale)
 	}
 	return &Inputs{

@@ -1,10 +1,12 @@
 package tensor
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"math"
+	"reflect"
 	"runtime"
 	"testing"
 
@@ -45,6 +47,7 @@ func TestDrawIsPinned(t *testing.T) {
 		{"2x8x256x64", 1, Options{}, "d76ac06290a48cdda8c845b6d102626a575964a5956e04cdfeb19e0f0fef3005"},
 		{"1x3x33x80:kv=65", 2, Options{Scale: fp8.PerTensor}, "de95a22fde4847b8197f74e6088534622a0c32b668b53668a6ad31189d5b1876"},
 		{"1x8x512x64", 0, Options{Distribution: Outliers}, "cf734320e5af0f7b4a14fdc51924865a6b35155b2977eabaa02d286eddf3347e"},
+		{"1x8x512x64", 0, Options{Distribution: Peaked}, "96fa4c948b77e1ada911b7080c22b6cbf42d7cde664dd0422d176e6ef070f046"},
 	} {
 		if got := digest(Draw(mustShape(t, test.shape), test.seed, test.options)); got != test.want {
 			t.Errorf("%s seed %d %v: digest %s, want %s", test.shape, test.seed, test.options, got, test.want)
@@ -183,5 +186,19 @@ func BenchmarkDraw(b *testing.B) {
 				Draw(shape, 0, Options{})
 			}
 		})
+	}
+}
+
+// Peaked inputs differ from normal ones in the descale factors of the queries alone.
+func TestPeakedInputs(t *testing.T) {
+	shape := mustShape(t, "1x2x33x64")
+	normal, peaked := Draw(shape, 3, Options{}), Draw(shape, 3, Options{Distribution: Peaked})
+	for head := range normal.Q.Descale {
+		if peaked.Q.Descale[head] != 16*normal.Q.Descale[head] {
+			t.Errorf("head %d: descale %g, want 16 times %g", head, peaked.Q.Descale[head], normal.Q.Descale[head])
+		}
+	}
+	if !bytes.Equal(peaked.Q.Codes, normal.Q.Codes) || !reflect.DeepEqual(peaked.K, normal.K) || !reflect.DeepEqual(peaked.V, normal.V) {
+		t.Error("peaked inputs differ in more than the scale of the queries")
 	}
 }

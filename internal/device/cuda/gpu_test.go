@@ -357,7 +357,7 @@ func TestGPUIllegalAddress(t *testing.T) {
 func TestGPUHang(t *testing.T) {
 	d := startGPU(t, 10*time.Second)
 	_, err := d.Run(t.Context(), gpuJob("hang", device.Out(4)))
-	if !errors.As(err, new(*isolate.Timeout)) {
+	if !errors.As(err, new(*device.Timeout)) {
 		t.Errorf("got %v; want a timeout", err)
 	}
 	d.Close()

@@ -14,15 +14,6 @@ import (
 	"attune/internal/device"
 )
 
-// Timeout is the error of a call that outlasted its limit; the child was killed.
-type Timeout struct {
-	Limit time.Duration
-}
-
-func (e *Timeout) Error() string {
-	return fmt.Sprintf("no answer in %s: the kernel hangs, or needs a longer --timeout; its process was killed", e.Limit)
-}
-
 // Crash is the error of a child that died of itself.
 type Crash struct {
 	How string // such as "signal: segmentation fault"
@@ -158,7 +149,7 @@ func (d *Device) exchange(ctx context.Context, r *request) (response, error) {
 		}
 		return r.response, d.failed(r.response)
 	case <-limit.C:
-		return response{}, d.lose(&Timeout{d.limit})
+		return response{}, d.lose(&device.Timeout{Limit: d.limit})
 	case <-ctx.Done():
 		return response{}, d.lose(ctx.Err())
 	}

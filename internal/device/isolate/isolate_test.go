@@ -256,7 +256,7 @@ func TestTimeout(t *testing.T) {
 		d.limit = limit // not for the start
 		pid := d.cmd.Process.Pid
 		err := do(d)
-		var timeout *Timeout
+		var timeout *device.Timeout
 		if !errors.As(err, &timeout) || timeout.Limit != limit || !strings.Contains(err.Error(), "no answer in 300ms") {
 			t.Errorf("%s: got %v; want a timeout of %s", kind, err, limit)
 		}
@@ -280,7 +280,7 @@ func TestTimeoutOfTheStart(t *testing.T) {
 	t.Parallel()
 	said := &said{}
 	_, err := Start(t.Context(), Options{Command: command(t, "stuck"), Limit: 3 * time.Second, Stderr: said})
-	var timeout *Timeout
+	var timeout *device.Timeout
 	if !errors.As(err, &timeout) {
 		t.Fatalf("got %v; want a timeout", err)
 	}

@@ -133,7 +133,7 @@ func TestSanitizerOfLostChild(t *testing.T) {
 	if pid == s.cmd.Process.Pid {
 		t.Fatal("there is no tool around the child")
 	}
-	var timeout *Timeout
+	var timeout *device.Timeout
 	if _, err := s.Run(t.Context(), newJob("hang", 0)); !errors.As(err, &timeout) {
 		t.Errorf("got %v; want a timeout", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"attune/internal/device"
 	"attune/internal/ptx"
@@ -22,6 +23,7 @@ type Options struct {
 	Schedules int // 1 at least
 	Checks    bool
 	Tensor    mma.Mode
+	Limit     time.Duration // for one job
 	Printf    func(string)
 }
 
@@ -59,6 +61,11 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 	if err != nil {
 		return nil, err
 	}
+	if d.options.Limit > 0 {
+		limited, cancel := context.WithTimeoutCause(ctx, d.options.Limit, &device.Timeout{Limit: d.options.Limit})
+		defer cancel()
+		ctx = limited
+	}
 	outcome := &device.Outcome{Loaded: device.Attributes{StaticSharedBytes: program.SharedBytes()}}
 	told := map[string]bool{}
 	for seed := range d.options.Schedules {
@@ -95,11 +102,11 @@ func (d *Device) load(image []byte) (*sim.Program, error) {
 	}
 	module, err := ptx.Parse(image)
 	if err != nil {
-		return nil, fmt.Errorf("read the PTX: %w", err)
+		return nil, &device.Unsupported{Why: fmt.Sprintf("the simulator cannot read the PTX: %v", err)}
 	}
 	p, err := sim.Load(module, "")
 	if err != nil {
-		return nil, fmt.Errorf("make the PTX ready: %w", err)
+		return nil, &device.Unsupported{Why: fmt.Sprintf("the simulator cannot run the PTX: %v", err)}
 	}
 	d.programs[string(image)] = p
 	return p, nil
@@ -129,14 +136,22 @@ func (d *Device) launch(ctx context.Context, program *sim.Program, job device.Jo
 		Entry: job.Entry, Grid: job.Grid, Block: job.Block, DynamicShared: job.DynamicSharedBytes, Params: params,
 	}, sim.Options{Seed: seed, Checks: d.options.Checks, Tensor: d.options.Tensor, Printf: d.options.Printf})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, kernelError(ctx, err)
 	}
 	var findings []device.Finding
 	for _, f := range result.Findings {
 		findings = append(findings, device.Finding{Kind: string(f.Kind), Text: f.String()})
 	}
-	outputs, more, err := collect(memory, job, buffers)
+	outputs, more, err := collect(memory, job, buffers, d.options.Checks)
 	return outputs, append(findings, more...), err
+}
+
+// kernelError tells what a kernel did from what was done to it.
+func kernelError(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return &device.Fault{Code: "simulator", Text: err.Error(), Did: "run the kernel"}
 }
 
 // place makes the buffer of an argument: an input with its bytes, an output that nobody has written.
@@ -153,7 +168,7 @@ func place(memory *sim.Memory, index int, arg device.Arg) (uint64, error) {
 }
 
 // collect reads the buffers back: outputs, which must be written whole, and inputs, which must be as they were.
-func collect(memory *sim.Memory, job device.Job, buffers []uint64) (outputs [][]byte, findings []device.Finding, err error) {
+func collect(memory *sim.Memory, job device.Job, buffers []uint64, checks bool) (outputs [][]byte, findings []device.Finding, err error) {
 	for i, arg := range job.Args {
 		if arg.Scalar != nil {
 			continue
@@ -169,7 +184,7 @@ func collect(memory *sim.Memory, job device.Job, buffers []uint64) (outputs [][]
 			continue
 		}
 		outputs = append(outputs, data)
-		if n, first := memory.Unwritten(buffers[i]); n > 0 {
+		if n, first := memory.Unwritten(buffers[i]); checks && n > 0 {
 			findings = append(findings, device.Finding{
 				Kind: device.Unwritten, Text: fmt.Sprintf("argument %d: %d of %d bytes never written, the first at byte %d", i, n, len(data), first),
 			})

@@ -8,31 +8,7 @@ import (
 
 // Around the unit, instructions without .ftz scale their operands, and so do we.
 
-// Sine, cosine and hyperbolic tangent are computed in float64 and rounded once: their last bits are not the chip's. Sine and cosine are of
-// turns, not of radians.
-func unitSin(x float32) float32 {
-	return flush32(float32(math.Sin(2 * math.Pi * math.Remainder(float64(flush32(x)), 1))))
-}
-
-func unitCos(x float32) float32 {
-	return float32(math.Cos(2 * math.Pi * math.Remainder(float64(x), 1)))
-}
-
-func unitTanh(x float32) float32 { return float32(math.Tanh(float64(x))) }
-
-const (
-	smallestNormal = 0x1p-126
-	toNormal       = 0x1p24 // makes a subnormal number normal
-)
-
-func abs32(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
-
-func flush32(x float32) float32 {
-	if abs32(x) < smallestNormal {
-		return math.Float32frombits(math.Float32bits(x) & (1 << 31))
-	}
-	return x
-}
+const toNormal = 0x1p24 // makes a subnormal number normal
 
 func rcpApprox(x, _ float32, ftz bool) float32 {
 	scale := float32(1)
@@ -75,15 +51,15 @@ func ex2Approx(x, _ float32, ftz bool) float32 {
 	return unitEx2(x)
 }
 
-func sinApprox(x, _ float32, _ bool) float32  { return unitSin(turns(x)) }
-func cosApprox(x, _ float32, _ bool) float32  { return unitCos(turns(x)) }
+func sinApprox(x, _ float32, _ bool) float32  { return unitSin(turns(x), 0) }
+func cosApprox(x, _ float32, _ bool) float32  { return unitSin(turns(x), 1) }
 func tanhApprox(x, _ float32, _ bool) float32 { return unitTanh(x) }
 
 // turns is x/2π as the chip has it: one product, rounded to zero. So the error of sine and cosine grows with x.
 func turns(x float32) float32 {
 	const perRadian = 0x3E22F983
 	p := product(float32s.decode(uint64(math.Float32bits(x))), float32s.decode(perRadian))
-	return math.Float32frombits(uint32(float32s.encode(p, toZero)))
+	return single(float32s.encode(p, toZero))
 }
 
 // multiplyFlushed is mul.ftz.f32.
@@ -119,7 +95,7 @@ func approximate(f *form, sources int, function func(x, y float32, ftz bool) flo
 	t, ok := f.one(of...)
 	ftz := f.take("ftz")
 	op := uniform(t, sources, func(a, b, _, _ uint64) uint64 {
-		r := function(math.Float32frombits(uint32(a)), math.Float32frombits(uint32(b)), ftz)
+		r := function(single(a), single(b), ftz)
 		if r != r {
 			return float32s.nan
 		}
@@ -160,6 +136,9 @@ func tanh(f *form) (Op, bool) {
 	if ok {
 		return approximateHalf(f, t, &float{format: formatOf(t)}, unitTanh)
 	}
+	if f.has("ftz") {
+		return Op{}, false
+	}
 	return onlyApproximate(f, tanhApprox)
 }
 
@@ -186,13 +165,13 @@ func rsqrt(f *form) (Op, bool) {
 		return approximate(f, 1, rsqrtApprox, ptx.F32)
 	}
 	if len(f.words) > 0 {
-		return gross(f, unitRsqrt, -0.5)
+		return gross(f, rsqrtGross)
 	}
 	op := uniform(ptx.F64, 1, func(a, _, _, _ uint64) uint64 {
 		if float64s.isNaN(a) {
 			return float64s.kept(float64s.decode(a))
 		}
-		r := 1 / math.Sqrt(math.Float64frombits(a))
+		r := rsqrtDouble(math.Float64frombits(a))
 		if r != r {
 			return float64s.kept(invalid)
 		}
@@ -202,19 +181,12 @@ func rsqrt(f *form) (Op, bool) {
 	return op, true
 }
 
-// gross defines the approximations of float64 that read and write upper halves only, with 20 bits of mantissa. They are those of float32,
-// cut off. A result has the exponent of the operand times the power.
-func gross(f *form, function func(x float32) float32, power float64) (Op, bool) {
+// gross defines the approximations of float64 that read and write upper halves only, with 20 bits of mantissa: those
+// of float32, cut off.
+func gross(f *form, function func(x float64) float64) (Op, bool) {
 	const upper, nan = 0xFFFFFFFF_00000000, 0x7FFFFFFF_00000000
 	op := uniform(ptx.F64, 1, func(a, _, _, _ uint64) uint64 {
-		x := math.Float64frombits(float64s.flush(a & upper))
-		fraction, exponent := math.Frexp(x)
-		exponent &^= 1
-		r := float64(function(float32(x)))
-		if exponent != 0 && x != 0 && !math.IsInf(x, 0) {
-			_ = fraction
-			r = math.Ldexp(float64(function(float32(math.Ldexp(x, -exponent)))), int(power*float64(exponent)))
-		}
+		r := function(math.Float64frombits(float64s.flush(a & upper)))
 		if r != r {
 			return nan
 		}
@@ -222,4 +194,40 @@ func gross(f *form, function func(x float32) float32, power float64) (Op, bool) 
 	})
 	op.Approximate = true
 	return op, f.take("ftz")
+}
+
+// rcpGross and rsqrtGross have the unit compute in the range of float32, by an even power of two.
+
+func rcpGross(x float64) float64 {
+	near, exponent := toUnit(x)
+	return math.Ldexp(float64(unitRcp(near)), -exponent)
+}
+
+func rsqrtGross(x float64) float64 {
+	near, exponent := toUnit(x)
+	return math.Ldexp(float64(unitRsqrt(near)), -exponent/2)
+}
+
+func toUnit(x float64) (near float32, exponent int) {
+	_, exponent = math.Frexp(x)
+	exponent &^= 1
+	return float32(math.Ldexp(x, -exponent)), exponent
+}
+
+// rsqrtDouble is rsqrt.approx.f64: a step of Newton's kind from the gross approximation. Products are rounded before
+// they are used.
+func rsqrtDouble(x float64) float64 {
+	switch {
+	case x < 0:
+		return math.NaN()
+	case 0 < x && x < 0x1p-1022:
+		return rsqrtDouble(x*0x1p54) * 0x1p27
+	}
+	upper := func(x float64) float64 { return math.Float64frombits(math.Float64bits(x) &^ (1<<32 - 1)) }
+	y := upper(rsqrtGross(upper(x)))
+	if x != x || y == 0 || math.IsInf(y, 0) {
+		return y
+	}
+	e := math.FMA(x, -float64(y*y), 1)
+	return math.FMA(math.FMA(e, 0.375, 0.5), float64(y*e), y)
 }

@@ -75,8 +75,8 @@ func fns(f *form) (Op, bool) {
 // ones is a mask of so many low bits.
 func ones(count uint64) uint64 { return 1<<count - 1 }
 
-// fieldMask is what counts of the position and the length of a bit field: eight bits, but all of them where the chip has no
-// instruction of its own, for 64 bits.
+// fieldMask is what counts of the position and the length of a bit field: eight bits, but all of them where the chip
+// has no instruction of its own, for 64 bits.
 func fieldMask(t ptx.Type) uint64 {
 	if t.Bits() == 64 {
 		return 0xFFFFFFFF
@@ -225,7 +225,8 @@ func shf(f *form) (Op, bool) {
 	}}, ok && direction != "" && mode != ""
 }
 
-// byteSelectors holds, for each mode of prmt and each value of the two low bits of its last source, the selectors of the bytes.
+// byteSelectors holds, for each mode of prmt and each value of the two low bits of its last source, the selectors of
+// the bytes.
 var byteSelectors = map[string][4]uint64{
 	"f4e":  {0x3210, 0x4321, 0x5432, 0x6543},
 	"b4e":  {0x5670, 0x6701, 0x7012, 0x0123},

@@ -1,8 +1,8 @@
 package arith
 
-// The carry is that of unsigned addition, for signed types too. Subtraction adds the complement, so that its carry is the opposite of
-// a borrow. PTX speaks of a borrow, which comes to the same as long as additions and subtractions do not share a chain; where they do, the chip
-// goes by the carry.
+// The carry is that of unsigned addition, for signed types too. Subtraction adds the complement, so that its carry is
+// the opposite of a borrow. PTX speaks of a borrow, which comes to the same as long as additions and subtractions do
+// not share a chain; where they do, the chip goes by the carry.
 
 func addc(f *form) (Op, bool) { return chain(f, 2, sumWithCarry, true, f.take("cc")) }
 

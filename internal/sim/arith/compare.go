@@ -91,7 +91,8 @@ func relateFloats(f *form, t ptx.Type) func(a, b uint64) relation {
 	}
 }
 
-// combination takes off the form the operator that combines a comparison with a predicate; without one, the predicate does not count.
+// combination takes off the form the operator that combines a comparison with a predicate; without one, the predicate
+// does not count.
 func (f *form) combination() (combine func(holds bool, predicate uint64) uint64, given bool) {
 	switch f.choose("and", "or", "xor") {
 	case "and":
@@ -137,6 +138,9 @@ func set(f *form) (Op, bool) {
 		return Op{}, false
 	}
 	to, from := f.types[0], f.types[1]
+	if to == ptx.BF16 && f.has("ftz") {
+		return Op{}, false
+	}
 	holds, ok := f.comparison(from)
 	combine, combined := f.combination()
 	yes, exists := answer(to, from)

@@ -1,8 +1,6 @@
 package arith
 
 import (
-	"math"
-
 	"attune/internal/fp8"
 	"attune/internal/half"
 	"attune/internal/ptx"
@@ -54,16 +52,6 @@ func cvt(f *form) (Op, bool) {
 }
 
 var wholeRoundings = map[string]rounding{"rni": toNearest, "rzi": toZero, "rmi": down, "rpi": up}
-
-func single(code uint64) float32 { return math.Float32frombits(uint32(code)) }
-
-func isInteger(t ptx.Type) bool {
-	switch t {
-	case ptx.U8, ptx.U16, ptx.U32, ptx.U64, ptx.S8, ptx.S16, ptx.S32, ptx.S64:
-		return true
-	}
-	return false
-}
 
 func (c *conversion) op(compute Func) Op {
 	return Op{Result: c.to, Args: []ptx.Type{c.from}, Func: compute}
@@ -213,8 +201,8 @@ func (c *conversion) toTF32() (Op, bool) {
 		ok && r <= toZero && c.from == ptx.F32
 }
 
-// awayToTF32 rounds halves away from zero. It works on the code, as the chip does, so that NaNs keep their bits, and .satfinite makes
-// something else of them.
+// awayToTF32 rounds halves away from zero. It works on the code, as the chip does, so that NaNs keep their bits, and
+// .satfinite makes something else of them.
 func (c *conversion) awayToTF32() (Op, bool) {
 	finite := c.form.take("satfinite")
 	return c.op(func(a, _, _, _ uint64) uint64 {

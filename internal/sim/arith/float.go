@@ -321,8 +321,9 @@ func mad(f *form) (Op, bool) {
 	return fma(f)
 }
 
-// outOfBounds is the NaN with which a tensor copy fills what lies outside of the tensor.
-const outOfBounds = 0x7FF7
+// isOutOfBounds says whether a number of 16 bits is the NaN with which a tensor copy fills what lies outside of the
+// tensor; its sign does not count.
+func isOutOfBounds(code uint64) bool { return code&0x7FFF == 0x7FF7 }
 
 func fma(f *form) (Op, bool) {
 	t, n, rounded, ok := f.float()
@@ -338,8 +339,8 @@ func fma(f *form) (Op, bool) {
 	if oob {
 		fuse := compute
 		compute = func(a, b, c, _ uint64) uint64 {
-			if uint16(a) == outOfBounds || uint16(b) == outOfBounds {
-				return 0
+			if isOutOfBounds(a) || isOutOfBounds(b) {
+				return 0 // whatever c is
 			}
 			return fuse(a, b, c, 0)
 		}
@@ -363,7 +364,7 @@ func div(f *form) (Op, bool) {
 func rcp(f *form) (Op, bool) {
 	if f.take("approx") {
 		if _, ok := f.one(ptx.F64); ok {
-			return gross(f, unitRcp, -1)
+			return gross(f, rcpGross)
 		}
 		return approximate(f, 1, rcpApprox, ptx.F32)
 	}

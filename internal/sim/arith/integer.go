@@ -93,13 +93,14 @@ func (t integer) high(a, b uint64) uint64 {
 	return t.cut(lo >> t.bits)
 }
 
-// isInteger says whether an instruction is one of whole numbers.
+// isInteger says whether the first type is one of whole numbers, or of two of them.
 func (f *form) isInteger() bool {
-	if len(f.types) == 0 {
-		return false
-	}
-	switch f.types[0] {
-	case ptx.U16, ptx.U32, ptx.U64, ptx.S16, ptx.S32, ptx.S64, ptx.U16x2, ptx.S16x2:
+	return len(f.types) > 0 && (isInteger(f.types[0]) || f.types[0] == ptx.U16x2 || f.types[0] == ptx.S16x2)
+}
+
+func isInteger(t ptx.Type) bool {
+	switch t {
+	case ptx.U8, ptx.U16, ptx.U32, ptx.U64, ptx.S8, ptx.S16, ptx.S32, ptx.S64:
 		return true
 	}
 	return false

@@ -21,11 +21,13 @@ const (
 	notANumber
 )
 
-// number is a floating-point number taken apart: for a finite one, significand · 2^exponent with bit 63 of the significand set; for one
-// that is not a number, its sign and its mantissa, which only float64 keeps. Its first bit is set: it is quiet.
+// number is a floating-point number taken apart: for a finite one, significand · 2^exponent with bit 63 of the
+// significand set; for one that is not a number, its sign and its mantissa, which only float64 keeps. Its first bit
+// is set: it is quiet.
 //
-// A result that has more than 64 bits keeps the first 63 of them and, as the last, whether anything not zero follows. That is all
-// rounding to the 53 bits of a float64 or fewer needs to know, in any direction, so everything is rounded only once.
+// A result that has more than 64 bits keeps the first 63 of them and, as the last, whether anything not zero follows.
+// That is all rounding to the 53 bits of a float64 or fewer needs to know, in any direction, so everything is rounded
+// only once.
 type number struct {
 	class       class
 	negative    bool
@@ -77,7 +79,8 @@ func product(x, y number) number {
 	return collapse(negative, hi, lo, x.exponent+y.exponent)
 }
 
-// fused is x·y + z. Of several NaNs it takes that of y, then that of z. The rounding decides only the sign of a zero that is the difference of equal numbers: -0 downwards, else +0.
+// fused is x·y + z. Of several NaNs it takes that of y, then that of z. The rounding decides only the sign of a zero
+// that is the difference of equal numbers: -0 downwards, else +0.
 func fused(x, y, z number, r rounding) number {
 	p := product(x, y)
 	switch {
@@ -101,9 +104,10 @@ func fused(x, y, z number, r rounding) number {
 		return p
 	}
 
-	// Both as 128 bits with the first of them free for the carry. Neither loses anything: significands have at most 53 bits, so
-	// that 21 and more zeros follow. What is shifted out below is noted in the last bit; where it is not zero, the shift was a long one and
-	// at most one bit can cancel in front, so that the last bit stays far behind those that matter.
+	// Both as 128 bits with the first of them free for the carry. Neither loses anything: significands have at most
+	// 53 bits, so that 21 and more zeros follow. What is shifted out below is noted in the last bit; where it is not
+	// zero, the shift was a long one and at most one bit can cancel in front, so that the last bit stays far behind
+	// those that matter.
 	pHi, pLo := bits.Mul64(x.significand, y.significand)
 	pHi, pLo = pHi>>1, pHi<<63|pLo>>1
 	zHi, zLo := z.significand>>1, uint64(0)

@@ -4,11 +4,9 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
-	"math"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,9 +74,14 @@ func TestRecorded(t *testing.T) {
 			for i, arg := range r.Args {
 				memories[i] = arg.memory(t)
 			}
-			kernel := readKernel(t, string(text))
+			module, err := ptx.Parse(text)
+			if err != nil {
+				t.Fatal(err)
+			}
 			for thread := range r.Block[0] {
-				kernel.run(t, uint64(thread), memories)
+				m := &machine{registers: module.Functions[0].Registers, thread: uint64(thread), memories: memories}
+				m.values = make([]uint64, len(m.registers))
+				m.run(t, module.Functions[0])
 			}
 			for i, want := range r.Expect.Args {
 				compare(t, i, memories[i], want.memory(t), want.Ulps)
@@ -118,196 +121,110 @@ func near(x, y uint32, ulps uint64) bool {
 	return uint64(max(line(x)-line(y), line(y)-line(x))) <= ulps
 }
 
-// kernel is straight-line code, read line by line.
-type kernel struct {
-	bits  map[string]int // of each register
-	lines []line
+// machine runs one thread of straight-line code.
+type machine struct {
+	registers []ptx.Register
+	values    []uint64
+	carry     bool
+	thread    uint64
+	memories  [][]byte // of the arguments
 }
 
-type line struct {
-	text      string
-	guard     string
-	opcode    string
-	modifiers []string
-	operands  []string
-	op        Op
-	arith     bool
-}
+// An address is the number of the argument that it points into times this, and an offset.
+const addresses = 1 << 32
 
-func readKernel(t *testing.T, text string) *kernel {
+func (m *machine) run(t *testing.T, kernel *ptx.Function) {
 	t.Helper()
-	k := &kernel{bits: map[string]int{}}
-	_, body, _ := strings.Cut(text, "{\n")
-	for _, text := range strings.Split(body, "\n") {
-		text = strings.TrimSuffix(strings.TrimSpace(text), ";")
-		switch {
-		case text == "" || text == "}" || text == "ret":
-		case strings.HasPrefix(text, ".reg"):
-			k.declare(t, strings.Fields(text))
+	for _, in := range kernel.Code {
+		if in.Guard >= 0 && m.values[in.Guard] == bit(in.GuardNot) {
+			continue
+		}
+		switch in.Opcode {
+		case "ret":
+		case "mov", "cvta":
+			m.write(in.Operands[0], m.read(in.Operands[1], ptx.B64))
+		case "ld", "st":
+			m.access(in, kernel)
 		default:
-			k.lines = append(k.lines, readLine(t, text))
+			op, err := Lookup(in.Opcode, in.Modifiers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.compute(op, in.Operands)
 		}
 	}
-	return k
 }
 
-func (k *kernel) declare(t *testing.T, words []string) {
-	t.Helper()
-	of, ok := ptx.ParseType(words[1][1:])
-	if !ok {
-		t.Fatalf("unknown type %s", words[1])
-	}
-	name, count, ranged := strings.Cut(strings.TrimSuffix(words[2], ">"), "<")
-	if !ranged {
-		k.bits[name] = of.Bits()
+func (m *machine) access(in ptx.Instruction, kernel *ptx.Function) {
+	of, _ := ptx.ParseType(in.Modifiers[len(in.Modifiers)-1])
+	if in.Modifiers[0] == "param" {
+		address := uint64(slices.Index(kernel.Params, in.Operands[1].Parts[0].Symbol.Variable)) * addresses
+		m.write(in.Operands[0], address)
 		return
 	}
-	n, err := strconv.Atoi(count)
-	if err != nil {
-		t.Fatal(err)
+	at := func(o ptx.Operand) []byte {
+		address := m.read(o.Parts[0], ptx.B64) + uint64(o.Offset)
+		return m.memories[address/addresses][address%addresses:]
 	}
-	for i := range n {
-		k.bits[name+strconv.Itoa(i)] = of.Bits()
+	var code [8]byte
+	if in.Opcode == "ld" {
+		copy(code[:of.Size()], at(in.Operands[1]))
+		m.write(in.Operands[0], binary.LittleEndian.Uint64(code[:]))
+		return
 	}
+	binary.LittleEndian.PutUint64(code[:], m.read(in.Operands[1], of))
+	copy(at(in.Operands[0]), code[:of.Size()])
 }
 
-func readLine(t *testing.T, text string) line {
-	t.Helper()
-	l := line{text: text}
-	if strings.HasPrefix(text, "@") {
-		l.guard, text, _ = strings.Cut(text[1:], " ")
-	}
-	mnemonic, operands, _ := strings.Cut(text, " ")
-	words := strings.Split(mnemonic, ".")
-	l.opcode, l.modifiers = words[0], words[1:]
-	depth := 0
-	l.operands = strings.FieldsFunc(operands, func(r rune) bool {
-		switch r {
-		case '{', '[':
-			depth++
-		case '}', ']':
-			depth--
-		}
-		return (r == ',' || r == ' ') && depth == 0
-	})
-	switch l.opcode {
-	case "mov", "ld", "st", "cvta":
-	default:
-		op, err := Lookup(l.opcode, l.modifiers)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.op, l.arith = op, true
-	}
-	return l
-}
-
-// A pointer is the number of the argument that it points into, and an offset.
-const pointer = 1 << 32
-
-func (k *kernel) run(t *testing.T, thread uint64, memories [][]byte) {
-	t.Helper()
-	registers := map[string]uint64{"%tid.x": thread}
-	var carry bool
-	write := func(name string, value uint64) {
-		bits, ok := k.bits[name]
-		if !ok {
-			t.Fatalf("unknown register %s", name)
-		}
-		registers[name] = integer{bits: bits}.cut(value)
-	}
-	read := func(operand string, of ptx.Type) uint64 {
-		name, negated := strings.CutPrefix(operand, "!")
-		value, ok := registers[name]
-		if !ok {
-			value = constant(t, name)
-		}
-		return integer{bits: of.Bits()}.cut(value ^ bit(negated))
-	}
-	address := func(operand string) (memory []byte) {
-		base, offset, _ := strings.Cut(strings.Trim(operand, "[]"), "+")
-		at := registers[base]
-		if offset != "" {
-			at += constant(t, offset)
-		}
-		return memories[at/pointer][at%pointer:]
-	}
-	for _, l := range k.lines {
-		if l.guard != "" && read(l.guard, ptx.Pred) == 0 {
-			continue
-		}
-		if l.arith {
-			carry = l.evaluate(read, write, carry)
-			continue
-		}
-		of, _ := ptx.ParseType(l.modifiers[len(l.modifiers)-1])
-		switch {
-		case l.opcode == "ld" && l.modifiers[0] == "param":
-			n := constant(t, strings.Trim(l.operands[1], "[p]"))
-			write(l.operands[0], n*pointer)
-		case l.opcode == "ld":
-			var code [8]byte
-			copy(code[:of.Size()], address(l.operands[1]))
-			write(l.operands[0], binary.LittleEndian.Uint64(code[:]))
-		case l.opcode == "st":
-			code := binary.LittleEndian.AppendUint64(nil, read(l.operands[1], of))
-			copy(address(l.operands[0]), code[:of.Size()])
-		case l.opcode == "mov" && strings.HasPrefix(l.operands[0], "{"):
-			parts := split(l.operands[0])
-			for i, part := range parts {
-				write(part, read(l.operands[1], of)>>(i*of.Bits()/len(parts)))
-			}
-		case l.opcode == "mov" && strings.HasPrefix(l.operands[1], "{"):
-			parts := split(l.operands[1])
-			var value uint64
-			for i, part := range parts {
-				value |= registers[part] << (i * of.Bits() / len(parts))
-			}
-			write(l.operands[0], value)
-		default:
-			write(l.operands[0], read(l.operands[1], of))
-		}
-	}
-}
-
-// evaluate runs an instruction of this package, and says what the carry is after it.
-func (l *line) evaluate(read func(string, ptx.Type) uint64, write func(string, uint64), carry bool) bool {
+// compute runs an instruction of this package.
+func (m *machine) compute(op Op, operands []ptx.Operand) {
 	var args [5]uint64
-	for i, of := range l.op.Args {
-		args[i] = read(l.operands[1+i], of)
+	for i, of := range op.Args {
+		args[i] = m.read(operands[1+i], of)
 	}
 	a, b, c, d := args[0], args[1], args[2], args[3]|args[4]<<8
-	first, second, _ := strings.Cut(l.operands[0], "|")
-	if l.op.Carry != nil {
-		r, out := l.op.Carry(a, b, c, carry)
-		write(first, r)
-		return l.op.SetsCarry && out || !l.op.SetsCarry && carry
+	to := operands[0]
+	if to.Kind == ptx.PairOperand {
+		m.write(to.Parts[1], op.Pair(a, b, c, d))
+		to = to.Parts[0]
 	}
-	result := l.op.Func(a, b, c, d)
-	if second != "" {
-		write(second, l.op.Pair(a, b, c, d))
+	if op.Carry != nil {
+		r, carry := op.Carry(a, b, c, m.carry)
+		m.write(to, r)
+		if op.SetsCarry {
+			m.carry = carry
+		}
+		return
 	}
-	if l.op.Result.Signed() {
-		result = integerOf(l.op.Result).extend(result)
+	r := op.Func(a, b, c, d)
+	if op.Result.Signed() {
+		r = integerOf(op.Result).extend(r)
 	}
-	write(first, result)
-	return carry
+	m.write(to, r)
 }
 
-func split(vector string) []string {
-	return strings.FieldsFunc(vector, func(r rune) bool { return strings.ContainsRune("{, }", r) })
+func (m *machine) read(o ptx.Operand, of ptx.Type) uint64 {
+	value := o.Value
+	switch o.Kind {
+	case ptx.RegOperand:
+		value = m.values[o.Register] ^ bit(o.Negated)
+	case ptx.SpecialOperand:
+		value = m.thread
+	case ptx.VecOperand:
+		for i, part := range o.Parts {
+			value |= m.values[part.Register] << (i * m.registers[part.Register].Type.Bits())
+		}
+	}
+	return integer{bits: of.Bits()}.cut(value)
 }
 
-func constant(t *testing.T, text string) uint64 {
-	t.Helper()
-	if code, ok := strings.CutPrefix(text, "0f"); ok {
-		text = "0x" + code
+func (m *machine) write(o ptx.Operand, value uint64) {
+	if o.Kind == ptx.VecOperand {
+		for _, part := range o.Parts {
+			m.write(part, value)
+			value >>= m.registers[part.Register].Type.Bits()
+		}
+		return
 	}
-	value, err := strconv.ParseInt(text, 0, 64)
-	if err != nil {
-		t.Fatal(fmt.Errorf("constant: %w", err))
-	}
-	return uint64(value)
+	m.values[o.Register] = integer{bits: m.registers[o.Register].Type.Bits()}.cut(value)
 }
-
-var _ = math.Pi

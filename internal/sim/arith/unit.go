@@ -2,10 +2,11 @@ package arith
 
 import "math"
 
-// The chip has one unit for the reciprocal, the roots, the logarithm and the power of two of float32. It looks up a parabola by the first bits
-// of the mantissa and evaluates it at the bits that follow. It takes subnormal numbers for zeros, and makes none.
+// The chip has one unit for the reciprocal, the roots, the logarithm, the power of two, the sine and the hyperbolic
+// tangent of float32. It looks up a parabola by the first bits of the operand and evaluates it at the bits that
+// follow. It takes subnormal numbers for zeros, and makes none.
 //
-// PTX grants these functions an error of an ulp or two. What the unit makes of them is given here to the bit.
+// PTX grants these functions an error of some ulps. What the unit makes of them is given here to the bit.
 
 // parabola is c0 + c1·x + c2·x², in units of its table.
 type parabola struct {
@@ -18,8 +19,8 @@ func (p *parabola) at(x uint32, bits int) int64 {
 	return p.c0 + int64(p.c1)*int64(x) + int64(p.c2)*int64(square(x, bits))
 }
 
-// square is x² for a fraction x of so many bits, in units of 2^-15. The unit leaves out what a bit times a bit gives below that unit, so
-// carries from there are missing.
+// square is x² for a fraction x of so many bits, in units of 2^-15. The unit leaves out what a bit times a bit gives
+// below that unit, so carries from there are missing.
 func square(x uint32, bits int) uint32 {
 	var sum uint32
 	for i := 1; i <= 7; i++ {
@@ -37,6 +38,19 @@ const (
 	exponentOne = 127 << 23 // the code of 1
 	mantissa32  = 1<<23 - 1
 )
+
+const smallestNormal = 0x1p-126
+
+func single(code uint64) float32 { return math.Float32frombits(uint32(code)) }
+
+func abs32(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
+
+func flush32(x float32) float32 {
+	if abs32(x) < smallestNormal {
+		return math.Float32frombits(math.Float32bits(x) & (1 << 31))
+	}
+	return x
+}
 
 // look finds the parabola of a mantissa by its first bits, and evaluates it at the rest.
 func look(table []parabola, mantissa uint32, first int) int64 {
@@ -125,10 +139,62 @@ func unitLg2(x float32) float32 {
 	if x == 1 {
 		return 0
 	}
-	// Fixed point with 36 bits after the point; what is negative is complemented, not negated; then the first 24 bits count.
+	// Fixed point with 36 bits after the point; what is negative is complemented, not negated.
 	fixed := exponent<<36 + look(lg2Table[:], mantissa, 6)>>2
 	if fixed < 0 {
-		return single(float32s.encode(normal(true, uint64(^fixed), -36), toZero))
+		return fromFixed(true, ^fixed, 36)
 	}
-	return single(float32s.encode(normal(false, uint64(fixed), -36), toZero))
+	return fromFixed(false, fixed, 36)
+}
+
+// fromFixed makes a number of fixed point; its first 24 bits count.
+func fromFixed(negative bool, fixed int64, fraction int) float32 {
+	return single(float32s.encode(normal(negative, uint64(fixed), -fraction), toZero))
+}
+
+// unitSin is the sine of so many turns, after so many quarters of a turn.
+func unitSin(turns float32, quarters uint32) float32 {
+	magnitude := abs32(turns)
+	switch {
+	case turns != turns || math.IsInf(float64(turns), 0):
+		return float32(math.NaN())
+	case magnitude >= 1<<23:
+		magnitude = 0 // whole turns
+	}
+	// Fixed point with 25 bits after the point, cut off: two for the quarter, in which every second one runs
+	// backwards, and 23 for the place in it.
+	phase := uint32(uint64(float64(magnitude)*(1<<25))) + quarters<<23
+	quarter, place := phase>>23, phase&mantissa32
+	if quarter&1 == 1 {
+		place ^= mantissa32
+	}
+	negative := quarter&2 == 2
+	if quarters == 0 && math.Signbit(float64(turns)) {
+		negative = !negative // cosines have no use for the sign
+	}
+	return fromFixed(negative, look(sinTable[:], place, 6), 37)
+}
+
+// tanhRows says where the rows of tanhTable are for each power of two from 2^-8 upwards: the first one, and how many
+// bits count them.
+var tanhRows = [...]struct{ first, bits int }{
+	{0, 0}, {1, 0}, {2, 0}, {3, 1}, {5, 1}, {7, 2}, {11, 2}, {15, 2}, {19, 3}, {27, 4}, {43, 3},
+}
+
+// unitTanh is tanh.approx.f32. Small numbers are their own tangent, subnormal ones too.
+func unitTanh(x float32) float32 {
+	bits := math.Float32bits(x)
+	exponent := int(bits>>23&0xFF) - (127 - 8)
+	switch {
+	case x != x || exponent < 0:
+		return x
+	case exponent >= len(tanhRows):
+		return withSign(exponentOne, bits)
+	}
+	rows := tanhRows[exponent]
+	// Of the mantissa, the bits that find the row and 17 more count.
+	mantissa := int(bits & mantissa32)
+	row := &tanhTable[rows.first+mantissa>>(23-rows.bits)]
+	fixed := row.at(uint32(mantissa>>(6-rows.bits))&(1<<17-1), 17)
+	return fromFixed(bits>>31 == 1, min(fixed, 1<<39), 39)
 }

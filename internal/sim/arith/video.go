@@ -4,9 +4,10 @@ import "attune/internal/ptx"
 
 // The video instructions work on whole registers here: selectors of bytes and halves belong to operands.
 //
-// Chips have not had those of one lane for a long time. What ptxas puts in their place is not always what PTX says, and it is the chip's answer
-// that is given here: a sum without sign has no upper limit to saturate at, a second operation compares what it should have cut to 32 bits,
-// or the sign of what it cut, and vmad takes everything for signed.
+// Chips have not had those of one lane for a long time. What ptxas puts in their place is not always what PTX says,
+// and it is the chip's answer that is given here: a sum without sign has no upper limit to saturate at, a second
+// operation compares what it should have cut to 32 bits, or the sign of what it cut, and vmad takes everything for
+// signed.
 
 // videoOperations are those on two numbers, by opcode without its number of lanes.
 var videoOperations = map[string]func(x, y int64) int64{
@@ -146,7 +147,8 @@ func (v *video) define(f *form, to ptx.Type, from []ptx.Type) (Op, bool) {
 	return op, true
 }
 
-// videoMad defines vmad: a·b + c, one more with .po, scaled by a shift. Where no factor is signed, the shift and the limits are without sign.
+// videoMad defines vmad: a·b + c, one more with .po, scaled by a shift. Where no factor is signed, the shift and the
+// limits are without sign.
 func videoMad(f *form) (Op, bool) {
 	if !f.words32(3) {
 		return Op{}, false

@@ -111,18 +111,28 @@ __device__ __forceinline__ void decode_chunk(const Tiles& tiles, uint4 codes, __
   reinterpret_cast<uint4*>(row)[1] = make_uint4(c.x, c.y, d.x, d.y);
 }
 
+// Calls work(i) for every i below kCount, shared out over the threads of the block: in rounds whose number the compiler knows.
+template <int kCount, typename Work>
+__device__ __forceinline__ void share_out(Work work) {
+#pragma unroll
+  for (int round = 0; round < kCount / kThreads; ++round) work(round * kThreads + threadIdx.x);
+  constexpr int kRest = kCount % kThreads;
+  if constexpr (kRest != 0) {
+    if (threadIdx.x < kRest) work(kCount - kRest + threadIdx.x);
+  }
+}
+
 // Codes [first, first + kTileRows) of a head in global memory, decoded into a tile; rows past `rows` become zeros.
 template <int kTileRows>
 __device__ __forceinline__ void load_direct(const Tiles& tiles, const uint8_t* head, int first, int rows, __half* tile) {
-#pragma unroll
-  for (int i = threadIdx.x; i < kTileRows * kChunks; i += kThreads) {
+  share_out<kTileRows * kChunks>([&](unsigned i) {
     const int row = i / kChunks, chunk = i % kChunks;
     uint4 codes = make_uint4(0, 0, 0, 0);
     if (first + row < rows) {
       codes = *reinterpret_cast<const uint4*>(head + static_cast<size_t>(first + row) * kHeadDim + chunk * 16);
     }
     decode_chunk(tiles, codes, tile + row * kPitchQ + chunk * 16);
-  }
+  });
 }
 
 // Where 16-byte piece `chunk` of `row` lies in a staged tile. The swizzle spreads one column of pieces over the banks.
@@ -137,24 +147,22 @@ __device__ __forceinline__ uint8_t* staged_tile(const Tiles& tiles, int step, in
 
 // Starts the copy of step `step`'s K and V codes; keys past the end arrive as zeros.
 __device__ __forceinline__ void copy_step_async(const Tiles& tiles, const uint8_t* k, const uint8_t* v, int step, int keys) {
-#pragma unroll
-  for (int i = threadIdx.x; i < kTileN * kChunks; i += kThreads) {
+  share_out<kTileN * kChunks>([&](unsigned i) {
     const int row = i / kChunks, chunk = i % kChunks;
     const int key = step * kTileN + row;
     const size_t from = static_cast<size_t>(key < keys ? key : 0) * kHeadDim + chunk * 16;
     const uint32_t bytes = key < keys ? 16 : 0;
     ptx::cp_async_cg_16(staged_tile(tiles, step, 0) + staged_offset(row, chunk), k + from, bytes);
     ptx::cp_async_cg_16(staged_tile(tiles, step, 1) + staged_offset(row, chunk), v + from, bytes);
-  }
+  });
 }
 
 __device__ __forceinline__ void decode_staged(const Tiles& tiles, const uint8_t* staged) {
-#pragma unroll
-  for (int i = threadIdx.x; i < kTileN * kChunks; i += kThreads) {
+  share_out<kTileN * kChunks>([&](unsigned i) {
     const int row = i / kChunks, chunk = i % kChunks;
     const uint4 codes = *reinterpret_cast<const uint4*>(staged + staged_offset(row, chunk));
     decode_chunk(tiles, codes, tiles.kv + row * kPitchQ + chunk * 16);
-  }
+  });
 }
 
 // K (which = 0) or V (which = 1) of a step into kv.
@@ -203,7 +211,11 @@ __device__ __forceinline__ void product_wmma(const __half* a, int pitch_a, const
                                              int warp) {
   constexpr int kFragment = 16;  // WMMA is m16n16k16
   constexpr int kAcross = kColumnsD / kFragment;
-  for (int tile = warp; tile < (kRowsD / kFragment) * kAcross; tile += kWarps) {
+  constexpr int kTiles = kRowsD / kFragment * kAcross;
+#pragma unroll
+  for (int round = 0; round < (kTiles + kWarps - 1) / kWarps; ++round) {
+    const int tile = round * kWarps + warp;
+    if (kTiles % kWarps != 0 && tile >= kTiles) break;
     const int row = tile / kAcross * kFragment, column = tile % kAcross * kFragment;
     wmma::fragment<wmma::accumulator, 16, 16, 16, float> acc;
     wmma::fill_fragment(acc, 0.0f);
@@ -338,8 +350,8 @@ sdpa(const uint8_t* __restrict__ q,           // (B*H, queries, D) E4M3
                        reinterpret_cast<__half*>(memory + kOffsetP),
                        memory + kOffsetStages,
                        reinterpret_cast<uint16_t*>(memory + kOffsetTable)};
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int tiles_a_head = (queries + kTileM - 1) / kTileM;
+  const int warp = threadIdx.x / 32u, lane = threadIdx.x % 32u;
+  const unsigned tiles_a_head = (static_cast<unsigned>(queries) + kTileM - 1) / kTileM;
   const int head = blockIdx.x / tiles_a_head;
   const int first_query = blockIdx.x % tiles_a_head * kTileM;
   const int first_row = warp * kRows;  // of the tile
@@ -350,7 +362,7 @@ sdpa(const uint8_t* __restrict__ q,           // (B*H, queries, D) E4M3
   // With a causal mask query i sees the keys up to i + keys - queries; the last query of the tile sees the most.
   const int shift = keys - queries;
   const int seen = causal ? min(keys, max(0, first_query + kTileM + shift)) : keys;
-  const int steps = (seen + kTileN - 1) / kTileN;
+  const int steps = (static_cast<unsigned>(seen) + kTileN - 1) / kTileN;
   const int visible = first_query + first_row + shift + 1;
 
   if constexpr (kCpAsync) {
@@ -358,10 +370,9 @@ sdpa(const uint8_t* __restrict__ q,           // (B*H, queries, D) E4M3
     ptx::cp_async_commit_group();
   }
   if constexpr (kKvLut) {
-    for (int i = threadIdx.x; i < 64; i += kThreads) {
-      const uint32_t codes = 0x03020100u + 0x04040404u * i;
-      reinterpret_cast<uint2*>(tiles.table)[i] = e4m3::decode4(codes);
-    }
+    share_out<64>([&](unsigned i) {
+      reinterpret_cast<uint2*>(tiles.table)[i] = e4m3::decode4(0x03020100u + 0x04040404u * i);
+    });
     __syncthreads();
   }
   load_direct<kTileM>(tiles, q + query_base, first_query, queries, tiles.q);

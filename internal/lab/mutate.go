@@ -1,0 +1,155 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"attune/internal/device"
+	"attune/internal/mutate"
+	"attune/internal/spec"
+	"attune/internal/toolchain"
+)
+
+// MutationReport says how many breaks of a kernel the gates catch.
+type MutationReport struct {
+	Variant    string           `json:"variant"`
+	Arch       string           `json:"arch"`
+	Possible   int              `json:"possible"`   // mutants there are
+	Mutants    int              `json:"mutants"`    // that were tried, without those that are no program
+	Killed     int              `json:"killed"`     // that a gate caught
+	Survived   int              `json:"survived"`   // that none did
+	Equivalent int              `json:"equivalent"` // of the rest: the compiler makes the same machine code of them
+	KillRate   float64          `json:"kill_rate"`  // killed, of those not shown equivalent
+	Survivors  []mutate.Mutant  `json:"survivors"`
+	ByKind     map[string]Tally `json:"by_kind"`
+}
+
+// Tally is the fate of one kind of change.
+type Tally struct {
+	Mutants int `json:"mutants"`
+	Killed  int `json:"killed"`
+}
+
+// MutationRequest is what to break, and how often.
+type MutationRequest struct {
+	Variant spec.Variant
+	Request Request // shapes, seeds and architecture of the correctness gate
+	Count   int     // of mutants to try; 0 for all
+	Seed    uint64  // by which they are picked
+	// Assemble gives the code hash of PTX; nil where there is no compiler, and nothing can then be shown equivalent.
+	Assemble func(ctx context.Context, ptx []byte, arch string) (string, error)
+}
+
+// Mutate breaks a variant one line at a time and runs each mutant through the correctness gate.
+func (l *Lab) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, error) {
+	arch, err := Arch(m.Variant.Stage(), m.Request.Arch, l.Facts.Arch)
+	if err != nil {
+		return nil, err
+	}
+	image, _, err := l.Builder.Build(ctx, Target(l.Kernel, m.Variant, arch))
+	if err != nil {
+		return nil, err
+	}
+	all, err := mutate.All(image.PTX, l.Kernel.Name)
+	if err != nil {
+		return nil, err
+	}
+	t := &trial{lab: l, request: m, image: image, references: newReferences()}
+	if wrong, err := t.judge(ctx, image.PTX); err != nil || wrong != "" {
+		return nil, errors.Join(err, fmt.Errorf("%s itself does not pass the gate: %s", m.Variant, wrong))
+	}
+	report := &MutationReport{
+		Variant: m.Variant.String(), Arch: arch, Possible: len(all), Survivors: []mutate.Mutant{}, ByKind: map[string]Tally{},
+	}
+	picked := mutate.Sample(all, m.Count, m.Seed)
+	for i, mutant := range picked {
+		l.tell(Event{Variant: m.Variant.String(), Doing: fmt.Sprintf("mutant at line %d: %s", mutant.Line, mutant.What), Done: i, Total: len(picked)})
+		if err := t.try(ctx, mutant, report); err != nil {
+			return nil, err
+		}
+	}
+	if tried := report.Mutants - report.Equivalent; tried > 0 {
+		report.KillRate = float64(report.Killed) / float64(tried)
+	}
+	return report, nil
+}
+
+// trial is the court that mutants come before.
+type trial struct {
+	lab        *Lab
+	request    MutationRequest
+	image      *toolchain.Image
+	references *references
+}
+
+// try decides the fate of one mutant.
+func (t *trial) try(ctx context.Context, mutant mutate.Mutant, report *MutationReport) error {
+	text := mutant.Apply(t.image.PTX)
+	wrong, err := t.judge(ctx, text)
+	var unsupported *device.Unsupported
+	if errors.As(err, &unsupported) {
+		return nil // no program: the compiler would have refused it too
+	}
+	if err != nil {
+		return err
+	}
+	report.Mutants++
+	tally := report.ByKind[mutant.What]
+	tally.Mutants++
+	switch {
+	case wrong != "":
+		report.Killed++
+		tally.Killed++
+	case t.equivalent(ctx, text):
+		report.Equivalent++
+		tally.Mutants--
+	default:
+		report.Survived++
+		report.Survivors = append(report.Survivors, mutant)
+	}
+	report.ByKind[mutant.What] = tally
+	return ctx.Err()
+}
+
+// equivalent says whether the compiler makes the same machine code of a mutant as of the kernel.
+func (t *trial) equivalent(ctx context.Context, text []byte) bool {
+	if t.request.Assemble == nil {
+		return false
+	}
+	hash, err := t.request.Assemble(ctx, text, t.image.Record.Arch)
+	return err == nil && hash == t.image.Record.CodeHash
+}
+
+// judge runs PTX through the correctness gate and gives the first thing that is wrong; empty when nothing is.
+func (t *trial) judge(ctx context.Context, text []byte) (string, error) {
+	d, err := t.lab.Open(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer d.Close()
+	image := &toolchain.Image{Record: t.image.Record, PTX: text}
+	for _, p := range t.request.Request.problems() {
+		ref, err := t.references.get(ctx, p)
+		if err != nil {
+			return "", err
+		}
+		outcome, err := d.Run(ctx, newJob(image, d.Facts(), ref.inputs))
+		var fault *device.Fault
+		var timeout *device.Timeout
+		if errors.As(err, &fault) || errors.As(err, &timeout) {
+			return err.Error(), nil
+		}
+		if err != nil {
+			return "", err
+		}
+		_, _, wrong, err := judge(ref, outcome, t.request.Variant.Stage().ErrorShare, t.lab.Kernel.Tolerance)
+		if err != nil {
+			return "", err
+		}
+		if len(wrong) > 0 {
+			return fmt.Sprintf("%s: %s", p, wrong[0]), nil
+		}
+	}
+	return "", nil
+}

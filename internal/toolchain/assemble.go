@@ -1,0 +1,27 @@
+package toolchain
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+)
+
+// Assemble makes machine code of PTX and gives its hash. PTX that the compiler refuses is a CompileError.
+func Assemble(ctx context.Context, c *Compiler, ptx []byte, arch string) (string, error) {
+	dir, err := os.MkdirTemp("", "attune-build-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.WriteFile(filepath.Join(dir, "image.ptx"), ptx, 0o644); err != nil {
+		return "", err
+	}
+	if _, err := run(ctx, Target{Variant: "PTX", Arch: arch}, dir, c.PTXAS, "-arch="+arch, "-o", "image.cubin", "image.ptx"); err != nil {
+		return "", err
+	}
+	cubin, err := os.ReadFile(filepath.Join(dir, "image.cubin"))
+	if err != nil {
+		return "", err
+	}
+	return codeHash(cubin)
+}
