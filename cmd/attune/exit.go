@@ -55,6 +55,7 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 	var failed gateError
 	var refused *toolchain.CompileError
 	var request lab.RequestError
+	var wrong *lab.WrongError
 	switch {
 	case err == nil:
 		return exitOK
@@ -66,6 +67,8 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 		return exitUsage
 	case errors.As(err, &refused):
 		return exitResources
+	case errors.As(err, &wrong):
+		return exitCorrectness
 	case errors.Is(err, device.ErrNoDevice):
 		return exitNoGPU
 	case errors.Is(err, toolchain.ErrNoCompiler):

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -21,31 +23,36 @@ type mutateOptions struct {
 }
 
 func (a *app) mutateCommand() *cobra.Command {
-	o := mutateOptions{run: runOptions{samples: 1}}
+	o := mutateOptions{run: runOptions{samples: 1, device: simKind}}
 	cmd := &cobra.Command{
 		Use:   "mutate VARIANT",
 		Short: "break a kernel one line at a time and say how many breaks the gates catch",
-		Long: `Mutate changes one line of the variant's PTX at a time (a barrier left out, a comparison off by one, an offset, a guard turned round ...) and runs each
-mutant through the correctness gate on the simulator, with all checkers. What no gate catches survives, unless the compiler makes the same machine
-code of it, which shows it equivalent. The share that is caught is the strength of the gates.`,
-		Example: "  attune mutate stage2\n  attune mutate stage2 --mutants 0 --json",
+		Long: `Mutate tells how much the correctness gate would notice. It changes one line of the variant's PTX at a time, as a slip would: a barrier
+left out, a comparison off by one, an offset, a guard turned round. Each mutant goes through the correctness gate on the simulator.
+
+  killed      the gate catches it
+  survived    the gate lets it pass, and so might a slip of that kind
+  equivalent  it passes, and the compiler makes the same machine code of it: nothing was broken (needs a compiler)
+
+The kill rate is the share of killed ones among those that are not equivalent. More shapes, seeds and schedules kill more.`,
+		Example: "  attune mutate stage2\n  attune mutate stage2 --mutants 20 --shapes 1x1x33x64:causal\n  attune mutate stage2 --mutants 0 --json",
 		Args:    exactly("VARIANT", "stage2"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.mutate(cmd.Context(), o, args[0]) },
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.count, "mutants", 300, "how many to try, picked at random; 0 for all")
-	f.Uint64Var(&o.seed, "seed", 0, "by which they are picked")
+	f.Uint64Var(&o.seed, "seed", 0, "picks the mutants; the same ones for the same seed")
 	f.StringVar(&o.run.shapes, "shapes", "", "names or shapes, with commas (default: the spec's for the simulator)")
 	f.StringVar(&o.run.seeds, "seeds", "", "seeds of the inputs, with commas (default: the spec's for the simulator)")
 	f.StringVar(&o.run.arch, "arch", "", "build for this architecture (default: the newest of the stage)")
-	f.DurationVar(&o.run.limit, "timeout", 20*time.Second, "how long one launch may take before it counts as endless")
-	o.run.sim.flags(f)
+	f.DurationVar(&o.run.limit, "timeout", 20*time.Second, "how long one launch may take; a mutant that takes longer is killed")
+	o.run.sim.flags(f, "")
 	return cmd
 }
 
 func (a *app) mutate(ctx context.Context, o mutateOptions, text string) error {
-	if err := o.run.sim.check(); err != nil {
-		return usageError{err}
+	if o.count < 0 {
+		return usageError{fmt.Errorf("--mutants %d: want 0 for all, or more", o.count)}
 	}
 	kernel, folder, err := a.kernel()
 	if err != nil {
@@ -61,7 +68,11 @@ func (a *app) mutate(ctx context.Context, o mutateOptions, text string) error {
 	}
 	status := a.status()
 	defer status.Clear()
-	l := &lab.Lab{Kernel: kernel, Builder: images, Watch: func(e lab.Event) { status.Set("%s", statusText(e)) }}
+	var at lab.Event
+	l := &lab.Lab{Kernel: kernel, Builder: images, Watch: func(e lab.Event) {
+		at = e
+		status.Set("%s", statusText(e))
+	}}
 	a.useSimulator(l, o.run)
 	asked := lab.MutationRequest{Variant: request.Variants[0], Request: request, Count: o.count, Seed: o.seed}
 	if compiler != nil {
@@ -71,23 +82,45 @@ func (a *app) mutate(ctx context.Context, o mutateOptions, text string) error {
 	}
 	report, err := l.Mutate(ctx, asked)
 	status.Clear()
-	if err != nil {
+	switch {
+	case ctx.Err() != nil && at.Total == 0:
+		return errors.New("interrupted before the first mutant")
+	case ctx.Err() != nil:
+		return fmt.Errorf("interrupted; %d of %d mutants were tried", at.Done, at.Total)
+	case err != nil:
 		return err
-	}
-	if a.json {
+	case a.json:
 		return a.printJSON(struct {
 			SchemaVersion int `json:"schema_version"`
 			*lab.MutationReport
 		}{1, report})
 	}
-	fmt.Fprintf(a.stdout, "%s for %s: %d of %d possible mutants tried\n", report.Variant, report.Arch, report.Mutants, report.Possible)
-	for _, kind := range slices.Sorted(maps.Keys(report.ByKind)) {
-		t := report.ByKind[kind]
-		fmt.Fprintf(a.stdout, "  %-20s %d of %d caught\n", kind, t.Killed, t.Mutants)
-	}
-	for _, m := range report.Survivors {
-		fmt.Fprintf(a.stdout, "  survived at line %d, %s: %s  ->  %s\n", m.Line, m.What, m.Before, strings.TrimSpace(m.After))
-	}
-	_, err = fmt.Fprintf(a.stdout, "killed %d, survived %d, equivalent %d: %.1f %% caught\n", report.Killed, report.Survived, report.Equivalent, 100*report.KillRate)
+	out := &strings.Builder{}
+	printMutation(out, report, compiler != nil)
+	_, err = io.WriteString(a.stdout, out.String())
 	return err
 }
+
+// printMutation writes the report: what was killed, kind by kind, what was not, and the sum.
+func printMutation(w io.Writer, r *lab.MutationReport, compiler bool) {
+	fmt.Fprintf(w, "%s for %s: %d of %d possible mutants tried on the simulator\n", r.Variant, r.Arch, r.Mutants, r.Possible)
+	for _, kind := range slices.Sorted(maps.Keys(r.ByKind)) {
+		if t := r.ByKind[kind]; t.Mutants > 0 {
+			fmt.Fprintf(w, "  %-20s %d of %d killed\n", kind, t.Killed, t.Mutants)
+		}
+	}
+	for _, m := range r.Survivors {
+		fmt.Fprintf(w, "survived: PTX line %d, %s\n  was  %s\n  is   %s\n", m.Line, m.What, ptxLine(m.Before), ptxLine(m.After))
+	}
+	fmt.Fprintf(w, "%d killed, %d survived, %d equivalent", r.Killed, r.Survived, r.Equivalent)
+	if r.Killed+r.Survived > 0 {
+		fmt.Fprintf(w, ": kill rate %.1f %%", 100*r.KillRate)
+	}
+	fmt.Fprintln(w)
+	if !compiler && r.Survived > 0 {
+		fmt.Fprintln(w, "with no compiler none can be shown equivalent, and some survivors may be; `attune toolchain install` gets one")
+	}
+}
+
+// ptxLine is a line of PTX with single spaces.
+func ptxLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,24 +69,30 @@ exec sleep 600
 	return dir, started
 }
 
+// signalWhen sends a signal as soon as a file is there.
+func signalWhen(t *testing.T, cmd *exec.Cmd, file string, signal os.Signal) {
+	t.Helper()
+	for {
+		if _, err := os.Stat(file); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := cmd.Process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestInterrupt(t *testing.T) {
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		toolkit, started := hangingToolkit(t)
 		temporary := t.TempDir()
-		cmd, stderr := command(t, "run", "stage1", "stage2")
+		cmd, stderr := command(t, "run", "stage1", "stage2", "--device", "sim")
 		cmd.Env = append(cmd.Env, "CUDA_HOME="+toolkit, "NVCC_CCBIN=sh", "TMPDIR="+temporary)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for {
-			if _, err := os.Stat(started); err == nil {
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
-		if err := cmd.Process.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
+		signalWhen(t, cmd, started, signal)
 		if code, died := exitOf(t, cmd.Wait()); code != exitInterrupted {
 			t.Errorf("%s: exit code %d, signal %v", signal, code, died)
 		}
@@ -97,9 +105,83 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
+// Two cases: one that is done at once, and one that never is.
+const interruptedPTX = `.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry quick()
+{
+	ret;
+}
+.visible .entry endless()
+{
+again:
+	bra.uni again;
+}
+`
+
+func TestInterruptSim(t *testing.T) {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		cmd, stderr := command(t, "sim", "quick.json", "endless.json")
+		files := map[string]string{"k.ptx": interruptedPTX}
+		for _, entry := range []string{"quick", "endless"} {
+			files[entry+".json"] = `{"ptx": "k.ptx", "arch": "sm_80", "entry": "` + entry + `", "grid": [1, 1, 1], "block": [32, 1, 1]}`
+		}
+		for name, text := range files {
+			if err := os.WriteFile(filepath.Join(cmd.Dir, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		out := bufio.NewReader(stdout)
+		if line, err := out.ReadString('\n'); err != nil || line != "pass  quick.json\n" {
+			t.Errorf("%s: %q, %v", signal, line, err)
+		}
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		if rest, err := io.ReadAll(out); err != nil || len(rest) > 0 {
+			t.Errorf("%s: standard output goes on with %q, %v", signal, rest, err)
+		}
+		if code, died := exitOf(t, cmd.Wait()); code != exitInterrupted {
+			t.Errorf("%s: exit code %d, signal %v", signal, code, died)
+		}
+		if want := "attune: interrupted; 1 of 2 cases were finished\n"; stderr.String() != want {
+			t.Errorf("%s: standard error is %q, want %q", signal, stderr, want)
+		}
+	}
+}
+
+// Before the first mutant the kernel is built and held against the gate itself; here the compiler takes for ever.
+func TestInterruptMutate(t *testing.T) {
+	toolkit, started := hangingToolkit(t)
+	temporary := t.TempDir()
+	cmd, stderr := command(t, "mutate", "stage2")
+	cmd.Env = append(cmd.Env, "CUDA_HOME="+toolkit, "NVCC_CCBIN=sh", "TMPDIR="+temporary)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	signalWhen(t, cmd, started, os.Interrupt)
+	if code, died := exitOf(t, cmd.Wait()); code != exitInterrupted {
+		t.Errorf("exit code %d, signal %v", code, died)
+	}
+	if want := "attune: interrupted before the first mutant\n"; stderr.String() != want {
+		t.Errorf("standard error is %q, want %q", stderr, want)
+	}
+	if left, err := os.ReadDir(temporary); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 // A reader that goes away is no reason for a stack trace, and none to stop a run that is to be recorded.
 func TestClosedPipe(t *testing.T) {
-	few := []string{"stage1", "stage2", "--arch", "sm_80", "--shapes", "1x1x32x64", "--seeds", "0", "--iters", "1"}
+	few := []string{"stage1", "stage2", "--device", "sim", "--arch", "sm_80", "--shapes", "1x1x32x64", "--seeds", "0"}
 	for _, test := range []struct {
 		args   []string
 		quiet  bool // dies as programs in a pipe do

@@ -35,9 +35,10 @@ func (a *app) rootCommand() *cobra.Command {
 A variant is a stage, or a stage with knobs turned: stage2, stage2+TILE_N=32+USE_XOR_SWIZZLE=1.
 A shape is a name from the spec or BxHxSxD: mission, 1x8x512x64, 1x8x512x64:causal, 1x8x128x64:kv=512.
 ` + exitText,
-		Example: `  attune run                                    every shipped stage, on the GPU if there is one
+		Example: `  attune run                                    every shipped stage, on the GPU or else on the simulator
   attune run stage2 --shapes mission --seeds 0  one stage, one shape
   attune build stage2 --arch sm_89 --emit ptx,cubin,log -o out
+  attune sim race.json                          any PTX kernel on the simulator, with all checkers
   attune doctor                                 what this machine can do`,
 		Version:       version(),
 		SilenceUsage:  true,

@@ -38,23 +38,24 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Run takes each variant through the gates in their order: resources, correctness, performance, profile. The first gate that fails ends
 that variant. Every run is recorded in the ledger. With no variant it runs every stage of the kernel.
 
-With no GPU the kernels run on the simulator, under all its checkers and on fewer and smaller shapes; times are then "not measured", which
-fails nothing.`,
+With no GPU the kernels run on the simulator, under all its checkers (races, bad addresses, missing waits, deadlocks ...) and on fewer and
+smaller shapes. It measures no time: the performance gate is then "not measured", which fails nothing.`,
 		Example: `  attune run
   attune run stage1 stage2 --shapes small,mission --seeds 0,1,2
-  attune run stage2+TILE_N=32 --against stage2 --shapes 1x8x1024x64:causal`,
+  attune run stage2+TILE_N=32 --against stage2 --shapes 1x8x1024x64:causal
+  attune run stage2 --device sim --schedules 4`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.run(cmd.Context(), o, args) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.device, "device", "auto", "what runs the kernels: auto, cuda, cuda:N, sim")
-	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the spec's)")
-	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas (default: the spec's)")
+	f.StringVar(&o.device, "device", "auto", "what runs the kernels: cuda, cuda:N, sim; auto is the GPU, or sim where there is none")
+	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the spec's for the device)")
+	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas (default: the spec's for the device)")
 	f.IntVar(&o.samples, "iters", 100, "samples of each shape's time")
 	f.StringVar(&o.against, "against", "", "compare with this variant instead of each one's parent")
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's, or the newest of the stage)")
-	f.DurationVar(&o.limit, "timeout", defaultLimit, "how long one launch or timing may take before its process is killed")
+	f.DurationVar(&o.limit, "timeout", defaultLimit, "how long one launch or timing may take before it is ended")
 	f.StringVar(&o.sanitizer, "sanitizer", "", "check under this tool of compute-sanitizer, without timing: "+strings.Join(isolate.SanitizerTools, ", "))
-	o.sim.flags(f)
+	o.sim.flags(f, "on the simulator: ")
 	f.StringVar(&o.junit, "junit", "", "write the outcome as JUnit XML to this file")
 	return cmd
 }
@@ -64,8 +65,13 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := o.sim.check(); err != nil {
+	// What is asked wrongly is said before anything is started.
+	asked, err := o.request(kernel, args, o.device == simKind)
+	if err != nil {
 		return usageError{err}
+	}
+	if err := asked.Check(); err != nil {
+		return err
 	}
 	images, _, err := a.builder(ctx, folder)
 	if err != nil {
@@ -81,9 +87,6 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	l := &lab.Lab{
 		Kernel: kernel, Builder: images, Ledger: kept, Git: a.git(ctx), Version: version(),
 		Watch: func(e lab.Event) { status.Set("%s", statusText(e)) },
-	}
-	if _, err := o.request(kernel, args, false); err != nil { // before anything is started
-		return usageError{err}
 	}
 	junit, err := createJUnit(o.junit) // before the work, so that a wrong path costs none of it
 	if err != nil {
@@ -143,7 +146,7 @@ func (a *app) printRuns(runs []*run.Run) error {
 	if !a.json {
 		return nil
 	}
-	return a.printJSON(map[string]any{"schema_version": run.SchemaVersion, "runs": slices.Concat([]*run.Run{}, runs)})
+	return a.printJSON(map[string]any{"schema_version": run.SchemaVersion, "runs": append([]*run.Run{}, runs...)})
 }
 
 // createJUnit makes the JUnit file, if one was asked for.
@@ -193,6 +196,9 @@ func (a *app) chooseDevice(ctx context.Context, l *lab.Lab, o runOptions) error 
 		l.Open = open
 		return d.Close()
 	case o.device == "auto" && errors.Is(err, device.ErrNoDevice) && o.sanitizer == "":
+		if !a.json {
+			fmt.Fprintf(a.stderr, "attune: %v; the kernels run on the simulator, as with --device sim\n", err)
+		}
 		a.useSimulator(l, o)
 		return nil
 	}
@@ -203,9 +209,9 @@ func (a *app) chooseDevice(ctx context.Context, l *lab.Lab, o runOptions) error 
 func (a *app) useSimulator(l *lab.Lab, o runOptions) {
 	options := o.sim.options()
 	options.Limit, options.Printf = o.limit, func(text string) { fmt.Fprint(a.stderr, text) }
-	d := simdevice.Open(options)
-	l.Facts, l.NoClock = d.Facts(), true
-	l.Open = func(context.Context) (device.Device, error) { return d, nil }
+	l.Facts, l.NoClock = simdevice.Open(options).Facts(), true
+	l.Simulation = &run.Simulation{Schedules: o.sim.schedules, Checks: options.Checks, Tensor: o.sim.tensor}
+	l.Open = func(context.Context) (device.Device, error) { return simdevice.Open(options), nil }
 }
 
 // request turns the flags into what the lab takes.
@@ -219,6 +225,12 @@ func (o runOptions) request(kernel *spec.Kernel, args []string, simulated bool) 
 	}
 	if o.sanitizer != "" && !slices.Contains(isolate.SanitizerTools, o.sanitizer) {
 		return r, fmt.Errorf("--sanitizer %q: there are %s", o.sanitizer, strings.Join(isolate.SanitizerTools, ", "))
+	}
+	if o.sanitizer != "" && o.device == simKind {
+		return r, errors.New("--sanitizer needs a GPU; the simulator has checkers of its own")
+	}
+	if err := o.sim.check(); err != nil {
+		return r, err
 	}
 	var wrong []error
 	for _, text := range args {

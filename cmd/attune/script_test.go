@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,6 +31,11 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	broken, brokenErr := filepath.Abs("../../internal/lab/testdata/broken") // a kernel that can be wrong in many ways
+	cases, casesErr := filepath.Abs("../../internal/cases/testdata")
+	if err := errors.Join(brokenErr, casesErr); err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -38,6 +44,8 @@ func TestScripts(t *testing.T) {
 			// An empty cache, and thus no compiler; scripts that need one link to the installed one.
 			env.Setenv("ATTUNE_CACHE", env.Getenv("WORK")+"/cache")
 			env.Setenv("INSTALLED", cacheDir)
+			env.Setenv("BROKEN", broken)
+			env.Setenv("CASES", cases)
 			return nil
 		},
 		Condition: func(name string) (bool, error) {

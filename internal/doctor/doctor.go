@@ -31,12 +31,16 @@ type Machine struct {
 	Open func(ctx context.Context) (device.Device, error)
 }
 
+// simulates is what the simulator can do and what not.
+const simulates = "the simulator runs PTX with the features of sm_80 to sm_89; Hopper's wgmma, TMA and clusters it refuses by name for now"
+
 // Examine looks at every ability.
 func Examine(ctx context.Context, m Machine) []Ability {
 	compiler, compilerErr := toolchain.Find(ctx, m.CacheDir)
 	return []Ability{
 		{"run shipped stages' resource gate", true, "the stages and their build records are in the program", ""},
 		gpu(ctx, m),
+		{"check kernels with no GPU", true, simulates, ""},
 		compile(compiler, compilerErr),
 		disassemble(compiler),
 		install(ctx),
@@ -45,7 +49,6 @@ func Examine(ctx context.Context, m Machine) []Ability {
 		tool("record which source a run was made from", "git", "install git"),
 		writable("keep builds", m.CacheDir, "set ATTUNE_CACHE to a folder that can be written"),
 		writable("keep runs", m.LedgerDir, "give --ledger or ATTUNE_LEDGER a folder that can be written"),
-		{"check kernels with no GPU", false, "the PTX simulator is not part of this version", ""},
 	}
 }
 

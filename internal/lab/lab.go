@@ -24,6 +24,8 @@ type Lab struct {
 	NoDevice string
 	NoClock  bool // the device measures no time, and parents need not be built
 
+	Simulation *run.Simulation // how the simulator is set, where it is the device
+
 	Git     toolchain.Git
 	Version string      // of this program
 	Watch   func(Event) // told of progress; may be nil
@@ -52,7 +54,7 @@ type Request struct {
 // id, when the ledger would not take it. An error means that the lab itself failed or was interrupted; what variants do wrong stands in their
 // records.
 func (l *Lab) Run(ctx context.Context, r Request, done func(*run.Run)) error {
-	if err := r.check(); err != nil {
+	if err := r.Check(); err != nil {
 		return err
 	}
 	builds := l.startBuilds(ctx, r)
@@ -80,8 +82,8 @@ type RequestError string
 
 func (e RequestError) Error() string { return string(e) }
 
-// check refuses architectures and shapes that a variant is not for, before anything is started.
-func (r Request) check() error {
+// Check refuses architectures and shapes that a variant is not for, before anything is started.
+func (r Request) Check() error {
 	for _, v := range r.Variants {
 		if _, err := Arch(v.Stage(), r.Arch, ""); err != nil {
 			return err

@@ -43,10 +43,16 @@ type MutationRequest struct {
 
 // Mutate breaks a variant one line at a time and runs each mutant through the correctness gate.
 func (l *Lab) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, error) {
+	m.Request.Variants = []spec.Variant{m.Variant}
+	if err := m.Request.Check(); err != nil {
+		return nil, err
+	}
 	arch, err := Arch(m.Variant.Stage(), m.Request.Arch, l.Facts.Arch)
 	if err != nil {
 		return nil, err
 	}
+	tell := func(doing string) { l.tell(Event{Variant: m.Variant.String(), Doing: doing}) }
+	tell("compiling")
 	image, _, err := l.Builder.Build(ctx, Target(l.Kernel, m.Variant, arch))
 	if err != nil {
 		return nil, err
@@ -56,8 +62,19 @@ func (l *Lab) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, e
 		return nil, err
 	}
 	t := &trial{lab: l, request: m, image: image, references: newReferences()}
-	if wrong, err := t.judge(ctx, image.PTX); err != nil || wrong != "" {
-		return nil, errors.Join(err, fmt.Errorf("%s itself does not pass the gate: %s", m.Variant, wrong))
+	tell("correctness of the kernel itself")
+	wrong, err := t.judge(ctx, image.PTX)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.Variant, err)
+	}
+	if wrong != "" {
+		return nil, &WrongError{m.Variant.String(), wrong}
+	}
+	if m.Assemble != nil {
+		// Not the hash of its record, which another compiler may have made.
+		if t.code, err = m.Assemble(ctx, image.PTX, arch); err != nil {
+			return nil, fmt.Errorf("%s: %w", m.Variant, err)
+		}
 	}
 	report := &MutationReport{
 		Variant: m.Variant.String(), Arch: arch, Possible: len(all), Survivors: []mutate.Mutant{}, ByKind: map[string]Tally{},
@@ -75,12 +92,23 @@ func (l *Lab) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, e
 	return report, nil
 }
 
+// WrongError is the error of a kernel that is to be broken, and is broken before.
+type WrongError struct {
+	Variant string
+	Wrong   string
+}
+
+func (e *WrongError) Error() string {
+	return fmt.Sprintf("%s itself does not pass the correctness gate: %s", e.Variant, e.Wrong)
+}
+
 // trial is the court that mutants come before.
 type trial struct {
 	lab        *Lab
 	request    MutationRequest
 	image      *toolchain.Image
 	references *references
+	code       string // hash of the kernel's own machine code, where there is a compiler
 }
 
 // try decides the fate of one mutant.
@@ -114,11 +142,11 @@ func (t *trial) try(ctx context.Context, mutant mutate.Mutant, report *MutationR
 
 // equivalent says whether the compiler makes the same machine code of a mutant as of the kernel.
 func (t *trial) equivalent(ctx context.Context, text []byte) bool {
-	if t.request.Assemble == nil {
+	if t.code == "" {
 		return false
 	}
 	hash, err := t.request.Assemble(ctx, text, t.image.Record.Arch)
-	return err == nil && hash == t.image.Record.CodeHash
+	return err == nil && hash == t.code
 }
 
 // judge runs PTX through the correctness gate and gives the first thing that is wrong; empty when nothing is.
@@ -138,7 +166,7 @@ func (t *trial) judge(ctx context.Context, text []byte) (string, error) {
 		var fault *device.Fault
 		var timeout *device.Timeout
 		if errors.As(err, &fault) || errors.As(err, &timeout) {
-			return err.Error(), nil
+			return fmt.Sprintf("%s: %v", p, err), nil
 		}
 		if err != nil {
 			return "", err

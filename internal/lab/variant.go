@@ -64,10 +64,12 @@ func (l *Lab) newRecord(r Request, v spec.Variant) *run.Run {
 		Device:        "none",
 		Correctness:   []run.Correctness{},
 		Performance:   []run.Performance{},
-		Asked:         run.Asked{Seeds: r.Seeds, Samples: r.Samples, Arch: r.Arch, Problems: len(r.problems())},
-		Git:           l.Git,
-		GitSHA:        l.Git.SHA,
-		Attune:        l.Version,
+		Asked: run.Asked{
+			Seeds: r.Seeds, Samples: r.Samples, Arch: r.Arch, Problems: len(r.problems()), Simulation: l.Simulation,
+		},
+		Git:    l.Git,
+		GitSHA: l.Git.SHA,
+		Attune: l.Version,
 	}
 	for _, shape := range r.Shapes {
 		record.Asked.Shapes = append(record.Asked.Shapes, shape.String())
@@ -138,13 +140,14 @@ func (a *attempt) resources(b *builds) error {
 	return nil
 }
 
-// correctness holds every shape and seed against the oracle, and asks whoever watched the device.
+// correctness holds every answer against the oracle, and asks whoever watched the device.
 func (a *attempt) correctness(ctx context.Context) error {
 	wrong, err := a.answers(ctx)
 	var unsupported *device.Unsupported
 	if errors.As(err, &unsupported) {
 		a.gates.Correctness = gate.Unmeasured(unsupported.Why)
-		a.gates.Performance, a.gates.Profile = a.gates.Correctness, a.gates.Correctness
+		a.gates.Performance = gate.Unmeasured("this device cannot run the kernel")
+		a.gates.Profile = a.gates.Performance
 		return nil
 	}
 	if err != nil {
@@ -158,7 +161,7 @@ func (a *attempt) correctness(ctx context.Context) error {
 			return err
 		}
 		for _, f := range findings {
-			wrong = append(wrong, f.Kind+": "+f.Text)
+			wrong = append(wrong, findingText(f))
 		}
 	}
 	a.gates.Correctness = gate.Correctness(wrong)
@@ -171,24 +174,23 @@ type sanitized interface {
 	Findings() ([]device.Finding, error)
 }
 
-// answers runs every shape and seed and gives what is wrong with them. A failure that takes the device is the last.
-func (a *attempt) answers(ctx context.Context) (wrong []string, err error) {
+// answers runs every problem and gives what is wrong with the answers. A failure that takes the device is the last.
+func (a *attempt) answers(ctx context.Context) ([]string, error) {
+	var all complaints
 	problems := a.request.problems()
 	for i, p := range problems {
 		a.tell("correctness "+p.String(), i, len(problems))
 		row, err := a.answer(ctx, p)
 		if broken := a.kernelFailure(err); broken != "" {
-			return append(wrong, fmt.Sprintf("%s: %s", p, broken)), nil
+			return append(all.reasons(), fmt.Sprintf("%s: %s", p, broken)), nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		for _, what := range row.Wrong {
-			wrong = append(wrong, fmt.Sprintf("%s: %s", p, what))
-		}
+		all.add(p, row)
 		a.record.Correctness = append(a.record.Correctness, *row)
 	}
-	return wrong, nil
+	return all.reasons(), nil
 }
 
 // answer runs one problem and holds it against the oracle.
@@ -221,11 +223,11 @@ func judge(ref *reference, outcome *device.Outcome, share float64, tolerance spe
 		return found, gate.Limits{}, nil, err
 	}
 	limits := gate.LimitsFor(ref.answer, share, tolerance)
-	wrong := gate.Errors(found, limits, tolerance)
+	var wrong []string // what was found comes first: it tends to be why the numbers are off
 	for _, f := range outcome.Findings {
-		wrong = append(wrong, f.Kind+": "+f.Text)
+		wrong = append(wrong, findingText(f))
 	}
-	return found, limits, wrong, nil
+	return found, limits, append(wrong, gate.Errors(found, limits, tolerance)...), nil
 }
 
 // kernelFailure records what a kernel did to its device, and is empty for errors that are not the kernel's.

@@ -53,7 +53,7 @@ func JUnit(w io.Writer, runs []*run.Run) error {
 			{"profile", r.Gates.Profile, r.Reasons.Profile},
 		} {
 			c := junitCase{Class: r.Kernel + "." + r.Variant, Name: g.name}
-			text := junitText{Message: strings.Join(g.reasons, "; "), Text: fmt.Sprintf("run %s on %s (%s)", r.ID, deviceName(r), r.Arch)}
+			text := junitText{Message: inShort(g.reasons), Text: fmt.Sprintf("run %s on %s (%s)", r.ID, deviceName(r), r.Arch)}
 			switch g.status {
 			case gate.Fail:
 				suite.Failures++
@@ -61,6 +61,7 @@ func JUnit(w io.Writer, runs []*run.Run) error {
 				c.Failure = &text
 			case gate.NotMeasured:
 				suite.Skipped++
+				text.Message = strings.Join(g.reasons, "; ") // its text has none of them
 				c.Skipped = &text
 			default:
 				c.Output = &junitInner{strings.Join(append([]string{text.Text}, g.reasons...), "\n")}

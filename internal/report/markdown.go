@@ -45,6 +45,11 @@ func Markdown(r *run.Run) []byte {
 }
 
 func gateRow(name string, status gate.Status, reasons []string) []string {
+	return []string{name, statusWord(status), inShort(reasons)}
+}
+
+// inShort is the first line of the first reason, and how many more there are.
+func inShort(reasons []string) string {
 	first := ""
 	if len(reasons) > 0 {
 		first, _, _ = strings.Cut(reasons[0], "\n")
@@ -52,7 +57,7 @@ func gateRow(name string, status gate.Status, reasons []string) []string {
 	if len(reasons) > 1 {
 		first += fmt.Sprintf(" (and %d more)", len(reasons)-1)
 	}
-	return []string{name, statusWord(status), first}
+	return first
 }
 
 // markdownFailure gives all the reasons of the gate that failed, of which the table of gates has the first line only.
@@ -122,7 +127,9 @@ func Command(r *run.Run) string {
 		seeds[i] = fmt.Sprint(s)
 	}
 	command := fmt.Sprintf("attune run %s --shapes %s --seeds %s", r.Variant, strings.Join(r.Asked.Shapes, ","), strings.Join(seeds, ","))
-	if r.Asked.Samples > 0 {
+	if s := r.Asked.Simulation; s != nil {
+		command += simulationFlags(s)
+	} else if r.Asked.Samples > 0 {
 		command += fmt.Sprintf(" --iters %d", r.Asked.Samples)
 	}
 	if r.Asked.Arch != "" {
@@ -135,6 +142,20 @@ func Command(r *run.Run) string {
 		command += " --sanitizer " + r.Asked.Sanitizer
 	}
 	return command
+}
+
+func simulationFlags(s *run.Simulation) string {
+	flags := " --device sim"
+	if s.Schedules > 1 {
+		flags += fmt.Sprintf(" --schedules %d", s.Schedules)
+	}
+	if !s.Checks {
+		flags += " --checks off"
+	}
+	if s.Tensor != exactTensor {
+		flags += " --tensor " + s.Tensor
+	}
+	return flags
 }
 
 // inCell keeps a text within its cell of a table.

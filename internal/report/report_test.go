@@ -178,6 +178,44 @@ func hung() *run.Run {
 	})
 }
 
+// onSimulator is a record of the simulator, which has no architecture, no clock and no driver.
+func onSimulator(r *run.Run, s run.Simulation) *run.Run {
+	r.Device = "sim"
+	r.Facts = &device.Facts{Kind: "sim", Name: "PTX simulator"}
+	r.Asked.Seeds, r.Asked.Problems, r.Asked.Simulation = []uint64{0}, 6, &s
+	return r
+}
+
+// racy is a variant in which the simulator found races, told once for all inputs.
+func racy() *run.Run {
+	r := onSimulator(built(begun("stage2")), run.Simulation{Schedules: 2, Checks: true, Tensor: "exact"})
+	finding := device.Finding{
+		Kind: "race",
+		Text: "race at sdpa.cu:54 in mma.hpp:47 (ptx:152) with sdpa.cu:47 (ptx:92) (16384 times): warp 0 (all lanes) of block [0 0 0]: reads 4 bytes " +
+			"at 0x400 of .shared, which thread 0 wrote; nothing orders the two (lanes of one warp need bar.warp.sync)",
+	}
+	for _, shape := range r.Asked.Shapes {
+		for _, inputs := range []string{"normal", "outliers", "peaked"} {
+			row := answer(shape, 0, false)
+			row.Inputs, row.Findings, row.Wrong = inputs, []device.Finding{finding}, []string{finding.Text}
+			r.Correctness = append(r.Correctness, row)
+		}
+	}
+	return decided(r, gate.Incorrect, gate.Gates{
+		Resources: passed, Correctness: gate.Correctness([]string{"1x8x512x64 seed 0 and 5 more: " + finding.Text}), Performance: later, Profile: later,
+	})
+}
+
+// unsupported is a variant that the simulator cannot run.
+func unsupported() *run.Run {
+	r := onSimulator(built(begun("stage7")), run.Simulation{Schedules: 1, Checks: true, Tensor: "exact"})
+	cannot := gate.Unmeasured("this device cannot run the kernel")
+	return decided(r, gate.Unknown, gate.Gates{
+		Resources: passed, Correctness: gate.Unmeasured("the simulator cannot run the PTX: PTX line 63: unsupported instruction wgmma.fence.sync.aligned"),
+		Performance: cannot, Profile: cannot,
+	})
+}
+
 var records = []struct {
 	name   string
 	record func() *run.Run
@@ -187,6 +225,8 @@ var records = []struct {
 	{"refused", refused},
 	{"incorrect", incorrect},
 	{"hung", hung},
+	{"racy", racy},
+	{"unsupported", unsupported},
 }
 
 func TestText(t *testing.T) {
@@ -354,7 +394,7 @@ func printed(t *testing.T, write func(*bytes.Buffer) error) string {
 // An answer of which no element is finite has no error that could be given as a number.
 func TestAnswersThatAreNotFinite(t *testing.T) {
 	row := correctnessRows(incorrect())[0]
-	want := []string{"1x8x512x64", "0", "not finite", "0.004", "-", "0.0005", "100.00 %", "-", "batch 0 head 0 row 0 dim 0", "FAIL"}
+	want := []string{"1x8x512x64", "normal", "0", "not finite", "0.004", "-", "0.0005", "100.00 %", "-", "batch 0 head 0 row 0 dim 0", "FAIL"}
 	if diff := cmp.Diff(want, row); diff != "" {
 		t.Error(diff)
 	}
@@ -380,6 +420,43 @@ func TestCommandDoesARunAgain(t *testing.T) {
 	check(plain + " --iters 100")
 	r.Asked.Samples, r.Asked.Arch, r.Asked.Against, r.Asked.Sanitizer = 0, "sm_80", "stage0", "memcheck"
 	check(plain + " --arch sm_80 --against stage0 --sanitizer memcheck")
+
+	r = begun("stage2")
+	r.Asked.Simulation = &run.Simulation{Schedules: 1, Checks: true, Tensor: "exact"}
+	check(plain + " --device sim") // which times nothing
+	r.Asked.Simulation = &run.Simulation{Schedules: 4, Tensor: "f32"}
+	check(plain + " --device sim --schedules 4 --checks off --tensor f32")
+}
+
+func TestHowTheSimulatorWasSetIsSaid(t *testing.T) {
+	check := func(s run.Simulation, want string) {
+		t.Helper()
+		r := onSimulator(begun("stage2"), s)
+		r.Correctness = []run.Correctness{answer("1x8x512x64", 0, true)}
+		if got := correctnessLine(r); got != "1 of 6 right against float64, "+want {
+			t.Errorf("%+v: got %q, want %q", s, got, want)
+		}
+	}
+	check(run.Simulation{Schedules: 1, Checks: true, Tensor: "exact"}, "all checkers on")
+	check(run.Simulation{Schedules: 1, Tensor: "exact"}, "checkers off")
+	check(run.Simulation{Schedules: 8, Checks: true, Tensor: "f64"}, "all checkers on, under 8 schedules, tensor cores in f64")
+}
+
+func TestLongLinesAreFolded(t *testing.T) {
+	long := strings.Repeat("word ", 60)
+	var out bytes.Buffer
+	gateLine(&out, "correctness", gate.Fail, "", []string{"short", long, strings.Repeat("x", 300), "  indented " + long})
+	for _, line := range strings.Split(strings.TrimRight(out.String(), "\n"), "\n") {
+		if len(line) > 140 && !strings.Contains(line, "xxx") { // one long word cannot be broken
+			t.Errorf("a line of %d: %q", len(line), line)
+		}
+	}
+	if got := strings.Count(out.String(), "word"); got != 120 {
+		t.Errorf("%d of 120 words are left:\n%s", got, out.String())
+	}
+	if diff := cmp.Diff([]string{"a b"}, folded("a b")); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestFactsLineLeavesOutWhatIsNotKnown(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"attune/internal/gate"
 	"attune/internal/ledger"
 	"attune/internal/run"
+	"attune/internal/tensor"
 )
 
 // Text writes one run for a terminal: the gates with their reasons, and the figures under each.
@@ -53,20 +54,35 @@ func gateLine(w io.Writer, name string, status gate.Status, summary string, reas
 	for _, reason := range reasons {
 		lines = append(lines, strings.Split(strings.TrimRight(reason, "\n"), "\n")...)
 	}
-	first := ""
-	if len(lines) > 0 {
-		first = lines[0]
-		lines = lines[1:]
+	const most = 13 // the record has them all
+	if more := len(lines) - most; more > 0 {
+		lines = append(lines[:most], fmt.Sprintf("and %d more", more))
 	}
-	fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %-12s %-13s %s", name, statusWord(status), first), " "))
-	const most = 12 // the record has them all
-	for i, line := range lines {
-		if i == most {
-			fmt.Fprintf(w, "  %-12s %-13s and %d more\n", "", "", len(lines)-most)
+	first := fmt.Sprintf("  %-12s %-13s ", name, statusWord(status))
+	if len(lines) == 0 {
+		lines = []string{""}
+	}
+	for _, line := range lines {
+		for _, part := range folded(line) {
+			fmt.Fprintln(w, strings.TrimRight(first+part, " "))
+			first = fmt.Sprintf("  %-12s %-13s ", "", "")
+		}
+	}
+}
+
+// folded breaks a line that is too long for a screen, as those of findings are, between words; what follows the first part is indented.
+func folded(line string) []string {
+	const width, indent = 108, "  "
+	var parts []string
+	for len(line) > width {
+		at := strings.LastIndexByte(line[:width+1], ' ')
+		if at <= len(indent) { // one long word
 			break
 		}
-		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %-12s %-13s %s", "", "", line), " "))
+		parts = append(parts, line[:at])
+		line = indent + line[at+1:]
 	}
+	return append(parts, line)
 }
 
 func resourceLine(r *run.Run) string {
@@ -87,25 +103,53 @@ func correctnessLine(r *run.Run) string {
 			right++
 		}
 	}
-	line := fmt.Sprintf("%d of %d right against float64", right, max(r.Asked.Problems, len(r.Correctness)))
+	asked := r.Asked.Problems
+	if asked == 0 { // an older record: normal inputs alone
+		asked = len(r.Asked.Shapes) * len(r.Asked.Seeds)
+	}
+	line := fmt.Sprintf("%d of %d right against float64", right, asked)
 	if r.Asked.Sanitizer != "" {
 		line += ", under compute-sanitizer " + r.Asked.Sanitizer
 	}
+	if s := r.Asked.Simulation; s != nil {
+		line += ", " + simulationText(s)
+	}
 	return line
 }
+
+func simulationText(s *run.Simulation) string {
+	text := "all checkers on"
+	if !s.Checks {
+		text = "checkers off"
+	}
+	if s.Schedules > 1 {
+		text += fmt.Sprintf(", under %d schedules", s.Schedules)
+	}
+	if s.Tensor != exactTensor {
+		text += ", tensor cores in " + s.Tensor
+	}
+	return text
+}
+
+// exactTensor is the arithmetic of the chip, which goes without saying.
+const exactTensor = "exact"
 
 var correctnessHeader = []string{"shape", "inputs", "seed", "max_err", "limit", "mean_err", "limit", "bad", "cosine", "worst at", ""}
 
 func correctnessRows(r *run.Run) [][]string {
 	var rows [][]string
 	for _, c := range r.Correctness {
+		inputs := c.Inputs
+		if inputs == "" { // an older record
+			inputs = tensor.Normal.String()
+		}
 		row := []string{
-			c.Shape, c.Inputs, fmt.Sprint(c.Seed), fmt.Sprintf("%.3g", c.MaxErr), fmt.Sprintf("%.3g", c.Limits.MaxErr), fmt.Sprintf("%.3g", c.MeanErr),
+			c.Shape, inputs, fmt.Sprint(c.Seed), fmt.Sprintf("%.3g", c.MaxErr), fmt.Sprintf("%.3g", c.Limits.MaxErr), fmt.Sprintf("%.3g", c.MeanErr),
 			fmt.Sprintf("%.3g", c.Limits.MeanErr), fmt.Sprintf("%.2f %%", 100*c.BadFraction), fmt.Sprintf("%.7f", c.Cosine),
 			c.Worst.Place.String(), passWord(c.Pass),
 		}
 		if c.FirstNonFinite != nil { // the figures are of the other elements alone, if there are any
-			row[2], row[4], row[7], row[8] = "not finite", "-", "-", c.FirstNonFinite.String()
+			row[3], row[5], row[8], row[9] = "not finite", "-", "-", c.FirstNonFinite.String()
 		}
 		rows = append(rows, row)
 	}

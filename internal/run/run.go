@@ -87,7 +87,7 @@ type Headline struct {
 type Correctness struct {
 	Shape  string `json:"shape"`
 	Seed   uint64 `json:"seed"`
-	Inputs string `json:"inputs,omitempty"` // normal, or with outliers
+	Inputs string `json:"inputs,omitempty"` // normal, outliers or peaked; empty, and normal, in records that are older than the others
 	Pass   bool   `json:"pass"`
 	oracle.Errors
 	Limits       gate.Limits      `json:"limits"`
@@ -130,6 +130,15 @@ type Asked struct {
 	Against   string   `json:"against,omitempty"`
 	Timing    string   `json:"timing,omitempty"`    // how times were taken
 	Sanitizer string   `json:"sanitizer,omitempty"` // the tool of compute-sanitizer that watched
+
+	Simulation *Simulation `json:"simulation,omitempty"` // where the simulator was the device
+}
+
+// Simulation is how the simulator was set.
+type Simulation struct {
+	Schedules int    `json:"schedules"`
+	Checks    bool   `json:"checks"` // all checkers, or none
+	Tensor    string `json:"tensor"` // arithmetic of the tensor cores: exact, f32, f64
 }
 
 // Decode reads a record.

@@ -29,7 +29,7 @@ func full() *Run {
 		Failure: "no answer", TimedOut: true,
 		Headline: &Headline{Shape: "1x8x512x64", P50US: 12.5, ParentRatio: ptr(1.25)},
 		Correctness: []Correctness{{
-			Shape: "1x8x512x64", Seed: 1<<64 - 1, Pass: true,
+			Shape: "1x8x512x64", Seed: 1<<64 - 1, Inputs: "peaked", Pass: true,
 			Errors: oracle.Errors{
 				MaxErr: 0.001, MeanErr: 0.0001, Bad: 1, BadFraction: 0.25, Cosine: 0.5, NonFinite: 1,
 				Worst: oracle.Worst{Place: place, Got: 1, Want: 2}, FirstNonFinite: &place,
@@ -44,7 +44,7 @@ func full() *Run {
 		Speedup: &measure.Speedup{Ratio: 1.25, Low: 1.2, High: 1.3}, RequiredSpeedup: 1.15,
 		Asked: Asked{
 			Shapes: []string{"1x8x512x64"}, Seeds: []uint64{1<<64 - 1}, Samples: 100, Arch: "sm_89", Against: "stage1", Timing: "by graph",
-			Sanitizer: "memcheck",
+			Sanitizer: "memcheck", Problems: 3, Simulation: &Simulation{Schedules: 2, Checks: true, Tensor: "exact"},
 		},
 		Build: &toolchain.Record{
 			SchemaVersion: 1, Kernel: "sdpa", Variant: "stage2", Source: "sdpa.cu", Arch: "sm_89", Knobs: map[string]int{"TILE_M": 32},

@@ -27,15 +27,33 @@ extern "C" __global__ void broken(unsigned char* q, const unsigned char* k, cons
     }
   }
   if constexpr (kDefect == 5) q[query] ^= 1;
+  if constexpr (kDefect == 8) {
+    for (unsigned n = 0;; ++n) *reinterpret_cast<volatile unsigned*>(o) = n;
+  }
+#if DEFECT == 9
+  asm volatile("wgmma.fence.sync.aligned;");
+#endif
+#if DEFECT == 11
+  asm volatile(
+      "{\n\t"
+      ".reg .u32 unused;\n\t"
+      "add.u32 unused, %0, 77;\n\t"
+      "}" ::"r"(column));
+#endif
   if constexpr (kDefect == 6) {
     if (row == queries - 1) return;
   }
+  __shared__ float row_of_q[kHeadDim];
+  if constexpr (kDefect == 10) row_of_q[column] = decode(q[query + column]);  // and no barrier
   const int visible = causal ? min(keys, row + 1 + keys - queries) : keys;
   const float scale = descale_q[head] * descale_k[head] * softmax_scale;
   float top = -INFINITY, sum = 0, out = 0;
   for (int key = 0; key < visible; ++key) {
     float score = 0;
-    for (int d = 0; d < kHeadDim; ++d) score += decode(q[query + d]) * decode(k[first_key + key * kHeadDim + d]);
+    for (int d = 0; d < kHeadDim; ++d) {
+      const float x = kDefect == 10 ? row_of_q[d] : decode(q[query + d]);
+      score += x * decode(k[first_key + key * kHeadDim + d]);
+    }
     score *= scale;
     const float higher = fmaxf(top, score);
     const float shrink = expf(top - higher), p = expf(score - higher);

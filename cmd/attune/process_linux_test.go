@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// On a terminal the status line says which mutant is before the court; interrupted then, the program says how far it got.
+func TestInterruptMutants(t *testing.T) {
+	person, program := terminalPair(t)
+	cmd, _ := command(t, "mutate", "stage2", "--shapes", "1x1x33x64")
+	cmd.Env = append(cmd.Env, "TERM=xterm")
+	cmd.Stderr = program
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	program.Close() // so that reading ends with the process
+	var said strings.Builder
+	signalled := false
+	for in := bufio.NewReader(person); ; {
+		letter, err := in.ReadByte()
+		if err != nil { // EIO, when nobody has the other side open
+			break
+		}
+		said.WriteByte(letter)
+		if !signalled && strings.HasSuffix(said.String(), "mutant at line ") {
+			signalled = true
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if code, died := exitOf(t, cmd.Wait()); code != exitInterrupted {
+		t.Errorf("exit code %d, signal %v", code, died)
+	}
+	if !regexp.MustCompile(`attune: interrupted; \d+ of 300 mutants were tried\r\n$`).MatchString(said.String()) {
+		t.Errorf("the terminal shows %q", said.String())
+	}
+}
+
+// terminalPair is a pseudo terminal: the side of the person, and the side of the program.
+func terminalPair(t *testing.T) (person, program *os.File) {
+	t.Helper()
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("no pseudo terminals here: ", err)
+	}
+	t.Cleanup(func() { person.Close() })
+	raw, err := person.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var number int
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		if failed = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); failed == nil {
+			number, failed = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
+		}
+		if failed == nil {
+			failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 120})
+		}
+	})
+	if err != nil || failed != nil {
+		t.Fatal(err, failed)
+	}
+	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return person, program
+}

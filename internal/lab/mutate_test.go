@@ -1,0 +1,319 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"attune/internal/device"
+	simdevice "attune/internal/device/sim"
+	"attune/internal/mutate"
+	"attune/internal/toolchain"
+	"attune/kernels"
+)
+
+// court is a double of a device that knows the fate of every mutant by the kind of its change. What it knows nothing of is right.
+type court struct {
+	device.Device
+	all    map[string]mutate.Mutant // by PTX
+	fates  map[string]func(*device.Outcome) error
+	opened int
+	closed int
+	runs   map[string]int // launches of mutants, by kind
+}
+
+func (c *court) open(context.Context) (device.Device, error) {
+	c.opened++
+	return c, nil
+}
+
+func (c *court) Close() error {
+	c.closed++
+	return nil
+}
+
+func (c *court) Facts() device.Facts { return device.Facts{Kind: "sim"} }
+
+func (c *court) Run(ctx context.Context, job device.Job) (*device.Outcome, error) {
+	out, err := attend(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	outcome := &device.Outcome{Outputs: [][]byte{out}}
+	mutant, ok := c.all[string(job.Image)]
+	if !ok {
+		return outcome, nil
+	}
+	c.runs[mutant.What]++
+	if fate := c.fates[mutant.What]; fate != nil {
+		return outcome, fate(outcome)
+	}
+	return outcome, nil
+}
+
+// inCourt is a lab with the shipped kernel before a court, and the request to break it.
+func inCourt(t *testing.T, fates map[string]func(*device.Outcome) error) (*setup, *court, MutationRequest) {
+	t.Helper()
+	s := newSetupOf(t, kernels.SDPA(), nil, t.TempDir())
+	c := &court{all: map[string]mutate.Mutant{}, fates: fates, runs: map[string]int{}}
+	s.Open, s.Facts, s.NoClock = c.open, c.Facts(), true
+	r := s.request()
+	r.Shapes, r.Seeds = shapes(t, "1x1x2x64"), []uint64{0}
+	image := s.shipped("stage1", "sm_90a")
+	all, err := mutate.All(image.PTX, "sdpa")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all {
+		c.all[string(m.Apply(image.PTX))] = m
+	}
+	return s, c, MutationRequest{Variant: s.variant("stage1"), Request: r}
+}
+
+func (s *setup) shipped(variant, arch string) *toolchain.Image {
+	s.t.Helper()
+	image, _, err := s.Builder.Build(s.t.Context(), Target(s.Kernel, s.variant(variant), arch))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return image
+}
+
+// The fate of each kind of change, and what comes of it.
+func TestMutate(t *testing.T) {
+	s, c, m := inCourt(t, map[string]func(*device.Outcome) error{
+		"left out":           func(*device.Outcome) error { return &device.Fault{Code: "simulator", Did: "run", Text: "trap"} },
+		"guard turned round": func(*device.Outcome) error { return &device.Timeout{Limit: time.Second} },
+		"other comparison": func(o *device.Outcome) error {
+			o.Findings = []device.Finding{{Kind: "race", Text: "race at sdpa.cu:1"}}
+			return nil
+		},
+		"other constant": func(o *device.Outcome) error {
+			clear(o.Outputs[0])
+			return nil
+		},
+		"address off": func(*device.Outcome) error { return &device.Unsupported{Why: "no program"} },
+	})
+	// The compiler makes the same of swapped operands as of the kernel, and refuses other layouts.
+	var assembled int
+	m.Assemble = func(_ context.Context, ptx []byte, arch string) (string, error) {
+		assembled++
+		what := c.all[string(ptx)].What
+		switch {
+		case arch != "sm_90a":
+			t.Errorf("assembled for %s", arch)
+		case what == "other layout":
+			return "", &toolchain.CompileError{}
+		case what == "" || what == "operands swapped":
+			return "the kernel's", nil
+		}
+		return what, nil
+	}
+	report, err := s.Mutate(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]int{}
+	for _, mutant := range c.all {
+		kinds[mutant.What]++
+	}
+	survive := kinds["other operation"] + kinds["other layout"] + kinds["waits for less"] + kinds["other lanes"] + kinds["other barrier"]
+	want := &MutationReport{
+		Variant: "stage1", Arch: "sm_90a", Possible: len(c.all), Mutants: len(c.all) - kinds["address off"],
+		Killed:   kinds["left out"] + kinds["guard turned round"] + kinds["other comparison"] + kinds["other constant"],
+		Survived: survive, Equivalent: kinds["operands swapped"], Survivors: report.Survivors, ByKind: map[string]Tally{},
+	}
+	want.KillRate = float64(want.Killed) / float64(want.Killed+want.Survived)
+	for kind, count := range kinds {
+		switch kind {
+		case "left out", "guard turned round", "other comparison", "other constant":
+			want.ByKind[kind] = Tally{Mutants: count, Killed: count}
+		case "operands swapped":
+			want.ByKind[kind] = Tally{} // none that means anything
+		case "address off":
+		default:
+			want.ByKind[kind] = Tally{Mutants: count}
+		}
+	}
+	if diff := cmp.Diff(want, report); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, kind := range []string{"left out", "guard turned round", "other comparison", "other constant", "operands swapped", "other layout", "address off"} {
+		if kinds[kind] == 0 {
+			t.Errorf("there is no mutant of kind %q, and this test says less than it should", kind)
+		}
+	}
+	if len(report.Survivors) != survive || slices.ContainsFunc(report.Survivors, func(m mutate.Mutant) bool { return want.ByKind[m.What].Killed > 0 }) {
+		t.Errorf("the survivors are %v", report.Survivors)
+	}
+	if assembled != 1+survive+kinds["operands swapped"] {
+		t.Errorf("%d were assembled; want the kernel and those that passed", assembled)
+	}
+	// A killed one is killed by its first problem; only what passes sees them all: normal inputs, outliers, peaked ones.
+	if c.runs["left out"] != kinds["left out"] || c.runs["operands swapped"] != 3*kinds["operands swapped"] {
+		t.Errorf("launches: %v", c.runs)
+	}
+	if c.opened != 1+len(c.all) || c.closed != c.opened {
+		t.Errorf("%d devices opened, %d closed", c.opened, c.closed)
+	}
+	own := []Event{{Variant: "stage1", Doing: "compiling"}, {Variant: "stage1", Doing: "correctness of the kernel itself"}}
+	if diff := cmp.Diff(own, s.events[:2]); diff != "" {
+		t.Errorf("the first events:\n%s", diff)
+	}
+	last := s.events[len(s.events)-1]
+	if len(s.events) != 2+len(c.all) || last.Done != len(c.all)-1 || last.Total != len(c.all) || !strings.HasPrefix(last.Doing, "mutant at line ") {
+		t.Errorf("%d events, the last %+v", len(s.events), last)
+	}
+}
+
+// With no compiler nothing is shown equivalent, and with no mutant that is a program there is no rate.
+func TestMutateWithoutMuch(t *testing.T) {
+	s, _, m := inCourt(t, nil)
+	m.Count = 5
+	report, err := s.Mutate(t.Context(), m)
+	if err != nil || report.Mutants != 5 || report.Survived != 5 || report.Equivalent != 0 || report.KillRate != 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	s, c, m := inCourt(t, map[string]func(*device.Outcome) error{
+		"no program": func(*device.Outcome) error { return &device.Unsupported{Why: "the simulator cannot read the PTX"} },
+	})
+	for text, mutant := range c.all {
+		mutant.What = "no program"
+		c.all[text] = mutant
+	}
+	m.Count = 5
+	report, err = s.Mutate(t.Context(), m)
+	if err != nil || report.Mutants != 0 || report.Killed+report.Survived != 0 || report.KillRate != 0 || len(report.ByKind) != 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+// The same seed picks the same mutants, another one others.
+func TestMutateIsRepeatable(t *testing.T) {
+	pick := func(seed uint64) []mutate.Mutant {
+		t.Helper()
+		s, _, m := inCourt(t, nil)
+		m.Count, m.Seed = 20, seed
+		report, err := s.Mutate(t.Context(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report.Survivors
+	}
+	first := pick(1)
+	if diff := cmp.Diff(first, pick(1)); diff != "" || len(first) != 20 {
+		t.Errorf("the same seed:\n%s", diff)
+	}
+	if cmp.Equal(first, pick(2)) {
+		t.Error("another seed picks the same mutants")
+	}
+}
+
+func TestMutateFails(t *testing.T) {
+	lost := errors.New("the memory is full")
+	var wrong *WrongError
+	var request RequestError
+	var unsupported *device.Unsupported
+	check := func(breakIt func(*setup, *MutationRequest), as any, want string) {
+		t.Helper()
+		s, _, m := inCourt(t, nil)
+		breakIt(s, &m)
+		report, err := s.Mutate(t.Context(), m)
+		if err == nil || !strings.Contains(err.Error(), want) || as != nil && !errors.As(err, as) {
+			t.Errorf("got %+v, %v, want %s", report, err, want)
+		}
+	}
+	// every lets the kernel itself have a fate.
+	every := func(fate func(*device.Outcome) error) func(*setup, *MutationRequest) {
+		return func(s *setup, _ *MutationRequest) {
+			ptx := s.shipped("stage1", "sm_90a").PTX
+			c := &court{
+				all: map[string]mutate.Mutant{string(ptx): {What: "it"}}, runs: map[string]int{},
+				fates: map[string]func(*device.Outcome) error{"it": fate},
+			}
+			s.Open = c.open
+		}
+	}
+	check(every(func(o *device.Outcome) error {
+		o.Findings = []device.Finding{{Kind: "race", Text: "race at sdpa.cu:9"}}
+		return nil
+	}), &wrong, "stage1 itself does not pass the correctness gate: 1x1x2x64 seed 0: race at sdpa.cu:9")
+	check(every(func(*device.Outcome) error { return &device.Timeout{Limit: time.Second} }), &wrong, "1x1x2x64 seed 0: no answer in 1s")
+	check(every(func(*device.Outcome) error { return &device.Unsupported{Why: "wgmma is not simulated"} }), &unsupported, "stage1: wgmma is not simulated")
+	check(every(func(*device.Outcome) error { return lost }), nil, "stage1: the memory is full")
+	check(func(s *setup, _ *MutationRequest) {
+		s.Open = func(context.Context) (device.Device, error) { return nil, lost }
+	}, nil, "the memory is full")
+	check(func(_ *setup, m *MutationRequest) {
+		m.Assemble = func(context.Context, []byte, string) (string, error) { return "", lost }
+	}, nil, "stage1: the memory is full")
+	check(func(_ *setup, m *MutationRequest) { m.Request.Arch = "sm_70" }, &request, `not for "sm_70"`)
+	check(func(_ *setup, m *MutationRequest) { m.Request.Shapes = shapes(t, "1x1x8x128") }, &request, "head dim 128")
+	check(func(s *setup, m *MutationRequest) { m.Variant = s.variant("stage1+TILE_N=32") }, nil, "no CUDA compiler")
+}
+
+func TestMutateCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s, c, m := inCourt(t, nil)
+	s.Watch = func(e Event) {
+		if e.Done == 3 {
+			cancel()
+		}
+	}
+	report, err := s.Mutate(ctx, m)
+	if !errors.Is(err, context.Canceled) || report != nil {
+		t.Errorf("got %+v, %v", report, err)
+	}
+	if c.opened != c.closed || c.opened > 6 {
+		t.Errorf("%d devices opened, %d closed", c.opened, c.closed)
+	}
+}
+
+// Real mutants on the simulator, and the real compiler as the witness.
+func TestMutantsOnTheSimulator(t *testing.T) {
+	s := newSimulated(t, simdevice.Options{Checks: true})
+	c, _ := compiler(t)
+	image := s.shipped("padded", "sm_90a")
+	hash, err := toolchain.Assemble(t.Context(), c, image.PTX, "sm_90a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := s.request()
+	r.Shapes, r.Seeds = shapes(t, "1x1x2x64"), []uint64{0}
+	court := &trial{lab: s.Lab, image: image, references: newReferences(), code: hash, request: MutationRequest{
+		Variant: s.variant("padded"), Request: r,
+		Assemble: func(ctx context.Context, ptx []byte, arch string) (string, error) {
+			return toolchain.Assemble(ctx, c, ptx, arch)
+		},
+	}}
+	check := func(before, after string, want MutationReport) {
+		t.Helper()
+		line := 1
+		for text := range bytes.Lines(image.PTX) {
+			if strings.Contains(string(text), before) {
+				break
+			}
+			line++
+		}
+		changed := strings.Replace(strings.Split(string(image.PTX), "\n")[line-1], before, after, 1)
+		var got MutationReport
+		got.ByKind = map[string]Tally{}
+		if err := court.try(t.Context(), mutate.Mutant{Line: line, What: "it", After: changed}, &got); err != nil {
+			t.Fatal(err)
+		}
+		got.ByKind, got.Survivors = nil, nil
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s -> %s (-want +got):\n%s", before, after, diff)
+		}
+	}
+	check(", 77;", ", 78;", MutationReport{Mutants: 1, Equivalent: 1})
+	check("st.global.u16", "//", MutationReport{Mutants: 1, Killed: 1})
+	check("ex2.approx.ftz.f32", "ex3.approx.ftz.f32", MutationReport{}) // no program
+}

@@ -1,0 +1,75 @@
+package toolchain
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestAssemble(t *testing.T) {
+	compiler := pinned(t)
+	image, _ := mustBuild(t, NewBuilder(tiny(), compiler, t.TempDir()), tinyTarget())
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	assemble := func(ptx []byte) string {
+		t.Helper()
+		hash, err := Assemble(t.Context(), compiler, ptx, "sm_89")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return hash
+	}
+	own := assemble(image.PTX)
+	if own != image.Record.CodeHash {
+		t.Errorf("the hash is %s, and that of the build is %s", own, image.Record.CodeHash)
+	}
+	// A line that comes to nothing changes no machine code, one that does something changes it.
+	idle := changed(t, image.PTX, "\tbar.sync \t0;", "\tbar.sync \t0;\n\t{ .reg .u32 %idle; mov.u32 %idle, 77; }")
+	if assemble(idle) != own {
+		t.Error("PTX with an idle line more is other machine code")
+	}
+	if assemble(changed(t, image.PTX, "\tbar.sync \t0;", "")) == own {
+		t.Error("PTX without its barrier is the same machine code")
+	}
+	if left := names(t, tmp); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// changed is PTX with one text in place of another.
+func changed(t *testing.T, ptx []byte, before, after string) []byte {
+	t.Helper()
+	if bytes.Count(ptx, []byte(before)) != 1 {
+		t.Fatalf("%q does not stand once in\n%s", before, ptx)
+	}
+	return bytes.Replace(ptx, []byte(before), []byte(after), 1)
+}
+
+func TestAssembleRefuses(t *testing.T) {
+	compiler := pinned(t)
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	var refused *CompileError
+	_, err := Assemble(t.Context(), compiler, []byte(".version 8.0\n.target sm_89\n.address_size 64\nnonsense\n"), "sm_89")
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "PTX for sm_89 does not compile") || !strings.Contains(err.Error(), "image.ptx") {
+		t.Errorf("nonsense: %v", err)
+	}
+	if err != nil && strings.Contains(err.Error(), tmp) {
+		t.Errorf("a path of this machine is in %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Assemble(ctx, compiler, nil, "sm_89"); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if left := names(t, tmp); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	t.Setenv("TMPDIR", filepath.Join(tmp, "gone"))
+	if _, err := Assemble(t.Context(), compiler, nil, "sm_89"); err == nil {
+		t.Error("with no temporary folder there is a hash")
+	}
+}
