@@ -56,8 +56,9 @@ func Resources(need toolchain.Resources, budget spec.Budget) Check {
 
 // Limits bound the error of a kernel on one shape and seed.
 type Limits struct {
-	MaxErr  float64 `json:"max_err"`
-	MeanErr float64 `json:"mean_err"`
+	MaxErr      float64 `json:"max_err"`
+	MeanErr     float64 `json:"mean_err"`
+	BadFraction float64 `json:"bad_fraction"`
 }
 
 // outputRounding is the relative error of an FP16 output at its worst, half a unit in the last of 11 bits. No kernel can be asked
@@ -65,22 +66,29 @@ type Limits struct {
 const outputRounding = 1.0 / (1 << 11)
 
 // LimitsFor derives the limits from what FP8 inputs cost on this very problem: the kernel may add a share of it, which its stage has
-// named. The tolerance of the spec is the outer bound.
-func LimitsFor(ref *oracle.Reference, share float64, tolerance spec.Tolerance) Limits {
+// named. The tolerance of the spec is the outer bound. Its max_err is an absolute number, which is meant for inputs of unit variance; with harder inputs,
+// whose outputs may be tens, it counts in units of the largest output, and no element at all may be bad.
+func LimitsFor(ref *oracle.Reference, share float64, tolerance spec.Tolerance, unitVariance bool) Limits {
 	largest, sum := 0.0, 0.0
 	for _, x := range ref.Out {
 		largest = max(largest, x, -x)
 		sum += max(x, -x)
 	}
 	mean := sum / float64(len(ref.Out))
-	return Limits{
-		MaxErr:  min(tolerance.MaxErr, max(share*ref.InputCost.Max, largest*outputRounding)),
-		MeanErr: min(tolerance.MeanErr, max(share*ref.InputCost.Mean, mean*outputRounding)),
+	limits := Limits{
+		MaxErr:      min(tolerance.MaxErr, max(share*ref.InputCost.Max, largest*outputRounding)),
+		MeanErr:     min(tolerance.MeanErr, max(share*ref.InputCost.Mean, mean*outputRounding)),
+		BadFraction: tolerance.BadFraction,
 	}
+	if !unitVariance {
+		limits.MaxErr = min(tolerance.MaxErr*max(1, largest), max(share*ref.InputCost.Max, largest*outputRounding))
+		limits.BadFraction = 0
+	}
+	return limits
 }
 
 // Errors holds the errors of one answer against its limits and gives what is wrong.
-func Errors(e oracle.Errors, limits Limits, tolerance spec.Tolerance) []string {
+func Errors(e oracle.Errors, limits Limits) []string {
 	var wrong []string
 	if e.NonFinite > 0 {
 		wrong = append(wrong, fmt.Sprintf("%d elements are not finite, the first at %s", e.NonFinite, e.FirstNonFinite))
@@ -92,8 +100,8 @@ func Errors(e oracle.Errors, limits Limits, tolerance spec.Tolerance) []string {
 	if e.MeanErr > limits.MeanErr {
 		wrong = append(wrong, fmt.Sprintf("mean_err %.3g is over %.3g", e.MeanErr, limits.MeanErr))
 	}
-	if e.BadFraction > tolerance.BadFraction {
-		wrong = append(wrong, fmt.Sprintf("%.2f %% of the elements are bad, and %.2f %% may be", 100*e.BadFraction, 100*tolerance.BadFraction))
+	if e.BadFraction > limits.BadFraction {
+		wrong = append(wrong, fmt.Sprintf("%.2f %% of the elements are bad, and %.2f %% may be", 100*e.BadFraction, 100*limits.BadFraction))
 	}
 	return wrong
 }
@@ -112,4 +120,35 @@ func Performance(s measure.Speedup, required float64, parent string) Check {
 		return Check{Fail, []string{measured}}
 	}
 	return Check{NotMeasured, []string{measured + ": too close to call"}}
+}
+
+// The profile gate asks for one of two: tensor cores that are busy, or memory that is not what the kernel waits for.
+const (
+	leastTensorPercent = 50
+	mostDRAMPercent    = 50
+)
+
+// Utilisation is how busy a launch kept two units, in percent of their peak. What was not measured is nil.
+type Utilisation struct {
+	Tensor *float64 // the tensor pipe, while its multiprocessor was active
+	DRAM   *float64 // over the whole launch
+}
+
+// Profile passes a launch that keeps the tensor cores at half their peak or more, or DRAM below half of its own.
+func Profile(u Utilisation) Check {
+	known := func(name string, percent *float64) string {
+		if percent == nil {
+			return name + " not measured"
+		}
+		return fmt.Sprintf("%s at %.1f %% of peak", name, *percent)
+	}
+	measured := fmt.Sprintf("%s, %s; tensor cores from %d %% or DRAM below %d %% is needed",
+		known("tensor cores", u.Tensor), known("DRAM", u.DRAM), leastTensorPercent, mostDRAMPercent)
+	switch {
+	case u.Tensor != nil && *u.Tensor >= leastTensorPercent, u.DRAM != nil && *u.DRAM < mostDRAMPercent:
+		return Check{Pass, []string{measured}}
+	case u.Tensor != nil && *u.Tensor < leastTensorPercent && u.DRAM != nil && *u.DRAM >= mostDRAMPercent:
+		return Check{Fail, []string{measured}}
+	}
+	return Check{NotMeasured, []string{measured}}
 }

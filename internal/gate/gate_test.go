@@ -38,30 +38,40 @@ func TestResources(t *testing.T) {
 }
 
 func TestLimitsFor(t *testing.T) {
-	tolerance := spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02}
+	tolerance := spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02, BadFraction: 0.01}
 	const rounding = 1.0 / 2048
-	check := func(what string, out []float64, cost oracle.Cost, share float64, want Limits) {
+	compare := func(what string, got Limits, want Limits) {
 		t.Helper()
-		got := LimitsFor(&oracle.Reference{Out: out, InputCost: cost}, share, tolerance)
-		if math.Abs(got.MaxErr-want.MaxErr) > 1e-15 || math.Abs(got.MeanErr-want.MeanErr) > 1e-15 {
+		if math.Abs(got.MaxErr-want.MaxErr) > 1e-15 || math.Abs(got.MeanErr-want.MeanErr) > 1e-15 || got.BadFraction != want.BadFraction {
 			t.Errorf("%s: %+v, want %+v", what, got, want)
 		}
 	}
-	check("a share of what the inputs cost", []float64{1, -1}, oracle.Cost{Max: 0.5, Mean: 0.1}, 0.05, Limits{0.025, 0.005})
-	check("never below what an FP16 output costs", []float64{1, -3}, oracle.Cost{}, 0.05, Limits{3 * rounding, 2 * rounding})
-	check("each limit for itself", []float64{1, -3}, oracle.Cost{Max: 1}, 0.05, Limits{0.05, 2 * rounding})
-	check("never above the tolerance", []float64{1}, oracle.Cost{Max: 10, Mean: 10}, 0.05, Limits{0.06, 0.02})
-	check("not even for large outputs", []float64{1000}, oracle.Cost{}, 0.05, Limits{0.06, 0.02})
-	check("an output of zeros must be zeros", []float64{0, 0}, oracle.Cost{}, 0.05, Limits{0, 0})
+	check := func(what string, out []float64, cost oracle.Cost, share float64, want Limits) {
+		t.Helper()
+		want.BadFraction = 0.01
+		compare(what, LimitsFor(&oracle.Reference{Out: out, InputCost: cost}, share, tolerance, true), want)
+	}
+	check("a share of what the inputs cost", []float64{1, -1}, oracle.Cost{Max: 0.5, Mean: 0.1}, 0.05, Limits{MaxErr: 0.025, MeanErr: 0.005})
+	check("never below what an FP16 output costs", []float64{1, -3}, oracle.Cost{}, 0.05, Limits{MaxErr: 3 * rounding, MeanErr: 2 * rounding})
+	check("each limit for itself", []float64{1, -3}, oracle.Cost{Max: 1}, 0.05, Limits{MaxErr: 0.05, MeanErr: 2 * rounding})
+	check("never above the tolerance", []float64{1}, oracle.Cost{Max: 10, Mean: 10}, 0.05, Limits{MaxErr: 0.06, MeanErr: 0.02})
+	check("not even for large outputs", []float64{1000}, oracle.Cost{}, 0.05, Limits{MaxErr: 0.06, MeanErr: 0.02})
+	hard := func(what string, out []float64, cost oracle.Cost, want Limits) {
+		t.Helper()
+		compare("harder inputs: "+what, LimitsFor(&oracle.Reference{Out: out, InputCost: cost}, 0.5, tolerance, false), want)
+	}
+	hard("the largest output is the unit", []float64{-30}, oracle.Cost{Max: 10, Mean: 10}, Limits{MaxErr: 1.8, MeanErr: 0.02})
+	hard("small outputs do not make it less", []float64{0.5}, oracle.Cost{Max: 10, Mean: 10}, Limits{MaxErr: 0.06, MeanErr: 0.02})
+	hard("a share of what the inputs cost", []float64{30}, oracle.Cost{Max: 1, Mean: 0.02}, Limits{MaxErr: 0.5, MeanErr: 30 * rounding})
+	check("an output of zeros must be zeros", []float64{0, 0}, oracle.Cost{}, 0.05, Limits{MaxErr: 0, MeanErr: 0})
 }
 
 func TestErrors(t *testing.T) {
-	tolerance := spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02, BadFraction: 0.01}
-	limits := Limits{MaxErr: 0.01, MeanErr: 0.001}
+	limits := Limits{MaxErr: 0.01, MeanErr: 0.001, BadFraction: 0.01}
 	place := oracle.Place{Batch: 1, Head: 2, Row: 3, Dim: 4}
 	check := func(e oracle.Errors, want ...string) {
 		t.Helper()
-		if diff := cmp.Diff(want, Errors(e, limits, tolerance)); diff != "" {
+		if diff := cmp.Diff(want, Errors(e, limits)); diff != "" {
 			t.Errorf("Errors(%+v) (-want +got):\n%s", e, diff)
 		}
 	}
@@ -73,7 +83,7 @@ func TestErrors(t *testing.T) {
 		"max_err 0.011 is over 0.01, at batch 1 head 2 row 3 dim 4: got 1.5, want 1.511")
 	check(oracle.Errors{MeanErr: 0.0015}, "mean_err 0.0015 is over 0.001")
 	check(oracle.Errors{BadFraction: 0.0101}, "1.01 % of the elements are bad, and 1.00 % may be")
-	if got := Errors(oracle.Errors{NonFinite: 3, FirstNonFinite: &place, MaxErr: 1, MeanErr: 1, BadFraction: 1}, limits, tolerance); len(got) != 4 {
+	if got := Errors(oracle.Errors{NonFinite: 3, FirstNonFinite: &place, MaxErr: 1, MeanErr: 1, BadFraction: 1}, limits); len(got) != 4 {
 		t.Errorf("everything wrong at once gave %d reasons: %q", len(got), got)
 	}
 }
@@ -88,7 +98,7 @@ func TestErrorsOfAnAnswerWithOneNaN(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := Errors(found, LimitsFor(ref, 0.05, spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02}), spec.Tolerance{BadFraction: 0.01})
+	got := Errors(found, LimitsFor(ref, 0.05, spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02, BadFraction: 0.01}, true))
 	if len(got) != 1 || !strings.Contains(got[0], "row 1 dim 1") {
 		t.Errorf("one NaN of 4096 gave %q", got)
 	}
@@ -123,6 +133,35 @@ func TestPerformance(t *testing.T) {
 	if got := Performance(measure.Speedup{Ratio: nan, Low: nan, High: nan}, 1, "stage1"); got.Status != NotMeasured {
 		t.Errorf("a ratio that is no number gave %+v", got)
 	}
+}
+
+func TestProfile(t *testing.T) {
+	const unknown = -1
+	check := func(tensor, dram float64, want Status, reason string) {
+		t.Helper()
+		var u Utilisation
+		if tensor != unknown {
+			u.Tensor = &tensor
+		}
+		if dram != unknown {
+			u.DRAM = &dram
+		}
+		reason += "; tensor cores from 50 % or DRAM below 50 % is needed"
+		if diff := cmp.Diff(Check{want, []string{reason}}, Profile(u)); diff != "" {
+			t.Errorf("tensor cores %g, DRAM %g (-want +got):\n%s", tensor, dram, diff)
+		}
+	}
+	check(12.34, 2.1, Pass, "tensor cores at 12.3 % of peak, DRAM at 2.1 % of peak")
+	check(50, 90, Pass, "tensor cores at 50.0 % of peak, DRAM at 90.0 % of peak")
+	check(49.9, 50, Fail, "tensor cores at 49.9 % of peak, DRAM at 50.0 % of peak")
+	check(0, 49.9, Pass, "tensor cores at 0.0 % of peak, DRAM at 49.9 % of peak")
+	// One of the two may be enough to know.
+	check(unknown, 49, Pass, "tensor cores not measured, DRAM at 49.0 % of peak")
+	check(60, unknown, Pass, "tensor cores at 60.0 % of peak, DRAM not measured")
+	check(unknown, 51, NotMeasured, "tensor cores not measured, DRAM at 51.0 % of peak")
+	check(40, unknown, NotMeasured, "tensor cores at 40.0 % of peak, DRAM not measured")
+	check(unknown, unknown, NotMeasured, "tensor cores not measured, DRAM not measured")
+	check(math.NaN(), math.NaN(), NotMeasured, "tensor cores at NaN % of peak, DRAM at NaN % of peak")
 }
 
 func TestUnmeasured(t *testing.T) {

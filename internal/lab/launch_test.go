@@ -22,7 +22,7 @@ func TestNewJob(t *testing.T) {
 		t.Errorf("image %s, entry %s, %d bytes", job.Image, job.Entry, job.DynamicSharedBytes)
 	}
 	// 33 rows are two tiles of 32, for each of six heads.
-	if diff := cmp.Diff([2][3]int{{12, 1, 1}, {256, 1, 1}}, [2][3]int{job.Grid, job.Block}); diff != "" {
+	if diff := cmp.Diff([2][3]int{{2, 6, 1}, {256, 1, 1}}, [2][3]int{job.Grid, job.Block}); diff != "" {
 		t.Errorf("grid and block:\n%s", diff)
 	}
 	for i, want := range [][]byte{in.Q.Codes, in.K.Codes, in.V.Codes} {
@@ -42,20 +42,37 @@ func TestNewJob(t *testing.T) {
 			t.Errorf("descale factors %d:\n%s", i, diff)
 		}
 	}
-	scalars := [][]byte{{33, 0, 0, 0}, {7, 0, 0, 0}, {1, 0, 0, 0}, {0, 0, 0, 0x3E}} // the last is 0.125
+	scalars := [][]byte{{6, 0, 0, 0}, {33, 0, 0, 0}, {7, 0, 0, 0}, {1, 0, 0, 0}, {0, 0, 0, 0x3E}} // the last is 0.125
 	for i, want := range scalars {
 		if diff := cmp.Diff(device.Arg{Scalar: want}, job.Args[7+i]); diff != "" {
 			t.Errorf("argument %d:\n%s", 7+i, diff)
 		}
 	}
-	if len(job.Args) != 11 {
+	if len(job.Args) != 12 {
 		t.Errorf("%d arguments", len(job.Args))
 	}
 	plain := tensor.Draw(tensor.Shape{Batch: 1, Heads: 1, SeqQ: 32, SeqK: 32, HeadDim: 64}, 5, tensor.Options{})
 	job = newJob(image, device.Facts{Arch: "sm_89"}, plain)
-	if job.Grid[0] != 1 || !bytes.Equal(job.Args[9].Scalar, []byte{0, 0, 0, 0}) {
-		t.Errorf("32 rows without a mask: grid %v, causal %v", job.Grid, job.Args[9].Scalar)
+	if job.Grid[0] != 1 || !bytes.Equal(job.Args[10].Scalar, []byte{0, 0, 0, 0}) {
+		t.Errorf("32 rows without a mask: grid %v, causal %v", job.Grid, job.Args[10].Scalar)
 	}
+}
+
+func TestGrid(t *testing.T) {
+	check := func(what string, launch toolchain.Launch, batch, heads, rows, multiprocessors int, want [3]int) {
+		t.Helper()
+		shape := tensor.Shape{Batch: batch, Heads: heads, SeqQ: rows, SeqK: rows, HeadDim: 64}
+		if got := grid(launch, shape, device.Facts{Multiprocessors: multiprocessors}); got != want {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	one, three := toolchain.Launch{QueryRows: 32}, toolchain.Launch{QueryRows: 32, BlocksPerMultiprocessor: 3}
+	check("as many heads as one dimension takes", one, 1, 65535, 32, 1, [3]int{1, 65535, 1})
+	check("one more goes into another", one, 2, 32768, 64, 1, [3]int{2, 32768, 2})
+	check("heads that cannot be shared out evenly leave blocks over", one, 1, 65537, 32, 1, [3]int{1, 32769, 2})
+	check("blocks that stay, as many as fit", three, 2, 8, 512, 10, [3]int{30, 1, 1})
+	check("blocks that stay, no more than tiles", three, 2, 8, 32, 10, [3]int{16, 1, 1})
+	check("blocks that stay, on a device that does not say its size", three, 2, 8, 32, 0, [3]int{3, 1, 1})
 }
 
 func TestWhatADeviceRuns(t *testing.T) {

@@ -15,6 +15,9 @@ type Launch struct {
 	Threads            int `json:"threads"`              // of a block
 	QueryRows          int `json:"query_rows"`           // that one block computes
 	DynamicSharedBytes int `json:"dynamic_shared_bytes"` // of a block
+
+	// BlocksPerMultiprocessor is 0 for one block a tile, and else the most blocks that share out the tiles among them.
+	BlocksPerMultiprocessor int `json:"blocks_per_multiprocessor,omitempty"`
 }
 
 // launchArray matches the definition of attune_launch as nvcc prints it: bytes or words, trailing zeros left out.
@@ -22,7 +25,7 @@ var launchArray = regexp.MustCompile(`\.align \d+ \.([bu](?:8|32)) attune_launch
 
 // parseLaunch finds the launch contract in PTX.
 func parseLaunch(ptx string) (Launch, error) {
-	const fields = 3
+	const fields, optional = 3, 1
 	m := launchArray.FindStringSubmatch(ptx)
 	if m == nil {
 		return Launch{}, fmt.Errorf("the PTX has no array attune_launch; a kernel defines it with ATTUNE_LAUNCH (common/launch.cuh)")
@@ -31,16 +34,17 @@ func parseLaunch(ptx string) (Launch, error) {
 	if strings.HasSuffix(m[1], "8") {
 		width = 1
 	}
-	raw := make([]byte, 4*fields)
-	if n, err := strconv.Atoi(m[2]); err != nil || n != len(raw)/width {
-		return Launch{}, fmt.Errorf("attune_launch has %s elements of %d bytes, want %d words", m[2], width, fields)
+	n, err := strconv.Atoi(m[2])
+	if err != nil || n != 4*fields/width && n != 4*(fields+optional)/width {
+		return Launch{}, fmt.Errorf("attune_launch has %s elements of %d bytes, want %d or %d words", m[2], width, fields, fields+optional)
 	}
+	raw := make([]byte, 4*(fields+optional))
 	for i, text := range strings.FieldsFunc(m[3], func(r rune) bool { return r == ',' || r == ' ' || r == '\n' }) {
 		value, err := strconv.ParseUint(text, 0, 8*width)
 		switch {
 		case err != nil:
 			return Launch{}, fmt.Errorf("attune_launch: element %d: %w", i, err)
-		case (i+1)*width > len(raw):
+		case i >= n:
 			return Launch{}, fmt.Errorf("attune_launch has more elements than it declares")
 		case width == 1:
 			raw[i] = byte(value)
@@ -49,7 +53,7 @@ func parseLaunch(ptx string) (Launch, error) {
 		}
 	}
 	word := func(i int) int { return int(binary.LittleEndian.Uint32(raw[4*i:])) }
-	launch := Launch{Threads: word(0), QueryRows: word(1), DynamicSharedBytes: word(2)}
+	launch := Launch{Threads: word(0), QueryRows: word(1), DynamicSharedBytes: word(2), BlocksPerMultiprocessor: word(3)}
 	if launch.Threads < 1 || launch.Threads > 1024 || launch.QueryRows < 1 {
 		return Launch{}, fmt.Errorf("attune_launch says %d threads and %d query rows a block; want 1 to 1024 and at least 1",
 			launch.Threads, launch.QueryRows)

@@ -39,6 +39,11 @@ func TestLaunch(t *testing.T) {
 			".const .align 4 .b32 attune_launch[3] = {0x20, 0x10};",
 			Launch{Threads: 32, QueryRows: 16},
 		},
+		{
+			"blocks that stay",
+			".global .align 4 .b8 attune_launch[16] = {128, 0, 0, 0, 32, 0, 0, 0, 0, 0, 0, 0, 2};",
+			Launch{Threads: 128, QueryRows: 32, BlocksPerMultiprocessor: 2},
+		},
 	} {
 		got, err := parseLaunch(c.ptx)
 		if err != nil || got != c.want {
@@ -56,10 +61,10 @@ func TestLaunchRefuses(t *testing.T) {
 		{"only its use", "mov.u64 %rd1, attune_launch;", "no array attune_launch"},
 		{"a scalar", ".global .align 4 .u32 attune_launch = 3;", "no array attune_launch"},
 		{"halves", array("b16", "6", " = {128, 0, 32}"), "no array attune_launch"},
-		{"too short", array("b8", "8", " = {128, 0, 0, 0, 32}"), "8 elements of 1 bytes, want 3 words"},
-		{"too long", array("u32", "4", " = {128, 32, 0, 1}"), "4 elements of 4 bytes, want 3 words"},
-		{"a length that overflows", array("u32", "4611686018427387907", " = {128, 32, 0}"), "want 3 words"},
-		{"a length beyond all numbers", array("b8", strings.Repeat("9", 40), ""), "want 3 words"},
+		{"too short", array("b8", "8", " = {128, 0, 0, 0, 32}"), "8 elements of 1 bytes, want 3 or 4 words"},
+		{"too long", array("u32", "5", " = {128, 32, 0, 1, 1}"), "5 elements of 4 bytes, want 3 or 4 words"},
+		{"a length that overflows", array("u32", "4611686018427387907", " = {128, 32, 0}"), "want 3 or 4 words"},
+		{"a length beyond all numbers", array("b8", strings.Repeat("9", 40), ""), "want 3 or 4 words"},
 		{"more words than declared", array("u32", "3", " = {128, 32, 0, 1}"), "more elements than it declares"},
 		{"more bytes than declared", array("b8", "12", " = {1,0,0,0,1,0,0,0,0,0,0,0,0}"), "more elements than it declares"},
 		{"no byte", array("b8", "12", " = {256, 0, 0, 0, 32}"), "element 0"},
@@ -95,8 +100,8 @@ func FuzzLaunch(f *testing.F) {
 			t.Errorf("%+v is no launch", got)
 		}
 		// What was read, written in nvcc's way, reads the same.
-		written := fmt.Sprintf(".global .align 4 .u32 attune_launch[3] = {%d, %d, %d};",
-			got.Threads, got.QueryRows, got.DynamicSharedBytes)
+		written := fmt.Sprintf(".global .align 4 .u32 attune_launch[4] = {%d, %d, %d, %d};",
+			got.Threads, got.QueryRows, got.DynamicSharedBytes, got.BlocksPerMultiprocessor)
 		if again, err := parseLaunch(written); err != nil || again != got {
 			t.Errorf("%s reads %+v, %v, want %+v", written, again, err, got)
 		}

@@ -1,4 +1,4 @@
-// E4M3 codes to halves, exactly: every E4M3 number is a half.
+// E4M3 codes to halves, exactly (every E4M3 number is a half), and numbers to codes.
 #pragma once
 
 #include "ptx.cuh"
@@ -31,8 +31,7 @@ __device__ __forceinline__ uint2 decode4_by_bits(uint32_t codes) {
 // Four codes of one word, lowest byte first, to four halves.
 __device__ __forceinline__ uint2 decode4(uint32_t codes) {
 #if __CUDA_ARCH__ >= 890
-  return make_uint2(ptx::cvt_rn_f16x2_e4m3x2(static_cast<uint16_t>(codes)),
-                    ptx::cvt_rn_f16x2_e4m3x2(static_cast<uint16_t>(codes >> 16)));
+  return ptx::cvt_rn_f16x2_e4m3x2(codes);
 #else
   return decode4_by_bits(codes);
 #endif
@@ -45,6 +44,11 @@ __device__ __forceinline__ uint2 decode4_by_table(uint32_t codes, const uint16_t
   const uint32_t h2 = table[(codes >> 16) & 0xFF];
   const uint32_t h3 = table[codes >> 24];
   return make_uint2(h0 | (h1 << 16), h2 | (h3 << 16));
+}
+
+// Four numbers from 0 to 448 to their codes, the first to the lowest byte (sm_89 and later).
+__device__ __forceinline__ uint32_t encode4(float a, float b, float c, float d) {
+  return ptx::cvt_rn_satfinite_e4m3x2_f32(a, b) | static_cast<uint32_t>(ptx::cvt_rn_satfinite_e4m3x2_f32(c, d)) << 16;
 }
 
 }  // namespace e4m3

@@ -36,13 +36,74 @@ __device__ __forceinline__ float ex2_approx_ftz(float x) {
   return y;
 }
 
-#if __CUDA_ARCH__ >= 890
-// PTX ISA "cvt": two E4M3 codes to two halves, exactly; low byte to low half.
-__device__ __forceinline__ uint32_t cvt_rn_f16x2_e4m3x2(uint16_t codes) {
-  uint32_t halves;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;\n" : "=r"(halves) : "h"(codes));
+// PTX ISA "max": the greater of two, and NaN if one is NaN.
+__device__ __forceinline__ float max_nan(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;\n" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+
+// PTX ISA "mma.m16n8k16": d (16, 8) += a (16, 16) * b (16, 8), halves with sums in FP32.
+__device__ __forceinline__ void mma_m16n8k16_f16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// PTX ISA "barrier.sync": waits until `threads` threads have come to barrier `id`.
+__device__ __forceinline__ void barrier_sync(int id, int threads) {
+  asm volatile("barrier.sync %0, %1;\n" :: "r"(id), "r"(threads) : "memory");
+}
+
+// PTX ISA "mbarrier.init": a barrier in shared memory whose phase ends after `count` arrivals.
+__device__ __forceinline__ void mbarrier_init(uint64_t* barrier, uint32_t count) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;\n" :: "r"(shared_address(barrier)), "r"(count) : "memory");
+}
+
+// PTX ISA "mbarrier.arrive".
+__device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier) {
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }\n" :: "r"(shared_address(barrier)) : "memory");
+}
+
+// PTX ISA "cp.async.mbarrier.arrive.noinc": one of the arrivals that the barrier counts, when this thread's copies so far have landed.
+__device__ __forceinline__ void cp_async_mbarrier_arrive_noinc(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];\n" :: "r"(shared_address(barrier)) : "memory");
+}
+
+// PTX ISA "mbarrier.test_wait.parity", again and again until the phase of this parity has ended.
+__device__ __forceinline__ void mbarrier_wait_parity(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{ .reg .pred done;\n"
+      "again: mbarrier.test_wait.parity.shared.b64 done, [%0], %1;\n"
+      "@!done bra again; }\n" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
+}
+
+// The rest is for sm_89 and later.
+
+// PTX ISA "cvt", twice: four E4M3 codes to four halves, exactly; the lowest byte to the lowest half. The word is split in PTX, so that the compiler
+// names its upper half as an operand instead of shifting it down.
+__device__ __forceinline__ uint2 cvt_rn_f16x2_e4m3x2(uint32_t codes) {
+  uint2 halves;
+  asm("{ .reg .b16 low, high;\n"
+      "mov.b32 {low, high}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, high; }\n"
+      : "=r"(halves.x), "=r"(halves.y) : "r"(codes));
   return halves;
 }
-#endif
+
+// PTX ISA "cvt": two floats to two E4M3 codes, to nearest even, past the greatest to the greatest; `low` to the low byte.
+__device__ __forceinline__ uint16_t cvt_rn_satfinite_e4m3x2_f32(float low, float high) {
+  uint16_t codes;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;\n" : "=h"(codes) : "f"(high), "f"(low));
+  return codes;
+}
+
+// PTX ISA "mma.m16n8k32": d (16, 8) += a (16, 32) * b (32, 8), E4M3 with sums in FP32 or, on sm_89, somewhat less.
+__device__ __forceinline__ void mma_m16n8k32_e4m3(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 
 }  // namespace ptx

@@ -13,12 +13,12 @@ __device__ float decode(unsigned char code) {
 }
 
 extern "C" __global__ void broken(unsigned char* q, const unsigned char* k, const unsigned char* v, __half* o, const float* descale_q,
-                                  const float* descale_k, const float* descale_v, int queries, int keys, int causal,
+                                  const float* descale_k, const float* descale_v, unsigned heads, int queries, int keys, int causal,
                                   float softmax_scale) {
 #if DEFECT == 7
   this is not C++;
 #endif
-  const int row = blockIdx.x % queries, head = blockIdx.x / queries, column = threadIdx.x;
+  const int row = blockIdx.x, head = blockIdx.y, column = threadIdx.x;
   const size_t query = (static_cast<size_t>(head) * queries + row) * kHeadDim;
   const size_t first_key = static_cast<size_t>(head) * keys * kHeadDim;
   if constexpr (kDefect == 1) {
@@ -64,7 +64,7 @@ extern "C" __global__ void broken(unsigned char* q, const unsigned char* k, cons
   const float result = sum > 0 ? out / sum * descale_v[head] : 0.0f;
   o[query + column] = __float2half(kDefect == 4 ? 0.0f : result);
   if constexpr (kDefect == 2) {
-    if (blockIdx.x == gridDim.x - 1) o[query + column + kHeadDim] = __float2half(result);
+    if (row == queries - 1 && head == heads - 1) o[query + column + kHeadDim] = __float2half(result);
   }
   if constexpr (kDefect == 3) {
     if (row == 0) *reinterpret_cast<__half*>(0x10) = __float2half(result);

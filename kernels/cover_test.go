@@ -1,0 +1,154 @@
+package kernels
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"attune/internal/device"
+	simdevice "attune/internal/device/sim"
+	"attune/internal/gate"
+	"attune/internal/lab"
+	"attune/internal/ledger"
+	"attune/internal/run"
+	"attune/internal/spec"
+	"attune/internal/tensor"
+	"attune/internal/toolchain"
+)
+
+// Wherever two knobs meet, the kernel must compile without spilling, fit the chip, and be right on the simulator under all checkers.
+func TestCoverIsRight(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds and simulates some dozens of variants")
+	}
+	testCover(t, SDPA())
+}
+
+// coverArch is the smallest chip that the kernel is tuned for, and what a block can have there.
+const coverArch = "sm_89"
+
+var coverBudget = spec.Budget{Registers: 255, SharedBytes: 101376, SpillBytes: 0}
+
+// coverShapes are small and ragged: a tile that is cut off, more tiles than one, more keys than queries and fewer, rows that see no key at all.
+// The head dim is the variant's.
+var coverShapes = []string{"1x1x33x%d:kv=77", "1x2x17x%d:causal", "1x1x70x%d", "1x1x40x%d:kv=9:causal", "1x1x5x%d:kv=150:causal"}
+
+func testCover(t *testing.T, folder fs.FS) {
+	kernel, builder := pinnedBuilder(t, folder)
+	for _, stage := range kernel.Stages {
+		stage.Budget = coverBudget // in place of what each stage has promised of itself
+	}
+	for _, v := range kernel.Cover() {
+		v = judgedAs(t, kernel, v)
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			kept, err := ledger.Open(t.Context(), t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer kept.Close()
+			options := simdevice.Options{Checks: true}
+			l := &lab.Lab{
+				Kernel: kernel, Builder: builder, Ledger: kept, Facts: simdevice.Open(options).Facts(), NoClock: true,
+				Open: func(context.Context) (device.Device, error) { return simdevice.Open(options), nil },
+			}
+			// Against itself: its stage may be for another head dim, and nothing is timed.
+			request := lab.Request{Variants: []spec.Variant{v}, Shapes: shapesFor(t, v), Seeds: []uint64{0}, Arch: coverArch, Against: &v}
+			err = l.Run(t.Context(), request, func(r *run.Run) {
+				if r.Gates.Resources != gate.Pass || r.Gates.Correctness != gate.Pass {
+					t.Errorf("resources %s, correctness %s\n%s", r.Gates.Resources, r.Gates.Correctness,
+						strings.Join(append(r.Reasons.Resources, r.Reasons.Correctness...), "\n"))
+				}
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// pinnedBuilder builds with the pinned compiler, through the cache of the machine.
+func pinnedBuilder(t *testing.T, folder fs.FS) (*spec.Kernel, *toolchain.Builder) {
+	t.Helper()
+	cacheDir, err := toolchain.CacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler, err := toolchain.Installed(t.Context(), cacheDir)
+	if err != nil {
+		t.Skipf("the pinned compiler is needed: %v", err)
+	}
+	kernel, err := spec.Load(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kernel, toolchain.NewBuilder(folder, compiler, cacheDir)
+}
+
+// judgedAs writes a variant with E4M3 products as a departure from a stage that has them, whose share of error is made for that.
+func judgedAs(t *testing.T, kernel *spec.Kernel, v spec.Variant) spec.Variant {
+	t.Helper()
+	const knob = "USE_FP8_MMA"
+	if valueOf(v, knob) == 0 {
+		return v
+	}
+	for _, stage := range kernel.Stages {
+		if stage.Source != v.Stage().Source || valueOf(stage.Variant(), knob) == 0 {
+			continue
+		}
+		text := stage.Name
+		for _, s := range v.Values() {
+			text += "+" + s.String()
+		}
+		same, err := kernel.Variant(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return same
+	}
+	t.Fatalf("no stage has %s, and %s must be held against one that does", knob, v)
+	return v
+}
+
+// valueOf is the value of a knob, 0 where the kernel has no such knob.
+func valueOf(v spec.Variant, knob string) int {
+	for _, s := range v.Values() {
+		if s.Knob == knob {
+			return s.Value
+		}
+	}
+	return 0
+}
+
+func shapesFor(t *testing.T, v spec.Variant) []tensor.Shape {
+	t.Helper()
+	var shapes []tensor.Shape
+	for _, form := range coverShapes {
+		shape, err := tensor.ParseShape(fmt.Sprintf(form, valueOf(v, "HEAD_DIM")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		shapes = append(shapes, shape)
+	}
+	return shapes
+}
+
+// Every knob must reach the machine code.
+func TestNoKnobIsDead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds some dozens of variants")
+	}
+	kernel, builder := pinnedBuilder(t, SDPA())
+	l := &lab.Lab{Kernel: kernel, Builder: builder}
+	proof, err := l.Prove(t.Context(), lab.ProofRequest{Arch: coverArch, Brief: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if proof.Failed() {
+		for _, k := range proof.Knobs {
+			t.Errorf("%s is %s: %+v", k.Knob, k.Fate, k.Values)
+		}
+	}
+}
