@@ -25,7 +25,8 @@ func (a *app) historyCommand() *cobra.Command {
 		Use:   "history",
 		Short: "list the recorded runs, or the ladder of stages",
 		Long: `History lists the runs of the ledger, the newest first. With --ladder it shows the newest timed run of each stage on a device, in the
-order of the spec, with times, speedups and resources.`,
+order of the spec: what it changes in its parent, time, speedups, resources, verdict, and why it is no merge. The run that a champion rests
+on is marked with the champion's architecture.`,
 		Example: "  attune history --stage stage2 --limit 10\n  attune history --ladder --markdown --ledger results",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.history(cmd.Context(), o) },
@@ -60,14 +61,25 @@ func (a *app) history(ctx context.Context, o historyOptions) error {
 	if err != nil {
 		return err
 	}
+	champions := a.championRuns(ctx, kept)
 	if a.json {
-		return a.printJSON(map[string]any{"schema_version": 1, "runs": append([]ledger.Entry{}, entries...)})
+		listed := []historyEntry{}
+		for _, e := range entries {
+			listed = append(listed, historyEntry{e, champions[e.ID]})
+		}
+		return a.printJSON(map[string]any{"schema_version": 1, "runs": listed})
 	}
 	if len(entries) == 0 {
 		_, err := fmt.Fprintf(a.stdout, "no runs in %s\n", a.ledgerPath())
 		return err
 	}
-	return report.History(a.stdout, entries, o.markdown)
+	return report.History(a.stdout, entries, champions, o.markdown)
+}
+
+// historyEntry is a run in the JSON document of `attune history`.
+type historyEntry struct {
+	ledger.Entry
+	Champion string `json:"champion,omitempty"` // the architecture, where a champion rests on this run
 }
 
 // historyLadder finds the newest run of each stage.
@@ -97,6 +109,9 @@ func (a *app) historyLadder(ctx context.Context, kept *ledger.Ledger, o historyO
 		if err != nil {
 			return err
 		}
+		if parent, err := kernel.Variant(r.Parent); err == nil && r.Change == "" { // an older record does not say
+			r.Change = stage.Variant().Change(parent)
+		}
 		runs = append(runs, r)
 	}
 	if a.json {
@@ -106,5 +121,5 @@ func (a *app) historyLadder(ctx context.Context, kept *ledger.Ledger, o historyO
 		_, err := fmt.Fprintf(a.stdout, "no run of a stage on %s in %s\n", device, a.ledgerPath())
 		return err
 	}
-	return report.Ladder(a.stdout, runs, o.markdown)
+	return report.Ladder(a.stdout, runs, a.championRuns(ctx, kept), o.markdown)
 }

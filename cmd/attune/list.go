@@ -11,16 +11,35 @@ import (
 )
 
 func (a *app) listCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:       "list [stages|knobs|shapes]",
-		Short:     "list what the kernel has: stages, knobs, constraints and shapes",
-		Example:   "  attune list\n  attune list knobs",
+	var prove proveOptions
+	cmd := &cobra.Command{
+		Use:   "list [stages|knobs|shapes]",
+		Short: "list what the kernel has: stages, knobs, constraints and shapes",
+		Long: `List shows what the kernel has: stages, knobs, constraints and shapes.
+
+With --prove it shows whether the knobs do anything. Each value of each knob is built as the only departure from each stage, and the machine
+code compared with the stage's:
+
+  alive        the code is another one
+  equal        the code is the same: around this stage the value does nothing
+  not allowed  a constraint forbids it
+  broken       it does not compile
+
+Where stages do not allow it, a value is tried around other variants. A knob that changes no code anywhere is dead. With a dead knob, or a value
+that does not compile, the exit code is 3. It takes some minutes the first time; builds are kept.`,
+		Example:   "  attune list\n  attune list knobs\n  attune list knobs --prove --arch sm_89",
 		Args:      listArgs,
 		ValidArgs: listKinds,
-		RunE: func(_ *cobra.Command, args []string) error {
-			kernel, _, err := a.kernel()
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := prove.check(args); err != nil {
+				return usageError{err}
+			}
+			kernel, folder, err := a.kernel()
 			if err != nil {
 				return err
+			}
+			if prove.asked {
+				return a.prove(cmd.Context(), prove, kernel, folder)
 			}
 			wants := func(what string) bool { return len(args) == 0 || args[0] == what }
 			if a.json {
@@ -38,6 +57,10 @@ func (a *app) listCommand() *cobra.Command {
 			return nil
 		},
 	}
+	f := cmd.Flags()
+	f.BoolVar(&prove.asked, "prove", false, "with knobs: build each value around each stage and show whether it changes the machine code")
+	f.StringVar(&prove.arch, "arch", "", "with --prove: build for this architecture (default: the newest of each stage)")
+	return cmd
 }
 
 var listKinds = []string{"stages", "knobs", "shapes"}

@@ -33,11 +33,7 @@ func (a *app) show(ctx context.Context, ref, file string) error {
 		return err
 	}
 	defer kept.Close()
-	entry, err := kept.Find(ctx, ref)
-	var unknown *ledger.RefError
-	if errors.As(err, &unknown) {
-		return usageError{err}
-	}
+	entry, err := findEntry(ctx, kept, ref)
 	if err != nil {
 		return err
 	}
@@ -62,6 +58,24 @@ func (a *app) show(ctx context.Context, ref, file string) error {
 		return err
 	}
 	return report.Text(a.stdout, r)
+}
+
+// findEntry finds the run that a reference names. One that names none is a mistake of the caller.
+func findEntry(ctx context.Context, kept *ledger.Ledger, ref string) (ledger.Entry, error) {
+	entry, err := kept.Find(ctx, ref)
+	var unknown *ledger.RefError
+	if errors.As(err, &unknown) {
+		return entry, usageError{err}
+	}
+	return entry, err
+}
+
+func findRun(ctx context.Context, kept *ledger.Ledger, ref string) (*run.Run, error) {
+	entry, err := findEntry(ctx, kept, ref)
+	if err != nil {
+		return nil, err
+	}
+	return readRun(ctx, kept, entry.ID)
 }
 
 func readRun(ctx context.Context, kept *ledger.Ledger, id string) (*run.Run, error) {

@@ -48,6 +48,8 @@ type Request struct {
 	Samples  int           // of each shape's time
 	Against  *spec.Variant // in place of each variant's own parent
 	Arch     string        // in place of the device's, or of the newest the stage is for
+
+	Reproduces string // the recorded run that this does again
 }
 
 // Run takes each variant through the gates and records it. done is called with each record as soon as it is in the ledger, or, with no
@@ -59,9 +61,9 @@ func (l *Lab) Run(ctx context.Context, r Request, done func(*run.Run)) error {
 	}
 	builds := l.startBuilds(ctx, r)
 	defer builds.stop()
-	references := newReferences()
+	references, measured := newReferences(), measurements{}
 	for _, v := range r.Variants {
-		record, err := l.runVariant(ctx, r, v, builds, references)
+		record, err := l.runVariant(ctx, r, v, builds, references, measured)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

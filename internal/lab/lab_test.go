@@ -384,20 +384,6 @@ func TestAParentThatCannotBeBuilt(t *testing.T) {
 	}
 }
 
-func TestAVariantThatIsItsParent(t *testing.T) {
-	s := newSetup(t)
-	s.knows("stage1", behaviour{})
-	r := s.request("stage2+USE_WMMA_PV=0")
-	against := s.variant("stage1")
-	r.Against = &against
-	got := s.one(r)
-	expect(t, got, "valid-negative pass/pass/fail/not-measured")
-	says(t, got.Reasons.Performance, "it is the same machine code as stage1")
-	if got.Speedup != nil || got.Performance[0].ParentRatio != nil {
-		t.Errorf("a speedup over itself: %+v", got.Speedup)
-	}
-}
-
 // Against another variant nothing was promised: it must not be slower.
 func TestAgainst(t *testing.T) {
 	s := newSetup(t)

@@ -171,11 +171,11 @@ func (t *trial) judge(ctx context.Context, text []byte) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		_, _, wrong, err := judge(ref, outcome, t.request.Variant.Stage().ErrorShare, t.lab.Kernel.Tolerance)
+		found, err := compare(ref, outcome, t.lab.Kernel.Tolerance)
 		if err != nil {
 			return "", err
 		}
-		if len(wrong) > 0 {
+		if _, wrong := judge(ref, found, outcome.Findings, t.request.Variant.Stage().ErrorShare, t.lab.Kernel.Tolerance); len(wrong) > 0 {
 			return fmt.Sprintf("%s: %s", p, wrong[0]), nil
 		}
 	}

@@ -6,6 +6,9 @@
 //	    run.json                           the run; the index knows a few of its keys, see [Entry]
 //	    samples.json ptxas.log report.md   whatever evidence the run left
 //	    sha256sums                         of all the others; `sha256sum -c sha256sums` agrees
+//	champions/20261115-061200-sm_90-7be20d/  one directory a change of a champion, written once
+//	    champion.json                      who is champion from now on, by which run, and which change this one follows; see [Champion]
+//	    sha256sums
 //	index.sqlite                           an index of the run.json files, and nothing more
 //
 // The directories are the truth. A run is first written to runs/.tmp-*, flushed to disk, and then renamed, so it is
@@ -20,6 +23,9 @@
 // The files of a run are read-only (mode 0444), which stops an editor or a stray redirection. Its directory keeps
 // its write permission: without it rm -rf, git clean and git checkout fail for everyone but root, it would not
 // survive git in any case, and [Ledger.Verify] finds a file that was added or removed.
+//
+// Changes of a champion are in no index: there are few of them, and each holds the checksum of the one it follows, so that they make a
+// chain in which nothing can be rewritten or taken out unseen.
 //
 // The index uses SQLite's rollback journal, because a ledger may lie on NFS, where a write-ahead log does not work.
 //

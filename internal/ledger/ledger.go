@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 )
 
@@ -70,7 +69,7 @@ func (l *Ledger) List(ctx context.Context, f Filter) ([]Entry, error) {
 
 // Files returns the names of a run's files, in order, without sha256sums.
 func (l *Ledger) Files(ctx context.Context, id string) ([]string, error) {
-	s, err := l.readSums(id)
+	s, err := l.runs().sums(id)
 	if err != nil {
 		return nil, err
 	}
@@ -79,45 +78,15 @@ func (l *Ledger) Files(ctx context.Context, id string) ([]string, error) {
 
 // Read returns a file of a run. A file that is not what it was when it was recorded is an error.
 func (l *Ledger) Read(ctx context.Context, id, name string) ([]byte, error) {
-	s, err := l.readSums(id)
-	if err != nil {
-		return nil, err
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	want, ok := s[name]
-	if !ok {
-		return nil, fmt.Errorf("run %s has no %q: %w; it has %s", id, name, fs.ErrNotExist, strings.Join(s.names(), ", "))
-	}
-	data, err := os.ReadFile(filepath.Join(l.runPath(id), name))
-	if err != nil {
-		return nil, fmt.Errorf("run %s: %w", id, err)
-	}
-	if sumBytes(data) != want {
-		return nil, fmt.Errorf("run %s: %s was changed after it was recorded: it does not agree with %s", id, name, sumsName)
-	}
-	return data, nil
+	return l.runs().read(ctx, id, name)
 }
+
+// runs is the folder of the runs.
+func (l *Ledger) runs() folder { return folder{l.runsPath(), "run", runName} }
 
 func (l *Ledger) runsPath() string         { return filepath.Join(l.dir, runsName) }
 func (l *Ledger) runPath(id string) string { return filepath.Join(l.dir, runsName, id) }
 func (l *Ledger) indexPath() string        { return filepath.Join(l.dir, indexName) }
-
-func (l *Ledger) readSums(id string) (sums, error) {
-	if _, err := parseID(id); err != nil {
-		return nil, err
-	}
-	text, err := os.ReadFile(filepath.Join(l.runPath(id), sumsName))
-	if err != nil {
-		return nil, fmt.Errorf("run %s: %w", id, err)
-	}
-	s, err := parseSums(string(text))
-	if err != nil {
-		return nil, fmt.Errorf("run %s: %s: %w", id, sumsName, err)
-	}
-	return s, nil
-}
 
 // readEntry reads a finished run from its directory.
 func (l *Ledger) readEntry(ctx context.Context, id string) (Entry, error) {
@@ -133,21 +102,6 @@ func (l *Ledger) readEntry(ctx context.Context, id string) (Entry, error) {
 		return Entry{}, fmt.Errorf("run %s: %s says that its id is %s: the directory was renamed", id, runName, e.ID)
 	}
 	return e, nil
-}
-
-// runIDs lists the directories that are named as runs are.
-func (l *Ledger) runIDs() ([]string, error) {
-	found, err := os.ReadDir(l.runsPath())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("listing the runs: %w", err)
-	}
-	var ids []string
-	for _, f := range found {
-		if _, err := parseID(f.Name()); err == nil && f.IsDir() {
-			ids = append(ids, f.Name())
-		}
-	}
-	return ids, nil
 }
 
 // query asks the index, after bringing it up to date. When the index fails, the same question goes to a new one in memory.
@@ -202,7 +156,7 @@ func (l *Ledger) catchUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	there, err := l.runIDs()
+	there, err := l.runs().ids()
 	if err != nil {
 		return err
 	}

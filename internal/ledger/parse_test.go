@@ -78,7 +78,7 @@ func FuzzID(f *testing.F) {
 
 func TestParseSums(t *testing.T) {
 	digest := strings.Repeat("0a", 32)
-	s, err := parseSums(digest + "  run.json\n" + digest + "  a_b-C.1\n")
+	s, err := parseSums(digest+"  run.json\n"+digest+"  a_b-C.1\n", runName)
 	if diff := cmp.Diff(sums{"run.json": digest, "a_b-C.1": digest}, s); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
@@ -101,7 +101,7 @@ func TestParseSums(t *testing.T) {
 		digest + "  run.json\n" + digest + "  -rf\n":               "dash",
 		digest + "  run.json\n" + digest + "  sub/directory.txt\n": "line 2",
 	} {
-		_, err := parseSums(text)
+		_, err := parseSums(text, runName)
 		wantError(t, err, want)
 	}
 }
@@ -115,11 +115,11 @@ func FuzzSums(f *testing.F) {
 	f.Add(digest + "  ../run.json\n")
 	f.Add(digest + "  run.json\n" + digest)
 	f.Fuzz(func(t *testing.T, text string) {
-		s, err := parseSums(text)
+		s, err := parseSums(text, runName)
 		if err != nil {
 			return
 		}
-		if again, err := parseSums(s.String()); err != nil || !cmp.Equal(s, again) {
+		if again, err := parseSums(s.String(), runName); err != nil || !cmp.Equal(s, again) {
 			t.Errorf("%q is read as %v, written and read again as %v, %v", text, s, again, err)
 		}
 		if len(s.String()) != len(text) {

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,10 +30,7 @@ func (l *Ledger) Record(ctx context.Context, files map[string][]byte) (Entry, er
 	if err != nil {
 		return Entry{}, fmt.Errorf("the run was not recorded: %w", err)
 	}
-	if err := l.write(ctx, e.ID, files); err != nil {
-		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-			err = fmt.Errorf("the disk is full; free some space, or choose another ledger: %w", err)
-		}
+	if err := l.runs().write(ctx, e.ID, files); err != nil {
 		return Entry{}, fmt.Errorf("run %s was not recorded: %w", e.ID, err)
 	}
 	if err := syncDir(l.runsPath()); err != nil {
@@ -49,48 +44,6 @@ func (l *Ledger) Record(ctx context.Context, files map[string][]byte) (Entry, er
 		_ = l.index.update(ctx, []Entry{e}, nil)
 	}
 	return e, nil
-}
-
-// write puts the run in place in one step, or leaves nothing.
-func (l *Ledger) write(ctx context.Context, id string, files map[string][]byte) (err error) {
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := checkName(name); err != nil {
-			return err
-		}
-	}
-	if err := makeDir(l.runsPath()); err != nil {
-		return err
-	}
-	temporary := filepath.Join(l.runsPath(), temporaryName(os.Getpid(), place(), id))
-	if err := os.Mkdir(temporary, 0o777); err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.RemoveAll(temporary)
-		}
-	}()
-	s := sumFiles(files)
-	for _, name := range s.names() {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := writeFile(filepath.Join(temporary, name), files[name]); err != nil {
-			return err
-		}
-	}
-	if err := writeFile(filepath.Join(temporary, sumsName), []byte(s.String())); err != nil {
-		return err
-	}
-	if err := syncDir(temporary); err != nil {
-		return fmt.Errorf("flushing %s: %w", temporary, err)
-	}
-	if err := os.Rename(temporary, l.runPath(id)); errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("the ledger has a run of this id: %w", err)
-	} else if err != nil {
-		return err
-	}
-	return nil
 }
 
 // writeFile makes a read-only file and waits until it is on disk. The mode holds for those who open the file later.

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// sums holds the SHA-256 of each file of a run, in hex, by name. Its text form is the one sha256sum writes and checks.
+// sums holds the SHA-256 of each file of a directory, in hex, by name. Its text form is the one sha256sum writes and checks.
 type sums map[string]string
 
 func sumFiles(files map[string][]byte) sums {
@@ -39,8 +39,8 @@ func (s sums) String() string {
 }
 
 // parseSums reads a sha256sums file. It is strict, because only this package writes them: a file that was cut
-// short, even in its last line, is an error.
-func parseSums(text string) (sums, error) {
+// short, even in its last line, is an error. It must list the document that the directory is there for.
+func parseSums(text, document string) (sums, error) {
 	body, ended := strings.CutSuffix(text, "\n")
 	if !ended {
 		return nil, errors.New("it is empty or its last line is not complete")
@@ -59,13 +59,13 @@ func parseSums(text string) (sums, error) {
 		}
 		s[name] = digest
 	}
-	if _, ok := s[runName]; !ok {
-		return nil, fmt.Errorf("it does not list %s", runName)
+	if _, ok := s[document]; !ok {
+		return nil, fmt.Errorf("it does not list %s", document)
 	}
 	return s, nil
 }
 
-// checkName says whether a run may hold a file of this name: a plain one, in the run's directory itself.
+// checkName says whether a directory may hold a file of this name: a plain one, in the directory itself.
 func checkName(name string) error {
 	if name == sumsName {
 		return fmt.Errorf("the ledger itself writes %s", sumsName)

@@ -9,14 +9,14 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 )
 
 // Report is what Verify or Reindex found.
 type Report struct {
-	Runs     int // finished runs: those without a problem in Verify, those indexed in Reindex
-	Problems []Problem
+	Runs      int // finished runs: those without a problem in Verify, those indexed in Reindex
+	Champions int // changes of a champion without a problem; Reindex does not look at them, for they are in no index
+	Problems  []Problem
 }
 
 // Problem is one thing that is wrong with a ledger.
@@ -36,8 +36,8 @@ func (p Problem) String() string {
 	return strings.Join(where, "/") + ": " + p.What
 }
 
-// Verify reads every file of every run and compares it with the run's sha256sums, and the index with the runs.
-// It changes no run.
+// Verify reads every file of every run and compares it with the run's sha256sums, the index with the runs, and the records of champions
+// with each other and with the runs that they rest on. It changes nothing.
 func (l *Ledger) Verify(ctx context.Context) (Report, error) {
 	entries, err := l.List(ctx, Filter{})
 	if err != nil {
@@ -47,42 +47,31 @@ func (l *Ledger) Verify(ctx context.Context) (Report, error) {
 	for _, e := range entries {
 		indexed[e.ID] = e
 	}
-	found, err := os.ReadDir(l.runsPath())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return Report{}, fmt.Errorf("listing the runs: %w", err)
+	ids, err := l.runs().ids()
+	if err != nil {
+		return Report{}, err
 	}
-	var r Report
-	for _, f := range found {
+	r := Report{Problems: l.runs().strays()}
+	for _, id := range ids {
 		if err := ctx.Err(); err != nil {
 			return Report{}, err
 		}
-		if _, err := parseID(f.Name()); err != nil || !f.IsDir() {
-			r.Problems = append(r.Problems, strayProblem(f)...)
-			continue
-		}
-		problems := l.verifyRun(ctx, f.Name(), indexed)
+		problems := l.verifyRun(ctx, id, indexed)
 		if len(problems) == 0 {
 			r.Runs++
 		}
 		r.Problems = append(r.Problems, problems...)
 	}
+	champions, problems, err := l.verifyChampions(ctx, indexed)
+	if err != nil {
+		return Report{}, err
+	}
+	r.Champions, r.Problems = champions, append(r.Problems, problems...)
 	return r, nil
 }
 
-// strayProblem judges what lies among the runs and is none. A recording under way is no problem.
-func strayProblem(f fs.DirEntry) []Problem {
-	file := filepath.Join(runsName, f.Name())
-	if !strings.HasPrefix(f.Name(), temporaryPrefix) {
-		return []Problem{{File: file, What: "this is not a run; move it elsewhere"}}
-	}
-	if info, err := f.Info(); err != nil || !isLeftBehind(info) {
-		return nil
-	}
-	return []Problem{{File: file, What: "left behind by a recording that did not finish; reindex removes it"}}
-}
-
 func (l *Ledger) verifyRun(ctx context.Context, id string, indexed map[string]Entry) []Problem {
-	problems := l.verifyFiles(id)
+	problems := l.runs().verify(id)
 	if len(problems) > 0 {
 		return problems
 	}
@@ -95,40 +84,6 @@ func (l *Ledger) verifyRun(ctx context.Context, id string, indexed map[string]En
 		return []Problem{{Run: id, File: runName, What: "the index says something else; reindex puts it right"}}
 	}
 	return nil
-}
-
-func (l *Ledger) verifyFiles(id string) []Problem {
-	var problems []Problem
-	add := func(file, format string, args ...any) {
-		problems = append(problems, Problem{Run: id, File: file, What: fmt.Sprintf(format, args...)})
-	}
-	dir := l.runPath(id)
-	s, err := l.readSums(id)
-	if err != nil {
-		add(sumsName, "the run cannot be checked: %v", err)
-		return problems
-	}
-	for _, name := range s.names() {
-		digest, err := sumFile(filepath.Join(dir, name))
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			add(name, "is missing")
-		case err != nil:
-			add(name, "cannot be read: %v", err)
-		case digest != s[name]:
-			add(name, "was changed: its SHA-256 is %s, but %s says %s", digest, sumsName, s[name])
-		}
-	}
-	there, err := os.ReadDir(dir)
-	if err != nil {
-		add("", "cannot be listed: %v", err)
-	}
-	for _, f := range there {
-		if _, listed := s[f.Name()]; !listed && f.Name() != sumsName {
-			add(f.Name(), "was added: %s does not list it", sumsName)
-		}
-	}
-	return problems
 }
 
 func sumFile(path string) (string, error) {
@@ -153,7 +108,7 @@ func sumFile(path string) (string, error) {
 // behind. Its report names the runs that it had to leave out.
 func (l *Ledger) Reindex(ctx context.Context) (Report, error) {
 	var r Report
-	ids, err := l.runIDs()
+	ids, err := l.runs().ids()
 	if err != nil {
 		return r, err
 	}
@@ -169,7 +124,9 @@ func (l *Ledger) Reindex(ctx context.Context) (Report, error) {
 			entries = append(entries, e)
 		}
 	}
-	r.Problems = append(r.Problems, l.removeLeftBehind()...)
+	for _, f := range []folder{l.runs(), l.champions()} {
+		r.Problems = append(r.Problems, f.removeLeftBehind()...)
+	}
 	if err := l.rebuild(ctx, entries); err != nil {
 		return Report{}, fmt.Errorf("the index %s was not rebuilt, and the runs are not touched: %w", l.indexPath(), err)
 	}
@@ -189,19 +146,4 @@ func (l *Ledger) rebuild(ctx context.Context, entries []Entry) error {
 		return err
 	}
 	return l.index.replace(ctx, entries)
-}
-
-func (l *Ledger) removeLeftBehind() []Problem {
-	var problems []Problem
-	found, _ := os.ReadDir(l.runsPath())
-	for _, f := range found {
-		info, err := f.Info()
-		if err != nil || !strings.HasPrefix(f.Name(), temporaryPrefix) || !isLeftBehind(info) {
-			continue
-		}
-		if err := os.RemoveAll(filepath.Join(l.runsPath(), f.Name())); err != nil {
-			problems = append(problems, Problem{File: filepath.Join(runsName, f.Name()), What: "cannot be removed: " + err.Error()})
-		}
-	}
-	return problems
 }

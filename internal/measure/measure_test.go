@@ -69,6 +69,17 @@ func TestCompareSpeedOverShapesIsAGeometricMean(t *testing.T) {
 	}
 }
 
+// Series of two sessions need no equal numbers of samples, and their interval is wider: what both sides have in common is not taken out.
+func TestCompareApart(t *testing.T) {
+	p := noisy(rand.New(rand.NewPCG(5, 6)), 200, 12, 10)
+	together := CompareSpeed([]Pair{p})
+	p.Variant = p.Variant[:150]
+	apart := CompareApart([]Pair{p})
+	if math.Abs(apart.Ratio-1.2) > 0.03 || apart.Low > 1.2 || apart.High < 1.2 || apart.High-apart.Low <= together.High-together.Low {
+		t.Errorf("a ratio of 1.2 measured as %+v apart and %+v together", apart, together)
+	}
+}
+
 func TestCompareSpeedIsReproducible(t *testing.T) {
 	p := noisy(rand.New(rand.NewPCG(5, 6)), 40, 3, 2)
 	if a, b := CompareSpeed([]Pair{p}), CompareSpeed([]Pair{p}); a != b {

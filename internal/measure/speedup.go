@@ -25,11 +25,18 @@ const (
 
 // CompareSpeed gives the geometric mean, over pairs, of median(parent)/median(variant). Each pair needs as many samples on
 // one side as on the other, and at least one; there must be at least one pair.
-func CompareSpeed(pairs []Pair) Speedup {
+func CompareSpeed(pairs []Pair) Speedup { return compare(pairs, resampledMedians) }
+
+// CompareApart does the same for series that were not taken in turns, such as those of two sessions: samples are drawn from each side by
+// itself, and there may be more on one side. The interval holds what varies within a session, and nothing of what varies between
+// sessions: clocks, heat, driver, card.
+func CompareApart(pairs []Pair) Speedup { return compare(pairs, separateMedians) }
+
+func compare(pairs []Pair, draw func(Pair, *rand.Rand) (parent, variant float64)) Speedup {
 	random := rand.New(rand.NewPCG(1, 2))
 	ratios := make([]float64, resamples)
 	for i := range ratios {
-		ratios[i] = meanRatio(pairs, func(p Pair) (a, b float64) { return resampledMedians(p, random) })
+		ratios[i] = meanRatio(pairs, func(p Pair) (a, b float64) { return draw(p, random) })
 	}
 	slices.Sort(ratios)
 	return Speedup{
@@ -61,4 +68,16 @@ func resampledMedians(p Pair, random *rand.Rand) (parent, variant float64) {
 		a[i], b[i] = p.Parent[round], p.Variant[round]
 	}
 	return median(a), median(b)
+}
+
+// separateMedians draws samples of each side with replacement and gives the medians.
+func separateMedians(p Pair, random *rand.Rand) (parent, variant float64) {
+	draw := func(samples []float64) float64 {
+		drawn := make([]float64, len(samples))
+		for i := range drawn {
+			drawn[i] = samples[random.IntN(len(samples))]
+		}
+		return median(drawn)
+	}
+	return draw(p.Parent), draw(p.Variant)
 }

@@ -7,8 +7,10 @@ import (
 
 // Summary describes one series, in the unit of its samples.
 type Summary struct {
-	P50, P90, P99 float64
-	Std           float64 // of the samples, around their mean
+	P50 float64 `json:"p50"`
+	P90 float64 `json:"p90"`
+	P99 float64 `json:"p99"`
+	Std float64 `json:"std"` // of the samples, around their mean
 }
 
 // Summarize describes samples; there must be at least one.

@@ -7,33 +7,61 @@ import (
 	"attune/internal/run"
 )
 
-var ladderHeader = []string{"stage", "measured against", "shape", "time", "speedup", "needed", "since the first", "registers", "shared", "verdict", "run"}
+// Champions says of which architecture a run's variant is the champion by this run, by the run's id.
+type Champions map[string]string
 
-// Ladder writes runs, in the order given, as a ladder: the time on each one's headline shape, the speedup over its parent as it was measured
-// in turns with it, and how far it is from the first run of the list on the same shape.
-func Ladder(w io.Writer, runs []*run.Run, markdown bool) error {
+// Ladder writes runs, in the order given, as a ladder: what each changes in its parent, the time on its headline shape, the speedup over
+// the parent as it was measured in turns with it, how far it is from the first run of the list on the same shape, and why it is no merge.
+func Ladder(w io.Writer, runs []*run.Run, champions Champions, markdown bool) error {
+	first := runs[0]
+	header := []string{
+		"stage", "parent", "change", "shape", "time", "over parent", "needed", "over " + first.Variant, "registers", "shared", "verdict", "run", "why",
+	}
 	var rows [][]string
 	for _, r := range runs {
-		rows = append(rows, ladderRow(r, runs[0]))
+		rows = append(rows, ladderRow(r, first, champions))
 	}
-	return table(w, ladderHeader, rows, markdown)
+	return table(w, header, rows, markdown)
 }
 
-func ladderRow(r, first *run.Run) []string {
+func ladderRow(r, first *run.Run, champions Champions) []string {
 	const none = "-"
-	row := []string{r.Variant, none, none, "not measured", none, none, none, none, none, string(r.Verdict), r.ID}
+	known := func(text string) string {
+		if text == "" {
+			return none
+		}
+		return text
+	}
+	shape, time, speedup, needed, since, registers, shared := none, "not measured", none, none, none, none, none
 	if r.Build != nil {
-		row[7], row[8] = fmt.Sprint(r.Build.Resources.Registers), fmt.Sprint(r.Build.Resources.SharedBytes())
+		registers, shared = fmt.Sprint(r.Build.Resources.Registers), fmt.Sprint(r.Build.Resources.SharedBytes())
 	}
-	if r.Headline == nil {
-		return row
+	if r.Parent != "" {
+		needed = fmt.Sprintf("%.2fx", r.RequiredSpeedup)
 	}
-	row[2], row[3] = r.Headline.Shape, fmt.Sprintf("%.2f us", r.Headline.P50US)
-	if r.Parent != "" && r.Speedup != nil {
-		row[1], row[4], row[5] = r.Parent, fmt.Sprintf("%.2fx", r.Speedup.Ratio), fmt.Sprintf("%.2fx", r.RequiredSpeedup)
+	if r.Headline != nil {
+		shape, time = r.Headline.Shape, fmt.Sprintf("%.2f us", r.Headline.P50US)
+		if r.Speedup != nil {
+			speedup = fmt.Sprintf("%.2fx", r.Speedup.Ratio)
+		}
+		if first.Headline != nil && first.Headline.Shape == r.Headline.Shape {
+			since = fmt.Sprintf("%.1fx", first.Headline.P50US/r.Headline.P50US)
+		}
 	}
-	if first.Headline != nil && first.Headline.Shape == r.Headline.Shape {
-		row[6] = fmt.Sprintf("%.1fx", first.Headline.P50US/r.Headline.P50US)
+	verdict := string(r.Verdict)
+	if arch := champions[r.ID]; arch != "" {
+		verdict += ", champion of " + arch
 	}
-	return row
+	return []string{
+		r.Variant, known(r.Parent), known(r.Change), shape, time, speedup, needed, since, registers, shared, verdict, r.ID, known(shortened(r.Cause())),
+	}
+}
+
+// shortened keeps a line within a cell; the record has it whole.
+func shortened(line string) string {
+	const most = 120
+	if runes := []rune(line); len(runes) > most {
+		return string(runes[:most]) + " …"
+	}
+	return line
 }

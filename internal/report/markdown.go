@@ -21,6 +21,15 @@ func Markdown(r *run.Run) []byte {
 	if r.Parent != "" {
 		fmt.Fprintf(&out, "Measured against `%s`; %.2fx is needed.\n", r.Parent, r.RequiredSpeedup)
 	}
+	if r.Change != "" {
+		fmt.Fprintf(&out, "What is changed in it: `%s`.\n", r.Change)
+	}
+	if r.MeasuredAs != nil {
+		fmt.Fprintf(&out, "Measured as %s.\n", measuredAsText(r.MeasuredAs))
+	}
+	if r.Reproduces != "" {
+		fmt.Fprintf(&out, "It does run `%s` again.\n", r.Reproduces)
+	}
 	out.WriteString("\n## Gates\n\n")
 	markdownTable(&out, []string{"gate", "outcome", "because"}, [][]string{
 		gateRow("resources", r.Gates.Resources, r.Reasons.Resources),

@@ -313,19 +313,50 @@ func TestJUnitOfNothing(t *testing.T) {
 	}
 }
 
-// ladder is the first stage, one with a parent, one timed on another shape, and one that was never timed.
+// slow is a variant that is right and not faster than its parent: a result.
+func slow() *run.Run {
+	r := passing()
+	r.ID, r.Variant, r.Stage = "20261115-031522-stage3a-3f9a1c", "stage3a", "stage3a"
+	r.Parent, r.Change, r.RequiredSpeedup = "stage2", "+USE_FUSED_SOFTMAX_PV=1", 1.1
+	r.Speedup = &measure.Speedup{Ratio: 1.002, Low: 1.001, High: 1.003}
+	return decided(r, gate.ValidNegative, gate.Gates{
+		Resources: passed, Correctness: passed, Profile: noProfile, Performance: gate.Performance(*r.Speedup, 1.1, "stage2"),
+	})
+}
+
+// A negative result keeps its figures and its cause.
+func TestValidNegative(t *testing.T) {
+	const cause = "1.002x stage2 (1.001 to 1.003), and 1.10x is needed"
+	r := slow()
+	for name, text := range map[string]string{
+		"text":     printed(t, func(w *bytes.Buffer) error { return Text(w, r) }),
+		"ladder":   printed(t, func(w *bytes.Buffer) error { return Ladder(w, []*run.Run{r}, nil, false) }),
+		"markdown": string(Markdown(r)),
+	} {
+		for _, want := range []string{cause, "valid-negative", "12.35"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s does not have %q:\n%s", name, want, text)
+			}
+		}
+	}
+}
+
+// ladder is the first stage, one with a parent, one timed on another shape, one that was never timed, and one that is not faster.
 func ladder() []*run.Run {
 	first := onDevice(built(begun("stage0")))
 	first.Headline, first.Verdict = &run.Headline{Shape: "1x8x512x64", P50US: 123.456}, gate.Merge
 	elsewhere := onDevice(built(begun("stage4")))
 	elsewhere.Headline, elsewhere.Verdict = &run.Headline{Shape: "1x1x32x64", P50US: 2}, gate.Unknown
 	elsewhere.Parent, elsewhere.RequiredSpeedup = "stage2", 1.05 // which could not be built
-	return []*run.Run{first, passing(), elsewhere, refused()}
+	second, last := passing(), refused()
+	second.Change, last.ID = "+USE_WMMA_PV=1", "20261115-031523-stage2-3f9a1d"
+	return []*run.Run{first, second, elsewhere, last, slow()}
 }
 
 func TestLadder(t *testing.T) {
+	champions := Champions{passing().ID: "sm_89"}
 	var text, markdown bytes.Buffer
-	if err := errors.Join(Ladder(&text, ladder(), false), Ladder(&markdown, ladder(), true)); err != nil {
+	if err := errors.Join(Ladder(&text, ladder(), champions, false), Ladder(&markdown, ladder(), champions, true)); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "ladder.txt", text.Bytes())
@@ -336,24 +367,24 @@ func TestLadder(t *testing.T) {
 
 func TestLadderWithoutASpeedOfTheFirst(t *testing.T) {
 	var out bytes.Buffer
-	if err := Ladder(&out, []*run.Run{refused(), passing()}, false); err != nil {
+	if err := Ladder(&out, []*run.Run{refused(), passing()}, nil, false); err != nil {
 		t.Fatal(err)
 	}
-	if row := strings.Fields(strings.Split(out.String(), "\n")[2]); row[7] != "-" {
+	if row := strings.Fields(strings.Split(out.String(), "\n")[2]); row[8] != "-" {
 		t.Errorf("a speedup since a first run that was not timed: %q", row)
 	}
 }
 
 func TestHistory(t *testing.T) {
 	entry := func(variant, device, verdict string, h ledger.Headline) ledger.Entry {
-		return ledger.Entry{ID: "20261115-031522-stage2-3f9a1c", Variant: variant, Device: device, Arch: "sm_89", Verdict: verdict, Headline: h}
+		return ledger.Entry{ID: "20261115-031522-" + variant[:6] + "-3f9a1c", Variant: variant, Device: device, Arch: "sm_89", Verdict: verdict, Headline: h}
 	}
 	var out bytes.Buffer
 	err := History(&out, []ledger.Entry{
 		entry("stage2+TILE_N=32", "cuda", "merge", ledger.Headline{Shape: "1x8x512x64", P50US: ptr(12.3456), ParentRatio: ptr(1.2)}),
 		entry("stage0", "cuda", "merge", ledger.Headline{Shape: "1x8x512x64", P50US: ptr(120.0)}),
-		entry("stage2", "none", "not-measured", ledger.Headline{}),
-	}, false)
+		entry("stage1", "none", "not-measured", ledger.Headline{}),
+	}, Champions{"20261115-031522-stage2-3f9a1c": "sm_89"}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +398,7 @@ func TestNothingIsMadeUp(t *testing.T) {
 	r.Build = nil
 	for name, text := range map[string]string{
 		"text":     printed(t, func(w *bytes.Buffer) error { return Text(w, r) }),
-		"ladder":   printed(t, func(w *bytes.Buffer) error { return Ladder(w, []*run.Run{r}, false) }),
+		"ladder":   printed(t, func(w *bytes.Buffer) error { return Ladder(w, []*run.Run{r}, nil, false) }),
 		"markdown": strings.Split(string(Markdown(r)), "## Provenance")[0],
 	} {
 		for _, known := range []string{r.ID, r.Arch, r.Variant} {
@@ -479,8 +510,8 @@ func TestErrorsOfTheReaderAreReturned(t *testing.T) {
 	runs := []*run.Run{passing()}
 	for name, write := range map[string]func(*closedPipe) error{
 		"text":    func(p *closedPipe) error { return Text(p, runs[0]) },
-		"ladder":  func(p *closedPipe) error { return Ladder(p, runs, false) },
-		"history": func(p *closedPipe) error { return History(p, nil, false) },
+		"ladder":  func(p *closedPipe) error { return Ladder(p, runs, nil, false) },
+		"history": func(p *closedPipe) error { return History(p, nil, nil, false) },
 		"junit":   func(p *closedPipe) error { return JUnit(p, runs) },
 	} {
 		for _, room := range []int{0, len(xml.Header)} {

@@ -27,12 +27,27 @@ func Text(w io.Writer, r *run.Run) error {
 		writeTable(out, "    ", performanceHeader, performanceRows(r))
 	}
 	gateLine(out, "profile", r.Gates.Profile, "", r.Reasons.Profile)
+	if r.MeasuredAs != nil {
+		fmt.Fprintf(out, "  %-12s %s\n", "measured as", measuredAsText(r.MeasuredAs))
+	}
 	fmt.Fprintf(out, "  %-12s %s\n", "verdict", r.Verdict)
+	if r.Reproduces != "" {
+		fmt.Fprintf(out, "  %-12s %s\n", "reproduces", r.Reproduces)
+	}
 	if r.ID != "" {
 		fmt.Fprintf(out, "  %-12s %s\n", "run", r.ID)
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
+}
+
+// measuredAsText says what a run has taken over, and from where.
+func measuredAsText(as *run.MeasuredAs) string {
+	what := "answers"
+	if as.Times {
+		what = "answers and times"
+	}
+	return fmt.Sprintf("%s, the same machine code: its %s of run %s stand here too", as.Variant, what, as.Run)
 }
 
 func deviceName(r *run.Run) string {
@@ -198,10 +213,10 @@ func writeTable(w io.Writer, indent string, header []string, rows [][]string) {
 }
 
 // History writes the entries of a ledger as a table, in the order given.
-func History(w io.Writer, entries []ledger.Entry, markdown bool) error {
+func History(w io.Writer, entries []ledger.Entry, champions Champions, markdown bool) error {
 	var rows [][]string
 	for _, e := range entries {
-		row := []string{e.ID, e.Variant, e.Device, e.Arch, e.Verdict, "-", "not measured", "-"}
+		row := []string{e.ID, e.Variant, e.Device, e.Arch, e.Verdict, "-", "not measured", "-", champions[e.ID]}
 		if e.Headline.P50US != nil {
 			row[5], row[6] = e.Headline.Shape, fmt.Sprintf("%.2f us", *e.Headline.P50US)
 		}
@@ -210,7 +225,7 @@ func History(w io.Writer, entries []ledger.Entry, markdown bool) error {
 		}
 		rows = append(rows, row)
 	}
-	return table(w, []string{"run", "variant", "device", "arch", "verdict", "shape", "p50", "over parent"}, rows, markdown)
+	return table(w, []string{"run", "variant", "device", "arch", "verdict", "shape", "p50", "over parent", "champion"}, rows, markdown)
 }
 
 // table writes rows as text or as Markdown.

@@ -3,6 +3,7 @@ package run
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"attune/internal/device"
@@ -24,17 +25,20 @@ type Run struct {
 	Variant       string    `json:"variant"`
 	Stage         string    `json:"stage"`
 	Parent        string    `json:"parent,omitempty"`
+	Change        string    `json:"change,omitempty"` // from the parent, such as +USE_WMMA_PV=1
 	Hypothesis    string    `json:"hypothesis,omitempty"`
+	Reproduces    string    `json:"reproduces,omitempty"` // the run that this one did again
 
-	Device   string       `json:"device"` // cuda, sim or none
-	Arch     string       `json:"arch"`
-	CodeHash string       `json:"code_hash,omitempty"`
-	Verdict  gate.Verdict `json:"verdict"`
-	Gates    Gates        `json:"gates"`
-	Reasons  Reasons      `json:"reasons"`
-	Failure  string       `json:"failure,omitempty"`   // of the kernel itself: build, fault, crash or timeout
-	TimedOut bool         `json:"timed_out,omitempty"` // the failure is a time limit that passed
-	Headline *Headline    `json:"headline,omitempty"`
+	Device     string       `json:"device"` // cuda, sim or none
+	Arch       string       `json:"arch"`
+	CodeHash   string       `json:"code_hash,omitempty"`
+	Verdict    gate.Verdict `json:"verdict"`
+	Gates      Gates        `json:"gates"`
+	Reasons    Reasons      `json:"reasons"`
+	MeasuredAs *MeasuredAs  `json:"measured_as,omitempty"`
+	Failure    string       `json:"failure,omitempty"`   // of the kernel itself: build, fault, crash or timeout
+	TimedOut   bool         `json:"timed_out,omitempty"` // the failure is a time limit that passed
+	Headline   *Headline    `json:"headline,omitempty"`
 
 	Correctness     []Correctness    `json:"correctness"`
 	Performance     []Performance    `json:"performance"`
@@ -52,6 +56,13 @@ type Run struct {
 
 	Samples []Samples `json:"-"` // kept in a file of their own
 	Log     string    `json:"-"` // of ptxas
+}
+
+// MeasuredAs names the run of the same command whose answers a run has taken over, because both variants are the same machine code.
+type MeasuredAs struct {
+	Run     string `json:"run"`
+	Variant string `json:"variant"`
+	Times   bool   `json:"times"` // taken over as well; else there are none, or they were taken anew in turns with another parent
 }
 
 // Gates is the outcome of each gate.
@@ -74,6 +85,30 @@ type Reasons struct {
 func (r *Run) SetGates(g gate.Gates) {
 	r.Gates = Gates{g.Resources.Status, g.Correctness.Status, g.Performance.Status, g.Profile.Status}
 	r.Reasons = Reasons{g.Resources.Reasons, g.Correctness.Reasons, g.Performance.Reasons, g.Profile.Reasons}
+}
+
+// Cause is why a run is no merge, in one line: what the first gate said that failed or, where none did, that decided nothing.
+func (r *Run) Cause() string {
+	if r.Verdict == gate.Merge {
+		return ""
+	}
+	for _, status := range []gate.Status{gate.Fail, gate.NotMeasured} {
+		for _, g := range []struct {
+			status  gate.Status
+			reasons []string
+		}{
+			{r.Gates.Resources, r.Reasons.Resources},
+			{r.Gates.Correctness, r.Reasons.Correctness},
+			{r.Gates.Performance, r.Reasons.Performance},
+			{r.Gates.Profile, r.Reasons.Profile},
+		} {
+			if g.status == status && len(g.reasons) > 0 {
+				line, _, _ := strings.Cut(g.reasons[0], "\n")
+				return line
+			}
+		}
+	}
+	return ""
 }
 
 // Headline is the figure by which a run is listed.
@@ -139,6 +174,17 @@ type Simulation struct {
 	Schedules int    `json:"schedules"`
 	Checks    bool   `json:"checks"` // all checkers, or none
 	Tensor    string `json:"tensor"` // arithmetic of the tensor cores: exact, f32, f64
+}
+
+// DecodeSamples reads the times of a run from the file that they are kept in.
+func DecodeSamples(text []byte) ([]Samples, error) {
+	var file struct {
+		Samples []Samples `json:"samples"`
+	}
+	if err := json.Unmarshal(text, &file); err != nil {
+		return nil, fmt.Errorf("read the samples of a run: %w", err)
+	}
+	return file.Samples, nil
 }
 
 // Decode reads a record.

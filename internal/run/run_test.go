@@ -24,9 +24,11 @@ func full() *Run {
 		SchemaVersion: SchemaVersion,
 		ID:            "20261115-031522-stage2-3f9a1c",
 		Time:          time.Date(2026, 11, 15, 3, 15, 22, 250e6, time.UTC),
-		Kernel:        "sdpa", Variant: "stage2", Stage: "stage2", Parent: "stage1", Hypothesis: "it is faster",
+		Kernel:        "sdpa", Variant: "stage2", Stage: "stage2", Parent: "stage1", Change: "+USE_WMMA_PV=1",
+		Hypothesis: "it is faster", Reproduces: "20261114-031522-stage2-3f9a1c",
 		Device: "cuda", Arch: "sm_89", CodeHash: "c0de", Verdict: gate.Merge,
-		Failure: "no answer", TimedOut: true,
+		MeasuredAs: &MeasuredAs{Run: "20261115-031521-stage6-0a1b2c", Variant: "stage6", Times: true},
+		Failure:    "no answer", TimedOut: true,
 		Headline: &Headline{Shape: "1x8x512x64", P50US: 12.5, ParentRatio: ptr(1.25)},
 		Correctness: []Correctness{{
 			Shape: "1x8x512x64", Seed: 1<<64 - 1, Inputs: "peaked", Pass: true,

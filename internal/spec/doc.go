@@ -24,5 +24,9 @@
 // integer, and as in Python 0 is false and any other number true. A rule is plain arithmetic and logic: no loops,
 // strings or attributes, and no functions but min, max and abs.
 //
+// # Covering
+//
+// [Kernel.Cover] gives few variants that have every two values of two knobs that any allowed variant has.
+//
 // The package opens no file but kernel.toml. Whether a stage's source exists and compiles is for others to find out.
 package spec

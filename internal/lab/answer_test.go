@@ -1,0 +1,129 @@
+package lab
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"attune/internal/device"
+	simdevice "attune/internal/device/sim"
+	"attune/internal/oracle"
+	"attune/internal/spec"
+	"attune/internal/tensor"
+)
+
+// A variant answers what the oracle answers, on prepared inputs as on any others.
+func TestAnswerer(t *testing.T) {
+	s := newSetup(t)
+	s.knows("stage2", behaviour{})
+	a, err := s.Answerer(t.Context(), s.variant("stage2"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := tensor.Recipe{SmoothK: true, Hadamard: true}.Apply(tensor.Draw(shapes(t, "1x2x33x64")[0], 1, tensor.Options{Distribution: tensor.Biased}))
+	got, err := a.Answer(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := oracle.Quantized(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := oracle.Compare(got, &oracle.Reference{Shape: in.Shape, Out: want}, oracle.Tolerance{})
+	if err != nil || found.MaxErr > 1e-3 || found.MaxErr == 0 {
+		t.Errorf("off by %+v, %v; want what rounding to FP16 costs", found, err)
+	}
+	if err := a.Close(); err != nil || s.gpu.opened != 1 || s.gpu.closed != 1 {
+		t.Errorf("%v; %d devices opened, %d closed", err, s.gpu.opened, s.gpu.closed)
+	}
+}
+
+// The errors of a kernel that does what no right kernel does say nothing, and are not told.
+func TestAnswersOfAWrongKernel(t *testing.T) {
+	s := newSetup(t)
+	check := func(b behaviour, wrong bool, text string) {
+		t.Helper()
+		s.knows("stage2", b)
+		a, err := s.Answerer(t.Context(), s.variant("stage2"), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		_, err = a.Answer(t.Context(), tensor.Draw(shapes(t, "1x1x8x64")[0], 3, tensor.Options{Distribution: tensor.Positive}))
+		var known *WrongError
+		if err == nil || errors.As(err, &known) != wrong || !strings.Contains(err.Error(), text) {
+			t.Errorf("error %v, want %q in it and a WrongError is %t", err, text, wrong)
+		}
+	}
+	launch := func(err error) behaviour { return behaviour{launch: func(int) error { return err }} }
+	const before = "stage2 itself does not pass the correctness gate: 1x1x8x64 seed 3 positive: "
+	check(behaviour{findings: []device.Finding{{Kind: device.Unwritten, Text: "argument 3"}}}, true, before+"unwritten: argument 3")
+	check(launch(&device.Fault{Code: "CUDA_ERROR_ILLEGAL_ADDRESS"}), true, before)
+	check(launch(&device.Timeout{Limit: time.Second}), true, before+"no answer in 1s")
+	check(launch(errors.New("no more paper")), false, "stage2: no more paper")
+}
+
+func TestAnswererThatCannotBe(t *testing.T) {
+	s := newSetup(t)
+	var refused RequestError
+	if _, err := s.Answerer(t.Context(), s.variant("stage2"), "sm_70"); !errors.As(err, &refused) {
+		t.Errorf("for sm_70: %v", err)
+	}
+	if s.gpu.opened != 0 {
+		t.Errorf("%d devices opened for nothing", s.gpu.opened)
+	}
+}
+
+// On the simulator a race is seen though it does not show in the answer.
+func TestAnswersOnTheSimulator(t *testing.T) {
+	s := newSimulated(t, simdevice.Options{Checks: true, Limit: time.Minute})
+	in := tensor.Draw(shapes(t, "1x1x4x64")[0], 0, tensor.Options{})
+	for variant, right := range map[string]bool{"good": true, "racy": false} {
+		a, err := s.Answerer(t.Context(), s.variant(variant), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = a.Answer(t.Context(), in)
+		var wrong *WrongError
+		if errors.As(err, &wrong) == right || (err == nil) != right {
+			t.Errorf("%s: %v", variant, err)
+		}
+		a.Close()
+	}
+}
+
+func TestArithmetics(t *testing.T) {
+	stage := func(name string, share float64, archs ...string) *spec.Stage {
+		return &spec.Stage{Name: name, ErrorShare: share, Archs: archs}
+	}
+	kernel := &spec.Kernel{Stages: []*spec.Stage{
+		stage("a", 0.05, "sm_80", "sm_90a"), stage("b", 0.05, "sm_80", "sm_90a"), stage("c", 1, "sm_89", "sm_90a"), stage("d", 0.05, "sm_90a"),
+	}}
+	check := func(arch, deviceArch string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, v := range Arithmetics(kernel, arch, deviceArch) {
+			got = append(got, v.Stage().Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("for %q on %q: %v, want %v", arch, deviceArch, got, want)
+		}
+	}
+	check("", "", "d", "c")
+	check("", "sm_89", "b", "c")
+	check("", "sm_80", "b")
+	check("sm_80", "sm_90", "b")
+	check("sm_70", "")
+}
+
+func TestHeadDim(t *testing.T) {
+	s := newSetup(t)
+	if got := HeadDim(s.variant("stage2")); got != 64 {
+		t.Errorf("stage2 is for head dim %d, want 64", got)
+	}
+	if got := HeadDim(spec.Variant{}); got != 0 {
+		t.Errorf("a kernel without that knob is for head dim %d, want 0", got)
+	}
+}

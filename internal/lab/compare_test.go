@@ -1,0 +1,75 @@
+package lab
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"attune/internal/device"
+	"attune/internal/measure"
+)
+
+func (s *setup) comparison(a, b string) CompareRequest {
+	s.t.Helper()
+	r := s.request("stage2")
+	return CompareRequest{A: s.variant(a), B: s.variant(b), Shapes: r.Shapes, Rounds: 40, MostRounds: 160}
+}
+
+func TestCompare(t *testing.T) {
+	check := func(what string, a, b behaviour, want measure.Verdict, ratio float64, rounds int) {
+		t.Helper()
+		s := newSetup(t)
+		s.knows("stage1", a)
+		s.knows("stage2", b)
+		c, err := s.Compare(t.Context(), s.comparison("stage1", "stage2"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := c.Shapes[0]
+		if c.Verdict != want || math.Abs(c.Overall().Ratio/ratio-1) > 0.005 || first.Rounds != rounds || len(first.Samples.Control) != rounds || len(c.Shapes) != 2 {
+			t.Errorf("%s: %s, ratio %.4f after %d rounds on %d shapes; want %s, %.4f after %d on 2",
+				what, c.Verdict, c.Overall().Ratio, first.Rounds, len(c.Shapes), want, ratio, rounds)
+		}
+		if c.A.Variant != "stage1" || c.B.Variant != "stage2" || c.Same || c.Facts.Name != "a double" || s.gpu.opened != 1 || s.gpu.closed != 1 {
+			t.Errorf("%s: %+v of %d devices, %d closed", what, c, s.gpu.opened, s.gpu.closed)
+		}
+	}
+	quiet := func(seconds float64) behaviour { return behaviour{seconds: seconds, noise: 0.001} }
+	check("twice as fast", quiet(20e-6), quiet(10e-6), measure.Faster, 2, 40)
+	check("3 % slower", quiet(10e-6), quiet(10.3e-6), measure.Slower, 1/1.03, 40)
+	check("half a per cent is nothing", quiet(10e-6), quiet(10.05e-6), measure.Same, 1/1.005, 40)
+	check("on the floor, whatever is bought", quiet(10.1e-6), quiet(10e-6), measure.Ambiguous, 1.01, 160)
+}
+
+func TestCompareWithItself(t *testing.T) {
+	s := newSetup(t)
+	s.knows("stage2", behaviour{noise: 0.001})
+	c, err := s.Compare(t.Context(), s.comparison("stage2", "stage2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Verdict != measure.Same || !c.Same {
+		t.Errorf("stage2 with itself: %s, same code %t", c.Verdict, c.Same)
+	}
+}
+
+func TestCompareRefuses(t *testing.T) {
+	s := newSetup(t)
+	s.knows("stage1", behaviour{})
+	s.knows("stage2", behaviour{answers: func(out []byte) { clear(out) }})
+	_, err := s.Compare(t.Context(), s.comparison("stage1", "stage2"))
+	var wrong *WrongError
+	if !errors.As(err, &wrong) || wrong.Variant != "stage2" || !strings.Contains(wrong.Wrong, "max_err") {
+		t.Errorf("a wrong side: %v", err)
+	}
+	r := s.comparison("stage1", "stage2+HEAD_DIM=128")
+	var request RequestError
+	if _, err := s.Compare(t.Context(), r); !errors.As(err, &request) {
+		t.Errorf("a side for another head dim: %v", err)
+	}
+	s.knows("stage2", behaviour{timing: device.ErrNoClock})
+	if _, err := s.Compare(t.Context(), s.comparison("stage1", "stage2")); !errors.Is(err, device.ErrNoClock) {
+		t.Errorf("a device with no clock: %v", err)
+	}
+}

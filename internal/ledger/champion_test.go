@@ -1,0 +1,294 @@
+package ledger
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// contenders makes a ledger of n runs, each of other code.
+func contenders(t testing.TB, n int) (*Ledger, []Entry) {
+	t.Helper()
+	l := open(t, t.TempDir())
+	var entries []Entry
+	for i := range n {
+		e := sampleEntry(i)
+		e.CodeHash = fmt.Sprintf("c0de%d", i)
+		entries = append(entries, e)
+		record(t, l, e)
+	}
+	return l, entries
+}
+
+// promotion is what a caller gives to make the variant of a run the champion.
+func promotion(e Entry, arch string) Champion {
+	return Champion{Kernel: e.Kernel, Arch: arch, Variant: e.Variant, Run: e.ID, CodeHash: e.CodeHash, Attune: "0.1.0"}
+}
+
+func promote(t testing.TB, l *Ledger, e Entry, arch string) Champion {
+	t.Helper()
+	c, err := l.Promote(t.Context(), promotion(e, arch))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func rollBack(t testing.TB, l *Ledger, arch string) Champion {
+	t.Helper()
+	c, err := l.Rollback(t.Context(), "sdpa", arch, "0.1.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// wantChampion checks who is the champion of an architecture.
+func wantChampion(t testing.TB, l *Ledger, arch, run string) {
+	t.Helper()
+	all, err := l.Champions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, _ := all.Of("sdpa", arch); c.Run != run {
+		t.Errorf("the champion of %s rests on %q, want %q", arch, c.Run, run)
+	}
+}
+
+func wantChampions(t testing.TB, l *Ledger, champions int, wants ...string) {
+	t.Helper()
+	report, err := l.Verify(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Champions != champions || len(report.Problems) != len(wants) {
+		t.Fatalf("%d sound champions, want %d; problems %v", report.Champions, champions, report.Problems)
+	}
+	for _, want := range wants {
+		if !slices.ContainsFunc(report.Problems, func(p Problem) bool { return strings.Contains(p.String(), want) }) {
+			t.Errorf("no problem says %q: %v", want, report.Problems)
+		}
+	}
+}
+
+// A rollback returns to the champion before, again and again, and no record is lost.
+func TestChampions(t *testing.T) {
+	l, runs := contenders(t, 5)
+	if _, err := l.Rollback(t.Context(), "sdpa", "sm_90", ""); err == nil || !strings.Contains(err.Error(), "has no champion on sm_90") {
+		t.Errorf("rollback of nothing: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(l.dir, championsName)); err == nil {
+		t.Error("a refusal has made a folder")
+	}
+	first := promote(t, l, runs[0], "sm_90")
+	other := promote(t, l, runs[3], "sm_89")
+	second := promote(t, l, runs[1], "sm_90")
+	want := &Previous{ID: first.ID, SHA256: second.Previous.SHA256, Variant: runs[0].Variant, Run: runs[0].ID}
+	if diff := cmp.Diff(want, second.Previous); diff != "" || second.Number != 2 || first.Previous != nil || other.Number != 1 {
+		t.Errorf("the second is number %d, the other architecture's %d, and follows (-want +got)\n%s", second.Number, other.Number, diff)
+	}
+	wantChampion(t, l, "sm_90", runs[1].ID)
+	wantChampion(t, l, "sm_89", runs[3].ID)
+
+	back := rollBack(t, l, "sm_90")
+	if back.Change != Rollback || back.Restores != first.ID || back.Run != first.Run || back.Variant != first.Variant || back.Previous.ID != second.ID {
+		t.Errorf("the rollback is %+v", back)
+	}
+	_, err := l.Rollback(t.Context(), "sdpa", "sm_90", "")
+	wantError(t, err, "is the first champion of sm_90")
+	promote(t, l, runs[2], "sm_90")
+	promote(t, l, runs[4], "sm_90")
+	for _, run := range []string{runs[2].ID, runs[0].ID} {
+		if got := rollBack(t, l, "sm_90"); got.Run != run {
+			t.Errorf("rolled back to %s, want %s", got.Run, run)
+		}
+	}
+	all, err := l.Champions(t.Context())
+	if err != nil || len(all) != 8 {
+		t.Errorf("%d records, %v", len(all), err)
+	}
+	var now []string
+	for _, c := range all.Now() {
+		now = append(now, c.Arch+" "+c.Run)
+	}
+	if diff := cmp.Diff([]string{"sm_89 " + runs[3].ID, "sm_90 " + runs[0].ID}, now); diff != "" {
+		t.Error(diff)
+	}
+
+	// The index has nothing to do with it.
+	if err := os.Remove(l.indexPath()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Reindex(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantChampion(t, l, "sm_90", runs[0].ID)
+	wantChampions(t, l, 8)
+}
+
+func TestPromoteRefuses(t *testing.T) {
+	l, runs := contenders(t, 2)
+	promote(t, l, runs[0], "sm_90")
+	_, err := l.Promote(t.Context(), promotion(runs[0], "sm_90"))
+	wantError(t, err, "is the champion of sm_90 already, with the same code, since 20")
+	promote(t, l, runs[0], "sm_89") // another architecture has a champion of its own
+	bad := promotion(runs[1], "sm_90")
+	bad.CodeHash = ""
+	_, err = l.Promote(t.Context(), bad)
+	wantError(t, err, "the champion was not changed: key code_hash is missing or empty")
+	bad = promotion(runs[1], "sm_90")
+	bad.Run = "../.."
+	_, err = l.Promote(t.Context(), bad)
+	wantError(t, err, "is not the id of a run")
+	wantChampions(t, l, 2)
+}
+
+// Whatever is done to the records is seen.
+func TestVerifyChampions(t *testing.T) {
+	path := func(l *Ledger, c Champion) string { return filepath.Join(l.dir, championsName, c.ID) }
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// rewrite gives a record another text, with checksums that agree.
+	rewrite := func(l *Ledger, c Champion, old, text string) {
+		t.Helper()
+		file := filepath.Join(path(l, c), championName)
+		before, err := os.ReadFile(file)
+		must(err)
+		after := strings.Replace(string(before), old, text, 1)
+		if after == string(before) {
+			t.Fatalf("%q is not in %s", old, before)
+		}
+		must(os.Remove(file))
+		must(os.WriteFile(file, []byte(after), 0o444))
+		sums := filepath.Join(path(l, c), sumsName)
+		must(os.Remove(sums))
+		must(os.WriteFile(sums, []byte(sumFiles(map[string][]byte{championName: []byte(after)}).String()), 0o444))
+	}
+	check := func(damage func(l *Ledger, first, second, back Champion), sound int, wants ...string) {
+		t.Helper()
+		l, runs := contenders(t, 3)
+		first := promote(t, l, runs[0], "sm_90")
+		second := promote(t, l, runs[1], "sm_90")
+		damage(l, first, second, rollBack(t, l, "sm_90"))
+		wantChampions(t, l, sound, wants...)
+	}
+	check(func(*Ledger, Champion, Champion, Champion) {}, 3)
+	check(func(l *Ledger, first, _, _ Champion) { must(os.RemoveAll(path(l, first))) }, 0,
+		"that it follows is missing", "the promotion 2") // the second follows it, and the rollback restores it
+	check(func(l *Ledger, _, second, _ Champion) { rewrite(l, second, `"attune": "0.1.0"`, `"attune": "0.2.0"`) }, 2, "that it follows was rewritten")
+	check(func(l *Ledger, _, _, back Champion) { rewrite(l, back, `"number": 3`, `"number": 7`) }, 2, "is not the one before it")
+	check(func(l *Ledger, _, _, back Champion) { rewrite(l, back, back.CodeHash, "0ther") }, 2, "it is not of the kernel, variant and code")
+	check(func(l *Ledger, _, _, back Champion) { rewrite(l, back, `"rollback"`, `"coup"`) }, 2, `key change is "coup"`)
+	check(func(l *Ledger, _, _, back Champion) {
+		must(os.RemoveAll(l.runPath(back.Run)))
+	}, 1, "that it rests on is not in the ledger", "that it rests on is not in the ledger")
+	check(func(l *Ledger, _, second, _ Champion) {
+		must(os.WriteFile(filepath.Join(path(l, second), "note"), nil, 0o644))
+	}, 2, "/note: was added")
+	check(func(l *Ledger, _, second, _ Champion) {
+		must(os.WriteFile(filepath.Join(l.dir, championsName, "README"), nil, 0o644))
+	}, 3, "champions/README: this is not a champion")
+}
+
+// With a damaged record nothing is promoted, because the champion is not known.
+func TestADamagedChampionIsNotGuessed(t *testing.T) {
+	l, runs := contenders(t, 2)
+	c := promote(t, l, runs[0], "sm_90")
+	file := filepath.Join(l.dir, championsName, c.ID, championName)
+	if err := os.Chmod(file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("{}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := l.Promote(t.Context(), promotion(runs[1], "sm_90"))
+	wantError(t, err, "champion.json was changed after it was recorded")
+	wantChampions(t, l, 0, "was changed")
+}
+
+// A rollback needs the evidence of the champion that it returns to.
+func TestRollbackNeedsTheRun(t *testing.T) {
+	l, runs := contenders(t, 2)
+	promote(t, l, runs[0], "sm_90")
+	promote(t, l, runs[1], "sm_90")
+	if err := os.RemoveAll(l.runPath(runs[0].ID)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := l.Rollback(t.Context(), "sdpa", "sm_90", "")
+	wantError(t, err, "its evidence cannot be read")
+	wantChampion(t, l, "sm_90", runs[1].ID)
+}
+
+// Records that were made apart and brought together, as git does, make no problem, and the later counts.
+func TestMergedChampions(t *testing.T) {
+	l, runs := contenders(t, 3)
+	promote(t, l, runs[0], "sm_90")
+	elsewhere := open(t, t.TempDir())
+	if err := os.CopyFS(elsewhere.dir, os.DirFS(l.dir)); err != nil {
+		t.Fatal(err)
+	}
+	promote(t, l, runs[1], "sm_90")
+	later := promote(t, elsewhere, runs[2], "sm_90")
+	if err := os.CopyFS(filepath.Join(l.dir, championsName, later.ID), os.DirFS(filepath.Join(elsewhere.dir, championsName, later.ID))); err != nil {
+		t.Fatal(err)
+	}
+	wantChampion(t, l, "sm_90", runs[2].ID)
+	wantChampions(t, l, 3)
+	if back := rollBack(t, l, "sm_90"); back.Run != runs[0].ID {
+		t.Errorf("rolled back to %s", back.Run)
+	}
+	wantChampions(t, l, 4)
+}
+
+// However many promote at once, each follows another.
+func TestPromotionsAtOnce(t *testing.T) {
+	const many = 8
+	l, runs := contenders(t, many)
+	var wait sync.WaitGroup
+	for i := range many {
+		wait.Go(func() {
+			if _, err := open(t, l.dir).Promote(t.Context(), promotion(runs[i], "sm_90")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	all, err := l.Champions(t.Context())
+	if err != nil || len(all) != many {
+		t.Fatalf("%d records, %v", len(all), err)
+	}
+	for i, c := range all {
+		if c.Number != i+1 {
+			t.Errorf("record %d has number %d", i, c.Number)
+		}
+	}
+}
+
+func FuzzChampion(f *testing.F) {
+	f.Add([]byte(`{"schema_version":1,"id":"20261115-031522-sm_90-3f9a1c","change":"promote","number":1,"since":"2026-11-15T03:15:22Z",` +
+		`"kernel":"sdpa","arch":"sm_90","variant":"stage2","run":"20261115-031522-stage2-3f9a1c","code_hash":"c0de"}`))
+	f.Add([]byte(`{"schema_version":1,"change":"rollback","number":2,"previous":{"id":"x"},"restores":"y"}`))
+	f.Add([]byte(`[]`))
+	f.Fuzz(func(t *testing.T, document []byte) {
+		c, err := parseChampion(document)
+		if err != nil {
+			return
+		}
+		if err := c.check(); err != nil || strings.ContainsAny(c.ID+c.Run, "/\\") {
+			t.Errorf("%s is read as %+v, %v", document, c, err)
+		}
+		if c.Previous == nil && c.Number != 1 {
+			t.Errorf("%s: number %d follows nothing", document, c.Number)
+		}
+	})
+}

@@ -1,0 +1,100 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"attune/internal/ledger"
+	"attune/internal/run"
+)
+
+// ChampionList writes changes of champions, in the order given, as a table.
+func ChampionList(w io.Writer, champions []ledger.Champion, markdown bool) error {
+	var rows [][]string
+	for _, c := range champions {
+		before := "-"
+		if c.Previous != nil {
+			before = c.Previous.Variant
+		}
+		since := c.Since.UTC().Format("2006-01-02 15:04:05")
+		rows = append(rows, []string{c.Arch, c.Kernel, c.Variant, string(c.Change), since, before, c.Run, shortHash(c.CodeHash)})
+	}
+	return table(w, []string{"arch", "kernel", "champion", "by", "since", "before", "run", "code"}, rows, markdown)
+}
+
+// ChangelogEntry is what a changelog says of a new champion: the figures of the run that it rests on.
+func ChangelogEntry(c ledger.Champion, r *run.Run) string {
+	did := "Champion of " + c.Arch + ": `" + c.Variant + "`"
+	if c.Change == ledger.Rollback {
+		did = "Champion of " + c.Arch + " rolled back to `" + c.Variant + "`"
+	}
+	if c.Previous != nil {
+		did += ", before it `" + c.Previous.Variant + "`"
+	}
+	return fmt.Sprintf("- %s. %s (run `%s`).", did, Figures(r), c.Run)
+}
+
+// Figures is what a run found, in one line.
+func Figures(r *run.Run) string {
+	var parts []string
+	if r.Headline != nil {
+		parts = append(parts, fmt.Sprintf("%.2f us on %s", r.Headline.P50US, r.Headline.Shape))
+	}
+	if r.Speedup != nil {
+		s := r.Speedup
+		parts = append(parts, fmt.Sprintf("%.3fx %s (%.3f to %.3f), and %.2fx was needed", s.Ratio, r.Parent, s.Low, s.High, r.RequiredSpeedup))
+	}
+	if r.Build != nil {
+		need := r.Build.Resources
+		parts = append(parts, fmt.Sprintf("%d registers, %d bytes of shared memory", need.Registers, need.SharedBytes()))
+	}
+	if line := correctnessLine(r); line != "" {
+		parts = append(parts, line)
+	}
+	return strings.Join(append(parts, deviceName(r)), "; ")
+}
+
+// AddToChangelog puts an entry at the end of the section for what is not released yet, and makes the section where there is none.
+func AddToChangelog(text, entry string) string {
+	const title, section = "# Changelog", "## Unreleased"
+	if strings.TrimSpace(text) == "" {
+		text = title
+	}
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	start := slices.IndexFunc(lines, func(line string) bool {
+		name := strings.NewReplacer("[", "", "]", "").Replace(strings.TrimSpace(line))
+		return strings.EqualFold(name, section)
+	})
+	isSection := func(line string) bool { return strings.HasPrefix(line, "## ") }
+	if start < 0 {
+		first := slices.IndexFunc(append(slices.Clone(lines), "## "), isSection)
+		return AddToChangelog(strings.Join(insert(lines[:first], []string{"", section}, lines[first:]), "\n"), entry)
+	}
+	end := start + 1 + slices.IndexFunc(append(slices.Clone(lines[start+1:]), "## "), isSection)
+	before, added := trimEnd(lines[:end]), []string{entry}
+	if last := before[len(before)-1]; !strings.HasPrefix(last, "- ") && !strings.HasPrefix(last, "  ") { // a list begins after an empty line
+		added = []string{"", entry}
+	}
+	return strings.Join(insert(before, added, lines[end:]), "\n") + "\n"
+}
+
+// insert puts lines after others, less the empty ones at their end, and an empty line before those that follow.
+func insert(before, lines, after []string) []string {
+	all := slices.Concat(trimEnd(before), lines)
+	if len(after) > 0 {
+		all = slices.Concat(all, []string{""}, after)
+	}
+	return all
+}
+
+// trimEnd leaves out the empty lines at the end.
+func trimEnd(lines []string) []string {
+	for len(lines) > 0 && strings.TrimSpace(lines[len(lines)-1]) == "" {
+		lines = lines[:len(lines)-1]
+	}
+	return lines
+}
+
+func shortHash(hash string) string { return hash[:min(12, len(hash))] }

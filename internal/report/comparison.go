@@ -1,0 +1,203 @@
+package report
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"attune/internal/measure"
+	"attune/internal/run"
+)
+
+// Comparison writes a comparison for a terminal, or as a Markdown table.
+func Comparison(w io.Writer, c *run.Comparison, markdown bool) error {
+	header := []string{"shape", c.A.Variant + " us", c.B.Variant + " us", "ratio", "interval", "control", "floor", "rounds", "verdict"}
+	var rows [][]string
+	for _, s := range c.Shapes {
+		control := "-"
+		if !c.Recorded {
+			control = fmt.Sprintf("%.3f to %.3f", s.Control.Low, s.Control.High)
+		}
+		rows = append(rows, []string{
+			s.Shape, microseconds(s.ATimes.P50), microseconds(s.BTimes.P50), fmt.Sprintf("%.3fx", s.Ratio), fmt.Sprintf("%.3f to %.3f", s.Low, s.High),
+			control, fmt.Sprintf("%.1f %%", 100*s.Floor), fmt.Sprint(s.Rounds), string(s.Verdict),
+		})
+	}
+	return table(w, header, rows, markdown)
+}
+
+// comparisonSide is one series of a comparison on one shape.
+type comparisonSide struct {
+	key, variant, colour string
+	samples              []float64
+}
+
+// comparisonSides are the series that a shape has; recorded runs have no control.
+func comparisonSides(c *run.Comparison, s run.ComparedShape) []comparisonSide {
+	sides := []comparisonSide{{"a", c.A.Variant, "#3366aa", s.Samples.A}, {"b", c.B.Variant, "#aa3333", s.Samples.B}}
+	if len(s.Samples.Control) > 0 {
+		sides = append(sides, comparisonSide{"control", c.A.Variant, "#888888", s.Samples.Control})
+	}
+	return sides
+}
+
+// ComparisonVerdict is the outcome in one line.
+func ComparisonVerdict(c *run.Comparison) string {
+	text := fmt.Sprintf("%s against %s on %s: %s", c.B.Variant, c.A.Variant, c.Facts.Name, c.Verdict)
+	if c.Same {
+		text += " (both are the same machine code)"
+	}
+	return text
+}
+
+func microseconds(seconds float64) string { return fmt.Sprintf("%.3f", 1e6*seconds) }
+
+// ComparisonMarkdown is COMPARE.md: the verdict, the table, the plot that lies beside it, and how to do it again.
+func ComparisonMarkdown(w io.Writer, c *run.Comparison, plot, command string) error {
+	out := &strings.Builder{}
+	fmt.Fprintf(out, "# %s\n\n", ComparisonVerdict(c))
+	if err := Comparison(out, c, true); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, `
+%s
+
+![samples](%s)
+
+Device: %s, %s, driver %s. Code: %s and %s.
+
+    %s
+`, comparisonNote(c), plot, c.Facts.Name, c.Facts.Arch, c.Facts.Driver, orNone(shortHash(c.A.CodeHash)), orNone(shortHash(c.B.CodeHash)), command)
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+func comparisonNote(c *run.Comparison) string {
+	if c.Recorded {
+		return fmt.Sprintf(`A ratio above 1 means that %s is faster. The samples are those of two recorded runs, which were not taken in turns: the interval knows nothing of clocks, heat or
+card, and differences up to the floor are none.`, c.B.Variant)
+	}
+	return fmt.Sprintf(`A ratio above 1 means that %s is faster. It is the median of the ratios of rounds in which both ran next to each other, in one order and in the other; the
+intervals hold the true ratios with 99 %% over all shapes together. The control is %s against itself in the same rounds. Differences up to the floor are none: 1 %%, or
+what the control shows, if that is more.`, c.B.Variant, c.A.Variant)
+}
+
+// ComparisonPlot draws every sample of every shape as a dot, one strip a side, with the medians as lines.
+func ComparisonPlot(w io.Writer, c *run.Comparison) error {
+	const width, left, strip, gap = 900.0, 230.0, 26.0, 22.0
+	out := &strings.Builder{}
+	height := gap + float64(len(c.Shapes))*(3*strip+gap)
+	fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="12">`+"\n", width, height)
+	fmt.Fprintf(out, `<rect width="%.0f" height="%.0f" fill="white"/>`+"\n", width, height)
+	y := gap
+	for _, s := range c.Shapes {
+		low, high := span(s.Samples)
+		x := func(seconds float64) float64 { return left + (seconds-low)/(high-low)*(width-left-30) }
+		fmt.Fprintf(out, `<text x="8" y="%.0f" font-weight="bold">%s</text>`+"\n", y-4, escaped(s.Shape))
+		fmt.Fprintf(out, `<text x="%.0f" y="%.0f">%s us</text><text x="%.0f" y="%.0f" text-anchor="end">%s us</text>`+"\n",
+			left, y-4, microseconds(low), width-30, y-4, microseconds(high))
+		for _, side := range comparisonSides(c, s) {
+			drawStrip(out, side, y, strip, x)
+			y += strip
+		}
+		y += gap
+	}
+	out.WriteString("</svg>\n")
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+func drawStrip(out io.Writer, side comparisonSide, y, strip float64, x func(float64) float64) {
+	name := side.variant
+	if side.key == "control" {
+		name += ", control"
+	}
+	fmt.Fprintf(out, `<text x="8" y="%.1f">%s</text><g fill="%s" fill-opacity="0.35">`+"\n", y+strip/2+4, escaped(name), side.colour)
+	for i, s := range side.samples {
+		// Dots of one place are set apart by their number, not at random: the plot is the same each time.
+		at := y + 4 + (strip-8)*float64(i*7%19)/18
+		fmt.Fprintf(out, `<circle cx="%.1f" cy="%.1f" r="1.8"/>`, x(s), at)
+	}
+	middle := x(measure.Summarize(side.samples).P50)
+	fmt.Fprintf(out, "\n"+`</g><line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke="%s" stroke-width="2"/>`+"\n", middle, middle, y+2, y+strip-2, side.colour)
+}
+
+// span is from the least to the greatest of the samples without the last hundredth, which may be far off.
+func span(t measure.Turns) (low, high float64) {
+	all := slices.Sorted(slices.Values(slices.Concat(t.A, t.B, t.Control)))
+	low, high = all[0], all[len(all)*99/100]
+	if high <= low {
+		high = low * 1.001
+	}
+	return low, high
+}
+
+var escaped = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace
+
+// ComparisonBenchstat writes the samples in the format of Go's benchmarks, for benchstat: `benchstat -col /variant FILE`.
+func ComparisonBenchstat(w io.Writer, c *run.Comparison) error {
+	out := &strings.Builder{}
+	fmt.Fprintf(out, "device: %s\narch: %s\n", c.Facts.Name, c.Facts.Arch)
+	for _, s := range c.Shapes {
+		for _, side := range comparisonSides(c, s) {
+			name := side.variant
+			switch {
+			case side.key == "control":
+				continue
+			case side.key == "b" && c.A.Variant == c.B.Variant:
+				name += ",again"
+			}
+			for _, seconds := range side.samples {
+				fmt.Fprintf(out, "BenchmarkAttention/shape=%s/variant=%s 1 %.4f ns/op\n", s.Shape, name, 1e9*seconds)
+			}
+		}
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+// ComparisonCSV writes one line a sample.
+func ComparisonCSV(w io.Writer, c *run.Comparison) error {
+	out := csv.NewWriter(w)
+	_ = out.Write([]string{"shape", "round", "side", "variant", "seconds"})
+	for _, s := range c.Shapes {
+		for _, side := range comparisonSides(c, s) {
+			for round, seconds := range side.samples {
+				_ = out.Write([]string{s.Shape, fmt.Sprint(round), side.key, side.variant, fmt.Sprintf("%.10g", seconds)})
+			}
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// ComparisonT4 writes both sides in the T4 format of auto-tuners (schema 1.0.0), times in milliseconds as there.
+func ComparisonT4(w io.Writer, c *run.Comparison) error {
+	type measurement struct {
+		Name  string  `json:"name"`
+		Value float64 `json:"value"`
+		Unit  string  `json:"unit"`
+	}
+	var results []any
+	for _, s := range c.Shapes {
+		for _, side := range comparisonSides(c, s)[:2] {
+			runtimes := make([]float64, len(side.samples))
+			for i, seconds := range side.samples {
+				runtimes[i] = 1e3 * seconds
+			}
+			results = append(results, map[string]any{
+				"configuration": map[string]any{"variant": side.variant, "shape": s.Shape},
+				"times":         map[string]any{"runtimes": runtimes},
+				"invalidity":    "correct", "correctness": 1,
+				"measurements": []measurement{{"time", 1e3 * measure.Summarize(side.samples).P50, "ms"}},
+				"objectives":   []string{"time"},
+			})
+		}
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", " ")
+	return encoder.Encode(map[string]any{"schema_version": "1.0.0", "results": results})
+}

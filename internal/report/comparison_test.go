@@ -1,0 +1,96 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"attune/internal/device"
+	"attune/internal/measure"
+	"attune/internal/run"
+)
+
+func someComparison() *run.Comparison {
+	turns := measure.Turns{
+		A: []float64{14.1e-6, 14.2e-6, 14.15e-6, 14.12e-6}, B: []float64{5.2e-6, 5.21e-6, 5.19e-6, 5.22e-6},
+		Control: []float64{14.11e-6, 14.19e-6, 14.13e-6, 14.14e-6},
+	}
+	found := measure.Compare([]measure.Turns{turns})[0]
+	return &run.Comparison{
+		A: run.Compared{Variant: "stage2", Arch: "sm_90a", CodeHash: strings.Repeat("ab", 32)}, B: run.Compared{Variant: "stage3b+TILE_N=64", Arch: "sm_90a"},
+		Verdict: found.Verdict, Facts: device.Facts{Kind: "cuda", Name: "NVIDIA H200", Arch: "sm_90", Driver: "13.0"},
+		Shapes: []run.ComparedShape{{
+			Shape: "1x8x512x64", Rounds: 4, Comparison: found, Samples: turns, ATimes: measure.Summarize(turns.A), BTimes: measure.Summarize(turns.B),
+		}},
+	}
+}
+
+func TestComparison(t *testing.T) {
+	c := someComparison()
+	goldenOf(t, "comparison.txt", func(w io.Writer) error { return Comparison(w, c, false) })
+	goldenOf(t, "comparison.md", func(w io.Writer) error {
+		return ComparisonMarkdown(w, c, "compare.svg", "attune compare stage2 stage3b+TILE_N=64")
+	})
+	goldenOf(t, "comparison.svg", func(w io.Writer) error { return ComparisonPlot(w, c) })
+	goldenOf(t, "comparison.bench", func(w io.Writer) error { return ComparisonBenchstat(w, c) })
+}
+
+// Recorded runs have no control, and may have more samples on one side.
+func TestRecordedComparison(t *testing.T) {
+	c := someComparison()
+	c.Recorded, c.Shapes[0].Samples.Control = true, nil
+	c.Shapes[0].Samples.B = c.Shapes[0].Samples.B[:3]
+	goldenOf(t, "comparison_recorded.md", func(w io.Writer) error {
+		return ComparisonMarkdown(w, c, "compare.svg", "attune compare latest 30323b")
+	})
+	var plot, table bytes.Buffer
+	if err := errors.Join(ComparisonPlot(&plot, c), ComparisonCSV(&table, c)); err != nil {
+		t.Fatal(err)
+	}
+	if err := xml.Unmarshal(plot.Bytes(), new(struct{})); err != nil || strings.Count(plot.String(), "<circle") != 7 {
+		t.Errorf("%v, %d dots in\n%s", err, strings.Count(plot.String(), "<circle"), plot.String())
+	}
+	rows, err := csv.NewReader(&table).ReadAll()
+	if err != nil || len(rows) != 8 || rows[7][2] != "b" || rows[7][4] != "5.19e-06" {
+		t.Errorf("%v, %q", err, rows)
+	}
+}
+
+func TestComparisonT4(t *testing.T) {
+	var text bytes.Buffer
+	if err := ComparisonT4(&text, someComparison()); err != nil {
+		t.Fatal(err)
+	}
+	var document struct {
+		Results []struct {
+			Configuration map[string]string
+			Times         struct{ Runtimes []float64 }
+			Measurements  []struct {
+				Value float64
+				Unit  string
+			}
+		}
+	}
+	if err := json.Unmarshal(text.Bytes(), &document); err != nil {
+		t.Fatal(err)
+	}
+	second := document.Results[1]
+	if len(document.Results) != 2 || second.Configuration["variant"] != "stage3b+TILE_N=64" || len(second.Times.Runtimes) != 4 ||
+		second.Measurements[0].Unit != "ms" || second.Measurements[0].Value < 0.0052 || second.Measurements[0].Value > 0.00522 {
+		t.Errorf("%s", text.String())
+	}
+}
+
+func goldenOf(t *testing.T, name string, write func(io.Writer) error) {
+	t.Helper()
+	var text bytes.Buffer
+	if err := write(&text); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, name, text.Bytes())
+}

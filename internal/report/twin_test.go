@@ -1,0 +1,31 @@
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"attune/internal/run"
+)
+
+func TestWhatWasTakenOverIsSaid(t *testing.T) {
+	check := func(as *run.MeasuredAs, text, document string) {
+		t.Helper()
+		r := passing()
+		r.MeasuredAs = as
+		var out strings.Builder
+		if err := Text(&out, r); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), text) {
+			t.Errorf("no line %q in\n%s", text, out.String())
+		}
+		if got := string(Markdown(r)); !strings.Contains(got, document) {
+			t.Errorf("no line %q in\n%s", document, got)
+		}
+	}
+	const id = "20261115-031521-stage6-0a1b2c"
+	check(&run.MeasuredAs{Run: id, Variant: "stage6", Times: true},
+		"\n  measured as  stage6, the same machine code: its answers and times of run "+id+" stand here too\n",
+		"\nMeasured as stage6, the same machine code: its answers and times of run "+id+" stand here too.\n")
+	check(&run.MeasuredAs{Run: id, Variant: "stage6"}, "code: its answers of run "+id, "code: its answers of run "+id)
+}

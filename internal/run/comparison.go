@@ -1,0 +1,86 @@
+package run
+
+import (
+	"fmt"
+	"math"
+
+	"attune/internal/device"
+	"attune/internal/measure"
+)
+
+// Comparison is two variants held against each other. B is what is judged.
+type Comparison struct {
+	A       Compared        `json:"a"`
+	B       Compared        `json:"b"`
+	Same    bool            `json:"same_code"`
+	Verdict measure.Verdict `json:"verdict"`
+	Shapes  []ComparedShape `json:"shapes"`
+	Facts   device.Facts    `json:"facts"`
+
+	Recorded bool `json:"recorded"` // by the samples of recorded runs, which were not taken in turns
+}
+
+// Compared is one side of a comparison.
+type Compared struct {
+	Variant  string `json:"variant"`
+	Arch     string `json:"arch"`
+	CodeHash string `json:"code_hash,omitempty"`
+}
+
+// ComparedShape is the comparison on one shape.
+type ComparedShape struct {
+	Shape  string `json:"shape"`
+	Rounds int    `json:"rounds"`
+	measure.Comparison
+	ATimes  measure.Summary `json:"a_seconds"`
+	BTimes  measure.Summary `json:"b_seconds"`
+	Samples measure.Turns   `json:"samples"`
+}
+
+// Overall is the geometric mean over the shapes, of the ratios and of the ends of their intervals.
+func (c *Comparison) Overall() measure.Speedup {
+	var ratio, low, high float64
+	for _, s := range c.Shapes {
+		ratio, low, high = ratio+math.Log(s.Ratio), low+math.Log(s.Low), high+math.Log(s.High)
+	}
+	n := float64(len(c.Shapes))
+	return measure.Speedup{Ratio: math.Exp(ratio / n), Low: math.Exp(low / n), High: math.Exp(high / n)}
+}
+
+// CompareRecorded holds the samples of two recorded runs against each other, on the shapes that both have. They were not taken in turns, so that the interval
+// knows nothing of what changed between them, and there is no control; the floor is given instead.
+func CompareRecorded(a, b *Run, floor float64) (*Comparison, error) {
+	c := &Comparison{A: recordedSide(a), B: recordedSide(b), Recorded: true}
+	c.Same = c.A.CodeHash != "" && c.A.CodeHash == c.B.CodeHash
+	if b.Facts != nil {
+		c.Facts = *b.Facts
+	}
+	var all []measure.Comparison
+	for _, x := range a.Samples {
+		for _, y := range b.Samples {
+			if x.Shape != y.Shape || len(x.Variant.Seconds) == 0 || len(y.Variant.Seconds) == 0 {
+				continue
+			}
+			found := measure.CompareRecorded(x.Variant.Seconds, y.Variant.Seconds, floor)
+			all = append(all, found)
+			c.Shapes = append(c.Shapes, ComparedShape{
+				Shape: x.Shape, Rounds: min(len(x.Variant.Seconds), len(y.Variant.Seconds)), Comparison: found,
+				ATimes: measure.Summarize(x.Variant.Seconds), BTimes: measure.Summarize(y.Variant.Seconds),
+				Samples: measure.Turns{A: x.Variant.Seconds, B: y.Variant.Seconds},
+			})
+		}
+	}
+	if len(c.Shapes) == 0 {
+		return nil, fmt.Errorf("runs %s and %s have no shape in common that both were timed on", a.ID, b.ID)
+	}
+	c.Verdict = measure.Overall(all)
+	return c, nil
+}
+
+func recordedSide(r *Run) Compared {
+	side := Compared{Variant: r.Variant}
+	if r.Build != nil {
+		side.Arch, side.CodeHash = r.Build.Arch, r.Build.CodeHash
+	}
+	return side
+}

@@ -1,0 +1,18 @@
+package spec
+
+import "strings"
+
+// Change is what turns another variant, usually the parent, into this one: the knobs that have another value here, as in the text of a
+// variant, after the source where that is another one as well.
+func (v Variant) Change(from Variant) string {
+	var text strings.Builder
+	if v.stage.Source != from.stage.Source {
+		text.WriteString(v.stage.Source)
+	}
+	for i, setting := range v.Values() {
+		if v.values[i] != from.values[i] {
+			text.WriteString("+" + setting.String())
+		}
+	}
+	return text.String()
+}
