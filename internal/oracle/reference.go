@@ -24,15 +24,25 @@ type Cost struct {
 
 // Compute gives the reference for inputs.
 func Compute(ctx context.Context, in *tensor.Inputs) (*Reference, error) {
-	out, err := attention(ctx, in.Q.Dequantize, in.K.Dequantize, in.V.Dequantize, in.Shape)
+	out, err := Quantized(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	originals, err := attention(ctx, widened(in.Q.Original), widened(in.K.Original), widened(in.V.Original), in.Shape)
+	originals, err := Original(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	return &Reference{Shape: in.Shape, Out: out, InputCost: cost(out, originals)}, nil
+}
+
+// Quantized is attention over inputs as a kernel gets them.
+func Quantized(ctx context.Context, in *tensor.Inputs) ([]float64, error) {
+	return attention(ctx, in.Q.Dequantize, in.K.Dequantize, in.V.Dequantize, in.Shape)
+}
+
+// Original is attention over inputs before they were quantised.
+func Original(ctx context.Context, in *tensor.Inputs) ([]float64, error) {
+	return attention(ctx, widened(in.Q.Original), widened(in.K.Original), widened(in.V.Original), in.Shape)
 }
 
 func widened(values []float32) source {

@@ -9,5 +9,9 @@
 // stated place: the package's own logarithm and normal quantile, never math.Log, which differs between processors, and
 // no product that a compiler may fuse with a sum.
 //
+// A Recipe is what a host may do before it quantises, to lose less: take the mean from each channel of the keys, rotate
+// queries and keys, share descale factors more or less widely. It changes the numbers that a kernel gets and not the
+// problem: attention over them stays the same.
+//
 // All tensors lie in memory as [batch, head, row, dim], the last index running fastest.
 package tensor

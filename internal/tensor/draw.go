@@ -1,8 +1,12 @@
 package tensor
 
 import (
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -18,16 +22,40 @@ const (
 	// Outliers is N(0, 1) with, one time in a thousand, a number from N(0, 100) added: a standard deviation of ten, as
 	// activations of large models have it, and a hard case for eight bits.
 	Outliers
-	// Peaked is N(0, 1) with queries sixteen times as large: scores lie so far apart that nearly all the weight of a row is on one key, and a
-	// kernel that does not subtract the largest score overflows.
+	// Peaked is N(0, 1) with queries sixteen times as large: scores lie so far apart that nearly all the weight of a row
+	// is on one key, and a kernel that does not subtract the largest score overflows.
 	Peaked
+	// Biased is N(0, 1) with a number added to each channel of a head's keys that is the same for all of them, drawn from
+	// N(0, 100), as the keys of real models have it. It moves all scores of a row alike, so softmax does not see it, but
+	// eight bits do.
+	Biased
+	// Positive is N(0, 1) with the values made positive: the sums of P·V then only grow, and one that is kept with too few
+	// bits drifts.
+	Positive
 )
 
-// peak is how much larger the queries of peaked inputs are. A power of two, so that only the descale factors differ from normal inputs.
+// bias is the standard deviation of the channels' biases.
+const bias = 10
+
+// biasStream stands among the streams of a seed behind those of Q, K and V.
+const biasStream = 3
+
+// peak is how much larger the queries of peaked inputs are. A power of two, so that only the descale factors differ from
+// normal inputs.
 const peak = 16
 
 func (d Distribution) String() string {
-	return [...]string{Normal: "normal", Outliers: "outliers", Peaked: "peaked"}[d]
+	return distributions[d]
+}
+
+var distributions = [...]string{Normal: "normal", Outliers: "outliers", Peaked: "peaked", Biased: "biased", Positive: "positive"}
+
+// ParseDistribution reads the name of a distribution.
+func ParseDistribution(text string) (Distribution, error) {
+	if d := slices.Index(distributions[:], text); d >= 0 {
+		return Distribution(d), nil
+	}
+	return 0, fmt.Errorf("unknown inputs %q; there are %s", text, strings.Join(distributions[:], ", "))
 }
 
 // Options say how inputs are drawn; the zero value is the usual way.
@@ -57,13 +85,10 @@ func Draw(shape Shape, seed uint64, options Options) *Inputs {
 		length := rows * shape.HeadDim
 		values := make([]float32, shape.HeadCount()*length)
 		parallel(shape.HeadCount(), func(head int) {
-			fill(values[head*length:][:length], stream(seed, index, head), options.Distribution)
+			part := values[head*length:][:length]
+			fill(part, stream(seed, index, head), options.Distribution)
+			shift(part, shape.HeadDim, index, stream(seed, biasStream, head), options.Distribution)
 		})
-		if options.Distribution == Peaked && index == 0 {
-			for i := range values {
-				values[i] *= peak
-			}
-		}
 		return Quantize(values, shape.HeadCount(), options.Scale)
 	}
 	return &Inputs{
@@ -115,6 +140,28 @@ func fill(values []float32, random *rand.PCG, distribution Distribution) {
 			z += float64(10 * normalQuantile(uniform(random)))
 		}
 		values[i] = float32(z)
+	}
+}
+
+// shift makes of one head of Q, K or V (0, 1, 2) what a distribution has it differ in from the others.
+func shift(values []float32, dims, tensor int, random *rand.PCG, distribution Distribution) {
+	const q, k, v = 0, 1, 2
+	switch {
+	case distribution == Peaked && tensor == q:
+		for i := range values {
+			values[i] *= peak
+		}
+	case distribution == Biased && tensor == k:
+		for dim := range dims {
+			b := float64(bias * normalQuantile(uniform(random)))
+			for i := dim; i < len(values); i += dims {
+				values[i] = float32(float64(values[i]) + b)
+			}
+		}
+	case distribution == Positive && tensor == v:
+		for i, x := range values {
+			values[i] = float32(math.Abs(float64(x)))
+		}
 	}
 }
 

@@ -48,6 +48,8 @@ func TestDrawIsPinned(t *testing.T) {
 		{"1x3x33x80:kv=65", 2, Options{Scale: fp8.PerTensor}, "de95a22fde4847b8197f74e6088534622a0c32b668b53668a6ad31189d5b1876"},
 		{"1x8x512x64", 0, Options{Distribution: Outliers}, "cf734320e5af0f7b4a14fdc51924865a6b35155b2977eabaa02d286eddf3347e"},
 		{"1x8x512x64", 0, Options{Distribution: Peaked}, "96fa4c948b77e1ada911b7080c22b6cbf42d7cde664dd0422d176e6ef070f046"},
+		{"1x8x512x64", 0, Options{Distribution: Biased}, "a18364189e8e1373f9a6e32282448a3efa265d40a3d2ce61f7e2efd37f677f94"},
+		{"1x8x512x64", 0, Options{Distribution: Positive}, "675a0ba6c38743c3ec6bb9b40d2e0cfc833b605870b25b5372200e10a4ceb68b"},
 	} {
 		if got := digest(Draw(mustShape(t, test.shape), test.seed, test.options)); got != test.want {
 			t.Errorf("%s seed %d %v: digest %s, want %s", test.shape, test.seed, test.options, got, test.want)
@@ -200,5 +202,55 @@ func TestPeakedInputs(t *testing.T) {
 	}
 	if !bytes.Equal(peaked.Q.Codes, normal.Q.Codes) || !reflect.DeepEqual(peaked.K, normal.K) || !reflect.DeepEqual(peaked.V, normal.V) {
 		t.Error("peaked inputs differ in more than the scale of the queries")
+	}
+}
+
+// Biased inputs are normal ones with a constant added to each channel of a head's keys.
+func TestBiasedInputs(t *testing.T) {
+	shape := mustShape(t, "2x8x65x64")
+	normal, biased := Draw(shape, 3, Options{}), Draw(shape, 3, Options{Distribution: Biased})
+	if !reflect.DeepEqual(biased.Q, normal.Q) || !reflect.DeepEqual(biased.V, normal.V) {
+		t.Error("biased inputs differ in more than the keys")
+	}
+	var biases []float32
+	for i, k := range biased.K.Original {
+		if i%(65*64) < 64 {
+			biases = append(biases, k-normal.K.Original[i])
+			continue
+		}
+		first := i/(65*64)*64 + i%64
+		if off := k - normal.K.Original[i] - biases[first]; math.Abs(float64(off)) > 1e-5 {
+			t.Fatalf("element %d is off by %v from the bias %v of its channel", i, off, biases[first])
+		}
+	}
+	mean, variance, _ := moments(biases)
+	if math.Abs(mean) > 1.5 || math.Abs(variance-100) > 20 {
+		t.Errorf("%d biases have the mean %v and the variance %v, want 0 and 100", len(biases), mean, variance)
+	}
+}
+
+// Positive inputs are normal ones with the signs of the values taken away.
+func TestPositiveInputs(t *testing.T) {
+	shape := mustShape(t, "1x2x33x64")
+	normal, positive := Draw(shape, 3, Options{}), Draw(shape, 3, Options{Distribution: Positive})
+	if !reflect.DeepEqual(positive.Q, normal.Q) || !reflect.DeepEqual(positive.K, normal.K) {
+		t.Error("positive inputs differ in more than the values")
+	}
+	for i, v := range positive.V.Original {
+		if v < 0 || v != normal.V.Original[i] && v != -normal.V.Original[i] {
+			t.Fatalf("element %d is %v, and %v in normal inputs", i, v, normal.V.Original[i])
+		}
+	}
+}
+
+func TestParseDistribution(t *testing.T) {
+	for _, want := range []Distribution{Normal, Outliers, Peaked, Biased, Positive} {
+		if got, err := ParseDistribution(want.String()); got != want || err != nil {
+			t.Errorf("%v is read as %v, %v", want, got, err)
+		}
+	}
+	_, err := ParseDistribution("uniform")
+	if want := `unknown inputs "uniform"; there are normal, outliers, peaked, biased, positive`; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
 	}
 }

@@ -1,0 +1,138 @@
+package accuracy
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"attune/internal/fp8"
+	"attune/internal/oracle"
+	"attune/internal/tensor"
+)
+
+func mustShape(t testing.TB, text string) tensor.Shape {
+	t.Helper()
+	shape, err := tensor.ParseShape(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shape
+}
+
+func errorsOf(got, want []float64, dims int) Errors {
+	var sum tally
+	sum.add(got, want, dims)
+	return sum.errors()
+}
+
+// With nothing rounded the host is the oracle, but for float32: every mask, more and fewer keys than queries, odd dims.
+func TestUnroundedHostIsTheOracle(t *testing.T) {
+	same := func(x float32) float32 { return x }
+	for _, text := range []string{"2x3x33x64", "1x2x17x7:kv=40", "1x1x40x64:causal", "1x2x20x64:kv=50:causal", "1x1x50x64:kv=20:causal"} {
+		in := tensor.Draw(mustShape(t, text), 1, tensor.Options{Distribution: tensor.Peaked})
+		part := func(values []float32) func([]float32, int) {
+			return func(into []float32, head int) { copy(into, values[head*len(into):]) }
+		}
+		one := func(int) float32 { return 1 }
+		a := arithmetic{weight: same, answer: same, lift: 4}
+		got, err := a.attention(t.Context(), in.Shape, operands{part(in.Q.Original), part(in.K.Original), part(in.V.Original), one, one})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := oracle.Original(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := errorsOf(got, want, in.Shape.HeadDim); e.MaxErr > 1e-4 || e.NonFinite > 0 {
+			t.Errorf("%s: off by %+v", text, e)
+		}
+	}
+}
+
+// Two keys with equal scores: the answer is the mean of two values that BF16 has rounded first.
+func TestBF16RoundsItsInputsAndItsAnswer(t *testing.T) {
+	in := &tensor.Inputs{Shape: mustShape(t, "1x1x1x2:kv=2")}
+	in.Q.Original = []float32{0, 0}
+	in.K.Original = []float32{1, 2, 3, 4}
+	in.V.Original = []float32{1 + 0x1p-9, 1 + 0x1p-7, 1, 1} // the first rounds to 1; the mean of the second needs one bit more than there is
+	got, err := BF16(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []float64{1, 1}; !slices.Equal(got, want) {
+		t.Errorf("BF16 gives %v, want %v", got, want)
+	}
+}
+
+// The weights 1 and exp(-x) meet V as 256 and its E4M3 neighbour, and are summed as that.
+func TestE4M3RoundsItsWeights(t *testing.T) {
+	in := &tensor.Inputs{Shape: mustShape(t, "1x1x1x1:kv=2")}
+	in.Q = tensor.Quantize([]float32{1}, 1, fp8.PerHead)
+	in.K = tensor.Quantize([]float32{448, 447 - 1}, 1, fp8.PerHead) // 446 is no E4M3 number: it becomes 448, and the weights are equal
+	in.V = tensor.Quantize([]float32{448, 0}, 1, fp8.PerHead)
+	got, err := E4M3(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got[0] != 224 {
+		t.Errorf("equal weights give %v, want 224", got[0])
+	}
+	in.K = tensor.Quantize([]float32{448, 416}, 1, fp8.PerHead) // scores 1 apart with this scale
+	in.Q.Descale[0] = 1.0 / (448 * 32)
+	if got, err = E4M3(t.Context(), in); err != nil {
+		t.Fatal(err)
+	}
+	second := float64(fp8.E4M3FromFloat64(256 * math.Exp(-1)).Float32())
+	if want := 448 * 256 / (256 + second); math.Abs(got[0]-want) > 0.2 || second == 256*math.Exp(-1) {
+		t.Errorf("weights 256 and %v give %v, want %v", second, got[0], want)
+	}
+}
+
+// What each arithmetic costs, as a share of the answer: three bits of P are some 2 %, seven bits of everything some 0.4 %.
+func TestWhatArithmeticsCost(t *testing.T) {
+	in := tensor.Draw(mustShape(t, "1x2x256x64"), 0, tensor.Options{})
+	quantized, err := oracle.Quantized(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	original, err := oracle.Original(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(name string, compute func(context.Context, *tensor.Inputs) ([]float64, error), want []float64, least, most float64) {
+		t.Helper()
+		got, err := compute(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := errorsOf(got, want, 64); e.Relative < least || e.Relative > most {
+			t.Errorf("%s: %+v, want a relative error from %v to %v", name, e, least, most)
+		}
+	}
+	check("E4M3, quantised", E4M3, quantized, 0.015, 0.03)
+	check("E4M3, original", E4M3, original, 0.04, 0.06)
+	check("BF16, original", BF16, original, 0.003, 0.005)
+}
+
+func TestHostStops(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	cancel(why)
+	for _, compute := range []func(context.Context, *tensor.Inputs) ([]float64, error){BF16, E4M3} {
+		if _, err := compute(ctx, tensor.Draw(mustShape(t, "1x1x64x64"), 0, tensor.Options{})); !errors.Is(err, why) {
+			t.Errorf("error %v, want %v", err, why)
+		}
+	}
+}
+
+func BenchmarkBF16(b *testing.B) {
+	in := tensor.Draw(mustShape(b, "1x2x512x64"), 0, tensor.Options{})
+	for b.Loop() {
+		if _, err := BF16(context.Background(), in); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(in.Shape.FLOPs()*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+}

@@ -1,0 +1,129 @@
+package accuracy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"attune/internal/oracle"
+	"attune/internal/tensor"
+)
+
+var (
+	smooth  = tensor.Recipe{SmoothK: true}
+	rotated = tensor.Recipe{Hadamard: true}
+)
+
+func measure(t *testing.T, r Request, answerers ...Answerer) []Row {
+	t.Helper()
+	var rows []Row
+	steps := 0
+	watch := func(_ string, done, total int) {
+		if want := len(r.Inputs) * len(r.Shapes) * len(r.Seeds) * len(r.Recipes) * len(answerers); done < steps || done >= want || total != want {
+			t.Errorf("step %d of %d after step %d; want %d", done, total, steps, want)
+		}
+		steps = done
+	}
+	if err := Measure(t.Context(), r, answerers, watch, func(more []Row) { rows = append(rows, more...) }); err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// A kernel that is perfect has no error of its own; its recipe error is what quantising costs.
+func TestAPerfectKernel(t *testing.T) {
+	r := Request{
+		Inputs: []tensor.Distribution{tensor.Normal, tensor.Positive}, Shapes: []tensor.Shape{mustShape(t, "1x2x40x64"), mustShape(t, "1x1x33x64:causal")},
+		Seeds: []uint64{0, 4}, Recipes: []tensor.Recipe{{}, rotated},
+	}
+	rows := measure(t, r, Answerer{"perfect", oracle.Quantized}, Answerer{"e4m3", E4M3})
+	var order []string
+	for _, row := range rows {
+		order = append(order, strings.Join([]string{row.Inputs, row.Variant, row.Recipe, row.Shape}, " "))
+		if exact := row.KernelError.MaxErr == 0; exact != (row.Variant == "perfect") {
+			t.Errorf("%s: kernel error %+v", order[len(order)-1], row.KernelError)
+		}
+		if row.RecipeError.RMSE <= row.KernelError.RMSE || row.RecipeError.RMSE < 2*row.BF16Error.RMSE || row.BF16Error.RMSE == 0 {
+			t.Errorf("%s: recipe error %+v, kernel error %+v, BF16 %+v", order[len(order)-1], row.RecipeError, row.KernelError, row.BF16Error)
+		}
+	}
+	var want []string
+	for _, inputs := range r.Inputs {
+		for _, variant := range []string{"perfect", "e4m3"} {
+			for _, recipe := range r.Recipes {
+				for _, shape := range r.Shapes {
+					want = append(want, fmt.Sprintf("%s %s %s %s", inputs, variant, recipe, shape))
+				}
+			}
+		}
+	}
+	if diff := cmp.Diff(want, order); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+}
+
+// Each recipe cures what it is for, and not the other: rotation spikes, smoothing biases.
+func TestWhatRecipesWinBack(t *testing.T) {
+	rows := measure(t, Request{
+		Inputs: []tensor.Distribution{tensor.Outliers, tensor.Biased}, Shapes: []tensor.Shape{mustShape(t, "1x4x256x64")},
+		Seeds: []uint64{0, 1}, Recipes: []tensor.Recipe{{}, smooth, rotated, {SmoothK: true, Hadamard: true}},
+	}, Answerer{"e4m3", E4M3})
+	rmse := map[string]float64{}
+	for _, row := range rows {
+		rmse[row.Inputs+" "+row.Recipe] = row.RecipeError.RMSE
+	}
+	check := func(inputs, recipe string, least, most float64) {
+		t.Helper()
+		if won := rmse[inputs+" none"] / rmse[inputs+" "+recipe]; won < least || won > most {
+			t.Errorf("%s: %s divides the error by %.3f, want %v to %v", inputs, recipe, won, least, most)
+		}
+	}
+	check("outliers", "hadamard", 1.15, 3)
+	check("outliers", "smooth-k+hadamard", 1.15, 3)
+	check("outliers", "smooth-k", 0.9, 1.1)
+	check("biased", "smooth-k", 4, 8)
+	check("biased", "smooth-k+hadamard", 4, 8)
+	check("biased", "hadamard", 0.9, 1.1)
+}
+
+// Recipes change numbers and not the problem: attention over what they prepare is attention over what they were given.
+func TestRecipesKeepAttention(t *testing.T) {
+	for _, d := range []tensor.Distribution{tensor.Outliers, tensor.Biased} {
+		in := tensor.Draw(mustShape(t, "1x2x100x64:causal"), 2, tensor.Options{Distribution: d})
+		want, err := oracle.Original(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, recipe := range []tensor.Recipe{smooth, rotated, {SmoothK: true, Hadamard: true}} {
+			got, err := oracle.Original(t.Context(), recipe.Apply(in))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e := errorsOf(got, want, 64); e.MaxErr > 1e-4 {
+				t.Errorf("%v with %v: off by %+v", d, recipe, e)
+			}
+		}
+	}
+}
+
+func TestMeasureFails(t *testing.T) {
+	r := Request{
+		Inputs: []tensor.Distribution{tensor.Normal}, Shapes: []tensor.Shape{mustShape(t, "1x1x8x64")}, Seeds: []uint64{0}, Recipes: []tensor.Recipe{{}},
+	}
+	why := errors.New("no answer")
+	nothing := func([]Row) { t.Error("rows without an answer") }
+	silent := func(string, int, int) {}
+	fails := Answerer{"fails", func(context.Context, *tensor.Inputs) ([]float64, error) { return nil, why }}
+	if err := Measure(t.Context(), r, []Answerer{fails}, silent, nothing); !errors.Is(err, why) {
+		t.Errorf("error %v, want %v", err, why)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Measure(ctx, r, []Answerer{{"e4m3", E4M3}}, silent, nothing); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want %v", err, context.Canceled)
+	}
+}

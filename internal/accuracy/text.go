@@ -1,0 +1,79 @@
+package accuracy
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// about says of each kind of inputs what it is.
+var about = map[string]string{
+	"normal":   "N(0, 1)",
+	"outliers": "N(0, 1), and N(0, 100) added to one number in a thousand",
+	"peaked":   "N(0, 1), queries sixteen times as large",
+	"biased":   "N(0, 1), and a number from N(0, 100) added to each channel of K",
+	"positive": "N(0, 1), with |V| for V",
+}
+
+// Text writes the rows of one kind of inputs as a table: BF16 first, then the rows as they come.
+func Text(w io.Writer, rows []Row) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	lines := [][]string{
+		{"", "", "", "against the inputs as they were", "", "", "", "", "the kernel alone"},
+		{"variant", "recipe", "shape", "RMSE", "relative", "max err", "cosine", "worst row", "RMSE", "relative", "cosine"},
+	}
+	seen := map[string]bool{}
+	for _, r := range rows {
+		if !seen[r.Shape] {
+			seen[r.Shape] = true
+			lines = append(lines, append([]string{"BF16", "host", r.Shape}, r.BF16Error.figures()...))
+		}
+	}
+	for _, r := range rows {
+		line := append([]string{r.Variant, r.Recipe, r.Shape}, r.RecipeError.figures()...)
+		k := r.KernelError
+		lines = append(lines, append(line, figure(k.RMSE), figure(k.Relative), fmt.Sprintf("%.6f", k.Cosine), r.RecipeError.warning()))
+	}
+	_, err := fmt.Fprintf(w, "inputs %s: %s\n%s", rows[0].Inputs, about[rows[0].Inputs], align(lines))
+	return err
+}
+
+func (e Errors) figures() []string {
+	return []string{figure(e.RMSE), figure(e.Relative), figure(e.MaxErr), fmt.Sprintf("%.6f", e.Cosine), fmt.Sprintf("%.6f", e.WorstRow)}
+}
+
+// warning says what the figures leave out.
+func (e Errors) warning() string {
+	if e.NonFinite == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d answers are no numbers", e.NonFinite)
+}
+
+func figure(x float64) string { return fmt.Sprintf("%.2e", x) }
+
+// align sets cells in columns. The first line has headings over several columns, which widen none.
+func align(lines [][]string) string {
+	var widths []int
+	for _, line := range lines[1:] {
+		for i, cell := range line {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	text := &strings.Builder{}
+	for _, line := range lines {
+		row := &strings.Builder{}
+		place := 0 // where the column begins
+		for i, cell := range line {
+			fmt.Fprintf(row, "%*s%s", max(0, place-row.Len()), "", cell)
+			place += widths[i] + 2
+		}
+		fmt.Fprintf(text, "  %s\n", strings.TrimRight(row.String(), " "))
+	}
+	return text.String()
+}
