@@ -22,7 +22,7 @@
 //   USE_CP_ASYNC=1  a ring of two or three tiles of K and V in shared memory; each key group fills its own part of it
 //   USE_WARP_SPECIALIZATION=1  the same ring, filled by warps that do nothing else, with mbarriers for full and empty
 // With USE_FP8_MMA the products are of E4M3 operands, on chips that have such (before sm_89: of halves as ever); P is scaled by 2^8 for that, and P V is summed afresh every PROMOTE_KEYS keys and added to O in
-// FP32, because the tensor cores of sm_89 keep only some 13 bits of a sum.
+// FP32, because the tensor cores of sm_89 keep only some 13 bits of a sum. P of rows that see few keys is multiplied in two parts.
 //
 // Budget at TILE_M=32, TILE_N=64, D=64, 4 key groups: ring 64 KB (two tiles), merge 32 KB in its place.
 #pragma once
@@ -440,9 +440,20 @@ __device__ __forceinline__ void transpose4(uint32_t (&x)[4], uint32_t a, uint32_
   x[3] = __byte_perm(ab_high, cd_high, 0x7632);
 }
 
+// Four numbers of P to codes; what rounding took stays behind in them, for another part, if there is to be one.
+__device__ __forceinline__ uint32_t encode_p(float (&s)[2][4], int row, bool more) {
+  const uint32_t codes = e4m3::encode4(s[0][row], s[0][row + 1], s[1][row], s[1][row + 1]);
+  if (more) {
+    const uint2 halves = e4m3::decode4(codes);
+    const float2 a = __half22float2(*reinterpret_cast<const __half2*>(&halves.x)), b = __half22float2(*reinterpret_cast<const __half2*>(&halves.y));
+    s[0][row] -= a.x, s[0][row + 1] -= a.y, s[1][row] -= b.x, s[1][row + 1] -= b.y;
+  }
+  return codes;
+}
+
 // O += P V with E4M3, 32 keys at a time; each PROMOTE_KEYS keys are summed by the tensor cores from zero, and that sum is added to O in FP32.
 template <typename ValueSource>
-__device__ __forceinline__ void multiply_pv_e4m3(Output& out, const Scores& p, const ValueSource& source, const Place& at) {
+__device__ __forceinline__ void multiply_part_e4m3(Output& out, Scores& p, const ValueSource& source, bool more, const Place& at) {
   constexpr int kBlocks = kPromoteKeys / 32;
 #pragma unroll
   for (int first = 0; first < kTileN / 32; first += kBlocks) {
@@ -454,9 +465,8 @@ __device__ __forceinline__ void multiply_pv_e4m3(Output& out, const Scores& p, c
       for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const auto* s = &p.s[m][4 * (first + b) + i / 2 * 2];
-          const int row = i % 2 * 2;
-          a[b][m][i] = e4m3::encode4(s[0][row], s[0][row + 1], s[1][row], s[1][row + 1]);
+          auto& pair = reinterpret_cast<float(&)[2][4]>(p.s[m][4 * (first + b) + i / 2 * 2]);
+          a[b][m][i] = encode_p(pair, i % 2 * 2, more);
         }
       }
 #pragma unroll
@@ -486,10 +496,17 @@ __device__ __forceinline__ void multiply_pv_e4m3(Output& out, const Scores& p, c
   }
 }
 
+// A row that sees many keys averages over the rounding of its P. One that sees few does not: the rounded P, and then what rounding took, each by itself.
+constexpr int kFewKeys = 32;
+
 template <typename ValueSource>
-__device__ __forceinline__ void multiply_pv(Output& out, const Scores& p, const ValueSource& source, const Shared& shared, const Place& at) {
+__device__ __forceinline__ void multiply_pv(Output& out, Scores& p, const ValueSource& source, const Problem& problem, const Tile& tile, const Shared& shared,
+                                            const Place& at) {
   if constexpr (kFp8Mma) {
-    multiply_pv_e4m3(out, p, source, at);
+    const int fewest = problem.causal ? min(problem.keys, tile.visible + at.row_warp * kRowTiles * 16) : problem.keys;
+    const int parts = fewest < kFewKeys ? 2 : 1;
+#pragma unroll 1
+    for (int part = 0; part < parts; ++part) multiply_part_e4m3(out, p, source, part + 1 < parts, at);
   } else {
     multiply_pv_f16(out, p, source, shared, at);
   }
@@ -548,7 +565,7 @@ __device__ __forceinline__ void walk_global(Output& out, Factors& factors, const
     const int next = key + kStepKeys;
     if (next < tile.seen) keys.load(tile.k, next, problem.keys, at);
     scores_to_p(scores, out, problem, tile, factors, key, at);
-    multiply_pv(out, scores, values, shared, at);
+    multiply_pv(out, scores, values, problem, tile, shared, at);
     if (next >= tile.seen) return;
     key = next;
     values.load(tile.v, key, problem.keys, at);
@@ -574,7 +591,7 @@ __device__ __forceinline__ void step_ring(Output& out, const Query& query, const
   Scores scores;
   multiply_qk(scores, query, RingKeys{ring_tile(shared, slot, 0), row}, shared, at);
   scores_to_p(scores, out, problem, tile, factors, key, at);
-  multiply_pv(out, scores, RingValues{ring_tile(shared, slot, 1), row}, shared, at);
+  multiply_pv(out, scores, RingValues{ring_tile(shared, slot, 1), row}, problem, tile, shared, at);
 }
 
 // Each key group fills its part of the ring itself, kSlots - 1 steps ahead.
