@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -23,9 +24,9 @@ type Case struct {
 	PTX     string         `json:"ptx"` // file, beside the case
 	Arch    string         `json:"arch"`
 	Entry   string         `json:"entry"`
-	Grid    [3]int         `json:"grid"`
-	Block   [3]int         `json:"block"`
-	Cluster [3]int         `json:"cluster"`
+	Grid    extents        `json:"grid"`
+	Block   extents        `json:"block"`
+	Cluster extents        `json:"cluster"`
 	Shared  int            `json:"shared"` // bytes of dynamic shared memory
 	Args    []Argument     `json:"args"`
 	Expect  Expect         `json:"expect"`
@@ -94,10 +95,63 @@ func Load(file string) (*Case, error) {
 	if err := decoder.Decode(c); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
+	if err := decoder.Decode(&json.RawMessage{}); err != io.EOF {
+		return nil, fmt.Errorf("%s: there is more behind the case", file)
+	}
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
 	if c.Name == "" {
 		c.Name = filepath.Base(file)
 	}
 	return c, nil
+}
+
+// kinds is all that a case may expect.
+var kinds = []sim.Kind{
+	sim.Race, sim.MissingWait, sim.MissingFence, sim.Uninitialized, sim.OutOfBounds, sim.Misaligned, sim.DivergentBarrier, sim.Deadlock, sim.BadBarrier,
+	sim.Undefined,
+}
+
+// check looks for what can be seen to be wrong before a run.
+func (c *Case) check() error {
+	for _, k := range slices.Concat(c.Expect.Findings, c.Expect.Or, c.Expect.Also) {
+		if !slices.Contains(kinds, k) {
+			return fmt.Errorf("there is no finding %q; there are %q", k, kinds)
+		}
+	}
+	for i, a := range c.Args {
+		given := 0
+		for _, is := range []bool{a.Hex != nil, a.Bytes != nil, a.U32 != nil, a.U64 != nil, a.F32 != nil, a.TensorMap != nil} {
+			if is {
+				given++
+			}
+		}
+		switch forms := "hex, bytes, u32, u64, f32, tensormap"; {
+		case given == 0:
+			return fmt.Errorf("argument %d is none of %s", i, forms)
+		case given > 1:
+			return fmt.Errorf("argument %d is more than one of %s", i, forms)
+		}
+	}
+	return nil
+}
+
+// extents is a size in up to three directions; what is left out is 1.
+type extents [3]int
+
+// UnmarshalJSON reads one to three numbers.
+func (e *extents) UnmarshalJSON(text []byte) error {
+	var list []int
+	if err := json.Unmarshal(text, &list); err != nil {
+		return err
+	}
+	if len(list) < 1 || len(list) > 3 {
+		return fmt.Errorf("%s: want three extents", text)
+	}
+	*e = extents{1, 1, 1}
+	copy(e[:], list)
+	return nil
 }
 
 // Run runs a case on the simulator.
@@ -121,6 +175,9 @@ func (c *Case) run(ctx context.Context, text []byte, o sim.Options) (*Outcome, e
 	program, err := sim.Load(module, c.Arch)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.PTX, err)
+	}
+	if c.Cluster[0]*max(c.Cluster[1], 1)*max(c.Cluster[2], 1) > 1 {
+		return nil, fmt.Errorf("clusters of %v blocks are not simulated yet", c.Cluster)
 	}
 	memory := sim.NewMemory()
 	params, buffers, err := c.arguments(memory)

@@ -71,7 +71,7 @@ func (c *code) lowerALU(in *ptx.Instruction, o *op) error {
 		operand := in.Operands[i+1]
 		not := operand.Kind == ptx.RegOperand && operand.Negated
 		operand.Negated = false
-		s, err := c.source(operand, t)
+		s, err := c.sourceOfAnyWidth(operand, t)
 		if err != nil {
 			return err
 		}
@@ -133,10 +133,21 @@ func (c *code) lowerResult(a *aluOp, o ptx.Operand) error {
 	if (a.dst.file == filePred) != (a.Result == ptx.Pred) {
 		return fmt.Errorf("its result is a .%s", a.Result)
 	}
+	if have := c.fn.Registers[o.Register].Type.Bits(); a.Result.Bits() > have {
+		return fmt.Errorf("a register of %d bits is too small for .%s", have, a.Result)
+	}
 	if a.dst.file != filePred && a.Result.Bits() < c.fn.Registers[o.Register].Type.Bits() {
 		a.extend = extension{from: uint(a.Result.Bits()), signed: a.Result.Signed()}
 	}
 	return nil
+}
+
+// register is the slot of a register that has to be of a type's file.
+func (c *code) register(o ptx.Operand, t ptx.Type) (slot, error) {
+	if o.Kind != ptx.RegOperand {
+		return slot{}, fmt.Errorf("it wants a register for a .%s", t)
+	}
+	return c.source(o, t)
 }
 
 func (c *code) predicate(o ptx.Operand) (slot, error) {

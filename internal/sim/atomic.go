@@ -38,7 +38,7 @@ func (c *code) lowerAtomic(in *ptx.Instruction, o *op) error {
 		return fmt.Errorf("shared memory of other blocks is not simulated yet")
 	}
 	a := &atomicOp{}
-	m := &memOp{what: in.Opcode, space: w.space, size: w.typed.Size(), strong: true, atomic: a}
+	m := &memOp{what: in.Opcode, space: w.space, size: w.typed.Size(), strong: true, atomic: a, ordered: w.order != "", narrow: w.scope == "cta"}
 	m.acquire = w.order == "acquire" || w.order == "acq_rel"
 	m.release = w.order == "release" || w.order == "acq_rel"
 	operands := in.Operands
@@ -155,7 +155,7 @@ func (a *atomicOp) choose(name string, t ptx.Type) error {
 func runAtomic(w *warp, o *op, mask uint32) {
 	m := o.mem
 	w.addresses(m, mask)
-	w.beforeStrong(o, m, mask)
+	w.beforeStrong(m, mask)
 	w.count.Atomics++
 	changed := false
 	w.inSpaces(m, mask, func(space ptx.Space, mask uint32) {
@@ -172,7 +172,7 @@ func runAtomic(w *warp, o *op, mask uint32) {
 			}
 		}
 	})
-	w.afterStrong(o, m, mask, !changed)
+	w.afterStrong(m, mask, !changed)
 	if changed {
 		w.block.changes++
 	}

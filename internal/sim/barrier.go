@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"strings"
 
 	"attune/internal/ptx"
 )
@@ -19,12 +18,15 @@ type syncOp struct {
 	not       bool
 	dst       slot
 
-	fence  bool // publishes to other blocks too
-	member slot // mask of the lanes that take part
-	kind   string
-	a, b   slot
-	mask   slot // clamp and segment mask of a shuffle
-	pair   int32
+	wide    bool   // a fence that reaches other blocks too
+	publish bool   // a fence that releases
+	heed    bool   // a fence that acquires
+	member  slot   // mask of the lanes that take part
+	meeting string // operations with the same are one for lanes that come to them with the same mask
+	kind    string
+	a, b    slot
+	mask    slot // clamp and segment mask of a shuffle
+	pair    int32
 
 	addr  *memOp
 	mbar  mbarrierOp
@@ -42,6 +44,7 @@ type barrier struct {
 	first    spot
 	pop      int
 	all, any bool
+	passed   passedOn
 	sleepers []sleeper
 }
 
@@ -122,6 +125,9 @@ func (c *code) lowerBarrierReduction(in *ptx.Instruction, o *op, what string) er
 		return fmt.Errorf("it has %d operands, want a result, a barrier and a predicate", n)
 	}
 	s.dst = c.regs[in.Operands[0].Register]
+	if want := ptx.U32; s.dst.file == file64 || (s.dst.file == filePred) == (what == "popc") {
+		return fmt.Errorf("its result is a .%s for popc and a predicate for and, or", want)
+	}
 	p := in.Operands[n-1]
 	s.not = p.Negated
 	p.Negated = false
@@ -136,6 +142,12 @@ func (c *code) lowerBarrierReduction(in *ptx.Instruction, o *op, what string) er
 
 func runBarrier(w *warp, o *op, mask uint32) {
 	s := o.sync
+	if s.aligned {
+		var all bool
+		if mask, all = w.assemble(o, mask); !all {
+			return
+		}
+	}
 	if s.aligned && mask != w.alive {
 		w.report(DivergentBarrier, o, mask, func() string {
 			return fmt.Sprintf("%s of the warp are here; the barrier is for all lanes that are left (%#08x) together", lanesText(mask), w.alive)
@@ -187,9 +199,11 @@ func (b *block) arriveAt(id, count int, w *warp, o *op, mask uint32) {
 	bar.arrived += bits.OnesCount32(mask)
 	if b.launch.options.Checks {
 		w.knows.publish(&bar.clock, mask, w.alive)
+		w.passOn(&bar.passed, mask)
 	}
 	bar.reduce(w, o, mask)
 	if o.sync.wait {
+		w.save() // what others do when it opens is for the lanes that are here
 		w.group.wait = &wait{what: waitBarrier, op: o, id: id}
 		w.halted = true
 		bar.sleepers = append(bar.sleepers, sleeper{w, w.group, o})
@@ -221,6 +235,10 @@ func (b *block) openIfComplete(id int, w *warp, o *op) {
 	for _, s := range bar.sleepers {
 		if b.launch.options.Checks {
 			s.warp.knows.learn(&bar.clock, s.group.lanes, s.warp.alive)
+			if s.group.lanes == s.warp.alive {
+				s.warp.knows.gathered()
+			}
+			s.warp.takeOver(&bar.passed, s.group.lanes)
 		}
 		bar.result(s)
 		s.group.wait = nil
@@ -293,118 +311,4 @@ func (b *block) checkBarriers() {
 	for id := range b.barriers {
 		b.openIfComplete(id, nil, nil)
 	}
-}
-
-// lowerFence turns membar and fence into operations.
-func (c *code) lowerFence(in *ptx.Instruction, o *op) error {
-	o.sync, o.class = &syncOp{}, classSync
-	words := strings.Join(in.Modifiers, ".")
-	switch {
-	case strings.HasPrefix(words, "proxy."), strings.HasPrefix(words, "mbarrier_init"):
-		return c.lowerProxyFence(in, o)
-	}
-	for _, m := range in.Modifiers {
-		switch m {
-		case "cta", "level::cta":
-		case "gl", "gpu", "sys", "cluster":
-			o.sync.fence = true
-			c.program.talks = true
-		case "sc", "acq_rel", "acquire", "release":
-		default:
-			return fmt.Errorf("unsupported modifier .%s", m)
-		}
-	}
-	o.run = runFence
-	return nil
-}
-
-// runFence makes what lanes have done and know ready to be published by their next strong store or atomic operation.
-func runFence(w *warp, o *op, mask uint32) {
-	if !w.block.launch.options.Checks {
-		return
-	}
-	c := newClock(len(w.block.warps))
-	w.knows.publish(&c, mask, w.alive)
-	for m := mask; m != 0; m &= m - 1 {
-		w.fenced[firstLane(m)] = &c
-	}
-}
-
-// syncPlaces are the clocks that places in memory hold: whoever reads what a strong operation has written there learns them.
-type syncPlaces struct {
-	at map[uint64]map[uint32][]known
-}
-
-func (p *syncPlaces) join(address uint64, told map[uint32][]known) {
-	if p.at == nil {
-		p.at = map[uint64]map[uint32][]known{}
-	}
-	p.at[address] = joinBlocks(p.at[address], told)
-}
-
-// places gives the clocks of the state space that a lane's access is to. Blocks that run at the same time have none in global memory in common.
-func (w *warp) places(space ptx.Space) *syncPlaces {
-	if space == ptx.Shared || !w.block.launch.program.talks {
-		return &w.block.syncs
-	}
-	return &w.block.launch.syncs
-}
-
-// beforeStrong publishes what a strong store or atomic operation releases: all of it for release, what was fenced before for others.
-func (w *warp) beforeStrong(o *op, m *memOp, mask uint32) {
-	if !w.block.launch.options.Checks {
-		return
-	}
-	var now *clock
-	if m.release {
-		c := newClock(len(w.block.warps))
-		w.knows.publish(&c, mask, w.alive)
-		now = &c
-	}
-	for l := mask; l != 0; l &= l - 1 {
-		lane := firstLane(l)
-		c := now
-		if c == nil {
-			c = w.fenced[lane]
-		}
-		if c == nil {
-			continue
-		}
-		space, address := w.placeOf(m, lane)
-		w.places(space).join(address, c.global(uint32(w.block.index)))
-	}
-}
-
-// afterStrong has lanes learn what was published where they read. A plain strong read learns as well as an acquiring one: what the fence behind it would add is
-// not missed on any chip.
-func (w *warp) afterStrong(o *op, m *memOp, mask uint32, waiting bool) {
-	if waiting {
-		w.lookedInVain()
-	}
-	if !w.block.launch.options.Checks {
-		return
-	}
-	for l := mask; l != 0; l &= l - 1 {
-		lane := firstLane(l)
-		space, address := w.placeOf(m, lane)
-		told := w.places(space).at[address]
-		if told == nil {
-			continue
-		}
-		c := newClock(len(w.block.warps))
-		c.learn(uint32(w.block.index), told)
-		w.knows.learn(&c, 1<<lane, w.alive)
-	}
-}
-
-// placeOf is the state space and the address that a lane's strong access is to, whether or not inSpaces has been over it.
-func (w *warp) placeOf(m *memOp, lane int) (ptx.Space, uint64) {
-	if m.space != ptx.Generic {
-		return m.space, w.addr[lane]
-	}
-	space, address := ofGeneric(w.addr[lane])
-	if space == ptx.Global && address < globalBase {
-		space = ptx.Shared // already taken to its space
-	}
-	return space, address
 }

@@ -26,6 +26,12 @@ type block struct {
 	changes uint64 // counts what others may be waiting for
 	steps   uint64 // warp instructions so far
 
+	quietFrom   uint64 // steps at the last change
+	quietCount  uint64 // changes by then
+	vainCount   uint64 // changes when everybody began to look in vain
+	vainRounds  int    // since then
+	nextCircles uint64 // steps at which to look whether everything goes round in circles
+
 	progressed bool // something other than waiting has happened in this turn
 	aborted    bool
 }
@@ -61,6 +67,8 @@ func (b *block) start(index uint64) {
 		b.barriers[i] = barrier{}
 	}
 	b.changes, b.steps, b.aborted, b.left = 0, 0, false, len(b.warps)
+	b.quietFrom, b.quietCount, b.nextCircles = 0, 0, quietSteps
+	b.vainCount, b.vainRounds = 0, 0
 	for _, w := range b.warps {
 		w.start()
 	}
@@ -81,6 +89,7 @@ func (w *warp) start() {
 	w.fillSpecials(entry)
 	w.groups, w.carry, w.count, w.retired = w.groups[:0], 0, Counters{}, 0
 	w.knows = newKnowledge(w.index, len(b.warps))
+	w.order, w.waitsFor, w.lastGlobal = order{}, nil, nil
 	w.copies = copyQueue{}
 	w.local = [32]localMemory{}
 	w.load(&group{pc: 0, lanes: w.alive, frame: entry})
@@ -106,9 +115,9 @@ func (r *launch) newTail(c *code) *tail {
 		value := k.value
 		switch k.from {
 		case fromShared:
-			value += uint64(r.shared)
+			value += uint64(r.shared + max(r.layout.at[k.index], 0))
 		case fromDynamic:
-			value += uint64(r.shared + r.dynamicAt())
+			value += uint64(r.shared + r.layout.dynamicAt())
 		case fromGlobal:
 			value += r.globals[k.index]
 		}
@@ -123,6 +132,9 @@ func (r *launch) newTail(c *code) *tail {
 	return t
 }
 
+// localGap lies between the local variables of functions that call each other.
+const localGap = 64
+
 // newFrame makes a frame for a call, or for the entry where there is no caller.
 func (b *block) newFrame(w *warp, c *code, caller *frame) *frame {
 	t := b.launch.tails[c]
@@ -131,7 +143,7 @@ func (b *block) newFrame(w *warp, c *code, caller *frame) *frame {
 		params: make([]byte, 32*c.paramSize),
 	}
 	if caller != nil {
-		f.local = alignUp(caller.local+caller.code.localSize, 16)
+		f.local = alignUp(caller.local+caller.code.localSize+localGap, max(c.localAlign, 16))
 	}
 	copy(f.r32[c.tail32:], t.t32)
 	copy(f.r64[c.tail64:], t.t64)
@@ -148,12 +160,24 @@ func (b *block) newFrame(w *warp, c *code, caller *frame) *frame {
 	return f
 }
 
+// setLane writes a value to a register in one lane; with no register, nothing.
 func (f *frame) setLane(s slot, lane int, value uint64) {
-	if s.file == file32 {
+	switch s.file {
+	case file32:
 		f.r32[s.index][lane] = uint32(value)
-	} else {
+	case file64:
 		f.r64[s.index][lane] = value
+	case filePred:
+		f.preds[s.index] = f.preds[s.index]&^(1<<lane) | uint32(value&1)<<lane
 	}
+}
+
+// lane reads a register in one lane.
+func (f *frame) lane(s slot, lane int) uint64 {
+	if s.file == file32 {
+		return uint64(f.r32[s.index][lane])
+	}
+	return f.r64[s.index][lane]
 }
 
 // forever lets a block run to its end.
@@ -178,32 +202,78 @@ func (b *block) run(ctx context.Context, budget func() int) {
 	b.progressed = false
 	for left := budget(); left > 0 && b.left > 0 && !b.stopped() && ctx.Err() == nil; {
 		before := b.changes
-		ran := b.round(&left)
-		stuck := b.changes == before && b.onlyLooks()
+		ran := b.round(&left, b.launch.options.Seed != 0)
+		if b.changes == before && b.launch.options.Seed != 0 {
+			ran += b.round(&left, false) // chance may have passed over the warp that can do something
+		}
+		stuck := b.changes == before && (b.onlyLooks() && b.confirmed() || b.quiet() && b.circles())
 		b.progressed = b.progressed || !stuck
 		if b.left == 0 || b.stopped() {
 			return
 		}
 		if b.steps > b.launch.options.MaxSteps {
-			b.abort(fmt.Errorf("block %v has executed more than %d warp instructions: an endless loop? %s", b.at, b.launch.options.MaxSteps, b.describe()))
+			b.abort(fmt.Errorf("block %v has executed more than %d warp instructions: an endless loop? %s", b.at, b.launch.options.MaxSteps, b.describe("running")))
 			return
 		}
-		if stuck && !b.releaseLanes() {
-			if ran != 0 && b.launch.program.talks {
+		if stuck {
+			if ran != 0 && b.launch.layout.talks {
 				return // another block may bring what this one waits for
 			}
-			b.reportStuck()
-			return
+			if !b.loosen() {
+				b.reportStuck()
+				return
+			}
 		}
 	}
 }
 
-// round gives every warp that can run a turn, and says how many could.
-func (b *block) round(left *int) int {
+// quietSteps is how many warp instructions a block may execute with nothing changing before it is looked at more closely.
+const quietSteps = 20_000_000
+
+// quiet says whether it is time to look for circles.
+func (b *block) quiet() bool {
+	if b.changes != b.quietCount {
+		b.quietFrom, b.quietCount, b.nextCircles = b.steps, b.changes, b.steps+quietSteps
+		return false
+	}
+	return b.steps >= b.nextCircles
+}
+
+// confirmed says whether what only looks does so in circles. Where that cannot be seen, because lanes part and meet on the way, enough rounds of it will do.
+func (b *block) confirmed() bool {
+	if b.circles() {
+		return true
+	}
+	if b.changes != b.vainCount {
+		b.vainCount, b.vainRounds = b.changes, 0
+	}
+	b.vainRounds++
+	return b.vainRounds > mostVainRounds
+}
+
+const mostVainRounds = 20_000
+
+// circles says whether every group that can run comes back to the same instruction with the same registers while nothing changes in memory: then it
+// does so for ever.
+func (b *block) circles() bool {
+	for _, w := range b.warps {
+		if w.alive == 0 || !w.runnable() {
+			continue
+		}
+		if !w.circles() {
+			b.nextCircles = b.steps + (b.steps - b.quietFrom) // less and less often
+			return false
+		}
+	}
+	return true
+}
+
+// round gives every warp that can run a turn, or as many warps as there are that chance has picked, and says how many could.
+func (b *block) round(left *int, pick bool) int {
 	ran := 0
 	for i := range b.warps {
 		w := b.warps[i]
-		if b.launch.options.Seed != 0 {
+		if pick {
 			w = b.warps[b.random.IntN(len(b.warps))]
 		}
 		if w.alive == 0 || !w.runnable() {
@@ -231,13 +301,18 @@ func (b *block) onlyLooks() bool {
 	return true
 }
 
-// releaseLanes lets lanes go on that wait for lanes of their own warp.
-func (b *block) releaseLanes() bool {
-	found := false
-	for _, w := range b.warps {
-		found = w.release() || found
+// loosen lets lanes go on that wait for lanes of their own warp, and says whether there were any.
+func (b *block) loosen() bool {
+	for _, step := range []func(*warp) bool{(*warp).sendAllHome, (*warp).insistWhereAwaited, (*warp).release, (*warp).insist} {
+		found := false
+		for _, w := range b.warps {
+			found = step(w) || found
+		}
+		if found {
+			return true
+		}
 	}
-	return found
+	return false
 }
 
 func (b *block) done() bool    { return b.left == 0 || b.aborted }
@@ -279,7 +354,7 @@ func (b *block) reportStuck() {
 		}
 	}
 	b.launch.found.add(Deadlock, first, spot{}, b.index, func() string {
-		return fmt.Sprintf("block %v cannot go on: %s", b.at, b.describe())
+		return fmt.Sprintf("block %v cannot go on: %s", b.at, b.describe("goes round a loop in which nothing changes"))
 	})
 	b.aborted = true
 }
@@ -309,12 +384,12 @@ func (g *group) spot() spot {
 	return spot{g.frame.code, pc}
 }
 
-// describe says where every warp that is left is, and what it waits for.
-func (b *block) describe() string {
+// describe says where every warp that is left is, and what it waits for; running is what to say of one that does not wait.
+func (b *block) describe(running string) string {
 	var parts []string
 	for _, w := range b.warps {
 		for _, g := range w.waiting() {
-			what := "running"
+			what := running
 			if g.wait != nil {
 				what = b.describeWait(g.wait)
 			} else if text := b.describeSpin(g); text != "" {
@@ -383,6 +458,8 @@ var specialNames = map[string]bool{
 	"ctaid.x": true, "ctaid.y": true, "ctaid.z": true, "nctaid.x": true, "nctaid.y": true, "nctaid.z": true,
 	"laneid": true, "warpid": true, "nwarpid": true, "smid": true, "nsmid": true, "gridid": true,
 	"lanemask_eq": true, "lanemask_le": true, "lanemask_lt": true, "lanemask_ge": true, "lanemask_gt": true,
+	"reserved_smem_offset_begin": true, "reserved_smem_offset_end": true, "reserved_smem_offset_cap": true,
+	"reserved_smem_offset_0": true, "reserved_smem_offset_1": true,
 	"dynamic_smem_size": true, "total_smem_size": true, "aggr_smem_size": true,
 	"cluster_ctarank": true, "cluster_nctarank": true,
 	"cluster_ctaid.x": true, "cluster_ctaid.y": true, "cluster_ctaid.z": true,
@@ -404,7 +481,9 @@ func runningClock(name string) bool {
 
 // readClock gives a time that goes on: the instructions the warp has executed.
 func (w *warp) readClock(name string) uint64 {
-	now := (w.block.steps + w.retired) * 4
+	w.group.looked = 0 // a loop that looks at the time ends by itself
+	now := max((w.block.steps+w.retired)*4, w.lastClock+4)
+	w.lastClock = now
 	switch name {
 	case "clock_hi", "globaltimer_hi":
 		return now >> 32
@@ -460,10 +539,12 @@ func (w *warp) special(name string, lane int) uint32 {
 		return ^uint32(1<<lane - 1)
 	case "lanemask_gt":
 		return ^uint32(1<<(lane+1) - 1)
+	case "reserved_smem_offset_end", "reserved_smem_offset_cap":
+		return reservedShared
 	case "dynamic_smem_size":
 		return uint32(r.dynamic)
 	case "total_smem_size", "aggr_smem_size":
-		return uint32(r.sharedBytes() + reservedShared)
+		return uint32(alignUp(r.layout.plain, r.layout.dynamic) + r.dynamic + reservedShared)
 	}
 	return 0 // cluster_ctaid, cluster_ctarank, gridid
 }

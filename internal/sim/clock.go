@@ -19,19 +19,16 @@ type known struct {
 	lanes *[32]uint32 // single lanes', up to these epochs; shared, never written once it stands here
 }
 
-// covers says whether an access of a lane is among what is known.
-func (k *known) covers(lane uint8, epoch uint32) bool {
+// covers says whether an access of some lanes is among what is known.
+func (k *known) covers(lanes, epoch uint32) bool {
 	if k.full >= epoch {
 		return true
 	}
 	if k.lanes == nil {
 		return false
 	}
-	if lane < allLanes {
-		return k.lanes[lane] >= epoch
-	}
-	for _, e := range k.lanes {
-		if e < epoch {
+	for m := lanes; m != 0; m &= m - 1 {
+		if k.lanes[firstLane(m)] < epoch {
 			return false
 		}
 	}
@@ -156,6 +153,7 @@ type knowledge struct {
 	common clock  // what all lanes know
 	lanes  [32]*clock
 	alone  uint32 // lanes that have a clock of their own
+	gone   uint32 // lanes that have ended since the warp last met: nobody has published what they did
 }
 
 func newKnowledge(index, warps int) knowledge {
@@ -196,6 +194,95 @@ func (k *knowledge) learn(from *clock, mask, alive uint32) {
 	for m := mask; m != 0; m &= m - 1 {
 		k.single(firstLane(m)).join(from)
 	}
+	if k.alone&alive == alive {
+		k.raise(alive)
+	}
+}
+
+// raise makes common what every lane has learned by itself.
+func (k *knowledge) raise(alive uint32) {
+	least := k.lanes[firstLane(alive)].clone()
+	for m := alive & (alive - 1); m != 0; m &= m - 1 {
+		least.limit(k.lanes[firstLane(m)])
+	}
+	k.common.join(&least)
+}
+
+// limit takes away what another clock does not know.
+func (c *clock) limit(other *clock) {
+	for i := range c.warps {
+		c.warps[i].limit(other.warps[i])
+	}
+	if len(c.blocks) == 0 || len(other.blocks) == 0 {
+		c.blocks = nil
+		return
+	}
+	both := map[uint32][]known{}
+	for block, warps := range c.blocks {
+		if others := other.blocks[block]; others != nil {
+			both[block] = append([]known(nil), warps...)
+			for i := range warps {
+				both[block][i].limit(others[i])
+			}
+		}
+	}
+	c.blocks = both
+}
+
+func (k *known) limit(other known) {
+	if k.lanes == nil && other.lanes == nil {
+		k.full = min(k.full, other.full)
+		return
+	}
+	var lanes [32]uint32
+	for i := range lanes {
+		lanes[i] = min(k.lane(i), other.lane(i))
+	}
+	k.full = min(k.full, other.full)
+	k.lanes = &lanes
+}
+
+// lane is the epoch up to which a lane's accesses are known.
+func (k *known) lane(i int) uint32 {
+	if k.lanes == nil {
+		return k.full
+	}
+	return max(k.full, k.lanes[i])
+}
+
+// gathered ends the lanes' own clocks, where they all have met at a barrier whose clock is now common.
+func (k *knowledge) gathered() { k.alone, k.gone = 0, 0 }
+
+// stamp is what a lane has done and knows at this moment, for it to publish later: a clock that is never written, and the epoch of its own accesses.
+type stamp struct {
+	clock *clock
+	epoch uint32
+}
+
+// stamps gives lanes their stamps.
+func (k *knowledge) stamps(into *[32]stamp, mask uint32) {
+	var shared *clock
+	for m := mask; m != 0; m &= m - 1 {
+		lane := firstLane(m)
+		if k.alone>>lane&1 != 0 {
+			own := k.lanes[lane].clone()
+			into[lane] = stamp{&own, k.epoch}
+			continue
+		}
+		if shared == nil {
+			common := k.common.clone()
+			shared = &common
+		}
+		into[lane] = stamp{shared, k.epoch}
+	}
+	k.epoch++
+}
+
+// of is the whole of a lane's stamp.
+func (s stamp) of(warp, lane int) clock {
+	c := s.clock.clone()
+	c.warps[warp].joinLanes(1<<lane, s.epoch)
+	return c
 }
 
 // single gives a lane a clock of its own.
@@ -219,7 +306,7 @@ func (k *knowledge) meet(mask, alive uint32) {
 	for m := k.alone; m != 0; m &= m - 1 {
 		k.common.join(k.lanes[firstLane(m)])
 	}
-	k.alone = 0
+	k.alone, k.gone = 0, 0
 	k.common.warps[k.index] = known{full: k.epoch}
 	k.epoch++
 }

@@ -19,7 +19,7 @@ type controlOp struct {
 
 // passed is a parameter of a call: a .param variable of the caller, or a register or constant.
 type passed struct {
-	variable *ptx.Variable
+	at, size int // of a variable, in the parameters of a lane
 	slot     slot
 }
 
@@ -40,9 +40,10 @@ func (c *code) lowerControl(in *ptx.Instruction, o *op, pc int) error {
 		o.ctl.index, o.run = s, runIndexedBranch
 		return err
 	case "ret":
-		o.run = runReturn
+		o.run, o.ends = runReturn, in.Guard < 0
 		return nil
 	case "exit":
+		o.ends = in.Guard < 0
 		o.run = func(w *warp, _ *op, mask uint32) { w.end(mask) }
 		return nil
 	case "trap":
@@ -127,7 +128,7 @@ func runReturn(w *warp, _ *op, mask uint32) {
 		w.end(mask)
 		return
 	}
-	copyReturns(w, f, mask)
+	copyReturns(f, mask)
 	if rest := w.lanes &^ mask; rest != 0 {
 		// The junction of the call waits for the lanes that are still inside.
 		w.groups = append(w.groups, &group{pc: w.pc, lanes: rest, frame: f, join: w.join})
@@ -153,6 +154,19 @@ func (w *warp) unwind(f *frame) {
 
 func runTrap(w *warp, o *op, mask uint32) {
 	w.block.abort(fmt.Errorf("the kernel executed trap at %s, in %s", spotOf(w, o).place(), w.threads(mask)))
+}
+
+// runAssert is __assertfail(message, file, line, function, size of a character), which a failed assert calls.
+func runAssert(w *warp, o *op, mask uint32) {
+	lane := firstLane(mask)
+	args := o.ctl.args
+	if len(args) < 4 {
+		runTrap(w, o, mask)
+		return
+	}
+	text := func(i int) string { return w.cString(o, lane, fromLittleEndian(paramValue(w.frame, args[i], lane))) }
+	line := uint32(fromLittleEndian(paramValue(w.frame, args[2], lane)))
+	w.block.abort(fmt.Errorf("the kernel's assertion `%s` failed in %s:%d, %s, in %s", text(0), text(1), line, text(3), w.threads(mask)))
 }
 
 // lowerCall turns a call into an operation.
@@ -182,6 +196,12 @@ func (c *code) lowerCall(in *ptx.Instruction, o *op) error {
 		return fmt.Errorf("it calls something that is no function")
 	case o.ctl.callee.External && o.ctl.callee.Name == "vprintf":
 		o.run = runPrintf
+	case o.ctl.callee.External && o.ctl.callee.Name == "__assertfail":
+		o.run = runAssert
+	case o.ctl.callee.External && o.ctl.callee.Name == "malloc":
+		o.run = runMalloc
+	case o.ctl.callee.External && o.ctl.callee.Name == "free":
+		o.run = runFree
 	case o.ctl.callee.External:
 		return fmt.Errorf("the function %s is declared and not defined", o.ctl.callee.Name)
 	}
@@ -196,14 +216,18 @@ func (c *code) checkCall(call *controlOp, callee *ptx.Function) error {
 	return nil
 }
 
+func (c *code) passedVariable(v *ptx.Variable) passed {
+	return passed{at: c.paramAt[v], size: v.Size()}
+}
+
 func (c *code) passed(list []ptx.Operand) ([]passed, error) {
 	var all []passed
 	for _, o := range list {
 		if o.Kind == ptx.SymOperand && o.Symbol.Variable != nil && o.Symbol.Variable.Space == ptx.Param {
-			all = append(all, passed{variable: o.Symbol.Variable})
+			all = append(all, c.passedVariable(o.Symbol.Variable))
 			continue
 		}
-		t := ptx.B32
+		t := ptx.B64
 		if o.Kind == ptx.RegOperand {
 			t = c.fn.Registers[o.Register].Type
 		}
@@ -249,7 +273,12 @@ func runCall(w *warp, o *op, mask uint32) {
 	}
 	f := w.block.newFrame(w, w.block.launch.program.codes[callee], w.frame)
 	f.back, f.call = back, o.ctl
-	copyArguments(w, f, mask)
+	copyArguments(f, mask)
+	if f.code.localSize > 0 {
+		for m := mask; m != 0; m &= m - 1 {
+			w.local[firstLane(m)].forget(f)
+		}
+	}
 	w.enter(f)
 	w.pc = 0
 	w.setJoin()
@@ -297,68 +326,55 @@ func (w *warp) indirect(o *op, mask uint32) (*ptx.Function, uint32) {
 }
 
 // copyArguments brings the caller's arguments into a frame.
-func copyArguments(w *warp, f *frame, mask uint32) {
+func copyArguments(f *frame, mask uint32) {
 	for i, p := range f.code.fn.Params {
-		from := f.call.args[i]
+		to := f.own(p)
 		for m := mask; m != 0; m &= m - 1 {
-			copyParam(f, p, f.caller, from, firstLane(m))
+			lane := firstLane(m)
+			setParam(f, to, lane, paramValue(f.caller, f.call.args[i], lane))
 		}
 	}
 }
 
 // copyReturns brings the results of a function to its caller.
-func copyReturns(w *warp, f *frame, mask uint32) {
+func copyReturns(f *frame, mask uint32) {
 	for i, p := range f.code.fn.Returns {
-		to := f.call.returns[i]
+		from := f.own(p)
 		for m := mask; m != 0; m &= m - 1 {
 			lane := firstLane(m)
-			value := paramValue(f, passed{variable: p, slot: registerOf(f, p)}, lane)
-			setParam(f.caller, to, lane, value)
+			setParam(f.caller, f.call.returns[i], lane, paramValue(f, from, lane))
 		}
 	}
 }
 
-func registerOf(f *frame, p *ptx.Variable) slot {
+// own is a parameter or a result of the function that a frame is of.
+func (f *frame) own(p *ptx.Variable) passed {
 	if p.Space == ptx.Reg {
-		return f.code.regs[p.Register]
+		return passed{slot: f.code.regs[p.Register]}
 	}
-	return slot{}
-}
-
-func copyParam(to *frame, p *ptx.Variable, from *frame, value passed, lane int) {
-	setParam(to, passed{variable: p, slot: registerOf(to, p)}, lane, paramValue(from, value, lane))
+	return f.code.passedVariable(p)
 }
 
 // paramValue reads a parameter as bytes.
 func paramValue(f *frame, p passed, lane int) []byte {
 	if p.slot.file != noFile {
-		value := uint64(0)
-		switch p.slot.file {
-		case file32:
-			value = uint64(f.r32[p.slot.index][lane])
-		case file64:
-			value = f.r64[p.slot.index][lane]
-		}
-		return littleEndian(value, 8)
+		return littleEndian(f.lane(p.slot, lane), 8)
 	}
-	return f.param(p.variable, lane)
+	return f.param(p.at, p.size, lane)
 }
 
 func setParam(f *frame, p passed, lane int, value []byte) {
-	switch p.slot.file {
-	case file32:
-		f.r32[p.slot.index][lane] = uint32(fromLittleEndian(value))
-	case file64:
-		f.r64[p.slot.index][lane] = fromLittleEndian(value)
-	default:
-		copy(f.param(p.variable, lane), value)
+	if p.slot.file != noFile {
+		f.setLane(p.slot, lane, fromLittleEndian(value))
+		return
 	}
+	copy(f.param(p.at, p.size, lane), value)
 }
 
 // param is the bytes of a .param variable in one lane.
-func (f *frame) param(v *ptx.Variable, lane int) []byte {
-	at := lane*f.code.paramSize + f.code.paramAt[v]
-	return f.params[at : at+v.Size()]
+func (f *frame) param(at, size, lane int) []byte {
+	at += lane * f.code.paramSize
+	return f.params[at : at+size]
 }
 
 func littleEndian(value uint64, size int) []byte {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,13 +15,23 @@ type copyOp struct {
 	size     int
 	have     slot // bytes that are read, the rest is zeros; noFile for all
 	ignore   slot // predicate that makes it zeros
+	negated  bool // the predicate's opposite does
 	keep     int  // of wait_group: groups that may be left
 }
 
 // copyQueue is the asynchronous copies that threads of a warp have begun.
 type copyQueue struct {
-	open   []pendingCopy
-	groups [32]int // committed by each lane
+	open     []pendingCopy
+	groups   [32]int // committed by each lane
+	arrivals []copyArrival
+}
+
+// copyArrival is an arrival at a barrier that comes when the copies of a lane have ended. They end when somebody looks at the barrier.
+type copyArrival struct {
+	lane    int
+	barrier *mbarrier
+	epoch   uint32 // of the copies, as those who wait for the barrier know them
+	op      *op
 }
 
 // pendingCopy is a copy of one lane that has not been waited for. It is delivered at the last moment a wait allows; until then its target holds
@@ -31,6 +42,8 @@ type pendingCopy struct {
 	offset int // in shared memory
 	size   int
 	data   [16]byte
+	from   []byte    // where it was read
+	told   *mbarrier // the barrier that its end is told
 	op     *op
 }
 
@@ -90,7 +103,7 @@ func (c *code) lowerCopy(in *ptx.Instruction, o *op) error {
 		return nil
 	}
 	if last := in.Operands[3]; last.Kind == ptx.RegOperand && c.regs[last.Register].file == filePred {
-		cp.ignore = c.regs[last.Register]
+		cp.ignore, cp.negated = c.regs[last.Register], last.Negated
 		return nil
 	}
 	s, err := c.source(in.Operands[3], ptx.U32)
@@ -111,7 +124,7 @@ func runCopy(w *warp, o *op, mask uint32) {
 		if cp.have.file == file32 {
 			have = int(w.r32[cp.have.index][lane])
 		}
-		if cp.ignore.file == filePred && w.preds[cp.ignore.index]>>lane&1 != 0 {
+		if cp.ignore.file == filePred && (w.preds[cp.ignore.index]>>lane&1 != 0) != cp.negated {
 			have = 0
 		}
 		if have > cp.size {
@@ -132,24 +145,28 @@ func (w *warp) beginCopy(o *op, lane int, to, from uint64, have int) {
 	if have > 0 {
 		if data := w.reachBytes(o, from, have, lane); data != nil {
 			copy(p.data[:], data)
+			p.from = data
 		}
 	}
 	s := &w.block.shared
 	p.offset = int(to - s.first)
 	a := accessOf{what: "cp.async", space: ptx.Shared, bytes: cp.size}
-	if to < s.first || p.offset+cp.size > len(s.data) {
+	if to < s.first || to-s.first > uint64(len(s.data)) || p.offset+cp.size > len(s.data) {
 		w.report(OutOfBounds, o, 1<<lane, func() string { return w.outsideShared(a, to, writing) })
 		return
 	}
 	w.aligned(o, a, to, lane, writing)
 	w.count.AsyncBytes += uint64(cp.size)
 	if w.block.launch.options.Checks {
-		me := w.observer(o, lane, false)
+		if marks := s.marks[p.offset : p.offset+cp.size]; !ordinary(marks) && !w.touchesMarked(o, a, to, marks, lane, writing) {
+			return
+		}
+		me := w.observer(o, lane, 0)
 		me.flags |= pending
 		if c, bad := s.shadow.writeBytes(p.offset, cp.size, &me, false); bad {
 			w.reportConflict(o, a, c, to, lane, writing)
 		}
-		fill(s.written[p.offset:p.offset+cp.size], 1)
+		w.checkWritten(o, a, s.marks[p.offset:p.offset+cp.size], lane, writing, true, nil)
 		fill(s.data[p.offset:p.offset+cp.size], unsetByte)
 	}
 	w.copies.open = append(w.copies.open, p)
@@ -189,7 +206,6 @@ func runWaitCopies(w *warp, o *op, mask uint32) {
 
 // deliver brings copies to their targets; from now on they count as writes of the thread that waited.
 func (w *warp) deliver(which func(*pendingCopy) bool) {
-	s := &w.block.shared
 	left := w.copies.open[:0]
 	for i := range w.copies.open {
 		p := &w.copies.open[i]
@@ -197,20 +213,33 @@ func (w *warp) deliver(which func(*pendingCopy) bool) {
 			left = append(left, *p)
 			continue
 		}
-		copy(s.data[p.offset:], p.data[:p.size])
-		if w.block.launch.options.Checks {
-			me := w.observer(p.op, p.lane, false)
-			s.shadow.settle(p.offset, p.size, &me)
-		}
-		w.block.changes++
+		w.land(p, w.knows.epoch)
 	}
 	w.copies.open = left
+}
+
+// land ends a copy, as a write of its thread in some epoch.
+func (w *warp) land(p *pendingCopy, epoch uint32) {
+	s := &w.block.shared
+	copy(s.data[p.offset:], p.data[:p.size])
+	w.block.changes++
+	if !w.block.launch.options.Checks {
+		return
+	}
+	me := w.observer(p.op, p.lane, 0)
+	me.epoch = epoch
+	s.shadow.settle(p.offset, p.size, &me)
+	if !bytes.Equal(p.from, p.data[:len(p.from)]) {
+		w.report(MissingWait, p.op, 1<<p.lane, func() string {
+			return "copies from global memory that was changed before the copy was waited for"
+		})
+	}
 }
 
 // checkCopiesLeft ends the copies that nobody has waited for.
 func (b *block) checkCopiesLeft() {
 	for _, w := range b.warps {
-		w.copies.open = w.copies.open[:0]
+		w.copies.open, w.copies.arrivals = w.copies.open[:0], w.copies.arrivals[:0]
 	}
 }
 
@@ -225,17 +254,47 @@ func (c *code) lowerCopyArrive(in *ptx.Instruction, o *op) error {
 	return c.lowerAddress(o.sync.addr, in.Operands[0])
 }
 
-// runCopyArrive has the barrier told when the copies begun so far have ended, which they do now.
+// runCopyArrive has the barrier told when the copies begun so far have ended.
 func runCopyArrive(w *warp, o *op, mask uint32) {
-	w.deliver(func(p *pendingCopy) bool { return mask>>p.lane&1 != 0 })
 	w.addresses(o.sync.addr, mask)
 	w.eachBarrier(o, mask, func(b *mbarrier, lanes uint32) {
+		epoch := w.knows.epoch
 		w.publishTo(b, lanes)
-		if !o.sync.mbar.noInc {
-			return // the count goes up by one and down by one
+		for i := range w.copies.open {
+			if p := &w.copies.open[i]; lanes>>p.lane&1 != 0 && p.told == nil {
+				p.told = b
+			}
 		}
 		for m := lanes; m != 0; m &= m - 1 {
-			w.arriveOn(o, b, 1, firstLane(m))
+			w.copies.arrivals = append(w.copies.arrivals, copyArrival{firstLane(m), b, epoch, o})
+			if !o.sync.mbar.noInc {
+				b.pending++
+			}
+			b.copies++
 		}
+		b.store(&w.block.shared)
 	})
+}
+
+// endCopies ends the copies that a barrier is to be told of, and tells it.
+func (b *block) endCopies(bar *mbarrier) {
+	for _, w := range b.warps {
+		left := w.copies.arrivals[:0]
+		for _, a := range w.copies.arrivals {
+			if a.barrier != bar {
+				left = append(left, a)
+				continue
+			}
+			w.copies.open = slices.DeleteFunc(w.copies.open, func(p pendingCopy) bool {
+				ends := p.lane == a.lane && p.told == bar
+				if ends {
+					w.land(&p, a.epoch)
+				}
+				return ends
+			})
+			w.arriveOn(a.op, bar, 1, a.lane)
+		}
+		w.copies.arrivals = left
+	}
+	bar.copies = 0
 }

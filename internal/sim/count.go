@@ -94,7 +94,7 @@ func (w *warp) conflicts(mask uint32, bytes int) uint64 {
 
 // passes is the largest number of different words that lanes want of one bank.
 func (w *warp) passes(part uint32, first, bytes int) uint64 {
-	var words [32][8]uint64
+	var words [32][32]uint64
 	var counts [32]int
 	most := 0
 	for l := part; l != 0; l &= l - 1 {
@@ -102,7 +102,7 @@ func (w *warp) passes(part uint32, first, bytes int) uint64 {
 		for word := w.addr[lane] / 4; word <= (w.addr[lane]+uint64(bytes)-1)/4; word++ {
 			bank := word % 32
 			known := false
-			for _, have := range words[bank][:min(counts[bank], 8)] {
+			for _, have := range words[bank][:min(counts[bank], 32)] {
 				if have == word {
 					known = true
 					break
@@ -111,7 +111,7 @@ func (w *warp) passes(part uint32, first, bytes int) uint64 {
 			if known {
 				continue
 			}
-			if counts[bank] < 8 {
+			if counts[bank] < 32 {
 				words[bank][counts[bank]] = word
 			}
 			counts[bank]++

@@ -5,17 +5,19 @@
 // same for the same seed. Registers are kept lane by lane in arrays; an operation works on all lanes of a warp that take part.
 //
 // Warps diverge at branches and come together at the immediate post-dominator, as compilers arrange it for the hardware. Groups of lanes of one warp
-// are scheduled independently, so code in which one lane waits for another makes progress.
+// are scheduled independently, so code in which one lane waits for another makes progress; lanes that come to a barrier one after another are not divergent,
+// nor are those missed that have returned early.
 //
 // The machine owns every access to memory, which is what the checkers live on:
 //
-//   - bounds and alignment, with the name of the buffer and the distance;
+//   - bounds and alignment, with the name of the buffer and the distance; variables lie apart, so that the neighbour does not hide an index that is off;
 //   - memory that nobody has written, to the byte;
 //   - races: every access is compared with the last ones to the same bytes by happens-before (clock.go, shadow.go), between lanes, warps, blocks
-//     and asynchronous copies, whatever order this run happened to take;
+//     and asynchronous copies, whatever order this run happened to take; fences, releases and atomic operations count with their scopes (fence.go);
 //   - asynchronous copies are delivered at the last moment that a wait allows and poison their target until then, so a missing wait changes the
 //     answer as well as being reported;
-//   - barriers that not all lanes reach, counts that cannot be met, and waits without end, with what each warp waits for;
+//   - barriers that not all lanes reach, counts that cannot be met, and waits without end, with what each warp waits for: loops that come back to the
+//     same registers while nothing changes in memory;
 //   - shuffles from lanes that take no part.
 //
 // A finding is told once for each pair of places, with its count.

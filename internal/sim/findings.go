@@ -62,13 +62,16 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s at %s%s (%d times): %s", f.Kind, f.Where, other, f.Count, f.Detail)
 }
 
-// Key is what tells findings apart: the kind and the places.
+// Key is what tells findings apart: the kind and the places, whichever came first.
 func (f Finding) Key() string {
-	other := ""
+	where, other := f.Where.String(), ""
 	if f.Other != nil {
 		other = f.Other.String()
+		if other < where {
+			where, other = other, where
+		}
 	}
-	return string(f.Kind) + "\x00" + f.Where.String() + "\x00" + other
+	return string(f.Kind) + "\x00" + where + "\x00" + other
 }
 
 // spot is an instruction of a program: a function and an index in its code. The zero spot is none.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -37,33 +38,40 @@ type Result struct {
 	Counters Counters
 }
 
+// mostExtents bound a block.
+var mostExtents = [3]int{1024, 1024, 64}
+
 // Limits of a block, as the chips have them.
 const (
 	mostThreads = 1024
 	mostShared  = 227 << 10
-	mostSteps   = 4_000_000_000
+	mostSteps   = 500_000_000 // half a minute or a whole one
 )
 
 // launch is a launch that runs.
 type launch struct {
-	program  *Program
-	memory   *Memory
-	code     *code
-	options  Options
-	grid     [3]int
-	threads  [3]int
-	dynamic  int
-	params   []byte
-	chip     mma.Chip
-	found    *findings
-	globals  []uint64              // addresses of the module's variables
-	shared   int                   // where shared memory begins, of the block's window
-	plans    map[int32]*matrixPlan // by the number of the operation
-	tails    map[*code]*tail
-	syncs    syncPlaces // clocks that places in global memory hold
-	failed   atomic.Pointer[error]
-	counters Counters
-	mu       sync.Mutex
+	program   *Program
+	memory    *Memory
+	code      *code
+	options   Options
+	grid      [3]int
+	threads   [3]int
+	dynamic   int
+	params    []byte
+	chip      mma.Chip
+	found     *findings
+	globals   []uint64 // addresses of the module's variables
+	constants []byte
+	layout    *layout
+	shared    int                   // where shared memory begins, of the block's window
+	plans     map[int32]*matrixPlan // by the number of the operation
+	tails     map[*code]*tail
+	syncs     syncPlaces // clocks that places in global memory hold
+	failed    atomic.Pointer[error]
+	heap      atomic.Int64 // bytes that the kernel has allocated
+	allocated []uint64     // by the kernel
+	counters  Counters
+	mu        sync.Mutex
 }
 
 // Run runs a launch to its end. An error is about the launch as a whole; what the kernel does wrong is in the findings.
@@ -85,7 +93,11 @@ func (p *Program) prepare(memory *Memory, l Launch, o Options) (*launch, error) 
 		return nil, err
 	}
 	c := p.codes[f]
-	if err := p.checkLaunch(c, l); err != nil {
+	if err := p.refused(f); err != nil {
+		return nil, err
+	}
+	layout := p.layout(f)
+	if err := p.checkLaunch(c, l, layout.plain); err != nil {
 		return nil, fmt.Errorf("launch %s: %w", f.Name, err)
 	}
 	if o.MaxSteps == 0 {
@@ -93,7 +105,7 @@ func (p *Program) prepare(memory *Memory, l Launch, o Options) (*launch, error) 
 	}
 	r := &launch{
 		program: p, memory: memory, code: c, options: o, grid: l.Grid, threads: l.Block, dynamic: l.DynamicShared, params: l.Params,
-		found: newFindings(), tails: map[*code]*tail{}, plans: map[int32]*matrixPlan{},
+		layout: layout, found: newFindings(), tails: map[*code]*tail{}, plans: map[int32]*matrixPlan{},
 	}
 	if r.chip, err = mma.ChipOf(p.arch); err != nil {
 		return nil, err
@@ -115,24 +127,29 @@ func (p *Program) prepare(memory *Memory, l Launch, o Options) (*launch, error) 
 }
 
 // checkLaunch refuses a launch that the driver would refuse.
-func (p *Program) checkLaunch(c *code, l Launch) error {
-	threads := l.Block[0] * l.Block[1] * l.Block[2]
-	for i := range 3 {
+func (p *Program) checkLaunch(c *code, l Launch, shared int) error {
+	for i, most := range [3]int{1<<31 - 1, 65535, 65535} {
 		if l.Grid[i] < 1 || l.Block[i] < 1 {
 			return fmt.Errorf("a grid of %v and a block of %v: every extent must be at least 1", l.Grid, l.Block)
 		}
+		if l.Grid[i] > most || l.Block[i] > mostExtents[i] {
+			return fmt.Errorf("a grid of %v and a block of %v: a block may be %v at most, a grid [2147483647 65535 65535]", l.Grid, l.Block, mostExtents)
+		}
 	}
+	threads := l.Block[0] * l.Block[1] * l.Block[2]
 	f := c.fn
 	most := f.MaxThreads[0] * max(f.MaxThreads[1], 1) * max(f.MaxThreads[2], 1)
 	switch {
+	case f.ClusterBlocks[0]*max(f.ClusterBlocks[1], 1)*max(f.ClusterBlocks[2], 1) > 1 || f.ExplicitCluster:
+		return errors.New("it is to be launched in clusters, which are not simulated yet")
 	case threads > mostThreads:
 		return fmt.Errorf("a block of %d threads; %d are allowed", threads, mostThreads)
 	case most > 0 && threads > most:
 		return fmt.Errorf("a block of %d threads; the kernel is compiled for %d at most (.maxntid)", threads, most)
 	case f.RequiredThreads[0] > 0 && l.Block != f.RequiredThreads:
 		return fmt.Errorf("a block of %v threads; the kernel is compiled for %v (.reqntid)", l.Block, f.RequiredThreads)
-	case l.DynamicShared < 0 || p.sharedStatic+l.DynamicShared > mostShared:
-		return fmt.Errorf("%d bytes of shared memory, %d of them dynamic; %d are allowed", p.sharedStatic+l.DynamicShared, l.DynamicShared, mostShared)
+	case l.DynamicShared < 0 || shared+l.DynamicShared > mostShared:
+		return fmt.Errorf("%d bytes of shared memory, %d of them dynamic; %d are allowed", shared+l.DynamicShared, l.DynamicShared, mostShared)
 	case len(l.Params) != c.entrySize:
 		return fmt.Errorf("%d bytes of parameters; the kernel takes %d bytes in %d parameters", len(l.Params), c.entrySize, len(f.Params))
 	}
@@ -144,7 +161,7 @@ const reservedShared = 1024
 
 // placeShared chooses where shared memory begins: as aligned as its variables ask for and no more, so that what relies on more is found out.
 func (r *launch) placeShared() {
-	align := max(r.program.sharedAlign, r.program.dynamicAlign)
+	align := r.layout.align
 	r.shared = alignUp(reservedShared, align)
 	random := rand.New(rand.NewPCG(r.options.Seed, 7))
 	if r.options.Seed != 0 && align < 1024 {
@@ -152,11 +169,8 @@ func (r *launch) placeShared() {
 	}
 }
 
-// sharedBytes is the shared memory of a block.
-func (r *launch) sharedBytes() int { return r.dynamicAt() + r.dynamic }
-
-// dynamicAt is where dynamic shared memory begins, behind the variables.
-func (r *launch) dynamicAt() int { return alignUp(r.program.sharedStatic, r.program.dynamicAlign) }
+// sharedBytes is the shared memory of a block, with the gaps between variables.
+func (r *launch) sharedBytes() int { return r.layout.dynamicAt() + r.dynamic }
 
 // placeGlobals makes the module's variables in global memory.
 func (r *launch) placeGlobals() error {
@@ -173,7 +187,18 @@ func (r *launch) placeGlobals() error {
 		r.globals = append(r.globals, base)
 	}
 	for i, v := range r.program.globals {
-		if err := r.relocate(r.globals[i], v); err != nil {
+		write := func(offset int, data []byte) error { return r.memory.Write(r.globals[i]+uint64(offset), data) }
+		if err := r.relocate(v, write); err != nil {
+			return err
+		}
+	}
+	r.constants = slices.Clone(r.program.constants)
+	for v, at := range r.program.constantAt {
+		write := func(offset int, data []byte) error {
+			copy(r.constants[at+offset:], data)
+			return nil
+		}
+		if err := r.relocate(v, write); err != nil {
 			return err
 		}
 	}
@@ -181,13 +206,13 @@ func (r *launch) placeGlobals() error {
 }
 
 // relocate writes addresses into the initial value of a variable.
-func (r *launch) relocate(base uint64, v *ptx.Variable) error {
+func (r *launch) relocate(v *ptx.Variable, write func(offset int, data []byte) error) error {
 	for _, p := range v.Pointed {
 		address, err := r.symbolAddress(p)
 		if err != nil {
 			return fmt.Errorf("the variable %s: %w", v.Name, err)
 		}
-		if err := r.memory.Write(base+uint64(p.Offset), littleEndian(address, p.Size)); err != nil {
+		if err := write(p.Offset, littleEndian(address>>p.Shift, p.Size)); err != nil {
 			return err
 		}
 	}
@@ -216,7 +241,18 @@ func (r *launch) symbolAddress(p ptx.Relocation) (uint64, error) {
 	return 0, errors.New("the address of " + v.Name + " cannot stand in an initialiser")
 }
 
+// isAllocated says whether an address is one that malloc has given.
+func (r *launch) isAllocated(address uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Contains(r.allocated, address)
+}
+
+// freeGlobals forgets what the launch has made. What a kernel has allocated does not outlive it here.
 func (r *launch) freeGlobals() {
+	for _, base := range r.allocated {
+		_ = r.memory.Free(base) // it was made here
+	}
 	for _, base := range r.globals {
 		_ = r.memory.Free(base) // it was made here
 	}
@@ -225,7 +261,7 @@ func (r *launch) freeGlobals() {
 // run runs all blocks: at the same time where they cannot know of each other, in turns where they can, so that every run is the same.
 func (r *launch) run(ctx context.Context) error {
 	total := uint64(r.grid[0]) * uint64(r.grid[1]) * uint64(r.grid[2])
-	if r.program.talks {
+	if r.layout.talks {
 		return r.runInTurns(ctx, total)
 	}
 	workers := r.options.Workers
@@ -252,15 +288,19 @@ func (r *launch) run(ctx context.Context) error {
 	return r.err(ctx)
 }
 
-// residentBlocks is how many blocks are under way at once when they run in turns.
-const residentBlocks = 64
+// How many blocks are under way at once when they run in turns: at first, and at most, where they wait for each other. No chip holds more.
+const (
+	residentBlocks = 64
+	mostResident   = 4096
+)
 
 // runInTurns runs blocks a little at a time, one after another.
 func (r *launch) runInTurns(ctx context.Context, total uint64) error {
 	var resident, spare []*block
 	started := uint64(0)
+	room := residentBlocks
 	for idle := 0; ctx.Err() == nil && r.failed.Load() == nil; {
-		for len(resident) < residentBlocks && started < total {
+		for len(resident) < room && started < total {
 			var b *block
 			if n := len(spare); n > 0 {
 				b, spare = spare[n-1], spare[:n-1]
@@ -292,8 +332,21 @@ func (r *launch) runInTurns(ctx context.Context, total uint64) error {
 			idle = 0
 			continue
 		}
-		// No block has changed anything for a while: they wait for each other, or for a block that has no room.
-		if idle++; idle > idleRounds {
+		// No block has changed anything for a while: they wait for each other, or for a block that has had no room.
+		if started < total && room < mostResident {
+			room *= 2
+			continue
+		}
+		idle++
+		if idle%loosenRounds == 0 {
+			for _, b := range resident {
+				moved = b.loosen() || moved
+			}
+			if moved {
+				idle = 0
+			}
+		}
+		if idle > idleRounds {
 			for _, b := range resident {
 				b.reportStuck()
 			}
@@ -303,7 +356,11 @@ func (r *launch) runInTurns(ctx context.Context, total uint64) error {
 	return r.err(ctx)
 }
 
-const idleRounds = 50
+// How many rounds in which nothing moves go by before lanes are let go that wait for their warp, and before it counts as stuck.
+const (
+	loosenRounds = 3
+	idleRounds   = 20
+)
 
 func (r *launch) err(ctx context.Context) error {
 	if failed := r.failed.Load(); failed != nil {

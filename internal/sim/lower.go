@@ -70,9 +70,13 @@ func (c *code) lowerProxyFence(in *ptx.Instruction, o *op) error {
 
 // lowerPolicy gives a cache policy some value; nothing depends on it.
 func (c *code) lowerPolicy(in *ptx.Instruction, o *op) error {
-	if len(in.Operands) == 0 || in.Operands[0].Kind != ptx.RegOperand {
+	if len(in.Operands) == 0 {
 		return fmt.Errorf("unsupported form")
 	}
-	o.d, o.a, o.class, o.run = c.regs[in.Operands[0].Register].index, c.constant(file64, 0).index, classMove, runMov64
+	d, err := c.register(in.Operands[0], ptx.B64)
+	if err != nil {
+		return err
+	}
+	o.d, o.a, o.class, o.run = d.index, c.constant(file64, 0).index, classMove, runMov64
 	return nil
 }

@@ -107,7 +107,9 @@ func (c *code) matrixRegisters(m *matrixOp, in *ptx.Instruction, into map[int]*[
 			if err != nil {
 				return err
 			}
-			*list = append(*list, s)
+			if *list = append(*list, s); s.file != (*list)[0].file {
+				return fmt.Errorf("its registers are of different widths")
+			}
 		}
 	}
 	return c.checkMatrixRegisters(m)
@@ -172,14 +174,18 @@ func (c *code) lowerRows(m *matrixOp, in *ptx.Instruction, address, registers in
 	return c.matrixRegisters(m, in, map[int]*[]slot{registers: &m.d})
 }
 
-// wholeWarp checks that all lanes take part in an operation that a warp does as a whole.
-func (w *warp) wholeWarp(o *op, mask uint32) {
+// wholeWarp checks that all lanes take part in an operation that a warp does as a whole, and says whether it can be done now.
+func (w *warp) wholeWarp(o *op, mask uint32) bool {
 	if mask == everyLane {
-		return
+		return true
 	}
-	w.report(Undefined, o, mask, func() string {
-		return fmt.Sprintf("only %s of the warp are here, and the instruction is for all 32 lanes together", lanesText(mask))
-	})
+	mask, all := w.assemble(o, mask)
+	if all && mask != everyLane {
+		w.report(Undefined, o, mask, func() string {
+			return fmt.Sprintf("only %s of the warp are here, and the instruction is for all 32 lanes together", lanesText(mask))
+		})
+	}
+	return all
 }
 
 // matrices is the room a warp computes in.
@@ -238,7 +244,9 @@ func (w *warp) scatterMatrix(f *mma.Fragment, registers []slot, matrix []uint32)
 }
 
 func runProduct(w *warp, o *op, mask uint32) {
-	w.wholeWarp(o, mask)
+	if !w.wholeWarp(o, mask) {
+		return
+	}
 	m, p := o.mat, w.block.launch.plans[o.number]
 	a, b := room(&w.mats.a, p.a.Words()), room(&w.mats.b, p.b.Words())
 	c, d := room(&w.mats.c, p.c.Words()), room(&w.mats.d, p.d.Words())
@@ -256,14 +264,16 @@ func runProduct(w *warp, o *op, mask uint32) {
 const matrixRowBytes = 16
 
 func runLoadMatrix(w *warp, o *op, mask uint32) {
-	w.wholeWarp(o, mask)
+	if !w.wholeWarp(o, mask) {
+		return
+	}
 	m, p := o.mat, w.block.launch.plans[o.number]
 	rows := 8 * m.in.Count
 	w.rowAddresses(m, rows)
 	w.countAccess(m.addr, ptx.Shared, rowMask(rows), false)
 	matrix := room(&w.mats.d, p.d.Words())
 	for row := range rows {
-		data := w.reachAt(o, accessOf{what: m.addr.what, space: ptx.Shared, bytes: matrixRowBytes}, w.addr[row], allLanes, reading)
+		data := w.reachAt(o, accessOf{what: m.addr.what, space: ptx.Shared, bytes: matrixRowBytes, flags: whole}, w.addr[row], allLanes, reading)
 		for col := range 8 {
 			value := uint32(0)
 			if data != nil {
@@ -276,7 +286,9 @@ func runLoadMatrix(w *warp, o *op, mask uint32) {
 }
 
 func runStoreMatrix(w *warp, o *op, mask uint32) {
-	w.wholeWarp(o, mask)
+	if !w.wholeWarp(o, mask) {
+		return
+	}
 	m, p := o.mat, w.block.launch.plans[o.number]
 	rows := 8 * m.in.Count
 	w.rowAddresses(m, rows)
@@ -303,7 +315,9 @@ func (w *warp) rowAddresses(m *matrixOp, rows int) {
 }
 
 func runMoveMatrix(w *warp, o *op, mask uint32) {
-	w.wholeWarp(o, mask)
+	if !w.wholeWarp(o, mask) {
+		return
+	}
 	m, p := o.mat, w.block.launch.plans[o.number]
 	matrix := room(&w.mats.a, p.a.Words())
 	w.gatherMatrix(o, p.a, m.a, matrix)
@@ -365,12 +379,14 @@ func setUnit(data []byte, bits, i int, value uint32) {
 }
 
 func runFragmentLoad(w *warp, o *op, mask uint32) {
-	w.wholeWarp(o, mask)
+	if !w.wholeWarp(o, mask) {
+		return
+	}
 	m, p := o.mat, w.block.launch.plans[o.number]
 	matrix := room(&w.mats.d, p.d.Words())
 	bits, each := unitBits(m.in.Type), max(1, m.in.Type.Bits()/32)
 	w.memoryRows(o, p.d, func(address uint64, space ptx.Space, first, step, n int) {
-		a := accessOf{what: m.addr.what, space: space, bytes: n * bits / 8}
+		a := accessOf{what: m.addr.what, space: space, bytes: n * bits / 8, flags: whole}
 		w.countRun(space, a.bytes, false)
 		data := w.reachRun(o, a, address, reading)
 		for i := range n * each {
@@ -385,7 +401,9 @@ func runFragmentLoad(w *warp, o *op, mask uint32) {
 }
 
 func runFragmentStore(w *warp, o *op, mask uint32) {
-	w.wholeWarp(o, mask)
+	if !w.wholeWarp(o, mask) {
+		return
+	}
 	m, p := o.mat, w.block.launch.plans[o.number]
 	matrix := room(&w.mats.d, p.d.Words())
 	w.gatherMatrix(o, p.d, m.d, matrix)

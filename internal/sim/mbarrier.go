@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -17,6 +18,7 @@ type mbarrier struct {
 	tx       int32  // bytes that are still to come
 	clocks   [2]clock
 	made     spot // where it was initialised
+	copies   int  // arrivals that wait for copies
 }
 
 // mbarrierOp is an operation on one.
@@ -142,14 +144,18 @@ func (c *code) lowerWait(in *ptx.Instruction, o *op) error {
 }
 
 func (c *code) lowerPendingCount(in *ptx.Instruction, o *op) error {
-	if len(in.Operands) != 2 || in.Operands[0].Kind != ptx.RegOperand {
+	if len(in.Operands) != 2 {
 		return fmt.Errorf("unsupported form")
+	}
+	d, err := c.register(in.Operands[0], ptx.B32)
+	if err != nil {
+		return err
 	}
 	from, err := c.source(in.Operands[1], ptx.B64)
 	if err != nil {
 		return err
 	}
-	o.d, o.a = c.regs[in.Operands[0].Register].index, from.index
+	o.d, o.a = d.index, from.index
 	o.run = func(w *warp, o *op, mask uint32) {
 		for m := mask; m != 0; m &= m - 1 {
 			lane := firstLane(m)
@@ -209,25 +215,9 @@ func (w *warp) touchBarrier(o *op, b *mbarrier, lanes uint32) {
 	}
 	for m := lanes; m != 0; m &= m - 1 {
 		lane := firstLane(m)
-		me := w.observer(o, lane, true)
+		me := w.observer(o, lane, strong)
 		if c, bad := w.block.shared.shadow.updateBytes(b.offset, 8, &me); bad {
-			w.reportConflict(o, accessOf{what: o.sync.addr.what, space: ptx.Shared, bytes: 8, strong: true}, c, w.addr[lane], lane, updating)
-		}
-	}
-}
-
-// touchesBarrier reports an ordinary access to the bytes of a live barrier.
-func (w *warp) touchesBarrier(o *op, offset int, a accessOf, lane int, d direction) {
-	if len(w.block.mbars) == 0 {
-		return
-	}
-	for at := range w.block.mbars {
-		first := int(uint64(at) - w.block.shared.first)
-		if offset < first+8 && first < offset+a.bytes {
-			w.report(BadBarrier, o, w.laneBit(lane), func() string {
-				return fmt.Sprintf("%s the bytes of a live barrier at address %#x", directionNames[d], at)
-			})
-			return
+			w.reportConflict(o, accessOf{what: o.sync.addr.what, space: ptx.Shared, bytes: 8, flags: strong}, c, w.addr[lane], lane, updating)
 		}
 	}
 }
@@ -241,7 +231,7 @@ func runMbarrierInit(w *warp, o *op, mask uint32) {
 		address, count := w.addr[lane], w.r32[o.sync.mbar.count.index][lane]
 		offset := int(address - s.first)
 		a := accessOf{what: "mbarrier.init", space: ptx.Shared, bytes: 8}
-		if address < s.first || offset+8 > len(s.data) {
+		if address < s.first || address-s.first > uint64(len(s.data)) || offset+8 > len(s.data) {
 			w.report(OutOfBounds, o, 1<<lane, func() string { return w.outsideShared(a, address, writing) })
 			continue
 		}
@@ -254,12 +244,17 @@ func runMbarrierInit(w *warp, o *op, mask uint32) {
 				return fmt.Sprintf("initialises the barrier at address %#x again, which is live", address)
 			})
 		}
+		marks := s.marks[offset : offset+8]
+		if bytes.IndexByte(marks, gapBit) >= 0 {
+			w.touchesMarked(o, a, address, marks, lane, writing)
+			continue
+		}
 		b := &mbarrier{offset: offset, expected: count, pending: count, made: spotOf(w, o)}
 		b.clocks = [2]clock{newClock(len(w.block.warps)), newClock(len(w.block.warps))}
-		w.block.mbars[uint32(address)] = nil
-		delete(w.block.mbars, uint32(address))
+		fill(marks, written)
 		binary.LittleEndian.PutUint64(w.value[:], b.state())
 		w.reachShared(o, a, address, lane, writing)
+		fill(marks, barrierBit)
 		w.block.mbars[uint32(address)] = b
 		b.store(s)
 	}
@@ -270,6 +265,7 @@ func runMbarrierInval(w *warp, o *op, mask uint32) {
 	w.addresses(o.sync.addr, mask)
 	w.eachBarrier(o, mask, func(b *mbarrier, lanes uint32) {
 		delete(w.block.mbars, uint32(uint64(b.offset)+w.block.shared.first))
+		clear(w.block.shared.marks[b.offset : b.offset+8])
 	})
 	w.block.changes++
 }
@@ -347,7 +343,7 @@ func runMbarrierArrive(w *warp, o *op, mask uint32) {
 // publishTo tells a barrier what lanes have done, for those who wait for the phase.
 func (w *warp) publishTo(b *mbarrier, lanes uint32) {
 	if w.block.launch.options.Checks {
-		w.knows.publish(&b.clocks[b.phase&1], lanes, w.alive)
+		w.knows.publish(&b.clocks[b.phase&1], lanes, w.alive|w.knows.gone)
 	}
 }
 
@@ -376,6 +372,9 @@ func runMbarrierWait(w *warp, o *op, mask uint32) {
 	w.addresses(o.sync.addr, mask)
 	w.preds[op.p.index] &^= mask
 	w.eachBarrier(o, mask, func(b *mbarrier, lanes uint32) {
+		if b.copies > 0 {
+			w.block.endCopies(b)
+		}
 		var done [2]uint32 // by the parity of the phase that was waited for
 		for m := lanes; m != 0; m &= m - 1 {
 			lane := firstLane(m)

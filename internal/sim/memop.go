@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -11,11 +12,12 @@ import (
 
 // memOp is a load, a store or an atomic operation.
 type memOp struct {
-	what   string // ld, st, atom, red, for messages
-	space  ptx.Space
-	base   slot // of the address; noFile where the offset is all of it
-	offset int64
-	param  *ptx.Variable // of a function, in its frame
+	what    string // ld, st, atom, red, for messages
+	space   ptx.Space
+	base    slot // of the address; noFile where the offset is all of it
+	offset  int64
+	param   *ptx.Variable // of a function, in its frame
+	paramAt int
 
 	size    int // bytes of an element
 	regs    []element
@@ -23,6 +25,10 @@ type memOp struct {
 	strong  bool // volatile, relaxed, acquire or release
 	acquire bool
 	release bool
+	ordered bool // it says what order it has, .relaxed at least
+	narrow  bool // strong for the block's threads only
+	loud    bool // volatile
+	copies  bool // what it loads only moves on (copied)
 	fixed   bool // ld.global.nc: what it reads does not change while the kernel runs
 	atomic  *atomicOp
 }
@@ -102,7 +108,10 @@ func (c *code) lowerAccess(in *ptx.Instruction, o *op) error {
 	if w.typed == ptx.NoType || w.typed == ptx.Pred {
 		return fmt.Errorf("it has no type")
 	}
-	m := &memOp{what: in.Opcode, space: w.space, size: w.typed.Size(), fixed: w.fixed, strong: w.order != "", acquire: w.order == "acquire", release: w.order == "release"}
+	m := &memOp{
+		what: in.Opcode, space: w.space, size: w.typed.Size(), fixed: w.fixed, strong: w.order != "", acquire: w.order == "acquire",
+		release: w.order == "release", ordered: true, narrow: w.scope == "cta", loud: w.order == "volatile",
+	}
 	operands := in.Operands
 	if w.hinted && len(operands) == 3 {
 		operands = operands[:2]
@@ -122,15 +131,26 @@ func (c *code) lowerAccess(in *ptx.Instruction, o *op) error {
 	if err := c.lowerElements(m, value, w.typed, w.vector, in.Opcode == "st"); err != nil {
 		return err
 	}
+	m.copies = in.Opcode != "st" && (m.space == ptx.Generic || m.space == ptx.Local) && c.onlyCopied(value, m.space)
 	o.mem, o.class = m, classMemory
 	c.noteTalk(m)
 	return nil
 }
 
+// onlyCopied says whether what is loaded to an operand only moves on. A load with a state space was meant, even if nobody uses it.
+func (c *code) onlyCopied(o ptx.Operand, space ptx.Space) bool {
+	if c.copied == nil {
+		c.copied, c.unused = copied(c.fn)
+	}
+	only := true
+	eachRegister(&o, func(r int) { only = only && c.copied[r] && (space == ptx.Generic || !c.unused[r]) })
+	return only
+}
+
 // noteTalk notes that blocks may speak to each other: through anything strong outside of shared memory.
 func (c *code) noteTalk(m *memOp) {
 	if m.strong && (m.space == ptx.Global || m.space == ptx.Generic) {
-		c.program.talks = true
+		c.talks = true
 	}
 }
 
@@ -169,7 +189,7 @@ func (c *code) lowerSymbolAddress(m *memOp, base ptx.Operand) error {
 		return fmt.Errorf("%s is in .%s", v.Name, v.Space)
 	}
 	if _, isEntry := c.entryParam[v]; v.Space == ptx.Param && !isEntry {
-		m.param = v
+		m.param, m.paramAt = v, c.paramAt[v]
 		m.offset += base.Offset
 		if m.offset < 0 {
 			return fmt.Errorf("it reaches outside of the parameter %s", v.Name)
@@ -267,7 +287,7 @@ func (w *warp) inSpaces(m *memOp, mask uint32, f func(space ptx.Space, mask uint
 
 // ofGeneric takes a generic address to its state space.
 func ofGeneric(address uint64) (ptx.Space, uint64) {
-	inside := address & (1<<windowShift - 1)
+	inside := address&(1<<windowShift-1) - windowStart
 	switch address >> windowShift {
 	case sharedWindow >> windowShift:
 		return ptx.Shared, inside
@@ -301,16 +321,19 @@ func runLoad(w *warp, o *op, mask uint32) {
 	if m.param != nil {
 		for l := mask; l != 0; l &= l - 1 {
 			lane := firstLane(l)
-			w.setElements(m, lane, w.frame.param(m.param, lane)[m.offset:])
+			w.setElements(m, lane, w.frame.param(m.paramAt, m.param.Size(), lane)[m.offset:])
 		}
 		return
 	}
 	w.addresses(m, mask)
+	w.whole = mask == w.alive && mask&(mask-1) != 0
 	w.inSpaces(m, mask, func(space ptx.Space, mask uint32) {
 		w.countAccess(m, space, mask, false)
-		if space != ptx.Local && w.oneAddress(mask) {
-			// All lanes read the same bytes: one look will do for the warp.
+		if space != ptx.Local && w.oneAddress(mask) && (w.knows.alone&mask == 0 || mask == w.alive) {
+			// All lanes read the same bytes, and know the same of others: one look will do for them.
+			w.sharing = mask
 			data := w.reach(o, m, space, allLanes, reading)
+			w.sharing = 0
 			for l := mask; l != 0; l &= l - 1 {
 				w.setElements(m, firstLane(l), data)
 			}
@@ -322,7 +345,7 @@ func runLoad(w *warp, o *op, mask uint32) {
 		}
 	})
 	if m.strong {
-		w.afterStrong(o, m, mask, true)
+		w.afterStrong(m, mask, true)
 	}
 }
 
@@ -347,25 +370,30 @@ func runStore(w *warp, o *op, mask uint32) {
 	if m.param != nil {
 		for l := mask; l != 0; l &= l - 1 {
 			lane := firstLane(l)
-			w.putElements(m, lane, w.frame.param(m.param, lane)[m.offset:])
+			w.putElements(m, lane, w.frame.param(m.paramAt, m.param.Size(), lane)[m.offset:])
 		}
 		return
 	}
 	w.addresses(m, mask)
 	if m.strong {
-		w.beforeStrong(o, m, mask)
+		w.beforeStrong(m, mask)
 	}
-	w.block.changes++
+	w.whole = mask == w.alive && mask&(mask-1) != 0
+	changed := false
 	w.inSpaces(m, mask, func(space ptx.Space, mask uint32) {
 		w.countAccess(m, space, mask, true)
 		for l := mask; l != 0; l &= l - 1 {
 			lane := firstLane(l)
 			w.putElements(m, lane, w.value[:])
 			if data := w.reach(o, m, space, lane, writing); data != nil {
+				changed = changed || space != ptx.Local && !bytes.Equal(data, w.value[:m.bytes])
 				copy(data, w.value[:m.bytes])
 			}
 		}
 	})
+	if changed {
+		w.block.changes++
+	}
 }
 
 // setElements writes loaded bytes to the registers of one lane; what was read outside of memory is zeros.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sort"
 	"sync"
+	"sync/atomic"
 )
 
 // Memory is the global memory of a machine. Allocations live until they are freed; between them lie wide gaps, so that an address a little outside
@@ -14,13 +15,15 @@ type Memory struct {
 	next   uint64
 }
 
-// Where things lie in the generic address space. A window is 1 TB wide.
+// Where things lie in the generic address space. A window is 1 TB wide, and what is in it does not begin at its start: the low half of a generic address
+// is no address of its state space, and who takes it for one is found out.
 const (
 	windowShift  = 40
-	sharedWindow = 1 << windowShift
-	localWindow  = 2 << windowShift
-	constWindow  = 3 << windowShift
-	paramWindow  = 4 << windowShift
+	windowStart  = 0x5a000000
+	sharedWindow = 1<<windowShift + windowStart
+	localWindow  = 2<<windowShift + windowStart
+	constWindow  = 3<<windowShift + windowStart
+	paramWindow  = 4<<windowShift + windowStart
 	globalBase   = 0x7f << windowShift
 )
 
@@ -37,6 +40,13 @@ type allocation struct {
 	// written has a byte for each byte of data, not zero when somebody has written it; nil when all of it is.
 	written []byte
 	shadow  *globalShadow
+	gone    atomic.Bool // a kernel has freed it
+}
+
+// holds says whether bytes lie inside.
+func (a *allocation) holds(address uint64, size int) bool {
+	at := address - a.base
+	return address >= a.base && at <= uint64(len(a.data)) && at+uint64(size) <= uint64(len(a.data)) && !a.gone.Load()
 }
 
 // NewMemory makes an empty memory.
@@ -116,7 +126,7 @@ func (m *Memory) Unwritten(base uint64) (count, first int) {
 
 func (m *Memory) inside(address uint64, size int) (*allocation, int, error) {
 	a := m.find(address)
-	if a == nil || address < a.base || address+uint64(size) > a.base+uint64(len(a.data)) {
+	if a == nil || !a.holds(address, size) {
 		return nil, 0, fmt.Errorf("%d bytes at %#x are not inside of a buffer", size, address)
 	}
 	return a, int(address - a.base), nil

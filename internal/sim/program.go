@@ -16,28 +16,27 @@ type Program struct {
 	codes  map[*ptx.Function]*code
 	ops    []spot // by the number of an operation
 
-	sharedStatic int // bytes of shared variables
-	sharedAlign  int // the largest alignment that a shared variable asks for
-	sharedAt     map[*ptx.Variable]int
-	dynamicAlign int // of the extern shared array
-	constants    []byte
-	constantAt   map[*ptx.Variable]int
-	globals      []*ptx.Variable
+	shared        []*ptx.Variable // static shared variables
+	sharedPlain   int             // bytes of them, as a compiler lays them out
+	constants     []byte
+	constantBytes int
+	constantMarks []byte // which of them belong to variables
+	constantAt    map[*ptx.Variable]int
+	globals       []*ptx.Variable
 
 	lines  int // source lines so far
 	lineOf map[string]int
-
-	talks bool // blocks may speak to each other through global memory: they then run in turns
 }
 
 // code is a function made ready.
 type code struct {
-	program *Program
-	fn      *ptx.Function
-	ops     []op
-	base    int32 // number of its first operation
-	meet    []int // where lanes meet again, by instruction
-	lines   []int // numbers of the source lines, by instruction
+	program        *Program
+	fn             *ptx.Function
+	ops            []op
+	base           int32  // number of its first operation
+	meet           []int  // where lanes meet again, by instruction
+	copied, unused []bool // of registers (copied); nil as long as nobody has asked
+	lines          []int  // numbers of the source lines, by instruction
 
 	n32, n64, nPred int
 	regs            []slot // of the function's registers
@@ -50,11 +49,15 @@ type code struct {
 
 	localAt    map[*ptx.Variable]int
 	localSize  int
+	localAlign int
 	paramAt    map[*ptx.Variable]int // of .param variables of the function, a byte offset in the frame
 	paramSize  int
 	entryParam map[*ptx.Variable]int // of an entry's parameters, in the launch's parameter bytes
 	entrySize  int
 	number     int // of the function, for its address
+
+	talks   bool  // blocks may speak to each other through global memory: they then run in turns
+	refused error // why it cannot be run
 }
 
 // slot is where an operand lives: a register of 32 or 64 bits a lane, or a predicate.
@@ -82,7 +85,7 @@ type constKey struct {
 	file  file
 	value uint64
 	from  origin // what is added to the value once it is known
-	index int    // of a global variable
+	index int    // of a global or shared variable
 }
 
 // origin is where an address is counted from.
@@ -106,6 +109,7 @@ type op struct {
 	run      func(w *warp, o *op, mask uint32)
 	guard    int32 // index of a predicate, or -1
 	guardNot bool
+	ends     bool // the thread, where it is one of the entry function
 	class    class
 	number   int32 // in the program
 
@@ -119,63 +123,120 @@ type op struct {
 }
 
 // Load makes a module ready for an architecture (sm_89; the module's own where it is empty). What is not supported is an error that names the
-// instruction.
+// instruction; where other entry functions do without it, it is one of Run for those that do not.
 func Load(module *ptx.Module, arch string) (*Program, error) {
 	if arch == "" {
 		arch = module.Target
 	}
 	p := &Program{
-		module: module, arch: arch, codes: map[*ptx.Function]*code{}, sharedAt: map[*ptx.Variable]int{},
-		constantAt: map[*ptx.Variable]int{}, sharedAlign: 16, dynamicAlign: 16, lineOf: map[string]int{},
+		module: module, arch: arch, codes: map[*ptx.Function]*code{}, constantAt: map[*ptx.Variable]int{}, lineOf: map[string]int{},
 	}
 	p.ops = append(p.ops, spot{}) // number 0 is none
 	for _, v := range module.Variables {
-		p.placeVariable(v)
+		if err := p.placeVariable(v); err != nil {
+			return nil, err
+		}
 	}
 	for i, f := range module.Functions {
 		c := &code{program: p, fn: f, number: i}
 		p.codes[f] = c
 		for _, v := range f.Variables {
-			if v.Space == ptx.Shared {
-				p.placeVariable(v)
+			if v.Space == ptx.Local || v.Space == ptx.Param {
+				continue
+			}
+			if err := p.placeVariable(v); err != nil {
+				return nil, err
 			}
 		}
 	}
 	for _, f := range module.Functions {
-		if err := p.codes[f].lower(); err != nil {
-			return nil, err
-		}
+		p.codes[f].refused = p.codes[f].lower()
 	}
-	return p, nil
+	return p, p.refusal()
 }
 
+// refusal is why no entry function can be run; nil when one can, or when there is none.
+func (p *Program) refusal() error {
+	var first error
+	for _, f := range p.module.Functions {
+		if !f.Entry {
+			continue
+		}
+		err := p.refused(f)
+		if err == nil {
+			return nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// refused is why an entry function cannot be run: what it, or a function that it may call, has in it.
+func (p *Program) refused(entry *ptx.Function) error {
+	reached, _ := p.reached(entry)
+	for _, f := range p.module.Functions {
+		if err := p.codes[f].refused; reached[f] && err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// constGap lies between constants, so that an index that is off by a few does not find the neighbour.
+const constGap = 256
+
+// What a module and a function may have at most, as the chips and their compiler allow.
+const (
+	mostConstants = 64 << 10
+	mostLocal     = 512 << 10
+	mostParams    = 32 << 10
+
+	mostCallParams = 1 << 20 // of all calls that a function makes
+)
+
 // placeVariable gives a variable of the module its place.
-func (p *Program) placeVariable(v *ptx.Variable) {
+func (p *Program) placeVariable(v *ptx.Variable) error {
+	refused := func(why string) error {
+		return &UnsupportedError{Line: v.Line, Text: "the variable " + v.Name, Why: why}
+	}
 	switch v.Space {
 	case ptx.Shared:
-		if v.Extern || v.Count == 0 {
-			p.dynamicAlign = max(p.dynamicAlign, v.Align)
-			p.sharedAt[v] = -1 // behind everything else
-			return
+		if !isDynamic(v) {
+			p.shared = append(p.shared, v)
+			p.sharedPlain = alignUp(p.sharedPlain, v.Align) + v.Size()
 		}
-		p.sharedStatic = alignUp(p.sharedStatic, v.Align)
-		p.sharedAt[v] = p.sharedStatic
-		p.sharedStatic += v.Size()
-		p.sharedAlign = max(p.sharedAlign, v.Align)
 	case ptx.Const:
+		if v.Extern {
+			return refused("it is declared and not defined")
+		}
+		if p.constantBytes += v.Size(); p.constantBytes > mostConstants {
+			return refused(fmt.Sprintf("with it there are %d bytes of constants; %d are allowed", p.constantBytes, mostConstants))
+		}
 		at := alignUp(len(p.constants), max(v.Align, 4))
-		p.constants = append(p.constants, make([]byte, at-len(p.constants)+v.Size())...)
+		p.constants = append(p.constants, make([]byte, at-len(p.constants)+v.Size()+constGap)...)
+		for len(p.constantMarks) < len(p.constants) {
+			p.constantMarks = append(p.constantMarks, gapBit)
+		}
+		fill(p.constantMarks[at:at+v.Size()], written)
 		copy(p.constants[at:], v.Init)
 		p.constantAt[v] = at
 	case ptx.Global:
+		if v.Extern {
+			return refused("it is declared and not defined")
+		}
 		p.globals = append(p.globals, v)
+	default:
+		return refused("a variable of space ." + v.Space.String() + " cannot stand outside of a function")
 	}
+	return nil
 }
 
 func alignUp(n, align int) int { return (n + align - 1) / align * align }
 
 // SharedBytes is the static shared memory of a block.
-func (p *Program) SharedBytes() int { return p.sharedStatic }
+func (p *Program) SharedBytes() int { return p.sharedPlain }
 
 // Entry finds an entry function; with no name, the only one.
 func (p *Program) Entry(name string) (*ptx.Function, error) {
@@ -218,7 +279,9 @@ func (c *code) lower() error {
 	c.specialSlots = map[string]slot{}
 	c.placeRegisters()
 	c.tail32, c.tail64 = c.n32, c.n64
-	c.placeMemory()
+	if err := c.placeMemory(); err != nil {
+		return err
+	}
 	c.meet = c.fn.Reconvergence()
 	c.numberLines()
 	c.ops = make([]op, len(c.fn.Code)+1)
@@ -238,7 +301,7 @@ func (c *code) lower() error {
 	// Running off the end is a return.
 	c.program.ops = append(c.program.ops, spot{c, int32(len(c.fn.Code))})
 	end := &c.ops[len(c.fn.Code)]
-	*end = op{run: runReturn, guard: -1, number: c.base + int32(len(c.fn.Code)), class: classControl}
+	*end = op{run: runReturn, ends: true, guard: -1, number: c.base + int32(len(c.fn.Code)), class: classControl}
 	return nil
 }
 
@@ -267,7 +330,7 @@ func (c *code) newSlot(t ptx.Type) slot {
 }
 
 // placeMemory lays out the function's local variables and parameters.
-func (c *code) placeMemory() {
+func (c *code) placeMemory() error {
 	c.localAt, c.paramAt, c.entryParam = map[*ptx.Variable]int{}, map[*ptx.Variable]int{}, map[*ptx.Variable]int{}
 	place := func(at map[*ptx.Variable]int, size *int, v *ptx.Variable) {
 		*size = alignUp(*size, v.Align)
@@ -278,6 +341,7 @@ func (c *code) placeMemory() {
 		switch v.Space {
 		case ptx.Local:
 			place(c.localAt, &c.localSize, v)
+			c.localAlign = max(c.localAlign, v.Align)
 		case ptx.Param:
 			place(c.paramAt, &c.paramSize, v)
 		}
@@ -291,6 +355,17 @@ func (c *code) placeMemory() {
 			place(c.paramAt, &c.paramSize, v)
 		}
 	}
+	for _, limit := range []struct {
+		what       string
+		have, most int
+	}{{"local variables", c.localSize, mostLocal}, {"parameters", c.entrySize, mostParams}, {"parameters of calls", c.paramSize, mostCallParams}} {
+		if limit.have > limit.most {
+			return &UnsupportedError{
+				Line: c.fn.Line, Text: "the function " + c.fn.Name, Why: fmt.Sprintf("%d bytes of %s; %d are allowed", limit.have, limit.what, limit.most),
+			}
+		}
+	}
+	return nil
 }
 
 // constant gives a slot that holds a value in every lane.
@@ -323,8 +398,17 @@ func fileOf(t ptx.Type) file {
 	return file64
 }
 
-// source gives the slot of a source operand that an instruction reads as a type.
+// source gives the slot of a source operand that an instruction reads as a type. A register has to be as wide as the type, or in the same file.
 func (c *code) source(o ptx.Operand, t ptx.Type) (slot, error) {
+	s, err := c.sourceOfAnyWidth(o, t)
+	if err == nil && o.Kind == ptx.RegOperand && s.file != fileOf(t) {
+		return slot{}, fmt.Errorf("the register %s stands where a .%s is wanted", c.fn.Registers[o.Register].Name, t)
+	}
+	return s, err
+}
+
+// sourceOfAnyWidth is source for operations that take what they need from a register.
+func (c *code) sourceOfAnyWidth(o ptx.Operand, t ptx.Type) (slot, error) {
 	switch o.Kind {
 	case ptx.RegOperand:
 		s := c.regs[o.Register]
@@ -370,11 +454,14 @@ func immediate(o ptx.Operand, t ptx.Type) (uint64, error) {
 
 // special gives the slot of a special register; those that change while a kernel runs are read by mov alone.
 func (c *code) special(name string, t ptx.Type) (slot, error) {
-	if t.Bits() != 32 {
-		return slot{}, fmt.Errorf("%%%s is a register of 32 bits", name)
-	}
 	if !knownSpecial(name) {
 		return slot{}, fmt.Errorf("unsupported special register %%%s", name)
+	}
+	if name == "gridid" && t.Bits() == 64 { // there is one grid
+		return c.constant(file64, 0), nil
+	}
+	if t.Bits() != 32 && t.Bits() != 16 {
+		return slot{}, fmt.Errorf("%%%s is a register of 32 bits", name)
 	}
 	if s, ok := c.specialSlots[name]; ok {
 		return s, nil
@@ -395,9 +482,9 @@ func (c *code) symbol(o ptx.Operand, f file) (slot, error) {
 	offset := 0
 	switch v.Space {
 	case ptx.Shared:
-		key.from, offset = fromShared, c.program.sharedAt[v]
-		if offset < 0 {
-			key.from, offset = fromDynamic, 0
+		key.from, key.index = fromShared, slices.Index(c.program.shared, v)
+		if isDynamic(v) {
+			key.from = fromDynamic
 		}
 	case ptx.Const:
 		offset = c.program.constantAt[v]

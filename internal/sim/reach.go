@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 
 	"attune/internal/ptx"
@@ -20,20 +21,29 @@ var directionNames = [...]string{"reads", "writes", "updates"}
 
 // sharedMemory is a block's shared memory.
 type sharedMemory struct {
-	data    []byte
-	written []byte // not zero for bytes that somebody has written
-	shadow  shadow
-	first   uint64 // address of data[0]
+	data   []byte
+	marks  []byte // what is known of each byte
+	shadow shadow
+	first  uint64 // address of data[0]
 }
+
+// What a byte of memory may be marked as.
+const (
+	unwritten  byte = iota // nobody has written it
+	written                // somebody has
+	barrierBit             // it belongs to a live mbarrier
+	gapBit                 // it lies between variables
+)
 
 func (s *sharedMemory) reset(r *launch) {
 	n := r.sharedBytes()
 	if cap(s.data) < n {
-		s.data, s.written = make([]byte, n), make([]byte, n)
+		s.data, s.marks = make([]byte, n), make([]byte, n)
 	}
-	s.data, s.written = s.data[:n], s.written[:n]
+	s.data, s.marks = s.data[:n], s.marks[:n]
 	fill(s.data, unsetByte)
-	clear(s.written)
+	clear(s.marks)
+	r.layout.mark(r.program, s.marks)
 	s.first = uint64(r.shared)
 	if r.options.Checks {
 		s.shadow.reset(n)
@@ -46,7 +56,7 @@ const unsetByte = 0xFF
 
 // localMemory is the local memory of one thread.
 type localMemory struct {
-	data, written []byte
+	data, marks []byte
 }
 
 // reach checks one lane's access and gives the bytes it is to, or nil when there are none.
@@ -55,7 +65,22 @@ func (w *warp) reach(o *op, m *memOp, space ptx.Space, lane int, d direction) []
 	if lane < allLanes {
 		address = w.addr[lane]
 	}
-	return w.reachAt(o, accessOf{what: m.what, space: space, bytes: m.bytes, strong: m.strong, fixed: m.fixed}, address, lane, d)
+	return w.reachAt(o, accessOf{what: m.what, space: space, bytes: m.bytes, flags: w.flags(m, space), fixed: m.fixed, copies: m.copies}, address, lane, d)
+}
+
+// flags say how strong an access is.
+func (w *warp) flags(m *memOp, space ptx.Space) uint8 {
+	if !m.strong {
+		return present
+	}
+	flags := present | strong
+	if m.narrow {
+		flags |= narrow
+	}
+	if m.loud && w.whole && space == ptx.Shared {
+		flags |= loud
+	}
+	return flags
 }
 
 // accessOf is what a check needs to know of an access.
@@ -63,9 +88,10 @@ type accessOf struct {
 	what   string
 	space  ptx.Space
 	bytes  int
-	strong bool
-	fixed  bool // what is read does not change: races are not looked for
-	loose  bool // its alignment has been looked at already
+	flags  uint8 // strong and the like; zero for a plain access
+	fixed  bool  // what is read does not change: races are not looked for
+	copies bool  // what it reads only moves on
+	loose  bool  // its alignment has been looked at already
 }
 
 func (w *warp) reachAt(o *op, a accessOf, address uint64, lane int, d direction) []byte {
@@ -99,18 +125,21 @@ func (w *warp) aligned(o *op, a accessOf, address uint64, lane int, d direction)
 
 func (w *warp) reachShared(o *op, a accessOf, address uint64, lane int, d direction) []byte {
 	s := &w.block.shared
-	offset := int(address - s.first)
-	if address < s.first || offset+a.bytes > len(s.data) {
+	if address < s.first || address-s.first+uint64(a.bytes) > uint64(len(s.data)) || address-s.first > uint64(len(s.data)) {
 		w.report(OutOfBounds, o, w.laneBit(lane), func() string { return w.outsideShared(a, address, d) })
 		return nil
 	}
+	offset := int(address - s.first)
 	w.aligned(o, a, address, lane, d)
 	data := s.data[offset : offset+a.bytes]
 	if !w.block.launch.options.Checks {
 		return data
 	}
-	w.touchesBarrier(o, offset, a, lane, d)
-	me := w.observer(o, lane, a.strong)
+	marks := s.marks[offset : offset+a.bytes]
+	if !ordinary(marks) && !w.touchesMarked(o, a, address, marks, lane, d) {
+		return nil
+	}
+	me := w.observer(o, lane, a.flags)
 	var c conflict
 	var bad bool
 	if d == reading {
@@ -121,38 +150,75 @@ func (w *warp) reachShared(o *op, a accessOf, address uint64, lane int, d direct
 	if bad {
 		w.reportConflict(o, a, c, address, lane, d)
 	}
-	w.checkWritten(o, a, s.written[offset:offset+a.bytes], lane, d, bad, func(i int) string {
-		return fmt.Sprintf("byte %d of shared memory (%s)", offset+i, w.sharedName(offset+i))
+	w.checkWritten(o, a, marks, lane, d, bad, func(i int) string {
+		return fmt.Sprintf("byte %d of shared memory (%s)", offset+i, w.sharedName(offset+i, 0))
 	})
 	return data
 }
 
-// observer is this lane as the shadow sees it.
-func (w *warp) observer(o *op, lane int, isStrong bool) observer {
-	flags := present
-	if isStrong {
-		flags |= strong
+// ordinary says whether bytes are such as anybody may read and write.
+func ordinary(marks []byte) bool {
+	for len(marks) >= 8 {
+		if binary.LittleEndian.Uint64(marks)&0xFEFEFEFEFEFEFEFE != 0 {
+			return false
+		}
+		marks = marks[8:]
 	}
-	return observer{
-		access: access{epoch: w.knows.epoch, op: o.number, block: uint32(w.block.index), warp: uint16(w.index), lane: uint8(lane), flags: flags},
+	for _, m := range marks {
+		if m > written {
+			return false
+		}
+	}
+	return true
+}
+
+// touchesMarked reports an access to a live barrier or between variables, and says whether there is memory to access at all.
+func (w *warp) touchesMarked(o *op, a accessOf, address uint64, marks []byte, lane int, d direction) bool {
+	if i := bytes.IndexByte(marks, gapBit); i >= 0 {
+		w.report(OutOfBounds, o, w.laneBit(lane), func() string {
+			return fmt.Sprintf("%s %d bytes at address %#x of shared memory, %s", directionNames[d], a.bytes, address,
+				w.sharedName(int(address-w.block.shared.first)+i, a.bytes-i))
+		})
+		return false
+	}
+	w.report(BadBarrier, o, w.laneBit(lane), func() string {
+		return fmt.Sprintf("%s the bytes of a live barrier at address %#x", directionNames[d], address)
+	})
+	return true
+}
+
+// observer is this lane as the shadow sees it.
+func (w *warp) observer(o *op, lane int, flags uint8) observer {
+	me := observer{
+		access: access{epoch: w.knows.epoch, op: o.number, block: uint32(w.block.index), warp: uint16(w.index), lane: uint8(lane), flags: flags | present},
 		clock:  w.knows.of(uint8(lane)),
 	}
+	if lane == allLanes {
+		if me.lanes = w.sharing; me.lanes == 0 {
+			me.lanes = w.lanes
+		}
+	}
+	return me
 }
 
 // checkWritten looks for bytes that nobody has written, and notes those that are written now.
-func (w *warp) checkWritten(o *op, a accessOf, written []byte, lane int, d direction, told bool, name func(int) string) {
-	if written == nil {
+func (w *warp) checkWritten(o *op, a accessOf, marks []byte, lane int, d direction, told bool, name func(int) string) {
+	if marks == nil {
 		return
 	}
 	if d != writing && !told {
-		if i := bytes.IndexByte(written, 0); i >= 0 {
+		if i := bytes.IndexByte(marks, unwritten); i >= 0 {
 			w.report(Uninitialized, o, w.laneBit(lane), func() string {
 				return fmt.Sprintf("%s %d bytes, of which nobody has written %s", directionNames[d], a.bytes, name(i))
 			})
 		}
 	}
 	if d != reading {
-		fill(written, 1)
+		for i, m := range marks {
+			if m == unwritten {
+				marks[i] = written
+			}
+		}
 	}
 }
 
@@ -164,28 +230,17 @@ func (w *warp) outsideShared(a accessOf, address uint64, d direction) string {
 	if address < s.first {
 		return fmt.Sprintf("%s, %d bytes before its start", what, s.first-address)
 	}
+	if address-end > 1<<32 {
+		return what + ", where none can be: it is not an address of shared memory"
+	}
 	return fmt.Sprintf("%s, which ends at %#x: %d bytes past the end of %d", what, end, address+uint64(a.bytes)-end, len(s.data))
-}
-
-// sharedName is the variable that a byte of shared memory belongs to.
-func (w *warp) sharedName(offset int) string {
-	p := w.block.launch.program
-	if offset >= w.block.launch.dynamicAt() {
-		return fmt.Sprintf("byte %d of the dynamic part", offset-w.block.launch.dynamicAt())
-	}
-	for v, at := range p.sharedAt {
-		if at >= 0 && offset >= at && offset < at+v.Size() {
-			return fmt.Sprintf("%s+%d", v.Name, offset-at)
-		}
-	}
-	return "between variables"
 }
 
 func (w *warp) reachGlobal(o *op, a accessOf, address uint64, lane int, d direction) []byte {
 	al := w.lastGlobal
-	if al == nil || address < al.base || address+uint64(a.bytes) > al.base+uint64(len(al.data)) {
+	if al == nil || !al.holds(address, a.bytes) {
 		al = w.block.launch.memory.find(address)
-		if al == nil || address < al.base || address+uint64(a.bytes) > al.base+uint64(len(al.data)) {
+		if al == nil || !al.holds(address, a.bytes) {
 			w.report(OutOfBounds, o, w.laneBit(lane), func() string { return outsideGlobal(al, a, address, d) })
 			return nil
 		}
@@ -198,7 +253,9 @@ func (w *warp) reachGlobal(o *op, a accessOf, address uint64, lane int, d direct
 		return data
 	}
 	bad := false
-	if !a.fixed || d != reading {
+	if a.fixed && d == reading {
+		bad = w.checkFixed(o, a, al, offset, lane)
+	} else {
 		bad = w.checkGlobal(o, a, al, offset, lane, d, data)
 	}
 	if al.written != nil {
@@ -209,9 +266,25 @@ func (w *warp) reachGlobal(o *op, a accessOf, address uint64, lane int, d direct
 	return data
 }
 
+// checkFixed looks whether somebody has written what is read as if nobody did while the kernel runs (ld.global.nc).
+func (w *warp) checkFixed(o *op, a accessOf, al *allocation, offset, lane int) bool {
+	e, changed := al.shadow.changed(offset, a.bytes)
+	if !changed {
+		return false
+	}
+	w.reportPair(Undefined, o, w.block.launch.program.ops[e.op], w.laneBit(lane), func() string {
+		return fmt.Sprintf("reads byte %d of %s with .nc, which is for memory that stays as it is while the kernel runs; %s wrote it", offset, al.name,
+			w.otherThread(&e))
+	})
+	return true
+}
+
 func (w *warp) checkGlobal(o *op, a accessOf, al *allocation, offset, lane int, d direction, data []byte) bool {
-	me := w.observer(o, lane, a.strong)
+	me := w.observer(o, lane, a.flags)
 	same := d == writing && bytes.Equal(data, w.value[:a.bytes])
+	if d != reading {
+		al.shadow.wrote(offset)
+	}
 	bad := false
 	var c conflict
 	al.shadow.do(offset, a.bytes, func(s *shadow, offset, size int) {
@@ -234,10 +307,16 @@ func (w *warp) checkGlobal(o *op, a accessOf, al *allocation, offset, lane int, 
 
 func outsideGlobal(al *allocation, a accessOf, address uint64, d direction) string {
 	what := fmt.Sprintf("%s %d bytes at address %#x of global memory", directionNames[d], a.bytes, address)
-	if al == nil {
+	switch {
+	case al == nil:
 		return what + ", where there is no buffer at all"
+	case address < globalBase-allocationGap || address > al.base && address-al.base > 1<<windowShift:
+		return what + ", where no buffer can be: it is not an address of global memory"
 	}
 	end := al.base + uint64(len(al.data))
+	if al.gone.Load() && address >= al.base && address < end {
+		return fmt.Sprintf("%s, byte %d of %s, which has been freed", what, address-al.base, al.name)
+	}
 	if address < al.base {
 		return fmt.Sprintf("%s, %d bytes before %s", what, al.base-address, al.name)
 	}
@@ -271,7 +350,7 @@ func (w *warp) knowsOf(e *access, lane int) bool {
 	begun := *e
 	begun.flags &^= pending
 	me := observer{access: access{block: uint32(w.block.index), warp: uint16(w.index), lane: uint8(lane)}, clock: w.knows.of(uint8(lane))}
-	return me.after(&begun)
+	return me.after(&begun, lanesOf(&begun))
 }
 
 // otherThread names who made an earlier access.
@@ -302,32 +381,60 @@ func (w *warp) missingOrder(e *access) string {
 }
 
 func (w *warp) reachLocal(o *op, a accessOf, address uint64, lane int, d direction) []byte {
-	size := uint64(w.frame.local + w.frame.code.localSize)
-	if address+uint64(a.bytes) > size || address > size {
+	if !w.frame.holdsLocal(address, a.bytes) {
 		w.report(OutOfBounds, o, w.laneBit(lane), func() string {
-			return fmt.Sprintf("%s %d bytes at address %#x of local memory, which has %d bytes", directionNames[d], a.bytes, address, size)
+			return fmt.Sprintf("%s %d bytes at address %#x of local memory, where no function that runs has variables; those of %s are %d bytes from %#x on",
+				directionNames[d], a.bytes, address, w.frame.code.fn.Name, w.frame.code.localSize, w.frame.local)
 		})
 		return nil
 	}
 	w.aligned(o, a, address, lane, d)
 	l := &w.local[lane]
-	if grow := int(size) - len(l.data); grow > 0 {
+	if grow := w.frame.local + w.frame.code.localSize - len(l.data); grow > 0 {
 		l.data = append(l.data, bytes.Repeat([]byte{unsetByte}, grow)...)
-		l.written = append(l.written, make([]byte, grow)...)
+		l.marks = append(l.marks, make([]byte, grow)...)
 	}
 	if w.block.launch.options.Checks {
-		w.checkWritten(o, a, l.written[address:address+uint64(a.bytes)], lane, d, false, func(i int) string {
+		w.checkWritten(o, a, l.marks[address:address+uint64(a.bytes)], lane, d, a.copies, func(i int) string {
 			return fmt.Sprintf("byte %d of local memory", int(address)+i)
 		})
 	}
 	return l.data[address : address+uint64(a.bytes)]
 }
 
+// holdsLocal says whether bytes of local memory are variables of a function or of one that called it.
+func (f *frame) holdsLocal(address uint64, size int) bool {
+	for ; f != nil; f = f.caller {
+		if at := address - uint64(f.local); address >= uint64(f.local) && at <= uint64(f.code.localSize) && at+uint64(size) <= uint64(f.code.localSize) {
+			return true
+		}
+	}
+	return false
+}
+
+// constantName says where an address of constants lies that is in no variable.
+func (p *Program) constantName(address int) string {
+	text, nearest := "before all variables", -1
+	for v, at := range p.constantAt {
+		if at <= address && at > nearest {
+			nearest, text = at, fmt.Sprintf("%d bytes behind the start of %s, which has %d bytes", address-at, v.Name, v.Size())
+		}
+	}
+	return text
+}
+
+// forget makes the local variables of a function that is called unwritten.
+func (l *localMemory) forget(f *frame) {
+	first, end := min(f.local, len(l.data)), min(f.local+f.code.localSize, len(l.data))
+	fill(l.data[first:end], unsetByte)
+	clear(l.marks[first:end])
+}
+
 // reachFixed is an access to constants or to the kernel's parameters.
 func (w *warp) reachFixed(o *op, a accessOf, address uint64, lane int, d direction) []byte {
-	data := w.block.launch.program.constants
+	data, marks := w.block.launch.constants, w.block.launch.program.constantMarks
 	if a.space == ptx.Param {
-		data = w.block.launch.params
+		data, marks = w.block.launch.params, nil
 	}
 	if d != reading {
 		w.report(OutOfBounds, o, w.laneBit(lane), func() string { return fmt.Sprintf("%s .%s, which cannot be written", directionNames[d], a.space) })
@@ -336,6 +443,12 @@ func (w *warp) reachFixed(o *op, a accessOf, address uint64, lane int, d directi
 	if address+uint64(a.bytes) > uint64(len(data)) || address > uint64(len(data)) {
 		w.report(OutOfBounds, o, w.laneBit(lane), func() string {
 			return fmt.Sprintf("reads %d bytes at address %#x of .%s, which has %d bytes", a.bytes, address, a.space, len(data))
+		})
+		return nil
+	}
+	if marks != nil && bytes.IndexByte(marks[address:address+uint64(a.bytes)], gapBit) >= 0 {
+		w.report(OutOfBounds, o, w.laneBit(lane), func() string {
+			return fmt.Sprintf("reads %d bytes at address %#x of .const, %s", a.bytes, address, w.block.launch.program.constantName(int(address)))
 		})
 		return nil
 	}

@@ -1,6 +1,9 @@
 package sim
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // access is one access to memory, as the shadow remembers it.
 type access struct {
@@ -16,24 +19,35 @@ const (
 	present uint8 = 1 << iota
 	strong        // atomic, volatile, relaxed, acquire or release: two such do not race
 	pending       // of an asynchronous copy that nobody has waited for
+	narrow        // strong for threads of the same block only (.cta)
+	loud          // volatile, of shared memory: two lanes of a warp that have nothing else between them do race
+	wrote         // of a use: it has changed memory
+	whole         // of a read that a warp makes as one instruction: it is over for all its lanes when one of them goes on
 )
+
+// use is a read, or a strong write, and the lanes of its warp that have made it.
+type use struct {
+	access
+	lanes uint32
+}
 
 // cell remembers the accesses to four bytes, or, in a split cell, to one.
 type cell struct {
-	write  access // the last that was not strong
-	update access // the last strong one since
-	read   access
-	many   int32 // index in the table of readers, plus 1, when more than one warp has read since the write
-	parts  int32 // index in the table of split cells, plus 1
+	write access // the last that was not strong
+	since use    // a read or a strong write since
+	many  int32  // index in the table of uses, plus 1, when there are more
+	parts int32  // index in the table of split cells, plus 1
 }
 
 // shadow remembers the accesses to a piece of memory.
 type shadow struct {
-	cells   []cell
-	readers [][]access // tables of cells with several readers
-	freeR   []int32
-	split   [][4]cell
-	freeS   []int32
+	cells []cell
+	uses  [][]use // tables of cells with several
+	freeU []int32
+	split [][4]cell
+	freeS []int32
+
+	global bool // of global memory
 }
 
 // reset forgets everything, for memory of a number of bytes.
@@ -45,11 +59,8 @@ func (s *shadow) reset(size int) {
 		s.cells = s.cells[:n]
 		clear(s.cells)
 	}
-	s.readers, s.freeR, s.split, s.freeS = s.readers[:0], s.freeR[:0], s.split[:0], s.freeS[:0]
+	s.uses, s.freeU, s.split, s.freeS = s.uses[:0], s.freeU[:0], s.split[:0], s.freeS[:0]
 }
-
-// mostReaders bounds the readers remembered of one cell. Of more, the oldest is forgotten: a race with it alone may be missed.
-const mostReaders = 32
 
 // conflict is an earlier access that nothing orders before this one.
 type conflict struct {
@@ -61,29 +72,66 @@ type conflict struct {
 type observer struct {
 	access
 	clock *clock
+	lanes uint32 // that make it together; those of the stamp where it is zero
 }
 
-// after says whether an earlier access is ordered before the observer.
-func (o *observer) after(earlier *access) bool {
+func (o *observer) mask() uint32 {
+	switch {
+	case o.lanes != 0:
+		return o.lanes
+	case o.lane < allLanes:
+		return 1 << o.lane
+	}
+	return everyLane
+}
+
+// after says whether an earlier access of some lanes is ordered before the observer.
+func (o *observer) after(earlier *access, lanes uint32) bool {
 	if earlier.flags&pending != 0 {
 		return false
 	}
 	if earlier.block != o.block {
 		warps := o.clock.blocks[earlier.block]
-		return warps != nil && warps[earlier.warp].covers(earlier.lane, earlier.epoch)
+		return warps != nil && warps[earlier.warp].covers(lanes, earlier.epoch)
 	}
-	if earlier.warp == o.warp && earlier.lane == o.lane && o.lane < allLanes {
-		return true
+	if earlier.warp == o.warp {
+		if earlier.flags&whole != 0 {
+			return true
+		}
+		if o.lane < allLanes {
+			lanes &^= 1 << o.lane
+		} else if lanes == o.lanes && lanes&(lanes-1) == 0 {
+			lanes = 0
+		}
 	}
-	return o.clock.warps[earlier.warp].covers(earlier.lane, earlier.epoch)
+	return lanes == 0 || o.clock.warps[earlier.warp].covers(lanes, earlier.epoch)
 }
 
-// races says whether an earlier access and the observer's are a race.
-func (o *observer) races(earlier *access) bool {
-	if earlier.flags&present == 0 || earlier.flags&o.flags&strong != 0 {
+// races says whether an earlier access of some lanes and the observer's are a race.
+func (o *observer) races(earlier *access, lanes uint32) bool {
+	if earlier.flags&present == 0 || o.agrees(earlier) {
 		return false
 	}
-	return !o.after(earlier)
+	return !o.after(earlier, lanes)
+}
+
+// agrees says whether two accesses are strong for each other, so that their order does not matter.
+func (o *observer) agrees(earlier *access) bool {
+	both := earlier.flags & o.flags
+	switch {
+	case both&strong == 0:
+		return false
+	case both&loud != 0 && sameWarp(earlier, &o.access):
+		return false
+	}
+	return earlier.block == o.block || (earlier.flags|o.flags)&narrow == 0
+}
+
+func lanesOf(a *access) uint32 {
+	if a.lane < allLanes {
+		return 1 << a.lane
+	}
+	return everyLane
 }
 
 // readBytes notes a read of size bytes at an offset and gives the first conflict.
@@ -91,45 +139,65 @@ func (s *shadow) readBytes(offset, size int, o *observer) (conflict, bool) {
 	var found conflict
 	bad := false
 	s.each(offset, size, func(c *cell) {
-		if w := c.unorderedWrite(o); w != nil && !bad {
-			found, bad = conflict{*w, false}, true
+		if w, races := s.unorderedWrite(c, o); races && !bad {
+			found, bad = conflict{w, false}, true
 		}
-		s.noteRead(c, o.access)
+		s.note(c, o, 0)
 	})
 	return found, bad
 }
 
-// writeBytes notes a write. same says whether the bytes written are those that were there: two lanes that write one value in one instruction do
+// writeBytes notes a write. same says whether the bytes written are those that were there: threads that write one value in one instruction do
 // no harm.
 func (s *shadow) writeBytes(offset, size int, o *observer, same bool) (conflict, bool) {
 	var found conflict
 	bad := false
 	s.each(offset, size, func(c *cell) {
-		if w := c.unorderedWrite(o); w != nil && !bad && !(same && sameInstruction(w, &o.access)) {
-			found, bad = conflict{*w, false}, true
+		if w, races := s.unorderedWrite(c, o); races && !bad && !(same && w.op == o.op) {
+			found, bad = conflict{w, false}, true
 		}
-		if r, races := s.unordered(c, o); races && !bad {
+		if r, races := s.unorderedRead(c, o); races && !bad {
 			found, bad = conflict{r, true}, true
 		}
 		if o.flags&strong != 0 {
-			c.update = o.access // what was written before still has to be ordered before whoever comes
+			s.note(c, o, wrote) // what was written before still has to be ordered before whoever comes
 			return
 		}
-		c.write, c.update = o.access, access{}
-		s.forgetReads(c)
+		c.write = o.access
+		s.forgetUses(c)
 	})
 	return found, bad
 }
 
-// unorderedWrite is a write, or a strong one, that nothing orders before the observer; nil where there is none.
-func (c *cell) unorderedWrite(o *observer) *access {
-	if o.races(&c.write) {
-		return &c.write
+// unorderedWrite is a write, plain or strong, that nothing orders before the observer.
+func (s *shadow) unorderedWrite(c *cell, o *observer) (access, bool) {
+	if o.races(&c.write, lanesOf(&c.write)) {
+		return c.write, true
 	}
-	if o.races(&c.update) {
-		return &c.update
+	if c.many == 0 {
+		return c.since.access, c.since.flags&wrote != 0 && o.races(&c.since.access, c.since.lanes)
 	}
-	return nil
+	list := s.uses[c.many-1]
+	for i := range list {
+		if u := &list[i]; u.flags&wrote != 0 && o.races(&u.access, u.lanes) {
+			return u.access, true
+		}
+	}
+	return access{}, false
+}
+
+// unorderedRead is a read since the last plain write that nothing orders before the observer.
+func (s *shadow) unorderedRead(c *cell, o *observer) (access, bool) {
+	if c.many == 0 {
+		return c.since.access, c.since.flags&wrote == 0 && o.races(&c.since.access, c.since.lanes)
+	}
+	list := s.uses[c.many-1]
+	for i := range list {
+		if u := &list[i]; u.flags&wrote == 0 && o.races(&u.access, u.lanes) {
+			return u.access, true
+		}
+	}
+	return access{}, false
 }
 
 // updateBytes notes a read and a write in one: an atomic operation.
@@ -174,14 +242,14 @@ func (s *shadow) splitCell(c *cell) {
 	whole := *c
 	var parts [4]cell
 	for i := range parts {
-		parts[i] = cell{write: whole.write, update: whole.update, read: whole.read}
+		parts[i] = cell{write: whole.write, since: whole.since}
 		if whole.many != 0 {
-			table := s.newReaders()
-			s.readers[table] = append(s.readers[table], s.readers[whole.many-1]...)
+			table := s.newUses()
+			s.uses[table] = append(s.uses[table], s.uses[whole.many-1]...)
 			parts[i].many = table + 1
 		}
 	}
-	s.forgetReads(c)
+	s.forgetUses(c)
 	if n := len(s.freeS); n > 0 {
 		c.parts = s.freeS[n-1] + 1
 		s.freeS = s.freeS[:n-1]
@@ -196,7 +264,7 @@ func (s *shadow) splitCell(c *cell) {
 func (s *shadow) uniteCell(c *cell) {
 	parts := &s.split[c.parts-1]
 	for i := range parts {
-		if parts[i].many != 0 || parts[i].write != parts[0].write || parts[i].update != parts[0].update || parts[i].read != parts[0].read {
+		if parts[i].many != 0 || parts[i].write != parts[0].write || parts[i].since != parts[0].since {
 			return
 		}
 	}
@@ -204,81 +272,103 @@ func (s *shadow) uniteCell(c *cell) {
 	*c = parts[0]
 }
 
-func (s *shadow) newReaders() int32 {
-	if n := len(s.freeR); n > 0 {
-		index := s.freeR[n-1]
-		s.freeR = s.freeR[:n-1]
-		s.readers[index] = s.readers[index][:0]
+func (s *shadow) newUses() int32 {
+	if n := len(s.freeU); n > 0 {
+		index := s.freeU[n-1]
+		s.freeU = s.freeU[:n-1]
+		s.uses[index] = s.uses[index][:0]
 		return index
 	}
-	s.readers = append(s.readers, nil)
-	return int32(len(s.readers) - 1)
+	if len(s.uses) < cap(s.uses) {
+		s.uses = s.uses[:len(s.uses)+1]
+		s.uses[len(s.uses)-1] = s.uses[len(s.uses)-1][:0]
+	} else {
+		s.uses = append(s.uses, nil)
+	}
+	return int32(len(s.uses) - 1)
 }
 
-// noteRead remembers a read: one entry for each warp, the latest; several lanes of one warp count as the whole of it.
-func (s *shadow) noteRead(c *cell, a access) {
+// note remembers a read or a strong write.
+func (s *shadow) note(c *cell, o *observer, as uint8) {
+	now := use{o.access, o.mask()}
+	now.flags |= as
 	if c.many == 0 {
-		if c.read == a {
-			return
+		switch {
+		case c.since.flags&present == 0:
+			c.since = now
+		case c.since.unites(&now):
+			c.since.unite(&now)
+		case o.replaces(&now, &c.since):
+			c.since = now
+		default:
+			table := s.newUses()
+			s.uses[table] = append(s.uses[table], c.since, now)
+			c.many = table + 1
 		}
-		if c.read.flags&present == 0 || sameWarp(&c.read, &a) {
-			c.read = laterRead(c.read, a)
-			return
-		}
-		table := s.newReaders()
-		s.readers[table] = append(s.readers[table], c.read, a)
-		c.many = table + 1
 		return
 	}
-	list := s.readers[c.many-1]
-	for i := range list {
-		if sameWarp(&list[i], &a) {
-			list[i] = laterRead(list[i], a)
+	list := s.uses[c.many-1]
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].unites(&now) {
+			list[i].unite(&now)
 			return
 		}
 	}
-	if len(list) == mostReaders {
-		copy(list, list[1:])
-		list = list[:mostReaders-1]
-	}
-	s.readers[c.many-1] = append(list, a)
-}
-
-func laterRead(before, now access) access {
-	if before.flags&present == 0 {
-		return now
-	}
-	if before.lane != now.lane {
-		now.lane = allLanes
-	}
-	now.flags &= before.flags | ^strong // strong only if both are
-	return now
-}
-
-// unordered gives a read since the last write that nothing orders before the observer.
-func (s *shadow) unordered(c *cell, o *observer) (access, bool) {
-	if c.many == 0 {
-		return c.read, o.races(&c.read)
-	}
-	for _, r := range s.readers[c.many-1] {
-		if o.races(&r) {
-			return r, true
+	// What the new one stands for as well need not be kept; one place is enough for it.
+	for i := range list {
+		if o.replaces(&now, &list[i]) {
+			list[i] = now
+			return
 		}
 	}
-	return access{}, false
+	if most := s.most(); len(list) >= most {
+		list[(int(now.block)*7+int(now.warp))%most] = now
+		return
+	}
+	s.uses[c.many-1] = append(list, now)
 }
 
-func (s *shadow) forgetReads(c *cell) {
-	c.read = access{}
+// most bounds the uses remembered of one cell. Of more, one is forgotten: a race with it alone may be missed. All warps of a block find room.
+func (s *shadow) most() int {
+	if s.global {
+		return 12
+	}
+	return 32
+}
+
+// unites says whether two uses are of one warp and one moment.
+func (u *use) unites(now *use) bool {
+	return u.epoch == now.epoch && sameWarp(&u.access, &now.access) && u.flags == now.flags
+}
+
+func (u *use) unite(now *use) {
+	u.op = now.op
+	u.lanes |= now.lanes
+	if u.lane != now.lane {
+		u.lane = allLanes
+	}
+}
+
+// replaces says whether whoever is to be ordered after the earlier use has to be ordered after the new one, which is itself ordered after the earlier.
+func (o *observer) replaces(now, earlier *use) bool {
+	switch {
+	case earlier.block != o.block && o.clock.blocks == nil:
+		return false
+	case earlier.flags&(wrote|narrow|loud)&^now.flags != 0, now.flags&strong&^earlier.flags != 0:
+		return false
+	}
+	return o.after(&earlier.access, earlier.lanes)
+}
+
+func (s *shadow) forgetUses(c *cell) {
+	c.since = use{}
 	if c.many != 0 {
-		s.freeR = append(s.freeR, c.many-1)
+		s.freeU = append(s.freeU, c.many-1)
 		c.many = 0
 	}
 }
 
 func sameWarp(a, b *access) bool { return a.warp == b.warp && a.block == b.block }
-
-func sameInstruction(a, b *access) bool { return sameWarp(a, b) && a.op == b.op && a.epoch == b.epoch }
 
 // globalShadow is the shadow of an allocation, page by page, made when a page is first touched. Blocks that run at the same time take turns at a page.
 type globalShadow struct {
@@ -289,6 +379,7 @@ type globalShadow struct {
 type globalPage struct {
 	mu     sync.Mutex
 	shadow *shadow
+	dirty  atomic.Bool // somebody has written to it
 }
 
 const pageBytes = 4096
@@ -301,6 +392,33 @@ func newGlobalShadow(size int) *globalShadow {
 func (g *globalShadow) forget() {
 	for i := range g.pages {
 		g.pages[i].shadow = nil
+		g.pages[i].dirty.Store(false)
+	}
+}
+
+// changed finds a write to a range in this launch.
+func (g *globalShadow) changed(offset, size int) (earlier access, found bool) {
+	if !g.pages[offset/pageBytes].dirty.Load() {
+		return access{}, false
+	}
+	g.do(offset, size, func(s *shadow, offset, size int) {
+		s.each(offset, size, func(c *cell) {
+			switch {
+			case found:
+			case c.write.flags&present != 0:
+				earlier, found = c.write, true
+			case c.since.flags&wrote != 0:
+				earlier, found = c.since.access, true
+			}
+		})
+	})
+	return earlier, found
+}
+
+// wrote notes that there are writes to a range.
+func (g *globalShadow) wrote(offset int) {
+	if page := &g.pages[offset/pageBytes]; !page.dirty.Load() {
+		page.dirty.Store(true)
 	}
 }
 
@@ -312,7 +430,7 @@ func (g *globalShadow) do(offset, size int, f func(s *shadow, offset, size int))
 		next := min(first+pageBytes, end)
 		page.mu.Lock()
 		if page.shadow == nil {
-			page.shadow = &shadow{}
+			page.shadow = &shadow{global: true}
 			page.shadow.reset(min(pageBytes, g.size-first))
 		}
 		f(page.shadow, offset-first, next-offset)

@@ -29,20 +29,25 @@ type warp struct {
 	groups []*group // all groups that are not the running one
 	halted bool     // the running group cannot go on now
 
+	parties []party // of the collective operation that runs
+
 	knows    knowledge
 	copies   copyQueue
 	mats     matrices
 	count    Counters
 	local    [32]localMemory
-	value    [256]byte  // that a lane stores
-	nothing  [32]byte   // zeros
-	fenced   [32]*clock // what a lane knew at its last fence
-	waitsFor *mbarrier  // that the last wait found not ready
+	value    [256]byte // that a lane stores
+	nothing  [32]byte  // zeros
+	order    order
+	waitsFor *mbarrier // that the last wait found not ready
 	// lastGlobal is the buffer of the last access to global memory; the next is likely to be to the same.
 	lastGlobal *allocation
 	addr       v64    // addresses of an access, for the memory operations
-	warpAddr   uint64 // of an access that the whole warp makes
+	warpAddr   uint64 // of an access that lanes make together
+	sharing    uint32 // these lanes; zero for the whole group
+	whole      bool   // all lanes that are left make the access that runs
 	retired    uint64
+	lastClock  uint64
 }
 
 // group is lanes that stand at one instruction.
@@ -55,6 +60,8 @@ type group struct {
 
 	looked int    // how often it has looked for something that had not come, since anything changed
 	seen   uint64 // the block's changes when it did
+
+	insists bool // it does operations of the whole warp without the lanes that do not come
 }
 
 // lookedInVain notes that the running group has looked for something that has not come: a barrier's phase, a flag, a lock.
@@ -81,7 +88,7 @@ func (w *warp) onlyLooks() bool {
 }
 
 // patience is how often a group looks in vain, with nothing changing, before it counts as stuck.
-const patience = 100
+const patience = 8
 
 // wait is why a group cannot go on.
 type wait struct {
@@ -89,6 +96,8 @@ type wait struct {
 	op     *op
 	member uint32 // lanes that a collective operation wants
 	id     int    // of a barrier
+
+	aligned bool // the operation is one of the whole warp
 }
 
 type waitKind uint8
@@ -221,6 +230,90 @@ func (w *warp) next() bool {
 	return false
 }
 
+// circles runs each group that can run until it is where it was, with the same registers, and says whether all came back.
+func (w *warp) circles() bool {
+	park := func() {
+		if w.group != nil {
+			w.save()
+			w.groups = append(w.groups, w.group)
+			w.group = nil
+		}
+	}
+	park()
+	for range len(w.groups) {
+		g := w.groups[0]
+		w.groups = append(w.groups[:0], w.groups[1:]...)
+		if g.wait != nil {
+			w.groups = append(w.groups, g)
+			continue
+		}
+		came := w.comesBack(g)
+		park()
+		if !came {
+			return false
+		}
+	}
+	return true
+}
+
+// longestCircle is the longest that is looked for, in instructions.
+const longestCircle = 100_000
+
+// comesBack runs one group until it stands at the instruction where it stands now, with the registers and the local memory it has now.
+func (w *warp) comesBack(g *group) bool {
+	w.load(g)
+	pc, lanes, before := w.pc, w.lanes, w.snapshot()
+	changes := w.block.changes
+	for range longestCircle {
+		w.runGroup(1)
+		switch {
+		case w.group != g || w.halted || w.block.changes != changes || w.block.stopped():
+			return false
+		case w.pc == pc && w.lanes == lanes && w.frame.code == before.frames[0].code && before.equal(w):
+			return true
+		}
+	}
+	return false
+}
+
+// snapshot is the state of the running group.
+type snapshot struct {
+	frames []frame // the innermost first
+	local  [32][]byte
+}
+
+func (w *warp) snapshot() *snapshot {
+	s := &snapshot{}
+	for f := w.frame; f != nil; f = f.caller {
+		s.frames = append(s.frames, frame{
+			code: f.code, r32: slices.Clone(f.r32), r64: slices.Clone(f.r64), preds: slices.Clone(f.preds), params: slices.Clone(f.params), back: f.back,
+		})
+	}
+	for m := w.lanes; m != 0; m &= m - 1 {
+		lane := firstLane(m)
+		s.local[lane] = slices.Clone(w.local[lane].data)
+	}
+	return s
+}
+
+func (s *snapshot) equal(w *warp) bool {
+	f := w.frame
+	for i := range s.frames {
+		was := &s.frames[i]
+		if f == nil || f.code != was.code || f.back != was.back || !slices.Equal(f.preds, was.preds) || !slices.Equal(f.r32, was.r32) ||
+			!slices.Equal(f.r64, was.r64) || !slices.Equal(f.params, was.params) {
+			return false
+		}
+		f = f.caller
+	}
+	for m := w.lanes; m != 0; m &= m - 1 {
+		if lane := firstLane(m); !slices.Equal(w.local[lane].data, s.local[lane]) {
+			return false
+		}
+	}
+	return f == nil
+}
+
 // runnable says whether any group can go on.
 func (w *warp) runnable() bool {
 	if w.group != nil {
@@ -256,6 +349,11 @@ func (w *warp) split(taken uint32, target int32, meet int32) {
 // arrive brings the running group to its junction, where it waits for the others or goes on with them.
 func (w *warp) arrive() {
 	j := w.join
+	if j.want == w.lanes { // all of them are here
+		w.join = j.outside
+		w.setJoin()
+		return
+	}
 	j.have |= w.lanes
 	w.leaveJunction(j)
 }
@@ -283,6 +381,7 @@ func (w *warp) openJunction(j *junction) {
 func (w *warp) end(mask uint32) {
 	w.alive &^= mask
 	w.lanes &^= mask
+	w.knows.gone |= mask
 	w.dropFromJunctions(mask)
 	if w.lanes == 0 {
 		w.group = nil

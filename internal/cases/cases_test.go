@@ -1,0 +1,347 @@
+package cases_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"attune/internal/cases"
+	"attune/internal/sim"
+)
+
+// hopper is what only sm_90 has and the simulator does not: bulk copies, tensor maps, wgmma and clusters.
+var hopper = regexp.MustCompile(`\b(wgmma\.|cp\.async\.bulk|cp\.reduce\.async\.bulk|prefetch\.tensormap|barrier\.cluster|mapa\.|st\.async)|is_explicit_cluster`)
+
+// TestRecorded holds the simulator against what an H200 wrote, bit for bit unless a case says otherwise, and the checkers against kernels that have
+// nothing wrong.
+func TestRecorded(t *testing.T) {
+	t.Parallel()
+	runFolder(t, "recorded", counts{all: 289, refused: 96})
+}
+
+// TestDefects holds the checkers against kernels with one known defect and against their clean twins.
+func TestDefects(t *testing.T) {
+	t.Parallel()
+	runFolder(t, "defects", counts{all: 58, refused: 22})
+}
+
+// TestMore is more defects, of all kinds, and more twins.
+func TestMore(t *testing.T) {
+	t.Parallel()
+	runFolder(t, "more", counts{all: 125})
+}
+
+// counts is how many cases there are, and how many of them are refused: nothing is to be left out by accident.
+type counts struct{ all, refused int }
+
+func runFolder(t *testing.T, folder string, want counts) {
+	files, err := filepath.Glob(filepath.Join("testdata", folder, "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := counts{all: len(files)}
+	for _, file := range files {
+		c, err := cases.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join("testdata", folder, c.PTX))
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := hopper.Match(text)
+		if refused {
+			got.refused++
+		}
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
+			t.Parallel()
+			if refused {
+				refuse(t, c)
+				return
+			}
+			pass(t, c)
+		})
+	}
+	if got != want {
+		t.Errorf("%s has %d cases, %d of them refused; want %d and %d", folder, got.all, got.refused, want.all, want.refused)
+	}
+}
+
+// refuse wants a case to be turned down by the name of an instruction, before any of it runs.
+func refuse(t *testing.T, c *cases.Case) {
+	outcome, err := c.Run(t.Context(), sim.Options{Checks: true, MaxSteps: 1})
+	var unsupported *sim.UnsupportedError
+	if !errors.As(err, &unsupported) {
+		t.Fatalf("it is for Hopper and gives %v, %v; want an UnsupportedError", outcome, err)
+	}
+	if unsupported.Line < 1 || unsupported.Text == "" || unsupported.Why == "" {
+		t.Errorf("the error does not say where and why: %#v", unsupported)
+	}
+	if !strings.Contains(err.Error(), c.PTX) {
+		t.Errorf("the error does not name %s: %v", c.PTX, err)
+	}
+}
+
+// pass wants a case to pass under every schedule, with the checkers on and off.
+func pass(t *testing.T, c *cases.Case) {
+	seeds := uint64(8)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
+		run(t, c, sim.Options{Seed: seed, Checks: true, Workers: 1 + int(seed%3)})
+	}
+	if len(c.Expect.Findings) == 0 { // what a defect writes is anybody's guess
+		run(t, c, sim.Options{})
+	}
+}
+
+func run(t *testing.T, c *cases.Case, o sim.Options) {
+	outcome, err := c.Run(t.Context(), o)
+	if err != nil {
+		t.Fatalf("seed %d, checks %v: %v", o.Seed, o.Checks, err)
+	}
+	if !outcome.Pass {
+		t.Errorf("seed %d, checks %v: it does not pass\nexpected %v or %v, also %v\nfound %v\nmismatches %v",
+			o.Seed, o.Checks, c.Expect.Findings, c.Expect.Or, c.Expect.Also, outcome.Findings, outcome.Mismatches)
+	}
+	if !o.Checks && len(outcome.Findings) > 0 {
+		t.Errorf("with the checkers off it finds %v", outcome.Findings)
+	}
+}
+
+// copyPTX adds up what it is given: out[i] = in[i] + n for 8 threads, in floats and in words.
+const copyPTX = `.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 in, .param .u64 out, .param .u32 n)
+{
+	.reg .b32 %r<8>;
+	.reg .b64 %rd<8>;
+	ld.param.u64 %rd1, [in];
+	ld.param.u64 %rd2, [out];
+	ld.param.u32 %r1, [n];
+	mov.u32 %r2, %tid.x;
+	mul.wide.u32 %rd3, %r2, 4;
+	add.s64 %rd4, %rd1, %rd3;
+	add.s64 %rd5, %rd2, %rd3;
+	ld.global.u32 %r3, [%rd4];
+	add.u32 %r4, %r3, %r1;
+	st.global.u32 [%rd5], %r4;
+	ret;
+}
+`
+
+// write puts a case and its PTX into a folder.
+func write(t testing.TB, folder, text string) string {
+	file := filepath.Join(folder, "case.json")
+	for name, data := range map[string]string{file: text, filepath.Join(folder, "k.ptx"): copyPTX} {
+		if err := os.WriteFile(name, []byte(data), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return file
+}
+
+// words is numbers as the hex of little-endian words.
+func words(values ...uint32) string {
+	var b strings.Builder
+	for _, v := range values {
+		fmt.Fprintf(&b, "%02x%02x%02x%02x", byte(v), byte(v>>8), byte(v>>16), byte(v>>24))
+	}
+	return b.String()
+}
+
+// caseText is a case of copyPTX with one thing changed.
+func caseText(changes ...string) string {
+	text := fmt.Sprintf(`{"ptx": "k.ptx", "arch": "sm_80", "entry": "k", "grid": [1,1,1], "block": [8,1,1], "shared": 0,
+"args": [{"hex": %q}, {"bytes": 32}, {"u32": 5}],
+"expect": {"args": {"1": {"hex": %q}}, "findings": []}}`, words(1, 2, 3, 4, 5, 6, 7, 8), words(6, 7, 8, 9, 10, 11, 12, 13))
+	return strings.NewReplacer(changes...).Replace(text)
+}
+
+func TestOutcome(t *testing.T) {
+	check := func(name, text string, want cases.Outcome) {
+		t.Helper()
+		c, err := cases.Load(write(t, t.TempDir(), text))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		got, err := c.Run(t.Context(), sim.Options{Checks: true})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var kinds []string
+		for _, f := range got.Findings {
+			kinds = append(kinds, string(f.Kind))
+		}
+		if got.Pass != want.Pass || strings.Join(kinds, " ") != want.Error || fmt.Sprint(got.Mismatches) != fmt.Sprint(want.Mismatches) {
+			t.Errorf("%s: pass %v, findings %v, mismatches %q\n"+
+				"want %v, %v, %q", name, got.Pass, kinds, got.Mismatches, want.Pass, want.Error, want.Mismatches)
+		}
+		if got.Name != want.Name {
+			t.Errorf("%s: its name is %q, want %q", name, got.Name, want.Name)
+		}
+	}
+	// In these, Error holds the kinds of what is found.
+	check("right", caseText(), cases.Outcome{Name: "case.json", Pass: true})
+	check("what is left out of an extent is 1", caseText(`"grid": [1,1,1]`, `"grid": [1]`, "[8,1,1]", "[8,1]"), cases.Outcome{Name: "case.json", Pass: true})
+	check("named", caseText(`{"ptx"`, `{"name": "mine", "ptx"`), cases.Outcome{Name: "mine", Pass: true})
+	check("one word wrong", caseText("08000000090000000a", "08000000190000000a"), cases.Outcome{
+		Name: "case.json", Mismatches: []string{"argument 1: 1 of 32 bytes differ, the first at byte 12: got 09000000, want 19000000"},
+	})
+	check("an unexpected finding", caseText("[8,1,1]", "[9,1,1]"), cases.Outcome{Name: "case.json", Error: "out-of-bounds out-of-bounds"})
+	check("an expected finding", caseText("[8,1,1]", "[9,1,1]", `"findings": []`, `"findings": ["out-of-bounds"]`),
+		cases.Outcome{Name: "case.json", Pass: true, Error: "out-of-bounds out-of-bounds"})
+	check("a finding by its other name", caseText("[8,1,1]", "[9,1,1]", `"findings": []`, `"findings": ["race"], "or": ["out-of-bounds"]`),
+		cases.Outcome{Name: "case.json", Pass: true, Error: "out-of-bounds out-of-bounds"})
+	check("a side effect is not enough", caseText("[8,1,1]", "[9,1,1]", `"findings": []`, `"findings": ["race"], "also": ["out-of-bounds"]`),
+		cases.Outcome{Name: "case.json", Error: "out-of-bounds out-of-bounds"})
+	check("a missing finding", caseText(`"findings": []`, `"findings": ["race"]`), cases.Outcome{Name: "case.json"})
+	// As floats: 6 is 6 steps of the smallest subnormal.
+	check("within ulps", caseText(`"hex": "06000000`, `"ulp_f32": 2, "hex": "08000000`), cases.Outcome{Name: "case.json", Pass: true})
+	check("beyond ulps", caseText(`"hex": "06000000`, `"ulp_f32": 2, "hex": "09000000`), cases.Outcome{
+		Name: "case.json", Mismatches: []string{"argument 1: float 0 is 8e-45 (0x00000006), want 1.3e-44 (0x00000009) within 2 ulps"},
+	})
+	check("any NaN for a NaN", caseText(words(1), words(0x7fc00000-5), `"hex": "06000000`, `"ulp_f32": 1, "hex": "010080ff`),
+		cases.Outcome{Name: "case.json", Pass: true})
+	check("a NaN is no number", caseText(words(1), words(0x7fc00000-5), `"hex": "06000000`, `"ulp_f32": 9, "hex": "06000000`), cases.Outcome{
+		Name: "case.json", Mismatches: []string{"argument 1: float 0 is NaN (0x7fc00000), want 8e-45 (0x00000006) within 9 ulps"},
+	})
+	// Minus zero and zero are one place, and the least negative number is one step below it.
+	check("across zero", caseText(words(1), words(0x80000001-5), `"hex": "06000000`, `"ulp_f32": 2, "hex": "01000000`), cases.Outcome{Name: "case.json", Pass: true})
+}
+
+// TestArguments gives a kernel every form of argument.
+func TestArguments(t *testing.T) {
+	const text = `.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u32 a, .param .u64 b, .param .f32 c, .param .u64 out)
+{
+	.reg .b32 %r<8>;
+	.reg .b64 %rd<8>;
+	ld.param.u64 %rd1, [out];
+	ld.param.u32 %r1, [a];
+	ld.param.u64 %rd2, [b];
+	ld.param.u32 %r2, [c];
+	st.global.u32 [%rd1], %r1;
+	st.global.u32 [%rd1+4], %r2;
+	st.global.u64 [%rd1+8], %rd2;
+	ret;
+}
+`
+	folder := t.TempDir()
+	file := write(t, folder, `{"ptx": "k.ptx", "entry": "k", "grid": [1,1,1], "block": [1,1,1],
+"args": [{"u32": 4294967295}, {"u64": 18446744073709551615}, {"f32": -1.5}, {"bytes": 16}],
+"expect": {"args": {"3": {"hex": "ffffffff0000c0bfffffffffffffffff"}}}}`)
+	if err := os.WriteFile(filepath.Join(folder, "k.ptx"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, err := cases.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, c, sim.Options{Checks: true})
+}
+
+// TestErrors is about cases that are no cases: each must be turned down with a message that says what and where.
+func TestErrors(t *testing.T) {
+	check := func(name, text, want string) {
+		t.Helper()
+		err := loadAndRun(t, write(t, t.TempDir(), text))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: the error is %v, want %q in it", name, err, want)
+		}
+	}
+	check("no JSON", "k.ptx", "invalid character")
+	check("cut off", caseText()[:80], "unexpected EOF")
+	check("a word too many", caseText(`"shared"`, `"colour": 1, "shared"`), `unknown field "colour"`)
+	check("a number that is none", caseText("32}", `"many"}`), "cannot unmarshal string")
+	check("too large a number", caseText(`"u32": 5`, `"u32": 4294967296`), "cannot unmarshal number 4294967296")
+	check("no PTX", caseText("k.ptx", "none.ptx"), "case.json: open ")
+	check("an entry that is not there", caseText(`"entry": "k"`, `"entry": "q"`), `no entry function "q"`)
+	check("another chip", caseText("sm_80", "sm_10"), "sm_10")
+	check("no threads", caseText("[8,1,1]", "[8,0,1]"), "every extent must be at least 1")
+	check("an argument of no kind", caseText(`{"u32": 5}`, `{}`), "argument 2 is none of hex, bytes, u32, u64, f32, tensormap")
+	check("too few arguments", caseText(`, {"u32": 5}`, ""), "16 bytes of parameters; the kernel takes 20 bytes in 3 parameters")
+	check("too many arguments", caseText(`{"u32": 5}`, `{"u32": 5}, {"u32": 6}`), "24 bytes of parameters; the kernel takes 20")
+	check("half a byte", caseText(`{"hex": "0`, `{"hex": "`), "argument 0: encoding/hex: odd length")
+	check("less than nothing", caseText("32}", "-1}"), "take -1 bytes of simulated memory for argument 1")
+	check("text behind the case", caseText()+"{}", "case.json")
+	check("a bracket behind the case", caseText()+"}", "case.json")
+	check("two forms of one argument", caseText(`{"u32": 5}`, `{"u32": 5, "f32": 1}`), "argument 2")
+	check("four extents", caseText("[8,1,1]", "[8,1,1,1]"), "case.json")
+	check("no extents", caseText(`"grid": [1,1,1]`, `"grid": []`), "case.json")
+	check("a kind that is none", caseText(`"findings": []`, `"findings": ["rcae"]`), "rcae")
+	check("another kind that is none", caseText(`"findings": []`, `"findings": [], "also": ["Race"]`), "Race")
+	check("a tensor map", caseText(`{"u32": 5}`, `{"tensormap": {"arg": 0}}`), "argument 2: tensor maps are not simulated yet")
+	check("expects of no argument", caseText(`"1": {`, `"one": {`), `expect.args: "one" is not the number of an argument`)
+	check("expects of a number", caseText(`"1": {`, `"2": {`), "expect.args: argument 2 is no buffer")
+	check("expects half a byte", caseText(`"1": {"hex": "0`, `"1": {"hex": "`), "expect.args: argument 1: encoding/hex: odd length")
+	check("expects too much", caseText(words(13), words(13, 14)), "expect.args: argument 1: read simulated memory: 36 bytes")
+}
+
+func loadAndRun(t *testing.T, file string) error {
+	c, err := cases.Load(file)
+	if err != nil {
+		return err
+	}
+	_, err = c.Run(t.Context(), sim.Options{Checks: true})
+	return err
+}
+
+func TestLoadNothing(t *testing.T) {
+	if c, err := cases.Load(filepath.Join(t.TempDir(), "none.json")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a case that is not there gives %v, %v", c, err)
+	}
+}
+
+func TestBrokenPTX(t *testing.T) {
+	folder := t.TempDir()
+	file := write(t, folder, caseText())
+	if err := os.WriteFile(filepath.Join(folder, "k.ptx"), []byte(".version 8.0\n.target sm_80\nwhat is this\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := loadAndRun(t, file); err == nil || !strings.Contains(err.Error(), "case.json: k.ptx: ") {
+		t.Errorf("PTX that is none gives %v", err)
+	}
+}
+
+// FuzzCase reads a case of any text, and runs it if it is small. It must be an outcome or an error.
+func FuzzCase(f *testing.F) {
+	f.Add(caseText())
+	f.Add(caseText("[8,1,1]", "[1,1,64]", "32}", "4}"))
+	f.Add(caseText(`{"u32": 5}`, `{"f32": 1e38}`))
+	f.Add(caseText(`"hex": "0`, `"ulp_f32": 3, "hex": "0`))
+	f.Add(`{"args": [{"hex": ""}], "expect": {"args": {"0": {"hex": ""}, "-1": {}}}}`)
+	f.Add(`{"ptx": "..", "grid": [9223372036854775807, 2]}`)
+	folder := f.TempDir()
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := cases.Load(write(t, folder, text))
+		if err != nil {
+			if c != nil || !strings.Contains(err.Error(), "case.json") {
+				t.Errorf("the case %v and the error %v", c, err)
+			}
+			return
+		}
+		c.PTX = "k.ptx"
+		size := 0
+		for _, a := range c.Args {
+			if a.Bytes != nil {
+				size = max(size, *a.Bytes)
+			}
+		}
+		if size > 1<<16 || max(c.Grid[0], c.Grid[1], c.Grid[2]) > 4 {
+			return
+		}
+		outcome, err := c.Run(t.Context(), sim.Options{Checks: true, MaxSteps: 1000})
+		if (outcome == nil) == (err == nil) {
+			t.Errorf("the outcome %v and the error %v", outcome, err)
+		}
+	})
+}

@@ -1,0 +1,205 @@
+package sim_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"attune/internal/device"
+	"attune/internal/device/sim"
+	"attune/internal/run"
+	"attune/internal/tensor"
+)
+
+// recorded is a kernel of this project as it once ran on an H200: its PTX, and the SHA-256 of the outputs that the ledger has of it, by shape and
+// distribution of the inputs.
+type recorded struct {
+	Stage  string `json:"stage"`
+	File   string `json:"file"`
+	SHA256 string `json:"ptx_sha256"`
+	Launch struct {
+		Threads   int `json:"threads"`
+		QueryRows int `json:"query_rows"`
+		Shared    int `json:"dynamic_shared_bytes"`
+	} `json:"launch"`
+	Outputs map[string]string `json:"outputs"`
+}
+
+func readRecorded(t *testing.T) []recorded {
+	t.Helper()
+	text, err := os.ReadFile("testdata/h200.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []recorded
+	if err := json.Unmarshal(text, &list); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// TestRecordedOutputs holds whole kernels against the H200: what the simulator makes of the stages' PTX has the same SHA-256 as what the card made of it. That is
+// bit for bit, the exponentials (ex2.approx) and the sums of the tensor cores included; nothing is compared within a tolerance.
+func TestRecordedOutputs(t *testing.T) {
+	t.Parallel()
+	stages := map[string]bool{}
+	for _, r := range readRecorded(t) {
+		stages[r.Stage] = true
+		text := unpack(t, r)
+		for _, shape := range []string{"1x1x32x64", "1x8x128x64", "2x3x1x64", "2x3x31x64", "2x3x33x64", "2x3x127x64", "1x8x512x64"} {
+			if r.Outputs[shape] == "" {
+				t.Errorf("%s: nothing is recorded of %s", r.Stage, shape)
+			}
+		}
+		for _, problem := range slices.Sorted(maps.Keys(r.Outputs)) {
+			t.Run(r.Stage+" "+problem, func(t *testing.T) {
+				t.Parallel()
+				checkRecorded(t, r, text, problem)
+			})
+		}
+	}
+	if len(stages) != 3 {
+		t.Errorf("the stages are %v", stages)
+	}
+}
+
+func checkRecorded(t *testing.T, r recorded, text []byte, problem string) {
+	name, distribution, _ := strings.Cut(problem, " ")
+	shape, err := tensor.ParseShape(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const large = 1 << 17 // elements, from which on it takes some seconds, and many with the checkers
+	elements := shape.Rows() * shape.HeadDim
+	if elements >= large && testing.Short() {
+		t.Skip("it takes some seconds")
+	}
+	options := tensor.Options{}
+	for _, d := range []tensor.Distribution{tensor.Outliers, tensor.Peaked} {
+		if d.String() == distribution {
+			options.Distribution = d
+		}
+	}
+	d := sim.Open(sim.Options{Checks: !testing.Short() && elements < large})
+	outcome, err := d.Run(t.Context(), attentionJob(r, text, tensor.Draw(shape, 0, options)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(outcome.Findings) > 0 {
+		t.Errorf("it finds %v", outcome.Findings)
+	}
+	if sum := sha256.Sum256(outcome.Outputs[0]); hex.EncodeToString(sum[:]) != r.Outputs[problem] {
+		t.Errorf("the output has the SHA-256 %x, on the H200 %s", sum, r.Outputs[problem])
+	}
+}
+
+// unpack reads the PTX of a recorded kernel.
+func unpack(t *testing.T, r recorded) []byte {
+	t.Helper()
+	packed, err := os.ReadFile(filepath.Join("testdata", r.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum := sha256.Sum256(text); fmt.Sprintf("%x", sum) != r.SHA256 {
+		t.Fatalf("%s is not what was recorded", r.File)
+	}
+	return text
+}
+
+// attentionJob launches one of the recorded kernels: one block for each tile of query rows of each head, and the arguments as they were then (q, k, v, o,
+// descale_q, descale_k, descale_v, queries, keys, causal, softmax_scale).
+func attentionJob(r recorded, text []byte, in *tensor.Inputs) device.Job {
+	floats := func(values []float32) device.Arg {
+		var data []byte
+		for _, v := range values {
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+		}
+		return device.In(data)
+	}
+	shape := in.Shape
+	causal := int32(0)
+	if shape.Causal {
+		causal = 1
+	}
+	return device.Job{
+		Image: text, Entry: "sdpa", DynamicSharedBytes: r.Launch.Shared,
+		Grid:  [3]int{(shape.SeqQ + r.Launch.QueryRows - 1) / r.Launch.QueryRows * shape.HeadCount(), 1, 1},
+		Block: [3]int{r.Launch.Threads, 1, 1},
+		Args: []device.Arg{
+			device.In(in.Q.Codes), device.In(in.K.Codes), device.In(in.V.Codes), device.Out(2 * shape.Rows() * shape.HeadDim),
+			floats(in.Q.Descale), floats(in.K.Descale), floats(in.V.Descale),
+			device.Int32(int32(shape.SeqQ)), device.Int32(int32(shape.SeqK)), device.Int32(causal),
+			device.Float32(float32(1 / math.Sqrt(float64(shape.HeadDim)))),
+		},
+	}
+}
+
+// TestLedger makes sure that what is recorded here is what the ledger says of the same PTX on an H200.
+func TestLedger(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../../results/runs/*/run.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record, err := run.Decode(text)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for _, r := range readRecorded(t) {
+			if record.Build == nil || record.Build.PTXHash != r.SHA256 || record.Facts == nil || record.Facts.Name != "NVIDIA H200" {
+				continue
+			}
+			found += compareAnswers(t, file, r, record.Correctness)
+		}
+	}
+	if found == 0 {
+		t.Skip("the ledger no longer has the runs that were recorded here")
+	}
+}
+
+// compareAnswers counts the outputs of a run that are recorded here too, and must be the same.
+func compareAnswers(t *testing.T, file string, r recorded, answers []run.Correctness) int {
+	t.Helper()
+	found := 0
+	for _, c := range answers {
+		problem := c.Shape
+		if c.Inputs != "" && c.Inputs != tensor.Normal.String() {
+			problem += " " + c.Inputs
+		}
+		want := r.Outputs[problem]
+		if want == "" || c.Seed != 0 || c.OutputSHA256 == "" {
+			continue
+		}
+		found++
+		if c.OutputSHA256 != want {
+			t.Errorf("%s: %s of %s is %s, and %s here", file, problem, r.Stage, c.OutputSHA256, want)
+		}
+	}
+	return found
+}

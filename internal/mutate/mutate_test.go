@@ -1,0 +1,276 @@
+package mutate_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"attune/internal/mutate"
+	"attune/internal/ptx"
+	"attune/internal/sim"
+)
+
+// around is a module with a body, which begins in line 16.
+func around(body string) []byte {
+	return []byte(`.version 8.3
+.target sm_90
+.address_size 64
+.visible .entry other()
+{
+	bar.sync 0;
+	ret;
+}
+.visible .entry k(.param .u64 p)
+{
+	.reg .pred %p<9>;
+	.reg .b16 %h<9>;
+	.reg .b32 %r<40>;
+	.reg .b64 %rd<9>;
+	.reg .f32 %f<9>;
+` + body + "\n\tret;\n}\n")
+}
+
+// TestOperators: one line at a time, and all that can be made of it.
+func TestOperators(t *testing.T) {
+	check := func(line string, want ...string) {
+		t.Helper()
+		text := around("\t" + line)
+		got := map[string]bool{}
+		all, err := mutate.All(text, "k")
+		if err != nil && len(want) > 0 {
+			t.Errorf("%s: %v", line, err)
+			return
+		}
+		for _, m := range all {
+			got[m.What+": "+strings.TrimSpace(m.After)] = true
+			if m.Line != 16 || m.Before != strings.TrimSpace(line) {
+				t.Errorf("%s: line %d, before %q", line, m.Line, m.Before)
+			}
+			if _, err := ptx.Parse(m.Apply(text)); err != nil {
+				t.Errorf("%s: what becomes of it is no PTX: %v", line, err)
+			}
+		}
+		wanted := map[string]bool{}
+		for _, w := range want {
+			wanted[w] = true
+		}
+		if d := cmp.Diff(wanted, got); d != "" || len(got) != len(all) {
+			t.Errorf("%s: %d mutants (-want +got):\n%s", line, len(all), d)
+		}
+	}
+	const out = "left out: // left out"
+	check("bar.sync 0;", out)
+	check("bar.sync 1, 64;", out, "other barrier: bar.sync 2, 64;")
+	check("bar.arrive 15, 64;", out, "other barrier: bar.arrive 0, 64;")
+	check("barrier.sync.aligned 3, 128;", out, "other barrier: barrier.sync.aligned 4, 128;")
+	check("membar.gl;", out)
+	check("fence.proxy.async;", out)
+	check("mbarrier.arrive.shared.b64 %rd1, [%r1];", out)
+	check("cp.async.wait_group 1;", out, "waits for less: cp.async.wait_group 2;")
+	check("cp.async.wait_all;", out)
+	check("cp.async.cg.shared.global [%r1+16], [%rd1], 16;", out,
+		"address off: cp.async.cg.shared.global [%r1+32], [%rd1], 16;", "address off: cp.async.cg.shared.global [%r1+16], [%rd1+16], 16;")
+	check("st.global.u16 [%rd1+-2], %h1;", out, "address off: st.global.u16 [%rd1+0], %h1;")
+	check("st.shared.v2.u32 [%r1], {%r2, %r3};", out, "address off: st.shared.v2.u32 [%r1+8], {%r2, %r3};")
+	check("ld.global.u64 %rd1, [%rd2];", "address off: ld.global.u64 %rd1, [%rd2+8];")
+	check("ld.shared.v4.u32 {%r1,%r2,%r3,%r4}, [%r5+8];", "address off: ld.shared.v4.u32 {%r1,%r2,%r3,%r4}, [%r5+24];")
+	check("ld.shared.f32 %f1, [%r5];", "address off: ld.shared.f32 %f1, [%r5+4];")
+	check("ld.param.u64 %rd1, [p];")
+	check("red.global.add.u32 [%rd1], 1;", out, "address off: red.global.add.u32 [%rd1+4], 1;")
+	check("atom.shared.add.u32 %r1, [%r2], 1;", "address off: atom.shared.add.u32 %r1, [%r2+4], 1;")
+	check("@%p1 add.u32 %r1, %r2, %r3;", "guard turned round: @!%p1 add.u32 %r1, %r2, %r3;", "other operation: @%p1 sub.u32 %r1, %r2, %r3;")
+	check("@!%p1 mov.u32 %r1, 5;", "guard turned round: @%p1 mov.u32 %r1, 5;", "other constant: @!%p1 mov.u32 %r1, 10;")
+	check("mov.u32 %r1, 0;")
+	check("mov.b64 %rd1, 3;")
+	check("setp.lt.s32 %p1, %r1, %r2;", "other comparison: setp.le.s32 %p1, %r1, %r2;", "other comparison: setp.ge.s32 %p1, %r1, %r2;")
+	check("setp.eq.u32 %p1, %r1, 7;", "other comparison: setp.ne.u32 %p1, %r1, 7;", "other constant: setp.eq.u32 %p1, %r1, 8;")
+	check("setp.gtu.f32 %p1, %f1, %f2;", "other comparison: setp.leu.f32 %p1, %f1, %f2;")
+	check("add.s32 %r1, %r2, -1;", "other operation: sub.s32 %r1, %r2, -1;", "other constant: add.s32 %r1, %r2, 0;")
+	check("sub.s32 %r1, %r2, %r3;", "other operation: add.s32 %r1, %r2, %r3;", "operands swapped: sub.s32 %r1, %r3, %r2;")
+	check("sub.f32 %f1, %f2, %f2;", "other operation: add.f32 %f1, %f2, %f2;")
+	check("max.f32 %f1, %f2, %f3;", "other operation: min.f32 %f1, %f2, %f3;")
+	check("min.s32 %r1, %r2, %r3;", "other operation: max.s32 %r1, %r2, %r3;")
+	check("and.b32 %r1, %r2, 12;", "other operation: or.b32 %r1, %r2, 12;", "other constant: and.b32 %r1, %r2, 8;")
+	check("or.b32 %r1, %r2, %r3;", "other operation: and.b32 %r1, %r2, %r3;")
+	check("xor.b32 %r1, %r2, %r3;", "other operation: or.b32 %r1, %r2, %r3;")
+	check("shl.b32 %r1, %r2, 3;", "other operation: shr.u32 %r1, %r2, 3;", "other constant: shl.b32 %r1, %r2, 4;")
+	check("shr.s32 %r1, %r2, %r3;", "other operation: shl.b32 %r1, %r2, %r3;", "operands swapped: shr.s32 %r1, %r3, %r2;")
+	check("shr.u64 %rd1, %rd2, %r3;", "other operation: shl.b64 %rd1, %rd2, %r3;")
+	check("div.rn.f32 %f1, %f2, %f3;", "operands swapped: div.rn.f32 %f1, %f3, %f2;")
+	check("selp.f32 %f1, %f2, %f3, %p1;", "operands swapped: selp.f32 %f1, %f3, %f2, %p1;")
+	check("mul.lo.s32 %r1, %r2, 9;", "other constant: mul.lo.s32 %r1, %r2, 10;")
+	check("shfl.sync.bfly.b32 %r1|%p1, %r2, 16, 31, -1;", "other lanes: shfl.sync.up.b32 %r1|%p1, %r2, 16, 31, -1;")
+	check("shfl.sync.down.b32 %r1, %r2, 1, 31, -1;", "other lanes: shfl.sync.up.b32 %r1, %r2, 1, 31, -1;")
+	check("shfl.sync.idx.b32 %r1, %r2, 1, 31, -1;")
+	check("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r1,%r2}, [%r3];",
+		"address off: ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r1,%r2}, [%r3+16];", "other layout: ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%r1,%r2}, [%r3];")
+	check("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%r1}, [%r3];",
+		"address off: ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%r1}, [%r3+16];", "other layout: ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r3];")
+	check("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r3], {%r1};", out, "address off: stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r3+16], {%r1};")
+	check("wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, [%r9], %r10;",
+		"address off: wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, [%r9+16], %r10;",
+		"other layout: wmma.load.a.sync.aligned.col.m16n16k16.shared.f16 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, [%r9], %r10;")
+	check("wmma.store.d.sync.aligned.col.m16n16k16.shared.f32 [%r9], {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, %r10;", out,
+		"address off: wmma.store.d.sync.aligned.col.m16n16k16.shared.f32 [%r9+16], {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, %r10;",
+		"other layout: wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%r9], {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, %r10;")
+	check("cvt.rn.f16x2.e4m3x2 %r1, %h1;", "other layout: cvt.rn.f16x2.e5m2x2 %r1, %h1;")
+	// Two instructions in a line are left alone.
+	check("bar.sync 0; bar.sync 0;")
+	check("ex2.approx.f32 %f1, %f2;")
+}
+
+func TestErrors(t *testing.T) {
+	check := func(name string, text []byte, entry, want string) {
+		t.Helper()
+		if list, err := mutate.All(text, entry); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v; want %q", name, list, err, want)
+		}
+	}
+	check("no PTX", []byte("bar.sync 0;"), "k", "line 1")
+	check("no such entry", around("\tbar.sync 0;"), "q", `no entry function "q"`)
+	check("nothing to change", around(""), "k", "anything to change")
+}
+
+func TestApply(t *testing.T) {
+	text := []byte("one\ntwo\nthree\n")
+	m := mutate.Mutant{Line: 2, After: "\t2"}
+	if got := string(m.Apply(text)); got != "one\n\t2\nthree\n" {
+		t.Errorf("it gives %q", got)
+	}
+	if string(text) != "one\ntwo\nthree\n" {
+		t.Errorf("it has changed the text itself: %q", text)
+	}
+}
+
+// shipped is the PTX of a stage.
+func shipped(t *testing.T, stage string) []byte {
+	t.Helper()
+	packed, err := os.ReadFile("../../kernels/sdpa/ptx/" + stage + ".sm_89.ptx.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestKernel breaks the kernels that are there: every mutant is one line off, no two are the same, and all are programs.
+func TestKernel(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]bool{}
+	for _, stage := range []string{"stage0", "stage1", "stage2"} {
+		text := shipped(t, stage)
+		lines := strings.Split(string(text), "\n")
+		all, err := mutate.All(text, "sdpa")
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]bool{}
+		last := 0
+		for _, m := range all {
+			kinds[m.What] = true
+			key := fmt.Sprintf("%d %s", m.Line, strings.TrimSpace(m.After))
+			if seen[key] {
+				t.Errorf("%s: twice the same: %s", stage, key)
+			}
+			seen[key] = true
+			if strings.TrimSpace(lines[m.Line-1]) != m.Before || strings.TrimSpace(m.After) == m.Before || m.Line < last {
+				t.Errorf("%s: line %d is %q, the mutant has %q and makes %q of it", stage, m.Line, lines[m.Line-1], m.Before, m.After)
+			}
+			last = m.Line
+		}
+		most := 60
+		if testing.Short() {
+			most = 10
+		}
+		for _, m := range mutate.Sample(all, most, 1) {
+			checkProgram(t, stage, text, m)
+		}
+	}
+	for _, kind := range []string{
+		"left out", "waits for less", "guard turned round", "other comparison", "other operation", "operands swapped", "other constant", "address off",
+		"other layout", "other lanes",
+	} {
+		if !kinds[kind] {
+			t.Errorf("no stage has a mutant %q; there are %v", kind, kinds)
+		}
+	}
+}
+
+// checkProgram wants a mutant to differ in its line, to parse and to be accepted by the simulator.
+func checkProgram(t *testing.T, stage string, text []byte, m mutate.Mutant) {
+	t.Helper()
+	changed := m.Apply(text)
+	before, after := strings.Split(string(text), "\n"), strings.Split(string(changed), "\n")
+	if len(before) != len(after) {
+		t.Errorf("%s, line %d: %d lines became %d", stage, m.Line, len(before), len(after))
+		return
+	}
+	for i := range before {
+		if (before[i] != after[i]) != (i == m.Line-1) {
+			t.Errorf("%s, line %d: line %d is now %q", stage, m.Line, i+1, after[i])
+		}
+	}
+	module, err := ptx.Parse(changed)
+	if err != nil {
+		t.Errorf("%s, line %d, %s: %v", stage, m.Line, m.What, err)
+		return
+	}
+	if _, err := sim.Load(module, ""); err != nil {
+		t.Errorf("%s, line %d, %s: %v", stage, m.Line, m.What, err)
+	}
+}
+
+func TestSample(t *testing.T) {
+	text := shipped(t, "stage2")
+	all, err := mutate.All(text, "sdpa")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := mutate.All(text, "sdpa")
+	if err != nil || !slices.Equal(all, again) {
+		t.Errorf("the mutants are others the second time: %v", err)
+	}
+	check := func(n, want int) []mutate.Mutant {
+		t.Helper()
+		picked := mutate.Sample(all, n, 7)
+		if len(picked) != want {
+			t.Errorf("%d asked for, %d picked, want %d", n, len(picked), want)
+		}
+		if !slices.IsSortedFunc(picked, func(a, b mutate.Mutant) int { return a.Line - b.Line }) {
+			t.Errorf("%d asked for: they are not in the order of their lines", n)
+		}
+		for _, m := range picked {
+			if !slices.Contains(all, m) {
+				t.Errorf("%v is not one of the mutants", m)
+			}
+		}
+		return picked
+	}
+	check(0, len(all))
+	check(len(all)+1, len(all))
+	check(1, 1)
+	some := check(40, 40)
+	if !slices.Equal(some, mutate.Sample(all, 40, 7)) {
+		t.Error("the same seed picks others the second time")
+	}
+	if slices.Equal(some, mutate.Sample(all, 40, 8)) {
+		t.Error("another seed picks the same")
+	}
+	if !slices.Equal(all, again) {
+		t.Error("picking has changed the list")
+	}
+}

@@ -1,0 +1,266 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// reach is how far an order goes.
+type reach int
+
+const (
+	nowhere reach = iota
+	inBlock
+	everywhere
+)
+
+// TestMessages passes a message: one thread writes data and then a flag, another waits for the flag and reads the data. Nothing is wrong exactly when the
+// one releases, the other acquires, and both as far as the other is away.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	writers := []struct {
+		text  string
+		reach reach
+	}{
+		{"st.relaxed.gpu.global.u32 [flag], 1;", nowhere},
+		{"st.volatile.global.u32 [flag], 1;", nowhere},
+		{"st.release.gpu.global.u32 [flag], 1;", everywhere},
+		{"st.release.sys.global.u32 [flag], 1;", everywhere},
+		{"fence.acq_rel.gpu;\n st.relaxed.gpu.global.u32 [flag], 1;", everywhere},
+		{"fence.sc.gpu;\n st.volatile.global.u32 [flag], 1;", everywhere},
+		{"membar.gl;\n st.volatile.global.u32 [flag], 1;", everywhere},
+		{"membar.cta;\n st.volatile.global.u32 [flag], 1;", inBlock},
+		{"fence.acq_rel.cta;\n st.relaxed.gpu.global.u32 [flag], 1;", inBlock},
+		{"membar.gl;\n atom.global.exch.b32 %r2, [flag], 1;", everywhere},
+		{"atom.release.gpu.global.add.u32 %r2, [flag], 1;", everywhere},
+		{"atom.acq_rel.gpu.global.cas.b32 %r2, [flag], 0, 1;", everywhere},
+		{"red.release.gpu.global.or.b32 [flag], 1;", everywhere},
+		{"atom.relaxed.gpu.global.add.u32 %r2, [flag], 1;", nowhere},
+		{"fence.release.gpu;\n st.relaxed.gpu.global.u32 [flag], 1;", everywhere},
+		{"fence.acquire.gpu;\n st.relaxed.gpu.global.u32 [flag], 1;", nowhere},
+		{"st.relaxed.gpu.global.u32 [flag], 1;\n membar.gl;", nowhere}, // too late
+	}
+	const again = "setp.eq.u32 %p3, %r2, 0;\n @%p3 bra WAIT;\n"
+	readers := []struct {
+		text  string
+		reach reach
+	}{
+		{"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + again, nowhere},
+		{"ld.volatile.global.u32 %r2, [flag];\n" + again, nowhere},
+		{"ld.acquire.gpu.global.u32 %r2, [flag];\n" + again, everywhere},
+		{"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + again + "fence.acq_rel.gpu;", everywhere},
+		{"ld.volatile.global.u32 %r2, [flag];\n" + again + "membar.gl;", everywhere},
+		{"ld.volatile.global.u32 %r2, [flag];\n" + again + "membar.cta;", inBlock},
+		{"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + again + "fence.acquire.gpu;", everywhere},
+		{"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + again + "fence.release.gpu;", nowhere},
+		{"atom.acquire.gpu.global.or.b32 %r2, [flag], 0;\n" + again, everywhere},
+		{"atom.relaxed.gpu.global.or.b32 %r2, [flag], 0;\n" + again, nowhere},
+	}
+	for _, apart := range []reach{inBlock, everywhere} {
+		g := given{threads: 64, out: 1, writtenBefore: true}
+		reader := 32 // the first thread of another warp, or of another block
+		if apart == everywhere {
+			g.blocks, g.threads, reader = 2, 32, 32
+		}
+		for _, w := range writers {
+			for _, r := range readers {
+				g.text = kernelWith(".global .align 4 .u32 flag;\n.global .align 4 .u32 data;", fmt.Sprintf(`
+	setp.eq.u32 %%p1, %%r63, 0;
+	@%%p1 bra WRITER;
+	setp.eq.u32 %%p2, %%r63, %d;
+	@!%%p2 bra END;
+WAIT:
+	%s
+	ld.global.u32 %%r1, [data];
+	st.global.u32 [%%rd0], %%r1;
+	bra END;
+WRITER:
+	st.global.u32 [data], 41;
+	%s
+END:
+	ret;`, reader, r.text, w.text))
+				ordered := w.reach >= apart && r.reach >= apart
+				for seed := range uint64(2) {
+					if seed > 0 && testing.Short() {
+						continue
+					}
+					g.seed = seed
+					got := simulate(t, g)
+					if (len(got.findings) == 0) != ordered || !ordered && got.kinds() != "race" {
+						t.Errorf("%q to %q, %v: it finds %v, ordered is %v", w.text, r.text, map[reach]string{inBlock: "two warps", everywhere: "two blocks"}[apart],
+							got.findings, ordered)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestFences(t *testing.T) {
+	t.Parallel()
+	const variables = ".global .align 4 .u32 flag;\n.global .align 4 .u32 data;"
+	// What one thread has fenced before a barrier, another may publish behind it: a block's threads write, meet, and one of them sets the flag.
+	publish := func(before, flag string) string {
+		return strings.NewReplacer("BEFORE", before, "FLAG", flag).Replace(`
+	setp.eq.u32 %p1, %r61, 0;
+	@%p1 bra WRITER;
+	setp.ne.u32 %p2, %r0, 0;
+	@%p2 bra END;
+WAIT:
+	ld.acquire.gpu.global.u32 %r2, [flag];
+	setp.eq.u32 %p3, %r2, 0;
+	@%p3 bra WAIT;
+	ld.global.u32 %r1, [%rd0+20];
+	bra END;
+WRITER:
+	st.global.u32 [%rd31], %r0;
+	BEFORE
+	bar.sync 0;
+	setp.ne.u32 %p2, %r0, 40;
+	@%p2 bra END;
+	FLAG
+END:`)
+	}
+	defect{
+		name: "a flag for the whole block", declarations: variables, given: given{blocks: 2, threads: 64}, kind: Race,
+		wrong: publish("", "st.relaxed.gpu.global.u32 [flag], 1;"), right: publish("", "st.release.gpu.global.u32 [flag], 1;"),
+		at: "ld.global.u32 %r1, [%rd0+20]", with: "st.global.u32 [%rd31], %r0",
+	}.check(t)
+	defect{
+		name: "fences before the barrier", declarations: variables, given: given{blocks: 2, threads: 64}, kind: Race,
+		wrong: publish("", "st.relaxed.gpu.global.u32 [flag], 1;"), right: publish("membar.gl;", "st.relaxed.gpu.global.u32 [flag], 1;"),
+		at: "ld.global.u32 %r1, [%rd0+20]", with: "st.global.u32 [%rd31], %r0",
+	}.check(t)
+	// Atomic operations of the scope of a block are atomic in the block only.
+	defect{
+		name: "an atomic operation of too small a scope", declarations: variables, given: given{blocks: 2}, kind: Race,
+		wrong: "atom.relaxed.cta.global.add.u32 %r2, [data], 1;", right: "atom.relaxed.gpu.global.add.u32 %r2, [data], 1;",
+		at: "atom.relaxed.cta.global.add.u32 %r2, [data], 1", with: "atom.relaxed.cta.global.add.u32 %r2, [data], 1",
+	}.check(t)
+	// Threads of one warp may not count on running together.
+	defect{
+		name: "volatile is no meeting", declarations: sharedArray, kind: Race,
+		wrong: warpReduction(""), right: warpReduction("bar.warp.sync -1;"),
+		at: "ld.volatile.shared.u32 %r4, [%r3+4]", with: "st.volatile.shared.u32 [%r3], %r0",
+	}.check(t)
+	defect{
+		name: "what does not change has changed", given: given{threads: 64}, kind: Undefined,
+		wrong: "st.global.u32 [%rd31], %r0;\n bar.sync 0;\n ld.global.nc.u32 %r1, [%rd0];",
+		right: "st.global.u32 [%rd31], %r0;\n bar.sync 0;\n ld.global.u32 %r1, [%rd0];",
+		at:    "ld.global.nc.u32 %r1, [%rd0]", with: "st.global.u32 [%rd31], %r0", says: []string{".nc"},
+	}.check(t)
+	// One instruction that writes one value is no race, of whatever warps.
+	if got := simulate(t, given{text: kernelWith(sharedArray, "st.shared.u32 [s], 5;\n ret;"), threads: 96, blocks: 2}); len(got.findings) > 0 {
+		t.Errorf("one value of all warps: %v", got.findings)
+	}
+}
+
+func warpReduction(meet string) string {
+	return fillShared + "mov.u32 %r3, s;\n mad.lo.u32 %r3, %r0, 4, %r3;\n st.volatile.shared.u32 [%r3], %r0;\n " + meet + "\n " +
+		"ld.volatile.shared.u32 %r4, [%r3+4];"
+}
+
+// TestGaps: an index that runs out of one variable does not run into the next.
+func TestGaps(t *testing.T) {
+	t.Parallel()
+	defect{
+		name:         "shared variables",
+		declarations: ".shared .align 4 .b8 a[64];\n.shared .align 4 .b8 b[64];",
+		kind:         OutOfBounds,
+		given:        given{threads: 16},
+		wrong:        "mov.u32 %r3, a;\n mad.lo.u32 %r3, %r0, 4, %r3;\n st.shared.u32 [%r3+4], %r0;\n st.shared.u32 [b], 1;",
+		right:        "mov.u32 %r3, a;\n mad.lo.u32 %r3, %r0, 4, %r3;\n st.shared.u32 [%r3], %r0;\n st.shared.u32 [b], 1;",
+		at:           "st.shared.u32 [%r3+4], %r0", says: []string{"thread 15", "past the end of a (64 bytes)"},
+	}.check(t)
+	defect{
+		name: "constants", declarations: ".const .align 4 .u32 a[2] = {1, 2};\n.const .align 4 .u32 b[2] = {3, 4};", kind: OutOfBounds,
+		wrong: "ld.const.u32 %r1, [a+8];\n ld.const.u32 %r2, [b];", right: "ld.const.u32 %r1, [a+4];\n ld.const.u32 %r2, [b];",
+		at: "ld.const.u32 %r1, [a+8]",
+	}.check(t)
+}
+
+const heapFunctions = ".extern .func (.param .b64 r) malloc(.param .b64 n);\n.extern .func free(.param .b64 a);"
+
+// allocate takes a number of bytes, with their address in %rd5.
+func allocate(bytes string) string {
+	return ".param .b64 n; .param .b64 a;\n st.param.b64 [n], " + bytes + ";\n call (a), malloc, (n);\n ld.param.b64 %rd5, [a];\n"
+}
+
+func TestHeap(t *testing.T) {
+	t.Parallel()
+	const release = "st.param.b64 [n], %rd5;\n call free, (n);\n"
+	schedules(t, "memory of each thread", given{text: kernelWith(heapFunctions, storing(allocate("16")+`
+	st.u32 [%rd5+12], %r0;
+	ld.u32 %r1, [%rd5+12];
+	`+release)), threads: 64}, each(64, func(i uint32) uint32 { return i }))
+	for _, size := range []string{"0x100000000000", "-1"} {
+		schedules(t, "more than there is", given{text: kernelWith(heapFunctions, storing(allocate(size)+"cvt.u32.u64 %r1, %rd5;"))}, make([]uint32, 32))
+	}
+	// 7 MB, for which there is no room twice, and then something small.
+	text := kernelWith(heapFunctions, storing(allocate("7000000")+`
+	st.param.b64 [n], 7000000;
+	call (a), malloc, (n);
+	ld.param.b64 %rd6, [a];
+	st.param.b64 [n], 16;
+	call (a), malloc, (n);
+	ld.param.b64 %rd7, [a];
+	setp.ne.u64 %p1, %rd5, 0;
+	setp.eq.and.u64 %p1, %rd6, 0, %p1;
+	setp.ne.and.u64 %p1, %rd7, 0, %p1;
+	selp.u32 %r1, 1, 0, %p1;`))
+	schedules(t, "no room twice", given{text: text, threads: 1}, []uint32{1})
+	defect{
+		name: "past its end", declarations: heapFunctions, kind: OutOfBounds, given: given{threads: 1},
+		wrong: allocate("16") + "st.u32 [%rd5+16], %r0;", right: allocate("16") + "st.u32 [%rd5+12], %r0;",
+		at: "st.u32 [%rd5+16], %r0", says: []string{"thread 0", "allocated"},
+	}.check(t)
+	defect{
+		name: "freed twice", declarations: heapFunctions, kind: Undefined, given: given{threads: 1},
+		wrong: allocate("16") + release + "call free, (n);", right: allocate("16") + release + "st.param.b64 [n], 0;\n call free, (n);",
+		at: "call free, (n)", says: []string{"frees 0x"},
+	}.check(t)
+	defect{
+		name: "never written", declarations: heapFunctions, kind: Uninitialized, given: given{threads: 1},
+		wrong: allocate("16") + "ld.u32 %r1, [%rd5];", right: allocate("16") + "st.u32 [%rd5], %r0;\n ld.u32 %r1, [%rd5];",
+		at: "ld.u32 %r1, [%rd5]",
+	}.check(t)
+	got := simulate(t, given{text: kernelWith(heapFunctions, allocate("16")+release+"st.u32 [%rd5], %r0;\n ret;"), threads: 1})
+	if len(got.findings) != 1 || got.findings[0].Where.PTX != "st.u32 [%rd5], %r0" {
+		t.Errorf("a store to what was freed finds %v", got.findings)
+	}
+}
+
+func TestAssert(t *testing.T) {
+	t.Parallel()
+	text := kernelWith(`.extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 s);
+.global .b8 message[] = {120, 62, 48, 0};
+.global .b8 file[] = {97, 46, 99, 117, 0};
+.global .b8 name[] = {107, 40, 41, 0};`, `
+	.param .b64 a; .param .b64 b; .param .b32 c; .param .b64 d; .param .b64 e;
+	setp.ne.u32 %p1, %r0, 6;
+	@%p1 bra END;
+	mov.u64 %rd2, message;
+	cvta.global.u64 %rd2, %rd2;
+	st.param.b64 [a], %rd2;
+	mov.u64 %rd2, file;
+	cvta.global.u64 %rd2, %rd2;
+	st.param.b64 [b], %rd2;
+	st.param.b32 [c], 12;
+	mov.u64 %rd2, name;
+	cvta.global.u64 %rd2, %rd2;
+	st.param.b64 [d], %rd2;
+	st.param.b64 [e], 1;
+	call __assertfail, (a, b, c, d, e);
+END:
+	ret;`)
+	_, err := try(t, given{text: text})
+	if err == nil {
+		t.Fatal("it goes on")
+	}
+	for _, want := range []string{"`x>0`", "a.cu:12", "k()", "thread 6 of block [0 0 0]"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %q, want %q in it", err, want)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package sim
+
+import "attune/internal/ptx"
+
+// copied finds the registers whose values do nothing but move on: through bitwise operations to stores of generic or local memory, and to arguments. Code that
+// was not optimised copies structures with holes in them, sets bits of bytes that nobody has written, and loads what it does not use; that it reads them then
+// says nothing. unused are those of them that are never read.
+func copied(f *ptx.Function) (good, unused []bool) {
+	good = make([]bool, len(f.Registers))
+	for i := range good {
+		good[i] = true
+	}
+	into := make([][]int, len(f.Registers)) // registers that a register's value goes to
+	stored := make([]bool, len(f.Registers))
+	for i := range f.Code {
+		in := &f.Code[i]
+		sources := in.Operands
+		target := -1
+		switch in.Opcode {
+		case "st":
+			if len(in.Operands) != 2 || !movesOn(in.Modifiers) {
+				break
+			}
+			eachRegister(&in.Operands[1], func(r int) { stored[r] = true })
+			sources = in.Operands[:1] // what is stored may be anything
+		case "mov", "and", "or", "xor", "not", "shl", "shr", "bfi", "prmt", "selp", "cvt":
+			if len(in.Operands) > 0 && in.Operands[0].Kind == ptx.RegOperand {
+				target, sources = in.Operands[0].Register, in.Operands[1:]
+			}
+		default:
+			if len(in.Operands) > 0 && in.Operands[0].Kind == ptx.RegOperand {
+				sources = in.Operands[1:] // a result
+			}
+		}
+		for j := range sources {
+			eachRegister(&sources[j], func(r int) {
+				if target >= 0 {
+					into[r] = append(into[r], target)
+				} else {
+					good[r] = false
+				}
+			})
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for r, targets := range into {
+			for _, t := range targets {
+				if good[r] && !good[t] {
+					good[r], changed = false, true
+				}
+			}
+		}
+	}
+	unused = make([]bool, len(f.Registers))
+	for r := range good {
+		unused[r] = good[r] && !stored[r] && len(into[r]) == 0
+	}
+	return good, unused
+}
+
+// movesOn says whether a store may be one to the stack.
+func movesOn(modifiers []string) bool {
+	for _, m := range modifiers {
+		switch m {
+		case "global", "shared", "shared::cta", "shared::cluster":
+			return false
+		}
+	}
+	return true
+}
+
+func eachRegister(o *ptx.Operand, f func(int)) {
+	if o.Kind == ptx.RegOperand {
+		f(o.Register)
+	}
+	for i := range o.Parts {
+		eachRegister(&o.Parts[i], f)
+	}
+}
