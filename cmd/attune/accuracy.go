@@ -187,7 +187,7 @@ func (o accuracyOptions) request(kernel *spec.Kernel, args []string, deviceArch 
 	if len(asked.Variants) == 0 && !o.host {
 		return r, nil, usageError{fmt.Errorf("no stage of %s is for %s; name a VARIANT, or take --host", kernel.Name, o.run.arch+deviceArch)}
 	}
-	return r, asked.Variants, asked.Check()
+	return r, asked.Variants, asked.CheckAlone()
 }
 
 // shapes are those that were asked for, or one head of each length, or the default. The head dim of the latter two is that

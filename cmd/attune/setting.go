@@ -80,18 +80,26 @@ const serverVerb = "device-server"
 // defaultLimit is how long a device may take over one job.
 const defaultLimit = 60 * time.Second
 
-// opener gives a function that opens a device by its name (cuda, cuda:1) in a process of its own.
-// With the name of a tool of compute-sanitizer the process runs under it.
-func (a *app) opener(name string, limit time.Duration, sanitizer string) (func(context.Context) (device.Device, error), error) {
+// child says how the program starts itself as a server of a device by its name (cuda, cuda:1).
+func (a *app) child(name string, limit time.Duration) (isolate.Options, error) {
 	index, err := deviceIndex(name)
 	if err != nil {
-		return nil, err
+		return isolate.Options{}, err
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find the program to start it again: %w", err)
+		return isolate.Options{}, fmt.Errorf("find the program to start it again: %w", err)
 	}
-	o := isolate.Options{Command: []string{self, serverVerb, strconv.Itoa(index)}, Limit: limit, Stderr: a.stderr}
+	return isolate.Options{Command: []string{self, serverVerb, strconv.Itoa(index)}, Limit: limit, Stderr: a.stderr}, nil
+}
+
+// opener gives a function that opens a device by its name in a process of its own.
+// With the name of a tool of compute-sanitizer the process runs under it.
+func (a *app) opener(name string, limit time.Duration, sanitizer string) (func(context.Context) (device.Device, error), error) {
+	o, err := a.child(name, limit)
+	if err != nil {
+		return nil, err
+	}
 	return func(ctx context.Context) (device.Device, error) {
 		if sanitizer != "" {
 			return isolate.StartSanitized(ctx, o, sanitizer)

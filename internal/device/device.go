@@ -76,7 +76,11 @@ type Outcome struct {
 	Outputs  [][]byte // in the order of the job's output arguments, of the first of the two launches
 	Findings []Finding
 	Loaded   Attributes
+	Counters Counters // of one launch; nil where the device counts nothing by itself
 }
+
+// Counters are what one launch did, by the names that Nsight Compute has for it. What was not counted is not there.
+type Counters map[string]float64
 
 // Finding is something a kernel did that no right kernel does, whatever its answer.
 type Finding struct {

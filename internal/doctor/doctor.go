@@ -10,8 +10,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"attune/internal/device"
+	"attune/internal/peer"
 	"attune/internal/toolchain"
 )
 
@@ -44,6 +46,7 @@ func Examine(ctx context.Context, m Machine) []Ability {
 		compile(compiler, compilerErr),
 		disassemble(compiler),
 		install(ctx),
+		pytorch(ctx),
 		tool("find bad accesses on the GPU", "compute-sanitizer", "it comes with the CUDA toolkit"),
 		tool("read the GPU's counters", "ncu", "install Nsight Compute"),
 		tool("record which source a run was made from", "git", "install git"),
@@ -120,6 +123,32 @@ func install(ctx context.Context) Ability {
 	version, _, _ := strings.Cut(string(out), " from ")
 	a.OK, a.Why = true, oneLine(version)
 	return a
+}
+
+// importLimit is how long PyTorch may take to show itself; its import reads gigabytes on a cold disk.
+const importLimit = time.Minute
+
+func pytorch(ctx context.Context) Ability {
+	a := Ability{Name: "time PyTorch beside ours"}
+	helper, err := peer.Start(ctx, peer.Options{Limit: importLimit})
+	if err != nil {
+		a.Why, a.Do = oneLine(err.Error()), "python3 -m pip install torch, on a machine with an NVIDIA GPU"
+		if reason := (*peer.Error)(nil); errors.As(err, &reason) && reason.Do != "" {
+			a.Why, a.Do = reason.Why, reason.Do
+		}
+		return a
+	}
+	defer helper.Close()
+	f := helper.Facts()
+	a.OK, a.Why = true, fmt.Sprintf("PyTorch %s, CUDA %s, cuDNN %s, on %s", f.Torch, f.CUDA, orNone(f.CuDNN), f.GPU)
+	return a
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "none"
+	}
+	return text
 }
 
 // oneLine keeps the words of others from breaking a table.

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"attune/internal/device"
+	"attune/internal/peer"
 	"attune/internal/toolchain"
 )
 
@@ -27,7 +28,7 @@ func programs(t *testing.T, scripts map[string]string) string {
 		}
 	}
 	t.Setenv("PATH", folder)
-	for _, name := range []string{"CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN"} {
+	for _, name := range []string{"CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN", peer.PythonVariable} {
 		t.Setenv(name, "")
 	}
 	return folder
@@ -37,8 +38,10 @@ func programs(t *testing.T, scripts map[string]string) string {
 var (
 	nvcc = "echo 'Cuda compilation tools, release 13.0, V13.0.88'"
 	pip  = `[ "$*" = "-m pip --version" ] && echo "a warning" >&2 && echo "pip 24.0 from /usr/lib/python3/dist-packages/pip (python 3.12)"`
-	all  = map[string]string{
-		"nvcc": nvcc, "ptxas": "", "nvdisasm": "", "gcc": "", "python3": pip, "compute-sanitizer": "", "ncu": "", "git": "",
+	// As a helper, python3 answers the first request on its pipes.
+	torch = `[ "$*" = - ] && read request <&3 && echo '{"id": 1, "facts": {"torch": "2.11.0", "cuda": "13.0", "gpu": "NVIDIA H200"}}' >&4 && exit`
+	all   = map[string]string{
+		"nvcc": nvcc, "ptxas": "", "nvdisasm": "", "gcc": "", "python3": torch + "\n" + pip, "compute-sanitizer": "", "ncu": "", "git": "",
 	}
 )
 
@@ -110,6 +113,7 @@ func TestMachineWithEverything(t *testing.T) {
 		{"build variants", true, "nvcc 13.0.88 from PATH (" + in("nvcc") + ")", ""},
 		{"show machine code (--emit sass)", true, in("nvdisasm"), ""},
 		{"install the compiler", true, "pip 24.0", ""},
+		{"time PyTorch beside ours", true, "PyTorch 2.11.0, CUDA 13.0, cuDNN none, on NVIDIA H200", ""},
 		{"find bad accesses on the GPU", true, in("compute-sanitizer"), ""},
 		{"read the GPU's counters", true, in("ncu"), ""},
 		{"record which source a run was made from", true, in("git"), ""},
@@ -138,6 +142,7 @@ func TestMachineWithNothing(t *testing.T) {
 		"build variants":                          "attune toolchain install",
 		"show machine code (--emit sass)":         "attune toolchain install",
 		"install the compiler":                    "install Python 3 with pip",
+		"time PyTorch beside ours":                "install Python 3.9 or later with PyTorch, or name a Python that has PyTorch with --python or ATTUNE_PYTHON",
 		"find bad accesses on the GPU":            "it comes with the CUDA toolkit",
 		"read the GPU's counters":                 "install Nsight Compute",
 		"record which source a run was made from": "install git",
@@ -181,6 +186,14 @@ func TestMachinesInBetween(t *testing.T) {
 			"install the compiler", "Traceback: oh", "install pip for ", false,
 		},
 		{"pip without words", with("python3", "exit 7"), "install the compiler", "exit status 7", "install pip for ", false},
+		{
+			"no PyTorch", with("python3", `read request <&3; echo '{"id": 1, "error": "python3 has no PyTorch", "do": "python3 -m pip install torch"}' >&4`),
+			"time PyTorch beside ours", "python3 has no PyTorch", "python3 -m pip install torch", false,
+		},
+		{
+			"a refusal without a way out", with("python3", `read request <&3; echo '{"id": 1, "error": "no"}' >&4`),
+			"time PyTorch beside ours", "no", "python3 -m pip install torch, on", false,
+		},
 		{"a tool less", without("ncu"), "read the GPU's counters", "there is no ncu in PATH", "install Nsight Compute", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tensor"
@@ -17,6 +18,9 @@ func Again(kernel *spec.Kernel, then *run.Run, only []tensor.Shape) (Request, er
 	}
 	if then.Kernel != kernel.Name {
 		return refuse("it is of kernel %s, and the one at hand is %s; give its folder with --kernel", then.Kernel, kernel.Name)
+	}
+	if then.Asked.Profile {
+		return refuse("it is a profile; `%s` takes another", report.Command(then))
 	}
 	variant, err := kernel.Variant(then.Variant)
 	if err != nil {

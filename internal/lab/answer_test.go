@@ -2,6 +2,7 @@ package lab
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -116,6 +117,22 @@ func TestArithmetics(t *testing.T) {
 	check("", "sm_80", "b")
 	check("sm_80", "sm_90", "b")
 	check("sm_70", "")
+}
+
+// A variant for another head dim than its parent's can be asked alone.
+func TestCheckAlone(t *testing.T) {
+	s := newSetup(t)
+	check := func(variant, shape, arch, want string) {
+		t.Helper()
+		err := Request{Variants: []spec.Variant{s.variant(variant)}, Shapes: shapes(t, shape), Arch: arch}.CheckAlone()
+		if got := fmt.Sprint(err); !strings.Contains(got, want) {
+			t.Errorf("%s on %s: %s, want %s", variant, shape, got, want)
+		}
+	}
+	check("stage2", "1x1x8x64", "", "<nil>")
+	check("stage2", "1x1x8x128", "", "shape 1x1x8x128 has head dim 128, and stage2 is built for 64")
+	check("stage2", "1x1x8x64", "sm_70", `not for "sm_70"`)
+	check("stage6+HEAD_DIM=128+TILE_M=16", "1x1x8x128", "", "<nil>")
 }
 
 func TestHeadDim(t *testing.T) {

@@ -175,11 +175,13 @@ func (l *Lab) withParent(r Request, v spec.Variant) []spec.Variant {
 	return []spec.Variant{v}
 }
 
+// parentOf is what a variant is measured against. One for another head dim than its stage has none of its own: the two have no shape in common.
 func parentOf(r Request, v spec.Variant) (spec.Variant, bool) {
 	if r.Against != nil {
 		return *r.Against, true
 	}
-	return v.Parent()
+	parent, ok := v.Parent()
+	return parent, ok && HeadDim(parent) == HeadDim(v)
 }
 
 // target says what to build for a variant.

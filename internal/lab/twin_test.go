@@ -95,7 +95,7 @@ func TestTheSameCodeIsJudgedByItsOwnShare(t *testing.T) {
 			binary.LittleEndian.PutUint16(out, uint16(half.Float16FromFloat64(1.005*x)))
 		}
 	}})
-	loose, strict := s.two("stage6", "stage3b+USE_FP8_MMA=1")
+	loose, strict := s.two("stage6", "stage5+USE_WARP_SPECIALIZATION=0+USE_PERSISTENT_CTA=0+USE_FP8_MMA=1")
 	expect(t, loose, merged)
 	expect(t, strict, wrongOne)
 	says(t, strict.Reasons.Correctness, "max_err")

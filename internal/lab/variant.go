@@ -150,8 +150,17 @@ func (a *attempt) resources(b *builds) error {
 	a.image = image
 	a.record.Build, a.record.Log = &image.Record, image.Log
 	a.record.Arch, a.record.CodeHash = image.Record.Arch, image.Record.CodeHash
-	a.gates.Resources = gate.Resources(image.Record.Resources, a.variant.Stage().Budget)
+	a.gates.Resources = gate.Resources(image.Record.Resources, budget(a.variant))
 	return nil
+}
+
+// budget is the stage's, in which shared memory grows with the head dim: the tiles do.
+func budget(v spec.Variant) spec.Budget {
+	b := v.Stage().Budget
+	if own := HeadDim(v.Stage().Variant()); own > 0 {
+		b.SharedBytes = b.SharedBytes * HeadDim(v) / own
+	}
+	return b
 }
 
 // correctness holds every answer against the oracle, and asks whoever watched the device.

@@ -33,9 +33,9 @@ func TestCompareBlocks(t *testing.T) {
 // Where turns differ as a whole, the interval must say so: many samples of few turns are few.
 func TestCompareBlocksKnowsItsTurns(t *testing.T) {
 	held := 0
-	const sessions = 200
+	const sessions = 60
 	for seed := range uint64(sessions) {
-		s := CompareBlocks(blocks(2*seed, 12, 20, 1, 0.02, 0.001), blocks(2*seed+1, 12, 20, 1, 0.02, 0.001))
+		s := CompareBlocks(blocks(2*seed, 12, 6, 1, 0.02, 0.001), blocks(2*seed+1, 12, 6, 1, 0.02, 0.001))
 		if s.Low <= 1 && 1 <= s.High {
 			held++
 		}

@@ -135,7 +135,11 @@ func Command(r *run.Run) string {
 	for i, s := range r.Asked.Seeds {
 		seeds[i] = fmt.Sprint(s)
 	}
-	command := fmt.Sprintf("attune run %s --shapes %s --seeds %s", r.Variant, strings.Join(r.Asked.Shapes, ","), strings.Join(seeds, ","))
+	verb, seedFlag := "run", "--seeds"
+	if r.Asked.Profile {
+		verb, seedFlag = "profile", "--seed"
+	}
+	command := fmt.Sprintf("attune %s %s --shapes %s %s %s", verb, r.Variant, strings.Join(r.Asked.Shapes, ","), seedFlag, strings.Join(seeds, ","))
 	if s := r.Asked.Simulation; s != nil {
 		command += simulationFlags(s)
 	} else if r.Asked.Samples > 0 {

@@ -165,6 +165,7 @@ type Asked struct {
 	Against   string   `json:"against,omitempty"`
 	Timing    string   `json:"timing,omitempty"`    // how times were taken
 	Sanitizer string   `json:"sanitizer,omitempty"` // the tool of compute-sanitizer that watched
+	Profile   bool     `json:"profile,omitempty"`   // counters were taken, and no times
 
 	Simulation *Simulation `json:"simulation,omitempty"` // where the simulator was the device
 }

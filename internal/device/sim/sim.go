@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -69,18 +70,18 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 	outcome := &device.Outcome{Loaded: device.Attributes{StaticSharedBytes: program.SharedBytes()}}
 	told := map[string]bool{}
 	for seed := range d.options.Schedules {
-		outputs, findings, err := d.launch(ctx, program, job, uint64(seed))
+		outputs, findings, counters, err := d.launch(ctx, program, job, uint64(seed))
 		if err != nil {
 			return nil, err
 		}
 		for _, f := range findings {
-			if key := f.Kind + f.Text; !told[key] {
-				told[key] = true
-				outcome.Findings = append(outcome.Findings, f)
+			if !told[f.key] {
+				told[f.key] = true
+				outcome.Findings = append(outcome.Findings, f.Finding)
 			}
 		}
 		if seed == 0 {
-			outcome.Outputs = outputs
+			outcome.Outputs, outcome.Counters = outputs, counters
 			continue
 		}
 		for i := range outputs {
@@ -112,8 +113,16 @@ func (d *Device) load(image []byte) (*sim.Program, error) {
 	return p, nil
 }
 
+// found is a finding with what it has in common with the same one under another schedule, where addresses and counts are others.
+type found struct {
+	device.Finding
+	key string
+}
+
 // launch runs a job once, on memory of its own.
-func (d *Device) launch(ctx context.Context, program *sim.Program, job device.Job, seed uint64) ([][]byte, []device.Finding, error) {
+func (d *Device) launch(ctx context.Context, program *sim.Program, job device.Job, seed uint64) (
+	[][]byte, []found, device.Counters, error,
+) {
 	memory := sim.NewMemory()
 	var params []byte
 	buffers := make([]uint64, len(job.Args))
@@ -122,7 +131,7 @@ func (d *Device) launch(ctx context.Context, program *sim.Program, job device.Jo
 		if value == nil {
 			base, err := place(memory, i, arg)
 			if err != nil {
-				return nil, nil, err
+				return nil, nil, nil, err
 			}
 			buffers[i] = base
 			value = binary.LittleEndian.AppendUint64(nil, base)
@@ -136,20 +145,26 @@ func (d *Device) launch(ctx context.Context, program *sim.Program, job device.Jo
 		Entry: job.Entry, Grid: job.Grid, Block: job.Block, DynamicShared: job.DynamicSharedBytes, Params: params,
 	}, sim.Options{Seed: seed, Checks: d.options.Checks, Tensor: d.options.Tensor, Printf: d.options.Printf})
 	if err != nil {
-		return nil, nil, kernelError(ctx, err)
+		return nil, nil, nil, kernelError(ctx, err)
 	}
-	var findings []device.Finding
+	var findings []found
 	for _, f := range result.Findings {
-		findings = append(findings, device.Finding{Kind: string(f.Kind), Text: f.String()})
+		findings = append(findings, found{device.Finding{Kind: string(f.Kind), Text: f.String()}, f.Key()})
 	}
 	outputs, more, err := collect(memory, job, buffers, d.options.Checks)
-	return outputs, append(findings, more...), err
+	for _, f := range more {
+		findings = append(findings, found{f, f.Kind + f.Text})
+	}
+	return outputs, findings, counted(&result.Counters), err
 }
 
 // kernelError tells what a kernel did from what was done to it.
 func kernelError(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
+	}
+	if unsupported, ok := errors.AsType[*sim.UnsupportedError](err); ok {
+		return &device.Unsupported{Why: fmt.Sprintf("the simulator cannot run the PTX: %v", unsupported)}
 	}
 	return &device.Fault{Code: "simulator", Text: err.Error(), Did: "run the kernel"}
 }

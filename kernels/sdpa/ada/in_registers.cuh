@@ -746,32 +746,30 @@ __device__ __forceinline__ void merge(const Factors& factors, const Problem& pro
 
 // ---- tile after tile ---------------------------------------------------------------------------------------------------
 
+// The barriers stand where every warp comes by, whatever its role: __syncthreads() in a branch that only some warps take is not defined.
 __device__ __forceinline__ void attend_tile(RingPosition& position, const Problem& problem, const Tile& tile, const Shared& shared, const Place& at) {
-  if (kWarpSpecialization && at.warp >= kWarps) {
-    produce(position, problem, tile, shared);
-    if constexpr (kKeyWarps > 1) {
-      __syncthreads();  // the consumers' two
-      __syncthreads();
-    }
-    return;
-  }
+  const bool computes = !kWarpSpecialization || at.warp < kWarps;
   Output out;
-  clear(out);
   Factors factors;
-  if constexpr (kWarpSpecialization) {
-    consume(position, out, factors, problem, tile, shared, at);
-  } else if constexpr (kCpAsync) {
-    walk_ring(out, factors, problem, tile, shared, at);
+  if (computes) {
+    clear(out);
+    if constexpr (kWarpSpecialization) {
+      consume(position, out, factors, problem, tile, shared, at);
+    } else if constexpr (kCpAsync) {
+      walk_ring(out, factors, problem, tile, shared, at);
+    } else {
+      walk_global(out, factors, problem, tile, shared, at);
+    }
   } else {
-    walk_global(out, factors, problem, tile, shared, at);
+    produce(position, problem, tile, shared);
   }
   if constexpr (kKeyWarps == 1) {
-    store_alone(out, factors, problem, tile, at);
+    if (computes) store_alone(out, factors, problem, tile, at);
   } else {
     if constexpr (kCpAsync) __syncthreads();  // nobody reads the ring any more: the parts go in its place
-    leave_partial(out, shared, at);
+    if (computes) leave_partial(out, shared, at);
     __syncthreads();
-    merge(factors, problem, tile, shared, at);
+    if (computes) merge(factors, problem, tile, shared, at);
   }
 }
 

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"attune/internal/lab"
+	"attune/internal/peer"
+	"attune/internal/report"
+	"attune/internal/run"
+	"attune/internal/spec"
+	"attune/internal/tensor"
+)
+
+type benchOptions struct {
+	device, shapes, arch string
+	peers, dtype, python string
+	seed                 uint64
+	rounds               int
+	limit, peerLimit     time.Duration
+	markdown             bool
+	askedVariants        []spec.Variant
+	askedShapes          []tensor.Shape
+	askedPeers           []peer.Peer
+	deviceNumber         int
+	everyStage           bool
+}
+
+// benchShapes are what a plain bench is on: those that figures of other implementations are at hand for.
+const benchShapes = "small,mission,mission256,long,32x8x512x64"
+
+func (a *app) benchCommand() *cobra.Command {
+	var o benchOptions
+	cmd := &cobra.Command{
+		Use:   "bench [VARIANT...]",
+		Short: "time variants beside PyTorch and FlashAttention-3",
+		Long: `Bench times variants beside peers, other implementations of attention: the backends of PyTorch's scaled_dot_product_attention, one at a time (torch-flash, torch-cudnn,
+torch-efficient, torch-math), and FlashAttention-3 on E4M3 where flash_attn_interface can be imported (fa3-fp8). With no variant it times every stage that
+the device can run.
+
+Peers run in your own Python (--python, else ATTUNE_PYTHON, else python3 in PATH). They get what our FP8 inputs are worth, are timed as ours are (CUDA graphs of equal launches between
+events) and take turns with them; their answers are held against the same float64 reference. What answers wrongly is marked WRONG and not timed. A peer
+that is missing, refuses a shape, hangs or talks rubbish is left out with a line on standard error, which fails nothing: our own figures come all the same.`,
+		Example: `  attune bench
+  attune bench stage3b stage5 --shapes mission,long --peer torch-cudnn,torch-flash
+  attune bench stage3c --peer all --peer-dtype both --python ~/venv/bin/python3 --json`,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.bench(cmd.Context(), o, args) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.peers, "peer", "all", "with commas: "+strings.Join(peer.Kinds(), ", "))
+	f.StringVar(&o.dtype, "peer-dtype", "fp16", "numbers of PyTorch's inputs: "+strings.Join(peer.DTypes, ", "))
+	f.StringVar(&o.python, "python", "", "the Python that has PyTorch (default: "+peer.PythonVariable+", else python3 in PATH)")
+	f.DurationVar(&o.peerLimit, "peer-timeout", 3*time.Minute, "how long Python may take over one answer, the import of PyTorch included, before it is ended")
+	f.StringVar(&o.device, "device", "auto", "what runs the kernels: cuda, cuda:N")
+	f.StringVar(&o.shapes, "shapes", benchShapes, "names or shapes, with commas")
+	f.Uint64Var(&o.seed, "seed", 0, "of the inputs")
+	f.IntVar(&o.rounds, "rounds", 60, "samples of each on each shape")
+	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's)")
+	f.DurationVar(&o.limit, "timeout", defaultLimit, "how long one launch or timing of ours may take before it is ended")
+	f.BoolVar(&o.markdown, "markdown", false, "print the table as Markdown")
+	return cmd
+}
+
+func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
+	kernel, folder, err := a.kernel()
+	if err != nil {
+		return err
+	}
+	if err := o.read(kernel, args); err != nil {
+		return usageError{err}
+	}
+	images, _, err := a.builder(ctx, folder)
+	if err != nil {
+		return err
+	}
+	status := a.status()
+	defer status.Clear()
+	l := &lab.Lab{Kernel: kernel, Builder: images, Watch: func(e lab.Event) { status.Set("%s", statusText(e)) }}
+	if err := a.chooseDevice(ctx, l, runOptions{device: o.device, limit: o.limit}); err != nil {
+		return err
+	}
+	status.Clear()
+	if o.everyStage {
+		if o.askedVariants = a.runnable(o.askedVariants, l.Facts.Arch); len(o.askedVariants) == 0 {
+			return errors.New("no stage of this kernel runs on the device")
+		}
+	}
+	result, err := l.Bench(ctx, o.request())
+	status.Clear()
+	if ctx.Err() != nil {
+		return errors.New("interrupted; nothing is kept of an unfinished bench")
+	}
+	if err != nil {
+		return err
+	}
+	for _, line := range report.LeftOut(result.LeftOut) {
+		fmt.Fprintf(a.stderr, "attune: %s\n", line)
+	}
+	return a.printBench(o, result)
+}
+
+// read turns the words of the command line into what they mean.
+func (o *benchOptions) read(kernel *spec.Kernel, args []string) error {
+	switch {
+	case o.rounds < 1:
+		return fmt.Errorf("--rounds %d: want at least 1", o.rounds)
+	case o.limit <= 0 || o.peerLimit <= 0:
+		return fmt.Errorf("--timeout %s --peer-timeout %s: want more than 0", o.limit, o.peerLimit)
+	case o.device == simKind:
+		return errors.New("the simulator measures no time; bench needs a GPU")
+	case o.device == "auto":
+		o.device = "cuda" // with no GPU there is nothing to fall back on
+	}
+	var wrong [4]error
+	o.askedPeers, wrong[0] = peer.Parse(o.peers, o.dtype)
+	o.askedShapes, wrong[1] = kernel.Shapes(o.shapes)
+	o.deviceNumber, wrong[2] = deviceIndex(o.device)
+	for _, text := range args {
+		v, err := kernel.Variant(text)
+		wrong[3] = errors.Join(wrong[3], err)
+		o.askedVariants = append(o.askedVariants, v)
+	}
+	if o.everyStage = len(args) == 0; o.everyStage {
+		for _, stage := range kernel.Stages {
+			o.askedVariants = append(o.askedVariants, stage.Variant())
+		}
+	}
+	return errors.Join(wrong[:]...)
+}
+
+func (o *benchOptions) request() lab.BenchRequest {
+	return lab.BenchRequest{
+		Variants: o.askedVariants, Shapes: o.askedShapes, Seed: o.seed, Rounds: o.rounds, Arch: o.arch, Peers: o.askedPeers,
+		StartPeers: func(ctx context.Context) (lab.Peers, error) {
+			helper, err := peer.Start(ctx, peer.Options{Python: o.python, Device: o.deviceNumber, Limit: o.peerLimit})
+			if err != nil {
+				return nil, err
+			}
+			return helper, nil
+		},
+	}
+}
+
+// printBench writes the result, and fails where a variant is wrong.
+func (a *app) printBench(o benchOptions, result *run.Bench) error {
+	var err error
+	if a.json {
+		err = a.printJSON(struct {
+			SchemaVersion int `json:"schema_version"`
+			*run.Bench
+		}{1, result})
+	} else {
+		err = report.Bench(a.stdout, result, o.markdown)
+	}
+	if err != nil {
+		return err
+	}
+	for _, row := range result.Rows {
+		switch {
+		case row.Peer || row.Wrong == "":
+		case len(o.askedVariants) == 1:
+			return gateError{exitCorrectness}
+		default:
+			return gateError{exitSomeFailed}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,277 @@
+package sim_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"attune/internal/device"
+	"attune/internal/device/sim"
+)
+
+// kernel is k(in, out, n): thread i < n of 32 writes out[i] = 2*in[i], and more.
+func kernel(more string) []byte {
+	return []byte(`.version 8.0
+.target sm_80
+.address_size 64
+.shared .align 4 .b8 s[256];
+.visible .entry k(.param .u64 in, .param .u64 out, .param .u32 n)
+{
+	.reg .pred %p<4>;
+	.reg .b32 %r<8>;
+	.reg .b64 %rd<8>;
+	ld.param.u64 %rd1, [in];
+	ld.param.u64 %rd2, [out];
+	ld.param.u32 %r1, [n];
+	mov.u32 %r2, %tid.x;
+	mul.wide.u32 %rd3, %r2, 4;
+	add.s64 %rd4, %rd1, %rd3;
+	add.s64 %rd5, %rd2, %rd3;
+	setp.ge.u32 %p1, %r2, %r1;
+	@%p1 bra MORE;
+	ld.global.u32 %r3, [%rd4];
+	add.u32 %r3, %r3, %r3;
+	st.global.u32 [%rd5], %r3;
+MORE:
+` + more + `
+	ret;
+}
+`)
+}
+
+const threads = 32
+
+func newJob(image []byte, n int32) device.Job {
+	var in []byte
+	for i := range uint32(threads) {
+		in = binary.LittleEndian.AppendUint32(in, i+1)
+	}
+	return device.Job{
+		Image: image, Entry: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{threads, 1, 1},
+		Args: []device.Arg{device.In(in), device.Out(4 * threads), device.Int32(n)},
+	}
+}
+
+func doubled() []byte {
+	var out []byte
+	for i := range uint32(threads) {
+		out = binary.LittleEndian.AppendUint32(out, 2*i+2)
+	}
+	return out
+}
+
+func TestFacts(t *testing.T) {
+	d := sim.Open(sim.Options{})
+	if f := d.Facts(); f.Kind != "sim" || f.Name == "" || f.Arch != "" {
+		t.Errorf("the facts are %+v", f)
+	}
+	if series, err := d.Time(t.Context(), nil, device.Plan{}); !errors.Is(err, device.ErrNoClock) || series != nil {
+		t.Errorf("a time: %v, %v", series, err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOutcome(t *testing.T) {
+	d := sim.Open(sim.Options{Schedules: 3, Checks: true})
+	for range 2 { // the second time the program is known
+		outcome, err := d.Run(t.Context(), newJob(kernel(""), threads))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(outcome.Outputs) != 1 || !bytes.Equal(outcome.Outputs[0], doubled()) || len(outcome.Findings) > 0 {
+			t.Errorf("it gives %x and finds %v", outcome.Outputs, outcome.Findings)
+		}
+	}
+	outcome, err := d.Run(t.Context(), newJob(kernel("\tst.shared.u32 [s], 1;"), threads))
+	if err != nil || outcome.Loaded.StaticSharedBytes != 256 {
+		t.Errorf("loaded: %+v, %v", outcome, err)
+	}
+}
+
+// TestFindings is about what a device has to find in any kernel, and what the checkers add.
+func TestFindings(t *testing.T) {
+	check := func(name, more string, n int32, o sim.Options, want ...string) {
+		t.Helper()
+		outcome, err := sim.Open(o).Run(t.Context(), newJob(kernel(more), n))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			return
+		}
+		var got []string
+		for _, f := range outcome.Findings {
+			got = append(got, f.Kind)
+			if f.Text == "" {
+				t.Errorf("%s: a finding without a text: %v", name, f)
+			}
+		}
+		if strings.Join(got, " ") != strings.Join(want, " ") {
+			t.Errorf("%s: it finds %v, want %v", name, outcome.Findings, want)
+		}
+	}
+	checked := sim.Options{Checks: true}
+	check("nothing", "", threads, checked)
+	check("output left unwritten", "", threads-1, checked, device.Unwritten)
+	check("output past its end", "\tst.global.u32 [%rd5+4], %r2;", 0, checked, "out-of-bounds", device.Unwritten)
+	check("input changed", "\tst.global.u32 [%rd4], %r2;", threads, checked, device.InputChanged)
+	check("input changed, nobody looking", "\tst.global.u32 [%rd4], %r2;", threads, sim.Options{}, device.InputChanged)
+	check("output left unwritten, nobody looking", "", threads-1, sim.Options{})
+	check("a race", "\tst.shared.u32 [s], %r2;", threads, checked, "race")
+	check("a race that every schedule shows", "\tst.shared.u32 [s], %r2;", threads, sim.Options{Checks: true, Schedules: 5}, "race")
+	check("a race, nobody looking", "\tst.shared.u32 [s], %r2;", threads, sim.Options{})
+	// Two warps race for a word, and the answer is who won.
+	racing := newJob([]byte(strings.Replace(string(kernel(`	setp.ne.u32 %p2, %r2, %r1;
+	@%p2 bra END;
+	st.global.u32 [%rd2], %r2;
+END:`)), "add.u32 %r3, %r3, %r3;", "atom.shared.add.u32 %r3, [s], 1;", 1)), threads)
+	racing.Block[0], racing.Args[0], racing.Args[1] = 96, device.In(make([]byte, 4*96)), device.Out(4*96)
+	racing.Args[2] = device.Int32(96)
+	outcome, err := sim.Open(sim.Options{Schedules: 8}).Run(t.Context(), racing)
+	if err != nil || len(outcome.Findings) != 1 || outcome.Findings[0].Kind != device.NotRepeatable {
+		t.Errorf("an answer that depends on the schedule: %+v, %v", outcome, err)
+	}
+}
+
+// TestUnsupported is about what another device may run: the fault is not the kernel's.
+func TestUnsupported(t *testing.T) {
+	check := func(name string, image []byte, want ...string) {
+		t.Helper()
+		outcome, err := sim.Open(sim.Options{Checks: true}).Run(t.Context(), newJob(image, threads))
+		var unsupported *device.Unsupported
+		if !errors.As(err, &unsupported) {
+			t.Errorf("%s: %v, %v", name, outcome, err)
+			return
+		}
+		for _, text := range want {
+			if !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: the error is %q, want %q in it", name, err, text)
+			}
+		}
+	}
+	check("wgmma", kernel("\twgmma.fence.sync.aligned;"), "the simulator cannot run the PTX", "PTX line 23", "wgmma.fence")
+	check("a bulk copy", kernel("\tcp.async.bulk.commit_group;"), "cp.async.bulk.commit_group")
+	check("a cluster", kernel("\tbarrier.cluster.arrive;"), "barrier.cluster.arrive")
+	other := append(kernel(""), []byte(strings.Replace(string(kernel("\twgmma.fence.sync.aligned;")), ".visible .entry k(", ".visible .entry hopper(", 1))...)
+	two := []byte(strings.Replace(string(other), "}\n.version 8.0\n.target sm_80\n.address_size 64\n.shared .align 4 .b8 s[256];\n", "}\n", 1))
+	if _, err := sim.Open(sim.Options{Checks: true}).Run(t.Context(), newJob(two, threads)); err != nil {
+		t.Errorf("what the simulator lacks is in another entry: %v", err)
+	}
+	job := newJob(two, threads)
+	job.Entry = "hopper"
+	var unsupported *device.Unsupported
+	if _, err := sim.Open(sim.Options{Checks: true}).Run(t.Context(), job); !errors.As(err, &unsupported) {
+		t.Errorf("one of two entries is not simulated: %v", err)
+	}
+	check("no PTX", []byte("\x7fELF"), "the simulator cannot read the PTX")
+}
+
+func TestFaults(t *testing.T) {
+	job := newJob(kernel("\ttrap;"), threads)
+	_, err := sim.Open(sim.Options{}).Run(t.Context(), job)
+	var fault *device.Fault
+	if !errors.As(err, &fault) || !strings.Contains(fault.Text, "trap") {
+		t.Errorf("trap gives %v", err)
+	}
+	job = newJob(kernel(""), threads)
+	job.Args = job.Args[:2]
+	if _, err = sim.Open(sim.Options{}).Run(t.Context(), job); !errors.As(err, &fault) || !strings.Contains(fault.Text, "parameters") {
+		t.Errorf("too few arguments give %v", err)
+	}
+	job = newJob(kernel(""), threads)
+	job.Entry = "q"
+	if _, err = sim.Open(sim.Options{}).Run(t.Context(), job); err == nil || !strings.Contains(err.Error(), `no entry function "q"`) {
+		t.Errorf("an entry that is not there gives %v", err)
+	}
+	job = newJob(kernel(""), threads)
+	job.Args[1] = device.Arg{}
+	if _, err = sim.Open(sim.Options{}).Run(t.Context(), job); err == nil || !strings.Contains(err.Error(), "argument 1 must be one of") {
+		t.Errorf("an argument that is none gives %v", err)
+	}
+}
+
+func TestNoEnd(t *testing.T) {
+	job := newJob(kernel("LOOP:\n\tadd.u32 %r3, %r3, 1;\n\tbra LOOP;"), threads)
+	_, err := sim.Open(sim.Options{Limit: 10 * time.Millisecond}).Run(t.Context(), job)
+	var timeout *device.Timeout
+	if !errors.As(err, &timeout) || timeout.Limit != 10*time.Millisecond {
+		t.Errorf("an endless kernel gives %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := sim.Open(sim.Options{Limit: time.Hour}).Run(ctx, job); !errors.Is(err, context.Canceled) {
+		t.Errorf("a job that nobody wants any more gives %v", err)
+	}
+}
+
+func TestPrintf(t *testing.T) {
+	image := []byte(strings.Replace(string(kernel(`	.local .align 8 .b8 l[8];
+	.param .b64 f; .param .b64 a; .param .b32 r;
+	mov.u64 %rd6, text;
+	cvta.global.u64 %rd6, %rd6;
+	st.param.b64 [f], %rd6;
+	mov.u64 %rd7, l;
+	cvta.local.u64 %rd7, %rd7;
+	st.param.b64 [a], %rd7;
+	st.local.u32 [l], %r2;
+	setp.ne.u32 %p2, %r2, 7;
+	@%p2 bra END;
+	call (r), vprintf, (f, a);
+END:`)), ".shared", ".extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);\n.global .b8 text[] = {116, 61, 37, 100, 0};\n.shared", 1))
+	var said []string
+	d := sim.Open(sim.Options{Checks: true, Printf: func(text string) { said = append(said, text) }})
+	if outcome, err := d.Run(t.Context(), newJob(image, threads)); err != nil || len(outcome.Findings) > 0 || fmt.Sprint(said) != "[t=7]" {
+		t.Errorf("it says %q; %+v, %v", said, outcome, err)
+	}
+}
+
+// The counters go by the names of Nsight Compute, and are those of one launch, however many schedules there are.
+func TestCounters(t *testing.T) {
+	image := kernel(`
+	mov.u64 %rd6, s;
+	cvta.to.shared.u64 %rd6, %rd6;
+	and.b32 %r4, %r2, 1;
+	mul.wide.u32 %rd7, %r4, 128;
+	add.s64 %rd6, %rd6, %rd7;
+	bar.sync 0;
+	ld.volatile.shared.u32 %r5, [%rd6];`)
+	for _, schedules := range []int{1, 3} {
+		outcome, err := sim.Open(sim.Options{Schedules: schedules}).Run(t.Context(), newJob(image, threads))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]float64{
+			"l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum":          1,
+			"l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum":           4,
+			"l1tex__t_requests_pipe_lsu_mem_global_op_st.sum":          1,
+			"l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum":           4,
+			"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": 1, // two words of one bank
+			"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": 0,
+			"sm__inst_executed_pipe_tensor_op_hmma.sum":                0,
+			"sim__inst_executed_op_shared_ld.sum":                      1,
+			"sim__inst_executed_op_bar.sum":                            1,
+			"sim__data_bytes_mem_global.sum":                           256,
+		} {
+			if got, ok := outcome.Counters[name]; !ok || got != want {
+				t.Errorf("%d schedules: %s is %g; want %g", schedules, name, got, want)
+			}
+		}
+		total := 0.0
+		for name, n := range outcome.Counters {
+			if strings.HasPrefix(name, "sim__inst_executed_class_") {
+				total += n
+			}
+		}
+		if all := outcome.Counters["sim__inst_executed.sum"]; total != all || all < 19 {
+			t.Errorf("%d schedules: %g instructions, %g by class", schedules, all, total)
+		}
+		if _, ok := outcome.Counters["gpu__time_duration.sum"]; ok {
+			t.Error("the simulator has taken a time")
+		}
+	}
+}

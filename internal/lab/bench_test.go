@@ -1,0 +1,353 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"attune/internal/device"
+	"attune/internal/oracle"
+	"attune/internal/peer"
+	"attune/internal/run"
+	"attune/internal/tensor"
+)
+
+// peers is a double of the process that runs peers. They compute attention in float64 and take times that a test knows beforehand.
+type peers struct {
+	t        *testing.T
+	facts    peer.Facts
+	seconds  map[string]float64         // a launch, or 20 us
+	fail     map[string]func(int) error // is asked with the count of its samples so far; errBroken takes the process down
+	prepare  map[string]error
+	answers  func(out []float64)
+	started  int
+	closed   int
+	startErr error
+	log      []string // who was sampled
+	launches int
+
+	inputs  *tensor.Inputs
+	ready   map[string]bool
+	samples map[string]int
+	lost    bool
+}
+
+var errBroken = &peer.Error{Why: "it ended (signal: killed)", Do: "take another"}
+
+func newPeers(t *testing.T) *peers {
+	return &peers{
+		t: t, facts: peer.Facts{Torch: "2.11.0", GPU: "a double"}, seconds: map[string]float64{}, fail: map[string]func(int) error{},
+		prepare: map[string]error{}, samples: map[string]int{},
+	}
+}
+
+func (p *peers) start(context.Context) (Peers, error) {
+	if p.startErr != nil {
+		return nil, p.startErr
+	}
+	p.started++
+	p.lost, p.ready = false, map[string]bool{}
+	return p, nil
+}
+
+func (p *peers) Facts() peer.Facts { return p.facts }
+func (p *peers) Lost() bool        { return p.lost }
+func (p *peers) Close() error      { p.closed++; return nil }
+
+func (p *peers) Missing(who peer.Peer) error {
+	if why := p.facts.Missing[who.Kind]; why != "" {
+		return &peer.Error{Why: why, Do: "install it"}
+	}
+	return nil
+}
+
+func (p *peers) broken(err error) error {
+	p.lost = p.lost || errors.Is(err, errBroken)
+	return err
+}
+
+func (p *peers) Prepare(_ context.Context, who peer.Peer, in *tensor.Inputs, launches int) error {
+	if err := who.Refuse(in.Shape); err != nil {
+		return err
+	}
+	if err := p.broken(p.prepare[who.String()]); err != nil {
+		return err
+	}
+	p.inputs, p.launches, p.ready[who.String()] = in, launches, true
+	return nil
+}
+
+func (p *peers) Answer(ctx context.Context, who peer.Peer) ([]float64, error) {
+	if !p.ready[who.String()] {
+		p.t.Errorf("%s answers and is not prepared", who)
+	}
+	out, err := oracle.Quantized(ctx, p.inputs)
+	if p.answers != nil {
+		p.answers(out)
+	}
+	return out, err
+}
+
+func (p *peers) Sample(_ context.Context, who peer.Peer, samples int) ([]float64, error) {
+	name := who.String()
+	if !p.ready[name] {
+		p.t.Errorf("%s is timed and not prepared", who)
+	}
+	if fail := p.fail[name]; fail != nil {
+		if err := p.broken(fail(p.samples[name])); err != nil {
+			return nil, err
+		}
+	}
+	p.log = append(p.log, name)
+	p.samples[name] += samples
+	seconds := p.seconds[name]
+	if seconds == 0 {
+		seconds = 20e-6
+	}
+	return slices.Repeat([]float64{seconds}, samples), nil
+}
+
+func (p *peers) Forget(context.Context) error { clear(p.ready); return nil }
+
+// bench asks for stage1, of 16 us, and stage2, of 10, beside peers on a shape.
+func (s *setup) bench(p *peers, kinds string, shapeTexts ...string) BenchRequest {
+	s.t.Helper()
+	s.knows("stage1", behaviour{seconds: 16e-6})
+	s.knows("stage2", behaviour{})
+	asked, err := peer.Parse(kinds, "fp16")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if len(shapeTexts) == 0 {
+		shapeTexts = []string{"1x2x40x64"}
+	}
+	return BenchRequest{Variants: s.request("stage1", "stage2").Variants, Shapes: shapes(s.t, shapeTexts...), Rounds: 26, Peers: asked, StartPeers: p.start}
+}
+
+func (s *setup) benched(r BenchRequest) *run.Bench {
+	s.t.Helper()
+	b, err := s.Bench(s.t.Context(), r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return b
+}
+
+// brief is the rows in short: name, time, speedup of our best, and what is wrong.
+func brief(b *run.Bench) string {
+	var all []string
+	for _, r := range b.Rows {
+		text := r.Name
+		if r.P50US != nil {
+			text += fmt.Sprintf(" %.0f", *r.P50US)
+		}
+		if r.Speedup != nil {
+			text += fmt.Sprintf(" %.2fx", r.Speedup.Ratio)
+		}
+		if r.Wrong != "" {
+			text += " WRONG"
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
+}
+
+func (s *setup) rows(b *run.Bench, want string) {
+	s.t.Helper()
+	if got := brief(b); got != want {
+		s.t.Errorf("rows: %s\nwant: %s\nleft out: %+v", got, want, b.LeftOut)
+	}
+}
+
+func leftOut(t *testing.T, b *run.Bench, want ...run.LeftOut) {
+	t.Helper()
+	if len(b.LeftOut)+len(want) > 0 && !slices.Equal(b.LeftOut, want) {
+		t.Errorf("left out: %+v\nwant: %+v", b.LeftOut, want)
+	}
+}
+
+func TestBench(t *testing.T) {
+	s, p := newSetup(t), newPeers(t)
+	p.seconds["torch-flash"] = 25e-6
+	b := s.benched(s.bench(p, "torch-flash,torch-cudnn", "1x2x40x64", "1x1x33x64:causal"))
+	one := "stage1 16 1.60x, stage2 10, torch-flash 25 2.50x, torch-cudnn 20 2.00x"
+	s.rows(b, one+", "+one)
+	leftOut(t, b)
+	if len(b.Best) != 2 || b.Best[0].Variant != "stage2" || b.Best[0].Peer != "torch-cudnn" || math.Abs(b.Overall().Ratio-2) > 1e-9 {
+		t.Errorf("best: %+v", b.Best)
+	}
+	r := b.Rows[2]
+	if r.Shape != "1x2x40x64" || !r.Peer || r.DType != "fp16" || *r.MaxErr != 0 || r.Launches != 50 || math.Abs(*r.TFLOPS-4*2*40*40*64/25e-6/1e12) > 1e-9 {
+		t.Errorf("a peer's row: %+v", r)
+	}
+	if p.launches != 50 || p.started != 1 || p.closed != 1 || s.gpu.opened != 1 || s.gpu.closed != 1 || b.Peers.Torch != "2.11.0" {
+		t.Errorf("%d launches in a sample; %d started, %d closed; %d devices, %d closed", p.launches, p.started, p.closed, s.gpu.opened, s.gpu.closed)
+	}
+	for _, r := range b.Rows {
+		if n := len(slices.Concat(r.Seconds...)); len(r.Seconds) != 12 || n != 26 {
+			t.Errorf("%s has %d samples in %d turns; want 26 in 12", r.Name, n, len(r.Seconds))
+		}
+	}
+	// ABBA: who came last comes first in the next turn.
+	if got := strings.Join(p.log[:6], " "); got != "torch-flash torch-cudnn torch-cudnn torch-flash torch-flash torch-cudnn" {
+		t.Errorf("the order of turns: %s", got)
+	}
+	if b.Ceilings != nil || r.Shares != nil {
+		t.Error("shares of ceilings that nobody has measured on this device")
+	}
+}
+
+func TestBenchCeilings(t *testing.T) {
+	s, p := newSetup(t), newPeers(t)
+	s.gpu.facts.Name, p.facts.GPU = "NVIDIA H200", "NVIDIA H200"
+	s.Facts = s.gpu.facts
+	p.seconds["torch-math"] = 1e-12
+	b := s.benched(s.bench(p, "torch-flash,torch-math"))
+	s.rows(b, "stage1 16 1.60x, stage2 10, torch-flash 20 2.00x, torch-math WRONG")
+	flops, bytes := 4.0*2*40*40*64, 2.0*64*40*8
+	want := run.Shares{BF16: flops / 20e-6 / 784e12, FP8: flops / 20e-6 / 1468e12, Copy: bytes / 20e-6 / 4.22e12}
+	got := b.Rows[2].Shares
+	if math.Abs(got.BF16/want.BF16-1) > 1e-9 || math.Abs(got.FP8/want.FP8-1) > 1e-9 || math.Abs(got.Copy/want.Copy-1) > 1e-9 {
+		t.Errorf("shares %+v; want %+v", *got, want)
+	}
+	if ours := b.Rows[1].Shares; math.Abs(ours.Copy/(want.Copy*2*5/8)-1) > 1e-9 {
+		t.Errorf("our E4M3 inputs are half the size: %+v", *ours)
+	}
+	if b.Ceilings.Device != "NVIDIA H200" || !strings.Contains(b.Rows[3].Wrong, "TFLOP/s, and FP8 products alone reach 1468 on this device") {
+		t.Errorf("%+v, %q", b.Ceilings, b.Rows[3].Wrong)
+	}
+}
+
+// With no Python, our own figures come all the same.
+func TestBenchWithoutPeers(t *testing.T) {
+	s, p := newSetup(t), newPeers(t)
+	p.startErr = &peer.Error{Why: "there is no python3 in PATH", Do: "install one"}
+	b := s.benched(s.bench(p, "all"))
+	s.rows(b, "stage1 16 1.60x, stage2 10")
+	leftOut(t, b, run.LeftOut{Name: "torch-flash, torch-cudnn, torch-efficient, torch-math", Why: "there is no python3 in PATH", Do: "install one"})
+	if b.Peers != nil || len(b.Best) != 0 {
+		t.Errorf("peers from nowhere: %+v", b)
+	}
+
+	p.startErr, p.facts.GPU = nil, "another card"
+	b = s.benched(s.bench(p, "torch-flash"))
+	s.rows(b, "stage1 16 1.60x, stage2 10")
+	if len(b.LeftOut) != 1 || !strings.Contains(b.LeftOut[0].Why, "they would run on another card") || p.closed != 1 {
+		t.Errorf("left out: %+v, %d closed", b.LeftOut, p.closed)
+	}
+	p.facts.GPU, p.facts.UUID, s.gpu.facts.UUID = "a double", "1234", "GPU-1235"
+	if b = s.benched(s.bench(p, "torch-flash")); len(b.LeftOut) != 1 {
+		t.Errorf("a card of the same name: %+v", b)
+	}
+	if b = s.benched(s.bench(p, "none")); len(b.LeftOut) != 0 {
+		t.Errorf("left out though nobody asked: %+v", b.LeftOut)
+	}
+}
+
+func TestBenchPeersThatFail(t *testing.T) {
+	const two, left = "stage1 16 1.60x, stage2 10", "torch-cudnn 20 2.00x"
+	shape := "1x2x40x64"
+	refusal := &peer.Error{Why: "No available kernel.", Do: "take another"}
+	once := func(err error, at int) func(int) error {
+		return func(samples int) error {
+			if samples >= at {
+				return err
+			}
+			return nil
+		}
+	}
+	check := func(what string, set func(*peers), started int, rows string, out ...run.LeftOut) {
+		t.Helper()
+		s, p := newSetup(t), newPeers(t)
+		set(p)
+		b := s.benched(s.bench(p, "torch-cudnn,torch-flash,torch-math", shape))
+		s.rows(b, rows)
+		leftOut(t, b, out...)
+		if p.started != started || p.closed != started {
+			t.Errorf("%s: %d processes started, %d closed; want %d", what, p.started, p.closed, started)
+		}
+	}
+	died := run.LeftOut{Name: "torch-flash", Shape: shape, Why: errBroken.Why, Do: "take another"}
+	check("refuses", func(p *peers) { p.prepare["torch-flash"] = refusal }, 1, two+", "+left+", torch-math 20 2.00x",
+		run.LeftOut{Name: "torch-flash", Shape: shape, Why: refusal.Why, Do: refusal.Do})
+	check("breaks when it is prepared", func(p *peers) { p.prepare["torch-flash"] = errBroken }, 2, two+", "+left+", torch-math 20 2.00x", died)
+	check("dies midway", func(p *peers) { p.fail["torch-flash"] = once(errBroken, 10) }, 2, two+", "+left+", torch-math 20 2.00x", died)
+	check("times that cannot be", func(p *peers) { p.fail["torch-flash"] = once(refusal, 0) }, 1, two+", "+left+", torch-math 20 2.00x",
+		run.LeftOut{Name: "torch-flash", Shape: shape, Why: refusal.Why, Do: refusal.Do})
+	check("missing", func(p *peers) { p.facts.Missing = map[string]string{"torch-flash": "too old"} }, 1, two+", "+left+", torch-math 20 2.00x",
+		run.LeftOut{Name: "torch-flash", Why: "too old", Do: "install it"})
+	check("dies, and there is no other process", func(p *peers) {
+		p.fail["torch-flash"] = func(samples int) error {
+			if samples < 10 {
+				return nil
+			}
+			p.startErr = &peer.Error{Why: "no more"}
+			return errBroken
+		}
+	}, 1, two, died, run.LeftOut{Name: "torch-cudnn, torch-math", Why: "no more"})
+	check("dies, and the next one with it", func(p *peers) {
+		p.fail["torch-flash"] = func(samples int) error {
+			p.prepare["torch-cudnn"] = errBroken
+			return errBroken
+		}
+	}, 3, two+", torch-math 20 2.00x", died, run.LeftOut{Name: "torch-cudnn", Shape: shape, Why: errBroken.Why, Do: "take another"})
+	check("wrong", func(p *peers) { p.answers = func(out []float64) { clear(out) } }, 1, two+", torch-cudnn WRONG, torch-flash WRONG, torch-math WRONG")
+	check("not a number", func(p *peers) { p.answers = func(out []float64) { out[7] = math.NaN() } }, 1,
+		two+", torch-cudnn WRONG, torch-flash WRONG, torch-math WRONG")
+}
+
+// A peer that brought its process down is not asked again on the next shape, and one that was refused is.
+func TestBenchAsksAgain(t *testing.T) {
+	s, p := newSetup(t), newPeers(t)
+	p.prepare["torch-flash"] = errBroken
+	b := s.benched(s.bench(p, "torch-flash,torch-cudnn", "1x2x40x64:kv=50:causal", "1x2x40x64", "1x2x48x64"))
+	two, cudnn := "stage1 16 1.60x, stage2 10", "torch-cudnn 20 2.00x"
+	s.rows(b, two+", "+two+", "+cudnn+", "+two+", "+cudnn)
+	if len(b.LeftOut) != 3 || !strings.Contains(b.LeftOut[0].Why, "not supported by this peer") || b.LeftOut[2].Shape != "1x2x40x64" || p.started != 2 {
+		t.Errorf("left out: %+v; %d processes", b.LeftOut, p.started)
+	}
+}
+
+func TestBenchWrongVariants(t *testing.T) {
+	s, p := newSetup(t), newPeers(t)
+	r := s.bench(p, "torch-flash")
+	s.knows("stage1", behaviour{answers: func(out []byte) { clear(out) }})
+	b := s.benched(r)
+	s.rows(b, "stage1 WRONG, stage2 10, torch-flash 20 2.00x")
+
+	s.knows("stage2", behaviour{launch: func(int) error { return &device.Fault{Code: "ILLEGAL_ADDRESS"} }})
+	b = s.benched(r)
+	s.rows(b, "stage1 WRONG, stage2 WRONG, torch-flash 20")
+	if s.gpu.opened != 3 || s.gpu.closed != 3 || len(b.Best) != 0 {
+		t.Errorf("%d devices opened, %d closed", s.gpu.opened, s.gpu.closed)
+	}
+
+	s.knows("stage2", behaviour{launch: func(int) error { return errors.New("the lab is on fire") }})
+	if _, err := s.Bench(t.Context(), r); err == nil || !strings.Contains(err.Error(), "stage2 on 1x2x40x64: the lab is on fire") {
+		t.Errorf("a failure that is not the kernel's: %v", err)
+	}
+}
+
+func TestBenchRefuses(t *testing.T) {
+	s, p := newSetup(t), newPeers(t)
+	r := s.bench(p, "torch-flash", "1x2x40x128")
+	var request RequestError
+	if _, err := s.Bench(t.Context(), r); !errors.As(err, &request) {
+		t.Errorf("another head dim: %v", err)
+	}
+	r = s.bench(p, "torch-flash")
+	ctx, cancel := context.WithCancel(t.Context())
+	p.fail["torch-flash"] = func(int) error { cancel(); return ctx.Err() }
+	if _, err := s.Bench(ctx, r); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+	delete(p.fail, "torch-flash")
+	s.knows("stage2", behaviour{timing: device.ErrNoClock})
+	if _, err := s.Bench(t.Context(), r); !errors.Is(err, device.ErrNoClock) {
+		t.Errorf("a device with no clock: %v", err)
+	}
+}

@@ -1,0 +1,227 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"attune/internal/device"
+	simdevice "attune/internal/device/sim"
+	"attune/internal/profile"
+	"attune/internal/run"
+)
+
+// counter is a double of a profiler: it knows the counters of every launch beforehand.
+type counter struct {
+	counters device.Counters
+	unknown  []string
+	err      error
+	jobs     []device.Job
+}
+
+func (c *counter) Capture(_ context.Context, job device.Job, report string) (*profile.Capture, error) {
+	c.jobs = append(c.jobs, job)
+	if c.err != nil {
+		return nil, c.err
+	}
+	if err := os.WriteFile(report, []byte("a report"), 0o644); err != nil {
+		return nil, err
+	}
+	return &profile.Capture{Counters: c.counters, Unknown: c.unknown}, nil
+}
+
+// busy are the counters of a launch that keeps tensor cores and DRAM so busy.
+func busy(tensor, dram float64) device.Counters {
+	return device.Counters{
+		"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": tensor, "dram__throughput.avg.pct_of_peak_sustained_elapsed": dram,
+		"gpu__time_duration.sum": 9060, "dram__bytes.sum": 812410, "sm__ops_path_tensor_src_fp16_dst_fp32.sum": 2000000,
+	}
+}
+
+func (s *setup) profileRequest(variant string, p Profiler) ProfileRequest {
+	s.t.Helper()
+	s.knows(variant, s.gpu.behaviour[variant])
+	return ProfileRequest{Variant: s.variant(variant), Shapes: shapes(s.t, "1x2x32x64", "1x1x33x64:causal"), Profiler: p}
+}
+
+func TestProfileGate(t *testing.T) {
+	check := func(tensor, dram float64, want, reason string) {
+		t.Helper()
+		s := newSetup(t)
+		s.gpu.facts.Name = "NVIDIA H200"
+		c := &counter{counters: busy(tensor, dram), unknown: []string{"a__b.sum"}}
+		r, profiles, err := s.Profile(t.Context(), s.profileRequest("stage2", c))
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, r, want)
+		says(t, r.Reasons.Profile, reason)
+		says(t, r.Reasons.Performance, "a profile takes counters, no times")
+		if len(profiles) != 2 || profiles[1].Shape != "1x1x33x64:causal" || profiles[0].Roofline == nil || profiles[0].Unknown[0] != "a__b.sum" || len(c.jobs) != 2 {
+			t.Errorf("%d profiles, %+v", len(profiles), profiles)
+		}
+		if len(r.Performance) != 0 || s.gpu.opened != 1 || s.gpu.closed != 1 {
+			t.Errorf("times %v, %d devices opened, %d closed", r.Performance, s.gpu.opened, s.gpu.closed)
+		}
+		files := []string{
+			"profile.json", "profile.md", "ptxas.log", "report.md", "run.json", "samples.json", "sha256sums",
+			"stage2-1x1x33x64-causal.ncu-rep", "stage2-1x1x33x64-causal.svg", "stage2-1x2x32x64.ncu-rep", "stage2-1x2x32x64.svg",
+		}
+		if diff := cmp.Diff(files, s.files(r)); diff != "" {
+			t.Errorf("the run's folder (-want +got):\n%s", diff)
+		}
+	}
+	check(12, 3, "not-measured pass/pass/not-measured/pass", "1x2x32x64: tensor cores at 12.0 % of peak, DRAM at 3.0 % of peak")
+	check(30, 70, "valid-negative pass/pass/not-measured/fail", "1x1x33x64:causal: tensor cores at 30.0 % of peak, DRAM at 70.0 % of peak")
+}
+
+// files are the names in the folder of a run.
+func (s *setup) files(r *run.Run) []string {
+	s.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(s.dir, "runs", r.ID))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestProfileGateOfSeveralShapes(t *testing.T) {
+	of := func(v ...profile.Values) string {
+		var all []*profile.Profile
+		for _, values := range v {
+			all = append(all, &profile.Profile{Ncu: values})
+		}
+		return string(profileGate(all).Status)
+	}
+	good, bad, open := profile.Values{profile.DRAMBusy: 1}, profile.Values{profile.TensorBusy: 1, profile.DRAMBusy: 99}, profile.Values{}
+	for want, got := range map[string]string{
+		"pass": of(good, good), "fail": of(good, bad, open), "not-measured": of(good, open, good),
+	} {
+		if got != want {
+			t.Errorf("got %s; want %s", got, want)
+		}
+	}
+	if of(bad, good) != "fail" || of(open, bad) != "fail" {
+		t.Error("the order of the shapes counts")
+	}
+}
+
+func TestProfileIntoAFolder(t *testing.T) {
+	s := newSetup(t)
+	request := s.profileRequest("stage2", &counter{counters: busy(12, 3)})
+	request.Folder = filepath.Join(t.TempDir(), "new", "out")
+	r, profiles, err := s.Profile(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if profiles[0].Roofline != nil || !strings.Contains(profiles[0].NoRoofline, "rate of the tensor cores of a double") {
+		t.Errorf("a roofline of an unknown device: %+v, %q", profiles[0].Roofline, profiles[0].NoRoofline)
+	}
+	text, err := os.ReadFile(filepath.Join(request.Folder, "stage2-1x2x32x64.ncu-rep"))
+	if err != nil || string(text) != "a report" {
+		t.Errorf("the report is %q, %v", text, err)
+	}
+	if names := s.files(r); !slices.Contains(names, "profile.json") || slices.Contains(names, "stage2-1x2x32x64.ncu-rep") {
+		t.Errorf("the ledger has %v", names)
+	}
+	request.Folder = filepath.Join(request.Folder, "profile.json") // which is a file
+	if r, _, err := s.Profile(t.Context(), request); err == nil || !strings.Contains(err.Error(), "write the profiles of stage2") {
+		t.Errorf("into a file: %v, %v", r, err)
+	}
+}
+
+// What is not right is not profiled, and the record says what is wrong.
+func TestProfileAfterAFailedGate(t *testing.T) {
+	s := newSetup(t)
+	s.gpu.behaviour["stage2"] = behaviour{answers: func(out []byte) { clear(out) }}
+	c := &counter{counters: busy(12, 3)}
+	r, profiles, err := s.Profile(t.Context(), s.profileRequest("stage2", c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, r, "incorrect pass/fail/not-measured/not-measured")
+	if len(profiles) != 0 || len(c.jobs) != 0 || slices.Contains(s.files(r), "profile.json") {
+		t.Errorf("%d profiles of %d launches", len(profiles), len(c.jobs))
+	}
+}
+
+func TestProfileFails(t *testing.T) {
+	s := newSetup(t)
+	if r, _, err := s.Profile(t.Context(), s.profileRequest("stage2", &counter{err: profile.ErrNoPermission})); !errors.Is(err, profile.ErrNoPermission) {
+		t.Errorf("without permission: %v, %v", r, err)
+	}
+	if got := s.recorded(); len(got) > 0 {
+		t.Errorf("recorded without a profile: %v", got)
+	}
+	request := s.profileRequest("stage2", nil)
+	request.Shapes = shapes(t, "1x1x8x32")
+	if _, _, err := s.Profile(t.Context(), request); err == nil || !strings.Contains(err.Error(), "head dim") {
+		t.Errorf("of another head dim: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := s.Profile(ctx, s.profileRequest("stage2", nil)); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+}
+
+// The simulator counts the launch that the chip was given, and its PTX.
+func TestProfileAgainstTheSimulator(t *testing.T) {
+	s := newSetup(t)
+	c := &counter{counters: busy(12, 3)}
+	request := s.profileRequest("stage2", c)
+	request.Shapes, request.Simulator = shapes(t, "1x1x32x64"), simdevice.Open(simdevice.Options{})
+	_, profiles, err := s.Profile(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range profiles[0].Metrics {
+		both := row.Sim != nil && row.Ncu != nil
+		if both != (row.Difference != nil) || both != (row.Key == profile.TensorFLOPs) {
+			t.Errorf("%+v", row)
+		}
+	}
+	request.Simulator = broken{}
+	if _, _, err := s.Profile(t.Context(), request); err == nil || !strings.Contains(err.Error(), "profile stage2 on 1x1x32x64: on the simulator: it is broken") {
+		t.Errorf("on a simulator that fails: %v", err)
+	}
+}
+
+// broken is a device that runs nothing.
+type broken struct{ device.Device }
+
+func (broken) Run(context.Context, device.Job) (*device.Outcome, error) {
+	return nil, errors.New("it is broken")
+}
+
+// With no GPU the simulator is all there is, and what it cannot know is not measured.
+func TestProfileOnTheSimulator(t *testing.T) {
+	s := newSimulated(t, simdevice.Options{Checks: true})
+	request := ProfileRequest{Variant: s.variant("good"), Shapes: shapes(t, "1x1x4x64"), Simulator: simdevice.Open(simdevice.Options{})}
+	r, profiles, err := s.Profile(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, r, "not-measured pass/pass/not-measured/not-measured")
+	p := profiles[0]
+	if p.Ncu != nil || p.Sim["ptx_instructions"] == 0 || p.Sim["global_load_sectors"] == 0 || p.Roofline != nil || p.Report != "" {
+		t.Errorf("%+v", p)
+	}
+	if _, ok := p.Sim[profile.Time]; ok {
+		t.Error("the simulator has taken a time")
+	}
+	want := "it is a profile; `attune profile good --shapes 1x1x4x64 --seed 0` takes another"
+	if _, err := Again(s.Kernel, r, nil); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("done again: %v; want %q", err, want)
+	}
+}

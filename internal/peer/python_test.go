@@ -1,0 +1,127 @@
+package peer
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"attune/internal/oracle"
+)
+
+// python is the machine's own python3, with modules of testdata in its reach.
+func python(t *testing.T, modules string) (*Helper, error) {
+	t.Helper()
+	name := "python3"
+	if _, err := exec.LookPath(name); err != nil {
+		t.Skip("there is no python3")
+	}
+	if modules != "" {
+		path, err := filepath.Abs(filepath.Join("testdata", "python", modules))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PYTHONPATH", path)
+		t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
+	}
+	return Start(t.Context(), Options{Python: name, Limit: time.Minute})
+}
+
+// The real program in a real Python, without PyTorch, or with one that is of no use.
+func TestPythonWithoutPyTorch(t *testing.T) {
+	if _, err := exec.Command("python3", "-c", "import torch").Output(); err != nil {
+		_, err := python(t, "")
+		says(t, "no PyTorch", err, " has no PyTorch; ")
+		says(t, "no PyTorch", err, " -m pip install torch")
+	}
+	for modules, want := range map[string]string{
+		"nocuda": "PyTorch 2.11.0+cpu is built without CUDA; install one that is built with it: ",
+		"nogpu":  "PyTorch 2.11.0, built for CUDA 13.0, sees no GPU; see what `",
+		"broken": "PyTorch cannot be imported: OSError: libcudart.so.13: cannot open shared object file; see what `",
+	} {
+		_, err := python(t, modules)
+		says(t, modules, err, want)
+	}
+}
+
+// A module of the user's folder must not take the place of Python's or PyTorch's.
+func TestModulesOfTheWorkingFolder(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("there is no python3")
+	}
+	modules, err := filepath.Abs(filepath.Join("testdata", "python", "nocuda"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PYTHONPATH", modules)
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "queue.py"), []byte("raise SystemExit('the wrong queue')"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(folder)
+	_, err = Start(t.Context(), Options{Limit: time.Minute})
+	says(t, "another queue", err, "is built without CUDA")
+}
+
+// The real program with a double of PyTorch: a peer goes the whole way.
+func TestPythonWithADouble(t *testing.T) {
+	h, err := python(t, "double")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	facts := h.Facts()
+	if facts.Torch != "2.11.0" || facts.CUDA != "13.0" || facts.CuDNN != "9.19.0" || facts.GPU != "A double" || facts.UUID == "" || facts.Python == "" {
+		t.Errorf("got %+v", facts)
+	}
+	says(t, "a backend that this PyTorch has not", h.Missing(Peer{Kind: "torch-cudnn"}), "PyTorch 2.11.0 has no SDPBackend.CUDNN_ATTENTION")
+	says(t, "FlashAttention-3", h.Missing(Peer{Kind: "fa3-fp8"}), "flash_attn_interface cannot be imported: ModuleNotFoundError")
+	for _, shape := range []string{"2x2x5x8", "1x2x4x8:causal", "1x1x3x8:kv=6"} {
+		in := newInputs(t, shape)
+		for _, p := range []Peer{flash, {Kind: "torch-math", DType: "bf16"}} {
+			if err := h.Prepare(t.Context(), p, in, 7); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := h.Answer(t.Context(), flash)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref, err := oracle.Compute(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		off, err := oracle.Compare(got, ref, oracle.Tolerance{Abs: 1e-2})
+		if err != nil || off.Bad > 0 {
+			t.Errorf("%s: %+v, %v", shape, off, err)
+		}
+		samples, err := h.Sample(t.Context(), flash, 4)
+		if err != nil || len(samples) != 4 {
+			t.Errorf("%s: %v, %v; want 4 samples", shape, samples, err)
+		}
+		if err := h.Forget(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err = h.Sample(t.Context(), flash, 1)
+	says(t, "a peer that was forgotten", err, "KeyError")
+	err = h.Prepare(t.Context(), Peer{Kind: "torch-efficient", DType: "fp16"}, newInputs(t, "1x1x2x8"), 1)
+	says(t, "a backend that refuses", err, "RuntimeError: No available kernel. Aborting execution. Memory efficient kernel not used because: it would rather not.")
+	if h.Lost() {
+		t.Error("a refusal has cost the helper")
+	}
+}
+
+// The program keeps to what Python 3.9 reads.
+func TestProgramIsPython39(t *testing.T) {
+	cmd := exec.Command("python3", "-c", "import ast, sys; ast.parse(sys.stdin.read(), feature_version=(3, 9))")
+	if cmd.Path == "" || cmd.Err != nil {
+		t.Skip("there is no python3")
+	}
+	cmd.Stdin = strings.NewReader(program)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}

@@ -1,0 +1,5 @@
+__version__ = "2.11.0+cpu"
+
+
+class version:
+    cuda = None

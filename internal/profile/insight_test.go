@@ -1,0 +1,103 @@
+package profile
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func anyKnob(string) bool { return true }
+
+// said are the names of the rules that hold.
+func said(v Values) []string {
+	names := []string{}
+	for _, i := range Explain(v, anyKnob) {
+		names = append(names, i.Rule)
+	}
+	return names
+}
+
+// TestRecordedLaunches holds the rules against two launches on an H200 whose trouble is known.
+func TestRecordedLaunches(t *testing.T) {
+	for stage, want := range map[string][]string{
+		"stage3b": {"latency-bound", "small-grid", "few-warps", "bank-conflicts", "uncoalesced-stores", "waits-for-arithmetic"},
+		"stage3c": {"latency-bound", "small-grid", "few-warps", "uncoalesced-stores"},
+	} {
+		if diff := cmp.Diff(want, said(recorded(t, stage))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", stage, diff)
+		}
+	}
+	check := func(rule, want string) {
+		t.Helper()
+		for _, i := range Explain(recorded(t, "stage3b"), anyKnob) {
+			if i.Rule == rule && !strings.Contains(i.Text, want) {
+				t.Errorf("%s says %q; want %q in it", rule, i.Text, want)
+			}
+		}
+	}
+	check("latency-bound", "issue slots are empty in 68 % of the active cycles and no unit is above 40 % (the highest is at 22 %)")
+	check("small-grid", "the blocks fill 0.48 of the places")
+	check("few-warps", "6 % of the warps that a multiprocessor can hold are there; 182 registers a thread leave room for 11")
+	check("bank-conflicts", "32768 of 204800 passes through shared memory are there for bank conflicts")
+	check("waits-for-arithmetic", "of 3.2 cycles between two instructions of a warp 1.1 go by waiting for the result of the instruction before")
+}
+
+func TestRules(t *testing.T) {
+	// well is a launch about which there is nothing to say.
+	well := Values{
+		TensorBusy: 59, DRAMBusy: 30, L2Busy: 30, L1Busy: 30, SMBusy: 59, ALUBusy: 30, FMABusy: 30, XUBusy: 30, IssueBusy: 50, Occupancy: 50, Registers: 64,
+		Waves: 4, LoadConflicts: 9, storeConflicts: 0, wavefronts: 100, LoadUse: 32, StoreUse: 32, latency: 8,
+	}
+	check := func(change Values, want ...string) {
+		t.Helper()
+		v := maps.Clone(well)
+		maps.Copy(v, change)
+		if diff := cmp.Diff(append([]string{}, want...), said(v)); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", change, diff)
+		}
+	}
+	check(nil)
+	check(Values{DRAMBusy: 60}, "memory-bound")
+	check(Values{TensorBusy: 75}, "tensor-bound")
+	check(Values{L2Busy: 61}, "cache-bound")
+	check(Values{L1Busy: 61}, "l1-bound")
+	check(Values{ALUBusy: 61}, "integer-bound")
+	check(Values{FMABusy: 61}, "fma-bound")
+	check(Values{XUBusy: 61}, "exponential-bound")
+	check(Values{IssueBusy: 39}) // the tensor cores are busy
+	check(Values{IssueBusy: 39, TensorBusy: 39, SMBusy: 39}, "latency-bound")
+	check(Values{IssueBusy: 40, TensorBusy: 39, SMBusy: 39})
+	check(Values{Waves: 0.9}, "small-grid")
+	check(Values{Occupancy: 24}, "few-warps")
+	check(Values{storeConflicts: 1}, "bank-conflicts")
+	check(Values{LoadUse: 20}, "uncoalesced-loads")
+	check(Values{StoreUse: 16}, "uncoalesced-stores")
+	check(Values{"stall_selected": 8, "stall_not_selected": 8})
+	for reason, rule := range map[string]string{
+		"long_scoreboard": "waits-for-memory", "short_scoreboard": "waits-for-shared-memory", "barrier": "waits-for-barriers", "wait": "waits-for-arithmetic",
+		"math_pipe_throttle": "waits-for-a-pipe", "mio_throttle": "waits-for-shared-queue", "lg_throttle": "waits-for-global-queue", "gmma": "waits-for-warpgroup",
+	} {
+		check(Values{"stall_" + reason: 1.9})
+		check(Values{"stall_" + reason: 2}, rule)
+	}
+}
+
+// What was not measured says nothing, and what the simulator has counted is enough for some.
+func TestRulesWithoutFigures(t *testing.T) {
+	if got := said(nil); len(got) > 0 {
+		t.Errorf("of nothing is said %v", got)
+	}
+	v := Values{LoadConflicts: 32768, storeConflicts: 0, sharedLoads: 32768, sharedStores: 6144}
+	got := Explain(v, func(knob string) bool { return knob == "USE_XOR_SWIZZLE" })
+	want := []Insight{{
+		"bank-conflicts", "32768 of 71680 passes through shared memory, at the least, are there for bank conflicts", []string{"USE_XOR_SWIZZLE"},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if got := Explain(v, func(string) bool { return false }); got[0].Knobs != nil {
+		t.Errorf("knobs that the kernel has not: %v", got[0].Knobs)
+	}
+}

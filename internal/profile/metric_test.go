@@ -1,0 +1,98 @@
+package profile
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"attune/internal/device"
+)
+
+func TestMetricsHaveNamesOfTheirOwn(t *testing.T) {
+	keys, names := map[string]bool{}, map[string]bool{}
+	for _, m := range Metrics {
+		if keys[m.Key] || m.About == "" || len(m.from) == 0 {
+			t.Errorf("%+v is there twice, or says nothing", m)
+		}
+		keys[m.Key] = true
+		for _, name := range slices.Concat(m.from...) {
+			if names[name] || !strings.Contains(name, "__") {
+				t.Errorf("%s of %s is no metric, or another's as well", name, m.Key)
+			}
+			names[name] = true
+		}
+	}
+}
+
+func TestValuesOf(t *testing.T) {
+	check := func(counters device.Counters, want Values) {
+		t.Helper()
+		if diff := cmp.Diff(want, ValuesOf(counters)); diff != "" {
+			t.Error(diff)
+		}
+	}
+	check(nil, Values{})
+	check(device.Counters{"unknown__metric.sum": 1}, Values{})
+	check(device.Counters{"gpu__time_duration.sum": 5}, Values{Time: 5})
+	// What has several names is their sum, as far as they are there.
+	check(device.Counters{"sm__inst_executed_pipe_tensor_op_hmma.sum": 3, "sm__inst_executed_pipe_tensor_op_gmma.sum": 4}, Values{"tensor_instructions": 7})
+	check(device.Counters{"sm__ops_path_tensor_src_fp16_dst_fp32.sum": 8192, "sm__ops_path_tensor_src_fp8.sum": 0}, Values{TensorFLOPs: 8192})
+	// Other names count where the first ones are not there.
+	check(device.Counters{"sm__inst_executed_pipe_tensor.sum": 9}, Values{"tensor_instructions": 9})
+	check(device.Counters{"dram__bytes_read.sum": 3, "dram__bytes_write.sum": 4}, Values{DRAMBytes: 7})
+	check(device.Counters{"dram__bytes.sum": 8, "dram__bytes_read.sum": 3, "dram__bytes_write.sum": 4}, Values{DRAMBytes: 8})
+}
+
+func TestToAsk(t *testing.T) {
+	const gmma = "sm__inst_executed_pipe_tensor_op_gmma.sum"
+	for arch, want := range map[string]bool{"sm_90": true, "sm_89": false, "sm_80": false} {
+		names := toAsk(arch)
+		if slices.Contains(names, gmma) != want {
+			t.Errorf("%s: gmma is asked for: %t", arch, !want)
+		}
+		for _, name := range names {
+			if strings.HasPrefix(name, "sim__") || strings.Contains(name, "stalled") {
+				t.Errorf("%s is asked for", name)
+			}
+		}
+		if !slices.Contains(names, "dram__bytes.sum") || slices.Contains(names, "dram__bytes_read.sum") {
+			t.Errorf("%s: %v", arch, names)
+		}
+	}
+}
+
+func TestRows(t *testing.T) {
+	p := &Profile{
+		Sim: Values{TensorFLOPs: 102, LoadConflicts: 5, storeConflicts: 0, "ptx_instructions": 7},
+		Ncu: Values{TensorFLOPs: 100, LoadConflicts: 0, storeConflicts: 0, Time: 9, "stall_wait": 1},
+	}
+	rows := map[string]Row{}
+	for _, r := range p.Rows() {
+		rows[r.Key] = r
+	}
+	check := func(key string, sim, ncu, difference *float64) {
+		t.Helper()
+		r, ok := rows[key]
+		if diff := cmp.Diff([]*float64{sim, ncu, difference}, []*float64{r.Sim, r.Ncu, r.Difference}); !ok || diff != "" {
+			t.Errorf("%s: %s", key, diff)
+		}
+	}
+	v := func(x float64) *float64 { return &x }
+	check(TensorFLOPs, v(102), v(100), v(2))
+	check(LoadConflicts, v(5), v(0), nil) // of nothing there is no share
+	check(storeConflicts, v(0), v(0), v(0))
+	check(Time, nil, v(9), nil)
+	check(DRAMBytes, nil, nil, nil)
+	check("ptx_instructions", v(7), nil, nil)
+	check("stall_wait", nil, v(1), nil)
+	for _, key := range []string{"stall_barrier", "ptx_move"} { // that nobody has
+		if _, ok := rows[key]; ok {
+			t.Errorf("there is a row %s", key)
+		}
+	}
+	if p.Values()[Time] != 9 || (&Profile{Sim: p.Sim}).Values()["ptx_instructions"] != 7 {
+		t.Error("the chip's figures do not come before the simulator's")
+	}
+}

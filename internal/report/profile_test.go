@@ -1,0 +1,85 @@
+package report
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"testing"
+
+	"attune/internal/device"
+	"attune/internal/profile"
+)
+
+// newProfile is a launch as Nsight Compute and the simulator have it; some figures are set apart, so that there is a difference to show.
+func newProfile(t *testing.T, facts device.Facts) *profile.Profile {
+	t.Helper()
+	p := &profile.Profile{
+		Shape: "1x8x512x64", FLOPs: 4 * 8 * 512 * 512 * 64,
+		Ncu: profile.Values{
+			profile.Time: 9060, profile.SMBusy: 22.12, profile.DRAMBusy: 1.87, profile.DRAMBytes: 812410, profile.IssueBusy: 31.73, profile.Waves: 0.48,
+			profile.LoadConflicts: 32768, profile.Registers: 182, "shared_wavefronts": 204800, "stall_wait": 1.06, "cycles_per_instruction": 3.19,
+			"global_load_sectors": 296448, "global_store_sectors": 32700, "shared_store_conflicts": 0,
+		},
+		Sim: profile.Values{
+			profile.LoadConflicts: 32768, "global_load_sectors": 296448, "global_store_sectors": 32768, "shared_store_conflicts": 3, profile.TensorFLOPs: 570425344,
+			"ptx_instructions": 1673728,
+		},
+		Unknown: []string{"dram__bytes.sum"},
+	}
+	p.Insights = profile.Explain(p.Values(), func(knob string) bool { return knob != "BLOCKS_PER_SM" })
+	roofline, err := profile.NewRoofline(facts, p.FLOPs, p.Values())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Roofline = roofline
+	return p
+}
+
+var (
+	h200 = device.Facts{Name: "NVIDIA H200", Arch: "sm_90"}
+	l4   = device.Facts{Name: "NVIDIA L4", Arch: "sm_89", Multiprocessors: 58, ClockKHz: 2040000}
+)
+
+func TestProfile(t *testing.T) {
+	both := newProfile(t, h200)
+	goldenOf(t, "profile.txt", func(w io.Writer) error { return Profile(w, "stage3b", both) })
+	goldenOf(t, "profile.md", func(w io.Writer) error { return ProfileMarkdown(w, "stage3b", both, "stage3b.svg") })
+	onChip := newProfile(t, l4)
+	onChip.Sim = nil
+	goldenOf(t, "profile_ncu.txt", func(w io.Writer) error { return Profile(w, "stage3b", onChip) })
+	simulated := newProfile(t, h200)
+	simulated.Ncu, simulated.Roofline, simulated.NoRoofline, simulated.Insights, simulated.Unknown = nil, nil, "no time was measured", nil, nil
+	goldenOf(t, "profile_sim.md", func(w io.Writer) error { return ProfileMarkdown(w, "stage3b", simulated, "") })
+}
+
+func TestRooflinePlot(t *testing.T) {
+	for name, facts := range map[string]device.Facts{"roofline.svg": h200, "roofline_computed.svg": l4} {
+		p := newProfile(t, facts)
+		goldenOf(t, name, func(w io.Writer) error { return RooflinePlot(w, "stage3b+A<B", p) })
+		var text bytes.Buffer
+		if err := RooflinePlot(&text, "a & b", p); err != nil {
+			t.Fatal(err)
+		}
+		for d := xml.NewDecoder(&text); ; {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s is no XML: %v", name, err)
+			}
+		}
+	}
+}
+
+// A launch far from the others stays on the page.
+func TestRooflinePlotHoldsThePoint(t *testing.T) {
+	for _, point := range []profile.Point{{Intensity: 1e-3, PerSecond: 1e9}, {Intensity: 1e5, PerSecond: 1e15}, {Intensity: 300, PerSecond: 1e10}} {
+		r := newProfile(t, h200).Roofline
+		r.Point = point
+		plot := newLogPlot(r)
+		x, y := plot.x(point.Intensity), plot.y(point.PerSecond)
+		if x < plotLeft || x > plotWidth-plotRight || y < plotTop || y > plotTop+plotInnerHeight {
+			t.Errorf("%+v is drawn at %.0f, %.0f", point, x, y)
+		}
+	}
+}
