@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"math"
 	"math/bits"
 	"strings"
@@ -41,9 +42,16 @@ func (c *code) chooseVector(in *ptx.Instruction, o *op) {
 	}
 }
 
-var vectorLoops = makeVectorLoops()
+var vectorLoops = chooseLoops()
 
-func makeVectorLoops() map[string]vectorLoop {
+// chooseLoops takes the loops in assembly where there are such.
+func chooseLoops() map[string]vectorLoop {
+	m := goLoops()
+	maps.Copy(m, assemblyLoops())
+	return m
+}
+
+func goLoops() map[string]vectorLoop {
 	m := map[string]vectorLoop{}
 	same := func(loop vectorLoop, names ...string) {
 		for _, name := range names {
