@@ -3,7 +3,8 @@ GO ?= go
 export CGO_ENABLED := 0
 
 # Packages whose goroutines share memory; they are tested under the race detector too.
-RACE := ./internal/device/... ./internal/lab ./internal/ledger ./internal/oracle ./internal/spec ./internal/tensor ./internal/terminal ./internal/toolchain
+RACE := ./internal/accuracy ./internal/cases ./internal/device/... ./internal/lab ./internal/ledger ./internal/oracle ./internal/peer ./internal/profile ./internal/sim \
+	./internal/spec ./internal/tensor ./internal/terminal ./internal/toolchain
 
 # The least coverage of internal/... by tests that need no GPU. What only a GPU can reach is left out.
 COVERAGE := 80
@@ -34,7 +35,7 @@ unit: ## all tests, with coverage
 		'/^total:/ { print "coverage of internal/... without a GPU: " $$3; if ($$3 + 0 < least) { print "want at least " least " %"; exit 1 } }'
 
 race: ## the packages that share memory, under the race detector
-	CGO_ENABLED=1 $(GO) test -race $(RACE)
+	CGO_ENABLED=1 $(GO) test -race -short $(RACE)
 
 bench: ## benchmarks
 	$(GO) test -run '^$$' -bench . ./...
