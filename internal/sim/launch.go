@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -44,9 +45,24 @@ var mostExtents = [3]int{1024, 1024, 64}
 // Limits of a block, as the chips have them.
 const (
 	mostThreads = 1024
-	mostShared  = 227 << 10
+	mostStatic  = 48 << 10    // of shared memory that the compiler places
 	mostSteps   = 500_000_000 // half a minute or a whole one
 )
+
+// mostShared is how much shared memory a block may have on a chip.
+func mostShared(arch string) int {
+	switch strings.TrimRight(arch, "af") {
+	case "sm_70", "sm_72":
+		return 96 << 10
+	case "sm_75":
+		return 64 << 10
+	case "sm_80", "sm_87":
+		return 163 << 10
+	case "sm_86", "sm_88", "sm_89", "sm_120", "sm_121":
+		return 99 << 10
+	}
+	return 227 << 10
+}
 
 // launch is a launch that runs.
 type launch struct {
@@ -148,8 +164,10 @@ func (p *Program) checkLaunch(c *code, l Launch, shared int) error {
 		return fmt.Errorf("a block of %d threads; the kernel is compiled for %d at most (.maxntid)", threads, most)
 	case f.RequiredThreads[0] > 0 && l.Block != f.RequiredThreads:
 		return fmt.Errorf("a block of %v threads; the kernel is compiled for %v (.reqntid)", l.Block, f.RequiredThreads)
-	case l.DynamicShared < 0 || shared+l.DynamicShared > mostShared:
-		return fmt.Errorf("%d bytes of shared memory, %d of them dynamic; %d are allowed", shared+l.DynamicShared, l.DynamicShared, mostShared)
+	case shared > mostStatic:
+		return fmt.Errorf("%d bytes of static shared memory; %d are allowed, and more only as dynamic", shared, mostStatic)
+	case l.DynamicShared < 0 || shared+l.DynamicShared > mostShared(p.arch):
+		return fmt.Errorf("%d bytes of shared memory, %d of them dynamic; %d are allowed on %s", shared+l.DynamicShared, l.DynamicShared, mostShared(p.arch), p.arch)
 	case len(l.Params) != c.entrySize:
 		return fmt.Errorf("%d bytes of parameters; the kernel takes %d bytes in %d parameters", len(l.Params), c.entrySize, len(f.Params))
 	}

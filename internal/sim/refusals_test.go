@@ -175,10 +175,17 @@ func TestLaunchRefusals(t *testing.T) {
 	check("too few parameters", plain, func(l *Launch) { l.Params = l.Params[:8] }, "8 bytes of parameters; the kernel takes 16 bytes in 2 parameters")
 	check("too many parameters", plain, func(l *Launch) { l.Params = make([]byte, 24) }, "24 bytes of parameters")
 	check("a parameter of another size", plain, func(l *Launch) { l.Params = make([]byte, 12) }, "12 bytes of parameters")
-	check("too much shared memory", plain, func(l *Launch) { l.DynamicShared = 227<<10 + 1 }, "232449 bytes of shared memory", "232448")
+	check("too much shared memory", plain, func(l *Launch) { l.DynamicShared = 99<<10 + 1 }, "101377 bytes of shared memory", "101376 are allowed on sm_89")
+	for arch, most := range map[string]int{"sm_75": 64, "sm_86": 99, "sm_89": 99, "sm_90": 227, "sm_90a": 227, "sm_100f": 227} {
+		if got := mostShared(arch); got != most<<10 {
+			t.Errorf("%d bytes of shared memory on %s, want %d", got, arch, most<<10)
+		}
+	}
 	check("less than no shared memory", plain, func(l *Launch) { l.DynamicShared = -4 }, "shared memory")
-	static := load(kernelWith(".shared .b8 s[231000];", "mov.u32 %r1, s;\n ret;"))
-	check("too much of both kinds", static, func(l *Launch) { l.DynamicShared = 2000 }, "233000 bytes of shared memory, 2000 of them dynamic")
+	static := load(kernelWith(".shared .b8 s[49000];", "mov.u32 %r1, s;\n ret;"))
+	check("too much of both kinds", static, func(l *Launch) { l.DynamicShared = 53000 }, "102000 bytes of shared memory, 53000 of them dynamic")
+	static = load(kernelWith(".shared .b8 s[49153];", "mov.u32 %r1, s;\n ret;"))
+	check("too much that is static", static, func(*Launch) {}, "49153 bytes of static shared memory; 49152 are allowed")
 	small := load(strings.Replace(kernel("ret;"), "\n{", "\n.maxntid 64, 1, 1\n{", 1))
 	check("more than the kernel is compiled for", small, func(l *Launch) { l.Block[0] = 65 }, "64 at most", ".maxntid")
 	exact := load(strings.Replace(kernel("ret;"), "\n{", "\n.reqntid 64, 1, 1\n{", 1))
@@ -188,8 +195,8 @@ func TestLaunchRefusals(t *testing.T) {
 	if _, err := two.Entry("q"); err != nil {
 		t.Error(err)
 	}
-	if n := static.SharedBytes(); n != 231000 {
-		t.Errorf("it has %d bytes of static shared memory, want 231000", n)
+	if n := static.SharedBytes(); n != 49153 {
+		t.Errorf("it has %d bytes of static shared memory, want 49153", n)
 	}
 
 	// Someone has enough of it.
