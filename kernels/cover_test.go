@@ -33,7 +33,7 @@ var coverBudget = spec.Budget{Registers: 255, SharedBytes: 101376, SpillBytes: 0
 
 // coverShapes are small and ragged: a tile that is cut off, more tiles than one, more keys than queries and fewer, rows that see no key at all.
 // The head dim is the variant's.
-var coverShapes = []string{"1x1x33x%d:kv=77", "1x2x17x%d:causal", "1x1x70x%d", "1x1x40x%d:kv=9:causal", "1x1x5x%d:kv=150:causal"}
+var coverShapes = []string{"1x1x33x%d:kv=77", "1x2x17x%d:causal", "1x1x70x%d", "1x1x40x%d:kv=9:causal", "1x1x5x%d:kv=1100:causal"}
 
 func testCover(t *testing.T, folder fs.FS) {
 	kernel, builder := pinnedBuilder(t, folder)
