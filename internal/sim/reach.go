@@ -336,6 +336,10 @@ func (w *warp) reportConflict(o *op, a accessOf, c conflict, address uint64, lan
 	}
 	w.reportPair(kind, o, w.block.launch.program.ops[e.op], w.laneBit(lane), func() string {
 		who := w.otherThread(&e)
+		if kind == MissingWait && c.reading {
+			return fmt.Sprintf("%s %d bytes at %#x of .%s, which an asynchronous operation of %s reads that nobody has waited for", directionNames[d],
+				a.bytes, address, a.space, who)
+		}
 		if kind == MissingWait {
 			return fmt.Sprintf("%s %d bytes at %#x of .%s, to which %s has begun an asynchronous copy that nobody has waited for", directionNames[d],
 				a.bytes, address, a.space, who)
