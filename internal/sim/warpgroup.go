@@ -16,6 +16,8 @@ const groupWarps = 4
 type warpgroup struct {
 	steps []groupStep
 	base  int // steps before these, which all warps have taken
+
+	parted bool // one of them does something else, which has been told; they are not compared any more
 }
 
 // groupStep is an instruction that the warps of a warpgroup execute alike.
@@ -25,7 +27,7 @@ type groupStep struct {
 	add  bool
 }
 
-// group is the warpgroup of a warp.
+// warpgroup is that of a warp.
 func (w *warp) warpgroup() *warpgroup { return &w.block.warpgroups[w.index/groupWarps] }
 
 // siblings are the warps of the warpgroup.
@@ -44,6 +46,7 @@ func (w *warp) wholeInGroup(o *op, mask uint32) bool {
 		w.report(DivergentBarrier, o, mask, func() string {
 			return fmt.Sprintf("only %s of the warp are here, and the instruction is for all lanes of four warps together", lanesText(mask))
 		})
+		w.warpgroup().parted = true
 	}
 	return all
 }
@@ -60,34 +63,34 @@ func (w *warp) takeStep(o *op, s groupStep) int {
 	}
 	for _, other := range w.siblings() {
 		if other.alive == 0 && other.wgmma.steps <= n {
-			w.reportAlone(o, other)
+			w.part(o, spot{}, fmt.Sprintf("warp %d has ended without it", other.index))
 		}
 	}
 	if n := len(w.siblings()); n < groupWarps {
-		w.report(DivergentBarrier, o, w.lanes, func() string {
-			return fmt.Sprintf("the instruction is for the four warps of a warpgroup, and this one has %d", n)
-		})
+		w.part(o, spot{}, fmt.Sprintf("this one has %d", n))
 	}
 	w.forgetSteps(g)
 	w.wakeGroup()
 	return n
 }
 
-func (w *warp) compareStep(o *op, s, first groupStep) {
-	switch {
-	case s.op != first.op:
-		w.reportPair(DivergentBarrier, o, spotOf(w, first.op), w.lanes, func() string {
-			return "the warps of a warpgroup must execute the same instructions on matrices, and another is at another one"
+// part reports, once, that the warps of the warpgroup do not do the same.
+func (w *warp) part(o *op, other spot, why string) {
+	if g := w.warpgroup(); !g.parted {
+		g.parted = true
+		w.reportPair(DivergentBarrier, o, other, everyLane, func() string {
+			return "the instruction is for the four warps of a warpgroup together, and " + why
 		})
-	case s != first:
-		w.report(Undefined, o, w.lanes, func() string { return "the warps of a warpgroup have different descriptors or scale-d" })
 	}
 }
 
-func (w *warp) reportAlone(o *op, missing *warp) {
-	w.report(DivergentBarrier, o, w.lanes, func() string {
-		return fmt.Sprintf("the instruction is for the four warps of a warpgroup, and warp %d has ended without it", missing.index)
-	})
+func (w *warp) compareStep(o *op, s, first groupStep) {
+	switch {
+	case s.op != first.op:
+		w.part(o, spotOf(w, first.op), "another warp executes another one")
+	case s != first && !w.warpgroup().parted:
+		w.report(Undefined, o, w.lanes, func() string { return "the warps of a warpgroup have different descriptors or scale-d" })
+	}
 }
 
 // forgetSteps drops the steps that all warps have taken, now and then.
@@ -106,8 +109,11 @@ func (w *warp) forgetSteps(g *warpgroup) {
 	g.base = least
 }
 
-// groupHasTaken says whether all warps of the warpgroup that are left have taken a step.
+// groupHasTaken says whether all warps of the warpgroup that are left have taken a step. Those that do not do the same do not wait for each other.
 func (w *warp) groupHasTaken(step int) bool {
+	if w.warpgroup().parted {
+		return true
+	}
 	for _, other := range w.siblings() {
 		if other.alive != 0 && other.wgmma.steps <= step {
 			return false
@@ -143,7 +149,7 @@ func (w *warp) leaveGroup() {
 		w.wgmma.open = nil
 	}
 	if g := w.warpgroup(); w.wgmma.steps < g.base+len(g.steps) {
-		w.reportAlone(g.steps[max(w.wgmma.steps-g.base, 0)].op, w)
+		w.part(g.steps[max(w.wgmma.steps-g.base, 0)].op, spot{}, fmt.Sprintf("warp %d has ended without it", w.index))
 	}
 	w.wakeGroup()
 }
