@@ -267,8 +267,10 @@ func runWgmmaFence(w *warp, o *op, mask uint32) {
 
 func (w *warp) settleRegisters() {
 	w.wgmma.fenced = true
-	for _, index := range w.frame.code.products {
-		w.frame.products[index].touched = false
+	for f := w.frame; f != nil; f = f.caller {
+		for _, index := range f.code.products {
+			f.products[index].touched = false
+		}
 	}
 }
 

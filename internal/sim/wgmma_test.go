@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -79,6 +80,15 @@ func TestWgmma(t *testing.T) {
 	check("registers up and down", "setmaxnreg.dec.sync.aligned.u32 40;\n griddepcontrol.wait;\n"+product+end+"setmaxnreg.inc.sync.aligned.u32 232;\n", 64)
 }
 
+// TestWgmmaCalled: the fence and the wait may stand in functions.
+func TestWgmmaCalled(t *testing.T) {
+	t.Parallel()
+	functions := productShared + ".func fence()\n{\n" + groupFence + "ret;\n}\n.func finish()\n{\n" + groupCommit + groupWait + "ret;\n}\n"
+	g := given{threads: 128, arch: "sm_90a"}
+	g.text = kernelWith(functions, productReady+"call.uni fence, ();\n"+product+"call.uni finish, ();\n"+result+"ret;")
+	schedules(t, "called", g, each(128, func(uint32) uint32 { return math.Float32bits(64) }))
+}
+
 // TestWgmmaLate: what was not waited for is not there, with the checkers or without.
 func TestWgmmaLate(t *testing.T) {
 	t.Parallel()
@@ -148,7 +158,7 @@ func TestWgmmaDefects(t *testing.T) {
 	check("an operand in registers", MissingWait, productReady+groupFence+productA+groupCommit+"mov.u32 %r21, 7;\n"+groupWait,
 		productReady+groupFence+productA+groupCommit+groupWait+"mov.u32 %r21, 7;\n", "mov.u32 %r21, 7", strings.TrimSuffix(productA, ";\n"))
 	store := "st.shared.v4.u32 [%r11], {%r12,%r12,%r12,%r12};\n"
-	check("an operand in shared memory", MissingWait, begun+"bar.sync 0;\n"+store+"bar.sync 0;\n"+groupWait, begun+groupWait+"bar.sync 0;\n"+store, "*", "", "nobody has waited for")
+	check("an operand in shared memory", MissingWait, begun+"bar.sync 0;\n"+store+"bar.sync 0;\n"+groupWait, begun+groupWait+"bar.sync 0;\n"+store, "*", "", "from which warp ", "an asynchronous product that nobody has waited for")
 	check("one that another warp reads", Race, begun+groupWait+store, begun+groupWait+"bar.sync 0;\n"+store, "*", "")
 	check("a thread that ends", MissingWait, begun, begun+groupWait, productText, "", "ends while")
 	chained := "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f4, %f5, %f6, %f7}, {%f0, %f1, %f2, %f3}, %rd11, 0, 1, 1"
@@ -223,4 +233,27 @@ func TestWgmmaRefusals(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "wgmma is for sm_90a, not for sm_89") {
 		t.Errorf("for another chip it gives %v", err)
 	}
+}
+
+// BenchmarkWgmma is products of 64 by 64 by 32, four to a group, as kernels have them; a quarter of one is an instruction of a warp.
+func BenchmarkWgmma(b *testing.B)        { benchmarkWgmma(b, false) }
+func BenchmarkWgmmaChecked(b *testing.B) { benchmarkWgmma(b, true) }
+
+func benchmarkWgmma(b *testing.B, checks bool) {
+	b.Helper()
+	var registers []string
+	for i := range 32 {
+		registers = append(registers, fmt.Sprintf("%%f%d", i))
+	}
+	wide := "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {" + strings.Join(registers, ",") + "}, %rd10, %rd11, 1, 1, 1;\n"
+	body := strings.ReplaceAll(productOnes, "@%p1 ", "") + "fence.proxy.async;\n bar.sync 0;\n" + `
+	mov.u32 %r2, 0;
+LOOP:
+	` + groupFence + wide + wide + wide + wide + groupCommit + groupWait + `
+	add.u32 %r2, %r2, 1;
+	setp.lt.u32 %p1, %r2, 20;
+	@%p1 bra LOOP;
+	st.global.f32 [%rd31], %f3;
+	ret;`
+	benchmarkOn(b, "sm_90a", body, 2, 128, checks)
 }
