@@ -139,6 +139,21 @@ func TestWgmmaDefects(t *testing.T) {
 			proxy+"cp.async.wait_all;\n"),
 		with(proxy, "and.b32 %r15, %r0, 7;\n mad.wide.u32 %rd12, %r15, 16, %rd0;\n cp.async.cg.shared.global [%r11], [%rd12], 16;\n"+
 			"cp.async.wait_all;\n"+proxy), "*", "")
+	// The fence reaches whoever has learned of it, by any way.
+	const flag = ".shared .align 8 .u64 b;\n.shared .align 4 .u32 n;"
+	first := "setp.eq.u32 %p3, %r0, 0;\n @%p3 st.shared.u32 [n], 0;\n @%p3 mbarrier.init.shared.b64 [b], 128;\n bar.sync 0;\n"
+	for name, tell := range map[string]string{
+		"by a flag": "red.release.cta.shared.add.u32 [n], 1;\nSPIN:\n ld.acquire.cta.shared.u32 %r2, [n];\n setp.lt.u32 %p3, %r2, 128;\n @%p3 bra SPIN;\n bar.warp.sync -1;\n",
+		"by a flag behind a fence": "fence.acq_rel.cta;\n red.relaxed.cta.shared.add.u32 [n], 1;\nSPIN:\n ld.relaxed.cta.shared.u32 %r2, [n];\n" +
+			"setp.lt.u32 %p3, %r2, 128;\n @%p3 bra SPIN;\n fence.acq_rel.cta;\n bar.warp.sync -1;\n",
+		"by a barrier object": "mbarrier.arrive.shared.b64 %rd5, [b];\nSPIN:\n mbarrier.test_wait.shared.b64 %p3, [b], %rd5;\n @!%p3 bra SPIN;\n bar.warp.sync -1;\n",
+	} {
+		right := first + with(" bar.sync 0;\n", tell)
+		defect{
+			name: name, kind: MissingFence, declarations: productShared + flag, given: given{threads: 128, arch: "sm_90a"},
+			wrong: strings.Replace(right, proxy, "", 1), right: right, at: "*",
+		}.check(t)
+	}
 	check("no fence of registers", MissingFence, without(groupFence), good, productText, "", "wgmma.fence")
 	check("a result that was changed", MissingFence, good+"add.f32 %f2, %f2, %f2;\n"+product+end, good+"add.f32 %f2, %f2, %f2;\n"+groupFence+product+end, productText, "")
 	check("a result that was read", MissingFence, good+product+end, good+groupFence+product+end, productText, "")
