@@ -54,12 +54,14 @@ func TestWgmma(t *testing.T) {
 	check("one", product+end, 64)
 	check("two on top of each other", product+product+end, 128)
 	check("two groups", product+groupCommit+product+end, 128)
-	check("a wait for the first of two groups in vain", product+groupCommit+product+groupCommit+"wgmma.wait_group.sync.aligned 1;\n"+groupWait+result, 128)
+	check("a wait for the first of two groups in vain", product+groupCommit+product+groupCommit+
+		"wgmma.wait_group.sync.aligned 1;\n"+groupWait+result, 128)
 	check("two results", product+groupCommit+otherResult+groupCommit+"wgmma.wait_group.sync.aligned 1;\n"+result+groupWait, 64)
 	check("empty groups", groupCommit+groupCommit+product+groupCommit+groupCommit+"wgmma.wait_group.sync.aligned 1;\n"+result, 64)
 	check("not on top", product+strings.Replace(product, "1, 1, 1;", "0, 1, 1;", 1)+end, 64)
 	check("scale-d by a predicate", "setp.ne.u32 %p2, %r0, %r0;\n"+product+strings.Replace(product, "1, 1, 1;", "%p2, 1, 1;", 1)+end, 64)
-	check("the opposite of a predicate", "setp.ne.u32 %p2, %r0, %r0;\n"+product+strings.Replace(product, "1, 1, 1;", "!%p2, 1, 1;", 1)+end, 128)
+	check("the opposite of a predicate", "setp.ne.u32 %p2, %r0, %r0;\n"+product+strings.Replace(product, "1, 1, 1;",
+		"!%p2, 1, 1;", 1)+end, 128)
 	check("negated", product+product+strings.Replace(product, "1, 1, 1;", "1, 1, -1;", 1)+end, 64)
 	check("negated twice", strings.Replace(product, "1, 1, 1;", "1, -1, -1;", 1)+end, 64)
 	ones := "mov.u32 %r20, %r12;\n mov.u32 %r21, %r12;\n mov.u32 %r22, %r12;\n mov.u32 %r23, 0;\n" + groupFence
@@ -69,15 +71,18 @@ func TestWgmma(t *testing.T) {
 	again := product + groupCommit + groupWait + "bar.sync 0;\n mov.u32 %r14, 0x40404040;\n st.shared.v4.u32 [%r11], {%r14,%r14,%r14,%r14};\n" +
 		"fence.proxy.async;\n bar.sync 0;\n"
 	check("a second round", again+product+end, 64+128)
-	check("fenced by those who read", strings.Replace(again, "fence.proxy.async;\n bar.sync 0;\n", "bar.sync 0;\n fence.proxy.async;\n", 1)+product+end, 64+128)
-	check("every warp its own rows", product+groupCommit+groupWait+"mov.u32 %r14, 0x40404040;\n shr.u32 %r15, %r0, 5;\n and.b32 %r16, %r0, 31;\n"+
+	check("fenced by those who read", strings.Replace(again, "fence.proxy.async;\n bar.sync 0;\n",
+		"bar.sync 0;\n fence.proxy.async;\n", 1)+product+end, 64+128)
+	check("every warp its own rows", product+groupCommit+groupWait+
+		"mov.u32 %r14, 0x40404040;\n shr.u32 %r15, %r0, 5;\n and.b32 %r16, %r0, 31;\n"+
 		"and.b32 %r17, %r16, 15;\n shr.u32 %r18, %r16, 4;\n mad.lo.u32 %r19, %r15, 256, %r10;\n mad.lo.u32 %r19, %r18, 1024, %r19;\n"+
 		"mad.lo.u32 %r19, %r17, 16, %r19;\n st.shared.v4.u32 [%r19], {%r14,%r14,%r14,%r14};\n fence.proxy.async;\n bar.warp.sync -1;\n"+product+end, 64+128)
 	// A loop, for the comparison of steps to forget some.
 	check("many steps", "mov.u32 %r2, 0;\nLOOP:\n"+product+groupCommit+groupWait+
 		"add.u32 %r2, %r2, 1;\n setp.lt.u32 %p2, %r2, 100;\n @%p2 bra LOOP;\n"+result, 6400)
 	check("a branch for all", "setp.lt.u32 %p2, %r0, 999;\n @!%p2 bra END;\n"+product+end+"END:\n", 64)
-	check("registers up and down", "setmaxnreg.dec.sync.aligned.u32 40;\n griddepcontrol.wait;\n"+product+end+"setmaxnreg.inc.sync.aligned.u32 232;\n", 64)
+	check("registers up and down", "setmaxnreg.dec.sync.aligned.u32 40;\n griddepcontrol.wait;\n"+product+end+
+		"setmaxnreg.inc.sync.aligned.u32 232;\n", 64)
 }
 
 // TestWgmmaCalled: the fence and the wait may stand in functions.
@@ -143,10 +148,12 @@ func TestWgmmaDefects(t *testing.T) {
 	const flag = ".shared .align 8 .u64 b;\n.shared .align 4 .u32 n;"
 	first := "setp.eq.u32 %p3, %r0, 0;\n @%p3 st.shared.u32 [n], 0;\n @%p3 mbarrier.init.shared.b64 [b], 128;\n bar.sync 0;\n"
 	for name, tell := range map[string]string{
-		"by a flag": "red.release.cta.shared.add.u32 [n], 1;\nSPIN:\n ld.acquire.cta.shared.u32 %r2, [n];\n setp.lt.u32 %p3, %r2, 128;\n @%p3 bra SPIN;\n bar.warp.sync -1;\n",
+		"by a flag": "red.release.cta.shared.add.u32 [n], 1;\nSPIN:\n " +
+			"ld.acquire.cta.shared.u32 %r2, [n];\n setp.lt.u32 %p3, %r2, 128;\n @%p3 bra SPIN;\n bar.warp.sync -1;\n",
 		"by a flag behind a fence": "fence.acq_rel.cta;\n red.relaxed.cta.shared.add.u32 [n], 1;\nSPIN:\n ld.relaxed.cta.shared.u32 %r2, [n];\n" +
 			"setp.lt.u32 %p3, %r2, 128;\n @%p3 bra SPIN;\n fence.acq_rel.cta;\n bar.warp.sync -1;\n",
-		"by a barrier object": "mbarrier.arrive.shared.b64 %rd5, [b];\nSPIN:\n mbarrier.test_wait.shared.b64 %p3, [b], %rd5;\n @!%p3 bra SPIN;\n bar.warp.sync -1;\n",
+		"by a barrier object": "mbarrier.arrive.shared.b64 %rd5, [b];\nSPIN:\n " +
+			"mbarrier.test_wait.shared.b64 %p3, [b], %rd5;\n @!%p3 bra SPIN;\n bar.warp.sync -1;\n",
 	} {
 		right := first + with(" bar.sync 0;\n", tell)
 		defect{
@@ -155,7 +162,8 @@ func TestWgmmaDefects(t *testing.T) {
 		}.check(t)
 	}
 	check("no fence of registers", MissingFence, without(groupFence), good, productText, "", "wgmma.fence")
-	check("a result that was changed", MissingFence, good+"add.f32 %f2, %f2, %f2;\n"+product+end, good+"add.f32 %f2, %f2, %f2;\n"+groupFence+product+end, productText, "")
+	check("a result that was changed", MissingFence, good+"add.f32 %f2, %f2, %f2;\n"+product+end, good+
+		"add.f32 %f2, %f2, %f2;\n"+groupFence+product+end, productText, "")
 	check("a result that was read", MissingFence, good+product+end, good+groupFence+product+end, productText, "")
 	check("an operand that was changed", MissingFence,
 		productReady+groupFence+"mov.u32 %r20, %r12;\n"+productA+end, productReady+"mov.u32 %r20, %r12;\n"+groupFence+productA+end, "*", "", "wgmma.fence")
@@ -163,44 +171,57 @@ func TestWgmmaDefects(t *testing.T) {
 	// Waits.
 	read := "st.global.f32 [%rd31], %f2;\n"
 	begun := productReady + groupFence + product + groupCommit
-	check("a result that is read", MissingWait, begun+read+groupWait, begun+groupWait+read, "st.global.f32 [%rd31], %f2", productText, "wgmma.wait_group")
-	check("a result that is written", MissingWait, begun+"mov.f32 %f2, 0f00000000;\n"+groupWait, begun+groupWait+"mov.f32 %f2, 0f00000000;\n",
+	check("a result that is read", MissingWait, begun+read+groupWait, begun+groupWait+read, "st.global.f32 [%rd31], %f2",
+		productText, "wgmma.wait_group")
+	check("a result that is written", MissingWait, begun+"mov.f32 %f2, 0f00000000;\n"+groupWait, begun+groupWait+
+		"mov.f32 %f2, 0f00000000;\n",
 		"mov.f32 %f2, 0f00000000", productText)
-	check("a group that was not committed", MissingWait, productReady+groupFence+product+groupWait+read+groupCommit+groupWait, begun+groupWait+read,
+	check("a group that was not committed", MissingWait, productReady+groupFence+product+groupWait+read+groupCommit+groupWait,
+		begun+groupWait+read,
 		"st.global.f32 [%rd31], %f2", productText)
 	check("one group too many left", MissingWait, begun+"wgmma.wait_group.sync.aligned 1;\n"+read+groupWait,
 		begun+groupCommit+"wgmma.wait_group.sync.aligned 1;\n"+read+groupWait, "st.global.f32 [%rd31], %f2", productText)
 	check("an operand in registers", MissingWait, productReady+groupFence+productA+groupCommit+"mov.u32 %r21, 7;\n"+groupWait,
 		productReady+groupFence+productA+groupCommit+groupWait+"mov.u32 %r21, 7;\n", "mov.u32 %r21, 7", strings.TrimSuffix(productA, ";\n"))
 	store := "st.shared.v4.u32 [%r11], {%r12,%r12,%r12,%r12};\n"
-	check("an operand in shared memory", MissingWait, begun+"bar.sync 0;\n"+store+"bar.sync 0;\n"+groupWait, begun+groupWait+"bar.sync 0;\n"+store, "*", "", "from which warp ", "an asynchronous product that nobody has waited for")
+	check("an operand in shared memory", MissingWait, begun+"bar.sync 0;\n"+store+"bar.sync 0;\n"+groupWait, begun+groupWait+
+		"bar.sync 0;\n"+store, "*", "", "from which warp ", "an asynchronous product that nobody has waited for")
 	check("one that another warp reads", Race, begun+groupWait+store, begun+groupWait+"bar.sync 0;\n"+store, "*", "")
 	check("a thread that ends", MissingWait, begun, begun+groupWait, productText, "", "ends while")
 	chained := "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f4, %f5, %f6, %f7}, {%f0, %f1, %f2, %f3}, %rd11, 0, 1, 1"
-	check("a result as an operand", MissingWait, begun+chained+";\n"+groupCommit+groupWait, begun+groupWait+chained+";\n"+groupCommit+groupWait, chained, productText,
+	check("a result as an operand", MissingWait, begun+chained+";\n"+groupCommit+groupWait, begun+groupWait+chained+";\n"+
+		groupCommit+groupWait, chained, productText,
 		"not as the same result")
 	crossed := "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f1, %f0, %f2, %f3}, %rd10, %rd11, 1, 1, 1"
-	check("a result in another order", MissingWait, begun+crossed+";\n"+groupCommit+groupWait, begun+groupWait+crossed+";\n"+groupCommit+groupWait, crossed, productText)
+	check("a result in another order", MissingWait, begun+crossed+";\n"+groupCommit+groupWait, begun+groupWait+crossed+";\n"+
+		groupCommit+groupWait, crossed, productText)
 
 	// Memory.
-	check("behind the end", OutOfBounds, with("add.u32 %r13, %r13, 128;", "add.u32 %r13, %r13, 136;"), good, productText, "", "past the end")
-	check("nobody has written it", Uninitialized, without("@%p1 st.shared.v4.u32 [%r11+2048], {%r12,%r12,%r12,%r12};\n"), good, productText, "", "nobody has written")
+	check("behind the end", OutOfBounds, with("add.u32 %r13, %r13, 128;", "add.u32 %r13, %r13, 136;"), good, productText, "",
+		"past the end")
+	check("nobody has written it", Uninitialized, without("@%p1 st.shared.v4.u32 [%r11+2048], {%r12,%r12,%r12,%r12};\n"), good,
+		productText, "", "nobody has written")
 	check("nothing orders it", Race, good+"bar.sync 0;\n"+store+"fence.proxy.async;\n"+groupFence+product+end,
 		good+"bar.sync 0;\n"+store+"fence.proxy.async;\n bar.sync 0;\n"+groupFence+product+end, "*", "")
 
 	// The warpgroup.
-	check("three warps", DivergentBarrier, productReady+"setp.ge.u32 %p2, %r0, 96;\n @%p2 bra END;\n"+groupFence+product+groupCommit+groupWait+"END:\n", good,
+	check("three warps", DivergentBarrier, productReady+"setp.ge.u32 %p2, %r0, 96;\n @%p2 bra END;\n"+groupFence+product+
+		groupCommit+groupWait+"END:\n", good,
 		"*", "", "warp 3 has ended without it")
-	check("half a warp", DivergentBarrier, with(groupFence, groupFence+"setp.eq.u32 %p2, %r0, 5;\n @%p2 "+groupFence), good, "@%p2 wgmma.fence.sync.aligned", "")
+	check("half a warp", DivergentBarrier, with(groupFence, groupFence+"setp.eq.u32 %p2, %r0, 5;\n @%p2 "+groupFence), good,
+		"@%p2 wgmma.fence.sync.aligned", "")
 	check("another instruction", DivergentBarrier,
 		productReady+groupFence+"setp.ge.u32 %p2, %r0, 32;\n @%p2 bra ELSE;\n"+product+"bra JOIN;\nELSE:\n"+product+"JOIN:\n"+end,
 		productReady+groupFence+"setp.ge.u32 %p2, %r0, 128;\n @%p2 bra ELSE;\n"+product+"bra JOIN;\nELSE:\n"+product+"JOIN:\n"+end, productText, productText,
 		"another warp executes another one")
-	check("another descriptor", Undefined, with(groupFence, groupFence+"setp.lt.u32 %p2, %r0, 32;\n @%p2 or.b64 %rd10, %rd10, 0x10000;\n"), good, productText, "",
+	check("another descriptor", Undefined, with(groupFence, groupFence+
+		"setp.lt.u32 %p2, %r0, 32;\n @%p2 or.b64 %rd10, %rd10, 0x10000;\n"), good, productText, "",
 		"the warps of a warpgroup have different descriptors")
-	check("another descriptor in a lane", Undefined, with(groupFence, groupFence+"setp.eq.u32 %p2, %r0, 5;\n @%p2 mov.u64 %rd10, %rd11;\n"), good, productText, "",
+	check("another descriptor in a lane", Undefined, with(groupFence, groupFence+
+		"setp.eq.u32 %p2, %r0, 5;\n @%p2 mov.u64 %rd10, %rd11;\n"), good, productText, "",
 		"lanes of the warp have different descriptors")
-	check("a scale of one lane", Undefined, with(product, "setp.eq.u32 %p2, %r0, 5;\n"+strings.Replace(product, "1, 1, 1;", "%p2, 1, 1;", 1)), good, "*", "", "scale-d")
+	check("a scale of one lane", Undefined, with(product, "setp.eq.u32 %p2, %r0, 5;\n"+strings.Replace(product, "1, 1, 1;",
+		"%p2, 1, 1;", 1)), good, "*", "", "scale-d")
 	check("registers of one warp", DivergentBarrier, good+"setp.lt.u32 %p2, %r0, 32;\n @%p2 setmaxnreg.dec.sync.aligned.u32 40;\n",
 		good+"setmaxnreg.dec.sync.aligned.u32 40;\n", "*", "")
 	check("they wait for each other", Deadlock,
