@@ -8,7 +8,12 @@ import (
 // benchmark runs a kernel on every core and gives warp instructions a second and core.
 func benchmark(b *testing.B, body string, blocks, threads int, checks bool) {
 	b.Helper()
-	p, err := Load(mustParse(b, kernelWith(".shared .align 16 .b8 s[4096];", body)), "")
+	benchmarkOn(b, "", body, blocks, threads, checks)
+}
+
+func benchmarkOn(b *testing.B, arch, body string, blocks, threads int, checks bool) {
+	b.Helper()
+	p, err := Load(mustParse(b, kernelWith(".shared .align 16 .b8 s[4096];", body)), arch)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -22,6 +22,8 @@ type block struct {
 	mbars    map[uint32]*mbarrier // by offset in shared memory
 	syncs    syncPlaces           // clocks that places in shared memory hold
 
+	warpgroups []warpgroup
+
 	random  *rand.Rand
 	changes uint64 // counts what others may be waiting for
 	steps   uint64 // warp instructions so far
@@ -43,6 +45,7 @@ func (r *launch) newBlock() *block {
 	for i := range n {
 		b.warps = append(b.warps, newWarp(b, i, n))
 	}
+	b.warpgroups = make([]warpgroup, (n+groupWarps-1)/groupWarps)
 	return b
 }
 
@@ -63,6 +66,7 @@ func (b *block) start(index uint64) {
 	b.shared.reset(r)
 	clear(b.mbars)
 	b.syncs = syncPlaces{}
+	clear(b.warpgroups)
 	for i := range b.barriers {
 		b.barriers[i] = barrier{}
 	}
@@ -91,6 +95,8 @@ func (w *warp) start() {
 	w.knows = newKnowledge(w.index, len(b.warps))
 	w.order, w.waitsFor, w.lastGlobal = order{}, nil, nil
 	w.copies = copyQueue{}
+	w.wgmma = productQueue{}
+	clear(entry.products)
 	w.local = [32]localMemory{}
 	w.load(&group{pc: 0, lanes: w.alive, frame: entry})
 }
@@ -141,6 +147,9 @@ func (b *block) newFrame(w *warp, c *code, caller *frame) *frame {
 	f := &frame{
 		code: c, caller: caller, r32: make([]v32, c.n32), r64: make([]v64, c.n64), preds: make([]uint32, c.nPred),
 		params: make([]byte, 32*c.paramSize),
+	}
+	if len(c.products) > 0 {
+		f.products = make([]asyncRegister, c.n32)
 	}
 	if caller != nil {
 		f.local = alignUp(caller.local+caller.code.localSize+localGap, max(c.localAlign, 16))
@@ -339,6 +348,7 @@ func (b *block) lanesEnded(w *warp) {
 	b.changes++
 	if w.alive == 0 {
 		b.left--
+		w.leaveGroup()
 	}
 	b.checkBarriers()
 }
@@ -412,6 +422,8 @@ func (b *block) describeWait(wt *wait) string {
 		return fmt.Sprintf("waits at barrier %d, where %d of %d threads have come", wt.id, bar.arrived, bar.wanted(b))
 	case waitLanes:
 		return fmt.Sprintf("waits for the other lanes of the mask %#08x", wt.member)
+	case waitWarpgroup:
+		return "waits for the other warps of its warpgroup to come to the wgmma.mma_async that it waits for"
 	}
 	return "waits"
 }

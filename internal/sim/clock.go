@@ -81,12 +81,13 @@ func (k *known) joinLanes(mask, epoch uint32) {
 type clock struct {
 	warps  []known
 	blocks map[uint32][]known // of other blocks; shared, never written once it stands here
+	fenced []known            // of the warps, what stands before a fence between the proxies (proxy.go); shared like blocks
 }
 
 func newClock(warps int) clock { return clock{warps: make([]known, warps)} }
 
 func (c *clock) clone() clock {
-	return clock{warps: append([]known(nil), c.warps...), blocks: c.blocks}
+	return clock{warps: append([]known(nil), c.warps...), blocks: c.blocks, fenced: c.fenced}
 }
 
 // join adds what another clock of the same block knows.
@@ -95,6 +96,7 @@ func (c *clock) join(other *clock) {
 		c.warps[i].join(other.warps[i])
 	}
 	c.blocks = joinBlocks(c.blocks, other.blocks)
+	c.fenced = joinFenced(c.fenced, other.fenced)
 }
 
 // joinBlocks merges what is known of other blocks, into a new map unless one of the two will do.
@@ -126,7 +128,11 @@ func joinBlocks(a, b map[uint32][]known) map[uint32][]known {
 
 // global is the clock as another block is told it: this block's warps among all others.
 func (c *clock) global(block uint32) map[uint32][]known {
-	return joinBlocks(map[uint32][]known{block: append([]known(nil), c.warps...)}, c.blocks)
+	own := map[uint32][]known{block: append([]known(nil), c.warps...)}
+	if c.fenced != nil {
+		own[fencedOf(block)] = c.fenced
+	}
+	return joinBlocks(own, c.blocks)
 }
 
 // learn adds what a place in global memory tells to a block.
@@ -135,9 +141,10 @@ func (c *clock) learn(block uint32, told map[uint32][]known) {
 		for i := range own {
 			c.warps[i].join(own[i])
 		}
+		c.fenced = joinFenced(c.fenced, told[fencedOf(block)])
 		others := make(map[uint32][]known, len(told))
 		for b, warps := range told {
-			if b != block {
+			if b != block && b != fencedOf(block) {
 				others[b] = warps
 			}
 		}
@@ -213,6 +220,7 @@ func (c *clock) limit(other *clock) {
 	for i := range c.warps {
 		c.warps[i].limit(other.warps[i])
 	}
+	c.fenced = limitFenced(c.fenced, other.fenced)
 	if len(c.blocks) == 0 || len(other.blocks) == 0 {
 		c.blocks = nil
 		return

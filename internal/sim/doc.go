@@ -16,6 +16,8 @@
 //     and asynchronous copies, whatever order this run happened to take; fences, releases and atomic operations count with their scopes (fence.go);
 //   - asynchronous copies are delivered at the last moment that a wait allows and poison their target until then, so a missing wait changes the
 //     answer as well as being reported;
+//   - products of warpgroups (wgmma) likewise: their registers hold poison and their operands in shared memory must not change until the wait
+//     (wgmma.go), and what was stored there must have been fenced for the tensor cores (proxy.go);
 //   - barriers that not all lanes reach, counts that cannot be met, and waits without end, with what each warp waits for: loops that come back to the
 //     same registers while nothing changes in memory;
 //   - shuffles from lanes that take no part.

@@ -104,7 +104,7 @@ func (w *warp) heed(mask uint32, wide bool) {
 			if own == nil {
 				continue
 			}
-			heard = told{uint32(w.block.index): own}
+			heard = told{uint32(w.block.index): own, fencedOf(uint32(w.block.index)): heard[fencedOf(uint32(w.block.index))]}
 		} else {
 			w.order.heard[lane] = nil
 		}

@@ -41,6 +41,10 @@ func (c *code) lowerInstruction(in *ptx.Instruction, o *op, pc int) error {
 		return c.lowerWarpOp(in, o)
 	case "ldmatrix", "stmatrix", "movmatrix", "mma", "wmma":
 		return c.lowerMatrix(in, o)
+	case "wgmma":
+		return c.lowerWgmma(in, o)
+	case "setmaxnreg":
+		return c.lowerMaxRegisters(in, o)
 	}
 	if in.Opcode == "createpolicy" {
 		return c.lowerPolicy(in, o)
@@ -56,7 +60,7 @@ func (c *code) lowerInstruction(in *ptx.Instruction, o *op, pc int) error {
 // noEffect says whether an instruction changes nothing that a simulator has: caches, sleep and events.
 func noEffect(in *ptx.Instruction) bool {
 	switch in.Opcode {
-	case "prefetch", "prefetchu", "pmevent", "nanosleep", "brkpt", "applypriority", "griddepcontrol", "setmaxnreg":
+	case "prefetch", "prefetchu", "pmevent", "nanosleep", "brkpt", "applypriority", "griddepcontrol":
 		return !strings.Contains(strings.Join(in.Modifiers, "."), "tensormap")
 	}
 	return false
@@ -65,6 +69,15 @@ func noEffect(in *ptx.Instruction) bool {
 // lowerProxyFence is for the fences between ways to memory, which matter to bulk copies and to wgmma.
 func (c *code) lowerProxyFence(in *ptx.Instruction, o *op) error {
 	o.run = func(*warp, *op, uint32) {}
+	switch words := strings.Join(in.Modifiers, "."); words {
+	case "proxy.async", "proxy.async.shared::cta", "proxy.async.shared::cluster":
+		o.run = runProxyFence
+	case "proxy.async.global", "proxy.alias", "mbarrier_init.release.cluster":
+	default:
+		if !strings.HasPrefix(words, "proxy.tensormap::generic.") {
+			return fmt.Errorf("unsupported form")
+		}
+	}
 	return nil
 }
 

@@ -49,6 +49,13 @@ func (r *launch) planMatrix(in *mma.Instruction) (*matrixPlan, error) {
 		product, err := in.Product(r.chip, r.options.Tensor)
 		p.product = product
 		return p, err
+	case mma.Group:
+		quarter := *in
+		quarter.Shape.M = quarterRows
+		p.a, p.d = in.Fragment(mma.A, seed), in.Fragment(mma.D, seed)
+		product, err := quarter.Product(r.chip, r.options.Tensor)
+		p.product = product
+		return p, err
 	case mma.WarpLoad, mma.WarpStore:
 		p.d = in.Fragment(in.Matrix, seed)
 	default:

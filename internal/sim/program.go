@@ -33,10 +33,11 @@ type code struct {
 	program        *Program
 	fn             *ptx.Function
 	ops            []op
-	base           int32  // number of its first operation
-	meet           []int  // where lanes meet again, by instruction
-	copied, unused []bool // of registers (copied); nil as long as nobody has asked
-	lines          []int  // numbers of the source lines, by instruction
+	base           int32   // number of its first operation
+	meet           []int   // where lanes meet again, by instruction
+	copied, unused []bool  // of registers (copied); nil as long as nobody has asked
+	products       []int32 // 32-bit registers that wgmma.mma_async uses
+	lines          []int   // numbers of the source lines, by instruction
 
 	n32, n64, nPred int
 	regs            []slot // of the function's registers
@@ -120,6 +121,7 @@ type op struct {
 	ctl        *controlOp
 	sync       *syncOp
 	mat        *matrixOp
+	wgmma      *wgmmaOp
 }
 
 // Load makes a module ready for an architecture (sm_89; the module's own where it is empty). What is not supported is an error that names the
@@ -298,6 +300,7 @@ func (c *code) lower() error {
 			return &UnsupportedError{Line: in.Line, Text: c.fn.Text(i), Why: err.Error()}
 		}
 	}
+	c.watchProducts()
 	// Running off the end is a return.
 	c.program.ops = append(c.program.ops, spot{c, int32(len(c.fn.Code))})
 	end := &c.ops[len(c.fn.Code)]

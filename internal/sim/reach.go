@@ -337,8 +337,15 @@ func (w *warp) reportConflict(o *op, a accessOf, c conflict, address uint64, lan
 	w.reportPair(kind, o, w.block.launch.program.ops[e.op], w.laneBit(lane), func() string {
 		who := w.otherThread(&e)
 		if kind == MissingWait {
-			return fmt.Sprintf("%s %d bytes at %#x of .%s, to which %s has begun an asynchronous copy that nobody has waited for", directionNames[d],
-				a.bytes, address, a.space, who)
+			way, what := "to", "copy"
+			if c.reading {
+				way = "from"
+			}
+			if e.flags&whole != 0 { // a bulk copy is begun by one lane
+				what = "product"
+			}
+			return fmt.Sprintf("%s %d bytes at %#x of .%s, %s which %s has begun an asynchronous %s that nobody has waited for", directionNames[d],
+				a.bytes, address, a.space, way, who, what)
 		}
 		return fmt.Sprintf("%s %d bytes at %#x of .%s, which %s %s; nothing orders the two%s", directionNames[d], a.bytes, address, a.space, who, verb,
 			w.missingOrder(&e))

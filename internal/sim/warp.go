@@ -33,6 +33,7 @@ type warp struct {
 
 	knows    knowledge
 	copies   copyQueue
+	wgmma    productQueue
 	mats     matrices
 	count    Counters
 	local    [32]localMemory
@@ -103,8 +104,9 @@ type wait struct {
 type waitKind uint8
 
 const (
-	waitLanes   waitKind = iota // for other lanes of the warp at the same instruction
-	waitBarrier                 // for other warps
+	waitLanes     waitKind = iota // for other lanes of the warp at the same instruction
+	waitBarrier                   // for other warps
+	waitWarpgroup                 // for the other warps of the warpgroup to begin a product
 )
 
 // junction is where groups that parted at a branch meet again.
@@ -127,6 +129,8 @@ type frame struct {
 	caller *frame
 	back   int32 // instruction to return to
 	call   *controlOp
+
+	products []asyncRegister // of the 32-bit registers; nil where no wgmma.mma_async uses any
 }
 
 // load makes a group the running one.

@@ -1,0 +1,144 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	"attune/internal/ptx"
+)
+
+// The two ways to memory.
+//
+// Tensor cores read shared memory by another way than loads and stores do, the async proxy, and what was stored by the generic one is not there for them
+// before somebody has fenced it (fence.proxy.async): whoever wrote it, before telling others, or whoever has learned of it, before the reading. So a clock
+// has a second part: of what is known, that which stands before a fence between the two. Everything that carries a clock from one thread to another
+// carries both parts. A read by the async proxy asks whether the last write to its bytes stands in the second part.
+//
+// The other direction needs no fence: who has waited for an asynchronous operation may write what it has read.
+
+// fenceProxy puts all that lanes have done and know before a fence.
+func (k *knowledge) fenceProxy(mask, alive uint32) {
+	if mask&alive == alive {
+		k.common.fence(k.index, known{full: k.epoch})
+		for m := k.alone; m != 0; m &= m - 1 {
+			k.lanes[firstLane(m)].fence(k.index, known{full: k.epoch})
+		}
+		k.epoch++
+		return
+	}
+	for m := mask; m != 0; m &= m - 1 {
+		var own known
+		own.joinLanes(m&-m, k.epoch)
+		k.single(firstLane(m)).fence(k.index, own)
+	}
+	k.epoch++
+	if k.alone&alive == alive {
+		k.raise(alive)
+	}
+}
+
+// fence puts what a clock knows, and some of its own warp, into its second part.
+func (c *clock) fence(index int, own known) {
+	c.fenced = slices.Clone(c.warps)
+	c.fenced[index].join(own)
+}
+
+// joinFenced merges the second parts of two clocks, into a new slice unless one of the two will do.
+func joinFenced(a, b []known) []known {
+	switch {
+	case len(b) == 0:
+		return a
+	case len(a) == 0 || &a[0] == &b[0]:
+		return b
+	}
+	both := slices.Clone(a)
+	for i := range both {
+		both[i].join(b[i])
+	}
+	return both
+}
+
+// limitFenced keeps what both have.
+func limitFenced(a, b []known) []known {
+	if len(a) == 0 || len(b) == 0 {
+		return nil
+	}
+	both := slices.Clone(a)
+	for i := range both {
+		both[i].limit(b[i])
+	}
+	return both
+}
+
+// fencedOf is the name under which places in memory tell the second part of a block's clock; blocks themselves have smaller ones.
+func fencedOf(block uint32) uint32 { return block | 1<<31 }
+
+// unfenced finds a write of the generic proxy that is ordered before the observer and stands before no fence between the proxies.
+func (s *shadow) unfenced(offset, size int, o *observer) (earlier access, found bool) {
+	look := func(a *access, lanes uint32) {
+		if found || a.flags&present == 0 || a.flags&(async|pending) != 0 || a.block != o.block || !o.after(a, lanes) {
+			return
+		}
+		if f := o.clock.fenced; len(f) == 0 || !f[a.warp].covers(lanes, a.epoch) {
+			earlier, found = *a, true
+		}
+	}
+	s.each(offset, size, func(c *cell) {
+		look(&c.write, lanesOf(&c.write))
+		uses := []use{c.since}
+		if c.many != 0 {
+			uses = s.uses[c.many-1]
+		}
+		for i := range uses {
+			if u := &uses[i]; u.flags&wrote != 0 {
+				look(&u.access, u.lanes)
+			}
+		}
+	})
+	return earlier, found
+}
+
+// settleReads turns the pending reads that a warp has begun in one epoch into reads of another.
+func (s *shadow) settleReads(offset, size int, me access, now uint32) {
+	settle := func(u *use) {
+		if u.flags&pending != 0 && u.flags&wrote == 0 && u.epoch == me.epoch && sameWarp(&u.access, &me) {
+			u.flags &^= pending
+			u.epoch = now
+		}
+	}
+	s.each(offset, size, func(c *cell) {
+		if c.many == 0 {
+			settle(&c.since)
+			return
+		}
+		list := s.uses[c.many-1]
+		for i := range list {
+			settle(&list[i])
+		}
+	})
+}
+
+// readAsync notes that the warp begins to read bytes of shared memory by the async proxy, and gives them; nil where there are none.
+func (w *warp) readAsync(o *op, what string, address uint64, size int) []byte {
+	a := accessOf{what: what, space: ptx.Shared, bytes: size, flags: whole | pending | async}
+	data := w.reachShared(o, a, address, allLanes, reading)
+	if data == nil || !w.block.launch.options.Checks {
+		return data
+	}
+	s := &w.block.shared
+	me := w.observer(o, allLanes, a.flags)
+	if e, found := s.shadow.unfenced(int(address-s.first), size, &me); found {
+		w.reportPair(MissingFence, o, w.block.launch.program.ops[e.op], w.lanes, func() string {
+			return fmt.Sprintf("%s reads %d bytes at %#x of shared memory, which %s stored, with no fence.proxy.async between the two", what, size, address,
+				w.otherThread(&e))
+		})
+	}
+	return data
+}
+
+// runProxyFence is fence.proxy.async.
+func runProxyFence(w *warp, _ *op, mask uint32) {
+	if w.block.launch.options.Checks {
+		w.knows.fenceProxy(mask, w.alive)
+	}
+}
