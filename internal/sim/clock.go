@@ -81,12 +81,13 @@ func (k *known) joinLanes(mask, epoch uint32) {
 type clock struct {
 	warps  []known
 	blocks map[uint32][]known // of other blocks; shared, never written once it stands here
+	fenced []known            // what the async proxy sees of every warp; nil for nothing (asyncproxy.go)
 }
 
 func newClock(warps int) clock { return clock{warps: make([]known, warps)} }
 
 func (c *clock) clone() clock {
-	return clock{warps: append([]known(nil), c.warps...), blocks: c.blocks}
+	return clock{warps: append([]known(nil), c.warps...), blocks: c.blocks, fenced: append([]known(nil), c.fenced...)}
 }
 
 // join adds what another clock of the same block knows.
@@ -95,6 +96,7 @@ func (c *clock) join(other *clock) {
 		c.warps[i].join(other.warps[i])
 	}
 	c.blocks = joinBlocks(c.blocks, other.blocks)
+	c.joinFenced(other.fenced)
 }
 
 // joinBlocks merges what is known of other blocks, into a new map unless one of the two will do.
@@ -210,6 +212,7 @@ func (k *knowledge) raise(alive uint32) {
 
 // limit takes away what another clock does not know.
 func (c *clock) limit(other *clock) {
+	c.limitFenced(other.fenced)
 	for i := range c.warps {
 		c.warps[i].limit(other.warps[i])
 	}

@@ -16,6 +16,7 @@
 //     and asynchronous copies, whatever order this run happened to take; fences, releases and atomic operations count with their scopes (fence.go);
 //   - asynchronous copies are delivered at the last moment that a wait allows and poison their target until then, so a missing wait changes the
 //     answer as well as being reported;
+//   - bulk copies, with tensor maps or without, as accesses of the async proxy: what threads have written wants a fence.proxy.async first (asyncproxy.go);
 //   - barriers that not all lanes reach, counts that cannot be met, and waits without end, with what each warp waits for: loops that come back to the
 //     same registers while nothing changes in memory;
 //   - shuffles from lanes that take no part.

@@ -3,7 +3,6 @@ package sim
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"attune/internal/ptx"
 )
@@ -57,7 +56,7 @@ func (c *code) lowerInstruction(in *ptx.Instruction, o *op, pc int) error {
 func noEffect(in *ptx.Instruction) bool {
 	switch in.Opcode {
 	case "prefetch", "prefetchu", "pmevent", "nanosleep", "brkpt", "applypriority", "griddepcontrol", "setmaxnreg":
-		return !strings.Contains(strings.Join(in.Modifiers, "."), "tensormap")
+		return true
 	}
 	return false
 }
@@ -65,6 +64,9 @@ func noEffect(in *ptx.Instruction) bool {
 // lowerProxyFence is for the fences between ways to memory, which matter to bulk copies and to wgmma.
 func (c *code) lowerProxyFence(in *ptx.Instruction, o *op) error {
 	o.run = func(*warp, *op, uint32) {}
+	if len(in.Modifiers) > 1 && in.Modifiers[1] == "async" {
+		o.run = runProxyFence
+	}
 	return nil
 }
 

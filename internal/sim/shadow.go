@@ -23,6 +23,7 @@ const (
 	loud          // volatile, of shared memory: two lanes of a warp that have nothing else between them do race
 	wrote         // of a use: it has changed memory
 	whole         // of a read that a warp makes as one instruction: it is over for all its lanes when one of them goes on
+	async         // of a bulk copy: past the caches that others see memory through
 )
 
 // use is a read, or a strong write, and the lanes of its warp that have made it.

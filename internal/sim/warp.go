@@ -33,6 +33,7 @@ type warp struct {
 
 	knows    knowledge
 	copies   copyQueue
+	bulk     bulkQueue
 	mats     matrices
 	count    Counters
 	local    [32]localMemory
