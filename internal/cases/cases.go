@@ -215,16 +215,37 @@ func (c *Case) arguments(memory *sim.Memory) (params []byte, buffers map[int]uin
 		case a.F32 != nil:
 			value = binary.LittleEndian.AppendUint32(nil, math.Float32bits(*a.F32))
 		case a.TensorMap != nil:
-			return nil, nil, fmt.Errorf("argument %d: tensor maps are not simulated yet", i)
+			if value, err = a.TensorMap.encode(buffers); err != nil {
+				return nil, nil, fmt.Errorf("argument %d: %w", i, err)
+			}
 		default:
 			return nil, nil, fmt.Errorf("argument %d is none of hex, bytes, u32, u64, f32, tensormap", i)
 		}
-		for len(params)%len(value) != 0 {
+		for len(params)%min(len(value), 64) != 0 {
 			params = append(params, 0)
 		}
 		params = append(params, value...)
 	}
 	return params, buffers, nil
+}
+
+// encode gives the bytes of a tensor map of one of the buffers before it.
+func (m *TensorMap) encode(buffers map[int]uint64) ([]byte, error) {
+	base, ok := buffers[m.Arg]
+	if !ok {
+		return nil, fmt.Errorf("a tensor map of argument %d, which is no buffer before it", m.Arg)
+	}
+	if m.Interleave != "" && m.Interleave != "none" {
+		return nil, fmt.Errorf("tensor maps with the interleave %q are not simulated", m.Interleave)
+	}
+	if m.OOB != "" && m.OOB != "zero" && m.OOB != "nan" {
+		return nil, fmt.Errorf("what lies outside of a tensor map is zero or nan, not %q", m.OOB)
+	}
+	t := sim.TensorMap{
+		Address: base, Type: m.DType, Dims: m.Dims, Strides: m.Strides, Box: m.Box, ElementStrides: m.ElementStrides, Swizzle: m.Swizzle,
+		FillNaN: m.OOB == "nan",
+	}
+	return t.Encode()
 }
 
 func (a *Argument) buffer(memory *sim.Memory, index int) (uint64, error) {

@@ -31,6 +31,7 @@ type syncOp struct {
 	addr  *memOp
 	mbar  mbarrierOp
 	copy  copyOp
+	bulk  *bulkOp
 	extra int64
 }
 
@@ -182,7 +183,7 @@ func (w *warp) leaveRest(mask uint32) {
 func (b *block) arriveAt(id, count int, w *warp, o *op, mask uint32) {
 	bar := &b.barriers[id]
 	if !bar.active {
-		*bar = barrier{active: true, count: count, lanes: make([]uint32, len(b.warps)), clock: newClock(len(b.warps)), first: spotOf(w, o), all: true}
+		*bar = barrier{active: true, count: count, lanes: make([]uint32, len(b.warps)), clock: b.newClock(), first: spotOf(w, o), all: true}
 	}
 	if bar.count != count {
 		w.reportPair(BadBarrier, o, bar.first, mask, func() string {

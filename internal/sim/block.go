@@ -21,8 +21,11 @@ type block struct {
 	barriers [16]barrier
 	mbars    map[uint32]*mbarrier // by offset in shared memory
 	syncs    syncPlaces           // clocks that places in shared memory hold
+	landed   [32]uint32           // epochs of the bulk copies into shared memory (asyncproxy.go)
 
 	warpgroups []warpgroup
+
+	globalFenced bool // by a fence.proxy.async.global; which writes to global memory it stands behind is not kept
 
 	random  *rand.Rand
 	changes uint64 // counts what others may be waiting for
@@ -67,6 +70,7 @@ func (b *block) start(index uint64) {
 	clear(b.mbars)
 	b.syncs = syncPlaces{}
 	clear(b.warpgroups)
+	b.landed, b.globalFenced = [32]uint32{}, false
 	for i := range b.barriers {
 		b.barriers[i] = barrier{}
 	}
@@ -92,9 +96,9 @@ func (w *warp) start() {
 	clear(entry.preds)
 	w.fillSpecials(entry)
 	w.groups, w.carry, w.count, w.retired = w.groups[:0], 0, Counters{}, 0
-	w.knows = newKnowledge(w.index, len(b.warps))
+	w.knows = newKnowledge(w.index, b.agents())
 	w.order, w.waitsFor, w.lastGlobal = order{}, nil, nil
-	w.copies = copyQueue{}
+	w.copies, w.bulk = copyQueue{}, bulkQueue{}
 	w.wgmma = productQueue{}
 	clear(entry.products)
 	w.local = [32]localMemory{}
@@ -336,6 +340,7 @@ func (b *block) abort(err error) {
 // finish adds what the block has counted to the launch's counters.
 func (b *block) finish() {
 	b.checkCopiesLeft()
+	b.endStores()
 	b.launch.mu.Lock()
 	defer b.launch.mu.Unlock()
 	for _, w := range b.warps {

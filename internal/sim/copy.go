@@ -69,7 +69,7 @@ func (c *code) lowerCpAsync(in *ptx.Instruction, o *op) error {
 	case strings.HasPrefix(words, "async.mbarrier.arrive"):
 		return c.lowerCopyArrive(in, o)
 	case strings.Contains(words, "bulk"):
-		return fmt.Errorf("unsupported instruction: bulk copies are not simulated yet")
+		return c.lowerBulk(in, o)
 	}
 	return c.lowerCopy(in, o)
 }

@@ -18,6 +18,7 @@
 //     answer as well as being reported;
 //   - products of warpgroups (wgmma) likewise: their registers hold poison and their operands in shared memory must not change until the wait
 //     (wgmma.go), and what was stored there must have been fenced for the tensor cores (proxy.go);
+//   - bulk copies, with tensor maps or without, as accesses of the async proxy: what threads have written wants a fence.proxy.async first (asyncproxy.go);
 //   - barriers that not all lanes reach, counts that cannot be met, and waits without end, with what each warp waits for: loops that come back to the
 //     same registers while nothing changes in memory;
 //   - shuffles from lanes that take no part.

@@ -113,7 +113,7 @@ func (w *warp) heed(mask uint32, wide bool) {
 }
 
 func (w *warp) learnTold(what told, lanes uint32) {
-	c := newClock(len(w.block.warps))
+	c := w.block.newClock()
 	c.learn(uint32(w.block.index), what)
 	w.knows.learn(&c, lanes, w.alive)
 }
@@ -133,7 +133,7 @@ func (w *warp) passOn(to *passedOn, mask uint32) {
 				return
 			}
 			if *to == nil {
-				c := newClock(len(w.block.warps))
+				c := w.block.newClock()
 				*to = &c
 			}
 			(*to).join(s.clock)

@@ -61,7 +61,7 @@ func (c *code) lowerInstruction(in *ptx.Instruction, o *op, pc int) error {
 func noEffect(in *ptx.Instruction) bool {
 	switch in.Opcode {
 	case "prefetch", "prefetchu", "pmevent", "nanosleep", "brkpt", "applypriority", "griddepcontrol":
-		return !strings.Contains(strings.Join(in.Modifiers, "."), "tensormap")
+		return true
 	}
 	return false
 }
@@ -72,7 +72,9 @@ func (c *code) lowerProxyFence(in *ptx.Instruction, o *op) error {
 	switch words := strings.Join(in.Modifiers, "."); words {
 	case "proxy.async", "proxy.async.shared::cta", "proxy.async.shared::cluster":
 		o.run = runProxyFence
-	case "proxy.async.global", "proxy.alias", "mbarrier_init.release.cluster":
+	case "proxy.async.global":
+		o.run = func(w *warp, _ *op, _ uint32) { w.block.globalFenced = true }
+	case "proxy.alias", "mbarrier_init.release.cluster":
 	default:
 		if !strings.HasPrefix(words, "proxy.tensormap::generic.") {
 			return fmt.Errorf("unsupported form")

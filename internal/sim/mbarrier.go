@@ -19,6 +19,10 @@ type mbarrier struct {
 	clocks   [2]clock
 	made     spot // where it was initialised
 	copies   int  // arrivals that wait for copies
+	home     *block
+	agent    uint8       // under which the bulk copies that it is told of are known
+	loads    []*bulkLoad // bulk copies that it is to be told of
+	fed      bool        // a bulk copy has landed in this phase
 }
 
 // mbarrierOp is an operation on one.
@@ -249,8 +253,8 @@ func runMbarrierInit(w *warp, o *op, mask uint32) {
 			w.touchesMarked(o, a, address, marks, lane, writing)
 			continue
 		}
-		b := &mbarrier{offset: offset, expected: count, pending: count, made: spotOf(w, o)}
-		b.clocks = [2]clock{newClock(len(w.block.warps)), newClock(len(w.block.warps))}
+		b := &mbarrier{offset: offset, expected: count, pending: count, made: spotOf(w, o), home: w.block, agent: uint8(len(w.block.mbars) % 32)}
+		b.clocks = [2]clock{w.block.newClock(), w.block.newClock()}
 		fill(marks, written)
 		binary.LittleEndian.PutUint64(w.value[:], b.state())
 		w.reachShared(o, a, address, lane, writing)
@@ -264,6 +268,11 @@ func runMbarrierInit(w *warp, o *op, mask uint32) {
 func runMbarrierInval(w *warp, o *op, mask uint32) {
 	w.addresses(o.sync.addr, mask)
 	w.eachBarrier(o, mask, func(b *mbarrier, lanes uint32) {
+		if len(b.loads) > 0 {
+			w.reportPair(BadBarrier, o, spotOf(w, b.loads[0].op), lanes, func() string {
+				return "ends a barrier that a bulk copy has yet to be told to"
+			})
+		}
 		delete(w.block.mbars, uint32(uint64(b.offset)+w.block.shared.first))
 		clear(w.block.shared.marks[b.offset : b.offset+8])
 	})
@@ -303,9 +312,10 @@ func (w *warp) endPhase(b *mbarrier) {
 	if b.pending != 0 || b.tx != 0 {
 		return
 	}
+	b.tellLanded()
 	b.phase++
 	b.pending = b.expected
-	b.clocks[b.phase&1] = newClock(len(w.block.warps))
+	b.clocks[b.phase&1] = w.block.newClock()
 	w.block.changes++
 }
 
@@ -375,6 +385,7 @@ func runMbarrierWait(w *warp, o *op, mask uint32) {
 		if b.copies > 0 {
 			w.block.endCopies(b)
 		}
+		w.endLoads(o, b)
 		var done [2]uint32 // by the parity of the phase that was waited for
 		for m := lanes; m != 0; m &= m - 1 {
 			lane := firstLane(m)

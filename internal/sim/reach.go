@@ -331,7 +331,7 @@ func (w *warp) reportConflict(o *op, a accessOf, c conflict, address uint64, lan
 	if c.reading {
 		verb = "read"
 	}
-	if e.flags&pending != 0 && w.knowsOf(&e, lane) {
+	if e.flags&pending != 0 && (e.flags&(async|whole) == async || w.knowsOf(&e, lane)) {
 		kind = MissingWait // whoever does not know of the copy could not have waited for it: that is a race
 	}
 	w.reportPair(kind, o, w.block.launch.program.ops[e.op], w.laneBit(lane), func() string {
@@ -365,6 +365,9 @@ func (w *warp) otherThread(e *access) string {
 	who := fmt.Sprintf("thread %d", int(e.warp)*32+int(e.lane))
 	if e.lane == allLanes {
 		who = fmt.Sprintf("warp %d", e.warp)
+	}
+	if int(e.warp) == len(w.block.warps) {
+		who = "some thread"
 	}
 	if uint64(e.block) != w.block.index {
 		who += fmt.Sprintf(" of block %v", w.block.launch.blockAt(uint64(e.block)))

@@ -80,8 +80,6 @@ func TestRefusals(t *testing.T) {
 	for _, text := range []string{
 		"wgmma.fence.sync.aligned;",
 		"wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f1,%f2,%f3,%f4}, %rd1, %rd2, 1, 1, 1;",
-		"cp.async.bulk.commit_group;",
-		"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd0], 16, [%r2];",
 		"barrier.cluster.arrive;",
 		"mapa.shared::cluster.u32 %r1, %r2, 0;",
 		"mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r1];",

@@ -34,6 +34,7 @@ type warp struct {
 	knows    knowledge
 	copies   copyQueue
 	wgmma    productQueue
+	bulk     bulkQueue
 	mats     matrices
 	count    Counters
 	local    [32]localMemory

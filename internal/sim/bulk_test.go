@@ -1,0 +1,125 @@
+package sim
+
+import "testing"
+
+// TestBulkDefects is about copies in the async proxy: each defect, and its twin in which it is put right.
+func TestBulkDefects(t *testing.T) {
+	t.Parallel()
+	const declared = ".shared .align 128 .b8 s[256];\n.shared .align 8 .b8 bar[8];\n.shared .align 4 .b8 flag[4];\n"
+	const ready = `mov.u32 %r10, s;
+	mov.u32 %r11, bar;
+	mad.lo.u32 %r12, %r0, 4, %r10;
+	setp.eq.u32 %p1, %r0, 0;
+	@%p1 mbarrier.init.shared::cta.b64 [%r11], 1;
+	@%p1 st.shared.u32 [flag], 0;
+	bar.sync 0;
+`
+	const load = `@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r11], 256;
+	@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10], [%rd1], 256, [%r11];
+`
+	const wait = "WAIT:\n mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r11], 0, 100;\n @!%p2 bra WAIT;\n"
+	const once = "@!%p1 bra PAST;\nWAIT:\n mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r11], 0;\n @!%p2 bra WAIT;\nPAST:\n"
+	const read = "ld.shared.u32 %r1, [%r12];\n st.global.u32 [%rd31], %r1;\n"
+	const store = "@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r10], 256;\n @%p1 cp.async.bulk.commit_group;\n"
+	check := func(d defect) {
+		t.Helper()
+		d.declarations = declared
+		d.given.threads = 64
+		d.given.in = each(64, func(i uint32) uint32 { return i })
+		d.check(t)
+	}
+	loads := "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10], [%rd1], 256, [%r11]"
+	stores := "@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r10], 256"
+	check(defect{
+		name: "nobody waits", kind: MissingWait,
+		wrong: ready + load + "bar.sync 0;\n" + read + "bar.sync 0;\n" + once, right: ready + load + wait + read,
+		at: "ld.shared.u32 %r1, [%r12]", with: loads,
+	})
+	check(defect{
+		name: "one waits, and the others do not know", kind: Race,
+		wrong: ready + load + once + "@%p1 st.volatile.shared.u32 [flag], 1;\nSPIN:\n ld.volatile.shared.u32 %r5, [flag];\n" +
+			"setp.eq.u32 %p4, %r5, 0;\n @%p4 bra SPIN;\n @%p1 bra END;\n" + read + "END:",
+		right: ready + load + once + "bar.sync 0;\n" + read,
+		at:    "ld.shared.u32 %r1, [%r12]", with: loads,
+	})
+	check(defect{
+		name: "the target is still read", kind: Race,
+		wrong: ready + "st.shared.u32 [%r12], %r0;\n fence.proxy.async;\n bar.sync 0;\n ld.shared.u32 %r1, [%r12];\n" + load + wait,
+		right: ready + "st.shared.u32 [%r12], %r0;\n fence.proxy.async;\n bar.sync 0;\n ld.shared.u32 %r1, [%r12];\n bar.sync 0;\n" + load + wait,
+		at:    loads, with: "ld.shared.u32 %r1, [%r12]",
+	})
+	check(defect{
+		name: "the target was written past the fence", kind: MissingFence,
+		wrong: ready + "fence.proxy.async;\n st.shared.u32 [%r12], %r0;\n bar.sync 0;\n" + load + wait,
+		right: ready + "st.shared.u32 [%r12], %r0;\n bar.sync 0;\n fence.proxy.async;\n" + load + wait,
+		at:    loads, with: "st.shared.u32 [%r12], %r0", says: []string{"fence.proxy.async"},
+	})
+	check(defect{
+		name: "a fence of somebody else", kind: MissingFence,
+		wrong: ready + "st.shared.u32 [%r12], %r0;\n bar.sync 0;\n setp.eq.u32 %p3, %r0, 40;\n @%p3 fence.proxy.async;\n" + store +
+			"@%p1 cp.async.bulk.wait_group 0;",
+		right: ready + "st.shared.u32 [%r12], %r0;\n bar.sync 0;\n setp.eq.u32 %p3, %r0, 40;\n @%p3 fence.proxy.async;\n bar.sync 0;\n" + store +
+			"@%p1 cp.async.bulk.wait_group 0;",
+		at: stores, with: "st.shared.u32 [%r12], %r0",
+	})
+	check(defect{
+		name: "the block ends before the source is read", kind: MissingWait,
+		wrong: ready + "st.shared.u32 [%r12], %r0;\n fence.proxy.async;\n bar.sync 0;\n" + store,
+		right: ready + "st.shared.u32 [%r12], %r0;\n fence.proxy.async;\n bar.sync 0;\n" + store + "@%p1 cp.async.bulk.wait_group.read 0;",
+		at:    stores, says: []string{"the block ends"},
+	})
+	check(defect{
+		name: "the block ends before the target is written", kind: MissingWait,
+		wrong: ready + load, right: ready + load + wait,
+		at: loads, with: "@%p1 mbarrier.init.shared::cta.b64 [%r11], 1", says: []string{"the block ends"},
+	})
+	check(defect{
+		name: "what was stored is read after .read only", kind: MissingWait,
+		wrong: ready + "st.shared.u32 [%r12], %r0;\n fence.proxy.async;\n bar.sync 0;\n" + store +
+			"@%p1 cp.async.bulk.wait_group.read 0;\n bar.sync 0;\n ld.global.u32 %r1, [%rd31];",
+		right: ready + "st.shared.u32 [%r12], %r0;\n fence.proxy.async;\n bar.sync 0;\n" + store +
+			"@%p1 cp.async.bulk.wait_group 0;\n bar.sync 0;\n ld.global.u32 %r1, [%rd31];",
+		at: "ld.global.u32 %r1, [%rd31]", with: stores,
+	})
+	check(defect{
+		name: "a wait for all but the last", kind: MissingWait,
+		wrong: ready + "st.shared.u32 [%r12], %r0;\n fence.proxy.async;\n bar.sync 0;\n" + store +
+			"@%p1 cp.async.bulk.wait_group.read 1;\n bar.sync 0;\n st.shared.u32 [%r12], 0;\n bar.sync 0;\n @%p1 cp.async.bulk.wait_group 0;",
+		right: ready + "st.shared.u32 [%r12], %r0;\n fence.proxy.async;\n bar.sync 0;\n" + store +
+			"@%p1 cp.async.bulk.commit_group;\n @%p1 cp.async.bulk.wait_group.read 1;\n bar.sync 0;\n st.shared.u32 [%r12], 0;\n" +
+			"@%p1 cp.async.bulk.wait_group 0;",
+		at: "st.shared.u32 [%r12], 0", with: stores, says: []string{"from which"},
+	})
+	check(defect{
+		name: "fewer bytes expected than come", kind: BadBarrier,
+		wrong: ready + "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r11], 128;\n" + loads + ";\n" + wait,
+		right: ready + load + wait,
+		at:    "mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r11], 0, 100", with: loads, says: []string{"128 bytes more"},
+	})
+	check(defect{
+		name: "a barrier ends before its copy", kind: BadBarrier,
+		wrong: ready + load + "@%p1 mbarrier.inval.shared::cta.b64 [%r11];",
+		right: ready + load + wait + "bar.sync 0;\n @%p1 mbarrier.inval.shared::cta.b64 [%r11];",
+		at:    "@%p1 mbarrier.inval.shared::cta.b64 [%r11]", with: loads,
+	})
+	check(defect{
+		name: "no barrier there", kind: BadBarrier,
+		wrong: ready + "@%p1 mbarrier.inval.shared::cta.b64 [%r11];\n" + loads + ";\n",
+		right: ready + load + wait,
+		at:    loads, says: []string{"no initialised barrier"},
+	})
+	check(defect{
+		name: "8 bytes off", kind: Misaligned,
+		wrong: ready + "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r11], 64;\n" +
+			"@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10+8], [%rd1], 64, [%r11];\n" + wait,
+		right: ready + load + wait,
+		at:    "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10+8], [%rd1], 64, [%r11]",
+	})
+	check(defect{
+		name: "past the end of the source", kind: OutOfBounds,
+		wrong: ready + "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r11], 64;\n" +
+			"@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10], [%rd1+208], 64, [%r11];\n" + wait,
+		right: ready + load + wait,
+		at:    "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10], [%rd1+208], 64, [%r11]",
+	})
+}
