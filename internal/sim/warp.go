@@ -31,16 +31,18 @@ type warp struct {
 
 	parties []party // of the collective operation that runs
 
-	knows    knowledge
-	copies   copyQueue
-	bulk     bulkQueue
-	mats     matrices
-	count    Counters
-	local    [32]localMemory
-	value    [256]byte // that a lane stores
-	nothing  [32]byte  // zeros
-	order    order
-	waitsFor *mbarrier // that the last wait found not ready
+	knows  knowledge
+	copies copyQueue
+	bulk   bulkQueue
+
+	clusterPhase [32]uint64 // of the cluster's barrier at which each lane has arrived, plus 1; 0 for none
+	mats         matrices
+	count        Counters
+	local        [32]localMemory
+	value        [256]byte // that a lane stores
+	nothing      [32]byte  // zeros
+	order        order
+	waitsFor     *mbarrier // that the last wait found not ready
 	// lastGlobal is the buffer of the last access to global memory; the next is likely to be to the same.
 	lastGlobal *allocation
 	addr       v64    // addresses of an access, for the memory operations
@@ -106,6 +108,7 @@ type waitKind uint8
 const (
 	waitLanes   waitKind = iota // for other lanes of the warp at the same instruction
 	waitBarrier                 // for other warps
+	waitCluster                 // for other blocks
 )
 
 // junction is where groups that parted at a branch meet again.
