@@ -79,10 +79,11 @@ func (c *code) lowerBulk(in *ptx.Instruction, o *op) error {
 	if reduces {
 		words = words[1:]
 	}
-	words = words[2:] // async.bulk
-	switch {
-	case len(words) == 0:
+	if len(words) < 3 || words[0] != "async" || words[1] != "bulk" {
 		return fmt.Errorf("unsupported form")
+	}
+	words = words[2:]
+	switch {
 	case words[0] == "commit_group":
 		o.run = runBulkCommit
 		return nil
@@ -110,6 +111,9 @@ func (c *code) lowerBulk(in *ptx.Instruction, o *op) error {
 		operands = operands[:len(operands)-1]
 	}
 	if b.reduce != "" && b.rank == 0 {
+		if size := b.typed.Size(); size != 2 && size != 4 && size != 8 {
+			return fmt.Errorf("unsupported form")
+		}
 		a := &atomicOp{}
 		if err := a.choose(b.reduce, b.typed); err != nil {
 			return err
@@ -273,6 +277,12 @@ func (w *warp) bulkPieces(o *op, lane int, shared, global uint64) (pieces []bulk
 				return fmt.Sprintf("a bulk copy whose %s is %#x, which is not a multiple of 16", a.what, a.value)
 			})
 		}
+	}
+	if n > mostShared {
+		w.report(OutOfBounds, o, 1<<lane, func() string {
+			return fmt.Sprintf("a bulk copy of %d bytes; a block has %d of shared memory at most", n, mostShared)
+		})
+		return nil, nil, 0
 	}
 	if n == 0 {
 		return nil, nil, 0
