@@ -107,6 +107,8 @@ type asyncAccess struct {
 	what   string
 	stamp  access
 	writes bool
+
+	generic bool // it is none of the async proxy after all
 }
 
 func (a *asyncAccess) of(space ptx.Space, n int) (accessOf, direction) {
@@ -189,7 +191,7 @@ func (w *warp) reportAsync(a *asyncAccess, of accessOf, v verdictOf, address uin
 	switch {
 	case v.races:
 		w.reportConflict(a.op, of, v.conflict, address, a.lane, d)
-	case v.unfenced:
+	case v.unfenced && !a.generic:
 		e := v.earlier
 		w.reportPair(MissingFence, a.op, w.block.launch.program.ops[e.op], 1<<a.lane, func() string {
 			return fmt.Sprintf("%s %d bytes at %#x of .%s in the async proxy, which %s wrote; no fence.proxy.async stands between the two",
