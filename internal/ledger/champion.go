@@ -192,7 +192,7 @@ func (l *Ledger) change(ctx context.Context, next func(Champions) (Champion, err
 		return Champion{}, err
 	}
 	c.SchemaVersion = championSchema
-	c.Since = time.Now().UTC().Truncate(time.Millisecond)
+	c.Since = time.Now().UTC().Truncate(time.Microsecond)
 	c.ID = NewID(c.Since, c.Arch)
 	c.Number, c.Previous = 1, nil
 	if now, ok := all.Of(c.Kernel, c.Arch); ok {
