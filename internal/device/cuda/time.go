@@ -84,7 +84,7 @@ func (m *Machine) prepare(job device.Job, clock *clock) (*timed, error) {
 		return t, err
 	}
 	// The first launch pays for what the driver puts off; it is not looked at.
-	if err := m.Launch(f, job.Grid, job.Block, job.DynamicSharedBytes, t.args); err != nil {
+	if err := m.Launch(f, &job, t.args); err != nil {
 		return t, err
 	}
 	if err := t.record(clock.stream, 1); err != nil {
@@ -122,7 +122,7 @@ func (t *timed) record(stream handle, n int) error {
 		}
 		var launchErr error
 		for range n {
-			if launchErr = m.launch(t.function, stream, t.job.Grid, t.job.Block, t.job.DynamicSharedBytes, t.args); launchErr != nil {
+			if launchErr = m.launch(t.function, stream, &t.job, t.args); launchErr != nil {
 				break
 			}
 		}
