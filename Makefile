@@ -53,6 +53,7 @@ ship: ## PTX and records of the stages anew, after the kernels' sources have cha
 gpu-tests: ## test binaries for a machine with a GPU and no Go
 	mkdir -p bin
 	$(GO) test -c -o bin/cuda.test ./internal/device/cuda
+	$(GO) test -c -o bin/cases.test ./internal/cases # to be run in internal/cases
 
 clean:
 	rm -rf bin coverage.out coverage.nogpu.out

@@ -6,8 +6,10 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -199,18 +201,12 @@ func (c *Case) arguments(memory *sim.Memory) (values [][]byte, buffers map[int]u
 			}
 			buffers[i] = base
 			value = binary.LittleEndian.AppendUint64(nil, base)
-		case a.U32 != nil:
-			value = binary.LittleEndian.AppendUint32(nil, *a.U32)
-		case a.U64 != nil:
-			value = binary.LittleEndian.AppendUint64(nil, *a.U64)
-		case a.F32 != nil:
-			value = binary.LittleEndian.AppendUint32(nil, math.Float32bits(*a.F32))
 		case a.TensorMap != nil:
 			if value, err = encode(a.TensorMap, buffers); err != nil {
 				return nil, nil, fmt.Errorf("argument %d: %w", i, err)
 			}
 		default:
-			return nil, nil, fmt.Errorf("argument %d is none of hex, bytes, u32, u64, f32, tensormap", i)
+			value = a.scalar()
 		}
 		values = append(values, value)
 	}
@@ -245,25 +241,43 @@ func (a *Argument) buffer(memory *sim.Memory, index int) (uint64, error) {
 
 // compare holds what was found and written against what is expected.
 func (c *Case) compare(o *Outcome, memory *sim.Memory, buffers map[int]uint64, checked bool) error {
-	for _, name := range sortedKeys(c.Expect.Args) {
-		index, err := strconv.Atoi(name)
-		if err != nil {
-			return fmt.Errorf("expect.args: %q is not the number of an argument", name)
-		}
+	mismatches, err := c.mismatches(func(index int, data []byte) error {
 		base, ok := buffers[index]
 		if !ok {
-			return fmt.Errorf("expect.args: argument %d is no buffer", index)
+			return errors.New("it is no buffer")
 		}
-		mismatch, err := c.Expect.Args[name].compare(memory, base)
-		if err != nil {
-			return fmt.Errorf("expect.args: argument %d: %w", index, err)
-		}
-		if mismatch != "" {
-			o.Mismatches = append(o.Mismatches, fmt.Sprintf("argument %d: %s", index, mismatch))
-		}
+		return memory.Read(data, base)
+	})
+	if err != nil {
+		return err
 	}
+	o.Mismatches = append(o.Mismatches, mismatches...)
 	o.Pass = len(o.Mismatches) == 0 && (!checked || c.expected(o.Findings))
 	return nil
+}
+
+// mismatches is what buffers hold that is not expected. read gives the first bytes of the buffer of an argument.
+func (c *Case) mismatches(read func(index int, data []byte) error) ([]string, error) {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(c.Expect.Args)) {
+		index, err := strconv.Atoi(name)
+		if err != nil {
+			return nil, fmt.Errorf("expect.args: %q is not the number of an argument", name)
+		}
+		expected := c.Expect.Args[name]
+		want, err := hex.DecodeString(expected.Hex)
+		got := make([]byte, len(want))
+		if err == nil {
+			err = read(index, got)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("expect.args: argument %d: %w", index, err)
+		}
+		if mismatch := expected.compare(got, want); mismatch != "" {
+			list = append(list, fmt.Sprintf("argument %d: %s", index, mismatch))
+		}
+	}
+	return list, nil
 }
 
 // expected says whether findings are what the case wants.
@@ -281,19 +295,11 @@ func (c *Case) expected(found []sim.Finding) bool {
 }
 
 // compare gives the first difference.
-func (b Buffer) compare(memory *sim.Memory, base uint64) (string, error) {
-	want, err := hex.DecodeString(b.Hex)
-	if err != nil {
-		return "", err
-	}
-	got := make([]byte, len(want))
-	if err := memory.Read(got, base); err != nil {
-		return "", err
-	}
+func (b Buffer) compare(got, want []byte) string {
 	if b.ULP == 0 {
-		return compareBytes(got, want), nil
+		return compareBytes(got, want)
 	}
-	return compareFloats(got, want, b.ULP), nil
+	return compareFloats(got, want, b.ULP)
 }
 
 func compareBytes(got, want []byte) string {
@@ -335,13 +341,4 @@ func ordered(bits uint32) int64 {
 		return -int64(bits & 0x7fffffff)
 	}
 	return int64(bits)
-}
-
-func sortedKeys(m map[string]Buffer) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

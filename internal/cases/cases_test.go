@@ -281,7 +281,7 @@ func TestErrors(t *testing.T) {
 	check("another kind that is none", caseText(`"findings": []`, `"findings": [], "also": ["Race"]`), "Race")
 	check("a tensor map", caseText(`{"u32": 5}`, `{"tensormap": {"arg": 0}}`), "argument 2: encode a tensor map: its type is")
 	check("expects of no argument", caseText(`"1": {`, `"one": {`), `expect.args: "one" is not the number of an argument`)
-	check("expects of a number", caseText(`"1": {`, `"2": {`), "expect.args: argument 2 is no buffer")
+	check("expects of a number", caseText(`"1": {`, `"2": {`), "expect.args: argument 2: it is no buffer")
 	check("expects half a byte", caseText(`"1": {"hex": "0`, `"1": {"hex": "`), "expect.args: argument 1: encoding/hex: odd length")
 	check("expects too much", caseText(words(13), words(13, 14)), "expect.args: argument 1: read simulated memory: 36 bytes")
 }

@@ -57,6 +57,7 @@ type Job struct {
 type Arg struct {
 	Input  []byte // a buffer with these bytes, which the kernel must not change
 	Output int    // a buffer of this many bytes, which the kernel must fill
+	InOut  []byte // a buffer with these bytes, which the kernel may change
 	Scalar []byte // a value of 4 or 8 bytes, little-endian
 
 	TensorMap *TensorMap
@@ -84,7 +85,7 @@ func Float32(v float32) Arg {
 
 // Outcome is what a job gave.
 type Outcome struct {
-	Outputs  [][]byte // in the order of the job's output arguments, of the first of the two launches
+	Outputs  [][]byte // of the first of the two launches: the buffers that the kernel may write, in the order of their arguments
 	Findings []Finding
 	Loaded   Attributes
 	Counters Counters // of one launch; nil where the device counts nothing by itself
@@ -167,8 +168,8 @@ func (j *Job) Check() error {
 	}
 	for i, arg := range j.Args {
 		if !arg.valid() {
-			return fmt.Errorf("job %s: argument %d must be one of an input with bytes, an output of at least a byte, a scalar of 4 or 8 bytes, a tensor map",
-				j.Entry, i)
+			return fmt.Errorf("job %s: argument %d must be one of an input with bytes, an output of at least a byte, a buffer with bytes that may change, "+
+				"a scalar of 4 or 8 bytes, a tensor map", j.Entry, i)
 		}
 		if arg.TensorMap == nil {
 			continue
@@ -205,29 +206,33 @@ func (j *Job) checkCluster() error {
 
 // checkMap looks at a tensor map and at the buffer that it is of. Where the buffer stands is no question: Bind keeps the alignment of an allocation.
 func (j *Job) checkMap(m *TensorMap) error {
-	if m.Arg < 0 || m.Arg >= len(j.Args) || !j.Args[m.Arg].isBuffer() {
+	if m.Arg < 0 || m.Arg >= len(j.Args) || !j.Args[m.Arg].IsBuffer() {
 		return errors.New("that is no buffer")
 	}
 	if err := m.Check(); err != nil {
 		return err
 	}
-	buffer := j.Args[m.Arg]
-	if have := max(len(buffer.Input), buffer.Output); m.TensorBytes() > have {
+	if have := j.Args[m.Arg].BufferBytes(); m.TensorBytes() > have {
 		return fmt.Errorf("it reaches %d bytes far, and the buffer has %d", m.TensorBytes(), have)
 	}
 	return nil
 }
 
-func (a Arg) isBuffer() bool { return a.Scalar == nil && a.TensorMap == nil }
+// IsBuffer says whether an argument is the address of memory of its own.
+func (a Arg) IsBuffer() bool { return a.Scalar == nil && a.TensorMap == nil }
+
+// BufferBytes is the size of a buffer.
+func (a Arg) BufferBytes() int { return max(len(a.Input), a.Output, len(a.InOut)) }
 
 func (a Arg) valid() bool {
-	switch {
-	case a.Input != nil:
-		return len(a.Input) > 0 && a.Output == 0 && a.isBuffer()
-	case a.Scalar != nil:
-		return (len(a.Scalar) == 4 || len(a.Scalar) == 8) && a.Output == 0 && a.TensorMap == nil
-	case a.TensorMap != nil:
-		return a.Output == 0
+	given := 0
+	for _, is := range []bool{a.Input != nil, a.Output != 0, a.InOut != nil, a.Scalar != nil, a.TensorMap != nil} {
+		if is {
+			given++
+		}
 	}
-	return a.Output > 0
+	if given != 1 {
+		return false
+	}
+	return !a.IsBuffer() && (a.Scalar == nil || len(a.Scalar) == 4 || len(a.Scalar) == 8) || a.IsBuffer() && a.BufferBytes() > 0
 }

@@ -297,6 +297,45 @@ func TestOutputsInOrder(t *testing.T) {
 	}
 }
 
+// A buffer that a kernel may change has the same bytes before each launch, is given back, and may be left alone in part.
+func TestInOut(t *testing.T) {
+	job := newJob()
+	begin := []byte{1, 2, 0xFF, 4}
+	job.Args = []device.Arg{{InOut: begin}, device.Out(1)}
+	add := func(more func(l *devicetest.Launch, data []byte)) devicetest.Kernel {
+		return func(l *devicetest.Launch) error {
+			data := l.At(l.Pointer(0), 4)
+			data[0] += 10
+			fill(l.At(l.Pointer(1), 1), 9)
+			more(l, data)
+			return nil
+		}
+	}
+	check := func(name string, more func(l *devicetest.Launch, data []byte), want ...device.Finding) {
+		t.Helper()
+		launches = 0
+		got, err := device.Run(newMachine(add(more)), job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([][]byte{{11, 2, 0xFF, 4}, {9}}, got.Outputs); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if diff := cmp.Diff(want, got.Findings); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	check("changed", func(*devicetest.Launch, []byte) {})
+	// In an output these two values would be what nobody has written.
+	check("changed from launch to launch", func(_ *devicetest.Launch, data []byte) { data[2] -= byte(0x80 * launch()) },
+		device.Finding{Kind: device.NotRepeatable, Text: "argument 0: 1 bytes differ between two launches on the same input, the first at byte 2"})
+	check("past its end", func(l *devicetest.Launch, _ []byte) { l.At(l.Pointer(0)+4, 1)[0] = 0 },
+		device.Finding{Kind: device.WroteOutside, Text: "argument 0: 1 bytes written past its end (it has 4), the first at byte 4"})
+	if begin[0] != 1 {
+		t.Error("the caller's own bytes were changed")
+	}
+}
+
 func TestFindingsAreCapped(t *testing.T) {
 	job := newJob()
 	job.Args = nil
@@ -381,7 +420,8 @@ func TestFailures(t *testing.T) {
 }
 
 func TestBadJobs(t *testing.T) {
-	const badArg = "must be one of an input with bytes, an output of at least a byte, a scalar of 4 or 8 bytes, a tensor map"
+	const badArg = "must be one of an input with bytes, an output of at least a byte, a buffer with bytes that may change, " +
+		"a scalar of 4 or 8 bytes, a tensor map"
 	for _, c := range []struct {
 		name   string
 		change func(job *device.Job)
@@ -434,6 +474,9 @@ func TestBadJobs(t *testing.T) {
 		{"nothing", func(j *device.Job) { j.Args[1] = device.Arg{} }, "job k: argument 1 " + badArg},
 		{"negative output", func(j *device.Job) { j.Args[1] = device.Out(-1) }, "job k: argument 1 " + badArg},
 		{"empty input", func(j *device.Job) { j.Args[0] = device.In([]byte{}) }, "job k: argument 0 " + badArg},
+		{"in and out, of nothing", func(j *device.Job) { j.Args[0] = device.Arg{InOut: []byte{}} }, "job k: argument 0 " + badArg},
+		{"in and out, and in", func(j *device.Job) { j.Args[0].InOut = []byte{1} }, "job k: argument 0 " + badArg},
+		{"in and out, and out", func(j *device.Job) { j.Args[1].InOut = []byte{1} }, "job k: argument 1 " + badArg},
 		{"input and output", func(j *device.Job) { j.Args[0].Output = 1 }, "job k: argument 0 " + badArg},
 		{"input and scalar", func(j *device.Job) { j.Args[0].Scalar = make([]byte, 4) }, "job k: argument 0 " + badArg},
 		{"scalar and output", func(j *device.Job) { j.Args[2].Output = 1 }, "job k: argument 2 " + badArg},

@@ -165,7 +165,7 @@ func bind(memory *sim.Memory, job device.Job) (values [][]byte, buffers []uint64
 	values, buffers = make([][]byte, len(job.Args)), make([]uint64, len(job.Args))
 	for i, arg := range job.Args {
 		values[i] = arg.Scalar
-		if arg.Scalar != nil || arg.TensorMap != nil {
+		if !arg.IsBuffer() {
 			continue
 		}
 		if buffers[i], err = place(memory, i, arg); err != nil {
@@ -185,26 +185,22 @@ func bind(memory *sim.Memory, job device.Job) (values [][]byte, buffers []uint64
 	return values, buffers, nil
 }
 
-// place makes the buffer of an argument: an input with its bytes, an output that nobody has written.
+// place makes the buffer of an argument: with its bytes, or, for an output, one that nobody has written.
 func place(memory *sim.Memory, index int, arg device.Arg) (uint64, error) {
-	size := arg.Output
-	if arg.Input != nil {
-		size = len(arg.Input)
-	}
-	base, err := memory.Alloc(fmt.Sprintf("argument %d", index), size)
-	if err != nil || arg.Input == nil {
+	base, err := memory.Alloc(fmt.Sprintf("argument %d", index), arg.BufferBytes())
+	if err != nil || arg.Output > 0 {
 		return base, err
 	}
-	return base, memory.Write(base, arg.Input)
+	return base, memory.Write(base, append(arg.Input, arg.InOut...)) // one of the two is nil
 }
 
 // collect reads the buffers back: outputs, which must be written whole, and inputs, which must be as they were.
 func collect(memory *sim.Memory, job device.Job, buffers []uint64, checks bool) (outputs [][]byte, findings []device.Finding, err error) {
 	for i, arg := range job.Args {
-		if arg.Scalar != nil || arg.TensorMap != nil {
+		if !arg.IsBuffer() {
 			continue
 		}
-		data := make([]byte, max(arg.Output, len(arg.Input)))
+		data := make([]byte, arg.BufferBytes())
 		if err := memory.Read(data, buffers[i]); err != nil {
 			return nil, nil, err
 		}
@@ -215,7 +211,7 @@ func collect(memory *sim.Memory, job device.Job, buffers []uint64, checks bool) 
 			continue
 		}
 		outputs = append(outputs, data)
-		if n, first := memory.Unwritten(buffers[i]); checks && n > 0 {
+		if n, first := memory.Unwritten(buffers[i]); checks && n > 0 && arg.InOut == nil {
 			findings = append(findings, device.Finding{
 				Kind: device.Unwritten, Text: fmt.Sprintf("argument %d: %d of %d bytes never written, the first at byte %d", i, n, len(data), first),
 			})
