@@ -130,7 +130,7 @@ func fewWarps(v Values) string {
 	text := fmt.Sprintf("%.0f %% of the warps that a multiprocessor can hold are there", occupancy)
 	if registers := int(v[Registers]); registers > 0 {
 		room := registerFile / ((registers + registerStep - 1) / registerStep * registerStep * lanes)
-		text += fmt.Sprintf("; %d registers a thread leave room for %d", registers, room)
+		text += fmt.Sprintf("; %d registers a thread leave room for %d of them", registers, room)
 	}
 	return text
 }

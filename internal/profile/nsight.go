@@ -132,7 +132,7 @@ func parseMetrics(text []byte) knownMetrics {
 			known[name] = true
 		}
 	}
-	if len(known) < fewestMetrics {
+	if len(known) < fewestMetrics || !known["gpu__time_duration"] { // which every chip has
 		return nil
 	}
 	return known

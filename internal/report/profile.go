@@ -147,18 +147,13 @@ func agreementSentences(p *profile.Profile) []string {
 		profile.Tolerance, len(agree), len(agree)+len(differ))}
 	for _, r := range differ {
 		all = append(all, fmt.Sprintf("do not agree: %s, sim %s and ncu %s; the compiler may have merged, moved or dropped instructions, which PTX does not show",
-			name(r), figure(r.Sim, r.Unit), figure(r.Ncu, r.Unit)))
+			r.About, figure(r.Sim, r.Unit), figure(r.Ncu, r.Unit)))
 	}
 	for _, r := range free {
-		all = append(all, fmt.Sprintf("need not agree: %s, because %s", name(r), r.Why))
+		all = append(all, fmt.Sprintf("need not agree: %s, because %s", r.About, r.Why))
 	}
 	return append(all, "cannot agree: time, DRAM, caches, pipes, occupancy and stalls, which the simulator does not have; instructions and "+
 		"registers, of which it counts PTX's and the chip those of machine code")
-}
-
-// name is what a row is called where the rows above it are not there to complete it.
-func name(r profile.Row) string {
-	return strings.ReplaceAll(r.Key, "_", " ")
 }
 
 // basis says where the ceilings come from.

@@ -129,6 +129,7 @@ func TestSharedCounters(t *testing.T) {
 	loads("pairs", "shr.u32 %r1, %r1, 1;", 8, Banks{1, 1, 0})
 	loads("fours", "shr.u32 %r1, %r1, 2;", 8, Banks{1, 1, 0})
 	loads("fours", "shr.u32 %r1, %r1, 2;", 16, Banks{1, 2, 0})
+	loads("the next but one", "shr.u32 %r5, %r1, 2;\n shl.b32 %r5, %r5, 1;\n and.b32 %r1, %r1, 1;\n or.b32 %r1, %r1, %r5;", 8, Banks{1, 1, 0})
 	loads("lanes 0 and 2, 1 and 3", "and.b32 %r1, %r1, 29;", 8, Banks{1, 2, 0}) // places 0 1 4 5 .. 28 29: 29-28 are 64 words on, in the banks of 0 1
 	loads("lanes 0 and 4", "and.b32 %r1, %r1, 27;", 8, Banks{1, 2, 0})          // neither neighbours nor next but one
 	loads("pairs in one bank", "shr.u32 %r1, %r1, 1;\n shl.b32 %r1, %r1, 4;", 8, Banks{1, 16, 14})
