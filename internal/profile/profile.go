@@ -36,7 +36,8 @@ func (r *Row) Compared() bool { return r.Sim != nil && r.Ncu != nil }
 // Agrees says whether both sides have the figure and are as good as the same.
 func (r *Row) Agrees() bool { return r.Difference != nil && math.Abs(*r.Difference) <= Tolerance }
 
-// Agreement parts the figures that both sides have: those that agree as they must, those that must and do not, and those that need not, of which each says why.
+// Agreement parts the figures that both sides have: those that agree as they must, those that must and do not, and those that need not, of which each
+// says why.
 func (p *Profile) Agreement() (agree, differ, free []Row) {
 	for _, r := range p.Rows() {
 		switch {

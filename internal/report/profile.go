@@ -146,7 +146,8 @@ func agreementSentences(p *profile.Profile) []string {
 	all := []string{fmt.Sprintf("simulator and chip agree within %d %% on %d of the %d figures that PTX decides and both have counted",
 		profile.Tolerance, len(agree), len(agree)+len(differ))}
 	for _, r := range differ {
-		all = append(all, fmt.Sprintf("do not agree: %s, sim %s and ncu %s; the compiler may have merged, moved or dropped instructions, which PTX does not show",
+		all = append(all, fmt.Sprintf("do not agree: %s, sim %s and ncu %s; the compiler may have merged, moved or dropped instructions, "+
+			"which PTX does not show",
 			r.About, figure(r.Sim, r.Unit), figure(r.Ncu, r.Unit)))
 	}
 	for _, r := range free {

@@ -36,8 +36,8 @@ func (w *warp) sharedCounter(d direction) *Banks {
 	return [...]*Banks{reading: &w.count.SharedLoads, writing: &w.count.SharedStores, updating: &w.count.SharedAtomics}[d]
 }
 
-// countMatrixRows counts an access by rows of 16 bytes, as ldmatrix and stmatrix make it. The first lanes hold the rows' addresses, and eight of them are
-// a matrix, which is a pass of its own.
+// countMatrixRows counts an access by rows of 16 bytes, as ldmatrix and stmatrix make it. The first lanes hold the rows' addresses, and eight of them
+// are a matrix, which is a pass of its own.
 func (w *warp) countMatrixRows(rows int, d direction) {
 	w.count.SharedBytes += uint64(rows) * matrixRowBytes
 	b := w.banks(rowMask(rows), matrixRowBytes)
@@ -97,7 +97,8 @@ func (w *warp) sectors(mask uint32, bytes int) uint64 {
 	return uint64(n)
 }
 
-// countBulk counts the sectors of a piece of a bulk copy, without the one in which the piece before has ended, and gives the one in which this one ends.
+// countBulk counts the sectors of a piece of a bulk copy, without the one in which the piece before has ended, and gives the one in which this one
+// ends.
 func countBulk(counter *uint64, p *bulkPiece, before uint64) uint64 {
 	first, last := p.global/sectorBytes, (p.global+uint64(p.size)-1)/sectorBytes
 	n := last - first + 1
@@ -119,8 +120,8 @@ func (w *warp) banks(mask uint32, bytes int) Banks {
 	return b
 }
 
-// merged counts a load of 8 or 16 bytes a lane whose phases are served two at a time. They are where every lane has the same address as its neighbour, or as
-// the next but one, and where no bank then has to give two words. Stores never are.
+// merged counts a load of 8 or 16 bytes a lane whose phases are served two at a time. They are where every lane has the same address as its
+// neighbour, or as the next but one, and where no bank then has to give two words. Stores never are.
 func (w *warp) merged(mask uint32, bytes int) (Banks, bool) {
 	b := Banks{Requests: 1}
 	if bytes != 8 && bytes != 16 || !w.inPairs(mask, 1) && !w.inPairs(mask, 2) {
@@ -146,7 +147,8 @@ func (w *warp) inPairs(mask uint32, bit int) bool {
 	return true
 }
 
-// phases are the lanes that are served together: all of them for up to 4 bytes, half a warp for 8, a quarter for 16. Those without a lane take no pass.
+// phases are the lanes that are served together: all of them for up to 4 bytes, half a warp for 8, a quarter for 16. Those without a lane take no
+// pass.
 func phases(mask uint32, bytes int) func(func(uint32) bool) {
 	lanes := 32
 	switch {
@@ -167,7 +169,8 @@ func phases(mask uint32, bytes int) func(func(uint32) bool) {
 
 const banks = 32
 
-// passes is the largest number of different words that lanes want of one bank. Each of the 32 banks gives one word of 4 bytes in a pass, to all who want it.
+// passes is the largest number of different words that lanes want of one bank. Each of the 32 banks gives one word of 4 bytes in a pass, to all who
+// want it.
 func (w *warp) passes(part uint32, bytes int) uint64 {
 	var words [banks]uint64 // different ones
 	var count [banks]uint8  // of a bank

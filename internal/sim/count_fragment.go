@@ -8,15 +8,16 @@ import (
 // fragmentShape is what one machine instruction of a wmma.load or wmma.store moves. Lanes 4g to 4g+3 are group g, as everywhere on the tensor cores.
 type fragmentShape struct {
 	width int // bytes of a lane
-	// pitch is 0 where a group has a line of memory, and its four lanes follow each other in it. Else each of the four lanes of a group has a line, so many apart,
-	// and the groups follow each other in it.
+	// pitch is 0 where a group has a line of memory, and its four lanes follow each other in it. Else each of the four lanes of a group has a line, so
+	// many apart, and the groups follow each other in it.
 	pitch  int
 	byRows bool // it is an ldmatrix, of up to four matrices of eight rows of 16 bytes
 }
 
-// fragmentShapeOf says what ptxas makes of a wmma.load or wmma.store, which is the same from sm_80 to sm_90. A lane holds pairs of neighbours along one
-// side of the matrix (4 of 8 bits, one where a register or a pair of them has no more): K of the multiplied ones, N of sums, M of sums of m8n32. Where memory runs along
-// that side it moves them together. Where it runs across, elements of 16 bits are moved all the same and transposed between the lanes; others go one by one.
+// fragmentShapeOf says what ptxas makes of a wmma.load or wmma.store, which is the same from sm_80 to sm_90. What a lane holds are neighbours along
+// one side of the matrix: K of what is multiplied, N of sums, M of sums of m8n32. Where memory runs along that side they are moved together: a
+// register full, or two of sums. Where it runs across, elements of 16 bits are moved all the same and then transposed between the lanes; others go
+// one by one.
 func fragmentShapeOf(in *mma.Instruction, space ptx.Space) fragmentShape {
 	bits, sum := in.Type.Bits(), in.Matrix == mma.C || in.Matrix == mma.D
 	along := in.Layout == mma.Row

@@ -39,7 +39,8 @@ type machineProduct struct {
 	source TensorSource
 }
 
-// machineProductOf says what ptxas makes of a product for an architecture. A chip that lacks a format widens its operands and needs twice the instructions.
+// machineProductOf says what ptxas makes of a product for an architecture. A chip that lacks a format widens its operands and needs twice the
+// instructions.
 func machineProductOf(in *mma.Instruction, arch int) machineProduct {
 	p := machineProduct{count: 1}
 	switch in.A {

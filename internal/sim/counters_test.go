@@ -71,8 +71,8 @@ func TestGlobalCounters(t *testing.T) {
 		Counters{GlobalLoads: Sectors{6, 24}, GlobalBytes: 768})
 }
 
-// Each of 32 banks gives a word of 4 bytes in a pass, to every lane that wants it. Up to 4 bytes a lane the whole warp is served together, with 8 half of it,
-// with 16 a quarter.
+// Each of 32 banks gives a word of 4 bytes in a pass, to every lane that wants it. Up to 4 bytes a lane the whole warp is served together, with 8
+// half of it, with 16 a quarter.
 func TestSharedCounters(t *testing.T) {
 	t.Parallel()
 	check := counting(t, given{}, "")
@@ -169,17 +169,18 @@ func TestFragmentCounters(t *testing.T) {
 		check("load "+form, filled+fmt.Sprintf("wmma.load.%s %s, [%%r2], %s;", strings.Replace(form, "SPACE", "shared", 1), registers(n), memory),
 			Counters{SharedLoads: want, MatrixLoads: matrices})
 	}
-	// Halves to be multiplied: an ldmatrix of four, each eight lines of 16 bytes. Of lines of 32 bytes eight are two times around the banks: 2 passes a matrix; of
-	// lines of 128 bytes 8 passes; of lines of 144 bytes one.
-	for _, form := range []string{"a.sync.aligned.row.m16n16k16.SPACE.f16", "a.sync.aligned.col.m16n16k16.SPACE.f16", "b.sync.aligned.row.m16n16k16.SPACE.f16"} {
+	// Halves to be multiplied: an ldmatrix of four, each eight lines of 16 bytes. Of lines of 32 bytes eight are two times around the banks: 2 passes a
+	// matrix; of lines of 128 bytes 8 passes; of lines of 144 bytes one.
+	for _, which := range []string{"a.sync.aligned.row", "a.sync.aligned.col", "b.sync.aligned.row", "b.sync.aligned.col"} {
+		form := which + ".m16n16k16.SPACE.f16"
 		shared(form, "16", 8, Banks{1, 8, 4}, Banks{1, 8, 4})
 		shared(form, "64", 8, Banks{1, 32, 28}, Banks{1, 32, 28})
 		shared(form, "72", 8, Banks{1, 4, 0}, Banks{1, 4, 0})
 	}
 	shared("a.sync.aligned.row.m32n8k16.SPACE.f16", "72", 8, Banks{2, 8, 0}, Banks{2, 8, 0}) // eight matrices
 	shared("b.sync.aligned.row.m32n8k16.SPACE.f16", "72", 8, Banks{1, 2, 0}, Banks{1, 2, 0}) // two
-	// Sums in FP32 by rows: four loads of 8 bytes a lane, of eight lines and 32 bytes of each. A half warp has four lines: 64 words apart they are in one another's
-	// way, 72 words apart not.
+	// Sums in FP32 by rows: four loads of 8 bytes a lane, of eight lines and 32 bytes of each. A half warp has four lines: 64 words apart they are in
+	// one another's way, 72 words apart not.
 	shared("c.sync.aligned.row.m16n16k16.SPACE.f32", "64", 8, Banks{4, 32, 24}, Banks{})
 	shared("c.sync.aligned.row.m16n16k16.SPACE.f32", "72", 8, Banks{4, 8, 0}, Banks{})
 	// By columns: eight loads of 4 bytes a lane, of lines 2t and eight words of each. Lines 128 words apart: four passes.
@@ -202,8 +203,8 @@ func TestFragmentCounters(t *testing.T) {
 		check("load "+form, fmt.Sprintf("wmma.load.%s %s, [%%rd1], %s;", strings.Replace(form, "SPACE", "global", 1), registers(n), memory),
 			Counters{GlobalLoads: want})
 	}
-	// From global memory four loads of 4 bytes a lane: eight lines, 16 bytes of each, which are in a sector each; of lines of 32 bytes the halves of a line are
-	// of the same sector, but of different requests; of lines of 16 elements of a column matrix likewise.
+	// From global memory four loads of 4 bytes a lane: eight lines, 16 bytes of each, which are in a sector each; of lines of 32 bytes the halves of a
+	// line are of the same sector, but of different requests; of lines of 16 elements of a column matrix likewise.
 	global("a.sync.aligned.row.m16n16k16.SPACE.f16", "64", 8, Sectors{4, 32})
 	global("a.sync.aligned.row.m16n16k16.SPACE.f16", "16", 8, Sectors{4, 32})
 	global("b.sync.aligned.row.m16n16k16.SPACE.f16", "64", 8, Sectors{4, 32})
@@ -212,7 +213,8 @@ func TestFragmentCounters(t *testing.T) {
 	global("a.sync.aligned.row.m16n16k16.SPACE.s8", "16", 2, Sectors{2, 8})   // eight lines of 16 bytes, two to a sector
 
 	store := counting(t, given{}, "", "SharedBytes", "GlobalBytes")
-	store("store to global memory", "wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd0], "+registers(8)+", 64;", Counters{GlobalStores: Sectors{4, 32}})
+	store("store to global memory", "wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd0], "+registers(8)+", 64;",
+		Counters{GlobalStores: Sectors{4, 32}})
 	store("store halves to global memory", "wmma.store.d.sync.aligned.row.m16n16k16.global.f16 [%rd0], "+registers(4)+", 16;",
 		Counters{GlobalStores: Sectors{4, 32}})
 	store("store to shared memory", "mov.u32 %r2, s;\n wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%r2], "+registers(8)+", 64;",
@@ -243,11 +245,14 @@ func TestCopyCounters(t *testing.T) {
 		Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 4}, SharedCopies: Banks{1, 4, 0}, GlobalBytes: 128})
 	check("all read something", copies(16, 16, "cp.async.cg.shared.global [%r3], [%rd2], 16, %r4;"),
 		Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 16}, SharedCopies: Banks{1, 4, 0}, GlobalBytes: 512})
-	check("eight lanes copy", copies(16, 16, "@%p1 "+whole), Counters{AsyncBytes: 128, BypassCopies: Sectors{1, 4}, SharedCopies: Banks{1, 1, 0}, GlobalBytes: 128})
+	check("eight lanes copy", copies(16, 16, "@%p1 "+whole),
+		Counters{AsyncBytes: 128, BypassCopies: Sectors{1, 4}, SharedCopies: Banks{1, 1, 0}, GlobalBytes: 128})
 	check("no lane copies", copies(16, 16, "@%p2 "+whole), Counters{})
 	// Both sides have banks, and the worse one counts: 32 bytes apart eight lanes need two passes.
-	check("to every second place", copies(16, 32, whole), Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 16}, SharedCopies: Banks{1, 8, 4}, GlobalBytes: 512})
-	check("from every second place", copies(32, 16, whole), Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 32}, SharedCopies: Banks{1, 8, 4}, GlobalBytes: 512})
+	check("to every second place", copies(16, 32, whole),
+		Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 16}, SharedCopies: Banks{1, 8, 4}, GlobalBytes: 512})
+	check("from every second place", copies(32, 16, whole),
+		Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 32}, SharedCopies: Banks{1, 8, 4}, GlobalBytes: 512})
 }
 
 // What machine instructions the products of PTX become, as ptxas 13.0 has it.
@@ -325,7 +330,8 @@ func TestWarpgroupCounters(t *testing.T) {
 	}
 }
 
-// A bulk copy moves whole sectors: 256 bytes that begin in the middle of one touch nine. One lane begins it, and both warps look at the barrier till it has ended.
+// A bulk copy moves whole sectors: 256 bytes that begin in the middle of one touch nine. One lane begins it, and both warps look at the barrier till
+// it has ended.
 func TestBulkCounters(t *testing.T) {
 	t.Parallel()
 	check := func(name, body string, want Counters) {
@@ -356,7 +362,8 @@ func TestBulkCounters(t *testing.T) {
 		"@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r10], 256;\n @%p1 cp.async.bulk.commit_group;\n @%p1 cp.async.bulk.wait_group 0;\n"
 	check("a load", fmt.Sprintf(load, 0), Counters{BulkLoads: 1, BulkLoadBytes: 256, AsyncBytes: 256})
 	check("a load across sectors", fmt.Sprintf(load, 16), Counters{BulkLoads: 1, BulkLoadBytes: 288, AsyncBytes: 256})
-	check("a load and a store", fmt.Sprintf(load, 0)+store, Counters{BulkLoads: 1, BulkLoadBytes: 256, BulkStores: 1, BulkStoreBytes: 256, AsyncBytes: 512})
+	check("a load and a store", fmt.Sprintf(load, 0)+store,
+		Counters{BulkLoads: 1, BulkLoadBytes: 256, BulkStores: 1, BulkStoreBytes: 256, AsyncBytes: 512})
 }
 
 func TestInstructionClasses(t *testing.T) {

@@ -20,13 +20,14 @@ func counted(c *sim.Counters) device.Counters {
 	return counters
 }
 
-// global names the traffic with global memory. A copy that leaves out the first cache passes the same stage of it as a load and is counted as one there; one
-// that goes through it is not. The names with sass count both by themselves. The source page counts all together.
+// global names the traffic with global memory. A copy that leaves out the first cache passes the same stage of it as a load and is counted as one
+// there; one that goes through it is not. The names with sass count both by themselves. The source page counts all together.
 func global(c *sim.Counters) map[string]uint64 {
 	copies := sim.Sectors{
 		Requests: c.CachedCopies.Requests + c.BypassCopies.Requests,
 		Sectors:  c.CachedCopies.Sectors + c.BypassCopies.Sectors,
 	}
+	all := c.GlobalLoads.Sectors + c.GlobalStores.Sectors + c.GlobalAtomics.Sectors + copies.Sectors
 	return map[string]uint64{
 		"l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum":             c.GlobalLoads.Requests + c.BypassCopies.Requests,
 		"l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum":              c.GlobalLoads.Sectors + c.BypassCopies.Sectors,
@@ -35,7 +36,7 @@ func global(c *sim.Counters) map[string]uint64 {
 		"l1tex__t_sectors_pipe_lsu_mem_global_op_atom.sum":            c.GlobalAtomics.Sectors,
 		"sm__sass_l1tex_t_requests_pipe_lsu_mem_global_op_ldgsts.sum": copies.Requests,
 		"sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum":  copies.Sectors,
-		"memory_l2_theoretical_sectors_global":                        c.GlobalLoads.Sectors + c.GlobalStores.Sectors + c.GlobalAtomics.Sectors + copies.Sectors,
+		"memory_l2_theoretical_sectors_global":                        all,
 	}
 }
 
@@ -61,8 +62,8 @@ func bulk(c *sim.Counters) map[string]uint64 {
 	}
 }
 
-// tensor names the work of the tensor cores. The names of instructions follow the pipe: floating-point products of every format take that of HMMA, and those
-// of a warpgroup are counted there and once more by themselves.
+// tensor names the work of the tensor cores. The names of instructions follow the pipe: floating-point products of every format take that of HMMA,
+// and those of a warpgroup are counted there and once more by themselves.
 func tensor(c *sim.Counters) map[string]uint64 {
 	float, integer := c.Products[sim.HMMA]+c.Products[sim.QMMA], c.Products[sim.IMMA]+c.Products[sim.BMMA]
 	return map[string]uint64{
