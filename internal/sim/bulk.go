@@ -345,6 +345,8 @@ func (w *warp) beginLoad(o *op, lane int, bar *mbarrier, home *block, to, from u
 	l := &bulkLoad{op: o, home: home, pieces: pieces, bytes: total, stamp: bar.landing(o.number), update: b.update, size: b.typed.Size()}
 	l.stamp.flags |= pending
 	w.count.AsyncBytes += uint64(total)
+	w.count.BulkLoads++
+	sector := ^uint64(0)
 	now := w.observer(o, lane, async)
 	reads := asyncAccess{op: o, lane: lane, what: b.what, stamp: now.access}
 	writes := asyncAccess{op: o, lane: lane, what: b.what, stamp: l.stamp, writes: true}
@@ -366,6 +368,7 @@ func (w *warp) beginLoad(o *op, lane int, bar *mbarrier, home *block, to, from u
 			p.from, _ = w.reachAsyncShared(&reads, w.block, p.global, p.size)
 			copy(into, p.from)
 		default:
+			sector = countBulk(&w.count.BulkLoadBytes, p, sector)
 			p.from, _ = w.reachAsyncGlobal(&reads, p.global, p.size)
 			copy(into, p.from)
 		}
@@ -458,6 +461,8 @@ func (w *warp) beginStore(o *op, lane int, to, from uint64) {
 		}
 	}
 	w.count.AsyncBytes += uint64(total)
+	w.count.BulkStores++
+	sector := ^uint64(0)
 	reads := asyncAccess{op: o, lane: lane, what: b.what, stamp: me.access}
 	writes := asyncAccess{op: o, lane: lane, what: b.what, stamp: me.access, writes: true}
 	if b.reduce != "" {
@@ -472,6 +477,7 @@ func (w *warp) beginStore(o *op, lane int, to, from uint64) {
 			p.outside = true
 			continue
 		}
+		sector = countBulk(&w.count.BulkStoreBytes, p, sector)
 		data, _ := w.reachAsyncGlobal(&writes, p.global, p.size)
 		if data == nil {
 			p.outside = true

@@ -245,16 +245,18 @@ func TestCounters(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, want := range map[string]float64{
-			"l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum":          1,
-			"l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum":           4,
-			"l1tex__t_requests_pipe_lsu_mem_global_op_st.sum":          1,
-			"l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum":           4,
-			"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": 1, // two words of one bank
-			"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": 0,
-			"sm__inst_executed_pipe_tensor_op_hmma.sum":                0,
-			"sim__inst_executed_op_shared_ld.sum":                      1,
-			"sim__inst_executed_op_bar.sum":                            1,
-			"sim__data_bytes_mem_global.sum":                           256,
+			"l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum":                  1,
+			"l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum":                   4,
+			"l1tex__t_requests_pipe_lsu_mem_global_op_st.sum":                  1,
+			"l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum":                   4,
+			"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum":         1, // two words of one bank
+			"sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": 0,
+			"memory_l1_wavefronts_shared":                                      2,
+			"memory_l2_theoretical_sectors_global":                             8,
+			"sm__inst_executed_pipe_tensor_op_hmma.sum":                        0,
+			"sim__inst_executed_op_shared_ld.sum":                              1,
+			"sim__inst_executed_op_bar.sum":                                    1,
+			"sim__data_bytes_mem_global.sum":                                   256,
 		} {
 			if got, ok := outcome.Counters[name]; !ok || got != want {
 				t.Errorf("%d schedules: %s is %g; want %g", schedules, name, got, want)
