@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"attune/internal/device"
 	"attune/internal/device/isolate"
@@ -24,10 +25,10 @@ import (
 )
 
 type runOptions struct {
-	device, shapes, seeds, against, arch, junit, sanitizer string
-	samples                                                int
-	limit                                                  time.Duration
-	sim                                                    simOptions
+	device, shapes, seeds, against, arch, junit, sanitizer, l2 string
+	samples                                                    int
+	limit                                                      time.Duration
+	sim                                                        simOptions
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -39,7 +40,10 @@ func (a *app) runCommand() *cobra.Command {
 that variant. Every run is recorded in the ledger. With no variant it runs every stage of the kernel.
 
 With no GPU the kernels run on the simulator, under all its checkers (races, bad addresses, missing waits, deadlocks ...) and on fewer and
-smaller shapes. It measures no time: the performance gate is then "not measured", which fails nothing.`,
+smaller shapes. It measures no time: the performance gate is then "not measured", which fails nothing.
+
+Times are those of launches in a CUDA graph. Beside them stand the time of a launch by itself, what an empty node of a graph costs, and, where NVML can be
+read, clocks, power and heat; samples taken while something held the clocks down are set aside and counted.`,
 		Example: `  attune run
   attune run stage1 stage2 --shapes small,mission --seeds 0,1,2
   attune run stage2+TILE_N=32 --against stage2 --shapes 1x8x1024x64:causal
@@ -51,6 +55,7 @@ smaller shapes. It measures no time: the performance gate is then "not measured"
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the spec's for the device)")
 	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas (default: the spec's for the device)")
 	f.IntVar(&o.samples, "iters", 100, "samples of each shape's time")
+	l2Flag(f, &o.l2)
 	f.StringVar(&o.against, "against", "", "compare with this variant instead of each one's parent")
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's, or the newest of the stage)")
 	f.DurationVar(&o.limit, "timeout", defaultLimit, "how long one launch or timing may take before it is ended")
@@ -217,6 +222,10 @@ func (a *app) useSimulator(l *lab.Lab, o runOptions) {
 // request turns the flags into what the lab takes.
 func (o runOptions) request(kernel *spec.Kernel, args []string, simulated bool) (lab.Request, error) {
 	r := lab.Request{Samples: o.samples, Arch: o.arch}
+	var err error
+	if r.L2, err = run.ParseL2(o.l2); err != nil {
+		return r, err
+	}
 	if o.samples < 1 {
 		return r, fmt.Errorf("--iters %d: want at least 1", o.samples)
 	}
@@ -253,7 +262,6 @@ func (o runOptions) request(kernel *spec.Kernel, args []string, simulated bool) 
 	if o.shapes == "" {
 		o.shapes = strings.Join(shapes, ",")
 	}
-	var err error
 	if r.Shapes, err = kernel.Shapes(o.shapes); err != nil {
 		wrong = append(wrong, err)
 	}
@@ -271,6 +279,11 @@ func (o runOptions) request(kernel *spec.Kernel, args []string, simulated bool) 
 		r.Against = &against
 	}
 	return r, errors.Join(wrong...)
+}
+
+// l2Flag is the flag of whoever times kernels.
+func l2Flag(f *pflag.FlagSet, into *string) {
+	f.StringVar(into, "l2", string(run.Warm), "what a timed launch finds in L2: warm (its inputs), cold (a flush goes before; its own time is taken off, and shown)")
 }
 
 func parseSeeds(text string, otherwise []uint64) ([]uint64, error) {

@@ -10,7 +10,7 @@ import (
 	"attune/internal/tensor"
 )
 
-// Again is the request that does a recorded run again: the same variant, shapes, seeds, samples and architecture, against the same parent.
+// Again is the request that does a recorded run again: the same variant, shapes, seeds, samples, state of L2 and architecture, against the same parent.
 // Given shapes, it keeps to those of the run that are among them.
 func Again(kernel *spec.Kernel, then *run.Run, only []tensor.Shape) (Request, error) {
 	refuse := func(format string, args ...any) (Request, error) {
@@ -27,7 +27,8 @@ func Again(kernel *spec.Kernel, then *run.Run, only []tensor.Shape) (Request, er
 		return refuse("%s is no variant of today's spec: %v", then.Variant, err)
 	}
 	r := Request{
-		Variants: []spec.Variant{variant}, Seeds: then.Asked.Seeds, Samples: then.Asked.Samples, Arch: then.Arch, Reproduces: then.ID,
+		Variants: []spec.Variant{variant}, Seeds: then.Asked.Seeds, Samples: then.Asked.Samples, L2: then.Asked.L2, Arch: then.Arch,
+		Reproduces: then.ID,
 	}
 	if then.Parent != "" {
 		parent, err := kernel.Variant(then.Parent)

@@ -31,6 +31,7 @@ type Comparison struct {
 	Low     float64 `json:"ratio_low"`  // the interval that holds the true ratio at the level of the comparison
 	High    float64 `json:"ratio_high"` //
 	Medians float64 `json:"median_ratio"`
+	P       float64 `json:"p_value"` // benchstat's, of the samples as two heaps: it knows of no turns, no control and no floor
 	Control Speedup `json:"control"` // a over a
 	Floor   float64 `json:"floor"`   // differences up to this share are none
 	Verdict Verdict `json:"verdict"`
@@ -58,7 +59,7 @@ func compareTurns(t Turns, tail float64) Comparison {
 	ratio := pairedRatio(t.A, t.B, tail)
 	c := Comparison{
 		Ratio: ratio.Ratio, Low: ratio.Low, High: ratio.High,
-		Medians: median(t.A) / median(t.B),
+		Medians: median(t.A) / median(t.B), P: PValue(t.A, t.B),
 		Control: pairedRatio(t.A, t.Control, tail),
 	}
 	// Where the control is not 1 for certain, the session is not quiet, and what it makes up of nothing is taken off every verdict.
@@ -119,7 +120,7 @@ func pairedRatio(a, b []float64, tail float64) Speedup {
 func CompareRecorded(a, b []float64, floor float64) Comparison {
 	ratio := CompareApart([]Pair{{Parent: a, Variant: b}})
 	return Comparison{
-		Ratio: ratio.Ratio, Low: ratio.Low, High: ratio.High, Medians: ratio.Ratio, Control: Speedup{Ratio: 1, Low: 1, High: 1}, Floor: floor,
-		Verdict: verdict(ratio.Low, ratio.High, floor),
+		Ratio: ratio.Ratio, Low: ratio.Low, High: ratio.High, Medians: ratio.Ratio, P: PValue(a, b),
+		Control: Speedup{Ratio: 1, Low: 1, High: 1}, Floor: floor, Verdict: verdict(ratio.Low, ratio.High, floor),
 	}
 }

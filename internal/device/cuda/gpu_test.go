@@ -337,6 +337,29 @@ func TestGPUTime(t *testing.T) {
 	}
 }
 
+// With a cold L2 both parts are there, and they add up. An empty node takes less than a kernel that works, and a launch by itself more than one in a graph.
+func TestGPUTimeCold(t *testing.T) {
+	m := openGPU(t)
+	got, err := m.Time([]device.Job{gpuJob("work", device.Out(4), device.Int32(50_000))}, device.Plan{Samples: 15, ColdL2: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := got[0]
+	for i := range s.Seconds {
+		if s.Seconds[i] <= 0 || s.Flush[i] <= 0 || s.WithFlush[i]-s.Flush[i] != s.Seconds[i] {
+			t.Errorf("sample %d: %g s with the flush, %g s alone, %g s in all", i, s.WithFlush[i], s.Flush[i], s.Seconds[i])
+		}
+	}
+	if s.EmptyNode == nil || *s.EmptyNode <= 0 || *s.EmptyNode >= slices.Min(s.Seconds) || len(s.Single) != 15 {
+		t.Errorf("an empty node of %v s, %d single launches, samples %v", s.EmptyNode, len(s.Single), s.Seconds)
+	}
+	if s.Unwatched != "" {
+		t.Logf("nobody watched: %s", s.Unwatched)
+	} else if len(s.Readings) != 15 || s.Readings[0].ClockMHz <= 0 || s.Readings[0].Celsius <= 0 {
+		t.Errorf("readings %+v", s.Readings)
+	}
+}
+
 func TestGPUIllegalAddress(t *testing.T) {
 	d := startGPU(t, time.Minute)
 	if got, err := d.Run(t.Context(), gpuJob("poke", device.Out(4), long(0))); err != nil || len(got.Findings) > 0 {

@@ -223,9 +223,14 @@ func TestTimeOnFake(t *testing.T) {
 		t.Fatal(err)
 	}
 	about := cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1e-3*math.Abs(b) })
+	unwatched := "there is no NVML here"
 	want := []device.Series{
-		{Seconds: []float64{0.3e-3, 0.3e-3, 0.3e-3}, LaunchesPerSample: 3},     // about a millisecond
-		{Seconds: []float64{2e-6, 2e-6, 2e-6}, LaunchesPerSample: maxLaunches}, // as many as there may be
+		{ // about a millisecond
+			Seconds: []float64{0.3e-3, 0.3e-3, 0.3e-3}, LaunchesPerSample: 3, Single: []float64{0.3e-3, 0.3e-3, 0.3e-3}, Unwatched: unwatched,
+		},
+		{ // as many as there may be
+			Seconds: []float64{2e-6, 2e-6, 2e-6}, LaunchesPerSample: maxLaunches, Single: []float64{2e-6, 2e-6, 2e-6}, Unwatched: unwatched,
+		},
 	}
 	if diff := cmp.Diff(want, got, about); diff != "" {
 		t.Error(diff)
