@@ -90,7 +90,7 @@ func (a *app) accuracy(ctx context.Context, o accuracyOptions, args []string) er
 	}
 	status := a.status()
 	defer status.Clear()
-	l := &lab.Lab{Kernel: kernel, Builder: images, Watch: func(e lab.Event) { status.Set("%s", statusText(e)) }}
+	l := newLab(kernel, images, status)
 	document := measured{SchemaVersion: 1, Rows: []accuracy.Row{}}
 	if !onHost {
 		status.Set("looking for a device")
@@ -187,7 +187,7 @@ func (o accuracyOptions) request(kernel *spec.Kernel, args []string, deviceArch 
 	if len(asked.Variants) == 0 && !o.host {
 		return r, nil, usageError{fmt.Errorf("no stage of %s is for %s; name a VARIANT, or take --host", kernel.Name, o.run.arch+deviceArch)}
 	}
-	return r, asked.Variants, asked.CheckAlone()
+	return r, asked.Variants, asked.Check()
 }
 
 // shapes are those that were asked for, or one head of each length, or the default. The head dim of the latter two is that

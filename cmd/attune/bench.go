@@ -80,7 +80,7 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 	}
 	status := a.status()
 	defer status.Clear()
-	l := &lab.Lab{Kernel: kernel, Builder: images, Watch: func(e lab.Event) { status.Set("%s", statusText(e)) }}
+	l := newLab(kernel, images, status)
 	if err := a.chooseDevice(ctx, l, runOptions{device: o.device, limit: o.limit}); err != nil {
 		return err
 	}

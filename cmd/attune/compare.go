@@ -101,7 +101,7 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 	}
 	status := a.status()
 	defer status.Clear()
-	l := &lab.Lab{Kernel: kernel, Builder: images, Watch: func(e lab.Event) { status.Set("%s", statusText(e)) }}
+	l := newLab(kernel, images, status)
 	if err := a.chooseDevice(ctx, l, runOptions{device: o.cuda(), limit: o.limit}); err != nil {
 		return err
 	}

@@ -84,10 +84,8 @@ func (a *app) profile(ctx context.Context, o profileOptions, text string) error 
 	defer kept.Close()
 	status := a.status()
 	defer status.Clear()
-	l := &lab.Lab{
-		Kernel: kernel, Builder: images, Ledger: kept, Git: a.git(ctx), Version: version(),
-		Watch: func(e lab.Event) { status.Set("%s", statusText(e)) },
-	}
+	l := newLab(kernel, images, status)
+	l.Ledger, l.Git, l.Version = kept, a.git(ctx), version()
 	status.Set("looking for a device")
 	if err := a.chooseDevice(ctx, l, runOptions{device: o.device, limit: o.limit, sim: simOptions{schedules: 1, checks: "on", tensor: "exact"}}); err != nil {
 		return err

@@ -68,10 +68,8 @@ func (a *app) reproduce(ctx context.Context, o reproduceOptions, ref string) err
 	}
 	status := a.status()
 	defer status.Clear()
-	l := &lab.Lab{
-		Kernel: kernel, Builder: images, Ledger: kept, Git: a.git(ctx), Version: version(),
-		Watch: func(e lab.Event) { status.Set("%s", statusText(e)) },
-	}
+	l := newLab(kernel, images, status)
+	l.Ledger, l.Git, l.Version = kept, a.git(ctx), version()
 	status.Set("looking for a device")
 	err = a.chooseDevice(ctx, l, o.as(then))
 	if errors.Is(err, device.ErrNoDevice) {

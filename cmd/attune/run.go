@@ -89,10 +89,8 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	defer kept.Close()
 	status := a.status()
 	defer status.Clear()
-	l := &lab.Lab{
-		Kernel: kernel, Builder: images, Ledger: kept, Git: a.git(ctx), Version: version(),
-		Watch: func(e lab.Event) { status.Set("%s", statusText(e)) },
-	}
+	l := newLab(kernel, images, status)
+	l.Ledger, l.Git, l.Version = kept, a.git(ctx), version()
 	junit, err := createJUnit(o.junit) // before the work, so that a wrong path costs none of it
 	if err != nil {
 		return err

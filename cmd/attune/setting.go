@@ -12,8 +12,10 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/device/isolate"
+	"attune/internal/lab"
 	"attune/internal/ledger"
 	"attune/internal/spec"
+	"attune/internal/terminal"
 	"attune/internal/toolchain"
 	"attune/kernels"
 )
@@ -58,6 +60,11 @@ func (a *app) builder(ctx context.Context, folder fs.FS) (*toolchain.Builder, *t
 		a.noCompiler = err
 	}
 	return toolchain.NewBuilder(folder, compiler, cacheDir), compiler, nil
+}
+
+// newLab is a lab that tells of its steps on the status line. One that records is given the rest by its verb.
+func newLab(kernel *spec.Kernel, images *toolchain.Builder, status *terminal.Status) *lab.Lab {
+	return &lab.Lab{Kernel: kernel, Builder: images, Watch: func(e lab.Event) { status.Set("%s", statusText(e)) }}
 }
 
 func (a *app) ledgerPath() string {

@@ -176,15 +176,14 @@ func (c *Case) run(ctx context.Context, text []byte, o sim.Options) (*Outcome, e
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.PTX, err)
 	}
-	if c.Cluster[0]*max(c.Cluster[1], 1)*max(c.Cluster[2], 1) > 1 {
-		return nil, fmt.Errorf("clusters of %v blocks are not simulated yet", c.Cluster)
-	}
 	memory := sim.NewMemory()
 	params, buffers, err := c.arguments(memory)
 	if err != nil {
 		return nil, err
 	}
-	result, err := program.Run(ctx, memory, sim.Launch{Entry: c.Entry, Grid: c.Grid, Block: c.Block, DynamicShared: c.Shared, Params: params}, o)
+	result, err := program.Run(ctx, memory, sim.Launch{
+		Entry: c.Entry, Grid: c.Grid, Block: c.Block, Cluster: c.Cluster, DynamicShared: c.Shared, Params: params,
+	}, o)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ type Machine struct {
 }
 
 // simulates is what the simulator can do and what not.
-const simulates = "the simulator runs PTX for sm_80 to sm_90a, wgmma and bulk copies included; clusters it refuses by name for now"
+const simulates = "the simulator runs PTX for sm_80 to sm_90a, with wgmma, tensor maps and clusters; what it lacks it refuses by name"
 
 // Examine looks at every ability.
 func Examine(ctx context.Context, m Machine) []Ability {

@@ -63,19 +63,6 @@ func (a *Answerer) Answer(ctx context.Context, in *tensor.Inputs) ([]float64, er
 // Close gives the device back.
 func (a *Answerer) Close() error { return a.device.Close() }
 
-// CheckAlone is Check for variants that are held against no parent.
-func (r Request) CheckAlone() error {
-	for _, v := range r.Variants {
-		if _, err := Arch(v.Stage(), r.Arch, ""); err != nil {
-			return err
-		}
-		if err := r.checkHeadDim(v); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Arithmetics are the stages of a kernel that differ in their arithmetic, as far as the device can run them: of those that
 // may be off by the same share, the last.
 func Arithmetics(kernel *spec.Kernel, arch, deviceArch string) []spec.Variant {

@@ -120,11 +120,11 @@ func TestArithmetics(t *testing.T) {
 }
 
 // A variant for another head dim than its parent's can be asked alone.
-func TestCheckAlone(t *testing.T) {
+func TestCheckWithoutAParent(t *testing.T) {
 	s := newSetup(t)
 	check := func(variant, shape, arch, want string) {
 		t.Helper()
-		err := Request{Variants: []spec.Variant{s.variant(variant)}, Shapes: shapes(t, shape), Arch: arch}.CheckAlone()
+		err := Request{Variants: []spec.Variant{s.variant(variant)}, Shapes: shapes(t, shape), Arch: arch}.Check()
 		if got := fmt.Sprint(err); !strings.Contains(got, want) {
 			t.Errorf("%s on %s: %s, want %s", variant, shape, got, want)
 		}

@@ -54,12 +54,11 @@ const (
 // Bench times variants and peers on each shape, in turns. What gives a wrong answer is not timed. A peer that fails is left out, with the reason; the variants'
 // figures come all the same.
 func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
-	// Against itself: no parent needs to be built.
-	request := Request{Variants: r.Variants, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch, Against: &r.Variants[0]}
+	request := Request{Variants: r.Variants, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}
 	if err := request.Check(); err != nil {
 		return nil, err
 	}
-	builds := l.startBuilds(ctx, request)
+	builds := l.startBuilds(ctx, request, request.Variants)
 	defer builds.stop()
 	turns := min(r.Rounds, mostTurns)
 	b := &bench{lab: l, request: r, turns: turns, banned: map[string]bool{}, result: &run.Bench{

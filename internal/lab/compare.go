@@ -30,7 +30,7 @@ func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, e
 	if err := sides.Check(); err != nil {
 		return nil, err
 	}
-	builds := l.startBuilds(ctx, sides)
+	builds := l.startBuilds(ctx, sides, sides.Variants)
 	defer builds.stop()
 	var images [2]*toolchain.Image
 	for i, v := range sides.Variants {

@@ -60,7 +60,7 @@ func (l *Lab) Run(ctx context.Context, r Request, done func(*run.Run)) error {
 	if err := r.Check(); err != nil {
 		return err
 	}
-	builds := l.startBuilds(ctx, r)
+	builds := l.startBuilds(ctx, r, l.withParents(r))
 	defer builds.stop()
 	references, measured := newReferences(), measurements{}
 	for _, v := range r.Variants {
@@ -94,11 +94,9 @@ func (r Request) Check() error {
 		if err := r.checkHeadDim(v); err != nil {
 			return err
 		}
-		if parent, ok := parentOf(r, v); ok {
-			if err := r.checkHeadDim(parent); err != nil {
-				return err
-			}
-		}
+	}
+	if r.Against != nil { // a parent of its own has the variant's head dim
+		return r.checkHeadDim(*r.Against)
 	}
 	return nil
 }
@@ -117,28 +115,26 @@ func (r Request) checkHeadDim(v spec.Variant) error {
 // headDimKnob is the knob that must agree with the shape.
 const headDimKnob = "HEAD_DIM"
 
-// startBuilds begins to build everything the request needs, several at once; wait collects them one by one, and stop ends the rest.
-func (l *Lab) startBuilds(ctx context.Context, r Request) *builds {
+// startBuilds begins to build variants for a request, several at once; wait collects them one by one, and stop ends the rest.
+func (l *Lab) startBuilds(ctx context.Context, r Request, variants []spec.Variant) *builds {
 	ctx, cancel := context.WithCancel(ctx)
 	b := &builds{entries: map[string]*build{}, cancel: cancel}
-	for _, v := range r.Variants {
-		for _, needed := range l.withParent(r, v) {
-			key := needed.String()
-			if b.entries[key] != nil {
-				continue
-			}
-			entry := &build{ready: make(chan struct{})}
-			b.entries[key] = entry
-			go func() {
-				defer close(entry.ready)
-				target, err := l.target(r, needed)
-				if err != nil {
-					entry.err = err
-					return
-				}
-				entry.image, _, entry.err = l.Builder.Build(ctx, target)
-			}()
+	for _, v := range variants {
+		key := v.String()
+		if b.entries[key] != nil {
+			continue
 		}
+		entry := &build{ready: make(chan struct{})}
+		b.entries[key] = entry
+		go func() {
+			defer close(entry.ready)
+			target, err := l.target(r, v)
+			if err != nil {
+				entry.err = err
+				return
+			}
+			entry.image, _, entry.err = l.Builder.Build(ctx, target)
+		}()
 	}
 	return b
 }
@@ -168,12 +164,16 @@ func (b *builds) stop() {
 	}
 }
 
-// withParent is the variant and what it is measured against.
-func (l *Lab) withParent(r Request, v spec.Variant) []spec.Variant {
-	if parent, ok := parentOf(r, v); ok && l.Open != nil && !l.NoClock {
-		return []spec.Variant{v, parent}
+// withParents is every variant and, where times are taken, what it is measured against.
+func (l *Lab) withParents(r Request) []spec.Variant {
+	var all []spec.Variant
+	for _, v := range r.Variants {
+		all = append(all, v)
+		if parent, ok := parentOf(r, v); ok && l.Open != nil && !l.NoClock {
+			all = append(all, parent)
+		}
 	}
-	return []spec.Variant{v}
+	return all
 }
 
 // parentOf is what a variant is measured against. One for another head dim than its stage has none of its own: the two have no shape in common.

@@ -45,9 +45,7 @@ func (l *Lab) Profile(ctx context.Context, r ProfileRequest) (*run.Run, []*profi
 	if err := asked.Check(); err != nil {
 		return nil, nil, err
 	}
-	untimed := *l
-	untimed.NoClock = true // parents are not wanted
-	builds := untimed.startBuilds(ctx, asked)
+	builds := l.startBuilds(ctx, asked, asked.Variants)
 	defer builds.stop()
 	later := gate.Unmeasured("an earlier gate failed")
 	a := &attempt{

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -185,14 +184,14 @@ func (l *Ledger) change(ctx context.Context, next func(Champions) (Champion, err
 		return Champion{}, fmt.Errorf("the champion was not changed: %w", err)
 	}
 	// Where folders cannot be locked (NFS) two changes may follow the same one, and the later counts.
-	unlock := lockDir(folder.path)
+	unlock := lockDir(folder.path, syscall.LOCK_EX)
 	defer unlock()
 	all, c, err := ask()
 	if err != nil {
 		return Champion{}, err
 	}
 	c.SchemaVersion = championSchema
-	c.Since = time.Now().UTC().Truncate(time.Millisecond)
+	c.Since = time.Now().UTC().Truncate(time.Microsecond)
 	c.ID = NewID(c.Since, c.Arch)
 	c.Number, c.Previous = 1, nil
 	if now, ok := all.Of(c.Kernel, c.Arch); ok {
@@ -216,16 +215,6 @@ func (l *Ledger) change(ctx context.Context, next func(Champions) (Champion, err
 		return c, fmt.Errorf("the champion was changed, but this may be gone after a power cut: flushing %s: %w", folder.path, err)
 	}
 	return c, nil
-}
-
-// lockDir keeps other processes out until the lock is released.
-func lockDir(path string) (unlock func()) {
-	d, err := os.Open(path)
-	if err != nil {
-		return func() {}
-	}
-	_ = syscall.Flock(int(d.Fd()), syscall.LOCK_EX)
-	return func() { d.Close() }
 }
 
 func (l *Ledger) champions() folder {

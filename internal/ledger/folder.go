@@ -199,3 +199,15 @@ func (f folder) removeLeftBehind() []Problem {
 	}
 	return problems
 }
+
+// lockDir takes the lock of a directory, syscall.LOCK_SH beside others or LOCK_EX alone, until it is released. Where
+// directories cannot be locked there is none.
+func lockDir(path string, how int) (unlock func()) {
+	d, err := os.Open(path)
+	if err != nil {
+		return func() {}
+	}
+	for syscall.Flock(int(d.Fd()), how) == syscall.EINTR { // a signal is no reason to go without
+	}
+	return func() { d.Close() }
+}

@@ -62,17 +62,19 @@ func checksum(e Entry) string {
 }
 
 // openIndex opens or creates the index in the file at path, which stands beside the directory runs. A damaged one is moved aside.
+//
+// A journal belongs to a database by its name. A process that has the damaged file open while another moves it aside would
+// take the new index's journal for that of its own file, and write it in there; so nobody opens a file while it is replaced.
+// Where directories cannot be locked (NFS) two processes may replace it, and the later one's index stays: it holds the same.
 func openIndex(ctx context.Context, path, runs string) (*index, error) {
+	unlock := lockDir(runs, syscall.LOCK_SH)
 	x, err := tryIndex(ctx, path)
+	unlock()
 	if !isDamage(err) {
 		return x, err
 	}
-	// Of several processes that find the damage, one replaces the file and the others then find it whole. Where
-	// directories cannot be locked (NFS) two may replace it, and the later one's index stays: it holds the same.
-	if d, err := os.Open(runs); err == nil {
-		defer d.Close()
-		_ = syscall.Flock(int(d.Fd()), syscall.LOCK_EX)
-	}
+	defer lockDir(runs, syscall.LOCK_EX)()
+	// Of several processes that find the damage, one replaces the file and the others find it whole here.
 	if x, err = tryIndex(ctx, path); !isDamage(err) {
 		return x, err
 	}

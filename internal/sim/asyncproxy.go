@@ -6,10 +6,7 @@ import (
 	"attune/internal/ptx"
 )
 
-// The async proxy is another way to memory, on which bulk copies go.
-//
-// What threads have written reaches it only over a fence.proxy.async: of the writer, or of somebody who comes behind the writer and before the copy. A
-// clock therefore says two things of every warp: up to where its accesses are known, and up to where they were fenced. Both travel together.
+// Bulk copies go by the async proxy, with the fences that proxy.go tells of.
 //
 // A copy into shared memory is told to a barrier, and known to whoever has waited for the phase: not to the thread that has begun it, unless it waits.
 // Such copies are therefore accesses of an agent of their own, which has its place in the clocks behind the last warp; the lanes of that place stand for
@@ -19,31 +16,6 @@ import (
 func (b *block) agents() int { return len(b.warps) + 1 }
 
 func (b *block) newClock() clock { return newClock(b.agents()) }
-
-// seen says whether the async proxy sees an earlier write of some lanes. Between blocks, to be ordered is enough.
-func (o *observer) seen(earlier *access, lanes uint32) bool {
-	if earlier.flags&present == 0 || earlier.flags&async != 0 || earlier.block != o.block {
-		return true
-	}
-	return o.clock.fenced != nil && o.clock.fenced[earlier.warp].covers(lanes, earlier.epoch)
-}
-
-// unseen is a write that the async proxy does not see.
-func (s *shadow) unseen(c *cell, o *observer) (access, bool) {
-	if !o.seen(&c.write, lanesOf(&c.write)) {
-		return c.write, true
-	}
-	uses := []use{c.since}
-	if c.many != 0 {
-		uses = s.uses[c.many-1]
-	}
-	for i := range uses {
-		if u := &uses[i]; u.flags&wrote != 0 && !o.seen(&u.access, u.lanes) {
-			return u.access, true
-		}
-	}
-	return access{}, false
-}
 
 // verdictOf is what is wrong with an access of a bulk copy.
 type verdictOf struct {
@@ -60,7 +32,7 @@ func (s *shadow) asyncBytes(offset, size int, o *observer, stamp access, writes 
 				v = verdictOf{conflict{e, false}, true, false}
 			} else if e, races := s.unorderedRead(c, o); races && writes {
 				v = verdictOf{conflict{e, true}, true, false}
-			} else if e, unseen := s.unseen(c, o); unseen {
+			} else if e, unfenced := s.unfenced(c, o); unfenced {
 				v = verdictOf{conflict{e, false}, false, true}
 			}
 		}
@@ -107,6 +79,8 @@ type asyncAccess struct {
 	what   string
 	stamp  access
 	writes bool
+
+	generic bool // it is none of the async proxy after all
 }
 
 func (a *asyncAccess) of(space ptx.Space, n int) (accessOf, direction) {
@@ -189,7 +163,7 @@ func (w *warp) reportAsync(a *asyncAccess, of accessOf, v verdictOf, address uin
 	switch {
 	case v.races:
 		w.reportConflict(a.op, of, v.conflict, address, a.lane, d)
-	case v.unfenced:
+	case v.unfenced && !a.generic:
 		e := v.earlier
 		w.reportPair(MissingFence, a.op, w.block.launch.program.ops[e.op], 1<<a.lane, func() string {
 			return fmt.Sprintf("%s %d bytes at %#x of .%s in the async proxy, which %s wrote; no fence.proxy.async stands between the two",

@@ -34,9 +34,6 @@ func (c *code) lowerAtomic(in *ptx.Instruction, o *op) error {
 	if len(w.rest) > 0 || name == "" || w.typed == ptx.NoType {
 		return fmt.Errorf("unsupported form")
 	}
-	if w.cluster {
-		return fmt.Errorf("shared memory of other blocks is not simulated yet")
-	}
 	a := &atomicOp{}
 	m := &memOp{what: in.Opcode, space: w.space, size: w.typed.Size(), strong: true, atomic: a, ordered: w.order != "", narrow: w.scope == "cta"}
 	m.acquire = w.order == "acquire" || w.order == "acq_rel"

@@ -37,6 +37,12 @@ type block struct {
 	vainRounds  int    // since then
 	nextCircles uint64 // steps at which to look whether everything goes round in circles
 
+	cluster *cluster // nil for none
+	rank    int      // in it
+	over    bool     // it has ended
+	yielded int      // turns that it has left to others of the cluster since anything changed
+	changed uint64   // changes then
+
 	progressed bool // something other than waiting has happened in this turn
 	aborted    bool
 }
@@ -70,7 +76,7 @@ func (b *block) start(index uint64) {
 	clear(b.mbars)
 	b.syncs = syncPlaces{}
 	clear(b.warpgroups)
-	b.landed, b.globalFenced = [32]uint32{}, false
+	b.landed, b.globalFenced, b.over = [32]uint32{}, false, false
 	for i := range b.barriers {
 		b.barriers[i] = barrier{}
 	}
@@ -101,6 +107,7 @@ func (w *warp) start() {
 	w.copies, w.bulk = copyQueue{}, bulkQueue{}
 	w.wgmma = productQueue{}
 	clear(entry.products)
+	w.clusterPhase = [32]uint64{}
 	w.local = [32]localMemory{}
 	w.load(&group{pc: 0, lanes: w.alive, frame: entry})
 }
@@ -219,6 +226,10 @@ func (b *block) run(ctx context.Context, budget func() int) {
 		if b.changes == before && b.launch.options.Seed != 0 {
 			ran += b.round(&left, false) // chance may have passed over the warp that can do something
 		}
+		if b.changes == before && b.onlyLooks() && b.yields() {
+			b.progressed = true
+			return
+		}
 		stuck := b.changes == before && (b.onlyLooks() && b.confirmed() || b.quiet() && b.circles())
 		b.progressed = b.progressed || !stuck
 		if b.left == 0 || b.stopped() {
@@ -229,7 +240,7 @@ func (b *block) run(ctx context.Context, budget func() int) {
 			return
 		}
 		if stuck {
-			if ran != 0 && b.launch.layout.talks {
+			if (ran != 0 || b.awaitsCluster()) && b.launch.layout.talks {
 				return // another block may bring what this one waits for
 			}
 			if !b.loosen() {
@@ -341,6 +352,7 @@ func (b *block) abort(err error) {
 func (b *block) finish() {
 	b.checkCopiesLeft()
 	b.endStores()
+	b.endShared()
 	b.launch.mu.Lock()
 	defer b.launch.mu.Unlock()
 	for _, w := range b.warps {
@@ -356,6 +368,9 @@ func (b *block) lanesEnded(w *warp) {
 		w.leaveGroup()
 	}
 	b.checkBarriers()
+	if b.cluster != nil {
+		b.cluster.openIfComplete()
+	}
 }
 
 // reportStuck reports a deadlock: what each warp that is left waits for.
@@ -425,6 +440,8 @@ func (b *block) describeWait(wt *wait) string {
 	case waitBarrier:
 		bar := &b.barriers[wt.id]
 		return fmt.Sprintf("waits at barrier %d, where %d of %d threads have come", wt.id, bar.arrived, bar.wanted(b))
+	case waitCluster:
+		return "waits at the cluster's barrier"
 	case waitLanes:
 		return fmt.Sprintf("waits for the other lanes of the mask %#08x", wt.member)
 	case waitWarpgroup:
@@ -478,7 +495,7 @@ var specialNames = map[string]bool{
 	"reserved_smem_offset_begin": true, "reserved_smem_offset_end": true, "reserved_smem_offset_cap": true,
 	"reserved_smem_offset_0": true, "reserved_smem_offset_1": true,
 	"dynamic_smem_size": true, "total_smem_size": true, "aggr_smem_size": true,
-	"cluster_ctarank": true, "cluster_nctarank": true,
+	"is_explicit_cluster": true, "cluster_ctarank": true, "cluster_nctarank": true,
 	"cluster_ctaid.x": true, "cluster_ctaid.y": true, "cluster_ctaid.z": true,
 	"cluster_nctaid.x": true, "cluster_nctaid.y": true, "cluster_nctaid.z": true,
 	"clusterid.x": true, "clusterid.y": true, "clusterid.z": true,
@@ -530,12 +547,12 @@ func (w *warp) special(name string, lane int) uint32 {
 		return component([3]int{thread % r.threads[0], thread / r.threads[0] % r.threads[1], thread / r.threads[0] / r.threads[1]})
 	case "ntid":
 		return component(r.threads)
-	case "ctaid", "clusterid":
+	case "ctaid":
 		return component(b.at)
-	case "nctaid", "nclusterid":
+	case "nctaid":
 		return component(r.grid)
-	case "cluster_nctaid", "cluster_nctarank":
-		return 1
+	case "clusterid", "nclusterid", "cluster_ctaid", "cluster_ctarank", "cluster_nctaid", "cluster_nctarank", "is_explicit_cluster":
+		return b.clusterSpecial(base, component)
 	case "laneid":
 		return uint32(lane)
 	case "warpid":
@@ -563,5 +580,5 @@ func (w *warp) special(name string, lane int) uint32 {
 	case "total_smem_size", "aggr_smem_size":
 		return uint32(alignUp(r.layout.plain, r.layout.dynamic) + r.dynamic + reservedShared)
 	}
-	return 0 // cluster_ctaid, cluster_ctarank, gridid
+	return 0 // gridid
 }

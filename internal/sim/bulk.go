@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,7 +16,9 @@ type bulkOp struct {
 	to, from    *memOp // one of them is the map's address where there is a tensor
 	bar         *memOp // that is told of a copy into shared memory
 	size        slot
+	mask        slot // of the blocks that it goes to; noFile for one
 	load        bool // into shared memory
+	several     bool // to several blocks
 	fromShared  bool // of a copy into shared memory
 	rank        int  // of the tensor; 0 for none
 	coordinates []slot
@@ -76,10 +79,11 @@ func (c *code) lowerBulk(in *ptx.Instruction, o *op) error {
 	if reduces {
 		words = words[1:]
 	}
-	words = words[2:] // async.bulk
-	switch {
-	case len(words) == 0:
+	if len(words) < 3 || words[0] != "async" || words[1] != "bulk" {
 		return fmt.Errorf("unsupported form")
+	}
+	words = words[2:]
+	switch {
 	case words[0] == "commit_group":
 		o.run = runBulkCommit
 		return nil
@@ -107,6 +111,9 @@ func (c *code) lowerBulk(in *ptx.Instruction, o *op) error {
 		operands = operands[:len(operands)-1]
 	}
 	if b.reduce != "" && b.rank == 0 {
+		if size := b.typed.Size(); size != 2 && size != 4 && size != 8 {
+			return fmt.Errorf("unsupported form")
+		}
 		a := &atomicOp{}
 		if err := a.choose(b.reduce, b.typed); err != nil {
 			return err
@@ -141,7 +148,7 @@ func (b *bulkOp) readWords(words []string) (spaces string, hinted bool, err erro
 		case m == "L2::cache_hint":
 			hinted = true
 		case m == "multicast::cluster":
-			return "", false, fmt.Errorf("copies to several blocks are not simulated yet")
+			b.several = true
 		case isType:
 			b.typed = t
 		case slices.Contains(atomicNames[:8], m):
@@ -160,7 +167,15 @@ func (c *code) lowerBulkLoad(o *op, operands []ptx.Operand) error {
 	if b.rank > 0 {
 		want = 3
 	}
-	if len(operands) != want {
+	if b.several && len(operands) == want+1 {
+		s, err := c.source(operands[want], ptx.U16)
+		if err != nil {
+			return err
+		}
+		b.mask = s
+		operands = operands[:want]
+	}
+	if len(operands) != want || b.several != (b.mask.file != noFile) {
 		return fmt.Errorf("it has %d operands, want %d", len(operands), want)
 	}
 	source := ptx.Global
@@ -263,6 +278,12 @@ func (w *warp) bulkPieces(o *op, lane int, shared, global uint64) (pieces []bulk
 			})
 		}
 	}
+	if most := mostShared(w.block.launch.program.arch); n > most {
+		w.report(OutOfBounds, o, 1<<lane, func() string {
+			return fmt.Sprintf("a bulk copy of %d bytes; a block has %d of shared memory at most", n, most)
+		})
+		return nil, nil, 0
+	}
 	if n == 0 {
 		return nil, nil, 0
 	}
@@ -277,10 +298,44 @@ func runBulkLoad(w *warp, o *op, mask uint32) {
 	w.eachBarrier(o, mask, func(bar *mbarrier, lanes uint32) {
 		for m := lanes; m != 0; m &= m - 1 {
 			lane := firstLane(m)
-			w.beginLoad(o, lane, bar, w.block, to[lane], from[lane])
+			w.beginLoads(o, lane, bar, to[lane], from[lane])
 		}
 	})
 	w.block.changes++
+}
+
+// beginLoads begins a copy to one block, or one to each of several.
+func (w *warp) beginLoads(o *op, lane int, bar *mbarrier, to, from uint64) {
+	b := o.sync.bulk
+	if b.mask.file == noFile {
+		if home, local := w.homeOf(o, accessOf{what: b.what, bytes: 16}, to, lane, writing); home != nil {
+			w.beginLoad(o, lane, bar, home, local, from)
+		}
+		return
+	}
+	c := w.block.theCluster()
+	for left := w.r32[b.mask.index][lane] & 0xFFFF; left != 0; left &= left - 1 {
+		rank := firstLane(left)
+		if rank >= len(c.blocks) {
+			w.report(OutOfBounds, o, 1<<lane, func() string {
+				return fmt.Sprintf("copies to block %d of its cluster, which has %d", rank, len(c.blocks))
+			})
+			continue
+		}
+		home := c.blocks[rank]
+		there := home.mbars[uint32(bar.offset)+uint32(home.shared.first)]
+		if there == nil {
+			w.report(BadBarrier, o, 1<<lane, func() string {
+				return fmt.Sprintf("there is no initialised barrier at offset %d of the shared memory of block %v", bar.offset, home.at)
+			})
+			continue
+		}
+		if home != w.block {
+			w.touchBarrier(o, there, 1<<lane)
+			home.changes++
+		}
+		w.beginLoad(o, lane, there, home, to&(1<<rankShift-1), from)
+	}
 }
 
 // beginLoad begins one.
@@ -510,7 +565,8 @@ func (b *block) endStores() {
 	if b.aborted {
 		return
 	}
-	for _, bar := range b.mbars {
+	for _, address := range slices.Sorted(maps.Keys(b.mbars)) {
+		bar := b.mbars[address]
 		for _, l := range bar.loads {
 			w := b.warps[0]
 			w.reportPair(MissingWait, l.op, bar.made, 1, func() string { return "copies to shared memory, and the block ends without a wait for the copy" })

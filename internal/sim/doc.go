@@ -23,6 +23,8 @@
 //     same registers while nothing changes in memory;
 //   - shuffles from lanes that take no part.
 //
+// Blocks of a cluster run in turns and reach each other's shared memory (cluster.go); an access that nothing orders before the end of its block is a race.
+//
 // A finding is told once for each pair of places, with its count.
 //
 // Arithmetic is in package arith (scalars) and package mma (tensor cores).

@@ -225,7 +225,8 @@ func (w *warp) beforeStrong(m *memOp, mask uint32) {
 		}
 		if near.clock != nil && near != far {
 			c := near.of(w.index, lane)
-			w.block.syncs.join(address, c.global(uint32(w.block.index)))
+			home, local := w.syncHome(space, address)
+			home.syncs.join(local, c.global(uint32(w.block.index)))
 		}
 	}
 }
@@ -256,7 +257,8 @@ func (w *warp) afterStrong(m *memOp, mask uint32, waiting bool) {
 			}
 		}
 		left &^= lanes
-		from := hearing{near: w.block.syncs.at[address], learned: m.acquire || m.atomic != nil && !m.ordered}
+		home, local := w.syncHome(space, address)
+		from := hearing{near: home.syncs.at[local], learned: m.acquire || m.atomic != nil && !m.ordered}
 		if space != ptx.Shared && !m.narrow {
 			from.far = w.block.launch.syncs.at[address]
 		}

@@ -99,6 +99,23 @@ B:
 	strings.Replace(kernelWith(productShared, storing(productReady+groupFence+product+groupCommit+otherResult+productA+groupCommit+
 		"wgmma.wait_group.sync.aligned 1;\n add.f32 %f8, %f0, %f1;\n"+groupWait+"mov.b32 %r1, %f4;\n setmaxnreg.dec.sync.aligned.u32 40;")),
 		"sm_89", "sm_90a", 1),
+	kernelWith(".shared .align 128 .b8 s[256];\n.shared .align 8 .b8 bar[8];", storing(`mov.u32 %r2, s;
+	mov.u32 %r3, bar;
+	setp.eq.u32 %p1, %r0, 0;
+	@%p1 mbarrier.init.shared::cta.b64 [%r3], 1;
+	fence.proxy.async;
+	barrier.cluster.arrive.release.aligned;
+	barrier.cluster.wait.acquire.aligned;
+	mapa.shared::cluster.u32 %r4, %r3, 0;
+	@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 132;
+	@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%rd1], 128, [%r3];
+	@%p1 st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r2+128], %r0, [%r4];
+	@%p1 cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r2], [%rd1, {%r0}], [%r3];
+	mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r3], 0;
+	ld.shared.u32 %r1, [%r2];
+	cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd0], [%r2], 16;
+	cp.async.bulk.commit_group;
+	cp.async.bulk.wait_group 0;`)),
 }
 
 // FuzzKernel takes a kernel and changes words of it for others. It may run, or be refused with an error; it may not end the program, nor run without end.

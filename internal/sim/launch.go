@@ -20,6 +20,7 @@ type Launch struct {
 	Entry         string // may be empty where the module has one only
 	Grid, Block   [3]int
 	DynamicShared int    // bytes
+	Cluster       [3]int // blocks of a cluster; zero for what the kernel says, or none
 	Params        []byte // the parameters, each at its own alignment, as the driver lays them out
 }
 
@@ -72,6 +73,8 @@ type launch struct {
 	options   Options
 	grid      [3]int
 	threads   [3]int
+	cluster   [3]int
+	explicit  bool // the launch, or the kernel, speaks of clusters
 	dynamic   int
 	params    []byte
 	chip      mma.Chip
@@ -116,6 +119,10 @@ func (p *Program) prepare(memory *Memory, l Launch, o Options) (*launch, error) 
 	if err := p.checkLaunch(c, l, layout.plain); err != nil {
 		return nil, fmt.Errorf("launch %s: %w", f.Name, err)
 	}
+	cluster, err := checkCluster(f, l)
+	if err != nil {
+		return nil, fmt.Errorf("launch %s: %w", f.Name, err)
+	}
 	if o.MaxSteps == 0 {
 		o.MaxSteps = mostSteps
 	}
@@ -123,6 +130,8 @@ func (p *Program) prepare(memory *Memory, l Launch, o Options) (*launch, error) 
 		program: p, memory: memory, code: c, options: o, grid: l.Grid, threads: l.Block, dynamic: l.DynamicShared, params: l.Params,
 		layout: layout, found: newFindings(), tails: map[*code]*tail{}, plans: map[int32]*matrixPlan{},
 	}
+	r.cluster, r.explicit = cluster, l.Cluster != [3]int{} || f.ClusterBlocks[0] > 0
+	layout.talks = layout.talks || r.clusterSize() > 1
 	if r.chip, err = mma.ChipOf(p.arch); err != nil {
 		return nil, err
 	}
@@ -156,8 +165,6 @@ func (p *Program) checkLaunch(c *code, l Launch, shared int) error {
 	f := c.fn
 	most := f.MaxThreads[0] * max(f.MaxThreads[1], 1) * max(f.MaxThreads[2], 1)
 	switch {
-	case f.ClusterBlocks[0]*max(f.ClusterBlocks[1], 1)*max(f.ClusterBlocks[2], 1) > 1 || f.ExplicitCluster:
-		return errors.New("it is to be launched in clusters, which are not simulated yet")
 	case threads > mostThreads:
 		return fmt.Errorf("a block of %d threads; %d are allowed", threads, mostThreads)
 	case most > 0 && threads > most:
@@ -315,17 +322,26 @@ const (
 // runInTurns runs blocks a little at a time, one after another.
 func (r *launch) runInTurns(ctx context.Context, total uint64) error {
 	var resident, spare []*block
+	var together *cluster
+	size := uint64(r.clusterSize())
 	started := uint64(0)
 	room := residentBlocks
 	for idle := 0; ctx.Err() == nil && r.failed.Load() == nil; {
-		for len(resident) < room && started < total {
+		for (len(resident) < room || started%size != 0) && started < total {
 			var b *block
-			if n := len(spare); n > 0 {
+			if n := len(spare); n > 0 && size == 1 { // others may still look at a block of a cluster that has ended
 				b, spare = spare[n-1], spare[:n-1]
 			} else {
 				b = r.newBlock()
 			}
-			b.start(started)
+			index, rank := r.inClusters(started)
+			if size > 1 {
+				if rank == 0 {
+					together = newCluster(int(size))
+				}
+				together.join(b, rank)
+			}
+			b.start(index)
 			started++
 			resident = append(resident, b)
 		}

@@ -15,12 +15,12 @@ func (c *code) lowerInstruction(in *ptx.Instruction, o *op, pc int) error {
 		return c.lowerMov(in, o)
 	case "ld", "ldu", "st":
 		if slices.Contains(in.Modifiers, "async") {
-			return fmt.Errorf("unsupported instruction")
+			return c.lowerStoreAsync(in, o)
 		}
 		return c.lowerAccess(in, o)
 	case "atom", "red":
 		if slices.Contains(in.Modifiers, "async") {
-			return fmt.Errorf("unsupported instruction")
+			return c.lowerStoreAsync(in, o)
 		}
 		return c.lowerAtomic(in, o)
 	case "cvta":
@@ -29,7 +29,12 @@ func (c *code) lowerInstruction(in *ptx.Instruction, o *op, pc int) error {
 		return c.lowerIsspacep(in, o)
 	case "bra", "brx", "call", "ret", "exit", "trap":
 		return c.lowerControl(in, o, pc)
+	case "mapa", "getctarank":
+		return c.lowerMapa(in, o)
 	case "bar", "barrier":
+		if slices.Contains(in.Modifiers, "cluster") {
+			return c.lowerClusterBarrier(in, o)
+		}
 		return c.lowerBarrier(in, o)
 	case "membar", "fence":
 		return c.lowerFence(in, o)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 
 	"attune/internal/ptx"
 )
@@ -55,7 +56,7 @@ func (c *code) lowerMbarrier(in *ptx.Instruction, o *op) error {
 	b.what = in.Modifiers[0]
 	for _, m := range in.Modifiers[1:] {
 		switch m {
-		case "b64", "shared", "shared::cta", "cta", "acquire", "release", "cluster":
+		case "b64", "shared", "shared::cta", "shared::cluster", "cta", "acquire", "release", "cluster":
 		case "noComplete":
 			b.noComplete = true
 		case "expect_tx":
@@ -64,8 +65,6 @@ func (c *code) lowerMbarrier(in *ptx.Instruction, o *op) error {
 			b.parity = true
 		case "relaxed":
 			b.relaxed = true
-		case "shared::cluster":
-			return fmt.Errorf("barriers of other blocks are not simulated yet")
 		default:
 			return fmt.Errorf("unsupported modifier .%s", m)
 		}
@@ -93,7 +92,7 @@ func (c *code) lowerMbarrier(in *ptx.Instruction, o *op) error {
 
 func (c *code) lowerMbarrierAddress(in *ptx.Instruction, o *op, address, count int, run func(*warp, *op, uint32)) error {
 	o.sync.addr = &memOp{what: "mbarrier." + o.sync.mbar.what, space: ptx.Shared, bytes: 8}
-	if !slices.ContainsFunc(in.Modifiers, func(m string) bool { return m == "shared" || m == "shared::cta" }) {
+	if !slices.ContainsFunc(in.Modifiers, func(m string) bool { return m == "shared" || strings.HasPrefix(m, "shared::") }) {
 		o.sync.addr.space = ptx.Generic
 	}
 	if address >= len(in.Operands) || count >= len(in.Operands) {
@@ -189,7 +188,11 @@ func (w *warp) eachBarrier(o *op, mask uint32, f func(b *mbarrier, lanes uint32)
 			}
 		}
 		left &^= lanes
-		b := w.block.mbars[uint32(address)]
+		home, local := w.homeOf(o, accessOf{what: o.sync.addr.what, bytes: 8}, address, firstLane(lanes), updating)
+		if home == nil {
+			continue
+		}
+		b := home.mbars[uint32(local)]
 		if b == nil {
 			w.report(BadBarrier, o, lanes, func() string {
 				return fmt.Sprintf("there is no initialised barrier at address %#x of shared memory", address)
@@ -220,7 +223,7 @@ func (w *warp) touchBarrier(o *op, b *mbarrier, lanes uint32) {
 	for m := lanes; m != 0; m &= m - 1 {
 		lane := firstLane(m)
 		me := w.observer(o, lane, strong)
-		if c, bad := w.block.shared.shadow.updateBytes(b.offset, 8, &me); bad {
+		if c, bad := b.home.shared.shadow.updateBytes(b.offset, 8, &me); bad {
 			w.reportConflict(o, accessOf{what: o.sync.addr.what, space: ptx.Shared, bytes: 8, flags: strong}, c, w.addr[lane], lane, updating)
 		}
 	}
@@ -293,7 +296,7 @@ func runMbarrierTx(w *warp, o *op, mask uint32) {
 				w.endPhase(b)
 			}
 		}
-		b.store(&w.block.shared)
+		b.store(&b.home.shared)
 	})
 	w.block.changes++
 }
@@ -316,7 +319,7 @@ func (w *warp) endPhase(b *mbarrier) {
 	b.phase++
 	b.pending = b.expected
 	b.clocks[b.phase&1] = w.block.newClock()
-	w.block.changes++
+	b.home.changes++
 }
 
 func runMbarrierArrive(w *warp, o *op, mask uint32) {
@@ -352,9 +355,16 @@ func runMbarrierArrive(w *warp, o *op, mask uint32) {
 
 // publishTo tells a barrier what lanes have done, for those who wait for the phase.
 func (w *warp) publishTo(b *mbarrier, lanes uint32) {
-	if w.block.launch.options.Checks {
-		w.knows.publish(&b.clocks[b.phase&1], lanes, w.alive|w.knows.gone)
+	if !w.block.launch.options.Checks {
+		return
 	}
+	if b.home == w.block {
+		w.knows.publish(&b.clocks[b.phase&1], lanes, w.alive|w.knows.gone)
+		return
+	}
+	now := w.block.newClock()
+	w.knows.publish(&now, lanes, w.alive|w.knows.gone)
+	b.clocks[b.phase&1].learn(uint32(b.home.index), now.global(uint32(w.block.index)))
 }
 
 // arriveOn counts arrivals.
@@ -374,7 +384,7 @@ func (w *warp) arriveOn(o *op, b *mbarrier, n uint32, lane int) {
 		b.expected -= min(n, b.expected)
 	}
 	w.endPhase(b)
-	b.store(&w.block.shared)
+	b.store(&b.home.shared)
 }
 
 func runMbarrierWait(w *warp, o *op, mask uint32) {
@@ -382,6 +392,9 @@ func runMbarrierWait(w *warp, o *op, mask uint32) {
 	w.addresses(o.sync.addr, mask)
 	w.preds[op.p.index] &^= mask
 	w.eachBarrier(o, mask, func(b *mbarrier, lanes uint32) {
+		if b.home != w.block {
+			w.report(Undefined, o, lanes, func() string { return "waits at a barrier of another block; only its own block can" })
+		}
 		if b.copies > 0 {
 			w.block.endCopies(b)
 		}

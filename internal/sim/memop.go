@@ -500,14 +500,19 @@ func (c *code) lowerIsspacep(in *ptx.Instruction, o *op) error {
 	if err != nil {
 		return err
 	}
-	space := w.space
+	space, wide := w.space, w.cluster
 	o.class = classInteger
 	o.run = func(w *warp, o *op, mask uint32) {
 		arg := aluArg{slot: from, mask: ^uint64(0)}
 		for l := mask; l != 0; l &= l - 1 {
 			lane := firstLane(l)
-			have, _ := ofGeneric(w.get(&arg, lane))
-			w.setBit(p.index, lane, have == space)
+			have, address := ofGeneric(w.get(&arg, lane))
+			far := false
+			if space == ptx.Shared && !wide {
+				home, _ := w.block.home(address)
+				far = home != w.block
+			}
+			w.setBit(p.index, lane, have == space && !far)
 		}
 	}
 	return nil

@@ -70,6 +70,14 @@ func (c *code) lowerMovPred(in *ptx.Instruction, o *op) error {
 		}
 		return nil
 	}
+	if from.Kind == ptx.SpecialOperand && from.Special == "is_explicit_cluster" {
+		s, err := c.special(from.Special, ptx.U32)
+		o.a = s.index
+		o.run = func(w *warp, o *op, mask uint32) {
+			w.preds[o.d] = w.preds[o.d]&^mask | mask*w.r32[o.a][0]
+		}
+		return err
+	}
 	a, err := c.predicate(from)
 	if err != nil {
 		return err

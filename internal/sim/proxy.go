@@ -73,29 +73,31 @@ func limitFenced(a, b []known) []known {
 // fencedOf is the name under which places in memory tell the second part of a block's clock; blocks themselves have smaller ones.
 func fencedOf(block uint32) uint32 { return block | 1<<31 }
 
-// unfenced finds a write of the generic proxy that is ordered before the observer and stands before no fence between the proxies.
-func (s *shadow) unfenced(offset, size int, o *observer) (earlier access, found bool) {
-	look := func(a *access, lanes uint32) {
-		if found || a.flags&present == 0 || a.flags&(async|pending) != 0 || a.block != o.block || !o.after(a, lanes) {
-			return
-		}
-		if f := o.clock.fenced; len(f) == 0 || !f[a.warp].covers(lanes, a.epoch) {
-			earlier, found = *a, true
+// unfenced is a write of the generic proxy that is ordered before the observer and stands before no fence between the proxies. Between blocks, to be ordered
+// is enough.
+func (s *shadow) unfenced(c *cell, o *observer) (access, bool) {
+	if o.misses(&c.write, lanesOf(&c.write)) {
+		return c.write, true
+	}
+	if c.many == 0 {
+		return c.since.access, c.since.flags&wrote != 0 && o.misses(&c.since.access, c.since.lanes)
+	}
+	list := s.uses[c.many-1]
+	for i := range list {
+		if u := &list[i]; u.flags&wrote != 0 && o.misses(&u.access, u.lanes) {
+			return u.access, true
 		}
 	}
-	s.each(offset, size, func(c *cell) {
-		look(&c.write, lanesOf(&c.write))
-		uses := []use{c.since}
-		if c.many != 0 {
-			uses = s.uses[c.many-1]
-		}
-		for i := range uses {
-			if u := &uses[i]; u.flags&wrote != 0 {
-				look(&u.access, u.lanes)
-			}
-		}
-	})
-	return earlier, found
+	return access{}, false
+}
+
+// misses says whether the async proxy does not see an earlier write of some lanes that the observer knows of.
+func (o *observer) misses(earlier *access, lanes uint32) bool {
+	if earlier.flags&present == 0 || earlier.flags&(async|pending) != 0 || earlier.block != o.block || !o.after(earlier, lanes) {
+		return false
+	}
+	fenced := o.clock.fenced
+	return len(fenced) == 0 || !fenced[earlier.warp].covers(lanes, earlier.epoch)
 }
 
 // settleReads turns the pending reads that a warp has begun in one epoch into reads of another.
@@ -127,7 +129,14 @@ func (w *warp) readAsync(o *op, what string, address uint64, size int) []byte {
 	}
 	s := &w.block.shared
 	me := w.observer(o, allLanes, a.flags)
-	if e, found := s.shadow.unfenced(int(address-s.first), size, &me); found {
+	var e access
+	found := false
+	s.shadow.each(int(address-s.first), size, func(c *cell) {
+		if !found {
+			e, found = s.shadow.unfenced(c, &me)
+		}
+	})
+	if found {
 		w.reportPair(MissingFence, o, w.block.launch.program.ops[e.op], w.lanes, func() string {
 			return fmt.Sprintf("%s reads %d bytes at %#x of shared memory, which %s stored, with no fence.proxy.async between the two", what, size, address,
 				w.otherThread(&e))

@@ -124,7 +124,11 @@ func (w *warp) aligned(o *op, a accessOf, address uint64, lane int, d direction)
 }
 
 func (w *warp) reachShared(o *op, a accessOf, address uint64, lane int, d direction) []byte {
-	s := &w.block.shared
+	home, address := w.homeOf(o, a, address, lane, d)
+	if home == nil {
+		return nil
+	}
+	s := &home.shared
 	if address < s.first || address-s.first+uint64(a.bytes) > uint64(len(s.data)) || address-s.first > uint64(len(s.data)) {
 		w.report(OutOfBounds, o, w.laneBit(lane), func() string { return w.outsideShared(a, address, d) })
 		return nil

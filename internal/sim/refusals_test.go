@@ -79,12 +79,11 @@ func TestRefusals(t *testing.T) {
 	// Things of Hopper.
 	for _, text := range []string{
 		"wgmma.fence.sync.aligned;",
+		"cp.async.bulk.tensor.2d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%r1], [%rd0, {%r2, %r3}], [%r4];",
+		"cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u8 [%rd0], [%r1], 16;",
+		"cp.async.bulk.shared::cta.shared::cta.bulk_group [%r1], [%r2], 16;",
+		"barrier.cluster.sync;",
 		"wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f1,%f2,%f3,%f4}, %rd1, %rd2, 1, 1, 1;",
-		"barrier.cluster.arrive;",
-		"mapa.shared::cluster.u32 %r1, %r2, 0;",
-		"mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r1];",
-		"atom.shared::cluster.add.u32 %r1, [%r2], 1;",
-		"st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r1], %r2, [%r3];",
 		"tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd0], [%rd1], 128;",
 		"tcgen05.fence::before_thread_sync;",
 	} {

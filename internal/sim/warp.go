@@ -31,10 +31,13 @@ type warp struct {
 
 	parties []party // of the collective operation that runs
 
-	knows    knowledge
-	copies   copyQueue
-	wgmma    productQueue
-	bulk     bulkQueue
+	knows  knowledge
+	copies copyQueue
+	wgmma  productQueue
+	bulk   bulkQueue
+
+	clusterPhase [32]uint64 // of the cluster's barrier at which each lane has arrived, plus 1; 0 for none
+
 	mats     matrices
 	count    Counters
 	local    [32]localMemory
@@ -108,6 +111,7 @@ const (
 	waitLanes     waitKind = iota // for other lanes of the warp at the same instruction
 	waitBarrier                   // for other warps
 	waitWarpgroup                 // for the other warps of the warpgroup to begin a product
+	waitCluster                   // for other blocks
 )
 
 // junction is where groups that parted at a branch meet again.

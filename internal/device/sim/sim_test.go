@@ -155,7 +155,6 @@ func TestUnsupported(t *testing.T) {
 		}
 	}
 	check("wgmma", kernel("\twgmma.fence.sync.aligned;"), "the simulator cannot run the PTX", "PTX line 23", "wgmma.fence")
-	check("a cluster", kernel("\tbarrier.cluster.arrive;"), "barrier.cluster.arrive")
 	other := append(kernel(""), []byte(strings.Replace(string(kernel("\twgmma.fence.sync.aligned;")), ".visible .entry k(", ".visible .entry hopper(", 1))...)
 	two := []byte(strings.Replace(string(other), "}\n.version 8.0\n.target sm_80\n.address_size 64\n.shared .align 4 .b8 s[256];\n", "}\n", 1))
 	if _, err := sim.Open(sim.Options{Checks: true}).Run(t.Context(), newJob(two, threads)); err != nil {

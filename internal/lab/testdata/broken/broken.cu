@@ -31,7 +31,7 @@ extern "C" __global__ void broken(unsigned char* q, const unsigned char* k, cons
     for (unsigned n = 0;; ++n) *reinterpret_cast<volatile unsigned*>(o) = n;
   }
 #if DEFECT == 9
-  asm volatile("wgmma.fence.sync.aligned;");
+  asm volatile("multimem.red.release.gpu.global.add.u32 [%0], %1;" :: "l"(o), "r"(1) : "memory");
 #endif
 #if DEFECT == 11
   asm volatile(

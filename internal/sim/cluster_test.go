@@ -1,0 +1,91 @@
+package sim
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// runClusters runs a kernel of these tests in clusters of two blocks of 32 threads.
+func runClusters(t *testing.T, body string, o Options, blocks int, cluster [3]int) (out []uint32, found []Finding, err error) {
+	t.Helper()
+	p, err := Load(mustParse(t, kernelWith(".shared .align 16 .b8 s[128];\n.shared .align 8 .b8 bar[8];\n", storing(body))), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := NewMemory()
+	buf := buffer(t, memory, "out", 4*32*blocks)
+	l := Launch{
+		Grid: [3]int{blocks, 1, 1}, Block: [3]int{32, 1, 1}, Cluster: cluster,
+		Params: binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, buf), buf),
+	}
+	result, err := p.Run(t.Context(), memory, l, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	return take(t, memory, buf, 32*blocks), result.Findings, nil
+}
+
+const (
+	clusterSync = "barrier.cluster.arrive.aligned;\n barrier.cluster.wait.aligned;\n"
+	clusterMine = "mov.u32 %r2, %cluster_ctarank;\n xor.b32 %r3, %r2, 1;\n mov.u32 %r4, s;\n mad.lo.u32 %r5, %r0, 4, %r4;\n" +
+		"mapa.shared::cluster.u32 %r6, %r5, %r3;\n st.shared.u32 [%r5], %r63;\n"
+)
+
+// TestClusterMemory has each block read what its neighbour wrote.
+func TestClusterMemory(t *testing.T) {
+	t.Parallel()
+	check := func(name, body string, want Kind) {
+		t.Helper()
+		for seed := range uint64(6) {
+			out, found, err := runClusters(t, body, Options{Seed: seed, Checks: true}, 6, [3]int{2, 1, 1})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if want == "" {
+				if peer := each(6*32, func(i uint32) uint32 { return i ^ 32 }); !slices.Equal(out, peer) || len(found) > 0 {
+					t.Fatalf("%s, seed %d: it gives %v and finds %v", name, seed, out, found)
+				}
+				continue
+			}
+			if !slices.ContainsFunc(found, func(f Finding) bool { return f.Kind == want }) {
+				t.Fatalf("%s, seed %d: it finds %v, want %s", name, seed, found, want)
+			}
+		}
+	}
+	const read = "ld.shared::cluster.u32 %r1, [%r6];\n"
+	check("in order", clusterMine+clusterSync+read+clusterSync, "")
+	check("not ordered before", clusterMine+read+clusterSync, Race)
+	check("the other may have ended", clusterMine+clusterSync+read, Race)
+	check("arrives relaxed", clusterMine+strings.Replace(clusterSync, "arrive.aligned", "arrive.relaxed.aligned", 1)+read+clusterSync, Race)
+	check("no such block", clusterMine+clusterSync+"mapa.shared::cluster.u32 %r6, %r5, 2;\n"+read+clusterSync, OutOfBounds)
+	check("waits and has not arrived", clusterMine+"barrier.cluster.wait.aligned;\n mov.u32 %r1, 0;", BadBarrier)
+	check("one block does not come", clusterMine+"mov.u32 %r1, 0;\n setp.eq.u32 %p1, %r2, 1;\n @%p1 bra LOOP;\n"+clusterSync+"bra END;\n"+
+		"LOOP:\n ld.volatile.shared.u32 %r7, [%r5];\n setp.ne.u32 %p2, %r7, 4096;\n @%p2 bra LOOP;\nEND:", Deadlock)
+	// A flag in the neighbour's memory, released and acquired.
+	check("a flag", clusterMine+"mov.u32 %r8, bar;\n mapa.shared::cluster.u32 %r9, %r8, %r3;\n setp.eq.u32 %p1, %r0, 0;\n @%p1 mbarrier.init.shared::cta.b64 [%r8], 32;\n"+
+		"fence.mbarrier_init.release.cluster;\n"+clusterSync+"st.shared::cluster.u32 [%r6], %r63;\n"+
+		"mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r9];\nW:\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r8], 0;\n"+
+		"@!%p2 bra W;\n ld.shared.u32 %r1, [%r5];\n"+clusterSync, "")
+}
+
+func TestClusterLaunches(t *testing.T) {
+	t.Parallel()
+	check := func(want string, blocks int, cluster [3]int) {
+		t.Helper()
+		if _, _, err := runClusters(t, "mov.u32 %r1, 0;", Options{}, blocks, cluster); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d blocks in clusters of %v: the error is %v, want %q in it", blocks, cluster, err, want)
+		}
+	}
+	check("not made of clusters", 3, [3]int{2, 1, 1})
+	check("clusters of 17 blocks", 17, [3]int{17, 1, 1})
+	for _, cluster := range [][3]int{{}, {1, 1, 1}, {3, 1, 1}, {6, 1, 1}} {
+		size := max(cluster[0], 1)
+		out, found, err := runClusters(t, "mov.u32 %r1, %cluster_ctarank;\n mov.u32 %r2, %clusterid.x;\n mad.lo.u32 %r1, %r2, 16, %r1;", Options{Checks: true}, 6, cluster)
+		want := each(6*32, func(i uint32) uint32 { return i/32/uint32(size)*16 + i/32%uint32(size) })
+		if err != nil || len(found) > 0 || !slices.Equal(out, want) {
+			t.Errorf("clusters of %v: %v, %v, %v", cluster, out, found, err)
+		}
+	}
+}
