@@ -22,10 +22,11 @@ import (
 )
 
 type compareOptions struct {
-	device, shapes, arch, format, folder, l2 string
-	seed                                     uint64
-	rounds, most, repeat                     int
-	limit                                    time.Duration
+	device, shapes, arch, format, folder string
+	seed                                 uint64
+	rounds, most, repeat                 int
+	l2                                   run.L2
+	limit                                time.Duration
 }
 
 // compareFormats are what the samples of a comparison can be written as.
@@ -72,10 +73,6 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 	if err := o.check(); err != nil {
 		return usageError{err}
 	}
-	l2, err := run.ParseL2(o.l2)
-	if err != nil {
-		return usageError{err}
-	}
 	kernel, folder, err := a.kernel()
 	if err != nil {
 		return err
@@ -105,7 +102,7 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 	if err := a.chooseDevice(ctx, l, runOptions{device: o.cuda(), limit: o.limit}); err != nil {
 		return err
 	}
-	request := lab.CompareRequest{A: first, B: second, Shapes: shapes, Seed: o.seed, Rounds: o.rounds, MostRounds: o.most, L2: l2, Arch: o.arch}
+	request := lab.CompareRequest{A: first, B: second, Shapes: shapes, Seed: o.seed, Rounds: o.rounds, MostRounds: o.most, L2: o.l2, Arch: o.arch}
 	counts := map[measure.Verdict]int{}
 	for i := range o.repeat {
 		c, err := l.Compare(ctx, request)
@@ -119,7 +116,7 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 		counts[c.Verdict]++
 		if o.repeat == 1 {
 			return a.printComparison(o, c, fmt.Sprintf("attune compare %s %s --shapes %s --seed %d --rounds %d --most %d --l2 %s",
-				first, second, o.shapes, o.seed, o.rounds, o.most, l2))
+				first, second, o.shapes, o.seed, o.rounds, o.most, o.l2))
 		}
 		if !a.json {
 			fmt.Fprintf(a.stdout, "%d: %s, ratio %.4f\n", i+1, c.Verdict, c.Overall().Ratio)

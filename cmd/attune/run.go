@@ -25,10 +25,11 @@ import (
 )
 
 type runOptions struct {
-	device, shapes, seeds, against, arch, junit, sanitizer, l2 string
-	samples                                                    int
-	limit                                                      time.Duration
-	sim                                                        simOptions
+	device, shapes, seeds, against, arch, junit, sanitizer string
+	samples                                                int
+	l2                                                     run.L2
+	limit                                                  time.Duration
+	sim                                                    simOptions
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -219,11 +220,7 @@ func (a *app) useSimulator(l *lab.Lab, o runOptions) {
 
 // request turns the flags into what the lab takes.
 func (o runOptions) request(kernel *spec.Kernel, args []string, simulated bool) (lab.Request, error) {
-	r := lab.Request{Samples: o.samples, Arch: o.arch}
-	var err error
-	if r.L2, err = run.ParseL2(o.l2); err != nil {
-		return r, err
-	}
+	r := lab.Request{Samples: o.samples, L2: o.l2, Arch: o.arch}
 	if o.samples < 1 {
 		return r, fmt.Errorf("--iters %d: want at least 1", o.samples)
 	}
@@ -260,6 +257,7 @@ func (o runOptions) request(kernel *spec.Kernel, args []string, simulated bool) 
 	if o.shapes == "" {
 		o.shapes = strings.Join(shapes, ",")
 	}
+	var err error
 	if r.Shapes, err = kernel.Shapes(o.shapes); err != nil {
 		wrong = append(wrong, err)
 	}
@@ -280,8 +278,8 @@ func (o runOptions) request(kernel *spec.Kernel, args []string, simulated bool) 
 }
 
 // l2Flag is the flag of whoever times kernels.
-func l2Flag(f *pflag.FlagSet, into *string) {
-	f.StringVar(into, "l2", string(run.Warm), "what a timed launch finds in L2: warm (its inputs), cold (a flush goes before; its own time is taken off, and shown)")
+func l2Flag(f *pflag.FlagSet, into *run.L2) {
+	f.TextVar(into, "l2", run.Warm, "the `state` of L2 that a timed launch finds: warm (its inputs), cold (a flush goes before; its own time is taken off, and shown)")
 }
 
 func parseSeeds(text string, otherwise []uint64) ([]uint64, error) {

@@ -56,11 +56,11 @@ func (c *Comparison) Overall() measure.Speedup {
 // CompareRecorded holds the samples of two recorded runs against each other, on the shapes that both have. They were not taken in turns, so that the interval
 // knows nothing of what changed between them, and there is no control; the floor is given instead.
 func CompareRecorded(a, b *Run, floor float64) (*Comparison, error) {
-	if a.Asked.L2.orWarm() != b.Asked.L2.orWarm() {
+	if a.Asked.L2 != b.Asked.L2 {
 		return nil, fmt.Errorf("run %s was timed with L2 %s and run %s with L2 %s; their times cannot be compared",
-			a.ID, a.Asked.L2.orWarm(), b.ID, b.Asked.L2.orWarm())
+			a.ID, a.Asked.L2, b.ID, b.Asked.L2)
 	}
-	c := &Comparison{A: recordedSide(a), B: recordedSide(b), L2: a.Asked.L2.orWarm(), Recorded: true}
+	c := &Comparison{A: recordedSide(a), B: recordedSide(b), L2: a.Asked.L2, Recorded: true}
 	c.Same = c.A.CodeHash != "" && c.A.CodeHash == c.B.CodeHash
 	if b.Facts != nil {
 		c.Facts = *b.Facts

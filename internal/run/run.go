@@ -189,7 +189,7 @@ type Asked struct {
 	Arch      string   `json:"arch,omitempty"` // in place of the device's
 	Against   string   `json:"against,omitempty"`
 	Timing    string   `json:"timing,omitempty"`    // how times were taken
-	L2        L2       `json:"l2,omitempty"`        // empty, and warm, in records that are older than the choice
+	L2        L2       `json:"l2,omitempty"`        // none is warm, as in records that are older than the choice
 	Sanitizer string   `json:"sanitizer,omitempty"` // the tool of compute-sanitizer that watched
 	Profile   bool     `json:"profile,omitempty"`   // counters were taken, and no times
 

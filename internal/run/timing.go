@@ -8,29 +8,38 @@ import (
 	"attune/internal/measure"
 )
 
-// L2 is what a launch that is timed finds in the L2 cache.
+// L2 is what a launch that is timed finds in the L2 cache. The zero value is warm.
 type L2 string
 
 // Warm is what the launch before has left there, its inputs included; cold is something else.
 const (
-	Warm L2 = "warm"
+	Warm L2 = ""
 	Cold L2 = "cold"
 )
 
-// ParseL2 reads the value of a flag.
-func ParseL2(text string) (L2, error) {
-	switch l2 := L2(text); l2 {
-	case Warm, Cold:
-		return l2, nil
+const warmText = "warm"
+
+func (l L2) String() string {
+	if l == Warm {
+		return warmText
 	}
-	return "", fmt.Errorf("--l2 %q: there are %s and %s", text, Warm, Cold)
+	return string(l)
 }
 
-func (l L2) orWarm() L2 {
-	if l == "" {
-		return Warm
+// MarshalText is for flags and records.
+func (l L2) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText takes what MarshalText gives, and nothing at all, which older records have.
+func (l *L2) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "", warmText:
+		*l = Warm
+	case string(Cold):
+		*l = Cold
+	default:
+		return fmt.Errorf("L2 is %s or %s, and not %q", Warm, Cold, text)
 	}
-	return l
+	return nil
 }
 
 // Timing says in words how times were taken.

@@ -1,20 +1,27 @@
 package run
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
 	"attune/internal/device"
 )
 
-func TestParseL2(t *testing.T) {
-	for _, l2 := range []L2{Warm, Cold} {
-		if got, err := ParseL2(string(l2)); got != l2 || err != nil {
-			t.Errorf("%s: %s, %v", l2, got, err)
+// The zero value is warm wherever it comes from: a request that says nothing, a record that is older than the choice.
+func TestL2(t *testing.T) {
+	for text, want := range map[string]L2{`{"l2":"cold"}`: Cold, `{"l2":"warm"}`: Warm, `{"l2":""}`: Warm, `{}`: Warm} {
+		var asked Asked
+		if err := json.Unmarshal([]byte(text), &asked); err != nil || asked.L2 != want {
+			t.Errorf("%s: %s, %v", text, asked.L2, err)
 		}
 	}
-	for _, text := range []string{"", "hot", "Warm"} {
-		if _, err := ParseL2(text); err == nil || !strings.Contains(err.Error(), "there are warm and cold") {
+	if text, err := json.Marshal(Comparison{}); err != nil || !strings.Contains(string(text), `"l2":"warm"`) {
+		t.Errorf("a comparison that says nothing of L2: %s, %v", text, err)
+	}
+	for _, text := range []string{"hot", "Warm"} {
+		var l2 L2
+		if err := l2.UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), "L2 is warm or cold, and not") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
