@@ -13,7 +13,12 @@ type Series struct {
 	Seconds           []float64 `json:"seconds"`
 	LaunchesPerSample int       `json:"launches_per_sample"`
 
-	// With a cold L2, what was measured: a launch with the flush before it, and the flush alone, right after it. Seconds is the difference.
+	Copies      int     `json:"copies,omitempty"`          // of the buffers, which the launches took in turns
+	WarmSeconds float64 `json:"warm_up_seconds,omitempty"` // of replays before the first sample
+	Unstable    bool    `json:"unstable,omitempty"`        // they did not settle, and no more time was given to them
+
+	// With a cold L2, what was measured: a launch with the flush before it, and the flush alone, right after it. Seconds is the first less what flushes took
+	// in about the same round.
 	WithFlush []float64 `json:"with_flush_seconds,omitempty"`
 	Flush     []float64 `json:"flush_seconds,omitempty"`
 

@@ -129,7 +129,7 @@ func (d *opened) Time(ctx context.Context, jobs []device.Job, plan device.Plan) 
 			b.seconds = b.causal
 		}
 		random := rand.New(rand.NewPCG(7, uint64(i)))
-		series := device.Series{LaunchesPerSample: 50}
+		series := device.Series{LaunchesPerSample: 50, Copies: 4}
 		for i := range plan.Samples {
 			seconds, reading := b.seconds*(1+b.noise*random.NormFloat64()), device.Reading{ClockMHz: 1980, MemoryClockMHz: 3201, PowerWatts: 300, Celsius: 40}
 			if slices.Contains(b.throttled, i) {

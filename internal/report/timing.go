@@ -70,11 +70,15 @@ func flushLine(shape, variant string, p run.Parts) []string {
 func circumstanceLines(all []run.Circumstances) []string {
 	var lines []string
 	var empty []float64
+	var copies []int
 	var watched run.Circumstances
 	var unwatched []string
 	for _, c := range all {
 		if c.EmptyNodeUS != nil {
 			empty = append(empty, *c.EmptyNodeUS)
+		}
+		if c.Copies > 0 {
+			copies = append(copies, c.Copies)
 		}
 		if c.Unwatched != "" && !slices.Contains(unwatched, c.Unwatched) {
 			unwatched = append(unwatched, c.Unwatched)
@@ -83,6 +87,12 @@ func circumstanceLines(all []run.Circumstances) []string {
 	}
 	if len(empty) > 0 {
 		lines = append(lines, fmt.Sprintf("empty node %s us, which is part of every time above", rangeText("%.2f", slices.Min(empty), slices.Max(empty))))
+	}
+	if len(copies) > 0 && slices.Max(copies) > 1 {
+		lines = append(lines, fmt.Sprintf("launches take %s copies of their buffers in turns", rangeText("%d", slices.Min(copies), slices.Max(copies))))
+	}
+	if watched.Unstable {
+		lines = append(lines, "not stable: some times still moved when the warm-up came to its end")
 	}
 	if w := watched.Watched; w != nil {
 		lines = append(lines, watchedText(w))
@@ -100,10 +110,12 @@ func watchedText(w *run.Watched) string {
 		return text
 	}
 	text += fmt.Sprintf(" of %d rounds (%s)", w.Rounds, strings.Join(w.Reasons, ", "))
-	switch w.SetAside {
-	case w.Throttled:
+	switch {
+	case w.Kept != "":
+		return text + ", not set aside: " + w.Kept
+	case w.SetAside == w.Throttled:
 		return text + ", set aside"
-	case 0:
+	case w.SetAside == 0:
 		return text + ", too many to set aside"
 	}
 	return fmt.Sprintf("%s, %d set aside", text, w.SetAside)

@@ -29,6 +29,13 @@ func TestCircumstanceLines(t *testing.T) {
 		watched(100, 60, 0, "power cap"), watched(100, 10, 10, "power brake", "power cap"))
 	check("empty nodes differ", []string{"empty node 0.58 to 0.61 us, which is part of every time above"},
 		run.Circumstances{EmptyNodeUS: ptr(0.61)}, run.Circumstances{EmptyNodeUS: ptr(0.58)})
+	kept := watched(100, 3, 0, "power cap")
+	kept.Watched.Kept = "nobody watches the peers"
+	check("kept", []string{free + "3 of 100 rounds (power cap), not set aside: nobody watches the peers"}, kept)
+	check("copies", []string{"launches take 1 to 4 copies of their buffers in turns"}, run.Circumstances{Copies: 4}, run.Circumstances{Copies: 1})
+	check("one copy", nil, run.Circumstances{Copies: 1})
+	check("one of two is not stable", []string{"not stable: some times still moved when the warm-up came to its end"},
+		run.Circumstances{}, run.Circumstances{Unstable: true})
 	check("nobody watched, said once", []string{"clocks, power and heat not measured: libnvidia-ml.so.1 is not installed"},
 		run.Circumstances{Unwatched: "libnvidia-ml.so.1 is not installed"}, run.Circumstances{Unwatched: "libnvidia-ml.so.1 is not installed"})
 }

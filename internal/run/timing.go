@@ -73,6 +73,8 @@ func PartsOf(s device.Series) Parts {
 // Circumstances are what all series of one timing had in common.
 type Circumstances struct {
 	EmptyNodeUS *float64 `json:"empty_node_us,omitempty"` // a node that does nothing; it is part of every time, and taken off none
+	Copies      int      `json:"buffer_copies,omitempty"` // of the buffers, which launches took in turns
+	Unstable    bool     `json:"unstable,omitempty"`      // times still moved when the warm-up came to its end
 	Watched     *Watched `json:"watched,omitempty"`       // nil where nobody watched the GPU
 	Unwatched   string   `json:"unwatched,omitempty"`     // and why not
 }
@@ -86,18 +88,20 @@ type Watched struct {
 	Rounds         int      `json:"rounds"`
 	Throttled      int      `json:"throttled"`         // rounds in which something held the clocks down
 	SetAside       int      `json:"set_aside"`         // of those, the rounds that count for nothing; 0 where there were too many to do without them
+	Kept           string   `json:"kept,omitempty"`    // why none are set aside, where that is for another reason
 	Reasons        []string `json:"reasons,omitempty"` // what held them down
 }
 
 // CircumstancesOf sums up a timing. Rounds are set aside as by device.Steady, so many together.
 func CircumstancesOf(together int, series ...device.Series) Circumstances {
-	c := Circumstances{Unwatched: series[0].Unwatched}
+	c := Circumstances{Unwatched: series[0].Unwatched, Copies: series[0].Copies}
 	if empty := series[0].EmptyNode; empty != nil {
 		us := 1e6 * *empty
 		c.EmptyNodeUS = &us
 	}
 	_, aside, throttled := device.Steady(together, series...)
 	for _, s := range series {
+		c.Unstable = c.Unstable || s.Unstable
 		for _, r := range s.Readings {
 			if c.Watched == nil {
 				c.Watched = &Watched{
@@ -130,6 +134,7 @@ func (c Circumstances) And(other Circumstances) Circumstances {
 	if other.Unwatched != "" {
 		c.Unwatched = other.Unwatched
 	}
+	c.Copies, c.Unstable = max(c.Copies, other.Copies), c.Unstable || other.Unstable
 	a, b := c.Watched, other.Watched
 	switch {
 	case b == nil:

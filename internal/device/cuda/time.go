@@ -10,14 +10,30 @@ import (
 )
 
 // How samples are taken. A sample is one replay of a graph of equal launches, so that the gaps between launches from the host are
-// not in it; it lasts long enough for the clock of events (half a microsecond) not to matter.
+// not in it; it lasts long enough for the clock of events (half a microsecond) not to matter. Another replay goes right before it: the host has put the
+// sample behind it when it ends, so that nothing waits for the host between the events.
 const (
 	sampleSeconds = 1e-3  // what one replay should take
+	longSeconds   = 20e-3 // a replay so long needs no other before it: what the host takes is nothing beside it
 	maxLaunches   = 50    // in a graph
-	warmSeconds   = 50e-3 // of each job, before the first sample
 	trialReplays  = 3
 	emptyReplays  = 15
 	maxSingles    = 30 // single launches of each job
+)
+
+// How a job is warmed up: until the medians of two windows that follow each other agree.
+const (
+	windowSeconds   = 25e-3 // of replays, at least
+	windowReplays   = 3     // at least
+	stableShare     = 0.005 // what two medians may differ by
+	mostWarmSeconds = 1.0   // a job that still moves after this much is sampled as it is, and said to
+)
+
+// Launches take several copies of a job's buffers in turns, as inputs come in life: a kernel gains nothing by the addresses of the launch before. With a warm
+// L2 all copies together must leave most of it free, or it would not be warm.
+const (
+	maxCopies   = 4
+	copiesShare = 4 // they take a quarter of L2 at most
 )
 
 // timed is one job made ready for replay.
@@ -26,7 +42,9 @@ type timed struct {
 	function function
 	job      device.Job
 	buffers  []*device.Buffer
-	args     [][]byte
+	args     [][][]byte // of each copy
+	next     int        // copy to be launched with
+	lead     bool       // another replay goes before a sample
 	graph    *graph
 	flush    *flush // nil where L2 stays warm
 	flushing *graph // as many flushes as the other graph has, and nothing else
@@ -67,6 +85,11 @@ func (m *Machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 	if err := inTurns(ready, plan.Samples, (*timed).sample); err != nil {
 		return nil, err
 	}
+	if flush != nil {
+		if err := takeOff(ready); err != nil {
+			return nil, err
+		}
+	}
 	if err := inTurns(ready, min(plan.Samples, maxSingles), (*timed).single); err != nil {
 		return nil, err
 	}
@@ -103,12 +126,11 @@ func (m *Machine) prepare(job device.Job, flush *flush) (*timed, error) {
 		return nil, err
 	}
 	t := &timed{machine: m, function: f.(function), job: job, flush: flush}
-	t.buffers, t.args, err = device.Bind(m, job)
-	if err != nil {
+	if err := t.bind(m.copies(job, flush != nil)); err != nil {
 		return t, err
 	}
 	// The first launch pays for what the driver puts off; it is not looked at.
-	if err := m.Launch(f, job.Grid, job.Block, job.DynamicSharedBytes, t.args); err != nil {
+	if err := m.Launch(f, job.Grid, job.Block, job.DynamicSharedBytes, t.args[0]); err != nil {
 		return t, err
 	}
 	if err := t.record(1); err != nil {
@@ -116,28 +138,91 @@ func (m *Machine) prepare(job device.Job, flush *flush) (*timed, error) {
 	}
 	once := math.Inf(1)
 	for range trialReplays {
-		seconds, err := m.clock.replay(t.graph, nil)
+		seconds, err := m.clock.replay(t.graph, nil, nil)
 		if err != nil {
 			return t, err
 		}
 		once = min(once, seconds)
 	}
+	t.lead = once < longSeconds
 	if err := t.record(int(min(max(sampleSeconds/once, 1), maxLaunches))); err != nil {
 		return t, err
 	}
-	for spent := 0.0; spent < warmSeconds; {
-		seconds, err := m.clock.replay(t.graph, nil)
-		if err != nil {
-			return t, err
-		}
-		spent += seconds
+	return t, t.warmUp()
+}
+
+// copies is how many copies of its buffers a job is timed with. A cold L2 has nothing of any of them.
+func (m *Machine) copies(job device.Job, cold bool) int {
+	bytes := int64(1)
+	for _, arg := range job.Args {
+		bytes += int64(len(arg.Input) + arg.Output)
 	}
-	return t, nil
+	least := int64(1)
+	if cold {
+		least = 2
+	}
+	return int(min(max(m.facts.L2Bytes/copiesShare/bytes, least), maxCopies))
+}
+
+// bind places so many copies of the job's buffers.
+func (t *timed) bind(copies int) error {
+	for range copies {
+		buffers, args, err := device.Bind(t.machine, t.job)
+		t.buffers, t.args = append(t.buffers, buffers...), append(t.args, args)
+		if err != nil {
+			return err
+		}
+	}
+	t.series.Copies = copies
+	return nil
+}
+
+// warmUp replays until the times stand still.
+func (t *timed) warmUp() error {
+	before, err := t.window()
+	if err != nil {
+		return err
+	}
+	for {
+		now, err := t.window()
+		if err != nil {
+			return err
+		}
+		if math.Abs(now-before) <= stableShare*before {
+			return nil
+		}
+		if t.series.WarmSeconds >= mostWarmSeconds {
+			t.series.Unstable = true
+			return nil
+		}
+		before = now
+	}
+}
+
+// window replays for a while and gives the median time of a replay.
+func (t *timed) window() (float64, error) {
+	var all []float64
+	for spent := 0.0; spent < windowSeconds || len(all) < windowReplays; {
+		seconds, err := t.machine.clock.replay(t.graph, nil, nil)
+		if err != nil {
+			return 0, err
+		}
+		all, spent = append(all, seconds), spent+seconds
+		t.series.WarmSeconds += seconds
+	}
+	return middle(all), nil
+}
+
+// middle is the median, or the upper of two.
+func middle(all []float64) float64 {
+	slices.Sort(all)
+	return all[len(all)/2]
 }
 
 // record makes the job's graphs, of n launches.
 func (t *timed) record(n int) error {
 	t.dropGraphs()
+	t.next = 0
 	steps := []func() error{t.launch}
 	var err error
 	if t.flush != nil {
@@ -150,34 +235,59 @@ func (t *timed) record(n int) error {
 	return err
 }
 
-// launch starts the job on the clock's stream, or adds it to the graph that is being captured there. The owner calls it.
+// launch starts the job on the clock's stream with the next copy of its buffers, or adds it to the graph that is being captured there. The owner calls it.
 func (t *timed) launch() error {
-	return t.machine.launch(t.function, t.machine.clock.stream, t.job.Grid, t.job.Block, t.job.DynamicSharedBytes, t.args)
+	args := t.args[t.next]
+	t.next = (t.next + 1) % len(t.args)
+	return t.machine.launch(t.function, t.machine.clock.stream, t.job.Grid, t.job.Block, t.job.DynamicSharedBytes, args)
 }
 
-// sample replays once and keeps the time, and what the GPU said of itself meanwhile.
+// sample replays once and keeps the time, and what the GPU said of itself meanwhile. With a cold L2 the flush alone comes next to it.
 func (t *timed) sample() error {
 	var reading device.Reading
-	clock, s := t.machine.clock, &t.series
-	seconds, err := clock.replay(t.graph, func() { reading = t.machine.monitor.read() })
+	s := &t.series
+	seconds, err := t.replay(t.graph, func() { reading = t.machine.monitor.read() })
 	if err != nil {
 		return err
 	}
 	s.Readings = append(s.Readings, reading)
-	seconds /= float64(t.graph.launches)
-	if t.flush != nil {
-		alone, err := clock.replay(t.flushing, nil)
-		if err != nil {
-			return err
+	if t.flush == nil {
+		s.Seconds = append(s.Seconds, seconds)
+		return nil
+	}
+	alone, err := t.replay(t.flushing, nil)
+	s.WithFlush, s.Flush = append(s.WithFlush, seconds), append(s.Flush, alone)
+	return err
+}
+
+// replay is the seconds of one of a graph's launches.
+func (t *timed) replay(g *graph, meanwhile func()) (float64, error) {
+	var lead *graph
+	if t.lead {
+		lead = g
+	}
+	seconds, err := t.machine.clock.replay(g, lead, meanwhile)
+	return seconds / float64(g.launches), err
+}
+
+// takeOff makes times of samples that have a flush in them. What is taken off is the median of all flushes of the round and of those next to it: it follows
+// the clocks, and one flush that took long does not make a launch look short.
+func takeOff(ready []*timed) error {
+	for round := range ready[0].series.WithFlush {
+		var near []float64
+		for _, t := range ready {
+			near = append(near, t.series.Flush[max(0, round-1):min(round+2, len(t.series.Flush))]...)
 		}
-		alone /= float64(t.flushing.launches)
-		s.WithFlush, s.Flush = append(s.WithFlush, seconds), append(s.Flush, alone)
-		if seconds -= alone; seconds <= 0 {
-			return fmt.Errorf("%s takes no longer with a flush of L2 before it than the flush alone (%.2f us): it is too short to be timed cold; use --l2 warm",
-				t.job.Entry, 1e6*alone)
+		flush := middle(near)
+		for _, t := range ready {
+			seconds := t.series.WithFlush[round] - flush
+			if seconds <= 0 {
+				return fmt.Errorf("%s takes no longer with a flush of L2 before it than the flush alone (%.2f us): it is too short to be timed cold; use --l2 warm",
+					t.job.Entry, 1e6*flush)
+			}
+			t.series.Seconds = append(t.series.Seconds, seconds)
 		}
 	}
-	s.Seconds = append(s.Seconds, seconds)
 	return nil
 }
 
@@ -324,14 +434,14 @@ func (m *Machine) emptyNode() *float64 {
 	defer g.drop()
 	var all []float64
 	for range emptyReplays {
-		seconds, err := m.clock.replay(g, nil)
+		seconds, err := m.clock.replay(g, g, nil)
 		if err != nil {
 			return nil
 		}
 		all = append(all, seconds/maxLaunches)
 	}
-	slices.Sort(all)
-	return &all[len(all)/2]
+	empty := middle(all)
+	return &empty
 }
 
 // clock is a stream with two events on it.
@@ -364,11 +474,18 @@ func (m *Machine) newClock() (*clock, error) {
 	return c, nil
 }
 
-// replay runs a graph once and returns the seconds between the events around it. What is to happen meanwhile is done while the GPU works.
-func (c *clock) replay(g *graph, meanwhile func()) (float64, error) {
-	d := c.machine.driver
-	launch := func() error { return d.fault(d.cuGraphLaunch(g.exec, c.stream), "replay a graph of "+g.of) }
-	return c.between(g.of, "replay a graph of", nil, launch, meanwhile)
+// replay runs a graph once and returns the seconds between the events around it. A lead, where there is one, runs right before. What is to happen meanwhile is
+// done while the GPU works.
+func (c *clock) replay(g, lead *graph, meanwhile func()) (float64, error) {
+	launch := func(g *graph) func() error {
+		d := c.machine.driver
+		return func() error { return d.fault(d.cuGraphLaunch(g.exec, c.stream), "replay a graph of "+g.of) }
+	}
+	var before []func() error
+	if lead != nil {
+		before = append(before, launch(lead))
+	}
+	return c.between(g.of, "replay a graph of", before, launch(g), meanwhile)
 }
 
 // between is the seconds that the GPU takes for some work, by the events around it. What goes before it is not in them.
@@ -378,7 +495,7 @@ func (c *clock) between(of, doing string, before []func() error, work func() err
 	step := func(f func() result) func() error {
 		return func() error { return d.fault(f(), did) }
 	}
-	steps := append(before,
+	steps := append(slices.Clone(before),
 		step(func() result { return d.cuEventRecord(c.start, c.stream) }),
 		work,
 		step(func() result { return d.cuEventRecord(c.end, c.stream) }),

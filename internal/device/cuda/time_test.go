@@ -3,11 +3,15 @@
 package cuda
 
 import (
+	"bytes"
 	"math"
+	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"attune/internal/device"
 )
@@ -24,8 +28,9 @@ func TestTimeWithColdL2(t *testing.T) {
 	want := []device.Series{{
 		Seconds: []float64{10e-6, 10e-6}, WithFlush: []float64{45e-6, 45e-6}, Flush: []float64{35e-6, 35e-6}, LaunchesPerSample: 22,
 		Single: []float64{10e-6, 10e-6}, Unwatched: "there is no NVML here", // a single launch comes after a flush, which is not timed
+		Copies: 4,
 	}}
-	if diff := cmp.Diff(want, got, about); diff != "" {
+	if diff := cmp.Diff(want, got, about, cmpopts.IgnoreFields(device.Series{}, "WarmSeconds")); diff != "" {
 		t.Error(diff)
 	}
 	var graphs []string
@@ -34,10 +39,128 @@ func TestTimeWithColdL2(t *testing.T) {
 			graphs = append(graphs, call)
 		}
 	}
-	if diff := cmp.Diff([]string{"22 x flush k", "22 x flush", "22 x flush k", "22 x flush"}, graphs[len(graphs)-4:]); diff != "" {
+	sample := []string{"22 x flush k", "22 x flush k", "22 x flush", "22 x flush"} // each after one that is not looked at
+	if diff := cmp.Diff(slices.Concat(sample, sample), graphs[len(graphs)-8:]); diff != "" {
 		t.Error(diff)
 	}
 	f.nothingLeft(t)
+}
+
+// A flush that was slow once, or a clock that has changed for good, is not put down to the kernel.
+func TestTakeOff(t *testing.T) {
+	check := func(what string, withFlush, flush [2][]float64, want [2][]float64) {
+		t.Helper()
+		var ready []*timed
+		for i := range withFlush {
+			ready = append(ready, &timed{series: device.Series{WithFlush: withFlush[i], Flush: flush[i]}})
+		}
+		if err := takeOff(ready); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		for i, t1 := range ready {
+			if diff := cmp.Diff(want[i], t1.series.Seconds, about); diff != "" {
+				t.Errorf("%s, job %d: %s", what, i, diff)
+			}
+		}
+	}
+	steady := [2][]float64{{50, 50, 50, 50}, {60, 60, 60, 60}}
+	own := [2][]float64{{10, 10, 10, 10}, {20, 20, 20, 20}}
+	check("steady", steady, [2][]float64{{40, 40, 40, 40}, {40, 40, 40, 40}}, own)
+	check("one slow flush", steady, [2][]float64{{40, 200, 40, 40}, {40, 40, 40, 40}}, own)
+	check("a step", [2][]float64{{50, 50, 50, 60, 60, 60}, {60, 60, 60, 70, 70, 70}}, [2][]float64{{40, 40, 40, 50, 50, 50}, {40, 40, 40, 50, 50, 50}},
+		[2][]float64{{10, 10, 10, 10, 10, 10}, {20, 20, 20, 20, 20, 20}})
+}
+
+// The launches of a graph take the copies of the buffers in turns, and each copy holds the job's inputs.
+func TestCopies(t *testing.T) {
+	f := newFakeWith("k")
+	var first []uint64
+	launch := f.cuLaunchKernel
+	f.cuLaunchKernel = func(k handle, gx, gy, gz, bx, by, bz, shared uint32, stream handle, params *unsafe.Pointer, extra uintptr) result {
+		if f.captures {
+			first = append(first, **(**uint64)(unsafe.Pointer(params)))
+		}
+		return launch(k, gx, gy, gz, bx, by, bz, shared, stream, params, extra)
+	}
+	job := newJob("k")
+	synchronize := f.cuEventSynchronize
+	f.cuEventSynchronize = func(event handle) result {
+		for _, address := range first {
+			if !bytes.Equal(f.at(address)[:len(job.Args[0].Input)], job.Args[0].Input) {
+				t.Errorf("the copy at %#x does not hold the input", address)
+			}
+		}
+		first = first[max(0, len(first)-maxLaunches):]
+		return synchronize(event)
+	}
+	if _, err := f.open(t).Time([]device.Job{job}, device.Plan{Samples: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if len(first) != maxLaunches || first[0] == first[1] || first[0] == first[2] || first[0] == first[3] || first[0] != first[4] || first[3] != first[7] {
+		t.Errorf("the launches of the graph begin with %#x", first)
+	}
+	f.nothingLeft(t)
+}
+
+// With a warm L2 the copies leave most of it free; with a cold one there are always two.
+func TestNumberOfCopies(t *testing.T) {
+	m := newFakeWith("k").open(t)
+	for _, c := range []struct {
+		megabytes, warm, cold int
+	}{{1, 4, 4}, {3, 4, 4}, {4, 3, 3}, {7, 2, 2}, {8, 1, 2}, {1000, 1, 2}} {
+		job := device.Job{Args: []device.Arg{device.In(make([]byte, c.megabytes<<19)), device.Out(c.megabytes << 19), device.Int32(1)}}
+		if warm, cold := m.copies(job, false), m.copies(job, true); warm != c.warm || cold != c.cold {
+			t.Errorf("%d MB of buffers, %d MB of L2: %d copies warm and %d cold; want %d and %d", c.megabytes, m.facts.L2Bytes>>20, warm, cold, c.warm, c.cold)
+		}
+	}
+	m.facts.L2Bytes = 0
+	if n := m.copies(newJob("k"), false); n != 1 {
+		t.Errorf("%d copies for an L2 of unknown size", n)
+	}
+}
+
+// A kernel that becomes faster as the clocks rise is not sampled before they have. One that never comes to rest is sampled all the same, and it is said.
+func TestWarmUp(t *testing.T) {
+	check := func(what string, seconds func(now float64) float64, stable bool, least, most float64) {
+		t.Helper()
+		f := newFakeWith("k")
+		k := f.kernels["k"]
+		replay := f.cuGraphLaunch
+		f.cuGraphLaunch = func(exec, stream handle) result {
+			k.milliseconds = 1e3 * seconds(f.now/1e3)
+			return replay(exec, stream)
+		}
+		got, err := f.open(t).Time([]device.Job{newJob("k")}, device.Plan{Samples: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := got[0]; s.Unstable == stable || s.WarmSeconds < least || s.WarmSeconds > most {
+			t.Errorf("%s: unstable %t after %.3f s; want %t within %g to %g s", what, s.Unstable, s.WarmSeconds, !stable, least, most)
+		}
+	}
+	check("steady", func(float64) float64 { return 20e-6 }, true, 2*windowSeconds, 2.2*windowSeconds)
+	check("clocks that rise for 0.3 s", func(now float64) float64 { return 20e-6 * (1 + max(0, 0.3-now)) }, true, 0.3, 0.45)
+	check("clocks that fall for ever", func(now float64) float64 { return 20e-6 * (1 + now) }, false, mostWarmSeconds, mostWarmSeconds+3*windowSeconds)
+	check("a kernel of 0.4 s", func(float64) float64 { return 0.4 }, true, 6*0.4-1e-3, 6*0.4+1e-3)
+}
+
+// A replay that lasts long has no other before it.
+func TestLongReplaysHaveNoLead(t *testing.T) {
+	for milliseconds, want := range map[float64]int{1: 2, 30: 1} {
+		f := newFakeWith("k")
+		f.kernels["k"].milliseconds = milliseconds
+		m := f.open(t)
+		replays := func(samples int) int {
+			f.calls = nil
+			if _, err := m.Time([]device.Job{newJob("k")}, device.Plan{Samples: samples}); err != nil {
+				t.Fatal(err)
+			}
+			return f.count("cuGraphLaunch")
+		}
+		if got := replays(2) - replays(1); got != want {
+			t.Errorf("a sample of %g ms is %d replays; want %d", milliseconds, got, want)
+		}
+	}
 }
 
 // What the flush writes is more than L2 holds: the fake looks at the size of the memory.
@@ -86,8 +209,8 @@ func TestEmptyNode(t *testing.T) {
 			t.Errorf("series %d: an empty node of %v s, a launch of %v s; want 0.6 us, taken off nothing", i, s.EmptyNode, s.Seconds)
 		}
 	}
-	if n := f.count("50 x " + emptyEntry); n != emptyReplays {
-		t.Errorf("%d replays of empty nodes; want %d, once a timing", n, emptyReplays)
+	if n := f.count("50 x " + emptyEntry); n != 2*emptyReplays {
+		t.Errorf("%d replays of empty nodes; want %d, once a timing, each after one that is not looked at", n, 2*emptyReplays)
 	}
 	f.nothingLeft(t)
 }
