@@ -9,16 +9,22 @@ import (
 	"testing"
 )
 
-// benchstatRow is two series of golang.org/x/perf's own tests with what its benchstat prints of them.
+// benchstatRow is one series of golang.org/x/perf's own tests, or two, with what its benchstat prints of them.
 type benchstatRow struct {
-	File, Name  string
-	Old, New    []float64 // nanoseconds
-	OldMedian   string    `json:"old_median"` // such as 46.55n or 15.014µ
-	OldInterval string    `json:"old_interval"`
-	NewMedian   string    `json:"new_median"`
-	NewInterval string    `json:"new_interval"`
-	P           string
+	File, Name, Unit string
+	Old, New         []float64 // as they stand in its files
+	OldMedian        string    `json:"old_median"` // such as 46.55n, 15.014µ, 2.001Gi or 1.718e-06
+	OldInterval      string    `json:"old_interval"`
+	NewMedian        string    `json:"new_median"`
+	NewInterval      string    `json:"new_interval"`
+	P                string
 }
+
+// benchstatUnits are the units that figures are printed in, by those that samples are written in: nanoseconds, and megabytes a second.
+var benchstatUnits = map[string]float64{"sec/op": 1e-9, "B/s": 1e6}
+
+// benchstatPrefixes are what medians end in.
+var benchstatPrefixes = map[string]float64{"n": 1e-9, "µ": 1e-6, "m": 1e-3, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 func TestFiguresAreThoseOfBenchstat(t *testing.T) {
 	text, err := os.ReadFile("testdata/benchstat.json")
@@ -29,41 +35,49 @@ func TestFiguresAreThoseOfBenchstat(t *testing.T) {
 	if err := json.Unmarshal(text, &file); err != nil {
 		t.Fatal(err)
 	}
-	if len(file.Rows) < 41 {
-		t.Fatalf("%d rows in the file", len(file.Rows))
-	}
+	compared := 0
 	for _, row := range file.Rows {
-		where := row.File + " " + row.Name
-		checkSummary(t, where+" old", Summarize(seconds(row.Old)), row.OldMedian, row.OldInterval)
-		checkSummary(t, where+" new", Summarize(seconds(row.New)), row.NewMedian, row.NewInterval)
-		if got := fmt.Sprintf("%.3f", PValue(row.Old, row.New)); got != row.P {
+		where := row.File + " " + row.Name + " " + row.Unit
+		old, other := scaled(row.Old, benchstatUnits[row.Unit]), scaled(row.New, benchstatUnits[row.Unit])
+		checkSummary(t, where+" old", Summarize(old), row.OldMedian, row.OldInterval)
+		if len(other) == 0 {
+			continue
+		}
+		compared++
+		checkSummary(t, where+" new", Summarize(other), row.NewMedian, row.NewInterval)
+		if got := fmt.Sprintf("%.3f", PValue(old, other)); got != row.P {
 			t.Errorf("%s: p=%s, want p=%s", where, got, row.P)
 		}
-		if a, b := PValue(row.Old, row.New), CompareRecorded(row.Old, row.New, 0.05).P; a != b {
+		if a, b := PValue(old, other), CompareRecorded(old, other, 0.05).P; a != b {
 			t.Errorf("%s: a comparison has p=%g; want %g", where, b, a)
 		}
 	}
+	if len(file.Rows) != 104 || compared != 101 {
+		t.Errorf("%d rows in the file, %d of two series", len(file.Rows), compared)
+	}
 }
 
-// seconds are what benchstat reckons in: a median that ends in 5 is rounded to the same side.
-func seconds(nanoseconds []float64) []float64 {
-	all := make([]float64, len(nanoseconds))
-	for i, x := range nanoseconds {
-		all[i] = x * 1e-9
+// scaled are samples in the unit that benchstat reckons in: a median that ends in 5 is rounded to the same side.
+func scaled(samples []float64, unit float64) []float64 {
+	all := make([]float64, len(samples))
+	for i, x := range samples {
+		all[i] = x * unit
 	}
 	return all
 }
 
-// checkSummary holds a summary of seconds against figures as benchstat prints them, to all of their digits.
+// checkSummary holds a summary against figures as benchstat prints them, to all of their digits.
 func checkSummary(t *testing.T, where string, got Summary, median, interval string) {
 	t.Helper()
-	unit, number := 1e-9, strings.TrimSuffix(median, "n")
-	if micro, ok := strings.CutSuffix(median, "µ"); ok {
-		unit, number = 1e-6, micro
+	text := fmt.Sprint(got.P50) // as in benchstat's CSV
+	for prefix, unit := range benchstatPrefixes {
+		if number, ok := strings.CutSuffix(median, prefix); ok {
+			_, digits, _ := strings.Cut(number, ".")
+			text = fmt.Sprintf("%.*f%s", len(digits), got.P50/unit, prefix)
+		}
 	}
-	_, digits, _ := strings.Cut(number, ".")
-	if text := fmt.Sprintf("%.*f", len(digits), got.P50/unit); text != number {
-		t.Errorf("%s: median %s, want %s", where, text, number)
+	if text != median {
+		t.Errorf("%s: median %s, want %s", where, text, median)
 	}
 	spread := "∞"
 	if !math.IsInf(got.Spread(), 1) {

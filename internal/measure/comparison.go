@@ -13,7 +13,7 @@ type Verdict string
 const (
 	Faster    Verdict = "faster"
 	Slower    Verdict = "slower"
-	Same      Verdict = "same"      // any difference is below the floor
+	Same      Verdict = "same"      // any difference is below the least floor
 	Ambiguous Verdict = "ambiguous" // the samples do not say; more may
 )
 
@@ -33,7 +33,7 @@ type Comparison struct {
 	Medians float64 `json:"median_ratio"`
 	P       float64 `json:"p_value"` // benchstat's, of the samples as two heaps: it knows of no turns, no control and no floor
 	Control Speedup `json:"control"` // a over a
-	Floor   float64 `json:"floor"`   // differences up to this share are none
+	Floor   float64 `json:"floor"`   // differences up to this share are none that this session could tell
 	Verdict Verdict `json:"verdict"`
 }
 
@@ -64,17 +64,19 @@ func compareTurns(t Turns, tail float64) Comparison {
 	}
 	// Where the control is not 1 for certain, the session is not quiet, and what it makes up of nothing is taken off every verdict.
 	c.Floor = max(leastFloor, c.Control.High-1, 1/c.Control.Low-1)
-	c.Verdict = verdict(c.Low, c.High, c.Floor)
+	c.Verdict = verdict(c.Low, c.High, c.Floor, leastFloor)
 	return c
 }
 
-func verdict(low, high, floor float64) Verdict {
+// verdict needs the whole interval on one side: beyond the floor for a difference, within a share of 1 for none. A session that is not quiet raises the floor, and
+// not that share: it cannot tell, which is not to say that there is nothing to tell.
+func verdict(low, high, floor, same float64) Verdict {
 	switch {
 	case low > 1+floor:
 		return Faster
 	case high < 1/(1+floor):
 		return Slower
-	case low >= 1/(1+floor) && high <= 1+floor:
+	case low >= 1/(1+same) && high <= 1+same:
 		return Same
 	}
 	return Ambiguous
@@ -121,6 +123,6 @@ func CompareRecorded(a, b []float64, floor float64) Comparison {
 	ratio := CompareApart([]Pair{{Parent: a, Variant: b}})
 	return Comparison{
 		Ratio: ratio.Ratio, Low: ratio.Low, High: ratio.High, Medians: ratio.Ratio, P: PValue(a, b),
-		Control: Speedup{Ratio: 1, Low: 1, High: 1}, Floor: floor, Verdict: verdict(ratio.Low, ratio.High, floor),
+		Control: Speedup{Ratio: 1, Low: 1, High: 1}, Floor: floor, Verdict: verdict(ratio.Low, ratio.High, floor, floor),
 	}
 }

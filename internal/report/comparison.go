@@ -84,8 +84,8 @@ func comparisonNote(c *run.Comparison) string {
 card, and differences up to the floor are none. %s`, c.B.Variant, benchstatNote)
 	}
 	return fmt.Sprintf(`A ratio above 1 means that %s is faster. It is the median of the ratios of rounds in which both ran next to each other, in one order and in the other; the
-intervals hold the true ratios with 99 %% over all shapes together. The control is %s against itself in the same rounds. Differences up to the floor are none: 1 %%, or
-what the control shows, if that is more. %s`, c.B.Variant, c.A.Variant, benchstatNote)
+intervals hold the true ratios with 99 %% over all shapes together. The control is %s against itself in the same rounds. A difference must be
+beyond the floor: 1 %%, or what the control shows, if that is more. The same means within 1 %%. %s`, c.B.Variant, c.A.Variant, benchstatNote)
 }
 
 const benchstatNote = `The medians with their ± (95 %) and p are benchstat's figures; p takes the samples of both sides for two
