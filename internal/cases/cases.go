@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 
+	"attune/internal/device"
 	"attune/internal/ptx"
 	"attune/internal/sim"
 )
@@ -38,25 +39,12 @@ type Case struct {
 
 // Argument is an argument of a kernel: exactly one of its fields is given.
 type Argument struct {
-	Hex       *string    `json:"hex,omitempty"`   // a buffer with these bytes
-	Bytes     *int       `json:"bytes,omitempty"` // a buffer that nobody has written
-	U32       *uint32    `json:"u32,omitempty"`
-	U64       *uint64    `json:"u64,omitempty"`
-	F32       *float32   `json:"f32,omitempty"`
-	TensorMap *TensorMap `json:"tensormap,omitempty"`
-}
-
-// TensorMap describes the buffer of another argument to the tensor copies.
-type TensorMap struct {
-	Arg            int    `json:"arg"`
-	DType          string `json:"dtype"`
-	Dims           []int  `json:"dims"`
-	Strides        []int  `json:"strides"`
-	Box            []int  `json:"box"`
-	ElementStrides []int  `json:"element_strides"`
-	Interleave     string `json:"interleave"`
-	Swizzle        string `json:"swizzle"`
-	OOB            string `json:"oob"`
+	Hex       *string           `json:"hex,omitempty"`   // a buffer with these bytes
+	Bytes     *int              `json:"bytes,omitempty"` // a buffer that nobody has written
+	U32       *uint32           `json:"u32,omitempty"`
+	U64       *uint64           `json:"u64,omitempty"`
+	F32       *float32          `json:"f32,omitempty"`
+	TensorMap *device.TensorMap `json:"tensormap,omitempty"`
 }
 
 // Expect is what a case expects.
@@ -177,7 +165,11 @@ func (c *Case) run(ctx context.Context, text []byte, o sim.Options) (*Outcome, e
 		return nil, fmt.Errorf("%s: %w", c.PTX, err)
 	}
 	memory := sim.NewMemory()
-	params, buffers, err := c.arguments(memory)
+	values, buffers, err := c.arguments(memory)
+	if err != nil {
+		return nil, err
+	}
+	params, err := program.Params(c.Entry, values)
 	if err != nil {
 		return nil, err
 	}
@@ -194,8 +186,8 @@ func (c *Case) run(ctx context.Context, text []byte, o sim.Options) (*Outcome, e
 	return outcome, nil
 }
 
-// arguments makes the buffers and lays out the parameters.
-func (c *Case) arguments(memory *sim.Memory) (params []byte, buffers map[int]uint64, err error) {
+// arguments makes the buffers and gives the values of all arguments.
+func (c *Case) arguments(memory *sim.Memory) (values [][]byte, buffers map[int]uint64, err error) {
 	buffers = map[int]uint64{}
 	for i, a := range c.Args {
 		var value []byte
@@ -214,36 +206,24 @@ func (c *Case) arguments(memory *sim.Memory) (params []byte, buffers map[int]uin
 		case a.F32 != nil:
 			value = binary.LittleEndian.AppendUint32(nil, math.Float32bits(*a.F32))
 		case a.TensorMap != nil:
-			if value, err = a.TensorMap.encode(buffers); err != nil {
+			if value, err = encode(a.TensorMap, buffers); err != nil {
 				return nil, nil, fmt.Errorf("argument %d: %w", i, err)
 			}
 		default:
 			return nil, nil, fmt.Errorf("argument %d is none of hex, bytes, u32, u64, f32, tensormap", i)
 		}
-		for len(params)%min(len(value), 64) != 0 {
-			params = append(params, 0)
-		}
-		params = append(params, value...)
+		values = append(values, value)
 	}
-	return params, buffers, nil
+	return values, buffers, nil
 }
 
 // encode gives the bytes of a tensor map of one of the buffers before it.
-func (m *TensorMap) encode(buffers map[int]uint64) ([]byte, error) {
+func encode(m *device.TensorMap, buffers map[int]uint64) ([]byte, error) {
 	base, ok := buffers[m.Arg]
 	if !ok {
 		return nil, fmt.Errorf("a tensor map of argument %d, which is no buffer before it", m.Arg)
 	}
-	if m.Interleave != "" && m.Interleave != "none" {
-		return nil, fmt.Errorf("tensor maps with the interleave %q are not simulated", m.Interleave)
-	}
-	if m.OOB != "" && m.OOB != "zero" && m.OOB != "nan" {
-		return nil, fmt.Errorf("what lies outside of a tensor map is zero or nan, not %q", m.OOB)
-	}
-	t := sim.TensorMap{
-		Address: base, Type: m.DType, Dims: m.Dims, Strides: m.Strides, Box: m.Box, ElementStrides: m.ElementStrides, Swizzle: m.Swizzle,
-		FillNaN: m.OOB == "nan",
-	}
+	t := sim.TensorMap{Map: m.Map, Address: base}
 	return t.Encode()
 }
 

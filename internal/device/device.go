@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"attune/internal/tensormap"
 )
 
 // Device runs jobs. Its methods are called one at a time.
@@ -46,6 +48,7 @@ type Job struct {
 	Entry              string // function in the image
 	Grid               [3]int
 	Block              [3]int
+	Cluster            [3]int // blocks of a cluster; zeros for what the image says, or none
 	DynamicSharedBytes int
 	Args               []Arg
 }
@@ -55,6 +58,14 @@ type Arg struct {
 	Input  []byte // a buffer with these bytes, which the kernel must not change
 	Output int    // a buffer of this many bytes, which the kernel must fill
 	Scalar []byte // a value of 4 or 8 bytes, little-endian
+
+	TensorMap *TensorMap
+}
+
+// TensorMap describes the buffer of another argument to the tensor copies. It is a parameter of 128 bytes (CUtensorMap).
+type TensorMap struct {
+	Arg int `json:"arg"` // which argument the buffer is
+	tensormap.Map
 }
 
 // In is a buffer that the kernel reads.
@@ -137,24 +148,75 @@ func (j *Job) Check() error {
 			return fmt.Errorf("job %s: %s is %d; want 1 to %d", j.Entry, name, extents[i], math.MaxInt32)
 		}
 	}
+	if err := j.checkCluster(); err != nil {
+		return fmt.Errorf("job %s: %w", j.Entry, err)
+	}
 	if j.DynamicSharedBytes < 0 || j.DynamicSharedBytes > math.MaxInt32 {
 		return fmt.Errorf("job %s: %d bytes of dynamic shared memory; want 0 to %d", j.Entry, j.DynamicSharedBytes, math.MaxInt32)
 	}
 	for i, arg := range j.Args {
 		if !arg.valid() {
-			return fmt.Errorf("job %s: argument %d must be one of an input with bytes, an output of at least a byte, a scalar of 4 or 8 bytes",
+			return fmt.Errorf("job %s: argument %d must be one of an input with bytes, an output of at least a byte, a scalar of 4 or 8 bytes, a tensor map",
 				j.Entry, i)
+		}
+		if arg.TensorMap == nil {
+			continue
+		}
+		if err := j.checkMap(arg.TensorMap); err != nil {
+			return fmt.Errorf("job %s: argument %d: a tensor map of argument %d: %w", j.Entry, i, arg.TensorMap.Arg, err)
 		}
 	}
 	return nil
 }
 
+// mostCluster is how many blocks a cluster may have on any chip.
+const mostCluster = 16
+
+func (j *Job) checkCluster() error {
+	if j.Cluster == [3]int{} {
+		return nil
+	}
+	blocks := 1
+	for i, n := range j.Cluster {
+		if n < 1 || n > mostCluster {
+			return fmt.Errorf("clusters of %v blocks; want 1 to %d in each direction, or zeros for none", j.Cluster, mostCluster)
+		}
+		if j.Grid[i]%n != 0 {
+			return fmt.Errorf("a grid of %v blocks is not made of clusters of %v", j.Grid, j.Cluster)
+		}
+		blocks *= n
+	}
+	if blocks > mostCluster {
+		return fmt.Errorf("clusters of %d blocks; want %d at most", blocks, mostCluster)
+	}
+	return nil
+}
+
+// checkMap looks at a tensor map and at the buffer that it is of. Where the buffer stands is no question: Bind keeps the alignment of an allocation.
+func (j *Job) checkMap(m *TensorMap) error {
+	if m.Arg < 0 || m.Arg >= len(j.Args) || !j.Args[m.Arg].isBuffer() {
+		return errors.New("that is no buffer")
+	}
+	if err := m.Check(); err != nil {
+		return err
+	}
+	buffer := j.Args[m.Arg]
+	if have := max(len(buffer.Input), buffer.Output); m.TensorBytes() > have {
+		return fmt.Errorf("it reaches %d bytes far, and the buffer has %d", m.TensorBytes(), have)
+	}
+	return nil
+}
+
+func (a Arg) isBuffer() bool { return a.Scalar == nil && a.TensorMap == nil }
+
 func (a Arg) valid() bool {
 	switch {
 	case a.Input != nil:
-		return len(a.Input) > 0 && a.Output == 0 && a.Scalar == nil
+		return len(a.Input) > 0 && a.Output == 0 && a.isBuffer()
 	case a.Scalar != nil:
-		return (len(a.Scalar) == 4 || len(a.Scalar) == 8) && a.Output == 0
+		return (len(a.Scalar) == 4 || len(a.Scalar) == 8) && a.Output == 0 && a.TensorMap == nil
+	case a.TensorMap != nil:
+		return a.Output == 0
 	}
 	return a.Output > 0
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+
+	"attune/internal/tensormap"
 )
 
 // Machine is memory and launches.
@@ -15,8 +17,10 @@ type Machine interface {
 	Free(Address) error
 	Write(to Address, data []byte) error
 	Read(data []byte, from Address) error
-	// Launch launches, waits for the end and returns the error of either.
-	Launch(f Function, grid, block [3]int, dynamicSharedBytes int, args [][]byte) error
+	// EncodeTensorMap gives the bytes that a kernel takes for a map of a buffer in the machine's memory.
+	EncodeTensorMap(m *tensormap.Map, buffer Address) ([]byte, error)
+	// Launch launches a job's function with values for its arguments, waits for the end and returns the error of either.
+	Launch(f Function, job *Job, args [][]byte) error
 	Close() error
 }
 
@@ -60,7 +64,7 @@ func Run(m Machine, job Job) (*Outcome, error) {
 				return nil, err
 			}
 		}
-		if err := m.Launch(f, job.Grid, job.Block, job.DynamicSharedBytes, values); err != nil {
+		if err := m.Launch(f, &job, values); err != nil {
 			return nil, err
 		}
 		for i, b := range buffers {
@@ -89,17 +93,17 @@ type Buffer struct {
 	input    []byte // nil for an output
 }
 
-// Bind places the buffers of a job in a machine's memory, filled and poisoned, and gives the values of all arguments. The
-// caller frees the buffers, also after an error.
+// Bind places the buffers of a job in a machine's memory, filled and poisoned, and gives the values of all arguments: those that are tensor
+// maps are of these buffers and of no others. The caller frees the buffers, also after an error.
 func Bind(m Machine, job Job) ([]*Buffer, [][]byte, error) {
 	if err := job.Check(); err != nil {
 		return nil, nil, err
 	}
 	var buffers []*Buffer
-	var values [][]byte
+	values, at := make([][]byte, len(job.Args)), make([]Address, len(job.Args))
 	for i, arg := range job.Args {
-		if arg.Scalar != nil {
-			values = append(values, arg.Scalar)
+		if !arg.isBuffer() {
+			values[i] = arg.Scalar
 			continue
 		}
 		b := &Buffer{argument: i, size: arg.Output, input: arg.Input}
@@ -115,7 +119,18 @@ func Bind(m Machine, job Job) ([]*Buffer, [][]byte, error) {
 		if err := b.prepare(m, 0); err != nil {
 			return buffers, nil, err
 		}
-		values = append(values, binary.LittleEndian.AppendUint64(nil, uint64(base)+guardBytes))
+		at[i] = base + guardBytes
+		values[i] = binary.LittleEndian.AppendUint64(nil, uint64(at[i]))
+	}
+	for i, arg := range job.Args {
+		if arg.TensorMap == nil {
+			continue
+		}
+		value, err := m.EncodeTensorMap(&arg.TensorMap.Map, at[arg.TensorMap.Arg])
+		if err != nil {
+			return buffers, nil, fmt.Errorf("argument %d: %w", i, err)
+		}
+		values[i] = value
 	}
 	return buffers, values, nil
 }

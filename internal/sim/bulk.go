@@ -265,7 +265,7 @@ func (w *warp) bulkPieces(o *op, lane int, shared, global uint64) (pieces []bulk
 			at[i] = int64(int32(w.r32[s.index][lane]))
 		}
 		w.checkBox(o, tensor, at, shared, lane)
-		return tensor.pieces(at, shared, !b.load), tensor, tensor.boxBytes()
+		return tensor.pieces(at, shared, !b.load), tensor, tensor.BoxBytes()
 	}
 	n := int(w.r32[b.size.index][lane])
 	for _, a := range []struct {
@@ -451,7 +451,7 @@ func (w *warp) beginStore(o *op, lane int, to, from uint64) {
 	me := w.observer(o, lane, async|pending)
 	s := &bulkStore{op: o, lane: lane, group: w.bulk.groups[lane], pieces: pieces, stamp: me.access, update: b.update, size: b.typed.Size()}
 	if tensor != nil && b.reduce != "" {
-		s.update, s.size = tensor.reduction(b.reduce), tensor.elementBytes()
+		s.update, s.size = tensor.reduction(b.reduce), tensor.ElementBytes()
 		if s.update == nil {
 			w.report(Undefined, o, 1<<lane, func() string { return fmt.Sprintf("there is no %s of .%s", b.reduce, tensor.Type) })
 			return

@@ -40,6 +40,7 @@ type fakeKernel struct {
 	milliseconds float64
 	run          func(args *unsafe.Pointer)
 	shared       int32 // what it was allowed
+	large        int32 // clusters
 }
 
 const (
@@ -180,10 +181,14 @@ func (f *fake) loader() {
 		return f.called("cuFuncGetAttribute")
 	}
 	d.cuFuncSetAttribute = func(function handle, attribute, value int32) result {
-		if attribute != functionDynamicShared {
+		switch attribute {
+		case functionDynamicShared:
+			f.kernel(function).shared = value
+		case functionLargeClusters:
+			f.kernel(function).large = value
+		default:
 			return 1
 		}
-		f.kernel(function).shared = value
 		return f.called("cuFuncSetAttribute")
 	}
 }
@@ -227,6 +232,17 @@ func (f *fake) memories() {
 		copy(unsafe.Slice((*byte)(to), bytes), f.at(from))
 		return f.called("cuMemcpyDtoH_v2")
 	}
+	d.cuTensorMapEncodeTiled = func(into unsafe.Pointer, dtype int32, rank uint32, address uint64, dims, strides *[5]uint64, box, steps *[5]uint32,
+		interleave, swizzle, l2Promotion, oobFill int32,
+	) result {
+		f.calls = append(f.calls, fmt.Sprintf("map of type %d, rank %d: %d by %d in boxes of %d every %d, %d %d %d %d",
+			dtype, rank, *dims, *strides, *box, *steps, interleave, swizzle, l2Promotion, oobFill))
+		if uintptr(into)%128 != 0 || address%16 != 0 {
+			return 1
+		}
+		*(*uint64)(into) = address
+		return f.called("cuTensorMapEncodeTiled")
+	}
 }
 
 // put has work done now, or later as part of a graph.
@@ -252,17 +268,25 @@ func describe(graph []*fakeKernel) string {
 	return fmt.Sprintf("%d x %s", len(graph)/len(names), strings.Join(names, " "))
 }
 
+// launchText is a launch as C++ writes it, with the clusters at its end.
+func launchText(c *launchConfig) string {
+	grid, block := fmt.Sprint(c.grid), fmt.Sprint(c.block)
+	text := strings.ReplaceAll(fmt.Sprintf("<<<%s; %s; %d>>>", grid[1:len(grid)-1], block[1:len(block)-1], c.sharedBytes), " ", ",")
+	for _, a := range unsafe.Slice(c.attributes, c.count) {
+		text += fmt.Sprintf(" attribute %d: %v", a.id, a.cluster)
+	}
+	return strings.ReplaceAll(text, ";,", "; ")
+}
+
 func (f *fake) streams() {
 	d := f.driver
-	d.cuLaunchKernel = func(
-		function handle, gx, gy, gz, bx, by, bz, shared uint32, stream handle, params *unsafe.Pointer, extra uintptr,
-	) result {
+	d.cuLaunchKernelEx = func(config *launchConfig, function handle, params *unsafe.Pointer, extra uintptr) result {
 		k := f.kernel(function)
-		f.calls = append(f.calls, fmt.Sprintf("%s<<<%d,%d,%d; %d,%d,%d; %d>>>", k.name, gx, gy, gz, bx, by, bz, shared))
-		if code := f.called("cuLaunchKernel"); code != 0 {
+		f.calls = append(f.calls, k.name+launchText(config))
+		if code := f.called("cuLaunchKernelEx"); code != 0 {
 			return code
 		}
-		if f.captures && stream == 0 || extra != 0 {
+		if f.captures && config.stream == 0 || extra != 0 {
 			return 1
 		}
 		if !f.captures && k.run != nil {

@@ -130,7 +130,7 @@ func (m *Machine) prepare(job device.Job, flush *flush) (*timed, error) {
 		return t, err
 	}
 	// The first launch pays for what the driver puts off; it is not looked at.
-	if err := m.Launch(f, job.Grid, job.Block, job.DynamicSharedBytes, t.args[0]); err != nil {
+	if err := m.Launch(f, &job, t.args[0]); err != nil {
 		return t, err
 	}
 	if err := t.record(1); err != nil {
@@ -239,7 +239,7 @@ func (t *timed) record(n int) error {
 func (t *timed) launch() error {
 	args := t.args[t.next]
 	t.next = (t.next + 1) % len(t.args)
-	return t.machine.launch(t.function, t.machine.clock.stream, t.job.Grid, t.job.Block, t.job.DynamicSharedBytes, args)
+	return t.machine.launch(t.function, t.machine.clock.stream, &t.job, args)
 }
 
 // sample replays once and keeps the time, and what the GPU said of itself meanwhile. With a cold L2 the flush alone comes next to it.
@@ -425,9 +425,8 @@ func (m *Machine) emptyNode() *float64 {
 	if err != nil {
 		return nil
 	}
-	g, err := m.record(emptyEntry, maxLaunches, func() error {
-		return m.launch(f.(function), m.clock.stream, [3]int{1, 1, 1}, [3]int{1, 1, 1}, 0, nil)
-	})
+	job := device.Job{Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}}
+	g, err := m.record(emptyEntry, maxLaunches, func() error { return m.launch(f.(function), m.clock.stream, &job, nil) })
 	if err != nil {
 		return nil
 	}

@@ -75,12 +75,12 @@ func TestTakeOff(t *testing.T) {
 func TestCopies(t *testing.T) {
 	f := newFakeWith("k")
 	var first []uint64
-	launch := f.cuLaunchKernel
-	f.cuLaunchKernel = func(k handle, gx, gy, gz, bx, by, bz, shared uint32, stream handle, params *unsafe.Pointer, extra uintptr) result {
+	launch := f.cuLaunchKernelEx
+	f.cuLaunchKernelEx = func(config *launchConfig, k handle, params *unsafe.Pointer, extra uintptr) result {
 		if f.captures {
 			first = append(first, **(**uint64)(unsafe.Pointer(params)))
 		}
-		return launch(k, gx, gy, gz, bx, by, bz, shared, stream, params, extra)
+		return launch(config, k, params, extra)
 	}
 	job := newJob("k")
 	synchronize := f.cuEventSynchronize

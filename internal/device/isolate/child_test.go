@@ -131,7 +131,13 @@ var kernels = map[string]devicetest.Kernel{
 	"orphan":   leaveOrphan,
 	"segfault": func(*devicetest.Launch) error { segfault(); return nil },
 	"stray":    func(l *devicetest.Launch) error { l.At(l.Pointer(0)+1<<40, 1)[0] = 0; return nil },
-	"refuse":   func(*devicetest.Launch) error { return errors.New("the kernel is not in the mood") },
+	"hopper": func(l *devicetest.Launch) error {
+		m := l.Map(2)
+		said := fmt.Sprint(l.Job.Cluster, m.Address == l.Pointer(0), m.Map)
+		copy(l.At(l.Pointer(0), 128), fmt.Sprintf("%-128s", said))
+		return nil
+	},
+	"refuse": func(*devicetest.Launch) error { return errors.New("the kernel is not in the mood") },
 }
 
 func answerWith(f func(uint32) uint32) devicetest.Kernel {

@@ -25,6 +25,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"attune/internal/device"
+	"attune/internal/tensormap"
 )
 
 // long is a limit that no test waits for.
@@ -538,5 +539,25 @@ func TestNothingLeaks(t *testing.T) {
 	})
 	if t.Failed() {
 		t.Errorf("%d goroutines, before %d; %d files, before %d", runtime.NumGoroutine(), goroutines, files(), opened)
+	}
+}
+
+// Clusters and tensor maps reach the child, and the maps are of the child's buffers.
+func TestHopperJobsTravel(t *testing.T) {
+	d, _ := start(t, "serve", long)
+	job := newJob("hopper", 0)
+	m := tensormap.Map{
+		Type: "f16", Dims: []int{64, 1}, Strides: []int{128}, Box: []int{8, 1}, ElementStrides: []int{1, 1}, Interleave: "none", Swizzle: "32B", OOB: "nan",
+		L2Promotion: "64B",
+	}
+	job.Grid[0], job.Cluster = 4, [3]int{2, 1, 1}
+	job.Args[0] = device.Out(128)
+	job.Args = append(job.Args, device.Arg{TensorMap: &device.TensorMap{Arg: 0, Map: m}})
+	got, err := d.Run(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, want := strings.TrimSpace(string(got.Outputs[0])), fmt.Sprint(job.Cluster, true, m); said != want {
+		t.Errorf("the kernel saw %q; want %q", said, want)
 	}
 }
