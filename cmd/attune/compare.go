@@ -40,9 +40,9 @@ func (a *app) compareCommand() *cobra.Command {
 		Use:   "compare A B",
 		Short: "say whether variant B is faster than variant A",
 		Long: `Compare times two variants in one process, in turns (A B A', A' B A, ...), with A a second time as a control, after both have given right answers. The ratio
-is the median over pairs of rounds; a difference needs its whole interval beyond the floor, 1 % or what the control differs from itself by, and the same needs it
-within 1 %. Rounds are added while the verdict is ambiguous, up to --most. Beside the verdict stand benchstat's figures: the interval of each median, and the p-value of
-the two heaps of samples, which know nothing of turns, control or floor.
+is the median over pairs of rounds; a difference needs its whole interval beyond the floor, 1 % or what the control differs from itself by,
+and the same needs it within 1 %. Rounds are added while the verdict is ambiguous, up to --most. Beside the verdict stand benchstat's figures: the
+interval of each median, and the p-value of the two heaps of samples, which know nothing of turns, control or floor.
 
 Two recorded runs (ids, or latest) are compared by the samples that they keep. They were not taken in turns, which is said, and the floor is 5 %.
 

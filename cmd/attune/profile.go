@@ -35,8 +35,8 @@ as they are. The report (.ncu-rep), a table and a roofline lie in the run's fold
 
 The profile gate passes where the tensor cores are at 50 % of their peak or more, or DRAM is below 50 % of its own; else the exit code is 13.
 
-With no GPU, no ncu or no permission to read the counters the simulator counts: instructions, requests and sectors of global memory, conflicts in shared memory, products. It knows no time, no DRAM and no
-stalls; they are "not measured", and so is the gate. --against-sim has it count the same launch beside the GPU, and prints the differences.`,
+With no GPU, no ncu or no permission to read the counters the simulator counts: instructions, requests and sectors of global memory, conflicts in
+shared memory, products. It knows no time, no DRAM and no stalls; they are "not measured", and so is the gate. --against-sim has it count the same launch beside the GPU, and prints the differences.`,
 		Example: `  attune profile stage3b
   attune profile stage3b --shapes 1x8x512x64 --against-sim -o out
   attune profile stage2+USE_XOR_SWIZZLE=1 --device sim --json`,

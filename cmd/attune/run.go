@@ -43,8 +43,8 @@ that variant. Every run is recorded in the ledger. With no variant it runs every
 With no GPU the kernels run on the simulator, under all its checkers (races, bad addresses, missing waits, deadlocks ...) and on fewer and
 smaller shapes. It measures no time: the performance gate is then "not measured", which fails nothing.
 
-Times are those of launches in a CUDA graph. Beside them stand the time of a launch by itself, what an empty node of a graph costs, and, where NVML can be
-read, clocks, power and heat; samples taken while something held the clocks down are set aside and counted.`,
+Times are those of launches in a CUDA graph. Beside them stand the time of a launch by itself, what an empty node of a graph costs, and, where
+NVML can be read, clocks, power and heat; samples taken while something held the clocks down are set aside and counted.`,
 		Example: `  attune run
   attune run stage1 stage2 --shapes small,mission --seeds 0,1,2
   attune run stage2+TILE_N=32 --against stage2 --shapes 1x8x1024x64:causal
@@ -279,7 +279,8 @@ func (o runOptions) request(kernel *spec.Kernel, args []string, simulated bool) 
 
 // l2Flag is the flag of whoever times kernels.
 func l2Flag(f *pflag.FlagSet, into *run.L2) {
-	f.TextVar(into, "l2", run.Warm, "the `state` of L2 that a timed launch finds: warm (its inputs), cold (a flush goes before; its own time is taken off, and shown)")
+	f.TextVar(into, "l2", run.Warm,
+		"the `state` of L2 that a timed launch finds: warm (its inputs), cold (a flush goes before; its own time is taken off, and shown)")
 }
 
 func parseSeeds(text string, otherwise []uint64) ([]uint64, error) {

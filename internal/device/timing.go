@@ -17,8 +17,8 @@ type Series struct {
 	WarmSeconds float64 `json:"warm_up_seconds,omitempty"` // of replays before the first sample
 	Unstable    bool    `json:"unstable,omitempty"`        // they did not settle, and no more time was given to them
 
-	// With a cold L2, what was measured: a launch with the flush before it, and the flush alone, right after it. Seconds is the first less what flushes took
-	// in about the same round.
+	// With a cold L2, what was measured: a launch with the flush before it, and the flush alone, right after it. Seconds is the first less what
+	// flushes took in about the same round.
 	WithFlush []float64 `json:"with_flush_seconds,omitempty"`
 	Flush     []float64 `json:"flush_seconds,omitempty"`
 
@@ -37,8 +37,8 @@ type Reading struct {
 	Throttled      []string `json:"throttled,omitempty"` // why the clocks were held down, if they were
 }
 
-// Steady splits series that were taken in turns into what was sampled with free clocks and what was not: if one of them was throttled in a round, the round
-// is set aside in all. Rounds that belong together, such as the two orders of a comparison, go together. Where less than half would stay, being
+// Steady splits series that were taken in turns into what was sampled with free clocks and what was not: if one of them was throttled in a round, the
+// round is set aside in all. Rounds that belong together, such as the two orders of a comparison, go together. Where less than half would stay, being
 // throttled is how the GPU is, and nothing is set aside; throttled counts such rounds in any case.
 func Steady(together int, series ...Series) (kept, aside [][]float64, throttled int) {
 	rounds := len(series[0].Seconds)

@@ -10,8 +10,8 @@ import (
 	"attune/internal/tensor"
 )
 
-// Again is the request that does a recorded run again: the same variant, shapes, seeds, samples, state of L2 and architecture, against the same parent.
-// Given shapes, it keeps to those of the run that are among them.
+// Again is the request that does a recorded run again: the same variant, shapes, seeds, samples, state of L2 and architecture, against the same
+// parent. Given shapes, it keeps to those of the run that are among them.
 func Again(kernel *spec.Kernel, then *run.Run, only []tensor.Shape) (Request, error) {
 	refuse := func(format string, args ...any) (Request, error) {
 		return Request{}, RequestError(fmt.Sprintf("run %s cannot be done again: ", then.ID) + fmt.Sprintf(format, args...))

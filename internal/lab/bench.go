@@ -89,8 +89,8 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 }
 
 // benchTiming says in the result how times were taken.
-const benchTiming = "device time by CUDA graph replay, each after one that is not looked at, inputs warm in L2. Variants run in a process of attune's and peers in a Python process; both keep their GPU context, " +
-	"and only one runs at a time. They take turns, each turn after a warm-up, and the order is turned round from turn to turn (ABBA)"
+const benchTiming = "device time by CUDA graph replay, each after one that is not looked at, inputs warm in L2. " +
+	"Variants run in a process of attune's and peers in a Python process; both keep their GPU context, and only one runs at a time. They take turns, each turn after a warm-up, and the order is turned round from turn to turn (ABBA)"
 
 // bench is a request being done.
 type bench struct {

@@ -114,7 +114,8 @@ func (a *attempt) profiled(ctx context.Context, b *builds, r ProfileRequest, wor
 	return profiles, nil
 }
 
-// without is the request with nothing to count on the chip, and why: what the simulator counts, and the gates before the last, can be had all the same.
+// without is the request with nothing to count on the chip, and why: what the simulator counts, and the gates before the last, can be had all the
+// same.
 func (r ProfileRequest) without(why string) ProfileRequest {
 	r.Profiler, r.NoProfiler, r.Simulator = nil, why, r.Instead
 	return r

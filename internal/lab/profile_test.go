@@ -233,7 +233,8 @@ func TestProfileOnTheSimulator(t *testing.T) {
 	}
 }
 
-// A driver that gives its counters to others only, and a machine with no ncu, cost the chip's counters and nothing else. The ncu here is a process of its own.
+// A driver that gives its counters to others only, and a machine with no ncu, cost the chip's counters and nothing else. The ncu here is a process of
+// its own.
 func TestProfileWithoutCounters(t *testing.T) {
 	forbidden := filepath.Join(t.TempDir(), "ncu")
 	const script = `#!/bin/sh

@@ -19,8 +19,8 @@ import (
 	"attune/internal/tensor"
 )
 
-// speaks is a python3 that is a shell script: it answers each operation with a line, or not at all. $answer is a file with the right answer, and a request
-// to answer has the place for it at its end.
+// speaks is a python3 that is a shell script: it answers each operation with a line, or not at all. $answer is a file with the right answer, and a
+// request to answer has the place for it at its end.
 func speaks(hello, prepare, answer, sample string) string {
 	return `#!/bin/sh
 cat >/dev/null

@@ -68,8 +68,8 @@ func compareTurns(t Turns, tail float64) Comparison {
 	return c
 }
 
-// verdict needs the whole interval on one side: beyond the floor for a difference, within a share of 1 for none. A session that is not quiet raises the floor, and
-// not that share: it cannot tell, which is not to say that there is nothing to tell.
+// verdict needs the whole interval on one side: beyond the floor for a difference, within a share of 1 for none. A session that is not quiet raises
+// the floor, and not that share: it cannot tell, which is not to say that there is nothing to tell.
 func verdict(low, high, floor, same float64) Verdict {
 	switch {
 	case low > 1+floor:

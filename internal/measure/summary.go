@@ -49,8 +49,8 @@ func (s Summary) Spread() float64 {
 	return max(s.Median.High/s.P50-1, 1-s.Median.Low/s.P50)
 }
 
-// PValue is the probability of samples as far apart as these, or farther, if both series came from one distribution: Mann and Whitney's U test, as benchstat
-// has it. Series that are all one value give 1. Both need a sample at least.
+// PValue is the probability of samples as far apart as these, or farther, if both series came from one distribution: Mann and Whitney's U test, as
+// benchstat has it. Series that are all one value give 1. Both need a sample at least.
 func PValue(a, b []float64) float64 {
 	sample := func(x []float64) *benchmath.Sample {
 		return benchmath.NewSample(slices.Clone(x), &benchmath.DefaultThresholds)

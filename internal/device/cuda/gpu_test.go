@@ -337,7 +337,8 @@ func TestGPUTime(t *testing.T) {
 	}
 }
 
-// With a cold L2 both parts are there, and they add up. An empty node takes less than a kernel that works, and a launch by itself more than one in a graph.
+// With a cold L2 both parts are there, and they add up. An empty node takes less than a kernel that works, and a launch by itself more than one in a
+// graph.
 func TestGPUTimeCold(t *testing.T) {
 	m := openGPU(t)
 	got, err := m.Time([]device.Job{gpuJob("work", device.Out(4), device.Int32(50_000))}, device.Plan{Samples: 15, ColdL2: true})

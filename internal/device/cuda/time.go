@@ -9,9 +9,9 @@ import (
 	"attune/internal/device"
 )
 
-// How samples are taken. A sample is one replay of a graph of equal launches, so that the gaps between launches from the host are
-// not in it; it lasts long enough for the clock of events (half a microsecond) not to matter. Another replay goes right before it: the host has put the
-// sample behind it when it ends, so that nothing waits for the host between the events.
+// How samples are taken. A sample is one replay of a graph of equal launches, so that the gaps between launches from the host are not in it; it lasts
+// long enough for the clock of events (half a microsecond) not to matter. Another replay goes right before it: the host has put the sample behind it
+// when it ends, so that nothing waits for the host between the events.
 const (
 	sampleSeconds = 1e-3  // what one replay should take
 	longSeconds   = 20e-3 // a replay so long needs no other before it: what the host takes is nothing beside it
@@ -29,8 +29,8 @@ const (
 	mostWarmSeconds = 1.0   // a job that still moves after this much is sampled as it is, and said to
 )
 
-// Launches take several copies of a job's buffers in turns, as inputs come in life: a kernel gains nothing by the addresses of the launch before. With a warm
-// L2 all copies together must leave most of it free, or it would not be warm.
+// Launches take several copies of a job's buffers in turns, as inputs come in life: a kernel gains nothing by the addresses of the launch before.
+// With a warm L2 all copies together must leave most of it free, or it would not be warm.
 const (
 	maxCopies   = 4
 	copiesShare = 4 // they take a quarter of L2 at most
@@ -235,7 +235,8 @@ func (t *timed) record(n int) error {
 	return err
 }
 
-// launch starts the job on the clock's stream with the next copy of its buffers, or adds it to the graph that is being captured there. The owner calls it.
+// launch starts the job on the clock's stream with the next copy of its buffers, or adds it to the graph that is being captured there. The owner
+// calls it.
 func (t *timed) launch() error {
 	args := t.args[t.next]
 	t.next = (t.next + 1) % len(t.args)
@@ -270,8 +271,8 @@ func (t *timed) replay(g *graph, meanwhile func()) (float64, error) {
 	return seconds / float64(g.launches), err
 }
 
-// takeOff makes times of samples that have a flush in them. What is taken off is the median of all flushes of the round and of those next to it: it follows
-// the clocks, and one flush that took long does not make a launch look short.
+// takeOff makes times of samples that have a flush in them. What is taken off is the median of all flushes of the round and of those next to it: it
+// follows the clocks, and one flush that took long does not make a launch look short.
 func takeOff(ready []*timed) error {
 	for round := range ready[0].series.WithFlush {
 		var near []float64
@@ -282,8 +283,8 @@ func takeOff(ready []*timed) error {
 		for _, t := range ready {
 			seconds := t.series.WithFlush[round] - flush
 			if seconds <= 0 {
-				return fmt.Errorf("%s takes no longer with a flush of L2 before it than the flush alone (%.2f us): it is too short to be timed cold; use --l2 warm",
-					t.job.Entry, 1e6*flush)
+				return fmt.Errorf("%s takes no longer with a flush of L2 before it than the flush alone (%.2f us): "+
+					"it is too short to be timed cold; use --l2 warm", t.job.Entry, 1e6*flush)
 			}
 			t.series.Seconds = append(t.series.Seconds, seconds)
 		}
@@ -418,8 +419,8 @@ const emptyPTX = `.version 7.0
 
 const emptyEntry = "attune_empty"
 
-// emptyNode is the seconds of a node that does nothing, in a graph as long as those of the shortest kernels: the median of some replays. It is nil where
-// it cannot be had, such as with a driver that has no compiler; that says nothing against a kernel.
+// emptyNode is the seconds of a node that does nothing, in a graph as long as those of the shortest kernels: the median of some replays. It is nil
+// where it cannot be had, such as with a driver that has no compiler; that says nothing against a kernel.
 func (m *Machine) emptyNode() *float64 {
 	f, err := m.Load([]byte(emptyPTX), emptyEntry)
 	if err != nil {
@@ -473,8 +474,8 @@ func (m *Machine) newClock() (*clock, error) {
 	return c, nil
 }
 
-// replay runs a graph once and returns the seconds between the events around it. A lead, where there is one, runs right before. What is to happen meanwhile is
-// done while the GPU works.
+// replay runs a graph once and returns the seconds between the events around it. A lead, where there is one, runs right before. What is to happen
+// meanwhile is done while the GPU works.
 func (c *clock) replay(g, lead *graph, meanwhile func()) (float64, error) {
 	launch := func(g *graph) func() error {
 		d := c.machine.driver

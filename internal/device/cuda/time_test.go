@@ -119,7 +119,8 @@ func TestNumberOfCopies(t *testing.T) {
 	}
 }
 
-// A kernel that becomes faster as the clocks rise is not sampled before they have. One that never comes to rest is sampled all the same, and it is said.
+// A kernel that becomes faster as the clocks rise is not sampled before they have. One that never comes to rest is sampled all the same, and it is
+// said.
 func TestWarmUp(t *testing.T) {
 	check := func(what string, seconds func(now float64) float64, stable bool, least, most float64) {
 		t.Helper()
