@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -105,17 +106,43 @@ func pairedRatio(a, b []float64, tail float64) Speedup {
 	for i := 0; i+1 < len(a); i += 2 {
 		logs = append(logs, (math.Log(a[i]/b[i])+math.Log(a[i+1]/b[i+1]))/2)
 	}
+	medians := resampledMedian(logs)
+	return Speedup{Ratio: math.Exp(median(logs)), Low: math.Exp(quantile(medians, tail)), High: math.Exp(quantile(medians, 1-tail))}
+}
+
+// resampledMedian draws as many values as there are, with replacement, again and again, and gives the medians, sorted. A draw is counted at its rank, so that none
+// of them needs to be sorted.
+func resampledMedian(values []float64) []float64 {
+	n := len(values)
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(values[a], values[b]) })
+	rank := make([]int, n)
+	for r, i := range order {
+		rank[i] = r
+	}
 	random := rand.New(rand.NewPCG(1, 2))
-	medians, drawn := make([]float64, resamples), make([]float64, len(logs))
+	medians, drawn := make([]float64, resamples), make([]int, n)
 	for i := range medians {
-		for j := range drawn {
-			drawn[j] = logs[random.IntN(len(logs))]
+		clear(drawn)
+		for range n {
+			drawn[rank[random.IntN(n)]]++
 		}
-		slices.Sort(drawn)
-		medians[i] = quantile(drawn, 0.5)
+		seen, r := 0, 0
+		at := func(place int) float64 { // of those drawn, in their order
+			for seen+drawn[r] <= place {
+				seen += drawn[r]
+				r++
+			}
+			return values[order[r]]
+		}
+		below, above := at((n-1)/2), at(n/2)
+		medians[i] = below + 0.5*(above-below)
 	}
 	slices.Sort(medians)
-	return Speedup{Ratio: math.Exp(median(logs)), Low: math.Exp(quantile(medians, tail)), High: math.Exp(quantile(medians, 1-tail))}
+	return medians
 }
 
 // CompareRecorded holds two series against each other that were not taken in turns, such as those of two sessions.

@@ -3,6 +3,7 @@ package measure
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -134,6 +135,30 @@ func TestVerdict(t *testing.T) {
 	} {
 		if got := verdict(c.low, c.high, c.floor, leastFloor); got != c.want {
 			t.Errorf("%g to %g with a floor of %g: %s; want %s", c.low, c.high, c.floor, got, c.want)
+		}
+	}
+}
+
+// Counting draws by rank gives what sorting them gives.
+func TestResampledMedian(t *testing.T) {
+	for _, n := range []int{1, 2, 7, 50} {
+		random := rand.New(rand.NewPCG(uint64(n), 5))
+		values := make([]float64, n)
+		for i := range values {
+			values[i] = math.Round(10 * random.NormFloat64()) // some are alike
+		}
+		draws := rand.New(rand.NewPCG(1, 2))
+		var want []float64
+		for range resamples {
+			drawn := make([]float64, n)
+			for i := range drawn {
+				drawn[i] = values[draws.IntN(n)]
+			}
+			want = append(want, median(drawn))
+		}
+		slices.Sort(want)
+		if got := resampledMedian(values); !slices.Equal(got, want) {
+			t.Errorf("of %d values: %v to %v; want %v to %v", n, got[0], got[len(got)-1], want[0], want[len(want)-1])
 		}
 	}
 }
