@@ -116,17 +116,6 @@ type Attributes struct {
 	MaxThreads        int `json:"max_threads"`
 }
 
-// Plan says how to time jobs.
-type Plan struct {
-	Samples int // of each job
-}
-
-// Series is the timing of one job: seconds a launch, each sample the mean over the launches of one graph replay.
-type Series struct {
-	Seconds           []float64 `json:"seconds"`
-	LaunchesPerSample int       `json:"launches_per_sample"`
-}
-
 // Fault is what a machine has against a kernel when it loads or launches it. After one the machine is of no further use.
 type Fault struct {
 	Code string // such as CUDA_ERROR_ILLEGAL_ADDRESS

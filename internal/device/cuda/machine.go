@@ -18,7 +18,11 @@ type Machine struct {
 	facts  device.Facts
 	work   chan func()
 	loaded map[string]function // by image and entry
-	clock  *clock              // made by the first timing
+
+	// Made by the first timing.
+	clock    *clock
+	monitor  *monitor
+	loadNVML func() (*nvml, error)
 }
 
 // Open makes the GPU with the given index ready. No driver and no such GPU are device.ErrNoDevice.
@@ -31,7 +35,7 @@ func Open(index int) (*Machine, error) {
 }
 
 func openWith(d *driver, index int) (*Machine, error) {
-	m := &Machine{driver: d, work: make(chan func()), loaded: map[string]function{}}
+	m := &Machine{driver: d, work: make(chan func()), loaded: map[string]function{}, loadNVML: loadNVML}
 	go m.own()
 	if err := m.do(func() error { return m.open(index) }); err != nil {
 		m.Close()

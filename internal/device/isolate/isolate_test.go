@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -143,6 +144,32 @@ func TestTime(t *testing.T) {
 	want := []device.Series{{Seconds: []float64{1, 1}, LaunchesPerSample: 3}, {Seconds: []float64{4, 4}, LaunchesPerSample: 3}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Everything of a plan reaches the child, and everything of a series comes back.
+func TestTimeCold(t *testing.T) {
+	t.Parallel()
+	d, _ := start(t, "serve", long)
+	jobs, plan := []device.Job{newJob("answer", 1)}, device.Plan{Samples: 2, ColdL2: true}
+	want, err := (&machine{}).Time(jobs, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := d.Time(t.Context(), jobs, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	empty := false
+	series := reflect.ValueOf(want[0])
+	for i := range series.NumField() {
+		empty = empty || series.Field(i).IsZero()
+	}
+	if empty {
+		t.Errorf("the test leaves a field out: %+v", want[0])
 	}
 }
 
