@@ -35,8 +35,9 @@ as they are. The report (.ncu-rep), a table and a roofline lie in the run's fold
 
 The profile gate passes where the tensor cores are at 50 % of their peak or more, or DRAM is below 50 % of its own; else the exit code is 13.
 
-With no GPU, no ncu or no permission to read the counters the simulator counts: instructions, requests and sectors of global memory, passes over shared memory and their conflicts, products by the machine
-instructions that they become. It knows no time, no DRAM and no stalls; they are "not measured", and so is the gate.
+With no GPU, no ncu or no permission to read the counters the simulator counts: instructions, requests and sectors of global memory, passes over shared
+memory and their conflicts, products by the machine instructions that they become. It knows no time, no DRAM and no stalls; they are "not measured", and so is
+the gate.
 
 --against-sim has it count the same launch beside the GPU. The table has both sides and the difference. Figures that PTX decides must agree within 2 %; those
 that do not are named below it, and so is what need not agree or cannot, and why. A difference in brackets is of a figure that need not.

@@ -161,7 +161,7 @@ func TestLoadErrors(t *testing.T) {
 	swap("rule = ", "role = ", `kernel.toml:39: [[constraint]] has no "rule"`,
 		`kernel.toml:40: unknown key "role" in [[constraint]]; did you mean "rule"?`)
 	swap("[[constraint]]\n", "[[constraint]]\nwhen = 1\n",
-		`kernel.toml:40: unknown key "when" in [[constraint]]; there are rule, why`)
+		`kernel.toml:40: unknown key "when" in [[constraint]]; there are rule, why, source`)
 
 	// Stages.
 	swap(`source = "ada/toy.cu"`, "sauce = 1", `kernel.toml:47: [[stage]] has no "source"`,
