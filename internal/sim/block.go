@@ -23,7 +23,8 @@ type block struct {
 	syncs    syncPlaces           // clocks that places in shared memory hold
 	landed   [32]uint32           // epochs of the bulk copies into shared memory (asyncproxy.go)
 
-	warpgroups []warpgroup
+	warpgroups    []warpgroup
+	freeRegisters int // that warps have given back (registers.go)
 
 	globalFenced bool // by a fence.proxy.async.global; which writes to global memory it stands behind is not kept
 
@@ -76,7 +77,7 @@ func (b *block) start(index uint64) {
 	clear(b.mbars)
 	b.syncs = syncPlaces{}
 	clear(b.warpgroups)
-	b.landed, b.globalFenced, b.over = [32]uint32{}, false, false
+	b.landed, b.globalFenced, b.over, b.freeRegisters = [32]uint32{}, false, false, 0
 	for i := range b.barriers {
 		b.barriers[i] = barrier{}
 	}
@@ -105,7 +106,7 @@ func (w *warp) start() {
 	w.knows = newKnowledge(w.index, b.agents())
 	w.order, w.waitsFor, w.lastGlobal = order{}, nil, nil
 	w.copies, w.bulk = copyQueue{}, bulkQueue{}
-	w.wgmma = productQueue{}
+	w.wgmma, w.registers = productQueue{}, registersAtLaunch(b.launch.code.fn)
 	clear(entry.products)
 	w.clusterPhase = [32]uint64{}
 	w.local = [32]localMemory{}
@@ -446,6 +447,8 @@ func (b *block) describeWait(wt *wait) string {
 		return fmt.Sprintf("waits for the other lanes of the mask %#08x", wt.member)
 	case waitWarpgroup:
 		return "waits for the other warps of its warpgroup to come to the wgmma.mma_async that it waits for"
+	case waitRegisters:
+		return fmt.Sprintf("waits for %d registers more than other warps have given back", wt.id)
 	}
 	return "waits"
 }
