@@ -139,7 +139,8 @@ func (a *app) mutateCase(ctx context.Context, o mutateOptions, file string) erro
 	options := o.run.sim.options()
 	var tried, total int
 	asked := cases.MutationRequest{
-		Options: sim.Options{Checks: options.Checks, Tensor: options.Tensor}, Schedules: options.Schedules, Limit: o.run.limit, Count: o.count, Seed: o.seed,
+		Options: sim.Options{Checks: options.Checks, Tensor: options.Tensor}, Schedules: options.Schedules, Limit: o.run.limit,
+		Count: o.count, Seed: o.seed,
 		Watch: func(m mutate.Mutant, done, of int) {
 			tried, total = done, of
 			status.Set("%s: mutant at line %d: %s (%d of %d)", c.Name, m.Line, m.What, done+1, of)

@@ -3,8 +3,8 @@
 //	go run ./examples/matmul                            matmul.ptx and the cases small.json and ragged.json
 //	go run ./examples/matmul M N K FILE.json            a case of any size, with the PTX beside it
 //
-// Inputs come from a formula, and the expectation from the arithmetic of the tensor cores on the host: the order of the sums, and nothing of how the kernel
-// moves its data. Tests hold the files against this program, and the expectation against float64.
+// Inputs come from a formula, and the expectation from the arithmetic of the tensor cores on the host: the order of the sums, and nothing of how the
+// kernel moves its data. Tests hold the files against this program, and the expectation against float64.
 package main
 
 import (
@@ -35,7 +35,7 @@ var shipped = map[string]problem{
 	},
 	"ragged.json": {
 		name: "matmul-ragged", m: 70, n: 52, k: 112,
-		about: "one block and one step of K, and nothing a multiple of a tile: what lies outside of A and B reads as zeros, and nothing is written outside of C",
+		about: "one block and one step of K, and nothing a multiple of a tile: what lies outside of A and B is zero, and nothing is written outside of C",
 	},
 }
 

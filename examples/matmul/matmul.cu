@@ -2,8 +2,8 @@
 //
 //   C[m,n] = sum_k A[m,k] * B[n,k]
 //
-// A and B are E4M3 codes, both with K innermost; C is FP32. Any M, any N that is a multiple of 4 and any K that is a multiple of 16: tensor copies take
-// rows of whole 16 bytes, read zeros outside of a tensor and write nothing there, so that edges need no code.
+// A and B are E4M3 codes, both with K innermost; C is FP32. Any M, any N that is a multiple of 4 and any K that is a multiple of 16: tensor copies
+// take rows of whole 16 bytes, read zeros outside of a tensor and write nothing there, so that edges need no code.
 //
 // A block computes a tile of 128 by 128 with three warpgroups:
 //   two consumers  64 rows of the tile each: wgmma on the stages of the ring, sums in registers, then through shared memory to C

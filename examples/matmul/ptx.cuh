@@ -33,8 +33,8 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t* barrier, uin
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
 
-// PTX ISA "mbarrier.try_wait.parity", again and again until the phase of this parity has ended. A new barrier is in phase 0, and the phase before that,
-// of parity 1, counts as ended.
+// PTX ISA "mbarrier.try_wait.parity", again and again until the phase of this parity has ended. A new barrier is in phase 0, and the phase before
+// that, of parity 1, counts as ended.
 __device__ __forceinline__ void mbarrier_wait_parity(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{\n"
@@ -45,7 +45,7 @@ __device__ __forceinline__ void mbarrier_wait_parity(uint64_t* barrier, uint32_t
       "\t}" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
 }
 
-// PTX ISA "cp.async.bulk.tensor", global to shared: the box at (x, y) of a tensor of two dimensions, zeros outside of it. Its bytes count on the barrier.
+// PTX ISA "cp.async.bulk.tensor", global to shared: the box at (x, y) of a tensor of two dimensions, zeros outside. Its bytes count on the barrier.
 __device__ __forceinline__ void cp_async_bulk_tensor_2d_load(void* shared, const TensorMap* map, int x, int y, uint64_t* barrier) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
                :: "r"(shared_address(shared)), "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier))
@@ -86,8 +86,8 @@ __device__ __forceinline__ void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(kRegisters));
 }
 
-// PTX ISA "Matrix Descriptor Format": rows of 128 bytes with the 128-byte swizzle, eight of them in 1024 bytes. Steps along K within the 128 bytes are
-// steps of the address: the swizzle is applied to addresses.
+// PTX ISA "Matrix Descriptor Format": rows of 128 bytes with the 128-byte swizzle, eight of them in 1024 bytes. Steps along K within the 128 bytes
+// are steps of the address: the swizzle is applied to addresses.
 __device__ __forceinline__ uint64_t descriptor_128B(const void* tile) {
   constexpr uint64_t kEightRows = 1024 >> 4, kSwizzle128B = 1;
   return shared_address(tile) >> 4 | kEightRows << 32 | kSwizzle128B << 62;

@@ -47,8 +47,8 @@ const (
 	Timeout   = "timeout"
 )
 
-// Mutate breaks the kernel of a case one line at a time, and its tensor maps, and runs the case on each mutant. A finding kills it, and so do a buffer
-// that does not hold what it should, PTX that is none any more, and a run without an end.
+// Mutate breaks the kernel of a case one line at a time, and its tensor maps, and runs the case on each mutant. A finding kills it, and so do a
+// buffer that does not hold what it should, PTX that is none any more, and a run without an end.
 func (c *Case) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, error) {
 	text, err := os.ReadFile(filepath.Join(c.dir, c.PTX))
 	if err != nil {

@@ -213,7 +213,7 @@ func weakenFence(in *ptx.Instruction, line string) []string {
 // Fields of a descriptor of a matrix in shared memory: where they begin, and how many bits they have.
 var descriptorFields = []struct{ at, bits uint }{{16, 14}, {32, 14}, {49, 3}, {62, 2}}
 
-// changeDescriptor changes a constant that a descriptor is made of: each field that is not zero, by one. A field that is zero is one that does not count.
+// changeDescriptor changes a constant that a descriptor is made of: each field that is not zero, by one. One that is zero does not count.
 func changeDescriptor(in *ptx.Instruction, line string) []string {
 	switch in.Opcode {
 	case "or", "mov", "add", "xor":

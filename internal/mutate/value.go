@@ -10,7 +10,8 @@ import (
 
 // otherSpecials are special registers that could be taken for each other.
 var otherSpecials = map[string]string{
-	"%ctaid.x": "%ctaid.y", "%ctaid.y": "%ctaid.x", "%ctaid.z": "%ctaid.x", "%tid.x": "%laneid", "%laneid": "%warpid", "%ntid.x": "%nctaid.x", "%nctaid.x": "%ntid.x",
+	"%ctaid.x": "%ctaid.y", "%ctaid.y": "%ctaid.x", "%ctaid.z": "%ctaid.x",
+	"%tid.x": "%laneid", "%laneid": "%warpid", "%ntid.x": "%nctaid.x", "%nctaid.x": "%ntid.x",
 }
 
 var (
@@ -52,7 +53,8 @@ func changeValue(in *ptx.Instruction, line string) []string {
 	if in.Opcode == "cvta" {
 		add = "add.s64 %s, %s, 128" // what stands next to it
 	}
-	return []string{strings.TrimRight(line, " ") + " " + strings.TrimSpace(guardText.FindString(line)+fmt.Sprintf(add, s.operands[0], s.operands[0])) + ";"}
+	then := strings.TrimSpace(guardText.FindString(line) + fmt.Sprintf(add, s.operands[0], s.operands[0]))
+	return []string{strings.TrimRight(line, " ") + " " + then + ";"}
 }
 
 // additions make a number another.

@@ -23,8 +23,7 @@ type block struct {
 	syncs    syncPlaces           // clocks that places in shared memory hold
 	landed   [32]uint32           // epochs of the bulk copies into shared memory (asyncproxy.go)
 
-	warpgroups    []warpgroup
-	freeRegisters int // that warps have given back (registers.go)
+	warpgroups []warpgroup
 
 	globalFenced bool // by a fence.proxy.async.global; which writes to global memory it stands behind is not kept
 
@@ -43,6 +42,8 @@ type block struct {
 	over    bool     // it has ended
 	yielded int      // turns that it has left to others of the cluster since anything changed
 	changed uint64   // changes then
+
+	freeRegisters int // that warps have given back (registers.go)
 
 	progressed bool // something other than waiting has happened in this turn
 	aborted    bool
@@ -97,6 +98,7 @@ func (w *warp) start() {
 	if rest := threads - w.index*32; rest < 32 {
 		w.alive = 1<<rest - 1
 	}
+	w.registers = registersAtLaunch(b.launch.code.fn)
 	entry := w.entryFrame()
 	clear(entry.r32[:entry.code.tail32])
 	clear(entry.r64[:entry.code.tail64])
@@ -106,7 +108,7 @@ func (w *warp) start() {
 	w.knows = newKnowledge(w.index, b.agents())
 	w.order, w.waitsFor, w.lastGlobal = order{}, nil, nil
 	w.copies, w.bulk = copyQueue{}, bulkQueue{}
-	w.wgmma, w.registers = productQueue{}, registersAtLaunch(b.launch.code.fn)
+	w.wgmma = productQueue{}
 	clear(entry.products)
 	w.clusterPhase = [32]uint64{}
 	w.local = [32]localMemory{}

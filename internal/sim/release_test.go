@@ -2,8 +2,8 @@ package sim
 
 import "testing"
 
-// TestProductsToldByOneLane: one lane of each warp gives a buffer back that products have read. Behind the wait that is enough, because all lanes have
-// waited; before the wait it is too early, and of what the lanes have read by themselves one of them cannot tell.
+// TestProductsToldByOneLane: one lane of each warp gives a buffer back that products have read. Behind the wait that is enough, because all lanes
+// have waited; before the wait it is too early, and of what the lanes have read by themselves one of them cannot tell.
 func TestProductsToldByOneLane(t *testing.T) {
 	t.Parallel()
 	const (
