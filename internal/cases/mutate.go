@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"attune/internal/mutate"
@@ -92,21 +93,17 @@ func (c *Case) mapMutants() []mutate.Mutant {
 		if a.TensorMap == nil {
 			continue
 		}
-		before := mapText(i, a.TensorMap)
 		for _, swizzle := range []string{"none", "32B", "64B", "128B"} {
-			other := *a.TensorMap
-			other.Swizzle = swizzle
-			if _, err := other.encode(map[int]uint64{other.Arg: 0}); err == nil && mapText(i, &other) != before {
-				list = append(list, mutate.Mutant{What: otherMap, Before: before, After: mapText(i, &other)})
+			m := mutate.Mutant{What: otherMap, Before: mapText(i, a.TensorMap.Swizzle), After: mapText(i, swizzle)}
+			if _, _, err := c.with(m).arguments(sim.NewMemory()); err == nil && m.After != m.Before {
+				list = append(list, m)
 			}
 		}
 	}
 	return list
 }
 
-func mapText(arg int, m *TensorMap) string {
-	return fmt.Sprintf("argument %d: swizzle %s", arg, m.Swizzle)
-}
+func mapText(arg int, swizzle string) string { return fmt.Sprintf("argument %d: swizzle %s", arg, swizzle) }
 
 // with is the case with a change of a tensor map made; changes of the PTX leave it as it is.
 func (c *Case) with(m mutate.Mutant) *Case {
@@ -116,13 +113,11 @@ func (c *Case) with(m mutate.Mutant) *Case {
 	changed := *c
 	changed.Args = slices.Clone(c.Args)
 	for i, a := range changed.Args {
-		if a.TensorMap == nil || mapText(i, a.TensorMap) != m.Before {
+		if a.TensorMap == nil || mapText(i, a.TensorMap.Swizzle) != m.Before {
 			continue
 		}
 		other := *a.TensorMap
-		if _, err := fmt.Sscanf(m.After, fmt.Sprintf("argument %d: swizzle %%s", i), &other.Swizzle); err != nil {
-			panic("BUG: " + err.Error())
-		}
+		other.Swizzle = strings.TrimPrefix(m.After, mapText(i, ""))
 		changed.Args[i].TensorMap = &other
 	}
 	return &changed
