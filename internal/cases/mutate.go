@@ -103,7 +103,9 @@ func (c *Case) mapMutants() []mutate.Mutant {
 	return list
 }
 
-func mapText(arg int, swizzle string) string { return fmt.Sprintf("argument %d: swizzle %s", arg, swizzle) }
+func mapText(arg int, swizzle string) string {
+	return fmt.Sprintf("argument %d: swizzle %s", arg, swizzle)
+}
 
 // with is the case with a change of a tensor map made; changes of the PTX leave it as it is.
 func (c *Case) with(m mutate.Mutant) *Case {

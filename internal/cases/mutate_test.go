@@ -158,7 +158,7 @@ func TestMutateErrors(t *testing.T) {
 	check("no such entry", caseText(`"entry": "k"`, `"entry": "q"`), copyPTX, `no entry function "q"`)
 	check("wrong already", caseText(words(13), words(14)), copyPTX, "case.json itself does not pass: mismatch")
 	check("found already", caseText("[8,1,1]", "[9,1,1]"), copyPTX, "case.json itself does not pass: out-of-bounds")
-	check("too few arguments", caseText(`, {"u32": 5}`, ""), copyPTX, "16 bytes of parameters")
+	check("too few arguments", caseText(`, {"u32": 5}`, ""), copyPTX, "case.json: launch k: ")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	m := mutation()
