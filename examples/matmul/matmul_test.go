@@ -63,8 +63,8 @@ func TestCasesAreWhatTheProgramGives(t *testing.T) {
 	}
 }
 
-// A tensor core keeps 13 bits behind the point of the largest of what it adds: 32 products and the sum so far, each cut off, and then the sum is. Every
-// step loses less than 34 units of the last of them.
+// A tensor core keeps 13 bits behind the point of the largest of what it adds: 32 products and the sum so far, each cut off, and then the sum is.
+// Every step loses less than 34 units of the last of them.
 const (
 	sumBits   = 13
 	unitsLost = 34

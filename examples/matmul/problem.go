@@ -32,8 +32,8 @@ func (p *problem) check() error {
 	return nil
 }
 
-// codes gives n random E4M3 codes: of either sign, and of magnitudes from 1/4 to almost 4. Of such numbers no product is so small beside the others that
-// the sums lose all of it.
+// codes gives n random E4M3 codes: of either sign, and of magnitudes from 1/4 to almost 4. Of such numbers no product is so small beside the others
+// that the sums lose all of it.
 func codes(seed uint64, n int) []byte {
 	const least, range64 = 5 << 3, 4 << 3
 	list := make([]byte, n)

@@ -123,7 +123,8 @@ func TestMutate(t *testing.T) {
 	for _, mutant := range c.all {
 		kinds[mutant.What]++
 	}
-	survive := kinds["other operation"] + kinds["other layout"] + kinds["waits for less"] + kinds["other lanes"] + kinds["other barrier"] + kinds["other value"] + kinds["other count"]
+	survive := kinds["other operation"] + kinds["other layout"] + kinds["waits for less"] + kinds["other lanes"] + kinds["other barrier"] +
+		kinds["other value"] + kinds["other count"]
 	want := &MutationReport{
 		Variant: "stage1", Arch: "sm_90a", Report: mutate.Report{
 			Possible: len(c.all), Mutants: len(c.all) - kinds["address off"],

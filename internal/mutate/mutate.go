@@ -238,7 +238,7 @@ func swapOperands(in *ptx.Instruction, line string) []string {
 var lastConstant = regexp.MustCompile(`(,\s*)(-?\d+)(\s*;)`)
 
 // changeConstant changes the last operand where it is a whole number: masks lose a bit, numbers that are moved double (one more would be no change to a
-// shuffle over powers of two), all else grows by one; sums with a multiple of 16, which are addresses, by 16: descriptors do not see less.
+// shuffle over powers of two), all else grows by one; sums with a multiple of 16, which are addresses, by 16.
 func changeConstant(in *ptx.Instruction, line string) []string {
 	m := lastConstant.FindStringSubmatch(line)
 	if m == nil {

@@ -100,7 +100,7 @@ func TestOperators(t *testing.T) {
 	check("mov.f32 %f1, %f2;", "other value: mov.f32 %f1, %f2; add.f32 %f1, %f1, 0f3F800000;")
 	check("mov.u32 %r1, %ctaid.y;", "other value: mov.u32 %r1, %ctaid.x;")
 	check("mov.u32 %r1, %tid.x;", "other value: mov.u32 %r1, %laneid;")
-	check("@%p1 mov.b32 %r1, %r2;", "guard turned round: @!%p1 mov.b32 %r1, %r2;", "other value: @%p1 mov.b32 %r1, %r2; @%p1 add.s32 %r1, %r1, 1;")
+	check("@%p1 mov.b32 %r1, %r2;", "guard turned round: @!%p1 mov.b32 %r1, %r2;", "other value: @%p1 mov.b32 %r1, %r2; @%p1 xor.b32 %r1, %r1, -2147483648;")
 	check("mov.b64 %rd1, {%r1, %r2};", "other value: mov.b64 %rd1, {%r1, %r2}; add.s64 %rd1, %rd1, 1;")
 	check("mov.b16 %h1, %h2;")
 	check("cvt.u64.u32 %rd1, %r1;", "other value: cvt.u64.u32 %rd1, %r1; add.s64 %rd1, %rd1, 1;")
@@ -163,7 +163,8 @@ func TestHopperOperators(t *testing.T) {
 	check("cp.async.bulk.commit_group;", out)
 	check("cp.async.bulk.wait_group 0;", out, "waits for less: cp.async.bulk.wait_group 1;", "waits for less: cp.async.bulk.wait_group.read 0;")
 	check("cp.async.bulk.wait_group.read 0;", out, "waits for less: cp.async.bulk.wait_group.read 1;")
-	check("setmaxnreg.inc.sync.aligned.u32 232;", out, "other count: setmaxnreg.inc.sync.aligned.u32 240;", "other count: setmaxnreg.inc.sync.aligned.u32 224;")
+	check("setmaxnreg.inc.sync.aligned.u32 232;", out,
+		"other count: setmaxnreg.inc.sync.aligned.u32 240;", "other count: setmaxnreg.inc.sync.aligned.u32 224;")
 	check("bra.uni END;", out)
 	check("mbarrier.init.shared::cta.b64 [%r1], 8;", out, "address off: mbarrier.init.shared::cta.b64 [%r1+8], 8;",
 		"other count: mbarrier.init.shared::cta.b64 [%r1], 9;", "other count: mbarrier.init.shared::cta.b64 [%r1], 7;")
@@ -188,8 +189,10 @@ func TestHopperOperators(t *testing.T) {
 	check(store+"[%rd1, {%r2}], [%r1];", out, "address off: "+store+"[%rd1, {%r2}], [%r1+128];",
 		off("other box", "add.s32", "%r2", 16, store+"[%rd1, {off_by}], [%r1];"))
 	bulk := "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-	check(bulk+"[%r1], [%rd1], 64, [%r3];", out, "address off: "+bulk+"[%r1+16], [%rd1], 64, [%r3];", "address off: "+bulk+"[%r1], [%rd1+16], 64, [%r3];",
-		"address off: "+bulk+"[%r1], [%rd1], 64, [%r3+16];", "other bytes: "+bulk+"[%r1], [%rd1], 80, [%r3];", "other bytes: "+bulk+"[%r1], [%rd1], 48, [%r3];")
+	check(bulk+"[%r1], [%rd1], 64, [%r3];", out,
+		"address off: "+bulk+"[%r1+16], [%rd1], 64, [%r3];", "address off: "+bulk+"[%r1], [%rd1+16], 64, [%r3];",
+		"address off: "+bulk+"[%r1], [%rd1], 64, [%r3+16];",
+		"other bytes: "+bulk+"[%r1], [%rd1], 80, [%r3];", "other bytes: "+bulk+"[%r1], [%rd1], 48, [%r3];")
 	// Fields of a descriptor: the 128-byte swizzle becomes the next one, eight rows lie 16 bytes further apart; what is zero does not count.
 	check("or.b64 %rd1, %rd2, 4611686293305294848;", "other operation: and.b64 %rd1, %rd2, 4611686293305294848;",
 		"other constant: or.b64 %rd1, %rd2, 4611686018427387904;", "other descriptor: or.b64 %rd1, %rd2, 4611686297600262144;",
@@ -198,7 +201,8 @@ func TestHopperOperators(t *testing.T) {
 	check("mov.b64 %rd1, 1099511660544;") // bits that no descriptor has
 	product := "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f0, %f1, %f2, %f3}, "
 	check(product+"%rd1, %rd2, 1, 1, 1;", out, "other layout: "+strings.Replace(product, ".e4m3", ".e5m2", 1)+"%rd1, %rd2, 1, 1, 1;",
-		"other product: "+product+"%rd2, %rd1, 1, 1, 1;", "other product: "+product+"%rd1, %rd2, 0, 1, 1;", "other product: "+product+"%rd1, %rd2, 1, -1, 1;")
+		"other product: "+product+"%rd2, %rd1, 1, 1, 1;", "other product: "+product+"%rd1, %rd2, 0, 1, 1;",
+		"other product: "+product+"%rd1, %rd2, 1, -1, 1;")
 	check(product+"{%r1, %r2, %r3, %r4}, %rd2, %p1, 1, 1;", out,
 		"other layout: "+strings.Replace(product, ".e4m3", ".e5m2", 1)+"{%r1, %r2, %r3, %r4}, %rd2, %p1, 1, 1;",
 		"other product: "+product+"{%r1, %r2, %r3, %r4}, %rd2, !%p1, 1, 1;", "other product: "+product+"{%r1, %r2, %r3, %r4}, %rd2, %p1, -1, 1;")

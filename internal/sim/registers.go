@@ -9,8 +9,8 @@ import (
 
 // Registers that warps hand to each other.
 //
-// A block has as many registers as it was launched with, and setmaxnreg moves them between its warps: .dec gives some back, .inc waits until there
-// are enough. How many a thread has at the launch, only the compiler knows; but where setmaxnreg is to count it must have been told, by .maxnreg or by
+// A block has as many registers as it was launched with, and setmaxnreg moves them between its warps: .dec gives some back, .inc waits until
+// there are enough. How many a thread has at the launch, only the compiler knows; but where setmaxnreg is to count it must have been told, by .maxnreg or by
 // .maxntid and .minnctapersm, of which it then makes the most.
 
 const (

@@ -108,8 +108,8 @@ func (o *observer) after(earlier *access, lanes uint32) bool {
 	return lanes == 0 || earlier.among(&o.clock.warps[earlier.warp], lanes)
 }
 
-// among says whether an access of some lanes is among what is known of their warp. What a tensor core has read for the warp is over for all lanes by the
-// wait that each of them has executed: one lane may tell of it for all.
+// among says whether an access of some lanes is among what is known of their warp. What a tensor core has read for the warp is over for all lanes by
+// the wait that each of them has executed: one lane may tell of it for all.
 func (a *access) among(k *known, lanes uint32) bool {
 	if a.flags&(whole|async) == whole|async && k.coversOne(a.epoch) {
 		return true
