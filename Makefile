@@ -47,8 +47,9 @@ fuzz: ## every fuzz target for FUZZTIME (default 20s)
 		done; \
 	done
 
-ship: ## PTX and records of the stages anew, after the kernels' sources have changed
+ship: ## PTX and records of the stages and the examples anew, after the kernels' sources have changed
 	$(GO) run ./kernels/ship
+	$(GO) run ./examples/matmul
 
 gpu-tests: ## test binaries for a machine with a GPU and no Go
 	mkdir -p bin

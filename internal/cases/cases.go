@@ -158,6 +158,14 @@ func (c *Case) Run(ctx context.Context, o sim.Options) (*Outcome, error) {
 }
 
 func (c *Case) run(ctx context.Context, text []byte, o sim.Options) (*Outcome, error) {
+	program, err := c.load(text)
+	if err != nil {
+		return nil, err
+	}
+	return c.launch(ctx, program, o)
+}
+
+func (c *Case) load(text []byte) (*sim.Program, error) {
 	module, err := ptx.Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.PTX, err)
@@ -166,6 +174,10 @@ func (c *Case) run(ctx context.Context, text []byte, o sim.Options) (*Outcome, e
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.PTX, err)
 	}
+	return program, nil
+}
+
+func (c *Case) launch(ctx context.Context, program *sim.Program, o sim.Options) (*Outcome, error) {
 	memory := sim.NewMemory()
 	values, buffers, err := c.arguments(memory)
 	if err != nil {
