@@ -171,7 +171,7 @@ func (l *loader) group(t *table) {
 func (l *loader) stages(tables []*table) {
 	sound := map[*Stage]bool{}
 	for _, t := range tables {
-		s := &Stage{kernel: l.Kernel, Source: t.text("source")}
+		s := &Stage{kernel: l.Kernel, Name: t.text("name"), Source: t.text("source")}
 		sound[s] = l.sound(func() { l.assignment(t, s) }) && !l.shaky
 		l.Stages = append(l.Stages, s)
 		l.stage(t, s)
@@ -195,8 +195,12 @@ func (l *loader) sources(tables ...[]*table) {
 		known = append(known, s.Source)
 	}
 	for _, t := range slices.Concat(tables...) {
-		if source := t.maybe("source"); source != "" && !slices.Contains(known, source) {
-			l.bad.add(t.at("source"), "no stage has the source %q of %s%s", source, t.name, hint(source, known))
+		n := t.get("source")
+		if n == nil {
+			continue
+		}
+		if source, ok := n.value.(string); ok && !slices.Contains(known, source) {
+			l.bad.add(n.line, "no stage has the source %q of %s%s", source, t.name, hint(source, known))
 		}
 	}
 }
@@ -241,7 +245,6 @@ func (l *loader) assignment(t *table, s *Stage) {
 
 // stage reads what a stage says beside its knobs and its parent.
 func (l *loader) stage(t *table, s *Stage) {
-	s.Name = t.text("name")
 	l.form(t, "name", s.Name, nameForm)
 	l.unique(t, s.Name, slices.ContainsFunc(l.Stages, func(o *Stage) bool { return o != s && o.Name == s.Name }))
 
