@@ -12,6 +12,12 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// No instruction of note: the compiler knows nothing of the result, and computes anew what follows from it.
+__device__ __forceinline__ unsigned opaque(unsigned x) {
+  asm volatile("mov.b32 %0, %0;\n" : "+r"(x));
+  return x;
+}
+
 // PTX ISA "cp.async": 16 bytes from global to shared memory, past L1. Only the first `bytes` (0 or 16) are read; the rest
 // is filled with zeros.
 __device__ __forceinline__ void cp_async_cg_16(void* shared, const void* global, uint32_t bytes) {
@@ -29,7 +35,22 @@ __device__ __forceinline__ void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;\n" :: "n"(kPending) : "memory");
 }
 
-// PTX ISA "ex2": 2^x, within 2 ulp; the only approximate instruction of these kernels.
+// PTX ISA "ld.global.nc": 16 bytes that nobody writes while the kernel runs. The compiler keeps such loads in the order they are written in, so that what is
+// needed first is asked for first.
+__device__ __forceinline__ uint4 ld_global_nc_16(const void* global) {
+  uint4 d;
+  asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];\n" : "=r"(d.x), "=r"(d.y), "=r"(d.z), "=r"(d.w) : "l"(__cvta_generic_to_global(global)));
+  return d;
+}
+
+// PTX ISA "rcp": 1/x, within 1 ulp.
+__device__ __forceinline__ float rcp_approx_ftz(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// PTX ISA "ex2": 2^x, within 2 ulp.
 __device__ __forceinline__ float ex2_approx_ftz(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));

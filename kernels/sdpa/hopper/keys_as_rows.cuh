@@ -51,7 +51,7 @@ constexpr int kPBytes = kKeys * kQueries;
 constexpr int kStatBytes = kQueries * 4 * sizeof(float);  // (queries, warps)
 constexpr int kGroupBytes = 2 * kVBytes + kPBytes + kStatBytes + 2 * kQueries * sizeof(float);
 constexpr int kPartialBytes = kGroups * kQueries * knob::kHeadDim * sizeof(float);
-constexpr int kMergeBytes = (kGroups > 1 ? kPartialBytes : 0) + kGroups * kStatBytes;
+constexpr int kMergeBytes = kPartialBytes + kGroups * kStatBytes;
 constexpr int kSharedBytes = kQBytes + kGroups * kGroupBytes + kMergeBytes;
 constexpr int kDynamicBytes = dynamic_bytes(kSharedBytes);
 constexpr int kResident = 0;
@@ -69,16 +69,19 @@ struct KeyWords {
   uint4 word[kRowBlocks][2][kParts];
 };
 
-// Rows behind the last are read as the last: their scores are masked.
+// kWhole: all of the step's keys are there. Else rows behind the last are read as the last: their scores are masked.
+template <bool kWhole>
 __device__ __forceinline__ void load_keys(KeyWords& k, const Tile& tile, const Lane& lane, int first, int keys) {
+  const int key = first + 16 * lane.warp + lane.g;
+  const uint8_t* row = tile.k + static_cast<size_t>(key) * knob::kHeadDim + 16 * lane.t;  // (D)
 #pragma unroll
   for (int block = 0; block < kRowBlocks; ++block) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int key = min(first + 64 * block + 16 * lane.warp + 8 * half + lane.g, keys - 1);
-      const uint8_t* row = tile.k + static_cast<size_t>(key) * knob::kHeadDim;  // (D)
+      const int further = 64 * block + 8 * half;
+      const uint8_t* from = row + (kWhole ? further : min(further, keys - 1 - key)) * knob::kHeadDim;
 #pragma unroll
-      for (int part = 0; part < kParts; ++part) k.word[block][half][part] = *reinterpret_cast<const uint4*>(row + 64 * part + 16 * lane.t);
+      for (int part = 0; part < kParts; ++part) k.word[block][half][part] = ptx::ld_global_nc_16(from + 64 * part);
     }
   }
 }
@@ -90,14 +93,27 @@ __device__ __forceinline__ int v_place(int key, int chunk) {
 }
 
 // (kKeys, D) of V by cp.async; zeros behind the last key, since P is 0 there and 0 times NaN is not.
+template <bool kWhole>
 __device__ __forceinline__ void copy_values(unsigned char* v, const Tile& tile, int first, int keys) {
-  const int thread = threadIdx.x % 128;
+  constexpr int kRows = 128 / kChunks;  // that 128 threads copy at a time
+  const int thread = threadIdx.x % 128, row = thread / kChunks, chunk = thread % kChunks;
+  const uint8_t* from = tile.v + static_cast<size_t>(first + row) * knob::kHeadDim + 16 * chunk;
+  unsigned char* to = v + v_place(row, chunk);
 #pragma unroll
-  for (int i = 0; i < kKeys * kChunks / 128; ++i) {
-    const int key = (i * 128 + thread) / kChunks, chunk = thread % kChunks;
-    const bool there = first + key < keys;
-    const uint8_t* source = tile.v + static_cast<size_t>(there ? first + key : 0) * knob::kHeadDim + 16 * chunk;
-    ptx::cp_async_cg_16(v + v_place(key, chunk), source, there ? 16 : 0);
+  for (int key = 0; key < kKeys; key += kRows) {
+    const bool there = kWhole || first + row + key < keys;
+    ptx::cp_async_cg_16(to + key * knob::kHeadDim, there ? from + key * knob::kHeadDim : tile.v, there ? 16 : 0);
+  }
+}
+
+// A step's K and V.
+__device__ __forceinline__ void load_step(KeyWords& k, unsigned char* v, const Tile& tile, const Lane& lane, int first, int keys) {
+  if (first + kKeys <= keys) {
+    load_keys<true>(k, tile, lane, first, keys);
+    copy_values<true>(v, tile, first, keys);
+  } else {
+    load_keys<false>(k, tile, lane, first, keys);
+    copy_values<false>(v, tile, first, keys);
   }
 }
 
@@ -113,7 +129,7 @@ struct QueryWords {
       const int piece = i * kThreads + threadIdx.x, row = tile.first_query + piece / kChunks;
       word[i] = make_uint4(0, 0, 0, 0);
       if (piece < kPieces && row < queries) {
-        word[i] = *reinterpret_cast<const uint4*>(tile.q + static_cast<size_t>(row) * knob::kHeadDim + 16 * (piece % kChunks));
+        word[i] = ptx::ld_global_nc_16(tile.q + static_cast<size_t>(row) * knob::kHeadDim + 16 * (piece % kChunks));
       }
     }
   }
@@ -164,8 +180,9 @@ struct Output {
   float of[kParts][kScores];
 };
 
-// o = V^T * P^T of one step.
-__device__ __forceinline__ void multiply_values(Output& o, const unsigned char* v, uint32_t p, const Lane& lane) {
+// o = V^T * P^T of one step; `meanwhile` is done while it is under way.
+template <typename Meanwhile>
+__device__ __forceinline__ void multiply_values(Output& o, const unsigned char* v, uint32_t p, const Lane& lane, Meanwhile meanwhile) {
   constexpr int kSteps = kKeys / 32;
   const int row = threadIdx.x % 32;  // of the 32 keys of a product, whose address this lane gives
   uint32_t a[kSteps][kParts][4];
@@ -192,6 +209,7 @@ __device__ __forceinline__ void multiply_values(Output& o, const unsigned char* 
     for (int part = 0; part < kParts; ++part) ptx::wgmma_m64k32_e4m3<kQueries>(o.of[part], a[step][part], b, step > 0);
   }
   ptx::wgmma_commit_group();
+  meanwhile();
   ptx::wgmma_wait_group<0>();
 #pragma unroll
   for (int part = 0; part < kParts; ++part) ptx::hold(o.of[part]);
@@ -220,28 +238,26 @@ struct Sum {
 };
 
 // Joins a lane's columns with those of the seven others that have the same ones, and leaves this lane the first kLeft of `value`, beginning with the
-// column that is returned: each step gives away one half of them and takes the other.
+// column that is returned: each step gives away one half of them and takes the other, or joins the last one with what all have.
 constexpr int kLeft = kColumns > 8 ? kColumns / 8 : 1;
 
-template <typename Join>
+template <int kBit = 4, int kHave = kColumns, typename Join>
 __device__ __forceinline__ int scatter(float (&value)[kColumns], const Lane& lane, Join join) {
-  int column = 0;
+  if constexpr (kBit == 0) {
+    return 0;
+  } else if constexpr (kHave == 1) {
+    value[0] = join(value[0], __shfl_xor_sync(0xFFFFFFFF, value[0], 4 * kBit));
+    return scatter<kBit / 2, 1>(value, lane, join);
+  } else {
+    constexpr int kHalf = kHave / 2;
+    const bool upper = lane.g & kBit;
 #pragma unroll
-  for (int step = 0; step < 3; ++step) {
-    const int bit = 4 >> step, left = kColumns >> step;
-    if (left > 1) {
-      const bool upper = lane.g & bit;
-#pragma unroll
-      for (int i = 0; i < left / 2; ++i) {
-        const float away = upper ? value[i] : value[i + left / 2], mine = upper ? value[i + left / 2] : value[i];
-        value[i] = join(mine, __shfl_xor_sync(0xFFFFFFFF, away, 4 * bit));
-      }
-      column += upper ? left / 2 : 0;
-    } else {
-      value[0] = join(value[0], __shfl_xor_sync(0xFFFFFFFF, value[0], 4 * bit));
+    for (int i = 0; i < kHalf; ++i) {
+      const float away = upper ? value[i] : value[i + kHalf], mine = upper ? value[i + kHalf] : value[i];
+      value[i] = join(mine, __shfl_xor_sync(0xFFFFFFFF, away, 4 * kBit));
     }
+    return (upper ? kHalf : 0) + scatter<kBit / 2, kHalf>(value, lane, join);
   }
-  return column;
 }
 
 // Joins the columns of a warp and writes them to its place in stat (kQueries, 4 warps).
@@ -371,7 +387,7 @@ struct Merge {
 
   __device__ __forceinline__ Merge(unsigned char* groups, int steps) : groups(groups), steps(steps) {
     partial = reinterpret_cast<float*>(groups + kGroups * kGroupBytes);
-    sum = partial + (kGroups > 1 ? kPartialBytes / sizeof(float) : 0);
+    sum = partial + kPartialBytes / sizeof(float);
   }
   __device__ __forceinline__ float greatest(int group, int query) const { return Group(groups, group).greatest[steps % 2 * kQueries + query]; }
   __device__ __forceinline__ float4* place(int group, int part, int block) const {
@@ -379,18 +395,14 @@ struct Merge {
   }
 };
 
-constexpr int kOwnBlocks = kQueryBlocks / kGroups;  // of eight queries, that a warpgroup finishes
-
-__device__ __forceinline__ void give(const Merge& merge, const Output& o, float (&sum)[kColumns], const Group& group, const Lane& lane) {
+__device__ __forceinline__ void give(const Merge& merge, const Output& o, const Group& group) {
 #pragma unroll
   for (int j = 0; j < kQueryBlocks; ++j) {
-    if (j / kOwnBlocks == group.index) continue;
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
       *merge.place(group.index, part, j) = make_float4(o.of[part][4 * j], o.of[part][4 * j + 1], o.of[part][4 * j + 2], o.of[part][4 * j + 3]);
     }
   }
-  publish(merge.sum + group.index * kQueries * 4, sum, lane, Sum{});
 }
 
 // What each warpgroup's part of a query counts in O.
@@ -406,15 +418,17 @@ __device__ __forceinline__ void shares_of(float (&share)[kGroups], const Merge& 
     const float4 warps = of_warps(merge.sum + group * kQueries * 4, query);
     sum = fmaf(share[group], (warps.x + warps.y) + (warps.z + warps.w), sum);
   }
-  const float whole = sum > 0.0f ? factors.out / sum : 0.0f;  // a query that sees no key has 0
+  const float whole = sum > 0.0f ? factors.out * ptx::rcp_approx_ftz(sum) : 0.0f;  // a query that sees no key has 0
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) share[group] *= whole;
 }
 
-__device__ __forceinline__ void finish(const Merge& merge, const Output& o, const Tile& tile, const Factors& factors, const Group& group, const Lane& lane, int queries) {
+// Each warpgroup finishes its share of the queries.
+__device__ __forceinline__ void finish(const Merge& merge, const Tile& tile, const Factors& factors, const Group& group, const Lane& lane, int queries) {
+  constexpr int kOwnBlocks = kQueryBlocks / kGroups;
 #pragma unroll
-  for (int j = 0; j < kQueryBlocks; ++j) {
-    if (j / kOwnBlocks != group.index) continue;
+  for (int i = 0; i < kOwnBlocks; ++i) {
+    const int j = group.index * kOwnBlocks + i;
     float share[2][kGroups];
 #pragma unroll
     for (int e = 0; e < 2; ++e) shares_of(share[e], merge, 8 * j + 2 * lane.t + e, factors);
@@ -423,8 +437,7 @@ __device__ __forceinline__ void finish(const Merge& merge, const Output& o, cons
       float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
       for (int from = 0; from < kGroups; ++from) {
-        float4 piece = make_float4(o.of[part][4 * j], o.of[part][4 * j + 1], o.of[part][4 * j + 2], o.of[part][4 * j + 3]);
-        if (from != group.index) piece = *merge.place(from, part, j);
+        const float4 piece = *merge.place(from, part, j);
         sum.x = fmaf(share[0][from], piece.x, sum.x);
         sum.y = fmaf(share[1][from], piece.y, sum.y);
         sum.z = fmaf(share[0][from], piece.z, sum.z);
@@ -455,10 +468,7 @@ __device__ __forceinline__ void attend(const Problem& problem) {
   KeyWords keys;
   queries.load(tile, problem.queries);
   int first = group.index * kKeys;
-  if (steps > 0) {
-    load_keys(keys, tile, lane, first, problem.keys);
-    copy_values(group.v, tile, first, problem.keys);
-  }
+  if (steps > 0) load_step(keys, group.v, tile, lane, first, problem.keys);
   ptx::cp_async_commit_group();
   const Factors factors = factors_of(problem, head);
   queries.store(q);
@@ -466,13 +476,13 @@ __device__ __forceinline__ void attend(const Problem& problem) {
   ptx::fence_proxy_async();
   __syncthreads();
 
+  const Merge merge(memory + kQBytes, steps);
   Output total = {};
   float sum[kColumns] = {};
 #pragma unroll 1
   for (int step = 0; step < steps; ++step, first += kStepKeys) {
     Scores scores;
     multiply_keys(scores, keys, ptx::shared_address(q));
-    if (step + 1 < steps) load_keys(keys, tile, lane, first + kStepKeys, problem.keys);
     if (first + kKeys > problem.keys || (problem.causal && first + kKeys > tile.visible)) {
       mask(scores, lane, first, tile.visible, problem.causal, problem.keys);
     }
@@ -480,16 +490,18 @@ __device__ __forceinline__ void attend(const Problem& problem) {
     greatest_of(greatest, scores);
     publish(group.stat, greatest, lane, Greater{});
     group.sync();
-    // The other buffer was last read before this barrier.
-    if (step + 1 < steps) copy_values(group.v + (step + 1) % 2 * kVBytes, tile, first + kStepKeys, problem.keys);
-    ptx::cp_async_commit_group();
     raise(base, sum, group, step, lane, factors.scores_log2);
+    // The other buffer of V was last read before the barrier.
+    if (step + 1 < steps) load_step(keys, group.v + (step + 1) % 2 * kVBytes, tile, lane, first + kStepKeys, problem.keys);
+    ptx::cp_async_commit_group();
     exponentiate(sum, scores, group.p, lane, factors.scores_log2, base);
     ptx::fence_proxy_async();
     ptx::cp_async_wait_group<1>();
     group.sync();
     Output product;
-    multiply_values(product, group.v + step % 2 * kVBytes, ptx::shared_address(group.p), lane);
+    multiply_values(product, group.v + step % 2 * kVBytes, ptx::shared_address(group.p), lane, [&] {
+      if (step + 1 == steps) publish(merge.sum + group.index * kQueries * 4, sum, lane, Sum{});
+    });
     if (step == 0) {
       total = product;
     } else {
@@ -497,10 +509,12 @@ __device__ __forceinline__ void attend(const Problem& problem) {
     }
   }
 
-  const Merge merge(memory + kQBytes, steps);
-  give(merge, total, sum, group, lane);
+  if (steps == 0) publish(merge.sum + group.index * kQueries * 4, sum, lane, Sum{});
+  give(merge, total, group);
+  // Where O goes is found out again: registers were scarce meanwhile.
+  const Tile same = tile_of(problem, head, ptx::opaque(blockIdx.x));
   __syncthreads();
-  finish(merge, total, tile, factors, group, lane, problem.queries);
+  finish(merge, same, factors, group, lane, problem.queries);
 }
 
 }  // namespace attention
