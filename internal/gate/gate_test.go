@@ -105,6 +105,38 @@ func TestErrorsOfAnAnswerWithOneNaN(t *testing.T) {
 	}
 }
 
+func TestLSE(t *testing.T) {
+	ref := &oracle.Reference{Shape: tensor.Shape{Batch: 1, Heads: 1, SeqQ: 4, SeqK: 1 << 12, HeadDim: 64}, Reach: 8}
+	exact, rounded := LSEFor(ref, toolchain.LSEInFP32), LSEFor(ref, toolchain.LSERounded)
+	check := func(what string, got, want float64) {
+		t.Helper()
+		if math.Abs(got-want) > 1e-4 {
+			t.Errorf("%s: %g, want %g", what, got, want)
+		}
+	}
+	// Two instructions of 33 addends, each of which is off by 8·2^-13 at most.
+	check("sums in FP32, at most", exact.MaxErr, 66*8.0/8192+1.0/4096)
+	check("sums in FP32, in the mean", exact.MeanErr, 8.124*8.0/8192+1.0/4096)
+	// A sixteenth and 4·33·2^-13 of the sum, and 2^12 keys that may be lost by 2^-18 each.
+	check("sums of rounded numbers, at most", rounded.MaxErr-exact.MaxErr, 0.08184+1.0/64)
+	check("sums of rounded numbers, in the mean", rounded.MeanErr-exact.MeanErr, 0.04302+1.0/64)
+
+	limits := &LSE{MaxErr: 0.5, MeanErr: 0.1}
+	place := oracle.Place{Batch: 1, Head: 2, Row: 3}
+	off := oracle.LSEErrors{MaxErr: 0.5, MeanErr: 0.1}
+	if got := LSEErrors(off, limits); got != nil {
+		t.Errorf("at the limits: %q", got)
+	}
+	off = oracle.LSEErrors{MaxErr: 0.6, MeanErr: 0.2, Worst: oracle.Worst{Place: place, Got: 1.6, Want: 1}, Lost: 7, FirstLost: &place}
+	if diff := cmp.Diff([]string{
+		"lse: 7 rows are not what they should be, finite or minus infinity, the first at batch 1 head 2 row 3",
+		"lse: max_err 0.6 is over 0.5, at batch 1 head 2 row 3: got 1.6, want 1",
+		"lse: mean_err 0.2 is over 0.1",
+	}, LSEErrors(off, limits)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestCorrectness(t *testing.T) {
 	if got := Correctness(nil); got.Status != Pass || got.Reasons != nil {
 		t.Errorf("nothing wrong gave %+v", got)

@@ -4,15 +4,20 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"attune/internal/device"
+	"attune/internal/half"
 	"attune/internal/tensor"
 	"attune/internal/tensormap"
 	"attune/internal/toolchain"
 )
 
-// newJob is the launch of an attention kernel, with the arguments in the order of its entry function (q, k, v, o, descale_q, descale_k, descale_v,
-// heads, group, queries, keys, causal, softmax_scale, and the tensor maps that the kernel asks for).
+// argumentO is the number of o among a kernel's arguments.
+const argumentO = 3
+
+// newJob is the launch of an attention kernel, with the arguments in the order of its entry function (q, k, v, o, lse if the kernel writes it, descale_q, descale_k,
+// descale_v, heads, group, queries, keys, causal, softmax_scale, and the tensor maps that the kernel asks for).
 func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) device.Job {
 	shape, launch := in.Shape, image.Record.Launch
 	causal := int32(0)
@@ -36,6 +41,9 @@ func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) devic
 	if launch.Cluster > 1 {
 		job.Cluster = [3]int{launch.Cluster, 1, 1}
 	}
+	if launch.LSE != "" {
+		job.Args = slices.Insert(job.Args, argumentO+1, device.Out(4*shape.Rows()))
+	}
 	for _, m := range launch.TensorMaps {
 		job.Args = append(job.Args, device.Arg{TensorMap: newTensorMap(m, shape)})
 	}
@@ -44,12 +52,11 @@ func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) devic
 
 // newTensorMap describes q, k, v or o to a kernel: columns, rows and heads, of which a box has one head.
 func newTensorMap(m toolchain.TensorMap, shape tensor.Shape) *device.TensorMap {
-	const o = 3 // the number of the argument
 	dtype, size, rows, heads := "u8", 1, shape.SeqK, shape.KVHeadCount()
-	if m.Argument == o {
+	if m.Argument == argumentO {
 		dtype, size = "f16", 2
 	}
-	if m.Argument == o || m.Argument == 0 {
+	if m.Argument == argumentO || m.Argument == 0 {
 		rows, heads = shape.SeqQ, shape.HeadCount()
 	}
 	row := shape.HeadDim * size
@@ -112,6 +119,17 @@ func loadable(image *toolchain.Image, facts device.Facts) []byte {
 		return image.Cubin
 	}
 	return image.PTX
+}
+
+// outputs decodes what a kernel has written: O, and the logarithms of its sums, if it writes those.
+func outputs(launch toolchain.Launch, outcome *device.Outcome) (o, lse []float64) {
+	o = half.DecodeFloat16(outcome.Outputs[0])
+	if launch.LSE != "" {
+		for code := range slices.Chunk(outcome.Outputs[1], 4) {
+			lse = append(lse, float64(math.Float32frombits(binary.LittleEndian.Uint32(code))))
+		}
+	}
+	return o, lse
 }
 
 func floats(values []float32) []byte {

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// Launch is what a kernel says of its own launch: the arrays attune_launch and attune_tensor_maps that its source defines (common/launch.cuh).
+// Launch is what a kernel says of its own launch: the arrays attune_launch, attune_outputs and attune_tensor_maps that its source defines
+// (common/launch.cuh).
 type Launch struct {
 	Threads            int `json:"threads"`              // of a block
 	QueryRows          int `json:"query_rows"`           // that one block computes
@@ -22,7 +23,17 @@ type Launch struct {
 
 	Cluster    int         `json:"cluster,omitempty"`     // blocks of a cluster, side by side in x; 0 for none
 	TensorMaps []TensorMap `json:"tensor_maps,omitempty"` // what the kernel takes behind its other arguments
+	LSE        LSE         `json:"lse,omitempty"`         // how the sums come about whose logarithms the kernel writes behind o; empty where it writes none
 }
+
+// LSE is how a kernel comes by the sum of the exponentials of a query's scores.
+type LSE string
+
+// The ways to sum.
+const (
+	LSEInFP32  LSE = "fp32" // before the exponentials are rounded
+	LSERounded LSE = "e4m3" // of the exponentials as they were rounded to E4M3, on tensor cores
+)
 
 // TensorMap is a tensor map that a kernel wants of one of its tensors.
 type TensorMap struct {
@@ -33,8 +44,9 @@ type TensorMap struct {
 }
 
 var (
-	launchArray = arrayForm("attune_launch")
-	mapsArray   = arrayForm("attune_tensor_maps")
+	launchArray  = arrayForm("attune_launch")
+	mapsArray    = arrayForm("attune_tensor_maps")
+	outputsArray = arrayForm("attune_outputs")
 )
 
 // arrayForm matches the definition of an array as nvcc prints it: bytes or words, trailing zeros left out.
@@ -70,7 +82,27 @@ func parseLaunch(ptx string) (Launch, error) {
 	if launch.TensorMaps, err = parseTensorMaps(ptx); err != nil {
 		return Launch{}, err
 	}
+	if err := launch.parseOutputs(ptx); err != nil {
+		return Launch{}, err
+	}
 	return launch, nil
+}
+
+// parseOutputs finds what a kernel writes beside o; most write nothing.
+func (l *Launch) parseOutputs(ptx string) error {
+	words, err := readWords(ptx, outputsArray)
+	if err != nil || len(words) == 0 {
+		return err
+	}
+	if len(words) != 1 {
+		return fmt.Errorf("attune_outputs has %d words, want 1", len(words))
+	}
+	sums := []LSE{"", LSEInFP32, LSERounded}
+	if words[0] >= len(sums) {
+		return fmt.Errorf("attune_outputs says %d of lse; want 0 (none), 1 (summed in FP32) or 2 (of rounded exponentials)", words[0])
+	}
+	l.LSE = sums[words[0]]
+	return nil
 }
 
 // parseTensorMaps finds what tensor maps a kernel wants; most want none.

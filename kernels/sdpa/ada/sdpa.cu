@@ -27,5 +27,5 @@ sdpa(const uint8_t* __restrict__ q,        // (B*H, queries, D) E4M3
      const float* __restrict__ descale_k,  // (B*H/group)
      const float* __restrict__ descale_v,  // (B*H/group)
      unsigned heads, unsigned group, int queries, int keys, int causal, float softmax_scale) {
-  attention::attend({q, k, v, o, descale_q, descale_k, descale_v, heads, group, queries, keys, causal != 0, softmax_scale});
+  attention::attend({q, k, v, o, nullptr, descale_q, descale_k, descale_v, heads, group, queries, keys, causal != 0, softmax_scale});
 }

@@ -55,6 +55,7 @@ constexpr int kMergeBytes = kPartialBytes + kGroups * kStatBytes;
 constexpr int kSharedBytes = kQBytes + kGroups * kGroupBytes + kMergeBytes;
 constexpr int kDynamicBytes = dynamic_bytes(kSharedBytes);
 constexpr int kResident = 0;
+constexpr int kLseKind = 1;  // the sums are FP32, of P before it is rounded
 
 struct Lane {
   int warp;  // of its warpgroup
@@ -405,8 +406,8 @@ __device__ __forceinline__ void give(const Merge& merge, const Output& o, const 
   }
 }
 
-// What each warpgroup's part of a query counts in O.
-__device__ __forceinline__ void shares_of(float (&share)[kGroups], const Merge& merge, int query, const Factors& factors) {
+// What each warpgroup's part of a query counts in O. Returns the logarithm of the sum over all of them.
+__device__ __forceinline__ float shares_of(float (&share)[kGroups], const Merge& merge, int query, const Factors& factors) {
   float greatest = -INFINITY;
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) greatest = fmaxf(greatest, merge.greatest(group, query));
@@ -421,6 +422,7 @@ __device__ __forceinline__ void shares_of(float (&share)[kGroups], const Merge& 
   const float whole = sum > 0.0f ? factors.out * ptx::rcp_approx_ftz(sum) : 0.0f;  // a query that sees no key has 0
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) share[group] *= whole;
+  return log_sum_exp(sum, kShift, -base);
 }
 
 // Each warpgroup finishes its share of the queries.
@@ -431,7 +433,13 @@ __device__ __forceinline__ void finish(const Merge& merge, const Tile& tile, con
     const int j = group.index * kOwnBlocks + i;
     float share[2][kGroups];
 #pragma unroll
-    for (int e = 0; e < 2; ++e) shares_of(share[e], merge, 8 * j + 2 * lane.t + e, factors);
+    for (int e = 0; e < 2; ++e) {
+      const int query = 8 * j + 2 * lane.t + e;
+      const float lse = shares_of(share[e], merge, query, factors);
+      if constexpr (knob::kLse) {
+        if (lane.warp == 0 && lane.g == 0 && tile.first_query + query < queries) tile.lse[tile.first_query + query] = lse;
+      }
+    }
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
       float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);

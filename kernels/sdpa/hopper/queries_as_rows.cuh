@@ -38,6 +38,7 @@ constexpr int kScores = kKeys / 2;             // that a lane has
 constexpr int kParts = knob::kHeadDim / 64;    // of O's columns, multiplied one after the other
 constexpr int kStages = knob::kKvStages;
 constexpr int kResident = 1;
+constexpr int kLseKind = 2;  // the sums are of P as it was rounded
 
 constexpr float kShift = 8.0f;  // P goes up to 2^8
 
@@ -341,6 +342,9 @@ __device__ __forceinline__ void mask(float (&s)[kScores], const Lane& lane, int 
   }
 }
 
+// What a row's scaled scores are relative to; a row that has seen no key yet has nothing.
+__device__ __forceinline__ float anchor_of(float greatest, float factor) { return greatest == -INFINITY ? 0.0f : greatest * factor; }
+
 // The greatest score of each row with this step's: `base` is what is added to a scaled score, `keep` what remains of earlier sums.
 __device__ __forceinline__ void raise(const float (&s)[kScores], Rows& rows, float (&base)[2], float (&keep)[2], float factor) {
 #pragma unroll
@@ -350,7 +354,7 @@ __device__ __forceinline__ void raise(const float (&s)[kScores], Rows& rows, flo
     for (int i = 0; i < kScores; i += 4) greatest = fmaxf(greatest, fmaxf(s[i + 2 * half], s[i + 2 * half + 1]));
     greatest = fmaxf(greatest, __shfl_xor_sync(0xFFFFFFFF, greatest, 1));
     greatest = fmaxf(greatest, __shfl_xor_sync(0xFFFFFFFF, greatest, 2));
-    const float anchor = greatest == -INFINITY ? 0.0f : greatest * factor;  // a row that has seen no key yet
+    const float anchor = anchor_of(greatest, factor);
     keep[half] = ptx::ex2_approx_ftz(fmaf(rows.greatest[half], factor, -anchor));
     rows.greatest[half] = greatest;
     base[half] = kShift - anchor;
@@ -398,6 +402,9 @@ __device__ __forceinline__ void write(const Rows& rows, const Tile& tile, const 
     const float share = rows.sum[half] > 0.0f ? factors.out / rows.sum[half] : 0.0f;  // a query that sees no key has 0
     __half* row = tile.o + static_cast<size_t>(query) * knob::kHeadDim + 4 * lane.t;
     if (query >= queries) continue;
+    if constexpr (knob::kLse) {
+      if (lane.t == 0) tile.lse[query] = log_sum_exp(rows.sum[half], kShift, anchor_of(rows.greatest[half], factors.scores_log2));
+    }
 #pragma unroll
     for (int i = 0; i < knob::kHeadDim / 16; ++i) {
       const float* o = &rows.o[i / 4][i % 4 * 8 + 2 * half];
