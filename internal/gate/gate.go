@@ -69,14 +69,20 @@ type LSE struct {
 	MeanErr float64 `json:"mean_err"`
 }
 
-// outputRounding is the relative error of an FP16 output at its worst, half a unit in the last of 11 bits. No kernel can be asked
-// for less, whatever its inputs cost.
-const outputRounding = 1.0 / (1 << 11)
+// outputRounding is the relative error of an output at its worst, half a unit in the last of FP16's 11 bits or BF16's 8. No kernel can be asked for less,
+// whatever its inputs cost.
+func outputRounding(output toolchain.Output) float64 {
+	if output == toolchain.BF16 {
+		return 1.0 / (1 << 8)
+	}
+	return 1.0 / (1 << 11)
+}
 
 // LimitsFor derives the limits from what FP8 inputs cost on this very problem: the kernel may add a share of it, which its stage has
 // named. The tolerance of the spec is the outer bound. Its max_err is an absolute number, which is meant for inputs of unit variance; with harder inputs,
 // whose outputs may be tens, it counts in units of the largest output, and of the elements that may be bad the share counts too.
-func LimitsFor(ref *oracle.Reference, share float64, tolerance spec.Tolerance, unitVariance bool) Limits {
+func LimitsFor(ref *oracle.Reference, output toolchain.Output, share float64, tolerance spec.Tolerance, unitVariance bool) Limits {
+	rounding := outputRounding(output)
 	largest, sum := 0.0, 0.0
 	for _, x := range ref.Out {
 		largest = max(largest, x, -x)
@@ -84,12 +90,12 @@ func LimitsFor(ref *oracle.Reference, share float64, tolerance spec.Tolerance, u
 	}
 	mean := sum / float64(len(ref.Out))
 	limits := Limits{
-		MaxErr:      min(tolerance.MaxErr, max(share*ref.InputCost.Max, largest*outputRounding)),
-		MeanErr:     min(tolerance.MeanErr, max(share*ref.InputCost.Mean, mean*outputRounding)),
+		MaxErr:      min(tolerance.MaxErr, max(share*ref.InputCost.Max, largest*rounding)),
+		MeanErr:     min(tolerance.MeanErr, max(share*ref.InputCost.Mean, mean*rounding)),
 		BadFraction: tolerance.BadFraction,
 	}
 	if !unitVariance {
-		limits.MaxErr = min(tolerance.MaxErr*max(1, largest), max(share*ref.InputCost.Max, largest*outputRounding))
+		limits.MaxErr = min(tolerance.MaxErr*max(1, largest), max(share*ref.InputCost.Max, largest*rounding))
 		limits.BadFraction = tolerance.BadFraction * min(1, share)
 	}
 	return limits

@@ -49,17 +49,19 @@ func TestLimitsFor(t *testing.T) {
 	check := func(what string, out []float64, cost oracle.Cost, share float64, want Limits) {
 		t.Helper()
 		want.BadFraction = 0.01
-		compare(what, LimitsFor(&oracle.Reference{Out: out, InputCost: cost}, share, tolerance, true), want)
+		compare(what, LimitsFor(&oracle.Reference{Out: out, InputCost: cost}, toolchain.FP16, share, tolerance, true), want)
 	}
 	check("a share of what the inputs cost", []float64{1, -1}, oracle.Cost{Max: 0.5, Mean: 0.1}, 0.05, Limits{MaxErr: 0.025, MeanErr: 0.005})
 	check("never below what an FP16 output costs", []float64{1, -3}, oracle.Cost{}, 0.05, Limits{MaxErr: 3 * rounding, MeanErr: 2 * rounding})
 	check("each limit for itself", []float64{1, -3}, oracle.Cost{Max: 1}, 0.05, Limits{MaxErr: 0.05, MeanErr: 2 * rounding})
 	check("never above the tolerance", []float64{1}, oracle.Cost{Max: 10, Mean: 10}, 0.05, Limits{MaxErr: 0.06, MeanErr: 0.02})
 	check("not even for large outputs", []float64{1000}, oracle.Cost{}, 0.05, Limits{MaxErr: 0.06, MeanErr: 0.02})
+	bf16 := LimitsFor(&oracle.Reference{Out: []float64{1, -3}}, toolchain.BF16, 0.05, tolerance, true)
+	compare("never below what a BF16 output costs", bf16, Limits{MaxErr: 3.0 / 256, MeanErr: 2.0 / 256, BadFraction: 0.01})
 	hard := func(what string, out []float64, cost oracle.Cost, want Limits) {
 		t.Helper()
 		want.BadFraction = 0.005
-		compare("harder inputs: "+what, LimitsFor(&oracle.Reference{Out: out, InputCost: cost}, 0.5, tolerance, false), want)
+		compare("harder inputs: "+what, LimitsFor(&oracle.Reference{Out: out, InputCost: cost}, toolchain.FP16, 0.5, tolerance, false), want)
 	}
 	hard("the largest output is the unit", []float64{-30}, oracle.Cost{Max: 10, Mean: 10}, Limits{MaxErr: 1.8, MeanErr: 0.02})
 	hard("small outputs do not make it less", []float64{0.5}, oracle.Cost{Max: 10, Mean: 10}, Limits{MaxErr: 0.06, MeanErr: 0.02})
@@ -99,7 +101,7 @@ func TestErrorsOfAnAnswerWithOneNaN(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := Errors(found, LimitsFor(ref, 0.05, spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02, BadFraction: 0.01}, true))
+	got := Errors(found, LimitsFor(ref, toolchain.FP16, 0.05, spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02, BadFraction: 0.01}, true))
 	if len(got) != 1 || !strings.Contains(got[0], "row 1 dim 1") {
 		t.Errorf("one NaN of 4096 gave %q", got)
 	}

@@ -45,16 +45,19 @@ func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) devic
 		job.Args = slices.Insert(job.Args, argumentO+1, device.Out(4*shape.Rows()))
 	}
 	for _, m := range launch.TensorMaps {
-		job.Args = append(job.Args, device.Arg{TensorMap: newTensorMap(m, shape)})
+		job.Args = append(job.Args, device.Arg{TensorMap: newTensorMap(m, launch.Output, shape)})
 	}
 	return job
 }
 
 // newTensorMap describes q, k, v or o to a kernel: columns, rows and heads, of which a box has one head.
-func newTensorMap(m toolchain.TensorMap, shape tensor.Shape) *device.TensorMap {
+func newTensorMap(m toolchain.TensorMap, output toolchain.Output, shape tensor.Shape) *device.TensorMap {
 	dtype, size, rows, heads := "u8", 1, shape.SeqK, shape.KVHeadCount()
 	if m.Argument == argumentO {
 		dtype, size = "f16", 2
+		if output == toolchain.BF16 {
+			dtype = "bf16"
+		}
 	}
 	if m.Argument == argumentO || m.Argument == 0 {
 		rows, heads = shape.SeqQ, shape.HeadCount()
@@ -123,7 +126,11 @@ func loadable(image *toolchain.Image, facts device.Facts) []byte {
 
 // outputs decodes what a kernel has written: O, and the logarithms of its sums, if it writes those.
 func outputs(launch toolchain.Launch, outcome *device.Outcome) (o, lse []float64) {
-	o = half.DecodeFloat16(outcome.Outputs[0])
+	if launch.Output == toolchain.BF16 {
+		o = half.DecodeBFloat16(outcome.Outputs[0])
+	} else {
+		o = half.DecodeFloat16(outcome.Outputs[0])
+	}
 	if launch.LSE != "" {
 		for code := range slices.Chunk(outcome.Outputs[1], 4) {
 			lse = append(lse, float64(math.Float32frombits(binary.LittleEndian.Uint32(code))))

@@ -100,6 +100,13 @@ func TestNewJobWithLSE(t *testing.T) {
 	if diff := cmp.Diff([][]float64{{1}, {math.Inf(-1), 10}}, [][]float64{o, lse}); diff != "" {
 		t.Error(diff)
 	}
+	if o, _ := outputs(toolchain.Launch{Output: toolchain.BF16}, &device.Outcome{Outputs: [][]byte{{0x80, 0x3F, 0x00, 0xC0}}}); !slices.Equal(o, []float64{1, -2}) {
+		t.Errorf("1 and -2 in BF16 are %v", o)
+	}
+	image.Record.Launch.Output = toolchain.BF16
+	if job := newJob(image, device.Facts{}, in); job.Args[14].TensorMap.Type != "bf16" || job.Args[3].Output != 2*6*33*64 {
+		t.Errorf("o of BF16 is mapped as %s, in %d bytes", job.Args[14].TensorMap.Type, job.Args[3].Output)
+	}
 	if _, lse := outputs(toolchain.Launch{}, outcome); lse != nil {
 		t.Errorf("a kernel that writes none has logarithms %v", lse)
 	}

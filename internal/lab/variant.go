@@ -271,7 +271,7 @@ func compare(ref *reference, launch toolchain.Launch, outcome *device.Outcome, t
 
 // judge says how far an answer may be off, and what is wrong with it.
 func judge(ref *reference, launch toolchain.Launch, off found, findings []device.Finding, share float64, tolerance spec.Tolerance) (gate.Limits, []string) {
-	limits := gate.LimitsFor(ref.answer, share, tolerance, ref.inputs.Options.Distribution == tensor.Normal)
+	limits := gate.LimitsFor(ref.answer, launch.Output, share, tolerance, ref.inputs.Options.Distribution == tensor.Normal)
 	var wrong []string // what was found comes first: it tends to be why the numbers are off
 	for _, f := range findings {
 		wrong = append(wrong, findingText(f))

@@ -23,8 +23,18 @@ type Launch struct {
 
 	Cluster    int         `json:"cluster,omitempty"`     // blocks of a cluster, side by side in x; 0 for none
 	TensorMaps []TensorMap `json:"tensor_maps,omitempty"` // what the kernel takes behind its other arguments
+	Output     Output      `json:"output,omitempty"`      // the format of o
 	LSE        LSE         `json:"lse,omitempty"`         // how the sums come about whose logarithms the kernel writes behind o; empty where it writes none
 }
+
+// Output is the number format of a kernel's o.
+type Output string
+
+// The formats.
+const (
+	FP16 Output = ""
+	BF16 Output = "bf16"
+)
 
 // LSE is how a kernel comes by the sum of the exponentials of a query's scores.
 type LSE string
@@ -88,20 +98,21 @@ func parseLaunch(ptx string) (Launch, error) {
 	return launch, nil
 }
 
-// parseOutputs finds what a kernel writes beside o; most write nothing.
+// parseOutputs finds what a kernel writes that is not an o of FP16 alone.
 func (l *Launch) parseOutputs(ptx string) error {
 	words, err := readWords(ptx, outputsArray)
 	if err != nil || len(words) == 0 {
 		return err
 	}
-	if len(words) != 1 {
-		return fmt.Errorf("attune_outputs has %d words, want 1", len(words))
+	if len(words) > 2 {
+		return fmt.Errorf("attune_outputs has %d words, want 1 or 2", len(words))
 	}
-	sums := []LSE{"", LSEInFP32, LSERounded}
-	if words[0] >= len(sums) {
-		return fmt.Errorf("attune_outputs says %d of lse; want 0 (none), 1 (summed in FP32) or 2 (of rounded exponentials)", words[0])
+	words = append(words, 0)
+	sums, formats := []LSE{"", LSEInFP32, LSERounded}, []Output{FP16, BF16}
+	if words[0] >= len(sums) || words[1] >= len(formats) {
+		return fmt.Errorf("attune_outputs says %d of lse and %d of bf16; want 0 (none), 1 (summed in FP32) or 2 (of rounded exponentials), and 0 or 1", words[0], words[1])
 	}
-	l.LSE = sums[words[0]]
+	l.LSE, l.Output = sums[words[0]], formats[words[1]]
 	return nil
 }
 

@@ -1,8 +1,6 @@
 // One attention problem, and what every kernel for it begins with.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include <cstddef>
 #include <cstdint>
 
@@ -14,7 +12,7 @@ struct Problem {
   const uint8_t* q;        // (B*H, queries, D) E4M3
   const uint8_t* k;        // (B*H/group, keys, D) E4M3
   const uint8_t* v;        // (B*H/group, keys, D) E4M3
-  __half* o;               // (B*H, queries, D)
+  uint16_t* o;             // (B*H, queries, D) FP16, or BF16 of a kernel that writes that
   float* lse;              // (B*H, queries), of a kernel that writes it
   const float* descale_q;  // (B*H)
   const float* descale_k;  // (B*H/group)
@@ -36,7 +34,7 @@ struct Tile {
   const uint8_t* q;  // (queries, D) of the head
   const uint8_t* k;  // (keys, D)
   const uint8_t* v;  // (keys, D)
-  __half* o;         // (queries, D)
+  uint16_t* o;       // (queries, D)
   float* lse;        // (queries), of a kernel that writes it
   Head head;
   int first_query;

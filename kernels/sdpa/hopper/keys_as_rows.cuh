@@ -11,17 +11,16 @@
 // Sums over keys or over d may be taken in any order, so operands lie as they come:
 //   d      lane t of four takes 16 bytes of its K row in one load. So byte 16t+4c+i of a row stands at place 16c+4t+i, in K and in Q.
 //   keys   a lane has keys g and g+8 of its warp's 16. So key g+8h stands at place 2g+h, in P and in V.
-//   O      rows g and g+8 of the product are columns 2g and 2g+1 of O: a pair of halves in one lane.
+//   O      rows g and g+8 of the product are columns 2g and 2g+1 of O: a pair in one lane.
 //
 // Shared memory: Q; for each warpgroup V twice (a step ahead, by cp.async), P, and the warps' maxima; and what the warpgroups tell each other in the end.
 #pragma once
-
-#include <cuda_fp16.h>
 
 #include "../common/exp2.cuh"
 #include "../common/problem.cuh"
 #include "../common/ptx.cuh"
 #include "knobs.cuh"
+#include "output.cuh"
 #include "wgmma.cuh"
 
 namespace attention {
@@ -452,9 +451,9 @@ __device__ __forceinline__ void finish(const Merge& merge, const Tile& tile, con
         sum.w = fmaf(share[1][from], piece.w, sum.w);
       }
       const int query = tile.first_query + 8 * j + 2 * lane.t;
-      __half2* to = reinterpret_cast<__half2*>(tile.o + static_cast<size_t>(query) * knob::kHeadDim + 64 * part + 16 * lane.warp + 2 * lane.g);
-      if (query < queries) to[0] = __floats2half2_rn(sum.x, sum.z);
-      if (query + 1 < queries) to[knob::kHeadDim / 2] = __floats2half2_rn(sum.y, sum.w);
+      uint32_t* to = reinterpret_cast<uint32_t*>(tile.o + static_cast<size_t>(query) * knob::kHeadDim + 64 * part + 16 * lane.warp + 2 * lane.g);
+      if (query < queries) to[0] = output_pair(sum.x, sum.z);
+      if (query + 1 < queries) to[knob::kHeadDim / 2] = output_pair(sum.y, sum.w);
     }
   }
 }

@@ -19,12 +19,11 @@
 // The tensor cores keep 13 bits of an E4M3 sum. It leaves them after every step, TILE_N keys, and from there on is FP32.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include "../common/exp2.cuh"
 #include "../common/problem.cuh"
 #include "../common/ptx.cuh"
 #include "knobs.cuh"
+#include "output.cuh"
 #include "tma.cuh"
 #include "wgmma.cuh"
 
@@ -400,7 +399,7 @@ __device__ __forceinline__ void write(const Rows& rows, const Tile& tile, const 
   for (int half = 0; half < 2; ++half) {
     const int query = tile.first_query + lane.row + 8 * half;
     const float share = rows.sum[half] > 0.0f ? factors.out / rows.sum[half] : 0.0f;  // a query that sees no key has 0
-    __half* row = tile.o + static_cast<size_t>(query) * knob::kHeadDim + 4 * lane.t;
+    uint16_t* row = tile.o + static_cast<size_t>(query) * knob::kHeadDim + 4 * lane.t;
     if (query >= queries) continue;
     if constexpr (knob::kLse) {
       if (lane.t == 0) tile.lse[query] = log_sum_exp(rows.sum[half], kShift, anchor_of(rows.greatest[half], factors.scores_log2));
@@ -408,8 +407,7 @@ __device__ __forceinline__ void write(const Rows& rows, const Tile& tile, const 
 #pragma unroll
     for (int i = 0; i < knob::kHeadDim / 16; ++i) {
       const float* o = &rows.o[i / 4][i % 4 * 8 + 2 * half];
-      const __half2 low = __floats2half2_rn(o[0] * share, o[4] * share), high = __floats2half2_rn(o[1] * share, o[5] * share);
-      *reinterpret_cast<uint2*>(row + 16 * i) = make_uint2(reinterpret_cast<const uint32_t&>(low), reinterpret_cast<const uint32_t&>(high));
+      *reinterpret_cast<uint2*>(row + 16 * i) = make_uint2(output_pair(o[0] * share, o[4] * share), output_pair(o[1] * share, o[5] * share));
     }
   }
 }

@@ -1,5 +1,6 @@
 // FP8 attention forward on Hopper (sm_90a), stage 7. What it computes and its arguments are those of ../ada/sdpa.cu; maps of K and V follow them.
 // With USE_LSE=1 it also writes the logarithm of the sum of exp(score) of each query, for those who merge attention over several sets of keys.
+// With USE_BF16_OUT=1 O is BF16.
 //
 //   keys_as_rows.cuh     8 to 64 queries a block, operands straight into registers: problems that must be spread thinly to reach every multiprocessor
 //   queries_as_rows.cuh  64 queries a warpgroup, tensor copies and warps with roles: problems that fill the chip
@@ -14,7 +15,7 @@
 #endif
 
 ATTUNE_LAUNCH(attention::kThreads, knob::kTileM, attention::kDynamicBytes, attention::kResident);
-ATTUNE_OUTPUTS(knob::kLse ? attention::kLseKind : 0);
+ATTUNE_OUTPUTS(knob::kLse ? attention::kLseKind : 0, knob::kBf16Out);
 #if !USE_KEYS_AS_ROWS
 ATTUNE_TENSOR_MAPS({1, attention::kKeys, attention::kRowBytes, attention::kRowBytes}, {2, attention::kKeys, attention::kRowBytes, attention::kRowBytes});
 #endif
@@ -23,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(attention::kThreads, knob::kBlocks)
 sdpa(const uint8_t* __restrict__ q,        // (B*H, queries, D) E4M3
      const uint8_t* __restrict__ k,        // (B*H/group, keys, D) E4M3
      const uint8_t* __restrict__ v,        // (B*H/group, keys, D) E4M3
-     __half* __restrict__ o,               // (B*H, queries, D)
+     uint16_t* __restrict__ o,             // (B*H, queries, D) FP16, or BF16
 #if USE_LSE
      float* __restrict__ lse,              // (B*H, queries)
 #endif
