@@ -69,8 +69,8 @@ type LSE struct {
 	MeanErr float64 `json:"mean_err"`
 }
 
-// outputRounding is the relative error of an output at its worst, half a unit in the last of FP16's 11 bits or BF16's 8. No kernel can be asked for less,
-// whatever its inputs cost.
+// outputRounding is the relative error of an output at its worst, half a unit in the last of FP16's 11 bits or BF16's 8. No kernel can be
+// asked for less, whatever its inputs cost.
 func outputRounding(output toolchain.Output) float64 {
 	if output == toolchain.BF16 {
 		return 1.0 / (1 << 8)
@@ -120,17 +120,17 @@ func Errors(e oracle.Errors, limits Limits) []string {
 	return wrong
 }
 
-// LSEFor derives the limits of the logarithm of a sum of exp(score) from what a kernel's number formats can cost. The logarithm is off by no more than the scores
-// are, and by what the sum itself is.
+// LSEFor derives the limits of the logarithm of a sum of exp(score) from what a kernel's number formats can cost. The logarithm is off by no
+// more than the scores are, and by what the sum itself is.
 //
-// Tensor cores add 32 products of E4M3 to what is there by one instruction, and cut each of these 33 addends off at 13 bits below the largest. No addend of a
-// score is larger than the reach. The largest error has all of them cut by a whole bit to one side; in the mean they are independent of each other, and
-// errors grow with the root of their number. What else there is to a score, its factor, its exponential (13 bits by the polynomial) and the logarithm, stays
-// below 2^-12.
+// Tensor cores add 32 products of E4M3 to what is there by one instruction, and cut each of these 33 addends off at 13 bits below the largest.
+// No addend of a score is larger than the reach. The largest error has all of them cut by a whole bit to one side; in the mean they are
+// independent of each other, and errors grow with the root of their number. What else there is to a score, its factor, its exponential
+// (13 bits by the polynomial) and the logarithm, stays below 2^-12.
 //
-// A sum of exponentials that were rounded to E4M3, which keeps four bits, is off by 2^-4 of itself at most, and in the mean by no more than the root mean square
-// of one, 2.6 %. It is summed by four instructions before it leaves the tensor cores, of positive addends, which are all cut to the same side. And each
-// exponential below 2^-18 of the largest, which stands at 2^8, is lost in E4M3.
+// A sum of exponentials that were rounded to E4M3, which keeps four bits, is off by 2^-4 of itself at most, and in the mean by no more than the
+// root mean square of one, 2.6 %. It is summed by four instructions before it leaves the tensor cores, of positive addends, which are all cut
+// to the same side. And each exponential below 2^-18 of the largest, which stands at 2^8, is lost in E4M3.
 func LSEFor(ref *oracle.Reference, sums toolchain.LSE) *LSE {
 	const (
 		depth, addends  = 32, 33
@@ -159,7 +159,8 @@ func LSEFor(ref *oracle.Reference, sums toolchain.LSE) *LSE {
 func LSEErrors(e oracle.LSEErrors, limits *LSE) []string {
 	var wrong []string
 	if e.Lost > 0 {
-		wrong = append(wrong, fmt.Sprintf("lse: %d rows are not what they should be, finite or minus infinity, the first at %s", e.Lost, rowOf(*e.FirstLost)))
+		wrong = append(wrong, fmt.Sprintf("lse: %d rows are not what they should be, finite or minus infinity, the first at %s",
+			e.Lost, rowOf(*e.FirstLost)))
 	}
 	if e.MaxErr > limits.MaxErr {
 		wrong = append(wrong, fmt.Sprintf("lse: max_err %.3g is over %.3g, at %s: got %.6g, want %.6g",

@@ -34,7 +34,8 @@ func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) devic
 			device.In(in.Q.Codes), device.In(in.K.Codes), device.In(in.V.Codes),
 			device.Out(2 * shape.Rows() * shape.HeadDim),
 			device.In(floats(in.Q.Descale)), device.In(floats(in.K.Descale)), device.In(floats(in.V.Descale)),
-			device.Int32(int32(shape.HeadCount())), device.Int32(int32(shape.Group())), device.Int32(int32(shape.SeqQ)), device.Int32(int32(shape.SeqK)), device.Int32(causal),
+			device.Int32(int32(shape.HeadCount())), device.Int32(int32(shape.Group())),
+			device.Int32(int32(shape.SeqQ)), device.Int32(int32(shape.SeqK)), device.Int32(causal),
 			device.Float32(float32(1 / math.Sqrt(float64(shape.HeadDim)))),
 		},
 	}

@@ -89,8 +89,9 @@ func TestNewJobWithLSE(t *testing.T) {
 	}
 	in := tensor.Draw(shapes(t, "2x3x33x64:kv=7")[0], 5, tensor.Options{})
 	job := newJob(image, device.Facts{}, in)
-	if len(job.Args) != 15 || job.Args[3].Output != 2*6*33*64 || job.Args[4].Output != 4*6*33 || len(job.Args[5].Input) != 24 || job.Args[14].TensorMap.Arg != 3 {
-		t.Errorf("%d arguments: o of %d bytes, lse of %d, and %d bytes of factors", len(job.Args), job.Args[3].Output, job.Args[4].Output, len(job.Args[5].Input))
+	sizes := []int{len(job.Args), job.Args[3].Output, job.Args[4].Output, len(job.Args[5].Input), job.Args[14].TensorMap.Arg}
+	if diff := cmp.Diff([]int{15, 2 * 6 * 33 * 64, 4 * 6 * 33, 24, 3}, sizes); diff != "" {
+		t.Errorf("arguments, bytes of o, of lse and of factors, and what is mapped:\n%s", diff)
 	}
 	if err := job.Check(); err != nil {
 		t.Error(err)
@@ -100,7 +101,8 @@ func TestNewJobWithLSE(t *testing.T) {
 	if diff := cmp.Diff([][]float64{{1}, {math.Inf(-1), 10}}, [][]float64{o, lse}); diff != "" {
 		t.Error(diff)
 	}
-	if o, _ := outputs(toolchain.Launch{Output: toolchain.BF16}, &device.Outcome{Outputs: [][]byte{{0x80, 0x3F, 0x00, 0xC0}}}); !slices.Equal(o, []float64{1, -2}) {
+	bf16 := &device.Outcome{Outputs: [][]byte{{0x80, 0x3F, 0x00, 0xC0}}}
+	if o, _ := outputs(toolchain.Launch{Output: toolchain.BF16}, bf16); !slices.Equal(o, []float64{1, -2}) {
 		t.Errorf("1 and -2 in BF16 are %v", o)
 	}
 	image.Record.Launch.Output = toolchain.BF16
@@ -119,7 +121,8 @@ func TestLSEIsJudged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	launch, tolerance := toolchain.Launch{LSE: toolchain.LSEInFP32}, spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02, Atol: 0.06, Rtol: 0.06, BadFraction: 0.01}
+	launch := toolchain.Launch{LSE: toolchain.LSEInFP32}
+	tolerance := spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02, Atol: 0.06, Rtol: 0.06, BadFraction: 0.01}
 	check := func(what string, change func(lse []float64), want string) {
 		t.Helper()
 		lse := slices.Clone(answer.LSE)

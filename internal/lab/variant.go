@@ -228,7 +228,8 @@ func (a *attempt) answer(ctx context.Context, i int, p problem) (*run.Correctnes
 	} else if row, err = a.ask(ctx, p, ref); err != nil {
 		return nil, err
 	}
-	row.Limits, row.Wrong = judge(ref, a.image.Record.Launch, found{row.Errors, row.LSE}, row.Findings, a.variant.Stage().ErrorShare, a.lab.Kernel.Tolerance)
+	off := found{row.Errors, row.LSE}
+	row.Limits, row.Wrong = judge(ref, a.image.Record.Launch, off, row.Findings, a.variant.Stage().ErrorShare, a.lab.Kernel.Tolerance)
 	row.Pass = len(row.Wrong) == 0
 	return row, nil
 }
@@ -270,7 +271,9 @@ func compare(ref *reference, launch toolchain.Launch, outcome *device.Outcome, t
 }
 
 // judge says how far an answer may be off, and what is wrong with it.
-func judge(ref *reference, launch toolchain.Launch, off found, findings []device.Finding, share float64, tolerance spec.Tolerance) (gate.Limits, []string) {
+func judge(ref *reference, launch toolchain.Launch, off found, findings []device.Finding, share float64,
+	tolerance spec.Tolerance,
+) (gate.Limits, []string) {
 	limits := gate.LimitsFor(ref.answer, launch.Output, share, tolerance, ref.inputs.Options.Distribution == tensor.Normal)
 	var wrong []string // what was found comes first: it tends to be why the numbers are off
 	for _, f := range findings {

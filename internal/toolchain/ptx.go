@@ -24,7 +24,7 @@ type Launch struct {
 	Cluster    int         `json:"cluster,omitempty"`     // blocks of a cluster, side by side in x; 0 for none
 	TensorMaps []TensorMap `json:"tensor_maps,omitempty"` // what the kernel takes behind its other arguments
 	Output     Output      `json:"output,omitempty"`      // the format of o
-	LSE        LSE         `json:"lse,omitempty"`         // how the sums come about whose logarithms the kernel writes behind o; empty where it writes none
+	LSE        LSE         `json:"lse,omitempty"`         // how the sums come about whose logarithms follow o; empty where none do
 }
 
 // Output is the number format of a kernel's o.
@@ -110,7 +110,8 @@ func (l *Launch) parseOutputs(ptx string) error {
 	words = append(words, 0)
 	sums, formats := []LSE{"", LSEInFP32, LSERounded}, []Output{FP16, BF16}
 	if words[0] >= len(sums) || words[1] >= len(formats) {
-		return fmt.Errorf("attune_outputs says %d of lse and %d of bf16; want 0 (none), 1 (summed in FP32) or 2 (of rounded exponentials), and 0 or 1", words[0], words[1])
+		return fmt.Errorf("attune_outputs says %d of lse and %d of bf16; want 0 (none), 1 (summed in FP32) or 2 (of rounded exponentials), and 0 or 1",
+			words[0], words[1])
 	}
 	l.LSE, l.Output = sums[words[0]], formats[words[1]]
 	return nil
