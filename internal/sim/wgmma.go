@@ -228,6 +228,7 @@ func (c *code) watchProducts() {
 			})
 		}
 		if run := o.run; len(touched) > 0 {
+			o.watched = true
 			o.run = func(w *warp, o *op, mask uint32) {
 				w.touchProducts(o, touched, mask)
 				run(w, o, mask)
