@@ -108,6 +108,8 @@ func FuzzAssembly(f *testing.F) {
 		for chip := range uint8(4) {
 			f.Add(uint8(i), chip, uint64(i), 8, []byte{0x7F, 0x80, 0, 0xFF, 1, 0x38}, []byte{0x7C, 0x7E, 0x81})
 			f.Add(uint8(i), chip, uint64(100+i), 0, []byte{}, []byte{})
+			f.Add(uint8(i), chip, uint64(25), 64, []byte{}, []byte{}) // only an accumulator, of any size
+			f.Add(uint8(i), chip, uint64(26), 2, []byte{}, []byte{})
 		}
 	}
 	f.Fuzz(func(t *testing.T, which, chip uint8, seed uint64, wild int, rowBytes, columnBytes []byte) {
@@ -132,6 +134,7 @@ func FuzzAssembly(f *testing.F) {
 		}
 		if seed%5 == 0 { // only the accumulator is left
 			clear(a)
+			clear(b)
 		}
 		if seed%2 == 0 {
 			with.negate, without.negate = true, true
