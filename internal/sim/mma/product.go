@@ -43,7 +43,8 @@ type Scratch struct {
 
 // Operand is the matrix B of a product, made ready once for any number of products of the same kind. It serves one goroutine.
 type Operand struct {
-	words   []uint32
+	words   []uint32 // as it came, where that is still wanted
+	kept    []uint32
 	narrow  terms[float32]
 	wide    terms[float64]
 	across  bool // narrow has it term by term, as the assembly wants it
@@ -115,9 +116,12 @@ func (p *Product) Multiply(s *Scratch, d, a, b, c []uint32) {
 
 // Prepare makes B ready.
 func (p *Product) Prepare(o *Operand, b []uint32) {
-	o.words = append(o.words[:0], b...)
-	if p.exact {
+	if o.words = b; p.exact {
 		p.prepareExact(o)
+	}
+	if o.words = nil; !p.exact || !p.narrow {
+		o.kept = append(o.kept[:0], b...)
+		o.words = o.kept
 	}
 }
 
