@@ -63,10 +63,15 @@ const (
 	laneWiden
 	laneWidenSigned
 	laneNarrow
+	lanePack
+	laneUnpack
+	lanePack64
+	laneUnpack64
 	laneCodes
 )
 
-// laneOp is the compact form of an operation: which one it is, and where its registers stand in their files, in bytes.
+// laneOp is the compact form of an operation: which one it is, and where its registers stand in their files, in bytes. Of a value that is taken apart, b has
+// the upper half.
 type laneOp struct {
 	code       laneCode
 	d, a, b, c uint32
@@ -169,6 +174,33 @@ func (o *op) compact(code laneCode, d slot, sources ...slot) {
 	}
 }
 
+// compactMov gives a mov its compact form, if it has one.
+func (o *op) compactMov() {
+	d, s := o.mov.dst, o.mov.src
+	of := func(list []piece, n int, f file) bool {
+		for _, p := range list {
+			if p.slot.file != f {
+				return false
+			}
+		}
+		return len(list) == n
+	}
+	switch bits := o.mov.bits; {
+	case of(d, 1, file32) && of(s, 1, file32):
+		o.compact(laneMov, d[0].slot, s[0].slot)
+	case of(d, 1, file64) && of(s, 1, file64) && bits == 64:
+		o.compact(laneMov64, d[0].slot, s[0].slot)
+	case of(d, 1, file32) && of(s, 2, file32) && bits == 32:
+		o.compact(lanePack, d[0].slot, s[0].slot, s[1].slot)
+	case of(d, 2, file32) && of(s, 1, file32) && bits == 32:
+		o.compact(laneUnpack, d[0].slot, s[0].slot, d[1].slot)
+	case of(d, 1, file64) && of(s, 2, file32) && bits == 64:
+		o.compact(lanePack64, d[0].slot, s[0].slot, s[1].slot)
+	case of(d, 2, file32) && of(s, 1, file64) && bits == 64:
+		o.compact(laneUnpack64, d[0].slot, s[0].slot, d[1].slot)
+	}
+}
+
 // compactALU gives a scalar operation its compact form, if it has one and its operands are such as that expects.
 func (o *op) compactALU(name string) {
 	a := o.alu
@@ -194,6 +226,10 @@ func runLane(w *warp, o *op, mask uint32) {
 	one := unsafe.Slice(&o.lane, 1)
 	if mask == everyLane {
 		w.doLanes(one)
+		return
+	}
+	if o.mov != nil && len(o.mov.dst) > 1 {
+		runMov(w, o, mask)
 		return
 	}
 	switch index := o.laneTo.index; o.laneTo.file {

@@ -363,8 +363,9 @@ MADWIDE(madWideSigned, VPMULDQ)
 WIDEN(widen, VPMOVZXDQ)
 WIDEN(widenSigned, VPMOVSXDQ)
 
-// The low halves of eight lanes of 64 bits in two registers.
+// The low halves of eight lanes of 64 bits in two registers, and the high ones.
 #define LOWHALVES(y0, y1, y) VSHUFPS $0x88, y1, y0, y; VPERMQ $0xD8, y, y
+#define HIGHHALVES(y0, y1, y) VSHUFPS $0xDD, y1, y0, y; VPERMQ $0xD8, y, y
 
 OPERATION(narrow)
 	D; A
@@ -375,6 +376,68 @@ OPERATION(narrow)
 	LOWHALVES(Y4, Y5, Y2)
 	LOWHALVES(Y6, Y7, Y3)
 	STORE(R9, DI)
+	NEXT
+
+OPERATION(pack)
+	D; A; B
+	LOAD(R9, DX, Y0, Y1, Y2, Y3)
+	VPSLLD $16, Y0, Y0
+	VPSLLD $16, Y1, Y1
+	VPSLLD $16, Y2, Y2
+	VPSLLD $16, Y3, Y3
+	VPBLENDW $0x55, 0(R9)(SI*1), Y0, Y0
+	VPBLENDW $0x55, 32(R9)(SI*1), Y1, Y1
+	VPBLENDW $0x55, 64(R9)(SI*1), Y2, Y2
+	VPBLENDW $0x55, 96(R9)(SI*1), Y3, Y3
+	STORE(R9, DI)
+	NEXT
+
+OPERATION(unpack)
+	D; A; B
+	LOAD(R9, SI, Y4, Y5, Y6, Y7)
+	VPXOR Y8, Y8, Y8
+	VPBLENDW $0x55, Y4, Y8, Y0
+	VPBLENDW $0x55, Y5, Y8, Y1
+	VPBLENDW $0x55, Y6, Y8, Y2
+	VPBLENDW $0x55, Y7, Y8, Y3
+	STORE(R9, DI)
+	VPSRLD $16, Y4, Y0
+	VPSRLD $16, Y5, Y1
+	VPSRLD $16, Y6, Y2
+	VPSRLD $16, Y7, Y3
+	STORE(R9, DX)
+	NEXT
+
+#define HALVES \
+	VPSLLQ $32, Y4, Y4; VPSLLQ $32, Y5, Y5; VPSLLQ $32, Y6, Y6; VPSLLQ $32, Y7, Y7; \
+	VPOR Y4, Y0, Y0; VPOR Y5, Y1, Y1; VPOR Y6, Y2, Y2; VPOR Y7, Y3, Y3
+
+OPERATION(pack64)
+	D; A; B
+	WIDENED(VPMOVZXDQ, SI, Y0, Y1, Y2, Y3)
+	WIDENED(VPMOVZXDQ, DX, Y4, Y5, Y6, Y7)
+	HALVES
+	STORE(R10, DI)
+	WIDENEDMORE(VPMOVZXDQ, SI, Y0, Y1, Y2, Y3)
+	WIDENEDMORE(VPMOVZXDQ, DX, Y4, Y5, Y6, Y7)
+	HALVES
+	STOREMORE(R10, DI)
+	NEXT
+
+OPERATION(unpack64)
+	D; A; B
+	LOAD(R10, SI, Y4, Y5, Y6, Y7)
+	LOADMORE(R10, SI, Y8, Y9, Y10, Y11)
+	LOWHALVES(Y4, Y5, Y0)
+	LOWHALVES(Y6, Y7, Y1)
+	LOWHALVES(Y8, Y9, Y2)
+	LOWHALVES(Y10, Y11, Y3)
+	STORE(R9, DI)
+	HIGHHALVES(Y4, Y5, Y0)
+	HIGHHALVES(Y6, Y7, Y1)
+	HIGHHALVES(Y8, Y9, Y2)
+	HIGHHALVES(Y10, Y11, Y3)
+	STORE(R9, DX)
 	NEXT
 
 // What each number of an operation means, in the order of laneCode.
@@ -428,4 +491,8 @@ DATA lanes<>+368(SB)/8, $madWideSigned<>(SB)
 DATA lanes<>+376(SB)/8, $widen<>(SB)
 DATA lanes<>+384(SB)/8, $widenSigned<>(SB)
 DATA lanes<>+392(SB)/8, $narrow<>(SB)
-GLOBL lanes<>(SB), RODATA|NOPTR, $400
+DATA lanes<>+400(SB)/8, $pack<>(SB)
+DATA lanes<>+408(SB)/8, $unpack<>(SB)
+DATA lanes<>+416(SB)/8, $pack64<>(SB)
+DATA lanes<>+424(SB)/8, $unpack64<>(SB)
+GLOBL lanes<>(SB), RODATA|NOPTR, $432

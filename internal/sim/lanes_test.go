@@ -55,7 +55,11 @@ func drawLaneOp(t *testing.T, random *rand.Rand, code laneCode) laneOp {
 
 // laneFiles is where the result and the operands of each code live.
 func laneFiles() map[laneCode][4]file {
-	m := map[laneCode][4]file{laneMov: {file32, file32}, laneMov64: {file64, file64}}
+	m := map[laneCode][4]file{
+		laneMov: {file32, file32}, laneMov64: {file64, file64},
+		lanePack: {file32, file32, file32}, laneUnpack: {file32, file32, file32},
+		lanePack64: {file64, file32, file32}, laneUnpack64: {file32, file64, file32},
+	}
 	for name, form := range laneForms {
 		found := mustLookupArith(name)
 		files := [4]file{fileOf(found.Result)}

@@ -44,14 +44,7 @@ func (c *code) lowerMov(in *ptx.Instruction, o *op) error {
 		return err
 	}
 	o.mov, o.run = m, runMov
-	if len(m.dst) == 1 && len(m.src) == 1 && m.dst[0].slot.file == m.src[0].slot.file {
-		switch {
-		case m.bits <= 32 && m.dst[0].slot.file == file32:
-			o.compact(laneMov, m.dst[0].slot, m.src[0].slot)
-		case m.bits == 64:
-			o.compact(laneMov64, m.dst[0].slot, m.src[0].slot)
-		}
-	}
+	o.compactMov()
 	return nil
 }
 

@@ -63,6 +63,10 @@ var laneLoops = [laneCodes]func(w *warp, o *laneOp){
 	laneMadWideSigned: madWideSignedLoop,
 	laneWiden:         widenLoop,
 	laneWidenSigned:   widenSignedLoop,
+	lanePack:          packLoop,
+	laneUnpack:        unpackLoop,
+	lanePack64:        pack64Loop,
+	laneUnpack64:      unpack64Loop,
 	laneNarrow:        narrowLoop,
 }
 
@@ -276,6 +280,36 @@ func fromSignedLoop(w *warp, o *laneOp) {
 	d, a := w.at32(o.d), w.at32(o.a)
 	for i := range d {
 		d[i] = math.Float32bits(float32(int32(a[i])))
+	}
+}
+
+func packLoop(w *warp, o *laneOp) {
+	d, a, b := w.at32(o.d), w.at32(o.a), w.at32(o.b)
+	for i := range d {
+		d[i] = a[i]&0xFFFF | b[i]<<16
+	}
+}
+
+func unpackLoop(w *warp, o *laneOp) {
+	low, high, a := w.at32(o.d), w.at32(o.b), w.at32(o.a)
+	for i, x := range a {
+		low[i] = x & 0xFFFF
+		high[i] = x >> 16
+	}
+}
+
+func pack64Loop(w *warp, o *laneOp) {
+	d, a, b := w.at64(o.d), w.at32(o.a), w.at32(o.b)
+	for i := range d {
+		d[i] = uint64(a[i]) | uint64(b[i])<<32
+	}
+}
+
+func unpack64Loop(w *warp, o *laneOp) {
+	low, high, a := w.at32(o.d), w.at32(o.b), w.at64(o.a)
+	for i, x := range a {
+		low[i] = uint32(x)
+		high[i] = uint32(x >> 32)
 	}
 }
 
