@@ -53,12 +53,14 @@ fuzz: ## every fuzz target for FUZZTIME (default 20s)
 		done; \
 	done
 
-ship: ## PTX and records of the stages anew, after the kernels' sources have changed
+ship: ## PTX and records of the stages and the examples anew, after the kernels' sources have changed
 	$(GO) run ./kernels/ship
+	$(GO) run ./examples/matmul
 
 gpu-tests: ## test binaries for a machine with a GPU and no Go
 	mkdir -p bin
 	$(GO) test -c -o bin/cuda.test ./internal/device/cuda
+	$(GO) test -c -o bin/cases.test ./internal/cases # to be run in internal/cases
 
 clean:
 	rm -rf bin coverage.out coverage.nogpu.out

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,10 +27,13 @@ func TestCoverIsRight(t *testing.T) {
 	testCover(t, SDPA())
 }
 
-// coverArch is the smallest chip that the kernel is tuned for, and what a block can have there.
-const coverArch = "sm_89"
-
-var coverBudget = spec.Budget{Registers: 255, SharedBytes: 101376, SpillBytes: 0}
+// coverArch is the smallest chip that a source is tuned for, and what a block can have there.
+func coverArch(stage *spec.Stage) (string, spec.Budget) {
+	if slices.Contains(stage.Archs, "sm_89") {
+		return "sm_89", spec.Budget{Registers: 255, SharedBytes: 101376, SpillBytes: 0}
+	}
+	return "sm_90a", spec.Budget{Registers: 255, SharedBytes: 232448, SpillBytes: 0}
+}
 
 // coverShapes are small and ragged: a tile that is cut off, more tiles than one, more keys than queries and fewer, rows that see no key at all.
 // The head dim is the variant's.
@@ -38,10 +42,11 @@ var coverShapes = []string{"1x1x33x%d:kv=77", "1x2x17x%d:causal", "1x1x70x%d", "
 func testCover(t *testing.T, folder fs.FS) {
 	kernel, builder := pinnedBuilder(t, folder)
 	for _, stage := range kernel.Stages {
-		stage.Budget = coverBudget // in place of what each stage has promised of itself
+		_, stage.Budget = coverArch(stage) // in place of what each stage has promised of itself
 	}
 	for _, v := range kernel.Cover() {
 		v = judgedAs(t, kernel, v)
+		arch, _ := coverArch(v.Stage())
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
 			kept, err := ledger.Open(t.Context(), t.TempDir())
@@ -55,7 +60,7 @@ func testCover(t *testing.T, folder fs.FS) {
 				Open: func(context.Context) (device.Device, error) { return simdevice.Open(options), nil },
 			}
 			// Against itself: its stage may be for another head dim, and nothing is timed.
-			request := lab.Request{Variants: []spec.Variant{v}, Shapes: shapesFor(t, v), Seeds: []uint64{0}, Arch: coverArch, Against: &v}
+			request := lab.Request{Variants: []spec.Variant{v}, Shapes: shapesFor(t, v), Seeds: []uint64{0}, Arch: arch, Against: &v}
 			err = l.Run(t.Context(), request, func(r *run.Run) {
 				if r.Gates.Resources != gate.Pass || r.Gates.Correctness != gate.Pass {
 					t.Errorf("resources %s, correctness %s\n%s", r.Gates.Resources, r.Gates.Correctness,
@@ -142,7 +147,7 @@ func TestNoKnobIsDead(t *testing.T) {
 	}
 	kernel, builder := pinnedBuilder(t, SDPA())
 	l := &lab.Lab{Kernel: kernel, Builder: builder}
-	proof, err := l.Prove(t.Context(), lab.ProofRequest{Arch: coverArch, Brief: true})
+	proof, err := l.Prove(t.Context(), lab.ProofRequest{Brief: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ type compareOptions struct {
 	device, shapes, arch, format, folder string
 	seed                                 uint64
 	rounds, most, repeat                 int
+	l2                                   run.L2
 	limit                                time.Duration
 }
 
@@ -39,8 +40,9 @@ func (a *app) compareCommand() *cobra.Command {
 		Use:   "compare A B",
 		Short: "say whether variant B is faster than variant A",
 		Long: `Compare times two variants in one process, in turns (A B A', A' B A, ...), with A a second time as a control, after both have given right answers. The ratio
-is the median over pairs of rounds; a verdict needs its whole interval on one side of the floor: 1 %, or what the control differs from itself by.
-Rounds are added while the verdict is ambiguous, up to --most.
+is the median over pairs of rounds; a difference needs its whole interval beyond the floor, 1 % or what the control differs from itself by,
+and the same needs it within 1 %. Rounds are added while the verdict is ambiguous, up to --most. Beside the verdict stand benchstat's figures: the
+interval of each median, and the p-value of the two heaps of samples, which know nothing of turns, control or floor.
 
 Two recorded runs (ids, or latest) are compared by the samples that they keep. They were not taken in turns, which is said, and the floor is 5 %.
 
@@ -58,6 +60,7 @@ Two recorded runs (ids, or latest) are compared by the samples that they keep. T
 	f.Uint64Var(&o.seed, "seed", 0, "of the inputs")
 	f.IntVar(&o.rounds, "rounds", 100, "to begin with, on each shape")
 	f.IntVar(&o.most, "most", 1600, "rounds that an ambiguous shape may come to")
+	l2Flag(f, &o.l2)
 	f.IntVar(&o.repeat, "repeat", 1, "do it so many times and count the verdicts")
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's)")
 	f.StringVar(&o.format, "format", "", "print the samples as "+strings.Join(slices.Sorted(maps.Keys(compareFormats)), ", ")+" instead of the table")
@@ -99,7 +102,7 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 	if err := a.chooseDevice(ctx, l, runOptions{device: o.cuda(), limit: o.limit}); err != nil {
 		return err
 	}
-	request := lab.CompareRequest{A: first, B: second, Shapes: shapes, Seed: o.seed, Rounds: o.rounds, MostRounds: o.most, Arch: o.arch}
+	request := lab.CompareRequest{A: first, B: second, Shapes: shapes, Seed: o.seed, Rounds: o.rounds, MostRounds: o.most, L2: o.l2, Arch: o.arch}
 	counts := map[measure.Verdict]int{}
 	for i := range o.repeat {
 		c, err := l.Compare(ctx, request)
@@ -112,7 +115,8 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 		}
 		counts[c.Verdict]++
 		if o.repeat == 1 {
-			return a.printComparison(o, c, fmt.Sprintf("attune compare %s %s --shapes %s --seed %d --rounds %d --most %d", first, second, o.shapes, o.seed, o.rounds, o.most))
+			return a.printComparison(o, c, fmt.Sprintf("attune compare %s %s --shapes %s --seed %d --rounds %d --most %d --l2 %s",
+				first, second, o.shapes, o.seed, o.rounds, o.most, o.l2))
 		}
 		if !a.json {
 			fmt.Fprintf(a.stdout, "%d: %s, ratio %.4f\n", i+1, c.Verdict, c.Overall().Ratio)
@@ -175,6 +179,9 @@ func (a *app) printComparison(o compareOptions, c *run.Comparison, command strin
 	}
 	if err := report.Comparison(a.stdout, c, false); err != nil {
 		return err
+	}
+	for _, line := range report.ComparisonLines(c) {
+		fmt.Fprintln(a.stdout, line)
 	}
 	_, err := fmt.Fprintln(a.stdout, report.ComparisonVerdict(c))
 	return err

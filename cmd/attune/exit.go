@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"attune/internal/cases"
 	"attune/internal/device"
 	"attune/internal/gate"
 	"attune/internal/lab"
@@ -56,6 +57,7 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 	var refused *toolchain.CompileError
 	var request lab.RequestError
 	var wrong *lab.WrongError
+	var notPassed *cases.NotPassedError
 	switch {
 	case err == nil:
 		return exitOK
@@ -67,7 +69,7 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 		return exitUsage
 	case errors.As(err, &refused):
 		return exitResources
-	case errors.As(err, &wrong):
+	case errors.As(err, &wrong), errors.As(err, &notPassed):
 		return exitCorrectness
 	case errors.Is(err, device.ErrNoDevice):
 		return exitNoGPU

@@ -35,8 +35,14 @@ as they are. The report (.ncu-rep), a table and a roofline lie in the run's fold
 
 The profile gate passes where the tensor cores are at 50 % of their peak or more, or DRAM is below 50 % of its own; else the exit code is 13.
 
-With no GPU the simulator counts: instructions, requests and sectors of global memory, conflicts in shared memory, products. It knows no time, no DRAM and no
-stalls; they are "not measured", and so is the gate. --against-sim has it count the same launch beside the GPU, and prints the differences.`,
+With no GPU, no ncu or no permission to read the counters the simulator counts: instructions, requests and sectors of global memory, passes over shared
+memory and their conflicts, products by the machine instructions that they become. It knows no time, no DRAM and no stalls; they are "not measured", and so is
+the gate.
+
+--against-sim has it count the same launch beside the GPU. The table has both sides and the difference. Figures that PTX decides must agree within 2 %; those
+that do not are named below it, and so is what need not agree or cannot, and why. A difference in brackets is of a figure that need not.
+
+The profiler is asked first which metrics it knows. Those that it does not know on this chip are left out and named; all others are counted.`,
 		Example: `  attune profile stage3b
   attune profile stage3b --shapes 1x8x512x64 --against-sim -o out
   attune profile stage2+USE_XOR_SWIZZLE=1 --device sim --json`,
@@ -47,7 +53,7 @@ stalls; they are "not measured", and so is the gate. --against-sim has it count 
 	f.StringVar(&o.device, "device", "auto", "what runs the kernel: cuda, cuda:N, sim; auto is the GPU, or sim where there is none")
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the first that the performance gate judges by, or the simulator's first)")
 	f.Uint64Var(&o.seed, "seed", 0, "of the inputs")
-	f.BoolVar(&o.againstSim, "against-sim", false, "have the simulator count the same launch, and print the differences")
+	f.BoolVar(&o.againstSim, "against-sim", false, "have the simulator count the same launch, and say where the two agree")
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's, or the newest of the stage)")
 	f.StringVarP(&o.folder, "output", "o", "", "write reports, tables and plots into this folder instead of the ledger's")
 	f.DurationVar(&o.limit, "timeout", 5*time.Minute, "how long one launch may take before it is ended, with all the passes of the profiler")
@@ -135,9 +141,11 @@ func (a *app) counters(l *lab.Lab, o profileOptions, request *lab.ProfileRequest
 	if l.Facts.Kind == simKind {
 		return nil
 	}
+	request.Instead = simdevice.Open(simdevice.Options{Limit: o.limit})
 	program, err := profile.Find()
 	if err != nil {
-		return err
+		request.NoProfiler = err.Error()
+		return nil
 	}
 	name := o.device
 	if name == "auto" {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"attune/internal/device"
 	"attune/internal/device/isolate"
@@ -26,6 +27,7 @@ import (
 type runOptions struct {
 	device, shapes, seeds, against, arch, junit, sanitizer string
 	samples                                                int
+	l2                                                     run.L2
 	limit                                                  time.Duration
 	sim                                                    simOptions
 }
@@ -39,7 +41,10 @@ func (a *app) runCommand() *cobra.Command {
 that variant. Every run is recorded in the ledger. With no variant it runs every stage of the kernel.
 
 With no GPU the kernels run on the simulator, under all its checkers (races, bad addresses, missing waits, deadlocks ...) and on fewer and
-smaller shapes. It measures no time: the performance gate is then "not measured", which fails nothing.`,
+smaller shapes. It measures no time: the performance gate is then "not measured", which fails nothing.
+
+Times are those of launches in a CUDA graph. Beside them stand the time of a launch by itself, what an empty node of a graph costs, and, where
+NVML can be read, clocks, power and heat; samples taken while something held the clocks down are set aside and counted.`,
 		Example: `  attune run
   attune run stage1 stage2 --shapes small,mission --seeds 0,1,2
   attune run stage2+TILE_N=32 --against stage2 --shapes 1x8x1024x64:causal
@@ -51,6 +56,7 @@ smaller shapes. It measures no time: the performance gate is then "not measured"
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the spec's for the device)")
 	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas (default: the spec's for the device)")
 	f.IntVar(&o.samples, "iters", 100, "samples of each shape's time")
+	l2Flag(f, &o.l2)
 	f.StringVar(&o.against, "against", "", "compare with this variant instead of each one's parent")
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's, or the newest of the stage)")
 	f.DurationVar(&o.limit, "timeout", defaultLimit, "how long one launch or timing may take before it is ended")
@@ -214,7 +220,7 @@ func (a *app) useSimulator(l *lab.Lab, o runOptions) {
 
 // request turns the flags into what the lab takes.
 func (o runOptions) request(kernel *spec.Kernel, args []string, simulated bool) (lab.Request, error) {
-	r := lab.Request{Samples: o.samples, Arch: o.arch}
+	r := lab.Request{Samples: o.samples, L2: o.l2, Arch: o.arch}
 	if o.samples < 1 {
 		return r, fmt.Errorf("--iters %d: want at least 1", o.samples)
 	}
@@ -269,6 +275,12 @@ func (o runOptions) request(kernel *spec.Kernel, args []string, simulated bool) 
 		r.Against = &against
 	}
 	return r, errors.Join(wrong...)
+}
+
+// l2Flag is the flag of whoever times kernels.
+func l2Flag(f *pflag.FlagSet, into *run.L2) {
+	f.TextVar(into, "l2", run.Warm,
+		"the `state` of L2 that a timed launch finds: warm (its inputs), cold (a flush goes before; its own time is taken off, and shown)")
 }
 
 func parseSeeds(text string, otherwise []uint64) ([]uint64, error) {

@@ -6,14 +6,17 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 
+	"attune/internal/device"
 	"attune/internal/ptx"
 	"attune/internal/sim"
 )
@@ -38,25 +41,12 @@ type Case struct {
 
 // Argument is an argument of a kernel: exactly one of its fields is given.
 type Argument struct {
-	Hex       *string    `json:"hex,omitempty"`   // a buffer with these bytes
-	Bytes     *int       `json:"bytes,omitempty"` // a buffer that nobody has written
-	U32       *uint32    `json:"u32,omitempty"`
-	U64       *uint64    `json:"u64,omitempty"`
-	F32       *float32   `json:"f32,omitempty"`
-	TensorMap *TensorMap `json:"tensormap,omitempty"`
-}
-
-// TensorMap describes the buffer of another argument to the tensor copies.
-type TensorMap struct {
-	Arg            int    `json:"arg"`
-	DType          string `json:"dtype"`
-	Dims           []int  `json:"dims"`
-	Strides        []int  `json:"strides"`
-	Box            []int  `json:"box"`
-	ElementStrides []int  `json:"element_strides"`
-	Interleave     string `json:"interleave"`
-	Swizzle        string `json:"swizzle"`
-	OOB            string `json:"oob"`
+	Hex       *string           `json:"hex,omitempty"`   // a buffer with these bytes
+	Bytes     *int              `json:"bytes,omitempty"` // a buffer that nobody has written
+	U32       *uint32           `json:"u32,omitempty"`
+	U64       *uint64           `json:"u64,omitempty"`
+	F32       *float32          `json:"f32,omitempty"`
+	TensorMap *device.TensorMap `json:"tensormap,omitempty"`
 }
 
 // Expect is what a case expects.
@@ -168,6 +158,14 @@ func (c *Case) Run(ctx context.Context, o sim.Options) (*Outcome, error) {
 }
 
 func (c *Case) run(ctx context.Context, text []byte, o sim.Options) (*Outcome, error) {
+	program, err := c.load(text)
+	if err != nil {
+		return nil, err
+	}
+	return c.launch(ctx, program, o)
+}
+
+func (c *Case) load(text []byte) (*sim.Program, error) {
 	module, err := ptx.Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.PTX, err)
@@ -176,8 +174,16 @@ func (c *Case) run(ctx context.Context, text []byte, o sim.Options) (*Outcome, e
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.PTX, err)
 	}
+	return program, nil
+}
+
+func (c *Case) launch(ctx context.Context, program *sim.Program, o sim.Options) (*Outcome, error) {
 	memory := sim.NewMemory()
-	params, buffers, err := c.arguments(memory)
+	values, buffers, err := c.arguments(memory)
+	if err != nil {
+		return nil, err
+	}
+	params, err := program.Params(c.Entry, values)
 	if err != nil {
 		return nil, err
 	}
@@ -194,8 +200,8 @@ func (c *Case) run(ctx context.Context, text []byte, o sim.Options) (*Outcome, e
 	return outcome, nil
 }
 
-// arguments makes the buffers and lays out the parameters.
-func (c *Case) arguments(memory *sim.Memory) (params []byte, buffers map[int]uint64, err error) {
+// arguments makes the buffers and gives the values of all arguments.
+func (c *Case) arguments(memory *sim.Memory) (values [][]byte, buffers map[int]uint64, err error) {
 	buffers = map[int]uint64{}
 	for i, a := range c.Args {
 		var value []byte
@@ -207,43 +213,25 @@ func (c *Case) arguments(memory *sim.Memory) (params []byte, buffers map[int]uin
 			}
 			buffers[i] = base
 			value = binary.LittleEndian.AppendUint64(nil, base)
-		case a.U32 != nil:
-			value = binary.LittleEndian.AppendUint32(nil, *a.U32)
-		case a.U64 != nil:
-			value = binary.LittleEndian.AppendUint64(nil, *a.U64)
-		case a.F32 != nil:
-			value = binary.LittleEndian.AppendUint32(nil, math.Float32bits(*a.F32))
 		case a.TensorMap != nil:
-			if value, err = a.TensorMap.encode(buffers); err != nil {
+			if value, err = encode(a.TensorMap, buffers); err != nil {
 				return nil, nil, fmt.Errorf("argument %d: %w", i, err)
 			}
 		default:
-			return nil, nil, fmt.Errorf("argument %d is none of hex, bytes, u32, u64, f32, tensormap", i)
+			value = a.scalar()
 		}
-		for len(params)%min(len(value), 64) != 0 {
-			params = append(params, 0)
-		}
-		params = append(params, value...)
+		values = append(values, value)
 	}
-	return params, buffers, nil
+	return values, buffers, nil
 }
 
 // encode gives the bytes of a tensor map of one of the buffers before it.
-func (m *TensorMap) encode(buffers map[int]uint64) ([]byte, error) {
+func encode(m *device.TensorMap, buffers map[int]uint64) ([]byte, error) {
 	base, ok := buffers[m.Arg]
 	if !ok {
 		return nil, fmt.Errorf("a tensor map of argument %d, which is no buffer before it", m.Arg)
 	}
-	if m.Interleave != "" && m.Interleave != "none" {
-		return nil, fmt.Errorf("tensor maps with the interleave %q are not simulated", m.Interleave)
-	}
-	if m.OOB != "" && m.OOB != "zero" && m.OOB != "nan" {
-		return nil, fmt.Errorf("what lies outside of a tensor map is zero or nan, not %q", m.OOB)
-	}
-	t := sim.TensorMap{
-		Address: base, Type: m.DType, Dims: m.Dims, Strides: m.Strides, Box: m.Box, ElementStrides: m.ElementStrides, Swizzle: m.Swizzle,
-		FillNaN: m.OOB == "nan",
-	}
+	t := sim.TensorMap{Map: m.Map, Address: base}
 	return t.Encode()
 }
 
@@ -265,25 +253,43 @@ func (a *Argument) buffer(memory *sim.Memory, index int) (uint64, error) {
 
 // compare holds what was found and written against what is expected.
 func (c *Case) compare(o *Outcome, memory *sim.Memory, buffers map[int]uint64, checked bool) error {
-	for _, name := range sortedKeys(c.Expect.Args) {
-		index, err := strconv.Atoi(name)
-		if err != nil {
-			return fmt.Errorf("expect.args: %q is not the number of an argument", name)
-		}
+	mismatches, err := c.mismatches(func(index int, data []byte) error {
 		base, ok := buffers[index]
 		if !ok {
-			return fmt.Errorf("expect.args: argument %d is no buffer", index)
+			return errors.New("it is no buffer")
 		}
-		mismatch, err := c.Expect.Args[name].compare(memory, base)
-		if err != nil {
-			return fmt.Errorf("expect.args: argument %d: %w", index, err)
-		}
-		if mismatch != "" {
-			o.Mismatches = append(o.Mismatches, fmt.Sprintf("argument %d: %s", index, mismatch))
-		}
+		return memory.Read(data, base)
+	})
+	if err != nil {
+		return err
 	}
+	o.Mismatches = append(o.Mismatches, mismatches...)
 	o.Pass = len(o.Mismatches) == 0 && (!checked || c.expected(o.Findings))
 	return nil
+}
+
+// mismatches is what buffers hold that is not expected. read gives the first bytes of the buffer of an argument.
+func (c *Case) mismatches(read func(index int, data []byte) error) ([]string, error) {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(c.Expect.Args)) {
+		index, err := strconv.Atoi(name)
+		if err != nil {
+			return nil, fmt.Errorf("expect.args: %q is not the number of an argument", name)
+		}
+		expected := c.Expect.Args[name]
+		want, err := hex.DecodeString(expected.Hex)
+		got := make([]byte, len(want))
+		if err == nil {
+			err = read(index, got)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("expect.args: argument %d: %w", index, err)
+		}
+		if mismatch := expected.compare(got, want); mismatch != "" {
+			list = append(list, fmt.Sprintf("argument %d: %s", index, mismatch))
+		}
+	}
+	return list, nil
 }
 
 // expected says whether findings are what the case wants.
@@ -301,19 +307,11 @@ func (c *Case) expected(found []sim.Finding) bool {
 }
 
 // compare gives the first difference.
-func (b Buffer) compare(memory *sim.Memory, base uint64) (string, error) {
-	want, err := hex.DecodeString(b.Hex)
-	if err != nil {
-		return "", err
-	}
-	got := make([]byte, len(want))
-	if err := memory.Read(got, base); err != nil {
-		return "", err
-	}
+func (b Buffer) compare(got, want []byte) string {
 	if b.ULP == 0 {
-		return compareBytes(got, want), nil
+		return compareBytes(got, want)
 	}
-	return compareFloats(got, want, b.ULP), nil
+	return compareFloats(got, want, b.ULP)
 }
 
 func compareBytes(got, want []byte) string {
@@ -355,13 +353,4 @@ func ordered(bits uint32) int64 {
 		return -int64(bits & 0x7fffffff)
 	}
 	return int64(bits)
-}
-
-func sortedKeys(m map[string]Buffer) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

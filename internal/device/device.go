@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"attune/internal/tensormap"
 )
 
 // Device runs jobs. Its methods are called one at a time.
@@ -46,6 +48,7 @@ type Job struct {
 	Entry              string // function in the image
 	Grid               [3]int
 	Block              [3]int
+	Cluster            [3]int // blocks of a cluster; zeros for what the image says, or none
 	DynamicSharedBytes int
 	Args               []Arg
 }
@@ -54,7 +57,16 @@ type Job struct {
 type Arg struct {
 	Input  []byte // a buffer with these bytes, which the kernel must not change
 	Output int    // a buffer of this many bytes, which the kernel must fill
+	InOut  []byte // a buffer with these bytes, which the kernel may change
 	Scalar []byte // a value of 4 or 8 bytes, little-endian
+
+	TensorMap *TensorMap
+}
+
+// TensorMap describes the buffer of another argument to the tensor copies. It is a parameter of 128 bytes (CUtensorMap).
+type TensorMap struct {
+	Arg int `json:"arg"` // which argument the buffer is
+	tensormap.Map
 }
 
 // In is a buffer that the kernel reads.
@@ -73,7 +85,7 @@ func Float32(v float32) Arg {
 
 // Outcome is what a job gave.
 type Outcome struct {
-	Outputs  [][]byte // in the order of the job's output arguments, of the first of the two launches
+	Outputs  [][]byte // of the first of the two launches: the buffers that the kernel may write, in the order of their arguments
 	Findings []Finding
 	Loaded   Attributes
 	Counters Counters // of one launch; nil where the device counts nothing by itself
@@ -102,17 +114,6 @@ type Attributes struct {
 	StaticSharedBytes int `json:"static_shared_bytes"`
 	LocalBytes        int `json:"local_bytes"`
 	MaxThreads        int `json:"max_threads"`
-}
-
-// Plan says how to time jobs.
-type Plan struct {
-	Samples int // of each job
-}
-
-// Series is the timing of one job: seconds a launch, each sample the mean over the launches of one graph replay.
-type Series struct {
-	Seconds           []float64 `json:"seconds"`
-	LaunchesPerSample int       `json:"launches_per_sample"`
 }
 
 // Fault is what a machine has against a kernel when it loads or launches it. After one the machine is of no further use.
@@ -148,24 +149,79 @@ func (j *Job) Check() error {
 			return fmt.Errorf("job %s: %s is %d; want 1 to %d", j.Entry, name, extents[i], math.MaxInt32)
 		}
 	}
+	if err := j.checkCluster(); err != nil {
+		return fmt.Errorf("job %s: %w", j.Entry, err)
+	}
 	if j.DynamicSharedBytes < 0 || j.DynamicSharedBytes > math.MaxInt32 {
 		return fmt.Errorf("job %s: %d bytes of dynamic shared memory; want 0 to %d", j.Entry, j.DynamicSharedBytes, math.MaxInt32)
 	}
 	for i, arg := range j.Args {
 		if !arg.valid() {
-			return fmt.Errorf("job %s: argument %d must be one of an input with bytes, an output of at least a byte, a scalar of 4 or 8 bytes",
-				j.Entry, i)
+			return fmt.Errorf("job %s: argument %d must be one of an input with bytes, an output of at least a byte, a buffer with bytes that may change, "+
+				"a scalar of 4 or 8 bytes, a tensor map", j.Entry, i)
+		}
+		if arg.TensorMap == nil {
+			continue
+		}
+		if err := j.checkMap(arg.TensorMap); err != nil {
+			return fmt.Errorf("job %s: argument %d: a tensor map of argument %d: %w", j.Entry, i, arg.TensorMap.Arg, err)
 		}
 	}
 	return nil
 }
 
-func (a Arg) valid() bool {
-	switch {
-	case a.Input != nil:
-		return len(a.Input) > 0 && a.Output == 0 && a.Scalar == nil
-	case a.Scalar != nil:
-		return (len(a.Scalar) == 4 || len(a.Scalar) == 8) && a.Output == 0
+// mostCluster is how many blocks a cluster may have on any chip.
+const mostCluster = 16
+
+func (j *Job) checkCluster() error {
+	if j.Cluster == [3]int{} {
+		return nil
 	}
-	return a.Output > 0
+	blocks := 1
+	for i, n := range j.Cluster {
+		if n < 1 || n > mostCluster {
+			return fmt.Errorf("clusters of %v blocks; want 1 to %d in each direction, or zeros for none", j.Cluster, mostCluster)
+		}
+		if j.Grid[i]%n != 0 {
+			return fmt.Errorf("a grid of %v blocks is not made of clusters of %v", j.Grid, j.Cluster)
+		}
+		blocks *= n
+	}
+	if blocks > mostCluster {
+		return fmt.Errorf("clusters of %d blocks; want %d at most", blocks, mostCluster)
+	}
+	return nil
+}
+
+// checkMap looks at a tensor map and at the buffer that it is of. Where the buffer stands is no question: Bind keeps the alignment of an allocation.
+func (j *Job) checkMap(m *TensorMap) error {
+	if m.Arg < 0 || m.Arg >= len(j.Args) || !j.Args[m.Arg].IsBuffer() {
+		return errors.New("that is no buffer")
+	}
+	if err := m.Check(); err != nil {
+		return err
+	}
+	if have := j.Args[m.Arg].BufferBytes(); m.TensorBytes() > have {
+		return fmt.Errorf("it reaches %d bytes far, and the buffer has %d", m.TensorBytes(), have)
+	}
+	return nil
+}
+
+// IsBuffer says whether an argument is the address of memory of its own.
+func (a Arg) IsBuffer() bool { return a.Scalar == nil && a.TensorMap == nil }
+
+// BufferBytes is the size of a buffer.
+func (a Arg) BufferBytes() int { return max(len(a.Input), a.Output, len(a.InOut)) }
+
+func (a Arg) valid() bool {
+	given := 0
+	for _, is := range []bool{a.Input != nil, a.Output != 0, a.InOut != nil, a.Scalar != nil, a.TensorMap != nil} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		return false
+	}
+	return !a.IsBuffer() && (a.Scalar == nil || len(a.Scalar) == 4 || len(a.Scalar) == 8) || a.IsBuffer() && a.BufferBytes() > 0
 }

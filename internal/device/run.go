@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+
+	"attune/internal/tensormap"
 )
 
 // Machine is memory and launches.
@@ -15,8 +17,10 @@ type Machine interface {
 	Free(Address) error
 	Write(to Address, data []byte) error
 	Read(data []byte, from Address) error
-	// Launch launches, waits for the end and returns the error of either.
-	Launch(f Function, grid, block [3]int, dynamicSharedBytes int, args [][]byte) error
+	// EncodeTensorMap gives the bytes that a kernel takes for a map of a buffer in the machine's memory.
+	EncodeTensorMap(m *tensormap.Map, buffer Address) ([]byte, error)
+	// Launch launches a job's function with values for its arguments, waits for the end and returns the error of either.
+	Launch(f Function, job *Job, args [][]byte) error
 	Close() error
 }
 
@@ -60,7 +64,7 @@ func Run(m Machine, job Job) (*Outcome, error) {
 				return nil, err
 			}
 		}
-		if err := m.Launch(f, job.Grid, job.Block, job.DynamicSharedBytes, values); err != nil {
+		if err := m.Launch(f, &job, values); err != nil {
 			return nil, err
 		}
 		for i, b := range buffers {
@@ -73,7 +77,7 @@ func Run(m Machine, job Job) (*Outcome, error) {
 	outcome := &Outcome{Loaded: attributes}
 	for i, b := range buffers {
 		outcome.Findings = append(outcome.Findings, b.inspect(held[i])...)
-		if b.input == nil {
+		if b.role != input {
 			outcome.Outputs = append(outcome.Outputs, b.inner(held[i][0]))
 		}
 	}
@@ -86,26 +90,33 @@ type Buffer struct {
 	argument int
 	base     Address // of the first guard
 	size     int
-	input    []byte // nil for an output
+	role     role
+	initial  []byte // nil for an output
 }
 
-// Bind places the buffers of a job in a machine's memory, filled and poisoned, and gives the values of all arguments. The
-// caller frees the buffers, also after an error.
+// role is what a kernel may do with a buffer.
+type role int
+
+const (
+	input role = iota
+	output
+	inOut
+)
+
+// Bind places the buffers of a job in a machine's memory, filled and poisoned, and gives the values of all arguments: those that are tensor
+// maps are of these buffers and of no others. The caller frees the buffers, also after an error.
 func Bind(m Machine, job Job) ([]*Buffer, [][]byte, error) {
 	if err := job.Check(); err != nil {
 		return nil, nil, err
 	}
 	var buffers []*Buffer
-	var values [][]byte
+	values, at := make([][]byte, len(job.Args)), make([]Address, len(job.Args))
 	for i, arg := range job.Args {
-		if arg.Scalar != nil {
-			values = append(values, arg.Scalar)
+		if !arg.IsBuffer() {
+			values[i] = arg.Scalar
 			continue
 		}
-		b := &Buffer{argument: i, size: arg.Output, input: arg.Input}
-		if b.input != nil {
-			b.size = len(b.input)
-		}
+		b := newBuffer(i, arg)
 		base, err := m.Alloc(b.size + 2*guardBytes)
 		if err != nil {
 			return buffers, nil, fmt.Errorf("argument %d, %d bytes: %w", i, b.size, err)
@@ -115,9 +126,33 @@ func Bind(m Machine, job Job) ([]*Buffer, [][]byte, error) {
 		if err := b.prepare(m, 0); err != nil {
 			return buffers, nil, err
 		}
-		values = append(values, binary.LittleEndian.AppendUint64(nil, uint64(base)+guardBytes))
+		at[i] = base + guardBytes
+		values[i] = binary.LittleEndian.AppendUint64(nil, uint64(at[i]))
+	}
+	for i, arg := range job.Args {
+		if arg.TensorMap == nil {
+			continue
+		}
+		value, err := m.EncodeTensorMap(&arg.TensorMap.Map, at[arg.TensorMap.Arg])
+		if err != nil {
+			return buffers, nil, fmt.Errorf("argument %d: %w", i, err)
+		}
+		values[i] = value
 	}
 	return buffers, values, nil
+}
+
+func newBuffer(index int, arg Arg) *Buffer {
+	b := &Buffer{argument: index, size: arg.BufferBytes()}
+	switch {
+	case arg.Input != nil:
+		b.role, b.initial = input, arg.Input
+	case arg.InOut != nil:
+		b.role, b.initial = inOut, arg.InOut
+	default:
+		b.role = output
+	}
+	return b
 }
 
 // Free gives the memory back.
@@ -132,8 +167,8 @@ func release(m Machine, buffers []*Buffer) {
 // prepare writes guards and contents for one of the two launches.
 func (b *Buffer) prepare(m Machine, pass int) error {
 	whole := bytes.Repeat([]byte{fills[pass].guard}, b.size+2*guardBytes)
-	if b.input != nil {
-		copy(b.inner(whole), b.input)
+	if b.initial != nil {
+		copy(b.inner(whole), b.initial)
 	} else {
 		copy(b.inner(whole), bytes.Repeat([]byte{fills[pass].poison}, b.size))
 	}
@@ -157,12 +192,14 @@ func (b *Buffer) inspect(held [2][]byte) []Finding {
 	guardTouched := func(i int) bool { return first[i] != fills[0].guard || second[i] != fills[1].guard }
 	report(WroteOutside, find(end, end+guardBytes, guardTouched), "bytes written past its end (it has %d)", b.size)
 	report(WroteOutside, find(0, start, guardTouched), "bytes written before its start")
-	if b.input != nil {
-		changed := func(i int) bool { return first[i] != b.input[i-start] || second[i] != b.input[i-start] }
+	if b.role == input {
+		changed := func(i int) bool { return first[i] != b.initial[i-start] || second[i] != b.initial[i-start] }
 		report(InputChanged, find(start, end, changed), "bytes of an input changed")
 		return findings
 	}
-	unwritten := func(i int) bool { return first[i] == fills[0].poison && second[i] == fills[1].poison }
+	unwritten := func(i int) bool {
+		return b.role == output && first[i] == fills[0].poison && second[i] == fills[1].poison
+	}
 	differing := func(i int) bool { return first[i] != second[i] && !unwritten(i) }
 	report(Unwritten, find(start, end, unwritten), "of %d bytes never written", b.size)
 	report(NotRepeatable, find(start, end, differing), "bytes differ between two launches on the same input")

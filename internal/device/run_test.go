@@ -13,6 +13,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/device/devicetest"
+	"attune/internal/tensormap"
 )
 
 // The kernels of these tests take an input, an output and the size of both.
@@ -81,12 +82,12 @@ func TestRightKernel(t *testing.T) {
 
 func TestLaunchIsPassedOn(t *testing.T) {
 	job := newJob()
-	job.Grid, job.Block, job.DynamicSharedBytes = [3]int{2, 3, 4}, [3]int{5, 6, 7}, 8
+	job.Grid, job.Block, job.Cluster, job.DynamicSharedBytes = [3]int{2, 3, 4}, [3]int{5, 6, 7}, [3]int{2, 1, 4}, 8
 	job.Args = append(job.Args, device.Int32(-9), device.Float32(1.5), device.Arg{Scalar: binary.LittleEndian.AppendUint64(nil, 10)})
 	_, err := device.Run(newMachine(func(l *devicetest.Launch) error {
-		got := fmt.Sprint(l.Grid, l.Block, l.Shared, l.Args[3:])
+		got := fmt.Sprint(l.Job.Grid, l.Job.Block, l.Job.Cluster, l.Job.DynamicSharedBytes, l.Args[3:])
 		scalars := [][]byte{{0xF7, 0xFF, 0xFF, 0xFF}, {0, 0, 0xC0, 0x3F}, {10, 0, 0, 0, 0, 0, 0, 0}}
-		if want := fmt.Sprint(job.Grid, job.Block, 8, scalars); got != want {
+		if want := fmt.Sprint(job.Grid, job.Block, job.Cluster, 8, scalars); got != want {
 			t.Errorf("the kernel saw %s; want %s", got, want)
 		}
 		for i := range 2 {
@@ -98,6 +99,38 @@ func TestLaunchIsPassedOn(t *testing.T) {
 	}), job)
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// mapOf is a tensor map of the buffer of an argument: 4 rows of 16 bytes, in boxes of 2 rows.
+func mapOf(arg int) *device.TensorMap {
+	return &device.TensorMap{Arg: arg, Map: tensormap.Map{Type: "u8", Dims: []int{16, 4}, Strides: []int{16}, Box: []int{16, 2}, Swizzle: "32B"}}
+}
+
+// A tensor map is of the buffer of this launch, wherever the two stand among the arguments.
+func TestTensorMaps(t *testing.T) {
+	job := newJob()
+	job.Args = append([]device.Arg{{TensorMap: mapOf(2)}}, append(job.Args, device.Arg{TensorMap: mapOf(1)})...)
+	got, err := device.Run(newMachine(func(l *devicetest.Launch) error {
+		for i, of := range map[int]int{0: 2, 4: 1} {
+			m := l.Map(i)
+			if m.Address != l.Pointer(of) {
+				t.Errorf("argument %d is a map of %#x, and argument %d is at %#x", i, m.Address, of, l.Pointer(of))
+			}
+			if diff := cmp.Diff(mapOf(of).Map, m.Map); diff != "" {
+				t.Error(diff)
+			}
+		}
+		l.Args = l.Args[1:]
+		return increment(l)
+	}), job)
+	if err != nil || len(got.Findings) > 0 || len(got.Outputs) != 1 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	m := newMachine(increment)
+	m.FailMap = errors.New("no such box")
+	if _, err := device.Run(m, job); err == nil || err.Error() != "argument 0: no such box" || m.Allocated() != 0 {
+		t.Errorf("got %v, with %d buffers not freed", err, m.Allocated())
 	}
 }
 
@@ -264,6 +297,45 @@ func TestOutputsInOrder(t *testing.T) {
 	}
 }
 
+// A buffer that a kernel may change has the same bytes before each launch, is given back, and may be left alone in part.
+func TestInOut(t *testing.T) {
+	job := newJob()
+	begin := []byte{1, 2, 0xFF, 4}
+	job.Args = []device.Arg{{InOut: begin}, device.Out(1)}
+	add := func(more func(l *devicetest.Launch, data []byte)) devicetest.Kernel {
+		return func(l *devicetest.Launch) error {
+			data := l.At(l.Pointer(0), 4)
+			data[0] += 10
+			fill(l.At(l.Pointer(1), 1), 9)
+			more(l, data)
+			return nil
+		}
+	}
+	check := func(name string, more func(l *devicetest.Launch, data []byte), want ...device.Finding) {
+		t.Helper()
+		launches = 0
+		got, err := device.Run(newMachine(add(more)), job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([][]byte{{11, 2, 0xFF, 4}, {9}}, got.Outputs); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if diff := cmp.Diff(want, got.Findings); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	check("changed", func(*devicetest.Launch, []byte) {})
+	// In an output these two values would be what nobody has written.
+	check("changed from launch to launch", func(_ *devicetest.Launch, data []byte) { data[2] -= byte(0x80 * launch()) },
+		device.Finding{Kind: device.NotRepeatable, Text: "argument 0: 1 bytes differ between two launches on the same input, the first at byte 2"})
+	check("past its end", func(l *devicetest.Launch, _ []byte) { l.At(l.Pointer(0)+4, 1)[0] = 0 },
+		device.Finding{Kind: device.WroteOutside, Text: "argument 0: 1 bytes written past its end (it has 4), the first at byte 4"})
+	if begin[0] != 1 {
+		t.Error("the caller's own bytes were changed")
+	}
+}
+
 func TestFindingsAreCapped(t *testing.T) {
 	job := newJob()
 	job.Args = nil
@@ -348,7 +420,8 @@ func TestFailures(t *testing.T) {
 }
 
 func TestBadJobs(t *testing.T) {
-	const badArg = "must be one of an input with bytes, an output of at least a byte, a scalar of 4 or 8 bytes"
+	const badArg = "must be one of an input with bytes, an output of at least a byte, a buffer with bytes that may change, " +
+		"a scalar of 4 or 8 bytes, a tensor map"
 	for _, c := range []struct {
 		name   string
 		change func(job *device.Job)
@@ -364,9 +437,46 @@ func TestBadJobs(t *testing.T) {
 			"very much shared memory", func(j *device.Job) { j.DynamicSharedBytes = math.MaxInt32 + 1 },
 			"job k: 2147483648 bytes of dynamic shared memory",
 		},
+		{
+			"half a cluster", func(j *device.Job) { j.Grid[0], j.Cluster = 2, [3]int{2, 0, 1} },
+			"job k: clusters of [2 0 1] blocks; want 1 to 16 in each direction",
+		},
+		{"a wide cluster", func(j *device.Job) { j.Grid[0], j.Cluster = 32, [3]int{32, 1, 1} }, "job k: clusters of [32 1 1] blocks"},
+		{
+			"a large cluster", func(j *device.Job) { j.Grid, j.Cluster = [3]int{8, 4, 1}, [3]int{8, 4, 1} },
+			"job k: clusters of 32 blocks; want 16 at most",
+		},
+		{
+			"a grid that clusters do not fill", func(j *device.Job) { j.Grid, j.Cluster = [3]int{4, 3, 1}, [3]int{2, 2, 1} },
+			"job k: a grid of [4 3 1] blocks is not made of clusters of [2 2 1]",
+		},
+		{
+			"a map of nothing", func(j *device.Job) { j.Args[2] = device.Arg{TensorMap: mapOf(3)} },
+			"job k: argument 2: a tensor map of argument 3: that is no buffer",
+		},
+		{"a map before all", func(j *device.Job) { j.Args[2] = device.Arg{TensorMap: mapOf(-1)} }, "argument -1: that is no buffer"},
+		{"a map of itself", func(j *device.Job) { j.Args[2] = device.Arg{TensorMap: mapOf(2)} }, "argument 2: that is no buffer"},
+		{
+			"a map with a stride", func(j *device.Job) {
+				j.Args[2] = device.Arg{TensorMap: mapOf(1)}
+				j.Args[2].TensorMap.Strides[0] = 24
+			}, "job k: argument 2: a tensor map of argument 1: its stride 0 is 24 bytes, want a multiple of 16",
+		},
+		{
+			"a map that is too long", func(j *device.Job) {
+				j.Args[2] = device.Arg{TensorMap: mapOf(1)}
+				j.Args[2].TensorMap.Dims[1] = 5
+			}, "it reaches 80 bytes far, and the buffer has 64",
+		},
+		{"a map and a scalar", func(j *device.Job) { j.Args[2].TensorMap = mapOf(1) }, "job k: argument 2 " + badArg},
+		{"a map and an output", func(j *device.Job) { j.Args[1].TensorMap = mapOf(0) }, "job k: argument 1 " + badArg},
+		{"a map and an input", func(j *device.Job) { j.Args[0].TensorMap = mapOf(1) }, "job k: argument 0 " + badArg},
 		{"nothing", func(j *device.Job) { j.Args[1] = device.Arg{} }, "job k: argument 1 " + badArg},
 		{"negative output", func(j *device.Job) { j.Args[1] = device.Out(-1) }, "job k: argument 1 " + badArg},
 		{"empty input", func(j *device.Job) { j.Args[0] = device.In([]byte{}) }, "job k: argument 0 " + badArg},
+		{"in and out, of nothing", func(j *device.Job) { j.Args[0] = device.Arg{InOut: []byte{}} }, "job k: argument 0 " + badArg},
+		{"in and out, and in", func(j *device.Job) { j.Args[0].InOut = []byte{1} }, "job k: argument 0 " + badArg},
+		{"in and out, and out", func(j *device.Job) { j.Args[1].InOut = []byte{1} }, "job k: argument 1 " + badArg},
 		{"input and output", func(j *device.Job) { j.Args[0].Output = 1 }, "job k: argument 0 " + badArg},
 		{"input and scalar", func(j *device.Job) { j.Args[0].Scalar = make([]byte, 4) }, "job k: argument 0 " + badArg},
 		{"scalar and output", func(j *device.Job) { j.Args[2].Output = 1 }, "job k: argument 2 " + badArg},

@@ -67,7 +67,7 @@ const outputRounding = 1.0 / (1 << 11)
 
 // LimitsFor derives the limits from what FP8 inputs cost on this very problem: the kernel may add a share of it, which its stage has
 // named. The tolerance of the spec is the outer bound. Its max_err is an absolute number, which is meant for inputs of unit variance; with harder inputs,
-// whose outputs may be tens, it counts in units of the largest output, and no element at all may be bad.
+// whose outputs may be tens, it counts in units of the largest output, and of the elements that may be bad the share counts too.
 func LimitsFor(ref *oracle.Reference, share float64, tolerance spec.Tolerance, unitVariance bool) Limits {
 	largest, sum := 0.0, 0.0
 	for _, x := range ref.Out {
@@ -82,7 +82,7 @@ func LimitsFor(ref *oracle.Reference, share float64, tolerance spec.Tolerance, u
 	}
 	if !unitVariance {
 		limits.MaxErr = min(tolerance.MaxErr*max(1, largest), max(share*ref.InputCost.Max, largest*outputRounding))
-		limits.BadFraction = 0
+		limits.BadFraction = tolerance.BadFraction * min(1, share)
 	}
 	return limits
 }

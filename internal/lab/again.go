@@ -10,8 +10,8 @@ import (
 	"attune/internal/tensor"
 )
 
-// Again is the request that does a recorded run again: the same variant, shapes, seeds, samples and architecture, against the same parent.
-// Given shapes, it keeps to those of the run that are among them.
+// Again is the request that does a recorded run again: the same variant, shapes, seeds, samples, state of L2 and architecture, against the same
+// parent. Given shapes, it keeps to those of the run that are among them.
 func Again(kernel *spec.Kernel, then *run.Run, only []tensor.Shape) (Request, error) {
 	refuse := func(format string, args ...any) (Request, error) {
 		return Request{}, RequestError(fmt.Sprintf("run %s cannot be done again: ", then.ID) + fmt.Sprintf(format, args...))
@@ -27,7 +27,8 @@ func Again(kernel *spec.Kernel, then *run.Run, only []tensor.Shape) (Request, er
 		return refuse("%s is no variant of today's spec: %v", then.Variant, err)
 	}
 	r := Request{
-		Variants: []spec.Variant{variant}, Seeds: then.Asked.Seeds, Samples: then.Asked.Samples, Arch: then.Arch, Reproduces: then.ID,
+		Variants: []spec.Variant{variant}, Seeds: then.Asked.Seeds, Samples: then.Asked.Samples, L2: then.Asked.L2, Arch: then.Arch,
+		Reproduces: then.ID,
 	}
 	if then.Parent != "" {
 		parent, err := kernel.Variant(then.Parent)

@@ -34,7 +34,7 @@ type BenchRequest struct {
 type Peers interface {
 	Facts() peer.Facts
 	Missing(p peer.Peer) error
-	Prepare(ctx context.Context, p peer.Peer, in *tensor.Inputs, launches int) error
+	Prepare(ctx context.Context, p peer.Peer, in *tensor.Inputs, g peer.Graph) error
 	Answer(ctx context.Context, p peer.Peer) ([]float64, error)
 	Sample(ctx context.Context, p peer.Peer, samples int) ([]float64, error)
 	Forget(ctx context.Context) error
@@ -89,8 +89,8 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 }
 
 // benchTiming says in the result how times were taken.
-const benchTiming = "device time by CUDA graph replay, inputs warm in L2. Variants run in a process of attune's and peers in a Python process; both keep their GPU context, " +
-	"and only one runs at a time. They take turns, each turn after a warm-up, and the order is turned round from turn to turn (ABBA)"
+const benchTiming = "device time by CUDA graph replay, each after one that is not looked at, inputs warm in L2. " +
+	"Variants run in a process of attune's and peers in a Python process; both keep their GPU context, and only one runs at a time. They take turns, each turn after a warm-up, and the order is turned round from turn to turn (ABBA)"
 
 // bench is a request being done.
 type bench struct {
@@ -114,6 +114,11 @@ type contender struct {
 	row  run.BenchRow
 	job  *device.Job // of a variant
 	peer peer.Peer   // where there is no job
+}
+
+// graph is what a sample of a peer replays.
+func (c *contender) graph() peer.Graph {
+	return peer.Graph{Launches: c.row.Launches, Copies: c.row.Copies}
 }
 
 func (b *bench) open(ctx context.Context) (err error) {
@@ -231,11 +236,11 @@ func (b *bench) shape(ctx context.Context, number int, shape tensor.Shape) error
 	if err != nil {
 		return err
 	}
-	launches, err := b.launches(ctx, ours)
+	graph, err := b.graph(ctx, ours)
 	if err != nil {
 		return err
 	}
-	theirs, err := b.peerAnswers(ctx, ref, launches)
+	theirs, err := b.peerAnswers(ctx, ref, graph)
 	if err != nil {
 		return err
 	}
@@ -304,17 +309,17 @@ func right(all []*contender) []*contender {
 	return slices.DeleteFunc(slices.Clone(all), func(c *contender) bool { return c.row.Wrong != "" })
 }
 
-// launches is how many of them a sample of a peer has: as many as one of ours.
-func (b *bench) launches(ctx context.Context, ours []*contender) (int, error) {
+// graph is what a sample of a peer has: as many launches as one of ours, with as many copies of the inputs.
+func (b *bench) graph(ctx context.Context, ours []*contender) (peer.Graph, error) {
 	series, err := b.time(ctx, right(ours), 1)
-	most := 0
+	g := peer.Graph{Copies: 1}
 	for _, s := range series {
-		most = max(most, s.LaunchesPerSample)
+		g.Launches, g.Copies = max(g.Launches, s.LaunchesPerSample), max(g.Copies, s.Copies)
 	}
-	if most == 0 {
-		most = usualLaunches
+	if g.Launches == 0 {
+		g.Launches = usualLaunches
 	}
-	return most, err
+	return g, err
 }
 
 // time takes samples of variants, which the device takes in turns among themselves.
@@ -334,7 +339,7 @@ func (b *bench) time(ctx context.Context, ours []*contender, samples int) ([]dev
 }
 
 // peerAnswers prepares every peer and holds it against the oracle.
-func (b *bench) peerAnswers(ctx context.Context, ref *reference, launches int) ([]*contender, error) {
+func (b *bench) peerAnswers(ctx context.Context, ref *reference, g peer.Graph) ([]*contender, error) {
 	shape := ref.inputs.Shape.String()
 	var all []*contender
 	for _, p := range b.wanted() {
@@ -344,7 +349,7 @@ func (b *bench) peerAnswers(ctx context.Context, ref *reference, launches int) (
 		if b.banned[p.String()] {
 			continue // since this loop began
 		}
-		c := &contender{peer: p, row: run.BenchRow{Shape: shape, Name: p.String(), Peer: true, DType: p.DType, Launches: launches}}
+		c := &contender{peer: p, row: run.BenchRow{Shape: shape, Name: p.String(), Peer: true, DType: p.DType, Launches: g.Launches, Copies: g.Copies}}
 		b.lab.tell(Event{Variant: p.String(), Doing: "correctness " + shape})
 		if err := b.ask(ctx, c, ref); err != nil {
 			var failed error
@@ -360,7 +365,7 @@ func (b *bench) peerAnswers(ctx context.Context, ref *reference, launches int) (
 
 // ask prepares one peer and judges its answer.
 func (b *bench) ask(ctx context.Context, c *contender, ref *reference) error {
-	if err := b.peers.Prepare(ctx, c.peer, ref.inputs, c.row.Launches); err != nil {
+	if err := b.peers.Prepare(ctx, c.peer, ref.inputs, c.graph()); err != nil {
 		return err
 	}
 	answer, err := b.peers.Answer(ctx, c.peer)
@@ -396,7 +401,7 @@ func (b *bench) prepareAgain(ctx context.Context, all []*contender, ref *referen
 		if b.peers == nil {
 			return nil, nil // why, was written down when none could be started
 		}
-		if err := b.peers.Prepare(ctx, c.peer, ref.inputs, c.row.Launches); err != nil {
+		if err := b.peers.Prepare(ctx, c.peer, ref.inputs, c.graph()); err != nil {
 			return b.loseOne(ctx, c, all, ref, err)
 		}
 	}
@@ -451,7 +456,15 @@ func (b *bench) turnOfOurs(ctx context.Context, ours []*contender, samples int) 
 		return err
 	}
 	for i, s := range series {
-		ours[i].row.Seconds, ours[i].row.Launches = append(ours[i].row.Seconds, s.Seconds), s.LaunchesPerSample
+		row := &ours[i].row
+		row.Seconds, row.Launches, row.Copies = append(row.Seconds, s.Seconds), s.LaunchesPerSample, s.Copies
+	}
+	if len(series) > 0 {
+		found := run.CircumstancesOf(1, series...)
+		if found.Watched != nil {
+			found.Watched.SetAside, found.Watched.Kept = 0, "nobody watches the peers, and ours alone would gain"
+		}
+		b.result.Circumstances = b.result.And(found)
 	}
 	return nil
 }

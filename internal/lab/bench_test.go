@@ -28,7 +28,7 @@ type peers struct {
 	closed   int
 	startErr error
 	log      []string // who was sampled
-	launches int
+	graph    peer.Graph
 
 	inputs  *tensor.Inputs
 	ready   map[string]bool
@@ -70,14 +70,14 @@ func (p *peers) broken(err error) error {
 	return err
 }
 
-func (p *peers) Prepare(_ context.Context, who peer.Peer, in *tensor.Inputs, launches int) error {
+func (p *peers) Prepare(_ context.Context, who peer.Peer, in *tensor.Inputs, g peer.Graph) error {
 	if err := who.Refuse(in.Shape); err != nil {
 		return err
 	}
 	if err := p.broken(p.prepare[who.String()]); err != nil {
 		return err
 	}
-	p.inputs, p.launches, p.ready[who.String()] = in, launches, true
+	p.inputs, p.graph, p.ready[who.String()] = in, g, true
 	return nil
 }
 
@@ -184,8 +184,8 @@ func TestBench(t *testing.T) {
 	if r.Shape != "1x2x40x64" || !r.Peer || r.DType != "fp16" || *r.MaxErr != 0 || r.Launches != 50 || math.Abs(*r.TFLOPS-4*2*40*40*64/25e-6/1e12) > 1e-9 {
 		t.Errorf("a peer's row: %+v", r)
 	}
-	if p.launches != 50 || p.started != 1 || p.closed != 1 || s.gpu.opened != 1 || s.gpu.closed != 1 || b.Peers.Torch != "2.11.0" {
-		t.Errorf("%d launches in a sample; %d started, %d closed; %d devices, %d closed", p.launches, p.started, p.closed, s.gpu.opened, s.gpu.closed)
+	if p.graph != (peer.Graph{Launches: 50, Copies: 4}) || p.started != 1 || p.closed != 1 || s.gpu.opened != 1 || s.gpu.closed != 1 || b.Peers.Torch != "2.11.0" {
+		t.Errorf("%+v in a sample; %d started, %d closed; %d devices, %d closed", p.graph, p.started, p.closed, s.gpu.opened, s.gpu.closed)
 	}
 	for _, r := range b.Rows {
 		if n := len(slices.Concat(r.Seconds...)); len(r.Seconds) != 12 || n != 26 {

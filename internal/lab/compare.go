@@ -19,6 +19,7 @@ type CompareRequest struct {
 	Seed       uint64
 	Rounds     int // that a comparison begins with
 	MostRounds int // that an ambiguous one may buy
+	L2         run.L2
 	Arch       string
 }
 
@@ -45,17 +46,17 @@ func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, e
 		return nil, err
 	}
 	defer d.Close()
-	c := &run.Comparison{A: compared(r.A, images[0]), B: compared(r.B, images[1]), Facts: d.Facts(), Same: codeOf(images[0]) == codeOf(images[1])}
+	c := &run.Comparison{A: compared(r.A, images[0]), B: compared(r.B, images[1]), Facts: d.Facts(), L2: r.L2, Same: codeOf(images[0]) == codeOf(images[1])}
 	if err := l.answersRight(ctx, d, sides, images); err != nil {
 		return nil, err
 	}
-	turns := make([]measure.Turns, len(r.Shapes))
+	taken := make([]takenShape, len(r.Shapes))
 	for rounds := r.Rounds; ; rounds *= 2 {
 		rounds = min(rounds, r.MostRounds)
-		if err := l.takeTurns(ctx, d, r, images, turns, c.Shapes, rounds); err != nil {
+		if err := l.takeTurns(ctx, d, r, images, taken, c.Shapes, rounds); err != nil {
 			return nil, err
 		}
-		c.Shapes = comparedShapes(r.Shapes, turns)
+		c.Shapes = comparedShapes(r.Shapes, taken)
 		if !anyAmbiguous(c.Shapes) || rounds == r.MostRounds {
 			break
 		}
@@ -99,8 +100,30 @@ func (l *Lab) answersRight(ctx context.Context, d device.Device, sides Request, 
 	return nil
 }
 
+// takenShape is all that was measured of one shape.
+type takenShape struct {
+	turns, aside   measure.Turns
+	rounds         int // those that were set aside included
+	aParts, bParts run.Parts
+	circumstances  run.Circumstances
+}
+
+// add takes in what a device has measured: a, b and the control.
+func (t *takenShape) add(series []device.Series) {
+	t.rounds += len(series[0].Seconds)
+	// A round in one order counts only with the one in the other.
+	kept, aside, _ := device.Steady(2, series...)
+	t.turns, t.aside = joined(t.turns, kept), joined(t.aside, aside)
+	t.aParts, t.bParts = run.PartsOf(series[0]), run.PartsOf(series[1])
+	t.circumstances = t.circumstances.And(run.CircumstancesOf(2, series...))
+}
+
+func joined(t measure.Turns, more [][]float64) measure.Turns {
+	return measure.Turns{A: append(t.A, more[0]...), B: append(t.B, more[1]...), Control: append(t.Control, more[2]...)}
+}
+
 // takeTurns adds rounds to the series of every shape that is not decided yet, until it has so many.
-func (l *Lab) takeTurns(ctx context.Context, d device.Device, r CompareRequest, images [2]*toolchain.Image, turns []measure.Turns, known []run.ComparedShape,
+func (l *Lab) takeTurns(ctx context.Context, d device.Device, r CompareRequest, images [2]*toolchain.Image, taken []takenShape, known []run.ComparedShape,
 	rounds int,
 ) error {
 	for i, shape := range r.Shapes {
@@ -110,24 +133,32 @@ func (l *Lab) takeTurns(ctx context.Context, d device.Device, r CompareRequest, 
 		l.tell(Event{Variant: r.A.String() + " and " + r.B.String(), Doing: fmt.Sprintf("%d rounds of %s", rounds, shape), Done: i, Total: len(r.Shapes)})
 		in := tensor.Draw(shape, r.Seed, tensor.Options{})
 		a, b := newJob(images[0], d.Facts(), in), newJob(images[1], d.Facts(), in)
-		series, err := d.Time(ctx, []device.Job{a, b, a}, device.Plan{Samples: rounds - len(turns[i].A)})
+		series, err := d.Time(ctx, []device.Job{a, b, a}, device.Plan{Samples: rounds - taken[i].rounds, ColdL2: r.L2 == run.Cold})
 		if err != nil {
 			return fmt.Errorf("time %s: %w", shape, err)
 		}
-		t := &turns[i]
-		t.A, t.B, t.Control = append(t.A, series[0].Seconds...), append(t.B, series[1].Seconds...), append(t.Control, series[2].Seconds...)
+		taken[i].add(series)
 	}
 	return nil
 }
 
-func comparedShapes(shapes []tensor.Shape, turns []measure.Turns) []run.ComparedShape {
+func comparedShapes(shapes []tensor.Shape, taken []takenShape) []run.ComparedShape {
+	turns := make([]measure.Turns, len(taken))
+	for i, t := range taken {
+		turns[i] = t.turns
+	}
 	var all []run.ComparedShape
 	for i, c := range measure.Compare(turns) {
-		t := turns[i]
-		all = append(all, run.ComparedShape{
-			Shape: shapes[i].String(), Rounds: len(t.A), Comparison: c, Samples: t,
-			ATimes: measure.Summarize(t.A), BTimes: measure.Summarize(t.B),
-		})
+		t := taken[i]
+		s := run.ComparedShape{
+			Shape: shapes[i].String(), Rounds: len(t.turns.A), Comparison: c, Samples: t.turns,
+			ATimes: measure.Summarize(t.turns.A), BTimes: measure.Summarize(t.turns.B),
+			AParts: t.aParts, BParts: t.bParts, Circumstances: t.circumstances,
+		}
+		if len(t.aside.A) > 0 {
+			s.SetAside = &t.aside
+		}
+		all = append(all, s)
 	}
 	return all
 }

@@ -43,6 +43,8 @@ type behaviour struct {
 	findings []device.Finding
 	launch   func(number int) error // is asked before each problem, counted from 0
 	timing   error
+
+	throttled []int // samples of each timing that something held the clocks down in: they take twice as long
 }
 
 func newGPU(arch string) *gpu {
@@ -127,9 +129,19 @@ func (d *opened) Time(ctx context.Context, jobs []device.Job, plan device.Plan) 
 			b.seconds = b.causal
 		}
 		random := rand.New(rand.NewPCG(7, uint64(i)))
-		series := device.Series{LaunchesPerSample: 50}
-		for range plan.Samples {
-			series.Seconds = append(series.Seconds, b.seconds*(1+b.noise*random.NormFloat64()))
+		series := device.Series{LaunchesPerSample: 50, Copies: 4}
+		for i := range plan.Samples {
+			seconds, reading := b.seconds*(1+b.noise*random.NormFloat64()), device.Reading{ClockMHz: 1980, MemoryClockMHz: 3201, PowerWatts: 300, Celsius: 40}
+			if slices.Contains(b.throttled, i) {
+				seconds, reading.ClockMHz, reading.Throttled = 2*seconds, 990, []string{"power cap"}
+			}
+			series.Seconds, series.Readings = append(series.Seconds, seconds), append(series.Readings, reading)
+		}
+		empty := 0.6e-6
+		series.EmptyNode, series.Single = &empty, []float64{b.seconds + 4e-6}
+		if plan.ColdL2 {
+			series.Flush = []float64{40e-6}
+			series.WithFlush = []float64{40e-6 + b.seconds}
 		}
 		all = append(all, series)
 	}

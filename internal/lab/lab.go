@@ -46,6 +46,7 @@ type Request struct {
 	Judged   []tensor.Shape // those that the performance gate looks at, where they are among Shapes
 	Seeds    []uint64
 	Samples  int           // of each shape's time
+	L2       run.L2        // that a timed launch finds
 	Against  *spec.Variant // in place of each variant's own parent
 	Arch     string        // in place of the device's, or of the newest the stage is for
 

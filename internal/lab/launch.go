@@ -2,22 +2,24 @@ package lab
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 
 	"attune/internal/device"
 	"attune/internal/tensor"
+	"attune/internal/tensormap"
 	"attune/internal/toolchain"
 )
 
 // newJob is the launch of an attention kernel, with the arguments in the order of its entry function (q, k, v, o, descale_q, descale_k, descale_v,
-// heads, queries, keys, causal, softmax_scale).
+// heads, queries, keys, causal, softmax_scale, and the tensor maps that the kernel asks for).
 func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) device.Job {
 	shape, launch := in.Shape, image.Record.Launch
 	causal := int32(0)
 	if shape.Causal {
 		causal = 1
 	}
-	return device.Job{
+	job := device.Job{
 		Image:              loadable(image, facts),
 		Entry:              image.Record.Kernel,
 		Grid:               grid(launch, shape, facts),
@@ -31,18 +33,55 @@ func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) devic
 			device.Float32(float32(1 / math.Sqrt(float64(shape.HeadDim)))),
 		},
 	}
+	if launch.Cluster > 1 {
+		job.Cluster = [3]int{launch.Cluster, 1, 1}
+	}
+	for _, m := range launch.TensorMaps {
+		job.Args = append(job.Args, device.Arg{TensorMap: newTensorMap(m, shape)})
+	}
+	return job
+}
+
+// newTensorMap describes q, k, v or o to a kernel: columns, rows and heads, of which a box has one head.
+func newTensorMap(m toolchain.TensorMap, shape tensor.Shape) *device.TensorMap {
+	const o = 3 // the number of the argument
+	dtype, size, rows := "u8", 1, shape.SeqK
+	if m.Argument == o {
+		dtype, size = "f16", 2
+	}
+	if m.Argument == o || m.Argument == 0 {
+		rows = shape.SeqQ
+	}
+	row := shape.HeadDim * size
+	swizzle := "none"
+	if m.SwizzleBytes > 0 {
+		swizzle = fmt.Sprintf("%dB", m.SwizzleBytes)
+	}
+	return &device.TensorMap{Arg: m.Argument, Map: tensormap.Map{
+		Type:    dtype,
+		Dims:    []int{shape.HeadDim, rows, shape.HeadCount()},
+		Strides: []int{row, rows * row},
+		Box:     []int{m.InnerBytes / size, m.Rows, 1},
+		Swizzle: swizzle,
+		OOB:     "zero",
+		// The rows of a tensor lie one behind the other, so that whatever L2 fetches beside a box is soon wanted as well.
+		L2Promotion: "256B",
+	}}
 }
 
 // grid has a block for each tile of query rows of each head: tiles in x, heads in y and, where those are too many for y, in z as well. Where the kernel's
-// blocks take tile after tile, there are as many as the device holds at once.
+// blocks take tile after tile, there are as many as the device holds at once. In x there are whole clusters.
 func grid(launch toolchain.Launch, shape tensor.Shape, facts device.Facts) [3]int {
 	const mostY = 65535
 	heads, tiles := shape.HeadCount(), (shape.SeqQ+launch.QueryRows-1)/launch.QueryRows
+	cluster := max(launch.Cluster, 1)
 	if launch.BlocksPerMultiprocessor > 0 {
-		return [3]int{min(heads*tiles, launch.BlocksPerMultiprocessor*max(facts.Multiprocessors, 1)), 1, 1}
+		wanted := (heads*tiles + cluster - 1) / cluster
+		room := max(launch.BlocksPerMultiprocessor*max(facts.Multiprocessors, 1)/cluster, 1)
+		return [3]int{min(wanted, room) * cluster, 1, 1}
 	}
 	z := (heads + mostY - 1) / mostY
-	return [3]int{tiles, (heads + z - 1) / z, z}
+	return [3]int{(tiles + cluster - 1) / cluster * cluster, (heads + z - 1) / z, z}
 }
 
 // form is which part of an image a device runs.

@@ -2,13 +2,22 @@ package lab
 
 import (
 	"bytes"
+	"encoding/binary"
+	"io/fs"
+	"os"
 	"testing"
+	"testing/fstest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"attune/internal/device"
+	simdevice "attune/internal/device/sim"
+	"attune/internal/half"
 	"attune/internal/tensor"
+	"attune/internal/tensormap"
 	"attune/internal/toolchain"
+	"attune/kernels"
 )
 
 func TestNewJob(t *testing.T) {
@@ -48,13 +57,89 @@ func TestNewJob(t *testing.T) {
 			t.Errorf("argument %d:\n%s", 7+i, diff)
 		}
 	}
-	if len(job.Args) != 12 {
-		t.Errorf("%d arguments", len(job.Args))
+	if len(job.Args) != 12 || job.Cluster != [3]int{} {
+		t.Errorf("%d arguments, clusters of %v", len(job.Args), job.Cluster)
 	}
 	plain := tensor.Draw(tensor.Shape{Batch: 1, Heads: 1, SeqQ: 32, SeqK: 32, HeadDim: 64}, 5, tensor.Options{})
 	job = newJob(image, device.Facts{Arch: "sm_89"}, plain)
 	if job.Grid[0] != 1 || !bytes.Equal(job.Args[10].Scalar, []byte{0, 0, 0, 0}) {
 		t.Errorf("32 rows without a mask: grid %v, causal %v", job.Grid, job.Args[10].Scalar)
+	}
+}
+
+// What a kernel asks for beyond the arguments that all have: clusters, and tensor maps in its own order.
+func TestNewJobOfHopper(t *testing.T) {
+	image := &toolchain.Image{PTX: []byte("ptx")}
+	image.Record.Launch = toolchain.Launch{
+		Threads: 256, QueryRows: 32, Cluster: 2,
+		TensorMaps: []toolchain.TensorMap{
+			{Argument: 2, Rows: 128, InnerBytes: 64, SwizzleBytes: 64},
+			{Argument: 0, Rows: 32, InnerBytes: 32},
+			{Argument: 3, Rows: 16, InnerBytes: 128, SwizzleBytes: 128},
+		},
+	}
+	in := tensor.Draw(tensor.Shape{Batch: 2, Heads: 3, SeqQ: 33, SeqK: 7, HeadDim: 64}, 5, tensor.Options{})
+	job := newJob(image, device.Facts{}, in)
+	if job.Cluster != [3]int{2, 1, 1} {
+		t.Errorf("clusters of %v", job.Cluster)
+	}
+	want := []device.Arg{
+		{TensorMap: &device.TensorMap{Arg: 2, Map: tensormap.Map{
+			Type: "u8", Dims: []int{64, 7, 6}, Strides: []int{64, 448}, Box: []int{64, 128, 1}, Swizzle: "64B", OOB: "zero", L2Promotion: "256B",
+		}}},
+		{TensorMap: &device.TensorMap{Arg: 0, Map: tensormap.Map{
+			Type: "u8", Dims: []int{64, 33, 6}, Strides: []int{64, 2112}, Box: []int{32, 32, 1}, Swizzle: "none", OOB: "zero", L2Promotion: "256B",
+		}}},
+		{TensorMap: &device.TensorMap{Arg: 3, Map: tensormap.Map{
+			Type: "f16", Dims: []int{64, 33, 6}, Strides: []int{128, 4224}, Box: []int{64, 16, 1}, Swizzle: "128B", OOB: "zero", L2Promotion: "256B",
+		}}},
+	}
+	if diff := cmp.Diff(want, job.Args[12:]); diff != "" {
+		t.Errorf("the arguments behind the others (-want +got):\n%s", diff)
+	}
+	if err := job.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A kernel of clusters and tensor maps goes the way of all others, from its source to the simulator's answer.
+func TestTensorMapsOnTheSimulator(t *testing.T) {
+	c, cacheDir := compiler(t)
+	if c == nil {
+		t.Skip("the pinned compiler is needed")
+	}
+	folder, mapped := fstest.MapFS{}, os.DirFS("testdata/mapped")
+	for name, from := range map[string]fs.FS{"kernel.toml": mapped, "mapped.cu": mapped, "common/launch.cuh": kernels.SDPA()} {
+		text, err := fs.ReadFile(from, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		folder[name] = &fstest.MapFile{Data: text}
+	}
+	s := newSetupOf(t, folder, c, cacheDir)
+	for stage, blocks := range map[string][3]int{"tiles": {4, 2, 1}, "persistent": {2, 1, 1}} {
+		image, _, err := s.Builder.Build(t.Context(), Target(s.Kernel, s.variant(stage), "sm_90a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The third tile is cut off, and the fourth, which makes the cluster whole, is none.
+		in := tensor.Draw(tensor.Shape{Batch: 1, Heads: 2, SeqQ: 40, SeqK: 5, HeadDim: 64}, 0, tensor.Options{})
+		d := simdevice.Open(simdevice.Options{Schedules: 3, Checks: true, Limit: time.Minute})
+		job := newJob(image, d.Facts(), in)
+		if job.Grid != blocks {
+			t.Errorf("%s: a grid of %v, want %v", stage, job.Grid, blocks)
+		}
+		outcome, err := d.Run(t.Context(), job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []byte
+		for _, code := range in.Q.Codes {
+			want = binary.LittleEndian.AppendUint16(want, uint16(half.Float16FromFloat32(float32(code))))
+		}
+		if len(outcome.Findings) > 0 || !bytes.Equal(outcome.Outputs[0], want) {
+			t.Errorf("%s: findings %v; o is q: %t", stage, outcome.Findings, bytes.Equal(outcome.Outputs[0], want))
+		}
 	}
 }
 
@@ -72,6 +157,11 @@ func TestGrid(t *testing.T) {
 	check("heads that cannot be shared out evenly leave blocks over", one, 1, 65537, 32, 1, [3]int{1, 32769, 2})
 	check("blocks that stay, as many as fit", three, 2, 8, 512, 10, [3]int{30, 1, 1})
 	check("blocks that stay, no more than tiles", three, 2, 8, 32, 10, [3]int{16, 1, 1})
+	pairs, staying := toolchain.Launch{QueryRows: 32, Cluster: 2}, toolchain.Launch{QueryRows: 32, BlocksPerMultiprocessor: 3, Cluster: 4}
+	check("whole clusters", pairs, 2, 8, 65, 1, [3]int{4, 16, 1})
+	check("clusters that stay, as many as fit", staying, 2, 8, 512, 10, [3]int{28, 1, 1})
+	check("clusters that stay, no more than tiles need", staying, 1, 5, 32, 10, [3]int{8, 1, 1})
+	check("clusters that stay, on a device that does not say its size", staying, 2, 8, 32, 0, [3]int{4, 1, 1})
 	check("blocks that stay, on a device that does not say its size", three, 2, 8, 32, 0, [3]int{3, 1, 1})
 }
 

@@ -11,24 +11,11 @@ import (
 	"attune/internal/toolchain"
 )
 
-// MutationReport says how many breaks of a kernel the gates catch.
+// MutationReport says how many breaks of a kernel the gates catch. What is no program, and the compiler would have refused too, is not among them.
 type MutationReport struct {
-	Variant    string           `json:"variant"`
-	Arch       string           `json:"arch"`
-	Possible   int              `json:"possible"`   // mutants there are
-	Mutants    int              `json:"mutants"`    // that were tried, without those that are no program
-	Killed     int              `json:"killed"`     // that a gate caught
-	Survived   int              `json:"survived"`   // that none did
-	Equivalent int              `json:"equivalent"` // of the rest: the compiler makes the same machine code of them
-	KillRate   float64          `json:"kill_rate"`  // killed, of those not shown equivalent
-	Survivors  []mutate.Mutant  `json:"survivors"`
-	ByKind     map[string]Tally `json:"by_kind"`
-}
-
-// Tally is the fate of one kind of change.
-type Tally struct {
-	Mutants int `json:"mutants"`
-	Killed  int `json:"killed"`
+	Variant string `json:"variant"`
+	Arch    string `json:"arch"`
+	mutate.Report
 }
 
 // MutationRequest is what to break, and how often.
@@ -76,18 +63,13 @@ func (l *Lab) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, e
 			return nil, fmt.Errorf("%s: %w", m.Variant, err)
 		}
 	}
-	report := &MutationReport{
-		Variant: m.Variant.String(), Arch: arch, Possible: len(all), Survivors: []mutate.Mutant{}, ByKind: map[string]Tally{},
-	}
+	report := &MutationReport{Variant: m.Variant.String(), Arch: arch, Report: mutate.NewReport(len(all))}
 	picked := mutate.Sample(all, m.Count, m.Seed)
 	for i, mutant := range picked {
 		l.tell(Event{Variant: m.Variant.String(), Doing: fmt.Sprintf("mutant at line %d: %s", mutant.Line, mutant.What), Done: i, Total: len(picked)})
 		if err := t.try(ctx, mutant, report); err != nil {
 			return nil, err
 		}
-	}
-	if tried := report.Mutants - report.Equivalent; tried > 0 {
-		report.KillRate = float64(report.Killed) / float64(tried)
 	}
 	return report, nil
 }
@@ -122,21 +104,11 @@ func (t *trial) try(ctx context.Context, mutant mutate.Mutant, report *MutationR
 	if err != nil {
 		return err
 	}
-	report.Mutants++
-	tally := report.ByKind[mutant.What]
-	tally.Mutants++
-	switch {
-	case wrong != "":
-		report.Killed++
-		tally.Killed++
-	case t.equivalent(ctx, text):
-		report.Equivalent++
-		tally.Mutants--
-	default:
-		report.Survived++
-		report.Survivors = append(report.Survivors, mutant)
+	if wrong != "" {
+		report.Kill(mutant, "")
+	} else {
+		report.Spare(mutant, t.equivalent(ctx, text))
 	}
-	report.ByKind[mutant.What] = tally
 	return ctx.Err()
 }
 

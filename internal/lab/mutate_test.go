@@ -123,22 +123,25 @@ func TestMutate(t *testing.T) {
 	for _, mutant := range c.all {
 		kinds[mutant.What]++
 	}
-	survive := kinds["other operation"] + kinds["other layout"] + kinds["waits for less"] + kinds["other lanes"] + kinds["other barrier"]
+	survive := kinds["other operation"] + kinds["other layout"] + kinds["waits for less"] + kinds["other lanes"] + kinds["other barrier"] +
+		kinds["other value"] + kinds["other count"]
 	want := &MutationReport{
-		Variant: "stage1", Arch: "sm_90a", Possible: len(c.all), Mutants: len(c.all) - kinds["address off"],
-		Killed:   kinds["left out"] + kinds["guard turned round"] + kinds["other comparison"] + kinds["other constant"],
-		Survived: survive, Equivalent: kinds["operands swapped"], Survivors: report.Survivors, ByKind: map[string]Tally{},
+		Variant: "stage1", Arch: "sm_90a", Report: mutate.Report{
+			Possible: len(c.all), Mutants: len(c.all) - kinds["address off"],
+			Killed:   kinds["left out"] + kinds["guard turned round"] + kinds["other comparison"] + kinds["other constant"],
+			Survived: survive, Equivalent: kinds["operands swapped"], Survivors: report.Survivors, ByKind: map[string]mutate.Tally{},
+		},
 	}
 	want.KillRate = float64(want.Killed) / float64(want.Killed+want.Survived)
 	for kind, count := range kinds {
 		switch kind {
 		case "left out", "guard turned round", "other comparison", "other constant":
-			want.ByKind[kind] = Tally{Mutants: count, Killed: count}
+			want.ByKind[kind] = mutate.Tally{Mutants: count, Killed: count}
 		case "operands swapped":
-			want.ByKind[kind] = Tally{} // none that means anything
+			want.ByKind[kind] = mutate.Tally{} // none that means anything
 		case "address off":
 		default:
-			want.ByKind[kind] = Tally{Mutants: count}
+			want.ByKind[kind] = mutate.Tally{Mutants: count}
 		}
 	}
 	if diff := cmp.Diff(want, report); diff != "" {
@@ -293,7 +296,7 @@ func TestMutantsOnTheSimulator(t *testing.T) {
 			return toolchain.Assemble(ctx, c, ptx, arch)
 		},
 	}}
-	check := func(before, after string, want MutationReport) {
+	check := func(before, after string, want mutate.Report) {
 		t.Helper()
 		line := 1
 		for text := range bytes.Lines(image.PTX) {
@@ -303,17 +306,16 @@ func TestMutantsOnTheSimulator(t *testing.T) {
 			line++
 		}
 		changed := strings.Replace(strings.Split(string(image.PTX), "\n")[line-1], before, after, 1)
-		var got MutationReport
-		got.ByKind = map[string]Tally{}
+		got := MutationReport{Report: mutate.NewReport(0)}
 		if err := court.try(t.Context(), mutate.Mutant{Line: line, What: "it", After: changed}, &got); err != nil {
 			t.Fatal(err)
 		}
-		got.ByKind, got.Survivors = nil, nil
-		if diff := cmp.Diff(want, got); diff != "" {
+		got.ByKind, got.Survivors, got.KillRate = nil, nil, 0
+		if diff := cmp.Diff(want, got.Report); diff != "" {
 			t.Errorf("%s -> %s (-want +got):\n%s", before, after, diff)
 		}
 	}
-	check(", 77;", ", 78;", MutationReport{Mutants: 1, Equivalent: 1})
-	check("st.global.u16", "//", MutationReport{Mutants: 1, Killed: 1})
-	check("ex2.approx.ftz.f32", "ex3.approx.ftz.f32", MutationReport{}) // no program
+	check(", 77;", ", 78;", mutate.Report{Mutants: 1, Equivalent: 1})
+	check("st.global.u16", "//", mutate.Report{Mutants: 1, Killed: 1})
+	check("ex2.approx.ftz.f32", "ex3.approx.ftz.f32", mutate.Report{}) // no program
 }

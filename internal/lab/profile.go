@@ -28,9 +28,11 @@ type ProfileRequest struct {
 	Seed    uint64
 	Arch    string
 
-	Profiler  Profiler      // nil where the simulator is the device
-	Simulator device.Device // counts the same launches; nil where it is not asked for
-	Folder    string        // for reports and plots, in place of the run's folder in the ledger
+	Profiler   Profiler      // counts on the chip; nil where the simulator is the device, or where there is none
+	NoProfiler string        // why a chip has none
+	Simulator  device.Device // counts the same launches; nil where it is not asked for
+	Instead    device.Device // counts them where the chip's own counters cannot be had: the simulator
+	Folder     string        // for reports and plots, in place of the run's folder in the ledger
 }
 
 // Profiler counts a launch on a chip and writes its report into a file: profile.Nsight is one.
@@ -90,17 +92,33 @@ func (a *attempt) profiled(ctx context.Context, b *builds, r ProfileRequest, wor
 	a.device.Close() // a GPU may be for one process at a time, and the profiler brings its own
 	a.device = nil
 	a.gates.Performance = gate.Unmeasured("a profile takes counters, no times; `attune run` takes them")
+	if r.NoProfiler != "" {
+		r = r.without(r.NoProfiler)
+	}
 	var profiles []*profile.Profile
 	for i, shape := range r.Shapes {
 		a.tell(fmt.Sprintf("profiling %s", shape), i, len(r.Shapes))
 		p, err := a.profile(ctx, r, facts, shape, work)
+		if errors.Is(err, profile.ErrNoPermission) && r.Instead != nil {
+			r = r.without(err.Error())
+			p, err = a.profile(ctx, r, facts, shape, work)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("profile %s on %s: %w", r.Variant, shape, err)
 		}
 		profiles = append(profiles, p)
 	}
-	a.gates.Profile = profileGate(profiles)
+	if a.gates.Profile = profileGate(profiles); r.NoProfiler != "" {
+		a.gates.Profile = gate.Unmeasured(r.NoProfiler)
+	}
 	return profiles, nil
+}
+
+// without is the request with nothing to count on the chip, and why: what the simulator counts, and the gates before the last, can be had all the
+// same.
+func (r ProfileRequest) without(why string) ProfileRequest {
+	r.Profiler, r.NoProfiler, r.Simulator = nil, why, r.Instead
+	return r
 }
 
 // profile counts one launch, on every side that was asked for, and says what follows.

@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"attune/internal/device"
+	"attune/internal/device/isolate"
 	simdevice "attune/internal/device/sim"
 	"attune/internal/profile"
 	"attune/internal/run"
@@ -163,6 +165,11 @@ func TestProfileFails(t *testing.T) {
 	if got := s.recorded(); len(got) > 0 {
 		t.Errorf("recorded without a profile: %v", got)
 	}
+	broken := s.profileRequest("stage2", &counter{err: errors.New("ncu fell over")})
+	broken.Instead = simdevice.Open(simdevice.Options{})
+	if r, _, err := s.Profile(t.Context(), broken); err == nil || !strings.Contains(err.Error(), "ncu fell over") {
+		t.Errorf("a profiler that breaks is no reason to be content with less: %v, %v", r, err)
+	}
 	request := s.profileRequest("stage2", nil)
 	request.Shapes = shapes(t, "1x1x8x32")
 	if _, _, err := s.Profile(t.Context(), request); err == nil || !strings.Contains(err.Error(), "head dim") {
@@ -224,4 +231,42 @@ func TestProfileOnTheSimulator(t *testing.T) {
 	if _, err := Again(s.Kernel, r, nil); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("done again: %v; want %q", err, want)
 	}
+}
+
+// A driver that gives its counters to others only, and a machine with no ncu, cost the chip's counters and nothing else. The ncu here is a process of
+// its own.
+func TestProfileWithoutCounters(t *testing.T) {
+	forbidden := filepath.Join(t.TempDir(), "ncu")
+	const script = `#!/bin/sh
+echo "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the target device 0." >"$2"
+exit 1
+`
+	if err := os.WriteFile(forbidden, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	check := func(what, reason string, set func(*ProfileRequest)) {
+		t.Helper()
+		s := newSetup(t)
+		request := s.profileRequest("stage2", nil)
+		request.Shapes, request.Instead = shapes(t, "1x1x16x64", "1x1x32x64"), simdevice.Open(simdevice.Options{})
+		set(&request)
+		r, profiles, err := s.Profile(t.Context(), request)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		expect(t, r, "not-measured pass/pass/not-measured/not-measured")
+		if got := r.Reasons.Profile; len(got) != 1 || !strings.Contains(got[0], reason) || strings.Contains(got[0], "\n") {
+			t.Errorf("%s: the gate says %q; want one line with %q", what, got, reason)
+		}
+		if len(profiles) != 2 || len(profiles[0].Ncu) > 0 || profiles[1].Sim["ptx_instructions"] == 0 {
+			t.Errorf("%s: %+v", what, profiles)
+		}
+		if names := s.files(r); !slices.Contains(names, "profile.json") || slices.ContainsFunc(names, func(n string) bool { return strings.HasSuffix(n, ".ncu-rep") }) {
+			t.Errorf("%s: the ledger has %v", what, names)
+		}
+	}
+	check("no permission", "the driver gives its counters to administrators only (ERR_NVGPUCTRPERM); run as root, ", func(r *ProfileRequest) {
+		r.Profiler = &profile.Nsight{Program: forbidden, Arch: "sm_90", Child: isolate.Options{Command: []string{"/bin/true"}, Limit: time.Minute}}
+	})
+	check("no ncu", "there is no ncu in PATH, ", func(r *ProfileRequest) { r.NoProfiler = profile.ErrNoProfiler.Error() })
 }

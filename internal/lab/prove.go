@@ -164,8 +164,12 @@ func (p *prover) arch(stage *spec.Stage) (string, error) { return Arch(stage, p.
 func departuresFrom(kernel *spec.Kernel, around []spec.Variant, knob, value int) []departure {
 	var all []departure
 	for _, v := range around {
+		own, has := v.Value(kernel.Knobs[knob].Name)
+		if !has {
+			continue
+		}
 		d := departure{value: value, around: v}
-		if v.Values()[knob].Value == value {
+		if own == value {
 			d.kind = isOwn
 		} else if turned, ok := turn(kernel, v, knob, value); ok {
 			d.variant = turned
@@ -181,7 +185,10 @@ func departuresFrom(kernel *spec.Kernel, around []spec.Variant, knob, value int)
 func departuresAside(kernel *spec.Kernel, cover []spec.Variant, knob, value int) []departure {
 	var all []departure
 	for _, v := range cover {
-		own := v.Values()[knob].Value
+		own, has := v.Value(kernel.Knobs[knob].Name)
+		if !has {
+			continue
+		}
 		for _, other := range kernel.Knobs[knob].Values {
 			switch turned, ok := turn(kernel, v, knob, other); {
 			case other == own || !ok:
@@ -197,10 +204,11 @@ func departuresAside(kernel *spec.Kernel, cover []spec.Variant, knob, value int)
 
 // turn gives a variant with another value of a knob, if the rules allow it.
 func turn(kernel *spec.Kernel, v spec.Variant, knob, value int) (spec.Variant, bool) {
-	settings := v.Values()
-	settings[knob].Value = value
 	text := v.Stage().Name
-	for _, s := range settings {
+	for _, s := range v.Values() {
+		if s.Knob == kernel.Knobs[knob].Name {
+			s.Value = value
+		}
 		text += "+" + s.String()
 	}
 	turned, err := kernel.Variant(text)

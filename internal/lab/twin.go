@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"fmt"
 	"slices"
 
 	"attune/internal/run"
@@ -11,14 +12,14 @@ import (
 // code is what makes two images one program to the chip.
 type code struct {
 	hash, arch string
-	launch     toolchain.Launch
+	launch     string // as text, which can be compared
 }
 
 func codeOf(image *toolchain.Image) code {
 	if image == nil {
 		return code{}
 	}
-	return code{image.Record.CodeHash, image.Record.Arch, image.Record.Launch}
+	return code{image.Record.CodeHash, image.Record.Arch, fmt.Sprint(image.Record.Launch)}
 }
 
 // measurements has the first variant of a command that was measured, by its code. What is measured belongs to the code: another variant of which the

@@ -280,9 +280,6 @@ func (a *attempt) kernelFailure(err error) string {
 	return a.record.Failure
 }
 
-// graphTiming says in the record how times were taken.
-const graphTiming = "device time by CUDA graph replay, variant and parent in turns, inputs warm in L2"
-
 // performance times every shape, together with the parent where there is one.
 func (a *attempt) performance(ctx context.Context, b *builds) error {
 	parent, same, missing := a.parentImage(b)
@@ -307,7 +304,8 @@ func (a *attempt) performance(ctx context.Context, b *builds) error {
 		}
 		a.addTimes(shape, samples)
 		if samples.Parent != nil && a.judges(shape) {
-			judged = append(judged, measure.Pair{Parent: samples.Parent.Seconds, Variant: samples.Variant.Seconds})
+			variant, parent := samples.Steady()
+			judged = append(judged, measure.Pair{Parent: parent, Variant: variant})
 		}
 	}
 	a.timed = missing == nil
@@ -376,7 +374,7 @@ func (a *attempt) time(ctx context.Context, shape tensor.Shape, parent *toolchai
 	if parent != nil {
 		jobs = append(jobs, newJob(parent, a.device.Facts(), inputs))
 	}
-	series, err := a.device.Time(ctx, jobs, device.Plan{Samples: a.request.Samples})
+	series, err := a.device.Time(ctx, jobs, device.Plan{Samples: a.request.Samples, ColdL2: a.request.L2 == run.Cold})
 	if err != nil {
 		return nil, err
 	}
@@ -390,14 +388,20 @@ func (a *attempt) time(ctx context.Context, shape tensor.Shape, parent *toolchai
 // addTimes writes the figures of one shape into the record.
 func (a *attempt) addTimes(shape tensor.Shape, s *run.Samples) {
 	const us = 1e6
-	sum := measure.Summarize(s.Variant.Seconds)
+	variant, parent := s.Steady()
+	sum := measure.Summarize(variant)
 	row := run.Performance{
-		Shape: s.Shape, P50US: sum.P50 * us, P90US: sum.P90 * us, P99US: sum.P99 * us, StdUS: sum.Std * us,
-		TFLOPS: shape.FLOPs() / sum.P50 / 1e12, Samples: len(s.Variant.Seconds), Judged: a.judges(shape),
+		Shape: s.Shape, P50US: sum.P50 * us, P90US: sum.P90 * us, P99US: sum.P99 * us, StdUS: sum.Std * us, CV: sum.CV,
+		TFLOPS: shape.FLOPs() / sum.P50 / 1e12, Samples: len(variant), Judged: a.judges(shape),
+		Parts: run.PartsOf(s.Variant), Circumstances: s.Circumstances(),
+	}
+	if sum.Median != nil {
+		low, high := sum.Median.Low*us, sum.Median.High*us
+		row.P50LowUS, row.P50HighUS = &low, &high
 	}
 	if s.Parent != nil {
-		speedup := measure.CompareSpeed([]measure.Pair{{Parent: s.Parent.Seconds, Variant: s.Variant.Seconds}})
-		parentP50 := measure.Summarize(s.Parent.Seconds).P50 * us
+		speedup := measure.CompareSpeed([]measure.Pair{{Parent: parent, Variant: variant}})
+		parentP50 := measure.Summarize(parent).P50 * us
 		row.ParentP50US, row.ParentRatio, row.RatioLow, row.RatioHigh = &parentP50, &speedup.Ratio, &speedup.Low, &speedup.High
 	}
 	if a.same { // by identity: a clock could only blur it
@@ -406,7 +410,7 @@ func (a *attempt) addTimes(shape tensor.Shape, s *run.Samples) {
 	}
 	a.record.Performance = append(a.record.Performance, row)
 	a.record.Samples = append(a.record.Samples, *s)
-	a.record.Asked.Timing = graphTiming
+	a.record.Asked.Timing, a.record.Asked.L2 = a.request.L2.Timing(), a.request.L2
 	if row.Judged && a.record.Headline == nil {
 		a.record.Headline = &run.Headline{Shape: row.Shape, P50US: row.P50US, ParentRatio: row.ParentRatio}
 	}

@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -13,7 +14,7 @@ type Verdict string
 const (
 	Faster    Verdict = "faster"
 	Slower    Verdict = "slower"
-	Same      Verdict = "same"      // any difference is below the floor
+	Same      Verdict = "same"      // any difference is below the least floor
 	Ambiguous Verdict = "ambiguous" // the samples do not say; more may
 )
 
@@ -31,8 +32,9 @@ type Comparison struct {
 	Low     float64 `json:"ratio_low"`  // the interval that holds the true ratio at the level of the comparison
 	High    float64 `json:"ratio_high"` //
 	Medians float64 `json:"median_ratio"`
+	P       float64 `json:"p_value"` // benchstat's, of the samples as two heaps: it knows of no turns, no control and no floor
 	Control Speedup `json:"control"` // a over a
-	Floor   float64 `json:"floor"`   // differences up to this share are none
+	Floor   float64 `json:"floor"`   // differences up to this share are none that this session could tell
 	Verdict Verdict `json:"verdict"`
 }
 
@@ -58,22 +60,24 @@ func compareTurns(t Turns, tail float64) Comparison {
 	ratio := pairedRatio(t.A, t.B, tail)
 	c := Comparison{
 		Ratio: ratio.Ratio, Low: ratio.Low, High: ratio.High,
-		Medians: median(t.A) / median(t.B),
+		Medians: median(t.A) / median(t.B), P: PValue(t.A, t.B),
 		Control: pairedRatio(t.A, t.Control, tail),
 	}
 	// Where the control is not 1 for certain, the session is not quiet, and what it makes up of nothing is taken off every verdict.
 	c.Floor = max(leastFloor, c.Control.High-1, 1/c.Control.Low-1)
-	c.Verdict = verdict(c.Low, c.High, c.Floor)
+	c.Verdict = verdict(c.Low, c.High, c.Floor, leastFloor)
 	return c
 }
 
-func verdict(low, high, floor float64) Verdict {
+// verdict needs the whole interval on one side: beyond the floor for a difference, within a share of 1 for none. A session that is not quiet raises
+// the floor, and not that share: it cannot tell, which is not to say that there is nothing to tell.
+func verdict(low, high, floor, same float64) Verdict {
 	switch {
 	case low > 1+floor:
 		return Faster
 	case high < 1/(1+floor):
 		return Slower
-	case low >= 1/(1+floor) && high <= 1+floor:
+	case low >= 1/(1+same) && high <= 1+same:
 		return Same
 	}
 	return Ambiguous
@@ -102,24 +106,50 @@ func pairedRatio(a, b []float64, tail float64) Speedup {
 	for i := 0; i+1 < len(a); i += 2 {
 		logs = append(logs, (math.Log(a[i]/b[i])+math.Log(a[i+1]/b[i+1]))/2)
 	}
+	medians := resampledMedian(logs)
+	return Speedup{Ratio: math.Exp(median(logs)), Low: math.Exp(quantile(medians, tail)), High: math.Exp(quantile(medians, 1-tail))}
+}
+
+// resampledMedian draws as many values as there are, with replacement, again and again, and gives the medians, sorted. A draw is counted at its rank, so that none
+// of them needs to be sorted.
+func resampledMedian(values []float64) []float64 {
+	n := len(values)
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(values[a], values[b]) })
+	rank := make([]int, n)
+	for r, i := range order {
+		rank[i] = r
+	}
 	random := rand.New(rand.NewPCG(1, 2))
-	medians, drawn := make([]float64, resamples), make([]float64, len(logs))
+	medians, drawn := make([]float64, resamples), make([]int, n)
 	for i := range medians {
-		for j := range drawn {
-			drawn[j] = logs[random.IntN(len(logs))]
+		clear(drawn)
+		for range n {
+			drawn[rank[random.IntN(n)]]++
 		}
-		slices.Sort(drawn)
-		medians[i] = quantile(drawn, 0.5)
+		seen, r := 0, 0
+		at := func(place int) float64 { // of those drawn, in their order
+			for seen+drawn[r] <= place {
+				seen += drawn[r]
+				r++
+			}
+			return values[order[r]]
+		}
+		below, above := at((n-1)/2), at(n/2)
+		medians[i] = below + 0.5*(above-below)
 	}
 	slices.Sort(medians)
-	return Speedup{Ratio: math.Exp(median(logs)), Low: math.Exp(quantile(medians, tail)), High: math.Exp(quantile(medians, 1-tail))}
+	return medians
 }
 
 // CompareRecorded holds two series against each other that were not taken in turns, such as those of two sessions.
 func CompareRecorded(a, b []float64, floor float64) Comparison {
 	ratio := CompareApart([]Pair{{Parent: a, Variant: b}})
 	return Comparison{
-		Ratio: ratio.Ratio, Low: ratio.Low, High: ratio.High, Medians: ratio.Ratio, Control: Speedup{Ratio: 1, Low: 1, High: 1}, Floor: floor,
-		Verdict: verdict(ratio.Low, ratio.High, floor),
+		Ratio: ratio.Ratio, Low: ratio.Low, High: ratio.High, Medians: ratio.Ratio, P: PValue(a, b),
+		Control: Speedup{Ratio: 1, Low: 1, High: 1}, Floor: floor, Verdict: verdict(ratio.Low, ratio.High, floor, floor),
 	}
 }

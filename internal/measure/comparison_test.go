@@ -3,6 +3,7 @@ package measure
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -19,40 +20,72 @@ func gauss(sigma float64) func(*rand.Rand) float64 {
 
 func steady(float64, *rand.Rand) func(int) float64 { return func(int) float64 { return 1 } }
 
-// sessions are the troubles that published timings of GPUs show, each stronger than a card in order has them.
-var sessions = []noise{
-	{"quiet", steady, gauss(0.002)},
-	{"noisy", steady, gauss(0.02)},
-	{"drift of 10 %", func(turns float64, _ *rand.Rand) func(int) float64 {
-		return func(turn int) float64 { return 1 + 0.1*float64(turn)/turns }
-	}, gauss(0.003)},
-	{"a step of 15 %", func(turns float64, random *rand.Rand) func(int) float64 {
+func drift(share float64) func(float64, *rand.Rand) func(int) float64 {
+	return func(turns float64, _ *rand.Rand) func(int) float64 {
+		return func(turn int) float64 { return 1 + share*float64(turn)/turns }
+	}
+}
+
+func step(share float64) func(float64, *rand.Rand) func(int) float64 {
+	return func(turns float64, random *rand.Rand) func(int) float64 {
 		at := int(turns * random.Float64())
 		return func(turn int) float64 {
 			if turn < at {
 				return 1
 			}
-			return 1.15
+			return 1 + share
 		}
-	}, gauss(0.003)},
-	{"two clocks, 8 % apart, that change at random", func(_ float64, random *rand.Rand) func(int) float64 {
+	}
+}
+
+func twoClocks(share float64) func(float64, *rand.Rand) func(int) float64 {
+	return func(_ float64, random *rand.Rand) func(int) float64 {
 		slow := false
 		return func(int) float64 {
 			if random.Float64() < 0.1 {
 				slow = !slow
 			}
 			if slow {
-				return 1.08
+				return 1 + share
 			}
 			return 1
 		}
-	}, gauss(0.003)},
-	{"outliers", steady, func(random *rand.Rand) float64 {
-		if random.Float64() < 0.05 {
-			return 1 + 2*random.Float64()
+	}
+}
+
+func outliers(random *rand.Rand) float64 {
+	if random.Float64() < 0.05 {
+		return 1 + 2*random.Float64()
+	}
+	return math.Exp(0.004 * random.NormFloat64())
+}
+
+// together has several moments at once.
+func together(all ...func(float64, *rand.Rand) func(int) float64) func(float64, *rand.Rand) func(int) float64 {
+	return func(turns float64, random *rand.Rand) func(int) float64 {
+		var parts []func(int) float64
+		for _, moment := range all {
+			parts = append(parts, moment(turns, random))
 		}
-		return math.Exp(0.004 * random.NormFloat64())
-	}},
+		return func(turn int) float64 {
+			product := 1.0
+			for _, part := range parts {
+				product *= part(turn)
+			}
+			return product
+		}
+	}
+}
+
+// sessions are the troubles that published timings of GPUs show, each stronger than a card in order has them.
+var sessions = []noise{
+	{"quiet", steady, gauss(0.002)},
+	{"noisy", steady, gauss(0.02)},
+	{"drift of 10 %", drift(0.1), gauss(0.003)},
+	{"a step of 15 %", step(0.15), gauss(0.003)},
+	{"two clocks, 8 % apart, that change at random", twoClocks(0.08), gauss(0.003)},
+	{"outliers", steady, outliers},
+	{"all of it at once", together(drift(0.1), step(0.15), twoClocks(0.08)), outliers},
 }
 
 // take plays a session of so many rounds: a, b and the control in turns, in one order and then in the other.
@@ -83,6 +116,49 @@ func decide(n noise, slowdown float64, random *rand.Rand) Verdict {
 		part := Turns{t.A[:rounds], t.B[:rounds], t.Control[:rounds]}
 		if v := Compare([]Turns{part})[0].Verdict; v != Ambiguous || rounds == len(t.A) {
 			return v
+		}
+	}
+}
+
+// A session that is not quiet raises the floor for a difference. It does not make kernels the same that it shows to differ.
+func TestVerdict(t *testing.T) {
+	for _, c := range []struct {
+		low, high, floor float64
+		want             Verdict
+	}{
+		{0.9676, 0.9719, 0.034, Ambiguous},
+		{0.9676, 0.9719, 0.01, Slower},
+		{1.02, 1.03, 0.01, Faster},
+		{0.995, 1.005, 0.034, Same},
+		{0.98, 1.02, 0.034, Ambiguous},
+		{0.995, 1.02, 0.01, Ambiguous},
+	} {
+		if got := verdict(c.low, c.high, c.floor, leastFloor); got != c.want {
+			t.Errorf("%g to %g with a floor of %g: %s; want %s", c.low, c.high, c.floor, got, c.want)
+		}
+	}
+}
+
+// Counting draws by rank gives what sorting them gives.
+func TestResampledMedian(t *testing.T) {
+	for _, n := range []int{1, 2, 7, 50} {
+		random := rand.New(rand.NewPCG(uint64(n), 5))
+		values := make([]float64, n)
+		for i := range values {
+			values[i] = math.Round(10 * random.NormFloat64()) // some are alike
+		}
+		draws := rand.New(rand.NewPCG(1, 2))
+		var want []float64
+		for range resamples {
+			drawn := make([]float64, n)
+			for i := range drawn {
+				drawn[i] = values[draws.IntN(n)]
+			}
+			want = append(want, median(drawn))
+		}
+		slices.Sort(want)
+		if got := resampledMedian(values); !slices.Equal(got, want) {
+			t.Errorf("of %d values: %v to %v; want %v to %v", n, got[0], got[len(got)-1], want[0], want[len(want)-1])
 		}
 	}
 }

@@ -10,18 +10,18 @@ func TestSummarize(t *testing.T) {
 	check := func(samples []float64, want Summary) {
 		t.Helper()
 		got := Summarize(samples)
-		for _, pair := range [][2]float64{{got.P50, want.P50}, {got.P90, want.P90}, {got.P99, want.P99}, {got.Std, want.Std}} {
+		for _, pair := range [][2]float64{{got.P50, want.P50}, {got.P90, want.P90}, {got.P99, want.P99}, {got.Std, want.Std}, {got.CV, want.CV}} {
 			if math.Abs(pair[0]-pair[1]) > 1e-12 {
 				t.Errorf("Summarize(%v) = %+v, want %+v", samples, got, want)
 				return
 			}
 		}
 	}
-	// The figures are NumPy's: np.quantile(x, [.5, .9, .99]), np.std(x, ddof=1).
-	check([]float64{7}, Summary{7, 7, 7, 0})
-	check([]float64{2, 1}, Summary{1.5, 1.9, 1.99, math.Sqrt2 / 2})
-	check([]float64{5, 1, 4, 2, 3}, Summary{3, 4.6, 4.96, 1.5811388300841898})
-	check([]float64{1, 1, 1, 100}, Summary{1, 70.3, 97.03, 49.5})
+	// The figures are NumPy's: np.quantile(x, [.5, .9, .99]), np.std(x, ddof=1), and that over np.mean(x).
+	check([]float64{7}, Summary{7, 7, 7, 0, 0, nil})
+	check([]float64{2, 1}, Summary{1.5, 1.9, 1.99, math.Sqrt2 / 2, math.Sqrt2 / 3, nil})
+	check([]float64{5, 1, 4, 2, 3}, Summary{3, 4.6, 4.96, 1.5811388300841898, 0.5270462766947299, nil})
+	check([]float64{1, 1, 1, 100}, Summary{1, 70.3, 97.03, 49.5, 1.9223300970873787, nil})
 }
 
 func TestSummarizeLeavesTheOrderAlone(t *testing.T) {

@@ -97,6 +97,15 @@ var operators = []operator{
 	{"other layout", changeLayout},
 	{"other barrier", changeBarrier},
 	{"other lanes", changeLanes},
+	{"other value", changeValue},
+	{"other count", changeCount},
+	{"other bytes", changeBytes},
+	{"other parity", changeParity},
+	{"other box", changeBox},
+	{"weaker fence", weakenFence},
+	{"other descriptor", changeDescriptor},
+	{"other product", changeProduct},
+	{"other rank", changeRank},
 }
 
 func has(in *ptx.Instruction, modifier string) bool {
@@ -108,11 +117,20 @@ func has(in *ptx.Instruction, modifier string) bool {
 	return false
 }
 
-// leaveOut drops what nobody would miss at once: barriers, waits, copies and stores.
+// leaveOut drops what nobody would miss at once: barriers, waits, copies, stores, products, branches. A wait that gives a predicate is over at once.
 func leaveOut(in *ptx.Instruction, line string) []string {
 	switch in.Opcode {
-	case "bar", "barrier", "membar", "fence", "cp", "st", "red", "mbarrier", "stmatrix":
+	case "mbarrier":
+		if isWait(in) {
+			return passWait(line)
+		}
 		return []string{"\t// left out"}
+	case "bar", "barrier", "membar", "fence", "cp", "st", "red", "stmatrix", "wgmma", "setmaxnreg":
+		return []string{"\t// left out"}
+	case "bra":
+		if in.Guard < 0 {
+			return []string{"\t// left out"}
+		}
 	case "wmma":
 		if has(in, "store") {
 			return []string{"\t// left out"}
@@ -121,19 +139,23 @@ func leaveOut(in *ptx.Instruction, line string) []string {
 	return nil
 }
 
-var waitGroup = regexp.MustCompile(`(wait_group\s+)(\d+)`)
+var waitGroup = regexp.MustCompile(`(wait_group(?:\.read)?(?:\.sync\.aligned)?\s+)(\d+)`)
 
-// waitForLess lets one group more be under way.
+// waitForLess lets one group more be under way, or waits until copies have read and not until they have written.
 func waitForLess(in *ptx.Instruction, line string) []string {
 	m := waitGroup.FindStringSubmatch(line)
 	if m == nil {
 		return nil
 	}
 	n, _ := strconv.Atoi(m[2])
-	return []string{waitGroup.ReplaceAllString(line, fmt.Sprintf("${1}%d", n+1))}
+	all := []string{waitGroup.ReplaceAllString(line, fmt.Sprintf("${1}%d", n+1))}
+	if has(in, "bulk") && !has(in, "read") {
+		all = append(all, strings.Replace(line, "wait_group", "wait_group.read", 1))
+	}
+	return all
 }
 
-var guard = regexp.MustCompile(`@(!?)(%\w+)`)
+var guard = regexp.MustCompile(`@(!?)(%?\w+)`)
 
 // turnGuard negates a guard.
 func turnGuard(in *ptx.Instruction, line string) []string {
@@ -216,7 +238,7 @@ func swapOperands(in *ptx.Instruction, line string) []string {
 var lastConstant = regexp.MustCompile(`(,\s*)(-?\d+)(\s*;)`)
 
 // changeConstant changes the last operand where it is a whole number: masks lose a bit, numbers that are moved double (one more would be no change to a
-// shuffle over powers of two), all else grows by one.
+// shuffle over powers of two), all else grows by one; sums with a multiple of 16, which are addresses, by 16.
 func changeConstant(in *ptx.Instruction, line string) []string {
 	m := lastConstant.FindStringSubmatch(line)
 	if m == nil {
@@ -234,7 +256,12 @@ func changeConstant(in *ptx.Instruction, line string) []string {
 			return nil
 		}
 		n *= 2
-	case "add", "sub", "shl", "shr", "mul", "mad", "setp":
+	case "add", "sub":
+		if n%16 == 0 && n != 0 {
+			n += 15
+		}
+		n++
+	case "shl", "shr", "mul", "mad", "setp":
 		n++
 	default:
 		return nil
@@ -247,7 +274,7 @@ var addressOffset = regexp.MustCompile(`\[([%\w$]+)(?:\+(-?\d+))?\]`)
 // changeAddress moves an access by its own width.
 func changeAddress(in *ptx.Instruction, line string) []string {
 	switch in.Opcode {
-	case "ld", "st", "cp", "ldmatrix", "stmatrix", "wmma", "atom", "red":
+	case "ld", "st", "cp", "ldmatrix", "stmatrix", "wmma", "atom", "red", "mbarrier":
 	default:
 		return nil
 	}
@@ -256,6 +283,8 @@ func changeAddress(in *ptx.Instruction, line string) []string {
 	}
 	step := 4
 	switch {
+	case has(in, "tensor"):
+		step = 128 // as all that is copied so must lie
 	case has(in, "v4") || in.Opcode == "cp" || in.Opcode == "wmma" || in.Opcode == "ldmatrix" || in.Opcode == "stmatrix":
 		step = 16
 	case has(in, "v2") || has(in, "u64") || has(in, "b64"):
@@ -287,13 +316,15 @@ func changeLayout(in *ptx.Instruction, line string) []string {
 		return []string{strings.Replace(line, ".trans", "", 1)}
 	case in.Opcode == "ldmatrix":
 		return []string{strings.Replace(line, ".shared", ".trans.shared", 1)}
+	case in.Opcode == "wgmma" && has(in, "e4m3"):
+		return []string{strings.Replace(line, ".e4m3", ".e5m2", 1)}
 	case in.Opcode == "cvt" && has(in, "e4m3x2"):
 		return []string{strings.Replace(line, "e4m3x2", "e5m2x2", 1)}
 	}
 	return nil
 }
 
-// A barrier with a number of threads; of one without, all threads would go to the other one together.
+// A barrier with a number of threads; of one without, or with its number in a register, all threads would go to the other one together.
 var barrierNumber = regexp.MustCompile(`(bar(?:rier)?\.(?:sync|arrive)(?:\.aligned)?\s+)(\d+)(\s*,)`)
 
 // changeBarrier goes to another barrier than the others.
@@ -306,8 +337,11 @@ func changeBarrier(in *ptx.Instruction, line string) []string {
 	return []string{barrierNumber.ReplaceAllString(line, fmt.Sprintf("${1}%d${3}", (n+1)%16))}
 }
 
-// changeLanes shuffles with fewer lanes, or from others.
+// changeLanes shuffles with fewer lanes, or from others, or elects all of them.
 func changeLanes(in *ptx.Instruction, line string) []string {
+	if in.Opcode == "elect" {
+		return electAll(line)
+	}
 	if in.Opcode != "shfl" {
 		return nil
 	}

@@ -20,7 +20,7 @@ import (
 // around is a module with a body, which begins in line 16.
 func around(body string) []byte {
 	return []byte(`.version 8.3
-.target sm_90
+.target sm_90a
 .address_size 64
 .visible .entry other()
 {
@@ -34,12 +34,12 @@ func around(body string) []byte {
 	.reg .b32 %r<40>;
 	.reg .b64 %rd<9>;
 	.reg .f32 %f<9>;
-` + body + "\n\tret;\n}\n")
+` + body + "\nEND:\n\tret;\n}\n")
 }
 
-// TestOperators: one line at a time, and all that can be made of it.
-func TestOperators(t *testing.T) {
-	check := func(line string, want ...string) {
+// checkLine wants a line to have just these mutants, each of them a program.
+func checkLine(t *testing.T) func(line string, want ...string) {
+	return func(line string, want ...string) {
 		t.Helper()
 		text := around("\t" + line)
 		got := map[string]bool{}
@@ -65,14 +65,22 @@ func TestOperators(t *testing.T) {
 			t.Errorf("%s: %d mutants (-want +got):\n%s", line, len(all), d)
 		}
 	}
+}
+
+// TestOperators: one line at a time, and all that can be made of it.
+func TestOperators(t *testing.T) {
+	check := checkLine(t)
 	const out = "left out: // left out"
 	check("bar.sync 0;", out)
-	check("bar.sync 1, 64;", out, "other barrier: bar.sync 2, 64;")
-	check("bar.arrive 15, 64;", out, "other barrier: bar.arrive 0, 64;")
-	check("barrier.sync.aligned 3, 128;", out, "other barrier: barrier.sync.aligned 4, 128;")
+	check("bar.sync 1, 64;", out, "other barrier: bar.sync 2, 64;", "other count: bar.sync 1, 96;", "other count: bar.sync 1, 32;")
+	check("bar.arrive 15, 64;", out, "other barrier: bar.arrive 0, 64;", "other count: bar.arrive 15, 96;", "other count: bar.arrive 15, 32;")
+	check("barrier.sync.aligned 3, 128;", out, "other barrier: barrier.sync.aligned 4, 128;",
+		"other count: barrier.sync.aligned 3, 160;", "other count: barrier.sync.aligned 3, 96;")
+	check("barrier.sync %r1, %r2;", out,
+		"other count: { .reg .b32 off_by; add.s32 off_by, %r2, 32; barrier.sync %r1, off_by; }",
+		"other count: { .reg .b32 off_by; add.s32 off_by, %r2, -32; barrier.sync %r1, off_by; }")
 	check("membar.gl;", out)
-	check("fence.proxy.async;", out)
-	check("mbarrier.arrive.shared.b64 %rd1, [%r1];", out)
+	check("mbarrier.arrive.shared.b64 %rd1, [%r1];", out, "address off: mbarrier.arrive.shared.b64 %rd1, [%r1+8];")
 	check("cp.async.wait_group 1;", out, "waits for less: cp.async.wait_group 2;")
 	check("cp.async.wait_all;", out)
 	check("cp.async.cg.shared.global [%r1+16], [%rd1], 16;", out,
@@ -82,12 +90,23 @@ func TestOperators(t *testing.T) {
 	check("ld.global.u64 %rd1, [%rd2];", "address off: ld.global.u64 %rd1, [%rd2+8];")
 	check("ld.shared.v4.u32 {%r1,%r2,%r3,%r4}, [%r5+8];", "address off: ld.shared.v4.u32 {%r1,%r2,%r3,%r4}, [%r5+24];")
 	check("ld.shared.f32 %f1, [%r5];", "address off: ld.shared.f32 %f1, [%r5+4];")
-	check("ld.param.u64 %rd1, [p];")
+	check("ld.param.u64 %rd1, [p];", "other value: ld.param.u64 %rd1, [p]; add.s64 %rd1, %rd1, 1;")
 	check("red.global.add.u32 [%rd1], 1;", out, "address off: red.global.add.u32 [%rd1+4], 1;")
 	check("atom.shared.add.u32 %r1, [%r2], 1;", "address off: atom.shared.add.u32 %r1, [%r2+4], 1;")
 	check("@%p1 add.u32 %r1, %r2, %r3;", "guard turned round: @!%p1 add.u32 %r1, %r2, %r3;", "other operation: @%p1 sub.u32 %r1, %r2, %r3;")
 	check("@!%p1 mov.u32 %r1, 5;", "guard turned round: @%p1 mov.u32 %r1, 5;", "other constant: @!%p1 mov.u32 %r1, 10;")
-	check("mov.u32 %r1, 0;")
+	check("mov.u32 %r1, 0;", "other value: mov.u32 %r1, 1;")
+	check("mov.f32 %f1, 0f00000000;", "other value: mov.f32 %f1, 0f3F800000;")
+	check("mov.f32 %f1, %f2;", "other value: mov.f32 %f1, %f2; add.f32 %f1, %f1, 0f3F800000;")
+	check("mov.u32 %r1, %ctaid.y;", "other value: mov.u32 %r1, %ctaid.x;")
+	check("mov.u32 %r1, %tid.x;", "other value: mov.u32 %r1, %laneid;")
+	check("@%p1 mov.b32 %r1, %r2;", "guard turned round: @!%p1 mov.b32 %r1, %r2;", "other value: @%p1 mov.b32 %r1, %r2; @%p1 xor.b32 %r1, %r1, -2147483648;")
+	check("mov.b64 %rd1, {%r1, %r2};", "other value: mov.b64 %rd1, {%r1, %r2}; add.s64 %rd1, %rd1, 1;")
+	check("mov.b16 %h1, %h2;")
+	check("cvt.u64.u32 %rd1, %r1;", "other value: cvt.u64.u32 %rd1, %r1; add.s64 %rd1, %rd1, 1;")
+	check("cvta.to.global.u64 %rd1, %rd2;", "other value: cvta.to.global.u64 %rd1, %rd2; add.s64 %rd1, %rd1, 128;")
+	check("not.b32 %r1, %r2;", "other value: not.b32 %r1, %r2; add.s32 %r1, %r1, 1;")
+	check("add.s32 %r1, %r2, 4096;", "other operation: sub.s32 %r1, %r2, 4096;", "other constant: add.s32 %r1, %r2, 4112;")
 	check("mov.b64 %rd1, 3;")
 	check("setp.lt.s32 %p1, %r1, %r2;", "other comparison: setp.le.s32 %p1, %r1, %r2;", "other comparison: setp.ge.s32 %p1, %r1, %r2;")
 	check("setp.eq.u32 %p1, %r1, 7;", "other comparison: setp.ne.u32 %p1, %r1, 7;", "other constant: setp.eq.u32 %p1, %r1, 8;")
@@ -124,6 +143,81 @@ func TestOperators(t *testing.T) {
 	// Two instructions in a line are left alone.
 	check("bar.sync 0; bar.sync 0;")
 	check("ex2.approx.f32 %f1, %f2;")
+}
+
+// TestHopperOperators: the same for what Hopper has.
+func TestHopperOperators(t *testing.T) {
+	check := checkLine(t)
+	const out = "left out: // left out"
+	// off is a mutant whose operand is changed in a register of its own.
+	off := func(kind, calculation, operand string, by int, line string) string {
+		return fmt.Sprintf("%s: { .reg .b32 off_by; %s off_by, %s, %d; %s }", kind, calculation, operand, by, line)
+	}
+	check("fence.proxy.async;", out, "weaker fence: fence.acq_rel.cta;", "weaker fence: fence.proxy.async.global;")
+	check("fence.proxy.async.shared::cta;", out, "weaker fence: fence.acq_rel.cta;", "weaker fence: fence.proxy.async.global;")
+	check("fence.proxy.async.global;", out, "weaker fence: fence.acq_rel.cta;", "weaker fence: fence.proxy.async.shared::cta;")
+	check("fence.mbarrier_init.release.cluster;", out)
+	check("wgmma.fence.sync.aligned;", out)
+	check("wgmma.commit_group.sync.aligned;", out)
+	check("wgmma.wait_group.sync.aligned 1;", out, "waits for less: wgmma.wait_group.sync.aligned 2;")
+	check("cp.async.bulk.commit_group;", out)
+	check("cp.async.bulk.wait_group 0;", out, "waits for less: cp.async.bulk.wait_group 1;", "waits for less: cp.async.bulk.wait_group.read 0;")
+	check("cp.async.bulk.wait_group.read 0;", out, "waits for less: cp.async.bulk.wait_group.read 1;")
+	check("setmaxnreg.inc.sync.aligned.u32 232;", out,
+		"other count: setmaxnreg.inc.sync.aligned.u32 240;", "other count: setmaxnreg.inc.sync.aligned.u32 224;")
+	check("bra.uni END;", out)
+	check("mbarrier.init.shared::cta.b64 [%r1], 8;", out, "address off: mbarrier.init.shared::cta.b64 [%r1+8], 8;",
+		"other count: mbarrier.init.shared::cta.b64 [%r1], 9;", "other count: mbarrier.init.shared::cta.b64 [%r1], 7;")
+	check("mbarrier.init.shared::cta.b64 [%r1], %r2;", out, "address off: mbarrier.init.shared::cta.b64 [%r1+8], %r2;",
+		off("other count", "add.s32", "%r2", 1, "mbarrier.init.shared::cta.b64 [%r1], off_by;"),
+		off("other count", "add.s32", "%r2", -1, "mbarrier.init.shared::cta.b64 [%r1], off_by;"))
+	check("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], %r2;", out, "address off: mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+8], %r2;",
+		off("other bytes", "add.s32", "%r2", 16, "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], off_by;"),
+		off("other bytes", "add.s32", "%r2", -16, "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], off_by;"))
+	check("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 64;", out, "address off: mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1+8], 64;",
+		"other bytes: mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 80;", "other bytes: mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 48;")
+	check("mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], %r2;", "left out: setp.eq.s32 %p1, 0, 0;",
+		"address off: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1+8], %r2;",
+		off("other parity", "xor.b32", "%r2", 1, "mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], off_by;"))
+	check("mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r1], 1;", "left out: setp.eq.s32 %p1, 0, 0;",
+		"address off: mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r1+8], 1;", "other parity: mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r1], 0;")
+	load := "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+	check(load+"[%r1], [%rd1, {%r2, 5}], [%r3];", out,
+		"address off: "+load+"[%r1+128], [%rd1, {%r2, 5}], [%r3];", "address off: "+load+"[%r1], [%rd1, {%r2, 5}], [%r3+128];",
+		off("other box", "add.s32", "%r2", 16, load+"[%r1], [%rd1, {off_by, 5}], [%r3];"), "other box: "+load+"[%r1], [%rd1, {%r2,6}], [%r3];")
+	store := "cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group "
+	check(store+"[%rd1, {%r2}], [%r1];", out, "address off: "+store+"[%rd1, {%r2}], [%r1+128];",
+		off("other box", "add.s32", "%r2", 16, store+"[%rd1, {off_by}], [%r1];"))
+	bulk := "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+	check(bulk+"[%r1], [%rd1], 64, [%r3];", out,
+		"address off: "+bulk+"[%r1+16], [%rd1], 64, [%r3];", "address off: "+bulk+"[%r1], [%rd1+16], 64, [%r3];",
+		"address off: "+bulk+"[%r1], [%rd1], 64, [%r3+16];",
+		"other bytes: "+bulk+"[%r1], [%rd1], 80, [%r3];", "other bytes: "+bulk+"[%r1], [%rd1], 48, [%r3];")
+	// Fields of a descriptor: the 128-byte swizzle becomes the next one, eight rows lie 16 bytes further apart; what is zero does not count.
+	check("or.b64 %rd1, %rd2, 4611686293305294848;", "other operation: and.b64 %rd1, %rd2, 4611686293305294848;",
+		"other constant: or.b64 %rd1, %rd2, 4611686018427387904;", "other descriptor: or.b64 %rd1, %rd2, 4611686297600262144;",
+		"other descriptor: or.b64 %rd1, %rd2, -9223371761976868864;")
+	check("mov.b64 %rd1, 34363932672;", "other descriptor: mov.b64 %rd1, 34363998208;", "other descriptor: mov.b64 %rd1, 38658899968;")
+	check("mov.b64 %rd1, 1099511660544;") // bits that no descriptor has
+	product := "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f0, %f1, %f2, %f3}, "
+	check(product+"%rd1, %rd2, 1, 1, 1;", out, "other layout: "+strings.Replace(product, ".e4m3", ".e5m2", 1)+"%rd1, %rd2, 1, 1, 1;",
+		"other product: "+product+"%rd2, %rd1, 1, 1, 1;", "other product: "+product+"%rd1, %rd2, 0, 1, 1;",
+		"other product: "+product+"%rd1, %rd2, 1, -1, 1;")
+	check(product+"{%r1, %r2, %r3, %r4}, %rd2, %p1, 1, 1;", out,
+		"other layout: "+strings.Replace(product, ".e4m3", ".e5m2", 1)+"{%r1, %r2, %r3, %r4}, %rd2, %p1, 1, 1;",
+		"other product: "+product+"{%r1, %r2, %r3, %r4}, %rd2, !%p1, 1, 1;", "other product: "+product+"{%r1, %r2, %r3, %r4}, %rd2, %p1, -1, 1;")
+	// Clusters.
+	check("barrier.cluster.arrive.aligned;", out, "weaker fence: barrier.cluster.arrive.relaxed.aligned;")
+	check("barrier.cluster.arrive.release.aligned;", out, "weaker fence: barrier.cluster.arrive.relaxed.aligned;")
+	check("barrier.cluster.arrive.relaxed.aligned;", out)
+	check("barrier.cluster.wait.aligned;", out)
+	check("mapa.shared::cluster.u32 %r1, %r2, %r3;", off("other rank", "xor.b32", "%r3", 1, "mapa.shared::cluster.u32 %r1, %r2, off_by;"))
+	multicast := strings.Replace(bulk, "bytes ", "bytes.multicast::cluster ", 1)
+	check(multicast+"[%r1], [%rd1], 64, [%r3], 3;", out, "address off: "+multicast+"[%r1+16], [%rd1], 64, [%r3], 3;",
+		"address off: "+multicast+"[%r1], [%rd1+16], 64, [%r3], 3;", "address off: "+multicast+"[%r1], [%rd1], 64, [%r3+16], 3;",
+		"other bytes: "+multicast+"[%r1], [%rd1], 80, [%r3], 3;", "other bytes: "+multicast+"[%r1], [%rd1], 48, [%r3], 3;",
+		"other rank: "+multicast+"[%r1], [%rd1], 64, [%r3], 2;")
+	check("elect.sync _|%p1, -1;", "other lanes: setp.eq.s32 %p1, 0, 0;")
 }
 
 func TestErrors(t *testing.T) {

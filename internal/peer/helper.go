@@ -49,8 +49,6 @@ type Options struct {
 const PythonVariable = "ATTUNE_PYTHON"
 
 const (
-	// warmSeconds is how much a peer runs before each turn's first sample: as much as ours do.
-	warmSeconds = 50e-3
 	// longestLine bounds what a helper may answer in one line.
 	longestLine = 4 << 20
 	// closeGrace is how long a helper may take to end of itself.
@@ -175,9 +173,14 @@ func (h *Helper) Facts() Facts { return h.facts }
 // Lost says that the helper is of no further use.
 func (h *Helper) Lost() bool { return h.lost }
 
-// Prepare makes a peer ready for inputs: with what our own are worth, in its number format, or with the very codes where it takes E4M3. A sample will be so
-// many launches.
-func (h *Helper) Prepare(ctx context.Context, p Peer, in *tensor.Inputs, launches int) error {
+// Graph is what a sample of a peer replays.
+type Graph struct {
+	Launches int
+	Copies   int // of the inputs, which the launches take in turns
+}
+
+// Prepare makes a peer ready for inputs: with what our own are worth, in its number format, or with the very codes where it takes E4M3.
+func (h *Helper) Prepare(ctx context.Context, p Peer, in *tensor.Inputs, g Graph) error {
 	if err := h.Missing(p); err != nil {
 		return err
 	}
@@ -195,11 +198,11 @@ func (h *Helper) Prepare(ctx context.Context, p Peer, in *tensor.Inputs, launche
 	}
 	s := in.Shape
 	_, err := h.ask(ctx, request{
-		Op: "prepare", Peer: p.Kind, DType: p.DType, Launches: launches, Files: files,
+		Op: "prepare", Peer: p.Kind, DType: p.DType, Launches: g.Launches, Copies: g.Copies, Files: files,
 		Shape: []int{s.Batch, s.Heads, s.SeqQ, s.SeqK, s.HeadDim}, Causal: s.Causal,
 	})
 	if err == nil {
-		h.launches[p], h.shapes[p] = launches, s
+		h.launches[p], h.shapes[p] = g.Launches, s
 	}
 	return err
 }
@@ -250,7 +253,7 @@ func (h *Helper) Answer(ctx context.Context, p Peer) ([]float64, error) {
 // Sample warms a prepared peer up and takes samples: seconds a launch.
 func (h *Helper) Sample(ctx context.Context, p Peer, samples int) ([]float64, error) {
 	started := time.Now()
-	r, err := h.ask(ctx, request{Op: "sample", Peer: p.Kind, DType: p.DType, Samples: samples, WarmSeconds: warmSeconds})
+	r, err := h.ask(ctx, request{Op: "sample", Peer: p.Kind, DType: p.DType, Samples: samples})
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,12 @@ BACKENDS = {
 FLASH3 = "fa3-fp8"
 FIRST_CALLS = 3  # before a graph is captured: they load code and let libraries choose
 
+# Samples are taken as attune takes its own: after a warm-up that lasts until the medians of two windows agree, each right after a replay that is not looked
+# at, so that nothing waits for this program between the events.
+WINDOW_SECONDS, WINDOW_REPLAYS = 25e-3, 3
+STABLE_SHARE, MOST_WARM_SECONDS = 0.005, 1.0
+LONG_SECONDS = 20e-3  # a replay so long needs no other before it
+
 torch = None
 jobs = {}
 
@@ -100,7 +106,7 @@ def missing():
 
 
 class Job:
-    """A peer on one problem: a captured graph of equal launches, and the output that it writes."""
+    """A peer on one problem: a captured graph of equal launches, which take copies of the inputs in turns, and the output that the last one writes."""
 
     def __init__(self, request):
         batch, heads, queries, keys, dim = request["shape"]
@@ -112,17 +118,22 @@ class Job:
         shapes = {name: (batch, heads, rows[name], dim) for name in rows}
         make = self.flash3 if self.turned else self.sdpa
         with torch.no_grad():
-            self.call, chosen = make(request, shapes)  # kept, because it holds the inputs that the graph reads
-            self.capture(self.call, chosen)
+            copy, chosen = make(request, shapes)
+            self.calls = [copy() for _ in range(request["copies"])]  # kept, because they hold the inputs that the graph reads
+            self.capture(chosen)
 
     def sdpa(self, request, shapes):
         from torch.nn.attention import SDPBackend, sdpa_kernel
         from torch.nn.functional import scaled_dot_product_attention
         kind = {"fp16": torch.float16, "bf16": torch.bfloat16}[request["dtype"]]
-        q, k, v = (load(request["files"][n], torch.float32).reshape(shapes[n]).cuda().to(kind).contiguous() for n in "qkv")
         backend = getattr(SDPBackend, BACKENDS[request["peer"]])
         causal = request["causal"]
-        return lambda: scaled_dot_product_attention(q, k, v, is_causal=causal), lambda: sdpa_kernel(backend)
+
+        def copy():
+            q, k, v = (load(request["files"][n], torch.float32).reshape(shapes[n]).cuda().to(kind).contiguous() for n in "qkv")
+            return lambda: scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+        return copy, lambda: sdpa_kernel(backend)
 
     def flash3(self, request, shapes):
         from flash_attn_interface import flash_attn_func
@@ -132,17 +143,21 @@ class Job:
             turned = load(files[name + "_codes"], torch.uint8).reshape(shapes[name]).cuda().transpose(1, 2).contiguous()
             return turned.view(torch.float8_e4m3fn)
 
-        q, k, v = codes("q"), codes("k"), codes("v")
-        scales = {n + "_descale": load(files[n + "_descale"], torch.float32).reshape(shapes[n][:2]).cuda() for n in "qkv"}
         causal = request["causal"]
 
-        def call():
-            out = flash_attn_func(q, k, v, causal=causal, **scales)
-            return out[0] if isinstance(out, tuple) else out
+        def copy():
+            q, k, v = codes("q"), codes("k"), codes("v")
+            scales = {n + "_descale": load(files[n + "_descale"], torch.float32).reshape(shapes[n][:2]).cuda() for n in "qkv"}
 
-        return call, contextlib.nullcontext
+            def call():
+                out = flash_attn_func(q, k, v, causal=causal, **scales)
+                return out[0] if isinstance(out, tuple) else out
 
-    def capture(self, call, chosen):
+            return call
+
+        return copy, contextlib.nullcontext
+
+    def capture(self, chosen):
         # What was loaded on the default stream must be there before the first call on this one.
         torch.cuda.synchronize()
         with warnings.catch_warnings(record=True) as said:
@@ -150,7 +165,7 @@ class Job:
             try:
                 with torch.cuda.stream(self.stream), chosen():
                     for _ in range(FIRST_CALLS):
-                        self.out = call()
+                        self.out = self.calls[0]()
                 self.stream.synchronize()
             except RuntimeError as error:
                 # PyTorch says as warnings why a backend will not have a problem.
@@ -159,8 +174,8 @@ class Job:
         self.out = None
         self.graph = torch.cuda.CUDAGraph()
         with chosen(), torch.cuda.graph(self.graph, stream=self.stream):
-            for _ in range(self.launches):
-                self.out = call()
+            for i in range(self.launches):
+                self.out = self.calls[i % len(self.calls)]()
         torch.cuda.synchronize()
 
     def answer(self):
@@ -172,10 +187,12 @@ class Job:
         out = self.out.transpose(1, 2) if self.turned else self.out
         return out.float().contiguous().cpu()
 
-    def sample(self, samples, warm_seconds):
+    def sample(self, samples):
         start, end, replay, stream = self.start, self.end, self.graph.replay, self.stream
 
-        def once():
+        def once(lead=False):
+            if lead:
+                replay()
             start.record(stream)
             replay()
             end.record(stream)
@@ -188,12 +205,24 @@ class Job:
         gc.disable()
         try:
             with torch.cuda.stream(stream):
-                spent = 0.0
-                while spent < warm_seconds:
-                    spent += once()
-                return [once() / self.launches for _ in range(samples)]
+                lead = warm_up(once) < LONG_SECONDS
+                return [once(lead) / self.launches for _ in range(samples)]
         finally:
             gc.enable()
+
+
+def warm_up(once):
+    """Replays until the times stand still, and gives the last of their medians."""
+    spent, before = 0.0, None
+    while True:
+        window = []
+        while sum(window) < WINDOW_SECONDS or len(window) < WINDOW_REPLAYS:
+            window.append(once())
+        spent += sum(window)
+        now = sorted(window)[len(window) // 2]
+        if before is not None and (abs(now - before) <= STABLE_SHARE * before or spent >= MOST_WARM_SECONDS):
+            return now
+        before = now
 
 
 def load(path, dtype):
@@ -215,7 +244,7 @@ def answer(request):
 
 
 def sample(request):
-    return {"seconds": jobs[request["peer"], request["dtype"]].sample(request["samples"], request["warm_seconds"])}
+    return {"seconds": jobs[request["peer"], request["dtype"]].sample(request["samples"])}
 
 
 def forget(request):

@@ -230,7 +230,7 @@ func TestGoodHelper(t *testing.T) {
 	}
 	in := newInputs(t, "1x2x3x4")
 	for range 2 { // a peer may be prepared again
-		if err := h.Prepare(t.Context(), flash, in, 50); err != nil {
+		if err := h.Prepare(t.Context(), flash, in, Graph{50, 2}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -269,7 +269,7 @@ func TestGoodHelper(t *testing.T) {
 func TestFilesForE4M3(t *testing.T) {
 	h := started(t, "good")
 	in := newInputs(t, "2x1x3x4:kv=5")
-	if err := h.Prepare(t.Context(), flash, in, 1); err != nil {
+	if err := h.Prepare(t.Context(), flash, in, Graph{1, 2}); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string][]byte{"q_codes": in.Q.Codes, "k_codes": in.K.Codes, "v_codes": in.V.Codes, "v_descale": bytesOf(in.V.Descale)} {
@@ -351,7 +351,7 @@ func TestHelpersThatFail(t *testing.T) {
 
 // all takes a peer the whole way.
 func all(t *testing.T, h *Helper) error {
-	if err := h.Prepare(t.Context(), flash, newInputs(t, "1x2x3x4"), 20); err != nil {
+	if err := h.Prepare(t.Context(), flash, newInputs(t, "1x2x3x4"), Graph{20, 2}); err != nil {
 		return err
 	}
 	if _, err := h.Answer(t.Context(), flash); err != nil {
@@ -398,7 +398,7 @@ func alive(pid int) bool {
 func TestInterrupted(t *testing.T) {
 	h := started(t, "hangs midway")
 	h.options.Limit = time.Hour
-	if err := h.Prepare(t.Context(), flash, newInputs(t, "1x1x1x4"), 1); err != nil {
+	if err := h.Prepare(t.Context(), flash, newInputs(t, "1x1x1x4"), Graph{1, 2}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -411,8 +411,8 @@ func TestInterrupted(t *testing.T) {
 func TestMissingPeers(t *testing.T) {
 	h := started(t, "good")
 	flash3 := Peer{Kind: "fa3-fp8", DType: "e4m3"}
-	says(t, "a kind that is not there", h.Prepare(t.Context(), flash3, newInputs(t, "1x1x1x4"), 1), "no such module; install FlashAttention-3 for ")
-	says(t, "a mask of another kind", h.Prepare(t.Context(), flash, newInputs(t, "1x1x2x4:kv=3:causal"), 1), "not supported by this peer")
+	says(t, "a kind that is not there", h.Prepare(t.Context(), flash3, newInputs(t, "1x1x1x4"), Graph{1, 2}), "no such module; install FlashAttention-3 for ")
+	says(t, "a mask of another kind", h.Prepare(t.Context(), flash, newInputs(t, "1x1x2x4:kv=3:causal"), Graph{1, 2}), "not supported by this peer")
 	if err := errors.Join(h.Missing(flash), flash.Refuse(newInputs(t, "1x1x2x4:kv=3").Shape), flash3.Refuse(newInputs(t, "1x1x2x4:kv=3:causal").Shape)); err != nil {
 		t.Error(err)
 	}

@@ -24,10 +24,10 @@ type request struct {
 	Shape    []int             `json:"shape,omitempty"` // batch, heads, queries, keys, head dim
 	Causal   bool              `json:"causal"`
 	Launches int               `json:"launches,omitempty"` // in a graph
+	Copies   int               `json:"copies,omitempty"`   // of the inputs
 	Files    map[string]string `json:"files,omitempty"`
 
-	Samples     int     `json:"samples"`
-	WarmSeconds float64 `json:"warm_seconds"`
+	Samples int `json:"samples"`
 }
 
 // response is one line from the helper, to the request of the same number.

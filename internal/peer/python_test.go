@@ -81,7 +81,7 @@ func TestPythonWithADouble(t *testing.T) {
 	for _, shape := range []string{"2x2x5x8", "1x2x4x8:causal", "1x1x3x8:kv=6"} {
 		in := newInputs(t, shape)
 		for _, p := range []Peer{flash, {Kind: "torch-math", DType: "bf16"}} {
-			if err := h.Prepare(t.Context(), p, in, 7); err != nil {
+			if err := h.Prepare(t.Context(), p, in, Graph{7, 2}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -107,7 +107,7 @@ func TestPythonWithADouble(t *testing.T) {
 	}
 	_, err = h.Sample(t.Context(), flash, 1)
 	says(t, "a peer that was forgotten", err, "KeyError")
-	err = h.Prepare(t.Context(), Peer{Kind: "torch-efficient", DType: "fp16"}, newInputs(t, "1x1x2x8"), 1)
+	err = h.Prepare(t.Context(), Peer{Kind: "torch-efficient", DType: "fp16"}, newInputs(t, "1x1x2x8"), Graph{1, 2})
 	says(t, "a backend that refuses", err, "RuntimeError: No available kernel. Aborting execution. Memory efficient kernel not used because: it would rather not.")
 	if h.Lost() {
 		t.Error("a refusal has cost the helper")

@@ -93,13 +93,13 @@ func longLaunches(header []string, rows [][]string) []Launch {
 	return launches
 }
 
-// note keeps a column of a launch: the kernel's name, or a metric with a value. Names of metrics have two underscores.
+// note keeps a column of a launch: the kernel's name, or a metric with a value. Names of metrics have two underscores, or are of the source page.
 func (l *Launch) note(name, unit, value string) {
 	if name == "Kernel Name" {
 		l.Kernel = value
 		return
 	}
-	if !strings.Contains(name, "__") {
+	if !strings.Contains(name, "__") && !strings.HasPrefix(name, sourcePrefix) {
 		return
 	}
 	if number, ok := number(value); ok {

@@ -130,22 +130,18 @@ func fewWarps(v Values) string {
 	text := fmt.Sprintf("%.0f %% of the warps that a multiprocessor can hold are there", occupancy)
 	if registers := int(v[Registers]); registers > 0 {
 		room := registerFile / ((registers + registerStep - 1) / registerStep * registerStep * lanes)
-		text += fmt.Sprintf("; %d registers a thread leave room for %d", registers, room)
+		text += fmt.Sprintf("; %d registers a thread leave room for %d of them", registers, room)
 	}
 	return text
 }
 
 // bankConflicts holds where a tenth of the passes through shared memory are there for conflicts only.
 func bankConflicts(v Values) string {
-	conflicts := v[LoadConflicts] + v[storeConflicts]
-	passes, what := v[wavefronts], "passes through shared memory"
-	if passes == 0 { // the simulator does not count them
-		passes, what = conflicts+v[sharedLoads]+v[sharedStores], "passes through shared memory, at the least,"
-	}
-	if conflicts == 0 || conflicts/passes < 0.1 {
+	conflicts, passes := v[LoadConflicts]+v[storeConflicts]+v[copyConflicts], v[wavefronts]
+	if passes == 0 || conflicts/passes < 0.1 {
 		return ""
 	}
-	return fmt.Sprintf("%.0f of %.0f %s are there for bank conflicts", conflicts, passes, what)
+	return fmt.Sprintf("%.0f of %.0f passes through shared memory are there for bank conflicts", conflicts, passes)
 }
 
 // stalled holds where the reason makes up a quarter of the time between two instructions of a warp.

@@ -89,10 +89,10 @@ func TestRulesWithoutFigures(t *testing.T) {
 	if got := said(nil); len(got) > 0 {
 		t.Errorf("of nothing is said %v", got)
 	}
-	v := Values{LoadConflicts: 32768, storeConflicts: 0, sharedLoads: 32768, sharedStores: 6144}
+	v := Values{LoadConflicts: 32768, storeConflicts: 0, wavefronts: 204800}
 	got := Explain(v, func(knob string) bool { return knob == "USE_XOR_SWIZZLE" })
 	want := []Insight{{
-		"bank-conflicts", "32768 of 71680 passes through shared memory, at the least, are there for bank conflicts", []string{"USE_XOR_SWIZZLE"},
+		"bank-conflicts", "32768 of 204800 passes through shared memory are there for bank conflicts", []string{"USE_XOR_SWIZZLE"},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"slices"
+	"strings"
 
 	"attune/internal/device"
 )
@@ -13,6 +14,8 @@ type Metric struct {
 	Unit  string `json:"unit,omitempty"`
 	// Exact says that PTX decides the figure: the simulator and a chip must agree on it.
 	Exact bool `json:"exact"`
+	// Why says of a figure that both count why they need not agree.
+	Why string `json:"why_not_exact,omitempty"`
 
 	// from names what the figure is made of, in Nsight Compute's words: the sum of those that are there of the first list that has any.
 	from [][]string
@@ -50,10 +53,9 @@ const (
 	StoreUse      = "global_store_bytes_per_sector"
 
 	storeConflicts = "shared_store_conflicts"
+	copyConflicts  = "copy_conflicts"
 	wavefronts     = "shared_wavefronts"
 	latency        = "cycles_per_instruction"
-	sharedLoads    = "ptx_shared_loads"
-	sharedStores   = "ptx_shared_stores"
 	stallPrefix    = "stall_"
 )
 
@@ -65,13 +67,17 @@ var Metrics = slices.Concat([]Metric{
 		{"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"},
 		{"sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active"},
 	}},
-	{Key: "tensor_instructions", About: "tensor instructions", Unit: "inst", Exact: true, from: [][]string{{
-		"sm__inst_executed_pipe_tensor_op_hmma.sum", "sm__inst_executed_pipe_tensor_op_imma.sum", "sm__inst_executed_pipe_tensor_op_gmma.sum",
-	}, {"sm__inst_executed_pipe_tensor.sum"}}},
-	{Key: TensorFLOPs, About: "tensor FLOPs", Exact: true, from: [][]string{{
+	exact("tensor_instructions", "tensor instructions", "inst", []string{"sm__inst_executed_pipe_tensor.sum"}, []string{
+		"sm__inst_executed_pipe_tensor_op_hmma.sum", "sm__inst_executed_pipe_tensor_op_imma.sum", "sm__inst_executed_pipe_tensor_op_dmma.sum",
+	}),
+	exact("tensor_float", "tensor instructions, floats (HMMA)", "inst", []string{"sm__inst_executed_pipe_tensor_op_hmma.sum"}),
+	exact("tensor_integer", "tensor instructions, integers (IMMA)", "inst", []string{"sm__inst_executed_pipe_tensor_op_imma.sum"}),
+	exact("tensor_warpgroup", "tensor instructions, warpgroups (GMMA)", "inst", []string{"sm__inst_executed_pipe_tensor_op_gmma.sum"}),
+	exact(TensorFLOPs, "tensor FLOPs", "", []string{
 		"sm__ops_path_tensor_src_fp16_dst_fp32.sum", "sm__ops_path_tensor_src_fp16_dst_fp16.sum", "sm__ops_path_tensor_src_bf16_dst_fp32.sum",
-		"sm__ops_path_tensor_src_fp8.sum",
-	}}},
+		"sm__ops_path_tensor_src_tf32_dst_fp32.sum", "sm__ops_path_tensor_src_fp8.sum", "sm__ops_path_tensor_src_int8.sum",
+		"sm__ops_path_tensor_src_int4.sum", "sm__ops_path_tensor_src_int1.sum", "sm__ops_path_tensor_src_fp64.sum",
+	}),
 	{Key: DRAMBytes, About: "DRAM bytes", Unit: "byte", from: [][]string{{"dram__bytes.sum"}, {"dram__bytes_read.sum", "dram__bytes_write.sum"}}},
 	{Key: DRAMBusy, About: "DRAM throughput", Unit: "%", from: [][]string{
 		{"dram__throughput.avg.pct_of_peak_sustained_elapsed"}, {"gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"},
@@ -80,33 +86,42 @@ var Metrics = slices.Concat([]Metric{
 	{Key: "l2_sectors", About: "L2 sectors", Unit: "sector", from: one("lts__t_sectors.sum")},
 	{Key: "l2_hit_pct", About: "L2 hit rate", Unit: "%", from: one("lts__t_sector_hit_rate.pct")},
 	{Key: L1Busy, About: "L1 throughput, while active", Unit: "%", from: one("l1tex__throughput.avg.pct_of_peak_sustained_active")},
-	{
-		Key: "global_load_requests", About: "global load requests", Unit: "request", Exact: true,
-		from: one("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"),
-	},
-	{
-		Key: "global_load_sectors", About: "global load sectors", Unit: "sector", Exact: true,
-		from: one("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"),
-	},
-	{
-		Key: "global_store_requests", About: "global store requests", Unit: "request", Exact: true,
-		from: one("l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"),
-	},
-	{
-		Key: "global_store_sectors", About: "global store sectors", Unit: "sector", Exact: true,
-		from: one("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"),
-	},
+	exact("global_sectors", "global sectors, both ways", "sector", []string{"memory_l2_theoretical_sectors_global"}),
+	exact("global_load_requests", "global load requests", "request", []string{"l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"}),
+	exact("global_load_sectors", "global load sectors", "sector", []string{"l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"}),
+	exact("global_store_requests", "global store requests", "request", []string{"l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"}),
+	exact("global_store_sectors", "global store sectors", "sector", []string{"l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"}),
+	exact("copy_requests", "cp.async requests", "request", []string{"sm__sass_l1tex_t_requests_pipe_lsu_mem_global_op_ldgsts.sum"}, []string{
+		"sm__sass_l1tex_t_requests_pipe_lsu_mem_global_op_ldgsts_cache_access.sum",
+		"sm__sass_l1tex_t_requests_pipe_lsu_mem_global_op_ldgsts_cache_bypass.sum",
+	}),
+	exact("copy_sectors", "cp.async sectors", "sector", []string{"sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum"}, []string{
+		"sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts_cache_access.sum",
+		"sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts_cache_bypass.sum",
+	}),
+	loose("global_atomic_sectors", "global atomic sectors", "sector",
+		"the compiler may do an atomic operation once for several lanes",
+		[]string{"l1tex__t_sectors_pipe_lsu_mem_global_op_atom.sum", "l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum"}),
 	{Key: LoadUse, About: "bytes used of a loaded sector", Unit: "byte", from: one("smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio")},
 	{Key: StoreUse, About: "bytes used of a stored sector", Unit: "byte", from: one("smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio")},
-	{
-		Key: LoadConflicts, About: "shared load conflicts", Exact: true,
-		from: one("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"),
-	},
-	{
-		Key: storeConflicts, About: "shared store conflicts", Exact: true,
-		from: one("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"),
-	},
-	{Key: wavefronts, About: "shared wavefronts", from: one("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum")},
+	exact(LoadConflicts, "shared load conflicts", "", []string{"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"}),
+	exact("matrix_load_conflicts", "shared load conflicts of ldmatrix", "",
+		[]string{"sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldsm.sum"}),
+	exact(storeConflicts, "shared store conflicts", "", []string{"sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"},
+		[]string{"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"}),
+	loose(copyConflicts, "cp.async conflicts", "",
+		"a copy may wait for the banks of the cache that it reads from, which depends on what is in flight",
+		[]string{"sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum"},
+		[]string{"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum"}),
+	exact(wavefronts, "shared wavefronts", "", []string{"memory_l1_wavefronts_shared"}, []string{"l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"}),
+	exact("shared_load_wavefronts", "shared wavefronts of loads", "", []string{"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"}),
+	loose("shared_store_wavefronts", "shared wavefronts of stores", "",
+		"the chip counts a store again when another unit takes its turn",
+		[]string{"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"}),
+	exact("bulk_load_bytes", "bytes loaded by bulk copies", "byte", []string{"l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum"}),
+	exact("bulk_store_bytes", "bytes stored by bulk copies", "byte", []string{
+		"l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_st.sum", "l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_red.sum",
+	}),
 	{Key: "instructions", About: "warp instructions", Unit: "inst", from: one("smsp__inst_executed.sum")},
 	{Key: IssueBusy, About: "issue slots, while active", Unit: "%", from: one("smsp__issue_active.avg.pct_of_peak_sustained_active")},
 	{Key: SMBusy, About: "busiest unit of the SMs", Unit: "%", from: one("sm__throughput.avg.pct_of_peak_sustained_elapsed")},
@@ -132,9 +147,11 @@ var Metrics = slices.Concat([]Metric{
 	simulated("ptx_tensor", "... tensor", "inst", "sim__inst_executed_class_tensor.sum"),
 	simulated("ptx_products", "PTX matrix products", "inst", "sim__inst_executed_op_mma.sum"),
 	simulated("ptx_barriers", "warps at barriers", "", "sim__inst_executed_op_bar.sum"),
+	simulated("ptx_waits", "looks at mbarriers", "", "sim__inst_executed_op_mbarrier.sum"),
+	simulated("ptx_bulk", "PTX bulk copies", "inst", "sim__inst_executed_op_bulk.sum"),
 	simulated("ptx_atomics", "PTX atomics", "inst", "sim__inst_executed_op_atom.sum"),
-	simulated(sharedLoads, "PTX shared loads", "inst", "sim__inst_executed_op_shared_ld.sum"),
-	simulated(sharedStores, "PTX shared stores", "inst", "sim__inst_executed_op_shared_st.sum"),
+	simulated("ptx_shared_loads", "shared load requests", "inst", "sim__inst_executed_op_shared_ld.sum"),
+	simulated("ptx_shared_stores", "shared store requests", "inst", "sim__inst_executed_op_shared_st.sum"),
 	simulated("ptx_global_bytes", "bytes asked of global memory", "byte", "sim__data_bytes_mem_global.sum"),
 	simulated("ptx_shared_bytes", "bytes asked of shared memory", "byte", "sim__data_bytes_mem_shared.sum"),
 	simulated("ptx_local_bytes", "bytes asked of local memory", "byte", "sim__data_bytes_mem_local.sum"),
@@ -142,6 +159,14 @@ var Metrics = slices.Concat([]Metric{
 })
 
 func one(name string) [][]string { return [][]string{{name}} }
+
+func exact(key, about, unit string, from ...[]string) Metric {
+	return Metric{Key: key, About: about, Unit: unit, Exact: true, from: from}
+}
+
+func loose(key, about, unit, why string, from ...[]string) Metric {
+	return Metric{Key: key, About: about, Unit: unit, Why: why, from: from}
+}
 
 func simulated(key, about, unit, name string) Metric {
 	return Metric{Key: key, About: about, Unit: unit, from: one(name), in: simAlone}
@@ -212,20 +237,25 @@ func (v Values) Of(key string) *float64 {
 	return nil
 }
 
-// hopperOnly are names that no other architecture knows.
-var hopperOnly = []string{"sm__inst_executed_pipe_tensor_op_gmma.sum"}
+// hopperOnly are parts of names that architectures before sm_90 do not know.
+var hopperOnly = []string{"_op_gmma", "_op_tma_"}
 
-// toAsk are the metrics to ask Nsight Compute for on an architecture, beside its full set: of every figure the first names that it goes by.
+// sourcePrefix is what names of the source page begin with. They come with the full set and are not asked for.
+const sourcePrefix = "memory_"
+
+// toAsk are the metrics to ask Nsight Compute for on an architecture, beside its full set. Of a figure that goes by several names all are asked for.
 func toAsk(arch string) []string {
 	var names []string
 	for _, m := range Metrics {
 		if m.in != asked {
 			continue
 		}
-		for _, name := range m.from[0] {
-			if arch == "sm_90" || !slices.Contains(hopperOnly, name) {
-				names = append(names, name)
+		for _, name := range slices.Concat(m.from...) {
+			isNew := slices.ContainsFunc(hopperOnly, func(part string) bool { return strings.Contains(name, part) })
+			if strings.HasPrefix(name, sourcePrefix) || isNew && strings.HasPrefix(arch, "sm_8") || slices.Contains(names, name) {
+				continue
 			}
+			names = append(names, name)
 		}
 	}
 	return names

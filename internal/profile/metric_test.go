@@ -11,15 +11,16 @@ import (
 )
 
 func TestMetricsHaveNamesOfTheirOwn(t *testing.T) {
-	keys, names := map[string]bool{}, map[string]bool{}
+	keys := map[string]bool{}
 	for _, m := range Metrics {
-		if keys[m.Key] || m.About == "" || len(m.from) == 0 {
+		if keys[m.Key] || m.About == "" || len(m.from) == 0 || m.Exact && m.Why != "" {
 			t.Errorf("%+v is there twice, or says nothing", m)
 		}
 		keys[m.Key] = true
+		names := map[string]bool{}
 		for _, name := range slices.Concat(m.from...) {
-			if names[name] || !strings.Contains(name, "__") {
-				t.Errorf("%s of %s is no metric, or another's as well", name, m.Key)
+			if names[name] || !strings.Contains(name, "__") && !strings.HasPrefix(name, sourcePrefix) {
+				t.Errorf("%s of %s is no metric, or there twice", name, m.Key)
 			}
 			names[name] = true
 		}
@@ -37,7 +38,11 @@ func TestValuesOf(t *testing.T) {
 	check(device.Counters{"unknown__metric.sum": 1}, Values{})
 	check(device.Counters{"gpu__time_duration.sum": 5}, Values{Time: 5})
 	// What has several names is their sum, as far as they are there.
-	check(device.Counters{"sm__inst_executed_pipe_tensor_op_hmma.sum": 3, "sm__inst_executed_pipe_tensor_op_gmma.sum": 4}, Values{"tensor_instructions": 7})
+	check(device.Counters{"sm__inst_executed_pipe_tensor_op_hmma.sum": 3, "sm__inst_executed_pipe_tensor_op_imma.sum": 4},
+		Values{"tensor_instructions": 7, "tensor_float": 3, "tensor_integer": 4})
+	// Products of a warpgroup are among those of their format.
+	check(device.Counters{"sm__inst_executed_pipe_tensor_op_hmma.sum": 4, "sm__inst_executed_pipe_tensor_op_gmma.sum": 4},
+		Values{"tensor_instructions": 4, "tensor_float": 4, "tensor_warpgroup": 4})
 	check(device.Counters{"sm__ops_path_tensor_src_fp16_dst_fp32.sum": 8192, "sm__ops_path_tensor_src_fp8.sum": 0}, Values{TensorFLOPs: 8192})
 	// Other names count where the first ones are not there.
 	check(device.Counters{"sm__inst_executed_pipe_tensor.sum": 9}, Values{"tensor_instructions": 9})
@@ -47,17 +52,18 @@ func TestValuesOf(t *testing.T) {
 
 func TestToAsk(t *testing.T) {
 	const gmma = "sm__inst_executed_pipe_tensor_op_gmma.sum"
-	for arch, want := range map[string]bool{"sm_90": true, "sm_89": false, "sm_80": false} {
+	for arch, want := range map[string]bool{"sm_90": true, "sm_100": true, "sm_89": false, "sm_80": false} {
 		names := toAsk(arch)
 		if slices.Contains(names, gmma) != want {
 			t.Errorf("%s: gmma is asked for: %t", arch, !want)
 		}
 		for _, name := range names {
-			if strings.HasPrefix(name, "sim__") || strings.Contains(name, "stalled") {
+			if strings.HasPrefix(name, "sim__") || strings.Contains(name, "stalled") || strings.HasPrefix(name, sourcePrefix) {
 				t.Errorf("%s is asked for", name)
 			}
 		}
-		if !slices.Contains(names, "dram__bytes.sum") || slices.Contains(names, "dram__bytes_read.sum") {
+		slices.Sort(names)
+		if !slices.Contains(names, "dram__bytes.sum") || !slices.Contains(names, "dram__bytes_read.sum") || len(slices.Compact(names)) != len(toAsk(arch)) {
 			t.Errorf("%s: %v", arch, names)
 		}
 	}
@@ -65,8 +71,8 @@ func TestToAsk(t *testing.T) {
 
 func TestRows(t *testing.T) {
 	p := &Profile{
-		Sim: Values{TensorFLOPs: 102, LoadConflicts: 5, storeConflicts: 0, "ptx_instructions": 7},
-		Ncu: Values{TensorFLOPs: 100, LoadConflicts: 0, storeConflicts: 0, Time: 9, "stall_wait": 1},
+		Sim: Values{TensorFLOPs: 102, LoadConflicts: 5, storeConflicts: 0, copyConflicts: 6, wavefronts: 103, "ptx_instructions": 7},
+		Ncu: Values{TensorFLOPs: 100, LoadConflicts: 0, storeConflicts: 0, copyConflicts: 4, wavefronts: 100, Time: 9, "stall_wait": 1},
 	}
 	rows := map[string]Row{}
 	for _, r := range p.Rows() {
@@ -83,6 +89,7 @@ func TestRows(t *testing.T) {
 	check(TensorFLOPs, v(102), v(100), v(2))
 	check(LoadConflicts, v(5), v(0), nil) // of nothing there is no share
 	check(storeConflicts, v(0), v(0), v(0))
+	check(copyConflicts, v(6), v(4), v(50))
 	check(Time, nil, v(9), nil)
 	check(DRAMBytes, nil, nil, nil)
 	check("ptx_instructions", v(7), nil, nil)
@@ -91,6 +98,18 @@ func TestRows(t *testing.T) {
 		if _, ok := rows[key]; ok {
 			t.Errorf("there is a row %s", key)
 		}
+	}
+	keys := func(rows []Row) (all []string) {
+		for _, r := range rows {
+			all = append(all, r.Key)
+		}
+		return all
+	}
+	// Two percent are near enough; what is not exact is held against nothing.
+	agree, differ, free := p.Agreement()
+	want := [][]string{{TensorFLOPs, storeConflicts}, {LoadConflicts, wavefronts}, {copyConflicts}}
+	if diff := cmp.Diff(want, [][]string{keys(agree), keys(differ), keys(free)}); diff != "" {
+		t.Error(diff)
 	}
 	if p.Values()[Time] != 9 || (&Profile{Sim: p.Sim}).Values()["ptx_instructions"] != 7 {
 		t.Error("the chip's figures do not come before the simulator's")

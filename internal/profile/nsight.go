@@ -54,7 +54,7 @@ type Nsight struct {
 // Capture is what Nsight Compute has counted of one launch.
 type Capture struct {
 	Counters device.Counters
-	Unknown  []string // metrics that were asked for and that this ncu or this chip does not know
+	Unknown  []string // metrics that this ncu does not know on this chip, as far as a figure is missing for it
 }
 
 // mostTries is how often a capture is taken anew without the metrics that were not known.
@@ -65,6 +65,9 @@ const mostTries = 8
 func (n *Nsight) Capture(ctx context.Context, job device.Job, report string) (*Capture, error) {
 	c := &Capture{}
 	metrics := toAsk(n.Arch)
+	if known := n.query(ctx); known != nil {
+		metrics, c.Unknown = known.part(metrics)
+	}
 	for range mostTries {
 		err := n.take(ctx, job, report, metrics)
 		var unknown unknownMetrics
@@ -78,10 +81,74 @@ func (n *Nsight) Capture(ctx context.Context, job device.Job, report string) (*C
 		if err != nil {
 			return nil, err
 		}
+		c.Unknown = missed(metrics, c.Unknown)
 		c.Counters, err = n.read(ctx, report)
 		return c, err
 	}
 	return nil, fmt.Errorf("ncu does not know the metrics that it is asked for, %d of them so far: %s", len(c.Unknown), strings.Join(c.Unknown, ", "))
+}
+
+// missed are those of the unknown metrics that a figure lacks: it goes by no other names, or not all of those are known either.
+func missed(known, unknown []string) []string {
+	var all []string
+	for _, m := range Metrics {
+		whole := slices.ContainsFunc(m.from, func(names []string) bool {
+			return !slices.ContainsFunc(names, func(name string) bool {
+				return !slices.Contains(known, name) && !strings.HasPrefix(name, sourcePrefix)
+			})
+		})
+		for _, name := range slices.Concat(m.from...) {
+			if !whole && slices.Contains(unknown, name) && !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
+}
+
+// knownMetrics are the names that a profiler lists for a chip, without what may follow a point.
+type knownMetrics map[string]bool
+
+// fewestMetrics is how many a list must have to be believed. That of any chip has thousands.
+const fewestMetrics = 100
+
+// query asks the profiler which metrics it knows on this machine. Where it does not say, they are found out one by one.
+func (n *Nsight) query(ctx context.Context) knownMetrics {
+	cmd := exec.CommandContext(ctx, n.Program, "--query-metrics")
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	text, err := cmd.Output()
+	if err != nil {
+		return nil
+	}
+	return parseMetrics(text)
+}
+
+// parseMetrics reads what `ncu --query-metrics` prints: a line for each metric that begins with its name, among headings.
+func parseMetrics(text []byte) knownMetrics {
+	known := knownMetrics{}
+	for line := range bytes.Lines(text) {
+		if fields := bytes.Fields(line); len(fields) > 1 && bytes.Contains(fields[0], []byte("__")) {
+			name, _, _ := strings.Cut(string(fields[0]), ".")
+			known[name] = true
+		}
+	}
+	if len(known) < fewestMetrics || !known["gpu__time_duration"] { // which every chip has
+		return nil
+	}
+	return known
+}
+
+// part tells the metrics that are listed from those that are not. What the launch itself decides is in no list.
+func (k knownMetrics) part(metrics []string) (known, unknown []string) {
+	for _, metric := range metrics {
+		name, _, _ := strings.Cut(metric, ".")
+		if k[name] || strings.HasPrefix(name, "launch__") {
+			known = append(known, metric)
+		} else {
+			unknown = append(unknown, metric)
+		}
+	}
+	return known, unknown
 }
 
 // take has a report written.

@@ -49,6 +49,11 @@ func openMachine() (device.Machine, error) {
 // permission, or writes a report; a report is read back as CSV, or as FAKE_IMPORT says.
 const fakeNCU = `#!/bin/sh
 set -f
+if [ "$1" = --query-metrics ]; then
+	[ -f "$FAKE_QUERY" ] || exit 1
+	cat "$FAKE_QUERY"
+	exit 0
+fi
 case " $* " in *" --import "*)
 	[ "$3" = --csv ] && [ "$4 $5" = "--page raw" ] && [ "$6 $7" = "--print-units base" ] && [ "$LC_ALL" = C ] || exit 9
 	case $FAKE_IMPORT in
@@ -148,8 +153,41 @@ func TestCapture(t *testing.T) {
 	}
 	check("well")
 	// Metrics that are not known are left out, one after another.
-	check("unknown:dram__bytes.sum", "dram__bytes.sum")
+	check("unknown:lts__t_sectors.sum", "lts__t_sectors.sum")
+	check("unknown:dram__bytes.sum") // what goes by other names too is not missed
 	check("unknown:sm__ops_path_tensor_src_fp8.sum unknown:launch__waves_per_multiprocessor", "sm__ops_path_tensor_src_fp8.sum", "launch__waves_per_multiprocessor")
+}
+
+// A profiler that lists its metrics is asked for none that it does not know, and all that are missed are named.
+func TestCaptureAfterAQuery(t *testing.T) {
+	check := func(list string, does string, unknown ...string) {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "metrics")
+		if err := os.WriteFile(file, []byte(list), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("FAKE_QUERY", file)
+		c, err := nsight(t, does).Capture(t.Context(), newJob("k"), filepath.Join(t.TempDir(), "a.ncu-rep"))
+		if err != nil || !slices.Equal(c.Unknown, unknown) {
+			t.Errorf("%+v, %v; want %v not to be known", c, err, unknown)
+		}
+	}
+	var list strings.Builder
+	list.WriteString("Device NVIDIA H200 (GH100)\n----- -----\nMetric Name  Metric Type  Metric Unit  Metric Description\n")
+	for i := range fewestMetrics {
+		fmt.Fprintf(&list, "other__metric_%d   Counter   inst   # of others\n", i)
+	}
+	missing := []string{"lts__t_sectors", "sm__ops_path_tensor_src_int1", "sm__inst_executed_pipe_tensor", "dram__bytes"}
+	for _, name := range toAsk("sm_90") {
+		if base, _, _ := strings.Cut(name, "."); !slices.Contains(missing, base) && !strings.HasPrefix(base, "launch__") {
+			fmt.Fprintf(&list, "%-80s Counter   sector  # of sectors\n", base)
+		}
+	}
+	// The fake refuses what the list lacks: it must not have been asked.
+	refusing := "unknown:lts__t_sectors.sum unknown:sm__ops_path_tensor_src_int1.sum unknown:sm__inst_executed_pipe_tensor.sum unknown:dram__bytes.sum"
+	check(list.String(), refusing, "sm__ops_path_tensor_src_int1.sum", "lts__t_sectors.sum")
+	// A list that is none is not believed.
+	check("dram__bytes Counter\n", "unknown:lts__t_sectors.sum", "lts__t_sectors.sum")
 }
 
 func TestCaptureFails(t *testing.T) {

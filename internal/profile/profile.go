@@ -1,5 +1,7 @@
 package profile
 
+import "math"
+
 // Profile is what is known of one launch of a variant.
 type Profile struct {
 	Shape   string   `json:"shape"`
@@ -22,7 +24,33 @@ type Row struct {
 	Names      []string `json:"names"` // in Nsight Compute's words; several are added up
 	Sim        *float64 `json:"sim,omitempty"`
 	Ncu        *float64 `json:"ncu,omitempty"`
-	Difference *float64 `json:"difference_pct,omitempty"` // of the simulator from Nsight Compute, where the two should agree
+	Difference *float64 `json:"difference_pct,omitempty"` // of the simulator from Nsight Compute, where both have counted
+}
+
+// Tolerance is how far the simulator may be from a chip, in percent, on a figure that PTX decides.
+const Tolerance = 2
+
+// Compared says whether both sides have the figure.
+func (r *Row) Compared() bool { return r.Sim != nil && r.Ncu != nil }
+
+// Agrees says whether both sides have the figure and are as good as the same.
+func (r *Row) Agrees() bool { return r.Difference != nil && math.Abs(*r.Difference) <= Tolerance }
+
+// Agreement parts the figures that both sides have: those that agree as they must, those that must and do not, and those that need not, of which each
+// says why.
+func (p *Profile) Agreement() (agree, differ, free []Row) {
+	for _, r := range p.Rows() {
+		switch {
+		case !r.Compared():
+		case !r.Exact:
+			free = append(free, r)
+		case r.Agrees():
+			agree = append(agree, r)
+		default:
+			differ = append(differ, r)
+		}
+	}
+	return agree, differ, free
 }
 
 // Values are the figures to judge by: a chip's before the simulator's.
@@ -41,7 +69,7 @@ func (p *Profile) Rows() []Row {
 		if r.Sim == nil && r.Ncu == nil && m.in != asked {
 			continue
 		}
-		if m.Exact && r.Sim != nil && r.Ncu != nil {
+		if r.Compared() {
 			r.Difference = difference(*r.Sim, *r.Ncu)
 		}
 		rows = append(rows, r)

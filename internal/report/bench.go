@@ -37,6 +37,9 @@ func Bench(w io.Writer, b *run.Bench, markdown bool) error {
 			fmt.Fprintf(out, "WRONG: %s on %s: %s\n", r.Name, r.Shape, r.Wrong)
 		}
 	}
+	for _, line := range circumstanceLines([]run.Circumstances{b.Circumstances}) {
+		fmt.Fprintln(out, line)
+	}
 	writeBest(out, b)
 	_, err := w.Write(out.Bytes())
 	return err

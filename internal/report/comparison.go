@@ -14,7 +14,7 @@ import (
 
 // Comparison writes a comparison for a terminal, or as a Markdown table.
 func Comparison(w io.Writer, c *run.Comparison, markdown bool) error {
-	header := []string{"shape", c.A.Variant + " us", c.B.Variant + " us", "ratio", "interval", "control", "floor", "rounds", "verdict"}
+	header := []string{"shape", c.A.Variant + " us", c.B.Variant + " us", "ratio", "interval", "control", "floor", "p", "rounds", "verdict"}
 	var rows [][]string
 	for _, s := range c.Shapes {
 		control := "-"
@@ -22,8 +22,8 @@ func Comparison(w io.Writer, c *run.Comparison, markdown bool) error {
 			control = fmt.Sprintf("%.3f to %.3f", s.Control.Low, s.Control.High)
 		}
 		rows = append(rows, []string{
-			s.Shape, microseconds(s.ATimes.P50), microseconds(s.BTimes.P50), fmt.Sprintf("%.3fx", s.Ratio), fmt.Sprintf("%.3f to %.3f", s.Low, s.High),
-			control, fmt.Sprintf("%.1f %%", 100*s.Floor), fmt.Sprint(s.Rounds), string(s.Verdict),
+			s.Shape, medianText(s.ATimes), medianText(s.BTimes), fmt.Sprintf("%.3fx", s.Ratio), fmt.Sprintf("%.3f to %.3f", s.Low, s.High),
+			control, fmt.Sprintf("%.1f %%", 100*s.Floor), fmt.Sprintf("%.3f", s.P), fmt.Sprint(s.Rounds), string(s.Verdict),
 		})
 	}
 	return table(w, header, rows, markdown)
@@ -53,6 +53,9 @@ func ComparisonVerdict(c *run.Comparison) string {
 	return text
 }
 
+// medianText is a median in microseconds with how far its interval reaches, as benchstat prints it.
+func medianText(s measure.Summary) string { return microseconds(s.P50) + " ± " + percent(s.Spread()) }
+
 func microseconds(seconds float64) string { return fmt.Sprintf("%.3f", 1e6*seconds) }
 
 // ComparisonMarkdown is COMPARE.md: the verdict, the table, the plot that lies beside it, and how to do it again.
@@ -64,13 +67,13 @@ func ComparisonMarkdown(w io.Writer, c *run.Comparison, plot, command string) er
 	}
 	fmt.Fprintf(out, `
 %s
-
+%s
 ![samples](%s)
 
 Device: %s, %s, driver %s. Code: %s and %s.
 
     %s
-`, comparisonNote(c), plot, c.Facts.Name, c.Facts.Arch, c.Facts.Driver, orNone(shortHash(c.A.CodeHash)), orNone(shortHash(c.B.CodeHash)), command)
+`, comparisonNote(c), paragraphs(ComparisonLines(c)), plot, c.Facts.Name, c.Facts.Arch, c.Facts.Driver, orNone(shortHash(c.A.CodeHash)), orNone(shortHash(c.B.CodeHash)), command)
 	_, err := io.WriteString(w, out.String())
 	return err
 }
@@ -78,12 +81,15 @@ Device: %s, %s, driver %s. Code: %s and %s.
 func comparisonNote(c *run.Comparison) string {
 	if c.Recorded {
 		return fmt.Sprintf(`A ratio above 1 means that %s is faster. The samples are those of two recorded runs, which were not taken in turns: the interval knows nothing of clocks, heat or
-card, and differences up to the floor are none.`, c.B.Variant)
+card, and differences up to the floor are none. %s`, c.B.Variant, benchstatNote)
 	}
 	return fmt.Sprintf(`A ratio above 1 means that %s is faster. It is the median of the ratios of rounds in which both ran next to each other, in one order and in the other; the
-intervals hold the true ratios with 99 %% over all shapes together. The control is %s against itself in the same rounds. Differences up to the floor are none: 1 %%, or
-what the control shows, if that is more.`, c.B.Variant, c.A.Variant)
+intervals hold the true ratios with 99 %% over all shapes together. The control is %s against itself in the same rounds. A difference must be
+beyond the floor: 1 %%, or what the control shows, if that is more. The same means within 1 %%. %s`, c.B.Variant, c.A.Variant, benchstatNote)
 }
+
+const benchstatNote = `The medians with their ± (95 %) and p are benchstat's figures; p takes the samples of both sides for two
+independent heaps, and decides nothing here.`
 
 // ComparisonPlot draws every sample of every shape as a dot, one strip a side, with the medians as lines.
 func ComparisonPlot(w io.Writer, c *run.Comparison) error {

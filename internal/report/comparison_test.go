@@ -23,11 +23,20 @@ func someComparison() *run.Comparison {
 	found := measure.Compare([]measure.Turns{turns})[0]
 	return &run.Comparison{
 		A: run.Compared{Variant: "stage2", Arch: "sm_90a", CodeHash: strings.Repeat("ab", 32)}, B: run.Compared{Variant: "stage3b+TILE_N=64", Arch: "sm_90a"},
-		Verdict: found.Verdict, Facts: device.Facts{Kind: "cuda", Name: "NVIDIA H200", Arch: "sm_90", Driver: "13.0"},
+		Verdict: found.Verdict, Facts: device.Facts{Kind: "cuda", Name: "NVIDIA H200", Arch: "sm_90", Driver: "13.0"}, L2: run.Cold,
 		Shapes: []run.ComparedShape{{
 			Shape: "1x8x512x64", Rounds: 4, Comparison: found, Samples: turns, ATimes: measure.Summarize(turns.A), BTimes: measure.Summarize(turns.B),
+			AParts: run.Parts{SingleUS: ptr(18.2), WithFlushUS: ptr(54.16), FlushUS: ptr(40.02)}, BParts: run.Parts{SingleUS: ptr(9.1), WithFlushUS: ptr(45.2), FlushUS: ptr(40.0)},
+			Circumstances: someCircumstances(),
 		}},
 	}
+}
+
+func someCircumstances() run.Circumstances {
+	return run.Circumstances{EmptyNodeUS: ptr(0.6), Watched: &run.Watched{
+		ClockMHz: [2]int{1755, 1980}, MemoryClockMHz: [2]int{3201, 3201}, PowerWatts: 412.5, Celsius: 45,
+		Rounds: 6, Throttled: 2, SetAside: 2, Reasons: []string{"power cap"},
+	}}
 }
 
 func TestComparison(t *testing.T) {

@@ -48,6 +48,9 @@ func Markdown(r *run.Run) []byte {
 	if len(r.Performance) > 0 {
 		fmt.Fprintf(&out, "\n## Performance\n\n%s.\n\n", r.Asked.Timing)
 		markdownTable(&out, performanceHeader, performanceRows(r))
+		for _, line := range timingLines(r) {
+			fmt.Fprintf(&out, "\n%s.\n", line)
+		}
 	}
 	markdownProvenance(&out, r)
 	return out.Bytes()
@@ -150,6 +153,9 @@ func Command(r *run.Run) string {
 	}
 	if r.Asked.Against != "" {
 		command += " --against " + r.Asked.Against
+	}
+	if r.Asked.L2 == run.Cold {
+		command += " --l2 cold"
 	}
 	if r.Asked.Sanitizer != "" {
 		command += " --sanitizer " + r.Asked.Sanitizer

@@ -102,13 +102,17 @@ func figure(value *float64, unit string) string {
 }
 
 func differenceText(r profile.Row) string {
-	switch {
-	case !r.Exact || r.Sim == nil || r.Ncu == nil:
-		return "-"
-	case r.Difference == nil:
-		return "all of it"
+	text := "all of it"
+	if r.Difference != nil {
+		text = fmt.Sprintf("%+.2f %%", *r.Difference)
 	}
-	return fmt.Sprintf("%+.2f %%", *r.Difference)
+	switch {
+	case !r.Compared():
+		return "-"
+	case !r.Exact: // it may be what it likes
+		return "(" + text + ")"
+	}
+	return text
 }
 
 // profileSentences are the place under the roofline, what limits the launch, and what the profiler did not know.
@@ -128,9 +132,29 @@ func profileSentences(p *profile.Profile) []string {
 		all = append(all, text)
 	}
 	if len(p.Unknown) > 0 {
-		all = append(all, "not known to this ncu or chip: "+strings.Join(p.Unknown, ", "))
+		all = append(all, "metrics that this ncu does not know on this chip: "+strings.Join(p.Unknown, ", "))
 	}
-	return all
+	return append(all, agreementSentences(p)...)
+}
+
+// agreementSentences say where the simulator and a chip agree, where they do not, and where they need not.
+func agreementSentences(p *profile.Profile) []string {
+	if p.Sim == nil || p.Ncu == nil {
+		return nil
+	}
+	agree, differ, free := p.Agreement()
+	all := []string{fmt.Sprintf("simulator and chip agree within %d %% on %d of the %d figures that PTX decides and both have counted",
+		profile.Tolerance, len(agree), len(agree)+len(differ))}
+	for _, r := range differ {
+		all = append(all, fmt.Sprintf("do not agree: %s, sim %s and ncu %s; the compiler may have merged, moved or dropped instructions, "+
+			"which PTX does not show",
+			r.About, figure(r.Sim, r.Unit), figure(r.Ncu, r.Unit)))
+	}
+	for _, r := range free {
+		all = append(all, fmt.Sprintf("need not agree: %s, because %s", r.About, r.Why))
+	}
+	return append(all, "cannot agree: time, DRAM, caches, pipes, occupancy and stalls, which the simulator does not have; instructions and "+
+		"registers, of which it counts PTX's and the chip those of machine code")
 }
 
 // basis says where the ceilings come from.

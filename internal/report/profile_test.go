@@ -18,11 +18,11 @@ func newProfile(t *testing.T, facts device.Facts) *profile.Profile {
 		Shape: "1x8x512x64", FLOPs: 4 * 8 * 512 * 512 * 64,
 		Ncu: profile.Values{
 			profile.Time: 9060, profile.SMBusy: 22.12, profile.DRAMBusy: 1.87, profile.DRAMBytes: 812410, profile.IssueBusy: 31.73, profile.Waves: 0.48,
-			profile.LoadConflicts: 32768, profile.Registers: 182, "shared_wavefronts": 204800, "stall_wait": 1.06, "cycles_per_instruction": 3.19,
+			profile.LoadConflicts: 32768, "copy_conflicts": 2, profile.Registers: 182, "shared_wavefronts": 204800, "stall_wait": 1.06, "cycles_per_instruction": 3.19,
 			"global_load_sectors": 296448, "global_store_sectors": 32700, "shared_store_conflicts": 0,
 		},
 		Sim: profile.Values{
-			profile.LoadConflicts: 32768, "global_load_sectors": 296448, "global_store_sectors": 32768, "shared_store_conflicts": 3, profile.TensorFLOPs: 570425344,
+			profile.LoadConflicts: 32768, "copy_conflicts": 4, "shared_wavefronts": 204800, "global_load_sectors": 296448, "global_store_sectors": 32768, "shared_store_conflicts": 3, profile.TensorFLOPs: 570425344,
 			"ptx_instructions": 1673728,
 		},
 		Unknown: []string{"dram__bytes.sum"},

@@ -107,6 +107,7 @@ func passing() *run.Run {
 	r.Performance = []run.Performance{
 		{
 			Shape: "1x8x512x64", P50US: 12.3456, P90US: 13, P99US: 14.5, StdUS: 0.25, TFLOPS: 43.5, Samples: 100,
+			P50LowUS: ptr(12.3), P50HighUS: ptr(12.6), CV: 0.02, Parts: run.Parts{SingleUS: ptr(16.25)}, Circumstances: someCircumstances(),
 			ParentP50US: ptr(15.4), ParentRatio: ptr(1.2474), RatioLow: ptr(1.24), RatioHigh: ptr(1.2555), Judged: true,
 		},
 		{

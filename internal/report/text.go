@@ -25,6 +25,11 @@ func Text(w io.Writer, r *run.Run) error {
 	gateLine(out, "performance", r.Gates.Performance, "", r.Reasons.Performance)
 	if len(r.Performance) > 0 {
 		writeTable(out, "    ", performanceHeader, performanceRows(r))
+		for _, line := range append([]string{r.Asked.Timing}, timingLines(r)...) {
+			for _, part := range folded(line) {
+				fmt.Fprintln(out, "    "+part)
+			}
+		}
 	}
 	gateLine(out, "profile", r.Gates.Profile, "", r.Reasons.Profile)
 	if r.MeasuredAs != nil {
@@ -178,21 +183,21 @@ func passWord(pass bool) string {
 	return "FAIL"
 }
 
-var performanceHeader = []string{"shape", "p50 us", "p90 us", "p99 us", "std us", "TFLOP/s", "parent us", "speedup", "95 % interval", ""}
+var performanceHeader = []string{"shape", "p50 us", "±", "p90 us", "p99 us", "std us", "single us", "TFLOP/s", "parent us", "speedup", "95 % interval", ""}
 
 func performanceRows(r *run.Run) [][]string {
 	var rows [][]string
 	for _, p := range r.Performance {
 		row := []string{
-			p.Shape, fmt.Sprintf("%.2f", p.P50US), fmt.Sprintf("%.2f", p.P90US), fmt.Sprintf("%.2f", p.P99US), fmt.Sprintf("%.2f", p.StdUS),
-			fmt.Sprintf("%.2f", p.TFLOPS), "-", "-", "-", "",
+			p.Shape, fmt.Sprintf("%.2f", p.P50US), plusMinus(p), fmt.Sprintf("%.2f", p.P90US), fmt.Sprintf("%.2f", p.P99US),
+			fmt.Sprintf("%.2f", p.StdUS), orDash(p.SingleUS), fmt.Sprintf("%.2f", p.TFLOPS), "-", "-", "-", "",
 		}
 		if p.ParentRatio != nil {
-			row[6], row[7] = fmt.Sprintf("%.2f", *p.ParentP50US), fmt.Sprintf("%.3fx", *p.ParentRatio)
-			row[8] = fmt.Sprintf("%.3f to %.3f", *p.RatioLow, *p.RatioHigh)
+			row[8], row[9] = fmt.Sprintf("%.2f", *p.ParentP50US), fmt.Sprintf("%.3fx", *p.ParentRatio)
+			row[10] = fmt.Sprintf("%.3f to %.3f", *p.RatioLow, *p.RatioHigh)
 		}
 		if p.Judged {
-			row[9] = "judged"
+			row[11] = "judged"
 		}
 		rows = append(rows, row)
 	}

@@ -22,6 +22,8 @@ type Bench struct {
 	Rows     []BenchRow `json:"rows"`
 	Best     []BestRow  `json:"best"`
 	LeftOut  []LeftOut  `json:"left_out"`
+
+	Circumstances // of the variants; nobody watches the peers
 }
 
 // BenchRow is one implementation on one shape. What gave a wrong answer was not timed.
@@ -38,6 +40,7 @@ type BenchRow struct {
 	MeanErr  *float64 `json:"mean_err"`
 	Wrong    string   `json:"wrong,omitempty"`
 	Launches int      `json:"launches_per_sample,omitempty"`
+	Copies   int      `json:"buffer_copies,omitempty"` // which they took in turns
 
 	Speedup *measure.Speedup `json:"speedup,omitempty"` // of our best variant against this one
 	Shares  *Shares          `json:"shares,omitempty"`

@@ -16,6 +16,7 @@ type Comparison struct {
 	Verdict measure.Verdict `json:"verdict"`
 	Shapes  []ComparedShape `json:"shapes"`
 	Facts   device.Facts    `json:"facts"`
+	L2      L2              `json:"l2"`
 
 	Recorded bool `json:"recorded"` // by the samples of recorded runs, which were not taken in turns
 }
@@ -35,6 +36,11 @@ type ComparedShape struct {
 	ATimes  measure.Summary `json:"a_seconds"`
 	BTimes  measure.Summary `json:"b_seconds"`
 	Samples measure.Turns   `json:"samples"`
+
+	AParts   Parts          `json:"a_parts"`
+	BParts   Parts          `json:"b_parts"`
+	SetAside *measure.Turns `json:"set_aside_samples,omitempty"` // of rounds in which something held the clocks down
+	Circumstances
 }
 
 // Overall is the geometric mean over the shapes, of the ratios and of the ends of their intervals.
@@ -50,7 +56,11 @@ func (c *Comparison) Overall() measure.Speedup {
 // CompareRecorded holds the samples of two recorded runs against each other, on the shapes that both have. They were not taken in turns, so that the interval
 // knows nothing of what changed between them, and there is no control; the floor is given instead.
 func CompareRecorded(a, b *Run, floor float64) (*Comparison, error) {
-	c := &Comparison{A: recordedSide(a), B: recordedSide(b), Recorded: true}
+	if a.Asked.L2 != b.Asked.L2 {
+		return nil, fmt.Errorf("run %s was timed with L2 %s and run %s with L2 %s; their times cannot be compared",
+			a.ID, a.Asked.L2, b.ID, b.Asked.L2)
+	}
+	c := &Comparison{A: recordedSide(a), B: recordedSide(b), L2: a.Asked.L2, Recorded: true}
 	c.Same = c.A.CodeHash != "" && c.A.CodeHash == c.B.CodeHash
 	if b.Facts != nil {
 		c.Facts = *b.Facts
@@ -61,12 +71,14 @@ func CompareRecorded(a, b *Run, floor float64) (*Comparison, error) {
 			if x.Shape != y.Shape || len(x.Variant.Seconds) == 0 || len(y.Variant.Seconds) == 0 {
 				continue
 			}
-			found := measure.CompareRecorded(x.Variant.Seconds, y.Variant.Seconds, floor)
+			ours, _ := x.Steady()
+			theirs, _ := y.Steady()
+			found := measure.CompareRecorded(ours, theirs, floor)
 			all = append(all, found)
 			c.Shapes = append(c.Shapes, ComparedShape{
-				Shape: x.Shape, Rounds: min(len(x.Variant.Seconds), len(y.Variant.Seconds)), Comparison: found,
-				ATimes: measure.Summarize(x.Variant.Seconds), BTimes: measure.Summarize(y.Variant.Seconds),
-				Samples: measure.Turns{A: x.Variant.Seconds, B: y.Variant.Seconds},
+				Shape: x.Shape, Rounds: min(len(ours), len(theirs)), Comparison: found,
+				ATimes: measure.Summarize(ours), BTimes: measure.Summarize(theirs), Samples: measure.Turns{A: ours, B: theirs},
+				AParts: PartsOf(x.Variant), BParts: PartsOf(y.Variant), Circumstances: x.Circumstances().And(y.Circumstances()),
 			})
 		}
 	}

@@ -177,7 +177,9 @@ func (r *Reproduction) compareTimes(then, now *Run) {
 		if i < 0 || len(a.Variant.Seconds) == 0 || len(now.Samples[i].Variant.Seconds) == 0 {
 			continue
 		}
-		pair := measure.Pair{Parent: a.Variant.Seconds, Variant: now.Samples[i].Variant.Seconds}
+		was, _ := a.Steady()
+		is, _ := now.Samples[i].Steady()
+		pair := measure.Pair{Parent: was, Variant: is}
 		t := TimeCheck{
 			Shape: a.Shape, ThenUS: measure.Summarize(pair.Parent).P50 * us, NowUS: measure.Summarize(pair.Variant).P50 * us,
 			Ratio:  measure.CompareApart([]measure.Pair{pair}),

@@ -139,6 +139,9 @@ type Performance struct {
 	P90US       float64  `json:"p90_us"`
 	P99US       float64  `json:"p99_us"`
 	StdUS       float64  `json:"std_us"`
+	P50LowUS    *float64 `json:"p50_low_us,omitempty"` // the interval of the median, as benchstat has it; none of fewer than six samples
+	P50HighUS   *float64 `json:"p50_high_us,omitempty"`
+	CV          float64  `json:"cv,omitempty"` // the standard deviation as a share of the mean
 	TFLOPS      float64  `json:"tflops"`
 	Samples     int      `json:"samples"`
 	ParentP50US *float64 `json:"parent_p50_us,omitempty"`
@@ -146,6 +149,8 @@ type Performance struct {
 	RatioLow    *float64 `json:"ratio_low,omitempty"`
 	RatioHigh   *float64 `json:"ratio_high,omitempty"`
 	Judged      bool     `json:"judged"` // counts for the gate
+	Parts
+	Circumstances
 }
 
 // Samples is the raw timing of one shape.
@@ -154,6 +159,26 @@ type Samples struct {
 	Variant device.Series  `json:"variant"`
 	Parent  *device.Series `json:"parent,omitempty"`
 }
+
+func (s Samples) series() []device.Series {
+	all := []device.Series{s.Variant}
+	if s.Parent != nil {
+		all = append(all, *s.Parent)
+	}
+	return all
+}
+
+// Steady are the samples that count, of rounds in which nothing held the clocks down.
+func (s Samples) Steady() (variant, parent []float64) {
+	kept, _, _ := device.Steady(1, s.series()...)
+	if s.Parent != nil {
+		parent = kept[1]
+	}
+	return kept[0], parent
+}
+
+// Circumstances are what both series were taken under.
+func (s Samples) Circumstances() Circumstances { return CircumstancesOf(1, s.series()...) }
 
 // Asked is the request, for doing it again.
 type Asked struct {
@@ -164,6 +189,7 @@ type Asked struct {
 	Arch      string   `json:"arch,omitempty"` // in place of the device's
 	Against   string   `json:"against,omitempty"`
 	Timing    string   `json:"timing,omitempty"`    // how times were taken
+	L2        L2       `json:"l2,omitempty"`        // none is warm, as in records that are older than the choice
 	Sanitizer string   `json:"sanitizer,omitempty"` // the tool of compute-sanitizer that watched
 	Profile   bool     `json:"profile,omitempty"`   // counters were taken, and no times
 

@@ -160,7 +160,7 @@ func runAtomic(w *warp, o *op, mask uint32) {
 		if space != ptx.Shared && m.atomic.flush != nil {
 			update = m.atomic.flush
 		}
-		w.countAccess(m, space, mask, true)
+		w.countAccess(m, space, mask, updating)
 		for l := mask; l != 0; l &= l - 1 {
 			lane := firstLane(l)
 			data := w.reach(o, m, space, lane, updating)

@@ -44,6 +44,8 @@ type block struct {
 	yielded int      // turns that it has left to others of the cluster since anything changed
 	changed uint64   // changes then
 
+	freeRegisters int // that warps have given back (registers.go)
+
 	progressed bool // something other than waiting has happened in this turn
 	aborted    bool
 }
@@ -77,7 +79,7 @@ func (b *block) start(index uint64) {
 	clear(b.mbars)
 	b.syncs = syncPlaces{}
 	clear(b.warpgroups)
-	b.landed, b.globalFenced, b.over = [32]uint32{}, false, false
+	b.landed, b.globalFenced, b.over, b.freeRegisters = [32]uint32{}, false, false, 0
 	for i := range b.barriers {
 		b.barriers[i] = barrier{}
 	}
@@ -97,6 +99,7 @@ func (w *warp) start() {
 	if rest := threads - w.index*32; rest < 32 {
 		w.alive = 1<<rest - 1
 	}
+	w.registers = registersAtLaunch(b.launch.code.fn)
 	entry := w.entryFrame()
 	clear(entry.r32[:entry.code.tail32])
 	clear(entry.r64[:entry.code.tail64])
@@ -447,6 +450,8 @@ func (b *block) describeWait(wt *wait) string {
 		return fmt.Sprintf("waits for the other lanes of the mask %#08x", wt.member)
 	case waitWarpgroup:
 		return "waits for the other warps of its warpgroup to come to the wgmma.mma_async that it waits for"
+	case waitRegisters:
+		return fmt.Sprintf("waits for %d registers more than other warps have given back", wt.id)
 	}
 	return "waits"
 }

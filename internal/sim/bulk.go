@@ -265,7 +265,7 @@ func (w *warp) bulkPieces(o *op, lane int, shared, global uint64) (pieces []bulk
 			at[i] = int64(int32(w.r32[s.index][lane]))
 		}
 		w.checkBox(o, tensor, at, shared, lane)
-		return tensor.pieces(at, shared, !b.load), tensor, tensor.boxBytes()
+		return tensor.pieces(at, shared, !b.load), tensor, tensor.BoxBytes()
 	}
 	n := int(w.r32[b.size.index][lane])
 	for _, a := range []struct {
@@ -345,6 +345,8 @@ func (w *warp) beginLoad(o *op, lane int, bar *mbarrier, home *block, to, from u
 	l := &bulkLoad{op: o, home: home, pieces: pieces, bytes: total, stamp: bar.landing(o.number), update: b.update, size: b.typed.Size()}
 	l.stamp.flags |= pending
 	w.count.AsyncBytes += uint64(total)
+	w.count.BulkLoads++
+	sector := ^uint64(0)
 	now := w.observer(o, lane, async)
 	reads := asyncAccess{op: o, lane: lane, what: b.what, stamp: now.access}
 	writes := asyncAccess{op: o, lane: lane, what: b.what, stamp: l.stamp, writes: true}
@@ -366,6 +368,7 @@ func (w *warp) beginLoad(o *op, lane int, bar *mbarrier, home *block, to, from u
 			p.from, _ = w.reachAsyncShared(&reads, w.block, p.global, p.size)
 			copy(into, p.from)
 		default:
+			sector = countBulk(&w.count.BulkLoadBytes, p, sector)
 			p.from, _ = w.reachAsyncGlobal(&reads, p.global, p.size)
 			copy(into, p.from)
 		}
@@ -451,13 +454,15 @@ func (w *warp) beginStore(o *op, lane int, to, from uint64) {
 	me := w.observer(o, lane, async|pending)
 	s := &bulkStore{op: o, lane: lane, group: w.bulk.groups[lane], pieces: pieces, stamp: me.access, update: b.update, size: b.typed.Size()}
 	if tensor != nil && b.reduce != "" {
-		s.update, s.size = tensor.reduction(b.reduce), tensor.elementBytes()
+		s.update, s.size = tensor.reduction(b.reduce), tensor.ElementBytes()
 		if s.update == nil {
 			w.report(Undefined, o, 1<<lane, func() string { return fmt.Sprintf("there is no %s of .%s", b.reduce, tensor.Type) })
 			return
 		}
 	}
 	w.count.AsyncBytes += uint64(total)
+	w.count.BulkStores++
+	sector := ^uint64(0)
 	reads := asyncAccess{op: o, lane: lane, what: b.what, stamp: me.access}
 	writes := asyncAccess{op: o, lane: lane, what: b.what, stamp: me.access, writes: true}
 	if b.reduce != "" {
@@ -472,6 +477,7 @@ func (w *warp) beginStore(o *op, lane int, to, from uint64) {
 			p.outside = true
 			continue
 		}
+		sector = countBulk(&w.count.BulkStoreBytes, p, sector)
 		data, _ := w.reachAsyncGlobal(&writes, p.global, p.size)
 		if data == nil {
 			p.outside = true

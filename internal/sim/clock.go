@@ -1,5 +1,7 @@
 package sim
 
+import "slices"
+
 // Happens-before, by vector clocks.
 //
 // Time is counted a warp at a time: each warp has an epoch, and every access of one of its lanes is stamped with it. Whenever lanes of a warp
@@ -33,6 +35,11 @@ func (k *known) covers(lanes, epoch uint32) bool {
 		}
 	}
 	return true
+}
+
+// coversOne says whether what a lane, whichever, did at an epoch is among what is known.
+func (k *known) coversOne(epoch uint32) bool {
+	return k.full >= epoch || k.lanes != nil && slices.Max(k.lanes[:]) >= epoch
 }
 
 // join adds what other knows.

@@ -17,6 +17,7 @@ type copyOp struct {
 	ignore   slot // predicate that makes it zeros
 	negated  bool // the predicate's opposite does
 	keep     int  // of wait_group: groups that may be left
+	bypass   bool // .cg, past the first cache
 }
 
 // copyQueue is the asynchronous copies that threads of a warp have begun.
@@ -86,8 +87,9 @@ func (c *code) lowerCopy(in *ptx.Instruction, o *op) error {
 		return fmt.Errorf("unsupported form")
 	}
 	cp := &o.sync.copy
+	cp.bypass = slices.Contains(in.Modifiers, "cg")
 	cp.size = int(in.Operands[2].Value)
-	if cp.size != 4 && cp.size != 8 && cp.size != 16 || cp.size != 16 && slices.Contains(in.Modifiers, "cg") {
+	if cp.size != 4 && cp.size != 8 && cp.size != 16 || cp.size != 16 && cp.bypass {
 		return fmt.Errorf("it cannot copy %d bytes", cp.size)
 	}
 	cp.to = &memOp{what: "cp.async", space: ptx.Shared, bytes: cp.size}
@@ -117,7 +119,7 @@ func runCopy(w *warp, o *op, mask uint32) {
 	w.addresses(cp.to, mask)
 	to := w.addr
 	w.addresses(cp.from, mask)
-	w.countAccess(cp.from, ptx.Global, mask, false)
+	reads := uint32(0)
 	for m := mask; m != 0; m &= m - 1 {
 		lane := firstLane(m)
 		have := cp.size
@@ -131,8 +133,12 @@ func runCopy(w *warp, o *op, mask uint32) {
 			w.report(Undefined, o, 1<<lane, func() string { return fmt.Sprintf("copies %d bytes, and reads %d for it", cp.size, have) })
 			have = cp.size
 		}
+		if have > 0 {
+			reads |= 1 << lane
+		}
 		w.beginCopy(o, lane, to[lane], w.addr[lane], have)
 	}
+	w.countCopy(o, &to, mask, reads)
 	w.block.changes++
 }
 

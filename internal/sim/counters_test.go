@@ -2,58 +2,84 @@ package sim
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"attune/internal/sim/mma"
 )
 
-// TestCounters counts kernels whose figures can be worked out by hand.
-func TestCounters(t *testing.T) {
-	t.Parallel()
-	check := func(name, body string, g given, want Counters) {
+// counting is how the tables below count one kernel: a body, and the counters that it must leave, with all checkers and with none.
+func counting(t *testing.T, g given, declare string, ignore ...string) func(name, body string, want Counters) {
+	t.Helper()
+	return func(name, body string, want Counters) {
 		t.Helper()
-		g.text = kernelWith(".shared .align 128 .b8 s[8192];", body+"\n ret;")
+		g.text = kernelWith(".shared .align 128 .b8 s[8192];"+declare, body+"\n ret;")
 		g.writtenBefore, g.out = true, 4096
 		g.in = make([]uint32, 4096)
 		for _, unchecked := range []bool{false, true} {
 			g.unchecked = unchecked
 			got := simulate(t, g)
-			if d := cmp.Diff(want, got.counters, cmpopts.IgnoreUnexported(Counters{})); d != "" {
+			if d := cmp.Diff(want, got.counters, cmpopts.IgnoreUnexported(Counters{}), cmpopts.IgnoreFields(Counters{}, ignore...)); d != "" {
 				t.Errorf("%s, unchecked %v (-want +got):\n%s", name, unchecked, d)
 			}
 		}
 	}
-	// Lane i accesses at i*stride + offset.
-	global := func(stride, offset int, access string) string {
-		return fmt.Sprintf("mad.wide.u32 %%rd2, %%r0, %d, %%rd1;\n mad.wide.u32 %%rd3, %%r0, %d, %%rd0;\n setp.lt.u32 %%p1, %%r0, 16;\n "+
-			"setp.gt.u32 %%p2, %%r0, 99;\n "+access,
-			stride, stride, offset)
-	}
-	const word = "ld.global.u32 %%r1, [%%rd2+%d];"
-	check("words side by side", global(4, 0, word), given{}, Counters{GlobalLoadRequests: 1, GlobalLoadSectors: 4, GlobalBytes: 128})
-	check("across a sector", global(4, 16, word), given{}, Counters{GlobalLoadRequests: 1, GlobalLoadSectors: 5, GlobalBytes: 128})
-	check("every second word", global(8, 0, word), given{}, Counters{GlobalLoadRequests: 1, GlobalLoadSectors: 8, GlobalBytes: 128})
-	check("a sector each", global(32, 0, word), given{}, Counters{GlobalLoadRequests: 1, GlobalLoadSectors: 32, GlobalBytes: 128})
-	check("one word for all", global(0, 0, word), given{}, Counters{GlobalLoadRequests: 1, GlobalLoadSectors: 1, GlobalBytes: 128})
-	check("half of the lanes", global(4, 0, "@%%p1 "+word), given{}, Counters{GlobalLoadRequests: 1, GlobalLoadSectors: 2, GlobalBytes: 64})
-	check("no lane", global(4, 0, "@%%p2 "+word), given{}, Counters{})
-	check("vectors", global(16, 0, "ld.global.v4.u32 {%%r1,%%r2,%%r3,%%r4}, [%%rd2+%d];"), given{},
-		Counters{GlobalLoadRequests: 1, GlobalLoadSectors: 16, GlobalBytes: 512})
-	check("bytes", global(1, 0, "ld.global.u8 %%r1, [%%rd2+%d];"), given{}, Counters{GlobalLoadRequests: 1, GlobalLoadSectors: 1, GlobalBytes: 32})
-	check("stores", global(8, 0, "st.global.u32 [%%rd3+%d], %%r1;"), given{}, Counters{GlobalStoreRequests: 1, GlobalStoreSectors: 8, GlobalBytes: 128})
-	check("two warps of three blocks", global(4, 0, word), given{threads: 64, blocks: 3}, Counters{GlobalLoadRequests: 6, GlobalLoadSectors: 24, GlobalBytes: 768})
-	check("a sum in global memory", global(0, 0, "red.global.add.u32 [%%rd3+%d], 1;"), given{},
-		Counters{Atomics: 1, GlobalStoreRequests: 1, GlobalStoreSectors: 1, GlobalBytes: 128})
+}
 
-	shared := func(stride int, access string) string {
-		return fmt.Sprintf("mov.u32 %%r2, s;\n mad.lo.u32 %%r3, %%r0, %d, %%r2;\n"+
-			" ", stride) + access
+// onGlobal has lane i access global memory at i*stride + offset. Lanes below 16 have p1, none has p2.
+func onGlobal(stride, offset int, access string) string {
+	return fmt.Sprintf("mad.wide.u32 %%rd2, %%r0, %d, %%rd1;\n mad.wide.u32 %%rd3, %%r0, %d, %%rd0;\n setp.lt.u32 %%p1, %%r0, 16;\n "+
+		"setp.gt.u32 %%p2, %%r0, 99;\n "+access, stride, stride, offset)
+}
+
+// onShared has lane i access shared memory at i*stride.
+func onShared(stride int, access string) string {
+	return fmt.Sprintf("mov.u32 %%r2, s;\n mad.lo.u32 %%r3, %%r0, %d, %%r2;\n ", stride) + access
+}
+
+// filled writes all of the shared array, so that any of it can be read: 64 words of 4 bytes a lane, side by side, one pass each.
+const filled = "mov.u32 %r2, s;\n mad.lo.u32 %r3, %r0, 4, %r2;\n mov.u32 %r9, 0;\nFILL:\n st.shared.u32 [%r3], 0;\n add.u32 %r3, %r3, 128;\n " +
+	"add.u32 %r9, %r9, 1;\n setp.lt.u32 %p3, %r9, 64;\n @%p3 bra FILL;\n bar.warp.sync -1;\n "
+
+// A sector has 32 bytes; a request is a warp's instruction with at least one lane.
+func TestGlobalCounters(t *testing.T) {
+	t.Parallel()
+	check := counting(t, given{}, "")
+	const word = "ld.global.u32 %%r1, [%%rd2+%d];"
+	loads := func(name, body string, sectors, bytes uint64) {
+		t.Helper()
+		check(name, body, Counters{GlobalLoads: Sectors{1, sectors}, GlobalBytes: bytes})
 	}
+	loads("words side by side", onGlobal(4, 0, word), 4, 128)
+	loads("across a sector", onGlobal(4, 16, word), 5, 128)
+	loads("every second word", onGlobal(8, 0, word), 8, 128)
+	loads("a sector each", onGlobal(32, 0, word), 32, 128)
+	loads("one word for all", onGlobal(0, 0, word), 1, 128)
+	loads("vectors", onGlobal(16, 0, "ld.global.v4.u32 {%%r1,%%r2,%%r3,%%r4}, [%%rd2+%d];"), 16, 512)
+	loads("bytes", onGlobal(1, 0, "ld.global.u8 %%r1, [%%rd2+%d];"), 1, 32)
+	// Of a guarded instruction only the lanes that do it count; with none there is no request.
+	loads("half of the lanes", onGlobal(4, 0, "@%%p1 "+word), 2, 64)
+	check("no lane", onGlobal(4, 0, "@%%p2 "+word), Counters{})
+	check("stores", onGlobal(8, 0, "st.global.u32 [%%rd3+%d], %%r1;"), Counters{GlobalStores: Sectors{1, 8}, GlobalBytes: 128})
+	check("no lane stores", onGlobal(8, 0, "@%%p2 st.global.u32 [%%rd3+%d], %%r1;"), Counters{})
+	check("a sum in global memory", onGlobal(0, 0, "red.global.add.u32 [%%rd3+%d], 1;"),
+		Counters{Atomics: 1, GlobalAtomics: Sectors{1, 1}, GlobalBytes: 128})
+	counting(t, given{threads: 64, blocks: 3}, "")("two warps of three blocks", onGlobal(4, 0, word),
+		Counters{GlobalLoads: Sectors{6, 24}, GlobalBytes: 768})
+}
+
+// Each of 32 banks gives a word of 4 bytes in a pass, to every lane that wants it. Up to 4 bytes a lane the whole warp is served together, with 8
+// half of it, with 16 a quarter.
+func TestSharedCounters(t *testing.T) {
+	t.Parallel()
+	check := counting(t, given{}, "")
 	store := func(stride int, conflicts uint64) {
 		t.Helper()
-		check(fmt.Sprintf("%d bytes apart", stride), shared(stride, "st.shared.u32 [%r3], 1;"), given{},
-			Counters{SharedStores: 1, SharedStoreConflicts: conflicts, SharedBytes: 128})
+		check(fmt.Sprintf("%d bytes apart", stride), onShared(stride, "st.shared.u32 [%r3], 1;"),
+			Counters{SharedStores: Banks{1, 1 + conflicts, conflicts}, SharedBytes: 128})
 	}
 	store(4, 0)
 	store(8, 1) // 2 words of each second bank
@@ -63,46 +89,281 @@ func TestCounters(t *testing.T) {
 	store(64, 15)
 	store(128, 31)
 	store(132, 0) // the classic row of 33 words
-	store(0, 0)
+	store(0, 0)   // one word, written by all
 	// Two lanes share each word, and all sixteen words are of one bank.
-	check("pairs of lanes in one bank", "shr.u32 %r1, %r0, 1;\n mov.u32 %r2, s;\n mad.lo.u32 %r3, %r1, 128, %r2;\n "+
-		"st.shared.u32 [%r3], 5;", given{},
-		Counters{SharedStores: 1, SharedStoreConflicts: 15, SharedBytes: 128})
+	check("pairs of lanes in one bank", "shr.u32 %r1, %r0, 1;\n mov.u32 %r2, s;\n mad.lo.u32 %r3, %r1, 128, %r2;\n st.shared.u32 [%r3], 5;",
+		Counters{SharedStores: Banks{1, 16, 15}, SharedBytes: 128})
+	check("bytes of one word", onShared(1, "st.shared.u8 [%r3], 1;"), Counters{SharedStores: Banks{1, 1, 0}, SharedBytes: 32})
+	check("no lane", onShared(4, "setp.gt.u32 %p1, %r0, 99;\n @%p1 st.shared.u32 [%r3], 1;"), Counters{})
 	const wide = "st.shared.v4.u32 [%r3], {%r1,%r1,%r1,%r1};"
-	check("16 bytes side by side", shared(16, wide), given{}, Counters{SharedStores: 1, SharedBytes: 512})
-	check("16 bytes of 32", shared(32, wide), given{}, Counters{SharedStores: 1, SharedStoreConflicts: 4, SharedBytes: 512}) // one more pass a quarter
-	check("8 bytes side by side", shared(8, "st.shared.v2.u32 [%r3], {%r1,%r1};"), given{}, Counters{SharedStores: 1, SharedBytes: 256})
-	check("8 bytes of 16", shared(16, "st.shared.v2.u32 [%r3], {%r1,%r1};"), given{}, Counters{SharedStores: 1, SharedStoreConflicts: 2, SharedBytes: 256})
-	check("bytes of one word", shared(1, "st.shared.u8 [%r3], 1;"), given{}, Counters{SharedStores: 1, SharedBytes: 32})
-	check("read back", shared(8, "st.shared.u32 [%r3], 1;\n ld.shared.u32 %r1, [%r3];\n setp.lt.u32 %p1, %r0, 16;\n "+
-		"@%p1 ld.shared.u32 %r1, [%r3];"), given{},
-		Counters{SharedStores: 1, SharedStoreConflicts: 1, SharedLoads: 2, SharedLoadConflicts: 1, SharedBytes: 320})
-	// Rows of 16 bytes: side by side each eight of them fill the banks once; 128 bytes apart all are in the same four.
+	check("16 bytes side by side", onShared(16, wide), Counters{SharedStores: Banks{1, 4, 0}, SharedBytes: 512})
+	check("16 bytes of 32", onShared(32, wide), Counters{SharedStores: Banks{1, 8, 4}, SharedBytes: 512}) // one more pass a quarter
+	check("16 bytes, one place for all", onShared(0, wide), Counters{SharedStores: Banks{1, 4, 0}, SharedBytes: 512})
+	// Lanes 0 to 11 are a quarter and a half of one: two phases.
+	check("16 bytes of twelve lanes", onShared(16, "setp.lt.u32 %p1, %r0, 12;\n @%p1 "+wide), Counters{SharedStores: Banks{1, 2, 0}, SharedBytes: 192})
+	const two = "st.shared.v2.u32 [%r3], {%r1,%r1};"
+	check("8 bytes side by side", onShared(8, two), Counters{SharedStores: Banks{1, 2, 0}, SharedBytes: 256})
+	check("8 bytes of 16", onShared(16, two), Counters{SharedStores: Banks{1, 4, 2}, SharedBytes: 256})
+	// A store in both halves takes two passes even where one would do, as on an H200.
+	check("8 bytes of every fourth lane", onShared(8, "and.b32 %r1, %r0, 3;\n setp.eq.u32 %p1, %r1, 0;\n @%p1 "+two),
+		Counters{SharedStores: Banks{1, 2, 0}, SharedBytes: 64})
+	check("read back", onShared(8, "st.shared.u32 [%r3], 1;\n ld.shared.u32 %r1, [%r3];\n setp.lt.u32 %p1, %r0, 16;\n @%p1 ld.shared.u32 %r1, [%r3];"),
+		Counters{SharedStores: Banks{1, 2, 1}, SharedLoads: Banks{2, 3, 1}, SharedBytes: 320})
+
+	// Loads of 8 and 16 bytes, of 8 KiB that 64 stores have written.
+	loads := func(name, index string, bytes uint64, want Banks) {
+		t.Helper()
+		instruction := map[uint64]string{8: "ld.shared.v2.u32 {%r4,%r5}, [%r3];", 16: "ld.shared.v4.u32 {%r4,%r5,%r6,%r7}, [%r3];"}[bytes]
+		check(fmt.Sprintf("%s, %d bytes", name, bytes), filled+"mov.u32 %r1, %r0;\n "+index+
+			fmt.Sprintf("\n mad.lo.u32 %%r3, %%r1, %d, %%r2;\n ", bytes)+instruction,
+			Counters{SharedStores: Banks{64, 64, 0}, SharedLoads: want, SharedBytes: 64*128 + 32*bytes})
+	}
+	loads("side by side", "", 8, Banks{1, 2, 0})
+	loads("side by side", "", 16, Banks{1, 4, 0})
+	loads("every second place", "shl.b32 %r1, %r1, 1;", 8, Banks{1, 4, 2})    // 16 lanes over half of the banks
+	loads("every second place", "shl.b32 %r1, %r1, 1;", 16, Banks{1, 8, 4})   // 8 lanes over half of the banks
+	loads("every eighth place", "shl.b32 %r1, %r1, 3;", 16, Banks{1, 32, 28}) // 8 lanes in one bank
+	// Where neighbours want the same, two phases are served at once: 16 or fewer places of 8 bytes are one pass, of 16 bytes two.
+	loads("one place for all", "mov.u32 %r1, 3;", 8, Banks{1, 1, 0})
+	loads("one place for all", "mov.u32 %r1, 3;", 16, Banks{1, 2, 0})
+	loads("pairs", "shr.u32 %r1, %r1, 1;", 8, Banks{1, 1, 0})
+	loads("fours", "shr.u32 %r1, %r1, 2;", 8, Banks{1, 1, 0})
+	loads("fours", "shr.u32 %r1, %r1, 2;", 16, Banks{1, 2, 0})
+	loads("the next but one", "shr.u32 %r5, %r1, 2;\n shl.b32 %r5, %r5, 1;\n and.b32 %r1, %r1, 1;\n or.b32 %r1, %r1, %r5;", 8, Banks{1, 1, 0})
+	loads("lanes 0 and 2, 1 and 3", "and.b32 %r1, %r1, 29;", 8, Banks{1, 2, 0}) // places 0 1 4 5 .. 28 29: 29-28 are 64 words on, in the banks of 0 1
+	loads("lanes 0 and 4", "and.b32 %r1, %r1, 27;", 8, Banks{1, 2, 0})          // neither neighbours nor next but one
+	loads("pairs in one bank", "shr.u32 %r1, %r1, 1;\n shl.b32 %r1, %r1, 4;", 8, Banks{1, 16, 14})
+}
+
+// Rows of 16 bytes: side by side each eight of them fill the banks once; 128 bytes apart all are in the same four.
+func TestMatrixCounters(t *testing.T) {
+	t.Parallel()
+	check := counting(t, given{}, "")
 	matrix := func(stride int) string {
-		return shared(stride, "st.shared.v4.u32 [%r3], {%r1,%r1,%r1,%r1};\n bar.warp.sync -1;\n "+
+		return onShared(stride, "st.shared.v4.u32 [%r3], {%r1,%r1,%r1,%r1};\n bar.warp.sync -1;\n "+
 			"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4,%r5,%r6,%r7}, [%r3];")
 	}
-	check("a matrix", matrix(16), given{}, Counters{SharedStores: 1, SharedLoads: 1, SharedBytes: 1024})
-	check("a matrix in one bank", matrix(128), given{}, Counters{
-		SharedStores: 1, SharedLoads: 1, SharedBytes: 1024, SharedStoreConflicts: 28, SharedLoadConflicts: 28,
-	})
+	four, bad := Banks{1, 4, 0}, Banks{1, 32, 28}
+	check("a matrix", matrix(16), Counters{SharedStores: four, SharedLoads: four, MatrixLoads: four, SharedBytes: 1024})
+	check("a matrix in one bank", matrix(128), Counters{SharedStores: bad, SharedLoads: bad, MatrixLoads: bad, SharedBytes: 1024})
+	// 144 bytes apart: each row begins four banks further.
+	check("a matrix with padding", matrix(144), Counters{SharedStores: four, SharedLoads: four, MatrixLoads: four, SharedBytes: 1024})
+	check("a matrix stored", onShared(128, "stmatrix.sync.aligned.m8n8.x2.shared.b16 [%r3], {%r1,%r1};"),
+		Counters{SharedStores: Banks{1, 16, 14}, SharedBytes: 256})
+}
 
-	check("barriers", "bar.sync 0;\n bar.sync 1, 64;\n bar.arrive 2, 64;\n @!%p1 bar.sync 3;", given{threads: 64}, Counters{Barriers: 8})
-	check("local memory", ".local .align 4 .b8 l[8];\n st.local.v2.u32 [l], {%r0, %r0};\n "+
-		"ld.local.u32 %r1, [l];", given{}, Counters{LocalBytes: 12 * 32})
-	check("a copy", shared(16, "mad.wide.u32 %rd2, %r0, 16, %rd1;\n cp.async.cg.shared.global [%r3], [%rd2], 16;\n "+
-		"cp.async.wait_all;"), given{},
-		Counters{AsyncBytes: 512, GlobalLoadRequests: 1, GlobalLoadSectors: 16, GlobalBytes: 512})
-	check("products", `
+// A wmma.load or wmma.store is counted as what ptxas makes of it. With lines of 16 elements behind each other nothing is in the way of anything; with
+// lines of 64 words all lines begin in the same bank.
+func TestFragmentCounters(t *testing.T) {
+	t.Parallel()
+	registers := func(n int) string {
+		var all []string
+		for i := range n {
+			all = append(all, fmt.Sprintf("%%r%d", 20+i))
+		}
+		return "{" + strings.Join(all, ",") + "}"
+	}
+	check := counting(t, given{}, "", "SharedBytes", "GlobalBytes", "SharedStores")
+	shared := func(form, memory string, n int, want, matrices Banks) {
+		t.Helper()
+		check("load "+form, filled+fmt.Sprintf("wmma.load.%s %s, [%%r2], %s;", strings.Replace(form, "SPACE", "shared", 1), registers(n), memory),
+			Counters{SharedLoads: want, MatrixLoads: matrices})
+	}
+	// Halves to be multiplied: an ldmatrix of four, each eight lines of 16 bytes. Of lines of 32 bytes eight are two times around the banks: 2 passes a
+	// matrix; of lines of 128 bytes 8 passes; of lines of 144 bytes one.
+	for _, which := range []string{"a.sync.aligned.row", "a.sync.aligned.col", "b.sync.aligned.row", "b.sync.aligned.col"} {
+		form := which + ".m16n16k16.SPACE.f16"
+		shared(form, "16", 8, Banks{1, 8, 4}, Banks{1, 8, 4})
+		shared(form, "64", 8, Banks{1, 32, 28}, Banks{1, 32, 28})
+		shared(form, "72", 8, Banks{1, 4, 0}, Banks{1, 4, 0})
+	}
+	shared("a.sync.aligned.row.m32n8k16.SPACE.f16", "72", 8, Banks{2, 8, 0}, Banks{2, 8, 0}) // eight matrices
+	shared("b.sync.aligned.row.m32n8k16.SPACE.f16", "72", 8, Banks{1, 2, 0}, Banks{1, 2, 0}) // two
+	// Sums in FP32 by rows: four loads of 8 bytes a lane, of eight lines and 32 bytes of each. A half warp has four lines: 64 words apart they are in
+	// one another's way, 72 words apart not.
+	shared("c.sync.aligned.row.m16n16k16.SPACE.f32", "64", 8, Banks{4, 32, 24}, Banks{})
+	shared("c.sync.aligned.row.m16n16k16.SPACE.f32", "72", 8, Banks{4, 8, 0}, Banks{})
+	// By columns: eight loads of 4 bytes a lane, of lines 2t and eight words of each. Lines 128 words apart: four passes.
+	shared("c.sync.aligned.col.m16n16k16.SPACE.f32", "64", 8, Banks{8, 32, 24}, Banks{})
+	shared("c.sync.aligned.row.m8n32k16.SPACE.f32", "64", 8, Banks{8, 32, 24}, Banks{}) // the other way about
+	shared("c.sync.aligned.col.m8n32k16.SPACE.f32", "72", 8, Banks{4, 8, 0}, Banks{})
+	// In halves: four loads of 4 bytes a lane, of eight lines and 16 bytes of each; lines of 144 bytes are four banks apart.
+	shared("c.sync.aligned.row.m16n16k16.SPACE.f16", "72", 4, Banks{4, 4, 0}, Banks{})
+	shared("c.sync.aligned.col.m16n16k16.SPACE.f16", "64", 4, Banks{4, 32, 28}, Banks{})
+	// TF32: along a line like halves; across it four lines and eight words of each.
+	shared("a.sync.aligned.row.m16n16k8.SPACE.tf32", "20", 4, Banks{4, 4, 0}, Banks{}) // 20 words apart: 0 20 8 28 16 4 24 12, four banks each
+	shared("a.sync.aligned.col.m16n16k8.SPACE.tf32", "40", 4, Banks{4, 4, 0}, Banks{}) // 40 words apart: 0 8 16 24, eight banks each
+	// Bytes: an ldmatrix of two along a line; across it eight loads of a byte, of four lines and eight bytes of each.
+	shared("a.sync.aligned.row.m16n16k16.SPACE.s8", "16", 2, Banks{1, 2, 0}, Banks{1, 2, 0})
+	shared("a.sync.aligned.col.m16n16k16.SPACE.s8", "32", 2, Banks{8, 32, 24}, Banks{}) // lines 4t, 128 bytes apart: one bank
+	shared("a.sync.aligned.col.m16n16k16.SPACE.s8", "16", 2, Banks{8, 16, 8}, Banks{})  // 64 bytes apart: two
+
+	global := func(form, memory string, n int, want Sectors) {
+		t.Helper()
+		check("load "+form, fmt.Sprintf("wmma.load.%s %s, [%%rd1], %s;", strings.Replace(form, "SPACE", "global", 1), registers(n), memory),
+			Counters{GlobalLoads: want})
+	}
+	// From global memory four loads of 4 bytes a lane: eight lines, 16 bytes of each, which are in a sector each; of lines of 32 bytes the halves of a
+	// line are of the same sector, but of different requests; of lines of 16 elements of a column matrix likewise.
+	global("a.sync.aligned.row.m16n16k16.SPACE.f16", "64", 8, Sectors{4, 32})
+	global("a.sync.aligned.row.m16n16k16.SPACE.f16", "16", 8, Sectors{4, 32})
+	global("b.sync.aligned.row.m16n16k16.SPACE.f16", "64", 8, Sectors{4, 32})
+	global("c.sync.aligned.row.m16n16k16.SPACE.f32", "64", 8, Sectors{4, 32}) // eight lines, a sector of each
+	global("c.sync.aligned.col.m16n16k16.SPACE.f32", "64", 8, Sectors{8, 32}) // four lines, a sector of each
+	global("a.sync.aligned.row.m16n16k16.SPACE.s8", "16", 2, Sectors{2, 8})   // eight lines of 16 bytes, two to a sector
+
+	store := counting(t, given{}, "", "SharedBytes", "GlobalBytes")
+	store("store to global memory", "wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd0], "+registers(8)+", 64;",
+		Counters{GlobalStores: Sectors{4, 32}})
+	store("store halves to global memory", "wmma.store.d.sync.aligned.row.m16n16k16.global.f16 [%rd0], "+registers(4)+", 16;",
+		Counters{GlobalStores: Sectors{4, 32}})
+	store("store to shared memory", "mov.u32 %r2, s;\n wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%r2], "+registers(8)+", 64;",
+		Counters{SharedStores: Banks{4, 32, 24}})
+	store("store to padded shared memory", "mov.u32 %r2, s;\n wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%r2], "+registers(8)+", 72;",
+		Counters{SharedStores: Banks{4, 8, 0}})
+}
+
+// A copy reads the sectors of those lanes that want any bytes, and writes for all.
+func TestCopyCounters(t *testing.T) {
+	t.Parallel()
+	check := counting(t, given{}, "")
+	copies := func(from, to int, instruction string) string {
+		return onShared(to, fmt.Sprintf("setp.lt.u32 %%p1, %%r0, 8;\n setp.gt.u32 %%p2, %%r0, 99;\n selp.b32 %%r1, 16, 0, %%p1;\n "+
+			"selp.b32 %%r4, 16, 4, %%p1;\n mad.wide.u32 %%rd2, %%r0, %d, %%rd1;\n ", from)+instruction+"\n cp.async.wait_all;")
+	}
+	const whole = "cp.async.cg.shared.global [%r3], [%rd2], 16;"
+	check("16 bytes", copies(16, 16, whole), Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 16}, SharedCopies: Banks{1, 4, 0}, GlobalBytes: 512})
+	check("through the cache", copies(16, 16, "cp.async.ca.shared.global [%r3], [%rd2], 16;"),
+		Counters{AsyncBytes: 512, CachedCopies: Sectors{1, 16}, SharedCopies: Banks{1, 4, 0}, GlobalBytes: 512})
+	check("4 bytes", copies(4, 4, "cp.async.ca.shared.global [%r3], [%rd2], 4;"),
+		Counters{AsyncBytes: 128, CachedCopies: Sectors{1, 4}, SharedCopies: Banks{1, 1, 0}, GlobalBytes: 128})
+	check("nothing but zeros", copies(16, 16, "cp.async.cg.shared.global [%r3], [%rd2], 16, 0;"),
+		Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 0}, SharedCopies: Banks{1, 4, 0}})
+	check("eight lanes read", copies(16, 16, "cp.async.cg.shared.global [%r3], [%rd2], 16, %r1;"),
+		Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 4}, SharedCopies: Banks{1, 4, 0}, GlobalBytes: 128})
+	check("eight lanes read, by a predicate", copies(16, 16, "cp.async.cg.shared.global [%r3], [%rd2], 16, !%p1;"),
+		Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 4}, SharedCopies: Banks{1, 4, 0}, GlobalBytes: 128})
+	check("all read something", copies(16, 16, "cp.async.cg.shared.global [%r3], [%rd2], 16, %r4;"),
+		Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 16}, SharedCopies: Banks{1, 4, 0}, GlobalBytes: 512})
+	check("eight lanes copy", copies(16, 16, "@%p1 "+whole),
+		Counters{AsyncBytes: 128, BypassCopies: Sectors{1, 4}, SharedCopies: Banks{1, 1, 0}, GlobalBytes: 128})
+	check("no lane copies", copies(16, 16, "@%p2 "+whole), Counters{})
+	// Both sides have banks, and the worse one counts: 32 bytes apart eight lanes need two passes.
+	check("to every second place", copies(16, 32, whole),
+		Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 16}, SharedCopies: Banks{1, 8, 4}, GlobalBytes: 512})
+	check("from every second place", copies(32, 16, whole),
+		Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 32}, SharedCopies: Banks{1, 8, 4}, GlobalBytes: 512})
+}
+
+// What machine instructions the products of PTX become, as ptxas 13.0 has it.
+func TestProductCounters(t *testing.T) {
+	t.Parallel()
+	check := func(text, arch string, unit TensorUnit, count uint64, source TensorSource) {
+		t.Helper()
+		words := strings.Split(text, ".")
+		in, err := mma.Lookup(words[0], words[1:])
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		want := machineProduct{unit, count, source}
+		if got := machineProductOf(in, archNumber(arch)); got != want {
+			t.Errorf("%s on %s is %+v; want %+v", text, arch, got, want)
+		}
+	}
+	for _, arch := range []string{"sm_80", "sm_89", "sm_90a"} {
+		check("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", arch, HMMA, 1, FP16ToFP32)
+		check("mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16", arch, HMMA, 1, FP16ToFP16)
+		check("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", arch, HMMA, 1, BF16)
+		check("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", arch, HMMA, 1, TF32)
+		check("mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32", arch, IMMA, 1, Int8)
+		check("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc", arch, BMMA, 1, Bits)
+		check("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", arch, DMMA, 1, FP64)
+		check("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32", arch, HMMA, 2, FP16ToFP32)
+		check("wmma.mma.sync.aligned.row.col.m32n8k16.f16.f16", arch, HMMA, 2, FP16ToFP16)
+		check("wmma.mma.sync.aligned.row.col.m8n32k16.f32.bf16.bf16.f32", arch, HMMA, 2, BF16)
+		check("wmma.mma.sync.aligned.row.col.m16n16k8.f32.tf32.tf32.f32", arch, HMMA, 4, TF32)
+		check("wmma.mma.sync.aligned.row.col.m16n16k16.s32.s8.s8.s32", arch, IMMA, 2, Int8)
+	}
+	const e4m3, s4 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32"
+	check(e4m3, "sm_89", QMMA, 1, FP8)
+	check(e4m3, "sm_90a", HMMA, 2, FP16ToFP32) // which has FP8 for warpgroups only
+	check(e4m3, "sm_100a", HMMA, 2, FP16ToFP32)
+	check(e4m3, "sm_120a", QMMA, 1, FP8)
+	check("mma.sync.aligned.m16n8k32.row.col.f16.e5m2.e4m3.f16", "sm_90a", HMMA, 2, FP16ToFP16)
+	check(s4, "sm_80", IMMA, 1, Int4)
+	check(s4, "sm_90a", IMMA, 2, Int8)
+	check("wmma.mma.xor.popc.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32", "sm_89", BMMA, 1, Bits)
+	check("wmma.mma.xor.popc.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32", "sm_90a", BMMA, 2, Bits)
+	check("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16", "sm_90a", HMMA, 1, FP16ToFP32)
+	check("wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3", "sm_90a", QMMA, 1, FP8)
+	check("wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8", "sm_90a", IMMA, 1, Int8)
+}
+
+func TestCounters(t *testing.T) {
+	t.Parallel()
+	counting(t, given{threads: 64}, "")("barriers", "bar.sync 0;\n bar.sync 1, 64;\n bar.arrive 2, 64;\n @!%p1 bar.sync 3;", Counters{Barriers: 8})
+	counting(t, given{}, "")("local memory", ".local .align 4 .b8 l[8];\n st.local.v2.u32 [l], {%r0, %r0};\n "+
+		"ld.local.u32 %r1, [l];", Counters{LocalBytes: 12 * 32})
+	// Two warps, each with one product of halves and one of E4M3; the test kernels are for sm_89, which has instructions for both.
+	const halves, eights = 2 * 16 * 8 * 16, 2 * 16 * 8 * 32
+	counting(t, given{threads: 64}, "")("products", `
 	mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r1,%r2,%r3,%r4}, {%r1,%r2,%r3,%r4}, {%r1,%r2}, {%r1,%r2,%r3,%r4};
 	mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%r1,%r2,%r3,%r4}, {%r1,%r2,%r3,%r4}, {%r1,%r2}, {%r1,%r2,%r3,%r4};`,
-		given{threads: 64}, Counters{TensorOps: 4, TensorFLOPs: 2 * (2*16*8*16 + 2*16*8*32)})
-	check("fragments", `
-	wmma.load.c.sync.aligned.row.m16n16k16.global.f16 {%r4,%r5,%r6,%r7}, [%rd1], 16;
-	mov.u32 %r2, s;
-	wmma.store.d.sync.aligned.row.m16n16k16.shared.f16 [%r2], {%r4,%r5,%r6,%r7}, 16;
-	wmma.store.d.sync.aligned.row.m16n16k16.global.f16 [%rd0], {%r4,%r5,%r6,%r7}, 32;`, given{},
-		Counters{GlobalBytes: 1024, SharedBytes: 512, GlobalLoadSectors: 16, GlobalStoreSectors: 16})
+		Counters{
+			TensorOps: 4, TensorFLOPs: 2 * (halves + eights), Products: [tensorUnits]uint64{HMMA: 2, QMMA: 2},
+			Operations: [tensorSources]uint64{FP16ToFP32: 2 * halves, FP8: 2 * eights},
+		})
+}
+
+// A product of a warpgroup is one instruction of each of its four warps, 16 rows of the 64 each.
+func TestWarpgroupCounters(t *testing.T) {
+	t.Parallel()
+	g := given{text: kernelWith(productShared, productReady+groupFence+product+groupCommit+groupWait+"ret;"), threads: 128, arch: "sm_90a"}
+	const flops = 2 * 64 * 8 * 32
+	want := Counters{
+		TensorOps: 4, TensorFLOPs: flops, Products: [tensorUnits]uint64{QMMA: 4}, WarpgroupProducts: 4,
+		Operations: [tensorSources]uint64{FP8: flops}, Barriers: 4,
+	}
+	got := simulate(t, g).counters
+	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Counters{}), cmpopts.IgnoreFields(Counters{}, "SharedStores", "SharedBytes")); d != "" {
+		t.Error(d)
+	}
+}
+
+// A bulk copy moves whole sectors: 256 bytes that begin in the middle of one touch nine. One lane begins it, and both warps look at the barrier till
+// it has ended.
+func TestBulkCounters(t *testing.T) {
+	t.Parallel()
+	check := func(name, body string, want Counters) {
+		t.Helper()
+		const ready = `mov.u32 %r10, s;
+	mov.u32 %r11, bar;
+	setp.eq.u32 %p1, %r0, 0;
+	@%p1 mbarrier.init.shared::cta.b64 [%r11], 1;
+	bar.sync 0;
+	@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r11], 256;
+`
+		const wait = "WAIT:\n mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r11], 0;\n @!%p2 bra WAIT;\n ret;"
+		g := given{
+			text:    kernelWith(".shared .align 128 .b8 s[256];\n.shared .align 8 .b8 bar[8];\n", ready+body+wait),
+			threads: 64, in: make([]uint32, 128), out: 128, writtenBefore: true, arch: "sm_90a",
+		}
+		got := simulate(t, g).counters
+		if got.Waits < 2 {
+			t.Errorf("%s: %d looks at the barrier", name, got.Waits)
+		}
+		want.Barriers = 2
+		if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Counters{}), cmpopts.IgnoreFields(Counters{}, "Waits")); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+	const load = "@%%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%%r10], [%%rd1+%d], 256, [%%r11];\n"
+	const store = "WAIT0:\n mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r11], 0;\n @!%p2 bra WAIT0;\n " +
+		"@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r10], 256;\n @%p1 cp.async.bulk.commit_group;\n @%p1 cp.async.bulk.wait_group 0;\n"
+	check("a load", fmt.Sprintf(load, 0), Counters{BulkLoads: 1, BulkLoadBytes: 256, AsyncBytes: 256})
+	check("a load across sectors", fmt.Sprintf(load, 16), Counters{BulkLoads: 1, BulkLoadBytes: 288, AsyncBytes: 256})
+	check("a load and a store", fmt.Sprintf(load, 0)+store,
+		Counters{BulkLoads: 1, BulkLoadBytes: 256, BulkStores: 1, BulkStoreBytes: 256, AsyncBytes: 512})
 }
 
 func TestInstructionClasses(t *testing.T) {

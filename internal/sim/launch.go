@@ -181,6 +181,26 @@ func (p *Program) checkLaunch(c *code, l Launch, shared int) error {
 	return nil
 }
 
+// Params lays values out as the parameters of an entry function, each at the alignment that it is declared with, as the driver does.
+func (p *Program) Params(entry string, values [][]byte) ([]byte, error) {
+	f, err := p.Entry(entry)
+	if err != nil {
+		return nil, err
+	}
+	if len(values) != len(f.Params) {
+		return nil, fmt.Errorf("launch %s: %d arguments; the kernel takes %d parameters", f.Name, len(values), len(f.Params))
+	}
+	c := p.codes[f]
+	params := make([]byte, c.entrySize)
+	for i, v := range f.Params {
+		if len(values[i]) != v.Size() {
+			return nil, fmt.Errorf("launch %s: argument %d has %d bytes; the parameter %s has %d", f.Name, i, len(values[i]), v.Name, v.Size())
+		}
+		copy(params[c.entryParam[v]:], values[i])
+	}
+	return params, nil
+}
+
 // reservedShared is what the system keeps at the start of a block's shared memory.
 const reservedShared = 1024
 

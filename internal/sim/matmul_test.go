@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"attune/internal/fp8"
+	"attune/internal/tensormap"
 )
 
 // A product of matrices as kernels for Hopper have it: one warp asks for tiles by tensor maps, which arrive in the swizzle of 128 bytes, four stages
@@ -172,9 +173,9 @@ func newMatmul(t testing.TB, m, n, k int) *matmul {
 		if err := x.memory.Write(at, data); err != nil {
 			t.Fatal(err)
 		}
-		tensor := TensorMap{
-			Address: at, Type: "u8", Dims: []int{k, rows}, Strides: []int{k}, Box: []int{matmulTile, matmulTile}, ElementStrides: []int{1, 1}, Swizzle: "128B",
-		}
+		tensor := TensorMap{Address: at, Map: tensormap.Map{
+			Type: "u8", Dims: []int{k, rows}, Strides: []int{k}, Box: []int{matmulTile, matmulTile}, ElementStrides: []int{1, 1}, Swizzle: "128B",
+		}}
 		encoded, err := tensor.Encode()
 		if err != nil {
 			t.Fatal(err)

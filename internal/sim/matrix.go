@@ -20,6 +20,7 @@ type matrixOp struct {
 type matrixPlan struct {
 	d, a, b, c *mma.Fragment
 	product    *mma.Product
+	machine    machineProduct
 }
 
 // planMatrices makes the plans of all operations on matrices.
@@ -39,6 +40,7 @@ func (r *launch) planMatrices() error {
 				}
 				same[*o.mat.in] = plan
 			}
+			plan.machine = machineProductOf(o.mat.in, archNumber(r.program.arch))
 			r.plans[o.number] = plan
 		}
 	}
@@ -268,9 +270,7 @@ func runProduct(w *warp, o *op, mask uint32) {
 	w.gatherMatrix(o, p.c, m.c, c)
 	p.product.Multiply(&w.mats.scratch, d, a, b, c)
 	w.scatterMatrix(p.d, m.d, d)
-	w.count.TensorOps++
-	s := m.in.Shape
-	w.count.TensorFLOPs += 2 * uint64(s.M) * uint64(s.N) * uint64(s.K)
+	w.countProduct(o, m.in.Shape.M)
 }
 
 // matrixRowBytes is a row of the matrices of ldmatrix and stmatrix.
@@ -283,7 +283,7 @@ func runLoadMatrix(w *warp, o *op, mask uint32) {
 	m, p := o.mat, w.block.launch.plans[o.number]
 	rows := 8 * m.in.Count
 	w.rowAddresses(m, rows)
-	w.countAccess(m.addr, ptx.Shared, rowMask(rows), false)
+	w.countMatrixRows(rows, reading)
 	matrix := room(&w.mats.d, p.d.Words())
 	for row := range rows {
 		data := w.reachAt(o, accessOf{what: m.addr.what, space: ptx.Shared, bytes: matrixRowBytes, flags: whole}, w.addr[row], allLanes, reading)
@@ -305,7 +305,7 @@ func runStoreMatrix(w *warp, o *op, mask uint32) {
 	m, p := o.mat, w.block.launch.plans[o.number]
 	rows := 8 * m.in.Count
 	w.rowAddresses(m, rows)
-	w.countAccess(m.addr, ptx.Shared, rowMask(rows), true)
+	w.countMatrixRows(rows, writing)
 	matrix := room(&w.mats.d, p.d.Words())
 	w.gatherMatrix(o, p.d, m.d, matrix)
 	for row := range rows {
@@ -337,27 +337,44 @@ func runMoveMatrix(w *warp, o *op, mask uint32) {
 	w.scatterMatrix(p.d, m.d, matrix)
 }
 
-// memoryRows visits the runs of contiguous elements of a fragment's matrix in memory: the address of each, and where its first element lies in the
-// matrix's slice and how far apart the next ones are.
-func (w *warp) memoryRows(o *op, f *mma.Fragment, visit func(address uint64, space ptx.Space, first, step, n int)) {
+// fragmentRuns is how a fragment's matrix lies in memory: in lines of n contiguous elements.
+type fragmentRuns struct {
+	space    ptx.Space
+	base     uint64
+	stride   int64 // bytes from line to line
+	lines, n int
+	// Where the first element of the first line lies in the matrix's slice is 0; that of the next line is next further, and the next one of the line step.
+	next, step int
+}
+
+func (r *fragmentRuns) address(line int) uint64 { return r.base + uint64(int64(line)*r.stride) }
+
+func (w *warp) fragmentRuns(o *op, f *mma.Fragment) fragmentRuns {
 	m := o.mat
 	w.addresses(m.addr, everyLane)
 	lane := firstLane(w.lanes)
-	space, base := m.addr.space, w.addr[lane]
-	if space == ptx.Generic {
-		space, base = ofGeneric(base)
-	}
 	// The slice holds A and C by rows and B by columns; what is contiguous in memory is a row of the slice, or a column.
-	lines, n, first, step := f.Rows, f.Cols, f.Cols, 1
-	if (m.in.Layout == mma.Row) == (m.in.Matrix == mma.B) {
-		lines, n, first, step = f.Cols, f.Rows, 1, f.Cols
+	r := fragmentRuns{space: m.addr.space, base: w.addr[lane], lines: f.Rows, n: f.Cols, next: f.Cols, step: 1}
+	if r.space == ptx.Generic {
+		r.space, r.base = ofGeneric(r.base)
 	}
-	stride := n * unitBits(m.in.Type) / m.in.Type.Bits()
+	if (m.in.Layout == mma.Row) == (m.in.Matrix == mma.B) {
+		r.lines, r.n, r.next, r.step = f.Cols, f.Rows, 1, f.Cols
+	}
+	stride := r.n * unitBits(m.in.Type) / m.in.Type.Bits()
 	if m.stride.file != noFile {
 		stride = int(int32(w.r32[m.stride.index][lane]))
 	}
-	for line := range lines {
-		visit(base+uint64(int64(line)*int64(stride)*int64(m.in.Type.Bits())/8), space, line*first, step, n)
+	r.stride = int64(stride) * int64(m.in.Type.Bits()) / 8
+	return r
+}
+
+// memoryRows visits the lines of a fragment's matrix in memory: the address of each, and where its first element lies in the matrix's slice and how far
+// apart the next ones are.
+func (w *warp) memoryRows(o *op, f *mma.Fragment, visit func(address uint64, space ptx.Space, first, step, n int)) {
+	r := w.fragmentRuns(o, f)
+	for line := range r.lines {
+		visit(r.address(line), r.space, line*r.next, r.step, r.n)
 	}
 }
 
@@ -396,11 +413,11 @@ func runFragmentLoad(w *warp, o *op, mask uint32) {
 		return
 	}
 	m, p := o.mat, w.block.launch.plans[o.number]
+	w.countFragment(o, p.d, reading)
 	matrix := room(&w.mats.d, p.d.Words())
 	bits, each := unitBits(m.in.Type), max(1, m.in.Type.Bits()/32)
 	w.memoryRows(o, p.d, func(address uint64, space ptx.Space, first, step, n int) {
 		a := accessOf{what: m.addr.what, space: space, bytes: n * bits / 8, flags: whole}
-		w.countRun(space, a.bytes, false)
 		data := w.reachRun(o, a, address, reading)
 		for i := range n * each {
 			value := uint32(0)
@@ -418,12 +435,12 @@ func runFragmentStore(w *warp, o *op, mask uint32) {
 		return
 	}
 	m, p := o.mat, w.block.launch.plans[o.number]
+	w.countFragment(o, p.d, writing)
 	matrix := room(&w.mats.d, p.d.Words())
 	w.gatherMatrix(o, p.d, m.d, matrix)
 	bits, each := unitBits(m.in.Type), max(1, m.in.Type.Bits()/32)
 	w.memoryRows(o, p.d, func(address uint64, space ptx.Space, first, step, n int) {
 		a := accessOf{what: m.addr.what, space: space, bytes: n * bits / 8}
-		w.countRun(space, a.bytes, true)
 		for i := range n * each {
 			setUnit(w.value[:], bits/each, i, matrix[(first+i/each*step)*each+i%each])
 		}
@@ -440,19 +457,4 @@ func (w *warp) reachRun(o *op, a accessOf, address uint64, d direction) []byte {
 		a.loose = true
 	}
 	return w.reachAt(o, a, address, allLanes, d)
-}
-
-// countRun counts one run of a fragment as an access of its own.
-func (w *warp) countRun(space ptx.Space, bytes int, store bool) {
-	n := uint64(bytes)
-	switch {
-	case space == ptx.Shared:
-		w.count.SharedBytes += n
-	case store:
-		w.count.GlobalBytes += n
-		w.count.GlobalStoreSectors += (n + sectorBytes - 1) / sectorBytes
-	default:
-		w.count.GlobalBytes += n
-		w.count.GlobalLoadSectors += (n + sectorBytes - 1) / sectorBytes
-	}
 }

@@ -389,6 +389,7 @@ func (w *warp) arriveOn(o *op, b *mbarrier, n uint32, lane int) {
 
 func runMbarrierWait(w *warp, o *op, mask uint32) {
 	op := &o.sync.mbar
+	w.count.Waits++
 	w.addresses(o.sync.addr, mask)
 	w.preds[op.p.index] &^= mask
 	w.eachBarrier(o, mask, func(b *mbarrier, lanes uint32) {

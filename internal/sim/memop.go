@@ -328,7 +328,7 @@ func runLoad(w *warp, o *op, mask uint32) {
 	w.addresses(m, mask)
 	w.whole = mask == w.alive && mask&(mask-1) != 0
 	w.inSpaces(m, mask, func(space ptx.Space, mask uint32) {
-		w.countAccess(m, space, mask, false)
+		w.countAccess(m, space, mask, reading)
 		if space != ptx.Local && w.oneAddress(mask) && (w.knows.alone&mask == 0 || mask == w.alive) {
 			// All lanes read the same bytes, and know the same of others: one look will do for them.
 			w.sharing = mask
@@ -381,7 +381,7 @@ func runStore(w *warp, o *op, mask uint32) {
 	w.whole = mask == w.alive && mask&(mask-1) != 0
 	changed := false
 	w.inSpaces(m, mask, func(space ptx.Space, mask uint32) {
-		w.countAccess(m, space, mask, true)
+		w.countAccess(m, space, mask, writing)
 		for l := mask; l != 0; l &= l - 1 {
 			lane := firstLane(l)
 			w.putElements(m, lane, w.value[:])

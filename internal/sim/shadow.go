@@ -101,7 +101,7 @@ func (o *observer) after(earlier *access, lanes uint32) bool {
 	}
 	if earlier.block != o.block {
 		warps := o.clock.blocks[earlier.block]
-		return warps != nil && warps[earlier.warp].covers(lanes, earlier.epoch)
+		return warps != nil && earlier.among(&warps[earlier.warp], lanes)
 	}
 	if earlier.warp == o.warp {
 		if earlier.flags&whole != 0 {
@@ -113,7 +113,16 @@ func (o *observer) after(earlier *access, lanes uint32) bool {
 			lanes = 0
 		}
 	}
-	return lanes == 0 || o.clock.warps[earlier.warp].covers(lanes, earlier.epoch)
+	return lanes == 0 || earlier.among(&o.clock.warps[earlier.warp], lanes)
+}
+
+// among says whether an access of some lanes is among what is known of their warp. What a tensor core has read for the warp is over for all lanes by
+// the wait that each of them has executed: one lane may tell of it for all.
+func (a *access) among(k *known, lanes uint32) bool {
+	if a.flags&(whole|async) == whole|async && k.coversOne(a.epoch) {
+		return true
+	}
+	return k.covers(lanes, a.epoch)
 }
 
 // races says whether an earlier access of some lanes and the observer's are a race.

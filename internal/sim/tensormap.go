@@ -6,113 +6,47 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"strings"
 
 	"attune/internal/ptx"
+	"attune/internal/tensormap"
 )
 
-// TensorMap describes a tensor in global memory, and the box of it that one copy moves. The simulator has its own form of the 128 bytes that kernels take.
+// TensorMap is a map of a tensor at an address. The simulator has its own form of the 128 bytes that kernels take.
 type TensorMap struct {
-	Address        uint64
-	Type           string // of an element: u8, u16, u32, s32, u64, s64, f16, bf16, f32, tf32, f64
-	Dims           []int  // elements, the innermost first
-	Strides        []int  // bytes, of all dimensions but the innermost
-	Box            []int  // elements
-	ElementStrides []int  // of which every so many-th is taken; empty for all
-	Swizzle        string // none, 32B, 64B, 128B
-	FillNaN        bool   // what lies outside reads as NaN, and not as zeros
+	tensormap.Map
+	Address uint64
 }
-
-// TensorMapBytes is the size of an encoded map.
-const TensorMapBytes = 128
-
-var (
-	tensorTypes = []string{"u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "tf32"}
-	tensorSizes = []int{1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4}
-	swizzles    = []string{"none", "32B", "64B", "128B"}
-)
 
 const tensorMagic = 0x70616d74
 
-// check says what the driver would.
+// check says what the driver would, and what is not simulated.
 func (t *TensorMap) check() error {
-	rank := len(t.Dims)
 	switch {
-	case !slices.Contains(tensorTypes, t.Type):
-		return fmt.Errorf("its type is %q, want one of %q", t.Type, tensorTypes)
-	case !slices.Contains(swizzles, t.Swizzle):
-		return fmt.Errorf("its swizzle is %q, want one of %q", t.Swizzle, swizzles)
-	case rank < 1 || rank > 5:
-		return fmt.Errorf("it has %d dimensions, want 1 to 5", rank)
-	case len(t.Box) != rank || len(t.Strides) < rank-1 || len(t.ElementStrides) != rank:
-		return fmt.Errorf("it has %d dimensions, a box of %d, %d strides and %d element strides", rank, len(t.Box), len(t.Strides), len(t.ElementStrides))
+	case tensormap.Number(t.Interleave, tensormap.Interleaves) > 0:
+		return fmt.Errorf("the interleave %q is not simulated", t.Interleave)
+	case strings.HasSuffix(t.Type, "_ftz"):
+		return fmt.Errorf("the type %q is not simulated", t.Type)
 	case t.Address%16 != 0:
 		return fmt.Errorf("its address %#x is not a multiple of 16", t.Address)
 	}
-	for i := range rank {
-		switch {
-		case t.Dims[i] < 1 || t.Dims[i] > 1<<32:
-			return fmt.Errorf("its extent %d is %d, want 1 to 2^32", i, t.Dims[i])
-		case t.Box[i] < 1 || t.Box[i] > 256:
-			return fmt.Errorf("its box is %d in dimension %d, want 1 to 256", t.Box[i], i)
-		case t.ElementStrides[i] < 1 || t.ElementStrides[i] > 8:
-			return fmt.Errorf("its element stride %d is %d, want 1 to 8", i, t.ElementStrides[i])
-		case i > 0 && (t.Strides[i-1] < 0 || t.Strides[i-1]%16 != 0 || t.Strides[i-1] >= 1<<40):
-			return fmt.Errorf("its stride %d is %d, want a multiple of 16 below 2^40", i-1, t.Strides[i-1])
-		}
-	}
-	row := t.extent(0) * t.elementBytes()
-	if row%16 != 0 {
-		return fmt.Errorf("a row of its box has %d bytes, want a multiple of 16", row)
-	}
-	if span := t.span(); span > 0 && row > span {
-		return fmt.Errorf("a row of its box has %d bytes, which is more than the swizzle's %d", row, span)
-	}
-	return nil
+	return t.Check()
 }
 
-func (t *TensorMap) elementBytes() int { return tensorSizes[slices.Index(tensorTypes, t.Type)] }
-
-// extent is how many elements of the box there are in a dimension.
-func (t *TensorMap) extent(i int) int {
-	return (t.Box[i] + t.ElementStrides[i] - 1) / t.ElementStrides[i]
-}
-
-// span is the bytes that a swizzle works on; 0 for none.
-func (t *TensorMap) span() int {
-	if i := slices.Index(swizzles, t.Swizzle); i > 0 {
-		return 16 << i
-	}
-	return 0
-}
-
-// boxBytes is what a barrier is told of a box, whether or not all of it is inside the tensor.
-func (t *TensorMap) boxBytes() int {
-	n := t.elementBytes()
-	for i := range t.Box {
-		n *= t.extent(i)
-	}
-	return n
-}
-
-// Encode gives the bytes that a kernel takes, or why the driver would not make them.
+// Encode gives the bytes that a kernel takes, or why there are none.
 func (t *TensorMap) Encode() ([]byte, error) {
 	m := *t
 	if len(m.ElementStrides) == 0 {
 		m.ElementStrides = slices.Repeat([]int{1}, len(m.Dims))
 	}
-	if m.Swizzle == "" {
-		m.Swizzle = "none"
-	}
 	if err := m.check(); err != nil {
 		return nil, fmt.Errorf("encode a tensor map: %w", err)
 	}
-	b := make([]byte, TensorMapBytes)
+	b := make([]byte, tensormap.Bytes)
 	le := binary.LittleEndian
 	le.PutUint32(b, tensorMagic)
-	b[4], b[5], b[6] = byte(len(m.Dims)), byte(slices.Index(tensorTypes, m.Type)), byte(slices.Index(swizzles, m.Swizzle))
-	if m.FillNaN {
-		b[7] = 1
-	}
+	b[4], b[5] = byte(len(m.Dims)), byte(tensormap.Number(m.Type, tensormap.Types))
+	b[6], b[7] = byte(tensormap.Number(m.Swizzle, tensormap.Swizzles)), byte(tensormap.Number(m.OOB, tensormap.OOBs))
 	le.PutUint64(b[8:], m.Address)
 	for i := range m.Dims {
 		le.PutUint64(b[16+8*i:], uint64(m.Dims[i]))
@@ -129,14 +63,17 @@ func (t *TensorMap) Encode() ([]byte, error) {
 // decodeTensorMap is the inverse. Bytes that are no map are an error.
 func decodeTensorMap(b []byte) (*TensorMap, error) {
 	le := binary.LittleEndian
-	if len(b) != TensorMapBytes || le.Uint32(b) != tensorMagic || le.Uint32(b[124:]) != crc32.ChecksumIEEE(b[:124]) {
+	if len(b) != tensormap.Bytes || le.Uint32(b) != tensorMagic || le.Uint32(b[124:]) != crc32.ChecksumIEEE(b[:124]) {
 		return nil, errors.New("these bytes are no tensor map")
 	}
 	rank := int(b[4])
-	if rank > 5 || int(b[5]) >= len(tensorTypes) || int(b[6]) >= len(swizzles) {
+	if rank > 5 || int(b[5]) >= len(tensormap.Types) || int(b[6]) >= len(tensormap.Swizzles) || int(b[7]) >= len(tensormap.OOBs) {
 		return nil, errors.New("these bytes are no tensor map")
 	}
-	t := &TensorMap{Address: le.Uint64(b[8:]), Type: tensorTypes[b[5]], Swizzle: swizzles[b[6]], FillNaN: b[7] == 1}
+	t := &TensorMap{
+		Address: le.Uint64(b[8:]),
+		Map:     tensormap.Map{Type: tensormap.Types[b[5]], Swizzle: tensormap.Swizzles[b[6]], OOB: tensormap.OOBs[b[7]]},
+	}
 	for i := range rank {
 		t.Dims = append(t.Dims, int(le.Uint64(b[16+8*i:])))
 		if i > 0 {
@@ -154,7 +91,7 @@ func (w *warp) tensorMap(o *op, address uint64, lane int) *TensorMap {
 	if address%64 != 0 && space != ptx.Param {
 		w.report(Misaligned, o, 1<<lane, func() string { return fmt.Sprintf("the tensor map at %#x is not at a multiple of 64", address) })
 	}
-	data := w.reachAt(o, accessOf{what: o.sync.bulk.what, space: space, bytes: TensorMapBytes, loose: true}, inside, lane, reading)
+	data := w.reachAt(o, accessOf{what: o.sync.bulk.what, space: space, bytes: tensormap.Bytes, loose: true}, inside, lane, reading)
 	if data == nil {
 		return nil
 	}
@@ -176,7 +113,7 @@ func (w *warp) checkBox(o *op, t *TensorMap, at [5]int64, shared uint64, lane in
 			return fmt.Sprintf("a box at the shared address %#x, which is not a multiple of 128", shared)
 		})
 	}
-	if n := at[0] * int64(t.elementBytes()); n%16 != 0 {
+	if n := at[0] * int64(t.ElementBytes()); n%16 != 0 {
 		w.report(Misaligned, o, 1<<lane, func() string {
 			return fmt.Sprintf("a box from byte %d of the innermost dimension on, which is not a multiple of 16", n)
 		})
@@ -193,15 +130,15 @@ func (w *warp) checkBox(o *op, t *TensorMap, at [5]int64, shared uint64, lane in
 
 // pieces cuts a box into what lies together in both memories. Whoever writes global memory writes whole 16 bytes at the edge of a row.
 func (t *TensorMap) pieces(at [5]int64, shared uint64, store bool) []bulkPiece {
-	size, span := t.elementBytes(), t.span()
-	row := t.extent(0) * size
+	size, span := t.ElementBytes(), t.Span()
+	row := t.RowBytes()
 	pitch := row
 	if span > row {
 		pitch = span
 	}
 	rows := 1
 	for i := 1; i < len(t.Dims); i++ {
-		rows *= t.extent(i)
+		rows *= t.Extent(i)
 	}
 	list := make([]bulkPiece, 0, rows*row/16)
 	var index [5]int
@@ -218,7 +155,7 @@ func (t *TensorMap) pieces(at [5]int64, shared uint64, store bool) []bulkPiece {
 		}
 		i := 1
 		for ; i < len(t.Dims); i++ {
-			if index[i]++; index[i] < t.extent(i) {
+			if index[i]++; index[i] < t.Extent(i) {
 				break
 			}
 			index[i] = 0
@@ -231,7 +168,7 @@ func (t *TensorMap) pieces(at [5]int64, shared uint64, store bool) []bulkPiece {
 
 // chunk adds 16 bytes of a row: as one piece where they lie together and are all inside, or all outside.
 func (t *TensorMap) chunk(list []bulkPiece, start int64, first int, global, shared uint64, inside, store bool) []bulkPiece {
-	size, step := t.elementBytes(), int64(t.ElementStrides[0])
+	size, step := t.ElementBytes(), int64(t.ElementStrides[0])
 	n := 16 / size
 	is := func(i int) bool {
 		c := start + int64(first+i)*step
@@ -263,7 +200,7 @@ func (t *TensorMap) newPiece(shared, global uint64, size int, inside bool) bulkP
 		return p
 	}
 	p.from = make([]byte, size)
-	if t.FillNaN {
+	if t.FillsNaN() {
 		for i := range p.from {
 			p.from[i] = [2]byte{0xF7, 0x7F}[i%2]
 		}
@@ -289,10 +226,10 @@ func (t *TensorMap) reduction(name string) func(old, b, c uint64) uint64 {
 	typed, _ := ptx.ParseType(t.Type)
 	switch name {
 	case "and", "or", "xor":
-		typed = map[int]ptx.Type{4: ptx.B32, 8: ptx.B64}[t.elementBytes()]
+		typed = map[int]ptx.Type{4: ptx.B32, 8: ptx.B64}[t.ElementBytes()]
 	}
 	a := &atomicOp{}
-	if typed == ptx.NoType || t.elementBytes() < 2 || a.choose(name, typed) != nil {
+	if typed == ptx.NoType || t.ElementBytes() < 2 || a.choose(name, typed) != nil {
 		return nil
 	}
 	return a.update

@@ -32,10 +32,11 @@ type warp struct {
 
 	parties []party // of the collective operation that runs
 
-	knows  knowledge
-	copies copyQueue
-	wgmma  productQueue
-	bulk   bulkQueue
+	knows     knowledge
+	copies    copyQueue
+	wgmma     productQueue
+	registers int // of a thread; 0 where nobody knows
+	bulk      bulkQueue
 
 	clusterPhase [32]uint64 // of the cluster's barrier at which each lane has arrived, plus 1; 0 for none
 
@@ -113,6 +114,7 @@ const (
 	waitBarrier                   // for other warps
 	waitWarpgroup                 // for the other warps of the warpgroup to begin a product
 	waitCluster                   // for other blocks
+	waitRegisters                 // for other warps to give registers back
 )
 
 // junction is where groups that parted at a branch meet again.

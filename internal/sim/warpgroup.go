@@ -2,9 +2,7 @@ package sim
 
 import (
 	"fmt"
-	"strings"
 
-	"attune/internal/ptx"
 	"attune/internal/sim/mma"
 )
 
@@ -125,17 +123,22 @@ func (w *warp) groupHasTaken(step int) bool {
 // wakeGroup lets the warps of the warpgroup look again whether all have come.
 func (w *warp) wakeGroup() {
 	for _, other := range w.siblings() {
-		wake := func(g *group) {
-			if g.wait != nil && g.wait.what == waitWarpgroup {
-				g.wait = nil
-			}
+		other.wake(waitWarpgroup)
+	}
+}
+
+// wake lets the groups of a warp that wait for something look again.
+func (w *warp) wake(what waitKind) {
+	wake := func(g *group) {
+		if g.wait != nil && g.wait.what == what {
+			g.wait = nil
 		}
-		if other.group != nil {
-			wake(other.group)
-		}
-		for _, g := range other.groups {
-			wake(g)
-		}
+	}
+	if w.group != nil {
+		wake(w.group)
+	}
+	for _, g := range w.groups {
+		wake(g)
 	}
 }
 
@@ -152,25 +155,4 @@ func (w *warp) leaveGroup() {
 		w.part(g.steps[max(w.wgmma.steps-g.base, 0)].op, spot{}, fmt.Sprintf("warp %d has ended without it", w.index))
 	}
 	w.wakeGroup()
-}
-
-// lowerMaxRegisters is setmaxnreg.inc or .dec: how many registers a thread has is nothing that a simulator knows, but who must say so, and what.
-func (c *code) lowerMaxRegisters(in *ptx.Instruction, o *op) error {
-	if err := c.wantsHopper("setmaxnreg"); err != nil {
-		return err
-	}
-	words := strings.Join(in.Modifiers, ".")
-	if words != "inc.sync.aligned.u32" && words != "dec.sync.aligned.u32" || len(in.Operands) != 1 || in.Operands[0].Kind != ptx.ImmOperand {
-		return fmt.Errorf("unsupported form")
-	}
-	if n := in.Operands[0].Value; n < 24 || n > 256 || n%8 != 0 {
-		return fmt.Errorf("%d registers; it takes a multiple of 8 from 24 to 256", n)
-	}
-	o.class = classSync
-	o.run = func(w *warp, o *op, mask uint32) {
-		if w.wholeInGroup(o, mask) {
-			w.takeStep(o, groupStep{op: o})
-		}
-	}
-	return nil
 }

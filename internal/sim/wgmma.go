@@ -354,8 +354,7 @@ func runWgmma(w *warp, o *op, mask uint32) {
 	w.beginReads(p)
 	w.hold(p)
 	w.wgmma.open = append(w.wgmma.open, p)
-	w.count.TensorOps++
-	w.count.TensorFLOPs += 2 * quarterRows * uint64(o.mat.in.Shape.N) * uint64(o.mat.in.Shape.K)
+	w.countProduct(o, quarterRows)
 }
 
 // uniform is an operand that all lanes have to have the same of.

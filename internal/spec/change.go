@@ -9,9 +9,9 @@ func (v Variant) Change(from Variant) string {
 	if v.stage.Source != from.stage.Source {
 		text.WriteString(v.stage.Source)
 	}
-	for i, setting := range v.Values() {
-		if v.values[i] != from.values[i] {
-			text.WriteString("+" + setting.String())
+	for i, value := range v.values {
+		if value != from.values[i] && v.stage.kernel.Knobs[i].in(v.stage.Source) {
+			text.WriteString("+" + Setting{v.stage.kernel.Knobs[i].Name, value}.String())
 		}
 	}
 	return text.String()

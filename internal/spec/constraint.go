@@ -12,12 +12,16 @@ import (
 
 // Constraint is a rule between knobs that every variant obeys.
 type Constraint struct {
-	Rule string // a Starlark expression over knobs
-	Why  string
+	Rule   string // a Starlark expression over knobs
+	Why    string
+	Source string // of the stages that it binds; all of them if empty
 
 	uses []int // the knobs in the rule, as indices into Kernel.Knobs, in order
 	rule *starlark.Function
 }
+
+// in says whether the rule binds the stages of a source.
+func (c *Constraint) in(source string) bool { return c.Source == "" || c.Source == source }
 
 // maxSteps ends a rule that runs away: several hundred operators, of which each may double the length of a number.
 const maxSteps = 1000

@@ -10,9 +10,8 @@ import (
 // those are too many to try. It is the same for the same spec.
 //
 // A variant is written as a departure from the stage that it differs from in the fewest knobs. With stages of several
-// sources the set comes once for each.
+// sources the set comes once for each, with its own knobs.
 func (k *Kernel) Cover() []Variant {
-	assignments := k.cover()
 	var variants []Variant
 	var sources []string
 	for _, stage := range k.Stages {
@@ -20,7 +19,7 @@ func (k *Kernel) Cover() []Variant {
 			continue
 		}
 		sources = append(sources, stage.Source)
-		for _, values := range assignments {
+		for _, values := range k.of(stage.Source).cover() {
 			variants = append(variants, Variant{k.nearest(stage.Source, values), values})
 		}
 	}

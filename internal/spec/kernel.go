@@ -33,7 +33,11 @@ type Knob struct {
 	Values  []int
 	Default int
 	About   string
+	Source  string // of the stages that have it; all of them if empty
 }
+
+// in says whether the stages of a source have the knob.
+func (k Knob) in(source string) bool { return k.Source == "" || k.Source == source }
 
 // Layer says what kind of choice a knob is.
 type Layer string
@@ -160,6 +164,22 @@ func (k *Kernel) knobNames() []string {
 		names[i] = knob.Name
 	}
 	return names
+}
+
+// of is the kernel as the stages of one source see it: the knobs of others stay at their defaults, and their rules do not count.
+func (k *Kernel) of(source string) *Kernel {
+	own := &Kernel{Knobs: slices.Clone(k.Knobs)}
+	for i, knob := range own.Knobs {
+		if !knob.in(source) {
+			own.Knobs[i].Values = []int{knob.Default}
+		}
+	}
+	for _, c := range k.Constraints {
+		if c.in(source) {
+			own.Constraints = append(own.Constraints, c)
+		}
+	}
+	return own
 }
 
 // allowed ends the message about a value that a knob cannot have.

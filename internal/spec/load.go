@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -60,16 +61,18 @@ func (l *loader) file(t *table) {
 	l.form(t, "name", l.Name, nameForm)
 	l.About = t.prose("about")
 
-	for _, t := range t.tables("knob", optional) {
+	knobs, rules := t.tables("knob", optional), t.tables("constraint", optional)
+	for _, t := range knobs {
 		l.knob(t)
 	}
-	for _, t := range t.tables("constraint", optional) {
+	for _, t := range rules {
 		l.constraint(t)
 	}
 	for _, t := range t.tables("shapes", required) {
 		l.group(t)
 	}
 	l.stages(t.tables("stage", required))
+	l.sources(knobs, rules)
 	if t := t.inner("run", "[run]", required); t != nil {
 		l.run(t)
 	}
@@ -118,13 +121,14 @@ func (l *loader) knob(t *table) {
 		l.bad.add(t.at("layer"), "unknown layer %q in %s%s", k.Layer, t.name, hint(string(k.Layer), layers))
 	}
 	k.About = t.prose("about")
+	k.Source = t.maybe("source")
 	t.close()
 	l.Knobs = append(l.Knobs, k)
 	l.shaky = l.shaky || !sound
 }
 
 func (l *loader) constraint(t *table) {
-	rule, why := t.text("rule"), t.prose("why")
+	rule, why, source := t.text("rule"), t.prose("why"), t.maybe("source")
 	t.close()
 	c, wrong := newConstraint(rule, why, l.knobNames())
 	if rule != "" { // else it has been reported
@@ -135,6 +139,15 @@ func (l *loader) constraint(t *table) {
 	if c == nil {
 		l.shaky = true
 		return
+	}
+	c.Source = source
+	for _, i := range c.uses {
+		knob := l.Knobs[i]
+		if c.Source != "" && !knob.in(c.Source) {
+			l.bad.add(t.at("rule"), "rule %q binds the stages of %s, which have no knob %s", rule, c.Source, knob.Name)
+			l.shaky = true
+		}
+		c.Source = cmp.Or(c.Source, knob.Source) // the stages that have a knob are those that a rule about it can bind
 	}
 	l.Constraints = append(l.Constraints, c)
 }
@@ -158,7 +171,7 @@ func (l *loader) group(t *table) {
 func (l *loader) stages(tables []*table) {
 	sound := map[*Stage]bool{}
 	for _, t := range tables {
-		s := &Stage{kernel: l.Kernel}
+		s := &Stage{kernel: l.Kernel, Name: t.text("name"), Source: t.text("source")}
 		sound[s] = l.sound(func() { l.assignment(t, s) }) && !l.shaky
 		l.Stages = append(l.Stages, s)
 		l.stage(t, s)
@@ -172,6 +185,23 @@ func (l *loader) stages(tables []*table) {
 	l.circles(tables)
 	for _, t := range tables {
 		t.close()
+	}
+}
+
+// sources reports the knobs and rules of a source that no stage has.
+func (l *loader) sources(tables ...[]*table) {
+	var known []string
+	for _, s := range l.Stages {
+		known = append(known, s.Source)
+	}
+	for _, t := range slices.Concat(tables...) {
+		n := t.get("source")
+		if n == nil {
+			continue
+		}
+		if source, ok := n.value.(string); ok && !slices.Contains(known, source) {
+			l.bad.add(n.line, "no stage has the source %q of %s%s", source, t.name, hint(source, known))
+		}
 	}
 }
 
@@ -197,6 +227,9 @@ func (l *loader) assignment(t *table, s *Stage) {
 			l.bad.add(knobs.at(name), "unknown knob %q in %s%s", name, knobs.name, hint(name, l.knobNames()))
 			continue
 		}
+		if !l.Knobs[i].in(s.Source) {
+			l.bad.add(knobs.at(name), "%v", notIts(s, l.Knobs[i]))
+		}
 		n := knobs.get(name)
 		value, ok := n.value.(int64)
 		allowed := l.Knobs[i].Values
@@ -212,11 +245,9 @@ func (l *loader) assignment(t *table, s *Stage) {
 
 // stage reads what a stage says beside its knobs and its parent.
 func (l *loader) stage(t *table, s *Stage) {
-	s.Name = t.text("name")
 	l.form(t, "name", s.Name, nameForm)
 	l.unique(t, s.Name, slices.ContainsFunc(l.Stages, func(o *Stage) bool { return o != s && o.Name == s.Name }))
 
-	s.Source = t.text("source")
 	if s.Source != "" && (!fs.ValidPath(s.Source) || s.Source == ".") {
 		l.bad.add(t.at("source"), "%q in %s is %q; want a path below the directory of %s, without . and ..",
 			"source", t.name, s.Source, File)

@@ -47,11 +47,11 @@ func TestLoad(t *testing.T) {
 		Name:  "toy",
 		About: "attention in small: enough knobs and stages to try the reading of a spec",
 		Knobs: []Knob{
-			{"USE_CP_ASYNC", Macro, []int{0, 1}, 0, "K and V tiles are copied one ahead of the arithmetic"},
-			{"USE_WMMA_QK", Macro, []int{0, 1}, 0, "Q·K on tensor cores"},
-			{"USE_WMMA_PV", Macro, []int{0, 1}, 0, "P·V on tensor cores"},
-			{"USE_XOR_SWIZZLE", Micro, []int{0, 1}, 0, "shared memory is swizzled, so that no two rows meet in a bank"},
-			{"TILE_N", Micro, []int{16, 32, 64}, 64, "keys in a tile"},
+			{"USE_CP_ASYNC", Macro, []int{0, 1}, 0, "K and V tiles are copied one ahead of the arithmetic", ""},
+			{"USE_WMMA_QK", Macro, []int{0, 1}, 0, "Q·K on tensor cores", ""},
+			{"USE_WMMA_PV", Macro, []int{0, 1}, 0, "P·V on tensor cores", ""},
+			{"USE_XOR_SWIZZLE", Micro, []int{0, 1}, 0, "shared memory is swizzled, so that no two rows meet in a bank", ""},
+			{"TILE_N", Micro, []int{16, 32, 64}, 64, "keys in a tile", ""},
 		},
 		Constraints: []*Constraint{
 			{Rule: "not USE_WMMA_PV or USE_WMMA_QK", Why: "P·V on tensor cores reads the score tile that the WMMA Q·K wrote"},
@@ -161,7 +161,7 @@ func TestLoadErrors(t *testing.T) {
 	swap("rule = ", "role = ", `kernel.toml:39: [[constraint]] has no "rule"`,
 		`kernel.toml:40: unknown key "role" in [[constraint]]; did you mean "rule"?`)
 	swap("[[constraint]]\n", "[[constraint]]\nwhen = 1\n",
-		`kernel.toml:40: unknown key "when" in [[constraint]]; there are rule, why`)
+		`kernel.toml:40: unknown key "when" in [[constraint]]; there are rule, why, source`)
 
 	// Stages.
 	swap(`source = "ada/toy.cu"`, "sauce = 1", `kernel.toml:47: [[stage]] has no "source"`,

@@ -110,6 +110,14 @@ func (t *table) text(key string) string {
 	return text
 }
 
+// maybe reads a string that may be absent, and is then empty.
+func (t *table) maybe(key string) string {
+	if t.get(key) == nil {
+		return ""
+	}
+	return t.text(key)
+}
+
 // prose reads a string that is for people. It may be wrapped in the file; here it is one line.
 func (t *table) prose(key string) string {
 	return strings.Join(strings.Fields(t.text(key)), " ")

@@ -50,7 +50,7 @@ func (k *Kernel) parse(text string) (Variant, []error) {
 	v := Variant{stage, slices.Clone(stage.values)}
 	set := map[string]bool{}
 	for _, part := range parts[1:] {
-		knob, value, err := k.setting(part, text)
+		knob, value, err := k.setting(stage, part, text)
 		switch {
 		case err != nil:
 			wrong = append(wrong, err)
@@ -65,7 +65,7 @@ func (k *Kernel) parse(text string) (Variant, []error) {
 }
 
 // setting reads KNOB=VALUE, a part of the text of a variant, and returns the index of the knob and its value.
-func (k *Kernel) setting(part, text string) (knob, value int, err error) {
+func (k *Kernel) setting(stage *Stage, part, text string) (knob, value int, err error) {
 	name, number, ok := strings.Cut(part, "=")
 	if !ok {
 		return 0, 0, fmt.Errorf("%q in %q is no setting; write KNOB=VALUE", part, text)
@@ -74,6 +74,9 @@ func (k *Kernel) setting(part, text string) (knob, value int, err error) {
 	knob = slices.Index(names, name)
 	if knob < 0 {
 		return 0, 0, fmt.Errorf("unknown knob %q in %q%s", name, text, hint(name, names))
+	}
+	if !k.Knobs[knob].in(stage.Source) {
+		return 0, 0, notIts(stage, k.Knobs[knob])
 	}
 	for _, allowed := range k.Knobs[knob].Values {
 		// Compared as text, so that each value can be written in one way only.
@@ -84,10 +87,17 @@ func (k *Kernel) setting(part, text string) (knob, value int, err error) {
 	return 0, 0, fmt.Errorf("%s in %q is not allowed; %s", part, text, k.Knobs[knob].allowed())
 }
 
-// check asks every constraint, and says which ones a variant breaks.
+func notIts(stage *Stage, knob Knob) error {
+	return fmt.Errorf("stage %q has no knob %s: that is one of %s", stage.Name, knob.Name, knob.Source)
+}
+
+// check asks every constraint that binds a variant, and says which ones a variant breaks.
 func (k *Kernel) check(v Variant) []error {
 	var broken []error
 	for _, c := range k.Constraints {
+		if !c.in(v.stage.Source) {
+			continue
+		}
 		ok, err := c.Holds(v.values)
 		if ok {
 			continue
@@ -109,13 +119,25 @@ func (k *Kernel) check(v Variant) []error {
 // Stage is the stage that the variant is, or departs from.
 func (v Variant) Stage() *Stage { return v.stage }
 
-// Values returns the setting of every knob, in the order in which the kernel declares them.
+// Values returns the setting of every knob that the variant has, in the order in which the kernel declares them.
 func (v Variant) Values() []Setting {
-	settings := make([]Setting, len(v.values))
+	var settings []Setting
 	for i, value := range v.values {
-		settings[i] = Setting{v.stage.kernel.Knobs[i].Name, value}
+		if knob := v.stage.kernel.Knobs[i]; knob.in(v.stage.Source) {
+			settings = append(settings, Setting{knob.Name, value})
+		}
 	}
 	return settings
+}
+
+// Value returns the value of a knob, if the variant has it.
+func (v Variant) Value(name string) (int, bool) {
+	for _, s := range v.Values() {
+		if s.Knob == name {
+			return s.Value, true
+		}
+	}
+	return 0, false
 }
 
 // String writes the variant in its one canonical form: the stage, then the knobs that differ from the stage's own

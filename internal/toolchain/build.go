@@ -111,28 +111,16 @@ func (b *Builder) key(t Target, sourceHash string) string {
 }
 
 func (b *Builder) compile(ctx context.Context, t Target, files sources) (*Image, error) {
-	dir, err := os.MkdirTemp("", "attune-build-")
+	dir, err := workFolder()
 	if err != nil {
-		return nil, fmt.Errorf("make a folder for the compiler: %w", err)
+		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	if dir, err = filepath.EvalSymlinks(dir); err != nil { // nvcc writes the real path
-		return nil, err
-	}
-	if err := files.writeTo(dir); err != nil {
-		return nil, fmt.Errorf("lay out the sources: %w", err)
-	}
 	const ptxFile, cubinFile = "image.ptx", "image.cubin"
-	ptxFlags := append(flags(t.Arch), t.defines()...)
-	warnings, err := run(ctx, t, dir, b.compiler.NVCC, append(ptxFlags, "-ptx", "-o", ptxFile, t.Source)...)
+	ptx, warnings, err := compilePTX(ctx, b.compiler, t, files, dir)
 	if err != nil {
 		return nil, err
 	}
-	ptx, err := os.ReadFile(filepath.Join(dir, ptxFile))
-	if err != nil {
-		return nil, err
-	}
-	ptx = portablePTX(ptx, dir)
 	if err := os.WriteFile(filepath.Join(dir, ptxFile), ptx, 0o644); err != nil {
 		return nil, err
 	}
@@ -145,6 +133,46 @@ func (b *Builder) compile(ctx context.Context, t Target, files sources) (*Image,
 		return nil, err
 	}
 	return newImage(t, files.hash(), "nvcc "+b.compiler.Version, ptx, cubin, warnings+log)
+}
+
+// CompilePTX makes PTX of a source in a folder, the same bytes on every machine. A source that the compiler refuses is a CompileError.
+func CompilePTX(ctx context.Context, c *Compiler, folder fs.FS, source, arch string) ([]byte, error) {
+	files, err := readSources(folder, source)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := workFolder()
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	ptx, _, err := compilePTX(ctx, c, Target{Variant: source, Source: source, Arch: arch}, files, dir)
+	return ptx, err
+}
+
+// workFolder makes a folder for the compiler, by its real path, because that is what nvcc writes.
+func workFolder() (string, error) {
+	dir, err := os.MkdirTemp("", "attune-build-")
+	if err != nil {
+		return "", fmt.Errorf("make a folder for the compiler: %w", err)
+	}
+	return filepath.EvalSymlinks(dir)
+}
+
+// compilePTX lays the sources out in a folder and compiles them there; it gives the PTX and what nvcc printed.
+func compilePTX(ctx context.Context, c *Compiler, t Target, files sources, dir string) (ptx []byte, warnings string, err error) {
+	if err := files.writeTo(dir); err != nil {
+		return nil, "", fmt.Errorf("lay out the sources: %w", err)
+	}
+	const file = "image.ptx"
+	options := append(flags(t.Arch), t.defines()...)
+	if warnings, err = run(ctx, t, dir, c.NVCC, append(options, "-ptx", "-o", file, t.Source)...); err != nil {
+		return nil, "", err
+	}
+	if ptx, err = os.ReadFile(filepath.Join(dir, file)); err != nil {
+		return nil, "", err
+	}
+	return portablePTX(ptx, dir), warnings, nil
 }
 
 // newImage draws the record of a finished build from its parts.

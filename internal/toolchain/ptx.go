@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// Launch is what a kernel says of its own launch: the array attune_launch that its source defines (common/launch.cuh).
+// Launch is what a kernel says of its own launch: the arrays attune_launch and attune_tensor_maps that its source defines (common/launch.cuh).
 type Launch struct {
 	Threads            int `json:"threads"`              // of a block
 	QueryRows          int `json:"query_rows"`           // that one block computes
@@ -18,47 +19,131 @@ type Launch struct {
 
 	// BlocksPerMultiprocessor is 0 for one block a tile, and else the most blocks that share out the tiles among them.
 	BlocksPerMultiprocessor int `json:"blocks_per_multiprocessor,omitempty"`
+
+	Cluster    int         `json:"cluster,omitempty"`     // blocks of a cluster, side by side in x; 0 for none
+	TensorMaps []TensorMap `json:"tensor_maps,omitempty"` // what the kernel takes behind its other arguments
 }
 
-// launchArray matches the definition of attune_launch as nvcc prints it: bytes or words, trailing zeros left out.
-var launchArray = regexp.MustCompile(`\.align \d+ \.([bu](?:8|32)) attune_launch\[(\d+)\](?:\s*=\s*\{([^}]*)\})?;`)
+// TensorMap is a tensor map that a kernel wants of one of its tensors.
+type TensorMap struct {
+	Argument     int `json:"argument"`      // 0 q, 1 k, 2 v, 3 o
+	Rows         int `json:"rows"`          // of the box
+	InnerBytes   int `json:"inner_bytes"`   // of a row of the box
+	SwizzleBytes int `json:"swizzle_bytes"` // 0, 32, 64 or 128
+}
+
+var (
+	launchArray = arrayForm("attune_launch")
+	mapsArray   = arrayForm("attune_tensor_maps")
+)
+
+// arrayForm matches the definition of an array as nvcc prints it: bytes or words, trailing zeros left out.
+func arrayForm(name string) *regexp.Regexp {
+	return regexp.MustCompile(`\.align \d+ \.([bu](?:8|32)) (` + name + `)\[(\d+)\](?:\s*=\s*\{([^}]*)\})?;`)
+}
 
 // parseLaunch finds the launch contract in PTX.
 func parseLaunch(ptx string) (Launch, error) {
-	const fields, optional = 3, 1
-	m := launchArray.FindStringSubmatch(ptx)
-	if m == nil {
-		return Launch{}, fmt.Errorf("the PTX has no array attune_launch; a kernel defines it with ATTUNE_LAUNCH (common/launch.cuh)")
+	words, err := readWords(ptx, launchArray)
+	if err != nil {
+		return Launch{}, err
 	}
-	width := 4
+	switch n := len(words); {
+	case n == 0:
+		return Launch{}, fmt.Errorf("the PTX has no array attune_launch; a kernel defines it with ATTUNE_LAUNCH (common/launch.cuh)")
+	case n < 3 || n > 5:
+		return Launch{}, fmt.Errorf("attune_launch has %d words, want 3 to 5", n)
+	}
+	words = append(words, 0, 0)
+	launch := Launch{Threads: words[0], QueryRows: words[1], DynamicSharedBytes: words[2], BlocksPerMultiprocessor: words[3]}
+	if launch.Threads < 1 || launch.Threads > 1024 || launch.QueryRows < 1 {
+		return Launch{}, fmt.Errorf("attune_launch says %d threads and %d query rows a block; want 1 to 1024 and at least 1",
+			launch.Threads, launch.QueryRows)
+	}
+	const mostCluster = 16
+	switch cluster := words[4]; {
+	case cluster > mostCluster:
+		return Launch{}, fmt.Errorf("attune_launch says clusters of %d blocks; want %d at most, and 1 for none", cluster, mostCluster)
+	case cluster > 1:
+		launch.Cluster = cluster
+	}
+	if launch.TensorMaps, err = parseTensorMaps(ptx); err != nil {
+		return Launch{}, err
+	}
+	return launch, nil
+}
+
+// parseTensorMaps finds what tensor maps a kernel wants; most want none.
+func parseTensorMaps(ptx string) ([]TensorMap, error) {
+	words, err := readWords(ptx, mapsArray)
+	if err != nil {
+		return nil, err
+	}
+	if len(words)%4 != 0 {
+		return nil, fmt.Errorf("attune_tensor_maps has %d words, want 4 for each map", len(words))
+	}
+	var maps []TensorMap
+	for row := range slices.Chunk(words, 4) {
+		m := TensorMap{Argument: row[0], Rows: row[1], InnerBytes: row[2], SwizzleBytes: row[3]}
+		if err := m.check(); err != nil {
+			return nil, fmt.Errorf("attune_tensor_maps: map %d: %w", len(maps), err)
+		}
+		maps = append(maps, m)
+	}
+	return maps, nil
+}
+
+// check refuses what no shape can make right.
+func (m TensorMap) check() error {
+	switch {
+	case m.Argument > 3:
+		return fmt.Errorf("it is of argument %d; want 0 (q), 1 (k), 2 (v) or 3 (o)", m.Argument)
+	case m.Rows < 1 || m.Rows > 256:
+		return fmt.Errorf("its box has %d rows; want 1 to 256", m.Rows)
+	case m.InnerBytes < 1 || m.InnerBytes%16 != 0:
+		return fmt.Errorf("a row of its box has %d bytes; want a multiple of 16", m.InnerBytes)
+	case !slices.Contains([]int{0, 32, 64, 128}, m.SwizzleBytes):
+		return fmt.Errorf("its swizzle is %d bytes; want 0, 32, 64 or 128", m.SwizzleBytes)
+	case m.SwizzleBytes > 0 && m.InnerBytes > m.SwizzleBytes:
+		return fmt.Errorf("a row of its box has %d bytes, which is more than the swizzle's %d", m.InnerBytes, m.SwizzleBytes)
+	}
+	return nil
+}
+
+// readWords reads an array of a kernel's source from the PTX. There are no words where there is no such array.
+func readWords(ptx string, form *regexp.Regexp) ([]int, error) {
+	m := form.FindStringSubmatch(ptx)
+	if m == nil {
+		return nil, nil
+	}
+	name, width := m[2], 4
 	if strings.HasSuffix(m[1], "8") {
 		width = 1
 	}
-	n, err := strconv.Atoi(m[2])
-	if err != nil || n != 4*fields/width && n != 4*(fields+optional)/width {
-		return Launch{}, fmt.Errorf("attune_launch has %s elements of %d bytes, want %d or %d words", m[2], width, fields, fields+optional)
+	const most = 256 // bytes, and more than anybody has to say
+	n, err := strconv.Atoi(m[3])
+	if err != nil || n < 1 || n > most/width || n*width%4 != 0 {
+		return nil, fmt.Errorf("%s has %s elements of %d bytes, want whole words, and %d bytes at most", name, m[3], width, most)
 	}
-	raw := make([]byte, 4*(fields+optional))
-	for i, text := range strings.FieldsFunc(m[3], func(r rune) bool { return r == ',' || r == ' ' || r == '\n' }) {
+	raw := make([]byte, n*width)
+	for i, text := range strings.FieldsFunc(m[4], func(r rune) bool { return r == ',' || r == ' ' || r == '\n' }) {
 		value, err := strconv.ParseUint(text, 0, 8*width)
 		switch {
 		case err != nil:
-			return Launch{}, fmt.Errorf("attune_launch: element %d: %w", i, err)
+			return nil, fmt.Errorf("%s: element %d: %w", name, i, err)
 		case i >= n:
-			return Launch{}, fmt.Errorf("attune_launch has more elements than it declares")
+			return nil, fmt.Errorf("%s has more elements than it declares", name)
 		case width == 1:
 			raw[i] = byte(value)
 		default:
 			binary.LittleEndian.PutUint32(raw[4*i:], uint32(value))
 		}
 	}
-	word := func(i int) int { return int(binary.LittleEndian.Uint32(raw[4*i:])) }
-	launch := Launch{Threads: word(0), QueryRows: word(1), DynamicSharedBytes: word(2), BlocksPerMultiprocessor: word(3)}
-	if launch.Threads < 1 || launch.Threads > 1024 || launch.QueryRows < 1 {
-		return Launch{}, fmt.Errorf("attune_launch says %d threads and %d query rows a block; want 1 to 1024 and at least 1",
-			launch.Threads, launch.QueryRows)
+	words := make([]int, len(raw)/4)
+	for i := range words {
+		words[i] = int(binary.LittleEndian.Uint32(raw[4*i:]))
 	}
-	return launch, nil
+	return words, nil
 }
 
 var fileDirective = regexp.MustCompile(`(?m)^(\s*\.file\s+\d+\s+")([^"\n]*)(")`)

@@ -43,7 +43,7 @@ func TestShippedWithoutCompiler(t *testing.T) {
 		t.Errorf("record (-listed +given):\n%s", diff)
 	}
 	// PTX, log and record are of one build.
-	if launch, err := parseLaunch(string(image.PTX)); err != nil || launch != image.Record.Launch {
+	if launch, err := parseLaunch(string(image.PTX)); err != nil || !cmp.Equal(launch, image.Record.Launch) {
 		t.Errorf("the PTX says %+v, %v, the record %+v", launch, err, image.Record.Launch)
 	}
 	resources := parsePtxasLog(image.Log)["sdpa"]

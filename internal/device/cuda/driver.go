@@ -44,7 +44,8 @@ type driver struct {
 	cuMemFree_v2                func(address uint64) result
 	cuMemcpyHtoD_v2             func(to uint64, from unsafe.Pointer, bytes uint64) result
 	cuMemcpyDtoH_v2             func(to unsafe.Pointer, from uint64, bytes uint64) result
-	cuLaunchKernel              func(f handle, gx, gy, gz, bx, by, bz, shared uint32, stream handle, params *unsafe.Pointer, extra uintptr) result
+	cuMemsetD32Async            func(to uint64, value uint32, words uint64, stream handle) result
+	cuLaunchKernelEx            func(config *launchConfig, f handle, params *unsafe.Pointer, extra uintptr) result
 	cuStreamCreate              func(stream *handle, flags uint32) result
 	cuStreamBeginCapture_v2     func(stream handle, mode int32) result
 	cuStreamEndCapture          func(stream handle, graph *handle) result
@@ -56,6 +57,27 @@ type driver struct {
 	cuEventRecord               func(event, stream handle) result
 	cuEventSynchronize          func(event handle) result
 	cuEventElapsedTime          func(milliseconds *float32, start, end handle) result
+	cuTensorMapEncodeTiled      func(into unsafe.Pointer, dtype int32, rank uint32, address uint64, dims, strides *[5]uint64,
+		box, elementStrides *[5]uint32, interleave, swizzle, l2Promotion, oobFill int32) result
+}
+
+// launchConfig is CUlaunchConfig.
+type launchConfig struct {
+	grid, block [3]uint32
+	sharedBytes uint32
+	_           uint32
+	stream      handle
+	attributes  *launchAttribute
+	count       uint32 // of attributes
+	_           uint32
+}
+
+// launchAttribute is a CUlaunchAttribute that says how many blocks a cluster has: a number, what fills it up to 8 bytes, and a union of 64 bytes.
+type launchAttribute struct {
+	id      int32
+	_       int32
+	cluster [3]uint32
+	_       [52]byte
 }
 
 // Attributes of devices and functions, and options of the loader, as cuda.h numbers them.
@@ -73,6 +95,9 @@ const (
 	functionLocalBytes    = 3
 	functionRegisters     = 4
 	functionDynamicShared = 8
+	functionLargeClusters = 14 // of sizes that not every chip has
+
+	launchClusterDimension = 4
 
 	loadErrorLog      = 5
 	loadErrorLogBytes = 6
@@ -121,7 +146,8 @@ func (d *driver) entries() []entry {
 		{"cuMemFree_v2", &d.cuMemFree_v2},
 		{"cuMemcpyHtoD_v2", &d.cuMemcpyHtoD_v2},
 		{"cuMemcpyDtoH_v2", &d.cuMemcpyDtoH_v2},
-		{"cuLaunchKernel", &d.cuLaunchKernel},
+		{"cuMemsetD32Async", &d.cuMemsetD32Async},
+		{"cuLaunchKernelEx", &d.cuLaunchKernelEx},
 		{"cuStreamCreate", &d.cuStreamCreate},
 		{"cuStreamBeginCapture_v2", &d.cuStreamBeginCapture_v2},
 		{"cuStreamEndCapture", &d.cuStreamEndCapture},
@@ -133,6 +159,7 @@ func (d *driver) entries() []entry {
 		{"cuEventRecord", &d.cuEventRecord},
 		{"cuEventSynchronize", &d.cuEventSynchronize},
 		{"cuEventElapsedTime", &d.cuEventElapsedTime},
+		{"cuTensorMapEncodeTiled", &d.cuTensorMapEncodeTiled},
 	}
 }
 

@@ -44,17 +44,23 @@ func TestNoDriver(t *testing.T) {
 	all.Wait()
 }
 
-// Each field of driver is filled by the function of its name.
+// Each field of a library is filled by the function of its name.
 func TestEntries(t *testing.T) {
-	d := &driver{}
+	d, n := &driver{}, &nvml{}
+	checkEntries(t, d, d.entries())
+	checkEntries(t, n, n.entries())
+}
+
+func checkEntries(t *testing.T, library any, entries []entry) {
+	t.Helper()
 	into := map[string]any{}
-	for _, e := range d.entries() {
+	for _, e := range entries {
 		if into[e.name] != nil {
 			t.Errorf("%s is listed twice", e.name)
 		}
 		into[e.name] = e.into
 	}
-	fields := reflect.ValueOf(d).Elem()
+	fields := reflect.ValueOf(library).Elem()
 	for i := range fields.NumField() {
 		name := fields.Type().Field(i).Name
 		switch got := into[name]; {
@@ -72,20 +78,21 @@ func TestEntries(t *testing.T) {
 
 // No function takes what calls without cgo get wrong: see the package comment.
 func TestEntriesKeepClearOfTraps(t *testing.T) {
-	functions := reflect.TypeFor[driver]()
-	for i := range functions.NumField() {
-		f := functions.Field(i)
-		if f.Type.IsVariadic() {
-			t.Errorf("%s is variadic", f.Name)
-		}
-		if f.Type.NumOut() != 1 || f.Type.Out(0) != reflect.TypeFor[result]() {
-			t.Errorf("%s does not return a result", f.Name)
-		}
-		for arg := range f.Type.Ins() {
-			switch arg.Kind() {
-			case reflect.Int32, reflect.Uint32, reflect.Uint64, reflect.Uintptr, reflect.Pointer, reflect.UnsafePointer, reflect.String:
-			default:
-				t.Errorf("%s takes %s by value", f.Name, arg)
+	for _, functions := range []reflect.Type{reflect.TypeFor[driver](), reflect.TypeFor[nvml]()} {
+		for i := range functions.NumField() {
+			f := functions.Field(i)
+			if f.Type.IsVariadic() {
+				t.Errorf("%s is variadic", f.Name)
+			}
+			if out := f.Type.Out(0); f.Type.NumOut() != 1 || out != reflect.TypeFor[result]() && f.Name != "nvmlErrorString" {
+				t.Errorf("%s does not return a result", f.Name)
+			}
+			for arg := range f.Type.Ins() {
+				switch arg.Kind() {
+				case reflect.Int32, reflect.Uint32, reflect.Uint64, reflect.Uintptr, reflect.Pointer, reflect.UnsafePointer, reflect.String:
+				default:
+					t.Errorf("%s takes %s by value", f.Name, arg)
+				}
 			}
 		}
 	}

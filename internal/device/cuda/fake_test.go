@@ -3,8 +3,10 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -27,6 +29,8 @@ type fake struct {
 	modules  int
 	last     uint64
 	now      float64 // milliseconds
+	flushes  float64 // how long one flush takes, milliseconds
+	nvml     *nvml   // none unless a test has one
 	events   map[handle]float64
 	keep     [][]byte // C strings that were given out
 }
@@ -36,6 +40,7 @@ type fakeKernel struct {
 	milliseconds float64
 	run          func(args *unsafe.Pointer)
 	shared       int32 // what it was allowed
+	large        int32 // clusters
 }
 
 const (
@@ -64,6 +69,12 @@ func (f *fake) open(t *testing.T) *Machine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
+	m.loadNVML = func() (*nvml, error) {
+		if f.nvml == nil {
+			return nil, errors.New("there is no NVML here")
+		}
+		return f.nvml, nil
+	}
 	f.calls = nil
 	return m
 }
@@ -170,10 +181,14 @@ func (f *fake) loader() {
 		return f.called("cuFuncGetAttribute")
 	}
 	d.cuFuncSetAttribute = func(function handle, attribute, value int32) result {
-		if attribute != functionDynamicShared {
+		switch attribute {
+		case functionDynamicShared:
+			f.kernel(function).shared = value
+		case functionLargeClusters:
+			f.kernel(function).large = value
+		default:
 			return 1
 		}
-		f.kernel(function).shared = value
 		return f.called("cuFuncSetAttribute")
 	}
 }
@@ -203,35 +218,81 @@ func (f *fake) memories() {
 		copy(f.at(to), unsafe.Slice((*byte)(from), bytes))
 		return f.called("cuMemcpyHtoD_v2")
 	}
+	d.cuMemsetD32Async = func(to uint64, _ uint32, words uint64, stream handle) result {
+		if code := f.called("cuMemsetD32Async"); code != 0 {
+			return code
+		}
+		if uint64(len(f.at(to))) != 4*words || stream == 0 {
+			return 1
+		}
+		f.put(&fakeKernel{name: "flush", milliseconds: f.flushes})
+		return 0
+	}
 	d.cuMemcpyDtoH_v2 = func(to unsafe.Pointer, from uint64, bytes uint64) result {
 		copy(unsafe.Slice((*byte)(to), bytes), f.at(from))
 		return f.called("cuMemcpyDtoH_v2")
+	}
+	d.cuTensorMapEncodeTiled = func(into unsafe.Pointer, dtype int32, rank uint32, address uint64, dims, strides *[5]uint64, box, steps *[5]uint32,
+		interleave, swizzle, l2Promotion, oobFill int32,
+	) result {
+		f.calls = append(f.calls, fmt.Sprintf("map of type %d, rank %d: %d by %d in boxes of %d every %d, %d %d %d %d",
+			dtype, rank, *dims, *strides, *box, *steps, interleave, swizzle, l2Promotion, oobFill))
+		if uintptr(into)%128 != 0 || address%16 != 0 {
+			return 1
+		}
+		*(*uint64)(into) = address
+		return f.called("cuTensorMapEncodeTiled")
+	}
+}
+
+// put has work done now, or later as part of a graph.
+func (f *fake) put(k *fakeKernel) {
+	if f.captures {
+		f.capture = append(f.capture, k)
+	} else {
+		f.now += k.milliseconds
 	}
 }
 
 // at is memory from an address on.
 func (f *fake) at(address uint64) []byte { return f.memory[address>>32<<32][address&(1<<32-1):] }
 
+// describe says what a graph does, such as "3 x k" or "3 x flush k".
+func describe(graph []*fakeKernel) string {
+	names := []string{graph[0].name}
+	for _, k := range graph[1:] {
+		if !slices.Contains(names, k.name) {
+			names = append(names, k.name)
+		}
+	}
+	return fmt.Sprintf("%d x %s", len(graph)/len(names), strings.Join(names, " "))
+}
+
+// launchText is a launch as C++ writes it, with the clusters at its end.
+func launchText(c *launchConfig) string {
+	grid, block := fmt.Sprint(c.grid), fmt.Sprint(c.block)
+	text := strings.ReplaceAll(fmt.Sprintf("<<<%s; %s; %d>>>", grid[1:len(grid)-1], block[1:len(block)-1], c.sharedBytes), " ", ",")
+	for _, a := range unsafe.Slice(c.attributes, c.count) {
+		text += fmt.Sprintf(" attribute %d: %v", a.id, a.cluster)
+	}
+	return strings.ReplaceAll(text, ";,", "; ")
+}
+
 func (f *fake) streams() {
 	d := f.driver
-	d.cuLaunchKernel = func(
-		function handle, gx, gy, gz, bx, by, bz, shared uint32, stream handle, params *unsafe.Pointer, extra uintptr,
-	) result {
+	d.cuLaunchKernelEx = func(config *launchConfig, function handle, params *unsafe.Pointer, extra uintptr) result {
 		k := f.kernel(function)
-		f.calls = append(f.calls, fmt.Sprintf("%s<<<%d,%d,%d; %d,%d,%d; %d>>>", k.name, gx, gy, gz, bx, by, bz, shared))
-		if code := f.called("cuLaunchKernel"); code != 0 {
+		f.calls = append(f.calls, k.name+launchText(config))
+		if code := f.called("cuLaunchKernelEx"); code != 0 {
 			return code
 		}
-		if f.captures != (stream != 0) || extra != 0 {
+		if f.captures && config.stream == 0 || extra != 0 {
 			return 1
 		}
-		if f.captures {
-			f.capture = append(f.capture, k)
-			return 0
-		}
-		if k.run != nil {
+		if !f.captures && k.run != nil {
 			k.run(params)
 		}
+		f.put(k)
 		return 0
 	}
 	d.cuStreamCreate = func(stream *handle, flags uint32) result {
@@ -264,7 +325,7 @@ func (f *fake) streams() {
 		for _, k := range f.graphs[exec] {
 			f.now += k.milliseconds
 		}
-		f.calls = append(f.calls, fmt.Sprintf("%d x %s", len(f.graphs[exec]), f.graphs[exec][0].name))
+		f.calls = append(f.calls, describe(f.graphs[exec]))
 		return f.called("cuGraphLaunch")
 	}
 	d.cuGraphExecDestroy = func(exec handle) result { delete(f.graphs, exec); return f.called("cuGraphExecDestroy") }

@@ -324,16 +324,64 @@ func TestGPUTime(t *testing.T) {
 		if len(got) != 2 {
 			t.Fatalf("%d series; want 2", len(got))
 		}
-		var middle [2]float64
+		var middles [2]float64
 		for i, s := range got {
 			if len(s.Seconds) != 15 || s.LaunchesPerSample < 1 || slices.Min(s.Seconds) <= 0 {
 				t.Errorf("series %d: %+v", i, s)
 			}
-			middle[i] = slices.Sorted(slices.Values(s.Seconds))[len(s.Seconds)/2]
+			middles[i] = middle(slices.Clone(s.Seconds))
 		}
-		if middle[1] < 2*middle[0] {
-			t.Errorf("four times the work took %g s, and once %g s", middle[1], middle[0])
+		if middles[1] < 2*middles[0] {
+			t.Errorf("four times the work took %g s, and once %g s", middles[1], middles[0])
 		}
+	}
+}
+
+// With a cold L2 both parts are there, and they add up. An empty node takes less than a kernel that works, and a launch by itself more than one in a
+// graph.
+func TestGPUTimeCold(t *testing.T) {
+	m := openGPU(t)
+	got, err := m.Time([]device.Job{gpuJob("work", device.Out(4), device.Int32(50_000))}, device.Plan{Samples: 15, ColdL2: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := got[0]
+	for i := range s.Seconds {
+		if off := s.WithFlush[i] - s.Seconds[i]; s.Seconds[i] <= 0 || s.Flush[i] <= 0 || off < slices.Min(s.Flush)*(1-1e-9) || off > slices.Max(s.Flush)*(1+1e-9) {
+			t.Errorf("sample %d: %g s with the flush, %g s alone, %g s in all", i, s.WithFlush[i], s.Flush[i], s.Seconds[i])
+		}
+	}
+	if s.Copies < 2 || s.WarmSeconds < 2*windowSeconds {
+		t.Errorf("%d copies, %g s of warming up", s.Copies, s.WarmSeconds)
+	}
+	t.Logf("a flush %g s, %g s of warming up, unstable %t", slices.Min(s.Flush), s.WarmSeconds, s.Unstable)
+	if s.EmptyNode == nil || *s.EmptyNode <= 0 || *s.EmptyNode >= slices.Min(s.Seconds) || len(s.Single) != 15 {
+		t.Errorf("an empty node of %v s, %d single launches, samples %v", s.EmptyNode, len(s.Single), s.Seconds)
+	}
+	if s.Unwatched != "" {
+		t.Logf("nobody watched: %s", s.Unwatched)
+	} else if len(s.Readings) != 15 || s.Readings[0].ClockMHz <= 0 || s.Readings[0].Celsius <= 0 {
+		t.Errorf("readings %+v", s.Readings)
+	}
+}
+
+// A kernel that only reads and writes memory is faster where its inputs are warm: 2 MB that DRAM must give take longer than 2 MB that L2 has.
+func TestGPUColdIsColder(t *testing.T) {
+	m := openGPU(t)
+	const n = 1 << 18
+	job := gpuJob("add", device.In(make([]byte, 4*n)), device.In(make([]byte, 4*n)), device.Out(4*n), device.Int32(n))
+	job.Grid, job.Block = [3]int{n / 256, 1, 1}, [3]int{256, 1, 1}
+	var middles [2]float64
+	for i, cold := range []bool{false, true} {
+		got, err := m.Time([]device.Job{job}, device.Plan{Samples: 15, ColdL2: cold})
+		if err != nil {
+			t.Fatal(err)
+		}
+		middles[i] = middle(got[0].Seconds)
+	}
+	t.Logf("warm %g s, cold %g s", middles[0], middles[1])
+	if middles[1] < 1.1*middles[0] {
+		t.Errorf("cold %g s, warm %g s", middles[1], middles[0])
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"attune/internal/device"
+	"attune/internal/tensormap"
 )
 
 // Machine is one GPU, with its primary context.
@@ -17,7 +18,11 @@ type Machine struct {
 	facts  device.Facts
 	work   chan func()
 	loaded map[string]function // by image and entry
-	clock  *clock              // made by the first timing
+
+	// Made by the first timing.
+	clock    *clock
+	monitor  *monitor
+	loadNVML func() (*nvml, error)
 }
 
 // Open makes the GPU with the given index ready. No driver and no such GPU are device.ErrNoDevice.
@@ -30,7 +35,7 @@ func Open(index int) (*Machine, error) {
 }
 
 func openWith(d *driver, index int) (*Machine, error) {
-	m := &Machine{driver: d, work: make(chan func()), loaded: map[string]function{}}
+	m := &Machine{driver: d, work: make(chan func()), loaded: map[string]function{}, loadNVML: loadNVML}
 	go m.own()
 	if err := m.do(func() error { return m.open(index) }); err != nil {
 		m.Close()
@@ -245,29 +250,39 @@ func (m *Machine) Read(data []byte, from device.Address) error {
 }
 
 // Launch launches and waits.
-func (m *Machine) Launch(f device.Function, grid, block [3]int, dynamicSharedBytes int, args [][]byte) error {
+func (m *Machine) Launch(f device.Function, job *device.Job, args [][]byte) error {
 	return m.do(func() error {
-		if err := m.allowShared(f.(function), dynamicSharedBytes); err != nil {
+		if err := m.allow(f.(function), job); err != nil {
 			return err
 		}
-		if err := m.launch(f.(function), 0, grid, block, dynamicSharedBytes, args); err != nil {
+		if err := m.launch(f.(function), 0, job, args); err != nil {
 			return err
 		}
 		return m.driver.fault(m.driver.cuCtxSynchronize(), "run the kernel")
 	})
 }
 
-// allowShared raises the limit of a function that asks for more than the 48 KB everybody gets.
-func (m *Machine) allowShared(f function, bytes int) error {
-	if bytes == 0 {
-		return nil
+// portableCluster is how many blocks a cluster may have everywhere; more a function must be allowed.
+const portableCluster = 8
+
+// allow raises the limits of a function that asks for more shared memory than the 48 KB everybody gets, or for larger clusters.
+func (m *Machine) allow(f function, job *device.Job) error {
+	if bytes := job.DynamicSharedBytes; bytes > 0 {
+		code := m.driver.cuFuncSetAttribute(f.handle, functionDynamicShared, int32(bytes))
+		if err := m.driver.fault(code, fmt.Sprintf("allow the kernel %d bytes of dynamic shared memory", bytes)); err != nil {
+			return err
+		}
 	}
-	return m.driver.fault(m.driver.cuFuncSetAttribute(f.handle, functionDynamicShared, int32(bytes)),
-		fmt.Sprintf("allow the kernel %d bytes of dynamic shared memory", bytes))
+	if blocks := job.Cluster[0] * job.Cluster[1] * job.Cluster[2]; blocks > portableCluster {
+		code := m.driver.cuFuncSetAttribute(f.handle, functionLargeClusters, 1)
+		return m.driver.fault(code, fmt.Sprintf("allow the kernel clusters of %d blocks", blocks))
+	}
+	return nil
 }
 
-// launch starts a kernel on a stream; the driver copies the arguments before it returns.
-func (m *Machine) launch(f function, stream handle, grid, block [3]int, shared int, args [][]byte) error {
+// launch starts a kernel on a stream; the driver copies the arguments before it returns. A launch in clusters that is being captured takes them
+// along into the graph.
+func (m *Machine) launch(f function, stream handle, job *device.Job, args [][]byte) error {
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	params := make([]unsafe.Pointer, len(args)+1) // one more, so that there is a first even with no arguments
@@ -275,7 +290,46 @@ func (m *Machine) launch(f function, stream handle, grid, block [3]int, shared i
 		pin.Pin(&arg[0])
 		params[i] = unsafe.Pointer(&arg[0])
 	}
-	code := m.driver.cuLaunchKernel(f.handle, uint32(grid[0]), uint32(grid[1]), uint32(grid[2]),
-		uint32(block[0]), uint32(block[1]), uint32(block[2]), uint32(shared), stream, &params[0], 0)
-	return m.driver.fault(code, "launch the kernel")
+	config := launchConfig{grid: extents(job.Grid), block: extents(job.Block), sharedBytes: uint32(job.DynamicSharedBytes), stream: stream}
+	if job.Cluster != [3]int{} {
+		attribute := &launchAttribute{id: launchClusterDimension, cluster: extents(job.Cluster)}
+		pin.Pin(attribute)
+		config.attributes, config.count = attribute, 1
+	}
+	return m.driver.fault(m.driver.cuLaunchKernelEx(&config, f.handle, &params[0], 0), "launch the kernel")
+}
+
+func extents(e [3]int) [3]uint32 { return [3]uint32{uint32(e[0]), uint32(e[1]), uint32(e[2])} }
+
+// EncodeTensorMap has the driver encode a map.
+func (m *Machine) EncodeTensorMap(t *tensormap.Map, buffer device.Address) ([]byte, error) {
+	rank := len(t.Dims)
+	var dims, strides [5]uint64
+	var box, elementStrides [5]uint32
+	for i := range rank {
+		dims[i], box[i], elementStrides[i] = uint64(t.Dims[i]), uint32(t.Box[i]), 1
+		if len(t.ElementStrides) > 0 {
+			elementStrides[i] = uint32(t.ElementStrides[i])
+		}
+		if i > 0 {
+			strides[i-1] = uint64(t.Strides[i-1])
+		}
+	}
+	value := aligned(tensormap.Bytes)
+	err := m.do(func() error {
+		code := m.driver.cuTensorMapEncodeTiled(unsafe.Pointer(&value[0]), int32(tensormap.Number(t.Type, tensormap.Types)), uint32(rank), uint64(buffer),
+			&dims, &strides, &box, &elementStrides, int32(tensormap.Number(t.Interleave, tensormap.Interleaves)),
+			int32(tensormap.Number(t.Swizzle, tensormap.Swizzles)), int32(tensormap.Number(t.L2Promotion, tensormap.Promotions)),
+			int32(tensormap.Number(t.OOB, tensormap.OOBs)))
+		return m.driver.failure(code, fmt.Sprintf("encode a tensor map of %v, in boxes of %v", t.Dims, t.Box))
+	})
+	return value, err
+}
+
+// aligned is memory at a multiple of 128, as CUtensorMap asks for.
+func aligned(size int) []byte {
+	const alignment = 128
+	room := make([]byte, size+alignment-1)
+	skip := -uintptr(unsafe.Pointer(&room[0])) % alignment
+	return room[skip:][:size:size]
 }

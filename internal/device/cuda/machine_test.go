@@ -11,8 +11,10 @@ import (
 	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"attune/internal/device"
+	"attune/internal/tensormap"
 )
 
 // increment is a kernel of an input, an output and their size.
@@ -151,6 +153,108 @@ func TestDynamicSharedMemory(t *testing.T) {
 	}
 }
 
+// What the driver is handed lies as cuda.h has it.
+func TestLaunchLayout(t *testing.T) {
+	var c launchConfig
+	var a launchAttribute
+	got := []uintptr{
+		unsafe.Sizeof(c), unsafe.Offsetof(c.block), unsafe.Offsetof(c.sharedBytes), unsafe.Offsetof(c.stream), unsafe.Offsetof(c.attributes),
+		unsafe.Offsetof(c.count), unsafe.Sizeof(a), unsafe.Offsetof(a.cluster),
+	}
+	if diff := cmp.Diff([]uintptr{56, 12, 24, 32, 40, 48, 72, 8}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestClusters(t *testing.T) {
+	f := newFakeWith("k")
+	m := f.open(t)
+	job := newJob("k")
+	job.Grid, job.Cluster = [3]int{4, 2, 2}, [3]int{2, 2, 2}
+	if _, err := device.Run(m, job); err != nil {
+		t.Fatal(err)
+	}
+	if n := f.count("k<<<4,2,2; 4,5,6; 0>>> attribute 4: [2 2 2]"); n != 2 || f.kernels["k"].large != 0 {
+		t.Errorf("calls %v, large clusters %d; want two launches in clusters of 8", f.calls, f.kernels["k"].large)
+	}
+	f.calls = nil
+	if _, err := m.Time([]device.Job{job}, device.Plan{Samples: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if n, all := f.count("k<<<4,2,2; 4,5,6; 0>>> attribute 4: [2 2 2]"), f.count("cuLaunchKernelEx"); n != all || n < 3 {
+		t.Errorf("%d of %d launches of a timing are in clusters", n, all)
+	}
+	job.Cluster = [3]int{4, 2, 2}
+	if _, err := device.Run(m, job); err != nil || f.kernels["k"].large != 1 {
+		t.Errorf("clusters of 16: %v, allowed %d", err, f.kernels["k"].large)
+	}
+	f.fails["cuFuncSetAttribute"] = 1
+	if _, err := device.Run(m, job); !isFault(err, "CUDA error 1") || !strings.HasPrefix(err.Error(), "allow the kernel clusters of 16 blocks: ") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// mapped is a job with a tensor map of its input and one of its output.
+func mapped() device.Job {
+	job := newJob("k")
+	job.Args[0], job.Args[1] = device.In(make([]byte, 3*64)), device.Out(64)
+	of := func(arg int, m tensormap.Map) device.Arg {
+		return device.Arg{TensorMap: &device.TensorMap{Arg: arg, Map: m}}
+	}
+	job.Args = append(job.Args,
+		of(0, tensormap.Map{
+			Type: "bf16", Dims: []int{20, 2, 2}, Strides: []int{48, 96}, Box: []int{16, 2, 1}, ElementStrides: []int{1, 2, 1},
+			Interleave: "none", Swizzle: "64B", OOB: "nan", L2Promotion: "256B",
+		}),
+		of(1, tensormap.Map{Type: "u8", Dims: []int{64}, Box: []int{64}}))
+	return job
+}
+
+// The driver encodes the maps, with the addresses of the buffers of that launch.
+func TestTensorMaps(t *testing.T) {
+	f := newFakeWith("k")
+	m := f.open(t)
+	var seen []uint64
+	f.kernels["k"].run = func(args *unsafe.Pointer) {
+		arg := unsafe.Slice(args, 5)
+		for i, of := range map[int]int{3: 0, 4: 1} {
+			if at, want := *(*uint64)(arg[i]), *(*uint64)(arg[of]); at != want {
+				t.Errorf("argument %d is a map of %#x, and argument %d is at %#x", i, at, of, want)
+			}
+		}
+		seen = append(seen, *(*uint64)(arg[3]))
+	}
+	if _, err := device.Run(m, mapped()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"map of type 9, rank 3: [20 2 2 0 0] by [48 96 0 0 0] in boxes of [16 2 1 0 0] every [1 2 1 0 0], 0 2 3 1",
+		"map of type 0, rank 1: [64 0 0 0 0] by [0 0 0 0 0] in boxes of [64 0 0 0 0] every [1 0 0 0 0], 0 0 0 0",
+	} {
+		if f.count(want) != 1 {
+			t.Errorf("calls %q; want %q", f.calls, want)
+		}
+	}
+	if _, err := m.Time([]device.Job{mapped(), mapped()}, device.Plan{Samples: 1}); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(seen)
+	// Of the run, and of each job the copy of its first launch and that of the one outside of a graph.
+	if n := len(slices.Compact(seen)); n != 5 {
+		t.Errorf("maps of %d inputs; want 5", n)
+	}
+	f.nothingLeft(t)
+	f.fails["cuTensorMapEncodeTiled"] = 1
+	_, err := device.Run(m, mapped())
+	if want := "argument 3: encode a tensor map of [20 2 2], in boxes of [16 2 1]: CUDA error 1 (words for 1)"; err == nil || err.Error() != want {
+		t.Errorf("got %v; want %s", err, want)
+	}
+	if errors.As(err, new(*device.Fault)) {
+		t.Errorf("%v is held against the kernel", err)
+	}
+	f.nothingLeft(t)
+}
+
 func TestNoArguments(t *testing.T) {
 	f := newFake()
 	f.kernels["k"] = &fakeKernel{}
@@ -184,7 +288,7 @@ func TestErrorsOfFake(t *testing.T) {
 		{"cuMemAlloc_v2", 2, "", "argument 0, 4 bytes: take 8196 bytes of GPU memory: CUDA_ERROR_OUT_OF_MEMORY (words for 2)", ""},
 		{"cuMemcpyHtoD_v2", 1, "", "copy to the GPU: CUDA error 1 (words for 1)", ""},
 		{"cuMemcpyDtoH_v2", 1, "", "copy from the GPU: CUDA error 1 (words for 1)", ""},
-		{"cuLaunchKernel", 701, "", "launch the kernel: CUDA error 701 (words for 701)", "CUDA error 701"},
+		{"cuLaunchKernelEx", 701, "", "launch the kernel: CUDA error 701 (words for 701)", "CUDA error 701"},
 		{"cuCtxSynchronize", illegalAddress, "", "run the kernel: CUDA_ERROR_ILLEGAL_ADDRESS (words for 700)", "CUDA_ERROR_ILLEGAL_ADDRESS"},
 	} {
 		f := newFakeWith("k")
@@ -222,12 +326,16 @@ func TestTimeOnFake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	about := cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1e-3*math.Abs(b) })
+	unwatched := "there is no NVML here"
 	want := []device.Series{
-		{Seconds: []float64{0.3e-3, 0.3e-3, 0.3e-3}, LaunchesPerSample: 3},     // about a millisecond
-		{Seconds: []float64{2e-6, 2e-6, 2e-6}, LaunchesPerSample: maxLaunches}, // as many as there may be
+		{ // about a millisecond
+			Seconds: []float64{0.3e-3, 0.3e-3, 0.3e-3}, LaunchesPerSample: 3, Single: []float64{0.3e-3, 0.3e-3, 0.3e-3}, Unwatched: unwatched, Copies: 4,
+		},
+		{ // as many as there may be
+			Seconds: []float64{2e-6, 2e-6, 2e-6}, LaunchesPerSample: maxLaunches, Single: []float64{2e-6, 2e-6, 2e-6}, Unwatched: unwatched, Copies: 4,
+		},
 	}
-	if diff := cmp.Diff(want, got, about); diff != "" {
+	if diff := cmp.Diff(want, got, about, cmpopts.IgnoreFields(device.Series{}, "WarmSeconds")); diff != "" {
 		t.Error(diff)
 	}
 	var samples []string
@@ -236,18 +344,20 @@ func TestTimeOnFake(t *testing.T) {
 			samples = append(samples, call)
 		}
 	}
-	inTurns := []string{"3 x slow", "50 x fast", "50 x fast", "3 x slow", "3 x slow", "50 x fast"}
-	if diff := cmp.Diff(inTurns, samples[max(0, len(samples)-6):]); diff != "" {
+	inTurns := []string{ // each after one that is not looked at
+		"3 x slow", "3 x slow", "50 x fast", "50 x fast", "50 x fast", "50 x fast", "3 x slow", "3 x slow", "3 x slow", "3 x slow", "50 x fast", "50 x fast",
+	}
+	if diff := cmp.Diff(inTurns, samples[max(0, len(samples)-12):]); diff != "" {
 		t.Error(diff)
 	}
 	warm := 0.0
-	for _, call := range samples[:len(samples)-6] {
+	for _, call := range samples[:len(samples)-12] {
 		if call == "50 x fast" {
-			warm += 50 * 0.002
+			warm += 50 * 2e-6
 		}
 	}
-	if warm < 1e3*warmSeconds {
-		t.Errorf("%g ms of warming up; want %g", warm, 1e3*warmSeconds)
+	if math.Abs(warm-got[1].WarmSeconds) > 1e-6 || warm < 2*windowSeconds || warm > 3*windowSeconds {
+		t.Errorf("%g s of warming up, and the series says %g s; want two windows of %g s", warm, got[1].WarmSeconds, windowSeconds)
 	}
 	f.nothingLeft(t)
 	if len(f.threads) != 1 {
@@ -286,7 +396,7 @@ func TestOneClock(t *testing.T) {
 // Whatever fails in a timing is the kernel's, and nothing is left behind.
 func TestTimeFails(t *testing.T) {
 	for _, function := range []string{
-		"cuModuleLoadDataEx", "cuLaunchKernel", "cuCtxSynchronize", "cuStreamBeginCapture_v2", "cuStreamEndCapture",
+		"cuModuleLoadDataEx", "cuLaunchKernelEx", "cuCtxSynchronize", "cuStreamBeginCapture_v2", "cuStreamEndCapture",
 		"cuGraphInstantiateWithFlags", "cuGraphLaunch", "cuEventSynchronize", "cuEventElapsedTime",
 	} {
 		f := newFakeWith("k", "other")
@@ -322,14 +432,14 @@ func TestTimeFailsLate(t *testing.T) {
 	check("a captured launch", func(f *fake) {
 		begin := f.cuStreamBeginCapture_v2
 		f.cuStreamBeginCapture_v2 = func(stream handle, mode int32) result {
-			f.fails["cuLaunchKernel"] = illegalAddress
+			f.fails["cuLaunchKernelEx"] = illegalAddress
 			return begin(stream, mode)
 		}
 	})
 	check("a sample", func(f *fake) {
 		replay := f.cuGraphLaunch
 		f.cuGraphLaunch = func(exec, stream handle) result {
-			if f.graphs[exec][0].name == "k" && slices.Contains(f.calls, "50 x other") { // all is warm
+			if f.graphs[exec][0].name == "k" && slices.Contains(f.calls, "50 x other") { // both are ready
 				return illegalAddress
 			}
 			return replay(exec, stream)

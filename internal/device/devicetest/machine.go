@@ -2,10 +2,12 @@ package devicetest
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 
 	"attune/internal/device"
+	"attune/internal/tensormap"
 )
 
 // Kernel does the work of a whole launch.
@@ -18,6 +20,7 @@ type Machine struct {
 	FailAlloc  int   // which allocation fails; 1 is the first
 	FailWrite  int   // which write
 	FailRead   int   // which read
+	FailMap    error // what encoding a tensor map returns
 
 	Launches int
 
@@ -31,10 +34,9 @@ var _ device.Machine = (*Machine)(nil)
 
 // Launch is what a kernel sees.
 type Launch struct {
-	machine     *Machine
-	Grid, Block [3]int
-	Shared      int
-	Args        [][]byte
+	machine *Machine
+	Job     *device.Job
+	Args    [][]byte
 }
 
 // Pointer is the value of an argument that is a buffer.
@@ -44,6 +46,21 @@ func (l *Launch) Pointer(i int) device.Address {
 
 // Int is the value of an argument that is a whole number.
 func (l *Launch) Int(i int) int { return int(int32(binary.LittleEndian.Uint32(l.Args[i]))) }
+
+// Map is the value of an argument that is a tensor map.
+func (l *Launch) Map(i int) TensorMap {
+	var m TensorMap
+	if err := json.Unmarshal(l.Args[i], &m); err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// TensorMap is what the machine makes of a tensor map.
+type TensorMap struct {
+	tensormap.Map
+	Address device.Address
+}
 
 // At is memory, to be read or written. An address that is nobody's ends the launch.
 func (l *Launch) At(a device.Address, bytes int) []byte {
@@ -137,8 +154,16 @@ func (m *Machine) at(a device.Address, bytes int) ([]byte, error) {
 	return nil, m.fault
 }
 
+// EncodeTensorMap gives some bytes that Launch.Map reads.
+func (m *Machine) EncodeTensorMap(t *tensormap.Map, buffer device.Address) ([]byte, error) {
+	if m.FailMap != nil {
+		return nil, m.FailMap
+	}
+	return json.Marshal(TensorMap{*t, buffer})
+}
+
 // Launch calls the kernel.
-func (m *Machine) Launch(f device.Function, grid, block [3]int, shared int, args [][]byte) (err error) {
+func (m *Machine) Launch(f device.Function, job *device.Job, args [][]byte) (err error) {
 	if m.fault != nil {
 		return m.fault
 	}
@@ -151,7 +176,7 @@ func (m *Machine) Launch(f device.Function, grid, block [3]int, shared int, args
 			err = m.fault
 		}
 	}()
-	return f.(function).run(&Launch{m, grid, block, shared, args})
+	return f.(function).run(&Launch{m, job, args})
 }
 
 // Close frees nothing, so that a test can count.

@@ -89,7 +89,8 @@ func (m *machine) Load(image []byte, entry string) (device.Function, error) {
 	return m.Machine.Load(image, entry)
 }
 
-// Time answers with what it was asked: as many samples of each job, each as long as the job's grid is wide.
+// Time answers with what it was asked: as many samples of each job, each as long as the job's grid is wide. Asked for a cold L2, it fills the rest
+// in, too.
 func (m *machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, error) {
 	var all []device.Series
 	for _, job := range jobs {
@@ -99,6 +100,12 @@ func (m *machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 		s := device.Series{LaunchesPerSample: 3}
 		for range plan.Samples {
 			s.Seconds = append(s.Seconds, float64(job.Grid[0]))
+		}
+		if plan.ColdL2 {
+			empty := 6e-7
+			s.Copies, s.WarmSeconds, s.Unstable = 4, 0.05, true
+			s.WithFlush, s.Flush, s.Single, s.EmptyNode, s.Unwatched = []float64{3}, []float64{2}, []float64{4}, &empty, "no NVML"
+			s.Readings = []device.Reading{{ClockMHz: 1980, MemoryClockMHz: 3201, PowerWatts: 412.5, Celsius: 45, Throttled: []string{"power cap"}}, {}}
 		}
 		all = append(all, s)
 	}
@@ -125,7 +132,13 @@ var kernels = map[string]devicetest.Kernel{
 	"orphan":   leaveOrphan,
 	"segfault": func(*devicetest.Launch) error { segfault(); return nil },
 	"stray":    func(l *devicetest.Launch) error { l.At(l.Pointer(0)+1<<40, 1)[0] = 0; return nil },
-	"refuse":   func(*devicetest.Launch) error { return errors.New("the kernel is not in the mood") },
+	"hopper": func(l *devicetest.Launch) error {
+		m := l.Map(2)
+		said := fmt.Sprint(l.Job.Cluster, m.Address == l.Pointer(0), m.Map)
+		copy(l.At(l.Pointer(0), 128), fmt.Sprintf("%-128s", said))
+		return nil
+	},
+	"refuse": func(*devicetest.Launch) error { return errors.New("the kernel is not in the mood") },
 }
 
 func answerWith(f func(uint32) uint32) devicetest.Kernel {

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"attune/internal/device"
+	"attune/internal/tensormap"
 )
 
 // long is a limit that no test waits for.
@@ -142,6 +144,32 @@ func TestTime(t *testing.T) {
 	want := []device.Series{{Seconds: []float64{1, 1}, LaunchesPerSample: 3}, {Seconds: []float64{4, 4}, LaunchesPerSample: 3}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Everything of a plan reaches the child, and everything of a series comes back.
+func TestTimeCold(t *testing.T) {
+	t.Parallel()
+	d, _ := start(t, "serve", long)
+	jobs, plan := []device.Job{newJob("answer", 1)}, device.Plan{Samples: 2, ColdL2: true}
+	want, err := (&machine{}).Time(jobs, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := d.Time(t.Context(), jobs, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	empty := false
+	series := reflect.ValueOf(want[0])
+	for i := range series.NumField() {
+		empty = empty || series.Field(i).IsZero()
+	}
+	if empty {
+		t.Errorf("the test leaves a field out: %+v", want[0])
 	}
 }
 
@@ -511,5 +539,25 @@ func TestNothingLeaks(t *testing.T) {
 	})
 	if t.Failed() {
 		t.Errorf("%d goroutines, before %d; %d files, before %d", runtime.NumGoroutine(), goroutines, files(), opened)
+	}
+}
+
+// Clusters and tensor maps reach the child, and the maps are of the child's buffers.
+func TestHopperJobsTravel(t *testing.T) {
+	d, _ := start(t, "serve", long)
+	job := newJob("hopper", 0)
+	m := tensormap.Map{
+		Type: "f16", Dims: []int{64, 1}, Strides: []int{128}, Box: []int{8, 1}, ElementStrides: []int{1, 1}, Interleave: "none", Swizzle: "32B", OOB: "nan",
+		L2Promotion: "64B",
+	}
+	job.Grid[0], job.Cluster = 4, [3]int{2, 1, 1}
+	job.Args[0] = device.Out(128)
+	job.Args = append(job.Args, device.Arg{TensorMap: &device.TensorMap{Arg: 0, Map: m}})
+	got, err := d.Run(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, want := strings.TrimSpace(string(got.Outputs[0])), fmt.Sprint(job.Cluster, true, m); said != want {
+		t.Errorf("the kernel saw %q; want %q", said, want)
 	}
 }

@@ -5,35 +5,99 @@ import (
 	"attune/internal/sim"
 )
 
-// hmmaFLOPs is the work of one HMMA.16816, which every product of halves becomes: one for mma.m16n8k16, two for wmma.m16n16k16, and two for a product of
-// E4M3 on a chip that has none for mma.sync.
-const hmmaFLOPs = 2 * 16 * 8 * 16
-
 // counted gives the simulator's counters the names that Nsight Compute has for the same things. What has no name there, because it counts PTX and not
 // machine code, begins with sim__.
 func counted(c *sim.Counters) device.Counters {
-	counters := device.Counters{
-		"l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum":          float64(c.GlobalLoadRequests),
-		"l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum":           float64(c.GlobalLoadSectors),
-		"l1tex__t_requests_pipe_lsu_mem_global_op_st.sum":          float64(c.GlobalStoreRequests),
-		"l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum":           float64(c.GlobalStoreSectors),
-		"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": float64(c.SharedLoadConflicts),
-		"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": float64(c.SharedStoreConflicts),
-		"sm__inst_executed_pipe_tensor_op_hmma.sum":                float64(c.TensorFLOPs) / hmmaFLOPs,
-		"sm__ops_path_tensor_src_fp16_dst_fp32.sum":                float64(c.TensorFLOPs),
-		"sim__inst_executed.sum":                                   float64(c.WarpInstructions()),
-		"sim__inst_executed_op_mma.sum":                            float64(c.TensorOps),
-		"sim__inst_executed_op_bar.sum":                            float64(c.Barriers),
-		"sim__inst_executed_op_shared_ld.sum":                      float64(c.SharedLoads),
-		"sim__inst_executed_op_shared_st.sum":                      float64(c.SharedStores),
-		"sim__inst_executed_op_atom.sum":                           float64(c.Atomics),
-		"sim__data_bytes_mem_global.sum":                           float64(c.GlobalBytes),
-		"sim__data_bytes_mem_shared.sum":                           float64(c.SharedBytes),
-		"sim__data_bytes_mem_local.sum":                            float64(c.LocalBytes),
-		"sim__data_bytes_op_cp_async.sum":                          float64(c.AsyncBytes),
+	counters := device.Counters{}
+	for _, list := range []map[string]uint64{global(c), shared(c), bulk(c), tensor(c), alone(c)} {
+		for name, n := range list {
+			counters[name] = float64(n)
+		}
 	}
 	for class, n := range c.ByClass() {
 		counters["sim__inst_executed_class_"+class+".sum"] = float64(n)
 	}
 	return counters
+}
+
+// global names the traffic with global memory. A copy that leaves out the first cache passes the same stage of it as a load and is counted as one
+// there; one that goes through it is not. The names with sass count both by themselves. The source page counts all together.
+func global(c *sim.Counters) map[string]uint64 {
+	copies := sim.Sectors{
+		Requests: c.CachedCopies.Requests + c.BypassCopies.Requests,
+		Sectors:  c.CachedCopies.Sectors + c.BypassCopies.Sectors,
+	}
+	all := c.GlobalLoads.Sectors + c.GlobalStores.Sectors + c.GlobalAtomics.Sectors + copies.Sectors
+	return map[string]uint64{
+		"l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum":             c.GlobalLoads.Requests + c.BypassCopies.Requests,
+		"l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum":              c.GlobalLoads.Sectors + c.BypassCopies.Sectors,
+		"l1tex__t_requests_pipe_lsu_mem_global_op_st.sum":             c.GlobalStores.Requests,
+		"l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum":              c.GlobalStores.Sectors,
+		"l1tex__t_sectors_pipe_lsu_mem_global_op_atom.sum":            c.GlobalAtomics.Sectors,
+		"sm__sass_l1tex_t_requests_pipe_lsu_mem_global_op_ldgsts.sum": copies.Requests,
+		"sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum":  copies.Sectors,
+		"memory_l2_theoretical_sectors_global":                        all,
+	}
+}
+
+// shared names the traffic with shared memory. The loads have those of ldmatrix in them.
+func shared(c *sim.Counters) map[string]uint64 {
+	return map[string]uint64{
+		"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum":             c.SharedLoads.Conflicts,
+		"sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum":     c.SharedStores.Conflicts,
+		"sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldsm.sum":   c.MatrixLoads.Conflicts,
+		"sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum": c.SharedCopies.Conflicts,
+		"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum":                 c.SharedLoads.Wavefronts,
+		"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum":                 c.SharedStores.Wavefronts,
+		"memory_l1_wavefronts_shared": c.SharedLoads.Wavefronts + c.SharedStores.Wavefronts + c.SharedAtomics.Wavefronts +
+			c.SharedCopies.Wavefronts,
+	}
+}
+
+// bulk names the copies of the tensor memory accelerator.
+func bulk(c *sim.Counters) map[string]uint64 {
+	return map[string]uint64{
+		"l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum":  c.BulkLoadBytes,
+		"l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_st.sum": c.BulkStoreBytes,
+	}
+}
+
+// tensor names the work of the tensor cores. The names of instructions follow the pipe: floating-point products of every format take that of HMMA,
+// and those of a warpgroup are counted there and once more by themselves.
+func tensor(c *sim.Counters) map[string]uint64 {
+	float, integer := c.Products[sim.HMMA]+c.Products[sim.QMMA], c.Products[sim.IMMA]+c.Products[sim.BMMA]
+	return map[string]uint64{
+		"sm__inst_executed_pipe_tensor.sum":         float + integer + c.Products[sim.DMMA],
+		"sm__inst_executed_pipe_tensor_op_hmma.sum": float,
+		"sm__inst_executed_pipe_tensor_op_imma.sum": integer,
+		"sm__inst_executed_pipe_tensor_op_dmma.sum": c.Products[sim.DMMA],
+		"sm__inst_executed_pipe_tensor_op_gmma.sum": c.WarpgroupProducts,
+		"sm__ops_path_tensor_src_fp16_dst_fp32.sum": c.Operations[sim.FP16ToFP32],
+		"sm__ops_path_tensor_src_fp16_dst_fp16.sum": c.Operations[sim.FP16ToFP16],
+		"sm__ops_path_tensor_src_bf16_dst_fp32.sum": c.Operations[sim.BF16],
+		"sm__ops_path_tensor_src_tf32_dst_fp32.sum": c.Operations[sim.TF32],
+		"sm__ops_path_tensor_src_fp8.sum":           c.Operations[sim.FP8],
+		"sm__ops_path_tensor_src_int8.sum":          c.Operations[sim.Int8],
+		"sm__ops_path_tensor_src_int4.sum":          c.Operations[sim.Int4],
+		"sm__ops_path_tensor_src_int1.sum":          c.Operations[sim.Bits],
+		"sm__ops_path_tensor_src_fp64.sum":          c.Operations[sim.FP64],
+	}
+}
+
+// alone are those that count PTX.
+func alone(c *sim.Counters) map[string]uint64 {
+	return map[string]uint64{
+		"sim__inst_executed.sum":              c.WarpInstructions(),
+		"sim__inst_executed_op_mma.sum":       c.TensorOps,
+		"sim__inst_executed_op_bar.sum":       c.Barriers,
+		"sim__inst_executed_op_mbarrier.sum":  c.Waits,
+		"sim__inst_executed_op_shared_ld.sum": c.SharedLoads.Requests,
+		"sim__inst_executed_op_shared_st.sum": c.SharedStores.Requests,
+		"sim__inst_executed_op_atom.sum":      c.Atomics,
+		"sim__inst_executed_op_bulk.sum":      c.BulkLoads + c.BulkStores,
+		"sim__data_bytes_mem_global.sum":      c.GlobalBytes,
+		"sim__data_bytes_mem_shared.sum":      c.SharedBytes,
+		"sim__data_bytes_mem_local.sum":       c.LocalBytes,
+		"sim__data_bytes_op_cp_async.sum":     c.AsyncBytes,
+	}
 }

@@ -124,25 +124,16 @@ func (d *Device) launch(ctx context.Context, program *sim.Program, job device.Jo
 	[][]byte, []found, device.Counters, error,
 ) {
 	memory := sim.NewMemory()
-	var params []byte
-	buffers := make([]uint64, len(job.Args))
-	for i, arg := range job.Args {
-		value := arg.Scalar
-		if value == nil {
-			base, err := place(memory, i, arg)
-			if err != nil {
-				return nil, nil, nil, err
-			}
-			buffers[i] = base
-			value = binary.LittleEndian.AppendUint64(nil, base)
-		}
-		for len(params)%len(value) != 0 {
-			params = append(params, 0)
-		}
-		params = append(params, value...)
+	values, buffers, err := bind(memory, job)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	params, err := program.Params(job.Entry, values)
+	if err != nil {
+		return nil, nil, nil, kernelError(ctx, err)
 	}
 	result, err := program.Run(ctx, memory, sim.Launch{
-		Entry: job.Entry, Grid: job.Grid, Block: job.Block, DynamicShared: job.DynamicSharedBytes, Params: params,
+		Entry: job.Entry, Grid: job.Grid, Block: job.Block, Cluster: job.Cluster, DynamicShared: job.DynamicSharedBytes, Params: params,
 	}, sim.Options{Seed: seed, Checks: d.options.Checks, Tensor: d.options.Tensor, Printf: d.options.Printf})
 	if err != nil {
 		return nil, nil, nil, kernelError(ctx, err)
@@ -169,26 +160,47 @@ func kernelError(ctx context.Context, err error) error {
 	return &device.Fault{Code: "simulator", Text: err.Error(), Did: "run the kernel"}
 }
 
-// place makes the buffer of an argument: an input with its bytes, an output that nobody has written.
-func place(memory *sim.Memory, index int, arg device.Arg) (uint64, error) {
-	size := arg.Output
-	if arg.Input != nil {
-		size = len(arg.Input)
+// bind makes the buffers of a job and gives the values of all arguments.
+func bind(memory *sim.Memory, job device.Job) (values [][]byte, buffers []uint64, err error) {
+	values, buffers = make([][]byte, len(job.Args)), make([]uint64, len(job.Args))
+	for i, arg := range job.Args {
+		values[i] = arg.Scalar
+		if !arg.IsBuffer() {
+			continue
+		}
+		if buffers[i], err = place(memory, i, arg); err != nil {
+			return nil, nil, err
+		}
+		values[i] = binary.LittleEndian.AppendUint64(nil, buffers[i])
 	}
-	base, err := memory.Alloc(fmt.Sprintf("argument %d", index), size)
-	if err != nil || arg.Input == nil {
+	for i, arg := range job.Args {
+		if arg.TensorMap == nil {
+			continue
+		}
+		t := sim.TensorMap{Map: arg.TensorMap.Map, Address: buffers[arg.TensorMap.Arg]}
+		if values[i], err = t.Encode(); err != nil {
+			return nil, nil, &device.Unsupported{Why: fmt.Sprintf("argument %d: %v", i, err)}
+		}
+	}
+	return values, buffers, nil
+}
+
+// place makes the buffer of an argument: with its bytes, or, for an output, one that nobody has written.
+func place(memory *sim.Memory, index int, arg device.Arg) (uint64, error) {
+	base, err := memory.Alloc(fmt.Sprintf("argument %d", index), arg.BufferBytes())
+	if err != nil || arg.Output > 0 {
 		return base, err
 	}
-	return base, memory.Write(base, arg.Input)
+	return base, memory.Write(base, append(arg.Input, arg.InOut...)) // one of the two is nil
 }
 
 // collect reads the buffers back: outputs, which must be written whole, and inputs, which must be as they were.
 func collect(memory *sim.Memory, job device.Job, buffers []uint64, checks bool) (outputs [][]byte, findings []device.Finding, err error) {
 	for i, arg := range job.Args {
-		if arg.Scalar != nil {
+		if !arg.IsBuffer() {
 			continue
 		}
-		data := make([]byte, max(arg.Output, len(arg.Input)))
+		data := make([]byte, arg.BufferBytes())
 		if err := memory.Read(data, buffers[i]); err != nil {
 			return nil, nil, err
 		}
@@ -199,7 +211,7 @@ func collect(memory *sim.Memory, job device.Job, buffers []uint64, checks bool) 
 			continue
 		}
 		outputs = append(outputs, data)
-		if n, first := memory.Unwritten(buffers[i]); checks && n > 0 {
+		if n, first := memory.Unwritten(buffers[i]); checks && n > 0 && arg.InOut == nil {
 			findings = append(findings, device.Finding{
 				Kind: device.Unwritten, Text: fmt.Sprintf("argument %d: %d of %d bytes never written, the first at byte %d", i, n, len(data), first),
 			})

@@ -12,6 +12,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/device/sim"
+	"attune/internal/tensormap"
 )
 
 // kernel is k(in, out, n): thread i < n of 32 writes out[i] = 2*in[i], and more.
@@ -244,16 +245,18 @@ func TestCounters(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, want := range map[string]float64{
-			"l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum":          1,
-			"l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum":           4,
-			"l1tex__t_requests_pipe_lsu_mem_global_op_st.sum":          1,
-			"l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum":           4,
-			"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": 1, // two words of one bank
-			"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": 0,
-			"sm__inst_executed_pipe_tensor_op_hmma.sum":                0,
-			"sim__inst_executed_op_shared_ld.sum":                      1,
-			"sim__inst_executed_op_bar.sum":                            1,
-			"sim__data_bytes_mem_global.sum":                           256,
+			"l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum":                  1,
+			"l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum":                   4,
+			"l1tex__t_requests_pipe_lsu_mem_global_op_st.sum":                  1,
+			"l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum":                   4,
+			"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum":         1, // two words of one bank
+			"sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": 0,
+			"memory_l1_wavefronts_shared":                                      2,
+			"memory_l2_theoretical_sectors_global":                             8,
+			"sm__inst_executed_pipe_tensor_op_hmma.sum":                        0,
+			"sim__inst_executed_op_shared_ld.sum":                              1,
+			"sim__inst_executed_op_bar.sum":                                    1,
+			"sim__data_bytes_mem_global.sum":                                   256,
 		} {
 			if got, ok := outcome.Counters[name]; !ok || got != want {
 				t.Errorf("%d schedules: %s is %g; want %g", schedules, name, got, want)
@@ -271,5 +274,87 @@ func TestCounters(t *testing.T) {
 		if _, ok := outcome.Counters["gpu__time_duration.sum"]; ok {
 			t.Error("the simulator has taken a time")
 		}
+	}
+}
+
+// hopper is h(out, n, in, tensor): a cluster of two blocks. Each fetches 16 bytes of the tensor, its own row, and writes, as its row of out, what the
+// other has fetched. The map in stands behind a word, where only its alignment puts it.
+const hopper = `.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry h(.param .u64 out, .param .u32 n, .param .align 64 .b8 in[128], .param .u64 tensor)
+{
+	.reg .pred %p<4>;
+	.reg .b32 %r<16>;
+	.reg .b64 %rd<8>;
+	.shared .align 128 .b8 box[16];
+	.shared .align 8 .b64 full;
+	mov.u32 %r1, %cluster_ctarank;
+	mov.u32 %r2, box;
+	mov.u32 %r3, full;
+	mov.b64 %rd1, in;
+	cvta.param.u64 %rd2, %rd1;
+	mbarrier.init.shared.b64 [%r3], 1;
+	fence.mbarrier_init.release.cluster;
+	mbarrier.arrive.expect_tx.shared.b64 _, [%r3], 16;
+	mov.u32 %r4, 0;
+	cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%rd2, {%r4, %r1}], [%r3];
+WAIT:
+	mbarrier.try_wait.parity.shared.b64 %p1, [%r3], 0;
+	@!%p1 bra WAIT;
+	barrier.cluster.arrive;
+	barrier.cluster.wait;
+	xor.b32 %r5, %r1, 1;
+	mapa.shared::cluster.u32 %r6, %r2, %r5;
+	ld.shared::cluster.v4.u32 {%r7, %r8, %r9, %r10}, [%r6];
+	barrier.cluster.arrive;
+	barrier.cluster.wait;
+	ld.param.u64 %rd3, [out];
+	mul.wide.u32 %rd4, %r1, 16;
+	add.s64 %rd5, %rd3, %rd4;
+	st.global.v4.u32 [%rd5], {%r7, %r8, %r9, %r10};
+	ret;
+}
+`
+
+func hopperJob() device.Job {
+	in := make([]byte, 2*32)
+	for i := range in {
+		in[i] = byte(i)
+	}
+	m := tensormap.Map{Type: "u8", Dims: []int{16, 2}, Strides: []int{32}, Box: []int{16, 1}}
+	return device.Job{
+		Image: []byte(hopper),
+		Entry: "h", Grid: [3]int{2, 1, 1}, Block: [3]int{1, 1, 1}, Cluster: [3]int{2, 1, 1},
+		Args: []device.Arg{device.Out(32), device.Int32(1), {TensorMap: &device.TensorMap{Arg: 3, Map: m}}, device.In(in)},
+	}
+}
+
+func TestClustersAndTensorMaps(t *testing.T) {
+	d := sim.Open(sim.Options{Schedules: 3, Checks: true})
+	job := hopperJob()
+	outcome, err := d.Run(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := job.Args[3].Input
+	if want := append(bytes.Clone(in[32:48]), in[:16]...); len(outcome.Findings) > 0 || !bytes.Equal(outcome.Outputs[0], want) {
+		t.Errorf("it finds %v and gives %x, want %x", outcome.Findings, outcome.Outputs[0], want)
+	}
+	job = hopperJob()
+	job.Args[2].TensorMap.Box[0] = 24
+	const refused = "job h: argument 2: a tensor map of argument 3: a row of its box has 24 bytes"
+	if _, err := d.Run(t.Context(), job); err == nil || !strings.Contains(err.Error(), refused) {
+		t.Errorf("a map that the driver would not take gives %v", err)
+	}
+	job = hopperJob()
+	job.Args[2].TensorMap.Interleave = "16B"
+	if _, err := d.Run(t.Context(), job); !errors.As(err, new(*device.Unsupported)) {
+		t.Errorf("a map that is not simulated gives %v; want it to be nobody's fault", err)
+	}
+	job = hopperJob()
+	job.Args[2] = device.Int32(0)
+	if _, err := d.Run(t.Context(), job); err == nil || !strings.Contains(err.Error(), "argument 2 has 4 bytes; the parameter in has 128") {
+		t.Errorf("a number in place of a map gives %v", err)
 	}
 }

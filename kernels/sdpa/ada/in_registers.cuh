@@ -31,9 +31,9 @@
 
 #include "../common/e4m3.cuh"
 #include "../common/exp2.cuh"
-#include "../common/knobs.cuh"
 #include "../common/problem.cuh"
 #include "../common/ptx.cuh"
+#include "knobs.cuh"
 
 namespace attention {
 
@@ -380,7 +380,7 @@ __device__ __forceinline__ void softmax(Scores& scores, Output& out, float scale
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           float& s = scores.s[m][j][2 * h + i];
-          s = exp2_of(fmaf(s, scale_log2, -base), i);
+          s = exp2_of<knob::kPolynomialEighths>(fmaf(s, scale_log2, -base), i);
         }
       }
       const float shrink = ptx::ex2_approx_ftz(fmaf(out.max[m][h], scale_log2, -base - kScaleP));

@@ -27,9 +27,9 @@
 
 #include "../common/e4m3.cuh"
 #include "../common/exp2.cuh"
-#include "../common/knobs.cuh"
 #include "../common/problem.cuh"
 #include "../common/ptx.cuh"
+#include "knobs.cuh"
 
 namespace attention {
 
@@ -266,7 +266,7 @@ __device__ __forceinline__ void softmax(const Tiles& tiles, Rows& rows, int firs
     if constexpr (kFusedSoftmaxPv) __syncwarp();  // every lane has its scores: P goes in their place
 #pragma unroll
     for (int c = 0; c < kScores; ++c) {
-      const __half p = __float2half_rn(exp2_of(x[c] - base, r + c));
+      const __half p = __float2half_rn(exp2_of<knob::kPolynomialEighths>(x[c] - base, r + c));
       rows.sum[r] += __half2float(p);  // the sum of what P V will use
       tiles.p[(first_row + r) * kPitchP + lane + 32 * c] = p;
     }

@@ -6,9 +6,9 @@
 //
 //   in_shared.cuh     stages 0 to 3a: scores and P cross the warps of a block through shared memory
 //   in_registers.cuh  stages 3b to 6: scores and P stay in the registers of the warp that computes them
-#include "../common/knobs.cuh"
 #include "../common/launch.cuh"
 #include "../common/problem.cuh"
+#include "knobs.cuh"
 #if USE_FUSED_SOFTMAX
 #include "in_registers.cuh"
 #else

@@ -1,7 +1,6 @@
 // 2^x for x <= 0, as softmax needs it.
 #pragma once
 
-#include "knobs.cuh"
 #include "ptx.cuh"
 
 // 2^x on the FMA units, to 13 bits, which is more than P keeps. x is split into a whole number, which goes into the exponent, and a rest of at
@@ -18,8 +17,9 @@ __device__ __forceinline__ float exp2_by_polynomial(float x) {
   return __int_as_float(__float_as_int(y) + (__float_as_int(shifted) << 23));
 }
 
-// 2^x for the i-th of a row of numbers: all by the special-function unit, or every second one by the FMA units beside it.
+// 2^x for the i-th of a row of numbers: kEighths of eight by the FMA units, the others by the special-function unit beside them.
+template <int kEighths>
 __device__ __forceinline__ float exp2_of(float x, int i) {
-  if (knob::kFastExp && i % 2 == 1) return exp2_by_polynomial(x);
+  if ((i + 1) * kEighths % 8 < kEighths) return exp2_by_polynomial(x);
   return ptx::ex2_approx_ftz(x);
 }

@@ -1,39 +1,13 @@
-// The knobs of a variant as named constants.
+// The knobs that every kernel here has, as named constants.
 //
-// Every knob arrives as -DNAME=VALUE from kernel.toml by way of `attune build`; nothing else in the sources reads a macro, but
-// for the one line in sdpa.cu that picks the kernel. kernel.toml has the constraints between them.
+// A knob arrives as -DNAME=VALUE from kernel.toml by way of `attune build`; nothing reads such a macro but this file, the one of this name beside the
+// kernels, and the one line in their .cu that picks between them. kernel.toml has the constraints.
 #pragma once
 
 namespace knob {
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-constexpr bool kChipHasFp8Mma = true;
-#else
-constexpr bool kChipHasFp8Mma = false;
-#endif
-
 constexpr int kHeadDim = HEAD_DIM;
 constexpr int kTileM = TILE_M;  // query rows of one block
 constexpr int kTileN = TILE_N;  // keys of one step
-constexpr int kWarps = NUM_WARPS;
-constexpr int kKeyWarps = KEY_WARPS;  // of which so many share out the keys
-
-constexpr int kBlocks = BLOCKS_PER_SM;  // on a multiprocessor, for which the compiler leaves registers
-
-constexpr bool kWmmaQk = USE_WMMA_QK;
-constexpr bool kWmmaPv = USE_WMMA_PV;
-constexpr bool kCpAsync = USE_CP_ASYNC;
-constexpr bool kFusedSoftmaxPv = USE_FUSED_SOFTMAX_PV;
-constexpr bool kWarpSpecialization = USE_WARP_SPECIALIZATION;
-constexpr bool kPersistent = USE_PERSISTENT_CTA;
-constexpr bool kFp8Mma = USE_FP8_MMA && kChipHasFp8Mma;
-constexpr bool kXorSwizzle = USE_XOR_SWIZZLE;
-constexpr bool kFastExp = USE_FAST_EXP;
-constexpr bool kKvLut = USE_KV_LUT;
-constexpr bool kDebugPrint = DEBUG_PRINT;
-
-constexpr int kSlots = USE_THREE_STAGE_PIPE ? 3 : 2;  // tiles of K and V in the ring that cp.async fills
-constexpr int kProducerWarps = NUM_PRODUCER_WARPS;
-constexpr int kPromoteKeys = PROMOTE_KEYS;
 
 }  // namespace knob

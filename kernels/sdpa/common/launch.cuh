@@ -1,7 +1,14 @@
-// What the host must know to launch an image. attune reads the array by its name from the PTX, so that a variant's block
+// What the host must know to launch an image. attune reads the arrays by their names from the PTX, so that a variant's block
 // size, tile and shared memory stand in one place: the source that uses them.
 #pragma once
 
-// blocks_a_multiprocessor is 0 for one block a tile, and else the most blocks of which each takes tile after tile.
-#define ATTUNE_LAUNCH(threads, query_rows, dynamic_shared_bytes, blocks_a_multiprocessor) \
-  extern "C" __device__ const unsigned attune_launch[4] = {threads, query_rows, dynamic_shared_bytes, blocks_a_multiprocessor}
+// ATTUNE_LAUNCH(threads, query_rows, dynamic_shared_bytes, blocks_a_multiprocessor, cluster); what is left out at the end is 0.
+// blocks_a_multiprocessor is 0 for one block a tile, and else the most blocks of which each takes tile after tile. cluster is how many
+// blocks, side by side in x, make a cluster; 0 and 1 are none. There may then be blocks behind the last tile, to make the cluster whole.
+#define ATTUNE_LAUNCH(...) extern "C" __device__ const unsigned attune_launch[] = {__VA_ARGS__}
+
+// ATTUNE_TENSOR_MAPS({tensor, rows, inner_bytes, swizzle_bytes}, ...) asks for tensor maps, one for each row, as parameters behind all
+// others and in this order (const __grid_constant__ CUtensorMap). tensor is 0 for q, 1 for k, 2 for v, 3 for o. A map has three
+// dimensions: columns, rows and heads (of all batches); E4M3 codes are u8, and o is f16. Its box is inner_bytes by rows by one head.
+// swizzle_bytes is 0, 32, 64 or 128, and what lies outside reads as zeros.
+#define ATTUNE_TENSOR_MAPS(...) extern "C" __device__ const unsigned attune_tensor_maps[][4] = {__VA_ARGS__}

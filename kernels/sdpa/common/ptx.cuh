@@ -78,6 +78,13 @@ __device__ __forceinline__ void mbarrier_wait_parity(uint64_t* barrier, uint32_t
       "@!done bra again; }\n" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
 }
 
+// PTX ISA "ldmatrix": four matrices of 8 rows of 16 bytes, whose addresses the lanes give in turn; turned, so that lane 4g+t has pair g of bytes of rows
+// 2t and 2t+1.
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&d)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(shared_address(row)) : "memory");
+}
+
 // The rest is for sm_89 and later.
 
 // PTX ISA "cvt", twice: four E4M3 codes to four halves, exactly; the lowest byte to the lowest half. The word is split in PTX, so that the compiler
@@ -105,5 +112,28 @@ __device__ __forceinline__ void mma_m16n8k32_e4m3(float (&d)[4], const uint32_t 
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+
+// The rest is for sm_90 and later.
+
+// PTX ISA "stmatrix", turned: lane 4g+t has pairs 2t and 2t+1 of bytes of column g, and gives the address of a row of 16 bytes.
+__device__ __forceinline__ void stmatrix_x1_trans(void* row, uint32_t a) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};\n" :: "r"(shared_address(row)), "r"(a) : "memory");
+}
+__device__ __forceinline__ void stmatrix_x2_trans(void* row, uint32_t a, uint32_t b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};\n" :: "r"(shared_address(row)), "r"(a), "r"(b) : "memory");
+}
+__device__ __forceinline__ void stmatrix_x4_trans(void* row, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};\n"
+               :: "r"(shared_address(row)), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
+// PTX ISA "stmatrix": lane 4g+t has word t of row g of each of four matrices, and gives the address of a row of 16 bytes.
+__device__ __forceinline__ void stmatrix_x4(void* row, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};\n"
+               :: "r"(shared_address(row)), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
+// PTX ISA "fence.proxy.async": what this thread wrote to shared memory so far is there for tensor cores and bulk copies.
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
 }  // namespace ptx

@@ -1,0 +1,127 @@
+// One inline function for each PTX instruction of Hopper that has no C++ name, called like the instruction, and one instruction a line of PTX.
+#pragma once
+
+#include <cstdint>
+
+namespace ptx {
+
+// What the driver makes of a tensor's address, extents and box (cuTensorMapEncodeTiled); the copies take its address.
+struct alignas(64) TensorMap {
+  unsigned char bytes[128];
+};
+
+// The 32-bit address in the shared window that shared-memory instructions take.
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// PTX ISA "mbarrier.init": a barrier in shared memory whose phase ends after `count` arrivals and all bytes that were announced.
+__device__ __forceinline__ void mbarrier_init(uint64_t* barrier, uint32_t count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(count) : "memory");
+}
+
+// PTX ISA "fence.mbarrier_init": barriers that were initialised are so for the async proxy and for other blocks too.
+__device__ __forceinline__ void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+// PTX ISA "mbarrier.arrive".
+__device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(barrier)) : "memory");
+}
+
+// PTX ISA "mbarrier.arrive.expect_tx": arrives, and announces `bytes` that copies will bring.
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t* barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+
+// PTX ISA "mbarrier.try_wait.parity", again and again until the phase of this parity has ended. A new barrier is in phase 0, and the phase before
+// that, of parity 1, counts as ended.
+__device__ __forceinline__ void mbarrier_wait_parity(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      "\t.reg .pred done;\n"
+      "again:\n"
+      "\tmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "\t@!done bra again;\n"
+      "\t}" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
+}
+
+// PTX ISA "cp.async.bulk.tensor", global to shared: the box at (x, y) of a tensor of two dimensions, zeros outside. Its bytes count on the barrier.
+__device__ __forceinline__ void cp_async_bulk_tensor_2d_load(void* shared, const TensorMap* map, int x, int y, uint64_t* barrier) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+               :: "r"(shared_address(shared)), "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier))
+               : "memory");
+}
+
+// PTX ISA "cp.async.bulk.tensor", shared to global: the box at (x, y); what lies outside of the tensor is not written.
+__device__ __forceinline__ void cp_async_bulk_tensor_2d_store(const TensorMap* map, int x, int y, const void* shared) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];"
+               :: "l"(map), "r"(x), "r"(y), "r"(shared_address(shared))
+               : "memory");
+}
+
+// PTX ISA "cp.async.bulk.commit_group".
+__device__ __forceinline__ void cp_async_bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// PTX ISA "cp.async.bulk.wait_group.read": returns when at most kPending of the youngest groups still read their sources.
+template <int kPending>
+__device__ __forceinline__ void cp_async_bulk_wait_group_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(kPending) : "memory");
+}
+
+// PTX ISA "fence.proxy.async": what this thread has stored to shared memory, bulk copies that come after it will see.
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// PTX ISA "barrier.sync": waits until `threads` threads have come to barrier `id`.
+__device__ __forceinline__ void barrier_sync(int id, int threads) {
+  asm volatile("barrier.sync %0, %1;" :: "r"(id), "r"(threads) : "memory");
+}
+
+// PTX ISA "setmaxnreg": the threads of this warpgroup give registers back, or wait for more of them.
+template <int kRegisters>
+__device__ __forceinline__ void setmaxnreg_dec() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void setmaxnreg_inc() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(kRegisters));
+}
+
+// PTX ISA "Matrix Descriptor Format": rows of 128 bytes with the 128-byte swizzle, eight of them in 1024 bytes. Steps along K within the 128 bytes
+// are steps of the address: the swizzle is applied to addresses.
+__device__ __forceinline__ uint64_t descriptor_128B(const void* tile) {
+  constexpr uint64_t kEightRows = 1024 >> 4, kSwizzle128B = 1;
+  return shared_address(tile) >> 4 | kEightRows << 32 | kSwizzle128B << 62;
+}
+
+// PTX ISA "wgmma.fence": before the first product, and wherever registers of one have been touched.
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+// PTX ISA "wgmma.commit_group".
+__device__ __forceinline__ void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// PTX ISA "wgmma.wait_group": returns when at most kPending of the youngest groups are still under way.
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait_group() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(kPending) : "memory");
+}
+
+// PTX ISA "wgmma.mma_async": c (64, 128) += a (64, 32) * b (128, 32)^T, E4M3; sums of some 13 bits.
+__device__ __forceinline__ void wgmma_m64n128k32_e4m3(float (&c)[64], uint64_t a, uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      " %16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+      " %32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+      " %48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, 1, 1, 1;"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
+        "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]),
+        "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]),
+        "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]),
+        "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]),
+        "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]),
+        "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),
+        "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+      : "l"(a), "l"(b));
+}
+
+}  // namespace ptx

@@ -1,0 +1,173 @@
+package cases_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"attune/internal/cases"
+	"attune/internal/mutate"
+	"attune/internal/sim"
+)
+
+func loadText(t *testing.T, text, ptx string) *cases.Case {
+	t.Helper()
+	folder := t.TempDir()
+	file := write(t, folder, text)
+	if err := os.WriteFile(filepath.Join(folder, "k.ptx"), []byte(ptx), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, err := cases.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func mutation() cases.MutationRequest {
+	return cases.MutationRequest{Options: sim.Options{Checks: true}, Limit: time.Minute}
+}
+
+// Every mutant of a small kernel has its fate: the compiler finds two of them to be the same (a lane is a thread here), and is not asked
+// of what is killed.
+func TestMutate(t *testing.T) {
+	const harmless = "\tmul.lo.u32 %r7, %r2, 8;\n" // of which nobody takes the result
+	ptx := strings.Replace(copyPTX, "\tmul.wide", harmless+"\tmul.wide", 1)
+	c := loadText(t, caseText(), ptx)
+	m := mutation()
+	var asked []string
+	m.Assemble = func(_ context.Context, text []byte, arch string) (string, error) {
+		if arch != "sm_80" {
+			t.Errorf("assembled for %q", arch)
+		}
+		asked = append(asked, string(text))
+		return "the same", nil
+	}
+	watched := 0
+	m.Watch = func(_ mutate.Mutant, done, total int) {
+		if done != watched || total == 0 {
+			t.Errorf("mutant %d of %d, after %d", done, total, watched)
+		}
+		watched++
+	}
+	report, err := c.Mutate(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Case != "case.json" || report.Arch != "sm_80" || report.Possible != report.Mutants || watched != report.Mutants {
+		t.Errorf("%+v, %d watched", report, watched)
+	}
+	if report.Equivalent != 2 || report.Survived != 0 || report.Killed != report.Mutants-2 || report.KillRate != 1 || len(asked) != 3 {
+		t.Errorf("%+v, %d assembled", report, len(asked))
+	}
+	if report.KilledBy[cases.Mismatch] == 0 || report.KilledBy[string(sim.OutOfBounds)] == 0 || report.KilledBy[string(sim.Misaligned)] == 0 {
+		t.Errorf("killed by %v", report.KilledBy)
+	}
+
+	// With no compiler it cannot be told, and some of them are fewer.
+	m.Assemble, m.Watch, m.Count = nil, nil, 5
+	if report, err = c.Mutate(t.Context(), m); err != nil || report.Mutants != 5 || report.Equivalent != 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	m.Assemble = func(context.Context, []byte, string) (string, error) { return "", errors.New("no room") }
+	if _, err = c.Mutate(t.Context(), m); err == nil || !strings.Contains(err.Error(), "case.json: no room") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// loopPTX counts to eight with a loop, and writes what it has come to.
+const loopPTX = `.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 in, .param .u64 out, .param .u32 n)
+{
+	.reg .pred %p<2>;
+	.reg .b32 %r<8>;
+	.reg .b64 %rd<8>;
+	ld.param.u64 %rd2, [out];
+	mov.u32 %r1, 0;
+LOOP:
+	add.u32 %r1, %r1, 1;
+	setp.ne.u32 %p1, %r1, 8;
+	@%p1 bra LOOP;
+	mov.u32 %r2, %tid.x;
+	mul.wide.u32 %rd3, %r2, 4;
+	add.s64 %rd5, %rd2, %rd3;
+	st.global.u32 [%rd5], %r1;
+	ret;
+}
+`
+
+// A loop that does not end is the end of a mutant, by its length and not by the clock.
+func TestMutateEndless(t *testing.T) {
+	text := caseText(words(6, 7, 8, 9, 10, 11, 12, 13), words(8, 8, 8, 8, 8, 8, 8, 8))
+	report, err := loadText(t, text, loopPTX).Mutate(t.Context(), mutation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.KilledBy[cases.NoEnd] == 0 || report.KilledBy[cases.Timeout] != 0 || report.Survived > 3 {
+		t.Errorf("killed by %v, survivors %v", report.KilledBy, report.Survivors)
+	}
+	m := mutation()
+	m.Limit = time.Nanosecond
+	var wrong *cases.NotPassedError
+	if _, err := loadText(t, text, loopPTX).Mutate(t.Context(), m); !errors.As(err, &wrong) || wrong.Wrong != cases.Timeout {
+		t.Errorf("with no time at all the error is %v", err)
+	}
+}
+
+// The swizzles of tensor maps are broken too, those that the driver takes.
+func TestMutateTensorMaps(t *testing.T) {
+	c, err := cases.Load("testdata/defects/ws_gemm_ok.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := mutation()
+	swizzles := map[string]bool{}
+	m.Watch = func(m mutate.Mutant, _, _ int) {
+		if m.Line == 0 {
+			swizzles[m.Before+" -> "+m.After] = true
+		}
+	}
+	report, err := c.Mutate(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tally := report.ByKind["other tensor map"]
+	if len(swizzles) != 4 || tally.Mutants != 4 || tally.Killed != 4 || !swizzles["argument 2: swizzle 64B -> argument 2: swizzle none"] {
+		t.Errorf("%v, %v", swizzles, tally)
+	}
+	if report.KillRate < 0.85 {
+		t.Errorf("%.1f %% killed; these survive: %+v", 100*report.KillRate, report.Survivors)
+	}
+}
+
+func TestMutateErrors(t *testing.T) {
+	check := func(name, text, ptx, want string) {
+		t.Helper()
+		report, err := loadText(t, text, ptx).Mutate(t.Context(), mutation())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v; want %q", name, report, err, want)
+		}
+	}
+	check("no PTX", caseText(), "what is this", "case.json: k.ptx: ")
+	check("no such entry", caseText(`"entry": "k"`, `"entry": "q"`), copyPTX, `no entry function "q"`)
+	check("wrong already", caseText(words(13), words(14)), copyPTX, "case.json itself does not pass: mismatch")
+	check("found already", caseText("[8,1,1]", "[9,1,1]"), copyPTX, "case.json itself does not pass: out-of-bounds")
+	check("too few arguments", caseText(`, {"u32": 5}`, ""), copyPTX, "case.json: launch k: ")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	m := mutation()
+	m.Watch = func(_ mutate.Mutant, done, _ int) {
+		if done == 3 {
+			cancel()
+		}
+	}
+	if report, err := loadText(t, caseText(), copyPTX).Mutate(ctx, m); !errors.Is(err, context.Canceled) || report != nil {
+		t.Errorf("cancelled: %+v, %v", report, err)
+	}
+}

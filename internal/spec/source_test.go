@@ -1,0 +1,150 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// twoSources is the toy kernel with a second source: stage9, which alone has RINGS, and has not the knobs of the first source.
+func twoSources(t *testing.T, replace ...string) (*Kernel, error) {
+	t.Helper()
+	text := toyText(t)
+	for _, name := range []string{"USE_CP_ASYNC", "USE_WMMA_QK", "USE_WMMA_PV", "USE_XOR_SWIZZLE"} {
+		text = strings.Replace(text, "name = \""+name+"\"\n", "name = \""+name+"\"\nsource = \"ada/toy.cu\"\n", 1)
+	}
+	text = strings.Replace(text, "[[constraint]]", `[[knob]]
+name = "RINGS"
+source = "hopper/toy.cu"
+layer = "micro"
+values = [1, 2, 3]
+default = 1
+about = "places for tiles"
+
+[[constraint]]
+source = "hopper/toy.cu"
+rule = "TILE_N >= 32"
+why = "a copy has 32 rows at least"
+
+[[constraint]]
+rule = "RINGS * TILE_N <= 96"
+why = "there is room for so many rows"
+
+[[constraint]]`, 1)
+	text = strings.Replace(text, "[[stage]]", `[[stage]]
+name = "stage9"
+source = "hopper/toy.cu"
+knobs = { TILE_N = 32, RINGS = 2 }
+hypothesis = "other chips, other ways"
+error_share = 0.05
+budget = { registers = 128, shared_bytes = 49152, spill_bytes = 0 }
+archs = ["sm_90a"]
+
+[[stage]]`, 1)
+	for i := 0; i < len(replace); i += 2 {
+		if !strings.Contains(text, replace[i]) {
+			t.Fatalf("there is no %q", replace[i])
+		}
+		text = strings.Replace(text, replace[i], replace[i+1], 1)
+	}
+	return loadText(text)
+}
+
+func TestSources(t *testing.T) {
+	k, err := twoSources(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(text, want string) {
+		t.Helper()
+		v, err := k.Variant(text)
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = fmt.Sprint(v.Values())
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", text, diff)
+		}
+	}
+	check("stage9", "[TILE_N=32 RINGS=2]")
+	check("stage9+RINGS=3", "[TILE_N=32 RINGS=3]")
+	check("stage0+TILE_N=16", "[USE_CP_ASYNC=0 USE_WMMA_QK=0 USE_WMMA_PV=0 USE_XOR_SWIZZLE=0 TILE_N=16]")
+	check("stage9+USE_WMMA_QK=1", `stage "stage9" has no knob USE_WMMA_QK: that is one of ada/toy.cu`)
+	check("stage0+RINGS=2", `stage "stage0" has no knob RINGS: that is one of hopper/toy.cu`)
+	check("stage9+TILE_N=64", `stage9+TILE_N=64 breaks the rule "RINGS * TILE_N <= 96" with TILE_N=64, RINGS=2: there is room for so many rows`)
+	check("stage9+TILE_N=16", `stage9+TILE_N=16 breaks the rule "TILE_N >= 32" with TILE_N=16: a copy has 32 rows at least`)
+
+	ninth, err := k.Variant("stage9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, has := ninth.Value("USE_WMMA_QK"); has {
+		t.Error("stage9 has a knob of another source")
+	}
+	if rings, has := ninth.Value("RINGS"); rings != 2 || !has {
+		t.Errorf("RINGS of stage9 is %d, %v", rings, has)
+	}
+	zeroth, err := k.Variant("stage0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ninth.Change(zeroth); got != "hopper/toy.cu+TILE_N=32+RINGS=2" {
+		t.Errorf("the change is %q", got)
+	}
+}
+
+// Each source is covered by itself: every value of its own knobs, and of no others.
+func TestCoverOfTwoSources(t *testing.T) {
+	k, err := twoSources(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, v := range k.Cover() {
+		if wrong := k.check(v); len(wrong) > 0 {
+			t.Error(wrong)
+		}
+		for _, s := range v.Values() {
+			seen[v.Stage().Source+" "+s.String()] = true
+		}
+	}
+	for _, want := range []string{"hopper/toy.cu RINGS=3", "hopper/toy.cu TILE_N=64", "ada/toy.cu USE_XOR_SWIZZLE=1", "ada/toy.cu TILE_N=16"} {
+		if !seen[want] {
+			t.Errorf("nothing covers %s", want)
+		}
+	}
+	for _, never := range []string{"hopper/toy.cu TILE_N=16", "hopper/toy.cu USE_WMMA_QK=0", "ada/toy.cu RINGS=1"} {
+		if seen[never] {
+			t.Errorf("%s is covered", never)
+		}
+	}
+	if sources := len(slices.Compact(slices.Sorted(func(yield func(string) bool) {
+		for _, v := range k.Cover() {
+			if !yield(v.Stage().Source) {
+				return
+			}
+		}
+	}))); sources != 2 {
+		t.Errorf("%d sources are covered", sources)
+	}
+}
+
+func TestWrongSources(t *testing.T) {
+	check := func(old, text, want string) {
+		t.Helper()
+		_, err := twoSources(t, old, text)
+		if got := fmt.Sprint(err); !strings.Contains(got, want) || strings.Count(got, "\n") > 0 {
+			t.Errorf("with %q: %q, want %q", text, got, want)
+		}
+	}
+	check("name = \"RINGS\"\nsource = \"hopper/toy.cu\"", "name = \"RINGS\"\nsource = 3", `"source" in [[knob]] is an integer; want a string`)
+	check("source = \"hopper/toy.cu\"\nrule", "source = \"hoper/toy.cu\"\nrule", `no stage has the source "hoper/toy.cu" of [[constraint]]; did you mean "hopper/toy.cu"?`)
+	check(`rule = "TILE_N >= 32"`, `rule = "TILE_N >= 32 or USE_WMMA_QK"`,
+		`rule "TILE_N >= 32 or USE_WMMA_QK" binds the stages of hopper/toy.cu, which have no knob USE_WMMA_QK`)
+	check(`rule = "RINGS * TILE_N <= 96"`, `rule = "RINGS * TILE_N <= 96 or USE_WMMA_QK"`,
+		`rule "RINGS * TILE_N <= 96 or USE_WMMA_QK" binds the stages of ada/toy.cu, which have no knob RINGS`)
+	check("knobs = { TILE_N = 32, RINGS = 2 }", "knobs = { TILE_N = 32, RINGS = 2, USE_WMMA_QK = 1 }", `stage "stage9" has no knob USE_WMMA_QK: that is one of ada/toy.cu`)
+}

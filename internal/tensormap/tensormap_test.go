@@ -1,0 +1,67 @@
+package tensormap_test
+
+import (
+	"strings"
+	"testing"
+
+	"attune/internal/tensormap"
+)
+
+func some() tensormap.Map {
+	return tensormap.Map{
+		Type: "f16", Dims: []int{100, 20, 3}, Strides: []int{208, 4160}, Box: []int{32, 8, 2}, ElementStrides: []int{1, 2, 1}, Interleave: "none",
+		Swizzle: "64B", OOB: "nan", L2Promotion: "128B",
+	}
+}
+
+func TestCheck(t *testing.T) {
+	check := func(want string, change func(*tensormap.Map)) {
+		t.Helper()
+		m := some()
+		change(&m)
+		err := m.Check()
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("the error is %v, want %q in it", err, want)
+		}
+	}
+	check("", func(*tensormap.Map) {})
+	check("", func(m *tensormap.Map) {
+		m.ElementStrides, m.Swizzle, m.OOB, m.Interleave, m.L2Promotion = nil, "", "", "", ""
+	})
+	check("type", func(m *tensormap.Map) { m.Type = "f8" })
+	check("type", func(m *tensormap.Map) { m.Type = "" })
+	check("interleave", func(m *tensormap.Map) { m.Interleave = "64B" })
+	check("swizzle", func(m *tensormap.Map) { m.Swizzle = "16B" })
+	check("outside reads as \"one\"", func(m *tensormap.Map) { m.OOB = "one" })
+	check("which u16 has not", func(m *tensormap.Map) { m.Type = "u16" })
+	check("promotion", func(m *tensormap.Map) { m.L2Promotion = "32B" })
+	check("0 dimensions", func(m *tensormap.Map) { m.Dims = nil })
+	check("6 dimensions", func(m *tensormap.Map) { m.Dims = make([]int, 6) })
+	check("a box of 2", func(m *tensormap.Map) { m.Box = m.Box[:2] })
+	check("1 strides", func(m *tensormap.Map) { m.Strides = m.Strides[:1] })
+	check("2 element strides", func(m *tensormap.Map) { m.ElementStrides = m.ElementStrides[:2] })
+	check("extent 1 is 0", func(m *tensormap.Map) { m.Dims[1] = 0 })
+	check("extent 0 is 4294967297", func(m *tensormap.Map) { m.Dims[0] = 1<<32 + 1 })
+	check("box is 257", func(m *tensormap.Map) { m.Box[2] = 257 })
+	check("box is 0", func(m *tensormap.Map) { m.Box[1] = 0 })
+	check("stride 0 is 216 bytes, want a multiple of 16", func(m *tensormap.Map) { m.Strides[0] = 216 })
+	check("stride 0 is 208 bytes, want a multiple of 32", func(m *tensormap.Map) { m.Interleave = "32B" })
+	check("stride 1 is -16", func(m *tensormap.Map) { m.Strides[1] = -16 })
+	check("element stride 1 is 9", func(m *tensormap.Map) { m.ElementStrides[1] = 9 })
+	check("20 bytes, want a multiple of 16", func(m *tensormap.Map) { m.Box[0] = 10 })
+	check("128 bytes, which is more than the swizzle's 64", func(m *tensormap.Map) { m.Box[0] = 64 })
+}
+
+func TestSizes(t *testing.T) {
+	m := some()
+	if m.ElementBytes() != 2 || m.Extent(1) != 4 || m.Span() != 64 || m.RowBytes() != 64 || m.BoxBytes() != 64*4*2 || !m.FillsNaN() {
+		t.Errorf("%d bytes an element, extent %d, span %d, row %d, box %d", m.ElementBytes(), m.Extent(1), m.Span(), m.RowBytes(), m.BoxBytes())
+	}
+	if got := m.TensorBytes(); got != 2*4160+19*208+200 {
+		t.Errorf("the tensor reaches %d bytes far", got)
+	}
+	plain := tensormap.Map{Type: "u8", Dims: []int{64}, Box: []int{32}}
+	if plain.Extent(0) != 32 || plain.Span() != 0 || plain.FillsNaN() || plain.TensorBytes() != 64 {
+		t.Errorf("the plainest map: extent %d, span %d, %d bytes", plain.Extent(0), plain.Span(), plain.TensorBytes())
+	}
+}

@@ -1,0 +1,60 @@
+package kernels
+
+import (
+	"context"
+	"testing"
+
+	"attune/internal/device"
+	simdevice "attune/internal/device/sim"
+	"attune/internal/lab"
+	"attune/internal/ledger"
+	"attune/internal/profile"
+	"attune/internal/tensor"
+)
+
+// What Nsight Compute counted on an H200 the simulator counts too, to the last one.
+func TestCountersAreAnH200s(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes some seconds")
+	}
+	kernel, builder := pinnedBuilder(t, SDPA())
+	for name, want := range map[string]profile.Values{
+		"stage3b": {
+			"global_sectors": 329216, "shared_wavefronts": 204800, "shared_load_wavefronts": 118784, "ptx_shared_loads": 32768, profile.LoadConflicts: 32768,
+		},
+		"stage3c": {"global_sectors": 592896, "shared_wavefronts": 40960, profile.LoadConflicts: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			kept, err := ledger.Open(t.Context(), t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer kept.Close()
+			variant, err := kernel.Variant(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			shape, err := tensor.ParseShape("1x8x512x64")
+			if err != nil {
+				t.Fatal(err)
+			}
+			simulator := simdevice.Open(simdevice.Options{})
+			l := &lab.Lab{
+				Kernel: kernel, Builder: builder, Ledger: kept, Facts: simulator.Facts(), NoClock: true,
+				Open: func(context.Context) (device.Device, error) { return simdevice.Open(simdevice.Options{}), nil },
+			}
+			_, profiles, err := l.Profile(t.Context(), lab.ProfileRequest{
+				Variant: variant, Shapes: []tensor.Shape{shape}, Arch: "sm_90a", Simulator: simulator,
+			})
+			if err != nil || len(profiles) != 1 {
+				t.Fatalf("%d profiles, %v", len(profiles), err)
+			}
+			for key, value := range want {
+				if got := profiles[0].Sim[key]; got != value {
+					t.Errorf("%s is %g; an H200 has %g", key, got, value)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,15 @@
+// The knobs of the kernels for wgmma as named constants.
+#pragma once
+
+#include "../common/knobs.cuh"
+
+namespace knob {
+
+constexpr int kKeyGroups = KEY_GROUPS;                  // warpgroups of a block that share out the keys, if these are the rows
+constexpr int kKvStages = KV_STAGES;                    // tiles of K and V in the ring, if the queries are the rows
+constexpr bool kQInShared = USE_Q_IN_SHARED;            // instead of registers
+constexpr bool kOverlap = USE_OVERLAP;                  // of P * V with the next step's scores
+constexpr int kPolynomialEighths = POLYNOMIAL_EIGHTHS;  // of the exponentials
+constexpr int kBlocks = BLOCKS_PER_SM;                  // on a multiprocessor, for which the compiler leaves registers
+
+}  // namespace knob

@@ -1,0 +1,37 @@
+// FP8 attention forward on Hopper (sm_90a), stage 7. What it computes and its arguments are those of ../ada/sdpa.cu; maps of K and V follow them.
+//
+//   keys_as_rows.cuh     8 to 64 queries a block, operands straight into registers: problems that must be spread thinly to reach every multiprocessor
+//   queries_as_rows.cuh  64 queries a warpgroup, tensor copies and warps with roles: problems that fill the chip
+#include "../common/launch.cuh"
+#include "../common/problem.cuh"
+#include "knobs.cuh"
+#include "tma.cuh"
+#if USE_KEYS_AS_ROWS
+#include "keys_as_rows.cuh"
+#else
+#include "queries_as_rows.cuh"
+#endif
+
+ATTUNE_LAUNCH(attention::kThreads, knob::kTileM, attention::kDynamicBytes, attention::kResident);
+#if !USE_KEYS_AS_ROWS
+ATTUNE_TENSOR_MAPS({1, attention::kKeys, attention::kRowBytes, attention::kRowBytes}, {2, attention::kKeys, attention::kRowBytes, attention::kRowBytes});
+#endif
+
+extern "C" __global__ void __launch_bounds__(attention::kThreads, knob::kBlocks)
+sdpa(const uint8_t* __restrict__ q,        // (B*H, queries, D) E4M3
+     const uint8_t* __restrict__ k,        // (B*H, keys, D) E4M3
+     const uint8_t* __restrict__ v,        // (B*H, keys, D) E4M3
+     __half* __restrict__ o,               // (B*H, queries, D)
+     const float* __restrict__ descale_q,  // (B*H)
+     const float* __restrict__ descale_k,  // (B*H)
+     const float* __restrict__ descale_v,  // (B*H)
+     unsigned heads, int queries, int keys, int causal, float softmax_scale
+#if USE_KEYS_AS_ROWS
+) {
+  attention::attend({q, k, v, o, descale_q, descale_k, descale_v, heads, queries, keys, causal != 0, softmax_scale});
+}
+#else
+     , const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map) {
+  attention::attend({q, k, v, o, descale_q, descale_k, descale_v, heads, queries, keys, causal != 0, softmax_scale}, &k_map, &v_map);
+}
+#endif
