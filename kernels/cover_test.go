@@ -35,9 +35,9 @@ func coverArch(stage *spec.Stage) (string, spec.Budget) {
 	return "sm_90a", spec.Budget{Registers: 255, SharedBytes: 232448, SpillBytes: 0}
 }
 
-// coverShapes are small and ragged: a tile that is cut off, more tiles than one, more keys than queries and fewer, rows that see no key at all.
-// The head dim is the variant's.
-var coverShapes = []string{"1x1x33x%d:kv=77", "1x2x17x%d:causal", "1x1x70x%d", "1x1x40x%d:kv=9:causal", "1x1x5x%d:kv=1100:causal"}
+// coverShapes are small and ragged: a tile that is cut off, more tiles than one, more keys than queries and fewer, rows that see no key at all,
+// heads that share K and V. The head dim is the variant's.
+var coverShapes = []string{"1x1x33x%d:kv=77", "1x2x17x%d:causal", "2x6x9x%d:kv=40:kvheads=2", "1x1x70x%d", "1x1x40x%d:kv=9:causal", "1x1x5x%d:kv=1100:causal"}
 
 func testCover(t *testing.T, folder fs.FS) {
 	kernel, builder := pinnedBuilder(t, folder)

@@ -454,8 +454,8 @@ __device__ __forceinline__ void finish(const Merge& merge, const Tile& tile, con
 // ---- the kernel ----------------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ void attend(const Problem& problem) {
-  const unsigned head = head_of_block();
-  if (head >= problem.heads) return;
+  const Head head = head_of_block(problem);
+  if (head.q >= problem.heads) return;
   const Tile tile = tile_of(problem, head, blockIdx.x);
   const Lane lane;
   unsigned char* memory = shared_memory<kSharedBytes>();

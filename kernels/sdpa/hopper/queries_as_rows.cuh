@@ -90,18 +90,27 @@ __device__ __forceinline__ int turned_place(int row, int chunk) {
 // second-level cache holds the keys of.
 struct Schedule {
   unsigned tiles, blocks, section;  // in all; of a head; heads that are taken together
+  unsigned reciprocal;              // of the heads that share a head of K and V, in units of 2^-32
 
-  __device__ __forceinline__ explicit Schedule(const Problem& p) : blocks(tiles_a_head(p)) {
+  __device__ __forceinline__ explicit Schedule(const Problem& p) : blocks(tiles_a_head(p)), reciprocal(p.group == 1 ? ~0u : ~0u / p.group) {
     tiles = blocks * p.heads;
     constexpr unsigned kCacheBytes = 24u << 20;
     const unsigned long long head_bytes = 2ull * p.keys * knob::kHeadDim;
-    section = p.causal ? min(p.heads, max(1u, static_cast<unsigned>(kCacheBytes / head_bytes))) : 1;
+    const unsigned long long held = max(1ull, kCacheBytes / head_bytes) * p.group;
+    section = p.causal ? static_cast<unsigned>(min(held, static_cast<unsigned long long>(p.heads))) : 1;
   }
 
   __device__ __forceinline__ Tile tile(const Problem& p, unsigned index) const {
     const unsigned together = section * blocks, first_head = index / together * section, rest = index % together;
     const unsigned heads = min(section, p.heads - first_head);
-    return tile_of(p, first_head + rest % heads, rest / heads);
+    return tile_of(p, head(p, first_head + rest % heads), rest / heads);
+  }
+
+ private:
+  // A division without a division, one too small at most for heads below 2^31.
+  __device__ __forceinline__ Head head(const Problem& p, unsigned q) const {
+    const unsigned kv = __umulhi(q, reciprocal);
+    return {q, kv + (q - kv * p.group >= p.group)};
   }
 };
 
@@ -110,7 +119,7 @@ __device__ __forceinline__ int steps_of(const Tile& tile) { return (tile.seen + 
 // The steps of a block's tiles one after the other, each tile's from the last keys to the first: with a causal mask the last ones are those that need it.
 struct Walk {
   unsigned index;  // of the tile
-  int step, head;
+  int step, kv_head;
   Place place;
 
   __device__ __forceinline__ Walk(const Problem& p, const Schedule& schedule) : index(blockIdx.x) { enter(p, schedule); }
@@ -127,7 +136,7 @@ struct Walk {
   __device__ __forceinline__ void enter(const Problem& p, const Schedule& schedule) {
     for (; more(schedule); index += gridDim.x) {
       const Tile tile = schedule.tile(p, index);
-      head = tile.head;
+      kv_head = tile.head.kv;
       step = steps_of(tile) - 1;
       if (step >= 0) return;
     }
@@ -139,7 +148,7 @@ struct Walk {
 __device__ __forceinline__ void copy_tile(unsigned char* to, const TensorMap* map, const Walk& at, uint64_t* full) {
   ptx::mbarrier_arrive_expect_tx(full, kTileBytes);
 #pragma unroll
-  for (int box = 0; box < kBoxes; ++box) ptx::cp_async_bulk_tensor_3d(to + box * kBoxBytes, map, box * kRowBytes, at.step * kKeys, at.head, full);
+  for (int box = 0; box < kBoxes; ++box) ptx::cp_async_bulk_tensor_3d(to + box * kBoxBytes, map, box * kRowBytes, at.step * kKeys, at.kv_head, full);
 }
 
 // Asks for K and V of a step when the places for them are empty. One thread.
