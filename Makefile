@@ -6,16 +6,19 @@ export CGO_ENABLED := 0
 RACE := ./internal/accuracy ./internal/cases ./internal/device/... ./internal/lab ./internal/ledger ./internal/oracle ./internal/peer ./internal/profile ./internal/sim \
 	./internal/spec ./internal/tensor ./internal/terminal ./internal/toolchain
 
+# Packages that have assembly, and those that say whether it is right.
+SIMULATOR := ./internal/sim/... ./internal/cases ./internal/device/sim
+
 # The least coverage of internal/... by tests that need no GPU. What only a GPU can reach is left out.
 COVERAGE := 80
 NEEDS_GPU := internal/device/cuda/
 
-.PHONY: build test tools style unit race bench fuzz ship gpu-tests clean
+.PHONY: build test tools style unit plain race bench fuzz ship gpu-tests clean
 
 build: ## the program, with the revision it is built from
 	$(GO) build -buildvcs=true -ldflags "-X main.branch=$$(git rev-parse --abbrev-ref HEAD)" -o bin/attune ./cmd/attune
 
-test: tools style unit race ## everything that continuous integration runs
+test: tools style unit plain race ## everything that continuous integration runs
 
 tools: ## what the tests need beside Go: a C++ compiler and NVIDIA's
 	@command -v g++ >/dev/null || { apt-get update -qq && apt-get install -y -qq g++; } || \
@@ -33,6 +36,9 @@ unit: ## all tests, with coverage
 	@grep -v '$(NEEDS_GPU)' coverage.out > coverage.nogpu.out
 	@$(GO) tool cover -func=coverage.nogpu.out | awk -v least=$(COVERAGE) \
 		'/^total:/ { print "coverage of internal/... without a GPU: " $$3; if ($$3 + 0 < least) { print "want at least " least " %"; exit 1 } }'
+
+plain: ## the simulator as it is on processors without AVX2: no assembly
+	GODEBUG=cpu.avx2=off $(GO) test -count=1 -short $(SIMULATOR)
 
 race: ## the packages that share memory, under the race detector
 	CGO_ENABLED=1 $(GO) test -race -short $(RACE)

@@ -62,6 +62,10 @@ func testCover(t *testing.T, folder fs.FS) {
 			// Against itself: its stage may be for another head dim, and nothing is timed.
 			request := lab.Request{Variants: []spec.Variant{v}, Shapes: shapesFor(t, v), Seeds: []uint64{0}, Arch: arch, Against: &v}
 			err = l.Run(t.Context(), request, func(r *run.Run) {
+				// printf has a frame; anything else that has one indexes registers at run time, which are then in memory.
+				if r.Build != nil && r.Build.Resources.StackBytes > 0 && valueOf(v, "DEBUG_PRINT") == 0 {
+					t.Errorf("%d bytes of stack", r.Build.Resources.StackBytes)
+				}
 				if r.Gates.Resources != gate.Pass || r.Gates.Correctness != gate.Pass {
 					t.Errorf("resources %s, correctness %s\n%s", r.Gates.Resources, r.Gates.Correctness,
 						strings.Join(append(r.Reasons.Resources, r.Reasons.Correctness...), "\n"))

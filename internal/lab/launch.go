@@ -16,8 +16,8 @@ import (
 // argumentO is the number of o among a kernel's arguments.
 const argumentO = 3
 
-// newJob is the launch of an attention kernel, with the arguments in the order of its entry function (q, k, v, o, lse if the kernel writes it, descale_q, descale_k,
-// descale_v, heads, group, queries, keys, causal, softmax_scale, and the tensor maps that the kernel asks for).
+// newJob is the launch of an attention kernel, with the arguments in the order of its entry function (q, k, v, o, lse if the kernel writes
+// it, descale_q, descale_k, descale_v, heads, group, queries, keys, causal, softmax_scale, and the tensor maps that the kernel asks for).
 func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) device.Job {
 	shape, launch := in.Shape, image.Record.Launch
 	causal := int32(0)

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/bits"
+	"strings"
 
 	"attune/internal/ptx"
 	"attune/internal/sim/arith"
@@ -87,7 +88,7 @@ func (c *code) lowerALU(in *ptx.Instruction, o *op) error {
 	if found.Carry != nil {
 		o.run = runCarry
 	}
-	c.chooseVector(in, o)
+	o.compactALU(in.Opcode + "." + strings.Join(in.Modifiers, "."))
 	return nil
 }
 

@@ -2,7 +2,9 @@ package sim
 
 import (
 	"runtime"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // benchmark runs a kernel on every core and gives warp instructions a second and core.
@@ -22,7 +24,7 @@ func benchmarkOn(b *testing.B, arch, body string, blocks, threads int, checks bo
 	in := buffer(b, m, "in", 4*blocks*threads)
 	put(b, m, in, make([]uint32, blocks*threads))
 	l := Launch{Grid: [3]int{blocks, 1, 1}, Block: [3]int{threads, 1, 1}, Params: append(littleEndian(out, 8), littleEndian(in, 8)...)}
-	total := uint64(0)
+	total, before := uint64(0), processorTime()
 	for b.Loop() {
 		result, err := p.Run(b.Context(), m, l, Options{Checks: checks})
 		if err != nil || len(result.Findings) > 0 {
@@ -31,6 +33,16 @@ func benchmarkOn(b *testing.B, arch, body string, blocks, threads int, checks bo
 		total += result.Counters.WarpInstructions()
 	}
 	b.ReportMetric(float64(total)/b.Elapsed().Seconds()/float64(runtime.GOMAXPROCS(0)), "warp-instr/s")
+	b.ReportMetric(float64(total)/(processorTime()-before).Seconds(), "warp-instr/cpu-s") // what a busy machine does not change
+}
+
+// processorTime is what all threads of the process have used.
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // aluLoop is integer and float arithmetic and a branch.

@@ -24,6 +24,7 @@ type block struct {
 	landed   [32]uint32           // epochs of the bulk copies into shared memory (asyncproxy.go)
 
 	warpgroups []warpgroup
+	tiles      tiles
 
 	globalFenced bool // by a fence.proxy.async.global; which writes to global memory it stands behind is not kept
 
@@ -51,7 +52,7 @@ type block struct {
 
 func (r *launch) newBlock() *block {
 	threads := r.threads[0] * r.threads[1] * r.threads[2]
-	b := &block{launch: r, mbars: map[uint32]*mbarrier{}}
+	b := &block{launch: r, mbars: map[uint32]*mbarrier{}, tiles: tiles{}}
 	n := (threads + 31) / 32
 	for i := range n {
 		b.warps = append(b.warps, newWarp(b, i, n))
@@ -108,7 +109,7 @@ func (w *warp) start() {
 	w.knows = newKnowledge(w.index, b.agents())
 	w.order, w.waitsFor, w.lastGlobal = order{}, nil, nil
 	w.copies, w.bulk = copyQueue{}, bulkQueue{}
-	w.wgmma = productQueue{}
+	w.wgmma = productQueue{spare: w.wgmma.spare, sums: w.wgmma.sums}
 	clear(entry.products)
 	w.clusterPhase = [32]uint64{}
 	w.local = [32]localMemory{}

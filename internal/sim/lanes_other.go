@@ -2,4 +2,8 @@
 
 package sim
 
-func assemblyLoops() map[string]vectorLoop { return nil }
+const haveLaneAssembly = false
+
+func lanesAssembly(*laneOp, int, *v32, *v64, *uint32) {
+	panic("BUG: there is no assembly for this processor")
+}

@@ -343,6 +343,7 @@ const (
 func (r *launch) runInTurns(ctx context.Context, total uint64) error {
 	var resident, spare []*block
 	var together *cluster
+	used := tiles{}
 	size := uint64(r.clusterSize())
 	started := uint64(0)
 	room := residentBlocks
@@ -353,6 +354,7 @@ func (r *launch) runInTurns(ctx context.Context, total uint64) error {
 				b, spare = spare[n-1], spare[:n-1]
 			} else {
 				b = r.newBlock()
+				b.tiles = used // they take turns
 			}
 			index, rank := r.inClusters(started)
 			if size > 1 {

@@ -97,6 +97,7 @@ func (c *code) lowerPolicy(in *ptx.Instruction, o *op) error {
 	if err != nil {
 		return err
 	}
-	o.d, o.a, o.class, o.run = d.index, c.constant(file64, 0).index, classMove, runMov64
+	o.class = classMove
+	o.compact(laneMov64, d, c.constant(file64, 0))
 	return nil
 }

@@ -25,15 +25,20 @@ type matrixPlan struct {
 
 // planMatrices makes the plans of all operations on matrices.
 func (r *launch) planMatrices() error {
+	same := map[mma.Instruction]*matrixPlan{} // of those that are written several times
 	for _, c := range r.program.codes {
 		for i := range c.ops {
 			o := &c.ops[i]
 			if o.mat == nil {
 				continue
 			}
-			plan, err := r.planMatrix(o.mat.in)
-			if err != nil {
-				return fmt.Errorf("%s: %w", spot{c, int32(i)}.place(), err)
+			plan := same[*o.mat.in]
+			if plan == nil {
+				var err error
+				if plan, err = r.planMatrix(o.mat.in); err != nil {
+					return fmt.Errorf("%s: %w", spot{c, int32(i)}.place(), err)
+				}
+				same[*o.mat.in] = plan
 			}
 			plan.machine = machineProductOf(o.mat.in, archNumber(r.program.arch))
 			r.plans[o.number] = plan
@@ -201,6 +206,7 @@ func (w *warp) wholeWarp(o *op, mask uint32) bool {
 type matrices struct {
 	scratch    mma.Scratch
 	a, b, c, d []uint32
+	raw        []byte // of shared memory
 	r32        []*v32
 	r64        []*v64
 }

@@ -44,15 +44,7 @@ func (c *code) lowerMov(in *ptx.Instruction, o *op) error {
 		return err
 	}
 	o.mov, o.run = m, runMov
-	if len(m.dst) == 1 && len(m.src) == 1 && m.dst[0].slot.file == m.src[0].slot.file {
-		o.d, o.a = m.dst[0].slot.index, m.src[0].slot.index
-		switch {
-		case m.bits <= 32 && m.dst[0].slot.file == file32:
-			o.run = runMov32
-		case m.bits == 64:
-			o.run = runMov64
-		}
-	}
+	o.compactMov()
 	return nil
 }
 
@@ -136,30 +128,6 @@ func (c *code) pieces(o ptx.Operand, t ptx.Type) ([]piece, error) {
 		list = append(list, piece{s, uint(i) * part, part})
 	}
 	return list, nil
-}
-
-func runMov32(w *warp, o *op, mask uint32) {
-	d, a := &w.r32[o.d], &w.r32[o.a]
-	if mask == everyLane {
-		*d = *a
-		return
-	}
-	for m := mask; m != 0; m &= m - 1 {
-		lane := firstLane(m)
-		d[lane] = a[lane]
-	}
-}
-
-func runMov64(w *warp, o *op, mask uint32) {
-	d, a := &w.r64[o.d], &w.r64[o.a]
-	if mask == everyLane {
-		*d = *a
-		return
-	}
-	for m := mask; m != 0; m &= m - 1 {
-		lane := firstLane(m)
-		d[lane] = a[lane]
-	}
 }
 
 func runMov(w *warp, o *op, mask uint32) {

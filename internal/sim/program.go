@@ -33,11 +33,12 @@ type code struct {
 	program        *Program
 	fn             *ptx.Function
 	ops            []op
-	base           int32   // number of its first operation
-	meet           []int   // where lanes meet again, by instruction
-	copied, unused []bool  // of registers (copied); nil as long as nobody has asked
-	products       []int32 // 32-bit registers that wgmma.mma_async uses
-	lines          []int   // numbers of the source lines, by instruction
+	lanes          []laneOp // the operations in compact form, where they have one
+	base           int32    // number of its first operation
+	meet           []int    // where lanes meet again, by instruction
+	copied, unused []bool   // of registers (copied); nil as long as nobody has asked
+	products       []int32  // 32-bit registers that wgmma.mma_async uses
+	lines          []int    // numbers of the source lines, by instruction
 
 	n32, n64, nPred int
 	regs            []slot // of the function's registers
@@ -114,14 +115,20 @@ type op struct {
 	class    class
 	number   int32 // in the program
 
-	d, a, b, c int32 // indexes of registers, for the operations with a loop of their own
-	alu        *aluOp
-	mov        *movOp
-	mem        *memOp
-	ctl        *controlOp
-	sync       *syncOp
-	mat        *matrixOp
-	wgmma      *wgmmaOp
+	runLength int32 // of the run that begins here; 0 where none does (lanes.go)
+	ahead     tally // what that run counts
+	lane      laneOp
+	laneTo    slot // where its result goes
+	watched   bool // it touches registers of products (wgmma.go)
+
+	d, a  int32 // indexes of predicates, or the target of a branch
+	alu   *aluOp
+	mov   *movOp
+	mem   *memOp
+	ctl   *controlOp
+	sync  *syncOp
+	mat   *matrixOp
+	wgmma *wgmmaOp
 }
 
 // Load makes a module ready for an architecture (sm_89; the module's own where it is empty). What is not supported is an error that names the
@@ -305,6 +312,7 @@ func (c *code) lower() error {
 	c.program.ops = append(c.program.ops, spot{c, int32(len(c.fn.Code))})
 	end := &c.ops[len(c.fn.Code)]
 	*end = op{run: runReturn, ends: true, guard: -1, number: c.base + int32(len(c.fn.Code)), class: classControl}
+	c.findRuns()
 	return nil
 }
 

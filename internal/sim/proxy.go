@@ -101,28 +101,68 @@ func (o *observer) misses(earlier *access, lanes uint32) bool {
 }
 
 // settleReads turns the pending reads that a warp has begun in one epoch into reads of another.
-func (s *shadow) settleReads(offset, size int, me access, now uint32) {
-	settle := func(u *use) {
-		if u.flags&pending != 0 && u.flags&wrote == 0 && u.epoch == me.epoch && sameWarp(&u.access, &me) {
-			u.flags &^= pending
-			u.epoch = now
+func (s *shadow) settleReads(offset, size int, me *access, now uint32) {
+	if c := &s.cells[offset/granule*granuleCells]; offset%granule == 0 && size == granule && !c.apart {
+		s.settleCell(c, me, now)
+		return
+	}
+	s.each(offset, size, func(c *cell) { s.settleCell(c, me, now) })
+}
+
+func (s *shadow) settleCell(c *cell, me *access, now uint32) {
+	if c.many == 0 {
+		c.since.settleRead(me, now)
+		return
+	}
+	list := s.uses[c.many-1]
+	for i := range list {
+		list[i].settleRead(me, now)
+	}
+}
+
+func (u *use) settleRead(me *access, now uint32) {
+	if u.flags&pending != 0 && u.flags&wrote == 0 && u.epoch == me.epoch && sameWarp(&u.access, me) {
+		u.flags &^= pending
+		u.epoch = now
+	}
+}
+
+// readGranule notes a read of 16 bytes by the async proxy, if it is plain that nothing is wrong with it: else it does nothing and says so. clean is a write
+// that such a read has found in order.
+func (s *shadow) readGranule(number int, o *observer, clean *access) bool {
+	c := &s.cells[number*granuleCells]
+	if c.apart || s.wroteSince(c) {
+		return false
+	}
+	if c.write != *clean {
+		if lanes := lanesOf(&c.write); o.races(&c.write, lanes) || o.misses(&c.write, lanes) {
+			return false
+		}
+		*clean = c.write
+	}
+	s.note(c, o, 0)
+	return true
+}
+
+// wroteSince says whether there are strong writes that a cell remembers.
+func (s *shadow) wroteSince(c *cell) bool {
+	if c.many == 0 {
+		return c.since.flags&wrote != 0
+	}
+	for i := range s.uses[c.many-1] {
+		if s.uses[c.many-1][i].flags&wrote != 0 {
+			return true
 		}
 	}
-	s.each(offset, size, func(c *cell) {
-		if c.many == 0 {
-			settle(&c.since)
-			return
-		}
-		list := s.uses[c.many-1]
-		for i := range list {
-			settle(&list[i])
-		}
-	})
+	return false
 }
+
+// asyncRead says how a warp reads by the async proxy.
+const asyncRead = whole | pending | async
 
 // readAsync notes that the warp begins to read bytes of shared memory by the async proxy, and gives them; nil where there are none.
 func (w *warp) readAsync(o *op, what string, address uint64, size int) []byte {
-	a := accessOf{what: what, space: ptx.Shared, bytes: size, flags: whole | pending | async}
+	a := accessOf{what: what, space: ptx.Shared, bytes: size, flags: asyncRead}
 	data := w.reachShared(o, a, address, allLanes, reading)
 	if data == nil || !w.block.launch.options.Checks {
 		return data

@@ -32,13 +32,21 @@ type use struct {
 	lanes uint32
 }
 
-// cell remembers the accesses to four bytes, or, in a split cell, to one.
+// cell remembers the accesses to four bytes, or, in a split cell, to one. What happens to 16 bytes together is remembered once, by the first of their four
+// cells, until something happens to a part of them.
 type cell struct {
 	write access // the last that was not strong
 	since use    // a read or a strong write since
 	many  int32  // index in the table of uses, plus 1, when there are more
 	parts int32  // index in the table of split cells, plus 1
+	apart bool   // of the first of four: each speaks for itself
 }
+
+// granule is how many bytes are remembered together, where everything happens to all of them.
+const (
+	granule      = 16
+	granuleCells = granule / 4
+)
 
 // shadow remembers the accesses to a piece of memory.
 type shadow struct {
@@ -53,7 +61,7 @@ type shadow struct {
 
 // reset forgets everything, for memory of a number of bytes.
 func (s *shadow) reset(size int) {
-	n := (size + 3) / 4
+	n := (size + granule - 1) / granule * granuleCells
 	if cap(s.cells) < n {
 		s.cells = make([]cell, n)
 	} else {
@@ -224,9 +232,27 @@ func (s *shadow) settle(offset, size int, o *observer) {
 	})
 }
 
-// each visits the cells of a range: whole ones where the range covers them, split ones elsewhere.
+// each visits the cells of a range: those of 16 bytes and whole ones where the range covers them, split ones elsewhere.
 func (s *shadow) each(offset, size int, visit func(*cell)) {
 	for end := offset + size; offset < end; {
+		first := offset / granule * granuleCells
+		next := min(offset/granule*granule+granule, end)
+		if next-offset < granule {
+			s.separate(first)
+			s.eachWord(offset, next, visit)
+		} else if c := &s.cells[first]; !c.apart {
+			visit(c)
+		} else {
+			s.eachWord(offset, next, visit)
+			s.bring(first)
+		}
+		offset = next
+	}
+}
+
+// eachWord visits the cells of a range within a granule whose cells are apart.
+func (s *shadow) eachWord(offset, end int, visit func(*cell)) {
+	for offset < end {
 		word := offset / 4
 		c := &s.cells[word]
 		next := min((word+1)*4, end)
@@ -247,17 +273,45 @@ func (s *shadow) each(offset, size int, visit func(*cell)) {
 	}
 }
 
+// separate has each of the four cells of a granule speak for itself.
+func (s *shadow) separate(first int) {
+	c := &s.cells[first]
+	if c.apart {
+		return
+	}
+	for i := 1; i < granuleCells; i++ {
+		s.cells[first+i] = s.copyOf(c)
+	}
+	c.apart = true
+}
+
+// bring has the first of four cells speak for all, where they remember the same.
+func (s *shadow) bring(first int) {
+	cells := s.cells[first:][:granuleCells]
+	for i := range cells {
+		if c := &cells[i]; c.parts != 0 || c.many != 0 || c.write != cells[0].write || c.since != cells[0].since {
+			return
+		}
+	}
+	cells[0].apart = false
+}
+
+// copyOf is a cell that remembers what another does.
+func (s *shadow) copyOf(c *cell) cell {
+	other := cell{write: c.write, since: c.since}
+	if c.many != 0 {
+		table := s.newUses()
+		s.uses[table] = append(s.uses[table], s.uses[c.many-1]...)
+		other.many = table + 1
+	}
+	return other
+}
+
 // splitCell gives each byte of a cell a cell of its own.
 func (s *shadow) splitCell(c *cell) {
-	whole := *c
 	var parts [4]cell
 	for i := range parts {
-		parts[i] = cell{write: whole.write, since: whole.since}
-		if whole.many != 0 {
-			table := s.newUses()
-			s.uses[table] = append(s.uses[table], s.uses[whole.many-1]...)
-			parts[i].many = table + 1
-		}
+		parts[i] = s.copyOf(c)
 	}
 	s.forgetUses(c)
 	if n := len(s.freeS); n > 0 {
@@ -279,7 +333,9 @@ func (s *shadow) uniteCell(c *cell) {
 		}
 	}
 	s.freeS = append(s.freeS, c.parts-1)
-	*c = parts[0]
+	whole := parts[0]
+	whole.apart = c.apart
+	*c = whole
 }
 
 func (s *shadow) newUses() int32 {

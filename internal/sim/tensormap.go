@@ -136,7 +136,11 @@ func (t *TensorMap) pieces(at [5]int64, shared uint64, store bool) []bulkPiece {
 	if span > row {
 		pitch = span
 	}
-	var list []bulkPiece
+	rows := 1
+	for i := 1; i < len(t.Dims); i++ {
+		rows *= t.Extent(i)
+	}
+	list := make([]bulkPiece, 0, rows*row/16)
 	var index [5]int
 	for number := 0; ; number++ {
 		inside, global := true, t.Address
@@ -174,9 +178,12 @@ func (t *TensorMap) chunk(list []bulkPiece, start int64, first int, global, shar
 		return inside && c >= 0 && c < int64(t.Dims[0])
 	}
 	where := func(i int) uint64 { return global + uint64((start+int64(first+i)*step)*int64(size)) }
-	same := true
-	for i := range n {
-		same = same && is(i) == is(0)
+	same := is(0) && is(n-1) // and what is between them too
+	if !same {
+		same = true
+		for i := range n {
+			same = same && is(i) == is(0)
+		}
 	}
 	if same && (step == 1 || !is(0)) {
 		return append(list, t.newPiece(shared, where(0), 16, is(0)))

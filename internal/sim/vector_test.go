@@ -14,19 +14,21 @@ import (
 	"attune/internal/sim/arith"
 )
 
-// TestVectorLoops holds the loops over all lanes against package arith, and against the way lane by lane that the same instruction takes where
-// some lanes are off.
+// TestVectorLoops holds the operations in compact form against package arith, with all lanes and with some of them off.
 func TestVectorLoops(t *testing.T) {
 	t.Parallel()
-	for _, name := range slices.Sorted(maps.Keys(vectorLoops)) {
-		words := strings.Split(name, ".")
-		op, err := arith.Lookup(words[0], words[1:])
-		if err != nil {
-			t.Errorf("%s has a loop, and arith does not know it: %v", name, err)
-			continue
-		}
-		checkVectorLoop(t, name, op)
+	for _, name := range slices.Sorted(maps.Keys(laneForms)) {
+		checkVectorLoop(t, name, mustLookupArith(name))
 	}
+}
+
+func mustLookupArith(name string) arith.Op {
+	words := strings.Split(name, ".")
+	op, err := arith.Lookup(words[0], words[1:])
+	if err != nil {
+		panic(fmt.Sprintf("BUG: %s has a compact form, and arith does not know it: %v", name, err))
+	}
+	return op
 }
 
 // vectorKernel is: the instruction by all lanes to the third word pair of out, by the lanes of a mask to the fourth, and once more with the first

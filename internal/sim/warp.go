@@ -20,11 +20,12 @@ type warp struct {
 	joins int32 // where the group joins others: join.pc in this frame, or -1
 
 	// Of the frame that runs.
-	ops   []op
-	r32   []v32
-	r64   []v64
-	preds []uint32
-	carry uint32
+	ops     []op
+	laneOps []laneOp
+	r32     []v32
+	r64     []v64
+	preds   []uint32
+	carry   uint32
 
 	groups []*group // all groups that are not the running one
 	halted bool     // the running group cannot go on now
@@ -150,7 +151,7 @@ func (w *warp) load(g *group) {
 
 // enter makes a frame the running one.
 func (w *warp) enter(f *frame) {
-	w.frame, w.ops, w.r32, w.r64, w.preds = f, f.code.ops, f.r32, f.r64, f.preds
+	w.frame, w.ops, w.laneOps, w.r32, w.r64, w.preds = f, f.code.ops, f.code.lanes, f.r32, f.r64, f.preds
 }
 
 func (w *warp) setJoin() {
@@ -206,6 +207,12 @@ func (w *warp) runGroup(quantum int) int {
 			continue
 		}
 		o := &w.ops[w.pc]
+		if o.runLength > 0 && w.lanes == everyLane {
+			n := min(int(o.runLength), left)
+			w.doRun(o, n)
+			left -= n
+			continue
+		}
 		w.pc++
 		mask := w.lanes
 		if o.guard >= 0 {

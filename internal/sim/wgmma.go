@@ -49,6 +49,8 @@ type pendingProduct struct {
 	descA mma.Descriptor
 	descB mma.Descriptor
 	add   bool
+	a     sharedMatrix // the warp's rows of it; none where A is in registers
+	b     *tile
 	c     []uint32 // what the result is added to; given by the product before it where that is under way
 }
 
@@ -59,6 +61,32 @@ type productQueue struct {
 	fenced  bool // there has been a wgmma.fence
 	steps   int  // of the warpgroup, so far
 	waiting bool // the step that runs has been counted
+
+	spare []*pendingProduct // that are over
+	sums  [][]uint32        // the same of results
+}
+
+// newProduct is room for a product.
+func (q *productQueue) newProduct() *pendingProduct {
+	n := len(q.spare)
+	if n == 0 {
+		return &pendingProduct{}
+	}
+	p := q.spare[n-1]
+	q.spare = q.spare[:n-1]
+	*p = pendingProduct{a: sharedMatrix{runs: p.a.runs[:0]}}
+	return p
+}
+
+// newSums is room for a result.
+func (q *productQueue) newSums(words int) []uint32 {
+	for i, s := range q.sums {
+		if len(s) == words {
+			q.sums = slices.Delete(q.sums, i, i+1)
+			return s
+		}
+	}
+	return make([]uint32, words)
 }
 
 // lowerWgmma turns wgmma.* into operations.
@@ -228,6 +256,7 @@ func (c *code) watchProducts() {
 			})
 		}
 		if run := o.run; len(touched) > 0 {
+			o.watched = true
 			o.run = func(w *warp, o *op, mask uint32) {
 				w.touchProducts(o, touched, mask)
 				run(w, o, mask)
@@ -310,7 +339,8 @@ func runWgmma(w *warp, o *op, mask uint32) {
 		return
 	}
 	g := o.wgmma.product
-	p := &pendingProduct{op: o, frame: w.frame, group: w.wgmma.groups, epoch: w.knows.epoch, add: g.add}
+	p := w.wgmma.newProduct()
+	p.op, p.frame, p.group, p.epoch, p.add = o, w.frame, w.wgmma.groups, w.knows.epoch, g.add
 	if g.scale.file == filePred {
 		p.add = w.uniformScale(o)
 	}
@@ -320,6 +350,7 @@ func runWgmma(w *warp, o *op, mask uint32) {
 	p.descB = mma.Descriptor(w.uniform(o, g.descB))
 	p.step = w.takeStep(o, groupStep{op: o, a: p.descA, b: p.descB, add: p.add})
 	w.checkRegisters(o)
+	w.placeOperands(p)
 	w.beginReads(p)
 	w.hold(p)
 	w.wgmma.open = append(w.wgmma.open, p)
@@ -385,7 +416,7 @@ func (w *warp) hold(p *pendingProduct) {
 	if w.lastInto(g.d) == nil {
 		registers := w.registersOf(p.frame, g.d)
 		if p.add {
-			p.c = make([]uint32, f.Words())
+			p.c = w.wgmma.newSums(f.Words())
 			mma.Gather(f, p.c, registers)
 		}
 		for _, r := range registers {
@@ -415,9 +446,11 @@ func (w *warp) registersOf(f *frame, list []slot) []*v32 {
 
 // deliverProducts ends the first products that are under way.
 func (w *warp) deliverProducts(n int) {
-	for _, p := range w.wgmma.open[:n] {
-		w.wgmma.open = w.wgmma.open[1:]
+	for range n {
+		p := w.wgmma.open[0]
+		w.wgmma.open = slices.Delete(w.wgmma.open, 0, 1)
 		w.deliverProduct(p)
+		w.wgmma.spare = append(w.wgmma.spare, p)
 	}
 	if n > 0 {
 		w.block.changes++
@@ -426,23 +459,21 @@ func (w *warp) deliverProducts(n int) {
 
 func (w *warp) deliverProduct(p *pendingProduct) {
 	g, plan := p.op.wgmma.product, w.block.launch.plans[p.op.number]
-	in := p.op.mat.in
 	a := room(&w.mats.a, plan.a.Words())
 	if g.a != nil {
 		mma.Gather(plan.a, a, w.registersOf(p.frame, g.a))
 	} else {
-		w.readMatrix(p.quarterA(w), a)
+		p.a.expand(w.collect(&p.a), a)
 	}
-	b := room(&w.mats.b, in.Shape.N*in.Shape.K*in.B.Bits()/unitBits(in.B))
-	w.readMatrix(p.matrixB(), b)
+	w.makeReady(p.b, plan)
 	c, d := p.c, p.c
 	if d == nil {
-		d = make([]uint32, plan.d.Words())
+		d = w.wgmma.newSums(plan.d.Words())
 	}
 	if !p.add {
 		c = nil
 	}
-	plan.product.Multiply(&w.mats.scratch, d, a, b, c)
+	plan.product.MultiplyPrepared(&w.mats.scratch, d, a, &p.b.ready, c)
 	for _, s := range g.d {
 		p.frame.products[s.index].results--
 	}
@@ -458,113 +489,8 @@ func (w *warp) deliverProduct(p *pendingProduct) {
 		}
 	}
 	mma.Scatter(plan.d, w.registersOf(p.frame, g.d), d)
+	w.wgmma.sums = append(w.wgmma.sums, d)
 }
 
 // quarterRows is how many rows of A and of the result a warp has.
 const quarterRows = 16
-
-// sharedMatrix is a matrix in shared memory: its rows from one on, each of a number of units (elements, or 32 single bits).
-type sharedMatrix struct {
-	at               mma.Shared
-	first, rows      int
-	units, unitBits  int
-	transposed       bool
-	run              int // units that lie one after the other
-	runRows, runCols int // of the matrix that these are
-}
-
-func newSharedMatrix(d mma.Descriptor, t mma.Type, transposed bool, first, rows, k int) *sharedMatrix {
-	m := &sharedMatrix{at: d.Shared(t, transposed), first: first, rows: rows, unitBits: unitBits(t), transposed: transposed}
-	m.units = k * t.Bits() / m.unitBits
-	m.run = m.at.Run()
-	m.runRows, m.runCols = 1, m.run
-	if transposed {
-		m.runRows, m.runCols = m.run, 1
-	}
-	return m
-}
-
-func (p *pendingProduct) quarterA(w *warp) *sharedMatrix {
-	in := p.op.mat.in
-	return newSharedMatrix(p.descA, in.A, p.op.wgmma.product.transA, w.index%groupWarps*quarterRows, quarterRows, in.Shape.K)
-}
-
-func (p *pendingProduct) matrixB() *sharedMatrix {
-	in := p.op.mat.in
-	return newSharedMatrix(p.descB, in.B, p.op.wgmma.product.transB, 0, in.Shape.N, in.Shape.K)
-}
-
-// runBytes is how many bytes of a matrix lie one after the other.
-const runBytes = 16
-
-// each visits the runs of 16 bytes: the address of each, and the place of its first unit.
-func (m *sharedMatrix) each(visit func(address uint64, row, col int)) {
-	for row := 0; row < m.rows; row += m.runRows {
-		for col := 0; col < m.units; col += m.runCols {
-			visit(uint64(m.at.Address(m.first+row, col)), row, col)
-		}
-	}
-}
-
-// matrices are those that a product reads from shared memory.
-func (p *pendingProduct) matrices(w *warp) []*sharedMatrix {
-	if p.op.wgmma.product.a != nil {
-		return []*sharedMatrix{p.matrixB()}
-	}
-	return []*sharedMatrix{p.quarterA(w), p.matrixB()}
-}
-
-// beginReads checks what a product reads from shared memory. From now until it has been waited for, nobody may write there.
-func (w *warp) beginReads(p *pendingProduct) {
-	if !w.block.launch.options.Checks {
-		return
-	}
-	for _, m := range p.matrices(w) {
-		m.each(func(address uint64, _, _ int) { w.readAsync(p.op, "wgmma", address, runBytes) })
-	}
-	w.knows.epoch++ // so that these reads are told from those of the next product
-}
-
-// endReads makes the reads of a product those of its warp, now.
-func (w *warp) endReads(p *pendingProduct) {
-	if !w.block.launch.options.Checks {
-		return
-	}
-	s := &w.block.shared
-	me := w.observer(p.op, allLanes, 0).access
-	me.epoch = p.epoch
-	for _, m := range p.matrices(w) {
-		m.each(func(address uint64, _, _ int) {
-			if s.holds(address, runBytes) {
-				s.shadow.settleReads(int(address-s.first), runBytes, me, w.knows.epoch)
-			}
-		})
-	}
-}
-
-// holds says whether bytes lie inside.
-func (s *sharedMemory) holds(address uint64, size int) bool {
-	return address >= s.first && address-s.first+uint64(size) <= uint64(len(s.data))
-}
-
-// readMatrix collects a matrix from shared memory; what lies outside, which has been reported, is zero.
-func (w *warp) readMatrix(m *sharedMatrix, into []uint32) {
-	s := &w.block.shared
-	step := 1
-	if m.transposed {
-		step = m.units
-	}
-	m.each(func(address uint64, row, col int) {
-		var data []byte
-		if s.holds(address, runBytes) {
-			data = s.data[address-s.first:][:runBytes]
-		}
-		for i := range m.run {
-			value := uint32(0)
-			if data != nil {
-				value = unit(data, m.unitBits, i)
-			}
-			into[row*m.units+col+i*step] = value
-		}
-	})
-}

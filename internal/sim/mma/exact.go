@@ -23,40 +23,77 @@ const (
 	float16MinimumExp = -14
 )
 
-func (t *terms[T]) decode(p *Product, matrix []uint32, f *format, negate bool) {
+// forget makes zeros of all terms.
+func (t *terms[T]) forget() {
+	clear(t.values)
+	for i := range t.exponents {
+		t.exponents[i] = zeroExponent
+	}
+}
+
+// decode takes rows apart. It says whether the assembly can do with them.
+func (t *terms[T]) decode(p *Product, matrix []uint32, f *format, negate bool) bool {
 	rows := len(matrix) / p.k
 	t.values = resize(t.values, rows*p.width)
 	t.exponents = resize(t.exponents, rows*p.width)
 	if p.width != p.k {
-		clear(t.values)
-		for i := range t.exponents {
-			t.exponents[i] = zeroExponent
-		}
+		t.forget()
 	}
-	sign := T(1)
+	sign, fit := T(1), true
 	if negate {
 		sign = -1
 	}
 	for row := range rows {
 		values, exponents := t.values[row*p.width:][:p.width], t.exponents[row*p.width:][:p.width]
-		for k, bits := range matrix[row*p.k:][:p.k] {
-			value, exponent := split[T](f, bits)
-			at := p.places[k]
-			values[at], exponents[at] = value*sign, exponent
+		codes := matrix[row*p.k:][:len(p.places)]
+		if f.table != nil {
+			for k, at := range p.places {
+				e := &f.table[codes[k]&0xFF]
+				values[at], exponents[at] = T(e.value)*sign, e.exponent
+			}
+			continue
+		}
+		for k, at := range p.places {
+			value, exponent := split[float32](f, codes[k])
+			values[at], exponents[at] = T(value)*sign, exponent
+			fit = fit && fits(exponent)
 		}
 	}
+	return fit
 }
 
-func (p *Product) multiplyNarrow(s *Scratch, d, a, b, c []uint32) {
-	s.narrowA.decode(p, a[:p.m*p.k], p.formatOf(p.a), p.negate)
-	s.narrowB.decode(p, b[:p.n*p.k], p.formatOf(p.b), false)
-	multiplyExact(p, &s.narrowA, &s.narrowB, d, c)
+// multiplyAnyExact goes through assembly where it can.
+func (p *Product) multiplyAnyExact(s *Scratch, d, a []uint32, b *Operand, c []uint32) {
+	a = a[:p.m*p.k]
+	if b.across {
+		if fit := s.narrowA.decode(p, a, p.formatOf(p.a), p.negate); fit {
+			p.multiplyAcross(s, d, &s.narrowA, &b.narrow, c)
+			return
+		}
+		if !b.decoded { // with such an A, B is wanted the other way
+			b.wide.decode(p, b.words, p.formatOf(p.b), false)
+			b.decoded = true
+		}
+	} else if p.narrow {
+		s.narrowA.decode(p, a, p.formatOf(p.a), p.negate)
+		multiplyExact(p, &s.narrowA, &b.narrow, d, c)
+		return
+	}
+	s.wideA.decode(p, a, p.formatOf(p.a), p.negate)
+	multiplyExact(p, &s.wideA, &b.wide, d, c)
 }
 
-func (p *Product) multiplyWide(s *Scratch, d, a, b, c []uint32) {
-	s.wideA.decode(p, a[:p.m*p.k], p.formatOf(p.a), p.negate)
-	s.wideB.decode(p, b[:p.n*p.k], p.formatOf(p.b), false)
-	multiplyExact(p, &s.wideA, &s.wideB, d, c)
+// prepareExact takes B apart.
+func (p *Product) prepareExact(b *Operand) {
+	f := p.formatOf(p.b)
+	b.across, b.decoded = p.takesAssembly() && b.narrow.decodeAcross(p, b.words, f), false
+	switch {
+	case b.across:
+	case p.narrow:
+		b.narrow.decode(p, b.words, f, false)
+	default:
+		b.wide.decode(p, b.words, f, false)
+	}
 }
 
 func multiplyExact[T float32 | float64](p *Product, a, b *terms[T], d, c []uint32) {

@@ -13,6 +13,13 @@ type format struct {
 	mantissa uint   // bits that count
 	counted  uint32 // a mask of them
 	binades  []binade
+	table    *[256]element // of all codes, where they have 8 bits
+}
+
+// element is a number taken apart.
+type element struct {
+	value    float32
+	exponent int32
 }
 
 // binade is the numbers of one sign and exponent: (hidden + mantissa) * unit.
@@ -28,9 +35,9 @@ var (
 	formatF16      = newFormat(5, 10, 0)
 	formatBF16     = newFormat(8, 7, 0)
 	formatTF32     = newFormat(8, 10, 13)
-	formatE5M2     = newFormat(5, 2, 0)
-	formatE4M3     = formatOfE4M3(-6)
-	formatWideE4M3 = formatOfE4M3(float16MinimumExp)
+	formatE5M2     = newFormat(5, 2, 0).tabled()
+	formatE4M3     = formatOfE4M3(-6).tabled()
+	formatWideE4M3 = formatOfE4M3(float16MinimumExp).tabled()
 )
 
 func (p *Product) formatOf(t Type) *format {
@@ -88,6 +95,15 @@ func formatOfE4M3(least int) *format {
 			b.exponent = int32(max(math.Ilogb(float64(value)), least))
 		}
 		f.binades[code] = b
+	}
+	return f
+}
+
+// tabled has all elements ready.
+func (f *format) tabled() *format {
+	f.table = new([256]element)
+	for code := range f.table {
+		f.table[code].value, f.table[code].exponent = split[float32](f, uint32(code))
 	}
 	return f
 }

@@ -23,9 +23,12 @@ type Product struct {
 	bitOp      BitOp
 	rounding   Rounding
 	plan       plan
-	width      int   // of a row of steps
-	places     []int // of the terms in it
-	multiply   func(p *Product, s *Scratch, d, a, b, c []uint32)
+	width      int                                               // of a row of steps
+	places     []int                                             // of the terms in it
+	narrow     bool                                              // every product of two elements is a float32
+	assembly   bool                                              // may be used
+	exact      bool                                              // as the chip adds floats
+	multiply   func(p *Product, s *Scratch, d, a, b, c []uint32) // where it is not
 }
 
 // Scratch is the memory a product works in. The zero value is ready, grows as needed, and serves products of all kinds,
@@ -34,6 +37,18 @@ type Scratch struct {
 	narrowA, narrowB terms[float32]
 	wideA, wideB     terms[float64]
 	wholeA, wholeB   []int32
+	sums             []uint32
+	operand          Operand
+}
+
+// Operand is the matrix B of a product, made ready once for any number of products of the same kind. It serves one goroutine.
+type Operand struct {
+	words   []uint32 // as it came, where that is still wanted
+	kept    []uint32
+	narrow  terms[float32]
+	wide    terms[float64]
+	across  bool // narrow has it term by term, as the assembly wants it
+	decoded bool // and wide has it too
 }
 
 // Product is the arithmetic of an instruction on a chip.
@@ -55,7 +70,8 @@ func (in *Instruction) Product(chip Chip, mode Mode) (*Product, error) {
 	for k := range p.k {
 		p.places = append(p.places, p.plan.place(k))
 	}
-	narrow := in.A == F16 || in.A.is8BitFloat() // every product of two elements is a float32
+	p.assembly = haveAssembly
+	p.narrow = in.A == F16 || in.A.is8BitFloat()
 	switch {
 	case in.A == F64:
 		p.multiply = (*Product).multiplyF64
@@ -67,10 +83,8 @@ func (in *Instruction) Product(chip Chip, mode Mode) (*Product, error) {
 		p.multiply = (*Product).multiplyPlain64
 	case mode == F32Sum:
 		p.multiply = (*Product).multiplyPlain32
-	case narrow:
-		p.multiply = (*Product).multiplyNarrow
 	default:
-		p.multiply = (*Product).multiplyWide
+		p.exact = true
 	}
 	return p, nil
 }
@@ -90,7 +104,34 @@ func (in *Instruction) availableOn(chip Chip) error {
 // Multiply sets D to A·B + C, where the slices lie as Fragment says: A by rows and B by columns, K fastest, C and D by rows.
 // A C of nil counts as zero. C and D may be the same slice.
 func (p *Product) Multiply(s *Scratch, d, a, b, c []uint32) {
-	p.multiply(p, s, d, a, b, c)
+	if !p.exact {
+		p.multiply(p, s, d, a, b, c)
+		return
+	}
+	s.operand.words = b[:p.n*p.k]
+	p.prepareExact(&s.operand)
+	p.multiplyAnyExact(s, d, a, &s.operand, c)
+	s.operand.words = nil
+}
+
+// Prepare makes B ready.
+func (p *Product) Prepare(o *Operand, b []uint32) {
+	if o.words = b; p.exact {
+		p.prepareExact(o)
+	}
+	if o.words = nil; !p.exact || !p.narrow {
+		o.kept = append(o.kept[:0], b...)
+		o.words = o.kept
+	}
+}
+
+// MultiplyPrepared is Multiply with a B that this Product has made ready.
+func (p *Product) MultiplyPrepared(s *Scratch, d, a []uint32, b *Operand, c []uint32) {
+	if p.exact {
+		p.multiplyAnyExact(s, d, a, b, c)
+		return
+	}
+	p.multiply(p, s, d, a, b.words, c)
 }
 
 // resize is a slice of n elements, the same memory where it is large enough.

@@ -332,12 +332,11 @@ struct Rows {
   }
 };
 
-// The first query of a lane sees the keys before `end`, and the lower row's eight more.
-__device__ __forceinline__ void mask(float (&s)[kScores], const Lane& lane, int first_key, int end, bool causal, int keys) {
+// Of the keys of a step a lane's rows see those before `end`, counted from the lane's first.
+__device__ __forceinline__ void mask(float (&s)[kScores], const int (&end)[2]) {
 #pragma unroll
   for (int i = 0; i < kScores; ++i) {
-    const int key = first_key + i / 4 * 8 + 2 * lane.t + i % 2;
-    if (key >= keys || (causal && key >= end + i / 2 % 2 * 8)) s[i] = -INFINITY;
+    if (i / 4 * 8 + i % 2 >= end[i / 2 % 2]) s[i] = -INFINITY;
   }
 }
 
@@ -416,12 +415,14 @@ __device__ __forceinline__ void write(const Rows& rows, const Tile& tile, const 
 __device__ __forceinline__ void compute(const Problem& p, const Schedule& schedule, const Ring& ring) {
   const Lane lane;
   Place k_place, v_place;
+  Queries q(ring.q);
+  if (blockIdx.x < schedule.tiles) q.load(schedule.tile(p, blockIdx.x), lane, p.queries);
   for (unsigned index = blockIdx.x; index < schedule.tiles; index += gridDim.x) {
     const Tile tile = schedule.tile(p, index);
-    Queries q(ring.q);
-    q.load(tile, lane, p.queries);
     const Factors factors = factors_of(p, tile.head);
-    const int end = tile.visible + lane.row, first_end = tile.visible + (threadIdx.x / 128 - 1) * 64;
+    // What the lane's two rows see, and the least that one of its warpgroup's does.
+    const int seen[2] = {p.causal ? min(p.keys, tile.visible + lane.row) : p.keys, p.causal ? min(p.keys, tile.visible + lane.row + 8) : p.keys};
+    const int all_see = p.causal ? min(p.keys, tile.visible + (threadIdx.x / 128 - 1) * 64) : p.keys;
     Rows rows;
     rows.clear();
     float s[kScores];
@@ -431,8 +432,10 @@ __device__ __forceinline__ void compute(const Problem& p, const Schedule& schedu
     // would wait for that first.
     const auto weigh = [&](int step, float (&keep)[2]) {
       ptx::hold(s);
-      const int first_key = step * kKeys;
-      if (first_key + kKeys > p.keys || (p.causal && first_key + kKeys > first_end)) mask(s, lane, first_key, end, p.causal, p.keys);
+      if ((step + 1) * kKeys > all_see) {
+        const int end[2] = {seen[0] - step * kKeys - 2 * lane.t, seen[1] - step * kKeys - 2 * lane.t};
+        mask(s, end);
+      }
       float base[2];
       raise(s, rows, base, keep, factors.scores_log2);
       arrive_warp(&ring.barrier->k_empty[k_place.stage], keep[0] + keep[1]);
@@ -487,6 +490,8 @@ __device__ __forceinline__ void compute(const Problem& p, const Schedule& schedu
         values_done();
       }
     }
+    // The products have read Q of this tile; that of the next one comes while O is written.
+    if (index + gridDim.x < schedule.tiles) q.load(schedule.tile(p, index + gridDim.x), lane, p.queries);
     write(rows, tile, lane, factors, p.queries);
   }
 }

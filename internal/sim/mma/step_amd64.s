@@ -1,0 +1,151 @@
+#include "textflag.h"
+
+#define CONSTANT(value, x, y) MOVL value, AX; VMOVD AX, x; VPBROADCASTD x, y
+
+// func stepAssembly(sums *uint32, a *float32, exponentsA *int32, b *float32, exponentsB *int32, p *stepPlan) (odd uint64)
+//
+// Eight columns of one row after the other: the largest exponent of the products and of the sum, the products in units of it, cut to integers and added, and
+// the sum of both cut to the bits that an accumulator keeps. This is addStep.
+TEXT ·stepAssembly(SB), NOSPLIT, $0-56
+	MOVQ sums+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ exponentsA+16(FP), DX
+	MOVQ b+24(FP), R8
+	MOVQ exponentsB+32(FP), R9
+	MOVQ p+40(FP), R13
+	MOVQ 16(R13), R10              // terms
+	MOVQ 24(R13), R11              // rows
+	MOVQ 32(R13), R12              // from one row of sums to the next, in bytes
+	VPBROADCASTQ 0(R13), Y13       // the bits that stay of a sum
+	VPBROADCASTD 8(R13), Y15       // fraction
+	CONSTANT($127, X14, Y14)
+	CONSTANT($-101, X12, Y12)
+	CONSTANT($1, X11, Y11)
+	CONSTANT($-10000, X10, Y10)    // the exponent of a zero
+	CONSTANT($-5000, X9, Y9)       // below it there are only zeros
+	MOVQ 40(R13), R13              // from one row of a to the next, in bytes
+	MOVQ $1, BX                    // the bit of this row
+	MOVQ $0, odd+48(FP)
+
+rows:
+	// Y0: the largest exponent of the products.
+	XORQ CX, CX
+	MOVQ R9, AX
+	VMOVDQA Y10, Y0
+	VMOVDQA Y10, Y1
+
+exponents:
+	VPBROADCASTD (DX)(CX*4), Y2
+	VPBROADCASTD 4(DX)(CX*4), Y3
+	VPBROADCASTD 8(DX)(CX*4), Y4
+	VPBROADCASTD 12(DX)(CX*4), Y5
+	VPADDD (AX), Y2, Y2
+	VPADDD 32(AX), Y3, Y3
+	VPADDD 64(AX), Y4, Y4
+	VPADDD 96(AX), Y5, Y5
+	VPMAXSD Y2, Y0, Y0
+	VPMAXSD Y3, Y1, Y1
+	VPMAXSD Y4, Y0, Y0
+	VPMAXSD Y5, Y1, Y1
+	SUBQ $-128, AX
+	ADDQ $4, CX
+	CMPQ CX, R10
+	JLT  exponents
+	VPMAXSD Y1, Y0, Y0
+
+	// That of the sums in Y2, subnormal ones having the smallest.
+	VMOVUPS (DI), Y2
+	VPSLLD $1, Y2, Y3
+	VPXOR Y4, Y4, Y4
+	VPCMPEQD Y4, Y3, Y5
+	VPSRLD $24, Y3, Y3
+	VPMAXSD Y11, Y3, Y3
+	VPSUBD Y14, Y3, Y3
+	VBLENDVPS Y5, Y10, Y3, Y3
+	VPMAXSD Y3, Y0, Y0
+
+	// Where there are only zeros, any exponent will do.
+	VPCMPGTD Y0, Y9, Y5
+	VPANDN Y0, Y5, Y0
+
+	// What is infinite, not a number, or too small for powers of two in float32 is left to the caller.
+	VPCMPGTD Y14, Y0, Y5
+	VPCMPGTD Y0, Y12, Y6
+	VPOR Y6, Y5, Y5
+	VMOVMSKPS Y5, CX
+	TESTL CX, CX
+	JNE  strange
+
+	// Y3: 2^(fraction - exponent), Y6: its inverse.
+	VPSUBD Y0, Y15, Y3
+	VPADDD Y14, Y3, Y3
+	VPSLLD $23, Y3, Y3
+	VPSUBD Y15, Y0, Y6
+	VPADDD Y14, Y6, Y6
+	VPSLLD $23, Y6, Y6
+
+	// Y4: the sum of the products.
+	MOVQ R8, AX
+	XORQ CX, CX
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+
+products:
+	VBROADCASTSS 0(SI)(CX*4), Y0
+	VBROADCASTSS 4(SI)(CX*4), Y1
+	VMULPS 0(AX), Y0, Y0
+	VMULPS 32(AX), Y1, Y1
+	VMULPS Y3, Y0, Y0
+	VMULPS Y3, Y1, Y1
+	VCVTTPS2DQ Y0, Y0
+	VCVTTPS2DQ Y1, Y1
+	VPADDD Y0, Y4, Y4
+	VPADDD Y1, Y5, Y5
+	VBROADCASTSS 8(SI)(CX*4), Y0
+	VBROADCASTSS 12(SI)(CX*4), Y1
+	VMULPS 64(AX), Y0, Y0
+	VMULPS 96(AX), Y1, Y1
+	VMULPS Y3, Y0, Y0
+	VMULPS Y3, Y1, Y1
+	VCVTTPS2DQ Y0, Y0
+	VCVTTPS2DQ Y1, Y1
+	VPADDD Y0, Y4, Y4
+	VPADDD Y1, Y5, Y5
+	SUBQ $-128, AX
+	ADDQ $4, CX
+	CMPQ CX, R10
+	JLT  products
+	VPADDD Y5, Y4, Y4
+
+	// With what there was, in float64 for there to be room, and cut.
+	VMULPS Y2, Y3, Y7
+	VCVTTPS2DQ Y7, Y7
+	VCVTDQ2PD X4, Y0
+	VCVTDQ2PD X7, Y1
+	VADDPD Y1, Y0, Y0
+	VANDPD Y13, Y0, Y0
+	VCVTPD2PSY Y0, X0
+	VEXTRACTI128 $1, Y4, X4
+	VEXTRACTI128 $1, Y7, X7
+	VCVTDQ2PD X4, Y5
+	VCVTDQ2PD X7, Y1
+	VADDPD Y1, Y5, Y5
+	VANDPD Y13, Y5, Y5
+	VCVTPD2PSY Y5, X5
+	VINSERTF128 $1, X5, Y0, Y0
+	VMULPS Y6, Y0, Y0
+	VMOVUPS Y0, (DI)
+
+next:
+	ADDQ R12, DI
+	ADDQ R13, SI
+	ADDQ R13, DX
+	ADDQ BX, BX
+	SUBQ $1, R11
+	JNE  rows
+	VZEROUPPER
+	RET
+
+strange:
+	ORQ BX, odd+48(FP)
+	JMP next

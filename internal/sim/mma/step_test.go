@@ -1,0 +1,148 @@
+package mma
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// twins are a product as it goes through assembly, and as it does without.
+func twins(t *testing.T, text string, chip Chip) (in *Instruction, with, without *Product) {
+	t.Helper()
+	if !haveAssembly {
+		t.Skip("this processor has no AVX2, or it is turned off")
+	}
+	in = mustLookup(t, text)
+	var err error
+	if with, err = in.Product(chip, Exact); err != nil {
+		t.Skip(err)
+	}
+	same := *with
+	same.assembly = false
+	return in, with, &same
+}
+
+// checkTwins multiplies both ways, at once and with B made ready first.
+func checkTwins(t *testing.T, in *Instruction, with, without *Product, a, b, c []uint32) {
+	t.Helper()
+	var s Scratch
+	n := in.Shape.M * in.Shape.N
+	want, got := make([]uint32, n), make([]uint32, n)
+	without.Multiply(&s, want, a, b, c)
+	with.Multiply(&s, got, a, b, c)
+	compare(t, in.Text+" in assembly", got, want, in.Shape.N)
+	for _, p := range []*Product{with, without} {
+		var ready Operand
+		p.Prepare(&ready, b)
+		for range 2 {
+			clear(got)
+			p.MultiplyPrepared(&s, got, a, &ready, c)
+			compare(t, in.Text+" with B made ready", got, want, in.Shape.N)
+		}
+	}
+}
+
+// stepTexts are products that the assembly does.
+var stepTexts = []string{
+	"wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3",
+	"wgmma.mma_async.sync.aligned.m64n24k32.f32.e5m2.e4m3",
+	"wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16",
+	"wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16",
+	"wgmma.mma_async.sync.aligned.m64n16k8.f32.tf32.tf32",
+	"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32",
+	"mma.sync.aligned.m16n8k16.row.col.f32.e4m3.e4m3.f32",
+	"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+	"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32",
+	"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+	"mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32",
+}
+
+func TestAssemblyTakesThese(t *testing.T) {
+	for _, text := range stepTexts {
+		if _, with, without := twins(t, text, Hopper); !with.takesAssembly() || without.takesAssembly() {
+			t.Errorf("%s: assembly %v, and %v when it is off", text, with.takesAssembly(), without.takesAssembly())
+		}
+	}
+}
+
+// TestAssemblyKnowsEveryPair multiplies every code of 8 bits by every other, alone and beside another product.
+func TestAssemblyKnowsEveryPair(t *testing.T) {
+	for _, types := range []string{"e4m3.e4m3", "e4m3.e5m2", "e5m2.e4m3", "e5m2.e5m2"} {
+		in, with, without := twins(t, "wgmma.mma_async.sync.aligned.m64n256k32.f32."+types, Hopper)
+		for first := 0; first < 256; first += in.Shape.M {
+			for _, beside := range []uint32{0, 0x38} {
+				a, b := make([]uint32, in.Shape.M*in.Shape.K), make([]uint32, in.Shape.N*in.Shape.K)
+				for i := range in.Shape.M {
+					a[i*in.Shape.K+5], a[i*in.Shape.K+30] = uint32(first+i), beside
+				}
+				for j := range in.Shape.N {
+					b[j*in.Shape.K+5], b[j*in.Shape.K+30] = uint32(j), beside
+				}
+				checkTwins(t, in, with, without, a, b, nil)
+			}
+		}
+	}
+}
+
+// drawElement draws codes of all kinds: any, those of moderate numbers, and those at the ends of a type.
+func drawElement(random *rand.Rand, t Type) uint32 {
+	width := t.word()
+	odd := []uint32{
+		0, 1, 1 << (width - 1), 1<<(width-1) + 1, 1<<(width-1) - 1, 1<<width - 1, 0x7C00, 0xFC00, 0x7BFF, 0x7F80, 0xFF80, 0x7F81, 0x7F800000, 0xFF800000, 0x7F,
+		0x7E, 0x7C, 0x7D, 0x00800000, 0x007FFFFF, 0x7F7FFFFF,
+	}
+	var code uint32
+	switch random.IntN(8) {
+	case 0:
+		code = odd[random.IntN(len(odd))]
+	case 1:
+		code = random.Uint32()
+	default:
+		code = moderate(random, t)
+	}
+	return uint32(uint64(code) & (1<<width - 1))
+}
+
+func FuzzAssembly(f *testing.F) {
+	for i := range stepTexts {
+		for chip := range uint8(4) {
+			f.Add(uint8(i), chip, uint64(i), 8, []byte{0x7F, 0x80, 0, 0xFF, 1, 0x38}, []byte{0x7C, 0x7E, 0x81})
+			f.Add(uint8(i), chip, uint64(100+i), 0, []byte{}, []byte{})
+			f.Add(uint8(i), chip, uint64(25), 64, []byte{}, []byte{}) // only an accumulator, of any size
+			f.Add(uint8(i), chip, uint64(26), 2, []byte{}, []byte{})
+		}
+	}
+	f.Fuzz(func(t *testing.T, which, chip uint8, seed uint64, wild int, rowBytes, columnBytes []byte) {
+		in, with, without := twins(t, stepTexts[int(which)%len(stepTexts)], Chip(chip%4))
+		random := rand.New(rand.NewPCG(seed, 1))
+		draw := func(n int, t Type, given []byte) []uint32 {
+			m := make([]uint32, n)
+			for i := range m {
+				if m[i] = moderate(random, t); random.IntN(64) < wild {
+					m[i] = drawElement(random, t)
+				}
+			}
+			for i, code := range given[:min(len(given), n)] {
+				m[i] = uint32(code) << (t.word() - 8)
+			}
+			return m
+		}
+		s := in.Shape
+		a, b, c := draw(s.M*s.K, in.A, rowBytes), draw(s.N*s.K, in.B, columnBytes), draw(s.M*s.N, F32, nil)
+		if seed%3 == 0 {
+			c = nil
+		}
+		if seed%5 == 0 { // only the accumulator is left
+			clear(a)
+			clear(b)
+		}
+		if seed%2 == 0 {
+			with.negate, without.negate = true, true
+		}
+		before := slices.Clone(c)
+		checkTwins(t, in, with, without, a, b, c)
+		if !slices.Equal(c, before) {
+			t.Error("C has changed")
+		}
+	})
+}
