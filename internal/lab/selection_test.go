@@ -381,3 +381,26 @@ func TestBenchOfASelection(t *testing.T) {
 		t.Errorf("%+v", b.Best)
 	}
 }
+
+func TestCompareWithASelection(t *testing.T) {
+	s := withSelection(t, best)
+	s.knows("stage2", behaviour{seconds: 10e-6, noise: 0.001})
+	s.knows("stage3b", behaviour{seconds: 5e-6, noise: 0.001})
+	r := s.comparison("stage2", "stage2") // on a long shape and a short one
+	r.B = Side{Selection: s.Kernel.Selection("best")}
+	c, err := s.Compare(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.A.Variant != "stage2" || c.B.Variant != "best" || c.Same || len(c.B.CodeHash) != 64 || c.B.CodeHash == c.A.CodeHash {
+		t.Errorf("%+v and %+v, same %v", c.A, c.B, c.Same)
+	}
+	long, short := c.Shapes[0], c.Shapes[1]
+	if long.BVariant != "stage2" || short.BVariant != "stage3b" || long.AVariant != "" || math.Abs(long.Ratio-1) > 0.01 || math.Abs(short.Ratio-2) > 0.01 {
+		t.Errorf("%+v and %+v", long, short)
+	}
+	r.B.Selection, r.Shapes = s.Kernel.Selection("best"), r.Shapes[:1]
+	if c, err = s.Compare(t.Context(), r); err != nil || !c.Same {
+		t.Errorf("on a shape that both take with stage2: %+v, %v", c, err)
+	}
+}
