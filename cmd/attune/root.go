@@ -33,7 +33,7 @@ func (a *app) rootCommand() *cobra.Command {
 		Long: `attune takes a kernel variant from source to verdict: does it fit the chip, is it right, is it really faster.
 
 A variant is a stage, or a stage with knobs turned: stage2, stage2+TILE_N=32+USE_XOR_SWIZZLE=1.
-A shape is a name from the spec or BxHxSxD: mission, 1x8x512x64, 1x8x512x64:causal, 1x8x128x64:kv=512.
+A shape is a name from the spec or BxHxSxD: mission, 1x8x512x64, 1x8x512x64:causal, 1x8x128x64:kv=512, 1x8x512x64:kvheads=2.
 ` + exitText,
 		Example: `  attune run                                    every shipped stage, on the GPU or else on the simulator
   attune run stage2 --shapes mission --seeds 0  one stage, one shape

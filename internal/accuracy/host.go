@@ -28,7 +28,7 @@ func BF16(ctx context.Context, in *tensor.Inputs) ([]float64, error) {
 	a := arithmetic{weight: round, answer: round, lift: 1}
 	return a.attention(ctx, in.Shape, operands{
 		q: rounded(in.Q.Original), k: rounded(in.K.Original), v: rounded(in.V.Original),
-		scores: func(int) float32 { return 1 }, values: func(int) float32 { return 1 },
+		scores: func(int, int) float32 { return 1 }, values: func(int) float32 { return 1 },
 	})
 }
 
@@ -51,8 +51,8 @@ func E4M3(ctx context.Context, in *tensor.Inputs) ([]float64, error) {
 	}
 	return a.attention(ctx, in.Shape, operands{
 		q: decoded(in.Q.Codes), k: decoded(in.K.Codes), v: decoded(in.V.Codes),
-		scores: func(head int) float32 { return in.Q.Descale[head] * in.K.Descale[head] },
-		values: func(head int) float32 { return in.V.Descale[head] },
+		scores: func(head, kvHead int) float32 { return in.Q.Descale[head] * in.K.Descale[kvHead] },
+		values: func(kvHead int) float32 { return in.V.Descale[kvHead] },
 	})
 }
 
@@ -64,10 +64,11 @@ type arithmetic struct {
 	answer      func(float32) float32
 }
 
-// operands give the numbers of a head, and what they are to be multiplied by.
+// operands give the numbers of a head of each tensor, and what they are to be multiplied by.
 type operands struct {
-	q, k, v        func(into []float32, head int)
-	scores, values func(head int) float32
+	q, k, v func(into []float32, head int)
+	scores  func(head, kvHead int) float32
+	values  func(kvHead int) float32
 }
 
 // attention computes every row by itself, with all its scores at hand.
@@ -76,10 +77,11 @@ func (a arithmetic) attention(ctx context.Context, shape tensor.Shape, in operan
 	out := make([]float64, shape.Rows()*dims)
 	q, k, v := make([]float32, shape.SeqQ*dims), make([]float32, shape.SeqK*dims), make([]float32, shape.SeqK*dims)
 	for head := range shape.HeadCount() {
+		kvHead := head / shape.Group()
 		in.q(q, head)
-		in.k(k, head)
-		in.v(v, head)
-		scale := in.scores(head) / float32(math.Sqrt(float64(dims)))
+		in.k(k, kvHead)
+		in.v(v, kvHead)
+		scale := in.scores(head, kvHead) / float32(math.Sqrt(float64(dims)))
 		var next atomic.Int64
 		var workers sync.WaitGroup
 		for range min(shape.SeqQ, runtime.GOMAXPROCS(0)) {
@@ -89,7 +91,7 @@ func (a arithmetic) attention(ctx context.Context, shape tensor.Shape, in operan
 					seen := weights[:shape.Visible(row)]
 					total := a.weigh(seen, q[row*dims:][:dims], k, scale)
 					into := out[(head*shape.SeqQ+row)*dims:][:dims]
-					a.average(into, sums, seen, v, in.values(head)/total)
+					a.average(into, sums, seen, v, in.values(kvHead)/total)
 				}
 			})
 		}

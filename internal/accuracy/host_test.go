@@ -30,14 +30,14 @@ func errorsOf(got, want []float64, dims int) Errors {
 // With nothing rounded the host is the oracle, but for float32: every mask, more and fewer keys than queries, odd dims.
 func TestUnroundedHostIsTheOracle(t *testing.T) {
 	same := func(x float32) float32 { return x }
-	for _, text := range []string{"2x3x33x64", "1x2x17x7:kv=40", "1x1x40x64:causal", "1x2x20x64:kv=50:causal", "1x1x50x64:kv=20:causal"} {
+	for _, text := range []string{"2x3x33x64", "1x2x17x7:kv=40", "1x1x40x64:causal", "1x2x20x64:kv=50:causal", "1x1x50x64:kv=20:causal", "2x4x20x64:kvheads=2"} {
 		in := tensor.Draw(mustShape(t, text), 1, tensor.Options{Distribution: tensor.Peaked})
 		part := func(values []float32) func([]float32, int) {
 			return func(into []float32, head int) { copy(into, values[head*len(into):]) }
 		}
-		one := func(int) float32 { return 1 }
+		one, both := func(int) float32 { return 1 }, func(int, int) float32 { return 1 }
 		a := arithmetic{weight: same, answer: same, lift: 4}
-		got, err := a.attention(t.Context(), in.Shape, operands{part(in.Q.Original), part(in.K.Original), part(in.V.Original), one, one})
+		got, err := a.attention(t.Context(), in.Shape, operands{part(in.Q.Original), part(in.K.Original), part(in.V.Original), both, one})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -539,6 +539,6 @@ func (c *contender) leastBytes(shape tensor.Shape) float64 {
 	if c.row.Peer {
 		element = c.peer.ElementBytes()
 	}
-	heads, dim := float64(shape.HeadCount()), float64(shape.HeadDim)
-	return heads * dim * (float64(element)*float64(shape.SeqQ+2*shape.SeqK) + 2*float64(shape.SeqQ))
+	rows, keys := float64(shape.Rows()), float64(shape.KVHeadCount())*float64(shape.SeqK)
+	return float64(shape.HeadDim) * (float64(element)*(rows+2*keys) + 2*rows)
 }

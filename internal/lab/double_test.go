@@ -125,7 +125,7 @@ func (d *opened) Time(ctx context.Context, jobs []device.Job, plan device.Plan) 
 		if b.seconds == 0 {
 			b.seconds = 10e-6
 		}
-		if isCausal := job.Args[10].Scalar[0] != 0; isCausal && b.causal != 0 {
+		if isCausal := job.Args[11].Scalar[0] != 0; isCausal && b.causal != 0 {
 			b.seconds = b.causal
 		}
 		random := rand.New(rand.NewPCG(7, uint64(i)))
@@ -150,7 +150,7 @@ func (d *opened) Time(ctx context.Context, jobs []device.Job, plan device.Plan) 
 
 // attend computes what a job asks for: the arguments are all it knows of the problem.
 func attend(ctx context.Context, job device.Job) ([]byte, error) {
-	if len(job.Args) != 12 {
+	if len(job.Args) != 13 {
 		return nil, fmt.Errorf("%d arguments", len(job.Args))
 	}
 	scalar := func(i int) uint32 { return binary.LittleEndian.Uint32(job.Args[i].Scalar) }
@@ -166,10 +166,13 @@ func attend(ctx context.Context, job device.Job) ([]byte, error) {
 		}
 		return all
 	}
-	heads := int(scalar(7))
-	shape := tensor.Shape{Batch: 1, Heads: heads, SeqQ: int(scalar(8)), SeqK: int(scalar(9)), Causal: scalar(10) != 0}
+	heads, group := int(scalar(7)), int(scalar(8))
+	shape := tensor.Shape{Batch: 1, Heads: heads, SeqQ: int(scalar(9)), SeqK: int(scalar(10)), Causal: scalar(11) != 0}
+	if group > 1 {
+		shape.KVHeads = heads / group
+	}
 	shape.HeadDim = len(job.Args[0].Input) / (heads * shape.SeqQ)
-	if scale := math.Float32frombits(scalar(11)); scale != float32(1/math.Sqrt(float64(shape.HeadDim))) {
+	if scale := math.Float32frombits(scalar(12)); scale != float32(1/math.Sqrt(float64(shape.HeadDim))) {
 		return nil, fmt.Errorf("a softmax scale of %g", scale)
 	}
 	out, err := oracle.Attention(ctx, values(0, 4), values(1, 5), values(2, 6), shape)

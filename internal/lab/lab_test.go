@@ -484,6 +484,10 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	wide := s.request("stage0", "stage1")
 	wide.Shapes = shapes(t, "1x2x40x64", "1x1x8x128")
 	refuse(s, wide, "shape 1x1x8x128 has head dim 128, and stage0 is built for 64")
+	many := s.request("stage0")
+	many.Shapes = shapes(t, "40000x4x1x64", "40000x4x1x64:kvheads=2")
+	refuse(s, many, "shape 40000x4x1x64:kvheads=2 has 80000 K/V heads over all batches, each for 2 heads; "+
+		"where heads share them a grid has room for 65535 of both")
 	old := s.request("stage0")
 	old.Arch = "sm_70"
 	refuse(s, old, `stage0 is for sm_80, sm_89, sm_90a, not for "sm_70"`)

@@ -12,7 +12,7 @@ import (
 )
 
 // newJob is the launch of an attention kernel, with the arguments in the order of its entry function (q, k, v, o, descale_q, descale_k, descale_v,
-// heads, queries, keys, causal, softmax_scale, and the tensor maps that the kernel asks for).
+// heads, group, queries, keys, causal, softmax_scale, and the tensor maps that the kernel asks for).
 func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) device.Job {
 	shape, launch := in.Shape, image.Record.Launch
 	causal := int32(0)
@@ -29,7 +29,7 @@ func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) devic
 			device.In(in.Q.Codes), device.In(in.K.Codes), device.In(in.V.Codes),
 			device.Out(2 * shape.Rows() * shape.HeadDim),
 			device.In(floats(in.Q.Descale)), device.In(floats(in.K.Descale)), device.In(floats(in.V.Descale)),
-			device.Int32(int32(shape.HeadCount())), device.Int32(int32(shape.SeqQ)), device.Int32(int32(shape.SeqK)), device.Int32(causal),
+			device.Int32(int32(shape.HeadCount())), device.Int32(int32(shape.Group())), device.Int32(int32(shape.SeqQ)), device.Int32(int32(shape.SeqK)), device.Int32(causal),
 			device.Float32(float32(1 / math.Sqrt(float64(shape.HeadDim)))),
 		},
 	}
@@ -45,12 +45,12 @@ func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) devic
 // newTensorMap describes q, k, v or o to a kernel: columns, rows and heads, of which a box has one head.
 func newTensorMap(m toolchain.TensorMap, shape tensor.Shape) *device.TensorMap {
 	const o = 3 // the number of the argument
-	dtype, size, rows := "u8", 1, shape.SeqK
+	dtype, size, rows, heads := "u8", 1, shape.SeqK, shape.KVHeadCount()
 	if m.Argument == o {
 		dtype, size = "f16", 2
 	}
 	if m.Argument == o || m.Argument == 0 {
-		rows = shape.SeqQ
+		rows, heads = shape.SeqQ, shape.HeadCount()
 	}
 	row := shape.HeadDim * size
 	swizzle := "none"
@@ -59,7 +59,7 @@ func newTensorMap(m toolchain.TensorMap, shape tensor.Shape) *device.TensorMap {
 	}
 	return &device.TensorMap{Arg: m.Argument, Map: tensormap.Map{
 		Type:    dtype,
-		Dims:    []int{shape.HeadDim, rows, shape.HeadCount()},
+		Dims:    []int{shape.HeadDim, rows, heads},
 		Strides: []int{row, rows * row},
 		Box:     []int{m.InnerBytes / size, m.Rows, 1},
 		Swizzle: swizzle,
@@ -69,10 +69,13 @@ func newTensorMap(m toolchain.TensorMap, shape tensor.Shape) *device.TensorMap {
 	}}
 }
 
-// grid has a block for each tile of query rows of each head: tiles in x, heads in y and, where those are too many for y, in z as well. Where the kernel's
+// mostInGrid is how many blocks a grid can have in y, and in z.
+const mostInGrid = 65535
+
+// grid has a block for each tile of query rows of each head: tiles in x, heads in y and, where those are too many for y, in z as well. Where heads share
+// K/V heads, y has those that share one and z the K/V heads: a block then need not divide to find its own. Where the kernel's
 // blocks take tile after tile, there are as many as the device holds at once. In x there are whole clusters.
 func grid(launch toolchain.Launch, shape tensor.Shape, facts device.Facts) [3]int {
-	const mostY = 65535
 	heads, tiles := shape.HeadCount(), (shape.SeqQ+launch.QueryRows-1)/launch.QueryRows
 	cluster := max(launch.Cluster, 1)
 	if launch.BlocksPerMultiprocessor > 0 {
@@ -80,8 +83,12 @@ func grid(launch toolchain.Launch, shape tensor.Shape, facts device.Facts) [3]in
 		room := max(launch.BlocksPerMultiprocessor*max(facts.Multiprocessors, 1)/cluster, 1)
 		return [3]int{min(wanted, room) * cluster, 1, 1}
 	}
-	z := (heads + mostY - 1) / mostY
-	return [3]int{(tiles + cluster - 1) / cluster * cluster, (heads + z - 1) / z, z}
+	y, z := shape.Group(), shape.KVHeadCount()
+	if y == 1 {
+		z = (heads + mostInGrid - 1) / mostInGrid
+		y = (heads + z - 1) / z
+	}
+	return [3]int{(tiles + cluster - 1) / cluster * cluster, y, z}
 }
 
 // form is which part of an image a device runs.

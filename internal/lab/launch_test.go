@@ -51,19 +51,28 @@ func TestNewJob(t *testing.T) {
 			t.Errorf("descale factors %d:\n%s", i, diff)
 		}
 	}
-	scalars := [][]byte{{6, 0, 0, 0}, {33, 0, 0, 0}, {7, 0, 0, 0}, {1, 0, 0, 0}, {0, 0, 0, 0x3E}} // the last is 0.125
+	scalars := [][]byte{{6, 0, 0, 0}, {1, 0, 0, 0}, {33, 0, 0, 0}, {7, 0, 0, 0}, {1, 0, 0, 0}, {0, 0, 0, 0x3E}} // the last is 0.125
 	for i, want := range scalars {
 		if diff := cmp.Diff(device.Arg{Scalar: want}, job.Args[7+i]); diff != "" {
 			t.Errorf("argument %d:\n%s", 7+i, diff)
 		}
 	}
-	if len(job.Args) != 12 || job.Cluster != [3]int{} {
+	if len(job.Args) != 13 || job.Cluster != [3]int{} {
 		t.Errorf("%d arguments, clusters of %v", len(job.Args), job.Cluster)
 	}
 	plain := tensor.Draw(tensor.Shape{Batch: 1, Heads: 1, SeqQ: 32, SeqK: 32, HeadDim: 64}, 5, tensor.Options{})
 	job = newJob(image, device.Facts{Arch: "sm_89"}, plain)
-	if job.Grid[0] != 1 || !bytes.Equal(job.Args[10].Scalar, []byte{0, 0, 0, 0}) {
-		t.Errorf("32 rows without a mask: grid %v, causal %v", job.Grid, job.Args[10].Scalar)
+	if job.Grid[0] != 1 || !bytes.Equal(job.Args[11].Scalar, []byte{0, 0, 0, 0}) {
+		t.Errorf("32 rows without a mask: grid %v, causal %v", job.Grid, job.Args[11].Scalar)
+	}
+	grouped := tensor.Draw(shapes(t, "2x6x33x64:kv=7:kvheads=2")[0], 5, tensor.Options{})
+	job = newJob(image, device.Facts{Arch: "sm_89"}, grouped)
+	// Three heads share each of four K/V heads.
+	if job.Grid != [3]int{2, 3, 4} || !bytes.Equal(job.Args[7].Scalar, []byte{12, 0, 0, 0}) || !bytes.Equal(job.Args[8].Scalar, []byte{3, 0, 0, 0}) {
+		t.Errorf("grouped heads: grid %v, %v heads in groups of %v", job.Grid, job.Args[7].Scalar, job.Args[8].Scalar)
+	}
+	if len(job.Args[1].Input) != 4*7*64 || len(job.Args[5].Input) != 16 || job.Args[3].Output != 2*12*33*64 {
+		t.Errorf("grouped heads: k has %d bytes, its descale factors %d, o %d", len(job.Args[1].Input), len(job.Args[5].Input), job.Args[3].Output)
 	}
 }
 
@@ -78,14 +87,14 @@ func TestNewJobOfHopper(t *testing.T) {
 			{Argument: 3, Rows: 16, InnerBytes: 128, SwizzleBytes: 128},
 		},
 	}
-	in := tensor.Draw(tensor.Shape{Batch: 2, Heads: 3, SeqQ: 33, SeqK: 7, HeadDim: 64}, 5, tensor.Options{})
+	in := tensor.Draw(tensor.Shape{Batch: 2, Heads: 3, KVHeads: 1, SeqQ: 33, SeqK: 7, HeadDim: 64}, 5, tensor.Options{})
 	job := newJob(image, device.Facts{}, in)
 	if job.Cluster != [3]int{2, 1, 1} {
 		t.Errorf("clusters of %v", job.Cluster)
 	}
 	want := []device.Arg{
 		{TensorMap: &device.TensorMap{Arg: 2, Map: tensormap.Map{
-			Type: "u8", Dims: []int{64, 7, 6}, Strides: []int{64, 448}, Box: []int{64, 128, 1}, Swizzle: "64B", OOB: "zero", L2Promotion: "256B",
+			Type: "u8", Dims: []int{64, 7, 2}, Strides: []int{64, 448}, Box: []int{64, 128, 1}, Swizzle: "64B", OOB: "zero", L2Promotion: "256B",
 		}}},
 		{TensorMap: &device.TensorMap{Arg: 0, Map: tensormap.Map{
 			Type: "u8", Dims: []int{64, 33, 6}, Strides: []int{64, 2112}, Box: []int{32, 32, 1}, Swizzle: "none", OOB: "zero", L2Promotion: "256B",
@@ -94,7 +103,7 @@ func TestNewJobOfHopper(t *testing.T) {
 			Type: "f16", Dims: []int{64, 33, 6}, Strides: []int{128, 4224}, Box: []int{64, 16, 1}, Swizzle: "128B", OOB: "zero", L2Promotion: "256B",
 		}}},
 	}
-	if diff := cmp.Diff(want, job.Args[12:]); diff != "" {
+	if diff := cmp.Diff(want, job.Args[13:]); diff != "" {
 		t.Errorf("the arguments behind the others (-want +got):\n%s", diff)
 	}
 	if err := job.Check(); err != nil {
@@ -149,6 +158,13 @@ func TestGrid(t *testing.T) {
 		shape := tensor.Shape{Batch: batch, Heads: heads, SeqQ: rows, SeqK: rows, HeadDim: 64}
 		if got := grid(launch, shape, device.Facts{Multiprocessors: multiprocessors}); got != want {
 			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	grouped := tensor.Shape{Batch: 2, Heads: 12, KVHeads: 4, SeqQ: 33, SeqK: 33, HeadDim: 64}
+	for blocks, want := range map[int][3]int{0: {2, 3, 8}, 3: {30, 1, 1}} {
+		launch := toolchain.Launch{QueryRows: 32, BlocksPerMultiprocessor: blocks}
+		if got := grid(launch, grouped, device.Facts{Multiprocessors: 10}); got != want {
+			t.Errorf("%v: %v, want %v", grouped, got, want)
 		}
 	}
 	one, three := toolchain.Launch{QueryRows: 32}, toolchain.Launch{QueryRows: 32, BlocksPerMultiprocessor: 3}

@@ -13,12 +13,12 @@ import (
 
 // statement is an instruction as text, taken apart.
 type statement struct {
-	head     string // blanks, guard and the words of the instruction
+	head     string // blanks, labels, guard and the words of the instruction
 	operands []string
 	tail     string // behind the semicolon
 }
 
-var statementText = regexp.MustCompile(`^(\s*(?:@!?%?\w+\s+)?[\w.:]+)(?:\s+(.*))?;(.*)$`)
+var statementText = regexp.MustCompile(`^(\s*(?:[\w$]+:\s+)*(?:@!?%?\w+\s+)?[\w.:]+)(?:\s+(.*))?;(.*)$`)
 
 // parseStatement takes an instruction apart; brackets keep their operands together.
 func parseStatement(line string) (statement, bool) {

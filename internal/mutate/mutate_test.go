@@ -176,6 +176,9 @@ func TestHopperOperators(t *testing.T) {
 		off("other bytes", "add.s32", "%r2", -16, "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], off_by;"))
 	check("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 64;", out, "address off: mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1+8], 64;",
 		"other bytes: mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 80;", "other bytes: mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 48;")
+	check("again: mbarrier.test_wait.parity.shared.b64 %p1, [%r1], 1;", "left out: again: setp.eq.s32 %p1, 0, 0;",
+		"address off: again: mbarrier.test_wait.parity.shared.b64 %p1, [%r1+8], 1;",
+		"other parity: again: mbarrier.test_wait.parity.shared.b64 %p1, [%r1], 0;")
 	check("mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], %r2;", "left out: setp.eq.s32 %p1, 0, 0;",
 		"address off: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1+8], %r2;",
 		off("other parity", "xor.b32", "%r2", 1, "mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], off_by;"))

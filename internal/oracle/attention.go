@@ -16,15 +16,16 @@ const (
 	blockKeys = 128 // keys looked at before moving on, so that scores stay in the first cache; a multiple of tileCols
 )
 
-// Attention is softmax(q·kᵀ/√HeadDim)·v of each head, for finite inputs. All tensors are [batch, head, row, dim]. A
-// query row that sees no key gives zeros. Once ctx is done it stops and says so.
+// Attention is softmax(q·kᵀ/√HeadDim)·v of each head, for finite inputs. All tensors are [batch, head, row, dim], k and v
+// with the heads that the shape says they have. A query row that sees no key gives zeros. Once ctx is done it stops and
+// says so.
 func Attention(ctx context.Context, q, k, v []float64, shape tensor.Shape) ([]float64, error) {
 	for _, input := range []struct {
 		name   string
 		values []float64
-		rows   int
-	}{{"q", q, shape.SeqQ}, {"k", k, shape.SeqK}, {"v", v, shape.SeqK}} {
-		if want := shape.HeadCount() * input.rows * shape.HeadDim; len(input.values) != want {
+		rows   int // of all heads
+	}{{"q", q, shape.Rows()}, {"k", k, shape.KVHeadCount() * shape.SeqK}, {"v", v, shape.KVHeadCount() * shape.SeqK}} {
+		if want := input.rows * shape.HeadDim; len(input.values) != want {
 			return nil, fmt.Errorf("attention over %v: %s has %d elements, want %d", shape, input.name, len(input.values), want)
 		}
 	}
@@ -62,8 +63,9 @@ func attention(ctx context.Context, q, k, v source, shape tensor.Shape) ([]float
 
 // worker holds one head, packed for tile, and the state of one block of query rows.
 type worker struct {
-	shape tensor.Shape
-	head  int // which one is loaded; -1 before the first
+	shape  tensor.Shape
+	head   int // which one is loaded; -1 before the first
+	kvHead int // whose keys and values are; -1 before the first
 
 	queries []float64 // [SeqQ, rounded up to tileRows][HeadDim]
 	keys    []float64 // [SeqK / tileCols, rounded up][HeadDim][tileCols]: panels of tileCols keys
@@ -82,6 +84,7 @@ func newWorker(shape tensor.Shape) *worker {
 	return &worker{
 		shape:   shape,
 		head:    -1,
+		kvHead:  -1,
 		queries: make([]float64, ceilDiv(shape.SeqQ, tileRows)*tileRows*shape.HeadDim),
 		keys:    make([]float64, ceilDiv(shape.SeqK, tileCols)*tileCols*shape.HeadDim),
 		values:  make([]float64, shape.SeqK*width),
@@ -92,22 +95,29 @@ func newWorker(shape tensor.Shape) *worker {
 	}
 }
 
-// load packs a head, unless it is there already. What pads the panels stays zero.
+// load packs a head, unless it is there already.
 func (w *worker) load(head int, q, k, v source) {
-	if head == w.head {
-		return
+	if head != w.head {
+		w.head = head
+		q(w.queries[:w.shape.SeqQ*w.shape.HeadDim], head)
 	}
-	w.head = head
+	if kvHead := head / w.shape.Group(); kvHead != w.kvHead {
+		w.kvHead = kvHead
+		w.pack(kvHead, k, v)
+	}
+}
+
+// pack makes panels of the keys and values of a K/V head. What pads them stays zero.
+func (w *worker) pack(kvHead int, k, v source) {
 	dims := w.shape.HeadDim
-	q(w.queries[:w.shape.SeqQ*dims], head)
-	k(w.plain, head)
+	k(w.plain, kvHead)
 	for key := range w.shape.SeqK {
 		panel := w.keys[key/tileCols*tileCols*dims+key%tileCols:]
 		for dim, x := range w.plain[key*dims:][:dims] {
 			panel[dim*tileCols] = x
 		}
 	}
-	v(w.plain, head)
+	v(w.plain, kvHead)
 	for key := range w.shape.SeqK {
 		row := w.plain[key*dims:][:dims]
 		for dim := 0; dim < dims; dim += tileCols {

@@ -32,14 +32,15 @@ type problem struct {
 
 func drawProblem(shape tensor.Shape, seed uint64, spread float64) problem {
 	random := rand.New(rand.NewPCG(seed, 0))
-	draw := func(rows int) []float64 {
-		values := make([]float64, shape.HeadCount()*rows*shape.HeadDim)
+	draw := func(rows int) []float64 { // of all heads
+		values := make([]float64, rows*shape.HeadDim)
 		for i := range values {
 			values[i] = random.NormFloat64() * spread
 		}
 		return values
 	}
-	return problem{shape, draw(shape.SeqQ), draw(shape.SeqK), draw(shape.SeqK)}
+	keys := shape.KVHeadCount() * shape.SeqK
+	return problem{shape, draw(shape.Rows()), draw(keys), draw(keys)}
 }
 
 func (p problem) attention(t testing.TB) []float64 {
@@ -56,7 +57,7 @@ func (p problem) naive() []float64 {
 	s := p.shape
 	var out []float64
 	for row := range s.Rows() {
-		head, i := row/s.SeqQ, row%s.SeqQ
+		kvHead, i := row/s.SeqQ/s.Group(), row%s.SeqQ
 		q := p.q[row*s.HeadDim:][:s.HeadDim]
 		var scores []float64
 		for j := range s.SeqK {
@@ -65,7 +66,7 @@ func (p problem) naive() []float64 {
 			}
 			dot := 0.0
 			for d, x := range q {
-				dot += x * p.k[(head*s.SeqK+j)*s.HeadDim+d]
+				dot += x * p.k[(kvHead*s.SeqK+j)*s.HeadDim+d]
 			}
 			scores = append(scores, dot/math.Sqrt(float64(s.HeadDim)))
 		}
@@ -79,7 +80,7 @@ func (p problem) naive() []float64 {
 			e := math.Exp(score - largest)
 			total += e
 			for d := range weighted {
-				weighted[d] += e * p.v[(head*s.SeqK+j)*s.HeadDim+d]
+				weighted[d] += e * p.v[(kvHead*s.SeqK+j)*s.HeadDim+d]
 			}
 		}
 		for d := range weighted {
@@ -179,6 +180,13 @@ func TestSmallByHand(t *testing.T) {
 			[]float64{10, 20, 30, 40},
 			[]float64{10, 20, 30, 40},
 		},
+		{
+			"neighbours share K and V, batches do not", "2x4x1x1:kvheads=2",
+			[]float64{1, 2, 3, 4, 5, 6, 7, 8},
+			[]float64{5, 6, 7, 8},
+			[]float64{10, 20, 30, 40},
+			[]float64{10, 10, 20, 20, 30, 30, 40, 40},
+		},
 	} {
 		p := problem{mustShape(t, test.shape), test.q, test.k, test.v}
 		if diff := difference(p.attention(t), test.want, 1e-14); diff != "" {
@@ -193,7 +201,7 @@ func TestAgainstDefinition(t *testing.T) {
 		for _, text := range []string{
 			"1x1x1x1", "1x1x31x64", "1x2x32x64", "1x1x33x64", "1x1x127x7", "1x1x128x8", "1x1x129x9", "2x3x5x16:kv=300",
 			"1x1x300x5:kv=2", "1x1x64x64:causal", "1x1x257x3:causal", "1x1x20x4:kv=150:causal", "1x1x150x4:kv=20:causal",
-			"2x2x40x12:kv=39:causal", "1x1x3x130:kv=129",
+			"2x2x40x12:kv=39:causal", "1x1x3x130:kv=129", "2x6x40x12:kvheads=2", "2x4x20x8:kv=150:kvheads=1:causal",
 		} {
 			p := drawProblem(mustShape(t, text), 1, 1)
 			if diff := difference(p.attention(t), p.naive(), 1e-13); diff != "" {
@@ -212,6 +220,9 @@ func TestRandomShapesAgainstDefinition(t *testing.T) {
 			SeqK:    rapid.IntRange(1, 270).Draw(t, "seq k"),
 			HeadDim: rapid.IntRange(1, 40).Draw(t, "head dim"),
 			Causal:  rapid.Bool().Draw(t, "causal"),
+		}
+		if group := rapid.IntRange(1, 3).Draw(t, "group"); group > 1 {
+			shape.KVHeads, shape.Heads = shape.Heads, shape.Heads*group
 		}
 		p := drawProblem(shape, rapid.Uint64().Draw(t, "seed"), 1)
 		out, err := Attention(context.Background(), p.q, p.k, p.v, shape)
@@ -263,7 +274,7 @@ func TestOrderOfKeysChangesNothing(t *testing.T) {
 // The number of cores changes no bit. One alone does all blocks in turn and must leave nothing behind: in this shape, for
 // rows that see no key.
 func TestCoresChangeNoBit(t *testing.T) {
-	p := drawProblem(mustShape(t, "2x3x140x24:kv=100:causal"), 6, 1)
+	p := drawProblem(mustShape(t, "2x6x140x24:kv=100:kvheads=3:causal"), 6, 1)
 	want := p.attention(t)
 	for _, cores := range []int{1, 5} {
 		before := runtime.GOMAXPROCS(cores)
@@ -286,6 +297,8 @@ func TestAttentionErrors(t *testing.T) {
 	check("q has 23 elements, want 24", p.q[1:], p.k, p.v)
 	check("k has 24 elements, want 40", p.q, p.q, p.v)
 	check("v has 0 elements, want 40", p.q, p.k, nil)
+	p.shape.KVHeads = 1
+	check("k has 40 elements, want 20", p.q, p.k, p.v)
 }
 
 func TestAttentionStopsWhenCancelled(t *testing.T) {

@@ -199,7 +199,7 @@ func (h *Helper) Prepare(ctx context.Context, p Peer, in *tensor.Inputs, g Graph
 	s := in.Shape
 	_, err := h.ask(ctx, request{
 		Op: "prepare", Peer: p.Kind, DType: p.DType, Launches: g.Launches, Copies: g.Copies, Files: files,
-		Shape: []int{s.Batch, s.Heads, s.SeqQ, s.SeqK, s.HeadDim}, Causal: s.Causal,
+		Shape: []int{s.Batch, s.Heads, s.SeqQ, s.SeqK, s.HeadDim}, KVHeads: s.Heads / s.Group(), Causal: s.Causal,
 	})
 	if err == nil {
 		h.launches[p], h.shapes[p] = g.Launches, s

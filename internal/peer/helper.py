@@ -114,8 +114,8 @@ class Job:
         self.stream = torch.cuda.Stream()
         self.start, self.end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         self.turned = request["peer"] == FLASH3  # its tensors are [batch, row, head, dim]
-        rows = {"q": queries, "k": keys, "v": keys}
-        shapes = {name: (batch, heads, rows[name], dim) for name in rows}
+        shared = (batch, request["kv_heads"], keys, dim)
+        shapes = {"q": (batch, heads, queries, dim), "k": shared, "v": shared}
         make = self.flash3 if self.turned else self.sdpa
         with torch.no_grad():
             copy, chosen = make(request, shapes)
@@ -127,11 +127,13 @@ class Job:
         from torch.nn.functional import scaled_dot_product_attention
         kind = {"fp16": torch.float16, "bf16": torch.bfloat16}[request["dtype"]]
         backend = getattr(SDPBackend, BACKENDS[request["peer"]])
-        causal = request["causal"]
+        options = {"is_causal": request["causal"]}
+        if shapes["k"][1] != shapes["q"][1]:
+            options["enable_gqa"] = True  # a backend that cannot share K and V among heads refuses
 
         def copy():
             q, k, v = (load(request["files"][n], torch.float32).reshape(shapes[n]).cuda().to(kind).contiguous() for n in "qkv")
-            return lambda: scaled_dot_product_attention(q, k, v, is_causal=causal)
+            return lambda: scaled_dot_product_attention(q, k, v, **options)
 
         return copy, lambda: sdpa_kernel(backend)
 

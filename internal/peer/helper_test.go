@@ -416,6 +416,10 @@ func TestMissingPeers(t *testing.T) {
 	if err := errors.Join(h.Missing(flash), flash.Refuse(newInputs(t, "1x1x2x4:kv=3").Shape), flash3.Refuse(newInputs(t, "1x1x2x4:kv=3:causal").Shape)); err != nil {
 		t.Error(err)
 	}
+	says(t, "factors of another kind", flash3.Refuse(newInputs(t, "1x4x2x4:kvheads=2").Shape), "one descale factor of Q for them all")
+	if err := flash.Refuse(newInputs(t, "1x4x2x4:kvheads=2").Shape); err != nil {
+		t.Error(err)
+	}
 	h.facts.Missing["torch-flash"] = "this PyTorch has none"
 	says(t, "a backend that is not there", h.Missing(flash), "this PyTorch has none; install a newer PyTorch: ")
 }

@@ -22,6 +22,7 @@ type request struct {
 	DType string `json:"dtype,omitempty"`
 
 	Shape    []int             `json:"shape,omitempty"` // batch, heads, queries, keys, head dim
+	KVHeads  int               `json:"kv_heads,omitempty"`
 	Causal   bool              `json:"causal"`
 	Launches int               `json:"launches,omitempty"` // in a graph
 	Copies   int               `json:"copies,omitempty"`   // of the inputs

@@ -99,5 +99,11 @@ func (p Peer) Refuse(shape tensor.Shape) error {
 			Do:  "take a shape with as many keys as queries, or one that is not causal",
 		}
 	}
+	if shape.Group() > 1 && p.Kind == flash3Kind {
+		return &Error{
+			Why: "not supported by this peer: where heads share K and V it takes one descale factor of Q for them all, and ours have one each",
+			Do:  "take a shape without kvheads",
+		}
+	}
 	return nil
 }

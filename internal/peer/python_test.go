@@ -78,7 +78,7 @@ func TestPythonWithADouble(t *testing.T) {
 	}
 	says(t, "a backend that this PyTorch has not", h.Missing(Peer{Kind: "torch-cudnn"}), "PyTorch 2.11.0 has no SDPBackend.CUDNN_ATTENTION")
 	says(t, "FlashAttention-3", h.Missing(Peer{Kind: "fa3-fp8"}), "flash_attn_interface cannot be imported: ModuleNotFoundError")
-	for _, shape := range []string{"2x2x5x8", "1x2x4x8:causal", "1x1x3x8:kv=6"} {
+	for _, shape := range []string{"2x2x5x8", "1x2x4x8:causal", "1x1x3x8:kv=6", "2x4x3x8:kv=5:kvheads=2"} {
 		in := newInputs(t, shape)
 		for _, p := range []Peer{flash, {Kind: "torch-math", DType: "bf16"}} {
 			if err := h.Prepare(t.Context(), p, in, Graph{7, 2}); err != nil {

@@ -1,6 +1,6 @@
 // Package tensor holds the problems that kernels are given: the shape of one attention problem, and the numbers in it.
 //
-// A Shape is written 1x8x512x64, with :causal and :kv=N where they apply, and read back the same.
+// A Shape is written 1x8x512x64, with :kv=N, :kvheads=N and :causal where they apply, and read back the same.
 //
 // Draw makes the inputs of a shape from a seed: numbers from a normal distribution, quantised to E4M3 with float32
 // descale factors, the originals kept beside them so that the price of quantising can be told. The same shape, seed and
@@ -13,5 +13,6 @@
 // queries and keys, share descale factors more or less widely. It changes the numbers that a kernel gets and not the
 // problem: attention over them stays the same.
 //
-// All tensors lie in memory as [batch, head, row, dim], the last index running fastest.
+// All tensors lie in memory as [batch, head, row, dim], the last index running fastest. K and V may have fewer heads than
+// Q, of which each serves a group of Q's.
 package tensor

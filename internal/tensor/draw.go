@@ -81,19 +81,19 @@ type Inputs struct {
 
 // Draw makes the inputs that belong to a shape, a seed and options: the same ones everywhere and always.
 func Draw(shape Shape, seed uint64, options Options) *Inputs {
-	draw := func(index, rows int) Tensor {
+	draw := func(index, heads, rows int) Tensor {
 		length := rows * shape.HeadDim
-		values := make([]float32, shape.HeadCount()*length)
-		parallel(shape.HeadCount(), func(head int) {
+		values := make([]float32, heads*length)
+		parallel(heads, func(head int) {
 			part := values[head*length:][:length]
 			fill(part, stream(seed, index, head), options.Distribution)
 			shift(part, shape.HeadDim, index, stream(seed, biasStream, head), options.Distribution)
 		})
-		return Quantize(values, shape.HeadCount(), options.Scale)
+		return Quantize(values, heads, options.Scale)
 	}
 	return &Inputs{
 		Shape: shape, Seed: seed, Options: options,
-		Q: draw(0, shape.SeqQ), K: draw(1, shape.SeqK), V: draw(2, shape.SeqK),
+		Q: draw(0, shape.HeadCount(), shape.SeqQ), K: draw(1, shape.KVHeadCount(), shape.SeqK), V: draw(2, shape.KVHeadCount(), shape.SeqK),
 	}
 }
 

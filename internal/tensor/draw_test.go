@@ -46,6 +46,7 @@ func TestDrawIsPinned(t *testing.T) {
 		{"2x8x256x64", 0, Options{}, "f977d379919be29acc43ff075ad98fa24dfb09db954584a9cf64fd9c3eaa68d1"},
 		{"2x8x256x64", 1, Options{}, "d76ac06290a48cdda8c845b6d102626a575964a5956e04cdfeb19e0f0fef3005"},
 		{"1x3x33x80:kv=65", 2, Options{Scale: fp8.PerTensor}, "de95a22fde4847b8197f74e6088534622a0c32b668b53668a6ad31189d5b1876"},
+		{"2x6x33x64:kv=65:kvheads=2", 0, Options{}, "2be0106448929d93370d5c487bd1f8035f9a8ed510a9cf9bf0e6f17a97150225"},
 		{"1x8x512x64", 0, Options{Distribution: Outliers}, "cf734320e5af0f7b4a14fdc51924865a6b35155b2977eabaa02d286eddf3347e"},
 		{"1x8x512x64", 0, Options{Distribution: Peaked}, "96fa4c948b77e1ada911b7080c22b6cbf42d7cde664dd0422d176e6ef070f046"},
 		{"1x8x512x64", 0, Options{Distribution: Biased}, "a18364189e8e1373f9a6e32282448a3efa265d40a3d2ce61f7e2efd37f677f94"},
@@ -83,6 +84,10 @@ func TestDrawLayout(t *testing.T) {
 	check("Q", in.Q, 2*3*5*8)
 	check("K", in.K, 2*3*7*8)
 	check("V", in.V, 2*3*7*8)
+	grouped := Draw(mustShape(t, "2x9x5x8:kv=7:kvheads=3"), 0, Options{})
+	if !reflect.DeepEqual(grouped.K, in.K) || !reflect.DeepEqual(grouped.V, in.V) || len(grouped.Q.Descale) != 18 {
+		t.Error("K and V of three heads are not the same for three heads of Q and for nine")
+	}
 	if in.Shape != shape || in.Seed != 0 || in.Options != (Options{}) {
 		t.Errorf("the inputs say they are of %v, %v, %v", in.Shape, in.Seed, in.Options)
 	}

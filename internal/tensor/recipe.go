@@ -76,19 +76,19 @@ func (r Recipe) Apply(in *Inputs) *Inputs {
 	if r.Hadamard {
 		rotate = newRotation(shape.HeadDim, in.Seed)
 	}
-	prepared := func(values []float32, rows int, smooth bool) Tensor {
-		length := rows * shape.HeadDim
+	prepared := func(values []float32, heads int, smooth bool) Tensor {
+		length := len(values) / heads
 		prepared := make([]float32, len(values))
-		parallel(shape.HeadCount(), func(head int) {
+		parallel(heads, func(head int) {
 			prepare(prepared[head*length:][:length], values[head*length:][:length], shape.HeadDim, smooth, rotate)
 		})
-		return Quantize(prepared, shape.HeadCount(), r.Scale)
+		return Quantize(prepared, heads, r.Scale)
 	}
 	out := *in
 	out.Options.Scale = r.Scale
-	out.Q = prepared(in.Q.Original, shape.SeqQ, false)
-	out.K = prepared(in.K.Original, shape.SeqK, r.SmoothK)
-	out.V = Quantize(in.V.Original, shape.HeadCount(), r.Scale)
+	out.Q = prepared(in.Q.Original, shape.HeadCount(), false)
+	out.K = prepared(in.K.Original, shape.KVHeadCount(), r.SmoothK)
+	out.V = Quantize(in.V.Original, shape.KVHeadCount(), r.Scale)
 	return &out
 }
 

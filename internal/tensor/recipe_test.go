@@ -133,7 +133,7 @@ func TestSmoothKKeepsSoftmax(t *testing.T) {
 
 // Both steps touch what they say: means of K are gone, its biases with them, and V is never changed.
 func TestWhatRecipesDo(t *testing.T) {
-	in := Draw(mustShape(t, "1x2x64x64"), 0, Options{Distribution: Biased})
+	in := Draw(mustShape(t, "1x6x64x64:kvheads=2"), 0, Options{Distribution: Biased})
 	for _, text := range []string{"smooth-k", "hadamard", "smooth-k+hadamard"} {
 		r := mustRecipe(t, text)
 		got := r.Apply(in)
@@ -143,12 +143,14 @@ func TestWhatRecipesDo(t *testing.T) {
 		if same := reflect.DeepEqual(got.Q, in.Q); same == r.Hadamard {
 			t.Errorf("%s: Q the same is %t", text, same)
 		}
-		if narrower := got.K.Descale[0] < 0.5*in.K.Descale[0]; narrower != r.SmoothK {
-			t.Errorf("%s: descale of K is %v, and %v before", text, got.K.Descale[0], in.K.Descale[0])
-		}
-		for dim, mean := range channelMeans(got.K.Original[:64*64], 64) {
-			if r.SmoothK && math.Abs(mean) > 1e-6 {
-				t.Errorf("%s: channel %d of K has the mean %v", text, dim, mean)
+		for head := range 2 {
+			if narrower := got.K.Descale[head] < 0.5*in.K.Descale[head]; narrower != r.SmoothK {
+				t.Errorf("%s: descale of K is %v, and %v before", text, got.K.Descale[head], in.K.Descale[head])
+			}
+			for dim, mean := range channelMeans(got.K.Original[head*64*64:][:64*64], 64) {
+				if r.SmoothK && math.Abs(mean) > 1e-6 {
+					t.Errorf("%s: channel %d of K has the mean %v", text, dim, mean)
+				}
 			}
 		}
 	}

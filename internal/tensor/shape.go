@@ -8,8 +8,11 @@ import (
 
 // Shape is one attention problem: B batches of H heads, each with SeqQ query rows and SeqK keys of HeadDim numbers.
 type Shape struct {
-	Batch   int
-	Heads   int
+	Batch int
+	Heads int
+	// KVHeads is the number of heads that K and V have where it is not Heads, and else 0, so that equal problems are
+	// equal shapes. Heads is a multiple of it: so many neighbouring query heads share a K/V head.
+	KVHeads int
 	SeqQ    int
 	SeqK    int
 	HeadDim int
@@ -23,7 +26,8 @@ const maxExtent = 1 << 24
 // maxElements bounds each tensor of a shape.
 const maxElements = 1 << 31
 
-// ParseShape reads "BxHxSxD" with the options ":causal" and ":kv=N" (the number of keys, where it is not S).
+// ParseShape reads "BxHxSxD" with the options ":causal", ":kv=N" (the number of keys, where it is not S) and ":kvheads=N"
+// (the number of heads of K and V, where it is not H).
 func ParseShape(text string) (Shape, error) {
 	fields := strings.Split(text, ":")
 	extents := strings.Split(fields[0], "x")
@@ -49,8 +53,19 @@ func ParseShape(text string) (Shape, error) {
 				return Shape{}, fmt.Errorf("shape %q: kv: %w", text, err)
 			}
 			s.SeqK = n
+		case name == "kvheads":
+			n, err := parseExtent(value)
+			if err != nil {
+				return Shape{}, fmt.Errorf("shape %q: kvheads: %w", text, err)
+			}
+			if s.Heads%n != 0 {
+				return Shape{}, fmt.Errorf("shape %q: %d heads cannot share %d K/V heads evenly; want a divisor of %[2]d", text, s.Heads, n)
+			}
+			if s.KVHeads = n; n == s.Heads {
+				s.KVHeads = 0
+			}
 		default:
-			return Shape{}, fmt.Errorf("shape %q: unknown option %q; there are causal and kv=N", text, option)
+			return Shape{}, fmt.Errorf("shape %q: unknown option %q; there are causal, kv=N and kvheads=N", text, option)
 		}
 	}
 	// In float64, because the product of four extents can overflow an int.
@@ -74,6 +89,9 @@ func (s Shape) String() string {
 	if s.SeqK != s.SeqQ {
 		text += fmt.Sprintf(":kv=%d", s.SeqK)
 	}
+	if s.KVHeads != 0 {
+		text += fmt.Sprintf(":kvheads=%d", s.KVHeads)
+	}
 	if s.Causal {
 		text += ":causal"
 	}
@@ -82,6 +100,17 @@ func (s Shape) String() string {
 
 // HeadCount is the number of independent heads over all batches.
 func (s Shape) HeadCount() int { return s.Batch * s.Heads }
+
+// Group is the number of query heads that share a K/V head: head h of all batches uses K/V head h / Group.
+func (s Shape) Group() int {
+	if s.KVHeads == 0 {
+		return 1
+	}
+	return s.Heads / s.KVHeads
+}
+
+// KVHeadCount is the number of K/V heads over all batches.
+func (s Shape) KVHeadCount() int { return s.HeadCount() / s.Group() }
 
 // Rows is the number of query rows over all heads and batches.
 func (s Shape) Rows() int { return s.HeadCount() * s.SeqQ }

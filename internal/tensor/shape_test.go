@@ -7,11 +7,13 @@ import (
 
 func TestParseShape(t *testing.T) {
 	for text, want := range map[string]Shape{
-		"1x8x512x64":              {Batch: 1, Heads: 8, SeqQ: 512, SeqK: 512, HeadDim: 64},
-		"2x8x2048x128:causal":     {Batch: 2, Heads: 8, SeqQ: 2048, SeqK: 2048, HeadDim: 128, Causal: true},
-		"1x1x1x1:kv=33":           {Batch: 1, Heads: 1, SeqQ: 1, SeqK: 33, HeadDim: 1},
-		"1x1x31x64:kv=500:causal": {Batch: 1, Heads: 1, SeqQ: 31, SeqK: 500, HeadDim: 64, Causal: true},
-		"1x1x1x1:kv=16777216":     {Batch: 1, Heads: 1, SeqQ: 1, SeqK: 1 << 24, HeadDim: 1},
+		"1x8x512x64":                        {Batch: 1, Heads: 8, SeqQ: 512, SeqK: 512, HeadDim: 64},
+		"2x8x2048x128:causal":               {Batch: 2, Heads: 8, SeqQ: 2048, SeqK: 2048, HeadDim: 128, Causal: true},
+		"1x1x1x1:kv=33":                     {Batch: 1, Heads: 1, SeqQ: 1, SeqK: 33, HeadDim: 1},
+		"1x1x31x64:kv=500:causal":           {Batch: 1, Heads: 1, SeqQ: 31, SeqK: 500, HeadDim: 64, Causal: true},
+		"1x1x1x1:kv=16777216":               {Batch: 1, Heads: 1, SeqQ: 1, SeqK: 1 << 24, HeadDim: 1},
+		"2x8x512x64:kvheads=2":              {Batch: 2, Heads: 8, KVHeads: 2, SeqQ: 512, SeqK: 512, HeadDim: 64},
+		"2x4x33x64:kv=127:kvheads=1:causal": {Batch: 2, Heads: 4, KVHeads: 1, SeqQ: 33, SeqK: 127, HeadDim: 64, Causal: true},
 	} {
 		got, err := ParseShape(text)
 		if err != nil || got != want {
@@ -23,9 +25,12 @@ func TestParseShape(t *testing.T) {
 	}
 	// Other spellings of the same shapes.
 	for text, want := range map[string]string{
-		"1x1x4x8:causal:kv=9": "1x1x4x8:kv=9:causal",
-		"1x1x4x8:kv=4":        "1x1x4x8",
-		"01x1x4x008":          "1x1x4x8",
+		"1x1x4x8:causal:kv=9":           "1x1x4x8:kv=9:causal",
+		"1x1x4x8:kv=4":                  "1x1x4x8",
+		"01x1x4x008":                    "1x1x4x8",
+		"1x6x4x8:kvheads=6":             "1x6x4x8",
+		"1x6x4x8:kvheads=2:kvheads=6":   "1x6x4x8",
+		"1x6x4x8:causal:kvheads=3:kv=9": "1x6x4x8:kv=9:kvheads=3:causal",
 	} {
 		if got, err := ParseShape(text); err != nil || got.String() != want {
 			t.Errorf("ParseShape(%q) = %v, %v; want %v", text, got, err, want)
@@ -45,7 +50,10 @@ func TestParseShapeErrors(t *testing.T) {
 		"1x8x512x16777217":                    "to 16777216",
 		"1x8x512x64:kv=0":                     `kv: "0" is not`,
 		"1x8x512x64:kv":                       `kv: "" is not`,
-		"1x8x512x64:Causal":                   `unknown option "Causal"; there are causal and kv=N`,
+		"1x8x512x64:kvheads=0":                `kvheads: "0" is not`,
+		"1x8x512x64:kvheads=3":                "8 heads cannot share 3 K/V heads evenly; want a divisor of 8",
+		"1x8x512x64:kvheads=16":               "8 heads cannot share 16 K/V heads evenly",
+		"1x8x512x64:Causal":                   `unknown option "Causal"; there are causal, kv=N and kvheads=N`,
 		"1x8x512x64:":                         `unknown option ""`,
 		"16777216x16777216x1x1":               "more than 2^31 elements",
 		"1x1x1x4096:kv=1048576":               "more than 2^31 elements",
@@ -59,7 +67,7 @@ func TestParseShapeErrors(t *testing.T) {
 
 func FuzzParseShape(f *testing.F) {
 	for _, text := range []string{
-		"1x8x512x64", "2x8x2048x64:causal", "1x1x1x1:kv=3", "1x1x4x8:causal:kv=9:causal", "0x1x1x1", "1x1x1x1:kv=", "x:x", "é",
+		"1x8x512x64", "2x8x2048x64:causal", "1x1x1x1:kv=3", "1x1x4x8:causal:kv=9:causal", "0x1x1x1", "1x1x1x1:kv=", "1x6x1x1:kvheads=2", "1x6x1x1:kvheads=6", "x:x", "é",
 	} {
 		f.Add(text)
 	}
@@ -76,6 +84,9 @@ func FuzzParseShape(f *testing.F) {
 		if min(s.Batch, s.Heads, s.SeqQ, s.SeqK, s.HeadDim) < 1 || elements > maxElements {
 			t.Errorf("%q is out of bounds: %+v", text, s)
 		}
+		if s.KVHeads < 0 || s.KVHeads == s.Heads || s.Group()*s.KVHeadCount() != s.HeadCount() {
+			t.Errorf("%q: %d heads in groups of %d over %d K/V heads: %+v", text, s.HeadCount(), s.Group(), s.KVHeadCount(), s)
+		}
 	})
 }
 
@@ -83,6 +94,13 @@ func TestShapeCounts(t *testing.T) {
 	s := Shape{Batch: 2, Heads: 3, SeqQ: 5, SeqK: 7, HeadDim: 11}
 	if s.HeadCount() != 6 || s.Rows() != 30 || s.FLOPs() != 4*6*5*7*11 {
 		t.Errorf("%v: %d heads, %d rows, %v FLOPs", s, s.HeadCount(), s.Rows(), s.FLOPs())
+	}
+	if s.Group() != 1 || s.KVHeadCount() != 6 {
+		t.Errorf("%v: groups of %d over %d K/V heads", s, s.Group(), s.KVHeadCount())
+	}
+	s.KVHeads = 1
+	if s.Group() != 3 || s.KVHeadCount() != 2 || s.HeadCount() != 6 || s.FLOPs() != 4*6*5*7*11 {
+		t.Errorf("%v: groups of %d over %d K/V heads, %v FLOPs", s, s.Group(), s.KVHeadCount(), s.FLOPs())
 	}
 	s.Causal = true
 	if s.FLOPs() != 2*6*5*7*11 {

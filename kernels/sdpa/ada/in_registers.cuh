@@ -519,7 +519,7 @@ __device__ __forceinline__ void scores_to_p(Scores& scores, Output& out, const P
   if (first_key + kTileN > all_see) mask(scores, problem, tile, first_key, at);
   softmax(scores, out, factors.scores_log2);
   if constexpr (kDebugPrint) {
-    if (tile.head == 0 && tile.first_query == 0 && threadIdx.x == 0) {
+    if (tile.head.q == 0 && tile.first_query == 0 && threadIdx.x == 0) {
       printf("sdpa: keys from %d, row 0: max %g, sum %g, out[0] %g\n", first_key, out.max[0][0], row_sum(out, 0, 0), out.o[0][0][0]);
     }
   }
@@ -811,11 +811,12 @@ __device__ __forceinline__ void attend(const Problem& problem) {
     for (;;) {
       const unsigned ticket = draw_ticket(shared, tiles);
       if (ticket >= tiles) break;
-      attend_tile(position, problem, tile_of(problem, ticket / a_head, ticket % a_head), shared, at);
+      attend_tile(position, problem, tile_of(problem, head_of(problem, ticket / a_head), ticket % a_head), shared, at);
     }
   } else {
-    if (head_of_block() >= problem.heads) return;
-    attend_tile(position, problem, tile_of(problem, head_of_block(), blockIdx.x), shared, at);
+    const Head head = head_of_block(problem);
+    if (head.q >= problem.heads) return;
+    attend_tile(position, problem, tile_of(problem, head, blockIdx.x), shared, at);
   }
 }
 

@@ -333,9 +333,10 @@ __device__ __forceinline__ void attend(const Problem& problem) {
                        reinterpret_cast<uint16_t*>(memory + kOffsetTable)};
   const int warp = threadIdx.x / 32u, lane = threadIdx.x % 32u;
   const int first_row = warp * kRows;  // of the tile
-  if (head_of_block() >= problem.heads) return;
-  const Tile tile = tile_of(problem, head_of_block(), blockIdx.x);
-  const Factors factors = factors_of(problem, tile.head);
+  const Head head = head_of_block(problem);
+  if (head.q >= problem.heads) return;
+  const Tile tile = tile_of(problem, head, blockIdx.x);
+  const Factors factors = factors_of(problem, head);
   const int keys = problem.keys;
   const int steps = (static_cast<unsigned>(tile.seen) + kTileN - 1) / kTileN;
 
@@ -387,7 +388,7 @@ __device__ __forceinline__ void attend(const Problem& problem) {
     fill_kv(tiles, tile.v, step, 1, keys);
     softmax(tiles, rows, first_row, lane, step, keys, tile.visible + first_row, problem.causal, factors.scores_log2);
     if constexpr (kDebugPrint) {
-      if (tile.head == 0 && tile.first_query == 0 && threadIdx.x == 0) {
+      if (head.q == 0 && tile.first_query == 0 && threadIdx.x == 0) {
         printf("sdpa: keys from %d, row 0: max %g, sum of lane 0 %g, out[0] %g\n", step * kTileN, rows.max[0], rows.sum[0],
                rows.out[0][0]);
       }

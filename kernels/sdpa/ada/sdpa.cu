@@ -2,7 +2,8 @@
 //
 //   O[b,h,i,:] = sum_j softmax_j(q_i . k_j * dq * dk * scale) * v_j * dv
 //
-// Q, K, V are E4M3 codes [B*H, S, D] with one descale factor a head; O is FP16 [B*H, Sq, D]. The scale and the descale factors are not negative.
+// Q, K, V are E4M3 codes [heads, S, D] with one descale factor a head; O is FP16 [B*H, Sq, D]. The scale and the descale factors are not negative.
+// K and V may have fewer heads than Q: `group` neighbouring heads of Q share one.
 //
 //   in_shared.cuh     stages 0 to 3a: scores and P cross the warps of a block through shared memory
 //   in_registers.cuh  stages 3b to 6: scores and P stay in the registers of the warp that computes them
@@ -19,12 +20,12 @@ ATTUNE_LAUNCH(attention::kThreads, knob::kTileM, dynamic_bytes(attention::kShare
 
 extern "C" __global__ void __launch_bounds__(attention::kThreads, knob::kBlocks)
 sdpa(const uint8_t* __restrict__ q,        // (B*H, queries, D) E4M3
-     const uint8_t* __restrict__ k,        // (B*H, keys, D) E4M3
-     const uint8_t* __restrict__ v,        // (B*H, keys, D) E4M3
+     const uint8_t* __restrict__ k,        // (B*H/group, keys, D) E4M3
+     const uint8_t* __restrict__ v,        // (B*H/group, keys, D) E4M3
      __half* __restrict__ o,               // (B*H, queries, D)
      const float* __restrict__ descale_q,  // (B*H)
-     const float* __restrict__ descale_k,  // (B*H)
-     const float* __restrict__ descale_v,  // (B*H)
-     unsigned heads, int queries, int keys, int causal, float softmax_scale) {
-  attention::attend({q, k, v, o, descale_q, descale_k, descale_v, heads, queries, keys, causal != 0, softmax_scale});
+     const float* __restrict__ descale_k,  // (B*H/group)
+     const float* __restrict__ descale_v,  // (B*H/group)
+     unsigned heads, unsigned group, int queries, int keys, int causal, float softmax_scale) {
+  attention::attend({q, k, v, o, descale_q, descale_k, descale_v, heads, group, queries, keys, causal != 0, softmax_scale});
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 // ATTUNE_LAUNCH(threads, query_rows, dynamic_shared_bytes, blocks_a_multiprocessor, cluster); what is left out at the end is 0.
+// The grid has tiles in x and heads in y, and in z where they are too many for y. Where `group` heads share K and V, y has those and z the heads of K and V.
 // blocks_a_multiprocessor is 0 for one block a tile, and else the most blocks of which each takes tile after tile. cluster is how many
 // blocks, side by side in x, make a cluster; 0 and 1 are none. There may then be blocks behind the last tile, to make the cluster whole.
 #define ATTUNE_LAUNCH(...) extern "C" __device__ const unsigned attune_launch[] = {__VA_ARGS__}

@@ -7,20 +7,27 @@
 #include <cstdint>
 
 #include "knobs.cuh"
+#include "ptx.cuh"
 
 // What the kernel is launched with.
 struct Problem {
   const uint8_t* q;        // (B*H, queries, D) E4M3
-  const uint8_t* k;        // (B*H, keys, D) E4M3
-  const uint8_t* v;        // (B*H, keys, D) E4M3
+  const uint8_t* k;        // (B*H/group, keys, D) E4M3
+  const uint8_t* v;        // (B*H/group, keys, D) E4M3
   __half* o;               // (B*H, queries, D)
   const float* descale_q;  // (B*H)
-  const float* descale_k;  // (B*H)
-  const float* descale_v;  // (B*H)
+  const float* descale_k;  // (B*H/group)
+  const float* descale_v;  // (B*H/group)
   unsigned heads;          // B*H
+  unsigned group;          // neighbouring heads that share one head of K and V
   int queries, keys;
   bool causal;
   float softmax_scale;
+};
+
+// A head of Q, and the head of K and V that it uses.
+struct Head {
+  unsigned q, kv;
 };
 
 // The part of a problem that one block computes at a time: TILE_M query rows of one head.
@@ -29,7 +36,7 @@ struct Tile {
   const uint8_t* k;  // (keys, D)
   const uint8_t* v;  // (keys, D)
   __half* o;         // (queries, D)
-  int head;
+  Head head;
   int first_query;
   int seen;          // keys that its last query sees
   int visible;       // keys that its first query sees if the mask is causal
@@ -41,27 +48,34 @@ struct Factors {
   float out;          // of O
 };
 
-__device__ __forceinline__ Factors factors_of(const Problem& p, unsigned head) {
+__device__ __forceinline__ Factors factors_of(const Problem& p, Head head) {
   constexpr float kLog2e = 1.4426950408889634f;
-  const float scores = p.descale_q[head] * p.descale_k[head] * p.softmax_scale * kLog2e;
+  const float scores = p.descale_q[head.q] * p.descale_k[head.kv] * p.softmax_scale * kLog2e;
   // A head of zeros may have a factor of 0, and minus infinity, which masks a score, times 0 would be NaN.
-  return {scores == 0.0f ? 1e-30f : scores, p.descale_v[head]};
+  return {scores == 0.0f ? 1e-30f : scores, p.descale_v[head.kv]};
 }
 
 __device__ __forceinline__ unsigned tiles_a_head(const Problem& p) {
   return (static_cast<unsigned>(p.queries) + knob::kTileM - 1) / knob::kTileM;
 }
 
+__device__ __forceinline__ Head head_of(const Problem& p, unsigned q) { return {q, p.group == 1 ? q : q / p.group}; }
+
 // The head of a block whose own dimensions are y and z: one alone would not have room for more than 65535 of them. Blocks of the last z may have none.
-__device__ __forceinline__ unsigned head_of_block() { return blockIdx.z * gridDim.y + blockIdx.y; }
+// Where heads share K and V, the grid has those that share one in y, and the heads of K and V in z: a division would stand before the first load.
+__device__ __forceinline__ Head head_of_block(const Problem& p) {
+  const unsigned q = blockIdx.z * gridDim.y + blockIdx.y;
+  return {q, p.group == 1 ? q : blockIdx.z};
+}
 
 // The tile at place `turn` of a head's. The last rows come first: with a causal mask they see the most keys, and no block begins with them late.
-__device__ __forceinline__ Tile tile_of(const Problem& p, unsigned head, unsigned turn) {
+__device__ __forceinline__ Tile tile_of(const Problem& p, Head head, unsigned turn) {
   Tile t;
   t.head = head;
   t.first_query = (tiles_a_head(p) - 1 - turn) * knob::kTileM;
-  const size_t queries = static_cast<size_t>(t.head) * p.queries * knob::kHeadDim;
-  const size_t keys = static_cast<size_t>(t.head) * p.keys * knob::kHeadDim;
+  // Lengths are not negative: one product of 32 bits by 32 each.
+  const size_t queries = static_cast<size_t>(head.q) * static_cast<unsigned>(p.queries) * knob::kHeadDim;
+  const size_t keys = ptx::opaque(static_cast<size_t>(head.kv) * static_cast<unsigned>(p.keys)) * knob::kHeadDim;
   t.q = p.q + queries;
   t.o = p.o + queries;
   t.k = p.k + keys;

@@ -3,6 +3,7 @@
 
 #include <cuda_fp16.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace ptx {
@@ -15,6 +16,12 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
 // No instruction of note: the compiler knows nothing of the result, and computes anew what follows from it.
 __device__ __forceinline__ unsigned opaque(unsigned x) {
   asm volatile("mov.b32 %0, %0;\n" : "+r"(x));
+  return x;
+}
+
+// No instruction: the compiler takes the result as the root of what follows from it. What it is made of would else be woven into every address.
+__device__ __forceinline__ size_t opaque(size_t x) {
+  asm("" : "+l"(x));
   return x;
 }
 

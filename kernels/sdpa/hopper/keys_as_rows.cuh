@@ -217,15 +217,15 @@ __device__ __forceinline__ void multiply_values(Output& o, const unsigned char* 
 
 // ---- softmax -------------------------------------------------------------------------------------------------------------
 
-// The keys of a tile that a query sees come before `end`, and with a causal mask one more for each query.
+// Query 0 of a tile sees the keys before `end`, and with a causal mask each one a key more; keys behind the last are not there.
 __device__ __forceinline__ void mask(Scores& s, const Lane& lane, int first, int end, bool causal, int keys) {
 #pragma unroll
-  for (int block = 0; block < kRowBlocks; ++block) {
+  for (int i = 0; i < kScores; ++i) {
+    const int seen = causal ? min(keys, end + i / 4 * 8 + 2 * lane.t + i % 2) : keys;
+    const int limit = seen - first - 16 * lane.warp - lane.g - i / 2 % 2 * 8;  // of the keys 0, 64, 128 .. behind the lane's first
 #pragma unroll
-    for (int i = 0; i < kScores; ++i) {
-      const int key = first + 64 * block + 16 * lane.warp + lane.g + i / 2 % 2 * 8;
-      const int query = i / 4 * 8 + 2 * lane.t + i % 2;
-      if (key >= keys || (causal && key >= end + query)) s.of[block][i] = -INFINITY;
+    for (int block = 0; block < kRowBlocks; ++block) {
+      if (64 * block >= limit) s.of[block][i] = -INFINITY;
     }
   }
 }
@@ -454,8 +454,8 @@ __device__ __forceinline__ void finish(const Merge& merge, const Tile& tile, con
 // ---- the kernel ----------------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ void attend(const Problem& problem) {
-  const unsigned head = head_of_block();
-  if (head >= problem.heads) return;
+  const Head head = head_of_block(problem);
+  if (head.q >= problem.heads) return;
   const Tile tile = tile_of(problem, head, blockIdx.x);
   const Lane lane;
   unsigned char* memory = shared_memory<kSharedBytes>();
@@ -463,12 +463,12 @@ __device__ __forceinline__ void attend(const Problem& problem) {
   const Group group(memory + kQBytes, threadIdx.x / 128);
 
   // Everything is asked for before anything is waited for.
-  const int steps = (tile.seen + kStepKeys - 1) / kStepKeys;
+  const int steps = max(1, (tile.seen + kStepKeys - 1) / kStepKeys);  // a tile that sees no key has a step in which all are masked
   QueryWords queries;
   KeyWords keys;
   queries.load(tile, problem.queries);
   int first = group.index * kKeys;
-  if (steps > 0) load_step(keys, group.v, tile, lane, first, problem.keys);
+  load_step(keys, group.v, tile, lane, first, problem.keys);
   ptx::cp_async_commit_group();
   const Factors factors = factors_of(problem, head);
   queries.store(q);
@@ -477,10 +477,10 @@ __device__ __forceinline__ void attend(const Problem& problem) {
   __syncthreads();
 
   const Merge merge(memory + kQBytes, steps);
-  Output total = {};
+  Output total;
   float sum[kColumns] = {};
-#pragma unroll 1
-  for (int step = 0; step < steps; ++step, first += kStepKeys) {
+  int step = 0;
+  do {
     Scores scores;
     multiply_keys(scores, keys, ptx::shared_address(q));
     if (first + kKeys > problem.keys || (problem.causal && first + kKeys > tile.visible)) {
@@ -507,9 +507,9 @@ __device__ __forceinline__ void attend(const Problem& problem) {
     } else {
       add(total, product, group, step, lane, factors.scores_log2);
     }
-  }
+    first += kStepKeys;
+  } while (++step < steps);
 
-  if (steps == 0) publish(merge.sum + group.index * kQueries * 4, sum, lane, Sum{});
   give(merge, total, group);
   // Where O goes is found out again: registers were scarce meanwhile.
   const Tile same = tile_of(problem, head, ptx::opaque(blockIdx.x));

@@ -90,18 +90,27 @@ __device__ __forceinline__ int turned_place(int row, int chunk) {
 // second-level cache holds the keys of.
 struct Schedule {
   unsigned tiles, blocks, section;  // in all; of a head; heads that are taken together
+  unsigned reciprocal;              // of the heads that share a head of K and V, in units of 2^-32
 
-  __device__ __forceinline__ explicit Schedule(const Problem& p) : blocks(tiles_a_head(p)) {
+  __device__ __forceinline__ explicit Schedule(const Problem& p) : blocks(tiles_a_head(p)), reciprocal(p.group == 1 ? ~0u : ~0u / p.group) {
     tiles = blocks * p.heads;
     constexpr unsigned kCacheBytes = 24u << 20;
     const unsigned long long head_bytes = 2ull * p.keys * knob::kHeadDim;
-    section = p.causal ? min(p.heads, max(1u, static_cast<unsigned>(kCacheBytes / head_bytes))) : 1;
+    const unsigned long long held = max(1ull, kCacheBytes / head_bytes) * p.group;
+    section = p.causal ? static_cast<unsigned>(min(held, static_cast<unsigned long long>(p.heads))) : 1;
   }
 
   __device__ __forceinline__ Tile tile(const Problem& p, unsigned index) const {
     const unsigned together = section * blocks, first_head = index / together * section, rest = index % together;
     const unsigned heads = min(section, p.heads - first_head);
-    return tile_of(p, first_head + rest % heads, rest / heads);
+    return tile_of(p, head(p, first_head + rest % heads), rest / heads);
+  }
+
+ private:
+  // A division without a division, one too small at most for heads below 2^31.
+  __device__ __forceinline__ Head head(const Problem& p, unsigned q) const {
+    const unsigned kv = __umulhi(q, reciprocal);
+    return {q, kv + (q - kv * p.group >= p.group)};
   }
 };
 
@@ -110,7 +119,7 @@ __device__ __forceinline__ int steps_of(const Tile& tile) { return (tile.seen + 
 // The steps of a block's tiles one after the other, each tile's from the last keys to the first: with a causal mask the last ones are those that need it.
 struct Walk {
   unsigned index;  // of the tile
-  int step, head;
+  int step, kv_head;
   Place place;
 
   __device__ __forceinline__ Walk(const Problem& p, const Schedule& schedule) : index(blockIdx.x) { enter(p, schedule); }
@@ -127,7 +136,7 @@ struct Walk {
   __device__ __forceinline__ void enter(const Problem& p, const Schedule& schedule) {
     for (; more(schedule); index += gridDim.x) {
       const Tile tile = schedule.tile(p, index);
-      head = tile.head;
+      kv_head = tile.head.kv;
       step = steps_of(tile) - 1;
       if (step >= 0) return;
     }
@@ -139,7 +148,7 @@ struct Walk {
 __device__ __forceinline__ void copy_tile(unsigned char* to, const TensorMap* map, const Walk& at, uint64_t* full) {
   ptx::mbarrier_arrive_expect_tx(full, kTileBytes);
 #pragma unroll
-  for (int box = 0; box < kBoxes; ++box) ptx::cp_async_bulk_tensor_3d(to + box * kBoxBytes, map, box * kRowBytes, at.step * kKeys, at.head, full);
+  for (int box = 0; box < kBoxes; ++box) ptx::cp_async_bulk_tensor_3d(to + box * kBoxBytes, map, box * kRowBytes, at.step * kKeys, at.kv_head, full);
 }
 
 // Asks for K and V of a step when the places for them are empty. One thread.
@@ -323,12 +332,11 @@ struct Rows {
   }
 };
 
-// The first query of a lane sees the keys before `end`, and the lower row's eight more.
-__device__ __forceinline__ void mask(float (&s)[kScores], const Lane& lane, int first_key, int end, bool causal, int keys) {
+// Of the keys of a step a lane's rows see those before `end`, counted from the lane's first.
+__device__ __forceinline__ void mask(float (&s)[kScores], const int (&end)[2]) {
 #pragma unroll
   for (int i = 0; i < kScores; ++i) {
-    const int key = first_key + i / 4 * 8 + 2 * lane.t + i % 2;
-    if (key >= keys || (causal && key >= end + i / 2 % 2 * 8)) s[i] = -INFINITY;
+    if (i / 4 * 8 + i % 2 >= end[i / 2 % 2]) s[i] = -INFINITY;
   }
 }
 
@@ -402,12 +410,14 @@ __device__ __forceinline__ void write(const Rows& rows, const Tile& tile, const 
 __device__ __forceinline__ void compute(const Problem& p, const Schedule& schedule, const Ring& ring) {
   const Lane lane;
   Place k_place, v_place;
+  Queries q(ring.q);
+  if (blockIdx.x < schedule.tiles) q.load(schedule.tile(p, blockIdx.x), lane, p.queries);
   for (unsigned index = blockIdx.x; index < schedule.tiles; index += gridDim.x) {
     const Tile tile = schedule.tile(p, index);
-    Queries q(ring.q);
-    q.load(tile, lane, p.queries);
     const Factors factors = factors_of(p, tile.head);
-    const int end = tile.visible + lane.row, first_end = tile.visible + (threadIdx.x / 128 - 1) * 64;
+    // What the lane's two rows see, and the least that one of its warpgroup's does.
+    const int seen[2] = {p.causal ? min(p.keys, tile.visible + lane.row) : p.keys, p.causal ? min(p.keys, tile.visible + lane.row + 8) : p.keys};
+    const int all_see = p.causal ? min(p.keys, tile.visible + (threadIdx.x / 128 - 1) * 64) : p.keys;
     Rows rows;
     rows.clear();
     float s[kScores];
@@ -417,8 +427,10 @@ __device__ __forceinline__ void compute(const Problem& p, const Schedule& schedu
     // would wait for that first.
     const auto weigh = [&](int step, float (&keep)[2]) {
       ptx::hold(s);
-      const int first_key = step * kKeys;
-      if (first_key + kKeys > p.keys || (p.causal && first_key + kKeys > first_end)) mask(s, lane, first_key, end, p.causal, p.keys);
+      if ((step + 1) * kKeys > all_see) {
+        const int end[2] = {seen[0] - step * kKeys - 2 * lane.t, seen[1] - step * kKeys - 2 * lane.t};
+        mask(s, end);
+      }
       float base[2];
       raise(s, rows, base, keep, factors.scores_log2);
       arrive_warp(&ring.barrier->k_empty[k_place.stage], keep[0] + keep[1]);
@@ -473,6 +485,8 @@ __device__ __forceinline__ void compute(const Problem& p, const Schedule& schedu
         values_done();
       }
     }
+    // The products have read Q of this tile; that of the next one comes while O is written.
+    if (index + gridDim.x < schedule.tiles) q.load(schedule.tile(p, index + gridDim.x), lane, p.queries);
     write(rows, tile, lane, factors, p.queries);
   }
 }

@@ -19,19 +19,19 @@ ATTUNE_TENSOR_MAPS({1, attention::kKeys, attention::kRowBytes, attention::kRowBy
 
 extern "C" __global__ void __launch_bounds__(attention::kThreads, knob::kBlocks)
 sdpa(const uint8_t* __restrict__ q,        // (B*H, queries, D) E4M3
-     const uint8_t* __restrict__ k,        // (B*H, keys, D) E4M3
-     const uint8_t* __restrict__ v,        // (B*H, keys, D) E4M3
+     const uint8_t* __restrict__ k,        // (B*H/group, keys, D) E4M3
+     const uint8_t* __restrict__ v,        // (B*H/group, keys, D) E4M3
      __half* __restrict__ o,               // (B*H, queries, D)
      const float* __restrict__ descale_q,  // (B*H)
-     const float* __restrict__ descale_k,  // (B*H)
-     const float* __restrict__ descale_v,  // (B*H)
-     unsigned heads, int queries, int keys, int causal, float softmax_scale
+     const float* __restrict__ descale_k,  // (B*H/group)
+     const float* __restrict__ descale_v,  // (B*H/group)
+     unsigned heads, unsigned group, int queries, int keys, int causal, float softmax_scale
 #if USE_KEYS_AS_ROWS
 ) {
-  attention::attend({q, k, v, o, descale_q, descale_k, descale_v, heads, queries, keys, causal != 0, softmax_scale});
+  attention::attend({q, k, v, o, descale_q, descale_k, descale_v, heads, group, queries, keys, causal != 0, softmax_scale});
 }
 #else
      , const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map) {
-  attention::attend({q, k, v, o, descale_q, descale_k, descale_v, heads, queries, keys, causal != 0, softmax_scale}, &k_map, &v_map);
+  attention::attend({q, k, v, o, descale_q, descale_k, descale_v, heads, group, queries, keys, causal != 0, softmax_scale}, &k_map, &v_map);
 }
 #endif

@@ -13,14 +13,14 @@ __device__ float decode(unsigned char code) {
 }
 
 extern "C" __global__ void broken(unsigned char* q, const unsigned char* k, const unsigned char* v, __half* o, const float* descale_q,
-                                  const float* descale_k, const float* descale_v, unsigned heads, int queries, int keys, int causal,
-                                  float softmax_scale) {
+                                  const float* descale_k, const float* descale_v, unsigned heads, unsigned group, int queries, int keys,
+                                  int causal, float softmax_scale) {
 #if DEFECT == 7
   this is not C++;
 #endif
-  const int row = blockIdx.x, head = blockIdx.y, column = threadIdx.x;
+  const int row = blockIdx.x, head = blockIdx.z * gridDim.y + blockIdx.y, kv_head = head / group, column = threadIdx.x;
   const size_t query = (static_cast<size_t>(head) * queries + row) * kHeadDim;
-  const size_t first_key = static_cast<size_t>(head) * keys * kHeadDim;
+  const size_t first_key = static_cast<size_t>(kv_head) * keys * kHeadDim;
   if constexpr (kDefect == 1) {
     volatile int* never = reinterpret_cast<volatile int*>(o);
     while (*never != 12345) {
@@ -46,7 +46,7 @@ extern "C" __global__ void broken(unsigned char* q, const unsigned char* k, cons
   __shared__ float row_of_q[kHeadDim];
   if constexpr (kDefect == 10) row_of_q[column] = decode(q[query + column]);  // and no barrier
   const int visible = causal ? min(keys, row + 1 + keys - queries) : keys;
-  const float scale = descale_q[head] * descale_k[head] * softmax_scale;
+  const float scale = descale_q[head] * descale_k[kv_head] * softmax_scale;
   float top = -INFINITY, sum = 0, out = 0;
   for (int key = 0; key < visible; ++key) {
     float score = 0;
@@ -61,7 +61,7 @@ extern "C" __global__ void broken(unsigned char* q, const unsigned char* k, cons
     sum = sum * shrink + p;
     top = higher;
   }
-  const float result = sum > 0 ? out / sum * descale_v[head] : 0.0f;
+  const float result = sum > 0 ? out / sum * descale_v[kv_head] : 0.0f;
   o[query + column] = __float2half(kDefect == 4 ? 0.0f : result);
   if constexpr (kDefect == 2) {
     if (row == queries - 1 && head == heads - 1) o[query + column + kHeadDim] = __float2half(result);

@@ -55,7 +55,7 @@ __device__ unsigned read_other(const unsigned char* codes, unsigned other, int a
 
 extern "C" __global__ void __launch_bounds__(64)
     mapped(const unsigned char* q, const unsigned char* k, const unsigned char* v, __half* o, const float* descale_q, const float* descale_k,
-           const float* descale_v, unsigned heads, int queries, int keys, int causal, float softmax_scale,
+           const float* descale_v, unsigned heads, unsigned group, int queries, int keys, int causal, float softmax_scale,
            const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap o_map) {
   __shared__ alignas(1024) __half halves[kRows * kColumns];
   __shared__ alignas(1024) unsigned char codes[kRows * kColumns];

@@ -157,17 +157,18 @@ class cuda:
 
 def attention(q, k, v, is_causal):
     batch, heads, queries, dim = q.shape
-    keys = k.shape[2]
+    keys, group = k.shape[2], heads // k.shape[1]
     out = []
     for head in range(batch * heads):
-        row = lambda t, n, i: t.values[(head * n + i) * dim:(head * n + i + 1) * dim]
+        shared = head // group
+        row = lambda t, h, i: t.values[(h * t.shape[2] + i) * dim:(h * t.shape[2] + i + 1) * dim]
         for i in range(queries):
             seen = range(min(keys, i + 1)) if is_causal else range(keys)
-            query = row(q, queries, i)
-            scores = [sum(a * b for a, b in zip(query, row(k, keys, j))) / math.sqrt(dim) for j in seen]
+            query = row(q, head, i)
+            scores = [sum(a * b for a, b in zip(query, row(k, shared, j))) / math.sqrt(dim) for j in seen]
             weights = [math.exp(s - max(scores)) for s in scores]
             for d in range(dim):
-                out.append(sum(w * v.values[(head * keys + j) * dim + d] for j, w in zip(seen, weights)) / sum(weights))
+                out.append(sum(w * v.values[(shared * keys + j) * dim + d] for j, w in zip(seen, weights)) / sum(weights))
     return out
 
 
