@@ -28,7 +28,8 @@
 //
 // A [Selection] is a table that names a variant for each shape, with a parent and a promise as a stage has them. The
 // first choice whose condition holds is taken, and the last has none. A condition is a rule as above, over the words
-// of a shape instead of knobs: batch, heads (of all batches), queries, keys, head_dim and causal, which is 0 or 1.
+// of a shape instead of knobs: batch, heads and kv_heads (of all batches), queries, keys, head_dim and causal, which is
+// 0 or 1.
 //
 // # Covering
 //

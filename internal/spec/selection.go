@@ -33,7 +33,7 @@ type Choice struct {
 const HeadDimKnob = "HEAD_DIM"
 
 // shapeWords are what a choice may ask of a shape. Heads are those of all batches: a kernel sees no difference.
-var shapeWords = vocabulary{"word of a shape", "words of a shape", []string{"batch", "heads", "queries", "keys", "head_dim", "causal"}}
+var shapeWords = vocabulary{"word of a shape", "words of a shape", []string{"batch", "heads", "kv_heads", "queries", "keys", "head_dim", "causal"}}
 
 // valuesOf has one value for each word of a shape.
 func valuesOf(s tensor.Shape) []int {
@@ -41,7 +41,7 @@ func valuesOf(s tensor.Shape) []int {
 	if s.Causal {
 		causal = 1
 	}
-	return []int{s.Batch, s.HeadCount(), s.SeqQ, s.SeqK, s.HeadDim, causal}
+	return []int{s.Batch, s.HeadCount(), s.KVHeadCount(), s.SeqQ, s.SeqK, s.HeadDim, causal}
 }
 
 // Choose gives the line of the table that takes a shape. An error means that a condition has no answer for it, as after a division by zero.

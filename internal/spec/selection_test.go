@@ -91,6 +91,22 @@ func TestChoose(t *testing.T) {
 	check("4x8x512x64:causal", "stage2", "work enough")
 }
 
+func TestChooseByHeadsOfKAndV(t *testing.T) {
+	k, err := loadText(toyText(t) + strings.Replace(toySelection, "causal and queries != keys", "heads >= 4 * kv_heads", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{"2x8x512x64:kvheads=2": "stage1+TILE_N=16", "2x8x512x64:kvheads=4": "stage2", "2x8x512x64": "stage2"} {
+		shape, err := tensor.ParseShape(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := k.Selection("best").Choose(shape); err != nil || c.Variant.String() != want {
+			t.Errorf("%s is taken by %s, %v; want %s", text, c.Variant, err, want)
+		}
+	}
+}
+
 func TestChooseWithoutAnswer(t *testing.T) {
 	k, err := loadText(toyText(t) + strings.Replace(toySelection, "causal and queries != keys", "batch // (keys - 77) > 5", 1))
 	if err != nil {
@@ -171,7 +187,7 @@ func TestLoadSelectionErrors(t *testing.T) {
 		`kernel.toml:112: "when" in [[selection.choice]] is "casual and querys != keys": unknown word of a shape "querys"; did you mean "queries"?`)
 	swap("causal and queries != keys", "TILE_N == 16",
 		`kernel.toml:112: "when" in [[selection.choice]] is "TILE_N == 16": unknown word of a shape "TILE_N"; `+
-			`there are batch, heads, queries, keys, head_dim, causal`)
+			`there are batch, heads, kv_heads, queries, keys, head_dim, causal`)
 	swap("causal and queries != keys", "True", `kernel.toml:112: "when" in [[selection.choice]] is "True": it names no word of a shape`)
 	swap("causal and queries != keys", "'x' == keys", `kernel.toml:112: "when" in [[selection.choice]] is "'x' == keys": `+
 		`column 1: a rule has only words of a shape, numbers, operators, min, max, abs, and lists after "in"`)
