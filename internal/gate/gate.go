@@ -2,6 +2,7 @@ package gate
 
 import (
 	"fmt"
+	"math"
 
 	"attune/internal/measure"
 	"attune/internal/oracle"
@@ -59,16 +60,29 @@ type Limits struct {
 	MaxErr      float64 `json:"max_err"`
 	MeanErr     float64 `json:"mean_err"`
 	BadFraction float64 `json:"bad_fraction"`
+	LSE         *LSE    `json:"lse,omitempty"` // where the kernel writes logarithms of sums
 }
 
-// outputRounding is the relative error of an FP16 output at its worst, half a unit in the last of 11 bits. No kernel can be asked
-// for less, whatever its inputs cost.
-const outputRounding = 1.0 / (1 << 11)
+// LSE bounds the error of the logarithm of a sum of exp(score).
+type LSE struct {
+	MaxErr  float64 `json:"max_err"`
+	MeanErr float64 `json:"mean_err"`
+}
+
+// outputRounding is the relative error of an output at its worst, half a unit in the last of FP16's 11 bits or BF16's 8. No kernel can be
+// asked for less, whatever its inputs cost.
+func outputRounding(output toolchain.Output) float64 {
+	if output == toolchain.BF16 {
+		return 1.0 / (1 << 8)
+	}
+	return 1.0 / (1 << 11)
+}
 
 // LimitsFor derives the limits from what FP8 inputs cost on this very problem: the kernel may add a share of it, which its stage has
 // named. The tolerance of the spec is the outer bound. Its max_err is an absolute number, which is meant for inputs of unit variance; with harder inputs,
 // whose outputs may be tens, it counts in units of the largest output, and of the elements that may be bad the share counts too.
-func LimitsFor(ref *oracle.Reference, share float64, tolerance spec.Tolerance, unitVariance bool) Limits {
+func LimitsFor(ref *oracle.Reference, output toolchain.Output, share float64, tolerance spec.Tolerance, unitVariance bool) Limits {
+	rounding := outputRounding(output)
 	largest, sum := 0.0, 0.0
 	for _, x := range ref.Out {
 		largest = max(largest, x, -x)
@@ -76,12 +90,12 @@ func LimitsFor(ref *oracle.Reference, share float64, tolerance spec.Tolerance, u
 	}
 	mean := sum / float64(len(ref.Out))
 	limits := Limits{
-		MaxErr:      min(tolerance.MaxErr, max(share*ref.InputCost.Max, largest*outputRounding)),
-		MeanErr:     min(tolerance.MeanErr, max(share*ref.InputCost.Mean, mean*outputRounding)),
+		MaxErr:      min(tolerance.MaxErr, max(share*ref.InputCost.Max, largest*rounding)),
+		MeanErr:     min(tolerance.MeanErr, max(share*ref.InputCost.Mean, mean*rounding)),
 		BadFraction: tolerance.BadFraction,
 	}
 	if !unitVariance {
-		limits.MaxErr = min(tolerance.MaxErr*max(1, largest), max(share*ref.InputCost.Max, largest*outputRounding))
+		limits.MaxErr = min(tolerance.MaxErr*max(1, largest), max(share*ref.InputCost.Max, largest*rounding))
 		limits.BadFraction = tolerance.BadFraction * min(1, share)
 	}
 	return limits
@@ -104,6 +118,62 @@ func Errors(e oracle.Errors, limits Limits) []string {
 		wrong = append(wrong, fmt.Sprintf("%.2f %% of the elements are bad, and %.2f %% may be", 100*e.BadFraction, 100*limits.BadFraction))
 	}
 	return wrong
+}
+
+// LSEFor derives the limits of the logarithm of a sum of exp(score) from what a kernel's number formats can cost. The logarithm is off by no
+// more than the scores are, and by what the sum itself is.
+//
+// Tensor cores add 32 products of E4M3 to what is there by one instruction, and cut each of these 33 addends off at 13 bits below the largest.
+// No addend of a score is larger than the reach. The largest error has all of them cut by a whole bit to one side; in the mean they are
+// independent of each other, and errors grow with the root of their number. What else there is to a score, its factor, its exponential
+// (13 bits by the polynomial) and the logarithm, stays below 2^-12.
+//
+// A sum of exponentials that were rounded to E4M3, which keeps four bits, is off by 2^-4 of itself at most, and in the mean by no more than the
+// root mean square of one, 2.6 %. It is summed by four instructions before it leaves the tensor cores, of positive addends, which are all cut
+// to the same side. And each exponential below 2^-18 of the largest, which stands at 2^8, is lost in E4M3.
+func LSEFor(ref *oracle.Reference, sums toolchain.LSE) *LSE {
+	const (
+		depth, addends  = 32, 33
+		cut             = 0x1p-13
+		othersOfScore   = 0x1p-12
+		mostRounded     = 0x1p-4
+		meanRounded     = 0.026
+		sumInstructions = 4
+		lost            = 0x1p-18
+	)
+	instructions := float64(ref.Shape.HeadDim) / depth
+	limits := &LSE{
+		MaxErr:  othersOfScore + ref.Reach*cut*addends*instructions,
+		MeanErr: othersOfScore + ref.Reach*cut*math.Sqrt(addends*instructions),
+	}
+	if sums == toolchain.LSERounded {
+		const summed = cut * addends * sumInstructions
+		below := lost * float64(ref.Shape.SeqK)
+		limits.MaxErr += below - math.Log(1-mostRounded-summed)
+		limits.MeanErr += below - math.Log(1-meanRounded-summed)
+	}
+	return limits
+}
+
+// LSEErrors holds logarithms of sums against their limits and gives what is wrong.
+func LSEErrors(e oracle.LSEErrors, limits *LSE) []string {
+	var wrong []string
+	if e.Lost > 0 {
+		wrong = append(wrong, fmt.Sprintf("lse: %d rows are not what they should be, finite or minus infinity, the first at %s",
+			e.Lost, rowOf(*e.FirstLost)))
+	}
+	if e.MaxErr > limits.MaxErr {
+		wrong = append(wrong, fmt.Sprintf("lse: max_err %.3g is over %.3g, at %s: got %.6g, want %.6g",
+			e.MaxErr, limits.MaxErr, rowOf(e.Worst.Place), e.Worst.Got, e.Worst.Want))
+	}
+	if e.MeanErr > limits.MeanErr {
+		wrong = append(wrong, fmt.Sprintf("lse: mean_err %.3g is over %.3g", e.MeanErr, limits.MeanErr))
+	}
+	return wrong
+}
+
+func rowOf(p oracle.Place) string {
+	return fmt.Sprintf("batch %d head %d row %d", p.Batch, p.Head, p.Row)
 }
 
 // Correctness passes when there is nothing wrong on any shape and seed.

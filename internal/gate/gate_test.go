@@ -49,17 +49,19 @@ func TestLimitsFor(t *testing.T) {
 	check := func(what string, out []float64, cost oracle.Cost, share float64, want Limits) {
 		t.Helper()
 		want.BadFraction = 0.01
-		compare(what, LimitsFor(&oracle.Reference{Out: out, InputCost: cost}, share, tolerance, true), want)
+		compare(what, LimitsFor(&oracle.Reference{Out: out, InputCost: cost}, toolchain.FP16, share, tolerance, true), want)
 	}
 	check("a share of what the inputs cost", []float64{1, -1}, oracle.Cost{Max: 0.5, Mean: 0.1}, 0.05, Limits{MaxErr: 0.025, MeanErr: 0.005})
 	check("never below what an FP16 output costs", []float64{1, -3}, oracle.Cost{}, 0.05, Limits{MaxErr: 3 * rounding, MeanErr: 2 * rounding})
 	check("each limit for itself", []float64{1, -3}, oracle.Cost{Max: 1}, 0.05, Limits{MaxErr: 0.05, MeanErr: 2 * rounding})
 	check("never above the tolerance", []float64{1}, oracle.Cost{Max: 10, Mean: 10}, 0.05, Limits{MaxErr: 0.06, MeanErr: 0.02})
 	check("not even for large outputs", []float64{1000}, oracle.Cost{}, 0.05, Limits{MaxErr: 0.06, MeanErr: 0.02})
+	bf16 := LimitsFor(&oracle.Reference{Out: []float64{1, -3}}, toolchain.BF16, 0.05, tolerance, true)
+	compare("never below what a BF16 output costs", bf16, Limits{MaxErr: 3.0 / 256, MeanErr: 2.0 / 256, BadFraction: 0.01})
 	hard := func(what string, out []float64, cost oracle.Cost, want Limits) {
 		t.Helper()
 		want.BadFraction = 0.005
-		compare("harder inputs: "+what, LimitsFor(&oracle.Reference{Out: out, InputCost: cost}, 0.5, tolerance, false), want)
+		compare("harder inputs: "+what, LimitsFor(&oracle.Reference{Out: out, InputCost: cost}, toolchain.FP16, 0.5, tolerance, false), want)
 	}
 	hard("the largest output is the unit", []float64{-30}, oracle.Cost{Max: 10, Mean: 10}, Limits{MaxErr: 1.8, MeanErr: 0.02})
 	hard("small outputs do not make it less", []float64{0.5}, oracle.Cost{Max: 10, Mean: 10}, Limits{MaxErr: 0.06, MeanErr: 0.02})
@@ -99,9 +101,41 @@ func TestErrorsOfAnAnswerWithOneNaN(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := Errors(found, LimitsFor(ref, 0.05, spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02, BadFraction: 0.01}, true))
+	got := Errors(found, LimitsFor(ref, toolchain.FP16, 0.05, spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02, BadFraction: 0.01}, true))
 	if len(got) != 1 || !strings.Contains(got[0], "row 1 dim 1") {
 		t.Errorf("one NaN of 4096 gave %q", got)
+	}
+}
+
+func TestLSE(t *testing.T) {
+	ref := &oracle.Reference{Shape: tensor.Shape{Batch: 1, Heads: 1, SeqQ: 4, SeqK: 1 << 12, HeadDim: 64}, Reach: 8}
+	exact, rounded := LSEFor(ref, toolchain.LSEInFP32), LSEFor(ref, toolchain.LSERounded)
+	check := func(what string, got, want float64) {
+		t.Helper()
+		if math.Abs(got-want) > 1e-4 {
+			t.Errorf("%s: %g, want %g", what, got, want)
+		}
+	}
+	// Two instructions of 33 addends, each of which is off by 8·2^-13 at most.
+	check("sums in FP32, at most", exact.MaxErr, 66*8.0/8192+1.0/4096)
+	check("sums in FP32, in the mean", exact.MeanErr, 8.124*8.0/8192+1.0/4096)
+	// A sixteenth and 4·33·2^-13 of the sum, and 2^12 keys that may be lost by 2^-18 each.
+	check("sums of rounded numbers, at most", rounded.MaxErr-exact.MaxErr, 0.08184+1.0/64)
+	check("sums of rounded numbers, in the mean", rounded.MeanErr-exact.MeanErr, 0.04302+1.0/64)
+
+	limits := &LSE{MaxErr: 0.5, MeanErr: 0.1}
+	place := oracle.Place{Batch: 1, Head: 2, Row: 3}
+	off := oracle.LSEErrors{MaxErr: 0.5, MeanErr: 0.1}
+	if got := LSEErrors(off, limits); got != nil {
+		t.Errorf("at the limits: %q", got)
+	}
+	off = oracle.LSEErrors{MaxErr: 0.6, MeanErr: 0.2, Worst: oracle.Worst{Place: place, Got: 1.6, Want: 1}, Lost: 7, FirstLost: &place}
+	if diff := cmp.Diff([]string{
+		"lse: 7 rows are not what they should be, finite or minus infinity, the first at batch 1 head 2 row 3",
+		"lse: max_err 0.6 is over 0.5, at batch 1 head 2 row 3: got 1.6, want 1",
+		"lse: mean_err 0.2 is over 0.1",
+	}, LSEErrors(off, limits)); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -67,6 +67,15 @@ func BFloat16FromFloat32(x float32) BFloat16 {
 // Float32 is the value of the code, exactly.
 func (b BFloat16) Float32() float32 { return math.Float32frombits(uint32(b) << 16) }
 
+// DecodeBFloat16 reads BFloat16 codes as DecodeFloat16 reads Float16's.
+func DecodeBFloat16(memory []byte) []float64 {
+	values := make([]float64, len(memory)/2)
+	for i := range values {
+		values[i] = float64(BFloat16(binary.LittleEndian.Uint16(memory[2*i:])).Float32())
+	}
+	return values
+}
+
 // DecodeFloat16 reads Float16 codes as a GPU leaves them in memory: two bytes each, the low one first. A last odd byte
 // is ignored.
 func DecodeFloat16(memory []byte) []float64 {

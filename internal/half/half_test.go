@@ -130,6 +130,13 @@ func TestDecodeFloat16(t *testing.T) {
 	}
 }
 
+func TestDecodeBFloat16(t *testing.T) {
+	got := DecodeBFloat16([]byte{0x80, 0x3F, 0x01, 0x80, 0x80, 0xFF, 0x77})
+	if diff := cmp.Diff([]float64{1, -0x1p-133, math.Inf(-1)}, got); diff != "" {
+		t.Errorf("values (-want +got):\n%s", diff)
+	}
+}
+
 func TestNoAllocation(t *testing.T) {
 	x := float32(1)
 	allocs := testing.AllocsPerRun(100, func() {

@@ -7,7 +7,6 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/device/isolate"
-	"attune/internal/half"
 	"attune/internal/spec"
 	"attune/internal/tensor"
 	"attune/internal/toolchain"
@@ -55,7 +54,8 @@ func (a *Answerer) Answer(ctx context.Context, in *tensor.Inputs) ([]float64, er
 	case len(outcome.Findings) > 0:
 		wrong = findingText(outcome.Findings[0])
 	default:
-		return half.DecodeFloat16(outcome.Outputs[0]), nil
+		o, _ := outputs(a.image.Record.Launch, outcome)
+		return o, nil
 	}
 	return nil, &WrongError{a.variant.String(), fmt.Sprintf("%s: %s", problem{in.Shape, in.Seed, in.Options.Distribution}, wrong)}
 }

@@ -297,12 +297,12 @@ func (b *bench) answers(ctx context.Context, ref *reference) ([]*contender, erro
 		if err != nil {
 			return nil, fmt.Errorf("%s on %s: %w", v, ref.inputs.Shape, err)
 		}
-		found, err := compare(ref, outcome, b.lab.Kernel.Tolerance)
+		off, err := compare(ref, v.image.Record.Launch, outcome, b.lab.Kernel.Tolerance)
 		if err != nil {
 			return nil, err
 		}
-		_, wrong := judge(ref, found, outcome.Findings, v.Stage().ErrorShare, b.lab.Kernel.Tolerance)
-		c.judged(found, wrong)
+		_, wrong := judge(ref, v.image.Record.Launch, off, outcome.Findings, v.Stage().ErrorShare, b.lab.Kernel.Tolerance)
+		c.judged(off.Errors, wrong)
 		c.job = &job
 	}
 	return all, nil
@@ -392,12 +392,12 @@ func (b *bench) ask(ctx context.Context, c *contender, ref *reference) error {
 		return err
 	}
 	tolerance := b.lab.Kernel.Tolerance
-	found, err := oracle.Compare(answer, ref.answer, oracle.Tolerance{Abs: tolerance.Atol, Rel: tolerance.Rtol})
+	off, err := oracle.Compare(answer, ref.answer, oracle.Tolerance{Abs: tolerance.Atol, Rel: tolerance.Rtol})
 	if err != nil {
 		return err
 	}
-	_, wrong := judge(ref, found, nil, peerShare, tolerance)
-	c.judged(found, wrong)
+	_, wrong := judge(ref, toolchain.Launch{}, found{Errors: off}, nil, peerShare, tolerance)
+	c.judged(off, wrong)
 	return nil
 }
 

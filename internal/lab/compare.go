@@ -161,11 +161,11 @@ func (l *Lab) answersRight(ctx context.Context, d device.Device, r CompareReques
 			if err != nil {
 				return fmt.Errorf("%s on %s: %w", v, p, err)
 			}
-			found, err := compare(ref, outcome, l.Kernel.Tolerance)
+			off, err := compare(ref, images[i].Record.Launch, outcome, l.Kernel.Tolerance)
 			if err != nil {
 				return err
 			}
-			if _, wrong := judge(ref, found, outcome.Findings, v.Stage().ErrorShare, l.Kernel.Tolerance); len(wrong) > 0 {
+			if _, wrong := judge(ref, images[i].Record.Launch, off, outcome.Findings, v.Stage().ErrorShare, l.Kernel.Tolerance); len(wrong) > 0 {
 				return &WrongError{v.String(), p.String() + ": " + wrong[0]}
 			}
 		}

@@ -103,8 +103,8 @@ func (e RequestError) Error() string { return string(e) }
 func (r Request) Check() error {
 	for _, shape := range r.Shapes {
 		if shape.Group() > 1 && max(shape.Group(), shape.KVHeadCount()) > mostInGrid {
-			return RequestError(fmt.Sprintf("shape %s has %d K/V heads over all batches, each for %d heads; where heads share them a grid has room for %d of both",
-				shape, shape.KVHeadCount(), shape.Group(), mostInGrid))
+			return RequestError(fmt.Sprintf("shape %s has %d K/V heads over all batches, each for %d heads; "+
+				"where heads share them a grid has room for %d of both", shape, shape.KVHeadCount(), shape.Group(), mostInGrid))
 		}
 	}
 	for _, v := range r.Variants {

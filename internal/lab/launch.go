@@ -4,15 +4,20 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"attune/internal/device"
+	"attune/internal/half"
 	"attune/internal/tensor"
 	"attune/internal/tensormap"
 	"attune/internal/toolchain"
 )
 
-// newJob is the launch of an attention kernel, with the arguments in the order of its entry function (q, k, v, o, descale_q, descale_k, descale_v,
-// heads, group, queries, keys, causal, softmax_scale, and the tensor maps that the kernel asks for).
+// argumentO is the number of o among a kernel's arguments.
+const argumentO = 3
+
+// newJob is the launch of an attention kernel, with the arguments in the order of its entry function (q, k, v, o, lse if the kernel writes
+// it, descale_q, descale_k, descale_v, heads, group, queries, keys, causal, softmax_scale, and the tensor maps that the kernel asks for).
 func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) device.Job {
 	shape, launch := in.Shape, image.Record.Launch
 	causal := int32(0)
@@ -29,27 +34,33 @@ func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) devic
 			device.In(in.Q.Codes), device.In(in.K.Codes), device.In(in.V.Codes),
 			device.Out(2 * shape.Rows() * shape.HeadDim),
 			device.In(floats(in.Q.Descale)), device.In(floats(in.K.Descale)), device.In(floats(in.V.Descale)),
-			device.Int32(int32(shape.HeadCount())), device.Int32(int32(shape.Group())), device.Int32(int32(shape.SeqQ)), device.Int32(int32(shape.SeqK)), device.Int32(causal),
+			device.Int32(int32(shape.HeadCount())), device.Int32(int32(shape.Group())),
+			device.Int32(int32(shape.SeqQ)), device.Int32(int32(shape.SeqK)), device.Int32(causal),
 			device.Float32(float32(1 / math.Sqrt(float64(shape.HeadDim)))),
 		},
 	}
 	if launch.Cluster > 1 {
 		job.Cluster = [3]int{launch.Cluster, 1, 1}
 	}
+	if launch.LSE != "" {
+		job.Args = slices.Insert(job.Args, argumentO+1, device.Out(4*shape.Rows()))
+	}
 	for _, m := range launch.TensorMaps {
-		job.Args = append(job.Args, device.Arg{TensorMap: newTensorMap(m, shape)})
+		job.Args = append(job.Args, device.Arg{TensorMap: newTensorMap(m, launch.Output, shape)})
 	}
 	return job
 }
 
 // newTensorMap describes q, k, v or o to a kernel: columns, rows and heads, of which a box has one head.
-func newTensorMap(m toolchain.TensorMap, shape tensor.Shape) *device.TensorMap {
-	const o = 3 // the number of the argument
+func newTensorMap(m toolchain.TensorMap, output toolchain.Output, shape tensor.Shape) *device.TensorMap {
 	dtype, size, rows, heads := "u8", 1, shape.SeqK, shape.KVHeadCount()
-	if m.Argument == o {
+	if m.Argument == argumentO {
 		dtype, size = "f16", 2
+		if output == toolchain.BF16 {
+			dtype = "bf16"
+		}
 	}
-	if m.Argument == o || m.Argument == 0 {
+	if m.Argument == argumentO || m.Argument == 0 {
 		rows, heads = shape.SeqQ, shape.HeadCount()
 	}
 	row := shape.HeadDim * size
@@ -112,6 +123,21 @@ func loadable(image *toolchain.Image, facts device.Facts) []byte {
 		return image.Cubin
 	}
 	return image.PTX
+}
+
+// outputs decodes what a kernel has written: O, and the logarithms of its sums, if it writes those.
+func outputs(launch toolchain.Launch, outcome *device.Outcome) (o, lse []float64) {
+	if launch.Output == toolchain.BF16 {
+		o = half.DecodeBFloat16(outcome.Outputs[0])
+	} else {
+		o = half.DecodeFloat16(outcome.Outputs[0])
+	}
+	if launch.LSE != "" {
+		for code := range slices.Chunk(outcome.Outputs[1], 4) {
+			lse = append(lse, float64(math.Float32frombits(binary.LittleEndian.Uint32(code))))
+		}
+	}
+	return o, lse
 }
 
 func floats(values []float32) []byte {

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"io/fs"
+	"math"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -14,6 +17,8 @@ import (
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
 	"attune/internal/half"
+	"attune/internal/oracle"
+	"attune/internal/spec"
 	"attune/internal/tensor"
 	"attune/internal/tensormap"
 	"attune/internal/toolchain"
@@ -74,6 +79,79 @@ func TestNewJob(t *testing.T) {
 	if len(job.Args[1].Input) != 4*7*64 || len(job.Args[5].Input) != 16 || job.Args[3].Output != 2*12*33*64 {
 		t.Errorf("grouped heads: k has %d bytes, its descale factors %d, o %d", len(job.Args[1].Input), len(job.Args[5].Input), job.Args[3].Output)
 	}
+}
+
+// A kernel that writes logarithms of sums has a place for them right behind o; its maps still count from q.
+func TestNewJobWithLSE(t *testing.T) {
+	image := &toolchain.Image{PTX: []byte("ptx")}
+	image.Record.Launch = toolchain.Launch{
+		Threads: 128, QueryRows: 32, LSE: toolchain.LSEInFP32, TensorMaps: []toolchain.TensorMap{{Argument: 3, Rows: 16, InnerBytes: 128}},
+	}
+	in := tensor.Draw(shapes(t, "2x3x33x64:kv=7")[0], 5, tensor.Options{})
+	job := newJob(image, device.Facts{}, in)
+	sizes := []int{len(job.Args), job.Args[3].Output, job.Args[4].Output, len(job.Args[5].Input), job.Args[14].TensorMap.Arg}
+	if diff := cmp.Diff([]int{15, 2 * 6 * 33 * 64, 4 * 6 * 33, 24, 3}, sizes); diff != "" {
+		t.Errorf("arguments, bytes of o, of lse and of factors, and what is mapped:\n%s", diff)
+	}
+	if err := job.Check(); err != nil {
+		t.Error(err)
+	}
+	outcome := &device.Outcome{Outputs: [][]byte{{0x00, 0x3C}, {0, 0, 0x80, 0xFF, 0, 0, 0x20, 0x41}}}
+	o, lse := outputs(image.Record.Launch, outcome)
+	if diff := cmp.Diff([][]float64{{1}, {math.Inf(-1), 10}}, [][]float64{o, lse}); diff != "" {
+		t.Error(diff)
+	}
+	bf16 := &device.Outcome{Outputs: [][]byte{{0x80, 0x3F, 0x00, 0xC0}}}
+	if o, _ := outputs(toolchain.Launch{Output: toolchain.BF16}, bf16); !slices.Equal(o, []float64{1, -2}) {
+		t.Errorf("1 and -2 in BF16 are %v", o)
+	}
+	image.Record.Launch.Output = toolchain.BF16
+	if job := newJob(image, device.Facts{}, in); job.Args[14].TensorMap.Type != "bf16" || job.Args[3].Output != 2*6*33*64 {
+		t.Errorf("o of BF16 is mapped as %s, in %d bytes", job.Args[14].TensorMap.Type, job.Args[3].Output)
+	}
+	if _, lse := outputs(toolchain.Launch{}, outcome); lse != nil {
+		t.Errorf("a kernel that writes none has logarithms %v", lse)
+	}
+}
+
+// Logarithms of sums that are off, or not there, make an answer wrong whose output is right.
+func TestLSEIsJudged(t *testing.T) {
+	in := tensor.Draw(shapes(t, "1x2x33x64:kv=20:causal")[0], 0, tensor.Options{})
+	answer, err := oracle.Compute(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	launch := toolchain.Launch{LSE: toolchain.LSEInFP32}
+	tolerance := spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02, Atol: 0.06, Rtol: 0.06, BadFraction: 0.01}
+	check := func(what string, change func(lse []float64), want string) {
+		t.Helper()
+		lse := slices.Clone(answer.LSE)
+		change(lse)
+		outcome := &device.Outcome{Outputs: make([][]byte, 2)}
+		for _, x := range answer.Out {
+			outcome.Outputs[0] = binary.LittleEndian.AppendUint16(outcome.Outputs[0], uint16(half.Float16FromFloat64(x)))
+		}
+		for _, x := range lse {
+			outcome.Outputs[1] = binary.LittleEndian.AppendUint32(outcome.Outputs[1], math.Float32bits(float32(x)))
+		}
+		ref := &reference{in, answer}
+		off, err := compare(ref, launch, outcome, tolerance)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, wrong := judge(ref, launch, off, nil, 1, tolerance)
+		if got := strings.Join(wrong, "; "); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	check("right", func([]float64) {}, "")
+	check("one is off", func(lse []float64) { lse[65] += 0.2 }, "at batch 0 head 1 row 32: got")
+	check("all in another base", func(lse []float64) {
+		for i := range lse {
+			lse[i] /= math.Ln2
+		}
+	}, "lse: max_err")
+	check("rows that see no key have zeros", func(lse []float64) { clear(lse[:13]) }, "lse: 13 rows are not what they should be")
 }
 
 // What a kernel asks for beyond the arguments that all have: clusters, and tensor maps in its own order.

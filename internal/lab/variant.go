@@ -13,7 +13,6 @@ import (
 	"attune/internal/device"
 	"attune/internal/device/isolate"
 	"attune/internal/gate"
-	"attune/internal/half"
 	"attune/internal/measure"
 	"attune/internal/oracle"
 	"attune/internal/run"
@@ -238,7 +237,8 @@ func (a *attempt) answer(ctx context.Context, i int, p problem) (*run.Correctnes
 	} else if row, err = a.ask(ctx, p, ref); err != nil {
 		return nil, err
 	}
-	row.Limits, row.Wrong = judge(ref, row.Errors, row.Findings, a.variant.Stage().ErrorShare, a.lab.Kernel.Tolerance)
+	off := found{row.Errors, row.LSE}
+	row.Limits, row.Wrong = judge(ref, a.image.Record.Launch, off, row.Findings, a.variant.Stage().ErrorShare, a.lab.Kernel.Tolerance)
 	row.Pass = len(row.Wrong) == 0
 	return row, nil
 }
@@ -251,30 +251,49 @@ func (a *attempt) ask(ctx context.Context, p problem, ref *reference) (*run.Corr
 	}
 	a.record.Loaded = &outcome.Loaded
 	a.record.Ran = string(ranAs(a.image, a.device.Facts()))
-	found, err := compare(ref, outcome, a.lab.Kernel.Tolerance)
+	off, err := compare(ref, a.image.Record.Launch, outcome, a.lab.Kernel.Tolerance)
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(outcome.Outputs[0])
+	sum := sha256.Sum256(slices.Concat(outcome.Outputs...))
 	return &run.Correctness{
-		Shape: p.shape.String(), Seed: p.seed, Inputs: p.inputs.String(), Errors: found, InputCost: ref.answer.InputCost,
+		Shape: p.shape.String(), Seed: p.seed, Inputs: p.inputs.String(), Errors: off.Errors, LSE: off.lse, InputCost: ref.answer.InputCost,
 		Findings: outcome.Findings, OutputSHA256: hex.EncodeToString(sum[:]),
 	}, nil
 }
 
+// found is how far an answer is off: O, and the logarithms of the sums where there are any.
+type found struct {
+	oracle.Errors
+	lse *oracle.LSEErrors
+}
+
 // compare says how far an outcome is off.
-func compare(ref *reference, outcome *device.Outcome, tolerance spec.Tolerance) (oracle.Errors, error) {
-	return oracle.Compare(half.DecodeFloat16(outcome.Outputs[0]), ref.answer, oracle.Tolerance{Abs: tolerance.Atol, Rel: tolerance.Rtol})
+func compare(ref *reference, launch toolchain.Launch, outcome *device.Outcome, tolerance spec.Tolerance) (found, error) {
+	o, lse := outputs(launch, outcome)
+	errs, err := oracle.Compare(o, ref.answer, oracle.Tolerance{Abs: tolerance.Atol, Rel: tolerance.Rtol})
+	if err != nil || lse == nil {
+		return found{Errors: errs}, err
+	}
+	off, err := oracle.CompareLSE(lse, ref.answer)
+	return found{errs, &off}, err
 }
 
 // judge says how far an answer may be off, and what is wrong with it.
-func judge(ref *reference, found oracle.Errors, findings []device.Finding, share float64, tolerance spec.Tolerance) (gate.Limits, []string) {
-	limits := gate.LimitsFor(ref.answer, share, tolerance, ref.inputs.Options.Distribution == tensor.Normal)
+func judge(ref *reference, launch toolchain.Launch, off found, findings []device.Finding, share float64,
+	tolerance spec.Tolerance,
+) (gate.Limits, []string) {
+	limits := gate.LimitsFor(ref.answer, launch.Output, share, tolerance, ref.inputs.Options.Distribution == tensor.Normal)
 	var wrong []string // what was found comes first: it tends to be why the numbers are off
 	for _, f := range findings {
 		wrong = append(wrong, findingText(f))
 	}
-	return limits, append(wrong, gate.Errors(found, limits)...)
+	wrong = append(wrong, gate.Errors(off.Errors, limits)...)
+	if off.lse != nil {
+		limits.LSE = gate.LSEFor(ref.answer, launch.LSE)
+		wrong = append(wrong, gate.LSEErrors(*off.lse, limits.LSE)...)
+	}
+	return limits, wrong
 }
 
 // kernelFailure records what a kernel did to its device, and is empty for errors that are not the kernel's.

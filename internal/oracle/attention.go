@@ -32,15 +32,22 @@ func Attention(ctx context.Context, q, k, v []float64, shape tensor.Shape) ([]fl
 	plain := func(values []float64) source {
 		return func(into []float64, head int) { copy(into, values[head*len(into):]) }
 	}
-	return attention(ctx, plain(q), plain(k), plain(v), shape)
+	a, err := attention(ctx, plain(q), plain(k), plain(v), shape)
+	return a.out, err
+}
+
+// answer is what attention gives: the output, [batch, head, row, dim], and beside it, [batch, head, row], the logarithm of the sum of exp(score),
+// which is minus infinity for a row that sees no key.
+type answer struct {
+	out, lse []float64
 }
 
 // source writes the values of one head into a slice of that length, so that inputs of any form need not be widened to
 // float64 all at once.
 type source func(into []float64, head int)
 
-func attention(ctx context.Context, q, k, v source, shape tensor.Shape) ([]float64, error) {
-	out := make([]float64, shape.Rows()*shape.HeadDim)
+func attention(ctx context.Context, q, k, v source, shape tensor.Shape) (answer, error) {
+	a := answer{make([]float64, shape.Rows()*shape.HeadDim), make([]float64, shape.Rows())}
 	blocks := ceilDiv(shape.SeqQ, blockRows)
 	tasks := shape.HeadCount() * blocks
 	var next atomic.Int64
@@ -50,15 +57,15 @@ func attention(ctx context.Context, q, k, v source, shape tensor.Shape) ([]float
 			w := newWorker(shape)
 			for task := int(next.Add(1)) - 1; task < tasks && ctx.Err() == nil; task = int(next.Add(1)) - 1 {
 				w.load(task/blocks, q, k, v)
-				w.attend(ctx, task%blocks*blockRows, out)
+				w.attend(ctx, task%blocks*blockRows, a)
 			}
 		})
 	}
 	workers.Wait()
 	if err := context.Cause(ctx); err != nil {
-		return nil, fmt.Errorf("attention over %v: %w", shape, err)
+		return answer{}, fmt.Errorf("attention over %v: %w", shape, err)
 	}
-	return out, nil
+	return a, nil
 }
 
 // worker holds one head, packed for tile, and the state of one block of query rows.
@@ -127,7 +134,7 @@ func (w *worker) pack(kvHead int, k, v source) {
 }
 
 // attend computes the output of a block of query rows, keys block by keys block.
-func (w *worker) attend(ctx context.Context, first int, out []float64) {
+func (w *worker) attend(ctx context.Context, first int, a answer) {
 	rows := min(blockRows, w.shape.SeqQ-first)
 	clear(w.sums)
 	clear(w.total[:])
@@ -148,10 +155,12 @@ func (w *worker) attend(ctx context.Context, first int, out []float64) {
 	}
 	dims := w.shape.HeadDim
 	for row := range rows {
+		at := w.head*w.shape.SeqQ + first + row
+		a.lse[at] = w.largest[row]/math.Sqrt(float64(dims)) + math.Log(w.total[row])
 		if w.total[row] == 0 {
 			continue // saw no key
 		}
-		into := out[(w.head*w.shape.SeqQ+first+row)*dims:][:dims]
+		into := a.out[at*dims:][:dims]
 		for dim := range into {
 			into[dim] = w.sums[row*w.width+dim] / w.total[row]
 		}

@@ -54,8 +54,13 @@ func (p problem) attention(t testing.TB) []float64 {
 
 // naive is the definition, one element after the other.
 func (p problem) naive() []float64 {
+	out, _ := p.naiveBoth()
+	return out
+}
+
+// naiveBoth has the logarithms of the sums as well.
+func (p problem) naiveBoth() (out, lse []float64) {
 	s := p.shape
-	var out []float64
 	for row := range s.Rows() {
 		kvHead, i := row/s.SeqQ/s.Group(), row%s.SeqQ
 		q := p.q[row*s.HeadDim:][:s.HeadDim]
@@ -89,8 +94,9 @@ func (p problem) naive() []float64 {
 			}
 		}
 		out = append(out, weighted...)
+		lse = append(lse, largest+math.Log(total))
 	}
-	return out
+	return out, lse
 }
 
 // difference names the first element that is off by more than the slack, or nothing.
@@ -233,6 +239,26 @@ func TestRandomShapesAgainstDefinition(t *testing.T) {
 			t.Fatalf("%v: %s", shape, diff)
 		}
 	})
+}
+
+// The logarithm of a row's sum is the definition's, minus infinity included, in every block and batch.
+func TestLSEAgainstDefinition(t *testing.T) {
+	for _, text := range []string{"1x1x33x64", "2x4x40x12:kv=300:kvheads=2", "2x3x50x8:kv=20:causal", "1x1x3x16:kv=1"} {
+		p := drawProblem(mustShape(t, text), 1, 3)
+		source := func(values []float64) source {
+			return func(into []float64, head int) { copy(into, values[head*len(into):]) }
+		}
+		got, err := attention(t.Context(), source(p.q), source(p.k), source(p.v), p.shape)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, want := p.naiveBoth()
+		for i := range want {
+			if got.lse[i] != want[i] && !(math.Abs(got.lse[i]-want[i]) < 1e-12) {
+				t.Errorf("%s: row %d: %v, want %v", text, i, got.lse[i], want[i])
+			}
+		}
+	}
 }
 
 // Scores in the hundred thousands: their exponentials are far out of range, the output is not.

@@ -85,6 +85,49 @@ func Compare(got []float64, ref *Reference, tolerance Tolerance) (Errors, error)
 	return e, nil
 }
 
+// LSEErrors are how far logarithms of sums are from their reference. All figures are finite and speak of the rows whose error is; the others are
+// counted in Lost: those of which only one of the two is finite, or that are infinities of two kinds.
+type LSEErrors struct {
+	MaxErr  float64 `json:"max_err"`
+	MeanErr float64 `json:"mean_err"`
+	Worst   Worst   `json:"worst"`
+	Lost    int     `json:"lost,omitempty"`
+	// FirstLost is nil where Lost is 0.
+	FirstLost *Place `json:"first_lost,omitempty"`
+}
+
+// CompareLSE measures logarithms of sums, [batch, head, row], against their reference. A row that sees no key must have minus infinity.
+func CompareLSE(got []float64, ref *Reference) (LSEErrors, error) {
+	if len(got) != len(ref.LSE) {
+		return LSEErrors{}, fmt.Errorf("lse for %v has %d elements, want %d", ref.Shape, len(got), len(ref.LSE))
+	}
+	var e LSEErrors
+	worst, finite, sum := -1, 0, 0.0
+	for i, want := range ref.LSE {
+		if math.IsInf(want, -1) && math.IsInf(got[i], -1) {
+			continue
+		}
+		off := math.Abs(got[i] - want)
+		if !(off <= math.MaxFloat64) { // also true of a NaN
+			if e.Lost++; e.Lost == 1 {
+				place := placeOf(i*ref.Shape.HeadDim, ref.Shape)
+				e.FirstLost = &place
+			}
+			continue
+		}
+		finite++
+		sum += off
+		if off > e.MaxErr || worst < 0 {
+			e.MaxErr, worst = off, i
+		}
+	}
+	if worst >= 0 {
+		e.Worst = Worst{Place: placeOf(worst*ref.Shape.HeadDim, ref.Shape), Got: got[worst], Want: ref.LSE[worst]}
+		e.MeanErr = sum / float64(finite)
+	}
+	return e, nil
+}
+
 // cosine of two vectors, of which zero is like itself and unlike all others.
 func cosine(aa, bb, ab float64) float64 {
 	switch {

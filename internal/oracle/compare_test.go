@@ -224,3 +224,58 @@ func TestCompareLength(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestCompareLSE(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	ref := &Reference{Shape: mustShape(t, "2x1x3x8"), LSE: []float64{1, 2, 3, -inf, 5, 6}}
+	check := func(what string, got []float64, want LSEErrors) {
+		t.Helper()
+		found, err := CompareLSE(got, ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, found); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+		if _, err := json.Marshal(found); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	first := Worst{Got: 1, Want: 1}
+	check("right", []float64{1, 2, 3, -inf, 5, 6}, LSEErrors{Worst: first})
+	check("off", []float64{1, 2.25, 3, -inf, 4, 6}, LSEErrors{
+		MaxErr: 1, MeanErr: 0.25, Worst: Worst{Place: Place{Batch: 1, Row: 1}, Got: 4, Want: 5},
+	})
+	check("finite where no key is seen", []float64{1, 2, 3, 4, 5, 6}, LSEErrors{Worst: first, Lost: 1, FirstLost: &Place{Batch: 1}})
+	check("the other infinity", []float64{1, 2, 3, inf, 5, 6}, LSEErrors{Worst: first, Lost: 1, FirstLost: &Place{Batch: 1}})
+	check("infinite where keys are seen", []float64{1, -inf, nan, -inf, 5, 6}, LSEErrors{Worst: first, Lost: 2, FirstLost: &Place{Row: 1}})
+	check("nothing but NaN", []float64{nan, nan, nan, nan, nan, nan}, LSEErrors{Lost: 6, FirstLost: &Place{}})
+	if _, err := CompareLSE([]float64{1}, ref); err == nil || err.Error() != "lse for 2x1x3x8 has 1 elements, want 6" {
+		t.Errorf("error %v", err)
+	}
+}
+
+// No score is beyond the reach, whose query and key are of one group.
+func TestReach(t *testing.T) {
+	in := tensor.Draw(mustShape(t, "1x2x3x4:kv=2:kvheads=1"), 0, tensor.Options{})
+	ref, err := Compute(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, k := make([]float64, 3*4), make([]float64, 2*4)
+	longest := func(values []float64) (most float64) {
+		for row := range slices.Chunk(values, 4) {
+			most = max(most, math.Hypot(math.Hypot(row[0], row[1]), math.Hypot(row[2], row[3])))
+		}
+		return most
+	}
+	in.K.Dequantize(k, 0)
+	want := 0.0
+	for head := range 2 {
+		in.Q.Dequantize(q, head)
+		want = max(want, longest(q)*longest(k)/2)
+	}
+	if math.Abs(ref.Reach-want) > 1e-12 {
+		t.Errorf("a reach of %v, want %v", ref.Reach, want)
+	}
+}

@@ -3,6 +3,7 @@ package oracle
 import (
 	"context"
 	"math"
+	"slices"
 
 	"attune/internal/tensor"
 )
@@ -12,6 +13,10 @@ type Reference struct {
 	Shape tensor.Shape
 	// Out is [batch, head, row, dim]: attention over the FP8 inputs as the kernel gets them, in float64.
 	Out []float64
+	// LSE is [batch, head, row]: the natural logarithm of the sum of exp(score), -Inf for a row that sees no key.
+	LSE []float64
+	// Reach is the largest |q|·|k|/√HeadDim of a query and a key: no score, and no part of the sum that makes one, is larger.
+	Reach float64
 	// InputCost is how far Out is from attention over the inputs before they were quantised.
 	InputCost Cost
 }
@@ -24,7 +29,7 @@ type Cost struct {
 
 // Compute gives the reference for inputs.
 func Compute(ctx context.Context, in *tensor.Inputs) (*Reference, error) {
-	out, err := Quantized(ctx, in)
+	a, err := attention(ctx, in.Q.Dequantize, in.K.Dequantize, in.V.Dequantize, in.Shape)
 	if err != nil {
 		return nil, err
 	}
@@ -32,17 +37,19 @@ func Compute(ctx context.Context, in *tensor.Inputs) (*Reference, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reference{Shape: in.Shape, Out: out, InputCost: cost(out, originals)}, nil
+	return &Reference{Shape: in.Shape, Out: a.out, LSE: a.lse, Reach: reach(in), InputCost: cost(a.out, originals)}, nil
 }
 
 // Quantized is attention over inputs as a kernel gets them.
 func Quantized(ctx context.Context, in *tensor.Inputs) ([]float64, error) {
-	return attention(ctx, in.Q.Dequantize, in.K.Dequantize, in.V.Dequantize, in.Shape)
+	a, err := attention(ctx, in.Q.Dequantize, in.K.Dequantize, in.V.Dequantize, in.Shape)
+	return a.out, err
 }
 
 // Original is attention over inputs before they were quantised.
 func Original(ctx context.Context, in *tensor.Inputs) ([]float64, error) {
-	return attention(ctx, widened(in.Q.Original), widened(in.K.Original), widened(in.V.Original), in.Shape)
+	a, err := attention(ctx, widened(in.Q.Original), widened(in.K.Original), widened(in.V.Original), in.Shape)
+	return a.out, err
 }
 
 func widened(values []float32) source {
@@ -51,6 +58,32 @@ func widened(values []float32) source {
 			into[i] = float64(v)
 		}
 	}
+}
+
+// reach takes the longest query and the longest key of each head.
+func reach(in *tensor.Inputs) float64 {
+	longest := func(t *tensor.Tensor, head int) float64 {
+		values := make([]float64, len(t.Codes)/len(t.Descale))
+		t.Dequantize(values, head)
+		most := 0.0
+		for row := range slices.Chunk(values, in.Shape.HeadDim) {
+			sum := 0.0
+			for _, x := range row {
+				sum += x * x
+			}
+			most = max(most, math.Sqrt(sum))
+		}
+		return most
+	}
+	keys := make([]float64, in.Shape.KVHeadCount())
+	for head := range keys {
+		keys[head] = longest(&in.K, head)
+	}
+	most := 0.0
+	for head := range in.Shape.HeadCount() {
+		most = max(most, longest(&in.Q, head)*keys[head/in.Shape.Group()])
+	}
+	return most / math.Sqrt(float64(in.Shape.HeadDim))
 }
 
 func cost(a, b []float64) Cost {

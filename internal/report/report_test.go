@@ -460,6 +460,19 @@ func TestCommandDoesARunAgain(t *testing.T) {
 	check(plain + " --device sim --schedules 4 --checks off --tensor f32")
 }
 
+// Of the logarithms of sums the one is told that comes closest to its limit.
+func TestLSEIsTold(t *testing.T) {
+	r := begun("stage2")
+	for _, figures := range [][2]float64{{0.3, 3}, {0.2, 0.4}, {0, 0.1}} {
+		c := answer("1x8x512x64", 0, true)
+		c.LSE, c.Limits.LSE = &oracle.LSEErrors{MaxErr: figures[0]}, &gate.LSE{MaxErr: figures[1]}
+		r.Correctness = append(r.Correctness, c)
+	}
+	if got := correctnessLine(r); !strings.HasSuffix(got, " right against float64, lse off by 0.2 where 0.4 is allowed") {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestHowTheSimulatorWasSetIsSaid(t *testing.T) {
 	check := func(s run.Simulation, want string) {
 		t.Helper()

@@ -159,6 +159,9 @@ func correctnessLine(r *run.Run) string {
 		asked = len(r.Asked.Shapes) * len(r.Asked.Seeds)
 	}
 	line := fmt.Sprintf("%d of %d right against float64", right, asked)
+	if worst := worstLSE(r); worst != nil {
+		line += fmt.Sprintf(", lse off by %.2g where %.2g is allowed", worst.LSE.MaxErr, worst.Limits.LSE.MaxErr)
+	}
 	if r.Asked.Sanitizer != "" {
 		line += ", under compute-sanitizer " + r.Asked.Sanitizer
 	}
@@ -166,6 +169,21 @@ func correctnessLine(r *run.Run) string {
 		line += ", " + simulationText(s)
 	}
 	return line
+}
+
+// worstLSE is the answer whose logarithms of sums come closest to their limit; nil where there are none.
+func worstLSE(r *run.Run) *run.Correctness {
+	var worst *run.Correctness
+	for i := range r.Correctness {
+		c := &r.Correctness[i]
+		if c.LSE == nil || c.Limits.LSE == nil {
+			continue
+		}
+		if worst == nil || c.LSE.MaxErr*worst.Limits.LSE.MaxErr > worst.LSE.MaxErr*c.Limits.LSE.MaxErr {
+			worst = c
+		}
+	}
+	return worst
 }
 
 func simulationText(s *run.Simulation) string {

@@ -148,11 +148,12 @@ type Correctness struct {
 	Inputs string `json:"inputs,omitempty"` // normal, outliers or peaked; empty, and normal, in records that are older than the others
 	Pass   bool   `json:"pass"`
 	oracle.Errors
-	Limits       gate.Limits      `json:"limits"`
-	InputCost    oracle.Cost      `json:"input_cost"`
-	Findings     []device.Finding `json:"findings,omitempty"`
-	Wrong        []string         `json:"wrong,omitempty"`
-	OutputSHA256 string           `json:"output_sha256,omitempty"` // the bytes of the output, to compare devices bit for bit
+	LSE          *oracle.LSEErrors `json:"lse,omitempty"` // where the kernel writes logarithms of sums
+	Limits       gate.Limits       `json:"limits"`
+	InputCost    oracle.Cost       `json:"input_cost"`
+	Findings     []device.Finding  `json:"findings,omitempty"`
+	Wrong        []string          `json:"wrong,omitempty"`
+	OutputSHA256 string            `json:"output_sha256,omitempty"` // the bytes of the output, to compare devices bit for bit
 }
 
 // Performance is the time of one shape, and of the parent on it, taken in turns.

@@ -36,7 +36,8 @@ func full() *Run {
 				MaxErr: 0.001, MeanErr: 0.0001, Bad: 1, BadFraction: 0.25, Cosine: 0.5, NonFinite: 1,
 				Worst: oracle.Worst{Place: place, Got: 1, Want: 2}, FirstNonFinite: &place,
 			},
-			Limits: gate.Limits{MaxErr: 0.06, MeanErr: 0.02}, InputCost: oracle.Cost{Max: 0.3, Mean: 0.1},
+			LSE:    &oracle.LSEErrors{MaxErr: 0.1, MeanErr: 0.01, Worst: oracle.Worst{Place: place, Got: 3, Want: 4}, Lost: 1, FirstLost: &place},
+			Limits: gate.Limits{MaxErr: 0.06, MeanErr: 0.02, LSE: &gate.LSE{MaxErr: 0.2, MeanErr: 0.1}}, InputCost: oracle.Cost{Max: 0.3, Mean: 0.1},
 			Findings: []device.Finding{{Kind: device.Unwritten, Text: "2 bytes"}}, Wrong: []string{"unwritten: 2 bytes"}, OutputSHA256: "00ff",
 		}},
 		Performance: []Performance{{

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// Launch is what a kernel says of its own launch: the arrays attune_launch and attune_tensor_maps that its source defines (common/launch.cuh).
+// Launch is what a kernel says of its own launch: the arrays attune_launch, attune_outputs and attune_tensor_maps that its source defines
+// (common/launch.cuh).
 type Launch struct {
 	Threads            int `json:"threads"`              // of a block
 	QueryRows          int `json:"query_rows"`           // that one block computes
@@ -22,7 +23,27 @@ type Launch struct {
 
 	Cluster    int         `json:"cluster,omitempty"`     // blocks of a cluster, side by side in x; 0 for none
 	TensorMaps []TensorMap `json:"tensor_maps,omitempty"` // what the kernel takes behind its other arguments
+	Output     Output      `json:"output,omitempty"`      // the format of o
+	LSE        LSE         `json:"lse,omitempty"`         // how the sums come about whose logarithms follow o; empty where none do
 }
+
+// Output is the number format of a kernel's o.
+type Output string
+
+// The formats.
+const (
+	FP16 Output = ""
+	BF16 Output = "bf16"
+)
+
+// LSE is how a kernel comes by the sum of the exponentials of a query's scores.
+type LSE string
+
+// The ways to sum.
+const (
+	LSEInFP32  LSE = "fp32" // before the exponentials are rounded
+	LSERounded LSE = "e4m3" // of the exponentials as they were rounded to E4M3, on tensor cores
+)
 
 // TensorMap is a tensor map that a kernel wants of one of its tensors.
 type TensorMap struct {
@@ -33,8 +54,9 @@ type TensorMap struct {
 }
 
 var (
-	launchArray = arrayForm("attune_launch")
-	mapsArray   = arrayForm("attune_tensor_maps")
+	launchArray  = arrayForm("attune_launch")
+	mapsArray    = arrayForm("attune_tensor_maps")
+	outputsArray = arrayForm("attune_outputs")
 )
 
 // arrayForm matches the definition of an array as nvcc prints it: bytes or words, trailing zeros left out.
@@ -70,7 +92,29 @@ func parseLaunch(ptx string) (Launch, error) {
 	if launch.TensorMaps, err = parseTensorMaps(ptx); err != nil {
 		return Launch{}, err
 	}
+	if err := launch.parseOutputs(ptx); err != nil {
+		return Launch{}, err
+	}
 	return launch, nil
+}
+
+// parseOutputs finds what a kernel writes that is not an o of FP16 alone.
+func (l *Launch) parseOutputs(ptx string) error {
+	words, err := readWords(ptx, outputsArray)
+	if err != nil || len(words) == 0 {
+		return err
+	}
+	if len(words) > 2 {
+		return fmt.Errorf("attune_outputs has %d words, want 1 or 2", len(words))
+	}
+	words = append(words, 0)
+	sums, formats := []LSE{"", LSEInFP32, LSERounded}, []Output{FP16, BF16}
+	if words[0] >= len(sums) || words[1] >= len(formats) {
+		return fmt.Errorf("attune_outputs says %d of lse and %d of bf16; want 0 (none), 1 (summed in FP32) or 2 (of rounded exponentials), and 0 or 1",
+			words[0], words[1])
+	}
+	l.LSE, l.Output = sums[words[0]], formats[words[1]]
+	return nil
 }
 
 // parseTensorMaps finds what tensor maps a kernel wants; most want none.

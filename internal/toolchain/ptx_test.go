@@ -56,6 +56,26 @@ func TestLaunch(t *testing.T) {
 				"{0, 0, 0, 0, 0, 1, 0, 0, 64, 0, 0, 0, 64, 0, 0, 0, 3, 0, 0, 0, 32, 0, 0, 0, 0, 1, 0, 0};",
 			Launch{Threads: 128, QueryRows: 32, TensorMaps: []TensorMap{{0, 256, 64, 64}, {3, 32, 256, 0}}},
 		},
+		{
+			"sums in FP32",
+			".global .align 4 .u32 attune_launch[3] = {128, 32};\n.visible .global .align 4 .u32 attune_outputs[1] = {1};",
+			Launch{Threads: 128, QueryRows: 32, LSE: LSEInFP32},
+		},
+		{
+			"sums of what was rounded",
+			".global .align 4 .u32 attune_launch[3] = {128, 32};\n.visible .global .align 4 .b8 attune_outputs[4] = {2};",
+			Launch{Threads: 128, QueryRows: 32, LSE: LSERounded},
+		},
+		{
+			"BF16",
+			".global .align 4 .u32 attune_launch[3] = {128, 32};\n.visible .global .align 4 .b8 attune_outputs[8] = {0, 0, 0, 0, 1};",
+			Launch{Threads: 128, QueryRows: 32, Output: BF16},
+		},
+		{
+			"no output beside o",
+			".global .align 4 .u32 attune_launch[3] = {128, 32};\n.visible .global .align 4 .u32 attune_outputs[1];",
+			Launch{Threads: 128, QueryRows: 32},
+		},
 	} {
 		got, err := parseLaunch(c.ptx)
 		if err != nil {
@@ -74,7 +94,14 @@ func TestLaunchRefuses(t *testing.T) {
 	maps := func(kind, declared, values string) string {
 		return array("u32", "3", " = {128, 32}") + fmt.Sprintf("\n.global .align 4 .%s attune_tensor_maps[%s]%s;", kind, declared, values)
 	}
+	outputs := func(declared, values string) string {
+		return array("u32", "3", " = {128, 32}") + fmt.Sprintf("\n.global .align 4 .u32 attune_outputs[%s] = {%s};", declared, values)
+	}
 	for _, c := range []struct{ name, ptx, want string }{
+		{"outputs of three words", outputs("3", "1, 1, 1"), "attune_outputs has 3 words, want 1 or 2"},
+		{"sums of another kind", outputs("1", "3"), "attune_outputs says 3 of lse and 0 of bf16; want 0 (none), 1"},
+		{"a format of another kind", outputs("2", "0, 2"), "attune_outputs says 0 of lse and 2 of bf16"},
+		{"outputs that are no number", outputs("1", "x"), "attune_outputs: element 0"},
 		{"none", ".visible .entry k()", "no array attune_launch; a kernel defines it with ATTUNE_LAUNCH"},
 		{"only its use", "mov.u64 %rd1, attune_launch;", "no array attune_launch"},
 		{"a scalar", ".global .align 4 .u32 attune_launch = 3;", "no array attune_launch"},

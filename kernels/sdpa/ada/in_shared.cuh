@@ -309,7 +309,7 @@ __device__ __forceinline__ void collect_product(const Tiles& tiles, Rows& rows, 
   }
 }
 
-__device__ __forceinline__ void store_output(const Rows& rows, __half* head, int first_row, int lane, int queries, float descale_v) {
+__device__ __forceinline__ void store_output(const Rows& rows, uint16_t* head, int first_row, int lane, int queries, float descale_v) {
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const float sum = warp_sum(rows.sum[r]);

@@ -22,10 +22,10 @@ extern "C" __global__ void __launch_bounds__(attention::kThreads, knob::kBlocks)
 sdpa(const uint8_t* __restrict__ q,        // (B*H, queries, D) E4M3
      const uint8_t* __restrict__ k,        // (B*H/group, keys, D) E4M3
      const uint8_t* __restrict__ v,        // (B*H/group, keys, D) E4M3
-     __half* __restrict__ o,               // (B*H, queries, D)
+     uint16_t* __restrict__ o,             // (B*H, queries, D) FP16
      const float* __restrict__ descale_q,  // (B*H)
      const float* __restrict__ descale_k,  // (B*H/group)
      const float* __restrict__ descale_v,  // (B*H/group)
      unsigned heads, unsigned group, int queries, int keys, int causal, float softmax_scale) {
-  attention::attend({q, k, v, o, descale_q, descale_k, descale_v, heads, group, queries, keys, causal != 0, softmax_scale});
+  attention::attend({q, k, v, o, nullptr, descale_q, descale_k, descale_v, heads, group, queries, keys, causal != 0, softmax_scale});
 }

@@ -1,8 +1,6 @@
 // One attention problem, and what every kernel for it begins with.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include <cstddef>
 #include <cstdint>
 
@@ -14,7 +12,8 @@ struct Problem {
   const uint8_t* q;        // (B*H, queries, D) E4M3
   const uint8_t* k;        // (B*H/group, keys, D) E4M3
   const uint8_t* v;        // (B*H/group, keys, D) E4M3
-  __half* o;               // (B*H, queries, D)
+  uint16_t* o;             // (B*H, queries, D) FP16, or BF16 of a kernel that writes that
+  float* lse;              // (B*H, queries), of a kernel that writes it
   const float* descale_q;  // (B*H)
   const float* descale_k;  // (B*H/group)
   const float* descale_v;  // (B*H/group)
@@ -35,7 +34,8 @@ struct Tile {
   const uint8_t* q;  // (queries, D) of the head
   const uint8_t* k;  // (keys, D)
   const uint8_t* v;  // (keys, D)
-  __half* o;         // (queries, D)
+  uint16_t* o;       // (queries, D)
+  float* lse;        // (queries), of a kernel that writes it
   Head head;
   int first_query;
   int seen;          // keys that its last query sees
@@ -53,6 +53,12 @@ __device__ __forceinline__ Factors factors_of(const Problem& p, Head head) {
   const float scores = p.descale_q[head.q] * p.descale_k[head.kv] * p.softmax_scale * kLog2e;
   // A head of zeros may have a factor of 0, and minus infinity, which masks a score, times 0 would be NaN.
   return {scores == 0.0f ? 1e-30f : scores, p.descale_v[head.kv]};
+}
+
+// The logarithm of the sum of exp(score), of a sum of 2^(shift + scaled score - anchor). That is minus infinity where there is no key to see.
+__device__ __forceinline__ float log_sum_exp(float sum, float shift, float anchor) {
+  constexpr float kLn2 = 0.6931471805599453f;
+  return kLn2 * (anchor + (ptx::lg2_approx_ftz(sum) - shift));
 }
 
 __device__ __forceinline__ unsigned tiles_a_head(const Problem& p) {
@@ -78,6 +84,7 @@ __device__ __forceinline__ Tile tile_of(const Problem& p, Head head, unsigned tu
   const size_t keys = ptx::opaque(static_cast<size_t>(head.kv) * static_cast<unsigned>(p.keys)) * knob::kHeadDim;
   t.q = p.q + queries;
   t.o = p.o + queries;
+  t.lse = p.lse + static_cast<size_t>(head.q) * static_cast<unsigned>(p.queries);
   t.k = p.k + keys;
   t.v = p.v + keys;
   // With a causal mask query i sees the keys up to i + keys - queries; the last query of the tile sees the most.

@@ -164,4 +164,11 @@ __device__ __forceinline__ void stmatrix_x4(void* row, uint32_t a, uint32_t b, u
 // PTX ISA "fence.proxy.async": what this thread wrote to shared memory so far is there for tensor cores and bulk copies.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
+// PTX ISA "lg2.approx.ftz.f32".
+__device__ __forceinline__ float lg2_approx_ftz(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 }  // namespace ptx

@@ -11,17 +11,16 @@
 // Sums over keys or over d may be taken in any order, so operands lie as they come:
 //   d      lane t of four takes 16 bytes of its K row in one load. So byte 16t+4c+i of a row stands at place 16c+4t+i, in K and in Q.
 //   keys   a lane has keys g and g+8 of its warp's 16. So key g+8h stands at place 2g+h, in P and in V.
-//   O      rows g and g+8 of the product are columns 2g and 2g+1 of O: a pair of halves in one lane.
+//   O      rows g and g+8 of the product are columns 2g and 2g+1 of O: a pair in one lane.
 //
 // Shared memory: Q; for each warpgroup V twice (a step ahead, by cp.async), P, and the warps' maxima; and what the warpgroups tell each other in the end.
 #pragma once
-
-#include <cuda_fp16.h>
 
 #include "../common/exp2.cuh"
 #include "../common/problem.cuh"
 #include "../common/ptx.cuh"
 #include "knobs.cuh"
+#include "output.cuh"
 #include "wgmma.cuh"
 
 namespace attention {
@@ -55,6 +54,7 @@ constexpr int kMergeBytes = kPartialBytes + kGroups * kStatBytes;
 constexpr int kSharedBytes = kQBytes + kGroups * kGroupBytes + kMergeBytes;
 constexpr int kDynamicBytes = dynamic_bytes(kSharedBytes);
 constexpr int kResident = 0;
+constexpr int kLseKind = 1;  // the sums are FP32, of P before it is rounded
 
 struct Lane {
   int warp;  // of its warpgroup
@@ -405,8 +405,8 @@ __device__ __forceinline__ void give(const Merge& merge, const Output& o, const 
   }
 }
 
-// What each warpgroup's part of a query counts in O.
-__device__ __forceinline__ void shares_of(float (&share)[kGroups], const Merge& merge, int query, const Factors& factors) {
+// What each warpgroup's part of a query counts in O. Returns the logarithm of the sum over all of them.
+__device__ __forceinline__ float shares_of(float (&share)[kGroups], const Merge& merge, int query, const Factors& factors) {
   float greatest = -INFINITY;
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) greatest = fmaxf(greatest, merge.greatest(group, query));
@@ -421,6 +421,7 @@ __device__ __forceinline__ void shares_of(float (&share)[kGroups], const Merge& 
   const float whole = sum > 0.0f ? factors.out * ptx::rcp_approx_ftz(sum) : 0.0f;  // a query that sees no key has 0
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) share[group] *= whole;
+  return log_sum_exp(sum, kShift, -base);
 }
 
 // Each warpgroup finishes its share of the queries.
@@ -431,7 +432,13 @@ __device__ __forceinline__ void finish(const Merge& merge, const Tile& tile, con
     const int j = group.index * kOwnBlocks + i;
     float share[2][kGroups];
 #pragma unroll
-    for (int e = 0; e < 2; ++e) shares_of(share[e], merge, 8 * j + 2 * lane.t + e, factors);
+    for (int e = 0; e < 2; ++e) {
+      const int query = 8 * j + 2 * lane.t + e;
+      const float lse = shares_of(share[e], merge, query, factors);
+      if constexpr (knob::kLse) {
+        if (lane.warp == 0 && lane.g == 0 && tile.first_query + query < queries) tile.lse[tile.first_query + query] = lse;
+      }
+    }
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
       float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -444,9 +451,9 @@ __device__ __forceinline__ void finish(const Merge& merge, const Tile& tile, con
         sum.w = fmaf(share[1][from], piece.w, sum.w);
       }
       const int query = tile.first_query + 8 * j + 2 * lane.t;
-      __half2* to = reinterpret_cast<__half2*>(tile.o + static_cast<size_t>(query) * knob::kHeadDim + 64 * part + 16 * lane.warp + 2 * lane.g);
-      if (query < queries) to[0] = __floats2half2_rn(sum.x, sum.z);
-      if (query + 1 < queries) to[knob::kHeadDim / 2] = __floats2half2_rn(sum.y, sum.w);
+      uint32_t* to = reinterpret_cast<uint32_t*>(tile.o + static_cast<size_t>(query) * knob::kHeadDim + 64 * part + 16 * lane.warp + 2 * lane.g);
+      if (query < queries) to[0] = output_pair(sum.x, sum.z);
+      if (query + 1 < queries) to[knob::kHeadDim / 2] = output_pair(sum.y, sum.w);
     }
   }
 }

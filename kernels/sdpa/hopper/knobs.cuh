@@ -10,6 +10,8 @@ constexpr int kKvStages = KV_STAGES;                    // tiles of K and V in t
 constexpr bool kQInShared = USE_Q_IN_SHARED;            // instead of registers
 constexpr bool kOverlap = USE_OVERLAP;                  // of P * V with the next step's scores
 constexpr int kPolynomialEighths = POLYNOMIAL_EIGHTHS;  // of the exponentials
+constexpr bool kLse = USE_LSE;                          // the logarithms of the sums are written as well
+constexpr bool kBf16Out = USE_BF16_OUT;                 // O is BF16 instead of FP16
 constexpr int kBlocks = BLOCKS_PER_SM;                  // on a multiprocessor, for which the compiler leaves registers
 
 }  // namespace knob

@@ -19,12 +19,11 @@
 // The tensor cores keep 13 bits of an E4M3 sum. It leaves them after every step, TILE_N keys, and from there on is FP32.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include "../common/exp2.cuh"
 #include "../common/problem.cuh"
 #include "../common/ptx.cuh"
 #include "knobs.cuh"
+#include "output.cuh"
 #include "tma.cuh"
 #include "wgmma.cuh"
 
@@ -38,6 +37,7 @@ constexpr int kScores = kKeys / 2;             // that a lane has
 constexpr int kParts = knob::kHeadDim / 64;    // of O's columns, multiplied one after the other
 constexpr int kStages = knob::kKvStages;
 constexpr int kResident = 1;
+constexpr int kLseKind = 2;  // the sums are of P as it was rounded
 
 constexpr float kShift = 8.0f;  // P goes up to 2^8
 
@@ -340,6 +340,9 @@ __device__ __forceinline__ void mask(float (&s)[kScores], const int (&end)[2]) {
   }
 }
 
+// What a row's scaled scores are relative to; a row that has seen no key yet has nothing.
+__device__ __forceinline__ float anchor_of(float greatest, float factor) { return greatest == -INFINITY ? 0.0f : greatest * factor; }
+
 // The greatest score of each row with this step's: `base` is what is added to a scaled score, `keep` what remains of earlier sums.
 __device__ __forceinline__ void raise(const float (&s)[kScores], Rows& rows, float (&base)[2], float (&keep)[2], float factor) {
 #pragma unroll
@@ -349,7 +352,7 @@ __device__ __forceinline__ void raise(const float (&s)[kScores], Rows& rows, flo
     for (int i = 0; i < kScores; i += 4) greatest = fmaxf(greatest, fmaxf(s[i + 2 * half], s[i + 2 * half + 1]));
     greatest = fmaxf(greatest, __shfl_xor_sync(0xFFFFFFFF, greatest, 1));
     greatest = fmaxf(greatest, __shfl_xor_sync(0xFFFFFFFF, greatest, 2));
-    const float anchor = greatest == -INFINITY ? 0.0f : greatest * factor;  // a row that has seen no key yet
+    const float anchor = anchor_of(greatest, factor);
     keep[half] = ptx::ex2_approx_ftz(fmaf(rows.greatest[half], factor, -anchor));
     rows.greatest[half] = greatest;
     base[half] = kShift - anchor;
@@ -395,13 +398,15 @@ __device__ __forceinline__ void write(const Rows& rows, const Tile& tile, const 
   for (int half = 0; half < 2; ++half) {
     const int query = tile.first_query + lane.row + 8 * half;
     const float share = rows.sum[half] > 0.0f ? factors.out / rows.sum[half] : 0.0f;  // a query that sees no key has 0
-    __half* row = tile.o + static_cast<size_t>(query) * knob::kHeadDim + 4 * lane.t;
+    uint16_t* row = tile.o + static_cast<size_t>(query) * knob::kHeadDim + 4 * lane.t;
     if (query >= queries) continue;
+    if constexpr (knob::kLse) {
+      if (lane.t == 0) tile.lse[query] = log_sum_exp(rows.sum[half], kShift, anchor_of(rows.greatest[half], factors.scores_log2));
+    }
 #pragma unroll
     for (int i = 0; i < knob::kHeadDim / 16; ++i) {
       const float* o = &rows.o[i / 4][i % 4 * 8 + 2 * half];
-      const __half2 low = __floats2half2_rn(o[0] * share, o[4] * share), high = __floats2half2_rn(o[1] * share, o[5] * share);
-      *reinterpret_cast<uint2*>(row + 16 * i) = make_uint2(reinterpret_cast<const uint32_t&>(low), reinterpret_cast<const uint32_t&>(high));
+      *reinterpret_cast<uint2*>(row + 16 * i) = make_uint2(output_pair(o[0] * share, o[4] * share), output_pair(o[1] * share, o[5] * share));
     }
   }
 }
