@@ -284,7 +284,8 @@ func (b *bench) answers(ctx context.Context, ref *reference) ([]*contender, erro
 	for i, v := range variants {
 		c := &contender{row: rows[i]}
 		all = append(all, c)
-		job := newJob(b.images[v.String()], b.device.Facts(), ref.inputs)
+		image := b.images[v.String()]
+		job := newJob(image, b.device.Facts(), ref.inputs)
 		outcome, err := b.device.Run(ctx, job)
 		if takesDown(err) && ctx.Err() == nil {
 			c.row.Wrong = err.Error()
@@ -297,11 +298,11 @@ func (b *bench) answers(ctx context.Context, ref *reference) ([]*contender, erro
 		if err != nil {
 			return nil, fmt.Errorf("%s on %s: %w", v, ref.inputs.Shape, err)
 		}
-		off, err := compare(ref, v.image.Record.Launch, outcome, b.lab.Kernel.Tolerance)
+		off, err := compare(ref, image.Record.Launch, outcome, b.lab.Kernel.Tolerance)
 		if err != nil {
 			return nil, err
 		}
-		_, wrong := judge(ref, v.image.Record.Launch, off, outcome.Findings, v.Stage().ErrorShare, b.lab.Kernel.Tolerance)
+		_, wrong := judge(ref, image.Record.Launch, off, outcome.Findings, v.Stage().ErrorShare, b.lab.Kernel.Tolerance)
 		c.judged(off.Errors, wrong)
 		c.job = &job
 	}

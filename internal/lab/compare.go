@@ -157,15 +157,16 @@ func (l *Lab) answersRight(ctx context.Context, d device.Device, r CompareReques
 			if err != nil {
 				return err
 			}
-			outcome, err := d.Run(ctx, newJob(images[j][i], d.Facts(), ref.inputs))
+			image := images[j][i]
+			outcome, err := d.Run(ctx, newJob(image, d.Facts(), ref.inputs))
 			if err != nil {
 				return fmt.Errorf("%s on %s: %w", v, p, err)
 			}
-			off, err := compare(ref, images[i].Record.Launch, outcome, l.Kernel.Tolerance)
+			off, err := compare(ref, image.Record.Launch, outcome, l.Kernel.Tolerance)
 			if err != nil {
 				return err
 			}
-			if _, wrong := judge(ref, images[i].Record.Launch, off, outcome.Findings, v.Stage().ErrorShare, l.Kernel.Tolerance); len(wrong) > 0 {
+			if _, wrong := judge(ref, image.Record.Launch, off, outcome.Findings, v.Stage().ErrorShare, l.Kernel.Tolerance); len(wrong) > 0 {
 				return &WrongError{v.String(), p.String() + ": " + wrong[0]}
 			}
 		}
