@@ -1,4 +1,4 @@
-// Package kernels carries the kernels that attune ships: spec, sources and the PTX of their stages.
+// Package kernels carries the kernels that attune ships: spec, sources and the PTX of their stages and selections.
 package kernels
 
 import (

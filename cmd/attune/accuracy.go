@@ -166,7 +166,7 @@ func (o accuracyOptions) request(kernel *spec.Kernel, args []string, deviceArch 
 	if o.lengths != "" && o.run.shapes != "" {
 		return r, nil, usageError{errors.New("--lengths and --shapes: want one of them")}
 	}
-	asked, err := o.run.request(kernel, args, slow)
+	asked, err := o.run.variantsOnly(kernel, args, slow)
 	wrong := []error{err}
 	if len(args) == 0 {
 		asked.Variants = nil

@@ -25,6 +25,7 @@ type benchOptions struct {
 	limit, peerLimit     time.Duration
 	markdown             bool
 	askedVariants        []spec.Variant
+	askedSelections      []*spec.Selection
 	askedShapes          []tensor.Shape
 	askedPeers           []peer.Peer
 	deviceNumber         int
@@ -41,13 +42,14 @@ func (a *app) benchCommand() *cobra.Command {
 		Short: "time variants beside PyTorch and FlashAttention-3",
 		Long: `Bench times variants beside peers, other implementations of attention: the backends of PyTorch's scaled_dot_product_attention, one at a time (torch-flash, torch-cudnn,
 torch-efficient, torch-math), and FlashAttention-3 on E4M3 where flash_attn_interface can be imported (fa3-fp8). With no variant it times every stage that
-the device can run.
+the device can run. A selection (` + "`attune list selections`" + `) has a row by its own name, with the variant that it has chosen beside it.
 
 Peers run in your own Python (--python, else ATTUNE_PYTHON, else python3 in PATH). They get what our FP8 inputs are worth, are timed as ours are (CUDA graphs of equal launches between
 events) and take turns with them; their answers are held against the same float64 reference. What answers wrongly is marked WRONG and not timed. A peer
 that is missing, refuses a shape, hangs or talks rubbish is left out with a line on standard error, which fails nothing: our own figures come all the same.`,
 		Example: `  attune bench
   attune bench stage3b stage5 --shapes mission,long --peer torch-cudnn,torch-flash
+  attune bench stage7 --peer all --shapes mission,long
   attune bench stage3c --peer all --peer-dtype both --python ~/venv/bin/python3 --json`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.bench(cmd.Context(), o, args) },
 	}
@@ -120,11 +122,7 @@ func (o *benchOptions) read(kernel *spec.Kernel, args []string) error {
 	o.askedPeers, wrong[0] = peer.Parse(o.peers, o.dtype)
 	o.askedShapes, wrong[1] = kernel.Shapes(o.shapes)
 	o.deviceNumber, wrong[2] = deviceIndex(o.device)
-	for _, text := range args {
-		v, err := kernel.Variant(text)
-		wrong[3] = errors.Join(wrong[3], err)
-		o.askedVariants = append(o.askedVariants, v)
-	}
+	o.askedVariants, o.askedSelections, wrong[3] = named(kernel, args)
 	if o.everyStage = len(args) == 0; o.everyStage {
 		for _, stage := range kernel.Stages {
 			o.askedVariants = append(o.askedVariants, stage.Variant())
@@ -135,7 +133,7 @@ func (o *benchOptions) read(kernel *spec.Kernel, args []string) error {
 
 func (o *benchOptions) request() lab.BenchRequest {
 	return lab.BenchRequest{
-		Variants: o.askedVariants, Shapes: o.askedShapes, Seed: o.seed, Rounds: o.rounds, Arch: o.arch, Peers: o.askedPeers,
+		Variants: o.askedVariants, Selections: o.askedSelections, Shapes: o.askedShapes, Seed: o.seed, Rounds: o.rounds, Arch: o.arch, Peers: o.askedPeers,
 		StartPeers: func(ctx context.Context) (lab.Peers, error) {
 			helper, err := peer.Start(ctx, peer.Options{Python: o.python, Device: o.deviceNumber, Limit: o.peerLimit})
 			if err != nil {
@@ -163,7 +161,7 @@ func (a *app) printBench(o benchOptions, result *run.Bench) error {
 	for _, row := range result.Rows {
 		switch {
 		case row.Peer || row.Wrong == "":
-		case len(o.askedVariants) == 1:
+		case len(o.askedVariants)+len(o.askedSelections) == 1:
 			return gateError{exitCorrectness}
 		default:
 			return gateError{exitSomeFailed}

@@ -19,6 +19,7 @@ import (
 	"attune/internal/measure"
 	"attune/internal/report"
 	"attune/internal/run"
+	"attune/internal/spec"
 )
 
 type compareOptions struct {
@@ -44,11 +45,14 @@ is the median over pairs of rounds; a difference needs its whole interval beyond
 and the same needs it within 1 %. Rounds are added while the verdict is ambiguous, up to --most. Beside the verdict stand benchstat's figures: the
 interval of each median, and the p-value of the two heaps of samples, which know nothing of turns, control or floor.
 
+A selection takes each shape with the variant that its table names for it, which stands beside the shape.
+
 Two recorded runs (ids, or latest) are compared by the samples that they keep. They were not taken in turns, which is said, and the floor is 5 %.
 
 --repeat does the whole comparison again and again and counts the verdicts: with the same variant twice, this shows how far the machine can be trusted.`,
 		Example: `  attune compare stage2 stage3b
   attune compare stage3b stage3b+USE_XOR_SWIZZLE=1 --shapes mission,long -o out
+  attune compare stage3b stage7 --shapes mission,long
   attune compare stage2 stage2 --repeat 200
   attune compare 30323b latest --ledger results`,
 		Args: cobra.ExactArgs(2),
@@ -77,8 +81,8 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 	if err != nil {
 		return err
 	}
-	first, errA := kernel.Variant(args[0])
-	second, errB := kernel.Variant(args[1])
+	first, errA := side(kernel, args[0])
+	second, errB := side(kernel, args[1])
 	if errA != nil && errB != nil && !strings.HasPrefix(args[0], "stage") {
 		return a.compareRecorded(ctx, o, args)
 	}
@@ -123,6 +127,15 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 		}
 	}
 	return a.printCounts(counts, o.repeat)
+}
+
+// side reads a variant, or the name of a selection.
+func side(kernel *spec.Kernel, text string) (lab.Side, error) {
+	if s := kernel.Selection(text); s != nil {
+		return lab.Side{Selection: s}, nil
+	}
+	v, err := kernel.Variant(text)
+	return lab.Side{Variant: v}, err
 }
 
 func (o compareOptions) check() error {

@@ -24,9 +24,9 @@ func (a *app) historyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "list the recorded runs, or the ladder of stages",
-		Long: `History lists the runs of the ledger, the newest first. With --ladder it shows the newest timed run of each stage on a device, in the
-order of the spec: what it changes in its parent, time, speedups, resources, verdict, and why it is no merge. The run that a champion rests
-on is marked with the champion's architecture.`,
+		Long: `History lists the runs of the ledger, the newest first. With --ladder it shows the newest timed run of each stage and selection on a
+device, in the order of the spec: what it changes in its parent, time, speedups, resources, verdict, and why it is no merge. The run that a
+champion rests on is marked with the champion's architecture.`,
 		Example: "  attune history --stage stage2 --limit 10\n  attune history --ladder --markdown --ledger results",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.history(cmd.Context(), o) },
@@ -94,25 +94,26 @@ func (a *app) historyLadder(ctx context.Context, kept *ledger.Ledger, o historyO
 	}
 	runs := []*run.Run{}
 	for _, stage := range kernel.Stages {
-		entries, err := kept.List(ctx, ledger.Filter{Kernel: kernel.Name, Variant: stage.Name, Device: device})
+		r, err := newestRun(ctx, kept, ledger.Filter{Kernel: kernel.Name, Variant: stage.Name, Device: device})
 		if err != nil {
 			return err
 		}
-		if len(entries) == 0 {
+		if r == nil {
 			continue
-		}
-		newest := entries[0]
-		if i := slices.IndexFunc(entries, func(e ledger.Entry) bool { return e.Headline.P50US != nil }); i >= 0 {
-			newest = entries[i] // a run that took times says more than a later one that took none
-		}
-		r, err := readRun(ctx, kept, newest.ID)
-		if err != nil {
-			return err
 		}
 		if parent, err := kernel.Variant(r.Parent); err == nil && r.Change == "" { // an older record does not say
 			r.Change = stage.Variant().Change(parent)
 		}
 		runs = append(runs, r)
+	}
+	for _, s := range kernel.Selections {
+		r, err := newestRun(ctx, kept, ledger.Filter{Kernel: kernel.Name, Variant: s.Name, Device: device})
+		if err != nil {
+			return err
+		}
+		if r != nil {
+			runs = append(runs, r)
+		}
 	}
 	if a.json {
 		return a.printJSON(map[string]any{"schema_version": 1, "runs": runs})
@@ -122,4 +123,29 @@ func (a *app) historyLadder(ctx context.Context, kept *ledger.Ledger, o historyO
 		return err
 	}
 	return report.Ladder(a.stdout, runs, a.championRuns(ctx, kept), o.markdown)
+}
+
+// newestRun is the newest run that took times, which says more than a later one that took none; else the newest, or nil. Parts of selections are
+// left out: their shapes are the table's, and their parent is the selection's.
+func newestRun(ctx context.Context, kept *ledger.Ledger, filter ledger.Filter) (*run.Run, error) {
+	entries, err := kept.List(ctx, filter)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(entries, func(a, b ledger.Entry) int {
+		untimed := func(e ledger.Entry) int {
+			if e.Headline.P50US == nil {
+				return 1
+			}
+			return 0
+		}
+		return untimed(a) - untimed(b)
+	})
+	for _, e := range entries {
+		r, err := readRun(ctx, kept, e.ID)
+		if err != nil || r.PartOf == "" {
+			return r, err
+		}
+	}
+	return nil, nil
 }

@@ -13,9 +13,9 @@ import (
 func (a *app) listCommand() *cobra.Command {
 	var prove proveOptions
 	cmd := &cobra.Command{
-		Use:   "list [stages|knobs|shapes]",
-		Short: "list what the kernel has: stages, knobs, constraints and shapes",
-		Long: `List shows what the kernel has: stages, knobs, constraints and shapes.
+		Use:   "list [stages|selections|knobs|shapes]",
+		Short: "list what the kernel has: stages, selections, knobs, constraints and shapes",
+		Long: `List shows what the kernel has: stages, selections (tables that name a variant for each shape), knobs, constraints and shapes.
 
 With --prove it shows whether the knobs do anything. Each value of each knob is built as the only departure from each stage, and the machine
 code compared with the stage's:
@@ -48,6 +48,9 @@ that does not compile, the exit code is 3. It takes some minutes the first time;
 			if wants("stages") {
 				a.listStages(kernel)
 			}
+			if wants("selections") {
+				a.listSelections(kernel)
+			}
 			if wants("knobs") {
 				a.listKnobs(kernel)
 			}
@@ -63,7 +66,7 @@ that does not compile, the exit code is 3. It takes some minutes the first time;
 	return cmd
 }
 
-var listKinds = []string{"stages", "knobs", "shapes"}
+var listKinds = []string{"stages", "selections", "knobs", "shapes"}
 
 func listArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 1 || len(args) == 1 && !slices.Contains(listKinds, args[0]) {
@@ -81,6 +84,24 @@ func (a *app) listStages(kernel *spec.Kernel) {
 		}
 		fmt.Fprintf(a.stdout, "  %-8s for %s, within %d registers, %d bytes of shared memory, %d bytes of spill\n", "",
 			strings.Join(s.Archs, ", "), s.Budget.Registers, s.Budget.SharedBytes, s.Budget.SpillBytes)
+	}
+}
+
+func (a *app) listSelections(kernel *spec.Kernel) {
+	fmt.Fprintln(a.stdout, "selections (of each the first line that holds for a shape names its variant)")
+	for _, s := range kernel.Selections {
+		fmt.Fprintf(a.stdout, "  %-8s %s\n", s.Name, s.Hypothesis)
+		if parent, ok := s.Parent(); ok {
+			fmt.Fprintf(a.stdout, "  %-8s must be %.2fx as fast as %s\n", "", s.Speedup, parent)
+		}
+		fmt.Fprintf(a.stdout, "  %-8s for %s\n", "", strings.Join(s.Archs, ", "))
+		for _, c := range s.Choices {
+			when := "else"
+			if c.When != "" {
+				when = "where " + c.When
+			}
+			fmt.Fprintf(a.stdout, "  %-8s %s: %s\n  %-8s   %s\n", "", when, c.Variant, "", c.Why)
+		}
 	}
 }
 
@@ -131,6 +152,13 @@ func listing(kernel *spec.Kernel, wants func(string) bool) map[string]any {
 		}
 		document["stages"] = stages
 	}
+	if wants("selections") {
+		selections := []map[string]any{}
+		for _, s := range kernel.Selections {
+			selections = append(selections, selectionListing(s))
+		}
+		document["selections"] = selections
+	}
 	if wants("knobs") {
 		var knobs, rules []map[string]any
 		for _, k := range kernel.Knobs {
@@ -151,4 +179,20 @@ func listing(kernel *spec.Kernel, wants func(string) bool) map[string]any {
 		document["shapes"] = shapes
 	}
 	return document
+}
+
+func selectionListing(s *spec.Selection) map[string]any {
+	var choices []map[string]any
+	for _, c := range s.Choices {
+		choice := map[string]any{"variant": c.Variant.String(), "why": c.Why}
+		if c.When != "" {
+			choice["when"] = c.When
+		}
+		choices = append(choices, choice)
+	}
+	selection := map[string]any{"name": s.Name, "hypothesis": s.Hypothesis, "archs": s.Archs, "choices": choices}
+	if parent, ok := s.Parent(); ok {
+		selection["parent"], selection["speedup"] = parent.String(), s.Speedup
+	}
+	return selection
 }

@@ -75,7 +75,7 @@ func (a *app) mutate(ctx context.Context, o mutateOptions, text string) error {
 	if err != nil {
 		return err
 	}
-	request, err := o.run.request(kernel, []string{text}, true)
+	request, err := o.run.variantsOnly(kernel, []string{text}, true)
 	if err != nil {
 		return usageError{err}
 	}

@@ -28,7 +28,8 @@ func (a *app) promoteCommand() *cobra.Command {
 		Short: "make the variant of a run the champion of its architecture, on the run's evidence",
 		Long: `Promote makes the variant of a recorded run the champion of the architecture that the run was made on (sm_90, sm_89 ...). It refuses, with the
 reason, where the evidence is missing (no such run, no GPU, no times), stale (today's sources give other code than was measured) or negative
-(the verdict is not merge); the exit code is then 1, and 2 where there is no such run. It builds the variant and runs nothing.
+(the verdict is not merge); the exit code is then 1, and 2 where there is no such run. It builds the variant and runs nothing. Of a selection the
+runs of all parts must be there and fresh, and today's table must give each part its shapes.
 
 The ledger keeps every change of a champion; rollback returns to the one before. RUN is written as for show.`,
 		Example: "  attune promote latest\n  attune promote 30323b --changelog --tag\n  attune promote 30323b --changelog=docs/CHANGES.md",
@@ -67,7 +68,7 @@ func (a *app) promote(ctx context.Context, o promoteOptions, ref string) error {
 	status := a.status()
 	defer status.Clear()
 	status.Set("building %s for %s", r.Variant, r.Arch)
-	if err := lab.CheckPromotion(ctx, kernel, images, r); err != nil {
+	if err := (&lab.Lab{Kernel: kernel, Builder: images, Ledger: kept}).CheckPromotion(ctx, r); err != nil {
 		return interruptedWith(ctx, err, "nothing was promoted")
 	}
 	// What may fail is tried before the champion is changed.

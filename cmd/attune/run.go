@@ -38,7 +38,12 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run [VARIANT...]",
 		Short: "take variants through the gates: build, check, time, judge, record",
 		Long: `Run takes each variant through the gates in their order: resources, correctness, performance, profile. The first gate that fails ends
-that variant. Every run is recorded in the ledger. With no variant it runs every stage of the kernel.
+that variant. Every run is recorded in the ledger. With no variant it runs every stage of the kernel, and no selection: most of its variants
+are stages.
+
+A selection, such as stage7, is a table that names a variant for each shape (` + "`attune list selections`" + `). Each of its variants runs on
+the shapes that it is chosen for, as a run of its own, and then the selection is recorded: the worst of its parts at each gate, and its
+speed over all judged shapes.
 
 With no GPU the kernels run on the simulator, under all its checkers (races, bad addresses, missing waits, deadlocks ...) and on fewer and
 smaller shapes. It measures no time: the performance gate is then "not measured", which fails nothing.
@@ -48,7 +53,8 @@ NVML can be read, clocks, power and heat; samples taken while something held the
 		Example: `  attune run
   attune run stage1 stage2 --shapes small,mission --seeds 0,1,2
   attune run stage2+TILE_N=32 --against stage2 --shapes 1x8x1024x64:causal
-  attune run stage2 --device sim --schedules 4`,
+  attune run stage2 --device sim --schedules 4
+  attune run stage7`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.run(cmd.Context(), o, args) },
 	}
 	f := cmd.Flags()
@@ -122,16 +128,22 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	if errors.As(err, &refused) {
 		return err
 	}
-	if written := errors.Join(a.printRuns(runs), writeJUnit(junit, runs)); written != nil {
+	if written := errors.Join(a.printRuns(runs), writeJUnit(junit, whole(runs))); written != nil {
 		return errors.Join(err, written)
 	}
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("interrupted; %d of %d runs were finished and are in %s", len(runs), len(request.Variants), a.ledgerPath())
+		asked := len(request.Variants) + len(request.Selections)
+		return fmt.Errorf("interrupted; %d of %d runs were finished and are in %s", len(whole(runs)), asked, a.ledgerPath())
 	case err != nil:
 		return err
 	}
-	return outcome(runs)
+	return outcome(whole(runs))
+}
+
+// whole leaves out the parts of selections: what they come to stands in the selection's own run.
+func whole(runs []*run.Run) []*run.Run {
+	return slices.DeleteFunc(slices.Clone(runs), func(r *run.Run) bool { return r.PartOf != "" })
 }
 
 // runnable leaves out the stages that nobody has asked for by name and that the device cannot run.
@@ -237,13 +249,9 @@ func (o runOptions) request(kernel *spec.Kernel, args []string, simulated bool) 
 		return r, err
 	}
 	var wrong []error
-	for _, text := range args {
-		v, err := kernel.Variant(text)
-		if err != nil {
-			wrong = append(wrong, err)
-			continue
-		}
-		r.Variants = append(r.Variants, v)
+	var err error
+	if r.Variants, r.Selections, err = named(kernel, args); err != nil {
+		wrong = append(wrong, err)
 	}
 	if len(args) == 0 {
 		for _, stage := range kernel.Stages {
@@ -257,7 +265,6 @@ func (o runOptions) request(kernel *spec.Kernel, args []string, simulated bool) 
 	if o.shapes == "" {
 		o.shapes = strings.Join(shapes, ",")
 	}
-	var err error
 	if r.Shapes, err = kernel.Shapes(o.shapes); err != nil {
 		wrong = append(wrong, err)
 	}
@@ -275,6 +282,35 @@ func (o runOptions) request(kernel *spec.Kernel, args []string, simulated bool) 
 		r.Against = &against
 	}
 	return r, errors.Join(wrong...)
+}
+
+// variantsOnly is the request of whoever works on one kernel at a time, and cannot take a selection.
+func (o runOptions) variantsOnly(kernel *spec.Kernel, args []string, simulated bool) (lab.Request, error) {
+	r, err := o.request(kernel, args, simulated)
+	wrong := []error{err}
+	for _, s := range r.Selections {
+		_, err := kernel.Variant(s.Name) // says why
+		wrong = append(wrong, err)
+	}
+	return r, errors.Join(wrong...)
+}
+
+// named reads the variants and selections of a command line.
+func named(kernel *spec.Kernel, args []string) (variants []spec.Variant, selections []*spec.Selection, err error) {
+	var wrong []error
+	for _, text := range args {
+		if s := kernel.Selection(text); s != nil {
+			selections = append(selections, s)
+			continue
+		}
+		v, err := kernel.Variant(text)
+		if err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
+		variants = append(variants, v)
+	}
+	return variants, selections, errors.Join(wrong...)
 }
 
 // l2Flag is the flag of whoever times kernels.

@@ -3,6 +3,7 @@ package lab
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"attune/internal/report"
 	"attune/internal/run"
@@ -10,7 +11,7 @@ import (
 	"attune/internal/tensor"
 )
 
-// Again is the request that does a recorded run again: the same variant, shapes, seeds, samples, state of L2 and architecture, against the same
+// Again is the request that does a recorded run again: the same variant or selection, shapes, seeds, samples, state of L2 and architecture, against the same
 // parent. Given shapes, it keeps to those of the run that are among them.
 func Again(kernel *spec.Kernel, then *run.Run, only []tensor.Shape) (Request, error) {
 	refuse := func(format string, args ...any) (Request, error) {
@@ -22,20 +23,32 @@ func Again(kernel *spec.Kernel, then *run.Run, only []tensor.Shape) (Request, er
 	if then.Asked.Profile {
 		return refuse("it is a profile; `%s` takes another", report.Command(then))
 	}
-	variant, err := kernel.Variant(then.Variant)
-	if err != nil {
-		return refuse("%s is no variant of today's spec: %v", then.Variant, err)
-	}
 	r := Request{
-		Variants: []spec.Variant{variant}, Seeds: then.Asked.Seeds, Samples: then.Asked.Samples, L2: then.Asked.L2, Arch: then.Arch,
+		Seeds: then.Asked.Seeds, Samples: then.Asked.Samples, L2: then.Asked.L2, Arch: then.Arch,
 		Reproduces: then.ID,
+	}
+	if strings.Contains(then.Arch, ", ") { // the parts of a selection were built for several
+		r.Arch = then.Asked.Arch
+	}
+	var today spec.Variant // what it would be measured against
+	var hasParent bool
+	if s := kernel.Selection(then.Variant); s != nil {
+		r.Selections = []*spec.Selection{s}
+		today, hasParent = s.Parent()
+	} else {
+		variant, err := kernel.Variant(then.Variant)
+		if err != nil {
+			return refuse("%s is no variant of today's spec: %v", then.Variant, err)
+		}
+		r.Variants = []spec.Variant{variant}
+		today, hasParent = variant.Parent()
 	}
 	if then.Parent != "" {
 		parent, err := kernel.Variant(then.Parent)
 		if err != nil {
 			return refuse("its parent %s is no variant of today's spec: %v", then.Parent, err)
 		}
-		if today, ok := variant.Parent(); !ok || then.Asked.Against != "" || today.String() != parent.String() {
+		if !hasParent || then.Asked.Against != "" || today.String() != parent.String() {
 			r.Against = &parent
 		}
 	}

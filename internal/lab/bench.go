@@ -20,11 +20,12 @@ import (
 
 // BenchRequest is which variants to time beside which peers, and how.
 type BenchRequest struct {
-	Variants []spec.Variant
-	Shapes   []tensor.Shape
-	Seed     uint64
-	Rounds   int // samples of each
-	Arch     string
+	Variants   []spec.Variant
+	Selections []*spec.Selection // on each shape the variant that they choose for it
+	Shapes     []tensor.Shape
+	Seed       uint64
+	Rounds     int // samples of each
+	Arch       string
 
 	Peers      []peer.Peer
 	StartPeers func(context.Context) (Peers, error)
@@ -54,25 +55,32 @@ const (
 // Bench times variants and peers on each shape, in turns. What gives a wrong answer is not timed. A peer that fails is left out, with the reason; the variants'
 // figures come all the same.
 func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
-	request := Request{Variants: r.Variants, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}
+	request := Request{Variants: r.Variants, Selections: r.Selections, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}
 	if err := request.Check(); err != nil {
 		return nil, err
 	}
-	builds := l.startBuilds(ctx, request, request.Variants)
+	variants := slices.Clone(r.Variants)
+	for _, s := range r.Selections {
+		parts, _ := request.parts(s) // the request has been checked
+		for _, part := range parts {
+			variants = append(variants, part.Variants...)
+		}
+	}
+	builds := l.startBuilds(ctx, request, variants)
 	defer builds.stop()
 	turns := min(r.Rounds, mostTurns)
-	b := &bench{lab: l, request: r, turns: turns, banned: map[string]bool{}, result: &run.Bench{
+	b := &bench{lab: l, request: r, turns: turns, banned: map[string]bool{}, images: map[string]*toolchain.Image{}, result: &run.Bench{
 		Facts: l.Facts, Seed: r.Seed, Rounds: r.Rounds, Turns: turns, Timing: benchTiming, Ceilings: run.CeilingsOf(l.Facts.Name),
 		Rows: []run.BenchRow{}, Best: []run.BestRow{}, LeftOut: []run.LeftOut{},
 	}}
 	defer b.close()
-	for _, v := range r.Variants {
+	for _, v := range variants {
 		l.tell(Event{Variant: v.String(), Doing: "building"})
 		image, err := builds.wait(v)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", v, err)
 		}
-		b.variants = append(b.variants, builtVariant{v, image})
+		b.images[v.String()] = image
 	}
 	if err := b.open(ctx); err != nil {
 		return nil, err
@@ -94,19 +102,29 @@ const benchTiming = "device time by CUDA graph replay, each after one that is no
 
 // bench is a request being done.
 type bench struct {
-	lab      *Lab
-	request  BenchRequest
-	turns    int
-	result   *run.Bench
-	variants []builtVariant
-	device   device.Device
-	peers    Peers           // nil where there are none, or none are left
-	banned   map[string]bool // peers that are missing or brought their process down
+	lab     *Lab
+	request BenchRequest
+	turns   int
+	result  *run.Bench
+	images  map[string]*toolchain.Image // by variant
+	device  device.Device
+	peers   Peers           // nil where there are none, or none are left
+	banned  map[string]bool // peers that are missing or brought their process down
 }
 
-type builtVariant struct {
-	spec.Variant
-	image *toolchain.Image
+// ours are the variants that take a shape, by the names of their rows.
+func (b *bench) ours(shape tensor.Shape) (variants []spec.Variant, rows []run.BenchRow) {
+	for _, v := range b.request.Variants {
+		variants, rows = append(variants, v), append(rows, run.BenchRow{Name: v.String()})
+	}
+	for _, s := range b.request.Selections {
+		c, _ := s.Choose(shape) // the request has been checked
+		variants, rows = append(variants, c.Variant), append(rows, run.BenchRow{Name: s.Name, Taken: c.Variant.String()})
+	}
+	for i := range rows {
+		rows[i].Shape, rows[i].DType = shape.String(), "e4m3"
+	}
+	return variants, rows
 }
 
 // contender is an implementation on one shape.
@@ -262,10 +280,12 @@ func (b *bench) shape(ctx context.Context, number int, shape tensor.Shape) error
 // answers holds every variant against the oracle. One that takes the device down is wrong, and the next gets a fresh one.
 func (b *bench) answers(ctx context.Context, ref *reference) ([]*contender, error) {
 	var all []*contender
-	for _, v := range b.variants {
-		c := &contender{row: run.BenchRow{Shape: ref.inputs.Shape.String(), Name: v.String(), DType: "e4m3"}}
+	variants, rows := b.ours(ref.inputs.Shape)
+	for i, v := range variants {
+		c := &contender{row: rows[i]}
 		all = append(all, c)
-		job := newJob(v.image, b.device.Facts(), ref.inputs)
+		image := b.images[v.String()]
+		job := newJob(image, b.device.Facts(), ref.inputs)
 		outcome, err := b.device.Run(ctx, job)
 		if takesDown(err) && ctx.Err() == nil {
 			c.row.Wrong = err.Error()
@@ -278,11 +298,11 @@ func (b *bench) answers(ctx context.Context, ref *reference) ([]*contender, erro
 		if err != nil {
 			return nil, fmt.Errorf("%s on %s: %w", v, ref.inputs.Shape, err)
 		}
-		off, err := compare(ref, v.image.Record.Launch, outcome, b.lab.Kernel.Tolerance)
+		off, err := compare(ref, image.Record.Launch, outcome, b.lab.Kernel.Tolerance)
 		if err != nil {
 			return nil, err
 		}
-		_, wrong := judge(ref, v.image.Record.Launch, off, outcome.Findings, v.Stage().ErrorShare, b.lab.Kernel.Tolerance)
+		_, wrong := judge(ref, image.Record.Launch, off, outcome.Findings, v.Stage().ErrorShare, b.lab.Kernel.Tolerance)
 		c.judged(off.Errors, wrong)
 		c.job = &job
 	}

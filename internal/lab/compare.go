@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"attune/internal/device"
 	"attune/internal/measure"
@@ -12,9 +13,9 @@ import (
 	"attune/internal/toolchain"
 )
 
-// CompareRequest is which two variants to hold against each other, and how.
+// CompareRequest is which two variants or selections to hold against each other, and how.
 type CompareRequest struct {
-	A, B       spec.Variant
+	A, B       Side
 	Shapes     []tensor.Shape
 	Seed       uint64
 	Rounds     int // that a comparison begins with
@@ -23,31 +24,59 @@ type CompareRequest struct {
 	Arch       string
 }
 
-// Compare times two variants in turns in one process, with the first a second time as a control. Both must be right on every shape before they are timed.
-// What is ambiguous buys more rounds, up to the limit.
-func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, error) {
-	sides := Request{Variants: []spec.Variant{r.A, r.B}, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}
-	if err := sides.Check(); err != nil {
-		return nil, err
+// Side is a variant, or a selection in its place.
+type Side struct {
+	Variant   spec.Variant
+	Selection *spec.Selection
+}
+
+func (s Side) String() string {
+	if s.Selection != nil {
+		return s.Selection.Name
 	}
-	builds := l.startBuilds(ctx, sides, sides.Variants)
-	defer builds.stop()
-	var images [2]*toolchain.Image
-	for i, v := range sides.Variants {
-		l.tell(Event{Variant: v.String(), Doing: "building"})
-		image, err := builds.wait(v)
-		if err != nil {
-			return nil, err
-		}
-		images[i] = image
+	return s.Variant.String()
+}
+
+// on is the variant that takes a shape, of which the request has been checked.
+func (s Side) on(shape tensor.Shape) spec.Variant {
+	if s.Selection == nil {
+		return s.Variant
+	}
+	c, _ := s.Selection.Choose(shape)
+	return c.Variant
+}
+
+// request asks for a side alone.
+func (r CompareRequest) request(s Side) Request {
+	request := Request{Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}
+	if s.Selection != nil {
+		request.Selections = []*spec.Selection{s.Selection}
+	} else {
+		request.Variants = []spec.Variant{s.Variant}
+	}
+	return request
+}
+
+// both are the images of two sides on one shape.
+type both [2]*toolchain.Image
+
+// Compare times two variants or selections in turns in one process, with the first a second time as a control. Both must be right on every shape before
+// they are timed. What is ambiguous buys more rounds, up to the limit.
+func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, error) {
+	images, err := l.buildSides(ctx, r)
+	if err != nil {
+		return nil, err
 	}
 	d, err := l.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
-	c := &run.Comparison{A: compared(r.A, images[0]), B: compared(r.B, images[1]), Facts: d.Facts(), L2: r.L2, Same: codeOf(images[0]) == codeOf(images[1])}
-	if err := l.answersRight(ctx, d, sides, images); err != nil {
+	c := &run.Comparison{A: compared(r, r.A, images, 0), B: compared(r, r.B, images, 1), Facts: d.Facts(), L2: r.L2, Same: true}
+	for _, of := range images {
+		c.Same = c.Same && codeOf(of[0]) == codeOf(of[1])
+	}
+	if err := l.answersRight(ctx, d, r, images); err != nil {
 		return nil, err
 	}
 	taken := make([]takenShape, len(r.Shapes))
@@ -56,7 +85,7 @@ func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, e
 		if err := l.takeTurns(ctx, d, r, images, taken, c.Shapes, rounds); err != nil {
 			return nil, err
 		}
-		c.Shapes = comparedShapes(r.Shapes, taken)
+		c.Shapes = comparedShapes(r, taken)
 		if !anyAmbiguous(c.Shapes) || rounds == r.MostRounds {
 			break
 		}
@@ -69,30 +98,75 @@ func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, e
 	return c, nil
 }
 
-func compared(v spec.Variant, image *toolchain.Image) run.Compared {
-	return run.Compared{Variant: v.String(), Arch: image.Record.Arch, CodeHash: image.Record.CodeHash}
+// buildSides gives the images of both sides for each shape.
+func (l *Lab) buildSides(ctx context.Context, r CompareRequest) ([]both, error) {
+	var needed []spec.Variant
+	for _, side := range []Side{r.A, r.B} {
+		if err := r.request(side).Check(); err != nil {
+			return nil, err
+		}
+		for _, shape := range r.Shapes {
+			needed = append(needed, side.on(shape))
+		}
+	}
+	builds := l.startBuilds(ctx, Request{Arch: r.Arch}, needed)
+	defer builds.stop()
+	images := make([]both, len(r.Shapes))
+	for i, v := range needed {
+		l.tell(Event{Variant: v.String(), Doing: "building"})
+		image, err := builds.wait(v)
+		if err != nil {
+			return nil, err
+		}
+		images[i%len(r.Shapes)][i/len(r.Shapes)] = image
+	}
+	return images, nil
+}
+
+// compared describes one side: by its build, or, of a selection, by those of its parts.
+func compared(r CompareRequest, s Side, images []both, side int) run.Compared {
+	first := images[0][side].Record
+	c := run.Compared{Variant: s.String(), Arch: first.Arch, CodeHash: first.CodeHash}
+	if s.Selection == nil {
+		return c
+	}
+	parts, _ := r.request(s).parts(s.Selection) // the request has been checked
+	var all []run.Part
+	for _, part := range parts {
+		p := run.Part{}
+		for i, shape := range r.Shapes {
+			if slices.Contains(part.Shapes, shape) {
+				p.CodeHash, p.Shapes = images[i][side].Record.CodeHash, append(p.Shapes, shape.String())
+			}
+		}
+		all = append(all, p)
+	}
+	c.CodeHash = joinedHash(all)
+	return c
 }
 
 // answersRight is green before fast: nothing is timed that is wrong.
-func (l *Lab) answersRight(ctx context.Context, d device.Device, sides Request, images [2]*toolchain.Image) error {
+func (l *Lab) answersRight(ctx context.Context, d device.Device, r CompareRequest, images []both) error {
 	references := newReferences()
-	for i, v := range sides.Variants {
-		for _, shape := range sides.Shapes {
-			p := problem{shape: shape, seed: sides.Seeds[0], inputs: tensor.Normal}
+	for i, side := range []Side{r.A, r.B} {
+		for j, shape := range r.Shapes {
+			v := side.on(shape)
+			p := problem{shape: shape, seed: r.Seed, inputs: tensor.Normal}
 			l.tell(Event{Variant: v.String(), Doing: "correctness " + p.String()})
 			ref, err := references.get(ctx, p)
 			if err != nil {
 				return err
 			}
-			outcome, err := d.Run(ctx, newJob(images[i], d.Facts(), ref.inputs))
+			image := images[j][i]
+			outcome, err := d.Run(ctx, newJob(image, d.Facts(), ref.inputs))
 			if err != nil {
 				return fmt.Errorf("%s on %s: %w", v, p, err)
 			}
-			off, err := compare(ref, images[i].Record.Launch, outcome, l.Kernel.Tolerance)
+			off, err := compare(ref, image.Record.Launch, outcome, l.Kernel.Tolerance)
 			if err != nil {
 				return err
 			}
-			if _, wrong := judge(ref, images[i].Record.Launch, off, outcome.Findings, v.Stage().ErrorShare, l.Kernel.Tolerance); len(wrong) > 0 {
+			if _, wrong := judge(ref, image.Record.Launch, off, outcome.Findings, v.Stage().ErrorShare, l.Kernel.Tolerance); len(wrong) > 0 {
 				return &WrongError{v.String(), p.String() + ": " + wrong[0]}
 			}
 		}
@@ -123,7 +197,7 @@ func joined(t measure.Turns, more [][]float64) measure.Turns {
 }
 
 // takeTurns adds rounds to the series of every shape that is not decided yet, until it has so many.
-func (l *Lab) takeTurns(ctx context.Context, d device.Device, r CompareRequest, images [2]*toolchain.Image, taken []takenShape, known []run.ComparedShape,
+func (l *Lab) takeTurns(ctx context.Context, d device.Device, r CompareRequest, images []both, taken []takenShape, known []run.ComparedShape,
 	rounds int,
 ) error {
 	for i, shape := range r.Shapes {
@@ -132,7 +206,7 @@ func (l *Lab) takeTurns(ctx context.Context, d device.Device, r CompareRequest, 
 		}
 		l.tell(Event{Variant: r.A.String() + " and " + r.B.String(), Doing: fmt.Sprintf("%d rounds of %s", rounds, shape), Done: i, Total: len(r.Shapes)})
 		in := tensor.Draw(shape, r.Seed, tensor.Options{})
-		a, b := newJob(images[0], d.Facts(), in), newJob(images[1], d.Facts(), in)
+		a, b := newJob(images[i][0], d.Facts(), in), newJob(images[i][1], d.Facts(), in)
 		series, err := d.Time(ctx, []device.Job{a, b, a}, device.Plan{Samples: rounds - taken[i].rounds, ColdL2: r.L2 == run.Cold})
 		if err != nil {
 			return fmt.Errorf("time %s: %w", shape, err)
@@ -142,7 +216,7 @@ func (l *Lab) takeTurns(ctx context.Context, d device.Device, r CompareRequest, 
 	return nil
 }
 
-func comparedShapes(shapes []tensor.Shape, taken []takenShape) []run.ComparedShape {
+func comparedShapes(r CompareRequest, taken []takenShape) []run.ComparedShape {
 	turns := make([]measure.Turns, len(taken))
 	for i, t := range taken {
 		turns[i] = t.turns
@@ -151,9 +225,15 @@ func comparedShapes(shapes []tensor.Shape, taken []takenShape) []run.ComparedSha
 	for i, c := range measure.Compare(turns) {
 		t := taken[i]
 		s := run.ComparedShape{
-			Shape: shapes[i].String(), Rounds: len(t.turns.A), Comparison: c, Samples: t.turns,
+			Shape: r.Shapes[i].String(), Rounds: len(t.turns.A), Comparison: c, Samples: t.turns,
 			ATimes: measure.Summarize(t.turns.A), BTimes: measure.Summarize(t.turns.B),
 			AParts: t.aParts, BParts: t.bParts, Circumstances: t.circumstances,
+		}
+		if r.A.Selection != nil {
+			s.AVariant = r.A.on(r.Shapes[i]).String()
+		}
+		if r.B.Selection != nil {
+			s.BVariant = r.B.on(r.Shapes[i]).String()
 		}
 		if len(t.aside.A) > 0 {
 			s.SetAside = &t.aside

@@ -13,7 +13,7 @@ import (
 func (s *setup) comparison(a, b string) CompareRequest {
 	s.t.Helper()
 	r := s.request("stage2")
-	return CompareRequest{A: s.variant(a), B: s.variant(b), Shapes: r.Shapes, Rounds: 40, MostRounds: 160}
+	return CompareRequest{A: Side{Variant: s.variant(a)}, B: Side{Variant: s.variant(b)}, Shapes: r.Shapes, Rounds: 40, MostRounds: 160}
 }
 
 func TestCompare(t *testing.T) {

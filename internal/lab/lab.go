@@ -41,19 +41,22 @@ type Event struct {
 
 // Request is what to run.
 type Request struct {
-	Variants []spec.Variant
-	Shapes   []tensor.Shape
-	Judged   []tensor.Shape // those that the performance gate looks at, where they are among Shapes
-	Seeds    []uint64
-	Samples  int           // of each shape's time
-	L2       run.L2        // that a timed launch finds
-	Against  *spec.Variant // in place of each variant's own parent
-	Arch     string        // in place of the device's, or of the newest the stage is for
+	Variants   []spec.Variant
+	Selections []*spec.Selection // after the variants
+	Shapes     []tensor.Shape
+	Judged     []tensor.Shape // those that the performance gate looks at, where they are among Shapes
+	Seeds      []uint64
+	Samples    int           // of each shape's time
+	L2         run.L2        // that a timed launch finds
+	Against    *spec.Variant // in place of each variant's own parent
+	Arch       string        // in place of the device's, or of the newest the stage is for
 
 	Reproduces string // the recorded run that this does again
+
+	partOf *spec.Selection // whose shapes of one variant these are
 }
 
-// Run takes each variant through the gates and records it. done is called with each record as soon as it is in the ledger, or, with no
+// Run takes each variant through the gates and records it, and each selection: its parts, and then itself. done is called with each record as soon as it is in the ledger, or, with no
 // id, when the ledger would not take it. An error means that the lab itself failed or was interrupted; what variants do wrong stands in their
 // records.
 func (l *Lab) Run(ctx context.Context, r Request, done func(*run.Run)) error {
@@ -64,20 +67,31 @@ func (l *Lab) Run(ctx context.Context, r Request, done func(*run.Run)) error {
 	defer builds.stop()
 	references, measured := newReferences(), measurements{}
 	for _, v := range r.Variants {
-		record, err := l.runVariant(ctx, r, v, builds, references, measured)
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if _, err := l.runAndRecord(ctx, r, v, builds, references, measured, done); err != nil {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", v, err)
-		}
-		err = l.record(ctx, record)
-		done(record)
-		if err != nil {
+	}
+	for _, s := range r.Selections {
+		if err := l.runSelection(ctx, r, s, builds, references, done); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (l *Lab) runAndRecord(ctx context.Context, r Request, v spec.Variant, b *builds, refs *references, measured measurements, done func(*run.Run)) (
+	*run.Run, error,
+) {
+	record, err := l.runVariant(ctx, r, v, b, refs, measured)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", v, err)
+	}
+	err = l.record(ctx, record)
+	done(record)
+	return record, err
 }
 
 // RequestError is the error of a request that asks for what cannot be.
@@ -101,6 +115,17 @@ func (r Request) Check() error {
 			return err
 		}
 	}
+	for _, s := range r.Selections {
+		parts, err := r.parts(s)
+		if err != nil {
+			return err
+		}
+		for _, part := range parts {
+			if err := part.Check(); err != nil {
+				return fmt.Errorf("%s: %w", s.Name, err)
+			}
+		}
+	}
 	if r.Against != nil { // a parent of its own has the variant's head dim
 		return r.checkHeadDim(*r.Against)
 	}
@@ -119,7 +144,7 @@ func (r Request) checkHeadDim(v spec.Variant) error {
 }
 
 // headDimKnob is the knob that must agree with the shape.
-const headDimKnob = "HEAD_DIM"
+const headDimKnob = spec.HeadDimKnob
 
 // startBuilds begins to build variants for a request, several at once; wait collects them one by one, and stop ends the rest.
 func (l *Lab) startBuilds(ctx context.Context, r Request, variants []spec.Variant) *builds {
@@ -179,6 +204,12 @@ func (l *Lab) withParents(r Request) []spec.Variant {
 			all = append(all, parent)
 		}
 	}
+	for _, s := range r.Selections {
+		parts, _ := r.parts(s) // the request has been checked
+		for _, part := range parts {
+			all = append(all, l.withParents(part)...)
+		}
+	}
 	return all
 }
 
@@ -188,6 +219,9 @@ func parentOf(r Request, v spec.Variant) (spec.Variant, bool) {
 		return *r.Against, true
 	}
 	parent, ok := v.Parent()
+	if r.partOf != nil {
+		parent, ok = r.partOf.Parent()
+	}
 	return parent, ok && HeadDim(parent) == HeadDim(v)
 }
 
@@ -209,23 +243,32 @@ func Target(kernel *spec.Kernel, v spec.Variant, arch string) toolchain.Target {
 	return toolchain.Target{Kernel: kernel.Name, Variant: v.String(), Source: v.Stage().Source, Arch: arch, Knobs: knobs}
 }
 
-// ShippedTargets is what travels with a kernel: every stage and what it is measured against, for each of the stage's architectures.
+// ShippedTargets is what travels with a kernel: every stage, every variant of a selection, and what they are measured against, for each of their
+// architectures.
 func ShippedTargets(kernel *spec.Kernel) []toolchain.Target {
 	var targets []toolchain.Target
 	known := map[string]bool{}
-	for _, stage := range kernel.Stages {
-		variants := []spec.Variant{stage.Variant()}
-		if parent, ok := stage.Variant().Parent(); ok {
-			variants = append(variants, parent)
-		}
+	add := func(archs []string, variants ...spec.Variant) {
 		for _, v := range variants {
-			for _, arch := range stage.Archs {
+			for _, arch := range archs {
 				t := Target(kernel, v, arch)
 				if !known[t.String()] {
 					known[t.String()] = true
 					targets = append(targets, t)
 				}
 			}
+		}
+	}
+	for _, stage := range kernel.Stages {
+		add(stage.Archs, stage.Variant())
+		if parent, ok := stage.Variant().Parent(); ok {
+			add(stage.Archs, parent)
+		}
+	}
+	for _, s := range kernel.Selections {
+		add(s.Archs, s.Variants()...)
+		if parent, ok := s.Parent(); ok {
+			add(s.Archs, parent)
 		}
 	}
 	return targets

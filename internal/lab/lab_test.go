@@ -714,6 +714,14 @@ func TestShippedTargets(t *testing.T) {
 			}
 		}
 	}
+	for _, s := range kernel.Selections { // a machine without a compiler must be able to run them
+		parent, _ := s.Parent()
+		for _, v := range append(s.Variants(), parent) {
+			if want := v.String() + " for " + s.Archs[0]; !slices.Contains(got, want) {
+				t.Errorf("%s is missing", want)
+			}
+		}
+	}
 }
 
 // A figure that JSON cannot hold is an error and no panic.

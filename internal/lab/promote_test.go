@@ -48,6 +48,13 @@ func judgedRun(t *testing.T, s *setup) *run.Run {
 	return got
 }
 
+// with is the lab with another builder.
+func (s *setup) with(builder *toolchain.Builder) *Lab {
+	l := *s.Lab
+	l.Builder = builder
+	return &l
+}
+
 func TestCheckPromotion(t *testing.T) {
 	s := newSetup(t)
 	good := judgedRun(t, s)
@@ -57,7 +64,7 @@ func TestCheckPromotion(t *testing.T) {
 		facts := *good.Facts
 		r.Facts = &facts
 		change(&r)
-		err := CheckPromotion(t.Context(), s.Kernel, s.Builder, &r)
+		err := s.CheckPromotion(t.Context(), &r)
 		var refused *Refusal
 		if evidence == "" {
 			if err != nil {
@@ -107,7 +114,7 @@ func TestPromotionIsOfTodaysSources(t *testing.T) {
 		t.Helper()
 		files := folder(t)
 		files[source] = &fstest.MapFile{Data: append(files[source].Data, text...)}
-		err := CheckPromotion(t.Context(), s.Kernel, toolchain.NewBuilder(files, c, cacheDir), good)
+		err := s.with(toolchain.NewBuilder(files, c, cacheDir)).CheckPromotion(t.Context(), good)
 		var refused *Refusal
 		switch {
 		case evidence == "" && err != nil:
@@ -125,12 +132,12 @@ func TestPromotionWithoutACompiler(t *testing.T) {
 	s := newSetup(t)
 	good := judgedRun(t, s)
 	none := toolchain.NewBuilder(kernels.SDPA(), nil, t.TempDir())
-	if err := CheckPromotion(t.Context(), s.Kernel, none, good); err != nil {
+	if err := s.with(none).CheckPromotion(t.Context(), good); err != nil {
 		t.Errorf("a shipped stage: %v", err)
 	}
 	other := *good
 	other.Variant = "stage2+TILE_N=32"
-	if err := CheckPromotion(t.Context(), s.Kernel, none, &other); !errors.Is(err, toolchain.ErrNoCompiler) {
+	if err := s.with(none).CheckPromotion(t.Context(), &other); !errors.Is(err, toolchain.ErrNoCompiler) {
 		t.Errorf("a variant that is not shipped: %v", err)
 	}
 }

@@ -29,7 +29,7 @@ func (p problem) String() string {
 }
 
 // problems is what a request asks: every shape and seed on normal inputs, and every shape once on inputs with outliers and once on inputs whose scores
-// lie far apart.
+// lie far apart. Where a kernel must mask keys, inputs whose last key counts most come as well.
 func (r Request) problems() []problem {
 	var all []problem
 	for _, shape := range r.Shapes {
@@ -37,6 +37,10 @@ func (r Request) problems() []problem {
 			all = append(all, problem{shape, seed, tensor.Normal})
 		}
 		all = append(all, problem{shape, r.Seeds[0], tensor.Outliers}, problem{shape, r.Seeds[0], tensor.Peaked})
+		const tile = 64 // of keys; kernels with larger ones mask more
+		if shape.Causal || shape.SeqK%tile != 0 {
+			all = append(all, problem{shape, r.Seeds[0], tensor.Rising})
+		}
 	}
 	return all
 }

@@ -57,13 +57,30 @@ func (l *Lab) runVariant(ctx context.Context, r Request, v spec.Variant, b *buil
 }
 
 func (l *Lab) newRecord(r Request, v spec.Variant) *run.Run {
+	record := l.emptyRecord(r)
+	record.Variant, record.Stage, record.Hypothesis = v.String(), v.Stage().Name, v.Stage().Hypothesis
+	if parent, ok := parentOf(r, v); ok {
+		record.Parent, record.Change = parent.String(), v.Change(parent)
+		record.RequiredSpeedup = v.RequiredSpeedup()
+	}
+	if r.partOf != nil { // which has made the promise; a part is measured as if against that parent
+		record.PartOf, record.Asked.Against = r.partOf.Name, record.Parent
+	}
+	if r.Against != nil {
+		record.Asked.Against = r.Against.String()
+	}
+	if record.Asked.Against != "" {
+		record.RequiredSpeedup = 1
+	}
+	return record
+}
+
+// emptyRecord has what a record says of the request and of who does it.
+func (l *Lab) emptyRecord(r Request) *run.Run {
 	record := &run.Run{
 		SchemaVersion: run.SchemaVersion,
 		Time:          time.Now().UTC().Truncate(time.Millisecond),
 		Kernel:        l.Kernel.Name,
-		Variant:       v.String(),
-		Stage:         v.Stage().Name,
-		Hypothesis:    v.Stage().Hypothesis,
 		Reproduces:    r.Reproduces,
 		Device:        "none",
 		Correctness:   []run.Correctness{},
@@ -77,14 +94,6 @@ func (l *Lab) newRecord(r Request, v spec.Variant) *run.Run {
 	}
 	for _, shape := range r.Shapes {
 		record.Asked.Shapes = append(record.Asked.Shapes, shape.String())
-	}
-	if parent, ok := parentOf(r, v); ok {
-		record.Parent, record.Change = parent.String(), v.Change(parent)
-		record.RequiredSpeedup = v.RequiredSpeedup()
-	}
-	if r.Against != nil {
-		record.Asked.Against = r.Against.String()
-		record.RequiredSpeedup = 1
 	}
 	return record
 }
@@ -322,7 +331,7 @@ func (a *attempt) performance(ctx context.Context, b *builds) error {
 			return err
 		}
 		a.addTimes(shape, samples)
-		if samples.Parent != nil && a.judges(shape) {
+		if samples.Parent != nil && a.request.judges(shape) {
 			variant, parent := samples.Steady()
 			judged = append(judged, measure.Pair{Parent: parent, Variant: variant})
 		}
@@ -362,12 +371,12 @@ func (a *attempt) parentImage(b *builds) (image *toolchain.Image, same bool, err
 }
 
 // judges says whether a shape counts for the gate: the judged ones do, or all where none of those was asked for.
-func (a *attempt) judges(shape tensor.Shape) bool {
-	asked := func(s tensor.Shape) bool { return slices.Contains(a.request.Shapes, s) }
-	if !slices.ContainsFunc(a.request.Judged, asked) {
+func (r Request) judges(shape tensor.Shape) bool {
+	asked := func(s tensor.Shape) bool { return slices.Contains(r.Shapes, s) }
+	if !slices.ContainsFunc(r.Judged, asked) {
 		return true
 	}
-	return slices.Contains(a.request.Judged, shape)
+	return slices.Contains(r.Judged, shape)
 }
 
 // timedTogether names what a timing was of: with two kernels on the device, either may have brought it down.
@@ -411,7 +420,7 @@ func (a *attempt) addTimes(shape tensor.Shape, s *run.Samples) {
 	sum := measure.Summarize(variant)
 	row := run.Performance{
 		Shape: s.Shape, P50US: sum.P50 * us, P90US: sum.P90 * us, P99US: sum.P99 * us, StdUS: sum.Std * us, CV: sum.CV,
-		TFLOPS: shape.FLOPs() / sum.P50 / 1e12, Samples: len(variant), Judged: a.judges(shape),
+		TFLOPS: shape.FLOPs() / sum.P50 / 1e12, Samples: len(variant), Judged: a.request.judges(shape),
 		Parts: run.PartsOf(s.Variant), Circumstances: s.Circumstances(),
 	}
 	if sum.Median != nil {

@@ -2,8 +2,10 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"attune/internal/run"
@@ -24,9 +26,17 @@ func Bench(w io.Writer, b *run.Bench, markdown bool) error {
 	if b.Ceilings != nil {
 		header = append(header, "of bf16", "of FP8", "of copy")
 	}
+	selections := slices.ContainsFunc(b.Rows, func(r run.BenchRow) bool { return r.Taken != "" })
+	if selections {
+		header = slices.Insert(header, 2, "variant")
+	}
 	var rows [][]string
 	for _, r := range b.Rows {
-		rows = append(rows, benchRow(r, b.Ceilings != nil))
+		row := benchRow(r, b.Ceilings != nil)
+		if selections {
+			row = slices.Insert(row, 2, cmp.Or(r.Taken, "-"))
+		}
+		rows = append(rows, row)
 	}
 	if err := table(out, header, rows, markdown); err != nil {
 		return err

@@ -21,8 +21,14 @@ func Comparison(w io.Writer, c *run.Comparison, markdown bool) error {
 		if !c.Recorded {
 			control = fmt.Sprintf("%.3f to %.3f", s.Control.Low, s.Control.High)
 		}
+		shape := s.Shape
+		for _, chosen := range []string{s.AVariant, s.BVariant} { // by a selection
+			if chosen != "" {
+				shape += " (" + chosen + ")"
+			}
+		}
 		rows = append(rows, []string{
-			s.Shape, medianText(s.ATimes), medianText(s.BTimes), fmt.Sprintf("%.3fx", s.Ratio), fmt.Sprintf("%.3f to %.3f", s.Low, s.High),
+			shape, medianText(s.ATimes), medianText(s.BTimes), fmt.Sprintf("%.3fx", s.Ratio), fmt.Sprintf("%.3f to %.3f", s.Low, s.High),
 			control, fmt.Sprintf("%.1f %%", 100*s.Floor), fmt.Sprintf("%.3f", s.P), fmt.Sprint(s.Rounds), string(s.Verdict),
 		})
 	}

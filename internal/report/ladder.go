@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"attune/internal/run"
 )
@@ -48,12 +49,20 @@ func ladderRow(r, first *run.Run, champions Champions) []string {
 			since = fmt.Sprintf("%.1fx", first.Headline.P50US/r.Headline.P50US)
 		}
 	}
+	change := r.Change
+	if len(r.Parts) > 0 {
+		var variants []string
+		for _, p := range r.Parts {
+			variants = append(variants, p.Variant)
+		}
+		change = strings.Join(variants, ", ") + " by shape"
+	}
 	verdict := string(r.Verdict)
 	if arch := champions[r.ID]; arch != "" {
 		verdict += ", champion of " + arch
 	}
 	return []string{
-		r.Variant, known(r.Parent), known(r.Change), shape, time, speedup, needed, since, registers, shared, verdict, r.ID, known(shortened(r.Cause())),
+		r.Variant, known(r.Parent), known(change), shape, time, speedup, needed, since, registers, shared, verdict, r.ID, known(shortened(r.Cause())),
 	}
 }
 

@@ -27,6 +27,9 @@ func Markdown(r *run.Run) []byte {
 	if r.MeasuredAs != nil {
 		fmt.Fprintf(&out, "Measured as %s.\n", measuredAsText(r.MeasuredAs))
 	}
+	if r.PartOf != "" {
+		fmt.Fprintf(&out, "It is a part of `%s`: the shapes that the selection has chosen it for.\n", r.PartOf)
+	}
 	if r.Reproduces != "" {
 		fmt.Fprintf(&out, "It does run `%s` again.\n", r.Reproduces)
 	}
@@ -38,16 +41,26 @@ func Markdown(r *run.Run) []byte {
 		gateRow("profile", r.Gates.Profile, r.Reasons.Profile),
 	})
 	markdownFailure(&out, r)
+	if len(r.Parts) > 0 {
+		out.WriteString("\n## Parts\n\n")
+		var rows [][]string
+		for _, p := range r.Parts {
+			rows = append(rows, []string{p.Variant, string(p.Verdict), p.Run, strings.Join(p.Shapes, " "), p.CodeHash})
+		}
+		markdownTable(&out, []string{"variant", "verdict", "run", "shapes", "machine code"}, rows)
+	}
 	if r.Build != nil {
 		markdownBuild(&out, r)
 	}
 	if len(r.Correctness) > 0 {
 		fmt.Fprintf(&out, "\n## Correctness\n\n%s.\n\n", correctnessLine(r))
-		markdownTable(&out, correctnessHeader, correctnessRows(r))
+		header, rows := byVariant(r, correctnessHeader, correctnessRows(r))
+		markdownTable(&out, header, rows)
 	}
 	if len(r.Performance) > 0 {
 		fmt.Fprintf(&out, "\n## Performance\n\n%s.\n\n", r.Asked.Timing)
-		markdownTable(&out, performanceHeader, performanceRows(r))
+		header, rows := byVariant(r, performanceHeader, performanceRows(r))
+		markdownTable(&out, header, rows)
 		for _, line := range timingLines(r) {
 			fmt.Fprintf(&out, "\n%s.\n", line)
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -19,12 +20,13 @@ func Text(w io.Writer, r *run.Run) error {
 	fmt.Fprintf(out, "%s  %s  %s\n", r.Variant, r.Arch, deviceName(r))
 	gateLine(out, "resources", r.Gates.Resources, resourceLine(r), r.Reasons.Resources)
 	gateLine(out, "correctness", r.Gates.Correctness, correctnessLine(r), r.Reasons.Correctness)
-	if len(r.Correctness) > 0 {
+	if len(r.Correctness) > 0 && len(r.Parts) == 0 { // of a selection its parts have shown them
 		writeTable(out, "    ", correctnessHeader, correctnessRows(r))
 	}
 	gateLine(out, "performance", r.Gates.Performance, "", r.Reasons.Performance)
 	if len(r.Performance) > 0 {
-		writeTable(out, "    ", performanceHeader, performanceRows(r))
+		header, rows := byVariant(r, performanceHeader, performanceRows(r))
+		writeTable(out, "    ", header, rows)
 		for _, line := range append([]string{r.Asked.Timing}, timingLines(r)...) {
 			for _, part := range folded(line) {
 				fmt.Fprintln(out, "    "+part)
@@ -35,6 +37,7 @@ func Text(w io.Writer, r *run.Run) error {
 	if r.MeasuredAs != nil {
 		fmt.Fprintf(out, "  %-12s %s\n", "measured as", measuredAsText(r.MeasuredAs))
 	}
+	textParts(out, r)
 	fmt.Fprintf(out, "  %-12s %s\n", "verdict", r.Verdict)
 	if r.Reproduces != "" {
 		fmt.Fprintf(out, "  %-12s %s\n", "reproduces", r.Reproduces)
@@ -44,6 +47,34 @@ func Text(w io.Writer, r *run.Run) error {
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
+}
+
+// textParts says which variants a selection has chosen, or which selection a run is a part of.
+func textParts(w io.Writer, r *run.Run) {
+	for i, p := range r.Parts {
+		name := ""
+		if i == 0 {
+			name = "parts"
+		}
+		for _, line := range folded(fmt.Sprintf("%s, %s by run %s: %s", p.Variant, p.Verdict, p.Run, strings.Join(p.Shapes, " "))) {
+			fmt.Fprintf(w, "  %-12s %s\n", name, line)
+			name = ""
+		}
+	}
+	if r.PartOf != "" {
+		fmt.Fprintf(w, "  %-12s %s\n", "part of", r.PartOf)
+	}
+}
+
+// byVariant adds to the rows of a selection, which begin with a shape, the variant that took it.
+func byVariant(r *run.Run, header []string, rows [][]string) ([]string, [][]string) {
+	if len(r.Parts) == 0 {
+		return header, rows
+	}
+	for i, row := range rows {
+		rows[i] = slices.Insert(row, 1, r.TakenBy(row[0]))
+	}
+	return slices.Insert(slices.Clone(header), 1, "variant"), rows
 }
 
 // measuredAsText says what a run has taken over, and from where.

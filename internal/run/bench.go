@@ -30,7 +30,8 @@ type Bench struct {
 type BenchRow struct {
 	Shape string `json:"shape"`
 	Name  string `json:"name"`
-	Peer  bool   `json:"peer"` // and no variant of ours
+	Taken string `json:"variant,omitempty"` // the variant that a selection has chosen here
+	Peer  bool   `json:"peer"`              // and no variant of ours
 	DType string `json:"dtype"`
 
 	P50US    *float64 `json:"p50_us"`

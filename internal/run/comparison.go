@@ -32,6 +32,10 @@ type Compared struct {
 type ComparedShape struct {
 	Shape  string `json:"shape"`
 	Rounds int    `json:"rounds"`
+
+	AVariant string `json:"a_variant,omitempty"` // the one that a selection has chosen here
+	BVariant string `json:"b_variant,omitempty"`
+
 	measure.Comparison
 	ATimes  measure.Summary `json:"a_seconds"`
 	BTimes  measure.Summary `json:"b_seconds"`

@@ -80,6 +80,10 @@ func (r *Reproduction) differ(format string, args ...any) {
 
 func (r *Reproduction) compareCode(then, now *Run) {
 	r.Code = CodeCheck{then.CodeHash == now.CodeHash, then.CodeHash, now.CodeHash}
+	if len(then.Parts) > 0 {
+		r.compareParts(then, now)
+		return
+	}
 	if r.Code.Same {
 		return
 	}
@@ -99,6 +103,24 @@ func (r *Reproduction) compareCode(then, now *Run) {
 		why = "the compiler's flags have changed"
 	}
 	r.differ("the machine code is another: %s", why)
+}
+
+// compareParts compares the code of a selection, variant by variant: of the shapes of then some may be left out now.
+func (r *Reproduction) compareParts(then, now *Run) {
+	before := len(r.Differences)
+	for _, p := range now.Parts {
+		for _, shape := range p.Shapes {
+			if was := then.TakenBy(shape); was != p.Variant {
+				r.differ("the table is another: %s was taken by %s and is by %s", shape, was, p.Variant)
+				break
+			}
+		}
+		i := slices.IndexFunc(then.Parts, func(q Part) bool { return q.Variant == p.Variant })
+		if i >= 0 && then.Parts[i].CodeHash != p.CodeHash {
+			r.differ("the machine code of %s is another", p.Variant)
+		}
+	}
+	r.Code.Same = len(r.Differences) == before
 }
 
 func (r *Reproduction) compareOutputs(then, now *Run) {

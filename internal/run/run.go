@@ -3,6 +3,7 @@ package run
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +29,7 @@ type Run struct {
 	Change        string    `json:"change,omitempty"` // from the parent, such as +USE_WMMA_PV=1
 	Hypothesis    string    `json:"hypothesis,omitempty"`
 	Reproduces    string    `json:"reproduces,omitempty"` // the run that this one did again
+	PartOf        string    `json:"part_of,omitempty"`    // the selection that this run is a part of
 
 	Device     string       `json:"device"` // cuda, sim or none
 	Arch       string       `json:"arch"`
@@ -45,6 +47,7 @@ type Run struct {
 	Speedup         *measure.Speedup `json:"speedup,omitempty"` // over the judged shapes
 	RequiredSpeedup float64          `json:"required_speedup,omitempty"`
 
+	Parts  []Part             `json:"parts,omitempty"` // of a selection, which has no build of its own
 	Asked  Asked              `json:"asked"`
 	Build  *toolchain.Record  `json:"build,omitempty"`
 	Loaded *device.Attributes `json:"loaded,omitempty"` // what the driver says of the kernel
@@ -56,6 +59,26 @@ type Run struct {
 
 	Samples []Samples `json:"-"` // kept in a file of their own
 	Log     string    `json:"-"` // of ptxas
+}
+
+// Part is what one variant of a selection took: a run of its own, on some of the shapes.
+type Part struct {
+	Variant  string       `json:"variant"`
+	Run      string       `json:"run"`
+	Arch     string       `json:"arch"`
+	CodeHash string       `json:"code_hash,omitempty"`
+	Verdict  gate.Verdict `json:"verdict"`
+	Shapes   []string     `json:"shapes"`
+}
+
+// TakenBy is the variant that took a shape of a selection; empty where the run is of one variant.
+func (r *Run) TakenBy(shape string) string {
+	for _, p := range r.Parts {
+		if slices.Contains(p.Shapes, shape) {
+			return p.Variant
+		}
+	}
+	return ""
 }
 
 // MeasuredAs names the run of the same command whose answers a run has taken over, because both variants are the same machine code.

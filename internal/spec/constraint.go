@@ -16,12 +16,32 @@ type Constraint struct {
 	Why    string
 	Source string // of the stages that it binds; all of them if empty
 
-	uses []int // the knobs in the rule, as indices into Kernel.Knobs, in order
-	rule *starlark.Function
+	expression
 }
 
 // in says whether the rule binds the stages of a source.
 func (c *Constraint) in(source string) bool { return c.Source == "" || c.Source == source }
+
+// newConstraint compiles a rule over the named knobs. It reports all that is wrong with the rule.
+func newConstraint(rule, why string, knobs []string) (*Constraint, []error) {
+	e, wrong := compile(rule, vocabulary{"knob", "knobs", knobs})
+	if len(wrong) > 0 {
+		return nil, wrong
+	}
+	return &Constraint{Rule: rule, Why: why, expression: e}, nil
+}
+
+// vocabulary is what an expression may name: knobs, or the words of a shape.
+type vocabulary struct {
+	one, many string
+	names     []string
+}
+
+// expression is a rule that was compiled: over knobs, or over the words of a shape.
+type expression struct {
+	uses []int // what it names, as indices into its vocabulary, in order
+	rule *starlark.Function
+}
 
 // maxSteps ends a rule that runs away: several hundred operators, of which each may double the length of a number.
 const maxSteps = 1000
@@ -29,16 +49,16 @@ const maxSteps = 1000
 // threads are those that wait for the next rule: a search asks rules by the million.
 var threads = sync.Pool{New: func() any { return new(starlark.Thread) }}
 
-// Holds says whether the rule allows an assignment: one value for each knob, in the order of Kernel.Knobs. It can be
-// called from many goroutines at once. An error means that the rule has no answer, as after a division by zero.
-func (c *Constraint) Holds(values []int) (bool, error) {
-	args := make(starlark.Tuple, len(c.uses))
-	for i, knob := range c.uses {
-		args[i] = starlark.MakeInt(values[knob])
+// Holds says whether the rule allows an assignment: one value for each name of the vocabulary, which for a constraint is each knob, in the
+// order of Kernel.Knobs. It can be called from many goroutines at once. An error means that the rule has no answer, as after a division by zero.
+func (e *expression) Holds(values []int) (bool, error) {
+	args := make(starlark.Tuple, len(e.uses))
+	for i, name := range e.uses {
+		args[i] = starlark.MakeInt(values[name])
 	}
 	thread := threads.Get().(*starlark.Thread)
 	thread.SetMaxExecutionSteps(thread.ExecutionSteps() + maxSteps)
-	result, err := starlark.Call(thread, c.rule, args, nil)
+	result, err := starlark.Call(thread, e.rule, args, nil)
 	if err != nil {
 		return false, err // and drop the thread, which may be canceled
 	}
@@ -46,42 +66,42 @@ func (c *Constraint) Holds(values []int) (bool, error) {
 	return bool(result.Truth()), nil
 }
 
-// newConstraint compiles a rule over the named knobs. It reports all that is wrong with the rule.
-func newConstraint(rule, why string, knobs []string) (*Constraint, []error) {
+// compile makes a function of a rule. It reports all that is wrong with the rule.
+func compile(rule string, of vocabulary) (expression, []error) {
 	options := new(syntax.FileOptions)
 	expr, err := options.ParseExpr("rule", rule, 0)
 	if err != nil {
 		if at, ok := errors.AsType[syntax.Error](err); ok {
 			err = fmt.Errorf("column %d: %s", at.Pos.Col, at.Msg)
 		}
-		return nil, []error{err}
+		return expression{}, []error{err}
 	}
-	r := ruleReader{knobs: knobs}
+	r := ruleReader{vocabulary: of}
 	r.read(expr)
 	if len(r.wrong) == 0 && len(r.uses) == 0 {
-		r.wrong = append(r.wrong, errors.New("it names no knob"))
+		r.wrong = append(r.wrong, fmt.Errorf("it names no %s", of.one))
 	}
 	if len(r.wrong) > 0 {
-		return nil, r.wrong
+		return expression{}, r.wrong
 	}
 	slices.Sort(r.uses)
-	// The rule becomes the body of a function of its knobs: compiled once, called with other values each time.
+	// The rule becomes the body of a function of what it names: compiled once, called with other values each time.
 	lambda := &syntax.LambdaExpr{Body: expr}
-	for _, knob := range r.uses {
-		lambda.Params = append(lambda.Params, &syntax.Ident{Name: knobs[knob]})
+	for _, name := range r.uses {
+		lambda.Params = append(lambda.Params, &syntax.Ident{Name: of.names[name]})
 	}
 	value, err := starlark.EvalExprOptions(options, new(starlark.Thread), lambda, nil)
 	if err != nil {
-		return nil, []error{err}
+		return expression{}, []error{err}
 	}
 	value.Freeze()
-	return &Constraint{Rule: rule, Why: why, uses: r.uses, rule: value.(*starlark.Function)}, nil
+	return expression{r.uses, value.(*starlark.Function)}, nil
 }
 
-// ruleReader goes through a rule, notes the knobs it uses, and what in it is not plain. Plain rules need no trust:
+// ruleReader goes through a rule, notes the names it uses, and what in it is not plain. Plain rules need no trust:
 // their work is bounded by their length.
 type ruleReader struct {
-	knobs []string
+	vocabulary
 	uses  []int
 	wrong []error
 }
@@ -166,17 +186,17 @@ func (r *ruleReader) name(e *syntax.Ident) {
 	if slices.Contains(ruleConstants, e.Name) {
 		return
 	}
-	knob := slices.Index(r.knobs, e.Name)
+	i := slices.Index(r.names, e.Name)
 	switch {
-	case knob < 0:
-		r.wrong = append(r.wrong, fmt.Errorf("unknown knob %q%s", e.Name, hint(e.Name, r.knobs)))
-	case !slices.Contains(r.uses, knob):
-		r.uses = append(r.uses, knob)
+	case i < 0:
+		r.wrong = append(r.wrong, fmt.Errorf("unknown %s %q%s", r.one, e.Name, hint(e.Name, r.names)))
+	case !slices.Contains(r.uses, i):
+		r.uses = append(r.uses, i)
 	}
 }
 
 func (r *ruleReader) notPlain(e syntax.Expr) {
 	start, _ := e.Span()
-	r.wrong = append(r.wrong, fmt.Errorf("column %d: a rule has only knobs, numbers, operators, min, max, abs, "+
-		"and lists after \"in\"", start.Col))
+	r.wrong = append(r.wrong, fmt.Errorf("column %d: a rule has only %s, numbers, operators, min, max, abs, "+
+		"and lists after \"in\"", start.Col, r.many))
 }

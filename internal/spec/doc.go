@@ -1,5 +1,5 @@
-// Package spec reads what a kernel says of itself: its knobs, the rules between them, its stages, the shapes it is
-// tried on and the error it may make. All of it stands in one file, kernel.toml, beside the CUDA source.
+// Package spec reads what a kernel says of itself: its knobs, the rules between them, its stages, which variant takes
+// which shape, the shapes it is tried on and the error it may make. All of it stands in one file, kernel.toml, beside the CUDA source.
 //
 // A kernel is only as good as the promises fixed before it runs, so the file is taken at its word and nothing in it is
 // guessed at. A key that is not known, a value of the wrong kind, a stage that breaks a rule: each is an error with its
@@ -23,6 +23,13 @@
 // A constraint is a Starlark expression over the knobs, such as "not USE_WMMA_PV or USE_WMMA_QK". Every knob is an
 // integer, and as in Python 0 is false and any other number true. A rule is plain arithmetic and logic: no loops,
 // strings or attributes, and no functions but min, max and abs.
+//
+// # Selections
+//
+// A [Selection] is a table that names a variant for each shape, with a parent and a promise as a stage has them. The
+// first choice whose condition holds is taken, and the last has none. A condition is a rule as above, over the words
+// of a shape instead of knobs: batch, heads and kv_heads (of all batches), queries, keys, head_dim and causal, which is
+// 0 or 1.
 //
 // # Covering
 //

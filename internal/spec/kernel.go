@@ -21,6 +21,7 @@ type Kernel struct {
 	Knobs       []Knob
 	Constraints []*Constraint
 	Stages      []*Stage
+	Selections  []*Selection
 	Groups      []Group
 	Run         Run
 	Tolerance   Tolerance
@@ -107,6 +108,12 @@ func (k *Kernel) Stage(name string) (*Stage, error) {
 	for _, s := range k.Stages {
 		if s.Name == name {
 			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	for _, s := range k.Selections {
+		if s.Name == name {
+			return nil, s.notOne()
 		}
 		names = append(names, s.Name)
 	}

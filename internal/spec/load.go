@@ -71,8 +71,11 @@ func (l *loader) file(t *table) {
 	for _, t := range t.tables("shapes", required) {
 		l.group(t)
 	}
-	l.stages(t.tables("stage", required))
+	sound := l.stages(t.tables("stage", required))
 	l.sources(knobs, rules)
+	for _, t := range t.tables("selection", optional) {
+		l.selection(t, sound)
+	}
 	if t := t.inner("run", "[run]", required); t != nil {
 		l.run(t)
 	}
@@ -167,8 +170,8 @@ func (l *loader) group(t *table) {
 	l.Groups = append(l.Groups, g)
 }
 
-// stages reads all stages before it looks at their parents, because a parent may stand further down.
-func (l *loader) stages(tables []*table) {
+// stages reads all stages before it looks at their parents, because a parent may stand further down. It says which of them obey the rules.
+func (l *loader) stages(tables []*table) map[*Stage]bool {
 	sound := map[*Stage]bool{}
 	for _, t := range tables {
 		s := &Stage{kernel: l.Kernel, Name: t.text("name"), Source: t.text("source")}
@@ -186,6 +189,7 @@ func (l *loader) stages(tables []*table) {
 	for _, t := range tables {
 		t.close()
 	}
+	return sound
 }
 
 // sources reports the knobs and rules of a source that no stage has.
@@ -273,33 +277,43 @@ func (l *loader) stage(t *table, s *Stage) {
 
 // parent reads what a stage is measured against, and the speedup it promises.
 func (l *loader) parent(t *table, s *Stage, sound map[*Stage]bool) {
+	v := l.against(t, &s.Speedup, sound)
+	if v != nil && v.stage == s && sound[s] && !v.departs() {
+		l.bad.add(t.at("parent"), "stage %q is its own parent", s.Name)
+		return
+	}
+	s.parent = v
+}
+
+// against reads the parent of a stage or a selection and the speedup that it promises over it; nil where there is none, or it is wrong.
+func (l *loader) against(t *table, speedup *float64, sound map[*Stage]bool) *Variant {
 	if t.get("parent") == nil {
 		if n := t.get("speedup"); n != nil {
 			l.bad.add(n.line, "%s has a %q but no %q to be faster than", t.name, "speedup", "parent")
 		}
-		return
+		return nil
 	}
-	s.Speedup = t.positive("speedup")
-	text, line := t.text("parent"), t.at("parent")
+	*speedup = t.positive("speedup")
+	return l.named(t, "parent", sound)
+}
+
+// named reads the variant that a key names; nil where it is wrong.
+func (l *loader) named(t *table, key string, sound map[*Stage]bool) *Variant {
+	text, line := t.text(key), t.at(key)
 	if text == "" || l.shaky {
-		return
+		return nil
 	}
 	v, wrong := l.parse(text)
 	for _, err := range wrong {
-		l.bad.add(line, "%q in %s: %v", "parent", t.name, err)
+		l.bad.add(line, "%q in %s: %v", key, t.name, err)
 	}
 	if len(wrong) > 0 {
-		return
+		return nil
 	}
-	switch {
-	case !sound[v.stage]: // reported already
-	case v.departs():
+	if sound[v.stage] && v.departs() { // else it is right, or has been reported
 		l.obeys(v, line)
-	case v.stage == s:
-		l.bad.add(line, "stage %q is its own parent", s.Name)
-		return
 	}
-	s.parent = &v
+	return &v
 }
 
 // circles reports the stages whose parents lead back to them, each circle at the first of its stages. A parent within

@@ -117,7 +117,7 @@ func TestLoadErrors(t *testing.T) {
 	swap("[tolerance]", "[tolerence]", `kernel.toml:1: the file has no "tolerance"`,
 		`kernel.toml:93: unknown key "tolerence" in the file; did you mean "tolerance"?`)
 	swap("about = \"attention", "zzz = 1\nabout = \"attention", `kernel.toml:2: unknown key "zzz" in the file; `+
-		`there are name, about, knob, constraint, shapes, stage, run, tolerance`)
+		`there are name, about, knob, constraint, shapes, stage, selection, run, tolerance`)
 	swap("about = \"attention", "run = 1\nabout = \"attention", `kernel.toml:89: not TOML: Key 'run' has already been defined`)
 	swap("[run]", "[[run]]", `kernel.toml:88: "run" in the file is an array; want a table`)
 
@@ -350,6 +350,9 @@ func FuzzLoad(f *testing.F) {
 	f.Add("name = 'x'\n[[knob]]\nname = 'A'\nvalues = [1]\ndefault = 1\n[[constraint]]\nrule = 'A // 0'\n[[stage]]\nname = 's'\n")
 	f.Add("stage = [{ name = 's', knobs = { A = 1 } }]\nshapes = 1\n")
 	f.Add("[[stage]]\nname = 'a'\nparent = 'b'\n[[stage]]\nname = 'b'\nparent = 'a'\n")
+	f.Add(toy + toySelection)
+	f.Add("[[selection]]\nname = 'a'\n[[selection.choice]]\nvariant = 'a'\n[[selection.choice]]\nwhen = '1 // causal'\n")
+	f.Add(strings.ReplaceAll(toy, `"TILE_N"`, `"HEAD_DIM"`) + strings.ReplaceAll(toySelection, "keys", "keys // causal"))
 	named := regexp.MustCompile(`^kernel\.toml:[1-9][0-9]*: `)
 	f.Fuzz(func(t *testing.T, text string) {
 		k, err := loadText(text)
@@ -374,6 +377,20 @@ func FuzzLoad(f *testing.F) {
 			if parent, ok := v.Parent(); ok {
 				if _, err := k.Variant(parent.String()); err != nil {
 					t.Fatalf("the parent of stage %s is not legal: %v", s.Name, err)
+				}
+			}
+		}
+		for _, s := range k.Selections {
+			for _, v := range s.Variants() {
+				if _, err := k.Variant(v.String()); err != nil {
+					t.Fatalf("selection %s has a variant that is not legal: %v", s.Name, err)
+				}
+			}
+			for _, g := range k.Groups {
+				for _, shape := range g.Problems {
+					if _, err := s.Choose(shape); err != nil {
+						t.Fatal(err)
+					}
 				}
 			}
 		}

@@ -239,6 +239,9 @@ func (t *table) tables(key string, ask ask) []*table {
 		return nil
 	}
 	name := "[[" + key + "]]"
+	if outer, ok := strings.CutPrefix(t.name, "[["); ok {
+		name = "[[" + strings.TrimSuffix(outer, "]]") + "." + key + "]]"
+	}
 	if n.array == nil {
 		t.wrong(key, n, "an array of tables, each under "+name)
 		return nil

@@ -32,7 +32,13 @@ const (
 	// Positive is N(0, 1) with the values made positive: the sums of P·V then only grow, and one that is kept with too few
 	// bits drifts.
 	Positive
+	// Rising has scores that grow from key to key, threefold in powers of two, so that the last key that a query sees has
+	// most of the weight: a mask that is off by one key changes everything. All of it is exact in eight bits.
+	Rising
 )
+
+// smallCodes is how many of the smallest numbers of E4M3, which are evenly spaced, the keys of rising inputs go through.
+const smallCodes = 16
 
 // bias is the standard deviation of the channels' biases.
 const bias = 10
@@ -48,7 +54,7 @@ func (d Distribution) String() string {
 	return distributions[d]
 }
 
-var distributions = [...]string{Normal: "normal", Outliers: "outliers", Peaked: "peaked", Biased: "biased", Positive: "positive"}
+var distributions = [...]string{Normal: "normal", Outliers: "outliers", Peaked: "peaked", Biased: "biased", Positive: "positive", Rising: "rising"}
 
 // ParseDistribution reads the name of a distribution.
 func ParseDistribution(text string) (Distribution, error) {
@@ -158,11 +164,38 @@ func shift(values []float32, dims, tensor int, random *rand.PCG, distribution Di
 				values[i] = float32(float64(values[i]) + b)
 			}
 		}
+	case distribution == Rising && tensor == q:
+		for i := range values {
+			values[i] = float32(3 * 512 * math.Sqrt(float64(dims)) * math.Ln2)
+			if i%dims == dims-1 {
+				values[i] = 0
+			}
+		}
+	case distribution == Rising && tensor == k:
+		rise(values, dims)
 	case distribution == Positive && tensor == v:
 		for i, x := range values {
 			values[i] = float32(math.Abs(float64(x)))
 		}
 	}
+}
+
+// rise makes each key larger than the one before in one channel, by the smallest number of E4M3, until all have gone through the smallest codes; then it begins
+// anew. The last channel, in which queries are 0, has the largest number of E4M3 once, so that the others keep their codes.
+func rise(values []float32, dims int) {
+	const smallest = 0x1p-9
+	for key := range len(values) / dims {
+		row := values[key*dims:][:dims]
+		level := key % (smallCodes * (dims - 1))
+		for dim := range row {
+			row[dim] = smallest * float32(level/(dims-1))
+			if dim < level%(dims-1) {
+				row[dim] += smallest
+			}
+		}
+		row[dims-1] = 0
+	}
+	values[dims-1] = fp8.MaxE4M3
 }
 
 // uniform is one of the 2^52 midpoints that divide (0, 1) evenly, exactly: never 0, never 1.

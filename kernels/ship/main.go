@@ -1,6 +1,6 @@
-// Ship builds every stage of the attention kernel for each of its architectures with the pinned compiler, and writes the PTX and the
-// build records that travel in the program. `make ship` runs it after the sources have changed; a test holds what it wrote against
-// the sources.
+// Ship builds every stage of the attention kernel, and every variant that a selection names, for each of its architectures with the pinned
+// compiler, and writes the PTX and the build records that travel in the program. `make ship` runs it after the sources or the table have changed; a
+// test holds what it wrote against them.
 package main
 
 import (

@@ -1,0 +1,406 @@
+package lab
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"attune/internal/gate"
+	"attune/internal/run"
+	"attune/internal/spec"
+	"attune/internal/toolchain"
+)
+
+// best takes short problems with stage3b and long ones with stage2, and promises to be 1.4 times as fast as stage1.
+const best = `
+[[selection]]
+name = "best"
+parent = "stage1"
+speedup = 1.4
+hypothesis = "no one variant is right for all"
+[[selection.choice]]
+when = "head_dim == 128"
+variant = "stage2+HEAD_DIM=128"
+why = "wide"
+[[selection.choice]]
+when = "queries < 36"
+variant = "stage3b"
+why = "short"
+[[selection.choice]]
+variant = "stage2"
+why = "the rest"
+`
+
+// withSelection is a lab for the shipped kernel with another selection in place of its own.
+func withSelection(t *testing.T, text string) *setup {
+	t.Helper()
+	files := folder(t)
+	own := string(files[spec.File].Data)
+	from, to := strings.Index(own, "[[selection]]"), strings.Index(own, "# ---- shapes")
+	if from < 0 || to < from {
+		t.Fatal("the shipped kernel has no selection to be replaced")
+	}
+	files[spec.File] = &fstest.MapFile{Data: []byte(own[:from] + own[to:] + text)}
+	c, cacheDir := compiler(t)
+	return newSetupOf(t, files, c, cacheDir)
+}
+
+// selected does a request for the selection on two shapes, a long one and a short one, and gives the records of the parts and of the whole.
+func (s *setup) selected(change func(*Request)) (parts []*run.Run, whole *run.Run) {
+	s.t.Helper()
+	r := s.request()
+	r.Selections = []*spec.Selection{s.Kernel.Selection("best")}
+	if change != nil {
+		change(&r)
+	}
+	s.runs = nil
+	if err := s.run(r); err != nil {
+		s.t.Fatal(err)
+	}
+	last := len(s.runs) - 1
+	return s.runs[:last], s.runs[last]
+}
+
+func judgeAll(r *Request) { r.Judged = r.Shapes }
+
+func TestASelectionIsTheRunsOfItsParts(t *testing.T) {
+	s := withSelection(t, best)
+	s.knows("stage1", behaviour{seconds: 20e-6, noise: 0.001})
+	s.knows("stage2", behaviour{seconds: 10e-6, noise: 0.001})
+	s.knows("stage3b", behaviour{seconds: 5e-6, noise: 0.001})
+	parts, whole := s.selected(judgeAll)
+	if diff := cmp.Diff([]string{"stage3b", "stage2", "best"}, s.recorded()); diff != "" { // in the order of the table
+		t.Fatal(diff)
+	}
+	for i, shape := range []string{"1x1x33x64:causal", "1x2x40x64"} {
+		p := parts[i]
+		expect(t, p, merged)
+		if p.PartOf != "best" || p.Parent != "stage1" || p.RequiredSpeedup != 1 || p.Asked.Against != "stage1" || p.ID == "" {
+			t.Errorf("%s is a part of %q, against %q, %gx", p.Variant, p.PartOf, p.Parent, p.RequiredSpeedup)
+		}
+		if diff := cmp.Diff([]string{shape}, p.Asked.Shapes); diff != "" || len(p.Performance) != 1 || len(p.Correctness) != 4 {
+			t.Errorf("%s: %d times, %d answers, %s", p.Variant, len(p.Performance), len(p.Correctness), diff)
+		}
+	}
+	expect(t, whole, merged)
+	want := []run.Part{
+		{Variant: "stage3b", Run: parts[0].ID, Arch: "sm_89", CodeHash: parts[0].CodeHash, Verdict: gate.Merge, Shapes: []string{"1x1x33x64:causal"}},
+		{Variant: "stage2", Run: parts[1].ID, Arch: "sm_89", CodeHash: parts[1].CodeHash, Verdict: gate.Merge, Shapes: []string{"1x2x40x64"}},
+	}
+	if diff := cmp.Diff(want, whole.Parts); diff != "" {
+		t.Error(diff)
+	}
+	if whole.Variant != "best" || whole.Stage != "best" || whole.Parent != "stage1" || whole.RequiredSpeedup != 1.4 || whole.Arch != "sm_89" ||
+		whole.Device != "cuda" || whole.Facts == nil || whole.PartOf != "" || whole.Hypothesis != "no one variant is right for all" {
+		t.Errorf("%+v", whole)
+	}
+	// 2x on one shape and 4x on the other.
+	if s := whole.Speedup; s == nil || math.Abs(s.Ratio/math.Sqrt(8)-1) > 0.01 || s.Low > s.Ratio || s.High < s.Ratio {
+		t.Errorf("the speedup is %+v", s)
+	}
+	// All rows are there, in the order that was asked for.
+	if len(whole.Correctness) != 8 || whole.Asked.Problems != 8 || whole.Correctness[0].Shape != "1x2x40x64" || len(whole.Samples) != 2 {
+		t.Errorf("%d answers of %d, %d samples", len(whole.Correctness), whole.Asked.Problems, len(whole.Samples))
+	}
+	if whole.Headline == nil || whole.Headline.Shape != "1x2x40x64" || math.Abs(whole.Headline.P50US-10) > 0.1 {
+		t.Errorf("the headline is %+v", whole.Headline)
+	}
+	if whole.TakenBy("1x2x40x64") != "stage2" || whole.TakenBy("1x1x33x64:causal") != "stage3b" || whole.TakenBy("1x1x1x64") != "" {
+		t.Error("the shapes are taken by others")
+	}
+	found, err := s.Ledger.Verify(t.Context())
+	if err != nil || found.Runs != 3 || len(found.Problems) != 0 {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// The gate looks at the judged shapes of the whole, whatever the parts come to by themselves.
+func TestASelectionIsJudgedAsAWhole(t *testing.T) {
+	check := func(long, short float64, judge func(*Request), want, wantLong string) {
+		t.Helper()
+		s := withSelection(t, best)
+		s.knows("stage1", behaviour{seconds: 10e-6, noise: 0.001})
+		s.knows("stage2", behaviour{seconds: long * 1e-6, noise: 0.001})
+		s.knows("stage3b", behaviour{seconds: short * 1e-6, noise: 0.001})
+		parts, whole := s.selected(judge)
+		expect(t, whole, want)
+		expect(t, parts[1], wantLong)
+		if whole.Performance[0].Shape != "1x2x40x64" || !whole.Performance[0].Judged {
+			t.Errorf("%+v", whole.Performance)
+		}
+	}
+	const slow = "valid-negative pass/pass/fail/not-measured"
+	check(12, 2, judgeAll, merged, slow) // over both 2x, though one part is slower than the parent
+	check(9, 8, judgeAll, slow, merged)  // both faster, and not as fast as promised
+	check(9, 2, nil, slow, merged)       // only the long shape is judged
+	check(5, 20, nil, merged, merged)
+}
+
+func TestASelectionIsAsWrongAsItsParts(t *testing.T) {
+	s := withSelection(t, best)
+	for _, name := range []string{"stage1", "stage2"} {
+		s.knows(name, behaviour{})
+	}
+	s.knows("stage3b", behaviour{answers: func(out []byte) { clear(out) }})
+	parts, whole := s.selected(judgeAll)
+	expect(t, parts[0], wrongOne)
+	expect(t, parts[1], merged) // right by itself
+	expect(t, whole, wrongOne)
+	says(t, whole.Reasons.Correctness, "stage3b: 1x1x33x64:causal seed 0")
+	says(t, whole.Reasons.Performance, "an earlier gate failed")
+	if len(whole.Correctness) != 8 || whole.Speedup != nil || len(whole.Performance) != 1 {
+		t.Errorf("%d answers, speedup %v, %d times", len(whole.Correctness), whole.Speedup, len(whole.Performance))
+	}
+}
+
+// A choice may be the parent itself, which is exactly as fast.
+func TestASelectionMayChooseItsParent(t *testing.T) {
+	s := withSelection(t, strings.Replace(best, `variant = "stage2"`, `variant = "stage1"`, 1))
+	s.knows("stage1", behaviour{seconds: 20e-6, noise: 0.05})
+	s.knows("stage3b", behaviour{seconds: 5e-6})
+	_, whole := s.selected(judgeAll)
+	expect(t, whole, merged)
+	if ratio := whole.Speedup.Ratio; math.Abs(ratio-2) > 0.1 { // of 1x and 4x
+		t.Errorf("the speedup is %g", ratio)
+	}
+	_, whole = s.selected(nil)
+	if *whole.Speedup != (*s.runs[1].Speedup) || whole.Speedup.Low != 1 || whole.Speedup.High != 1 {
+		t.Errorf("the speedup is %+v", whole.Speedup)
+	}
+}
+
+func TestASelectionWithoutTimes(t *testing.T) {
+	s := withSelection(t, best)
+	s.NoClock = true
+	s.knows("stage2", behaviour{})
+	s.knows("stage3b", behaviour{})
+	_, whole := s.selected(nil)
+	expect(t, whole, "not-measured pass/pass/not-measured/not-measured")
+	if diff := cmp.Diff([]string{"this device measures no time"}, whole.Reasons.Performance); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A shape that the parent is not built for is measured against nothing.
+func TestASelectionOfTwoHeadDims(t *testing.T) {
+	s := withSelection(t, best)
+	if c, _ := compiler(t); c == nil {
+		t.Skip("the pinned compiler is needed")
+	}
+	s.knows("stage1", behaviour{seconds: 20e-6})
+	s.knows("stage2", behaviour{})
+	s.knows("stage2+HEAD_DIM=128", behaviour{})
+	parts, whole := s.selected(func(r *Request) { r.Shapes = shapes(t, "1x1x9x128", "1x2x40x64") })
+	expect(t, whole, merged)
+	if parts[0].Parent != "" || parts[0].Asked.Against != "" || parts[0].Performance[0].ParentRatio != nil {
+		t.Errorf("%s is measured against %q", parts[0].Variant, parts[0].Parent)
+	}
+	if whole.Parent != "stage1" || whole.Speedup == nil || math.Abs(whole.Speedup.Ratio-2) > 1e-9 || whole.Performance[0].Judged {
+		t.Errorf("%q, %+v", whole.Parent, whole.Speedup)
+	}
+	_, whole = s.selected(func(r *Request) { r.Shapes = shapes(t, "1x1x9x128") })
+	expect(t, whole, merged) // as for any variant of another head dim
+	if whole.Parent != "" || whole.Speedup != nil {
+		t.Errorf("%q, %+v", whole.Parent, whole.Speedup)
+	}
+}
+
+func TestASelectionAgainstAnother(t *testing.T) {
+	s := withSelection(t, best)
+	s.knows("stage0", behaviour{seconds: 11e-6})
+	s.knows("stage2", behaviour{})
+	s.knows("stage3b", behaviour{})
+	against := s.variant("stage0")
+	parts, whole := s.selected(func(r *Request) { r.Against = &against })
+	expect(t, whole, merged) // 1.1x, and nothing was promised over stage0
+	if whole.Parent != "stage0" || whole.RequiredSpeedup != 1 || whole.Asked.Against != "stage0" || parts[0].Parent != "stage0" {
+		t.Errorf("%q, %g, %q", whole.Parent, whole.RequiredSpeedup, parts[0].Parent)
+	}
+}
+
+func TestASelectionIsRefusedBeforeItStarts(t *testing.T) {
+	check := func(text, shape, arch, want string) {
+		t.Helper()
+		s := withSelection(t, text)
+		r := s.request()
+		r.Selections, r.Shapes, r.Arch = s.Kernel.Selections, shapes(t, shape), arch
+		err := s.run(r)
+		var refused RequestError
+		if !errors.As(err, &refused) || !strings.Contains(err.Error(), want) || len(s.runs) != 0 {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	check(best, "1x1x9x256", "", "best: shape 1x1x9x256 has head dim 256, and stage3b is built for 64")
+	check(best, "1x1x9x64", "sm_75", `stage3b is for sm_80, sm_89, sm_90a, not for "sm_75"`)
+	check(strings.Replace(best, "queries < 36", "9 // (queries - 9)", 1), "1x1x9x64", "", `"9 // (queries - 9)" has no answer for 1x1x9x64`)
+}
+
+// The code of a selection is that of its parts, and who takes what.
+func TestTheCodeOfASelection(t *testing.T) {
+	parts := func(change func([]run.Part)) []run.Part {
+		all := []run.Part{{CodeHash: "a", Shapes: []string{"1x1x1x64", "1x1x2x64"}}, {CodeHash: "b", Shapes: []string{"1x1x3x64"}}}
+		if change != nil {
+			change(all)
+		}
+		return all
+	}
+	first := joinedHash(parts(nil))
+	if len(first) != 64 || first != joinedHash(parts(nil)) {
+		t.Errorf("the hash is %q", first)
+	}
+	if joinedHash(parts(func(p []run.Part) { p[1].CodeHash = "c" })) == first {
+		t.Error("other code has the same hash")
+	}
+	if joinedHash(parts(func(p []run.Part) { p[1].Shapes, p[0].Shapes = append(p[1].Shapes, p[0].Shapes[1]), p[0].Shapes[:1] })) == first {
+		t.Error("another table has the same hash")
+	}
+	if hash := joinedHash(parts(func(p []run.Part) { p[0].CodeHash = "" })); hash != "" {
+		t.Errorf("what did not compile has the hash %s", hash)
+	}
+}
+
+func TestASelectionAgain(t *testing.T) {
+	s := withSelection(t, best)
+	s.knows("stage1", behaviour{seconds: 20e-6, noise: 0.001})
+	s.knows("stage2", behaviour{seconds: 10e-6, noise: 0.001})
+	s.knows("stage3b", behaviour{seconds: 5e-6, noise: 0.001})
+	_, then := s.selected(judgeAll)
+	again := func(s *setup, only ...string) *run.Reproduction {
+		t.Helper()
+		request, err := Again(s.Kernel, then, shapes(t, only...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.runs = nil
+		if err := s.run(request); err != nil {
+			t.Fatal(err)
+		}
+		now := s.runs[len(s.runs)-1]
+		if now.Reproduces != then.ID || s.runs[0].Reproduces != "" || now.RequiredSpeedup != 1.4 || now.Asked.Against != "" {
+			t.Errorf("it reproduces %q, the part %q", now.Reproduces, s.runs[0].Reproduces)
+		}
+		return run.CompareAgain(then, now)
+	}
+	if got := again(s); !got.Holds || !got.Code.Same || got.Outputs.Same != 8 {
+		t.Errorf("%+v", got)
+	}
+	if got := again(s, "1x2x40x64"); !got.Holds || !got.Code.Same || got.Outputs.Same != 4 || got.Outputs.LeftOut != 4 {
+		t.Errorf("%+v", got)
+	}
+	other := withSelection(t, strings.Replace(best, "queries < 36", "queries < 20", 1))
+	other.gpu.variants, other.gpu.behaviour = s.gpu.variants, s.gpu.behaviour
+	got := again(other)
+	if got.Holds || got.Code.Same || got.Differences[0] != "the table is another: 1x1x33x64:causal was taken by stage3b and is by stage2" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestCheckPromotionOfASelection(t *testing.T) {
+	s := withSelection(t, best)
+	s.knows("stage1", behaviour{seconds: 20e-6})
+	s.knows("stage2", behaviour{})
+	s.knows("stage3b", behaviour{})
+	parts, good := s.selected(judgeAll)
+	expect(t, good, merged)
+	// The spec's own shapes would take the oracle long, and what counts is their names.
+	for _, shape := range []string{"1x8x512x64", "2x8x512x64"} {
+		row := good.Performance[0]
+		row.Shape = shape
+		good.Performance = append(good.Performance, row)
+	}
+	check := func(what string, l *Lab, change func(*run.Run), evidence, why string) {
+		t.Helper()
+		r := *good
+		r.Parts = append([]run.Part{}, good.Parts...)
+		change(&r)
+		err := l.CheckPromotion(t.Context(), &r)
+		var refused *Refusal
+		switch {
+		case evidence == "" && err != nil:
+			t.Errorf("%s: %v", what, err)
+		case evidence != "" && (!errors.As(err, &refused) || refused.Evidence != evidence || !strings.Contains(refused.Why, why)):
+			t.Errorf("%s: %v, want %s: %s", what, err, evidence, why)
+		}
+	}
+	check("good", s.Lab, func(*run.Run) {}, "", "")
+	check("negative", s.Lab, func(r *run.Run) { r.Verdict = gate.ValidNegative }, negative, "its verdict is valid-negative")
+	check("not on the judged shapes", s.Lab, func(r *run.Run) { r.Performance = r.Performance[:2] }, missing, "it was not timed on 1x8x512x64")
+	check("a selection that is gone", s.Lab, func(r *run.Run) { r.Variant = "worst" }, missing, "worst is no selection of today's spec")
+	check("another run", s.Lab, func(r *run.Run) { r.Parts[0].Run = parts[1].ID }, missing, "its part stage3b is said to be run "+parts[1].ID+", which is of stage2")
+	check("another device", s.Lab, func(r *run.Run) {
+		for _, p := range parts {
+			p.Device = "sim"
+			if err := s.record(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.Parts[0].Run = parts[0].ID
+	}, missing, "which is of stage3b on device sim")
+	other := withSelection(t, strings.Replace(best, "queries < 36", "queries < 20", 1))
+	other.Ledger = s.Ledger
+	check("another table", other.Lab, func(*run.Run) {}, stale, "today's table gives 1x1x33x64:causal to stage2, and stage3b was measured")
+	if c, cacheDir := compiler(t); c != nil {
+		changed := folder(t)
+		source := s.variant("stage2").Stage().Source
+		changed[source] = &fstest.MapFile{Data: append(changed[source].Data, "\n__global__ void another(int* p) { *p = 1; }\n"...)}
+		check("other code", s.with(toolchain.NewBuilder(changed, c, cacheDir)), func(*run.Run) {}, stale, "today's sources give other code of stage3b")
+	}
+	if err := os.RemoveAll(filepath.Join(s.dir, "runs", good.Parts[1].Run)); err != nil {
+		t.Fatal(err)
+	}
+	check("a part that is gone", s.Lab, func(*run.Run) {}, missing, "the run of its part stage2 cannot be read")
+}
+
+func TestBenchOfASelection(t *testing.T) {
+	s := withSelection(t, best)
+	s.knows("stage3b", behaviour{seconds: 4e-6})
+	r := s.bench(newPeers(t), "torch-cudnn", "1x1x33x64", "1x2x40x64") // stage1 and stage2 as well
+	r.Selections = s.Kernel.Selections
+	b := s.benched(r)
+	var got []string
+	for _, row := range b.Rows {
+		got = append(got, strings.TrimSpace(row.Shape+" "+row.Name+" "+row.Taken))
+		if row.Wrong != "" || row.P50US == nil {
+			t.Errorf("%+v", row)
+		}
+	}
+	want := []string{
+		"1x1x33x64 stage1", "1x1x33x64 stage2", "1x1x33x64 best stage3b", "1x1x33x64 torch-cudnn",
+		"1x2x40x64 stage1", "1x2x40x64 stage2", "1x2x40x64 best stage2", "1x2x40x64 torch-cudnn",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if len(b.Best) != 2 || b.Best[0].Variant != "best" || math.Abs(*b.Rows[2].P50US-4) > 1e-6 || math.Abs(*b.Rows[6].P50US-10) > 1e-6 {
+		t.Errorf("%+v", b.Best)
+	}
+}
+
+func TestCompareWithASelection(t *testing.T) {
+	s := withSelection(t, best)
+	s.knows("stage2", behaviour{seconds: 10e-6, noise: 0.001})
+	s.knows("stage3b", behaviour{seconds: 5e-6, noise: 0.001})
+	r := s.comparison("stage2", "stage2") // on a long shape and a short one
+	r.B = Side{Selection: s.Kernel.Selection("best")}
+	c, err := s.Compare(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.A.Variant != "stage2" || c.B.Variant != "best" || c.Same || len(c.B.CodeHash) != 64 || c.B.CodeHash == c.A.CodeHash {
+		t.Errorf("%+v and %+v, same %v", c.A, c.B, c.Same)
+	}
+	long, short := c.Shapes[0], c.Shapes[1]
+	if long.BVariant != "stage2" || short.BVariant != "stage3b" || long.AVariant != "" || math.Abs(long.Ratio-1) > 0.01 || math.Abs(short.Ratio-2) > 0.01 {
+		t.Errorf("%+v and %+v", long, short)
+	}
+	r.B.Selection, r.Shapes = s.Kernel.Selection("best"), r.Shapes[:1]
+	if c, err = s.Compare(t.Context(), r); err != nil || !c.Same {
+		t.Errorf("on a shape that both take with stage2: %+v, %v", c, err)
+	}
+}
