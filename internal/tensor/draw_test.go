@@ -210,6 +210,42 @@ func TestPeakedInputs(t *testing.T) {
 	}
 }
 
+// Rising inputs lose nothing in eight bits, and each key's score is 3 above the one before, in powers of two, until they begin anew.
+func TestRisingInputs(t *testing.T) {
+	for _, text := range []string{"1x1x3x64:kv=1100", "2x2x2x128:kv=40", "1x1x1x64"} {
+		shape := mustShape(t, text)
+		in := Draw(shape, 3, Options{Distribution: Rising})
+		for name, one := range map[string]Tensor{"Q": in.Q, "K": in.K} {
+			values := make([]float64, len(one.Codes)/len(one.Descale))
+			one.Dequantize(values, 0)
+			for i, x := range values {
+				if math.Abs(x-float64(one.Original[i])) > 1e-6*math.Abs(x) {
+					t.Fatalf("%s: %s[%d] is %g, and %g in eight bits", text, name, i, one.Original[i], x)
+				}
+			}
+		}
+		score := func(key int) float64 {
+			sum := 0.0
+			for dim := range shape.HeadDim {
+				sum += float64(in.Q.Original[dim]) * float64(in.K.Original[key*shape.HeadDim+dim])
+			}
+			return sum / math.Sqrt(float64(shape.HeadDim)) * math.Log2E
+		}
+		if s := score(0); s != 0 {
+			t.Errorf("%s: the first score is %g", text, s)
+		}
+		for key := 1; key < shape.SeqK; key++ {
+			want := 3.0
+			if key%(smallCodes*(shape.HeadDim-1)) == 0 {
+				want = -score(key - 1)
+			}
+			if got := score(key) - score(key-1); math.Abs(got-want) > 1e-3 {
+				t.Fatalf("%s: key %d is %g above the one before, want %g", text, key, got, want)
+			}
+		}
+	}
+}
+
 // Biased inputs are normal ones with a constant added to each channel of a head's keys.
 func TestBiasedInputs(t *testing.T) {
 	shape := mustShape(t, "2x8x65x64")
@@ -255,7 +291,7 @@ func TestParseDistribution(t *testing.T) {
 		}
 	}
 	_, err := ParseDistribution("uniform")
-	if want := `unknown inputs "uniform"; there are normal, outliers, peaked, biased, positive`; err == nil || err.Error() != want {
+	if want := `unknown inputs "uniform"; there are normal, outliers, peaked, biased, positive, rising`; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
