@@ -97,22 +97,26 @@ func (a *app) mutate(ctx context.Context, o mutateOptions, text string) error {
 	}
 	report, err := l.Mutate(ctx, asked)
 	status.Clear()
-	switch {
-	case ctx.Err() != nil && at.Total == 0:
-		return errors.New("interrupted before the first mutant")
-	case ctx.Err() != nil:
-		return fmt.Errorf("interrupted; %d of %d mutants were tried", at.Done, at.Total)
-	case err != nil:
+	if err := ended(ctx, err, at.Done, at.Total); err != nil {
 		return err
-	case a.json:
+	}
+	if a.json {
 		return a.printJSON(struct {
 			SchemaVersion int `json:"schema_version"`
 			*lab.MutationReport
 		}{1, report})
 	}
-	out := &strings.Builder{}
-	printMutation(out, report.Variant+" for "+report.Arch, &report.Report, compiler != nil)
-	_, err = io.WriteString(a.stdout, out.String())
+	return a.printMutation(report.Variant+" for "+report.Arch, &report.Report, compiler != nil)
+}
+
+// ended says why a mutation has no report, or nil if it has one.
+func ended(ctx context.Context, err error, tried, total int) error {
+	switch {
+	case ctx.Err() != nil && total == 0:
+		return errors.New("interrupted before the first mutant")
+	case ctx.Err() != nil:
+		return fmt.Errorf("interrupted; %d of %d mutants were tried", tried, total)
+	}
 	return err
 }
 
@@ -155,25 +159,21 @@ func (a *app) mutateCase(ctx context.Context, o mutateOptions, file string) erro
 	}
 	report, err := c.Mutate(ctx, asked)
 	status.Clear()
-	switch {
-	case ctx.Err() != nil:
-		return fmt.Errorf("interrupted; %d of %d mutants were tried", tried, total)
-	case err != nil:
+	if err := ended(ctx, err, tried, total); err != nil {
 		return err
-	case a.json:
+	}
+	if a.json {
 		return a.printJSON(struct {
 			SchemaVersion int `json:"schema_version"`
 			*cases.MutationReport
 		}{1, report})
 	}
-	out := &strings.Builder{}
-	printMutation(out, report.Case+" for "+report.Arch, &report.Report, compiler != nil)
-	_, err = io.WriteString(a.stdout, out.String())
-	return err
+	return a.printMutation(report.Case+" for "+report.Arch, &report.Report, compiler != nil)
 }
 
 // printMutation writes the report: what was killed, kind by kind and by what, what was not, and the sum.
-func printMutation(w io.Writer, what string, r *mutate.Report, compiler bool) {
+func (a *app) printMutation(what string, r *mutate.Report, compiler bool) error {
+	w := &strings.Builder{}
 	fmt.Fprintf(w, "%s: %d of %d possible mutants tried on the simulator\n", what, r.Mutants, r.Possible)
 	for _, kind := range slices.Sorted(maps.Keys(r.ByKind)) {
 		if t := r.ByKind[kind]; t.Mutants > 0 {
@@ -201,6 +201,8 @@ func printMutation(w io.Writer, what string, r *mutate.Report, compiler bool) {
 	if !compiler && r.Survived > 0 {
 		fmt.Fprintln(w, "with no compiler none can be shown equivalent, and some survivors may be; `attune toolchain install` gets one")
 	}
+	_, err := io.WriteString(a.stdout, w.String())
+	return err
 }
 
 // ptxLine is a line of PTX with single spaces.
