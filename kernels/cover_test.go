@@ -123,12 +123,8 @@ func judgedAs(t *testing.T, kernel *spec.Kernel, v spec.Variant) spec.Variant {
 
 // valueOf is the value of a knob, 0 where the kernel has no such knob.
 func valueOf(v spec.Variant, knob string) int {
-	for _, s := range v.Values() {
-		if s.Knob == knob {
-			return s.Value
-		}
-	}
-	return 0
+	value, _ := v.Value(knob)
+	return value
 }
 
 func shapesFor(t *testing.T, v spec.Variant) []tensor.Shape {

@@ -86,10 +86,6 @@ func Arithmetics(kernel *spec.Kernel, arch, deviceArch string) []spec.Variant {
 
 // HeadDim is the head dim that a variant is built for; 0 where any will do.
 func HeadDim(v spec.Variant) int {
-	for _, s := range v.Values() {
-		if s.Knob == headDimKnob {
-			return s.Value
-		}
-	}
-	return 0
+	dim, _ := v.Value(spec.HeadDimKnob)
+	return dim
 }

@@ -133,18 +133,14 @@ func (r Request) Check() error {
 }
 
 func (r Request) checkHeadDim(v spec.Variant) error {
-	for _, s := range v.Values() {
-		for _, shape := range r.Shapes {
-			if s.Knob == headDimKnob && s.Value != shape.HeadDim {
-				return RequestError(fmt.Sprintf("shape %s has head dim %d, and %s is built for %d", shape, shape.HeadDim, v, s.Value))
-			}
+	dim, ok := v.Value(spec.HeadDimKnob)
+	for _, shape := range r.Shapes {
+		if ok && dim != shape.HeadDim {
+			return RequestError(fmt.Sprintf("shape %s has head dim %d, and %s is built for %d", shape, shape.HeadDim, v, dim))
 		}
 	}
 	return nil
 }
-
-// headDimKnob is the knob that must agree with the shape.
-const headDimKnob = spec.HeadDimKnob
 
 // startBuilds begins to build variants for a request, several at once; wait collects them one by one, and stop ends the rest.
 func (l *Lab) startBuilds(ctx context.Context, r Request, variants []spec.Variant) *builds {

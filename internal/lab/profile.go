@@ -143,22 +143,13 @@ func (a *attempt) profile(ctx context.Context, r ProfileRequest, facts device.Fa
 		p.Sim = profile.ValuesOf(outcome.Counters)
 	}
 	p.Metrics = p.Rows()
-	p.Insights = profile.Explain(p.Values(), func(knob string) bool { return hasKnob(r.Variant, knob) })
+	p.Insights = profile.Explain(p.Values(), func(knob string) bool { _, has := r.Variant.Value(knob); return has })
 	roofline, err := profile.NewRoofline(facts, p.FLOPs, p.Values())
 	if err != nil {
 		p.NoRoofline = err.Error()
 	}
 	p.Roofline = roofline
 	return p, nil
-}
-
-func hasKnob(v spec.Variant, knob string) bool {
-	for _, s := range v.Values() {
-		if s.Knob == knob {
-			return true
-		}
-	}
-	return false
 }
 
 // profileGate fails where one shape does, and passes where all do.

@@ -144,15 +144,6 @@ func joinRows(record *run.Run, r Request, parts []*run.Run) []measure.Pair {
 	return judged
 }
 
-// pairOf is a shape's times and its parent's. With no times of the parent the two are one program.
-func pairOf(s run.Samples) measure.Pair {
-	variant, parent := s.Steady()
-	if s.Parent == nil {
-		parent = variant
-	}
-	return measure.Pair{Parent: parent, Variant: variant}
-}
-
 // untimed says whether a part lacks times, of its own or of the parent.
 func untimed(p *run.Run) bool {
 	return len(p.Performance) < len(p.Asked.Shapes) ||

@@ -332,8 +332,7 @@ func (a *attempt) performance(ctx context.Context, b *builds) error {
 		}
 		a.addTimes(shape, samples)
 		if samples.Parent != nil && a.request.judges(shape) {
-			variant, parent := samples.Steady()
-			judged = append(judged, measure.Pair{Parent: parent, Variant: variant})
+			judged = append(judged, pairOf(*samples))
 		}
 	}
 	a.timed = missing == nil
@@ -411,6 +410,15 @@ func (a *attempt) time(ctx context.Context, shape tensor.Shape, parent *toolchai
 		samples.Parent = &series[1]
 	}
 	return samples, nil
+}
+
+// pairOf is a shape's times and its parent's. With no times of the parent the two are one program.
+func pairOf(s run.Samples) measure.Pair {
+	variant, parent := s.Steady()
+	if s.Parent == nil {
+		parent = variant
+	}
+	return measure.Pair{Parent: parent, Variant: variant}
 }
 
 // addTimes writes the figures of one shape into the record.

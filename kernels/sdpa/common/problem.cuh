@@ -55,12 +55,6 @@ __device__ __forceinline__ Factors factors_of(const Problem& p, Head head) {
   return {scores == 0.0f ? 1e-30f : scores, p.descale_v[head.kv]};
 }
 
-// The logarithm of the sum of exp(score), of a sum of 2^(shift + scaled score - anchor). That is minus infinity where there is no key to see.
-__device__ __forceinline__ float log_sum_exp(float sum, float shift, float anchor) {
-  constexpr float kLn2 = 0.6931471805599453f;
-  return kLn2 * (anchor + (ptx::lg2_approx_ftz(sum) - shift));
-}
-
 __device__ __forceinline__ unsigned tiles_a_head(const Problem& p) {
   return (static_cast<unsigned>(p.queries) + knob::kTileM - 1) / knob::kTileM;
 }

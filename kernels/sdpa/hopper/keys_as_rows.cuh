@@ -21,6 +21,7 @@
 #include "../common/ptx.cuh"
 #include "knobs.cuh"
 #include "output.cuh"
+#include "softmax.cuh"
 #include "wgmma.cuh"
 
 namespace attention {
@@ -36,9 +37,6 @@ constexpr int kColumns = kQueries / 4;          // that a lane has: 8j+2t+e is i
 constexpr int kScores = kQueries / 2;           // that a lane has of one product
 constexpr int kStepKeys = kGroups * kKeys;
 constexpr int kChunks = knob::kHeadDim / 16;    // 16-byte pieces of a row
-
-// P goes up to 2^8: of E4M3's range, which ends at 448, the upper part is as fine as the lower.
-constexpr float kShift = 8.0f;
 
 // An operand of kQueries rows: core matrices of 8 rows by 16 bytes, first all rows of the first 16 bytes.
 constexpr int kCoreBytes = 128;
@@ -86,19 +84,13 @@ __device__ __forceinline__ void load_keys(KeyWords& k, const Tile& tile, const L
   }
 }
 
-// Where a 16-byte piece of a V row stands: eight rows of one column of pieces are in eight different groups of banks.
-__device__ __forceinline__ int v_place(int key, int chunk) {
-  const int turn = knob::kHeadDim == 64 ? key / 2 % 4 : key % 8;
-  return key * knob::kHeadDim + 16 * (chunk ^ turn);
-}
-
 // (kKeys, D) of V by cp.async; zeros behind the last key, since P is 0 there and 0 times NaN is not.
 template <bool kWhole>
 __device__ __forceinline__ void copy_values(unsigned char* v, const Tile& tile, int first, int keys) {
   constexpr int kRows = 128 / kChunks;  // that 128 threads copy at a time
   const int thread = threadIdx.x % 128, row = thread / kChunks, chunk = thread % kChunks;
   const uint8_t* from = tile.v + static_cast<size_t>(first + row) * knob::kHeadDim + 16 * chunk;
-  unsigned char* to = v + v_place(row, chunk);
+  unsigned char* to = v + turned_place<knob::kHeadDim>(row, chunk);
 #pragma unroll
   for (int key = 0; key < kKeys; key += kRows) {
     const bool there = kWhole || first + row + key < keys;
@@ -192,7 +184,7 @@ __device__ __forceinline__ void multiply_values(Output& o, const unsigned char* 
     for (int part = 0; part < kParts; ++part) {
       // Four matrices of 8 keys by 8 pairs of columns, turned: lane (g, t) has pair g of keys 2t and 2t+1 of each.
       uint32_t pairs[4];
-      ptx::ldmatrix_x4_trans(pairs, v + v_place(32 * step + row, 4 * part + lane.warp));
+      ptx::ldmatrix_x4_trans(pairs, v + turned_place<knob::kHeadDim>(32 * step + row, 4 * part + lane.warp));
       a[step][part][0] = __byte_perm(pairs[0], pairs[1], 0x6240);  // column 2g of keys 2t, 2t+8, 2t+1, 2t+9
       a[step][part][1] = __byte_perm(pairs[0], pairs[1], 0x7351);  // column 2g+1
       a[step][part][2] = __byte_perm(pairs[2], pairs[3], 0x6240);
@@ -339,7 +331,7 @@ struct Group {
 };
 
 // What is added to a scaled score, so that the greatest of its column becomes 2^8; a column that has seen no key yet has none.
-__device__ __forceinline__ float base_of(float greatest, float factor) { return kShift - (greatest == -INFINITY ? 0.0f : greatest * factor); }
+__device__ __forceinline__ float base_of(float greatest, float factor) { return kShift - anchor_of(greatest, factor); }
 
 // What remains of a sum that was relative to an earlier greatest score.
 __device__ __forceinline__ float kept(float before, float base, float factor) { return ptx::ex2_approx_ftz(fmaf(before, factor, base - kShift)); }
@@ -421,7 +413,7 @@ __device__ __forceinline__ float shares_of(float (&share)[kGroups], const Merge&
   const float whole = sum > 0.0f ? factors.out * ptx::rcp_approx_ftz(sum) : 0.0f;  // a query that sees no key has 0
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) share[group] *= whole;
-  return log_sum_exp(sum, kShift, -base);
+  return log_sum_exp(sum, -base);
 }
 
 // Each warpgroup finishes its share of the queries.

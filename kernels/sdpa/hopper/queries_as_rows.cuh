@@ -24,6 +24,7 @@
 #include "../common/ptx.cuh"
 #include "knobs.cuh"
 #include "output.cuh"
+#include "softmax.cuh"
 #include "tma.cuh"
 #include "wgmma.cuh"
 
@@ -38,8 +39,6 @@ constexpr int kParts = knob::kHeadDim / 64;    // of O's columns, multiplied one
 constexpr int kStages = knob::kKvStages;
 constexpr int kResident = 1;
 constexpr int kLseKind = 2;  // the sums are of P as it was rounded
-
-constexpr float kShift = 8.0f;  // P goes up to 2^8
 
 constexpr int kRowBytes = knob::kHeadDim < 128 ? knob::kHeadDim : 128;  // of a box: the widest that copies can turn
 constexpr int kBoxes = knob::kHeadDim / kRowBytes;
@@ -77,12 +76,6 @@ struct Place {
     if (++stage == kStages) stage = 0, phase ^= 1;
   }
 };
-
-// 16-byte piece `chunk` of row `row`, of rows of kBytes that are turned against each other as copies and products expect it.
-template <int kBytes>
-__device__ __forceinline__ int turned_place(int row, int chunk) {
-  return row * kBytes + 16 * (chunk ^ (kBytes == 64 ? row / 2 % 4 : row % 8));
-}
 
 // ---- which tiles a block takes -------------------------------------------------------------------------------------------
 
@@ -340,9 +333,6 @@ __device__ __forceinline__ void mask(float (&s)[kScores], const int (&end)[2]) {
   }
 }
 
-// What a row's scaled scores are relative to; a row that has seen no key yet has nothing.
-__device__ __forceinline__ float anchor_of(float greatest, float factor) { return greatest == -INFINITY ? 0.0f : greatest * factor; }
-
 // The greatest score of each row with this step's: `base` is what is added to a scaled score, `keep` what remains of earlier sums.
 __device__ __forceinline__ void raise(const float (&s)[kScores], Rows& rows, float (&base)[2], float (&keep)[2], float factor) {
 #pragma unroll
@@ -401,7 +391,7 @@ __device__ __forceinline__ void write(const Rows& rows, const Tile& tile, const 
     uint16_t* row = tile.o + static_cast<size_t>(query) * knob::kHeadDim + 4 * lane.t;
     if (query >= queries) continue;
     if constexpr (knob::kLse) {
-      if (lane.t == 0) tile.lse[query] = log_sum_exp(rows.sum[half], kShift, anchor_of(rows.greatest[half], factors.scores_log2));
+      if (lane.t == 0) tile.lse[query] = log_sum_exp(rows.sum[half], anchor_of(rows.greatest[half], factors.scores_log2));
     }
 #pragma unroll
     for (int i = 0; i < knob::kHeadDim / 16; ++i) {

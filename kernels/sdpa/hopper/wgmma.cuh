@@ -8,6 +8,14 @@
 
 #include "../common/ptx.cuh"
 
+// Where piece `chunk` of 16 bytes of a row stands, of rows of kBytes (64 or 128) that are turned against each other as tensor copies and products expect it.
+// Eight rows of one column of pieces are then in eight different groups of banks.
+template <int kBytes>
+__device__ __forceinline__ int turned_place(int row, int chunk) {
+  static_assert(kBytes == 64 || kBytes == 128);
+  return row * kBytes + 16 * (chunk ^ (kBytes == 64 ? row / 2 % 4 : row % 8));
+}
+
 namespace ptx {
 
 // PTX ISA "wgmma.fence": the registers written so far are there for the products that follow.
