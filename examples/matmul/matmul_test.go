@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"math"
 	"os"
@@ -14,8 +13,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"attune/internal/cases"
 	"attune/internal/fp8"
@@ -42,22 +39,12 @@ func TestPTXIsWhatTheSourceGives(t *testing.T) {
 
 // The cases here must be those of this program: launch, inputs, expectation. What they say of themselves may change when they are recorded.
 func TestCasesAreWhatTheProgramGives(t *testing.T) {
-	read := func(text []byte) map[string]any {
-		t.Helper()
-		var c map[string]any
-		if err := json.Unmarshal(text, &c); err != nil {
-			t.Fatal(err)
-		}
-		delete(c, "about")
-		delete(c, "hw")
-		return c
-	}
 	for file, p := range shipped {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !cmp.Equal(read(p.caseJSON()), read(text)) {
+		if !sameCase(text, p.caseJSON()) {
 			t.Errorf("%s is not what the program gives; run `go run ./examples/matmul`", file)
 		}
 	}

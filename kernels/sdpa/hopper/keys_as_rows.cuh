@@ -7,13 +7,14 @@
 // wgmma has 64 rows, but as few columns as 8. With queries as rows 1x8x512x64 makes 64 tiles; with queries as columns, TILE_M = 32 of them make 128, one
 // for each multiprocessor, and E4M3 is multiplied natively.
 //
-// KEY_GROUPS warpgroups of a block share out the keys: each takes TILE_N keys a step, has a maximum and a sum of its own, and in the end they add up.
+// At these sizes a chain of latencies decides, so there is no exchange between the scores and P: every warp takes its exponentials relative to the
+// greatest scores of its own keys, and O^T is made for the keys of each warp by itself. What a warp's part counts is found out while the products are
+// under way. KEY_GROUPS warpgroups of a block share out the keys, TILE_N a step each, and add up in the end.
+//
 // Sums over keys or over d may be taken in any order, so operands lie as they come:
 //   d      lane t of four takes 16 bytes of its K row in one load. So byte 16t+4c+i of a row stands at place 16c+4t+i, in K and in Q.
-//   keys   a lane has keys g and g+8 of its warp's 16. So key g+8h stands at place 2g+h, in P and in V.
+//   keys   a warp has 16 keys of each 64, and 32 places of P for two times 16. A lane has keys g and g+8; key g+8h stands at place 2g+h, in P and in V.
 //   O      rows g and g+8 of the product are columns 2g and 2g+1 of O: a pair in one lane.
-//
-// Shared memory: Q; for each warpgroup V twice (a step ahead, by cp.async), P, and the warps' maxima; and what the warpgroups tell each other in the end.
 #pragma once
 
 #include "../common/exp2.cuh"
@@ -28,10 +29,12 @@ namespace attention {
 
 constexpr int kGroups = knob::kKeyGroups;
 constexpr int kThreads = 128 * kGroups;
+constexpr int kWarps = 4;                       // of a warpgroup
 constexpr int kQueries = knob::kTileM;          // columns of both products
 constexpr int kKeys = knob::kTileN;             // of one warpgroup and step
 constexpr int kRowBlocks = kKeys / 64;          // products that make S^T of a step
-constexpr int kParts = knob::kHeadDim / 64;     // products that make O^T
+constexpr int kPairs = kRowBlocks / 2;          // products that make O^T of the keys of a warp
+constexpr int kParts = knob::kHeadDim / 64;     // of O's columns
 constexpr int kQueryBlocks = kQueries / 8;
 constexpr int kColumns = kQueries / 4;          // that a lane has: 8j+2t+e is its column 2j+e
 constexpr int kScores = kQueries / 2;           // that a lane has of one product
@@ -42,14 +45,23 @@ constexpr int kChunks = knob::kHeadDim / 16;    // 16-byte pieces of a row
 constexpr int kCoreBytes = 128;
 constexpr int kChunkBytes = kQueryBlocks * kCoreBytes;
 
+// What the warps of a warpgroup tell each other about its queries.
+struct Notes {
+  using OfWarps = float[kWarps][kQueries + 8];  // 8 more, so that a quad reaches four different banks
+  OfWarps peak;              // the greatest score of a warp's keys in this step
+  OfWarps sum;               // the sum of its P
+  OfWarps weight;            // what its part counts
+  float keep[kQueries];      // what of the steps before remains
+  float greatest[kQueries];  // the greatest score so far
+  float total[kQueries];     // the sum of P of all steps, relative to that
+};
+
 constexpr int kQBytes = kQueries * knob::kHeadDim;
 constexpr int kVBytes = kKeys * knob::kHeadDim;
 constexpr int kPBytes = kKeys * kQueries;
-constexpr int kStatBytes = kQueries * 4 * sizeof(float);  // (queries, warps)
-constexpr int kGroupBytes = 2 * kVBytes + kPBytes + kStatBytes + 2 * kQueries * sizeof(float);
-constexpr int kPartialBytes = kGroups * kQueries * knob::kHeadDim * sizeof(float);
-constexpr int kMergeBytes = kPartialBytes + kGroups * kStatBytes;
-constexpr int kSharedBytes = kQBytes + kGroups * kGroupBytes + kMergeBytes;
+constexpr int kGroupBytes = 2 * kVBytes + 2 * kPBytes + sizeof(Notes);
+constexpr int kPartialBytes = kGroups > 1 ? kGroups * kQueries * knob::kHeadDim * sizeof(float) : 0;
+constexpr int kSharedBytes = kQBytes + kGroups * kGroupBytes + kPartialBytes;
 constexpr int kDynamicBytes = dynamic_bytes(kSharedBytes);
 constexpr int kResident = 0;
 constexpr int kLseKind = 1;  // the sums are FP32, of P before it is rounded
@@ -58,31 +70,32 @@ struct Lane {
   int warp;  // of its warpgroup
   int g, t;  // 4g + t is its number
   __device__ Lane() : warp(threadIdx.x / 32 % 4), g(threadIdx.x % 32 / 4), t(threadIdx.x % 4) {}
+
+  // The query of a tile that is the lane's column.
+  __device__ __forceinline__ int query(int column) const { return column / 2 * 8 + 2 * t + column % 2; }
 };
 
 // ---- loads ---------------------------------------------------------------------------------------------------------------
 
-// (kRowBlocks, 2 rows, D/4 words) of K, as they come: lane t of four has every fourth piece of its rows.
+// (kRowBlocks, 2 rows, D/4 words) of K, as they come: lane t of four has every fourth piece of its rows. Rows behind the last are read as the last: their
+// scores are masked.
 struct KeyWords {
   uint4 word[kRowBlocks][2][kParts];
-};
 
-// kWhole: all of the step's keys are there. Else rows behind the last are read as the last: their scores are masked.
-template <bool kWhole>
-__device__ __forceinline__ void load_keys(KeyWords& k, const Tile& tile, const Lane& lane, int first, int keys) {
-  const int key = first + 16 * lane.warp + lane.g;
-  const uint8_t* row = tile.k + static_cast<size_t>(key) * knob::kHeadDim + 16 * lane.t;  // (D)
+  __device__ __forceinline__ void load(const Tile& tile, const Lane& lane, int first, int keys) {
+    const int key = first + 16 * lane.warp + lane.g;
 #pragma unroll
-  for (int block = 0; block < kRowBlocks; ++block) {
+    for (int block = 0; block < kRowBlocks; ++block) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int further = 64 * block + 8 * half;
-      const uint8_t* from = row + (kWhole ? further : min(further, keys - 1 - key)) * knob::kHeadDim;
+      for (int half = 0; half < 2; ++half) {
+        const unsigned row = max(0, min(key + 64 * block + 8 * half, keys - 1));
+        const uint8_t* from = tile.k + static_cast<size_t>(row) * knob::kHeadDim + 16 * lane.t;  // (D)
 #pragma unroll
-      for (int part = 0; part < kParts; ++part) k.word[block][half][part] = ptx::ld_global_nc_16(from + 64 * part);
+        for (int part = 0; part < kParts; ++part) word[block][half][part] = ptx::ld_global_nc_16(from + 64 * part);
+      }
     }
   }
-}
+};
 
 // (kKeys, D) of V by cp.async; zeros behind the last key, since P is 0 there and 0 times NaN is not.
 template <bool kWhole>
@@ -98,15 +111,13 @@ __device__ __forceinline__ void copy_values(unsigned char* v, const Tile& tile, 
   }
 }
 
-// A step's K and V.
-__device__ __forceinline__ void load_step(KeyWords& k, unsigned char* v, const Tile& tile, const Lane& lane, int first, int keys) {
+__device__ __forceinline__ void copy_step(unsigned char* v, const Tile& tile, int first, int keys) {
   if (first + kKeys <= keys) {
-    load_keys<true>(k, tile, lane, first, keys);
     copy_values<true>(v, tile, first, keys);
   } else {
-    load_keys<false>(k, tile, lane, first, keys);
     copy_values<false>(v, tile, first, keys);
   }
+  ptx::cp_async_commit_group();
 }
 
 // (kQueries, D) of Q into core matrices, by all threads of the block: word c of piece t goes to word t of piece c.
@@ -115,14 +126,12 @@ struct QueryWords {
   static constexpr int kEach = (kPieces + kThreads - 1) / kThreads;
   uint4 word[kEach];
 
+  // Rows behind the last are read as the last, and not written. Threads without a piece have the last as well: no branch stands before a load.
   __device__ __forceinline__ void load(const Tile& tile, int queries) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const int piece = i * kThreads + threadIdx.x, row = tile.first_query + piece / kChunks;
-      word[i] = make_uint4(0, 0, 0, 0);
-      if (piece < kPieces && row < queries) {
-        word[i] = ptx::ld_global_nc_16(tile.q + static_cast<size_t>(row) * knob::kHeadDim + 16 * (piece % kChunks));
-      }
+      const int piece = min(i * kThreads + static_cast<int>(threadIdx.x), kPieces - 1), row = min(tile.first_query + piece / kChunks, queries - 1);
+      word[i] = ptx::ld_global_nc_16(tile.q + static_cast<size_t>(static_cast<unsigned>(row)) * knob::kHeadDim + 16 * (piece % kChunks));
     }
   }
 
@@ -148,7 +157,7 @@ struct Scores {
 
 __device__ __forceinline__ void multiply_keys(Scores& s, const KeyWords& k, uint32_t q) {
 #pragma unroll
-  for (int block = 0; block < kRowBlocks; ++block) ptx::hold(s.of[block]);
+  for (int block = 0; block < kRowBlocks; ++block) ptx::forget(s.of[block]);
   ptx::wgmma_fence();
 #pragma unroll
   for (int block = 0; block < kRowBlocks; ++block) {
@@ -167,44 +176,60 @@ __device__ __forceinline__ void multiply_keys(Scores& s, const KeyWords& k, uint
   for (int block = 0; block < kRowBlocks; ++block) ptx::hold(s.of[block]);
 }
 
+// (warps, pairs, parts) of V^T: 64 columns of O by the 32 keys of a product.
+struct ValueWords {
+  uint32_t word[kWarps][kPairs][kParts][4];
+
+  __device__ __forceinline__ void load(const unsigned char* v, const Lane& lane) {
+    const int row = threadIdx.x % 32;  // of the 32 keys of a product, whose address this lane gives
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) {
+#pragma unroll
+      for (int pair = 0; pair < kPairs; ++pair) {
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          // Four matrices of 8 keys by 8 pairs of columns, turned: lane (g, t) has pair g of keys 2t and 2t+1 of each.
+          uint32_t pairs[4];
+          const int key = 64 * (2 * pair + row / 16) + 16 * warp + row % 16;
+          ptx::ldmatrix_x4_trans(pairs, v + turned_place<knob::kHeadDim>(key, 4 * part + lane.warp));
+          uint32_t(&a)[4] = word[warp][pair][part];
+          a[0] = __byte_perm(pairs[0], pairs[1], 0x6240);  // column 2g of keys 2t, 2t+8, 2t+1, 2t+9
+          a[1] = __byte_perm(pairs[0], pairs[1], 0x7351);  // column 2g+1
+          a[2] = __byte_perm(pairs[2], pairs[3], 0x6240);
+          a[3] = __byte_perm(pairs[2], pairs[3], 0x7351);
+        }
+      }
+    }
+  }
+};
+
 // (kParts, 64 columns of O, kQueries).
 struct Output {
   float of[kParts][kScores];
 };
 
-// o = V^T * P^T of one step; `meanwhile` is done while it is under way.
+// o[w] = V^T * P^T of the keys of warp w; `meanwhile` is done while it is under way.
 template <typename Meanwhile>
-__device__ __forceinline__ void multiply_values(Output& o, const unsigned char* v, uint32_t p, const Lane& lane, Meanwhile meanwhile) {
-  constexpr int kSteps = kKeys / 32;
-  const int row = threadIdx.x % 32;  // of the 32 keys of a product, whose address this lane gives
-  uint32_t a[kSteps][kParts][4];
+__device__ __forceinline__ void multiply_values(Output (&o)[kWarps], ValueWords& v, uint32_t p, Meanwhile meanwhile) {
 #pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
+  for (int i = 0; i < kWarps * kPairs * kParts; ++i) ptx::hold(v.word[i / (kPairs * kParts)][i / kParts % kPairs][i % kParts]);
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      // Four matrices of 8 keys by 8 pairs of columns, turned: lane (g, t) has pair g of keys 2t and 2t+1 of each.
-      uint32_t pairs[4];
-      ptx::ldmatrix_x4_trans(pairs, v + turned_place<knob::kHeadDim>(32 * step + row, 4 * part + lane.warp));
-      a[step][part][0] = __byte_perm(pairs[0], pairs[1], 0x6240);  // column 2g of keys 2t, 2t+8, 2t+1, 2t+9
-      a[step][part][1] = __byte_perm(pairs[0], pairs[1], 0x7351);  // column 2g+1
-      a[step][part][2] = __byte_perm(pairs[2], pairs[3], 0x6240);
-      a[step][part][3] = __byte_perm(pairs[2], pairs[3], 0x7351);
-    }
-  }
-#pragma unroll
-  for (int part = 0; part < kParts; ++part) ptx::hold(o.of[part]);
+  for (int i = 0; i < kWarps * kParts; ++i) ptx::forget(o[i / kParts].of[i % kParts]);
   ptx::wgmma_fence();
 #pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    const uint64_t b = ptx::wgmma_descriptor(p + 2 * step * kChunkBytes, kChunkBytes, kCoreBytes);
+  for (int warp = 0; warp < kWarps; ++warp) {
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) ptx::wgmma_m64k32_e4m3<kQueries>(o.of[part], a[step][part], b, step > 0);
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const uint64_t b = ptx::wgmma_descriptor(p + (8 * pair + 2 * warp) * kChunkBytes, kChunkBytes, kCoreBytes);
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) ptx::wgmma_m64k32_e4m3<kQueries>(o[warp].of[part], v.word[warp][pair][part], b, pair > 0);
+    }
   }
   ptx::wgmma_commit_group();
   meanwhile();
   ptx::wgmma_wait_group<0>();
 #pragma unroll
-  for (int part = 0; part < kParts; ++part) ptx::hold(o.of[part]);
+  for (int i = 0; i < kWarps * kParts; ++i) ptx::hold(o[i / kParts].of[i % kParts]);
 }
 
 // ---- softmax -------------------------------------------------------------------------------------------------------------
@@ -252,19 +277,6 @@ __device__ __forceinline__ int scatter(float (&value)[kColumns], const Lane& lan
   }
 }
 
-// Joins the columns of a warp and writes them to its place in stat (kQueries, 4 warps).
-template <typename Join>
-__device__ __forceinline__ void publish(float* stat, float (&value)[kColumns], const Lane& lane, Join join) {
-  const int column = scatter(value, lane, join);
-#pragma unroll
-  for (int i = 0; i < kLeft; ++i) {
-    const int query = (column + i) / 2 * 8 + 2 * lane.t + (column + i) % 2;
-    stat[4 * query + lane.warp] = value[i];
-  }
-}
-
-__device__ __forceinline__ float4 of_warps(const float* stat, int query) { return *reinterpret_cast<const float4*>(stat + 4 * query); }
-
 __device__ __forceinline__ void greatest_of(float (&value)[kColumns], const Scores& s) {
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) {
@@ -275,11 +287,39 @@ __device__ __forceinline__ void greatest_of(float (&value)[kColumns], const Scor
   }
 }
 
-// exp2 of a lane's scores, its sums, and P to shared memory: each 8x8 matrix of pairs of keys is stored turned, as 8 queries by 16 places.
-__device__ __forceinline__ void exponentiate(float (&sum)[kColumns], const Scores& s, unsigned char* p, const Lane& lane, float factor, const float (&base)[kColumns]) {
+// What is added to a scaled score, so that the greatest of its column becomes 2^8; a column that has seen no key has none.
+__device__ __forceinline__ float base_of(float greatest, float factor) { return kShift - anchor_of(greatest, factor); }
+
+// 2^(score - greatest), both still to be scaled: what remains of a sum that was relative to `score`.
+__device__ __forceinline__ float kept(float score, float greatest, float factor) {
+  return ptx::ex2_approx_ftz(fmaf(score, factor, -anchor_of(greatest, factor)));
+}
+
+// Notes the greatest scores of a warp's keys, and gives the lane what is added to the scores of its columns.
+__device__ __forceinline__ void note_peaks(float (&base)[kColumns], const Scores& s, Notes& notes, const Lane& lane, float factor) {
+  float value[kColumns];
+  greatest_of(value, s);
+  const int column = scatter(value, lane, Greater{});
+#pragma unroll
+  for (int i = 0; i < kLeft; ++i) notes.peak[lane.warp][lane.query(column + i)] = value[i];
+  __syncwarp();
+#pragma unroll
+  for (int j = 0; j < kQueryBlocks; ++j) {
+    const float2 peaks = *reinterpret_cast<const float2*>(&notes.peak[lane.warp][8 * j + 2 * lane.t]);
+    base[2 * j] = base_of(peaks.x, factor);
+    base[2 * j + 1] = base_of(peaks.y, factor);
+  }
+}
+
+// exp2 of a lane's scores, their sums, and P to shared memory: each 8x8 matrix of pairs of keys is stored turned, as 8 queries by 16 places.
+// `halfway` is done after half of it.
+template <typename Halfway>
+__device__ __forceinline__ void exponentiate(float (&sum)[kColumns], const Scores& s, unsigned char* p, const Lane& lane, float factor, const float (&base)[kColumns],
+                                             Halfway halfway) {
   const int row = threadIdx.x % 32;
 #pragma unroll
   for (int block = 0; block < kRowBlocks; ++block) {
+    if (block == kPairs) halfway();
     uint32_t words[kQueryBlocks];
 #pragma unroll
     for (int j = 0; j < kQueryBlocks; ++j) {
@@ -287,13 +327,14 @@ __device__ __forceinline__ void exponentiate(float (&sum)[kColumns], const Score
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int i = 4 * j + e, c = 2 * j + e;
-        const float upper = exp2_of<knob::kPolynomialEighths>(fmaf(s.of[block][i], factor, base[c]), block), lower = exp2_of<knob::kPolynomialEighths>(fmaf(s.of[block][i + 2], factor, base[c]), block + 1);
-        sum[c] += upper + lower;
+        const float upper = exp2_of<knob::kPolynomialEighths>(fmaf(s.of[block][i], factor, base[c]), block);
+        const float lower = exp2_of<knob::kPolynomialEighths>(fmaf(s.of[block][i + 2], factor, base[c]), block + 1);
+        sum[c] = block == 0 ? upper + lower : sum[c] + (upper + lower);
         pair[e] = ptx::cvt_rn_satfinite_e4m3x2_f32(upper, lower);
       }
       words[j] = pair[0] | static_cast<uint32_t>(pair[1]) << 16;
     }
-    unsigned char* chunk = p + (4 * block + lane.warp) * kChunkBytes;
+    unsigned char* chunk = p + (block / 2 * 8 + 2 * lane.warp + block % 2) * kChunkBytes;
     if constexpr (kQueryBlocks == 1) {
       ptx::stmatrix_x1_trans(chunk + row % 8 * 16, words[0]);
     } else if constexpr (kQueryBlocks == 2) {
@@ -307,81 +348,132 @@ __device__ __forceinline__ void exponentiate(float (&sum)[kColumns], const Score
   }
 }
 
+// A query and a warp of which a thread finds out what the warp's part counts. A quad has the four warps of a query.
+struct Scale {
+  static constexpr int kEach = (kQueries * kWarps + 127) / 128;
+  float greatest[kEach];  // score of the query so far
+  float total[kEach];     // of P of the query so far, relative to that
+  float weight[kEach], keep[kEach];
+
+  __device__ __forceinline__ Scale() {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) greatest[i] = -INFINITY, total[i] = 0.0f;
+  }
+  __device__ __forceinline__ static int query(int i) { return 32 * i + threadIdx.x % 128 / 4; }
+  __device__ __forceinline__ static bool has(int i) { return query(i) < kQueries; }  // all lanes of a warp, or none: it has eight queries
+
+  // From the peaks of this step.
+  __device__ __forceinline__ void weigh(Notes& notes, float factor) {
+    const int warp = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (!has(i)) continue;
+      const float peak = notes.peak[warp][query(i)];
+      float now = fmaxf(peak, __shfl_xor_sync(0xFFFFFFFF, peak, 1));
+      now = fmaxf(fmaxf(now, __shfl_xor_sync(0xFFFFFFFF, now, 2)), greatest[i]);
+      notes.weight[warp][query(i)] = weight[i] = kept(peak, now, factor);
+      keep[i] = kept(greatest[i], now, factor);
+      if (warp == 0) notes.keep[query(i)] = keep[i], notes.greatest[query(i)] = now;
+      greatest[i] = now;
+    }
+  }
+
+  // Of this step.
+  __device__ __forceinline__ void add_sums(const Notes& notes) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (!has(i)) continue;
+      float sum = weight[i] * notes.sum[threadIdx.x % 4][query(i)];
+      sum += __shfl_xor_sync(0xFFFFFFFF, sum, 1);
+      sum += __shfl_xor_sync(0xFFFFFFFF, sum, 2);
+      total[i] = fmaf(total[i], keep[i], sum);
+    }
+  }
+
+  __device__ __forceinline__ void note(Notes& notes) const {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (has(i) && threadIdx.x % 4 == 0) notes.total[query(i)] = total[i];
+    }
+  }
+};
+
+__device__ __forceinline__ void note_sums(Notes& notes, float (&sum)[kColumns], const Lane& lane) {
+  const int column = scatter(sum, lane, Sum{});
+#pragma unroll
+  for (int i = 0; i < kLeft; ++i) notes.sum[lane.warp][lane.query(column + i)] = sum[i];
+}
+
+// What is noted about a lane's two queries in a block of eight.
+__device__ __forceinline__ float2 pair_of(const float* of_queries, int block, const Lane& lane) {
+  return *reinterpret_cast<const float2*>(of_queries + 8 * block + 2 * lane.t);
+}
+
+// (kParts, 64 columns of O, kQueries) of all steps so far, and where there is one warpgroup alone the sums of P of the lane's columns.
+struct Total {
+  Output o;
+  float sum[kColumns];
+};
+
+// Takes the products of a step into what there is, each warp's by what it counts.
+template <bool kFirst>
+__device__ __forceinline__ void add(Total& total, const Output (&product)[kWarps], const Notes& notes, const Lane& lane) {
+#pragma unroll
+  for (int j = 0; j < kQueryBlocks; ++j) {
+    float2 weight[kWarps], keep;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) weight[warp] = pair_of(notes.weight[warp], j, lane);
+    if constexpr (!kFirst) keep = pair_of(notes.keep, j, lane);
+    if constexpr (kGroups == 1) {
+      float2 sum = kFirst ? make_float2(0.0f, 0.0f) : make_float2(total.sum[2 * j] * keep.x, total.sum[2 * j + 1] * keep.y);
+#pragma unroll
+      for (int warp = 0; warp < kWarps; ++warp) {
+        const float2 of_warp = pair_of(notes.sum[warp], j, lane);
+        sum.x = fmaf(weight[warp].x, of_warp.x, sum.x);
+        sum.y = fmaf(weight[warp].y, of_warp.y, sum.y);
+      }
+      total.sum[2 * j] = sum.x, total.sum[2 * j + 1] = sum.y;
+    }
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+#pragma unroll
+      for (int i = 4 * j; i < 4 * j + 4; ++i) {
+        float sum = i % 2 ? weight[0].y * product[0].of[part][i] : weight[0].x * product[0].of[part][i];
+        if constexpr (!kFirst) sum = fmaf(total.o.of[part][i], i % 2 ? keep.y : keep.x, sum);
+#pragma unroll
+        for (int warp = 1; warp < kWarps; ++warp) sum = fmaf(i % 2 ? weight[warp].y : weight[warp].x, product[warp].of[part][i], sum);
+        total.o.of[part][i] = sum;
+      }
+    }
+  }
+}
+
 // ---- one warpgroup's keys ------------------------------------------------------------------------------------------------
 
 struct Group {
   int index;
   unsigned char* v;  // (2, kKeys, D)
-  unsigned char* p;  // (kQueries, kKeys) in core matrices
-  float* stat;       // (kQueries, 4 warps)
-  float* greatest;   // (2, kQueries): the greatest scores before a step and behind it, in turns
+  unsigned char* p;  // (2, kQueries, kKeys) in core matrices
+  Notes* notes;
 
   __device__ __forceinline__ Group(unsigned char* memory, int index) : index(index) {
     v = memory + index * kGroupBytes;
     p = v + 2 * kVBytes;
-    stat = reinterpret_cast<float*>(p + kPBytes);
-    greatest = stat + 4 * kQueries;
+    notes = reinterpret_cast<Notes*>(p + 2 * kPBytes);
   }
   __device__ __forceinline__ void sync() const { ptx::barrier_sync(1 + index, 128); }
-
-  // The greatest scores of a lane's two columns in a block of eight, before a step.
-  __device__ __forceinline__ float2 before(int step, int block, const Lane& lane) const {
-    return *reinterpret_cast<const float2*>(greatest + step % 2 * kQueries + 8 * block + 2 * lane.t);
-  }
 };
-
-// What is added to a scaled score, so that the greatest of its column becomes 2^8; a column that has seen no key yet has none.
-__device__ __forceinline__ float base_of(float greatest, float factor) { return kShift - anchor_of(greatest, factor); }
-
-// What remains of a sum that was relative to an earlier greatest score.
-__device__ __forceinline__ float kept(float before, float base, float factor) { return ptx::ex2_approx_ftz(fmaf(before, factor, base - kShift)); }
-
-// Takes the scores of a step into account: the greatest so far, which the first warp writes down, the base of each column, and the sums.
-__device__ __forceinline__ void raise(float (&base)[kColumns], float (&sum)[kColumns], const Group& group, int step, const Lane& lane, float factor) {
-#pragma unroll
-  for (int j = 0; j < kQueryBlocks; ++j) {
-    const float2 pair = group.before(step, j, lane);
-    const float before[2] = {pair.x, pair.y};
-    float now[2];
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const float4 warps = of_warps(group.stat, 8 * j + 2 * lane.t + e);
-      now[e] = fmaxf(fmaxf(fmaxf(warps.x, warps.y), fmaxf(warps.z, warps.w)), before[e]);
-      base[2 * j + e] = base_of(now[e], factor);
-      if (step > 0) sum[2 * j + e] *= kept(before[e], base[2 * j + e], factor);
-    }
-    if (lane.warp == 0 && lane.g == 0) {
-      *reinterpret_cast<float2*>(group.greatest + (step + 1) % 2 * kQueries + 8 * j + 2 * lane.t) = make_float2(now[0], now[1]);
-    }
-  }
-}
-
-__device__ __forceinline__ void add(Output& total, const Output& product, const Group& group, int step, const Lane& lane, float factor) {
-#pragma unroll
-  for (int j = 0; j < kQueryBlocks; ++j) {
-    const float2 before = group.before(step, j, lane), now = group.before(step + 1, j, lane);
-    const float keep[2] = {kept(before.x, base_of(now.x, factor), factor), kept(before.y, base_of(now.y, factor), factor)};
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-#pragma unroll
-      for (int i = 4 * j; i < 4 * j + 4; ++i) total.of[part][i] = fmaf(total.of[part][i], keep[i % 2], product.of[part][i]);
-    }
-  }
-}
 
 // ---- the merge -----------------------------------------------------------------------------------------------------------
 
 struct Merge {
   float* partial;         // (groups, parts, query blocks, 128 threads, 4)
-  float* sum;             // (groups, kQueries, 4 warps)
   unsigned char* groups;  // where they are
-  int steps;              // they have done
 
-  __device__ __forceinline__ Merge(unsigned char* groups, int steps) : groups(groups), steps(steps) {
+  __device__ __forceinline__ explicit Merge(unsigned char* groups) : groups(groups) {
     partial = reinterpret_cast<float*>(groups + kGroups * kGroupBytes);
-    sum = partial + kPartialBytes / sizeof(float);
   }
-  __device__ __forceinline__ float greatest(int group, int query) const { return Group(groups, group).greatest[steps % 2 * kQueries + query]; }
+  __device__ __forceinline__ const Notes& notes(int group) const { return *Group(groups, group).notes; }
   __device__ __forceinline__ float4* place(int group, int part, int block) const {
     return reinterpret_cast<float4*>(partial) + ((group * kParts + part) * kQueryBlocks + block) * 128 + threadIdx.x % 128;
   }
@@ -397,55 +489,58 @@ __device__ __forceinline__ void give(const Merge& merge, const Output& o, const 
   }
 }
 
-// What each warpgroup's part of a query counts in O. Returns the logarithm of the sum over all of them.
-__device__ __forceinline__ float shares_of(float (&share)[kGroups], const Merge& merge, int query, const Factors& factors) {
-  float greatest = -INFINITY;
+// What each warpgroup's part of a query counts in O, by its greatest score and its sum. Returns the logarithm of the sum over all of them.
+__device__ __forceinline__ float shares_of(float (&share)[kGroups], const float (&greatest)[kGroups], const float (&sum)[kGroups], const Factors& factors) {
+  float peak = greatest[0], total = 0.0f;
 #pragma unroll
-  for (int group = 0; group < kGroups; ++group) greatest = fmaxf(greatest, merge.greatest(group, query));
-  const float base = base_of(greatest, factors.scores_log2) - kShift;
-  float sum = 0.0f;
+  for (int group = 1; group < kGroups; ++group) peak = fmaxf(peak, greatest[group]);
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
-    share[group] = ptx::ex2_approx_ftz(fmaf(merge.greatest(group, query), factors.scores_log2, base));
-    const float4 warps = of_warps(merge.sum + group * kQueries * 4, query);
-    sum = fmaf(share[group], (warps.x + warps.y) + (warps.z + warps.w), sum);
+    share[group] = kGroups == 1 ? 1.0f : kept(greatest[group], peak, factors.scores_log2);
+    total = fmaf(share[group], sum[group], total);
   }
-  const float whole = sum > 0.0f ? factors.out * ptx::rcp_approx_ftz(sum) : 0.0f;  // a query that sees no key has 0
+  const float whole = total > 0.0f ? factors.out * ptx::rcp_approx_ftz(total) : 0.0f;  // a query that sees no key has 0
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) share[group] *= whole;
-  return log_sum_exp(sum, -base);
+  return log_sum_exp(total, anchor_of(peak, factors.scores_log2));
 }
 
-// Each warpgroup finishes its share of the queries.
-__device__ __forceinline__ void finish(const Merge& merge, const Tile& tile, const Factors& factors, const Group& group, const Lane& lane, int queries) {
+// Each warpgroup finishes its share of the queries; one that is alone has them in registers.
+__device__ __forceinline__ void finish(const Merge& merge, const Total& total, const Tile& tile, const Factors& factors, const Group& group, const Lane& lane, int queries) {
   constexpr int kOwnBlocks = kQueryBlocks / kGroups;
 #pragma unroll
   for (int i = 0; i < kOwnBlocks; ++i) {
-    const int j = group.index * kOwnBlocks + i;
-    float share[2][kGroups];
+    const int j = group.index * kOwnBlocks + i, query = tile.first_query + 8 * j + 2 * lane.t;
+    float greatest[2][kGroups], sum[2][kGroups], share[2][kGroups];
+#pragma unroll
+    for (int from = 0; from < kGroups; ++from) {
+      const Notes& notes = merge.notes(from);
+      const float2 peaks = pair_of(notes.greatest, j, lane);
+      const float2 sums = kGroups == 1 ? make_float2(total.sum[2 * i], total.sum[2 * i + 1]) : pair_of(notes.total, j, lane);
+      greatest[0][from] = peaks.x, greatest[1][from] = peaks.y, sum[0][from] = sums.x, sum[1][from] = sums.y;
+    }
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      const int query = 8 * j + 2 * lane.t + e;
-      const float lse = shares_of(share[e], merge, query, factors);
+      const float lse = shares_of(share[e], greatest[e], sum[e], factors);
       if constexpr (knob::kLse) {
-        if (lane.warp == 0 && lane.g == 0 && tile.first_query + query < queries) tile.lse[tile.first_query + query] = lse;
+        if (lane.warp == 0 && lane.g == 0 && query + e < queries) tile.lse[query + e] = lse;
       }
     }
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-      float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      float4 result = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
       for (int from = 0; from < kGroups; ++from) {
-        const float4 piece = *merge.place(from, part, j);
-        sum.x = fmaf(share[0][from], piece.x, sum.x);
-        sum.y = fmaf(share[1][from], piece.y, sum.y);
-        sum.z = fmaf(share[0][from], piece.z, sum.z);
-        sum.w = fmaf(share[1][from], piece.w, sum.w);
+        const float* own = total.o.of[part] + 4 * i;
+        const float4 piece = kGroups == 1 ? make_float4(own[0], own[1], own[2], own[3]) : *merge.place(from, part, j);
+        result.x = fmaf(share[0][from], piece.x, result.x);
+        result.y = fmaf(share[1][from], piece.y, result.y);
+        result.z = fmaf(share[0][from], piece.z, result.z);
+        result.w = fmaf(share[1][from], piece.w, result.w);
       }
-      const int query = tile.first_query + 8 * j + 2 * lane.t;
       uint32_t* to = reinterpret_cast<uint32_t*>(tile.o + static_cast<size_t>(query) * knob::kHeadDim + 64 * part + 16 * lane.warp + 2 * lane.g);
-      if (query < queries) to[0] = output_pair(sum.x, sum.z);
-      if (query + 1 < queries) to[knob::kHeadDim / 2] = output_pair(sum.y, sum.w);
+      if (query < queries) to[0] = output_pair(result.x, result.z);
+      if (query + 1 < queries) to[knob::kHeadDim / 2] = output_pair(result.y, result.w);
     }
   }
 }
@@ -460,60 +555,64 @@ __device__ __forceinline__ void attend(const Problem& problem) {
   unsigned char* memory = shared_memory<kSharedBytes>();
   unsigned char* q = memory;
   const Group group(memory + kQBytes, threadIdx.x / 128);
+  Notes& notes = *group.notes;
 
-  // Everything is asked for before anything is waited for.
+  // Q and K are asked for before anything is waited for, and V, which would delay them, when Q is there.
   const int steps = max(1, (tile.seen + kStepKeys - 1) / kStepKeys);  // a tile that sees no key has a step in which all are masked
   QueryWords queries;
   KeyWords keys;
-  queries.load(tile, problem.queries);
   int first = group.index * kKeys;
-  load_step(keys, group.v, tile, lane, first, problem.keys);
-  ptx::cp_async_commit_group();
+  queries.load(tile, problem.queries);
+  keys.load(tile, lane, first, problem.keys);
   const Factors factors = factors_of(problem, head);
   queries.store(q);
-  for (int query = threadIdx.x % 128; query < kQueries; query += 128) group.greatest[query] = -INFINITY;
+  copy_step(group.v, tile, first, problem.keys);
   ptx::fence_proxy_async();
   __syncthreads();
 
-  const Merge merge(memory + kQBytes, steps);
-  Output total;
-  float sum[kColumns] = {};
-  int step = 0;
-  do {
+  Total total;
+  Scale scale;
+  // Two steps use different places for V and P: whoever writes a place again has been at a barrier that all reach behind their last use of it.
+  for (int step = 0; step < steps; ++step, first += kStepKeys) {
+    unsigned char *v = group.v + step % 2 * kVBytes, *p = group.p + step % 2 * kPBytes;
     Scores scores;
     multiply_keys(scores, keys, ptx::shared_address(q));
+    if (step + 1 < steps) keys.load(tile, lane, first + kStepKeys, problem.keys);
     if (first + kKeys > problem.keys || (problem.causal && first + kKeys > tile.visible)) {
       mask(scores, lane, first, tile.visible, problem.causal, problem.keys);
     }
-    float greatest[kColumns], base[kColumns];
-    greatest_of(greatest, scores);
-    publish(group.stat, greatest, lane, Greater{});
-    group.sync();
-    raise(base, sum, group, step, lane, factors.scores_log2);
-    // The other buffer of V was last read before the barrier.
-    if (step + 1 < steps) load_step(keys, group.v + (step + 1) % 2 * kVBytes, tile, lane, first + kStepKeys, problem.keys);
-    ptx::cp_async_commit_group();
-    exponentiate(sum, scores, group.p, lane, factors.scores_log2, base);
+    float base[kColumns], sum[kColumns];
+    note_peaks(base, scores, notes, lane, factors.scores_log2);
+    ValueWords values;
+    exponentiate(sum, scores, p, lane, factors.scores_log2, base, [&] {
+      ptx::cp_async_wait_group<0>();
+      group.sync();
+      values.load(v, lane);
+      if (step + 1 < steps) copy_step(group.v + (step + 1) % 2 * kVBytes, tile, first + kStepKeys, problem.keys);
+    });
     ptx::fence_proxy_async();
-    ptx::cp_async_wait_group<1>();
     group.sync();
-    Output product;
-    multiply_values(product, group.v + step % 2 * kVBytes, ptx::shared_address(group.p), lane, [&] {
-      if (step + 1 == steps) publish(merge.sum + group.index * kQueries * 4, sum, lane, Sum{});
+    Output product[kWarps];
+    multiply_values(product, values, ptx::shared_address(p), [&] {
+      scale.weigh(notes, factors.scores_log2);
+      note_sums(notes, sum, lane);
+      group.sync();
+      if constexpr (kGroups > 1) scale.add_sums(notes);
     });
     if (step == 0) {
-      total = product;
+      add<true>(total, product, notes, lane);
     } else {
-      add(total, product, group, step, lane, factors.scores_log2);
+      add<false>(total, product, notes, lane);
     }
-    first += kStepKeys;
-  } while (++step < steps);
+  }
 
-  give(merge, total, group);
-  // Where O goes is found out again: registers were scarce meanwhile.
-  const Tile same = tile_of(problem, head, ptx::opaque(blockIdx.x));
-  __syncthreads();
-  finish(merge, same, factors, group, lane, problem.queries);
+  const Merge merge(memory + kQBytes);
+  if constexpr (kGroups > 1) {
+    scale.note(notes);
+    give(merge, total.o, group);
+    __syncthreads();
+  }
+  finish(merge, total, tile, factors, group, lane, problem.queries);
 }
 
 }  // namespace attention

@@ -9,6 +9,7 @@ constexpr int kKeyGroups = KEY_GROUPS;                  // warpgroups of a block
 constexpr int kKvStages = KV_STAGES;                    // tiles of K and V in the ring, if the queries are the rows
 constexpr bool kQInShared = USE_Q_IN_SHARED;            // instead of registers
 constexpr bool kOverlap = USE_OVERLAP;                  // of P * V with the next step's scores
+constexpr bool kSkipMasked = USE_SKIP_MASKED;             // steps of which a warpgroup sees no key, with a causal mask
 constexpr int kPolynomialEighths = POLYNOMIAL_EIGHTHS;  // of the exponentials
 constexpr bool kLse = USE_LSE;                          // the logarithms of the sums are written as well
 constexpr bool kBf16Out = USE_BF16_OUT;                 // O is BF16 instead of FP16

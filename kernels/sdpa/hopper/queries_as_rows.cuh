@@ -79,24 +79,32 @@ struct Place {
 
 // ---- which tiles a block takes -------------------------------------------------------------------------------------------
 
-// The tiles of a block. Without a mask those of a head stand together. With one, the tiles that see the most keys come first, over as many heads as the
-// second-level cache holds the keys of.
-struct Schedule {
-  unsigned tiles, blocks, section;  // in all; of a head; heads that are taken together
-  unsigned reciprocal;              // of the heads that share a head of K and V, in units of 2^-32
+// A block's tiles: one of each round of gridDim.x, from the first block to the last and back. With a causal mask every round has less to do from one tile
+// to the next, and a block that was early in one round is late in the next.
+struct Turn {
+  unsigned round = 0, index = blockIdx.x;
+  __device__ __forceinline__ void next() {
+    ++round;
+    index = round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+  }
+};
 
-  __device__ __forceinline__ explicit Schedule(const Problem& p) : blocks(tiles_a_head(p)), reciprocal(p.group == 1 ? ~0u : ~0u / p.group) {
+// The order of all tiles. Without a mask those of a head stand together. With one, the tiles that see the most keys come first, over all heads.
+struct Schedule {
+  unsigned tiles, blocks;  // in all; of a head
+  unsigned reciprocal;     // of the heads that share a head of K and V, in units of 2^-32
+
+  __device__ __forceinline__ explicit Schedule(const Problem& p) : blocks(tiles_a_head(p)), reciprocal(~0u) {
     tiles = blocks * p.heads;
-    constexpr unsigned kCacheBytes = 24u << 20;
-    const unsigned long long head_bytes = 2ull * p.keys * knob::kHeadDim;
-    const unsigned long long held = max(1ull, kCacheBytes / head_bytes) * p.group;
-    section = p.causal ? static_cast<unsigned>(min(held, static_cast<unsigned long long>(p.heads))) : 1;
+    if (p.group != 1) reciprocal /= p.group;
   }
 
-  __device__ __forceinline__ Tile tile(const Problem& p, unsigned index) const {
-    const unsigned together = section * blocks, first_head = index / together * section, rest = index % together;
-    const unsigned heads = min(section, p.heads - first_head);
-    return tile_of(p, head(p, first_head + rest % heads), rest / heads);
+  // Only the last round may be cut short.
+  __device__ __forceinline__ bool has(const Turn& turn) const { return turn.index < tiles; }
+
+  __device__ __forceinline__ Tile tile(const Problem& p, const Turn& turn) const {
+    const unsigned side_by_side = p.causal ? p.heads : blocks, outer = turn.index / side_by_side, inner = turn.index % side_by_side;
+    return p.causal ? tile_of(p, head(p, inner), outer) : tile_of(p, head(p, outer), inner);
   }
 
  private:
@@ -111,24 +119,24 @@ __device__ __forceinline__ int steps_of(const Tile& tile) { return (tile.seen + 
 
 // The steps of a block's tiles one after the other, each tile's from the last keys to the first: with a causal mask the last ones are those that need it.
 struct Walk {
-  unsigned index;  // of the tile
+  Turn turn;
   int step, kv_head;
   Place place;
 
-  __device__ __forceinline__ Walk(const Problem& p, const Schedule& schedule) : index(blockIdx.x) { enter(p, schedule); }
-  __device__ __forceinline__ bool more(const Schedule& schedule) const { return index < schedule.tiles; }
+  __device__ __forceinline__ Walk(const Problem& p, const Schedule& schedule) { enter(p, schedule); }
+  __device__ __forceinline__ bool more(const Schedule& schedule) const { return schedule.has(turn); }
   __device__ __forceinline__ void next(const Problem& p, const Schedule& schedule) {
     place.next();
     if (--step >= 0) return;
-    index += gridDim.x;
+    turn.next();
     enter(p, schedule);
   }
 
  private:
   // Goes to the last step of the tile, or of the next one that has any.
   __device__ __forceinline__ void enter(const Problem& p, const Schedule& schedule) {
-    for (; more(schedule); index += gridDim.x) {
-      const Tile tile = schedule.tile(p, index);
+    for (; more(schedule); turn.next()) {
+      const Tile tile = schedule.tile(p, turn);
       kv_head = tile.head.kv;
       step = steps_of(tile) - 1;
       if (step >= 0) return;
@@ -170,13 +178,16 @@ __device__ __forceinline__ void turn_columns(unsigned char* turned, const unsign
   }
 }
 
-// One warpgroup. Its first thread asks for the tiles, as far ahead as there are places in the ring.
-__device__ __forceinline__ void produce(const Problem& p, const Schedule& schedule, const Ring& ring, const TensorMap* k_map, const TensorMap* v_map) {
+// One warpgroup. Its first thread asks for the tiles, as far ahead as there are places in the ring; the one that is `ahead` it has asked for.
+__device__ __forceinline__ void produce(const Problem& p, const Schedule& schedule, const Ring& ring, const TensorMap* k_map, const TensorMap* v_map, Walk& ahead) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  Walk at(p, schedule), ahead(p, schedule);
-  for (int stage = 0; stage < kStages && ahead.more(schedule); ++stage, ahead.next(p, schedule)) {
-    if (threadIdx.x == 0) bring(ring, ahead, k_map, v_map);
+  Walk at = ahead;
+  for (int stage = 1; stage < kStages && ahead.more(schedule); ++stage) {
+    ahead.next(p, schedule);
+    if (threadIdx.x == 0 && ahead.more(schedule)) bring(ring, ahead, k_map, v_map);
   }
+  if (ahead.more(schedule)) ahead.next(p, schedule);
+  __syncwarp();
   for (; at.more(schedule); at.next(p, schedule)) {
     const int stage = at.place.stage;
     ptx::mbarrier_try_wait_parity(&ring.barrier->turned_empty[stage], at.place.phase ^ 1);
@@ -199,13 +210,13 @@ __device__ __forceinline__ void produce(const Problem& p, const Schedule& schedu
   }
 }
 
-// The rows of ones below V^T, of every stage, by all threads of the block. No one writes there again.
+// The rows of ones below V^T, of every stage, by the warpgroups that compute. No one writes there again.
 __device__ __forceinline__ void write_ones(const Ring& ring) {
   constexpr uint32_t kOnes = 0x38383838;  // 1.0 in E4M3, four times
-  constexpr int kWords = 8 * kKeys / 4;
-  for (int i = threadIdx.x; i < kStages * kWords; i += kThreads) {
-    unsigned char* rows = ring.turned + i / kWords * kTurnedBytes + kKeys * knob::kHeadDim;
-    reinterpret_cast<uint32_t*>(rows)[i % kWords] = kOnes;
+  constexpr int kPieces = 8 * kKeys / 16;  // of 16 bytes
+  for (int i = threadIdx.x - 128; i < kStages * kPieces; i += kThreads - 128) {
+    unsigned char* rows = ring.turned + i / kPieces * kTurnedBytes + kKeys * knob::kHeadDim;
+    reinterpret_cast<uint4*>(rows)[i % kPieces] = make_uint4(kOnes, kOnes, kOnes, kOnes);
   }
 }
 
@@ -359,21 +370,38 @@ __device__ __forceinline__ void add(float (&total)[32], const float* step, const
   for (int i = 0; i < 32; ++i) total[i] = fmaf(total[i], keep[i / 2 % 2], step[i]);
 }
 
-// O and the sums of P of one step, in parts of 64 columns; the sums come with the last. `ahead` is done while the first part is multiplied.
+template <int kPart>
+__device__ __forceinline__ void add_part(Rows& rows, const float* step) {
+  add(rows.o[kPart], step, rows.keep);
+
+  if constexpr (kPart == kParts - 1) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) rows.sum[half] = fmaf(rows.sum[half], rows.keep[half], step[32 + 2 * half]);
+  }
+}
+
+// O and the sums of P of one step, in parts of 64 columns; the sums come with the last. `ahead` is done while the first part is multiplied. If there are two,
+// the second is multiplied while the first is added; for more there are no registers.
 template <int kPart, typename Ahead>
 __device__ __forceinline__ void multiply_part(Rows& rows, const Weights& p, uint32_t turned, Ahead ahead) {
   constexpr int kColumns = kPart == kParts - 1 ? 72 : 64;
   float step[kColumns / 2];
   multiply_values<kColumns>(step, p, turned + 64 * kPart * kKeys);
   ahead();
-  ptx::wgmma_wait_group<0>();
-  ptx::hold(step);
-  add(rows.o[kPart], step, rows.keep);
-  if constexpr (kPart == kParts - 1) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) rows.sum[half] = fmaf(rows.sum[half], rows.keep[half], step[32 + 2 * half]);
+  if constexpr (kParts == 2 && kPart == 0) {
+    float last[36];
+    multiply_values<72>(last, p, turned + 64 * kKeys);
+    ptx::wgmma_wait_group<1>();
+    ptx::hold(step);
+    add_part<0>(rows, step);
+    ptx::wgmma_wait_group<0>();
+    ptx::hold(last);
+    add_part<1>(rows, last);
   } else {
-    multiply_part<kPart + 1>(rows, p, turned, [] {});
+    ptx::wgmma_wait_group<0>();
+    ptx::hold(step);
+    add_part<kPart>(rows, step);
+    if constexpr (kPart < kParts - 1) multiply_part<kPart + 1>(rows, p, turned, [] {});
   }
 }
 
@@ -387,7 +415,7 @@ __device__ __forceinline__ void write(const Rows& rows, const Tile& tile, const 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int query = tile.first_query + lane.row + 8 * half;
-    const float share = rows.sum[half] > 0.0f ? factors.out / rows.sum[half] : 0.0f;  // a query that sees no key has 0
+    const float share = rows.sum[half] > 0.0f ? factors.out * ptx::rcp_approx_ftz(rows.sum[half]) : 0.0f;  // a query that sees no key has 0
     uint16_t* row = tile.o + static_cast<size_t>(query) * knob::kHeadDim + 4 * lane.t;
     if (query >= queries) continue;
     if constexpr (knob::kLse) {
@@ -401,14 +429,20 @@ __device__ __forceinline__ void write(const Rows& rows, const Tile& tile, const 
   }
 }
 
-// The steps of a tile from the last keys to the first.
-__device__ __forceinline__ void compute(const Problem& p, const Schedule& schedule, const Ring& ring) {
+// The steps of a tile from the last keys to the first. `start` waits for the barriers: where one warpgroup computes alone, and problems are short, Q is
+// asked for before. More of them get their registers there, and the compiler does better with nothing in them yet.
+template <typename Start>
+__device__ __forceinline__ void compute(const Problem& p, const Ring& ring, Start start) {
+  if constexpr (kConsumers > 1) start();
+  const Schedule schedule(p);
   const Lane lane;
   Place k_place, v_place;
   Queries q(ring.q);
-  if (blockIdx.x < schedule.tiles) q.load(schedule.tile(p, blockIdx.x), lane, p.queries);
-  for (unsigned index = blockIdx.x; index < schedule.tiles; index += gridDim.x) {
-    const Tile tile = schedule.tile(p, index);
+  Turn turn;
+  if (schedule.has(turn)) q.load(schedule.tile(p, turn), lane, p.queries);
+  if constexpr (kConsumers == 1) start();
+  while (schedule.has(turn)) {
+    const Tile tile = schedule.tile(p, turn);
     const Factors factors = factors_of(p, tile.head);
     // What the lane's two rows see, and the least that one of its warpgroup's does.
     const int seen[2] = {p.causal ? min(p.keys, tile.visible + lane.row) : p.keys, p.causal ? min(p.keys, tile.visible + lane.row + 8) : p.keys};
@@ -446,6 +480,17 @@ __device__ __forceinline__ void compute(const Problem& p, const Schedule& schedu
     };
 
     int step = steps_of(tile) - 1;
+    if constexpr (knob::kSkipMasked) {
+      const int one_sees = p.causal ? min(p.keys, tile.visible + (threadIdx.x / 128 - 1) * 64 + 63) : p.keys;
+#pragma unroll 1
+      for (; step >= 0 && step * kKeys >= one_sees; --step) {
+        ptx::mbarrier_try_wait_parity(&ring.barrier->k_full[k_place.stage], k_place.phase);
+        arrive_warp(&ring.barrier->k_empty[k_place.stage]);
+        k_place.next();
+        values_of();
+        values_done();
+      }
+    }
     if constexpr (knob::kOverlap) {
       if (step >= 0) {
         ask_scores();
@@ -481,45 +526,54 @@ __device__ __forceinline__ void compute(const Problem& p, const Schedule& schedu
       }
     }
     // The products have read Q of this tile; that of the next one comes while O is written.
-    if (index + gridDim.x < schedule.tiles) q.load(schedule.tile(p, index + gridDim.x), lane, p.queries);
+    turn.next();
+    if (schedule.has(turn)) q.load(schedule.tile(p, turn), lane, p.queries);
     write(rows, tile, lane, factors, p.queries);
   }
 }
 
 // ---- the kernel ----------------------------------------------------------------------------------------------------------
 
-__device__ __forceinline__ void start(const Ring& ring) {
-  write_ones(ring);
-  ptx::fence_proxy_async();
-  if (threadIdx.x == 0) {
+// By one thread.
+__device__ __forceinline__ void initialize(Barriers& barrier) {
 #pragma unroll
-    for (int stage = 0; stage < kStages; ++stage) {
-      ptx::mbarrier_init(&ring.barrier->k_full[stage], 1);
-      ptx::mbarrier_init(&ring.barrier->k_empty[stage], 4 * kConsumers);
-      ptx::mbarrier_init(&ring.barrier->v_full[stage], 1);
-      ptx::mbarrier_init(&ring.barrier->v_empty[stage], 4);
-      ptx::mbarrier_init(&ring.barrier->turned_full[stage], 4);
-      ptx::mbarrier_init(&ring.barrier->turned_empty[stage], 4 * kConsumers);
-    }
-    ptx::fence_mbarrier_init();
+  for (int stage = 0; stage < kStages; ++stage) {
+    ptx::mbarrier_init(&barrier.k_full[stage], 1);
+    ptx::mbarrier_init(&barrier.k_empty[stage], 4 * kConsumers);
+    ptx::mbarrier_init(&barrier.v_full[stage], 1);
+    ptx::mbarrier_init(&barrier.v_empty[stage], 4);
+    ptx::mbarrier_init(&barrier.turned_full[stage], 4);
+    ptx::mbarrier_init(&barrier.turned_empty[stage], 4 * kConsumers);
   }
-  __syncthreads();
+  ptx::fence_mbarrier_init();
 }
 
-constexpr int kProducerRegisters = 56;
-constexpr int kConsumerRegisters = kConsumers == 3 ? 152 : 224;
+constexpr int kProducerRegisters = knob::kHeadDim == 256 ? 40 : 56;
+constexpr int kConsumerRegisters = kConsumers == 3 ? 152 : knob::kHeadDim == 256 ? 232 : 224;
 
+// The first copies are asked for before anything else is done, by the thread that has made their barriers.
 __device__ __forceinline__ void attend(const Problem& problem, const TensorMap* k_map, const TensorMap* v_map) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const Ring ring(memory);
-  start(ring);
-  const Schedule schedule(problem);
   if (threadIdx.x < 128) {
+    if (threadIdx.x == 0) {
+      ptx::prefetch_tensormap(k_map);
+      ptx::prefetch_tensormap(v_map);
+      initialize(*ring.barrier);
+    }
+    const Schedule schedule(problem);
+    Walk ahead(problem, schedule);
+    if (threadIdx.x == 0 && ahead.more(schedule)) bring(ring, ahead, k_map, v_map);
+    __syncthreads();
     if constexpr (kConsumers > 1) ptx::setmaxnreg_dec<kProducerRegisters>();
-    produce(problem, schedule, ring, k_map, v_map);
+    produce(problem, schedule, ring, k_map, v_map, ahead);
   } else {
-    if constexpr (kConsumers > 1) ptx::setmaxnreg_inc<kConsumerRegisters>();
-    compute(problem, schedule, ring);
+    write_ones(ring);
+    ptx::fence_proxy_async();
+    compute(problem, ring, [] {
+      __syncthreads();
+      if constexpr (kConsumers > 1) ptx::setmaxnreg_inc<kConsumerRegisters>();
+    });
   }
 }
 

@@ -37,6 +37,19 @@ __device__ __forceinline__ void hold(float (&registers)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i]) :: "memory");
 }
 
+template <int kCount>
+__device__ __forceinline__ void hold(uint32_t (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(registers[i]) :: "memory");
+}
+
+// No instruction: what these registers had is of no more use. A product that does not add to them would else keep it alive.
+template <int kCount>
+__device__ __forceinline__ void forget(float (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "=f"(registers[i]) :: "memory");
+}
+
 // An operand in shared memory, a row of 32 bytes after the other along the sum, in core matrices of 8 rows by 16 bytes: `leading` bytes from one to
 // the next along the row, `stride` bytes from eight rows to the next eight.
 __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t address, uint32_t leading, uint32_t stride) {
