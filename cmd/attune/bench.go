@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"attune/internal/lab"
+	"attune/internal/oracle"
 	"attune/internal/peer"
 	"attune/internal/report"
 	"attune/internal/run"
@@ -45,7 +46,8 @@ torch-efficient, torch-math), and FlashAttention-3 on E4M3 where flash_attn_inte
 the device can run. A selection (` + "`attune list selections`" + `) has a row by its own name, with the variant that it has chosen beside it.
 
 Peers run in your own Python (--python, else ATTUNE_PYTHON, else python3 in PATH). They get what our FP8 inputs are worth, are timed as ours are (CUDA graphs of equal launches between
-events) and take turns with them; their answers are held against the same float64 reference. What answers wrongly is marked WRONG and not timed. A peer
+events) and take turns with them; their answers are held against the same float64 reference, on a sample of rows where the whole of it
+would take minutes, which is said. What answers wrongly is marked WRONG and not timed. A peer
 that is missing, refuses a shape, hangs or talks rubbish is left out with a line on standard error, which fails nothing: our own figures come all the same.`,
 		Example: `  attune bench
   attune bench stage3b stage5 --shapes mission,long --peer torch-cudnn,torch-flash
@@ -133,7 +135,8 @@ func (o *benchOptions) read(kernel *spec.Kernel, args []string) error {
 
 func (o *benchOptions) request() lab.BenchRequest {
 	return lab.BenchRequest{
-		Variants: o.askedVariants, Selections: o.askedSelections, Shapes: o.askedShapes, Seed: o.seed, Rounds: o.rounds, Arch: o.arch, Peers: o.askedPeers,
+		Variants: o.askedVariants, Selections: o.askedSelections, Shapes: o.askedShapes, Seed: o.seed, Rounds: o.rounds, Arch: o.arch, MostWork: oracle.MostWork,
+		Peers: o.askedPeers,
 		StartPeers: func(ctx context.Context) (lab.Peers, error) {
 			helper, err := peer.Start(ctx, peer.Options{Python: o.python, Device: o.deviceNumber, Limit: o.peerLimit})
 			if err != nil {

@@ -26,6 +26,8 @@ type BenchRequest struct {
 	Seed       uint64
 	Rounds     int // samples of each
 	Arch       string
+	// MostWork is how many multiply-adds a right answer may take before it is had of a sample of the query rows; usually oracle.MostWork.
+	MostWork float64
 
 	Peers      []peer.Peer
 	StartPeers func(context.Context) (Peers, error)
@@ -71,7 +73,7 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 	turns := min(r.Rounds, mostTurns)
 	b := &bench{lab: l, request: r, turns: turns, banned: map[string]bool{}, images: map[string]*toolchain.Image{}, result: &run.Bench{
 		Facts: l.Facts, Seed: r.Seed, Rounds: r.Rounds, Turns: turns, Timing: benchTiming, Ceilings: run.CeilingsOf(l.Facts.Name),
-		Rows: []run.BenchRow{}, Best: []run.BestRow{}, LeftOut: []run.LeftOut{},
+		Answers: []run.BenchAnswer{}, Rows: []run.BenchRow{}, Best: []run.BestRow{}, LeftOut: []run.LeftOut{},
 	}}
 	defer b.close()
 	for _, v := range variants {
@@ -245,7 +247,7 @@ func (b *bench) shape(ctx context.Context, number int, shape tensor.Shape) error
 		b.lab.tell(Event{Variant: shape.String(), Doing: what, Done: number, Total: len(b.request.Shapes)})
 	}
 	doing("the right answer")
-	ref, err := newReferences().get(ctx, problem{shape: shape, seed: b.request.Seed, inputs: tensor.Normal})
+	ref, err := newSampledReferences(b.request.MostWork).get(ctx, problem{shape: shape, seed: b.request.Seed, inputs: tensor.Normal})
 	if err != nil {
 		return err
 	}
@@ -269,6 +271,7 @@ func (b *bench) shape(ctx context.Context, number int, shape tensor.Shape) error
 		}
 	}
 	b.conclude(shape, slices.Concat(ours, theirs))
+	b.result.Answers = append(b.result.Answers, run.BenchAnswer{Shape: shape.String(), Checked: ref.checked()})
 	if b.peers != nil {
 		if err := b.peers.Forget(ctx); err != nil {
 			return b.recover(ctx, "peers", shape.String(), err)

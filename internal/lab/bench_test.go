@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"attune/internal/device"
 	"attune/internal/oracle"
 	"attune/internal/peer"
@@ -85,7 +87,7 @@ func (p *peers) Answer(ctx context.Context, who peer.Peer) ([]float64, error) {
 	if !p.ready[who.String()] {
 		p.t.Errorf("%s answers and is not prepared", who)
 	}
-	out, err := oracle.Quantized(ctx, p.inputs)
+	out, err := oracle.Quantized(ctx, p.inputs, nil)
 	if p.answers != nil {
 		p.answers(out)
 	}
@@ -125,7 +127,7 @@ func (s *setup) bench(p *peers, kinds string, shapeTexts ...string) BenchRequest
 	if len(shapeTexts) == 0 {
 		shapeTexts = []string{"1x2x40x64"}
 	}
-	return BenchRequest{Variants: s.request("stage1", "stage2").Variants, Shapes: shapes(s.t, shapeTexts...), Rounds: 26, Peers: asked, StartPeers: p.start}
+	return BenchRequest{Variants: s.request("stage1", "stage2").Variants, Shapes: shapes(s.t, shapeTexts...), Rounds: 26, Peers: asked, StartPeers: p.start, MostWork: oracle.MostWork}
 }
 
 func (s *setup) benched(r BenchRequest) *run.Bench {
@@ -219,6 +221,38 @@ func TestBenchCeilings(t *testing.T) {
 	}
 	if b.Ceilings.Device != "NVIDIA H200" || !strings.Contains(b.Rows[3].Wrong, "TFLOP/s, and FP8 products alone reach 1468 on this device") {
 		t.Errorf("%+v, %q", b.Ceilings, b.Rows[3].Wrong)
+	}
+}
+
+// What a sample of the rows shows is wrong; what it does not, goes unseen. Nobody is told that all rows were looked at.
+func TestBenchOnASampleOfRows(t *testing.T) {
+	s, p := newSetup(t), newPeers(t)
+	r := s.bench(p, "torch-flash", "1x2x40x64", "1x1x8x64")
+	r.MostWork = 10_000
+	rows := oracle.Sample(r.Shapes[0], 0, r.MostWork)
+	seen, unseen := rows[len(rows)/2], -1
+	for i := range r.Shapes[0].Rows() {
+		if !slices.Contains(rows, i) {
+			unseen = i
+		}
+	}
+	spoil := func(row int) behaviour {
+		return behaviour{answers: func(out []byte) {
+			if len(out) > 2*64*row {
+				out[2*64*row+1] = 0x7C
+			}
+		}}
+	}
+	s.knows("stage1", spoil(unseen))
+	s.knows("stage2", spoil(seen))
+	b := s.benched(r)
+	s.rows(b, "stage1 10, stage2 WRONG, torch-flash 20 2.00x, stage1 10, stage2 10 1.00x, torch-flash 20 2.00x")
+	if place := fmt.Sprintf("batch 0 head %d row %d dim 0", seen/40, seen%40); !strings.Contains(b.Rows[1].Wrong, place) {
+		t.Errorf("wrong: %s; want %s", b.Rows[1].Wrong, place)
+	}
+	want := []run.BenchAnswer{{Shape: "1x2x40x64", Checked: oracle.Checked{Rows: len(rows), Of: 80}}, {Shape: "1x1x8x64", Checked: oracle.Checked{Rows: 8, Of: 8}}}
+	if diff := cmp.Diff(want, b.Answers); diff != "" {
+		t.Errorf("answers (-want +got):\n%s", diff)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/measure"
+	"attune/internal/oracle"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tensor"
@@ -22,6 +23,7 @@ type CompareRequest struct {
 	MostRounds int // that an ambiguous one may buy
 	L2         run.L2
 	Arch       string
+	MostWork   float64 // as BenchRequest has it
 }
 
 // Side is a variant, or a selection in its place.
@@ -76,7 +78,8 @@ func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, e
 	for _, of := range images {
 		c.Same = c.Same && codeOf(of[0]) == codeOf(of[1])
 	}
-	if err := l.answersRight(ctx, d, r, images); err != nil {
+	checked, err := l.answersRight(ctx, d, r, images)
+	if err != nil {
 		return nil, err
 	}
 	taken := make([]takenShape, len(r.Shapes))
@@ -85,7 +88,7 @@ func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, e
 		if err := l.takeTurns(ctx, d, r, images, taken, c.Shapes, rounds); err != nil {
 			return nil, err
 		}
-		c.Shapes = comparedShapes(r, taken)
+		c.Shapes = comparedShapes(r, taken, checked)
 		if !anyAmbiguous(c.Shapes) || rounds == r.MostRounds {
 			break
 		}
@@ -145,9 +148,10 @@ func compared(r CompareRequest, s Side, images []both, side int) run.Compared {
 	return c
 }
 
-// answersRight is green before fast: nothing is timed that is wrong.
-func (l *Lab) answersRight(ctx context.Context, d device.Device, r CompareRequest, images []both) error {
-	references := newReferences()
+// answersRight is green before fast: nothing is timed that is wrong. It says how much of the answer to each shape was looked at.
+func (l *Lab) answersRight(ctx context.Context, d device.Device, r CompareRequest, images []both) ([]oracle.Checked, error) {
+	references := newSampledReferences(r.MostWork)
+	checked := make([]oracle.Checked, len(r.Shapes))
 	for i, side := range []Side{r.A, r.B} {
 		for j, shape := range r.Shapes {
 			v := side.on(shape)
@@ -155,23 +159,24 @@ func (l *Lab) answersRight(ctx context.Context, d device.Device, r CompareReques
 			l.tell(Event{Variant: v.String(), Doing: "correctness " + p.String()})
 			ref, err := references.get(ctx, p)
 			if err != nil {
-				return err
+				return nil, err
 			}
+			checked[j] = ref.checked()
 			image := images[j][i]
 			outcome, err := d.Run(ctx, newJob(image, d.Facts(), ref.inputs))
 			if err != nil {
-				return fmt.Errorf("%s on %s: %w", v, p, err)
+				return nil, fmt.Errorf("%s on %s: %w", v, p, err)
 			}
 			off, err := compare(ref, image.Record.Launch, outcome, l.Kernel.Tolerance)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if _, wrong := judge(ref, image.Record.Launch, off, outcome.Findings, v.Stage().ErrorShare, l.Kernel.Tolerance); len(wrong) > 0 {
-				return &WrongError{v.String(), p.String() + ": " + wrong[0]}
+				return nil, &WrongError{v.String(), p.String() + ": " + wrong[0]}
 			}
 		}
 	}
-	return nil
+	return checked, nil
 }
 
 // takenShape is all that was measured of one shape.
@@ -216,7 +221,7 @@ func (l *Lab) takeTurns(ctx context.Context, d device.Device, r CompareRequest, 
 	return nil
 }
 
-func comparedShapes(r CompareRequest, taken []takenShape) []run.ComparedShape {
+func comparedShapes(r CompareRequest, taken []takenShape, checked []oracle.Checked) []run.ComparedShape {
 	turns := make([]measure.Turns, len(taken))
 	for i, t := range taken {
 		turns[i] = t.turns
@@ -227,7 +232,7 @@ func comparedShapes(r CompareRequest, taken []takenShape) []run.ComparedShape {
 		s := run.ComparedShape{
 			Shape: r.Shapes[i].String(), Rounds: len(t.turns.A), Comparison: c, Samples: t.turns,
 			ATimes: measure.Summarize(t.turns.A), BTimes: measure.Summarize(t.turns.B),
-			AParts: t.aParts, BParts: t.bParts, Circumstances: t.circumstances,
+			AParts: t.aParts, BParts: t.bParts, Circumstances: t.circumstances, Answers: &checked[i],
 		}
 		if r.A.Selection != nil {
 			s.AVariant = r.A.on(r.Shapes[i]).String()

@@ -47,6 +47,11 @@ func Bench(w io.Writer, b *run.Bench, markdown bool) error {
 			fmt.Fprintf(out, "WRONG: %s on %s: %s\n", r.Name, r.Shape, r.Wrong)
 		}
 	}
+	for _, a := range b.Answers {
+		if !a.Whole() {
+			fmt.Fprintf(out, "%s: answers: %s\n", a.Shape, a.Checked)
+		}
+	}
 	for _, line := range circumstanceLines([]run.Circumstances{b.Circumstances}) {
 		fmt.Fprintln(out, line)
 	}

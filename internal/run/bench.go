@@ -5,6 +5,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/measure"
+	"attune/internal/oracle"
 	"attune/internal/peer"
 )
 
@@ -18,12 +19,19 @@ type Bench struct {
 	Turns  int    `json:"turns"`  // in which they were taken
 	Timing string `json:"timing"` // how, in words
 
-	Ceilings *Ceilings  `json:"ceilings,omitempty"` // nil for devices on which nobody has measured them
-	Rows     []BenchRow `json:"rows"`
-	Best     []BestRow  `json:"best"`
-	LeftOut  []LeftOut  `json:"left_out"`
+	Ceilings *Ceilings     `json:"ceilings,omitempty"` // nil for devices on which nobody has measured them
+	Answers  []BenchAnswer `json:"answers"`            // of each shape that was finished
+	Rows     []BenchRow    `json:"rows"`
+	Best     []BestRow     `json:"best"`
+	LeftOut  []LeftOut     `json:"left_out"`
 
 	Circumstances // of the variants; nobody watches the peers
+}
+
+// BenchAnswer is how much of the answers to a shape was looked at.
+type BenchAnswer struct {
+	Shape string `json:"shape"`
+	oracle.Checked
 }
 
 // BenchRow is one implementation on one shape. What gave a wrong answer was not timed.
