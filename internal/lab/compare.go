@@ -148,35 +148,42 @@ func compared(r CompareRequest, s Side, images []both, side int) run.Compared {
 	return c
 }
 
-// answersRight is green before fast: nothing is timed that is wrong. It says how much of the answer to each shape was looked at.
+// answersRight is green before fast: nothing is timed that is wrong. It says how much of the answer to each shape was looked at. Of large problems there is
+// one in memory at a time.
 func (l *Lab) answersRight(ctx context.Context, d device.Device, r CompareRequest, images []both) ([]oracle.Checked, error) {
-	references := newSampledReferences(r.MostWork)
-	checked := make([]oracle.Checked, len(r.Shapes))
-	for i, side := range []Side{r.A, r.B} {
-		for j, shape := range r.Shapes {
-			v := side.on(shape)
-			p := problem{shape: shape, seed: r.Seed, inputs: tensor.Normal}
-			l.tell(Event{Variant: v.String(), Doing: "correctness " + p.String()})
-			ref, err := references.get(ctx, p)
-			if err != nil {
+	var checked []oracle.Checked
+	for i, shape := range r.Shapes {
+		p := problem{shape: shape, seed: r.Seed, inputs: tensor.Normal}
+		l.tell(Event{Variant: r.A.String() + " and " + r.B.String(), Doing: "the right answer to " + p.String()})
+		ref, err := newSampledReferences(r.MostWork).get(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		checked = append(checked, ref.checked())
+		for j, side := range []Side{r.A, r.B} {
+			if err := l.answerRight(ctx, d, p, ref, side.on(shape), images[i][j]); err != nil {
 				return nil, err
-			}
-			checked[j] = ref.checked()
-			image := images[j][i]
-			outcome, err := d.Run(ctx, newJob(image, d.Facts(), ref.inputs))
-			if err != nil {
-				return nil, fmt.Errorf("%s on %s: %w", v, p, err)
-			}
-			off, err := compare(ref, image.Record.Launch, outcome, l.Kernel.Tolerance)
-			if err != nil {
-				return nil, err
-			}
-			if _, wrong := judge(ref, image.Record.Launch, off, outcome.Findings, v.Stage().ErrorShare, l.Kernel.Tolerance); len(wrong) > 0 {
-				return nil, &WrongError{v.String(), p.String() + ": " + wrong[0]}
 			}
 		}
 	}
 	return checked, nil
+}
+
+// answerRight refuses a variant that gives a wrong answer.
+func (l *Lab) answerRight(ctx context.Context, d device.Device, p problem, ref *reference, v spec.Variant, image *toolchain.Image) error {
+	l.tell(Event{Variant: v.String(), Doing: "correctness " + p.String()})
+	outcome, err := d.Run(ctx, newJob(image, d.Facts(), ref.inputs))
+	if err != nil {
+		return fmt.Errorf("%s on %s: %w", v, p, err)
+	}
+	off, err := compare(ref, image.Record.Launch, outcome, l.Kernel.Tolerance)
+	if err != nil {
+		return err
+	}
+	if _, wrong := judge(ref, image.Record.Launch, off, outcome.Findings, v.Stage().ErrorShare, l.Kernel.Tolerance); len(wrong) > 0 {
+		return &WrongError{v.String(), p.String() + ": " + wrong[0]}
+	}
+	return nil
 }
 
 // takenShape is all that was measured of one shape.
