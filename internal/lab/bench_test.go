@@ -261,6 +261,21 @@ func TestBenchOnASampleOfRows(t *testing.T) {
 	}
 }
 
+// Whoever judges looks at every row, however much work that is.
+func TestRunsAreJudgedWhole(t *testing.T) {
+	shape := shapes(t, "1x1x70x64")[0]
+	asked := problem{shape: shape, inputs: tensor.Normal}
+	if whole, err := newReferences().get(t.Context(), asked); err != nil || !whole.checked().Whole() {
+		t.Errorf("%v, %v", whole.checked(), err)
+	}
+	if some, err := newSampledReferences(1).get(t.Context(), asked); err != nil || some.checked().Whole() {
+		t.Errorf("%v, %v", some.checked(), err)
+	}
+	if rows := oracle.Sample(shapes(t, "1x32x16384x64")[0], 0, newReferences().most); rows != nil {
+		t.Errorf("a sample of %d rows where there is a verdict", len(rows))
+	}
+}
+
 // With no Python, our own figures come all the same.
 func TestBenchWithoutPeers(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
@@ -407,9 +422,9 @@ func TestBenchIsRecorded(t *testing.T) {
 		again.GitSHA != "0123abc" || again.Attune != "0.0.0" || again.Kernel != "sdpa" || again.Command != r.Command || again.Ended != "" {
 		t.Errorf("the record: %+v", again)
 	}
-	for _, row := range b.Rows {
-		if len(row.Seconds) == 0 {
-			t.Errorf("%s lost its samples when it was recorded", row.Name)
+	for i, row := range b.Rows {
+		if len(row.Seconds) == 0 || again.Rows[i].Seconds != nil {
+			t.Errorf("%s has %d turns in what is given, and %d in the record", row.Name, len(row.Seconds), len(again.Rows[i].Seconds))
 		}
 	}
 }
