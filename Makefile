@@ -13,7 +13,7 @@ SIMULATOR := ./internal/sim/... ./internal/cases ./internal/device/sim
 COVERAGE := 80
 NEEDS_GPU := internal/device/cuda/
 
-.PHONY: build test tools style unit plain race bench fuzz ship gpu-tests clean
+.PHONY: build test tools style unit plain race bench fuzz ship readme gpu-tests clean
 
 build: ## the program, with the revision it is built from
 	$(GO) build -buildvcs=true -ldflags "-X main.branch=$$(git rev-parse --abbrev-ref HEAD)" -o bin/attune ./cmd/attune
@@ -56,6 +56,9 @@ fuzz: ## every fuzz target for FUZZTIME (default 20s)
 ship: ## PTX and records of the stages and the examples anew, after the kernels' sources have changed
 	$(GO) run ./kernels/ship
 	$(GO) run ./examples/matmul
+
+readme: ## the tables of README.md anew, after results/ has got a run or a bench
+	$(GO) test -count=1 -run '^TestReadme' ./cmd/attune -update
 
 gpu-tests: ## test binaries for a machine with a GPU and no Go
 	mkdir -p bin

@@ -11,6 +11,7 @@ import (
 	"attune/internal/accuracy"
 	"attune/internal/device"
 	"attune/internal/lab"
+	"attune/internal/oracle"
 	"attune/internal/spec"
 	"attune/internal/tensor"
 )
@@ -43,10 +44,12 @@ takes the last stage of each kind of arithmetic.
             peaked      with queries sixteen times as large
             rising      with Q and K whose scores grow from key to key
   figures   RMSE; relative, which is RMSE over the root mean square of the right answer; the largest error; the cosine of
-            all rows together, and of the worst row`,
+            all rows together, and of the worst row
+
+Where float64 would take minutes (2e10 multiply-adds), all errors are those of a sample of the query rows, which is said.`,
 		Example: `  attune accuracy
   attune accuracy stage2 --inputs outliers --recipe none,hadamard --shapes 1x8x512x64
-  attune accuracy --lengths 512,1024,2048,4096,8192,16384 --inputs positive
+  attune accuracy --lengths 512,2048,8192,16384,65536 --inputs positive
   attune accuracy --host --shapes 1x2x2048x128   E4M3 products on the host: no kernel, no device`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.accuracy(cmd.Context(), o, args) },
 	}
@@ -178,6 +181,7 @@ func (o accuracyOptions) request(kernel *spec.Kernel, args []string, deviceArch 
 	asked.Shapes, err = o.shapes(asked, slow)
 	wrong = append(wrong, err)
 	r.Shapes, r.Seeds = asked.Shapes, asked.Seeds
+	r.MostWork = oracle.MostWork
 	r.Inputs, err = each(o.inputs, tensor.ParseDistribution)
 	wrong = append(wrong, err)
 	r.Recipes, err = each(o.recipes, tensor.ParseRecipe)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"attune/internal/lab"
+	"attune/internal/oracle"
 	"attune/internal/peer"
 	"attune/internal/report"
 	"attune/internal/run"
@@ -45,8 +46,11 @@ torch-efficient, torch-math), and FlashAttention-3 on E4M3 where flash_attn_inte
 the device can run. A selection (` + "`attune list selections`" + `) has a row by its own name, with the variant that it has chosen beside it.
 
 Peers run in your own Python (--python, else ATTUNE_PYTHON, else python3 in PATH). They get what our FP8 inputs are worth, are timed as ours are (CUDA graphs of equal launches between
-events) and take turns with them; their answers are held against the same float64 reference. What answers wrongly is marked WRONG and not timed. A peer
-that is missing, refuses a shape, hangs or talks rubbish is left out with a line on standard error, which fails nothing: our own figures come all the same.`,
+events) and take turns with them; their answers are held against the same float64 reference, on a sample of rows where the whole of it
+would take minutes, which is said. What answers wrongly is marked WRONG and not timed. A peer
+that is missing, refuses a shape, hangs or talks rubbish is left out with a line on standard error, which fails nothing: our own figures come all the same.
+
+A bench is kept in the ledger, with its samples and builds; ` + "`attune show latest-bench`" + ` prints it again. One that is interrupted keeps the shapes that were finished.`,
 		Example: `  attune bench
   attune bench stage3b stage5 --shapes mission,long --peer torch-cudnn,torch-flash
   attune bench stage7 --peer all --shapes mission,long
@@ -83,6 +87,12 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 	status := a.status()
 	defer status.Clear()
 	l := newLab(kernel, images, status)
+	kept, err := a.openLedger(ctx)
+	if err != nil {
+		return err
+	}
+	defer kept.Close()
+	l.Ledger, l.Git, l.Version = kept, a.git(ctx), version()
 	if err := a.chooseDevice(ctx, l, runOptions{device: o.device, limit: o.limit}); err != nil {
 		return err
 	}
@@ -92,18 +102,27 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 			return errors.New("no stage of this kernel runs on the device")
 		}
 	}
-	result, err := l.Bench(ctx, o.request())
+	result, err := l.Bench(ctx, o.request(args))
 	status.Clear()
-	if ctx.Err() != nil {
-		return errors.New("interrupted; nothing is kept of an unfinished bench")
+	return a.endBench(ctx, o, result, err)
+}
+
+// endBench prints what there is, and says how a bench has ended.
+func (a *app) endBench(ctx context.Context, o benchOptions, result *run.Bench, err error) error {
+	if result != nil {
+		if written := a.printBench(result, o.markdown); written != nil {
+			return errors.Join(err, written)
+		}
 	}
-	if err != nil {
+	switch {
+	case ctx.Err() != nil && result == nil:
+		return errors.New("interrupted; no shape was finished, and nothing is recorded")
+	case ctx.Err() != nil && result.ID != "":
+		return fmt.Errorf("interrupted; %d of %d shapes were finished and are in %s", len(result.Answers), len(result.Asked), a.ledgerPath())
+	case err != nil:
 		return err
 	}
-	for _, line := range report.LeftOut(result.LeftOut) {
-		fmt.Fprintf(a.stderr, "attune: %s\n", line)
-	}
-	return a.printBench(o, result)
+	return o.outcome(result)
 }
 
 // read turns the words of the command line into what they mean.
@@ -131,9 +150,10 @@ func (o *benchOptions) read(kernel *spec.Kernel, args []string) error {
 	return errors.Join(wrong[:]...)
 }
 
-func (o *benchOptions) request() lab.BenchRequest {
+func (o *benchOptions) request(args []string) lab.BenchRequest {
 	return lab.BenchRequest{
-		Variants: o.askedVariants, Selections: o.askedSelections, Shapes: o.askedShapes, Seed: o.seed, Rounds: o.rounds, Arch: o.arch, Peers: o.askedPeers,
+		Variants: o.askedVariants, Selections: o.askedSelections, Shapes: o.askedShapes, Seed: o.seed, Rounds: o.rounds, Arch: o.arch, MostWork: oracle.MostWork, Command: o.command(args),
+		Peers: o.askedPeers,
 		StartPeers: func(ctx context.Context) (lab.Peers, error) {
 			helper, err := peer.Start(ctx, peer.Options{Python: o.python, Device: o.deviceNumber, Limit: o.peerLimit})
 			if err != nil {
@@ -144,20 +164,29 @@ func (o *benchOptions) request() lab.BenchRequest {
 	}
 }
 
-// printBench writes the result, and fails where a variant is wrong.
-func (a *app) printBench(o benchOptions, result *run.Bench) error {
-	var err error
+// command is what asks for the same bench again, with what it would be without saying.
+func (o *benchOptions) command(args []string) string {
+	words := append([]string{"attune", "bench"}, args...)
+	words = append(words, "--peer", o.peers, "--peer-dtype", o.dtype, "--shapes", o.shapes, "--seed", fmt.Sprint(o.seed), "--rounds", fmt.Sprint(o.rounds))
+	if o.arch != "" {
+		words = append(words, "--arch", o.arch)
+	}
+	return strings.Join(words, " ")
+}
+
+// printBench writes a bench, and on standard error what was left out of it.
+func (a *app) printBench(b *run.Bench, markdown bool) error {
+	for _, line := range report.LeftOut(b.LeftOut) {
+		fmt.Fprintf(a.stderr, "attune: %s\n", line)
+	}
 	if a.json {
-		err = a.printJSON(struct {
-			SchemaVersion int `json:"schema_version"`
-			*run.Bench
-		}{1, result})
-	} else {
-		err = report.Bench(a.stdout, result, o.markdown)
+		return a.printJSON(b)
 	}
-	if err != nil {
-		return err
-	}
+	return report.Bench(a.stdout, b, markdown)
+}
+
+// outcome fails where a variant is wrong.
+func (o *benchOptions) outcome(result *run.Bench) error {
 	for _, row := range result.Rows {
 		switch {
 		case row.Peer || row.Wrong == "":

@@ -17,6 +17,7 @@ import (
 
 	"attune/internal/lab"
 	"attune/internal/measure"
+	"attune/internal/oracle"
 	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
@@ -44,6 +45,8 @@ func (a *app) compareCommand() *cobra.Command {
 is the median over pairs of rounds; a difference needs its whole interval beyond the floor, 1 % or what the control differs from itself by,
 and the same needs it within 1 %. Rounds are added while the verdict is ambiguous, up to --most. Beside the verdict stand benchstat's figures: the
 interval of each median, and the p-value of the two heaps of samples, which know nothing of turns, control or floor.
+
+The answers to a problem that float64 would take minutes for (2e10 multiply-adds) are looked at on a sample of their rows, which is said.
 
 A selection takes each shape with the variant that its table names for it, which stands beside the shape.
 
@@ -106,7 +109,9 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 	if err := a.chooseDevice(ctx, l, runOptions{device: o.cuda(), limit: o.limit}); err != nil {
 		return err
 	}
-	request := lab.CompareRequest{A: first, B: second, Shapes: shapes, Seed: o.seed, Rounds: o.rounds, MostRounds: o.most, L2: o.l2, Arch: o.arch}
+	request := lab.CompareRequest{
+		A: first, B: second, Shapes: shapes, Seed: o.seed, Rounds: o.rounds, MostRounds: o.most, L2: o.l2, Arch: o.arch, MostWork: oracle.MostWork,
+	}
 	counts := map[measure.Verdict]int{}
 	for i := range o.repeat {
 		c, err := l.Compare(ctx, request)

@@ -18,7 +18,7 @@ func (a *app) ledgerCommand() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		a.ledgerCare("verify", "check every file of every run and champion against its hash, and the index against the runs", (*ledger.Ledger).Verify),
+		a.ledgerCare("verify", "check every file of every run, bench and champion against its hash, and the index against the runs", (*ledger.Ledger).Verify),
 		a.ledgerCare("reindex", "build the index anew from the runs, and clear away what dead processes left", (*ledger.Ledger).Reindex),
 	)
 	return cmd
@@ -51,7 +51,7 @@ func (a *app) printCare(report ledger.Report) error {
 		problems = append(problems, p.String())
 	}
 	if a.json {
-		if err := a.printJSON(map[string]any{"schema_version": 1, "runs": report.Runs, "champions": report.Champions, "problems": problems}); err != nil {
+		if err := a.printJSON(map[string]any{"schema_version": 1, "runs": report.Runs, "champions": report.Champions, "benches": report.Benches, "problems": problems}); err != nil {
 			return err
 		}
 	} else {
@@ -62,7 +62,15 @@ func (a *app) printCare(report ledger.Report) error {
 		if report.Champions > 0 {
 			champions = counted(report.Champions, "change") + " of champions, "
 		}
-		fmt.Fprintf(a.stdout, "%s, %s%s\n", counted(report.Runs, "run"), champions, counted(len(problems), "problem"))
+		benches := ""
+		switch report.Benches {
+		case 0:
+		case 1:
+			benches = "1 bench, "
+		default:
+			benches = fmt.Sprintf("%d benches, ", report.Benches)
+		}
+		fmt.Fprintf(a.stdout, "%s, %s%s%s\n", counted(report.Runs, "run"), benches, champions, counted(len(problems), "problem"))
 	}
 	if len(problems) > 0 {
 		return gateError{exitFailure}

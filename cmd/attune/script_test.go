@@ -65,7 +65,7 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("unknown condition %q", name)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "keys": keys, "measured": onGPU},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "keys": keys, "measured": onGPU, "benched": benched},
 	})
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"github.com/spf13/cobra"
@@ -12,52 +13,101 @@ import (
 	"attune/internal/run"
 )
 
+type showOptions struct {
+	file              string
+	markdown, byShape bool
+}
+
 func (a *app) showCommand() *cobra.Command {
-	var file string
+	var o showOptions
 	cmd := &cobra.Command{
 		Use:   "show RUN",
-		Short: "print one recorded run",
+		Short: "print one recorded run or bench",
 		Long: `Show prints a run as it was recorded. RUN is its id, the beginning or the end of it where no other run has the same, or "latest".
-Files are checked against their hashes.`,
-		Example: "  attune show latest\n  attune show 3f9a1c --file report.md",
+A bench is named alike, or "latest-bench"; its table is printed again. Files are checked against their hashes.`,
+		Example: "  attune show latest\n  attune show 3f9a1c --file report.md\n  attune show latest-bench --by-shape --markdown --ledger results",
 		Args:    exactly("RUN", "latest"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.show(cmd.Context(), args[0], file) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.show(cmd.Context(), args[0], o) },
 	}
-	cmd.Flags().StringVar(&file, "file", "", "print this file of the run: run.json, samples.json, ptxas.log, report.md")
+	f := cmd.Flags()
+	f.StringVar(&o.file, "file", "", "print this file of it: run.json or bench.json, samples.json, report.md, and of a run ptxas.log")
+	f.BoolVar(&o.markdown, "markdown", false, "print it as Markdown")
+	f.BoolVar(&o.byShape, "by-shape", false, "of a bench: one line a shape")
 	return cmd
 }
 
-func (a *app) show(ctx context.Context, ref, file string) error {
+func (a *app) show(ctx context.Context, ref string, o showOptions) error {
+	if a.json && o.file != "" {
+		return usageError{errors.New("--json prints run.json, and --file another; give one of them")}
+	}
+	if (a.json || o.file != "") && (o.markdown || o.byShape) {
+		return usageError{errors.New("--json and --file print what is recorded; --markdown and --by-shape do not go with them")}
+	}
 	kept, err := a.openLedger(ctx)
 	if err != nil {
 		return err
 	}
 	defer kept.Close()
-	entry, err := findEntry(ctx, kept, ref)
-	if err != nil {
+	entry, err := kept.Find(ctx, ref)
+	var unknown *ledger.RefError
+	switch {
+	case errors.As(err, &unknown) && unknown.Bench != "":
+		return a.showBench(ctx, kept, unknown.Bench, o)
+	case errors.As(err, &unknown):
+		return usageError{err}
+	case err != nil:
 		return err
-	}
-	if a.json && file != "" {
-		return usageError{errors.New("--json prints run.json, and --file another; give one of them")}
+	case o.byShape:
+		return usageError{fmt.Errorf("--by-shape is for benches, and %s is a run", entry.ID)}
 	}
 	if a.json {
-		file = "run.json"
+		o.file = "run.json"
 	}
-	if file != "" {
-		text, err := kept.Read(ctx, entry.ID, file)
-		if errors.Is(err, fs.ErrNotExist) {
-			return usageError{err}
-		}
-		if err == nil {
-			_, err = a.stdout.Write(text)
-		}
-		return err
+	if o.file != "" {
+		return a.showFile(kept.Read(ctx, entry.ID, o.file))
 	}
 	r, err := readRun(ctx, kept, entry.ID)
 	if err != nil {
 		return err
 	}
+	if o.markdown {
+		_, err := a.stdout.Write(report.Markdown(r))
+		return err
+	}
 	return report.Text(a.stdout, r)
+}
+
+func (a *app) showBench(ctx context.Context, kept *ledger.Ledger, id string, o showOptions) error {
+	const document = "bench.json"
+	if a.json {
+		o.file = document
+	}
+	if o.file != "" {
+		return a.showFile(kept.ReadBench(ctx, id, o.file))
+	}
+	text, err := kept.ReadBench(ctx, id, document)
+	if err != nil {
+		return err
+	}
+	b, err := run.DecodeBench(text)
+	switch {
+	case err != nil:
+		return err
+	case o.byShape:
+		return report.BenchByShape(a.stdout, b, o.markdown)
+	}
+	return a.printBench(b, o.markdown)
+}
+
+// showFile prints a file of a record. One that the record has not is a mistake of the caller.
+func (a *app) showFile(text []byte, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return usageError{err}
+	}
+	if err == nil {
+		_, err = a.stdout.Write(text)
+	}
+	return err
 }
 
 // findEntry finds the run that a reference names. One that names none is a mistake of the caller.

@@ -10,13 +10,14 @@ import (
 
 	"attune/internal/fp8"
 	"attune/internal/half"
+	"attune/internal/oracle"
 	"attune/internal/tensor"
 )
 
 // BF16 is attention as a BF16 kernel computes it, which is what the user of an FP8 kernel would call instead: the original
 // inputs rounded to BF16, products and sums in float32, the weights rounded to BF16 before they meet V, the answer rounded
 // to BF16.
-func BF16(ctx context.Context, in *tensor.Inputs) ([]float64, error) {
+func BF16(ctx context.Context, in *tensor.Inputs, rows oracle.Rows) ([]float64, error) {
 	round := func(x float32) float32 { return half.BFloat16FromFloat32(x).Float32() }
 	rounded := func(values []float32) func(into []float32, head int) {
 		return func(into []float32, head int) {
@@ -26,7 +27,7 @@ func BF16(ctx context.Context, in *tensor.Inputs) ([]float64, error) {
 		}
 	}
 	a := arithmetic{weight: round, answer: round, lift: 1}
-	return a.attention(ctx, in.Shape, operands{
+	return a.attention(ctx, in.Shape, rows, operands{
 		q: rounded(in.Q.Original), k: rounded(in.K.Original), v: rounded(in.V.Original),
 		scores: func(int, int) float32 { return 1 }, values: func(int) float32 { return 1 },
 	})
@@ -35,7 +36,7 @@ func BF16(ctx context.Context, in *tensor.Inputs) ([]float64, error) {
 // E4M3 is attention as a kernel with E4M3 products computes it that has no fault of its own: products of the codes, sums
 // in float32, the weights scaled by 2^8 and rounded to E4M3 before they meet V, their sum that of the rounded ones, the
 // answer rounded to FP16.
-func E4M3(ctx context.Context, in *tensor.Inputs) ([]float64, error) {
+func E4M3(ctx context.Context, in *tensor.Inputs, rows oracle.Rows) ([]float64, error) {
 	decoded := func(codes []byte) func(into []float32, head int) {
 		return func(into []float32, head int) {
 			for i, c := range codes[head*len(into):][:len(into)] {
@@ -49,7 +50,7 @@ func E4M3(ctx context.Context, in *tensor.Inputs) ([]float64, error) {
 		lift:        256,
 		sumsRounded: true,
 	}
-	return a.attention(ctx, in.Shape, operands{
+	return a.attention(ctx, in.Shape, rows, operands{
 		q: decoded(in.Q.Codes), k: decoded(in.K.Codes), v: decoded(in.V.Codes),
 		scores: func(head, kvHead int) float32 { return in.Q.Descale[head] * in.K.Descale[kvHead] },
 		values: func(kvHead int) float32 { return in.V.Descale[kvHead] },
@@ -72,25 +73,28 @@ type operands struct {
 }
 
 // attention computes every row by itself, with all its scores at hand.
-func (a arithmetic) attention(ctx context.Context, shape tensor.Shape, in operands) ([]float64, error) {
+func (a arithmetic) attention(ctx context.Context, shape tensor.Shape, rows oracle.Rows, in operands) ([]float64, error) {
 	dims := shape.HeadDim
-	out := make([]float64, shape.Rows()*dims)
+	out := make([]float64, rows.Len(shape)*dims)
 	q, k, v := make([]float32, shape.SeqQ*dims), make([]float32, shape.SeqK*dims), make([]float32, shape.SeqK*dims)
-	for head := range shape.HeadCount() {
+	for _, s := range rows.Spans(shape, shape.SeqQ) {
+		head := s.Head
 		kvHead := head / shape.Group()
 		in.q(q, head)
 		in.k(k, kvHead)
 		in.v(v, kvHead)
 		scale := in.scores(head, kvHead) / float32(math.Sqrt(float64(dims)))
-		var next atomic.Int64
+		next := atomic.Int64{}
+		next.Store(int64(s.From))
 		var workers sync.WaitGroup
-		for range min(shape.SeqQ, runtime.GOMAXPROCS(0)) {
+		for range min(s.To-s.From, runtime.GOMAXPROCS(0)) {
 			workers.Go(func() {
 				weights, sums := make([]float32, shape.SeqK), make([]float32, dims)
-				for row := int(next.Add(1)) - 1; row < shape.SeqQ && ctx.Err() == nil; row = int(next.Add(1)) - 1 {
+				for place := int(next.Add(1)) - 1; place < s.To && ctx.Err() == nil; place = int(next.Add(1)) - 1 {
+					row := rows.At(place) - head*shape.SeqQ
 					seen := weights[:shape.Visible(row)]
 					total := a.weigh(seen, q[row*dims:][:dims], k, scale)
-					into := out[(head*shape.SeqQ+row)*dims:][:dims]
+					into := out[place*dims:][:dims]
 					a.average(into, sums, seen, v, in.values(kvHead)/total)
 				}
 			})

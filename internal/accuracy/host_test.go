@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"attune/internal/fp8"
 	"attune/internal/oracle"
 	"attune/internal/tensor"
@@ -37,11 +39,11 @@ func TestUnroundedHostIsTheOracle(t *testing.T) {
 		}
 		one, both := func(int) float32 { return 1 }, func(int, int) float32 { return 1 }
 		a := arithmetic{weight: same, answer: same, lift: 4}
-		got, err := a.attention(t.Context(), in.Shape, operands{part(in.Q.Original), part(in.K.Original), part(in.V.Original), both, one})
+		got, err := a.attention(t.Context(), in.Shape, nil, operands{part(in.Q.Original), part(in.K.Original), part(in.V.Original), both, one})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := oracle.Original(t.Context(), in)
+		want, err := oracle.Original(t.Context(), in, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +59,7 @@ func TestBF16RoundsItsInputsAndItsAnswer(t *testing.T) {
 	in.Q.Original = []float32{0, 0}
 	in.K.Original = []float32{1, 2, 3, 4}
 	in.V.Original = []float32{1 + 0x1p-9, 1 + 0x1p-7, 1, 1} // the first rounds to 1; the mean of the second needs one bit more than there is
-	got, err := BF16(t.Context(), in)
+	got, err := BF16(t.Context(), in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +74,7 @@ func TestE4M3RoundsItsWeights(t *testing.T) {
 	in.Q = tensor.Quantize([]float32{1}, 1, fp8.PerHead)
 	in.K = tensor.Quantize([]float32{448, 447 - 1}, 1, fp8.PerHead) // 446 is no E4M3 number: it becomes 448, and the weights are equal
 	in.V = tensor.Quantize([]float32{448, 0}, 1, fp8.PerHead)
-	got, err := E4M3(t.Context(), in)
+	got, err := E4M3(t.Context(), in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +83,7 @@ func TestE4M3RoundsItsWeights(t *testing.T) {
 	}
 	in.K = tensor.Quantize([]float32{448, 416}, 1, fp8.PerHead) // scores 1 apart with this scale
 	in.Q.Descale[0] = 1.0 / (448 * 32)
-	if got, err = E4M3(t.Context(), in); err != nil {
+	if got, err = E4M3(t.Context(), in, nil); err != nil {
 		t.Fatal(err)
 	}
 	second := float64(fp8.E4M3FromFloat64(256 * math.Exp(-1)).Float32())
@@ -93,17 +95,17 @@ func TestE4M3RoundsItsWeights(t *testing.T) {
 // What each arithmetic costs, as a share of the answer: three bits of P are some 2 %, seven bits of everything some 0.4 %.
 func TestWhatArithmeticsCost(t *testing.T) {
 	in := tensor.Draw(mustShape(t, "1x2x256x64"), 0, tensor.Options{})
-	quantized, err := oracle.Quantized(t.Context(), in)
+	quantized, err := oracle.Quantized(t.Context(), in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	original, err := oracle.Original(t.Context(), in)
+	original, err := oracle.Original(t.Context(), in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	check := func(name string, compute func(context.Context, *tensor.Inputs) ([]float64, error), want []float64, least, most float64) {
+	check := func(name string, compute func(context.Context, *tensor.Inputs, oracle.Rows) ([]float64, error), want []float64, least, most float64) {
 		t.Helper()
-		got, err := compute(t.Context(), in)
+		got, err := compute(t.Context(), in, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,12 +118,28 @@ func TestWhatArithmeticsCost(t *testing.T) {
 	check("BF16, original", BF16, original, 0.003, 0.005)
 }
 
+// Some rows are those of the whole answer, bit for bit.
+func TestHostOnSomeRows(t *testing.T) {
+	in := tensor.Draw(mustShape(t, "2x4x20x16:kv=30:kvheads=2:causal"), 1, tensor.Options{})
+	rows := oracle.Rows{0, 3, 19, 20, 60, 159}
+	for _, compute := range []func(context.Context, *tensor.Inputs, oracle.Rows) ([]float64, error){BF16, E4M3} {
+		whole, err := compute(t.Context(), in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		some, err := compute(t.Context(), in, rows)
+		if diff := cmp.Diff(rows.Of(whole, 16), some); err != nil || diff != "" {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+	}
+}
+
 func TestHostStops(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	cancel(why)
-	for _, compute := range []func(context.Context, *tensor.Inputs) ([]float64, error){BF16, E4M3} {
-		if _, err := compute(ctx, tensor.Draw(mustShape(t, "1x1x64x64"), 0, tensor.Options{})); !errors.Is(err, why) {
+	for _, compute := range []func(context.Context, *tensor.Inputs, oracle.Rows) ([]float64, error){BF16, E4M3} {
+		if _, err := compute(ctx, tensor.Draw(mustShape(t, "1x1x64x64"), 0, tensor.Options{}), nil); !errors.Is(err, why) {
 			t.Errorf("error %v, want %v", err, why)
 		}
 	}
@@ -130,7 +148,7 @@ func TestHostStops(t *testing.T) {
 func BenchmarkBF16(b *testing.B) {
 	in := tensor.Draw(mustShape(b, "1x2x512x64"), 0, tensor.Options{})
 	for b.Loop() {
-		if _, err := BF16(context.Background(), in); err != nil {
+		if _, err := BF16(context.Background(), in, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -8,10 +8,10 @@ import (
 	"attune/internal/tensor"
 )
 
-// Answerer computes attention over quantised inputs: [batch, head, row, dim].
+// Answerer computes attention over quantised inputs, and gives these rows of it: [row, dim].
 type Answerer struct {
 	Name   string
-	Answer func(ctx context.Context, in *tensor.Inputs) ([]float64, error)
+	Answer func(ctx context.Context, in *tensor.Inputs, rows oracle.Rows) ([]float64, error)
 }
 
 // Request is what to measure: every recipe on every kind of inputs of every shape, the seeds taken together.
@@ -20,14 +20,17 @@ type Request struct {
 	Shapes  []tensor.Shape
 	Seeds   []uint64
 	Recipes []tensor.Recipe
+	// MostWork is how many multiply-adds a right answer may take before all errors are those of a sample of the query rows; usually oracle.MostWork.
+	MostWork float64
 }
 
 // Row is the error of one answerer with one recipe on one shape, over all seeds.
 type Row struct {
-	Variant string `json:"variant"`
-	Inputs  string `json:"inputs"`
-	Recipe  string `json:"recipe"`
-	Shape   string `json:"shape"`
+	Variant        string `json:"variant"`
+	Inputs         string `json:"inputs"`
+	Recipe         string `json:"recipe"`
+	Shape          string `json:"shape"`
+	oracle.Checked        // of each seed
 
 	RecipeError Errors `json:"recipe_error"` // against the inputs before they were quantised
 	KernelError Errors `json:"kernel_error"` // against the inputs as the kernel gets them
@@ -47,7 +50,8 @@ func Measure(ctx context.Context, r Request, answerers []Answerer, watch Watcher
 		t := newTable(r, answerers)
 		for s, shape := range r.Shapes {
 			for _, seed := range r.Seeds {
-				p := &problem{inputs: tensor.Draw(shape, seed, tensor.Options{Distribution: inputs})}
+				p := &problem{inputs: tensor.Draw(shape, seed, tensor.Options{Distribution: inputs}), rows: oracle.Sample(shape, seed, r.MostWork)}
+				t.checked[s] = p.rows.Checked(shape)
 				if err := t.measure(ctx, p, s, tell, &answered); err != nil {
 					return err
 				}
@@ -74,7 +78,7 @@ func (t *table) measure(ctx context.Context, p *problem, s int, tell func(string
 		}
 		for j, a := range t.answerers {
 			tell(fmt.Sprintf("%s: %s %s", a.Name, p, recipe))
-			got, err := a.Answer(ctx, given)
+			got, err := a.Answer(ctx, given, p.rows)
 			if err != nil {
 				return err
 			}
@@ -89,6 +93,7 @@ func (t *table) measure(ctx context.Context, p *problem, s int, tell func(string
 // problem is one set of inputs, with what every recipe on it is held against.
 type problem struct {
 	inputs *tensor.Inputs
+	rows   oracle.Rows // that are looked at
 	want   []float64
 	bf16   []float64
 }
@@ -99,17 +104,17 @@ func (p *problem) String() string {
 
 // solve computes the right answer to the inputs as they are, and BF16's.
 func (p *problem) solve(ctx context.Context) (err error) {
-	if p.want, err = oracle.Original(ctx, p.inputs); err != nil {
+	if p.want, err = oracle.Original(ctx, p.inputs, p.rows); err != nil {
 		return err
 	}
-	p.bf16, err = BF16(ctx, p.inputs)
+	p.bf16, err = BF16(ctx, p.inputs, p.rows)
 	return err
 }
 
 // quantize gives the inputs by a recipe, and the right answer to them.
 func (p *problem) quantize(ctx context.Context, recipe tensor.Recipe) (*tensor.Inputs, []float64, error) {
 	given := recipe.Apply(p.inputs)
-	quantized, err := oracle.Quantized(ctx, given)
+	quantized, err := oracle.Quantized(ctx, given, p.rows)
 	return given, quantized, err
 }
 
@@ -117,14 +122,15 @@ func (p *problem) quantize(ctx context.Context, recipe tensor.Recipe) (*tensor.I
 type table struct {
 	request   Request
 	answerers []Answerer
-	bf16      []tally    // by shape
-	cells     [][][]cell // by answerer, recipe, shape
+	checked   []oracle.Checked // by shape
+	bf16      []tally          // by shape
+	cells     [][][]cell       // by answerer, recipe, shape
 }
 
 type cell struct{ recipe, kernel tally }
 
 func newTable(r Request, answerers []Answerer) *table {
-	t := &table{request: r, answerers: answerers, bf16: make([]tally, len(r.Shapes))}
+	t := &table{request: r, answerers: answerers, checked: make([]oracle.Checked, len(r.Shapes)), bf16: make([]tally, len(r.Shapes))}
 	for range answerers {
 		byRecipe := make([][]cell, len(r.Recipes))
 		for i := range byRecipe {
@@ -142,7 +148,7 @@ func (t *table) rows(inputs tensor.Distribution) []Row {
 			for s, shape := range t.request.Shapes {
 				c := &t.cells[j][i][s]
 				rows = append(rows, Row{
-					Variant: a.Name, Inputs: inputs.String(), Recipe: recipe.String(), Shape: shape.String(),
+					Variant: a.Name, Inputs: inputs.String(), Recipe: recipe.String(), Shape: shape.String(), Checked: t.checked[s],
 					RecipeError: c.recipe.errors(), KernelError: c.kernel.errors(), BF16Error: t.bf16[s].errors(),
 				})
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,7 +39,7 @@ func measure(t *testing.T, r Request, answerers ...Answerer) []Row {
 func TestAPerfectKernel(t *testing.T) {
 	r := Request{
 		Inputs: []tensor.Distribution{tensor.Normal, tensor.Positive}, Shapes: []tensor.Shape{mustShape(t, "1x2x40x64"), mustShape(t, "1x1x33x64:causal")},
-		Seeds: []uint64{0, 4}, Recipes: []tensor.Recipe{{}, rotated},
+		Seeds: []uint64{0, 4}, Recipes: []tensor.Recipe{{}, rotated}, MostWork: oracle.MostWork,
 	}
 	rows := measure(t, r, Answerer{"perfect", oracle.Quantized}, Answerer{"e4m3", E4M3})
 	var order []string
@@ -66,11 +67,43 @@ func TestAPerfectKernel(t *testing.T) {
 	}
 }
 
+// Of a problem that is too much work all errors are those of the same rows, and what goes wrong elsewhere does not show.
+func TestASampleOfRows(t *testing.T) {
+	shape := mustShape(t, "1x2x200x64")
+	r := Request{
+		Inputs: []tensor.Distribution{tensor.Normal}, Shapes: []tensor.Shape{shape, mustShape(t, "1x1x40x64")},
+		Seeds: []uint64{0}, Recipes: []tensor.Recipe{{}}, MostWork: 1e6,
+	}
+	rows := measure(t, r, Answerer{"perfect", func(ctx context.Context, in *tensor.Inputs, rows oracle.Rows) ([]float64, error) {
+		whole, err := oracle.Quantized(ctx, in, nil)
+		if rows != nil {
+			whole[100*64]++
+			if slices.Contains(rows, 100) {
+				t.Error("the sample has row 100; take another for this test")
+			}
+		}
+		return rows.Of(whole, 64), err
+	}})
+	if len(rows) != 2 || rows[0].Whole() || rows[0].Of != 400 || rows[0].Rows < 32 || !rows[1].Whole() {
+		t.Errorf("rows: %+v", rows)
+	}
+	if rows[0].KernelError.MaxErr != 0 || rows[0].RecipeError.RMSE == 0 || rows[0].BF16Error.RMSE == 0 {
+		t.Errorf("errors: %+v", rows[0])
+	}
+	text := &strings.Builder{}
+	if err := Text(text, rows); err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("\n  1x2x200x64: answers: %d of 400 rows\n", rows[0].Rows); !strings.HasSuffix(text.String(), want) {
+		t.Errorf("%s\nwant %q at its end", text, want)
+	}
+}
+
 // Each recipe cures what it is for, and not the other: rotation spikes, smoothing biases.
 func TestWhatRecipesWinBack(t *testing.T) {
 	rows := measure(t, Request{
 		Inputs: []tensor.Distribution{tensor.Outliers, tensor.Biased}, Shapes: []tensor.Shape{mustShape(t, "1x4x256x64")},
-		Seeds: []uint64{0, 1}, Recipes: []tensor.Recipe{{}, smooth, rotated, {SmoothK: true, Hadamard: true}},
+		Seeds: []uint64{0, 1}, Recipes: []tensor.Recipe{{}, smooth, rotated, {SmoothK: true, Hadamard: true}}, MostWork: oracle.MostWork,
 	}, Answerer{"e4m3", E4M3})
 	rmse := map[string]float64{}
 	for _, row := range rows {
@@ -94,12 +127,12 @@ func TestWhatRecipesWinBack(t *testing.T) {
 func TestRecipesKeepAttention(t *testing.T) {
 	for _, d := range []tensor.Distribution{tensor.Outliers, tensor.Biased} {
 		in := tensor.Draw(mustShape(t, "1x2x100x64:causal"), 2, tensor.Options{Distribution: d})
-		want, err := oracle.Original(t.Context(), in)
+		want, err := oracle.Original(t.Context(), in, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, recipe := range []tensor.Recipe{smooth, rotated, {SmoothK: true, Hadamard: true}} {
-			got, err := oracle.Original(t.Context(), recipe.Apply(in))
+			got, err := oracle.Original(t.Context(), recipe.Apply(in), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +150,7 @@ func TestMeasureFails(t *testing.T) {
 	why := errors.New("no answer")
 	nothing := func([]Row) { t.Error("rows without an answer") }
 	silent := func(string, int, int) {}
-	fails := Answerer{"fails", func(context.Context, *tensor.Inputs) ([]float64, error) { return nil, why }}
+	fails := Answerer{"fails", func(context.Context, *tensor.Inputs, oracle.Rows) ([]float64, error) { return nil, why }}
 	if err := Measure(t.Context(), r, []Answerer{fails}, silent, nothing); !errors.Is(err, why) {
 		t.Errorf("error %v, want %v", err, why)
 	}

@@ -37,8 +37,21 @@ func Text(w io.Writer, rows []Row) error {
 		k := r.KernelError
 		lines = append(lines, append(line, figure(k.RMSE), figure(k.Relative), fmt.Sprintf("%.6f", k.Cosine), r.RecipeError.warning()))
 	}
-	_, err := fmt.Fprintf(w, "inputs %s: %s\n%s", rows[0].Inputs, about[rows[0].Inputs], align(lines))
+	_, err := fmt.Fprintf(w, "inputs %s: %s\n%s%s", rows[0].Inputs, about[rows[0].Inputs], align(lines), samples(rows))
 	return err
+}
+
+// samples says of which shapes only some rows were looked at.
+func samples(rows []Row) string {
+	text := &strings.Builder{}
+	seen := map[string]bool{}
+	for _, r := range rows {
+		if !seen[r.Shape] && !r.Whole() {
+			seen[r.Shape] = true
+			fmt.Fprintf(text, "  %s: answers: %s\n", r.Shape, r.Checked)
+		}
+	}
+	return text.String()
 }
 
 func (e Errors) figures() []string {

@@ -7,6 +7,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/device/isolate"
+	"attune/internal/oracle"
 	"attune/internal/spec"
 	"attune/internal/tensor"
 	"attune/internal/toolchain"
@@ -38,9 +39,9 @@ func (l *Lab) Answerer(ctx context.Context, v spec.Variant, arch string) (*Answe
 	return &Answerer{v, image, d}, nil
 }
 
-// Answer gives what the kernel makes of inputs. A kernel that does what no right kernel does is refused with a WrongError:
+// Answer gives what the kernel makes of inputs, on these rows. A kernel that does what no right kernel does is refused with a WrongError:
 // its errors would say nothing.
-func (a *Answerer) Answer(ctx context.Context, in *tensor.Inputs) ([]float64, error) {
+func (a *Answerer) Answer(ctx context.Context, in *tensor.Inputs, rows oracle.Rows) ([]float64, error) {
 	outcome, err := a.device.Run(ctx, newJob(a.image, a.device.Facts(), in))
 	var fault *device.Fault
 	var timeout *device.Timeout
@@ -55,7 +56,7 @@ func (a *Answerer) Answer(ctx context.Context, in *tensor.Inputs) ([]float64, er
 		wrong = findingText(outcome.Findings[0])
 	default:
 		o, _ := outputs(a.image.Record.Launch, outcome)
-		return o, nil
+		return rows.Of(o, in.Shape.HeadDim), nil
 	}
 	return nil, &WrongError{a.variant.String(), fmt.Sprintf("%s: %s", problem{in.Shape, in.Seed, in.Options.Distribution}, wrong)}
 }

@@ -24,11 +24,11 @@ func TestAnswerer(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := tensor.Recipe{SmoothK: true, Hadamard: true}.Apply(tensor.Draw(shapes(t, "1x2x33x64")[0], 1, tensor.Options{Distribution: tensor.Biased}))
-	got, err := a.Answer(t.Context(), in)
+	got, err := a.Answer(t.Context(), in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := oracle.Quantized(t.Context(), in)
+	want, err := oracle.Quantized(t.Context(), in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestAnswersOfAWrongKernel(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer a.Close()
-		_, err = a.Answer(t.Context(), tensor.Draw(shapes(t, "1x1x8x64")[0], 3, tensor.Options{Distribution: tensor.Positive}))
+		_, err = a.Answer(t.Context(), tensor.Draw(shapes(t, "1x1x8x64")[0], 3, tensor.Options{Distribution: tensor.Positive}), nil)
 		var known *WrongError
 		if err == nil || errors.As(err, &known) != wrong || !strings.Contains(err.Error(), text) {
 			t.Errorf("error %v, want %q in it and a WrongError is %t", err, text, wrong)
@@ -86,7 +86,7 @@ func TestAnswersOnTheSimulator(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = a.Answer(t.Context(), in)
+		_, err = a.Answer(t.Context(), in, nil)
 		var wrong *WrongError
 		if errors.As(err, &wrong) == right || (err == nil) != right {
 			t.Errorf("%s: %v", variant, err)

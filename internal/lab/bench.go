@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"attune/internal/device"
 	"attune/internal/device/isolate"
+	"attune/internal/ledger"
 	"attune/internal/measure"
 	"attune/internal/oracle"
 	"attune/internal/peer"
@@ -26,6 +28,9 @@ type BenchRequest struct {
 	Seed       uint64
 	Rounds     int // samples of each
 	Arch       string
+	// MostWork is how many multiply-adds a right answer may take before it is had of a sample of the query rows; usually oracle.MostWork.
+	MostWork float64
+	Command  string // that asks for the same, for the record
 
 	Peers      []peer.Peer
 	StartPeers func(context.Context) (Peers, error)
@@ -52,8 +57,9 @@ const (
 	peerShare = 1
 )
 
-// Bench times variants and peers on each shape, in turns. What gives a wrong answer is not timed. A peer that fails is left out, with the reason; the variants'
-// figures come all the same.
+// Bench times variants and peers on each shape, in turns, and records the result. What gives a wrong answer is not timed. A peer that fails is left out,
+// with the reason; the variants' figures come all the same. Where it is interrupted or fails with some shapes finished, these are recorded as well, and
+// given beside the error. A bench that the ledger would not take has no id.
 func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 	request := Request{Variants: r.Variants, Selections: r.Selections, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}
 	if err := request.Check(); err != nil {
@@ -70,8 +76,10 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 	defer builds.stop()
 	turns := min(r.Rounds, mostTurns)
 	b := &bench{lab: l, request: r, turns: turns, banned: map[string]bool{}, images: map[string]*toolchain.Image{}, result: &run.Bench{
+		SchemaVersion: run.BenchSchemaVersion, Time: time.Now().UTC().Truncate(time.Millisecond), Kernel: l.Kernel.Name, Command: r.Command,
+		Git: l.Git, GitSHA: l.Git.SHA, Attune: l.Version,
 		Facts: l.Facts, Seed: r.Seed, Rounds: r.Rounds, Turns: turns, Timing: benchTiming, Ceilings: run.CeilingsOf(l.Facts.Name),
-		Rows: []run.BenchRow{}, Best: []run.BestRow{}, LeftOut: []run.LeftOut{},
+		Answers: []run.BenchAnswer{}, Rows: []run.BenchRow{}, Best: []run.BestRow{}, LeftOut: []run.LeftOut{},
 	}}
 	defer b.close()
 	for _, v := range variants {
@@ -80,7 +88,13 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", v, err)
 		}
+		if b.images[v.String()] == nil {
+			b.result.Builds = append(b.result.Builds, image.Record)
+		}
 		b.images[v.String()] = image
+	}
+	for _, shape := range r.Shapes {
+		b.result.Asked = append(b.result.Asked, shape.String())
 	}
 	if err := b.open(ctx); err != nil {
 		return nil, err
@@ -88,12 +102,46 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 	if err := b.start(ctx); err != nil {
 		return nil, err
 	}
-	for i, shape := range r.Shapes {
+	err := b.shapes(ctx)
+	if len(b.result.Answers) == 0 {
+		return nil, err
+	}
+	if err != nil {
+		b.result.Ended = endedBy(ctx, err)
+	}
+	// What was measured is kept also by whoever was interrupted.
+	return b.result, errors.Join(err, l.recordBench(context.WithoutCancel(ctx), b.result))
+}
+
+// shapes does one shape after another, until one fails.
+func (b *bench) shapes(ctx context.Context) error {
+	for i, shape := range b.request.Shapes {
 		if err := b.shape(ctx, i, shape); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return b.result, nil
+	return nil
+}
+
+// endedBy says why a bench has not all of its shapes.
+func endedBy(ctx context.Context, err error) string {
+	if ctx.Err() != nil {
+		return "interrupted"
+	}
+	return err.Error()
+}
+
+// recordBench gives a bench its id and writes it into the ledger. One that is not in the ledger has no id.
+func (l *Lab) recordBench(ctx context.Context, b *run.Bench) error {
+	b.ID = ledger.NewID(b.Time, "bench")
+	files, err := benchDocuments(b)
+	if err == nil {
+		err = l.Ledger.RecordBench(ctx, files)
+	}
+	if err != nil {
+		b.ID = ""
+	}
+	return err
 }
 
 // benchTiming says in the result how times were taken.
@@ -245,7 +293,7 @@ func (b *bench) shape(ctx context.Context, number int, shape tensor.Shape) error
 		b.lab.tell(Event{Variant: shape.String(), Doing: what, Done: number, Total: len(b.request.Shapes)})
 	}
 	doing("the right answer")
-	ref, err := newReferences().get(ctx, problem{shape: shape, seed: b.request.Seed, inputs: tensor.Normal})
+	ref, err := newSampledReferences(b.request.MostWork).get(ctx, problem{shape: shape, seed: b.request.Seed, inputs: tensor.Normal})
 	if err != nil {
 		return err
 	}
@@ -269,6 +317,7 @@ func (b *bench) shape(ctx context.Context, number int, shape tensor.Shape) error
 		}
 	}
 	b.conclude(shape, slices.Concat(ours, theirs))
+	b.result.Answers = append(b.result.Answers, run.BenchAnswer{Shape: shape.String(), Checked: ref.checked()})
 	if b.peers != nil {
 		if err := b.peers.Forget(ctx); err != nil {
 			return b.recover(ctx, "peers", shape.String(), err)

@@ -2,12 +2,19 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"attune/internal/device"
 	"attune/internal/oracle"
@@ -85,7 +92,7 @@ func (p *peers) Answer(ctx context.Context, who peer.Peer) ([]float64, error) {
 	if !p.ready[who.String()] {
 		p.t.Errorf("%s answers and is not prepared", who)
 	}
-	out, err := oracle.Quantized(ctx, p.inputs)
+	out, err := oracle.Quantized(ctx, p.inputs, nil)
 	if p.answers != nil {
 		p.answers(out)
 	}
@@ -125,7 +132,7 @@ func (s *setup) bench(p *peers, kinds string, shapeTexts ...string) BenchRequest
 	if len(shapeTexts) == 0 {
 		shapeTexts = []string{"1x2x40x64"}
 	}
-	return BenchRequest{Variants: s.request("stage1", "stage2").Variants, Shapes: shapes(s.t, shapeTexts...), Rounds: 26, Peers: asked, StartPeers: p.start}
+	return BenchRequest{Variants: s.request("stage1", "stage2").Variants, Shapes: shapes(s.t, shapeTexts...), Rounds: 26, Peers: asked, StartPeers: p.start, MostWork: oracle.MostWork}
 }
 
 func (s *setup) benched(r BenchRequest) *run.Bench {
@@ -219,6 +226,53 @@ func TestBenchCeilings(t *testing.T) {
 	}
 	if b.Ceilings.Device != "NVIDIA H200" || !strings.Contains(b.Rows[3].Wrong, "TFLOP/s, and FP8 products alone reach 1468 on this device") {
 		t.Errorf("%+v, %q", b.Ceilings, b.Rows[3].Wrong)
+	}
+}
+
+// What a sample of the rows shows is wrong; what it does not, goes unseen. Nobody is told that all rows were looked at.
+func TestBenchOnASampleOfRows(t *testing.T) {
+	s, p := newSetup(t), newPeers(t)
+	r := s.bench(p, "torch-flash", "1x2x40x64", "1x1x8x64")
+	r.MostWork = 10_000
+	rows := oracle.Sample(r.Shapes[0], 0, r.MostWork)
+	seen, unseen := rows[len(rows)/2], -1
+	for i := range r.Shapes[0].Rows() {
+		if !slices.Contains(rows, i) {
+			unseen = i
+		}
+	}
+	spoil := func(row int) behaviour {
+		return behaviour{answers: func(out []byte) {
+			if len(out) > 2*64*row {
+				out[2*64*row+1] = 0x7C
+			}
+		}}
+	}
+	s.knows("stage1", spoil(unseen))
+	s.knows("stage2", spoil(seen))
+	b := s.benched(r)
+	s.rows(b, "stage1 10, stage2 WRONG, torch-flash 20 2.00x, stage1 10, stage2 10 1.00x, torch-flash 20 2.00x")
+	if place := fmt.Sprintf("batch 0 head %d row %d dim 0", seen/40, seen%40); !strings.Contains(b.Rows[1].Wrong, place) {
+		t.Errorf("wrong: %s; want %s", b.Rows[1].Wrong, place)
+	}
+	want := []run.BenchAnswer{{Shape: "1x2x40x64", Checked: oracle.Checked{Rows: len(rows), Of: 80}}, {Shape: "1x1x8x64", Checked: oracle.Checked{Rows: 8, Of: 8}}}
+	if diff := cmp.Diff(want, b.Answers); diff != "" {
+		t.Errorf("answers (-want +got):\n%s", diff)
+	}
+}
+
+// Whoever judges looks at every row, however much work that is.
+func TestRunsAreJudgedWhole(t *testing.T) {
+	shape := shapes(t, "1x1x70x64")[0]
+	asked := problem{shape: shape, inputs: tensor.Normal}
+	if whole, err := newReferences().get(t.Context(), asked); err != nil || !whole.checked().Whole() {
+		t.Errorf("%v, %v", whole.checked(), err)
+	}
+	if some, err := newSampledReferences(1).get(t.Context(), asked); err != nil || some.checked().Whole() {
+		t.Errorf("%v, %v", some.checked(), err)
+	}
+	if rows := oracle.Sample(shapes(t, "1x32x16384x64")[0], 0, newReferences().most); rows != nil {
+		t.Errorf("a sample of %d rows where there is a verdict", len(rows))
 	}
 }
 
@@ -332,6 +386,107 @@ func TestBenchWrongVariants(t *testing.T) {
 	}
 }
 
+// What is recorded can be shown again: the whole result, the samples beside it, and the builds that gave it.
+func TestBenchIsRecorded(t *testing.T) {
+	s, p := newSetup(t), newPeers(t)
+	r := s.bench(p, "torch-flash", "1x2x40x64", "1x1x33x64:causal")
+	r.Command = "attune bench stage1 stage2"
+	b := s.benched(r)
+	read := func(name string) []byte {
+		t.Helper()
+		text, err := s.Ledger.ReadBench(t.Context(), b.ID, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	again, err := run.DecodeBench(read("bench.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare, samples := b.Apart()
+	if diff := cmp.Diff(&bare, again, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("the record (-done +read):\n%s", diff)
+	}
+	var file struct{ Samples []run.BenchSamples }
+	if err := json.Unmarshal(read("samples.json"), &file); err != nil || len(file.Samples) != 6 || len(file.Samples[5].Seconds) != 12 {
+		t.Errorf("%d samples: %v", len(file.Samples), err)
+	}
+	if diff := cmp.Diff(samples, file.Samples); diff != "" {
+		t.Errorf("the samples (-done +read):\n%s", diff)
+	}
+	if !strings.Contains(string(read("report.md")), "| 1x1x33x64:causal | stage2 |") {
+		t.Errorf("report.md:\n%s", read("report.md"))
+	}
+	if len(again.Builds) != 2 || again.Builds[1].Variant != "stage2" || again.Builds[1].Knobs["HEAD_DIM"] != 64 || again.Builds[1].PTXHash == "" ||
+		again.GitSHA != "0123abc" || again.Attune != "0.0.0" || again.Kernel != "sdpa" || again.Command != r.Command || again.Ended != "" {
+		t.Errorf("the record: %+v", again)
+	}
+	for i, row := range b.Rows {
+		if len(row.Seconds) == 0 || again.Rows[i].Seconds != nil {
+			t.Errorf("%s has %d turns in what is given, and %d in the record", row.Name, len(row.Seconds), len(again.Rows[i].Seconds))
+		}
+	}
+}
+
+// Whoever is interrupted, or loses the device, keeps the shapes that were finished.
+func TestBenchKeepsFinishedShapes(t *testing.T) {
+	const one = "stage1 16 1.60x, stage2 10, torch-flash 20 2.00x"
+	s, p := newSetup(t), newPeers(t)
+	r := s.bench(p, "torch-flash", "1x2x40x64", "1x1x33x64:causal", "1x1x8x64")
+	ctx, cancel := context.WithCancel(t.Context())
+	p.fail["torch-flash"] = func(samples int) error {
+		if samples < r.Rounds+5 { // in the second shape
+			return nil
+		}
+		cancel()
+		return ctx.Err()
+	}
+	b, err := s.Bench(ctx, r)
+	if !errors.Is(err, context.Canceled) || b == nil {
+		t.Fatalf("interrupted: %v, %v", b, err)
+	}
+	check := func(why string) {
+		t.Helper()
+		s.rows(b, one)
+		text, err := s.Ledger.ReadBench(t.Context(), b.ID, "bench.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := run.DecodeBench(text)
+		if err != nil || again.Ended != why || len(again.Answers) != 1 || len(again.Asked) != 3 || brief(again) != one {
+			t.Errorf("the record: %v, %+v", err, again)
+		}
+	}
+	check("interrupted")
+
+	delete(p.fail, "torch-flash")
+	s.knows("stage2", behaviour{launch: func(n int) error {
+		if n == 0 {
+			return nil
+		}
+		return errors.New("the lab is on fire")
+	}})
+	s.knows("stage1", behaviour{seconds: 16e-6})
+	r.Variants = r.Variants[1:]
+	b, err = s.Bench(t.Context(), r)
+	if err == nil || b == nil || !strings.Contains(b.Ended, "stage2 on 1x1x33x64:causal: the lab is on fire") || b.ID == "" || len(b.Answers) != 1 {
+		t.Errorf("a device that is lost: %v, %+v", err, b)
+	}
+}
+
+// A bench that cannot be recorded is given all the same, without an id.
+func TestBenchThatCannotBeRecorded(t *testing.T) {
+	s, p := newSetup(t), newPeers(t)
+	if err := os.WriteFile(filepath.Join(s.dir, "benches"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b, err := s.Bench(t.Context(), s.bench(p, "none"))
+	if err == nil || !strings.Contains(err.Error(), "was not recorded") || b == nil || b.ID != "" || len(b.Rows) != 2 {
+		t.Errorf("%v, %+v", err, b)
+	}
+}
+
 func TestBenchRefuses(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash", "1x2x40x128")
@@ -342,8 +497,11 @@ func TestBenchRefuses(t *testing.T) {
 	r = s.bench(p, "torch-flash")
 	ctx, cancel := context.WithCancel(t.Context())
 	p.fail["torch-flash"] = func(int) error { cancel(); return ctx.Err() }
-	if _, err := s.Bench(ctx, r); !errors.Is(err, context.Canceled) {
-		t.Errorf("interrupted: %v", err)
+	if b, err := s.Bench(ctx, r); !errors.Is(err, context.Canceled) || b != nil {
+		t.Errorf("interrupted: %v, %v", b, err)
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, "benches")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no shape was finished, and yet there is a record: %v", err)
 	}
 	delete(p.fail, "torch-flash")
 	s.knows("stage2", behaviour{timing: device.ErrNoClock})

@@ -7,6 +7,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/measure"
+	"attune/internal/oracle"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tensor"
@@ -22,6 +23,7 @@ type CompareRequest struct {
 	MostRounds int // that an ambiguous one may buy
 	L2         run.L2
 	Arch       string
+	MostWork   float64 // as BenchRequest has it
 }
 
 // Side is a variant, or a selection in its place.
@@ -76,7 +78,8 @@ func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, e
 	for _, of := range images {
 		c.Same = c.Same && codeOf(of[0]) == codeOf(of[1])
 	}
-	if err := l.answersRight(ctx, d, r, images); err != nil {
+	checked, err := l.answersRight(ctx, d, r, images)
+	if err != nil {
 		return nil, err
 	}
 	taken := make([]takenShape, len(r.Shapes))
@@ -85,7 +88,7 @@ func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, e
 		if err := l.takeTurns(ctx, d, r, images, taken, c.Shapes, rounds); err != nil {
 			return nil, err
 		}
-		c.Shapes = comparedShapes(r, taken)
+		c.Shapes = comparedShapes(r, taken, checked)
 		if !anyAmbiguous(c.Shapes) || rounds == r.MostRounds {
 			break
 		}
@@ -145,31 +148,40 @@ func compared(r CompareRequest, s Side, images []both, side int) run.Compared {
 	return c
 }
 
-// answersRight is green before fast: nothing is timed that is wrong.
-func (l *Lab) answersRight(ctx context.Context, d device.Device, r CompareRequest, images []both) error {
-	references := newReferences()
-	for i, side := range []Side{r.A, r.B} {
-		for j, shape := range r.Shapes {
-			v := side.on(shape)
-			p := problem{shape: shape, seed: r.Seed, inputs: tensor.Normal}
-			l.tell(Event{Variant: v.String(), Doing: "correctness " + p.String()})
-			ref, err := references.get(ctx, p)
-			if err != nil {
-				return err
-			}
-			image := images[j][i]
-			outcome, err := d.Run(ctx, newJob(image, d.Facts(), ref.inputs))
-			if err != nil {
-				return fmt.Errorf("%s on %s: %w", v, p, err)
-			}
-			off, err := compare(ref, image.Record.Launch, outcome, l.Kernel.Tolerance)
-			if err != nil {
-				return err
-			}
-			if _, wrong := judge(ref, image.Record.Launch, off, outcome.Findings, v.Stage().ErrorShare, l.Kernel.Tolerance); len(wrong) > 0 {
-				return &WrongError{v.String(), p.String() + ": " + wrong[0]}
+// answersRight is green before fast: nothing is timed that is wrong. It says how much of the answer to each shape was looked at. Of large problems there is
+// one in memory at a time.
+func (l *Lab) answersRight(ctx context.Context, d device.Device, r CompareRequest, images []both) ([]oracle.Checked, error) {
+	var checked []oracle.Checked
+	for i, shape := range r.Shapes {
+		p := problem{shape: shape, seed: r.Seed, inputs: tensor.Normal}
+		l.tell(Event{Variant: r.A.String() + " and " + r.B.String(), Doing: "the right answer to " + p.String()})
+		ref, err := newSampledReferences(r.MostWork).get(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		checked = append(checked, ref.checked())
+		for j, side := range []Side{r.A, r.B} {
+			if err := l.answerRight(ctx, d, p, ref, side.on(shape), images[i][j]); err != nil {
+				return nil, err
 			}
 		}
+	}
+	return checked, nil
+}
+
+// answerRight refuses a variant that gives a wrong answer.
+func (l *Lab) answerRight(ctx context.Context, d device.Device, p problem, ref *reference, v spec.Variant, image *toolchain.Image) error {
+	l.tell(Event{Variant: v.String(), Doing: "correctness " + p.String()})
+	outcome, err := d.Run(ctx, newJob(image, d.Facts(), ref.inputs))
+	if err != nil {
+		return fmt.Errorf("%s on %s: %w", v, p, err)
+	}
+	off, err := compare(ref, image.Record.Launch, outcome, l.Kernel.Tolerance)
+	if err != nil {
+		return err
+	}
+	if _, wrong := judge(ref, image.Record.Launch, off, outcome.Findings, v.Stage().ErrorShare, l.Kernel.Tolerance); len(wrong) > 0 {
+		return &WrongError{v.String(), p.String() + ": " + wrong[0]}
 	}
 	return nil
 }
@@ -216,7 +228,7 @@ func (l *Lab) takeTurns(ctx context.Context, d device.Device, r CompareRequest, 
 	return nil
 }
 
-func comparedShapes(r CompareRequest, taken []takenShape) []run.ComparedShape {
+func comparedShapes(r CompareRequest, taken []takenShape, checked []oracle.Checked) []run.ComparedShape {
 	turns := make([]measure.Turns, len(taken))
 	for i, t := range taken {
 		turns[i] = t.turns
@@ -227,7 +239,7 @@ func comparedShapes(r CompareRequest, taken []takenShape) []run.ComparedShape {
 		s := run.ComparedShape{
 			Shape: r.Shapes[i].String(), Rounds: len(t.turns.A), Comparison: c, Samples: t.turns,
 			ATimes: measure.Summarize(t.turns.A), BTimes: measure.Summarize(t.turns.B),
-			AParts: t.aParts, BParts: t.bParts, Circumstances: t.circumstances,
+			AParts: t.aParts, BParts: t.bParts, Circumstances: t.circumstances, Answers: &checked[i],
 		}
 		if r.A.Selection != nil {
 			s.AVariant = r.A.on(r.Shapes[i]).String()

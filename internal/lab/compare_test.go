@@ -8,12 +8,13 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/measure"
+	"attune/internal/oracle"
 )
 
 func (s *setup) comparison(a, b string) CompareRequest {
 	s.t.Helper()
 	r := s.request("stage2")
-	return CompareRequest{A: Side{Variant: s.variant(a)}, B: Side{Variant: s.variant(b)}, Shapes: r.Shapes, Rounds: 40, MostRounds: 160}
+	return CompareRequest{A: Side{Variant: s.variant(a)}, B: Side{Variant: s.variant(b)}, Shapes: r.Shapes, Rounds: 40, MostRounds: 160, MostWork: oracle.MostWork}
 }
 
 func TestCompare(t *testing.T) {
@@ -51,6 +52,25 @@ func TestCompareWithItself(t *testing.T) {
 	}
 	if c.Verdict != measure.Same || !c.Same {
 		t.Errorf("stage2 with itself: %s, same code %t", c.Verdict, c.Same)
+	}
+}
+
+func TestCompareOnASampleOfRows(t *testing.T) {
+	s := newSetup(t)
+	r := s.comparison("stage2", "stage2")
+	r.MostWork = 10_000
+	rows := oracle.Sample(r.Shapes[1], 0, r.MostWork)
+	s.knows("stage2", behaviour{noise: 0.001})
+	c, err := s.Compare(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Shapes[1].Answers; len(rows) == 33 || *got != (oracle.Checked{Rows: len(rows), Of: 33}) {
+		t.Errorf("answers: %s of a sample of %d", got, len(rows))
+	}
+	s.knows("stage2", behaviour{answers: func(out []byte) { out[len(out)-1] = 0x7C }}) // of the last row
+	if _, err := s.Compare(t.Context(), r); err == nil || !strings.Contains(err.Error(), "dim 63") {
+		t.Errorf("the last element is infinite: %v", err)
 	}
 }
 

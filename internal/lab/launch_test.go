@@ -117,7 +117,7 @@ func TestNewJobWithLSE(t *testing.T) {
 // Logarithms of sums that are off, or not there, make an answer wrong whose output is right.
 func TestLSEIsJudged(t *testing.T) {
 	in := tensor.Draw(shapes(t, "1x2x33x64:kv=20:causal")[0], 0, tensor.Options{})
-	answer, err := oracle.Compute(t.Context(), in)
+	answer, err := oracle.Compute(t.Context(), in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ const (
 func TestBenchBesideAnyPython(t *testing.T) {
 	const shape = "1x1x8x64"
 	right := filepath.Join(t.TempDir(), "answer")
-	values, err := oracle.Quantized(t.Context(), tensor.Draw(shapes(t, shape)[0], 0, tensor.Options{}))
+	values, err := oracle.Quantized(t.Context(), tensor.Draw(shapes(t, shape)[0], 0, tensor.Options{}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

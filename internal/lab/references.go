@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"attune/internal/oracle"
 	"attune/internal/tensor"
@@ -11,6 +12,9 @@ import (
 // references keeps inputs and right answers of a command, because every variant is held against the same ones.
 type references struct {
 	kept map[problem]*reference
+	// most is how many multiply-adds an answer may take and still be whole. Whoever only times wants to know that the answers are right, and cannot wait
+	// minutes for it; whoever judges waits.
+	most float64
 }
 
 // problem is one thing to answer.
@@ -50,17 +54,26 @@ type reference struct {
 	answer *oracle.Reference
 }
 
-func newReferences() *references { return &references{map[problem]*reference{}} }
+// newReferences has all answers whole.
+func newReferences() *references { return newSampledReferences(math.Inf(1)) }
+
+// newSampledReferences has those that take more multiply-adds on a sample of their rows.
+func newSampledReferences(most float64) *references {
+	return &references{map[problem]*reference{}, most}
+}
 
 func (r *references) get(ctx context.Context, key problem) (*reference, error) {
 	if known := r.kept[key]; known != nil {
 		return known, nil
 	}
 	inputs := tensor.Draw(key.shape, key.seed, tensor.Options{Distribution: key.inputs})
-	answer, err := oracle.Compute(ctx, inputs)
+	answer, err := oracle.Compute(ctx, inputs, oracle.Sample(key.shape, key.seed, r.most))
 	if err != nil {
 		return nil, err
 	}
 	r.kept[key] = &reference{inputs, answer}
 	return r.kept[key], nil
 }
+
+// checked says how much of an answer is looked at.
+func (r *reference) checked() oracle.Checked { return r.answer.Rows.Checked(r.inputs.Shape) }

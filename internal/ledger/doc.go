@@ -1,4 +1,4 @@
-// Package ledger keeps every run for good: what was built, what was measured, what the verdict was, and the evidence.
+// Package ledger keeps every run and every bench for good: what was built, what was measured, what the verdict was, and the evidence.
 //
 // A ledger is a directory:
 //
@@ -8,6 +8,9 @@
 //	    sha256sums                         of all the others; `sha256sum -c sha256sums` agrees
 //	champions/20261115-061200-sm_90-7be20d/  one directory a change of a champion, written once
 //	    champion.json                      who is champion from now on, by which run, and which change this one follows; see [Champion]
+//	    sha256sums
+//	benches/20261115-064000-bench-91c0de/  one directory a bench, written once
+//	    bench.json samples.json report.md  the bench, its samples, and how it was printed
 //	    sha256sums
 //	index.sqlite                           an index of the run.json files, and nothing more
 //
@@ -24,8 +27,8 @@
 // its write permission: without it rm -rf, git clean and git checkout fail for everyone but root, it would not
 // survive git in any case, and [Ledger.Verify] finds a file that was added or removed.
 //
-// Changes of a champion are in no index: there are few of them, and each holds the checksum of the one it follows, so that they make a
-// chain in which nothing can be rewritten or taken out unseen.
+// Benches and changes of a champion are in no index: there are few of them. Each change of a champion holds the checksum
+// of the one it follows, so that they make a chain in which nothing can be rewritten or taken out unseen.
 //
 // The index uses SQLite's rollback journal, because a ledger may lie on NFS, where a write-ahead log does not work.
 //

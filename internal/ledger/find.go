@@ -14,6 +14,7 @@ import (
 type RefError struct {
 	Ref       string
 	Ambiguous bool
+	Bench     string // the id of the bench that it names instead
 	// Candidates are the ids of the runs that the reference may mean, or, when it means none, of the few most like it.
 	Candidates []string
 }
@@ -25,6 +26,10 @@ func (e *RefError) Error() string {
 		list += fmt.Sprintf(" and %d more", more)
 	}
 	switch {
+	case e.Bench != "":
+		return fmt.Sprintf("%s is a bench and no run; `attune show` prints it", e.Bench)
+	case e.Ref == latestBench:
+		return "the ledger has no benches; `attune bench` makes one"
 	case e.Ambiguous:
 		return fmt.Sprintf("run %q is ambiguous; it may be %s", e.Ref, list)
 	case len(e.Candidates) == 0:
@@ -40,7 +45,7 @@ func (e *RefError) Is(target error) bool {
 }
 
 // Find returns the run that ref names: its id, the start or the end of its id where no other run has it, or
-// "latest". Otherwise the error is a [*RefError].
+// "latest". Otherwise the error is a [*RefError], which knows whether it is a bench that ref names.
 func (l *Ledger) Find(ctx context.Context, ref string) (Entry, error) {
 	entries, err := l.List(ctx, Filter{})
 	if err != nil {
@@ -63,6 +68,9 @@ func (l *Ledger) Find(ctx context.Context, ref string) (Entry, error) {
 		return matches[0], nil
 	case len(matches) > 1:
 		return Entry{}, &RefError{Ref: ref, Ambiguous: true, Candidates: ids(matches)}
+	}
+	if err := l.benchOf(ref); err != nil {
+		return Entry{}, err
 	}
 	if err := l.whyNotListed(ctx, ref); err != nil {
 		return Entry{}, err

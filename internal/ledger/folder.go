@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// folder is where the directories of one kind lie: runs, or changes of a champion. Each directory is written once and holds the document
+// folder is where the directories of one kind lie: runs, benches, or changes of a champion. Each directory is written once and holds the document
 // that it is there for, whatever belongs to that, and the checksums of all of it.
 type folder struct {
 	path     string
@@ -27,7 +27,7 @@ func (f folder) of(id string) string { return filepath.Join(f.path, id) }
 func (f folder) ids() ([]string, error) {
 	found, err := os.ReadDir(f.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("listing the %ss: %w", f.kind, err)
+		return nil, fmt.Errorf("listing the %s: %w", filepath.Base(f.path), err)
 	}
 	var ids []string
 	for _, d := range found {

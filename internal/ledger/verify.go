@@ -16,6 +16,7 @@ import (
 type Report struct {
 	Runs      int // finished runs: those without a problem in Verify, those indexed in Reindex
 	Champions int // changes of a champion without a problem; Reindex does not look at them, for they are in no index
+	Benches   int // benches without a problem; the same holds for them
 	Problems  []Problem
 }
 
@@ -37,7 +38,7 @@ func (p Problem) String() string {
 }
 
 // Verify reads every file of every run and compares it with the run's sha256sums, the index with the runs, and the records of champions
-// with each other and with the runs that they rest on. It changes nothing.
+// with each other and with the runs that they rest on. Benches are compared with their sha256sums. It changes nothing.
 func (l *Ledger) Verify(ctx context.Context) (Report, error) {
 	entries, err := l.List(ctx, Filter{})
 	if err != nil {
@@ -67,6 +68,11 @@ func (l *Ledger) Verify(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	r.Champions, r.Problems = champions, append(r.Problems, problems...)
+	benches, problems, err := l.verifyBenches(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	r.Benches, r.Problems = benches, append(r.Problems, problems...)
 	return r, nil
 }
 
@@ -124,7 +130,7 @@ func (l *Ledger) Reindex(ctx context.Context) (Report, error) {
 			entries = append(entries, e)
 		}
 	}
-	for _, f := range []folder{l.runs(), l.champions()} {
+	for _, f := range []folder{l.runs(), l.champions(), l.benches()} {
 		r.Problems = append(r.Problems, f.removeLeftBehind()...)
 	}
 	if err := l.rebuild(ctx, entries); err != nil {

@@ -12,8 +12,10 @@ import (
 )
 
 const (
-	blockRows = 32  // query rows that one task takes; a multiple of tileRows
+	blockRows = 32  // query rows looked at together; a multiple of tileRows
 	blockKeys = 128 // keys looked at before moving on, so that scores stay in the first cache; a multiple of tileCols
+
+	headsPerCore = 8 // from which on a task is a whole head
 )
 
 // Attention is softmax(q·kᵀ/√HeadDim)·v of each head, for finite inputs. All tensors are [batch, head, row, dim], k and v
@@ -32,11 +34,11 @@ func Attention(ctx context.Context, q, k, v []float64, shape tensor.Shape) ([]fl
 	plain := func(values []float64) source {
 		return func(into []float64, head int) { copy(into, values[head*len(into):]) }
 	}
-	a, err := attention(ctx, plain(q), plain(k), plain(v), shape)
+	a, err := attention(ctx, plain(q), plain(k), plain(v), shape, nil)
 	return a.out, err
 }
 
-// answer is what attention gives: the output, [batch, head, row, dim], and beside it, [batch, head, row], the logarithm of the sum of exp(score),
+// answer is what attention gives of the rows that were asked for: the output, [row, dim], and beside it the logarithm of the sum of exp(score) of each,
 // which is minus infinity for a row that sees no key.
 type answer struct {
 	out, lse []float64
@@ -46,18 +48,27 @@ type answer struct {
 // float64 all at once.
 type source func(into []float64, head int)
 
-func attention(ctx context.Context, q, k, v source, shape tensor.Shape) (answer, error) {
-	a := answer{make([]float64, shape.Rows()*shape.HeadDim), make([]float64, shape.Rows())}
-	blocks := ceilDiv(shape.SeqQ, blockRows)
-	tasks := shape.HeadCount() * blocks
+func attention(ctx context.Context, q, k, v source, shape tensor.Shape, rows Rows) (answer, error) {
+	count := rows.Len(shape)
+	a := answer{make([]float64, count*shape.HeadDim), make([]float64, count)}
+	// Whoever takes rows of a head packs its keys and values first. With heads enough for everybody, nobody packs what another has packed.
+	cores := runtime.GOMAXPROCS(0)
+	most := blockRows
+	if shape.HeadCount() >= headsPerCore*cores {
+		most = shape.SeqQ
+	}
+	tasks := rows.Spans(shape, most)
 	var next atomic.Int64
 	var workers sync.WaitGroup
-	for range min(tasks, runtime.GOMAXPROCS(0)) {
+	for range min(len(tasks), cores) {
 		workers.Go(func() {
-			w := newWorker(shape)
-			for task := int(next.Add(1)) - 1; task < tasks && ctx.Err() == nil; task = int(next.Add(1)) - 1 {
-				w.load(task/blocks, q, k, v)
-				w.attend(ctx, task%blocks*blockRows, a)
+			w := newWorker(shape, rows)
+			for task := int(next.Add(1)) - 1; task < len(tasks) && ctx.Err() == nil; task = int(next.Add(1)) - 1 {
+				t := tasks[task]
+				w.load(t.Head, q, k, v)
+				for ; t.From < t.To; t.From += blockRows {
+					w.attend(ctx, t.From, min(blockRows, t.To-t.From), a)
+				}
 			}
 		})
 	}
@@ -71,28 +82,33 @@ func attention(ctx context.Context, q, k, v source, shape tensor.Shape) (answer,
 // worker holds one head, packed for tile, and the state of one block of query rows.
 type worker struct {
 	shape  tensor.Shape
+	rows   Rows
 	head   int // which one is loaded; -1 before the first
 	kvHead int // whose keys and values are; -1 before the first
 
-	queries []float64 // [SeqQ, rounded up to tileRows][HeadDim]
+	queries []float64 // [SeqQ][HeadDim]
 	keys    []float64 // [SeqK / tileCols, rounded up][HeadDim][tileCols]: panels of tileCols keys
 	values  []float64 // [HeadDim / tileCols, rounded up][SeqK][tileCols]: panels of tileCols dims
 	plain   []float64 // [SeqK][HeadDim]: a head before it is packed
 
-	scores  []float64 // [blockRows][blockKeys]: scores, then their exponentials
-	sums    []float64 // [blockRows][width]: those times the values so far
-	width   int       // HeadDim, rounded up to tileCols
+	block   []float64      // [blockRows][HeadDim]: the queries that are looked at
+	seen    [blockRows]int // keys that each of them sees
+	scores  []float64      // [blockRows][blockKeys]: scores, then their exponentials
+	sums    []float64      // [blockRows][width]: those times the values so far
+	width   int            // HeadDim, rounded up to tileCols
 	largest [blockRows]float64
 	total   [blockRows]float64 // sum of the exponentials so far
 }
 
-func newWorker(shape tensor.Shape) *worker {
+func newWorker(shape tensor.Shape, rows Rows) *worker {
 	width := ceilDiv(shape.HeadDim, tileCols) * tileCols
 	return &worker{
 		shape:   shape,
+		rows:    rows,
 		head:    -1,
 		kvHead:  -1,
-		queries: make([]float64, ceilDiv(shape.SeqQ, tileRows)*tileRows*shape.HeadDim),
+		queries: make([]float64, shape.SeqQ*shape.HeadDim),
+		block:   make([]float64, blockRows*shape.HeadDim),
 		keys:    make([]float64, ceilDiv(shape.SeqK, tileCols)*tileCols*shape.HeadDim),
 		values:  make([]float64, shape.SeqK*width),
 		plain:   make([]float64, shape.SeqK*shape.HeadDim),
@@ -106,7 +122,7 @@ func newWorker(shape tensor.Shape) *worker {
 func (w *worker) load(head int, q, k, v source) {
 	if head != w.head {
 		w.head = head
-		q(w.queries[:w.shape.SeqQ*w.shape.HeadDim], head)
+		q(w.queries, head)
 	}
 	if kvHead := head / w.shape.Group(); kvHead != w.kvHead {
 		w.kvHead = kvHead
@@ -133,29 +149,33 @@ func (w *worker) pack(kvHead int, k, v source) {
 	}
 }
 
-// attend computes the output of a block of query rows, keys block by keys block.
-func (w *worker) attend(ctx context.Context, first int, a answer) {
-	rows := min(blockRows, w.shape.SeqQ-first)
+// attend computes the output of so many rows of the head from a place on, keys block by keys block.
+func (w *worker) attend(ctx context.Context, first, rows int, a answer) {
 	clear(w.sums)
 	clear(w.total[:])
 	for row := range w.largest {
 		w.largest[row] = math.Inf(-1)
 	}
-	visible := w.shape.Visible(first + rows - 1)
+	dims := w.shape.HeadDim
+	for row := range rows {
+		number := w.rows.At(first+row) - w.head*w.shape.SeqQ
+		copy(w.block[row*dims:][:dims], w.queries[number*dims:])
+		w.seen[row] = w.shape.Visible(number)
+	}
+	visible := w.seen[rows-1] // by the last row, which sees most
 	for start := 0; start < visible; start += blockKeys {
 		if ctx.Err() != nil {
 			return
 		}
 		keys := min(blockKeys, visible-start)
-		w.score(first, rows, start, keys)
+		w.score(rows, start, keys)
 		for row := range rows {
-			w.exponentiate(row, min(keys, w.shape.Visible(first+row)-start))
+			w.exponentiate(row, min(keys, w.seen[row]-start))
 		}
 		w.accumulate(rows, start, keys)
 	}
-	dims := w.shape.HeadDim
 	for row := range rows {
-		at := w.head*w.shape.SeqQ + first + row
+		at := first + row
 		a.lse[at] = w.largest[row]/math.Sqrt(float64(dims)) + math.Log(w.total[row])
 		if w.total[row] == 0 {
 			continue // saw no key
@@ -168,13 +188,13 @@ func (w *worker) attend(ctx context.Context, first int, a answer) {
 }
 
 // score writes q·k of the block into scores.
-func (w *worker) score(first, rows, start, keys int) {
+func (w *worker) score(rows, start, keys int) {
 	clear(w.scores)
 	dims := w.shape.HeadDim
 	for key := 0; key < keys; key += tileCols {
 		panel := w.keys[(start+key)*dims:]
 		for row := 0; row < rows; row += tileRows {
-			tile(w.scores[row*blockKeys+key:], blockKeys, w.queries[(first+row)*dims:], dims, panel, dims)
+			tile(w.scores[row*blockKeys+key:], blockKeys, w.block[row*dims:], dims, panel, dims)
 		}
 	}
 }

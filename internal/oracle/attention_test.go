@@ -248,7 +248,7 @@ func TestLSEAgainstDefinition(t *testing.T) {
 		source := func(values []float64) source {
 			return func(into []float64, head int) { copy(into, values[head*len(into):]) }
 		}
-		got, err := attention(t.Context(), source(p.q), source(p.k), source(p.v), p.shape)
+		got, err := attention(t.Context(), source(p.q), source(p.k), source(p.v), p.shape, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -345,7 +345,7 @@ func TestAttentionStopsWhenCancelled(t *testing.T) {
 		loaded = append(loaded, head)
 		cancel()
 	}
-	if _, err := attention(ctx, source, source, source, shape); !errors.Is(err, context.Canceled) {
+	if _, err := attention(ctx, source, source, source, shape, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled within: error %v", err)
 	}
 	if len(loaded) != 3 {

@@ -31,8 +31,23 @@ func benchmarkAttention(b *testing.B, text string) {
 func BenchmarkCompute(b *testing.B) {
 	in := tensor.Draw(mustShape(b, "2x8x2048x64"), 0, tensor.Options{})
 	for b.Loop() {
-		if _, err := Compute(context.Background(), in); err != nil {
+		if _, err := Compute(context.Background(), in, nil); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// What timing a large problem has to wait for: its inputs, and the right answer to a sample of its rows.
+func BenchmarkSampledReference(b *testing.B) {
+	for _, text := range []string{"1x32x16384x64", "1x16x16384x128:causal", "2x8x8192x256"} {
+		shape := mustShape(b, text)
+		b.Run(text, func(b *testing.B) {
+			for b.Loop() {
+				in := tensor.Draw(shape, 0, tensor.Options{})
+				if _, err := Compute(context.Background(), in, Sample(shape, 0, MostWork)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -3,8 +3,6 @@ package oracle
 import (
 	"fmt"
 	"math"
-
-	"attune/internal/tensor"
 )
 
 // Tolerance says when an element is bad: when it is off by more than Abs + Rel·|want|.
@@ -47,11 +45,12 @@ func (p Place) String() string {
 	return fmt.Sprintf("batch %d head %d row %d dim %d", p.Batch, p.Head, p.Row, p.Dim)
 }
 
-// Compare measures an output, [batch, head, row, dim], against its reference.
+// Compare measures an output of the whole problem, [batch, head, row, dim], against its reference, on the rows that it has.
 func Compare(got []float64, ref *Reference, tolerance Tolerance) (Errors, error) {
-	if len(got) != len(ref.Out) {
-		return Errors{}, fmt.Errorf("output for %v has %d elements, want %d", ref.Shape, len(got), len(ref.Out))
+	if want := ref.Shape.Rows() * ref.Shape.HeadDim; len(got) != want {
+		return Errors{}, fmt.Errorf("output for %v has %d elements, want %d", ref.Shape, len(got), want)
 	}
+	got = ref.Rows.Of(got, ref.Shape.HeadDim)
 	var e Errors
 	worst := -1
 	var sum, gotGot, wantWant, gotWant float64
@@ -59,7 +58,7 @@ func Compare(got []float64, ref *Reference, tolerance Tolerance) (Errors, error)
 		off := math.Abs(got[i] - want)
 		if !(off <= math.MaxFloat64) { // also true of a NaN
 			if e.NonFinite++; e.NonFinite == 1 {
-				place := placeOf(i, ref.Shape)
+				place := ref.place(i)
 				e.FirstNonFinite = &place
 			}
 			continue
@@ -76,7 +75,7 @@ func Compare(got []float64, ref *Reference, tolerance Tolerance) (Errors, error)
 		gotWant += got[i] * want
 	}
 	if worst >= 0 {
-		e.Worst = Worst{Place: placeOf(worst, ref.Shape), Got: got[worst], Want: ref.Out[worst]}
+		e.Worst = Worst{Place: ref.place(worst), Got: got[worst], Want: ref.Out[worst]}
 		e.MeanErr = sum / float64(len(got)-e.NonFinite)
 		e.Cosine = cosine(gotGot, wantWant, gotWant)
 	}
@@ -96,11 +95,13 @@ type LSEErrors struct {
 	FirstLost *Place `json:"first_lost,omitempty"`
 }
 
-// CompareLSE measures logarithms of sums, [batch, head, row], against their reference. A row that sees no key must have minus infinity.
+// CompareLSE measures logarithms of sums of the whole problem, [batch, head, row], against their reference, on the rows that it has. A row that sees no
+// key must have minus infinity.
 func CompareLSE(got []float64, ref *Reference) (LSEErrors, error) {
-	if len(got) != len(ref.LSE) {
-		return LSEErrors{}, fmt.Errorf("lse for %v has %d elements, want %d", ref.Shape, len(got), len(ref.LSE))
+	if len(got) != ref.Shape.Rows() {
+		return LSEErrors{}, fmt.Errorf("lse for %v has %d elements, want %d", ref.Shape, len(got), ref.Shape.Rows())
 	}
+	got = ref.Rows.Of(got, 1)
 	var e LSEErrors
 	worst, finite, sum := -1, 0, 0.0
 	for i, want := range ref.LSE {
@@ -110,7 +111,7 @@ func CompareLSE(got []float64, ref *Reference) (LSEErrors, error) {
 		off := math.Abs(got[i] - want)
 		if !(off <= math.MaxFloat64) { // also true of a NaN
 			if e.Lost++; e.Lost == 1 {
-				place := placeOf(i*ref.Shape.HeadDim, ref.Shape)
+				place := ref.place(i * ref.Shape.HeadDim)
 				e.FirstLost = &place
 			}
 			continue
@@ -122,7 +123,7 @@ func CompareLSE(got []float64, ref *Reference) (LSEErrors, error) {
 		}
 	}
 	if worst >= 0 {
-		e.Worst = Worst{Place: placeOf(worst*ref.Shape.HeadDim, ref.Shape), Got: got[worst], Want: ref.LSE[worst]}
+		e.Worst = Worst{Place: ref.place(worst * ref.Shape.HeadDim), Got: got[worst], Want: ref.LSE[worst]}
 		e.MeanErr = sum / float64(finite)
 	}
 	return e, nil
@@ -140,8 +141,10 @@ func cosine(aa, bb, ab float64) float64 {
 	return min(1, max(-1, ab/(math.Sqrt(aa)*math.Sqrt(bb))))
 }
 
-func placeOf(index int, shape tensor.Shape) Place {
-	row := index / shape.HeadDim
+// place is where an element of Out is in the whole output.
+func (ref *Reference) place(index int) Place {
+	shape := ref.Shape
+	row := ref.Rows.At(index / shape.HeadDim)
 	head := row / shape.SeqQ
 	return Place{
 		Batch: head / shape.Heads,

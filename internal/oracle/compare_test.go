@@ -19,7 +19,7 @@ import (
 func TestComputeJudgesTheQuantisedInputs(t *testing.T) {
 	shape := mustShape(t, "2x2x33x16:kv=50:causal")
 	in := tensor.Draw(shape, 0, tensor.Options{})
-	ref, err := Compute(context.Background(), in)
+	ref, err := Compute(context.Background(), in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestExactInputsCostNothing(t *testing.T) {
 	for _, into := range []*tensor.Tensor{&in.Q, &in.K, &in.V} {
 		*into = tensor.Quantize([]float32{448, -1, 0.5, 13}, 1, fp8.PerHead)
 	}
-	ref, err := Compute(context.Background(), in)
+	ref, err := Compute(context.Background(), in, nil)
 	if err != nil || ref.InputCost != (Cost{}) {
 		t.Errorf("input cost %+v, %v", ref.InputCost, err)
 	}
@@ -88,11 +88,11 @@ func TestComputeStopsWhenCancelled(t *testing.T) {
 	in := tensor.Draw(mustShape(t, "1x1x8x8"), 0, tensor.Options{})
 	// One task: it asks before the task, for its one block of keys, and at the end; then the same for the originals.
 	for asks := range 6 {
-		if _, err := Compute(&stopAfter{context.Background(), asks}, in); !errors.Is(err, context.Canceled) {
+		if _, err := Compute(&stopAfter{context.Background(), asks}, in, nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("done after %d asks: error %v", asks, err)
 		}
 	}
-	if _, err := Compute(&stopAfter{context.Background(), 6}, in); err != nil {
+	if _, err := Compute(&stopAfter{context.Background(), 6}, in, nil); err != nil {
 		t.Errorf("done too late to matter: error %v", err)
 	}
 }
@@ -258,7 +258,7 @@ func TestCompareLSE(t *testing.T) {
 // No score is beyond the reach, whose query and key are of one group.
 func TestReach(t *testing.T) {
 	in := tensor.Draw(mustShape(t, "1x2x3x4:kv=2:kvheads=1"), 0, tensor.Options{})
-	ref, err := Compute(t.Context(), in)
+	ref, err := Compute(t.Context(), in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -89,7 +89,7 @@ func TestPythonWithADouble(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ref, err := oracle.Compute(t.Context(), in)
+		ref, err := oracle.Compute(t.Context(), in, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

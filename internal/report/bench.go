@@ -47,12 +47,98 @@ func Bench(w io.Writer, b *run.Bench, markdown bool) error {
 			fmt.Fprintf(out, "WRONG: %s on %s: %s\n", r.Name, r.Shape, r.Wrong)
 		}
 	}
+	writeAnswers(out, b)
 	for _, line := range circumstanceLines([]run.Circumstances{b.Circumstances}) {
 		fmt.Fprintln(out, line)
 	}
 	writeBest(out, b)
+	writeEnded(out, b)
+	writeOrigin(out, b)
 	_, err := w.Write(out.Bytes())
 	return err
+}
+
+// BenchByShape writes a bench with one line a shape: what everyone took on it, and how our best stands to the best peer.
+func BenchByShape(w io.Writer, b *run.Bench, markdown bool) error {
+	out := &bytes.Buffer{}
+	fmt.Fprintf(out, "%s, %s, driver %s; %s. Microseconds (p50) and, in brackets, TFLOP/s.\n\n", b.Facts.Name, b.Facts.Arch, b.Facts.Driver, peerVersions(b))
+	var names []string
+	cells := map[[2]string]string{}
+	for _, r := range b.Rows {
+		name := r.Name
+		if r.Peer && !strings.Contains(name, r.DType) {
+			name += " " + r.DType
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		switch {
+		case r.Wrong != "":
+			cells[[2]string{r.Shape, name}] = "WRONG"
+		case r.P50US != nil:
+			cells[[2]string{r.Shape, name}] = fmt.Sprintf("%.2f (%.0f)", *r.P50US, *r.TFLOPS)
+		}
+	}
+	header := slices.Concat([]string{"shape"}, names, []string{"our best against the best peer", "answers"})
+	var rows [][]string
+	for _, a := range b.Answers {
+		row := []string{a.Shape}
+		for _, name := range names {
+			row = append(row, cmp.Or(cells[[2]string{a.Shape, name}], "-"))
+		}
+		rows = append(rows, append(row, againstBest(b, a.Shape), a.Checked.String()))
+	}
+	if err := table(out, header, rows, markdown); err != nil {
+		return err
+	}
+	for _, write := range []func(io.Writer, *run.Bench){writeOverall, writeEnded, writeOrigin} {
+		var line bytes.Buffer
+		if write(&line, b); line.Len() > 0 {
+			fmt.Fprintf(out, "\n%s", line.Bytes()) // a paragraph of its own
+		}
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+func againstBest(b *run.Bench, shape string) string {
+	for _, best := range b.Best {
+		if best.Shape == shape {
+			return fmt.Sprintf("%.3fx (%.3f to %.3f)", best.Speedup.Ratio, best.Speedup.Low, best.Speedup.High)
+		}
+	}
+	return "-"
+}
+
+// writeAnswers says of which shapes only some rows were looked at.
+func writeAnswers(w io.Writer, b *run.Bench) {
+	for _, a := range b.Answers {
+		if !a.Whole() {
+			fmt.Fprintf(w, "%s: answers: %s\n", a.Shape, a.Checked)
+		}
+	}
+}
+
+// writeEnded says that shapes are missing.
+func writeEnded(w io.Writer, b *run.Bench) {
+	if b.Ended != "" {
+		fmt.Fprintf(w, "NOT FINISHED: %d of %d shapes are here: %s\n", len(b.Answers), len(b.Asked), b.Ended)
+	}
+}
+
+// writeOrigin says where a recorded bench comes from.
+func writeOrigin(w io.Writer, b *run.Bench) {
+	if b.ID == "" {
+		return
+	}
+	git := ""
+	if b.GitSHA != "" {
+		git = ", git " + shortHash(b.GitSHA)
+		if b.Git.Dirty {
+			git += " with changes"
+		}
+	}
+	fmt.Fprintf(w, "bench %s, attune %s%s: `%s`\n", b.ID, b.Attune, git, b.Command)
 }
 
 func peerVersions(b *run.Bench) string {
@@ -99,6 +185,10 @@ func writeBest(w io.Writer, b *run.Bench) {
 		fmt.Fprintf(w, "%s: %s is %.3fx the best peer, %s (%.3f to %.3f)\n",
 			best.Shape, best.Variant, best.Speedup.Ratio, best.Peer, best.Speedup.Low, best.Speedup.High)
 	}
+	writeOverall(w, b)
+}
+
+func writeOverall(w io.Writer, b *run.Bench) {
 	switch {
 	case len(b.Best) == 0:
 		fmt.Fprintln(w, "no peer was timed: there is nothing to compare with")

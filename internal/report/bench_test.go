@@ -8,6 +8,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/measure"
+	"attune/internal/oracle"
 	"attune/internal/peer"
 	"attune/internal/run"
 )
@@ -52,6 +53,20 @@ func TestBenchOfLess(t *testing.T) {
 	b := someBench()
 	b.Facts.Name, b.Ceilings, b.Peers, b.Best, b.Rows = "Another GPU", nil, nil, nil, b.Rows[:2]
 	goldenOf(t, "bench_alone.txt", func(w io.Writer) error { return Bench(w, b, false) })
+}
+
+// A recorded bench says where it comes from, what is missing in it, and where only some rows were looked at.
+func TestRecordedBench(t *testing.T) {
+	b := someBench()
+	b.ID, b.Attune, b.GitSHA, b.Git.Dirty = "20261115-093000-bench-3f9a1c", "0.1.0", "0123456789abcdef", true
+	b.Command = "attune bench stage2 stage3c --peer torch-cudnn,torch-math"
+	b.Asked, b.Ended = []string{"1x8x512x64", "2x8x512x64", "1x32x16384x64"}, "interrupted"
+	b.Answers = []run.BenchAnswer{
+		{Shape: "1x8x512x64", Checked: oracle.Checked{Rows: 4096, Of: 4096}}, {Shape: "2x8x512x64", Checked: oracle.Checked{Rows: 512, Of: 8192}},
+	}
+	goldenOf(t, "bench_recorded.txt", func(w io.Writer) error { return Bench(w, b, false) })
+	goldenOf(t, "bench_by_shape.txt", func(w io.Writer) error { return BenchByShape(w, b, false) })
+	goldenOf(t, "bench_by_shape.md", func(w io.Writer) error { return BenchByShape(w, b, true) })
 }
 
 func TestLeftOut(t *testing.T) {

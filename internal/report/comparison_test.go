@@ -7,11 +7,13 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
 	"attune/internal/device"
 	"attune/internal/measure"
+	"attune/internal/oracle"
 	"attune/internal/run"
 )
 
@@ -47,6 +49,20 @@ func TestComparison(t *testing.T) {
 	})
 	goldenOf(t, "comparison.svg", func(w io.Writer) error { return ComparisonPlot(w, c) })
 	goldenOf(t, "comparison.bench", func(w io.Writer) error { return ComparisonBenchstat(w, c) })
+}
+
+// Whoever compared on a sample of the rows says so.
+func TestComparisonOnASampleOfRows(t *testing.T) {
+	c := someComparison()
+	c.Shapes[0].Answers = &oracle.Checked{Rows: 4094, Of: 524288}
+	want := c.Shapes[0].Shape + ": answers: 4094 of 524288 rows"
+	if lines := ComparisonLines(c); !slices.Contains(lines, want) {
+		t.Errorf("no %q in %q", want, lines)
+	}
+	c.Shapes[0].Answers.Rows = 524288
+	if lines := strings.Join(ComparisonLines(c), " "); strings.Contains(lines, "answers") {
+		t.Errorf("all rows were looked at: %s", lines)
+	}
 }
 
 // Recorded runs have no control, and may have more samples on one side.

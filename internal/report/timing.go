@@ -48,6 +48,9 @@ func ComparisonLines(c *run.Comparison) []string {
 	lines := []string{fmt.Sprintf("inputs %s in L2", c.L2)}
 	var all []run.Circumstances
 	for _, s := range c.Shapes {
+		if s.Answers != nil && !s.Answers.Whole() {
+			lines = append(lines, fmt.Sprintf("%s: answers: %s", s.Shape, s.Answers))
+		}
 		if a, b := s.AParts.SingleUS, s.BParts.SingleUS; a != nil && b != nil {
 			lines = append(lines, fmt.Sprintf("%s: a launch by itself %s us (%s) and %s us (%s)", s.Shape, orDash(a), c.A.Variant, orDash(b), c.B.Variant))
 		}

@@ -1,15 +1,36 @@
 package run
 
 import (
+	"encoding/json"
+	"fmt"
 	"math"
+	"time"
 
 	"attune/internal/device"
 	"attune/internal/measure"
+	"attune/internal/oracle"
 	"attune/internal/peer"
+	"attune/internal/toolchain"
 )
+
+// BenchSchemaVersion counts the changes of a bench's document that a reader must know of.
+const BenchSchemaVersion = 1
 
 // Bench is variants timed beside other implementations.
 type Bench struct {
+	SchemaVersion int       `json:"schema_version"`
+	ID            string    `json:"id,omitempty"` // in the ledger; empty where it is in none
+	Time          time.Time `json:"time"`
+	Kernel        string    `json:"kernel"`
+	Command       string    `json:"command"`         // that does it again
+	Asked         []string  `json:"asked_shapes"`    // of which Answers has the finished ones
+	Ended         string    `json:"ended,omitempty"` // why it ended before it had all of them
+
+	Builds []toolchain.Record `json:"builds"` // of the variants, those that selections chose included
+	GitSHA string             `json:"git_sha,omitempty"`
+	Git    toolchain.Git      `json:"git"`
+	Attune string             `json:"attune"` // the program's own version
+
 	Facts device.Facts `json:"facts"`
 	Peers *peer.Facts  `json:"peers,omitempty"` // nil where none could be timed
 	Seed  uint64       `json:"seed"`
@@ -18,12 +39,19 @@ type Bench struct {
 	Turns  int    `json:"turns"`  // in which they were taken
 	Timing string `json:"timing"` // how, in words
 
-	Ceilings *Ceilings  `json:"ceilings,omitempty"` // nil for devices on which nobody has measured them
-	Rows     []BenchRow `json:"rows"`
-	Best     []BestRow  `json:"best"`
-	LeftOut  []LeftOut  `json:"left_out"`
+	Ceilings *Ceilings     `json:"ceilings,omitempty"` // nil for devices on which nobody has measured them
+	Answers  []BenchAnswer `json:"answers"`            // of each shape that was finished
+	Rows     []BenchRow    `json:"rows"`
+	Best     []BestRow     `json:"best"`
+	LeftOut  []LeftOut     `json:"left_out"`
 
 	Circumstances // of the variants; nobody watches the peers
+}
+
+// BenchAnswer is how much of the answers to a shape was looked at.
+type BenchAnswer struct {
+	Shape string `json:"shape"`
+	oracle.Checked
 }
 
 // BenchRow is one implementation on one shape. What gave a wrong answer was not timed.
@@ -46,7 +74,44 @@ type BenchRow struct {
 	Speedup *measure.Speedup `json:"speedup,omitempty"` // of our best variant against this one
 	Shares  *Shares          `json:"shares,omitempty"`
 
-	Seconds [][]float64 `json:"seconds,omitempty"` // a launch; one list a turn
+	Seconds [][]float64 `json:"seconds,omitempty"` // a launch; one list a turn. In the ledger they have a file of their own
+}
+
+// BenchSamples is the raw timing of one row.
+type BenchSamples struct {
+	Shape   string      `json:"shape"`
+	Name    string      `json:"name"`
+	Seconds [][]float64 `json:"seconds"`
+}
+
+// Apart gives the record without its samples, and the samples.
+func (b *Bench) Apart() (Bench, []BenchSamples) {
+	record := *b
+	record.Rows = []BenchRow{}
+	samples := []BenchSamples{}
+	for _, row := range b.Rows {
+		if row.Seconds != nil {
+			samples = append(samples, BenchSamples{row.Shape, row.Name, row.Seconds})
+		}
+		row.Seconds = nil
+		record.Rows = append(record.Rows, row)
+	}
+	return record, samples
+}
+
+// DecodeBench reads the record of a bench.
+func DecodeBench(text []byte) (*Bench, error) {
+	b := &Bench{}
+	if err := json.Unmarshal(text, b); err != nil {
+		return nil, fmt.Errorf("read a bench: %w", err)
+	}
+	if b.SchemaVersion < 1 {
+		return nil, fmt.Errorf("read a bench: it has no schema_version, so it is no record of one")
+	}
+	if b.SchemaVersion > BenchSchemaVersion {
+		return nil, fmt.Errorf("bench %s was written by a newer attune (schema %d, this one knows %d)", b.ID, b.SchemaVersion, BenchSchemaVersion)
+	}
+	return b, nil
 }
 
 // BestRow is our best variant against the best peer on one shape.

@@ -6,6 +6,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/measure"
+	"attune/internal/oracle"
 )
 
 // Comparison is two variants held against each other. B is what is judged.
@@ -35,6 +36,8 @@ type ComparedShape struct {
 
 	AVariant string `json:"a_variant,omitempty"` // the one that a selection has chosen here
 	BVariant string `json:"b_variant,omitempty"`
+
+	Answers *oracle.Checked `json:"answers,omitempty"` // how much of them was held against the oracle; nil where the runs of a ledger are compared
 
 	measure.Comparison
 	ATimes  measure.Summary `json:"a_seconds"`

@@ -140,12 +140,40 @@ func mix(x uint64) uint64 {
 }
 
 func fill(values []float32, random *rand.PCG, distribution Distribution) {
+	if distribution != Outliers {
+		fillNormal(values, random)
+		return
+	}
 	for i := range values {
 		z := normalQuantile(uniform(random))
-		if distribution == Outliers && uniform(random) < 0.001 {
+		if uniform(random) < 0.001 {
 			z += float64(10 * normalQuantile(uniform(random)))
 		}
 		values[i] = float32(z)
+	}
+}
+
+// fillNormal puts the numbers of the tails off to the end of each stretch: a processor cannot foresee which they are, and a wrong guess costs it as much as a
+// number.
+func fillNormal(values []float32, random *rand.PCG) {
+	var drawn [256]float64
+	var tails [256]int
+	for len(values) > 0 {
+		part := values[:min(len(values), len(drawn))]
+		count := 0
+		for i := range part {
+			p := uniform(random)
+			drawn[i] = p
+			part[i] = float32(normalCentre(p))
+			tails[count] = i
+			if inTail(p) {
+				count++
+			}
+		}
+		for _, i := range tails[:count] {
+			part[i] = float32(normalTail(drawn[i]))
+		}
+		values = values[len(part):]
 	}
 }
 

@@ -9,10 +9,21 @@ import "math"
 // algorithm AS 241 (PPND16): M. J. Wichura, The Percentage Points of the Normal Distribution, Applied Statistics 37
 // (1988), pages 477 to 484.
 func normalQuantile(p float64) float64 {
-	q := p - 0.5
-	if math.Abs(q) <= 0.425 {
-		return float64(q * centre.at(0.180625-float64(q*q)))
+	if inTail(p) {
+		return normalTail(p)
 	}
+	return normalCentre(p)
+}
+
+// inTail says which of the two has a p.
+func inTail(p float64) bool { return math.Abs(p-0.5) > 0.425 }
+
+func normalCentre(p float64) float64 {
+	q := p - 0.5
+	return float64(q * centre.at(0.180625-float64(q*q)))
+}
+
+func normalTail(p float64) float64 {
 	r := math.Sqrt(-logarithm(min(p, 1-p)))
 	x := 0.0
 	if r <= 5 {
@@ -20,7 +31,7 @@ func normalQuantile(p float64) float64 {
 	} else {
 		x = farTail.at(r - 5)
 	}
-	return math.Copysign(x, q)
+	return math.Copysign(x, p-0.5)
 }
 
 // rational is a quotient of two polynomials, each with its constant term first.
@@ -28,12 +39,16 @@ type rational struct {
 	over, under [8]float64
 }
 
+// at has no loop: drawing large inputs is mostly this.
 func (f *rational) at(x float64) float64 {
-	over, under := f.over[7], f.under[7]
-	for i := 6; i >= 0; i-- {
-		over = float64(over*x) + f.over[i]
-		under = float64(under*x) + f.under[i]
-	}
+	a, b := &f.over, &f.under
+	over, under := float64(a[7]*x)+a[6], float64(b[7]*x)+b[6]
+	over, under = float64(over*x)+a[5], float64(under*x)+b[5]
+	over, under = float64(over*x)+a[4], float64(under*x)+b[4]
+	over, under = float64(over*x)+a[3], float64(under*x)+b[3]
+	over, under = float64(over*x)+a[2], float64(under*x)+b[2]
+	over, under = float64(over*x)+a[1], float64(under*x)+b[1]
+	over, under = float64(over*x)+a[0], float64(under*x)+b[0]
 	return over / under
 }
 
@@ -80,8 +95,16 @@ func logarithm(x float64) float64 {
 	s := (fraction - 1) / (fraction + 1)
 	square := float64(s * s)
 	series := 0.0
-	for k := 21; k >= 1; k -= 2 {
-		series = float64(series*square) + 1/float64(k)
+	for _, share := range oddShares {
+		series = float64(series*square) + share
 	}
 	return float64(2*float64(s*series)) + float64(float64(exponent)*math.Ln2)
 }
+
+// oddShares are 1/21, 1/19 and so on to 1.
+var oddShares = func() (shares [11]float64) {
+	for i := range shares {
+		shares[i] = 1 / float64(21-2*i)
+	}
+	return shares
+}()

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"attune/internal/device"
+	"attune/internal/ledger"
+	"attune/internal/measure"
+	"attune/internal/oracle"
+	"attune/internal/peer"
+	"attune/internal/run"
+	"attune/internal/toolchain"
+)
+
+// someBench is a bench of two shapes, as a GPU would have made it.
+func someBench() *run.Bench {
+	at := time.Now().UTC().Truncate(time.Millisecond)
+	speedup := measure.Speedup{Ratio: 2, Low: 1.9, High: 2.1}
+	b := &run.Bench{
+		SchemaVersion: run.BenchSchemaVersion, ID: ledger.NewID(at, "bench"), Time: at, Kernel: "sdpa", Command: "attune bench stage2 --peer torch-cudnn",
+		Builds: []toolchain.Record{{Kernel: "sdpa", Variant: "stage2", Arch: "sm_90a", CodeHash: "c0de"}}, Attune: "0.1.0",
+		Facts: device.Facts{Kind: "cuda", Name: "a GPU", Arch: "sm_90", Driver: "580"}, Peers: &peer.Facts{Torch: "2.11.0"}, Rounds: 2, Turns: 1, Timing: "in turns",
+		Rows: []run.BenchRow{}, Best: []run.BestRow{}, LeftOut: []run.LeftOut{{Name: "torch-flash", Why: "it is missing"}},
+	}
+	for _, shape := range []string{"1x8x512x64", "1x32x16384x64"} {
+		ours, theirs, tflops := 10.5, 21.0, 51.1
+		checked := oracle.Checked{Rows: 4096, Of: 4096}
+		if shape != "1x8x512x64" {
+			checked.Of = 524288
+		}
+		b.Asked, b.Answers = append(b.Asked, shape), append(b.Answers, run.BenchAnswer{Shape: shape, Checked: checked})
+		b.Rows = append(b.Rows,
+			run.BenchRow{Shape: shape, Name: "stage2", DType: "e4m3", P50US: &ours, TFLOPS: &tflops, Seconds: [][]float64{{10.5e-6, 10.5e-6}}},
+			run.BenchRow{
+				Shape: shape, Name: "torch-cudnn", Peer: true, DType: "fp16", P50US: &theirs, TFLOPS: &tflops, Speedup: &speedup, Seconds: [][]float64{{21e-6, 21e-6}},
+			})
+		b.Best = append(b.Best, run.BestRow{Shape: shape, Variant: "stage2", Peer: "torch-cudnn", Speedup: speedup})
+	}
+	return b
+}
+
+// benched LEDGER records some bench in a ledger.
+func benched(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: benched LEDGER")
+	}
+	kept, err := ledger.Open(context.Background(), filepath.Join(ts.Getenv("WORK"), args[0]))
+	ts.Check(err)
+	defer kept.Close()
+	bare, taken := someBench().Apart()
+	record, err := json.Marshal(bare)
+	ts.Check(err)
+	samples, err := json.Marshal(map[string]any{"schema_version": 1, "samples": taken})
+	ts.Check(err)
+	ts.Check(kept.RecordBench(context.Background(), map[string][]byte{"bench.json": record, "samples.json": samples}))
+}
+
+// However a bench ends, what was measured is printed, and the exit code says how it ended.
+func TestBenchEnds(t *testing.T) {
+	check := func(what string, set func(*run.Bench), interrupted bool, failed error, code int, out, message string) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if interrupted {
+			cancel()
+			failed = errors.Join(ctx.Err(), failed)
+		}
+		b := someBench()
+		if set == nil {
+			b = nil
+		} else {
+			set(b)
+		}
+		var stdout, stderr bytes.Buffer
+		a := &app{stdout: &stdout, stderr: &stderr, started: true, ledgerDir: "kept"}
+		err := a.endBench(ctx, benchOptions{}, b, failed)
+		if got := a.exitCode(ctx, err); got != code {
+			t.Errorf("%s: exit code %d, want %d: %v", what, got, code, err)
+		}
+		if !strings.Contains(stdout.String(), out) || (b == nil) != (stdout.Len() == 0) {
+			t.Errorf("%s: no %q in\n%s", what, out, stdout.String())
+		}
+		if message != "" && (err == nil || !strings.Contains(err.Error(), message)) {
+			t.Errorf("%s: %v, want %q", what, err, message)
+		}
+	}
+	asItIs := func(*run.Bench) {}
+	half := func(b *run.Bench) { b.Answers, b.Rows, b.Ended = b.Answers[:1], b.Rows[:2], "interrupted" }
+	check("finished", asItIs, false, nil, exitOK, "1x32x16384x64: answers: 4096 of 524288 rows", "")
+	check("wrong", func(b *run.Bench) { b.Rows[0].Wrong = "off" }, false, nil, exitSomeFailed, "WRONG: stage2 on 1x8x512x64: off", "")
+	check("a wrong peer", func(b *run.Bench) { b.Rows[1].Wrong = "off" }, false, nil, exitOK, "WRONG: torch-cudnn", "")
+	check("interrupted", half, true, nil, exitInterrupted, "NOT FINISHED: 1 of 2 shapes are here: interrupted",
+		"interrupted; 1 of 2 shapes were finished and are in kept")
+	check("interrupted at once", nil, true, nil, exitInterrupted, "", "no shape was finished, and nothing is recorded")
+	check("interrupted, and the disk is full", func(b *run.Bench) { half(b); b.ID = "" }, true, errors.New("the disk is full"), exitInterrupted,
+		"NOT FINISHED", "the disk is full")
+	check("failed", func(b *run.Bench) { half(b); b.Ended = "on fire" }, false, errors.New("on fire"), exitFailure, "NOT FINISHED: 1 of 2 shapes are here: on fire", "on fire")
+	check("not recorded", func(b *run.Bench) { b.ID = "" }, false, errors.New("was not recorded"), exitFailure, "1x8x512x64: stage2 is 2.000x the best peer", "was not recorded")
+}
+
+// The command of a record asks for the same bench.
+func TestBenchCommand(t *testing.T) {
+	o := benchOptions{peers: "torch-cudnn", dtype: "fp16", shapes: "small,1x8x512x64:causal", seed: 3, rounds: 60}
+	want := "attune bench stage7 --peer torch-cudnn --peer-dtype fp16 --shapes small,1x8x512x64:causal --seed 3 --rounds 60"
+	if got := o.command([]string{"stage7"}); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	o.arch = "sm_90a"
+	if got := o.command([]string{"stage7"}); got != want+" --arch sm_90a" {
+		t.Errorf("with an architecture: %s", got)
+	}
+}

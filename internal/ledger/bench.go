@@ -1,0 +1,148 @@
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	benchesName = "benches"
+	benchName   = "bench.json"
+	latestBench = "latest-bench"
+)
+
+// benches is the folder of the benches. They are in no index: there are few of them, and nobody filters them.
+func (l *Ledger) benches() folder {
+	return folder{filepath.Join(l.dir, benchesName), "bench", benchName}
+}
+
+// RecordBench writes a bench: bench.json, with an id from [NewID], the time in it and the kernel, and whatever other files belong to it. As with
+// [Ledger.Record], it is there whole or not at all.
+func (l *Ledger) RecordBench(ctx context.Context, files map[string][]byte) error {
+	document, ok := files[benchName]
+	if !ok {
+		return fmt.Errorf("the bench was not recorded: it has no %s", benchName)
+	}
+	id, err := parseBench(document)
+	if err != nil {
+		return fmt.Errorf("the bench was not recorded: %w", err)
+	}
+	folder := l.benches()
+	if err := folder.write(ctx, id, files); err != nil {
+		return fmt.Errorf("bench %s was not recorded: %w", id, err)
+	}
+	if err := syncDir(folder.path); err != nil {
+		return fmt.Errorf("bench %s was recorded, but may be gone after a power cut: flushing %s: %w", id, folder.path, err)
+	}
+	return nil
+}
+
+// ReadBench returns a file of a bench. A file that is not what it was when it was recorded is an error.
+func (l *Ledger) ReadBench(ctx context.Context, id, name string) ([]byte, error) {
+	return l.benches().read(ctx, id, name)
+}
+
+// findBench returns the id of the bench that ref names: its id, the start or the end of its id where no other bench has it, or "latest-bench".
+// It is empty where ref names none, or several.
+func (l *Ledger) findBench(ref string) (string, error) {
+	ids, err := l.benches().ids()
+	if err != nil {
+		return "", err
+	}
+	if ref == latestBench && len(ids) > 0 {
+		return slices.Max(ids), nil // they begin with their times
+	}
+	var matches []string
+	for _, id := range ids {
+		if id == ref {
+			return id, nil
+		}
+		if ref != "" && (strings.HasPrefix(id, ref) || strings.HasSuffix(id, ref)) {
+			matches = append(matches, id)
+		}
+	}
+	if len(matches) != 1 {
+		return "", nil
+	}
+	return matches[0], nil
+}
+
+// parseBench reads the id from a bench.json, and refuses one that could not be told apart from others.
+func parseBench(document []byte) (id string, err error) {
+	var b struct {
+		ID     string    `json:"id"`
+		Time   time.Time `json:"time"`
+		Kernel string    `json:"kernel"`
+	}
+	if err := json.Unmarshal(document, &b); err != nil {
+		return "", fmt.Errorf("%s: %w", benchName, err)
+	}
+	started, err := parseID(b.ID)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%s: key id: %w", benchName, err)
+	case !b.Time.UTC().Truncate(time.Second).Equal(started):
+		return "", fmt.Errorf("%s: key time is %s, but the id %s says %s: make both from one clock reading",
+			benchName, b.Time.Format(time.RFC3339), b.ID, started.Format(time.RFC3339))
+	case b.Kernel == "":
+		return "", fmt.Errorf("%s: key kernel is missing or empty", benchName)
+	}
+	return b.ID, nil
+}
+
+// verifyBenches checks the files of every bench.
+func (l *Ledger) verifyBenches(ctx context.Context) (sound int, problems []Problem, err error) {
+	folder := l.benches()
+	ids, err := folder.ids()
+	if err != nil {
+		return 0, nil, err
+	}
+	problems = folder.strays()
+	for _, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return 0, nil, err
+		}
+		wrong := folder.verify(id)
+		if len(wrong) == 0 {
+			wrong = l.verifyBench(ctx, id)
+		}
+		if len(wrong) == 0 {
+			sound++
+		}
+		for _, p := range wrong {
+			p.Run, p.File = "", filepath.Join(benchesName, id, p.File)
+			problems = append(problems, p)
+		}
+	}
+	return sound, problems, nil
+}
+
+func (l *Ledger) verifyBench(ctx context.Context, id string) []Problem {
+	document, err := l.ReadBench(ctx, id, benchName)
+	said := ""
+	if err == nil {
+		said, err = parseBench(document)
+	}
+	if err == nil && said != id {
+		err = errors.New("it says that its id is " + said + ": the directory was renamed")
+	}
+	if err != nil {
+		return []Problem{{File: benchName, What: err.Error()}}
+	}
+	return nil
+}
+
+// benchOf is the error of a reference to a bench where a run is wanted, or nil.
+func (l *Ledger) benchOf(ref string) error {
+	id, err := l.findBench(ref)
+	if err != nil || id == "" {
+		return err
+	}
+	return &RefError{Ref: ref, Bench: id}
+}
