@@ -79,8 +79,9 @@ func outputRounding(output toolchain.Output) float64 {
 }
 
 // LimitsFor derives the limits from what FP8 inputs cost on this very problem: the kernel may add a share of it, which its stage has
-// named. The tolerance of the spec is the outer bound. Its max_err is an absolute number, which is meant for inputs of unit variance; with harder inputs,
-// whose outputs may be tens, it counts in units of the largest output, and of the elements that may be bad the share counts too.
+// named. The tolerance of the spec is the outer bound. Its max_err is an absolute number, which is meant for outputs that are means of many values of unit
+// variance; where the largest output is more than 1, as in a query that sees one or two keys or with harder inputs, it counts in units of that. With
+// harder inputs the share counts of the elements that may be bad, too.
 func LimitsFor(ref *oracle.Reference, output toolchain.Output, share float64, tolerance spec.Tolerance, unitVariance bool) Limits {
 	rounding := outputRounding(output)
 	largest, sum := 0.0, 0.0
@@ -90,12 +91,11 @@ func LimitsFor(ref *oracle.Reference, output toolchain.Output, share float64, to
 	}
 	mean := sum / float64(len(ref.Out))
 	limits := Limits{
-		MaxErr:      min(tolerance.MaxErr, max(share*ref.InputCost.Max, largest*rounding)),
+		MaxErr:      min(tolerance.MaxErr*max(1, largest), max(share*ref.InputCost.Max, largest*rounding)),
 		MeanErr:     min(tolerance.MeanErr, max(share*ref.InputCost.Mean, mean*rounding)),
 		BadFraction: tolerance.BadFraction,
 	}
 	if !unitVariance {
-		limits.MaxErr = min(tolerance.MaxErr*max(1, largest), max(share*ref.InputCost.Max, largest*rounding))
 		limits.BadFraction = tolerance.BadFraction * min(1, share)
 	}
 	return limits

@@ -55,7 +55,8 @@ func TestLimitsFor(t *testing.T) {
 	check("never below what an FP16 output costs", []float64{1, -3}, oracle.Cost{}, 0.05, Limits{MaxErr: 3 * rounding, MeanErr: 2 * rounding})
 	check("each limit for itself", []float64{1, -3}, oracle.Cost{Max: 1}, 0.05, Limits{MaxErr: 0.05, MeanErr: 2 * rounding})
 	check("never above the tolerance", []float64{1}, oracle.Cost{Max: 10, Mean: 10}, 0.05, Limits{MaxErr: 0.06, MeanErr: 0.02})
-	check("not even for large outputs", []float64{1000}, oracle.Cost{}, 0.05, Limits{MaxErr: 0.06, MeanErr: 0.02})
+	check("of means that have a limit too", []float64{1000}, oracle.Cost{}, 0.05, Limits{MaxErr: 1000 * rounding, MeanErr: 0.02})
+	check("in units of the largest output", []float64{0, -3}, oracle.Cost{Max: 10, Mean: 10}, 0.05, Limits{MaxErr: 0.18, MeanErr: 0.02})
 	bf16 := LimitsFor(&oracle.Reference{Out: []float64{1, -3}}, toolchain.BF16, 0.05, tolerance, true)
 	compare("never below what a BF16 output costs", bf16, Limits{MaxErr: 3.0 / 256, MeanErr: 2.0 / 256, BadFraction: 0.01})
 	hard := func(what string, out []float64, cost oracle.Cost, want Limits) {

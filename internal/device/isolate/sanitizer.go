@@ -18,6 +18,10 @@ var SanitizerTools = []string{"memcheck", "racecheck", "initcheck", "synccheck"}
 // sanitizerSawErrors is the exit code that compute-sanitizer is told to end with when it has found something.
 const sanitizerSawErrors = 86
 
+// mostBarriers is how many barriers in shared memory synccheck keeps track of. By itself it takes a number that a kernel with several of them in many
+// blocks exceeds, and then ends the kernel.
+const mostBarriers = "65536"
+
 // Sanitized is a device whose child runs under compute-sanitizer.
 type Sanitized struct {
 	*Device
@@ -36,9 +40,11 @@ func StartSanitized(ctx context.Context, o Options, tool string) (*Sanitized, er
 		return nil, err
 	}
 	s := &Sanitized{tool: tool, folder: folder}
-	o.Command = append([]string{
-		program, "--tool", tool, "--error-exitcode", fmt.Sprint(sanitizerSawErrors), "--log-file", s.log(),
-	}, o.Command...)
+	options := []string{program, "--tool", tool, "--error-exitcode", fmt.Sprint(sanitizerSawErrors), "--log-file", s.log()}
+	if tool == "synccheck" {
+		options = append(options, "--num-cuda-barriers", mostBarriers)
+	}
+	o.Command = append(options, o.Command...)
 	if s.Device, err = Start(ctx, o); err != nil {
 		var crash *Crash
 		if log, _ := os.ReadFile(s.log()); errors.As(err, &crash) && len(log) > 0 {
