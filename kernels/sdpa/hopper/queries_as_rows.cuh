@@ -548,6 +548,9 @@ __device__ __forceinline__ void initialize(Barriers& barrier) {
   ptx::fence_mbarrier_init();
 }
 
+// All threads of the block, from different places in the code: __syncthreads would have to be one for all.
+__device__ __forceinline__ void meet() { ptx::barrier_sync(0, kThreads); }
+
 constexpr int kProducerRegisters = knob::kHeadDim == 256 ? 40 : 56;
 constexpr int kConsumerRegisters = kConsumers == 3 ? 152 : knob::kHeadDim == 256 ? 232 : 224;
 
@@ -564,14 +567,14 @@ __device__ __forceinline__ void attend(const Problem& problem, const TensorMap* 
     const Schedule schedule(problem);
     Walk ahead(problem, schedule);
     if (threadIdx.x == 0 && ahead.more(schedule)) bring(ring, ahead, k_map, v_map);
-    __syncthreads();
+    meet();
     if constexpr (kConsumers > 1) ptx::setmaxnreg_dec<kProducerRegisters>();
     produce(problem, schedule, ring, k_map, v_map, ahead);
   } else {
     write_ones(ring);
     ptx::fence_proxy_async();
     compute(problem, ring, [] {
-      __syncthreads();
+      meet();
       if constexpr (kConsumers > 1) ptx::setmaxnreg_inc<kConsumerRegisters>();
     });
   }
