@@ -2,18 +2,22 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
 
 var update = flag.Bool("update", false, "write what the results give now into README.md")
 
-// printed is what a command gives, in the repository's root.
-func printed(t *testing.T, args ...string) (out, errs string, code int) {
-	t.Helper()
-	t.Chdir("../..")
+// root is the repository's, from here.
+const root = "../.."
+
+// printed is what a command gives.
+func printed(args ...string) (out, errs string, code int) {
 	var stdout, stderr bytes.Buffer
 	code = attune(args, &stdout, &stderr)
 	return stdout.String(), stderr.String(), code
@@ -45,28 +49,68 @@ func checkReadme(t *testing.T, mark, want string) {
 
 // The README's ladder is what the committed results give.
 func TestReadmeLadderIsPrintedFromTheResults(t *testing.T) {
-	out, errs, code := printed(t, "history", "--ladder", "--markdown", "--ledger", "results")
+	t.Chdir(root)
+	out, errs, code := printed("history", "--ladder", "--markdown", "--ledger", "results")
 	if code != exitOK {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	checkReadme(t, "ladder", out)
 }
 
-// The README's bench is the newest of the committed results. As long as they have none, nothing stands there.
-func TestReadmeBenchIsPrintedFromTheResults(t *testing.T) {
-	out, errs, code := printed(t, "show", "latest-bench", "--by-shape", "--markdown", "--ledger", "results")
-	switch {
-	case code == exitOK:
-		out = "## Beside PyTorch and FlashAttention-3\n\nThe newest bench in `results/`, by `attune show latest-bench --by-shape --markdown --ledger results`.\n\n" + out
-	case code != exitUsage || !strings.Contains(errs, "the ledger has no benches"):
-		t.Fatalf("exit code %d: %s", code, errs)
+// The README's benches are the newest of the committed results: one with peers, and one that has variants alone, on larger shapes. As long as there are
+// none, nothing stands there.
+func TestReadmeBenchesArePrintedFromTheResults(t *testing.T) {
+	t.Chdir(root)
+	withPeers, alone := newestBenches(t)
+	var section strings.Builder
+	for _, bench := range []struct{ id, title string }{
+		{withPeers, "## Beside PyTorch and FlashAttention-3"},
+		{alone, "## Throughput"},
+	} {
+		if bench.id == "" {
+			continue
+		}
+		out, errs, code := printed("show", bench.id, "--by-shape", "--markdown", "--ledger", "results")
+		if code != exitOK {
+			t.Fatalf("exit code %d: %s", code, errs)
+		}
+		fmt.Fprintf(&section, "%s\n\n`attune show %s --by-shape --markdown --ledger results`:\n\n%s\n", bench.title, bench.id, out)
 	}
-	checkReadme(t, "bench", out)
+	checkReadme(t, "bench", strings.TrimSuffix(section.String(), "\n"))
+}
+
+// newestBenches gives the ids of the newest committed benches that have peers and that have none.
+func newestBenches(t *testing.T) (withPeers, alone string) {
+	t.Helper()
+	files, err := filepath.Glob("results/benches/*/bench.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files { // in the order of their ids, which begin with the time
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var bench struct {
+			ID    string          `json:"id"`
+			Peers json.RawMessage `json:"peers"`
+		}
+		if err := json.Unmarshal(text, &bench); err != nil {
+			t.Fatal(err)
+		}
+		if bench.Peers != nil {
+			withPeers = bench.ID
+		} else {
+			alone = bench.ID
+		}
+	}
+	return withPeers, alone
 }
 
 // Nobody has touched the committed results.
 func TestResultsVerify(t *testing.T) {
-	if out, errs, code := printed(t, "ledger", "verify", "--ledger", "results"); code != exitOK {
+	t.Chdir(root)
+	if out, errs, code := printed("ledger", "verify", "--ledger", "results"); code != exitOK {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
 	}
 }
