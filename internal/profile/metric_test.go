@@ -71,8 +71,8 @@ func TestToAsk(t *testing.T) {
 
 func TestRows(t *testing.T) {
 	p := &Profile{
-		Sim: Values{TensorFLOPs: 102, LoadConflicts: 5, storeConflicts: 0, copyConflicts: 6, wavefronts: 103, "ptx_instructions": 7},
-		Ncu: Values{TensorFLOPs: 100, LoadConflicts: 0, storeConflicts: 0, copyConflicts: 4, wavefronts: 100, Time: 9, "stall_wait": 1},
+		Sim: Values{"tensor_instructions": 102, LoadConflicts: 5, storeConflicts: 0, copyConflicts: 6, wavefronts: 103, "ptx_instructions": 7},
+		Ncu: Values{"tensor_instructions": 100, LoadConflicts: 0, storeConflicts: 0, copyConflicts: 4, wavefronts: 100, Time: 9, "stall_wait": 1},
 	}
 	rows := map[string]Row{}
 	for _, r := range p.Rows() {
@@ -86,7 +86,7 @@ func TestRows(t *testing.T) {
 		}
 	}
 	v := func(x float64) *float64 { return &x }
-	check(TensorFLOPs, v(102), v(100), v(2))
+	check("tensor_instructions", v(102), v(100), v(2))
 	check(LoadConflicts, v(5), v(0), nil) // of nothing there is no share
 	check(storeConflicts, v(0), v(0), v(0))
 	check(copyConflicts, v(6), v(4), v(50))
@@ -107,7 +107,7 @@ func TestRows(t *testing.T) {
 	}
 	// Two percent are near enough; what is not exact is held against nothing.
 	agree, differ, free := p.Agreement()
-	want := [][]string{{TensorFLOPs, storeConflicts}, {LoadConflicts, wavefronts}, {copyConflicts}}
+	want := [][]string{{"tensor_instructions", storeConflicts}, {LoadConflicts, wavefronts}, {copyConflicts}}
 	if diff := cmp.Diff(want, [][]string{keys(agree), keys(differ), keys(free)}); diff != "" {
 		t.Error(diff)
 	}
