@@ -160,8 +160,8 @@ func TestMutate(t *testing.T) {
 	if assembled != 2+2*survive-kinds["other layout"]+kinds["operands swapped"] {
 		t.Errorf("%d were assembled; want the kernel and those that passed, and twice where that showed nothing", assembled)
 	}
-	// A killed one is killed by its first problem; only what passes sees them all: normal inputs, outliers, peaked and rising ones.
-	if c.runs["left out"] != kinds["left out"] || c.runs["operands swapped"] != 4*kinds["operands swapped"] {
+	// A killed one is killed by its first problem; only what passes sees them all: normal inputs, outliers, peaked, rising and low ones.
+	if c.runs["left out"] != kinds["left out"] || c.runs["operands swapped"] != 5*kinds["operands swapped"] {
 		t.Errorf("launches: %v", c.runs)
 	}
 	if c.opened != 1+len(c.all) || c.closed != c.opened {

@@ -254,6 +254,9 @@ func changeConstant(in *ptx.Instruction, line string) []string {
 	}
 	switch in.Opcode {
 	case "and", "or":
+		if has(in, "b64") && isDescriptor(uint64(n)) {
+			return nil // changeDescriptor has it, field by field
+		}
 		n &= n - 1
 	case "mov":
 		if !has(in, "u32") && !has(in, "s32") {

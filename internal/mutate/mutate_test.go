@@ -198,7 +198,7 @@ func TestHopperOperators(t *testing.T) {
 		"other bytes: "+bulk+"[%r1], [%rd1], 80, [%r3];", "other bytes: "+bulk+"[%r1], [%rd1], 48, [%r3];")
 	// Fields of a descriptor: the 128-byte swizzle becomes the next one, eight rows lie 16 bytes further apart; what is zero does not count.
 	check("or.b64 %rd1, %rd2, 4611686293305294848;", "other operation: and.b64 %rd1, %rd2, 4611686293305294848;",
-		"other constant: or.b64 %rd1, %rd2, 4611686018427387904;", "other descriptor: or.b64 %rd1, %rd2, 4611686297600262144;",
+		"other descriptor: or.b64 %rd1, %rd2, 4611686297600262144;",
 		"other descriptor: or.b64 %rd1, %rd2, -9223371761976868864;")
 	check("mov.b64 %rd1, 34363932672;", "other descriptor: mov.b64 %rd1, 34363998208;", "other descriptor: mov.b64 %rd1, 38658899968;")
 	check("mov.b64 %rd1, 1099511660544;") // bits that no descriptor has

@@ -1,6 +1,7 @@
 package mutate
 
 import (
+	"math"
 	"slices"
 
 	"attune/internal/ptx"
@@ -339,16 +340,19 @@ func (r *ranges) converted(in *ptx.Instruction, state []span) (span, bool) {
 		return span{}, false
 	}
 	value := r.value(&in.Operands[1], state, from.Bits())
-	if to.Bits() > from.Bits() && !from.Signed() && !value.natural() {
-		return span{0, 1<<32 - 1}, true
+	if to.Bits() > from.Bits() && !from.Signed() {
+		value = value.unsigned()
 	}
 	return value.within(to.Bits()), true
 }
 
 // widened is the whole product of two numbers of 32 bits.
 func widened(signed bool, a, b span) span {
-	if !signed && !(a.natural() && b.natural()) {
-		return anyOf(64)
+	if !signed {
+		a, b = a.unsigned(), b.unsigned()
+		if a.hi > 0 && b.hi > math.MaxInt64/a.hi {
+			return anyOf(64)
+		}
 	}
 	return over(a, b, func(x, y int64) int64 { return x * y })
 }

@@ -9,9 +9,9 @@ import (
 )
 
 // simplify writes a kernel so that the compiler sees what follows from the ranges of its parameters, of its threads and of its blocks: what has but
-// one value becomes that value, and a branch that always or never goes becomes one that does or is gone. On every launch within those ranges it does
-// what the kernel does. Two kernels are therefore the same, on such launches, if the compiler makes the same machine code of what is left of both, for
-// instance without a sign that is never there or a loop that is never entered.
+// one value becomes that value, a branch that always or never goes becomes one that does or is gone, and a product that begins anew finds zeros. On
+// every launch within those ranges it does what the kernel does. Two kernels are therefore the same, on such launches, if the compiler makes the same
+// machine code of what is left of both, for instance without a sign that is never there or a loop that is never entered.
 func simplify(text []byte, entry string, params map[string]Range) ([]byte, error) {
 	module, err := ptx.Parse(text)
 	if err != nil {
@@ -36,7 +36,11 @@ func simplify(text []byte, entry string, params map[string]Range) ([]byte, error
 				in := &f.Code[i]
 				was := string(lines[in.Line-1])
 				if strings.Count(was, ";") == 1 { // one line, one instruction
-					if now := r.simpler(in, state, was); now != "" {
+					now := r.emptied(in, state, was)
+					if now == "" {
+						now = r.simpler(in, state, was)
+					}
+					if now != "" {
 						lines[in.Line-1] = []byte(now + "\n")
 					}
 				}
@@ -45,6 +49,23 @@ func simplify(text []byte, entry string, params map[string]Range) ([]byte, error
 		}
 	}
 	return bytes.Join(lines, nil), nil
+}
+
+// emptied is a product that does not take what was in the registers of its sums, with zeros put there before: so the compiler sees that nobody does.
+func (r *ranges) emptied(in *ptx.Instruction, state []span, line string) string {
+	const takes = 3 // the operand that says whether they are taken
+	if in.Opcode != "wgmma" || !has(in, "mma_async") || in.Guard >= 0 || len(in.Operands) <= takes || r.value(&in.Operands[takes], state, 1) != only(0) {
+		return ""
+	}
+	at := strings.Index(line, in.Opcode)
+	if at < 0 {
+		return ""
+	}
+	zeros := ""
+	for _, register := range results(in) {
+		zeros += fmt.Sprintf("mov.b%d %s, 0; ", r.f.Registers[register].Type.Bits(), r.f.Registers[register].Name)
+	}
+	return line[:at] + zeros + strings.TrimRight(line[at:], "\n")
 }
 
 // simpler is an instruction as it may be written where the registers are known; empty where that is no simpler.

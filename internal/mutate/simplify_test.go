@@ -72,7 +72,9 @@ func TestSimplify(t *testing.T) {
 		"setp.eq.s32 %p1, 0, 1;", "{ bra L; }")
 	check("what a branch says", b+"\tsetp.lt.s32 %p1, %r2, 8;\n\t@%p1 bra L;\n\tmov.u32 %r4, %r2;\nL:", "mov.b32 %r4, 8;")
 	check("what it does not: the number is another since",
-		b+"\tsetp.lt.s32 %p1, %r2, 8;\n\tadd.s32 %r2, %r2, 1;\n\t@%p1 bra L;\n\tmov.u32 %r4, %r2;\nL:")
+		a+b+"\tsetp.ne.s32 %p1, %r2, 8;\n\tmov.u32 %r2, %r1;\n\t@%p1 bra L;\n\tmov.u32 %r4, %r2;\nL:")
+	check("what it does not: without a sign more are greater", b+"\tsetp.ge.u32 %p1, %r2, 8;\n\t@!%p1 bra L;\n\tmov.u32 %r4, %r2;\nL:")
+	check("a quotient without a sign", b+"\tdiv.u32 %r4, %r2, 16;")
 	check("a loop",
 		"\tmov.u32 %r4, -3;\nL:\n\tshr.s32 %r5, %r4, 31;\n\tadd.s32 %r4, %r4, 1;\n\tsetp.lt.s32 %p1, %r4, 9;\n\t@%p1 bra L;\n\tmov.u32 %r6, %r4;",
 		"mov.b32 %r4, -3;", "mov.b32 %r6, 9;")
@@ -80,7 +82,15 @@ func TestSimplify(t *testing.T) {
 		"\tmov.u32 %r4, 0;\nL:\n\tshr.s32 %r5, %r4, 31;\n\tadd.s32 %r4, %r4, 1;\n\tsetp.lt.s32 %p1, %r4, 100;\n\t@%p1 bra L;",
 		"mov.b32 %r4, 0;", "mov.b32 %r5, 0;")
 	check("a guard", "\tmov.u32 %r4, 5;\n"+b+"\tsetp.lt.s32 %p1, %r2, 0;\n\t@%p1 mov.u32 %r4, 6;\n\tmov.u32 %r5, %r4;", "mov.b32 %r4, 5;")
-	check("wide products and conversions", a+"\tmul.wide.s32 %rd1, %r1, 128;\n\tand.b64 %rd2, %rd1, -4294967296;\n\tsetp.eq.s64 %p1, %rd2, 0;")
+	check("wide products", a+"\tmul.wide.s32 %rd1, %r1, 128;\n\tand.b64 %rd2, %rd1, -4294967296;\n\tsetp.eq.s64 %p1, %rd2, 0;",
+		"mov.b64 %rd2, 0;", "setp.eq.s32 %p1, 1, 1;")
+	check("products that are too wide", a+"\tmul.wide.u32 %rd1, %r1, -1;\n\tshr.u64 %rd2, %rd1, 42;", "mov.b64 %rd2, 0;")
+	check("all bits and none", a+"\tand.b32 %r3, %r1, 1023;\n\tsetp.eq.s32 %p1, %r3, 0;\n\tand.b32 %r4, %r1, 511;\n\tand.b32 %r5, %r1, 3072;",
+		"setp.eq.s32 %p1, 0, 1;", "mov.b32 %r5, 0;")
+	const product = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%r3, %r4, %r5, %r6}, %rd1, %rd2, p, 1, 1; }"
+	check("sums that a product does not take", "{ .reg .pred p; setp.ne.b32 p, 0, 0;\n\t"+product,
+		"mov.b32 %r3, 0; mov.b32 %r4, 0; mov.b32 %r5, 0; mov.b32 %r6, 0; "+product)
+	check("sums that it takes", "{ .reg .pred p; setp.ne.b32 p, 1, 0;\n\t"+product)
 	check("a vector", "\tmov.u64 %rd1, 5;\n\tmov.b64 {%r4, %r5}, %rd1;\n\tmov.u32 %r6, %r4;", "mov.b64 %rd1, 5;")
 	if _, err := simplify([]byte("bar.sync 0;"), "k", nil); err == nil {
 		t.Error("no PTX is simplified")

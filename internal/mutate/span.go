@@ -25,6 +25,17 @@ func anyOf(bits int) span {
 // natural says whether a number is the same with a sign as without.
 func (s span) natural() bool { return s.lo >= 0 }
 
+// unsigned is what a number of 32 bits is without a sign.
+func (s span) unsigned() span {
+	switch {
+	case s.natural():
+		return s
+	case s.hi < 0:
+		return span{s.lo + 1<<32, s.hi + 1<<32}
+	}
+	return span{0, 1<<32 - 1}
+}
+
 // small says whether sums and products with another small one are right in 64 bits.
 func (s span) small() bool { return s.lo >= -1<<31 && s.hi < 1<<32 }
 
@@ -90,7 +101,14 @@ func bitwise(opcode string, bits int, a, b span) span {
 		}
 		return only(a.lo ^ b.lo)
 	}
+	if a.single() {
+		a, b = b, a
+	}
 	switch {
+	case opcode == "and" && b.single() && a.natural() && a.hi <= b.lo && b.lo&(b.lo+1) == 0: // all bits are kept
+		return a
+	case opcode == "and" && b.single() && a.natural() && b.lo != 0 && a.hi < b.lo&-b.lo: // none are
+		return only(0)
 	case opcode == "and" && a.natural() && b.natural():
 		return span{0, min(a.hi, b.hi)}
 	case opcode == "and" && a.natural():
