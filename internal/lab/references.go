@@ -28,9 +28,9 @@ func (p problem) String() string {
 	return text
 }
 
-// problems is what a request asks: every shape and seed on normal inputs, and every shape once on inputs with outliers and once on inputs whose scores
-// lie far apart. Where a kernel must mask keys, inputs whose last key counts most come as well, and where its last tile of keys is not whole, those of which
-// a key that is not there would count most.
+// problems is what a request asks: every shape and seed on normal inputs, and every shape once on inputs with outliers and once on inputs whose
+// scores lie far apart. Where a kernel must mask keys, inputs whose last key counts most come as well, and where its last tile of keys is not whole,
+// those of which a key that is not there would count most.
 func (r Request) problems() []problem {
 	var all []problem
 	for _, shape := range r.Shapes {

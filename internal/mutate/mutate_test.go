@@ -97,7 +97,7 @@ func TestOperators(t *testing.T) {
 	check("@!%p1 mov.u32 %r1, 5;", "guard turned round: @%p1 mov.u32 %r1, 5;", "other constant: @!%p1 mov.u32 %r1, 10;")
 	check("mov.u32 %r1, 0;", "other value: mov.u32 %r1, 1;")
 	check("mov.f32 %f1, 0f00000000;", "other value: mov.f32 %f1, 0f3F800000;")
-	check("mov.f32 %f1, %f2;", "other value: mov.f32 %f1, %f2; add.f32 %f1, %f1, %f1;")
+	check("mov.f32 %f1, %f2;", "other value: mov.f32 %f1, %f2; fma.rn.f32 %f1, %f1, 0f40000000, 0f3F800000;")
 	check("mov.u32 %r1, %ctaid.y;", "other value: mov.u32 %r1, %ctaid.x;")
 	check("mov.u32 %r1, %tid.x;", "other value: mov.u32 %r1, %laneid;")
 	check("@%p1 mov.b32 %r1, %r2;", "guard turned round: @!%p1 mov.b32 %r1, %r2;", "other value: @%p1 mov.b32 %r1, %r2; @%p1 xor.b32 %r1, %r1, -2147483648;")

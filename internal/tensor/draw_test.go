@@ -210,8 +210,8 @@ func TestPeakedInputs(t *testing.T) {
 	}
 }
 
-// Rising and low inputs lose nothing in eight bits, and each key's score is 3 above the one before, in powers of two, until they begin anew. Low ones begin
-// below zero.
+// Rising and low inputs lose nothing in eight bits, and each key's score is 3 above the one before, in powers of two, until they begin anew. Low ones
+// begin below zero.
 func TestRisingInputs(t *testing.T) {
 	check := func(text string, distribution Distribution, rising int, first float64) {
 		t.Helper()
