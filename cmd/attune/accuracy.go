@@ -43,6 +43,7 @@ takes the last stage of each kind of arithmetic.
             positive    with |V| for V, whose sums only grow
             peaked      with queries sixteen times as large
             rising      with Q and K whose scores grow from key to key
+            low         the same, from far below zero
   figures   RMSE; relative, which is RMSE over the root mean square of the right answer; the largest error; the cosine of
             all rows together, and of the worst row
 

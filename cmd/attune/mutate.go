@@ -38,7 +38,8 @@ all checkers. A finding, a buffer that differs, PTX that cannot be loaded and a 
 
   killed      it is caught
   survived    it passes, and so might a slip of that kind
-  equivalent  it passes, and the compiler makes the same machine code of it: nothing was broken (needs a compiler)
+  equivalent  it passes, and the compiler makes the same machine code of it, as it is or with what follows from the ranges of parameters,
+              threads and blocks filled in: nothing was broken (needs a compiler)
 
 The kill rate is the share of killed ones among those that are not equivalent. More shapes, seeds and schedules kill more.`,
 		Example: "  attune mutate stage2\n  attune mutate stage2 --mutants 20 --shapes 1x1x33x64:causal\n  attune mutate stage2 --mutants 0 --json\n" +

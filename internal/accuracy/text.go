@@ -14,6 +14,7 @@ var about = map[string]string{
 	"biased":   "N(0, 1), and a number from N(0, 100) added to each channel of K",
 	"positive": "N(0, 1), with |V| for V",
 	"rising":   "N(0, 1), with Q and K whose scores grow from key to key",
+	"low":      "N(0, 1), with Q and K whose scores grow from key to key, from far below zero",
 }
 
 // Text writes the rows of one kind of inputs as a table: BF16 first, then the rows as they come.

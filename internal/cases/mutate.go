@@ -60,7 +60,7 @@ func (c *Case) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, 
 		return nil, fmt.Errorf("%s: %s: %w", c.Name, c.PTX, err)
 	}
 	all := append(c.mapMutants(), lines...)
-	t := &trial{request: m, arch: c.Arch}
+	t := &trial{request: m}
 	if err := t.begin(ctx, c, text); err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (c *Case) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, 
 		case by != "":
 			report.Kill(mutant, by)
 		default:
-			report.Spare(mutant, t.equivalent(ctx, mutant, text))
+			report.Spare(mutant, mutant.What != otherMap && t.original.Is(ctx, mutant.Apply(text)))
 		}
 	}
 	return report, nil
@@ -134,9 +134,8 @@ func apply(m mutate.Mutant, text []byte) []byte {
 
 // trial is the court that mutants come before.
 type trial struct {
-	request MutationRequest
-	arch    string
-	code    string // hash of the kernel's own machine code, where there is a compiler
+	request  MutationRequest
+	original *mutate.Original // nil where there is no compiler
 }
 
 // begin runs the case as it is: it has to pass, and its length bounds that of the mutants.
@@ -152,7 +151,8 @@ func (t *trial) begin(ctx context.Context, c *Case, text []byte) error {
 	if t.request.Assemble == nil {
 		return nil
 	}
-	if t.code, err = t.request.Assemble(ctx, text, c.Arch); err != nil {
+	assemble := func(ctx context.Context, ptx []byte) (string, error) { return t.request.Assemble(ctx, ptx, c.Arch) }
+	if t.original, err = mutate.NewOriginal(ctx, assemble, text, c.Entry, nil); err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
 	return nil
@@ -184,13 +184,4 @@ func (t *trial) killedBy(ctx context.Context, c *Case, text []byte) (string, err
 		}
 	}
 	return "", nil
-}
-
-// equivalent says whether the compiler makes the same machine code of a mutant as of the kernel.
-func (t *trial) equivalent(ctx context.Context, m mutate.Mutant, text []byte) bool {
-	if t.code == "" || m.What == otherMap {
-		return false
-	}
-	hash, err := t.request.Assemble(ctx, m.Apply(text), t.arch)
-	return err == nil && hash == t.code
 }

@@ -54,7 +54,7 @@ func TestTheWholeRoad(t *testing.T) {
 	if r.Speedup == nil || math.Abs(r.Speedup.Ratio/want-1) > 0.02 || r.Speedup.Low > r.Speedup.Ratio || r.Speedup.High < r.Speedup.Ratio {
 		t.Errorf("the speedup is %+v, want %.2f", r.Speedup, want)
 	}
-	if len(r.Correctness) != 10 || r.Asked.Problems != 10 || len(r.Performance) != 2 || !r.Performance[0].Judged || r.Performance[1].Judged {
+	if len(r.Correctness) != 12 || r.Asked.Problems != 12 || len(r.Performance) != 2 || !r.Performance[0].Judged || r.Performance[1].Judged {
 		t.Errorf("%d answers and the times %+v", len(r.Correctness), r.Performance)
 	}
 	if p50 := r.Performance[0].P50US; math.Abs(p50-10) > 0.1 || r.Headline == nil || r.Headline.P50US != p50 || r.Headline.Shape != "1x2x40x64" {
@@ -160,12 +160,12 @@ func TestWrongAnswers(t *testing.T) {
 		reason string
 		rows   int
 	}{
-		"one element off": {behaviour{answers: set(5, 9)}, "1x2x40x64 seed 0: max_err", 10},
-		"one NaN":         {behaviour{answers: set(64, math.NaN())}, "causal seed 1: 1 elements are not finite, the first at batch 0 head 0 row 1 dim 0", 10},
-		"all zeros":       {behaviour{answers: func(out []byte) { clear(out) }}, "% of the elements are bad", 10},
+		"one element off": {behaviour{answers: set(5, 9)}, "1x2x40x64 seed 0: max_err", 12},
+		"one NaN":         {behaviour{answers: set(64, math.NaN())}, "causal seed 1: 1 elements are not finite, the first at batch 0 head 0 row 1 dim 0", 12},
+		"all zeros":       {behaviour{answers: func(out []byte) { clear(out) }}, "% of the elements are bad", 12},
 		"a finding": {
 			behaviour{findings: []device.Finding{{Kind: device.Unwritten, Text: "2 bytes never written"}}},
-			"1x2x40x64 seed 0 and 9 more: unwritten: 2 bytes never written", 10,
+			"1x2x40x64 seed 0 and 11 more: unwritten: 2 bytes never written", 12,
 		},
 	} {
 		s := newSetup(t)
@@ -220,8 +220,8 @@ func TestALostDeviceCostsOneVariant(t *testing.T) {
 		"a fault":             {second(fault), "1x2x40x64 seed 1: launch: CUDA_ERROR_ILLEGAL_ADDRESS", false, 1},
 		"a hang":              {second(&device.Timeout{Limit: time.Minute}), "1x2x40x64 seed 1: no answer in 1m0s", true, 1},
 		"a crash":             {second(fmt.Errorf("run: %w", &isolate.Crash{How: "signal: killed"})), "the kernel died: signal: killed", false, 1},
-		"a fault while timed": {behaviour{timing: fault}, "timing 1x2x40x64 in turns with stage1+USE_CP_ASYNC=0: launch: CUDA_", false, 10},
-		"a hang while timed":  {behaviour{timing: &device.Timeout{Limit: time.Minute}}, "no answer in 1m0s", true, 10},
+		"a fault while timed": {behaviour{timing: fault}, "timing 1x2x40x64 in turns with stage1+USE_CP_ASYNC=0: launch: CUDA_", false, 12},
+		"a hang while timed":  {behaviour{timing: &device.Timeout{Limit: time.Minute}}, "no answer in 1m0s", true, 12},
 	} {
 		s := newSetup(t)
 		s.knows("stage0", behaviour{})
@@ -306,7 +306,7 @@ func TestUnderASanitizer(t *testing.T) {
 	}
 	expect(t, clean, "not-measured pass/pass/not-measured/not-measured")
 	says(t, clean.Reasons.Performance, "slows kernels down")
-	if clean.Asked.Sanitizer != "memcheck" || len(clean.Correctness) != 10 {
+	if clean.Asked.Sanitizer != "memcheck" || len(clean.Correctness) != 12 {
 		t.Errorf("the record is %+v", clean)
 	}
 	found, err := check(behaviour{}, []device.Finding{{Kind: "memcheck", Text: "Invalid write"}}, nil)
@@ -651,16 +651,18 @@ func TestEvents(t *testing.T) {
 	want := []Event{
 		{"stage0", "compiling", 0, 0},
 		{"stage0", "opening the device", 0, 0},
-		{"stage0", "correctness 1x2x40x64 seed 0", 0, 10},
-		{"stage0", "correctness 1x2x40x64 seed 1", 1, 10},
-		{"stage0", "correctness 1x2x40x64 seed 0 outliers", 2, 10},
-		{"stage0", "correctness 1x2x40x64 seed 0 peaked", 3, 10},
-		{"stage0", "correctness 1x2x40x64 seed 0 rising", 4, 10},
-		{"stage0", "correctness 1x1x33x64:causal seed 0", 5, 10},
-		{"stage0", "correctness 1x1x33x64:causal seed 1", 6, 10},
-		{"stage0", "correctness 1x1x33x64:causal seed 0 outliers", 7, 10},
-		{"stage0", "correctness 1x1x33x64:causal seed 0 peaked", 8, 10},
-		{"stage0", "correctness 1x1x33x64:causal seed 0 rising", 9, 10},
+		{"stage0", "correctness 1x2x40x64 seed 0", 0, 12},
+		{"stage0", "correctness 1x2x40x64 seed 1", 1, 12},
+		{"stage0", "correctness 1x2x40x64 seed 0 outliers", 2, 12},
+		{"stage0", "correctness 1x2x40x64 seed 0 peaked", 3, 12},
+		{"stage0", "correctness 1x2x40x64 seed 0 rising", 4, 12},
+		{"stage0", "correctness 1x2x40x64 seed 0 low", 5, 12},
+		{"stage0", "correctness 1x1x33x64:causal seed 0", 6, 12},
+		{"stage0", "correctness 1x1x33x64:causal seed 1", 7, 12},
+		{"stage0", "correctness 1x1x33x64:causal seed 0 outliers", 8, 12},
+		{"stage0", "correctness 1x1x33x64:causal seed 0 peaked", 9, 12},
+		{"stage0", "correctness 1x1x33x64:causal seed 0 rising", 10, 12},
+		{"stage0", "correctness 1x1x33x64:causal seed 0 low", 11, 12},
 		{"stage0", "timing 1x2x40x64", 0, 2},
 		{"stage0", "timing 1x1x33x64:causal", 1, 2},
 	}

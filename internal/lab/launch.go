@@ -8,6 +8,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/half"
+	"attune/internal/mutate"
 	"attune/internal/tensor"
 	"attune/internal/tensormap"
 	"attune/internal/toolchain"
@@ -49,6 +50,21 @@ func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) devic
 		job.Args = append(job.Args, device.Arg{TensorMap: newTensorMap(m, launch.Output, shape)})
 	}
 	return job
+}
+
+// parameterRanges is what the numbers among a kernel's arguments may be, by the names that the compiler gives its parameters: that of the kernel with
+// their place.
+func parameterRanges(kernel string, launch toolchain.Launch) map[string]mutate.Range {
+	first := argumentO + 4 // behind o and three descale factors
+	if launch.LSE != "" {
+		first++
+	}
+	all := map[string]mutate.Range{}
+	extent := mutate.Range{Least: 1, Most: tensor.MaxExtent}
+	for i, r := range []mutate.Range{{Least: 1, Most: math.MaxInt32}, extent, extent, extent, {Least: 0, Most: 1}} { // heads, group, queries, keys, causal
+		all[fmt.Sprintf("%s_param_%d", kernel, first+i)] = r
+	}
+	return all
 }
 
 // newTensorMap describes q, k, v or o to a kernel: columns, rows and heads, of which a box has one head.

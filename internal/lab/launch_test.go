@@ -3,6 +3,7 @@ package lab
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"io/fs"
 	"math"
 	"os"
@@ -82,6 +83,39 @@ func TestNewJob(t *testing.T) {
 }
 
 // A kernel that writes logarithms of sums has a place for them right behind o; its maps still count from q.
+// The ranges are those of the arguments that a job has at their places, and of nothing else.
+func TestParameterRanges(t *testing.T) {
+	check := func(lse toolchain.LSE) {
+		t.Helper()
+		image := &toolchain.Image{}
+		image.Record.Launch = toolchain.Launch{Threads: 128, QueryRows: 32, LSE: lse}
+		ranges := parameterRanges("k", image.Record.Launch)
+		in := tensor.Draw(tensor.Shape{Batch: 1, Heads: 6, KVHeads: 2, SeqQ: 5, SeqK: 7, HeadDim: 64, Causal: true}, 0, tensor.Options{})
+		values := map[int64]bool{}
+		for i, arg := range newJob(image, device.Facts{}, in).Args {
+			r, known := ranges[fmt.Sprintf("k_param_%d", i)]
+			if !known {
+				continue
+			}
+			if len(arg.Scalar) != 4 {
+				t.Fatalf("argument %d is no number", i)
+			}
+			n := int64(int32(binary.LittleEndian.Uint32(arg.Scalar)))
+			if values[n] = true; n < r.Least || n > r.Most {
+				t.Errorf("argument %d is %d, and %+v was said", i, n, r)
+			}
+		}
+		if diff := cmp.Diff(map[int64]bool{6: true, 3: true, 5: true, 7: true, 1: true}, values); diff != "" || len(ranges) != 5 {
+			t.Errorf("heads, group, queries, keys and causal:\n%s", diff)
+		}
+		if causal := ranges[fmt.Sprintf("k_param_%d", argumentO+8+len(lse)/max(len(lse), 1))]; causal.Most != 1 {
+			t.Errorf("causal is %+v", causal)
+		}
+	}
+	check("")
+	check(toolchain.LSERounded)
+}
+
 func TestNewJobWithLSE(t *testing.T) {
 	image := &toolchain.Image{PTX: []byte("ptx")}
 	image.Record.Launch = toolchain.Launch{

@@ -59,7 +59,8 @@ func (l *Lab) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, e
 	}
 	if m.Assemble != nil {
 		// Not the hash of its record, which another compiler may have made.
-		if t.code, err = m.Assemble(ctx, image.PTX, arch); err != nil {
+		assemble := func(ctx context.Context, ptx []byte) (string, error) { return m.Assemble(ctx, ptx, arch) }
+		if t.original, err = mutate.NewOriginal(ctx, assemble, image.PTX, l.Kernel.Name, parameterRanges(l.Kernel.Name, image.Record.Launch)); err != nil {
 			return nil, fmt.Errorf("%s: %w", m.Variant, err)
 		}
 	}
@@ -90,7 +91,7 @@ type trial struct {
 	request    MutationRequest
 	image      *toolchain.Image
 	references *references
-	code       string // hash of the kernel's own machine code, where there is a compiler
+	original   *mutate.Original // nil where there is no compiler
 }
 
 // try decides the fate of one mutant.
@@ -107,18 +108,9 @@ func (t *trial) try(ctx context.Context, mutant mutate.Mutant, report *MutationR
 	if wrong != "" {
 		report.Kill(mutant, "")
 	} else {
-		report.Spare(mutant, t.equivalent(ctx, text))
+		report.Spare(mutant, t.original.Is(ctx, text))
 	}
 	return ctx.Err()
-}
-
-// equivalent says whether the compiler makes the same machine code of a mutant as of the kernel.
-func (t *trial) equivalent(ctx context.Context, text []byte) bool {
-	if t.code == "" {
-		return false
-	}
-	hash, err := t.request.Assemble(ctx, text, t.image.Record.Arch)
-	return err == nil && hash == t.code
 }
 
 // judge runs PTX through the correctness gate and gives the first thing that is wrong; empty when nothing is.

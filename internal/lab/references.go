@@ -32,8 +32,9 @@ func (p problem) String() string {
 	return text
 }
 
-// problems is what a request asks: every shape and seed on normal inputs, and every shape once on inputs with outliers and once on inputs whose scores
-// lie far apart. Where a kernel must mask keys, inputs whose last key counts most come as well.
+// problems is what a request asks: every shape and seed on normal inputs, and every shape once on inputs with outliers and once on inputs whose
+// scores lie far apart. Where a kernel must mask keys, inputs whose last key counts most come as well, and where its last tile of keys is not whole,
+// those of which a key that is not there would count most.
 func (r Request) problems() []problem {
 	var all []problem
 	for _, shape := range r.Shapes {
@@ -44,6 +45,9 @@ func (r Request) problems() []problem {
 		const tile = 64 // of keys; kernels with larger ones mask more
 		if shape.Causal || shape.SeqK%tile != 0 {
 			all = append(all, problem{shape, r.Seeds[0], tensor.Rising})
+		}
+		if shape.SeqK%tile != 0 {
+			all = append(all, problem{shape, r.Seeds[0], tensor.Low})
 		}
 	}
 	return all

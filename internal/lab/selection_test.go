@@ -84,7 +84,7 @@ func TestASelectionIsTheRunsOfItsParts(t *testing.T) {
 		if p.PartOf != "best" || p.Parent != "stage1" || p.RequiredSpeedup != 1 || p.Asked.Against != "stage1" || p.ID == "" {
 			t.Errorf("%s is a part of %q, against %q, %gx", p.Variant, p.PartOf, p.Parent, p.RequiredSpeedup)
 		}
-		if diff := cmp.Diff([]string{shape}, p.Asked.Shapes); diff != "" || len(p.Performance) != 1 || len(p.Correctness) != 5 {
+		if diff := cmp.Diff([]string{shape}, p.Asked.Shapes); diff != "" || len(p.Performance) != 1 || len(p.Correctness) != 6 {
 			t.Errorf("%s: %d times, %d answers, %s", p.Variant, len(p.Performance), len(p.Correctness), diff)
 		}
 	}
@@ -105,7 +105,7 @@ func TestASelectionIsTheRunsOfItsParts(t *testing.T) {
 		t.Errorf("the speedup is %+v", s)
 	}
 	// All rows are there, in the order that was asked for.
-	if len(whole.Correctness) != 10 || whole.Asked.Problems != 10 || whole.Correctness[0].Shape != "1x2x40x64" || len(whole.Samples) != 2 {
+	if len(whole.Correctness) != 12 || whole.Asked.Problems != 12 || whole.Correctness[0].Shape != "1x2x40x64" || len(whole.Samples) != 2 {
 		t.Errorf("%d answers of %d, %d samples", len(whole.Correctness), whole.Asked.Problems, len(whole.Samples))
 	}
 	if whole.Headline == nil || whole.Headline.Shape != "1x2x40x64" || math.Abs(whole.Headline.P50US-10) > 0.1 {
@@ -154,7 +154,7 @@ func TestASelectionIsAsWrongAsItsParts(t *testing.T) {
 	expect(t, whole, wrongOne)
 	says(t, whole.Reasons.Correctness, "stage3b: 1x1x33x64:causal seed 0")
 	says(t, whole.Reasons.Performance, "an earlier gate failed")
-	if len(whole.Correctness) != 10 || whole.Speedup != nil || len(whole.Performance) != 1 {
+	if len(whole.Correctness) != 12 || whole.Speedup != nil || len(whole.Performance) != 1 {
 		t.Errorf("%d answers, speedup %v, %d times", len(whole.Correctness), whole.Speedup, len(whole.Performance))
 	}
 }
@@ -287,10 +287,10 @@ func TestASelectionAgain(t *testing.T) {
 		}
 		return run.CompareAgain(then, now)
 	}
-	if got := again(s); !got.Holds || !got.Code.Same || got.Outputs.Same != 10 {
+	if got := again(s); !got.Holds || !got.Code.Same || got.Outputs.Same != 12 {
 		t.Errorf("%+v", got)
 	}
-	if got := again(s, "1x2x40x64"); !got.Holds || !got.Code.Same || got.Outputs.Same != 5 || got.Outputs.LeftOut != 5 {
+	if got := again(s, "1x2x40x64"); !got.Holds || !got.Code.Same || got.Outputs.Same != 6 || got.Outputs.LeftOut != 6 {
 		t.Errorf("%+v", got)
 	}
 	other := withSelection(t, strings.Replace(best, "queries < 36", "queries < 20", 1))

@@ -38,7 +38,7 @@ func TestRunsOnTheSimulator(t *testing.T) {
 	}
 	all := simdevice.Options{Checks: true, Limit: time.Minute}
 	check("good", all, "not-measured pass/pass/not-measured/not-measured", "this device measures no time")
-	check("racy", all, wrongOne, "1x1x4x64 seed 0 and 3 more: race at broken.cu:", "with broken.cu:")
+	check("racy", all, wrongOne, "1x1x4x64 seed 0 and 4 more: race at broken.cu:", "with broken.cu:")
 	check("outside", all, wrongOne, "out-of-bounds at broken.cu:")
 	check("illegal", all, wrongOne, "out-of-bounds at broken.cu:")
 	check("zeros", all, wrongOne, "max_err")

@@ -213,8 +213,22 @@ func weakenFence(in *ptx.Instruction, line string) []string {
 // Fields of a descriptor of a matrix in shared memory: where they begin, and how many bits they have.
 var descriptorFields = []struct{ at, bits uint }{{16, 14}, {32, 14}, {49, 3}, {62, 2}}
 
-// changeDescriptor changes a constant that a descriptor is made of: each field that is not zero, by one. One that is zero does not count.
-func changeDescriptor(in *ptx.Instruction, line string) []string {
+// leading is where the field begins that says how far apart matrices lie along the row.
+const leading = 16
+
+// turnsOperands says whether a product of the function may take an operand whose summed dimension does not lie along the row, as those of halves can.
+func turnsOperands(f *ptx.Function) bool {
+	for i := range f.Code {
+		if in := &f.Code[i]; in.Opcode == "wgmma" && (has(in, "f16") || has(in, "bf16")) {
+			return true
+		}
+	}
+	return false
+}
+
+// changeDescriptor changes a constant that a descriptor is made of: each field that is not zero, by one. One that is zero does not count, nor does
+// the leading one of a swizzled operand with the summed dimension along the row: PTX has it that it is not used.
+func changeDescriptor(in *ptx.Instruction, line string, turns bool) []string {
 	switch in.Opcode {
 	case "or", "mov", "add", "xor":
 	default:
@@ -232,6 +246,9 @@ func changeDescriptor(in *ptx.Instruction, line string) []string {
 	var all []string
 	for _, f := range descriptorFields {
 		mask := uint64(1)<<f.bits - 1
+		if f.at == leading && uint64(signed)>>62 != 0 && !turns {
+			continue
+		}
 		if field := uint64(signed) >> f.at & mask; field != 0 {
 			changed := uint64(signed)&^(mask<<f.at) | (field+1)&mask<<f.at
 			all = append(all, s.with(last, strconv.FormatInt(int64(changed), 10)).String())

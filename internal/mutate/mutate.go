@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -45,13 +46,17 @@ func All(text []byte, entry string) ([]Mutant, error) {
 		if f.Name != entry {
 			continue
 		}
+		turns := turnsOperands(f)
+		all := append(slices.Clone(operators), operator{"other descriptor", func(in *ptx.Instruction, line string) []string {
+			return changeDescriptor(in, line, turns)
+		}})
 		for i := range f.Code {
 			in := &f.Code[i]
 			line := lines[in.Line-1]
 			if strings.Count(line, ";") != 1 { // one line, one instruction
 				continue
 			}
-			for _, o := range operators {
+			for _, o := range all {
 				for _, after := range o.change(in, line) {
 					if after != line {
 						list = append(list, Mutant{in.Line, o.name, strings.TrimSpace(line), after})
@@ -103,7 +108,6 @@ var operators = []operator{
 	{"other parity", changeParity},
 	{"other box", changeBox},
 	{"weaker fence", weakenFence},
-	{"other descriptor", changeDescriptor},
 	{"other product", changeProduct},
 	{"other rank", changeRank},
 }
@@ -250,6 +254,9 @@ func changeConstant(in *ptx.Instruction, line string) []string {
 	}
 	switch in.Opcode {
 	case "and", "or":
+		if has(in, "b64") && isDescriptor(uint64(n)) {
+			return nil // changeDescriptor has it, field by field
+		}
 		n &= n - 1
 	case "mov":
 		if !has(in, "u32") && !has(in, "s32") {

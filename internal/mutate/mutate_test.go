@@ -97,7 +97,7 @@ func TestOperators(t *testing.T) {
 	check("@!%p1 mov.u32 %r1, 5;", "guard turned round: @%p1 mov.u32 %r1, 5;", "other constant: @!%p1 mov.u32 %r1, 10;")
 	check("mov.u32 %r1, 0;", "other value: mov.u32 %r1, 1;")
 	check("mov.f32 %f1, 0f00000000;", "other value: mov.f32 %f1, 0f3F800000;")
-	check("mov.f32 %f1, %f2;", "other value: mov.f32 %f1, %f2; add.f32 %f1, %f1, 0f3F800000;")
+	check("mov.f32 %f1, %f2;", "other value: mov.f32 %f1, %f2; fma.rn.f32 %f1, %f1, 0f40000000, 0f3F800000;")
 	check("mov.u32 %r1, %ctaid.y;", "other value: mov.u32 %r1, %ctaid.x;")
 	check("mov.u32 %r1, %tid.x;", "other value: mov.u32 %r1, %laneid;")
 	check("@%p1 mov.b32 %r1, %r2;", "guard turned round: @!%p1 mov.b32 %r1, %r2;", "other value: @%p1 mov.b32 %r1, %r2; @%p1 xor.b32 %r1, %r1, -2147483648;")
@@ -198,7 +198,7 @@ func TestHopperOperators(t *testing.T) {
 		"other bytes: "+bulk+"[%r1], [%rd1], 80, [%r3];", "other bytes: "+bulk+"[%r1], [%rd1], 48, [%r3];")
 	// Fields of a descriptor: the 128-byte swizzle becomes the next one, eight rows lie 16 bytes further apart; what is zero does not count.
 	check("or.b64 %rd1, %rd2, 4611686293305294848;", "other operation: and.b64 %rd1, %rd2, 4611686293305294848;",
-		"other constant: or.b64 %rd1, %rd2, 4611686018427387904;", "other descriptor: or.b64 %rd1, %rd2, 4611686297600262144;",
+		"other descriptor: or.b64 %rd1, %rd2, 4611686297600262144;",
 		"other descriptor: or.b64 %rd1, %rd2, -9223371761976868864;")
 	check("mov.b64 %rd1, 34363932672;", "other descriptor: mov.b64 %rd1, 34363998208;", "other descriptor: mov.b64 %rd1, 38658899968;")
 	check("mov.b64 %rd1, 1099511660544;") // bits that no descriptor has

@@ -6,7 +6,7 @@ type Report struct {
 	Mutants    int              `json:"mutants"`    // that were tried
 	Killed     int              `json:"killed"`     // that were caught
 	Survived   int              `json:"survived"`   // that were not
-	Equivalent int              `json:"equivalent"` // of the rest: the compiler makes the same machine code of them
+	Equivalent int              `json:"equivalent"` // of the rest: shown to be the kernel itself
 	KillRate   float64          `json:"kill_rate"`  // killed, of those not shown equivalent
 	Survivors  []Mutant         `json:"survivors"`
 	ByKind     map[string]Tally `json:"by_kind"`

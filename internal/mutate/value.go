@@ -64,7 +64,7 @@ func changeValue(in *ptx.Instruction, line string) []string {
 var additions = map[string]string{
 	"u32": "add.s32 %s, %s, 1", "s32": "add.s32 %s, %s, 1", "b32": "add.s32 %s, %s, 1",
 	"u64": "add.s64 %s, %s, 1", "s64": "add.s64 %s, %s, 1", "b64": "add.s64 %s, %s, 1",
-	"f32": "add.f32 %s, %s, 0f3F800000",
+	"f32": "fma.rn.f32 %s, %s, 0f40000000, 0f3F800000", // twice and one: one more is nothing to a sum of hundreds, and twice nothing is nothing
 }
 
 // resultType is the first type that an instruction names, which is that of what it gives.

@@ -35,10 +35,19 @@ const (
 	// Rising has scores that grow from key to key, threefold in powers of two, so that the last key that a query sees has
 	// most of the weight: a mask that is off by one key changes everything. All of it is exact in eight bits.
 	Rising
+	// Low is Rising with the scores of the first 512 keys below zero: a row of zeros, which is what a kernel has behind the
+	// last key, would have the greatest score of all, and a mask that lets it in changes everything.
+	Low
 )
 
 // smallCodes is how many of the smallest numbers of E4M3, which are evenly spaced, the keys of rising inputs go through.
 const smallCodes = 16
+
+// smallest is the smallest number of E4M3 above zero, by which rising scores rise.
+const smallest = 0x1p-9
+
+// lowest is how many such steps the first key of low inputs is below zero.
+const lowest = 512
 
 // bias is the standard deviation of the channels' biases.
 const bias = 10
@@ -54,7 +63,7 @@ func (d Distribution) String() string {
 	return distributions[d]
 }
 
-var distributions = [...]string{Normal: "normal", Outliers: "outliers", Peaked: "peaked", Biased: "biased", Positive: "positive", Rising: "rising"}
+var distributions = [...]string{Normal: "normal", Outliers: "outliers", Peaked: "peaked", Biased: "biased", Positive: "positive", Rising: "rising", Low: "low"}
 
 // ParseDistribution reads the name of a distribution.
 func ParseDistribution(text string) (Distribution, error) {
@@ -192,7 +201,7 @@ func shift(values []float32, dims, tensor int, random *rand.PCG, distribution Di
 				values[i] = float32(float64(values[i]) + b)
 			}
 		}
-	case distribution == Rising && tensor == q:
+	case (distribution == Rising || distribution == Low) && tensor == q:
 		for i := range values {
 			values[i] = float32(3 * 512 * math.Sqrt(float64(dims)) * math.Ln2)
 			if i%dims == dims-1 {
@@ -200,7 +209,12 @@ func shift(values []float32, dims, tensor int, random *rand.PCG, distribution Di
 			}
 		}
 	case distribution == Rising && tensor == k:
-		rise(values, dims)
+		rise(values, dims, dims-1)
+	case distribution == Low && tensor == k:
+		rise(values, dims, dims-2)
+		for i := dims - 2; i < len(values); i += dims {
+			values[i] = -lowest * smallest
+		}
 	case distribution == Positive && tensor == v:
 		for i, x := range values {
 			values[i] = float32(math.Abs(float64(x)))
@@ -208,20 +222,20 @@ func shift(values []float32, dims, tensor int, random *rand.PCG, distribution Di
 	}
 }
 
-// rise makes each key larger than the one before in one channel, by the smallest number of E4M3, until all have gone through the smallest codes; then it begins
-// anew. The last channel, in which queries are 0, has the largest number of E4M3 once, so that the others keep their codes.
-func rise(values []float32, dims int) {
-	const smallest = 0x1p-9
+// rise makes each key larger than the one before in one of its first channels, by the smallest number of E4M3, until all have gone through the
+// smallest codes; then it begins anew. The last channel, in which queries are 0, has the largest number of E4M3 once, so that the others keep their
+// codes.
+func rise(values []float32, dims, rising int) {
 	for key := range len(values) / dims {
 		row := values[key*dims:][:dims]
-		level := key % (smallCodes * (dims - 1))
-		for dim := range row {
-			row[dim] = smallest * float32(level/(dims-1))
-			if dim < level%(dims-1) {
+		clear(row)
+		level := key % (smallCodes * rising)
+		for dim := range rising {
+			row[dim] = smallest * float32(level/rising)
+			if dim < level%rising {
 				row[dim] += smallest
 			}
 		}
-		row[dims-1] = 0
 	}
 	values[dims-1] = fp8.MaxE4M3
 }

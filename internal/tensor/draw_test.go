@@ -210,11 +210,13 @@ func TestPeakedInputs(t *testing.T) {
 	}
 }
 
-// Rising inputs lose nothing in eight bits, and each key's score is 3 above the one before, in powers of two, until they begin anew.
+// Rising and low inputs lose nothing in eight bits, and each key's score is 3 above the one before, in powers of two, until they begin anew. Low ones
+// begin below zero.
 func TestRisingInputs(t *testing.T) {
-	for _, text := range []string{"1x1x3x64:kv=1100", "2x2x2x128:kv=40", "1x1x1x64"} {
+	check := func(text string, distribution Distribution, rising int, first float64) {
+		t.Helper()
 		shape := mustShape(t, text)
-		in := Draw(shape, 3, Options{Distribution: Rising})
+		in := Draw(shape, 3, Options{Distribution: distribution})
 		for name, one := range map[string]Tensor{"Q": in.Q, "K": in.K} {
 			values := make([]float64, len(one.Codes)/len(one.Descale))
 			one.Dequantize(values, 0)
@@ -231,18 +233,17 @@ func TestRisingInputs(t *testing.T) {
 			}
 			return sum / math.Sqrt(float64(shape.HeadDim)) * math.Log2E
 		}
-		if s := score(0); s != 0 {
-			t.Errorf("%s: the first score is %g", text, s)
-		}
-		for key := 1; key < shape.SeqK; key++ {
-			want := 3.0
-			if key%(smallCodes*(shape.HeadDim-1)) == 0 {
-				want = -score(key - 1)
-			}
-			if got := score(key) - score(key-1); math.Abs(got-want) > 1e-3 {
-				t.Fatalf("%s: key %d is %g above the one before, want %g", text, key, got, want)
+		for key := range shape.SeqK {
+			want := first + float64(3*(key%(smallCodes*rising)))
+			if got := score(key); math.Abs(got-want) > 1e-3 {
+				t.Fatalf("%s: the score of key %d is %g, want %g", text, key, got, want)
 			}
 		}
+	}
+	for _, text := range []string{"1x1x3x64:kv=1100", "2x2x2x128:kv=40", "1x1x1x64"} {
+		dims := mustShape(t, text).HeadDim
+		check(text, Rising, dims-1, 0)
+		check(text, Low, dims-2, -3*lowest)
 	}
 }
 
@@ -291,7 +292,7 @@ func TestParseDistribution(t *testing.T) {
 		}
 	}
 	_, err := ParseDistribution("uniform")
-	if want := `unknown inputs "uniform"; there are normal, outliers, peaked, biased, positive, rising`; err == nil || err.Error() != want {
+	if want := `unknown inputs "uniform"; there are normal, outliers, peaked, biased, positive, rising, low`; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }

@@ -20,8 +20,8 @@ type Shape struct {
 	Causal bool
 }
 
-// maxExtent bounds each extent of a shape, so that a slip of the finger is an error and not an allocation of terabytes.
-const maxExtent = 1 << 24
+// MaxExtent bounds each extent of a shape, so that a slip of the finger is an error and not an allocation of terabytes.
+const MaxExtent = 1 << 24
 
 // maxElements bounds each tensor of a shape.
 const maxElements = 1 << 31
@@ -77,8 +77,8 @@ func ParseShape(text string) (Shape, error) {
 
 func parseExtent(text string) (int, error) {
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > maxExtent || text[0] == '+' {
-		return 0, fmt.Errorf("%q is not a whole number from 1 to %d", text, maxExtent)
+	if err != nil || n < 1 || n > MaxExtent || text[0] == '+' {
+		return 0, fmt.Errorf("%q is not a whole number from 1 to %d", text, MaxExtent)
 	}
 	return n, nil
 }

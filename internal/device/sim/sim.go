@@ -42,8 +42,14 @@ func Open(o Options) *Device {
 	return &Device{options: o, programs: map[string]*sim.Program{}}
 }
 
+// multiprocessors is two, so that blocks which stay and take tile after tile are several, and still take more than one each: with one alone nobody
+// would see a block that begins with the wrong tile.
+const multiprocessors = 2
+
 // Facts describes the simulator. It is of no one architecture: the PTX says which chip's arithmetic it wants.
-func (d *Device) Facts() device.Facts { return device.Facts{Kind: "sim", Name: "PTX simulator"} }
+func (d *Device) Facts() device.Facts {
+	return device.Facts{Kind: "sim", Name: "PTX simulator", Multiprocessors: multiprocessors}
+}
 
 // Time returns device.ErrNoClock.
 func (d *Device) Time(context.Context, []device.Job, device.Plan) ([]device.Series, error) {
