@@ -133,6 +133,7 @@ func (w *warp) reachAsyncGlobal(a *asyncAccess, address uint64, n int) (data []b
 	if !w.block.launch.options.Checks {
 		return data, al
 	}
+	w.block.hold(al, offset, n)
 	if a.writes {
 		for page := offset / pageBytes * pageBytes; page < offset+n; page += pageBytes {
 			al.shadow.wrote(page)

@@ -26,7 +26,8 @@ type block struct {
 	warpgroups []warpgroup
 	tiles      tiles
 
-	globalFenced bool // by a fence.proxy.async.global; which writes to global memory it stands behind is not kept
+	held         []*globalPage // of global memory, while one access to it lasts
+	globalFenced bool          // by a fence.proxy.async.global; which writes to global memory it stands behind is not kept
 
 	random  *rand.Rand
 	changes uint64 // counts what others may be waiting for
@@ -357,11 +358,37 @@ func (b *block) finish() {
 	b.checkCopiesLeft()
 	b.endStores()
 	b.endShared()
+	b.letGo()
 	b.launch.mu.Lock()
 	defer b.launch.mu.Unlock()
 	for _, w := range b.warps {
 		b.launch.counters.add(&w.count)
 	}
+}
+
+// hold keeps other blocks from the pages of a range, until the next access of this block or the end of its instruction: what the checkers remember of an
+// access and what it does to the bytes are one step. Two blocks that write one value are else told of a race or not, as chance will have it.
+func (b *block) hold(al *allocation, offset, size int) {
+	if !b.launch.parallel {
+		return
+	}
+	pages := al.shadow.pages[offset/pageBytes : (offset+size+pageBytes-1)/pageBytes]
+	if len(pages) == 1 && len(b.held) == 1 && b.held[0] == &pages[0] {
+		return // lanes of a warp mostly go to one page
+	}
+	b.letGo()
+	for i := range pages {
+		pages[i].mu.Lock()
+		b.held = append(b.held, &pages[i])
+	}
+}
+
+// letGo ends hold.
+func (b *block) letGo() {
+	for _, page := range b.held {
+		page.mu.Unlock()
+	}
+	b.held = b.held[:0]
 }
 
 // lanesEnded is told that lanes of a warp have ended.

@@ -36,7 +36,8 @@ type bulkPiece struct {
 	global  uint64
 	size    int
 	outside bool
-	from    []byte // where it was read
+	from    []byte      // where it was read
+	source  *allocation // whose bytes these are; nil for shared memory
 }
 
 // bulkLoad is a copy into shared memory that its barrier has not been told of. Its target holds poison until then.
@@ -369,7 +370,7 @@ func (w *warp) beginLoad(o *op, lane int, bar *mbarrier, home *block, to, from u
 			copy(into, p.from)
 		default:
 			sector = countBulk(&w.count.BulkLoadBytes, p, sector)
-			p.from, _ = w.reachAsyncGlobal(&reads, p.global, p.size)
+			p.from, p.source = w.reachAsyncGlobal(&reads, p.global, p.size)
 			copy(into, p.from)
 		}
 		data, _ := w.reachAsyncShared(&writes, home, p.shared, p.size)
@@ -417,6 +418,9 @@ func (w *warp) landLoad(l *bulkLoad, bar *mbarrier) {
 		merge(s.data[offset:offset+p.size], data, l.update, l.size)
 		if w.block.launch.options.Checks {
 			s.shadow.settleAsync(offset, p.size, l.stamp, bar.landing(l.op.number))
+			if p.source != nil {
+				w.block.hold(p.source, int(p.global-p.source.base), p.size)
+			}
 			changed = changed || p.from != nil && !bytes.Equal(p.from, data)
 		}
 	}
@@ -546,6 +550,9 @@ func (w *warp) landStore(s *bulkStore) {
 			continue // it has been freed
 		}
 		offset := int(p.global - al.base)
+		if w.block.launch.options.Checks {
+			w.block.hold(al, offset, p.size)
+		}
 		merge(al.data[offset:offset+p.size], data, s.update, s.size)
 		if w.block.launch.options.Checks {
 			al.shadow.do(offset, p.size, func(sh *shadow, offset, size int) { sh.settleAsync(offset, size, s.stamp, now) })

@@ -46,7 +46,7 @@ func (d defect) check(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-		g.unchecked = true
+		g.unchecked, g.workers = true, 1 // without checkers blocks do not take turns at memory
 		if got := simulate(t, g); len(got.findings) > 0 && d.kind != Deadlock {
 			t.Errorf("%s, seed %d: with the checkers off it finds %v", d.name, seed, got.findings)
 		}
@@ -281,6 +281,26 @@ func TestUnwritten(t *testing.T) {
 	got := simulate(t, given{text: text, threads: 1, out: 2})
 	if got.kinds() != "uninitialized" || !strings.Contains(got.findings[0].Detail, "byte 6 of out") {
 		t.Errorf("a read of an output that nobody has written finds %v", got.findings)
+	}
+}
+
+// TestBlocksWriteOneValue has blocks that run at the same time write what is the same for all, which is no race in one instruction.
+func TestBlocksWriteOneValue(t *testing.T) {
+	t.Parallel()
+	const store = `mov.u32 %r1, 0;
+AGAIN:
+	st.global.u32 [%rd0], %r1;
+	st.global.u16 [%rd0+6], 7;
+	add.u32 %r1, %r1, 0;
+	add.u32 %r2, %r2, 1;
+	setp.lt.u32 %p1, %r2, 20;
+	@%p1 bra AGAIN;
+	ret;`
+	for range 20 {
+		g := given{text: kernel("mov.u32 %r2, 0;\n" + store), blocks: 200, workers: 8}
+		if got := simulate(t, g); len(got.findings) > 0 {
+			t.Fatalf("it finds %v", got.findings)
+		}
 	}
 }
 

@@ -43,7 +43,9 @@ type pendingCopy struct {
 	offset int // in shared memory
 	size   int
 	data   [16]byte
-	from   []byte    // where it was read
+	from   []byte // where it was read, if all of it is there
+	source *allocation
+	at     int       // in the source
 	told   *mbarrier // the barrier that its end is told
 	op     *op
 }
@@ -151,7 +153,8 @@ func (w *warp) beginCopy(o *op, lane int, to, from uint64, have int) {
 	if have > 0 {
 		if data := w.reachBytes(o, from, have, lane); data != nil {
 			copy(p.data[:], data)
-			p.from = data
+			p.from, p.source = data, w.lastGlobal
+			p.at = int(from - p.source.base)
 		}
 	}
 	s := &w.block.shared
@@ -235,6 +238,9 @@ func (w *warp) land(p *pendingCopy, epoch uint32) {
 	me := w.observer(p.op, p.lane, 0)
 	me.epoch = epoch
 	s.shadow.settle(p.offset, p.size, &me)
+	if p.source != nil {
+		w.block.hold(p.source, p.at, len(p.from))
+	}
 	if !bytes.Equal(p.from, p.data[:len(p.from)]) {
 		w.report(MissingWait, p.op, 1<<p.lane, func() string {
 			return "copies from global memory that was changed before the copy was waited for"

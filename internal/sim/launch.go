@@ -90,6 +90,7 @@ type launch struct {
 	heap      atomic.Int64 // bytes that the kernel has allocated
 	allocated []uint64     // by the kernel
 	counters  Counters
+	parallel  bool // blocks run at the same time
 	mu        sync.Mutex
 }
 
@@ -313,6 +314,7 @@ func (r *launch) run(ctx context.Context) error {
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
+	r.parallel = min(uint64(workers), total) > 1
 	var next atomic.Uint64
 	var group sync.WaitGroup
 	for range min(uint64(workers), total) {

@@ -272,6 +272,10 @@ func (w *warp) reachGlobal(o *op, a accessOf, address uint64, lane int, d direct
 
 // checkFixed looks whether somebody has written what is read as if nobody did while the kernel runs (ld.global.nc).
 func (w *warp) checkFixed(o *op, a accessOf, al *allocation, offset, lane int) bool {
+	if !al.shadow.dirty(offset) {
+		return false
+	}
+	w.block.hold(al, offset, a.bytes)
 	e, changed := al.shadow.changed(offset, a.bytes)
 	if !changed {
 		return false
@@ -284,6 +288,7 @@ func (w *warp) checkFixed(o *op, a accessOf, al *allocation, offset, lane int) b
 }
 
 func (w *warp) checkGlobal(o *op, a accessOf, al *allocation, offset, lane int, d direction, data []byte) bool {
+	w.block.hold(al, offset, a.bytes)
 	me := w.observer(o, lane, a.flags)
 	same := d == writing && bytes.Equal(data, w.value[:a.bytes])
 	if d != reading {

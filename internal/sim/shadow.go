@@ -436,7 +436,8 @@ func (s *shadow) forgetUses(c *cell) {
 
 func sameWarp(a, b *access) bool { return a.warp == b.warp && a.block == b.block }
 
-// globalShadow is the shadow of an allocation, page by page, made when a page is first touched. Blocks that run at the same time take turns at a page.
+// globalShadow is the shadow of an allocation, page by page, made when a page is first touched. Blocks that run at the same time take turns at a page
+// (block.hold).
 type globalShadow struct {
 	size  int
 	pages []globalPage
@@ -462,11 +463,11 @@ func (g *globalShadow) forget() {
 	}
 }
 
+// dirty says whether there are writes near an offset; that there are none may be said of a page that nobody holds.
+func (g *globalShadow) dirty(offset int) bool { return g.pages[offset/pageBytes].dirty.Load() }
+
 // changed finds a write to a range in this launch.
 func (g *globalShadow) changed(offset, size int) (earlier access, found bool) {
-	if !g.pages[offset/pageBytes].dirty.Load() {
-		return access{}, false
-	}
 	g.do(offset, size, func(s *shadow, offset, size int) {
 		s.each(offset, size, func(c *cell) {
 			switch {
@@ -488,19 +489,17 @@ func (g *globalShadow) wrote(offset int) {
 	}
 }
 
-// do runs f on the part of each page that a range covers.
+// do runs f on the part of each page that a range covers. The block that asks holds them.
 func (g *globalShadow) do(offset, size int, f func(s *shadow, offset, size int)) {
 	for end := offset + size; offset < end; {
 		page := &g.pages[offset/pageBytes]
 		first := offset / pageBytes * pageBytes
 		next := min(first+pageBytes, end)
-		page.mu.Lock()
 		if page.shadow == nil {
 			page.shadow = &shadow{global: true}
 			page.shadow.reset(min(pageBytes, g.size-first))
 		}
 		f(page.shadow, offset-first, next-offset)
-		page.mu.Unlock()
 		offset = next
 	}
 }

@@ -228,6 +228,9 @@ func (w *warp) runGroup(quantum int) int {
 		}
 		w.count.class[o.class]++
 		o.run(w, o, mask)
+		if len(w.block.held) > 0 {
+			w.block.letGo()
+		}
 		if w.halted || w.group == nil {
 			break
 		}
