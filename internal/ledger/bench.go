@@ -103,24 +103,7 @@ func (l *Ledger) verifyBenches(ctx context.Context) (sound int, problems []Probl
 	if err != nil {
 		return 0, nil, err
 	}
-	problems = folder.strays()
-	for _, id := range ids {
-		if err := ctx.Err(); err != nil {
-			return 0, nil, err
-		}
-		wrong := folder.verify(id)
-		if len(wrong) == 0 {
-			wrong = l.verifyBench(ctx, id)
-		}
-		if len(wrong) == 0 {
-			sound++
-		}
-		for _, p := range wrong {
-			p.Run, p.File = "", filepath.Join(benchesName, id, p.File)
-			problems = append(problems, p)
-		}
-	}
-	return sound, problems, nil
+	return folder.verifyAll(ctx, ids, func(id string) []Problem { return l.verifyBench(ctx, id) })
 }
 
 func (l *Ledger) verifyBench(ctx context.Context, id string) []Problem {

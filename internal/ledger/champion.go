@@ -293,24 +293,7 @@ func (l *Ledger) verifyChampions(ctx context.Context, runs map[string]Entry) (so
 			known[id] = c
 		}
 	}
-	problems = folder.strays()
-	for _, id := range ids {
-		if err := ctx.Err(); err != nil {
-			return 0, nil, err
-		}
-		wrong := folder.verify(id)
-		if len(wrong) == 0 {
-			wrong = l.verifyChampion(ctx, id, known, runs)
-		}
-		if len(wrong) == 0 {
-			sound++
-		}
-		for _, p := range wrong {
-			p.Run, p.File = "", filepath.Join(championsName, id, p.File)
-			problems = append(problems, p)
-		}
-	}
-	return sound, problems, nil
+	return folder.verifyAll(ctx, ids, func(id string) []Problem { return l.verifyChampion(ctx, id, known, runs) })
 }
 
 func (l *Ledger) verifyChampion(ctx context.Context, id string, known map[string]Champion, runs map[string]Entry) []Problem {

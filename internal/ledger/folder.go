@@ -161,6 +161,28 @@ func (f folder) verify(id string) []Problem {
 	return problems
 }
 
+// verifyAll checks the files of every record, and by `check` what those say that are whole. Problems name their files from the ledger's folder on.
+func (f folder) verifyAll(ctx context.Context, ids []string, check func(id string) []Problem) (sound int, problems []Problem, err error) {
+	problems = f.strays()
+	for _, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return 0, nil, err
+		}
+		wrong := f.verify(id)
+		if len(wrong) == 0 {
+			wrong = check(id)
+		}
+		if len(wrong) == 0 {
+			sound++
+		}
+		for _, p := range wrong {
+			p.Run, p.File = "", filepath.Join(filepath.Base(f.path), id, p.File)
+			problems = append(problems, p)
+		}
+	}
+	return sound, problems, nil
+}
+
 // strays judges everything in a folder that has no id for a name.
 func (f folder) strays() []Problem {
 	found, _ := os.ReadDir(f.path) // which its ids were just read from

@@ -83,11 +83,6 @@ __device__ __forceinline__ void barrier_sync(int id, int threads) {
   asm volatile("barrier.sync %0, %1;\n" :: "r"(id), "r"(threads) : "memory");
 }
 
-// PTX ISA "barrier.arrive": one of the `threads` that barrier `id` waits for, and does not wait itself.
-__device__ __forceinline__ void barrier_arrive(int id, int threads) {
-  asm volatile("barrier.arrive %0, %1;\n" :: "r"(id), "r"(threads) : "memory");
-}
-
 // PTX ISA "mbarrier.init": a barrier in shared memory whose phase ends after `count` arrivals.
 __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, uint32_t count) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;\n" :: "r"(shared_address(barrier)), "r"(count) : "memory");
@@ -109,12 +104,6 @@ __device__ __forceinline__ void mbarrier_wait_parity(uint64_t* barrier, uint32_t
       "{ .reg .pred done;\n"
       "again: mbarrier.test_wait.parity.shared.b64 done, [%0], %1;\n"
       "@!done bra again; }\n" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
-}
-
-// PTX ISA "ldmatrix": four matrices of 8 rows of 16 bytes, whose addresses the lanes give in turn: lane 4g+t has bytes 4t.. of row g of each.
-__device__ __forceinline__ void ldmatrix_x4(uint32_t (&d)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(shared_address(row)) : "memory");
 }
 
 // PTX ISA "ldmatrix": four matrices of 8 rows of 16 bytes, whose addresses the lanes give in turn; turned, so that lane 4g+t has pair g of bytes of rows
