@@ -296,7 +296,11 @@ AGAIN:
 	setp.lt.u32 %p1, %r2, 20;
 	@%p1 bra AGAIN;
 	ret;`
-	for range 20 {
+	times := 20
+	if testing.Short() {
+		times = 2
+	}
+	for range times {
 		g := given{text: kernel("mov.u32 %r2, 0;\n" + store), blocks: 200, workers: 8}
 		if got := simulate(t, g); len(got.findings) > 0 {
 			t.Fatalf("it finds %v", got.findings)
