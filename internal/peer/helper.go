@@ -299,7 +299,7 @@ func worth(t *tensor.Tensor) []byte {
 	data := make([]byte, 0, 4*len(t.Codes))
 	head := make([]float64, len(t.Codes)/len(t.Descale))
 	for i := range t.Descale {
-		t.Dequantize(head, i)
+		t.Dequantize(head, i, 0)
 		for _, x := range head {
 			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(x)))
 		}

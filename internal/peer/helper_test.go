@@ -241,7 +241,7 @@ func TestGoodHelper(t *testing.T) {
 	var worth []float64
 	for head := range in.Q.Descale {
 		values := make([]float64, 12)
-		in.Q.Dequantize(values, head)
+		in.Q.Dequantize(values, head, 0)
 		for _, x := range values {
 			worth = append(worth, float64(float32(x)))
 		}

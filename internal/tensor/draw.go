@@ -126,10 +126,10 @@ func Quantize(values []float32, heads int, scale fp8.Scale) Tensor {
 	return t
 }
 
-// Dequantize writes what the codes of one head are worth into values.
-func (t *Tensor) Dequantize(values []float64, head int) {
+// Dequantize writes what the codes of one head are worth into values, from one element on and as many as there is room for.
+func (t *Tensor) Dequantize(values []float64, head, first int) {
 	length := len(t.Codes) / len(t.Descale)
-	fp8.Dequantize(values, t.Codes[head*length:][:length], t.Descale[head])
+	fp8.Dequantize(values, t.Codes[head*length:][first:length][:len(values)], t.Descale[head])
 }
 
 // stream is the generator of one head of one tensor. Each has its own, so heads can be drawn at the same time. The

@@ -179,7 +179,7 @@ func TestQuantizeAndDequantize(t *testing.T) {
 		t.Errorf("descale (-want +got):\n%s", diff)
 	}
 	values := make([]float64, 4)
-	tensor.Dequantize(values, 1)
+	tensor.Dequantize(values, 1, 0)
 	if diff := cmp.Diff([]float64{896, 3, -2, 448}, values); diff != "" {
 		t.Errorf("second head (-want +got):\n%s", diff)
 	}
@@ -219,7 +219,7 @@ func TestRisingInputs(t *testing.T) {
 		in := Draw(shape, 3, Options{Distribution: distribution})
 		for name, one := range map[string]Tensor{"Q": in.Q, "K": in.K} {
 			values := make([]float64, len(one.Codes)/len(one.Descale))
-			one.Dequantize(values, 0)
+			one.Dequantize(values, 0, 0)
 			for i, x := range values {
 				if math.Abs(x-float64(one.Original[i])) > 1e-6*math.Abs(x) {
 					t.Fatalf("%s: %s[%d] is %g, and %g in eight bits", text, name, i, one.Original[i], x)
