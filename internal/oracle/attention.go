@@ -15,8 +15,8 @@ const (
 	blockRows = 32  // query rows looked at together; a multiple of tileRows
 	blockKeys = 128 // keys looked at before moving on, so that scores stay in the first cache; a multiple of tileCols
 
-	// A task is query rows of one head. Its keys and values are widened and packed for it alone, block after block, which costs as much as some tens of rows:
-	// it has many of them where there are enough for everybody.
+	// A task is query rows of one head. Its keys and values are widened and packed for it alone, block after block, which costs as
+	// much as some tens of rows: it has many of them where there are enough for everybody.
 	tasksPerCore = 4
 	mostOfTask   = 8 * blockRows // whose sums stay in the second cache
 	leastOfTask  = 4 * blockRows
@@ -158,8 +158,8 @@ func (w *worker) begin(t Span, rows int) {
 	}
 }
 
-// pack makes panels of so many keys and values of a K/V head. What pads the dims stays zero. Keys behind the last may be those of a block before: their
-// scores are not looked at.
+// pack makes panels of so many keys and values of a K/V head. What pads the dims stays zero. Keys behind the last may be those of a
+// block before: their scores are not looked at.
 func (w *worker) pack(kvHead, start, keys int) {
 	dims := w.shape.HeadDim
 	plain := w.plain[:keys*dims]

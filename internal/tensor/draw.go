@@ -126,6 +126,26 @@ func Quantize(values []float32, heads int, scale fp8.Scale) Tensor {
 	return t
 }
 
+// Masked is the same inputs with or without the causal mask, in the same memory: a mask changes no number.
+func (in *Inputs) Masked(causal bool) *Inputs {
+	masked := *in
+	masked.Shape.Causal = causal
+	return &masked
+}
+
+// Worth is what all codes are worth, rounded to float32.
+func (t *Tensor) Worth() []float32 {
+	values := make([]float32, len(t.Codes))
+	length := len(t.Codes) / len(t.Descale)
+	parallel(len(t.Descale), func(head int) {
+		into := values[head*length:][:length]
+		for i, code := range t.Codes[head*length:][:length] {
+			into[i] = fp8.E4M3(code).Float32() * t.Descale[head]
+		}
+	})
+	return values
+}
+
 // Dequantize writes what the codes of one head are worth into values, from one element on and as many as there is room for.
 func (t *Tensor) Dequantize(values []float64, head, first int) {
 	length := len(t.Codes) / len(t.Descale)

@@ -87,14 +87,15 @@ func (r *response) places() []*[]byte {
 	return all
 }
 
-// header goes before each message and says what its places hold. The bytes themselves follow the message as they are: gob would copy them several times.
+// header goes before each message and says what its places hold. The bytes themselves follow the message as they are: gob would
+// copy them several times.
 type header struct {
 	Parts  []part
 	Places []int // for each place, which part it holds, counted from 1; 0 is none
 }
 
-// part is a string of bytes. Bench asks for one thing after another with the same inputs, which are hundreds of megabytes: what the message before had
-// is not sent again.
+// part is a string of bytes. A bench asks for one thing after another with the same inputs, which are a hundred megabytes: what the
+// message before had is not sent again.
 type part struct {
 	Bytes  int
 	Before int // which part of the message before it is, counted from 1; 0 for one whose bytes follow
