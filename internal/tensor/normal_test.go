@@ -53,3 +53,26 @@ func TestLogarithm(t *testing.T) {
 		t.Errorf("logarithm(1) = %v", got)
 	}
 }
+
+// Many at once are the same as one at a time, in every bit, wherever they lie and however many there are.
+func TestQuantilesAreThoseOfOne(t *testing.T) {
+	edges := []float64{0x1p-53, 1e-12, 0x1p-36, 1.38e-11, 1.39e-11, 1.4e-11, 1e-6, 0.07499999, 0.075, 0.07500001, 0.25, 0.5}
+	for _, p := range edges[:len(edges)-1] {
+		edges = append(edges, 1-p)
+	}
+	random := stream(1, 2, 3)
+	for count := range stretch + 1 {
+		all, got := make([]float64, count), make([]float32, count)
+		for i := range all {
+			if all[i] = uniform(random); i%3 == 0 {
+				all[i] = edges[(i/3+count)%len(edges)]
+			}
+		}
+		normalQuantiles(got, all)
+		for i, p := range all {
+			if want := float32(normalQuantile(p)); math.Float32bits(got[i]) != math.Float32bits(want) {
+				t.Fatalf("%d of them, number %d: of %v it is %v, want %v", count, i, p, got[i], want)
+			}
+		}
+	}
+}
