@@ -60,19 +60,33 @@ func TestQuantilesAreThoseOfOne(t *testing.T) {
 	for _, p := range edges[:len(edges)-1] {
 		edges = append(edges, 1-p)
 	}
+	checkQuantiles := func(all []float64) {
+		t.Helper()
+		got := make([]float32, len(all))
+		normalQuantiles(got, all)
+		for i, p := range all {
+			if want := float32(normalQuantile(p)); math.Float32bits(got[i]) != math.Float32bits(want) {
+				t.Fatalf("%d of them, number %d: of %v it is %v, want %v", len(all), i, p, got[i], want)
+			}
+		}
+	}
 	random := stream(1, 2, 3)
 	for count := range stretch + 1 {
-		all, got := make([]float64, count), make([]float32, count)
+		all := make([]float64, count)
 		for i := range all {
 			if all[i] = uniform(random); i%3 == 0 {
 				all[i] = edges[(i/3+count)%len(edges)]
 			}
 		}
-		normalQuantiles(got, all)
-		for i, p := range all {
-			if want := float32(normalQuantile(p)); math.Float32bits(got[i]) != math.Float32bits(want) {
-				t.Fatalf("%d of them, number %d: of %v it is %v, want %v", count, i, p, got[i], want)
-			}
+		checkQuantiles(all)
+	}
+	// All that uniform can give in the part of the tails that is farther out.
+	for first := 0.5; first < 1<<16; first += stretch / 2 {
+		var all []float64
+		for i := range stretch / 2 {
+			p := (first + float64(i)) * 0x1p-52
+			all = append(all, p, 1-p)
 		}
+		checkQuantiles(all)
 	}
 }
