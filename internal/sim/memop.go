@@ -30,6 +30,7 @@ type memOp struct {
 	loud    bool // volatile
 	copies  bool // what it loads only moves on (copied)
 	fixed   bool // ld.global.nc: what it reads does not change while the kernel runs
+	heeds   bool // an atomic operation whose old value is used
 	atomic  *atomicOp
 }
 

@@ -65,7 +65,9 @@ func (w *warp) reach(o *op, m *memOp, space ptx.Space, lane int, d direction) []
 	if lane < allLanes {
 		address = w.addr[lane]
 	}
-	return w.reachAt(o, accessOf{what: m.what, space: space, bytes: m.bytes, flags: w.flags(m, space), fixed: m.fixed, copies: m.copies}, address, lane, d)
+	return w.reachAt(o, accessOf{
+		what: m.what, space: space, bytes: m.bytes, flags: w.flags(m, space), fixed: m.fixed, copies: m.copies, releases: m.release, heeds: m.heeds,
+	}, address, lane, d)
 }
 
 // flags say how strong an access is.
@@ -92,6 +94,9 @@ type accessOf struct {
 	fixed  bool  // what is read does not change: races are not looked for
 	copies bool  // what it reads only moves on
 	loose  bool  // its alignment has been looked at already
+
+	releases bool // it has published what its thread did, and belongs to that itself
+	heeds    bool // an atomic operation whose old value is used
 }
 
 func (w *warp) reachAt(o *op, a accessOf, address uint64, lane int, d direction) []byte {
@@ -143,7 +148,7 @@ func (w *warp) reachShared(o *op, a accessOf, address uint64, lane int, d direct
 	if !ordinary(marks) && !w.touchesMarked(o, a, address, marks, lane, d) {
 		return nil
 	}
-	me := w.observer(o, lane, a.flags)
+	me := w.accessor(o, &a, lane)
 	var c conflict
 	var bad bool
 	if d == reading {
@@ -201,6 +206,16 @@ func (w *warp) observer(o *op, lane int, flags uint8) observer {
 		if me.lanes = w.sharing; me.lanes == 0 {
 			me.lanes = w.lanes
 		}
+	}
+	return me
+}
+
+// accessor is the observer that makes an access. A release has moved the epoch on; whoever learns what it published has seen the release itself too.
+func (w *warp) accessor(o *op, a *accessOf, lane int) observer {
+	me := w.observer(o, lane, a.flags)
+	me.heeds = a.heeds
+	if a.releases {
+		me.epoch--
 	}
 	return me
 }
@@ -289,7 +304,7 @@ func (w *warp) checkFixed(o *op, a accessOf, al *allocation, offset, lane int) b
 
 func (w *warp) checkGlobal(o *op, a accessOf, al *allocation, offset, lane int, d direction, data []byte) bool {
 	w.block.hold(al, offset, a.bytes)
-	me := w.observer(o, lane, a.flags)
+	me := w.accessor(o, &a, lane)
 	same := d == writing && bytes.Equal(data, w.value[:a.bytes])
 	if d != reading {
 		al.shadow.wrote(offset)

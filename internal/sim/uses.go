@@ -59,6 +59,31 @@ func copied(f *ptx.Function) (good, unused []bool) {
 	return good, unused
 }
 
+// isRead says whether any instruction reads the register, or one of the registers, of an operand.
+func (c *code) isRead(o ptx.Operand) bool {
+	if c.read == nil {
+		c.read = readRegisters(c.fn)
+	}
+	found := false
+	eachRegister(&o, func(r int) { found = found || c.read[r] })
+	return found
+}
+
+// readRegisters finds the registers that any instruction reads.
+func readRegisters(f *ptx.Function) []bool {
+	read := make([]bool, len(f.Registers))
+	for i := range f.Code {
+		operands := f.Code[i].Operands
+		if len(operands) > 0 && (operands[0].Kind == ptx.RegOperand || operands[0].Kind == ptx.VecOperand) && f.Code[i].Opcode != "call" {
+			operands = operands[1:] // a result
+		}
+		for j := range operands {
+			eachRegister(&operands[j], func(r int) { read[r] = true })
+		}
+	}
+	return read
+}
+
 // movesOn says whether a store may be one to the stack.
 func movesOn(modifiers []string) bool {
 	for _, m := range modifiers {
