@@ -72,6 +72,9 @@ func (w *warp) reach(o *op, m *memOp, space ptx.Space, lane int, d direction) []
 
 // flags say how strong an access is.
 func (w *warp) flags(m *memOp, space ptx.Space) uint8 {
+	if m.guess {
+		return present | strong
+	}
 	if !m.strong {
 		return present
 	}

@@ -1,6 +1,10 @@
 package sim
 
-import "attune/internal/ptx"
+import (
+	"slices"
+
+	"attune/internal/ptx"
+)
 
 // copied finds the registers whose values do nothing but move on: through bitwise operations to stores of generic or local memory, and to arguments. Code that
 // was not optimised copies structures with holes in them, sets bits of bytes that nobody has written, and loads what it does not use; that it reads them then
@@ -82,6 +86,48 @@ func readRegisters(f *ptx.Function) []bool {
 		}
 	}
 	return read
+}
+
+// isGuess says whether what is loaded to an operand is what a compare-and-swap expects to find. If somebody else has changed it meanwhile, the swap does not
+// take place: loops begin so, with a plain load.
+func (c *code) isGuess(o ptx.Operand) bool {
+	if c.guessed == nil {
+		c.guessed = guesses(c.fn)
+	}
+	found := false
+	eachRegister(&o, func(r int) { found = found || c.guessed[r] })
+	return found
+}
+
+// guesses finds the registers whose values are compared by a compare-and-swap.
+func guesses(f *ptx.Function) []bool {
+	guessed := make([]bool, len(f.Registers))
+	any := false
+	note := func(r int) { guessed[r], any = true, true }
+	for i := range f.Code {
+		if in := &f.Code[i]; in.Opcode == "atom" && slices.Contains(in.Modifiers, "cas") && len(in.Operands) > 2 {
+			eachRegister(&in.Operands[2], note)
+		}
+	}
+	for any {
+		any = false
+		for i := range f.Code {
+			in := &f.Code[i]
+			if in.Opcode != "mov" || len(in.Operands) != 2 {
+				continue
+			}
+			into := false
+			eachRegister(&in.Operands[0], func(r int) { into = into || guessed[r] })
+			if into {
+				eachRegister(&in.Operands[1], func(r int) {
+					if !guessed[r] {
+						note(r)
+					}
+				})
+			}
+		}
+	}
+	return guessed
 }
 
 // movesOn says whether a store may be one to the stack.
