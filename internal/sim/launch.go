@@ -395,6 +395,12 @@ func (r *launch) runInTurns(ctx context.Context, total uint64) error {
 			room *= 2
 			continue
 		}
+		for _, b := range resident {
+			moved = b.leap() || moved
+		}
+		if moved {
+			continue
+		}
 		idle++
 		if idle%loosenRounds == 0 {
 			for _, b := range resident {
