@@ -130,6 +130,38 @@ func guesses(f *ptx.Function) []bool {
 	return guessed
 }
 
+// setsConstants finds the instructions that give a register a constant: a mov of one, or of a register that holds one since such an instruction before it
+// with nothing but instructions in a row between the two.
+func setsConstants(f *ptx.Function) []bool {
+	sets := make([]bool, len(f.Code))
+	leads := map[int]bool{}
+	for i := range f.Code {
+		for _, target := range f.Code[i].Targets {
+			leads[target] = true
+		}
+	}
+	holds := map[int]bool{} // registers that hold a constant here
+	for i := range f.Code {
+		in := &f.Code[i]
+		if leads[i] {
+			clear(holds)
+		}
+		if in.Opcode == "mov" && in.Guard < 0 && len(in.Operands) == 2 && in.Operands[0].Kind == ptx.RegOperand {
+			from := &in.Operands[1]
+			sets[i] = from.Kind == ptx.ImmOperand || from.Kind == ptx.RegOperand && holds[from.Register]
+			holds[in.Operands[0].Register] = sets[i]
+			continue
+		}
+		for j := range in.Operands {
+			eachRegister(&in.Operands[j], func(r int) { holds[r] = false }) // it may be a result
+		}
+		if in.Targets != nil {
+			clear(holds)
+		}
+	}
+	return sets
+}
+
 // movesOn says whether a store may be one to the stack.
 func movesOn(modifiers []string) bool {
 	for _, m := range modifiers {
