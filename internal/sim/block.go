@@ -558,6 +558,7 @@ var specialNames = map[string]bool{
 	"lanemask_eq": true, "lanemask_le": true, "lanemask_lt": true, "lanemask_ge": true, "lanemask_gt": true,
 	"reserved_smem_offset_begin": true, "reserved_smem_offset_end": true, "reserved_smem_offset_cap": true,
 	"reserved_smem_offset_0": true, "reserved_smem_offset_1": true,
+	"envreg1": true, "envreg2": true,
 	"dynamic_smem_size": true, "total_smem_size": true, "aggr_smem_size": true,
 	"is_explicit_cluster": true, "cluster_ctarank": true, "cluster_nctarank": true,
 	"cluster_ctaid.x": true, "cluster_ctaid.y": true, "cluster_ctaid.z": true,
@@ -637,6 +638,10 @@ func (w *warp) special(name string, lane int) uint32 {
 		return ^uint32(1<<lane - 1)
 	case "lanemask_gt":
 		return ^uint32(1<<(lane+1) - 1)
+	case "envreg1": // where the driver keeps the barrier of the grid
+		return uint32(r.workspace >> 32)
+	case "envreg2":
+		return uint32(r.workspace)
 	case "reserved_smem_offset_end", "reserved_smem_offset_cap":
 		return reservedShared
 	case "dynamic_smem_size":

@@ -80,6 +80,7 @@ type launch struct {
 	chip      mma.Chip
 	found     *findings
 	globals   []uint64 // addresses of the module's variables
+	workspace uint64   // address of the grid's barrier; 0 where the kernel does not ask for it
 	constants []byte
 	layout    *layout
 	shared    int                   // where shared memory begins, of the block's window
@@ -238,6 +239,9 @@ func (r *launch) placeGlobals() error {
 			return err
 		}
 	}
+	if err := r.placeWorkspace(); err != nil {
+		return err
+	}
 	r.constants = slices.Clone(r.program.constants)
 	for v, at := range r.program.constantAt {
 		write := func(offset int, data []byte) error {
@@ -249,6 +253,25 @@ func (r *launch) placeGlobals() error {
 		}
 	}
 	return nil
+}
+
+// placeWorkspace makes what the driver gives to a grid whose blocks may all meet: its size and a barrier, four bytes each.
+func (r *launch) placeWorkspace() error {
+	asked := false
+	for _, c := range r.program.codes {
+		asked = asked || slices.ContainsFunc(c.specials, func(s specialSlot) bool { return strings.HasPrefix(s.name, "envreg") })
+	}
+	if !asked {
+		return nil
+	}
+	const size = 8
+	base, err := r.memory.Alloc("the workspace of the grid", size)
+	if err != nil {
+		return err
+	}
+	r.workspace = base
+	r.globals = append(r.globals, base) // behind the module's variables, to be freed with them
+	return r.memory.Write(base, []byte{size, 0, 0, 0, 0, 0, 0, 0})
 }
 
 // relocate writes addresses into the initial value of a variable.
