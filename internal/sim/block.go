@@ -23,6 +23,8 @@ type block struct {
 	syncs    syncPlaces           // clocks that places in shared memory hold
 	landed   [32]uint32           // epochs of the bulk copies into shared memory (asyncproxy.go)
 
+	sent []sentCopy // from its shared memory to that of other blocks of its cluster
+
 	warpgroups []warpgroup
 	tiles      tiles
 
@@ -83,7 +85,7 @@ func (b *block) start(index uint64) {
 	b.random = rand.New(rand.NewPCG(r.options.Seed, index))
 	b.shared.reset(r)
 	clear(b.mbars)
-	b.syncs = syncPlaces{}
+	b.syncs, b.sent = syncPlaces{}, b.sent[:0]
 	clear(b.warpgroups)
 	b.landed, b.globalFenced, b.over, b.freeRegisters = [32]uint32{}, false, false, 0
 	for i := range b.barriers {
