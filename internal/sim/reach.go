@@ -216,7 +216,7 @@ func (w *warp) observer(o *op, lane int, flags uint8) observer {
 // accessor is the observer that makes an access. A release has moved the epoch on; whoever learns what it published has seen the release itself too.
 func (w *warp) accessor(o *op, a *accessOf, lane int) observer {
 	me := w.observer(o, lane, a.flags)
-	me.heeds = a.heeds
+	me.heeds, me.program = a.heeds, w.block.launch.program
 	if a.releases {
 		me.epoch--
 	}

@@ -82,7 +82,9 @@ type observer struct {
 	access
 	clock *clock
 	lanes uint32 // that make it together; those of the stamp where it is zero
-	heeds bool   // an atomic operation whose old value is used: it stands behind what others have done to the place by such
+	// program is whose operations the numbers of accesses are, where a write may be compared with one alike.
+	program *Program
+	heeds   bool // an atomic operation whose old value is used: it stands behind what others have done to the place by such
 }
 
 func (o *observer) mask() uint32 {
@@ -166,13 +168,13 @@ func (s *shadow) readBytes(offset, size int, o *observer) (conflict, bool) {
 	return found, bad
 }
 
-// writeBytes notes a write. same says whether the bytes written are those that were there: threads that write one value in one instruction do
+// writeBytes notes a write. same says whether the bytes written are those that were there: threads that write one value by instructions that are alike do
 // no harm.
 func (s *shadow) writeBytes(offset, size int, o *observer, same bool) (conflict, bool) {
 	var found conflict
 	bad := false
 	s.each(offset, size, func(c *cell) {
-		if w, races := s.unorderedWrite(c, o); races && !bad && !(same && w.op == o.op) {
+		if w, races := s.unorderedWrite(c, o); races && !bad && !(same && o.program.writesAlike(w.op, o.op)) {
 			found, bad = conflict{w, false}, true
 		}
 		if r, races := s.unorderedRead(c, o); races && !bad {

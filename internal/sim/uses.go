@@ -162,6 +162,45 @@ func setsConstants(f *ptx.Function) []bool {
 	return sets
 }
 
+// writesAlike says whether two operations write one value on purpose, if they do: they are one, stand in one source line, which the compiler has unrolled, or
+// both store a constant, as when a flag is set in several places.
+func (p *Program) writesAlike(a, b int32) bool {
+	if a == b {
+		return true
+	}
+	one, other := p.ops[a], p.ops[b]
+	return one.line() == other.line() || one.storesConstant() && other.storesConstant()
+}
+
+// storesConstant says whether an instruction is a store of a constant, or of a register that is never set to anything else.
+func (s spot) storesConstant() bool {
+	in := &s.code.fn.Code[s.pc]
+	if in.Opcode != "st" || len(in.Operands) != 2 {
+		return false
+	}
+	value := &in.Operands[1]
+	if value.Kind != ptx.RegOperand {
+		return value.Kind == ptx.ImmOperand
+	}
+	found := false
+	for i := range s.code.fn.Code {
+		set := &s.code.fn.Code[i]
+		if len(set.Operands) == 0 || set.Operands[0].Kind != ptx.RegOperand && set.Operands[0].Kind != ptx.VecOperand {
+			continue
+		}
+		sets := false
+		eachRegister(&set.Operands[0], func(r int) { sets = sets || r == value.Register })
+		if !sets {
+			continue
+		}
+		if set.Opcode != "mov" || set.Operands[1].Kind != ptx.ImmOperand {
+			return false
+		}
+		found = true
+	}
+	return found
+}
+
 // movesOn says whether a store may be one to the stack.
 func movesOn(modifiers []string) bool {
 	for _, m := range modifiers {
