@@ -151,13 +151,14 @@ func (w *warp) reachShared(o *op, a accessOf, address uint64, lane int, d direct
 	if !ordinary(marks) && !w.touchesMarked(o, a, address, marks, lane, d) {
 		return nil
 	}
-	me := w.accessor(o, &a, lane)
+	me := w.observer(o, lane, a.flags)
+	me.amend(&a)
 	var c conflict
 	var bad bool
 	if d == reading {
 		c, bad = s.shadow.readBytes(offset, a.bytes, &me)
 	} else {
-		c, bad = s.shadow.writeBytes(offset, a.bytes, &me, d == writing && bytes.Equal(data, w.value[:a.bytes]))
+		c, bad = s.shadow.writeBytes(offset, a.bytes, &me, w.unchanged(data, d))
 	}
 	if bad {
 		w.reportConflict(o, a, c, address, lane, d)
@@ -213,14 +214,21 @@ func (w *warp) observer(o *op, lane int, flags uint8) observer {
 	return me
 }
 
-// accessor is the observer that makes an access. A release has moved the epoch on; whoever learns what it published has seen the release itself too.
-func (w *warp) accessor(o *op, a *accessOf, lane int) observer {
-	me := w.observer(o, lane, a.flags)
-	me.heeds, me.program = a.heeds, w.block.launch.program
+// amend tells the observer what is special about an atomic operation or a release. A release has moved the epoch on; whoever learns what it published has
+// seen the release itself too.
+func (o *observer) amend(a *accessOf) {
+	o.heeds = a.heeds
 	if a.releases {
-		me.epoch--
+		o.epoch--
 	}
-	return me
+}
+
+// unchanged is the program where a store writes what is there already, else nil.
+func (w *warp) unchanged(data []byte, d direction) *Program {
+	if d == writing && bytes.Equal(data, w.value[:len(data)]) {
+		return w.block.launch.program
+	}
+	return nil
 }
 
 // checkWritten looks for bytes that nobody has written, and notes those that are written now.
@@ -307,8 +315,9 @@ func (w *warp) checkFixed(o *op, a accessOf, al *allocation, offset, lane int) b
 
 func (w *warp) checkGlobal(o *op, a accessOf, al *allocation, offset, lane int, d direction, data []byte) bool {
 	w.block.hold(al, offset, a.bytes)
-	me := w.accessor(o, &a, lane)
-	same := d == writing && bytes.Equal(data, w.value[:a.bytes])
+	me := w.observer(o, lane, a.flags)
+	me.amend(&a)
+	same := w.unchanged(data, d)
 	if d != reading {
 		al.shadow.wrote(offset)
 	}

@@ -82,9 +82,7 @@ type observer struct {
 	access
 	clock *clock
 	lanes uint32 // that make it together; those of the stamp where it is zero
-	// program is whose operations the numbers of accesses are, where a write may be compared with one alike.
-	program *Program
-	heeds   bool // an atomic operation whose old value is used: it stands behind what others have done to the place by such
+	heeds bool   // an atomic operation whose old value is used: it stands behind what others have done to the place by such
 }
 
 func (o *observer) mask() uint32 {
@@ -168,13 +166,13 @@ func (s *shadow) readBytes(offset, size int, o *observer) (conflict, bool) {
 	return found, bad
 }
 
-// writeBytes notes a write. same says whether the bytes written are those that were there: threads that write one value by instructions that are alike do
-// no harm.
-func (s *shadow) writeBytes(offset, size int, o *observer, same bool) (conflict, bool) {
+// writeBytes notes a write. same is the program where the bytes written are those that were there, else nil: threads that write one value by instructions
+// that are alike do no harm.
+func (s *shadow) writeBytes(offset, size int, o *observer, same *Program) (conflict, bool) {
 	var found conflict
 	bad := false
 	s.each(offset, size, func(c *cell) {
-		if w, races := s.unorderedWrite(c, o); races && !bad && !(same && o.program.writesAlike(w.op, o.op)) {
+		if w, races := s.unorderedWrite(c, o); races && !bad && !(same != nil && same.writesAlike(w.op, o.op)) {
 			found, bad = conflict{w, false}, true
 		}
 		if r, races := s.unorderedRead(c, o); races && !bad {
@@ -223,7 +221,7 @@ func (s *shadow) unorderedRead(c *cell, o *observer) (access, bool) {
 
 // updateBytes notes a read and a write in one: an atomic operation.
 func (s *shadow) updateBytes(offset, size int, o *observer) (conflict, bool) {
-	return s.writeBytes(offset, size, o, false)
+	return s.writeBytes(offset, size, o, nil)
 }
 
 // settle turns the pending write of an asynchronous copy into one that its thread made now.
