@@ -67,27 +67,29 @@ func mostShared(arch string) int {
 
 // launch is a launch that runs.
 type launch struct {
-	program   *Program
-	memory    *Memory
-	code      *code
-	options   Options
-	grid      [3]int
-	threads   [3]int
-	cluster   [3]int
-	explicit  bool // the launch, or the kernel, speaks of clusters
-	dynamic   int
-	params    []byte
-	chip      mma.Chip
-	found     *findings
-	globals   []uint64 // addresses of the module's variables
-	workspace uint64   // address of the grid's barrier; 0 where the kernel does not ask for it
-	constants []byte
-	layout    *layout
-	shared    int                   // where shared memory begins, of the block's window
-	plans     map[int32]*matrixPlan // by the number of the operation
-	tails     map[*code]*tail
-	syncs     syncPlaces // clocks that places in global memory hold
-	failed    atomic.Pointer[error]
+	program      *Program
+	memory       *Memory
+	code         *code
+	options      Options
+	grid         [3]int
+	threads      [3]int
+	cluster      [3]int
+	explicit     bool // the launch, or the kernel, speaks of clusters
+	dynamic      int
+	params       []byte
+	chip         mma.Chip
+	found        *findings
+	globals      []uint64 // addresses of the module's variables
+	workspace    uint64   // address of the grid's barrier; 0 where the kernel does not ask for it
+	constants    []byte
+	layout       *layout
+	shared       int                   // where shared memory begins, of the block's window
+	plans        map[int32]*matrixPlan // by the number of the operation
+	tails        map[*code]*tail
+	syncs        syncPlaces // clocks that places in global memory hold
+	failed       atomic.Pointer[error]
+	fencedGlobal map[uint32]bool // blocks that have executed fence.proxy.async.global
+
 	heap      atomic.Int64 // bytes that the kernel has allocated
 	allocated []uint64     // by the kernel
 	counters  Counters
