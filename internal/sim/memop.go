@@ -30,6 +30,8 @@ type memOp struct {
 	loud    bool // volatile
 	copies  bool // what it loads only moves on (copied)
 	fixed   bool // ld.global.nc: what it reads does not change while the kernel runs
+	heeds   bool // an atomic operation whose old value is used
+	guess   bool // a load of what a compare-and-swap is to find
 	atomic  *atomicOp
 }
 
@@ -132,6 +134,7 @@ func (c *code) lowerAccess(in *ptx.Instruction, o *op) error {
 		return err
 	}
 	m.copies = in.Opcode != "st" && (m.space == ptx.Generic || m.space == ptx.Local) && c.onlyCopied(value, m.space)
+	m.guess = in.Opcode != "st" && !m.strong && (m.space == ptx.Global || m.space == ptx.Shared || m.space == ptx.Generic) && c.isGuess(value)
 	o.mem, o.class = m, classMemory
 	c.noteTalk(m)
 	return nil
