@@ -28,8 +28,7 @@ type block struct {
 	warpgroups []warpgroup
 	tiles      tiles
 
-	held         []*globalPage // of global memory, while one access to it lasts
-	globalFenced bool          // by a fence.proxy.async.global; which writes to global memory it stands behind is not kept
+	held []*globalPage // of global memory, while one access to it lasts
 
 	random  *rand.Rand
 	changes uint64 // counts what others may be waiting for
@@ -87,7 +86,7 @@ func (b *block) start(index uint64) {
 	clear(b.mbars)
 	b.syncs, b.sent = syncPlaces{}, b.sent[:0]
 	clear(b.warpgroups)
-	b.landed, b.globalFenced, b.over, b.freeRegisters = [32]uint32{}, false, false, 0
+	b.landed, b.over, b.freeRegisters = [32]uint32{}, false, 0
 	for i := range b.barriers {
 		b.barriers[i] = barrier{}
 	}

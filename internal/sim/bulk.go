@@ -578,11 +578,9 @@ func (w *warp) landStore(s *bulkStore) {
 		offset := int(p.global - al.base)
 		if w.block.launch.options.Checks {
 			w.block.hold(al, offset, p.size)
-		}
-		merge(al.data[offset:offset+p.size], data, s.update, s.size)
-		if w.block.launch.options.Checks {
 			al.shadow.do(offset, p.size, func(sh *shadow, offset, size int) { sh.settleAsync(offset, size, s.stamp, now) })
 		}
+		merge(al.data[offset:offset+p.size], data, s.update, s.size)
 	}
 	w.block.changes++
 }

@@ -174,8 +174,7 @@ func (b *block) endShared() {
 // tellsOfBytes says whether an operation is a copy that has told a barrier of its bytes. Whether the block of the barrier has waited for them is looked at
 // by itself (checkCopiesLeft); the thread that began the copy has nothing more to do with it.
 func (p *Program) tellsOfBytes(number int32) bool {
-	at := p.ops[number]
-	o := &at.code.ops[at.pc]
+	o := p.ops[number].op()
 	return o.sync != nil && o.sync.bulk != nil
 }
 

@@ -38,6 +38,7 @@ type code struct {
 	meet           []int    // where lanes meet again, by instruction
 	copied, unused []bool   // of registers (copied); nil as long as nobody has asked
 	read, guessed  []bool   // of registers (readRegisters, guesses); nil likewise
+	onlyConstant   []bool   // of registers (constantRegisters); nil likewise
 	products       []int32  // 32-bit registers that wgmma.mma_async uses
 	lines          []int    // numbers of the source lines, by instruction
 

@@ -64,12 +64,17 @@ func copied(f *ptx.Function) (good, unused []bool) {
 }
 
 // isRead says whether any instruction reads the register, or one of the registers, of an operand.
-func (c *code) isRead(o ptx.Operand) bool {
+func (c *code) isRead(o *ptx.Operand) bool {
 	if c.read == nil {
 		c.read = readRegisters(c.fn)
 	}
+	return hasOneOf(o, c.read)
+}
+
+// hasOneOf says whether one of the registers of an operand is among those marked.
+func hasOneOf(o *ptx.Operand, marked []bool) bool {
 	found := false
-	eachRegister(&o, func(r int) { found = found || c.read[r] })
+	eachRegister(o, func(r int) { found = found || marked[r] })
 	return found
 }
 
@@ -90,13 +95,11 @@ func readRegisters(f *ptx.Function) []bool {
 
 // isGuess says whether what is loaded to an operand is what a compare-and-swap expects to find. If somebody else has changed it meanwhile, the swap does not
 // take place: loops begin so, with a plain load.
-func (c *code) isGuess(o ptx.Operand) bool {
+func (c *code) isGuess(o *ptx.Operand) bool {
 	if c.guessed == nil {
 		c.guessed = guesses(c.fn)
 	}
-	found := false
-	eachRegister(&o, func(r int) { found = found || c.guessed[r] })
-	return found
+	return hasOneOf(o, c.guessed)
 }
 
 // guesses finds the registers whose values are compared by a compare-and-swap.
@@ -116,9 +119,7 @@ func guesses(f *ptx.Function) []bool {
 			if in.Opcode != "mov" || len(in.Operands) != 2 {
 				continue
 			}
-			into := false
-			eachRegister(&in.Operands[0], func(r int) { into = into || guessed[r] })
-			if into {
+			if hasOneOf(&in.Operands[0], guessed) {
 				eachRegister(&in.Operands[1], func(r int) {
 					if !guessed[r] {
 						note(r)
@@ -169,36 +170,40 @@ func (p *Program) writesAlike(a, b int32) bool {
 		return true
 	}
 	one, other := p.ops[a], p.ops[b]
-	return one.line() == other.line() || one.storesConstant() && other.storesConstant()
+	return one.line() == other.line() || one.op().storesConstant() && other.op().storesConstant()
 }
 
-// storesConstant says whether an instruction is a store of a constant, or of a register that is never set to anything else.
-func (s spot) storesConstant() bool {
-	in := &s.code.fn.Code[s.pc]
-	if in.Opcode != "st" || len(in.Operands) != 2 {
-		return false
+func (o *op) storesConstant() bool { return o.mem != nil && o.mem.constant }
+
+// isConstant says whether an operand is a constant, or a register that is never set to anything but constants.
+func (c *code) isConstant(o *ptx.Operand) bool {
+	if o.Kind != ptx.RegOperand {
+		return o.Kind == ptx.ImmOperand
 	}
-	value := &in.Operands[1]
-	if value.Kind != ptx.RegOperand {
-		return value.Kind == ptx.ImmOperand
+	if c.onlyConstant == nil {
+		c.onlyConstant = constantRegisters(c.fn)
 	}
-	found := false
-	for i := range s.code.fn.Code {
-		set := &s.code.fn.Code[i]
-		if len(set.Operands) == 0 || set.Operands[0].Kind != ptx.RegOperand && set.Operands[0].Kind != ptx.VecOperand {
+	return c.onlyConstant[o.Register]
+}
+
+// constantRegisters finds the registers that only a mov of a constant sets.
+func constantRegisters(f *ptx.Function) []bool {
+	constant, otherwise := make([]bool, len(f.Registers)), make([]bool, len(f.Registers))
+	for i := range f.Code {
+		in := &f.Code[i]
+		if len(in.Operands) == 0 || in.Operands[0].Kind != ptx.RegOperand && in.Operands[0].Kind != ptx.VecOperand {
 			continue
 		}
-		sets := false
-		eachRegister(&set.Operands[0], func(r int) { sets = sets || r == value.Register })
-		if !sets {
-			continue
+		marked := otherwise
+		if in.Opcode == "mov" && in.Operands[1].Kind == ptx.ImmOperand {
+			marked = constant
 		}
-		if set.Opcode != "mov" || set.Operands[1].Kind != ptx.ImmOperand {
-			return false
-		}
-		found = true
+		eachRegister(&in.Operands[0], func(r int) { marked[r] = true })
 	}
-	return found
+	for r := range constant {
+		constant[r] = constant[r] && !otherwise[r]
+	}
+	return constant
 }
 
 // movesOn says whether a store may be one to the stack.
