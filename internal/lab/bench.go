@@ -351,11 +351,10 @@ func (b *bench) answers(ctx context.Context, ref *reference) ([]*contender, erro
 		if err != nil {
 			return nil, fmt.Errorf("%s on %s: %w", v, ref.inputs.Shape, err)
 		}
-		off, err := compare(ref, image.Record.Launch, outcome, b.lab.Kernel.Tolerance)
+		off, wrong, err := b.lab.check(ref, v, image, outcome)
 		if err != nil {
 			return nil, err
 		}
-		_, wrong := judge(ref, image.Record.Launch, off, outcome.Findings, v.Stage().ErrorShare, b.lab.Kernel.Tolerance)
 		c.judged(off.Errors, wrong)
 		c.job = &job
 	}

@@ -176,11 +176,11 @@ func (l *Lab) answerRight(ctx context.Context, d device.Device, p problem, ref *
 	if err != nil {
 		return fmt.Errorf("%s on %s: %w", v, p, err)
 	}
-	off, err := compare(ref, image.Record.Launch, outcome, l.Kernel.Tolerance)
+	_, wrong, err := l.check(ref, v, image, outcome)
 	if err != nil {
 		return err
 	}
-	if _, wrong := judge(ref, image.Record.Launch, off, outcome.Findings, v.Stage().ErrorShare, l.Kernel.Tolerance); len(wrong) > 0 {
+	if len(wrong) > 0 {
 		return &WrongError{v.String(), p.String() + ": " + wrong[0]}
 	}
 	return nil

@@ -135,11 +135,11 @@ func (t *trial) judge(ctx context.Context, text []byte) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		off, err := compare(ref, image.Record.Launch, outcome, t.lab.Kernel.Tolerance)
+		_, wrong, err := t.lab.check(ref, t.request.Variant, image, outcome)
 		if err != nil {
 			return "", err
 		}
-		if _, wrong := judge(ref, image.Record.Launch, off, outcome.Findings, t.request.Variant.Stage().ErrorShare, t.lab.Kernel.Tolerance); len(wrong) > 0 {
+		if len(wrong) > 0 {
 			return fmt.Sprintf("%s: %s", p, wrong[0]), nil
 		}
 	}

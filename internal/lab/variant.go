@@ -296,6 +296,16 @@ func judge(ref *reference, launch toolchain.Launch, off found, findings []device
 	return limits, wrong
 }
 
+// check says how far a variant's outcome is off, and what is wrong with it.
+func (l *Lab) check(ref *reference, v spec.Variant, image *toolchain.Image, outcome *device.Outcome) (found, []string, error) {
+	off, err := compare(ref, image.Record.Launch, outcome, l.Kernel.Tolerance)
+	if err != nil {
+		return off, nil, err
+	}
+	_, wrong := judge(ref, image.Record.Launch, off, outcome.Findings, v.Stage().ErrorShare, l.Kernel.Tolerance)
+	return off, wrong, nil
+}
+
 // kernelFailure records what a kernel did to its device, and is empty for errors that are not the kernel's.
 func (a *attempt) kernelFailure(err error) string {
 	var fault *device.Fault

@@ -100,7 +100,7 @@ func TestOperators(t *testing.T) {
 	check("mov.f32 %f1, %f2;", "other value: mov.f32 %f1, %f2; fma.rn.f32 %f1, %f1, 0f40000000, 0f3F800000;")
 	check("mov.u32 %r1, %ctaid.y;", "other value: mov.u32 %r1, %ctaid.x;")
 	check("mov.u32 %r1, %tid.x;", "other value: mov.u32 %r1, %laneid;")
-	check("@%p1 mov.b32 %r1, %r2;", "guard turned round: @!%p1 mov.b32 %r1, %r2;", "other value: @%p1 mov.b32 %r1, %r2; @%p1 xor.b32 %r1, %r1, -2147483648;")
+	check("@%p1 mov.b32 %r1, %r2;", "guard turned round: @!%p1 mov.b32 %r1, %r2;", "other value: @%p1 mov.b32 %r1, %r2; @%p1 xor.b32 %r1, %r1, -2147483647;")
 	check("mov.b64 %rd1, {%r1, %r2};", "other value: mov.b64 %rd1, {%r1, %r2}; add.s64 %rd1, %rd1, 1;")
 	check("mov.b16 %h1, %h2;")
 	check("cvt.u64.u32 %rd1, %r1;", "other value: cvt.u64.u32 %rd1, %r1; add.s64 %rd1, %rd1, 1;")

@@ -54,7 +54,7 @@ func changeValue(in *ptx.Instruction, line string) []string {
 	case in.Opcode == "cvta":
 		add = "add.s64 %s, %s, 128" // what stands next to it
 	case in.Opcode == "mov" && has(in, "b32"):
-		add = "xor.b32 %s, %s, -2147483648" // the bits of a float, of which the last is little
+		add = "xor.b32 %s, %s, -2147483647" // the bits of a float, of which the last is little, or a whole number in them, of which the first is nothing
 	}
 	then := strings.TrimSpace(guardText.FindString(line) + fmt.Sprintf(add, s.operands[0], s.operands[0]))
 	return []string{strings.TrimRight(line, " ") + " " + then + ";"}

@@ -105,11 +105,8 @@ func DecodeBench(text []byte) (*Bench, error) {
 	if err := json.Unmarshal(text, b); err != nil {
 		return nil, fmt.Errorf("read a bench: %w", err)
 	}
-	if b.SchemaVersion < 1 {
-		return nil, fmt.Errorf("read a bench: it has no schema_version, so it is no record of one")
-	}
-	if b.SchemaVersion > BenchSchemaVersion {
-		return nil, fmt.Errorf("bench %s was written by a newer attune (schema %d, this one knows %d)", b.ID, b.SchemaVersion, BenchSchemaVersion)
+	if err := checkSchema("bench", b.ID, b.SchemaVersion, BenchSchemaVersion); err != nil {
+		return nil, err
 	}
 	return b, nil
 }

@@ -244,11 +244,19 @@ func Decode(text []byte) (*Run, error) {
 	if err := json.Unmarshal(text, r); err != nil {
 		return nil, fmt.Errorf("read a run: %w", err)
 	}
-	if r.SchemaVersion < 1 {
-		return nil, fmt.Errorf("read a run: it has no schema_version, so it is no record of one")
-	}
-	if r.SchemaVersion > SchemaVersion {
-		return nil, fmt.Errorf("run %s was written by a newer attune (schema %d, this one knows %d)", r.ID, r.SchemaVersion, SchemaVersion)
+	if err := checkSchema("run", r.ID, r.SchemaVersion, SchemaVersion); err != nil {
+		return nil, err
 	}
 	return r, nil
+}
+
+// checkSchema says whether a record is one that this program can read.
+func checkSchema(what, id string, version, newest int) error {
+	if version < 1 {
+		return fmt.Errorf("read a %s: it has no schema_version, so it is no record of one", what)
+	}
+	if version > newest {
+		return fmt.Errorf("%s %s was written by a newer attune (schema %d, this one knows %d)", what, id, version, newest)
+	}
+	return nil
 }

@@ -146,7 +146,7 @@ func (w *warp) reachAsyncGlobal(a *asyncAccess, address uint64, n int) (data []b
 			v = found
 		}
 	})
-	v.unfenced = v.unfenced && !w.block.globalFenced
+	v.unfenced = v.unfenced && !w.block.launch.hasFencedGlobal(uint32(w.block.index), v.earlier.block)
 	w.reportAsync(a, of, v, address, d)
 	if al.written != nil {
 		if a.stamp.flags&strong != 0 {
@@ -157,6 +157,24 @@ func (w *warp) reachAsyncGlobal(a *asyncAccess, address uint64, n int) (data []b
 		})
 	}
 	return data, al
+}
+
+// fenceGlobal is fence.proxy.async.global. Which writes it stands behind is not kept: with one of them, no copy from what the block has written is
+// reported, nor any that it makes itself.
+func (b *block) fenceGlobal() {
+	r := b.launch
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fencedGlobal == nil {
+		r.fencedGlobal = map[uint32]bool{}
+	}
+	r.fencedGlobal[uint32(b.index)] = true
+}
+
+func (r *launch) hasFencedGlobal(one, other uint32) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fencedGlobal[one] || r.fencedGlobal[other]
 }
 
 // reportAsync reports what is wrong with an access.

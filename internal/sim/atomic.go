@@ -72,6 +72,7 @@ func (c *code) lowerAtomic(in *ptx.Instruction, o *op) error {
 		}
 	}
 	m.bytes = m.size * w.vector
+	m.heeds = in.Opcode == "atom" && c.isRead(&in.Operands[0])
 	o.mem, o.class, o.run = m, classMemory, runAtomic
 	c.noteTalk(m)
 	return a.choose(name, w.typed)

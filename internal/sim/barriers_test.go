@@ -139,6 +139,67 @@ func TestDeadlocks(t *testing.T) {
 			"@%p6 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r5], 16;\n" + arriveAndWait,
 		at: "*", says: []string{"0 arrivals and 16 bytes are missing"},
 	})
+	const sleeping = `mov.u32 %r5, m;
+	mov.u64 %rd6, %globaltimer;
+	mbarrier.arrive.shared::cta.b64 %rd5, [%r5];
+WAITM:
+	mbarrier.try_wait.shared::cta.b64 %p5, [%r5], %rd5;
+	@%p5 bra GO;
+	mov.u64 %rd7, %globaltimer;
+	sub.u64 %rd7, %rd7, %rd6;
+	shr.u64 %rd7, %rd7, 2;
+	cvt.u32.u64 %r6, %rd7;
+	nanosleep.u32 %r6;
+	bra WAITM;
+GO:
+`
+	check(defect{
+		name: "waiters that sleep longer and longer", declarations: barrierObject, given: given{threads: 64},
+		wrong: initialise(65) + sleeping, right: initialise(64) + sleeping,
+		at: "*", says: []string{"phase 0, 1 arrivals and 0 bytes are missing"},
+	})
+}
+
+// TestGivesUp: a wait that ends when its time is over does end, and what the others still do is not cut short by that.
+func TestGivesUp(t *testing.T) {
+	t.Parallel()
+	wait := func(clock, limit string) string {
+		return strings.NewReplacer("CLOCK", clock, "LIMIT", limit).Replace(`
+	mov.u64 %rd2, CLOCK;
+	mov.u32 %r1, 0;
+WAIT:
+	ld.acquire.gpu.global.u32 %r2, [flag];
+	setp.ne.u32 %p2, %r2, 0;
+	@%p2 bra CAME;
+	mov.u64 %rd3, CLOCK;
+	sub.u64 %rd4, %rd3, %rd2;
+	setp.lt.u64 %p3, %rd4, LIMIT;
+	@%p3 bra WAIT;
+	bra END;
+CAME:
+	mov.u32 %r1, 1;
+END:`)
+	}
+	const flag = ".global .align 4 .u32 flag;"
+	for _, blocks := range []int{1, 3} {
+		for _, clock := range []string{"%clock64", "%globaltimer"} {
+			g := given{text: kernelWith(flag, storing(wait(clock, "200000000"))), blocks: blocks, threads: 64, schedules: 2}
+			schedules(t, "nothing comes", g, each(64*blocks, func(uint32) uint32 { return 0 }))
+		}
+	}
+	// The first block has something to do for longer than others look, and less long than they would wait.
+	work := `
+	setp.ne.u32 %p1, %r61, 0;
+	@%p1 bra LOOK;
+	mov.u32 %r5, 0;
+WORK:
+	add.u32 %r5, %r5, 1;
+	setp.lt.u32 %p4, %r5, 60000;
+	@%p4 bra WORK;
+	st.release.gpu.global.u32 [flag], 1;
+LOOK:`
+	g := given{text: kernelWith(flag, storing(work+wait("%clock64", "1000000000000"))), blocks: 3, threads: 32, schedules: 2}
+	schedules(t, "something comes late", g, each(96, func(uint32) uint32 { return 1 }))
 }
 
 // TestCircles: a loop in which nothing ever changes is a deadlock too, and not only when the steps run out.

@@ -23,11 +23,12 @@ type block struct {
 	syncs    syncPlaces           // clocks that places in shared memory hold
 	landed   [32]uint32           // epochs of the bulk copies into shared memory (asyncproxy.go)
 
+	sent []sentCopy // from its shared memory to that of other blocks of its cluster
+
 	warpgroups []warpgroup
 	tiles      tiles
 
-	held         []*globalPage // of global memory, while one access to it lasts
-	globalFenced bool          // by a fence.proxy.async.global; which writes to global memory it stands behind is not kept
+	held []*globalPage // of global memory, while one access to it lasts
 
 	random  *rand.Rand
 	changes uint64 // counts what others may be waiting for
@@ -38,6 +39,11 @@ type block struct {
 	vainCount   uint64 // changes when everybody began to look in vain
 	vainRounds  int    // since then
 	nextCircles uint64 // steps at which to look whether everything goes round in circles
+
+	timedAt uint64 // changes, plus 1, when somebody last looked at the clock
+	ahead   uint64 // that the clock has been put on (leap)
+	leapsAt uint64 // changes when it was
+	leaps   int    // since then
 
 	cluster *cluster // nil for none
 	rank    int      // in it
@@ -78,15 +84,16 @@ func (b *block) start(index uint64) {
 	b.random = rand.New(rand.NewPCG(r.options.Seed, index))
 	b.shared.reset(r)
 	clear(b.mbars)
-	b.syncs = syncPlaces{}
+	b.syncs, b.sent = syncPlaces{}, b.sent[:0]
 	clear(b.warpgroups)
-	b.landed, b.globalFenced, b.over, b.freeRegisters = [32]uint32{}, false, false, 0
+	b.landed, b.over, b.freeRegisters = [32]uint32{}, false, 0
 	for i := range b.barriers {
 		b.barriers[i] = barrier{}
 	}
 	b.changes, b.steps, b.aborted, b.left = 0, 0, false, len(b.warps)
 	b.quietFrom, b.quietCount, b.nextCircles = 0, 0, quietSteps
 	b.vainCount, b.vainRounds = 0, 0
+	b.timedAt, b.ahead, b.leapsAt, b.leaps = 0, 0, 0, 0
 	for _, w := range b.warps {
 		w.start()
 	}
@@ -248,7 +255,7 @@ func (b *block) run(ctx context.Context, budget func() int) {
 			if (ran != 0 || b.awaitsCluster()) && b.launch.layout.talks {
 				return // another block may bring what this one waits for
 			}
-			if !b.loosen() {
+			if !b.leap() && !b.loosen() {
 				b.reportStuck()
 				return
 			}
@@ -270,17 +277,42 @@ func (b *block) quiet() bool {
 
 // confirmed says whether what only looks does so in circles. Where that cannot be seen, because lanes part and meet on the way, enough rounds of it will do.
 func (b *block) confirmed() bool {
-	if b.circles() {
+	if !b.timed() && b.circles() {
 		return true
 	}
 	if b.changes != b.vainCount {
 		b.vainCount, b.vainRounds = b.changes, 0
 	}
 	b.vainRounds++
-	return b.vainRounds > mostVainRounds
+	return b.vainRounds > mostVainRounds || b.timed() && b.vainRounds > leapRounds
 }
 
 const mostVainRounds = 20_000
+
+// timed says whether somebody has looked at the clock since anything changed.
+func (b *block) timed() bool { return b.timedAt == b.changes+1 }
+
+// leap puts the clock on where whoever looks in vain looks at the clock too: a wait that gives up after a while does so, and one that only sleeps longer and
+// longer between its looks is seen to be one without end. It says whether there was any use in it.
+func (b *block) leap() bool {
+	if b.leapsAt != b.changes {
+		b.leapsAt, b.leaps = b.changes, 0
+	}
+	if !b.timed() || b.leaps == mostLeaps {
+		return false
+	}
+	b.ahead += firstLeap << b.leaps
+	b.leaps++
+	b.vainRounds = 0
+	return true
+}
+
+// A leap comes after so many rounds. The first is a millisecond, each of the next ones twice the last, and all of them together more than an hour.
+const (
+	leapRounds = 4
+	firstLeap  = 1 << 20
+	mostLeaps  = 22
+)
 
 // circles says whether every group that can run comes back to the same instruction with the same registers while nothing changes in memory: then it
 // does so for ever.
@@ -527,6 +559,7 @@ var specialNames = map[string]bool{
 	"lanemask_eq": true, "lanemask_le": true, "lanemask_lt": true, "lanemask_ge": true, "lanemask_gt": true,
 	"reserved_smem_offset_begin": true, "reserved_smem_offset_end": true, "reserved_smem_offset_cap": true,
 	"reserved_smem_offset_0": true, "reserved_smem_offset_1": true,
+	"envreg1": true, "envreg2": true,
 	"dynamic_smem_size": true, "total_smem_size": true, "aggr_smem_size": true,
 	"is_explicit_cluster": true, "cluster_ctarank": true, "cluster_nctarank": true,
 	"cluster_ctaid.x": true, "cluster_ctaid.y": true, "cluster_ctaid.z": true,
@@ -548,8 +581,8 @@ func runningClock(name string) bool {
 
 // readClock gives a time that goes on: the instructions the warp has executed.
 func (w *warp) readClock(name string) uint64 {
-	w.group.looked = 0 // a loop that looks at the time ends by itself
-	now := max((w.block.steps+w.retired)*4, w.lastClock+4)
+	w.block.timedAt = w.block.changes + 1
+	now := max((w.block.steps+w.retired)*4+w.block.ahead, w.lastClock+4)
 	w.lastClock = now
 	switch name {
 	case "clock_hi", "globaltimer_hi":
@@ -606,6 +639,10 @@ func (w *warp) special(name string, lane int) uint32 {
 		return ^uint32(1<<lane - 1)
 	case "lanemask_gt":
 		return ^uint32(1<<(lane+1) - 1)
+	case "envreg1": // where the driver keeps the barrier of the grid
+		return uint32(r.workspace >> 32)
+	case "envreg2":
+		return uint32(r.workspace)
 	case "reserved_smem_offset_end", "reserved_smem_offset_cap":
 		return reservedShared
 	case "dynamic_smem_size":

@@ -48,6 +48,7 @@ type bulkLoad struct {
 	data   []byte
 	bytes  int // that the barrier is told
 	stamp  access
+	landed access                        // as which it has landed, once it has
 	update func(old, b, c uint64) uint64 // of a reduction
 	size   int                           // of an element
 }
@@ -332,6 +333,7 @@ func (w *warp) beginLoads(o *op, lane int, bar *mbarrier, to, from uint64) {
 			continue
 		}
 		if home != w.block {
+			w.reportOver(o, home, lane)
 			w.touchBarrier(o, there, 1<<lane)
 			home.changes++
 		}
@@ -381,6 +383,29 @@ func (w *warp) beginLoad(o *op, lane int, bar *mbarrier, home *block, to, from u
 		}
 	}
 	bar.loads = append(bar.loads, l)
+	if b.fromShared && home != w.block && w.block.launch.options.Checks {
+		w.block.sent = append(w.block.sent, sentCopy{l, lane + w.index*32})
+	}
+}
+
+// sentCopy is a copy from a block's shared memory to that of another block of its cluster, and the thread that began it.
+type sentCopy struct {
+	load   *bulkLoad
+	thread int
+}
+
+// endSent looks for copies that may still read the shared memory of a block when it ends: its own threads cannot wait for them, but those of the block they
+// go to can tell it.
+func (b *block) endSent(end *observer) {
+	for _, s := range b.sent {
+		if s.load.landed.flags&present != 0 && end.after(&s.load.landed, lanesOf(&s.load.landed)) {
+			continue
+		}
+		b.launch.found.add(MissingWait, b.launch.program.ops[s.load.op.number], spot{}, b.index, func() string {
+			return fmt.Sprintf("thread %d of block %v: copies from its shared memory to that of block %v, and its block may end before the copy has read it: nobody "+
+				"has told it that the copy is over", s.thread, b.at, s.load.home.at)
+		})
+	}
 }
 
 // endLoads lands the copies that a barrier waits for, when nothing else is missing, and tells it.
@@ -406,6 +431,7 @@ func (w *warp) endLoads(o *op, bar *mbarrier) {
 func (w *warp) landLoad(l *bulkLoad, bar *mbarrier) {
 	s := &l.home.shared
 	bar.fed = true
+	l.landed = bar.landing(l.op.number)
 	at, changed := 0, false
 	for _, p := range l.pieces {
 		if p.size < 0 {
@@ -417,7 +443,7 @@ func (w *warp) landLoad(l *bulkLoad, bar *mbarrier) {
 		at += p.size
 		merge(s.data[offset:offset+p.size], data, l.update, l.size)
 		if w.block.launch.options.Checks {
-			s.shadow.settleAsync(offset, p.size, l.stamp, bar.landing(l.op.number))
+			s.shadow.settleAsync(offset, p.size, l.stamp, l.landed)
 			if p.source != nil {
 				w.block.hold(p.source, int(p.global-p.source.base), p.size)
 			}
@@ -552,11 +578,9 @@ func (w *warp) landStore(s *bulkStore) {
 		offset := int(p.global - al.base)
 		if w.block.launch.options.Checks {
 			w.block.hold(al, offset, p.size)
-		}
-		merge(al.data[offset:offset+p.size], data, s.update, s.size)
-		if w.block.launch.options.Checks {
 			al.shadow.do(offset, p.size, func(sh *shadow, offset, size int) { sh.settleAsync(offset, size, s.stamp, now) })
 		}
+		merge(al.data[offset:offset+p.size], data, s.update, s.size)
 	}
 	w.block.changes++
 }

@@ -1,6 +1,9 @@
 package sim
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // TestBulkDefects is about copies in the async proxy: each defect, and its twin in which it is put right.
 func TestBulkDefects(t *testing.T) {
@@ -122,4 +125,56 @@ func TestBulkDefects(t *testing.T) {
 		right: ready + load + wait,
 		at:    "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10], [%rd1+208], 64, [%r11]",
 	})
+}
+
+// TestFencedForAnotherBlock has a block copy what another has stored: a fence between the proxies stands with the one or with the other.
+func TestFencedForAnotherBlock(t *testing.T) {
+	t.Parallel()
+	body := func(writer, reader string) string {
+		return strings.NewReplacer("WRITER", writer, "READER", reader).Replace(`
+	mov.u32 %r5, m;
+	mov.u32 %r6, s;
+	setp.eq.u32 %p1, %r61, 1;
+	@%p1 bra READ;
+	setp.lt.u32 %p2, %r0, 4;
+	@%p2 st.global.u32 [%rd31], %r0;
+	WRITER
+	bar.sync 0;
+	setp.eq.u32 %p3, %r0, 0;
+	@%p3 st.release.gpu.global.u32 [flag], 1;
+	bra END;
+READ:
+	setp.ne.u32 %p3, %r0, 0;
+	@%p3 bra END;
+	mbarrier.init.shared::cta.b64 [%r5], 1;
+	fence.proxy.async.shared::cta;
+LOOK:
+	ld.acquire.gpu.global.u32 %r7, [flag];
+	setp.eq.u32 %p4, %r7, 0;
+	@%p4 bra LOOK;
+	READER
+	mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r5], 16;
+	cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r6], [%rd0], 16, [%r5];
+WAIT:
+	mbarrier.try_wait.parity.shared::cta.b64 %p5, [%r5], 0;
+	@!%p5 bra WAIT;
+	ld.shared.u32 %r1, [%r6+12];
+	st.global.u32 [%rd31], %r1;
+END:`)
+	}
+	for _, fences := range [][2]string{
+		{"fence.proxy.async;", ""}, {"fence.proxy.async.global;", ""}, {"", "fence.proxy.async;"}, {"", "fence.proxy.async.global;"},
+	} {
+		defect{
+			name: "fenced " + fences[0] + fences[1], kind: MissingFence, declarations: barrierObject + "\n.global .align 4 .u32 flag;",
+			given: given{threads: 64, blocks: 2, arch: "sm_90a"}, wrong: body("", ""), right: body(fences[0], fences[1]),
+			at: "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r6], [%rd0], 16, [%r5]", with: "@%p2 st.global.u32 [%rd31], %r0",
+			says: []string{"no fence.proxy.async stands between the two", "of block [0 0 0]"},
+		}.check(t)
+	}
+	defect{
+		name: "a fence before the store", kind: MissingFence, declarations: barrierObject + "\n.global .align 4 .u32 flag;",
+		given: given{threads: 64, blocks: 2, arch: "sm_90a"}, right: body("fence.proxy.async;", ""), at: "*",
+		wrong: strings.Replace(body("", ""), "setp.lt.u32 %p2", "fence.proxy.async;\n setp.lt.u32 %p2", 1),
+	}.check(t)
 }

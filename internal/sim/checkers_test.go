@@ -422,6 +422,32 @@ END:`,
 		at: "@%p3 ld.shared.u32 %r1, [s]", with: "@%p2 st.shared.u32 [s], 2", says: []string{"warp 0"},
 	})
 	check(defect{
+		name: "two places that write what happens to be the same", declarations: sharedArray, given: given{threads: 64},
+		wrong: first + "and.b32 %r3, %r0, 31;\n mov.u32 %r4, 0;\n @%p1 st.shared.u32 [s], %r3;\n @%p2 st.shared.u32 [s], %r4;",
+		right: first + "mov.u32 %r3, 0;\n mov.u32 %r4, 0;\n @%p1 st.shared.u32 [s], %r3;\n @%p2 st.shared.u32 [s], %r4;\n @%p2 st.shared.u32 [s], 0;",
+		at:    "@%p1 st.shared.u32 [s], %r3", with: "@%p2 st.shared.u32 [s], %r4",
+	})
+	unrolled := "\n.loc 1 7 3\n @%p1 st.shared.u32 [s], %r3;\n.loc 1 LINE 3\n @%p2 st.shared.u32 [s], %r4;\n"
+	check(defect{
+		name: "a line that the compiler has unrolled", declarations: ".file 1 \"k.cu\"\n" + sharedArray, given: given{threads: 64},
+		wrong: first + "and.b32 %r3, %r0, 31;\n and.b32 %r4, %r0, 31;" + strings.Replace(unrolled, "LINE", "8", 1),
+		right: first + "and.b32 %r3, %r0, 31;\n and.b32 %r4, %r0, 31;" + strings.Replace(unrolled, "LINE", "7", 1),
+		at:    "@%p1 st.shared.u32 [s], %r3", with: "@%p2 st.shared.u32 [s], %r4",
+	})
+	check(defect{
+		name: "a value that is swapped in whatever has become of the old one", given: given{threads: 64, blocks: 2},
+		wrong: "ld.global.u32 %r2, [%rd0];\n add.u32 %r4, %r2, 1;\n atom.global.exch.b32 %r3, [%rd0], %r4;",
+		right: "ld.global.f32 %f1, [%rd0];\n mov.b32 %r2, %f1;\nAGAIN:\n mov.b32 %r3, %r2;\n add.u32 %r4, %r3, 1;\n " +
+			"atom.global.cas.b32 %r2, [%rd0], %r3, %r4;\n setp.ne.u32 %p1, %r2, %r3;\n @%p1 bra AGAIN;",
+		at: "ld.global.u32 %r2, [%rd0]", with: "atom.global.exch.b32 %r3, [%rd0], %r4",
+	})
+	check(defect{
+		name: "a guess that somebody stores over", declarations: sharedArray, given: given{threads: 64},
+		wrong: first + "@%p1 st.shared.u32 [s], 0;\n bar.sync 0;\n @%p1 st.shared.u32 [s], 1;\n @%p2 ld.shared.u32 %r2, [s];\n bar.sync 0;\n @%p2 atom.shared.cas.b32 %r3, [s], %r2, 5;",
+		right: first + "@%p1 st.shared.u32 [s], 1;\n bar.sync 0;\n @%p2 ld.shared.u32 %r2, [s];\n @%p2 atom.shared.cas.b32 %r3, [s], %r2, 5;",
+		at:    "@%p1 st.shared.u32 [s], 1", with: "@%p2 ld.shared.u32 %r2, [s]",
+	})
+	check(defect{
 		name: "a matrix that is still being written", declarations: sharedArray,
 		wrong: strings.Replace(fillShared, "bar.warp.sync -1;", "", 1) + "mov.u32 %r3, s;\n " +
 			"ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3];",

@@ -123,6 +123,15 @@ func (w *warp) homeOf(o *op, a accessOf, address uint64, lane int, d direction) 
 	return home, local
 }
 
+// reportOver reports a copy to a block of the cluster that has ended.
+func (w *warp) reportOver(o *op, home *block, lane int) {
+	if home.over {
+		w.report(Race, o, w.laneBit(lane), func() string {
+			return fmt.Sprintf("copies to the shared memory of block %v, which may have ended: nothing orders the two", home.at)
+		})
+	}
+}
+
 // endShared looks, when a block has ended, for accesses of other blocks to its shared memory that nothing orders before its end.
 func (b *block) endShared() {
 	b.over = true
@@ -137,9 +146,10 @@ func (b *block) endShared() {
 		}
 	}
 	me := observer{access: access{block: uint32(b.index), lane: allLanes}, clock: &end}
+	b.endSent(&me)
 	last := spot{b.launch.code, int32(len(b.launch.code.ops) - 1)}
 	late := func(a *access, lanes uint32) {
-		if a.flags&present == 0 || a.block == uint32(b.index) || me.after(a, lanes) {
+		if a.flags&present == 0 || a.block == uint32(b.index) || b.launch.program.tellsOfBytes(a.op) || me.after(a, lanes) {
 			return
 		}
 		b.launch.found.add(Race, b.launch.program.ops[a.op], last, b.index, func() string {
@@ -159,6 +169,13 @@ func (b *block) endShared() {
 			late(&u.access, u.lanes)
 		}
 	})
+}
+
+// tellsOfBytes says whether an operation is a copy that has told a barrier of its bytes. Whether the block of the barrier has waited for them is looked at
+// by itself (checkCopiesLeft); the thread that began the copy has nothing more to do with it.
+func (p *Program) tellsOfBytes(number int32) bool {
+	o := p.ops[number].op()
+	return o.sync != nil && o.sync.bulk != nil
 }
 
 // clusterSpecial is a special register that says where a block is among clusters.

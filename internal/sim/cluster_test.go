@@ -89,3 +89,62 @@ func TestClusterLaunches(t *testing.T) {
 		}
 	}
 }
+
+// TestClusterCopies has the first block of each cluster copy to the second, which waits for the copy and tells the first that it is over. No barrier of
+// the cluster stands before their ends.
+func TestClusterCopies(t *testing.T) {
+	t.Parallel()
+	good := clusterMine + `
+	mov.u32 %r8, bar;
+	setp.eq.u32 %p1, %r2, 0;
+	selp.u32 %r9, 32, 1, %p1;
+	setp.eq.u32 %p2, %r0, 0;
+	@%p2 mbarrier.init.shared::cta.b64 [%r8], %r9;
+	fence.mbarrier_init.release.cluster;
+	fence.proxy.async.shared::cta;
+	mapa.shared::cluster.u32 %r10, %r8, %r3;
+	barrier.cluster.arrive.aligned;
+	barrier.cluster.wait.aligned;
+	@!%p1 bra SECOND;
+	mapa.shared::cluster.u32 %r11, %r4, 1;
+	@%p2 COPY
+	TOLD
+	bra END;
+SECOND:
+	@%p2 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r8], 128;
+	WAIT
+	TELL
+END:
+	ld.shared.u32 %r1, [%r5];`
+	replace := func(told, wait, tell string) string {
+		return strings.NewReplacer("TOLD", told, "WAIT", wait, "TELL", tell,
+			"COPY", "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r11], [%r4], 128, [%r10];").Replace(good)
+	}
+	const (
+		told = "T:\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p3, [%r8], 0;\n @!%p3 bra T;\n"
+		wait = "W:\n mbarrier.try_wait.parity.shared::cta.b64 %p4, [%r8], 0;\n @!%p4 bra W;\n"
+		tell = "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r10];\n"
+	)
+	check := func(name, body string, want ...Kind) {
+		t.Helper()
+		for seed := range uint64(6) {
+			out, found, err := runClusters(t, body, Options{Seed: seed, Checks: true}, 4, [3]int{2, 1, 1})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if first := each(4*32, func(i uint32) uint32 { return i &^ 32 }); len(want) == 0 && (!slices.Equal(out, first) || len(found) > 0) {
+				t.Fatalf("%s, seed %d: it gives %v and finds %v", name, seed, out, found)
+			}
+			for _, kind := range want {
+				if !slices.ContainsFunc(found, func(f Finding) bool { return f.Kind == kind && strings.Contains(f.Detail, "end") }) {
+					t.Fatalf("%s, seed %d: it finds %v, want %s", name, seed, found, kind)
+				}
+			}
+		}
+	}
+	check("in order", replace(told, wait, tell))
+	check("nobody tells the first", replace("", wait, ""), MissingWait)
+	check("the first does not listen", replace("", wait, tell), MissingWait, Race)
+	check("the first listens to something else", replace(strings.Replace(told, "acquire", "relaxed", 1), wait, tell), MissingWait)
+	check("the second does not wait", replace(told, "", tell), MissingWait)
+}

@@ -172,7 +172,7 @@ func (w *warp) beginCopy(o *op, lane int, to, from uint64, have int) {
 		}
 		me := w.observer(o, lane, 0)
 		me.flags |= pending
-		if c, bad := s.shadow.writeBytes(p.offset, cp.size, &me, false); bad {
+		if c, bad := s.shadow.writeBytes(p.offset, cp.size, &me, nil); bad {
 			w.reportConflict(o, a, c, to, lane, writing)
 		}
 		w.checkWritten(o, a, s.marks[p.offset:p.offset+cp.size], lane, writing, true, nil)

@@ -523,3 +523,40 @@ func TestRandomPrograms(t *testing.T) {
 		schedules(t, fmt.Sprintf("program %d", n), given{text: kernel(storing(p.ptx.String())), threads: threads}, want)
 	}
 }
+
+// All blocks of a grid meet at the barrier that the driver keeps for them.
+func TestGridMeets(t *testing.T) {
+	t.Parallel()
+	body := `
+	mov.u32 %r2, %envreg1;
+	mov.u32 %r3, %envreg2;
+	mov.b64 %rd2, {%r3, %r2};
+	ld.global.u32 %r4, [%rd2];
+	st.global.u32 [%rd31], %r63;
+	bar.sync 0;
+	setp.ne.u32 %p1, %r0, 0;
+	@%p1 bra MET;
+	membar.gl;
+	atom.global.add.u32 %r5, [%rd2+4], 1;
+WAIT:
+	ld.volatile.global.u32 %r5, [%rd2+4];
+	setp.lt.u32 %p2, %r5, 5;
+	@%p2 bra WAIT;
+	membar.gl;
+MET:
+	bar.sync 0;
+	add.u32 %r6, %r63, 48;
+	rem.u32 %r6, %r6, 240;
+	mad.wide.u32 %rd3, %r6, 4, %rd0;
+	ld.global.u32 %r1, [%rd3];
+	add.u32 %r1, %r1, %r4;
+	st.global.u32 [%rd31+960], %r1;
+	ret;`
+	text := kernel(body)
+	want := append(each(240, func(i uint32) uint32 { return i }), each(240, func(i uint32) uint32 { return (i+48)%240 + 8 })...)
+	schedules(t, "five blocks", given{text: text, blocks: 5, threads: 48, out: 480}, want)
+	early := strings.Replace(text, "%r5, 5;", "%r5, 4;", 1)
+	if got := simulate(t, given{text: early, blocks: 5, threads: 48, out: 480, writtenBefore: true}); got.kinds() != "race" {
+		t.Errorf("where four of five blocks are enough it finds %v", got.findings)
+	}
+}

@@ -264,3 +264,45 @@ END:
 		}
 	}
 }
+
+// TestSetBack sets a flag or a counter back by a plain store: that is right for whoever knows that all others are through with it.
+func TestSetBack(t *testing.T) {
+	t.Parallel()
+	check := func(name string, blocks, threads int, body string, races bool) {
+		t.Helper()
+		for seed := range uint64(6) {
+			text := kernelWith(".global .align 4 .u32 flag;", body+"\n ret;")
+			got := simulate(t, given{text: text, blocks: blocks, threads: threads, out: 1, writtenBefore: true, seed: seed})
+			if found := strings.HasPrefix(got.kinds(), "race"); found != races || !races && len(got.findings) > 0 {
+				t.Errorf("%s, seed %d: it finds %v; that it races is %v", name, seed, got.findings, races)
+			}
+		}
+	}
+	handshake := func(set, look string) string {
+		return strings.NewReplacer("SET", set, "LOOK", look).Replace(`
+	setp.eq.u32 %p1, %r63, 0;
+	@%p1 SET [flag], 1;
+	setp.ne.u32 %p2, %r63, 32;
+	@%p2 bra END;
+WAIT:
+	LOOK %r2, [flag];
+	setp.eq.u32 %p3, %r2, 0;
+	@%p3 bra WAIT;
+	st.global.u32 [flag], 0;
+END:`)
+	}
+	check("released and acquired", 2, 32, handshake("st.release.gpu.global.u32", "ld.acquire.gpu.global.u32"), false)
+	check("released by an atomic operation", 2, 32, handshake("red.release.gpu.global.add.u32", "ld.acquire.gpu.global.u32"), false)
+	check("between warps", 1, 64, handshake("st.release.cta.global.u32", "ld.acquire.cta.global.u32"), false)
+	check("relaxed", 2, 32, handshake("st.relaxed.gpu.global.u32", "ld.acquire.gpu.global.u32"), true)
+	check("for the block only", 2, 32, handshake("st.release.cta.global.u32", "ld.acquire.gpu.global.u32"), true)
+	check("not acquired", 2, 32, handshake("st.release.gpu.global.u32", "ld.relaxed.gpu.global.u32"), true)
+
+	ticket := func(which string) string {
+		return "atom.global.add.u32 %r2, [flag], 1;\n setp.eq.u32 %p1, %r2, " + which + ";\n @%p1 st.global.u32 [flag], 0;"
+	}
+	check("the last ticket", 3, 40, ticket("119"), false)
+	check("the first ticket", 3, 40, ticket("0"), true)
+	check("the last but one", 3, 40, ticket("118"), true)
+	check("nobody knows who is last", 1, 96, "atom.global.add.u32 %r2, [flag], 1;\n setp.eq.u32 %p1, %r0, 95;\n @%p1 st.global.u32 [flag], 0;", true)
+}

@@ -80,6 +80,8 @@ type spot struct {
 	pc   int32
 }
 
+func (s spot) op() *op { return &s.code.ops[s.pc] }
+
 // findingKey tells findings apart: the kind and the pair of source lines, whichever came first.
 type findingKey struct {
 	kind       Kind

@@ -67,26 +67,29 @@ func mostShared(arch string) int {
 
 // launch is a launch that runs.
 type launch struct {
-	program   *Program
-	memory    *Memory
-	code      *code
-	options   Options
-	grid      [3]int
-	threads   [3]int
-	cluster   [3]int
-	explicit  bool // the launch, or the kernel, speaks of clusters
-	dynamic   int
-	params    []byte
-	chip      mma.Chip
-	found     *findings
-	globals   []uint64 // addresses of the module's variables
-	constants []byte
-	layout    *layout
-	shared    int                   // where shared memory begins, of the block's window
-	plans     map[int32]*matrixPlan // by the number of the operation
-	tails     map[*code]*tail
-	syncs     syncPlaces // clocks that places in global memory hold
-	failed    atomic.Pointer[error]
+	program      *Program
+	memory       *Memory
+	code         *code
+	options      Options
+	grid         [3]int
+	threads      [3]int
+	cluster      [3]int
+	explicit     bool // the launch, or the kernel, speaks of clusters
+	dynamic      int
+	params       []byte
+	chip         mma.Chip
+	found        *findings
+	globals      []uint64 // addresses of the module's variables
+	workspace    uint64   // address of the grid's barrier; 0 where the kernel does not ask for it
+	constants    []byte
+	layout       *layout
+	shared       int                   // where shared memory begins, of the block's window
+	plans        map[int32]*matrixPlan // by the number of the operation
+	tails        map[*code]*tail
+	syncs        syncPlaces // clocks that places in global memory hold
+	failed       atomic.Pointer[error]
+	fencedGlobal map[uint32]bool // blocks that have executed fence.proxy.async.global
+
 	heap      atomic.Int64 // bytes that the kernel has allocated
 	allocated []uint64     // by the kernel
 	counters  Counters
@@ -238,6 +241,9 @@ func (r *launch) placeGlobals() error {
 			return err
 		}
 	}
+	if err := r.placeWorkspace(); err != nil {
+		return err
+	}
 	r.constants = slices.Clone(r.program.constants)
 	for v, at := range r.program.constantAt {
 		write := func(offset int, data []byte) error {
@@ -249,6 +255,25 @@ func (r *launch) placeGlobals() error {
 		}
 	}
 	return nil
+}
+
+// placeWorkspace makes what the driver gives to a grid whose blocks may all meet: its size and a barrier, four bytes each.
+func (r *launch) placeWorkspace() error {
+	asked := false
+	for _, c := range r.program.codes {
+		asked = asked || slices.ContainsFunc(c.specials, func(s specialSlot) bool { return strings.HasPrefix(s.name, "envreg") })
+	}
+	if !asked {
+		return nil
+	}
+	const size = 8
+	base, err := r.memory.Alloc("the workspace of the grid", size)
+	if err != nil {
+		return err
+	}
+	r.workspace = base
+	r.globals = append(r.globals, base) // behind the module's variables, to be freed with them
+	return r.memory.Write(base, []byte{size, 0, 0, 0, 0, 0, 0, 0})
 }
 
 // relocate writes addresses into the initial value of a variable.
@@ -393,6 +418,12 @@ func (r *launch) runInTurns(ctx context.Context, total uint64) error {
 		// No block has changed anything for a while: they wait for each other, or for a block that has had no room.
 		if started < total && room < mostResident {
 			room *= 2
+			continue
+		}
+		for _, b := range resident {
+			moved = b.leap() || moved
+		}
+		if moved {
 			continue
 		}
 		idle++

@@ -78,7 +78,7 @@ func (c *code) lowerProxyFence(in *ptx.Instruction, o *op) error {
 	case "proxy.async", "proxy.async.shared::cta", "proxy.async.shared::cluster":
 		o.run = runProxyFence
 	case "proxy.async.global":
-		o.run = func(w *warp, _ *op, _ uint32) { w.block.globalFenced = true }
+		o.run = func(w *warp, _ *op, _ uint32) { w.block.fenceGlobal() }
 	case "proxy.alias", "mbarrier_init.release.cluster":
 	default:
 		if !strings.HasPrefix(words, "proxy.tensormap::generic.") {

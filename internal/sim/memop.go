@@ -19,18 +19,21 @@ type memOp struct {
 	param   *ptx.Variable // of a function, in its frame
 	paramAt int
 
-	size    int // bytes of an element
-	regs    []element
-	bytes   int  // of all elements
-	strong  bool // volatile, relaxed, acquire or release
-	acquire bool
-	release bool
-	ordered bool // it says what order it has, .relaxed at least
-	narrow  bool // strong for the block's threads only
-	loud    bool // volatile
-	copies  bool // what it loads only moves on (copied)
-	fixed   bool // ld.global.nc: what it reads does not change while the kernel runs
-	atomic  *atomicOp
+	size     int // bytes of an element
+	regs     []element
+	bytes    int  // of all elements
+	strong   bool // volatile, relaxed, acquire or release
+	acquire  bool
+	release  bool
+	ordered  bool // it says what order it has, .relaxed at least
+	narrow   bool // strong for the block's threads only
+	loud     bool // volatile
+	copies   bool // what it loads only moves on (copied)
+	fixed    bool // ld.global.nc: what it reads does not change while the kernel runs
+	heeds    bool // an atomic operation whose old value is used
+	guess    bool // a load of what a compare-and-swap is to find
+	constant bool // a store of a constant
+	atomic   *atomicOp
 }
 
 // element is one register of a vector that is loaded or stored.
@@ -132,6 +135,8 @@ func (c *code) lowerAccess(in *ptx.Instruction, o *op) error {
 		return err
 	}
 	m.copies = in.Opcode != "st" && (m.space == ptx.Generic || m.space == ptx.Local) && c.onlyCopied(value, m.space)
+	m.guess = in.Opcode != "st" && !m.strong && (m.space == ptx.Global || m.space == ptx.Shared || m.space == ptx.Generic) && c.isGuess(&value)
+	m.constant = in.Opcode == "st" && len(in.Operands) == 2 && c.isConstant(&value)
 	o.mem, o.class = m, classMemory
 	c.noteTalk(m)
 	return nil

@@ -175,7 +175,7 @@ func (w *world) access() (model, simulator bool) {
 	o.flags |= async // for the short way of products, which is not about fences here
 	switch {
 	case a.write:
-		_, simulator = w.shadow.writeBytes(a.first, a.size, &o, false)
+		_, simulator = w.shadow.writeBytes(a.first, a.size, &o, nil)
 	case a.size == granule && w.shadow.readGranule(a.first/granule, &o, &access{}):
 	default:
 		_, simulator = w.shadow.readBytes(a.first, a.size, &o)

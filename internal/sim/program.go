@@ -37,6 +37,8 @@ type code struct {
 	base           int32    // number of its first operation
 	meet           []int    // where lanes meet again, by instruction
 	copied, unused []bool   // of registers (copied); nil as long as nobody has asked
+	read, guessed  []bool   // of registers (readRegisters, guesses); nil likewise
+	onlyConstant   []bool   // of registers (constantRegisters); nil likewise
 	products       []int32  // 32-bit registers that wgmma.mma_async uses
 	lines          []int    // numbers of the source lines, by instruction
 

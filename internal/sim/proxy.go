@@ -41,6 +41,21 @@ func (k *knowledge) fenceProxy(mask, alive uint32) {
 func (c *clock) fence(index int, own known) {
 	c.fenced = slices.Clone(c.warps)
 	c.fenced[index].join(own)
+	c.blocks = fenceBlocks(c.blocks)
+}
+
+// fenceBlocks puts what is known of other blocks into the second parts of their clocks.
+func fenceBlocks(blocks map[uint32][]known) map[uint32][]known {
+	if len(blocks) == 0 {
+		return blocks
+	}
+	both := make(map[uint32][]known, 2*len(blocks))
+	for block, warps := range blocks {
+		if !isFenced(block) {
+			both[block], both[fencedOf(block)] = warps, warps
+		}
+	}
+	return both
 }
 
 // joinFenced merges the second parts of two clocks, into a new slice unless one of the two will do.
@@ -73,8 +88,9 @@ func limitFenced(a, b []known) []known {
 // fencedOf is the name under which places in memory tell the second part of a block's clock; blocks themselves have smaller ones.
 func fencedOf(block uint32) uint32 { return block | 1<<31 }
 
-// unfenced is a write of the generic proxy that is ordered before the observer and stands before no fence between the proxies. Between blocks, to be ordered
-// is enough.
+func isFenced(name uint32) bool { return name>>31 != 0 }
+
+// unfenced is a write of the generic proxy that is ordered before the observer and stands before no fence between the proxies.
 func (s *shadow) unfenced(c *cell, o *observer) (access, bool) {
 	if o.misses(&c.write, lanesOf(&c.write)) {
 		return c.write, true
@@ -93,10 +109,13 @@ func (s *shadow) unfenced(c *cell, o *observer) (access, bool) {
 
 // misses says whether the async proxy does not see an earlier write of some lanes that the observer knows of.
 func (o *observer) misses(earlier *access, lanes uint32) bool {
-	if earlier.flags&present == 0 || earlier.flags&(async|pending) != 0 || earlier.block != o.block || !o.after(earlier, lanes) {
+	if earlier.flags&present == 0 || earlier.flags&(async|pending) != 0 || !o.after(earlier, lanes) {
 		return false
 	}
 	fenced := o.clock.fenced
+	if earlier.block != o.block {
+		fenced = o.clock.blocks[fencedOf(earlier.block)]
+	}
 	return len(fenced) == 0 || !fenced[earlier.warp].covers(lanes, earlier.epoch)
 }
 

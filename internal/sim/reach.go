@@ -65,11 +65,16 @@ func (w *warp) reach(o *op, m *memOp, space ptx.Space, lane int, d direction) []
 	if lane < allLanes {
 		address = w.addr[lane]
 	}
-	return w.reachAt(o, accessOf{what: m.what, space: space, bytes: m.bytes, flags: w.flags(m, space), fixed: m.fixed, copies: m.copies}, address, lane, d)
+	return w.reachAt(o, accessOf{
+		what: m.what, space: space, bytes: m.bytes, flags: w.flags(m, space), fixed: m.fixed, copies: m.copies, releases: m.release, heeds: m.heeds,
+	}, address, lane, d)
 }
 
 // flags say how strong an access is.
 func (w *warp) flags(m *memOp, space ptx.Space) uint8 {
+	if m.guess {
+		return present | strong
+	}
 	if !m.strong {
 		return present
 	}
@@ -92,6 +97,9 @@ type accessOf struct {
 	fixed  bool  // what is read does not change: races are not looked for
 	copies bool  // what it reads only moves on
 	loose  bool  // its alignment has been looked at already
+
+	releases bool // it has published what its thread did, and belongs to that itself
+	heeds    bool // an atomic operation whose old value is used
 }
 
 func (w *warp) reachAt(o *op, a accessOf, address uint64, lane int, d direction) []byte {
@@ -144,12 +152,13 @@ func (w *warp) reachShared(o *op, a accessOf, address uint64, lane int, d direct
 		return nil
 	}
 	me := w.observer(o, lane, a.flags)
+	me.amend(&a)
 	var c conflict
 	var bad bool
 	if d == reading {
 		c, bad = s.shadow.readBytes(offset, a.bytes, &me)
 	} else {
-		c, bad = s.shadow.writeBytes(offset, a.bytes, &me, d == writing && bytes.Equal(data, w.value[:a.bytes]))
+		c, bad = s.shadow.writeBytes(offset, a.bytes, &me, w.unchanged(data, d))
 	}
 	if bad {
 		w.reportConflict(o, a, c, address, lane, d)
@@ -203,6 +212,23 @@ func (w *warp) observer(o *op, lane int, flags uint8) observer {
 		}
 	}
 	return me
+}
+
+// amend tells the observer what is special about an atomic operation or a release. A release has moved the epoch on; whoever learns what it published has
+// seen the release itself too.
+func (o *observer) amend(a *accessOf) {
+	o.heeds = a.heeds
+	if a.releases {
+		o.epoch--
+	}
+}
+
+// unchanged is the program where a store writes what is there already, else nil.
+func (w *warp) unchanged(data []byte, d direction) *Program {
+	if d == writing && bytes.Equal(data, w.value[:len(data)]) {
+		return w.block.launch.program
+	}
+	return nil
 }
 
 // checkWritten looks for bytes that nobody has written, and notes those that are written now.
@@ -290,7 +316,8 @@ func (w *warp) checkFixed(o *op, a accessOf, al *allocation, offset, lane int) b
 func (w *warp) checkGlobal(o *op, a accessOf, al *allocation, offset, lane int, d direction, data []byte) bool {
 	w.block.hold(al, offset, a.bytes)
 	me := w.observer(o, lane, a.flags)
-	same := d == writing && bytes.Equal(data, w.value[:a.bytes])
+	me.amend(&a)
+	same := w.unchanged(data, d)
 	if d != reading {
 		al.shadow.wrote(offset)
 	}

@@ -82,6 +82,7 @@ type observer struct {
 	access
 	clock *clock
 	lanes uint32 // that make it together; those of the stamp where it is zero
+	heeds bool   // an atomic operation whose old value is used: it stands behind what others have done to the place by such
 }
 
 func (o *observer) mask() uint32 {
@@ -165,13 +166,13 @@ func (s *shadow) readBytes(offset, size int, o *observer) (conflict, bool) {
 	return found, bad
 }
 
-// writeBytes notes a write. same says whether the bytes written are those that were there: threads that write one value in one instruction do
-// no harm.
-func (s *shadow) writeBytes(offset, size int, o *observer, same bool) (conflict, bool) {
+// writeBytes notes a write. same is the program where the bytes written are those that were there, else nil: threads that write one value by instructions
+// that are alike do no harm.
+func (s *shadow) writeBytes(offset, size int, o *observer, same *Program) (conflict, bool) {
 	var found conflict
 	bad := false
 	s.each(offset, size, func(c *cell) {
-		if w, races := s.unorderedWrite(c, o); races && !bad && !(same && w.op == o.op) {
+		if w, races := s.unorderedWrite(c, o); races && !bad && !(same != nil && same.writesAlike(w.op, o.op)) {
 			found, bad = conflict{w, false}, true
 		}
 		if r, races := s.unorderedRead(c, o); races && !bad {
@@ -220,7 +221,7 @@ func (s *shadow) unorderedRead(c *cell, o *observer) (access, bool) {
 
 // updateBytes notes a read and a write in one: an atomic operation.
 func (s *shadow) updateBytes(offset, size int, o *observer) (conflict, bool) {
-	return s.writeBytes(offset, size, o, false)
+	return s.writeBytes(offset, size, o, nil)
 }
 
 // settle turns the pending write of an asynchronous copy into one that its thread made now.
@@ -358,6 +359,9 @@ func (s *shadow) newUses() int32 {
 func (s *shadow) note(c *cell, o *observer, as uint8) {
 	now := use{o.access, o.mask()}
 	now.flags |= as
+	if o.heeds {
+		s.forgetPassed(c, o, &now)
+	}
 	if c.many == 0 {
 		switch {
 		case c.since.flags&present == 0:
@@ -392,6 +396,28 @@ func (s *shadow) note(c *cell, o *observer, as uint8) {
 		return
 	}
 	s.uses[c.many-1] = append(list, now)
+}
+
+// forgetPassed forgets the strong writes that an atomic operation stands behind. It has seen what they left, and they are over for whoever comes after it:
+// the block that draws the last ticket may set the counter back with a plain store, though nothing but the tickets orders the others before it.
+func (s *shadow) forgetPassed(c *cell, o *observer, now *use) {
+	passed := func(u *use) bool {
+		return u.flags&(wrote|strong) == wrote|strong && u.flags&(narrow|loud)&^now.flags == 0 && o.agrees(&u.access)
+	}
+	if c.many == 0 {
+		if passed(&c.since) {
+			c.since = use{}
+		}
+		return
+	}
+	list := s.uses[c.many-1]
+	kept := list[:0]
+	for i := range list {
+		if !passed(&list[i]) {
+			kept = append(kept, list[i])
+		}
+	}
+	s.uses[c.many-1] = kept
 }
 
 // most bounds the uses remembered of one cell. Of more, one is forgotten: a race with it alone may be missed. All warps of a block find room.

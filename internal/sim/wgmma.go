@@ -59,6 +59,7 @@ type productQueue struct {
 	open    []*pendingProduct
 	groups  int  // committed
 	fenced  bool // there has been a wgmma.fence
+	opened  bool // there has been one since the last wgmma.wait_group
 	steps   int  // of the warpgroup, so far
 	waiting bool // the step that runs has been counted
 
@@ -242,6 +243,7 @@ func (c *code) watchProducts() {
 	if len(used) == 0 {
 		return
 	}
+	constants := setsConstants(c.fn)
 	for i := range c.fn.Code {
 		o := &c.ops[i]
 		if o.wgmma != nil {
@@ -257,20 +259,22 @@ func (c *code) watchProducts() {
 		}
 		if run := o.run; len(touched) > 0 {
 			o.watched = true
+			sets := constants[i]
 			o.run = func(w *warp, o *op, mask uint32) {
-				w.touchProducts(o, touched, mask)
+				w.touchProducts(o, touched, sets, mask)
 				run(w, o, mask)
 			}
 		}
 	}
 }
 
-// touchProducts is an access of another instruction to registers of products.
-func (w *warp) touchProducts(o *op, registers []int32, mask uint32) {
+// touchProducts is an access of another instruction to registers of products. Where it only sets them to a constant, the fence of this stage may stand before it
+// as well as behind it: compilers bring the zeros that a sum begins with to where they are used, past the fence, and ptxas knows how to deal with that.
+func (w *warp) touchProducts(o *op, registers []int32, constant bool, mask uint32) {
 	for _, index := range registers {
 		r := &w.frame.products[index]
 		if !r.busy() {
-			r.touched = true
+			r.touched = r.touched || !constant || !w.wgmma.opened
 			continue
 		}
 		i := slices.IndexFunc(w.wgmma.open, func(p *pendingProduct) bool { return p.frame == w.frame && p.uses(index) })
@@ -295,7 +299,7 @@ func runWgmmaFence(w *warp, o *op, mask uint32) {
 }
 
 func (w *warp) settleRegisters() {
-	w.wgmma.fenced = true
+	w.wgmma.fenced, w.wgmma.opened = true, true
 	for f := w.frame; f != nil; f = f.caller {
 		for _, index := range f.code.products {
 			f.products[index].touched = false
@@ -329,7 +333,7 @@ func runWgmmaWait(w *warp, o *op, mask uint32) {
 		w.halt(wait{what: waitWarpgroup, op: o})
 		return
 	}
-	q.waiting = false
+	q.waiting, q.opened = false, false
 	w.deliverProducts(ready)
 }
 

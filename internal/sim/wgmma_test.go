@@ -167,6 +167,10 @@ func TestWgmmaDefects(t *testing.T) {
 	check("a result that was read", MissingFence, good+product+end, good+groupFence+product+end, productText, "")
 	check("an operand that was changed", MissingFence,
 		productReady+groupFence+"mov.u32 %r20, %r12;\n"+productA+end, productReady+"mov.u32 %r20, %r12;\n"+groupFence+productA+end, "*", "", "wgmma.fence")
+	const zeros = "mov.f32 %f0, 0f00000000;\n mov.f32 %f1, %f0;\n mov.f32 %f2, %f1;\n mov.f32 %f3, %f0;\n"
+	check("a sum that begins anew with no fence", MissingFence, good+zeros+product+end, good+groupFence+zeros+product+end, productText, "")
+	check("a sum that begins with something else", MissingFence, good+groupFence+"mul.f32 %f0, %f9, %f9;\n"+zeros[strings.Index(zeros, "mov.f32 %f1"):]+product+end,
+		good+groupFence+zeros+product+end, productText, "")
 
 	// Waits.
 	read := "st.global.f32 [%rd31], %f2;\n"
