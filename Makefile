@@ -7,7 +7,7 @@ RACE := ./internal/accuracy ./internal/cases ./internal/device/... ./internal/la
 	./internal/spec ./internal/tensor ./internal/terminal ./internal/toolchain
 
 # Packages that have assembly, and those that say whether it is right.
-SIMULATOR := ./internal/sim/... ./internal/cases ./internal/device/sim
+ASSEMBLY := ./internal/sim/... ./internal/cases ./internal/device/sim ./internal/tensor
 
 # The least coverage of internal/... by tests that need no GPU. What only a GPU can reach is left out.
 COVERAGE := 80
@@ -38,8 +38,8 @@ unit: ## all tests, with coverage
 	@$(GO) tool cover -func=coverage.nogpu.out | awk -v least=$(COVERAGE) \
 		'/^total:/ { print "coverage of internal/... without a GPU: " $$3; if ($$3 + 0 < least) { print "want at least " least " %"; exit 1 } }'
 
-plain: ## the simulator as it is on processors without AVX2: no assembly
-	GODEBUG=cpu.avx2=off $(GO) test -count=1 -short $(SIMULATOR)
+plain: ## the simulator and the inputs as they are on processors without AVX2: no assembly
+	GODEBUG=cpu.avx2=off $(GO) test -count=1 -short $(ASSEMBLY)
 
 race: ## the packages that share memory, under the race detector
 	CGO_ENABLED=1 $(GO) test -race -short $(RACE)

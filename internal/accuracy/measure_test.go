@@ -82,7 +82,7 @@ func TestASampleOfRows(t *testing.T) {
 				t.Error("the sample has row 100; take another for this test")
 			}
 		}
-		return rows.Of(whole, 64), err
+		return oracle.Take(rows, whole, 64), err
 	}})
 	if len(rows) != 2 || rows[0].Whole() || rows[0].Of != 400 || rows[0].Rows < 32 || !rows[1].Whole() {
 		t.Errorf("rows: %+v", rows)

@@ -401,7 +401,10 @@ func TestFailures(t *testing.T) {
 		{"first allocation", func(m *devicetest.Machine, _ *device.Job) { m.FailAlloc = 1 }, "argument 0, 64 bytes: out of memory"},
 		{"second allocation", func(m *devicetest.Machine, _ *device.Job) { m.FailAlloc = 2 }, "argument 1, 64 bytes: out of memory"},
 		{"first write", func(m *devicetest.Machine, _ *device.Job) { m.FailWrite = 1 }, "the write failed"},
-		{"write before the second launch", func(m *devicetest.Machine, _ *device.Job) { m.FailWrite = 5 }, "the write failed"},
+		{"second guard", func(m *devicetest.Machine, _ *device.Job) { m.FailWrite = 2 }, "the write failed"},
+		{"contents of an input", func(m *devicetest.Machine, _ *device.Job) { m.FailWrite = 3 }, "the write failed"},
+		{"poison of an output", func(m *devicetest.Machine, _ *device.Job) { m.FailWrite = 6 }, "the write failed"},
+		{"write before the second launch", func(m *devicetest.Machine, _ *device.Job) { m.FailWrite = 7 }, "the write failed"},
 		{"first read", func(m *devicetest.Machine, _ *device.Job) { m.FailRead = 1 }, "the read failed"},
 		{"last read", func(m *devicetest.Machine, _ *device.Job) { m.FailRead = 4 }, "the read failed"},
 	} {
@@ -497,5 +500,30 @@ func TestBadJobs(t *testing.T) {
 				t.Error("Bind takes the job all the same")
 			}
 		})
+	}
+}
+
+// Large outputs are poisoned piece by piece, and every byte of them counts.
+func TestLargeOutputs(t *testing.T) {
+	const piece = 1 << 20
+	for _, bytes := range []int{piece - 1, piece, piece + 1, 3*piece + 5} {
+		for _, left := range []int{0, bytes / 2, bytes - 1} {
+			job := newJob()
+			job.Args[1] = device.Out(bytes)
+			got, err := device.Run(newMachine(func(l *devicetest.Launch) error {
+				out := l.At(l.Pointer(1), bytes)
+				kept := out[left]
+				clear(out)
+				out[left] = kept
+				return nil
+			}), job)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := []device.Finding{{device.Unwritten, fmt.Sprintf("argument 1: 1 of %d bytes never written, the first at byte %d", bytes, left)}}
+			if diff := cmp.Diff(want, got.Findings); diff != "" {
+				t.Errorf("%d bytes without byte %d: %s", bytes, left, diff)
+			}
+		}
 	}
 }

@@ -1,9 +1,6 @@
 package fp8
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // Scale says which numbers share a descale factor.
 type Scale uint8
@@ -41,28 +38,29 @@ func Descale(values []float32) float32 {
 	return float32(max(amax/MaxE4M3, smallestDescale))
 }
 
-// Descales gives one factor a head, for values that are heads of equal length one after another.
-func Descales(values []float32, heads int, scale Scale) []float32 {
-	if scale == PerTensor {
-		return slices.Repeat([]float32{Descale(values)}, heads)
-	}
-	descales := make([]float32, heads)
-	length := len(values) / heads
-	for head := range descales {
-		descales[head] = Descale(values[head*length : (head+1)*length])
-	}
-	return descales
-}
-
 // Quantize writes the E4M3 code of each value divided by descale into codes, which is at least as long.
 //
 // The result is the E4M3 number nearest to the true quotient: two float32 numbers are never so close to a tie between
 // neighbouring codes, without being one, that the division in float64 could hide it.
 func Quantize(codes []byte, values []float32, descale float32) {
+	const (
+		smallest = (1023 - 6) << 52                // 2^-6, the smallest normal number, as a float64
+		normals  = (1023+8)<<52 + 3<<50 - smallest // from there to 448
+		cut      = 52 - 3                          // bits of the mantissa that a code has no room for
+	)
 	codes = codes[:len(values)]
 	divisor := float64(descale)
 	for i, v := range values {
-		codes[i] = byte(E4M3FromFloat64(float64(v) / divisor))
+		x := float64(v) / divisor
+		bits := math.Float64bits(x)
+		magnitude := bits &^ (1 << 63)
+		if magnitude-smallest > normals { // rarely, so that a processor foresees it
+			codes[i] = byte(E4M3FromFloat64(x))
+			continue
+		}
+		// Just under half a unit, or exactly half where the last bit kept is odd, carries upwards when it should. The exponent only has another bias.
+		units := (magnitude + (1<<(cut-1) - 1) + magnitude>>cut&1) >> cut
+		codes[i] = byte(bits>>56)&0x80 | byte(units-(1023-7)<<3)
 	}
 }
 

@@ -32,14 +32,7 @@ func TestDescale(t *testing.T) {
 	}
 }
 
-func TestDescalesByScale(t *testing.T) {
-	values := []float32{448, 1, -896, 2, 0, 0}
-	if diff := cmp.Diff([]float32{1, 2, 1}, Descales(values, 3, PerHead)); diff != "" {
-		t.Errorf("%v (-want +got):\n%s", PerHead, diff)
-	}
-	if diff := cmp.Diff([]float32{2, 2, 2}, Descales(values, 3, PerTensor)); diff != "" {
-		t.Errorf("%v (-want +got):\n%s", PerTensor, diff)
-	}
+func TestNamesOfScales(t *testing.T) {
 	if got := PerHead.String() + " " + PerTensor.String(); got != "per-head per-tensor" {
 		t.Errorf("names %q", got)
 	}
@@ -102,5 +95,45 @@ func TestQuantizeNonFinite(t *testing.T) {
 	Quantize(codes, []float32{inf, -inf, float32(math.NaN())}, 2)
 	if diff := cmp.Diff([]byte{0x7E, 0xFE, 0x7F}, codes); diff != "" {
 		t.Errorf("codes (-want +got):\n%s", diff)
+	}
+}
+
+// Whole slices are encoded as single numbers are: at every code and every tie, next to them, at the ends of each format of numbers, of both signs.
+func TestQuantizeIsTheCodec(t *testing.T) {
+	c := codecs(t)[0]
+	values := []float32{0, 1e-30, 448.0001, 463, 464, 465, 1e30}
+	for low := uint8(0); low < c.largest; low++ {
+		values = append(values, float32(c.table[low]), float32((c.table[low]+c.table[low+1])/2))
+	}
+	for _, x := range values {
+		values = append(values, math.Nextafter32(x, 0), math.Nextafter32(x, math.MaxFloat32))
+	}
+	for _, x := range values {
+		values = append(values, -x)
+	}
+	for _, descale := range []float32{1, 0x1p-20, 0x1p+10, 0.0117} {
+		scaled, codes := make([]float32, len(values)), make([]byte, len(values))
+		for i, x := range values {
+			scaled[i] = x * descale
+		}
+		Quantize(codes, scaled, descale)
+		for i, x := range scaled {
+			if want := byte(E4M3FromFloat64(float64(x) / float64(descale))); codes[i] != want {
+				t.Errorf("%v / %v is encoded as %#02x, want %#02x", x, descale, codes[i], want)
+			}
+		}
+	}
+}
+
+func BenchmarkQuantize(b *testing.B) {
+	values, codes := make([]float32, 1<<16), make([]byte, 1<<16)
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range values {
+		values[i] = float32(random.NormFloat64())
+	}
+	descale := Descale(values)
+	b.SetBytes(int64(len(values)))
+	for b.Loop() {
+		Quantize(codes, values, descale)
 	}
 }

@@ -55,8 +55,8 @@ func (a *Answerer) Answer(ctx context.Context, in *tensor.Inputs, rows oracle.Ro
 	case len(outcome.Findings) > 0:
 		wrong = findingText(outcome.Findings[0])
 	default:
-		o, _ := outputs(a.image.Record.Launch, outcome)
-		return rows.Of(o, in.Shape.HeadDim), nil
+		o, _ := outputs(a.image.Record.Launch, outcome, rows, in.Shape.HeadDim)
+		return o, nil
 	}
 	return nil, &WrongError{a.variant.String(), fmt.Sprintf("%s: %s", problem{in.Shape, in.Seed, in.Options.Distribution}, wrong)}
 }

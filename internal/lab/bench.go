@@ -41,7 +41,7 @@ type Peers interface {
 	Facts() peer.Facts
 	Missing(p peer.Peer) error
 	Prepare(ctx context.Context, p peer.Peer, in *tensor.Inputs, g peer.Graph) error
-	Answer(ctx context.Context, p peer.Peer) ([]float64, error)
+	Answer(ctx context.Context, p peer.Peer) ([]float32, error)
 	Sample(ctx context.Context, p peer.Peer, samples int) ([]float64, error)
 	Forget(ctx context.Context) error
 	Lost() bool
@@ -75,12 +75,13 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 	builds := l.startBuilds(ctx, request, variants)
 	defer builds.stop()
 	turns := min(r.Rounds, mostTurns)
-	b := &bench{lab: l, request: r, turns: turns, banned: map[string]bool{}, images: map[string]*toolchain.Image{}, result: &run.Bench{
+	b := &bench{lab: l, request: r, turns: turns, references: newSampledReferences(r.MostWork), banned: map[string]bool{}}
+	b.images, b.result = map[string]*toolchain.Image{}, &run.Bench{
 		SchemaVersion: run.BenchSchemaVersion, Time: time.Now().UTC().Truncate(time.Millisecond), Kernel: l.Kernel.Name, Command: r.Command,
 		Git: l.Git, GitSHA: l.Git.SHA, Attune: l.Version,
 		Facts: l.Facts, Seed: r.Seed, Rounds: r.Rounds, Turns: turns, Timing: benchTiming, Ceilings: run.CeilingsOf(l.Facts.Name),
 		Answers: []run.BenchAnswer{}, Rows: []run.BenchRow{}, Best: []run.BestRow{}, LeftOut: []run.LeftOut{},
-	}}
+	}
 	defer b.close()
 	for _, v := range variants {
 		l.tell(Event{Variant: v.String(), Doing: "building"})
@@ -150,14 +151,15 @@ const benchTiming = "device time by CUDA graph replay, each after one that is no
 
 // bench is a request being done.
 type bench struct {
-	lab     *Lab
-	request BenchRequest
-	turns   int
-	result  *run.Bench
-	images  map[string]*toolchain.Image // by variant
-	device  device.Device
-	peers   Peers           // nil where there are none, or none are left
-	banned  map[string]bool // peers that are missing or brought their process down
+	lab        *Lab
+	request    BenchRequest
+	turns      int
+	result     *run.Bench
+	references *references
+	images     map[string]*toolchain.Image // by variant
+	device     device.Device
+	peers      Peers           // nil where there are none, or none are left
+	banned     map[string]bool // peers that are missing or brought their process down
 }
 
 // ours are the variants that take a shape, by the names of their rows.
@@ -293,7 +295,9 @@ func (b *bench) shape(ctx context.Context, number int, shape tensor.Shape) error
 		b.lab.tell(Event{Variant: shape.String(), Doing: what, Done: number, Total: len(b.request.Shapes)})
 	}
 	doing("the right answer")
-	ref, err := newSampledReferences(b.request.MostWork).get(ctx, problem{shape: shape, seed: b.request.Seed, inputs: tensor.Normal})
+	asked := problem{shape: shape, seed: b.request.Seed, inputs: tensor.Normal}
+	b.references.forget(asked)
+	ref, err := b.references.get(ctx, asked)
 	if err != nil {
 		return err
 	}
@@ -441,13 +445,22 @@ func (b *bench) ask(ctx context.Context, c *contender, ref *reference) error {
 		return err
 	}
 	tolerance := b.lab.Kernel.Tolerance
-	off, err := oracle.Compare(answer, ref.answer, oracle.Tolerance{Abs: tolerance.Atol, Rel: tolerance.Rtol})
+	looked := widened(oracle.Take(ref.answer.Rows, answer, ref.inputs.Shape.HeadDim))
+	off, err := oracle.Compare(looked, ref.answer, oracle.Tolerance{Abs: tolerance.Atol, Rel: tolerance.Rtol})
 	if err != nil {
 		return err
 	}
 	_, wrong := judge(ref, toolchain.Launch{}, found{Errors: off}, nil, peerShare, tolerance)
 	c.judged(off, wrong)
 	return nil
+}
+
+func widened(values []float32) []float64 {
+	wide := make([]float64, len(values))
+	for i, x := range values {
+		wide[i] = float64(x)
+	}
+	return wide
 }
 
 // recover leaves a peer out. Where its process was lost as well, the peer is not asked again, and the others get a new process.

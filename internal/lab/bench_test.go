@@ -88,7 +88,7 @@ func (p *peers) Prepare(_ context.Context, who peer.Peer, in *tensor.Inputs, g p
 	return nil
 }
 
-func (p *peers) Answer(ctx context.Context, who peer.Peer) ([]float64, error) {
+func (p *peers) Answer(ctx context.Context, who peer.Peer) ([]float32, error) {
 	if !p.ready[who.String()] {
 		p.t.Errorf("%s answers and is not prepared", who)
 	}
@@ -96,7 +96,11 @@ func (p *peers) Answer(ctx context.Context, who peer.Peer) ([]float64, error) {
 	if p.answers != nil {
 		p.answers(out)
 	}
-	return out, err
+	var narrow []float32
+	for _, x := range out {
+		narrow = append(narrow, float32(x))
+	}
+	return narrow, err
 }
 
 func (p *peers) Sample(_ context.Context, who peer.Peer, samples int) ([]float64, error) {
@@ -188,7 +192,7 @@ func TestBench(t *testing.T) {
 		t.Errorf("best: %+v", b.Best)
 	}
 	r := b.Rows[2]
-	if r.Shape != "1x2x40x64" || !r.Peer || r.DType != "fp16" || *r.MaxErr != 0 || r.Launches != 50 || math.Abs(*r.TFLOPS-4*2*40*40*64/25e-6/1e12) > 1e-9 {
+	if r.Shape != "1x2x40x64" || !r.Peer || r.DType != "fp16" || *r.MaxErr > 1e-7 || r.Launches != 50 || math.Abs(*r.TFLOPS-4*2*40*40*64/25e-6/1e12) > 1e-9 {
 		t.Errorf("a peer's row: %+v", r)
 	}
 	if p.graph != (peer.Graph{Launches: 50, Copies: 4}) || p.started != 1 || p.closed != 1 || s.gpu.opened != 1 || s.gpu.closed != 1 || b.Peers.Torch != "2.11.0" {

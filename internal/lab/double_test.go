@@ -162,7 +162,7 @@ func attend(ctx context.Context, job device.Job) ([]byte, error) {
 		all := make([]float64, len(t.Codes))
 		length := len(t.Codes) / len(t.Descale)
 		for head := range t.Descale {
-			t.Dequantize(all[head*length:][:length], head)
+			t.Dequantize(all[head*length:][:length], head, 0)
 		}
 		return all
 	}

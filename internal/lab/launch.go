@@ -9,6 +9,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/half"
 	"attune/internal/mutate"
+	"attune/internal/oracle"
 	"attune/internal/tensor"
 	"attune/internal/tensormap"
 	"attune/internal/toolchain"
@@ -141,15 +142,16 @@ func loadable(image *toolchain.Image, facts device.Facts) []byte {
 	return image.PTX
 }
 
-// outputs decodes what a kernel has written: O, and the logarithms of its sums, if it writes those.
-func outputs(launch toolchain.Launch, outcome *device.Outcome) (o, lse []float64) {
+// outputs decodes what a kernel has written on some rows: O, and the logarithms of its sums, if it writes those.
+func outputs(launch toolchain.Launch, outcome *device.Outcome, rows oracle.Rows, dims int) (o, lse []float64) {
+	codes := oracle.Take(rows, outcome.Outputs[0], 2*dims)
 	if launch.Output == toolchain.BF16 {
-		o = half.DecodeBFloat16(outcome.Outputs[0])
+		o = half.DecodeBFloat16(codes)
 	} else {
-		o = half.DecodeFloat16(outcome.Outputs[0])
+		o = half.DecodeFloat16(codes)
 	}
 	if launch.LSE != "" {
-		for code := range slices.Chunk(outcome.Outputs[1], 4) {
+		for code := range slices.Chunk(oracle.Take(rows, outcome.Outputs[1], 4), 4) {
 			lse = append(lse, float64(math.Float32frombits(binary.LittleEndian.Uint32(code))))
 		}
 	}

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 
 	"attune/internal/oracle"
@@ -11,7 +12,8 @@ import (
 
 // references keeps inputs and right answers of a command, because every variant is held against the same ones.
 type references struct {
-	kept map[problem]*reference
+	kept  map[problem]*reference
+	drawn map[problem]*tensor.Inputs // by the problem without a mask, which has the same
 	// most is how many multiply-adds an answer may take and still be whole. Whoever only times wants to know that the answers are right, and cannot wait
 	// minutes for it; whoever judges waits.
 	most float64
@@ -63,14 +65,34 @@ func newReferences() *references { return newSampledReferences(math.Inf(1)) }
 
 // newSampledReferences has those that take more multiply-adds on a sample of their rows.
 func newSampledReferences(most float64) *references {
-	return &references{map[problem]*reference{}, most}
+	return &references{map[problem]*reference{}, map[problem]*tensor.Inputs{}, most}
+}
+
+// forget lets go of all but what the problem has, as far as it is there.
+func (r *references) forget(but problem) {
+	maps.DeleteFunc(r.kept, func(p problem, _ *reference) bool { return p != but })
+	maps.DeleteFunc(r.drawn, func(p problem, _ *tensor.Inputs) bool { return p != but.unmasked() })
+}
+
+func (p problem) unmasked() problem {
+	p.shape.Causal = false
+	return p
+}
+
+// inputs draws a problem's inputs, unless they are there already.
+func (r *references) inputs(p problem) *tensor.Inputs {
+	key := p.unmasked()
+	if r.drawn[key] == nil {
+		r.drawn[key] = tensor.Draw(key.shape, key.seed, tensor.Options{Distribution: key.inputs})
+	}
+	return r.drawn[key].Masked(p.shape.Causal)
 }
 
 func (r *references) get(ctx context.Context, key problem) (*reference, error) {
 	if known := r.kept[key]; known != nil {
 		return known, nil
 	}
-	inputs := tensor.Draw(key.shape, key.seed, tensor.Options{Distribution: key.inputs})
+	inputs := r.inputs(key)
 	answer, err := oracle.Compute(ctx, inputs, oracle.Sample(key.shape, key.seed, r.most))
 	if err != nil {
 		return nil, err

@@ -270,7 +270,7 @@ type found struct {
 
 // compare says how far an outcome is off.
 func compare(ref *reference, launch toolchain.Launch, outcome *device.Outcome, tolerance spec.Tolerance) (found, error) {
-	o, lse := outputs(launch, outcome)
+	o, lse := outputs(launch, outcome, ref.answer.Rows, ref.inputs.Shape.HeadDim)
 	errs, err := oracle.Compare(o, ref.answer, oracle.Tolerance{Abs: tolerance.Atol, Rel: tolerance.Rtol})
 	if err != nil || lse == nil {
 		return found{Errors: errs}, err
@@ -406,7 +406,7 @@ func (a *attempt) time(ctx context.Context, shape tensor.Shape, parent *toolchai
 			return nil, err
 		}
 	}
-	inputs := tensor.Draw(shape, a.request.Seeds[0], tensor.Options{})
+	inputs := a.references.inputs(problem{shape: shape, seed: a.request.Seeds[0], inputs: tensor.Normal})
 	jobs := []device.Job{newJob(a.image, a.device.Facts(), inputs)}
 	if parent != nil {
 		jobs = append(jobs, newJob(parent, a.device.Facts(), inputs))

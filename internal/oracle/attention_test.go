@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -245,10 +246,8 @@ func TestRandomShapesAgainstDefinition(t *testing.T) {
 func TestLSEAgainstDefinition(t *testing.T) {
 	for _, text := range []string{"1x1x33x64", "2x4x40x12:kv=300:kvheads=2", "2x3x50x8:kv=20:causal", "1x1x3x16:kv=1"} {
 		p := drawProblem(mustShape(t, text), 1, 3)
-		source := func(values []float64) source {
-			return func(into []float64, head int) { copy(into, values[head*len(into):]) }
-		}
-		got, err := attention(t.Context(), source(p.q), source(p.k), source(p.v), p.shape, nil)
+		q, k, v := plainRows(p.q, p.shape.SeqQ, p.shape), plainRows(p.k, p.shape.SeqK, p.shape), plainRows(p.v, p.shape.SeqK, p.shape)
+		got, err := attention(t.Context(), q, k, v, p.shape, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -341,14 +340,15 @@ func TestAttentionStopsWhenCancelled(t *testing.T) {
 	before := runtime.GOMAXPROCS(1)
 	defer runtime.GOMAXPROCS(before)
 	var loaded []int
-	source := func(into []float64, head int) {
-		loaded = append(loaded, head)
+	source := func(into []float64, head, first int) { loaded = append(loaded, head) }
+	keys := func(into []float64, head, first int) {
+		source(into, head, first)
 		cancel()
 	}
-	if _, err := attention(ctx, source, source, source, shape, nil); !errors.Is(err, context.Canceled) {
+	if _, err := attention(ctx, source, keys, source, shape, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled within: error %v", err)
 	}
-	if len(loaded) != 3 {
-		t.Errorf("cancelled within the first head, yet heads %v were loaded", loaded)
+	if want := make([]int, shape.SeqQ+2); !slices.Equal(loaded, want) { // the queries, and one block of keys and values
+		t.Errorf("cancelled within the first keys of the first head, yet rows of heads %v were loaded", loaded)
 	}
 }

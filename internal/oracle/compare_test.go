@@ -269,10 +269,10 @@ func TestReach(t *testing.T) {
 		}
 		return most
 	}
-	in.K.Dequantize(k, 0)
+	in.K.Dequantize(k, 0, 0)
 	want := 0.0
 	for head := range 2 {
-		in.Q.Dequantize(q, head)
+		in.Q.Dequantize(q, head, 0)
 		want = max(want, longest(q)*longest(k)/2)
 	}
 	if math.Abs(ref.Reach-want) > 1e-12 {

@@ -48,50 +48,65 @@ func Quantized(ctx context.Context, in *tensor.Inputs, rows Rows) ([]float64, er
 }
 
 func quantized(ctx context.Context, in *tensor.Inputs, rows Rows) (answer, error) {
-	return attention(ctx, in.Q.Dequantize, in.K.Dequantize, in.V.Dequantize, in.Shape, rows)
+	dims := in.Shape.HeadDim
+	return attention(ctx, quantizedRows(&in.Q, dims), quantizedRows(&in.K, dims), quantizedRows(&in.V, dims), in.Shape, rows)
+}
+
+func quantizedRows(t *tensor.Tensor, dims int) source {
+	return func(into []float64, head, first int) { t.Dequantize(into, head, first*dims) }
 }
 
 // Original is attention over inputs before they were quantised, on these rows: [row, dim].
 func Original(ctx context.Context, in *tensor.Inputs, rows Rows) ([]float64, error) {
-	a, err := attention(ctx, widened(in.Q.Original), widened(in.K.Original), widened(in.V.Original), in.Shape, rows)
-	return a.out, err
-}
-
-func widened(values []float32) source {
-	return func(into []float64, head int) {
-		for i, v := range values[head*len(into):][:len(into)] {
-			into[i] = float64(v)
+	shape := in.Shape
+	widened := func(values []float32, rows int) source {
+		return func(into []float64, head, first int) {
+			for i, v := range values[(head*rows+first)*shape.HeadDim:][:len(into)] {
+				into[i] = float64(v)
+			}
 		}
 	}
+	a, err := attention(ctx, widened(in.Q.Original, shape.SeqQ), widened(in.K.Original, shape.SeqK), widened(in.V.Original, shape.SeqK), shape, rows)
+	return a.out, err
 }
 
 // reach takes the longest query of the rows and the longest key of each head.
 func reach(in *tensor.Inputs, rows Rows) float64 {
-	lengths := func(t *tensor.Tensor, head int) []float64 {
-		values := make([]float64, len(t.Codes)/len(t.Descale))
-		t.Dequantize(values, head)
-		var all []float64
-		for row := range slices.Chunk(values, in.Shape.HeadDim) {
-			sum := 0.0
-			for _, x := range row {
-				sum += x * x
+	shape := in.Shape
+	keys := make([]float64, shape.KVHeadCount())
+	onAllCores(len(keys), func() func(int) {
+		length := lengths(&in.K, shape.HeadDim)
+		return func(head int) {
+			for key := range shape.SeqK {
+				keys[head] = max(keys[head], length(head, key))
 			}
-			all = append(all, math.Sqrt(sum))
 		}
-		return all
-	}
-	keys := make([]float64, in.Shape.KVHeadCount())
-	for head := range keys {
-		keys[head] = slices.Max(lengths(&in.K, head))
-	}
-	most := 0.0
-	for _, s := range rows.Spans(in.Shape, in.Shape.SeqQ) {
-		queries := lengths(&in.Q, s.Head)
-		for place := s.From; place < s.To; place++ {
-			most = max(most, queries[rows.At(place)-s.Head*in.Shape.SeqQ]*keys[s.Head/in.Shape.Group()])
+	})
+	spans := rows.Spans(shape, shape.SeqQ)
+	most := make([]float64, len(spans))
+	onAllCores(len(spans), func() func(int) {
+		length := lengths(&in.Q, shape.HeadDim)
+		return func(span int) {
+			s := spans[span]
+			for place := s.From; place < s.To; place++ {
+				most[span] = max(most[span], length(s.Head, rows.At(place)-s.Head*shape.SeqQ)*keys[s.Head/shape.Group()])
+			}
 		}
+	})
+	return slices.Max(most) / math.Sqrt(float64(shape.HeadDim))
+}
+
+// lengths measures rows of a tensor.
+func lengths(t *tensor.Tensor, dims int) func(head, row int) float64 {
+	values := make([]float64, dims)
+	return func(head, row int) float64 {
+		t.Dequantize(values, head, row*dims)
+		sum := 0.0
+		for _, x := range values {
+			sum += x * x
+		}
+		return math.Sqrt(sum)
 	}
-	return most / math.Sqrt(float64(in.Shape.HeadDim))
 }
 
 func cost(a, b []float64) Cost {

@@ -92,14 +92,15 @@ func (c Checked) String() string {
 	return fmt.Sprintf("%d of %d rows", c.Rows, c.Of)
 }
 
-// Of takes the rows out of an output of the whole problem, [batch, head, row, dim].
-func (r Rows) Of(out []float64, dims int) []float64 {
-	if r == nil {
+// Take takes rows out of an output of the whole problem, [batch, head, row], in which each has so many elements: numbers, or the
+// bytes that they are made of.
+func Take[T any](rows Rows, out []T, width int) []T {
+	if rows == nil {
 		return out
 	}
-	taken := make([]float64, 0, len(r)*dims)
-	for _, row := range r {
-		taken = append(taken, out[row*dims:][:dims]...)
+	taken := make([]T, 0, len(rows)*width)
+	for _, row := range rows {
+		taken = append(taken, out[row*width:][:width]...)
 	}
 	return taken
 }

@@ -238,12 +238,12 @@ func TestGoodHelper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var worth []float64
+	var worth []float32
 	for head := range in.Q.Descale {
 		values := make([]float64, 12)
-		in.Q.Dequantize(values, head)
+		in.Q.Dequantize(values, head, 0)
 		for _, x := range values {
-			worth = append(worth, float64(float32(x)))
+			worth = append(worth, float32(x))
 		}
 	}
 	if diff := cmp.Diff(worth, answer); diff != "" {
@@ -281,6 +281,27 @@ func TestFilesForE4M3(t *testing.T) {
 	if first := math.Float32frombits(binary.LittleEndian.Uint32(bytesOf(in.V.Descale))); first != in.V.Descale[0] {
 		t.Errorf("got %g; want %g", first, in.V.Descale[0])
 	}
+}
+
+// Inputs are written once for all peers and for both masks, and other inputs in their place, with another number.
+func TestInputsAreWrittenOnce(t *testing.T) {
+	h := started(t, "good")
+	give := func(in *tensor.Inputs, gifts int) {
+		t.Helper()
+		if err := h.Prepare(t.Context(), flash, in, Graph{1, 2}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join(h.folder, "k_codes"))
+		if err != nil || !cmp.Equal(in.K.Codes, got) || h.gifts != gifts {
+			t.Errorf("inputs number %d, want %d; codes of K are right: %t, %v", h.gifts, gifts, cmp.Equal(in.K.Codes, got), err)
+		}
+	}
+	in := newInputs(t, "1x2x3x4")
+	give(in, 1)
+	give(in, 1)
+	give(in.Masked(true), 1)
+	give(newInputs(t, "1x2x5x4"), 2)
+	give(in, 3)
 }
 
 // says holds an error to be one of ours, in one line, with a text in it.

@@ -27,6 +27,7 @@ type request struct {
 	Launches int               `json:"launches,omitempty"` // in a graph
 	Copies   int               `json:"copies,omitempty"`   // of the inputs
 	Files    map[string]string `json:"files,omitempty"`
+	Inputs   int               `json:"inputs,omitempty"` // another number wherever the files of the inputs have changed
 
 	Samples int `json:"samples"`
 }

@@ -93,7 +93,11 @@ func TestPythonWithADouble(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		off, err := oracle.Compare(got, ref, oracle.Tolerance{Abs: 1e-2})
+		var wide []float64
+		for _, x := range got {
+			wide = append(wide, float64(x))
+		}
+		off, err := oracle.Compare(wide, ref, oracle.Tolerance{Abs: 1e-2})
 		if err != nil || off.Bad > 0 {
 			t.Errorf("%s: %+v, %v", shape, off, err)
 		}

@@ -96,40 +96,86 @@ type Inputs struct {
 
 // Draw makes the inputs that belong to a shape, a seed and options: the same ones everywhere and always.
 func Draw(shape Shape, seed uint64, options Options) *Inputs {
-	draw := func(index, heads, rows int) Tensor {
-		length := rows * shape.HeadDim
-		values := make([]float32, heads*length)
-		parallel(heads, func(head int) {
-			part := values[head*length:][:length]
-			fill(part, stream(seed, index, head), options.Distribution)
-			shift(part, shape.HeadDim, index, stream(seed, biasStream, head), options.Distribution)
-		})
-		return Quantize(values, heads, options.Scale)
+	in := &Inputs{Shape: shape, Seed: seed, Options: options}
+	in.Q = newTensor(shape.HeadCount(), shape.SeqQ*shape.HeadDim)
+	in.K = newTensor(shape.KVHeadCount(), shape.SeqK*shape.HeadDim)
+	in.V = newTensor(shape.KVHeadCount(), shape.SeqK*shape.HeadDim)
+	// Few long heads are drawn best where those of all three are at hand.
+	tensors := [3]*Tensor{&in.Q, &in.K, &in.V}
+	q, kv := shape.HeadCount(), shape.KVHeadCount()
+	parallel(q+2*kv, func(i int) {
+		index, head := 0, i
+		if i >= q {
+			index, head = 1+(i-q)/kv, (i-q)%kv
+		}
+		part := tensors[index].original(head)
+		fill(part, stream(seed, index, head), options.Distribution)
+		shift(part, shape.HeadDim, index, stream(seed, biasStream, head), options.Distribution)
+		if options.Scale == fp8.PerHead { // while it is in the cache
+			tensors[index].quantize(head, fp8.Descale(part))
+		}
+	})
+	if options.Scale != fp8.PerHead {
+		for _, t := range tensors {
+			*t = Quantize(t.Original, len(t.Descale), options.Scale)
+		}
 	}
-	return &Inputs{
-		Shape: shape, Seed: seed, Options: options,
-		Q: draw(0, shape.HeadCount(), shape.SeqQ), K: draw(1, shape.KVHeadCount(), shape.SeqK), V: draw(2, shape.KVHeadCount(), shape.SeqK),
-	}
+	return in
+}
+
+func newTensor(heads, length int) Tensor {
+	return Tensor{Codes: make([]byte, heads*length), Descale: make([]float32, heads), Original: make([]float32, heads*length)}
 }
 
 // Quantize makes a tensor of numbers that are heads of equal length, one after another. It keeps the numbers.
 func Quantize(values []float32, heads int, scale fp8.Scale) Tensor {
-	t := Tensor{
-		Codes:    make([]byte, len(values)),
-		Descale:  fp8.Descales(values, heads, scale),
-		Original: values,
+	t := Tensor{Codes: make([]byte, len(values)), Descale: make([]float32, heads), Original: values}
+	if scale == fp8.PerHead {
+		parallel(heads, func(head int) { t.quantize(head, fp8.Descale(t.original(head))) })
+		return t
 	}
-	length := len(values) / heads
-	parallel(heads, func(head int) {
-		fp8.Quantize(t.Codes[head*length:], values[head*length:][:length], t.Descale[head])
-	})
+	descale := fp8.Descale(values)
+	parallel(heads, func(head int) { t.quantize(head, descale) })
 	return t
 }
 
-// Dequantize writes what the codes of one head are worth into values.
-func (t *Tensor) Dequantize(values []float64, head int) {
+// original is the numbers of one head.
+func (t *Tensor) original(head int) []float32 {
+	length := len(t.Original) / len(t.Descale)
+	return t.Original[head*length:][:length]
+}
+
+// quantize makes the codes of one head.
+func (t *Tensor) quantize(head int, descale float32) {
+	values := t.original(head)
+	t.Descale[head] = descale
+	fp8.Quantize(t.Codes[head*len(values):], values, descale)
+}
+
+// Masked is the same inputs with or without the causal mask, in the same memory: a mask changes no number.
+func (in *Inputs) Masked(causal bool) *Inputs {
+	masked := *in
+	masked.Shape.Causal = causal
+	return &masked
+}
+
+// Worth is what all codes are worth, rounded to float32.
+func (t *Tensor) Worth() []float32 {
+	values := make([]float32, len(t.Codes))
 	length := len(t.Codes) / len(t.Descale)
-	fp8.Dequantize(values, t.Codes[head*length:][:length], t.Descale[head])
+	parallel(len(t.Descale), func(head int) {
+		into := values[head*length:][:length]
+		for i, code := range t.Codes[head*length:][:length] {
+			into[i] = fp8.E4M3(code).Float32() * t.Descale[head]
+		}
+	})
+	return values
+}
+
+// Dequantize writes what the codes of one head are worth into values, from one element on and as many as there is room for.
+func (t *Tensor) Dequantize(values []float64, head, first int) {
+	length := len(t.Codes) / len(t.Descale)
+	fp8.Dequantize(values, t.Codes[head*length:][first:length][:len(values)], t.Descale[head])
 }
 
 // stream is the generator of one head of one tensor. Each has its own, so heads can be drawn at the same time. The
@@ -162,26 +208,14 @@ func fill(values []float32, random *rand.PCG, distribution Distribution) {
 	}
 }
 
-// fillNormal puts the numbers of the tails off to the end of each stretch: a processor cannot foresee which they are, and a wrong guess costs it as much as a
-// number.
 func fillNormal(values []float32, random *rand.PCG) {
-	var drawn [256]float64
-	var tails [256]int
+	var drawn [stretch]float64
 	for len(values) > 0 {
-		part := values[:min(len(values), len(drawn))]
-		count := 0
+		part := values[:min(len(values), stretch)]
 		for i := range part {
-			p := uniform(random)
-			drawn[i] = p
-			part[i] = float32(normalCentre(p))
-			tails[count] = i
-			if inTail(p) {
-				count++
-			}
+			drawn[i] = uniform(random)
 		}
-		for _, i := range tails[:count] {
-			part[i] = float32(normalTail(drawn[i]))
-		}
+		normalQuantiles(part, drawn[:len(part)])
 		values = values[len(part):]
 	}
 }

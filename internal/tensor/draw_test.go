@@ -179,9 +179,37 @@ func TestQuantizeAndDequantize(t *testing.T) {
 		t.Errorf("descale (-want +got):\n%s", diff)
 	}
 	values := make([]float64, 4)
-	tensor.Dequantize(values, 1)
+	tensor.Dequantize(values, 1, 0)
 	if diff := cmp.Diff([]float64{896, 3, -2, 448}, values); diff != "" {
 		t.Errorf("second head (-want +got):\n%s", diff)
+	}
+	tensor.Dequantize(values[:2], 1, 1)
+	if diff := cmp.Diff([]float64{3, -2}, values[:2]); diff != "" {
+		t.Errorf("the middle of the second head (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]float32{448, 1, -224, 0, 896, 3, -2, 448}, tensor.Worth()); diff != "" {
+		t.Errorf("worth (-want +got):\n%s", diff)
+	}
+	values32 := []float32{448, 1, -896, 2, 0, 0}
+	for scale, want := range map[fp8.Scale][]float32{fp8.PerHead: {1, 2, 1}, fp8.PerTensor: {2, 2, 2}} {
+		if diff := cmp.Diff(want, Quantize(values32, 3, scale).Descale); diff != "" {
+			t.Errorf("%v: descale (-want +got):\n%s", scale, diff)
+		}
+	}
+}
+
+// What is worth float32 is rounded once.
+func TestWorthIsRounded(t *testing.T) {
+	in := Draw(mustShape(t, "1x3x17x8"), 4, Options{})
+	worth := in.K.Worth()
+	for head := range 3 {
+		values := make([]float64, 17*8)
+		in.K.Dequantize(values, head, 0)
+		for i, x := range values {
+			if got := worth[head*len(values)+i]; got != float32(x) {
+				t.Fatalf("head %d element %d: %v, want %v", head, i, got, float32(x))
+			}
+		}
 	}
 }
 
@@ -219,7 +247,7 @@ func TestRisingInputs(t *testing.T) {
 		in := Draw(shape, 3, Options{Distribution: distribution})
 		for name, one := range map[string]Tensor{"Q": in.Q, "K": in.K} {
 			values := make([]float64, len(one.Codes)/len(one.Descale))
-			one.Dequantize(values, 0)
+			one.Dequantize(values, 0, 0)
 			for i, x := range values {
 				if math.Abs(x-float64(one.Original[i])) > 1e-6*math.Abs(x) {
 					t.Fatalf("%s: %s[%d] is %g, and %g in eight bits", text, name, i, one.Original[i], x)

@@ -53,3 +53,40 @@ func TestLogarithm(t *testing.T) {
 		t.Errorf("logarithm(1) = %v", got)
 	}
 }
+
+// Many at once are the same as one at a time, in every bit, wherever they lie and however many there are.
+func TestQuantilesAreThoseOfOne(t *testing.T) {
+	edges := []float64{0x1p-53, 1e-12, 0x1p-36, 1.38e-11, 1.39e-11, 1.4e-11, 1e-6, 0.07499999, 0.075, 0.07500001, 0.25, 0.5}
+	for _, p := range edges[:len(edges)-1] {
+		edges = append(edges, 1-p)
+	}
+	checkQuantiles := func(all []float64) {
+		t.Helper()
+		got := make([]float32, len(all))
+		normalQuantiles(got, all)
+		for i, p := range all {
+			if want := float32(normalQuantile(p)); math.Float32bits(got[i]) != math.Float32bits(want) {
+				t.Fatalf("%d of them, number %d: of %v it is %v, want %v", len(all), i, p, got[i], want)
+			}
+		}
+	}
+	random := stream(1, 2, 3)
+	for count := range stretch + 1 {
+		all := make([]float64, count)
+		for i := range all {
+			if all[i] = uniform(random); i%3 == 0 {
+				all[i] = edges[(i/3+count)%len(edges)]
+			}
+		}
+		checkQuantiles(all)
+	}
+	// All that uniform can give in the part of the tails that is farther out.
+	for first := 0.5; first < 1<<16; first += stretch / 2 {
+		var all []float64
+		for i := range stretch / 2 {
+			p := (first + float64(i)) * 0x1p-52
+			all = append(all, p, 1-p)
+		}
+		checkQuantiles(all)
+	}
+}

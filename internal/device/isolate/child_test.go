@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"os"
@@ -27,6 +26,7 @@ const childArg = "isolate-test-child"
 // children are the lives that a child may lead.
 var children = map[string]func() error{
 	"serve": func() error { return Serve(openMachine) },
+	"binds": func() error { return Serve(func() (device.Machine, error) { return &binding{}, nil }) },
 	"no clock": func() error {
 		return Serve(func() (device.Machine, error) { return &devicetest.Machine{Kernels: kernels}, nil })
 	},
@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 }
 
 // command starts this test binary as a child.
-func command(t *testing.T, kind string) []string {
+func command(t testing.TB, kind string) []string {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -112,8 +112,28 @@ func (m *machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 	return all, nil
 }
 
+// binding is a machine that takes memory for what it times, as a GPU does.
+type binding struct{ devicetest.Machine }
+
+func (m *binding) Time(jobs []device.Job, _ device.Plan) ([]device.Series, error) {
+	all := make([]device.Series, len(jobs))
+	for _, job := range jobs {
+		buffers, _, err := device.Bind(m, job)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range buffers {
+			if err := b.Free(m); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
 // kernels take an output of 4 bytes and a number.
 var kernels = map[string]devicetest.Kernel{
+	"fill":   fillOutputs,
 	"answer": answerWith(func(n uint32) uint32 { return n + 1 }),
 	"pid":    answerWith(func(uint32) uint32 { return uint32(os.Getpid()) }),
 	"grow": answerWith(func(n uint32) uint32 {
@@ -139,6 +159,16 @@ var kernels = map[string]devicetest.Kernel{
 		return nil
 	},
 	"refuse": func(*devicetest.Launch) error { return errors.New("the kernel is not in the mood") },
+}
+
+// fillOutputs writes every byte of every output.
+func fillOutputs(l *devicetest.Launch) error {
+	for i, arg := range l.Job.Args {
+		if arg.Output > 0 {
+			clear(l.At(l.Pointer(i), arg.Output))
+		}
+	}
+	return nil
 }
 
 func answerWith(f func(uint32) uint32) devicetest.Kernel {
@@ -191,7 +221,7 @@ func talkRubbish() error {
 
 // hearNothing greets its parent and never reads.
 func hearNothing() error {
-	if err := gob.NewEncoder(os.NewFile(responseFD, "responses")).Encode(response{}); err != nil {
+	if err := newSender(os.NewFile(responseFD, "responses"), false).send(&response{}); err != nil {
 		return err
 	}
 	hang()

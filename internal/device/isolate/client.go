@@ -2,7 +2,6 @@ package isolate
 
 import (
 	"context"
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -40,8 +39,8 @@ type Device struct {
 	limit     time.Duration
 	grace     time.Duration
 	cmd       *exec.Cmd
-	requests  *gob.Encoder
-	responses *gob.Decoder
+	requests  *sender
+	responses *receiver
 	pipes     []io.Closer
 	exited    chan struct{}
 	exitErr   error
@@ -66,8 +65,8 @@ func Start(ctx context.Context, o Options) (*Device, error) {
 		limit:     o.Limit,
 		grace:     closeGrace,
 		cmd:       exec.Command(o.Command[0], o.Command[1:]...),
-		requests:  gob.NewEncoder(requestsIn),
-		responses: gob.NewDecoder(responsesOut),
+		requests:  newSender(requestsIn, true),
+		responses: newReceiver(responsesOut),
 		pipes:     []io.Closer{requestsIn, responsesOut},
 		exited:    make(chan struct{}),
 	}
@@ -133,10 +132,10 @@ func (d *Device) exchange(ctx context.Context, r *request) (response, error) {
 	go func() {
 		var got received
 		if r != nil {
-			got.err = d.requests.Encode(r)
+			got.err = d.requests.send(r.clone())
 		}
 		if got.err == nil {
-			got.err = d.responses.Decode(&got.response)
+			got.err = d.responses.receive(&got.response)
 		}
 		answers <- got
 	}()

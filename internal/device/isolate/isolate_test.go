@@ -32,7 +32,7 @@ import (
 const long = time.Minute
 
 // start gives a device that is closed at the end of the test, and what its child says besides.
-func start(t *testing.T, kind string, limit time.Duration) (*Device, *said) {
+func start(t testing.TB, kind string, limit time.Duration) (*Device, *said) {
 	t.Helper()
 	s := &said{}
 	d, err := Start(t.Context(), Options{Command: command(t, kind), Limit: limit, Stderr: s})

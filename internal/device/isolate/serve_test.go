@@ -3,7 +3,6 @@
 package isolate
 
 import (
-	"encoding/gob"
 	"errors"
 	"io"
 	"testing"
@@ -15,8 +14,8 @@ import (
 
 // session is a server inside this process, as its parent sees it.
 type session struct {
-	requests  *gob.Encoder
-	responses *gob.Decoder
+	requests  *sender
+	responses *receiver
 	hangUp    func()
 	stopRead  func()
 	served    chan error // what serve returned
@@ -28,7 +27,7 @@ func newSession(t *testing.T, open func() (device.Machine, error)) *session {
 	requestsOut, requestsIn := io.Pipe()
 	responsesOut, responsesIn := io.Pipe()
 	s := &session{
-		requests: gob.NewEncoder(requestsIn), responses: gob.NewDecoder(responsesOut),
+		requests: newSender(requestsIn, true), responses: newReceiver(responsesOut),
 		hangUp: func() { requestsIn.Close() }, stopRead: func() { responsesOut.Close() },
 		served: make(chan error, 1), gone: make(chan struct{}),
 	}
@@ -47,7 +46,7 @@ func newSession(t *testing.T, open func() (device.Machine, error)) *session {
 func (s *session) receive(t *testing.T) response {
 	t.Helper()
 	var r response
-	if err := s.responses.Decode(&r); err != nil {
+	if err := s.responses.receive(&r); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -55,7 +54,7 @@ func (s *session) receive(t *testing.T) response {
 
 func (s *session) ask(t *testing.T, r request) response {
 	t.Helper()
-	if err := s.requests.Encode(r); err != nil {
+	if err := s.requests.send(r.clone()); err != nil {
 		t.Fatal(err)
 	}
 	return s.receive(t)
@@ -143,7 +142,7 @@ func TestServeToNobodyAnyMore(t *testing.T) {
 	s.receive(t)
 	s.stopRead()
 	job := newJob("answer", 6)
-	if err := s.requests.Encode(request{Run: &job}); err != nil {
+	if err := s.requests.send(&request{Run: &job}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-s.served; !errors.Is(err, io.ErrClosedPipe) {

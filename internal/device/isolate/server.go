@@ -1,7 +1,6 @@
 package isolate
 
 import (
-	"encoding/gob"
 	"errors"
 	"io"
 	"os"
@@ -35,17 +34,17 @@ func Serve(open func() (device.Machine, error)) error {
 func serve(requests io.Reader, responses io.Writer, open func() (device.Machine, error)) error {
 	pending := make(chan request)
 	go read(requests, pending)
-	out := gob.NewEncoder(responses)
+	out := newSender(responses, false)
 	machine, err := open()
 	if err != nil {
-		return out.Encode(failure(err))
+		return out.send(failure(err))
 	}
 	defer machine.Close()
-	if err := out.Encode(response{Facts: machine.Facts()}); err != nil {
+	if err := out.send(&response{Facts: machine.Facts()}); err != nil {
 		return err
 	}
 	for r := range pending {
-		if err := out.Encode(answer(machine, r)); err != nil {
+		if err := out.send(answer(machine, r)); err != nil {
 			return err
 		}
 	}
@@ -54,10 +53,10 @@ func serve(requests io.Reader, responses io.Writer, open func() (device.Machine,
 
 // read passes requests on. A parent that is gone ends the child at once, even in the middle of a launch or an opening that hangs.
 func read(requests io.Reader, pending chan<- request) {
-	in := gob.NewDecoder(requests)
+	in := newReceiver(requests)
 	for {
 		var r request
-		if err := in.Decode(&r); err != nil {
+		if err := in.receive(&r); err != nil {
 			close(pending)
 			parentGone()
 			return
@@ -69,14 +68,14 @@ func read(requests io.Reader, pending chan<- request) {
 // parentGone is a variable so that a test can serve within its own process.
 var parentGone = func() { os.Exit(0) }
 
-func answer(machine device.Machine, r request) response {
+func answer(machine device.Machine, r request) *response {
 	switch {
 	case r.Run != nil:
 		outcome, err := device.Run(machine, *r.Run)
 		if err != nil {
 			return failure(err)
 		}
-		return response{Outcome: outcome}
+		return &response{Outcome: outcome}
 	case r.Time != nil:
 		timer, ok := machine.(Timer)
 		if !ok {
@@ -86,13 +85,13 @@ func answer(machine device.Machine, r request) response {
 		if err != nil {
 			return failure(err)
 		}
-		return response{Series: series}
+		return &response{Series: series}
 	}
 	return failure(errors.New("BUG: an empty request"))
 }
 
-func failure(err error) response {
-	r := response{Error: err.Error(), Missing: errors.Is(err, device.ErrNoDevice), NoClock: errors.Is(err, device.ErrNoClock)}
+func failure(err error) *response {
+	r := &response{Error: err.Error(), Missing: errors.Is(err, device.ErrNoDevice), NoClock: errors.Is(err, device.ErrNoClock)}
 	errors.As(err, &r.Fault)
 	return r
 }

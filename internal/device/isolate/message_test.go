@@ -1,0 +1,132 @@
+package isolate
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+
+	"attune/internal/device"
+)
+
+// wire passes requests from a sender to a receiver and counts what they are made of.
+type wire struct {
+	bytes.Buffer
+	sender   *sender
+	receiver *receiver
+}
+
+func newWire(remember bool) *wire {
+	w := &wire{}
+	w.sender, w.receiver = newSender(&w.Buffer, remember), newReceiver(&w.Buffer)
+	return w
+}
+
+// pass gives how many bytes a request took. It must come out as it went in.
+func (w *wire) pass(t *testing.T, r request) int {
+	t.Helper()
+	want := *r.clone()
+	if err := w.sender.send(r.clone()); err != nil {
+		t.Fatal(err)
+	}
+	sent := w.Len()
+	var got request
+	if err := w.receiver.receive(&got); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(want, got) {
+		t.Error("a request has changed on its way")
+	}
+	return sent
+}
+
+func TestBytesAreSentOnce(t *testing.T) {
+	const large = 1 << 16
+	q, k := bytes.Repeat([]byte{1}, large), bytes.Repeat([]byte{2}, large)
+	newJob := func(image string, inputs ...[]byte) device.Job {
+		job := device.Job{Image: []byte(image), Entry: "k", Args: []device.Arg{device.Int32(5), device.Out(7)}}
+		for _, data := range inputs {
+			job.Args = append(job.Args, device.In(data))
+		}
+		return job
+	}
+	a, b := newJob("a", q, k), newJob("b", q, k)
+	changing := newJob("c", k)
+	changing.Args = append(changing.Args, device.Arg{InOut: q})
+	both := request{Time: &timing{[]device.Job{a, b}, device.Plan{Samples: 3}}}
+	steps := []struct {
+		name    string
+		request request
+		large   int // how many of the large strings go through the pipe
+	}{
+		{"the first", request{Run: &a}, 2},
+		{"another variant", request{Run: &b}, 0},
+		{"both", both, 0},
+		{"both again", both, 0},
+		{"an input that may change", request{Run: &changing}, 0},
+		{"other inputs", request{Run: &device.Job{Entry: "k", Args: []device.Arg{device.In(bytes.Repeat([]byte{3}, large))}}}, 1},
+		{"what was there before that", request{Run: &a}, 2},
+		{"nothing", request{}, 0},
+	}
+	for _, remember := range []bool{true, false} {
+		w := newWire(remember)
+		for _, s := range steps {
+			sent := w.pass(t, s.request)
+			if remember && sent/large != s.large {
+				t.Errorf("%s: %d bytes were sent; want %d times %d and a little", s.name, sent, s.large, large)
+			}
+		}
+	}
+	w := newWire(true)
+	w.pass(t, both)
+	q[large/2]++
+	if sent := w.pass(t, both); sent/large != 1 {
+		t.Errorf("after an input was changed %d bytes were sent; want that input and a little", sent)
+	}
+	if a.Image == nil || a.Args[2].Input == nil {
+		t.Error("the caller's job has lost its bytes")
+	}
+}
+
+// A pipe that ends, or that says what cannot be, is an error.
+func TestBrokenMessages(t *testing.T) {
+	job := device.Job{Image: []byte("image"), Entry: "k"}
+	message := func() *request { return request{Run: &job}.clone() }
+	w := newWire(true)
+	if err := w.sender.send(message()); err != nil {
+		t.Fatal(err)
+	}
+	for cut := range w.Len() {
+		if err := newReceiver(bytes.NewReader(w.Bytes()[:cut])).receive(&request{}); err == nil {
+			t.Errorf("the first %d of %d bytes are no error", cut, w.Len())
+		}
+	}
+	for _, h := range []header{
+		{Places: []int{1}},
+		{Places: []int{-1}},
+		{},
+		{Parts: []part{{Bytes: 5}}, Places: []int{1, 1}},
+		{Parts: []part{{Bytes: 0}}, Places: []int{1}},
+		{Parts: []part{{Bytes: -1}}, Places: []int{1}},
+		{Parts: []part{{Bytes: 1 << 60}}, Places: []int{1}},
+		{Parts: []part{{Bytes: 5, Before: 1}}, Places: []int{1}},
+		{Parts: []part{{Bytes: 5, Before: -1}}, Places: []int{1}},
+	} {
+		w := newWire(true)
+		if err := errors.Join(w.sender.encoder.Encode(h), w.sender.encoder.Encode(message())); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(w, strings.Repeat("image", 2))
+		if err := w.receiver.receive(&request{}); err == nil || !strings.HasPrefix(err.Error(), "a message ") {
+			t.Errorf("%+v: %v; want an error of the message", h, err)
+		}
+	}
+	_, closed := io.Pipe()
+	closed.Close()
+	if err := newSender(closed, true).send(message()); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("a closed pipe: %v", err)
+	}
+}
