@@ -48,11 +48,15 @@ struct Factors {
   float out;          // of O
 };
 
-__device__ __forceinline__ Factors factors_of(const Problem& p, Head head) {
+__device__ __forceinline__ float scores_log2_of(const Problem& p, float descale_q, float descale_k) {
   constexpr float kLog2e = 1.4426950408889634f;
-  const float scores = p.descale_q[head.q] * p.descale_k[head.kv] * p.softmax_scale * kLog2e;
+  const float scores = descale_q * descale_k * p.softmax_scale * kLog2e;
   // A head of zeros may have a factor of 0, and minus infinity, which masks a score, times 0 would be NaN.
-  return {scores == 0.0f ? 1e-30f : scores, p.descale_v[head.kv]};
+  return scores == 0.0f ? 1e-30f : scores;
+}
+
+__device__ __forceinline__ Factors factors_of(const Problem& p, Head head) {
+  return {scores_log2_of(p, p.descale_q[head.q], p.descale_k[head.kv]), p.descale_v[head.kv]};
 }
 
 __device__ __forceinline__ unsigned tiles_a_head(const Problem& p) {

@@ -83,6 +83,18 @@ __device__ __forceinline__ void barrier_sync(int id, int threads) {
   asm volatile("barrier.sync %0, %1;\n" :: "r"(id), "r"(threads) : "memory");
 }
 
+// PTX ISA "barrier.arrive": one of the `threads` that barrier `id` waits for, and does not wait itself.
+__device__ __forceinline__ void barrier_arrive(int id, int threads) {
+  asm volatile("barrier.arrive %0, %1;\n" :: "r"(id), "r"(threads) : "memory");
+}
+
+// Ends a block of instructions: the assembler orders those of a block as it likes, and moves none over its end. The number is never above 1.
+__device__ __forceinline__ void end_block(float at_most_one) {
+  asm volatile("{ .reg .pred above;\n"
+               "setp.gt.f32 above, %0, 0f3F800000;\n"
+               "@above exit; }\n" :: "f"(at_most_one));
+}
+
 // PTX ISA "mbarrier.init": a barrier in shared memory whose phase ends after `count` arrivals.
 __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, uint32_t count) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;\n" :: "r"(shared_address(barrier)), "r"(count) : "memory");

@@ -7,9 +7,8 @@
 // wgmma has 64 rows, but as few columns as 8. With queries as rows 1x8x512x64 makes 64 tiles; with queries as columns, TILE_M = 32 of them make 128, one
 // for each multiprocessor, and E4M3 is multiplied natively.
 //
-// At these sizes a chain of latencies decides, so there is no exchange between the scores and P: every warp takes its exponentials relative to the
-// greatest scores of its own keys, and O^T is made for the keys of each warp by itself. What a warp's part counts is found out while the products are
-// under way. KEY_GROUPS warpgroups of a block share out the keys, TILE_N a step each, and add up in the end.
+// At these sizes a chain of latencies decides. The warps of a warpgroup meet twice a step: when the greatest scores are noted and V is there, and when P
+// is. Sums of P stay with the lanes until the last step. KEY_GROUPS warpgroups of a block share out the keys, TILE_N a step each, and add up in the end.
 //
 // Sums over keys or over d may be taken in any order, so operands lie as they come:
 //   d      lane t of four takes 16 bytes of its K row in one load. So byte 16t+4c+i of a row stands at place 16c+4t+i, in K and in Q.
@@ -48,18 +47,15 @@ constexpr int kChunkBytes = kQueryBlocks * kCoreBytes;
 // What the warps of a warpgroup tell each other about its queries.
 struct Notes {
   using OfWarps = float[kWarps][kQueries + 8];  // 8 more, so that a quad reaches four different banks
-  OfWarps peak;              // the greatest score of a warp's keys in this step
-  OfWarps sum;               // the sum of its P
-  OfWarps weight;            // what its part counts
-  float keep[kQueries];      // what of the steps before remains
-  float greatest[kQueries];  // the greatest score so far
-  float total[kQueries];     // the sum of P of all steps, relative to that
+  OfWarps peak;          // the greatest score of a warp's keys in this step
+  OfWarps sum;           // the sum of its P over all steps
+  float base[kQueries];  // what those sums are relative to
 };
 
 constexpr int kQBytes = kQueries * knob::kHeadDim;
 constexpr int kVBytes = kKeys * knob::kHeadDim;
 constexpr int kPBytes = kKeys * kQueries;
-constexpr int kGroupBytes = 2 * kVBytes + 2 * kPBytes + sizeof(Notes);
+constexpr int kGroupBytes = 2 * kVBytes + kPBytes + sizeof(Notes);
 constexpr int kPartialBytes = kGroups > 1 ? kGroups * kQueries * knob::kHeadDim * sizeof(float) : 0;
 constexpr int kSharedBytes = kQBytes + kGroups * kGroupBytes + kPartialBytes;
 constexpr int kDynamicBytes = dynamic_bytes(kSharedBytes);
@@ -165,9 +161,9 @@ __device__ __forceinline__ void multiply_keys(Scores& s, const KeyWords& k, uint
     for (int part = 0; part < kParts; ++part) {
       const uint4 upper = k.word[block][0][part], lower = k.word[block][1][part];
       const uint32_t first[4] = {upper.x, lower.x, upper.y, lower.y}, second[4] = {upper.z, lower.z, upper.w, lower.w};
-      const uint32_t at = q + 4 * part * kChunkBytes;
+      const uint32_t at = q + 4 * part * kChunkBytes / 16;
       ptx::wgmma_m64k32_e4m3<kQueries>(s.of[block], first, ptx::wgmma_descriptor(at, kChunkBytes, kCoreBytes), part > 0);
-      ptx::wgmma_m64k32_e4m3<kQueries>(s.of[block], second, ptx::wgmma_descriptor(at + 2 * kChunkBytes, kChunkBytes, kCoreBytes), true);
+      ptx::wgmma_m64k32_e4m3<kQueries>(s.of[block], second, ptx::wgmma_descriptor(at + 2 * kChunkBytes / 16, kChunkBytes, kCoreBytes), true);
     }
   }
   ptx::wgmma_commit_group();
@@ -208,28 +204,26 @@ struct Output {
   float of[kParts][kScores];
 };
 
-// o[w] = V^T * P^T of the keys of warp w; `meanwhile` is done while it is under way.
+// o = V^T * P^T; `meanwhile` is done while it is under way.
 template <typename Meanwhile>
-__device__ __forceinline__ void multiply_values(Output (&o)[kWarps], ValueWords& v, uint32_t p, Meanwhile meanwhile) {
+__device__ __forceinline__ void multiply_values(Output& o, ValueWords& v, uint32_t p, Meanwhile meanwhile) {
 #pragma unroll
   for (int i = 0; i < kWarps * kPairs * kParts; ++i) ptx::hold(v.word[i / (kPairs * kParts)][i / kParts % kPairs][i % kParts]);
 #pragma unroll
-  for (int i = 0; i < kWarps * kParts; ++i) ptx::forget(o[i / kParts].of[i % kParts]);
+  for (int part = 0; part < kParts; ++part) ptx::forget(o.of[part]);
   ptx::wgmma_fence();
 #pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) {
+  for (int i = 0; i < kWarps * kPairs; ++i) {
+    const int warp = i / kPairs, pair = i % kPairs;
+    const uint64_t b = ptx::wgmma_descriptor(p + (8 * pair + 2 * warp) * kChunkBytes / 16, kChunkBytes, kCoreBytes);
 #pragma unroll
-    for (int pair = 0; pair < kPairs; ++pair) {
-      const uint64_t b = ptx::wgmma_descriptor(p + (8 * pair + 2 * warp) * kChunkBytes, kChunkBytes, kCoreBytes);
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) ptx::wgmma_m64k32_e4m3<kQueries>(o[warp].of[part], v.word[warp][pair][part], b, pair > 0);
-    }
+    for (int part = 0; part < kParts; ++part) ptx::wgmma_m64k32_e4m3<kQueries>(o.of[part], v.word[warp][pair][part], b, i > 0);
   }
   ptx::wgmma_commit_group();
   meanwhile();
   ptx::wgmma_wait_group<0>();
 #pragma unroll
-  for (int i = 0; i < kWarps * kParts; ++i) ptx::hold(o[i / kParts].of[i % kParts]);
+  for (int part = 0; part < kParts; ++part) ptx::hold(o.of[part]);
 }
 
 // ---- softmax -------------------------------------------------------------------------------------------------------------
@@ -287,39 +281,76 @@ __device__ __forceinline__ void greatest_of(float (&value)[kColumns], const Scor
   }
 }
 
-// What is added to a scaled score, so that the greatest of its column becomes 2^8; a column that has seen no key has none.
-__device__ __forceinline__ float base_of(float greatest, float factor) { return kShift - anchor_of(greatest, factor); }
-
-// 2^(score - greatest), both still to be scaled: what remains of a sum that was relative to `score`.
-__device__ __forceinline__ float kept(float score, float greatest, float factor) {
-  return ptx::ex2_approx_ftz(fmaf(score, factor, -anchor_of(greatest, factor)));
-}
-
-// Notes the greatest scores of a warp's keys, and gives the lane what is added to the scores of its columns.
-__device__ __forceinline__ void note_peaks(float (&base)[kColumns], const Scores& s, Notes& notes, const Lane& lane, float factor) {
+// Notes the greatest scores of a warp's keys.
+__device__ __forceinline__ void note_peaks(Notes& notes, const Scores& s, const Lane& lane) {
   float value[kColumns];
   greatest_of(value, s);
   const int column = scatter(value, lane, Greater{});
 #pragma unroll
   for (int i = 0; i < kLeft; ++i) notes.peak[lane.warp][lane.query(column + i)] = value[i];
-  __syncwarp();
-#pragma unroll
-  for (int j = 0; j < kQueryBlocks; ++j) {
-    const float2 peaks = *reinterpret_cast<const float2*>(&notes.peak[lane.warp][8 * j + 2 * lane.t]);
-    base[2 * j] = base_of(peaks.x, factor);
-    base[2 * j + 1] = base_of(peaks.y, factor);
-  }
 }
 
+__device__ __forceinline__ void note_sums(Notes& notes, float (&sum)[kColumns], const Lane& lane) {
+  const int column = scatter(sum, lane, Sum{});
+#pragma unroll
+  for (int i = 0; i < kLeft; ++i) notes.sum[lane.warp][lane.query(column + i)] = sum[i];
+}
+
+// What is noted about a lane's two queries in a block of eight.
+__device__ __forceinline__ float2 pair_of(const float* of_queries, int block, const Lane& lane) {
+  return *reinterpret_cast<const float2*>(of_queries + 8 * block + 2 * lane.t);
+}
+
+template <typename Join>
+__device__ __forceinline__ float2 join_warps(const Notes::OfWarps& of, int block, const Lane& lane, Join join) {
+  float2 all = pair_of(of[0], block, lane);
+#pragma unroll
+  for (int warp = 1; warp < kWarps; ++warp) {
+    const float2 more = pair_of(of[warp], block, lane);
+    all.x = join(all.x, more.x), all.y = join(all.y, more.y);
+  }
+  return all;
+}
+
+// What a lane knows of its columns. A weight is 2^(factor * score + base), at most 2^kShift; O and the sums of P are sums of such, the latter of the
+// lane's own keys.
+struct Columns {
+  float base[kColumns];
+  float sum[kColumns];
+  float keep[kColumns];  // what of the steps before the last remains
+  Output o;              // (kParts, 64 columns of O, kQueries)
+
+  __device__ __forceinline__ Columns() {
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) base[c] = kUnseen, sum[c] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kParts * kScores; ++i) o.of[i / kScores][i % kScores] = 0.0f;
+  }
+
+  // To what the greatest scores of this step ask for.
+  __device__ __forceinline__ void lower_base(const Notes& notes, const Lane& lane, float factor) {
+#pragma unroll
+    for (int j = 0; j < kQueryBlocks; ++j) {
+      const float2 peaks = join_warps(notes.peak, j, lane, Greater{});
+      keep[2 * j] = lowered(base[2 * j], peaks.x, factor);
+      keep[2 * j + 1] = lowered(base[2 * j + 1], peaks.y, factor);
+    }
+  }
+
+  __device__ __forceinline__ void add(const Output& product) {
+#pragma unroll
+    for (int i = 0; i < kParts * kScores; ++i) {
+      float& sum = o.of[i / kScores][i % kScores];
+      sum = fmaf(sum, keep[i % kScores / 4 * 2 + i % 2], product.of[i / kScores][i % kScores]);
+    }
+  }
+};
+
 // exp2 of a lane's scores, their sums, and P to shared memory: each 8x8 matrix of pairs of keys is stored turned, as 8 queries by 16 places.
-// `halfway` is done after half of it.
-template <typename Halfway>
-__device__ __forceinline__ void exponentiate(float (&sum)[kColumns], const Scores& s, unsigned char* p, const Lane& lane, float factor, const float (&base)[kColumns],
-                                             Halfway halfway) {
+__device__ __forceinline__ void exponentiate(Columns& columns, const Scores& s, unsigned char* p, const Lane& lane, float factor) {
   const int row = threadIdx.x % 32;
 #pragma unroll
   for (int block = 0; block < kRowBlocks; ++block) {
-    if (block == kPairs) halfway();
     uint32_t words[kQueryBlocks];
 #pragma unroll
     for (int j = 0; j < kQueryBlocks; ++j) {
@@ -327,9 +358,9 @@ __device__ __forceinline__ void exponentiate(float (&sum)[kColumns], const Score
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int i = 4 * j + e, c = 2 * j + e;
-        const float upper = exp2_of<knob::kPolynomialEighths>(fmaf(s.of[block][i], factor, base[c]), block);
-        const float lower = exp2_of<knob::kPolynomialEighths>(fmaf(s.of[block][i + 2], factor, base[c]), block + 1);
-        sum[c] = block == 0 ? upper + lower : sum[c] + (upper + lower);
+        const float upper = exp2_of<knob::kPolynomialEighths>(fmaf(s.of[block][i], factor, columns.base[c]), block);
+        const float lower = exp2_of<knob::kPolynomialEighths>(fmaf(s.of[block][i + 2], factor, columns.base[c]), block + 1);
+        columns.sum[c] = fmaf(columns.sum[c], block == 0 ? columns.keep[c] : 1.0f, upper + lower);
         pair[e] = ptx::cvt_rn_satfinite_e4m3x2_f32(upper, lower);
       }
       words[j] = pair[0] | static_cast<uint32_t>(pair[1]) << 16;
@@ -348,118 +379,18 @@ __device__ __forceinline__ void exponentiate(float (&sum)[kColumns], const Score
   }
 }
 
-// A query and a warp of which a thread finds out what the warp's part counts. A quad has the four warps of a query.
-struct Scale {
-  static constexpr int kEach = (kQueries * kWarps + 127) / 128;
-  float greatest[kEach];  // score of the query so far
-  float total[kEach];     // of P of the query so far, relative to that
-  float weight[kEach], keep[kEach];
-
-  __device__ __forceinline__ Scale() {
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) greatest[i] = -INFINITY, total[i] = 0.0f;
-  }
-  __device__ __forceinline__ static int query(int i) { return 32 * i + threadIdx.x % 128 / 4; }
-  __device__ __forceinline__ static bool has(int i) { return query(i) < kQueries; }  // all lanes of a warp, or none: it has eight queries
-
-  // From the peaks of this step.
-  __device__ __forceinline__ void weigh(Notes& notes, float factor) {
-    const int warp = threadIdx.x % 4;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      if (!has(i)) continue;
-      const float peak = notes.peak[warp][query(i)];
-      float now = fmaxf(peak, __shfl_xor_sync(0xFFFFFFFF, peak, 1));
-      now = fmaxf(fmaxf(now, __shfl_xor_sync(0xFFFFFFFF, now, 2)), greatest[i]);
-      notes.weight[warp][query(i)] = weight[i] = kept(peak, now, factor);
-      keep[i] = kept(greatest[i], now, factor);
-      if (warp == 0) notes.keep[query(i)] = keep[i], notes.greatest[query(i)] = now;
-      greatest[i] = now;
-    }
-  }
-
-  // Of this step.
-  __device__ __forceinline__ void add_sums(const Notes& notes) {
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      if (!has(i)) continue;
-      float sum = weight[i] * notes.sum[threadIdx.x % 4][query(i)];
-      sum += __shfl_xor_sync(0xFFFFFFFF, sum, 1);
-      sum += __shfl_xor_sync(0xFFFFFFFF, sum, 2);
-      total[i] = fmaf(total[i], keep[i], sum);
-    }
-  }
-
-  __device__ __forceinline__ void note(Notes& notes) const {
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      if (has(i) && threadIdx.x % 4 == 0) notes.total[query(i)] = total[i];
-    }
-  }
-};
-
-__device__ __forceinline__ void note_sums(Notes& notes, float (&sum)[kColumns], const Lane& lane) {
-  const int column = scatter(sum, lane, Sum{});
-#pragma unroll
-  for (int i = 0; i < kLeft; ++i) notes.sum[lane.warp][lane.query(column + i)] = sum[i];
-}
-
-// What is noted about a lane's two queries in a block of eight.
-__device__ __forceinline__ float2 pair_of(const float* of_queries, int block, const Lane& lane) {
-  return *reinterpret_cast<const float2*>(of_queries + 8 * block + 2 * lane.t);
-}
-
-// (kParts, 64 columns of O, kQueries) of all steps so far, and where there is one warpgroup alone the sums of P of the lane's columns.
-struct Total {
-  Output o;
-  float sum[kColumns];
-};
-
-// Takes the products of a step into what there is, each warp's by what it counts.
-template <bool kFirst>
-__device__ __forceinline__ void add(Total& total, const Output (&product)[kWarps], const Notes& notes, const Lane& lane) {
-#pragma unroll
-  for (int j = 0; j < kQueryBlocks; ++j) {
-    float2 weight[kWarps], keep;
-#pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) weight[warp] = pair_of(notes.weight[warp], j, lane);
-    if constexpr (!kFirst) keep = pair_of(notes.keep, j, lane);
-    if constexpr (kGroups == 1) {
-      float2 sum = kFirst ? make_float2(0.0f, 0.0f) : make_float2(total.sum[2 * j] * keep.x, total.sum[2 * j + 1] * keep.y);
-#pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp) {
-        const float2 of_warp = pair_of(notes.sum[warp], j, lane);
-        sum.x = fmaf(weight[warp].x, of_warp.x, sum.x);
-        sum.y = fmaf(weight[warp].y, of_warp.y, sum.y);
-      }
-      total.sum[2 * j] = sum.x, total.sum[2 * j + 1] = sum.y;
-    }
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-#pragma unroll
-      for (int i = 4 * j; i < 4 * j + 4; ++i) {
-        float sum = i % 2 ? weight[0].y * product[0].of[part][i] : weight[0].x * product[0].of[part][i];
-        if constexpr (!kFirst) sum = fmaf(total.o.of[part][i], i % 2 ? keep.y : keep.x, sum);
-#pragma unroll
-        for (int warp = 1; warp < kWarps; ++warp) sum = fmaf(i % 2 ? weight[warp].y : weight[warp].x, product[warp].of[part][i], sum);
-        total.o.of[part][i] = sum;
-      }
-    }
-  }
-}
-
 // ---- one warpgroup's keys ------------------------------------------------------------------------------------------------
 
 struct Group {
   int index;
   unsigned char* v;  // (2, kKeys, D)
-  unsigned char* p;  // (2, kQueries, kKeys) in core matrices
+  unsigned char* p;  // (kQueries, kKeys) in core matrices
   Notes* notes;
 
   __device__ __forceinline__ Group(unsigned char* memory, int index) : index(index) {
     v = memory + index * kGroupBytes;
     p = v + 2 * kVBytes;
-    notes = reinterpret_cast<Notes*>(p + 2 * kPBytes);
+    notes = reinterpret_cast<Notes*>(p + kPBytes);
   }
   __device__ __forceinline__ void sync() const { ptx::barrier_sync(1 + index, 128); }
 };
@@ -479,6 +410,13 @@ struct Merge {
   }
 };
 
+// By the lanes that have each query once.
+__device__ __forceinline__ void note_base(Notes& notes, const Columns& columns, const Lane& lane) {
+  if (lane.warp > 0 || lane.g > 0) return;
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) notes.base[lane.query(c)] = columns.base[c];
+}
+
 __device__ __forceinline__ void give(const Merge& merge, const Output& o, const Group& group) {
 #pragma unroll
   for (int j = 0; j < kQueryBlocks; ++j) {
@@ -489,39 +427,39 @@ __device__ __forceinline__ void give(const Merge& merge, const Output& o, const 
   }
 }
 
-// What each warpgroup's part of a query counts in O, by its greatest score and its sum. Returns the logarithm of the sum over all of them.
-__device__ __forceinline__ float shares_of(float (&share)[kGroups], const float (&greatest)[kGroups], const float (&sum)[kGroups], const Factors& factors) {
-  float peak = greatest[0], total = 0.0f;
+// What each warpgroup's part of a query counts in O, by its base and its sum. Returns the logarithm of the sum over all of them.
+__device__ __forceinline__ float shares_of(float (&share)[kGroups], const float (&base)[kGroups], const float (&sum)[kGroups], float factor) {
+  float lowest = base[0], total = 0.0f;
 #pragma unroll
-  for (int group = 1; group < kGroups; ++group) peak = fmaxf(peak, greatest[group]);
+  for (int group = 1; group < kGroups; ++group) lowest = fminf(lowest, base[group]);
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
-    share[group] = kGroups == 1 ? 1.0f : kept(greatest[group], peak, factors.scores_log2);
+    share[group] = kGroups == 1 ? 1.0f : ptx::ex2_approx_ftz(lowest - base[group]);
     total = fmaf(share[group], sum[group], total);
   }
-  const float whole = total > 0.0f ? factors.out * ptx::rcp_approx_ftz(total) : 0.0f;  // a query that sees no key has 0
+  const float whole = total > 0.0f ? factor * ptx::rcp_approx_ftz(total) : 0.0f;  // a query that sees no key has 0
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) share[group] *= whole;
-  return log_sum_exp(total, anchor_of(peak, factors.scores_log2));
+  return log_sum_exp(total, lowest);
 }
 
 // Each warpgroup finishes its share of the queries; one that is alone has them in registers.
-__device__ __forceinline__ void finish(const Merge& merge, const Total& total, const Tile& tile, const Factors& factors, const Group& group, const Lane& lane, int queries) {
+__device__ __forceinline__ void finish(const Merge& merge, const Columns& columns, const Tile& tile, float factor, const Group& group, const Lane& lane, int queries) {
   constexpr int kOwnBlocks = kQueryBlocks / kGroups;
 #pragma unroll
   for (int i = 0; i < kOwnBlocks; ++i) {
     const int j = group.index * kOwnBlocks + i, query = tile.first_query + 8 * j + 2 * lane.t;
-    float greatest[2][kGroups], sum[2][kGroups], share[2][kGroups];
+    float base[2][kGroups], sum[2][kGroups], share[2][kGroups];
 #pragma unroll
     for (int from = 0; from < kGroups; ++from) {
       const Notes& notes = merge.notes(from);
-      const float2 peaks = pair_of(notes.greatest, j, lane);
-      const float2 sums = kGroups == 1 ? make_float2(total.sum[2 * i], total.sum[2 * i + 1]) : pair_of(notes.total, j, lane);
-      greatest[0][from] = peaks.x, greatest[1][from] = peaks.y, sum[0][from] = sums.x, sum[1][from] = sums.y;
+      const float2 bases = kGroups == 1 ? make_float2(columns.base[2 * i], columns.base[2 * i + 1]) : pair_of(notes.base, j, lane);
+      const float2 sums = join_warps(notes.sum, j, lane, Sum{});
+      base[0][from] = bases.x, base[1][from] = bases.y, sum[0][from] = sums.x, sum[1][from] = sums.y;
     }
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      const float lse = shares_of(share[e], greatest[e], sum[e], factors);
+      const float lse = shares_of(share[e], base[e], sum[e], factor);
       if constexpr (knob::kLse) {
         if (lane.warp == 0 && lane.g == 0 && query + e < queries) tile.lse[query + e] = lse;
       }
@@ -531,7 +469,7 @@ __device__ __forceinline__ void finish(const Merge& merge, const Total& total, c
       float4 result = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
       for (int from = 0; from < kGroups; ++from) {
-        const float* own = total.o.of[part] + 4 * i;
+        const float* own = columns.o.of[part] + 4 * i;
         const float4 piece = kGroups == 1 ? make_float4(own[0], own[1], own[2], own[3]) : *merge.place(from, part, j);
         result.x = fmaf(share[0][from], piece.x, result.x);
         result.y = fmaf(share[1][from], piece.y, result.y);
@@ -570,49 +508,42 @@ __device__ __forceinline__ void attend(const Problem& problem) {
   ptx::fence_proxy_async();
   __syncthreads();
 
-  Total total;
-  Scale scale;
-  // Two steps use different places for V and P: whoever writes a place again has been at a barrier that all reach behind their last use of it.
+  Columns columns;
+  // Who writes V, P or a peak again has been at a barrier that all reach behind their last use of it. Two steps have different places for V.
   for (int step = 0; step < steps; ++step, first += kStepKeys) {
-    unsigned char *v = group.v + step % 2 * kVBytes, *p = group.p + step % 2 * kPBytes;
+    const bool last = step + 1 == steps;
     Scores scores;
-    multiply_keys(scores, keys, ptx::shared_address(q));
-    if (step + 1 < steps) keys.load(tile, lane, first + kStepKeys, problem.keys);
+    multiply_keys(scores, keys, ptx::wgmma_place(q));
+    if (!last) keys.load(tile, lane, first + kStepKeys, problem.keys);
     if (first + kKeys > problem.keys || (problem.causal && first + kKeys > tile.visible)) {
       mask(scores, lane, first, tile.visible, problem.causal, problem.keys);
     }
-    float base[kColumns], sum[kColumns];
-    note_peaks(base, scores, notes, lane, factors.scores_log2);
+    note_peaks(notes, scores, lane);
+    ptx::cp_async_wait_group<0>();
+    group.sync();
     ValueWords values;
-    exponentiate(sum, scores, p, lane, factors.scores_log2, base, [&] {
-      ptx::cp_async_wait_group<0>();
-      group.sync();
-      values.load(v, lane);
-      if (step + 1 < steps) copy_step(group.v + (step + 1) % 2 * kVBytes, tile, first + kStepKeys, problem.keys);
-    });
+    values.load(group.v + step % 2 * kVBytes, lane);
+    columns.lower_base(notes, lane, factors.scores_log2);
+    if (!last) copy_step(group.v + (step + 1) % 2 * kVBytes, tile, first + kStepKeys, problem.keys);
+    exponentiate(columns, scores, group.p, lane, factors.scores_log2);
     ptx::fence_proxy_async();
     group.sync();
-    Output product[kWarps];
-    multiply_values(product, values, ptx::shared_address(p), [&] {
-      scale.weigh(notes, factors.scores_log2);
-      note_sums(notes, sum, lane);
-      group.sync();
-      if constexpr (kGroups > 1) scale.add_sums(notes);
+    Output product;
+    multiply_values(product, values, ptx::wgmma_place(group.p), [&] {
+      if (!last) return;
+      note_sums(notes, columns.sum, lane);
+      if constexpr (kGroups == 1) group.sync();
     });
-    if (step == 0) {
-      add<true>(total, product, notes, lane);
-    } else {
-      add<false>(total, product, notes, lane);
-    }
+    columns.add(product);
   }
 
   const Merge merge(memory + kQBytes);
   if constexpr (kGroups > 1) {
-    scale.note(notes);
-    give(merge, total.o, group);
+    note_base(notes, columns, lane);
+    give(merge, columns.o, group);
     __syncthreads();
   }
-  finish(merge, total, tile, factors, group, lane, problem.queries);
+  finish(merge, columns, tile, factors.out, group, lane, problem.queries);
 }
 
 }  // namespace attention

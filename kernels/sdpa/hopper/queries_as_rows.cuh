@@ -7,7 +7,8 @@
 // Roles, each with its share of the registers (setmaxnreg):
 //   one warpgroup asks for tiles of K and V by tensor copies, as far ahead as the ring of KV_STAGES tiles goes, and turns V over: wgmma takes E4M3
 //   operands only with the summed dimension along the row, and V comes with D along it
-//   TILE_M / 64 warpgroups compute 64 rows each: the scores of one step while P * V of the step before is under way
+//   TILE_M / 64 warpgroups compute 64 rows each. With USE_OVERLAP they weigh the scores of one step while P * V of the step before is under way; with
+//   USE_TURNS one takes its exponentials while the other waits for products; three find that order by themselves
 //
 // Blocks stay and take tile after tile, so that the copies for the next tile run while the last rows of one are written.
 //
@@ -35,21 +36,30 @@ constexpr int kThreads = 128 * (kConsumers + 1);
 constexpr int kColumnBlocks = knob::kHeadDim / 16;
 constexpr int kKeys = knob::kTileN;
 constexpr int kScores = kKeys / 2;             // that a lane has
-constexpr int kParts = knob::kHeadDim / 64;    // of O's columns, multiplied one after the other
+constexpr int kPartColumns = knob::kHeadDim == 256 ? 128 : 64;  // of O, multiplied at a time
+constexpr int kParts = knob::kHeadDim / kPartColumns;
 constexpr int kStages = knob::kKvStages;
 constexpr int kResident = 1;
+constexpr int kProducerRegisters = knob::kProducerRegisters;
+constexpr int kConsumerRegisters = (512 - kProducerRegisters) / kConsumers / 8 * 8;  // of the 512 that four warps, one a scheduler, have
 constexpr int kLseKind = 2;  // the sums are of P as it was rounded
 
 constexpr int kRowBytes = knob::kHeadDim < 128 ? knob::kHeadDim : 128;  // of a box: the widest that copies can turn
 constexpr int kBoxes = knob::kHeadDim / kRowBytes;
 constexpr int kBoxBytes = kKeys * kRowBytes;
 constexpr int kTileBytes = kKeys * knob::kHeadDim;
-constexpr int kTurnedBytes = kKeys * (knob::kHeadDim + 8);  // V^T and the rows of ones
+
+// V^T and the rows of ones, in panels of 128 keys: no row of an operand is longer. The last one may have keys in its first columns only.
+constexpr int kPanelKeys = kKeys == 64 ? 64 : 128;
+constexpr int kPanels = (kKeys + kPanelKeys - 1) / kPanelKeys;
+constexpr int kPanelBytes = (knob::kHeadDim + 8) * kPanelKeys;
+constexpr int kTurnedBytes = kPanels * kPanelBytes;
 
 struct Barriers {
   uint64_t k_full[kStages], k_empty[kStages];
   uint64_t v_full[kStages], v_empty[kStages];
   uint64_t turned_full[kStages], turned_empty[kStages];
+  float one;
 };
 
 // Every operand begins at a multiple of 1024 bytes: copies and products turn the pieces of a row by its address.
@@ -60,7 +70,7 @@ struct Ring {
   unsigned char* q;       // (warpgroups, boxes, 64, row bytes)
   unsigned char* k;       // (stages, boxes, keys, row bytes)
   unsigned char* v;       // (stages, boxes, keys, row bytes)
-  unsigned char* turned;  // (stages, D + 8, keys)
+  unsigned char* turned;  // (stages, panels, D + 8, panel keys)
   Barriers* barrier;
 
   __device__ __forceinline__ explicit Ring(unsigned char* memory)
@@ -83,6 +93,8 @@ struct Place {
 // to the next, and a block that was early in one round is late in the next.
 struct Turn {
   unsigned round = 0, index = blockIdx.x;
+  // The same; what follows from it is found once more, and need not be kept until then.
+  __device__ __forceinline__ Turn anew() const { Turn t = *this; t.index = ptx::opaque(index); return t; }
   __device__ __forceinline__ void next() {
     ++round;
     index = round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
@@ -166,32 +178,39 @@ __device__ __forceinline__ void turn_columns(unsigned char* turned, const unsign
   constexpr int kKeyBlocks = kKeys / 32;
   const int lane = threadIdx.x % 32, row = 16 * column_block + lane % 16;
   const unsigned char* from = v + 16 * column_block / kRowBytes * kBoxBytes + turned_place<kRowBytes>(lane, column_block % (kRowBytes / 16));
-  // Four matrices of 8 keys by 8 pairs of columns, turned: a lane has pair g of keys 2t and 2t+1 of each.
-  uint32_t pairs[kKeyBlocks][4];
+  constexpr int kAtOnce = kProducerRegisters < 56 ? kKeyBlocks % 2 ? 1 : 2 : kKeyBlocks < 8 ? kKeyBlocks : kConsumers == 1 ? 4 : 2;
 #pragma unroll
-  for (int block = 0; block < kKeyBlocks; ++block) ptx::ldmatrix_x4_trans(pairs[block], from + 32 * block * kRowBytes);
+  for (int first = 0; first < kKeyBlocks; first += kAtOnce) {
+    // Four matrices of 8 keys by 8 pairs of columns each, turned: a lane has pair g of keys 2t and 2t+1 of each.
+    uint32_t pairs[kAtOnce][4];
 #pragma unroll
-  for (int block = 0; block < kKeyBlocks; ++block) {
-    const uint32_t(&pair)[4] = pairs[block];
-    ptx::stmatrix_x4(turned + turned_place<kKeys>(row, 2 * block + lane / 16), __byte_perm(pair[0], pair[1], 0x6420), __byte_perm(pair[0], pair[1], 0x7531),
-                     __byte_perm(pair[2], pair[3], 0x6420), __byte_perm(pair[2], pair[3], 0x7531));
+    for (int i = 0; i < kAtOnce; ++i) ptx::ldmatrix_x4_trans(pairs[i], from + 32 * (first + i) * kRowBytes);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const uint32_t(&pair)[4] = pairs[i];
+      const int key = 32 * (first + i);
+      ptx::stmatrix_x4(turned + key / kPanelKeys * kPanelBytes + turned_place<kPanelKeys>(row, key % kPanelKeys / 16 + lane / 16),
+                       __byte_perm(pair[0], pair[1], 0x6420), __byte_perm(pair[0], pair[1], 0x7531),
+                       __byte_perm(pair[2], pair[3], 0x6420), __byte_perm(pair[2], pair[3], 0x7531));
+    }
   }
 }
 
 // One warpgroup. Its first thread asks for the tiles, as far ahead as there are places in the ring; the one that is `ahead` it has asked for.
 __device__ __forceinline__ void produce(const Problem& p, const Schedule& schedule, const Ring& ring, const TensorMap* k_map, const TensorMap* v_map, Walk& ahead) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  Walk at = ahead;
-  for (int stage = 1; stage < kStages && ahead.more(schedule); ++stage) {
+  int asked = 0;  // for, and not turned yet
+  while (ahead.more(schedule)) {
+    ++asked;
     ahead.next(p, schedule);
+    if (asked == kStages) break;
     if (threadIdx.x == 0 && ahead.more(schedule)) bring(ring, ahead, k_map, v_map);
   }
-  if (ahead.more(schedule)) ahead.next(p, schedule);
   __syncwarp();
-  for (; at.more(schedule); at.next(p, schedule)) {
-    const int stage = at.place.stage;
-    ptx::mbarrier_try_wait_parity(&ring.barrier->turned_empty[stage], at.place.phase ^ 1);
-    ptx::mbarrier_try_wait_parity(&ring.barrier->v_full[stage], at.place.phase);
+  for (Place place; asked > 0; --asked, place.next()) {
+    const int stage = place.stage;
+    ptx::mbarrier_try_wait_parity(&ring.barrier->turned_empty[stage], place.phase ^ 1);
+    ptx::mbarrier_try_wait_parity(&ring.barrier->v_full[stage], place.phase);
 #pragma unroll 1
     for (int block = 0; block < kColumnBlocks; block += 4) {
       turn_columns(ring.turned + stage * kTurnedBytes, ring.v + stage * kTileBytes, block + warp);
@@ -205,6 +224,7 @@ __device__ __forceinline__ void produce(const Problem& p, const Schedule& schedu
     if (ahead.more(schedule)) {
       if (threadIdx.x == 0) bring(ring, ahead, k_map, v_map);
       ahead.next(p, schedule);
+      ++asked;
     }
     __syncwarp();
   }
@@ -213,19 +233,23 @@ __device__ __forceinline__ void produce(const Problem& p, const Schedule& schedu
 // The rows of ones below V^T, of every stage, by the warpgroups that compute. No one writes there again.
 __device__ __forceinline__ void write_ones(const Ring& ring) {
   constexpr uint32_t kOnes = 0x38383838;  // 1.0 in E4M3, four times
-  constexpr int kPieces = 8 * kKeys / 16;  // of 16 bytes
-  for (int i = threadIdx.x - 128; i < kStages * kPieces; i += kThreads - 128) {
-    unsigned char* rows = ring.turned + i / kPieces * kTurnedBytes + kKeys * knob::kHeadDim;
+  constexpr int kPieces = 8 * kPanelKeys / 16;  // of 16 bytes
+  for (int i = threadIdx.x - 128; i < kStages * kPanels * kPieces; i += kThreads - 128) {
+    unsigned char* rows = ring.turned + i / kPieces * kPanelBytes + kPanelKeys * knob::kHeadDim;
     reinterpret_cast<uint4*>(rows)[i % kPieces] = make_uint4(kOnes, kOnes, kOnes, kOnes);
   }
 }
 
 // ---- the warpgroups that compute -----------------------------------------------------------------------------------------
 
+// Found anew wherever it is asked for: products need the registers.
 struct Lane {
   int g, t;  // 4g + t is its number
   int row;   // of the tile: its first of two, eight apart
-  __device__ Lane() : g(threadIdx.x % 32 / 4), t(threadIdx.x % 4), row((threadIdx.x / 32 - 4) * 16 + g) {}
+  __device__ __forceinline__ Lane() {
+    const unsigned thread = ptx::opaque(threadIdx.x);
+    g = thread % 32 / 4, t = thread % 4, row = (thread / 32 - 4) * 16 + g;
+  }
 };
 
 // (64, D) of Q, as the first operand of a product for every 32 columns: in the lanes' registers, or in shared memory where those are needed for O.
@@ -233,12 +257,15 @@ struct Queries {
   uint32_t words[knob::kQInShared ? 1 : knob::kHeadDim / 32][4];  // (2 rows, D) of a lane
   unsigned char* shared;                                          // (boxes, 64, row bytes), turned as a copy would do it
 
-  __device__ __forceinline__ explicit Queries(unsigned char* q) : shared(q + (threadIdx.x / 128 - 1) * 64 * knob::kHeadDim) {}
+  uint32_t place;                                                 // of that
+  int group;                                                      // of warps
+
+  __device__ __forceinline__ Queries(unsigned char* q, int group) : shared(q + group * 64 * knob::kHeadDim), place(ptx::wgmma_place(shared)), group(group) {}
 
   // Rows behind the last are read as the last, and not written.
-  __device__ __forceinline__ void load(const Tile& tile, const Lane& lane, int queries) {
+  __device__ __forceinline__ void load(const Tile& tile, int queries) {
     if constexpr (knob::kQInShared) {
-      const int thread = threadIdx.x % 128, first = tile.first_query + (threadIdx.x / 128 - 1) * 64;
+      const int thread = ptx::opaque(threadIdx.x) % 128, first = tile.first_query + group * 64;
       uint4 piece[kColumnBlocks / 2];
 #pragma unroll
       for (int i = 0; i < kColumnBlocks / 2; ++i) {
@@ -254,6 +281,7 @@ struct Queries {
       ptx::fence_proxy_async();
       sync();
     } else {
+      const Lane lane;
       const uint8_t* upper = tile.q + static_cast<size_t>(min(tile.first_query + lane.row, queries - 1)) * knob::kHeadDim + 4 * lane.t;
       const uint8_t* lower = tile.q + static_cast<size_t>(min(tile.first_query + lane.row + 8, queries - 1)) * knob::kHeadDim + 4 * lane.t;
 #pragma unroll
@@ -267,20 +295,28 @@ struct Queries {
   }
 
  private:
-  __device__ __forceinline__ void sync() const { ptx::barrier_sync(threadIdx.x / 128, 128); }
+  __device__ __forceinline__ void sync() const { ptx::barrier_sync(1 + group, 128); }
+};
+
+// The factors of a tile as they come, asked for with its queries: no one waits for them before the first scores are there.
+struct Descales {
+  float q, k;
+  __device__ __forceinline__ void load(const Problem& p, Head head) { q = p.descale_q[head.q], k = p.descale_k[head.kv]; }
+  __device__ __forceinline__ float scores_log2(const Problem& p) const { return scores_log2_of(p, q, k); }
 };
 
 // s (64, kKeys) = Q (64, D) * K (kKeys, D)^T.
+template <bool kQInShared = knob::kQInShared>
 __device__ __forceinline__ void multiply_keys(float (&s)[kScores], const Queries& q, uint32_t k) {
-  ptx::hold(s);
+  ptx::forget(s);
   ptx::wgmma_fence();
 #pragma unroll
   for (int i = 0; i < knob::kHeadDim / 32; ++i) {
     const int box = 32 * i / kRowBytes, column = 32 * i % kRowBytes;
-    const uint64_t b = ptx::wgmma_descriptor_swizzled<kRowBytes>(k + box * kBoxBytes + column);
-    if constexpr (knob::kQInShared) {
-      const uint32_t at = ptx::shared_address(q.shared) + box * 64 * kRowBytes + column;
-      ptx::wgmma_m64k32_e4m3<kKeys>(s, ptx::wgmma_descriptor_swizzled<kRowBytes>(at), b, i > 0);
+    const uint64_t b = ptx::wgmma_descriptor_swizzled<kRowBytes>(k + (box * kBoxBytes + column) / 16);
+    if constexpr (kQInShared) {
+      const uint64_t a = ptx::wgmma_descriptor_swizzled<kRowBytes>(q.place + (box * 64 * kRowBytes + column) / 16);
+      ptx::wgmma_m64k32_e4m3<kQInShared ? kKeys : 0>(s, a, b, i > 0);
     } else {
       ptx::wgmma_m64k32_e4m3<kKeys>(s, q.words[i], b, i > 0);
     }
@@ -292,9 +328,10 @@ __device__ __forceinline__ void multiply_keys(float (&s)[kScores], const Queries
 struct Weights {
   uint32_t of[kKeys / 32][4];
 
+  template <int kFirst = 0, int kEnd = kScores>
   __device__ __forceinline__ void pack(const float (&s)[kScores]) {
 #pragma unroll
-    for (int i = 0; i < kKeys / 32; ++i) {
+    for (int i = kFirst / 16; i < kEnd / 16; ++i) {
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         const int first = 16 * i + r / 2 * 8 + r % 2 * 2;  // of two blocks of eight keys, the upper or the lower row
@@ -309,29 +346,31 @@ struct Weights {
 // d (64, kColumns) = P (64, kKeys) * V (kKeys, kColumns), from a row of V^T on.
 template <int kColumns>
 __device__ __forceinline__ void multiply_values(float (&d)[kColumns / 2], const Weights& p, uint32_t turned) {
-  ptx::hold(d);
+  ptx::forget(d);
   ptx::wgmma_fence();
 #pragma unroll
   for (int i = 0; i < kKeys / 32; ++i) {
-    ptx::wgmma_m64k32_e4m3<kColumns>(d, p.of[i], ptx::wgmma_descriptor_swizzled<kKeys>(turned + 32 * i), i > 0);
+    const int panel = 32 * i / kPanelKeys, column = 32 * i % kPanelKeys;
+    const uint64_t b = ptx::wgmma_descriptor_swizzled<kPanelKeys>(turned + (panel * kPanelBytes + column) / 16);
+    ptx::wgmma_m64k32_e4m3<kColumns>(d, p.of[i], b, i > 0);
   }
   ptx::wgmma_commit_group();
 }
 
-// What a lane knows of its two rows: the greatest score so far, and the rows of O and the sum of P relative to it.
+// What a lane knows of its two rows. A weight is 2^(factor * score + base), at most 2^kShift; the rows of O and the sum of P are sums of such.
 struct Rows {
-  float greatest[2];
+  float base[2];
   float sum[2];
-  float o[kParts][32];
+  float o[kParts][kPartColumns / 2];
   float keep[2];  // what of the sums before the last step remains
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) greatest[half] = -INFINITY, sum[half] = 0.0f;
+    for (int half = 0; half < 2; ++half) base[half] = kUnseen, sum[half] = 0.0f;
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
 #pragma unroll
-      for (int i = 0; i < 32; ++i) o[part][i] = 0.0f;
+      for (int i = 0; i < kPartColumns / 2; ++i) o[part][i] = 0.0f;
     }
   }
 };
@@ -344,86 +383,147 @@ __device__ __forceinline__ void mask(float (&s)[kScores], const int (&end)[2]) {
   }
 }
 
-// The greatest score of each row with this step's: `base` is what is added to a scaled score, `keep` what remains of earlier sums.
-__device__ __forceinline__ void raise(const float (&s)[kScores], Rows& rows, float (&base)[2], float (&keep)[2], float factor) {
+// Lowers the base of each row to what this step's scores ask for; `keep` is what remains of earlier sums.
+__device__ __forceinline__ void lower_base(const float (&s)[kScores], Rows& rows, float (&keep)[2], float factor) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float greatest = rows.greatest[half];
+    float greatest = fmaxf(s[2 * half], s[2 * half + 1]);
 #pragma unroll
-    for (int i = 0; i < kScores; i += 4) greatest = fmaxf(greatest, fmaxf(s[i + 2 * half], s[i + 2 * half + 1]));
+    for (int i = 4; i < kScores; i += 4) greatest = fmaxf(greatest, fmaxf(s[i + 2 * half], s[i + 2 * half + 1]));
     greatest = fmaxf(greatest, __shfl_xor_sync(0xFFFFFFFF, greatest, 1));
     greatest = fmaxf(greatest, __shfl_xor_sync(0xFFFFFFFF, greatest, 2));
-    const float anchor = anchor_of(greatest, factor);
-    keep[half] = ptx::ex2_approx_ftz(fmaf(rows.greatest[half], factor, -anchor));
-    rows.greatest[half] = greatest;
-    base[half] = kShift - anchor;
+    keep[half] = lowered(rows.base[half], greatest, factor);
   }
 }
 
-__device__ __forceinline__ void exponentiate(float (&s)[kScores], const float (&base)[2], float factor) {
+template <int kFirst = 0, int kEnd = kScores>
+__device__ __forceinline__ void scale(float (&s)[kScores], const Rows& rows, float factor) {
 #pragma unroll
-  for (int i = 0; i < kScores; ++i) s[i] = exp2_of<knob::kPolynomialEighths>(fmaf(s[i], factor, base[i / 2 % 2]), i);
+  for (int i = kFirst; i < kEnd; ++i) s[i] = fmaf(s[i], factor, rows.base[i / 2 % 2]);
 }
 
-__device__ __forceinline__ void add(float (&total)[32], const float* step, const float (&keep)[2]) {
+template <int kFirst = 0, int kEnd = kScores>
+__device__ __forceinline__ void exponentiate(float (&s)[kScores]) {
 #pragma unroll
-  for (int i = 0; i < 32; ++i) total[i] = fmaf(total[i], keep[i / 2 % 2], step[i]);
+  for (int i = kFirst; i < kEnd; ++i) s[i] = exp2_of<knob::kPolynomialEighths>(s[i], i);
 }
 
-template <int kPart>
-__device__ __forceinline__ void add_part(Rows& rows, const float* step) {
-  add(rows.o[kPart], step, rows.keep);
+// Warpgroups take turns at the exponentials, each warp with the one of its scheduler: one has the exponential unit while the other waits for products or
+// looks for the greatest score. Both at once would do all of that together, and the unit would stand still meanwhile.
+struct Turns {
+  int group, warp;
+  const float* one;  // in shared memory: what comes behind the barrier is made to depend on a load that does
 
-  if constexpr (kPart == kParts - 1) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) rows.sum[half] = fmaf(rows.sum[half], rows.keep[half], step[32 + 2 * half]);
+  __device__ __forceinline__ Turns(const Ring& ring, int group) : group(group), warp(__shfl_sync(0xFFFFFFFF, threadIdx.x / 32 % 4, 0)), one(&ring.barrier->one) {
+    if (knob::kTurns && group == kConsumers - 1) ptx::barrier_arrive(id(0), 64);
   }
-}
+  __device__ __forceinline__ float enter(float factor) const {
+    ptx::barrier_sync(id(group), 64);
+    return factor * *reinterpret_cast<const volatile float*>(one);
+  }
+  __device__ __forceinline__ void leave() const { ptx::barrier_arrive(id((group + 1) % kConsumers), 64); }
+  __device__ __forceinline__ void end() const {
+    if (knob::kTurns && group == 0) ptx::barrier_sync(id(0), 64);
+  }
 
-// O and the sums of P of one step, in parts of 64 columns; the sums come with the last. `ahead` is done while the first part is multiplied. If there are two,
-// the second is multiplied while the first is added; for more there are no registers.
-template <int kPart, typename Ahead>
-__device__ __forceinline__ void multiply_part(Rows& rows, const Weights& p, uint32_t turned, Ahead ahead) {
-  constexpr int kColumns = kPart == kParts - 1 ? 72 : 64;
-  float step[kColumns / 2];
-  multiply_values<kColumns>(step, p, turned + 64 * kPart * kKeys);
-  ahead();
-  if constexpr (kParts == 2 && kPart == 0) {
-    float last[36];
-    multiply_values<72>(last, p, turned + 64 * kKeys);
-    ptx::wgmma_wait_group<1>();
-    ptx::hold(step);
-    add_part<0>(rows, step);
-    ptx::wgmma_wait_group<0>();
-    ptx::hold(last);
-    add_part<1>(rows, last);
+ private:
+  __device__ __forceinline__ int id(int of) const { return 4 + kConsumers * warp + of; }
+};
+
+// The weights of a step in a turn, 64 keys after 64. A block of instructions has the exponentials of some, the scaled scores of the next and the rounding
+// of those before: left to itself the assembler rounds each pair right behind its exponentials, and a warp that is alone in its turn waits for them.
+// The turn ends with a block to go: one warp does not keep the unit busy to the end.
+template <int kFirst = 0>
+__device__ __forceinline__ void weigh_in_turn(float (&s)[kScores], const Rows& rows, float factor, Weights& weights, const Turns& turns) {
+  constexpr int kNext = kFirst + 32, kAfter = kNext < kScores ? kNext + 32 : kNext;
+  if constexpr (kFirst == 0) scale<0, kNext>(s, rows, factor);
+  scale<kNext, kAfter>(s, rows, factor);
+  exponentiate<kFirst, kNext>(s);
+  if constexpr (kFirst > 0) weights.pack<kFirst - 32, kFirst>(s);
+  ptx::end_block(rows.keep[1]);
+  if constexpr (kAfter == kScores && kNext < kScores) turns.leave();
+  if constexpr (kNext < kScores) {
+    weigh_in_turn<kNext>(s, rows, factor, weights, turns);
   } else {
-    ptx::wgmma_wait_group<0>();
-    ptx::hold(step);
-    add_part<kPart>(rows, step);
-    if constexpr (kPart < kParts - 1) multiply_part<kPart + 1>(rows, p, turned, [] {});
+    weights.pack<kFirst, kNext>(s);
   }
 }
 
-// `now`, which is not negative, must be known before. The assembler keeps the order of arrivals and waits, but not of arithmetic and waits.
+// A part of the product of P and V: kPartColumns columns of O, and with the last ones the sums of P.
+template <int kOf>
+struct Part {
+  static constexpr int kNumber = kOf;
+  static constexpr bool kLast = kOf == kParts - 1;
+  static constexpr int kColumns = kLast ? kPartColumns + 8 : kPartColumns;
+  float step[kColumns / 2];
+
+  __device__ __forceinline__ void multiply(const Weights& p, uint32_t turned) { multiply_values<kColumns>(step, p, turned + kPartColumns / 16 * kOf * kPanelKeys); }
+
+  // It has been waited for.
+  __device__ __forceinline__ void add_to(Rows& rows) {
+    ptx::hold(step);
+#pragma unroll
+    for (int i = 0; i < kPartColumns / 2; ++i) rows.o[kOf][i] = fmaf(rows.o[kOf][i], rows.keep[i / 2 % 2], step[i]);
+    if constexpr (kLast) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) rows.sum[half] = fmaf(rows.sum[half], rows.keep[half], step[kPartColumns / 2 + 2 * half]);
+    }
+  }
+};
+
+// O and the sums of P of one step, part after part. `beside` is done while one is multiplied.
+template <int kOf = 0, typename Beside>
+__device__ __forceinline__ void multiply_parts(Rows& rows, const Weights& p, uint32_t turned, Beside beside) {
+  Part<kOf> part;
+  part.multiply(p, turned);
+  beside(part);
+  ptx::wgmma_wait_group<0>();
+  part.add_to(rows);
+  if constexpr (!part.kLast) multiply_parts<kOf + 1>(rows, p, turned, beside);
+}
+
+// The same with nothing to do beside: each part is multiplied while the one before is added, if there are registers for two.
+template <int kOf>
+__device__ __forceinline__ void multiply_from(Part<kOf>& part, Rows& rows, const Weights& p, uint32_t turned) {
+  if constexpr (part.kLast) {
+    ptx::wgmma_wait_group<0>();
+    part.add_to(rows);
+  } else {
+    Part<kOf + 1> next;
+    if constexpr (kPartColumns == 64) next.multiply(p, turned);
+    ptx::wgmma_wait_group<kPartColumns == 64 ? 1 : 0>();
+    part.add_to(rows);
+    if constexpr (kPartColumns != 64) next.multiply(p, turned);
+    multiply_from(next, rows, p, turned);
+  }
+}
+
+__device__ __forceinline__ void multiply_parts(Rows& rows, const Weights& p, uint32_t turned) {
+  Part<0> first;
+  first.multiply(p, turned);
+  multiply_from(first, rows, p, turned);
+}
+
+// `now`, which is 1 at most, must be known before. The assembler keeps the order of arrivals and waits, but not of arithmetic and waits.
 __device__ __forceinline__ void arrive_warp(uint64_t* barrier, float now = 0.0f) {
   __syncwarp();
-  if (threadIdx.x % 32 == 0 && !(now < 0.0f)) ptx::mbarrier_arrive(barrier);
+  if (threadIdx.x % 32 == 0 && !(now > 1.0f)) ptx::mbarrier_arrive(barrier);
 }
 
-__device__ __forceinline__ void write(const Rows& rows, const Tile& tile, const Lane& lane, const Factors& factors, int queries) {
+__device__ __forceinline__ void write(const Rows& rows, const Tile& tile, float descale, int queries) {
+  const Lane lane;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int query = tile.first_query + lane.row + 8 * half;
-    const float share = rows.sum[half] > 0.0f ? factors.out * ptx::rcp_approx_ftz(rows.sum[half]) : 0.0f;  // a query that sees no key has 0
+    const float share = rows.sum[half] > 0.0f ? descale * ptx::rcp_approx_ftz(rows.sum[half]) : 0.0f;  // a query that sees no key has 0
     uint16_t* row = tile.o + static_cast<size_t>(query) * knob::kHeadDim + 4 * lane.t;
     if (query >= queries) continue;
     if constexpr (knob::kLse) {
-      if (lane.t == 0) tile.lse[query] = log_sum_exp(rows.sum[half], anchor_of(rows.greatest[half], factors.scores_log2));
+      if (lane.t == 0) tile.lse[query] = log_sum_exp(rows.sum[half], rows.base[half]);
     }
 #pragma unroll
     for (int i = 0; i < knob::kHeadDim / 16; ++i) {
-      const float* o = &rows.o[i / 4][i % 4 * 8 + 2 * half];
+      const float* o = &rows.o[i / (kPartColumns / 16)][i % (kPartColumns / 16) * 8 + 2 * half];
       *reinterpret_cast<uint2*>(row + 16 * i) = make_uint2(output_pair(o[0] * share, o[4] * share), output_pair(o[1] * share, o[5] * share));
     }
   }
@@ -435,18 +535,27 @@ template <typename Start>
 __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, Start start) {
   if constexpr (kConsumers > 1) start();
   const Schedule schedule(p);
-  const Lane lane;
+  const int group = __shfl_sync(0xFFFFFFFF, threadIdx.x / 128 - 1, 0);  // the same for all lanes, and the compiler knows
+  const uint32_t k = ptx::wgmma_place(ring.k), turned = ptx::wgmma_place(ring.turned);
   Place k_place, v_place;
-  Queries q(ring.q);
+  Queries q(ring.q, group);
+  const Turns turns(ring, group);
   Turn turn;
-  if (schedule.has(turn)) q.load(schedule.tile(p, turn), lane, p.queries);
+  Descales descales;  // of the tile that Q was asked for last
+  const auto ask_queries = [&] {
+    if (!schedule.has(turn)) return;
+    const Tile tile = schedule.tile(p, turn);
+    q.load(tile, p.queries);
+    if constexpr (!knob::kQInShared) descales.load(p, tile.head);
+  };
+  ask_queries();
   if constexpr (kConsumers == 1) start();
   while (schedule.has(turn)) {
     const Tile tile = schedule.tile(p, turn);
-    const Factors factors = factors_of(p, tile.head);
-    // What the lane's two rows see, and the least that one of its warpgroup's does.
-    const int seen[2] = {p.causal ? min(p.keys, tile.visible + lane.row) : p.keys, p.causal ? min(p.keys, tile.visible + lane.row + 8) : p.keys};
-    const int all_see = p.causal ? min(p.keys, tile.visible + (threadIdx.x / 128 - 1) * 64) : p.keys;
+    if constexpr (knob::kQInShared) descales.load(p, tile.head);  // before that O has all registers
+    const float scores_log2 = descales.scores_log2(p);
+    // What the first row of the warpgroup sees, and so all do.
+    const int all_see = p.causal ? min(p.keys, tile.visible + group * 64) : p.keys;
     Rows rows;
     rows.clear();
     float s[kScores];
@@ -454,64 +563,83 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, Star
 
     // The place of K is given back only when the greatest scores are known, so that these are found while P * V is under way: else the assembler
     // would wait for that first.
-    const auto weigh = [&](int step, float (&keep)[2]) {
+    const auto find_base = [&](int step, float (&keep)[2]) {
       ptx::hold(s);
       if ((step + 1) * kKeys > all_see) {
-        const int end[2] = {seen[0] - step * kKeys - 2 * lane.t, seen[1] - step * kKeys - 2 * lane.t};
+        const Lane lane;
+        const int visible = p.causal ? tile.visible + lane.row : p.keys, before = step * kKeys + 2 * lane.t;
+        const int end[2] = {min(p.keys, visible) - before, min(p.keys, visible + 8) - before};
         mask(s, end);
       }
-      float base[2];
-      raise(s, rows, base, keep, factors.scores_log2);
-      arrive_warp(&ring.barrier->k_empty[k_place.stage], keep[0] + keep[1]);
-      k_place.next();
-      exponentiate(s, base, factors.scores_log2);
+      lower_base(s, rows, keep, scores_log2);
+      arrive_warp(&ring.barrier->k_empty[k_place.stage], knob::kOverlap || knob::kTurns ? keep[1] : 0.0f);
+      if (knob::kOverlap) k_place.next();
+    };
+    const auto weigh = [&](int step) {
+      find_base(step, rows.keep);
+      if constexpr (knob::kTurns) {
+        weigh_in_turn(s, rows, turns.enter(scores_log2), weights, turns);
+      } else {
+        scale(s, rows, scores_log2);
+        exponentiate(s);
+        weights.pack(s);
+      }
     };
     const auto ask_scores = [&] {
       ptx::mbarrier_try_wait_parity(&ring.barrier->k_full[k_place.stage], k_place.phase);
-      multiply_keys(s, q, ptx::shared_address(ring.k + k_place.stage * kTileBytes));
+      multiply_keys(s, q, k + k_place.stage * (kTileBytes / 16));
     };
     const auto values_of = [&] {
       ptx::mbarrier_try_wait_parity(&ring.barrier->turned_full[v_place.stage], v_place.phase);
-      return ptx::shared_address(ring.turned + v_place.stage * kTurnedBytes);
+      return turned + v_place.stage * (kTurnedBytes / 16);
     };
     const auto values_done = [&] {
       arrive_warp(&ring.barrier->turned_empty[v_place.stage]);
       v_place.next();
+      if (!knob::kOverlap) k_place = v_place;
     };
 
     int step = steps_of(tile) - 1;
     if constexpr (knob::kSkipMasked) {
-      const int one_sees = p.causal ? min(p.keys, tile.visible + (threadIdx.x / 128 - 1) * 64 + 63) : p.keys;
+      const int one_sees = p.causal ? min(p.keys, tile.visible + group * 64 + 63) : p.keys;
 #pragma unroll 1
       for (; step >= 0 && step * kKeys >= one_sees; --step) {
         ptx::mbarrier_try_wait_parity(&ring.barrier->k_full[k_place.stage], k_place.phase);
         arrive_warp(&ring.barrier->k_empty[k_place.stage]);
-        k_place.next();
+        if (knob::kOverlap) k_place.next();
         values_of();
         values_done();
+        if constexpr (knob::kTurns) {
+          turns.enter(0.0f);
+          turns.leave();
+        }
       }
     }
     if constexpr (knob::kOverlap) {
       if (step >= 0) {
         ask_scores();
         ptx::wgmma_wait_group<0>();
-        weigh(step, rows.keep);
-        weights.pack(s);
+        weigh(step);
       }
 #pragma unroll 1
       for (; step > 0; --step) {
         float keep[2];
         ask_scores();
-        multiply_part<0>(rows, weights, values_of(), [&] {
-          ptx::wgmma_wait_group<1>();
-          weigh(step - 1, keep);
+        multiply_parts(rows, weights, values_of(), [&](auto part) {
+          constexpr int kFirst = kScores / kParts * decltype(part)::kNumber, kEnd = kFirst + kScores / kParts;
+          if constexpr (kFirst == 0) {
+            ptx::wgmma_wait_group<1>();
+            find_base(step - 1, keep);
+          }
+          scale<kFirst, kEnd>(s, rows, scores_log2);
+          exponentiate<kFirst, kEnd>(s);
         });
         values_done();
         rows.keep[0] = keep[0], rows.keep[1] = keep[1];
         weights.pack(s);
       }
       if (step == 0) {
-        multiply_part<0>(rows, weights, values_of(), [] {});
+        multiply_parts(rows, weights, values_of());
         values_done();
       }
     } else {
@@ -519,17 +647,18 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, Star
       for (; step >= 0; --step) {
         ask_scores();
         ptx::wgmma_wait_group<0>();
-        weigh(step, rows.keep);
-        weights.pack(s);
-        multiply_part<0>(rows, weights, values_of(), [] {});
+        weigh(step);
+        multiply_parts(rows, weights, values_of());
         values_done();
       }
     }
     // The products have read Q of this tile; that of the next one comes while O is written.
+    const Tile done = schedule.tile(p, turn.anew());
     turn.next();
-    if (schedule.has(turn)) q.load(schedule.tile(p, turn), lane, p.queries);
-    write(rows, tile, lane, factors, p.queries);
+    ask_queries();
+    write(rows, done, p.descale_v[done.head.kv], p.queries);
   }
+  turns.end();
 }
 
 // ---- the kernel ----------------------------------------------------------------------------------------------------------
@@ -546,31 +675,29 @@ __device__ __forceinline__ void initialize(Barriers& barrier) {
     ptx::mbarrier_init(&barrier.turned_empty[stage], 4 * kConsumers);
   }
   ptx::fence_mbarrier_init();
+  if (knob::kTurns) barrier.one = 1.0f;
 }
 
 // All threads of the block, from different places in the code: __syncthreads would have to be one for all.
 __device__ __forceinline__ void meet() { ptx::barrier_sync(0, kThreads); }
 
-constexpr int kProducerRegisters = knob::kHeadDim == 256 ? 40 : 56;
-constexpr int kConsumerRegisters = kConsumers == 3 ? 152 : knob::kHeadDim == 256 ? 232 : 224;
-
-// The first copies are asked for before anything else is done, by the thread that has made their barriers.
+// The barriers are made by a thread that would wait for K, while the one that asks for it finds out where it is.
 __device__ __forceinline__ void attend(const Problem& problem, const TensorMap* k_map, const TensorMap* v_map) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const Ring ring(memory);
-  if (threadIdx.x < 128) {
+  if (kConsumers > 1 ? threadIdx.x < 128 : __shfl_sync(0xFFFFFFFF, threadIdx.x / 128, 0) == 0) {
     if (threadIdx.x == 0) {
       ptx::prefetch_tensormap(k_map);
       ptx::prefetch_tensormap(v_map);
-      initialize(*ring.barrier);
     }
     const Schedule schedule(problem);
     Walk ahead(problem, schedule);
-    if (threadIdx.x == 0 && ahead.more(schedule)) bring(ring, ahead, k_map, v_map);
     meet();
     if constexpr (kConsumers > 1) ptx::setmaxnreg_dec<kProducerRegisters>();
+    if (threadIdx.x == 0 && ahead.more(schedule)) bring(ring, ahead, k_map, v_map);
     produce(problem, schedule, ring, k_map, v_map, ahead);
   } else {
+    if (threadIdx.x == 128) initialize(*ring.barrier);
     write_ones(ring);
     ptx::fence_proxy_async();
     compute(problem, ring, [] {
