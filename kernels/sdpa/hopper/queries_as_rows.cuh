@@ -101,42 +101,47 @@ struct Turn {
   }
 };
 
+// Division by a number that stays, for numbers below 2^31: every tile needs some, and the divisions of integers take a hundred cycles each.
+struct Divisor {
+  unsigned of, reciprocal;  // the latter in units of 2^-32
+
+  __device__ __forceinline__ explicit Divisor(unsigned of) : of(of), reciprocal(~0u) {
+    if (of != 1) reciprocal /= of;
+  }
+  __device__ __forceinline__ unsigned quotient(unsigned x) const {
+    const unsigned low = __umulhi(x, reciprocal);  // one too small at most
+    return low + (x - low * of >= of);
+  }
+};
+
 // The order of all tiles. Without a mask those of a head stand together. With one, the tiles that see the most keys come first, over all heads.
 struct Schedule {
-  unsigned tiles, blocks;  // in all; of a head
-  unsigned reciprocal;     // of the heads that share a head of K and V, in units of 2^-32
+  unsigned tiles;
+  Divisor side_by_side, group;  // tiles of a head, or heads; heads that share a head of K and V
 
-  __device__ __forceinline__ explicit Schedule(const Problem& p) : blocks(tiles_a_head(p)), reciprocal(~0u) {
-    tiles = blocks * p.heads;
-    if (p.group != 1) reciprocal /= p.group;
-  }
+  __device__ __forceinline__ explicit Schedule(const Problem& p)
+      : tiles(tiles_a_head(p) * p.heads), side_by_side(p.causal ? p.heads : tiles_a_head(p)), group(p.group) {}
 
   // Only the last round may be cut short.
   __device__ __forceinline__ bool has(const Turn& turn) const { return turn.index < tiles; }
 
   __device__ __forceinline__ Tile tile(const Problem& p, const Turn& turn) const {
-    const unsigned side_by_side = p.causal ? p.heads : blocks, outer = turn.index / side_by_side, inner = turn.index % side_by_side;
-    return p.causal ? tile_of(p, head(p, inner), outer) : tile_of(p, head(p, outer), inner);
-  }
-
- private:
-  // A division without a division, one too small at most for heads below 2^31.
-  __device__ __forceinline__ Head head(const Problem& p, unsigned q) const {
-    const unsigned kv = __umulhi(q, reciprocal);
-    return {q, kv + (q - kv * p.group >= p.group)};
+    const unsigned outer = side_by_side.quotient(turn.index), inner = turn.index - outer * side_by_side.of, q = p.causal ? inner : outer;
+    return tile_of(p, {q, group.quotient(q)}, p.causal ? outer : inner);
   }
 };
 
 __device__ __forceinline__ int steps_of(const Tile& tile) { return (tile.seen + kKeys - 1) / kKeys; }
 
 // The steps of a block's tiles one after the other, each tile's from the last keys to the first: with a causal mask the last ones are those that need it.
+// It ends with the first tile that sees no key: whichever come behind see none either.
 struct Walk {
   Turn turn;
-  int step, kv_head;
+  int step = -1, kv_head;
   Place place;
 
   __device__ __forceinline__ Walk(const Problem& p, const Schedule& schedule) { enter(p, schedule); }
-  __device__ __forceinline__ bool more(const Schedule& schedule) const { return schedule.has(turn); }
+  __device__ __forceinline__ bool more() const { return step >= 0; }
   __device__ __forceinline__ void next(const Problem& p, const Schedule& schedule) {
     place.next();
     if (--step >= 0) return;
@@ -145,14 +150,12 @@ struct Walk {
   }
 
  private:
-  // Goes to the last step of the tile, or of the next one that has any.
+  // Goes to the last step of the tile.
   __device__ __forceinline__ void enter(const Problem& p, const Schedule& schedule) {
-    for (; more(schedule); turn.next()) {
-      const Tile tile = schedule.tile(p, turn);
-      kv_head = tile.head.kv;
-      step = steps_of(tile) - 1;
-      if (step >= 0) return;
-    }
+    if (!schedule.has(turn)) return;
+    const Tile tile = schedule.tile(p, turn);
+    kv_head = tile.head.kv;
+    step = steps_of(tile) - 1;
   }
 };
 
@@ -200,11 +203,11 @@ __device__ __forceinline__ void turn_columns(unsigned char* turned, const unsign
 __device__ __forceinline__ void produce(const Problem& p, const Schedule& schedule, const Ring& ring, const TensorMap* k_map, const TensorMap* v_map, Walk& ahead) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   int asked = 0;  // for, and not turned yet
-  while (ahead.more(schedule)) {
+  while (ahead.more()) {
     ++asked;
     ahead.next(p, schedule);
     if (asked == kStages) break;
-    if (threadIdx.x == 0 && ahead.more(schedule)) bring(ring, ahead, k_map, v_map);
+    if (threadIdx.x == 0 && ahead.more()) bring(ring, ahead, k_map, v_map);
   }
   __syncwarp();
   for (Place place; asked > 0; --asked, place.next()) {
@@ -221,7 +224,7 @@ __device__ __forceinline__ void produce(const Problem& p, const Schedule& schedu
       ptx::mbarrier_arrive(&ring.barrier->turned_full[stage]);
       ptx::mbarrier_arrive(&ring.barrier->v_empty[stage]);
     }
-    if (ahead.more(schedule)) {
+    if (ahead.more()) {
       if (threadIdx.x == 0) bring(ring, ahead, k_map, v_map);
       ahead.next(p, schedule);
       ++asked;
@@ -230,7 +233,8 @@ __device__ __forceinline__ void produce(const Problem& p, const Schedule& schedu
   }
 }
 
-// The rows of ones below V^T, of every stage, by the warpgroups that compute. No one writes there again.
+// The rows of ones below V^T, of every stage, by the warpgroups that compute. No one writes there again. Those that turn V over have met with them before,
+// and their fence is for these rows too.
 __device__ __forceinline__ void write_ones(const Ring& ring) {
   constexpr uint32_t kOnes = 0x38383838;  // 1.0 in E4M3, four times
   constexpr int kPieces = 8 * kPanelKeys / 16;  // of 16 bytes
@@ -694,12 +698,11 @@ __device__ __forceinline__ void attend(const Problem& problem, const TensorMap* 
     Walk ahead(problem, schedule);
     meet();
     if constexpr (kConsumers > 1) ptx::setmaxnreg_dec<kProducerRegisters>();
-    if (threadIdx.x == 0 && ahead.more(schedule)) bring(ring, ahead, k_map, v_map);
+    if (threadIdx.x == 0 && ahead.more()) bring(ring, ahead, k_map, v_map);
     produce(problem, schedule, ring, k_map, v_map, ahead);
   } else {
     if (threadIdx.x == 128) initialize(*ring.barrier);
     write_ones(ring);
-    ptx::fence_proxy_async();
     compute(problem, ring, [] {
       meet();
       if constexpr (kConsumers > 1) ptx::setmaxnreg_inc<kConsumerRegisters>();
