@@ -302,10 +302,10 @@ struct Queries {
   __device__ __forceinline__ void sync() const { ptx::barrier_sync(1 + group, 128); }
 };
 
-// The factors of a tile as they come, asked for with its queries: no one waits for them before the first scores are there.
+// The factors of a tile as they come, asked for with its queries: no one waits for them before the first scores are there, or O is.
 struct Descales {
-  float q, k;
-  __device__ __forceinline__ void load(const Problem& p, Head head) { q = p.descale_q[head.q], k = p.descale_k[head.kv]; }
+  float q, k, v;
+  __device__ __forceinline__ void load(const Problem& p, Head head) { q = p.descale_q[head.q], k = p.descale_k[head.kv], v = p.descale_v[head.kv]; }
   __device__ __forceinline__ float scores_log2(const Problem& p) const { return scores_log2_of(p, q, k); }
 };
 
@@ -658,9 +658,10 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, Star
     }
     // The products have read Q of this tile; that of the next one comes while O is written.
     const Tile done = schedule.tile(p, turn.anew());
+    const float descale = descales.v;
     turn.next();
     ask_queries();
-    write(rows, done, p.descale_v[done.head.kv], p.queries);
+    write(rows, done, descale, p.queries);
   }
   turns.end();
 }
