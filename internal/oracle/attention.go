@@ -40,8 +40,12 @@ func Attention(ctx context.Context, q, k, v []float64, shape tensor.Shape) ([]fl
 }
 
 // plainRows gives rows of a tensor that has so many in each head.
-func plainRows(values []float64, rows int, shape tensor.Shape) source {
-	return func(into []float64, head, first int) { copy(into, values[(head*rows+first)*shape.HeadDim:]) }
+func plainRows[T float32 | float64](values []T, rows int, shape tensor.Shape) source {
+	return func(into []float64, head, first int) {
+		for i, v := range values[(head*rows+first)*shape.HeadDim:][:len(into)] {
+			into[i] = float64(v)
+		}
+	}
 }
 
 // answer is what attention gives of the rows that were asked for: the output, [row, dim], and beside it the logarithm of the sum of exp(score) of each,

@@ -58,15 +58,8 @@ func quantizedRows(t *tensor.Tensor, dims int) source {
 
 // Original is attention over inputs before they were quantised, on these rows: [row, dim].
 func Original(ctx context.Context, in *tensor.Inputs, rows Rows) ([]float64, error) {
-	shape := in.Shape
-	widened := func(values []float32, rows int) source {
-		return func(into []float64, head, first int) {
-			for i, v := range values[(head*rows+first)*shape.HeadDim:][:len(into)] {
-				into[i] = float64(v)
-			}
-		}
-	}
-	a, err := attention(ctx, widened(in.Q.Original, shape.SeqQ), widened(in.K.Original, shape.SeqK), widened(in.V.Original, shape.SeqK), shape, rows)
+	s := in.Shape
+	a, err := attention(ctx, plainRows(in.Q.Original, s.SeqQ, s), plainRows(in.K.Original, s.SeqK, s), plainRows(in.V.Original, s.SeqK, s), s, rows)
 	return a.out, err
 }
 

@@ -117,7 +117,7 @@ func Draw(shape Shape, seed uint64, options Options) *Inputs {
 	})
 	if options.Scale != fp8.PerHead {
 		for _, t := range tensors {
-			*t = Quantize(t.Original, len(t.Descale), options.Scale)
+			t.quantizeAll(options.Scale)
 		}
 	}
 	return in
@@ -130,13 +130,17 @@ func newTensor(heads, length int) Tensor {
 // Quantize makes a tensor of numbers that are heads of equal length, one after another. It keeps the numbers.
 func Quantize(values []float32, heads int, scale fp8.Scale) Tensor {
 	t := Tensor{Codes: make([]byte, len(values)), Descale: make([]float32, heads), Original: values}
-	if scale == fp8.PerHead {
-		parallel(heads, func(head int) { t.quantize(head, fp8.Descale(t.original(head))) })
-		return t
-	}
-	descale := fp8.Descale(values)
-	parallel(heads, func(head int) { t.quantize(head, descale) })
+	t.quantizeAll(scale)
 	return t
+}
+
+func (t *Tensor) quantizeAll(scale fp8.Scale) {
+	descale := func(head int) float32 { return fp8.Descale(t.original(head)) }
+	if scale != fp8.PerHead {
+		one := fp8.Descale(t.Original)
+		descale = func(int) float32 { return one }
+	}
+	parallel(len(t.Descale), func(head int) { t.quantize(head, descale(head)) })
 }
 
 // original is the numbers of one head.

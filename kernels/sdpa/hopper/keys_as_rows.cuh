@@ -281,19 +281,12 @@ __device__ __forceinline__ void greatest_of(float (&value)[kColumns], const Scor
   }
 }
 
-// Notes the greatest scores of a warp's keys.
-__device__ __forceinline__ void note_peaks(Notes& notes, const Scores& s, const Lane& lane) {
-  float value[kColumns];
-  greatest_of(value, s);
-  const int column = scatter(value, lane, Greater{});
+// Notes what the lanes of a warp have, joined, of each query.
+template <typename Join>
+__device__ __forceinline__ void note(Notes::OfWarps& of, float (&value)[kColumns], const Lane& lane, Join join) {
+  const int column = scatter(value, lane, join);
 #pragma unroll
-  for (int i = 0; i < kLeft; ++i) notes.peak[lane.warp][lane.query(column + i)] = value[i];
-}
-
-__device__ __forceinline__ void note_sums(Notes& notes, float (&sum)[kColumns], const Lane& lane) {
-  const int column = scatter(sum, lane, Sum{});
-#pragma unroll
-  for (int i = 0; i < kLeft; ++i) notes.sum[lane.warp][lane.query(column + i)] = sum[i];
+  for (int i = 0; i < kLeft; ++i) of[lane.warp][lane.query(column + i)] = value[i];
 }
 
 // What is noted about a lane's two queries in a block of eight.
@@ -518,7 +511,9 @@ __device__ __forceinline__ void attend(const Problem& problem) {
     if (first + kKeys > problem.keys || (problem.causal && first + kKeys > tile.visible)) {
       mask(scores, lane, first, tile.visible, problem.causal, problem.keys);
     }
-    note_peaks(notes, scores, lane);
+    float peaks[kColumns];
+    greatest_of(peaks, scores);
+    note(notes.peak, peaks, lane, Greater{});
     ptx::cp_async_wait_group<0>();
     group.sync();
     ValueWords values;
@@ -531,7 +526,7 @@ __device__ __forceinline__ void attend(const Problem& problem) {
     Output product;
     multiply_values(product, values, ptx::wgmma_place(group.p), [&] {
       if (!last) return;
-      note_sums(notes, columns.sum, lane);
+      note(notes.sum, columns.sum, lane, Sum{});
       if constexpr (kGroups == 1) group.sync();
     });
     columns.add(product);

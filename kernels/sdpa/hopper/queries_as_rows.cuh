@@ -309,7 +309,7 @@ struct Descales {
   __device__ __forceinline__ float scores_log2(const Problem& p) const { return scores_log2_of(p, q, k); }
 };
 
-// s (64, kKeys) = Q (64, D) * K (kKeys, D)^T.
+// s (64, kKeys) = Q (64, D) * K (kKeys, D)^T. A template, so that the branch that is not taken asks for no product that does not exist.
 template <bool kQInShared = knob::kQInShared>
 __device__ __forceinline__ void multiply_keys(float (&s)[kScores], const Queries& q, uint32_t k) {
   ptx::forget(s);
