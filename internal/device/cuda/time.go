@@ -10,10 +10,11 @@ import (
 )
 
 // How samples are taken. A sample is one replay of a graph of equal launches, so that the gaps between launches from the host are not in it; it lasts
-// long enough for the clock of events (half a microsecond) not to matter. Another replay goes right before it: the host has put the sample behind it
-// when it ends, so that nothing waits for the host between the events.
+// long enough for the start of the graph and the clock of events (half a microsecond) not to matter, and for the control of power, which a sample
+// of a millisecond meets just as it reacts, not to decide it. Another replay goes right before it: the host has put the sample behind it when it
+// ends, so that nothing waits for the host between the events.
 const (
-	sampleSeconds = 1e-3  // what one replay should take
+	sampleSeconds = 5e-3  // what one replay should take, as far as maxLaunches go
 	longSeconds   = 20e-3 // a replay so long needs no other before it: what the host takes is nothing beside it
 	maxLaunches   = 50    // in a graph
 	trialReplays  = 3
