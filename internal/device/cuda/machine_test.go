@@ -332,7 +332,7 @@ func TestTimeOnFake(t *testing.T) {
 			Seconds: []float64{0.3e-3, 0.3e-3, 0.3e-3}, LaunchesPerSample: 16, Single: []float64{0.3e-3, 0.3e-3, 0.3e-3}, Unwatched: unwatched, Copies: 4,
 		},
 		{ // as many as there may be
-			Seconds: []float64{2e-6, 2e-6, 2e-6}, LaunchesPerSample: maxLaunches, Single: []float64{2e-6, 2e-6, 2e-6}, Unwatched: unwatched, Copies: 4,
+			Seconds: []float64{2e-6, 2e-6, 2e-6}, LaunchesPerSample: 50, Single: []float64{2e-6, 2e-6, 2e-6}, Unwatched: unwatched, Copies: 4,
 		},
 	}
 	if diff := cmp.Diff(want, got, about, cmpopts.IgnoreFields(device.Series{}, "WarmSeconds")); diff != "" {
