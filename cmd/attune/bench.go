@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"attune/internal/device"
 	"attune/internal/lab"
 	"attune/internal/oracle"
 	"attune/internal/peer"
@@ -22,7 +24,7 @@ type benchOptions struct {
 	device, shapes, arch string
 	peers, dtype, python string
 	seed                 uint64
-	rounds               int
+	rounds, launches     int
 	limit, peerLimit     time.Duration
 	markdown             bool
 	askedVariants        []spec.Variant
@@ -50,10 +52,14 @@ events) and take turns with them; their answers are held against the same float6
 would take minutes, which is said. What answers wrongly is marked WRONG and not timed. A peer
 that is missing, refuses a shape, hangs or talks rubbish is left out with a line on standard error, which fails nothing: our own figures come all the same.
 
+A sample is a graph of as many launches as take 5 ms, and 50 at most; a peer's has as many as ours. The start of a graph, 4 to 5 us on an H200,
+is shared out over its launches, so that figures of others, from graphs of other lengths, differ by it: --launches sets another most.
+
 A bench is kept in the ledger, with its samples and builds; ` + "`attune show latest-bench`" + ` prints it again. One that is interrupted keeps the shapes that were finished.`,
 		Example: `  attune bench
   attune bench stage3b stage5 --shapes mission,long --peer torch-cudnn,torch-flash
   attune bench stage7 --peer all --shapes mission,long
+  attune bench stage7 --shapes small --launches 10
   attune bench stage3c --peer all --peer-dtype both --python ~/venv/bin/python3 --json`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.bench(cmd.Context(), o, args) },
 	}
@@ -66,6 +72,7 @@ A bench is kept in the ledger, with its samples and builds; ` + "`attune show la
 	f.StringVar(&o.shapes, "shapes", benchShapes, "names or shapes, with commas")
 	f.Uint64Var(&o.seed, "seed", 0, "of the inputs")
 	f.IntVar(&o.rounds, "rounds", 60, "samples of each on each shape")
+	launchesFlag(f, &o.launches)
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's)")
 	f.DurationVar(&o.limit, "timeout", defaultLimit, "how long one launch or timing of ours may take before it is ended")
 	f.BoolVar(&o.markdown, "markdown", false, "print the table as Markdown")
@@ -137,6 +144,9 @@ func (o *benchOptions) read(kernel *spec.Kernel, args []string) error {
 	case o.device == "auto":
 		o.device = "cuda" // with no GPU there is nothing to fall back on
 	}
+	if err := checkLaunches(o.launches); err != nil {
+		return err
+	}
 	var wrong [4]error
 	o.askedPeers, wrong[0] = peer.Parse(o.peers, o.dtype)
 	o.askedShapes, wrong[1] = kernel.Shapes(o.shapes)
@@ -152,8 +162,8 @@ func (o *benchOptions) read(kernel *spec.Kernel, args []string) error {
 
 func (o *benchOptions) request(args []string) lab.BenchRequest {
 	return lab.BenchRequest{
-		Variants: o.askedVariants, Selections: o.askedSelections, Shapes: o.askedShapes, Seed: o.seed, Rounds: o.rounds, Arch: o.arch, MostWork: oracle.MostWork, Command: o.command(args),
-		Peers: o.askedPeers,
+		Variants: o.askedVariants, Selections: o.askedSelections, Shapes: o.askedShapes, Seed: o.seed, Rounds: o.rounds, Launches: o.launches,
+		Arch: o.arch, MostWork: oracle.MostWork, Command: o.command(args), Peers: o.askedPeers,
 		StartPeers: func(ctx context.Context) (lab.Peers, error) {
 			helper, err := peer.Start(ctx, peer.Options{Python: o.python, Device: o.deviceNumber, Limit: o.peerLimit})
 			if err != nil {
@@ -167,11 +177,25 @@ func (o *benchOptions) request(args []string) lab.BenchRequest {
 // command is what asks for the same bench again, with what it would be without saying.
 func (o *benchOptions) command(args []string) string {
 	words := append([]string{"attune", "bench"}, args...)
-	words = append(words, "--peer", o.peers, "--peer-dtype", o.dtype, "--shapes", o.shapes, "--seed", fmt.Sprint(o.seed), "--rounds", fmt.Sprint(o.rounds))
+	words = append(words, "--peer", o.peers, "--peer-dtype", o.dtype, "--shapes", o.shapes, "--seed", fmt.Sprint(o.seed),
+		"--rounds", fmt.Sprint(o.rounds), "--launches", fmt.Sprint(o.launches))
 	if o.arch != "" {
 		words = append(words, "--arch", o.arch)
 	}
 	return strings.Join(words, " ")
+}
+
+// launchesFlag is the flag of whoever times kernels beside others.
+func launchesFlag(f *pflag.FlagSet, into *int) {
+	f.IntVar(into, "launches", device.UsualLaunches, fmt.Sprintf("launches that a graph has at most, 1 to %d; its start is shared out over them, "+
+		"and figures of others come from graphs of other lengths", device.LimitLaunches))
+}
+
+func checkLaunches(n int) error {
+	if n < 1 || n > device.LimitLaunches {
+		return fmt.Errorf("--launches %d: want 1 to %d", n, device.LimitLaunches)
+	}
+	return nil
 }
 
 // printBench writes a bench, and on standard error what was left out of it.

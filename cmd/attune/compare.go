@@ -26,7 +26,7 @@ import (
 type compareOptions struct {
 	device, shapes, arch, format, folder string
 	seed                                 uint64
-	rounds, most, repeat                 int
+	rounds, most, repeat, launches       int
 	l2                                   run.L2
 	limit                                time.Duration
 }
@@ -68,6 +68,7 @@ Two recorded runs (ids, or latest) are compared by the samples that they keep. T
 	f.IntVar(&o.rounds, "rounds", 100, "to begin with, on each shape")
 	f.IntVar(&o.most, "most", 1600, "rounds that an ambiguous shape may come to")
 	l2Flag(f, &o.l2)
+	launchesFlag(f, &o.launches)
 	f.IntVar(&o.repeat, "repeat", 1, "do it so many times and count the verdicts")
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's)")
 	f.StringVar(&o.format, "format", "", "print the samples as "+strings.Join(slices.Sorted(maps.Keys(compareFormats)), ", ")+" instead of the table")
@@ -110,7 +111,8 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 		return err
 	}
 	request := lab.CompareRequest{
-		A: first, B: second, Shapes: shapes, Seed: o.seed, Rounds: o.rounds, MostRounds: o.most, L2: o.l2, Arch: o.arch, MostWork: oracle.MostWork,
+		A: first, B: second, Shapes: shapes, Seed: o.seed, Rounds: o.rounds, MostRounds: o.most, L2: o.l2,
+		Launches: o.launches, Arch: o.arch, MostWork: oracle.MostWork,
 	}
 	counts := map[measure.Verdict]int{}
 	for i := range o.repeat {
@@ -124,8 +126,8 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 		}
 		counts[c.Verdict]++
 		if o.repeat == 1 {
-			return a.printComparison(o, c, fmt.Sprintf("attune compare %s %s --shapes %s --seed %d --rounds %d --most %d --l2 %s",
-				first, second, o.shapes, o.seed, o.rounds, o.most, o.l2))
+			return a.printComparison(o, c, fmt.Sprintf("attune compare %s %s --shapes %s --seed %d --rounds %d --most %d --l2 %s --launches %d",
+				first, second, o.shapes, o.seed, o.rounds, o.most, o.l2, o.launches))
 		}
 		if !a.json {
 			fmt.Fprintf(a.stdout, "%d: %s, ratio %.4f\n", i+1, c.Verdict, c.Overall().Ratio)
@@ -156,7 +158,7 @@ func (o compareOptions) check() error {
 	case o.repeat > 1 && (o.format != "" || o.folder != ""):
 		return errors.New("--repeat counts verdicts; it does not go with --format or -o")
 	}
-	return nil
+	return checkLaunches(o.launches)
 }
 
 // cuda is the device to ask for: with no GPU there is nothing to fall back on.

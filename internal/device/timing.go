@@ -1,12 +1,25 @@
 package device
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
+
+// UsualLaunches is how many launches a graph has at most where a plan does not say, and LimitLaunches how many a plan may ask for.
+const (
+	UsualLaunches = 50
+	LimitLaunches = 1000
+)
 
 // Plan says how to time jobs.
 type Plan struct {
-	Samples int  // of each job
-	ColdL2  bool // every launch finds an L2 cache that is full of something else
+	Samples  int  // of each job
+	ColdL2   bool // every launch finds an L2 cache that is full of something else
+	Launches int  // in a graph, at most; 0 is UsualLaunches
 }
+
+// MostLaunches is how many launches a graph may have.
+func (p Plan) MostLaunches() int { return cmp.Or(p.Launches, UsualLaunches) }
 
 // Series is the timing of one job: seconds a launch, each sample the mean over the launches of one graph replay.
 type Series struct {

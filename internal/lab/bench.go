@@ -27,6 +27,7 @@ type BenchRequest struct {
 	Shapes     []tensor.Shape
 	Seed       uint64
 	Rounds     int // samples of each
+	Launches   int // in a graph, at most; 0 is as usual
 	Arch       string
 	// MostWork is how many multiply-adds a right answer may take before it is had of a sample of the query rows; usually oracle.MostWork.
 	MostWork float64
@@ -51,8 +52,6 @@ type Peers interface {
 const (
 	// mostTurns is in how many turns the samples of a shape are taken. It is even, so that everyone comes first as often as last.
 	mostTurns = 12
-	// usualLaunches are in a graph of a peer where none of ours gives a number.
-	usualLaunches = 50
 	// peerShare is how much a peer's own error may be, as a share of what FP8 inputs cost: as much as a variant's with E4M3 products.
 	peerShare = 1
 )
@@ -79,7 +78,7 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 	b.images, b.result = map[string]*toolchain.Image{}, &run.Bench{
 		SchemaVersion: run.BenchSchemaVersion, Time: time.Now().UTC().Truncate(time.Millisecond), Kernel: l.Kernel.Name, Command: r.Command,
 		Git: l.Git, GitSHA: l.Git.SHA, Attune: l.Version,
-		Facts: l.Facts, Seed: r.Seed, Rounds: r.Rounds, Turns: turns, Timing: benchTiming, Ceilings: run.CeilingsOf(l.Facts.Name),
+		Facts: l.Facts, Seed: r.Seed, Rounds: r.Rounds, Turns: turns, Timing: r.timing(), Ceilings: run.CeilingsOf(l.Facts.Name),
 		Answers: []run.BenchAnswer{}, Rows: []run.BenchRow{}, Best: []run.BestRow{}, LeftOut: []run.LeftOut{},
 	}
 	defer b.close()
@@ -148,6 +147,19 @@ func (l *Lab) recordBench(ctx context.Context, b *run.Bench) error {
 // benchTiming says in the result how times were taken.
 const benchTiming = "device time by CUDA graph replay, each after one that is not looked at, inputs warm in L2. " +
 	"Variants run in a process of attune's and peers in a Python process; both keep their GPU context, and only one runs at a time. They take turns, each turn after a warm-up, and the order is turned round from turn to turn (ABBA)"
+
+// timing adds to that what is not as usual.
+func (r BenchRequest) timing() string {
+	if graphs := run.GraphsText(r.Launches); graphs != "" {
+		return benchTiming + "; " + graphs
+	}
+	return benchTiming
+}
+
+// plan takes so many samples.
+func (r BenchRequest) plan(samples int) device.Plan {
+	return device.Plan{Samples: samples, Launches: r.Launches}
+}
 
 // bench is a request being done.
 type bench struct {
@@ -388,8 +400,8 @@ func (b *bench) graph(ctx context.Context, ours []*contender) (peer.Graph, error
 	for _, s := range series {
 		g.Launches, g.Copies = max(g.Launches, s.LaunchesPerSample), max(g.Copies, s.Copies)
 	}
-	if g.Launches == 0 {
-		g.Launches = usualLaunches
+	if g.Launches == 0 { // none of ours gives a number
+		g.Launches = b.request.plan(1).MostLaunches()
 	}
 	return g, err
 }
@@ -403,7 +415,7 @@ func (b *bench) time(ctx context.Context, ours []*contender, samples int) ([]dev
 	for _, c := range ours {
 		jobs = append(jobs, *c.job)
 	}
-	series, err := b.device.Time(ctx, jobs, device.Plan{Samples: samples})
+	series, err := b.device.Time(ctx, jobs, b.request.plan(samples))
 	if err != nil {
 		return nil, fmt.Errorf("time %s: %w", ours[0].row.Shape, err)
 	}

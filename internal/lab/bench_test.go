@@ -212,6 +212,43 @@ func TestBench(t *testing.T) {
 	}
 }
 
+// Every timing has the graphs that were asked for, and peers take as many launches as ours, also where none of ours is right. What is not as
+// usual is said.
+func TestBenchLaunches(t *testing.T) {
+	const said = "; graphs of 10 launches at most"
+	check := func(what string, launches, want int, said string, ours behaviour) {
+		t.Helper()
+		s, p := newSetup(t), newPeers(t)
+		r := s.bench(p, "torch-flash")
+		r.Launches = launches
+		s.knows("stage1", ours)
+		s.knows("stage2", ours)
+		b := s.benched(r)
+		if p.graph.Launches != want || b.Rows[2].Launches != want {
+			t.Errorf("%s: a peer has graphs of %d launches, and its row says %d; want %d", what, p.graph.Launches, b.Rows[2].Launches, want)
+		}
+		if b.Timing != benchTiming+said {
+			t.Errorf("%s: timing: %s", what, b.Timing)
+		}
+		for _, row := range b.Rows[:2] {
+			if row.Wrong == "" && row.Launches != want {
+				t.Errorf("%s: %s has %d launches a sample; want %d", what, row.Name, row.Launches, want)
+			}
+		}
+		for _, plan := range s.gpu.planned {
+			if plan.Launches != launches {
+				t.Errorf("%s: a plan of %+v", what, plan)
+			}
+		}
+	}
+	wrong := behaviour{answers: func(out []byte) { clear(out) }}
+	check("nothing said", 0, 50, "", behaviour{})
+	check("as usual", 50, 50, "", behaviour{})
+	check("ten", 10, 10, said, behaviour{})
+	check("ten, and ours are wrong", 10, 10, said, wrong)
+	check("nothing said, and ours are wrong", 0, 50, "", wrong)
+}
+
 func TestBenchCeilings(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
 	s.gpu.facts.Name, p.facts.GPU = "NVIDIA H200", "NVIDIA H200"

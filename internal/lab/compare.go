@@ -22,6 +22,7 @@ type CompareRequest struct {
 	Rounds     int // that a comparison begins with
 	MostRounds int // that an ambiguous one may buy
 	L2         run.L2
+	Launches   int // as BenchRequest has it
 	Arch       string
 	MostWork   float64 // as BenchRequest has it
 }
@@ -74,7 +75,7 @@ func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, e
 		return nil, err
 	}
 	defer d.Close()
-	c := &run.Comparison{A: compared(r, r.A, images, 0), B: compared(r, r.B, images, 1), Facts: d.Facts(), L2: r.L2, Same: true}
+	c := &run.Comparison{A: compared(r, r.A, images, 0), B: compared(r, r.B, images, 1), Facts: d.Facts(), L2: r.L2, Launches: r.Launches, Same: true}
 	for _, of := range images {
 		c.Same = c.Same && codeOf(of[0]) == codeOf(of[1])
 	}
@@ -219,7 +220,7 @@ func (l *Lab) takeTurns(ctx context.Context, d device.Device, r CompareRequest, 
 		l.tell(Event{Variant: r.A.String() + " and " + r.B.String(), Doing: fmt.Sprintf("%d rounds of %s", rounds, shape), Done: i, Total: len(r.Shapes)})
 		in := tensor.Draw(shape, r.Seed, tensor.Options{})
 		a, b := newJob(images[i][0], d.Facts(), in), newJob(images[i][1], d.Facts(), in)
-		series, err := d.Time(ctx, []device.Job{a, b, a}, device.Plan{Samples: rounds - taken[i].rounds, ColdL2: r.L2 == run.Cold})
+		series, err := d.Time(ctx, []device.Job{a, b, a}, device.Plan{Samples: rounds - taken[i].rounds, ColdL2: r.L2 == run.Cold, Launches: r.Launches})
 		if err != nil {
 			return fmt.Errorf("time %s: %w", shape, err)
 		}

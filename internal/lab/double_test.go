@@ -32,6 +32,7 @@ type gpu struct {
 	behaviour map[string]behaviour // of variants; those that have none are right and take 10 us
 	opened    int
 	closed    int
+	planned   []device.Plan // of each timing
 }
 
 // behaviour is what the kernel of a variant does.
@@ -116,6 +117,7 @@ func (d *opened) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 }
 
 func (d *opened) Time(ctx context.Context, jobs []device.Job, plan device.Plan) ([]device.Series, error) {
+	d.planned = append(d.planned, plan)
 	var all []device.Series
 	for i, job := range jobs {
 		b := d.of(job)
@@ -129,7 +131,7 @@ func (d *opened) Time(ctx context.Context, jobs []device.Job, plan device.Plan) 
 			b.seconds = b.causal
 		}
 		random := rand.New(rand.NewPCG(7, uint64(i)))
-		series := device.Series{LaunchesPerSample: 50, Copies: 4}
+		series := device.Series{LaunchesPerSample: plan.MostLaunches(), Copies: 4}
 		for i := range plan.Samples {
 			seconds, reading := b.seconds*(1+b.noise*random.NormFloat64()), device.Reading{ClockMHz: 1980, MemoryClockMHz: 3201, PowerWatts: 300, Celsius: 40}
 			if slices.Contains(b.throttled, i) {

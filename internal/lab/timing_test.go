@@ -56,10 +56,13 @@ func TestThrottledRounds(t *testing.T) {
 	s.knows("stage1", behaviour{seconds: 10e-6, noise: 0.001})
 	s.knows("stage2", behaviour{seconds: 20e-6, noise: 0.001, throttled: []int{2, 7}})
 	r := s.comparison("stage1", "stage2")
-	r.L2 = run.Cold
+	r.L2, r.Launches = run.Cold, 10
 	c, err := s.Compare(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if plan := s.gpu.planned[0]; !plan.ColdL2 || plan.Launches != 10 || c.Launches != 10 {
+		t.Errorf("a plan of %+v; the comparison says %d launches", plan, c.Launches)
 	}
 	first := c.Shapes[0]
 	if c.L2 != run.Cold || c.Verdict != measure.Slower || first.Rounds != 36 || first.Watched.Throttled != 4 || first.Watched.SetAside != 4 || first.Watched.Rounds != 40 {

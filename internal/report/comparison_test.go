@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -62,6 +63,17 @@ func TestComparisonOnASampleOfRows(t *testing.T) {
 	c.Shapes[0].Answers.Rows = 524288
 	if lines := strings.Join(ComparisonLines(c), " "); strings.Contains(lines, "answers") {
 		t.Errorf("all rows were looked at: %s", lines)
+	}
+}
+
+// Graphs of another length than usual are said.
+func TestComparisonLaunches(t *testing.T) {
+	for launches, want := range map[int]bool{0: false, 50: false, 10: true, 1000: true} {
+		c := someComparison()
+		c.Launches = launches
+		if got := slices.Contains(ComparisonLines(c), fmt.Sprintf("graphs of %d launches at most", launches)); got != want {
+			t.Errorf("%d launches are said: %t; want %t", launches, got, want)
+		}
 	}
 }
 

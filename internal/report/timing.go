@@ -46,6 +46,9 @@ func timingLines(r *run.Run) []string {
 // ComparisonLines say what stands beside the times of a comparison.
 func ComparisonLines(c *run.Comparison) []string {
 	lines := []string{fmt.Sprintf("inputs %s in L2", c.L2)}
+	if graphs := run.GraphsText(c.Launches); graphs != "" {
+		lines = append(lines, graphs)
+	}
 	var all []run.Circumstances
 	for _, s := range c.Shapes {
 		if s.Answers != nil && !s.Answers.Whole() {

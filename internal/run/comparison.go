@@ -19,7 +19,8 @@ type Comparison struct {
 	Facts   device.Facts    `json:"facts"`
 	L2      L2              `json:"l2"`
 
-	Recorded bool `json:"recorded"` // by the samples of recorded runs, which were not taken in turns
+	Launches int  `json:"launches,omitempty"` // that a graph had at most; 0 for recorded runs, whose samples have their own numbers
+	Recorded bool `json:"recorded"`           // by the samples of recorded runs, which were not taken in turns
 }
 
 // Compared is one side of a comparison.

@@ -51,6 +51,14 @@ func (l L2) Timing() string {
 	return graphs + "inputs warm in L2"
 }
 
+// GraphsText says in words how many launches graphs had at most, where that is not as usual. None is as usual.
+func GraphsText(launches int) string {
+	if launches == 0 || launches == device.UsualLaunches {
+		return ""
+	}
+	return fmt.Sprintf("graphs of %d launches at most", launches)
+}
+
 // Parts stand beside the time of one series: medians, in microseconds.
 type Parts struct {
 	SingleUS    *float64 `json:"single_launch_us,omitempty"` // one launch in no graph, between two events

@@ -328,11 +328,11 @@ func TestTimeOnFake(t *testing.T) {
 	}
 	unwatched := "there is no NVML here"
 	want := []device.Series{
-		{ // about a millisecond
-			Seconds: []float64{0.3e-3, 0.3e-3, 0.3e-3}, LaunchesPerSample: 3, Single: []float64{0.3e-3, 0.3e-3, 0.3e-3}, Unwatched: unwatched, Copies: 4,
+		{ // about five milliseconds
+			Seconds: []float64{0.3e-3, 0.3e-3, 0.3e-3}, LaunchesPerSample: 16, Single: []float64{0.3e-3, 0.3e-3, 0.3e-3}, Unwatched: unwatched, Copies: 4,
 		},
 		{ // as many as there may be
-			Seconds: []float64{2e-6, 2e-6, 2e-6}, LaunchesPerSample: maxLaunches, Single: []float64{2e-6, 2e-6, 2e-6}, Unwatched: unwatched, Copies: 4,
+			Seconds: []float64{2e-6, 2e-6, 2e-6}, LaunchesPerSample: 50, Single: []float64{2e-6, 2e-6, 2e-6}, Unwatched: unwatched, Copies: 4,
 		},
 	}
 	if diff := cmp.Diff(want, got, about, cmpopts.IgnoreFields(device.Series{}, "WarmSeconds")); diff != "" {
@@ -345,7 +345,8 @@ func TestTimeOnFake(t *testing.T) {
 		}
 	}
 	inTurns := []string{ // each after one that is not looked at
-		"3 x slow", "3 x slow", "50 x fast", "50 x fast", "50 x fast", "50 x fast", "3 x slow", "3 x slow", "3 x slow", "3 x slow", "50 x fast", "50 x fast",
+		"16 x slow", "16 x slow", "50 x fast", "50 x fast", "50 x fast", "50 x fast",
+		"16 x slow", "16 x slow", "16 x slow", "16 x slow", "50 x fast", "50 x fast",
 	}
 	if diff := cmp.Diff(inTurns, samples[max(0, len(samples)-12):]); diff != "" {
 		t.Error(diff)

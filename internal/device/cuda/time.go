@@ -10,12 +10,12 @@ import (
 )
 
 // How samples are taken. A sample is one replay of a graph of equal launches, so that the gaps between launches from the host are not in it; it lasts
-// long enough for the clock of events (half a microsecond) not to matter. Another replay goes right before it: the host has put the sample behind it
-// when it ends, so that nothing waits for the host between the events.
+// long enough for the start of the graph and the clock of events (half a microsecond) not to matter, and for the control of power, which a sample
+// of a millisecond meets just as it reacts, not to decide it. Another replay goes right before it: the host has put the sample behind it when it
+// ends, so that nothing waits for the host between the events.
 const (
-	sampleSeconds = 1e-3  // what one replay should take
+	sampleSeconds = 5e-3  // what one replay should take, as far as the plan has launches for it
 	longSeconds   = 20e-3 // a replay so long needs no other before it: what the host takes is nothing beside it
-	maxLaunches   = 50    // in a graph
 	trialReplays  = 3
 	emptyReplays  = 15
 	maxSingles    = 30 // single launches of each job
@@ -74,7 +74,7 @@ func (m *Machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 		}
 	}()
 	for _, job := range jobs {
-		t, err := m.prepare(job, flush)
+		t, err := m.prepare(job, flush, plan.MostLaunches())
 		if t != nil {
 			ready = append(ready, t)
 		}
@@ -93,7 +93,7 @@ func (m *Machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 	if err := inTurns(ready, min(plan.Samples, maxSingles), (*timed).single); err != nil {
 		return nil, err
 	}
-	empty := m.emptyNode()
+	empty := m.emptyNode(plan.MostLaunches())
 	var all []device.Series
 	for _, t := range ready {
 		t.series.LaunchesPerSample, t.series.EmptyNode = t.graph.launches, empty
@@ -119,8 +119,8 @@ func inTurns(ready []*timed, times int, do func(*timed) error) error {
 	return nil
 }
 
-// prepare binds a job's memory, finds out how long it takes, builds its graphs and warms it up.
-func (m *Machine) prepare(job device.Job, flush *flush) (*timed, error) {
+// prepare binds a job's memory, finds out how long it takes, builds its graphs, of so many launches at most, and warms it up.
+func (m *Machine) prepare(job device.Job, flush *flush, mostLaunches int) (*timed, error) {
 	f, err := m.Load(job.Image, job.Entry)
 	if err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func (m *Machine) prepare(job device.Job, flush *flush) (*timed, error) {
 		once = min(once, seconds)
 	}
 	t.lead = once < longSeconds
-	if err := t.record(int(min(max(sampleSeconds/once, 1), maxLaunches))); err != nil {
+	if err := t.record(int(min(max(sampleSeconds/once, 1), float64(mostLaunches)))); err != nil {
 		return t, err
 	}
 	return t, t.warmUp()
@@ -421,13 +421,13 @@ const emptyEntry = "attune_empty"
 
 // emptyNode is the seconds of a node that does nothing, in a graph as long as those of the shortest kernels: the median of some replays. It is nil
 // where it cannot be had, such as with a driver that has no compiler; that says nothing against a kernel.
-func (m *Machine) emptyNode() *float64 {
+func (m *Machine) emptyNode(launches int) *float64 {
 	f, err := m.Load([]byte(emptyPTX), emptyEntry)
 	if err != nil {
 		return nil
 	}
 	job := device.Job{Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}}
-	g, err := m.record(emptyEntry, maxLaunches, func() error { return m.launch(f.(function), m.clock.stream, &job, nil) })
+	g, err := m.record(emptyEntry, launches, func() error { return m.launch(f.(function), m.clock.stream, &job, nil) })
 	if err != nil {
 		return nil
 	}
@@ -438,7 +438,7 @@ func (m *Machine) emptyNode() *float64 {
 		if err != nil {
 			return nil
 		}
-		all = append(all, seconds/maxLaunches)
+		all = append(all, seconds/float64(launches))
 	}
 	empty := middle(all)
 	return &empty

@@ -4,6 +4,8 @@ package cuda
 
 import (
 	"bytes"
+	gocmp "cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -26,7 +28,7 @@ func TestTimeWithColdL2(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []device.Series{{
-		Seconds: []float64{10e-6, 10e-6}, WithFlush: []float64{45e-6, 45e-6}, Flush: []float64{35e-6, 35e-6}, LaunchesPerSample: 22,
+		Seconds: []float64{10e-6, 10e-6}, WithFlush: []float64{45e-6, 45e-6}, Flush: []float64{35e-6, 35e-6}, LaunchesPerSample: 50,
 		Single: []float64{10e-6, 10e-6}, Unwatched: "there is no NVML here", // a single launch comes after a flush, which is not timed
 		Copies: 4,
 	}}
@@ -39,7 +41,7 @@ func TestTimeWithColdL2(t *testing.T) {
 			graphs = append(graphs, call)
 		}
 	}
-	sample := []string{"22 x flush k", "22 x flush k", "22 x flush", "22 x flush"} // each after one that is not looked at
+	sample := []string{"50 x flush k", "50 x flush k", "50 x flush", "50 x flush"} // each after one that is not looked at
 	if diff := cmp.Diff(slices.Concat(sample, sample), graphs[len(graphs)-8:]); diff != "" {
 		t.Error(diff)
 	}
@@ -71,6 +73,47 @@ func TestTakeOff(t *testing.T) {
 		[2][]float64{{10, 10, 10, 10, 10, 10}, {20, 20, 20, 20, 20, 20}})
 }
 
+// A graph has as many launches as take five milliseconds, as the plan allows, and at least one. An empty node is one of as many as the plan allows.
+func TestLaunchesOfAGraph(t *testing.T) {
+	for _, c := range []struct {
+		milliseconds, flush float64
+		most, want          int
+	}{
+		{0.01, 0, 0, 50},
+		{0.01, 0, 50, 50},
+		{0.01, 0, 1, 1},
+		{0.01, 0, 10, 10},
+		{0.0045, 0, 1000, 1000},
+		{0.03, 0, 1000, 166},
+		{0.3, 0, 0, 16},
+		{0.3, 0, 10, 10},
+		{3, 0, 0, 1},
+		{30, 0, 1000, 1},
+		{0.01, 0.035, 0, 50},
+		{0.01, 0.035, 1000, 111},
+		{0.2, 0.035, 0, 21},
+	} {
+		f := newFakeWith("k", emptyEntry)
+		f.kernels["k"].milliseconds, f.flushes = c.milliseconds, c.flush
+		got, err := f.open(t).Time([]device.Job{newJob("k")}, device.Plan{Samples: 1, Launches: c.most, ColdL2: c.flush > 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps := "k"
+		if c.flush > 0 {
+			steps = "flush k"
+		}
+		if graph := fmt.Sprintf("%d x %s", c.want, steps); got[0].LaunchesPerSample != c.want || f.count(graph) == 0 {
+			t.Errorf("%g ms and a flush of %g ms, %d at most: %d launches a sample, %d replays of %q; want %d launches",
+				c.milliseconds, c.flush, c.most, got[0].LaunchesPerSample, f.count(graph), graph, c.want)
+		}
+		if graph := fmt.Sprintf("%d x %s", gocmp.Or(c.most, 50), emptyEntry); f.count(graph) != 2*emptyReplays {
+			t.Errorf("%d at most: %d replays of %q; want %d", c.most, f.count(graph), graph, 2*emptyReplays)
+		}
+		f.nothingLeft(t)
+	}
+}
+
 // The launches of a graph take the copies of the buffers in turns, and each copy holds the job's inputs.
 func TestCopies(t *testing.T) {
 	f := newFakeWith("k")
@@ -90,13 +133,13 @@ func TestCopies(t *testing.T) {
 				t.Errorf("the copy at %#x does not hold the input", address)
 			}
 		}
-		first = first[max(0, len(first)-maxLaunches):]
+		first = first[max(0, len(first)-50):]
 		return synchronize(event)
 	}
 	if _, err := f.open(t).Time([]device.Job{job}, device.Plan{Samples: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if len(first) != maxLaunches || first[0] == first[1] || first[0] == first[2] || first[0] == first[3] || first[0] != first[4] || first[3] != first[7] {
+	if len(first) != 50 || first[0] == first[1] || first[0] == first[2] || first[0] == first[3] || first[0] != first[4] || first[3] != first[7] {
 		t.Errorf("the launches of the graph begin with %#x", first)
 	}
 	f.nothingLeft(t)

@@ -89,15 +89,15 @@ func (m *machine) Load(image []byte, entry string) (device.Function, error) {
 	return m.Machine.Load(image, entry)
 }
 
-// Time answers with what it was asked: as many samples of each job, each as long as the job's grid is wide. Asked for a cold L2, it fills the rest
-// in, too.
+// Time answers with what it was asked: as many samples of each job, with as many launches, each as long as the job's grid is wide. Asked for a
+// cold L2, it fills the rest in, too.
 func (m *machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, error) {
 	var all []device.Series
 	for _, job := range jobs {
 		if job.Entry == "hang" {
 			hang()
 		}
-		s := device.Series{LaunchesPerSample: 3}
+		s := device.Series{LaunchesPerSample: plan.MostLaunches()}
 		for range plan.Samples {
 			s.Seconds = append(s.Seconds, float64(job.Grid[0]))
 		}

@@ -137,7 +137,7 @@ func TestTime(t *testing.T) {
 	d, _ := start(t, "serve", long)
 	wide := newJob("answer", 1)
 	wide.Grid[0] = 4
-	got, err := d.Time(t.Context(), []device.Job{newJob("answer", 1), wide}, device.Plan{Samples: 2})
+	got, err := d.Time(t.Context(), []device.Job{newJob("answer", 1), wide}, device.Plan{Samples: 2, Launches: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestTime(t *testing.T) {
 func TestTimeCold(t *testing.T) {
 	t.Parallel()
 	d, _ := start(t, "serve", long)
-	jobs, plan := []device.Job{newJob("answer", 1)}, device.Plan{Samples: 2, ColdL2: true}
+	jobs, plan := []device.Job{newJob("answer", 1)}, device.Plan{Samples: 2, ColdL2: true, Launches: 7}
 	want, err := (&machine{}).Time(jobs, plan)
 	if err != nil {
 		t.Fatal(err)

@@ -56,7 +56,7 @@ func TestBytesAreSentOnce(t *testing.T) {
 	a, b := newJob("a", q, k), newJob("b", q, k)
 	changing := newJob("c", k)
 	changing.Args = append(changing.Args, device.Arg{InOut: q})
-	both := request{Time: &timing{[]device.Job{a, b}, device.Plan{Samples: 3}}}
+	both := request{Time: &timing{[]device.Job{a, b}, device.Plan{Samples: 3, ColdL2: true, Launches: 7}}}
 	steps := []struct {
 		name    string
 		request request
