@@ -36,7 +36,8 @@ constexpr int kThreads = 128 * (kConsumers + 1);
 constexpr int kColumnBlocks = knob::kHeadDim / 16;
 constexpr int kKeys = knob::kTileN;
 constexpr int kScores = kKeys / 2;             // that a lane has
-constexpr int kPartColumns = knob::kHeadDim == 256 ? 128 : 64;  // of O, multiplied at a time
+constexpr bool kByIntegers = knob::kHeadDim == 64 && kConsumers < 3;  // the greatest of them; else it costs registers that are needed
+constexpr int kPartColumns = 64;               // of O, multiplied at a time
 constexpr int kParts = knob::kHeadDim / kPartColumns;
 constexpr int kStages = knob::kKvStages;
 constexpr int kResident = 1;
@@ -59,6 +60,7 @@ struct Barriers {
   uint64_t k_full[kStages], k_empty[kStages];
   uint64_t v_full[kStages], v_empty[kStages];
   uint64_t turned_full[kStages], turned_empty[kStages];
+  uint64_t q_full[kConsumers];
   float one;
 };
 
@@ -90,14 +92,17 @@ struct Place {
 // ---- which tiles a block takes -------------------------------------------------------------------------------------------
 
 // A block's tiles: one of each round of gridDim.x, from the first block to the last and back. With a causal mask every round has less to do from one tile
-// to the next, and a block that was early in one round is late in the next.
+// to the next, and a block that was early in one round is late in the next. In pairs, a block has two tiles that stand together, in two rounds.
 struct Turn {
-  unsigned round = 0, index = blockIdx.x;
+  unsigned round = 0, index;
+
+  __device__ __forceinline__ explicit Turn(bool in_pairs) : index(in_pairs ? 2 * blockIdx.x : blockIdx.x) {}
   // The same; what follows from it is found once more, and need not be kept until then.
   __device__ __forceinline__ Turn anew() const { Turn t = *this; t.index = ptx::opaque(index); return t; }
-  __device__ __forceinline__ void next() {
+  __device__ __forceinline__ void next(bool in_pairs) {
     ++round;
-    index = round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+    const unsigned odd = round % 2;
+    index = in_pairs ? 2 * (round / 2 * gridDim.x + blockIdx.x) + odd : round * gridDim.x + (odd ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
   }
 };
 
@@ -114,38 +119,46 @@ struct Divisor {
   }
 };
 
-// The order of all tiles. Without a mask those of a head stand together. With one, the tiles that see the most keys come first, over all heads.
+// The order of all tiles. Without a mask those of a head stand together. With one, the tiles that see the most keys come first, over all heads: the last
+// round is then short. But each round has K and V of all heads, which the L2 may not hold; so where heads are short and many, the tile that sees the most
+// keys of a head stands beside the one that sees the fewest, and so on: pairs that are all alike, head after head.
 struct Schedule {
+  static constexpr unsigned kMostInPairs = knob::kHeadDim > 64 ? 16 : 0;  // tiles of a head
   unsigned tiles;
-  Divisor side_by_side, group;  // tiles of a head, or heads; heads that share a head of K and V
+  bool in_pairs;
+  Divisor side_by_side, group;                  // tiles or pairs of a head, or heads; heads that share a head of K and V
 
   __device__ __forceinline__ explicit Schedule(const Problem& p)
-      : tiles(tiles_a_head(p) * p.heads), side_by_side(p.causal ? p.heads : tiles_a_head(p)), group(p.group) {}
+      : tiles(tiles_a_head(p) * p.heads),
+        in_pairs(kMostInPairs > 0 && p.causal && tiles_a_head(p) % 2 == 0 && tiles_a_head(p) <= kMostInPairs && tiles >= 4 * gridDim.x && p.keys >= p.queries),
+        side_by_side(in_pairs ? tiles_a_head(p) / 2 : p.causal ? p.heads : tiles_a_head(p)), group(p.group) {}
 
   // Only the last round may be cut short.
   __device__ __forceinline__ bool has(const Turn& turn) const { return turn.index < tiles; }
 
   __device__ __forceinline__ Tile tile(const Problem& p, const Turn& turn) const {
-    const unsigned outer = side_by_side.quotient(turn.index), inner = turn.index - outer * side_by_side.of, q = p.causal ? inner : outer;
-    return tile_of(p, {q, group.quotient(q)}, p.causal ? outer : inner);
+    const unsigned index = in_pairs ? turn.index / 2 : turn.index;
+    const unsigned outer = side_by_side.quotient(index), inner = index - outer * side_by_side.of;
+    const unsigned q = p.causal && !in_pairs ? inner : outer, place = p.causal && !in_pairs ? outer : inner;
+    return tile_of(p, {q, group.quotient(q)}, in_pairs && turn.index % 2 ? 2 * side_by_side.of - 1 - place : place);
   }
 };
 
 __device__ __forceinline__ int steps_of(const Tile& tile) { return (tile.seen + kKeys - 1) / kKeys; }
 
 // The steps of a block's tiles one after the other, each tile's from the last keys to the first: with a causal mask the last ones are those that need it.
-// It ends with the first tile that sees no key: whichever come behind see none either.
+// It ends with the first tile that sees no key: whichever come behind see none either. (In pairs, all see some.)
 struct Walk {
   Turn turn;
   int step = -1, kv_head;
   Place place;
 
-  __device__ __forceinline__ Walk(const Problem& p, const Schedule& schedule) { enter(p, schedule); }
+  __device__ __forceinline__ Walk(const Problem& p, const Schedule& schedule) : turn(schedule.in_pairs) { enter(p, schedule); }
   __device__ __forceinline__ bool more() const { return step >= 0; }
   __device__ __forceinline__ void next(const Problem& p, const Schedule& schedule) {
     place.next();
     if (--step >= 0) return;
-    turn.next();
+    turn.next(schedule.in_pairs);
     enter(p, schedule);
   }
 
@@ -237,10 +250,19 @@ __device__ __forceinline__ void produce(const Problem& p, const Schedule& schedu
 // and their fence is for these rows too.
 __device__ __forceinline__ void write_ones(const Ring& ring) {
   constexpr uint32_t kOnes = 0x38383838;  // 1.0 in E4M3, four times
-  constexpr int kPieces = 8 * kPanelKeys / 16;  // of 16 bytes
-  for (int i = threadIdx.x - 128; i < kStages * kPanels * kPieces; i += kThreads - 128) {
+  constexpr int kPieces = 8 * kPanelKeys / 16, kAll = kStages * kPanels * kPieces, kAtOnce = kThreads - 128;  // of 16 bytes
+  const auto write = [&](int i) {
     unsigned char* rows = ring.turned + i / kPieces * kPanelBytes + kPanelKeys * knob::kHeadDim;
     reinterpret_cast<uint4*>(rows)[i % kPieces] = make_uint4(kOnes, kOnes, kOnes, kOnes);
+  };
+  const int own = threadIdx.x - 128;
+  if constexpr (kConsumers == 1) {  // problems are short
+#pragma unroll
+    for (int first = 0; first < kAll; first += kAtOnce) {
+      if (first + kAtOnce <= kAll || first + own < kAll) write(first + own);
+    }
+  } else {  // with no loop the compiler keeps the ring's address where these stores want it, and every product waits for a move
+    for (int i = own; i < kAll; i += kAtOnce) write(i);
   }
 }
 
@@ -257,49 +279,65 @@ struct Lane {
 };
 
 // (64, D) of Q, as the first operand of a product for every 32 columns: in the lanes' registers, or in shared memory where those are needed for O.
-struct Queries {
-  uint32_t words[knob::kQInShared ? 1 : knob::kHeadDim / 32][4];  // (2 rows, D) of a lane
-  unsigned char* shared;                                          // (boxes, 64, row bytes), turned as a copy would do it
+template <bool kInShared>
+struct Queries;
 
-  uint32_t place;                                                 // of that
-  int group;                                                      // of warps
+template <>
+struct Queries<false> {
+  uint32_t words[knob::kHeadDim / 32][4];  // (2 rows, D) of a lane
 
-  __device__ __forceinline__ Queries(unsigned char* q, int group) : shared(q + group * 64 * knob::kHeadDim), place(ptx::wgmma_place(shared)), group(group) {}
+  __device__ __forceinline__ Queries(const Ring&, int, const TensorMap*) {}
 
   // Rows behind the last are read as the last, and not written.
-  __device__ __forceinline__ void load(const Tile& tile, int queries) {
-    if constexpr (knob::kQInShared) {
-      const int thread = ptx::opaque(threadIdx.x) % 128, first = tile.first_query + group * 64;
-      uint4 piece[kColumnBlocks / 2];
+  __device__ __forceinline__ void ask(const Tile& tile, int queries) {
+    const Lane lane;
+    const uint8_t* upper = tile.q + static_cast<size_t>(min(tile.first_query + lane.row, queries - 1)) * knob::kHeadDim + 4 * lane.t;
+    const uint8_t* lower = tile.q + static_cast<size_t>(min(tile.first_query + lane.row + 8, queries - 1)) * knob::kHeadDim + 4 * lane.t;
 #pragma unroll
-      for (int i = 0; i < kColumnBlocks / 2; ++i) {
-        const int row = min(first + (128 * i + thread) / kColumnBlocks, queries - 1);
-        piece[i] = *reinterpret_cast<const uint4*>(tile.q + static_cast<size_t>(row) * knob::kHeadDim + 16 * (thread % kColumnBlocks));
-      }
-      sync();  // the products of the tile before have read theirs
-#pragma unroll
-      for (int i = 0; i < kColumnBlocks / 2; ++i) {
-        const int row = (128 * i + thread) / kColumnBlocks, column = 16 * (thread % kColumnBlocks);
-        *reinterpret_cast<uint4*>(shared + column / kRowBytes * 64 * kRowBytes + turned_place<kRowBytes>(row, column % kRowBytes / 16)) = piece[i];
-      }
-      ptx::fence_proxy_async();
-      sync();
-    } else {
-      const Lane lane;
-      const uint8_t* upper = tile.q + static_cast<size_t>(min(tile.first_query + lane.row, queries - 1)) * knob::kHeadDim + 4 * lane.t;
-      const uint8_t* lower = tile.q + static_cast<size_t>(min(tile.first_query + lane.row + 8, queries - 1)) * knob::kHeadDim + 4 * lane.t;
-#pragma unroll
-      for (int i = 0; i < knob::kHeadDim / 32; ++i) {
-        words[i][0] = *reinterpret_cast<const uint32_t*>(upper + 32 * i);
-        words[i][1] = *reinterpret_cast<const uint32_t*>(lower + 32 * i);
-        words[i][2] = *reinterpret_cast<const uint32_t*>(upper + 32 * i + 16);
-        words[i][3] = *reinterpret_cast<const uint32_t*>(lower + 32 * i + 16);
-      }
+    for (int i = 0; i < knob::kHeadDim / 32; ++i) {
+      words[i][0] = *reinterpret_cast<const uint32_t*>(upper + 32 * i);
+      words[i][1] = *reinterpret_cast<const uint32_t*>(lower + 32 * i);
+      words[i][2] = *reinterpret_cast<const uint32_t*>(upper + 32 * i + 16);
+      words[i][3] = *reinterpret_cast<const uint32_t*>(lower + 32 * i + 16);
     }
   }
+  __device__ __forceinline__ void wait() {}
 
- private:
-  __device__ __forceinline__ void sync() const { ptx::barrier_sync(1 + group, 128); }
+  __device__ __forceinline__ void multiply(float (&s)[kScores], int i, uint64_t k) const { ptx::wgmma_m64k32_e4m3<kKeys>(s, words[i], k, i > 0); }
+};
+
+template <>
+struct Queries<true> {
+  const TensorMap* map;
+  unsigned char* shared;  // (boxes, 64, row bytes)
+  uint64_t* full;
+  int group;
+  uint32_t phase = 0;
+
+  __device__ __forceinline__ Queries(const Ring& ring, int group, const TensorMap* map)
+      : map(map), shared(ring.q + group * 64 * knob::kHeadDim), full(&ring.barrier->q_full[group]), group(group) {}
+
+  // By tensor copies, when all warps have read those of the tile before. Rows behind the last are zeros, and not written.
+  __device__ __forceinline__ void ask(const Tile& tile, int) {
+    ptx::barrier_sync(1 + group, 128);
+    if (ptx::opaque(threadIdx.x) % 128 > 0) return;
+    ptx::mbarrier_arrive_expect_tx(full, 64 * knob::kHeadDim);
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {
+      ptx::cp_async_bulk_tensor_3d(shared + box * 64 * kRowBytes, map, box * kRowBytes, tile.first_query + group * 64, tile.head.q, full);
+    }
+  }
+  __device__ __forceinline__ void wait() {
+    ptx::mbarrier_try_wait_parity(full, phase);
+    phase ^= 1;
+  }
+
+  template <int kColumns = kKeys>
+  __device__ __forceinline__ void multiply(float (&s)[kColumns / 2], int i, uint64_t k) const {
+    const int box = 32 * i / kRowBytes, column = 32 * i % kRowBytes;
+    const uint64_t q = ptx::wgmma_descriptor_swizzled<kRowBytes>(ptx::wgmma_place(shared) + (box * 64 * kRowBytes + column) / 16);
+    ptx::wgmma_m64k32_e4m3<kColumns>(s, q, k, i > 0);
+  }
 };
 
 // The factors of a tile as they come, asked for with its queries: no one waits for them before the first scores are there, or O is.
@@ -309,21 +347,15 @@ struct Descales {
   __device__ __forceinline__ float scores_log2(const Problem& p) const { return scores_log2_of(p, q, k); }
 };
 
-// s (64, kKeys) = Q (64, D) * K (kKeys, D)^T. A template, so that the branch that is not taken asks for no product that does not exist.
-template <bool kQInShared = knob::kQInShared>
-__device__ __forceinline__ void multiply_keys(float (&s)[kScores], const Queries& q, uint32_t k) {
+// s (64, kKeys) = Q (64, D) * K (kKeys, D)^T.
+template <bool kInShared>
+__device__ __forceinline__ void multiply_keys(float (&s)[kScores], const Queries<kInShared>& q, uint32_t k) {
   ptx::forget(s);
   ptx::wgmma_fence();
 #pragma unroll
   for (int i = 0; i < knob::kHeadDim / 32; ++i) {
     const int box = 32 * i / kRowBytes, column = 32 * i % kRowBytes;
-    const uint64_t b = ptx::wgmma_descriptor_swizzled<kRowBytes>(k + (box * kBoxBytes + column) / 16);
-    if constexpr (kQInShared) {
-      const uint64_t a = ptx::wgmma_descriptor_swizzled<kRowBytes>(q.place + (box * 64 * kRowBytes + column) / 16);
-      ptx::wgmma_m64k32_e4m3<kQInShared ? kKeys : 0>(s, a, b, i > 0);
-    } else {
-      ptx::wgmma_m64k32_e4m3<kKeys>(s, q.words[i], b, i > 0);
-    }
+    q.multiply(s, i, ptx::wgmma_descriptor_swizzled<kRowBytes>(k + (box * kBoxBytes + column) / 16));
   }
   ptx::wgmma_commit_group();
 }
@@ -387,17 +419,47 @@ __device__ __forceinline__ void mask(float (&s)[kScores], const int (&end)[2]) {
   }
 }
 
+// The greatest score of a row, upper or lower, over the four lanes that have it.
+template <typename Number>
+__device__ __forceinline__ Number over_quad(Number greatest) {
+  greatest = max(greatest, __shfl_xor_sync(0xFFFFFFFF, greatest, 1));
+  return max(greatest, __shfl_xor_sync(0xFFFFFFFF, greatest, 2));
+}
+
+__device__ __forceinline__ float greatest_of(const float (&s)[kScores], int half) {
+  float greatest = fmaxf(s[2 * half], s[2 * half + 1]);
+#pragma unroll
+  for (int i = 4; i < kScores; i += 4) greatest = fmaxf(greatest, fmaxf(s[i + 2 * half], s[i + 2 * half + 1]));
+  return over_quad(greatest);
+}
+
+// Hopper has an instruction for the greatest of three integers and none for three floats; and the bits of floats, as integers, are in their order as long
+// as the greatest is not negative. If it is, they are in the wrong order, and all less than 0.
+__device__ __forceinline__ int greatest_bits_of(const float (&s)[kScores], int half) {
+  constexpr int kChains = kScores % 16 ? 2 : 4;  // that do not wait for each other
+  int greatest[kChains];
+#pragma unroll
+  for (int i = 0; i < kScores / 4; ++i) {
+    const int first = __float_as_int(s[4 * i + 2 * half]), second = __float_as_int(s[4 * i + 2 * half + 1]);
+    greatest[i % kChains] = i < kChains ? max(first, second) : max(max(greatest[i % kChains], first), second);
+  }
+#pragma unroll
+  for (int chain = 1; chain < kChains; ++chain) greatest[0] = max(greatest[0], greatest[chain]);
+  return over_quad(greatest[0]);
+}
+
 // Lowers the base of each row to what this step's scores ask for; `keep` is what remains of earlier sums.
 __device__ __forceinline__ void lower_base(const float (&s)[kScores], Rows& rows, float (&keep)[2], float factor) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float greatest = fmaxf(s[2 * half], s[2 * half + 1]);
-#pragma unroll
-    for (int i = 4; i < kScores; i += 4) greatest = fmaxf(greatest, fmaxf(s[i + 2 * half], s[i + 2 * half + 1]));
-    greatest = fmaxf(greatest, __shfl_xor_sync(0xFFFFFFFF, greatest, 1));
-    greatest = fmaxf(greatest, __shfl_xor_sync(0xFFFFFFFF, greatest, 2));
-    keep[half] = lowered(rows.base[half], greatest, factor);
+  float greatest[2];
+  bool known = false;
+  if constexpr (kByIntegers) {
+    const int upper = greatest_bits_of(s, 0), lower = greatest_bits_of(s, 1);
+    greatest[0] = __int_as_float(upper), greatest[1] = __int_as_float(lower);
+    known = __all_sync(0xFFFFFFFF, (upper | lower) >= 0);
   }
+  if (!known) greatest[0] = greatest_of(s, 0), greatest[1] = greatest_of(s, 1);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) keep[half] = lowered(rows.base[half], greatest[half], factor);
 }
 
 template <int kFirst = 0, int kEnd = kScores>
@@ -486,7 +548,7 @@ __device__ __forceinline__ void multiply_parts(Rows& rows, const Weights& p, uin
   if constexpr (!part.kLast) multiply_parts<kOf + 1>(rows, p, turned, beside);
 }
 
-// The same with nothing to do beside: each part is multiplied while the one before is added, if there are registers for two.
+// The same with nothing to do beside: each part is multiplied while the one before is added.
 template <int kOf>
 __device__ __forceinline__ void multiply_from(Part<kOf>& part, Rows& rows, const Weights& p, uint32_t turned) {
   if constexpr (part.kLast) {
@@ -494,10 +556,9 @@ __device__ __forceinline__ void multiply_from(Part<kOf>& part, Rows& rows, const
     part.add_to(rows);
   } else {
     Part<kOf + 1> next;
-    if constexpr (kPartColumns == 64) next.multiply(p, turned);
-    ptx::wgmma_wait_group<kPartColumns == 64 ? 1 : 0>();
+    next.multiply(p, turned);
+    ptx::wgmma_wait_group<1>();
     part.add_to(rows);
-    if constexpr (kPartColumns != 64) next.multiply(p, turned);
     multiply_from(next, rows, p, turned);
   }
 }
@@ -536,20 +597,20 @@ __device__ __forceinline__ void write(const Rows& rows, const Tile& tile, float 
 // The steps of a tile from the last keys to the first. `start` waits for the barriers: where one warpgroup computes alone, and problems are short, Q is
 // asked for before. More of them get their registers there, and the compiler does better with nothing in them yet.
 template <typename Start>
-__device__ __forceinline__ void compute(const Problem& p, const Ring& ring, Start start) {
+__device__ __forceinline__ void compute(const Problem& p, const Ring& ring, const TensorMap* q_map, Start start) {
   if constexpr (kConsumers > 1) start();
   const Schedule schedule(p);
   const int group = __shfl_sync(0xFFFFFFFF, threadIdx.x / 128 - 1, 0);  // the same for all lanes, and the compiler knows
   const uint32_t k = ptx::wgmma_place(ring.k), turned = ptx::wgmma_place(ring.turned);
   Place k_place, v_place;
-  Queries q(ring.q, group);
+  Queries<knob::kQInShared> q(ring, group, q_map);
   const Turns turns(ring, group);
-  Turn turn;
+  Turn turn(schedule.in_pairs);
   Descales descales;  // of the tile that Q was asked for last
   const auto ask_queries = [&] {
     if (!schedule.has(turn)) return;
     const Tile tile = schedule.tile(p, turn);
-    q.load(tile, p.queries);
+    q.ask(tile, p.queries);
     if constexpr (!knob::kQInShared) descales.load(p, tile.head);
   };
   ask_queries();
@@ -560,6 +621,7 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, Star
     const float scores_log2 = descales.scores_log2(p);
     // What the first row of the warpgroup sees, and so all do.
     const int all_see = p.causal ? min(p.keys, tile.visible + group * 64) : p.keys;
+    q.wait();
     Rows rows;
     rows.clear();
     float s[kScores];
@@ -659,7 +721,7 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, Star
     // The products have read Q of this tile; that of the next one comes while O is written.
     const Tile done = schedule.tile(p, turn.anew());
     const float descale = descales.v;
-    turn.next();
+    turn.next(schedule.in_pairs);
     ask_queries();
     write(rows, done, descale, p.queries);
   }
@@ -679,6 +741,8 @@ __device__ __forceinline__ void initialize(Barriers& barrier) {
     ptx::mbarrier_init(&barrier.turned_full[stage], 4);
     ptx::mbarrier_init(&barrier.turned_empty[stage], 4 * kConsumers);
   }
+#pragma unroll
+  for (int group = 0; group < kConsumers; ++group) ptx::mbarrier_init(&barrier.q_full[group], 1);
   ptx::fence_mbarrier_init();
   if (knob::kTurns) barrier.one = 1.0f;
 }
@@ -687,11 +751,12 @@ __device__ __forceinline__ void initialize(Barriers& barrier) {
 __device__ __forceinline__ void meet() { ptx::barrier_sync(0, kThreads); }
 
 // The barriers are made by a thread that would wait for K, while the one that asks for it finds out where it is.
-__device__ __forceinline__ void attend(const Problem& problem, const TensorMap* k_map, const TensorMap* v_map) {
+__device__ __forceinline__ void attend(const Problem& problem, const TensorMap* q_map, const TensorMap* k_map, const TensorMap* v_map) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const Ring ring(memory);
   if (kConsumers > 1 ? threadIdx.x < 128 : __shfl_sync(0xFFFFFFFF, threadIdx.x / 128, 0) == 0) {
     if (threadIdx.x == 0) {
+      if constexpr (knob::kQInShared) ptx::prefetch_tensormap(q_map);
       ptx::prefetch_tensormap(k_map);
       ptx::prefetch_tensormap(v_map);
     }
@@ -704,7 +769,7 @@ __device__ __forceinline__ void attend(const Problem& problem, const TensorMap* 
   } else {
     if (threadIdx.x == 128) initialize(*ring.barrier);
     write_ones(ring);
-    compute(problem, ring, [] {
+    compute(problem, ring, q_map, [] {
       meet();
       if constexpr (kConsumers > 1) ptx::setmaxnreg_inc<kConsumerRegisters>();
     });

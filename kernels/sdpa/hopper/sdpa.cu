@@ -1,4 +1,4 @@
-// FP8 attention forward on Hopper (sm_90a), stage 7. What it computes and its arguments are those of ../ada/sdpa.cu; maps of K and V follow them.
+// FP8 attention forward on Hopper (sm_90a), stage 7. What it computes and its arguments are those of ../ada/sdpa.cu; maps of Q, where it waits in shared memory, of K and of V follow them.
 // With USE_LSE=1 it also writes the logarithm of the sum of exp(score) of each query, for those who merge attention over several sets of keys.
 // With USE_BF16_OUT=1 O is BF16.
 //
@@ -16,7 +16,9 @@
 
 ATTUNE_LAUNCH(attention::kThreads, knob::kTileM, attention::kDynamicBytes, attention::kResident);
 ATTUNE_OUTPUTS(knob::kLse ? attention::kLseKind : 0, knob::kBf16Out);
-#if !USE_KEYS_AS_ROWS
+#if USE_Q_IN_SHARED
+ATTUNE_TENSOR_MAPS({0, 64, attention::kRowBytes, attention::kRowBytes}, {1, attention::kKeys, attention::kRowBytes, attention::kRowBytes}, {2, attention::kKeys, attention::kRowBytes, attention::kRowBytes});
+#elif !USE_KEYS_AS_ROWS
 ATTUNE_TENSOR_MAPS({1, attention::kKeys, attention::kRowBytes, attention::kRowBytes}, {2, attention::kKeys, attention::kRowBytes, attention::kRowBytes});
 #endif
 
@@ -32,6 +34,9 @@ sdpa(const uint8_t* __restrict__ q,        // (B*H, queries, D) E4M3
      const float* __restrict__ descale_k,  // (B*H/group)
      const float* __restrict__ descale_v,  // (B*H/group)
      unsigned heads, unsigned group, int queries, int keys, int causal, float softmax_scale
+#if USE_Q_IN_SHARED
+     , const __grid_constant__ TensorMap q_map
+#endif
 #if !USE_KEYS_AS_ROWS
      , const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map
 #endif
@@ -42,7 +47,9 @@ sdpa(const uint8_t* __restrict__ q,        // (B*H, queries, D) E4M3
   const Problem problem = {q, k, v, o, lse, descale_q, descale_k, descale_v, heads, group, queries, keys, causal != 0, softmax_scale};
 #if USE_KEYS_AS_ROWS
   attention::attend(problem);
+#elif USE_Q_IN_SHARED
+  attention::attend(problem, &q_map, &k_map, &v_map);
 #else
-  attention::attend(problem, &k_map, &v_map);
+  attention::attend(problem, nullptr, &k_map, &v_map);
 #endif
 }
