@@ -25,6 +25,7 @@ type benchOptions struct {
 	peers, dtype, python string
 	seed                 uint64
 	rounds, launches     int
+	rest                 time.Duration
 	limit, peerLimit     time.Duration
 	markdown             bool
 	askedVariants        []spec.Variant
@@ -54,12 +55,15 @@ that is missing, refuses a shape, hangs or talks rubbish is left out with a line
 
 A sample is a graph of as many launches as take 5 ms, and 50 at most; a peer's has as many as ours. The start of a graph, 4 to 5 us on an H200,
 is shared out over its launches, so that figures of others, from graphs of other lengths, differ by it: --launches sets another most.
+Kernels that draw all the power a GPU may have run slower under a steady load, which a bench is, than in short bursts, which figures of others often are:
+with --rest the GPU rests before each sample, ours and those of peers.
 
 A bench is kept in the ledger, with its samples and builds; ` + "`attune show latest-bench`" + ` prints it again. One that is interrupted keeps the shapes that were finished.`,
 		Example: `  attune bench
   attune bench stage3b stage5 --shapes mission,long --peer torch-cudnn,torch-flash
   attune bench stage7 --peer all --shapes mission,long
   attune bench stage7 --shapes small --launches 10
+  attune bench stage7 --shapes 8x8x2048x256 --rest 50ms
   attune bench stage3c --peer all --peer-dtype both --python ~/venv/bin/python3 --json`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.bench(cmd.Context(), o, args) },
 	}
@@ -73,6 +77,7 @@ A bench is kept in the ledger, with its samples and builds; ` + "`attune show la
 	f.Uint64Var(&o.seed, "seed", 0, "of the inputs")
 	f.IntVar(&o.rounds, "rounds", 60, "samples of each on each shape")
 	launchesFlag(f, &o.launches)
+	f.DurationVar(&o.rest, "rest", 0, fmt.Sprintf("how long the GPU rests before each sample, %s at most", mostRest))
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's)")
 	f.DurationVar(&o.limit, "timeout", defaultLimit, "how long one launch or timing of ours may take before it is ended")
 	f.BoolVar(&o.markdown, "markdown", false, "print the table as Markdown")
@@ -147,6 +152,9 @@ func (o *benchOptions) read(kernel *spec.Kernel, args []string) error {
 	if err := checkLaunches(o.launches); err != nil {
 		return err
 	}
+	if o.rest < 0 || o.rest > mostRest {
+		return fmt.Errorf("--rest %s: want 0s to %s", o.rest, mostRest)
+	}
 	var wrong [4]error
 	o.askedPeers, wrong[0] = peer.Parse(o.peers, o.dtype)
 	o.askedShapes, wrong[1] = kernel.Shapes(o.shapes)
@@ -162,7 +170,7 @@ func (o *benchOptions) read(kernel *spec.Kernel, args []string) error {
 
 func (o *benchOptions) request(args []string) lab.BenchRequest {
 	return lab.BenchRequest{
-		Variants: o.askedVariants, Selections: o.askedSelections, Shapes: o.askedShapes, Seed: o.seed, Rounds: o.rounds, Launches: o.launches,
+		Variants: o.askedVariants, Selections: o.askedSelections, Shapes: o.askedShapes, Seed: o.seed, Rounds: o.rounds, Launches: o.launches, Rest: o.rest,
 		Arch: o.arch, MostWork: oracle.MostWork, Command: o.command(args), Peers: o.askedPeers,
 		StartPeers: func(ctx context.Context) (lab.Peers, error) {
 			helper, err := peer.Start(ctx, peer.Options{Python: o.python, Device: o.deviceNumber, Limit: o.peerLimit})
@@ -179,11 +187,17 @@ func (o *benchOptions) command(args []string) string {
 	words := append([]string{"attune", "bench"}, args...)
 	words = append(words, "--peer", o.peers, "--peer-dtype", o.dtype, "--shapes", o.shapes, "--seed", fmt.Sprint(o.seed),
 		"--rounds", fmt.Sprint(o.rounds), "--launches", fmt.Sprint(o.launches))
+	if o.rest > 0 {
+		words = append(words, "--rest", o.rest.String())
+	}
 	if o.arch != "" {
 		words = append(words, "--arch", o.arch)
 	}
 	return strings.Join(words, " ")
 }
+
+// mostRest is how long a GPU may be asked to rest. After less than that nothing is left of the load before.
+const mostRest = time.Second
 
 // launchesFlag is the flag of whoever times kernels beside others.
 func launchesFlag(f *pflag.FlagSet, into *int) {

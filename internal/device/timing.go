@@ -3,6 +3,7 @@ package device
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // UsualLaunches is how many launches a graph has at most where a plan does not say, and LimitLaunches how many a plan may ask for.
@@ -16,6 +17,8 @@ type Plan struct {
 	Samples  int  // of each job
 	ColdL2   bool // every launch finds an L2 cache that is full of something else
 	Launches int  // in a graph, at most; 0 is UsualLaunches
+
+	Rest time.Duration // of the GPU before each sample, for times of one that is not kept busy
 }
 
 // MostLaunches is how many launches a graph may have.

@@ -26,8 +26,9 @@ type BenchRequest struct {
 	Selections []*spec.Selection // on each shape the variant that they choose for it
 	Shapes     []tensor.Shape
 	Seed       uint64
-	Rounds     int // samples of each
-	Launches   int // in a graph, at most; 0 is as usual
+	Rounds     int           // samples of each
+	Launches   int           // in a graph, at most; 0 is as usual
+	Rest       time.Duration // of the GPU before each sample
 	Arch       string
 	// MostWork is how many multiply-adds a right answer may take before it is had of a sample of the query rows; usually oracle.MostWork.
 	MostWork float64
@@ -43,7 +44,7 @@ type Peers interface {
 	Missing(p peer.Peer) error
 	Prepare(ctx context.Context, p peer.Peer, in *tensor.Inputs, g peer.Graph) error
 	Answer(ctx context.Context, p peer.Peer) ([]float32, error)
-	Sample(ctx context.Context, p peer.Peer, samples int) ([]float64, error)
+	Sample(ctx context.Context, p peer.Peer, samples int, rest time.Duration) ([]float64, error)
 	Forget(ctx context.Context) error
 	Lost() bool
 	Close() error
@@ -150,15 +151,19 @@ const benchTiming = "device time by CUDA graph replay, each after one that is no
 
 // timing adds to that what is not as usual.
 func (r BenchRequest) timing() string {
+	text := benchTiming
 	if graphs := run.GraphsText(r.Launches); graphs != "" {
-		return benchTiming + "; " + graphs
+		text += "; " + graphs
 	}
-	return benchTiming
+	if r.Rest > 0 {
+		text += fmt.Sprintf("; the GPU rests for %s before each sample, so that its power holds it back less than under a steady load", r.Rest)
+	}
+	return text
 }
 
 // plan takes so many samples.
 func (r BenchRequest) plan(samples int) device.Plan {
-	return device.Plan{Samples: samples, Launches: r.Launches}
+	return device.Plan{Samples: samples, Launches: r.Launches, Rest: r.Rest}
 }
 
 // bench is a request being done.
@@ -531,7 +536,7 @@ func (b *bench) turn(ctx context.Context, turn int, ref *reference, ours, theirs
 		if !slices.Contains(theirs, c) {
 			continue // it was lost with another's process
 		}
-		seconds, err := b.peers.Sample(ctx, c.peer, samples)
+		seconds, err := b.peers.Sample(ctx, c.peer, samples, b.request.Rest)
 		if err == nil {
 			c.row.Seconds = append(c.row.Seconds, seconds)
 			continue

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -40,6 +41,7 @@ type peers struct {
 	inputs  *tensor.Inputs
 	ready   map[string]bool
 	samples map[string]int
+	rested  []time.Duration
 	lost    bool
 }
 
@@ -103,7 +105,7 @@ func (p *peers) Answer(ctx context.Context, who peer.Peer) ([]float32, error) {
 	return narrow, err
 }
 
-func (p *peers) Sample(_ context.Context, who peer.Peer, samples int) ([]float64, error) {
+func (p *peers) Sample(_ context.Context, who peer.Peer, samples int, rest time.Duration) ([]float64, error) {
 	name := who.String()
 	if !p.ready[name] {
 		p.t.Errorf("%s is timed and not prepared", who)
@@ -115,6 +117,7 @@ func (p *peers) Sample(_ context.Context, who peer.Peer, samples int) ([]float64
 	}
 	p.log = append(p.log, name)
 	p.samples[name] += samples
+	p.rested = append(p.rested, rest)
 	seconds := p.seconds[name]
 	if seconds == 0 {
 		seconds = 20e-6
@@ -247,6 +250,25 @@ func TestBenchLaunches(t *testing.T) {
 	check("ten", 10, 10, said, behaviour{})
 	check("ten, and ours are wrong", 10, 10, said, wrong)
 	check("nothing said, and ours are wrong", 0, 50, "", wrong)
+}
+
+// The GPU rests before the samples of ours and of peers alike, and that is said.
+func TestBenchRest(t *testing.T) {
+	s, p := newSetup(t), newPeers(t)
+	r := s.bench(p, "torch-flash")
+	r.Rest = 50 * time.Millisecond
+	b := s.benched(r)
+	if !strings.HasPrefix(b.Timing, benchTiming+"; the GPU rests for 50ms before each sample, ") {
+		t.Errorf("timing: %s", b.Timing)
+	}
+	for _, plan := range s.gpu.planned {
+		if plan.Rest != r.Rest {
+			t.Errorf("a plan of %+v", plan)
+		}
+	}
+	if len(p.rested) == 0 || slices.ContainsFunc(p.rested, func(rest time.Duration) bool { return rest != r.Rest }) {
+		t.Errorf("a peer rested for %v", p.rested)
+	}
 }
 
 func TestBenchCeilings(t *testing.T) {

@@ -251,10 +251,10 @@ func (h *Helper) Answer(ctx context.Context, p Peer) ([]float32, error) {
 	return values, nil
 }
 
-// Sample warms a prepared peer up and takes samples: seconds a launch.
-func (h *Helper) Sample(ctx context.Context, p Peer, samples int) ([]float64, error) {
+// Sample warms a prepared peer up and takes samples, each after a rest: seconds a launch.
+func (h *Helper) Sample(ctx context.Context, p Peer, samples int, rest time.Duration) ([]float64, error) {
 	started := time.Now()
-	r, err := h.ask(ctx, request{Op: "sample", Peer: p.Kind, DType: p.DType, Samples: samples})
+	r, err := h.ask(ctx, request{Op: "sample", Peer: p.Kind, DType: p.DType, Samples: samples, Rest: rest.Seconds()})
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import platform
 import queue
 import sys
 import threading
+import time
 import warnings
 
 BACKENDS = {
@@ -190,7 +191,7 @@ class Job:
         out = self.out.transpose(1, 2) if self.turned else self.out
         return out.float().contiguous().cpu()
 
-    def sample(self, samples):
+    def sample(self, samples, rest):
         start, end, replay, stream = self.start, self.end, self.graph.replay, self.stream
 
         def once(lead=False):
@@ -209,7 +210,11 @@ class Job:
         try:
             with torch.cuda.stream(stream):
                 lead = warm_up(once) < LONG_SECONDS
-                return [once(lead) / self.launches for _ in range(samples)]
+                seconds = []
+                for _ in range(samples):
+                    time.sleep(rest)
+                    seconds.append(once(lead) / self.launches)
+                return seconds
         finally:
             gc.enable()
 
@@ -256,7 +261,7 @@ def answer(request):
 
 
 def sample(request):
-    return {"seconds": jobs[request["peer"], request["dtype"]].sample(request["samples"])}
+    return {"seconds": jobs[request["peer"], request["dtype"]].sample(request["samples"], request.get("rest", 0))}
 
 
 def forget(request):

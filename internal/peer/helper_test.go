@@ -249,7 +249,7 @@ func TestGoodHelper(t *testing.T) {
 	if diff := cmp.Diff(worth, answer); diff != "" {
 		t.Errorf("what came back is not what the inputs are worth: %s", diff)
 	}
-	samples, err := h.Sample(t.Context(), flash, 3)
+	samples, err := h.Sample(t.Context(), flash, 3, 0)
 	if err != nil || len(samples) != 3 || samples[0] != 1e-6/50 {
 		t.Errorf("got %v, %v; want 3 samples", samples, err)
 	}
@@ -378,7 +378,7 @@ func all(t *testing.T, h *Helper) error {
 	if _, err := h.Answer(t.Context(), flash); err != nil {
 		return err
 	}
-	_, err := h.Sample(t.Context(), flash, 5)
+	_, err := h.Sample(t.Context(), flash, 5, 0)
 	return err
 }
 
@@ -424,7 +424,7 @@ func TestInterrupted(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { time.Sleep(20 * time.Millisecond); cancel() }()
-	if _, err := h.Sample(ctx, flash, 1); !errors.Is(err, context.Canceled) || !h.Lost() {
+	if _, err := h.Sample(ctx, flash, 1, 0); !errors.Is(err, context.Canceled) || !h.Lost() {
 		t.Errorf("got %v, lost %t", err, h.Lost())
 	}
 }

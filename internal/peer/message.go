@@ -29,7 +29,8 @@ type request struct {
 	Files    map[string]string `json:"files,omitempty"`
 	Inputs   int               `json:"inputs,omitempty"` // another number wherever the files of the inputs have changed
 
-	Samples int `json:"samples"`
+	Samples int     `json:"samples"`
+	Rest    float64 `json:"rest,omitempty"` // seconds before each
 }
 
 // response is one line from the helper, to the request of the same number.

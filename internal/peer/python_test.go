@@ -101,15 +101,17 @@ func TestPythonWithADouble(t *testing.T) {
 		if err != nil || off.Bad > 0 {
 			t.Errorf("%s: %+v, %v", shape, off, err)
 		}
-		samples, err := h.Sample(t.Context(), flash, 4)
-		if err != nil || len(samples) != 4 {
-			t.Errorf("%s: %v, %v; want 4 samples", shape, samples, err)
+		const rest = 5 * time.Millisecond
+		begun := time.Now()
+		samples, err := h.Sample(t.Context(), flash, 4, rest)
+		if took := time.Since(begun); err != nil || len(samples) != 4 || took < 4*rest {
+			t.Errorf("%s: %v in %s, %v; want 4 samples, each after a rest of %s", shape, samples, took, err, rest)
 		}
 		if err := h.Forget(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
-	_, err = h.Sample(t.Context(), flash, 1)
+	_, err = h.Sample(t.Context(), flash, 1, 0)
 	says(t, "a peer that was forgotten", err, "KeyError")
 	err = h.Prepare(t.Context(), Peer{Kind: "torch-efficient", DType: "fp16"}, newInputs(t, "1x1x2x8"), Graph{1, 2})
 	says(t, "a backend that refuses", err, "RuntimeError: No available kernel. Aborting execution. Memory efficient kernel not used because: it would rather not.")

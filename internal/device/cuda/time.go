@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"attune/internal/device"
 )
@@ -82,7 +83,11 @@ func (m *Machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 			return nil, err
 		}
 	}
-	if err := inTurns(ready, plan.Samples, (*timed).sample); err != nil {
+	sample := func(t *timed) error {
+		time.Sleep(plan.Rest)
+		return t.sample()
+	}
+	if err := inTurns(ready, plan.Samples, sample); err != nil {
 		return nil, err
 	}
 	if flush != nil {

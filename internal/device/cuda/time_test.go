@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
@@ -71,6 +72,21 @@ func TestTakeOff(t *testing.T) {
 	check("one slow flush", steady, [2][]float64{{40, 200, 40, 40}, {40, 40, 40, 40}}, own)
 	check("a step", [2][]float64{{50, 50, 50, 60, 60, 60}, {60, 60, 60, 70, 70, 70}}, [2][]float64{{40, 40, 40, 50, 50, 50}, {40, 40, 40, 50, 50, 50}},
 		[2][]float64{{10, 10, 10, 10, 10, 10}, {20, 20, 20, 20, 20, 20}})
+}
+
+// The GPU rests before each sample of each job.
+func TestRest(t *testing.T) {
+	const rest, samples = 2 * time.Millisecond, 3
+	f := newFakeWith("k", emptyEntry)
+	f.kernels["k"].milliseconds = 0.01
+	m, begun := f.open(t), time.Now()
+	if _, err := m.Time([]device.Job{newJob("k"), newJob("k")}, device.Plan{Samples: samples, Rest: rest}); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took < 2*samples*rest {
+		t.Errorf("it took %s; want %s at least", took, 2*samples*rest)
+	}
+	f.nothingLeft(t)
 }
 
 // A graph has as many launches as take five milliseconds, as the plan allows, and at least one. An empty node is one of as many as the plan allows.

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"attune/internal/device"
 )
@@ -56,7 +57,7 @@ func TestBytesAreSentOnce(t *testing.T) {
 	a, b := newJob("a", q, k), newJob("b", q, k)
 	changing := newJob("c", k)
 	changing.Args = append(changing.Args, device.Arg{InOut: q})
-	both := request{Time: &timing{[]device.Job{a, b}, device.Plan{Samples: 3, ColdL2: true, Launches: 7}}}
+	both := request{Time: &timing{[]device.Job{a, b}, device.Plan{Samples: 3, ColdL2: true, Launches: 7, Rest: time.Second}}}
 	steps := []struct {
 		name    string
 		request request
