@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"attune/internal/device"
 )
 
 var update = flag.Bool("update", false, "write what the results give now into README.md")
@@ -57,15 +59,16 @@ func TestReadmeLadderIsPrintedFromTheResults(t *testing.T) {
 	checkReadme(t, "ladder", out)
 }
 
-// The README's benches are the newest of the committed results: one with peers, and one that has variants alone, on larger shapes. As long as there are
-// none, nothing stands there.
+// The README's benches are the newest of the committed results: one with peers, and two that have variants alone, on larger shapes, under a steady load
+// and after rests. As long as there are none, nothing stands there.
 func TestReadmeBenchesArePrintedFromTheResults(t *testing.T) {
 	t.Chdir(root)
-	withPeers, alone := newestBenches(t)
+	newest := newestBenches(t)
 	var section strings.Builder
 	for _, bench := range []struct{ id, title string }{
-		{withPeers, "## Beside PyTorch and FlashAttention-3"},
-		{alone, "## Throughput"},
+		{newest.withPeers, "## Beside PyTorch and FlashAttention-3"},
+		{newest.steady, "## Throughput under a steady load"},
+		{newest.rested, "## Throughput after rests (`--rest`)"},
 	} {
 		if bench.id == "" {
 			continue
@@ -79,32 +82,41 @@ func TestReadmeBenchesArePrintedFromTheResults(t *testing.T) {
 	checkReadme(t, "bench", strings.TrimSuffix(section.String(), "\n"))
 }
 
-// newestBenches gives the ids of the newest committed benches that have peers and that have none.
-func newestBenches(t *testing.T) (withPeers, alone string) {
+// benchIDs are those of the newest committed benches of each kind.
+type benchIDs struct{ withPeers, steady, rested string }
+
+func newestBenches(t *testing.T) benchIDs {
 	t.Helper()
 	files, err := filepath.Glob("results/benches/*/bench.json")
 	if err != nil {
 		t.Fatal(err)
 	}
+	var newest benchIDs
 	for _, file := range files { // in the order of their ids, which begin with the time
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var bench struct {
-			ID    string          `json:"id"`
-			Peers json.RawMessage `json:"peers"`
+			ID      string          `json:"id"`
+			Command string          `json:"command"`
+			Peers   json.RawMessage `json:"peers"`
 		}
 		if err := json.Unmarshal(text, &bench); err != nil {
 			t.Fatal(err)
 		}
-		if bench.Peers != nil {
-			withPeers = bench.ID
-		} else {
-			alone = bench.ID
+		_, launches, said := strings.Cut(bench.Command, " --launches ")
+		switch {
+		case said && !strings.HasPrefix(launches+" ", fmt.Sprint(device.UsualLaunches, " ")): // on the terms of others
+		case strings.Contains(bench.Command, " --rest "):
+			newest.rested = bench.ID
+		case bench.Peers != nil:
+			newest.withPeers = bench.ID
+		default:
+			newest.steady = bench.ID
 		}
 	}
-	return withPeers, alone
+	return newest
 }
 
 // Nobody has touched the committed results.

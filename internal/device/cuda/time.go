@@ -11,9 +11,8 @@ import (
 )
 
 // How samples are taken. A sample is one replay of a graph of equal launches, so that the gaps between launches from the host are not in it; it lasts
-// long enough for the start of the graph and the clock of events (half a microsecond) not to matter, and for the control of power, which a sample
-// of a millisecond meets just as it reacts, not to decide it. Another replay goes right before it: the host has put the sample behind it when it
-// ends, so that nothing waits for the host between the events.
+// long enough for the start of the graph (4 to 5 us) and the clock of events (half a microsecond) not to matter. Another replay goes right before it:
+// the host has put the sample behind it when it ends, so that nothing waits for the host between the events.
 const (
 	sampleSeconds = 5e-3  // what one replay should take, as far as the plan has launches for it
 	longSeconds   = 20e-3 // a replay so long needs no other before it: what the host takes is nothing beside it
