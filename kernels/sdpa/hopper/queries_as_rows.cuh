@@ -25,226 +25,22 @@
 #include "../common/ptx.cuh"
 #include "knobs.cuh"
 #include "output.cuh"
+#include "producers.cuh"
+#include "ring.cuh"
+#include "schedule.cuh"
 #include "softmax.cuh"
 #include "tma.cuh"
 #include "wgmma.cuh"
 
 namespace attention {
 
-constexpr int kConsumers = knob::kTileM / 64;  // warpgroups
-constexpr int kThreads = 128 * (kConsumers + 1);
-constexpr int kColumnBlocks = knob::kHeadDim / 16;
-constexpr int kKeys = knob::kTileN;
-constexpr int kScores = kKeys / 2;             // that a lane has
+constexpr int kScores = kKeys / 2;  // that a lane has
 constexpr bool kByIntegers = knob::kHeadDim == 64 && kConsumers < 3;  // the greatest of them; else it costs registers that are needed
-constexpr int kPartColumns = 64;               // of O, multiplied at a time
+constexpr int kPartColumns = 64;    // of O, multiplied at a time
 constexpr int kParts = knob::kHeadDim / kPartColumns;
-constexpr int kStages = knob::kKvStages;
-constexpr int kResident = 1;
-constexpr int kProducerRegisters = knob::kProducerRegisters;
-constexpr int kConsumerRegisters = (512 - kProducerRegisters) / kConsumers / 8 * 8;  // of the 512 that four warps, one a scheduler, have
-constexpr int kLseKind = 2;  // the sums are of P as it was rounded
+constexpr int kLseKind = 2;         // the sums are of P as it was rounded
 
-constexpr int kRowBytes = knob::kHeadDim < 128 ? knob::kHeadDim : 128;  // of a box: the widest that copies can turn
-constexpr int kBoxes = knob::kHeadDim / kRowBytes;
-constexpr int kBoxBytes = kKeys * kRowBytes;
-constexpr int kTileBytes = kKeys * knob::kHeadDim;
-
-// V^T and the rows of ones, in panels of 128 keys: no row of an operand is longer. The last one may have keys in its first columns only.
-constexpr int kPanelKeys = kKeys == 64 ? 64 : 128;
-constexpr int kPanels = (kKeys + kPanelKeys - 1) / kPanelKeys;
-constexpr int kPanelBytes = (knob::kHeadDim + 8) * kPanelKeys;
-constexpr int kTurnedBytes = kPanels * kPanelBytes;
-
-struct Barriers {
-  uint64_t k_full[kStages], k_empty[kStages];
-  uint64_t v_full[kStages], v_empty[kStages];
-  uint64_t turned_full[kStages], turned_empty[kStages];
-  uint64_t q_full[kConsumers];
-  float one;
-};
-
-// Every operand begins at a multiple of 1024 bytes: copies and products turn the pieces of a row by its address.
-constexpr int kQBytes = knob::kQInShared ? knob::kTileM * knob::kHeadDim : 0;
-constexpr int kDynamicBytes = kQBytes + kStages * (2 * kTileBytes + kTurnedBytes) + sizeof(Barriers);
-
-struct Ring {
-  unsigned char* q;       // (warpgroups, boxes, 64, row bytes)
-  unsigned char* k;       // (stages, boxes, keys, row bytes)
-  unsigned char* v;       // (stages, boxes, keys, row bytes)
-  unsigned char* turned;  // (stages, panels, D + 8, panel keys)
-  Barriers* barrier;
-
-  __device__ __forceinline__ explicit Ring(unsigned char* memory)
-      : q(memory), k(q + kQBytes), v(k + kStages * kTileBytes), turned(v + kStages * kTileBytes),
-        barrier(reinterpret_cast<Barriers*>(turned + kStages * kTurnedBytes)) {}
-};
-
-// Where in the ring a role is. A place is full in phase 0 when it has been filled once; it is empty before that, in the phase before.
-struct Place {
-  int stage = 0;
-  uint32_t phase = 0;
-  __device__ __forceinline__ void next() {
-    if (++stage == kStages) stage = 0, phase ^= 1;
-  }
-};
-
-// ---- which tiles a block takes -------------------------------------------------------------------------------------------
-
-// A block's tiles: one of each round of gridDim.x, from the first block to the last and back. With a causal mask every round has less to do from one tile
-// to the next, and a block that was early in one round is late in the next. In pairs, a block has two tiles that stand together, in two rounds.
-struct Turn {
-  unsigned round = 0, index;
-
-  __device__ __forceinline__ explicit Turn(bool in_pairs) : index(in_pairs ? 2 * blockIdx.x : blockIdx.x) {}
-  // The same; what follows from it is found once more, and need not be kept until then.
-  __device__ __forceinline__ Turn anew() const { Turn t = *this; t.index = ptx::opaque(index); return t; }
-  __device__ __forceinline__ void next(bool in_pairs) {
-    ++round;
-    const unsigned odd = round % 2;
-    index = in_pairs ? 2 * (round / 2 * gridDim.x + blockIdx.x) + odd : round * gridDim.x + (odd ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-  }
-};
-
-// Division by a number that stays, for numbers below 2^31: every tile needs some, and the divisions of integers take a hundred cycles each.
-struct Divisor {
-  unsigned of, reciprocal;  // the latter in units of 2^-32
-
-  __device__ __forceinline__ explicit Divisor(unsigned of) : of(of), reciprocal(~0u) {
-    if (of != 1) reciprocal /= of;
-  }
-  __device__ __forceinline__ unsigned quotient(unsigned x) const {
-    const unsigned low = __umulhi(x, reciprocal);  // one too small at most
-    return low + (x - low * of >= of);
-  }
-};
-
-// The order of all tiles. Without a mask those of a head stand together. With one, the tiles that see the most keys come first, over all heads: the last
-// round is then short. But each round has K and V of all heads, which the L2 may not hold; so where heads are short and many, the tile that sees the most
-// keys of a head stands beside the one that sees the fewest, and so on: pairs that are all alike, head after head.
-struct Schedule {
-  static constexpr unsigned kMostInPairs = knob::kHeadDim > 64 ? 16 : 0;  // tiles of a head
-  unsigned tiles;
-  bool in_pairs;
-  Divisor side_by_side, group;                  // tiles or pairs of a head, or heads; heads that share a head of K and V
-
-  __device__ __forceinline__ explicit Schedule(const Problem& p)
-      : tiles(tiles_a_head(p) * p.heads),
-        in_pairs(kMostInPairs > 0 && p.causal && tiles_a_head(p) % 2 == 0 && tiles_a_head(p) <= kMostInPairs && tiles >= 4 * gridDim.x && p.keys >= p.queries),
-        side_by_side(in_pairs ? tiles_a_head(p) / 2 : p.causal ? p.heads : tiles_a_head(p)), group(p.group) {}
-
-  // Only the last round may be cut short.
-  __device__ __forceinline__ bool has(const Turn& turn) const { return turn.index < tiles; }
-
-  __device__ __forceinline__ Tile tile(const Problem& p, const Turn& turn) const {
-    const unsigned index = in_pairs ? turn.index / 2 : turn.index;
-    const unsigned outer = side_by_side.quotient(index), inner = index - outer * side_by_side.of;
-    const unsigned q = p.causal && !in_pairs ? inner : outer, place = p.causal && !in_pairs ? outer : inner;
-    return tile_of(p, {q, group.quotient(q)}, in_pairs && turn.index % 2 ? 2 * side_by_side.of - 1 - place : place);
-  }
-};
-
-__device__ __forceinline__ int steps_of(const Tile& tile) { return (tile.seen + kKeys - 1) / kKeys; }
-
-// The steps of a block's tiles one after the other, each tile's from the last keys to the first: with a causal mask the last ones are those that need it.
-// It ends with the first tile that sees no key: whichever come behind see none either. (In pairs, all see some.)
-struct Walk {
-  Turn turn;
-  int step = -1, kv_head;
-  Place place;
-
-  __device__ __forceinline__ Walk(const Problem& p, const Schedule& schedule) : turn(schedule.in_pairs) { enter(p, schedule); }
-  __device__ __forceinline__ bool more() const { return step >= 0; }
-  __device__ __forceinline__ void next(const Problem& p, const Schedule& schedule) {
-    place.next();
-    if (--step >= 0) return;
-    turn.next(schedule.in_pairs);
-    enter(p, schedule);
-  }
-
- private:
-  // Goes to the last step of the tile.
-  __device__ __forceinline__ void enter(const Problem& p, const Schedule& schedule) {
-    if (!schedule.has(turn)) return;
-    const Tile tile = schedule.tile(p, turn);
-    kv_head = tile.head.kv;
-    step = steps_of(tile) - 1;
-  }
-};
-
-// ---- the warps that bring K and V ----------------------------------------------------------------------------------------
-
-__device__ __forceinline__ void copy_tile(unsigned char* to, const TensorMap* map, const Walk& at, uint64_t* full) {
-  ptx::mbarrier_arrive_expect_tx(full, kTileBytes);
-#pragma unroll
-  for (int box = 0; box < kBoxes; ++box) ptx::cp_async_bulk_tensor_3d(to + box * kBoxBytes, map, box * kRowBytes, at.step * kKeys, at.kv_head, full);
-}
-
-// Asks for K and V of a step when the places for them are empty. One thread.
-__device__ __forceinline__ void bring(const Ring& ring, const Walk& at, const TensorMap* k_map, const TensorMap* v_map) {
-  const int stage = at.place.stage;
-  ptx::mbarrier_try_wait_parity(&ring.barrier->k_empty[stage], at.place.phase ^ 1);
-  copy_tile(ring.k + stage * kTileBytes, k_map, at, &ring.barrier->k_full[stage]);
-  ptx::mbarrier_try_wait_parity(&ring.barrier->v_empty[stage], at.place.phase ^ 1);
-  copy_tile(ring.v + stage * kTileBytes, v_map, at, &ring.barrier->v_full[stage]);
-}
-
-// (kKeys, 16 columns) of V to (16 rows, kKeys) of V^T, by one warp.
-__device__ __forceinline__ void turn_columns(unsigned char* turned, const unsigned char* v, int column_block) {
-  constexpr int kKeyBlocks = kKeys / 32;
-  const int lane = threadIdx.x % 32, row = 16 * column_block + lane % 16;
-  const unsigned char* from = v + 16 * column_block / kRowBytes * kBoxBytes + turned_place<kRowBytes>(lane, column_block % (kRowBytes / 16));
-  constexpr int kAtOnce = kProducerRegisters < 56 ? kKeyBlocks % 2 ? 1 : 2 : kKeyBlocks < 8 ? kKeyBlocks : kConsumers == 1 ? 4 : 2;
-#pragma unroll
-  for (int first = 0; first < kKeyBlocks; first += kAtOnce) {
-    // Four matrices of 8 keys by 8 pairs of columns each, turned: a lane has pair g of keys 2t and 2t+1 of each.
-    uint32_t pairs[kAtOnce][4];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) ptx::ldmatrix_x4_trans(pairs[i], from + 32 * (first + i) * kRowBytes);
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const uint32_t(&pair)[4] = pairs[i];
-      const int key = 32 * (first + i);
-      ptx::stmatrix_x4(turned + key / kPanelKeys * kPanelBytes + turned_place<kPanelKeys>(row, key % kPanelKeys / 16 + lane / 16),
-                       __byte_perm(pair[0], pair[1], 0x6420), __byte_perm(pair[0], pair[1], 0x7531),
-                       __byte_perm(pair[2], pair[3], 0x6420), __byte_perm(pair[2], pair[3], 0x7531));
-    }
-  }
-}
-
-// One warpgroup. Its first thread asks for the tiles, as far ahead as there are places in the ring; the one that is `ahead` it has asked for.
-__device__ __forceinline__ void produce(const Problem& p, const Schedule& schedule, const Ring& ring, const TensorMap* k_map, const TensorMap* v_map, Walk& ahead) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  int asked = 0;  // for, and not turned yet
-  while (ahead.more()) {
-    ++asked;
-    ahead.next(p, schedule);
-    if (asked == kStages) break;
-    if (threadIdx.x == 0 && ahead.more()) bring(ring, ahead, k_map, v_map);
-  }
-  __syncwarp();
-  for (Place place; asked > 0; --asked, place.next()) {
-    const int stage = place.stage;
-    ptx::mbarrier_try_wait_parity(&ring.barrier->turned_empty[stage], place.phase ^ 1);
-    ptx::mbarrier_try_wait_parity(&ring.barrier->v_full[stage], place.phase);
-#pragma unroll 1
-    for (int block = 0; block < kColumnBlocks; block += 4) {
-      turn_columns(ring.turned + stage * kTurnedBytes, ring.v + stage * kTileBytes, block + warp);
-    }
-    ptx::fence_proxy_async();
-    __syncwarp();
-    if (lane == 0) {
-      ptx::mbarrier_arrive(&ring.barrier->turned_full[stage]);
-      ptx::mbarrier_arrive(&ring.barrier->v_empty[stage]);
-    }
-    if (ahead.more()) {
-      if (threadIdx.x == 0) bring(ring, ahead, k_map, v_map);
-      ahead.next(p, schedule);
-      ++asked;
-    }
-    __syncwarp();
-  }
-}
+// ---- the warpgroups that compute -----------------------------------------------------------------------------------------
 
 // The rows of ones below V^T, of every stage, by the warpgroups that compute. No one writes there again. Those that turn V over have met with them before,
 // and their fence is for these rows too.
@@ -265,8 +61,6 @@ __device__ __forceinline__ void write_ones(const Ring& ring) {
     for (int i = own; i < kAll; i += kAtOnce) write(i);
   }
 }
-
-// ---- the warpgroups that compute -----------------------------------------------------------------------------------------
 
 // Found anew wherever it is asked for: products need the registers.
 struct Lane {

@@ -1,4 +1,5 @@
-// FP8 attention forward on Hopper (sm_90a), stage 7. What it computes and its arguments are those of ../ada/sdpa.cu; maps of Q, where it waits in shared memory, of K and of V follow them.
+// FP8 attention forward on Hopper (sm_90a), stage 7. What it computes and its arguments are those of ../ada/sdpa.cu; maps of Q, where it waits in shared
+// memory, of K and of V follow them.
 // With USE_LSE=1 it also writes the logarithm of the sum of exp(score) of each query, for those who merge attention over several sets of keys.
 // With USE_BF16_OUT=1 O is BF16.
 //
