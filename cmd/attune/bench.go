@@ -142,6 +142,8 @@ func (o *benchOptions) read(kernel *spec.Kernel, args []string) error {
 	switch {
 	case o.rounds < 1:
 		return fmt.Errorf("--rounds %d: want at least 1", o.rounds)
+	case o.rest < 0 || o.rest > mostRest:
+		return fmt.Errorf("--rest %s: want 0s to %s", o.rest, mostRest)
 	case o.limit <= 0 || o.peerLimit <= 0:
 		return fmt.Errorf("--timeout %s --peer-timeout %s: want more than 0", o.limit, o.peerLimit)
 	case o.device == simKind:
@@ -151,9 +153,6 @@ func (o *benchOptions) read(kernel *spec.Kernel, args []string) error {
 	}
 	if err := checkLaunches(o.launches); err != nil {
 		return err
-	}
-	if o.rest < 0 || o.rest > mostRest {
-		return fmt.Errorf("--rest %s: want 0s to %s", o.rest, mostRest)
 	}
 	var wrong [4]error
 	o.askedPeers, wrong[0] = peer.Parse(o.peers, o.dtype)

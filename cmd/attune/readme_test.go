@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -105,10 +106,16 @@ func newestBenches(t *testing.T) benchIDs {
 		if err := json.Unmarshal(text, &bench); err != nil {
 			t.Fatal(err)
 		}
-		_, launches, said := strings.Cut(bench.Command, " --launches ")
-		switch {
-		case said && !strings.HasPrefix(launches+" ", fmt.Sprint(device.UsualLaunches, " ")): // on the terms of others
-		case strings.Contains(bench.Command, " --rest "):
+		said := func(flag string) string { // in the command
+			words := strings.Fields(bench.Command)
+			if i := slices.Index(words, flag); i >= 0 {
+				return words[i+1]
+			}
+			return ""
+		}
+		switch launches := said("--launches"); {
+		case launches != "" && launches != fmt.Sprint(device.UsualLaunches): // on the terms of others
+		case said("--rest") != "":
 			newest.rested = bench.ID
 		case bench.Peers != nil:
 			newest.withPeers = bench.ID

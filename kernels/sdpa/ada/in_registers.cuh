@@ -33,6 +33,7 @@
 #include "../common/e4m3.cuh"
 #include "../common/problem.cuh"
 #include "../common/ptx.cuh"
+#include "../common/ring_position.cuh"
 #include "block.cuh"
 #include "fragments.cuh"
 #include "merge.cuh"
@@ -42,7 +43,7 @@
 namespace attention {
 
 // The barriers stand where every warp comes by, whatever its role: __syncthreads() in a branch that only some warps take is not defined.
-__device__ __forceinline__ void attend_tile(RingPosition& position, const Problem& problem, const Tile& tile, const Shared& shared, const Place& at) {
+__device__ __forceinline__ void attend_tile(RingPosition<kSlots>& position, const Problem& problem, const Tile& tile, const Shared& shared, const Place& at) {
   const bool computes = !kWarpSpecialization || at.warp < kWarps;
   Output out;
   Factors factors;
@@ -101,7 +102,7 @@ __device__ __forceinline__ void attend(const Problem& problem) {
   const Shared shared = shared_layout(shared_memory<kSharedBytes>());
   const Place at = place();
   prepare(shared);
-  RingPosition position;
+  RingPosition<kSlots> position;
   if constexpr (kPersistent) {
     const unsigned a_head = tiles_a_head(problem), tiles = a_head * problem.heads;
     for (;;) {

@@ -44,14 +44,4 @@ __device__ __forceinline__ void copy_async(const Shared& shared, const Problem& 
   }
 }
 
-// A position in the ring that goes round and round, tile after tile; the parity is that of the slot's phase.
-struct RingPosition {
-  int slot = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void advance() {
-    if (++slot == kSlots) slot = 0, parity ^= 1;
-  }
-};
-
 }  // namespace attention

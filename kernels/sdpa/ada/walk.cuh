@@ -11,6 +11,7 @@
 
 #include "../common/problem.cuh"
 #include "../common/ptx.cuh"
+#include "../common/ring_position.cuh"
 #include "block.cuh"
 #include "fragments.cuh"
 #include "operands.cuh"
@@ -98,7 +99,7 @@ __device__ __forceinline__ void walk_ring(Output& out, Factors& factors, const P
 }
 
 // A producer warp fills slot after slot for the whole block.
-__device__ __forceinline__ void produce(RingPosition& position, const Problem& problem, const Tile& tile, const Shared& shared) {
+__device__ __forceinline__ void produce(RingPosition<kSlots>& position, const Problem& problem, const Tile& tile, const Shared& shared) {
   const int steps = steps_of(tile);
   for (int step = 0; step < steps; ++step) {
     ptx::mbarrier_wait_parity(&shared.empty[position.slot], position.parity ^ 1);
@@ -109,7 +110,7 @@ __device__ __forceinline__ void produce(RingPosition& position, const Problem& p
 }
 
 // The other warps empty them.
-__device__ __forceinline__ void consume(RingPosition& position, Output& out, Factors& factors, const Problem& problem, const Tile& tile,
+__device__ __forceinline__ void consume(RingPosition<kSlots>& position, Output& out, Factors& factors, const Problem& problem, const Tile& tile,
                                         const Shared& shared, const Place& at) {
   const int steps = steps_of(tile);
   QueryCodes codes;

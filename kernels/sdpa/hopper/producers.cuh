@@ -18,10 +18,10 @@ __device__ __forceinline__ void copy_tile(unsigned char* to, const TensorMap* ma
 
 // Asks for K and V of a step when the places for them are empty. One thread.
 __device__ __forceinline__ void bring(const Ring& ring, const Walk& at, const TensorMap* k_map, const TensorMap* v_map) {
-  const int stage = at.place.stage;
-  ptx::mbarrier_try_wait_parity(&ring.barrier->k_empty[stage], at.place.phase ^ 1);
+  const int stage = at.place.slot;
+  ptx::mbarrier_try_wait_parity(&ring.barrier->k_empty[stage], at.place.parity ^ 1);
   copy_tile(ring.k + stage * kTileBytes, k_map, at, &ring.barrier->k_full[stage]);
-  ptx::mbarrier_try_wait_parity(&ring.barrier->v_empty[stage], at.place.phase ^ 1);
+  ptx::mbarrier_try_wait_parity(&ring.barrier->v_empty[stage], at.place.parity ^ 1);
   copy_tile(ring.v + stage * kTileBytes, v_map, at, &ring.barrier->v_full[stage]);
 }
 
@@ -59,10 +59,10 @@ __device__ __forceinline__ void produce(const Problem& p, const Schedule& schedu
     if (threadIdx.x == 0 && ahead.more()) bring(ring, ahead, k_map, v_map);
   }
   __syncwarp();
-  for (Place place; asked > 0; --asked, place.next()) {
-    const int stage = place.stage;
-    ptx::mbarrier_try_wait_parity(&ring.barrier->turned_empty[stage], place.phase ^ 1);
-    ptx::mbarrier_try_wait_parity(&ring.barrier->v_full[stage], place.phase);
+  for (Place place; asked > 0; --asked, place.advance()) {
+    const int stage = place.slot;
+    ptx::mbarrier_try_wait_parity(&ring.barrier->turned_empty[stage], place.parity ^ 1);
+    ptx::mbarrier_try_wait_parity(&ring.barrier->v_full[stage], place.parity);
 #pragma unroll 1
     for (int block = 0; block < kColumnBlocks; block += 4) {
       turn_columns(ring.turned + stage * kTurnedBytes, ring.v + stage * kTileBytes, block + warp);

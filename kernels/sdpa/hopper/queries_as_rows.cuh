@@ -1,6 +1,6 @@
 // Attention with the queries as the rows of both products, for problems that fill the chip with tiles of 64 queries a warpgroup.
 //
-//   S = Q * K^T     (queries, keys): Q in registers, K in shared memory
+//   S = Q * K^T     (queries, keys): Q in registers, or in shared memory where O needs those; K in shared memory
 //   P = exp2(S - max)               rounded to E4M3 times 2^8, in the registers that the second product takes it from
 //   O = P * V       (queries, D):    V^T in shared memory
 //
@@ -72,7 +72,8 @@ struct Lane {
   }
 };
 
-// (64, D) of Q, as the first operand of a product for every 32 columns: in the lanes' registers, or in shared memory where those are needed for O.
+// (64, D) of Q, as the first operand of a product for every 32 columns: in the lanes' registers, or in shared memory where those are needed for O. Not all
+// products exist with the operand there, so that theirs is a template: where it is not used, it is not made.
 template <bool kInShared>
 struct Queries;
 
@@ -432,8 +433,8 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, cons
         mask(s, end);
       }
       lower_base(s, rows, keep, scores_log2);
-      arrive_warp(&ring.barrier->k_empty[k_place.stage], knob::kOverlap || knob::kTurns ? keep[1] : 0.0f);
-      if (knob::kOverlap) k_place.next();
+      arrive_warp(&ring.barrier->k_empty[k_place.slot], knob::kOverlap || knob::kTurns ? keep[1] : 0.0f);
+      if (knob::kOverlap) k_place.advance();
     };
     const auto weigh = [&](int step) {
       find_base(step, rows.keep);
@@ -446,16 +447,16 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, cons
       }
     };
     const auto ask_scores = [&] {
-      ptx::mbarrier_try_wait_parity(&ring.barrier->k_full[k_place.stage], k_place.phase);
-      multiply_keys(s, q, k + k_place.stage * (kTileBytes / 16));
+      ptx::mbarrier_try_wait_parity(&ring.barrier->k_full[k_place.slot], k_place.parity);
+      multiply_keys(s, q, k + k_place.slot * (kTileBytes / 16));
     };
     const auto values_of = [&] {
-      ptx::mbarrier_try_wait_parity(&ring.barrier->turned_full[v_place.stage], v_place.phase);
-      return turned + v_place.stage * (kTurnedBytes / 16);
+      ptx::mbarrier_try_wait_parity(&ring.barrier->turned_full[v_place.slot], v_place.parity);
+      return turned + v_place.slot * (kTurnedBytes / 16);
     };
     const auto values_done = [&] {
-      arrive_warp(&ring.barrier->turned_empty[v_place.stage]);
-      v_place.next();
+      arrive_warp(&ring.barrier->turned_empty[v_place.slot]);
+      v_place.advance();
       if (!knob::kOverlap) k_place = v_place;
     };
 
@@ -464,9 +465,9 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, cons
       const int one_sees = p.causal ? min(p.keys, tile.visible + group * 64 + 63) : p.keys;
 #pragma unroll 1
       for (; step >= 0 && step * kKeys >= one_sees; --step) {
-        ptx::mbarrier_try_wait_parity(&ring.barrier->k_full[k_place.stage], k_place.phase);
-        arrive_warp(&ring.barrier->k_empty[k_place.stage]);
-        if (knob::kOverlap) k_place.next();
+        ptx::mbarrier_try_wait_parity(&ring.barrier->k_full[k_place.slot], k_place.parity);
+        arrive_warp(&ring.barrier->k_empty[k_place.slot]);
+        if (knob::kOverlap) k_place.advance();
         values_of();
         values_done();
         if constexpr (knob::kTurns) {

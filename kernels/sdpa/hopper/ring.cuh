@@ -1,6 +1,9 @@
-// Shared memory of the kernel whose rows are queries: Q where it waits there, a ring of tiles of K, V and V turned over, and their barriers.
+// Threads and shared memory of the kernel whose rows are queries: Q where it waits there, a ring of tiles of K, V and V turned over, and their barriers.
 #pragma once
 
+#include <cstdint>
+
+#include "../common/ring_position.cuh"
 #include "knobs.cuh"
 
 namespace attention {
@@ -49,13 +52,6 @@ struct Ring {
         barrier(reinterpret_cast<Barriers*>(turned + kStages * kTurnedBytes)) {}
 };
 
-// Where in the ring a role is. A place is full in phase 0 when it has been filled once; it is empty before that, in the phase before.
-struct Place {
-  int stage = 0;
-  uint32_t phase = 0;
-  __device__ __forceinline__ void next() {
-    if (++stage == kStages) stage = 0, phase ^= 1;
-  }
-};
+using Place = RingPosition<kStages>;
 
 }  // namespace attention

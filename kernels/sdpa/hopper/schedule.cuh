@@ -42,7 +42,7 @@ struct Schedule {
   static constexpr unsigned kMostInPairs = knob::kHeadDim > 64 ? 16 : 0;  // tiles of a head
   unsigned tiles;
   bool in_pairs;
-  Divisor side_by_side, group;                  // tiles or pairs of a head, or heads; heads that share a head of K and V
+  Divisor side_by_side, group;  // tiles or pairs of a head, or heads; heads that share a head of K and V
 
   __device__ __forceinline__ explicit Schedule(const Problem& p)
       : tiles(tiles_a_head(p) * p.heads),
@@ -72,7 +72,7 @@ struct Walk {
   __device__ __forceinline__ Walk(const Problem& p, const Schedule& schedule) : turn(schedule.in_pairs) { enter(p, schedule); }
   __device__ __forceinline__ bool more() const { return step >= 0; }
   __device__ __forceinline__ void next(const Problem& p, const Schedule& schedule) {
-    place.next();
+    place.advance();
     if (--step >= 0) return;
     turn.next(schedule.in_pairs);
     enter(p, schedule);
