@@ -83,16 +83,11 @@ __device__ __forceinline__ void barrier_sync(int id, int threads) {
   asm volatile("barrier.sync %0, %1;\n" :: "r"(id), "r"(threads) : "memory");
 }
 
-// PTX ISA "barrier.arrive": one of the `threads` that barrier `id` waits for, and does not wait itself.
-__device__ __forceinline__ void barrier_arrive(int id, int threads) {
-  asm volatile("barrier.arrive %0, %1;\n" :: "r"(id), "r"(threads) : "memory");
-}
-
-// Ends a block of instructions: the assembler orders those of a block as it likes, and moves none over its end. The number is never above 1.
-__device__ __forceinline__ void end_block(float at_most_one) {
-  asm volatile("{ .reg .pred above;\n"
-               "setp.gt.f32 above, %0, 0f3F800000;\n"
-               "@above exit; }\n" :: "f"(at_most_one));
+// PTX ISA "%clock": cycles of the multiprocessor, the lower 32 bits.
+__device__ __forceinline__ uint32_t clock() {
+  uint32_t cycles;
+  asm volatile("mov.u32 %0, %%clock;\n" : "=r"(cycles));
+  return cycles;
 }
 
 // PTX ISA "mbarrier.init": a barrier in shared memory whose phase ends after `count` arrivals.
@@ -144,6 +139,47 @@ __device__ __forceinline__ uint16_t cvt_rn_satfinite_e4m3x2_f32(float low, float
   uint16_t codes;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;\n" : "=h"(codes) : "f"(high), "f"(low));
   return codes;
+}
+
+// The same of two halves.
+__device__ __forceinline__ uint16_t cvt_rn_satfinite_e4m3x2_f16x2(uint32_t halves) {
+  uint16_t d;
+  asm("cvt.rn.satfinite.e4m3x2.f16x2 %0, %1;\n" : "=h"(d) : "r"(halves));
+  return d;
+}
+
+// PTX ISA "cvt": two floats to two halves.
+__device__ __forceinline__ uint32_t cvt_rn_f16x2_f32(float low, float high) {
+  uint32_t d;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(d) : "f"(high), "f"(low));
+  return d;
+}
+
+// PTX ISA "max", "add", "sub", "mul" and "fma" of two halves.
+__device__ __forceinline__ uint32_t max_nan_f16x2(uint32_t a, uint32_t b) {
+  uint32_t d;
+  asm("max.NaN.f16x2 %0, %1, %2;\n" : "=r"(d) : "r"(a), "r"(b));
+  return d;
+}
+__device__ __forceinline__ uint32_t add_rn_f16x2(uint32_t a, uint32_t b) {
+  uint32_t d;
+  asm("add.rn.f16x2 %0, %1, %2;\n" : "=r"(d) : "r"(a), "r"(b));
+  return d;
+}
+__device__ __forceinline__ uint32_t sub_rn_f16x2(uint32_t a, uint32_t b) {
+  uint32_t d;
+  asm("sub.rn.f16x2 %0, %1, %2;\n" : "=r"(d) : "r"(a), "r"(b));
+  return d;
+}
+__device__ __forceinline__ uint32_t mul_rn_f16x2(uint32_t a, uint32_t b) {
+  uint32_t d;
+  asm("mul.rn.f16x2 %0, %1, %2;\n" : "=r"(d) : "r"(a), "r"(b));
+  return d;
+}
+__device__ __forceinline__ uint32_t fma_rn_f16x2(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t d;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;\n" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
 }
 
 // PTX ISA "mma.m16n8k32": d (16, 8) += a (16, 32) * b (32, 8), E4M3 with sums in FP32 or, on sm_89, somewhat less.

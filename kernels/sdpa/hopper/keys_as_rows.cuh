@@ -39,6 +39,7 @@ constexpr int kColumns = kQueries / 4;          // that a lane has: 8j+2t+e is i
 constexpr int kScores = kQueries / 2;           // that a lane has of one product
 constexpr int kStepKeys = kGroups * kKeys;
 constexpr int kChunks = knob::kHeadDim / 16;    // 16-byte pieces of a row
+constexpr bool kFewKeys = kKeys <= 128;
 
 // An operand of kQueries rows: core matrices of 8 rows by 16 bytes, first all rows of the first 16 bytes.
 constexpr int kCoreBytes = 128;
@@ -488,16 +489,17 @@ __device__ __forceinline__ void attend(const Problem& problem) {
   const Group group(memory + kQBytes, threadIdx.x / 128);
   Notes& notes = *group.notes;
 
-  // Q and K are asked for before anything is waited for, and V, which would delay them, when Q is there.
+  // Q and K are asked for before anything is waited for, and V, which would delay them if there is much of it, when Q is there.
   const int steps = max(1, (tile.seen + kStepKeys - 1) / kStepKeys);  // a tile that sees no key has a step in which all are masked
   QueryWords queries;
   KeyWords keys;
   int first = group.index * kKeys;
   queries.load(tile, problem.queries);
   keys.load(tile, lane, first, problem.keys);
+  if constexpr (kFewKeys) copy_step(group.v, tile, first, problem.keys);
   const Factors factors = factors_of(problem, head);
   queries.store(q);
-  copy_step(group.v, tile, first, problem.keys);
+  if constexpr (!kFewKeys) copy_step(group.v, tile, first, problem.keys);
   ptx::fence_proxy_async();
   __syncthreads();
 

@@ -25,6 +25,16 @@ __device__ __forceinline__ void bring(const Ring& ring, const Walk& at, const Te
   copy_tile(ring.v + stage * kTileBytes, v_map, at, &ring.barrier->v_full[stage]);
 }
 
+// The first K and V, before the block has met: their barriers are made here, and all others meanwhile by another thread.
+__device__ __forceinline__ void bring_first(const Ring& ring, const Walk& at, const TensorMap* k_map, const TensorMap* v_map) {
+  ptx::mbarrier_init(&ring.barrier->k_full[0], 1);
+  ptx::mbarrier_init(&ring.barrier->v_full[0], 1);
+  ptx::fence_mbarrier_init();
+  if (!at.more()) return;
+  copy_tile(ring.k, k_map, at, &ring.barrier->k_full[0]);
+  copy_tile(ring.v, v_map, at, &ring.barrier->v_full[0]);
+}
+
 // (kKeys, 16 columns) of V to (16 rows, kKeys) of V^T, by one warp.
 __device__ __forceinline__ void turn_columns(unsigned char* turned, const unsigned char* v, int column_block) {
   constexpr int kKeyBlocks = kKeys / 32;

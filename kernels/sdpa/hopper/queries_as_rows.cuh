@@ -7,8 +7,8 @@
 // Roles, each with its share of the registers (setmaxnreg):
 //   one warpgroup asks for tiles of K and V by tensor copies, as far ahead as the ring of KV_STAGES tiles goes, and turns V over: wgmma takes E4M3
 //   operands only with the summed dimension along the row, and V comes with D along it
-//   TILE_M / 64 warpgroups compute 64 rows each. With USE_OVERLAP they weigh the scores of one step while P * V of the step before is under way; with
-//   USE_TURNS one takes its exponentials while the other waits for products; three find that order by themselves
+//   TILE_M / 64 warpgroups compute 64 rows each. With USE_OVERLAP they weigh the scores of one step while P * V of the step before is under way. Else one
+//   is to have the tensor cores while another takes exponentials: each begins STAGGER_CYCLES behind the one before, and stays so
 //
 // Blocks stay and take tile after tile, so that the copies for the next tile run while the last rows of one are written.
 //
@@ -38,6 +38,8 @@ constexpr int kScores = kKeys / 2;  // that a lane has
 constexpr bool kByIntegers = knob::kHeadDim == 64 && kConsumers < 3;  // the greatest of them; else it costs registers that are needed
 constexpr int kPartColumns = 64;    // of O, multiplied at a time
 constexpr int kParts = knob::kHeadDim / kPartColumns;
+// Q and the first K and V are asked for before the block has met. Three warpgroups have too few registers until then.
+constexpr bool kSoon = kConsumers < 3 && !knob::kQInShared;
 constexpr int kLseKind = 2;         // the sums are of P as it was rounded
 
 // ---- the warpgroups that compute -----------------------------------------------------------------------------------------
@@ -81,7 +83,7 @@ template <>
 struct Queries<false> {
   uint32_t words[knob::kHeadDim / 32][4];  // (2 rows, D) of a lane
 
-  __device__ __forceinline__ Queries(const Ring&, int, const TensorMap*) {}
+  __device__ __forceinline__ void place(const Ring&, int, const TensorMap*) {}
 
   // Rows behind the last are read as the last, and not written.
   __device__ __forceinline__ void ask(const Tile& tile, int queries) {
@@ -109,8 +111,9 @@ struct Queries<true> {
   int group;
   uint32_t phase = 0;
 
-  __device__ __forceinline__ Queries(const Ring& ring, int group, const TensorMap* map)
-      : map(map), shared(ring.q + group * 64 * knob::kHeadDim), full(&ring.barrier->q_full[group]), group(group) {}
+  __device__ __forceinline__ void place(const Ring& ring, int of, const TensorMap* tensor) {
+    map = tensor, shared = ring.q + of * 64 * knob::kHeadDim, full = &ring.barrier->q_full[of], group = of;
+  }
 
   // By tensor copies, when all warps have read those of the tile before. Rows behind the last are zeros, and not written.
   __device__ __forceinline__ void ask(const Tile& tile, int) {
@@ -155,6 +158,9 @@ __device__ __forceinline__ void multiply_keys(float (&s)[kScores], const Queries
   ptx::wgmma_commit_group();
 }
 
+// Which exponentials are taken by polynomials, two neighbours at a time: these become a pair of halves, in the place of the first.
+__device__ __forceinline__ constexpr bool as_halves(int i) { return (i / 2 + 1) * knob::kPolynomialEighths % 8 < knob::kPolynomialEighths; }
+
 // (64, kKeys) of P, as the first operand of a product for every 32 keys.
 struct Weights {
   uint32_t of[kKeys / 32][4];
@@ -166,11 +172,14 @@ struct Weights {
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         const int first = 16 * i + r / 2 * 8 + r % 2 * 2;  // of two blocks of eight keys, the upper or the lower row
-        const uint32_t low = ptx::cvt_rn_satfinite_e4m3x2_f32(s[first], s[first + 1]);
-        const uint32_t high = ptx::cvt_rn_satfinite_e4m3x2_f32(s[first + 4], s[first + 5]);
-        of[i][r] = low | high << 16;
+        of[i][r] = two(s, first) | two(s, first + 4) << 16;
       }
     }
+  }
+
+ private:
+  __device__ __forceinline__ static uint32_t two(const float (&s)[kScores], int first) {
+    return as_halves(first) ? ptx::cvt_rn_satfinite_e4m3x2_f16x2(__float_as_uint(s[first])) : ptx::cvt_rn_satfinite_e4m3x2_f32(s[first], s[first + 1]);
   }
 };
 
@@ -266,47 +275,12 @@ __device__ __forceinline__ void scale(float (&s)[kScores], const Rows& rows, flo
 template <int kFirst = 0, int kEnd = kScores>
 __device__ __forceinline__ void exponentiate(float (&s)[kScores]) {
 #pragma unroll
-  for (int i = kFirst; i < kEnd; ++i) s[i] = exp2_of<knob::kPolynomialEighths>(s[i], i);
-}
-
-// Warpgroups take turns at the exponentials, each warp with the one of its scheduler: one has the exponential unit while the other waits for products or
-// looks for the greatest score. Both at once would do all of that together, and the unit would stand still meanwhile.
-struct Turns {
-  int group, warp;
-  const float* one;  // in shared memory: what comes behind the barrier is made to depend on a load that does
-
-  __device__ __forceinline__ Turns(const Ring& ring, int group) : group(group), warp(__shfl_sync(0xFFFFFFFF, threadIdx.x / 32 % 4, 0)), one(&ring.barrier->one) {
-    if (knob::kTurns && group == kConsumers - 1) ptx::barrier_arrive(id(0), 64);
-  }
-  __device__ __forceinline__ float enter(float factor) const {
-    ptx::barrier_sync(id(group), 64);
-    return factor * *reinterpret_cast<const volatile float*>(one);
-  }
-  __device__ __forceinline__ void leave() const { ptx::barrier_arrive(id((group + 1) % kConsumers), 64); }
-  __device__ __forceinline__ void end() const {
-    if (knob::kTurns && group == 0) ptx::barrier_sync(id(0), 64);
-  }
-
- private:
-  __device__ __forceinline__ int id(int of) const { return 4 + kConsumers * warp + of; }
-};
-
-// The weights of a step in a turn, 64 keys after 64. A block of instructions has the exponentials of some, the scaled scores of the next and the rounding
-// of those before: left to itself the assembler rounds each pair right behind its exponentials, and a warp that is alone in its turn waits for them.
-// The turn ends with a block to go: one warp does not keep the unit busy to the end.
-template <int kFirst = 0>
-__device__ __forceinline__ void weigh_in_turn(float (&s)[kScores], const Rows& rows, float factor, Weights& weights, const Turns& turns) {
-  constexpr int kNext = kFirst + 32, kAfter = kNext < kScores ? kNext + 32 : kNext;
-  if constexpr (kFirst == 0) scale<0, kNext>(s, rows, factor);
-  scale<kNext, kAfter>(s, rows, factor);
-  exponentiate<kFirst, kNext>(s);
-  if constexpr (kFirst > 0) weights.pack<kFirst - 32, kFirst>(s);
-  ptx::end_block(rows.keep[1]);
-  if constexpr (kAfter == kScores && kNext < kScores) turns.leave();
-  if constexpr (kNext < kScores) {
-    weigh_in_turn<kNext>(s, rows, factor, weights, turns);
-  } else {
-    weights.pack<kFirst, kNext>(s);
+  for (int i = kFirst; i < kEnd; i += 2) {
+    if (as_halves(i)) {
+      s[i] = __uint_as_float(exp2_of_halves(s[i], s[i + 1]));
+    } else {
+      s[i] = ptx::ex2_approx_ftz(s[i]), s[i + 1] = ptx::ex2_approx_ftz(s[i + 1]);
+    }
   }
 }
 
@@ -389,27 +363,41 @@ __device__ __forceinline__ void write(const Rows& rows, const Tile& tile, float 
   }
 }
 
-// The steps of a tile from the last keys to the first. `start` waits for the barriers: where one warpgroup computes alone, and problems are short, Q is
-// asked for before. More of them get their registers there, and the compiler does better with nothing in them yet.
+// Lets a warpgroup begin behind those before it. Side by side they would ask for products together and then for exponentials together, in every step: no
+// one falls back by itself, and none catches up.
+__device__ __forceinline__ void stagger(const Problem& p, const Schedule& schedule, const Turn& turn, const Ring& ring, int group) {
+  if (!schedule.has(turn) || steps_of(schedule.tile(p, turn)) == 0) return;
+  ptx::mbarrier_try_wait_parity(&ring.barrier->k_full[0], 0);
+  const uint32_t begin = ptx::clock();
+  while (ptx::clock() - begin < static_cast<uint32_t>(group * knob::kStagger)) {}
+  __syncwarp();
+}
+
+// The steps of a tile from the last keys to the first. `start` waits for the barriers, and with several warpgroups for registers.
 template <typename Start>
 __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, const TensorMap* q_map, Start start) {
-  if constexpr (kConsumers > 1) start();
+  if constexpr (!kSoon) start();
   const Schedule schedule(p);
-  const int group = __shfl_sync(0xFFFFFFFF, threadIdx.x / 128 - 1, 0);  // the same for all lanes, and the compiler knows
-  const uint32_t k = ptx::wgmma_place(ring.k), turned = ptx::wgmma_place(ring.turned);
-  Place k_place, v_place;
-  Queries<knob::kQInShared> q(ring, group, q_map);
-  const Turns turns(ring, group);
   Turn turn(schedule.in_pairs);
   Descales descales;  // of the tile that Q was asked for last
+  Queries<knob::kQInShared> q;
   const auto ask_queries = [&] {
+    if (kParts > 1) descales.q = descales.k = 0.0f;  // else the compiler keeps what they were, for which a wide O leaves no registers
     if (!schedule.has(turn)) return;
     const Tile tile = schedule.tile(p, turn);
     q.ask(tile, p.queries);
     if constexpr (!knob::kQInShared) descales.load(p, tile.head);
   };
-  ask_queries();
-  if constexpr (kConsumers == 1) start();
+  if constexpr (kSoon) {
+    ask_queries();
+    start();
+  }
+  const int group = __shfl_sync(0xFFFFFFFF, threadIdx.x / 128 - 1, 0);  // the same for all lanes, and the compiler knows
+  const uint32_t k = ptx::wgmma_place(ring.k), turned = ptx::wgmma_place(ring.turned);
+  Place k_place, v_place;
+  q.place(ring, group, q_map);
+  if constexpr (!kSoon) ask_queries();
+  if (knob::kStagger > 0 && group > 0) stagger(p, schedule, turn, ring, group);
   while (schedule.has(turn)) {
     const Tile tile = schedule.tile(p, turn);
     if constexpr (knob::kQInShared) descales.load(p, tile.head);  // before that O has all registers
@@ -433,18 +421,14 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, cons
         mask(s, end);
       }
       lower_base(s, rows, keep, scores_log2);
-      arrive_warp(&ring.barrier->k_empty[k_place.slot], knob::kOverlap || knob::kTurns ? keep[1] : 0.0f);
+      arrive_warp(&ring.barrier->k_empty[k_place.slot], knob::kOverlap ? keep[1] : 0.0f);
       if (knob::kOverlap) k_place.advance();
     };
     const auto weigh = [&](int step) {
       find_base(step, rows.keep);
-      if constexpr (knob::kTurns) {
-        weigh_in_turn(s, rows, turns.enter(scores_log2), weights, turns);
-      } else {
-        scale(s, rows, scores_log2);
-        exponentiate(s);
-        weights.pack(s);
-      }
+      scale(s, rows, scores_log2);
+      exponentiate(s);
+      weights.pack(s);
     };
     const auto ask_scores = [&] {
       ptx::mbarrier_try_wait_parity(&ring.barrier->k_full[k_place.slot], k_place.parity);
@@ -470,10 +454,6 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, cons
         if (knob::kOverlap) k_place.advance();
         values_of();
         values_done();
-        if constexpr (knob::kTurns) {
-          turns.enter(0.0f);
-          turns.leave();
-        }
       }
     }
     if constexpr (knob::kOverlap) {
@@ -520,7 +500,6 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, cons
     ask_queries();
     write(rows, done, descale, p.queries);
   }
-  turns.end();
 }
 
 // ---- the kernel ----------------------------------------------------------------------------------------------------------
@@ -529,9 +508,9 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, cons
 __device__ __forceinline__ void initialize(Barriers& barrier) {
 #pragma unroll
   for (int stage = 0; stage < kStages; ++stage) {
-    ptx::mbarrier_init(&barrier.k_full[stage], 1);
+    if (stage > 0 || !kSoon) ptx::mbarrier_init(&barrier.k_full[stage], 1);
     ptx::mbarrier_init(&barrier.k_empty[stage], 4 * kConsumers);
-    ptx::mbarrier_init(&barrier.v_full[stage], 1);
+    if (stage > 0 || !kSoon) ptx::mbarrier_init(&barrier.v_full[stage], 1);
     ptx::mbarrier_init(&barrier.v_empty[stage], 4);
     ptx::mbarrier_init(&barrier.turned_full[stage], 4);
     ptx::mbarrier_init(&barrier.turned_empty[stage], 4 * kConsumers);
@@ -539,7 +518,6 @@ __device__ __forceinline__ void initialize(Barriers& barrier) {
 #pragma unroll
   for (int group = 0; group < kConsumers; ++group) ptx::mbarrier_init(&barrier.q_full[group], 1);
   ptx::fence_mbarrier_init();
-  if (knob::kTurns) barrier.one = 1.0f;
 }
 
 // All threads of the block, from different places in the code: __syncthreads would have to be one for all.
@@ -549,7 +527,7 @@ __device__ __forceinline__ void meet() { ptx::barrier_sync(0, kThreads); }
 __device__ __forceinline__ void attend(const Problem& problem, const TensorMap* q_map, const TensorMap* k_map, const TensorMap* v_map) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const Ring ring(memory);
-  if (kConsumers > 1 ? threadIdx.x < 128 : __shfl_sync(0xFFFFFFFF, threadIdx.x / 128, 0) == 0) {
+  if (!kSoon ? threadIdx.x < 128 : __shfl_sync(0xFFFFFFFF, threadIdx.x / 128, 0) == 0) {
     if (threadIdx.x == 0) {
       if constexpr (knob::kQInShared) ptx::prefetch_tensormap(q_map);
       ptx::prefetch_tensormap(k_map);
@@ -557,9 +535,10 @@ __device__ __forceinline__ void attend(const Problem& problem, const TensorMap* 
     }
     const Schedule schedule(problem);
     Walk ahead(problem, schedule);
+    if (kSoon && threadIdx.x == 0) bring_first(ring, ahead, k_map, v_map);
     meet();
     if constexpr (kConsumers > 1) ptx::setmaxnreg_dec<kProducerRegisters>();
-    if (threadIdx.x == 0 && ahead.more()) bring(ring, ahead, k_map, v_map);
+    if (!kSoon && threadIdx.x == 0 && ahead.more()) bring(ring, ahead, k_map, v_map);
     produce(problem, schedule, ring, k_map, v_map, ahead);
   } else {
     if (threadIdx.x == 128) initialize(*ring.barrier);

@@ -33,7 +33,6 @@ struct Barriers {
   uint64_t v_full[kStages], v_empty[kStages];
   uint64_t turned_full[kStages], turned_empty[kStages];
   uint64_t q_full[kConsumers];
-  float one;
 };
 
 // Every operand begins at a multiple of 1024 bytes: copies and products turn the pieces of a row by its address.
