@@ -33,7 +33,8 @@ const (
 	// bits drifts.
 	Positive
 	// Rising has scores that grow from key to key, threefold in powers of two, so that the last key that a query sees has
-	// most of the weight: a mask that is off by one key changes everything. All of it is exact in eight bits.
+	// most of the weight: a mask that is off by one key changes everything. All of it is exact in eight bits, and in the
+	// tensor cores' sums of them.
 	Rising
 	// Low is Rising with the scores of the first 512 keys below zero: a row of zeros, which is what a kernel has behind the
 	// last key, would have the greatest score of all, and a mask that lets it in changes everything.
@@ -42,6 +43,10 @@ const (
 
 // smallCodes is how many of the smallest numbers of E4M3, which are evenly spaced, the keys of rising inputs go through.
 const smallCodes = 16
+
+// mostLevels is how many scores rise at most before they begin anew. Hopper's tensor cores keep 13 bits behind the first of a sum of E4M3
+// products, and these scores are multiples of 7, that of the largest E4M3: from 2341 on two neighbours could be the same.
+const mostLevels = 2048
 
 // smallest is the smallest number of E4M3 above zero, by which rising scores rise.
 const smallest = 0x1p-9
@@ -260,14 +265,17 @@ func shift(values []float32, dims, tensor int, random *rand.PCG, distribution Di
 	}
 }
 
+// levels is how many keys rise one after the other in so many channels.
+func levels(rising int) int { return min(smallCodes*rising, mostLevels) }
+
 // rise makes each key larger than the one before in one of its first channels, by the smallest number of E4M3, until all have gone through the
-// smallest codes; then it begins anew. The last channel, in which queries are 0, has the largest number of E4M3 once, so that the others keep their
+// smallest codes, or are as many as there may be; then it begins anew. The last channel, in which queries are 0, has the largest number of E4M3 once, so that the others keep their
 // codes.
 func rise(values []float32, dims, rising int) {
 	for key := range len(values) / dims {
 		row := values[key*dims:][:dims]
 		clear(row)
-		level := key % (smallCodes * rising)
+		level := key % levels(rising)
 		for dim := range rising {
 			row[dim] = smallest * float32(level/rising)
 			if dim < level%rising {

@@ -262,13 +262,16 @@ func TestRisingInputs(t *testing.T) {
 			return sum / math.Sqrt(float64(shape.HeadDim)) * math.Log2E
 		}
 		for key := range shape.SeqK {
-			want := first + float64(3*(key%(smallCodes*rising)))
+			want := first + float64(3*(key%levels(rising)))
 			if got := score(key); math.Abs(got-want) > 1e-3 {
 				t.Fatalf("%s: the score of key %d is %g, want %g", text, key, got, want)
 			}
 		}
 	}
-	for _, text := range []string{"1x1x3x64:kv=1100", "2x2x2x128:kv=40", "1x1x1x64"} {
+	if got := levels(255); 7*got > 1<<14 {
+		t.Errorf("%d scores, the last 7*%d, and sums keep 13 bits behind the first", got, got-1)
+	}
+	for _, text := range []string{"1x1x3x64:kv=1100", "2x2x2x128:kv=40", "1x1x1x64", "1x1x1x256:kv=2100"} {
 		dims := mustShape(t, text).HeadDim
 		check(text, Rising, dims-1, 0)
 		check(text, Low, dims-2, -3*lowest)
