@@ -269,8 +269,8 @@ func shift(values []float32, dims, tensor int, random *rand.PCG, distribution Di
 func levels(rising int) int { return min(smallCodes*rising, mostLevels) }
 
 // rise makes each key larger than the one before in one of its first channels, by the smallest number of E4M3, until all have gone through the
-// smallest codes, or are as many as there may be; then it begins anew. The last channel, in which queries are 0, has the largest number of E4M3 once, so that the others keep their
-// codes.
+// smallest codes, or are as many as there may be; then it begins anew. The last channel, in which queries are 0, has the largest number of E4M3 once, so
+// that the others keep their codes.
 func rise(values []float32, dims, rising int) {
 	for key := range len(values) / dims {
 		row := values[key*dims:][:dims]

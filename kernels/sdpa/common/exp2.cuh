@@ -29,9 +29,14 @@ __device__ __forceinline__ uint32_t exp2_of_halves(float low, float high) {
   return ptx::mul_rn_f16x2(y, shifted << 10 & 0x7C007C00);
 }
 
-// 2^x for the i-th of a row of numbers: kEighths of eight by the FMA units, the others by the special-function unit beside them.
+// Of a row of exponentials kEighths of eight are taken by the FMA units, spread evenly, and the others by the special-function unit beside them.
+template <int kEighths>
+__device__ __forceinline__ constexpr bool by_polynomial(int i) {
+  return (i + 1) * kEighths % 8 < kEighths;
+}
+
+// 2^x for the i-th of a row of numbers.
 template <int kEighths>
 __device__ __forceinline__ float exp2_of(float x, int i) {
-  if ((i + 1) * kEighths % 8 < kEighths) return exp2_by_polynomial(x);
-  return ptx::ex2_approx_ftz(x);
+  return by_polynomial<kEighths>(i) ? exp2_by_polynomial(x) : ptx::ex2_approx_ftz(x);
 }

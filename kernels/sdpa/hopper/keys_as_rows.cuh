@@ -39,7 +39,7 @@ constexpr int kColumns = kQueries / 4;          // that a lane has: 8j+2t+e is i
 constexpr int kScores = kQueries / 2;           // that a lane has of one product
 constexpr int kStepKeys = kGroups * kKeys;
 constexpr int kChunks = knob::kHeadDim / 16;    // 16-byte pieces of a row
-constexpr bool kFewKeys = kKeys <= 128;
+constexpr bool kFewKeys = kKeys <= 128;         // so that V does not delay K
 
 // An operand of kQueries rows: core matrices of 8 rows by 16 bytes, first all rows of the first 16 bytes.
 constexpr int kCoreBytes = 128;

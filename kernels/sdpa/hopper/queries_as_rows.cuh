@@ -159,16 +159,15 @@ __device__ __forceinline__ void multiply_keys(float (&s)[kScores], const Queries
 }
 
 // Which exponentials are taken by polynomials, two neighbours at a time: these become a pair of halves, in the place of the first.
-__device__ __forceinline__ constexpr bool as_halves(int i) { return (i / 2 + 1) * knob::kPolynomialEighths % 8 < knob::kPolynomialEighths; }
+__device__ __forceinline__ constexpr bool as_halves(int i) { return by_polynomial<knob::kPolynomialEighths>(i / 2); }
 
 // (64, kKeys) of P, as the first operand of a product for every 32 keys.
 struct Weights {
   uint32_t of[kKeys / 32][4];
 
-  template <int kFirst = 0, int kEnd = kScores>
   __device__ __forceinline__ void pack(const float (&s)[kScores]) {
 #pragma unroll
-    for (int i = kFirst / 16; i < kEnd / 16; ++i) {
+    for (int i = 0; i < kKeys / 32; ++i) {
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         const int first = 16 * i + r / 2 * 8 + r % 2 * 2;  // of two blocks of eight keys, the upper or the lower row
