@@ -49,32 +49,61 @@ func testCover(t *testing.T, folder fs.FS) {
 		arch, _ := coverArch(v.Stage())
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
-			kept, err := ledger.Open(t.Context(), t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer kept.Close()
-			options := simdevice.Options{Checks: true}
-			l := &lab.Lab{
-				Kernel: kernel, Builder: builder, Ledger: kept, Facts: simdevice.Open(options).Facts(), NoClock: true,
-				Open: func(context.Context) (device.Device, error) { return simdevice.Open(options), nil },
-			}
-			// Against itself: its stage may be for another head dim, and nothing is timed.
-			request := lab.Request{Variants: []spec.Variant{v}, Shapes: shapesFor(t, v), Seeds: []uint64{0}, Arch: arch, Against: &v}
-			err = l.Run(t.Context(), request, func(r *run.Run) {
-				// printf has a frame; anything else that has one indexes registers at run time, which are then in memory.
-				if r.Build != nil && r.Build.Resources.StackBytes > 0 && valueOf(v, "DEBUG_PRINT") == 0 {
-					t.Errorf("%d bytes of stack", r.Build.Resources.StackBytes)
-				}
-				if r.Gates.Resources != gate.Pass || r.Gates.Correctness != gate.Pass {
-					t.Errorf("resources %s, correctness %s\n%s", r.Gates.Resources, r.Gates.Correctness,
-						strings.Join(append(r.Reasons.Resources, r.Reasons.Correctness...), "\n"))
-				}
-			})
-			if err != nil {
-				t.Error(err)
-			}
+			underAllCheckers(t, kernel, builder, v, arch, coverShapes)
 		})
+	}
+}
+
+// What a selection chooses must be right as it travels, on several tiles too.
+func TestChosenVariantsAreRight(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it simulates a dozen variants")
+	}
+	kernel, err := spec.Load(SDPA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	builder := toolchain.NewBuilder(SDPA(), nil, t.TempDir()) // what travels in the program
+	for _, s := range kernel.Selections {
+		for _, v := range s.Variants() {
+			t.Run(v.String(), func(t *testing.T) {
+				t.Parallel()
+				underAllCheckers(t, kernel, builder, v, s.Archs[0], slices.Concat(coverShapes, chosenShapes))
+			})
+		}
+	}
+}
+
+// chosenShapes have several tiles a head of every size, and steps of which all queries see all keys.
+var chosenShapes = []string{"1x3x300x%d:kv=410:causal", "1x2x530x%d:kv=520", "1x8x128x%d"}
+
+// underAllCheckers takes a variant through the gates on the simulator, on shapes of its head dim.
+func underAllCheckers(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string, shapes []string) {
+	t.Helper()
+	kept, err := ledger.Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Close()
+	options := simdevice.Options{Checks: true}
+	l := &lab.Lab{
+		Kernel: kernel, Builder: builder, Ledger: kept, Facts: simdevice.Open(options).Facts(), NoClock: true,
+		Open: func(context.Context) (device.Device, error) { return simdevice.Open(options), nil },
+	}
+	// Against itself: its stage may be for another head dim, and nothing is timed.
+	request := lab.Request{Variants: []spec.Variant{v}, Shapes: shapesFor(t, v, shapes), Seeds: []uint64{0}, Arch: arch, Against: &v}
+	err = l.Run(t.Context(), request, func(r *run.Run) {
+		// printf has a frame; anything else that has one indexes registers at run time, which are then in memory.
+		if r.Build != nil && r.Build.Resources.StackBytes > 0 && valueOf(v, "DEBUG_PRINT") == 0 {
+			t.Errorf("%d bytes of stack", r.Build.Resources.StackBytes)
+		}
+		if r.Gates.Resources != gate.Pass || r.Gates.Correctness != gate.Pass {
+			t.Errorf("resources %s, correctness %s\n%s", r.Gates.Resources, r.Gates.Correctness,
+				strings.Join(append(r.Reasons.Resources, r.Reasons.Correctness...), "\n"))
+		}
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 
@@ -127,10 +156,10 @@ func valueOf(v spec.Variant, knob string) int {
 	return value
 }
 
-func shapesFor(t *testing.T, v spec.Variant) []tensor.Shape {
+func shapesFor(t *testing.T, v spec.Variant, forms []string) []tensor.Shape {
 	t.Helper()
 	var shapes []tensor.Shape
-	for _, form := range coverShapes {
+	for _, form := range forms {
 		shape, err := tensor.ParseShape(fmt.Sprintf(form, valueOf(v, "HEAD_DIM")))
 		if err != nil {
 			t.Fatal(err)

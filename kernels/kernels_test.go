@@ -7,6 +7,7 @@ import (
 
 	"attune/internal/lab"
 	"attune/internal/spec"
+	"attune/internal/tensor"
 	"attune/internal/toolchain"
 )
 
@@ -52,5 +53,50 @@ func TestShippedImagesAreWhatTheSourcesGive(t *testing.T) {
 	}
 	if len(list.Images) != len(targets) {
 		t.Errorf("%d images are shipped, and the stages make %d; run `make ship`", len(list.Images), len(targets))
+	}
+}
+
+// A bound of the table that is off by a factor takes nothing away from any answer, only from the speed.
+func TestStage7IsChosenByShape(t *testing.T) {
+	kernel, err := spec.Load(SDPA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		shape                       string
+		headDim, queries, keyGroups int // of the variant that takes it
+	}{
+		{"1x8x128x64", 64, 8, 1},
+		{"2x8x128x64", 64, 16, 1},
+		{"2x8x256x64", 64, 32, 1},
+		{"1x8x512x64", 64, 32, 2},
+		{"4x8x256x64", 64, 64, 1},
+		{"2x8x512x64", 64, 64, 2},
+		{"1x8x512x64:kv=4096", 64, 64, 2},
+		{"1x8x2048x64", 64, 128, 1},        // one round of either
+		{"2x8x2048x64:causal", 64, 128, 1}, // one round of 256, which would end with its longest tile
+		{"2x8x2048x64", 64, 256, 1},
+		{"32x8x512x64", 64, 256, 1},
+		{"32x32x512x64:causal", 64, 256, 1},
+		{"1x32x16384x64", 64, 256, 1},
+		{"1x8x512x128", 128, 128, 1},
+		{"5x8x2048x128:causal", 128, 128, 1}, // four rounds of 192, and five
+		{"32x16x512x128", 128, 192, 1},       // 12 rounds of 192, and 16
+		{"1x16x16384x128:causal", 128, 192, 1},
+		{"1x1x1x256", 256, 128, 1},
+		{"1x8x16384x256", 256, 128, 1},
+	} {
+		shape, err := tensor.ParseShape(c.shape)
+		if err != nil {
+			t.Fatal(err)
+		}
+		choice, err := kernel.Selection("stage7").Choose(shape)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := choice.Variant
+		if valueOf(v, "HEAD_DIM") != c.headDim || valueOf(v, "TILE_M") != c.queries || valueOf(v, "KEY_GROUPS") != c.keyGroups {
+			t.Errorf("%s is taken by %s; want tiles of %d queries of head dim %d, the keys shared out by %d", c.shape, v, c.queries, c.headDim, c.keyGroups)
+		}
 	}
 }

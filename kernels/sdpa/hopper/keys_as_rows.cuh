@@ -79,14 +79,16 @@ struct Lane {
 struct KeyWords {
   uint4 word[kRowBlocks][2][kParts];
 
+  template <bool kWhole>
   __device__ __forceinline__ void load(const Tile& tile, const Lane& lane, int first, int keys) {
     const int key = first + 16 * lane.warp + lane.g;
 #pragma unroll
     for (int block = 0; block < kRowBlocks; ++block) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const unsigned row = max(0, min(key + 64 * block + 8 * half, keys - 1));
-        const uint8_t* from = tile.k + static_cast<size_t>(row) * knob::kHeadDim + 16 * lane.t;  // (D)
+        const int behind = 64 * block + 8 * half;
+        const unsigned row = kWhole ? key : max(0, min(key + behind, keys - 1));
+        const uint8_t* from = tile.k + static_cast<size_t>(row) * knob::kHeadDim + 16 * lane.t + (kWhole ? behind * knob::kHeadDim : 0);  // (D)
 #pragma unroll
         for (int part = 0; part < kParts; ++part) word[block][half][part] = ptx::ld_global_nc_16(from + 64 * part);
       }
@@ -98,18 +100,19 @@ struct KeyWords {
 template <bool kWhole>
 __device__ __forceinline__ void copy_values(unsigned char* v, const Tile& tile, int first, int keys) {
   constexpr int kRows = 128 / kChunks;  // that 128 threads copy at a time
-  const int thread = threadIdx.x % 128, row = thread / kChunks, chunk = thread % kChunks;
+  const unsigned thread = threadIdx.x % 128, row = thread / kChunks, chunk = thread % kChunks;
   const uint8_t* from = tile.v + static_cast<size_t>(first + row) * knob::kHeadDim + 16 * chunk;
   unsigned char* to = v + turned_place<knob::kHeadDim>(row, chunk);
 #pragma unroll
   for (int key = 0; key < kKeys; key += kRows) {
-    const bool there = kWhole || first + row + key < keys;
+    const bool there = kWhole || first + static_cast<int>(row) + key < keys;
     ptx::cp_async_cg_16(to + key * knob::kHeadDim, there ? from + key * knob::kHeadDim : tile.v, there ? 16 : 0);
   }
 }
 
+template <bool kWhole>
 __device__ __forceinline__ void copy_step(unsigned char* v, const Tile& tile, int first, int keys) {
-  if (first + kKeys <= keys) {
+  if (kWhole || first + kKeys <= keys) {
     copy_values<true>(v, tile, first, keys);
   } else {
     copy_values<false>(v, tile, first, keys);
@@ -119,7 +122,7 @@ __device__ __forceinline__ void copy_step(unsigned char* v, const Tile& tile, in
 
 // (kQueries, D) of Q into core matrices, by all threads of the block: word c of piece t goes to word t of piece c.
 struct QueryWords {
-  static constexpr int kPieces = kQueries * kChunks;
+  static constexpr unsigned kPieces = kQueries * kChunks;
   static constexpr int kEach = (kPieces + kThreads - 1) / kThreads;
   uint4 word[kEach];
 
@@ -127,15 +130,15 @@ struct QueryWords {
   __device__ __forceinline__ void load(const Tile& tile, int queries) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const int piece = min(i * kThreads + static_cast<int>(threadIdx.x), kPieces - 1), row = min(tile.first_query + piece / kChunks, queries - 1);
-      word[i] = ptx::ld_global_nc_16(tile.q + static_cast<size_t>(static_cast<unsigned>(row)) * knob::kHeadDim + 16 * (piece % kChunks));
+      const unsigned piece = min(i * kThreads + threadIdx.x, kPieces - 1), row = min(tile.first_query + piece / kChunks, queries - 1);
+      word[i] = ptx::ld_global_nc_16(tile.q + static_cast<size_t>(row) * knob::kHeadDim + 16 * (piece % kChunks));
     }
   }
 
   __device__ __forceinline__ void store(unsigned char* q) const {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const int piece = i * kThreads + threadIdx.x, row = piece / kChunks, part = piece % kChunks / 4, t = piece % 4;
+      const unsigned piece = i * kThreads + threadIdx.x, row = piece / kChunks, part = piece % kChunks / 4, t = piece % 4;
       if (piece >= kPieces) continue;
       unsigned char* to = q + 4 * part * kChunkBytes + row / 8 * kCoreBytes + row % 8 * 16 + 4 * t;
       const uint32_t words[4] = {word[i].x, word[i].y, word[i].z, word[i].w};
@@ -341,6 +344,7 @@ struct Columns {
 };
 
 // exp2 of a lane's scores, their sums, and P to shared memory: each 8x8 matrix of pairs of keys is stored turned, as 8 queries by 16 places.
+template <bool kAlone>
 __device__ __forceinline__ void exponentiate(Columns& columns, const Scores& s, unsigned char* p, const Lane& lane, float factor) {
   const int row = threadIdx.x % 32;
 #pragma unroll
@@ -354,7 +358,8 @@ __device__ __forceinline__ void exponentiate(Columns& columns, const Scores& s, 
         const int i = 4 * j + e, c = 2 * j + e;
         const float upper = exp2_of<knob::kPolynomialEighths>(fmaf(s.of[block][i], factor, columns.base[c]), block);
         const float lower = exp2_of<knob::kPolynomialEighths>(fmaf(s.of[block][i + 2], factor, columns.base[c]), block + 1);
-        columns.sum[c] = fmaf(columns.sum[c], block == 0 ? columns.keep[c] : 1.0f, upper + lower);
+        const float both = upper + lower;
+        columns.sum[c] = block > 0 ? columns.sum[c] + both : kAlone ? both : fmaf(columns.sum[c], columns.keep[c], both);
         pair[e] = ptx::cvt_rn_satfinite_e4m3x2_f32(upper, lower);
       }
       words[j] = pair[0] | static_cast<uint32_t>(pair[1]) << 16;
@@ -479,27 +484,29 @@ __device__ __forceinline__ void finish(const Merge& merge, const Columns& column
 
 // ---- the kernel ----------------------------------------------------------------------------------------------------------
 
-__device__ __forceinline__ void attend(const Problem& problem) {
-  const Head head = head_of_block(problem);
-  if (head.q >= problem.heads) return;
-  const Tile tile = tile_of(problem, head, blockIdx.x);
+__device__ __forceinline__ int steps_of(const Tile& tile) { return (tile.seen + kStepKeys - 1) / kStepKeys; }
+
+// A tile that is kAlone has one step, of which all queries see all keys. Short problems have no others, and most of their time is the way of the
+// instructions to the multiprocessor: what they need stands in a row, with no branch and nothing between that is for others.
+template <bool kAlone>
+__device__ __forceinline__ void attend(const Problem& problem, Head head, const Tile& tile) {
   const Lane lane;
   unsigned char* memory = shared_memory<kSharedBytes>();
   unsigned char* q = memory;
-  const Group group(memory + kQBytes, threadIdx.x / 128);
+  const Group group(memory + kQBytes, kGroups == 1 ? 0 : threadIdx.x / 128);
   Notes& notes = *group.notes;
 
   // Q and K are asked for before anything is waited for, and V, which would delay them if there is much of it, when Q is there.
-  const int steps = max(1, (tile.seen + kStepKeys - 1) / kStepKeys);  // a tile that sees no key has a step in which all are masked
+  const int steps = kAlone ? 1 : max(1, steps_of(tile));  // a tile that sees no key has a step in which all are masked
   QueryWords queries;
   KeyWords keys;
   int first = group.index * kKeys;
   queries.load(tile, problem.queries);
-  keys.load(tile, lane, first, problem.keys);
-  if constexpr (kFewKeys) copy_step(group.v, tile, first, problem.keys);
+  keys.load<kAlone>(tile, lane, first, problem.keys);
+  if constexpr (kFewKeys) copy_step<kAlone>(group.v, tile, first, problem.keys);
   const Factors factors = factors_of(problem, head);
   queries.store(q);
-  if constexpr (!kFewKeys) copy_step(group.v, tile, first, problem.keys);
+  if constexpr (!kFewKeys) copy_step<kAlone>(group.v, tile, first, problem.keys);
   ptx::fence_proxy_async();
   __syncthreads();
 
@@ -509,8 +516,8 @@ __device__ __forceinline__ void attend(const Problem& problem) {
     const bool last = step + 1 == steps;
     Scores scores;
     multiply_keys(scores, keys, ptx::wgmma_place(q));
-    if (!last) keys.load(tile, lane, first + kStepKeys, problem.keys);
-    if (first + kKeys > problem.keys || (problem.causal && first + kKeys > tile.visible)) {
+    if (!last) keys.load<false>(tile, lane, first + kStepKeys, problem.keys);
+    if ((!kAlone && first + kKeys > problem.keys) || (problem.causal && first + kKeys > tile.visible)) {
       mask(scores, lane, first, tile.visible, problem.causal, problem.keys);
     }
     float peaks[kColumns];
@@ -521,8 +528,8 @@ __device__ __forceinline__ void attend(const Problem& problem) {
     ValueWords values;
     values.load(group.v + step % 2 * kVBytes, lane);
     columns.lower_base(notes, lane, factors.scores_log2);
-    if (!last) copy_step(group.v + (step + 1) % 2 * kVBytes, tile, first + kStepKeys, problem.keys);
-    exponentiate(columns, scores, group.p, lane, factors.scores_log2);
+    if (!last) copy_step<false>(group.v + (step + 1) % 2 * kVBytes, tile, first + kStepKeys, problem.keys);
+    exponentiate<kAlone>(columns, scores, group.p, lane, factors.scores_log2);
     ptx::fence_proxy_async();
     group.sync();
     Output product;
@@ -531,7 +538,11 @@ __device__ __forceinline__ void attend(const Problem& problem) {
       note(notes.sum, columns.sum, lane, Sum{});
       if constexpr (kGroups == 1) group.sync();
     });
-    columns.add(product);
+    if constexpr (kAlone) {
+      columns.o = product;
+    } else {
+      columns.add(product);
+    }
   }
 
   const Merge merge(memory + kQBytes);
@@ -541,6 +552,17 @@ __device__ __forceinline__ void attend(const Problem& problem) {
     __syncthreads();
   }
   finish(merge, columns, tile, factors.out, group, lane, problem.queries);
+}
+
+__device__ __forceinline__ void attend(const Problem& problem) {
+  const Head head = head_of_block(problem);
+  if (head.q >= problem.heads) return;
+  const Tile tile = tile_of(problem, head, blockIdx.x);
+  if (steps_of(tile) == 1 && kStepKeys <= problem.keys) {
+    attend<true>(problem, head, tile);
+  } else {
+    attend<false>(problem, head, tile);
+  }
 }
 
 }  // namespace attention

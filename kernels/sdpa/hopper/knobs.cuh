@@ -5,7 +5,7 @@
 
 namespace knob {
 
-constexpr int kKeyGroups = KEY_GROUPS;                  // warpgroups of a block that share out the keys, if these are the rows
+constexpr int kKeyGroups = KEY_GROUPS;                  // warpgroups of a block that share out the keys
 constexpr int kKvStages = KV_STAGES;                    // tiles of K and V in the ring, if the queries are the rows
 constexpr bool kQInShared = USE_Q_IN_SHARED;            // instead of registers
 constexpr bool kOverlap = USE_OVERLAP;                  // of P * V with the next step's scores

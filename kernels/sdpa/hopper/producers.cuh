@@ -40,7 +40,7 @@ __device__ __forceinline__ void turn_columns(unsigned char* turned, const unsign
   constexpr int kKeyBlocks = kKeys / 32;
   const int lane = threadIdx.x % 32, row = 16 * column_block + lane % 16;
   const unsigned char* from = v + 16 * column_block / kRowBytes * kBoxBytes + turned_place<kRowBytes>(lane, column_block % (kRowBytes / 16));
-  constexpr int kAtOnce = kProducerRegisters < 56 ? kKeyBlocks % 2 ? 1 : 2 : kKeyBlocks < 8 ? kKeyBlocks : kConsumers == 1 ? 4 : 2;
+  constexpr int kAtOnce = kProducerRegisters < 40 ? 1 : kProducerRegisters < 56 ? kKeyBlocks % 2 ? 1 : 2 : kKeyBlocks < 8 ? kKeyBlocks : kConsumers == 1 ? 4 : 2;
 #pragma unroll
   for (int first = 0; first < kKeyBlocks; first += kAtOnce) {
     // Four matrices of 8 keys by 8 pairs of columns each, turned: a lane has pair g of keys 2t and 2t+1 of each.

@@ -9,6 +9,8 @@
 //   operands only with the summed dimension along the row, and V comes with D along it
 //   TILE_M / 64 warpgroups compute 64 rows each. With USE_OVERLAP they weigh the scores of one step while P * V of the step before is under way. Else one
 //   is to have the tensor cores while another takes exponentials: each begins STAGGER_CYCLES behind the one before, and stays so
+//   KEY_GROUPS warpgroups with the same 64 rows take steps in turn, and merge what they have in the end: tiles of 64 rows are few, and one warpgroup alone
+//   leaves the multiprocessor idle half of the time
 //
 // Blocks stay and take tile after tile, so that the copies for the next tile run while the last rows of one are written.
 //
@@ -35,11 +37,12 @@
 namespace attention {
 
 constexpr int kScores = kKeys / 2;  // that a lane has
-constexpr bool kByIntegers = knob::kHeadDim == 64 && kConsumers < 3;  // the greatest of them; else it costs registers that are needed
+constexpr bool kByIntegers = knob::kHeadDim == 64 && kConsumers != 3;  // the greatest of them; else it costs registers that are needed
 constexpr int kPartColumns = 64;    // of O, multiplied at a time
 constexpr int kParts = knob::kHeadDim / kPartColumns;
-// Q and the first K and V are asked for before the block has met. Three warpgroups have too few registers until then.
-constexpr bool kSoon = kConsumers < 3 && !knob::kQInShared;
+// Q and the first K and V are asked for before the block has met. Three warpgroups have too few registers for a Q of their own until then, and two with Q
+// in shared memory have a wide O, for which the compiler finds registers only if nothing stands before.
+constexpr bool kSoon = knob::kQInShared ? kConsumers > 2 : kConsumers < 3;
 constexpr int kLseKind = 2;         // the sums are of P as it was rounded
 
 // ---- the warpgroups that compute -----------------------------------------------------------------------------------------
@@ -64,13 +67,18 @@ __device__ __forceinline__ void write_ones(const Ring& ring) {
   }
 }
 
+// The number of a warpgroup that computes: the same for all its lanes, and the compiler knows.
+__device__ __forceinline__ int group_of_thread() { return __shfl_sync(0xFFFFFFFF, threadIdx.x / 128 - 1, 0); }
+
+__device__ __forceinline__ constexpr int first_row_of(int group) { return kSharesKeys ? 0 : group * 64; }
+
 // Found anew wherever it is asked for: products need the registers.
 struct Lane {
   int g, t;  // 4g + t is its number
   int row;   // of the tile: its first of two, eight apart
   __device__ __forceinline__ Lane() {
     const unsigned thread = ptx::opaque(threadIdx.x);
-    g = thread % 32 / 4, t = thread % 4, row = (thread / 32 - 4) * 16 + g;
+    g = thread % 32 / 4, t = thread % 4, row = (kSharesKeys ? thread / 32 % 4 : thread / 32 - 4) * 16 + g;
   }
 };
 
@@ -84,6 +92,7 @@ struct Queries<false> {
   uint32_t words[knob::kHeadDim / 32][4];  // (2 rows, D) of a lane
 
   __device__ __forceinline__ void place(const Ring&, int, const TensorMap*) {}
+  __device__ __forceinline__ void initialize() const {}
 
   // Rows behind the last are read as the last, and not written.
   __device__ __forceinline__ void ask(const Tile& tile, int queries) {
@@ -113,6 +122,13 @@ struct Queries<true> {
 
   __device__ __forceinline__ void place(const Ring& ring, int of, const TensorMap* tensor) {
     map = tensor, shared = ring.q + of * 64 * knob::kHeadDim, full = &ring.barrier->q_full[of], group = of;
+  }
+
+  // Where it is asked for before the block has met. Those who wait for it have met.
+  __device__ __forceinline__ void initialize() const {
+    if (threadIdx.x % 128 > 0) return;
+    ptx::mbarrier_init(full, 1);
+    ptx::fence_mbarrier_init();
   }
 
   // By tensor copies, when all warps have read those of the tile before. Rows behind the last are zeros, and not written.
@@ -343,19 +359,59 @@ __device__ __forceinline__ void arrive_warp(uint64_t* barrier, float now = 0.0f)
   if (threadIdx.x % 32 == 0 && !(now > 1.0f)) ptx::mbarrier_arrive(barrier);
 }
 
-__device__ __forceinline__ void write(const Rows& rows, const Tile& tile, float descale, int queries) {
+// Two warpgroups have sums over the keys of their own steps. Each gives the other half of its columns, and has the sums of the other half in their place.
+// Who gives anew, two tiles on, has met with the other behind what that took.
+__device__ __forceinline__ void merge(Rows& rows, const Ring& ring, int group, unsigned round) {
+  constexpr int kHalf = kPartColumns / 4;  // of a lane's columns, of two rows each
+  const auto given_by = [&](int of) { return ring.given + (round % 2 * kConsumers + of) * kGivenPieces * 128 + ptx::opaque(threadIdx.x) % 128; };
+  float mine[kHalf];
+  float4* give = given_by(group);
+#pragma unroll
+  for (int i = 0; i < kHalf; i += 4) {
+    float away[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float lower = rows.o[0][i + e], upper = rows.o[0][i + e + kHalf];
+      mine[i + e] = group > 0 ? upper : lower, away[e] = group > 0 ? lower : upper;
+    }
+    give[i / 4 * 128] = make_float4(away[0], away[1], away[2], away[3]);
+  }
+  give[kHalf / 4 * 128] = make_float4(rows.base[0], rows.base[1], rows.sum[0], rows.sum[1]);
+  ptx::barrier_sync(1, 128 * kConsumers);
+  const float4* take = given_by(1 - group);
+  const float4 notes = take[kHalf / 4 * 128];
+  const float base[2] = {notes.x, notes.y}, sum[2] = {notes.z, notes.w};
+  float keep[2], add[2];  // what the sums of each count
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float lowest = fminf(rows.base[half], base[half]);
+    keep[half] = ptx::ex2_approx_ftz(lowest - rows.base[half]), add[half] = ptx::ex2_approx_ftz(lowest - base[half]);
+    rows.base[half] = lowest, rows.sum[half] = fmaf(rows.sum[half], keep[half], sum[half] * add[half]);
+  }
+#pragma unroll
+  for (int i = 0; i < kHalf; i += 4) {
+    const float4 piece = take[i / 4 * 128];
+    const float other[4] = {piece.x, piece.y, piece.z, piece.w};
+#pragma unroll
+    for (int e = 0; e < 4; ++e) rows.o[0][i + e] = fmaf(mine[i + e], keep[e / 2], other[e] * add[e / 2]);
+  }
+}
+
+// Of warpgroups with the same rows each writes its columns, and the first one the logarithms.
+__device__ __forceinline__ void write(const Rows& rows, const Tile& tile, float descale, int queries, int key_group) {
+  constexpr int kColumns = knob::kHeadDim / knob::kKeyGroups;
   const Lane lane;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int query = tile.first_query + lane.row + 8 * half;
     const float share = rows.sum[half] > 0.0f ? descale * ptx::rcp_approx_ftz(rows.sum[half]) : 0.0f;  // a query that sees no key has 0
-    uint16_t* row = tile.o + static_cast<size_t>(query) * knob::kHeadDim + 4 * lane.t;
+    uint16_t* row = tile.o + static_cast<size_t>(query) * knob::kHeadDim + key_group * kColumns + 4 * lane.t;
     if (query >= queries) continue;
     if constexpr (knob::kLse) {
-      if (lane.t == 0) tile.lse[query] = log_sum_exp(rows.sum[half], rows.base[half]);
+      if (lane.t == 0 && key_group == 0) tile.lse[query] = log_sum_exp(rows.sum[half], rows.base[half]);
     }
 #pragma unroll
-    for (int i = 0; i < knob::kHeadDim / 16; ++i) {
+    for (int i = 0; i < kColumns / 16; ++i) {
       const float* o = &rows.o[i / (kPartColumns / 16)][i % (kPartColumns / 16) * 8 + 2 * half];
       *reinterpret_cast<uint2*>(row + 16 * i) = make_uint2(output_pair(o[0] * share, o[4] * share), output_pair(o[1] * share, o[5] * share));
     }
@@ -388,10 +444,14 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, cons
     if constexpr (!knob::kQInShared) descales.load(p, tile.head);
   };
   if constexpr (kSoon) {
+    if constexpr (knob::kQInShared) {
+      q.place(ring, group_of_thread(), q_map);
+      q.initialize();
+    }
     ask_queries();
     start();
   }
-  const int group = __shfl_sync(0xFFFFFFFF, threadIdx.x / 128 - 1, 0);  // the same for all lanes, and the compiler knows
+  const int group = group_of_thread();
   const uint32_t k = ptx::wgmma_place(ring.k), turned = ptx::wgmma_place(ring.turned);
   Place k_place, v_place;
   q.place(ring, group, q_map);
@@ -402,15 +462,15 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, cons
     if constexpr (knob::kQInShared) descales.load(p, tile.head);  // before that O has all registers
     const float scores_log2 = descales.scores_log2(p);
     // What the first row of the warpgroup sees, and so all do.
-    const int all_see = p.causal ? min(p.keys, tile.visible + group * 64) : p.keys;
+    const int all_see = p.causal ? min(p.keys, tile.visible + first_row_of(group)) : p.keys;
     q.wait();
     Rows rows;
     rows.clear();
     float s[kScores];
     Weights weights;
 
-    // The place of K is given back only when the greatest scores are known, so that these are found while P * V is under way: else the assembler
-    // would wait for that first.
+    // With USE_OVERLAP the place of K is given back only when the greatest scores are known, so that these are found while P * V is under way: else the
+    // assembler would wait for that first. Four warpgroups are faster so, too.
     const auto find_base = [&](int step, float (&keep)[2]) {
       ptx::hold(s);
       if ((step + 1) * kKeys > all_see) {
@@ -420,7 +480,7 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, cons
         mask(s, end);
       }
       lower_base(s, rows, keep, scores_log2);
-      arrive_warp(&ring.barrier->k_empty[k_place.slot], knob::kOverlap ? keep[1] : 0.0f);
+      arrive_warp(&ring.barrier->k_empty[k_place.slot], knob::kOverlap || kConsumers > 3 ? keep[1] : 0.0f);
       if (knob::kOverlap) k_place.advance();
     };
     const auto weigh = [&](int step) {
@@ -444,8 +504,16 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, cons
     };
 
     int step = steps_of(tile) - 1;
+    // Of steps that are shared out every other one is the other's.
+    const auto pass = [&] {
+      if (!kSharesKeys || step < 0) return;
+      v_place.advance();
+      k_place = v_place;
+      --step;
+    };
+    if (group > 0) pass();
     if constexpr (knob::kSkipMasked) {
-      const int one_sees = p.causal ? min(p.keys, tile.visible + group * 64 + 63) : p.keys;
+      const int one_sees = p.causal ? min(p.keys, tile.visible + first_row_of(group) + 63) : p.keys;
 #pragma unroll 1
       for (; step >= 0 && step * kKeys >= one_sees; --step) {
         ptx::mbarrier_try_wait_parity(&ring.barrier->k_full[k_place.slot], k_place.parity);
@@ -484,20 +552,23 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, cons
       }
     } else {
 #pragma unroll 1
-      for (; step >= 0; --step) {
+      while (step >= 0) {
         ask_scores();
         ptx::wgmma_wait_group<0>();
         weigh(step);
         multiply_parts(rows, weights, values_of());
         values_done();
+        --step;
+        pass();
       }
     }
     // The products have read Q of this tile; that of the next one comes while O is written.
     const Tile done = schedule.tile(p, turn.anew());
     const float descale = descales.v;
+    if constexpr (kSharesKeys) merge(rows, ring, group, turn.round);
     turn.next(schedule.in_pairs);
     ask_queries();
-    write(rows, done, descale, p.queries);
+    write(rows, done, descale, p.queries, kSharesKeys ? group : 0);
   }
 }
 
@@ -505,17 +576,20 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, cons
 
 // By one thread.
 __device__ __forceinline__ void initialize(Barriers& barrier) {
+  constexpr int kReaders = kSharesKeys ? 1 : kConsumers;  // of a step
 #pragma unroll
   for (int stage = 0; stage < kStages; ++stage) {
     if (stage > 0 || !kSoon) ptx::mbarrier_init(&barrier.k_full[stage], 1);
-    ptx::mbarrier_init(&barrier.k_empty[stage], 4 * kConsumers);
+    ptx::mbarrier_init(&barrier.k_empty[stage], 4 * kReaders);
     if (stage > 0 || !kSoon) ptx::mbarrier_init(&barrier.v_full[stage], 1);
     ptx::mbarrier_init(&barrier.v_empty[stage], 4);
     ptx::mbarrier_init(&barrier.turned_full[stage], 4);
-    ptx::mbarrier_init(&barrier.turned_empty[stage], 4 * kConsumers);
+    ptx::mbarrier_init(&barrier.turned_empty[stage], 4 * kReaders);
   }
+  if constexpr (knob::kQInShared && !kSoon) {
 #pragma unroll
-  for (int group = 0; group < kConsumers; ++group) ptx::mbarrier_init(&barrier.q_full[group], 1);
+    for (int group = 0; group < kConsumers; ++group) ptx::mbarrier_init(&barrier.q_full[group], 1);
+  }
   ptx::fence_mbarrier_init();
 }
 
