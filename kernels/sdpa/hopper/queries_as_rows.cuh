@@ -42,7 +42,7 @@ constexpr int kPartColumns = 64;    // of O, multiplied at a time
 constexpr int kParts = knob::kHeadDim / kPartColumns;
 // Q and the first K and V are asked for before the block has met. Three warpgroups have too few registers for a Q of their own until then, and two with Q
 // in shared memory have a wide O, for which the compiler finds registers only if nothing stands before.
-constexpr bool kSoon = knob::kQInShared ? kConsumers > 2 : kConsumers < 3;
+constexpr bool kSoon = knob::kQInShared ? kConsumers != 2 : kConsumers < 3;
 constexpr int kLseKind = 2;         // the sums are of P as it was rounded
 
 // ---- the warpgroups that compute -----------------------------------------------------------------------------------------
@@ -362,7 +362,8 @@ __device__ __forceinline__ void arrive_warp(uint64_t* barrier, float now = 0.0f)
 // Two warpgroups have sums over the keys of their own steps. Each gives the other half of its columns, and has the sums of the other half in their place.
 // Who gives anew, two tiles on, has met with the other behind what that took.
 __device__ __forceinline__ void merge(Rows& rows, const Ring& ring, int group, unsigned round) {
-  constexpr int kHalf = kPartColumns / 4;  // of a lane's columns, of two rows each
+  constexpr int kHalf = knob::kHeadDim / 4;  // of a lane's numbers
+  const auto o = [&](int i) -> float& { return rows.o[i / (kPartColumns / 2)][i % (kPartColumns / 2)]; };
   const auto given_by = [&](int of) { return ring.given + (round % 2 * kConsumers + of) * kGivenPieces * 128 + ptx::opaque(threadIdx.x) % 128; };
   float mine[kHalf];
   float4* give = given_by(group);
@@ -371,7 +372,7 @@ __device__ __forceinline__ void merge(Rows& rows, const Ring& ring, int group, u
     float away[4];
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const float lower = rows.o[0][i + e], upper = rows.o[0][i + e + kHalf];
+      const float lower = o(i + e), upper = o(i + e + kHalf);
       mine[i + e] = group > 0 ? upper : lower, away[e] = group > 0 ? lower : upper;
     }
     give[i / 4 * 128] = make_float4(away[0], away[1], away[2], away[3]);
@@ -393,7 +394,7 @@ __device__ __forceinline__ void merge(Rows& rows, const Ring& ring, int group, u
     const float4 piece = take[i / 4 * 128];
     const float other[4] = {piece.x, piece.y, piece.z, piece.w};
 #pragma unroll
-    for (int e = 0; e < 4; ++e) rows.o[0][i + e] = fmaf(mine[i + e], keep[e / 2], other[e] * add[e / 2]);
+    for (int e = 0; e < 4; ++e) o(i + e) = fmaf(mine[i + e], keep[e / 2], other[e] * add[e / 2]);
   }
 }
 
