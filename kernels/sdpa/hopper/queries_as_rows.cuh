@@ -26,9 +26,10 @@
 #include "../common/problem.cuh"
 #include "../common/ptx.cuh"
 #include "knobs.cuh"
-#include "output.cuh"
 #include "producers.cuh"
+#include "queries.cuh"
 #include "ring.cuh"
+#include "rows.cuh"
 #include "schedule.cuh"
 #include "softmax.cuh"
 #include "tma.cuh"
@@ -36,14 +37,10 @@
 
 namespace attention {
 
-constexpr int kScores = kKeys / 2;  // that a lane has
-constexpr bool kByIntegers = knob::kHeadDim == 64 && kConsumers != 3;  // the greatest of them; else it costs registers that are needed
-constexpr int kPartColumns = 64;    // of O, multiplied at a time
-constexpr int kParts = knob::kHeadDim / kPartColumns;
+constexpr bool kByIntegers = knob::kHeadDim == 64 && kConsumers != 3;  // the greatest score is found; else it costs registers that are needed
 // Q and the first K and V are asked for before the block has met. Three warpgroups have too few registers for a Q of their own until then, and two with Q
 // in shared memory have a wide O, for which the compiler finds registers only if nothing stands before.
 constexpr bool kSoon = knob::kQInShared ? kConsumers != 2 : kConsumers < 3;
-constexpr int kLseKind = 2;         // the sums are of P as it was rounded
 
 // ---- the warpgroups that compute -----------------------------------------------------------------------------------------
 
@@ -66,100 +63,6 @@ __device__ __forceinline__ void write_ones(const Ring& ring) {
     for (int i = own; i < kAll; i += kAtOnce) write(i);
   }
 }
-
-// The number of a warpgroup that computes: the same for all its lanes, and the compiler knows.
-__device__ __forceinline__ int group_of_thread() { return __shfl_sync(0xFFFFFFFF, threadIdx.x / 128 - 1, 0); }
-
-__device__ __forceinline__ constexpr int first_row_of(int group) { return kSharesKeys ? 0 : group * 64; }
-
-// Found anew wherever it is asked for: products need the registers.
-struct Lane {
-  int g, t;  // 4g + t is its number
-  int row;   // of the tile: its first of two, eight apart
-  __device__ __forceinline__ Lane() {
-    const unsigned thread = ptx::opaque(threadIdx.x);
-    g = thread % 32 / 4, t = thread % 4, row = (kSharesKeys ? thread / 32 % 4 : thread / 32 - 4) * 16 + g;
-  }
-};
-
-// (64, D) of Q, as the first operand of a product for every 32 columns: in the lanes' registers, or in shared memory where those are needed for O. Not all
-// products exist with the operand there, so that theirs is a template: where it is not used, it is not made.
-template <bool kInShared>
-struct Queries;
-
-template <>
-struct Queries<false> {
-  uint32_t words[knob::kHeadDim / 32][4];  // (2 rows, D) of a lane
-
-  __device__ __forceinline__ void place(const Ring&, int, const TensorMap*) {}
-  __device__ __forceinline__ void initialize() const {}
-
-  // Rows behind the last are read as the last, and not written.
-  __device__ __forceinline__ void ask(const Tile& tile, int queries) {
-    const Lane lane;
-    const uint8_t* upper = tile.q + static_cast<size_t>(min(tile.first_query + lane.row, queries - 1)) * knob::kHeadDim + 4 * lane.t;
-    const uint8_t* lower = tile.q + static_cast<size_t>(min(tile.first_query + lane.row + 8, queries - 1)) * knob::kHeadDim + 4 * lane.t;
-#pragma unroll
-    for (int i = 0; i < knob::kHeadDim / 32; ++i) {
-      words[i][0] = *reinterpret_cast<const uint32_t*>(upper + 32 * i);
-      words[i][1] = *reinterpret_cast<const uint32_t*>(lower + 32 * i);
-      words[i][2] = *reinterpret_cast<const uint32_t*>(upper + 32 * i + 16);
-      words[i][3] = *reinterpret_cast<const uint32_t*>(lower + 32 * i + 16);
-    }
-  }
-  __device__ __forceinline__ void wait() {}
-
-  __device__ __forceinline__ void multiply(float (&s)[kScores], int i, uint64_t k) const { ptx::wgmma_m64k32_e4m3<kKeys>(s, words[i], k, i > 0); }
-};
-
-template <>
-struct Queries<true> {
-  const TensorMap* map;
-  unsigned char* shared;  // (boxes, 64, row bytes)
-  uint64_t* full;
-  int group;
-  uint32_t phase = 0;
-
-  __device__ __forceinline__ void place(const Ring& ring, int of, const TensorMap* tensor) {
-    map = tensor, shared = ring.q + of * 64 * knob::kHeadDim, full = &ring.barrier->q_full[of], group = of;
-  }
-
-  // Where it is asked for before the block has met. Those who wait for it have met.
-  __device__ __forceinline__ void initialize() const {
-    if (threadIdx.x % 128 > 0) return;
-    ptx::mbarrier_init(full, 1);
-    ptx::fence_mbarrier_init();
-  }
-
-  // By tensor copies, when all warps have read those of the tile before. Rows behind the last are zeros, and not written.
-  __device__ __forceinline__ void ask(const Tile& tile, int) {
-    ptx::barrier_sync(1 + group, 128);
-    if (ptx::opaque(threadIdx.x) % 128 > 0) return;
-    ptx::mbarrier_arrive_expect_tx(full, 64 * knob::kHeadDim);
-#pragma unroll
-    for (int box = 0; box < kBoxes; ++box) {
-      ptx::cp_async_bulk_tensor_3d(shared + box * 64 * kRowBytes, map, box * kRowBytes, tile.first_query + group * 64, tile.head.q, full);
-    }
-  }
-  __device__ __forceinline__ void wait() {
-    ptx::mbarrier_try_wait_parity(full, phase);
-    phase ^= 1;
-  }
-
-  template <int kColumns = kKeys>
-  __device__ __forceinline__ void multiply(float (&s)[kColumns / 2], int i, uint64_t k) const {
-    const int box = 32 * i / kRowBytes, column = 32 * i % kRowBytes;
-    const uint64_t q = ptx::wgmma_descriptor_swizzled<kRowBytes>(ptx::wgmma_place(shared) + (box * 64 * kRowBytes + column) / 16);
-    ptx::wgmma_m64k32_e4m3<kColumns>(s, q, k, i > 0);
-  }
-};
-
-// The factors of a tile as they come, asked for with its queries: no one waits for them before the first scores are there, or O is.
-struct Descales {
-  float q, k, v;
-  __device__ __forceinline__ void load(const Problem& p, Head head) { q = p.descale_q[head.q], k = p.descale_k[head.kv], v = p.descale_v[head.kv]; }
-  __device__ __forceinline__ float scores_log2(const Problem& p) const { return scores_log2_of(p, q, k); }
-};
 
 // s (64, kKeys) = Q (64, D) * K (kKeys, D)^T.
 template <bool kInShared>
@@ -211,24 +114,6 @@ __device__ __forceinline__ void multiply_values(float (&d)[kColumns / 2], const 
   }
   ptx::wgmma_commit_group();
 }
-
-// What a lane knows of its two rows. A weight is 2^(factor * score + base), at most 2^kShift; the rows of O and the sum of P are sums of such.
-struct Rows {
-  float base[2];
-  float sum[2];
-  float o[kParts][kPartColumns / 2];
-  float keep[2];  // what of the sums before the last step remains
-
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) base[half] = kUnseen, sum[half] = 0.0f;
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-#pragma unroll
-      for (int i = 0; i < kPartColumns / 2; ++i) o[part][i] = 0.0f;
-    }
-  }
-};
 
 // Of the keys of a step a lane's rows see those before `end`, counted from the lane's first.
 __device__ __forceinline__ void mask(float (&s)[kScores], const int (&end)[2]) {
@@ -357,66 +242,6 @@ __device__ __forceinline__ void multiply_parts(Rows& rows, const Weights& p, uin
 __device__ __forceinline__ void arrive_warp(uint64_t* barrier, float now = 0.0f) {
   __syncwarp();
   if (threadIdx.x % 32 == 0 && !(now > 1.0f)) ptx::mbarrier_arrive(barrier);
-}
-
-// Two warpgroups have sums over the keys of their own steps. Each gives the other half of its columns, and has the sums of the other half in their place.
-// Who gives anew, two tiles on, has met with the other behind what that took.
-__device__ __forceinline__ void merge(Rows& rows, const Ring& ring, int group, unsigned round) {
-  constexpr int kHalf = knob::kHeadDim / 4;  // of a lane's numbers
-  const auto o = [&](int i) -> float& { return rows.o[i / (kPartColumns / 2)][i % (kPartColumns / 2)]; };
-  const auto given_by = [&](int of) { return ring.given + (round % 2 * kConsumers + of) * kGivenPieces * 128 + ptx::opaque(threadIdx.x) % 128; };
-  float mine[kHalf];
-  float4* give = given_by(group);
-#pragma unroll
-  for (int i = 0; i < kHalf; i += 4) {
-    float away[4];
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const float lower = o(i + e), upper = o(i + e + kHalf);
-      mine[i + e] = group > 0 ? upper : lower, away[e] = group > 0 ? lower : upper;
-    }
-    give[i / 4 * 128] = make_float4(away[0], away[1], away[2], away[3]);
-  }
-  give[kHalf / 4 * 128] = make_float4(rows.base[0], rows.base[1], rows.sum[0], rows.sum[1]);
-  ptx::barrier_sync(1, 128 * kConsumers);
-  const float4* take = given_by(1 - group);
-  const float4 notes = take[kHalf / 4 * 128];
-  const float base[2] = {notes.x, notes.y}, sum[2] = {notes.z, notes.w};
-  float keep[2], add[2];  // what the sums of each count
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float lowest = fminf(rows.base[half], base[half]);
-    keep[half] = ptx::ex2_approx_ftz(lowest - rows.base[half]), add[half] = ptx::ex2_approx_ftz(lowest - base[half]);
-    rows.base[half] = lowest, rows.sum[half] = fmaf(rows.sum[half], keep[half], sum[half] * add[half]);
-  }
-#pragma unroll
-  for (int i = 0; i < kHalf; i += 4) {
-    const float4 piece = take[i / 4 * 128];
-    const float other[4] = {piece.x, piece.y, piece.z, piece.w};
-#pragma unroll
-    for (int e = 0; e < 4; ++e) o(i + e) = fmaf(mine[i + e], keep[e / 2], other[e] * add[e / 2]);
-  }
-}
-
-// Of warpgroups with the same rows each writes its columns, and the first one the logarithms.
-__device__ __forceinline__ void write(const Rows& rows, const Tile& tile, float descale, int queries, int key_group) {
-  constexpr int kColumns = knob::kHeadDim / knob::kKeyGroups;
-  const Lane lane;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int query = tile.first_query + lane.row + 8 * half;
-    const float share = rows.sum[half] > 0.0f ? descale * ptx::rcp_approx_ftz(rows.sum[half]) : 0.0f;  // a query that sees no key has 0
-    uint16_t* row = tile.o + static_cast<size_t>(query) * knob::kHeadDim + key_group * kColumns + 4 * lane.t;
-    if (query >= queries) continue;
-    if constexpr (knob::kLse) {
-      if (lane.t == 0 && key_group == 0) tile.lse[query] = log_sum_exp(rows.sum[half], rows.base[half]);
-    }
-#pragma unroll
-    for (int i = 0; i < kColumns / 16; ++i) {
-      const float* o = &rows.o[i / (kPartColumns / 16)][i % (kPartColumns / 16) * 8 + 2 * half];
-      *reinterpret_cast<uint2*>(row + 16 * i) = make_uint2(output_pair(o[0] * share, o[4] * share), output_pair(o[1] * share, o[5] * share));
-    }
-  }
 }
 
 // Lets a warpgroup begin behind those before it. Side by side they would ask for products together and then for exponentials together, in every step: no
