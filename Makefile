@@ -9,6 +9,9 @@ RACE := ./internal/accuracy ./internal/cases ./internal/device/... ./internal/la
 # Packages that have assembly, and those that say whether it is right.
 ASSEMBLY := ./internal/sim/... ./internal/cases ./internal/device/sim ./internal/tensor
 
+# Every stage on the simulator. This and the tests of kernels/ are the longest by far, and counting their lines would make them longer.
+LONG := TestScripts/run_all
+
 # The least coverage of internal/... by tests that need no GPU. What only a GPU can reach is left out.
 COVERAGE := 80
 NEEDS_GPU := internal/device/cuda/
@@ -32,8 +35,9 @@ style: ## format, vet, static analysis, module file
 	$(GO) mod tidy -diff
 
 unit: ## all tests, with coverage
-	$(GO) test -coverpkg=./internal/... -coverprofile=coverage.out $$($(GO) list ./... | grep -v /kernels)
-	$(GO) test ./kernels/... # the longest by far, on the simulator: counting its lines would make it longer
+	$(GO) test -skip '$(LONG)' -coverpkg=./internal/... -coverprofile=coverage.out $$($(GO) list ./... | grep -v /kernels)
+	$(GO) test -run '$(LONG)' ./cmd/attune
+	$(GO) test ./kernels/...
 	@grep -v '$(NEEDS_GPU)' coverage.out > coverage.nogpu.out
 	@$(GO) tool cover -func=coverage.nogpu.out | awk -v least=$(COVERAGE) \
 		'/^total:/ { print "coverage of internal/... without a GPU: " $$3; if ($$3 + 0 < least) { print "want at least " least " %"; exit 1 } }'
