@@ -35,12 +35,20 @@ __device__ __forceinline__ void bring_first(const Ring& ring, const Walk& at, co
   copy_tile(ring.v, v_map, at, &ring.barrier->v_full[0]);
 }
 
+// Of a step's blocks of 32 keys, those that a warp has registers for.
+__device__ __forceinline__ constexpr int blocks_at_once(int blocks) {
+  if (kProducerRegisters < 40) return 1;
+  if (kProducerRegisters < 56) return blocks % 2 ? 1 : 2;
+  if (blocks < 8) return blocks;
+  return kConsumers == 1 ? 4 : 2;
+}
+
 // (kKeys, 16 columns) of V to (16 rows, kKeys) of V^T, by one warp.
 __device__ __forceinline__ void turn_columns(unsigned char* turned, const unsigned char* v, int column_block) {
   constexpr int kKeyBlocks = kKeys / 32;
   const int lane = threadIdx.x % 32, row = 16 * column_block + lane % 16;
   const unsigned char* from = v + 16 * column_block / kRowBytes * kBoxBytes + turned_place<kRowBytes>(lane, column_block % (kRowBytes / 16));
-  constexpr int kAtOnce = kProducerRegisters < 40 ? 1 : kProducerRegisters < 56 ? kKeyBlocks % 2 ? 1 : 2 : kKeyBlocks < 8 ? kKeyBlocks : kConsumers == 1 ? 4 : 2;
+  constexpr int kAtOnce = blocks_at_once(kKeyBlocks);
 #pragma unroll
   for (int first = 0; first < kKeyBlocks; first += kAtOnce) {
     // Four matrices of 8 keys by 8 pairs of columns each, turned: a lane has pair g of keys 2t and 2t+1 of each.

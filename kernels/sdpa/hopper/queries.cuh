@@ -14,7 +14,7 @@ namespace attention {
 
 constexpr int kScores = kKeys / 2;  // that a lane has
 
-// (64, D) of Q, as the first operand of a product for every 32 columns: in the lanes' registers, or in shared memory where those are needed for O. Not all
+// (64, D) of Q, as the first operand of a product for every 32 columns: in the lanes' registers, or in shared memory where those are needed. Not all
 // products exist with the operand there, so that theirs is a template: where it is not used, it is not made.
 template <bool kInShared>
 struct Queries;

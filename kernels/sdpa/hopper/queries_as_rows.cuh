@@ -1,6 +1,6 @@
 // Attention with the queries as the rows of both products, for problems that fill the chip with tiles of 64 queries a warpgroup.
 //
-//   S = Q * K^T     (queries, keys): Q in registers, or in shared memory where O needs those; K in shared memory
+//   S = Q * K^T     (queries, keys): Q in registers, or in shared memory where a wide O or many warpgroups need those; K in shared memory
 //   P = exp2(S - max)               rounded to E4M3 times 2^8, in the registers that the second product takes it from
 //   O = P * V       (queries, D):    V^T in shared memory
 //
@@ -261,12 +261,11 @@ __device__ __forceinline__ void stagger(const Problem& p, const Schedule& schedu
   __syncwarp();
 }
 
-// With USE_REHEARSAL the first warpgroup weighs scores of nothing while the first K is on its way: a short problem waits longer for the instructions of its
-// first step than for anything else, and they come sooner so, for all warpgroups. The code must be the one of all steps, so that the compiler may not know
-// when it is over.
+// With USE_REHEARSAL the first warpgroup weighs scores of nothing while the first K is on its way: the instructions of a step come from far, and are to be
+// there for all warpgroups when K is. The code must be the one of all steps, so that the compiler may not know when it is over.
 struct Rehearsal {
   unsigned done;
-  __device__ __forceinline__ explicit Rehearsal(int group) : done(knob::kRehearsal ? ptx::opaque(group > 0 ? 1u : 0u) : 1u) {}
+  __device__ __forceinline__ explicit Rehearsal(int group) : done(group > 0) {}
   __device__ __forceinline__ bool over() const { return !knob::kRehearsal || done > 0; }
   __device__ __forceinline__ void end() { done = ptx::opaque(1u); }
 };
@@ -324,7 +323,7 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, cons
         mask(s, end);
       }
       lower_base(s, rows, keep, scores_log2);
-      arrive_warp(&ring.barrier->k_empty[k_place.slot], !rehearsal.over() ? 2.0f : knob::kOverlap || kConsumers > 3 ? keep[1] : 0.0f);
+      if (rehearsal.over()) arrive_warp(&ring.barrier->k_empty[k_place.slot], knob::kOverlap || kConsumers > 3 ? keep[1] : 0.0f);
       if (knob::kOverlap) k_place.advance();
     };
     const auto weigh = [&](int step) {
