@@ -72,6 +72,7 @@ func TestStage7IsChosenByShape(t *testing.T) {
 		{"1x8x512x64", 64, 32, 2},
 		{"4x8x256x64", 64, 64, 1},
 		{"2x8x512x64", 64, 64, 2},
+		{"1x4x1024x64", 64, 64, 2}, // half of the multiprocessors, and faster than two steps on all
 		{"1x8x512x64:kv=4096", 64, 64, 2},
 		{"1x8x2048x64", 64, 128, 1},        // one round of either
 		{"2x8x2048x64:causal", 64, 128, 1}, // one round of 256, which would end with its longest tile
@@ -83,9 +84,10 @@ func TestStage7IsChosenByShape(t *testing.T) {
 		{"1x8x256x128", 128, 16, 1},
 		{"1x8x512x128", 128, 64, 1},
 		{"2x8x512x128:causal", 128, 64, 1},
-		{"1x8x1024x128", 128, 64, 2},
+		{"1x8x1024x128", 128, 64, 1},
+		{"1x4x512x128:kv=2048", 128, 64, 2},
 		{"1x8x2048x128", 128, 128, 1},
-		{"5x8x2048x128:causal", 128, 128, 1}, // four rounds of 192, and five
+		{"2x8x2048x128:causal", 128, 128, 1}, // two rounds of either
 		{"32x16x512x128", 128, 192, 1},       // 12 rounds of 192, and 16
 		{"1x16x16384x128:causal", 128, 192, 1},
 		{"1x1x1x256", 256, 64, 1},

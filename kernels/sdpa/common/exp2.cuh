@@ -17,17 +17,21 @@ __device__ __forceinline__ float exp2_by_polynomial(float x) {
   return __int_as_float(__float_as_int(y) + (__float_as_int(shifted) << 23));
 }
 
-// 2^x of two numbers of at most 8 as halves, for weights that become E4M3: to 0.3 % of what a half of x makes, where E4M3 rounds by up to 6. Half as many
-// instructions a number as the one above. Below -12, where E4M3 has 0, it is 2^-12; NaN stays NaN.
-__device__ __forceinline__ uint32_t exp2_of_halves(float low, float high) {
-  constexpr uint32_t kLeast = 0xCA00CA00, kRounder = 0x660F660F;  // -12; 1536 + 15: a whole number that is added to it has 15 more, a half's bias, in its last five bits
-  constexpr uint32_t kSquare = 0x33B233B2, kFirst = 0x39A039A0, kOne = 0x3C003C00;  // 0.2405, 0.703, 1
-  const uint32_t x = ptx::max_nan_f16x2(ptx::cvt_rn_f16x2_f32(low, high), kLeast);
-  const uint32_t shifted = ptx::add_rn_f16x2(x, kRounder);
-  const uint32_t rest = ptx::sub_rn_f16x2(x, ptx::sub_rn_f16x2(shifted, kRounder));  // -0.5 .. 0.5
-  const uint32_t y = ptx::fma_rn_f16x2(ptx::fma_rn_f16x2(rest, kSquare, kFirst), rest, kOne);
-  return ptx::mul_rn_f16x2(y, shifted << 10 & 0x7C007C00);
-}
+// 2^x as a half, for weights that become E4M3, by lines: the bits of a half, as a whole number, are (x + 15) * 2^10 where x is whole, and grow evenly from
+// there to the next power of two. Moved down a little, that is at most 4 % too low or 2 too high, and right on average; E4M3, to which it is rounded, is 6
+// off at most. A float in which 2^-10 is the last bit has them as its last 16; where they would be less than 0, they must be 0, as in E4M3.
+constexpr float kLine = 15.0f - 0.0575f;  // + x
+constexpr float kLineOrigin = 12288.0f;   // 1.5 * 2^13: the floats near it end with 2^-10
+constexpr float kLineRange = 32.0f;       // what x + kLine stays below
+
+// The float of x * factor + base, clamped by the FMA itself: to 0 .. 1, so that factor and base, which has kLine in it, come divided by kLineRange. NaN becomes 0.
+__device__ __forceinline__ float line_by_saturation(float x, float factor, float base) { return ptx::fma_rn_sat(x, factor, base) + kLineOrigin / kLineRange; }
+
+// The same clamped by a maximum: the base has kLine and kLineOrigin in it. NaN stays NaN.
+__device__ __forceinline__ float line_by_maximum(float x, float factor, float base) { return ptx::max_nan(fmaf(x, factor, base), kLineOrigin); }
+
+// The halves of two such floats.
+__device__ __forceinline__ uint32_t halves_of(float low, float high) { return __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x5410); }
 
 // Of a row of exponentials kEighths of eight are taken by the FMA units, spread evenly, and the others by the special-function unit beside them.
 template <int kEighths>

@@ -10,7 +10,6 @@ constexpr int kKvStages = KV_STAGES;                    // tiles of K and V in t
 constexpr bool kQInShared = USE_Q_IN_SHARED;            // instead of registers
 constexpr bool kOverlap = USE_OVERLAP;                  // of P * V with the next step's scores
 constexpr bool kSkipMasked = USE_SKIP_MASKED;           // steps of which a warpgroup sees no key, with a causal mask
-constexpr bool kRehearsal = USE_REHEARSAL;              // of a step's code, while the first K is on its way
 constexpr int kStagger = STAGGER_CYCLES;                // by which each warpgroup begins behind the one before
 constexpr int kProducerRegisters = PRODUCER_REGISTERS;  // of a thread that brings K and V; those that compute share the rest
 constexpr int kPolynomialEighths = POLYNOMIAL_EIGHTHS;  // of the exponentials

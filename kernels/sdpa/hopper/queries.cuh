@@ -91,10 +91,6 @@ struct Descales {
   float q, k, v;
   __device__ __forceinline__ void load(const Problem& p, Head head) { q = p.descale_q[head.q], k = p.descale_k[head.kv], v = p.descale_v[head.kv]; }
   __device__ __forceinline__ float scores_log2(const Problem& p) const { return scores_log2_of(p, q, k); }
-  // The same, and the compiler waits for them no sooner than here.
-  __device__ __forceinline__ Descales anew() const {
-    return {__uint_as_float(ptx::opaque(__float_as_uint(q))), __uint_as_float(ptx::opaque(__float_as_uint(k))), v};
-  }
 };
 
 }  // namespace attention

@@ -77,8 +77,8 @@ __device__ __forceinline__ void multiply_keys(float (&s)[kScores], const Queries
   ptx::wgmma_commit_group();
 }
 
-// Which exponentials are taken by polynomials, two neighbours at a time: these become a pair of halves, in the place of the first.
-__device__ __forceinline__ constexpr bool as_halves(int i) { return by_polynomial<knob::kPolynomialEighths>(i / 2); }
+// Which exponentials are taken by lines, two neighbours at a time: these become a pair of halves, in the place of the first.
+__device__ __forceinline__ constexpr bool by_lines(int i) { return by_polynomial<knob::kPolynomialEighths>(i / 2); }
 
 // (64, kKeys) of P, as the first operand of a product for every 32 keys.
 struct Weights {
@@ -95,16 +95,9 @@ struct Weights {
     }
   }
 
-  __device__ __forceinline__ bool any() const {
-    uint32_t all = 0;
-#pragma unroll
-    for (int i = 0; i < kKeys / 8; ++i) all |= of[i / 4][i % 4];
-    return all != 0;
-  }
-
  private:
   __device__ __forceinline__ static uint32_t two(const float (&s)[kScores], int first) {
-    return as_halves(first) ? ptx::cvt_rn_satfinite_e4m3x2_f16x2(__float_as_uint(s[first])) : ptx::cvt_rn_satfinite_e4m3x2_f32(s[first], s[first + 1]);
+    return by_lines(first) ? ptx::cvt_rn_satfinite_e4m3x2_f16x2(__float_as_uint(s[first])) : ptx::cvt_rn_satfinite_e4m3x2_f32(s[first], s[first + 1]);
   }
 };
 
@@ -130,17 +123,21 @@ __device__ __forceinline__ void mask(float (&s)[kScores], const int (&end)[2]) {
   }
 }
 
+// NaN is greater than all: lines do not keep it, so that the base of a row must.
+__device__ __forceinline__ float greater(float a, float b) { return ptx::max_nan(a, b); }
+__device__ __forceinline__ int greater(int a, int b) { return max(a, b); }
+
 // The greatest score of a row, upper or lower, over the four lanes that have it.
 template <typename Number>
 __device__ __forceinline__ Number over_quad(Number greatest) {
-  greatest = max(greatest, __shfl_xor_sync(0xFFFFFFFF, greatest, 1));
-  return max(greatest, __shfl_xor_sync(0xFFFFFFFF, greatest, 2));
+  greatest = greater(greatest, __shfl_xor_sync(0xFFFFFFFF, greatest, 1));
+  return greater(greatest, __shfl_xor_sync(0xFFFFFFFF, greatest, 2));
 }
 
 __device__ __forceinline__ float greatest_of(const float (&s)[kScores], int half) {
-  float greatest = fmaxf(s[2 * half], s[2 * half + 1]);
+  float greatest = greater(s[2 * half], s[2 * half + 1]);
 #pragma unroll
-  for (int i = 4; i < kScores; i += 4) greatest = fmaxf(greatest, fmaxf(s[i + 2 * half], s[i + 2 * half + 1]));
+  for (int i = 4; i < kScores; i += 4) greatest = greater(greatest, greater(s[i + 2 * half], s[i + 2 * half + 1]));
   return over_quad(greatest);
 }
 
@@ -173,18 +170,29 @@ __device__ __forceinline__ void lower_base(const float (&s)[kScores], Rows& rows
   for (int half = 0; half < 2; ++half) keep[half] = lowered(rows.base[half], greatest[half], factor);
 }
 
+// Scores to what their weights are exponentials of, or for lines to those.
 template <int kFirst = 0, int kEnd = kScores>
 __device__ __forceinline__ void scale(float (&s)[kScores], const Rows& rows, float factor) {
+  constexpr bool kSaturates = knob::kHeadDim < 256;  // which takes a register more than a wide O leaves
 #pragma unroll
-  for (int i = kFirst; i < kEnd; ++i) s[i] = fmaf(s[i], factor, rows.base[i / 2 % 2]);
+  for (int i = kFirst; i < kEnd; ++i) {
+    const float base = rows.base[i / 2 % 2];
+    if (!by_lines(i)) {
+      s[i] = fmaf(s[i], factor, base);
+    } else if constexpr (kSaturates) {
+      s[i] = line_by_saturation(s[i], factor / kLineRange, fmaf(base, 1 / kLineRange, kLine / kLineRange));
+    } else {
+      s[i] = line_by_maximum(s[i], factor, base + (kLine + kLineOrigin));
+    }
+  }
 }
 
 template <int kFirst = 0, int kEnd = kScores>
 __device__ __forceinline__ void exponentiate(float (&s)[kScores]) {
 #pragma unroll
   for (int i = kFirst; i < kEnd; i += 2) {
-    if (as_halves(i)) {
-      s[i] = __uint_as_float(exp2_of_halves(s[i], s[i + 1]));
+    if (by_lines(i)) {
+      s[i] = __uint_as_float(halves_of(s[i], s[i + 1]));
     } else {
       s[i] = ptx::ex2_approx_ftz(s[i]), s[i + 1] = ptx::ex2_approx_ftz(s[i + 1]);
     }
@@ -261,15 +269,6 @@ __device__ __forceinline__ void stagger(const Problem& p, const Schedule& schedu
   __syncwarp();
 }
 
-// With USE_REHEARSAL the first warpgroup weighs scores of nothing while the first K is on its way: the instructions of a step come from far, and are to be
-// there for all warpgroups when K is. The code must be the one of all steps, so that the compiler may not know when it is over.
-struct Rehearsal {
-  unsigned done;
-  __device__ __forceinline__ explicit Rehearsal(int group) : done(group > 0) {}
-  __device__ __forceinline__ bool over() const { return !knob::kRehearsal || done > 0; }
-  __device__ __forceinline__ void end() { done = ptx::opaque(1u); }
-};
-
 // The steps of a tile from the last keys to the first. `start` waits for the barriers, and with several warpgroups for registers.
 template <typename Start>
 __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, const TensorMap* q_map, Start start) {
@@ -299,11 +298,10 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, cons
   q.place(ring, group, q_map);
   if constexpr (!kSoon) ask_queries();
   if (knob::kStagger > 0 && group > 0) stagger(p, schedule, turn, ring, group);
-  Rehearsal rehearsal(group);
   while (schedule.has(turn)) {
     const Tile tile = schedule.tile(p, turn);
     if constexpr (knob::kQInShared) descales.load(p, tile.head);  // before that O has all registers
-    float scores_log2 = knob::kRehearsal ? 0.0f : descales.scores_log2(p);
+    const float scores_log2 = descales.scores_log2(p);
     // What the first row of the warpgroup sees, and so all do.
     const int all_see = p.causal ? min(p.keys, tile.visible + first_row_of(group)) : p.keys;
     q.wait();
@@ -323,7 +321,7 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, cons
         mask(s, end);
       }
       lower_base(s, rows, keep, scores_log2);
-      if (rehearsal.over()) arrive_warp(&ring.barrier->k_empty[k_place.slot], knob::kOverlap || kConsumers > 3 ? keep[1] : 0.0f);
+      arrive_warp(&ring.barrier->k_empty[k_place.slot], knob::kOverlap || kConsumers > 3 ? keep[1] : 0.0f);
       if (knob::kOverlap) k_place.advance();
     };
     const auto weigh = [&](int step) {
@@ -396,21 +394,9 @@ __device__ __forceinline__ void compute(const Problem& p, const Ring& ring, cons
     } else {
 #pragma unroll 1
       while (step >= 0) {
-        if (rehearsal.over()) {
-          ask_scores();
-          if constexpr (knob::kRehearsal) scores_log2 = descales.anew().scores_log2(p);
-          ptx::wgmma_wait_group<0>();
-        } else {
-#pragma unroll
-          for (int i = 0; i < kScores; ++i) s[i] = 0.0f;
-        }
+        ask_scores();
+        ptx::wgmma_wait_group<0>();
         weigh(step);
-        if (!rehearsal.over()) {
-          rows.base[0] = rows.base[1] = kUnseen;
-          rows.sum[0] = weights.any() ? 0.0f : -0.0f;  // it is the same: but code whose results no one asks for would not be gone through
-          rehearsal.end();
-          continue;
-        }
         multiply_parts(rows, weights, values_of());
         values_done();
         --step;
