@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"attune/internal/device"
 )
@@ -60,17 +62,20 @@ func TestReadmeLadderIsPrintedFromTheResults(t *testing.T) {
 	checkReadme(t, "ladder", out)
 }
 
-// The README's benches are the newest of the committed results: one with peers, and two that have variants alone, on larger shapes, under a steady load
-// and after rests. As long as there are none, nothing stands there.
+// The README's benches are the newest of the committed results: one with peers, and those that have variants alone, on larger shapes, under a steady load
+// and after rests of each length. As long as there are none, nothing stands there.
 func TestReadmeBenchesArePrintedFromTheResults(t *testing.T) {
 	t.Chdir(root)
 	newest := newestBenches(t)
 	var section strings.Builder
-	for _, bench := range []struct{ id, title string }{
+	benches := []struct{ id, title string }{
 		{newest.withPeers, "## Beside PyTorch and FlashAttention-3"},
 		{newest.steady, "## Throughput under a steady load"},
-		{newest.rested, "## Throughput after rests (`--rest`)"},
-	} {
+	}
+	for _, rest := range slices.Sorted(maps.Keys(newest.rested)) {
+		benches = append(benches, struct{ id, title string }{newest.rested[rest], fmt.Sprintf("## Throughput after rests of %v (`--rest`)", rest)})
+	}
+	for _, bench := range benches {
 		if bench.id == "" {
 			continue
 		}
@@ -84,7 +89,10 @@ func TestReadmeBenchesArePrintedFromTheResults(t *testing.T) {
 }
 
 // benchIDs are those of the newest committed benches of each kind.
-type benchIDs struct{ withPeers, steady, rested string }
+type benchIDs struct {
+	withPeers, steady string
+	rested            map[time.Duration]string
+}
 
 func newestBenches(t *testing.T) benchIDs {
 	t.Helper()
@@ -92,7 +100,7 @@ func newestBenches(t *testing.T) benchIDs {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var newest benchIDs
+	newest := benchIDs{rested: map[time.Duration]string{}}
 	for _, file := range files { // in the order of their ids, which begin with the time
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -116,11 +124,16 @@ func newestBenches(t *testing.T) benchIDs {
 		switch launches := said("--launches"); {
 		case launches != "" && launches != fmt.Sprint(device.UsualLaunches): // on the terms of others
 		case said("--rest") != "":
-			newest.rested = bench.ID
+			rest, err := time.ParseDuration(said("--rest"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			newest.rested[rest] = bench.ID
 		case bench.Peers != nil:
 			newest.withPeers = bench.ID
 		default:
 			newest.steady = bench.ID
+			clear(newest.rested) // they are of another program
 		}
 	}
 	return newest
