@@ -265,6 +265,13 @@ func TestBadBarrierObjects(t *testing.T) {
 		says:  []string{"arrives 3 times at a barrier that waits for 2"},
 	})
 	check(defect{
+		name:  "all lanes in place of one",
+		wrong: initialise(1) + "mbarrier.arrive.shared.b64 %rd5, [%r5];",
+		right: initialise(1) + "@%p1 mbarrier.arrive.shared.b64 %rd5, [%r5];",
+		at:    "mbarrier.arrive.shared.b64 %rd5, [%r5]",
+		says:  []string{"32 lanes arrive at once", "in their midst"},
+	})
+	check(defect{
 		name:  "a phase that must not end",
 		wrong: initialise(1) + "@%p1 mbarrier.arrive.noComplete.shared.b64 %rd5, [%r5], 1;",
 		right: initialise(2) + "@%p1 mbarrier.arrive.noComplete.shared.b64 %rd5, [%r5], 1;",

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -343,9 +344,14 @@ func runMbarrierArrive(w *warp, o *op, mask uint32) {
 				w.addTx(o, b, int32(n), lane)
 				n = 1
 			}
-			if b.phase != phase && !op.relaxed { // the lanes before this one ended the phase
+			if b.phase != phase { // the lanes before this one ended the phase
 				phase = b.phase
-				b.clocks[phase&1].join(&b.clocks[phase&1^1])
+				w.report(BadBarrier, o, lanes, func() string {
+					return fmt.Sprintf("%d lanes arrive at once: a phase ends in their midst, and those who wait for it may go on before, or never", bits.OnesCount32(lanes))
+				})
+				if !op.relaxed {
+					b.clocks[phase&1].join(&b.clocks[phase&1^1])
+				}
 			}
 			w.arriveOn(o, b, n, lane)
 		}
