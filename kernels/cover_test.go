@@ -55,8 +55,9 @@ func testCover(t *testing.T, folder fs.FS) {
 	}
 }
 
-// What a selection chooses must be right as it travels, on several tiles too.
-func TestChosenVariantsAreRight(t *testing.T) {
+// eachChosen gives every variant that a selection chooses to a test of its own, with what travels in the program to build it.
+func eachChosen(t *testing.T, test func(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string)) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("it simulates a dozen variants")
 	}
@@ -64,15 +65,22 @@ func TestChosenVariantsAreRight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	builder := toolchain.NewBuilder(SDPA(), nil, t.TempDir()) // what travels in the program
+	builder := toolchain.NewBuilder(SDPA(), nil, t.TempDir())
 	for _, s := range kernel.Selections {
 		for _, v := range s.Variants() {
 			t.Run(v.String(), func(t *testing.T) {
 				t.Parallel()
-				underAllCheckers(t, kernel, builder, v, s.Archs[0], chosenShapes)
+				test(t, kernel, builder, v, s.Archs[0])
 			})
 		}
 	}
+}
+
+// What a selection chooses must be right as it travels, on several tiles too.
+func TestChosenVariantsAreRight(t *testing.T) {
+	eachChosen(t, func(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string) {
+		underAllCheckers(t, kernel, builder, v, arch, chosenShapes)
+	})
 }
 
 // chosenShapes have several tiles a head of every size, heads that share K and V, rows that see no key, and steps of which all queries see all keys.
@@ -80,43 +88,31 @@ var chosenShapes = []string{"1x4x300x%d:kv=410:kvheads=2:causal", "1x1x530x%d:kv
 
 // A key that is NaN must show in every row that sees it and in no other, however its weight is taken: a clamp would make it 0, and the answer look right.
 func TestChosenVariantsKeepNaN(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it simulates a dozen variants")
-	}
-	kernel, err := spec.Load(SDPA())
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &lab.Lab{
-		Kernel: kernel, Builder: toolchain.NewBuilder(SDPA(), nil, t.TempDir()), Facts: simdevice.Open(simdevice.Options{}).Facts(), NoClock: true,
-		Open: func(context.Context) (device.Device, error) { return simdevice.Open(simdevice.Options{}), nil },
-	}
-	for _, s := range kernel.Selections {
-		for _, v := range s.Variants() {
-			t.Run(v.String(), func(t *testing.T) {
-				t.Parallel()
-				answerer, err := l.Answerer(t.Context(), v, s.Archs[0])
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer answerer.Close()
-				shape := shapesFor(t, v, []string{"1x1x80x%d:kv=80:causal"})[0]
-				for key := 40; key < 72; key++ { // all places of two products of 16 keys
-					in := tensor.Draw(shape, 0, tensor.Options{})
-					in.K.Codes[key*shape.HeadDim] = 0x7F
-					o, err := answerer.Answer(t.Context(), in, nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					for i, x := range o {
-						if row := i / shape.HeadDim; math.IsNaN(x) != (row >= key) {
-							t.Fatalf("key %d is NaN, and row %d has %v", key, row, x)
-						}
-					}
-				}
-			})
+	eachChosen(t, func(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string) {
+		l := &lab.Lab{
+			Kernel: kernel, Builder: builder, Facts: simdevice.Open(simdevice.Options{}).Facts(), NoClock: true,
+			Open: func(context.Context) (device.Device, error) { return simdevice.Open(simdevice.Options{}), nil },
 		}
-	}
+		answerer, err := l.Answerer(t.Context(), v, arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answerer.Close()
+		shape := shapesFor(t, v, []string{"1x1x80x%d:kv=80:causal"})[0]
+		for key := 40; key < 72; key++ { // all places of two products of 16 keys
+			in := tensor.Draw(shape, 0, tensor.Options{})
+			in.K.Codes[key*shape.HeadDim] = 0x7F
+			o, err := answerer.Answer(t.Context(), in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, x := range o {
+				if row := i / shape.HeadDim; math.IsNaN(x) != (row >= key) {
+					t.Fatalf("key %d is NaN, and row %d has %v", key, row, x)
+				}
+			}
+		}
+	})
 }
 
 // underAllCheckers takes a variant through the gates on the simulator, on shapes of its head dim.
