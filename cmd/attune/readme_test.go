@@ -68,12 +68,13 @@ func TestReadmeBenchesArePrintedFromTheResults(t *testing.T) {
 	t.Chdir(root)
 	newest := newestBenches(t)
 	var section strings.Builder
-	benches := []struct{ id, title string }{
+	type titled struct{ id, title string }
+	benches := []titled{
 		{newest.withPeers, "## Beside PyTorch and FlashAttention-3"},
 		{newest.steady, "## Throughput under a steady load"},
 	}
 	for _, rest := range slices.Sorted(maps.Keys(newest.rested)) {
-		benches = append(benches, struct{ id, title string }{newest.rested[rest], fmt.Sprintf("## Throughput after rests of %v (`--rest`)", rest)})
+		benches = append(benches, titled{newest.rested[rest], fmt.Sprintf("## Throughput after rests of %v (`--rest`)", rest)})
 	}
 	for _, bench := range benches {
 		if bench.id == "" {

@@ -128,17 +128,15 @@ func Errors(e oracle.Errors, limits Limits) []string {
 // independent of each other, and errors grow with the root of their number. What else there is to a score, its factor, its exponential
 // (13 bits by the polynomial) and the logarithm, stays below 2^-12.
 //
-// A sum of exponentials that were rounded to E4M3, which keeps four bits, is off by 2^-4 of itself at most; taken by lines from one power of two to
-// the next, exponentials are 4 % too low before that, and 10 with it. In the mean it is off by no more than the root mean square of one, 2.6 %, or 3.1
-// by lines. It is summed by eight instructions at most, 256 keys, before it leaves the tensor cores, of positive addends,
-// which are all cut to the same side. And each exponential below 2^-18 of the largest, which stands at 2^8, is lost in E4M3.
+// A sum of exponentials that were rounded to E4M3, which keeps four bits, is off by 2^-4 of itself at most, and in the mean by no more than the
+// root mean square of one, 2.6 %. Those taken by lines are 4 % too low before that at most, which makes a tenth, and 3.1 % in the mean. It is summed by
+// eight instructions at most, 256 keys, before it leaves the tensor cores, of positive addends, which are all cut to the same side. And each
+// exponential below 2^-18 of the largest, which stands at 2^8, is lost in E4M3.
 func LSEFor(ref *oracle.Reference, sums toolchain.LSE) *LSE {
 	const (
 		depth, addends  = 32, 33
 		cut             = 0x1p-13
 		othersOfScore   = 0x1p-12
-		mostRounded     = 0.1
-		meanRounded     = 0.0315
 		sumInstructions = 8
 		lost            = 0x1p-18
 	)
@@ -147,12 +145,17 @@ func LSEFor(ref *oracle.Reference, sums toolchain.LSE) *LSE {
 		MaxErr:  othersOfScore + ref.Reach*cut*addends*instructions,
 		MeanErr: othersOfScore + ref.Reach*cut*math.Sqrt(addends*instructions),
 	}
-	if sums == toolchain.LSERounded {
-		const summed = cut * addends * sumInstructions
-		below := lost * float64(ref.Shape.SeqK)
-		limits.MaxErr += below - math.Log(1-mostRounded-summed)
-		limits.MeanErr += below - math.Log(1-meanRounded-summed)
+	most, mean := 0x1p-4, 0.026
+	switch sums {
+	case toolchain.LSEInFP32:
+		return limits
+	case toolchain.LSELines:
+		most, mean = 0.1, 0.0315
 	}
+	const summed = cut * addends * sumInstructions
+	below := lost * float64(ref.Shape.SeqK)
+	limits.MaxErr += below - math.Log(1-most-summed)
+	limits.MeanErr += below - math.Log(1-mean-summed)
 	return limits
 }
 

@@ -41,8 +41,9 @@ type LSE string
 
 // The ways to sum.
 const (
-	LSEInFP32  LSE = "fp32" // before the exponentials are rounded
-	LSERounded LSE = "e4m3" // of the exponentials as they were rounded to E4M3, on tensor cores
+	LSEInFP32  LSE = "fp32"       // before the exponentials are rounded
+	LSERounded LSE = "e4m3"       // of the exponentials as they were rounded to E4M3, on tensor cores
+	LSELines   LSE = "e4m3-lines" // the same, some of which were straight lines from one power of two to the next
 )
 
 // TensorMap is a tensor map that a kernel wants of one of its tensors.
@@ -108,9 +109,9 @@ func (l *Launch) parseOutputs(ptx string) error {
 		return fmt.Errorf("attune_outputs has %d words, want 1 or 2", len(words))
 	}
 	words = append(words, 0)
-	sums, formats := []LSE{"", LSEInFP32, LSERounded}, []Output{FP16, BF16}
+	sums, formats := []LSE{"", LSEInFP32, LSERounded, LSELines}, []Output{FP16, BF16}
 	if words[0] >= len(sums) || words[1] >= len(formats) {
-		return fmt.Errorf("attune_outputs says %d of lse and %d of bf16; want 0 (none), 1 (summed in FP32) or 2 (of rounded exponentials), and 0 or 1",
+		return fmt.Errorf("attune_outputs says %d of lse and %d of bf16; want 0 (none), 1 (summed in FP32), 2 (of rounded exponentials) or 3 (of rounded lines), and 0 or 1",
 			words[0], words[1])
 	}
 	l.LSE, l.Output = sums[words[0]], formats[words[1]]

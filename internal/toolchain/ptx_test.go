@@ -67,6 +67,11 @@ func TestLaunch(t *testing.T) {
 			Launch{Threads: 128, QueryRows: 32, LSE: LSERounded},
 		},
 		{
+			"sums of rounded lines",
+			".global .align 4 .u32 attune_launch[3] = {128, 32};\n.visible .global .align 4 .u32 attune_outputs[1] = {3};",
+			Launch{Threads: 128, QueryRows: 32, LSE: LSELines},
+		},
+		{
 			"BF16",
 			".global .align 4 .u32 attune_launch[3] = {128, 32};\n.visible .global .align 4 .b8 attune_outputs[8] = {0, 0, 0, 0, 1};",
 			Launch{Threads: 128, QueryRows: 32, Output: BF16},
@@ -99,7 +104,7 @@ func TestLaunchRefuses(t *testing.T) {
 	}
 	for _, c := range []struct{ name, ptx, want string }{
 		{"outputs of three words", outputs("3", "1, 1, 1"), "attune_outputs has 3 words, want 1 or 2"},
-		{"sums of another kind", outputs("1", "3"), "attune_outputs says 3 of lse and 0 of bf16; want 0 (none), 1"},
+		{"sums of another kind", outputs("1", "4"), "attune_outputs says 4 of lse and 0 of bf16; want 0 (none), 1"},
 		{"a format of another kind", outputs("2", "0, 2"), "attune_outputs says 0 of lse and 2 of bf16"},
 		{"outputs that are no number", outputs("1", "x"), "attune_outputs: element 0"},
 		{"none", ".visible .entry k()", "no array attune_launch; a kernel defines it with ATTUNE_LAUNCH"},

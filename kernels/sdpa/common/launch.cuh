@@ -17,5 +17,5 @@
 
 // ATTUNE_OUTPUTS(lse, bf16) says what the kernel writes that is not an o of FP16 alone. bf16 is 1 if o is BF16. lse is 0 for nothing; else
 // float* lse (B*H, queries) is a parameter right behind o, for the natural logarithm of the sum of exp(score): 1 if that is summed in FP32,
-// 2 if the exponentials are rounded to E4M3 and summed on tensor cores.
+// 2 if the exponentials are rounded to E4M3 and summed on tensor cores, 3 if some of these were lines (exp2.cuh).
 #define ATTUNE_OUTPUTS(...) extern "C" __device__ const unsigned attune_outputs[] = {__VA_ARGS__}

@@ -12,7 +12,7 @@ namespace attention {
 
 constexpr int kPartColumns = 64;  // of O, multiplied at a time
 constexpr int kParts = knob::kHeadDim / kPartColumns;
-constexpr int kLseKind = 2;       // the sums are of P as it was rounded
+constexpr int kLseKind = knob::kPolynomialEighths > 0 ? 3 : 2;  // the sums are of P as it was rounded, of lines or not
 
 // The number of a warpgroup that computes: the same for all its lanes, and the compiler knows.
 __device__ __forceinline__ int group_of_thread() { return __shfl_sync(0xFFFFFFFF, threadIdx.x / 128 - 1, 0); }

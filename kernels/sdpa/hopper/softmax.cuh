@@ -9,8 +9,8 @@ constexpr float kShift = 8.0f;
 // The base of a query, which is added to its scaled scores, while it has seen no key: far above what any key asks for, and finite, so that differences are.
 constexpr float kUnseen = 3e38f;
 
-// Lowers a base to what the greatest score of some keys asks for. Returns what remains of sums that were relative to the base before. Where a score is NaN
-// the base becomes so, and all weights.
+// Lowers a base to what the greatest score of some keys asks for. Returns what remains of sums that were relative to the base before. If that score is NaN,
+// so are both.
 __device__ __forceinline__ float lowered(float& base, float greatest, float factor) {
   const float before = base;
   base = ptx::min_nan(before, fmaf(-greatest, factor, kShift));
