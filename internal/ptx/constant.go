@@ -6,18 +6,27 @@ import (
 	"strings"
 )
 
-// constant is the value of a constant expression. Integers have 64 bits; the operators are those of C.
+// constant is the value of a constant expression. Integers are 64 bits wide and the operators are
+// those of C (PTX ISA, Constant Expressions).
 type constant struct {
-	number   Number
+	form     Number
 	bits     uint64
 	unsigned bool
 }
 
 func (c constant) float() float64 { return math.Float64frombits(c.bits) }
 
-func fraction(x float64) constant { return constant{number: Float64, bits: math.Float64bits(x)} }
+// describe names the form of the constant for error messages.
+func (c constant) describe() string {
+	if c.form == Integer {
+		return "an integer constant"
+	}
+	return "a floating-point constant"
+}
 
-func truth(b bool) constant {
+func floatConstant(x float64) constant { return constant{form: Float64, bits: math.Float64bits(x)} }
+
+func boolConstant(b bool) constant {
 	if b {
 		return constant{bits: 1}
 	}
@@ -26,19 +35,19 @@ func truth(b bool) constant {
 
 // constant reads a constant expression.
 func (p *parser) constant() constant {
-	value := p.binary(1)
+	value := p.binaryExpression(1)
 	if p.tok.kind != '?' {
 		return value
 	}
 	line := p.tok.line
 	p.next()
-	p.deeper()
+	p.enterNesting()
 	yes := p.constant()
 	p.expect(':')
 	no := p.constant()
-	p.nested--
-	if value.number != Integer || yes.number != Integer || no.number != Integer {
-		p.fail(line, "the operands of ?: have to be integers")
+	p.depth--
+	if value.form != Integer || yes.form != Integer || no.form != Integer {
+		p.fail(line, "expected integer operands of ?:, found a floating-point constant")
 	}
 	if value.bits != 0 {
 		return yes
@@ -46,16 +55,16 @@ func (p *parser) constant() constant {
 	return no
 }
 
-// deeper counts a level of nesting, of scopes and of expressions, and fails where there are too many.
-func (p *parser) deeper() {
-	if p.nested++; p.nested > maxNesting {
-		p.fail(p.tok.line, "nested deeper than %d levels", maxNesting)
+// enterNesting counts a level of nesting, of scopes and expressions, and fails beyond maxNesting.
+func (p *parser) enterNesting() {
+	if p.depth++; p.depth > maxNesting {
+		p.fail(p.tok.line, "scopes and expressions are nested deeper than %d levels", maxNesting)
 	}
 }
 
-// precedence of a binary operator; 0 for what is none.
-func precedence(mark kind) int {
-	switch mark {
+// precedence returns the precedence of a binary operator; 0 for any other token.
+func precedence(operator tokenKind) int {
+	switch operator {
 	case orOr:
 		return 1
 	case andAnd:
@@ -80,62 +89,62 @@ func precedence(mark kind) int {
 	return 0
 }
 
-// binary reads operators that bind at least so tightly.
-func (p *parser) binary(least int) constant {
-	left := p.unary()
+// binaryExpression reads operators of at least this precedence.
+func (p *parser) binaryExpression(minPrecedence int) constant {
+	left := p.unaryExpression()
 	for {
 		operator := p.tok
-		binding := precedence(operator.kind)
-		if binding == 0 || binding < least {
+		level := precedence(operator.kind)
+		if level == 0 || level < minPrecedence {
 			return left
 		}
 		p.next()
-		left = p.apply(operator, left, p.binary(binding+1))
+		left = p.applyBinary(operator, left, p.binaryExpression(level+1))
 	}
 }
 
-func (p *parser) unary() constant {
+func (p *parser) unaryExpression() constant {
 	operator := p.tok
 	switch operator.kind {
 	case '+', '-', '~', '!':
 	default:
-		return p.primary()
+		return p.primaryExpression()
 	}
 	p.next()
-	p.deeper()
-	value := p.unary()
-	p.nested--
+	p.enterNesting()
+	value := p.unaryExpression()
+	p.depth--
 	switch {
-	case value.number == Float32, value.number == Float64 && (operator.kind == '~' || operator.kind == '!'):
-		p.fail(operator.line, "the operator %s does not apply to this constant", operator.text)
+	case value.form == Float32, value.form == Float64 && (operator.kind == '~' || operator.kind == '!'):
+		p.fail(operator.line, "operator %s does not apply to this floating-point constant", operator.text)
 	case operator.kind == '!':
-		return truth(value.bits == 0)
+		return boolConstant(value.bits == 0)
 	case operator.kind == '~':
 		value.bits = ^value.bits
-	case operator.kind == '-' && value.number == Float64:
-		return fraction(-value.float())
+	case operator.kind == '-' && value.form == Float64:
+		return floatConstant(-value.float())
 	case operator.kind == '-':
 		value.bits = -value.bits
 	}
 	return value
 }
 
-// primary reads a number, WARP_SZ, an expression in parentheses, or a cast.
-func (p *parser) primary() constant {
+// primaryExpression reads a number, WARP_SZ, an expression in parentheses, or a cast.
+func (p *parser) primaryExpression() constant {
 	switch {
 	case p.tok.kind == number:
-		return p.value()
-	case p.is(word, "WARP_SZ"):
+		return p.numberToken()
+	case p.is(identifier, "WARP_SZ"):
 		p.next()
 		return constant{bits: 32}
 	case p.tok.kind != '(':
-		p.unexpected("a constant")
+		p.failExpected("a constant")
 		return constant{}
 	}
 	p.next()
-	p.deeper()
-	defer func() { p.nested-- }()
-	if p.tok.kind != dotted {
+	p.enterNesting()
+	defer func() { p.depth-- }()
+	if p.tok.kind != directive {
 		value := p.constant()
 		p.expect(')')
 		return value
@@ -143,16 +152,16 @@ func (p *parser) primary() constant {
 	to := p.tok
 	p.next()
 	p.expect(')')
-	value := p.unary()
-	if to.text != ".s64" && to.text != ".u64" || value.number != Integer {
-		p.fail(to.line, "no cast of this constant to %s; there are .s64 and .u64, of integers", to.text)
+	value := p.unaryExpression()
+	if to.text != ".s64" && to.text != ".u64" || value.form != Integer {
+		p.fail(to.line, "cannot cast this constant to %s; integers can be cast to .s64 and .u64", to.text)
 	}
 	value.unsigned = to.text == ".u64"
 	return value
 }
 
-// value reads a number.
-func (p *parser) value() constant {
+// numberToken reads the value of a number.
+func (p *parser) numberToken() constant {
 	text, line := p.tok.text, p.tok.line
 	p.next()
 	if len(text) == 1 {
@@ -161,9 +170,9 @@ func (p *parser) value() constant {
 	if text[0] == '0' {
 		switch text[1] {
 		case 'f', 'F':
-			return p.bitsOf(text, line, Float32, 8)
+			return p.floatBits(text, line, Float32, 8)
 		case 'd', 'D':
-			return p.bitsOf(text, line, Float64, 16)
+			return p.floatBits(text, line, Float64, 16)
 		}
 	}
 	if text[0] != '0' && len(text) < 19 {
@@ -175,21 +184,22 @@ func (p *parser) value() constant {
 	if strings.ContainsAny(digits, ".eE") && !strings.HasPrefix(digits, "0x") && !strings.HasPrefix(digits, "0X") {
 		x, err := strconv.ParseFloat(digits, 64)
 		if err != nil && !math.IsInf(x, 0) || unsigned {
-			p.fail(line, "%s is no number", text)
+			p.fail(line, "%s is not a valid number", text)
 		}
-		return fraction(x)
+		return floatConstant(x)
 	}
 	bits, err := strconv.ParseUint(digits, 0, 64)
 	if err != nil {
 		if bits == math.MaxUint64 {
 			p.fail(line, "%s does not fit into 64 bits", text)
 		}
-		p.fail(line, "%s is no number", text)
+		p.fail(line, "%s is not a valid number", text)
 	}
 	return constant{bits: bits, unsigned: unsigned || bits > math.MaxInt64}
 }
 
-// decimal is the value of plain digits, of which most numbers consist; there are few enough of them not to overflow.
+// decimal is a fast path for plain decimal digits, the form of most numbers. The caller passes at
+// most 18 digits, so the value cannot overflow.
 func decimal(digits string) (value uint64, ok bool) {
 	for i := range len(digits) {
 		if !isDigit(digits[i]) {
@@ -200,22 +210,22 @@ func decimal(digits string) (value uint64, ok bool) {
 	return value, true
 }
 
-// bitsOf reads the bits of a floating-point number.
-func (p *parser) bitsOf(text string, line int, number Number, digits int) constant {
+// floatBits reads the hexadecimal encoding of a floating-point number, 0f... or 0d...
+func (p *parser) floatBits(text string, line int, number Number, digits int) constant {
 	bits, err := strconv.ParseUint(text[2:], 16, 64)
 	if err != nil || len(text) != 2+digits {
-		p.fail(line, "%s is no number: %s takes %d hexadecimal digits", text, text[:2], digits)
+		p.fail(line, "%s is not a valid number: %s takes %d hexadecimal digits", text, text[:2], digits)
 	}
-	return constant{number: number, bits: bits}
+	return constant{form: number, bits: bits}
 }
 
-// apply is the value of a binary operator.
-func (p *parser) apply(operator token, a, b constant) constant {
-	if a.number != b.number || a.number == Float32 {
-		p.fail(operator.line, "the operator %s does not apply to constants of these types", operator.text)
+// applyBinary evaluates a binary operator.
+func (p *parser) applyBinary(operator token, a, b constant) constant {
+	if a.form != b.form || a.form == Float32 {
+		p.fail(operator.line, "operator %s needs two integers or two decimal fractions", operator.text)
 		return constant{}
 	}
-	if a.number == Float64 {
+	if a.form == Float64 {
 		return p.applyFloat(operator, a.float(), b.float())
 	}
 	unsigned := a.unsigned || b.unsigned
@@ -249,28 +259,28 @@ func (p *parser) apply(operator token, a, b constant) constant {
 	case '|':
 		return number(a.bits | b.bits)
 	case '<':
-		return truth(less(a, b))
+		return boolConstant(less(a, b))
 	case '>':
-		return truth(less(b, a))
+		return boolConstant(less(b, a))
 	case lessEqual:
-		return truth(!less(b, a))
+		return boolConstant(!less(b, a))
 	case greaterEqual:
-		return truth(!less(a, b))
+		return boolConstant(!less(a, b))
 	case equal:
-		return truth(a.bits == b.bits)
+		return boolConstant(a.bits == b.bits)
 	case notEqual:
-		return truth(a.bits != b.bits)
+		return boolConstant(a.bits != b.bits)
 	case andAnd:
-		return truth(a.bits != 0 && b.bits != 0)
+		return boolConstant(a.bits != 0 && b.bits != 0)
 	case orOr:
-		return truth(a.bits != 0 || b.bits != 0)
+		return boolConstant(a.bits != 0 || b.bits != 0)
 	}
 	panic("BUG: no such operator " + operator.text)
 }
 
 func (p *parser) divide(operator token, a, b constant, unsigned bool) constant {
 	if b.bits == 0 {
-		p.fail(operator.line, "a division by zero")
+		p.fail(operator.line, "division by zero in a constant expression")
 		return constant{}
 	}
 	result := constant{unsigned: unsigned}
@@ -290,40 +300,40 @@ func (p *parser) divide(operator token, a, b constant, unsigned bool) constant {
 func (p *parser) applyFloat(operator token, a, b float64) constant {
 	switch operator.kind {
 	case '+':
-		return fraction(a + b)
+		return floatConstant(a + b)
 	case '-':
-		return fraction(a - b)
+		return floatConstant(a - b)
 	case '*':
-		return fraction(a * b)
+		return floatConstant(a * b)
 	case '/':
-		return fraction(a / b)
+		return floatConstant(a / b)
 	case '<':
-		return truth(a < b)
+		return boolConstant(a < b)
 	case '>':
-		return truth(a > b)
+		return boolConstant(a > b)
 	case lessEqual:
-		return truth(a <= b)
+		return boolConstant(a <= b)
 	case greaterEqual:
-		return truth(a >= b)
+		return boolConstant(a >= b)
 	case equal:
-		return truth(a == b)
+		return boolConstant(a == b)
 	case notEqual:
-		return truth(a != b)
+		return boolConstant(a != b)
 	}
-	p.fail(operator.line, "the operator %s does not apply to floating-point constants", operator.text)
+	p.fail(operator.line, "operator %s does not apply to floating-point constants", operator.text)
 	return constant{}
 }
 
-// integer reads a number that has to be an integer from 0 to most, such as a size; what says of what.
-func (p *parser) integer(what string, most int) int {
-	line := p.tok.line
+// integer reads an integer from 0 to limit, such as a size. what describes it in the error message.
+func (p *parser) integer(what string, limit int) int {
+	text, line := p.tok.text, p.tok.line
 	if p.tok.kind != number {
-		p.unexpected(what)
+		p.failExpected(what)
 		return 0
 	}
-	value := p.value()
-	if value.number != Integer || value.bits > uint64(most) {
-		p.fail(line, "%s has to be an integer from 0 to %d", what, most)
+	value := p.numberToken()
+	if value.form != Integer || value.bits > uint64(limit) {
+		p.fail(line, "expected %s from 0 to %d, found %s", what, limit, text)
 		return 0
 	}
 	return int(value.bits)

@@ -15,11 +15,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const mangled = 400 // texts of TestMangled
+const mangledTexts = 400 // per input of TestMangled
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
-// corpus is the PTX of the project: what nvcc prints and what people wrote.
+// corpus returns the PTX of the project: compiler output and handwritten texts.
 func corpus(tb testing.TB) map[string][]byte {
 	tb.Helper()
 	texts := map[string][]byte{}
@@ -64,7 +64,8 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// checkLines checks that every instruction names the line that its opcode stands in, and that none is lost.
+// checkLines checks that the line of every instruction contains its opcode and modifiers, and that
+// the module has instructions.
 func checkLines(t *testing.T, path, text string, module *Module) {
 	t.Helper()
 	lines := strings.Split(text, "\n")
@@ -75,7 +76,7 @@ func checkLines(t *testing.T, path, text string, module *Module) {
 			in := &f.Code[i]
 			for _, word := range append([]string{in.Opcode}, in.Modifiers...) {
 				if !strings.Contains(lines[in.Line-1], word) || !strings.Contains(in.String(), word) {
-					t.Errorf("%s: line %d is %q, not %s", path, in.Line, lines[in.Line-1], in)
+					t.Errorf("%s: line %d is %q, want the instruction %s", path, in.Line, lines[in.Line-1], in)
 				}
 			}
 		}
@@ -85,21 +86,21 @@ func checkLines(t *testing.T, path, text string, module *Module) {
 	}
 }
 
-// checkRoundTrip writes a module and reads it again, twice: the first time sets the order of the variables, the second must not
-// change anything.
+// checkRoundTrip writes and parses a module twice. The first round fixes the order of the
+// variables; the second round must change nothing.
 func checkRoundTrip(tb testing.TB, path string, module *Module) {
 	tb.Helper()
 	texts := [3]string{write(module, false)}
 	for i := range 2 {
 		again, err := Parse([]byte(texts[i]))
 		if err != nil {
-			tb.Errorf("%s: written and read again: %v\n%s", path, err, texts[i])
+			tb.Errorf("%s: parsing the written text: %v\n%s", path, err, texts[i])
 			return
 		}
 		texts[i+1] = write(again, false)
 	}
 	if diff := cmp.Diff(texts[1], texts[2]); diff != "" {
-		tb.Errorf("%s: written and read again (-before +after):\n%s", path, diff)
+		tb.Errorf("%s: the second round trip differs (-first +second):\n%s", path, diff)
 	}
 }
 
@@ -122,19 +123,19 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestMangled deletes, doubles, exchanges and replaces words of good texts. Some of the results are still good; none may stop
-// the reader.
+// TestMangled deletes, duplicates, swaps and replaces tokens of valid texts. Parse must not panic
+// on the results, and those that are still valid must survive a round trip.
 func TestMangled(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
-	var good int
+	var accepted int
 	for _, name := range []string{"forms", "forms_hand"} {
 		l := lexer{text: string(readText(t, "testdata/"+name+".ptx")), line: 1}
-		var words []string
-		for l.next(); l.tok.kind != end; l.next() {
-			words = append(words, l.text[l.last.end:l.tok.end])
+		var tokens []string
+		for l.next(); l.tok.kind != eof; l.next() {
+			tokens = append(tokens, l.text[l.previous.end:l.tok.end])
 		}
-		for range mangled {
-			mangle := slices.Clone(words)
+		for range mangledTexts {
+			mangle := slices.Clone(tokens)
 			for range 1 + random.IntN(3) {
 				i, j := random.IntN(len(mangle)), random.IntN(len(mangle))
 				switch random.IntN(4) {
@@ -150,7 +151,7 @@ func TestMangled(t *testing.T) {
 			}
 			text := strings.Join(mangle, "")
 			if module, err := Parse([]byte(text)); err == nil {
-				good++
+				accepted++
 				checkRoundTrip(t, "a mangled text", module)
 				for _, f := range module.Functions {
 					f.Reconvergence()
@@ -158,8 +159,8 @@ func TestMangled(t *testing.T) {
 			}
 		}
 	}
-	if good == 0 {
-		t.Error("no mangled text is good any more, so that nothing was tried")
+	if accepted == 0 {
+		t.Error("every mangled text was rejected, so the round trip was never tested")
 	}
 }
 
@@ -183,7 +184,7 @@ func FuzzParse(f *testing.F) {
 		module, err := Parse(text)
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "line ") {
-				t.Errorf("the error %v names no line", err)
+				t.Errorf("the error %v has no line number", err)
 			}
 			return
 		}

@@ -5,83 +5,85 @@ import (
 	"strings"
 )
 
-// inlined is a location whose function is named by a place in .debug_str, a section that comes after the code.
-type inlined struct {
+// inlinedName is a location whose function name is an offset into .debug_str. That section follows
+// the code, so resolveInlinedNames runs last.
+type inlinedName struct {
 	location *Location
 	label    string
 	offset   int
 	line     int
 }
 
-// file reads .file index "name", and passes over the time and the size that may follow.
+// file reads .file index "name" and skips the optional timestamp and size.
 func (p *parser) file() {
 	p.next()
-	index := p.integer("the number of a file", math.MaxInt32)
-	if p.tok.kind != quoted {
-		p.unexpected("the name of a file")
+	index := p.integer("a file index", math.MaxInt32)
+	if p.tok.kind != quotedString {
+		p.failExpected("a quoted file name")
 		return
 	}
 	p.module.Files[index] = p.tok.text
 	p.next()
-	for p.take(',') {
-		p.integer("the time or the size of a file", math.MaxInt64)
+	for p.accept(',') {
+		p.integer("a timestamp or file size", math.MaxInt64)
 	}
 }
 
-// place reads the three numbers of a location.
-func (p *parser) place() (at [3]int) {
-	for i, what := range [...]string{"the number of a file", "a line", "a column"} {
+// sourcePosition reads the file, line and column of a location.
+func (p *parser) sourcePosition() (at [3]int) {
+	for i, what := range [...]string{"a file index", "a line number", "a column number"} {
 		at[i] = p.integer(what, math.MaxInt32)
 	}
 	return at
 }
 
-// loc reads .loc file line column, with , function_name label[+offset], inlined_at file line column.
+// loc reads .loc file line column, optionally followed by ", function_name label[+offset],
+// inlined_at file line column".
 func (p *parser) loc() {
 	line := p.tok.line
 	p.next()
-	at := p.place()
+	at := p.sourcePosition()
 	location := &Location{File: at[0], Line: at[1], Column: at[2]}
-	for p.take(',') {
+	for p.accept(',') {
 		switch clause := p.name("function_name or inlined_at"); clause {
 		case "function_name":
-			named := inlined{location: location, label: p.name("a label of .debug_str"), line: line}
-			if p.take('+') {
+			named := inlinedName{location: location, label: p.name("a label of .debug_str"), line: line}
+			if p.accept('+') {
 				named.offset = p.integer("an offset", math.MaxInt32)
 			}
-			p.inlined = append(p.inlined, named)
+			p.inlinedNames = append(p.inlinedNames, named)
 		case "inlined_at":
-			from := p.place()
-			// The place has had its own .loc, which says where that was inlined in turn.
+			from := p.sourcePosition()
+			// The call site had a .loc of its own, which records where the call site was inlined.
 			if location.Inlined = p.locations[from]; location.Inlined == nil {
 				location.Inlined = &Location{File: from[0], Line: from[1], Column: from[2]}
 			}
 		default:
-			p.fail(line, "unknown part of .loc: %s", clause)
+			p.fail(line, "unknown .loc attribute %s; expected function_name or inlined_at", clause)
 		}
 	}
 	p.location = location
 	p.locations[at] = location
 }
 
-// section reads .debug_str and passes over other sections.
+// section reads .debug_str and skips every other section.
 func (p *parser) section() {
 	p.next()
-	names := p.is(dotted, ".debug_str")
-	if p.tok.kind != dotted {
-		p.unexpected("the name of a section")
+	names := p.is(directive, ".debug_str")
+	if p.tok.kind != directive {
+		p.failExpected("a section name such as .debug_str")
 		return
 	}
 	p.next()
 	p.expect('{')
-	for p.tok.kind != '}' && p.tok.kind != end {
+	for p.tok.kind != '}' && p.tok.kind != eof {
 		switch {
-		case names && p.is(dotted, ".b8"):
+		case names && p.is(directive, ".b8"):
 			p.byteList()
-		case names && p.tok.kind == word:
+		case names && p.tok.kind == identifier:
 			label := p.name("a label")
 			if p.tok.kind == ':' {
-				p.strings[label] = len(p.bytes)
+				p.debugLabels[label] = len(p.debugStrings)
 			}
 		default:
 			p.next()
@@ -90,24 +92,24 @@ func (p *parser) section() {
 	p.expect('}')
 }
 
-// byteList reads the rest of .b8 1, 2, ... into the bytes of .debug_str.
+// byteList appends the bytes of .b8 1, 2, ... to debugStrings.
 func (p *parser) byteList() {
 	p.next()
 	for {
-		p.bytes = append(p.bytes, byte(p.integer("a byte", math.MaxUint8)))
-		if !p.take(',') {
+		p.debugStrings = append(p.debugStrings, byte(p.integer("a byte", math.MaxUint8)))
+		if !p.accept(',') {
 			return
 		}
 	}
 }
 
-// nameInlined gives the functions of inlined code their names, when .debug_str is known.
-func (p *parser) nameInlined() {
-	names := string(p.bytes)
-	for _, named := range p.inlined {
-		start, ok := p.strings[named.label]
+// resolveInlinedNames looks up the names of inlined functions once .debug_str is complete.
+func (p *parser) resolveInlinedNames() {
+	names := string(p.debugStrings)
+	for _, named := range p.inlinedNames {
+		start, ok := p.debugLabels[named.label]
 		if start += named.offset; !ok || start > len(names) {
-			p.fail(named.line, "unknown place %s+%d in .debug_str", named.label, named.offset)
+			p.fail(named.line, "function_name %s+%d is not in .debug_str", named.label, named.offset)
 			return
 		}
 		named.location.Function, _, _ = strings.Cut(names[start:], "\x00")

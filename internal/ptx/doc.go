@@ -1,15 +1,25 @@
-// Package ptx reads PTX: text in, a module of resolved instructions out.
+// Package ptx parses PTX text into a Module of resolved instructions.
 //
-// It reads PTX 7.0 to 9.x as nvcc 12 and 13 print it and as people write it. Modifiers of an instruction are kept as a list and
-// are to be looked up as a set, because ptxas takes them in any order. Names are resolved while reading: every register of a
-// function has an index, inner scopes included (inline assembly opens one, and names in it hide names outside), labels are
-// indexes of instructions, and symbols point to what they name. What remains is flat: a list of instructions with operands that
-// need no further look-up. Vector registers become their parts.
+// It accepts PTX 7.0 to 9.x as nvcc 12 and 13 print it, and handwritten PTX. The parser resolves
+// names as it reads:
+//   - Every register of a function, inner scopes included, has an index into Function.Registers.
+//     Inline assembly opens such scopes, and their names hide outer names.
+//   - A label becomes the index of the instruction behind it.
+//   - A symbol becomes a pointer to its Variable or Function.
+//   - A vector register becomes its scalar components.
 //
-// The package knows syntax and scope, not meaning: whether an instruction exists, and what it does, is for the simulator to say.
-// Errors quote the line. It refuses by name what no kernel here needs: textures and surfaces, .alias, addresses of 32 bits, the
-// selectors of video instructions (%r1.b0), the form a[i] of an address, and texts beyond the limits in parse.go. It passes over
-// .pragma, .attribute, and sections other than .debug_str.
+// The result is a flat list of instructions per function; operands need no further lookup.
+// Instruction.Modifiers is a list in source order. Callers must treat it as a set, because ptxas
+// accepts modifiers in any order.
 //
-// Reconvergence is the one analysis: where threads that a branch has parted come together again.
+// The package knows syntax and scope, not semantics: the simulator decides whether an instruction
+// exists and what it does. Errors are of type *SyntaxError and quote the line.
+//
+// Parse rejects these constructs by name, because no kernel here needs them: textures and
+// surfaces, .alias, 32-bit addresses, the byte and halfword selectors of video instructions
+// (%r1.b0), the address form a[i], and input beyond the limits in parse.go. It skips .pragma,
+// .attribute and every section except .debug_str.
+//
+// Function.Reconvergence is the one analysis: it finds where threads that diverge at a branch
+// reconverge.
 package ptx

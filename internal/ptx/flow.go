@@ -2,34 +2,36 @@ package ptx
 
 import "slices"
 
-// Reconvergence says where the threads of a warp that a branch has parted come together again: for every instruction that can go
-// to more than one place, the index of its immediate post-dominator, which is the first instruction that every path from it to
-// the end passes; len(Code) where that is the end itself, and -1 for other instructions.
+// Reconvergence returns, for every instruction that can diverge, the index at which the threads of
+// the warp reconverge. That is the immediate post-dominator: the first instruction on every path
+// from the branch to the end. The index is len(Code) if only the end itself qualifies. It is -1 for
+// instructions that cannot diverge.
 //
-// Paths end at ret, exit and trap without a guard. With a guard they take threads away, and those that remain go on. Calls come
-// back. Code that cannot reach the end, such as a loop for ever, is given a way out: the block of such a loop that stands last
-// in the text counts as if it could leave, so that branches inside of the loop come together before its next round.
+// Paths end at ret, exit and trap without a guard. A guarded one removes threads, and the other
+// threads continue. Calls return. An endless loop cannot reach the end. For it, the last block of
+// the loop in the text counts as an exit, so branches inside the loop reconverge before its next
+// iteration.
 func (f *Function) Reconvergence() []int {
 	result := make([]int, len(f.Code))
-	g := f.flow()
-	g.openLoops()
+	g := f.flowGraph()
+	g.addLoopExits()
 	dominators := g.postDominators()
 	for i := range f.Code {
 		result[i] = -1
-		if f.Code[i].parts() {
+		if f.Code[i].diverges() {
 			result[i] = g.first[dominators[g.blockOf[i]]]
 		}
 	}
 	return result
 }
 
-// parts says whether an instruction can send threads to different places.
-func (in *Instruction) parts() bool {
+// diverges reports whether an instruction can send threads of a warp to different targets.
+func (in *Instruction) diverges() bool {
 	return in.Opcode == "brx" || in.Opcode == "bra" && in.Guard >= 0
 }
 
-// ends says whether no thread goes on behind an instruction.
-func (in *Instruction) ends() bool {
+// endsThread reports whether no thread continues behind the instruction.
+func (in *Instruction) endsThread() bool {
 	if in.Guard >= 0 {
 		return false
 	}
@@ -40,80 +42,82 @@ func (in *Instruction) ends() bool {
 	return false
 }
 
-// flow is the graph of the basic blocks of a function. The last block is the end, which has no instructions.
-type flow struct {
-	first      []int // the first instruction of a block
-	blockOf    []int // of an instruction
-	next, from [][]int
+// flowGraph is the control-flow graph over basic blocks. The last block is the end of the function
+// and has no instructions.
+type flowGraph struct {
+	first                    []int // first instruction of a block
+	blockOf                  []int // block of an instruction
+	successors, predecessors [][]int
 }
 
-func (f *Function) flow() *flow {
+func (f *Function) flowGraph() *flowGraph {
 	size := len(f.Code)
-	leads := make([]bool, size+1)
-	leads[0], leads[size] = true, true
+	isLeader := make([]bool, size+1)
+	isLeader[0], isLeader[size] = true, true
 	for i := range f.Code {
 		in := &f.Code[i]
 		for _, target := range in.Targets {
-			leads[target] = true
+			isLeader[target] = true
 		}
-		if in.Targets != nil || in.ends() {
-			leads[i+1] = true
+		if in.Targets != nil || in.endsThread() {
+			isLeader[i+1] = true
 		}
 	}
-	g := &flow{blockOf: make([]int, size+1)}
-	for i, leads := range leads {
-		if leads {
+	g := &flowGraph{blockOf: make([]int, size+1)}
+	for i, leader := range isLeader {
+		if leader {
 			g.first = append(g.first, i)
 		}
 		g.blockOf[i] = len(g.first) - 1
 	}
-	g.next, g.from = make([][]int, len(g.first)), make([][]int, len(g.first))
+	g.successors, g.predecessors = make([][]int, len(g.first)), make([][]int, len(g.first))
 	for block := range g.end() {
 		last := &f.Code[g.first[block+1]-1]
 		for _, target := range last.Targets {
-			g.connect(block, g.blockOf[target])
+			g.addEdge(block, g.blockOf[target])
 		}
 		switch {
-		case last.ends():
-			g.connect(block, g.end())
+		case last.endsThread():
+			g.addEdge(block, g.end())
 		case last.Targets == nil || last.Guard >= 0:
-			g.connect(block, block+1)
+			g.addEdge(block, block+1)
 		}
 	}
 	return g
 }
 
-func (g *flow) end() int { return len(g.first) - 1 }
+func (g *flowGraph) end() int { return len(g.first) - 1 }
 
-func (g *flow) connect(from, to int) {
-	g.next[from] = append(g.next[from], to)
-	g.from[to] = append(g.from[to], from)
+func (g *flowGraph) addEdge(from, to int) {
+	g.successors[from] = append(g.successors[from], to)
+	g.predecessors[to] = append(g.predecessors[to], from)
 }
 
-// openLoops connects the end with code that cannot reach it: with one block of every set of blocks that reach each other and
-// nothing else.
-func (g *flow) openLoops() {
+// addLoopExits makes the end reachable from every block. It adds one edge to the end from each
+// strongly connected component that no edge leaves.
+func (g *flowGraph) addLoopExits() {
 	size := len(g.first)
 	reaches, seen := make([]bool, size), make([]bool, size)
-	walk(g.from, g.end(), reaches, nil)
+	postorder(g.predecessors, g.end(), reaches, nil)
 	copy(seen, reaches)
 	var order []int
 	for block := range size {
-		order = walk(g.from, block, seen, order)
+		order = postorder(g.predecessors, block, seen, order)
 	}
-	// Walked against the arrows, the block that is left last belongs to a set that no arrow leaves.
+	// The postorder follows predecessors. Its last unvisited block therefore lies in a component
+	// that no edge leaves.
 	inside := make([]bool, size)
 	for i := len(order) - 1; i >= 0; i-- {
 		if block := order[i]; !reaches[block] {
-			g.connect(slices.Max(walk(g.next, block, inside, nil)), g.end())
-			walk(g.from, block, reaches, nil)
+			g.addEdge(slices.Max(postorder(g.successors, block, inside, nil)), g.end())
+			postorder(g.predecessors, block, reaches, nil)
 		}
 	}
 }
 
-// walk goes from a block along the edges to all that have not been seen, and adds them to an order in which each stands behind
-// those it leads to.
-func walk(edges [][]int, start int, seen []bool, order []int) []int {
+// postorder visits all unseen blocks that are reachable from start and appends them in postorder:
+// each block follows the blocks that it leads to.
+func postorder(edges [][]int, start int, seen []bool, order []int) []int {
 	if seen[start] {
 		return order
 	}
@@ -137,18 +141,18 @@ func walk(edges [][]int, start int, seen []bool, order []int) []int {
 	return order
 }
 
-// postDominators are the immediate post-dominators of the blocks, by the algorithm of Cooper, Harvey and Kennedy on the reversed
-// graph.
-func (g *flow) postDominators() []int {
-	order := walk(g.from, g.end(), make([]bool, len(g.first)), nil)
-	rank := make([]int, len(g.first)) // in the order; the end has the highest
+// postDominators returns the immediate post-dominators of the blocks, by the algorithm of Cooper,
+// Harvey and Kennedy on the reversed graph.
+func (g *flowGraph) postDominators() []int {
+	order := postorder(g.predecessors, g.end(), make([]bool, len(g.first)), nil)
+	rank := make([]int, len(g.first)) // position in the postorder; the end has the highest
 	dominators := make([]int, len(g.first))
 	for i, block := range order {
 		rank[block] = i
 		dominators[block] = -1
 	}
 	dominators[g.end()] = g.end()
-	common := func(a, b int) int {
+	nearestCommon := func(a, b int) int {
 		for a != b {
 			for rank[a] < rank[b] {
 				a = dominators[a]
@@ -163,13 +167,13 @@ func (g *flow) postDominators() []int {
 		changed = false
 		for i := len(order) - 2; i >= 0; i-- {
 			block, dominator := order[i], -1
-			for _, next := range g.next[block] {
+			for _, next := range g.successors[block] {
 				switch {
 				case dominators[next] < 0:
 				case dominator < 0:
 					dominator = next
 				default:
-					dominator = common(dominator, next)
+					dominator = nearestCommon(dominator, next)
 				}
 			}
 			if dominators[block] != dominator {

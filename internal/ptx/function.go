@@ -2,11 +2,11 @@ package ptx
 
 import "math"
 
-// functionOf reads .entry or .func: a declaration, or a definition with its body.
-func (p *parser) functionOf(linkage linkage) {
+// parseFunction reads .entry or .func: a declaration, or a definition with its body.
+func (p *parser) parseFunction(linkage linkage) {
 	f := &Function{Entry: p.tok.text == ".entry", Line: p.tok.line}
 	p.next()
-	if p.is(dotted, ".attribute") {
+	if p.is(directive, ".attribute") {
 		p.attribute()
 	}
 	p.function = f
@@ -16,14 +16,14 @@ func (p *parser) functionOf(linkage linkage) {
 		f.Returns = p.parameters()
 		p.defineParameters(f.Returns)
 	}
-	f.Name = p.name("the name of a function")
+	f.Name = p.name("a function name")
 	if p.tok.kind == '(' {
 		f.Params = p.parameters()
 		p.defineParameters(f.Params)
 	}
-	p.directives(f)
+	p.functionDirectives(f)
 	defined := p.tok.kind == '{'
-	f = p.introduce(f, defined)
+	f = p.addFunction(f, defined)
 	if p.function = f; defined {
 		p.body(linkage)
 	} else {
@@ -33,8 +33,9 @@ func (p *parser) functionOf(linkage linkage) {
 	p.function = nil
 }
 
-// introduce adds a function to the module, or completes the one that has been declared.
-func (p *parser) introduce(f *Function, defined bool) *Function {
+// addFunction adds a function to the module. If the function is declared already, it completes that
+// declaration and returns the earlier *Function, because symbols point to it.
+func (p *parser) addFunction(f *Function, defined bool) *Function {
 	old := p.names[f.Name]
 	switch {
 	case old == (Symbol{}):
@@ -42,13 +43,13 @@ func (p *parser) introduce(f *Function, defined bool) *Function {
 		p.module.Functions = append(p.module.Functions, f)
 		return f
 	case old.Function == nil:
-		p.fail(f.Line, "%s is declared twice", f.Name)
+		p.fail(f.Line, "%s is already declared in line %d", f.Name, old.line())
 		return f
 	case old.Function.Code != nil && defined:
-		p.fail(f.Line, "the function %s is defined twice", f.Name)
+		p.fail(f.Line, "function %s is already defined in line %d", f.Name, old.line())
 		return f
-	case f.Entry != old.Function.Entry || !sameKind(f.Params, old.Function.Params) || !sameKind(f.Returns, old.Function.Returns):
-		p.fail(f.Line, "the function %s was declared with other parameters in line %d", f.Name, old.Function.Line)
+	case f.Entry != old.Function.Entry || !sameSignature(f.Params, old.Function.Params) || !sameSignature(f.Returns, old.Function.Returns):
+		p.fail(f.Line, "the parameters of function %s differ from its declaration in line %d", f.Name, old.Function.Line)
 		return f
 	}
 	if defined {
@@ -57,7 +58,8 @@ func (p *parser) introduce(f *Function, defined bool) *Function {
 	return old.Function
 }
 
-func sameKind(a, b []*Variable) bool {
+// sameSignature reports whether two parameter lists agree in space, type, vector width and count.
+func sameSignature(a, b []*Variable) bool {
 	if len(a) != len(b) {
 		return false
 	}
@@ -73,16 +75,16 @@ func sameKind(a, b []*Variable) bool {
 func (p *parser) parameters() (params []*Variable) {
 	p.next()
 	for p.tok.kind != ')' {
-		if !p.is(dotted, ".param") && !p.is(dotted, ".reg") {
-			p.unexpected("a parameter, .param or .reg")
+		if !p.is(directive, ".param") && !p.is(directive, ".reg") {
+			p.failExpected("a parameter (.param or .reg)")
 			return params
 		}
 		d := p.declarator(linkage{})
 		v := d.variable(p.tok.text, p.tok.line)
-		p.name("the name of a parameter")
+		p.name("a parameter name")
 		p.dimensions(v)
 		if v.Space == Reg && (v.IsArray || v.Vector > 1) {
-			p.fail(v.Line, "the parameter %s is a register; it has to have a single value", v.Name)
+			p.fail(v.Line, "register parameter %s must be a scalar; use .param for arrays and vectors", v.Name)
 		}
 		params = append(params, v)
 		if p.tok.kind != ')' {
@@ -93,37 +95,38 @@ func (p *parser) parameters() (params []*Variable) {
 	return params
 }
 
-// defineParameters makes the names of parameters known in the body.
+// defineParameters makes the parameter names visible in the body.
 func (p *parser) defineParameters(params []*Variable) {
 	for _, v := range params {
-		meaning := found{symbol: Symbol{Variable: v}}
+		meaning := binding{symbol: Symbol{Variable: v}}
 		if v.Space == Reg {
-			if p.function.Entry || !p.count(v.Line, 1) {
-				p.fail(v.Line, "the parameter %s of a kernel cannot be a register", v.Name)
+			if p.function.Entry || !p.countRegisters(v.Line, 1) {
+				p.fail(v.Line, "parameter %s of an .entry cannot be a register; use .param", v.Name)
 			}
 			v.Register = p.addRegister(v.Name, v.Type, 1)
-			meaning = found{register: v.Register, vector: 1}
+			meaning = binding{register: v.Register, vector: 1}
 		}
-		p.define(v.Name, v.Line, meaning)
+		p.defineName(v.Name, v.Line, meaning)
 	}
 }
 
-// directives reads what stands between the parameters and the body.
-func (p *parser) directives(f *Function) {
-	for p.tok.kind == dotted {
+// functionDirectives reads the directives between the parameters and the body (PTX ISA,
+// Performance-Tuning Directives).
+func (p *parser) functionDirectives(f *Function) {
+	for p.tok.kind == directive {
 		switch word := p.tok.text; word {
 		case ".maxntid":
-			f.MaxThreads = p.three()
+			f.MaxThreads = p.threeIntegers()
 		case ".reqntid":
-			f.RequiredThreads = p.three()
+			f.RequiredThreads = p.threeIntegers()
 		case ".reqnctapercluster":
-			f.ClusterBlocks = p.three()
+			f.ClusterBlocks = p.threeIntegers()
 		case ".minnctapersm":
-			f.MinBlocks = p.one()
+			f.MinBlocks = p.oneInteger()
 		case ".maxnreg":
-			f.MaxRegisters = p.one()
+			f.MaxRegisters = p.oneInteger()
 		case ".maxnctapersm", ".maxclusterrank", ".abi_preserve", ".abi_preserve_control":
-			p.one()
+			p.oneInteger()
 		case ".explicitcluster":
 			f.ExplicitCluster = true
 			p.next()
@@ -134,40 +137,40 @@ func (p *parser) directives(f *Function) {
 		case ".attribute":
 			p.attribute()
 		default:
-			p.fail(p.tok.line, "unknown directive %s", word)
+			p.fail(p.tok.line, "unknown directive %s of a function", word)
 		}
 	}
 }
 
-func (p *parser) one() int {
+func (p *parser) oneInteger() int {
 	p.next()
-	return p.integer("the number of this directive", math.MaxInt32)
+	return p.integer("an integer", math.MaxInt32)
 }
 
-// three reads up to three numbers; what is left out is 1.
-func (p *parser) three() [3]int {
-	all := [3]int{p.one(), 1, 1}
+// threeIntegers reads up to three integers; missing ones are 1.
+func (p *parser) threeIntegers() [3]int {
+	all := [3]int{p.oneInteger(), 1, 1}
 	for i := 1; i < 3 && p.tok.kind == ','; i++ {
-		all[i] = p.one()
+		all[i] = p.oneInteger()
 	}
 	return all
 }
 
-// body reads the statements of a function, whose scope is open.
+// body reads the statements of a function, whose outermost scope is already open.
 func (p *parser) body(linkage linkage) {
 	f := p.function
 	if linkage.extern {
-		p.fail(f.Line, "the function %s is external and has a body", f.Name)
+		p.fail(f.Line, "function %s is .extern and has a body; remove one of the two", f.Name)
 	}
 	p.code = p.code[:0]
 	p.next()
 	for len(p.scopes) > 0 && p.err == nil {
 		p.statement()
 	}
-	for _, branch := range p.pending {
-		p.fail(branch.line, "unknown label %s", branch.label)
+	for _, branch := range p.pendingBranches {
+		p.fail(branch.line, "unknown label %s; no scope around the branch defines it", branch.label)
 	}
-	p.pending = p.pending[:0]
+	p.pendingBranches = p.pendingBranches[:0]
 	f.Code = append(make([]Instruction, 0, len(p.code)), p.code...)
 }
 
@@ -179,20 +182,20 @@ func (p *parser) statement() {
 	case '}':
 		p.closeScope()
 		p.next()
-	case dotted:
+	case directive:
 		p.bodyDirective()
 	case '@':
 		p.instruction()
-	case word:
-		if p.ahead() == ':' {
+	case identifier:
+		if p.peekByte() == ':' {
 			p.label()
 		} else {
 			p.instruction()
 		}
-	case end:
-		p.fail(p.function.Line, "the function %s has no end", p.function.Name)
+	case eof:
+		p.fail(p.function.Line, "function %s has no closing brace", p.function.Name)
 	default:
-		p.misplaced("an instruction")
+		p.failFound("an instruction")
 	}
 }
 
@@ -207,8 +210,8 @@ func (p *parser) bodyDirective() {
 	case ".pragma":
 		p.pragma()
 	case ".branchtargets", ".calltargets", ".callprototype":
-		p.fail(p.tok.line, "%s without a label before it", p.tok.text)
+		p.fail(p.tok.line, "%s has no label; write it as NAME: %s ...;", p.tok.text, p.tok.text)
 	default:
-		p.fail(p.tok.line, "unknown directive %s", p.tok.text)
+		p.fail(p.tok.line, "unknown directive %s in a function body", p.tok.text)
 	}
 }

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// opcode is an opcode cut into its words. Instructions of the same opcode share it.
+// opcode is an opcode split at its dots. Instructions with the same opcode text share it.
 type opcode struct {
 	name      string
 	modifiers []string
 }
 
-// String is the instruction as it was written, in one line, without comments and the semicolon.
-func (in *Instruction) String() string { return squeeze(in.source) }
+// String returns the source text on one line, without comments and the semicolon.
+func (in *Instruction) String() string { return collapseSpace(in.source) }
 
-// Text is the instruction of this index as it was written, or "the end" for the place behind the last.
+// Text returns the source text of an instruction; "the end" for the index len(Code).
 func (f *Function) Text(index int) string {
 	if index >= len(f.Code) {
 		return "the end"
@@ -22,19 +22,19 @@ func (f *Function) Text(index int) string {
 	return f.Code[index].String()
 }
 
-// instruction reads an instruction with its guard, up to the semicolon.
+// instruction reads an instruction with its guard and the semicolon.
 func (p *parser) instruction() {
 	in := Instruction{Guard: -1, Location: p.location}
 	start := p.tok.start
-	if p.take('@') {
-		in.GuardNot = p.take('!')
+	if p.accept('@') {
+		in.GuardNot = p.accept('!')
 		line := p.tok.line
 		name := p.name("a predicate")
 		in.Guard = p.predicate(name, line)
 	}
 	in.Line = p.tok.line
-	if p.tok.kind != word {
-		p.unexpected("an instruction")
+	if p.tok.kind != identifier {
+		p.failExpected("an instruction")
 		return
 	}
 	opcode := p.opcode()
@@ -47,26 +47,27 @@ func (p *parser) instruction() {
 	case "call":
 		p.call(&in)
 	default:
-		p.operandsOf(&in)
+		p.plainOperands(&in)
 	}
-	in.source = p.text[start:max(p.last.end, start)]
+	in.source = p.text[start:max(p.previous.end, start)]
 	p.expect(';')
 	p.code = append(p.code, in)
 }
 
-// predicate is the index of a predicate register.
+// predicate returns the index of a predicate register.
 func (p *parser) predicate(name string, line int) int {
-	found := p.find(name)
-	if found.kind == nothing {
-		p.fail(line, "unknown register %s", name)
+	found := p.lookup(name)
+	if found.kind == unbound {
+		p.fail(line, "unknown register %s; declare it with .reg", name)
 	}
-	if found.kind != aRegister || p.function.Registers[found.register].Type != Pred {
-		p.fail(line, "%s is no predicate", name)
+	if found.kind != registerBinding || p.function.Registers[found.register].Type != Pred {
+		p.fail(line, "expected a predicate register, found %s", name)
 	}
 	return found.register
 }
 
-// opcode reads the token and the dotted words behind it. They may begin with a digit, as in .2d, and stand apart.
+// opcode reads the opcode and its modifiers. A modifier may start with a digit, as in .2d, and
+// space may precede its dot.
 func (p *parser) opcode() *opcode {
 	start := p.tok.start
 	written := p.text[start:p.dottedWords(p.pos)]
@@ -76,34 +77,35 @@ func (p *parser) opcode() *opcode {
 		known = &opcode{name: words[0]}
 		for _, modifier := range words[1:] {
 			if modifier == "" {
-				p.fail(p.tok.line, "a dot without a word after it in %s", written)
+				p.fail(p.tok.line, "expected a modifier after the dot in %s", written)
 			}
 			known.modifiers = append(known.modifiers, modifier)
 		}
 		p.opcodes[written] = known
 	}
 	p.pos = start + len(written)
-	if p.ahead() == '.' {
-		known = p.apart(known)
+	if p.peekByte() == '.' {
+		known = p.detachedModifiers(known)
 	}
 	p.tok.end = p.pos
 	p.next()
 	return known
 }
 
-// dottedWords is the end of .word.word...
+// dottedWords returns the end of .word.word...
 func (l *lexer) dottedWords(pos int) int {
-	for l.at(pos) == '.' {
+	for l.byteAt(pos) == '.' {
 		pos = l.dottedEnd(pos + 1)
 	}
 	return pos
 }
 
-// apart reads more modifiers, which stand apart from the opcode.
-func (p *parser) apart(known *opcode) *opcode {
+// detachedModifiers reads modifiers that space separates from the opcode. The shared opcode stays
+// unchanged.
+func (p *parser) detachedModifiers(known *opcode) *opcode {
 	whole := &opcode{name: known.name, modifiers: slices.Clone(known.modifiers)}
-	for p.ahead() == '.' {
-		p.skip()
+	for p.peekByte() == '.' {
+		p.skipSpace()
 		start := p.pos
 		p.pos = p.dottedEnd(start + 1)
 		whole.modifiers = append(whole.modifiers, p.text[start+1:p.pos])
@@ -115,52 +117,53 @@ func (p *parser) apart(known *opcode) *opcode {
 func (p *parser) branch(in *Instruction) {
 	line := p.tok.line
 	in.Targets = make([]int, 1)
-	p.target(p.name("a label"), line, &in.Targets[0])
+	p.addPendingBranch(p.name("a label"), line, &in.Targets[0])
 }
 
-// indexedBranch reads the operands of brx.idx: an index, and the name of a list.
+// indexedBranch reads the operands of brx.idx: an index and the name of a .branchtargets list.
 func (p *parser) indexedBranch(in *Instruction) {
-	depth := len(p.scratch)
-	p.scratch = append(p.scratch, p.operand())
-	in.Operands = p.keep(depth)
+	depth := len(p.operandStack)
+	p.operandStack = append(p.operandStack, p.operand())
+	in.Operands = p.popOperands(depth)
 	p.expect(',')
 	line := p.tok.line
-	name := p.name("a list of .branchtargets")
-	list := p.find(name).list
+	name := p.name("the name of a .branchtargets list")
+	list := p.lookup(name).list
 	if list == nil || list.targets == nil {
-		p.fail(line, "%s is no list of .branchtargets", name)
+		p.fail(line, "%s is not a .branchtargets list; declare the list before brx.idx", name)
 		return
 	}
 	in.Targets = list.targets
 }
 
-// call reads the operands of call. Whatever the text leaves out, there are three: the returns, the callee and the arguments.
+// call reads the operands of call. The result always has three operands: returns, callee and
+// arguments.
 func (p *parser) call(in *Instruction) {
-	depth := len(p.scratch)
+	depth := len(p.operandStack)
 	returns, arguments := Operand{Kind: ListOperand}, Operand{Kind: ListOperand}
 	if p.tok.kind == '(' {
-		returns.Parts = p.parts(')')
+		returns.Parts = p.callList(')')
 		p.expect(',')
 	}
 	line := p.tok.line
 	callee := p.operand()
 	listed := ""
-	if p.take(',') {
+	if p.accept(',') {
 		if p.tok.kind == '(' {
-			arguments.Parts = p.parts(')')
-			if p.take(',') {
-				listed = p.name("a list or a prototype")
+			arguments.Parts = p.callList(')')
+			if p.accept(',') {
+				listed = p.name("a .calltargets list or a .callprototype")
 			}
 		} else {
-			listed = p.name("a list or a prototype")
+			listed = p.name("a .calltargets list or a .callprototype")
 		}
 	}
-	p.scratch = append(p.scratch, returns, callee, arguments)
-	in.Operands = p.keep(depth)
+	p.operandStack = append(p.operandStack, returns, callee, arguments)
+	in.Operands = p.popOperands(depth)
 	p.resolveCall(in, listed, line)
 }
 
-// resolveCall finds out what a call may reach, and checks the number of what it passes.
+// resolveCall finds the possible callees and checks the number of arguments and return values.
 func (p *parser) resolveCall(in *Instruction, listed string, line int) {
 	if p.err != nil {
 		return
@@ -170,9 +173,9 @@ func (p *parser) resolveCall(in *Instruction, listed string, line int) {
 	switch {
 	case callee.Kind == SymOperand && signature != nil && listed == "":
 	case callee.Kind == RegOperand && listed != "":
-		list := p.find(listed).list
+		list := p.lookup(listed).list
 		if list == nil || list.callees == nil && list.prototype == nil {
-			p.fail(line, "%s is no list of .calltargets and no .callprototype", listed)
+			p.fail(line, "%s is not a .calltargets list or .callprototype; declare it before the call", listed)
 			return
 		}
 		in.Callees, in.Prototype = list.callees, list.prototype
@@ -180,45 +183,45 @@ func (p *parser) resolveCall(in *Instruction, listed string, line int) {
 			signature = list.callees[0]
 		}
 	default:
-		p.fail(line, "a call needs a function, or a register with a list or a prototype")
+		p.fail(line, "expected a function, or a register with a .calltargets list or a .callprototype")
 		return
 	}
 	if len(in.Operands[0].Parts) != len(signature.Returns) || len(in.Operands[2].Parts) != len(signature.Params) {
-		p.fail(line, "a call with %d arguments and %d returns of a function that has %d and %d",
+		p.fail(line, "the call has %d arguments and %d return values; the function has %d and %d",
 			len(in.Operands[2].Parts), len(in.Operands[0].Parts), len(signature.Params), len(signature.Returns))
 	}
 }
 
-// operandsOf reads the operands of other instructions.
-func (p *parser) operandsOf(in *Instruction) {
+// plainOperands reads the operands of all instructions other than branches and calls.
+func (p *parser) plainOperands(in *Instruction) {
 	if p.tok.kind == ';' {
 		return
 	}
-	depth := len(p.scratch)
+	depth := len(p.operandStack)
 	for {
-		p.scratch = append(p.scratch, p.operand())
-		if p.tok.kind == dotted && p.tok.text == ".unified" && p.last.kind == ']' {
-			// It says something of the address, and stands behind it.
+		p.operandStack = append(p.operandStack, p.operand())
+		if p.tok.kind == directive && p.tok.text == ".unified" && p.previous.kind == ']' {
+			// .unified modifies the address but follows it in the text.
 			in.Modifiers = append(slices.Clone(in.Modifiers), "unified")
 			p.next()
 		}
-		if !p.take(',') {
+		if !p.accept(',') {
 			break
 		}
 	}
-	in.Operands = p.keep(depth)
+	in.Operands = p.popOperands(depth)
 }
 
-// keep takes the operands above a depth from the stack, and gives them a place of their own.
-func (p *parser) keep(depth int) []Operand {
-	const room = 1024
-	taken := p.scratch[depth:]
-	p.scratch = p.scratch[:depth]
-	if len(p.operands) < len(taken) {
-		p.operands = make([]Operand, max(room, len(taken)))
+// popOperands removes the operands above a stack depth and returns a copy in the arena.
+func (p *parser) popOperands(depth int) []Operand {
+	const arenaSize = 1024
+	taken := p.operandStack[depth:]
+	p.operandStack = p.operandStack[:depth]
+	if len(p.operandArena) < len(taken) {
+		p.operandArena = make([]Operand, max(arenaSize, len(taken)))
 	}
-	kept := p.operands[:len(taken):len(taken)]
-	p.operands = p.operands[len(taken):]
+	kept := p.operandArena[:len(taken):len(taken)]
+	p.operandArena = p.operandArena[len(taken):]
 	copy(kept, taken)
 	return kept
 }

@@ -5,37 +5,37 @@ import (
 	"strings"
 )
 
-// SyntaxError says what is wrong with a text, and where.
+// SyntaxError is an error in a PTX text, with its line.
 type SyntaxError struct {
 	Line int
-	Text string // the line
+	Text string // the source line
 	Msg  string
 }
 
-// Error is the message with the line quoted.
+// Error returns the message with the line number and the source line, cut after 200 bytes.
 func (e *SyntaxError) Error() string {
-	const most = 200
+	const maxQuoted = 200
 	text := strings.Join(strings.Fields(e.Text), " ")
-	if len(text) > most {
-		text = text[:most] + " ..."
+	if len(text) > maxQuoted {
+		text = text[:maxQuoted] + " ..."
 	}
 	return fmt.Sprintf("line %d: %s (in %q)", e.Line, e.Msg, text)
 }
 
-// kind is the kind of a token. A mark of one character is its own kind.
-type kind uint8
+// tokenKind is the kind of a token. Punctuation of one character is its own kind.
+type tokenKind uint8
 
 const (
-	end    kind = iota // of the text, and whatever follows an error
-	word               // a name or an opcode: add, %r1, $L__BB0_2, _
-	dotted             // a directive or a type: .reg, .b32, .x
+	eof        tokenKind = iota // end of the text; also every token after an error
+	identifier                  // a name or an opcode: add, %r1, $L__BB0_2, _
+	directive                   // a word after a dot: .reg, .b32, .x
 	number
-	quoted // "text"; its text is without the quotes
+	quotedString // "text"; token.text is without the quotes
 )
 
-// The marks of two characters.
+// Punctuation of two characters.
 const (
-	shiftLeft kind = 128 + iota
+	shiftLeft tokenKind = 128 + iota
 	shiftRight
 	lessEqual
 	greaterEqual
@@ -46,62 +46,62 @@ const (
 )
 
 type token struct {
-	kind       kind
+	kind       tokenKind
 	line       int
-	start, end int // in the text
+	start, end int // byte offsets in the text
 	text       string
 }
 
-// lexer cuts a text into tokens, one ahead of the parser. The first error stops it: from then on every token is the end, so that
-// the loops of the parser stop by themselves.
+// lexer splits a text into tokens, one token ahead of the parser. After the first error every token
+// is eof, so the parser's loops terminate without checking for errors.
 type lexer struct {
-	text string
-	pos  int // behind tok
-	line int // of pos
-	tok  token
-	last token // the one before tok
-	err  *SyntaxError
+	text     string
+	pos      int // behind tok
+	line     int // of pos
+	tok      token
+	previous token // the one before tok
+	err      *SyntaxError
 }
 
 // The classes of characters.
 const (
-	startsName = 1 << iota
-	inName
-	digit
-	hexDigit
+	classNameStart = 1 << iota
+	className
+	classDigit
+	classHexDigit
 )
 
-var classes = func() (class [256]uint8) {
+var characterClasses = func() (class [256]uint8) {
 	for c := range class {
 		switch {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z':
-			class[c] = startsName | inName
+			class[c] = classNameStart | className
 		case c >= '0' && c <= '9':
-			class[c] = inName | digit | hexDigit
+			class[c] = className | classDigit | classHexDigit
 		case c == '_', c == '$':
-			class[c] = startsName | inName
+			class[c] = classNameStart | className
 		case c == '%':
-			class[c] = startsName
+			class[c] = classNameStart
 		}
 		if c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' {
-			class[c] |= hexDigit
+			class[c] |= classHexDigit
 		}
 	}
 	return class
 }()
 
-func isDigit(c byte) bool { return classes[c]&digit != 0 }
+func isDigit(c byte) bool { return characterClasses[c]&classDigit != 0 }
 
-// fail keeps the first error and ends the text.
+// fail records the first error and moves to the end of the text.
 func (l *lexer) fail(line int, format string, args ...any) {
 	if l.err == nil {
 		l.err = &SyntaxError{Line: line, Text: lineOf(l.text, line), Msg: fmt.Sprintf(format, args...)}
 	}
 	l.pos = len(l.text)
-	l.tok = token{kind: end, line: line}
+	l.tok = token{kind: eof, line: line}
 }
 
-// lineOf is a line of a text, counted from 1, without the space around it.
+// lineOf returns a line of the text, counted from 1, without surrounding space.
 func lineOf(text string, line int) string {
 	for ; line > 1; line-- {
 		_, text, _ = strings.Cut(text, "\n")
@@ -110,16 +110,16 @@ func lineOf(text string, line int) string {
 	return strings.TrimSpace(text)
 }
 
-// at is the character at a position, 0 behind the end.
-func (l *lexer) at(pos int) byte {
+// byteAt returns the byte at an offset; 0 past the end.
+func (l *lexer) byteAt(pos int) byte {
 	if pos < len(l.text) {
 		return l.text[pos]
 	}
 	return 0
 }
 
-// skip passes over space and comments.
-func (l *lexer) skip() {
+// skipSpace moves past space and comments.
+func (l *lexer) skipSpace() {
 	for l.pos < len(l.text) {
 		switch c := l.text[l.pos]; {
 		case c == '\n':
@@ -127,16 +127,16 @@ func (l *lexer) skip() {
 			l.pos++
 		case c == ' ' || c == '\t' || c == '\r':
 			l.pos++
-		case c == '/' && l.at(l.pos+1) == '/':
+		case c == '/' && l.byteAt(l.pos+1) == '/':
 			length := strings.IndexByte(l.text[l.pos:], '\n')
 			if length < 0 {
 				length = len(l.text) - l.pos
 			}
 			l.pos += length
-		case c == '/' && l.at(l.pos+1) == '*':
+		case c == '/' && l.byteAt(l.pos+1) == '*':
 			length := strings.Index(l.text[l.pos+2:], "*/")
 			if length < 0 {
-				l.fail(l.line, "a comment without its end")
+				l.fail(l.line, "unterminated comment; close it with */")
 				return
 			}
 			comment := l.text[l.pos : l.pos+2+length+2]
@@ -150,32 +150,32 @@ func (l *lexer) skip() {
 
 // next reads the next token into tok.
 func (l *lexer) next() {
-	l.last = l.tok
-	l.skip()
+	l.previous = l.tok
+	l.skipSpace()
 	if l.pos >= len(l.text) || l.err != nil {
-		l.tok = token{kind: end, line: l.line, start: l.pos, end: l.pos}
+		l.tok = token{kind: eof, line: l.line, start: l.pos, end: l.pos}
 		return
 	}
 	start := l.pos
 	c := l.text[start]
 	l.tok = token{line: l.line, start: start}
-	switch class := classes[c]; {
-	case class&startsName != 0:
+	switch class := characterClasses[c]; {
+	case class&classNameStart != 0:
 		l.pos = l.nameEnd(start + 1)
-		l.tok.kind = word
+		l.tok.kind = identifier
 		if c == '%' && l.pos == start+1 {
-			l.tok.kind = kind(c) // the operator
+			l.tok.kind = tokenKind(c) // the operator
 		}
-	case class&digit != 0 || c == '.' && isDigit(l.at(start+1)):
+	case class&classDigit != 0 || c == '.' && isDigit(l.byteAt(start+1)):
 		l.number()
 	case c == '.':
 		l.pos = l.dottedEnd(start + 1)
-		l.tok.kind = dotted
+		l.tok.kind = directive
 	case c == '"':
 		l.quoted()
 		return
 	default:
-		l.mark(c)
+		l.punctuation(c)
 	}
 	if l.err != nil {
 		return
@@ -184,11 +184,11 @@ func (l *lexer) next() {
 	l.tok.text = l.text[start:l.pos]
 }
 
-// ahead is the first character of the token after tok.
-func (l *lexer) ahead() byte {
+// peekByte returns the first byte of the token after tok.
+func (l *lexer) peekByte() byte {
 	pos, line := l.pos, l.line
-	l.skip()
-	first := l.at(l.pos)
+	l.skipSpace()
+	first := l.byteAt(l.pos)
 	if l.err == nil {
 		l.pos, l.line = pos, line
 	}
@@ -196,13 +196,13 @@ func (l *lexer) ahead() byte {
 }
 
 func (l *lexer) nameEnd(pos int) int {
-	for pos < len(l.text) && classes[l.text[pos]]&inName != 0 {
+	for pos < len(l.text) && characterClasses[l.text[pos]]&className != 0 {
 		pos++
 	}
 	return pos
 }
 
-// dottedEnd is the end of a word after a dot, which may have parts, such as shared::cta.
+// dottedEnd returns the end of the word after a dot. The word may have parts, as in shared::cta.
 func (l *lexer) dottedEnd(pos int) int {
 	for {
 		pos = l.nameEnd(pos)
@@ -213,78 +213,78 @@ func (l *lexer) dottedEnd(pos int) int {
 	}
 }
 
-// number reads a constant. Its form is all that is decided here; value has the rest.
+// number scans a numeric constant. It decides only the extent; numberToken computes the value.
 func (l *lexer) number() {
 	l.tok.kind = number
 	start := l.pos
 	digits := func(pos int, class uint8) int {
-		for pos < len(l.text) && classes[l.text[pos]]&class != 0 {
+		for pos < len(l.text) && characterClasses[l.text[pos]]&class != 0 {
 			pos++
 		}
 		return pos
 	}
-	pos := digits(start, digit)
+	pos := digits(start, classDigit)
 	if pos == start+1 && l.text[start] == '0' {
-		switch l.at(pos) {
+		switch l.byteAt(pos) {
 		case 'x', 'X', 'f', 'F', 'd', 'D':
-			pos = digits(pos+1, hexDigit)
+			pos = digits(pos+1, classHexDigit)
 		case 'b', 'B':
-			pos = digits(pos+1, digit)
+			pos = digits(pos+1, classDigit)
 		}
 	}
-	if pos == digits(start, digit) { // decimal so far, or octal
-		if l.at(pos) == '.' {
-			pos = digits(pos+1, digit)
+	if pos == digits(start, classDigit) { // decimal or octal, so a fraction may follow
+		if l.byteAt(pos) == '.' {
+			pos = digits(pos+1, classDigit)
 		}
-		if c := l.at(pos); c == 'e' || c == 'E' {
+		if c := l.byteAt(pos); c == 'e' || c == 'E' {
 			exponent := pos + 1
-			if c := l.at(exponent); c == '+' || c == '-' {
+			if c := l.byteAt(exponent); c == '+' || c == '-' {
 				exponent++
 			}
-			if after := digits(exponent, digit); after > exponent {
+			if after := digits(exponent, classDigit); after > exponent {
 				pos = after
 			}
 		}
 	}
-	if l.at(pos) == 'U' {
+	if l.byteAt(pos) == 'U' {
 		pos++
 	}
 	if l.pos = l.nameEnd(pos); l.pos > pos {
-		l.fail(l.line, "%s is no number", l.text[start:l.pos])
+		l.fail(l.line, "%s is not a valid number", l.text[start:l.pos])
 	}
 }
 
 func (l *lexer) quoted() {
 	text, _, closed := strings.Cut(l.text[l.pos+1:], `"`)
 	if !closed || strings.Contains(text, "\n") {
-		l.fail(l.line, "a string without its end")
+		l.fail(l.line, "unterminated string; close it with a quote")
 		return
 	}
-	l.tok.kind = quoted
+	l.tok.kind = quotedString
 	l.tok.text = text
 	l.pos += len(text) + 2
 	l.tok.end = l.pos
 }
 
-// mark reads punctuation and operators.
-func (l *lexer) mark(c byte) {
+// punctuation reads punctuation and operators.
+func (l *lexer) punctuation(c byte) {
 	l.pos++
-	l.tok.kind = kind(c)
+	l.tok.kind = tokenKind(c)
 	switch c {
 	case '{', '}', '[', ']', '(', ')', ',', ';', ':', '@', '+', '-', '*', '/', '~', '^', '?':
 		return
 	case '<', '>', '=', '!', '&', '|':
-		if kind := double(c, l.at(l.pos)); kind != end {
+		if kind := twoCharacterKind(c, l.byteAt(l.pos)); kind != eof {
 			l.pos++
 			l.tok.kind = kind
 		}
 		return
 	}
-	l.fail(l.line, "a character that PTX does not have: %q", c)
+	l.fail(l.line, "PTX has no token that starts with %q", c)
 }
 
-// double is the kind of a mark of two characters; end where they are none.
-func double(first, second byte) kind {
+// twoCharacterKind returns the kind of a two-character operator, or eof if the pair is none.
+func twoCharacterKind(first, second byte) tokenKind {
 	switch [2]byte{first, second} {
 	case [2]byte{'<', '<'}:
 		return shiftLeft
@@ -303,14 +303,14 @@ func double(first, second byte) kind {
 	case [2]byte{'|', '|'}:
 		return orOr
 	}
-	return end
+	return eof
 }
 
-// is says whether the token is a word or a directive with this text.
-func (l *lexer) is(kind kind, text string) bool { return l.tok.kind == kind && l.tok.text == text }
+// is reports whether tok has this kind and text.
+func (l *lexer) is(kind tokenKind, text string) bool { return l.tok.kind == kind && l.tok.text == text }
 
-// take passes over a token of this kind, and says whether it was there.
-func (l *lexer) take(kind kind) bool {
+// accept consumes tok if it has this kind, and reports whether it did.
+func (l *lexer) accept(kind tokenKind) bool {
 	if l.tok.kind != kind {
 		return false
 	}
@@ -318,45 +318,46 @@ func (l *lexer) take(kind kind) bool {
 	return true
 }
 
-// expect passes over a mark that has to be there.
-func (l *lexer) expect(mark kind) {
-	if !l.take(mark) {
-		l.unexpected(fmt.Sprintf("'%c'", mark))
+// expect consumes tok, which must be this punctuation mark.
+func (l *lexer) expect(mark tokenKind) {
+	if !l.accept(mark) {
+		l.failExpected(fmt.Sprintf("'%c'", mark))
 	}
 }
 
-// unexpected fails at the token, and says what should stand there. What is missing at the end of a line is said of that line.
-func (l *lexer) unexpected(wanted string) {
-	if l.tok.kind == end || l.tok.line > l.last.line && l.last.kind != end {
-		l.fail(max(l.last.line, 1), "expected %s at the end of the line", wanted)
+// failExpected fails at tok because another token is required there. If tok starts a later line,
+// the error names the line before, where the required token is missing.
+func (l *lexer) failExpected(wanted string) {
+	if l.tok.kind == eof || l.tok.line > l.previous.line && l.previous.kind != eof {
+		l.fail(max(l.previous.line, 1), "expected %s, found the end of the line", wanted)
 		return
 	}
-	l.misplaced(wanted)
+	l.failFound(wanted)
 }
 
-// misplaced fails at the token, where something begins that cannot begin with it.
-func (l *lexer) misplaced(wanted string) {
-	l.fail(l.tok.line, "expected %s, not '%s'", wanted, l.text[l.tok.start:l.tok.end])
+// failFound fails at tok, in the line of tok.
+func (l *lexer) failFound(wanted string) {
+	l.fail(l.tok.line, "expected %s, found '%s'", wanted, l.text[l.tok.start:l.tok.end])
 }
 
-// name takes a name; what says of what.
+// name consumes an identifier. what describes it in the error message.
 func (l *lexer) name(what string) string {
 	name := l.tok.text
-	if l.tok.kind != word {
-		l.unexpected(what)
+	if l.tok.kind != identifier {
+		l.failExpected(what)
 		return ""
 	}
 	l.next()
 	return name
 }
 
-// squeeze makes one line of a text: comments go, and every run of space becomes one blank.
-func squeeze(text string) string {
+// collapseSpace removes comments and replaces every run of white space by one blank.
+func collapseSpace(text string) string {
 	l := lexer{text: text, line: 1}
 	var out strings.Builder
 	for {
 		before := l.pos
-		l.skip()
+		l.skipSpace()
 		if l.pos >= len(text) {
 			return out.String()
 		}

@@ -5,73 +5,75 @@ import "strings"
 // operand reads one operand.
 func (p *parser) operand() Operand {
 	switch p.tok.kind {
-	case word:
+	case identifier:
 		if p.tok.text != "WARP_SZ" {
-			return p.pair(p.named())
+			return p.pair(p.namedOperand())
 		}
 	case '{':
 		return Operand{Kind: VecOperand, Parts: p.vector()}
 	case '[':
-		return p.memory()
+		return p.addressOperand()
 	case '!':
-		if classes[p.ahead()]&startsName != 0 {
+		if characterClasses[p.peekByte()]&classNameStart != 0 {
 			p.next()
 			line, name := p.tok.line, p.name("a predicate")
 			return Operand{Kind: RegOperand, Register: p.predicate(name, line), Negated: true}
 		}
 	}
 	switch p.tok.kind {
-	case number, word, '(', '+', '-', '~', '!':
+	case number, identifier, '(', '+', '-', '~', '!':
 	default:
-		p.unexpected("an operand")
+		p.failExpected("an operand")
 	}
 	value := p.constant()
-	return Operand{Kind: ImmOperand, Number: value.number, Value: value.bits}
+	return Operand{Kind: ImmOperand, Number: value.form, Value: value.bits}
 }
 
-// pair reads the rest of p|q, if there is one.
+// pair reads the rest of p|q, if there is one, and returns first otherwise.
 func (p *parser) pair(first Operand) Operand {
 	if p.tok.kind != '|' {
 		return first
 	}
-	depth := len(p.scratch)
-	p.scratch = append(p.scratch, first)
+	depth := len(p.operandStack)
+	p.operandStack = append(p.operandStack, first)
 	p.next()
-	if p.tok.kind != word {
-		p.unexpected("a register")
+	if p.tok.kind != identifier {
+		p.failExpected("a register")
 	}
-	p.scratch = append(p.scratch, p.named())
-	return Operand{Kind: PairOperand, Parts: p.keep(depth)}
+	p.operandStack = append(p.operandStack, p.namedOperand())
+	return Operand{Kind: PairOperand, Parts: p.popOperands(depth)}
 }
 
-// named reads what begins with a name: a register, a symbol with an offset, a special register, or the sink.
-func (p *parser) named() Operand {
+// namedOperand reads an operand that starts with a name: a register, a symbol with an offset, a
+// special register, or the sink _.
+func (p *parser) namedOperand() Operand {
 	line, name := p.tok.line, p.tok.text
 	if name == "_" {
 		p.next()
 		return Operand{Kind: SinkOperand}
 	}
 	p.next()
-	switch what := p.find(name); what.kind {
-	case aRegister:
+	switch what := p.lookup(name); what.kind {
+	case registerBinding:
 		if what.vector > 1 {
 			return p.vectorRegister(what, line)
 		}
-		if p.tok.kind == dotted {
-			p.fail(line, "%s%s: selectors of bytes and halves are not read", name, p.tok.text)
+		if p.tok.kind == directive {
+			p.fail(line, "%s%s: byte and halfword selectors are not supported; extract the part with bfe", name, p.tok.text)
 		}
 		return Operand{Kind: RegOperand, Register: what.register}
-	case aSymbol:
+	case symbolBinding:
 		if p.tok.kind == '[' {
-			p.fail(line, "the form %s[i] is not read; write [%s+offset]", name, name)
+			p.fail(line, "the address form %s[i] is not supported; write [%s+offset] with bytes", name, name)
 		}
 		return Operand{Kind: SymOperand, Symbol: what.symbol, Offset: p.offset()}
 	}
-	return p.special(name, line)
+	return p.specialRegister(name, line)
 }
 
-// component is the number of a selector such as .y, or .g as it is also called, of a vector of so many parts.
-func component(selector string, parts int) (index int, ok bool) {
+// componentIndex returns the index of a selector such as .y, or its synonym .g, in a vector with
+// the given number of components.
+func componentIndex(selector string, count int) (index int, ok bool) {
 	if len(selector) != 2 {
 		return 0, false
 	}
@@ -79,97 +81,98 @@ func component(selector string, parts int) (index int, ok bool) {
 	if index >= 4 {
 		index -= 4
 	}
-	return index, index >= 0 && index < parts
+	return index, index >= 0 && index < count
 }
 
-// vectorRegister reads the rest of v.x, or makes {v.x, v.y, ...} of v.
-func (p *parser) vectorRegister(v found, line int) Operand {
-	if p.tok.kind == dotted {
-		index, ok := component(p.tok.text, v.vector)
+// vectorRegister reads the rest of v.x, or expands v to {v.x, v.y, ...}.
+func (p *parser) vectorRegister(v binding, line int) Operand {
+	if p.tok.kind == directive {
+		index, ok := componentIndex(p.tok.text, v.vector)
 		if !ok {
-			p.fail(line, "a vector register of %d parts has no part %s", v.vector, p.tok.text)
+			p.fail(line, "a vector register of %d components has no component %s", v.vector, p.tok.text)
 		}
 		p.next()
 		return Operand{Kind: RegOperand, Register: v.register + index}
 	}
-	depth := len(p.scratch)
+	depth := len(p.operandStack)
 	for i := range v.vector {
-		p.scratch = append(p.scratch, Operand{Kind: RegOperand, Register: v.register + i})
+		p.operandStack = append(p.operandStack, Operand{Kind: RegOperand, Register: v.register + i})
 	}
-	return Operand{Kind: VecOperand, Parts: p.keep(depth)}
+	return Operand{Kind: VecOperand, Parts: p.popOperands(depth)}
 }
 
-// special reads the rest of a special register; a whole vector becomes {x, y, z, w}.
-func (p *parser) special(name string, line int) Operand {
+// specialRegister reads the rest of a special register. A vector without a component, such as %tid,
+// becomes {x, y, z, w}.
+func (p *parser) specialRegister(name string, line int) Operand {
 	plain, isRegister := strings.CutPrefix(name, "%")
-	parts, known := specials[plain]
+	parts, known := specialRegisters[plain]
 	switch {
 	case !isRegister:
-		p.fail(line, "unknown name %s", name)
+		p.fail(line, "unknown name %s; declare it before its use", name)
 	case !known:
-		p.fail(line, "unknown register %s", name)
+		p.fail(line, "unknown register %s; declare it with .reg", name)
 	case parts == nil:
 		return Operand{Kind: SpecialOperand, Special: plain}
-	case p.tok.kind == dotted:
-		index, ok := component(p.tok.text, len(parts))
+	case p.tok.kind == directive:
+		index, ok := componentIndex(p.tok.text, len(parts))
 		if !ok {
-			p.fail(line, "the special register %s has no part %s", name, p.tok.text)
+			p.fail(line, "the special register %s has no component %s", name, p.tok.text)
 			break
 		}
 		p.next()
 		return Operand{Kind: SpecialOperand, Special: parts[index]}
 	}
-	depth := len(p.scratch)
+	depth := len(p.operandStack)
 	for _, part := range parts {
-		p.scratch = append(p.scratch, Operand{Kind: SpecialOperand, Special: part})
+		p.operandStack = append(p.operandStack, Operand{Kind: SpecialOperand, Special: part})
 	}
-	return Operand{Kind: VecOperand, Parts: p.keep(depth)}
+	return Operand{Kind: VecOperand, Parts: p.popOperands(depth)}
 }
 
-// vector reads {a, b, ...}: registers, constants and sinks, but no braces or brackets.
+// vector reads {a, b, ...}: registers, constants and sinks, without nested braces or brackets.
 func (p *parser) vector() []Operand {
 	p.next()
-	depth := len(p.scratch)
+	depth := len(p.operandStack)
 	for {
 		if p.tok.kind == '{' || p.tok.kind == '[' || p.tok.kind == '}' {
-			p.unexpected("a part of a vector")
+			p.failExpected("a vector component")
 			break
 		}
-		p.scratch = append(p.scratch, p.operand())
-		if !p.take(',') {
+		p.operandStack = append(p.operandStack, p.operand())
+		if !p.accept(',') {
 			break
 		}
 	}
 	p.expect('}')
-	return p.keep(depth)
+	return p.popOperands(depth)
 }
 
-// parts reads the list of a call, (a, b), which may be empty.
-func (p *parser) parts(close kind) []Operand {
+// callList reads the arguments or returns of a call, (a, b), which may be empty.
+func (p *parser) callList(close tokenKind) []Operand {
 	p.next()
-	depth := len(p.scratch)
+	depth := len(p.operandStack)
 	for p.tok.kind != close {
 		if p.tok.kind == '{' || p.tok.kind == '[' {
-			p.unexpected("a parameter")
+			p.failExpected("a call argument")
 			break
 		}
-		p.scratch = append(p.scratch, p.operand())
-		if !p.take(',') {
+		p.operandStack = append(p.operandStack, p.operand())
+		if !p.accept(',') {
 			break
 		}
 	}
 	p.expect(close)
-	return p.keep(depth)
+	return p.popOperands(depth)
 }
 
-// memory reads [base+offset] and what may follow the base after commas.
-func (p *parser) memory() Operand {
+// addressOperand reads [base+offset] and the optional operands after the base.
+func (p *parser) addressOperand() Operand {
 	p.next()
-	depth := len(p.scratch)
+	depth := len(p.operandStack)
 	address := Operand{Kind: AddrOperand}
 	line := p.tok.line
 	if p.tok.kind == '[' || p.tok.kind == '{' {
-		p.unexpected("an address")
+		p.failExpected("an address")
 	}
 	base := p.operand()
 	switch base.Kind {
@@ -179,22 +182,23 @@ func (p *parser) memory() Operand {
 		address.Offset, base.Offset = base.Offset, 0
 	case ImmOperand:
 	default:
-		p.fail(line, "an address is a register, a name or a number")
+		p.fail(line, "expected a register, a symbol or an integer as the address")
 	}
-	p.scratch = append(p.scratch, base)
-	for p.take(',') {
+	p.operandStack = append(p.operandStack, base)
+	for p.accept(',') {
 		if p.tok.kind == '[' {
-			p.unexpected("a register or a vector")
+			p.failExpected("a register or a vector")
 		}
-		p.scratch = append(p.scratch, p.operand())
+		p.operandStack = append(p.operandStack, p.operand())
 	}
 	p.expect(']')
-	address.Parts = p.keep(depth)
+	address.Parts = p.popOperands(depth)
 	return address
 }
 
-// specials are the special registers without %, with the names of their parts where they are vectors.
-var specials = func() map[string][]string {
+// specialRegisters maps the special registers, without %, to the names of their components; nil for
+// scalars (PTX ISA, Special Registers).
+var specialRegisters = func() map[string][]string {
 	all := map[string][]string{}
 	for _, name := range strings.Fields(`laneid warpid nwarpid smid nsmid gridid is_explicit_cluster cluster_ctarank cluster_nctarank
 		lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt clock clock_hi clock64 globaltimer globaltimer_lo globaltimer_hi
@@ -202,10 +206,10 @@ var specials = func() map[string][]string {
 		reserved_smem_offset_begin reserved_smem_offset_end reserved_smem_offset_cap reserved_smem_offset_0 reserved_smem_offset_1`) {
 		all[name] = nil
 	}
-	for _, name := range numbered("envreg", 32) {
+	for _, name := range parameterizedNames("envreg", 32) {
 		all[name] = nil
 	}
-	for _, name := range numbered("pm", 8) {
+	for _, name := range parameterizedNames("pm", 8) {
 		all[name] = nil
 		all[name+"_64"] = nil
 	}

@@ -6,61 +6,61 @@ import (
 	"strings"
 )
 
-// The limits. They are far beyond what a compiler prints for a kernel, and keep a broken text from taking all memory: what is
-// read takes up to some hundred times the room of the text.
+// Limits on the input. They are far beyond the output of a compiler for one kernel. They bound the
+// memory for malformed input: the parsed form takes up to a few hundred times the size of the text.
 const (
-	maxText       = 16 << 20 // bytes of a text
-	maxRegisters  = 1 << 20  // registers, and other names of the form name<n>, in all functions together
+	maxText       = 16 << 20 // bytes of a module's text
+	maxRegisters  = 1 << 20  // registers and other names of the form name<n>, per module
 	maxSize       = 1 << 30  // bytes of a variable
-	maxInit       = 64 << 20 // bytes of initialisers in all variables together
+	maxInit       = 64 << 20 // bytes of initialisers, per module
 	maxDimensions = 8        // of an array
-	maxNesting    = 100      // of scopes and of parentheses
+	maxNesting    = 100      // of scopes and parentheses
 )
 
-// parser reads a module. Its methods stop at the first error, which the lexer keeps.
+// parser reads a module. Its methods stop at the first error, which the lexer records.
 type parser struct {
 	lexer
 	module *Module
-	names  map[string]Symbol // of the module
+	names  map[string]Symbol // module scope
 
-	function *Function // the one being read
-	scopes   []scope   // the innermost last; the first has the parameters too
-	pending  []pending // branches whose labels are not yet known
-	nested   int
-	counted  int // registers so far, for the limit
-	initials int // bytes of initialisers so far
+	function        *Function       // the function being read, or nil
+	scopes          []scope         // innermost last; the first one also holds the parameters
+	pendingBranches []pendingBranch // branches whose label is not resolved yet
+	depth           int             // nesting of scopes and expressions, limited by maxNesting
+	registerCount   int             // declared so far, limited by maxRegisters
+	initBytes       int             // bytes of initialisers so far, limited by maxInit
 
-	code     []Instruction      // of the function
-	opcodes  map[string]*opcode // by their text
-	scratch  []Operand          // a stack of operands whose number is not yet known
-	operands []Operand          // room for operands of many instructions
+	code         []Instruction      // of the current function
+	opcodes      map[string]*opcode // interned by source text
+	operandStack []Operand          // operands of lists whose length is not known yet
+	operandArena []Operand          // backing store for the operands of many instructions
 
-	location  *Location            // of the last .loc of the function
-	locations map[[3]int]*Location // the last ones of the function, by file, line and column
-	inlined   []inlined            // locations whose function is not yet known
-	strings   map[string]int       // labels of .debug_str
-	bytes     []byte               // of .debug_str
+	location     *Location            // of the last .loc in the current function
+	locations    map[[3]int]*Location // in the current function, by file, line and column
+	inlinedNames []inlinedName        // locations whose function name is not resolved yet
+	debugLabels  map[string]int       // labels of .debug_str, as offsets into debugStrings
+	debugStrings []byte               // contents of .debug_str
 }
 
-// Parse reads the text of a PTX module. An error of the text is a *SyntaxError.
+// Parse parses the text of a PTX module. A malformed text gives a *SyntaxError.
 func Parse(text []byte) (*Module, error) {
 	if len(text) > maxText {
-		msg := fmt.Sprintf("a text of %d bytes; the limit is %d", len(text), maxText)
+		msg := fmt.Sprintf("the text has %d bytes; the limit is %d bytes", len(text), maxText)
 		return nil, &SyntaxError{Line: 1, Text: lineOf(string(text[:200]), 1), Msg: msg}
 	}
 	p := &parser{
-		lexer:   lexer{text: strings.TrimRight(string(text), "\x00"), line: 1},
-		module:  &Module{Files: map[int]string{}},
-		names:   map[string]Symbol{},
-		opcodes: map[string]*opcode{},
-		strings: map[string]int{},
+		lexer:       lexer{text: strings.TrimRight(string(text), "\x00"), line: 1},
+		module:      &Module{Files: map[int]string{}},
+		names:       map[string]Symbol{},
+		opcodes:     map[string]*opcode{},
+		debugLabels: map[string]int{},
 	}
 	p.next()
 	p.header()
-	for p.tok.kind != end {
+	for p.tok.kind != eof {
 		p.declaration()
 	}
-	p.nameInlined()
+	p.resolveInlinedNames()
 	for _, function := range p.module.Functions {
 		function.External = function.Code == nil
 	}
@@ -70,10 +70,10 @@ func Parse(text []byte) (*Module, error) {
 	return p.module, nil
 }
 
-// header reads .version and .target, which have to come first, and .address_size.
+// header reads .version and .target, which must come first, and the optional .address_size.
 func (p *parser) header() {
-	if !p.is(dotted, ".version") {
-		p.fail(p.tok.line, "a module begins with .version")
+	if !p.is(directive, ".version") {
+		p.failExpected(".version as the first directive")
 		return
 	}
 	p.next()
@@ -81,41 +81,41 @@ func (p *parser) header() {
 	for i, text := range []string{major, minor} {
 		value, err := strconv.ParseUint(text, 10, 16)
 		if err != nil || !ok || p.tok.kind != number {
-			p.unexpected("a version such as 9.0")
+			p.failExpected("a version such as 9.0")
 			return
 		}
 		p.module.Version[i] = int(value)
 	}
 	p.next()
-	if !p.is(dotted, ".target") {
-		p.unexpected(".target")
+	if !p.is(directive, ".target") {
+		p.failExpected(".target")
 		return
 	}
 	p.next()
 	p.module.Target = p.name("a target such as sm_90a")
-	for p.take(',') {
+	for p.accept(',') {
 		p.name("a target")
 	}
-	if p.is(dotted, ".address_size") {
+	if p.is(directive, ".address_size") {
 		p.next()
 		if !p.is(number, "64") {
-			p.fail(p.tok.line, "addresses of %s bits are not read, only those of 64", p.tok.text)
+			p.fail(p.tok.line, "%s-bit addresses are not supported; use .address_size 64", p.tok.text)
 		}
 		p.next()
 	}
 }
 
-// declaration reads what stands in a module: a variable, a function, or a directive.
+// declaration reads one declaration of module scope: a variable, a function or a directive.
 func (p *parser) declaration() {
 	var linkage linkage
-	for p.tok.kind == dotted {
+	for p.tok.kind == directive {
 		switch p.tok.text {
 		case ".visible", ".weak", ".common":
 			linkage.visible = true
 		case ".extern":
 			linkage.extern = true
 		case ".entry", ".func":
-			p.functionOf(linkage)
+			p.parseFunction(linkage)
 			return
 		case ".global", ".const", ".shared", ".local":
 			p.variables(linkage)
@@ -130,42 +130,42 @@ func (p *parser) declaration() {
 			p.pragma()
 			return
 		case ".reg":
-			p.fail(p.tok.line, "a register outside of a function")
+			p.fail(p.tok.line, ".reg outside a function; declare registers in a function body")
 		case ".alias":
-			p.fail(p.tok.line, ".alias is not read")
+			p.fail(p.tok.line, ".alias is not supported; call the function by its own name")
 		default:
-			p.fail(p.tok.line, "unknown directive %s", p.tok.text)
+			p.fail(p.tok.line, "unknown directive %s at module scope", p.tok.text)
 		}
 		p.next()
 	}
-	if p.tok.kind == end {
-		p.unexpected("a declaration")
+	if p.tok.kind == eof {
+		p.failExpected("a declaration")
 	}
-	p.misplaced("a directive")
+	p.failFound("a directive")
 }
 
-// linkage is what stands before a declaration.
+// linkage is the set of linking directives before a declaration.
 type linkage struct {
 	extern, visible bool
 }
 
-// pragma passes over .pragma, which is advice to ptxas.
+// pragma skips .pragma, which is advice to ptxas.
 func (p *parser) pragma() {
 	p.next()
 	for {
-		if p.tok.kind != quoted {
-			p.unexpected("a string")
+		if p.tok.kind != quotedString {
+			p.failExpected("a string")
 			return
 		}
 		p.next()
-		if !p.take(',') {
+		if !p.accept(',') {
 			break
 		}
 	}
 	p.expect(';')
 }
 
-// attribute passes over .attribute(...), such as that of managed variables.
+// attribute skips .attribute(...), such as .attribute(.managed).
 func (p *parser) attribute() {
 	p.next()
 	p.expect('(')
@@ -175,17 +175,17 @@ func (p *parser) attribute() {
 			open++
 		case ')':
 			open--
-		case end:
-			p.unexpected("')'")
+		case eof:
+			p.failExpected("')'")
 			return
 		}
 	}
 }
 
-// count takes some registers or names from the limit.
-func (p *parser) count(line, number int) bool {
-	if p.counted += number; p.counted > maxRegisters {
-		p.fail(line, "more than %d registers", maxRegisters)
+// countRegisters adds to the number of declared names and reports whether it is within the limit.
+func (p *parser) countRegisters(line, number int) bool {
+	if p.registerCount += number; p.registerCount > maxRegisters {
+		p.fail(line, "the module declares more than %d registers and numbered names", maxRegisters)
 		return false
 	}
 	return true

@@ -5,86 +5,89 @@ import (
 	"strconv"
 )
 
-// scope is what one pair of braces declares. Its names hide those of the scopes around it.
+// scope holds the names that one pair of braces declares. They hide the names of outer scopes.
 type scope struct {
-	names    map[string]found
-	families map[string]family // by what stands before the number
-	labels   map[string]int    // the instructions they stand before
-	pending  int               // where the branches of the scope begin in the list of those that wait
+	names        map[string]binding
+	ranges       map[string]registerRange // by the name before the number
+	labels       map[string]int           // index of the instruction behind the label
+	firstPending int                      // index of the scope's first branch in pendingBranches
 }
 
-// found is what a name in a function stands for: a register, a symbol, or a list after a label. A scope that does not have the
-// name gives the zero.
-type found struct {
-	kind     foundKind
-	vector   int // 2 or 4 for a vector register, whose parts follow each other
+// binding is the meaning of a name inside a function: a register, a symbol, or a labelled list. The
+// zero value means that the scope does not declare the name.
+type binding struct {
+	kind     bindingKind
+	vector   int // 2 or 4 for a vector register, whose components have consecutive indexes
 	register int
 	symbol   Symbol
-	list     *list
+	list     *labelList
 }
 
-type foundKind uint8
+type bindingKind uint8
 
 const (
-	nothing foundKind = iota
-	aRegister
-	aSymbol
-	aList
+	unbound bindingKind = iota
+	registerBinding
+	symbolBinding
+	listBinding
 )
 
-// family is the registers that name<n> declares.
-type family struct {
+// registerRange is the range of registers that name<n> declares (PTX ISA, Parameterized Variable
+// Names).
+type registerRange struct {
 	first, count, vector int
 }
 
-// list is what .branchtargets, .calltargets or .callprototype declares.
-type list struct {
+// labelList is the list that .branchtargets, .calltargets or .callprototype declares.
+type labelList struct {
 	targets   []int
 	callees   []*Function
 	prototype *Function
 }
 
-// pending is a branch to a label that may still come, in this scope or in one around it.
-type pending struct {
+// pendingBranch is a branch whose label may still follow, in its own scope or in an outer one.
+type pendingBranch struct {
 	label  string
 	line   int
 	target *int
 }
 
-// openScope begins a scope; what a closed one has left is used again.
+// openScope begins a scope. It reuses the maps of a closed scope.
 func (p *parser) openScope() {
-	p.deeper()
+	p.enterNesting()
 	if len(p.scopes) < cap(p.scopes) {
 		p.scopes = p.scopes[:len(p.scopes)+1]
 	} else {
 		p.scopes = append(p.scopes, scope{})
 	}
-	p.scope().pending = len(p.pending)
+	p.scope().firstPending = len(p.pendingBranches)
 }
 
 func (p *parser) scope() *scope { return &p.scopes[len(p.scopes)-1] }
 
-// closeScope ends the innermost scope: branches find its labels, or wait for those of the scope around it.
+// closeScope ends the innermost scope. Pending branches resolve to its labels; the others stay
+// pending for the outer scope.
 func (p *parser) closeScope() {
 	s := p.scope()
 	if len(s.labels) > 0 {
-		waiting := p.pending[s.pending:]
-		p.pending = p.pending[:s.pending]
+		waiting := p.pendingBranches[s.firstPending:]
+		p.pendingBranches = p.pendingBranches[:s.firstPending]
 		for _, branch := range waiting {
 			if target, ok := s.labels[branch.label]; ok {
 				*branch.target = target
 			} else {
-				p.pending = append(p.pending, branch)
+				p.pendingBranches = append(p.pendingBranches, branch)
 			}
 		}
 	}
-	s.names, s.families, s.labels = emptied(s.names), emptied(s.families), emptied(s.labels)
+	s.names, s.ranges, s.labels = cleared(s.names), cleared(s.ranges), cleared(s.labels)
 	p.scopes = p.scopes[:len(p.scopes)-1]
-	p.nested--
+	p.depth--
 }
 
-// emptied is the map without its entries, or a new one where emptying would take long each time.
-func emptied[V any](m map[string]V) map[string]V {
+// cleared returns the map without its entries. It drops a large map, because clear takes time
+// proportional to the map's capacity on every later call.
+func cleared[V any](m map[string]V) map[string]V {
 	if len(m) > 100 {
 		return nil
 	}
@@ -92,49 +95,50 @@ func emptied[V any](m map[string]V) map[string]V {
 	return m
 }
 
-// define gives a name of the innermost scope its meaning.
-func (p *parser) define(name string, line int, meaning found) {
-	if meaning.kind = aSymbol; meaning.list != nil {
-		meaning.kind = aList
+// defineName binds a name in the innermost scope.
+func (p *parser) defineName(name string, line int, meaning binding) {
+	if meaning.kind = symbolBinding; meaning.list != nil {
+		meaning.kind = listBinding
 	} else if meaning.symbol == (Symbol{}) {
-		meaning.kind = aRegister
+		meaning.kind = registerBinding
 	}
 	s := p.scope()
-	if s.find(name).kind != nothing {
-		p.fail(line, "%s is declared twice in this scope", name)
+	if s.lookup(name).kind != unbound {
+		p.fail(line, "%s is already declared in this scope", name)
 		return
 	}
 	if s.names == nil {
-		s.names = map[string]found{}
+		s.names = map[string]binding{}
 	}
 	s.names[name] = meaning
 }
 
-// find is what a name stands for here: in the innermost scope that has it, or in the module.
-func (p *parser) find(name string) found {
+// lookup returns the meaning of a name: of the innermost scope that declares it, else of the
+// module.
+func (p *parser) lookup(name string) binding {
 	for i := len(p.scopes) - 1; i >= 0; i-- {
-		if found := p.scopes[i].find(name); found.kind != nothing {
+		if found := p.scopes[i].lookup(name); found.kind != unbound {
 			return found
 		}
 	}
 	if symbol, ok := p.names[name]; ok {
-		return found{kind: aSymbol, symbol: symbol}
+		return binding{kind: symbolBinding, symbol: symbol}
 	}
-	return found{}
+	return binding{}
 }
 
-func (s *scope) find(name string) found {
-	if len(s.families) > 0 && name != "" && isDigit(name[len(name)-1]) {
-		if found := s.findNumbered(name); found.kind != nothing {
+func (s *scope) lookup(name string) binding {
+	if len(s.ranges) > 0 && name != "" && isDigit(name[len(name)-1]) {
+		if found := s.lookupParameterized(name); found.kind != unbound {
 			return found
 		}
 	}
 	return s.names[name]
 }
 
-// findNumbered looks for a register of a family: %r12 of %r<20>. The number has no leading zero, and few digits because of the
-// limit.
-func (s *scope) findNumbered(name string) found {
+// lookupParameterized finds a register of a range: %r12 of %r<20>. The number has no leading zero
+// and, because of maxRegisters, at most 7 digits.
+func (s *scope) lookupParameterized(name string) binding {
 	cut := len(name)
 	for cut > 1 && isDigit(name[cut-1]) {
 		cut--
@@ -143,19 +147,19 @@ func (s *scope) findNumbered(name string) found {
 		if name[cut] == '0' && cut+1 < len(name) {
 			continue
 		}
-		family, ok := s.families[name[:cut]]
+		family, ok := s.ranges[name[:cut]]
 		if !ok {
 			continue
 		}
 		if number, _ := decimal(name[cut:]); int(number) < family.count {
-			return found{kind: aRegister, register: family.first + int(number)*family.vector, vector: family.vector}
+			return binding{kind: registerBinding, register: family.first + int(number)*family.vector, vector: family.vector}
 		}
 	}
-	return found{}
+	return binding{}
 }
 
-// numbered are the names name0 to name(n-1).
-func numbered(name string, count int) []string {
+// parameterizedNames returns the names name0 to name(n-1). They share one backing string.
+func parameterizedNames(name string, count int) []string {
 	var text []byte
 	ends := make([]int, count)
 	for i := range count {
@@ -178,48 +182,49 @@ func (p *parser) registers() {
 	d := p.declarator(linkage{})
 	for {
 		line := p.tok.line
-		name := p.name("the name of a register")
-		if p.take('<') {
-			p.registerFamily(d, name, line)
-		} else if p.count(line, d.vector) {
-			p.define(name, line, found{register: p.addRegister(name, d.kind, d.vector), vector: d.vector})
+		name := p.name("a register name")
+		if p.accept('<') {
+			p.parameterizedRegisters(d, name, line)
+		} else if p.countRegisters(line, d.vector) {
+			p.defineName(name, line, binding{register: p.addRegister(name, d.kind, d.vector), vector: d.vector})
 		}
-		if !p.take(',') {
+		if !p.accept(',') {
 			break
 		}
 	}
 	p.expect(';')
 }
 
-// registerFamily reads the rest of name<n>.
-func (p *parser) registerFamily(d declarator, name string, line int) {
-	count := p.integer("the number of registers", maxRegisters)
+// parameterizedRegisters reads the rest of name<n>.
+func (p *parser) parameterizedRegisters(d declarator, name string, line int) {
+	count := p.integer("a register count", maxRegisters)
 	p.expect('>')
 	s := p.scope()
-	if _, known := s.families[name]; known {
-		p.fail(line, "%s<n> is declared twice in this scope", name)
+	if _, known := s.ranges[name]; known {
+		p.fail(line, "%s<n> is already declared in this scope", name)
 	}
-	if p.err != nil || !p.count(line, count*d.vector) {
+	if p.err != nil || !p.countRegisters(line, count*d.vector) {
 		return
 	}
 	first := len(p.function.Registers)
 	p.function.Registers = slices.Grow(p.function.Registers, count*d.vector)
-	for _, name := range numbered(name, count) {
-		if s.names[name].kind != nothing {
-			p.fail(line, "%s is declared twice in this scope", name)
+	for _, name := range parameterizedNames(name, count) {
+		if s.names[name].kind != unbound {
+			p.fail(line, "%s is already declared in this scope", name)
 			return
 		}
 		p.addRegister(name, d.kind, d.vector)
 	}
-	if s.families == nil {
-		s.families = map[string]family{}
+	if s.ranges == nil {
+		s.ranges = map[string]registerRange{}
 	}
-	s.families[name] = family{first: first, count: count, vector: d.vector}
+	s.ranges[name] = registerRange{first: first, count: count, vector: d.vector}
 }
 
 var components = [...]string{".x", ".y", ".z", ".w"}
 
-// addRegister adds a register to the function, or the parts of a vector register, and says the index of the first.
+// addRegister adds a register, or the components of a vector register, to the function. It returns
+// the index of the first.
 func (p *parser) addRegister(name string, kind Type, vector int) int {
 	f := p.function
 	index := len(f.Registers)
@@ -233,27 +238,27 @@ func (p *parser) addRegister(name string, kind Type, vector int) int {
 	return index
 }
 
-// label reads a label: a place in the code, or the name of a list.
+// label reads a label: a position in the code, or the name of a list.
 func (p *parser) label() {
 	name, line := p.tok.text, p.tok.line
 	p.next()
 	p.expect(':')
-	if p.tok.kind == dotted {
+	if p.tok.kind == directive {
 		switch p.tok.text {
 		case ".branchtargets":
-			p.define(name, line, found{list: &list{targets: p.branchTargets()}})
+			p.defineName(name, line, binding{list: &labelList{targets: p.branchTargets()}})
 			return
 		case ".calltargets":
-			p.define(name, line, found{list: &list{callees: p.callTargets()}})
+			p.defineName(name, line, binding{list: &labelList{callees: p.callTargets()}})
 			return
 		case ".callprototype":
-			p.define(name, line, found{list: &list{prototype: p.prototype()}})
+			p.defineName(name, line, binding{list: &labelList{prototype: p.prototype()}})
 			return
 		}
 	}
 	s := p.scope()
 	if _, known := s.labels[name]; known {
-		p.fail(line, "the label %s stands twice in this scope", name)
+		p.fail(line, "label %s is already defined in this scope", name)
 	}
 	if s.labels == nil {
 		s.labels = map[string]int{}
@@ -261,9 +266,9 @@ func (p *parser) label() {
 	s.labels[name] = len(p.code)
 }
 
-// target is a branch to a label, which is filled in when the scope of the label ends.
-func (p *parser) target(label string, line int, target *int) {
-	p.pending = append(p.pending, pending{label: label, line: line, target: target})
+// addPendingBranch records a branch to a label. The end of the label's scope fills in target.
+func (p *parser) addPendingBranch(label string, line int, target *int) {
+	p.pendingBranches = append(p.pendingBranches, pendingBranch{label: label, line: line, target: target})
 }
 
 // branchTargets reads .branchtargets a, b, c<n>;
@@ -273,27 +278,27 @@ func (p *parser) branchTargets() []int {
 	line := p.tok.line
 	for {
 		name := p.name("a label")
-		if p.take('<') {
-			number := p.integer("the number of labels", maxRegisters)
+		if p.accept('<') {
+			number := p.integer("a label count", maxRegisters)
 			p.expect('>')
-			if !p.count(line, number) {
+			if !p.countRegisters(line, number) {
 				return nil
 			}
-			labels = append(labels, numbered(name, number)...)
+			labels = append(labels, parameterizedNames(name, number)...)
 		} else {
 			labels = append(labels, name)
 		}
-		if !p.take(',') {
+		if !p.accept(',') {
 			break
 		}
 	}
 	p.expect(';')
 	if len(labels) == 0 {
-		p.fail(line, "a list without labels")
+		p.fail(line, "expected at least one label in .branchtargets")
 	}
 	targets := make([]int, len(labels))
 	for i, label := range labels {
-		p.target(label, line, &targets[i])
+		p.addPendingBranch(label, line, &targets[i])
 	}
 	return targets
 }
@@ -303,14 +308,14 @@ func (p *parser) callTargets() (callees []*Function) {
 	p.next()
 	for {
 		line := p.tok.line
-		name := p.name("a function")
-		function := p.find(name).symbol.Function
+		name := p.name("a function name")
+		function := p.lookup(name).symbol.Function
 		if function == nil {
-			p.fail(line, "unknown function %s", name)
+			p.fail(line, "unknown function %s; declare it before its use", name)
 			return nil
 		}
 		callees = append(callees, function)
-		if !p.take(',') {
+		if !p.accept(',') {
 			break
 		}
 	}
@@ -325,13 +330,13 @@ func (p *parser) prototype() *Function {
 	if p.tok.kind == '(' {
 		f.Returns = p.parameters()
 	}
-	if p.name("_") != "_" {
-		p.fail(f.Line, "a prototype has _ in the place of a name")
+	if name := p.name("_"); name != "_" {
+		p.fail(f.Line, "expected _ in place of the function name, found %s", name)
 	}
 	if p.tok.kind == '(' {
 		f.Params = p.parameters()
 	}
-	p.directives(f)
+	p.functionDirectives(f)
 	p.expect(';')
 	return f
 }

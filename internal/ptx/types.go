@@ -1,6 +1,6 @@
 package ptx
 
-// Space is a state space.
+// Space is a PTX state space.
 type Space uint8
 
 // The state spaces.
@@ -16,10 +16,10 @@ const (
 
 var spaceNames = [...]string{"generic", "reg", "const", "global", "local", "param", "shared"}
 
-// String is the name as PTX has it.
+// String returns the PTX name of the space, without the dot.
 func (s Space) String() string { return spaceNames[s] }
 
-// Type is a type of a register, a variable or an instruction.
+// Type is the fundamental or packed type of a register, a variable or an instruction.
 type Type uint8
 
 // The types.
@@ -66,7 +66,7 @@ var types = [...]struct {
 	U16x2: {"u16x2", 32}, S16x2: {"s16x2", 32}, E4M3: {"e4m3", 8}, E5M2: {"e5m2", 8}, E4M3x2: {"e4m3x2", 16}, E5M2x2: {"e5m2x2", 16},
 }
 
-// ParseType reads the name of a type without its dot.
+// ParseType returns the type with the given PTX name, without the dot.
 func ParseType(name string) (Type, bool) {
 	for t, known := range types {
 		if known.name == name && t != int(NoType) {
@@ -76,14 +76,14 @@ func ParseType(name string) (Type, bool) {
 	return NoType, false
 }
 
-// String is the name as PTX has it.
+// String returns the PTX name of the type, without the dot.
 func (t Type) String() string { return types[t].name }
 
-// Bits is the width of a value; 1 for a predicate.
+// Bits returns the width in bits; 1 for a predicate.
 func (t Type) Bits() int { return types[t].bits }
 
-// Size is the width in bytes; that of a predicate is 0, because it has none in memory.
+// Size returns the width in bytes; 0 for a predicate, which has no form in memory.
 func (t Type) Size() int { return types[t].bits / 8 }
 
-// Signed says whether the type is a signed integer.
+// Signed reports whether the type is a signed integer.
 func (t Type) Signed() bool { return t == S8 || t == S16 || t == S32 || t == S64 }

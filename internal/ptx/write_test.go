@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// writer prints a module as PTX in which nothing is hidden: one scope a function, registers named by their index, labels by the
-// index of their instruction, and one instruction a line, with a remark where it stood.
+// writer prints a module as flat PTX: one scope per function, registers named by their index,
+// labels by the index of their instruction, and one instruction per line, with its source line as a
+// comment.
 type writer struct {
 	strings.Builder
 	remarks bool
@@ -30,7 +31,7 @@ func write(m *Module, remarks bool) string {
 		w.header(f, false)
 		w.line(";")
 	}
-	var pointers []*Variable // these last, and declared before that, so that they can point to each other
+	var pointers []*Variable // declared first and defined last, because they may refer to each other
 	for _, v := range m.Variables {
 		if v.Pointed == nil {
 			w.variable(v, v.Name)
@@ -58,7 +59,7 @@ func write(m *Module, remarks bool) string {
 
 func (w *writer) line(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 
-// remark adds a comment to the line.
+// remark ends the line, with a comment if remarks are on.
 func (w *writer) remark(format string, args ...any) {
 	if w.remarks {
 		fmt.Fprintf(w, " // "+format, args...)
@@ -111,7 +112,7 @@ func (w *writer) parameters(params []*Variable) string {
 		switch {
 		case v.Space != Reg:
 			all = append(all, fmt.Sprintf(".param .align %d %s.%s %s%s", v.Align, vector(v), v.Type, v.Name, size(v)))
-		case v.Register < 0: // of a prototype
+		case v.Register < 0: // a parameter of a prototype
 			all = append(all, fmt.Sprintf(".reg .%s _", v.Type))
 		default:
 			all = append(all, fmt.Sprintf(".reg .%s %%x%d", v.Type, v.Register))
@@ -152,7 +153,7 @@ func (w *writer) variable(v *Variable, name string) {
 	w.line(";")
 }
 
-// initial prints the value of a variable, of which arrays have one dimension more than vectors.
+// initial prints an initialiser: arrays as a list in braces, vectors as lists inside it.
 func (w *writer) initial(v *Variable) string {
 	var values []string
 	for offset := 0; offset < len(v.Init); offset += v.Type.Size() {

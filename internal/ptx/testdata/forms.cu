@@ -1,4 +1,4 @@
-// The forms of PTX that a compiler prints: nvcc -ptx -lineinfo -arch=sm_90a forms.cu
+// Source of forms.ptx, the PTX forms that nvcc prints: nvcc -ptx -lineinfo -arch=sm_90a forms.cu
 #include <cstdio>
 
 __constant__ float table[8] = {1.5f, 2.f, 3.f};
