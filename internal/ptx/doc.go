@@ -4,7 +4,7 @@
 // names as it reads:
 //   - Every register of a function, inner scopes included, has an index into Function.Registers.
 //     Inline assembly opens such scopes, and their names hide outer names.
-//   - A label becomes the index of the instruction behind it.
+//   - A label becomes the index of the instruction after it.
 //   - A symbol becomes a pointer to its Variable or Function.
 //   - A vector register becomes its scalar components.
 //

@@ -30,7 +30,7 @@ func (in *Instruction) diverges() bool {
 	return in.Opcode == "brx" || in.Opcode == "bra" && in.Guard >= 0
 }
 
-// endsThread reports whether no thread continues behind the instruction.
+// endsThread reports whether no thread continues after the instruction.
 func (in *Instruction) endsThread() bool {
 	if in.Guard >= 0 {
 		return false

@@ -22,7 +22,7 @@ func TestReconvergence(t *testing.T) {
 	check("@p bra L; L: ret;", 1, -1)
 	check("@p bra L; add.u32 %r1, %r1, 1; L: ret;", 2, -1, -1)
 	check("@p bra E; mov.u32 %r1, 1; bra J; E: mov.u32 %r1, 2; J: ret;", 4, -1, -1, -1, -1)
-	// A loop reconverges behind itself.
+	// A loop reconverges after itself.
 	check("L: add.u32 %r1, %r1, 1; @p bra L; ret;", -1, 2, -1)
 	check("L: add.u32 %r1, %r1, 1; @p bra L;", -1, 2)
 	// Guarded ends remove threads and do not branch; unguarded ends terminate the path.

@@ -56,7 +56,7 @@ type token struct {
 // is eof, so the parser's loops terminate without checking for errors.
 type lexer struct {
 	text     string
-	pos      int // behind tok
+	pos      int // after tok
 	line     int // of pos
 	tok      token
 	previous token // the one before tok

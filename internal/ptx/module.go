@@ -90,7 +90,7 @@ type Instruction struct {
 	Guard    int  // index of the guard predicate register, or -1
 	GuardNot bool // @!p
 	Opcode   string
-	// Modifiers are the dotted words behind the opcode, without dots, such as "global", "v4", "u32"
+	// Modifiers are the dotted words after the opcode, without dots, such as "global", "v4", "u32"
 	// or "shared::cta". Instructions share the slice; do not modify it.
 	Modifiers []string
 	// Operands are in source order, without labels. A call always has three: the list of return

@@ -204,7 +204,7 @@ func TestLabelScopes(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if got := f.Text(f.Code[4].Targets[0]); got != "the end" {
-		t.Errorf("the text of the index behind the code is %q", got)
+		t.Errorf("the text of the index after the code is %q", got)
 	}
 }
 

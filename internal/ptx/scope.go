@@ -9,7 +9,7 @@ import (
 type scope struct {
 	names        map[string]binding
 	ranges       map[string]registerRange // by the name before the number
-	labels       map[string]int           // index of the instruction behind the label
+	labels       map[string]int           // index of the instruction after the label
 	firstPending int                      // index of the scope's first branch in pendingBranches
 }
 
