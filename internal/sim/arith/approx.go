@@ -6,77 +6,80 @@ import (
 	"attune/internal/ptx"
 )
 
-// Around the unit, instructions without .ftz scale their operands, and so do we.
+// This file defines the .approx and .full instructions of PTX ISA, Floating-Point Instructions. The
+// SFU flushes subnormals. Forms without .ftz therefore scale operands and results around the SFU,
+// as on the H200.
 
-const toNormal = 0x1p24 // makes a subnormal number normal
+const subnormalScale = 0x1p24 // makes a subnormal f32 normal
 
 func rcpApprox(x, _ float32, ftz bool) float32 {
 	scale := float32(1)
 	switch {
 	case ftz:
 	case abs32(x) < smallestNormal:
-		scale = toNormal
+		scale = subnormalScale
 	case abs32(x) > 0x1p126:
 		scale = 0.25
 	}
-	return scale * unitRcp(x*scale)
+	return scale * sfuRcp(x*scale)
 }
 
 func sqrtApprox(x, _ float32, ftz bool) float32 {
 	if !ftz && abs32(x) < smallestNormal {
-		return unitSqrt(x*toNormal) * 0x1p-12
+		return sfuSqrt(x*subnormalScale) * 0x1p-12
 	}
-	return unitSqrt(x)
+	return sfuSqrt(x)
 }
 
 func rsqrtApprox(x, _ float32, ftz bool) float32 {
 	if !ftz && abs32(x) < smallestNormal {
-		return unitRsqrt(x*toNormal) * 0x1p12
+		return sfuRsqrt(x*subnormalScale) * 0x1p12
 	}
-	return unitRsqrt(x)
+	return sfuRsqrt(x)
 }
 
 func lg2Approx(x, _ float32, ftz bool) float32 {
 	if !ftz && abs32(x) < smallestNormal {
-		return unitLg2(x*toNormal) - 24
+		return sfuLg2(x*subnormalScale) - 24
 	}
-	return unitLg2(x)
+	return sfuLg2(x)
 }
 
 func ex2Approx(x, _ float32, ftz bool) float32 {
 	if !ftz && x < -126 {
-		half := unitEx2(x * 0.5)
+		half := sfuEx2(x * 0.5)
 		return half * half
 	}
-	return unitEx2(x)
+	return sfuEx2(x)
 }
 
-func sinApprox(x, _ float32, _ bool) float32  { return unitSin(turns(x), 0) }
-func cosApprox(x, _ float32, _ bool) float32  { return unitSin(turns(x), 1) }
-func tanhApprox(x, _ float32, _ bool) float32 { return unitTanh(x) }
+func sinApprox(x, _ float32, _ bool) float32  { return sfuSin(revolutions(x), 0) }
+func cosApprox(x, _ float32, _ bool) float32  { return sfuSin(revolutions(x), 1) }
+func tanhApprox(x, _ float32, _ bool) float32 { return sfuTanh(x) }
 
-// turns is x/2π as the chip has it: one product, rounded to zero. So the error of sine and cosine grows with x.
-func turns(x float32) float32 {
+// revolutions is x/2π as the H200 computes it: one product, rounded toward zero. The absolute error
+// of sin and cos therefore grows with x.
+func revolutions(x float32) float32 {
 	const perRadian = 0x3E22F983
 	p := product(float32s.decode(uint64(math.Float32bits(x))), float32s.decode(perRadian))
-	return single(float32s.encode(p, toZero))
+	return float32From(float32s.encode(p, toZero))
 }
 
 // multiplyFlushed is mul.ftz.f32.
 var multiplyFlushed = (&float{format: float32s, ftz: true}).compute(multiplication)
 
-// divApprox multiplies with a reciprocal, which is 0 for divisors above 2^126.
+// divApprox multiplies by the reciprocal, which is 0 for divisors above 2^126.
 func divApprox(x, y float32, ftz bool) float32 {
 	if ftz {
-		return single(multiplyFlushed(uint64(math.Float32bits(x)), uint64(math.Float32bits(unitRcp(y))), 0, 0))
+		return float32From(multiplyFlushed(uint64(math.Float32bits(x)), uint64(math.Float32bits(sfuRcp(y))), 0, 0))
 	}
 	if abs32(y) < smallestNormal {
-		x, y = x*toNormal, y*toNormal
+		x, y = x*subnormalScale, y*subnormalScale
 	}
-	return x * unitRcp(y)
+	return x * sfuRcp(y)
 }
 
-// divFull is divApprox in the whole range.
+// divFull is divApprox with scaling, so it covers the whole range of divisors.
 func divFull(x, y float32, ftz bool) float32 {
 	if ftz {
 		x, y = flush32(x), flush32(y)
@@ -90,12 +93,13 @@ func divFull(x, y float32, ftz bool) float32 {
 	return divApprox(x, y, ftz)
 }
 
-// approximate defines a function of float32 whose .approx or .full has been taken off.
+// approximate defines an f32 function whose .approx or .full is already consumed. Every NaN result
+// is canonical.
 func approximate(f *form, sources int, function func(x, y float32, ftz bool) float32, of ...ptx.Type) (Op, bool) {
-	t, ok := f.one(of...)
-	ftz := f.take("ftz")
-	op := uniform(t, sources, func(a, b, _, _ uint64) uint64 {
-		r := function(single(a), single(b), ftz)
+	t, ok := f.oneType(of...)
+	ftz := f.consume("ftz")
+	op := uniformOp(t, sources, func(a, b, _, _ uint64) uint64 {
+		r := function(float32From(a), float32From(b), ftz)
 		if r != r {
 			return float32s.nan
 		}
@@ -110,31 +114,31 @@ func cos(f *form) (Op, bool) { return onlyApproximate(f, cosApprox) }
 func lg2(f *form) (Op, bool) { return onlyApproximate(f, lg2Approx) }
 
 func onlyApproximate(f *form, function func(x, y float32, ftz bool) float32) (Op, bool) {
-	if !f.take("approx") {
+	if !f.consume("approx") {
 		return Op{}, false
 	}
 	return approximate(f, 1, function, ptx.F32)
 }
 
 func ex2(f *form) (Op, bool) {
-	t, ok := f.one(ptx.F16, ptx.F16x2, ptx.BF16, ptx.BF16x2)
+	t, ok := f.oneType(ptx.F16, ptx.F16x2, ptx.BF16, ptx.BF16x2)
 	if !ok {
 		return onlyApproximate(f, ex2Approx)
 	}
 	n := &float{format: formatOf(t)}
 	if n.format == bfloat16 {
-		// There is no other form.
-		if n.ftz = f.take("ftz"); !n.ftz {
+		// bf16 exists with .ftz only.
+		if n.ftz = f.consume("ftz"); !n.ftz {
 			return Op{}, false
 		}
 	}
-	return approximateHalf(f, t, n, unitEx2)
+	return approximateHalf(f, t, n, sfuEx2)
 }
 
 func tanh(f *form) (Op, bool) {
-	t, ok := f.one(ptx.F16, ptx.F16x2, ptx.BF16, ptx.BF16x2)
+	t, ok := f.oneType(ptx.F16, ptx.F16x2, ptx.BF16, ptx.BF16x2)
 	if ok {
-		return approximateHalf(f, t, &float{format: formatOf(t)}, unitTanh)
+		return approximateHalf(f, t, &float{format: formatOf(t)}, sfuTanh)
 	}
 	if f.has("ftz") {
 		return Op{}, false
@@ -142,38 +146,39 @@ func tanh(f *form) (Op, bool) {
 	return onlyApproximate(f, tanhApprox)
 }
 
-// approximateHalf defines a function of numbers of 16 bits: that of float32, cut off.
+// approximateHalf defines a function of 16-bit values: the f32 function, truncated toward zero. A
+// result that .rn would round to infinity is infinity.
 func approximateHalf(f *form, t ptx.Type, n *float, function func(x float32) float32) (Op, bool) {
 	op := uniformFloat(t, 1, func(a, _, _, _ uint64) uint64 {
-		x := single(float32s.encode(n.read(a), toNearest))
+		x := float32From(float32s.encode(n.read(a), toNearest))
 		y := float32s.decode(uint64(math.Float32bits(function(x))))
-		code := n.finish(n.encode(y, toZero))
+		code := n.applyModifiers(n.encode(y, toZero))
 		if code == n.infinity()-1 && n.encode(y, toNearest) == n.infinity() {
 			return n.infinity()
 		}
 		return code
 	})
 	op.Approximate = true
-	return op, f.take("approx")
+	return op, f.consume("approx")
 }
 
 func rsqrt(f *form) (Op, bool) {
-	if !f.take("approx") {
+	if !f.consume("approx") {
 		return Op{}, false
 	}
-	if _, ok := f.one(ptx.F64); !ok {
+	if _, ok := f.oneType(ptx.F64); !ok {
 		return approximate(f, 1, rsqrtApprox, ptx.F32)
 	}
-	if len(f.words) > 0 {
+	if len(f.modifiers) > 0 {
 		return gross(f, rsqrtGross)
 	}
-	op := uniform(ptx.F64, 1, func(a, _, _, _ uint64) uint64 {
+	op := uniformOp(ptx.F64, 1, func(a, _, _, _ uint64) uint64 {
 		if float64s.isNaN(a) {
-			return float64s.kept(float64s.decode(a))
+			return float64s.encodeNaN(float64s.decode(a))
 		}
 		r := rsqrtDouble(math.Float64frombits(a))
 		if r != r {
-			return float64s.kept(invalid)
+			return float64s.encodeNaN(defaultNaN)
 		}
 		return math.Float64bits(r)
 	})
@@ -181,11 +186,12 @@ func rsqrt(f *form) (Op, bool) {
 	return op, true
 }
 
-// gross defines the approximations of float64 that read and write upper halves only, with 20 bits of mantissa: those
-// of float32, cut off.
+// gross defines rcp.approx.ftz.f64 and rsqrt.approx.ftz.f64, the "gross approximations" of the PTX
+// ISA. They read and write only the upper 32 bits of a value, 20 bits of mantissa. The H200
+// computes them with the f32 SFU and truncates.
 func gross(f *form, function func(x float64) float64) (Op, bool) {
 	const upper, nan = 0xFFFFFFFF_00000000, 0x7FFFFFFF_00000000
-	op := uniform(ptx.F64, 1, func(a, _, _, _ uint64) uint64 {
+	op := uniformOp(ptx.F64, 1, func(a, _, _, _ uint64) uint64 {
 		r := function(math.Float64frombits(float64s.flush(a & upper)))
 		if r != r {
 			return nan
@@ -193,29 +199,30 @@ func gross(f *form, function func(x float64) float64) (Op, bool) {
 		return float64s.flush(math.Float64bits(r) & upper)
 	})
 	op.Approximate = true
-	return op, f.take("ftz")
+	return op, f.consume("ftz")
 }
 
-// rcpGross and rsqrtGross have the unit compute in the range of float32, by an even power of two.
+// rcpGross and rsqrtGross scale the operand by an even power of two into the range of f32, where
+// the SFU computes the function.
 
 func rcpGross(x float64) float64 {
-	near, exponent := toUnit(x)
-	return math.Ldexp(float64(unitRcp(near)), -exponent)
+	near, exponent := scaleToFloat32(x)
+	return math.Ldexp(float64(sfuRcp(near)), -exponent)
 }
 
 func rsqrtGross(x float64) float64 {
-	near, exponent := toUnit(x)
-	return math.Ldexp(float64(unitRsqrt(near)), -exponent/2)
+	near, exponent := scaleToFloat32(x)
+	return math.Ldexp(float64(sfuRsqrt(near)), -exponent/2)
 }
 
-func toUnit(x float64) (near float32, exponent int) {
+func scaleToFloat32(x float64) (near float32, exponent int) {
 	_, exponent = math.Frexp(x)
 	exponent &^= 1
 	return float32(math.Ldexp(x, -exponent)), exponent
 }
 
-// rsqrtDouble is rsqrt.approx.f64: a step of Newton's kind from the gross approximation. Products are rounded before
-// they are used.
+// rsqrtDouble is rsqrt.approx.f64: one step of a third-order Newton iteration from the gross
+// approximation. Go rounds each explicit product before its use, as the H200 does.
 func rsqrtDouble(x float64) float64 {
 	switch {
 	case x < 0:

@@ -8,37 +8,39 @@ import (
 )
 
 func popc(f *form) (Op, bool) {
-	t, ok := f.one(ptx.B32, ptx.B64)
+	t, ok := f.oneType(ptx.B32, ptx.B64)
 	n := integerOf(t)
 	return Op{Result: ptx.U32, Args: []ptx.Type{t}, Func: func(a, _, _, _ uint64) uint64 {
-		return uint64(bits.OnesCount64(n.cut(a)))
+		return uint64(bits.OnesCount64(n.truncate(a)))
 	}}, ok
 }
 
 func clz(f *form) (Op, bool) {
-	t, ok := f.one(ptx.B32, ptx.B64)
+	t, ok := f.oneType(ptx.B32, ptx.B64)
 	n := integerOf(t)
 	return Op{Result: ptx.U32, Args: []ptx.Type{t}, Func: func(a, _, _, _ uint64) uint64 {
-		return uint64(bits.LeadingZeros64(n.cut(a)) - (64 - n.bits))
+		return uint64(bits.LeadingZeros64(n.truncate(a)) - (64 - n.bits))
 	}}, ok
 }
 
 func brev(f *form) (Op, bool) {
-	t, ok := f.one(ptx.B32, ptx.B64)
+	t, ok := f.oneType(ptx.B32, ptx.B64)
 	n := integerOf(t)
-	return uniform(t, 1, func(a, _, _, _ uint64) uint64 { return bits.Reverse64(a) >> (64 - n.bits) }), ok
+	return uniformOp(t, 1, func(a, _, _, _ uint64) uint64 { return bits.Reverse64(a) >> (64 - n.bits) }), ok
 }
 
-// bfind finds the most significant bit that is not the sign.
+// bfind returns the position of the most significant bit that differs from the sign bit; all ones
+// if there is none. .shiftamt returns the shift that moves it to the top (PTX ISA, Integer
+// Arithmetic Instructions).
 func bfind(f *form) (Op, bool) {
-	shift := f.take("shiftamt")
-	t, ok := f.one(integers32to64...)
+	shift := f.consume("shiftamt")
+	t, ok := f.oneType(integers32to64...)
 	n := integerOf(t)
 	return Op{Result: ptx.U32, Args: []ptx.Type{t}, Func: func(a, _, _, _ uint64) uint64 {
 		if n.signed && n.less(a, 0) {
 			a = ^a
 		}
-		position := bits.Len64(n.cut(a)) - 1
+		position := bits.Len64(n.truncate(a)) - 1
 		switch {
 		case position < 0:
 			return 0xFFFFFFFF
@@ -49,13 +51,13 @@ func bfind(f *form) (Op, bool) {
 	}}, ok
 }
 
-// fns finds the n-th bit that is set, from a base upwards or downwards.
+// fns finds the n-th set bit, counted from a base position upwards or downwards.
 func fns(f *form) (Op, bool) {
-	_, ok := f.one(ptx.B32)
+	_, ok := f.oneType(ptx.B32)
 	return Op{Result: ptx.B32, Args: []ptx.Type{ptx.B32, ptx.U32, ptx.S32}, Func: func(mask, base, offset, _ uint64) uint64 {
 		position, count, step := int64(uint32(base)), int64(int32(offset)), int64(1)
 		if count == math.MinInt32 {
-			return 0 // the chip's answer; PTX has 0xFFFFFFFF
+			return 0 // result of the H200; the PTX ISA specifies 0xFFFFFFFF
 		}
 		if count == 0 {
 			count = 1
@@ -72,49 +74,54 @@ func fns(f *form) (Op, bool) {
 	}}, ok
 }
 
-// ones is a mask of so many low bits.
+// ones is a mask of count low bits.
 func ones(count uint64) uint64 { return 1<<count - 1 }
 
-// fieldMask is what counts of the position and the length of a bit field: eight bits, but all of them where the chip
-// has no instruction of its own, for 64 bits.
-func fieldMask(t ptx.Type) uint64 {
+// fieldOperandMask masks the position and the length of a bit field. 32-bit forms use 8 bits of
+// both, as the PTX ISA specifies. The H200 has no 64-bit instruction, and the code that ptxas emits
+// uses all 32 bits.
+func fieldOperandMask(t ptx.Type) uint64 {
 	if t.Bits() == 64 {
 		return 0xFFFFFFFF
 	}
 	return 0xFF
 }
 
+// bfe extracts a bit field. Signed types extend the field by its top bit, or by the sign bit of a
+// if the field ends beyond it.
 func bfe(f *form) (Op, bool) {
-	t, ok := f.one(integers32to64...)
-	n, mask := integerOf(t), fieldMask(t)
+	t, ok := f.oneType(integers32to64...)
+	n, mask := integerOf(t), fieldOperandMask(t)
 	width := uint64(n.bits)
 	return Op{Result: t, Args: []ptx.Type{t, ptx.U32, ptx.U32}, Func: func(a, position, length, _ uint64) uint64 {
 		position, length = position&mask, length&mask
 		if length == 0 {
 			return 0
 		}
-		field := n.cut(a) >> position & ones(length)
+		field := n.truncate(a) >> position & ones(length)
 		if n.signed && a>>min(position+length-1, width-1)&1 == 1 {
 			field |= ^ones(min(length, max(width, position)-position))
 		}
-		return n.cut(field)
+		return n.truncate(field)
 	}}, ok
 }
 
+// bfi inserts the low bits of a into b.
 func bfi(f *form) (Op, bool) {
-	t, ok := f.one(ptx.B32, ptx.B64)
-	n, mask := integerOf(t), fieldMask(t)
+	t, ok := f.oneType(ptx.B32, ptx.B64)
+	n, mask := integerOf(t), fieldOperandMask(t)
 	return Op{Result: t, Args: []ptx.Type{t, t, ptx.U32, ptx.U32}, Func: func(a, b, position, length uint64) uint64 {
 		position, length = position&mask, length&mask
 		field := ones(length) << position
-		return n.cut(a<<position&field | b&^field)
+		return n.truncate(a<<position&field | b&^field)
 	}}, ok
 }
 
-// szext extends the low bits of a value, by their sign or by zeros.
+// szext extends the low length bits of a value, by sign or by zeros. .clamp limits the length to
+// 32, .wrap takes it modulo 32.
 func szext(f *form) (Op, bool) {
-	mode := f.choose("clamp", "wrap")
-	t, ok := f.one(integers32...)
+	mode := f.consumeAny("clamp", "wrap")
+	t, ok := f.oneType(integers32...)
 	clamp, signed := mode == "clamp", t.Signed()
 	return Op{Result: t, Args: []ptx.Type{t, ptx.U32}, Func: func(a, length, _, _ uint64) uint64 {
 		length = uint64(uint32(length))
@@ -129,10 +136,10 @@ func szext(f *form) (Op, bool) {
 	}}, ok && mode != ""
 }
 
-// bmsk makes a mask of so many bits from a position upwards.
+// bmsk makes a mask of length bits that starts at a position. .wrap takes both modulo 32.
 func bmsk(f *form) (Op, bool) {
-	mode := f.choose("clamp", "wrap")
-	_, ok := f.one(ptx.B32)
+	mode := f.consumeAny("clamp", "wrap")
+	_, ok := f.oneType(ptx.B32)
 	clamp := mode == "clamp"
 	return Op{Result: ptx.B32, Args: []ptx.Type{ptx.U32, ptx.U32}, Func: func(position, length, _, _ uint64) uint64 {
 		position, length = uint64(uint32(position)), uint64(uint32(length))
@@ -143,10 +150,12 @@ func bmsk(f *form) (Op, bool) {
 	}}, ok && mode != ""
 }
 
+// bitwise defines the logic instructions on predicates and bit types (PTX ISA, Logic and Shift
+// Instructions).
 func bitwise(f *form, sources int, combine func(a, b uint64) uint64) (Op, bool) {
-	t, ok := f.one(ptx.Pred, ptx.B16, ptx.B32, ptx.B64)
+	t, ok := f.oneType(ptx.Pred, ptx.B16, ptx.B32, ptx.B64)
 	n := integerOf(t)
-	return uniform(t, sources, func(a, b, _, _ uint64) uint64 { return n.cut(combine(a, b)) }), ok
+	return uniformOp(t, sources, func(a, b, _, _ uint64) uint64 { return n.truncate(combine(a, b)) }), ok
 }
 
 func and(f *form) (Op, bool) { return bitwise(f, 2, func(a, b uint64) uint64 { return a & b }) }
@@ -154,28 +163,28 @@ func or(f *form) (Op, bool)  { return bitwise(f, 2, func(a, b uint64) uint64 { r
 func xor(f *form) (Op, bool) { return bitwise(f, 2, func(a, b uint64) uint64 { return a ^ b }) }
 func not(f *form) (Op, bool) { return bitwise(f, 1, func(a, _ uint64) uint64 { return ^a }) }
 
-// cnot is the logical negation of C.
+// cnot is the logical negation of C: 1 if the source is 0, else 0.
 func cnot(f *form) (Op, bool) {
-	t, ok := f.one(ptx.B16, ptx.B32, ptx.B64)
+	t, ok := f.oneType(ptx.B16, ptx.B32, ptx.B64)
 	n := integerOf(t)
-	return uniform(t, 1, func(a, _, _, _ uint64) uint64 { return bit(n.cut(a) == 0) }), ok
+	return uniformOp(t, 1, func(a, _, _, _ uint64) uint64 { return bit(n.truncate(a) == 0) }), ok
 }
 
-// lop3 looks up each bit in a table of eight.
+// lop3 looks up each result bit in an 8-bit table, indexed by the bits of a, b and c.
 func lop3(f *form) (Op, bool) {
-	_, ok := f.one(ptx.B32)
+	_, ok := f.oneType(ptx.B32)
 	compute := func(a, b, c, table uint64) uint64 {
 		var r uint64
 		for i := range uint64(8) {
 			if table>>i&1 == 1 {
-				// The bits where a, b and c are those of i.
+				// The bit positions at which a, b and c spell the index i.
 				r |= (a ^ (i>>2&1 - 1)) & (b ^ (i>>1&1 - 1)) & (c ^ (i&1 - 1))
 			}
 		}
 		return r & 0xFFFFFFFF
 	}
-	op := uniform(ptx.B32, 4, compute)
-	switch f.choose("or", "and") {
+	op := uniformOp(ptx.B32, 4, compute)
+	switch f.consumeAny("or", "and") {
 	case "or":
 		op.Pair = func(a, b, c, d uint64) uint64 { return bit(compute(a, b, c, d) != 0) | d>>8&1 }
 	case "and":
@@ -187,30 +196,32 @@ func lop3(f *form) (Op, bool) {
 	return op, ok
 }
 
-// Shift amounts are 32 bits without sign, for every type. What is shifted by more than its width has been shifted out.
+// The shift amount is an unsigned 32-bit value for every type. A shift by the width or more gives
+// 0, or all sign bits for a signed right shift.
 
 func shl(f *form) (Op, bool) {
-	t, ok := f.one(ptx.B16, ptx.B32, ptx.B64)
+	t, ok := f.oneType(ptx.B16, ptx.B32, ptx.B64)
 	n := integerOf(t)
 	return Op{Result: t, Args: []ptx.Type{t, ptx.U32}, Func: func(a, amount, _, _ uint64) uint64 {
-		return n.cut(a << uint32(amount))
+		return n.truncate(a << uint32(amount))
 	}}, ok
 }
 
 func shr(f *form) (Op, bool) {
-	t, ok := f.one(ptx.B16, ptx.B32, ptx.B64, ptx.U16, ptx.U32, ptx.U64, ptx.S16, ptx.S32, ptx.S64)
+	t, ok := f.oneType(ptx.B16, ptx.B32, ptx.B64, ptx.U16, ptx.U32, ptx.U64, ptx.S16, ptx.S32, ptx.S64)
 	n := integerOf(t)
-	compute := func(a, amount, _, _ uint64) uint64 { return n.cut(a) >> uint32(amount) }
+	compute := func(a, amount, _, _ uint64) uint64 { return n.truncate(a) >> uint32(amount) }
 	if n.signed {
-		compute = func(a, amount, _, _ uint64) uint64 { return n.cut(uint64(int64(n.extend(a)) >> uint32(amount))) }
+		compute = func(a, amount, _, _ uint64) uint64 { return n.truncate(uint64(int64(n.extend(a)) >> uint32(amount))) }
 	}
 	return Op{Result: t, Args: []ptx.Type{t, ptx.U32}, Func: compute}, ok
 }
 
-// shf shifts the 64 bits of b and a, and takes the upper half (left) or the lower half (right).
+// shf shifts the 64-bit value b:a and returns its upper half (.l) or its lower half (.r). .clamp
+// limits the amount to 32, .wrap takes it modulo 32.
 func shf(f *form) (Op, bool) {
-	direction, mode := f.choose("l", "r"), f.choose("clamp", "wrap")
-	_, ok := f.one(ptx.B32)
+	direction, mode := f.consumeAny("l", "r"), f.consumeAny("clamp", "wrap")
+	_, ok := f.oneType(ptx.B32)
 	left, clamp := direction == "l", mode == "clamp"
 	return Op{Result: ptx.B32, Args: []ptx.Type{ptx.B32, ptx.B32, ptx.U32}, Func: func(a, b, c, _ uint64) uint64 {
 		amount := c & 31
@@ -225,8 +236,8 @@ func shf(f *form) (Op, bool) {
 	}}, ok && direction != "" && mode != ""
 }
 
-// byteSelectors holds, for each mode of prmt and each value of the two low bits of its last source, the selectors of
-// the bytes.
+// byteSelectors holds the four byte selectors of each prmt mode, indexed by the low two bits of the
+// last source.
 var byteSelectors = map[string][4]uint64{
 	"f4e":  {0x3210, 0x4321, 0x5432, 0x6543},
 	"b4e":  {0x5670, 0x6701, 0x7012, 0x0123},
@@ -236,9 +247,9 @@ var byteSelectors = map[string][4]uint64{
 	"rc16": {0x1010, 0x3232, 0x1010, 0x3232},
 }
 
-// prmt picks four of the eight bytes of a and b. Bit 3 of a selector replicates the sign of the byte.
+// prmt picks four of the eight bytes of b:a. Bit 3 of a selector replicates the byte's sign bit.
 func prmt(f *form) (Op, bool) {
-	_, ok := f.one(ptx.B32)
+	_, ok := f.oneType(ptx.B32)
 	permute := func(a, b, selectors, _ uint64) uint64 {
 		both := b<<32 | a&0xFFFFFFFF
 		var r uint64
@@ -253,7 +264,7 @@ func prmt(f *form) (Op, bool) {
 		return r
 	}
 	op := Op{Result: ptx.B32, Args: []ptx.Type{ptx.B32, ptx.B32, ptx.B32}, Func: permute}
-	if mode := f.choose("f4e", "b4e", "rc8", "ecl", "ecr", "rc16"); mode != "" {
+	if mode := f.consumeAny("f4e", "b4e", "rc8", "ecl", "ecr", "rc16"); mode != "" {
 		table := byteSelectors[mode]
 		op.Func = func(a, b, c, _ uint64) uint64 { return permute(a, b, table[c&3], 0) }
 	}

@@ -1,38 +1,44 @@
 package arith
 
-// The carry is that of unsigned addition, for signed types too. Subtraction adds the complement, so that its carry is
-// the opposite of a borrow. PTX speaks of a borrow, which comes to the same as long as additions and subtractions do
-// not share a chain; where they do, the chip goes by the carry.
+// This file defines the instructions of PTX ISA, Extended-Precision Integer Arithmetic
+// Instructions.
+//
+// The carry flag is the carry of an unsigned addition, for signed types as well. A subtraction adds
+// the complement, so its carry is the inverse of a borrow. The PTX ISA specifies a borrow instead.
+// The two agree unless one chain mixes additions and subtractions; for such chains the H200 uses
+// the carry.
 
-func addc(f *form) (Op, bool) { return chain(f, 2, sumWithCarry, true, f.take("cc")) }
+func addc(f *form) (Op, bool) { return carryOp(f, 2, sumWithCarry, true, f.consume("cc")) }
 
-func subc(f *form) (Op, bool) { return chain(f, 2, differenceWithCarry, true, f.take("cc")) }
+func subc(f *form) (Op, bool) { return carryOp(f, 2, differenceWithCarry, true, f.consume("cc")) }
 
-func madc(f *form) (Op, bool) { return madCarry(f, f.choose("lo", "hi"), true, f.take("cc")) }
+func madc(f *form) (Op, bool) { return madCarryOp(f, f.consumeAny("lo", "hi"), true, f.consume("cc")) }
 
-// madCarry defines mad.cc and madc: the carry is that of adding c to half of the product.
-func madCarry(f *form, half string, uses, sets bool) (Op, bool) {
-	multiply := func(n integer, a, b uint64) uint64 { return n.cut(a * b) }
+// madCarryOp defines mad.cc and madc. The carry is the carry of adding c to one half of the
+// product.
+func madCarryOp(f *form, half string, uses, sets bool) (Op, bool) {
+	multiply := func(n integer, a, b uint64) uint64 { return n.truncate(a * b) }
 	switch half {
 	case "hi":
-		multiply = integer.high
+		multiply = integer.mulHigh
 	case "lo":
 	default:
 		return Op{}, false
 	}
-	return chain(f, 3, func(n integer, a, b, c uint64, carry bool) (uint64, bool) {
+	return carryOp(f, 3, func(n integer, a, b, c uint64, carry bool) (uint64, bool) {
 		return sumWithCarry(n, multiply(n, a, b), c, 0, carry)
 	}, uses, sets)
 }
 
-// link computes a link of a chain of carries.
-type link func(n integer, a, b, c uint64, carry bool) (r uint64, out bool)
+// carryFunc computes one instruction of a carry chain.
+type carryFunc func(n integer, a, b, c uint64, carry bool) (r uint64, out bool)
 
-// chain defines a link. The first of a chain starts from no carry, or from no borrow.
-func chain(f *form, sources int, compute link, uses, sets bool) (Op, bool) {
-	t, ok := f.one(integers32to64...)
+// carryOp defines one instruction of a carry chain. The first of a chain starts without carry, or
+// without borrow for a subtraction.
+func carryOp(f *form, sources int, compute carryFunc, uses, sets bool) (Op, bool) {
+	t, ok := f.oneType(integers32to64...)
 	n := integerOf(t)
-	op := uniform(t, sources, nil)
+	op := uniformOp(t, sources, nil)
 	op.UsesCarry, op.SetsCarry = uses, sets
 	op.Carry = func(a, b, c uint64, carry bool) (uint64, bool) { return compute(n, a, b, c, carry) }
 	if !uses {
@@ -43,12 +49,12 @@ func chain(f *form, sources int, compute link, uses, sets bool) (Op, bool) {
 }
 
 func sumWithCarry(n integer, a, b, _ uint64, carry bool) (r uint64, out bool) {
-	a, b = n.cut(a), n.cut(b)
-	r = n.cut(a + b + bit(carry))
+	a, b = n.truncate(a), n.truncate(b)
+	r = n.truncate(a + b + bit(carry))
 	return r, r < a || carry && r == a
 }
 
-// differenceWithCarry adds the complement of b, so that no carry is a borrow.
+// differenceWithCarry adds the complement of b, so a clear carry is a borrow.
 func differenceWithCarry(n integer, a, b, _ uint64, carry bool) (r uint64, out bool) {
 	return sumWithCarry(n, a, ^b, 0, carry)
 }

@@ -12,27 +12,28 @@ import (
 	"attune/internal/ptx"
 )
 
-// Every form of every instruction that PTX has for sm_90a, but for lop3, against an H200: testdata/chip.txt has a
-// checksum of the chip's answers to the operands below, for each form.
-func TestChip(t *testing.T) {
+// TestRecordedChecksums compares every form of every instruction that PTX has for sm_90a, except
+// lop3, with an H200. For each form, testdata/chip.txt has a checksum of the H200's results for the
+// operands below.
+func TestRecordedChecksums(t *testing.T) {
 	wrong := map[string]int{}
-	for name, want := range chipSums(t) {
+	for name, want := range recordedSums(t) {
 		opcode, _, _ := strings.Cut(name, ".")
-		if got := checksum(lookup(t, name).answers(chipRows(name))); got != want {
+		if got := checksum(lookup(t, name).results(chipRows(name))); got != want {
 			if wrong[opcode]++; wrong[opcode] <= 3 {
-				t.Errorf("%s: answers differ from the chip's", name)
+				t.Errorf("%s: results differ from the H200", name)
 			}
 		}
 	}
 	for opcode, n := range wrong {
-		t.Errorf("%s: %d forms differ from the chip", opcode, n)
+		t.Errorf("%s: %d forms differ from the H200", opcode, n)
 	}
 }
 
-// What lies above the type of an operand does not count.
-func TestUpperBits(t *testing.T) {
+// TestUpperBitsIgnored checks that operand bits above the operand's type have no effect.
+func TestUpperBitsIgnored(t *testing.T) {
 	const rubbish = 0xA5C3_96F0_5A3C_690F
-	for name := range chipSums(t) {
+	for name := range recordedSums(t) {
 		op := lookup(t, name)
 		for _, row := range operands(op.Args, 8) {
 			above := row
@@ -43,24 +44,24 @@ func TestUpperBits(t *testing.T) {
 			}
 			if op.Carry != nil {
 				r, carry := op.Carry(row[0], row[1], row[2], true)
-				if s, again := op.Carry(above[0], above[1], above[2], true); s != r || again != carry {
-					t.Errorf("%s of %x: %x, %t; with bits above %x, %t", name, row, r, carry, s, again)
+				if s, out := op.Carry(above[0], above[1], above[2], true); s != r || out != carry {
+					t.Errorf("%s of %x: %x, %t; with upper bits set %x, %t", name, row, r, carry, s, out)
 				}
 				continue
 			}
 			r := op.Func(row[0], row[1], row[2], row[3])
 			if s := op.Func(above[0], above[1], above[2], above[3]); s != r {
-				t.Errorf("%s of %x: %x; with bits above %x", name, row, r, s)
+				t.Errorf("%s of %x: %x; with upper bits set %x", name, row, r, s)
 			}
 			if op.Pair != nil && op.Pair(row[0], row[1], row[2], row[3]) != op.Pair(above[0], above[1], above[2], above[3]) {
-				t.Errorf("%s of %x: the second predicate depends on bits above", name, row)
+				t.Errorf("%s of %x: the second predicate depends on upper bits", name, row)
 			}
 		}
 	}
 }
 
-// chipSums is the recording: checksums by the names of instructions.
-func chipSums(t *testing.T) map[string]uint32 {
+// recordedSums reads the recorded checksums, by instruction name.
+func recordedSums(t *testing.T) map[string]uint32 {
 	t.Helper()
 	text, err := os.ReadFile("testdata/chip.txt")
 	if err != nil {
@@ -84,7 +85,8 @@ func chipSums(t *testing.T) map[string]uint32 {
 	return sums
 }
 
-// chipRows is how many rows of operands a form was recorded with. There are very many comparisons.
+// chipRows returns the number of operand rows in the recording of a form. Comparisons have fewer
+// rows, because they have very many forms.
 func chipRows(name string) int {
 	if strings.HasPrefix(name, "set") {
 		return 128
@@ -92,13 +94,14 @@ func chipRows(name string) int {
 	return 512
 }
 
-// answers computes both destinations, or the destination and the carry, for so many rows of operands.
-func (op Op) answers(rows int) []uint64 {
+// results computes both destinations, or the destination and the carry, for a number of operand
+// rows.
+func (op Op) results(rows int) []uint64 {
 	args := op.Args
 	if op.Carry != nil {
 		args = append(args[:len(args):len(args)], ptx.Pred)
 	}
-	var answers []uint64
+	var all []uint64
 	for _, row := range operands(args, rows) {
 		switch {
 		case op.Carry != nil:
@@ -108,14 +111,14 @@ func (op Op) answers(rows int) []uint64 {
 			if op.SetsCarry {
 				carry = out
 			}
-			answers = append(answers, r, bit(carry))
+			all = append(all, r, bit(carry))
 		case op.Pair != nil:
-			answers = append(answers, op.Func(row[0], row[1], row[2], row[3]), op.Pair(row[0], row[1], row[2], row[3]))
+			all = append(all, op.Func(row[0], row[1], row[2], row[3]), op.Pair(row[0], row[1], row[2], row[3]))
 		default:
-			answers = append(answers, op.Func(row[0], row[1], row[2], row[3]))
+			all = append(all, op.Func(row[0], row[1], row[2], row[3]))
 		}
 	}
-	return answers
+	return all
 }
 
 func checksum(values []uint64) uint32 {
@@ -126,8 +129,8 @@ func checksum(values []uint64) uint32 {
 	return sum.Sum32()
 }
 
-// operands makes rows of operands: special to their types, random, or near to each other. They are part of the
-// recording, so that nothing here can change without it.
+// operands makes rows of operands: special values of their types, random values, and values close
+// to each other. The recording depends on them, so a change here invalidates it.
 func operands(types []ptx.Type, rows int) [][4]uint64 {
 	names := fnv.New64a()
 	fmt.Fprint(names, types)
@@ -149,7 +152,7 @@ func operands(types []ptx.Type, rows int) [][4]uint64 {
 	return table
 }
 
-// generator is the generator of random numbers called splitmix64.
+// generator is the splitmix64 random number generator.
 type generator uint64
 
 func (g *generator) next() uint64 {
@@ -162,7 +165,8 @@ func (g *generator) next() uint64 {
 
 func (g *generator) below(n int) int { return int(g.next() % uint64(n)) }
 
-// operand makes a value, of half a pair for pairs, after those of the row that are there already.
+// operand makes the next operand of a row, or the half of a packed one. It may be close to an
+// earlier one.
 func (g *generator) operand(t ptx.Type, types []ptx.Type, before []uint64) uint64 {
 	width := t.Bits()
 	if isPair(t) || t == ptx.U16x2 || t == ptx.S16x2 {
@@ -220,7 +224,7 @@ func (g *generator) float(f *format) uint64 {
 	switch g.below(12) {
 	case 0:
 		return sign
-	case 1: // the last ones, infinities, NaNs
+	case 1: // the largest numbers, infinities, NaNs
 		return sign | (f.infinity() + uint64(g.below(6)) - 3)
 	case 2:
 		return sign | f.infinity() | mantissa>>g.below(f.mantissa)
@@ -230,7 +234,7 @@ func (g *generator) float(f *format) uint64 {
 		return sign | mantissa>>g.below(f.mantissa)
 	case 5, 6: // near a power of two
 		return (sign | uint64(exponent)) + uint64(g.below(3)) - 1&^bit(exponent == 0)
-	case 7: // halves of something
+	case 7: // few significant bits
 		return sign | uint64(exponent) | mantissa&^(1<<g.below(f.mantissa)-1)
 	case 8, 9: // near 1
 		return sign | uint64(f.bias+g.below(16)-8)<<f.mantissa | mantissa
@@ -239,7 +243,8 @@ func (g *generator) float(f *format) uint64 {
 	}
 }
 
-// partner makes of two numbers a product next to the smallest normal one, or a sum next to zero.
+// partner makes an operand whose product with the first is near the smallest normal number, or
+// whose sum with the product of two is near zero.
 func (g *generator) partner(f *format, before []uint64) uint64 {
 	value := func(code uint64) float64 {
 		if f.bits == 32 {

@@ -2,7 +2,8 @@ package arith
 
 import "attune/internal/ptx"
 
-// relation is how two values stand to each other. The values are bits, so that a comparison is a set of relations.
+// relation is the order of two values. The constants are bits, so a comparison operator is a set of
+// relations (PTX ISA, Comparison and Selection Instructions).
 type relation uint8
 
 const (
@@ -12,17 +13,18 @@ const (
 	unordered
 )
 
-// comparisons of each kind of type. Those of floating point that end in u hold for a NaN, too.
+// The comparison operators of each kind of type. Floating-point operators that end in u also hold
+// if an operand is NaN.
 var (
-	equalities = map[string]relation{"eq": equal, "ne": less | greater}
-	signedOnes = map[string]relation{
+	bitComparisons    = map[string]relation{"eq": equal, "ne": less | greater}
+	signedComparisons = map[string]relation{
 		"eq": equal, "ne": less | greater, "lt": less, "le": less | equal, "gt": greater, "ge": greater | equal,
 	}
-	unsignedOnes = map[string]relation{
+	unsignedComparisons = map[string]relation{
 		"eq": equal, "ne": less | greater, "lt": less, "le": less | equal, "gt": greater, "ge": greater | equal,
 		"lo": less, "ls": less | equal, "hi": greater, "hs": greater | equal,
 	}
-	floatOnes = map[string]relation{
+	floatComparisons = map[string]relation{
 		"eq": equal, "ne": less | greater, "lt": less, "le": less | equal, "gt": greater, "ge": greater | equal,
 		"equ": equal | unordered, "neu": less | greater | unordered,
 		"ltu": less | unordered, "leu": less | equal | unordered, "gtu": greater | unordered, "geu": greater | equal | unordered,
@@ -30,17 +32,18 @@ var (
 	}
 )
 
-// comparison takes a comparison of this type off the form: a test of two codes, those of the halves for a pair.
+// comparison consumes a comparison operator of this type. It returns a test of two encoded values,
+// of the halves for a packed type.
 func (f *form) comparison(t ptx.Type) (holds func(a, b uint64) bool, ok bool) {
-	known := floatOnes
+	known := floatComparisons
 	relate := relateFloats(f, t)
 	switch t {
 	case ptx.B16, ptx.B32, ptx.B64:
-		known = equalities
+		known = bitComparisons
 	case ptx.U16, ptx.U32, ptx.U64:
-		known = unsignedOnes
+		known = unsignedComparisons
 	case ptx.S16, ptx.S32, ptx.S64:
-		known = signedOnes
+		known = signedComparisons
 	default:
 		if relate == nil {
 			return nil, false
@@ -59,20 +62,20 @@ func (f *form) comparison(t ptx.Type) (holds func(a, b uint64) bool, ok bool) {
 		}
 	}
 	for word, relations := range known {
-		if f.take(word) {
+		if f.consume(word) {
 			return func(a, b uint64) bool { return relate(a, b)&relations != 0 }, true
 		}
 	}
 	return nil, false
 }
 
-// relateFloats is nil where the type is not of floating point.
+// relateFloats compares two floating-point values; it returns nil for other types. -0 equals +0.
 func relateFloats(f *form, t ptx.Type) func(a, b uint64) relation {
 	n := formatOf(t)
 	if n == nil {
 		return nil
 	}
-	ftz := (n == float16 || n == float32s) && f.take("ftz")
+	ftz := (n == float16 || n == float32s) && f.consume("ftz")
 	return func(a, b uint64) relation {
 		if n.isNaN(a) || n.isNaN(b) {
 			return unordered
@@ -80,7 +83,7 @@ func relateFloats(f *form, t ptx.Type) func(a, b uint64) relation {
 		if ftz {
 			a, b = n.flush(a), n.flush(b)
 		}
-		x, y := n.order(a), n.order(b)
+		x, y := n.orderKey(a), n.orderKey(b)
 		switch {
 		case x == y, (a|b)&n.magnitude() == 0:
 			return equal
@@ -91,10 +94,10 @@ func relateFloats(f *form, t ptx.Type) func(a, b uint64) relation {
 	}
 }
 
-// combination takes off the form the operator that combines a comparison with a predicate; without one, the predicate
-// does not count.
-func (f *form) combination() (combine func(holds bool, predicate uint64) uint64, given bool) {
-	switch f.choose("and", "or", "xor") {
+// booleanOperator consumes the operator that combines the comparison with a predicate (.and, .or,
+// .xor). Without one, combine ignores the predicate.
+func (f *form) booleanOperator() (combine func(holds bool, predicate uint64) uint64, present bool) {
+	switch f.consumeAny("and", "or", "xor") {
 	case "and":
 		return func(holds bool, predicate uint64) uint64 { return bit(holds) & predicate & 1 }, true
 	case "or":
@@ -105,15 +108,16 @@ func (f *form) combination() (combine func(holds bool, predicate uint64) uint64,
 	return func(holds bool, _ uint64) uint64 { return bit(holds) }, false
 }
 
-// setp compares. Its second predicate is that of the upper half of a pair, else that of the opposite comparison.
+// setp writes the comparison to the first predicate. The second predicate receives the comparison
+// of the upper halves for packed types, else the inverse comparison.
 func setp(f *form) (Op, bool) {
 	if len(f.types) != 1 {
 		return Op{}, false
 	}
 	t := f.types[0]
 	holds, ok := f.comparison(t)
-	combine, combined := f.combination()
-	op := Op{Result: ptx.Pred, Args: compared(t, combined)}
+	combine, combined := f.booleanOperator()
+	op := Op{Result: ptx.Pred, Args: comparisonArgs(t, combined)}
 	op.Func = func(a, b, c, _ uint64) uint64 { return combine(holds(a, b), c) }
 	switch {
 	case isPair(t):
@@ -124,15 +128,15 @@ func setp(f *form) (Op, bool) {
 	return op, ok
 }
 
-// compared is the list of the sources of a comparison.
-func compared(t ptx.Type, combined bool) []ptx.Type {
+// comparisonArgs returns the source types of set and setp.
+func comparisonArgs(t ptx.Type, combined bool) []ptx.Type {
 	if combined {
 		return []ptx.Type{t, t, ptx.Pred}
 	}
 	return []ptx.Type{t, t}
 }
 
-// set compares and makes a number of the answer: 1 of floating point, or all ones.
+// set writes 1.0 for true if the result is a floating-point type, else all ones. False is 0.
 func set(f *form) (Op, bool) {
 	if len(f.types) != 2 {
 		return Op{}, false
@@ -142,18 +146,18 @@ func set(f *form) (Op, bool) {
 		return Op{}, false
 	}
 	holds, ok := f.comparison(from)
-	combine, combined := f.combination()
-	yes, exists := answer(to, from)
+	combine, combined := f.booleanOperator()
+	yes, exists := trueValue(to, from)
 	compute := func(a, b, c, _ uint64) uint64 { return combine(holds(a, b), c) * yes }
 	if isPair(from) {
 		lower := compute
 		compute = func(a, b, c, _ uint64) uint64 { return lower(a>>16, b>>16, c, 0)<<16 | lower(a, b, c, 0) }
 	}
-	return Op{Result: to, Args: compared(from, combined), Func: compute}, ok && exists
+	return Op{Result: to, Args: comparisonArgs(from, combined), Func: compute}, ok && exists
 }
 
-// answer is the code, of a half for a pair, that set gives for true.
-func answer(to, from ptx.Type) (yes uint64, exists bool) {
+// trueValue returns the encoding of true in the result type, of one half for packed types.
+func trueValue(to, from ptx.Type) (yes uint64, exists bool) {
 	half := from == ptx.F16 || from == ptx.BF16
 	switch to {
 	case ptx.F16x2, ptx.BF16x2:
@@ -179,32 +183,33 @@ var selectable = []ptx.Type{
 	ptx.B16, ptx.B32, ptx.B64, ptx.U16, ptx.U32, ptx.U64, ptx.S16, ptx.S32, ptx.S64, ptx.F32, ptx.F64,
 }
 
-// selp is the first source where the predicate is true, else the second.
+// selp returns the first source if the predicate is true, else the second.
 func selp(f *form) (Op, bool) {
-	t, ok := f.one(selectable...)
+	t, ok := f.oneType(selectable...)
 	n := integer{bits: t.Bits()}
 	return Op{Result: t, Args: []ptx.Type{t, t, ptx.Pred}, Func: func(a, b, predicate, _ uint64) uint64 {
 		if predicate&1 == 0 {
 			a = b
 		}
-		return n.cut(a)
+		return n.truncate(a)
 	}}, ok
 }
 
-// slct is the first source where the third is not negative, else the second; so it is for -0, and not for NaN.
+// slct returns the first source if the third is not negative, else the second. -0 selects the first
+// source, NaN the second.
 func slct(f *form) (Op, bool) {
 	if len(f.types) != 2 {
 		return Op{}, false
 	}
 	by := f.types[1]
 	f.types = f.types[:1]
-	t, ok := f.one(selectable...)
+	t, ok := f.oneType(selectable...)
 	var first func(c uint64) bool
 	switch by {
 	case ptx.S32:
 		first = func(c uint64) bool { return int32(c) >= 0 }
 	case ptx.F32:
-		ftz := f.take("ftz")
+		ftz := f.consume("ftz")
 		first = func(c uint64) bool {
 			if ftz {
 				c = float32s.flush(c)
@@ -219,6 +224,6 @@ func slct(f *form) (Op, bool) {
 		if !first(c) {
 			a = b
 		}
-		return n.cut(a)
+		return n.truncate(a)
 	}}, ok
 }

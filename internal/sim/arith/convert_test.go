@@ -11,9 +11,10 @@ import (
 	"attune/internal/ptx"
 )
 
-var wholeTypes = []ptx.Type{ptx.U8, ptx.S8, ptx.U16, ptx.S16, ptx.U32, ptx.S32, ptx.U64, ptx.S64}
+var integerTypes = []ptx.Type{ptx.U8, ptx.S8, ptx.U16, ptx.S16, ptx.U32, ptx.S32, ptx.U64, ptx.S64}
 
-// Conversions between all formats in all directions, against exact arithmetic.
+// TestConvertFloats compares conversions between all formats in all rounding modes with exact
+// arithmetic.
 func TestConvertFloats(t *testing.T) {
 	for _, from := range formats {
 		for _, to := range formats {
@@ -29,7 +30,7 @@ func TestConvertFloats(t *testing.T) {
 					if row[0]&from.magnitude() >= from.infinity() {
 						continue
 					}
-					if got, want := op.Func(row[0], 0, 0, 0), rounded(to.format, exactly(from.format, row[0]), r); got != want {
+					if got, want := op.Func(row[0], 0, 0, 0), roundExact(to.format, exactValue(from.format, row[0]), r); got != want {
 						t.Fatalf("%s of %x: %x, want %x", name, row[0], got, want)
 					}
 				}
@@ -38,15 +39,15 @@ func TestConvertFloats(t *testing.T) {
 	}
 }
 
-func TestConvertWholeNumbersToFloats(t *testing.T) {
-	for _, from := range wholeTypes {
+func TestConvertIntegersToFloats(t *testing.T) {
+	for _, from := range integerTypes {
 		for _, to := range formats {
 			for direction, r := range roundings {
 				name := fmt.Sprintf("cvt.%s.%v.%v", direction, to.of, from)
 				op := lookup(t, name)
 				for _, row := range operands(op.Args, 1000) {
-					x := new(big.Float).SetPrec(64).SetInt(value(from, row[0]))
-					if got, want := op.Func(row[0], 0, 0, 0), rounded(to.format, x, r); got != want {
+					x := new(big.Float).SetPrec(64).SetInt(bigValue(from, row[0]))
+					if got, want := op.Func(row[0], 0, 0, 0), roundExact(to.format, x, r); got != want {
 						t.Fatalf("%s of %x: %x, want %x", name, row[0], got, want)
 					}
 				}
@@ -55,10 +56,10 @@ func TestConvertWholeNumbersToFloats(t *testing.T) {
 	}
 }
 
-func TestConvertFloatsToWholeNumbers(t *testing.T) {
+func TestConvertFloatsToIntegers(t *testing.T) {
 	round := map[string]func(x float64) float64{"rni": math.RoundToEven, "rzi": math.Trunc, "rmi": math.Floor, "rpi": math.Ceil}
 	for _, from := range formats {
-		for _, to := range wholeTypes {
+		for _, to := range integerTypes {
 			low, high := new(big.Float).SetInt64(0), new(big.Float).SetInt(new(big.Int).Lsh(big.NewInt(1), uint(to.Bits())))
 			if to.Signed() {
 				half := new(big.Float).Quo(high, big.NewFloat(2))
@@ -74,7 +75,7 @@ func TestConvertFloatsToWholeNumbers(t *testing.T) {
 					}
 					x := math.Inf(1)
 					if row[0]&from.magnitude() < from.infinity() {
-						x, _ = exactly(from.format, row[0]&from.magnitude()).Float64()
+						x, _ = exactValue(from.format, row[0]&from.magnitude()).Float64()
 					}
 					if row[0]&from.sign() != 0 {
 						x = -x
@@ -86,7 +87,7 @@ func TestConvertFloatsToWholeNumbers(t *testing.T) {
 						y = highest
 					}
 					n, _ := y.Int(nil)
-					if got, want := op.Func(row[0], 0, 0, 0), code(to.Bits(), n); got != want {
+					if got, want := op.Func(row[0], 0, 0, 0), truncated(to.Bits(), n); got != want {
 						t.Fatalf("%s of %x (%v): %x, want %x", name, row[0], x, got, want)
 					}
 				}
@@ -95,13 +96,13 @@ func TestConvertFloatsToWholeNumbers(t *testing.T) {
 	}
 }
 
-func TestConvertWholeNumbers(t *testing.T) {
-	for _, from := range wholeTypes {
-		for _, to := range wholeTypes {
+func TestConvertIntegers(t *testing.T) {
+	for _, from := range integerTypes {
+		for _, to := range integerTypes {
 			op := lookup(t, fmt.Sprintf("cvt.%v.%v", to, from))
 			limited, err := Lookup("cvt", []string{"sat", to.String(), from.String()})
 			low, high := integerOf(to).limits()
-			least, most := value(from, 0), new(big.Int).Lsh(big.NewInt(1), uint(from.Bits()))
+			least, most := bigValue(from, 0), new(big.Int).Lsh(big.NewInt(1), uint(from.Bits()))
 			if from.Signed() {
 				most.Rsh(most, 1)
 				least = new(big.Int).Neg(most)
@@ -112,11 +113,11 @@ func TestConvertWholeNumbers(t *testing.T) {
 			}
 			fits := least.Cmp(big.NewInt(low)) >= 0 && new(big.Int).Sub(most, big.NewInt(1)).Cmp(greatest) <= 0
 			if fits != (err != nil) {
-				t.Errorf("cvt.sat.%v.%v: error is %v, and everything fits is %t", to, from, err, fits)
+				t.Errorf("cvt.sat.%v.%v: error is %v, but fits is %t", to, from, err, fits)
 			}
 			for _, row := range operands(op.Args, 500) {
-				x := value(from, row[0])
-				if got, want := op.Func(row[0], 0, 0, 0), code(to.Bits(), x); got != want {
+				x := bigValue(from, row[0])
+				if got, want := op.Func(row[0], 0, 0, 0), truncated(to.Bits(), x); got != want {
 					t.Fatalf("cvt.%v.%v of %x: %x, want %x", to, from, row[0], got, want)
 				}
 				if err == nil {
@@ -125,7 +126,7 @@ func TestConvertWholeNumbers(t *testing.T) {
 					} else if x.Cmp(greatest) > 0 {
 						x = greatest
 					}
-					if got, want := limited.Func(row[0], 0, 0, 0), code(to.Bits(), x); got != want {
+					if got, want := limited.Func(row[0], 0, 0, 0), truncated(to.Bits(), x); got != want {
 						t.Fatalf("cvt.sat.%v.%v of %x: %x, want %x", to, from, row[0], got, want)
 					}
 				}
@@ -134,8 +135,8 @@ func TestConvertWholeNumbers(t *testing.T) {
 	}
 }
 
-// Every number of 16 bits: to float32 and back, and to whole numbers of its own format.
-func TestAllHalves(t *testing.T) {
+// TestEveryHalf converts every 16-bit value to f32 and back, and rounds it to an integral value.
+func TestEveryHalf(t *testing.T) {
 	wide, narrow := lookup(t, "cvt.f32.f16"), lookup(t, "cvt.rn.f16.f32")
 	bwide, bnarrow := lookup(t, "cvt.f32.bf16"), lookup(t, "cvt.rn.bf16.f32")
 	whole, bwhole := lookup(t, "cvt.rpi.f16.f16"), lookup(t, "cvt.rmi.bf16.bf16")
@@ -171,8 +172,8 @@ func TestAllHalves(t *testing.T) {
 	}
 }
 
-// Every pair of codes of 8 bits to numbers of 16 bits, and back.
-func TestAllFP8(t *testing.T) {
+// TestEveryFP8Pair converts every pair of 8-bit encodings to f16x2 and back.
+func TestEveryFP8Pair(t *testing.T) {
 	check := func(format string, nan func(code uint8) bool, value func(code uint8) float32) {
 		t.Helper()
 		out, back := lookup(t, "cvt.rn.f16x2."+format), lookup(t, "cvt.rn.satfinite."+format+".f16x2")
@@ -216,58 +217,50 @@ func TestAllFP8(t *testing.T) {
 	check("e5m2x2", func(c uint8) bool { return c&0x7F > 0x7C }, func(c uint8) float32 { return fp8.E5M2(c).Float32() })
 }
 
-func TestConversions(t *testing.T) {
-	check := func(name string, want uint64, args ...uint64) {
-		t.Helper()
-		var row [4]uint64
-		copy(row[:], args)
-		if got := lookup(t, name).Func(row[0], row[1], row[2], row[3]); got != want {
-			t.Errorf("%s of %x: %x, want %x", name, args, got, want)
-		}
-	}
+func TestConversionExamples(t *testing.T) {
 	const nan, inf = 0x7FC00000, 0x7F800000
-	check("cvt.rzi.s32.f32", 0, nan)
-	check("cvt.rzi.u64.f32", 1<<63, nan)
-	check("cvt.rzi.s8.f64", 0x80, 0x7FF8000000000000)
-	check("cvt.rpi.u32.f32", 1, 1)
-	check("cvt.rpi.ftz.u32.f32", 0, 1)
-	check("cvt.rni.s32.f32", 2, 0x40200000)
-	check("cvt.rni.f32.f32", 0x80000000, 0xBF000000)
-	check("cvt.f32.f32", 0xFF800001, 0xFF800001) // a move
-	check("cvt.ftz.f32.f32", 0x7FFFFFFF, 0xFF800001)
-	check("cvt.ftz.f32.f32", 0x80000000, 0x80000001)
-	check("cvt.sat.f32.f32", 0, nan)
-	check("cvt.sat.f32.f32", 0x3F800000, inf)
-	check("cvt.rn.f16.f32", 0x7FFF, 0xFFC00000)
-	check("cvt.rn.f16.f32", 0x7C00, 0x477FF000)
-	check("cvt.rz.f16.f32", 0x7BFF, 0x477FF000)
-	check("cvt.rn.satfinite.f16.f32", 0xFBFF, 0xFF800000)
-	check("cvt.rn.relu.f16.f32", 0x7FFF, nan)
-	check("cvt.rn.relu.f16.f32", 0, 0xC0000000)
-	check("cvt.rp.ftz.f16.f32", 1, 1) // .ftz does not count here
-	check("cvt.rp.ftz.bf16.f32", 0, 1)
-	check("cvt.rn.f16x2.f32", 0x3C00_4000, 0x3F800000, 0x40000000)
-	check("cvt.rn.bf16x2.f32", 0x7FFF_3F81, nan, 0x3F808001)
-	check("cvt.rn.relu.satfinite.bf16x2.f32", 0x7F7F_0000, inf, 0xFF800000)
-	check("cvt.f16.bf16", 0x3C00, 0x3F80)
-	check("cvt.f64.f16", 0x7FF8040000000000, 0x7C01)
-	check("cvt.f64.f32", 0xFFF8000020000000, 0xFF800001)
-	check("cvt.ftz.f64.f32", 0x7FFFFFFFE0000000, 0xFF800001)
-	check("cvt.rn.f32.f64", 0xFFC00000, 0xFFF0000000000001)
-	check("cvt.rn.sat.f16.f64", 0, 0x7FF8000000000000)
-	check("cvt.rn.tf32.f32", 0x7FFFE000, nan)
-	check("cvt.rn.tf32.f32", 0x3F800000, 0x3F801000)
-	check("cvt.rna.tf32.f32", 0x3F802000, 0x3F801000)
-	check("cvt.rz.relu.tf32.f32", 0, 0xBF800000)
-	check("cvt.rna.tf32.f32", 0xFF800000, 0xFF800001)
-	check("cvt.rna.satfinite.tf32.f32", 0x7F7FE000, 0x7F7FFFFF)
-	check("cvt.rn.satfinite.e4m3x2.f32", 0x2D55, 0x3ED00000, 0x414E6666) // 0.40625, 12.9
-	check("cvt.rn.satfinite.e4m3x2.f32", 0x7FFE, nan, 0xFF800000)
-	check("cvt.rn.satfinite.e5m2x2.f16x2", 0x7F7B, 0xFE00_7C00)
-	check("cvt.s8.s32", 0x80, 0x180)
-	check("cvt.sat.u8.s32", 0, 0xFFFFFFFF)
-	check("cvt.sat.s64.u64", 1<<63-1, 1<<63)
-	check("cvt.pack.sat.s16.s32", 0x7FFF_8000, 100000, 0xFFFF0000)
-	check("cvt.pack.sat.u8.s32.b32", 0x5678_FF_00, 300, 0xFFFFFFFF, 0x12345678)
-	check("cvt.pack.sat.s2.s32.b32", 0xFFFFFFF0|0b01_10, 5, 0xFFFFFFF0, 0xFFFFFFFF)
+	checkResult(t, "cvt.rzi.s32.f32", 0, nan)
+	checkResult(t, "cvt.rzi.u64.f32", 1<<63, nan)
+	checkResult(t, "cvt.rzi.s8.f64", 0x80, 0x7FF8000000000000)
+	checkResult(t, "cvt.rpi.u32.f32", 1, 1)
+	checkResult(t, "cvt.rpi.ftz.u32.f32", 0, 1)
+	checkResult(t, "cvt.rni.s32.f32", 2, 0x40200000)
+	checkResult(t, "cvt.rni.f32.f32", 0x80000000, 0xBF000000)
+	checkResult(t, "cvt.f32.f32", 0xFF800001, 0xFF800001) // a move
+	checkResult(t, "cvt.ftz.f32.f32", 0x7FFFFFFF, 0xFF800001)
+	checkResult(t, "cvt.ftz.f32.f32", 0x80000000, 0x80000001)
+	checkResult(t, "cvt.sat.f32.f32", 0, nan)
+	checkResult(t, "cvt.sat.f32.f32", 0x3F800000, inf)
+	checkResult(t, "cvt.rn.f16.f32", 0x7FFF, 0xFFC00000)
+	checkResult(t, "cvt.rn.f16.f32", 0x7C00, 0x477FF000)
+	checkResult(t, "cvt.rz.f16.f32", 0x7BFF, 0x477FF000)
+	checkResult(t, "cvt.rn.satfinite.f16.f32", 0xFBFF, 0xFF800000)
+	checkResult(t, "cvt.rn.relu.f16.f32", 0x7FFF, nan)
+	checkResult(t, "cvt.rn.relu.f16.f32", 0, 0xC0000000)
+	checkResult(t, "cvt.rp.ftz.f16.f32", 1, 1) // .ftz has no effect here
+	checkResult(t, "cvt.rp.ftz.bf16.f32", 0, 1)
+	checkResult(t, "cvt.rn.f16x2.f32", 0x3C00_4000, 0x3F800000, 0x40000000)
+	checkResult(t, "cvt.rn.bf16x2.f32", 0x7FFF_3F81, nan, 0x3F808001)
+	checkResult(t, "cvt.rn.relu.satfinite.bf16x2.f32", 0x7F7F_0000, inf, 0xFF800000)
+	checkResult(t, "cvt.f16.bf16", 0x3C00, 0x3F80)
+	checkResult(t, "cvt.f64.f16", 0x7FF8040000000000, 0x7C01)
+	checkResult(t, "cvt.f64.f32", 0xFFF8000020000000, 0xFF800001)
+	checkResult(t, "cvt.ftz.f64.f32", 0x7FFFFFFFE0000000, 0xFF800001)
+	checkResult(t, "cvt.rn.f32.f64", 0xFFC00000, 0xFFF0000000000001)
+	checkResult(t, "cvt.rn.sat.f16.f64", 0, 0x7FF8000000000000)
+	checkResult(t, "cvt.rn.tf32.f32", 0x7FFFE000, nan)
+	checkResult(t, "cvt.rn.tf32.f32", 0x3F800000, 0x3F801000)
+	checkResult(t, "cvt.rna.tf32.f32", 0x3F802000, 0x3F801000)
+	checkResult(t, "cvt.rz.relu.tf32.f32", 0, 0xBF800000)
+	checkResult(t, "cvt.rna.tf32.f32", 0xFF800000, 0xFF800001)
+	checkResult(t, "cvt.rna.satfinite.tf32.f32", 0x7F7FE000, 0x7F7FFFFF)
+	checkResult(t, "cvt.rn.satfinite.e4m3x2.f32", 0x2D55, 0x3ED00000, 0x414E6666) // 0.40625, 12.9
+	checkResult(t, "cvt.rn.satfinite.e4m3x2.f32", 0x7FFE, nan, 0xFF800000)
+	checkResult(t, "cvt.rn.satfinite.e5m2x2.f16x2", 0x7F7B, 0xFE00_7C00)
+	checkResult(t, "cvt.s8.s32", 0x80, 0x180)
+	checkResult(t, "cvt.sat.u8.s32", 0, 0xFFFFFFFF)
+	checkResult(t, "cvt.sat.s64.u64", 1<<63-1, 1<<63)
+	checkResult(t, "cvt.pack.sat.s16.s32", 0x7FFF_8000, 100000, 0xFFFF0000)
+	checkResult(t, "cvt.pack.sat.u8.s32.b32", 0x5678_FF_00, 300, 0xFFFFFFFF, 0x12345678)
+	checkResult(t, "cvt.pack.sat.s2.s32.b32", 0xFFFFFFF0|0b01_10, 5, 0xFFFFFFF0, 0xFFFFFFFF)
 }

@@ -1,20 +1,36 @@
-// Package arith is the meaning of the scalar PTX instructions, one lane at a time: bits in, bits out.
+// Package arith computes the scalar PTX instructions, one lane at a time, on raw bits.
 //
-// Lookup takes an opcode and its modifiers apart once and returns an Op: the types of its operands and plain
-// functions to call for each lane. The functions depend on nothing but their arguments, allocate nothing and look at
-// no text.
+// Lookup parses an opcode and its modifiers once and returns an Op: the operand types and plain
+// functions to call for each lane. The functions depend only on their arguments, allocate nothing
+// and parse nothing.
 //
-// The answers are those of an H200, bit for bit. Where PTX says what an instruction does, that is the same; where PTX
-// leaves something open, the chip decides: division by zero, the bits of NaNs, what .ftz flushes, the unit behind
-// ex2, rcp, rsqrt, sqrt, lg2, sin, cos and tanh, and the video instructions, in which the chip's compiler differs
-// from PTX. Op.Approximate marks the instructions whose last bits PTX leaves to the chip.
+// Results match an H200 bit for bit. Where the PTX ISA defines a result, the two agree. Where it
+// leaves a result open, the package follows the H200:
+//   - integer division by zero;
+//   - the encodings of NaN results;
+//   - which operands and results .ftz flushes;
+//   - the special function unit (SFU) behind ex2, rcp, rsqrt, sqrt, lg2, sin, cos and tanh;
+//   - the video instructions, for which ptxas emits code that deviates from the PTX ISA.
 //
-// Floating point is done once for all formats: numbers are taken apart into sign, significand and exponent, operated
-// on exactly, and rounded once, in any direction (number.go, float.go). For float32 and float64 rounded to nearest,
-// the processor does the same faster. The tests hold it all against exact rational arithmetic, against recorded
-// kernels, and every form of every instruction against the chip.
+// Op.Approximate marks the instructions whose low bits the PTX ISA leaves to the hardware.
 //
-// An instruction is accepted in the forms that PTX 9.0 has for sm_90a, with modifiers in any order; all other forms
-// are errors that name the instruction, never approximations of it. Not here: what moves data, reads memory, branches
-// or needs other lanes; selectors and negation in operands of video instructions, which are syntax of operands.
+// One implementation serves all floating-point formats. It decodes operands into sign, significand
+// and exponent, computes exactly, and rounds once in the requested direction (number.go, float.go).
+// For f32 and f64 rounded to nearest even, the host's own arithmetic is faster and gives the same
+// result.
+//
+// NaN rules: every NaN result of an f16, bf16 or f32 instruction is the canonical NaN, 0x7FFF or
+// 0x7FFFFFFF. An f64 instruction keeps sign and payload of a NaN operand and makes it quiet; an
+// invalid operation without NaN operands gives 0xFFF8000000000000. Exceptions are cvt (convert.go)
+// and the gross approximations of f64 (approx.go).
+//
+// Lookup accepts the forms that PTX 9.0 has for sm_90a, with modifiers in any order. Every other
+// form is an error that names the instruction. The package does not cover data movement, memory
+// access, branches and instructions that communicate between lanes. It does not handle the
+// selectors and the negation of video operands either, which are part of the operand syntax.
+//
+// Comments cite sections of the PTX ISA by title, because the numbers change between releases.
+//
+// The tests compare with exact rational arithmetic, with recorded kernels, and with H200 results
+// for every form of every instruction except lop3.
 package arith

@@ -6,12 +6,12 @@ import (
 	"attune/internal/ptx"
 )
 
-// format is a floating-point format as IEEE 754 has them.
+// format is an IEEE 754 binary format.
 type format struct {
 	bits     int
-	mantissa int // bits of the mantissa that are written down
+	mantissa int // stored bits of the mantissa
 	bias     int
-	nan      uint64 // the code of every NaN that an operation makes; 0 for float64, which keeps those of its operands
+	nan      uint64 // encoding of every NaN result; 0 for f64, which preserves the NaN operand
 }
 
 var (
@@ -21,7 +21,7 @@ var (
 	float64s = &format{bits: 64, mantissa: 52, bias: 1023}
 )
 
-// formatOf is the format of a type, or of the halves of a pair; nil where it is none of the four.
+// formatOf returns the format of a type, or of the halves of a packed type; nil for other types.
 func formatOf(t ptx.Type) *format {
 	switch t {
 	case ptx.F16, ptx.F16x2:
@@ -44,10 +44,10 @@ func (f *format) infinity() uint64  { return f.magnitude() &^ ones(uint64(f.mant
 
 func (f *format) isNaN(code uint64) bool { return code&f.magnitude() > f.infinity() }
 
-// isSubnormal is true of zero, too.
+// isSubnormal reports whether the magnitude is below the smallest normal number; true for zero.
 func (f *format) isSubnormal(code uint64) bool { return code&f.infinity() == 0 }
 
-// flush makes zeros of subnormal numbers, by their sign.
+// flush replaces a subnormal number by zero with the same sign.
 func (f *format) flush(code uint64) uint64 {
 	if f.isSubnormal(code) {
 		return code & f.sign()
@@ -61,15 +61,16 @@ func (f *format) decode(code uint64) number {
 	exponent := int(code&f.magnitude()) >> f.mantissa
 	switch {
 	case exponent == 0:
-		return normal(negative, mantissa, 1-f.bias-f.mantissa)
+		return normalised(negative, mantissa, 1-f.bias-f.mantissa)
 	case code&f.magnitude() == f.infinity():
 		return number{class: infinite, negative: negative}
 	case f.isNaN(code):
 		return number{class: notANumber, negative: negative, significand: mantissa<<(64-f.mantissa) | 1<<63}
 	}
-	return normal(negative, mantissa|1<<f.mantissa, exponent-f.bias-f.mantissa)
+	return normalised(negative, mantissa|1<<f.mantissa, exponent-f.bias-f.mantissa)
 }
 
+// encode rounds a number to the format. Overflow and underflow follow IEEE 754.
 func (f *format) encode(x number, r rounding) uint64 {
 	var sign uint64
 	if x.negative {
@@ -82,17 +83,17 @@ func (f *format) encode(x number, r rounding) uint64 {
 		return sign | f.infinity()
 	case notANumber:
 		if f.nan == 0 {
-			return f.kept(x)
+			return f.encodeNaN(x)
 		}
 		return f.nan
 	}
-	exponent := x.exponent + 63 + f.bias // as it is written down
+	exponent := x.exponent + 63 + f.bias // biased
 	if exponent > 2*f.bias {
 		return sign | f.overflow(x.negative, r)
 	}
 	dropped := 63 - f.mantissa + max(0, 1-exponent)
-	kept := roundOff(x.significand, dropped, x.negative, r)
-	// The first bit, where there is one, counts the exponent one up, as does a carry out of the mantissa.
+	kept := shiftRounded(x.significand, dropped, x.negative, r)
+	// Adding the leading bit, or a carry out of the mantissa, increments the exponent field.
 	magnitude := uint64(max(0, exponent-1))<<f.mantissa + kept
 	if magnitude >= f.infinity() {
 		return sign | f.overflow(x.negative, r)
@@ -100,8 +101,8 @@ func (f *format) encode(x number, r rounding) uint64 {
 	return sign | magnitude
 }
 
-// kept is the code of a NaN with its sign and what fits of its mantissa.
-func (f *format) kept(x number) uint64 {
+// encodeNaN encodes a NaN with its sign and the leading bits of its mantissa.
+func (f *format) encodeNaN(x number) uint64 {
 	code := f.infinity() | x.significand>>(64-f.mantissa)
 	if x.negative {
 		code |= f.sign()
@@ -109,7 +110,8 @@ func (f *format) kept(x number) uint64 {
 	return code
 }
 
-// overflow is the magnitude of what is too large: infinity, or the largest number where rounding goes the other way.
+// overflow returns the magnitude of an overflowed result: infinity, or the largest finite number if
+// the rounding mode points toward zero.
 func (f *format) overflow(negative bool, r rounding) uint64 {
 	if r == toZero || r == down && !negative || r == up && negative {
 		return f.infinity() - 1
@@ -117,19 +119,20 @@ func (f *format) overflow(negative bool, r rounding) uint64 {
 	return f.infinity()
 }
 
-// isTiny says whether a number is smaller than all normal ones, once it is rounded as if there were smaller ones.
-func (f *format) isTiny(x number, r rounding) bool {
+// underflows reports whether a result is below the smallest normal number after rounding with
+// unbounded exponent. .ftz uses this test.
+func (f *format) underflows(x number, r rounding) bool {
 	exponent := x.exponent + 63
-	if roundOff(x.significand, 63-f.mantissa, x.negative, r)>>(f.mantissa+1) != 0 {
+	if shiftRounded(x.significand, 63-f.mantissa, x.negative, r)>>(f.mantissa+1) != 0 {
 		exponent++
 	}
 	return x.class == finite && exponent < 1-f.bias
 }
 
-// one is the code of 1.
+// one returns the encoding of 1.0.
 func (f *format) one() uint64 { return uint64(f.bias) << f.mantissa }
 
-// float is arithmetic in a format, with what modifiers do to operands and results.
+// float is arithmetic in a format with the modifiers .ftz, .sat and .relu.
 type float struct {
 	*format
 	rounding       rounding
@@ -144,14 +147,15 @@ func (f *float) read(code uint64) number {
 }
 
 func (f *float) write(x number) uint64 {
-	if f.ftz && f.isTiny(x, f.rounding) {
+	if f.ftz && f.underflows(x, f.rounding) {
 		x = number{negative: x.negative}
 	}
-	return f.finish(f.encode(x, f.rounding))
+	return f.applyModifiers(f.encode(x, f.rounding))
 }
 
-// finish flushes and clamps a result.
-func (f *float) finish(code uint64) uint64 {
+// applyModifiers flushes a subnormal result (.ftz) and clamps: .sat to [0, 1] with NaN to 0, .relu
+// negative results to 0.
+func (f *float) applyModifiers(code uint64) uint64 {
 	if f.ftz {
 		code = f.flush(code)
 	}
@@ -167,42 +171,44 @@ func (f *float) finish(code uint64) uint64 {
 	return code
 }
 
-// roundings are the modifiers for directions of rounding.
+// roundings maps the rounding modifiers of floating-point results.
 var roundings = map[string]rounding{"rn": toNearest, "rz": toZero, "rm": down, "rp": up}
 
-// rounding takes the rounding off the form.
-func (f *form) rounding() (r rounding, given bool) {
-	r, given = roundings[f.choose("rn", "rz", "rm", "rp")]
-	return r, given
+// rounding consumes the rounding modifier. Without one the mode is to nearest even.
+func (f *form) rounding() (r rounding, present bool) {
+	r, present = roundings[f.consumeAny("rn", "rz", "rm", "rp")]
+	return r, present
 }
 
-// float takes off the form what arithmetic of its type may have: rounding, .ftz and .sat.
+// float consumes the modifiers of floating-point arithmetic: rounding, .ftz and .sat.
 func (f *form) float() (t ptx.Type, arithmetic *float, rounded, ok bool) {
-	t, ok = f.one(ptx.F16, ptx.F16x2, ptx.BF16, ptx.BF16x2, ptx.F32, ptx.F64)
+	t, ok = f.oneType(ptx.F16, ptx.F16x2, ptx.BF16, ptx.BF16x2, ptx.F32, ptx.F64)
 	if !ok {
 		return t, nil, false, false
 	}
 	a := &float{format: formatOf(t)}
 	a.rounding, rounded = f.rounding()
 	if a.format == float16 || a.format == float32s {
-		a.ftz, a.sat = f.take("ftz"), f.take("sat")
+		a.ftz, a.sat = f.consume("ftz"), f.consume("sat")
 	}
-	// Numbers of 16 bits round to nearest only.
+	// f16 and bf16 support .rn only.
 	return t, a, rounded, a.bits > 16 || a.rounding == toNearest
 }
 
-// uniformFloat is an instruction of one floating-point type, applied to both halves of a pair.
+// uniformFloat is uniformOp for a floating-point type; a packed type applies compute to both
+// halves.
 func uniformFloat(t ptx.Type, sources int, compute Func) Op {
 	if isPair(t) {
-		compute = packed(compute)
+		compute = onBothHalves(compute)
 	}
-	return uniform(t, sources, compute)
+	return uniformOp(t, sources, compute)
 }
 
-// operation is one of the operations that IEEE 754 defines for every format: exact, then rounded once.
+// operation is an IEEE 754 operation: computed exactly, then rounded once.
 type operation struct {
 	exact func(x, y, z number, r rounding) number
-	// single and double do the same rounded to nearest, on the processor; nil where it has no such operation.
+	// single and double compute the same on the host, rounded to nearest even; nil if the host has
+	// no such operation.
 	single func(x, y, z float32) float32
 	double func(x, y, z float64) float64
 }
@@ -223,8 +229,8 @@ var (
 		single: func(x, y, _ float32) float32 { return x * y },
 		double: func(x, y, _ float64) float64 { return x * y },
 	}
-	fusion = operation{
-		exact:  fused,
+	fusedMultiplyAdd = operation{
+		exact:  multiplyAdd,
 		double: math.FMA,
 	}
 	division = operation{
@@ -237,14 +243,14 @@ var (
 		single: func(x, _, _ float32) float32 { return 1 / x },
 		double: func(x, _, _ float64) float64 { return 1 / x },
 	}
-	root = operation{
+	squareRootOp = operation{
 		exact:  func(x, _, _ number, _ rounding) number { return squareRoot(x) },
 		single: func(x, _, _ float32) float32 { return float32(math.Sqrt(float64(x))) },
 		double: func(x, _, _ float64) float64 { return math.Sqrt(x) },
 	}
 )
 
-// compute is an operation in this arithmetic.
+// compute returns the lane function of an operation in this arithmetic.
 func (f *float) compute(o operation) Func {
 	exact := func(a, b, c, _ uint64) uint64 { return f.write(o.exact(f.read(a), f.read(b), f.read(c), f.rounding)) }
 	switch {
@@ -253,14 +259,14 @@ func (f *float) compute(o operation) Func {
 			if f.ftz {
 				a, b, c = f.flush(a), f.flush(b), f.flush(c)
 			}
-			x := o.single(single(a), single(b), single(c))
+			x := o.single(float32From(a), float32From(b), float32From(c))
 			switch {
 			case x != x:
-				return f.finish(f.nan)
+				return f.applyModifiers(f.nan)
 			case f.ftz && abs32(x) == smallestNormal:
-				return exact(a, b, c, 0) // what was rounded up to this is flushed
+				return exact(a, b, c, 0) // .ftz flushes a result that rounding raised to this value
 			}
-			return f.finish(uint64(math.Float32bits(x)))
+			return f.applyModifiers(uint64(math.Float32bits(x)))
 		}
 	case f.rounding == toNearest && f.format == float64s && o.double != nil:
 		return func(a, b, c, _ uint64) uint64 {
@@ -275,34 +281,34 @@ func (f *float) compute(o operation) Func {
 }
 
 func add(f *form) (Op, bool) {
-	if f.take("cc") {
-		return chain(f, 2, sumWithCarry, false, true)
+	if f.consume("cc") {
+		return carryOp(f, 2, sumWithCarry, false, true)
 	}
 	if f.isInteger() {
-		return addInteger(f, func(a, b uint64) uint64 { return a + b })
+		return addSubInteger(f, func(a, b uint64) uint64 { return a + b })
 	}
-	return elementary(f, addition)
+	return binaryFloat(f, addition)
 }
 
 func sub(f *form) (Op, bool) {
-	if f.take("cc") {
-		return chain(f, 2, differenceWithCarry, false, true)
+	if f.consume("cc") {
+		return carryOp(f, 2, differenceWithCarry, false, true)
 	}
 	if f.isInteger() {
-		return addInteger(f, func(a, b uint64) uint64 { return a - b })
+		return addSubInteger(f, func(a, b uint64) uint64 { return a - b })
 	}
-	return elementary(f, subtraction)
+	return binaryFloat(f, subtraction)
 }
 
 func mul(f *form) (Op, bool) {
 	if f.isInteger() {
 		return mulInteger(f)
 	}
-	return elementary(f, multiplication)
+	return binaryFloat(f, multiplication)
 }
 
-// elementary defines an operation of two sources in all formats.
-func elementary(f *form, o operation) (Op, bool) {
+// binaryFloat defines an operation of two sources in all floating-point formats.
+func binaryFloat(f *form, o operation) (Op, bool) {
 	t, n, _, ok := f.float()
 	if !ok {
 		return Op{}, false
@@ -310,21 +316,22 @@ func elementary(f *form, o operation) (Op, bool) {
 	return uniformFloat(t, 2, n.compute(o)), true
 }
 
-// mad of floating point is fma, for the types that had it before there was fma.
+// mad of a floating-point type is fma, for f32 and f64 only.
 func mad(f *form) (Op, bool) {
 	if f.isInteger() {
 		return madInteger(f)
 	}
-	if _, ok := f.one(ptx.F32, ptx.F64); !ok {
+	if _, ok := f.oneType(ptx.F32, ptx.F64); !ok {
 		return Op{}, false
 	}
 	return fma(f)
 }
 
-// isOutOfBounds says whether a number of 16 bits is the NaN with which a tensor copy fills what lies outside of the
-// tensor; its sign does not count.
+// isOutOfBounds reports whether a 16-bit value is the NaN with which a tensor copy fills elements
+// outside the tensor (.oobfill). The sign is ignored.
 func isOutOfBounds(code uint64) bool { return code&0x7FFF == 0x7FF7 }
 
+// fma is a·b + c with one rounding. With .oob, an out-of-bounds NaN in a or b makes the result 0.
 func fma(f *form) (Op, bool) {
 	t, n, rounded, ok := f.float()
 	if !ok || !rounded {
@@ -332,15 +339,15 @@ func fma(f *form) (Op, bool) {
 	}
 	oob := false
 	if n.bits == 16 {
-		n.relu = !n.sat && f.take("relu")
-		oob = !n.ftz && f.take("oob")
+		n.relu = !n.sat && f.consume("relu")
+		oob = !n.ftz && f.consume("oob")
 	}
-	compute := n.compute(fusion)
+	compute := n.compute(fusedMultiplyAdd)
 	if oob {
 		fuse := compute
 		compute = func(a, b, c, _ uint64) uint64 {
 			if isOutOfBounds(a) || isOutOfBounds(b) {
-				return 0 // whatever c is
+				return 0 // c does not matter
 			}
 			return fuse(a, b, c, 0)
 		}
@@ -352,40 +359,41 @@ func div(f *form) (Op, bool) {
 	if f.isInteger() {
 		return divInteger(f)
 	}
-	if f.take("approx") {
+	if f.consume("approx") {
 		return approximate(f, 2, divApprox, ptx.F32)
 	}
-	if f.take("full") {
+	if f.consume("full") {
 		return approximate(f, 2, divFull, ptx.F32)
 	}
-	return correct(f, 2, division)
+	return correctlyRounded(f, 2, division)
 }
 
 func rcp(f *form) (Op, bool) {
-	if f.take("approx") {
-		if _, ok := f.one(ptx.F64); ok {
+	if f.consume("approx") {
+		if _, ok := f.oneType(ptx.F64); ok {
 			return gross(f, rcpGross)
 		}
 		return approximate(f, 1, rcpApprox, ptx.F32)
 	}
-	return correct(f, 1, reciprocal)
+	return correctlyRounded(f, 1, reciprocal)
 }
 
 func sqrt(f *form) (Op, bool) {
-	if f.take("approx") {
+	if f.consume("approx") {
 		return approximate(f, 1, sqrtApprox, ptx.F32)
 	}
-	return correct(f, 1, root)
+	return correctlyRounded(f, 1, squareRootOp)
 }
 
-// correct defines the operations that are correctly rounded for float32 and float64 only, where a rounding is given.
-func correct(f *form, sources int, o operation) (Op, bool) {
-	t, ok := f.one(ptx.F32, ptx.F64)
+// correctlyRounded defines div, rcp and sqrt with a rounding modifier, which exist for f32 and f64
+// only.
+func correctlyRounded(f *form, sources int, o operation) (Op, bool) {
+	t, ok := f.oneType(ptx.F32, ptx.F64)
 	r, rounded := f.rounding()
 	n := &float{format: formatOf(t), rounding: r}
 	if !ok || !rounded {
 		return Op{}, false
 	}
-	n.ftz = t == ptx.F32 && f.take("ftz")
-	return uniform(t, sources, n.compute(o)), true
+	n.ftz = t == ptx.F32 && f.consume("ftz")
+	return uniformOp(t, sources, n.compute(o)), true
 }

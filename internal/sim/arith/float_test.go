@@ -15,8 +15,8 @@ var formats = []struct {
 	*format
 }{{ptx.F16, float16}, {ptx.BF16, bfloat16}, {ptx.F32, float32s}, {ptx.F64, float64s}}
 
-// exactly is the value of a code that is a number.
-func exactly(f *format, code uint64) *big.Float {
+// exactValue returns the value of an encoding that is not NaN or infinity.
+func exactValue(f *format, code uint64) *big.Float {
 	x := new(big.Float).SetPrec(4096)
 	mantissa, exponent := code&(1<<f.mantissa-1), int(code&f.magnitude()>>f.mantissa)
 	if exponent == 0 {
@@ -32,8 +32,8 @@ func exactly(f *format, code uint64) *big.Float {
 	return x
 }
 
-// rounded is the code nearest to a number in a direction, by whole numbers of units in the last place.
-func rounded(f *format, x *big.Float, r rounding) uint64 {
+// roundExact rounds a value to a format, computed in integral units in the last place.
+func roundExact(f *format, x *big.Float, r rounding) uint64 {
 	sign := uint64(0)
 	if x.Signbit() {
 		sign = f.sign()
@@ -41,7 +41,7 @@ func rounded(f *format, x *big.Float, r rounding) uint64 {
 	if x.Sign() == 0 {
 		return sign
 	}
-	exponent := max(x.MantExp(nil)-1, 1-f.bias) // of the unit, but for the mantissa
+	exponent := max(x.MantExp(nil)-1, 1-f.bias) // of the value; the unit in the last place is 2^(exponent-mantissa)
 	units := new(big.Float).SetPrec(8192).SetMantExp(new(big.Float).SetPrec(8192).Abs(x), f.mantissa-exponent)
 	whole, _ := units.Int(nil)
 	rest := new(big.Float).SetPrec(8192).Sub(units, new(big.Float).SetInt(whole))
@@ -50,7 +50,7 @@ func rounded(f *format, x *big.Float, r rounding) uint64 {
 		rest.Sign() != 0 && (r == up && sign == 0 || r == down && sign != 0) {
 		whole.Add(whole, big.NewInt(1))
 	}
-	// A whole number of units is a code, from the exponent of the unit on.
+	// The encoding is the number of units plus the exponent field.
 	code := new(big.Int).Lsh(big.NewInt(int64(exponent+f.bias-1)), uint(f.mantissa))
 	code.Add(code, whole)
 	if code.Cmp(new(big.Int).SetUint64(f.infinity())) >= 0 {
@@ -62,7 +62,8 @@ func rounded(f *format, x *big.Float, r rounding) uint64 {
 	return sign | code.Uint64()
 }
 
-// Every elementary operation in every format and direction, against exact arithmetic.
+// TestRounding compares every basic operation in every format and rounding mode with exact
+// arithmetic.
 func TestRounding(t *testing.T) {
 	type operation struct {
 		name    string
@@ -76,7 +77,8 @@ func TestRounding(t *testing.T) {
 		{"mul", 2, func(x, y, _ *big.Float) *big.Float { return wide().Mul(x, y) }},
 		{"fma", 3, func(x, y, z *big.Float) *big.Float { return wide().Add(wide().Mul(x, y), z) }},
 	}
-	// Quotients and roots of such short numbers are exact, or far enough from all that they could be rounded to.
+	// Quotients and roots of operands this short are exact, or far enough from every rounding
+	// boundary.
 	large := []operation{
 		{"div", 2, func(x, y, _ *big.Float) *big.Float { return wide().Quo(x, y) }},
 		{"rcp", 1, func(x, _, _ *big.Float) *big.Float { return wide().Quo(big.NewFloat(1), x) }},
@@ -94,13 +96,13 @@ func TestRounding(t *testing.T) {
 				for _, row := range operands(op.Args, 3000) {
 					var values [3]*big.Float
 					for i := range values {
-						values[i] = exactly(f.format, row[i])
+						values[i] = exactValue(f.format, row[i])
 					}
-					if skip(f.format, o.name, row[:o.sources]) {
+					if undefinedExactly(f.format, o.name, row[:o.sources]) {
 						continue
 					}
 					x := o.exact(values[0], values[1], values[2])
-					want := rounded(f.format, x, r)
+					want := roundExact(f.format, x, r)
 					if x.Sign() == 0 {
 						want = signOfZero(f.format, o.name, row[:o.sources], r)
 					}
@@ -113,8 +115,8 @@ func TestRounding(t *testing.T) {
 	}
 }
 
-// skip is true of what exact arithmetic has no answer for.
-func skip(f *format, name string, row []uint64) bool {
+// undefinedExactly reports whether exact arithmetic has no result for these operands.
+func undefinedExactly(f *format, name string, row []uint64) bool {
 	for _, code := range row {
 		if code&f.magnitude() >= f.infinity() {
 			return true
@@ -124,9 +126,9 @@ func skip(f *format, name string, row []uint64) bool {
 	return (name == "div" || name == "rcp") && last&f.magnitude() == 0 || name == "sqrt" && last&f.sign() != 0
 }
 
-// signOfZero is the zero that IEEE 754 has for a result that is exactly zero.
+// signOfZero returns the zero that IEEE 754 defines for a result that is exactly zero.
 func signOfZero(f *format, name string, row []uint64, r rounding) uint64 {
-	negative := row[0]&f.sign() != 0 // of the first term, or of the only one
+	negative := row[0]&f.sign() != 0 // sign of the first or only term
 	second := negative
 	switch name {
 	case "mul", "div":
@@ -149,8 +151,8 @@ func signOfZero(f *format, name string, row []uint64, r rounding) uint64 {
 	return 0
 }
 
-// The general way of computing gives what the processor gives.
-func TestExactAgainstProcessor(t *testing.T) {
+// TestExactMatchesHost checks that the exact implementation agrees with the host's arithmetic.
+func TestExactMatchesHost(t *testing.T) {
 	for _, f := range []*float{
 		{format: float32s}, {format: float64s}, {format: float32s, ftz: true}, {format: float32s, sat: true},
 	} {
@@ -158,21 +160,22 @@ func TestExactAgainstProcessor(t *testing.T) {
 		if f.bits == 64 {
 			of = ptx.F64
 		}
-		for i, o := range []operation{addition, subtraction, multiplication, division, fusion, reciprocal, root} {
+		for i, o := range []operation{addition, subtraction, multiplication, division, fusedMultiplyAdd, reciprocal, squareRootOp} {
 			fast := f.compute(o)
 			exact := f.compute(operation{exact: o.exact})
 			for _, row := range operands([]ptx.Type{of, of, of}, 3000) {
 				a, b := exact(row[0], row[1], row[2], 0), fast(row[0], row[1], row[2], 0)
 				if a != b {
-					t.Fatalf("operation %d of %x in %d bits: %x exactly, %x by the processor", i, row, f.bits, a, b)
+					t.Fatalf("operation %d of %x in %d bits: exact %x, host %x", i, row, f.bits, a, b)
 				}
 			}
 		}
 	}
 }
 
-// Sums, products and fused products of 16-bit numbers, which float64 holds exactly or nearly so, for very many operands.
-func TestHalves(t *testing.T) {
+// TestHalfPrecision checks sums, products and fused products of random 16-bit values. f64 holds
+// these exactly or nearly so.
+func TestHalfPrecision(t *testing.T) {
 	g := generator(1)
 	add, mul, fma := lookup(t, "add.f16"), lookup(t, "mul.f16"), lookup(t, "fma.rn.f16")
 	badd, bmul := lookup(t, "add.bf16"), lookup(t, "mul.bf16")
@@ -189,100 +192,102 @@ func TestHalves(t *testing.T) {
 		if z := float64(half.Float16(c).Float32()); math.Abs(z) > math.Abs(x*y)*0x1p-20 && math.Abs(z) < math.Abs(x*y)*0x1p20 {
 			check("fma.rn.f16", fma.Func(a, b, c, 0), half.Float16FromFloat64(float64(x*y)+z))
 		}
-		// A float32 has more than twice the bits of a bfloat16, so that rounding to it first does no harm.
+		// f32 has more than twice the significant bits of bf16, so rounding to f32 first does not
+		// change the result.
 		v, w := half.BFloat16(a).Float32(), half.BFloat16(b).Float32()
 		check("add.bf16", badd.Func(a, b, 0, 0), half.Float16(half.BFloat16FromFloat32(v+w)))
 		check("mul.bf16", bmul.Func(a, b, 0, 0), half.Float16(half.BFloat16FromFloat32(v*w)))
 	}
 }
 
-// What modifiers and special values do, where PTX says so or the chip does.
-func TestFloats(t *testing.T) {
-	const (
-		nan, inf, minusInf  = 0x7FFFFFFF, 0x7F800000, 0xFF800000
-		one, two, minusZero = 0x3F800000, 0x40000000, 0x80000000
-		least               = 0x00800000 // the smallest normal number
-	)
-	check := func(name string, want uint64, args ...uint64) {
-		t.Helper()
-		var row [4]uint64
-		copy(row[:], args)
-		if got := lookup(t, name).Func(row[0], row[1], row[2], row[3]); got != want {
-			t.Errorf("%s of %x: %x, want %x", name, args, got, want)
-		}
-	}
-	check("add.f32", nan, inf, minusInf)
-	check("add.f32", nan, 0x7F800001, one)
-	check("add.f32", 0, one, 0xBF800000)
-	check("add.rm.f32", minusZero, one, 0xBF800000)
-	check("add.sat.f32", one, one, one)
-	check("add.sat.f32", 0, minusZero, minusZero)
-	check("add.sat.f32", 0, inf, minusInf)
-	check("add.ftz.f32", 0, 1, 2)
-	check("add.f32", 3, 1, 2)
-	check("mul.ftz.f32", minusZero, 0x80800000, 0x3F000000)
-	check("mul.f32", least, 0x00FFFFFF, 0x3F000000)                     // rounded up to the smallest normal number
-	check("mul.ftz.f32", 0, 0x00FFFFFF, 0x3F000000)                     // which does not save it
-	check("mul.ftz.f32", least, 0x00FFFFFF, 0x3F000001)                 // this does
-	check("mul.rz.f32", 0x7F7FFFFF, 0x7F7FFFFF, two)                    // overflow
-	check("mul.rp.f32", inf, 0x7F7FFFFF, two)                           //
-	check("mul.rm.f32", 0x7F7FFFFF, 0x7F7FFFFF, two)                    //
-	check("mul.rm.f32", minusInf, 0x7F7FFFFF, 0xC0000000)               //
-	check("fma.rn.f32", 0x337FFFFE, 0x3F800001, 0x3F7FFFFF, 0xBF800000) // one rounding, not two
-	check("fma.rn.relu.f16", 0, 0xBC00, 0x3C00, 0)
-	check("fma.rn.relu.f16", 0x7FFF, 0x7E00, 0x3C00, 0)
-	check("fma.rn.relu.f16", 0, 0x8000, 0x3C00, 0x8000)
-	check("fma.rn.oob.f16", 0, 0x7FF7, 0x3C00, 0x3C00)
-	check("fma.rn.oob.f16", 0, 0x3C00, 0x7FF7, 0x3C00)
-	check("fma.rn.oob.f16", 0x7FFF, 0x3C00, 0x3C00, 0x7FF7)
-	check("fma.rn.oob.bf16x2", 0x3F80, 0xFFF7_3F80, 0x3F80_3F80, 0)
-	check("div.rn.f32", inf, one, 0)
-	check("div.rn.f32", nan, 0, minusZero)
-	check("sqrt.rn.f32", nan, 0xBF800000)
-	check("sqrt.rn.f32", minusZero, minusZero)
-	check("sqrt.rp.f32", 0x3FB504F4, two)
-	check("sqrt.rz.f32", 0x3FB504F3, two)
+// Encodings of f32.
+const (
+	canonicalNaN, inf, minusInf = 0x7FFFFFFF, 0x7F800000, 0xFF800000
+	oneF32, twoF32, minusZero   = 0x3F800000, 0x40000000, 0x80000000
+	leastNormal                 = 0x00800000 // the smallest normal number
+)
 
-	check("abs.f32", nan, 0xFFC00001)
-	check("neg.f32", nan, 0x7FC00001)
-	check("neg.f32", 0x80000001, 1)
-	check("neg.ftz.f32", minusZero, 1)
-	check("abs.f16x2", 0x7FFF_0001, 0xFE00_8001)
-	check("copysign.f32", 0xBF800000, minusZero, one)
-	check("min.f32", minusZero, 0, minusZero)
-	check("max.f32", 0, minusZero, 0)
-	check("min.f32", one, one, nan)
-	check("min.NaN.f32", nan, one, 0xFFC00000)
-	check("max.f32", nan, 0x7FC00000, 0xFFC00000)
-	check("max.xorsign.abs.f32", 0xC0000000, 0xC0000000, one)
-	check("min.xorsign.abs.f32", minusZero, 0, 0xBF800000)
-	check("max.ftz.f32", 0, 1, minusZero)
+// TestFloatExamples checks modifiers and special values: as the PTX ISA defines them, else as on
+// the H200.
+func TestFloatExamples(t *testing.T) {
+	checkResult(t, "add.f32", canonicalNaN, inf, minusInf)
+	checkResult(t, "add.f32", canonicalNaN, 0x7F800001, oneF32)
+	checkResult(t, "add.f32", 0, oneF32, 0xBF800000)
+	checkResult(t, "add.rm.f32", minusZero, oneF32, 0xBF800000)
+	checkResult(t, "add.sat.f32", oneF32, oneF32, oneF32)
+	checkResult(t, "add.sat.f32", 0, minusZero, minusZero)
+	checkResult(t, "add.sat.f32", 0, inf, minusInf)
+	checkResult(t, "add.ftz.f32", 0, 1, 2)
+	checkResult(t, "add.f32", 3, 1, 2)
+	checkResult(t, "mul.ftz.f32", minusZero, 0x80800000, 0x3F000000)
+	checkResult(t, "mul.f32", leastNormal, 0x00FFFFFF, 0x3F000000)     // rounds up to the smallest normal number
+	checkResult(t, "mul.ftz.f32", 0, 0x00FFFFFF, 0x3F000000)           // but .ftz still flushes it
+	checkResult(t, "mul.ftz.f32", leastNormal, 0x00FFFFFF, 0x3F000001) // not flushed
+	checkResult(t, "mul.rz.f32", 0x7F7FFFFF, 0x7F7FFFFF, twoF32)       // overflow, here and in the next three lines
+	checkResult(t, "mul.rp.f32", inf, 0x7F7FFFFF, twoF32)
+	checkResult(t, "mul.rm.f32", 0x7F7FFFFF, 0x7F7FFFFF, twoF32)
+	checkResult(t, "mul.rm.f32", minusInf, 0x7F7FFFFF, 0xC0000000)
+	checkResult(t, "fma.rn.f32", 0x337FFFFE, 0x3F800001, 0x3F7FFFFF, 0xBF800000) // one rounding, not two
+	checkResult(t, "fma.rn.relu.f16", 0, 0xBC00, 0x3C00, 0)
+	checkResult(t, "fma.rn.relu.f16", 0x7FFF, 0x7E00, 0x3C00, 0)
+	checkResult(t, "fma.rn.relu.f16", 0, 0x8000, 0x3C00, 0x8000)
+	checkResult(t, "fma.rn.oob.f16", 0, 0x7FF7, 0x3C00, 0x3C00)
+	checkResult(t, "fma.rn.oob.f16", 0, 0x3C00, 0x7FF7, 0x3C00)
+	checkResult(t, "fma.rn.oob.f16", 0x7FFF, 0x3C00, 0x3C00, 0x7FF7)
+	checkResult(t, "fma.rn.oob.bf16x2", 0x3F80, 0xFFF7_3F80, 0x3F80_3F80, 0)
+	checkResult(t, "div.rn.f32", inf, oneF32, 0)
+	checkResult(t, "div.rn.f32", canonicalNaN, 0, minusZero)
+	checkResult(t, "sqrt.rn.f32", canonicalNaN, 0xBF800000)
+	checkResult(t, "sqrt.rn.f32", minusZero, minusZero)
+	checkResult(t, "sqrt.rp.f32", 0x3FB504F4, twoF32)
+	checkResult(t, "sqrt.rz.f32", 0x3FB504F3, twoF32)
+}
 
-	// Of NaNs, float64 keeps the bits: the second operand before the third before the first, but a dividend before
-	// its divisor.
+func TestSignAndMinMaxExamples(t *testing.T) {
+	checkResult(t, "abs.f32", canonicalNaN, 0xFFC00001)
+	checkResult(t, "neg.f32", canonicalNaN, 0x7FC00001)
+	checkResult(t, "neg.f32", 0x80000001, 1)
+	checkResult(t, "neg.ftz.f32", minusZero, 1)
+	checkResult(t, "abs.f16x2", 0x7FFF_0001, 0xFE00_8001)
+	checkResult(t, "copysign.f32", 0xBF800000, minusZero, oneF32)
+	checkResult(t, "min.f32", minusZero, 0, minusZero)
+	checkResult(t, "max.f32", 0, minusZero, 0)
+	checkResult(t, "min.f32", oneF32, oneF32, canonicalNaN)
+	checkResult(t, "min.NaN.f32", canonicalNaN, oneF32, 0xFFC00000)
+	checkResult(t, "max.f32", canonicalNaN, 0x7FC00000, 0xFFC00000)
+	checkResult(t, "max.xorsign.abs.f32", 0xC0000000, 0xC0000000, oneF32)
+	checkResult(t, "min.xorsign.abs.f32", minusZero, 0, 0xBF800000)
+	checkResult(t, "max.ftz.f32", 0, 1, minusZero)
+}
+
+func TestFloat64NaN(t *testing.T) {
+	// f64 preserves a NaN operand: the second before the third before the first, but a dividend
+	// before its divisor.
 	const a, b, c = 0x7FF0000000000001, 0xFFF8000000000002, 0x7FF800000000000C
-	check("add.f64", 0xFFF8000000000002, a, b)
-	check("sub.f64", 0x7FF8000000000001, a, 0)
-	check("sub.f64", 0xFFF8000000000002, 0, b)
-	check("fma.rn.f64", c, a, 0, c)
-	check("fma.rn.f64", 0xFFF8000000000002, a, b, c)
-	check("div.rn.f64", 0x7FF8000000000001, a, b)
-	check("max.f64", 0xFFF8000000000002, a, b)
-	check("abs.f64", 0xFFF8000000000002, b)
-	check("mul.f64", 0xFFF8000000000000, 0, 0x7FF0000000000000)
+	checkResult(t, "add.f64", 0xFFF8000000000002, a, b)
+	checkResult(t, "sub.f64", 0x7FF8000000000001, a, 0)
+	checkResult(t, "sub.f64", 0xFFF8000000000002, 0, b)
+	checkResult(t, "fma.rn.f64", c, a, 0, c)
+	checkResult(t, "fma.rn.f64", 0xFFF8000000000002, a, b, c)
+	checkResult(t, "div.rn.f64", 0x7FF8000000000001, a, b)
+	checkResult(t, "max.f64", 0xFFF8000000000002, a, b)
+	checkResult(t, "abs.f64", 0xFFF8000000000002, b)
+	checkResult(t, "mul.f64", 0xFFF8000000000000, 0, 0x7FF0000000000000)
+}
 
-	check("testp.normal.f32", 1, 0)
-	check("testp.normal.f32", 0, 1)
-	check("testp.subnormal.f32", 1, 1)
-	check("testp.subnormal.f32", 0, 0)
-	check("testp.finite.f32", 0, inf)
-	check("testp.number.f32", 1, inf)
-	check("testp.infinite.f64", 1, 0xFFF0000000000000)
-	check("testp.notanumber.f64", 1, a)
+func TestTestpExamples(t *testing.T) {
+	checkResult(t, "testp.normal.f32", 1, 0)
+	checkResult(t, "testp.normal.f32", 0, 1)
+	checkResult(t, "testp.subnormal.f32", 1, 1)
+	checkResult(t, "testp.subnormal.f32", 0, 0)
+	checkResult(t, "testp.finite.f32", 0, inf)
+	checkResult(t, "testp.number.f32", 1, inf)
+	checkResult(t, "testp.infinite.f64", 1, 0xFFF0000000000000)
+	checkResult(t, "testp.notanumber.f64", 1, 0x7FF0000000000001)
 }
 
 func TestComparisons(t *testing.T) {
-	// Each comparison of 1 with 2, 1, 0 and NaN.
+	// Each comparison of 1.0 with 2.0, 1.0, 0.0 and NaN.
 	const one, two, nan = 0x3F800000, 0x40000000, 0x7FC00000
 	for name, want := range map[string][4]uint64{
 		"eq": {0, 1, 0, 0}, "ne": {1, 0, 1, 0}, "lt": {1, 0, 0, 0}, "le": {1, 1, 0, 0}, "gt": {0, 0, 1, 0}, "ge": {0, 1, 1, 0},
@@ -296,7 +301,7 @@ func TestComparisons(t *testing.T) {
 				t.Errorf("setp.%s.f32 of 1 and %x: %d, want %d", name, other, got, want[i])
 			}
 			if p, q := plain.Pair(one, other, 0, 0), not.Func(one, other, 1, 0); p != 1-want[i] || q != 1-want[i] {
-				t.Errorf("setp.%s.f32 of 1 and %x: the opposite is %d, and %d by xor, want %d", name, other, p, q, 1-want[i])
+				t.Errorf("setp.%s.f32 of 1 and %x: inverse is %d, and %d by xor, want %d", name, other, p, q, 1-want[i])
 			}
 			if got := whole.Func(one, other, 0, 0); got != want[i]*0xFFFFFFFF {
 				t.Errorf("set.%s.u32.f32 of 1 and %x: %x", name, other, got)
@@ -328,6 +333,6 @@ func TestComparisons(t *testing.T) {
 	check("slct.u64.s32", 6, 5, 6, 0xFFFFFFFF)
 	check("selp.b16", 5, 5, 6, 1)
 	if lookup(t, "setp.lt.and.f16x2").Pair(0, 0x3C00_0000, 1, 0) != 1 {
-		t.Error("setp.lt.and.f16x2: the second predicate is not that of the upper half")
+		t.Error("setp.lt.and.f16x2: the second predicate is not the comparison of the upper halves")
 	}
 }

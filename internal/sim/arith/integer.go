@@ -6,7 +6,9 @@ import (
 	"attune/internal/ptx"
 )
 
-// integer is how bits stand for whole numbers.
+// integer is an integer format: width and signedness. The functions of this file define the
+// instructions of PTX ISA, Integer Arithmetic Instructions. Results wrap modulo 2^bits unless .sat
+// saturates them.
 type integer struct {
 	bits   int
 	signed bool
@@ -19,7 +21,8 @@ var (
 	integers32     = []ptx.Type{ptx.U32, ptx.S32}
 )
 
-// integerOf is the integer of a type that is one, of bits (unsigned), or of a pair (the one of its halves).
+// integerOf returns the integer format of an integer type, of a bit type (unsigned), or of the
+// halves of a packed type.
 func integerOf(t ptx.Type) integer {
 	switch t {
 	case ptx.U16x2:
@@ -30,7 +33,7 @@ func integerOf(t ptx.Type) integer {
 	return integer{bits: t.Bits(), signed: t.Signed()}
 }
 
-// extend makes 64 bits of a code, by its sign where it has one.
+// extend widens the low t.bits bits to 64 bits, by sign if the format is signed.
 func (t integer) extend(code uint64) uint64 {
 	shift := 64 - t.bits
 	if t.signed {
@@ -39,10 +42,10 @@ func (t integer) extend(code uint64) uint64 {
 	return code << shift >> shift
 }
 
-// cut makes a code of 64 bits.
-func (t integer) cut(value uint64) uint64 { return value << (64 - t.bits) >> (64 - t.bits) }
+// truncate clears the bits above t.bits.
+func (t integer) truncate(value uint64) uint64 { return value << (64 - t.bits) >> (64 - t.bits) }
 
-// less compares codes.
+// less compares two encoded values.
 func (t integer) less(a, b uint64) bool {
 	a, b = t.extend(a), t.extend(b)
 	if t.signed {
@@ -51,13 +54,13 @@ func (t integer) less(a, b uint64) bool {
 	return a < b
 }
 
-// clamp makes the nearest code of a number.
-func (t integer) clamp(value int64) uint64 {
+// saturate encodes the representable value nearest to value.
+func (t integer) saturate(value int64) uint64 {
 	lowest, highest := t.limits()
-	return t.cut(uint64(min(max(value, lowest), highest)))
+	return t.truncate(uint64(min(max(value, lowest), highest)))
 }
 
-// limits are the least and the greatest number, those of u64 as far as they fit.
+// limits returns the least and the greatest value. For u64 the greatest is the largest int64.
 func (t integer) limits() (lowest, highest int64) {
 	if t.signed {
 		return -1 << (t.bits - 1), 1<<(t.bits-1) - 1
@@ -68,12 +71,12 @@ func (t integer) limits() (lowest, highest int64) {
 	return 0, 1<<t.bits - 1
 }
 
-// multiply gives the product of two codes, 128 bits of it.
-func (t integer) multiply(a, b uint64) (hi, lo uint64) {
+// mulWide returns the 128-bit product of two encoded values.
+func (t integer) mulWide(a, b uint64) (hi, lo uint64) {
 	a, b = t.extend(a), t.extend(b)
 	hi, lo = bits.Mul64(a, b)
 	if t.signed {
-		// A negative operand was taken for 2^64 more than it is.
+		// Mul64 read a negative operand as 2^64 more than its value.
 		if int64(a) < 0 {
 			hi -= b
 		}
@@ -84,16 +87,16 @@ func (t integer) multiply(a, b uint64) (hi, lo uint64) {
 	return hi, lo
 }
 
-// high is the upper half of the product of two codes.
-func (t integer) high(a, b uint64) uint64 {
-	hi, lo := t.multiply(a, b)
+// mulHigh returns the upper half of the product of two encoded values.
+func (t integer) mulHigh(a, b uint64) uint64 {
+	hi, lo := t.mulWide(a, b)
 	if t.bits == 64 {
 		return hi
 	}
-	return t.cut(lo >> t.bits)
+	return t.truncate(lo >> t.bits)
 }
 
-// isInteger says whether the first type is one of whole numbers, or of two of them.
+// isInteger reports whether the first type is an integer type or a pair of 16-bit integers.
 func (f *form) isInteger() bool {
 	return len(f.types) > 0 && (isInteger(f.types[0]) || f.types[0] == ptx.U16x2 || f.types[0] == ptx.S16x2)
 }
@@ -106,74 +109,76 @@ func isInteger(t ptx.Type) bool {
 	return false
 }
 
-// addInteger defines add and sub of integers.
-func addInteger(f *form, sum func(a, b uint64) uint64) (Op, bool) {
-	if f.take("sat") {
-		_, ok := f.one(ptx.S32)
-		return uniform(ptx.S32, 2, func(a, b, _, _ uint64) uint64 {
+// addSubInteger defines add and sub of integers, with .sat for s32 and add of u16x2 and s16x2.
+func addSubInteger(f *form, sum func(a, b uint64) uint64) (Op, bool) {
+	if f.consume("sat") {
+		_, ok := f.oneType(ptx.S32)
+		return uniformOp(ptx.S32, 2, func(a, b, _, _ uint64) uint64 {
 			s32 := integer{bits: 32, signed: true}
-			return s32.clamp(int64(sum(s32.extend(a), s32.extend(b))))
+			return s32.saturate(int64(sum(s32.extend(a), s32.extend(b))))
 		}), ok
 	}
-	if t, ok := f.one(ptx.U16x2, ptx.S16x2); ok && f.opcode == "add" {
-		return uniform(t, 2, packed(func(a, b, _, _ uint64) uint64 { return sum(a, b) & 0xFFFF })), true
+	if t, ok := f.oneType(ptx.U16x2, ptx.S16x2); ok && f.opcode == "add" {
+		return uniformOp(t, 2, onBothHalves(func(a, b, _, _ uint64) uint64 { return sum(a, b) & 0xFFFF })), true
 	}
-	t, ok := f.one(integers16to64...)
+	t, ok := f.oneType(integers16to64...)
 	n := integerOf(t)
-	return uniform(t, 2, func(a, b, _, _ uint64) uint64 { return n.cut(sum(a, b)) }), ok
+	return uniformOp(t, 2, func(a, b, _, _ uint64) uint64 { return n.truncate(sum(a, b)) }), ok
 }
 
+// mulInteger defines mul.lo, mul.hi and mul.wide of integers.
 func mulInteger(f *form) (Op, bool) {
-	mode := f.choose("lo", "hi", "wide")
-	t, ok := f.one(integers16to64...)
+	mode := f.consumeAny("lo", "hi", "wide")
+	t, ok := f.oneType(integers16to64...)
 	n := integerOf(t)
-	op := uniform(t, 2, nil)
+	op := uniformOp(t, 2, nil)
 	switch mode {
 	case "lo":
-		op.Func = func(a, b, _, _ uint64) uint64 { return n.cut(a * b) }
+		op.Func = func(a, b, _, _ uint64) uint64 { return n.truncate(a * b) }
 	case "hi":
-		op.Func = func(a, b, _, _ uint64) uint64 { return n.high(a, b) }
+		op.Func = func(a, b, _, _ uint64) uint64 { return n.mulHigh(a, b) }
 	case "wide":
-		op.Result = wider(t)
+		op.Result = doubleWidth(t)
 		ok = ok && op.Result != ptx.NoType
 		w := integerOf(op.Result)
-		op.Func = func(a, b, _, _ uint64) uint64 { return w.cut(n.extend(a) * n.extend(b)) }
+		op.Func = func(a, b, _, _ uint64) uint64 { return w.truncate(n.extend(a) * n.extend(b)) }
 	default:
 		return Op{}, false
 	}
 	return op, ok
 }
 
+// madInteger defines mad.lo, mad.hi and mad.wide of integers, with .sat for mad.hi.s32.
 func madInteger(f *form) (Op, bool) {
-	mode := f.choose("lo", "hi", "wide")
-	if f.take("cc") {
-		return madCarry(f, mode, false, true)
+	mode := f.consumeAny("lo", "hi", "wide")
+	if f.consume("cc") {
+		return madCarryOp(f, mode, false, true)
 	}
-	t, ok := f.one(integers16to64...)
+	t, ok := f.oneType(integers16to64...)
 	n := integerOf(t)
-	op := uniform(t, 3, nil)
+	op := uniformOp(t, 3, nil)
 	switch mode {
 	case "lo":
-		op.Func = func(a, b, c, _ uint64) uint64 { return n.cut(a*b + c) }
+		op.Func = func(a, b, c, _ uint64) uint64 { return n.truncate(a*b + c) }
 	case "hi":
-		op.Func = func(a, b, c, _ uint64) uint64 { return n.cut(n.high(a, b) + c) }
-		if t == ptx.S32 && f.take("sat") {
-			op.Func = func(a, b, c, _ uint64) uint64 { return n.clamp(int64(n.extend(n.high(a, b)) + n.extend(c))) }
+		op.Func = func(a, b, c, _ uint64) uint64 { return n.truncate(n.mulHigh(a, b) + c) }
+		if t == ptx.S32 && f.consume("sat") {
+			op.Func = func(a, b, c, _ uint64) uint64 { return n.saturate(int64(n.extend(n.mulHigh(a, b)) + n.extend(c))) }
 		}
 	case "wide":
-		op.Result = wider(t)
+		op.Result = doubleWidth(t)
 		ok = ok && op.Result != ptx.NoType
 		op.Args[2] = op.Result
 		w := integerOf(op.Result)
-		op.Func = func(a, b, c, _ uint64) uint64 { return w.cut(n.extend(a)*n.extend(b) + c) }
+		op.Func = func(a, b, c, _ uint64) uint64 { return w.truncate(n.extend(a)*n.extend(b) + c) }
 	default:
 		return Op{}, false
 	}
 	return op, ok
 }
 
-// wider is the type of twice the width; there is none for 64 bits.
-func wider(t ptx.Type) ptx.Type {
+// doubleWidth returns the type of twice the width; NoType for 64-bit types.
+func doubleWidth(t ptx.Type) ptx.Type {
 	switch t {
 	case ptx.U16:
 		return ptx.U32
@@ -187,10 +192,11 @@ func wider(t ptx.Type) ptx.Type {
 	return ptx.NoType
 }
 
-// product24 is the product of the low 24 bits of two codes.
+// product24 defines the product of mul24 and mad24: bits 0 to 31 (.lo) or 16 to 47 (.hi) of the
+// product of the low 24 bits of two operands.
 func product24(f *form) (product func(a, b uint64) uint64, hi bool, t ptx.Type, ok bool) {
-	mode := f.choose("lo", "hi")
-	t, ok = f.one(integers32...)
+	mode := f.consumeAny("lo", "hi")
+	t, ok = f.oneType(integers32...)
 	n := integer{bits: 24, signed: t.Signed()}
 	hi = mode == "hi"
 	product = func(a, b uint64) uint64 {
@@ -205,84 +211,87 @@ func product24(f *form) (product func(a, b uint64) uint64, hi bool, t ptx.Type, 
 
 func mul24(f *form) (Op, bool) {
 	product, _, t, ok := product24(f)
-	return uniform(t, 2, func(a, b, _, _ uint64) uint64 { return product(a, b) }), ok
+	return uniformOp(t, 2, func(a, b, _, _ uint64) uint64 { return product(a, b) }), ok
 }
 
 func mad24(f *form) (Op, bool) {
 	product, hi, t, ok := product24(f)
 	n := integerOf(t)
-	if hi && t == ptx.S32 && f.take("sat") {
-		return uniform(t, 3, func(a, b, c, _ uint64) uint64 { return n.clamp(int64(n.extend(product(a, b)) + n.extend(c))) }), ok
+	if hi && t == ptx.S32 && f.consume("sat") {
+		return uniformOp(t, 3, func(a, b, c, _ uint64) uint64 { return n.saturate(int64(n.extend(product(a, b)) + n.extend(c))) }), ok
 	}
-	return uniform(t, 3, func(a, b, c, _ uint64) uint64 { return n.cut(product(a, b) + c) }), ok
+	return uniformOp(t, 3, func(a, b, c, _ uint64) uint64 { return n.truncate(product(a, b) + c) }), ok
 }
 
+// sad is |a - b| + c.
 func sad(f *form) (Op, bool) {
-	t, ok := f.one(integers16to64...)
+	t, ok := f.oneType(integers16to64...)
 	n := integerOf(t)
-	return uniform(t, 3, func(a, b, c, _ uint64) uint64 {
+	return uniformOp(t, 3, func(a, b, c, _ uint64) uint64 {
 		if n.less(a, b) {
 			a, b = b, a
 		}
-		return n.cut(a - b + c)
+		return n.truncate(a - b + c)
 	}), ok
 }
 
-// divInteger is the quotient rounded towards zero. PTX leaves division by zero open: the chip answers with all ones.
+// divInteger truncates the quotient toward zero. The PTX ISA leaves division by zero undefined; the
+// H200 returns all ones.
 func divInteger(f *form) (Op, bool) {
-	t, ok := f.one(integers16to64...)
+	t, ok := f.oneType(integers16to64...)
 	n := integerOf(t)
-	return uniform(t, 2, func(a, b, _, _ uint64) uint64 {
+	return uniformOp(t, 2, func(a, b, _, _ uint64) uint64 {
 		a, b = n.extend(a), n.extend(b)
 		switch {
 		case b == 0:
-			return n.cut(^uint64(0))
+			return n.truncate(^uint64(0))
 		case n.signed:
-			return n.cut(uint64(int64(a) / int64(b)))
+			return n.truncate(uint64(int64(a) / int64(b)))
 		}
 		return a / b
 	}), ok
 }
 
-// remainder has the sign of the dividend. PTX leaves division by zero open: the chip answers with all ones.
+// remainder has the sign of the dividend. The PTX ISA leaves division by zero undefined; the H200
+// returns all ones.
 func remainder(f *form) (Op, bool) {
-	t, ok := f.one(integers16to64...)
+	t, ok := f.oneType(integers16to64...)
 	n := integerOf(t)
-	return uniform(t, 2, func(a, b, _, _ uint64) uint64 {
+	return uniformOp(t, 2, func(a, b, _, _ uint64) uint64 {
 		a, b = n.extend(a), n.extend(b)
 		switch {
 		case b == 0:
-			return n.cut(^uint64(0))
+			return n.truncate(^uint64(0))
 		case n.signed:
-			return n.cut(uint64(int64(a) % int64(b)))
+			return n.truncate(uint64(int64(a) % int64(b)))
 		}
 		return a % b
 	}), ok
 }
 
 func absInteger(f *form) (Op, bool) {
-	t, ok := f.one(signed16to64...)
+	t, ok := f.oneType(signed16to64...)
 	n := integerOf(t)
-	return uniform(t, 1, func(a, _, _, _ uint64) uint64 {
+	return uniformOp(t, 1, func(a, _, _, _ uint64) uint64 {
 		if n.less(a, 0) {
 			a = -a
 		}
-		return n.cut(a)
+		return n.truncate(a)
 	}), ok
 }
 
 func negInteger(f *form) (Op, bool) {
-	t, ok := f.one(signed16to64...)
+	t, ok := f.oneType(signed16to64...)
 	n := integerOf(t)
-	return uniform(t, 1, func(a, _, _, _ uint64) uint64 { return n.cut(-a) }), ok
+	return uniformOp(t, 1, func(a, _, _, _ uint64) uint64 { return n.truncate(-a) }), ok
 }
 
-// extremeInteger defines min and max of integers.
-func extremeInteger(f *form) (Op, bool) {
-	t, ok := f.one(ptx.U16, ptx.U32, ptx.U64, ptx.S16, ptx.S32, ptx.S64, ptx.U16x2, ptx.S16x2)
+// minMaxInteger defines min and max of integers. .relu clamps negative results to 0.
+func minMaxInteger(f *form) (Op, bool) {
+	t, ok := f.oneType(ptx.U16, ptx.U32, ptx.U64, ptx.S16, ptx.S32, ptx.S64, ptx.U16x2, ptx.S16x2)
 	n := integerOf(t)
 	largest := f.opcode == "max"
-	relu := (t == ptx.S32 || t == ptx.S16x2) && f.take("relu")
+	relu := (t == ptx.S32 || t == ptx.S16x2) && f.consume("relu")
 	extreme := func(a, b, _, _ uint64) uint64 {
 		if n.less(a, b) == largest {
 			a = b
@@ -290,17 +299,17 @@ func extremeInteger(f *form) (Op, bool) {
 		if relu && n.less(a, 0) {
 			return 0
 		}
-		return n.cut(a)
+		return n.truncate(a)
 	}
 	if t == ptx.U16x2 || t == ptx.S16x2 {
-		extreme = packed(extreme)
+		extreme = onBothHalves(extreme)
 	}
-	return uniform(t, 2, extreme), ok
+	return uniformOp(t, 2, extreme), ok
 }
 
-// dp4a adds the four products of bytes to c.
+// dp4a adds the four products of corresponding bytes of a and b to c.
 func dp4a(f *form) (Op, bool) {
-	if !f.words32(2) {
+	if !f.has32BitTypes(2) {
 		return Op{}, false
 	}
 	x, y := integer{bits: 8, signed: f.types[0].Signed()}, integer{bits: 8, signed: f.types[1].Signed()}
@@ -312,10 +321,11 @@ func dp4a(f *form) (Op, bool) {
 	}), true
 }
 
-// dp2a adds the products of two 16-bit values with two bytes of b to c.
+// dp2a adds two products to c: the 16-bit halves of a times two bytes of b, the lower two (.lo) or
+// the upper two (.hi).
 func dp2a(f *form) (Op, bool) {
-	half := f.choose("lo", "hi")
-	if !f.words32(2) || half == "" {
+	half := f.consumeAny("lo", "hi")
+	if !f.has32BitTypes(2) || half == "" {
 		return Op{}, false
 	}
 	x, y := integer{bits: 16, signed: f.types[0].Signed()}, integer{bits: 8, signed: f.types[1].Signed()}
@@ -325,8 +335,8 @@ func dp2a(f *form) (Op, bool) {
 	}), true
 }
 
-// words32 says whether there are so many types, all of them integers of 32 bits.
-func (f *form) words32(count int) bool {
+// has32BitTypes reports whether the form has exactly count types, all of them u32 or s32.
+func (f *form) has32BitTypes(count int) bool {
 	for _, t := range f.types {
 		if t != ptx.U32 && t != ptx.S32 {
 			return false
@@ -335,7 +345,7 @@ func (f *form) words32(count int) bool {
 	return len(f.types) == count
 }
 
-// dot is a dot product: its sum is signed where a source is.
+// dot builds dp4a and dp2a: the accumulator is signed if one source is signed.
 func dot(f *form, compute Func) Op {
 	sum := ptx.U32
 	if f.types[0] == ptx.S32 || f.types[1] == ptx.S32 {

@@ -10,8 +10,8 @@ import (
 	"attune/internal/ptx"
 )
 
-// value is the number that a code stands for.
-func value(t ptx.Type, code uint64) *big.Int {
+// bigValue returns the value of an encoding.
+func bigValue(t ptx.Type, code uint64) *big.Int {
 	x := new(big.Int).SetUint64(code)
 	if t.Signed() && code>>(t.Bits()-1)&1 == 1 {
 		x.Sub(x, new(big.Int).Lsh(big.NewInt(1), uint(t.Bits())))
@@ -19,13 +19,13 @@ func value(t ptx.Type, code uint64) *big.Int {
 	return x
 }
 
-// code is the code of a number, without what does not fit.
-func code(width int, x *big.Int) uint64 {
+// truncated returns the low bits of a value.
+func truncated(width int, x *big.Int) uint64 {
 	modulus := new(big.Int).Lsh(big.NewInt(1), uint(width))
 	return new(big.Int).Mod(x, modulus).Uint64()
 }
 
-func limit(t ptx.Type, x *big.Int) *big.Int {
+func clampBig(t ptx.Type, x *big.Int) *big.Int {
 	n := integerOf(t)
 	low, high := n.limits()
 	if x.Cmp(big.NewInt(low)) < 0 {
@@ -37,13 +37,12 @@ func limit(t ptx.Type, x *big.Int) *big.Int {
 	return x
 }
 
-// Arithmetic of integers of every type, against numbers without bounds.
-func TestIntegers(t *testing.T) {
-	type numbers = func(n ptx.Type, x, y, z *big.Int) *big.Int
+// exactIntegers holds the instructions on unbounded integers.
+func exactIntegers() map[string]func(n ptx.Type, x, y, z *big.Int) *big.Int {
 	shifted := func(x *big.Int, by int) *big.Int { return new(big.Int).Rsh(x, uint(by)) }
 	plus := func(x, y *big.Int) *big.Int { return new(big.Int).Add(x, y) }
 	times := func(x, y *big.Int) *big.Int { return new(big.Int).Mul(x, y) }
-	for name, exact := range map[string]numbers{
+	return map[string]func(n ptx.Type, x, y, z *big.Int) *big.Int{
 		"add":    func(_ ptx.Type, x, y, _ *big.Int) *big.Int { return plus(x, y) },
 		"sub":    func(_ ptx.Type, x, y, _ *big.Int) *big.Int { return new(big.Int).Sub(x, y) },
 		"mul.lo": func(_ ptx.Type, x, y, _ *big.Int) *big.Int { return times(x, y) },
@@ -80,12 +79,17 @@ func TestIntegers(t *testing.T) {
 		},
 		"mul.wide": func(_ ptx.Type, x, y, _ *big.Int) *big.Int { return times(x, y) },
 		"mad.wide": func(_ ptx.Type, x, y, z *big.Int) *big.Int { return plus(times(x, y), z) },
-		"add.sat":  func(n ptx.Type, x, y, _ *big.Int) *big.Int { return limit(n, plus(x, y)) },
-		"sub.sat":  func(n ptx.Type, x, y, _ *big.Int) *big.Int { return limit(n, new(big.Int).Sub(x, y)) },
+		"add.sat":  func(n ptx.Type, x, y, _ *big.Int) *big.Int { return clampBig(n, plus(x, y)) },
+		"sub.sat":  func(n ptx.Type, x, y, _ *big.Int) *big.Int { return clampBig(n, new(big.Int).Sub(x, y)) },
 		"mad.hi.sat": func(n ptx.Type, x, y, z *big.Int) *big.Int {
-			return limit(n, plus(shifted(times(x, y), n.Bits()), z))
+			return clampBig(n, plus(shifted(times(x, y), n.Bits()), z))
 		},
-	} {
+	}
+}
+
+// TestIntegers compares integer arithmetic of every type with unbounded integers.
+func TestIntegers(t *testing.T) {
+	for name, exact := range exactIntegers() {
 		types := integers16to64
 		if strings.HasSuffix(name, "sat") {
 			types = []ptx.Type{ptx.S32}
@@ -98,12 +102,12 @@ func TestIntegers(t *testing.T) {
 			for _, row := range operands(op.Args, 1000) {
 				var x [3]*big.Int
 				for i := range x {
-					x[i] = value(of, row[i])
+					x[i] = bigValue(of, row[i])
 					if i < len(op.Args) {
-						x[i] = value(op.Args[i], row[i])
+						x[i] = bigValue(op.Args[i], row[i])
 					}
 				}
-				want := code(op.Result.Bits(), exact(of, x[0], x[1], x[2]))
+				want := truncated(op.Result.Bits(), exact(of, x[0], x[1], x[2]))
 				if got := op.Func(row[0], row[1], row[2], 0); got != want {
 					t.Fatalf("%s.%v of %x: %x, want %x", name, of, row[:len(op.Args)], got, want)
 				}
@@ -112,8 +116,9 @@ func TestIntegers(t *testing.T) {
 	}
 }
 
-// A chain of carries is a sum of long numbers; so is one of borrows.
-func TestCarries(t *testing.T) {
+// TestCarryChains checks that a chain of carries adds, and a chain of borrows subtracts, long
+// integers.
+func TestCarryChains(t *testing.T) {
 	g := generator(3)
 	first, next, last := lookup(t, "add.cc.u32"), lookup(t, "addc.cc.u32"), lookup(t, "addc.u32")
 	less, lesser, least := lookup(t, "sub.cc.s64"), lookup(t, "subc.cc.s64"), lookup(t, "subc.s64")
@@ -149,7 +154,7 @@ func TestCarries(t *testing.T) {
 			t.Fatalf("%x - %x: %x, want %x", a, b, difference, want)
 		}
 		var product [2]uint64
-		product[0], carry = low.Carry(a[0], b[0], a[1], true) // the carry before it does not count
+		product[0], carry = low.Carry(a[0], b[0], a[1], true) // mad.lo.cc ignores the carry-in
 		product[1], _ = high.Carry(a[0], b[0], b[1], carry)
 		hi, lo := bits.Mul64(a[0], b[0])
 		lo, c := bits.Add64(lo, a[1], 0)
@@ -159,7 +164,7 @@ func TestCarries(t *testing.T) {
 	}
 }
 
-// What PTX describes bit by bit, done bit by bit.
+// TestBitFields compares bfe and bfi with a bit-by-bit implementation of the PTX ISA text.
 func TestBitFields(t *testing.T) {
 	for _, of := range []ptx.Type{ptx.U32, ptx.S32, ptx.U64, ptx.S64} {
 		msb := uint64(of.Bits() - 1)
@@ -217,7 +222,7 @@ func TestFindNthSet(t *testing.T) {
 	}
 }
 
-func TestLogic3(t *testing.T) {
+func TestLop3(t *testing.T) {
 	plain, or, and := lookup(t, "lop3.b32"), lookup(t, "lop3.or.b32"), lookup(t, "lop3.and.b32")
 	g := generator(7)
 	for table := range uint64(256) {
@@ -247,80 +252,82 @@ func TestLogic3(t *testing.T) {
 	check(plain.Func(0xF0F0, 0xCCCC, 0xAAAA, 0x1A), (0xF0F0&0xCCCC|0xAAAA)^0xF0F0)
 }
 
-func TestWholeNumbers(t *testing.T) {
-	check := func(name string, want uint64, args ...uint64) {
-		t.Helper()
-		var row [4]uint64
-		copy(row[:], args)
-		if got := lookup(t, name).Func(row[0], row[1], row[2], row[3]); got != want {
-			t.Errorf("%s of %x: %x, want %x", name, args, got, want)
-		}
-	}
-	const minusOne, lowest = 0xFFFFFFFF, 0x80000000
-	check("div.s32", lowest, lowest, minusOne)
-	check("rem.s32", 0, lowest, minusOne)
-	check("div.u16", 0xFFFF, 5, 0)
-	check("rem.s64", 1<<64-1, 5, 0)
-	check("div.s16", 0xFFFD, 7, 0xFFFE)
-	check("rem.s16", 0xFFFF, 0xFFF9, 2)
-	check("abs.s16", 0x8000, 0x8000)
-	check("neg.s32", lowest, lowest)
-	check("min.relu.s32", 0, minusOne, 5)
-	check("max.relu.s16x2", 0x0005_0000, 0x0005_FFFF, 0xFFFF_FFFE)
-	check("add.u16x2", 0x0000_0003, 0xFFFF_0001, 0x0001_0002)
-	check("mul24.lo.s32", 0xFFFFFFFE, 0x00FFFFFF, 0xFF000002)
-	check("mul24.hi.u32", 0xFFFFFE00, 0xFFFFFF, 0xFFFFFF)
-	check("mad24.hi.sat.s32", 0x7FFFFFFF, 0x7FFFFF, 0x7FFFFF, 0x7FFFFFFF)
-	check("dp4a.s32.u32", 0xFFFFFF01, 0xFF, 0xFF, 0)
-	check("dp2a.hi.u32.s32", 0xFFFF0001, 0xFFFF, 0x00FF_0000, 0)
+const (
+	minusOne = 0xFFFFFFFF // s32
+	lowest   = 0x80000000 // least s32
+)
 
-	check("popc.b64", 64, 1<<64-1)
-	check("clz.b32", 32, 0)
-	check("clz.b64", 31, 1<<32)
-	check("brev.b32", 1, lowest)
-	check("bfind.s32", 0xFFFFFFFF, minusOne)
-	check("bfind.s32", 30, lowest)
-	check("bfind.shiftamt.u32", 28, 8)
-	check("bfe.s32", minusOne, lowest, 31, 5)
-	check("szext.clamp.s32", 0xFFFFFF80, 0x80, 8)
-	check("szext.clamp.s32", 0x80, 0x80, 32)
-	check("szext.wrap.s32", 0, 0x80, 32)
-	check("bmsk.clamp.b32", 0xFFFFFFF0, 4, 40)
-	check("bmsk.wrap.b32", 0xFF0, 36, 40)
-	check("bmsk.clamp.b32", 0, 32, 4)
-	check("fns.b32", 3, 0xAAAAAAAA, 3, minusOne)
-	check("fns.b32", 0, 0xF0, 1, lowest)
-	check("not.pred", 0, 1)
-	check("xor.pred", 1, 1, 0)
-	check("cnot.b16", 1, 0)
+func TestIntegerExamples(t *testing.T) {
+	checkResult(t, "div.s32", lowest, lowest, minusOne)
+	checkResult(t, "rem.s32", 0, lowest, minusOne)
+	checkResult(t, "div.u16", 0xFFFF, 5, 0)
+	checkResult(t, "rem.s64", 1<<64-1, 5, 0)
+	checkResult(t, "div.s16", 0xFFFD, 7, 0xFFFE)
+	checkResult(t, "rem.s16", 0xFFFF, 0xFFF9, 2)
+	checkResult(t, "abs.s16", 0x8000, 0x8000)
+	checkResult(t, "neg.s32", lowest, lowest)
+	checkResult(t, "min.relu.s32", 0, minusOne, 5)
+	checkResult(t, "max.relu.s16x2", 0x0005_0000, 0x0005_FFFF, 0xFFFF_FFFE)
+	checkResult(t, "add.u16x2", 0x0000_0003, 0xFFFF_0001, 0x0001_0002)
+	checkResult(t, "mul24.lo.s32", 0xFFFFFFFE, 0x00FFFFFF, 0xFF000002)
+	checkResult(t, "mul24.hi.u32", 0xFFFFFE00, 0xFFFFFF, 0xFFFFFF)
+	checkResult(t, "mad24.hi.sat.s32", 0x7FFFFFFF, 0x7FFFFF, 0x7FFFFF, 0x7FFFFFFF)
+	checkResult(t, "dp4a.s32.u32", 0xFFFFFF01, 0xFF, 0xFF, 0)
+	checkResult(t, "dp2a.hi.u32.s32", 0xFFFF0001, 0xFFFF, 0x00FF_0000, 0)
+}
 
-	check("shl.b32", 0, 1, 32)
-	check("shl.b16", 0x8000, 1, 15)
-	check("shr.s32", minusOne, lowest, 1<<31)
-	check("shr.u64", 0, 1<<63, 64)
-	check("shr.b16", 1, 0x8000, 15)
-	check("shf.l.wrap.b32", 0x23456788, 0x87654321, 0x12345678, 36)
-	check("shf.l.clamp.b32", 0x87654321, 0x87654321, 0x12345678, 99)
-	check("shf.r.wrap.b32", 0x87654321, 0x87654321, 0x12345678, 32)
-	check("shf.r.clamp.b32", 0x12345678, 0x87654321, 0x12345678, 32)
-	check("prmt.b32", 0x77005500, 0x33221100, 0x77665544, 0x7050)
-	check("prmt.b32", 0xFF88FF88, 0x88, 0x99, 0x8080)
-	check("prmt.b32.f4e", 0x55443322, 0x33221100, 0x77665544, 2)
-	check("prmt.b32.b4e", 0x66770011, 0x33221100, 0x77665544, 5)
-	check("prmt.b32.rc16", 0x33223322, 0x33221100, 0, 3)
-	check("prmt.b32.ecl", 0x33222222, 0x33221100, 0, 2)
-	check("prmt.b32.ecr", 0x11111100, 0x33221100, 0, 1)
-	check("prmt.b32.rc8", 0x22222222, 0x33221100, 0, 2)
+func TestBitExamples(t *testing.T) {
+	checkResult(t, "popc.b64", 64, 1<<64-1)
+	checkResult(t, "clz.b32", 32, 0)
+	checkResult(t, "clz.b64", 31, 1<<32)
+	checkResult(t, "brev.b32", 1, lowest)
+	checkResult(t, "bfind.s32", 0xFFFFFFFF, minusOne)
+	checkResult(t, "bfind.s32", 30, lowest)
+	checkResult(t, "bfind.shiftamt.u32", 28, 8)
+	checkResult(t, "bfe.s32", minusOne, lowest, 31, 5)
+	checkResult(t, "szext.clamp.s32", 0xFFFFFF80, 0x80, 8)
+	checkResult(t, "szext.clamp.s32", 0x80, 0x80, 32)
+	checkResult(t, "szext.wrap.s32", 0, 0x80, 32)
+	checkResult(t, "bmsk.clamp.b32", 0xFFFFFFF0, 4, 40)
+	checkResult(t, "bmsk.wrap.b32", 0xFF0, 36, 40)
+	checkResult(t, "bmsk.clamp.b32", 0, 32, 4)
+	checkResult(t, "fns.b32", 3, 0xAAAAAAAA, 3, minusOne)
+	checkResult(t, "fns.b32", 0, 0xF0, 1, lowest)
+	checkResult(t, "not.pred", 0, 1)
+	checkResult(t, "xor.pred", 1, 1, 0)
+	checkResult(t, "cnot.b16", 1, 0)
+}
 
-	check("vadd4.u32.u32.u32.sat", 0xFF_03_FF_00, 0xFF_01_80_00, 0x01_02_80_00, 0)
-	check("vsub2.s32.s32.s32.sat", 0x8000_7FFF, 0x8000_7FFF, 0x0001_FFFF, 0)
-	check("vavrg2.u32.u32.u32", 0x0002_8000, 0x0001_FFFF, 0x0002_0000, 0)
-	check("vavrg4.s32.s32.s32", 0x00_00_00_FE, 0xFD, 0xFF, 0)
-	check("vabsdiff4.u32.u32.u32.add", 0x105, 0x00_00_00_FF, 0x05_00_00_00, 1)
-	check("vset2.u32.u32.lt", 0x0001_0000, 0x0000_0005, 0x0001_0005, 0)
-	check("vset4.s32.s32.ge.add", 7, 0, 0x01_00_FF_00, 4)
-	check("vmad.s32.s32.s32.po.shr7", 1, 127, 1, 0)
-	check("vmad.u32.u32.u32.sat", 0, minusOne, 2, 0)
-	check("vshl.u32.u32.u32.clamp.add", 5, 1, 40, 5)
-	check("vmax.s32.u32.s32", 5, 5, minusOne)
+func TestShiftExamples(t *testing.T) {
+	checkResult(t, "shl.b32", 0, 1, 32)
+	checkResult(t, "shl.b16", 0x8000, 1, 15)
+	checkResult(t, "shr.s32", minusOne, lowest, 1<<31)
+	checkResult(t, "shr.u64", 0, 1<<63, 64)
+	checkResult(t, "shr.b16", 1, 0x8000, 15)
+	checkResult(t, "shf.l.wrap.b32", 0x23456788, 0x87654321, 0x12345678, 36)
+	checkResult(t, "shf.l.clamp.b32", 0x87654321, 0x87654321, 0x12345678, 99)
+	checkResult(t, "shf.r.wrap.b32", 0x87654321, 0x87654321, 0x12345678, 32)
+	checkResult(t, "shf.r.clamp.b32", 0x12345678, 0x87654321, 0x12345678, 32)
+	checkResult(t, "prmt.b32", 0x77005500, 0x33221100, 0x77665544, 0x7050)
+	checkResult(t, "prmt.b32", 0xFF88FF88, 0x88, 0x99, 0x8080)
+	checkResult(t, "prmt.b32.f4e", 0x55443322, 0x33221100, 0x77665544, 2)
+	checkResult(t, "prmt.b32.b4e", 0x66770011, 0x33221100, 0x77665544, 5)
+	checkResult(t, "prmt.b32.rc16", 0x33223322, 0x33221100, 0, 3)
+	checkResult(t, "prmt.b32.ecl", 0x33222222, 0x33221100, 0, 2)
+	checkResult(t, "prmt.b32.ecr", 0x11111100, 0x33221100, 0, 1)
+	checkResult(t, "prmt.b32.rc8", 0x22222222, 0x33221100, 0, 2)
+}
+
+func TestVideoExamples(t *testing.T) {
+	checkResult(t, "vadd4.u32.u32.u32.sat", 0xFF_03_FF_00, 0xFF_01_80_00, 0x01_02_80_00, 0)
+	checkResult(t, "vsub2.s32.s32.s32.sat", 0x8000_7FFF, 0x8000_7FFF, 0x0001_FFFF, 0)
+	checkResult(t, "vavrg2.u32.u32.u32", 0x0002_8000, 0x0001_FFFF, 0x0002_0000, 0)
+	checkResult(t, "vavrg4.s32.s32.s32", 0x00_00_00_FE, 0xFD, 0xFF, 0)
+	checkResult(t, "vabsdiff4.u32.u32.u32.add", 0x105, 0x00_00_00_FF, 0x05_00_00_00, 1)
+	checkResult(t, "vset2.u32.u32.lt", 0x0001_0000, 0x0000_0005, 0x0001_0005, 0)
+	checkResult(t, "vset4.s32.s32.ge.add", 7, 0, 0x01_00_FF_00, 4)
+	checkResult(t, "vmad.s32.s32.s32.po.shr7", 1, 127, 1, 0)
+	checkResult(t, "vmad.u32.u32.u32.sat", 0, minusOne, 2, 0)
+	checkResult(t, "vshl.u32.u32.u32.clamp.add", 5, 1, 40, 5)
+	checkResult(t, "vmax.s32.u32.s32", 5, 5, minusOne)
 }

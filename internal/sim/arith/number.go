@@ -2,14 +2,14 @@ package arith
 
 import "math/bits"
 
-// rounding is where a number goes that lies between two codes.
+// rounding is a rounding mode (PTX ISA, Rounding Modifiers): .rn, .rz, .rm or .rp.
 type rounding uint8
 
 const (
-	toNearest rounding = iota // the nearer one; halfway, the even one
-	toZero
-	down
-	up
+	toNearest rounding = iota // .rn: to nearest, ties to even
+	toZero                    // .rz
+	down                      // .rm: toward negative infinity
+	up                        // .rp: toward positive infinity
 )
 
 type class uint8
@@ -21,13 +21,13 @@ const (
 	notANumber
 )
 
-// number is a floating-point number taken apart: for a finite one, significand · 2^exponent with bit 63 of the
-// significand set; for one that is not a number, its sign and its mantissa, which only float64 keeps. Its first bit
-// is set: it is quiet.
+// number is a decoded floating-point value. A finite value is significand · 2^exponent, with bit 63
+// of the significand set. A NaN has its sign and its mantissa, which only f64 preserves. The top
+// bit of that mantissa is set, because a result is always a quiet NaN.
 //
-// A result that has more than 64 bits keeps the first 63 of them and, as the last, whether anything not zero follows.
-// That is all rounding to the 53 bits of a float64 or fewer needs to know, in any direction, so everything is rounded
-// only once.
+// An exact result of more than 64 bits keeps its first 63 bits. Bit 0 is then a sticky bit: it is
+// set if any discarded bit is 1. That is enough to round correctly to 53 bits or fewer in any
+// direction, so every operation rounds once.
 type number struct {
 	class       class
 	negative    bool
@@ -37,12 +37,12 @@ type number struct {
 
 var (
 	one = number{class: finite, significand: 1 << 63, exponent: -63}
-	// invalid is the answer where there is none.
-	invalid = number{class: notANumber, negative: true, significand: 1 << 63}
+	// defaultNaN is the result of an invalid operation such as 0 · infinity.
+	defaultNaN = number{class: notANumber, negative: true, significand: 1 << 63}
 )
 
-// normal makes a number of any significand; 0 makes zero.
-func normal(negative bool, significand uint64, exponent int) number {
+// normalised builds a number from a significand that need not have bit 63 set.
+func normalised(negative bool, significand uint64, exponent int) number {
 	if significand == 0 {
 		return number{negative: negative}
 	}
@@ -50,7 +50,7 @@ func normal(negative bool, significand uint64, exponent int) number {
 	return number{class: finite, negative: negative, significand: significand << shift, exponent: exponent - shift}
 }
 
-// negated changes the sign of numbers only.
+// negated flips the sign, except of a NaN.
 func (x number) negated() number {
 	if x.class != notANumber {
 		x.negative = !x.negative
@@ -58,9 +58,10 @@ func (x number) negated() number {
 	return x
 }
 
-// sum adds. The rounding decides only the sign of a zero.
-func sum(x, y number, r rounding) number { return fused(x, one, y, r) }
+// sum is x + y. The rounding mode decides only the sign of an exact zero.
+func sum(x, y number, r rounding) number { return multiplyAdd(x, one, y, r) }
 
+// product is x · y, exact. If both operands are NaN, the result is y.
 func product(x, y number) number {
 	negative := x.negative != y.negative
 	switch {
@@ -69,19 +70,19 @@ func product(x, y number) number {
 	case x.class == notANumber:
 		return x
 	case x.class == infinite && y.class == zero, x.class == zero && y.class == infinite:
-		return invalid
+		return defaultNaN
 	case x.class == infinite || y.class == infinite:
 		return number{class: infinite, negative: negative}
 	case x.class == zero || y.class == zero:
 		return number{negative: negative}
 	}
 	hi, lo := bits.Mul64(x.significand, y.significand)
-	return collapse(negative, hi, lo, x.exponent+y.exponent)
+	return normalise128(negative, hi, lo, x.exponent+y.exponent)
 }
 
-// fused is x·y + z. Of several NaNs it takes that of y, then that of z. The rounding decides only the sign of a zero
-// that is the difference of equal numbers: -0 downwards, else +0.
-func fused(x, y, z number, r rounding) number {
+// multiplyAdd is x·y + z with one rounding. Of several NaN operands it returns y, then z, then x.
+// The rounding mode decides only the sign of an exact zero difference: -0 for .rm, else +0.
+func multiplyAdd(x, y, z number, r rounding) number {
 	p := product(x, y)
 	switch {
 	case y.class == notANumber:
@@ -91,7 +92,7 @@ func fused(x, y, z number, r rounding) number {
 	case p.class == notANumber:
 		return p
 	case p.class == infinite && z.class == infinite && p.negative != z.negative:
-		return invalid
+		return defaultNaN
 	case p.class == infinite:
 		return p
 	case z.class == infinite:
@@ -104,10 +105,11 @@ func fused(x, y, z number, r rounding) number {
 		return p
 	}
 
-	// Both as 128 bits with the first of them free for the carry. Neither loses anything: significands have at most
-	// 53 bits, so that 21 and more zeros follow. What is shifted out below is noted in the last bit; where it is not
-	// zero, the shift was a long one and at most one bit can cancel in front, so that the last bit stays far behind
-	// those that matter.
+	// Align both terms as 128-bit integers, with the top bit free for the carry. Freeing that bit
+	// loses nothing: significands have at most 53 bits, so at least 21 zero bits end the product.
+	// shiftRight keeps the bits that the alignment discards as a sticky bit. If that bit is set,
+	// the shift was long, so at most one leading bit can cancel, and the sticky bit stays far below
+	// the rounding position.
 	pHi, pLo := bits.Mul64(x.significand, y.significand)
 	pHi, pLo = pHi>>1, pHi<<63|pLo>>1
 	zHi, zLo := z.significand>>1, uint64(0)
@@ -122,7 +124,7 @@ func fused(x, y, z number, r rounding) number {
 	if p.negative == z.negative {
 		lo, carry := bits.Add64(pLo, zLo, 0)
 		hi, _ := bits.Add64(pHi, zHi, carry)
-		return collapse(p.negative, hi, lo, exponent)
+		return normalise128(p.negative, hi, lo, exponent)
 	}
 	lo, borrow := bits.Sub64(pLo, zLo, 0)
 	hi, borrow := bits.Sub64(pHi, zHi, borrow)
@@ -135,9 +137,10 @@ func fused(x, y, z number, r rounding) number {
 	if hi|lo == 0 {
 		return number{negative: r == down}
 	}
-	return collapse(negative, hi, lo, exponent)
+	return normalise128(negative, hi, lo, exponent)
 }
 
+// quotient is x / y to 64 bits with a sticky bit. If both operands are NaN, the result is x.
 func quotient(x, y number) number {
 	negative := x.negative != y.negative
 	switch {
@@ -146,26 +149,27 @@ func quotient(x, y number) number {
 	case y.class == notANumber:
 		return y
 	case x.class == zero && y.class == zero, x.class == infinite && y.class == infinite:
-		return invalid
+		return defaultNaN
 	case x.class == infinite || y.class == zero:
 		return number{class: infinite, negative: negative}
 	case x.class == zero || y.class == infinite:
 		return number{negative: negative}
 	}
 	q, remainder := bits.Div64(x.significand>>1, 0, y.significand)
-	return normal(negative, q|bit(remainder != 0), x.exponent-y.exponent-63)
+	return normalised(negative, q|bit(remainder != 0), x.exponent-y.exponent-63)
 }
 
+// squareRoot is √x to 64 bits with a sticky bit. The root of -0 is -0.
 func squareRoot(x number) number {
 	switch {
 	case x.class == zero || x.class == notANumber:
 		return x
 	case x.negative:
-		return invalid
+		return defaultNaN
 	case x.class == infinite:
 		return x
 	}
-	// The root of 128 bits with an even exponent, bit by bit.
+	// The integer square root of a 128-bit value with an even exponent, bit by bit.
 	hi, exponent := x.significand, x.exponent-64
 	if exponent%2 != 0 {
 		hi, exponent = hi>>1, exponent+1
@@ -177,11 +181,11 @@ func squareRoot(x number) number {
 		}
 	}
 	squareHi, squareLo := bits.Mul64(root, root)
-	return normal(false, root|bit(squareHi != hi || squareLo != 0), exponent/2)
+	return normalised(false, root|bit(squareHi != hi || squareLo != 0), exponent/2)
 }
 
-// collapse makes a number of 128 bits that are not zero.
-func collapse(negative bool, hi, lo uint64, exponent int) number {
+// normalise128 builds a number from a nonzero 128-bit significand.
+func normalise128(negative bool, hi, lo uint64, exponent int) number {
 	shift := bits.LeadingZeros64(hi)
 	if hi == 0 {
 		shift += bits.LeadingZeros64(lo)
@@ -197,7 +201,7 @@ func shiftLeft(hi, lo uint64, amount int) (uint64, uint64) {
 	return hi<<amount | lo>>(64-amount), lo << amount
 }
 
-// shiftRight notes in the last bit whether it shifts out anything that is not zero.
+// shiftRight sets bit 0 if it discards any bit that is 1 (sticky shift).
 func shiftRight(hi, lo uint64, amount int) (uint64, uint64) {
 	switch {
 	case amount == 0:
@@ -210,18 +214,19 @@ func shiftRight(hi, lo uint64, amount int) (uint64, uint64) {
 	return 0, bit(hi|lo != 0)
 }
 
-// integral rounds a number to a whole one.
-func (x number) integral(r rounding) number {
+// roundToIntegral rounds to an integral value.
+func (x number) roundToIntegral(r rounding) number {
 	if x.class != finite || x.exponent >= 0 {
 		return x
 	}
-	return normal(x.negative, roundOff(x.significand, -x.exponent, x.negative, r), 0)
+	return normalised(x.negative, shiftRounded(x.significand, -x.exponent, x.negative, r), 0)
 }
 
-// roundOff drops so many low bits of a significand. It may carry into one more bit than are left.
-func roundOff(significand uint64, dropped int, negative bool, r rounding) uint64 {
+// shiftRounded shifts a significand right by dropped bits and rounds. The result may carry into one
+// more bit.
+func shiftRounded(significand uint64, dropped int, negative bool, r rounding) uint64 {
 	const half = 1 << 63
-	var kept, rest uint64 // rest is the fraction dropped, in units of 2^-64
+	var kept, rest uint64 // rest is the dropped fraction, in units of 2^-64
 	switch {
 	case dropped == 0:
 		return significand

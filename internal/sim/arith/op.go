@@ -8,53 +8,57 @@ import (
 	"attune/internal/ptx"
 )
 
-// Func computes one lane. Operands and result are raw bits in the low bits. Bits of an operand above its type are
-// ignored, unused operands too; bits of the result above its type are 0. A predicate is 0 or 1.
+// Func computes one lane. Operands and result are raw bits in the low bits of a word. Func ignores
+// operand bits above the operand's type and operands that the instruction does not have. Result
+// bits above the result type are 0. A predicate is 0 or 1.
 type Func func(a, b, c, d uint64) uint64
 
-// Op is a scalar instruction: what it reads and writes, and what it computes.
+// Op is a scalar instruction: its operand types and the functions that compute it.
 type Op struct {
-	Result ptx.Type   // of the destination; a register that is wider takes a signed integer sign-extended, all else zero-extended
-	Args   []ptx.Type // of the sources, in order
-	// Func computes the destination; nil where Carry does.
+	// Result is the type of the destination. A wider register receives a signed integer
+	// sign-extended and every other type zero-extended.
+	Result ptx.Type
+	// Args are the types of the sources, in order.
+	Args []ptx.Type
+	// Func computes the destination; nil if Carry is set.
 	//
-	// Only lop3.and and lop3.or have five sources: for them, d is the fourth (the table) with the fifth (the
-	// predicate) in bit 8.
+	// Only lop3.and and lop3.or have five sources. For them, d holds the fourth (the lookup table)
+	// with the fifth (the predicate) in bit 8.
 	Func Func
-	// Pair computes the second destination, a predicate, from the same sources; nil where there cannot be one.
+	// Pair computes the second destination, a predicate, from the same sources. It is nil if the
+	// instruction has no second destination.
 	Pair Func
-	// Carry computes the destination and the carry of add.cc, addc, sub.cc, subc, mad.cc and madc. The carry of a
-	// subtraction is set where nothing had to be borrowed.
+	// Carry computes the destination and the carry-out of add.cc, addc, sub.cc, subc, mad.cc and
+	// madc. A subtraction sets the carry-out if it did not borrow.
 	Carry func(a, b, c uint64, carry bool) (r uint64, out bool)
-	// UsesCarry says that Carry depends on the carry of the instruction before it, SetsCarry that its carry is to be
-	// kept.
+	// UsesCarry reports that Carry reads the carry flag; SetsCarry, that it writes the flag.
 	UsesCarry, SetsCarry bool
-	// Approximate says that PTX leaves the last bits of the result to the chip.
+	// Approximate reports that the PTX ISA leaves the low bits of the result to the hardware.
 	Approximate bool
 }
 
-// Lookup finds the instruction with this opcode and these modifiers, written without dots. Types count in their
-// order; the other modifiers may stand anywhere, as for ptxas.
+// Lookup returns the instruction with this opcode and these modifiers, which have no dots. The
+// order of types matters. The other modifiers may appear anywhere, as in ptxas.
 func Lookup(opcode string, modifiers []string) (Op, error) {
 	f := form{opcode: opcode}
 	for _, word := range modifiers {
 		if t, ok := ptx.ParseType(word); ok {
 			f.types = append(f.types, t)
 		} else {
-			f.words = append(f.words, word)
+			f.modifiers = append(f.modifiers, word)
 		}
 	}
 	if define, ok := instructions[opcode]; ok {
-		// A word that is left over is unknown, stands there twice or contradicts another.
-		if op, ok := define(&f); ok && len(f.words) == 0 {
+		// A modifier that is left over is unknown, repeated, or contradicts another one.
+		if op, ok := define(&f); ok && len(f.modifiers) == 0 {
 			return op, nil
 		}
 	}
 	return Op{}, fmt.Errorf("unsupported instruction %s", strings.Join(append([]string{opcode}, modifiers...), "."))
 }
 
-// instructions says for each opcode which of its forms exist. A definition takes the words that it understands off
-// the form.
+// instructions maps each opcode to the function that defines its forms. The function consumes the
+// modifiers that it understands.
 var instructions = map[string]func(*form) (Op, bool){
 	"add": add, "sub": sub, "mul": mul, "mad": mad, "fma": fma, "div": div, "rem": remainder,
 	"addc": addc, "subc": subc, "madc": madc,
@@ -78,51 +82,51 @@ var instructions = map[string]func(*form) (Op, bool){
 	"vmin4": videoVector, "vmax4": videoVector, "vset4": videoVectorSet,
 }
 
-// form is an instruction as it is written: its types in order, and the other words in any.
+// form is an instruction as written: its types in order, and its other modifiers in any order.
 type form struct {
-	opcode string
-	types  []ptx.Type
-	words  []string
+	opcode    string
+	types     []ptx.Type
+	modifiers []string
 }
 
-// take says whether a word is there, and takes it off.
-func (f *form) take(word string) bool {
-	i := slices.Index(f.words, word)
+// consume removes a modifier and reports whether it was present.
+func (f *form) consume(word string) bool {
+	i := slices.Index(f.modifiers, word)
 	if i < 0 {
 		return false
 	}
-	f.words = slices.Delete(f.words, i, i+1)
+	f.modifiers = slices.Delete(f.modifiers, i, i+1)
 	return true
 }
 
-// has says whether a word is there, and leaves it.
-func (f *form) has(word string) bool { return slices.Contains(f.words, word) }
+// has reports whether a modifier is present, without removing it.
+func (f *form) has(word string) bool { return slices.Contains(f.modifiers, word) }
 
-// choose takes off the first of these words that is there; it is empty where none is.
-func (f *form) choose(words ...string) string {
+// consumeAny removes and returns the first of these modifiers that is present, or "".
+func (f *form) consumeAny(words ...string) string {
 	for _, word := range words {
-		if f.take(word) {
+		if f.consume(word) {
 			return word
 		}
 	}
 	return ""
 }
 
-// one is the type of an instruction that has one type, out of these.
-func (f *form) one(of ...ptx.Type) (ptx.Type, bool) {
-	if len(f.types) != 1 || !slices.Contains(of, f.types[0]) {
+// oneType returns the type of an instruction that has exactly one type, from the allowed ones.
+func (f *form) oneType(allowed ...ptx.Type) (ptx.Type, bool) {
+	if len(f.types) != 1 || !slices.Contains(allowed, f.types[0]) {
 		return ptx.NoType, false
 	}
 	return f.types[0], true
 }
 
-// uniform is an instruction whose result and sources are all of one type.
-func uniform(t ptx.Type, sources int, compute Func) Op {
+// uniformOp is an instruction whose result and sources all have one type.
+func uniformOp(t ptx.Type, sources int, compute Func) Op {
 	return Op{Result: t, Args: slices.Repeat([]ptx.Type{t}, sources), Func: compute}
 }
 
-// packed applies a function of 16-bit operands to both halves of 32-bit operands.
-func packed(half Func) Func {
+// onBothHalves applies a function of 16-bit operands to both halves of 32-bit operands.
+func onBothHalves(half Func) Func {
 	return func(a, b, c, d uint64) uint64 {
 		return half(a>>16&0xFFFF, b>>16&0xFFFF, c>>16&0xFFFF, d)<<16 | half(a&0xFFFF, b&0xFFFF, c&0xFFFF, d)
 	}

@@ -20,6 +20,16 @@ func lookup(t testing.TB, name string) Op {
 	return op
 }
 
+// checkResult checks the first destination of an instruction for these operands.
+func checkResult(t *testing.T, name string, want uint64, args ...uint64) {
+	t.Helper()
+	var row [4]uint64
+	copy(row[:], args)
+	if got := lookup(t, name).Func(row[0], row[1], row[2], row[3]); got != want {
+		t.Errorf("%s of %x: %x, want %x", name, args, got, want)
+	}
+}
+
 func TestOperands(t *testing.T) {
 	check := func(name string, result ptx.Type, args ...ptx.Type) {
 		t.Helper()
@@ -58,7 +68,7 @@ func TestOperands(t *testing.T) {
 	check("vabsdiff4.s32.u32.u32.add", ptx.S32, ptx.U32, ptx.U32, ptx.S32)
 }
 
-func TestKindsOfFunctions(t *testing.T) {
+func TestOpFields(t *testing.T) {
 	check := func(name string, carry, uses, sets, pair, approximate bool) {
 		t.Helper()
 		op := lookup(t, name)
@@ -83,8 +93,8 @@ func TestKindsOfFunctions(t *testing.T) {
 	check("rcp.rn.f32", false, false, false, false, false)
 }
 
-// Modifiers mean the same in any order; only types count by their place.
-func TestOrder(t *testing.T) {
+// TestModifierOrder checks that modifiers other than types may appear in any order.
+func TestModifierOrder(t *testing.T) {
 	for _, name := range []string{
 		"fma.rp.ftz.sat.f32", "cvt.f64.bf16.rp", "cvt.f32.f16.sat.ftz", "cvt.e4m3x2.satfinite.rn.f32.relu",
 		"setp.f32.ftz.or.ltu", "min.s16x2.relu",
@@ -92,29 +102,29 @@ func TestOrder(t *testing.T) {
 		"set.ge.f16.s32.and",
 	} {
 		words := strings.Split(name, ".")
-		want := checksum(lookup(t, name).answers(64))
-		for turn := range len(words) - 1 {
-			// Types keep their order among themselves: move one word that is no type to another place.
+		want := checksum(lookup(t, name).results(64))
+		for index := range len(words) - 1 {
+			// Types keep their relative order: move one modifier that is not a type.
 			moved := slices.Clone(words[1:])
-			if _, isType := ptx.ParseType(moved[turn]); isType {
+			if _, isType := ptx.ParseType(moved[index]); isType {
 				continue
 			}
-			word := moved[turn]
-			moved = slices.Delete(moved, turn, turn+1)
+			word := moved[index]
+			moved = slices.Delete(moved, index, index+1)
 			for at := range len(moved) + 1 {
 				modifiers := slices.Insert(slices.Clone(moved), at, word)
 				op, err := Lookup(words[0], modifiers)
 				if err != nil {
 					t.Error(err)
-				} else if got := checksum(op.answers(64)); got != want {
-					t.Errorf("%s.%s is not %s", words[0], strings.Join(modifiers, "."), name)
+				} else if got := checksum(op.results(64)); got != want {
+					t.Errorf("%s.%s differs from %s", words[0], strings.Join(modifiers, "."), name)
 				}
 			}
 		}
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestUnsupportedForms(t *testing.T) {
 	for _, name := range []string{
 		"mov.b32", "ld.global.u32", "nop", "", "add", "add.", "add.u8", "add.u32.u32", "add.foo.u32", "add.sat.u32",
 		"add.rn.s32", "add.rn.rz.f32", "add.rn.rn.f32",
@@ -160,7 +170,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Whatever is accepted can be called, and gives no more bits than its type has.
+// FuzzLookup checks that every accepted form can be called, and that results have no bits above
+// their type.
 func FuzzLookup(f *testing.F) {
 	for _, seed := range []string{
 		"add.sat.s32", "fma.rn.relu.oob.bf16x2", "cvt.rni.sat.u8.f32", "cvt.pack.sat.u2.s32.b32",
@@ -195,15 +206,15 @@ func FuzzLookup(f *testing.F) {
 		if op.Pair != nil {
 			bits(op.Pair(a, b, c, d), ptx.Pred)
 		}
-		// What lies above the type of an operand does not count.
+		// Operand bits above the operand's type must not matter.
 		values := [4]uint64{a, b, c, d}
 		for i, of := range op.Args {
 			if i < len(values) && !(len(op.Args) == 5 && i == 3) {
-				values[i] = integer{bits: of.Bits()}.cut(values[i])
+				values[i] = integer{bits: of.Bits()}.truncate(values[i])
 			}
 		}
-		if again := op.Func(values[0], values[1], values[2], values[3]); again != r {
-			t.Errorf("%s of %x: %x; of the same without upper bits: %x", name, [4]uint64{a, b, c, d}, r, again)
+		if masked := op.Func(values[0], values[1], values[2], values[3]); masked != r {
+			t.Errorf("%s of %x: %x; without upper bits: %x", name, [4]uint64{a, b, c, d}, r, masked)
 		}
 	})
 }

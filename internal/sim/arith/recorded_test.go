@@ -13,10 +13,10 @@ import (
 	"attune/internal/ptx"
 )
 
-const recorded = "../../cases/testdata/recorded"
+const recordedCases = "../../cases/testdata/recorded"
 
-// recording is a kernel's launch on an H200 and what it wrote.
-type recording struct {
+// recordedLaunch is a kernel launch on an H200 with its output buffers.
+type recordedLaunch struct {
 	PTX    string
 	Block  [3]int
 	Args   []buffer
@@ -43,18 +43,19 @@ func (b buffer) memory(t *testing.T) []byte {
 	return memory
 }
 
-// Every recorded kernel that does nothing but arithmetic, as the chip did it.
-func TestRecorded(t *testing.T) {
+// TestRecordedKernels runs every recorded kernel that consists of arithmetic only and compares its
+// output with the H200.
+func TestRecordedKernels(t *testing.T) {
 	var names []string
 	for _, pattern := range []string{"int_*.json", "flt_*.json"} {
-		found, err := filepath.Glob(filepath.Join(recorded, pattern))
+		found, err := filepath.Glob(filepath.Join(recordedCases, pattern))
 		if err != nil {
 			t.Fatal(err)
 		}
 		names = append(names, found...)
 	}
 	if len(names) < 70 {
-		t.Fatalf("%d recordings in %s, want at least 70", len(names), recorded)
+		t.Fatalf("%d recordings in %s, want at least 70", len(names), recordedCases)
 	}
 	for _, name := range names {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".json"), func(t *testing.T) {
@@ -62,11 +63,11 @@ func TestRecorded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var r recording
+			var r recordedLaunch
 			if err := json.Unmarshal(data, &r); err != nil {
 				t.Fatal(err)
 			}
-			text, err := os.ReadFile(filepath.Join(recorded, r.PTX))
+			text, err := os.ReadFile(filepath.Join(recordedCases, r.PTX))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,18 +85,18 @@ func TestRecorded(t *testing.T) {
 				m.run(t, module.Functions[0])
 			}
 			for i, want := range r.Expect.Args {
-				compare(t, i, memories[i], want.memory(t), want.Ulps)
+				compareBuffers(t, i, memories[i], want.memory(t), want.Ulps)
 			}
 		})
 	}
 }
 
-func compare(t *testing.T, arg int, got, want []byte, ulps uint64) {
+func compareBuffers(t *testing.T, arg int, got, want []byte, ulps uint64) {
 	t.Helper()
 	wrong := 0
 	for i := 0; i+4 <= len(want); i += 4 {
 		x, y := binary.LittleEndian.Uint32(got[i:]), binary.LittleEndian.Uint32(want[i:])
-		if x == y || ulps > 0 && near(x, y, ulps) {
+		if x == y || ulps > 0 && withinULP(x, y, ulps) {
 			continue
 		}
 		if wrong++; wrong <= 10 {
@@ -107,8 +108,8 @@ func compare(t *testing.T, arg int, got, want []byte, ulps uint64) {
 	}
 }
 
-// near says whether two float32 are at most so many codes apart, or both NaN.
-func near(x, y uint32, ulps uint64) bool {
+// withinULP reports whether two f32 values are at most ulps encodings apart, or both NaN.
+func withinULP(x, y uint32, ulps uint64) bool {
 	if float32s.isNaN(uint64(x)) || float32s.isNaN(uint64(y)) {
 		return float32s.isNaN(uint64(x)) && float32s.isNaN(uint64(y))
 	}
@@ -130,8 +131,8 @@ type machine struct {
 	memories  [][]byte // of the arguments
 }
 
-// An address is the number of the argument that it points into times this, and an offset.
-const addresses = 1 << 32
+// An address is the index of the argument that it points into, times this, plus an offset.
+const addressStride = 1 << 32
 
 func (m *machine) run(t *testing.T, kernel *ptx.Function) {
 	t.Helper()
@@ -158,13 +159,13 @@ func (m *machine) run(t *testing.T, kernel *ptx.Function) {
 func (m *machine) access(in ptx.Instruction, kernel *ptx.Function) {
 	of, _ := ptx.ParseType(in.Modifiers[len(in.Modifiers)-1])
 	if in.Modifiers[0] == "param" {
-		address := uint64(slices.Index(kernel.Params, in.Operands[1].Parts[0].Symbol.Variable)) * addresses
+		address := uint64(slices.Index(kernel.Params, in.Operands[1].Parts[0].Symbol.Variable)) * addressStride
 		m.write(in.Operands[0], address)
 		return
 	}
 	at := func(o ptx.Operand) []byte {
 		address := m.read(o.Parts[0], ptx.B64) + uint64(o.Offset)
-		return m.memories[address/addresses][address%addresses:]
+		return m.memories[address/addressStride][address%addressStride:]
 	}
 	var code [8]byte
 	if in.Opcode == "ld" {
@@ -176,7 +177,7 @@ func (m *machine) access(in ptx.Instruction, kernel *ptx.Function) {
 	copy(at(in.Operands[0]), code[:of.Size()])
 }
 
-// compute runs an instruction of this package.
+// compute executes an instruction of this package.
 func (m *machine) compute(op Op, operands []ptx.Operand) {
 	var args [5]uint64
 	for i, of := range op.Args {
@@ -215,7 +216,7 @@ func (m *machine) read(o ptx.Operand, of ptx.Type) uint64 {
 			value |= m.values[part.Register] << (i * m.registers[part.Register].Type.Bits())
 		}
 	}
-	return integer{bits: of.Bits()}.cut(value)
+	return integer{bits: of.Bits()}.truncate(value)
 }
 
 func (m *machine) write(o ptx.Operand, value uint64) {
@@ -226,5 +227,5 @@ func (m *machine) write(o ptx.Operand, value uint64) {
 		}
 		return
 	}
-	m.values[o.Register] = integer{bits: m.registers[o.Register].Type.Bits()}.cut(value)
+	m.values[o.Register] = integer{bits: m.registers[o.Register].Type.Bits()}.truncate(value)
 }

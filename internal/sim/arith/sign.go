@@ -6,24 +6,25 @@ func abs(f *form) (Op, bool) {
 	if f.isInteger() {
 		return absInteger(f)
 	}
-	return signed(f, func(n *format, code uint64) uint64 { return code & n.magnitude() })
+	return signOp(f, func(n *format, code uint64) uint64 { return code & n.magnitude() })
 }
 
 func neg(f *form) (Op, bool) {
 	if f.isInteger() {
 		return negInteger(f)
 	}
-	return signed(f, func(n *format, code uint64) uint64 { return code&(n.sign()|n.magnitude()) ^ n.sign() })
+	return signOp(f, func(n *format, code uint64) uint64 { return code&(n.sign()|n.magnitude()) ^ n.sign() })
 }
 
-// signed defines abs and neg of floating point.
-func signed(f *form, change func(n *format, code uint64) uint64) (Op, bool) {
-	t, ok := f.one(ptx.F16, ptx.F16x2, ptx.BF16, ptx.BF16x2, ptx.F32, ptx.F64)
+// signOp defines abs and neg of floating-point types (PTX ISA, Floating-Point Instructions). A NaN
+// operand gives the canonical NaN; for f64, the operand as a quiet NaN with its sign unchanged.
+func signOp(f *form, change func(n *format, code uint64) uint64) (Op, bool) {
+	t, ok := f.oneType(ptx.F16, ptx.F16x2, ptx.BF16, ptx.BF16x2, ptx.F32, ptx.F64)
 	if !ok {
 		return Op{}, false
 	}
 	n := formatOf(t)
-	ftz := (n == float16 || n == float32s) && f.take("ftz")
+	ftz := (n == float16 || n == float32s) && f.consume("ftz")
 	return uniformFloat(t, 1, func(a, _, _, _ uint64) uint64 {
 		switch {
 		case n.isNaN(a):
@@ -35,20 +36,20 @@ func signed(f *form, change func(n *format, code uint64) uint64) (Op, bool) {
 	}), true
 }
 
-// copysign is a number with the magnitude of the second source and the sign of the first.
+// copysign is the magnitude of the second source with the sign of the first.
 func copysign(f *form) (Op, bool) {
-	t, ok := f.one(ptx.F32, ptx.F64)
+	t, ok := f.oneType(ptx.F32, ptx.F64)
 	if !ok {
 		return Op{}, false
 	}
 	n := formatOf(t)
-	return uniform(t, 2, func(a, b, _, _ uint64) uint64 { return a&n.sign() | b&n.magnitude() }), true
+	return uniformOp(t, 2, func(a, b, _, _ uint64) uint64 { return a&n.sign() | b&n.magnitude() }), true
 }
 
-// testp takes zero for normal.
+// testp tests a property of a floating-point value. .normal holds for zero as well.
 func testp(f *form) (Op, bool) {
-	property := f.choose("finite", "infinite", "number", "notanumber", "normal", "subnormal")
-	t, ok := f.one(ptx.F32, ptx.F64)
+	property := f.consumeAny("finite", "infinite", "number", "notanumber", "normal", "subnormal")
+	t, ok := f.oneType(ptx.F32, ptx.F64)
 	if !ok || property == "" {
 		return Op{}, false
 	}
@@ -66,24 +67,26 @@ func testp(f *form) (Op, bool) {
 	}}, true
 }
 
-func minimum(f *form) (Op, bool) { return extreme(f) }
-func maximum(f *form) (Op, bool) { return extreme(f) }
+func minimum(f *form) (Op, bool) { return minMax(f) }
+func maximum(f *form) (Op, bool) { return minMax(f) }
 
-// extreme defines min and max: of a number and a NaN it is the number, or NaN with .NaN; -0 is less than +0.
-func extreme(f *form) (Op, bool) {
+// minMax defines min and max. If one operand is NaN, the result is the other; with .NaN it is NaN.
+// -0 is less than +0. .xorsign.abs compares magnitudes and gives the result the exclusive or of
+// both signs.
+func minMax(f *form) (Op, bool) {
 	if f.isInteger() {
-		return extremeInteger(f)
+		return minMaxInteger(f)
 	}
-	t, ok := f.one(ptx.F16, ptx.F16x2, ptx.BF16, ptx.BF16x2, ptx.F32, ptx.F64)
+	t, ok := f.oneType(ptx.F16, ptx.F16x2, ptx.BF16, ptx.BF16x2, ptx.F32, ptx.F64)
 	if !ok {
 		return Op{}, false
 	}
 	n := formatOf(t)
-	ftz := (n == float16 || n == float32s) && f.take("ftz")
-	propagate, absolute := t != ptx.F64 && f.take("NaN"), false
-	if t != ptx.F64 && f.take("xorsign") {
+	ftz := (n == float16 || n == float32s) && f.consume("ftz")
+	propagate, absolute := t != ptx.F64 && f.consume("NaN"), false
+	if t != ptx.F64 && f.consume("xorsign") {
 		absolute = true
-		if !f.take("abs") {
+		if !f.consume("abs") {
 			return Op{}, false
 		}
 	}
@@ -99,13 +102,13 @@ func extreme(f *form) (Op, bool) {
 		switch {
 		case n.isNaN(a) && n.isNaN(b), propagate && (n.isNaN(a) || n.isNaN(b)):
 			if n == float64s {
-				return n.kept(n.decode(b))
+				return n.encodeNaN(n.decode(b))
 			}
 			return n.nan
 		case n.isNaN(a):
 			a = b
 		case n.isNaN(b):
-		case n.order(a) < n.order(b) == largest:
+		case n.orderKey(a) < n.orderKey(b) == largest:
 			a = b
 		}
 		if absolute {
@@ -115,8 +118,8 @@ func extreme(f *form) (Op, bool) {
 	}), true
 }
 
-// order maps codes that are no NaN to numbers in the same order, with -0 before +0.
-func (f *format) order(code uint64) int64 {
+// orderKey maps encodings other than NaN to integers in the same order, with -0 before +0.
+func (f *format) orderKey(code uint64) int64 {
 	magnitude := int64(code & f.magnitude())
 	if code&f.sign() != 0 {
 		return -1 - magnitude

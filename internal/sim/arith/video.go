@@ -2,14 +2,17 @@ package arith
 
 import "attune/internal/ptx"
 
-// The video instructions work on whole registers here: selectors of bytes and halves belong to operands.
+// This file defines the instructions of PTX ISA, Video Instructions. They work on whole registers
+// here; byte and halfword selectors belong to the operands.
 //
-// Chips have not had those of one lane for a long time. What ptxas puts in their place is not always what PTX says,
-// and it is the chip's answer that is given here: a sum without sign has no upper limit to saturate at, a second
-// operation compares what it should have cut to 32 bits, or the sign of what it cut, and vmad takes everything for
-// signed.
+// Recent GPUs have no hardware for the scalar video instructions. The code that ptxas emits instead
+// deviates from the PTX ISA, and this file follows the H200:
+// - An unsigned saturating sum has no upper limit.
+// - A secondary operation compares the first result before it is truncated to 32 bits, or compares
+//   the truncated result by its sign.
+// - vmad treats every operand as signed.
 
-// videoOperations are those on two numbers, by opcode without its number of lanes.
+// videoOperations are the operations on two values, by opcode without the lane count.
 var videoOperations = map[string]func(x, y int64) int64{
 	"vadd":     func(x, y int64) int64 { return x + y },
 	"vsub":     func(x, y int64) int64 { return x - y },
@@ -24,54 +27,56 @@ var videoOperations = map[string]func(x, y int64) int64{
 	},
 }
 
-// video is an instruction on one lane: an operation, saturation, and perhaps a second operation with a third source.
+// video is a scalar video instruction: an operation, optional saturation, and an optional secondary
+// operation with a third source.
 type video struct {
 	x, y, result integer
 	operation    func(x, y int64) int64
-	limit        func(r int64) int64 // nil without .sat
-	cut          bool                // to a signed number of 32 bits, before the second operation
+	saturate     func(r int64) int64 // nil without .sat
+	truncate     bool                // to a signed 32-bit value before the secondary operation
 }
 
+// first computes the value before the secondary operation.
 func (v *video) first(a, b uint64) int64 {
 	r := v.operation(int64(v.x.extend(a)), int64(v.y.extend(b)))
-	if v.limit != nil {
-		r = v.limit(r)
+	if v.saturate != nil {
+		r = v.saturate(r)
 	}
-	if v.cut {
+	if v.truncate {
 		return int64(int32(r))
 	}
 	return r
 }
 
-// less compares the result of the first operation with the third source, in 64 bits with the sign of the result.
+// less compares the first result with the third source, in 64 bits and with the sign of the result.
 func (v *video) less(r int64, c uint64) bool {
 	return integer{bits: 64, signed: v.result.signed}.less(uint64(r), v.result.extend(c))
 }
 
-// notNegative is all that is left of saturation without sign for the instructions that never get too large.
-func notNegative(r int64) int64 { return max(r, 0) }
+// clampNegative is unsigned saturation as ptxas implements it: the lower limit only.
+func clampNegative(r int64) int64 { return max(r, 0) }
 
 // videoScalar defines vadd, vsub, vabsdiff, vmin and vmax.
 func videoScalar(f *form) (Op, bool) {
-	if !f.words32(3) {
+	if !f.has32BitTypes(3) {
 		return Op{}, false
 	}
 	v := &video{x: integerOf(f.types[1]), y: integerOf(f.types[2]), result: integerOf(f.types[0])}
 	v.operation = videoOperations[f.opcode]
-	v.cut = f.opcode == "vadd" || f.opcode == "vsub"
-	if f.take("sat") {
-		v.limit = notNegative
+	v.truncate = f.opcode == "vadd" || f.opcode == "vsub"
+	if f.consume("sat") {
+		v.saturate = clampNegative
 		if v.result.signed {
-			v.limit = func(r int64) int64 { return int64(v.result.extend(v.result.clamp(r))) }
+			v.saturate = func(r int64) int64 { return int64(v.result.extend(v.result.saturate(r))) }
 		}
 	}
-	return v.define(f, f.types[0], f.types[1:])
+	return v.withSecondOperation(f, f.types[0], f.types[1:])
 }
 
 // videoShift defines vshl and vshr.
 func videoShift(f *form) (Op, bool) {
-	mode := f.choose("clamp", "wrap")
-	if !f.words32(3) || mode == "" || f.types[2] != ptx.U32 {
+	mode := f.consumeAny("clamp", "wrap")
+	if !f.has32BitTypes(3) || mode == "" || f.types[2] != ptx.U32 {
 		return Op{}, false
 	}
 	v := &video{x: integerOf(f.types[1]), y: integerOf(f.types[2]), result: integerOf(f.types[0])}
@@ -85,16 +90,17 @@ func videoShift(f *form) (Op, bool) {
 		}
 		return x >> min(y, 32)
 	}
-	if f.take("sat") {
-		v.cut = true
-		v.limit = func(r int64) int64 { return int64(v.result.clamp(r << 30 >> 30)) } // 34 bits count
+	if f.consume("sat") {
+		v.truncate = true
+		v.saturate = func(r int64) int64 { return int64(v.result.saturate(r << 30 >> 30)) } // only the low 34 bits matter
 	}
-	return v.define(f, f.types[0], f.types[1:])
+	return v.withSecondOperation(f, f.types[0], f.types[1:])
 }
 
-// videoSet defines vset: 1 or 0. The sign of a second operation is that of the first source.
+// videoSet defines vset, which returns 1 or 0. The first source sets the signedness of the
+// secondary operation.
 func videoSet(f *form) (Op, bool) {
-	if !f.words32(2) {
+	if !f.has32BitTypes(2) {
 		return Op{}, false
 	}
 	v := &video{x: integerOf(f.types[0]), y: integerOf(f.types[1]), result: integerOf(f.types[0])}
@@ -103,12 +109,12 @@ func videoSet(f *form) (Op, bool) {
 		return Op{}, false
 	}
 	v.operation = holds
-	return v.define(f, ptx.U32, f.types)
+	return v.withSecondOperation(f, ptx.U32, f.types)
 }
 
-// videoComparison takes a comparison of numbers off the form.
+// videoComparison consumes a comparison operator of integers.
 func videoComparison(f *form) (func(x, y int64) int64, bool) {
-	relations, ok := signedOnes[f.choose("eq", "ne", "lt", "le", "gt", "ge")]
+	relations, ok := signedComparisons[f.consumeAny("eq", "ne", "lt", "le", "gt", "ge")]
 	return func(x, y int64) int64 {
 		is := equal
 		if x < y {
@@ -120,10 +126,10 @@ func videoComparison(f *form) (func(x, y int64) int64, bool) {
 	}, ok
 }
 
-// define takes off the form the second operation, if there is one.
-func (v *video) define(f *form, to ptx.Type, from []ptx.Type) (Op, bool) {
+// withSecondOperation consumes the optional secondary operation and builds the Op.
+func (v *video) withSecondOperation(f *form, to ptx.Type, from []ptx.Type) (Op, bool) {
 	op := Op{Result: to, Args: []ptx.Type{from[0], from[1], to}}
-	switch f.choose("add", "min", "max") {
+	switch f.consumeAny("add", "min", "max") {
 	case "add":
 		op.Func = func(a, b, c, _ uint64) uint64 { return (uint64(v.first(a, b)) + c) & 0xFFFFFFFF }
 	case "min":
@@ -147,10 +153,10 @@ func (v *video) define(f *form, to ptx.Type, from []ptx.Type) (Op, bool) {
 	return op, true
 }
 
-// videoMad defines vmad: a·b + c, one more with .po, scaled by a shift. Where no factor is signed, the shift and the
-// limits are without sign.
+// videoMad defines vmad: a·b + c, plus 1 with .po, shifted right by .shr7 or .shr15. If neither
+// factor is signed, the shift and the saturation are unsigned.
 func videoMad(f *form) (Op, bool) {
-	if !f.words32(3) {
+	if !f.has32BitTypes(3) {
 		return Op{}, false
 	}
 	s32 := integer{bits: 32, signed: true}
@@ -158,8 +164,8 @@ func videoMad(f *form) (Op, bool) {
 	if f.types[1] == ptx.U32 && f.types[2] == ptx.U32 {
 		result, third = integer{bits: 32}, ptx.U32
 	}
-	increment, sat := bit(f.take("po")), f.take("sat")
-	shift := map[string]int{"shr7": 7, "shr15": 15}[f.choose("shr7", "shr15")]
+	increment, sat := bit(f.consume("po")), f.consume("sat")
+	shift := map[string]int{"shr7": 7, "shr15": 15}[f.consumeAny("shr7", "shr15")]
 	return Op{Result: f.types[0], Args: []ptx.Type{f.types[1], f.types[2], third}, Func: func(a, b, c, _ uint64) uint64 {
 		r := s32.extend(a)*s32.extend(b) + s32.extend(c) + increment
 		if result.signed {
@@ -168,15 +174,15 @@ func videoMad(f *form) (Op, bool) {
 			r >>= shift
 		}
 		if sat {
-			return result.clamp(int64(r))
+			return result.saturate(int64(r))
 		}
 		return r & 0xFFFFFFFF
 	}}, true
 }
 
-// videoVector defines the instructions on two halves or four bytes.
+// videoVector defines the video instructions on two halfwords or four bytes.
 func videoVector(f *form) (Op, bool) {
-	if !f.words32(3) {
+	if !f.has32BitTypes(3) {
 		return Op{}, false
 	}
 	name := f.opcode[:len(f.opcode)-1]
@@ -185,7 +191,7 @@ func videoVector(f *form) (Op, bool) {
 
 // videoVectorSet defines vset2 and vset4.
 func videoVectorSet(f *form) (Op, bool) {
-	if !f.words32(2) {
+	if !f.has32BitTypes(2) {
 		return Op{}, false
 	}
 	holds, ok := videoComparison(f)
@@ -195,7 +201,8 @@ func videoVectorSet(f *form) (Op, bool) {
 	return videoLanes(f, ptx.U32, f.types, holds)
 }
 
-// videoLanes applies an operation to each lane. With .add the results are summed up, on top of a third source.
+// videoLanes applies an operation to each lane. With .add it adds the lane results to a third
+// source.
 func videoLanes(f *form, to ptx.Type, from []ptx.Type, operation func(x, y int64) int64) (Op, bool) {
 	width := 16
 	if f.opcode[len(f.opcode)-1] == '4' {
@@ -203,8 +210,8 @@ func videoLanes(f *form, to ptx.Type, from []ptx.Type, operation func(x, y int64
 	}
 	x, y := integer{width, from[0].Signed()}, integer{width, from[1].Signed()}
 	n := integer{width, to.Signed()}
-	accumulate := f.take("add")
-	sat := !accumulate && f.opcode[:4] != "vset" && f.take("sat")
+	accumulate := f.consume("add")
+	sat := !accumulate && f.opcode[:4] != "vset" && f.consume("sat")
 	return Op{Result: to, Args: []ptx.Type{from[0], from[1], to}, Func: func(a, b, c, _ uint64) uint64 {
 		var r uint64
 		if accumulate {
@@ -216,9 +223,9 @@ func videoLanes(f *form, to ptx.Type, from []ptx.Type, operation func(x, y int64
 			case accumulate:
 				r += uint64(lane)
 			case sat:
-				r |= n.clamp(lane) << i
+				r |= n.saturate(lane) << i
 			default:
-				r |= n.cut(uint64(lane)) << i
+				r |= n.truncate(uint64(lane)) << i
 			}
 		}
 		return r & 0xFFFFFFFF

@@ -1,10 +1,10 @@
 package arith
 
-// The tables of the unit. Each row holds for all mantissas of its part: it was solved for from the answers of an H200
-// to every one of them.
+// Coefficient tables of the SFU. Each row is valid for all mantissas of its interval. The rows were
+// solved from the results of an H200 for every one of these mantissas.
 
-// ex2Table is the code of 2^x for x in [1, 2), in units of 2^-15.
-var ex2Table = [64]parabola{
+// ex2Table is the encoding of 2^x for x in [1, 2), in units of 2^-15.
+var ex2Table = [64]quadratic{
 	{0x2000000077e2, 22713, 494},
 	{0x2000b26957e2, 22960, 501},
 	{0x200166c3d7e2, 23210, 506},
@@ -72,7 +72,7 @@ var ex2Table = [64]parabola{
 }
 
 // lg2Table is log2(x) for x in (1, 2), in units of 2^-38.
-var lg2Table = [64]parabola{
+var lg2Table = [64]quadratic{
 	{0x7345, 47272, -1454},
 	{0x16e79a345, 46545, -1410},
 	{0x2d75b0345, 45840, -1370},
@@ -139,8 +139,8 @@ var lg2Table = [64]parabola{
 	{0x3f469c4345, 23823, -372},
 }
 
-// rcpTable is the code of 1/x for x in (1, 2), in units of 2^-15.
-var rcpTable = [128]parabola{
+// rcpTable is the encoding of 1/x for x in (1, 2), in units of 2^-15.
+var rcpTable = [128]quadratic{
 	{0x1fc0000007e7, -65534, 1013},
 	{0x1fbf01fc47e7, -64522, 989},
 	{0x1fbe07e0c7e7, -63533, 966},
@@ -271,8 +271,8 @@ var rcpTable = [128]parabola{
 	{0x1f80404067e7, -16513, 130},
 }
 
-// rsqrtTable is the code of 1/√x for x in (1, 2), then for x in [2, 4), in units of 2^-16.
-var rsqrtTable = [128]parabola{
+// rsqrtTable is the encoding of 1/√x for x in (1, 2), then for x in [2, 4), in units of 2^-16.
+var rsqrtTable = [128]quadratic{
 	{0x3f7fffffbfff, -65531, 3016},
 	{0x3f7e05ebbfff, -64024, 2900},
 	{0x3f7c17643fff, -62575, 2792},
@@ -403,8 +403,8 @@ var rsqrtTable = [128]parabola{
 	{0x3f0080c23fff, -16578, 388},
 }
 
-// sqrtTable is the code of √x for x in [1, 2), then for x in [2, 4), in units of 2^-17.
-var sqrtTable = [128]parabola{
+// sqrtTable is the encoding of √x for x in [1, 2), then for x in [2, 4), in units of 2^-17.
+var sqrtTable = [128]quadratic{
 	{0x7f0000007fff, 65535, -1012},
 	{0x7f01fe047fff, 65029, -988},
 	{0x7f03f81fffff, 64534, -964},
@@ -535,8 +535,8 @@ var sqrtTable = [128]parabola{
 	{0x7ffdfeff7fff, 65794, -518},
 }
 
-// sinTable is the sine of x quarters of a turn for x in [0, 1), in units of 2^-37.
-var sinTable = [64]parabola{
+// sinTable is the sine of x quarter revolutions for x in [0, 1), in units of 2^-37.
+var sinTable = [64]quadratic{
 	{0x0, 25737, -14},
 	{0xc90a7000, 25730, -48},
 	{0x191f64000, 25706, -76},
@@ -603,8 +603,9 @@ var sinTable = [64]parabola{
 	{0x1ffd886000, 632, -1265},
 }
 
-// tanhTable is tanh(x) for x in [2^-8, 8), in units of 2^-39, as many rows for each power of two as tanhRows says.
-var tanhTable = [51]parabola{
+// tanhTable is tanh(x) for x in [2^-8, 8), in units of 2^-39. tanhRows gives the number of rows for
+// each power of two.
+var tanhTable = [51]quadratic{
 	{0x80000000, 16384, -2},
 	{0xffff0000, 32766, -12},
 	{0x1fff60000, 65524, -104},
