@@ -39,7 +39,7 @@ func BenchmarkMultiply(b *testing.B) {
 				draw := func(n int, t Type) []uint32 {
 					m := make([]uint32, n)
 					for i := range m {
-						m[i] = moderate(random, t)
+						m[i] = drawModerate(random, t)
 					}
 					return m
 				}
@@ -56,8 +56,8 @@ func BenchmarkMultiply(b *testing.B) {
 	}
 }
 
-// moderate draws an element of about unit size, or any integer.
-func moderate(random *rand.Rand, t Type) uint32 {
+// drawModerate draws an element with a magnitude near 1, or any integer.
+func drawModerate(random *rand.Rand, t Type) uint32 {
 	x := uint32(random.Uint64())
 	switch t {
 	case F16:

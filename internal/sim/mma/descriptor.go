@@ -1,19 +1,20 @@
 package mma
 
-// Descriptor is the 64-bit word by which wgmma finds a matrix in shared memory.
+// Descriptor is the 64-bit matrix descriptor by which wgmma addresses a matrix in shared memory
+// (PTX ISA, Asynchronous Warpgroup Level Matrix Shared Memory Layout).
 type Descriptor uint64
 
-// Shared is where the elements of a matrix lie in shared memory.
+// Shared is the layout of a matrix in shared memory.
 type Shared struct {
 	start, leading, stride uint32 // in bytes
-	offset                 uint32 // of the swizzle pattern, in rows of 128 bytes
-	size                   uint32 // of an element in bytes
+	offset                 uint32 // base offset of the swizzle pattern, in rows of 128 bytes
+	size                   uint32 // of an element, in bytes
 	units                  uint32 // 16-byte units in a row of the swizzle pattern
-	swizzled, major        bool   // major: M or N runs fastest, not K
+	swizzled, mnMajor      bool   // mnMajor: M or N is contiguous, not K
 }
 
-// Shared reads a descriptor for elements of a type; of single bits, elements are 32 of them. With the transposition bit
-// (imm-trans-a or imm-trans-b) set, M or N runs fastest in memory instead of K.
+// Shared decodes a descriptor for elements of a type; an element of B1 is 32 bits. With the
+// transposition bit (imm-trans-a or imm-trans-b) set, M or N is contiguous in memory instead of K.
 func (d Descriptor) Shared(t Type, transposed bool) Shared {
 	field := func(low, bits int) uint32 { return uint32(d>>low) & (1<<bits - 1) }
 	mode := field(62, 2)
@@ -23,33 +24,34 @@ func (d Descriptor) Shared(t Type, transposed bool) Shared {
 		size:     uint32(t.word() / 8),
 		units:    [...]uint32{1, 8, 4, 2}[mode],
 		swizzled: mode != 0,
-		major:    transposed,
+		mnMajor:  transposed,
 	}
 }
 
-// Run is the number of elements that lie in 16 bytes, one after the other, beginning at a multiple of it: along K, or along
-// M or N where that runs fastest.
+// Run is the number of consecutive elements in an aligned unit of 16 bytes: along K, or along M or
+// N if that is contiguous.
 func (s *Shared) Run() int { return 16 / int(s.size) }
 
-// Address is that of an element in shared memory: row is its m or its n.
+// Address returns the shared memory address of an element; row is its m or its n.
 //
-// The memory is made of 8 by 16 bytes, the core matrices, which lie at distances that the descriptor gives, in the
-// larger pattern of a swizzle if there is one. A swizzle exchanges the 16-byte units of a row of 128 bytes by the number
-// of that row, counted from address zero less the descriptor's base offset.
+// The matrix consists of core matrices of 8 rows by 16 bytes, at the strides in the descriptor, or
+// inside the larger pattern of a swizzle. A swizzle permutes the 16-byte units of each 128-byte
+// row: it XORs the unit index with the row number. Rows are counted from address zero minus the
+// descriptor's base offset.
 func (s *Shared) Address(row, k int) uint32 {
 	along, across := uint32(k), uint32(row)
-	if s.major {
+	if s.mnMajor {
 		along, across = across, along
 	}
 	run := 16 / s.size
 	unit := along / run
 	at := s.start + along%run*s.size + across%8*s.units*16
 	switch {
-	case !s.swizzled && !s.major:
+	case !s.swizzled && !s.mnMajor:
 		at += unit*s.leading + across/8*s.stride
 	case !s.swizzled:
 		at += unit*s.stride + across/8*s.leading
-	case !s.major:
+	case !s.mnMajor:
 		at += unit*16 + across/8*s.stride
 	default:
 		at += unit%s.units*16 + unit/s.units*s.leading + across/8*s.stride

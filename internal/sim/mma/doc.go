@@ -1,19 +1,30 @@
-// Package mma is the arithmetic of NVIDIA's tensor cores and the way matrices lie in registers and shared memory.
+// Package mma computes the matrix products of NVIDIA's tensor cores, and describes how matrices lie
+// in registers and shared memory.
 //
-// PTX leaves both the rounding of a matrix product and, for wmma, the layout of its fragments open. A simulator has to
-// choose. This package has the choices of the chips: Lookup reads the modifiers of mma, wmma, wgmma, ldmatrix, stmatrix
-// and movmatrix; Instruction.Fragment says which element of a matrix is in which register of which lane;
-// Instruction.Product multiplies; Descriptor finds the operands of wgmma in shared memory.
+//   - Lookup parses the modifiers of mma, wmma, wgmma, ldmatrix, stmatrix and movmatrix.
+//   - Instruction.Fragment maps the elements of a matrix to the registers of the lanes.
+//   - Instruction.Product returns the arithmetic of a product.
+//   - Descriptor locates the operands of wgmma in shared memory.
 //
-// In mode Exact a product has the bits that the chip gives. A tensor core adds a group of products and the accumulator
-// in one step: it lines all of them up with the one of the largest exponent, cuts off what lies below a fixed number of
-// fractional bits, adds the rest without error and rounds once. What differs is how many products go into a step, how
-// many bits stay and how the sum is rounded (plan). On Hopper all of this was compared with an H200, see testdata. On
-// Ampere and Ada it follows what is published about those chips, with the handling of zeros and of signs that Hopper
-// shows. Modes F32 and F64 add one product after the other, for speed and for error budgets.
+// The PTX ISA leaves the rounding of floating-point matrix products open. In mode Exact a product
+// has the bits that the hardware gives. A tensor core adds a group of products and the accumulator
+// in one step:
+//  1. It aligns all terms to the largest exponent.
+//  2. It truncates each term to a fixed number of fraction bits.
+//  3. It adds the truncated terms exactly and rounds the sum once.
 //
-// For wmma the layout is drawn from a seed: programs must not depend on it, and those that do get wrong answers with
-// another seed.
+// Generations differ in the number of products per step, in the number of fraction bits and in the
+// final rounding (plan). The Hopper model agrees bit for bit with recordings from an H200
+// (testdata). The Ampere and Ada models follow publications about those GPUs; zeros and signs are
+// treated as on Hopper. NaN results are canonical: 0x7FFF for f16, 0x7FFFFFFF for f32. Modes F32Sum
+// and F64Sum add one product at a time, for speed and for error budgets.
 //
-// The package is pure. It knows no warps, no memory and no waiting; matrices come and go as slices.
+// The PTX ISA also leaves the register layout of wmma fragments open. The package derives that
+// layout from a seed, so a program that depends on it gives wrong results with another seed.
+//
+// The package has no warps, no memory and no synchronisation; matrices are slices.
+//
+// Comments cite sections of the PTX ISA by title: Warp-Level Matrix Multiply-Accumulate
+// Instructions for mma, wmma, ldmatrix, stmatrix and movmatrix; Asynchronous Warpgroup Level Matrix
+// Multiply-Accumulate Instructions for wgmma.
 package mma

@@ -6,127 +6,130 @@ import (
 	"attune/internal/half"
 )
 
-// terms are the elements of a matrix, taken apart for the exact sum: rows of steps.
-type terms[T float32 | float64] struct {
+// decodedRows holds the elements of a matrix, decoded for the exact sum, as rows of padded steps.
+type decodedRows[T float32 | float64] struct {
 	values    []T
 	exponents []int32
 }
 
-// The exponent of a zero is so low that zeros never decide what is cut off: that of a product with a zero is below that of
-// every other product. The exponent of infinities and NaNs is so high that even their product with a zero stands out.
+// Exponents of special elements. A product with a zero has a lower exponent than every other
+// product, so zeros never decide the truncation. A product with an infinity or a NaN, even by zero,
+// has a higher exponent than every finite product.
 const (
-	zeroExponent      = -10000
-	infiniteExponent  = 30000
-	onlyZeros         = -5000 // the largest exponent is below it
-	someInfinite      = 5000  // the largest exponent is above it
-	float32MinimumExp = -126
-	float16MinimumExp = -14
+	zeroExponent       = -10000
+	nonFiniteExponent  = 30000
+	zeroThreshold      = -5000 // all products are zero if the largest exponent is below this
+	nonFiniteThreshold = 5000  // some product is not finite if the largest exponent is above this
+	float32MinimumExp  = -126
+	float16MinimumExp  = -14
 )
 
-// forget makes zeros of all terms.
-func (t *terms[T]) forget() {
+// setZero sets all terms to zero.
+func (t *decodedRows[T]) setZero() {
 	clear(t.values)
 	for i := range t.exponents {
 		t.exponents[i] = zeroExponent
 	}
 }
 
-// decode takes rows apart. It says whether the assembly can do with them.
-func (t *terms[T]) decode(p *Product, matrix []uint32, f *format, negate bool) bool {
+// decode decodes the rows of a matrix. It reports whether the assembly can process them.
+func (t *decodedRows[T]) decode(p *Product, matrix []uint32, f *format, negate bool) bool {
 	rows := len(matrix) / p.k
-	t.values = resize(t.values, rows*p.width)
-	t.exponents = resize(t.exponents, rows*p.width)
-	if p.width != p.k {
-		t.forget()
+	t.values = resize(t.values, rows*p.rowLength)
+	t.exponents = resize(t.exponents, rows*p.rowLength)
+	if p.rowLength != p.k {
+		t.setZero()
 	}
 	sign, fit := T(1), true
 	if negate {
 		sign = -1
 	}
 	for row := range rows {
-		values, exponents := t.values[row*p.width:][:p.width], t.exponents[row*p.width:][:p.width]
-		codes := matrix[row*p.k:][:len(p.places)]
+		values, exponents := t.values[row*p.rowLength:][:p.rowLength], t.exponents[row*p.rowLength:][:p.rowLength]
+		codes := matrix[row*p.k:][:len(p.termIndexes)]
 		if f.table != nil {
-			for k, at := range p.places {
+			for k, at := range p.termIndexes {
 				e := &f.table[codes[k]&0xFF]
 				values[at], exponents[at] = T(e.value)*sign, e.exponent
 			}
 			continue
 		}
-		for k, at := range p.places {
-			value, exponent := split[float32](f, codes[k])
+		for k, at := range p.termIndexes {
+			value, exponent := decodeElement[float32](f, codes[k])
 			values[at], exponents[at] = T(value)*sign, exponent
-			fit = fit && fits(exponent)
+			fit = fit && fitsAssembly(exponent)
 		}
 	}
 	return fit
 }
 
-// multiplyAnyExact goes through assembly where it can.
-func (p *Product) multiplyAnyExact(s *Scratch, d, a []uint32, b *Operand, c []uint32) {
+// multiplyExact uses the assembly if it supports the operands.
+func (p *Product) multiplyExact(s *Scratch, d, a []uint32, b *Operand, c []uint32) {
 	a = a[:p.m*p.k]
-	if b.across {
+	if b.interleaved {
 		if fit := s.narrowA.decode(p, a, p.formatOf(p.a), p.negate); fit {
-			p.multiplyAcross(s, d, &s.narrowA, &b.narrow, c)
+			p.multiplyAssembly(s, d, &s.narrowA, &b.narrow, c)
 			return
 		}
-		if !b.decoded { // with such an A, B is wanted the other way
+		if !b.wideDecoded { // A does not fit the assembly, so B must be decoded for multiplyRows
 			b.wide.decode(p, b.words, p.formatOf(p.b), false)
-			b.decoded = true
+			b.wideDecoded = true
 		}
-	} else if p.narrow {
+	} else if p.narrowProducts {
 		s.narrowA.decode(p, a, p.formatOf(p.a), p.negate)
-		multiplyExact(p, &s.narrowA, &b.narrow, d, c)
+		multiplyRows(p, &s.narrowA, &b.narrow, d, c)
 		return
 	}
 	s.wideA.decode(p, a, p.formatOf(p.a), p.negate)
-	multiplyExact(p, &s.wideA, &b.wide, d, c)
+	multiplyRows(p, &s.wideA, &b.wide, d, c)
 }
 
-// prepareExact takes B apart.
+// prepareExact decodes B.
 func (p *Product) prepareExact(b *Operand) {
 	f := p.formatOf(p.b)
-	b.across, b.decoded = p.takesAssembly() && b.narrow.decodeAcross(p, b.words, f), false
+	b.interleaved, b.wideDecoded = p.supportsAssembly() && b.narrow.decodeInterleaved(p, b.words, f), false
 	switch {
-	case b.across:
-	case p.narrow:
+	case b.interleaved:
+	case p.narrowProducts:
 		b.narrow.decode(p, b.words, f, false)
 	default:
 		b.wide.decode(p, b.words, f, false)
 	}
 }
 
-func multiplyExact[T float32 | float64](p *Product, a, b *terms[T], d, c []uint32) {
-	step := p.plan.step()
+func multiplyRows[T float32 | float64](p *Product, a, b *decodedRows[T], d, c []uint32) {
+	step := p.plan.paddedTerms()
 	for i := range p.m {
 		for j := range p.n {
-			begin := p.begin(c, i*p.n+j)
+			begin := p.accumulatorAt(c, i*p.n+j)
 			sum := begin
 			if p.plan.emulated {
 				sum = 0
 			}
-			for k := 0; k < p.width; k += step {
-				x, y := i*p.width+k, j*p.width+k
+			for k := 0; k < p.rowLength; k += step {
+				x, y := i*p.rowLength+k, j*p.rowLength+k
 				sum = addStep(&p.plan, sum,
 					a.values[x:x+step], b.values[y:y+step], a.exponents[x:x+step], b.exponents[y:y+step])
 			}
 			if p.plan.emulated {
-				sum += begin // rounded at the end, which is as good as at once: a float64 has more than twice the bits
+				// Rounding only in encodeResult gives the same bits: float64 has more than twice
+				// the significant bits of the result.
+				sum += begin
 			}
-			d[i*p.n+j] = p.end(sum)
+			d[i*p.n+j] = p.encodeResult(sum)
 		}
 	}
 }
 
-// addStep adds the products of a step to an accumulator, as a tensor core does.
+// addStep adds the products of a step to an accumulator, like a tensor core.
 func addStep[T float32 | float64](p *plan, sum float64, a, b []T, exponentsA, exponentsB []int32) float64 {
-	top := largest(exponentsA, exponentsB)
-	if top > someInfinite || sum-sum != 0 {
-		return addInfinite(sum, a, b)
+	top := maxExponent(exponentsA, exponentsB)
+	if top > nonFiniteThreshold || sum-sum != 0 {
+		return addNonFinite(sum, a, b)
 	}
 	own := p.exponent(sum)
 	var units int64
-	if top > onlyZeros {
+	if top > zeroThreshold {
 		top = max(top, own)
 		units = addTruncated(a, b, T(powerOfTwo(p.fraction-int(top))))
 	} else if top = own; sum == 0 {
@@ -136,11 +139,11 @@ func addStep[T float32 | float64](p *plan, sum float64, a, b []T, exponentsA, ex
 	return p.round(float64(units) * powerOfTwo(int(top)-p.fraction))
 }
 
-// largest is the largest exponent of the products.
-func largest(a, b []int32) int32 {
+// maxExponent returns the largest exponent of the products.
+func maxExponent(a, b []int32) int32 {
 	m0, m1, m2, m3 := int32(math.MinInt32), int32(math.MinInt32), int32(math.MinInt32), int32(math.MinInt32)
-	for len(a) >= block && len(b) >= block {
-		x, y := (*[block]int32)(a), (*[block]int32)(b)
+	for len(a) >= unroll && len(b) >= unroll {
+		x, y := (*[unroll]int32)(a), (*[unroll]int32)(b)
 		m0 = max(m0, x[0]+y[0])
 		m1 = max(m1, x[1]+y[1])
 		m2 = max(m2, x[2]+y[2])
@@ -149,17 +152,18 @@ func largest(a, b []int32) int32 {
 		m1 = max(m1, x[5]+y[5])
 		m2 = max(m2, x[6]+y[6])
 		m3 = max(m3, x[7]+y[7])
-		a, b = a[block:], b[block:]
+		a, b = a[unroll:], b[unroll:]
 	}
 	return max(m0, m1, m2, m3)
 }
 
-// addTruncated adds the products, each cut to a multiple of 1/scale, and counts in that unit. The products and their
-// multiples by a power of two are exact, and the conversion to an integer cuts towards zero.
+// addTruncated truncates each product to a multiple of 1/scale and returns the sum in that unit.
+// The products and their scaling by a power of two are exact; the conversion to integer truncates
+// toward zero.
 func addTruncated[T float32 | float64](a, b []T, scale T) int64 {
 	var s0, s1, s2, s3 int64
-	for len(a) >= block && len(b) >= block {
-		x, y := (*[block]T)(a), (*[block]T)(b)
+	for len(a) >= unroll && len(b) >= unroll {
+		x, y := (*[unroll]T)(a), (*[unroll]T)(b)
 		s0 += int64(x[0] * y[0] * scale)
 		s1 += int64(x[1] * y[1] * scale)
 		s2 += int64(x[2] * y[2] * scale)
@@ -168,20 +172,22 @@ func addTruncated[T float32 | float64](a, b []T, scale T) int64 {
 		s1 += int64(x[5] * y[5] * scale)
 		s2 += int64(x[6] * y[6] * scale)
 		s3 += int64(x[7] * y[7] * scale)
-		a, b = a[block:], b[block:]
+		a, b = a[unroll:], b[unroll:]
 	}
 	return s0 + s1 + s2 + s3
 }
 
-// addInfinite is for steps with infinities or NaNs: what comes out is one of them, whatever the finite terms are.
-func addInfinite[T float32 | float64](sum float64, a, b []T) float64 {
+// addNonFinite adds a step with infinities or NaNs. The result is one of them, regardless of the
+// finite terms.
+func addNonFinite[T float32 | float64](sum float64, a, b []T) float64 {
 	for i := range a {
 		sum += float64(a[i]) * float64(b[i])
 	}
 	return sum
 }
 
-// exponent is that of an accumulator, whose format has subnormal numbers.
+// exponent returns the exponent of an accumulator; for subnormals, that of the smallest normal
+// number of its format.
 func (p *plan) exponent(x float64) int32 {
 	if x == 0 {
 		return zeroExponent
@@ -193,7 +199,7 @@ func (p *plan) exponent(x float64) int32 {
 	return max(int32(math.Float64bits(x)>>52&0x7FF)-1023, least)
 }
 
-// round makes an accumulator of a sum: a float16 to nearest, a float32 towards zero. What comes out as zero is +0.
+// round rounds a sum to the accumulator: f16 to nearest even, f32 toward zero. A zero result is +0.
 func (p *plan) round(x float64) float64 {
 	if p.accumulator == F16 {
 		x = float64(half.Float16FromFloat64(x).Float32())
@@ -206,7 +212,8 @@ func (p *plan) round(x float64) float64 {
 	return x
 }
 
-// truncateToFloat32 cuts a number to float32, or to the 13 bits of fraction of a coarse one. Too large is infinite.
+// truncateToFloat32 truncates to float32, or to 13 fraction bits if coarse. Overflow gives
+// infinity.
 func truncateToFloat32(x float64, coarse bool) float64 {
 	bits := math.Float64bits(x)
 	exponent := int(bits>>52&0x7FF) - 1023
@@ -224,8 +231,8 @@ func truncateToFloat32(x float64, coarse bool) float64 {
 	return math.Float64frombits(bits >> cut << cut)
 }
 
-// begin is element i of C, zero where there is no C.
-func (p *Product) begin(c []uint32, i int) float64 {
+// accumulatorAt returns element i of C; zero if C is nil.
+func (p *Product) accumulatorAt(c []uint32, i int) float64 {
 	switch {
 	case c == nil:
 		return 0
@@ -235,8 +242,8 @@ func (p *Product) begin(c []uint32, i int) float64 {
 	return float64(math.Float32frombits(c[i]))
 }
 
-// end makes an element of D. Every NaN becomes the same one.
-func (p *Product) end(x float64) uint32 {
+// encodeResult encodes an element of D. Every NaN becomes the canonical one.
+func (p *Product) encodeResult(x float64) uint32 {
 	if p.d == F16 {
 		return uint32(half.Float16FromFloat64(x))
 	}

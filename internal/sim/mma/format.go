@@ -6,38 +6,37 @@ import (
 	"attune/internal/fp8"
 )
 
-// format takes the elements of a floating-point type apart. The high bits of a code, sign and exponent, choose a binade;
-// the others count units in it.
+// format decodes the elements of a floating-point type. The high bits of an encoding, sign and
+// exponent, select a binade; the low bits count units in it.
 type format struct {
-	ignored  uint   // low bits that the chip does not look at
-	mantissa uint   // bits that count
-	counted  uint32 // a mask of them
-	binades  []binade
-	table    *[256]element // of all codes, where they have 8 bits
+	ignored      uint // low bits that the hardware ignores (tf32)
+	mantissa     uint // mantissa bits
+	mantissaMask uint32
+	binades      []binade
+	table        *[256]element // all encodings of an 8-bit format; nil otherwise
 }
 
-// element is a number taken apart.
+// element is a decoded element.
 type element struct {
 	value    float32
 	exponent int32
 }
 
-// binade is the numbers of one sign and exponent: (hidden + mantissa) * unit.
+// binade holds the numbers of one sign and exponent: (hidden + mantissa) · unit.
 type binade struct {
 	unit     float32
 	hidden   int32
-	exponent int32 // as the format has it: of subnormal numbers, that of the smallest normal one
+	exponent int32 // of the format; for subnormals, that of the smallest normal number
 }
 
-// The formats. E5M2 is an f16 without its low bits and has the same exponents once it is widened; E4M3 then has no
-// subnormal numbers any more.
+// The formats. Widened to f16, E5M2 keeps its exponents and E4M3 has no subnormals (plan.emulated).
 var (
 	formatF16      = newFormat(5, 10, 0)
 	formatBF16     = newFormat(8, 7, 0)
 	formatTF32     = newFormat(8, 10, 13)
-	formatE5M2     = newFormat(5, 2, 0).tabled()
-	formatE4M3     = formatOfE4M3(-6).tabled()
-	formatWideE4M3 = formatOfE4M3(float16MinimumExp).tabled()
+	formatE5M2     = newFormat(5, 2, 0).withTable()
+	formatE4M3     = formatOfE4M3(-6).withTable()
+	formatWideE4M3 = formatOfE4M3(float16MinimumExp).withTable()
 )
 
 func (p *Product) formatOf(t Type) *format {
@@ -57,9 +56,9 @@ func (p *Product) formatOf(t Type) *format {
 	return formatE4M3
 }
 
-// newFormat is a format as IEEE 754 has them.
+// newFormat builds an IEEE 754 format.
 func newFormat(exponentBits, mantissa, ignored uint) *format {
-	f := &format{ignored: ignored, mantissa: mantissa, counted: 1<<mantissa - 1, binades: make([]binade, 2<<exponentBits)}
+	f := &format{ignored: ignored, mantissa: mantissa, mantissaMask: 1<<mantissa - 1, binades: make([]binade, 2<<exponentBits)}
 	last := 1<<exponentBits - 1
 	for i := range f.binades {
 		field := i & last
@@ -69,7 +68,7 @@ func newFormat(exponentBits, mantissa, ignored uint) *format {
 		}
 		unit := math.Ldexp(1, int(b.exponent)-int(mantissa))
 		if field == last {
-			b.exponent, unit = infiniteExponent, math.Inf(1)
+			b.exponent, unit = nonFiniteExponent, math.Inf(1)
 		}
 		if i > last {
 			unit = -unit
@@ -80,7 +79,8 @@ func newFormat(exponentBits, mantissa, ignored uint) *format {
 	return f
 }
 
-// formatOfE4M3 gives every code a binade of its own, because the last one has seven numbers and a NaN.
+// formatOfE4M3 gives every encoding its own binade, because the last binade has seven numbers and a
+// NaN.
 func formatOfE4M3(least int) *format {
 	f := &format{binades: make([]binade, 256)}
 	for code := range f.binades {
@@ -88,7 +88,7 @@ func formatOfE4M3(least int) *format {
 		b := binade{unit: value, hidden: 1}
 		switch {
 		case value != value:
-			b.exponent = infiniteExponent
+			b.exponent = nonFiniteExponent
 		case value == 0:
 			b.unit, b.hidden = float32(math.Copysign(1, float64(value))), 0
 		default:
@@ -99,26 +99,26 @@ func formatOfE4M3(least int) *format {
 	return f
 }
 
-// tabled has all elements ready.
-func (f *format) tabled() *format {
+// withTable precomputes all 256 elements.
+func (f *format) withTable() *format {
 	f.table = new([256]element)
 	for code := range f.table {
-		f.table[code].value, f.table[code].exponent = split[float32](f, uint32(code))
+		f.table[code].value, f.table[code].exponent = decodeElement[float32](f, uint32(code))
 	}
 	return f
 }
 
-// split is the value of a code and its exponent.
-func split[T float32 | float64](f *format, code uint32) (T, int32) {
+// decodeElement returns the value of an encoding and its exponent.
+func decodeElement[T float32 | float64](f *format, code uint32) (T, int32) {
 	code >>= f.ignored & 31
 	b := &f.binades[code>>(f.mantissa&31)&uint32(len(f.binades)-1)]
-	rest := int32(code & f.counted)
+	rest := int32(code & f.mantissaMask)
 	units := b.hidden + rest
 	switch {
 	case units == 0:
 		return T(b.unit) * 0, zeroExponent
-	case b.exponent == infiniteExponent && rest != 0:
-		return T(math.NaN()), infiniteExponent
+	case b.exponent == nonFiniteExponent && rest != 0:
+		return T(math.NaN()), nonFiniteExponent
 	}
 	return T(units) * T(b.unit), b.exponent
 }

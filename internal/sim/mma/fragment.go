@@ -2,42 +2,46 @@ package mma
 
 import "math/rand/v2"
 
-// Fragment says where the elements of a matrix lie in the registers of a warp.
+// Fragment maps the elements of a matrix to the registers of a warp.
 //
-// Matrices are slices of elements, each element's bits in the low bits of one uint32; an f64 takes two, the low half
-// first, and 32 single bits share one. A lies row by row. B lies column by column, so that K runs fastest in both. C and D
-// lie row by row. For wgmma a fragment is one warp's: warp w of the four holds rows 16w to 16w+15 of A, C and D.
+// A matrix is a slice with one element per uint32, in the low bits. An f64 takes two words, the low
+// half first; 32 elements of B1 share one word. A is stored by rows and B by columns, so K is
+// contiguous in both. C and D are stored by rows. For wgmma a fragment belongs to one warp: warp w
+// of the four holds rows 16w to 16w+15 of A, C and D.
 type Fragment struct {
-	Rows, Cols int // of the matrix as it lies in its slice: rows of length Cols
-	Registers  int // each lane's; of 32 bits, or of 64 for f64
-	// Copies is how many times each element is held: more than once for some multiplicands of wmma.
+	Rows, Cols int // of the slice: Rows rows of length Cols
+	Registers  int // per lane; 32 bits each, 64 bits for f64
+	// Copies is the number of registers that hold each element: more than one for some
+	// multiplicands of wmma.
 	Copies int
 
-	bits     int     // of an element, or of 32 single bits
-	each     int     // elements in a register
-	position []int32 // in the matrix of element e of register r of lane l: [(r*32+l)*each+e]
-	columns  bool    // rows of the slice are columns of the matrix
+	bits        int  // of a slice element
+	perRegister int  // elements per register
+	columnMajor bool // rows of the slice are columns of the matrix
+	// position[(r*32+l)*perRegister+e] is the index in the slice of element e of register r of lane
+	// l.
+	position []int32
 }
 
-// Elements is the number of elements of a lane.
-func (f *Fragment) Elements() int { return f.Registers * f.each }
+// Elements returns the number of elements per lane.
+func (f *Fragment) Elements() int { return f.Registers * f.perRegister }
 
-// Words is the length of the slice that holds the matrix.
+// Words returns the length of the slice that holds the matrix.
 func (f *Fragment) Words() int { return f.Rows * f.Cols * max(1, f.bits/32) }
 
-// At is the place in the matrix of an element of a lane; elements are counted from the low bits of the first register.
-// Of single bits it is the place of the first of 32.
+// At returns the matrix position of an element of a lane. Elements are counted from the low bits of
+// the first register. For B1 it is the position of the first of 32 elements.
 func (f *Fragment) At(lane, element int) (row, col int) {
-	p := int(f.position[(element/f.each*32+lane)*f.each+element%f.each])
-	if f.columns {
+	p := int(f.position[(element/f.perRegister*32+lane)*f.perRegister+element%f.perRegister])
+	if f.columnMajor {
 		return p % f.Cols, p / f.Cols
 	}
 	return p / f.Cols, p % f.Cols
 }
 
-// Gather collects a matrix from the registers of a warp. With registers of 32 bits an f64 comes from two of them, the low
-// half first. It says whether all copies of every element are the same, which they are unless a program has treated
-// them differently.
+// Gather collects a matrix from the registers of a warp. With 32-bit registers an f64 comes from
+// two of them, the low half first. It reports whether all copies of every element are equal; they
+// are, unless the program has changed one of them.
 func Gather[W uint32 | uint64](f *Fragment, matrix []uint32, registers []*[32]W) bool {
 	if f.bits == 64 {
 		for i, p := range f.position {
@@ -50,20 +54,20 @@ func Gather[W uint32 | uint64](f *Fragment, matrix []uint32, registers []*[32]W)
 	for _, register := range registers[:f.Registers] {
 		for lane := range register {
 			word := uint32(register[lane])
-			for range f.each {
+			for range f.perRegister {
 				matrix[at[0]] = word & mask
 				word >>= f.bits
 				at = at[1:]
 			}
 		}
 	}
-	return f.Copies == 1 || f.agree(func(i int) bool {
-		word := uint32(registers[i/(32*f.each)][i/f.each%32])
-		return word>>(i%f.each*f.bits)&mask == matrix[f.position[i]]
+	return f.Copies == 1 || f.copiesAgree(func(i int) bool {
+		word := uint32(registers[i/(32*f.perRegister)][i/f.perRegister%32])
+		return word>>(i%f.perRegister*f.bits)&mask == matrix[f.position[i]]
 	})
 }
 
-func (f *Fragment) agree(same func(i int) bool) bool {
+func (f *Fragment) copiesAgree(same func(i int) bool) bool {
 	for i := range f.position {
 		if !same(i) {
 			return false
@@ -72,7 +76,7 @@ func (f *Fragment) agree(same func(i int) bool) bool {
 	return true
 }
 
-// Scatter puts a matrix into the registers of a warp. It is the inverse of Gather.
+// Scatter writes a matrix to the registers of a warp. It is the inverse of Gather.
 func Scatter[W uint32 | uint64](f *Fragment, registers []*[32]W, matrix []uint32) {
 	if f.bits == 64 {
 		for i, p := range f.position {
@@ -84,16 +88,17 @@ func Scatter[W uint32 | uint64](f *Fragment, registers []*[32]W, matrix []uint32
 	for _, register := range registers[:f.Registers] {
 		for lane := range register {
 			word := uint32(0)
-			for e := range f.each {
+			for e := range f.perRegister {
 				word |= matrix[at[e]] << (e * f.bits)
 			}
 			register[lane] = W(word)
-			at = at[f.each:]
+			at = at[f.perRegister:]
 		}
 	}
 }
 
-// halves are those of 64-bit register i/32 of lane i%32, which with 32-bit registers is a pair.
+// halves returns the two halves of 64-bit register i/32 of lane i%32, which is a pair of 32-bit
+// registers if W is uint32.
 func halves[W uint32 | uint64](registers []*[32]W, i int) (low, high uint32) {
 	if half := ^W(0) == W(^uint32(0)); half {
 		return uint32(registers[i/32*2][i%32]), uint32(registers[i/32*2+1][i%32])
@@ -110,33 +115,35 @@ func setHalves[W uint32 | uint64](registers []*[32]W, i int, low, high uint32) {
 	registers[i/32][i%32] = W(uint64(high)<<32 | uint64(low))
 }
 
-// Fragment is the layout of a matrix of the instruction. The seed is for wmma, whose layouts are drawn from it: the same
-// seed gives the same layout to all instructions whose fragments may be exchanged. It is nil for B of wgmma, which is
-// never in registers. ldmatrix and stmatrix have Count matrices of 8 by 8, one below the other, a register each, and the
-// argument makes no difference; movmatrix goes from A to D.
+// Fragment returns the layout of a matrix of the instruction.
+//
+// The layouts of wmma derive from the seed: instructions whose fragments are interchangeable get
+// the same layout from the same seed. B of wgmma is never in registers, so its fragment is nil.
+// ldmatrix and stmatrix move Count matrices of 8 by 8, stacked vertically, one register each; they
+// ignore the argument. movmatrix moves from A to D.
 func (in *Instruction) Fragment(matrix Matrix, seed uint64) *Fragment {
 	s := in.Shape
 	switch in.Op {
 	case LoadMatrix, StoreMatrix, MoveMatrix:
-		return pairs(8*in.Count, 8, F16, in.Transposed && (in.Op != MoveMatrix || matrix == D))
+		return matrix8x8Layout(8*in.Count, 8, F16, in.Transposed && (in.Op != MoveMatrix || matrix == D))
 	case Warp:
-		return drawn(matrix, s, in.typeOf(matrix), in.layoutOf(matrix), seed)
+		return randomLayout(matrix, s, in.typeOf(matrix), in.layoutOf(matrix), seed)
 	case WarpLoad, WarpStore:
-		return drawn(in.Matrix, s, in.Type, in.Layout, seed)
+		return randomLayout(in.Matrix, s, in.Type, in.Layout, seed)
 	}
 	rows := min(s.M, 16)
 	switch matrix {
 	case A:
-		return multiplicand(rows, s.K, in.A)
+		return operandLayout(rows, s.K, in.A)
 	case B:
 		if in.Op == Group {
 			return nil
 		}
-		f := multiplicand(s.N, s.K, in.B)
-		f.columns = true
+		f := operandLayout(s.N, s.K, in.B)
+		f.columnMajor = true
 		return f
 	}
-	return accumulator(rows, s.N, in.typeOf(matrix))
+	return accumulatorLayout(rows, s.N, in.typeOf(matrix))
 }
 
 func (in *Instruction) typeOf(m Matrix) Type { return [...]Type{in.A, in.B, in.C, in.D}[m] }
@@ -149,46 +156,47 @@ func (in *Instruction) layoutOf(m Matrix) Layout {
 }
 
 func newFragment(rows, cols int, t Type, registers int) *Fragment {
-	f := &Fragment{Rows: rows, Cols: cols, Registers: registers, Copies: 1, bits: t.word(), each: max(1, 32/t.word())}
-	f.position = make([]int32, 32*registers*f.each)
+	f := &Fragment{Rows: rows, Cols: cols, Registers: registers, Copies: 1, bits: t.word(), perRegister: max(1, 32/t.word())}
+	f.position = make([]int32, 32*registers*f.perRegister)
 	return f
 }
 
-// place fills in the positions from the row and the column of each element.
-func (f *Fragment) place(at func(lane, register, element int) (row, col int)) *Fragment {
+// fillPositions computes the positions from the row and the column of each element.
+func (f *Fragment) fillPositions(at func(lane, register, element int) (row, col int)) *Fragment {
 	for i := range f.position {
-		row, col := at(i/f.each%32, i/(32*f.each), i%f.each)
+		row, col := at(i/f.perRegister%32, i/(32*f.perRegister), i%f.perRegister)
 		f.position[i] = int32(row*f.Cols + col)
 	}
 	return f
 }
 
-// multiplicand is the layout of A, and of B with N in place of M: lane 4g+t holds the t-th register of row g (and, of 16
-// rows, of row g+8 in every second register).
-func multiplicand(rows, k int, t Type) *Fragment {
+// operandLayout is the layout of A, and of B with N in place of M (PTX ISA, Matrix Fragments for
+// mma). Lane 4g+t holds the t-th register of row g. With 16 rows, every second register belongs to
+// row g+8.
+func operandLayout(rows, k int, t Type) *Fragment {
 	cols := k * t.Bits() / t.word()
 	f := newFragment(rows, cols, t, rows*k*t.Bits()/32/max(32, t.Bits()))
-	return f.place(func(lane, register, element int) (int, int) {
+	return f.fillPositions(func(lane, register, element int) (int, int) {
 		across := rows / 8
-		return lane/4 + 8*(register%across), f.each*(lane%4+4*(register/across)) + element
+		return lane/4 + 8*(register%across), f.perRegister*(lane%4+4*(register/across)) + element
 	})
 }
 
-// accumulator is the layout of C and D: lane 4g+t holds columns 2t and 2t+1 of row g, then of row g+8, then of the next
-// eight columns.
-func accumulator(rows, n int, t Type) *Fragment {
+// accumulatorLayout is the layout of C and D. Lane 4g+t holds columns 2t and 2t+1 of row g, then of
+// row g+8, then of the next eight columns.
+func accumulatorLayout(rows, n int, t Type) *Fragment {
 	f := newFragment(rows, n, t, rows*n*t.Bits()/32/max(32, t.Bits()))
-	return f.place(func(lane, register, element int) (int, int) {
-		i := register*f.each + element
+	return f.fillPositions(func(lane, register, element int) (int, int) {
+		i := register*f.perRegister + element
 		pair, across := i/2, rows/8
 		return lane/4 + 8*(pair%across), 8*(pair/across) + 2*(lane%4) + i%2
 	})
 }
 
-// pairs is the layout of matrices of 8 by 8 elements of 16 bits: lane 4g+t holds columns 2t and 2t+1 of row g, or of the
-// transposed matrix.
-func pairs(rows, cols int, t Type, transposed bool) *Fragment {
-	return newFragment(rows, cols, t, rows/8).place(func(lane, register, element int) (int, int) {
+// matrix8x8Layout is the layout of 8 by 8 matrices of 16-bit elements. Lane 4g+t holds columns 2t
+// and 2t+1 of row g, or of the transposed matrix.
+func matrix8x8Layout(rows, cols int, t Type, transposed bool) *Fragment {
+	return newFragment(rows, cols, t, rows/8).fillPositions(func(lane, register, element int) (int, int) {
 		row, col := lane/4, 2*(lane%4)+element
 		if transposed {
 			row, col = col, row
@@ -197,8 +205,9 @@ func pairs(rows, cols int, t Type, transposed bool) *Fragment {
 	})
 }
 
-// drawn is a layout for wmma: every element in as many places as there are copies, at random.
-func drawn(m Matrix, s Shape, t Type, layout Layout, seed uint64) *Fragment {
+// randomLayout is a layout for wmma: a random permutation in which every element has Copies
+// positions.
+func randomLayout(m Matrix, s Shape, t Type, layout Layout, seed uint64) *Fragment {
 	rows, cols := s.M, s.N
 	switch m {
 	case A:
@@ -206,15 +215,15 @@ func drawn(m Matrix, s Shape, t Type, layout Layout, seed uint64) *Fragment {
 	case B:
 		rows, cols = s.N, s.K
 	default:
-		m, layout = C, Row // C and D may be exchanged, and are stored in either layout
+		m, layout = C, Row // C and D are interchangeable, and wmma.store has both layouts
 	}
 	elements := rows * cols * t.Bits() / t.word()
 	registers := max(1, elements*t.word()/32/max(32, t.Bits()))
 	if t == F16 && m != C {
-		registers = 8 // for every shape: what is smaller is held several times
+		registers = 8 // for every shape; smaller matrices have several copies
 	}
 	f := newFragment(rows, elements/rows, t, registers)
-	f.columns = m == B
+	f.columnMajor = m == B
 	f.Copies = len(f.position) / elements
 	kind := uint64(m)<<40 | uint64(t)<<32 | uint64(layout)<<24 | uint64(s.M)<<16 | uint64(s.N)<<8 | uint64(s.K)
 	for i, p := range rand.New(rand.NewPCG(seed, kind)).Perm(len(f.position)) {

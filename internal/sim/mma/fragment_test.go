@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// every lists the products of mma.sync and wgmma, and of wmma in all layouts.
-func every(t testing.TB) (all []*Instruction) {
+// allProducts lists the products of mma.sync and wgmma, and of wmma in all layouts.
+func allProducts(t testing.TB) (all []*Instruction) {
 	t.Helper()
 	for _, f := range forms {
 		for _, s := range f.shapes {
@@ -44,16 +44,16 @@ func every(t testing.TB) (all []*Instruction) {
 	return all
 }
 
-// TestFragmentsHoldEveryElement checks that the elements of every matrix are each held as often as the fragment says, and
-// that Scatter and Gather are inverse, with both widths of registers.
+// TestFragmentsHoldEveryElement checks that a fragment holds every element Copies times, and that
+// Scatter and Gather are inverse for both register widths.
 func TestFragmentsHoldEveryElement(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
-	for _, in := range every(t) {
+	for _, in := range allProducts(t) {
 		for m := A; m <= D; m++ {
 			f := in.Fragment(m, 99)
 			if in.Op == Group && m == B {
 				if f != nil {
-					t.Errorf("%s: B has a fragment", in.Text)
+					t.Errorf("%s: B must not have a fragment", in.Text)
 				}
 				continue
 			}
@@ -97,133 +97,142 @@ func roundTrip[W uint32 | uint64](t *testing.T, f *Fragment, matrix []uint32, n 
 		t.Error("copies of an element differ")
 	}
 	if !slices.Equal(back, matrix) {
-		t.Errorf("%d by %d: what was scattered is not what is gathered", f.Rows, f.Cols)
+		t.Errorf("%d by %d: Gather does not invert Scatter", f.Rows, f.Cols)
 	}
 	registers[0][5] ^= 1
 	if f.Copies > 1 == Gather(f, back, registers) {
-		t.Errorf("%d copies: a change of one of them is judged wrongly", f.Copies)
+		t.Errorf("%d copies: Gather reports a changed copy wrongly", f.Copies)
 	}
 }
 
-// TestFragmentsAreThoseOfPTX compares with the formulas that the PTX ISA prints, a case for each of its sections.
-func TestFragmentsAreThoseOfPTX(t *testing.T) {
-	type formula func(g, t, i int) (row, col int)
-	pick := func(first bool, x, y int) int {
-		if first {
-			return x
-		}
-		return y
+// formula gives the position of element i of a lane in PTX ISA notation: groupID g and
+// threadID_in_group t.
+type formula func(g, t, i int) (row, col int)
+
+func pick(first bool, x, y int) int {
+	if first {
+		return x
 	}
-	accumulators := formula(func(g, t, i int) (int, int) { return pick(i < 2, g, g+8), t*2 + i&1 })
-	for _, c := range []struct {
-		text    string
-		a, b, c formula
-	}{
-		{
-			"mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",
-			func(g, t, i int) (int, int) { return g, t },
-			func(g, t, i int) (int, int) { return t, g },
-			func(g, t, i int) (int, int) { return g, t*2 + i&1 },
+	return y
+}
+
+func accumulatorFormula(g, t, i int) (row, col int) { return pick(i < 2, g, g+8), t*2 + i&1 }
+
+// ptxFragments holds the formulas of the PTX ISA, one case per section of Warp-Level Matrix
+// Multiply-Accumulate Instructions.
+var ptxFragments = []struct {
+	text    string
+	a, b, c formula
+}{
+	{
+		"mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",
+		func(g, t, i int) (int, int) { return g, t },
+		func(g, t, i int) (int, int) { return t, g },
+		func(g, t, i int) (int, int) { return g, t*2 + i&1 },
+	},
+	{
+		"mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32",
+		func(g, t, i int) (int, int) { return g, t*4 + i },
+		func(g, t, i int) (int, int) { return t*4 + i, g },
+		func(g, t, i int) (int, int) { return g, t*2 + i },
+	},
+	{
+		"mma.sync.aligned.m8n8k32.row.col.s32.u4.u4.s32",
+		func(g, t, i int) (int, int) { return g, t*8 + i },
+		func(g, t, i int) (int, int) { return t*8 + i, g },
+		func(g, t, i int) (int, int) { return g, t*2 + i },
+	},
+	{ // an element of b1 is 32 bits here
+		"mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor.popc",
+		func(g, t, i int) (int, int) { return g, t },
+		func(g, t, i int) (int, int) { return t, g },
+		func(g, t, i int) (int, int) { return g, t*2 + i },
+	},
+	{
+		"mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32",
+		func(g, t, i int) (int, int) { return pick(i == 0, g, g+8), t },
+		func(g, t, i int) (int, int) { return t, g },
+		accumulatorFormula,
+	},
+	{
+		"mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64",
+		func(g, t, i int) (int, int) { return pick(i == 0, g, g+8), t },
+		func(g, t, i int) (int, int) { return t, g },
+		accumulatorFormula,
+	},
+	{
+		"mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16",
+		func(g, t, i int) (int, int) { return pick(i < 2, g, g+8), t*2 + i&1 },
+		func(g, t, i int) (int, int) { return t*2 + i, g },
+		accumulatorFormula,
+	},
+	{
+		"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
+		func(g, t, i int) (int, int) { return pick(i == 0 || i == 2, g, g+8), pick(i < 2, t, t+4) },
+		func(g, t, i int) (int, int) { return pick(i == 0, t, t+4), g },
+		accumulatorFormula,
+	},
+	{
+		"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+		func(g, t, i int) (int, int) {
+			return pick(i < 2 || i >= 4 && i < 6, g, g+8), pick(i < 4, t*2+i&1, t*2+i&1+8)
 		},
-		{
-			"mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32",
-			func(g, t, i int) (int, int) { return g, t*4 + i },
-			func(g, t, i int) (int, int) { return t*4 + i, g },
-			func(g, t, i int) (int, int) { return g, t*2 + i },
+		func(g, t, i int) (int, int) { return pick(i < 2, t*2+i&1, t*2+i&1+8), g },
+		accumulatorFormula,
+	},
+	{
+		"mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64",
+		func(g, t, i int) (int, int) { return pick(i%2 == 0, g, g+8), pick(i%2 == 0, i*2+t, i*2-2+t) },
+		func(g, t, i int) (int, int) { return t + i*4, g },
+		accumulatorFormula,
+	},
+	{
+		"mma.sync.aligned.m16n8k16.row.col.f32.e4m3.e5m2.f32",
+		func(g, t, i int) (int, int) { return pick(i < 4, g, g+8), t*4 + i&3 },
+		func(g, t, i int) (int, int) { return t*4 + i, g },
+		accumulatorFormula,
+	},
+	{
+		"mma.sync.aligned.m16n8k32.row.col.s32.s4.s4.s32",
+		func(g, t, i int) (int, int) { return pick(i < 8, g, g+8), t*8 + i&7 },
+		func(g, t, i int) (int, int) { return t*8 + i, g },
+		accumulatorFormula,
+	},
+	{
+		"mma.sync.aligned.m16n8k32.row.col.f16.e5m2.e4m3.f16",
+		func(g, t, i int) (int, int) {
+			return pick(i < 4 || i >= 8 && i < 12, g, g+8), pick(i < 8, t*4+i&3, t*4+i&3+16)
 		},
-		{
-			"mma.sync.aligned.m8n8k32.row.col.s32.u4.u4.s32",
-			func(g, t, i int) (int, int) { return g, t*8 + i },
-			func(g, t, i int) (int, int) { return t*8 + i, g },
-			func(g, t, i int) (int, int) { return g, t*2 + i },
+		func(g, t, i int) (int, int) { return pick(i < 4, t*4+i&3, t*4+i&3+16), g },
+		accumulatorFormula,
+	},
+	{
+		"mma.sync.aligned.m16n8k64.row.col.s32.s4.u4.s32",
+		func(g, t, i int) (int, int) {
+			return pick(i < 8 || i >= 16 && i < 24, g, g+8), pick(i < 16, t*8+i&7, t*8+i&7+32)
 		},
-		{ // of single bits, an element here is 32 of them
-			"mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor.popc",
-			func(g, t, i int) (int, int) { return g, t },
-			func(g, t, i int) (int, int) { return t, g },
-			func(g, t, i int) (int, int) { return g, t*2 + i },
+		func(g, t, i int) (int, int) { return pick(i < 8, t*8+i&7, t*8+i&7+32), g },
+		accumulatorFormula,
+	},
+	{
+		"mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc",
+		func(g, t, i int) (int, int) { return pick(i == 0 || i == 2, g, g+8), pick(i < 2, t, t+4) },
+		func(g, t, i int) (int, int) { return pick(i == 0, t, t+4), g },
+		accumulatorFormula,
+	},
+	{ // the rows of warp 0
+		"wgmma.mma_async.sync.aligned.m64n24k32.f16.e4m3.e4m3",
+		func(g, t, i int) (int, int) {
+			return pick(i < 4 || i >= 8 && i < 12, g, g+8), pick(i < 8, t*4+i&3, t*4+i&3+16)
 		},
-		{
-			"mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32",
-			func(g, t, i int) (int, int) { return pick(i == 0, g, g+8), t },
-			func(g, t, i int) (int, int) { return t, g },
-			accumulators,
-		},
-		{
-			"mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64",
-			func(g, t, i int) (int, int) { return pick(i == 0, g, g+8), t },
-			func(g, t, i int) (int, int) { return t, g },
-			accumulators,
-		},
-		{
-			"mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16",
-			func(g, t, i int) (int, int) { return pick(i < 2, g, g+8), t*2 + i&1 },
-			func(g, t, i int) (int, int) { return t*2 + i, g },
-			accumulators,
-		},
-		{
-			"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
-			func(g, t, i int) (int, int) { return pick(i == 0 || i == 2, g, g+8), pick(i < 2, t, t+4) },
-			func(g, t, i int) (int, int) { return pick(i == 0, t, t+4), g },
-			accumulators,
-		},
-		{
-			"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
-			func(g, t, i int) (int, int) {
-				return pick(i < 2 || i >= 4 && i < 6, g, g+8), pick(i < 4, t*2+i&1, t*2+i&1+8)
-			},
-			func(g, t, i int) (int, int) { return pick(i < 2, t*2+i&1, t*2+i&1+8), g },
-			accumulators,
-		},
-		{
-			"mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64",
-			func(g, t, i int) (int, int) { return pick(i%2 == 0, g, g+8), pick(i%2 == 0, i*2+t, i*2-2+t) },
-			func(g, t, i int) (int, int) { return t + i*4, g },
-			accumulators,
-		},
-		{
-			"mma.sync.aligned.m16n8k16.row.col.f32.e4m3.e5m2.f32",
-			func(g, t, i int) (int, int) { return pick(i < 4, g, g+8), t*4 + i&3 },
-			func(g, t, i int) (int, int) { return t*4 + i, g },
-			accumulators,
-		},
-		{
-			"mma.sync.aligned.m16n8k32.row.col.s32.s4.s4.s32",
-			func(g, t, i int) (int, int) { return pick(i < 8, g, g+8), t*8 + i&7 },
-			func(g, t, i int) (int, int) { return t*8 + i, g },
-			accumulators,
-		},
-		{
-			"mma.sync.aligned.m16n8k32.row.col.f16.e5m2.e4m3.f16",
-			func(g, t, i int) (int, int) {
-				return pick(i < 4 || i >= 8 && i < 12, g, g+8), pick(i < 8, t*4+i&3, t*4+i&3+16)
-			},
-			func(g, t, i int) (int, int) { return pick(i < 4, t*4+i&3, t*4+i&3+16), g },
-			accumulators,
-		},
-		{
-			"mma.sync.aligned.m16n8k64.row.col.s32.s4.u4.s32",
-			func(g, t, i int) (int, int) {
-				return pick(i < 8 || i >= 16 && i < 24, g, g+8), pick(i < 16, t*8+i&7, t*8+i&7+32)
-			},
-			func(g, t, i int) (int, int) { return pick(i < 8, t*8+i&7, t*8+i&7+32), g },
-			accumulators,
-		},
-		{
-			"mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc",
-			func(g, t, i int) (int, int) { return pick(i == 0 || i == 2, g, g+8), pick(i < 2, t, t+4) },
-			func(g, t, i int) (int, int) { return pick(i == 0, t, t+4), g },
-			accumulators,
-		},
-		{ // rows of the first warp
-			"wgmma.mma_async.sync.aligned.m64n24k32.f16.e4m3.e4m3",
-			func(g, t, i int) (int, int) {
-				return pick(i < 4 || i >= 8 && i < 12, g, g+8), pick(i < 8, t*4+i&3, t*4+i&3+16)
-			},
-			nil,
-			func(g, t, i int) (int, int) { return g + 8*(i/2%2), 8*(i/4) + 2*t + i%2 },
-		},
-	} {
+		nil,
+		func(g, t, i int) (int, int) { return g + 8*(i/2%2), 8*(i/4) + 2*t + i%2 },
+	},
+}
+
+// TestFragmentsMatchPTX compares the layouts with the formulas of the PTX ISA.
+func TestFragmentsMatchPTX(t *testing.T) {
+	for _, c := range ptxFragments {
 		in := mustLookup(t, c.text)
 		for m, want := range map[Matrix]formula{A: c.a, B: c.b, C: c.c, D: c.c} {
 			if want == nil {
@@ -242,8 +251,9 @@ func TestFragmentsAreThoseOfPTX(t *testing.T) {
 	}
 }
 
-// TestDrawnLayouts checks what wmma's layouts depend on: fragments that may be exchanged have the same, others do not.
-func TestDrawnLayouts(t *testing.T) {
+// TestRandomLayouts checks that interchangeable wmma fragments have the same layout and others do
+// not.
+func TestRandomLayouts(t *testing.T) {
 	product := mustLookup(t, "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32")
 	load := func(words string) *Fragment {
 		in := mustLookup(t, "wmma."+words)
@@ -267,7 +277,7 @@ func TestDrawnLayouts(t *testing.T) {
 			t.Errorf("%s: same layout is %v, want %v", c.what, same, c.same)
 		}
 	}
-	for text, want := range map[string][3]int{ // registers of a, of b, and copies of a
+	for text, want := range map[string][3]int{ // registers of A, registers of B, copies of A
 		"m16n16k16.f32.f32":           {8, 8, 2},
 		"m32n8k16.f16.f16":            {8, 8, 1},
 		"m8n32k16.f32.f32":            {8, 8, 4},
@@ -286,7 +296,7 @@ func TestDrawnLayouts(t *testing.T) {
 	}
 }
 
-func TestMatricesOfEightByEight(t *testing.T) {
+func TestMatrix8x8Layouts(t *testing.T) {
 	for text, want := range map[string]func(lane, i int) (row, col int){
 		"ldmatrix.sync.aligned.m8n8.x4.shared.b16":       func(l, i int) (int, int) { return i/2*8 + l/4, l%4*2 + i%2 },
 		"ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16": func(l, i int) (int, int) { return i/2*8 + l%4*2 + i%2, l / 4 },
@@ -307,7 +317,7 @@ func TestMatricesOfEightByEight(t *testing.T) {
 		}
 	}
 
-	// movmatrix: every lane gets what lies across the diagonal.
+	// movmatrix transposes: every lane receives the elements across the diagonal.
 	in := mustLookup(t, "movmatrix.sync.aligned.m8n8.trans.b16")
 	source, result, matrix := newRegisters(1), newRegisters(1), make([]uint32, 64)
 	for i := range matrix {

@@ -5,22 +5,23 @@ import (
 	"math/bits"
 )
 
+// multiplyIntegers computes products of s8, u8, s4 and u4 elements with an s32 accumulator.
 func (p *Product) multiplyIntegers(s *Scratch, d, a, b, c []uint32) {
-	s.wholeA = decodeIntegers(s.wholeA, a[:p.m*p.k], p.a)
-	s.wholeB = decodeIntegers(s.wholeB, b[:p.n*p.k], p.b)
+	s.integersA = decodeIntegers(s.integersA, a[:p.m*p.k], p.a)
+	s.integersB = decodeIntegers(s.integersB, b[:p.n*p.k], p.b)
 	for i := range p.m {
-		row := s.wholeA[i*p.k:][:p.k]
-		for j := 0; j < p.n; j += columns {
-			var sums [columns]int32
-			addIntegers(&sums, row, s.wholeB[j*p.k:][:columns*p.k])
+		row := s.integersA[i*p.k:][:p.k]
+		for j := 0; j < p.n; j += columnUnroll {
+			var sums [columnUnroll]int32
+			addIntegers(&sums, row, s.integersB[j*p.k:][:columnUnroll*p.k])
 			for l, sum := range sums {
-				p.finish(d, c, i*p.n+j+l, sum)
+				p.storeSum(d, c, i*p.n+j+l, sum)
 			}
 		}
 	}
 }
 
-// decodeIntegers extends the sign of signed elements.
+// decodeIntegers sign-extends signed elements and zero-extends unsigned ones.
 func decodeIntegers(values []int32, matrix []uint32, t Type) []int32 {
 	values = resize(values, len(matrix))
 	above := 32 - t.Bits()
@@ -35,8 +36,8 @@ func decodeIntegers(values []int32, matrix []uint32, t Type) []int32 {
 	return values
 }
 
-// addIntegers adds the products of a row with four columns, which lie one behind the other.
-func addIntegers(sums *[columns]int32, row, b []int32) {
+// addIntegers adds the products of a row with four consecutive columns.
+func addIntegers(sums *[columnUnroll]int32, row, b []int32) {
 	k := len(row)
 	b0, b1, b2, b3 := b[:k], b[k:][:k], b[2*k:][:k], b[3*k:][:k]
 	s0, s1, s2, s3 := sums[0], sums[1], sums[2], sums[3]
@@ -46,11 +47,12 @@ func addIntegers(sums *[columns]int32, row, b []int32) {
 		s2 += x * b2[i]
 		s3 += x * b3[i]
 	}
-	*sums = [columns]int32{s0, s1, s2, s3}
+	*sums = [columnUnroll]int32{s0, s1, s2, s3}
 }
 
-// finish adds C to a sum, which itself is far from overflowing, and wraps around or saturates once.
-func (p *Product) finish(d, c []uint32, i int, sum int32) {
+// storeSum adds C to a sum, which cannot itself overflow, and wraps around or saturates
+// (.satfinite) once.
+func (p *Product) storeSum(d, c []uint32, i int, sum int32) {
 	total := int64(sum)
 	if c != nil {
 		total += int64(int32(c[i]))
@@ -61,6 +63,7 @@ func (p *Product) finish(d, c []uint32, i int, sum int32) {
 	d[i] = uint32(total)
 }
 
+// multiplyBits counts the set bits of A & B or A ^ B, for single-bit elements.
 func (p *Product) multiplyBits(_ *Scratch, d, a, b, c []uint32) {
 	for i := range p.m {
 		for j := range p.n {
@@ -73,7 +76,7 @@ func (p *Product) multiplyBits(_ *Scratch, d, a, b, c []uint32) {
 					ones += bits.OnesCount32(x & y)
 				}
 			}
-			p.finish(d, c, i*p.n+j, int32(ones))
+			p.storeSum(d, c, i*p.n+j, int32(ones))
 		}
 	}
 }

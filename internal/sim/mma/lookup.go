@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Op is what an instruction on matrices does.
+// Op is a kind of matrix instruction.
 type Op uint8
 
 // The instructions.
 const (
-	Sync        Op = iota // mma.sync: a product, a warp
-	Warp                  // wmma.mma: a product, a warp, layouts of its own
-	Group                 // wgmma.mma_async: a product, four warps
+	Sync        Op = iota // mma.sync: product of one warp
+	Warp                  // wmma.mma: product of one warp with opaque fragment layouts
+	Group                 // wgmma.mma_async: product of four warps
 	WarpLoad              // wmma.load
 	WarpStore             // wmma.store
 	LoadMatrix            // ldmatrix
@@ -25,10 +25,10 @@ var opNames = [...]string{
 	"mma.sync", "wmma.mma", "wgmma.mma_async", "wmma.load", "wmma.store", "ldmatrix", "stmatrix", "movmatrix",
 }
 
-// String is the name as PTX has it.
+// String returns the PTX name of the instruction.
 func (o Op) String() string { return opNames[o] }
 
-// Layout is the order of the elements of a matrix in memory.
+// Layout is the order of matrix elements in memory.
 type Layout uint8
 
 // The layouts.
@@ -37,7 +37,7 @@ const (
 	Col               // columns are contiguous
 )
 
-// BitOp is what takes the place of multiplication for single bits, before the ones are counted.
+// BitOp replaces the multiplication of single-bit elements. The set bits of its result are counted.
 type BitOp uint8
 
 // The operations on bits.
@@ -47,10 +47,10 @@ const (
 	Xor
 )
 
-// Rounding is the rounding of f64 products.
+// Rounding is the rounding mode of f64 products.
 type Rounding uint8
 
-// The roundings.
+// The rounding modes: .rn, .rz, .rm and .rp.
 const (
 	Nearest Rounding = iota
 	TowardZero
@@ -58,40 +58,40 @@ const (
 	Up
 )
 
-// Instruction is an instruction on matrices, read from its modifiers.
+// Instruction is a matrix instruction, parsed from its modifiers.
 type Instruction struct {
 	Op    Op
 	Shape Shape
-	Text  string // as it was written, for messages
+	Text  string // as written, for error messages
 
-	// Of a product.
+	// Set for products.
 	A, B, C, D       Type
 	LayoutA, LayoutB Layout
 	Saturate         bool // .satfinite
 	BitOp            BitOp
 	Rounding         Rounding
-	// Negate is for the caller to set where the product of wgmma's imm-scale-a and imm-scale-b is -1.
+	// Negate must be set by the caller if the product of wgmma's imm-scale-a and imm-scale-b is -1.
 	Negate bool
 
-	// Of wmma.load and wmma.store.
+	// Set for wmma.load and wmma.store.
 	Matrix Matrix
 	Layout Layout // in memory
 	Type   Type
 
-	// Of wmma.load, wmma.store, ldmatrix and stmatrix.
+	// Set for wmma.load, wmma.store, ldmatrix and stmatrix.
 	Space string // "global", "shared", or "" for a generic address
 
-	// Of ldmatrix, stmatrix and movmatrix.
-	Count      int // matrices
+	// Set for ldmatrix, stmatrix and movmatrix.
+	Count      int // number of matrices
 	Transposed bool
 }
 
-// Lookup reads an instruction: an opcode (mma, wmma, wgmma, ldmatrix, stmatrix or movmatrix) and the words after it
-// without their dots. As for ptxas, the words come in any order, but types among themselves, and the two layouts, keep
-// theirs.
+// Lookup parses an instruction: an opcode (mma, wmma, wgmma, ldmatrix, stmatrix or movmatrix) and
+// its modifiers without dots. As in ptxas, modifiers may be in any order, except that types and the
+// two layouts keep their relative order.
 func Lookup(opcode string, modifiers []string) (*Instruction, error) {
 	text := strings.Join(append([]string{opcode}, modifiers...), ".")
-	in, err := lookup(opcode, sortWords(modifiers))
+	in, err := lookup(opcode, classifyModifiers(modifiers))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", text, err)
 	}
@@ -99,37 +99,37 @@ func Lookup(opcode string, modifiers []string) (*Instruction, error) {
 	return in, nil
 }
 
-func lookup(opcode string, w *words) (*Instruction, error) {
-	if w.take("sp") || w.hasPrefix("sp::") {
-		return nil, fmt.Errorf("sparse matrices are not simulated")
+func lookup(opcode string, w *modifierSet) (*Instruction, error) {
+	if w.consume("sp") || w.hasPrefix("sp::") {
+		return nil, fmt.Errorf("sparse matrix products are not simulated; use the dense form")
 	}
-	if w.hasPrefix("kind::") || w.take("block_scale") {
-		return nil, fmt.Errorf("matrices with .kind or block scaling are not simulated")
+	if w.hasPrefix("kind::") || w.consume("block_scale") {
+		return nil, fmt.Errorf("products with .kind or block scaling are not simulated")
 	}
-	synchronous := w.take("sync") && w.take("aligned")
+	synchronous := w.consume("sync") && w.consume("aligned")
 	in, err := lookupOp(opcode, w)
 	switch {
 	case err != nil:
 		return nil, err
 	case !synchronous:
-		return nil, fmt.Errorf("want .sync and .aligned")
-	case len(w.rest) > 0:
-		return nil, fmt.Errorf("modifier .%s is not known here", w.rest[0])
+		return nil, fmt.Errorf("a required modifier is missing; want .sync and .aligned")
+	case len(w.others) > 0:
+		return nil, fmt.Errorf("unexpected modifier .%s; remove it", w.others[0])
 	}
 	return in, nil
 }
 
-func lookupOp(opcode string, w *words) (*Instruction, error) {
+func lookupOp(opcode string, w *modifierSet) (*Instruction, error) {
 	switch {
 	case opcode == "mma":
 		return lookupProduct(Sync, w)
-	case opcode == "wmma" && w.take("mma"):
+	case opcode == "wmma" && w.consume("mma"):
 		return lookupProduct(Warp, w)
-	case opcode == "wgmma" && w.take("mma_async"):
+	case opcode == "wgmma" && w.consume("mma_async"):
 		return lookupProduct(Group, w)
-	case opcode == "wmma" && w.take("load"):
+	case opcode == "wmma" && w.consume("load"):
 		return lookupTransfer(WarpLoad, w, "a", "b", "c")
-	case opcode == "wmma" && w.take("store"):
+	case opcode == "wmma" && w.consume("store"):
 		return lookupTransfer(WarpStore, w, "d")
 	case opcode == "ldmatrix":
 		return lookupMatrix(LoadMatrix, w)
@@ -138,19 +138,19 @@ func lookupOp(opcode string, w *words) (*Instruction, error) {
 	case opcode == "movmatrix":
 		return lookupMatrix(MoveMatrix, w)
 	}
-	return nil, fmt.Errorf("not an instruction on matrices")
+	return nil, fmt.Errorf("not a supported matrix instruction; want mma, wmma, wgmma.mma_async, ldmatrix, stmatrix or movmatrix")
 }
 
-// words are the modifiers of an instruction by their kind.
-type words struct {
+// modifierSet groups the modifiers of an instruction by kind.
+type modifierSet struct {
 	shapes  []Shape
 	types   []Type
 	layouts []Layout
-	rest    []string // the others, each once
+	others  []string // without duplicates
 }
 
-func sortWords(modifiers []string) *words {
-	w := new(words)
+func classifyModifiers(modifiers []string) *modifierSet {
+	w := new(modifierSet)
 	for _, word := range modifiers {
 		if s, ok := parseShape(word); ok {
 			w.shapes = append(w.shapes, s)
@@ -158,42 +158,42 @@ func sortWords(modifiers []string) *words {
 			w.types = append(w.types, t)
 		} else if word == "row" || word == "col" {
 			w.layouts = append(w.layouts, map[string]Layout{"row": Row, "col": Col}[word])
-		} else if !slices.Contains(w.rest, word) {
-			w.rest = append(w.rest, word)
+		} else if !slices.Contains(w.others, word) {
+			w.others = append(w.others, word)
 		}
 	}
 	return w
 }
 
-// take removes a word and says whether it was there.
-func (w *words) take(word string) bool {
-	at := slices.Index(w.rest, word)
+// consume removes a modifier and reports whether it was present.
+func (w *modifierSet) consume(word string) bool {
+	at := slices.Index(w.others, word)
 	if at >= 0 {
-		w.rest = slices.Delete(w.rest, at, at+1)
+		w.others = slices.Delete(w.others, at, at+1)
 	}
 	return at >= 0
 }
 
-func (w *words) hasPrefix(prefix string) bool {
-	return slices.ContainsFunc(w.rest, func(word string) bool { return strings.HasPrefix(word, prefix) })
+func (w *modifierSet) hasPrefix(prefix string) bool {
+	return slices.ContainsFunc(w.others, func(word string) bool { return strings.HasPrefix(word, prefix) })
 }
 
-func (w *words) shape() (Shape, error) {
+func (w *modifierSet) shape() (Shape, error) {
 	if len(w.shapes) != 1 {
-		return Shape{}, fmt.Errorf("want one shape, such as .m16n8k16, not %d", len(w.shapes))
+		return Shape{}, fmt.Errorf("found %d shapes; want one, such as .m16n8k16", len(w.shapes))
 	}
 	return w.shapes[0], nil
 }
 
-func (w *words) layout(n int) ([]Layout, error) {
+func (w *modifierSet) layout(n int) ([]Layout, error) {
 	if len(w.layouts) != n {
-		return nil, fmt.Errorf("want %d of .row and .col, not %d", n, len(w.layouts))
+		return nil, fmt.Errorf("found %d layouts; want %d of .row and .col", len(w.layouts), n)
 	}
 	return w.layouts, nil
 }
 
-// forms are the products that exist. Where several types of multiplicands stand together, A and B may differ, except in
-// wmma. An N of zero stands for all that wgmma has.
+// forms lists the supported products. If a row has several multiplicand types, A and B may differ,
+// except in wmma. N = 0 stands for every N of wgmma.
 var forms = []struct {
 	op           Op
 	multiplicand []Type
@@ -225,7 +225,8 @@ var forms = []struct {
 	{Group, []Type{B1}, []Type{S32}, []Shape{{64, 0, 256}}},
 }
 
-// wgmmaColumns says whether wgmma has an N: all multiples of 8 for floats, fewer for integers.
+// wgmmaColumns reports whether wgmma supports this N: all multiples of 8 up to 256 for floating
+// point, fewer for integers.
 func wgmmaColumns(n int, accumulator Type) bool {
 	if n < 8 || n > 256 || n%8 != 0 {
 		return false
@@ -247,7 +248,7 @@ func (in *Instruction) exists() bool {
 	return false
 }
 
-func lookupProduct(op Op, w *words) (in *Instruction, err error) {
+func lookupProduct(op Op, w *modifierSet) (in *Instruction, err error) {
 	in = &Instruction{Op: op}
 	if in.Shape, err = w.shape(); err != nil {
 		return nil, err
@@ -260,22 +261,23 @@ func lookupProduct(op Op, w *words) (in *Instruction, err error) {
 	case op != Group && len(t) == 4 && (op != Warp || t[1] != F16):
 		in.D, in.A, in.B, in.C = t[0], t[1], t[2], t[3]
 	default:
-		return nil, fmt.Errorf("%d types are not what this instruction has", len(t))
+		return nil, fmt.Errorf("found %d types; wgmma has 3, mma has 4, wmma has 4, or 2 with f16", len(t))
 	}
 	if op == Sync && in.A == F16 && in.Shape == (Shape{8, 8, 4}) {
-		return nil, fmt.Errorf("four products of 8 by 8 by 4 are a form of sm_70 and are not simulated: use m16n8k8")
+		return nil, fmt.Errorf("m8n8k4 with f16 is a form of sm_70 and is not simulated; use m16n8k8")
 	}
 	if !in.exists() {
-		return nil, fmt.Errorf("no such shape with these types")
+		return nil, fmt.Errorf("no such shape with these types exists")
 	}
 	if err := in.setLayouts(w); err != nil {
 		return nil, err
 	}
-	return in, in.setOptions(w)
+	return in, in.setArithmeticModifiers(w)
 }
 
-// setLayouts reads the layouts of the multiplicands. Only wmma leaves a choice, and not for what is smaller than a byte.
-func (in *Instruction) setLayouts(w *words) error {
+// setLayouts reads the layouts of the multiplicands. Only wmma with elements of at least one byte
+// leaves a choice.
+func (in *Instruction) setLayouts(w *modifierSet) error {
 	in.LayoutB = Col
 	if in.Op == Group {
 		_, err := w.layout(0)
@@ -287,28 +289,29 @@ func (in *Instruction) setLayouts(w *words) error {
 	}
 	in.LayoutA, in.LayoutB = layouts[0], layouts[1]
 	if (in.Op == Sync || in.A.Bits() < 8) && (in.LayoutA != Row || in.LayoutB != Col) {
-		return fmt.Errorf("want the layouts .row.col")
+		return fmt.Errorf("unsupported layouts; want .row.col")
 	}
 	return nil
 }
 
-func (in *Instruction) setOptions(w *words) error {
+// setArithmeticModifiers reads the bit operation, .satfinite and the rounding mode.
+func (in *Instruction) setArithmeticModifiers(w *modifierSet) error {
 	if in.A == B1 {
 		switch {
-		case w.take("and"):
+		case w.consume("and"):
 			in.BitOp = And
-		case w.take("xor") && in.Op != Group:
+		case w.consume("xor") && in.Op != Group:
 			in.BitOp = Xor
 		}
-		if in.BitOp == NoBitOp || !w.take("popc") {
-			return fmt.Errorf("want .and.popc, or .xor.popc where it exists")
+		if in.BitOp == NoBitOp || !w.consume("popc") {
+			return fmt.Errorf("no supported bit operation; want .and.popc, or .xor.popc with mma and wmma")
 		}
 		return nil
 	}
-	in.Saturate = in.D == S32 && w.take("satfinite")
+	in.Saturate = in.D == S32 && w.consume("satfinite")
 	if in.Op == Warp && in.A == F64 {
 		for i, word := range []string{"rn", "rz", "rm", "rp"} {
-			if w.take(word) {
+			if w.consume(word) {
 				in.Rounding = Rounding(i)
 			}
 		}
@@ -316,10 +319,10 @@ func (in *Instruction) setOptions(w *words) error {
 	return nil
 }
 
-// takeSpace reads the state space of an address.
-func (w *words) takeSpace(spaces ...string) string {
+// consumeSpace removes and returns the state space of an address.
+func (w *modifierSet) consumeSpace(spaces ...string) string {
 	for _, space := range spaces {
-		if w.take(space) {
+		if w.consume(space) {
 			return strings.TrimSuffix(space, "::cta")
 		}
 	}
@@ -327,8 +330,8 @@ func (w *words) takeSpace(spaces ...string) string {
 }
 
 // lookupTransfer reads wmma.load and wmma.store.
-func lookupTransfer(op Op, w *words, matrices ...string) (in *Instruction, err error) {
-	in = &Instruction{Op: op, Space: w.takeSpace("global", "shared", "shared::cta")}
+func lookupTransfer(op Op, w *modifierSet, matrices ...string) (in *Instruction, err error) {
+	in = &Instruction{Op: op, Space: w.consumeSpace("global", "shared", "shared::cta")}
 	if in.Shape, err = w.shape(); err != nil {
 		return nil, err
 	}
@@ -338,25 +341,25 @@ func lookupTransfer(op Op, w *words, matrices ...string) (in *Instruction, err e
 	}
 	in.Layout = layouts[0]
 	if len(w.types) != 1 {
-		return nil, fmt.Errorf("want one type, not %d", len(w.types))
+		return nil, fmt.Errorf("found %d types; want one type", len(w.types))
 	}
 	in.Type = w.types[0]
-	at := slices.IndexFunc(matrices, w.take)
+	at := slices.IndexFunc(matrices, w.consume)
 	if at < 0 {
-		return nil, fmt.Errorf("want the matrix: .%s", strings.Join(matrices, ", ."))
+		return nil, fmt.Errorf("no matrix named; want the matrix: .%s", strings.Join(matrices, ", ."))
 	}
 	in.Matrix = Matrix(strings.Index("abcd", matrices[at]))
-	if !in.transfers() {
-		return nil, fmt.Errorf("no such shape with this type")
+	if !in.hasProduct() {
+		return nil, fmt.Errorf("no such shape with this type exists")
 	}
 	if in.Type.Bits() < 8 && in.Layout != map[Matrix]Layout{A: Row, B: Col}[in.Matrix] {
-		return nil, fmt.Errorf("want .row for a and .col for b with this type")
+		return nil, fmt.Errorf("unsupported layout; with this type want .row for a and .col for b")
 	}
 	return in, nil
 }
 
-// transfers says whether there is a product of wmma that this load or store goes with.
-func (in *Instruction) transfers() bool {
+// hasProduct reports whether a wmma product exists whose fragments this load or store can move.
+func (in *Instruction) hasProduct() bool {
 	for _, f := range forms {
 		of := f.multiplicand
 		if in.Matrix == C || in.Matrix == D {
@@ -369,28 +372,28 @@ func (in *Instruction) transfers() bool {
 	return false
 }
 
-// lookupMatrix reads ldmatrix, stmatrix and movmatrix, for matrices of 8 by 8 elements of 16 bits.
-func lookupMatrix(op Op, w *words) (in *Instruction, err error) {
+// lookupMatrix reads ldmatrix, stmatrix and movmatrix on 8 by 8 matrices of 16-bit elements.
+func lookupMatrix(op Op, w *modifierSet) (in *Instruction, err error) {
 	in = &Instruction{Op: op, Count: 1}
 	if in.Shape, err = w.shape(); err != nil {
 		return nil, err
 	}
-	if in.Shape != (Shape{8, 8, 0}) || !w.take("b16") {
-		return nil, fmt.Errorf("only matrices .m8n8 of type .b16 are simulated")
+	if in.Shape != (Shape{8, 8, 0}) || !w.consume("b16") {
+		return nil, fmt.Errorf("only .m8n8 matrices of type .b16 are simulated")
 	}
-	in.Transposed = w.take("trans")
+	in.Transposed = w.consume("trans")
 	if op == MoveMatrix {
 		if !in.Transposed {
-			return nil, fmt.Errorf("want .trans")
+			return nil, fmt.Errorf("movmatrix needs .trans")
 		}
 		return in, nil
 	}
-	in.Space = w.takeSpace("shared", "shared::cta")
+	in.Space = w.consumeSpace("shared", "shared::cta")
 	for i, word := range []string{"x1", "x2", "x4"} {
-		if w.take(word) {
+		if w.consume(word) {
 			in.Count = 1 << i
 			return in, nil
 		}
 	}
-	return nil, fmt.Errorf("want the number of matrices: .x1, .x2 or .x4")
+	return nil, fmt.Errorf("no matrix count; want .x1, .x2 or .x4")
 }

@@ -18,7 +18,7 @@ func TestLookup(t *testing.T) {
 	saturate := func(in *Instruction) { in.Saturate = true }
 	for text, want := range map[string]Instruction{
 		"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32": product(Sync, 16, 8, 16, F32, F16, F16, F32),
-		// Words in any order, types and layouts in theirs.
+		// Modifiers in any order; types and layouts keep their relative order.
 		"mma.f16.aligned.e4m3.row.e5m2.col.sync.f16.m16n8k32":       product(Sync, 16, 8, 32, F16, E4M3, E5M2, F16),
 		"mma.sync.aligned.m16n8k32.row.col.satfinite.s32.u8.s8.s32": product(Sync, 16, 8, 32, S32, U8, S8, S32, saturate),
 		"mma.xor.popc.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32": product(Sync, 8, 8, 128, S32, B1, B1, S32,
@@ -51,7 +51,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-func TestLookupRefuses(t *testing.T) {
+func TestLookupErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32":                   "sparse",
 		"mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32": "sparse",
@@ -79,7 +79,7 @@ func TestLookupRefuses(t *testing.T) {
 		"wgmma.mma_async.sync.aligned.m64n264k16.f32.f16.f16":                    "no such shape",
 		"wgmma.mma_async.sync.aligned.m64n8k16.f16.bf16.bf16":                    "no such shape",
 		"wgmma.mma_async.sync.aligned.m64n8k16.row.col.f32.f16.f16":              ".row and .col",
-		"wgmma.fence.sync.aligned":                                               "not an instruction on matrices",
+		"wgmma.fence.sync.aligned":                                               "not a supported matrix instruction",
 		"wmma.mma.sync.aligned.row.col.m16n16k16.s32.s8.u8.s32":                  "no such shape",
 		"wmma.mma.sync.aligned.row.col.m16n16k16.f32.f16.f16.f32":                "types",
 		"wmma.mma.sync.aligned.col.col.m8n8k32.s32.s4.s4.s32":                    ".row.col",
@@ -94,20 +94,20 @@ func TestLookupRefuses(t *testing.T) {
 		"ldmatrix.sync.aligned.m8n8.shared.b16":                                  ".x1",
 		"ldmatrix.sync.aligned.x1.shared.b16":                                    "shape",
 		"movmatrix.sync.aligned.m8n8.b16":                                        ".trans",
-		"add.f32":                                                                "not an instruction on matrices",
+		"add.f32":                                                                "not a supported matrix instruction",
 	} {
 		words := strings.Split(text, ".")
 		_, err := Lookup(words[0], words[1:])
 		if err == nil {
 			t.Errorf("%s: accepted", text)
 		} else if !strings.HasPrefix(err.Error(), text+": ") || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %q does not name the instruction and %q", err, want)
+			t.Errorf("error %q, want one with the instruction and %q", err, want)
 		}
 	}
 }
 
 func FuzzLookup(f *testing.F) {
-	for _, in := range every(f) {
+	for _, in := range allProducts(f) {
 		f.Add(in.Text)
 	}
 	for _, text := range []string{
@@ -126,7 +126,7 @@ func FuzzLookup(f *testing.F) {
 		if in.Text != text {
 			t.Errorf("text %q, want %q", in.Text, text)
 		}
-		// What is accepted can be laid out and, if it is a product, computed.
+		// Every accepted instruction has fragments and, if it is a product, can be computed.
 		for m := A; m <= D; m++ {
 			if f := in.Fragment(m, 1); f != nil && f.Registers < 1 {
 				t.Errorf("%s: %s has no registers", text, m)

@@ -1,18 +1,22 @@
 package mma
 
-// plan is how a chip computes a product of floating-point numbers.
+// plan describes how a tensor core computes a floating-point product.
 type plan struct {
-	accumulator Type // F16 or F32: what a step takes and gives
-	terms       int  // products a step adds at once
-	fraction    int  // bits below that of the largest exponent that take part
-	// coarse: the accumulator keeps 13 bits of a float32's fraction.
+	accumulator Type // F16 or F32: type of the sum before and after a step
+	terms       int  // products per step
+	fraction    int  // fraction bits kept below the largest exponent
+	// coarse: the accumulator keeps 13 of the 23 fraction bits of f32.
 	coarse bool
-	// emulated: 8-bit floats are widened to f16, those with k%4 < 2 go before the others, the steps begin at zero, and C is
-	// added to their result by an ordinary addition. So says the machine code that ptxas makes for mma.sync where the chip
-	// has 8-bit floats in wgmma only.
+	// emulated: mma.sync on FP8 elements on a GPU that has FP8 in wgmma only. ptxas emits code that
+	// widens the elements to f16 and adds those with k%4 < 2 before the others. The steps start at
+	// zero, and an ordinary addition adds C to their result.
 	emulated bool
 }
 
+// plan returns the plan of an instruction. Hopper and Blackwell add all of K in one step with 25
+// fraction bits. Ampere and Ada add at most 8 products per step with 24 fraction bits. Exceptions:
+// wmma on tf32, and tf32 on Ampere and Ada, add 4 products per step. FP8 products keep 13 fraction
+// bits unless they are emulated, and Ada adds at most 16 of them per step.
 func (in *Instruction) plan(chip Chip) plan {
 	p := plan{accumulator: in.D, terms: in.Shape.K, fraction: 25}
 	if in.C == F32 {
@@ -40,16 +44,17 @@ func (in *Instruction) plan(chip Chip) plan {
 	return p
 }
 
-// block is what the inner loops work on at a time; steps of fewer terms are filled up with zeros.
-const block = 8
+// unroll is the number of terms per iteration of the inner loops. Shorter steps are padded with
+// zeros.
+const unroll = 8
 
-// step is the room of a step among the decoded terms of a row.
-func (p *plan) step() int { return (p.terms + block - 1) / block * block }
+// paddedTerms returns the number of decoded terms of a step, padding included.
+func (p *plan) paddedTerms() int { return (p.terms + unroll - 1) / unroll * unroll }
 
-// place is where the term k of a row stands, in a row of steps.
-func (p *plan) place(k int) int {
+// termIndex returns the index of term k in a row of padded steps.
+func (p *plan) termIndex(k int) int {
 	if p.emulated {
 		k = k/4*2 + k%2 + k%4/2*p.terms
 	}
-	return k/p.terms*p.step() + k%p.terms
+	return k/p.terms*p.paddedTerms() + k%p.terms
 }

@@ -9,21 +9,21 @@ import (
 	"testing"
 )
 
-// valueOf is the value of an element, by the slow tables.
+// valueOf returns the value of an element, decoded by the reference model.
 func valueOf(t Type, code uint32) float64 {
 	if t == F32 {
 		return float64(math.Float32frombits(code))
 	}
-	n := slowDecode(t, code)
+	n := referenceDecode(t, code)
 	if n.kind != "" {
 		return math.NaN()
 	}
 	return float64(1-2*b2i(n.negative)) * math.Ldexp(float64(n.significand), n.exponent-int(n.fraction))
 }
 
-// TestPlainSums compares the modes F32Sum and F64Sum with a sum in float64: F64Sum is that sum, rounded once, and F32Sum is
-// as close to it as one rounding a term allows.
-func TestPlainSums(t *testing.T) {
+// TestSequentialSums compares the modes F32Sum and F64Sum with a sum in float64. F64Sum must equal
+// that sum rounded once. F32Sum may differ by one rounding per term.
+func TestSequentialSums(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	var s Scratch
 	for _, text := range floatProducts() {
@@ -32,7 +32,7 @@ func TestPlainSums(t *testing.T) {
 		draw := func(n int, t Type) []uint32 {
 			m := make([]uint32, n)
 			for i := range m {
-				m[i] = moderate(random, t)
+				m[i] = drawModerate(random, t)
 			}
 			return m
 		}
@@ -50,14 +50,14 @@ func TestPlainSums(t *testing.T) {
 			sum := valueOf(in.C, c[i])
 			size := math.Abs(sum)
 			for k := range sh.K {
-				product := float64(valueOf(in.A, a[i/sh.N*sh.K+k]) * valueOf(in.B, b[i%sh.N*sh.K+k])) // not to be fused
+				product := float64(valueOf(in.A, a[i/sh.N*sh.K+k]) * valueOf(in.B, b[i%sh.N*sh.K+k])) // the conversion prevents fused multiply-add
 				sum += product
 				size += math.Abs(product)
 			}
 			want := math.Float32bits(float32(sum))
 			slack := size * float64(sh.K+1) * 0x1p-24
 			if in.D == F16 {
-				want = float16FromBig(sum)
+				want = nearestFloat16(sum)
 				slack += math.Abs(sum) * 0x1p-11
 			}
 			if got := results[F64Sum][i]; got != want {
@@ -70,8 +70,8 @@ func TestPlainSums(t *testing.T) {
 	}
 }
 
-// TestPlainSumsKeepNaN: what is not a number has one code, in every mode.
-func TestPlainSumsKeepNaN(t *testing.T) {
+// TestCanonicalNaN checks that a NaN result has the canonical encoding in every mode.
+func TestCanonicalNaN(t *testing.T) {
 	in := mustLookup(t, "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")
 	for _, mode := range []Mode{Exact, F32Sum, F64Sum} {
 		p, err := in.Product(Ada, mode)
@@ -88,17 +88,17 @@ func TestPlainSumsKeepNaN(t *testing.T) {
 	}
 }
 
-// TestNoAccumulatorIsZero: without C, and with the sign of the product changed, as wgmma allows.
-func TestNoAccumulatorIsZero(t *testing.T) {
+// TestNilAccumulator checks that a nil C is zero, also with the negated product of wgmma.
+func TestNilAccumulator(t *testing.T) {
 	random := rand.New(rand.NewPCG(8, 9))
-	for _, in := range every(t) {
+	for _, in := range allProducts(t) {
 		sh := in.Shape
 		words := max(1, in.A.Bits()/32)
 		k := sh.K * in.A.Bits() / in.A.word() * words
 		matrix := func(n int, t Type) []uint32 {
 			m := make([]uint32, n)
 			for i := range m {
-				m[i] = moderate(random, t)
+				m[i] = drawModerate(random, t)
 				if t == F64 {
 					m[i] = uint32(i%2) * 0x3FF00000 // 1
 				}
@@ -130,16 +130,16 @@ func TestNoAccumulatorIsZero(t *testing.T) {
 					t.Fatal(err)
 				}
 				p.Multiply(new(Scratch), got, a, b, nil)
-				compare(t, fmt.Sprintf("%s in mode %d, negated: %v", in.Text, mode, negate), got, want, sh.N)
+				compareMatrices(t, fmt.Sprintf("%s in mode %d, negated: %v", in.Text, mode, negate), got, want, sh.N)
 			}
 		}
 	}
 }
 
-func TestProductNeedsItsChip(t *testing.T) {
+func TestChipSupport(t *testing.T) {
 	for _, c := range []struct {
 		text string
-		want []Chip // those that have it
+		want []Chip // generations that support it
 	}{
 		{"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", []Chip{Ampere, Ada, Hopper, Blackwell}},
 		{"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", []Chip{Ada, Hopper, Blackwell}},
@@ -155,14 +155,14 @@ func TestProductNeedsItsChip(t *testing.T) {
 				t.Errorf("%s on %s: %v", c.text, chip, err)
 			}
 			if err != nil && !strings.HasPrefix(err.Error(), c.text+": ") {
-				t.Errorf("error %q does not name %s", err, c.text)
+				t.Errorf("error %q does not start with %s", err, c.text)
 			}
 		}
 	}
 }
 
-// TestChipsDiffer has sums that show how chips add.
-func TestChipsDiffer(t *testing.T) {
+// TestChipArithmetic checks sums in which the generations differ.
+func TestChipArithmetic(t *testing.T) {
 	one := func(text string, chip Chip, a, b []uint32, c float32) float32 {
 		in := mustLookup(t, text)
 		p, err := in.Product(chip, Exact)
@@ -188,17 +188,17 @@ func TestChipsDiffer(t *testing.T) {
 		c    float32
 		want float32
 	}{
-		// Of 2^25 and sixteen ones, Ampere has units of 2.
+		// For 2^25 plus sixteen ones, a step on Ampere has units of 2.
 		{half, Hopper, ones, ones, 0x1p25, 0x1p25 + 16},
 		{half, Ampere, ones, ones, 0x1p25, 0x1p25},
 		{half, Ampere, ones, ones, 0x1p24, 0x1p24 + 16},
-		// 2^30 - 2^30 and eight ones: the ones are lost only where they are added in the same step.
+		// 2^30 - 2^30 plus eight ones: the ones are lost only if the same step adds them.
 		{half, Hopper, cancel, slices.Concat(large, large, zeros, ones[:8]), 0, 0},
 		{half, Ada, cancel, slices.Concat(large, large, zeros, ones[:8]), 0, 8},
-		// Zeros have no exponent: 2^15 times zero does not push out 2^-24.
+		// Zeros do not take part in the alignment: 2^15 times zero does not truncate 2^-24.
 		{half, Hopper, []uint32{0x7800, 0x0001}, []uint32{0x0000, 0x3C00}, 0, 0x1p-24},
 		{half, Hopper, []uint32{0x7800, 0x0001}, []uint32{0x0001, 0x3C00}, 0, 0x1p-9 + 0x1p-24},
-		// An accumulator of 13 bits forgets what C has below them; one of FP8 emulated by f16 does not.
+		// A coarse accumulator drops the low fraction bits of C; the FP8 emulation by f16 does not.
 		{"wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3", Hopper, nil, nil, 1 + 0x1p-13 + 0x1p-14, 1 + 0x1p-13},
 		{"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", Ada, nil, nil, 1 + 0x1p-13 + 0x1p-14, 1 + 0x1p-13},
 		{"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", Hopper, nil, nil, 1 + 0x1p-13 + 0x1p-14, 1 + 0x1p-13 + 0x1p-14},
@@ -238,7 +238,8 @@ func TestDirectedRounding(t *testing.T) {
 	}
 }
 
-// TestSharedRuns checks that the elements of 16 bytes lie one after the other, and that Address never leaves the window.
+// TestSharedRuns checks that the elements of a 16-byte unit are contiguous, and that Address stays
+// within the 256 KiB window.
 func TestSharedRuns(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 2000 {

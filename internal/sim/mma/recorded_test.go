@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// recorded is a PTX kernel with its arguments and what an H200 wrote.
-type recorded struct {
+// recordedCase is a PTX kernel with its arguments and the output of an H200.
+type recordedCase struct {
 	Name string
 	PTX  string
 	Arch string
@@ -31,17 +31,17 @@ type recorded struct {
 	text string
 }
 
-// readRecorded reads the cases whose files match a pattern: those of this package and those of all instructions.
-func readRecorded(t *testing.T, pattern string) []recorded {
+// readRecorded reads the matching cases of this package and of package cases.
+func readRecorded(t *testing.T, pattern string) []recordedCase {
 	t.Helper()
-	var cases []recorded
+	var cases []recordedCase
 	for _, folder := range []string{"testdata/recorded", "../../cases/testdata/recorded"} {
 		files, _ := filepath.Glob(filepath.Join(folder, pattern))
 		if len(files) == 0 {
 			t.Fatalf("no cases %s in %s", pattern, folder)
 		}
 		for _, file := range files {
-			var r recorded
+			var r recordedCase
 			content, err := os.ReadFile(file)
 			if err == nil {
 				err = json.Unmarshal(content, &r)
@@ -60,7 +60,7 @@ func readRecorded(t *testing.T, pattern string) []recorded {
 	return cases
 }
 
-func (r *recorded) bytes(t *testing.T, argument int) []byte {
+func (r *recordedCase) bytes(t *testing.T, argument int) []byte {
 	t.Helper()
 	content, err := hex.DecodeString(r.Args[argument].Hex)
 	if err != nil {
@@ -69,17 +69,17 @@ func (r *recorded) bytes(t *testing.T, argument int) []byte {
 	return content
 }
 
-func (r *recorded) expected(t *testing.T, argument int) []byte {
+func (r *recordedCase) expected(t *testing.T, argument int) []byte {
 	t.Helper()
 	content, err := hex.DecodeString(r.Expect.Args[strconv.Itoa(argument)].Hex)
 	if err != nil || len(content) == 0 {
-		t.Fatalf("argument %d: no expectation, %v", argument, err)
+		t.Fatalf("argument %d: no expected output, %v", argument, err)
 	}
 	return content
 }
 
-// instructions reads those of the kernel whose text begins so, with the operands behind them.
-func (r *recorded) instructions(t *testing.T, prefix string) (found []*Instruction, operands []string) {
+// instructions returns the kernel's instructions that start with a prefix, and their operands.
+func (r *recordedCase) instructions(t *testing.T, prefix string) (found []*Instruction, operands []string) {
 	t.Helper()
 	for _, match := range regexp.MustCompile(`(?m)^\s*(`+regexp.QuoteMeta(prefix)+`\S+)\s+(.*);`).FindAllStringSubmatch(r.text, -1) {
 		words := strings.Split(match[1], ".")
@@ -95,7 +95,7 @@ func (r *recorded) instructions(t *testing.T, prefix string) (found []*Instructi
 	return found, operands
 }
 
-func (r *recorded) product(t *testing.T, in *Instruction) *Product {
+func (r *recordedCase) product(t *testing.T, in *Instruction) *Product {
 	t.Helper()
 	chip, err := ChipOf(r.Arch)
 	if err != nil {
@@ -108,9 +108,9 @@ func (r *recorded) product(t *testing.T, in *Instruction) *Product {
 	return p
 }
 
-// registersOf reads what each lane of a warp holds, its registers one after the other.
+// registersOf reads the registers of a warp. Memory holds all registers of lane 0, then of lane 1.
 func registersOf(memory []byte) []*[32]uint32 {
-	words := len(memory) / 4 / 32 // a lane
+	words := len(memory) / 4 / 32 // per lane
 	registers := newRegisters(words)
 	for lane := range 32 {
 		for r := range registers {
@@ -128,7 +128,7 @@ func newRegisters(n int) []*[32]uint32 {
 	return registers
 }
 
-func gathered(t *testing.T, f *Fragment, memory []byte) []uint32 {
+func gatherMatrix(t *testing.T, f *Fragment, memory []byte) []uint32 {
 	t.Helper()
 	matrix := make([]uint32, f.Words())
 	if !Gather(f, matrix, registersOf(memory)) {
@@ -137,8 +137,8 @@ func gathered(t *testing.T, f *Fragment, memory []byte) []uint32 {
 	return matrix
 }
 
-// compare reports the first difference, by its place in the matrix.
-func compare(t *testing.T, what string, got, want []uint32, cols int) {
+// compareMatrices reports the first difference by row and column.
+func compareMatrices(t *testing.T, what string, got, want []uint32, cols int) {
 	t.Helper()
 	wrong, first := 0, -1
 	for i := range want {
@@ -154,8 +154,8 @@ func compare(t *testing.T, what string, got, want []uint32, cols int) {
 	}
 }
 
-// part is tile i of n.
-func part(memory []byte, i, n int) []byte { return memory[len(memory)/n*i : len(memory)/n*(i+1)] }
+// tileOf returns tile i of n.
+func tileOf(memory []byte, i, n int) []byte { return memory[len(memory)/n*i : len(memory)/n*(i+1)] }
 
 func TestRecordedMMA(t *testing.T) {
 	for _, r := range readRecorded(t, "mma_*.json") {
@@ -166,12 +166,12 @@ func TestRecordedMMA(t *testing.T) {
 			var s Scratch
 			for tile := range r.Grid[0] {
 				load := func(m Matrix, memory []byte) []uint32 {
-					return gathered(t, in.Fragment(m, 0), part(memory, tile, r.Grid[0]))
+					return gatherMatrix(t, in.Fragment(m, 0), tileOf(memory, tile, r.Grid[0]))
 				}
 				want := load(D, r.expected(t, 3))
 				got := make([]uint32, len(want))
 				p.Multiply(&s, got, load(A, r.bytes(t, 0)), load(B, r.bytes(t, 1)), load(C, r.bytes(t, 2)))
-				compare(t, "tile "+strconv.Itoa(tile), got, want, in.Shape.N)
+				compareMatrices(t, "tile "+strconv.Itoa(tile), got, want, in.Shape.N)
 			}
 		})
 	}
@@ -185,14 +185,15 @@ func elementAt(memory []byte, t Type, i int) uint32 {
 	return binary.LittleEndian.Uint32(word[:]) >> (i * t.word() % 8) & (1<<t.word() - 1)
 }
 
-// loaded is what wmma.load and wmma.mma make of a matrix in memory: it goes through registers of a drawn layout.
-func loaded(t *testing.T, load *Instruction, product *Fragment, memory []byte, pitch int, seed uint64) []uint32 {
+// loadThroughRegisters reads a matrix like wmma.load and wmma.mma: through registers of a random
+// layout.
+func loadThroughRegisters(t *testing.T, load *Instruction, product *Fragment, memory []byte, pitch int, seed uint64) []uint32 {
 	t.Helper()
 	f := load.Fragment(load.Matrix, seed)
 	matrix := make([]uint32, f.Words())
 	fill := func(row, col, at int) {
 		i := row*pitch + col
-		if (load.Layout == Row) == (load.Matrix == B) { // memory runs along the other side of the slice
+		if (load.Layout == Row) == (load.Matrix == B) { // memory is transposed relative to the slice
 			i = col*pitch + row
 		}
 		if load.Type == F64 {
@@ -224,20 +225,20 @@ func TestRecordedWMMA(t *testing.T) {
 				var matrices [3][]uint32
 				for i, load := range loads {
 					f := in.Fragment(load.Matrix, seed)
-					matrices[i] = loaded(t, load, f, part(r.bytes(t, i), tile, r.Grid[0]), r.pitch(load, f, i), seed)
+					matrices[i] = loadThroughRegisters(t, load, f, tileOf(r.bytes(t, i), tile, r.Grid[0]), r.pitch(load, f, i), seed)
 				}
 				f := in.Fragment(D, seed)
 				got := make([]uint32, f.Words())
 				p.Multiply(&s, got, matrices[0], matrices[1], matrices[2])
-				want := loaded(t, store, f, part(r.expected(t, 3), tile, r.Grid[0]), r.pitch(store, f, 3), seed)
-				compare(t, "tile "+strconv.Itoa(tile), got, want, len(want)/in.Shape.M)
+				want := loadThroughRegisters(t, store, f, tileOf(r.expected(t, 3), tile, r.Grid[0]), r.pitch(store, f, 3), seed)
+				compareMatrices(t, "tile "+strconv.Itoa(tile), got, want, len(want)/in.Shape.M)
 			}
 		})
 	}
 }
 
-// pitch is the distance of rows or columns in memory, in elements as the slice has them.
-func (r *recorded) pitch(transfer *Instruction, f *Fragment, argument int) int {
+// pitch returns the stride of rows or columns in memory, in slice elements.
+func (r *recordedCase) pitch(transfer *Instruction, f *Fragment, argument int) int {
 	if 4+argument < len(r.Args) {
 		return int(r.Args[4+argument].U32)
 	}
@@ -259,8 +260,8 @@ func sharedMatrix(memory []byte, d Descriptor, t Type, transposed bool, rows, k 
 	return matrix
 }
 
-// warpgroup runs one wgmma on the accumulators of a warpgroup. The operands' text is as PTX has it.
-func warpgroup(t *testing.T, r *recorded, in *Instruction, operands string, a, d [][]*[32]uint32,
+// warpgroup executes one wgmma on the accumulators of a warpgroup. operands is the PTX text.
+func warpgroup(t *testing.T, r *recordedCase, in *Instruction, operands string, a, d [][]*[32]uint32,
 	shared []byte, descA, descB Descriptor, accumulate bool,
 ) {
 	t.Helper()
@@ -311,7 +312,7 @@ func warpgroup(t *testing.T, r *recorded, in *Instruction, operands string, a, d
 	}
 }
 
-// TestRecordedWGMMA covers the kernels with one warpgroup, whose form is the same in all of them.
+// TestRecordedWGMMA covers the kernels with one warpgroup, which all have the same form.
 func TestRecordedWGMMA(t *testing.T) {
 	for _, r := range readRecorded(t, "wgmma_*.json") {
 		switch {
@@ -325,7 +326,7 @@ func TestRecordedWGMMA(t *testing.T) {
 	}
 }
 
-// TestRecordedWGMMAGroups is a kernel of two warpgroups with two accumulators each.
+// TestRecordedWGMMAGroups covers a kernel of two warpgroups with two accumulators each.
 func TestRecordedWGMMAGroups(t *testing.T) {
 	for _, r := range readRecorded(t, "wgmma_*.json") {
 		if !strings.HasPrefix(r.Name, "wgmma_groups") {
@@ -358,8 +359,8 @@ func TestRecordedWGMMAGroups(t *testing.T) {
 			for w := range 4 {
 				stored := registersOf(want[(group*128+w*32)*32:][:1024])
 				for i := range 4 {
-					compare(t, "d", accumulators["%d0"][w][i][:], stored[i][:], 32)
-					compare(t, "e", accumulators["%e0"][w][i][:], stored[4+i][:], 32)
+					compareMatrices(t, "d", accumulators["%d0"][w][i][:], stored[i][:], 32)
+					compareMatrices(t, "e", accumulators["%e0"][w][i][:], stored[4+i][:], 32)
 				}
 			}
 		}
@@ -368,30 +369,30 @@ func TestRecordedWGMMAGroups(t *testing.T) {
 	t.Fatal("no case wgmma_groups")
 }
 
-// runTiles is for kernels with A in registers and B in two core matrices.
-func (r *recorded) runTiles(t *testing.T) {
+// runTiles handles kernels with A in registers and B in two core matrices.
+func (r *recordedCase) runTiles(t *testing.T) {
 	found, operands := r.instructions(t, "wgmma.mma_async")
 	in := found[0]
 	for tile := range r.Grid[0] {
 		var a, d, want [][]*[32]uint32
 		for w := range 4 {
-			load := func(memory []byte) []*[32]uint32 { return registersOf(part(part(memory, tile, r.Grid[0]), w, 4)) }
+			load := func(memory []byte) []*[32]uint32 { return registersOf(tileOf(tileOf(memory, tile, r.Grid[0]), w, 4)) }
 			a, d, want = append(a, load(r.bytes(t, 0))), append(d, load(r.bytes(t, 2))), append(want, load(r.expected(t, 3)))
 		}
-		warpgroup(t, r, in, operands[0], a, d, part(r.bytes(t, 1), tile, r.Grid[0]), 0, 0x0000001000080000, true)
+		warpgroup(t, r, in, operands[0], a, d, tileOf(r.bytes(t, 1), tile, r.Grid[0]), 0, 0x0000001000080000, true)
 		for w := range 4 {
 			for i := range d[w] {
-				compare(t, "tile "+strconv.Itoa(tile)+", warp "+strconv.Itoa(w)+", register "+strconv.Itoa(i), d[w][i][:], want[w][i][:], 32)
+				compareMatrices(t, "tile "+strconv.Itoa(tile)+", warp "+strconv.Itoa(w)+", register "+strconv.Itoa(i), d[w][i][:], want[w][i][:], 32)
 			}
 		}
 	}
 }
 
-// runSteps is for kernels that run along K with descriptors from their arguments.
-func (r *recorded) runSteps(t *testing.T) {
+// runSteps handles kernels that step along K with descriptors from their arguments.
+func (r *recordedCase) runSteps(t *testing.T) {
 	found, operands := r.instructions(t, "wgmma.mma_async")
 	imageA, imageB, c := r.bytes(t, 0), r.bytes(t, 1), r.bytes(t, 2)
-	const startB = 1 << 16 // any multiple of 1024 behind A
+	const startB = 1 << 16 // any multiple of 1024 after A
 	shared := make([]byte, startB+len(imageB)+1<<10)
 	copy(shared, imageA)
 	copy(shared[startB:], imageB)
@@ -408,7 +409,7 @@ func (r *recorded) runSteps(t *testing.T) {
 				d[w][i][lane] = binary.LittleEndian.Uint32(c[4*(i%2*128+32*w+lane):])
 			}
 		}
-		a = append(a, registersOf(imageA[:2048][w*512:][:512])) // used where A is in registers
+		a = append(a, registersOf(imageA[:2048][w*512:][:512])) // used if A is in registers
 	}
 	for i, in := range found {
 		scaled := strings.ReplaceAll(operands[i], "%p,", "1,")
@@ -423,7 +424,7 @@ func (r *recorded) runSteps(t *testing.T) {
 		i, _ := strconv.Atoi(store[2])
 		for w := range 4 {
 			stored := registersOf(want[offset+128*w:][:128])
-			compare(t, "warp "+strconv.Itoa(w)+", register "+store[2], d[w][i][:], stored[0][:], 32)
+			compareMatrices(t, "warp "+strconv.Itoa(w)+", register "+store[2], d[w][i][:], stored[0][:], 32)
 		}
 	}
 	sums := r.expected(t, 4)
@@ -434,6 +435,6 @@ func (r *recorded) runSteps(t *testing.T) {
 				got[lane] = bits.RotateLeft32(got[lane], 1) ^ register[lane]
 			}
 		}
-		compare(t, "checksum of warp "+strconv.Itoa(w), got[:], registersOf(sums[128*w:][:128])[0][:], 32)
+		compareMatrices(t, "checksum of warp "+strconv.Itoa(w), got[:], registersOf(sums[128*w:][:128])[0][:], 32)
 	}
 }

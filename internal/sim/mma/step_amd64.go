@@ -2,10 +2,11 @@ package mma
 
 import "golang.org/x/sys/cpu"
 
-// haveAssembly says whether the processor has what step_amd64.s needs. GODEBUG=cpu.avx2=off has it say no.
+// haveAssembly reports whether the host supports step_amd64.s. GODEBUG=cpu.avx2=off disables it.
 var haveAssembly = cpu.X86.HasAVX2
 
-// stepAssembly adds the products of a step to the sums of eight columns. A bit of odd is set for each row that it has left as it was.
+// stepAssembly adds the products of a step to the sums of eight columns. It sets a bit of skipped
+// for each row that it left unchanged: rows with non-finite values or out-of-range exponents.
 //
 //go:noescape
-func stepAssembly(sums *uint32, a *float32, exponentsA *int32, b *float32, exponentsB *int32, p *stepPlan) (odd uint64)
+func stepAssembly(sums *uint32, a *float32, exponentsA *int32, b *float32, exponentsB *int32, p *stepPlan) (skipped uint64)

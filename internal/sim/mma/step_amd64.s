@@ -2,10 +2,12 @@
 
 #define CONSTANT(value, x, y) MOVL value, AX; VMOVD AX, x; VPBROADCASTD x, y
 
-// func stepAssembly(sums *uint32, a *float32, exponentsA *int32, b *float32, exponentsB *int32, p *stepPlan) (odd uint64)
+// func stepAssembly(sums *uint32, a *float32, exponentsA *int32, b *float32, exponentsB *int32, p *stepPlan) (skipped uint64)
 //
-// Eight columns of one row after the other: the largest exponent of the products and of the sum, the products in units of it, cut to integers and added, and
-// the sum of both cut to the bits that an accumulator keeps. This is addStep.
+// addStep for eight columns, one row at a time:
+//   1. find the largest exponent of the products and of the sum;
+//   2. scale the products by it, truncate them to integers and add them;
+//   3. add the sum and truncate the total to the bits that the accumulator keeps.
 TEXT ·stepAssembly(SB), NOSPLIT, $0-56
 	MOVQ sums+0(FP), DI
 	MOVQ a+8(FP), SI
@@ -15,20 +17,20 @@ TEXT ·stepAssembly(SB), NOSPLIT, $0-56
 	MOVQ p+40(FP), R13
 	MOVQ 16(R13), R10              // terms
 	MOVQ 24(R13), R11              // rows
-	MOVQ 32(R13), R12              // from one row of sums to the next, in bytes
-	VPBROADCASTQ 0(R13), Y13       // the bits that stay of a sum
+	MOVQ 32(R13), R12              // stride between rows of sums, bytes
+	VPBROADCASTQ 0(R13), Y13       // bits of a sum that the accumulator keeps
 	VPBROADCASTD 8(R13), Y15       // fraction
 	CONSTANT($127, X14, Y14)
 	CONSTANT($-101, X12, Y12)
 	CONSTANT($1, X11, Y11)
-	CONSTANT($-10000, X10, Y10)    // the exponent of a zero
-	CONSTANT($-5000, X9, Y9)       // below it there are only zeros
-	MOVQ 40(R13), R13              // from one row of a to the next, in bytes
-	MOVQ $1, BX                    // the bit of this row
-	MOVQ $0, odd+48(FP)
+	CONSTANT($-10000, X10, Y10)    // zeroExponent
+	CONSTANT($-5000, X9, Y9)       // zeroThreshold
+	MOVQ 40(R13), R13              // stride between rows of a, bytes
+	MOVQ $1, BX                    // bit of the current row in skipped
+	MOVQ $0, skipped+48(FP)
 
 rows:
-	// Y0: the largest exponent of the products.
+	// Y0: largest exponent of the products.
 	XORQ CX, CX
 	MOVQ R9, AX
 	VMOVDQA Y10, Y0
@@ -53,7 +55,7 @@ exponents:
 	JLT  exponents
 	VPMAXSD Y1, Y0, Y0
 
-	// That of the sums in Y2, subnormal ones having the smallest.
+	// Y3: exponents of the sums in Y2. Subnormal sums have the smallest normal exponent.
 	VMOVUPS (DI), Y2
 	VPSLLD $1, Y2, Y3
 	VPXOR Y4, Y4, Y4
@@ -64,17 +66,17 @@ exponents:
 	VBLENDVPS Y5, Y10, Y3, Y3
 	VPMAXSD Y3, Y0, Y0
 
-	// Where there are only zeros, any exponent will do.
+	// If all terms are zero, use exponent 0.
 	VPCMPGTD Y0, Y9, Y5
 	VPANDN Y0, Y5, Y0
 
-	// What is infinite, not a number, or too small for powers of two in float32 is left to the caller.
+	// The caller computes rows with infinities, NaNs, or exponents too small for a float32 scale.
 	VPCMPGTD Y14, Y0, Y5
 	VPCMPGTD Y0, Y12, Y6
 	VPOR Y6, Y5, Y5
 	VMOVMSKPS Y5, CX
 	TESTL CX, CX
-	JNE  strange
+	JNE  skip
 
 	// Y3: 2^(fraction - exponent), Y6: its inverse.
 	VPSUBD Y0, Y15, Y3
@@ -84,7 +86,7 @@ exponents:
 	VPADDD Y14, Y6, Y6
 	VPSLLD $23, Y6, Y6
 
-	// Y4: the sum of the products.
+	// Y4: sum of the truncated products.
 	MOVQ R8, AX
 	XORQ CX, CX
 	VPXOR Y4, Y4, Y4
@@ -117,7 +119,7 @@ products:
 	JLT  products
 	VPADDD Y5, Y4, Y4
 
-	// With what there was, in float64 for there to be room, and cut.
+	// Add the truncated sum in float64, which holds the total exactly, and truncate.
 	VMULPS Y2, Y3, Y7
 	VCVTTPS2DQ Y7, Y7
 	VCVTDQ2PD X4, Y0
@@ -146,6 +148,6 @@ next:
 	VZEROUPPER
 	RET
 
-strange:
-	ORQ BX, odd+48(FP)
+skip:
+	ORQ BX, skipped+48(FP)
 	JMP next

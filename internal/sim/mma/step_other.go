@@ -5,5 +5,5 @@ package mma
 const haveAssembly = false
 
 func stepAssembly(*uint32, *float32, *int32, *float32, *int32, *stepPlan) uint64 {
-	panic("BUG: there is no assembly for this processor")
+	panic("BUG: stepAssembly called on an architecture without assembly")
 }

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Type is the type of the elements of a matrix.
+// Type is the element type of a matrix.
 type Type uint8
 
-// The types of elements.
+// The element types.
 const (
 	NoType Type = iota
 	F16
@@ -46,15 +46,15 @@ func parseType(name string) (Type, bool) {
 	return NoType, false
 }
 
-// String is the name as PTX has it.
+// String returns the PTX name of the type.
 func (t Type) String() string { return types[t].name }
 
-// Bits is the width of an element.
+// Bits returns the width of an element.
 func (t Type) Bits() int { return types[t].bits }
 
 func (t Type) is8BitFloat() bool { return t == E4M3 || t == E5M2 }
 
-// word is the width of what matrices of this type are made of: an element, but for single bits 32 of them.
+// word returns the width of a slice element: one matrix element, or 32 elements of B1.
 func (t Type) word() int {
 	if t == B1 {
 		return 32
@@ -65,7 +65,7 @@ func (t Type) word() int {
 // Shape is the shape of a product: A is M by K, B is K by N, C and D are M by N.
 type Shape struct{ M, N, K int }
 
-// String is the shape as PTX has it.
+// String returns the PTX name of the shape.
 func (s Shape) String() string {
 	if s.K == 0 {
 		return fmt.Sprintf("m%dn%d", s.M, s.N)
@@ -73,7 +73,7 @@ func (s Shape) String() string {
 	return fmt.Sprintf("m%dn%dk%d", s.M, s.N, s.K)
 }
 
-// parseShape reads m16n8k16, or m8n8 without a K.
+// parseShape parses m16n8k16, or m8n8 without K.
 func parseShape(word string) (s Shape, ok bool) {
 	for _, part := range []struct {
 		letter string
@@ -92,7 +92,7 @@ func parseShape(word string) (s Shape, ok bool) {
 	return s, word == ""
 }
 
-// Matrix names the matrices of a product.
+// Matrix is one of the matrices of a product.
 type Matrix uint8
 
 // The matrices of D = A·B + C.
@@ -103,10 +103,10 @@ const (
 	D
 )
 
-// String is the name of the matrix in lower case, as PTX has it.
+// String returns the PTX name of the matrix, in lower case.
 func (m Matrix) String() string { return "abcd"[m : m+1] }
 
-// Chip is a generation of tensor cores. Generations differ in how they add.
+// Chip is a tensor core generation. Generations differ in how they add.
 type Chip uint8
 
 // The chips.
@@ -114,15 +114,15 @@ const (
 	Ampere    Chip = iota // sm_80 to sm_88
 	Ada                   // sm_89
 	Hopper                // sm_90
-	Blackwell             // sm_100 and later; adds as Hopper does
+	Blackwell             // sm_100 and later; adds like Hopper
 )
 
 var chipNames = [...]string{"Ampere", "Ada", "Hopper", "Blackwell"}
 
-// String is the name of the generation.
+// String returns the name of the generation.
 func (c Chip) String() string { return chipNames[c] }
 
-// ChipOf is the chip of an architecture such as sm_90a or compute_89.
+// ChipOf returns the generation of an architecture such as sm_90a or compute_89.
 func ChipOf(arch string) (Chip, error) {
 	digits, found := strings.CutPrefix(arch, "sm_")
 	if !found {
@@ -132,9 +132,9 @@ func ChipOf(arch string) (Chip, error) {
 	n, err := strconv.ParseUint(digits, 10, 16)
 	switch {
 	case !found || err != nil:
-		return 0, fmt.Errorf("architecture %q: want sm_ and a number, such as sm_90a", arch)
+		return 0, fmt.Errorf("architecture %q is malformed; want sm_ and a number, such as sm_90a", arch)
 	case n < 80:
-		return 0, fmt.Errorf("architecture %q: tensor cores before sm_80 are not simulated", arch)
+		return 0, fmt.Errorf("architecture %q: tensor cores before sm_80 are not simulated; use sm_80 or later", arch)
 	case n < 89:
 		return Ampere, nil
 	case n == 89:

@@ -5,7 +5,7 @@ import (
 	"math/big"
 )
 
-// multiplyF64 adds one product after the other, each by a fused multiplication and addition.
+// multiplyF64 adds one product at a time, each by a fused multiply-add.
 func (p *Product) multiplyF64(_ *Scratch, d, a, b, c []uint32) {
 	for i := range p.m {
 		for j := range p.n {
@@ -26,48 +26,49 @@ func float64At(matrix []uint32, i int) float64 {
 	return math.Float64frombits(uint64(matrix[2*i+1])<<32 | uint64(matrix[2*i]))
 }
 
-// fma is x*y + z, rounded once.
+// fma is x·y + z, rounded once.
 func fma(x, y, z float64, rounding Rounding) float64 {
 	sum := math.FMA(x, y, z)
 	switch {
 	case sum != sum:
-		return nan(x, y, z)
+		return propagateNaN(x, y, z)
 	case rounding == Nearest || x-x != 0 || y-y != 0 || z-z != 0:
 		return sum
 	}
 	exact := new(big.Float).SetPrec(exactBits).Mul(big.NewFloat(x), big.NewFloat(y))
 	exact.Add(exact, big.NewFloat(z))
-	// The neighbour of the nearest one is right where that lies on the wrong side.
+	// math.FMA rounds to nearest. If that lies on the wrong side of the exact sum, the result is
+	// its neighbour.
 	switch side := big.NewFloat(sum).Cmp(exact); {
 	case side > 0 && (rounding == Down || rounding == TowardZero && exact.Sign() > 0):
 		return math.Nextafter(sum, math.Inf(-1))
 	case side < 0 && (rounding == Up || rounding == TowardZero && exact.Sign() < 0):
 		return math.Nextafter(sum, math.Inf(1))
 	case sum == 0 && exact.Sign() == 0 && rounding == Down:
-		return downwardZero(x, y, z)
+		return zeroRoundedDown(x, y, z)
 	}
 	return sum
 }
 
-// exactBits are enough for the sum of a product of two float64 and a third.
+// exactBits is enough precision for the exact sum of a product of two float64 values and a third.
 const exactBits = 2*1074 + 2*1024 + 1
 
-// downwardZero is an exact sum of zero, which is negative when rounding down unless both summands are +0.
-func downwardZero(x, y, z float64) float64 {
+// zeroRoundedDown is the sign of an exact zero in mode .rm: negative unless both summands are +0.
+func zeroRoundedDown(x, y, z float64) float64 {
 	if product := x * y; product == 0 && z == 0 && !math.Signbit(product) && !math.Signbit(z) {
 		return 0
 	}
 	return math.Copysign(0, -1)
 }
 
-// nan is what comes out of an operation with a NaN: the one that came in, made quiet, or the one that the chip makes of
-// infinities. Of several, y goes before z and z before x.
-func nan(x, y, z float64) float64 {
-	const quiet, made = 1 << 51, 0xFFF8 << 48
+// propagateNaN returns the NaN operand as a quiet NaN, with precedence y, z, x. Without one, the
+// NaN comes from infinities, and the result is 0xFFF8000000000000.
+func propagateNaN(x, y, z float64) float64 {
+	const quiet, invalid = 1 << 51, 0xFFF8 << 48
 	for _, in := range [...]float64{y, z, x} {
 		if in != in {
 			return math.Float64frombits(math.Float64bits(in) | quiet)
 		}
 	}
-	return math.Float64frombits(made)
+	return math.Float64frombits(invalid)
 }

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// twins are a product as it goes through assembly, and as it does without.
-func twins(t *testing.T, text string, chip Chip) (in *Instruction, with, without *Product) {
+// withAndWithoutAssembly returns a product with and without assembly.
+func withAndWithoutAssembly(t *testing.T, text string, chip Chip) (in *Instruction, with, without *Product) {
 	t.Helper()
 	if !haveAssembly {
-		t.Skip("this processor has no AVX2, or it is turned off")
+		t.Skip("AVX2 is missing or disabled on this host")
 	}
 	in = mustLookup(t, text)
 	var err error
@@ -18,32 +18,32 @@ func twins(t *testing.T, text string, chip Chip) (in *Instruction, with, without
 		t.Skip(err)
 	}
 	same := *with
-	same.assembly = false
+	same.useAssembly = false
 	return in, with, &same
 }
 
-// checkTwins multiplies both ways, at once and with B made ready first.
-func checkTwins(t *testing.T, in *Instruction, with, without *Product, a, b, c []uint32) {
+// checkAssembly multiplies with and without assembly, directly and with a prepared B.
+func checkAssembly(t *testing.T, in *Instruction, with, without *Product, a, b, c []uint32) {
 	t.Helper()
 	var s Scratch
 	n := in.Shape.M * in.Shape.N
 	want, got := make([]uint32, n), make([]uint32, n)
 	without.Multiply(&s, want, a, b, c)
 	with.Multiply(&s, got, a, b, c)
-	compare(t, in.Text+" in assembly", got, want, in.Shape.N)
+	compareMatrices(t, in.Text+" in assembly", got, want, in.Shape.N)
 	for _, p := range []*Product{with, without} {
-		var ready Operand
-		p.Prepare(&ready, b)
+		var prepared Operand
+		p.Prepare(&prepared, b)
 		for range 2 {
 			clear(got)
-			p.MultiplyPrepared(&s, got, a, &ready, c)
-			compare(t, in.Text+" with B made ready", got, want, in.Shape.N)
+			p.MultiplyPrepared(&s, got, a, &prepared, c)
+			compareMatrices(t, in.Text+" with prepared B", got, want, in.Shape.N)
 		}
 	}
 }
 
-// stepTexts are products that the assembly does.
-var stepTexts = []string{
+// assemblyProducts are products that the assembly supports.
+var assemblyProducts = []string{
 	"wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3",
 	"wgmma.mma_async.sync.aligned.m64n24k32.f32.e5m2.e4m3",
 	"wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16",
@@ -57,18 +57,19 @@ var stepTexts = []string{
 	"mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32",
 }
 
-func TestAssemblyTakesThese(t *testing.T) {
-	for _, text := range stepTexts {
-		if _, with, without := twins(t, text, Hopper); !with.takesAssembly() || without.takesAssembly() {
-			t.Errorf("%s: assembly %v, and %v when it is off", text, with.takesAssembly(), without.takesAssembly())
+func TestAssemblySupport(t *testing.T) {
+	for _, text := range assemblyProducts {
+		if _, with, without := withAndWithoutAssembly(t, text, Hopper); !with.supportsAssembly() || without.supportsAssembly() {
+			t.Errorf("%s: supportsAssembly is %v, and %v with assembly off", text, with.supportsAssembly(), without.supportsAssembly())
 		}
 	}
 }
 
-// TestAssemblyKnowsEveryPair multiplies every code of 8 bits by every other, alone and beside another product.
-func TestAssemblyKnowsEveryPair(t *testing.T) {
+// TestAssemblyEveryFP8Pair multiplies every FP8 encoding by every other, alone and beside another
+// product.
+func TestAssemblyEveryFP8Pair(t *testing.T) {
 	for _, types := range []string{"e4m3.e4m3", "e4m3.e5m2", "e5m2.e4m3", "e5m2.e5m2"} {
-		in, with, without := twins(t, "wgmma.mma_async.sync.aligned.m64n256k32.f32."+types, Hopper)
+		in, with, without := withAndWithoutAssembly(t, "wgmma.mma_async.sync.aligned.m64n256k32.f32."+types, Hopper)
 		for first := 0; first < 256; first += in.Shape.M {
 			for _, beside := range []uint32{0, 0x38} {
 				a, b := make([]uint32, in.Shape.M*in.Shape.K), make([]uint32, in.Shape.N*in.Shape.K)
@@ -78,47 +79,48 @@ func TestAssemblyKnowsEveryPair(t *testing.T) {
 				for j := range in.Shape.N {
 					b[j*in.Shape.K+5], b[j*in.Shape.K+30] = uint32(j), beside
 				}
-				checkTwins(t, in, with, without, a, b, nil)
+				checkAssembly(t, in, with, without, a, b, nil)
 			}
 		}
 	}
 }
 
-// drawElement draws codes of all kinds: any, those of moderate numbers, and those at the ends of a type.
+// drawElement draws encodings of all kinds: arbitrary ones, moderate values, and the limits of a
+// type.
 func drawElement(random *rand.Rand, t Type) uint32 {
 	width := t.word()
-	odd := []uint32{
+	limits := []uint32{
 		0, 1, 1 << (width - 1), 1<<(width-1) + 1, 1<<(width-1) - 1, 1<<width - 1, 0x7C00, 0xFC00, 0x7BFF, 0x7F80, 0xFF80, 0x7F81, 0x7F800000, 0xFF800000, 0x7F,
 		0x7E, 0x7C, 0x7D, 0x00800000, 0x007FFFFF, 0x7F7FFFFF,
 	}
 	var code uint32
 	switch random.IntN(8) {
 	case 0:
-		code = odd[random.IntN(len(odd))]
+		code = limits[random.IntN(len(limits))]
 	case 1:
 		code = random.Uint32()
 	default:
-		code = moderate(random, t)
+		code = drawModerate(random, t)
 	}
 	return uint32(uint64(code) & (1<<width - 1))
 }
 
 func FuzzAssembly(f *testing.F) {
-	for i := range stepTexts {
+	for i := range assemblyProducts {
 		for chip := range uint8(4) {
 			f.Add(uint8(i), chip, uint64(i), 8, []byte{0x7F, 0x80, 0, 0xFF, 1, 0x38}, []byte{0x7C, 0x7E, 0x81})
 			f.Add(uint8(i), chip, uint64(100+i), 0, []byte{}, []byte{})
-			f.Add(uint8(i), chip, uint64(25), 64, []byte{}, []byte{}) // only an accumulator, of any size
+			f.Add(uint8(i), chip, uint64(25), 64, []byte{}, []byte{}) // only an accumulator, of any magnitude
 			f.Add(uint8(i), chip, uint64(26), 2, []byte{}, []byte{})
 		}
 	}
 	f.Fuzz(func(t *testing.T, which, chip uint8, seed uint64, wild int, rowBytes, columnBytes []byte) {
-		in, with, without := twins(t, stepTexts[int(which)%len(stepTexts)], Chip(chip%4))
+		in, with, without := withAndWithoutAssembly(t, assemblyProducts[int(which)%len(assemblyProducts)], Chip(chip%4))
 		random := rand.New(rand.NewPCG(seed, 1))
 		draw := func(n int, t Type, given []byte) []uint32 {
 			m := make([]uint32, n)
 			for i := range m {
-				if m[i] = moderate(random, t); random.IntN(64) < wild {
+				if m[i] = drawModerate(random, t); random.IntN(64) < wild {
 					m[i] = drawElement(random, t)
 				}
 			}
@@ -132,7 +134,7 @@ func FuzzAssembly(f *testing.F) {
 		if seed%3 == 0 {
 			c = nil
 		}
-		if seed%5 == 0 { // only the accumulator is left
+		if seed%5 == 0 { // keep only the accumulator
 			clear(a)
 			clear(b)
 		}
@@ -140,9 +142,9 @@ func FuzzAssembly(f *testing.F) {
 			with.negate, without.negate = true, true
 		}
 		before := slices.Clone(c)
-		checkTwins(t, in, with, without, a, b, c)
+		checkAssembly(t, in, with, without, a, b, c)
 		if !slices.Equal(c, before) {
-			t.Error("C has changed")
+			t.Error("Multiply changed C")
 		}
 	})
 }

@@ -8,16 +8,17 @@ import (
 	"testing"
 )
 
-// slow is the published model of tensor cores, in integers of any size, with its own tables.
+// The functions of this file implement the published model of tensor cores with unbounded integers
+// and their own tables.
 
-type layoutOfFloat struct{ exponent, mantissa, dropped uint }
+type floatLayout struct{ exponent, mantissa, dropped uint }
 
-var floats = map[Type]layoutOfFloat{
+var floatLayouts = map[Type]floatLayout{
 	F16: {5, 10, 0}, BF16: {8, 7, 0}, TF32: {8, 10, 13}, F32: {8, 23, 0}, E4M3: {4, 3, 0}, E5M2: {5, 2, 0},
 }
 
-// number is a floating-point number: significand * 2^(exponent - fraction), or one of the others.
-type number struct {
+// referenceNumber is significand · 2^(exponent - fraction), an infinity, or a NaN.
+type referenceNumber struct {
 	kind        string // "", "inf", "nan"
 	negative    bool
 	significand int64
@@ -25,10 +26,10 @@ type number struct {
 	fraction    uint
 }
 
-func slowDecode(t Type, code uint32) number {
-	l := floats[t]
+func referenceDecode(t Type, code uint32) referenceNumber {
+	l := floatLayouts[t]
 	code >>= l.dropped
-	n := number{negative: code>>(l.exponent+l.mantissa)&1 == 1, fraction: l.mantissa}
+	n := referenceNumber{negative: code>>(l.exponent+l.mantissa)&1 == 1, fraction: l.mantissa}
 	field, rest := int(code>>l.mantissa&(1<<l.exponent-1)), int64(code&(1<<l.mantissa-1))
 	bias := 1<<(l.exponent-1) - 1
 	switch {
@@ -46,61 +47,63 @@ func slowDecode(t Type, code uint32) number {
 	return n
 }
 
-// widened is a number of an 8-bit format as f16, in which more numbers are normal.
-func (n number) widened() number {
+// widened converts an FP8 value to f16, in which more values are normal.
+func (n referenceNumber) widened() referenceNumber {
 	for n.kind == "" && n.significand != 0 && n.significand < 1<<n.fraction && n.exponent > -14 {
 		n.significand, n.exponent = 2*n.significand, n.exponent-1
 	}
 	return n
 }
 
-// slowStep adds products to an accumulator.
-func slowStep(a, b []number, c number, fraction int, out string) uint32 {
-	type term struct {
-		value    *big.Int
-		exponent int
-		fraction uint
+// referenceSum collects the terms of a step.
+type referenceSum struct {
+	terms                   []referenceTerm
+	positive, negative, nan bool // an infinity of this sign, or a NaN, is among the terms
+}
+
+type referenceTerm struct {
+	value    *big.Int
+	exponent int
+	fraction uint
+}
+
+func (s *referenceSum) addInfinity(negative bool) {
+	s.positive, s.negative = s.positive || !negative, s.negative || negative
+}
+
+func (s *referenceSum) add(significand int64, negative bool, exponent int, fraction uint) {
+	if significand == 0 {
+		return
 	}
-	var all []term
-	positive, negative, nan := false, false, false
-	infinite := func(minus bool) { positive, negative = positive || !minus, negative || minus }
-	add := func(significand int64, minus bool, exponent int, fraction uint) {
-		value := big.NewInt(significand)
-		if minus {
-			value.Neg(value)
-		}
-		if significand != 0 {
-			all = append(all, term{value, exponent, fraction})
-		}
+	value := big.NewInt(significand)
+	if negative {
+		value.Neg(value)
 	}
-	for i := range a {
-		x, y := a[i], b[i]
-		minus := x.negative != y.negative
-		switch {
-		case x.kind == "nan" || y.kind == "nan":
-			nan = true
-		case x.kind == "inf" && y.kind == "" && y.significand == 0, y.kind == "inf" && x.kind == "" && x.significand == 0:
-			nan = true
-		case x.kind == "inf" || y.kind == "inf":
-			infinite(minus)
-		default:
-			add(x.significand*y.significand, minus, x.exponent+y.exponent, x.fraction+y.fraction)
-		}
-	}
-	switch c.kind {
-	case "nan":
-		nan = true
-	case "inf":
-		infinite(c.negative)
+	s.terms = append(s.terms, referenceTerm{value, exponent, fraction})
+}
+
+func (s *referenceSum) addProduct(x, y referenceNumber) {
+	negative := x.negative != y.negative
+	switch {
+	case x.kind == "nan" || y.kind == "nan":
+		s.nan = true
+	case x.kind == "inf" && y.kind == "" && y.significand == 0, y.kind == "inf" && x.kind == "" && x.significand == 0:
+		s.nan = true
+	case x.kind == "inf" || y.kind == "inf":
+		s.addInfinity(negative)
 	default:
-		add(c.significand, c.negative, c.exponent, c.fraction)
+		s.add(x.significand*y.significand, negative, x.exponent+y.exponent, x.fraction+y.fraction)
 	}
-	top := math.MinInt32
-	for _, t := range all {
+}
+
+// truncated aligns the terms to the largest exponent, truncates them to fraction bits and adds them.
+func (s *referenceSum) truncated(fraction int) (sum *big.Int, top int) {
+	top = math.MinInt32
+	for _, t := range s.terms {
 		top = max(top, t.exponent)
 	}
-	sum := new(big.Int)
-	for _, t := range all {
+	sum = new(big.Int)
+	for _, t := range s.terms {
 		shift := fraction + t.exponent - top - int(t.fraction)
 		magnitude := new(big.Int).Abs(t.value)
 		if shift >= 0 {
@@ -113,15 +116,33 @@ func slowStep(a, b []number, c number, fraction int, out string) uint32 {
 		}
 		sum.Add(sum, magnitude)
 	}
+	return sum, top
+}
+
+// referenceStep adds products to an accumulator.
+func referenceStep(a, b []referenceNumber, c referenceNumber, fraction int, out string) uint32 {
+	var s referenceSum
+	for i := range a {
+		s.addProduct(a[i], b[i])
+	}
+	switch c.kind {
+	case "nan":
+		s.nan = true
+	case "inf":
+		s.addInfinity(c.negative)
+	default:
+		s.add(c.significand, c.negative, c.exponent, c.fraction)
+	}
+	sum, top := s.truncated(fraction)
 	switch {
-	case nan || positive && negative:
-		return map[string]uint32{"f16": 0x7FFF}[out] | map[string]uint32{"f32": 0x7FFFFFFF, "coarse": 0x7FFFFFFF}[out]
-	case positive || negative:
-		return slowRound(big.NewInt(int64(1-2*b2i(negative))), 4000, out)
+	case s.nan || s.positive && s.negative:
+		return map[string]uint32{"f16": 0x7FFF, "f32": 0x7FFFFFFF, "coarse": 0x7FFFFFFF}[out]
+	case s.positive || s.negative:
+		return referenceRound(big.NewInt(int64(1-2*b2i(s.negative))), 4000, out)
 	case sum.Sign() == 0:
 		return 0
 	}
-	return slowRound(sum, top-fraction, out)
+	return referenceRound(sum, top-fraction, out)
 }
 
 func b2i(b bool) int {
@@ -131,8 +152,8 @@ func b2i(b bool) int {
 	return 0
 }
 
-// slowRound is sum * 2^exponent in an output format: to nearest for f16, towards zero for the others.
-func slowRound(sum *big.Int, exponent int, out string) uint32 {
+// referenceRound encodes sum · 2^exponent: to nearest even for f16, toward zero for the others.
+func referenceRound(sum *big.Int, exponent int, out string) uint32 {
 	magnitude := new(big.Int).Abs(sum)
 	top := magnitude.BitLen() - 1 + exponent
 	mantissa, least, most, stored := 23, -126, 127, 23
@@ -161,7 +182,7 @@ func slowRound(sum *big.Int, exponent int, out string) uint32 {
 	if units == 0 && top <= most {
 		return 0
 	}
-	base := uint32(max(top, least)-least) << stored // carries into the exponent come by themselves
+	base := uint32(max(top, least)-least) << stored // a carry increments the exponent field
 	code := base + units<<(stored-mantissa)
 	if infinity := uint32(2*most+1) << stored; top > most || code > infinity {
 		code = infinity
@@ -172,11 +193,11 @@ func slowRound(sum *big.Int, exponent int, out string) uint32 {
 	return code
 }
 
-// slowProduct is one element of D, written out for every chip.
-func slowProduct(in *Instruction, chip Chip, a, b []uint32, c uint32) uint32 {
-	var x, y []number
+// referenceProduct computes one element of D, written out for every generation.
+func referenceProduct(in *Instruction, chip Chip, a, b []uint32, c uint32) uint32 {
+	var x, y []referenceNumber
 	for i := range a {
-		x, y = append(x, slowDecode(in.A, a[i])), append(y, slowDecode(in.B, b[i]))
+		x, y = append(x, referenceDecode(in.A, a[i])), append(y, referenceDecode(in.B, b[i]))
 	}
 	groups := func(n int) (g [][]int) {
 		for k := range a {
@@ -189,11 +210,11 @@ func slowProduct(in *Instruction, chip Chip, a, b []uint32, c uint32) uint32 {
 	}
 	run := func(start uint32, groups [][]int, fraction int, t Type, out string) uint32 {
 		for _, g := range groups {
-			var p, q []number
+			var p, q []referenceNumber
 			for _, k := range g {
 				p, q = append(p, x[k]), append(q, y[k])
 			}
-			start = slowStep(p, q, slowDecode(t, start), fraction, out)
+			start = referenceStep(p, q, referenceDecode(t, start), fraction, out)
 		}
 		return start
 	}
@@ -215,7 +236,7 @@ func slowProduct(in *Instruction, chip Chip, a, b []uint32, c uint32) uint32 {
 		}
 		sum := run(0, halves, 25, in.D, out)
 		if in.D == F16 {
-			return uint32(float16FromBig(half16(sum) + half16(c)))
+			return uint32(nearestFloat16(float16Value(sum) + float16Value(c)))
 		}
 		total := math.Float32frombits(sum) + math.Float32frombits(c)
 		if total != total {
@@ -227,19 +248,19 @@ func slowProduct(in *Instruction, chip Chip, a, b []uint32, c uint32) uint32 {
 	case eight:
 		return run(c, groups(16), 13, F16, out)
 	case in.C == F16 && in.D == F32: // wmma
-		return run(math.Float32bits(float32(half16(c))), slowGroups(in, chip, groups), slowFraction(chip), F32, "f32")
+		return run(math.Float32bits(float32(float16Value(c))), referenceGroups(in, chip, groups), referenceFraction(chip), F32, "f32")
 	case in.C == F32 && in.D == F16: // wmma
-		sum := run(c, slowGroups(in, chip, groups), slowFraction(chip), F32, "f32")
-		return uint32(float16FromBig(float64(math.Float32frombits(sum))))
+		sum := run(c, referenceGroups(in, chip, groups), referenceFraction(chip), F32, "f32")
+		return uint32(nearestFloat16(float64(math.Float32frombits(sum))))
 	}
-	return run(c, slowGroups(in, chip, groups), slowFraction(chip), in.D, out)
+	return run(c, referenceGroups(in, chip, groups), referenceFraction(chip), in.D, out)
 }
 
-func slowFraction(chip Chip) int {
+func referenceFraction(chip Chip) int {
 	return map[Chip]int{Ampere: 24, Ada: 24, Hopper: 25, Blackwell: 25}[chip]
 }
 
-func slowGroups(in *Instruction, chip Chip, groups func(int) [][]int) [][]int {
+func referenceGroups(in *Instruction, chip Chip, groups func(int) [][]int) [][]int {
 	older := chip == Ampere || chip == Ada
 	switch {
 	case in.A == TF32 && (older || in.Op == Warp):
@@ -250,9 +271,10 @@ func slowGroups(in *Instruction, chip Chip, groups func(int) [][]int) [][]int {
 	return groups(in.Shape.K)
 }
 
-// half16 is the value of an f16, and float16FromBig the nearest f16 to a value, by search.
-func half16(code uint32) float64 {
-	n := slowDecode(F16, code)
+// float16Value returns the value of an f16 encoding; nearestFloat16 finds the nearest f16 by
+// search.
+func float16Value(code uint32) float64 {
+	n := referenceDecode(F16, code)
 	sign := float64(1 - 2*b2i(n.negative))
 	switch n.kind {
 	case "nan":
@@ -263,7 +285,7 @@ func half16(code uint32) float64 {
 	return sign * math.Ldexp(float64(n.significand), n.exponent-int(n.fraction))
 }
 
-func float16FromBig(x float64) uint32 {
+func nearestFloat16(x float64) uint32 {
 	if x != x {
 		return 0x7FFF
 	}
@@ -274,39 +296,40 @@ func float16FromBig(x float64) uint32 {
 	}
 	low, high := uint32(0), uint32(0x7C00) // half16(low) <= x < half16(high)
 	for high-low > 1 {
-		if middle := (low + high) / 2; half16(middle) <= x {
+		if middle := (low + high) / 2; float16Value(middle) <= x {
 			low = middle
 		} else {
 			high = middle
 		}
 	}
-	up := half16(high)
+	up := float16Value(high)
 	if high == 0x7C00 {
 		up = 65536
 	}
-	switch below, above := x-half16(low), up-x; {
+	switch below, above := x-float16Value(low), up-x; {
 	case above < below || above == below && low%2 == 1:
 		return sign | high
 	}
 	return sign | low
 }
 
-// regimes draw elements that provoke each kind of trouble.
-var regimes = map[string]func(random *rand.Rand, t Type) uint32{
+// drawElements draw elements for different numerical hazards.
+var drawElements = map[string]func(random *rand.Rand, t Type) uint32{
 	"any bits": func(random *rand.Rand, t Type) uint32 { return uint32(random.Uint64()) & (1<<t.Bits() - 1) },
-	"near each other": func(random *rand.Rand, t Type) uint32 { // cancelling, with few bits: ties
-		return floatOf(t, random, -2, 2, 2)
+	"near each other": func(random *rand.Rand, t Type) uint32 { // cancellation and ties: few significant bits
+		return drawFloat(t, random, -2, 2, 2)
 	},
-	"wide":    func(random *rand.Rand, t Type) uint32 { return floatOf(t, random, -20, 15, 30) },
-	"huge":    func(random *rand.Rand, t Type) uint32 { return floatOf(t, random, 6, 140, 30) },
-	"tiny":    func(random *rand.Rand, t Type) uint32 { return floatOf(t, random, -150, -4, 30) },
-	"masked":  func(random *rand.Rand, t Type) uint32 { return masked(random, t, 2) },
-	"special": func(random *rand.Rand, t Type) uint32 { return masked(random, t, 40) },
+	"wide":    func(random *rand.Rand, t Type) uint32 { return drawFloat(t, random, -20, 15, 30) },
+	"huge":    func(random *rand.Rand, t Type) uint32 { return drawFloat(t, random, 6, 140, 30) },
+	"tiny":    func(random *rand.Rand, t Type) uint32 { return drawFloat(t, random, -150, -4, 30) },
+	"masked":  func(random *rand.Rand, t Type) uint32 { return drawMasked(random, t, 2) },
+	"special": func(random *rand.Rand, t Type) uint32 { return drawMasked(random, t, 40) },
 }
 
-// floatOf draws a number with an exponent between two, as far as the format has them, and at most some bits of fraction.
-func floatOf(t Type, random *rand.Rand, low, high int, fraction uint) uint32 {
-	l := floats[t]
+// drawFloat draws a number with an exponent in a range, clamped to the format, and at most fraction
+// bits of mantissa.
+func drawFloat(t Type, random *rand.Rand, low, high int, fraction uint) uint32 {
+	l := floatLayouts[t]
 	bias := 1<<(l.exponent-1) - 1
 	field := min(max(low+random.IntN(high-low+1)+bias, 0), 1<<l.exponent-2)
 	mantissa := random.Uint32() & (1<<l.mantissa - 1)
@@ -317,9 +340,10 @@ func floatOf(t Type, random *rand.Rand, low, high int, fraction uint) uint32 {
 	return code<<l.dropped | random.Uint32()&(1<<l.dropped-1)
 }
 
-// masked draws a zero one time in n, else a number of any size, and now and then an infinity or a NaN.
-func masked(random *rand.Rand, t Type, n int) uint32 {
-	l := floats[t]
+// drawMasked draws a zero once in n, else a number of any magnitude, and occasionally an infinity
+// or a NaN.
+func drawMasked(random *rand.Rand, t Type, n int) uint32 {
+	l := floatLayouts[t]
 	sign := random.Uint32() & 1 << (l.exponent + l.mantissa)
 	switch {
 	case random.IntN(n) == 0:
@@ -327,10 +351,10 @@ func masked(random *rand.Rand, t Type, n int) uint32 {
 	case n > 10 && random.IntN(60) == 0:
 		return (sign | (1<<l.exponent-1)<<l.mantissa | random.Uint32()&1<<(l.mantissa-1)) << l.dropped
 	}
-	return floatOf(t, random, -120, 120, 30)
+	return drawFloat(t, random, -120, 120, 30)
 }
 
-// floatProducts are the instructions whose sums PTX leaves open.
+// floatProducts lists the products whose rounding the PTX ISA leaves open.
 func floatProducts() []string {
 	var texts []string
 	for _, t := range []string{"f16.f16.f16.f16", "f32.f16.f16.f32", "f32.bf16.bf16.f32"} {
@@ -354,16 +378,16 @@ func floatProducts() []string {
 		"wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16", "wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32")
 }
 
-func TestExactIsThePublishedModel(t *testing.T) {
+func TestExactMatchesReference(t *testing.T) {
 	var s Scratch
 	for _, text := range floatProducts() {
 		in := mustLookup(t, text)
 		for _, chip := range []Chip{Ampere, Ada, Hopper, Blackwell} {
 			p, err := in.Product(chip, Exact)
 			if err != nil {
-				continue // TestProductNeedsItsChip has these
+				continue // TestChipSupport covers these
 			}
-			for name, draw := range regimes {
+			for name, draw := range drawElements {
 				random := rand.New(rand.NewPCG(11, uint64(chip)))
 				matrix := func(n int, t Type) []uint32 {
 					m := make([]uint32, n)
@@ -378,9 +402,9 @@ func TestExactIsThePublishedModel(t *testing.T) {
 				p.Multiply(&s, got, a, b, c)
 				for i := range want {
 					row, col := i/sh.N, i%sh.N
-					want[i] = slowProduct(in, chip, a[row*sh.K:][:sh.K], b[col*sh.K:][:sh.K], c[i])
+					want[i] = referenceProduct(in, chip, a[row*sh.K:][:sh.K], b[col*sh.K:][:sh.K], c[i])
 				}
-				compare(t, fmt.Sprintf("%s on %s, %s", text, chip, name), got, want, sh.N)
+				compareMatrices(t, fmt.Sprintf("%s on %s, %s", text, chip, name), got, want, sh.N)
 			}
 		}
 	}

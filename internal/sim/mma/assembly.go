@@ -1,0 +1,133 @@
+package mma
+
+import "math"
+
+// In mode Exact, products with an f32 accumulator run in assembly if the host has AVX2: eight
+// columns of B by one row of A at a time. exact.go computes all other products, and a test compares
+// the two.
+
+// stepPlan holds the parameters of the assembly, which reads the fields by offset.
+type stepPlan struct {
+	keepMask   uint64 // bits of a float64 that the accumulator keeps
+	fraction   int64
+	terms      int // per step, padding included
+	rows       int
+	sumsStride int // bytes between rows of sums
+	aStride    int // bytes between rows of A
+}
+
+// assemblyColumns is the number of columns per call of the assembly, and maxAssemblyRows the limit
+// on the rows.
+const (
+	assemblyColumns = 8
+	maxAssemblyRows = 64
+)
+
+// supportsAssembly reports whether the assembly can compute the product. A step's sum must fit into
+// 32 bits, and each of its products is below 4 in units of the largest.
+func (p *Product) supportsAssembly() bool {
+	return p.useAssembly && p.plan.accumulator == F32 && p.c == F32 && p.d == F32 && p.plan.terms<<(p.plan.fraction+2) <= 1<<31 &&
+		p.n%assemblyColumns == 0 && p.m <= maxAssemblyRows
+}
+
+func (p *Product) stepPlan() stepPlan {
+	cut := 52 - 23
+	if p.plan.coarse {
+		cut = 52 - 13
+	}
+	return stepPlan{keepMask: ^uint64(0) << cut, fraction: int64(p.plan.fraction), terms: p.plan.paddedTerms(), rows: p.m, sumsStride: 4 * p.n, aStride: 4 * p.rowLength}
+}
+
+// maxAssemblyExponent bounds the exponents of elements in the assembly, so products, sums and
+// powers of two stay within float32. Formats with 5 exponent bits are always within the bound.
+const maxAssemblyExponent = 48
+
+func fitsAssembly(exponent int32) bool {
+	return exponent >= -maxAssemblyExponent && exponent <= maxAssemblyExponent || exponent == zeroExponent || exponent == nonFiniteExponent
+}
+
+// interleavedIndex returns the index of a term of a column in the order of the assembly: eight
+// columns together, the first terms of all eight before their second terms.
+func (p *Product) interleavedIndex(column, term int) int {
+	return (column/assemblyColumns*p.rowLength+term)*assemblyColumns + column%assemblyColumns
+}
+
+// decodeInterleaved decodes the columns of B. It reports whether the assembly can process them.
+func (t *decodedRows[T]) decodeInterleaved(p *Product, matrix []uint32, f *format) bool {
+	t.values = resize(t.values, p.rowLength*p.n)
+	t.exponents = resize(t.exponents, p.rowLength*p.n)
+	if p.rowLength != p.k {
+		t.setZero()
+	}
+	fit := true
+	for column := range p.n {
+		codes := matrix[column*p.k:][:len(p.termIndexes)]
+		first := p.interleavedIndex(column, 0)
+		values, exponents := t.values[first:], t.exponents[first:]
+		if f.table != nil {
+			for k, at := range p.termIndexes {
+				e := &f.table[codes[k]&0xFF]
+				values[at*assemblyColumns], exponents[at*assemblyColumns] = T(e.value), e.exponent
+			}
+			continue
+		}
+		for k, at := range p.termIndexes {
+			value, exponent := decodeElement[float32](f, codes[k])
+			values[at*assemblyColumns], exponents[at*assemblyColumns] = T(value), exponent
+			fit = fit && fitsAssembly(exponent)
+		}
+	}
+	return fit
+}
+
+// multiplyAssembly is multiplyRows in assembly.
+func (p *Product) multiplyAssembly(s *Scratch, d []uint32, a, b *decodedRows[float32], c []uint32) {
+	sums := d[:p.m*p.n]
+	switch {
+	case p.plan.emulated:
+		s.sums = resize(s.sums, len(sums))
+		sums = s.sums
+		clear(sums)
+	case c == nil:
+		clear(sums)
+	default:
+		copy(sums, c)
+	}
+	plan := p.stepPlan()
+	for column := 0; column < p.n; column += assemblyColumns {
+		for k := 0; k < p.rowLength; k += plan.terms {
+			at := p.interleavedIndex(column, k)
+			skipped := stepAssembly(&sums[column], &a.values[k], &a.exponents[k], &b.values[at], &b.exponents[at], &plan)
+			for row := 0; skipped != 0; skipped, row = skipped>>1, row+1 {
+				if skipped&1 != 0 {
+					p.addStepColumns(sums[row*p.n+column:][:assemblyColumns], a, b, row*p.rowLength+k, at)
+				}
+			}
+		}
+	}
+	if p.plan.emulated {
+		for i, sum := range sums {
+			d[i] = p.encodeResult(float64(math.Float32frombits(sum)) + p.accumulatorAt(c, i))
+		}
+	}
+}
+
+// addStepColumns computes a step of eight columns that the assembly skipped. row and columns are
+// the indexes of the step's first term in A and B.
+func (p *Product) addStepColumns(sums []uint32, a, b *decodedRows[float32], row, columns int) {
+	var va, vb [maxTerms]float64
+	var ea, eb [maxTerms]int32
+	step := p.plan.paddedTerms()
+	for j := range sums {
+		for k := range step {
+			at := columns + k*assemblyColumns + j
+			va[k], ea[k] = float64(a.values[row+k]), a.exponents[row+k]
+			vb[k], eb[k] = float64(b.values[at]), b.exponents[at]
+		}
+		sum := addStep(&p.plan, float64(math.Float32frombits(sums[j])), va[:step], vb[:step], ea[:step], eb[:step])
+		sums[j] = p.encodeResult(sum)
+	}
+}
+
+// maxTerms is the largest number of terms of a step.
+const maxTerms = 32
