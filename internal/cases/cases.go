@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -21,10 +20,10 @@ import (
 	"attune/internal/sim"
 )
 
-// Case is a launch and what is expected of it.
+// Case is a launch with its expected result.
 type Case struct {
 	Name    string         `json:"name"`
-	PTX     string         `json:"ptx"` // file, beside the case
+	PTX     string         `json:"ptx"` // file name, in the folder of the case
 	Arch    string         `json:"arch"`
 	Entry   string         `json:"entry"`
 	Grid    extents        `json:"grid"`
@@ -39,41 +38,41 @@ type Case struct {
 	dir string
 }
 
-// Argument is an argument of a kernel: exactly one of its fields is given.
+// Argument is a kernel argument. Exactly one field is set.
 type Argument struct {
 	Hex       *string           `json:"hex,omitempty"`   // a buffer with these bytes
-	Bytes     *int              `json:"bytes,omitempty"` // a buffer that nobody has written
+	Bytes     *int              `json:"bytes,omitempty"` // an uninitialised buffer of this size
 	U32       *uint32           `json:"u32,omitempty"`
 	U64       *uint64           `json:"u64,omitempty"`
 	F32       *float32          `json:"f32,omitempty"`
 	TensorMap *device.TensorMap `json:"tensormap,omitempty"`
 }
 
-// Expect is what a case expects.
+// Expect is the expected result of a case.
 type Expect struct {
 	Args     map[string]Buffer `json:"args"`
-	Findings []sim.Kind        `json:"findings"` // one of these at least
-	Or       []sim.Kind        `json:"or"`       // or of these
-	Also     []sim.Kind        `json:"also"`     // these may be reported besides
+	Findings []sim.Kind        `json:"findings"` // at least one of these, or of Or, must be reported
+	Or       []sim.Kind        `json:"or"`       // accepted in place of Findings
+	Also     []sim.Kind        `json:"also"`     // may be reported in addition
 }
 
-// Buffer is what a buffer must hold.
+// Buffer is the expected content of a buffer.
 type Buffer struct {
 	Hex string `json:"hex"`
 	ULP uint32 `json:"ulp_f32"`
 }
 
-// Outcome is what a case gave.
+// Outcome is the result of running a case.
 type Outcome struct {
 	Name       string        `json:"name"`
 	Pass       bool          `json:"pass"`
 	Findings   []sim.Finding `json:"findings"`
 	Mismatches []string      `json:"mismatches"`
-	Error      string        `json:"error,omitempty"` // why it could not be run
+	Error      string        `json:"error,omitempty"` // why the case could not run
 	Counters   sim.Counters  `json:"-"`
 }
 
-// Load reads a case.
+// Load reads and validates a case.
 func Load(file string) (*Case, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -86,9 +85,9 @@ func Load(file string) (*Case, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if err := decoder.Decode(&json.RawMessage{}); err != io.EOF {
-		return nil, fmt.Errorf("%s: there is more behind the case", file)
+		return nil, fmt.Errorf("%s: unexpected text after the case; a file holds one JSON object", file)
 	}
-	if err := c.check(); err != nil {
+	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if c.Name == "" {
@@ -97,47 +96,44 @@ func Load(file string) (*Case, error) {
 	return c, nil
 }
 
-// kinds is all that a case may expect.
-var kinds = []sim.Kind{
+// findingKinds are the kinds that a case may expect.
+var findingKinds = []sim.Kind{
 	sim.Race, sim.MissingWait, sim.MissingFence, sim.Uninitialized, sim.OutOfBounds, sim.Misaligned, sim.DivergentBarrier, sim.Deadlock, sim.BadBarrier,
 	sim.Undefined,
 }
 
-// check looks for what can be seen to be wrong before a run.
-func (c *Case) check() error {
+// validate reports errors that are visible before a run.
+func (c *Case) validate() error {
 	for _, k := range slices.Concat(c.Expect.Findings, c.Expect.Or, c.Expect.Also) {
-		if !slices.Contains(kinds, k) {
-			return fmt.Errorf("there is no finding %q; there are %q", k, kinds)
+		if !slices.Contains(findingKinds, k) {
+			return fmt.Errorf("unknown finding %q; expected one of %q", k, findingKinds)
 		}
 	}
 	for i, a := range c.Args {
-		given := 0
-		for _, is := range []bool{a.Hex != nil, a.Bytes != nil, a.U32 != nil, a.U64 != nil, a.F32 != nil, a.TensorMap != nil} {
-			if is {
-				given++
+		values := 0
+		for _, set := range []bool{a.Hex != nil, a.Bytes != nil, a.U32 != nil, a.U64 != nil, a.F32 != nil, a.TensorMap != nil} {
+			if set {
+				values++
 			}
 		}
-		switch forms := "hex, bytes, u32, u64, f32, tensormap"; {
-		case given == 0:
-			return fmt.Errorf("argument %d is none of %s", i, forms)
-		case given > 1:
-			return fmt.Errorf("argument %d is more than one of %s", i, forms)
+		if values != 1 {
+			return fmt.Errorf("argument %d has %d values; give exactly one of hex, bytes, u32, u64, f32, tensormap", i, values)
 		}
 	}
 	return nil
 }
 
-// extents is a size in up to three directions; what is left out is 1.
+// extents is a size in up to three dimensions; missing dimensions are 1.
 type extents [3]int
 
-// UnmarshalJSON reads one to three numbers.
+// UnmarshalJSON reads one to three integers.
 func (e *extents) UnmarshalJSON(text []byte) error {
 	var list []int
 	if err := json.Unmarshal(text, &list); err != nil {
 		return err
 	}
 	if len(list) < 1 || len(list) > 3 {
-		return fmt.Errorf("%s: want three extents", text)
+		return fmt.Errorf("found the extents %s; expected one to three integers", text)
 	}
 	*e = extents{1, 1, 1}
 	copy(e[:], list)
@@ -162,7 +158,7 @@ func (c *Case) run(ctx context.Context, text []byte, o sim.Options) (*Outcome, e
 	if err != nil {
 		return nil, err
 	}
-	return c.launch(ctx, program, o)
+	return c.runProgram(ctx, program, o)
 }
 
 func (c *Case) load(text []byte) (*sim.Program, error) {
@@ -177,7 +173,7 @@ func (c *Case) load(text []byte) (*sim.Program, error) {
 	return program, nil
 }
 
-func (c *Case) launch(ctx context.Context, program *sim.Program, o sim.Options) (*Outcome, error) {
+func (c *Case) runProgram(ctx context.Context, program *sim.Program, o sim.Options) (*Outcome, error) {
 	memory := sim.NewMemory()
 	values, buffers, err := c.arguments(memory)
 	if err != nil {
@@ -200,7 +196,7 @@ func (c *Case) launch(ctx context.Context, program *sim.Program, o sim.Options) 
 	return outcome, nil
 }
 
-// arguments makes the buffers and gives the values of all arguments.
+// arguments allocates the buffers and returns the values of all arguments.
 func (c *Case) arguments(memory *sim.Memory) (values [][]byte, buffers map[int]uint64, err error) {
 	buffers = map[int]uint64{}
 	for i, a := range c.Args {
@@ -214,7 +210,7 @@ func (c *Case) arguments(memory *sim.Memory) (values [][]byte, buffers map[int]u
 			buffers[i] = base
 			value = binary.LittleEndian.AppendUint64(nil, base)
 		case a.TensorMap != nil:
-			if value, err = encode(a.TensorMap, buffers); err != nil {
+			if value, err = encodeTensorMap(a.TensorMap, buffers); err != nil {
 				return nil, nil, fmt.Errorf("argument %d: %w", i, err)
 			}
 		default:
@@ -225,11 +221,11 @@ func (c *Case) arguments(memory *sim.Memory) (values [][]byte, buffers map[int]u
 	return values, buffers, nil
 }
 
-// encode gives the bytes of a tensor map of one of the buffers before it.
-func encode(m *device.TensorMap, buffers map[int]uint64) ([]byte, error) {
+// encodeTensorMap encodes a tensor map of a buffer that precedes it in the arguments.
+func encodeTensorMap(m *device.TensorMap, buffers map[int]uint64) ([]byte, error) {
 	base, ok := buffers[m.Arg]
 	if !ok {
-		return nil, fmt.Errorf("a tensor map of argument %d, which is no buffer before it", m.Arg)
+		return nil, fmt.Errorf("tensormap.arg is %d, which is not the index of an earlier buffer", m.Arg)
 	}
 	t := sim.TensorMap{Map: m.Map, Address: base}
 	return t.Encode()
@@ -251,12 +247,12 @@ func (a *Argument) buffer(memory *sim.Memory, index int) (uint64, error) {
 	return base, memory.Write(base, data)
 }
 
-// compare holds what was found and written against what is expected.
+// compare compares the findings and the buffers with the expected result.
 func (c *Case) compare(o *Outcome, memory *sim.Memory, buffers map[int]uint64, checked bool) error {
 	mismatches, err := c.mismatches(func(index int, data []byte) error {
 		base, ok := buffers[index]
 		if !ok {
-			return errors.New("it is no buffer")
+			return errNotBuffer
 		}
 		return memory.Read(data, base)
 	})
@@ -268,13 +264,14 @@ func (c *Case) compare(o *Outcome, memory *sim.Memory, buffers map[int]uint64, c
 	return nil
 }
 
-// mismatches is what buffers hold that is not expected. read gives the first bytes of the buffer of an argument.
+// mismatches describes the buffers that differ from the expected bytes. read fills data with the
+// first bytes of the buffer of an argument.
 func (c *Case) mismatches(read func(index int, data []byte) error) ([]string, error) {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(c.Expect.Args)) {
 		index, err := strconv.Atoi(name)
 		if err != nil {
-			return nil, fmt.Errorf("expect.args: %q is not the number of an argument", name)
+			return nil, fmt.Errorf("expect.args: %q is not the index of an argument", name)
 		}
 		expected := c.Expect.Args[name]
 		want, err := hex.DecodeString(expected.Hex)
@@ -292,21 +289,21 @@ func (c *Case) mismatches(read func(index int, data []byte) error) ([]string, er
 	return list, nil
 }
 
-// expected says whether findings are what the case wants.
+// expected reports whether the findings are those that the case expects.
 func (c *Case) expected(found []sim.Finding) bool {
-	named := len(c.Expect.Findings)+len(c.Expect.Or) == 0
+	detected := len(c.Expect.Findings)+len(c.Expect.Or) == 0
 	for _, f := range found {
 		switch {
 		case slices.Contains(c.Expect.Findings, f.Kind) || slices.Contains(c.Expect.Or, f.Kind):
-			named = true
+			detected = true
 		case !slices.Contains(c.Expect.Also, f.Kind):
 			return false
 		}
 	}
-	return named
+	return detected
 }
 
-// compare gives the first difference.
+// compare describes the first difference; "" if there is none.
 func (b Buffer) compare(got, want []byte) string {
 	if b.ULP == 0 {
 		return compareBytes(got, want)
@@ -338,7 +335,7 @@ func compareFloats(got, want []byte, ulps uint32) string {
 		if g == w || isNaN(g) && isNaN(w) {
 			continue
 		}
-		if d := ordered(g) - ordered(w); d > int64(ulps) || d < -int64(ulps) {
+		if d := floatOrder(g) - floatOrder(w); d > int64(ulps) || d < -int64(ulps) {
 			return fmt.Sprintf("float %d is %g (%#08x), want %g (%#08x) within %d ulps", i/4, math.Float32frombits(g), g, math.Float32frombits(w), w, ulps)
 		}
 	}
@@ -347,8 +344,8 @@ func compareFloats(got, want []byte, ulps uint32) string {
 
 func isNaN(bits uint32) bool { return bits&0x7fffffff > 0x7f800000 }
 
-// ordered is the place of a float on the line of all floats.
-func ordered(bits uint32) int64 {
+// floatOrder maps float32 encodings to integers in the order of their values; -0 and +0 map to 0.
+func floatOrder(bits uint32) int64 {
 	if bits>>31 != 0 {
 		return -int64(bits & 0x7fffffff)
 	}

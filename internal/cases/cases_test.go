@@ -13,37 +13,39 @@ import (
 	"attune/internal/sim"
 )
 
-// refusable is what the simulator does not have; none of these cases uses it.
-var refusable = regexp.MustCompile(`\.im2col|\btensormap\.|\bmultimem\.`)
+// unsupportedPattern matches instructions that the simulator does not support. None of these cases
+// uses one.
+var unsupportedPattern = regexp.MustCompile(`\.im2col|\btensormap\.|\bmultimem\.`)
 
-// TestRecorded holds the simulator against what an H200 wrote, bit for bit unless a case says otherwise, and the checkers against kernels that have
-// nothing wrong.
+// TestRecorded compares the simulator with the output of an H200, bit for bit unless a case sets
+// ulp_f32. The checkers must report nothing.
 func TestRecorded(t *testing.T) {
 	t.Parallel()
-	runFolder(t, "recorded", counts{all: 289, refused: 0})
+	runFolder(t, "recorded", caseCounts{all: 289, unsupported: 0})
 }
 
-// TestDefects holds the checkers against kernels with one known defect and against their clean twins.
+// TestDefects runs the checkers on kernels with one known defect and on their correct counterparts.
 func TestDefects(t *testing.T) {
 	t.Parallel()
-	runFolder(t, "defects", counts{all: 58, refused: 0})
+	runFolder(t, "defects", caseCounts{all: 58, unsupported: 0})
 }
 
-// TestMore is more defects, of all kinds, and more twins.
-func TestMore(t *testing.T) {
+// TestHandwritten runs further defects and correct counterparts, handwritten in PTX.
+func TestHandwritten(t *testing.T) {
 	t.Parallel()
-	runFolder(t, "more", counts{all: 125})
+	runFolder(t, "more", caseCounts{all: 125})
 }
 
-// counts is how many cases there are, and how many of them are refused: nothing is to be left out by accident.
-type counts struct{ all, refused int }
+// caseCounts is the number of cases in a folder, and of those that the simulator rejects. The test
+// pins both, so that no case is skipped by accident.
+type caseCounts struct{ all, unsupported int }
 
-func runFolder(t *testing.T, folder string, want counts) {
+func runFolder(t *testing.T, folder string, want caseCounts) {
 	files, err := filepath.Glob(filepath.Join("testdata", folder, "*.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := counts{all: len(files)}
+	got := caseCounts{all: len(files)}
 	for _, file := range files {
 		c, err := cases.Load(file)
 		if err != nil {
@@ -53,72 +55,73 @@ func runFolder(t *testing.T, folder string, want counts) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		refused := refusable.Match(text)
-		if refused {
-			got.refused++
+		unsupported := unsupportedPattern.Match(text)
+		if unsupported {
+			got.unsupported++
 		}
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
 			t.Parallel()
-			if refused {
-				refuse(t, c)
+			if unsupported {
+				checkUnsupported(t, c)
 				return
 			}
-			pass(t, c)
+			checkPasses(t, c)
 		})
 	}
 	if got != want {
-		t.Errorf("%s has %d cases, %d of them refused; want %d and %d", folder, got.all, got.refused, want.all, want.refused)
+		t.Errorf("%s has %d cases, %d of them unsupported; want %d and %d", folder, got.all, got.unsupported, want.all, want.unsupported)
 	}
 }
 
-// refuse wants a case to be turned down by the name of an instruction, before any of it runs.
-func refuse(t *testing.T, c *cases.Case) {
+// checkUnsupported requires that the simulator rejects a case before it runs, and names the
+// instruction.
+func checkUnsupported(t *testing.T, c *cases.Case) {
 	outcome, err := c.Run(t.Context(), sim.Options{Checks: true, MaxSteps: 1})
 	var unsupported *sim.UnsupportedError
 	if !errors.As(err, &unsupported) {
-		t.Fatalf("it is for Hopper and gives %v, %v; want an UnsupportedError", outcome, err)
+		t.Fatalf("got %v, %v; want an UnsupportedError", outcome, err)
 	}
 	if unsupported.Line < 1 || unsupported.Text == "" || unsupported.Why == "" {
-		t.Errorf("the error does not say where and why: %#v", unsupported)
+		t.Errorf("the error lacks the line or the reason: %#v", unsupported)
 	}
 	if !strings.Contains(err.Error(), c.PTX) {
 		t.Errorf("the error does not name %s: %v", c.PTX, err)
 	}
 }
 
-// pass wants a case to pass under every schedule, with the checkers on and off.
-func pass(t *testing.T, c *cases.Case) {
+// checkPasses requires that a case passes under every schedule, with the checkers on and off.
+func checkPasses(t *testing.T, c *cases.Case) {
 	seeds := uint64(8)
 	if testing.Short() {
 		seeds = 2
 	}
 	for seed := range seeds {
 		workers := 1 + int(seed%3)
-		if raceDetector && len(c.Expect.Findings) > 0 { // blocks that race in a kernel race in Go too
+		if raceDetector && len(c.Expect.Findings) > 0 { // blocks that race in a kernel race in Go as well
 			workers = 1
 		}
-		run(t, c, sim.Options{Seed: seed, Checks: true, Workers: workers})
+		checkRun(t, c, sim.Options{Seed: seed, Checks: true, Workers: workers})
 	}
-	if len(c.Expect.Findings) == 0 { // what a defect writes is anybody's guess
-		run(t, c, sim.Options{})
+	if len(c.Expect.Findings) == 0 { // the output of a defective kernel is undefined
+		checkRun(t, c, sim.Options{})
 	}
 }
 
-func run(t *testing.T, c *cases.Case, o sim.Options) {
+func checkRun(t *testing.T, c *cases.Case, o sim.Options) {
 	outcome, err := c.Run(t.Context(), o)
 	if err != nil {
 		t.Fatalf("seed %d, checks %v: %v", o.Seed, o.Checks, err)
 	}
 	if !outcome.Pass {
-		t.Errorf("seed %d, checks %v: it does not pass\nexpected %v or %v, also %v\nfound %v\nmismatches %v",
+		t.Errorf("seed %d, checks %v: the case fails\nexpected %v or %v, also %v\nfound %v\nmismatches %v",
 			o.Seed, o.Checks, c.Expect.Findings, c.Expect.Or, c.Expect.Also, outcome.Findings, outcome.Mismatches)
 	}
 	if !o.Checks && len(outcome.Findings) > 0 {
-		t.Errorf("with the checkers off it finds %v", outcome.Findings)
+		t.Errorf("findings with the checkers off: %v", outcome.Findings)
 	}
 }
 
-// copyPTX adds up what it is given: out[i] = in[i] + n for 8 threads, in floats and in words.
+// copyPTX computes out[i] = in[i] + n for 8 threads.
 const copyPTX = `.version 8.0
 .target sm_80
 .address_size 64
@@ -140,8 +143,8 @@ const copyPTX = `.version 8.0
 }
 `
 
-// write puts a case and its PTX into a folder.
-func write(t testing.TB, folder, text string) string {
+// writeCase writes a case and its PTX into a folder.
+func writeCase(t testing.TB, folder, text string) string {
 	file := filepath.Join(folder, "case.json")
 	for name, data := range map[string]string{file: text, filepath.Join(folder, "k.ptx"): copyPTX} {
 		if err := os.WriteFile(name, []byte(data), 0o644); err != nil {
@@ -151,7 +154,7 @@ func write(t testing.TB, folder, text string) string {
 	return file
 }
 
-// words is numbers as the hex of little-endian words.
+// words encodes values as the hex of little-endian words.
 func words(values ...uint32) string {
 	var b strings.Builder
 	for _, v := range values {
@@ -160,7 +163,7 @@ func words(values ...uint32) string {
 	return b.String()
 }
 
-// caseText is a case of copyPTX with one thing changed.
+// caseText is a case of copyPTX with replacements applied.
 func caseText(changes ...string) string {
 	text := fmt.Sprintf(`{"ptx": "k.ptx", "arch": "sm_80", "entry": "k", "grid": [1,1,1], "block": [8,1,1], "shared": 0,
 "args": [{"hex": %q}, {"bytes": 32}, {"u32": 5}],
@@ -171,7 +174,7 @@ func caseText(changes ...string) string {
 func TestOutcome(t *testing.T) {
 	check := func(name, text string, want cases.Outcome) {
 		t.Helper()
-		c, err := cases.Load(write(t, t.TempDir(), text))
+		c, err := cases.Load(writeCase(t, t.TempDir(), text))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -188,12 +191,12 @@ func TestOutcome(t *testing.T) {
 				"want %v, %v, %q", name, got.Pass, kinds, got.Mismatches, want.Pass, want.Error, want.Mismatches)
 		}
 		if got.Name != want.Name {
-			t.Errorf("%s: its name is %q, want %q", name, got.Name, want.Name)
+			t.Errorf("%s: name %q, want %q", name, got.Name, want.Name)
 		}
 	}
-	// In these, Error holds the kinds of what is found.
-	check("right", caseText(), cases.Outcome{Name: "case.json", Pass: true})
-	check("what is left out of an extent is 1", caseText(`"grid": [1,1,1]`, `"grid": [1]`, "[8,1,1]", "[8,1]"), cases.Outcome{Name: "case.json", Pass: true})
+	// In these, Error holds the kinds of the findings.
+	check("correct", caseText(), cases.Outcome{Name: "case.json", Pass: true})
+	check("missing extents are 1", caseText(`"grid": [1,1,1]`, `"grid": [1]`, "[8,1,1]", "[8,1]"), cases.Outcome{Name: "case.json", Pass: true})
 	check("named", caseText(`{"ptx"`, `{"name": "mine", "ptx"`), cases.Outcome{Name: "mine", Pass: true})
 	check("one word wrong", caseText("08000000090000000a", "08000000190000000a"), cases.Outcome{
 		Name: "case.json", Mismatches: []string{"argument 1: 1 of 32 bytes differ, the first at byte 12: got 09000000, want 19000000"},
@@ -201,26 +204,26 @@ func TestOutcome(t *testing.T) {
 	check("an unexpected finding", caseText("[8,1,1]", "[9,1,1]"), cases.Outcome{Name: "case.json", Error: "out-of-bounds out-of-bounds"})
 	check("an expected finding", caseText("[8,1,1]", "[9,1,1]", `"findings": []`, `"findings": ["out-of-bounds"]`),
 		cases.Outcome{Name: "case.json", Pass: true, Error: "out-of-bounds out-of-bounds"})
-	check("a finding by its other name", caseText("[8,1,1]", "[9,1,1]", `"findings": []`, `"findings": ["race"], "or": ["out-of-bounds"]`),
+	check("a finding accepted by or", caseText("[8,1,1]", "[9,1,1]", `"findings": []`, `"findings": ["race"], "or": ["out-of-bounds"]`),
 		cases.Outcome{Name: "case.json", Pass: true, Error: "out-of-bounds out-of-bounds"})
-	check("a side effect is not enough", caseText("[8,1,1]", "[9,1,1]", `"findings": []`, `"findings": ["race"], "also": ["out-of-bounds"]`),
+	check("an additional finding is not enough", caseText("[8,1,1]", "[9,1,1]", `"findings": []`, `"findings": ["race"], "also": ["out-of-bounds"]`),
 		cases.Outcome{Name: "case.json", Error: "out-of-bounds out-of-bounds"})
 	check("a missing finding", caseText(`"findings": []`, `"findings": ["race"]`), cases.Outcome{Name: "case.json"})
-	// As floats: 6 is 6 steps of the smallest subnormal.
+	// As float32, 6 is 6 times the smallest subnormal.
 	check("within ulps", caseText(`"hex": "06000000`, `"ulp_f32": 2, "hex": "08000000`), cases.Outcome{Name: "case.json", Pass: true})
 	check("beyond ulps", caseText(`"hex": "06000000`, `"ulp_f32": 2, "hex": "09000000`), cases.Outcome{
 		Name: "case.json", Mismatches: []string{"argument 1: float 0 is 8e-45 (0x00000006), want 1.3e-44 (0x00000009) within 2 ulps"},
 	})
 	check("any NaN for a NaN", caseText(words(1), words(0x7fc00000-5), `"hex": "06000000`, `"ulp_f32": 1, "hex": "010080ff`),
 		cases.Outcome{Name: "case.json", Pass: true})
-	check("a NaN is no number", caseText(words(1), words(0x7fc00000-5), `"hex": "06000000`, `"ulp_f32": 9, "hex": "06000000`), cases.Outcome{
+	check("a NaN for a number", caseText(words(1), words(0x7fc00000-5), `"hex": "06000000`, `"ulp_f32": 9, "hex": "06000000`), cases.Outcome{
 		Name: "case.json", Mismatches: []string{"argument 1: float 0 is NaN (0x7fc00000), want 8e-45 (0x00000006) within 9 ulps"},
 	})
-	// Minus zero and zero are one place, and the least negative number is one step below it.
+	// -0 and +0 have the same order, and the least negative number is one step below.
 	check("across zero", caseText(words(1), words(0x80000001-5), `"hex": "06000000`, `"ulp_f32": 2, "hex": "01000000`), cases.Outcome{Name: "case.json", Pass: true})
 }
 
-// TestArguments gives a kernel every form of argument.
+// TestArguments passes every form of scalar argument to a kernel.
 func TestArguments(t *testing.T) {
 	const text = `.version 8.0
 .target sm_80
@@ -240,7 +243,7 @@ func TestArguments(t *testing.T) {
 }
 `
 	folder := t.TempDir()
-	file := write(t, folder, `{"ptx": "k.ptx", "entry": "k", "grid": [1,1,1], "block": [1,1,1],
+	file := writeCase(t, folder, `{"ptx": "k.ptx", "entry": "k", "grid": [1,1,1], "block": [1,1,1],
 "args": [{"u32": 4294967295}, {"u64": 18446744073709551615}, {"f32": -1.5}, {"bytes": 16}],
 "expect": {"args": {"3": {"hex": "ffffffff0000c0bfffffffffffffffff"}}}}`)
 	if err := os.WriteFile(filepath.Join(folder, "k.ptx"), []byte(text), 0o644); err != nil {
@@ -250,42 +253,43 @@ func TestArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, c, sim.Options{Checks: true})
+	checkRun(t, c, sim.Options{Checks: true})
 }
 
-// TestErrors is about cases that are no cases: each must be turned down with a message that says what and where.
-func TestErrors(t *testing.T) {
+// TestCaseErrors checks that invalid cases are rejected with a message that locates the error.
+func TestCaseErrors(t *testing.T) {
 	check := func(name, text, want string) {
 		t.Helper()
-		err := loadAndRun(t, write(t, t.TempDir(), text))
+		err := loadAndRun(t, writeCase(t, t.TempDir(), text))
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: the error is %v, want %q in it", name, err, want)
+			t.Errorf("%s: error %v, want one with %q", name, err, want)
 		}
 	}
 	check("no JSON", "k.ptx", "invalid character")
 	check("cut off", caseText()[:80], "unexpected EOF")
-	check("a word too many", caseText(`"shared"`, `"colour": 1, "shared"`), `unknown field "colour"`)
-	check("a number that is none", caseText("32}", `"many"}`), "cannot unmarshal string")
+	check("an unknown field", caseText(`"shared"`, `"colour": 1, "shared"`), `unknown field "colour"`)
+	check("a string for a number", caseText("32}", `"many"}`), "cannot unmarshal string")
 	check("too large a number", caseText(`"u32": 5`, `"u32": 4294967296`), "cannot unmarshal number 4294967296")
 	check("no PTX", caseText("k.ptx", "none.ptx"), "case.json: open ")
-	check("an entry that is not there", caseText(`"entry": "k"`, `"entry": "q"`), `no entry function "q"`)
-	check("another chip", caseText("sm_80", "sm_10"), "sm_10")
+	check("an unknown entry", caseText(`"entry": "k"`, `"entry": "q"`), `no entry function "q"`)
+	check("an unsupported architecture", caseText("sm_80", "sm_10"), "sm_10")
 	check("no threads", caseText("[8,1,1]", "[8,0,1]"), "every extent must be at least 1")
-	check("an argument of no kind", caseText(`{"u32": 5}`, `{}`), "argument 2 is none of hex, bytes, u32, u64, f32, tensormap")
+	check("an argument without a value", caseText(`{"u32": 5}`, `{}`),
+		"argument 2 has 0 values; give exactly one of hex, bytes, u32, u64, f32, tensormap")
 	check("too few arguments", caseText(`, {"u32": 5}`, ""), "2 arguments; the kernel takes 3 parameters")
 	check("too many arguments", caseText(`{"u32": 5}`, `{"u32": 5}, {"u32": 6}`), "4 arguments; the kernel takes 3 parameters")
 	check("half a byte", caseText(`{"hex": "0`, `{"hex": "`), "argument 0: encoding/hex: odd length")
-	check("less than nothing", caseText("32}", "-1}"), "take -1 bytes of simulated memory for argument 1")
-	check("text behind the case", caseText()+"{}", "case.json")
-	check("a bracket behind the case", caseText()+"}", "case.json")
-	check("two forms of one argument", caseText(`{"u32": 5}`, `{"u32": 5, "f32": 1}`), "argument 2")
+	check("a negative size", caseText("32}", "-1}"), "take -1 bytes of simulated memory for argument 1")
+	check("text after the case", caseText()+"{}", "case.json")
+	check("a bracket after the case", caseText()+"}", "case.json")
+	check("two values of one argument", caseText(`{"u32": 5}`, `{"u32": 5, "f32": 1}`), "argument 2 has 2 values")
 	check("four extents", caseText("[8,1,1]", "[8,1,1,1]"), "case.json")
 	check("no extents", caseText(`"grid": [1,1,1]`, `"grid": []`), "case.json")
-	check("a kind that is none", caseText(`"findings": []`, `"findings": ["rcae"]`), "rcae")
-	check("another kind that is none", caseText(`"findings": []`, `"findings": [], "also": ["Race"]`), "Race")
+	check("an unknown kind", caseText(`"findings": []`, `"findings": ["rcae"]`), "rcae")
+	check("an unknown additional kind", caseText(`"findings": []`, `"findings": [], "also": ["Race"]`), "Race")
 	check("a tensor map", caseText(`{"u32": 5}`, `{"tensormap": {"arg": 0}}`), "argument 2: encode a tensor map: its type is")
-	check("expects of no argument", caseText(`"1": {`, `"one": {`), `expect.args: "one" is not the number of an argument`)
-	check("expects of a number", caseText(`"1": {`, `"2": {`), "expect.args: argument 2: it is no buffer")
+	check("expects of no argument", caseText(`"1": {`, `"one": {`), `expect.args: "one" is not the index of an argument`)
+	check("expects of a scalar", caseText(`"1": {`, `"2": {`), "expect.args: argument 2: the argument is not a buffer")
 	check("expects half a byte", caseText(`"1": {"hex": "0`, `"1": {"hex": "`), "expect.args: argument 1: encoding/hex: odd length")
 	check("expects too much", caseText(words(13), words(13, 14)), "expect.args: argument 1: read simulated memory: 36 bytes")
 }
@@ -299,24 +303,25 @@ func loadAndRun(t *testing.T, file string) error {
 	return err
 }
 
-func TestLoadNothing(t *testing.T) {
+func TestLoadMissingFile(t *testing.T) {
 	if c, err := cases.Load(filepath.Join(t.TempDir(), "none.json")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a case that is not there gives %v, %v", c, err)
+		t.Errorf("loading a missing file: %v, %v", c, err)
 	}
 }
 
 func TestBrokenPTX(t *testing.T) {
 	folder := t.TempDir()
-	file := write(t, folder, caseText())
+	file := writeCase(t, folder, caseText())
 	if err := os.WriteFile(filepath.Join(folder, "k.ptx"), []byte(".version 8.0\n.target sm_80\nwhat is this\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := loadAndRun(t, file); err == nil || !strings.Contains(err.Error(), "case.json: k.ptx: ") {
-		t.Errorf("PTX that is none gives %v", err)
+		t.Errorf("invalid PTX: error %v", err)
 	}
 }
 
-// FuzzCase reads a case of any text, and runs it if it is small. It must be an outcome or an error.
+// FuzzCase loads arbitrary text and runs it if it is a small case. The result must be an outcome or
+// an error.
 func FuzzCase(f *testing.F) {
 	f.Add(caseText())
 	f.Add(caseText("[8,1,1]", "[1,1,64]", "32}", "4}"))
@@ -326,7 +331,7 @@ func FuzzCase(f *testing.F) {
 	f.Add(`{"ptx": "..", "grid": [9223372036854775807, 2]}`)
 	folder := f.TempDir()
 	f.Fuzz(func(t *testing.T, text string) {
-		c, err := cases.Load(write(t, folder, text))
+		c, err := cases.Load(writeCase(t, folder, text))
 		if err != nil {
 			if c != nil || !strings.Contains(err.Error(), "case.json") {
 				t.Errorf("the case %v and the error %v", c, err)

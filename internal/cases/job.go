@@ -14,18 +14,21 @@ import (
 	"attune/internal/device"
 )
 
-// Job is the case as a job for any device. The kernel may change every buffer; those that nobody has written are filled with one byte.
+var errNotBuffer = errors.New("the argument is not a buffer")
+
+// Job returns the case as a job for any device. The kernel may change every buffer. Uninitialised
+// buffers are filled with the byte fill.
 func (c *Case) Job(fill byte) (device.Job, error) {
 	image, err := os.ReadFile(filepath.Join(c.dir, c.PTX))
 	if err != nil {
 		return device.Job{}, fmt.Errorf("%s: %w", c.Name, err)
 	}
 	job := device.Job{Image: image, Entry: c.Entry, Grid: c.Grid, Block: c.Block, DynamicSharedBytes: c.Shared}
-	if c.Cluster != (extents{1, 1, 1}) { // of one block are none, and older chips know of no others
+	if c.Cluster != (extents{1, 1, 1}) { // GPUs before sm_90 accept no cluster attribute, not even of one block
 		job.Cluster = c.Cluster
 	}
 	for i, a := range c.Args {
-		arg, err := a.arg(fill)
+		arg, err := a.jobArg(fill)
 		if err != nil {
 			return device.Job{}, fmt.Errorf("%s: argument %d: %w", c.Name, i, err)
 		}
@@ -34,8 +37,8 @@ func (c *Case) Job(fill byte) (device.Job, error) {
 	return job, nil
 }
 
-// arg is the argument of a job.
-func (a *Argument) arg(fill byte) (device.Arg, error) {
+// jobArg returns the argument of a job.
+func (a *Argument) jobArg(fill byte) (device.Arg, error) {
 	switch {
 	case a.Hex != nil:
 		data, err := hex.DecodeString(*a.Hex)
@@ -48,7 +51,7 @@ func (a *Argument) arg(fill byte) (device.Arg, error) {
 	return device.Arg{Scalar: a.scalar()}, nil
 }
 
-// scalar is the bytes of an argument that is a number.
+// scalar returns the little-endian bytes of a scalar argument.
 func (a *Argument) scalar() []byte {
 	switch {
 	case a.U64 != nil:
@@ -59,17 +62,17 @@ func (a *Argument) scalar() []byte {
 	return binary.LittleEndian.AppendUint32(nil, *a.U32)
 }
 
-// Mismatches holds the outputs of the case's job against what the case expects.
+// Mismatches compares the outputs of the case's job with the expected bytes.
 func (c *Case) Mismatches(outputs [][]byte) ([]string, error) {
 	list, err := c.mismatches(func(index int, data []byte) error {
-		held, err := c.output(outputs, index)
+		buffer, err := c.outputBuffer(outputs, index)
 		if err != nil {
 			return err
 		}
-		if len(data) > len(held) {
-			return fmt.Errorf("%d bytes are expected of a buffer of %d", len(data), len(held))
+		if len(data) > len(buffer) {
+			return fmt.Errorf("the case expects %d bytes; the buffer has %d", len(data), len(buffer))
 		}
-		copy(data, held)
+		copy(data, buffer)
 		return nil
 	})
 	if err != nil {
@@ -78,29 +81,29 @@ func (c *Case) Mismatches(outputs [][]byte) ([]string, error) {
 	return list, nil
 }
 
-// Expected is the outputs that the case speaks of, by the number of the argument: as many bytes of each as it gives, or the whole buffer where it
-// gives none yet.
+// Expected returns the outputs that the case compares, by argument index. Each is cut to the length
+// in the case, or complete if the case has no bytes for it yet.
 func (c *Case) Expected(outputs [][]byte) (map[string][]byte, error) {
 	parts := map[string][]byte{}
 	for name, expected := range c.Expect.Args {
 		index, err := strconv.Atoi(name)
-		var held []byte
+		var buffer []byte
 		if err == nil {
-			held, err = c.output(outputs, index)
+			buffer, err = c.outputBuffer(outputs, index)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: expect.args: argument %s: %w", c.Name, name, err)
 		}
 		if n := len(expected.Hex) / 2; n > 0 {
-			held = held[:min(n, len(held))]
+			buffer = buffer[:min(n, len(buffer))]
 		}
-		parts[name] = held
+		parts[name] = buffer
 	}
 	return parts, nil
 }
 
-// output is what the buffer of an argument held.
-func (c *Case) output(outputs [][]byte, index int) ([]byte, error) {
+// outputBuffer returns the output for the buffer of an argument.
+func (c *Case) outputBuffer(outputs [][]byte, index int) ([]byte, error) {
 	n := 0
 	for i, a := range c.Args {
 		if a.Hex == nil && a.Bytes == nil {
@@ -111,5 +114,5 @@ func (c *Case) output(outputs [][]byte, index int) ([]byte, error) {
 		}
 		n++
 	}
-	return nil, errors.New("it is no buffer")
+	return nil, errNotBuffer
 }

@@ -14,42 +14,44 @@ import (
 	"attune/internal/sim"
 )
 
-// MutationRequest says how to break the kernel of a case.
+// MutationRequest configures Case.Mutate.
 type MutationRequest struct {
 	Options   sim.Options
-	Schedules int           // under which each mutant runs until it is caught; 0 is 1
-	Limit     time.Duration // of one run
-	Count     int           // of mutants to try; 0 for all
-	Seed      uint64        // by which they are picked
-	// Assemble gives the code hash of PTX; nil where there is no compiler, and nothing can then be shown equivalent.
+	Schedules int           // warp schedules per mutant, until one kills it; 0 means 1
+	Limit     time.Duration // time limit of one run
+	Count     int           // number of mutants to sample; 0 for all
+	Seed      uint64        // of the sample
+	// Assemble returns the code hash of PTX. It is nil without a compiler; then no mutant can be
+	// shown to be equivalent.
 	Assemble func(ctx context.Context, ptx []byte, arch string) (string, error)
-	Watch    func(m mutate.Mutant, done, total int) // told of each mutant before it runs; may be nil
+	// Watch is a progress callback, called before each mutant runs; may be nil.
+	Watch func(m mutate.Mutant, done, total int)
 }
 
-// MutationReport says how many breaks of its kernel a case notices.
+// MutationReport counts the mutants of its kernel that a case detects.
 type MutationReport struct {
 	Case string `json:"case"`
 	Arch string `json:"arch"`
 	mutate.Report
 }
 
-// NotPassedError is the error of a case whose kernel is to be broken, and which does not pass as it is.
+// NotPassedError reports that a case fails already without a mutation.
 type NotPassedError struct{ Case, Wrong string }
 
 func (e *NotPassedError) Error() string {
 	return fmt.Sprintf("%s itself does not pass: %s", e.Case, e.Wrong)
 }
 
-// What catches a mutant, beside the kinds of findings.
+// Reasons for which a mutant is killed, besides the kinds of findings.
 const (
-	Mismatch  = "mismatch"   // a buffer does not hold what it should
-	LoadError = "load-error" // it is no PTX any more, or none that the simulator takes
-	NoEnd     = "no-end"     // it runs several times as long as the kernel, or cannot be launched
-	Timeout   = "timeout"
+	Mismatch  = "mismatch"   // a buffer differs from the expected bytes
+	LoadError = "load-error" // the mutant is not valid PTX, or the simulator does not support it
+	NoEnd     = "no-end"     // the launch fails, or runs far longer than the original kernel
+	Timeout   = "timeout"    // a run exceeds the time limit
 )
 
-// Mutate breaks the kernel of a case one line at a time, and its tensor maps, and runs the case on each mutant. A finding kills it, and so do a
-// buffer that does not hold what it should, PTX that is none any more, and a run without an end.
+// Mutate runs the case on single-line mutants of its kernel and on mutants of its tensor maps. A
+// mutant is killed by a finding, a mismatch, invalid PTX, or a run that does not end.
 func (c *Case) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, error) {
 	text, err := os.ReadFile(filepath.Join(c.dir, c.PTX))
 	if err != nil {
@@ -59,9 +61,9 @@ func (c *Case) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s: %w", c.Name, c.PTX, err)
 	}
-	all := append(c.mapMutants(), lines...)
-	t := &trial{request: m}
-	if err := t.begin(ctx, c, text); err != nil {
+	all := append(c.tensorMapMutants(), lines...)
+	t := &mutationTrial{request: m}
+	if err := t.runOriginal(ctx, c, text); err != nil {
 		return nil, err
 	}
 	report := &MutationReport{Case: c.Name, Arch: c.Arch, Report: mutate.NewReport(len(all))}
@@ -70,32 +72,33 @@ func (c *Case) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, 
 		if m.Watch != nil {
 			m.Watch(mutant, i, len(picked))
 		}
-		by, err := t.killedBy(ctx, c.with(mutant), apply(mutant, text))
+		by, err := t.killedBy(ctx, c.withMutant(mutant), applyMutant(mutant, text))
 		switch {
 		case err != nil:
 			return nil, err
 		case by != "":
 			report.Kill(mutant, by)
 		default:
-			report.Spare(mutant, mutant.What != otherMap && t.original.Is(ctx, mutant.Apply(text)))
+			report.Spare(mutant, mutant.What != otherTensorMap && t.original.Is(ctx, mutant.Apply(text)))
 		}
 	}
 	return report, nil
 }
 
-// otherMap is the kind of a change of a tensor map.
-const otherMap = "other tensor map"
+// otherTensorMap is the kind of a mutation of a tensor map.
+const otherTensorMap = "other tensor map"
 
-// mapMutants lists the changes of the tensor maps: every other swizzle that the driver would take.
-func (c *Case) mapMutants() []mutate.Mutant {
+// tensorMapMutants lists the mutations of the tensor maps: every other swizzle that the driver
+// accepts.
+func (c *Case) tensorMapMutants() []mutate.Mutant {
 	var list []mutate.Mutant
 	for i, a := range c.Args {
 		if a.TensorMap == nil {
 			continue
 		}
 		for _, swizzle := range []string{"none", "32B", "64B", "128B"} {
-			m := mutate.Mutant{What: otherMap, Before: mapText(i, a.TensorMap.Swizzle), After: mapText(i, swizzle)}
-			if _, _, err := c.with(m).arguments(sim.NewMemory()); err == nil && m.After != m.Before {
+			m := mutate.Mutant{What: otherTensorMap, Before: tensorMapText(i, a.TensorMap.Swizzle), After: tensorMapText(i, swizzle)}
+			if _, _, err := c.withMutant(m).arguments(sim.NewMemory()); err == nil && m.After != m.Before {
 				list = append(list, m)
 			}
 		}
@@ -103,43 +106,44 @@ func (c *Case) mapMutants() []mutate.Mutant {
 	return list
 }
 
-func mapText(arg int, swizzle string) string {
+func tensorMapText(arg int, swizzle string) string {
 	return fmt.Sprintf("argument %d: swizzle %s", arg, swizzle)
 }
 
-// with is the case with a change of a tensor map made; changes of the PTX leave it as it is.
-func (c *Case) with(m mutate.Mutant) *Case {
-	if m.What != otherMap {
+// withMutant returns the case with a mutated tensor map; for a mutation of the PTX it returns c.
+func (c *Case) withMutant(m mutate.Mutant) *Case {
+	if m.What != otherTensorMap {
 		return c
 	}
 	changed := *c
 	changed.Args = slices.Clone(c.Args)
 	for i, a := range changed.Args {
-		if a.TensorMap == nil || mapText(i, a.TensorMap.Swizzle) != m.Before {
+		if a.TensorMap == nil || tensorMapText(i, a.TensorMap.Swizzle) != m.Before {
 			continue
 		}
 		other := *a.TensorMap
-		other.Swizzle = strings.TrimPrefix(m.After, mapText(i, ""))
+		other.Swizzle = strings.TrimPrefix(m.After, tensorMapText(i, ""))
 		changed.Args[i].TensorMap = &other
 	}
 	return &changed
 }
 
-func apply(m mutate.Mutant, text []byte) []byte {
-	if m.What == otherMap {
+// applyMutant returns the mutated PTX; a mutation of a tensor map leaves it unchanged.
+func applyMutant(m mutate.Mutant, text []byte) []byte {
+	if m.What == otherTensorMap {
 		return text
 	}
 	return m.Apply(text)
 }
 
-// trial is the court that mutants come before.
-type trial struct {
+// mutationTrial runs mutants.
+type mutationTrial struct {
 	request  MutationRequest
-	original *mutate.Original // nil where there is no compiler
+	original *mutate.Original // nil without a compiler
 }
 
-// begin runs the case as it is: it has to pass, and its length bounds that of the mutants.
-func (t *trial) begin(ctx context.Context, c *Case, text []byte) error {
+// runOriginal runs the unchanged case, which must pass. Its length bounds the steps of the mutants.
+func (t *mutationTrial) runOriginal(ctx context.Context, c *Case, text []byte) error {
 	outcome, err := c.run(ctx, text, t.request.Options)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
@@ -158,8 +162,8 @@ func (t *trial) begin(ctx context.Context, c *Case, text []byte) error {
 	return nil
 }
 
-// killedBy runs a case and says what catches it; empty where nothing does.
-func (t *trial) killedBy(ctx context.Context, c *Case, text []byte) (string, error) {
+// killedBy runs a case and returns the reason for which it fails; "" if it passes.
+func (t *mutationTrial) killedBy(ctx context.Context, c *Case, text []byte) (string, error) {
 	program, err := c.load(text)
 	if err != nil {
 		return LoadError, nil
@@ -168,7 +172,7 @@ func (t *trial) killedBy(ctx context.Context, c *Case, text []byte) (string, err
 		o := t.request.Options
 		o.Seed += uint64(schedule)
 		limited, cancel := context.WithTimeout(ctx, t.request.Limit)
-		outcome, err := c.launch(limited, program, o)
+		outcome, err := c.runProgram(limited, program, o)
 		cancel()
 		switch {
 		case ctx.Err() != nil:

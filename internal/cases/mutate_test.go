@@ -17,7 +17,7 @@ import (
 func loadText(t *testing.T, text, ptx string) *cases.Case {
 	t.Helper()
 	folder := t.TempDir()
-	file := write(t, folder, text)
+	file := writeCase(t, folder, text)
 	if err := os.WriteFile(filepath.Join(folder, "k.ptx"), []byte(ptx), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -32,19 +32,20 @@ func mutation() cases.MutationRequest {
 	return cases.MutationRequest{Options: sim.Options{Checks: true}, Limit: time.Minute}
 }
 
-// Every mutant of a small kernel has its fate: the compiler finds two of them to be the same (a lane is a thread here), and is not asked
-// of what is killed.
+// TestMutate checks the classification of every mutant of a small kernel. The compiler shows two of
+// them to be equivalent (lane and thread are the same here). The test also checks that killed
+// mutants are not assembled.
 func TestMutate(t *testing.T) {
-	const harmless = "\tmul.lo.u32 %r7, %r2, 8;\n" // of which nobody takes the result
+	const harmless = "\tmul.lo.u32 %r7, %r2, 8;\n" // its result is unused
 	ptx := strings.Replace(copyPTX, "\tmul.wide", harmless+"\tmul.wide", 1)
 	c := loadText(t, caseText(), ptx)
 	m := mutation()
-	var asked []string
+	var assembled []string
 	m.Assemble = func(_ context.Context, text []byte, arch string) (string, error) {
 		if arch != "sm_80" {
 			t.Errorf("assembled for %q", arch)
 		}
-		asked = append(asked, string(text))
+		assembled = append(assembled, string(text))
 		return "the same", nil
 	}
 	watched := 0
@@ -61,25 +62,25 @@ func TestMutate(t *testing.T) {
 	if report.Case != "case.json" || report.Arch != "sm_80" || report.Possible != report.Mutants || watched != report.Mutants {
 		t.Errorf("%+v, %d watched", report, watched)
 	}
-	if report.Equivalent != 2 || report.Survived != 0 || report.Killed != report.Mutants-2 || report.KillRate != 1 || len(asked) != 4 { // the kernel twice
-		t.Errorf("%+v, %d assembled", report, len(asked))
+	if report.Equivalent != 2 || report.Survived != 0 || report.Killed != report.Mutants-2 || report.KillRate != 1 || len(assembled) != 4 { // the original is assembled twice
+		t.Errorf("%+v, %d assembled", report, len(assembled))
 	}
 	if report.KilledBy[cases.Mismatch] == 0 || report.KilledBy[string(sim.OutOfBounds)] == 0 || report.KilledBy[string(sim.Misaligned)] == 0 {
 		t.Errorf("killed by %v", report.KilledBy)
 	}
 
-	// With no compiler it cannot be told, and some of them are fewer.
+	// Without a compiler no mutant is equivalent. Count limits the sample.
 	m.Assemble, m.Watch, m.Count = nil, nil, 5
 	if report, err = c.Mutate(t.Context(), m); err != nil || report.Mutants != 5 || report.Equivalent != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
-	m.Assemble = func(context.Context, []byte, string) (string, error) { return "", errors.New("no room") }
-	if _, err = c.Mutate(t.Context(), m); err == nil || !strings.Contains(err.Error(), "case.json: no room") {
-		t.Errorf("the error is %v", err)
+	m.Assemble = func(context.Context, []byte, string) (string, error) { return "", errors.New("disk full") }
+	if _, err = c.Mutate(t.Context(), m); err == nil || !strings.Contains(err.Error(), "case.json: disk full") {
+		t.Errorf("error %v", err)
 	}
 }
 
-// loopPTX counts to eight with a loop, and writes what it has come to.
+// loopPTX counts to eight in a loop and writes the result.
 const loopPTX = `.version 8.0
 .target sm_80
 .address_size 64
@@ -102,8 +103,8 @@ LOOP:
 }
 `
 
-// A loop that does not end is the end of a mutant, by its length and not by the clock.
-func TestMutateEndless(t *testing.T) {
+// TestMutateEndlessLoop checks that an endless loop is killed by its step count, not by the clock.
+func TestMutateEndlessLoop(t *testing.T) {
 	text := caseText(words(6, 7, 8, 9, 10, 11, 12, 13), words(8, 8, 8, 8, 8, 8, 8, 8))
 	report, err := loadText(t, text, loopPTX).Mutate(t.Context(), mutation())
 	if err != nil {
@@ -116,11 +117,12 @@ func TestMutateEndless(t *testing.T) {
 	m.Limit = time.Nanosecond
 	var wrong *cases.NotPassedError
 	if _, err := loadText(t, text, loopPTX).Mutate(t.Context(), m); !errors.As(err, &wrong) || wrong.Wrong != cases.Timeout {
-		t.Errorf("with no time at all the error is %v", err)
+		t.Errorf("with a limit of 1 ns the error is %v", err)
 	}
 }
 
-// The swizzles of tensor maps are broken too, those that the driver takes.
+// TestMutateTensorMaps checks that tensor maps are mutated to the other swizzles that the driver
+// accepts.
 func TestMutateTensorMaps(t *testing.T) {
 	c, err := cases.Load("testdata/defects/ws_gemm_ok.json")
 	if err != nil {
@@ -142,7 +144,7 @@ func TestMutateTensorMaps(t *testing.T) {
 		t.Errorf("%v, %v", swizzles, tally)
 	}
 	if report.KillRate < 0.85 {
-		t.Errorf("%.1f %% killed; these survive: %+v", 100*report.KillRate, report.Survivors)
+		t.Errorf("kill rate %.1f %%, want 85 %%; survivors: %+v", 100*report.KillRate, report.Survivors)
 	}
 }
 
@@ -156,8 +158,8 @@ func TestMutateErrors(t *testing.T) {
 	}
 	check("no PTX", caseText(), "what is this", "case.json: k.ptx: ")
 	check("no such entry", caseText(`"entry": "k"`, `"entry": "q"`), copyPTX, `no entry function "q"`)
-	check("wrong already", caseText(words(13), words(14)), copyPTX, "case.json itself does not pass: mismatch")
-	check("found already", caseText("[8,1,1]", "[9,1,1]"), copyPTX, "case.json itself does not pass: out-of-bounds")
+	check("original has a mismatch", caseText(words(13), words(14)), copyPTX, "case.json itself does not pass: mismatch")
+	check("original has a finding", caseText("[8,1,1]", "[9,1,1]"), copyPTX, "case.json itself does not pass: out-of-bounds")
 	check("too few arguments", caseText(`, {"u32": 5}`, ""), copyPTX, "case.json: launch k: ")
 
 	ctx, cancel := context.WithCancel(t.Context())

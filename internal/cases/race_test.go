@@ -2,5 +2,5 @@
 
 package cases_test
 
-// raceDetector says that Go's race detector watches.
+// raceDetector reports that the Go race detector is on.
 const raceDetector = true

@@ -8,20 +8,21 @@ import (
 	"os"
 )
 
-// Record writes into the file of a case what a device gave for the buffers that the case speaks of, and which device that was. All else stays as
-// it is.
+// Record stores the output of a device, and the device's description, in the file of a case. It
+// writes only the buffers that the case compares, and keeps everything else in the file unchanged.
 func Record(file string, args map[string][]byte, hw any) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	if text, err = recorded(text, args, hw); err != nil {
+	if text, err = withRecording(text, args, hw); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	return os.WriteFile(file, text, 0o644)
 }
 
-func recorded(text []byte, args map[string][]byte, hw any) ([]byte, error) {
+// withRecording returns the text of a case with new expected bytes and device.
+func withRecording(text []byte, args map[string][]byte, hw any) ([]byte, error) {
 	var whole, expect, buffers object
 	if err := json.Unmarshal(text, &whole); err != nil {
 		return nil, err
@@ -57,7 +58,7 @@ func recorded(text []byte, args map[string][]byte, hw any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// object is a JSON object whose members keep their order and their spelling.
+// object is a JSON object that keeps the order and the spelling of its members.
 type object []member
 
 type member struct {
@@ -69,7 +70,7 @@ type member struct {
 func (o *object) UnmarshalJSON(text []byte) error {
 	in := json.NewDecoder(bytes.NewReader(text))
 	if begin, err := in.Token(); err != nil || begin != json.Delim('{') {
-		return fmt.Errorf("%.20s: want an object", text)
+		return fmt.Errorf("found %.20s; expected a JSON object", text)
 	}
 	for in.More() {
 		name, err := in.Token()
@@ -85,7 +86,7 @@ func (o *object) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// get is the value of a member; one that is not there is an empty object.
+// get returns the value of a member; an empty object if it is absent.
 func (o object) get(name string) json.RawMessage {
 	for _, m := range o {
 		if m.name == name {
@@ -95,7 +96,7 @@ func (o object) get(name string) json.RawMessage {
 	return json.RawMessage("{}")
 }
 
-// set changes a member, or adds it at the end.
+// set changes a member or appends it.
 func (o *object) set(name string, value json.RawMessage) {
 	for i, m := range *o {
 		if m.name == name {
@@ -114,7 +115,7 @@ func (o object) text() json.RawMessage {
 		}
 		name, err := json.Marshal(m.name)
 		if err != nil {
-			panic("BUG: a name that is no text: " + err.Error())
+			panic("BUG: cannot encode a member name: " + err.Error())
 		}
 		text = append(append(append(text, name...), ':'), m.value...)
 	}

@@ -26,11 +26,11 @@ import (
 )
 
 var (
-	which  = flag.String("case", "", "run the cases in the files of this `pattern` on the GPU, in place of all in testdata")
-	update = flag.Bool("update", false, "write what the GPU gives into the files that -case names")
+	casePattern = flag.String("case", "", "run the cases in the files that match `pattern` on the GPU, instead of all in testdata")
+	update      = flag.Bool("update", false, "write the output of the GPU into the files that -case names")
 )
 
-// serverArg makes this test binary serve the first GPU to its parent, as attune does.
+// serverArg makes this test binary serve the first GPU to its parent process, as attune does.
 const serverArg = "cases-test-server"
 
 func TestMain(m *testing.M) {
@@ -42,23 +42,24 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestOnTheCard holds a real GPU against what the cases expect, and with -update writes into the cases that -case names what it gives. Defects are
-// left alone: they hang. A case that takes the GPU's process with it fails alone.
-func TestOnTheCard(t *testing.T) {
-	if *update && *which == "" {
-		t.Fatal("-update rewrites cases; say which, as in -case 'testdata/more/tma_*.json'")
+// TestOnGPU compares a real GPU with the expected results of the cases. With -update it writes the
+// GPU's output into the cases that -case names. It skips defective kernels, because they hang. A
+// case that crashes the GPU's process fails alone.
+func TestOnGPU(t *testing.T) {
+	if *update && *casePattern == "" {
+		t.Fatal("-update rewrites cases; name them with -case, as in -case 'testdata/more/tma_*.json'")
 	}
-	gpu := &card{}
+	gpu := &gpuDevice{}
 	facts, err := gpu.open(t.Context())
 	if errors.Is(err, device.ErrNoDevice) {
-		t.Skip(err) // it begins with "no GPU: "
+		t.Skip(err) // the message starts with "no GPU: "
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer gpu.close()
 	ran := 0
-	for _, file := range cardFiles(t) {
+	for _, file := range caseFiles(t) {
 		c, err := cases.Load(file)
 		if err != nil {
 			t.Fatal(err)
@@ -68,28 +69,28 @@ func TestOnTheCard(t *testing.T) {
 		}
 		ran++
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
-			if !runs(c.Arch, facts.Arch) {
-				t.Skipf("it is for %s, and %s is %s", c.Arch, facts.Name, facts.Arch)
+			if !runsOn(c.Arch, facts.Arch) {
+				t.Skipf("the case needs %s; %s is %s", c.Arch, facts.Name, facts.Arch)
 			}
 			if !*update {
-				compare(t, gpu, c)
-			} else if err := record(t.Context(), gpu, facts, file, c); err != nil {
+				compareCase(t, gpu, c)
+			} else if err := recordCase(t.Context(), gpu, facts, file, c); err != nil {
 				t.Error(err)
 			} else {
-				t.Logf("%s now expects what %s gives", file, facts.Name)
+				t.Logf("%s now expects the output of %s", file, facts.Name)
 			}
 		})
 	}
 	if ran == 0 {
-		t.Errorf("there is no case to be run on a GPU in %q", *which)
+		t.Errorf("no case to run on a GPU in %q", *casePattern)
 	}
 }
 
-// cardFiles is the cases to run: those that were named, or all there are.
-func cardFiles(t *testing.T) []string {
+// caseFiles returns the files that -case names, or all cases.
+func caseFiles(t *testing.T) []string {
 	patterns := []string{"testdata/recorded/*.json", "testdata/more/*.json", "testdata/defects/*.json"}
-	if *which != "" {
-		patterns = []string{*which}
+	if *casePattern != "" {
+		patterns = []string{*casePattern}
 	}
 	var files []string
 	for _, p := range patterns {
@@ -106,10 +107,11 @@ func isDefect(c *cases.Case) bool {
 	return len(c.Expect.Findings)+len(c.Expect.Or)+len(c.Expect.Also) > 0
 }
 
-// runs says whether PTX for an architecture is for a chip: one that ends in a is for no other, the rest for all that came after.
-func runs(ptx, chip string) bool {
+// runsOn reports whether PTX for an architecture runs on a GPU. PTX for an architecture with suffix
+// a runs on that architecture only, other PTX on all later ones.
+func runsOn(ptx, chip string) bool {
 	number := func(arch string) int {
-		n, _ := strconv.Atoi(strings.TrimPrefix(arch, "sm_")) // 0 for what is no number
+		n, _ := strconv.Atoi(strings.TrimPrefix(arch, "sm_")) // 0 if malformed
 		return n
 	}
 	if own, ok := strings.CutSuffix(ptx, "a"); ok {
@@ -118,16 +120,17 @@ func runs(ptx, chip string) bool {
 	return number(ptx) > 0 && number(ptx) <= number(chip)
 }
 
-// fills are what buffers that nobody has written hold before a run. What a kernel leaves out is seen because they differ.
+// fills are the initial contents of uninitialised buffers. They differ, so bytes that a kernel does
+// not write are detected.
 var fills = []byte{0xFF, 0x00}
 
-// runner is what runs jobs.
-type runner interface {
+// jobRunner is a device that runs jobs.
+type jobRunner interface {
 	Run(ctx context.Context, job device.Job) (*device.Outcome, error)
 }
 
-// give runs a case as a job and gives its buffers. What it does outside of them is an error.
-func give(ctx context.Context, d runner, c *cases.Case, fill byte) ([][]byte, error) {
+// runJob runs a case as a job and returns its buffers. Findings of the guard are errors.
+func runJob(ctx context.Context, d jobRunner, c *cases.Case, fill byte) ([][]byte, error) {
 	job, err := c.Job(fill)
 	if err != nil {
 		return nil, err
@@ -137,17 +140,17 @@ func give(ctx context.Context, d runner, c *cases.Case, fill byte) ([][]byte, er
 		return nil, err
 	}
 	for _, f := range outcome.Findings {
-		if f.Kind != device.NotRepeatable { // a buffer that the case says nothing of may be anything
+		if f.Kind != device.NotRepeatable { // buffers that the case does not compare may vary
 			return nil, fmt.Errorf("%s: %s", f.Kind, f.Text)
 		}
 	}
 	return outcome.Outputs, nil
 }
 
-func compare(t *testing.T, d runner, c *cases.Case) {
+func compareCase(t *testing.T, d jobRunner, c *cases.Case) {
 	t.Helper()
 	for _, fill := range fills {
-		outputs, err := give(t.Context(), d, c, fill)
+		outputs, err := runJob(t.Context(), d, c, fill)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,11 +164,11 @@ func compare(t *testing.T, d runner, c *cases.Case) {
 	}
 }
 
-// record makes what a device gives what a case expects. It must give the same twice.
-func record(ctx context.Context, d runner, facts device.Facts, file string, c *cases.Case) error {
+// recordCase stores the output of a device as the expected result of a case. Two runs must agree.
+func recordCase(ctx context.Context, d jobRunner, facts device.Facts, file string, c *cases.Case) error {
 	var first map[string][]byte
 	for _, fill := range fills {
-		outputs, err := give(ctx, d, c, fill)
+		outputs, err := runJob(ctx, d, c, fill)
 		if err != nil {
 			return err
 		}
@@ -178,15 +181,15 @@ func record(ctx context.Context, d runner, facts device.Facts, file string, c *c
 		}
 		for _, name := range slices.Sorted(maps.Keys(parts)) {
 			if !slices.Equal(first[name], parts[name]) {
-				return fmt.Errorf("%s: argument %s differs between two runs, or is not written whole", file, name)
+				return fmt.Errorf("%s: argument %s differs between two runs, or the kernel does not write all of it", file, name)
 			}
 		}
 	}
-	return cases.Record(file, first, hardware(facts))
+	return cases.Record(file, first, hardwareRecord(facts))
 }
 
-// hardware says of a case where its bytes come from.
-func hardware(f device.Facts) any {
+// hardwareRecord describes the GPU from which recorded bytes come.
+func hardwareRecord(f device.Facts) any {
 	driver, version, _ := strings.Cut(f.Driver, ", CUDA ")
 	n := len(f.Arch) - 1
 	return struct {
@@ -197,17 +200,18 @@ func hardware(f device.Facts) any {
 	}{f.Name, driver, version, strings.TrimPrefix(f.Arch[:n], "sm_") + "." + f.Arch[n:]}
 }
 
-// card is a GPU in a child process. After an error there is another child: the first may be of no further use.
-type card struct {
+// gpuDevice is a GPU in a child process. After an error it starts a new child, because the old one
+// may be unusable.
+type gpuDevice struct {
 	device *isolate.Device
 }
 
-func (c *card) open(ctx context.Context) (device.Facts, error) {
+func (c *gpuDevice) open(ctx context.Context) (device.Facts, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return device.Facts{}, err
 	}
-	const limit = time.Minute // for one job
+	const limit = time.Minute // per job
 	d, err := isolate.Start(ctx, isolate.Options{Command: []string{self, serverArg}, Limit: limit, Stderr: os.Stderr})
 	if err != nil {
 		return device.Facts{}, err
@@ -216,7 +220,7 @@ func (c *card) open(ctx context.Context) (device.Facts, error) {
 	return d.Facts(), nil
 }
 
-func (c *card) Run(ctx context.Context, job device.Job) (*device.Outcome, error) {
+func (c *gpuDevice) Run(ctx context.Context, job device.Job) (*device.Outcome, error) {
 	if c.device == nil {
 		if _, err := c.open(ctx); err != nil {
 			return nil, err
@@ -229,34 +233,34 @@ func (c *card) Run(ctx context.Context, job device.Job) (*device.Outcome, error)
 	return outcome, err
 }
 
-func (c *card) close() {
+func (c *gpuDevice) close() {
 	if c.device != nil {
 		c.device.Close()
 		c.device = nil
 	}
 }
 
-// The simulator gives what a case expects also when the case is run as a job, which is how a GPU runs it.
-func TestAsJobs(t *testing.T) {
+// TestCasesAsJobs runs the cases as jobs on the simulator, the same path that a GPU uses.
+func TestCasesAsJobs(t *testing.T) {
 	t.Parallel()
 	d := simdevice.Open(simdevice.Options{Checks: true})
 	ran := 0
-	for _, file := range cardFiles(t) {
+	for _, file := range caseFiles(t) {
 		c, err := cases.Load(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !isDefect(c) {
 			ran++
-			t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) { compare(t, d, c) })
+			t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) { compareCase(t, d, c) })
 		}
 	}
-	if want := 289 + 51 + 21; ran != want && *which == "" {
-		t.Errorf("%d cases are none of a defect; want %d", ran, want)
+	if want := 289 + 51 + 21; ran != want && *casePattern == "" {
+		t.Errorf("ran %d cases without defect; want %d", ran, want)
 	}
 }
 
-func TestRuns(t *testing.T) {
+func TestRunsOn(t *testing.T) {
 	for _, c := range []struct {
 		ptx, chip string
 		want      bool
@@ -269,14 +273,14 @@ func TestRuns(t *testing.T) {
 		{"sm_90a", "sm_100", false},
 		{"", "sm_90", false},
 	} {
-		if got := runs(c.ptx, c.chip); got != c.want {
+		if got := runsOn(c.ptx, c.chip); got != c.want {
 			t.Errorf("PTX for %q on %s: %t", c.ptx, c.chip, got)
 		}
 	}
 }
 
-// recording is a case whose second argument is expected to be something else, and the first eight bytes of its third.
-const recording = `{
+// recordTemplate is a case with placeholders for the expected bytes and the hardware.
+const recordTemplate = `{
  "name": "recording",
  "ptx": "k.ptx",
  "arch": "sm_80",
@@ -311,8 +315,8 @@ const recording = `{
 }
 `
 
-// What a device gives goes into the file, and nothing else in it changes.
-func TestRecordACase(t *testing.T) {
+// TestRecord checks that Record writes the output of a device and changes nothing else in the file.
+func TestRecord(t *testing.T) {
 	d := simdevice.Open(simdevice.Options{})
 	facts := device.Facts{Name: "A GPU", Driver: "580.1, CUDA 13.0", Arch: "sm_90"}
 	const hw = ",\n \"hw\": {\n  \"device\": \"A GPU\",\n  \"driver\": \"580.1\",\n  \"cuda\": \"13.0\",\n  \"sm\": \"9.0\"\n }"
@@ -320,9 +324,9 @@ func TestRecordACase(t *testing.T) {
 		t.Helper()
 		folder := t.TempDir()
 		with := func(buffer, hw string) string {
-			return strings.NewReplacer("BUFFER", buffer, "HW", hw).Replace(recording)
+			return strings.NewReplacer("BUFFER", buffer, "HW", hw).Replace(recordTemplate)
 		}
-		file := write(t, folder, with(have, ""))
+		file := writeCase(t, folder, with(have, ""))
 		if err := os.WriteFile(filepath.Join(folder, "k.ptx"), []byte(ptx), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -330,7 +334,7 @@ func TestRecordACase(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := record(t.Context(), d, facts, file, c); err != nil {
+		if err := recordCase(t.Context(), d, facts, file, c); err != nil {
 			return err
 		}
 		text, err := os.ReadFile(file)
@@ -349,16 +353,16 @@ func TestRecordACase(t *testing.T) {
 		}
 	}
 	half := strings.Replace(copyPTX, "mov.u32 %r2, %tid.x;", "mov.u32 %r2, %tid.x;\n\tand.b32 %r2, %r2, 3;", 1)
-	if err := check(half, "", all); err == nil || !strings.Contains(err.Error(), "argument 1 differs between two runs, or is not written whole") {
-		t.Errorf("a kernel that leaves half of its output out gives %v", err)
+	if err := check(half, "", all); err == nil || !strings.Contains(err.Error(), "argument 1 differs between two runs, or the kernel does not write all of it") {
+		t.Errorf("a kernel that writes half of its output: error %v", err)
 	}
 	if err := check(half, strings.Repeat("00", 16), all[:32]); err != nil {
-		t.Errorf("a case that speaks of the first half only: %v", err)
+		t.Errorf("a case that compares the first half only: %v", err)
 	}
 }
 
-// The recorded cases are written the way Record writes.
-func TestRecordChangesNothing(t *testing.T) {
+// TestRecordKeepsFormatting checks that the recorded cases have the formatting of Record.
+func TestRecordKeepsFormatting(t *testing.T) {
 	files, err := filepath.Glob("testdata/recorded/*.json")
 	if err != nil {
 		t.Fatal(err)
@@ -377,11 +381,11 @@ func TestRecordChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := device.Facts{Name: "NVIDIA H200", Driver: fmt.Sprintf("%v, CUDA %v", c.HW["driver"], c.HW["cuda"]), Arch: "sm_90"}
-		if err := cases.Record(copied, nil, hardware(f)); err != nil {
+		if err := cases.Record(copied, nil, hardwareRecord(f)); err != nil {
 			t.Fatal(err)
 		}
-		if again, err := os.ReadFile(copied); err != nil || string(again) != string(text) {
-			t.Errorf("%s is written in another way: %v", file, err)
+		if rewritten, err := os.ReadFile(copied); err != nil || string(rewritten) != string(text) {
+			t.Errorf("%s has another formatting: %v", file, err)
 		}
 	}
 }
