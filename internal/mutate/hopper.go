@@ -9,18 +9,19 @@ import (
 	"attune/internal/ptx"
 )
 
-// Changes of what Hopper has: barriers that count bytes, copies of boxes, products of warpgroups with descriptors, clusters, two proxies.
+// This file has the mutations of Hopper features: transaction barriers, tensor copies, wgmma with
+// descriptors, clusters, and the async proxy.
 
-// statement is an instruction as text, taken apart.
+// statement is the text of an instruction, split into its parts.
 type statement struct {
-	head     string // blanks, labels, guard and the words of the instruction
+	head     string // indentation, labels, guard and opcode
 	operands []string
-	tail     string // behind the semicolon
+	tail     string // text after the semicolon
 }
 
 var statementText = regexp.MustCompile(`^(\s*(?:[\w$]+:\s+)*(?:@!?%?\w+\s+)?[\w.:]+)(?:\s+(.*))?;(.*)$`)
 
-// parseStatement takes an instruction apart; brackets keep their operands together.
+// parseStatement splits an instruction. Operands in brackets or braces stay together.
 func parseStatement(line string) (statement, bool) {
 	m := statementText.FindStringSubmatch(line)
 	if m == nil {
@@ -54,49 +55,51 @@ func (s statement) String() string {
 	return s.head + " " + strings.Join(s.operands, ", ") + ";" + s.tail
 }
 
-// with is the statement with another operand.
-func (s statement) with(index int, operand string) statement {
+// withOperand returns the statement with another operand.
+func (s statement) withOperand(index int, operand string) statement {
 	s.operands = append([]string(nil), s.operands...)
 	s.operands[index] = operand
 	return s
 }
 
-// calculation is what is done to a number: an instruction, and the same for a constant.
-type calculation struct {
+// perturbation changes a value, as an instruction or, for a constant, directly.
+type perturbation struct {
 	opcode string
 	by     int64
 }
 
-func plus(n int64) calculation    { return calculation{"add.s", n} }
-func flipped(n int64) calculation { return calculation{"xor.b", n} }
+func addValue(n int64) perturbation { return perturbation{"add.s", n} }
+func xorValue(n int64) perturbation { return perturbation{"xor.b", n} }
 
-func (c calculation) of(n int64) int64 {
+func (c perturbation) apply(n int64) int64 {
 	if c.opcode == "xor.b" {
 		return n ^ c.by
 	}
 	return n + c.by
 }
 
-// off is the statement with a 32-bit number in it changed: a constant by another, a register by one that only this statement sees.
-func (s statement) off(number string, c calculation, place func(changed string) statement) string {
+// withChangedValue returns the statement with a 32-bit value changed. A constant is replaced. A
+// register is replaced by a new register that only this statement sees. place puts the changed
+// value into the statement.
+func (s statement) withChangedValue(number string, c perturbation, place func(changed string) statement) string {
 	if n, err := strconv.ParseInt(number, 0, 64); err == nil {
-		return place(strconv.FormatInt(c.of(n), 10)).String()
+		return place(strconv.FormatInt(c.apply(n), 10)).String()
 	}
-	const own = "off_by"
+	const changedRegister = "off_by"
 	indent := s.head[:len(s.head)-len(strings.TrimLeft(s.head, " \t"))]
-	changed := strings.TrimLeft(place(own).String(), " \t")
-	return fmt.Sprintf("%s{ .reg .b32 %s; %s32 %s, %s, %d; %s }", indent, own, c.opcode, own, number, c.by, changed)
+	changed := strings.TrimLeft(place(changedRegister).String(), " \t")
+	return fmt.Sprintf("%s{ .reg .b32 %s; %s32 %s, %s, %d; %s }", indent, changedRegister, c.opcode, changedRegister, number, c.by, changed)
 }
 
-// operandOff changes one operand of a line in several ways.
-func operandOff(line string, index int, ways ...calculation) []string {
+// changeOperand returns a line with one operand changed in several ways.
+func changeOperand(line string, index int, ways ...perturbation) []string {
 	s, ok := parseStatement(line)
 	if !ok || index < 0 || index >= len(s.operands) {
 		return nil
 	}
 	var all []string
 	for _, c := range ways {
-		all = append(all, s.off(s.operands[index], c, func(changed string) statement { return s.with(index, changed) }))
+		all = append(all, s.withChangedValue(s.operands[index], c, func(changed string) statement { return s.withOperand(index, changed) }))
 	}
 	return all
 }
@@ -105,8 +108,8 @@ func isWait(in *ptx.Instruction) bool {
 	return in.Opcode == "mbarrier" && (has(in, "try_wait") || has(in, "test_wait"))
 }
 
-// passWait makes a wait say at once that it is over.
-func passWait(line string) []string {
+// completeWait makes a wait report completion at once.
+func completeWait(line string) []string {
 	s, ok := parseStatement(line)
 	if !ok || len(s.operands) == 0 {
 		return nil
@@ -115,7 +118,7 @@ func passWait(line string) []string {
 	return []string{s.head[:at] + "setp.eq.s32 " + s.operands[0] + ", 0, 0;" + s.tail}
 }
 
-// electAll lets every lane do what one was to do.
+// electAll makes elect.sync true in every lane.
 func electAll(line string) []string {
 	s, ok := parseStatement(line)
 	if !ok || len(s.operands) == 0 {
@@ -129,26 +132,26 @@ func electAll(line string) []string {
 	return []string{s.head[:at] + "setp.eq.s32 " + predicate + ", 0, 0;" + s.tail}
 }
 
-// changeCount is off in the number of those that come to a barrier, or in registers.
+// changeCount changes the arrival count of a barrier, or a number of registers.
 func changeCount(in *ptx.Instruction, line string) []string {
 	switch {
 	case in.Opcode == "mbarrier" && has(in, "init"):
-		return operandOff(line, 1, plus(1), plus(-1))
+		return changeOperand(line, 1, addValue(1), addValue(-1))
 	case (in.Opcode == "bar" || in.Opcode == "barrier") && len(in.Operands) == 2 && (has(in, "sync") || has(in, "arrive")):
-		return operandOff(line, 1, plus(32), plus(-32))
+		return changeOperand(line, 1, addValue(32), addValue(-32))
 	case in.Opcode == "setmaxnreg":
-		return operandOff(line, 0, plus(8), plus(-8))
+		return changeOperand(line, 0, addValue(8), addValue(-8))
 	}
 	return nil
 }
 
-// changeBytes announces, or copies, 16 bytes more or less.
+// changeBytes expects, or copies, 16 bytes more or less.
 func changeBytes(in *ptx.Instruction, line string) []string {
 	switch {
 	case in.Opcode == "mbarrier" && has(in, "expect_tx"):
-		return operandOff(line, len(in.Operands)-1, plus(16), plus(-16))
+		return changeOperand(line, len(in.Operands)-1, addValue(16), addValue(-16))
 	case in.Opcode == "cp" && has(in, "bulk") && !has(in, "tensor") && len(in.Operands) >= 3:
-		return operandOff(line, 2, plus(16), plus(-16))
+		return changeOperand(line, 2, addValue(16), addValue(-16))
 	}
 	return nil
 }
@@ -158,12 +161,13 @@ func changeParity(in *ptx.Instruction, line string) []string {
 	if !isWait(in) || !has(in, "parity") {
 		return nil
 	}
-	return operandOff(line, 2, flipped(1))
+	return changeOperand(line, 2, xorValue(1))
 }
 
-var coordinates = regexp.MustCompile(`^(\[[^,]+,\s*\{)([^}]*)(\}\s*\])$`)
+var coordinatesText = regexp.MustCompile(`^(\[[^,]+,\s*\{)([^}]*)(\}\s*\])$`)
 
-// changeBox copies another box: 16 elements further along the innermost dimension, because only whole 16 bytes can be copied, or one along another.
+// changeBox copies another box of a tensor: moved by 16 elements along the innermost dimension,
+// because copies need 16-byte alignment, or by one along another dimension.
 func changeBox(in *ptx.Instruction, line string) []string {
 	if in.Opcode != "cp" || !has(in, "tensor") {
 		return nil
@@ -174,7 +178,7 @@ func changeBox(in *ptx.Instruction, line string) []string {
 	}
 	var all []string
 	for i, operand := range s.operands {
-		m := coordinates.FindStringSubmatch(operand)
+		m := coordinatesText.FindStringSubmatch(operand)
 		if m == nil {
 			continue
 		}
@@ -184,17 +188,18 @@ func changeBox(in *ptx.Instruction, line string) []string {
 			if j == 0 {
 				step = 16
 			}
-			all = append(all, s.off(strings.TrimSpace(list[j]), plus(step), func(changed string) statement {
+			all = append(all, s.withChangedValue(strings.TrimSpace(list[j]), addValue(step), func(changed string) statement {
 				other := append([]string(nil), list...)
 				other[j] = changed
-				return s.with(i, m[1]+strings.Join(other, ",")+m[3])
+				return s.withOperand(i, m[1]+strings.Join(other, ",")+m[3])
 			}))
 		}
 	}
 	return all
 }
 
-// weakenFence orders less: other memory, or only what is no other proxy's; a cluster's barrier that orders nothing.
+// weakenFence makes a fence order less: another state space, or no other proxy. An arrival at a
+// cluster barrier becomes relaxed.
 func weakenFence(in *ptx.Instruction, line string) []string {
 	switch {
 	case in.Opcode == "fence" && has(in, "proxy") && has(in, "async"):
@@ -210,14 +215,16 @@ func weakenFence(in *ptx.Instruction, line string) []string {
 	return nil
 }
 
-// Fields of a descriptor of a matrix in shared memory: where they begin, and how many bits they have.
+// descriptorFields are the fields of a shared memory matrix descriptor above the start address:
+// first bit and width.
 var descriptorFields = []struct{ at, bits uint }{{16, 14}, {32, 14}, {49, 3}, {62, 2}}
 
-// leading is where the field begins that says how far apart matrices lie along the row.
-const leading = 16
+// leadingOffsetBit is the first bit of the leading dimension byte offset.
+const leadingOffsetBit = 16
 
-// turnsOperands says whether a product of the function may take an operand whose summed dimension does not lie along the row, as those of halves can.
-func turnsOperands(f *ptx.Function) bool {
+// hasTransposableOperands reports whether a wgmma of the function may have operands that are not
+// K-major. Only f16 and bf16 allow that.
+func hasTransposableOperands(f *ptx.Function) bool {
 	for i := range f.Code {
 		if in := &f.Code[i]; in.Opcode == "wgmma" && (has(in, "f16") || has(in, "bf16")) {
 			return true
@@ -226,9 +233,9 @@ func turnsOperands(f *ptx.Function) bool {
 	return false
 }
 
-// changeDescriptor changes a constant that a descriptor is made of: each field that is not zero, by one. One that is zero does not count, nor does
-// the leading one of a swizzled operand with the summed dimension along the row: PTX has it that it is not used.
-func changeDescriptor(in *ptx.Instruction, line string, turns bool) []string {
+// changeDescriptor changes a descriptor constant: it adds one to each nonzero field. It skips the
+// leading dimension byte offset of swizzled K-major operands, which the PTX ISA defines as unused.
+func changeDescriptor(in *ptx.Instruction, line string, transposable bool) []string {
 	switch in.Opcode {
 	case "or", "mov", "add", "xor":
 	default:
@@ -246,18 +253,19 @@ func changeDescriptor(in *ptx.Instruction, line string, turns bool) []string {
 	var all []string
 	for _, f := range descriptorFields {
 		mask := uint64(1)<<f.bits - 1
-		if f.at == leading && uint64(signed)>>62 != 0 && !turns {
+		if f.at == leadingOffsetBit && uint64(signed)>>62 != 0 && !transposable {
 			continue
 		}
 		if field := uint64(signed) >> f.at & mask; field != 0 {
 			changed := uint64(signed)&^(mask<<f.at) | (field+1)&mask<<f.at
-			all = append(all, s.with(last, strconv.FormatInt(int64(changed), 10)).String())
+			all = append(all, s.withOperand(last, strconv.FormatInt(int64(changed), 10)).String())
 		}
 	}
 	return all
 }
 
-// isDescriptor says whether a constant has bits in the upper fields of a descriptor, and none between fields.
+// isDescriptor reports whether a constant has bits in the upper fields of a descriptor, and none
+// between fields.
 func isDescriptor(n uint64) bool {
 	fields := uint64(1)<<14 - 1
 	for _, f := range descriptorFields {
@@ -266,7 +274,7 @@ func isDescriptor(n uint64) bool {
 	return n>>32 != 0 && n&^fields == 0
 }
 
-// changeProduct multiplies otherwise: descriptors exchanged, not on top of what is there, with the other sign.
+// changeProduct swaps the descriptors of a wgmma, inverts scale-d, or negates the product.
 func changeProduct(in *ptx.Instruction, line string) []string {
 	if in.Opcode != "wgmma" || !has(in, "mma_async") {
 		return nil
@@ -277,27 +285,27 @@ func changeProduct(in *ptx.Instruction, line string) []string {
 	}
 	var all []string
 	if !strings.HasPrefix(s.operands[1], "{") && s.operands[1] != s.operands[2] {
-		all = append(all, s.with(1, s.operands[2]).with(2, s.operands[1]).String())
+		all = append(all, s.withOperand(1, s.operands[2]).withOperand(2, s.operands[1]).String())
 	}
 	switch scale := s.operands[3]; {
 	case scale == "1":
-		all = append(all, s.with(3, "0").String())
+		all = append(all, s.withOperand(3, "0").String())
 	case strings.HasPrefix(scale, "!"):
-		all = append(all, s.with(3, scale[1:]).String())
+		all = append(all, s.withOperand(3, scale[1:]).String())
 	case strings.HasPrefix(scale, "%"):
-		all = append(all, s.with(3, "!"+scale).String())
+		all = append(all, s.withOperand(3, "!"+scale).String())
 	}
 	if len(s.operands) > 4 && s.operands[4] == "1" {
-		all = append(all, s.with(4, "-1").String())
+		all = append(all, s.withOperand(4, "-1").String())
 	}
 	return all
 }
 
-// changeRank speaks to another block of the cluster.
+// changeRank addresses another block of the cluster.
 func changeRank(in *ptx.Instruction, line string) []string {
 	switch {
 	case in.Opcode == "mapa":
-		return operandOff(line, 2, flipped(1))
+		return changeOperand(line, 2, xorValue(1))
 	case in.Opcode == "cp" && has(in, "multicast::cluster"):
 		s, ok := parseStatement(line)
 		if !ok {
@@ -308,7 +316,7 @@ func changeRank(in *ptx.Instruction, line string) []string {
 			i--
 		}
 		if n, err := strconv.ParseInt(s.operands[i], 0, 64); err == nil {
-			return []string{s.with(i, strconv.FormatInt(n^1, 10)).String()}
+			return []string{s.withOperand(i, strconv.FormatInt(n^1, 10)).String()}
 		}
 	}
 	return nil

@@ -1,8 +1,3 @@
-// Package mutate breaks a kernel, one line of its PTX at a time.
-//
-// A mutant is the kernel with one line changed in a way that a slip of the keyboard or of the mind could have changed it: a barrier or a wait left out, a
-// comparison off by one, a sign, an offset, a swapped operand, a guard turned round. Gates that let mutants pass would let such slips pass; the share of
-// mutants that they catch is their strength, as a number.
 package mutate
 
 import (
@@ -18,15 +13,15 @@ import (
 	"attune/internal/ptx"
 )
 
-// Mutant is one change of one line.
+// Mutant is a change of one line.
 type Mutant struct {
-	Line   int    `json:"line"` // of the PTX, from 1
+	Line   int    `json:"line"` // in the PTX, from 1
 	What   string `json:"what"` // the kind of change
 	Before string `json:"before"`
 	After  string `json:"after"`
 }
 
-// Apply gives the PTX with the change made.
+// Apply returns the PTX with the change.
 func (m Mutant) Apply(text []byte) []byte {
 	lines := bytes.SplitAfter(text, []byte("\n"))
 	changed := append([][]byte(nil), lines...)
@@ -46,14 +41,14 @@ func All(text []byte, entry string) ([]Mutant, error) {
 		if f.Name != entry {
 			continue
 		}
-		turns := turnsOperands(f)
+		transposable := hasTransposableOperands(f)
 		all := append(slices.Clone(operators), operator{"other descriptor", func(in *ptx.Instruction, line string) []string {
-			return changeDescriptor(in, line, turns)
+			return changeDescriptor(in, line, transposable)
 		}})
 		for i := range f.Code {
 			in := &f.Code[i]
 			line := lines[in.Line-1]
-			if strings.Count(line, ";") != 1 { // one line, one instruction
+			if strings.Count(line, ";") != 1 { // only lines with exactly one instruction
 				continue
 			}
 			for _, o := range all {
@@ -66,12 +61,13 @@ func All(text []byte, entry string) ([]Mutant, error) {
 		}
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("the PTX has no entry function %q with anything to change", entry)
+		return nil, fmt.Errorf("the PTX has no entry function %q with an instruction to mutate", entry)
 	}
 	return list, nil
 }
 
-// Sample picks n of the mutants, the same for the same seed, kinds in proportion; all of them for n = 0.
+// Sample picks n mutants uniformly at random, the same ones for the same seed; all of them if n is
+// 0.
 func Sample(list []Mutant, n int, seed uint64) []Mutant {
 	if n <= 0 || n >= len(list) {
 		return list
@@ -84,18 +80,18 @@ func Sample(list []Mutant, n int, seed uint64) []Mutant {
 	return picked
 }
 
-// operator is a kind of change.
+// operator is a kind of change. change returns the lines that can replace a line.
 type operator struct {
 	name   string
 	change func(in *ptx.Instruction, line string) []string
 }
 
 var operators = []operator{
-	{"left out", leaveOut},
-	{"waits for less", waitForLess},
-	{"guard turned round", turnGuard},
-	{"other comparison", compareOtherwise},
-	{"other operation", operateOtherwise},
+	{"left out", removeInstruction},
+	{"waits for less", weakenWait},
+	{"guard turned round", negateGuard},
+	{"other comparison", changeComparison},
+	{"other operation", changeOperation},
 	{"operands swapped", swapOperands},
 	{"other constant", changeConstant},
 	{"address off", changeAddress},
@@ -121,12 +117,13 @@ func has(in *ptx.Instruction, modifier string) bool {
 	return false
 }
 
-// leaveOut drops what nobody would miss at once: barriers, waits, copies, stores, products, branches. A wait that gives a predicate is over at once.
-func leaveOut(in *ptx.Instruction, line string) []string {
+// removeInstruction removes instructions that other instructions do not depend on: barriers, waits,
+// copies, stores, products, branches. A wait that sets a predicate reports completion at once.
+func removeInstruction(in *ptx.Instruction, line string) []string {
 	switch in.Opcode {
 	case "mbarrier":
 		if isWait(in) {
-			return passWait(line)
+			return completeWait(line)
 		}
 		return []string{"\t// left out"}
 	case "bar", "barrier", "membar", "fence", "cp", "st", "red", "stmatrix", "wgmma", "setmaxnreg":
@@ -143,30 +140,31 @@ func leaveOut(in *ptx.Instruction, line string) []string {
 	return nil
 }
 
-var waitGroup = regexp.MustCompile(`(wait_group(?:\.read)?(?:\.sync\.aligned)?\s+)(\d+)`)
+var waitGroupText = regexp.MustCompile(`(wait_group(?:\.read)?(?:\.sync\.aligned)?\s+)(\d+)`)
 
-// waitForLess lets one group more be under way, or waits until copies have read and not until they have written.
-func waitForLess(in *ptx.Instruction, line string) []string {
-	m := waitGroup.FindStringSubmatch(line)
+// weakenWait allows one more group in flight, or waits until bulk copies have read instead of
+// written.
+func weakenWait(in *ptx.Instruction, line string) []string {
+	m := waitGroupText.FindStringSubmatch(line)
 	if m == nil {
 		return nil
 	}
 	n, _ := strconv.Atoi(m[2])
-	all := []string{waitGroup.ReplaceAllString(line, fmt.Sprintf("${1}%d", n+1))}
+	all := []string{waitGroupText.ReplaceAllString(line, fmt.Sprintf("${1}%d", n+1))}
 	if has(in, "bulk") && !has(in, "read") {
 		all = append(all, strings.Replace(line, "wait_group", "wait_group.read", 1))
 	}
 	return all
 }
 
-var guard = regexp.MustCompile(`@(!?)(%?\w+)`)
+var guardedText = regexp.MustCompile(`@(!?)(%?\w+)`)
 
-// turnGuard negates a guard.
-func turnGuard(in *ptx.Instruction, line string) []string {
+// negateGuard negates a guard.
+func negateGuard(in *ptx.Instruction, line string) []string {
 	if in.Guard < 0 {
 		return nil
 	}
-	return []string{guard.ReplaceAllStringFunc(line, func(g string) string {
+	return []string{guardedText.ReplaceAllStringFunc(line, func(g string) string {
 		if strings.HasPrefix(g, "@!") {
 			return "@" + g[2:]
 		}
@@ -179,8 +177,8 @@ var comparisons = map[string][]string{
 	"ltu": {"geu"}, "leu": {"gtu"}, "gtu": {"leu"}, "geu": {"ltu"},
 }
 
-// compareOtherwise is off by one, or the other way round.
-func compareOtherwise(in *ptx.Instruction, line string) []string {
+// changeComparison makes a comparison off by one, or inverts it.
+func changeComparison(in *ptx.Instruction, line string) []string {
 	if in.Opcode != "setp" && in.Opcode != "set" {
 		return nil
 	}
@@ -197,8 +195,8 @@ var otherOpcodes = map[string]string{
 	"add": "sub", "sub": "add", "max": "min", "min": "max", "and": "or", "or": "and", "xor": "or", "shl": "shr", "shr": "shl",
 }
 
-// operateOtherwise does a kindred operation instead.
-func operateOtherwise(in *ptx.Instruction, line string) []string {
+// changeOperation replaces the opcode by a related one.
+func changeOperation(in *ptx.Instruction, line string) []string {
 	other, ok := otherOpcodes[in.Opcode]
 	if !ok {
 		return nil
@@ -213,16 +211,16 @@ func operateOtherwise(in *ptx.Instruction, line string) []string {
 	return []string{changed}
 }
 
-var operandList = regexp.MustCompile(`^(\s*(?:@!?%\w+\s+)?[\w.:]+\s+)(.*);(.*)$`)
+var operandListText = regexp.MustCompile(`^(\s*(?:@!?%\w+\s+)?[\w.:]+\s+)(.*);(.*)$`)
 
-// swapOperands exchanges the two sources of an operation for which it matters.
+// swapOperands swaps the two sources of an operation that is not commutative.
 func swapOperands(in *ptx.Instruction, line string) []string {
 	switch in.Opcode {
 	case "sub", "div", "rem", "selp", "shl", "shr":
 	default:
 		return nil
 	}
-	m := operandList.FindStringSubmatch(line)
+	m := operandListText.FindStringSubmatch(line)
 	if m == nil || strings.Contains(m[2], "{") {
 		return nil
 	}
@@ -239,12 +237,13 @@ func swapOperands(in *ptx.Instruction, line string) []string {
 	return []string{m[1] + strings.Join(parts, ",") + ";" + m[3]}
 }
 
-var lastConstant = regexp.MustCompile(`(,\s*)(-?\d+)(\s*;)`)
+var lastConstantText = regexp.MustCompile(`(,\s*)(-?\d+)(\s*;)`)
 
-// changeConstant changes the last operand where it is a whole number: masks lose a bit, numbers that are moved double (one more would be no change to a
-// shuffle over powers of two), all else grows by one; sums with a multiple of 16, which are addresses, by 16.
+// changeConstant changes an integer in the last operand. Masks lose a bit. Moved integers double,
+// because one more would not change a shuffle over powers of two. Others grow by one; sums with a
+// multiple of 16, which are addresses, by 16.
 func changeConstant(in *ptx.Instruction, line string) []string {
-	m := lastConstant.FindStringSubmatch(line)
+	m := lastConstantText.FindStringSubmatch(line)
 	if m == nil {
 		return nil
 	}
@@ -255,7 +254,7 @@ func changeConstant(in *ptx.Instruction, line string) []string {
 	switch in.Opcode {
 	case "and", "or":
 		if has(in, "b64") && isDescriptor(uint64(n)) {
-			return nil // changeDescriptor has it, field by field
+			return nil // changeDescriptor changes it, field by field
 		}
 		n &= n - 1
 	case "mov":
@@ -273,10 +272,10 @@ func changeConstant(in *ptx.Instruction, line string) []string {
 	default:
 		return nil
 	}
-	return []string{lastConstant.ReplaceAllString(line, fmt.Sprintf("${1}%d${3}", n))}
+	return []string{lastConstantText.ReplaceAllString(line, fmt.Sprintf("${1}%d${3}", n))}
 }
 
-var addressOffset = regexp.MustCompile(`\[([%\w$]+)(?:\+(-?\d+))?\]`)
+var addressText = regexp.MustCompile(`\[([%\w$]+)(?:\+(-?\d+))?\]`)
 
 // changeAddress moves an access by its own width.
 func changeAddress(in *ptx.Instruction, line string) []string {
@@ -291,7 +290,7 @@ func changeAddress(in *ptx.Instruction, line string) []string {
 	step := 4
 	switch {
 	case has(in, "tensor"):
-		step = 128 // as all that is copied so must lie
+		step = 128 // required alignment of tensor copies
 	case has(in, "v4") || in.Opcode == "cp" || in.Opcode == "wmma" || in.Opcode == "ldmatrix" || in.Opcode == "stmatrix":
 		step = 16
 	case has(in, "v2") || has(in, "u64") || has(in, "b64"):
@@ -299,7 +298,7 @@ func changeAddress(in *ptx.Instruction, line string) []string {
 	case has(in, "u16") || has(in, "b16"):
 		step = 2
 	}
-	places := addressOffset.FindAllStringSubmatchIndex(line, -1)
+	places := addressText.FindAllStringSubmatchIndex(line, -1)
 	var all []string
 	for _, p := range places {
 		offset := 0
@@ -311,7 +310,7 @@ func changeAddress(in *ptx.Instruction, line string) []string {
 	return all
 }
 
-// changeLayout reads or multiplies a matrix the other way round.
+// changeLayout reads a matrix with the other layout, or multiplies with the other FP8 type.
 func changeLayout(in *ptx.Instruction, line string) []string {
 	switch {
 	case in.Opcode == "wmma" && (has(in, "load") || has(in, "store")):
@@ -331,20 +330,21 @@ func changeLayout(in *ptx.Instruction, line string) []string {
 	return nil
 }
 
-// A barrier with a number of threads; of one without, or with its number in a register, all threads would go to the other one together.
-var barrierNumber = regexp.MustCompile(`(bar(?:rier)?\.(?:sync|arrive)(?:\.aligned)?\s+)(\d+)(\s*,)`)
+// barrierText matches a barrier with a constant number and a thread count. Without a thread count,
+// or with the number in a register, all threads would move to the other barrier together.
+var barrierText = regexp.MustCompile(`(bar(?:rier)?\.(?:sync|arrive)(?:\.aligned)?\s+)(\d+)(\s*,)`)
 
-// changeBarrier goes to another barrier than the others.
+// changeBarrier uses another barrier than the other threads.
 func changeBarrier(in *ptx.Instruction, line string) []string {
-	m := barrierNumber.FindStringSubmatch(line)
+	m := barrierText.FindStringSubmatch(line)
 	if m == nil {
 		return nil
 	}
 	n, _ := strconv.Atoi(m[2])
-	return []string{barrierNumber.ReplaceAllString(line, fmt.Sprintf("${1}%d${3}", (n+1)%16))}
+	return []string{barrierText.ReplaceAllString(line, fmt.Sprintf("${1}%d${3}", (n+1)%16))}
 }
 
-// changeLanes shuffles with fewer lanes, or from others, or elects all of them.
+// changeLanes shuffles from other lanes, or elects all lanes.
 func changeLanes(in *ptx.Instruction, line string) []string {
 	if in.Opcode == "elect" {
 		return electAll(line)

@@ -17,8 +17,8 @@ import (
 	"attune/internal/sim"
 )
 
-// around is a module with a body, which begins in line 16.
-func around(body string) []byte {
+// moduleWith is a module with a kernel body, which starts in line 16.
+func moduleWith(body string) []byte {
 	return []byte(`.version 8.3
 .target sm_90a
 .address_size 64
@@ -37,11 +37,12 @@ func around(body string) []byte {
 ` + body + "\nEND:\n\tret;\n}\n")
 }
 
-// checkLine wants a line to have just these mutants, each of them a program.
+// checkLine returns a function that requires exactly these mutants of a line, each of them valid
+// PTX.
 func checkLine(t *testing.T) func(line string, want ...string) {
 	return func(line string, want ...string) {
 		t.Helper()
-		text := around("\t" + line)
+		text := moduleWith("\t" + line)
 		got := map[string]bool{}
 		all, err := mutate.All(text, "k")
 		if err != nil && len(want) > 0 {
@@ -54,7 +55,7 @@ func checkLine(t *testing.T) func(line string, want ...string) {
 				t.Errorf("%s: line %d, before %q", line, m.Line, m.Before)
 			}
 			if _, err := ptx.Parse(m.Apply(text)); err != nil {
-				t.Errorf("%s: what becomes of it is no PTX: %v", line, err)
+				t.Errorf("%s: a mutant is not valid PTX: %v", line, err)
 			}
 		}
 		wanted := map[string]bool{}
@@ -67,32 +68,42 @@ func checkLine(t *testing.T) func(line string, want ...string) {
 	}
 }
 
-// TestOperators: one line at a time, and all that can be made of it.
-func TestOperators(t *testing.T) {
+// removed is the mutant without the instruction.
+const removed = "left out: // left out"
+
+// offMutant is a mutant whose operand is changed in a register of its own.
+func offMutant(kind, instruction, operand string, by int, line string) string {
+	return fmt.Sprintf("%s: { .reg .b32 off_by; %s off_by, %s, %d; %s }", kind, instruction, operand, by, line)
+}
+
+func TestMemoryAndBarrierMutants(t *testing.T) {
 	check := checkLine(t)
-	const out = "left out: // left out"
-	check("bar.sync 0;", out)
-	check("bar.sync 1, 64;", out, "other barrier: bar.sync 2, 64;", "other count: bar.sync 1, 96;", "other count: bar.sync 1, 32;")
-	check("bar.arrive 15, 64;", out, "other barrier: bar.arrive 0, 64;", "other count: bar.arrive 15, 96;", "other count: bar.arrive 15, 32;")
-	check("barrier.sync.aligned 3, 128;", out, "other barrier: barrier.sync.aligned 4, 128;",
+	check("bar.sync 0;", removed)
+	check("bar.sync 1, 64;", removed, "other barrier: bar.sync 2, 64;", "other count: bar.sync 1, 96;", "other count: bar.sync 1, 32;")
+	check("bar.arrive 15, 64;", removed, "other barrier: bar.arrive 0, 64;", "other count: bar.arrive 15, 96;", "other count: bar.arrive 15, 32;")
+	check("barrier.sync.aligned 3, 128;", removed, "other barrier: barrier.sync.aligned 4, 128;",
 		"other count: barrier.sync.aligned 3, 160;", "other count: barrier.sync.aligned 3, 96;")
-	check("barrier.sync %r1, %r2;", out,
+	check("barrier.sync %r1, %r2;", removed,
 		"other count: { .reg .b32 off_by; add.s32 off_by, %r2, 32; barrier.sync %r1, off_by; }",
 		"other count: { .reg .b32 off_by; add.s32 off_by, %r2, -32; barrier.sync %r1, off_by; }")
-	check("membar.gl;", out)
-	check("mbarrier.arrive.shared.b64 %rd1, [%r1];", out, "address off: mbarrier.arrive.shared.b64 %rd1, [%r1+8];")
-	check("cp.async.wait_group 1;", out, "waits for less: cp.async.wait_group 2;")
-	check("cp.async.wait_all;", out)
-	check("cp.async.cg.shared.global [%r1+16], [%rd1], 16;", out,
+	check("membar.gl;", removed)
+	check("mbarrier.arrive.shared.b64 %rd1, [%r1];", removed, "address off: mbarrier.arrive.shared.b64 %rd1, [%r1+8];")
+	check("cp.async.wait_group 1;", removed, "waits for less: cp.async.wait_group 2;")
+	check("cp.async.wait_all;", removed)
+	check("cp.async.cg.shared.global [%r1+16], [%rd1], 16;", removed,
 		"address off: cp.async.cg.shared.global [%r1+32], [%rd1], 16;", "address off: cp.async.cg.shared.global [%r1+16], [%rd1+16], 16;")
-	check("st.global.u16 [%rd1+-2], %h1;", out, "address off: st.global.u16 [%rd1+0], %h1;")
-	check("st.shared.v2.u32 [%r1], {%r2, %r3};", out, "address off: st.shared.v2.u32 [%r1+8], {%r2, %r3};")
+	check("st.global.u16 [%rd1+-2], %h1;", removed, "address off: st.global.u16 [%rd1+0], %h1;")
+	check("st.shared.v2.u32 [%r1], {%r2, %r3};", removed, "address off: st.shared.v2.u32 [%r1+8], {%r2, %r3};")
 	check("ld.global.u64 %rd1, [%rd2];", "address off: ld.global.u64 %rd1, [%rd2+8];")
 	check("ld.shared.v4.u32 {%r1,%r2,%r3,%r4}, [%r5+8];", "address off: ld.shared.v4.u32 {%r1,%r2,%r3,%r4}, [%r5+24];")
 	check("ld.shared.f32 %f1, [%r5];", "address off: ld.shared.f32 %f1, [%r5+4];")
 	check("ld.param.u64 %rd1, [p];", "other value: ld.param.u64 %rd1, [p]; add.s64 %rd1, %rd1, 1;")
-	check("red.global.add.u32 [%rd1], 1;", out, "address off: red.global.add.u32 [%rd1+4], 1;")
+	check("red.global.add.u32 [%rd1], 1;", removed, "address off: red.global.add.u32 [%rd1+4], 1;")
 	check("atom.shared.add.u32 %r1, [%r2], 1;", "address off: atom.shared.add.u32 %r1, [%r2+4], 1;")
+}
+
+func TestGuardAndValueMutants(t *testing.T) {
+	check := checkLine(t)
 	check("@%p1 add.u32 %r1, %r2, %r3;", "guard turned round: @!%p1 add.u32 %r1, %r2, %r3;", "other operation: @%p1 sub.u32 %r1, %r2, %r3;")
 	check("@!%p1 mov.u32 %r1, 5;", "guard turned round: @%p1 mov.u32 %r1, 5;", "other constant: @!%p1 mov.u32 %r1, 10;")
 	check("mov.u32 %r1, 0;", "other value: mov.u32 %r1, 1;")
@@ -106,6 +117,10 @@ func TestOperators(t *testing.T) {
 	check("cvt.u64.u32 %rd1, %r1;", "other value: cvt.u64.u32 %rd1, %r1; add.s64 %rd1, %rd1, 1;")
 	check("cvta.to.global.u64 %rd1, %rd2;", "other value: cvta.to.global.u64 %rd1, %rd2; add.s64 %rd1, %rd1, 128;")
 	check("not.b32 %r1, %r2;", "other value: not.b32 %r1, %r2; add.s32 %r1, %r1, 1;")
+}
+
+func TestArithmeticMutants(t *testing.T) {
+	check := checkLine(t)
 	check("add.s32 %r1, %r2, 4096;", "other operation: sub.s32 %r1, %r2, 4096;", "other constant: add.s32 %r1, %r2, 4112;")
 	check("mov.b64 %rd1, 3;")
 	check("setp.lt.s32 %p1, %r1, %r2;", "other comparison: setp.le.s32 %p1, %r1, %r2;", "other comparison: setp.ge.s32 %p1, %r1, %r2;")
@@ -125,6 +140,10 @@ func TestOperators(t *testing.T) {
 	check("div.rn.f32 %f1, %f2, %f3;", "operands swapped: div.rn.f32 %f1, %f3, %f2;")
 	check("selp.f32 %f1, %f2, %f3, %p1;", "operands swapped: selp.f32 %f1, %f3, %f2, %p1;")
 	check("mul.lo.s32 %r1, %r2, 9;", "other constant: mul.lo.s32 %r1, %r2, 10;")
+}
+
+func TestShuffleAndMatrixMutants(t *testing.T) {
+	check := checkLine(t)
 	check("shfl.sync.bfly.b32 %r1|%p1, %r2, 16, 31, -1;", "other lanes: shfl.sync.up.b32 %r1|%p1, %r2, 16, 31, -1;")
 	check("shfl.sync.down.b32 %r1, %r2, 1, 31, -1;", "other lanes: shfl.sync.up.b32 %r1, %r2, 1, 31, -1;")
 	check("shfl.sync.idx.b32 %r1, %r2, 1, 31, -1;")
@@ -132,91 +151,98 @@ func TestOperators(t *testing.T) {
 		"address off: ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r1,%r2}, [%r3+16];", "other layout: ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%r1,%r2}, [%r3];")
 	check("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%r1}, [%r3];",
 		"address off: ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%r1}, [%r3+16];", "other layout: ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r3];")
-	check("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r3], {%r1};", out, "address off: stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r3+16], {%r1};")
+	check("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r3], {%r1};", removed, "address off: stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r3+16], {%r1};")
 	check("wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, [%r9], %r10;",
 		"address off: wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, [%r9+16], %r10;",
 		"other layout: wmma.load.a.sync.aligned.col.m16n16k16.shared.f16 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, [%r9], %r10;")
-	check("wmma.store.d.sync.aligned.col.m16n16k16.shared.f32 [%r9], {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, %r10;", out,
+	check("wmma.store.d.sync.aligned.col.m16n16k16.shared.f32 [%r9], {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, %r10;", removed,
 		"address off: wmma.store.d.sync.aligned.col.m16n16k16.shared.f32 [%r9+16], {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, %r10;",
 		"other layout: wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%r9], {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, %r10;")
 	check("cvt.rn.f16x2.e4m3x2 %r1, %h1;", "other layout: cvt.rn.f16x2.e5m2x2 %r1, %h1;")
-	// Two instructions in a line are left alone.
+	// Lines with two instructions are not mutated.
 	check("bar.sync 0; bar.sync 0;")
 	check("ex2.approx.f32 %f1, %f2;")
 }
 
-// TestHopperOperators: the same for what Hopper has.
-func TestHopperOperators(t *testing.T) {
+func TestHopperBarrierMutants(t *testing.T) {
 	check := checkLine(t)
-	const out = "left out: // left out"
-	// off is a mutant whose operand is changed in a register of its own.
-	off := func(kind, calculation, operand string, by int, line string) string {
-		return fmt.Sprintf("%s: { .reg .b32 off_by; %s off_by, %s, %d; %s }", kind, calculation, operand, by, line)
-	}
-	check("fence.proxy.async;", out, "weaker fence: fence.acq_rel.cta;", "weaker fence: fence.proxy.async.global;")
-	check("fence.proxy.async.shared::cta;", out, "weaker fence: fence.acq_rel.cta;", "weaker fence: fence.proxy.async.global;")
-	check("fence.proxy.async.global;", out, "weaker fence: fence.acq_rel.cta;", "weaker fence: fence.proxy.async.shared::cta;")
-	check("fence.mbarrier_init.release.cluster;", out)
-	check("wgmma.fence.sync.aligned;", out)
-	check("wgmma.commit_group.sync.aligned;", out)
-	check("wgmma.wait_group.sync.aligned 1;", out, "waits for less: wgmma.wait_group.sync.aligned 2;")
-	check("cp.async.bulk.commit_group;", out)
-	check("cp.async.bulk.wait_group 0;", out, "waits for less: cp.async.bulk.wait_group 1;", "waits for less: cp.async.bulk.wait_group.read 0;")
-	check("cp.async.bulk.wait_group.read 0;", out, "waits for less: cp.async.bulk.wait_group.read 1;")
-	check("setmaxnreg.inc.sync.aligned.u32 232;", out,
+	check("fence.proxy.async;", removed, "weaker fence: fence.acq_rel.cta;", "weaker fence: fence.proxy.async.global;")
+	check("fence.proxy.async.shared::cta;", removed, "weaker fence: fence.acq_rel.cta;", "weaker fence: fence.proxy.async.global;")
+	check("fence.proxy.async.global;", removed, "weaker fence: fence.acq_rel.cta;", "weaker fence: fence.proxy.async.shared::cta;")
+	check("fence.mbarrier_init.release.cluster;", removed)
+	check("wgmma.fence.sync.aligned;", removed)
+	check("wgmma.commit_group.sync.aligned;", removed)
+	check("wgmma.wait_group.sync.aligned 1;", removed, "waits for less: wgmma.wait_group.sync.aligned 2;")
+	check("cp.async.bulk.commit_group;", removed)
+	check("cp.async.bulk.wait_group 0;", removed, "waits for less: cp.async.bulk.wait_group 1;", "waits for less: cp.async.bulk.wait_group.read 0;")
+	check("cp.async.bulk.wait_group.read 0;", removed, "waits for less: cp.async.bulk.wait_group.read 1;")
+	check("setmaxnreg.inc.sync.aligned.u32 232;", removed,
 		"other count: setmaxnreg.inc.sync.aligned.u32 240;", "other count: setmaxnreg.inc.sync.aligned.u32 224;")
-	check("bra.uni END;", out)
-	check("mbarrier.init.shared::cta.b64 [%r1], 8;", out, "address off: mbarrier.init.shared::cta.b64 [%r1+8], 8;",
+	check("bra.uni END;", removed)
+	check("mbarrier.init.shared::cta.b64 [%r1], 8;", removed, "address off: mbarrier.init.shared::cta.b64 [%r1+8], 8;",
 		"other count: mbarrier.init.shared::cta.b64 [%r1], 9;", "other count: mbarrier.init.shared::cta.b64 [%r1], 7;")
-	check("mbarrier.init.shared::cta.b64 [%r1], %r2;", out, "address off: mbarrier.init.shared::cta.b64 [%r1+8], %r2;",
-		off("other count", "add.s32", "%r2", 1, "mbarrier.init.shared::cta.b64 [%r1], off_by;"),
-		off("other count", "add.s32", "%r2", -1, "mbarrier.init.shared::cta.b64 [%r1], off_by;"))
-	check("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], %r2;", out, "address off: mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+8], %r2;",
-		off("other bytes", "add.s32", "%r2", 16, "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], off_by;"),
-		off("other bytes", "add.s32", "%r2", -16, "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], off_by;"))
-	check("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 64;", out, "address off: mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1+8], 64;",
+	check("mbarrier.init.shared::cta.b64 [%r1], %r2;", removed, "address off: mbarrier.init.shared::cta.b64 [%r1+8], %r2;",
+		offMutant("other count", "add.s32", "%r2", 1, "mbarrier.init.shared::cta.b64 [%r1], off_by;"),
+		offMutant("other count", "add.s32", "%r2", -1, "mbarrier.init.shared::cta.b64 [%r1], off_by;"))
+	check("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], %r2;", removed, "address off: mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+8], %r2;",
+		offMutant("other bytes", "add.s32", "%r2", 16, "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], off_by;"),
+		offMutant("other bytes", "add.s32", "%r2", -16, "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], off_by;"))
+	check("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 64;", removed, "address off: mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1+8], 64;",
 		"other bytes: mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 80;", "other bytes: mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 48;")
 	check("again: mbarrier.test_wait.parity.shared.b64 %p1, [%r1], 1;", "left out: again: setp.eq.s32 %p1, 0, 0;",
 		"address off: again: mbarrier.test_wait.parity.shared.b64 %p1, [%r1+8], 1;",
 		"other parity: again: mbarrier.test_wait.parity.shared.b64 %p1, [%r1], 0;")
 	check("mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], %r2;", "left out: setp.eq.s32 %p1, 0, 0;",
 		"address off: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1+8], %r2;",
-		off("other parity", "xor.b32", "%r2", 1, "mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], off_by;"))
+		offMutant("other parity", "xor.b32", "%r2", 1, "mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], off_by;"))
 	check("mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r1], 1;", "left out: setp.eq.s32 %p1, 0, 0;",
 		"address off: mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r1+8], 1;", "other parity: mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r1], 0;")
+}
+
+func TestBulkCopyMutants(t *testing.T) {
+	check := checkLine(t)
 	load := "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-	check(load+"[%r1], [%rd1, {%r2, 5}], [%r3];", out,
+	check(load+"[%r1], [%rd1, {%r2, 5}], [%r3];", removed,
 		"address off: "+load+"[%r1+128], [%rd1, {%r2, 5}], [%r3];", "address off: "+load+"[%r1], [%rd1, {%r2, 5}], [%r3+128];",
-		off("other box", "add.s32", "%r2", 16, load+"[%r1], [%rd1, {off_by, 5}], [%r3];"), "other box: "+load+"[%r1], [%rd1, {%r2,6}], [%r3];")
+		offMutant("other box", "add.s32", "%r2", 16, load+"[%r1], [%rd1, {off_by, 5}], [%r3];"), "other box: "+load+"[%r1], [%rd1, {%r2,6}], [%r3];")
 	store := "cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group "
-	check(store+"[%rd1, {%r2}], [%r1];", out, "address off: "+store+"[%rd1, {%r2}], [%r1+128];",
-		off("other box", "add.s32", "%r2", 16, store+"[%rd1, {off_by}], [%r1];"))
+	check(store+"[%rd1, {%r2}], [%r1];", removed, "address off: "+store+"[%rd1, {%r2}], [%r1+128];",
+		offMutant("other box", "add.s32", "%r2", 16, store+"[%rd1, {off_by}], [%r1];"))
 	bulk := "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-	check(bulk+"[%r1], [%rd1], 64, [%r3];", out,
+	check(bulk+"[%r1], [%rd1], 64, [%r3];", removed,
 		"address off: "+bulk+"[%r1+16], [%rd1], 64, [%r3];", "address off: "+bulk+"[%r1], [%rd1+16], 64, [%r3];",
 		"address off: "+bulk+"[%r1], [%rd1], 64, [%r3+16];",
 		"other bytes: "+bulk+"[%r1], [%rd1], 80, [%r3];", "other bytes: "+bulk+"[%r1], [%rd1], 48, [%r3];")
-	// Fields of a descriptor: the 128-byte swizzle becomes the next one, eight rows lie 16 bytes further apart; what is zero does not count.
+}
+
+func TestWGMMAMutants(t *testing.T) {
+	check := checkLine(t)
+	// Descriptor fields: the 128-byte swizzle becomes the next mode, and the stride grows by 16
+	// bytes. Zero fields are not mutated.
 	check("or.b64 %rd1, %rd2, 4611686293305294848;", "other operation: and.b64 %rd1, %rd2, 4611686293305294848;",
 		"other descriptor: or.b64 %rd1, %rd2, 4611686297600262144;",
 		"other descriptor: or.b64 %rd1, %rd2, -9223371761976868864;")
 	check("mov.b64 %rd1, 34363932672;", "other descriptor: mov.b64 %rd1, 34363998208;", "other descriptor: mov.b64 %rd1, 38658899968;")
-	check("mov.b64 %rd1, 1099511660544;") // bits that no descriptor has
+	check("mov.b64 %rd1, 1099511660544;") // bits outside the descriptor fields
 	product := "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f0, %f1, %f2, %f3}, "
-	check(product+"%rd1, %rd2, 1, 1, 1;", out, "other layout: "+strings.Replace(product, ".e4m3", ".e5m2", 1)+"%rd1, %rd2, 1, 1, 1;",
+	check(product+"%rd1, %rd2, 1, 1, 1;", removed, "other layout: "+strings.Replace(product, ".e4m3", ".e5m2", 1)+"%rd1, %rd2, 1, 1, 1;",
 		"other product: "+product+"%rd2, %rd1, 1, 1, 1;", "other product: "+product+"%rd1, %rd2, 0, 1, 1;",
 		"other product: "+product+"%rd1, %rd2, 1, -1, 1;")
-	check(product+"{%r1, %r2, %r3, %r4}, %rd2, %p1, 1, 1;", out,
+	check(product+"{%r1, %r2, %r3, %r4}, %rd2, %p1, 1, 1;", removed,
 		"other layout: "+strings.Replace(product, ".e4m3", ".e5m2", 1)+"{%r1, %r2, %r3, %r4}, %rd2, %p1, 1, 1;",
 		"other product: "+product+"{%r1, %r2, %r3, %r4}, %rd2, !%p1, 1, 1;", "other product: "+product+"{%r1, %r2, %r3, %r4}, %rd2, %p1, -1, 1;")
-	// Clusters.
-	check("barrier.cluster.arrive.aligned;", out, "weaker fence: barrier.cluster.arrive.relaxed.aligned;")
-	check("barrier.cluster.arrive.release.aligned;", out, "weaker fence: barrier.cluster.arrive.relaxed.aligned;")
-	check("barrier.cluster.arrive.relaxed.aligned;", out)
-	check("barrier.cluster.wait.aligned;", out)
-	check("mapa.shared::cluster.u32 %r1, %r2, %r3;", off("other rank", "xor.b32", "%r3", 1, "mapa.shared::cluster.u32 %r1, %r2, off_by;"))
+}
+
+func TestClusterMutants(t *testing.T) {
+	check := checkLine(t)
+	check("barrier.cluster.arrive.aligned;", removed, "weaker fence: barrier.cluster.arrive.relaxed.aligned;")
+	check("barrier.cluster.arrive.release.aligned;", removed, "weaker fence: barrier.cluster.arrive.relaxed.aligned;")
+	check("barrier.cluster.arrive.relaxed.aligned;", removed)
+	check("barrier.cluster.wait.aligned;", removed)
+	check("mapa.shared::cluster.u32 %r1, %r2, %r3;", offMutant("other rank", "xor.b32", "%r3", 1, "mapa.shared::cluster.u32 %r1, %r2, off_by;"))
+	bulk := "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
 	multicast := strings.Replace(bulk, "bytes ", "bytes.multicast::cluster ", 1)
-	check(multicast+"[%r1], [%rd1], 64, [%r3], 3;", out, "address off: "+multicast+"[%r1+16], [%rd1], 64, [%r3], 3;",
+	check(multicast+"[%r1], [%rd1], 64, [%r3], 3;", removed, "address off: "+multicast+"[%r1+16], [%rd1], 64, [%r3], 3;",
 		"address off: "+multicast+"[%r1], [%rd1+16], 64, [%r3], 3;", "address off: "+multicast+"[%r1], [%rd1], 64, [%r3+16], 3;",
 		"other bytes: "+multicast+"[%r1], [%rd1], 80, [%r3], 3;", "other bytes: "+multicast+"[%r1], [%rd1], 48, [%r3], 3;",
 		"other rank: "+multicast+"[%r1], [%rd1], 64, [%r3], 2;")
@@ -231,23 +257,23 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	check("no PTX", []byte("bar.sync 0;"), "k", "line 1")
-	check("no such entry", around("\tbar.sync 0;"), "q", `no entry function "q"`)
-	check("nothing to change", around(""), "k", "anything to change")
+	check("no such entry", moduleWith("\tbar.sync 0;"), "q", `no entry function "q"`)
+	check("nothing to change", moduleWith(""), "k", "an instruction to mutate")
 }
 
 func TestApply(t *testing.T) {
 	text := []byte("one\ntwo\nthree\n")
 	m := mutate.Mutant{Line: 2, After: "\t2"}
 	if got := string(m.Apply(text)); got != "one\n\t2\nthree\n" {
-		t.Errorf("it gives %q", got)
+		t.Errorf("got %q", got)
 	}
 	if string(text) != "one\ntwo\nthree\n" {
-		t.Errorf("it has changed the text itself: %q", text)
+		t.Errorf("Apply changed its input: %q", text)
 	}
 }
 
-// shipped is the PTX of a stage.
-func shipped(t *testing.T, stage string) []byte {
+// shippedPTX returns the shipped PTX of a stage.
+func shippedPTX(t *testing.T, stage string) []byte {
 	t.Helper()
 	packed, err := os.ReadFile("../../kernels/sdpa/ptx/" + stage + ".sm_89.ptx.gz")
 	if err != nil {
@@ -264,12 +290,13 @@ func shipped(t *testing.T, stage string) []byte {
 	return text
 }
 
-// TestKernel breaks the kernels that are there: every mutant is one line off, no two are the same, and all are programs.
-func TestKernel(t *testing.T) {
+// TestShippedKernels checks the mutants of shipped kernels: each differs in one line, no two are
+// equal, and a sample is valid PTX that the simulator accepts.
+func TestShippedKernels(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]bool{}
 	for _, stage := range []string{"stage0", "stage1", "stage2"} {
-		text := shipped(t, stage)
+		text := shippedPTX(t, stage)
 		lines := strings.Split(string(text), "\n")
 		all, err := mutate.All(text, "sdpa")
 		if err != nil {
@@ -281,7 +308,7 @@ func TestKernel(t *testing.T) {
 			kinds[m.What] = true
 			key := fmt.Sprintf("%d %s", m.Line, strings.TrimSpace(m.After))
 			if seen[key] {
-				t.Errorf("%s: twice the same: %s", stage, key)
+				t.Errorf("%s: duplicate mutant: %s", stage, key)
 			}
 			seen[key] = true
 			if strings.TrimSpace(lines[m.Line-1]) != m.Before || strings.TrimSpace(m.After) == m.Before || m.Line < last {
@@ -289,11 +316,11 @@ func TestKernel(t *testing.T) {
 			}
 			last = m.Line
 		}
-		most := 60
+		sample := 60
 		if testing.Short() {
-			most = 10
+			sample = 10
 		}
-		for _, m := range mutate.Sample(all, most, 1) {
+		for _, m := range mutate.Sample(all, sample, 1) {
 			checkProgram(t, stage, text, m)
 		}
 	}
@@ -307,7 +334,8 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-// checkProgram wants a mutant to differ in its line, to parse and to be accepted by the simulator.
+// checkProgram requires that a mutant differs in its line only, parses, and is accepted by the
+// simulator.
 func checkProgram(t *testing.T, stage string, text []byte, m mutate.Mutant) {
 	t.Helper()
 	changed := m.Apply(text)
@@ -332,23 +360,23 @@ func checkProgram(t *testing.T, stage string, text []byte, m mutate.Mutant) {
 }
 
 func TestSample(t *testing.T) {
-	text := shipped(t, "stage2")
+	text := shippedPTX(t, "stage2")
 	all, err := mutate.All(text, "sdpa")
 	if err != nil {
 		t.Fatal(err)
 	}
 	again, err := mutate.All(text, "sdpa")
 	if err != nil || !slices.Equal(all, again) {
-		t.Errorf("the mutants are others the second time: %v", err)
+		t.Errorf("the second call of All returns other mutants: %v", err)
 	}
 	check := func(n, want int) []mutate.Mutant {
 		t.Helper()
 		picked := mutate.Sample(all, n, 7)
 		if len(picked) != want {
-			t.Errorf("%d asked for, %d picked, want %d", n, len(picked), want)
+			t.Errorf("Sample(%d) returned %d mutants, want %d", n, len(picked), want)
 		}
 		if !slices.IsSortedFunc(picked, func(a, b mutate.Mutant) int { return a.Line - b.Line }) {
-			t.Errorf("%d asked for: they are not in the order of their lines", n)
+			t.Errorf("Sample(%d) is not sorted by line", n)
 		}
 		for _, m := range picked {
 			if !slices.Contains(all, m) {
@@ -362,12 +390,12 @@ func TestSample(t *testing.T) {
 	check(1, 1)
 	some := check(40, 40)
 	if !slices.Equal(some, mutate.Sample(all, 40, 7)) {
-		t.Error("the same seed picks others the second time")
+		t.Error("the same seed gives another sample")
 	}
 	if slices.Equal(some, mutate.Sample(all, 40, 8)) {
-		t.Error("another seed picks the same")
+		t.Error("another seed gives the same sample")
 	}
 	if !slices.Equal(all, again) {
-		t.Error("picking has changed the list")
+		t.Error("Sample changed its input")
 	}
 }

@@ -2,31 +2,33 @@ package mutate
 
 import "context"
 
-// Assemble gives the hash of the machine code that the compiler makes of PTX.
+// Assemble returns the hash of the machine code that the compiler makes of PTX.
 type Assemble func(ctx context.Context, ptx []byte) (string, error)
 
-// Original is a kernel as it was before it was broken, for mutants to be held against.
+// Original is an unmodified kernel with which mutants are compared.
 type Original struct {
-	assemble     Assemble
-	entry        string
-	params       map[string]Range
-	code, simple string // hashes of its machine code, and of what is left of it within its ranges
+	assemble             Assemble
+	entry                string
+	params               map[string]Range
+	code, simplifiedCode string // hashes of its machine code, as is and simplified
 }
 
-// NewOriginal assembles a kernel. Its 32-bit parameters have the ranges that every launch keeps; those that are not named may have any value.
+// NewOriginal assembles a kernel. params bounds its 32-bit parameters on every launch; parameters
+// without an entry may have any value.
 func NewOriginal(ctx context.Context, assemble Assemble, text []byte, entry string, params map[string]Range) (*Original, error) {
 	o := &Original{assemble: assemble, entry: entry, params: params}
 	var err error
 	if o.code, err = assemble(ctx, text); err != nil {
 		return nil, err
 	}
-	if o.simple, err = o.simplified(ctx, text); err != nil {
+	if o.simplifiedCode, err = o.simplified(ctx, text); err != nil {
 		return nil, err
 	}
 	return o, nil
 }
 
-// Is says whether a mutant is shown to be the same: the compiler makes the same machine code of both as they are, or of both within their ranges.
+// Is reports whether a mutant is equivalent: the compiler makes the same machine code of mutant and
+// original, either as they are or simplified with the ranges. It is false for a nil Original.
 func (o *Original) Is(ctx context.Context, text []byte) bool {
 	if o == nil {
 		return false
@@ -35,7 +37,7 @@ func (o *Original) Is(ctx context.Context, text []byte) bool {
 		return err == nil
 	}
 	hash, err := o.simplified(ctx, text)
-	return err == nil && hash == o.simple
+	return err == nil && hash == o.simplifiedCode
 }
 
 func (o *Original) simplified(ctx context.Context, text []byte) (string, error) {

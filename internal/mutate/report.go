@@ -1,30 +1,30 @@
 package mutate
 
-// Report says how many breaks of a kernel are caught.
+// Report counts how many mutants of a kernel a test detects.
 type Report struct {
-	Possible   int              `json:"possible"`   // mutants there are
-	Mutants    int              `json:"mutants"`    // that were tried
-	Killed     int              `json:"killed"`     // that were caught
-	Survived   int              `json:"survived"`   // that were not
-	Equivalent int              `json:"equivalent"` // of the rest: shown to be the kernel itself
-	KillRate   float64          `json:"kill_rate"`  // killed, of those not shown equivalent
+	Possible   int              `json:"possible"`   // all mutants of the kernel
+	Mutants    int              `json:"mutants"`    // mutants tried
+	Killed     int              `json:"killed"`     // mutants detected
+	Survived   int              `json:"survived"`   // mutants not detected and not equivalent
+	Equivalent int              `json:"equivalent"` // mutants shown to be equivalent to the kernel
+	KillRate   float64          `json:"kill_rate"`  // killed / (killed + survived)
 	Survivors  []Mutant         `json:"survivors"`
 	ByKind     map[string]Tally `json:"by_kind"`
-	KilledBy   map[string]int   `json:"killed_by,omitempty"` // by what they were caught with
+	KilledBy   map[string]int   `json:"killed_by,omitempty"` // by the reason
 }
 
-// Tally is the fate of one kind of change.
+// Tally counts the mutants of one kind.
 type Tally struct {
 	Mutants int `json:"mutants"`
 	Killed  int `json:"killed"`
 }
 
-// NewReport is a report of nothing yet, of so many mutants there are.
+// NewReport returns an empty report for a kernel with this many possible mutants.
 func NewReport(possible int) Report {
 	return Report{Possible: possible, Survivors: []Mutant{}, ByKind: map[string]Tally{}}
 }
 
-// Kill counts a mutant that was caught; by says with what, where that is to be told.
+// Kill counts a detected mutant. by is the reason, or "" to count none.
 func (r *Report) Kill(m Mutant, by string) {
 	r.Mutants++
 	r.Killed++
@@ -36,10 +36,10 @@ func (r *Report) Kill(m Mutant, by string) {
 		}
 		r.KilledBy[by]++
 	}
-	r.rate()
+	r.updateKillRate()
 }
 
-// Spare counts a mutant that was not caught, and is or is not the same program.
+// Spare counts a mutant that was not detected.
 func (r *Report) Spare(m Mutant, equivalent bool) {
 	r.Mutants++
 	t := r.ByKind[m.What]
@@ -51,11 +51,11 @@ func (r *Report) Spare(m Mutant, equivalent bool) {
 		t.Mutants++
 	}
 	r.ByKind[m.What] = t
-	r.rate()
+	r.updateKillRate()
 }
 
-func (r *Report) rate() {
-	if broken := r.Killed + r.Survived; broken > 0 {
-		r.KillRate = float64(r.Killed) / float64(broken)
+func (r *Report) updateKillRate() {
+	if counted := r.Killed + r.Survived; counted > 0 {
+		r.KillRate = float64(r.Killed) / float64(counted)
 	}
 }

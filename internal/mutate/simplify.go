@@ -3,15 +3,22 @@ package mutate
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"attune/internal/ptx"
 )
 
-// simplify writes a kernel so that the compiler sees what follows from the ranges of its parameters, of its threads and of its blocks: what has but
-// one value becomes that value, a branch that always or never goes becomes one that does or is gone, and a product that begins anew finds zeros. On
-// every launch within those ranges it does what the kernel does. Two kernels are therefore the same, on such launches, if the compiler makes the same
-// machine code of what is left of both, for instance without a sign that is never there or a loop that is never entered.
+// simplify rewrites a kernel so that the compiler sees the ranges of its parameters, threads and
+// blocks:
+//   - An instruction whose result has a single possible value becomes a move of that value.
+//   - A branch that is always or never taken becomes unconditional or is removed.
+//   - A wgmma that ignores its accumulators is preceded by zeroing them.
+//
+// On every launch within the ranges, the result behaves like the kernel. Two kernels are therefore
+// equivalent on such launches if the compiler makes the same machine code of both results. That
+// covers, for instance, the sign handling of a value that is never negative and a loop that is
+// never entered.
 func simplify(text []byte, entry string, params map[string]Range) ([]byte, error) {
 	module, err := ptx.Parse(text)
 	if err != nil {
@@ -24,37 +31,37 @@ func simplify(text []byte, entry string, params map[string]Range) ([]byte, error
 		}
 		r := analyse(f, params)
 		for block, state := range r.before {
-			if state == nil {
-				continue
-			}
-			state = append([]span(nil), state...)
-			next := len(f.Code)
-			if block+1 < len(r.starts) {
-				next = r.starts[block+1]
-			}
-			for i := r.starts[block]; i < next; i++ {
-				in := &f.Code[i]
-				was := string(lines[in.Line-1])
-				if strings.Count(was, ";") == 1 { // one line, one instruction
-					now := r.emptied(in, state, was)
-					if now == "" {
-						now = r.simpler(in, state, was)
-					}
-					if now != "" {
-						lines[in.Line-1] = []byte(now + "\n")
-					}
-				}
-				r.step(in, state)
+			if state != nil {
+				r.simplifyBlock(block, slices.Clone(state), lines)
 			}
 		}
 	}
 	return bytes.Join(lines, nil), nil
 }
 
-// emptied is a product that does not take what was in the registers of its sums, with zeros put there before: so the compiler sees that nobody does.
-func (r *ranges) emptied(in *ptx.Instruction, state []span, line string) string {
-	const takes = 3 // the operand that says whether they are taken
-	if in.Opcode != "wgmma" || !has(in, "mma_async") || in.Guard >= 0 || len(in.Operands) <= takes || r.value(&in.Operands[takes], state, 1) != only(0) {
+// simplifyBlock rewrites the lines of a block, given the registers at its start.
+func (r *rangeAnalysis) simplifyBlock(block int, state []interval, lines [][]byte) {
+	for i := r.starts[block]; i < r.blockEnd(block); i++ {
+		in := &r.f.Code[i]
+		line := string(lines[in.Line-1])
+		if strings.Count(line, ";") == 1 { // only lines with exactly one instruction
+			simplified := r.zeroAccumulators(in, state, line)
+			if simplified == "" {
+				simplified = r.simplifyInstruction(in, state, line)
+			}
+			if simplified != "" {
+				lines[in.Line-1] = []byte(simplified + "\n")
+			}
+		}
+		r.step(in, state)
+	}
+}
+
+// zeroAccumulators zeroes the accumulators before a wgmma that ignores them, so the compiler sees
+// that their old values are dead. It returns "" for other instructions.
+func (r *rangeAnalysis) zeroAccumulators(in *ptx.Instruction, state []interval, line string) string {
+	const scaleD = 3 // operand scale-d: whether the product accumulates
+	if in.Opcode != "wgmma" || !has(in, "mma_async") || in.Guard >= 0 || len(in.Operands) <= scaleD || r.value(&in.Operands[scaleD], state, 1) != singleton(0) {
 		return ""
 	}
 	at := strings.Index(line, in.Opcode)
@@ -62,14 +69,14 @@ func (r *ranges) emptied(in *ptx.Instruction, state []span, line string) string 
 		return ""
 	}
 	zeros := ""
-	for _, register := range results(in) {
+	for _, register := range writtenRegisters(in) {
 		zeros += fmt.Sprintf("mov.b%d %s, 0; ", r.f.Registers[register].Type.Bits(), r.f.Registers[register].Name)
 	}
 	return line[:at] + zeros + strings.TrimRight(line[at:], "\n")
 }
 
-// simpler is an instruction as it may be written where the registers are known; empty where that is no simpler.
-func (r *ranges) simpler(in *ptx.Instruction, state []span, line string) string {
+// simplifyInstruction rewrites an instruction with the known registers; "" if that is no simpler.
+func (r *rangeAnalysis) simplifyInstruction(in *ptx.Instruction, state []interval, line string) string {
 	line, tail, found := strings.Cut(strings.TrimRight(line, "\n"), ";")
 	at := strings.Index(line, in.Opcode)
 	if !found || at < 0 {

@@ -8,8 +8,8 @@ import (
 	"attune/internal/ptx"
 )
 
-// otherSpecials are special registers that could be taken for each other.
-var otherSpecials = map[string]string{
+// similarSpecials maps special registers to ones that are easily confused with them.
+var similarSpecials = map[string]string{
 	"%ctaid.x": "%ctaid.y", "%ctaid.y": "%ctaid.x", "%ctaid.z": "%ctaid.x",
 	"%tid.x": "%laneid", "%laneid": "%warpid", "%ntid.x": "%nctaid.x", "%nctaid.x": "%ntid.x",
 }
@@ -17,10 +17,11 @@ var otherSpecials = map[string]string{
 var (
 	guardText    = regexp.MustCompile(`^(\s*(?:@!?%?\w+\s+)?)`)
 	constantText = regexp.MustCompile(`^-?\d`)
-	register     = regexp.MustCompile(`^%\w+$`)
+	registerText = regexp.MustCompile(`^%\w+$`)
 )
 
-// changeValue gives a value that is only passed on another one: a copy, a conversion, an address, a parameter.
+// changeValue changes a value that an instruction only passes on: a copy, a conversion, an address,
+// a parameter.
 func changeValue(in *ptx.Instruction, line string) []string {
 	switch in.Opcode {
 	case "mov", "cvt", "cvta", "not":
@@ -32,45 +33,49 @@ func changeValue(in *ptx.Instruction, line string) []string {
 		return nil
 	}
 	s, ok := parseStatement(line)
-	if !ok || len(s.operands) != 2 || !register.MatchString(s.operands[0]) {
+	if !ok || len(s.operands) != 2 || !registerText.MatchString(s.operands[0]) {
 		return nil
 	}
-	if other := otherSpecials[s.operands[1]]; other != "" {
-		return []string{s.with(1, other).String()}
+	if other := similarSpecials[s.operands[1]]; other != "" {
+		return []string{s.withOperand(1, other).String()}
 	}
 	switch constant := constantText.MatchString(s.operands[1]); {
 	case s.operands[1] == "0f00000000":
-		return []string{s.with(1, "0f3F800000").String()}
+		return []string{s.withOperand(1, "0f3F800000").String()}
 	case s.operands[1] == "0":
-		return []string{s.with(1, "1").String()}
+		return []string{s.withOperand(1, "1").String()}
 	case constant:
-		return nil // changeConstant has it
+		return nil // changeConstant changes it
 	}
-	add := additions[resultType(in)]
+	add := perturbingInstructions[resultType(in)]
 	if add == "" {
 		return nil
 	}
 	switch {
 	case in.Opcode == "cvta":
-		add = "add.s64 %s, %s, 128" // what stands next to it
+		add = "add.s64 %s, %s, 128" // the neighbouring data
 	case in.Opcode == "mov" && has(in, "b32"):
-		add = "xor.b32 %s, %s, -2147483647" // the bits of a float, of which the last is little, or a whole number in them, of which the first is nothing
+		// The register may hold a float, for which the lowest bit matters little, or an integer,
+		// for which the highest bit may not matter. Flip both.
+		add = "xor.b32 %s, %s, -2147483647"
 	}
 	then := strings.TrimSpace(guardText.FindString(line) + fmt.Sprintf(add, s.operands[0], s.operands[0]))
 	return []string{strings.TrimRight(line, " ") + " " + then + ";"}
 }
 
-// additions make a number another.
-var additions = map[string]string{
+// perturbingInstructions change a value, by result type.
+var perturbingInstructions = map[string]string{
 	"u32": "add.s32 %s, %s, 1", "s32": "add.s32 %s, %s, 1", "b32": "add.s32 %s, %s, 1",
 	"u64": "add.s64 %s, %s, 1", "s64": "add.s64 %s, %s, 1", "b64": "add.s64 %s, %s, 1",
-	"f32": "fma.rn.f32 %s, %s, 0f40000000, 0f3F800000", // twice and one: one more is nothing to a sum of hundreds, and twice nothing is nothing
+	// 2x + 1: adding 1 alone vanishes in a sum of hundreds, and doubling leaves 0 unchanged.
+	"f32": "fma.rn.f32 %s, %s, 0f40000000, 0f3F800000",
 }
 
-// resultType is the first type that an instruction names, which is that of what it gives.
+// resultType returns the first type modifier, which is the result type, or "" if no instruction
+// perturbs it.
 func resultType(in *ptx.Instruction) string {
 	for _, m := range in.Modifiers {
-		if additions[m] != "" {
+		if perturbingInstructions[m] != "" {
 			return m
 		}
 		if len(m) > 1 && strings.ContainsRune("usbf", rune(m[0])) && strings.ContainsAny(m[1:2], "0123456789") {
