@@ -1,10 +1,12 @@
-// Matmul writes what lies beside the kernel matmul.cu: the PTX that the pinned compiler makes of it, and the cases.
+// Matmul generates the files beside the kernel matmul.cu: its PTX by the pinned compiler, and the
+// cases.
 //
-//	go run ./examples/matmul                            matmul.ptx and the cases small.json and ragged.json
+//	go run ./examples/matmul                            matmul.ptx, small.json and ragged.json
 //	go run ./examples/matmul M N K FILE.json            a case of any size, with the PTX beside it
 //
-// Inputs come from a formula, and the expectation from the arithmetic of the tensor cores on the host: the order of the sums, and nothing of how the
-// kernel moves its data. Tests hold the files against this program, and the expectation against float64.
+// A formula gives the inputs. The expected output comes from the arithmetic model of the tensor
+// cores on the host, which fixes the order of the sums but not how the kernel moves its data. Tests
+// compare the files with this program, and the expected output with float64.
 package main
 
 import (
@@ -30,15 +32,16 @@ var kernelPTX []byte
 
 const arch = "sm_90a"
 
-// shipped are the cases that lie beside the kernel.
-var shipped = map[string]problem{
+// shippedProblems are the cases in this folder, by file name.
+var shippedProblems = map[string]problem{
 	"small.json": {
 		name: "matmul-small", m: 136, n: 136, k: 528,
-		about: "two blocks each way, and five steps of K through a ring of two stages: both parities, and each stage used again",
+		about: "2 x 2 blocks, and five steps of K through a pipeline of two stages: both parities, and reuse of each stage",
 	},
 	"ragged.json": {
 		name: "matmul-ragged", m: 70, n: 52, k: 112,
-		about: "one block and one step of K, and nothing a multiple of a tile: what lies outside of A and B is zero, and nothing is written outside of C",
+		about: "one block and one step of K, no extent a multiple of the tile: " +
+			"the kernel reads zeros outside A and B and must not write outside C",
 	},
 }
 
@@ -52,15 +55,15 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	switch len(args) {
 	case 0:
-		return ship(ctx, filepath.Join("examples", "matmul"))
+		return writeShipped(ctx, filepath.Join("examples", "matmul"))
 	case 4:
-		return writeOne(args)
+		return writeCase(args)
 	}
-	return errors.New("want no arguments, or M N K FILE.json")
+	return errors.New("unexpected arguments; want none, or M N K FILE.json")
 }
 
-// ship writes the PTX and its cases anew.
-func ship(ctx context.Context, folder string) error {
+// writeShipped regenerates the PTX and the cases.
+func writeShipped(ctx context.Context, folder string) error {
 	ptx, err := compile(ctx)
 	if err != nil {
 		return err
@@ -68,19 +71,20 @@ func ship(ctx context.Context, folder string) error {
 	if err := os.WriteFile(filepath.Join(folder, "matmul.ptx"), ptx, 0o644); err != nil {
 		return err
 	}
-	for file, p := range shipped {
-		path, fresh := filepath.Join(folder, file), p.caseJSON()
-		if there, err := os.ReadFile(path); err == nil && bytes.Equal(ptx, kernelPTX) && sameCase(there, fresh) {
-			continue // it may have been recorded on a card, of this very kernel
+	for file, p := range shippedProblems {
+		path, generated := filepath.Join(folder, file), p.caseJSON()
+		if existing, err := os.ReadFile(path); err == nil && bytes.Equal(ptx, kernelPTX) && sameCase(existing, generated) {
+			continue // keep the hw entry, which records a GPU run of this same kernel
 		}
-		if err := os.WriteFile(path, fresh, 0o644); err != nil {
+		if err := os.WriteFile(path, generated, 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sameCase says whether two cases have the same launch, inputs and expectation. What they say of themselves may differ: the text, and the card.
+// sameCase reports whether two cases have the same launch, inputs and expected output. It ignores
+// the entries about and hw.
 func sameCase(a, b []byte) bool {
 	read := func(text []byte) map[string]any {
 		var c map[string]any
@@ -95,7 +99,7 @@ func sameCase(a, b []byte) bool {
 	return first != nil && reflect.DeepEqual(first, second)
 }
 
-// compile gives the PTX of the kernel by the pinned compiler.
+// compile compiles the kernel to PTX with the pinned compiler.
 func compile(ctx context.Context) ([]byte, error) {
 	cacheDir, err := toolchain.CacheDir()
 	if err != nil {
@@ -108,18 +112,18 @@ func compile(ctx context.Context) ([]byte, error) {
 	return toolchain.CompilePTX(ctx, compiler, sources, "matmul.cu", arch)
 }
 
-// writeOne writes a case of any size.
-func writeOne(args []string) error {
+// writeCase writes a case of any size and the PTX beside it.
+func writeCase(args []string) error {
 	var extents [3]int
 	for i, text := range args[:3] {
 		n, err := strconv.Atoi(text)
 		if err != nil {
-			return fmt.Errorf("%q is no extent", text)
+			return fmt.Errorf("%q is not an integer; want M N K FILE.json", text)
 		}
 		extents[i] = n
 	}
 	p := problem{name: fmt.Sprintf("matmul-%dx%dx%d", extents[0], extents[1], extents[2]), m: extents[0], n: extents[1], k: extents[2]}
-	if err := p.check(); err != nil {
+	if err := p.validate(); err != nil {
 		return err
 	}
 	file := args[3]

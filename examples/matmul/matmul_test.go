@@ -22,45 +22,48 @@ import (
 	"attune/internal/toolchain"
 )
 
-// The PTX here must be what the source gives today, byte for byte.
-func TestPTXIsWhatTheSourceGives(t *testing.T) {
+// TestPTXIsCurrent requires that matmul.ptx is the compiler output for the current source, byte for
+// byte.
+func TestPTXIsCurrent(t *testing.T) {
 	want, err := compile(t.Context())
-	var refused *toolchain.CompileError
+	var rejected *toolchain.CompileError
 	switch {
-	case errors.As(err, &refused):
+	case errors.As(err, &rejected):
 		t.Fatal(err)
 	case err != nil:
-		t.Skipf("the pinned compiler is needed: %v", err)
+		t.Skipf("needs the pinned compiler: %v", err)
 	}
 	if !bytes.Equal(kernelPTX, want) {
-		t.Error("matmul.ptx is not what matmul.cu gives; run `go run ./examples/matmul`")
+		t.Error("matmul.ptx does not match matmul.cu; run `go run ./examples/matmul`")
 	}
 }
 
-// The cases here must be those of this program: launch, inputs, expectation. What they say of themselves may change when they are recorded.
-func TestCasesAreWhatTheProgramGives(t *testing.T) {
-	for file, p := range shipped {
+// TestCasesAreCurrent requires that the cases have the launch, inputs and expected output of this
+// program.
+func TestCasesAreCurrent(t *testing.T) {
+	for file, p := range shippedProblems {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !sameCase(text, p.caseJSON()) {
-			t.Errorf("%s is not what the program gives; run `go run ./examples/matmul`", file)
+			t.Errorf("%s is out of date; run `go run ./examples/matmul`", file)
 		}
 	}
 }
 
-// A tensor core keeps 13 bits behind the point of the largest of what it adds: 32 products and the sum so far, each cut off, and then the sum is.
-// Every step loses less than 34 units of the last of them.
+// A tensor core adds 32 products and the accumulator per step. It truncates each term, and the sum,
+// to 13 fraction bits below the largest. A step loses less than 34 units of the last of these bits.
 const (
-	sumBits   = 13
-	unitsLost = 34
+	fractionBits     = 13
+	unitsLostPerStep = 34
 )
 
-// The expectation is held against float64, within what the accumulators of FP8 products lose.
-func TestExpectationAgainstFloat64(t *testing.T) {
+// TestExpectedProductAgainstFloat64 compares the expected output with float64, within the error of
+// the FP8 accumulators.
+func TestExpectedProductAgainstFloat64(t *testing.T) {
 	problems := []problem{{m: 8, n: 16, k: 1024}}
-	for _, p := range shipped {
+	for _, p := range shippedProblems {
 		problems = append(problems, p)
 	}
 	for _, p := range problems {
@@ -68,21 +71,22 @@ func TestExpectationAgainstFloat64(t *testing.T) {
 		c := p.product()
 		for i := range p.m {
 			for j := range p.n {
-				exact, limit, spread := dot(a[i*p.k:][:p.k], b[j*p.k:][:p.k])
+				exact, limit, spread := exactDot(a[i*p.k:][:p.k], b[j*p.k:][:p.k])
 				got := float64(math.Float32frombits(binary.LittleEndian.Uint32(c[4*(i*p.n+j):])))
 				if math.Abs(got-exact) > limit {
-					t.Fatalf("%dx%dx%d: element (%d, %d) is %g, exactly %g, and may be %g off", p.m, p.n, p.k, i, j, got, exact, limit)
+					t.Fatalf("%dx%dx%d: element (%d, %d) is %g, want %g within %g", p.m, p.n, p.k, i, j, got, exact, limit)
 				}
 				if limit > spread/3 {
-					t.Fatalf("%dx%dx%d: element (%d, %d) may be %g off, where any such sum is about %g: that says little", p.m, p.n, p.k, i, j, limit, spread)
+					t.Fatalf("%dx%dx%d: the tolerance %g of element (%d, %d) is too wide for sums of about %g", p.m, p.n, p.k, limit, i, j, spread)
 				}
 			}
 		}
 	}
 }
 
-// dot gives the exact sum of products, how far off a tensor core may be, and how far from zero a sum of such products is.
-func dot(a, b []byte) (sum, limit, spread float64) {
+// exactDot returns the exact sum of products, the error bound of a tensor core, and the standard
+// deviation of such a sum.
+func exactDot(a, b []byte) (sum, limit, spread float64) {
 	squares := 0.0
 	for len(a) > 0 {
 		n := min(32, len(a))
@@ -94,15 +98,16 @@ func dot(a, b []byte) (sum, limit, spread float64) {
 			squares += product * product
 		}
 		largest = max(largest, math.Abs(sum)+limit)
-		limit += unitsLost * math.Ldexp(largest, -sumBits)
+		limit += unitsLostPerStep * math.Ldexp(largest, -fractionBits)
 		a, b = a[n:], b[n:]
 	}
 	return sum, limit, math.Sqrt(squares)
 }
 
-// TestCasesPass runs the cases under several schedules, with nothing found and every bit right.
+// TestCasesPass runs the cases under several schedules: no findings, and every bit of C as
+// expected.
 func TestCasesPass(t *testing.T) {
-	for file := range shipped {
+	for file := range shippedProblems {
 		c, err := cases.Load(file)
 		if err != nil {
 			t.Fatal(err)
@@ -119,7 +124,8 @@ func TestCasesPass(t *testing.T) {
 	}
 }
 
-// A case of any size is written with its PTX, and passes; what cannot be copied is refused.
+// TestCaseOfAnySize checks that a case of another size passes, and that unsupported sizes are
+// rejected.
 func TestCaseOfAnySize(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "any.json")
 	if err := run(t.Context(), []string{"192", "132", "272", file}); err != nil {
@@ -135,64 +141,66 @@ func TestCaseOfAnySize(t *testing.T) {
 	}
 	for _, args := range [][]string{{"1"}, {"8", "8", "eight", file}, {"8", "8", "8", file}, {"8", "6", "16", file}, {"0", "4", "16", file}} {
 		if err := run(t.Context(), args); err == nil {
-			t.Errorf("%q is taken", args)
+			t.Errorf("accepted the arguments %q", args)
 		}
 	}
 }
 
-// TestNamedBreaks: each of the things that keep such a kernel right is broken once, and the simulator says what.
-func TestNamedBreaks(t *testing.T) {
+// TestDefectsAreFound removes or changes each synchronisation of the kernel once. The simulator
+// must report the expected kind of finding.
+func TestDefectsAreFound(t *testing.T) {
 	check := func(name, old, changed string, want ...sim.Kind) {
 		t.Helper()
-		text := breakOnce(t, string(kernelPTX), old, changed)
-		outcome := runBroken(t, text, readSmall(t))
+		text := replaceFirst(t, string(kernelPTX), old, changed)
+		outcome := runModified(t, text, readSmallCase(t))
 		kinds := map[sim.Kind]bool{}
 		for _, f := range outcome.Findings {
 			kinds[f.Kind] = true
 		}
 		for _, k := range want {
 			if !kinds[k] {
-				t.Errorf("%s: it finds %v, want %s", name, outcome.Findings, k)
+				t.Errorf("%s: findings %v, want %s", name, outcome.Findings, k)
 			}
 		}
 		if len(want) == 0 && (len(outcome.Findings) > 0 || len(outcome.Mismatches) == 0) {
-			t.Errorf("%s: it finds %v, mismatches %v; want other numbers and nothing else", name, outcome.Findings, outcome.Mismatches)
+			t.Errorf("%s: findings %v, mismatches %v; want mismatches only", name, outcome.Findings, outcome.Mismatches)
 		}
 	}
-	const out = "// left out"
+	const removed = "// removed"
 	// Fences.
-	check("fence of the proxies", `fence\.proxy\.async\.shared::cta;`, out, sim.MissingFence)
-	check("fence of other memory", `fence\.proxy\.async\.shared::cta;`, "fence.proxy.async.global;", sim.MissingFence)
-	check("fence of the registers", `wgmma\.fence\.sync\.aligned;`, out, sim.MissingFence)
-	// Waits. The first loop is the producer's, for an empty stage, the second the consumers', for a full one.
-	check("wait for the products", `wgmma\.wait_group\.sync\.aligned 0;`, out, sim.MissingWait)
-	check("wait for fewer products", `wgmma\.wait_group\.sync\.aligned 0;`, "wgmma.wait_group.sync.aligned 1;", sim.MissingWait)
-	check("products in no group", `wgmma\.commit_group\.sync\.aligned;`, out, sim.MissingWait)
-	check("wait for an empty stage", `^.*?(mbarrier\.try_wait[^;]*;)`, "setp.eq.s32 done, 0, 0;", sim.MissingWait)
-	check("wait for a full stage", `^.*?again:.*?again:.*?(mbarrier\.try_wait[^;]*;)`, "setp.eq.s32 done, 0, 0;", sim.MissingWait)
-	check("wait for the stores", `cp\.async\.bulk\.wait_group\.read 0;`, out, sim.MissingWait)
-	check("stores in no group", `cp\.async\.bulk\.commit_group;`, out, sim.MissingWait)
-	// Arrivals, and those who are expected.
-	check("arrival of the consumers", `mbarrier\.arrive\.shared::cta\.b64 _, [^;]*;`, out, sim.Deadlock)
-	check("arrival of the producer", `mbarrier\.arrive\.expect_tx[^;]*;`, out, sim.Deadlock)
-	check("one warp too many", `%r\d+, (8;)\s+// begin inline asm\s+mbarrier\.init`, "9;", sim.Deadlock)
-	check("one warp too few", `%r\d+, (8;)\s+// begin inline asm\s+mbarrier\.init`, "7;", sim.Race)
+	check("no proxy fence", `fence\.proxy\.async\.shared::cta;`, removed, sim.MissingFence)
+	check("proxy fence of another state space", `fence\.proxy\.async\.shared::cta;`, "fence.proxy.async.global;", sim.MissingFence)
+	check("no wgmma fence", `wgmma\.fence\.sync\.aligned;`, removed, sim.MissingFence)
+	// Waits. The first loop is the producer's wait for an empty stage, the second the consumers'
+	// wait for a full one.
+	check("no wait for wgmma", `wgmma\.wait_group\.sync\.aligned 0;`, removed, sim.MissingWait)
+	check("one wgmma group too many in flight", `wgmma\.wait_group\.sync\.aligned 0;`, "wgmma.wait_group.sync.aligned 1;", sim.MissingWait)
+	check("wgmma not committed", `wgmma\.commit_group\.sync\.aligned;`, removed, sim.MissingWait)
+	check("no wait for an empty stage", `^.*?(mbarrier\.try_wait[^;]*;)`, "setp.eq.s32 done, 0, 0;", sim.MissingWait)
+	check("no wait for a full stage", `^.*?again:.*?again:.*?(mbarrier\.try_wait[^;]*;)`, "setp.eq.s32 done, 0, 0;", sim.MissingWait)
+	check("no wait for the stores", `cp\.async\.bulk\.wait_group\.read 0;`, removed, sim.MissingWait)
+	check("stores not committed", `cp\.async\.bulk\.commit_group;`, removed, sim.MissingWait)
+	// Arrivals and arrival counts.
+	check("consumers do not arrive", `mbarrier\.arrive\.shared::cta\.b64 _, [^;]*;`, removed, sim.Deadlock)
+	check("producer does not arrive", `mbarrier\.arrive\.expect_tx[^;]*;`, removed, sim.Deadlock)
+	check("arrival count too large", `%r\d+, (8;)\s+// begin inline asm\s+mbarrier\.init`, "9;", sim.Deadlock)
+	check("arrival count too small", `%r\d+, (8;)\s+// begin inline asm\s+mbarrier\.init`, "7;", sim.Race)
 	// Bytes.
-	check("16 bytes too many", `mov\.u32\s+%r\d+, (32768);`, "32784", sim.Deadlock)
-	check("16 bytes too few", `mov\.u32\s+%r\d+, (32768);`, "32752", sim.BadBarrier)
+	check("16 bytes too many expected", `mov\.u32\s+%r\d+, (32768);`, "32784", sim.Deadlock)
+	check("16 bytes too few expected", `mov\.u32\s+%r\d+, (32768);`, "32752", sim.BadBarrier)
 	// Parities.
 	check("parity of the producer", `(not\.b32)`, "mov.b32", sim.Deadlock)
 	check("parity of the consumers", `shr\.u32\s+%r\d+, %r\d+, (1);\s+and\.b32\s+%r\d+, %r\d+, 1;`, "0", sim.Deadlock)
 	// Registers.
-	check("registers kept", `setmaxnreg\.dec[^;]*;`, out, sim.Deadlock)
-	// Descriptors: another swizzle (64 bytes), and other 8 rows.
+	check("producer keeps its registers", `setmaxnreg\.dec[^;]*;`, removed, sim.Deadlock)
+	// Descriptors: the 64-byte swizzle, and another stride between groups of 8 rows.
 	descriptor := func(stride, swizzle int64) string { return strconv.FormatInt(stride>>4<<32|swizzle<<62, 10) }
 	check("swizzle of a descriptor", "("+descriptor(1024, 1)+")", descriptor(1024, 2))
 	check("stride of a descriptor", "("+descriptor(1024, 1)+")", descriptor(512, 1))
 }
 
-// breakOnce changes the first place that a pattern matches, or its group where it has one.
-func breakOnce(t *testing.T, text, pattern, changed string) string {
+// replaceFirst replaces the first match of a pattern, or of its group if it has one.
+func replaceFirst(t *testing.T, text, pattern, changed string) string {
 	t.Helper()
 	at := regexp.MustCompile("(?s)" + pattern).FindStringSubmatchIndex(text)
 	if at == nil {
@@ -202,7 +210,7 @@ func breakOnce(t *testing.T, text, pattern, changed string) string {
 	return text[:at[0]] + changed + text[at[1]:]
 }
 
-func readSmall(t *testing.T) []byte {
+func readSmallCase(t *testing.T) []byte {
 	t.Helper()
 	text, err := os.ReadFile("small.json")
 	if err != nil {
@@ -211,8 +219,8 @@ func readSmall(t *testing.T) []byte {
 	return text
 }
 
-// runBroken runs a case with other PTX.
-func runBroken(t *testing.T, kernel string, text []byte) *cases.Outcome {
+// runModified runs a case with other PTX.
+func runModified(t *testing.T, kernel string, text []byte) *cases.Outcome {
 	t.Helper()
 	folder := t.TempDir()
 	file := filepath.Join(folder, "case.json")
@@ -232,44 +240,45 @@ func runBroken(t *testing.T, kernel string, text []byte) *cases.Outcome {
 	return outcome
 }
 
-// The swizzle of a tensor map must be that of the descriptors.
-func TestSwizzleOfTensorMap(t *testing.T) {
+// TestTensorMapSwizzle checks that a swizzle of a tensor map other than that of the descriptors
+// gives a wrong result.
+func TestTensorMapSwizzle(t *testing.T) {
 	for arg, before := range []string{`"arg":0,`, `"arg":1,`, `"arg":2,`} {
-		text := string(readSmall(t))
+		text := string(readSmallCase(t))
 		at := strings.Index(text, before)
 		if at < 0 {
 			t.Fatalf("the case has no tensor map of argument %d", arg)
 		}
 		changed := text[:at] + strings.Replace(text[at:], `"swizzle":"128B"`, `"swizzle":"none"`, 1)
-		if outcome := runBroken(t, string(kernelPTX), []byte(changed)); len(outcome.Findings) > 0 || len(outcome.Mismatches) == 0 {
-			t.Errorf("argument %d: it finds %v, mismatches %v; want other numbers and nothing else", arg, outcome.Findings, outcome.Mismatches)
+		if outcome := runModified(t, string(kernelPTX), []byte(changed)); len(outcome.Findings) > 0 || len(outcome.Mismatches) == 0 {
+			t.Errorf("argument %d: findings %v, mismatches %v; want mismatches only", arg, outcome.Findings, outcome.Mismatches)
 		}
 	}
 }
 
-// Every instruction of the kernel can be broken; only the end cannot.
+// TestEveryLineHasMutants checks that every instruction of the kernel except ret has a mutant.
 func TestEveryLineHasMutants(t *testing.T) {
 	all, err := mutate.All(kernelPTX, "matmul")
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken := map[int]bool{}
+	mutated := map[int]bool{}
 	for _, m := range all {
-		broken[m.Line] = true
+		mutated[m.Line] = true
 	}
 	module, err := ptx.Parse(kernelPTX)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, in := range module.Functions[0].Code {
-		if !broken[in.Line] && in.Opcode != "ret" {
+		if !mutated[in.Line] && in.Opcode != "ret" {
 			t.Errorf("line %d has no mutant: %s", in.Line, strings.Split(string(kernelPTX), "\n")[in.Line-1])
 		}
 	}
-	t.Logf("%d mutants of %d lines", len(all), len(broken))
+	t.Logf("%d mutants of %d lines", len(all), len(mutated))
 }
 
-// A sample of all mutants, the same every time: at least 95 in 100 are caught.
+// TestKillRate requires that at least 95 % of a fixed sample of mutants are killed.
 func TestKillRate(t *testing.T) {
 	const sample = 24
 	c, err := cases.Load("small.json")
@@ -289,14 +298,14 @@ func TestKillRate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if report.Mutants != sample || report.KillRate < 0.95 {
-		t.Errorf("%d of %d mutants are killed; these survive: %+v", report.Killed, report.Mutants, report.Survivors)
+		t.Errorf("killed %d of %d mutants; survivors: %+v", report.Killed, report.Mutants, report.Survivors)
 	}
 	if report.Possible < 500 || len(report.ByKind) < 8 {
-		t.Errorf("of %d possible mutants %v were tried, which says less than it should", report.Possible, report.ByKind)
+		t.Errorf("%d possible mutants, tried by kind %v; want at least 500 mutants and 8 kinds", report.Possible, report.ByKind)
 	}
 }
 
-// BenchmarkProduct is the product of 1024 by 1024 by 1024 under all checkers.
+// BenchmarkProduct runs a 1024 x 1024 x 1024 product under all checkers.
 func BenchmarkProduct(b *testing.B) {
 	file := filepath.Join(b.TempDir(), "large.json")
 	if err := run(b.Context(), []string{"1024", "1024", "1024", file}); err != nil {

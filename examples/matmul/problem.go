@@ -10,31 +10,31 @@ import (
 	"attune/internal/sim/mma"
 )
 
-// problem is a product C = A Bᵀ.
+// problem is a matrix product C = A Bᵀ.
 type problem struct {
 	name, about string
 	m, n, k     int
 }
 
-// The kernel's tile, and what it needs beside its arguments.
+// The tile and launch parameters of the kernel.
 const (
 	tile        = 128
-	boxRows     = 64 // of C, in one store
+	boxRows     = 64 // of C, per store
 	boxColumns  = 32
 	threads     = 384
 	sharedBytes = 2*2*tile*tile + 4*tile*tile + 4*8
 )
 
-func (p *problem) check() error {
+func (p *problem) validate() error {
 	if p.m < 1 || p.n < 1 || p.k < 1 || p.n%4 != 0 || p.k%16 != 0 {
-		return fmt.Errorf("%d x %d x %d: tensor copies want rows of whole 16 bytes: N a multiple of 4 and K of 16", p.m, p.n, p.k)
+		return fmt.Errorf("%d x %d x %d is not supported: TMA needs rows of whole 16 bytes; use N divisible by 4 and K by 16", p.m, p.n, p.k)
 	}
 	return nil
 }
 
-// codes gives n random E4M3 codes: of either sign, and of magnitudes from 1/4 to almost 4. Of such numbers no product is so small beside the others
-// that the sums lose all of it.
-func codes(seed uint64, n int) []byte {
+// randomE4M3 returns n random E4M3 values of either sign with magnitudes from 1/4 to almost 4. In
+// this range no product is so small that a tensor core sum drops all of its bits.
+func randomE4M3(seed uint64, n int) []byte {
 	const least, range64 = 5 << 3, 4 << 3
 	list := make([]byte, n)
 	for i := range list {
@@ -44,7 +44,7 @@ func codes(seed uint64, n int) []byte {
 	return list
 }
 
-// mix is the finaliser of splitmix64.
+// mix is the finalizer of splitmix64.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -52,10 +52,11 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// inputs gives A (m, k) and B (n, k).
-func (p *problem) inputs() (a, b []byte) { return codes(1, p.m*p.k), codes(2, p.n*p.k) }
+// inputs returns A (m, k) and B (n, k).
+func (p *problem) inputs() (a, b []byte) { return randomE4M3(1, p.m*p.k), randomE4M3(2, p.n*p.k) }
 
-// product gives C (m, n) as the tensor cores sum it: m64n128k32 after m64n128k32 along K.
+// product returns C (m, n) as the tensor cores compute it: one m64n128k32 product after the other
+// along K.
 func (p *problem) product() []byte {
 	instruction, err := mma.Lookup("wgmma", []string{"mma_async", "sync", "aligned", "m64n128k32", "f32", "e4m3", "e4m3"})
 	if err != nil {
@@ -74,8 +75,8 @@ func (p *problem) product() []byte {
 		for column := 0; column < p.n; column += n {
 			clear(sums)
 			for at := 0; at < p.k; at += k {
-				take(left, a, p.k, row, at, k)
-				take(right, b, p.k, column, at, k)
+				copyTile(left, a, p.k, row, at, k)
+				copyTile(right, b, p.k, column, at, k)
 				product.Multiply(&scratch, sums, left, right, sums)
 			}
 			for i := range min(m, p.m-row) {
@@ -88,8 +89,9 @@ func (p *problem) product() []byte {
 	return c
 }
 
-// take copies rows of `columns` codes from (row, column) on; zeros outside of the matrix.
-func take(part []uint32, matrix []byte, width, row, column, columns int) {
+// copyTile copies a tile with the given number of columns that starts at (row, column). Elements
+// outside the matrix are zero.
+func copyTile(part []uint32, matrix []byte, width, row, column, columns int) {
 	clear(part)
 	for i := 0; i < len(part)/columns && (row+i+1)*width <= len(matrix); i++ {
 		for j := range min(columns, width-column) {
@@ -98,7 +100,7 @@ func take(part []uint32, matrix []byte, width, row, column, columns int) {
 	}
 }
 
-// caseJSON writes the problem in the form of attune's cases.
+// caseJSON returns the problem as an attune case.
 func (p *problem) caseJSON() []byte {
 	type object map[string]any
 	a, b := p.inputs()
@@ -113,7 +115,7 @@ func (p *problem) caseJSON() []byte {
 		value any
 	}{
 		{"name", p.name},
-		{"about", p.note()},
+		{"about", p.description()},
 		{"ptx", "matmul.ptx"},
 		{"arch", arch},
 		{"entry", "matmul"},
@@ -145,11 +147,11 @@ func (p *problem) caseJSON() []byte {
 	return text.Bytes()
 }
 
-// note says what the case is, and where its expectation comes from.
-func (p *problem) note() string {
+// description describes the case and the source of its expected output.
+func (p *problem) description() string {
 	text := fmt.Sprintf("C (%d, %d) = A (%d, %d) times B (%d, %d) transposed, E4M3 in, FP32 out", p.m, p.n, p.m, p.k, p.n, p.k)
 	if p.about != "" {
 		text += "; " + p.about
 	}
-	return text + ". Where there is no entry hw, the expectation is NOT YET RECORDED on a card, but computed by the model of an H200's tensor cores."
+	return text + ". The expected output is computed by the model of an H200's tensor cores. An entry hw names the GPU that confirmed it."
 }

@@ -1,26 +1,30 @@
-// One inline function for each PTX instruction of Hopper that has no C++ name, called like the instruction, and one instruction a line of PTX.
+// One inline function per Hopper PTX instruction without a C++ intrinsic, named like the
+// instruction. Each asm string has one instruction per line, so that attune mutate can change them
+// separately.
 #pragma once
 
 #include <cstdint>
 
 namespace ptx {
 
-// What the driver makes of a tensor's address, extents and box (cuTensorMapEncodeTiled); the copies take its address.
+// An encoded tensor map (cuTensorMapEncodeTiled). TMA instructions take its address.
 struct alignas(64) TensorMap {
   unsigned char bytes[128];
 };
 
-// The 32-bit address in the shared window that shared-memory instructions take.
+// Converts a generic pointer to a 32-bit shared memory address.
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// PTX ISA "mbarrier.init": a barrier in shared memory whose phase ends after `count` arrivals and all bytes that were announced.
+// PTX ISA "mbarrier.init": a phase of the barrier completes after `count` arrivals and all expected
+// bytes.
 __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, uint32_t count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(count) : "memory");
 }
 
-// PTX ISA "fence.mbarrier_init": barriers that were initialised are so for the async proxy and for other blocks too.
+// PTX ISA "fence.mbarrier_init": makes the initialisation visible to the async proxy and to other
+// blocks.
 __device__ __forceinline__ void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 // PTX ISA "mbarrier.arrive".
@@ -28,13 +32,13 @@ __device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(barrier)) : "memory");
 }
 
-// PTX ISA "mbarrier.arrive.expect_tx": arrives, and announces `bytes` that copies will bring.
+// PTX ISA "mbarrier.arrive.expect_tx": arrives, and expects `bytes` more bytes from copies.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t* barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
 
-// PTX ISA "mbarrier.try_wait.parity", again and again until the phase of this parity has ended. A new barrier is in phase 0, and the phase before
-// that, of parity 1, counts as ended.
+// PTX ISA "mbarrier.try_wait.parity", repeated until the phase of this parity has completed. A new
+// barrier is in phase 0; its previous phase, of parity 1, counts as completed.
 __device__ __forceinline__ void mbarrier_wait_parity(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{\n"
@@ -45,14 +49,16 @@ __device__ __forceinline__ void mbarrier_wait_parity(uint64_t* barrier, uint32_t
       "\t}" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
 }
 
-// PTX ISA "cp.async.bulk.tensor", global to shared: the box at (x, y) of a tensor of two dimensions, zeros outside. Its bytes count on the barrier.
+// PTX ISA "cp.async.bulk.tensor", global to shared: loads the box at (x, y) of a 2D tensor, with
+// zeros outside. The loaded bytes complete the transaction count of the barrier.
 __device__ __forceinline__ void cp_async_bulk_tensor_2d_load(void* shared, const TensorMap* map, int x, int y, uint64_t* barrier) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
                :: "r"(shared_address(shared)), "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier))
                : "memory");
 }
 
-// PTX ISA "cp.async.bulk.tensor", shared to global: the box at (x, y); what lies outside of the tensor is not written.
+// PTX ISA "cp.async.bulk.tensor", shared to global: stores the box at (x, y), clipped to the
+// tensor.
 __device__ __forceinline__ void cp_async_bulk_tensor_2d_store(const TensorMap* map, int x, int y, const void* shared) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];"
                :: "l"(map), "r"(x), "r"(y), "r"(shared_address(shared))
@@ -62,21 +68,23 @@ __device__ __forceinline__ void cp_async_bulk_tensor_2d_store(const TensorMap* m
 // PTX ISA "cp.async.bulk.commit_group".
 __device__ __forceinline__ void cp_async_bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
-// PTX ISA "cp.async.bulk.wait_group.read": returns when at most kPending of the youngest groups still read their sources.
+// PTX ISA "cp.async.bulk.wait_group.read": waits until at most kPending of the latest groups still
+// read their sources.
 template <int kPending>
 __device__ __forceinline__ void cp_async_bulk_wait_group_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(kPending) : "memory");
 }
 
-// PTX ISA "fence.proxy.async": what this thread has stored to shared memory, bulk copies that come after it will see.
+// PTX ISA "fence.proxy.async": makes earlier shared memory stores of this thread visible to later
+// bulk copies.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// PTX ISA "barrier.sync": waits until `threads` threads have come to barrier `id`.
+// PTX ISA "barrier.sync": waits until `threads` threads have arrived at barrier `id`.
 __device__ __forceinline__ void barrier_sync(int id, int threads) {
   asm volatile("barrier.sync %0, %1;" :: "r"(id), "r"(threads) : "memory");
 }
 
-// PTX ISA "setmaxnreg": the threads of this warpgroup give registers back, or wait for more of them.
+// PTX ISA "setmaxnreg": the warpgroup releases registers, or waits for additional ones.
 template <int kRegisters>
 __device__ __forceinline__ void setmaxnreg_dec() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(kRegisters));
@@ -86,26 +94,28 @@ __device__ __forceinline__ void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(kRegisters));
 }
 
-// PTX ISA "Matrix Descriptor Format": rows of 128 bytes with the 128-byte swizzle, eight of them in 1024 bytes. Steps along K within the 128 bytes
-// are steps of the address: the swizzle is applied to addresses.
+// PTX ISA "Matrix Descriptor Format": rows of 128 bytes with the 128-byte swizzle, eight rows per
+// 1024 bytes. A step along K within the 128 bytes is a step of the start address, because the
+// hardware swizzles addresses.
 __device__ __forceinline__ uint64_t descriptor_128B(const void* tile) {
   constexpr uint64_t kEightRows = 1024 >> 4, kSwizzle128B = 1;
   return shared_address(tile) >> 4 | kEightRows << 32 | kSwizzle128B << 62;
 }
 
-// PTX ISA "wgmma.fence": before the first product, and wherever registers of one have been touched.
+// PTX ISA "wgmma.fence": required before the first wgmma and after other accesses to its registers.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
 // PTX ISA "wgmma.commit_group".
 __device__ __forceinline__ void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-// PTX ISA "wgmma.wait_group": returns when at most kPending of the youngest groups are still under way.
+// PTX ISA "wgmma.wait_group": waits until at most kPending of the latest groups are in flight.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(kPending) : "memory");
 }
 
-// PTX ISA "wgmma.mma_async": c (64, 128) += a (64, 32) * b (128, 32)^T, E4M3; sums of some 13 bits.
+// PTX ISA "wgmma.mma_async": c (64, 128) += a (64, 32) * b (128, 32)^T, E4M3. The hardware keeps 13
+// fraction bits of each sum.
 __device__ __forceinline__ void wgmma_m64n128k32_e4m3(float (&c)[64], uint64_t a, uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 "
