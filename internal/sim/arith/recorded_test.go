@@ -131,7 +131,7 @@ type machine struct {
 	memories  [][]byte // of the arguments
 }
 
-// An address is the index of the argument that it points into, times this, plus an offset.
+// addressStride separates buffers: an address is the argument index times this, plus an offset.
 const addressStride = 1 << 32
 
 func (m *machine) run(t *testing.T, kernel *ptx.Function) {

@@ -294,7 +294,7 @@ func nearestFloat16(x float64) uint32 {
 	if x >= 65520 {
 		return sign | 0x7C00
 	}
-	low, high := uint32(0), uint32(0x7C00) // half16(low) <= x < half16(high)
+	low, high := uint32(0), uint32(0x7C00) // float16Value(low) <= x < float16Value(high)
 	for high-low > 1 {
 		if middle := (low + high) / 2; float16Value(middle) <= x {
 			low = middle

@@ -109,7 +109,7 @@ func (m Matrix) String() string { return "abcd"[m : m+1] }
 // Chip is a tensor core generation. Generations differ in how they add.
 type Chip uint8
 
-// The chips.
+// The generations.
 const (
 	Ampere    Chip = iota // sm_80 to sm_88
 	Ada                   // sm_89
