@@ -45,12 +45,12 @@ func TestLoad(t *testing.T) {
 	budget := Budget{Registers: 128, SharedBytes: 49152}
 	want := &Kernel{
 		Name:  "toy",
-		About: "attention in small: enough knobs and stages to try the reading of a spec",
+		About: "a small attention kernel with enough knobs and stages to test the loader",
 		Knobs: []Knob{
-			{Name: "USE_CP_ASYNC", Layer: Macro, Values: []int{0, 1}, Default: 0, About: "K and V tiles are copied one ahead of the arithmetic"},
+			{Name: "USE_CP_ASYNC", Layer: Macro, Values: []int{0, 1}, Default: 0, About: "K and V tiles are copied one tile ahead of the arithmetic"},
 			{Name: "USE_WMMA_QK", Layer: Macro, Values: []int{0, 1}, Default: 0, About: "Q·K on tensor cores"},
 			{Name: "USE_WMMA_PV", Layer: Macro, Values: []int{0, 1}, Default: 0, About: "P·V on tensor cores"},
-			{Name: "USE_XOR_SWIZZLE", Layer: Micro, Values: []int{0, 1}, Default: 0, About: "shared memory is swizzled, so that no two rows meet in a bank"},
+			{Name: "USE_XOR_SWIZZLE", Layer: Micro, Values: []int{0, 1}, Default: 0, About: "shared memory is swizzled, to avoid bank conflicts between rows"},
 			{Name: "TILE_N", Layer: Micro, Values: []int{16, 32, 64}, Default: 64, About: "keys in a tile"},
 		},
 		Constraints: []*Constraint{
@@ -59,7 +59,7 @@ func TestLoad(t *testing.T) {
 		},
 		Stages: []*Stage{
 			{
-				Name: "stage0", Source: "ada/toy.cu", Hypothesis: "the scalar kernel is right",
+				Name: "stage0", Source: "ada/toy.cu", Hypothesis: "the scalar kernel is correct",
 				ErrorShare: 0.05, Budget: budget, Archs: []string{"sm_80", "sm_89", "sm_90a"},
 			},
 			{
@@ -67,7 +67,7 @@ func TestLoad(t *testing.T) {
 				ErrorShare: 0.05, Budget: budget, Archs: []string{"sm_80", "sm_89", "sm_90a"},
 			},
 			{
-				Name: "stage2", Source: "ada/toy.cu", Hypothesis: "the second product was the longer one", Speedup: 1.15,
+				Name: "stage2", Source: "ada/toy.cu", Hypothesis: "P·V takes longer than Q·K", Speedup: 1.15,
 				ErrorShare: 0.25, Budget: Budget{Registers: 120, SharedBytes: 49152}, Archs: []string{"sm_80", "sm_89"},
 			},
 		},
@@ -86,10 +86,10 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadErrors changes one thing in the toy kernel at a time.
+// TestLoadErrors changes one part of the toy kernel at a time.
 func TestLoadErrors(t *testing.T) {
 	toy := toyText(t)
-	// swap puts text in place of old, which must be there, and expects these problems and no others.
+	// swap replaces old by text and expects exactly these problems.
 	swap := func(old, text string, want ...string) {
 		t.Helper()
 		if strings.Count(toy, old) == 0 {
@@ -103,7 +103,7 @@ func TestLoadErrors(t *testing.T) {
 	}
 	const none = "<nil>"
 
-	// Not TOML at all.
+	// Invalid TOML.
 	swap(`layer = "macro"`, `layer = macro`, `kernel.toml:6: not TOML: expected value but found "macro" instead`)
 	swap(`layer = "macro"`, "name = 'X'", `kernel.toml:6: not TOML: Key 'knob.name' has already been defined`)
 
@@ -116,9 +116,9 @@ func TestLoadErrors(t *testing.T) {
 	swap(`name = "toy"`, `name = 1`, `kernel.toml:1: "name" in the file is an integer; want a string`)
 	swap("[tolerance]", "[tolerence]", `kernel.toml:1: the file has no "tolerance"`,
 		`kernel.toml:93: unknown key "tolerence" in the file; did you mean "tolerance"?`)
-	swap("about = \"attention", "zzz = 1\nabout = \"attention", `kernel.toml:2: unknown key "zzz" in the file; `+
+	swap("about = \"a small", "zzz = 1\nabout = \"a small", `kernel.toml:2: unknown key "zzz" in the file; `+
 		`there are name, about, knob, constraint, retired, shapes, stage, selection, run, tolerance`)
-	swap("about = \"attention", "run = 1\nabout = \"attention", `kernel.toml:89: not TOML: Key 'run' has already been defined`)
+	swap("about = \"a small", "run = 1\nabout = \"a small", `kernel.toml:89: not TOML: Key 'run' has already been defined`)
 	swap("[run]", "[[run]]", `kernel.toml:88: "run" in the file is an array; want a table`)
 
 	// Knobs.
@@ -129,7 +129,7 @@ func TestLoadErrors(t *testing.T) {
 	swap(`layer = "macro"`, `layer = "marco"`, `kernel.toml:6: unknown layer "marco" in [[knob]]; did you mean "macro"?`)
 	swap(`layer = "macro"`, `layer = "algorithm"`, `kernel.toml:6: unknown layer "algorithm" in [[knob]]; there are macro, micro`)
 	swap(`name = "USE_WMMA_QK"`, `name = "USE_CP_ASYNC"`,
-		`kernel.toml:12: [[knob]] "USE_CP_ASYNC" stands twice`,
+		`kernel.toml:12: [[knob]] "USE_CP_ASYNC" is declared twice`,
 		`kernel.toml:40: rule "not USE_WMMA_PV or USE_WMMA_QK": unknown knob "USE_WMMA_QK"; did you mean "USE_WMMA_PV"?`,
 		`kernel.toml:58: unknown knob "USE_WMMA_QK" in knobs of [[stage]]; did you mean "USE_WMMA_PV"?`,
 		`kernel.toml:69: unknown knob "USE_WMMA_QK" in knobs of [[stage]]; did you mean "USE_WMMA_PV"?`)
@@ -168,7 +168,7 @@ func TestLoadErrors(t *testing.T) {
 		`kernel.toml:49: unknown key "sauce" in [[stage]]; did you mean "source"?`)
 	swap(`source = "ada/toy.cu"`, `source = "../toy.cu"`,
 		`kernel.toml:49: "source" in [[stage]] is "../toy.cu"; want a path below the directory of kernel.toml, without . and ..`)
-	swap(`name = "stage2"`, `name = "stage1"`, `kernel.toml:67: [[stage]] "stage1" stands twice`)
+	swap(`name = "stage2"`, `name = "stage1"`, `kernel.toml:67: [[stage]] "stage1" is declared twice`)
 	swap(`name = "stage2"`, `name = "stage+2"`,
 		`kernel.toml:67: "name" in [[stage]] is "stage+2"; want a lower-case letter, then lower-case letters, digits, _ or -`)
 	swap("error_share = 0.05", "error_share = 0", `kernel.toml:51: "error_share" in [[stage]] is 0; want a number above 0, up to 4`)
@@ -177,9 +177,9 @@ func TestLoadErrors(t *testing.T) {
 	swap("error_share = 0.05", "error_share = 1", none)
 	swap("registers = 128", "register = 128", `kernel.toml:52: budget of [[stage]] has no "registers"`,
 		`kernel.toml:52: unknown key "register" in budget of [[stage]]; did you mean "registers"?`)
-	swap("registers = 128", "registers = 256", `kernel.toml:52: "registers" in budget of [[stage]] is 256; want a whole number from 1 to 255`)
+	swap("registers = 128", "registers = 256", `kernel.toml:52: "registers" in budget of [[stage]] is 256; want an integer from 1 to 255`)
 	swap("spill_bytes = 0", "spill_bytes = -1",
-		`kernel.toml:52: "spill_bytes" in budget of [[stage]] is -1; want a whole number of at least 0`)
+		`kernel.toml:52: "spill_bytes" in budget of [[stage]] is -1; want an integer of at least 0`)
 	swap("spill_bytes = 0", "spill_bytes = 0.5", `kernel.toml:52: "spill_bytes" in budget of [[stage]] is a float; want an integer`)
 	swap("budget = { registers = 128, shared_bytes = 49152, spill_bytes = 0 }", "budget = 128",
 		`kernel.toml:52: "budget" in [[stage]] is an integer; want a table`)
@@ -187,7 +187,7 @@ func TestLoadErrors(t *testing.T) {
 		`kernel.toml:52: budget of [[stage]] has no "spill_bytes"`,
 		`kernel.toml:53: "shared_bytes" in budget of [[stage]] is a string; want an integer`)
 	swap(`  "sm_89", # tuned`, `  "sm89", # tuned`,
-		`kernel.toml:77: "archs" in [[stage]]: "sm89" is no architecture; want one such as sm_89 or sm_90a`)
+		`kernel.toml:77: "archs" in [[stage]]: "sm89" is not an architecture; want one such as sm_89 or sm_90a`)
 	swap(`  "sm_89", # tuned`, `  89, # tuned`, `kernel.toml:77: "archs" in [[stage]]: an item is an integer; want a string`)
 	swap(`  "sm_89", # tuned`, `  "sm_80", # tuned`, `kernel.toml:77: "archs" in [[stage]] has sm_80 twice`)
 	swap(`archs = ["sm_80", "sm_89", "sm_90a"]`, `archs = []`, `kernel.toml:53: "archs" in [[stage]] is empty; want architectures`)
@@ -213,8 +213,8 @@ func TestLoadErrors(t *testing.T) {
 		`kernel.toml:70: stage2+USE_WMMA_QK=0 breaks the rule "not USE_WMMA_PV or USE_WMMA_QK" with USE_WMMA_QK=0, USE_WMMA_PV=1: `+
 			`P·V on tensor cores reads the score tile that the WMMA Q·K wrote`)
 	swap(`parent = "stage1+USE_CP_ASYNC=0"`, `parent = "stage2"`,
-		`kernel.toml:59: parents form a circle: stage1 -> stage2 -> stage1`)
-	swap("parent = \"stage1\"\n", "", `kernel.toml:71: [[stage]] has a "speedup" but no "parent" to be faster than`)
+		`kernel.toml:59: parents form a cycle: stage1 -> stage2 -> stage1`)
+	swap("parent = \"stage1\"\n", "", `kernel.toml:71: [[stage]] has a "speedup" but no "parent" to compare with`)
 	swap("speedup = 1.10\n", "", `kernel.toml:55: [[stage]] has no "speedup"`)
 	swap("speedup = 1.10", "speedup = -1", `kernel.toml:61: "speedup" in [[stage]] is -1; want a number above 0`)
 	swap("speedup = 1.10", "speedup = inf", `kernel.toml:61: "speedup" in [[stage]] is +Inf; want a number above 0`)
@@ -225,7 +225,7 @@ func TestLoadErrors(t *testing.T) {
 		`kernel.toml:82: "problems" in [[shapes]]: shape "1x8x128": want BxHxSxD, such as 1x8x512x64 or 1x8x512x64:causal`)
 	swap(`"1x8x128x64"]`, `"1x1x32x64"]`, `kernel.toml:82: "problems" in [[shapes]] has 1x1x32x64 twice`)
 	swap(`"1x8x128x64"]`, `1]`, `kernel.toml:82: "problems" in [[shapes]]: an item is an integer; want a string`)
-	swap(`name = "mission"`, `name = "small"`, `kernel.toml:85: [[shapes]] "small" stands twice`,
+	swap(`name = "mission"`, `name = "small"`, `kernel.toml:85: [[shapes]] "small" is declared twice`,
 		`kernel.toml:89: "shapes" in [run]: unknown shape "mission"; there are small, small, and any BxHxSxD such as 1x8x512x64`,
 		`kernel.toml:90: "benchmark" in [run]: unknown shape "mission"; there are small, small, and any BxHxSxD such as 1x8x512x64`)
 	swap(`name = "mission"`, `name = "2x"`,
@@ -259,7 +259,7 @@ func TestLoadErrors(t *testing.T) {
 		`kernel.toml:94: unknown key "max_error" in [tolerance]; did you mean "max_err"?`)
 }
 
-// TestLoadAllProblems finds several things wrong in one reading, in the order of lines.
+// Load reports all problems at once, ordered by line.
 func TestLoadAllProblems(t *testing.T) {
 	text := strings.NewReplacer(
 		`about = "keys in a tile"`, `abot = "keys in a tile"`,
@@ -297,7 +297,7 @@ kernel.toml:1: the file has no "tolerance"`)
 		"[run]\nshapes = ['1x1x1x1']\nbenchmark = ['1x1x1x1']\nseeds = [0]\n"
 	check("empty arrays", "stage = []\nshapes = []\n"+rest,
 		"kernel.toml:1: \"stage\" in the file is empty\nkernel.toml:2: \"shapes\" in the file is empty")
-	check("items that are no tables", "stage = [1]\nshapes = [\n'x']\n"+rest,
+	check("items that are not tables", "stage = [1]\nshapes = [\n'x']\n"+rest,
 		"kernel.toml:1: \"stage\" in the file is an integer; want a table\n"+
 			"kernel.toml:3: \"shapes\" in the file is a string; want a table")
 	check("single tables", rest+"[stage]\n[shapes]\n",
@@ -309,18 +309,18 @@ kernel.toml:1: the file has no "tolerance"`)
 }
 
 func TestLoadProse(t *testing.T) {
-	toy := strings.Replace(toyText(t), `"the scalar kernel is right"`, "\"\"\"\nthe scalar\n  kernel is right\"\"\"", 1)
+	toy := strings.Replace(toyText(t), `"the scalar kernel is correct"`, "\"\"\"\nthe scalar\n  kernel is correct\"\"\"", 1)
 	k, err := loadText(toy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := k.Stages[0].Hypothesis; got != "the scalar kernel is right" {
+	if got := k.Stages[0].Hypothesis; got != "the scalar kernel is correct" {
 		t.Errorf("the hypothesis is %q", got)
 	}
 }
 
-func TestLoadCircles(t *testing.T) {
-	// Four stages: a is measured against b, b against c, c against b, and d against itself with another tile.
+func TestLoadCycles(t *testing.T) {
+	// The parent of a is b, of b is c, of c is b, and of d is d with another tile.
 	text := toyText(t)
 	first := strings.Index(text, "[[stage]]")
 	last := strings.Index(text, "[[shapes]]")
@@ -330,7 +330,7 @@ func TestLoadCircles(t *testing.T) {
 			"error_share = 1\narchs = ['sm_89']\nbudget = { registers = 1, shared_bytes = 0, spill_bytes = 0 }\n", s.name, s.parent)
 	}
 	_, err := loadText(text[:first] + stages.String() + text[last:])
-	want := "kernel.toml:58: parents form a circle: b -> c -> b"
+	want := "kernel.toml:58: parents form a cycle: b -> c -> b"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}
@@ -379,18 +379,18 @@ func FuzzLoad(f *testing.F) {
 		for _, s := range k.Stages {
 			v, err := k.Variant(s.Name)
 			if err != nil {
-				t.Fatalf("stage %s is not legal: %v", s.Name, err)
+				t.Fatalf("stage %s is invalid: %v", s.Name, err)
 			}
 			if parent, ok := v.Parent(); ok {
 				if _, err := k.Variant(parent.String()); err != nil {
-					t.Fatalf("the parent of stage %s is not legal: %v", s.Name, err)
+					t.Fatalf("the parent of stage %s is invalid: %v", s.Name, err)
 				}
 			}
 		}
 		for _, s := range k.Selections {
 			for _, v := range s.Variants() {
 				if _, err := k.Variant(v.String()); err != nil {
-					t.Fatalf("selection %s has a variant that is not legal: %v", s.Name, err)
+					t.Fatalf("selection %s has an invalid variant: %v", s.Name, err)
 				}
 			}
 			for _, g := range k.Groups {
