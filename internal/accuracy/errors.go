@@ -10,10 +10,10 @@ type Errors struct {
 	Relative float64 `json:"relative_rmse"`
 	MaxErr   float64 `json:"max_err"`
 	Cosine   float64 `json:"cosine"` // of outputs and references, each as one long vector
-	// WorstRow is the smallest cosine of a query row. A single wrong row does not show in the figures
-	// above.
+	// WorstRow is the smallest cosine of a query row. A single wrong row does not show in the
+	// figures above.
 	WorstRow  float64 `json:"worst_row_cosine"`
-	NonFinite int     `json:"non_finite"` // elements with a non-finite error, excluded from the other figures
+	NonFinite int     `json:"non_finite"` // excluded from the other figures
 }
 
 // tally accumulates the terms of Errors. The zero value is empty.

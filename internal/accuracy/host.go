@@ -14,9 +14,9 @@ import (
 	"attune/internal/tensor"
 )
 
-// BF16 models a BF16 attention kernel, the alternative to an FP8 kernel. It rounds the original inputs
-// to BF16, computes products and sums in float32, rounds P to BF16 before P·V, and rounds the output to
-// BF16.
+// BF16 models a BF16 attention kernel, the alternative to an FP8 kernel. It rounds the original
+// inputs to BF16, computes products and sums in float32, rounds P to BF16 before P·V, and rounds
+// the output to BF16.
 func BF16(ctx context.Context, in *tensor.Inputs, rows oracle.Rows) ([]float64, error) {
 	round := func(x float32) float32 { return half.BFloat16FromFloat32(x).Float32() }
 	rounded := func(values []float32) func(into []float32, head int) {
@@ -33,8 +33,9 @@ func BF16(ctx context.Context, in *tensor.Inputs, rows oracle.Rows) ([]float64, 
 	})
 }
 
-// E4M3 models an ideal kernel with E4M3 products. It multiplies codes, sums in float32, scales P by 2^8
-// and rounds it to E4M3 before P·V, takes the row sum of the rounded P, and rounds the output to FP16.
+// E4M3 models an ideal kernel with E4M3 products. It multiplies codes, sums in float32, scales P by
+// 2^8 and rounds it to E4M3 before P·V, takes the row sum of the rounded P, and rounds the output
+// to FP16.
 func E4M3(ctx context.Context, in *tensor.Inputs, rows oracle.Rows) ([]float64, error) {
 	decoded := func(codes []byte) func(into []float32, head int) {
 		return func(into []float32, head int) {
@@ -99,8 +100,8 @@ func (a arithmetic) attention(ctx context.Context, shape tensor.Shape, rows orac
 	return out, nil
 }
 
-// onAllCores calls a function for every index of a span, until ctx is done. Each core calls worker once,
-// for a function with working memory of its own.
+// onAllCores calls a function for every index of a span, until ctx is done. Each core calls worker
+// once, for a function with working memory of its own.
 func onAllCores(ctx context.Context, s oracle.Span, worker func() func(i int)) {
 	next := atomic.Int64{}
 	next.Store(int64(s.From))

@@ -29,8 +29,8 @@ func errorsOf(got, want []float64, dims int) Errors {
 	return sum.errors()
 }
 
-// Without rounding the model matches the oracle to float32 precision: every mask, more and fewer keys
-// than queries, odd dims.
+// Without rounding the model matches the oracle to float32 precision: every mask, more and fewer
+// keys than queries, odd dims.
 func TestUnroundedModelMatchesOracle(t *testing.T) {
 	same := func(x float32) float32 { return x }
 	for _, text := range []string{"2x3x33x64", "1x2x17x7:kv=40", "1x1x40x64:causal", "1x2x20x64:kv=50:causal", "1x1x50x64:kv=20:causal", "2x4x20x64:kvheads=2"} {
@@ -59,7 +59,8 @@ func TestBF16RoundsInputsAndOutput(t *testing.T) {
 	in := &tensor.Inputs{Shape: mustShape(t, "1x1x1x2:kv=2")}
 	in.Q.Original = []float32{0, 0}
 	in.K.Original = []float32{1, 2, 3, 4}
-	in.V.Original = []float32{1 + 0x1p-9, 1 + 0x1p-7, 1, 1} // the first rounds to 1; the mean of the second needs one bit too many
+	// The first value rounds to 1; the mean in the second dim needs one bit too many.
+	in.V.Original = []float32{1 + 0x1p-9, 1 + 0x1p-7, 1, 1}
 	got, err := BF16(t.Context(), in, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +74,8 @@ func TestBF16RoundsInputsAndOutput(t *testing.T) {
 func TestE4M3RoundsWeights(t *testing.T) {
 	in := &tensor.Inputs{Shape: mustShape(t, "1x1x1x1:kv=2")}
 	in.Q = tensor.Quantize([]float32{1}, 1, fp8.PerHead)
-	in.K = tensor.Quantize([]float32{448, 447 - 1}, 1, fp8.PerHead) // 446 rounds to 448 in E4M3, so that the weights are equal
+	// 446 rounds to 448 in E4M3, so that the weights are equal.
+	in.K = tensor.Quantize([]float32{448, 446}, 1, fp8.PerHead)
 	in.V = tensor.Quantize([]float32{448, 0}, 1, fp8.PerHead)
 	got, err := E4M3(t.Context(), in, nil)
 	if err != nil {
@@ -93,8 +95,8 @@ func TestE4M3RoundsWeights(t *testing.T) {
 	}
 }
 
-// The relative error of each arithmetic: about 2 % for three mantissa bits of P, about 0.4 % for seven
-// bits of everything.
+// The relative error of each arithmetic: about 2 % for three mantissa bits of P, about 0.4 % for
+// seven bits of everything.
 func TestRelativeErrors(t *testing.T) {
 	in := tensor.Draw(mustShape(t, "1x2x256x64"), 0, tensor.Options{})
 	quantized, err := oracle.Quantized(t.Context(), in, nil)

@@ -22,8 +22,8 @@ type Request struct {
 	Shapes  []tensor.Shape
 	Seeds   []uint64
 	Recipes []tensor.Recipe
-	// MostWork is the number of multiply-adds of a reference above which the errors cover only a sample
-	// of the query rows; usually oracle.MostWork.
+	// MostWork is the number of multiply-adds of a reference above which the errors cover only a
+	// sample of the query rows; usually oracle.MostWork.
 	MostWork float64
 }
 
@@ -37,14 +37,14 @@ type Row struct {
 
 	RecipeError Errors `json:"recipe_error"` // against attention over the original values
 	KernelError Errors `json:"kernel_error"` // against attention over the quantised inputs
-	BF16Error   Errors `json:"bf16_error"`   // of BF16 attention on the host, against the original values
+	BF16Error   Errors `json:"bf16_error"`   // of BF16 on the host, against the original values
 }
 
 // Progress is called before each step with a description of it and the number of outputs so far.
 type Progress func(step string, done, total int)
 
-// Measure calls done with the rows of each distribution, ordered by implementation, recipe and shape as
-// in the request.
+// Measure calls done with the rows of each distribution, ordered by implementation, recipe and
+// shape as in the request.
 func Measure(ctx context.Context, r Request, implementations []Answerer, progress Progress, done func([]Row)) error {
 	total := len(r.Inputs) * len(r.Shapes) * len(r.Seeds) * len(r.Recipes) * len(implementations)
 	computed := 0

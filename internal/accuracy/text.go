@@ -69,7 +69,8 @@ func (e Errors) warning() string {
 
 func figure(x float64) string { return fmt.Sprintf("%.2e", x) }
 
-// align pads cells to columns. The first line has headings over several columns, which widen no column.
+// align pads cells to columns. The first line has headings over several columns, which widen no
+// column.
 func align(lines [][]string) string {
 	var widths []int
 	for _, line := range lines[1:] {

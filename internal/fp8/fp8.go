@@ -51,10 +51,10 @@ var (
 	e5m2Values = e5m2.values(0x7D, 0x7E, 0x7F, 0xFD, 0xFE, 0xFF)
 )
 
-// encode uses the float64 adder to round. If one unit in the last place of the code is 2^u, then
-// x + 2^(u+52) is a float64 whose last place is also 2^u. The sum is therefore rounded to nearest
-// even at that place, and its low bits count units. A count that overflows the mantissa carries into
-// the exponent correctly, because neighbouring codes encode neighbouring values.
+// encode uses the float64 adder to round. If one unit in the last place of the code is 2^u, then x
+// + 2^(u+52) is a float64 whose last place is also 2^u. The sum is therefore rounded to nearest
+// even at that place, and its low bits count units. A count that overflows the mantissa carries
+// into the exponent correctly, because neighbouring codes encode neighbouring values.
 func (f *format) encode(x float64) uint8 {
 	bits := math.Float64bits(x)
 	sign, magnitude := uint8(bits>>56)&0x80, bits&^(1<<63)

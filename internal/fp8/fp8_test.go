@@ -114,8 +114,8 @@ func TestEncodeEveryValue(t *testing.T) {
 	}
 }
 
-// The midpoint between two neighbouring codes rounds to the even code; one float step beside it rounds
-// to the nearer code.
+// The midpoint between two neighbouring codes rounds to the even code; one float step beside it
+// rounds to the nearer code.
 func TestRoundingBoundaries(t *testing.T) {
 	for _, c := range codecs(t) {
 		for _, sign := range []uint8{0, 0x80} {

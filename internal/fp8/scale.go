@@ -23,8 +23,8 @@ func (s Scale) String() string {
 // one as zero. Groups whose largest magnitude is below 5.3e-36 lose precision to this limit.
 const minDescale = 0x1p-126
 
-// Descale returns the factor that maps the largest finite magnitude of the values to 448. It returns
-// 1 if all finite values are zero.
+// Descale returns the factor that maps the largest finite magnitude of the values to 448. It
+// returns 1 if all finite values are zero.
 func Descale(values []float32) float32 {
 	amax := 0.0
 	for _, v := range values {
@@ -41,12 +41,12 @@ func Descale(values []float32) float32 {
 // Quantize writes the E4M3 code of each value divided by descale into codes, which must be at least
 // as long as values.
 //
-// The result is the E4M3 value nearest to the exact quotient. The float64 division cannot spoil that:
-// the quotient of two float32 values that is not a tie between neighbouring codes is farther from
-// the tie than a float64 rounding error.
+// The result is the E4M3 value nearest to the exact quotient. The float64 division cannot spoil
+// that: the quotient of two float32 values that is not a tie between neighbouring codes is farther
+// from the tie than a float64 rounding error.
 func Quantize(codes []byte, values []float32, descale float32) {
 	const (
-		smallest = (1023 - 6) << 52                // float64 bits of 2^-6, the smallest normal value
+		smallest = (1023 - 6) << 52                // float64 bits of 2^-6, the smallest normal
 		normals  = (1023+8)<<52 + 3<<50 - smallest // float64 bits from 2^-6 to 448
 		cut      = 52 - 3                          // mantissa bits of a float64 that a code drops
 	)
@@ -60,15 +60,15 @@ func Quantize(codes []byte, values []float32, descale float32) {
 			codes[i] = byte(E4M3FromFloat64(x))
 			continue
 		}
-		// Round to nearest even: add just under half a unit, or exactly half if the last kept bit is
-		// odd. A carry into the exponent is correct; the formats differ only in the bias.
+		// Round to nearest even: add just under half a unit, or exactly half if the last kept bit
+		// is odd. A carry into the exponent is correct; the formats differ only in the bias.
 		units := (magnitude + (1<<(cut-1) - 1) + magnitude>>cut&1) >> cut
 		codes[i] = byte(bits>>56)&0x80 | byte(units-(1023-7)<<3)
 	}
 }
 
-// Dequantize writes the value of each code times descale into values, which must be at least as long
-// as codes.
+// Dequantize writes the value of each code times descale into values, which must be at least as
+// long as codes.
 func Dequantize(values []float64, codes []byte, descale float32) {
 	values = values[:len(codes)]
 	for i, code := range codes {

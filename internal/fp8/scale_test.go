@@ -38,8 +38,8 @@ func TestScaleNames(t *testing.T) {
 	}
 }
 
-// At every scale of the values, the largest is encoded as 448 and each error is at most half a unit in
-// the last place of the code.
+// At every scale of the values, the largest is encoded as 448 and each error is at most half a unit
+// in the last place of the code.
 func TestQuantizeAcrossScales(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for exponent := -117; exponent <= 127; exponent++ {
@@ -57,7 +57,8 @@ func TestQuantizeAcrossScales(t *testing.T) {
 		}
 		for i, v := range values {
 			x := float64(v)
-			half := math.Max(math.Abs(x)/16, 0x1p-10*float64(descale)) // half a unit of a normal or a subnormal
+			// Half a unit in the last place of a normal or a subnormal value.
+			half := math.Max(math.Abs(x)/16, 0x1p-10*float64(descale))
 			if off := math.Abs(back[i] - x); off > half*(1+1e-6) {
 				t.Errorf("2^%d: %v comes back as %v, off by %v, more than %v", exponent, v, back[i], off, half)
 			}
@@ -65,8 +66,8 @@ func TestQuantizeAcrossScales(t *testing.T) {
 	}
 }
 
-// Quantize rounds the exact quotient once, ties to even. The values lie next to ties, where a second
-// rounding would change the code.
+// Quantize rounds the exact quotient once, ties to even. The values lie next to ties, where a
+// second rounding would change the code.
 func TestQuantizeRoundsOnce(t *testing.T) {
 	c := codecs(t)[0]
 	random := rand.New(rand.NewPCG(3, 4))
@@ -99,8 +100,8 @@ func TestQuantizeNonFinite(t *testing.T) {
 	}
 }
 
-// Quantize agrees with E4M3FromFloat64 at every code and every tie, next to them, and at the ends of
-// the normal, subnormal and saturated ranges, for both signs.
+// Quantize agrees with E4M3FromFloat64 at every code and every tie, next to them, and at the ends
+// of the normal, subnormal and saturated ranges, for both signs.
 func TestQuantizeMatchesEncode(t *testing.T) {
 	c := codecs(t)[0]
 	values := []float32{0, 1e-30, 448.0001, 463, 464, 465, 1e30}

@@ -19,8 +19,8 @@ func Float16FromFloat32(x float32) Float16 { return Float16FromFloat64(float64(x
 
 // Float16FromFloat64 narrows a float64 like Float16FromFloat32, with a single rounding.
 //
-// The float64 adder does the rounding. If one unit in the last place of the result is 2^u, then
-// x + 2^(u+52) is a float64 whose last place is also 2^u, and its low bits count units. A count that
+// The float64 adder does the rounding. If one unit in the last place of the result is 2^u, then x +
+// 2^(u+52) is a float64 whose last place is also 2^u, and its low bits count units. A count that
 // overflows the mantissa carries into the exponent correctly, up to infinity, because neighbouring
 // codes encode neighbouring values.
 func Float16FromFloat64(x float64) Float16 {
@@ -45,8 +45,8 @@ func Float16FromFloat64(x float64) Float16 {
 
 // Float32 returns the exact value of the code.
 func (h Float16) Float32() float32 {
-	// Shifted into place, the fields form a float32 with a wrong exponent bias. The product corrects
-	// the bias, for subnormals as well.
+	// Shifted into place, the fields form a float32 with a wrong exponent bias. The product
+	// corrects the bias, for subnormals as well.
 	const rebias = 0x1p112
 	value := math.Float32frombits(uint32(h&0x7FFF)<<13) * rebias
 	bits := math.Float32bits(value) | uint32(h&0x8000)<<16
@@ -62,7 +62,8 @@ func BFloat16FromFloat32(x float32) BFloat16 {
 		return NaN
 	}
 	bits := math.Float32bits(x)
-	// Round to nearest even: add just under half a unit, or exactly half if the last kept bit is odd.
+	// Round to nearest even: add just under half a unit, or exactly half if the last kept bit is
+	// odd.
 	return BFloat16((bits + 0x7FFF + bits>>16&1) >> 16)
 }
 

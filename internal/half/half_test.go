@@ -49,9 +49,9 @@ func TestEveryCode(t *testing.T) {
 	}
 }
 
-// The midpoint between two neighbouring codes rounds to the even code; one float step beside it rounds
-// to the nearer code. For the last pair, the largest finite value and infinity, the midpoint lies where
-// the next finite value would put it.
+// The midpoint between two neighbouring codes rounds to the even code; one float step beside it
+// rounds to the nearer code. For the last pair, the largest finite value and infinity, the midpoint
+// lies where the next finite value would put it.
 func TestRoundingBoundaries(t *testing.T) {
 	midpoint := func(low uint16, exponentBits, mantissaBits int) float64 {
 		here, next := value(low, exponentBits, mantissaBits), value(low+1, exponentBits, mantissaBits)
@@ -113,7 +113,8 @@ func TestNaNIsCanonical(t *testing.T) {
 	}
 }
 
-// A value above a Float16 tie by less than a float32 can represent must not be rounded onto the tie first.
+// A value above a Float16 tie by less than a float32 can represent must not be rounded onto the tie
+// first.
 func TestFloat64RoundsOnce(t *testing.T) {
 	x := 1 + 0x1p-11 + 0x1p-40
 	if got := Float16FromFloat64(x); got != 0x3C01 {

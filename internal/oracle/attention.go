@@ -15,17 +15,17 @@ const (
 	blockRows = 32  // query rows of a score block; a multiple of tileRows
 	blockKeys = 128 // keys of a score block, which fits the L1 cache; a multiple of tileCols
 
-	// A task is a range of query rows of one head. It widens and packs the keys and values it needs,
-	// which costs as much as some tens of query rows. A task therefore has many rows, as long as every
-	// core gets several tasks.
+	// A task is a range of query rows of one head. It widens and packs the keys and values it
+	// needs, which costs as much as some tens of query rows. A task therefore has many rows, as
+	// long as every core gets several tasks.
 	tasksPerCore = 4
 	maxTaskRows  = 8 * blockRows // the accumulators of which fit the L2 cache
 	minTaskRows  = 4 * blockRows
 )
 
-// Attention returns softmax(q·kᵀ/√HeadDim)·v for each head, for finite inputs. All tensors are [batch,
-// head, row, dim]; k and v have shape.KVHeadCount heads. A query row that sees no key gives zeros. It
-// stops with an error once ctx is done.
+// Attention returns softmax(q·kᵀ/√HeadDim)·v for each head, for finite inputs. All tensors are
+// [batch, head, row, dim]; k and v have shape.KVHeadCount heads. A query row that sees no key gives
+// zeros. It stops with an error once ctx is done.
 func Attention(ctx context.Context, q, k, v []float64, shape tensor.Shape) ([]float64, error) {
 	for _, input := range []struct {
 		name   string
@@ -49,8 +49,8 @@ func floatRows[T float32 | float64](values []T, rows int, shape tensor.Shape) so
 	}
 }
 
-// result is the output of attention for the requested rows, [row, dim], and the natural logarithm of
-// each row's sum of exp(score), which is -Inf for a row that sees no key.
+// result is the output of attention for the requested rows, [row, dim], and the natural logarithm
+// of each row's sum of exp(score), which is -Inf for a row that sees no key.
 type result struct {
 	out, lse []float64
 }
@@ -94,8 +94,8 @@ func onAllCores(tasks int, worker func() func(task int)) {
 	workers.Wait()
 }
 
-// worker holds one block of keys and values, packed for tile, and the online-softmax state of the query
-// rows of a task.
+// worker holds one block of keys and values, packed for tile, and the online-softmax state of the
+// query rows of a task.
 type worker struct {
 	shape   tensor.Shape
 	rows    Rows
@@ -165,8 +165,9 @@ func (w *worker) load(t Span, rows int) {
 	}
 }
 
-// pack packs a block of keys and values of a K/V head into panels. The padding of the dims stays zero.
-// Panel entries behind the last key may be left from an earlier block; their scores are never read.
+// pack packs a block of keys and values of a K/V head into panels. The padding of the dims stays
+// zero. Panel entries behind the last key may be left from an earlier block; their scores are never
+// read.
 func (w *worker) pack(kvHead, start, keys int) {
 	dims := w.shape.HeadDim
 	rowMajor := w.rowMajor[:keys*dims]
@@ -223,8 +224,8 @@ func (w *worker) score(first, rows, keys int) {
 	}
 }
 
-// exponentiate replaces the scores of one row by exp((score - rowMax)/√HeadDim) for the visible keys of
-// the block, and by zero for the others. If the row max grows, it rescales the sums so far.
+// exponentiate replaces the scores of one row by exp((score - rowMax)/√HeadDim) for the visible
+// keys of the block, and by zero for the others. If the row max grows, it rescales the sums so far.
 func (w *worker) exponentiate(first, row, visible int) {
 	scores := w.scores[row*blockKeys:][:blockKeys]
 	row += first

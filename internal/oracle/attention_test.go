@@ -269,7 +269,8 @@ func TestLargeScores(t *testing.T) {
 	}
 }
 
-// A vector added to every key adds the same constant to every score of a row, which softmax ignores.
+// A vector added to every key adds the same constant to every score of a row, which softmax
+// ignores.
 func TestShiftOfKeys(t *testing.T) {
 	p := drawProblem(mustShape(t, "1x2x40x16:kv=150:causal"), 3, 1)
 	want := p.attention(t)
@@ -296,8 +297,8 @@ func TestOrderOfKeys(t *testing.T) {
 	}
 }
 
-// The number of cores changes no bit. A single worker runs all tasks and must not leak state between
-// them; in this shape some rows see no key.
+// The number of cores changes no bit. A single worker runs all tasks and must not leak state
+// between them; in this shape some rows see no key.
 func TestBitsDoNotDependOnCores(t *testing.T) {
 	p := drawProblem(mustShape(t, "2x6x140x24:kv=100:kvheads=3:causal"), 6, 1)
 	want := p.attention(t)
@@ -348,7 +349,8 @@ func TestAttentionStopsWhenCancelled(t *testing.T) {
 	if _, err := attention(ctx, source, keys, source, shape, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled during the call: error %v", err)
 	}
-	if want := make([]int, shape.SeqQ+2); !slices.Equal(loaded, want) { // the queries, and one block of keys and values
+	// All queries of head 0, and one block of its keys and values.
+	if want := make([]int, shape.SeqQ+2); !slices.Equal(loaded, want) {
 		t.Errorf("cancelled in the first block of keys, yet rows of heads %v were loaded", loaded)
 	}
 }

@@ -11,8 +11,8 @@ type Tolerance struct {
 	Rel float64 `json:"rel"`
 }
 
-// Errors are the errors of an output against its reference. Every figure is finite, so that it can be
-// written as JSON. MaxErr, MeanErr, Cosine and Worst cover the elements whose error is finite;
+// Errors are the errors of an output against its reference. Every figure is finite, so that it can
+// be written as JSON. MaxErr, MeanErr, Cosine and Worst cover the elements whose error is finite;
 // NonFinite counts the others. A gate must check both: a single NaN or infinity is a failure.
 type Errors struct {
 	MaxErr      float64 `json:"max_err"`
@@ -83,9 +83,9 @@ func Compare(got []float64, ref *Reference, tolerance Tolerance) (Errors, error)
 	return e, nil
 }
 
-// LSEErrors are the errors of logarithms of sums of exponentials. All figures are finite and cover the
-// rows whose error is finite. Lost counts the other rows: only one of the two values is finite, or they
-// are infinities of opposite sign.
+// LSEErrors are the errors of logarithms of sums of exponentials. All figures are finite and cover
+// the rows whose error is finite. Lost counts the other rows: only one of the two values is finite,
+// or they are infinities of opposite sign.
 type LSEErrors struct {
 	MaxErr  float64 `json:"max_err"`
 	MeanErr float64 `json:"mean_err"`
@@ -95,8 +95,8 @@ type LSEErrors struct {
 	FirstLost *Place `json:"first_lost,omitempty"`
 }
 
-// CompareLSE measures the errors of logarithms of sums of exponentials, on the rows of the reference. A
-// row that sees no key must have -Inf.
+// CompareLSE measures the errors of logarithms of sums of exponentials, on the rows of the
+// reference. A row that sees no key must have -Inf.
 func CompareLSE(got []float64, ref *Reference) (LSEErrors, error) {
 	if len(got) != len(ref.LSE) {
 		return LSEErrors{}, fmt.Errorf("lse for %v has %d elements, want %d", ref.Shape, len(got), len(ref.LSE))
@@ -128,8 +128,8 @@ func CompareLSE(got []float64, ref *Reference) (LSEErrors, error) {
 	return e, nil
 }
 
-// cosine returns the cosine of two vectors from their dot products. It is 1 for two zero vectors and 0
-// if only one is zero.
+// cosine returns the cosine of two vectors from their dot products. It is 1 for two zero vectors
+// and 0 if only one is zero.
 func cosine(aa, bb, ab float64) float64 {
 	switch {
 	case aa == 0 && bb == 0:

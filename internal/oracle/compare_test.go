@@ -86,8 +86,8 @@ func (s *stopAfter) Value(any) any { return nil }
 
 func TestComputeStopsWhenCancelled(t *testing.T) {
 	in := tensor.Draw(mustShape(t, "1x1x8x8"), 0, tensor.Options{})
-	// With one task, Compute calls Err before the task, for its block of keys and at the end; then the
-	// same again for the original values.
+	// With one task, Compute calls Err before the task, for its block of keys and at the end; then
+	// the same again for the original values.
 	for calls := range 6 {
 		if _, err := Compute(&stopAfter{context.Background(), calls}, in, nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("cancelled after %d calls: error %v", calls, err)

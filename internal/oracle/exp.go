@@ -2,12 +2,12 @@ package oracle
 
 import "math"
 
-// expNonPositive returns exp(x) for x <= 0, to within two units in the last place. It is more than twice
-// as fast as math.Exp, which would take more than half of the oracle's time. Results below the smallest
-// normal float64 are zero.
+// expNonPositive returns exp(x) for x <= 0, to within two units in the last place. It is more than
+// twice as fast as math.Exp, which would take more than half of the oracle's time. Results below
+// the smallest normal float64 are zero.
 //
-// With k the integer nearest to 64 x / ln 2, exp(x) = 2^(k/64) exp(r), where |r| is at most ln 2 / 128.
-// A table and an exponent shift give the first factor, a polynomial the second.
+// With k the integer nearest to 64 x / ln 2, exp(x) = 2^(k/64) exp(r), where |r| is at most ln 2 /
+// 128. A table and an exponent shift give the first factor, a polynomial the second.
 func expNonPositive(x float64) float64 {
 	if !(x > -708) {
 		if x != x {

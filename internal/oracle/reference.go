@@ -14,13 +14,14 @@ type Reference struct {
 	Rows  Rows // the rows it covers
 	// Out is attention over the quantised inputs that the kernel gets: [row, dim].
 	Out []float64
-	// LSE is the natural logarithm of each row's sum of exp(score), -Inf for a row that sees no key.
+	// LSE is the natural logarithm of each row's sum of exp(score), -Inf for a row that sees no
+	// key.
 	LSE []float64
-	// Reach is the largest |q|·|k|/√HeadDim over the queries and keys. It bounds every score and every
-	// partial sum of one.
+	// Reach is the largest |q|·|k|/√HeadDim over the queries and keys. It bounds every score and
+	// every partial sum of one.
 	Reach float64
-	// InputCost is the quantisation error of the inputs: the distance of Out from attention over the
-	// original values.
+	// InputCost is the quantisation error of the inputs: the distance of Out from attention over
+	// the original values.
 	InputCost Cost
 }
 

@@ -9,12 +9,12 @@ import (
 	"attune/internal/tensor"
 )
 
-// Rows selects query rows by their indices over all batches and heads, in ascending order. Nil selects
-// every row.
+// Rows selects query rows by their indices over all batches and heads, in ascending order. Nil
+// selects every row.
 type Rows []int
 
-// MostWork is the number of multiply-adds up to which all rows are computed where a sample would do. It
-// takes two cores a second or two, for each of the two attentions of a reference.
+// MostWork is the number of multiply-adds up to which all rows are computed where a sample would
+// do. It takes two cores a second or two, for each of the two attentions of a reference.
 const MostWork = 2e10
 
 const (
@@ -78,7 +78,8 @@ func (r Rows) Len(shape tensor.Shape) int {
 // Checked returns how much of the output of a shape the selected rows cover.
 func (r Rows) Checked(shape tensor.Shape) Checked { return Checked{r.Len(shape), shape.Rows()} }
 
-// Checked is the number of rows of an output that were compared with the reference, and of all rows.
+// Checked is the number of rows of an output that were compared with the reference, and of all
+// rows.
 type Checked struct {
 	Rows int `json:"rows_checked"`
 	Of   int `json:"rows"`
@@ -94,17 +95,17 @@ func (c Checked) String() string {
 	return fmt.Sprintf("%d of %d rows", c.Rows, c.Of)
 }
 
-// Take copies the selected rows out of an output of the whole problem, [batch, head, row]. A row has
-// width elements of any type.
+// Take copies the selected rows out of an output of the whole problem, [batch, head, row]. A row
+// has width elements of any type.
 func Take[T any](rows Rows, out []T, width int) []T {
 	if rows == nil {
 		return out
 	}
-	taken := make([]T, 0, len(rows)*width)
+	selected := make([]T, 0, len(rows)*width)
 	for _, row := range rows {
-		taken = append(taken, out[row*width:][:width]...)
+		selected = append(selected, out[row*width:][:width]...)
 	}
-	return taken
+	return selected
 }
 
 // At returns the index over all batches and heads of the i-th selected row.

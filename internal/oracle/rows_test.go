@@ -10,8 +10,8 @@ import (
 	"attune/internal/tensor"
 )
 
-// A reference for some rows has the bits of the whole reference, with masks, shared heads and rows that
-// see no key.
+// A reference for some rows has the bits of the whole reference, with masks, shared heads and rows
+// that see no key.
 func TestSomeRowsMatchAllRows(t *testing.T) {
 	for _, text := range []string{"2x3x150x16", "2x4x150x24:kv=300:kvheads=2:causal", "1x20x70x8:kv=20:causal"} {
 		shape := mustShape(t, text)
@@ -103,15 +103,16 @@ func TestSample(t *testing.T) {
 	} {
 		shape := mustShape(t, test.shape)
 		rows := Sample(shape, 0, MostWork)
-		if len(rows) > test.rows || len(rows) < test.rows*7/8 { // an edge row that is also drawn counts once
+		// An edge row that is also drawn counts once.
+		if len(rows) > test.rows || len(rows) < test.rows*7/8 {
 			t.Errorf("%s: %d rows, want about %d", test.shape, len(rows), test.rows)
 		}
 		checkSpread(t, shape, rows)
 	}
 }
 
-// checkSpread checks that a sample has the tile edges of every head, no large gap, all offsets within a
-// tile, and different rows in different heads.
+// checkSpread checks that a sample has the tile edges of every head, no large gap, all offsets
+// within a tile, and different rows in different heads.
 func checkSpread(t *testing.T, shape tensor.Shape, rows Rows) {
 	t.Helper()
 	if !slices.IsSorted(rows) || len(slices.Compact(slices.Clone(rows))) != len(rows) {

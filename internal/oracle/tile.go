@@ -6,8 +6,8 @@ const (
 	tileCols = 8
 )
 
-// tileGo adds the product of a and b to c. c is tileRows x tileCols with leading dimension ldc, a is
-// tileRows x n with leading dimension lda, and b is n x tileCols without gaps.
+// tileGo adds the product of a and b to c. c is tileRows x tileCols with leading dimension ldc, a
+// is tileRows x n with leading dimension lda, and b is n x tileCols without gaps.
 func tileGo(c []float64, ldc int, a []float64, lda int, b []float64, n int) {
 	a0, a1, a2, a3 := a[:n], a[lda:][:n], a[2*lda:][:n], a[3*lda:][:n]
 	for col := 0; col < tileCols; col += 2 {

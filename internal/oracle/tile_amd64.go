@@ -2,8 +2,8 @@ package oracle
 
 import "golang.org/x/sys/cpu"
 
-// tile is tileGo, or assembly on processors with AVX2 and FMA. With four products per instruction the
-// oracle is several times faster, and with it every correctness gate.
+// tile is tileGo, or assembly on processors with AVX2 and FMA. With four products per instruction
+// the oracle is several times faster, and with it every correctness gate.
 var tile = chooseTile(cpu.X86.HasAVX2 && cpu.X86.HasFMA)
 
 func chooseTile(avx2 bool) func(c []float64, ldc int, a []float64, lda int, b []float64, n int) {

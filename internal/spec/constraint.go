@@ -12,7 +12,8 @@ type Constraint struct {
 // in reports whether the constraint applies to the stages of a source.
 func (c *Constraint) in(source string) bool { return covers(c.Sources, source) }
 
-// newConstraint compiles a rule over the named knobs. It reports everything that is wrong with the rule.
+// newConstraint compiles a rule over the named knobs. It reports everything that is wrong with the
+// rule.
 func newConstraint(rule, why string, knobs []string) (*Constraint, []error) {
 	e, wrong := compileCondition(rule, vocabulary{one: "knob", many: "knobs", names: knobs})
 	if len(wrong) > 0 {

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Cover returns a small set of variants that is a pairwise cover: it has every two values of two knobs
-// that any allowed variant has together. Most defects of a kernel with many knobs involve at most two of
-// them, so that the set can stand for all variants. It is the same for the same spec.
+// Cover returns a small set of variants that is a pairwise cover: it has every two values of two
+// knobs that any allowed variant has together. Most defects of a kernel with many knobs involve at
+// most two of them, so that the set can stand for all variants. It is the same for the same spec.
 //
-// A variant is named after the stage that it differs from in the fewest knobs. With stages of several
-// sources, every source has a cover of its own knobs.
+// A variant is named after the stage that it differs from in the fewest knobs. With stages of
+// several sources, every source has a cover of its own knobs.
 func (k *Kernel) Cover() []Variant {
 	var variants []Variant
 	var sources []string
@@ -26,8 +26,8 @@ func (k *Kernel) Cover() []Variant {
 	return variants
 }
 
-// nearestStage returns the stage of a source that differs from an assignment in the fewest knobs; of
-// several, the first.
+// nearestStage returns the stage of a source that differs from an assignment in the fewest knobs;
+// of several, the first.
 func (k *Kernel) nearestStage(source string, values []int) *Stage {
 	var best *Stage
 	least := len(values) + 1
@@ -45,8 +45,8 @@ func (k *Kernel) nearestStage(source string, values []int) *Stage {
 	return best
 }
 
-// cover finds the assignments greedily. Each is built around a pair that is not covered yet, and covers
-// as many other such pairs as possible.
+// cover finds the assignments greedily. Each is built around a pair that is not covered yet, and
+// covers as many other such pairs as possible.
 func (k *Kernel) cover() [][]int {
 	s := newSearch(k)
 	left, ok := s.all()
@@ -82,8 +82,8 @@ func (k *Kernel) cover() [][]int {
 	return assignments
 }
 
-// attempts is how often an assignment is built, each time with ties broken differently. More attempts
-// hardly make the set smaller.
+// attempts is how often an assignment is built, each time with ties broken differently. More
+// attempts hardly make the set smaller.
 const attempts = 20
 
 // build returns the best of several assignments that have a pair; false if there is none.
@@ -110,8 +110,8 @@ func (s *search) build(pair pair, left domains, uncovered *pairs) (domains, bool
 	return best, true
 }
 
-// prune removes assignments whose pairs are all covered by others. It tries the earliest first: they
-// were built when every pair was uncovered.
+// prune removes assignments whose pairs are all covered by others. It tries the earliest first:
+// they were built when every pair was uncovered.
 func prune(knobs []Knob, left domains, all []domains) []domains {
 	for i := 0; i < len(all); {
 		others := slices.Delete(slices.Clone(all), i, i+1)
@@ -131,8 +131,8 @@ func prune(knobs []Knob, left domains, all []domains) []domains {
 // setting is a knob and one of its values, both as indices.
 type setting struct{ knob, value int }
 
-// pair is two settings of different knobs. A setting also forms a pair with itself, so that a kernel
-// with a single knob has something to cover.
+// pair is two settings of different knobs. A setting also forms a pair with itself, so that a
+// kernel with a single knob has something to cover.
 type pair struct{ a, b setting }
 
 // pairs is a set of pairs.
@@ -186,8 +186,8 @@ func (p *pairs) removeAll(assignment domains) {
 	}
 }
 
-// count returns how many pairs of an assignment are in the set. It counts pairs of different settings
-// twice.
+// count returns how many pairs of an assignment are in the set. It counts pairs of different
+// settings twice.
 func (p *pairs) count(assignment domains) int {
 	n := 0
 	numbers := p.numbers(assignment)

@@ -19,7 +19,8 @@ func TestCover(t *testing.T) {
 	}
 }
 
-// The shipped kernel has too many variants to try them all. Its cover must be small and deterministic.
+// The shipped kernel has too many variants to try them all. Its cover must be small and
+// deterministic.
 func TestCoverOfShippedKernel(t *testing.T) {
 	k, err := Load(os.DirFS(filepath.Join("..", "..", "kernels", "sdpa")))
 	if err != nil {
@@ -131,7 +132,8 @@ func checkCover(t *testing.T, k *Kernel) {
 	}
 }
 
-// pairsOf returns all pairs of the assignments, by knob and value; a knob forms a pair with itself too.
+// pairsOf returns all pairs of the assignments, by knob and value; a knob forms a pair with itself
+// too.
 func pairsOf(assignments [][]int) map[[4]int]bool {
 	found := map[[4]int]bool{}
 	for _, values := range assignments {

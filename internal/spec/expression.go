@@ -10,8 +10,8 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// vocabulary lists the names that an expression may use: knobs, or the properties of a shape and the
-// predicates over them.
+// vocabulary lists the names that an expression may use: knobs, or the properties of a shape and
+// the predicates over them.
 type vocabulary struct {
 	one, many string   // what error messages call a name
 	names     []string // in the order of the values of an evaluation
@@ -24,16 +24,17 @@ type expression struct {
 	rule *starlark.Function
 }
 
-// maxSteps ends a rule that would run too long. It allows several hundred operators, each of which may
-// double the length of an integer.
+// maxSteps ends a rule that would run too long. It allows several hundred operators, each of which
+// may double the length of an integer.
 const maxSteps = 1000
 
 // threads recycles Starlark threads: a search evaluates rules millions of times.
 var threads = sync.Pool{New: func() any { return new(starlark.Thread) }}
 
-// Holds reports whether the rule is true for an assignment: one value for each name of the vocabulary.
-// For a constraint these are the knobs in the order of Kernel.Knobs. It is safe for concurrent use. It
-// returns an error if the rule cannot be evaluated, for example because of a division by zero.
+// Holds reports whether the rule is true for an assignment: one value for each name of the
+// vocabulary. For a constraint these are the knobs in the order of Kernel.Knobs. It is safe for
+// concurrent use. It returns an error if the rule cannot be evaluated, for example because of a
+// division by zero.
 func (e *expression) Holds(values []int) (bool, error) {
 	value, err := e.evaluate(values)
 	if err != nil {
@@ -80,7 +81,8 @@ func (e *expression) evaluate(values []int) (starlark.Value, error) {
 	return value, nil
 }
 
-// compileCondition compiles a rule that must use at least one name: a constant condition is a mistake.
+// compileCondition compiles a rule that must use at least one name: a constant condition is a
+// mistake.
 func compileCondition(rule string, of vocabulary) (expression, []error) {
 	e, wrong := compile(rule, of)
 	if len(wrong) == 0 && len(e.uses) == 0 {
@@ -105,8 +107,8 @@ func compile(rule string, of vocabulary) (expression, []error) {
 		return expression{}, c.wrong
 	}
 	slices.Sort(c.uses)
-	// The rule becomes the body of a function of the names it uses. It is compiled once and called with
-	// different values.
+	// The rule becomes the body of a function of the names it uses. It is compiled once and called
+	// with different values.
 	lambda := &syntax.LambdaExpr{Body: expr}
 	for _, name := range c.uses {
 		lambda.Params = append(lambda.Params, &syntax.Ident{Name: of.names[name]})
@@ -120,7 +122,8 @@ func compile(rule string, of vocabulary) (expression, []error) {
 }
 
 // ruleChecker walks a rule, collects the names it uses and reports what is not plain arithmetic or
-// logic. The work of a plain rule is bounded by its length, so that kernel.toml need not be trusted.
+// logic. The work of a plain rule is bounded by its length, so that kernel.toml need not be
+// trusted.
 type ruleChecker struct {
 	vocabulary
 	uses    []int
@@ -172,8 +175,8 @@ func (c *ruleChecker) checkAll(exprs []syntax.Expr) {
 	}
 }
 
-// binary checks a binary expression. A list is allowed only to the right of "in": a list times a large
-// integer would exhaust the memory.
+// binary checks a binary expression. A list is allowed only to the right of "in": a list times a
+// large integer would exhaust the memory.
 func (c *ruleChecker) binary(e *syntax.BinaryExpr) {
 	if e.Op == syntax.EQ { // f(x=1)
 		c.notPlain(e)

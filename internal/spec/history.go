@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Retired is a knob that the kernel no longer has. Recorded variant names may still set it to the value
-// that the code was fixed at; such a setting is dropped.
+// Retired is a knob that the kernel no longer has. Recorded variant names may still set it to the
+// value that the code was fixed at; such a setting is dropped.
 type Retired struct {
 	Name   string
 	Value  int
@@ -41,8 +41,8 @@ func (k *Kernel) stagesThatHad(name string) []string {
 	return stages
 }
 
-// knobOf returns the index of the knob that a name means for a stage: a knob of that name, or else one
-// that formerly had it. It returns -1 if the stage has neither.
+// knobOf returns the index of the knob that a name means for a stage: a knob of that name, or else
+// one that formerly had it. It returns -1 if the stage has neither.
 func (k *Kernel) knobOf(stage *Stage, name string) int {
 	i := slices.IndexFunc(k.Knobs, func(knob Knob) bool { return knob.Name == name && knob.in(stage.Source) })
 	if i >= 0 {
@@ -78,21 +78,22 @@ func (l *loader) retired(t *table) {
 	l.Retired = append(l.Retired, r)
 }
 
-// checkFormerNames reports former names that also mean another knob in the same stage. Knobs of different
-// sources may have had the same name.
+// checkFormerNames reports former names that also mean another knob in the same stage. Knobs of
+// different sources may have had the same name.
 func (l *loader) checkFormerNames(tables []*table) {
 	for i, t := range tables {
 		for _, name := range l.Knobs[i].Formerly {
 			if other, stage := l.otherKnob(i, name); stage != nil {
-				l.problems.add(t.at("formerly"), "%q in %q of %s is taken: in stage %q it also means the knob %s",
+				l.problems.add(t.at("formerly"), "%q in %q of %s is ambiguous: in stage %q it also means the knob %s",
 					name, "formerly", l.Knobs[i].Name, stage.Name, other.Name)
 			}
 		}
 	}
 }
 
-// otherKnob returns a knob that has a former name of knob i as its name or its own former name, in a
-// stage that has both knobs. Of two knobs with the same former name it reports only the later one.
+// otherKnob returns a knob that has a former name of knob i as its name or its own former name, in
+// a stage that has both knobs. Of two knobs with the same former name it reports only the later
+// one.
 func (l *loader) otherKnob(i int, name string) (Knob, *Stage) {
 	for _, stage := range l.Stages {
 		if !l.Knobs[i].in(stage.Source) {
@@ -107,8 +108,8 @@ func (l *loader) otherKnob(i int, name string) (Knob, *Stage) {
 	return Knob{}, nil
 }
 
-// checkRetired reports retired knobs of unknown stages, and those whose name also means something else in
-// one of their stages.
+// checkRetired reports retired knobs of unknown stages, and those whose name also means something
+// else in one of their stages.
 func (l *loader) checkRetired(tables []*table) {
 	var stages []string
 	for _, s := range l.Stages {
@@ -147,7 +148,8 @@ func (l *loader) otherMeaning(stage *Stage, i int) string {
 	return ""
 }
 
-// knobHint ends the message about an unknown knob in [[stage]], where only present names are allowed.
+// knobHint ends the message about an unknown knob in [[stage]], where only present names are
+// allowed.
 func (l *loader) knobHint(stage *Stage, name string) string {
 	if i := l.knobOf(stage, name); i >= 0 {
 		return fmt.Sprintf("; it is now called %s", l.Knobs[i].Name)

@@ -90,15 +90,15 @@ func TestFormerAndRetiredErrors(t *testing.T) {
 		}
 	}
 	former := `formerly = ["OLD_TILE", "SLOTS"]`
-	check(former, `formerly = ["TILE_N"]`, `46: "TILE_N" in "formerly" of KV_STAGES is taken: in stage "stage9" it also means the knob TILE_N`)
-	check(former, `formerly = ["KV_STAGES"]`, `46: "KV_STAGES" in "formerly" of KV_STAGES is taken: in stage "stage9" it also means the knob KV_STAGES`)
+	check(former, `formerly = ["TILE_N"]`, `46: "TILE_N" in "formerly" of KV_STAGES is ambiguous: in stage "stage9" it also means the knob TILE_N`)
+	check(former, `formerly = ["KV_STAGES"]`, `46: "KV_STAGES" in "formerly" of KV_STAGES is ambiguous: in stage "stage9" it also means the knob KV_STAGES`)
 	check(former, `formerly = ["USE_WMMA_QK"]`, "<nil>") // a knob of another source
 	check(former, `formerly = ["old"]`, `46: "formerly" in [[knob]]: "old" is not a knob name; want an upper-case letter, then upper-case letters, digits or _`)
 	check(former, `formerly = "OLD_TILE"`, `46: "formerly" in [[knob]] is a string; want an array of knob names`)
 	check(former, `formerly = ["SLOTS", "SLOTS"]`, `46: "formerly" in [[knob]] has SLOTS twice`)
 	check("name = \"TILE_N\"\n", "name = \"TILE_N\"\nformerly = [\"OLD_TILE\"]\n",
-		`39: "OLD_TILE" in "formerly" of TILE_N is taken: in stage "stage0" it also means the knob USE_XOR_SWIZZLE`,
-		`47: "OLD_TILE" in "formerly" of KV_STAGES is taken: in stage "stage9" it also means the knob TILE_N`)
+		`39: "OLD_TILE" in "formerly" of TILE_N is ambiguous: in stage "stage0" it also means the knob USE_XOR_SWIZZLE`,
+		`47: "OLD_TILE" in "formerly" of KV_STAGES is ambiguous: in stage "stage9" it also means the knob TILE_N`)
 
 	check(`name = "BLOCKS"`, `name = "blocks"`, `71: "name" in [[retired]] is "blocks"; want an upper-case letter, then upper-case letters, digits or _`)
 	check(`name = "BLOCKS"`, `name = "TILE_N"`, `71: [[retired]] "TILE_N": in stage "stage9" the name means the knob TILE_N`)

@@ -55,13 +55,14 @@ const (
 	Micro Layer = "micro" // tuning
 )
 
-// Stage is a named variant with a hypothesis, a required speedup and a budget, all fixed before it runs.
+// Stage is a named variant with a hypothesis, a required speedup and a budget, all fixed before it
+// runs.
 type Stage struct {
 	Name       string
 	Source     string // path of the CUDA source, relative to kernel.toml
 	Hypothesis string
 	Speedup    float64 // required over the parent; 0 without a parent
-	ErrorShare float64 // limit of the kernel's error, as a share of the quantisation error of the inputs
+	ErrorShare float64 // limit of the kernel's error over the quantisation error of the inputs
 	Budget     Budget
 	Archs      []string // architectures it builds for, such as sm_89 or sm_90a
 
@@ -89,14 +90,14 @@ type Run struct {
 	Benchmark []string // the shapes among them on which a stage must reach its required speedup
 	Seeds     []uint64
 
-	// Defaults of a run on the simulator, which is much slower than a GPU. They equal Shapes and Seeds
-	// if kernel.toml does not set them.
+	// Defaults of a run on the simulator, which is much slower than a GPU. They equal Shapes and
+	// Seeds if kernel.toml does not set them.
 	SimShapes []string
 	SimSeeds  []uint64
 }
 
-// Tolerance limits the error of every stage, in addition to the stage's ErrorShare. An element is bad if
-// |got - want| > Atol + Rtol·|want|.
+// Tolerance limits the error of every stage, in addition to the stage's ErrorShare. An element is
+// bad if |got - want| > Atol + Rtol·|want|.
 type Tolerance struct {
 	MaxErr      float64
 	MeanErr     float64
@@ -126,8 +127,9 @@ func (k *Kernel) Stage(name string) (*Stage, error) {
 	return nil, fmt.Errorf("unknown stage %q%s", name, hint(name, names))
 }
 
-// Shapes parses a comma-separated list of group names and shapes such as "1x8x512x64:causal". It keeps
-// the order and drops repeated shapes. The error reports everything that is wrong with the text.
+// Shapes parses a comma-separated list of group names and shapes such as "1x8x512x64:causal". It
+// keeps the order and drops repeated shapes. The error reports everything that is wrong with the
+// text.
 func (k *Kernel) Shapes(text string) ([]tensor.Shape, error) {
 	var shapes []tensor.Shape
 	var wrong []error
@@ -179,8 +181,8 @@ func (k *Kernel) knobNames() []string {
 	return names
 }
 
-// forSource returns the kernel as the stages of one source see it: the knobs of other sources stay at
-// their defaults, and their constraints do not apply.
+// forSource returns the kernel as the stages of one source see it: the knobs of other sources stay
+// at their defaults, and their constraints do not apply.
 func (k *Kernel) forSource(source string) *Kernel {
 	own := &Kernel{Knobs: slices.Clone(k.Knobs)}
 	for i, knob := range own.Knobs {

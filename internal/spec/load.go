@@ -22,12 +22,12 @@ var (
 	archForm = form{regexp.MustCompile(`^sm_[1-9][0-9]{1,2}a?$`), "one such as sm_89 or sm_90a"}
 )
 
-// maxFile bounds the size of kernel.toml in bytes, and with it the time and memory to read it. It is far
-// above the size of a real one.
+// maxFile bounds the size of kernel.toml in bytes, and with it the time and memory to read it. It
+// is far above the size of a real one.
 const maxFile = 256 << 10
 
-// Load reads kernel.toml at the root of a file system. The error reports everything that is wrong with
-// it, one line each.
+// Load reads kernel.toml at the root of a file system. The error reports everything that is wrong
+// with it, one line each.
 func Load(fsys fs.FS) (*Kernel, error) {
 	text, err := fs.ReadFile(fsys, File)
 	if err != nil {

@@ -51,8 +51,8 @@ func (l *loader) constraint(t *table) {
 	l.Constraints = append(l.Constraints, c)
 }
 
-// bind restricts a constraint to the sources that have a knob it uses. If the file lists the sources of
-// the constraint, each of them must have the knob; otherwise at least one must.
+// bind restricts a constraint to the sources that have a knob it uses. If the file lists the
+// sources of the constraint, each of them must have the knob; otherwise at least one must.
 func (l *loader) bind(t *table, c *Constraint, knob Knob, listed bool) {
 	has := slices.DeleteFunc(slices.Clone(c.Sources), func(source string) bool { return !knob.in(source) })
 	lacks := slices.DeleteFunc(slices.Clone(c.Sources), knob.in)

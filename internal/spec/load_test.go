@@ -86,11 +86,14 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadErrors changes one part of the toy kernel at a time.
-func TestLoadErrors(t *testing.T) {
-	toy := toyText(t)
-	// swap replaces old by text and expects exactly these problems.
-	swap := func(old, text string, want ...string) {
+// none is the text of no error.
+const none = "<nil>"
+
+// toySwap returns a function that replaces a part of the toy kernel, to which more is appended, and
+// expects exactly these problems.
+func toySwap(t *testing.T, more string) func(old, text string, want ...string) {
+	toy := toyText(t) + more
+	return func(old, text string, want ...string) {
 		t.Helper()
 		if strings.Count(toy, old) == 0 {
 			t.Fatalf("the toy kernel has no %q", old)
@@ -101,13 +104,16 @@ func TestLoadErrors(t *testing.T) {
 			t.Errorf("with %q for %q:\n%s", text, old, diff)
 		}
 	}
-	const none = "<nil>"
+}
 
-	// Invalid TOML.
+func TestInvalidFile(t *testing.T) {
+	swap := toySwap(t, "")
 	swap(`layer = "macro"`, `layer = macro`, `kernel.toml:6: not TOML: expected value but found "macro" instead`)
 	swap(`layer = "macro"`, "name = 'X'", `kernel.toml:6: not TOML: Key 'knob.name' has already been defined`)
+}
 
-	// The file.
+func TestFileErrors(t *testing.T) {
+	swap := toySwap(t, "")
 	swap(`name = "toy"`, `nmae = "toy"`, `kernel.toml:1: the file has no "name"`,
 		`kernel.toml:1: unknown key "nmae" in the file; did you mean "name"?`)
 	swap(`name = "toy"`, `name = "My Kernel"`,
@@ -120,8 +126,10 @@ func TestLoadErrors(t *testing.T) {
 		`there are name, about, knob, constraint, retired, shapes, stage, selection, run, tolerance`)
 	swap("about = \"a small", "run = 1\nabout = \"a small", `kernel.toml:89: not TOML: Key 'run' has already been defined`)
 	swap("[run]", "[[run]]", `kernel.toml:88: "run" in the file is an array; want a table`)
+}
 
-	// Knobs.
+func TestKnobErrors(t *testing.T) {
+	swap := toySwap(t, "")
 	swap(`layer = "macro"`, `laier = "macro"`, `kernel.toml:4: [[knob]] has no "layer"`,
 		`kernel.toml:6: unknown key "laier" in [[knob]]; did you mean "layer"?`)
 	swap(`layer = "macro"`, `"Layer" = "macro"`, `kernel.toml:4: [[knob]] has no "layer"`,
@@ -150,8 +158,10 @@ func TestLoadErrors(t *testing.T) {
 		`kernel.toml:33: "name" in [[knob]] is "TILE\nN"; want an upper-case letter, then upper-case letters, digits or _`,
 		`kernel.toml:44: rule "TILE_N in (32, 64) or not USE_XOR_SWIZZLE": unknown knob "TILE_N"; did you mean "TILE\nN"?`,
 		`kernel.toml:69: unknown knob "TILE_N" in knobs of [[stage]]; did you mean "TILE\nN"?`)
+}
 
-	// Constraints.
+func TestLoadConstraintErrors(t *testing.T) {
+	swap := toySwap(t, "")
 	swap("not USE_WMMA_PV or USE_WMMA_QK", "not USE_WMMA_VP or USE_WMMA_QK or USE_FOO",
 		`kernel.toml:40: rule "not USE_WMMA_VP or USE_WMMA_QK or USE_FOO": unknown knob "USE_WMMA_VP"; did you mean "USE_WMMA_PV"?`,
 		`kernel.toml:40: rule "not USE_WMMA_VP or USE_WMMA_QK or USE_FOO": unknown knob "USE_FOO"; `+
@@ -162,8 +172,10 @@ func TestLoadErrors(t *testing.T) {
 		`kernel.toml:40: unknown key "role" in [[constraint]]; did you mean "rule"?`)
 	swap("[[constraint]]\n", "[[constraint]]\nwhen = 1\n",
 		`kernel.toml:40: unknown key "when" in [[constraint]]; there are rule, why, source`)
+}
 
-	// Stages.
+func TestStageErrors(t *testing.T) {
+	swap := toySwap(t, "")
 	swap(`source = "ada/toy.cu"`, "sauce = 1", `kernel.toml:47: [[stage]] has no "source"`,
 		`kernel.toml:49: unknown key "sauce" in [[stage]]; did you mean "source"?`)
 	swap(`source = "ada/toy.cu"`, `source = "../toy.cu"`,
@@ -191,8 +203,10 @@ func TestLoadErrors(t *testing.T) {
 	swap(`  "sm_89", # tuned`, `  89, # tuned`, `kernel.toml:77: "archs" in [[stage]]: an item is an integer; want a string`)
 	swap(`  "sm_89", # tuned`, `  "sm_80", # tuned`, `kernel.toml:77: "archs" in [[stage]] has sm_80 twice`)
 	swap(`archs = ["sm_80", "sm_89", "sm_90a"]`, `archs = []`, `kernel.toml:53: "archs" in [[stage]] is empty; want architectures`)
+}
 
-	// The knobs of stages.
+func TestStageKnobErrors(t *testing.T) {
+	swap := toySwap(t, "")
 	swap("USE_CP_ASYNC = 1", "USE_CP_ASINC = 1",
 		`kernel.toml:58: unknown knob "USE_CP_ASINC" in knobs of [[stage]]; did you mean "USE_CP_ASYNC"?`)
 	swap("TILE_N = 32", "TILE_N = 33", `kernel.toml:69: TILE_N = 33 in knobs of [[stage]] is not allowed; allowed are 16, 32, 64`)
@@ -201,8 +215,10 @@ func TestLoadErrors(t *testing.T) {
 	swap("USE_WMMA_QK = 1, USE_WMMA_PV = 1", "USE_WMMA_PV = 1",
 		`kernel.toml:69: stage2 breaks the rule "not USE_WMMA_PV or USE_WMMA_QK" with USE_WMMA_QK=0, USE_WMMA_PV=1: `+
 			`P·V on tensor cores reads the score tile that the WMMA Q·K wrote`)
+}
 
-	// Parents.
+func TestParentErrors(t *testing.T) {
+	swap := toySwap(t, "")
 	swap(`parent = "stage1"`, `parent = "stag1"`, `kernel.toml:70: "parent" in [[stage]]: unknown stage "stag1"; did you mean "stage1"?`)
 	swap(`parent = "stage1"`, `parent = "stage2"`, `kernel.toml:70: stage "stage2" is its own parent`)
 	swap(`parent = "stage1"`, `parent = "stage2+TILE_N=32"`, `kernel.toml:70: stage "stage2" is its own parent`)
@@ -219,8 +235,10 @@ func TestLoadErrors(t *testing.T) {
 	swap("speedup = 1.10", "speedup = -1", `kernel.toml:61: "speedup" in [[stage]] is -1; want a number above 0`)
 	swap("speedup = 1.10", "speedup = inf", `kernel.toml:61: "speedup" in [[stage]] is +Inf; want a number above 0`)
 	swap(`parent = "stage1"`, `parent = 1`, `kernel.toml:70: "parent" in [[stage]] is an integer; want a string`)
+}
 
-	// Shapes.
+func TestShapeErrors(t *testing.T) {
+	swap := toySwap(t, "")
 	swap(`"1x8x128x64"]`, `"1x8x128"]`,
 		`kernel.toml:82: "problems" in [[shapes]]: shape "1x8x128": want BxHxSxD, such as 1x8x512x64 or 1x8x512x64:causal`)
 	swap(`"1x8x128x64"]`, `"1x1x32x64"]`, `kernel.toml:82: "problems" in [[shapes]] has 1x1x32x64 twice`)
@@ -232,8 +250,10 @@ func TestLoadErrors(t *testing.T) {
 		`kernel.toml:85: "name" in [[shapes]] is "2x"; want a lower-case letter, then lower-case letters, digits, _ or -`,
 		`kernel.toml:89: "shapes" in [run]: unknown shape "mission"; there are small, 2x, and any BxHxSxD such as 1x8x512x64`,
 		`kernel.toml:90: "benchmark" in [run]: unknown shape "mission"; there are small, 2x, and any BxHxSxD such as 1x8x512x64`)
+}
 
-	// Run and tolerance.
+func TestRunErrors(t *testing.T) {
+	swap := toySwap(t, "")
 	swap(`"mission", "1x8x33x64:causal"]`, `"mision"]`, `kernel.toml:89: "shapes" in [run]: unknown shape "mision"; did you mean "mission"?`)
 	swap(`"mission", "1x8x33x64:causal"]`, `3]`, `kernel.toml:89: "shapes" in [run]: an item is an integer; want a string`)
 	swap(`benchmark = ["mission"]`, `benchmark = ["mission", "huge"]`,

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Nearest returns the word among words that is most likely meant by a misspelt word, or "" if none is
-// near. Case is ignored. Of two equally near words it returns the first.
+// Nearest returns the word among words that is most likely meant by a misspelt word, or "" if none
+// is near. Case is ignored. Of two equally near words it returns the first.
 func Nearest(word string, words []string) string {
 	misspelt := []rune(strings.ToLower(word))
 	best, least := "", 0
@@ -32,7 +32,8 @@ func Nearest(word string, words []string) string {
 	return ""
 }
 
-// hint ends the message about an unknown word with the nearest word, or with all words if none is near.
+// hint ends the message about an unknown word with the nearest word, or with all words if none is
+// near.
 func hint(word string, words []string) string {
 	if near := Nearest(word, words); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)

@@ -9,8 +9,8 @@ import (
 	"attune/internal/tensor"
 )
 
-// Predicate names an expression over a shape, for use in the conditions of a selection. Its value is an
-// integer; a boolean expression gives 0 or 1. The expression may be a constant.
+// Predicate names an expression over a shape, for use in the conditions of a selection. Its value
+// is an integer; a boolean expression gives 0 or 1. The expression may be a constant.
 type Predicate struct {
 	Name  string
 	Rule  string // a Starlark expression over shape properties and the predicates before it
@@ -20,8 +20,8 @@ type Predicate struct {
 	line int // of the rule
 }
 
-// vocabulary returns the names that the rule of predicate n may use: shape properties and the predicates
-// before n. With n = len(s.Predicates) these are the names that a condition may use.
+// vocabulary returns the names that the rule of predicate n may use: shape properties and the
+// predicates before n. With n = len(s.Predicates) these are the names that a condition may use.
 func (s *Selection) vocabulary(n int) vocabulary {
 	v := vocabulary{one: "shape property", many: "shape properties", names: slices.Clone(shapeProperties)}
 	if len(s.Predicates) > 0 {
@@ -51,7 +51,8 @@ func (s *Selection) evaluate(shape tensor.Shape) ([]int, int, error) {
 	return values, 0, nil
 }
 
-// predicates reads all names before it compiles a rule, to recognise uses of predicates declared below.
+// predicates reads all names before it compiles a rule, to recognise uses of predicates declared
+// below.
 func (l *loader) predicates(tables []*table, s *Selection) {
 	for _, t := range tables {
 		p := Predicate{Name: t.text("name"), Rule: t.text("rule"), About: t.prose("about"), line: t.at("rule")}
@@ -72,7 +73,8 @@ func (l *loader) predicates(tables []*table, s *Selection) {
 	}
 }
 
-// checkPredicateName reports a name that an expression cannot use, or that has another meaning there.
+// checkPredicateName reports a name that an expression cannot use, or that has another meaning
+// there.
 func (l *loader) checkPredicateName(t *table, name string, s *Selection) {
 	l.checkForm(t, "name", name, wordForm)
 	l.checkUnique(t, name, slices.ContainsFunc(s.Predicates, func(p Predicate) bool { return p.Name == name }))
@@ -88,8 +90,8 @@ func (l *loader) checkPredicateName(t *table, name string, s *Selection) {
 	}
 }
 
-// tryPredicates evaluates the predicates for every shape of the file, and reports each that fails or
-// gives a value of the wrong type.
+// tryPredicates evaluates the predicates for every shape of the file, and reports each that fails
+// or gives a value of the wrong type.
 func (l *loader) tryPredicates(s *Selection) {
 	reported := map[int]bool{}
 	for _, g := range l.Groups {

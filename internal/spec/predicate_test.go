@@ -11,7 +11,8 @@ import (
 	"attune/internal/tensor"
 )
 
-// toyPredicates is a selection with predicates. It is appended to the toy kernel and begins at line 99.
+// toyPredicates is a selection with predicates. It is appended to the toy kernel and begins at line
+// 99.
 const toyPredicates = `
 [[selection]]
 name = "best"
@@ -95,18 +96,8 @@ func TestPredicateFails(t *testing.T) {
 	}
 }
 
-func TestPredicateErrors(t *testing.T) {
-	toy := toyText(t) + toyPredicates
-	swap := func(old, text string, want ...string) {
-		t.Helper()
-		if !strings.Contains(toy, old) {
-			t.Fatalf("there is no %q", old)
-		}
-		_, err := loadText(strings.Replace(toy, old, text, 1))
-		if diff := cmp.Diff(strings.Join(want, "\n"), fmt.Sprint(err)); diff != "" {
-			t.Errorf("with %q for %q:\n%s", text, old, diff)
-		}
-	}
+func TestPredicateRuleErrors(t *testing.T) {
+	swap := toySwap(t, toyPredicates)
 	const rule = `rule = "causal and queries != keys"`
 	const at = `kernel.toml:116: "rule" in [[selection.predicate]] is `
 	swap(rule, `rule = "casual"`, at+`"casual": unknown shape property or predicate "casual"; did you mean "causal"?`)
@@ -121,8 +112,10 @@ func TestPredicateErrors(t *testing.T) {
 	swap(rule, `rule = "'x'"`, at+`"'x'": column 1: a rule may contain only shape properties, predicates, numbers, operators, min, max, abs, and lists after "in"`)
 	swap("rounds <= 1 or off", "round <= 1 or off",
 		`kernel.toml:120: "when" in [[selection.choice]] is "round <= 1 or off_diagonal": unknown shape property or predicate "round"; did you mean "rounds"?`)
+}
 
-	// Names.
+func TestPredicateNameErrors(t *testing.T) {
+	swap := toySwap(t, toyPredicates)
 	const name = `name = "off_diagonal"`
 	unknown := func(at int, when string) string {
 		return fmt.Sprintf("kernel.toml:%d: \"when\" in [[selection.choice]] is %q: unknown shape property or predicate \"off_diagonal\"; there are ", at, when)
@@ -140,8 +133,10 @@ func TestPredicateErrors(t *testing.T) {
 	check("class", `[[selection.predicate]] "class" has the name of a Starlark keyword; choose another name`)
 	check("Many", `"name" in [[selection.predicate]] is "Many"; want a lower-case letter, then lower-case letters, digits or _`)
 	check("a-b", `"name" in [[selection.predicate]] is "a-b"; want a lower-case letter, then lower-case letters, digits or _`)
+}
 
-	// Keys.
+func TestPredicateKeyErrors(t *testing.T) {
+	swap := toySwap(t, toyPredicates)
 	swap("about = \"of an H200\"\n", "", `kernel.toml:104: [[selection.predicate]] has no "about"`)
 	swap("about = \"of an H200\"", "abut = \"of an H200\"", `kernel.toml:104: [[selection.predicate]] has no "about"`,
 		`kernel.toml:107: unknown key "abut" in [[selection.predicate]]; did you mean "about"?`)
@@ -150,8 +145,12 @@ func TestPredicateErrors(t *testing.T) {
 		`kernel.toml:111: "rule" in [[selection.predicate]] is "(heads * ((queries + 15) // 16) + multiprocessors - 1) // multiprocessors": `+
 			`unknown shape property or predicate "multiprocessors"; there are batch, heads, kv_heads, queries, keys, head_dim, causal`)
 	swap(`rule = "132"`, `rule = 132`, `kernel.toml:106: "rule" in [[selection.predicate]] is an integer; want a string`)
+}
 
-	// Types, and rules that fail on a shape of the file.
+// A predicate must give a boolean or an integer on every shape of the file.
+func TestPredicateTypes(t *testing.T) {
+	swap := toySwap(t, toyPredicates)
+	const rule = `rule = "causal and queries != keys"`
 	swap(rule, `rule = "queries / 2"`, `kernel.toml:116: best: predicate off_diagonal ("queries / 2") cannot be evaluated for 1x1x32x64: `+
 		`the result is a float; want a boolean or an integer (// divides without a fraction)`)
 	swap(rule, `rule = "heads + (queries > 2)"`, `kernel.toml:116: best: predicate off_diagonal ("heads + (queries > 2)") cannot be evaluated for 1x1x32x64: `+

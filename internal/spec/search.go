@@ -2,9 +2,9 @@ package spec
 
 import "slices"
 
-// search solves for assignments that obey every constraint. It assigns one knob after the other. After
-// each step it removes the values that the constraints can no longer allow, which reveals dead ends
-// early. The search is complete: if it finds no assignment, there is none.
+// search solves for assignments that obey every constraint. It assigns one knob after the other.
+// After each step it removes the values that the constraints can no longer allow, which reveals
+// dead ends early. The search is complete: if it finds no assignment, there is none.
 type search struct {
 	knobs []Knob
 	rules []*cachedRule
@@ -33,8 +33,8 @@ const (
 const (
 	// maxCached is the largest number of combinations for which a rule keeps its results.
 	maxCached = 1 << 20
-	// maxTried is the largest number of combinations that one propagation through a rule tries. With
-	// more left it is too early to propagate.
+	// maxTried is the largest number of combinations that one propagation through a rule tries.
+	// With more left it is too early to propagate.
 	maxTried = 1 << 12
 )
 
@@ -55,8 +55,8 @@ func newSearch(k *Kernel) *search {
 	return s
 }
 
-// all returns every value of every knob without those that no assignment can have. It is false if no
-// assignment is possible.
+// all returns every value of every knob without those that no assignment can have. It is false if
+// no assignment is possible.
 func (s *search) all() (domains, bool) {
 	left := make(domains, len(s.knobs))
 	for knob := range left {
@@ -84,8 +84,8 @@ func (s *search) exclude(left domains, knob, value int) (domains, bool) {
 	return left, len(left[knob]) > 0 && s.propagate(left, slices.Clone(s.of[knob]))
 }
 
-// complete assigns all knobs. next chooses what to try first: a knob with several values left, and one
-// of these values.
+// complete assigns all knobs. next chooses what to try first: a knob with several values left, and
+// one of these values.
 func (s *search) complete(left domains, next func(domains) (knob, value int)) (domains, bool) {
 	if !slices.ContainsFunc(left, func(values []int) bool { return len(values) > 1 }) {
 		return left, true
@@ -102,8 +102,8 @@ func (s *search) complete(left domains, next func(domains) (knob, value int)) (d
 	return nil, false
 }
 
-// propagate narrows the domains by the pending rules, then by the rules of every knob that lost values,
-// until nothing changes. It is false if a knob has no value left.
+// propagate narrows the domains by the pending rules, then by the rules of every knob that lost
+// values, until nothing changes. It is false if a knob has no value left.
 func (s *search) propagate(left domains, pending []*cachedRule) bool {
 	for len(pending) > 0 {
 		current := pending[0]
@@ -122,8 +122,8 @@ func (s *search) propagate(left domains, pending []*cachedRule) bool {
 	return true
 }
 
-// narrow removes the values that the rule allows with no combination of its other knobs. It returns the
-// knobs that lost values.
+// narrow removes the values that the rule allows with no combination of its other knobs. It returns
+// the knobs that lost values.
 func (r *cachedRule) narrow(left domains) []int {
 	supported := r.supported(left)
 	if supported == nil {
@@ -146,8 +146,8 @@ func (r *cachedRule) narrow(left domains) []int {
 	return narrowed
 }
 
-// supported marks, for each knob of the rule, the remaining values that occur in an allowed combination.
-// It returns nil if all do, or if there are too many combinations to try.
+// supported marks, for each knob of the rule, the remaining values that occur in an allowed
+// combination. It returns nil if all do, or if there are too many combinations to try.
 func (r *cachedRule) supported(left domains) [][]bool {
 	combinations, missing := 1, 0
 	supported := make([][]bool, len(r.uses))
@@ -182,8 +182,8 @@ func (r *cachedRule) supported(left domains) [][]bool {
 	return supported
 }
 
-// holds reports whether the rule allows a combination of remaining values. A rule that fails to evaluate
-// allows nothing.
+// holds reports whether the rule allows a combination of remaining values. A rule that fails to
+// evaluate allows nothing.
 func (r *cachedRule) holds(left domains, at []int) bool {
 	combination := 0
 	for i, knob := range r.uses {

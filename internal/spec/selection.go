@@ -15,19 +15,20 @@ type Selection struct {
 	Speedup    float64  // required over the parent; 0 without a parent
 	Archs      []string // architectures that all its variants build for
 	Predicates []Predicate
-	Choices    []Choice // the first one that holds for a shape applies; the last holds for all shapes
+	Choices    []Choice // the first one that holds for a shape applies; the last always holds
 
 	parent *Variant
 }
 
 // Choice is one line of the table.
 type Choice struct {
-	When    string // a Starlark expression over shape properties and predicates; empty in the last choice
+	When    string // an expression over shape properties and predicates; empty in the last choice
 	Variant Variant
 	Why     string
 
-	when *expression // nil in the last choice
-	line int         // of the key "variant"
+	when     *expression // nil in the last choice
+	whenLine int
+	line     int // of the key "variant"
 }
 
 // HeadDimKnob is the knob that must equal the head dim of a shape.
@@ -46,29 +47,36 @@ func properties(s tensor.Shape) []int {
 	return []int{s.Batch, s.HeadCount(), s.KVHeadCount(), s.SeqQ, s.SeqK, s.HeadDim, causal}
 }
 
-// Choose returns the choice for a shape. It returns an error if a condition cannot be evaluated, for
-// example because of a division by zero.
+// Choose returns the choice for a shape. It returns an error if a condition cannot be evaluated,
+// for example because of a division by zero.
 func (s *Selection) Choose(shape tensor.Shape) (Choice, error) {
 	values, _, err := s.evaluate(shape)
 	if err != nil {
 		return Choice{}, err
 	}
+	c, err := s.choose(values)
+	if err != nil {
+		return Choice{}, fmt.Errorf("%s: %q cannot be evaluated for %s: %w", s.Name, c.When, shape, err)
+	}
+	return c, nil
+}
+
+// choose returns the first choice that holds for the values of the vocabulary, or the first whose
+// condition cannot be evaluated, with an error.
+func (s *Selection) choose(values []int) (Choice, error) {
 	for _, c := range s.Choices {
 		if c.when == nil {
 			return c, nil
 		}
-		holds, err := c.when.Holds(values)
-		if err != nil {
-			return Choice{}, fmt.Errorf("%s: %q cannot be evaluated for %s: %w", s.Name, c.When, shape, err)
-		}
-		if holds {
-			return c, nil
+		if holds, err := c.when.Holds(values); holds || err != nil {
+			return c, err
 		}
 	}
 	panic("BUG: the last choice of a selection has a condition")
 }
 
-// Parent returns the variant that the selection is timed against on every shape; false if there is none.
+// Parent returns the variant that the selection is timed against on every shape; false if there is
+// none.
 func (s *Selection) Parent() (Variant, bool) {
 	if s.parent == nil {
 		return Variant{}, false
@@ -128,13 +136,13 @@ func (l *loader) selection(t *table, valid map[*Stage]bool) {
 	l.Selections = append(l.Selections, s)
 	l.commonArchs(t, s)
 	if l.ok(func() { l.tryPredicates(s) }) {
-		l.tryChoices(t, s)
+		l.tryChoices(s)
 	}
 }
 
 func (l *loader) choices(tables []*table, s *Selection, valid map[*Stage]bool) {
 	for i, t := range tables {
-		c := Choice{When: t.optionalText("when"), Why: t.prose("why"), line: t.at("variant")}
+		c := Choice{When: t.optionalText("when"), Why: t.prose("why"), whenLine: t.at("when"), line: t.at("variant")}
 		if v := l.variant(t, "variant", valid); v != nil {
 			c.Variant = *v
 		}
@@ -144,12 +152,12 @@ func (l *loader) choices(tables []*table, s *Selection, valid map[*Stage]bool) {
 		case t.table["when"] == nil && !last:
 			l.problems.add(tables[i+1].line, "this %s is unreachable: the one before it has no %q and applies to all shapes", t.name, "when")
 		case t.table["when"] != nil && last:
-			l.problems.add(t.at("when"), "the last %s has a %q; remove it, so that the choice applies to all remaining shapes", t.name, "when")
+			l.problems.add(c.whenLine, "the last %s has a %q; remove it, so that the choice applies to all remaining shapes", t.name, "when")
 		}
 		if c.When != "" {
 			when, wrong := compileCondition(c.When, s.vocabulary(len(s.Predicates)))
 			for _, err := range wrong {
-				l.problems.add(t.at("when"), "%q in %s is %q: %v", "when", t.name, c.When, err)
+				l.problems.add(c.whenLine, "%q in %s is %q: %v", "when", t.name, c.When, err)
 			}
 			c.when = &when
 		}
@@ -157,8 +165,8 @@ func (l *loader) choices(tables []*table, s *Selection, valid map[*Stage]bool) {
 	}
 }
 
-// commonArchs sets the architectures that all variants of a selection build for, and reports if there
-// are none.
+// commonArchs sets the architectures that all variants of a selection build for, and reports if
+// there are none.
 func (l *loader) commonArchs(t *table, s *Selection) {
 	for _, arch := range s.Choices[0].Variant.stage.Archs {
 		if !slices.ContainsFunc(s.Choices, func(c Choice) bool { return !slices.Contains(c.Variant.stage.Archs, arch) }) {
@@ -175,16 +183,20 @@ func (l *loader) commonArchs(t *table, s *Selection) {
 	l.problems.add(t.line, "no architecture runs all variants of %s %q: %s", t.name, s.Name, strings.Join(all, "; "))
 }
 
-// tryChoices tries the table on every shape of the file. It reports conditions that fail, and choices
-// that apply only to shapes of another head dim. A choice that also fits some shapes is accepted: a run
-// reports the shapes that it does not fit.
-func (l *loader) tryChoices(t *table, s *Selection) {
+// tryChoices tries the table on every shape of the file. It reports conditions that fail, and
+// choices that apply only to shapes of another head dim. A choice that also fits some shapes is
+// accepted: a run reports the shapes that it does not fit.
+func (l *loader) tryChoices(s *Selection) {
 	misfit, fits := map[int]tensor.Shape{}, map[int]bool{} // by the line of the choice
 	for _, g := range l.Groups {
 		for _, shape := range g.Problems {
-			c, err := s.Choose(shape)
+			values, _, err := s.evaluate(shape)
 			if err != nil {
-				l.problems.add(t.line, "%s %v", t.name, err)
+				panic("BUG: the predicates were tried on the shapes of the file")
+			}
+			c, err := s.choose(values)
+			if err != nil {
+				l.problems.add(c.whenLine, "%s: %q cannot be evaluated for %s: %v", s.Name, c.When, shape, err)
 				return
 			}
 			if dim, ok := c.Variant.Value(HeadDimKnob); ok && dim != shape.HeadDim {

@@ -134,19 +134,8 @@ func TestSelectionIsNotAVariant(t *testing.T) {
 	}
 }
 
-// TestLoadSelectionErrors changes one part of the toy's selection at a time.
 func TestLoadSelectionErrors(t *testing.T) {
-	toy := toyText(t) + toySelection
-	swap := func(old, text string, want ...string) {
-		t.Helper()
-		if !strings.Contains(toy, old) {
-			t.Fatalf("there is no %q", old)
-		}
-		_, err := loadText(strings.Replace(toy, old, text, 1))
-		if diff := cmp.Diff(strings.Join(want, "\n"), fmt.Sprint(err)); diff != "" {
-			t.Errorf("with %q for %q:\n%s", text, old, diff)
-		}
-	}
+	swap := toySwap(t, toySelection)
 	swap(`name = "best"`, `nam = "best"`,
 		`kernel.toml:100: [[selection]] has no "name"`,
 		`kernel.toml:101: unknown key "nam" in [[selection]]; did you mean "name"?`)
@@ -166,8 +155,10 @@ func TestLoadSelectionErrors(t *testing.T) {
 	swap(toySelection, "[[selection]]\nname = 'x'\nhypothesis = 'x'\nchoice = []", `kernel.toml:102: "choice" in [[selection]] is empty`)
 	swap(toySelection, "[[selection]]\nname = 'x'\nhypothesis = 'x'\nchoice = 1",
 		`kernel.toml:102: "choice" in [[selection]] is an integer; want an array of tables, each under [[selection.choice]]`)
+}
 
-	// Choices.
+func TestChoiceErrors(t *testing.T) {
+	swap := toySwap(t, toySelection)
 	swap("why = \"few rows\"\n", "", `kernel.toml:106: [[selection.choice]] has no "why"`)
 	swap("variant = \"stage2\"\n", "", `kernel.toml:116: [[selection.choice]] has no "variant"`)
 	swap(`variant = "stage2"`, `variant = "stage2"`+"\n"+`wen = "causal"`,
@@ -195,7 +186,7 @@ func TestLoadSelectionErrors(t *testing.T) {
 
 	// Conditions that fail, variants without a common architecture.
 	swap("causal and queries != keys", "1 // (keys - 512)",
-		`kernel.toml:100: [[selection]] best: "1 // (keys - 512)" cannot be evaluated for 1x8x512x64: floored division by zero`)
+		`kernel.toml:112: best: "1 // (keys - 512)" cannot be evaluated for 1x8x512x64: floored division by zero`)
 	swap(`archs = ["sm_80", "sm_89", "sm_90a"]
 
 [[stage]]

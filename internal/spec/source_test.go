@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// twoSources returns the toy kernel with a second source. Its stage9 has the knob KV_STAGES of its own, and
-// lacks the knobs of the first source except TILE_N.
+// twoSources returns the toy kernel with a second source. Its stage9 has the knob KV_STAGES of its
+// own, and lacks the knobs of the first source except TILE_N.
 func twoSources(t *testing.T, replace ...string) (*Kernel, error) {
 	t.Helper()
 	text := toyText(t)

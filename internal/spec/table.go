@@ -169,8 +169,8 @@ func (t *table) positive(key string) float64 {
 	return t.number(key, func(x float64) bool { return x > 0 && x <= math.MaxFloat64 }, "above 0")
 }
 
-// list reads a required array of distinct items, at least one. The error of item describes what is wrong
-// with it. If anything is wrong, the list is nil.
+// list reads a required array of distinct items, at least one. The error of item describes what is
+// wrong with it. If anything is wrong, the list is nil.
 func list[T comparable](t *table, key, want string, item func(*node) (T, error)) []T {
 	n := t.need(key)
 	if n == nil {

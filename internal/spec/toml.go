@@ -7,12 +7,12 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// node is a value of a TOML file with its line. The TOML library reports the line of a syntax error, but
-// not the line of a value. So the values come from the library and the lines from a scan of the same
-// text.
+// node is a value of a TOML file with its line. The TOML library reports the line of a syntax
+// error, but not the line of a value. So the values come from the library and the lines from a scan
+// of the same text.
 type node struct {
 	line  int
-	value any              // a string, int64, float64, bool or time.Time; nil for a table or an array
+	value any              // string, int64, float64, bool or time.Time; nil for a table or an array
 	table map[string]*node // not nil for a table
 	array []*node          // not nil for an array
 }
@@ -33,8 +33,8 @@ func readTOML(text string) (*node, error) {
 	return root, nil
 }
 
-// fill adds the values that the library parsed to a scanned node. A value that the scan missed gets its
-// parent's line.
+// fill adds the values that the library parsed to a scanned node. A value that the scan missed gets
+// its parent's line.
 func (n *node) fill(value any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -89,7 +89,8 @@ func (n *node) kind() string {
 	return "a date or time"
 }
 
-// child follows a path of keys and creates missing tables. In an array of tables it enters the last one.
+// child follows a path of keys and creates missing tables. In an array of tables it enters the last
+// one.
 func (n *node) child(path []string, line int) *node {
 	for _, key := range path {
 		next := n.table[key]
@@ -131,7 +132,8 @@ type scanner struct {
 
 // scanLines returns the tables, arrays and lines of a TOML text, without the values.
 func scanLines(text string) *node {
-	for _, mark := range []string{"\xff\xfe", "\xfe\xff", "\xef\xbb\xbf"} { // byte order marks, which the library skips
+	// The library skips these byte order marks.
+	for _, mark := range []string{"\xff\xfe", "\xfe\xff", "\xef\xbb\xbf"} {
 		if strings.HasPrefix(text, mark) {
 			text = text[len(mark):]
 			break

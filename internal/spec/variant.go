@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Variant is a full assignment of the knobs of a kernel: a stage, or a stage with some knobs changed.
-// Kernel.Variant and Stage.Variant create variants; the zero Variant is invalid. Two variants are equal
-// if their names are.
+// Variant is a full assignment of the knobs of a kernel: a stage, or a stage with some knobs
+// changed. Kernel.Variant and Stage.Variant create variants; the zero Variant is invalid. Two
+// variants are equal if their names are.
 type Variant struct {
 	stage  *Stage
 	values []int // one per knob, in the order of Kernel.Knobs; shared and immutable
@@ -27,9 +27,9 @@ func (s Setting) String() string {
 	return s.Knob + "=" + strconv.Itoa(s.Value)
 }
 
-// Variant parses the name of a variant: a stage and the knobs that differ from it, such as "stage2" or
-// "stage2+USE_XOR_SWIZZLE=1+TILE_N=32". The name may use former names of knobs and set retired knobs to
-// their fixed value. The error reports everything that is wrong with the name.
+// Variant parses the name of a variant: a stage and the knobs that differ from it, such as "stage2"
+// or "stage2+USE_XOR_SWIZZLE=1+TILE_N=32". The name may use former names of knobs and set retired
+// knobs to their fixed value. The error reports everything that is wrong with the name.
 func (k *Kernel) Variant(text string) (Variant, error) {
 	v, wrong := k.parse(text)
 	if len(wrong) == 0 {
@@ -41,8 +41,8 @@ func (k *Kernel) Variant(text string) (Variant, error) {
 	return v, nil
 }
 
-// parse parses the name of a variant without checking constraints. It returns everything that is wrong
-// with the name.
+// parse parses the name of a variant without checking constraints. It returns everything that is
+// wrong with the name.
 func (k *Kernel) parse(text string) (Variant, []error) {
 	parts := strings.Split(text, "+")
 	stage, err := k.Stage(parts[0])
@@ -72,8 +72,9 @@ func (k *Kernel) parse(text string) (Variant, []error) {
 // retiredKnob stands for the index of a knob that the kernel no longer has.
 const retiredKnob = -1
 
-// setting parses KNOB=VALUE, a part of a variant name. It returns the knob's present name, its index and
-// its value. A former name gives the renamed knob; a retired knob gives the index retiredKnob.
+// setting parses KNOB=VALUE, a part of a variant name. It returns the knob's present name, its
+// index and its value. A former name gives the renamed knob; a retired knob gives the index
+// retiredKnob.
 func (k *Kernel) setting(stage *Stage, part, text string) (name string, knob, value int, err error) {
 	name, number, ok := strings.Cut(part, "=")
 	if !ok {
@@ -97,8 +98,8 @@ func (k *Kernel) setting(stage *Stage, part, text string) (name string, knob, va
 	return "", 0, 0, fmt.Errorf("%s%s in %q is not allowed; %s", part, renamed, text, found.allowed())
 }
 
-// checkRetiredSetting checks a setting whose name is no knob of the stage. It returns nil if the stage had
-// a knob of this name that was retired with this value.
+// checkRetiredSetting checks a setting whose name is no knob of the stage. It returns nil if the
+// stage had a knob of this name that was retired with this value.
 func (k *Kernel) checkRetiredSetting(stage *Stage, name, number, text string) error {
 	if r := k.retiredOf(stage, name); r != nil {
 		if number == strconv.Itoa(r.Value) {
@@ -172,8 +173,8 @@ func (v Variant) Value(name string) (int, bool) {
 	return 0, false
 }
 
-// String returns the canonical name of the variant: the stage, then the knobs that differ from it, in
-// the order of their declaration.
+// String returns the canonical name of the variant: the stage, then the knobs that differ from it,
+// in the order of their declaration.
 func (v Variant) String() string {
 	var text strings.Builder
 	text.WriteString(v.stage.Name)
@@ -186,9 +187,9 @@ func (v Variant) String() string {
 	return text.String()
 }
 
-// Parent returns the variant that this one is timed against. A stage names its parent, or has none. The
-// parent of a variant that differs from its stage is that stage. The parent of a parent can be the
-// variant itself, if a stage is timed against itself with one knob changed.
+// Parent returns the variant that this one is timed against. A stage names its parent, or has none.
+// The parent of a variant that differs from its stage is that stage. The parent of a parent can be
+// the variant itself, if a stage is timed against itself with one knob changed.
 func (v Variant) Parent() (Variant, bool) {
 	if v.differs() {
 		return v.stage.Variant(), true
@@ -199,8 +200,8 @@ func (v Variant) Parent() (Variant, bool) {
 	return *v.stage.parent, true
 }
 
-// RequiredSpeedup returns the required speedup over the parent. It is 1, not slower, unless the variant
-// is a stage with a parent.
+// RequiredSpeedup returns the required speedup over the parent. It is 1, not slower, unless the
+// variant is a stage with a parent.
 func (v Variant) RequiredSpeedup() float64 {
 	if v.differs() || v.stage.parent == nil {
 		return 1

@@ -35,7 +35,8 @@ func TestVariantNames(t *testing.T) {
 	check("stage2", "stage2")
 	check("stage2+TILE_N=32", "stage2") // the value of the stage
 	check("stage2+TILE_N=64", "stage2+TILE_N=64")
-	check("stage2+TILE_N=64+USE_CP_ASYNC=0", "stage2+USE_CP_ASYNC=0+TILE_N=64") // in the order of declaration
+	// In the order of declaration.
+	check("stage2+TILE_N=64+USE_CP_ASYNC=0", "stage2+USE_CP_ASYNC=0+TILE_N=64")
 	check("stage2+USE_CP_ASYNC=1+USE_XOR_SWIZZLE=1", "stage2+USE_XOR_SWIZZLE=1")
 }
 
@@ -159,7 +160,7 @@ func TestShapes(t *testing.T) {
 	check("small", "[1x1x32x64 1x8x128x64]")
 	check("mission,small", "[1x8x512x64 2x8x512x64 1x1x32x64 1x8x128x64]")
 	check("1x8x512x64:causal", "[1x8x512x64:causal]")
-	check("1x8x128x64,small,small", "[1x8x128x64 1x1x32x64]") // each once, in the order of first use
+	check("1x8x128x64,small,small", "[1x8x128x64 1x1x32x64]") // each once
 
 	wrong := func(text, want string) {
 		t.Helper()

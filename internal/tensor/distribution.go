@@ -17,26 +17,26 @@ const (
 	// Normal is N(0, 1).
 	Normal Distribution = iota
 	// Outliers is N(0, 1); with probability 0.001 an element gets an addend from N(0, 100), whose
-	// standard deviation is 10. Activations of large models look like this, and eight bits represent
-	// them poorly.
+	// standard deviation is 10. Activations of large models look like this, and eight bits
+	// represent them poorly.
 	Outliers
-	// Peaked is N(0, 1) with queries sixteen times as large. Scores lie so far apart that one key has
-	// nearly all the weight of a row. A kernel that does not subtract the row max overflows.
+	// Peaked is N(0, 1) with queries sixteen times as large. Scores lie so far apart that one key
+	// has nearly all the weight of a row. A kernel that does not subtract the row max overflows.
 	Peaked
-	// Biased is N(0, 1) with a bias from N(0, 100) added to each channel of a head's K, as real models
-	// have it. It shifts all scores of a row equally, which softmax ignores, but it costs precision in
-	// eight bits.
+	// Biased is N(0, 1) with a bias from N(0, 100) added to each channel of a head's K, as real
+	// models have it. It shifts all scores of a row equally, which softmax ignores, but it costs
+	// precision in eight bits.
 	Biased
-	// Positive is N(0, 1) with V made positive. The sums of P·V then only grow, and an accumulator with
-	// too few bits drifts.
+	// Positive is N(0, 1) with V made positive. The sums of P·V then only grow, and an accumulator
+	// with too few bits drifts.
 	Positive
-	// Rising has scores that increase from key to key by 3 in log2 units. The last key that a query sees
-	// has most of the weight, so that a mask that is off by one key changes the output completely. All
-	// elements and all sums in the tensor cores are exact.
+	// Rising has scores that increase from key to key by 3 in log2 units. The last key that a query
+	// sees has most of the weight, so that a mask that is off by one key changes the output
+	// completely. All elements and all sums in the tensor cores are exact.
 	Rising
-	// Low is Rising with the scores of the first 512 keys below zero. The zero rows that a kernel has
-	// behind the last key would then have the row max, so that a mask that admits one changes the output
-	// completely.
+	// Low is Rising with the scores of the first 512 keys below zero. The zero rows that a kernel
+	// has behind the last key would then have the row max, so that a mask that admits one changes
+	// the output completely.
 	Low
 )
 
@@ -55,8 +55,8 @@ func ParseDistribution(text string) (Distribution, error) {
 }
 
 const (
-	// peakFactor is how much larger the queries of Peaked are. It is a power of two, so that only the
-	// descale factors differ from Normal.
+	// peakFactor is how much larger the queries of Peaked are. It is a power of two, so that only
+	// the descale factors differ from Normal.
 	peakFactor = 16
 
 	// biasDeviation is the standard deviation of the channel biases of Biased.
@@ -65,22 +65,22 @@ const (
 	// smallestE4M3 is the smallest positive E4M3 value, the step by which the keys of Rising grow.
 	smallestE4M3 = 0x1p-9
 
-	// evenCodes is the number of evenly spaced E4M3 values from 0 on. The channels of Rising keys step
-	// through them.
+	// evenCodes is the number of evenly spaced E4M3 values from 0 on. The channels of Rising keys
+	// step through them.
 	evenCodes = 16
 
 	// maxLevels is the number of distinct scores of Rising before they repeat. The tensor cores of
-	// Hopper keep 13 bits after the leading bit of a sum of E4M3 products. The sums here are multiples
-	// of 7, the mantissa of the largest E4M3 value, so that from 2341 levels on two neighbours could
-	// be equal.
+	// Hopper keep 13 bits after the leading bit of a sum of E4M3 products. The sums here are
+	// multiples of 7, the mantissa of the largest E4M3 value, so that from 2341 levels on two
+	// neighbours could be equal.
 	maxLevels = 2048
 
 	// lowLevels is how many levels below zero the scores of Low begin.
 	lowLevels = 512
 )
 
-// The numbers of the random streams of a seed: one for each tensor, one for the biases of K, one for
-// the rotation of a recipe.
+// The numbers of the random streams of a seed: one for each tensor, one for the biases of K, one
+// for the rotation of a recipe.
 const (
 	queryStream = iota
 	keyStream
@@ -89,9 +89,9 @@ const (
 	rotationStream
 )
 
-// stream returns the generator of one head of one tensor. Each head has its own, so that heads can be
-// drawn in parallel. The seed is mixed because PCG keeps the low half of its state separate from the
-// high half: generators with neighbouring seeds would be correlated.
+// stream returns the generator of one head of one tensor. Each head has its own, so that heads can
+// be drawn in parallel. The seed is mixed because PCG keeps the low half of its state separate from
+// the high half: generators with neighbouring seeds would be correlated.
 func stream(seed uint64, tensor, head int) *rand.PCG {
 	key := mix(mix(mix(seed)+uint64(tensor)) + uint64(head))
 	return rand.NewPCG(mix(key), mix(key+1))
@@ -175,10 +175,10 @@ func adapt(values []float32, dims, tensor int, random *rand.PCG, distribution Di
 // levels returns the number of distinct keys that fillRising makes with rising channels.
 func levels(rising int) int { return min(evenCodes*rising, maxLevels) }
 
-// fillRising makes each key one step of smallestE4M3 larger than the key before, in one of its first
-// rising channels. It starts again at zero after levels(rising) keys. The last channel, in which
-// queries are 0, holds the largest E4M3 value once. That fixes the descale factor, so that the other
-// elements are exact.
+// fillRising makes each key one step of smallestE4M3 larger than the key before, in one of its
+// first rising channels. It starts again at zero after levels(rising) keys. The last channel, in
+// which queries are 0, holds the largest E4M3 value once. That fixes the descale factor, so that
+// the other elements are exact.
 func fillRising(values []float32, dims, rising int) {
 	for key := range len(values) / dims {
 		row := values[key*dims:][:dims]

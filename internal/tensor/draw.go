@@ -8,8 +8,8 @@ import (
 	"attune/internal/fp8"
 )
 
-// Options select how inputs are drawn and quantised. The zero value is Normal with one descale factor
-// per head.
+// Options select how inputs are drawn and quantised. The zero value is Normal with one descale
+// factor per head.
 type Options struct {
 	Scale        fp8.Scale
 	Distribution Distribution
@@ -30,14 +30,15 @@ type Inputs struct {
 	Q, K, V Tensor
 }
 
-// Draw generates the inputs of a shape, a seed and options. They are the same bits on every machine.
+// Draw generates the inputs of a shape, a seed and options. They are the same bits on every
+// machine.
 func Draw(shape Shape, seed uint64, options Options) *Inputs {
 	in := &Inputs{Shape: shape, Seed: seed, Options: options}
 	in.Q = newTensor(shape.HeadCount(), shape.SeqQ*shape.HeadDim)
 	in.K = newTensor(shape.KVHeadCount(), shape.SeqK*shape.HeadDim)
 	in.V = newTensor(shape.KVHeadCount(), shape.SeqK*shape.HeadDim)
-	// The heads of all three tensors form one pool of tasks, so that shapes with few long heads also
-	// use all cores.
+	// The heads of all three tensors form one pool of tasks, so that shapes with few long heads
+	// also use all cores.
 	tensors := [3]*Tensor{queryStream: &in.Q, keyStream: &in.K, valueStream: &in.V}
 	q, kv := shape.HeadCount(), shape.KVHeadCount()
 	parallel(q+2*kv, func(i int) {
@@ -64,8 +65,8 @@ func newTensor(heads, length int) Tensor {
 	return Tensor{Codes: make([]byte, heads*length), Descale: make([]float32, heads), Original: make([]float32, heads*length)}
 }
 
-// Quantize makes a tensor from the values of several heads of equal length. The tensor keeps values as
-// its Original.
+// Quantize makes a tensor from the values of several heads of equal length. The tensor keeps values
+// as its Original.
 func Quantize(values []float32, heads int, scale fp8.Scale) Tensor {
 	t := Tensor{Codes: make([]byte, len(values)), Descale: make([]float32, heads), Original: values}
 	t.quantizeAll(scale)

@@ -238,8 +238,8 @@ func TestPeakedInputs(t *testing.T) {
 	}
 }
 
-// Rising and low inputs are exact in E4M3. Each key's score is 3 above the one before in log2 units,
-// until the scores repeat. The scores of low inputs begin below zero.
+// Rising and low inputs are exact in E4M3. Each key's score is 3 above the one before in log2
+// units, until the scores repeat. The scores of low inputs begin below zero.
 func TestRisingInputs(t *testing.T) {
 	check := func(text string, distribution Distribution, rising int, first float64) {
 		t.Helper()

@@ -35,8 +35,8 @@ func (r *rotation) apply(row []float64) {
 	}
 }
 
-// walshHadamard multiplies a row, whose length is a power of two, by the Hadamard matrix in Sylvester's
-// order. It takes n log n additions and no products.
+// walshHadamard multiplies a row, whose length is a power of two, by the Hadamard matrix in
+// Sylvester's order. It takes n log n additions and no products.
 func walshHadamard(row []float64) {
 	for half := 1; half < len(row); half *= 2 {
 		for start := 0; start < len(row); start += 2 * half {

@@ -26,8 +26,8 @@ func product(a, b []float64) float64 {
 	return sum
 }
 
-// The fast transform equals the product with the matrix whose element (i, j) is -1 to the power of the
-// number of one bits in i & j.
+// The fast transform equals the product with the matrix whose element (i, j) is -1 to the power of
+// the number of one bits in i & j.
 func TestWalshHadamardByDefinition(t *testing.T) {
 	for _, n := range []int{1, 2, 8, 64, 128} {
 		row := normals(n, uint64(n))
@@ -46,7 +46,8 @@ func TestWalshHadamardByDefinition(t *testing.T) {
 	}
 }
 
-// The rows of the matrix are orthonormal, for common head dims and for some that are no power of two.
+// The rows of the matrix are orthonormal, for common head dims and for some that are no power of
+// two.
 func TestRotationIsOrthonormal(t *testing.T) {
 	for _, dims := range []int{1, 2, 24, 64, 80, 96, 128, 256} {
 		r := newRotation(dims, 7)

@@ -2,12 +2,12 @@ package tensor
 
 import "math"
 
-// In this file every product that is added to something is wrapped in float64(...). Otherwise Go may
-// fuse the two on some processors, which rounds once instead of twice and gives different bits.
+// In this file every product that is added to something is wrapped in float64(...). Otherwise Go
+// may fuse the two on some processors, which rounds once instead of twice and gives different bits.
 
-// normalQuantile returns the x below which a standard normal variable lies with probability p, to about
-// 16 digits. It is algorithm AS 241 (PPND16): M. J. Wichura, The Percentage Points of the Normal
-// Distribution, Applied Statistics 37 (1988), pages 477 to 484.
+// normalQuantile returns the x below which a standard normal variable lies with probability p, to
+// about 16 digits. It is algorithm AS 241 (PPND16): M. J. Wichura, The Percentage Points of the
+// Normal Distribution, Applied Statistics 37 (1988), pages 477 to 484.
 func normalQuantile(p float64) float64 {
 	if inTail(p) {
 		return normalTail(p)
@@ -19,10 +19,10 @@ func normalQuantile(p float64) float64 {
 const batchSize = 256
 
 // normalQuantiles writes normalQuantile of at most batchSize probabilities, rounded to float32. It
-// evaluates all of them with the formula for the centre, then those in the tails again. A branch per
-// element would be slower: it cannot be predicted, and a misprediction costs as much as an element.
-// For the tails it uses the near formula only. Farther out that is off by at most 5e-13, which changes
-// the float32 of no p that uniform returns.
+// evaluates all of them with the formula for the centre, then those in the tails again. A branch
+// per element would be slower: it cannot be predicted, and a misprediction costs as much as an
+// element. For the tails it uses the near formula only. Farther out that is off by at most 5e-13,
+// which changes the float32 of no p that uniform returns.
 func normalQuantiles(values []float32, all []float64) {
 	var x [batchSize]float64
 	var tails [batchSize]int
@@ -76,8 +76,8 @@ const (
 
 func tailArgument(p float64) float64 { return math.Sqrt(-logarithm(min(p, 1-p))) }
 
-// rational is a quotient of two polynomials, each with its constant term first. The assembly depends
-// on this layout.
+// rational is a quotient of two polynomials, each with its constant term first. The assembly
+// depends on this layout.
 type rational struct {
 	numerator, denominator [8]float64
 }

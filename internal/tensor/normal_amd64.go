@@ -3,8 +3,8 @@ package tensor
 import "golang.org/x/sys/cpu"
 
 // evaluateVector evaluates f for a prefix of x in place and returns the length of that prefix. On
-// processors with AVX2 it handles eight elements at a time. It performs the operations of rational.at
-// in the same order and without fusing any, so that the bits are the same.
+// processors with AVX2 it handles eight elements at a time. It performs the operations of
+// rational.at in the same order and without fusing any, so that the bits are the same.
 var evaluateVector = chooseEvaluate(cpu.X86.HasAVX2)
 
 func chooseEvaluate(avx2 bool) func(x []float64, f *rational) int {

@@ -1,7 +1,8 @@
 #include "textflag.h"
 
-// STEP is one step of Horner's rule for eight numerators and eight denominators, with the coefficients
-// at an offset. Multiplication and addition are separate: a fused multiply-add would give other bits.
+// STEP is one step of Horner's rule for eight numerators and eight denominators, with the
+// coefficients at an offset. Multiplication and addition are separate: a fused multiply-add would
+// give other bits.
 #define STEP(offset) \
 	VMULPD       Y0, Y2, Y2          \
 	VMULPD       Y0, Y3, Y3          \

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The complementary error function inverts the quantile. In a tail, a relative error of x changes the
-// probability by x*x times as much, so the tolerance grows with x.
+// The complementary error function inverts the quantile. In a tail, a relative error of x changes
+// the probability by x*x times as much, so the tolerance grows with x.
 func TestNormalQuantile(t *testing.T) {
 	check := func(p float64) {
 		t.Helper()
@@ -54,7 +54,8 @@ func TestLogarithm(t *testing.T) {
 	}
 }
 
-// normalQuantiles gives the bits of normalQuantile, in the centre and the tails, for every batch length.
+// normalQuantiles gives the bits of normalQuantile, in the centre and the tails, for every batch
+// length.
 func TestQuantilesMatchQuantile(t *testing.T) {
 	edges := []float64{0x1p-53, 1e-12, 0x1p-36, 1.38e-11, 1.39e-11, 1.4e-11, 1e-6, 0.07499999, 0.075, 0.07500001, 0.25, 0.5}
 	for _, p := range edges[:len(edges)-1] {

@@ -11,9 +11,9 @@ import (
 // error. In exact arithmetic the steps do not change the result of attention. The zero value only
 // quantises, with one descale factor per head.
 type Recipe struct {
-	// SmoothK subtracts from each channel of a head's K its mean over the keys. That shifts all scores
-	// of a row by the same amount, which softmax ignores. It saves the range that eight bits would
-	// spend on the common offset.
+	// SmoothK subtracts from each channel of a head's K its mean over the keys. That shifts all
+	// scores of a row by the same amount, which softmax ignores. It saves the range that eight bits
+	// would spend on the common offset.
 	SmoothK bool
 	// Hadamard rotates Q and K by the same random orthonormal matrix.
 	Hadamard bool

@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// Shape is one attention problem: Batch batches of Heads heads. Each head has SeqQ query rows and SeqK
-// keys of HeadDim elements.
+// Shape is one attention problem: Batch batches of Heads heads. Each head has SeqQ query rows and
+// SeqK keys of HeadDim elements.
 type Shape struct {
 	Batch int
 	Heads int
-	// KVHeads is the number of heads of K and V if it differs from Heads, otherwise 0, so that equal
-	// problems compare equal. It divides Heads; Heads/KVHeads neighbouring query heads share a K/V head.
+	// KVHeads is the number of heads of K and V if it differs from Heads, otherwise 0, so that
+	// equal problems compare equal. It divides Heads; Heads/KVHeads neighbouring query heads share
+	// a K/V head.
 	KVHeads int
 	SeqQ    int
 	SeqK    int
@@ -27,8 +28,8 @@ const MaxExtent = 1 << 24
 // maxElements bounds each tensor of a shape.
 const maxElements = 1 << 31
 
-// ParseShape parses "BxHxSxD" with the options ":causal", ":kv=N" (the number of keys, S by default)
-// and ":kvheads=N" (the number of heads of K and V, H by default).
+// ParseShape parses "BxHxSxD" with the options ":causal", ":kv=N" (the number of keys, S by
+// default) and ":kvheads=N" (the number of heads of K and V, H by default).
 func ParseShape(text string) (Shape, error) {
 	fields := strings.Split(text, ":")
 	extents := strings.Split(fields[0], "x")
@@ -112,8 +113,8 @@ func (s Shape) String() string {
 // HeadCount returns the number of query heads over all batches.
 func (s Shape) HeadCount() int { return s.Batch * s.Heads }
 
-// Group returns the number of query heads that share a K/V head. Counted over all batches, query head h
-// uses K/V head h / Group.
+// Group returns the number of query heads that share a K/V head. Counted over all batches, query
+// head h uses K/V head h / Group.
 func (s Shape) Group() int {
 	if s.KVHeads == 0 {
 		return 1

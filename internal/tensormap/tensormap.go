@@ -13,9 +13,9 @@ const Bytes = 128
 type Map struct {
 	Type           string `json:"dtype"`
 	Dims           []int  `json:"dims"`            // extents in elements, innermost first
-	Strides        []int  `json:"strides"`         // strides in bytes of all dimensions but the innermost
+	Strides        []int  `json:"strides"`         // in bytes, of all dimensions but the innermost
 	Box            []int  `json:"box"`             // extents in elements, innermost first
-	ElementStrides []int  `json:"element_strides"` // traversal stride in each dimension; empty means 1
+	ElementStrides []int  `json:"element_strides"` // step in each dimension; empty means 1
 	Interleave     string `json:"interleave"`
 	Swizzle        string `json:"swizzle"`
 	OOB            string `json:"oob"` // value of elements outside the tensor
@@ -36,8 +36,8 @@ var (
 	floats    = []string{"f16", "f32", "f64", "bf16", "f32_ftz", "tf32", "tf32_ftz"}
 )
 
-// Number returns the value of a name in its enumeration: its index in the list, 0 for an empty name,
-// -1 for an unknown name.
+// Number returns the value of a name in its enumeration: its index in the list, 0 for an empty
+// name, -1 for an unknown name.
 func Number(name string, list []string) int {
 	if name == "" {
 		return 0
@@ -138,8 +138,8 @@ func (m *Map) Span() int {
 // RowBytes returns the size of a row of the box in bytes.
 func (m *Map) RowBytes() int { return m.Extent(0) * m.ElementBytes() }
 
-// BoxBytes returns the number of bytes that a copy reports to its mbarrier. Elements outside the tensor
-// count too.
+// BoxBytes returns the number of bytes that a copy reports to its mbarrier. Elements outside the
+// tensor count too.
 func (m *Map) BoxBytes() int {
 	n := m.ElementBytes()
 	for i := range m.Box {
