@@ -227,17 +227,6 @@ type Simulation struct {
 	Tensor    string `json:"tensor"` // arithmetic of the tensor cores: exact, f32, f64
 }
 
-// DecodeSamples reads the times of a run from the file that they are kept in.
-func DecodeSamples(text []byte) ([]Samples, error) {
-	var file struct {
-		Samples []Samples `json:"samples"`
-	}
-	if err := json.Unmarshal(text, &file); err != nil {
-		return nil, fmt.Errorf("read the samples of a run: %w", err)
-	}
-	return file.Samples, nil
-}
-
 // Decode reads a record.
 func Decode(text []byte) (*Run, error) {
 	r := &Run{}
