@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
 
 	"attune/internal/tensormap"
 )
@@ -115,31 +114,6 @@ type Attributes struct {
 	LocalBytes        int `json:"local_bytes"`
 	MaxThreads        int `json:"max_threads"`
 }
-
-// Fault is what a machine has against a kernel when it loads or launches it. After one the machine is of no further use.
-type Fault struct {
-	Code string // such as CUDA_ERROR_ILLEGAL_ADDRESS
-	Text string // what the driver says to it
-	Did  string // what was being done
-}
-
-func (f *Fault) Error() string { return fmt.Sprintf("%s: %s (%s)", f.Did, f.Code, f.Text) }
-
-// Timeout is the error of a kernel that outlasted its limit.
-type Timeout struct {
-	Limit time.Duration
-}
-
-func (e *Timeout) Error() string {
-	return fmt.Sprintf("no answer in %s: the kernel hangs, or needs a longer --timeout; it was ended", e.Limit)
-}
-
-// Unsupported is the error of a device that cannot run a kernel though another device may: the fault is not the kernel's.
-type Unsupported struct {
-	Why string
-}
-
-func (e *Unsupported) Error() string { return e.Why }
 
 // Check finds mistakes in a job that would be the caller's.
 func (j *Job) Check() error {

@@ -13,12 +13,8 @@ import (
 	"attune/internal/device"
 )
 
-// Crash is the error of a child that died of itself.
-type Crash struct {
-	How string // such as "signal: segmentation fault"
-}
-
-func (e *Crash) Error() string { return "the process that ran the kernel died: " + e.How }
+// Crash is device.Crash.
+type Crash = device.Crash
 
 // ErrUsedUp is returned by a device that has had a fault, a crash or a timeout.
 var ErrUsedUp = errors.New("the device was lost to an earlier failure")
@@ -184,9 +180,9 @@ func (d *Device) crash(pipeErr error) error {
 		return fmt.Errorf("talk to the process that runs the kernel: %w", pipeErr)
 	}
 	if d.exitErr != nil {
-		return &Crash{d.exitErr.Error()}
+		return &device.Crash{How: d.exitErr.Error()}
 	}
-	return &Crash{"it ended without an answer"}
+	return &device.Crash{How: "it ended without an answer"}
 }
 
 // lose marks the device as of no further use and ends the child.

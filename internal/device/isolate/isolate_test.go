@@ -260,7 +260,7 @@ func TestStartFails(t *testing.T) {
 		{"broken", "the driver is in pieces", func(err error) bool { return !errors.Is(err, device.ErrNoDevice) }},
 		{
 			"dies", "open the device: the process that ran the kernel died: exit status 1",
-			func(err error) bool { return errors.As(err, new(*Crash)) },
+			func(err error) bool { return errors.As(err, new(*device.Crash)) },
 		},
 	} {
 		d, err := Start(t.Context(), Options{Command: command(t, c.kind), Limit: long})
@@ -353,7 +353,7 @@ func TestCrash(t *testing.T) {
 		d, _ := start(t, "serve", long)
 		pid := d.cmd.Process.Pid
 		_, err := d.Run(t.Context(), newJob(c.entry, 0))
-		var crash *Crash
+		var crash *device.Crash
 		if !errors.As(err, &crash) || !strings.HasPrefix(crash.How, c.want) {
 			t.Errorf("%s: got %v; want a crash by %q", c.entry, err, c.want)
 		}
@@ -369,7 +369,7 @@ func TestCrashLeavesNoOrphan(t *testing.T) {
 	t.Parallel()
 	d, said := start(t, "serve", long)
 	_, err := d.Run(t.Context(), newJob("orphan", 0))
-	var crash *Crash
+	var crash *device.Crash
 	if !errors.As(err, &crash) || crash.How != "exit status 7" {
 		t.Errorf("got %v; want a crash by exit status 7", err)
 	}
@@ -389,7 +389,7 @@ func TestCrashBetweenCalls(t *testing.T) {
 	}
 	<-d.exited
 	_, err := d.Run(t.Context(), newJob("answer", 1))
-	var crash *Crash
+	var crash *device.Crash
 	if !errors.As(err, &crash) || crash.How != "signal: killed" {
 		t.Errorf("got %v; want a crash by signal: killed", err)
 	}

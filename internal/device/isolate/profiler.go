@@ -2,11 +2,12 @@ package isolate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"time"
+
+	"attune/internal/device"
 )
 
 // profilerGrace is how long a profiler may take to write its report after the work is done.
@@ -26,8 +27,7 @@ func StartProfiled(ctx context.Context, o Options, ncu string, options []string,
 	p := &Profiled{log: log}
 	d, err := Start(ctx, o)
 	if err != nil {
-		var crash *Crash
-		if said := p.Log(); errors.As(err, &crash) && said != "" {
+		if said := p.Log(); device.Classify(err) == device.KernelCrash && said != "" {
 			err = fmt.Errorf("%w; ncu says: %s", err, said)
 		}
 		return nil, err

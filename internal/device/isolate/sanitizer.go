@@ -2,7 +2,6 @@ package isolate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -46,8 +45,7 @@ func StartSanitized(ctx context.Context, o Options, tool string) (*Sanitized, er
 	}
 	o.Command = append(options, o.Command...)
 	if s.Device, err = Start(ctx, o); err != nil {
-		var crash *Crash
-		if log, _ := os.ReadFile(s.log()); errors.As(err, &crash) && len(log) > 0 {
+		if log, _ := os.ReadFile(s.log()); device.Classify(err) == device.KernelCrash && len(log) > 0 {
 			err = fmt.Errorf("%w; compute-sanitizer says: %s", err, strings.TrimSpace(string(log)))
 		}
 		os.RemoveAll(folder)

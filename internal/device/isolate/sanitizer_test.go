@@ -146,7 +146,7 @@ func TestSanitizerOfLostChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var crash *Crash
+	var crash *device.Crash
 	if _, err := s.Run(t.Context(), newJob("exit", 0)); !errors.As(err, &crash) || crash.How != "exit status 7" {
 		t.Errorf("got %v; want a crash", err)
 	}
