@@ -232,11 +232,11 @@ func TestCompilerInCache(t *testing.T) {
 func TestGPUThatFails(t *testing.T) {
 	programs(t, all)
 	m := newMachine(t, func(context.Context) (device.Device, error) {
-		return nil, errors.New("open the device:\nno answer in 1m0s")
+		return nil, errors.New("open the device:\nno result within 1m0s")
 	})
 	a := ability(t, Examine(t.Context(), m), "run and time kernels on a GPU")
 	do := "see whether nvidia-smi shows the GPU, and restart its driver if not"
-	want := Ability{a.Name, false, "open the device: no answer in 1m0s", do}
+	want := Ability{a.Name, false, "open the device: no result within 1m0s", do}
 	if diff := cmp.Diff(want, a); diff != "" {
 		t.Error(diff)
 	}

@@ -8,7 +8,8 @@ import (
 	"attune/internal/device"
 )
 
-// largeJobs are variants on one shape of 32 heads with 16384 rows of 64 numbers: all have the same inputs.
+// largeJobs are variants on one shape of 32 heads with 16384 rows of 64 numbers: all have the same
+// inputs.
 func largeJobs(variants int) []device.Job {
 	const elements, rows = 32 * 16384 * 64, 32 * 16384
 	inputs := make([][]byte, 3)

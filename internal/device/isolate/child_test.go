@@ -20,7 +20,8 @@ import (
 	"attune/internal/device/devicetest"
 )
 
-// childArg as its first argument makes this test binary a child of the kind that the second one names.
+// childArg as its first argument makes this test binary a child of the kind that the second one
+// names.
 const childArg = "isolate-test-child"
 
 // children are the lives that a child may lead.
@@ -89,8 +90,8 @@ func (m *machine) Load(image []byte, entry string) (device.Function, error) {
 	return m.Machine.Load(image, entry)
 }
 
-// Time answers with what it was asked: as many samples of each job, with as many launches, each as long as the job's grid is wide. Asked for a
-// cold L2, it fills the rest in, too.
+// Time answers with what it was asked: as many samples of each job, with as many launches, each as
+// long as the job's grid is wide. Asked for a cold L2, it fills the rest in, too.
 func (m *machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, error) {
 	var all []device.Series
 	for _, job := range jobs {

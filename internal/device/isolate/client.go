@@ -26,7 +26,8 @@ type Options struct {
 	Stderr  io.Writer     // where the child's own output goes, what its kernels print included
 }
 
-// closeGrace is how long a child may take to end of itself; a sanitizer has a report to write first.
+// closeGrace is how long a child may take to end of itself; a sanitizer has a report to write
+// first.
 const closeGrace = 20 * time.Second
 
 // Device is a machine in a child process.
@@ -117,8 +118,8 @@ func (d *Device) call(ctx context.Context, r request) (response, error) {
 	return d.exchange(ctx, &r)
 }
 
-// exchange sends a request, if there is one, and waits for an answer, for the end of the time or for the caller's own end. A child
-// that does not read is as lost as one that does not answer.
+// exchange sends a request, if there is one, and waits for an answer, for the end of the time or
+// for the caller's own end. A child that does not read is as lost as one that does not answer.
 func (d *Device) exchange(ctx context.Context, r *request) (response, error) {
 	type received struct {
 		response

@@ -285,7 +285,7 @@ func TestTimeout(t *testing.T) {
 		pid := d.cmd.Process.Pid
 		err := do(d)
 		var timeout *device.Timeout
-		if !errors.As(err, &timeout) || timeout.Limit != limit || !strings.Contains(err.Error(), "no answer in 300ms") {
+		if !errors.As(err, &timeout) || timeout.Limit != limit || !strings.Contains(err.Error(), "no result within 300ms") {
 			t.Errorf("%s: got %v; want a timeout of %s", kind, err, limit)
 		}
 		eventually(t, "the child is gone", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })

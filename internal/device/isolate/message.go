@@ -87,21 +87,22 @@ func (r *response) places() []*[]byte {
 	return all
 }
 
-// header goes before each message and says what its places hold. The bytes themselves follow the message as they are: gob would
-// copy them several times.
+// header goes before each message and says what its places hold. The bytes themselves follow the
+// message as they are: gob would copy them several times.
 type header struct {
 	Parts  []part
 	Places []int // for each place, which part it holds, counted from 1; 0 is none
 }
 
-// part is a string of bytes. A bench asks for one thing after another with the same inputs, which are a hundred megabytes: what the
-// message before had is not sent again.
+// part is a string of bytes. A bench asks for one thing after another with the same inputs, which
+// are a hundred megabytes: what the message before had is not sent again.
 type part struct {
 	Bytes  int
 	Before int // which part of the message before it is, counted from 1; 0 for one whose bytes follow
 }
 
-// content stands for bytes. Two strings of one length and one hash of 64 bits, drawn anew for each device, are taken to be the same.
+// content stands for bytes. Two strings of one length and one hash of 64 bits, drawn anew for each
+// device, are taken to be the same.
 type content struct {
 	bytes int
 	hash  uint64
@@ -162,7 +163,8 @@ func (s *sender) send(m bulk) error {
 	return nil
 }
 
-// content is the same for the same bytes where messages are remembered, and else another for each part.
+// content is the same for the same bytes where messages are remembered, and else another for each
+// part.
 func (s *sender) content(data []byte, parts int) content {
 	if !s.remember {
 		return content{len(data), uint64(parts)}
@@ -182,10 +184,12 @@ func newReceiver(in io.Reader) *receiver {
 	return &receiver{in: buffered, decoder: gob.NewDecoder(buffered)}
 }
 
-// mostBytes bounds a part, so that what is no message is an error and not an allocation of terabytes.
+// mostBytes bounds a part, so that what is no message is an error and not an allocation of
+// terabytes.
 const mostBytes = 1 << 33
 
-// receive reads a message and fills its places. They may share memory with those of the message before.
+// receive reads a message and fills its places. They may share memory with those of the message
+// before.
 func (r *receiver) receive(m bulk) error {
 	var h header
 	if err := r.decoder.Decode(&h); err != nil {

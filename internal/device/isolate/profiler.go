@@ -13,14 +13,15 @@ import (
 // profilerGrace is how long a profiler may take to write its report after the work is done.
 const profilerGrace = time.Minute
 
-// Profiled is a device whose child runs under Nsight Compute. The profiler wraps the child and not the parent: it sees the kernels of the process that it
-// has started itself.
+// Profiled is a device whose child runs under Nsight Compute. The profiler wraps the child and not
+// the parent: it sees the kernels of the process that it has started itself.
 type Profiled struct {
 	*Device
 	log string // file of the profiler's own words
 }
 
-// StartProfiled starts a child under ncu with its options. What ncu has to say goes to the log file.
+// StartProfiled starts a child under ncu with its options. What ncu has to say goes to the log
+// file.
 func StartProfiled(ctx context.Context, o Options, ncu string, options []string, log string) (*Profiled, error) {
 	command := append([]string{ncu, "--log-file", log}, options...)
 	o.Command = append(command, o.Command...)

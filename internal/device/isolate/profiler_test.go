@@ -11,7 +11,8 @@ import (
 	"attune/internal/device"
 )
 
-// fakeProfiler takes the options of ncu that are given here, runs the program and ends as PROFILER_ENDS says.
+// fakeProfiler takes the options of ncu that are given here, runs the program and ends as
+// PROFILER_ENDS says.
 const fakeProfiler = `#!/bin/sh
 [ "$1" = --log-file ] || exit 9
 log=$2

@@ -14,11 +14,12 @@ import (
 // SanitizerTools are the tools of NVIDIA's compute-sanitizer.
 var SanitizerTools = []string{"memcheck", "racecheck", "initcheck", "synccheck"}
 
-// sanitizerSawErrors is the exit code that compute-sanitizer is told to end with when it has found something.
+// sanitizerSawErrors is the exit code that compute-sanitizer is told to end with when it has found
+// something.
 const sanitizerSawErrors = 86
 
-// mostBarriers is how many barriers in shared memory synccheck keeps track of. By itself it takes a number that a kernel with several of them in many
-// blocks exceeds, and then ends the kernel.
+// mostBarriers is how many barriers in shared memory synccheck keeps track of. By itself it takes a
+// number that a kernel with several of them in many blocks exceeds, and then ends the kernel.
 const mostBarriers = "65536"
 
 // Sanitized is a device whose child runs under compute-sanitizer.
@@ -28,7 +29,8 @@ type Sanitized struct {
 	folder string // of the log
 }
 
-// StartSanitized starts a child under a tool of compute-sanitizer. Its findings are there once the work is done (Findings).
+// StartSanitized starts a child under a tool of compute-sanitizer. Its findings are there once the
+// work is done (Findings).
 func StartSanitized(ctx context.Context, o Options, tool string) (*Sanitized, error) {
 	program, err := exec.LookPath("compute-sanitizer")
 	if err != nil {
@@ -56,8 +58,9 @@ func StartSanitized(ctx context.Context, o Options, tool string) (*Sanitized, er
 
 func (s *Sanitized) log() string { return filepath.Join(s.folder, "log") }
 
-// Findings ends the child and gives what the tool has found in it. The device is of no use afterwards. Of a child that was lost to a
-// failure, which its caller knows, the tool may have nothing to say.
+// Findings ends the child and gives what the tool has found in it. The device is of no use
+// afterwards. Of a child that was lost to a failure, which its caller knows, the tool may have
+// nothing to say.
 func (s *Sanitized) Findings() ([]device.Finding, error) {
 	if err := s.Device.Close(); err != nil {
 		return nil, err

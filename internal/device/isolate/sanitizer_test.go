@@ -15,7 +15,8 @@ import (
 	"attune/internal/device"
 )
 
-// fakeSanitizer takes the options of compute-sanitizer that are used here, runs the program and ends as SANITIZER_ENDS says.
+// fakeSanitizer takes the options of compute-sanitizer that are used here, runs the program and
+// ends as SANITIZER_ENDS says.
 const fakeSanitizer = `#!/bin/sh
 while [ $# -gt 0 ]; do
 	case $1 in

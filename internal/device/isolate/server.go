@@ -23,7 +23,8 @@ const (
 
 // Serve is the life of the child: it opens a machine and answers requests until the parent is gone.
 func Serve(open func() (device.Machine, error)) error {
-	// Whoever interrupts the program means the parent; what becomes of the child is for the parent to say.
+	// Whoever interrupts the program means the parent; what becomes of the child is for the parent
+	// to say.
 	signal.Ignore(os.Interrupt)
 	// What the driver may start must not keep the pipes open when the child is gone.
 	syscall.CloseOnExec(requestFD)
@@ -51,7 +52,8 @@ func serve(requests io.Reader, responses io.Writer, open func() (device.Machine,
 	return nil
 }
 
-// read passes requests on. A parent that is gone ends the child at once, even in the middle of a launch or an opening that hangs.
+// read passes requests on. A parent that is gone ends the child at once, even in the middle of a
+// launch or an opening that hangs.
 func read(requests io.Reader, pending chan<- request) {
 	in := newReceiver(requests)
 	for {
