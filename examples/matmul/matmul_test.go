@@ -19,6 +19,7 @@ import (
 	"attune/internal/mutate"
 	"attune/internal/ptx"
 	"attune/internal/sim"
+	"attune/internal/sim/finding"
 	"attune/internal/toolchain"
 )
 
@@ -149,11 +150,11 @@ func TestCaseOfAnySize(t *testing.T) {
 // TestDefectsAreFound removes or changes each synchronisation of the kernel once. The simulator
 // must report the expected kind of finding.
 func TestDefectsAreFound(t *testing.T) {
-	check := func(name, old, changed string, want ...sim.Kind) {
+	check := func(name, old, changed string, want ...finding.Kind) {
 		t.Helper()
 		text := replaceFirst(t, string(kernelPTX), old, changed)
 		outcome := runModified(t, text, readSmallCase(t))
-		kinds := map[sim.Kind]bool{}
+		kinds := map[finding.Kind]bool{}
 		for _, f := range outcome.Findings {
 			kinds[f.Kind] = true
 		}
@@ -168,31 +169,31 @@ func TestDefectsAreFound(t *testing.T) {
 	}
 	const removed = "// removed"
 	// Fences.
-	check("no proxy fence", `fence\.proxy\.async\.shared::cta;`, removed, sim.MissingFence)
-	check("proxy fence of another state space", `fence\.proxy\.async\.shared::cta;`, "fence.proxy.async.global;", sim.MissingFence)
-	check("no wgmma fence", `wgmma\.fence\.sync\.aligned;`, removed, sim.MissingFence)
+	check("no proxy fence", `fence\.proxy\.async\.shared::cta;`, removed, finding.MissingFence)
+	check("proxy fence of another state space", `fence\.proxy\.async\.shared::cta;`, "fence.proxy.async.global;", finding.MissingFence)
+	check("no wgmma fence", `wgmma\.fence\.sync\.aligned;`, removed, finding.MissingFence)
 	// Waits. The first loop is the producer's wait for an empty stage, the second the consumers'
 	// wait for a full one.
-	check("no wait for wgmma", `wgmma\.wait_group\.sync\.aligned 0;`, removed, sim.MissingWait)
-	check("one wgmma group too many in flight", `wgmma\.wait_group\.sync\.aligned 0;`, "wgmma.wait_group.sync.aligned 1;", sim.MissingWait)
-	check("wgmma not committed", `wgmma\.commit_group\.sync\.aligned;`, removed, sim.MissingWait)
-	check("no wait for an empty stage", `^.*?(mbarrier\.try_wait[^;]*;)`, "setp.eq.s32 done, 0, 0;", sim.MissingWait)
-	check("no wait for a full stage", `^.*?again:.*?again:.*?(mbarrier\.try_wait[^;]*;)`, "setp.eq.s32 done, 0, 0;", sim.MissingWait)
-	check("no wait for the stores", `cp\.async\.bulk\.wait_group\.read 0;`, removed, sim.MissingWait)
-	check("stores not committed", `cp\.async\.bulk\.commit_group;`, removed, sim.MissingWait)
+	check("no wait for wgmma", `wgmma\.wait_group\.sync\.aligned 0;`, removed, finding.MissingWait)
+	check("one wgmma group too many in flight", `wgmma\.wait_group\.sync\.aligned 0;`, "wgmma.wait_group.sync.aligned 1;", finding.MissingWait)
+	check("wgmma not committed", `wgmma\.commit_group\.sync\.aligned;`, removed, finding.MissingWait)
+	check("no wait for an empty stage", `^.*?(mbarrier\.try_wait[^;]*;)`, "setp.eq.s32 done, 0, 0;", finding.MissingWait)
+	check("no wait for a full stage", `^.*?again:.*?again:.*?(mbarrier\.try_wait[^;]*;)`, "setp.eq.s32 done, 0, 0;", finding.MissingWait)
+	check("no wait for the stores", `cp\.async\.bulk\.wait_group\.read 0;`, removed, finding.MissingWait)
+	check("stores not committed", `cp\.async\.bulk\.commit_group;`, removed, finding.MissingWait)
 	// Arrivals and arrival counts.
-	check("consumers do not arrive", `mbarrier\.arrive\.shared::cta\.b64 _, [^;]*;`, removed, sim.Deadlock)
-	check("producer does not arrive", `mbarrier\.arrive\.expect_tx[^;]*;`, removed, sim.Deadlock)
-	check("arrival count too large", `%r\d+, (8;)\s+// begin inline asm\s+mbarrier\.init`, "9;", sim.Deadlock)
-	check("arrival count too small", `%r\d+, (8;)\s+// begin inline asm\s+mbarrier\.init`, "7;", sim.Race)
+	check("consumers do not arrive", `mbarrier\.arrive\.shared::cta\.b64 _, [^;]*;`, removed, finding.Deadlock)
+	check("producer does not arrive", `mbarrier\.arrive\.expect_tx[^;]*;`, removed, finding.Deadlock)
+	check("arrival count too large", `%r\d+, (8;)\s+// begin inline asm\s+mbarrier\.init`, "9;", finding.Deadlock)
+	check("arrival count too small", `%r\d+, (8;)\s+// begin inline asm\s+mbarrier\.init`, "7;", finding.Race)
 	// Bytes.
-	check("16 bytes too many expected", `mov\.u32\s+%r\d+, (32768);`, "32784", sim.Deadlock)
-	check("16 bytes too few expected", `mov\.u32\s+%r\d+, (32768);`, "32752", sim.BadBarrier)
+	check("16 bytes too many expected", `mov\.u32\s+%r\d+, (32768);`, "32784", finding.Deadlock)
+	check("16 bytes too few expected", `mov\.u32\s+%r\d+, (32768);`, "32752", finding.BadBarrier)
 	// Parities.
-	check("parity of the producer", `(not\.b32)`, "mov.b32", sim.Deadlock)
-	check("parity of the consumers", `shr\.u32\s+%r\d+, %r\d+, (1);\s+and\.b32\s+%r\d+, %r\d+, 1;`, "0", sim.Deadlock)
+	check("parity of the producer", `(not\.b32)`, "mov.b32", finding.Deadlock)
+	check("parity of the consumers", `shr\.u32\s+%r\d+, %r\d+, (1);\s+and\.b32\s+%r\d+, %r\d+, 1;`, "0", finding.Deadlock)
 	// Registers.
-	check("producer keeps its registers", `setmaxnreg\.dec[^;]*;`, removed, sim.Deadlock)
+	check("producer keeps its registers", `setmaxnreg\.dec[^;]*;`, removed, finding.Deadlock)
 	// Descriptors: the 64-byte swizzle, and another stride between groups of 8 rows.
 	descriptor := func(stride, swizzle int64) string { return strconv.FormatInt(stride>>4<<32|swizzle<<62, 10) }
 	check("swizzle of a descriptor", "("+descriptor(1024, 1)+")", descriptor(1024, 2))

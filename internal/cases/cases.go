@@ -18,6 +18,9 @@ import (
 	"attune/internal/device"
 	"attune/internal/ptx"
 	"attune/internal/sim"
+	"attune/internal/sim/count"
+	"attune/internal/sim/finding"
+	"attune/internal/sim/mem"
 )
 
 // Case is a launch with its expected result.
@@ -51,9 +54,9 @@ type Argument struct {
 // Expect is the expected result of a case.
 type Expect struct {
 	Args     map[string]Buffer `json:"args"`
-	Findings []sim.Kind        `json:"findings"` // at least one of these, or of Or, must be reported
-	Or       []sim.Kind        `json:"or"`       // accepted in place of Findings
-	Also     []sim.Kind        `json:"also"`     // may be reported in addition
+	Findings []finding.Kind    `json:"findings"` // at least one of these, or of Or, must be reported
+	Or       []finding.Kind    `json:"or"`       // accepted in place of Findings
+	Also     []finding.Kind    `json:"also"`     // may be reported in addition
 }
 
 // Buffer is the expected content of a buffer.
@@ -64,12 +67,12 @@ type Buffer struct {
 
 // Outcome is the result of running a case.
 type Outcome struct {
-	Name       string        `json:"name"`
-	Pass       bool          `json:"pass"`
-	Findings   []sim.Finding `json:"findings"`
-	Mismatches []string      `json:"mismatches"`
-	Error      string        `json:"error,omitempty"` // why the case could not run
-	Counters   sim.Counters  `json:"-"`
+	Name       string            `json:"name"`
+	Pass       bool              `json:"pass"`
+	Findings   []finding.Finding `json:"findings"`
+	Mismatches []string          `json:"mismatches"`
+	Error      string            `json:"error,omitempty"` // why the case could not run
+	Counters   count.Counters    `json:"-"`
 }
 
 // Load reads and validates a case.
@@ -96,17 +99,11 @@ func Load(file string) (*Case, error) {
 	return c, nil
 }
 
-// findingKinds are the kinds that a case may expect.
-var findingKinds = []sim.Kind{
-	sim.Race, sim.MissingWait, sim.MissingFence, sim.Uninitialized, sim.OutOfBounds, sim.Misaligned, sim.DivergentBarrier, sim.Deadlock, sim.BadBarrier,
-	sim.Undefined,
-}
-
 // validate reports errors that are visible before a run.
 func (c *Case) validate() error {
 	for _, k := range slices.Concat(c.Expect.Findings, c.Expect.Or, c.Expect.Also) {
-		if !slices.Contains(findingKinds, k) {
-			return fmt.Errorf("unknown finding %q; expected one of %q", k, findingKinds)
+		if !slices.Contains(finding.Kinds(), k) {
+			return fmt.Errorf("unknown finding %q; expected one of %q", k, finding.Kinds())
 		}
 	}
 	for i, a := range c.Args {
@@ -174,7 +171,7 @@ func (c *Case) load(text []byte) (*sim.Program, error) {
 }
 
 func (c *Case) runProgram(ctx context.Context, program *sim.Program, o sim.Options) (*Outcome, error) {
-	memory := sim.NewMemory()
+	memory := mem.NewMemory()
 	values, buffers, err := c.arguments(memory)
 	if err != nil {
 		return nil, err
@@ -189,7 +186,7 @@ func (c *Case) runProgram(ctx context.Context, program *sim.Program, o sim.Optio
 	if err != nil {
 		return nil, err
 	}
-	outcome := &Outcome{Name: c.Name, Findings: append([]sim.Finding{}, result.Findings...), Mismatches: []string{}, Counters: result.Counters}
+	outcome := &Outcome{Name: c.Name, Findings: append([]finding.Finding{}, result.Findings...), Mismatches: []string{}, Counters: result.Counters}
 	if err := c.compare(outcome, memory, buffers, o.Checks); err != nil {
 		return nil, err
 	}
@@ -197,7 +194,7 @@ func (c *Case) runProgram(ctx context.Context, program *sim.Program, o sim.Optio
 }
 
 // arguments allocates the buffers and returns the values of all arguments.
-func (c *Case) arguments(memory *sim.Memory) (values [][]byte, buffers map[int]uint64, err error) {
+func (c *Case) arguments(memory *mem.Memory) (values [][]byte, buffers map[int]uint64, err error) {
 	buffers = map[int]uint64{}
 	for i, a := range c.Args {
 		var value []byte
@@ -227,11 +224,11 @@ func encodeTensorMap(m *device.TensorMap, buffers map[int]uint64) ([]byte, error
 	if !ok {
 		return nil, fmt.Errorf("tensormap.arg is %d, which is not the index of an earlier buffer", m.Arg)
 	}
-	t := sim.TensorMap{Map: m.Map, Address: base}
+	t := mem.TensorMap{Map: m.Map, Address: base}
 	return t.Encode()
 }
 
-func (a *Argument) buffer(memory *sim.Memory, index int) (uint64, error) {
+func (a *Argument) buffer(memory *mem.Memory, index int) (uint64, error) {
 	name := fmt.Sprintf("argument %d", index)
 	if a.Bytes != nil {
 		return memory.Alloc(name, *a.Bytes)
@@ -248,7 +245,7 @@ func (a *Argument) buffer(memory *sim.Memory, index int) (uint64, error) {
 }
 
 // compare compares the findings and the buffers with the expected result.
-func (c *Case) compare(o *Outcome, memory *sim.Memory, buffers map[int]uint64, checked bool) error {
+func (c *Case) compare(o *Outcome, memory *mem.Memory, buffers map[int]uint64, checked bool) error {
 	mismatches, err := c.mismatches(func(index int, data []byte) error {
 		base, ok := buffers[index]
 		if !ok {
@@ -290,7 +287,7 @@ func (c *Case) mismatches(read func(index int, data []byte) error) ([]string, er
 }
 
 // expected reports whether the findings are those that the case expects.
-func (c *Case) expected(found []sim.Finding) bool {
+func (c *Case) expected(found []finding.Finding) bool {
 	detected := len(c.Expect.Findings)+len(c.Expect.Or) == 0
 	for _, f := range found {
 		switch {

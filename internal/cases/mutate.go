@@ -12,6 +12,7 @@ import (
 
 	"attune/internal/mutate"
 	"attune/internal/sim"
+	"attune/internal/sim/mem"
 )
 
 // MutationRequest configures Case.Mutate.
@@ -98,7 +99,7 @@ func (c *Case) tensorMapMutants() []mutate.Mutant {
 		}
 		for _, swizzle := range []string{"none", "32B", "64B", "128B"} {
 			m := mutate.Mutant{What: otherTensorMap, Before: tensorMapText(i, a.TensorMap.Swizzle), After: tensorMapText(i, swizzle)}
-			if _, _, err := c.withMutant(m).arguments(sim.NewMemory()); err == nil && m.After != m.Before {
+			if _, _, err := c.withMutant(m).arguments(mem.NewMemory()); err == nil && m.After != m.Before {
 				list = append(list, m)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"attune/internal/ptx"
 	"attune/internal/sim"
+	"attune/internal/sim/mem"
 )
 
 // boundedKernel is a kernel with a body, for blocks of 64 threads. Its parameters are bounded: a
@@ -215,7 +216,7 @@ func runKernel(t *testing.T, text []byte, a, b int32) []uint32 {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	const threads = 64
-	memory := sim.NewMemory()
+	memory := mem.NewMemory()
 	out, err := memory.Alloc("out", 32*threads)
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,6 @@
 // (%r1.b0), the address form a[i], and input beyond the limits in parse.go. It skips .pragma,
 // .attribute and every section except .debug_str.
 //
-// Function.Reconvergence is the one analysis: it finds where threads that diverge at a branch
-// reconverge.
+// Two analyses work on functions: where diverged threads reconverge (flow.go), and where the values
+// of registers come from and go to (dataflow.go).
 package ptx
