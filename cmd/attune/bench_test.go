@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -56,12 +55,9 @@ func benched(ts *testscript.TestScript, neg bool, args []string) {
 	kept, err := ledger.Open(context.Background(), filepath.Join(ts.Getenv("WORK"), args[0]))
 	ts.Check(err)
 	defer kept.Close()
-	bare, taken := someBench().Apart()
-	record, err := json.Marshal(bare)
+	files, err := someBench().Documents()
 	ts.Check(err)
-	samples, err := json.Marshal(map[string]any{"schema_version": 1, "samples": taken})
-	ts.Check(err)
-	ts.Check(kept.RecordBench(context.Background(), map[string][]byte{"bench.json": record, "samples.json": samples}))
+	ts.Check(kept.RecordBench(context.Background(), files))
 }
 
 // However a bench ends, what was measured is printed, and the exit code says how it ended.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"path/filepath"
 	"time"
 
@@ -49,10 +48,8 @@ func onGPU(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	r.Gates.Performance, r.Reasons.Performance = check.Status, check.Reasons
 
-	record, err := json.Marshal(r)
+	files, err := r.Documents()
 	ts.Check(err)
-	samples, err := json.Marshal(map[string]any{"schema_version": 1, "samples": r.Samples})
-	ts.Check(err)
-	_, err = kept.Record(ctx, map[string][]byte{"run.json": record, "samples.json": samples, "ptxas.log": nil, "report.md": nil})
+	_, err = kept.Record(ctx, files)
 	ts.Check(err)
 }

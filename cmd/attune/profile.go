@@ -31,7 +31,7 @@ func (a *app) profileCommand() *cobra.Command {
 		Short: "count what a variant does, and say what limits it",
 		Long: `Profile takes a variant through the gates with counters in place of times, and records the run. On a GPU the counters are those of Nsight Compute (ncu),
 which is started around the process that runs the kernel: the second of its two launches is counted, with the caches flushed before each pass and the clocks
-as they are. The report (.ncu-rep), a table and a roofline lie in the run's folder of the ledger, or in that of -o.
+as they are. The ledger keeps the figures, a table and a roofline; the folder of -o gets them too, with ncu's report (.ncu-rep).
 
 The profile gate passes where the tensor cores are at 50 % of their peak or more, or DRAM is below 50 % of its own; else the exit code is 13.
 
@@ -55,7 +55,7 @@ The profiler is asked first which metrics it knows. Those that it does not know 
 	f.Uint64Var(&o.seed, "seed", 0, "of the inputs")
 	f.BoolVar(&o.againstSim, "against-sim", false, "have the simulator count the same launch, and say where the two agree")
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's, or the newest of the stage)")
-	f.StringVarP(&o.folder, "output", "o", "", "write reports, tables and plots into this folder instead of the ledger's")
+	f.StringVarP(&o.folder, "output", "o", "", "write tables, plots and ncu's reports into this folder as well")
 	f.DurationVar(&o.limit, "timeout", 5*time.Minute, "how long one launch may take before it is ended, with all the passes of the profiler")
 	return cmd
 }

@@ -14,6 +14,7 @@ import (
 	"attune/internal/device/isolate"
 	"attune/internal/lab"
 	"attune/internal/ledger"
+	"attune/internal/report"
 	"attune/internal/spec"
 	"attune/internal/terminal"
 	"attune/internal/toolchain"
@@ -64,7 +65,10 @@ func (a *app) builder(ctx context.Context, folder fs.FS) (*toolchain.Builder, *t
 
 // newLab is a lab that tells of its steps on the status line. One that records is given the rest by its verb.
 func newLab(kernel *spec.Kernel, images *toolchain.Builder, status *terminal.Status) *lab.Lab {
-	return &lab.Lab{Kernel: kernel, Builder: images, Watch: func(e lab.Event) { status.Set("%s", statusText(e)) }}
+	return &lab.Lab{
+		Kernel: kernel, Builder: images, Watch: func(e lab.Event) { status.Set("%s", statusText(e)) },
+		Render: report.Markdown, RenderBench: report.BenchMarkdown,
+	}
 }
 
 func (a *app) ledgerPath() string {

@@ -135,7 +135,7 @@ func endedBy(ctx context.Context, err error) string {
 // recordBench gives a bench its id and writes it into the ledger. One that is not in the ledger has no id.
 func (l *Lab) recordBench(ctx context.Context, b *run.Bench) error {
 	b.ID = ledger.NewID(b.Time, "bench")
-	files, err := benchDocuments(b)
+	files, err := l.benchDocuments(b)
 	if err == nil {
 		err = l.Ledger.RecordBench(ctx, files)
 	}

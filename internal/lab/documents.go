@@ -1,49 +1,28 @@
 package lab
 
-import (
-	"bytes"
-	"encoding/json"
-	"fmt"
+import "attune/internal/run"
 
-	"attune/internal/report"
-	"attune/internal/run"
-)
+// reportName is the file of a record that a person reads first.
+const reportName = "report.md"
 
-// benchDocuments are the files of a bench in the ledger.
-func benchDocuments(b *run.Bench) (map[string][]byte, error) {
-	bare, taken := b.Apart()
-	record, err := json.MarshalIndent(bare, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("write the record of a bench: %w", err)
+// documents returns the files of a run's record, with report.md if the lab has a renderer.
+func (l *Lab) documents(r *run.Run) (map[string][]byte, error) {
+	files, err := r.Documents()
+	if err != nil || l.Render == nil {
+		return files, err
 	}
-	samples, err := json.Marshal(map[string]any{"schema_version": run.BenchSchemaVersion, "samples": taken})
-	if err != nil {
-		return nil, fmt.Errorf("write the samples of a bench: %w", err)
-	}
-	var text bytes.Buffer
-	if err := report.Bench(&text, b, true); err != nil {
-		return nil, err
-	}
-	for _, line := range report.LeftOut(b.LeftOut) {
-		fmt.Fprintf(&text, "%s\n", line)
-	}
-	return map[string][]byte{"bench.json": append(record, '\n'), "samples.json": append(samples, '\n'), "report.md": text.Bytes()}, nil
+	files[reportName] = l.Render(r)
+	return files, nil
 }
 
-// documents are the files of a run in the ledger.
-func documents(r *run.Run) (map[string][]byte, error) {
-	record, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("write the record of %s: %w", r.Variant, err)
+// benchDocuments returns the files of a bench's record, with report.md if the lab has a renderer.
+func (l *Lab) benchDocuments(b *run.Bench) (map[string][]byte, error) {
+	files, err := b.Documents()
+	if err != nil || l.RenderBench == nil {
+		return files, err
 	}
-	samples, err := json.Marshal(map[string]any{"schema_version": run.SchemaVersion, "samples": r.Samples})
-	if err != nil {
-		return nil, fmt.Errorf("write the samples of %s: %w", r.Variant, err)
+	if files[reportName], err = l.RenderBench(b); err != nil {
+		return nil, err
 	}
-	return map[string][]byte{
-		"run.json":     append(record, '\n'),
-		"samples.json": append(samples, '\n'),
-		"ptxas.log":    []byte(r.Log),
-		"report.md":    report.Markdown(r),
-	}, nil
+	return files, nil
 }

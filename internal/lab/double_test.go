@@ -17,6 +17,7 @@ import (
 	"attune/internal/half"
 	"attune/internal/ledger"
 	"attune/internal/oracle"
+	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tensor"
@@ -249,6 +250,7 @@ func newSetupOf(t *testing.T, folder fs.FS, c *toolchain.Compiler, cacheDir stri
 	s.Lab = &Lab{
 		Kernel: kernel, Builder: toolchain.NewBuilder(folder, c, cacheDir), Ledger: kept, Open: s.gpu.open, Facts: s.gpu.facts,
 		Git: toolchain.Git{SHA: "0123abc", Branch: "main"}, Version: "0.0.0", Watch: func(e Event) { s.events = append(s.events, e) },
+		Render: report.Markdown, RenderBench: report.BenchMarkdown,
 	}
 	return s
 }

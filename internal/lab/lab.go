@@ -29,6 +29,10 @@ type Lab struct {
 	Git     toolchain.Git
 	Version string      // of this program
 	Watch   func(Event) // told of progress; may be nil
+
+	// Render and RenderBench write report.md of a record. Without them a record has no report.md.
+	Render      func(*run.Run) []byte
+	RenderBench func(*run.Bench) ([]byte, error)
 }
 
 // Event is a step of the work, for a status line.
@@ -273,7 +277,7 @@ func ShippedTargets(kernel *spec.Kernel) []toolchain.Target {
 // record gives the run its id and writes it into the ledger. A run that is not in the ledger has no id.
 func (l *Lab) record(ctx context.Context, record *run.Run) error {
 	record.ID = ledger.NewID(record.Time, record.Stage)
-	files, err := documents(record)
+	files, err := l.documents(record)
 	if err == nil {
 		_, err = l.Ledger.Record(ctx, files)
 	}

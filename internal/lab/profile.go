@@ -32,7 +32,7 @@ type ProfileRequest struct {
 	NoProfiler string        // why a chip has none
 	Simulator  device.Device // counts the same launches; nil where it is not asked for
 	Instead    device.Device // counts them where the chip's own counters cannot be had: the simulator
-	Folder     string        // for reports and plots, in place of the run's folder in the ledger
+	Folder     string        // gets figures, tables, plots and Nsight Compute's reports; may be empty
 }
 
 // Profiler counts a launch on a chip and writes its report into a file: profile.Nsight is one.
@@ -127,10 +127,13 @@ func (a *attempt) profile(ctx context.Context, r ProfileRequest, facts device.Fa
 	job := newJob(a.image, facts, inputs)
 	p := &profile.Profile{Shape: shape.String(), Seed: r.Seed, FLOPs: shape.FLOPs()}
 	if r.Profiler != nil {
-		p.Report = fileName(r.Variant.String(), shape) + ".ncu-rep"
-		capture, err := r.Profiler.Capture(ctx, job, filepath.Join(work, p.Report))
+		name := fileName(r.Variant.String(), shape) + reportSuffix
+		capture, err := r.Profiler.Capture(ctx, job, filepath.Join(work, name))
 		if err != nil {
 			return nil, err
+		}
+		if r.Folder != "" {
+			p.Report = name
 		}
 		p.Ncu, p.Unknown = profile.ValuesOf(capture.Counters), capture.Unknown
 	}
@@ -166,10 +169,11 @@ func profileGate(profiles []*profile.Profile) gate.Check {
 	return all
 }
 
-// recordProfiles writes the run into the ledger with its profiles, and reports and plots beside it, or into a folder where one is given.
+// recordProfiles writes the run into the ledger with the figures, tables and plots of its profiles.
+// If the request has a folder, it gets the same files and Nsight Compute's reports.
 func (l *Lab) recordProfiles(ctx context.Context, record *run.Run, profiles []*profile.Profile, folder, work string) error {
 	record.ID = ledger.NewID(record.Time, record.Stage)
-	files, err := documents(record)
+	files, err := l.documents(record)
 	if err != nil {
 		return err
 	}
@@ -181,7 +185,7 @@ func (l *Lab) recordProfiles(ctx context.Context, record *run.Run, profiles []*p
 		if err := writeFiles(folder, beside); err != nil {
 			return fmt.Errorf("write the profiles of %s: %w", record.Variant, err)
 		}
-		maps.DeleteFunc(beside, func(name string, _ []byte) bool { return name != profilesName })
+		maps.DeleteFunc(beside, func(name string, _ []byte) bool { return strings.HasSuffix(name, reportSuffix) })
 	}
 	maps.Copy(files, beside)
 	if _, err := l.Ledger.Record(ctx, files); err != nil {
@@ -191,8 +195,13 @@ func (l *Lab) recordProfiles(ctx context.Context, record *run.Run, profiles []*p
 	return nil
 }
 
-// profilesName is the file with all figures.
-const profilesName = "profile.json"
+const (
+	// profilesName is the file with all figures.
+	profilesName = "profile.json"
+	// reportSuffix ends the names of Nsight Compute's own reports. They are megabytes each, so they
+	// go only to the folder of the request and never into the ledger.
+	reportSuffix = ".ncu-rep"
+)
 
 // profileFiles are the figures of all shapes, and a report, a table and a plot for each that has them.
 func profileFiles(record *run.Run, profiles []*profile.Profile, work string) (map[string][]byte, error) {

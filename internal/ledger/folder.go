@@ -1,9 +1,12 @@
 package ledger
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -53,7 +56,8 @@ func (f folder) sums(id string) (sums, error) {
 	return s, nil
 }
 
-// read returns a file as it was recorded, or an error.
+// read returns a file as it was recorded, or an error. A file recorded as NAME.gz is also read as
+// NAME, and is then returned decompressed.
 func (f folder) read(ctx context.Context, id, name string) ([]byte, error) {
 	s, err := f.sums(id)
 	if err != nil {
@@ -62,6 +66,23 @@ func (f folder) read(ctx context.Context, id, name string) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	_, plain := s[name]
+	if _, compressed := s[name+compressedSuffix]; compressed && !plain {
+		data, err := f.readFile(s, id, name+compressedSuffix)
+		if err != nil {
+			return nil, err
+		}
+		text, err := decompress(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: decompress %s: %w", f.kind, id, name+compressedSuffix, err)
+		}
+		return text, nil
+	}
+	return f.readFile(s, id, name)
+}
+
+// readFile returns a file with its bytes on disk, if they have the recorded checksum.
+func (f folder) readFile(s sums, id, name string) ([]byte, error) {
 	want, ok := s[name]
 	if !ok {
 		return nil, fmt.Errorf("%s %s has no %q: %w; it has %s", f.kind, id, name, fs.ErrNotExist, strings.Join(s.names(), ", "))
@@ -74,6 +95,17 @@ func (f folder) read(ctx context.Context, id, name string) ([]byte, error) {
 		return nil, fmt.Errorf("%s %s: %s was changed after it was recorded: it does not agree with %s", f.kind, id, name, sumsName)
 	}
 	return data, nil
+}
+
+// compressedSuffix ends the names of files that are recorded compressed.
+const compressedSuffix = ".gz"
+
+func decompress(data []byte) ([]byte, error) {
+	reader, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(reader)
 }
 
 // write puts a directory in place in one step, or leaves nothing.

@@ -198,6 +198,18 @@ func writeOverall(w io.Writer, b *run.Bench) {
 	}
 }
 
+// BenchMarkdown returns report.md of a bench's record: its table, and what was skipped.
+func BenchMarkdown(b *run.Bench) ([]byte, error) {
+	var text bytes.Buffer
+	if err := Bench(&text, b, true); err != nil {
+		return nil, err
+	}
+	for _, line := range LeftOut(b.LeftOut) {
+		fmt.Fprintln(&text, line)
+	}
+	return text.Bytes(), nil
+}
+
 // LeftOut is a line for each reason why something was not timed, with all that it holds for.
 func LeftOut(all []run.LeftOut) []string {
 	type reason struct{ names, shapes, why, do string }

@@ -1,0 +1,64 @@
+package run
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+)
+
+// Names of the files in a record. The samples are compressed: as text they are most of a record.
+const (
+	runFile     = "run.json"
+	benchFile   = "bench.json"
+	samplesFile = "samples.json.gz"
+	logFile     = "ptxas.log"
+)
+
+// Documents returns the files of a run's record by name: run.json, samples.json.gz and ptxas.log.
+func (r *Run) Documents() (map[string][]byte, error) {
+	record, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("write the record of %s: %w", r.Variant, err)
+	}
+	samples, err := encodeSamples(SchemaVersion, r.Samples)
+	if err != nil {
+		return nil, fmt.Errorf("write the samples of %s: %w", r.Variant, err)
+	}
+	return map[string][]byte{runFile: append(record, '\n'), samplesFile: samples, logFile: []byte(r.Log)}, nil
+}
+
+// Documents returns the files of a bench's record by name: bench.json and samples.json.gz.
+func (b *Bench) Documents() (map[string][]byte, error) {
+	withoutSamples, all := b.Apart()
+	record, err := json.MarshalIndent(withoutSamples, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("write the record of a bench: %w", err)
+	}
+	samples, err := encodeSamples(BenchSchemaVersion, all)
+	if err != nil {
+		return nil, fmt.Errorf("write the samples of a bench: %w", err)
+	}
+	return map[string][]byte{benchFile: append(record, '\n'), samplesFile: samples}, nil
+}
+
+// encodeSamples returns the compressed document of samples. Equal samples give equal bytes: the
+// gzip header has no file name and no time.
+func encodeSamples(schema int, samples any) ([]byte, error) {
+	text, err := json.Marshal(map[string]any{"schema_version": schema, "samples": samples})
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	compressor, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := compressor.Write(append(text, '\n')); err != nil {
+		return nil, err
+	}
+	if err := compressor.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
