@@ -94,7 +94,7 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 		return usageError{err}
 	}
 	if o.shapes == "" {
-		o.shapes = strings.Join(kernel.Run.Judged, ",")
+		o.shapes = strings.Join(kernel.Run.Benchmark, ",")
 	}
 	shapes, err := kernel.Shapes(o.shapes)
 	if err != nil {

@@ -95,6 +95,9 @@ func (a *app) listSelections(kernel *spec.Kernel) {
 			fmt.Fprintf(a.stdout, "  %-8s must be %.2fx as fast as %s\n", "", s.Speedup, parent)
 		}
 		fmt.Fprintf(a.stdout, "  %-8s for %s\n", "", strings.Join(s.Archs, ", "))
+		for _, p := range s.Predicates {
+			fmt.Fprintf(a.stdout, "  %-8s let %s = %s\n  %-8s   %s\n", "", p.Name, p.Rule, "", p.About)
+		}
 		for _, c := range s.Choices {
 			when := "else"
 			if c.When != "" {
@@ -191,6 +194,13 @@ func selectionListing(s *spec.Selection) map[string]any {
 		choices = append(choices, choice)
 	}
 	selection := map[string]any{"name": s.Name, "hypothesis": s.Hypothesis, "archs": s.Archs, "choices": choices}
+	if len(s.Predicates) > 0 {
+		var predicates []map[string]any
+		for _, p := range s.Predicates {
+			predicates = append(predicates, map[string]any{"name": p.Name, "rule": p.Rule, "about": p.About})
+		}
+		selection["predicates"] = predicates
+	}
 	if parent, ok := s.Parent(); ok {
 		selection["parent"], selection["speedup"] = parent.String(), s.Speedup
 	}

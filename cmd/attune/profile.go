@@ -121,7 +121,7 @@ func (o profileOptions) askedShapes(kernel *spec.Kernel, simulated bool) ([]tens
 	if o.shapes != "" {
 		return kernel.Shapes(o.shapes)
 	}
-	names := kernel.Run.Judged
+	names := kernel.Run.Benchmark
 	if simulated {
 		names = kernel.Run.SimShapes
 	}

@@ -268,7 +268,7 @@ func (o runOptions) request(kernel *spec.Kernel, args []string, simulated bool) 
 	if r.Shapes, err = kernel.Shapes(o.shapes); err != nil {
 		wrong = append(wrong, err)
 	}
-	if r.Judged, err = kernel.Shapes(strings.Join(kernel.Run.Judged, ",")); err != nil {
+	if r.Judged, err = kernel.Shapes(strings.Join(kernel.Run.Benchmark, ",")); err != nil {
 		wrong = append(wrong, err)
 	}
 	if r.Seeds, err = parseSeeds(o.seeds, seeds); err != nil {

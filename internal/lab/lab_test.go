@@ -458,7 +458,7 @@ name = "small"
 problems = ["1x1x8x64"]
 [run]
 shapes = ["small"]
-judged = ["small"]
+benchmark = ["small"]
 seeds = [0]
 [tolerance]
 max_err = 0.06

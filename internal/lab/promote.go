@@ -143,7 +143,7 @@ func (l *Lab) checkTable(s *spec.Selection, p run.Part) error {
 
 // untimedShapes are the judged shapes of the kernel that a run has no times of.
 func untimedShapes(kernel *spec.Kernel, r *run.Run) ([]string, error) {
-	judged, err := kernel.Shapes(strings.Join(kernel.Run.Judged, ","))
+	judged, err := kernel.Shapes(strings.Join(kernel.Run.Benchmark, ","))
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ stage = [
     budget = { registers = 128, shared_bytes = 0, spill_bytes = 0 } },
 ]
 shapes = [{ name = "tiny", problems = ["1x1x1x64"] }]
-run = { shapes = ["tiny"], judged = ["tiny"], seeds = [0] }
+run = { shapes = ["tiny"], benchmark = ["tiny"], seeds = [0] }
 tolerance = { max_err = 0.06, mean_err = 0.02, atol = 0.06, rtol = 0.06, bad_fraction = 0.01 }
 `
 

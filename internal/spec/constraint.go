@@ -12,29 +12,30 @@ import (
 
 // Constraint is a rule between knobs that every variant obeys.
 type Constraint struct {
-	Rule   string // a Starlark expression over knobs
-	Why    string
-	Source string // of the stages that it binds; all of them if empty
+	Rule    string // a Starlark expression over knobs
+	Why     string
+	Sources []string // it binds only stages built from one of these; all stages if empty
 
 	expression
 }
 
-// in says whether the rule binds the stages of a source.
-func (c *Constraint) in(source string) bool { return c.Source == "" || c.Source == source }
+// in reports whether the rule binds the stages of a source.
+func (c *Constraint) in(source string) bool { return covers(c.Sources, source) }
 
 // newConstraint compiles a rule over the named knobs. It reports all that is wrong with the rule.
 func newConstraint(rule, why string, knobs []string) (*Constraint, []error) {
-	e, wrong := compile(rule, vocabulary{"knob", "knobs", knobs})
+	e, wrong := compileCondition(rule, vocabulary{one: "knob", many: "knobs", names: knobs})
 	if len(wrong) > 0 {
 		return nil, wrong
 	}
 	return &Constraint{Rule: rule, Why: why, expression: e}, nil
 }
 
-// vocabulary is what an expression may name: knobs, or the words of a shape.
+// vocabulary is what an expression may name: knobs, or the words of a shape and predicates over them.
 type vocabulary struct {
 	one, many string
 	names     []string
+	later     []string // predicates that are declared further down in the file
 }
 
 // expression is a rule that was compiled: over knobs, or over the words of a shape.
@@ -52,6 +53,37 @@ var threads = sync.Pool{New: func() any { return new(starlark.Thread) }}
 // Holds says whether the rule allows an assignment: one value for each name of the vocabulary, which for a constraint is each knob, in the
 // order of Kernel.Knobs. It can be called from many goroutines at once. An error means that the rule has no answer, as after a division by zero.
 func (e *expression) Holds(values []int) (bool, error) {
+	result, err := e.evaluate(values)
+	if err != nil {
+		return false, err
+	}
+	return bool(result.Truth()), nil
+}
+
+// number evaluates an expression whose result is a boolean (0 or 1) or an integer.
+func (e *expression) number(values []int) (int, error) {
+	result, err := e.evaluate(values)
+	if err != nil {
+		return 0, err
+	}
+	switch result := result.(type) {
+	case starlark.Bool:
+		if result {
+			return 1, nil
+		}
+		return 0, nil
+	case starlark.Int:
+		n, ok := result.Int64()
+		if !ok {
+			return 0, fmt.Errorf("the result %v does not fit 64 bits", result)
+		}
+		return int(n), nil
+	}
+	return 0, fmt.Errorf("the result is a %s; want a boolean or an integer (// divides without a fraction)", result.Type())
+}
+
+// evaluate calls the compiled expression with the values of the names it uses.
+func (e *expression) evaluate(values []int) (starlark.Value, error) {
 	args := make(starlark.Tuple, len(e.uses))
 	for i, name := range e.uses {
 		args[i] = starlark.MakeInt(values[name])
@@ -60,10 +92,19 @@ func (e *expression) Holds(values []int) (bool, error) {
 	thread.SetMaxExecutionSteps(thread.ExecutionSteps() + maxSteps)
 	result, err := starlark.Call(thread, e.rule, args, nil)
 	if err != nil {
-		return false, err // and drop the thread, which may be canceled
+		return nil, err // and drop the thread, which may be canceled
 	}
 	threads.Put(thread)
-	return bool(result.Truth()), nil
+	return result, nil
+}
+
+// compileCondition compiles a rule that must depend on something: one that names nothing is a slip.
+func compileCondition(rule string, of vocabulary) (expression, []error) {
+	e, wrong := compile(rule, of)
+	if len(wrong) == 0 && len(e.uses) == 0 {
+		wrong = []error{fmt.Errorf("it names no %s", of.one)}
+	}
+	return e, wrong
 }
 
 // compile makes a function of a rule. It reports all that is wrong with the rule.
@@ -78,9 +119,6 @@ func compile(rule string, of vocabulary) (expression, []error) {
 	}
 	r := ruleReader{vocabulary: of}
 	r.read(expr)
-	if len(r.wrong) == 0 && len(r.uses) == 0 {
-		r.wrong = append(r.wrong, fmt.Errorf("it names no %s", of.one))
-	}
 	if len(r.wrong) > 0 {
 		return expression{}, r.wrong
 	}
@@ -102,8 +140,9 @@ func compile(rule string, of vocabulary) (expression, []error) {
 // their work is bounded by their length.
 type ruleReader struct {
 	vocabulary
-	uses  []int
-	wrong []error
+	uses    []int
+	unknown []string
+	wrong   []error
 }
 
 var (
@@ -187,7 +226,15 @@ func (r *ruleReader) name(e *syntax.Ident) {
 		return
 	}
 	i := slices.Index(r.names, e.Name)
+	if i < 0 && slices.Contains(r.unknown, e.Name) { // reported already
+		return
+	}
+	if i < 0 {
+		r.unknown = append(r.unknown, e.Name)
+	}
 	switch {
+	case i < 0 && slices.Contains(r.later, e.Name):
+		r.wrong = append(r.wrong, fmt.Errorf("predicate %q is declared below; a rule sees only the predicates above it", e.Name))
 	case i < 0:
 		r.wrong = append(r.wrong, fmt.Errorf("unknown %s %q%s", r.one, e.Name, hint(e.Name, r.names)))
 	case !slices.Contains(r.uses, i):

@@ -31,6 +31,16 @@
 // of a shape instead of knobs: batch, heads and kv_heads (of all batches), queries, keys, head_dim and causal, which is
 // 0 or 1.
 //
+// A condition may also use predicates: expressions that the selection names once, with what they
+// mean. A predicate sees the words of a shape and the predicates above it. Its value is an integer, or
+// 0 or 1 for a boolean expression, and it must have one for every shape.
+//
+// # Old names
+//
+// Recorded runs keep the variant names of their day. A knob lists its earlier names under formerly,
+// and a [Retired] entry keeps a removed knob together with the value that its code was fixed at, so
+// that [Kernel.Variant] still reads such names. Which knob an old name means depends on the stage.
+//
 // # Covering
 //
 // [Kernel.Cover] gives few variants that have every two values of two knobs that any allowed variant has.

@@ -19,6 +19,7 @@ type Kernel struct {
 	Name        string
 	About       string
 	Knobs       []Knob
+	Retired     []Retired
 	Constraints []*Constraint
 	Stages      []*Stage
 	Selections  []*Selection
@@ -29,16 +30,22 @@ type Kernel struct {
 
 // Knob is one build-time choice.
 type Knob struct {
-	Name    string
-	Layer   Layer
-	Values  []int
-	Default int
-	About   string
-	Source  string // of the stages that have it; all of them if empty
+	Name     string
+	Layer    Layer
+	Values   []int
+	Default  int
+	About    string
+	Sources  []string // only stages built from one of these have the knob; all stages if empty
+	Formerly []string // earlier names, which recorded variant names may still use
 }
 
-// in says whether the stages of a source have the knob.
-func (k Knob) in(source string) bool { return k.Source == "" || k.Source == source }
+// in reports whether the stages of a source have the knob.
+func (k Knob) in(source string) bool { return covers(k.Sources, source) }
+
+// covers reports whether a list of sources, where empty means every source, includes one.
+func covers(sources []string, source string) bool {
+	return len(sources) == 0 || slices.Contains(sources, source)
+}
 
 // Layer says what kind of choice a knob is.
 type Layer string
@@ -80,9 +87,9 @@ type Group struct {
 
 // Run is what a run does unless it is told otherwise. Shapes are written as for Kernel.Shapes.
 type Run struct {
-	Shapes []string
-	Judged []string // those among them on which a stage must keep its promise of speed
-	Seeds  []uint64
+	Shapes    []string
+	Benchmark []string // the shapes among them on which a stage must reach its required speedup
+	Seeds     []uint64
 
 	// On the simulator, which is slower than a GPU by far, a run may do less. Where the spec does not say, it does the same.
 	SimShapes []string

@@ -1,13 +1,13 @@
 package spec
 
 import (
-	"cmp"
 	"fmt"
 	"io/fs"
 	"maps"
 	"math"
 	"regexp"
 	"slices"
+	"strings"
 
 	"attune/internal/tensor"
 )
@@ -21,6 +21,7 @@ type form struct {
 var (
 	knobForm = form{regexp.MustCompile(`^[A-Z][A-Z0-9_]*$`), "an upper-case letter, then upper-case letters, digits or _"}
 	nameForm = form{regexp.MustCompile(`^[a-z][a-z0-9_-]*$`), "a lower-case letter, then lower-case letters, digits, _ or -"}
+	wordForm = form{regexp.MustCompile(`^[a-z][a-z0-9_]*$`), "a lower-case letter, then lower-case letters, digits or _"}
 	archForm = form{regexp.MustCompile(`^sm_[1-9][0-9]{1,2}a?$`), "one such as sm_89 or sm_90a"}
 )
 
@@ -62,8 +63,12 @@ func (l *loader) file(t *table) {
 	l.About = t.prose("about")
 
 	knobs, rules := t.tables("knob", optional), t.tables("constraint", optional)
+	retired := t.tables("retired", optional)
 	for _, t := range knobs {
 		l.knob(t)
+	}
+	for _, t := range retired {
+		l.retired(t)
 	}
 	for _, t := range rules {
 		l.constraint(t)
@@ -73,6 +78,8 @@ func (l *loader) file(t *table) {
 	}
 	sound := l.stages(t.tables("stage", required))
 	l.sources(knobs, rules)
+	l.formerNames(knobs)
+	l.retiredNames(retired)
 	for _, t := range t.tables("selection", optional) {
 		l.selection(t, sound)
 	}
@@ -124,14 +131,15 @@ func (l *loader) knob(t *table) {
 		l.bad.add(t.at("layer"), "unknown layer %q in %s%s", k.Layer, t.name, hint(string(k.Layer), layers))
 	}
 	k.About = t.prose("about")
-	k.Source = t.maybe("source")
+	k.Sources = l.sourceList(t)
+	k.Formerly = l.formerly(t)
 	t.close()
 	l.Knobs = append(l.Knobs, k)
 	l.shaky = l.shaky || !sound
 }
 
 func (l *loader) constraint(t *table) {
-	rule, why, source := t.text("rule"), t.prose("why"), t.maybe("source")
+	rule, why, sources := t.text("rule"), t.prose("why"), l.sourceList(t)
 	t.close()
 	c, wrong := newConstraint(rule, why, l.knobNames())
 	if rule != "" { // else it has been reported
@@ -143,16 +151,46 @@ func (l *loader) constraint(t *table) {
 		l.shaky = true
 		return
 	}
-	c.Source = source
+	c.Sources = sources
 	for _, i := range c.uses {
-		knob := l.Knobs[i]
-		if c.Source != "" && !knob.in(c.Source) {
-			l.bad.add(t.at("rule"), "rule %q binds the stages of %s, which have no knob %s", rule, c.Source, knob.Name)
-			l.shaky = true
-		}
-		c.Source = cmp.Or(c.Source, knob.Source) // the stages that have a knob are those that a rule about it can bind
+		l.bind(t, c, l.Knobs[i], len(sources) > 0)
 	}
 	l.Constraints = append(l.Constraints, c)
+}
+
+// bind restricts a constraint to the sources that have a knob it names. Where the file lists the
+// sources of the constraint, each of them must have the knob; otherwise at least one must.
+func (l *loader) bind(t *table, c *Constraint, knob Knob, listed bool) {
+	has := slices.DeleteFunc(slices.Clone(c.Sources), func(source string) bool { return !knob.in(source) })
+	lacks := slices.DeleteFunc(slices.Clone(c.Sources), knob.in)
+	if len(lacks) > 0 && (listed || len(has) == 0) {
+		l.bad.add(t.at("rule"), "rule %q binds the stages of %s, which have no knob %s", c.Rule, strings.Join(lacks, ", "), knob.Name)
+		l.shaky = true
+		return
+	}
+	c.Sources = has
+	if len(has) == 0 {
+		c.Sources = knob.Sources
+	}
+}
+
+// sourceList reads the optional sources of a knob or a constraint: one string, or a list of strings.
+func (l *loader) sourceList(t *table) []string {
+	n := t.get("source")
+	if n == nil {
+		return nil
+	}
+	if n.array != nil {
+		return list(t, "source", "sources", textItem)
+	}
+	if _, ok := n.value.(string); !ok {
+		t.wrong("source", n, "a string or an array of strings")
+		return nil
+	}
+	if source := t.text("source"); source != "" {
+		return []string{source}
+	}
+	return nil
 }
 
 func (l *loader) group(t *table) {
@@ -203,8 +241,14 @@ func (l *loader) sources(tables ...[]*table) {
 		if n == nil {
 			continue
 		}
-		if source, ok := n.value.(string); ok && !slices.Contains(known, source) {
-			l.bad.add(n.line, "no stage has the source %q of %s%s", source, t.name, hint(source, known))
+		items := n.array
+		if items == nil {
+			items = []*node{n}
+		}
+		for _, n := range items {
+			if source, ok := n.value.(string); ok && source != "" && !slices.Contains(known, source) {
+				l.bad.add(n.line, "no stage has the source %q of %s%s", source, t.name, hint(source, known))
+			}
 		}
 	}
 }
@@ -228,7 +272,7 @@ func (l *loader) assignment(t *table, s *Stage) {
 	for _, name := range slices.Sorted(maps.Keys(knobs.table)) {
 		i := slices.Index(l.knobNames(), name)
 		if i < 0 {
-			l.bad.add(knobs.at(name), "unknown knob %q in %s%s", name, knobs.name, hint(name, l.knobNames()))
+			l.bad.add(knobs.at(name), "unknown knob %q in %s%s", name, knobs.name, l.knobHint(s, name))
 			continue
 		}
 		if !l.Knobs[i].in(s.Source) {
@@ -342,15 +386,7 @@ func (l *loader) run(t *table) {
 		asked = append(asked, shapes...)
 		return text, err
 	})
-	l.Run.Judged = list(t, "judged", "shapes", func(n *node) (string, error) {
-		text, shapes, err := l.shapesItem(n)
-		for _, shape := range shapes {
-			if err == nil && l.Run.Shapes != nil && !slices.Contains(asked, shape) {
-				err = fmt.Errorf("shape %s is not among the \"shapes\" of a run", shape)
-			}
-		}
-		return text, err
-	})
+	l.benchmark(t, asked)
 	l.Run.Seeds = list(t, "seeds", "integers", seedItem)
 	l.Run.SimShapes, l.Run.SimSeeds = l.Run.Shapes, l.Run.Seeds
 	if optional(t, "sim_shapes") != nil {
@@ -363,6 +399,24 @@ func (l *loader) run(t *table) {
 		l.Run.SimSeeds = list(t, "sim_seeds", "integers", seedItem)
 	}
 	t.close()
+}
+
+// benchmark reads the shapes that the performance gate looks at, which must be among the shapes of a run.
+func (l *loader) benchmark(t *table, run []tensor.Shape) {
+	if old := t.table["judged"]; old != nil {
+		t.asked = append(t.asked, "judged", "benchmark")
+		l.bad.add(old.line, "%q in %s is now called %q; rename the key", "judged", t.name, "benchmark")
+		return
+	}
+	l.Run.Benchmark = list(t, "benchmark", "shapes", func(n *node) (string, error) {
+		text, shapes, err := l.shapesItem(n)
+		for _, shape := range shapes {
+			if err == nil && l.Run.Shapes != nil && !slices.Contains(run, shape) {
+				err = fmt.Errorf("shape %s is not among the \"shapes\" of a run", shape)
+			}
+		}
+		return text, err
+	})
 }
 
 func seedItem(n *node) (uint64, error) {

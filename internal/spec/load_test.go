@@ -47,11 +47,11 @@ func TestLoad(t *testing.T) {
 		Name:  "toy",
 		About: "attention in small: enough knobs and stages to try the reading of a spec",
 		Knobs: []Knob{
-			{"USE_CP_ASYNC", Macro, []int{0, 1}, 0, "K and V tiles are copied one ahead of the arithmetic", ""},
-			{"USE_WMMA_QK", Macro, []int{0, 1}, 0, "Q·K on tensor cores", ""},
-			{"USE_WMMA_PV", Macro, []int{0, 1}, 0, "P·V on tensor cores", ""},
-			{"USE_XOR_SWIZZLE", Micro, []int{0, 1}, 0, "shared memory is swizzled, so that no two rows meet in a bank", ""},
-			{"TILE_N", Micro, []int{16, 32, 64}, 64, "keys in a tile", ""},
+			{Name: "USE_CP_ASYNC", Layer: Macro, Values: []int{0, 1}, Default: 0, About: "K and V tiles are copied one ahead of the arithmetic"},
+			{Name: "USE_WMMA_QK", Layer: Macro, Values: []int{0, 1}, Default: 0, About: "Q·K on tensor cores"},
+			{Name: "USE_WMMA_PV", Layer: Macro, Values: []int{0, 1}, Default: 0, About: "P·V on tensor cores"},
+			{Name: "USE_XOR_SWIZZLE", Layer: Micro, Values: []int{0, 1}, Default: 0, About: "shared memory is swizzled, so that no two rows meet in a bank"},
+			{Name: "TILE_N", Layer: Micro, Values: []int{16, 32, 64}, Default: 64, About: "keys in a tile"},
 		},
 		Constraints: []*Constraint{
 			{Rule: "not USE_WMMA_PV or USE_WMMA_QK", Why: "P·V on tensor cores reads the score tile that the WMMA Q·K wrote"},
@@ -76,7 +76,7 @@ func TestLoad(t *testing.T) {
 			{"mission", shapes("1x8x512x64", "2x8x512x64")},
 		},
 		Run: Run{
-			Shapes: []string{"small", "mission", "1x8x33x64:causal"}, Judged: []string{"mission"}, Seeds: []uint64{0, 1, 2},
+			Shapes: []string{"small", "mission", "1x8x33x64:causal"}, Benchmark: []string{"mission"}, Seeds: []uint64{0, 1, 2},
 			SimShapes: []string{"small", "mission", "1x8x33x64:causal"}, SimSeeds: []uint64{0, 1, 2},
 		},
 		Tolerance: Tolerance{MaxErr: 0.06, MeanErr: 0.02, Atol: 0.06, Rtol: 0.06, BadFraction: 0.01},
@@ -117,7 +117,7 @@ func TestLoadErrors(t *testing.T) {
 	swap("[tolerance]", "[tolerence]", `kernel.toml:1: the file has no "tolerance"`,
 		`kernel.toml:93: unknown key "tolerence" in the file; did you mean "tolerance"?`)
 	swap("about = \"attention", "zzz = 1\nabout = \"attention", `kernel.toml:2: unknown key "zzz" in the file; `+
-		`there are name, about, knob, constraint, shapes, stage, selection, run, tolerance`)
+		`there are name, about, knob, constraint, retired, shapes, stage, selection, run, tolerance`)
 	swap("about = \"attention", "run = 1\nabout = \"attention", `kernel.toml:89: not TOML: Key 'run' has already been defined`)
 	swap("[run]", "[[run]]", `kernel.toml:88: "run" in the file is an array; want a table`)
 
@@ -227,20 +227,24 @@ func TestLoadErrors(t *testing.T) {
 	swap(`"1x8x128x64"]`, `1]`, `kernel.toml:82: "problems" in [[shapes]]: an item is an integer; want a string`)
 	swap(`name = "mission"`, `name = "small"`, `kernel.toml:85: [[shapes]] "small" stands twice`,
 		`kernel.toml:89: "shapes" in [run]: unknown shape "mission"; there are small, small, and any BxHxSxD such as 1x8x512x64`,
-		`kernel.toml:90: "judged" in [run]: unknown shape "mission"; there are small, small, and any BxHxSxD such as 1x8x512x64`)
+		`kernel.toml:90: "benchmark" in [run]: unknown shape "mission"; there are small, small, and any BxHxSxD such as 1x8x512x64`)
 	swap(`name = "mission"`, `name = "2x"`,
 		`kernel.toml:85: "name" in [[shapes]] is "2x"; want a lower-case letter, then lower-case letters, digits, _ or -`,
 		`kernel.toml:89: "shapes" in [run]: unknown shape "mission"; there are small, 2x, and any BxHxSxD such as 1x8x512x64`,
-		`kernel.toml:90: "judged" in [run]: unknown shape "mission"; there are small, 2x, and any BxHxSxD such as 1x8x512x64`)
+		`kernel.toml:90: "benchmark" in [run]: unknown shape "mission"; there are small, 2x, and any BxHxSxD such as 1x8x512x64`)
 
 	// Run and tolerance.
 	swap(`"mission", "1x8x33x64:causal"]`, `"mision"]`, `kernel.toml:89: "shapes" in [run]: unknown shape "mision"; did you mean "mission"?`)
 	swap(`"mission", "1x8x33x64:causal"]`, `3]`, `kernel.toml:89: "shapes" in [run]: an item is an integer; want a string`)
-	swap(`judged = ["mission"]`, `judged = ["mission", "huge"]`,
-		`kernel.toml:90: "judged" in [run]: unknown shape "huge"; there are small, mission, and any BxHxSxD such as 1x8x512x64`)
-	swap(`judged = ["mission"]`, `judged = ["1x8x33x64"]`,
-		`kernel.toml:90: "judged" in [run]: shape 1x8x33x64 is not among the "shapes" of a run`)
-	swap(`judged = ["mission"]`, `judged = ["1x8x33x64:causal"]`, none)
+	swap(`benchmark = ["mission"]`, `benchmark = ["mission", "huge"]`,
+		`kernel.toml:90: "benchmark" in [run]: unknown shape "huge"; there are small, mission, and any BxHxSxD such as 1x8x512x64`)
+	swap(`benchmark = ["mission"]`, `benchmark = ["1x8x33x64"]`,
+		`kernel.toml:90: "benchmark" in [run]: shape 1x8x33x64 is not among the "shapes" of a run`)
+	swap(`benchmark = ["mission"]`, `benchmark = ["1x8x33x64:causal"]`, none)
+	swap(`benchmark = ["mission"]`, `judged = ["mission"]`, `kernel.toml:90: "judged" in [run] is now called "benchmark"; rename the key`)
+	swap(`benchmark = ["mission"]`, "benchmark = [\"mission\"]\njudged = [\"mission\"]",
+		`kernel.toml:91: "judged" in [run] is now called "benchmark"; rename the key`)
+	swap("benchmark = [\"mission\"]\n", "", `kernel.toml:88: [run] has no "benchmark"`)
 	swap("seeds = [0, 1, 2]", "seeds = [0, -1, 2]", `kernel.toml:91: "seeds" in [run]: seed -1 is below 0`)
 	swap("seeds = [0, 1, 2]", "seeds = [0, 'x']", `kernel.toml:91: "seeds" in [run]: an item is a string; want an integer`)
 	swap("seeds = [0, 1, 2]", "seeds = [0, 1, 2]\nsim_shapes = ['small']\nsim_seeds = [0]", none)
@@ -290,7 +294,7 @@ kernel.toml:1: the file has no "stage"
 kernel.toml:1: the file has no "run"
 kernel.toml:1: the file has no "tolerance"`)
 	rest := "name = 'x'\nabout = 'x'\n[tolerance]\nmax_err = 1\nmean_err = 1\natol = 1\nrtol = 1\nbad_fraction = 0\n" +
-		"[run]\nshapes = ['1x1x1x1']\njudged = ['1x1x1x1']\nseeds = [0]\n"
+		"[run]\nshapes = ['1x1x1x1']\nbenchmark = ['1x1x1x1']\nseeds = [0]\n"
 	check("empty arrays", "stage = []\nshapes = []\n"+rest,
 		"kernel.toml:1: \"stage\" in the file is empty\nkernel.toml:2: \"shapes\" in the file is empty")
 	check("items that are no tables", "stage = [1]\nshapes = [\n'x']\n"+rest,
@@ -351,6 +355,9 @@ func FuzzLoad(f *testing.F) {
 	f.Add("stage = [{ name = 's', knobs = { A = 1 } }]\nshapes = 1\n")
 	f.Add("[[stage]]\nname = 'a'\nparent = 'b'\n[[stage]]\nname = 'b'\nparent = 'a'\n")
 	f.Add(toy + toySelection)
+	f.Add(toy + toyPredicates)
+	f.Add(strings.Replace(toy, `name = "TILE_N"`, "name = 'TILE_N'\nformerly = ['TILE']\nsource = ['ada/toy.cu']", 1) +
+		"[[retired]]\nname = 'TILE_M'\nvalue = 1\nwhy = 'x'\nstages = ['stage1']\n")
 	f.Add("[[selection]]\nname = 'a'\n[[selection.choice]]\nvariant = 'a'\n[[selection.choice]]\nwhen = '1 // causal'\n")
 	f.Add(strings.ReplaceAll(toy, `"TILE_N"`, `"HEAD_DIM"`) + strings.ReplaceAll(toySelection, "keys", "keys // causal"))
 	named := regexp.MustCompile(`^kernel\.toml:[1-9][0-9]*: `)

@@ -14,6 +14,7 @@ type Selection struct {
 	Hypothesis string
 	Speedup    float64  // promised over the parent; 0 for a selection without one
 	Archs      []string // where every variant of it can run
+	Predicates []Predicate
 	Choices    []Choice // the first that holds for a shape is taken; the last holds for all
 
 	parent *Variant
@@ -21,7 +22,7 @@ type Selection struct {
 
 // Choice is one line of the table.
 type Choice struct {
-	When    string // a Starlark expression over the words of a shape; empty in the last choice
+	When    string // a Starlark expression over the words of a shape and predicates; empty in the last choice
 	Variant Variant
 	Why     string
 
@@ -33,7 +34,7 @@ type Choice struct {
 const HeadDimKnob = "HEAD_DIM"
 
 // shapeWords are what a choice may ask of a shape. Heads are those of all batches: a kernel sees no difference.
-var shapeWords = vocabulary{"word of a shape", "words of a shape", []string{"batch", "heads", "kv_heads", "queries", "keys", "head_dim", "causal"}}
+var shapeWords = []string{"batch", "heads", "kv_heads", "queries", "keys", "head_dim", "causal"}
 
 // valuesOf has one value for each word of a shape.
 func valuesOf(s tensor.Shape) []int {
@@ -46,7 +47,10 @@ func valuesOf(s tensor.Shape) []int {
 
 // Choose gives the line of the table that takes a shape. An error means that a condition has no answer for it, as after a division by zero.
 func (s *Selection) Choose(shape tensor.Shape) (Choice, error) {
-	values := valuesOf(shape)
+	values, _, err := s.evaluate(shape)
+	if err != nil {
+		return Choice{}, err
+	}
 	for _, c := range s.Choices {
 		if c.when == nil {
 			return c, nil
@@ -112,6 +116,7 @@ func (l *loader) selection(t *table, stages map[*Stage]bool) {
 		}
 		s.Hypothesis = t.prose("hypothesis")
 		s.parent = l.against(t, &s.Speedup, stages)
+		l.predicates(t.tables("predicate", optional), s)
 		l.choices(t.tables("choice", required), s, stages)
 	})
 	t.close()
@@ -120,7 +125,9 @@ func (l *loader) selection(t *table, stages map[*Stage]bool) {
 	}
 	l.Selections = append(l.Selections, s)
 	l.commonArchs(t, s)
-	l.headDims(t, s)
+	if l.sound(func() { l.tryPredicates(s) }) {
+		l.headDims(t, s)
+	}
 }
 
 func (l *loader) choices(tables []*table, s *Selection, stages map[*Stage]bool) {
@@ -138,7 +145,7 @@ func (l *loader) choices(tables []*table, s *Selection, stages map[*Stage]bool) 
 			l.bad.add(t.at("when"), "the last %s has a %q; without one it takes the rest", t.name, "when")
 		}
 		if c.When != "" {
-			when, wrong := compile(c.When, shapeWords)
+			when, wrong := compileCondition(c.When, s.vocabulary(len(s.Predicates)))
 			for _, err := range wrong {
 				l.bad.add(t.at("when"), "%q in %s is %q: %v", "when", t.name, c.When, err)
 			}

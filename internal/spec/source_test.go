@@ -132,6 +132,38 @@ func TestCoverOfTwoSources(t *testing.T) {
 	}
 }
 
+// A knob and a rule may belong to several sources.
+func TestSourceLists(t *testing.T) {
+	both := "source = [\"ada/toy.cu\", \"hopper/toy.cu\"]\n"
+	k, err := twoSources(t,
+		"name = \"USE_XOR_SWIZZLE\"\nsource = \"ada/toy.cu\"\n", "name = \"USE_XOR_SWIZZLE\"\n"+both,
+		"[[constraint]]\nsource = \"hopper/toy.cu\"\n", "[[constraint]]\n"+both+"rule = \"TILE_N != 64 or not USE_XOR_SWIZZLE\"\n"+
+			"why = \"no swizzle for 64 rows\"\n\n[[constraint]]\nsource = [\"hopper/toy.cu\"]\n",
+		`rule = "RINGS * TILE_N <= 96"`, `rule = "RINGS * TILE_N <= 96 or USE_XOR_SWIZZLE"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(text, want string) {
+		t.Helper()
+		if _, err := k.Variant(text); fmt.Sprint(err) != want {
+			t.Errorf("%s: %v; want %s", text, err, want)
+		}
+	}
+	canonical := map[string]string{"stage9": "stage9+USE_XOR_SWIZZLE=1+TILE_N=64", "stage0": "stage0+USE_XOR_SWIZZLE=1"}
+	for _, stage := range []string{"stage9", "stage0"} {
+		check(stage+"+USE_XOR_SWIZZLE=1+TILE_N=32", "<nil>")
+		check(stage+"+USE_XOR_SWIZZLE=1+TILE_N=64", canonical[stage]+
+			` breaks the rule "TILE_N != 64 or not USE_XOR_SWIZZLE" with USE_XOR_SWIZZLE=1, TILE_N=64: no swizzle for 64 rows`)
+	}
+	check("stage9+TILE_N=16", `stage9+TILE_N=16 breaks the rule "TILE_N >= 32" with TILE_N=16: a copy has 32 rows at least`)
+	check("stage9+USE_WMMA_QK=1", `stage "stage9" has no knob USE_WMMA_QK: that is one of ada/toy.cu`)
+
+	// A rule without a list binds the sources that have all its knobs.
+	if got := k.Constraints[2]; got.Rule != "RINGS * TILE_N <= 96 or USE_XOR_SWIZZLE" || !slices.Equal(got.Sources, []string{"hopper/toy.cu"}) {
+		t.Errorf("%q binds %v", got.Rule, got.Sources)
+	}
+}
+
 func TestWrongSources(t *testing.T) {
 	check := func(old, text, want string) {
 		t.Helper()
@@ -140,8 +172,16 @@ func TestWrongSources(t *testing.T) {
 			t.Errorf("with %q: %q, want %q", text, got, want)
 		}
 	}
-	check("name = \"RINGS\"\nsource = \"hopper/toy.cu\"", "name = \"RINGS\"\nsource = 3", `"source" in [[knob]] is an integer; want a string`)
+	check("name = \"RINGS\"\nsource = \"hopper/toy.cu\"", "name = \"RINGS\"\nsource = 3", `"source" in [[knob]] is an integer; want a string or an array of strings`)
 	check("source = \"hopper/toy.cu\"\nrule", "source = \"hoper/toy.cu\"\nrule", `no stage has the source "hoper/toy.cu" of [[constraint]]; did you mean "hopper/toy.cu"?`)
+	check("name = \"RINGS\"\nsource = \"hopper/toy.cu\"", "name = \"RINGS\"\nsource = [\"hopper/toy.cu\", \"hoper/toy.cu\"]",
+		`no stage has the source "hoper/toy.cu" of [[knob]]; did you mean "hopper/toy.cu"?`)
+	check("name = \"RINGS\"\nsource = \"hopper/toy.cu\"", "name = \"RINGS\"\nsource = [\"hopper/toy.cu\", \"hopper/toy.cu\"]",
+		`"source" in [[knob]] has hopper/toy.cu twice`)
+	check("source = \"hopper/toy.cu\"\nrule = \"TILE_N >= 32\"", "source = []\nrule = \"TILE_N >= 32\"", `"source" in [[constraint]] is empty; want sources`)
+	check("source = \"hopper/toy.cu\"\nrule = \"TILE_N >= 32\"", "source = \"\"\nrule = \"TILE_N >= 32\"", `"source" in [[constraint]] is empty`)
+	check("source = \"hopper/toy.cu\"\nrule = \"TILE_N >= 32\"", "source = [\"ada/toy.cu\", \"hopper/toy.cu\"]\nrule = \"TILE_N >= 32 or RINGS\"",
+		`rule "TILE_N >= 32 or RINGS" binds the stages of ada/toy.cu, which have no knob RINGS`)
 	check(`rule = "TILE_N >= 32"`, `rule = "TILE_N >= 32 or USE_WMMA_QK"`,
 		`rule "TILE_N >= 32 or USE_WMMA_QK" binds the stages of hopper/toy.cu, which have no knob USE_WMMA_QK`)
 	check(`rule = "RINGS * TILE_N <= 96"`, `rule = "RINGS * TILE_N <= 96 or USE_WMMA_QK"`,

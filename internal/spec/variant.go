@@ -50,45 +50,70 @@ func (k *Kernel) parse(text string) (Variant, []error) {
 	v := Variant{stage, slices.Clone(stage.values)}
 	set := map[string]bool{}
 	for _, part := range parts[1:] {
-		knob, value, err := k.setting(stage, part, text)
+		name, knob, value, err := k.setting(stage, part, text)
 		switch {
 		case err != nil:
 			wrong = append(wrong, err)
-		case set[k.Knobs[knob].Name]:
-			wrong = append(wrong, fmt.Errorf("%s in %q is set twice", k.Knobs[knob].Name, text))
+		case set[name]:
+			wrong = append(wrong, fmt.Errorf("%s in %q is set twice", name, text))
 		default:
-			set[k.Knobs[knob].Name] = true
-			v.values[knob] = value
+			set[name] = true
+			if knob != retiredKnob {
+				v.values[knob] = value
+			}
 		}
 	}
 	return v, wrong
 }
 
-// setting reads KNOB=VALUE, a part of the text of a variant, and returns the index of the knob and its value.
-func (k *Kernel) setting(stage *Stage, part, text string) (knob, value int, err error) {
+// retiredKnob stands for the index of a knob that the kernel no longer has.
+const retiredKnob = -1
+
+// setting reads KNOB=VALUE, a part of a variant name. It returns the knob's present name, its index
+// and its value. An old name of a knob gives that knob; a retired knob gives the index retiredKnob.
+func (k *Kernel) setting(stage *Stage, part, text string) (name string, knob, value int, err error) {
 	name, number, ok := strings.Cut(part, "=")
 	if !ok {
-		return 0, 0, fmt.Errorf("%q in %q is no setting; write KNOB=VALUE", part, text)
+		return "", 0, 0, fmt.Errorf("%q in %q is no setting; write KNOB=VALUE", part, text)
 	}
-	names := k.knobNames()
-	knob = slices.Index(names, name)
+	knob = k.knobOf(stage, name)
 	if knob < 0 {
-		return 0, 0, fmt.Errorf("unknown knob %q in %q%s", name, text, hint(name, names))
+		return name, retiredKnob, 0, k.absentKnob(stage, name, number, text)
 	}
-	if !k.Knobs[knob].in(stage.Source) {
-		return 0, 0, notIts(stage, k.Knobs[knob])
-	}
-	for _, allowed := range k.Knobs[knob].Values {
+	k1 := k.Knobs[knob]
+	for _, allowed := range k1.Values {
 		// Compared as text, so that each value can be written in one way only.
 		if strconv.Itoa(allowed) == number {
-			return knob, allowed, nil
+			return k1.Name, knob, allowed, nil
 		}
 	}
-	return 0, 0, fmt.Errorf("%s in %q is not allowed; %s", part, text, k.Knobs[knob].allowed())
+	renamed := ""
+	if name != k1.Name {
+		renamed = fmt.Sprintf(" (now %s)", k1.Name)
+	}
+	return "", 0, 0, fmt.Errorf("%s%s in %q is not allowed; %s", part, renamed, text, k1.allowed())
+}
+
+// absentKnob checks a setting whose name is no knob of the stage. It returns nil if the stage had a
+// knob of this name, which was retired with this value.
+func (k *Kernel) absentKnob(stage *Stage, name, number, text string) error {
+	if r := k.retiredOf(stage, name); r != nil {
+		if number == strconv.Itoa(r.Value) {
+			return nil
+		}
+		return fmt.Errorf("%s=%s in %q is not allowed; the knob is retired and fixed at %d: %s", name, number, text, r.Value, r.Why)
+	}
+	if i := slices.Index(k.knobNames(), name); i >= 0 {
+		return notIts(stage, k.Knobs[i])
+	}
+	if had := k.stagesThatHad(name); len(had) > 0 {
+		return fmt.Errorf("stage %q never had the knob %s, which is retired; it was one of %s", stage.Name, name, strings.Join(had, ", "))
+	}
+	return fmt.Errorf("unknown knob %q in %q%s", name, text, hint(name, k.knobNames()))
 }
 
 func notIts(stage *Stage, knob Knob) error {
-	return fmt.Errorf("stage %q has no knob %s: that is one of %s", stage.Name, knob.Name, knob.Source)
+	return fmt.Errorf("stage %q has no knob %s: that is one of %s", stage.Name, knob.Name, strings.Join(knob.Sources, ", "))
 }
 
 // check asks every constraint that binds a variant, and says which ones a variant breaks.
