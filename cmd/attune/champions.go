@@ -4,28 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/spf13/cobra"
-
 	"attune/internal/ledger"
 	"attune/internal/report"
 )
 
-// championsCommand is `attune list champions`. Unlike the other lists it is of the ledger and not of the kernel.
-func (a *app) championsCommand() *cobra.Command {
-	var all, markdown bool
-	cmd := &cobra.Command{
-		Use:     "champions",
-		Short:   "list the champion of each architecture, or every change of them",
-		Example: "  attune list champions\n  attune list champions --all --ledger results",
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.listChampions(cmd.Context(), all, markdown) },
-	}
-	cmd.Flags().BoolVar(&all, "all", false, "list every change, of each architecture the oldest first")
-	cmd.Flags().BoolVar(&markdown, "markdown", false, "write a Markdown table")
-	return cmd
-}
-
-func (a *app) listChampions(ctx context.Context, all, markdown bool) error {
+// listChampions is `attune list champions`. Champions are in the ledger and not in the kernel's
+// folder, so plain `attune list` does not print them. The JSON document has every change too.
+func (a *app) listChampions(ctx context.Context) error {
 	kept, err := a.openLedger(ctx)
 	if err != nil {
 		return err
@@ -35,21 +20,39 @@ func (a *app) listChampions(ctx context.Context, all, markdown bool) error {
 	if err != nil {
 		return err
 	}
-	listed := changes.Now()
-	if all {
-		listed = changes
+	entries, err := kept.List(ctx, ledger.Filter{})
+	if err != nil {
+		return err
+	}
+	verdicts := map[string]string{}
+	for _, e := range entries {
+		verdicts[e.ID] = e.Verdict
 	}
 	if a.json {
-		return a.printJSON(map[string]any{"schema_version": 1, "champions": append([]ledger.Champion{}, listed...)})
+		type champion struct {
+			ledger.Champion
+			Verdict string `json:"verdict,omitempty"` // of the run; empty if the ledger does not have it
+		}
+		champions := []champion{}
+		for _, c := range changes.Now() {
+			champions = append(champions, champion{c, verdicts[c.Run]})
+		}
+		return a.printJSON(map[string]any{"schema_version": 1, "champions": champions, "changes": append([]ledger.Champion{}, changes...)})
 	}
-	if len(listed) == 0 {
+	if len(changes) == 0 {
 		_, err := fmt.Fprintf(a.stdout, "no champions in %s; `attune promote RUN` makes one\n", a.ledgerPath())
 		return err
 	}
-	return report.ChampionList(a.stdout, listed, markdown)
+	for _, c := range changes.Now() {
+		if err := report.Champion(a.stdout, c, verdicts[c.Run]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// championRuns says which runs the champions of today rest on. A list of runs is not to fail for a damaged record of a champion.
+// championRuns returns the architectures of the present champions by their runs. A damaged record of
+// a champion must not fail a list of runs, so it is only reported.
 func (a *app) championRuns(ctx context.Context, kept *ledger.Ledger) report.Champions {
 	runs := report.Champions{}
 	all, err := kept.Champions(ctx)

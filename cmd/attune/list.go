@@ -13,9 +13,10 @@ import (
 func (a *app) listCommand() *cobra.Command {
 	var prove proveOptions
 	cmd := &cobra.Command{
-		Use:   "list [stages|selections|knobs|shapes]",
+		Use:   "list [stages|selections|knobs|shapes|champions]",
 		Short: "list what the kernel has: stages, selections, knobs, constraints and shapes",
 		Long: `List shows what the kernel has: stages, selections (tables that name a variant for each shape), knobs, constraints and shapes.
+Champions are in the ledger: list champions shows the one of each architecture, its run and the verdict of that run.
 
 With --prove it shows whether the knobs do anything. Each value of each knob is built as the only departure from each stage, and the machine
 code compared with the stage's:
@@ -27,12 +28,15 @@ code compared with the stage's:
 
 Where stages do not allow it, a value is tried around other variants. A knob that changes no code anywhere is dead. With a dead knob, or a value
 that does not compile, the exit code is 3. It takes some minutes the first time; builds are kept.`,
-		Example:   "  attune list\n  attune list knobs\n  attune list knobs --prove --arch sm_89",
+		Example:   "  attune list\n  attune list knobs\n  attune list champions --ledger results\n  attune list knobs --prove --arch sm_89",
 		Args:      listArgs,
 		ValidArgs: listKinds,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := prove.check(args); err != nil {
 				return usageError{err}
+			}
+			if len(args) == 1 && args[0] == "champions" {
+				return a.listChampions(cmd.Context())
 			}
 			kernel, folder, err := a.kernel()
 			if err != nil {
@@ -66,7 +70,7 @@ that does not compile, the exit code is 3. It takes some minutes the first time;
 	return cmd
 }
 
-var listKinds = []string{"stages", "selections", "knobs", "shapes"}
+var listKinds = []string{"stages", "selections", "knobs", "shapes", "champions"}
 
 func listArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 1 || len(args) == 1 && !slices.Contains(listKinds, args[0]) {

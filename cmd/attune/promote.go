@@ -16,38 +16,40 @@ import (
 	"attune/internal/run"
 )
 
-type promoteOptions struct {
-	changelog string
-	tag       bool
-}
-
 func (a *app) promoteCommand() *cobra.Command {
-	var o promoteOptions
+	var changelog string
 	cmd := &cobra.Command{
 		Use:   "promote RUN",
-		Short: "make the variant of a run the champion of its architecture, on the run's evidence",
-		Long: `Promote makes the variant of a recorded run the champion of the architecture that the run was made on (sm_90, sm_89 ...). It refuses, with the
-reason, where the evidence is missing (no such run, no GPU, no times), stale (today's sources give other code than was measured) or negative
-(the verdict is not merge); the exit code is then 1, and 2 where there is no such run. It builds the variant and runs nothing. Of a selection the
-runs of all parts must be there and fresh, and today's table must give each part its shapes.
+		Short: "make the variant of a run the champion of its architecture",
+		Long: `Promote makes the variant of a recorded run the champion of the architecture
+that the run was made on (sm_90, sm_89, ...). It builds the variant and runs
+nothing. It refuses a run, with the reason and exit code 1, if its evidence is
 
-The ledger keeps every change of a champion; rollback returns to the one before. RUN is written as for show.`,
-		Example: "  attune promote latest\n  attune promote 30323b --changelog --tag\n  attune promote 30323b --changelog=docs/CHANGES.md",
+  missing   no GPU, no times, or no times of a benchmark shape
+  stale     today's sources give other code than the run measured
+  negative  the verdict is not merge
+
+For a selection, the runs of all parts must be in the ledger and not stale, and
+today's table must assign each part its shapes. An unknown RUN is exit code 2.
+
+The ledger keeps every change of a champion: list champions shows them, and
+rollback returns to the one before. RUN is written as for show.`,
+		Example: "  attune promote latest\n  attune promote 30323b --changelog\n  attune promote 30323b --changelog=docs/CHANGES.md",
 		Args:    exactly("RUN", "latest"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.promote(cmd.Context(), o, args[0]) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.promote(cmd.Context(), args[0], changelog) },
 	}
-	changelogFlag(cmd, &o.changelog)
-	cmd.Flags().BoolVar(&o.tag, "tag", false, "make an annotated git tag, such as champion/sm_90/stage2-20261115; the work tree must be clean")
+	changelogFlag(cmd, &changelog)
 	return cmd
 }
 
-// changelogFlag adds --changelog, which may go without a value.
+// changelogFlag adds --changelog, whose value is optional.
 func changelogFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "changelog", "", "write an entry with the figures into this file; --changelog alone is CHANGELOG.md here")
+	cmd.Flags().StringVar(file, "changelog", "", "add an entry with the figures to this `file` (without a value: CHANGELOG.md)")
 	cmd.Flags().Lookup("changelog").NoOptDefVal = "CHANGELOG.md"
 }
 
-func (a *app) promote(ctx context.Context, o promoteOptions, ref string) error {
+func (a *app) promote(ctx context.Context, ref, changelog string) error {
+	const unchanged = "nothing was promoted"
 	kernel, folder, err := a.kernel()
 	if err != nil {
 		return err
@@ -69,36 +71,24 @@ func (a *app) promote(ctx context.Context, o promoteOptions, ref string) error {
 	defer status.Clear()
 	status.Set("building %s for %s", r.Variant, r.Arch)
 	if err := (&lab.Lab{Kernel: kernel, Builder: images, Ledger: kept}).CheckPromotion(ctx, r); err != nil {
-		return interruptedWith(ctx, err, "nothing was promoted")
+		return interruptedWith(ctx, err, unchanged)
 	}
-	// What may fail is tried before the champion is changed.
-	var tag *gitTag
-	if o.tag {
-		if tag, err = a.newTag(ctx, r); err != nil {
-			return fmt.Errorf("--tag: %w; nothing was promoted", err)
-		}
-	}
-	if err := readable(o.changelog); err != nil {
+	before, err := readChangelog(changelog) // whatever may fail comes before the change
+	if err != nil {
 		return err
 	}
 	c, err := kept.Promote(ctx, ledger.Champion{
 		Kernel: r.Kernel, Arch: r.Facts.Arch, Variant: r.Variant, Run: r.ID, CodeHash: r.CodeHash, Attune: version(),
 	})
 	if err != nil {
-		return interruptedWith(ctx, err, "nothing was promoted")
+		return interruptedWith(ctx, err, unchanged)
 	}
 	status.Clear()
-	document := map[string]any{}
-	if tag != nil {
-		if err := tag.make(ctx, report.Figures(r)); err != nil {
-			return fmt.Errorf("%s is the champion of %s now, but the tag %s was not made: %w", c.Variant, c.Arch, tag.name, err)
-		}
-		document["tag"] = tag.name
-	}
-	return a.printChange(c, r, o.changelog, document)
+	return a.printChange(c, r, changelog, before)
 }
 
-// interruptedWith is the error of work that the caller may have ended.
+// interruptedWith replaces the error of work that the user interrupted. left says what the
+// interruption left behind.
 func interruptedWith(ctx context.Context, err error, left string) error {
 	if ctx.Err() != nil {
 		return errors.New("interrupted; " + left)
@@ -106,54 +96,42 @@ func interruptedWith(ctx context.Context, err error, left string) error {
 	return err
 }
 
-// printChange writes the entry of the changelog, and says what has changed.
-func (a *app) printChange(c ledger.Champion, r *run.Run, changelog string, document map[string]any) error {
+// printChange adds an entry to the changelog, if there is one, and prints the new champion. before is
+// the text of the changelog.
+func (a *app) printChange(c ledger.Champion, r *run.Run, changelog, before string) error {
+	document := map[string]any{"schema_version": 1, "champion": c, "verdict": r.Verdict}
 	if changelog != "" {
-		if err := addToChangelog(changelog, report.ChangelogEntry(c, r)); err != nil {
-			return fmt.Errorf("%s is the champion of %s now, but %s has no entry of it: %w", c.Variant, c.Arch, changelog, err)
+		after := report.AddToChangelog(before, report.ChangelogEntry(c, r))
+		if err := os.WriteFile(changelog, []byte(after), 0o644); err != nil {
+			return fmt.Errorf("%s is now the champion of %s, but its entry in the changelog is missing: %w", c.Variant, c.Arch, err)
 		}
 		document["changelog"] = changelog
 	}
 	if a.json {
-		document["schema_version"], document["champion"] = 1, c
 		return a.printJSON(document)
 	}
-	before := "the first one"
-	if c.Previous != nil {
-		before = "before it " + c.Previous.Variant
-	}
-	fmt.Fprintf(a.stdout, "champion of %s: %s, %s\n", c.Arch, c.Variant, before)
-	fmt.Fprintf(a.stdout, "  %-10s %s\n  %-10s %s\n  %-10s %s\n", "figures", report.Figures(r), "run", c.Run, "record", c.ID)
-	for _, what := range []string{"tag", "changelog"} {
-		if document[what] != nil {
-			fmt.Fprintf(a.stdout, "  %-10s %s\n", what, document[what])
-		}
-	}
-	return nil
-}
-
-// readable refuses a changelog that could not be read later on. One that is not there will be made.
-func readable(changelog string) error {
-	if changelog == "" {
-		return nil
-	}
-	if _, err := os.ReadFile(changelog); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return usageError{fmt.Errorf("--changelog: %w", err)}
-	}
-	if _, err := os.Stat(filepath.Dir(changelog)); err != nil {
-		return usageError{fmt.Errorf("--changelog: %w", err)}
-	}
-	return nil
-}
-
-func addToChangelog(file, entry string) error {
-	mode := fs.FileMode(0o644)
-	if info, err := os.Stat(file); err == nil {
-		mode = info.Mode().Perm()
-	}
-	text, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := report.Champion(a.stdout, c, string(r.Verdict)); err != nil {
 		return err
 	}
-	return os.WriteFile(file, []byte(report.AddToChangelog(string(text), entry)), mode)
+	fmt.Fprintf(a.stdout, "  figures    %s\n", report.Figures(r))
+	if changelog != "" {
+		fmt.Fprintf(a.stdout, "  changelog  %s\n", changelog)
+	}
+	return nil
+}
+
+// readChangelog returns the text of a changelog. A missing file is empty; a missing folder is an
+// error.
+func readChangelog(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err = os.Stat(filepath.Dir(file))
+	}
+	if err != nil {
+		return "", usageError{fmt.Errorf("--changelog: %w", err)}
+	}
+	return string(text), nil
 }

@@ -139,11 +139,3 @@ func newestBenches(t *testing.T) benchIDs {
 	}
 	return newest
 }
-
-// Nobody has touched the committed results.
-func TestResultsVerify(t *testing.T) {
-	t.Chdir(root)
-	if out, errs, code := printed("ledger", "verify", "--ledger", "results"); code != exitOK {
-		t.Errorf("exit code %d: %s%s", code, out, errs)
-	}
-}

@@ -15,15 +15,16 @@ func (a *app) rollbackCommand() *cobra.Command {
 	var arch, changelog string
 	cmd := &cobra.Command{
 		Use:   "rollback",
-		Short: "make the champion before the present one the champion again",
-		Long: `Rollback returns to the champion before the present one, and a rollback after that to the one before that. Nothing is lost: the rollback is a
-record like the promotions. The run that the earlier champion was promoted on must still be in the ledger. With no champion, or none before
-it, the exit code is 1.`,
+		Short: "return to the champion before the present one",
+		Long: `Rollback returns to the champion before the present one; a second rollback
+returns to the one before that. It adds a record like a promotion, so nothing is
+lost. The run that the earlier champion was promoted on must still be in the
+ledger. With no champion, or none before it, the exit code is 1.`,
 		Example: "  attune rollback --arch sm_90\n  attune rollback --arch sm_90 --changelog",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.rollback(cmd.Context(), arch, changelog) },
 	}
-	cmd.Flags().StringVar(&arch, "arch", "", "architecture of the device (default: the one that has a champion, where it is the only one)")
+	cmd.Flags().StringVar(&arch, "arch", "", "architecture of the device (default: the only one with a champion)")
 	changelogFlag(cmd, &changelog)
 	return cmd
 }
@@ -42,10 +43,11 @@ func (a *app) rollback(ctx context.Context, arch, changelog string) error {
 	if err != nil {
 		return err
 	}
-	if arch, err = chooseArch(all, kernel.Name, arch); err != nil {
+	if arch, err = championArch(all, kernel.Name, arch); err != nil {
 		return err
 	}
-	if err := readable(changelog); err != nil {
+	before, err := readChangelog(changelog)
+	if err != nil {
 		return err
 	}
 	c, err := kept.Rollback(ctx, kernel.Name, arch, version())
@@ -56,11 +58,11 @@ func (a *app) rollback(ctx context.Context, arch, changelog string) error {
 	if err != nil {
 		return err
 	}
-	return a.printChange(c, r, changelog, map[string]any{})
+	return a.printChange(c, r, changelog, before)
 }
 
-// chooseArch is the architecture asked for, if it has a champion of the kernel, or else the only one that has.
-func chooseArch(all ledger.Champions, kernel, asked string) (string, error) {
+// championArch returns the requested architecture, or the only one with a champion of the kernel.
+func championArch(all ledger.Champions, kernel, requested string) (string, error) {
 	var archs []string
 	for _, c := range all.Now() {
 		if c.Kernel == kernel {
@@ -70,12 +72,10 @@ func chooseArch(all ledger.Champions, kernel, asked string) (string, error) {
 	switch {
 	case len(archs) == 0:
 		return "", fmt.Errorf("%s has no champion; `attune promote RUN` makes one", kernel)
-	case slices.Contains(archs, asked):
-		return asked, nil
-	case asked != "":
-		return "", usageError{fmt.Errorf("--arch %q: there is a champion of %s on %s", asked, kernel, strings.Join(archs, ", "))}
-	case len(archs) == 1:
+	case slices.Contains(archs, requested):
+		return requested, nil
+	case requested == "" && len(archs) == 1:
 		return archs[0], nil
 	}
-	return "", usageError{fmt.Errorf("several architectures have a champion of %s; give one with --arch: %s", kernel, strings.Join(archs, ", "))}
+	return "", usageError{fmt.Errorf("--arch %q: %s has a champion on %s; give one of these", requested, kernel, strings.Join(archs, ", "))}
 }

@@ -51,10 +51,8 @@ A shape is a name from the spec or BxHxSxD: mission, 1x8x512x64, 1x8x512x64:caus
 	flags.BoolVar(&a.json, "json", false, "print one JSON document")
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.started = true }
-	list := a.listCommand()
-	list.AddCommand(a.championsCommand())
 	root.AddCommand(
-		a.runCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.simCommand(), a.mutateCommand(), a.accuracyCommand(), list, a.historyCommand(), a.showCommand(), a.ledgerCommand(),
+		a.runCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.simCommand(), a.mutateCommand(), a.accuracyCommand(), a.listCommand(), a.historyCommand(), a.showCommand(), a.ledgerCommand(),
 		a.promoteCommand(), a.rollbackCommand(), a.reproduceCommand(),
 		a.toolchainCommand(), a.doctorCommand(), a.versionCommand(), a.deviceCommand(),
 	)

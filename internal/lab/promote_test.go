@@ -13,7 +13,7 @@ import (
 	"attune/kernels"
 )
 
-// folder is a copy of the shipped kernel in which a test can change files.
+// folder returns a copy of the shipped kernel in which a test can change files.
 func folder(t *testing.T) fstest.MapFS {
 	t.Helper()
 	files := fstest.MapFS{}
@@ -31,15 +31,16 @@ func folder(t *testing.T) fstest.MapFS {
 	return files
 }
 
-// judgedRun is a run of stage2 on the double of a GPU, as fast as promised, timed on the shapes that champions are judged on.
-func judgedRun(t *testing.T, s *setup) *run.Run {
+// promotableRun returns a run of stage2 on the fake GPU that has the required speedup, with times on
+// all benchmark shapes.
+func promotableRun(t *testing.T, s *setup) *run.Run {
 	t.Helper()
 	s.times(1.5, 0.01)
 	r := s.request("stage2")
 	r.Judged = r.Shapes[:1]
 	got := s.one(r)
 	expect(t, got, merged)
-	// The spec's own shapes would take the oracle long, and what counts is their names.
+	// The reference of the real benchmark shapes would take long. The check reads only their names.
 	for _, shape := range shapes(t, "1x8x512x64", "2x8x512x64") {
 		row := got.Performance[0]
 		row.Shape = shape.String()
@@ -48,7 +49,7 @@ func judgedRun(t *testing.T, s *setup) *run.Run {
 	return got
 }
 
-// with is the lab with another builder.
+// with returns the lab with another builder.
 func (s *setup) with(builder *toolchain.Builder) *Lab {
 	l := *s.Lab
 	l.Builder = builder
@@ -57,7 +58,7 @@ func (s *setup) with(builder *toolchain.Builder) *Lab {
 
 func TestCheckPromotion(t *testing.T) {
 	s := newSetup(t)
-	good := judgedRun(t, s)
+	good := promotableRun(t, s)
 	check := func(what string, change func(*run.Run), evidence, why string) {
 		t.Helper()
 		r := *good
@@ -75,40 +76,40 @@ func TestCheckPromotion(t *testing.T) {
 		if !errors.As(err, &refused) || refused.Evidence != evidence || !strings.Contains(refused.Why, why) {
 			t.Errorf("%s: %v, want %s: %s", what, err, evidence, why)
 		}
-		if err != nil && !strings.HasPrefix(err.Error(), "run "+good.ID+" promotes nothing: its evidence is "+evidence+": ") {
+		if err != nil && !strings.HasPrefix(err.Error(), "run "+good.ID+" cannot be promoted: its evidence is "+evidence+": ") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	check("good", func(*run.Run) {}, "", "")
-	check("simulator", func(r *run.Run) { r.Device = "sim" }, missing, "it was made on device sim")
-	check("no device", func(r *run.Run) { r.Device, r.Facts = "none", nil }, missing, "it was made on device none")
-	check("another kernel", func(r *run.Run) { r.Kernel = "gemm" }, missing, "it is of kernel gemm, and the one at hand is sdpa")
-	check("a stage that is gone", func(r *run.Run) { r.Variant = "stage99" }, missing, `unknown stage "stage99"`)
-	check("a knob that is gone", func(r *run.Run) { r.Variant = "stage2+OLD=1" }, missing, "unknown knob")
-	check("an architecture that is gone", func(r *run.Run) { r.Arch = "sm_75" }, missing, `not for "sm_75"`)
+	check("simulator", func(r *run.Run) { r.Device = "sim" }, missing, "it ran on device sim")
+	check("no device", func(r *run.Run) { r.Device, r.Facts = "none", nil }, missing, "it ran on device none")
+	check("another kernel", func(r *run.Run) { r.Kernel = "gemm" }, missing, "its kernel is gemm, and this one is sdpa")
+	check("an unknown stage", func(r *run.Run) { r.Variant = "stage99" }, missing, `unknown stage "stage99"`)
+	check("an unknown knob", func(r *run.Run) { r.Variant = "stage2+OLD=1" }, missing, "unknown knob")
+	check("an unknown architecture", func(r *run.Run) { r.Arch = "sm_75" }, missing, `not for "sm_75"`)
 	check("not measured", func(r *run.Run) { r.Verdict, r.Performance = gate.Unknown, nil }, missing, "performance was not measured")
-	check("not on the judged shapes", func(r *run.Run) { r.Performance = r.Performance[:3] }, missing, "it was not timed on 2x8x512x64,")
+	check("not on the benchmark shapes", func(r *run.Run) { r.Performance = r.Performance[:3] }, missing, "no times of the benchmark shapes 2x8x512x64;")
 	for _, verdict := range []gate.Verdict{gate.ValidNegative, gate.Incorrect, gate.OverBudget, gate.Inconclusive} {
 		check(string(verdict), func(r *run.Run) { r.Verdict = verdict }, negative, "its verdict is "+string(verdict))
 	}
 	check("the reason is given", func(r *run.Run) {
 		r.Verdict, r.Gates.Performance, r.Reasons.Performance = gate.ValidNegative, gate.Fail, []string{"0.900x stage1"}
 	}, negative, "0.900x stage1")
-	check("other code", func(r *run.Run) { r.CodeHash = "0123456789abcdef" }, stale, "and 0123456789ab was measured")
+	check("other code", func(r *run.Run) { r.CodeHash = "0123456789abcdef" }, stale, "and the run measured 0123456789ab")
 	check("another compiler", func(r *run.Run) {
 		then := *r.Build
 		then.Compiler, r.CodeHash, r.Build = "nvcc 12.2", "c0de", &then
-	}, stale, "the compiler was nvcc 12.2 and is nvcc 13.0.88")
+	}, stale, "the compiler was nvcc 12.2 and is now nvcc 13.0.88")
 }
 
-// After the sources have changed, a run is evidence of what is no longer built.
-func TestPromotionIsOfTodaysSources(t *testing.T) {
+// A run measured before the sources changed is stale evidence.
+func TestPromotionNeedsTodaysCode(t *testing.T) {
 	c, cacheDir := compiler(t)
 	if c == nil {
 		t.Skip("the pinned compiler is needed")
 	}
 	s := newSetup(t)
-	good := judgedRun(t, s)
+	good := promotableRun(t, s)
 	source := s.variant("stage2").Stage().Source
 	check := func(what, text, evidence, why string) {
 		t.Helper()
@@ -124,13 +125,13 @@ func TestPromotionIsOfTodaysSources(t *testing.T) {
 		}
 	}
 	check("a comment", "\n// more\n", "", "")
-	check("a kernel more", "\n__global__ void another(int* p) { *p = 1; }\n", stale, "today's sources give other code")
-	check("a mistake", "\n#error no\n", stale, "does not compile")
+	check("another kernel", "\n__global__ void another(int* p) { *p = 1; }\n", stale, "today's sources give stage2 the code ")
+	check("a syntax error", "\n#error no\n", stale, "does not compile")
 }
 
-func TestPromotionWithoutACompiler(t *testing.T) {
+func TestPromotionWithoutCompiler(t *testing.T) {
 	s := newSetup(t)
-	good := judgedRun(t, s)
+	good := promotableRun(t, s)
 	none := toolchain.NewBuilder(kernels.SDPA(), nil, t.TempDir())
 	if err := s.with(none).CheckPromotion(t.Context(), good); err != nil {
 		t.Errorf("a shipped stage: %v", err)

@@ -330,9 +330,9 @@ func TestCheckPromotionOfASelection(t *testing.T) {
 	}
 	check("good", s.Lab, func(*run.Run) {}, "", "")
 	check("negative", s.Lab, func(r *run.Run) { r.Verdict = gate.ValidNegative }, negative, "its verdict is valid-negative")
-	check("not on the judged shapes", s.Lab, func(r *run.Run) { r.Performance = r.Performance[:2] }, missing, "it was not timed on 1x8x512x64")
-	check("a selection that is gone", s.Lab, func(r *run.Run) { r.Variant = "worst" }, missing, "worst is no selection of today's spec")
-	check("another run", s.Lab, func(r *run.Run) { r.Parts[0].Run = parts[1].ID }, missing, "its part stage3b is said to be run "+parts[1].ID+", which is of stage2")
+	check("not on the judged shapes", s.Lab, func(r *run.Run) { r.Performance = r.Performance[:2] }, missing, "no times of the benchmark shapes 1x8x512x64")
+	check("a selection that is gone", s.Lab, func(r *run.Run) { r.Variant = "worst" }, missing, "worst is no selection of today's kernel.toml")
+	check("another run", s.Lab, func(r *run.Run) { r.Parts[0].Run = parts[1].ID }, missing, "its part stage3b names run "+parts[1].ID+", which has variant stage2")
 	check("another device", s.Lab, func(r *run.Run) {
 		for _, p := range parts {
 			p.Device = "sim"
@@ -341,15 +341,15 @@ func TestCheckPromotionOfASelection(t *testing.T) {
 			}
 		}
 		r.Parts[0].Run = parts[0].ID
-	}, missing, "which is of stage3b on device sim")
+	}, missing, "which has variant stage3b, device sim")
 	other := withSelection(t, strings.Replace(best, "queries < 36", "queries < 20", 1))
 	other.Ledger = s.Ledger
-	check("another table", other.Lab, func(*run.Run) {}, stale, "today's table gives 1x1x33x64:causal to stage2, and stage3b was measured")
+	check("another table", other.Lab, func(*run.Run) {}, stale, "today's table assigns 1x1x33x64:causal to stage2, and stage3b was measured")
 	if c, cacheDir := compiler(t); c != nil {
 		changed := folder(t)
 		source := s.variant("stage2").Stage().Source
 		changed[source] = &fstest.MapFile{Data: append(changed[source].Data, "\n__global__ void another(int* p) { *p = 1; }\n"...)}
-		check("other code", s.with(toolchain.NewBuilder(changed, c, cacheDir)), func(*run.Run) {}, stale, "today's sources give other code of stage3b")
+		check("other code", s.with(toolchain.NewBuilder(changed, c, cacheDir)), func(*run.Run) {}, stale, "today's sources give stage3b the code ")
 	}
 	if err := os.RemoveAll(filepath.Join(s.dir, "runs", good.Parts[1].Run)); err != nil {
 		t.Fatal(err)

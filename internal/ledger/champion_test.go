@@ -136,7 +136,7 @@ func TestPromoteRefuses(t *testing.T) {
 	l, runs := contenders(t, 2)
 	promote(t, l, runs[0], "sm_90")
 	_, err := l.Promote(t.Context(), promotion(runs[0], "sm_90"))
-	wantError(t, err, "is the champion of sm_90 already, with the same code, since 20")
+	wantError(t, err, "is already the champion of sm_90 with the same code, since 20")
 	promote(t, l, runs[0], "sm_89") // another architecture has a champion of its own
 	bad := promotion(runs[1], "sm_90")
 	bad.CodeHash = ""
@@ -184,14 +184,14 @@ func TestVerifyChampions(t *testing.T) {
 	}
 	check(func(*Ledger, Champion, Champion, Champion) {}, 3)
 	check(func(l *Ledger, first, _, _ Champion) { must(os.RemoveAll(path(l, first))) }, 0,
-		"that it follows is missing", "the promotion 2") // the second follows it, and the rollback restores it
-	check(func(l *Ledger, _, second, _ Champion) { rewrite(l, second, `"attune": "0.1.0"`, `"attune": "0.2.0"`) }, 2, "that it follows was rewritten")
+		"before it is missing", "the promotion 2") // the second record follows it, and the rollback restores it
+	check(func(l *Ledger, _, second, _ Champion) { rewrite(l, second, `"attune": "0.1.0"`, `"attune": "0.2.0"`) }, 2, "before it was rewritten")
 	check(func(l *Ledger, _, _, back Champion) { rewrite(l, back, `"number": 3`, `"number": 7`) }, 2, "is not the one before it")
-	check(func(l *Ledger, _, _, back Champion) { rewrite(l, back, back.CodeHash, "0ther") }, 2, "it is not of the kernel, variant and code")
+	check(func(l *Ledger, _, _, back Champion) { rewrite(l, back, back.CodeHash, "0ther") }, 2, "has another kernel, variant or code")
 	check(func(l *Ledger, _, _, back Champion) { rewrite(l, back, `"rollback"`, `"coup"`) }, 2, `key change is "coup"`)
 	check(func(l *Ledger, _, _, back Champion) {
 		must(os.RemoveAll(l.runPath(back.Run)))
-	}, 1, "that it rests on is not in the ledger", "that it rests on is not in the ledger")
+	}, 1, "is not in the ledger", "is not in the ledger")
 	check(func(l *Ledger, _, second, _ Champion) {
 		must(os.WriteFile(filepath.Join(path(l, second), "note"), nil, 0o644))
 	}, 2, "/note: was added")
@@ -225,7 +225,7 @@ func TestRollbackNeedsTheRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := l.Rollback(t.Context(), "sdpa", "sm_90", "")
-	wantError(t, err, "its evidence cannot be read")
+	wantError(t, err, "its run cannot be read")
 	wantChampion(t, l, "sm_90", runs[1].ID)
 }
 

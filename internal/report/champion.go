@@ -10,18 +10,25 @@ import (
 	"attune/internal/run"
 )
 
-// ChampionList writes changes of champions, in the order given, as a table.
-func ChampionList(w io.Writer, champions []ledger.Champion, markdown bool) error {
-	var rows [][]string
-	for _, c := range champions {
-		before := "-"
-		if c.Previous != nil {
-			before = c.Previous.Variant
-		}
-		since := c.Since.UTC().Format("2006-01-02 15:04:05")
-		rows = append(rows, []string{c.Arch, c.Kernel, c.Variant, string(c.Change), since, before, c.Run, shortHash(c.CodeHash)})
+// Champion writes a champion with the run that it was promoted on and the verdict of that run. The
+// verdict is empty if the ledger does not have the run.
+func Champion(w io.Writer, c ledger.Champion, verdict string) error {
+	if verdict == "" {
+		verdict = "unknown: the run is not in the ledger"
 	}
-	return table(w, []string{"arch", "kernel", "champion", "by", "since", "before", "run", "code"}, rows, markdown)
+	before := "none"
+	if c.Previous != nil {
+		before = c.Previous.Variant + ", by run " + c.Previous.Run
+	}
+	_, err := fmt.Fprintf(w, `champion of %s on %s: %s
+  run        %s
+  verdict    %s
+  code       %s
+  since      %s, by %s
+  before     %s
+  record     %s
+`, c.Kernel, c.Arch, c.Variant, c.Run, verdict, shortHash(c.CodeHash), c.Since.UTC().Format("2006-01-02 15:04:05"), c.Change, before, c.ID)
+	return err
 }
 
 // ChangelogEntry is what a changelog says of a new champion: the figures of the run that it rests on.
@@ -33,7 +40,7 @@ func ChangelogEntry(c ledger.Champion, r *run.Run) string {
 	if c.Previous != nil {
 		did += ", before it `" + c.Previous.Variant + "`"
 	}
-	return fmt.Sprintf("- %s. %s (run `%s`).", did, Figures(r), c.Run)
+	return fmt.Sprintf("- %s. %s (run `%s`, verdict %s).", did, Figures(r), c.Run, r.Verdict)
 }
 
 // Figures is what a run found, in one line.

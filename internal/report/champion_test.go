@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -19,24 +20,19 @@ func champion(change ledger.Change) ledger.Champion {
 	c := ledger.Champion{
 		ID: "20261115-061200-sm_89-7be20d", Change: change, Number: 2, Since: time.Date(2026, 11, 15, 6, 12, 0, 0, time.UTC),
 		Kernel: "sdpa", Arch: "sm_89", Variant: r.Variant, Run: r.ID, CodeHash: "c0de00ff11223344",
-		Previous: &ledger.Previous{ID: "20261114-061200-sm_89-7be20d", Variant: "stage1"},
+		Previous: &ledger.Previous{ID: "20261114-061200-sm_89-7be20d", Variant: "stage1", Run: "20261114-031522-stage1-3f9a1b"},
 	}
 	return c
 }
 
-func TestChampionList(t *testing.T) {
+func TestChampion(t *testing.T) {
 	first := champion(ledger.Promotion)
 	first.Variant, first.Previous = "stage1", nil
-	var text, markdown bytes.Buffer
-	all := []ledger.Champion{first, champion(ledger.Promotion), champion(ledger.Rollback)}
-	if err := ChampionList(&text, all, false); err != nil {
-		t.Fatal(err)
-	}
-	if err := ChampionList(&markdown, all, true); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "champions.txt", text.Bytes())
-	wholeTables(t, "the champions", markdown.String())
+	text := printed(t, func(w *bytes.Buffer) error {
+		return errors.Join(Champion(w, first, ""), Champion(w, champion(ledger.Promotion), "merge"), Champion(w, champion(ledger.Rollback), "merge"))
+	})
+	golden(t, "champions.txt", []byte(text))
+	noTrailingSpace(t, "the champions", text)
 }
 
 func TestChangelogEntry(t *testing.T) {
@@ -47,7 +43,7 @@ func TestChangelogEntry(t *testing.T) {
 		}
 	}
 	const figures = "12.35 us on 1x8x512x64; 1.247x stage1 (1.240 to 1.256), and 1.15x was needed; 74 registers, 43520 bytes of shared memory; " +
-		"4 of 4 right against float64; NVIDIA L4 (run `20261115-031522-stage2-3f9a1c`)."
+		"4 of 4 right against float64; NVIDIA L4 (run `20261115-031522-stage2-3f9a1c`, verdict merge)."
 	check(champion(ledger.Promotion), passing(), "- Champion of sm_89: `stage2`, before it `stage1`. "+figures)
 	check(champion(ledger.Rollback), passing(), "- Champion of sm_89 rolled back to `stage2`, before it `stage1`. "+figures)
 	first := champion(ledger.Promotion)
