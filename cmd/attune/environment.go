@@ -6,12 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"time"
 
-	"attune/internal/device"
-	"attune/internal/device/isolate"
 	"attune/internal/lab"
 	"attune/internal/ledger"
 	"attune/internal/report"
@@ -21,19 +16,28 @@ import (
 	"attune/kernels"
 )
 
-// kernel finds the kernel's folder: the one asked for, the one in the working directory, or the one in the program.
-func (a *app) kernel() (*spec.Kernel, fs.FS, error) {
+// kernelPath is the folder of the kernel: the requested one, or the one in the working directory. It is
+// empty for the kernel in the program.
+func (a *app) kernelPath() string {
 	const here = "kernels/sdpa"
-	if _, err := os.Stat(filepath.Join(here, spec.File)); err == nil && a.kernelDir == "" {
-		a.kernelDir = here
-	}
-	folder := kernels.SDPA()
 	if a.kernelDir != "" {
-		folder = os.DirFS(a.kernelDir)
+		return a.kernelDir
+	}
+	if _, err := os.Stat(filepath.Join(here, spec.File)); err == nil {
+		return here
+	}
+	return ""
+}
+
+// kernel loads the kernel's spec, and returns the folder with its sources.
+func (a *app) kernel() (*spec.Kernel, fs.FS, error) {
+	path, folder := a.kernelPath(), kernels.SDPA()
+	if path != "" {
+		folder = os.DirFS(path)
 	}
 	kernel, err := spec.Load(folder)
-	if err != nil && a.kernelDir != "" {
-		err = fmt.Errorf("kernel %s: %w", a.kernelDir, err)
+	if err != nil && path != "" {
+		err = fmt.Errorf("kernel %s: %w", path, err)
 	}
 	if err != nil {
 		return nil, nil, usageError{err}
@@ -41,15 +45,17 @@ func (a *app) kernel() (*spec.Kernel, fs.FS, error) {
 	return kernel, folder, nil
 }
 
-// git is the state of the repository that the kernel comes from: its folder's, or the one that the program was built from.
+// git is the state of the repository with the kernel's folder, or of the one that the program was built
+// from.
 func (a *app) git(ctx context.Context) toolchain.Git {
-	if a.kernelDir != "" {
-		return toolchain.ReadGit(ctx, a.kernelDir)
+	if path := a.kernelPath(); path != "" {
+		return toolchain.ReadGit(ctx, path)
 	}
 	return builtFrom()
 }
 
-// builder makes images with the machine's compiler, or gives shipped ones where it has none.
+// builder builds images with the machine's compiler. Without one it has the shipped images, and the
+// compiler is nil.
 func (a *app) builder(ctx context.Context, folder fs.FS) (*toolchain.Builder, *toolchain.Compiler, error) {
 	cacheDir, err := toolchain.CacheDir()
 	if err != nil {
@@ -57,18 +63,10 @@ func (a *app) builder(ctx context.Context, folder fs.FS) (*toolchain.Builder, *t
 	}
 	compiler, err := toolchain.Find(ctx, cacheDir)
 	if err != nil {
-		compiler = nil // shipped images need none
+		compiler = nil
 		a.noCompiler = err
 	}
 	return toolchain.NewBuilder(folder, compiler, cacheDir), compiler, nil
-}
-
-// newLab is a lab that tells of its steps on the status line. One that records is given the rest by its verb.
-func newLab(kernel *spec.Kernel, images *toolchain.Builder, status *terminal.Status) *lab.Lab {
-	return &lab.Lab{
-		Kernel: kernel, Builder: images, Watch: func(e lab.Event) { status.Set("%s", statusText(e)) },
-		Render: report.Markdown, RenderBench: report.BenchMarkdown,
-	}
 }
 
 func (a *app) ledgerPath() string {
@@ -85,50 +83,53 @@ func (a *app) openLedger(ctx context.Context) (*ledger.Ledger, error) {
 	return ledger.Open(ctx, a.ledgerPath())
 }
 
-// serverVerb is the hidden verb by which the program serves a machine to itself.
-const serverVerb = "device-server"
-
-// defaultLimit is how long a device may take over one job.
-const defaultLimit = 60 * time.Second
-
-// child says how the program starts itself as a server of a device by its name (cuda, cuda:1).
-func (a *app) child(name string, limit time.Duration) (isolate.Options, error) {
-	index, err := deviceIndex(name)
-	if err != nil {
-		return isolate.Options{}, err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return isolate.Options{}, fmt.Errorf("find the program to start it again: %w", err)
-	}
-	return isolate.Options{Command: []string{self, serverVerb, strconv.Itoa(index)}, Limit: limit, Stderr: a.stderr}, nil
+// workplace is a lab with its progress on the status line.
+type workplace struct {
+	*lab.Lab
+	status   *terminal.Status
+	compiler *toolchain.Compiler // nil if there is none
+	last     lab.Progress
 }
 
-// opener gives a function that opens a device by its name in a process of its own.
-// With the name of a tool of compute-sanitizer the process runs under it.
-func (a *app) opener(name string, limit time.Duration, sanitizer string) (func(context.Context) (device.Device, error), error) {
-	o, err := a.child(name, limit)
+// newWorkplace is a workplace without ledger and device. The caller closes it.
+func (a *app) newWorkplace(ctx context.Context, kernel *spec.Kernel, folder fs.FS) (*workplace, error) {
+	images, compiler, err := a.builder(ctx, folder)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) (device.Device, error) {
-		if sanitizer != "" {
-			return isolate.StartSanitized(ctx, o, sanitizer)
-		}
-		return isolate.Start(ctx, o)
-	}, nil
+	w := &workplace{status: a.status(), compiler: compiler}
+	w.Lab = &lab.Lab{
+		Kernel: kernel, Builder: images, Render: report.Markdown, RenderBench: report.BenchMarkdown, RenderProfiles: report.ProfileFiles,
+		Progress: func(p lab.Progress) {
+			w.last = p
+			w.status.Set("%s", progressText(p))
+		},
+	}
+	return w, nil
 }
 
-// deviceIndex reads cuda or cuda:N.
-func deviceIndex(name string) (int, error) {
-	kind, number, numbered := strings.Cut(name, ":")
-	index := 0
-	var err error
-	if numbered {
-		index, err = strconv.Atoi(number)
+// newRecordingWorkplace is a workplace with a ledger.
+func (a *app) newRecordingWorkplace(ctx context.Context, kernel *spec.Kernel, folder fs.FS) (*workplace, error) {
+	w, err := a.newWorkplace(ctx, kernel, folder)
+	if err != nil {
+		return nil, err
 	}
-	if kind != "cuda" || err != nil || index < 0 {
-		return 0, usageError{fmt.Errorf("unknown device %q; there are auto, cuda, cuda:N and sim", name)}
+	w.Git, w.Version = a.git(ctx), version()
+	w.Ledger, err = a.openLedger(ctx)
+	return w, err
+}
+
+// close clears the status line and closes the ledger.
+func (w *workplace) close() {
+	w.status.Clear()
+	if w.Ledger != nil {
+		w.Ledger.Close()
 	}
-	return index, nil
+}
+
+func progressText(p lab.Progress) string {
+	if p.Total > 0 {
+		return fmt.Sprintf("%s: %s (%d of %d)", p.Subject, p.Step, p.Done+1, p.Total)
+	}
+	return fmt.Sprintf("%s: %s", p.Subject, p.Step)
 }

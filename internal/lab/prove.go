@@ -11,114 +11,117 @@ import (
 	"attune/internal/toolchain"
 )
 
-// Proof says which knobs reach the machine code. Each value of each knob was built as the only departure from each stage.
+// Proof says which knobs reach the machine code. Each value of each knob was built as the only change
+// to each stage.
 type Proof struct {
-	Arch  string      `json:"arch,omitempty"` // the one asked for; else each stage is built for its newest
+	Arch  string      `json:"arch,omitempty"` // requested; if empty, each stage is built for its newest
 	Knobs []KnobProof `json:"knobs"`
 }
 
-// KnobProof is what turning one knob does.
+// KnobProof is the effect of one knob.
 type KnobProof struct {
 	Knob   string       `json:"knob"`
 	Fate   Fate         `json:"fate"`
 	Values []ValueProof `json:"values"`
 }
 
-// ValueProof is what one value of a knob does, by the variants around which it was tried.
+// ValueProof lists, for one value of a knob, the variants that it was tried on.
 type ValueProof struct {
 	Value      int      `json:"value"`
-	Own        []string `json:"own"`         // have it themselves
-	Alive      []string `json:"alive"`       // give other code with it
-	Equal      []string `json:"equal"`       // give the same code
-	NotAllowed []string `json:"not_allowed"` // break a rule with it
-	Broken     []string `json:"broken"`      // do not compile with it, or not even without
+	Own        []string `json:"own"`         // have the value already
+	Alive      []string `json:"alive"`       // get different code
+	Equal      []string `json:"equal"`       // get the same code
+	NotAllowed []string `json:"not_allowed"` // violate a constraint
+	Broken     []string `json:"broken"`      // do not compile with the value, or without it
 }
 
-// Fate is what becomes of a knob.
+// Fate is the overall effect of a knob.
 type Fate string
 
 // The fates of a knob.
 const (
-	Alive   Fate = "alive"   // some departure changes the code
-	Dead    Fate = "dead"    // none does
-	Untried Fate = "untried" // it has one value, or no rule lets it be turned by itself
+	Alive   Fate = "alive"   // some change of it changes the code
+	Dead    Fate = "dead"    // no change does
+	Untried Fate = "untried" // it has one value, or no constraint lets it change alone
 )
 
-// Failed says whether the proof has found a knob that does nothing, or a departure that does not compile.
+// Failed reports whether a knob is dead, or a value does not compile.
 func (p *Proof) Failed() bool {
 	return slices.ContainsFunc(p.Knobs, func(k KnobProof) bool {
 		return k.Fate == Dead || slices.ContainsFunc(k.Values, func(v ValueProof) bool { return len(v.Broken) > 0 })
 	})
 }
 
-// ProofRequest is what to prove.
+// ProofRequest says what to prove.
 type ProofRequest struct {
 	Arch  string
-	Brief bool // leave a knob alone as soon as it has changed the code once
+	Brief bool // stop at the first change of a knob that changes the code
 }
 
-// Prove builds every departure from a stage by one knob, several at once, and compares its code with the stage's. A value that no stage has or allows, and a knob
-// that no stage can be left by, is tried around variants of the covering set.
+// Prove builds every change of one knob in one stage, several at once, and compares the code with the
+// stage's. A value that no stage has or allows is tried on variants of the covering set. So are all
+// values of a knob that cannot change alone in any stage.
 func (l *Lab) Prove(ctx context.Context, r ProofRequest) (*Proof, error) {
-	p := &prover{lab: l, request: r, codes: map[string]func() (code, error){}}
-	departures, err := p.plan()
+	p := &prover{lab: l, request: r}
+	changes, err := p.plan()
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	p.builds = l.startBuilds(ctx, r.Arch)
+	defer p.builds.stop()
 	proof := &Proof{Arch: r.Arch, Knobs: make([]KnobProof, len(l.Kernel.Knobs))}
+	var work sync.WaitGroup
 	for i, knob := range l.Kernel.Knobs {
-		p.work.Go(func() {
-			if err := p.prove(ctx, knob, departures[i], &proof.Knobs[i]); err != nil {
-				cancel(err) // and the builds that are under way
+		work.Go(func() {
+			if err := p.prove(knob, changes[i], &proof.Knobs[i]); err != nil {
+				cancel(err) // ends the builds of the other knobs too
 			}
 		})
 	}
-	p.work.Wait()
+	work.Wait()
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
 	return proof, nil
 }
 
-// prover builds each variant once.
 type prover struct {
 	lab     *Lab
 	request ProofRequest
-	planned int
-	work    sync.WaitGroup
+	builds  *builds
+	planned int // changes to build
 
-	mu     sync.Mutex
-	judged int
-	codes  map[string]func() (code, error)
+	mu   sync.Mutex
+	done int // changes that were compared
 }
 
-// departure is a value of a knob, to be tried around a variant.
-type departure struct {
-	value   int
-	around  spec.Variant
-	variant spec.Variant // around with the value
-	kind    departureKind
+// change is one value of a knob, tried on a variant.
+type change struct {
+	value  int
+	before spec.Variant
+	after  spec.Variant // before, with the value
+	kind   changeKind
 }
 
-func (d departure) builds() bool { return d.kind == toBuild }
+func (c change) builds() bool { return c.kind == toBuild }
 
-type departureKind int
+type changeKind int
 
 const (
-	toBuild departureKind = iota
-	isOwn
+	toBuild changeKind = iota
+	isOwn              // the variant has the value already
 	notAllowed
 )
 
-// plan lists the departures of each knob.
-func (p *prover) plan() ([][]departure, error) {
+// plan lists the changes of each knob.
+func (p *prover) plan() ([][]change, error) {
 	kernel := p.lab.Kernel
 	var stages []spec.Variant
 	var refusal error
 	for _, stage := range kernel.Stages {
-		if _, err := p.arch(stage); err != nil {
+		if _, err := Arch(stage, p.request.Arch, ""); err != nil {
 			refusal = cmp.Or(refusal, err)
 			continue
 		}
@@ -127,27 +130,15 @@ func (p *prover) plan() ([][]departure, error) {
 	if len(stages) == 0 {
 		return nil, refusal
 	}
-	cover := slices.DeleteFunc(kernel.Cover(), func(v spec.Variant) bool { _, err := p.arch(v.Stage()); return err != nil })
-	all := make([][]departure, len(kernel.Knobs))
-	for i, knob := range kernel.Knobs {
-		turns := false // a stage can be left by this knob
-		var strange []int
-		for _, value := range knob.Values {
-			tries := departuresFrom(kernel, stages, i, value)
-			turns = turns || slices.ContainsFunc(tries, departure.builds)
-			if !slices.ContainsFunc(tries, func(d departure) bool { return d.kind != notAllowed }) {
-				strange = append(strange, value)
-			}
-			all[i] = append(all[i], tries...)
-		}
-		if !turns {
-			strange = knob.Values
-		}
-		for _, value := range strange {
-			all[i] = append(all[i], departuresAside(kernel, cover, i, value)...)
-		}
-		for _, d := range all[i] {
-			if d.builds() {
+	cover := slices.DeleteFunc(kernel.Cover(), func(v spec.Variant) bool {
+		_, err := Arch(v.Stage(), p.request.Arch, "")
+		return err != nil
+	})
+	all := make([][]change, len(kernel.Knobs))
+	for i := range kernel.Knobs {
+		all[i] = knobChanges(kernel, stages, cover, i)
+		for _, c := range all[i] {
+			if c.builds() {
 				p.planned++
 			}
 		}
@@ -155,55 +146,77 @@ func (p *prover) plan() ([][]departure, error) {
 	return all, nil
 }
 
-// mostAside is around how many variants that are no stages a value is tried.
-const mostAside = 2
-
-func (p *prover) arch(stage *spec.Stage) (string, error) { return Arch(stage, p.request.Arch, "") }
-
-// departuresFrom tries a value of a knob around variants.
-func departuresFrom(kernel *spec.Kernel, around []spec.Variant, knob, value int) []departure {
-	var all []departure
-	for _, v := range around {
-		own, has := v.Value(kernel.Knobs[knob].Name)
-		if !has {
-			continue
+// knobChanges lists the changes of one knob: in every stage, and in variants of the covering set for
+// values that the stages do not reach.
+func knobChanges(kernel *spec.Kernel, stages, cover []spec.Variant, knob int) []change {
+	var all []change
+	var unreached []int
+	changesAlone := false
+	for _, value := range kernel.Knobs[knob].Values {
+		tries := stageChanges(kernel, stages, knob, value)
+		changesAlone = changesAlone || slices.ContainsFunc(tries, change.builds)
+		if !slices.ContainsFunc(tries, func(c change) bool { return c.kind != notAllowed }) {
+			unreached = append(unreached, value)
 		}
-		d := departure{value: value, around: v}
-		if own == value {
-			d.kind = isOwn
-		} else if turned, ok := turn(kernel, v, knob, value); ok {
-			d.variant = turned
-		} else {
-			d.kind = notAllowed
-		}
-		all = append(all, d)
+		all = append(all, tries...)
+	}
+	if !changesAlone {
+		unreached = kernel.Knobs[knob].Values
+	}
+	for _, value := range unreached {
+		all = append(all, coverChanges(kernel, cover, knob, value)...)
 	}
 	return all
 }
 
-// departuresAside finds pairs of variants, one of the covering set, that differ in nothing but the knob, of which one has the value.
-func departuresAside(kernel *spec.Kernel, cover []spec.Variant, knob, value int) []departure {
-	var all []departure
+// stageChanges tries a value of a knob on the stages that have the knob.
+func stageChanges(kernel *spec.Kernel, stages []spec.Variant, knob, value int) []change {
+	var all []change
+	for _, v := range stages {
+		own, has := v.Value(kernel.Knobs[knob].Name)
+		if !has {
+			continue
+		}
+		c := change{value: value, before: v}
+		if own == value {
+			c.kind = isOwn
+		} else if changed, ok := withValue(kernel, v, knob, value); ok {
+			c.after = changed
+		} else {
+			c.kind = notAllowed
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// maxCoverChanges limits the variants of the covering set that a value is tried on.
+const maxCoverChanges = 2
+
+// coverChanges finds pairs of variants that differ only in the knob. One of each pair is in the
+// covering set, and one has the value.
+func coverChanges(kernel *spec.Kernel, cover []spec.Variant, knob, value int) []change {
+	var all []change
 	for _, v := range cover {
 		own, has := v.Value(kernel.Knobs[knob].Name)
 		if !has {
 			continue
 		}
 		for _, other := range kernel.Knobs[knob].Values {
-			switch turned, ok := turn(kernel, v, knob, other); {
+			switch changed, ok := withValue(kernel, v, knob, other); {
 			case other == own || !ok:
 			case own == value:
-				all = append(all, departure{value: value, around: turned, variant: v})
+				all = append(all, change{value: value, before: changed, after: v})
 			case other == value:
-				all = append(all, departure{value: value, around: v, variant: turned})
+				all = append(all, change{value: value, before: v, after: changed})
 			}
 		}
 	}
-	return all[:min(len(all), mostAside)]
+	return all[:min(len(all), maxCoverChanges)]
 }
 
-// turn gives a variant with another value of a knob, if the rules allow it.
-func turn(kernel *spec.Kernel, v spec.Variant, knob, value int) (spec.Variant, bool) {
+// withValue is a variant with another value of a knob, if the constraints allow it.
+func withValue(kernel *spec.Kernel, v spec.Variant, knob, value int) (spec.Variant, bool) {
 	text := v.Stage().Name
 	for _, s := range v.Values() {
 		if s.Knob == kernel.Knobs[knob].Name {
@@ -211,35 +224,35 @@ func turn(kernel *spec.Kernel, v spec.Variant, knob, value int) (spec.Variant, b
 		}
 		text += "+" + s.String()
 	}
-	turned, err := kernel.Variant(text)
-	return turned, err == nil // the text is right, so an error is a rule
+	changed, err := kernel.Variant(text)
+	return changed, err == nil // the text is well-formed, so an error is a constraint
 }
 
-// prove decides the fate of one knob.
-func (p *prover) prove(ctx context.Context, knob spec.Knob, departures []departure, proof *KnobProof) error {
+// prove finds the fate of one knob.
+func (p *prover) prove(knob spec.Knob, changes []change, proof *KnobProof) error {
 	*proof = KnobProof{Knob: knob.Name, Fate: Untried}
 	for _, value := range knob.Values {
 		proof.Values = append(proof.Values, ValueProof{
 			Value: value, Own: []string{}, Alive: []string{}, Equal: []string{}, NotAllowed: []string{}, Broken: []string{},
 		})
 	}
-	if !p.request.Brief { // all at once; otherwise one after the other
-		for _, d := range departures {
-			if d.builds() {
-				p.work.Go(func() { _, _ = p.code(ctx, d.variant) }) // what it gives is asked for below
+	if !p.request.Brief { // in brief, a build starts when its result is needed
+		for _, c := range changes {
+			if c.builds() {
+				p.builds.start(c.after)
 			}
 		}
 	}
-	for _, d := range departures {
+	for _, c := range changes {
 		if p.request.Brief && proof.Fate == Alive {
 			return nil
 		}
-		v := &proof.Values[slices.Index(knob.Values, d.value)]
-		fate, list, err := p.judge(ctx, d, v)
+		v := &proof.Values[slices.Index(knob.Values, c.value)]
+		fate, list, err := p.compare(c, v)
 		if err != nil {
 			return err
 		}
-		*list = append(*list, d.around.String())
+		*list = append(*list, c.before.String())
 		if fate == Alive || proof.Fate == Untried {
 			proof.Fate = fate
 		}
@@ -247,55 +260,34 @@ func (p *prover) prove(ctx context.Context, knob spec.Knob, departures []departu
 	return nil
 }
 
-// judge compares a departure with what it departs from, and names the list that it belongs to.
-func (p *prover) judge(ctx context.Context, d departure, v *ValueProof) (Fate, *[]string, error) {
-	switch d.kind {
+// compare compares the code before and after a change, and returns the list that the variant belongs
+// to.
+func (p *prover) compare(c change, v *ValueProof) (Fate, *[]string, error) {
+	switch c.kind {
 	case isOwn:
 		return Untried, &v.Own, nil
 	case notAllowed:
 		return Untried, &v.NotAllowed, nil
 	}
-	without, err := p.code(ctx, d.around)
-	with, errWith := p.code(ctx, d.variant)
-	err = cmp.Or(err, errWith)
+	before, err := p.builds.image(c.before)
+	after, errAfter := p.builds.image(c.after)
+	err = cmp.Or(err, errAfter)
 	var refused *toolchain.CompileError
-	p.tell(d.variant)
+	p.progress(c.after)
 	switch {
 	case errors.As(err, &refused):
 		return Untried, &v.Broken, nil
 	case err != nil:
 		return Untried, nil, err
-	case with == without:
+	case codeOf(after) == codeOf(before):
 		return Dead, &v.Equal, nil
 	}
 	return Alive, &v.Alive, nil
 }
 
-func (p *prover) tell(v spec.Variant) {
+func (p *prover) progress(v spec.Variant) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lab.tell(Event{Variant: v.String(), Doing: "built", Done: p.judged, Total: p.planned})
-	p.judged++
-}
-
-// code builds a variant, once for all who ask.
-func (p *prover) code(ctx context.Context, v spec.Variant) (code, error) {
-	p.mu.Lock()
-	build := p.codes[v.String()]
-	if build == nil {
-		build = sync.OnceValues(func() (code, error) {
-			arch, err := p.arch(v.Stage())
-			if err != nil {
-				return code{}, err
-			}
-			image, _, err := p.lab.Builder.Build(ctx, Target(p.lab.Kernel, v, arch))
-			if err != nil {
-				return code{}, err
-			}
-			return codeOf(image), nil
-		})
-		p.codes[v.String()] = build
-	}
-	p.mu.Unlock()
-	return build()
+	p.lab.progress(Progress{Subject: v.String(), Step: "built", Done: p.done, Total: p.planned})
+	p.done++
 }

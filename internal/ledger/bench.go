@@ -17,13 +17,13 @@ const (
 	latestBench = "latest-bench"
 )
 
-// benches is the folder of the benches. They are in no index: there are few of them, and nobody filters them.
+// benches returns the folder of the benches.
 func (l *Ledger) benches() folder {
 	return folder{filepath.Join(l.dir, benchesName), "bench", benchName}
 }
 
-// RecordBench writes a bench: bench.json, with an id from [NewID], the time in it and the kernel, and whatever other files belong to it. As with
-// [Ledger.Record], it is there whole or not at all.
+// RecordBench writes a bench. The files must include bench.json with an id from [NewID], the time in
+// the id, and the kernel. As with [Ledger.Record], the record is complete or absent.
 func (l *Ledger) RecordBench(ctx context.Context, files map[string][]byte) error {
 	document, ok := files[benchName]
 	if !ok {
@@ -38,25 +38,25 @@ func (l *Ledger) RecordBench(ctx context.Context, files map[string][]byte) error
 		return fmt.Errorf("bench %s was not recorded: %w", id, err)
 	}
 	if err := syncDir(folder.path); err != nil {
-		return fmt.Errorf("bench %s was recorded, but may be gone after a power cut: flushing %s: %w", id, folder.path, err)
+		return fmt.Errorf("bench %s was recorded, but a power cut may undo it: flush %s: %w", id, folder.path, err)
 	}
 	return nil
 }
 
-// ReadBench returns a file of a bench. A file that is not what it was when it was recorded is an error.
+// ReadBench returns a file of a bench. A file whose checksum differs from the recorded one is an error.
 func (l *Ledger) ReadBench(ctx context.Context, id, name string) ([]byte, error) {
 	return l.benches().read(ctx, id, name)
 }
 
-// findBench returns the id of the bench that ref names: its id, the start or the end of its id where no other bench has it, or "latest-bench".
-// It is empty where ref names none, or several.
+// findBench returns the id of the bench that ref names. ref is an id, an unambiguous start or end of
+// one, or "latest-bench". The id is empty if ref names no bench or several.
 func (l *Ledger) findBench(ref string) (string, error) {
 	ids, err := l.benches().ids()
 	if err != nil {
 		return "", err
 	}
 	if ref == latestBench && len(ids) > 0 {
-		return slices.Max(ids), nil // they begin with their times
+		return slices.Max(ids), nil // ids start with the time
 	}
 	var matches []string
 	for _, id := range ids {
@@ -73,7 +73,7 @@ func (l *Ledger) findBench(ref string) (string, error) {
 	return matches[0], nil
 }
 
-// parseBench reads the id from a bench.json, and refuses one that could not be told apart from others.
+// parseBench returns the id in a bench.json. It checks the keys that identify a bench.
 func parseBench(document []byte) (id string, err error) {
 	var b struct {
 		ID     string    `json:"id"`
@@ -88,7 +88,7 @@ func parseBench(document []byte) (id string, err error) {
 	case err != nil:
 		return "", fmt.Errorf("%s: key id: %w", benchName, err)
 	case !b.Time.UTC().Truncate(time.Second).Equal(started):
-		return "", fmt.Errorf("%s: key time is %s, but the id %s says %s: make both from one clock reading",
+		return "", fmt.Errorf("%s: key time is %s, but the id %s has %s: make both from one clock reading",
 			benchName, b.Time.Format(time.RFC3339), b.ID, started.Format(time.RFC3339))
 	case b.Kernel == "":
 		return "", fmt.Errorf("%s: key kernel is missing or empty", benchName)
@@ -108,12 +108,12 @@ func (l *Ledger) verifyBenches(ctx context.Context) (sound int, problems []Probl
 
 func (l *Ledger) verifyBench(ctx context.Context, id string) []Problem {
 	document, err := l.ReadBench(ctx, id, benchName)
-	said := ""
+	recorded := ""
 	if err == nil {
-		said, err = parseBench(document)
+		recorded, err = parseBench(document)
 	}
-	if err == nil && said != id {
-		err = errors.New("it says that its id is " + said + ": the directory was renamed")
+	if err == nil && recorded != id {
+		err = errors.New("its id is " + recorded + ": the directory was renamed")
 	}
 	if err != nil {
 		return []Problem{{File: benchName, What: err.Error()}}
@@ -121,8 +121,8 @@ func (l *Ledger) verifyBench(ctx context.Context, id string) []Problem {
 	return nil
 }
 
-// benchOf is the error of a reference to a bench where a run is wanted, or nil.
-func (l *Ledger) benchOf(ref string) error {
+// benchRefError returns the error of a reference that names a bench instead of a run, or nil.
+func (l *Ledger) benchRefError(ref string) error {
 	id, err := l.findBench(ref)
 	if err != nil || id == "" {
 		return err

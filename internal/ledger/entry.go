@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Entry is what the index holds of a run. It is read from these keys of the run's run.json, which holds much more.
+// Entry is the part of a run that the index holds. It has a few keys of the run's run.json.
 type Entry struct {
 	ID       string    `json:"id"`
-	Time     time.Time `json:"time"` // when the run started, in UTC; its seconds are in the id as well
+	Time     time.Time `json:"time"` // start of the run in UTC; the id has it in seconds
 	Kernel   string    `json:"kernel"`
 	Variant  string    `json:"variant"`
 	Stage    string    `json:"stage"`
@@ -22,22 +22,22 @@ type Entry struct {
 	Headline Headline  `json:"headline"`
 }
 
-// Headline is the figure a run is listed with. What was not measured is nil, and null in JSON.
+// Headline is the figure in lists of runs. A value that was not measured is nil, and null in JSON.
 type Headline struct {
 	Shape       string   `json:"shape"`
 	P50US       *float64 `json:"p50_us"`
 	ParentRatio *float64 `json:"parent_ratio"`
 }
 
-// Filter chooses runs. A field left empty chooses all.
+// Filter selects runs. An empty field matches every run.
 type Filter struct {
 	Kernel, Variant, Stage, Device, Arch, Verdict, CodeHash string
 
-	OldestFirst bool // otherwise the newest run comes first
-	Limit       int  // at most so many; 0 means all
+	OldestFirst bool // the default is newest first
+	Limit       int  // most runs to return; 0 means all
 }
 
-// parseEntry reads what the index holds from a run.json.
+// parseEntry reads an entry from a run.json.
 func parseEntry(document []byte) (Entry, error) {
 	var e Entry
 	if err := json.Unmarshal(document, &e); err != nil {
@@ -49,14 +49,14 @@ func parseEntry(document []byte) (Entry, error) {
 		return Entry{}, fmt.Errorf("%s: key id: %w", runName, err)
 	}
 	if !e.Time.Truncate(time.Second).Equal(started) {
-		return Entry{}, fmt.Errorf("%s: key time is %s, but the id %s says %s: make both from one clock reading",
+		return Entry{}, fmt.Errorf("%s: key time is %s, but the id %s has %s: make both from one clock reading",
 			runName, e.Time.Format(time.RFC3339), e.ID, started.Format(time.RFC3339))
 	}
 	return e, nil
 }
 
-// checkComplete refuses a run that could not be told apart in a list. It is asked of new runs only: an old one is
-// listed with what it has.
+// checkComplete checks the keys that a list needs to tell runs apart. Only new runs are checked; old
+// ones are listed with the keys they have.
 func (e Entry) checkComplete() error {
 	for _, need := range []struct{ key, value string }{
 		{"kernel", e.Kernel},

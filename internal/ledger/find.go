@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// RefError says that a reference names no run, or more than one.
+// RefError is the error of a reference that does not name exactly one run.
 type RefError struct {
 	Ref       string
 	Ambiguous bool
-	Bench     string // the id of the bench that it names instead
-	// Candidates are the ids of the runs that the reference may mean, or, when it means none, of the few most like it.
+	Bench     string // id of the bench that the reference names; may be empty
+	// Candidates are the ids that the reference matches, or the three nearest if it matches none.
 	Candidates []string
 }
 
@@ -27,7 +27,7 @@ func (e *RefError) Error() string {
 	}
 	switch {
 	case e.Bench != "":
-		return fmt.Sprintf("%s is a bench and no run; `attune show` prints it", e.Bench)
+		return fmt.Sprintf("%s is a bench, not a run; `attune show` prints it", e.Bench)
 	case e.Ref == latestBench:
 		return "the ledger has no benches; `attune bench` makes one"
 	case e.Ambiguous:
@@ -39,13 +39,13 @@ func (e *RefError) Error() string {
 	}
 }
 
-// Is makes errors.Is(err, fs.ErrNotExist) true of a reference that names no run.
+// Is makes errors.Is(err, fs.ErrNotExist) true for a reference that names no run.
 func (e *RefError) Is(target error) bool {
 	return target == fs.ErrNotExist && !e.Ambiguous
 }
 
-// Find returns the run that ref names: its id, the start or the end of its id where no other run has it, or
-// "latest". Otherwise the error is a [*RefError], which knows whether it is a bench that ref names.
+// Find returns the run that ref names. ref is an id, an unambiguous start or end of one, or "latest".
+// If ref names no run or several, the error is a [*RefError]. It has the id if ref names a bench.
 func (l *Ledger) Find(ctx context.Context, ref string) (Entry, error) {
 	entries, err := l.List(ctx, Filter{})
 	if err != nil {
@@ -69,17 +69,18 @@ func (l *Ledger) Find(ctx context.Context, ref string) (Entry, error) {
 	case len(matches) > 1:
 		return Entry{}, &RefError{Ref: ref, Ambiguous: true, Candidates: ids(matches)}
 	}
-	if err := l.benchOf(ref); err != nil {
+	if err := l.benchRefError(ref); err != nil {
 		return Entry{}, err
 	}
-	if err := l.whyNotListed(ctx, ref); err != nil {
+	if err := l.damage(ctx, ref); err != nil {
 		return Entry{}, err
 	}
 	return Entry{}, &RefError{Ref: ref, Candidates: nearest(ids(entries), ref)}
 }
 
-// whyNotListed tells a damaged run from one that was never there.
-func (l *Ledger) whyNotListed(ctx context.Context, id string) error {
+// damage returns the error of a run that is in the ledger and cannot be read. It returns nil for a run
+// that is not there.
+func (l *Ledger) damage(ctx context.Context, id string) error {
 	if _, err := parseID(id); err != nil {
 		return nil
 	}
@@ -89,7 +90,7 @@ func (l *Ledger) whyNotListed(ctx context.Context, id string) error {
 	if _, err := l.readEntry(ctx, id); err != nil {
 		return fmt.Errorf("the run is damaged and not listed: %w", err)
 	}
-	return nil // it was recorded a moment ago
+	return nil // another process recorded it after the list was read
 }
 
 func ids(entries []Entry) []string {
@@ -100,7 +101,7 @@ func ids(entries []Entry) []string {
 	return out
 }
 
-// nearest returns the three ids with a start or an end most like ref.
+// nearest returns the three ids whose start or end has the smallest edit distance from ref.
 func nearest(ids []string, ref string) []string {
 	ref = ref[:min(len(ref), 80)]
 	away := make(map[string]int, len(ids))
@@ -113,7 +114,7 @@ func nearest(ids []string, ref string) []string {
 	return ids[:min(len(ids), 3)]
 }
 
-// distance is the number of bytes to insert, remove or replace to make b of a.
+// distance is the edit distance of a and b: the bytes to insert, remove or replace.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -16,21 +16,21 @@ import (
 	"syscall"
 )
 
-// folder is where the directories of one kind lie: runs, benches, or changes of a champion. Each directory is written once and holds the document
-// that it is there for, whatever belongs to that, and the checksums of all of it.
+// folder holds the records of one kind: runs, benches or champions. Each record is a directory that is
+// written once. It has one JSON document, other files, and the checksums of all of them.
 type folder struct {
 	path     string
-	kind     string // for messages
-	document string
+	kind     string // in messages
+	document string // name of the JSON document
 }
 
-func (f folder) of(id string) string { return filepath.Join(f.path, id) }
+func (f folder) dir(id string) string { return filepath.Join(f.path, id) }
 
-// ids lists the directories that have an id for a name.
+// ids returns the names of all directories that are valid ids.
 func (f folder) ids() ([]string, error) {
 	found, err := os.ReadDir(f.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("listing the %s: %w", filepath.Base(f.path), err)
+		return nil, fmt.Errorf("list the %s: %w", filepath.Base(f.path), err)
 	}
 	var ids []string
 	for _, d := range found {
@@ -45,7 +45,7 @@ func (f folder) sums(id string) (sums, error) {
 	if _, err := parseID(id); err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(filepath.Join(f.of(id), sumsName))
+	text, err := os.ReadFile(filepath.Join(f.dir(id), sumsName))
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", f.kind, id, err)
 	}
@@ -56,8 +56,8 @@ func (f folder) sums(id string) (sums, error) {
 	return s, nil
 }
 
-// read returns a file as it was recorded, or an error. A file recorded as NAME.gz is also read as
-// NAME, and is then returned decompressed.
+// read returns a file as it was recorded. A file recorded as NAME.gz is also read as NAME,
+// decompressed.
 func (f folder) read(ctx context.Context, id, name string) ([]byte, error) {
 	s, err := f.sums(id)
 	if err != nil {
@@ -81,18 +81,18 @@ func (f folder) read(ctx context.Context, id, name string) ([]byte, error) {
 	return f.readFile(s, id, name)
 }
 
-// readFile returns a file with its bytes on disk, if they have the recorded checksum.
+// readFile returns the bytes of a file, if they have the recorded checksum.
 func (f folder) readFile(s sums, id, name string) ([]byte, error) {
 	want, ok := s[name]
 	if !ok {
 		return nil, fmt.Errorf("%s %s has no %q: %w; it has %s", f.kind, id, name, fs.ErrNotExist, strings.Join(s.names(), ", "))
 	}
-	data, err := os.ReadFile(filepath.Join(f.of(id), name))
+	data, err := os.ReadFile(filepath.Join(f.dir(id), name))
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", f.kind, id, err)
 	}
 	if sumBytes(data) != want {
-		return nil, fmt.Errorf("%s %s: %s was changed after it was recorded: it does not agree with %s", f.kind, id, name, sumsName)
+		return nil, fmt.Errorf("%s %s: %s was changed after it was recorded: its checksum is not the one in %s", f.kind, id, name, sumsName)
 	}
 	return data, nil
 }
@@ -108,11 +108,11 @@ func decompress(data []byte) ([]byte, error) {
 	return io.ReadAll(reader)
 }
 
-// write puts a directory in place in one step, or leaves nothing.
+// write makes a record in one step. After an error there is no record.
 func (f folder) write(ctx context.Context, id string, files map[string][]byte) error {
 	err := f.tryWrite(ctx, id, files)
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("the disk is full; free some space, or choose another ledger: %w", err)
+		return fmt.Errorf("the disk is full; free some space or use another ledger: %w", err)
 	}
 	return err
 }
@@ -126,7 +126,7 @@ func (f folder) tryWrite(ctx context.Context, id string, files map[string][]byte
 	if err := makeDir(f.path); err != nil {
 		return err
 	}
-	temporary := filepath.Join(f.path, temporaryName(os.Getpid(), place(), id))
+	temporary := filepath.Join(f.path, temporaryName(os.Getpid(), pidSpace(), id))
 	if err := os.Mkdir(temporary, 0o777); err != nil {
 		return err
 	}
@@ -148,23 +148,23 @@ func (f folder) tryWrite(ctx context.Context, id string, files map[string][]byte
 		return err
 	}
 	if err := syncDir(temporary); err != nil {
-		return fmt.Errorf("flushing %s: %w", temporary, err)
+		return fmt.Errorf("flush %s: %w", temporary, err)
 	}
-	if err := os.Rename(temporary, f.of(id)); errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("the ledger has a %s of this id: %w", f.kind, err)
+	if err := os.Rename(temporary, f.dir(id)); errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("the ledger already has a %s with this id: %w", f.kind, err)
 	} else if err != nil {
 		return err
 	}
 	return nil
 }
 
-// verify compares the files of a directory with its checksums.
+// verify compares the files of a record with its checksums.
 func (f folder) verify(id string) []Problem {
 	var problems []Problem
 	add := func(file, format string, args ...any) {
 		problems = append(problems, Problem{Run: id, File: file, What: fmt.Sprintf(format, args...)})
 	}
-	dir := f.of(id)
+	dir := f.dir(id)
 	s, err := f.sums(id)
 	if err != nil {
 		add(sumsName, "the %s cannot be checked: %v", f.kind, err)
@@ -178,7 +178,7 @@ func (f folder) verify(id string) []Problem {
 		case err != nil:
 			add(name, "cannot be read: %v", err)
 		case digest != s[name]:
-			add(name, "was changed: its SHA-256 is %s, but %s says %s", digest, sumsName, s[name])
+			add(name, "was changed: its SHA-256 is %s, but %s has %s", digest, sumsName, s[name])
 		}
 	}
 	there, err := os.ReadDir(dir)
@@ -193,21 +193,22 @@ func (f folder) verify(id string) []Problem {
 	return problems
 }
 
-// verifyAll checks the files of every record, and by `check` what those say that are whole. Problems name their files from the ledger's folder on.
+// verifyAll checks the files of every record, and calls check for the records whose files are intact.
+// Problems name files relative to the ledger.
 func (f folder) verifyAll(ctx context.Context, ids []string, check func(id string) []Problem) (sound int, problems []Problem, err error) {
 	problems = f.strays()
 	for _, id := range ids {
 		if err := ctx.Err(); err != nil {
 			return 0, nil, err
 		}
-		wrong := f.verify(id)
-		if len(wrong) == 0 {
-			wrong = check(id)
+		found := f.verify(id)
+		if len(found) == 0 {
+			found = check(id)
 		}
-		if len(wrong) == 0 {
+		if len(found) == 0 {
 			sound++
 		}
-		for _, p := range wrong {
+		for _, p := range found {
 			p.Run, p.File = "", filepath.Join(filepath.Base(f.path), id, p.File)
 			problems = append(problems, p)
 		}
@@ -215,9 +216,9 @@ func (f folder) verifyAll(ctx context.Context, ids []string, check func(id strin
 	return sound, problems, nil
 }
 
-// strays judges everything in a folder that has no id for a name.
+// strays returns the problems of everything in the folder that is not a record.
 func (f folder) strays() []Problem {
-	found, _ := os.ReadDir(f.path) // which its ids were just read from
+	found, _ := os.ReadDir(f.path) // the caller has just read it without an error
 	var problems []Problem
 	for _, d := range found {
 		if _, err := parseID(d.Name()); err != nil || !d.IsDir() {
@@ -227,41 +228,42 @@ func (f folder) strays() []Problem {
 	return problems
 }
 
-// stray judges what lies among the records and is none. A recording under way is no problem.
+// stray returns the problem of a file that is not a record. A recording in progress is no problem.
 func (f folder) stray(d fs.DirEntry) []Problem {
 	file := filepath.Join(filepath.Base(f.path), d.Name())
 	if !strings.HasPrefix(d.Name(), temporaryPrefix) {
-		return []Problem{{File: file, What: "this is not a " + f.kind + "; move it elsewhere"}}
+		return []Problem{{File: file, What: "not a " + f.kind + "; move it out of the ledger"}}
 	}
-	if info, err := d.Info(); err != nil || !isLeftBehind(info) {
+	if info, err := d.Info(); err != nil || !isAbandoned(info) {
 		return nil
 	}
-	return []Problem{{File: file, What: "left behind by a recording that did not finish; reindex removes it"}}
+	return []Problem{{File: file, What: "an unfinished recording of a dead process; reindex removes it"}}
 }
 
-func (f folder) removeLeftBehind() []Problem {
+// removeAbandoned removes the unfinished recordings of dead processes.
+func (f folder) removeAbandoned() []Problem {
 	var problems []Problem
 	found, _ := os.ReadDir(f.path)
 	for _, d := range found {
 		info, err := d.Info()
-		if err != nil || !strings.HasPrefix(d.Name(), temporaryPrefix) || !isLeftBehind(info) {
+		if err != nil || !strings.HasPrefix(d.Name(), temporaryPrefix) || !isAbandoned(info) {
 			continue
 		}
-		if err := os.RemoveAll(f.of(d.Name())); err != nil {
+		if err := os.RemoveAll(f.dir(d.Name())); err != nil {
 			problems = append(problems, Problem{File: filepath.Join(filepath.Base(f.path), d.Name()), What: "cannot be removed: " + err.Error()})
 		}
 	}
 	return problems
 }
 
-// lockDir takes the lock of a directory, syscall.LOCK_SH beside others or LOCK_EX alone, until it is released. Where
-// directories cannot be locked there is none.
+// lockDir locks a directory, shared (syscall.LOCK_SH) or exclusive (syscall.LOCK_EX), until unlock is
+// called. On file systems that cannot lock directories it does nothing.
 func lockDir(path string, how int) (unlock func()) {
 	d, err := os.Open(path)
 	if err != nil {
 		return func() {}
 	}
-	for syscall.Flock(int(d.Fd()), how) == syscall.EINTR { // a signal is no reason to go without
+	for syscall.Flock(int(d.Fd()), how) == syscall.EINTR { // a signal interrupted the wait
 	}
 	return func() { d.Close() }
 }

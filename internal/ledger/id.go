@@ -14,15 +14,16 @@ const (
 	idNameSize = 40
 )
 
-// NewID makes the id of a run that started at t, such as 20261115-031522-stage2-3f9a1c. The name is for people
-// to recognise the run by, usually its stage; characters that have no place in a file name become dashes.
+// NewID returns a new id for a record made at t, such as 20261115-031522-stage2-3f9a1c. The name,
+// usually the stage, helps people to recognise it; characters unfit for file names become dashes.
 func NewID(t time.Time, name string) string {
 	var random [idHexSize / 2]byte
-	rand.Read(random[:]) // never fails: it ends the process when the system has no randomness
+	rand.Read(random[:]) // never returns an error: without randomness it ends the process
 	return t.UTC().Format(idTime) + "-" + plainName(name) + "-" + hex.EncodeToString(random[:])
 }
 
-// plainName keeps lower-case letters, digits, dots and underscores, and puts single dashes for everything else.
+// plainName keeps lower-case letters, digits, dots and underscores. Everything else becomes single
+// dashes.
 func plainName(name string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(name) {
@@ -54,8 +55,8 @@ func isHex(text string) bool {
 	return true
 }
 
-// parseID returns the time in a run's id, and an error when text is not such an id. An id is also the name of a
-// directory, so this is what keeps "../.." out.
+// parseID returns the time in an id, or an error if text is not an id. An id is also the name of a
+// directory, so this check keeps out paths such as "../..".
 func parseID(text string) (time.Time, error) {
 	bad := func(why string) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("%q is not the id of a run, such as 20261115-031522-stage2-3f9a1c: %s", text, why)

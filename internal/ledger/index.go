@@ -19,7 +19,8 @@ import (
 // index is the table of runs, in a file or in memory.
 type index struct{ db *sql.DB }
 
-// schemaVersion is stored as the database's user_version. There are no migrations: an index of another version is rebuilt.
+// schemaVersion is the user_version of the database. An index of another version is rebuilt, so there
+// are no migrations.
 const schemaVersion = 1
 
 const schema = `
@@ -44,28 +45,30 @@ PRAGMA user_version = 1;`
 const columns = `id, time, kernel, variant, stage, device, arch, verdict, code_hash, git_sha,
 	shape, p50_us, parent_ratio, checksum`
 
-// indexTime has a fixed width, so that the order of the texts is the order of the times.
+// indexTime has a fixed width, so texts sort in the order of the times.
 const indexTime = "2006-01-02T15:04:05.000000000Z"
 
-// busyTimeout is how long a process waits for the others that write the index. One write takes milliseconds.
+// busyTimeout limits the wait for other processes that write the index. One write takes milliseconds.
 var busyTimeout = 10 * time.Second
 
-var errUnsound = errors.New("not a sound index of this version")
+var errDamaged = errors.New("the index is damaged or of another version")
 
-// checksum makes a damaged row known: SQLite notices that a page makes no sense, but not that a figure is wrong.
+// checksum detects a damaged row. SQLite detects a page with a broken structure, but not a wrong value.
 func checksum(e Entry) string {
 	text, err := json.Marshal(e)
 	if err != nil {
-		return err.Error() // only of a damaged row
+		return err.Error() // a damaged row can hold a number that JSON has not
 	}
 	return sumBytes(text)
 }
 
-// openIndex opens or creates the index in the file at path, which stands beside the directory runs. A damaged one is moved aside.
+// openIndex opens or creates the index in the file at path, next to the directory runs. It moves a
+// damaged file aside.
 //
-// A journal belongs to a database by its name. A process that has the damaged file open while another moves it aside would
-// take the new index's journal for that of its own file, and write it in there; so nobody opens a file while it is replaced.
-// Where directories cannot be locked (NFS) two processes may replace it, and the later one's index stays: it holds the same.
+// SQLite finds the journal of a database by its name. If one process has the damaged file open while
+// another replaces it, the first would apply the journal of the new index to the old file. A lock on
+// runs therefore keeps processes from opening the file while it is replaced. Without locks (NFS) two
+// processes may both replace it; the later index stays and has the same content.
 func openIndex(ctx context.Context, path, runs string) (*index, error) {
 	unlock := lockDir(runs, syscall.LOCK_SH)
 	x, err := tryIndex(ctx, path)
@@ -74,12 +77,12 @@ func openIndex(ctx context.Context, path, runs string) (*index, error) {
 		return x, err
 	}
 	defer lockDir(runs, syscall.LOCK_EX)()
-	// Of several processes that find the damage, one replaces the file and the others find it whole here.
+	// Another process may have replaced the file while this one waited for the lock.
 	if x, err = tryIndex(ctx, path); !isDamage(err) {
 		return x, err
 	}
 	if err := os.Rename(path, path+".bad"); err != nil {
-		return nil, fmt.Errorf("moving a damaged index aside: %w", err)
+		return nil, fmt.Errorf("move a damaged index aside: %w", err)
 	}
 	return tryIndex(ctx, path)
 }
@@ -99,30 +102,30 @@ func memoryIndex(ctx context.Context) (*index, error) {
 func connect(ctx context.Context, source string) (*index, error) {
 	db, err := sql.Open("sqlite", source)
 	if err != nil {
-		return nil, fmt.Errorf("opening the index: %w", err)
+		return nil, fmt.Errorf("open the index: %w", err)
 	}
-	db.SetMaxOpenConns(1) // a database in memory belongs to its connection
+	db.SetMaxOpenConns(1) // each connection would get its own database in memory
 	x := &index{db}
 	if err := x.prepare(ctx); err != nil {
 		x.close()
-		return nil, fmt.Errorf("opening the index: %w", err)
+		return nil, fmt.Errorf("open the index: %w", err)
 	}
 	return x, nil
 }
 
 func (x *index) close() error { return x.db.Close() }
 
-// prepare makes the table in a new database, and reads every row of an old one to see whether it is sound.
+// prepare creates the table in a new database. In an existing one it reads every row to detect damage.
 func (x *index) prepare(ctx context.Context) error {
 	var version int
-	const ask = "PRAGMA user_version"
-	if err := x.db.QueryRowContext(ctx, ask).Scan(&version); err != nil {
+	const readVersion = "PRAGMA user_version"
+	if err := x.db.QueryRowContext(ctx, readVersion).Scan(&version); err != nil {
 		return err
 	}
 	if version == 0 {
 		return x.write(ctx, func(tx *sql.Tx) error {
-			// Another process may have made the table while this one waited for the lock.
-			if err := tx.QueryRowContext(ctx, ask).Scan(&version); err != nil || version == schemaVersion {
+			// Another process may have created the table while this one waited for the lock.
+			if err := tx.QueryRowContext(ctx, readVersion).Scan(&version); err != nil || version == schemaVersion {
 				return err
 			}
 			var tables int
@@ -130,14 +133,14 @@ func (x *index) prepare(ctx context.Context) error {
 				return err
 			}
 			if version != 0 || tables != 0 {
-				return errUnsound
+				return errDamaged
 			}
 			_, err := tx.ExecContext(ctx, schema)
 			return err
 		})
 	}
 	if version != schemaVersion {
-		return errUnsound
+		return errDamaged
 	}
 	if _, err := x.ids(ctx); err != nil {
 		return err
@@ -146,9 +149,10 @@ func (x *index) prepare(ctx context.Context) error {
 	return err
 }
 
-// isDamage tells errors that a new file cures from those it does not, such as a full disk or a missing permission.
+// isDamage reports whether a new file would cure the error. It would not cure a full disk or a missing
+// permission.
 func isDamage(err error) bool {
-	if errors.Is(err, errUnsound) {
+	if errors.Is(err, errDamaged) {
 		return true
 	}
 	failure, ok := errors.AsType[*sqlite.Error](err)
@@ -162,7 +166,7 @@ func isDamage(err error) bool {
 	return false
 }
 
-// write does work in one transaction, which holds the write lock from its start.
+// write calls work in one transaction, which has the write lock from the start.
 func (x *index) write(ctx context.Context, work func(*sql.Tx) error) error {
 	tx, err := x.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -175,7 +179,7 @@ func (x *index) write(ctx context.Context, work func(*sql.Tx) error) error {
 	return tx.Commit()
 }
 
-// update adds and drops runs. Adding one that is there replaces it with the same: runs never change.
+// update adds and drops runs. A run that is already there is replaced by itself, as runs never change.
 func (x *index) update(ctx context.Context, add []Entry, drop []string) error {
 	return x.write(ctx, func(tx *sql.Tx) error {
 		for _, id := range drop {
@@ -187,7 +191,7 @@ func (x *index) update(ctx context.Context, add []Entry, drop []string) error {
 	})
 }
 
-// replace forgets all runs and adds the given ones.
+// replace drops all runs and adds the given ones.
 func (x *index) replace(ctx context.Context, all []Entry) error {
 	return x.write(ctx, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM runs"); err != nil {
@@ -213,8 +217,8 @@ func insert(ctx context.Context, tx *sql.Tx, entries []Entry) error {
 	return nil
 }
 
-// ids returns the ids of all runs. SQLite reads them in the order they are stored in, so a page that is a copy of
-// another, or out of place, shows itself here.
+// ids returns the ids of all runs. SQLite reads them in storage order, so ids out of order reveal a
+// page that is a copy of another one or in the wrong place.
 func (x *index) ids(ctx context.Context) (map[string]bool, error) {
 	rows, err := x.db.QueryContext(ctx, "SELECT id FROM runs ORDER BY id")
 	if err != nil {
@@ -228,7 +232,7 @@ func (x *index) ids(ctx context.Context) (map[string]bool, error) {
 			return nil, err
 		}
 		if id <= before {
-			return nil, fmt.Errorf("%w: run %q is out of order", errUnsound, id)
+			return nil, fmt.Errorf("%w: run %q is out of order", errDamaged, id)
 		}
 		before = id
 		ids[id] = true
@@ -279,7 +283,7 @@ func (x *index) query(ctx context.Context, f Filter) ([]Entry, error) {
 			return nil, err
 		}
 		if e.Time, err = time.Parse(indexTime, at); err != nil || checksum(e) != sum {
-			return nil, fmt.Errorf("%w: the row of run %q is damaged", errUnsound, e.ID)
+			return nil, fmt.Errorf("%w: the row of run %q is damaged", errDamaged, e.ID)
 		}
 		entries = append(entries, e)
 	}

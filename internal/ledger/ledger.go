@@ -17,26 +17,26 @@ const (
 	sumsName  = "sha256sums"
 )
 
-// Ledger is an open ledger. Its methods may be called from several goroutines at once.
+// Ledger is an open ledger. It is safe for concurrent use.
 type Ledger struct {
 	dir string // absolute
 
 	mu    sync.Mutex // guards index
-	index *index     // nil until there is something to index
+	index *index     // nil until the first query of a ledger with runs
 }
 
-// Open opens the ledger in dir. A directory that is not there is an empty ledger, and the first Record makes it;
-// one that cannot be written can still be read.
+// Open opens the ledger in dir. A missing directory is an empty ledger, and the first record creates
+// it. A read-only directory can still be read.
 func Open(ctx context.Context, dir string) (*Ledger, error) {
 	if dir == "" {
-		return nil, errors.New("opening the ledger: no directory given")
+		return nil, errors.New("open the ledger: no directory given")
 	}
 	path, err := filepath.Abs(dir)
 	if err != nil {
-		return nil, fmt.Errorf("opening the ledger %s: %w", dir, err)
+		return nil, fmt.Errorf("open the ledger %s: %w", dir, err)
 	}
 	if info, err := os.Stat(path); err == nil && !info.IsDir() {
-		return nil, fmt.Errorf("opening the ledger %s: it is not a directory", dir)
+		return nil, fmt.Errorf("open the ledger %s: it is not a directory", dir)
 	}
 	l := &Ledger{dir: path}
 	if _, err := l.query(ctx, Filter{Limit: 1}); err != nil {
@@ -46,7 +46,7 @@ func Open(ctx context.Context, dir string) (*Ledger, error) {
 	return l, nil
 }
 
-// Close releases the index. Runs are safe without it.
+// Close closes the index.
 func (l *Ledger) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,12 +62,12 @@ func (l *Ledger) dropIndex() error {
 	return err
 }
 
-// List returns the finished runs that the filter chooses.
+// List returns the finished runs that the filter selects.
 func (l *Ledger) List(ctx context.Context, f Filter) ([]Entry, error) {
 	return l.query(ctx, f)
 }
 
-// Files returns the names of a run's files, in order, without sha256sums.
+// Files returns the sorted names of a run's files, without sha256sums.
 func (l *Ledger) Files(ctx context.Context, id string) ([]string, error) {
 	s, err := l.runs().sums(id)
 	if err != nil {
@@ -76,12 +76,11 @@ func (l *Ledger) Files(ctx context.Context, id string) ([]string, error) {
 	return s.names(), ctx.Err()
 }
 
-// Read returns a file of a run. A file that is not what it was when it was recorded is an error.
+// Read returns a file of a run. A file whose checksum differs from the recorded one is an error.
 func (l *Ledger) Read(ctx context.Context, id, name string) ([]byte, error) {
 	return l.runs().read(ctx, id, name)
 }
 
-// runs is the folder of the runs.
 func (l *Ledger) runs() folder { return folder{l.runsPath(), "run", runName} }
 
 func (l *Ledger) runsPath() string         { return filepath.Join(l.dir, runsName) }
@@ -99,12 +98,13 @@ func (l *Ledger) readEntry(ctx context.Context, id string) (Entry, error) {
 		return Entry{}, fmt.Errorf("run %s: %w", id, err)
 	}
 	if e.ID != id {
-		return Entry{}, fmt.Errorf("run %s: %s says that its id is %s: the directory was renamed", id, runName, e.ID)
+		return Entry{}, fmt.Errorf("run %s: its %s has the id %s: the directory was renamed", id, runName, e.ID)
 	}
 	return e, nil
 }
 
-// query asks the index, after bringing it up to date. When the index fails, the same question goes to a new one in memory.
+// query updates the index and queries it. If the index fails, query repeats it with a new index in
+// memory.
 func (l *Ledger) query(ctx context.Context, f Filter) ([]Entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,28 +113,28 @@ func (l *Ledger) query(ctx context.Context, f Filter) ([]Entry, error) {
 			return nil, nil
 		}
 	}
-	entries, err := l.ask(ctx, f)
+	entries, err := l.queryIndex(ctx, f)
 	if err != nil && ctx.Err() == nil {
-		l.useMemory(ctx)
-		entries, err = l.ask(ctx, f)
+		l.useMemoryIndex(ctx)
+		entries, err = l.queryIndex(ctx, f)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the ledger %s: %w", l.dir, err)
+		return nil, fmt.Errorf("read the ledger %s: %w", l.dir, err)
 	}
 	return entries, nil
 }
 
-func (l *Ledger) ask(ctx context.Context, f Filter) ([]Entry, error) {
-	if err := l.needIndex(ctx); err != nil {
+func (l *Ledger) queryIndex(ctx context.Context, f Filter) ([]Entry, error) {
+	if err := l.openIndex(ctx); err != nil {
 		return nil, err
 	}
-	if err := l.catchUp(ctx); err != nil {
+	if err := l.updateIndex(ctx); err != nil {
 		return nil, err
 	}
 	return l.index.query(ctx, f)
 }
 
-func (l *Ledger) needIndex(ctx context.Context) error {
+func (l *Ledger) openIndex(ctx context.Context) error {
 	if l.index != nil {
 		return nil
 	}
@@ -143,25 +143,25 @@ func (l *Ledger) needIndex(ctx context.Context) error {
 	return err
 }
 
-func (l *Ledger) useMemory(ctx context.Context) {
-	_ = l.dropIndex()             // it failed already
-	l.index, _ = memoryIndex(ctx) // a failure leaves no index, and needIndex says why
+func (l *Ledger) useMemoryIndex(ctx context.Context) {
+	_ = l.dropIndex()             // it has already failed
+	l.index, _ = memoryIndex(ctx) // after a failure the next openIndex returns the error
 }
 
-// catchUp makes the index agree with the names of the directories.
-func (l *Ledger) catchUp(ctx context.Context) error {
-	// The index is read before the directories: a run gets its directory first, so one that is indexed and has no
-	// directory has been removed, and is not one that another process is recording now.
+// updateIndex applies the difference between the names in runs/ and the ids in the index.
+func (l *Ledger) updateIndex(ctx context.Context) error {
+	// The index is read before the directories. A recording makes the directory first, so a run that is
+	// indexed and has no directory was removed.
 	indexed, err := l.index.ids(ctx)
 	if err != nil {
 		return err
 	}
-	there, err := l.runs().ids()
+	present, err := l.runs().ids()
 	if err != nil {
 		return err
 	}
 	var add []Entry
-	for _, id := range there {
+	for _, id := range present {
 		if indexed[id] {
 			delete(indexed, id)
 			continue
@@ -170,7 +170,7 @@ func (l *Ledger) catchUp(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err == nil { // otherwise it is not a finished run; Verify says why
+		if err == nil { // otherwise it is no finished run, and Verify reports the reason
 			add = append(add, e)
 		}
 	}

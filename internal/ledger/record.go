@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// Record writes a run: run.json, with the keys of [Entry] and an id from [NewID], and whatever other files belong to
-// it. When it returns without an error the run is on disk and will be found. On an error nothing is kept, and the
-// error says so; the one exception is a disk that takes the run but cannot be flushed, and there the Entry is
-// returned as well. A run that is there already is not touched, and the error is an [fs.ErrExist].
+// Record writes a run. The files must include run.json with the keys of [Entry] and an id from [NewID].
+// Without an error the run is on disk. After an error the ledger does not have the run, with one
+// exception: if the disk cannot be flushed, Record returns the Entry and an error. An id that the
+// ledger already has is an [fs.ErrExist], and the existing run stays as it is.
 func (l *Ledger) Record(ctx context.Context, files map[string][]byte) (Entry, error) {
 	document, ok := files[runName]
 	if !ok {
@@ -34,19 +34,19 @@ func (l *Ledger) Record(ctx context.Context, files map[string][]byte) (Entry, er
 		return Entry{}, fmt.Errorf("run %s was not recorded: %w", e.ID, err)
 	}
 	if err := syncDir(l.runsPath()); err != nil {
-		return e, fmt.Errorf("run %s was recorded, but may be gone after a power cut: flushing %s: %w", e.ID, l.runsPath(), err)
+		return e, fmt.Errorf("run %s was recorded, but a power cut may undo it: flush %s: %w", e.ID, l.runsPath(), err)
 	}
 
-	// The run is safe, so a failure of the index is no failure of Record: the next question puts the index right.
+	// The run is on disk. If the index cannot be updated now, the next query does it.
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.needIndex(ctx); err == nil {
+	if err := l.openIndex(ctx); err == nil {
 		_ = l.index.update(ctx, []Entry{e}, nil)
 	}
 	return e, nil
 }
 
-// writeFile makes a read-only file and waits until it is on disk. The mode holds for those who open the file later.
+// writeFile creates a read-only file and waits until it is on disk.
 func writeFile(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o444)
 	if err != nil {
@@ -57,7 +57,7 @@ func writeFile(path string, data []byte) error {
 		err = f.Sync()
 	}
 	if closeErr := f.Close(); err == nil {
-		err = closeErr // NFS may report a full disk only here
+		err = closeErr // NFS may report a full disk only on close
 	}
 	if err != nil {
 		return fmt.Errorf("%d bytes: %w", len(data), err)
@@ -65,7 +65,7 @@ func writeFile(path string, data []byte) error {
 	return nil
 }
 
-// makeDir makes a directory and those above it, and waits until their names are on disk.
+// makeDir creates a directory and its parents, and waits until their names are on disk.
 func makeDir(path string) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return nil
@@ -80,7 +80,7 @@ func makeDir(path string) error {
 		return err
 	}
 	if err := syncDir(parent); err != nil {
-		return fmt.Errorf("flushing %s: %w", parent, err)
+		return fmt.Errorf("flush %s: %w", parent, err)
 	}
 	return nil
 }
@@ -94,34 +94,35 @@ func syncDir(path string) error {
 	defer d.Close()
 	err = d.Sync()
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
-		return nil // some network file systems cannot do this, and flush names by themselves
+		return nil // some network file systems have no such call and flush names themselves
 	}
 	return err
 }
 
 const temporaryPrefix = ".tmp-"
 
-// temporaryName is .tmp-<pid>-<place>-<id>: whose it is, so that one left behind by a dead process can be told.
-func temporaryName(pid int, place, id string) string {
-	return fmt.Sprintf("%s%d-%s-%s", temporaryPrefix, pid, place, id)
+// temporaryName returns .tmp-<pid>-<pid space>-<id>. With the process in the name, the directory of a
+// dead process can be recognised.
+func temporaryName(pid int, space, id string) string {
+	return fmt.Sprintf("%s%d-%s-%s", temporaryPrefix, pid, space, id)
 }
 
-// place names the space that process numbers are unique in: a host, or a container on it.
-func place() string {
+// pidSpace names the space in which process ids are unique: a host, or a container on it.
+func pidSpace() string {
 	host, _ := os.Hostname()
 	namespace, _ := os.Readlink("/proc/self/ns/pid")
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(host+"\n"+namespace)))[:12]
 }
 
-// isLeftBehind says whether the temporary directory of this name is of no use to anyone: its process is dead, or
-// it is older than any recording takes. What belongs to a process elsewhere cannot be judged by its number.
-func isLeftBehind(info fs.FileInfo) bool {
+// isAbandoned reports whether nobody will finish a temporary directory: its process is dead, or it is
+// a day old. Of a process on another host or in another container only the age is known.
+func isAbandoned(info fs.FileInfo) bool {
 	if time.Since(info.ModTime()) > 24*time.Hour {
 		return true
 	}
 	fields := strings.SplitN(strings.TrimPrefix(info.Name(), temporaryPrefix), "-", 3)
 	pid, err := strconv.Atoi(fields[0])
-	if err != nil || pid <= 0 || len(fields) != 3 || fields[1] != place() {
+	if err != nil || pid <= 0 || len(fields) != 3 || fields[1] != pidSpace() {
 		return false
 	}
 	return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)

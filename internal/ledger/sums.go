@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// sums holds the SHA-256 of each file of a directory, in hex, by name. Its text form is the one sha256sum writes and checks.
+// sums has the SHA-256 of each file of a record in hex, by name. Its text has the format of sha256sum.
 type sums map[string]string
 
 func sumFiles(files map[string][]byte) sums {
@@ -38,12 +38,12 @@ func (s sums) String() string {
 	return b.String()
 }
 
-// parseSums reads a sha256sums file. It is strict, because only this package writes them: a file that was cut
-// short, even in its last line, is an error. It must list the document that the directory is there for.
+// parseSums reads a sha256sums file. It is strict, because only this package writes them: a truncated
+// file is an error. The file must list the document of the record.
 func parseSums(text, document string) (sums, error) {
 	body, ended := strings.CutSuffix(text, "\n")
 	if !ended {
-		return nil, errors.New("it is empty or its last line is not complete")
+		return nil, errors.New("it is empty, or its last line is incomplete")
 	}
 	s := make(sums)
 	for i, line := range strings.Split(body, "\n") {
@@ -54,7 +54,7 @@ func parseSums(text, document string) (sums, error) {
 		if err := checkName(name); err != nil {
 			return nil, fmt.Errorf("line %d: %w", i+1, err)
 		}
-		if _, twice := s[name]; twice {
+		if _, known := s[name]; known {
 			return nil, fmt.Errorf("line %d: %s is listed twice", i+1, name)
 		}
 		s[name] = digest
@@ -65,10 +65,10 @@ func parseSums(text, document string) (sums, error) {
 	return s, nil
 }
 
-// checkName says whether a directory may hold a file of this name: a plain one, in the directory itself.
+// checkName checks the name of a file in a record. It must be a plain name without a path.
 func checkName(name string) error {
 	if name == sumsName {
-		return fmt.Errorf("the ledger itself writes %s", sumsName)
+		return fmt.Errorf("the name %s is reserved for the ledger", sumsName)
 	}
 	for _, r := range name {
 		if !isNameByte(r) && !('A' <= r && r <= 'Z') {

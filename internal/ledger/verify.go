@@ -12,18 +12,18 @@ import (
 	"strings"
 )
 
-// Report is what Verify or Reindex found.
+// Report is the result of Verify or Reindex.
 type Report struct {
-	Runs      int // finished runs: those without a problem in Verify, those indexed in Reindex
-	Champions int // changes of a champion without a problem; Reindex does not look at them, for they are in no index
-	Benches   int // benches without a problem; the same holds for them
+	Runs      int // Verify: runs without a problem; Reindex: indexed runs
+	Champions int // Verify: champion records without a problem; Reindex: 0
+	Benches   int // Verify: benches without a problem; Reindex: 0
 	Problems  []Problem
 }
 
-// Problem is one thing that is wrong with a ledger.
+// Problem is one defect of a ledger.
 type Problem struct {
-	Run  string // empty when it is not about a run
-	File string // in the run's directory, or in the ledger's when there is no run; empty when it is about the run as a whole
+	Run  string // may be empty
+	File string // in the run's directory, or in the ledger's if Run is empty; may be empty
 	What string
 }
 
@@ -37,8 +37,8 @@ func (p Problem) String() string {
 	return strings.Join(where, "/") + ": " + p.What
 }
 
-// Verify reads every file of every run and compares it with the run's sha256sums, the index with the runs, and the records of champions
-// with each other and with the runs that they rest on. Benches are compared with their sha256sums. It changes nothing.
+// Verify compares every file with its recorded checksum, the index with the runs, and champion records
+// with each other and with their runs. It changes nothing.
 func (l *Ledger) Verify(ctx context.Context) (Report, error) {
 	entries, err := l.List(ctx, Filter{})
 	if err != nil {
@@ -85,9 +85,9 @@ func (l *Ledger) verifyRun(ctx context.Context, id string, indexed map[string]En
 	if err != nil {
 		return []Problem{{Run: id, File: runName, What: err.Error()}}
 	}
-	// A run that is not indexed was recorded after the index was read.
+	// A run without a row was recorded after the index was read.
 	if row, ok := indexed[id]; ok && !row.equal(e) {
-		return []Problem{{Run: id, File: runName, What: "the index says something else; reindex puts it right"}}
+		return []Problem{{Run: id, File: runName, What: "the index differs from it; reindex repairs the index"}}
 	}
 	return nil
 }
@@ -110,8 +110,8 @@ func sumFile(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// Reindex builds the index anew from the runs, and removes what unfinished recordings of dead processes left
-// behind. Its report names the runs that it had to leave out.
+// Reindex rebuilds the index from the runs and removes unfinished recordings of dead processes. Its
+// report names the runs that are not indexed, and why.
 func (l *Ledger) Reindex(ctx context.Context) (Report, error) {
 	var r Report
 	ids, err := l.runs().ids()
@@ -125,30 +125,30 @@ func (l *Ledger) Reindex(ctx context.Context) (Report, error) {
 		case ctx.Err() != nil:
 			return Report{}, ctx.Err()
 		case err != nil:
-			r.Problems = append(r.Problems, Problem{Run: id, What: "left out: " + err.Error()})
+			r.Problems = append(r.Problems, Problem{Run: id, What: "not indexed: " + err.Error()})
 		default:
 			entries = append(entries, e)
 		}
 	}
 	for _, f := range []folder{l.runs(), l.champions(), l.benches()} {
-		r.Problems = append(r.Problems, f.removeLeftBehind()...)
+		r.Problems = append(r.Problems, f.removeAbandoned()...)
 	}
 	if err := l.rebuild(ctx, entries); err != nil {
-		return Report{}, fmt.Errorf("the index %s was not rebuilt, and the runs are not touched: %w", l.indexPath(), err)
+		return Report{}, fmt.Errorf("the index %s was not rebuilt; the runs are unchanged: %w", l.indexPath(), err)
 	}
 	r.Runs = len(entries)
 	return r, nil
 }
 
-// rebuild starts from the index in the file, even if the one in memory is used now.
+// rebuild replaces the rows of the index file, even if an index in memory is in use.
 func (l *Ledger) rebuild(ctx context.Context, entries []Entry) error {
 	if _, err := os.Stat(l.runsPath()); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = l.dropIndex() // its content is not needed
-	if err := l.needIndex(ctx); err != nil {
+	_ = l.dropIndex() // its rows are replaced
+	if err := l.openIndex(ctx); err != nil {
 		return err
 	}
 	return l.index.replace(ctx, entries)
