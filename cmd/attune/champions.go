@@ -51,8 +51,8 @@ func (a *app) listChampions(ctx context.Context) error {
 	return nil
 }
 
-// championRuns returns the architectures of the present champions by their runs. A damaged record of
-// a champion must not fail a list of runs, so it is only reported.
+// championRuns returns the architectures of the present champions by their runs. A damaged record
+// of a champion must not fail a list of runs, so it is only reported.
 func (a *app) championRuns(ctx context.Context, kept *ledger.Ledger) report.Champions {
 	runs := report.Champions{}
 	all, err := kept.Champions(ctx)

@@ -12,19 +12,20 @@ import (
 func (a *app) ledgerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ledger",
-		Short:   "care of the records: verify, reindex",
+		Short:   "check the ledger or rebuild its index",
 		Example: "  attune ledger verify --ledger results",
 		Args:    noSuchCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		a.ledgerCare("verify", "check every file of every run, bench and champion against its hash, and the index against the runs", (*ledger.Ledger).Verify),
-		a.ledgerCare("reindex", "build the index anew from the runs, and clear away what dead processes left", (*ledger.Ledger).Reindex),
+		a.ledgerSubcommand("verify", "compare every file with its checksum, and the index with the runs", (*ledger.Ledger).Verify),
+		a.ledgerSubcommand("reindex", "rebuild the index and remove unfinished recordings", (*ledger.Ledger).Reindex),
 	)
 	return cmd
 }
 
-func (a *app) ledgerCare(name, short string, care func(*ledger.Ledger, context.Context) (ledger.Report, error)) *cobra.Command {
+// ledgerSubcommand makes a command that prints the report of one method of the ledger.
+func (a *app) ledgerSubcommand(name, short string, method func(*ledger.Ledger, context.Context) (ledger.Report, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:     name,
 		Short:   short,
@@ -36,41 +37,39 @@ func (a *app) ledgerCare(name, short string, care func(*ledger.Ledger, context.C
 				return err
 			}
 			defer kept.Close()
-			report, err := care(kept, cmd.Context())
+			report, err := method(kept, cmd.Context())
 			if err != nil {
 				return err
 			}
-			return a.printCare(report)
+			return a.printLedgerReport(report)
 		},
 	}
 }
 
-func (a *app) printCare(report ledger.Report) error {
+// printLedgerReport prints the problems and the numbers of intact records. With a problem the exit
+// code is 1.
+func (a *app) printLedgerReport(r ledger.Report) error {
 	problems := []string{}
-	for _, p := range report.Problems {
+	for _, p := range r.Problems {
 		problems = append(problems, p.String())
 	}
 	if a.json {
-		if err := a.printJSON(map[string]any{"schema_version": 1, "runs": report.Runs, "champions": report.Champions, "benches": report.Benches, "problems": problems}); err != nil {
+		document := map[string]any{"schema_version": 1, "runs": r.Runs, "champions": r.Champions, "benches": r.Benches, "problems": problems}
+		if err := a.printJSON(document); err != nil {
 			return err
 		}
 	} else {
 		for _, p := range problems {
 			fmt.Fprintln(a.stdout, p)
 		}
-		champions := ""
-		if report.Champions > 0 {
-			champions = counted(report.Champions, "change") + " of champions, "
+		line := counted(r.Runs, "run", "runs")
+		if r.Benches > 0 {
+			line += ", " + counted(r.Benches, "bench", "benches")
 		}
-		benches := ""
-		switch report.Benches {
-		case 0:
-		case 1:
-			benches = "1 bench, "
-		default:
-			benches = fmt.Sprintf("%d benches, ", report.Benches)
+		if r.Champions > 0 {
+			line += ", " + counted(r.Champions, "change", "changes") + " of champions"
 		}
-		fmt.Fprintf(a.stdout, "%s, %s%s%s\n", counted(report.Runs, "run"), benches, champions, counted(len(problems), "problem"))
+		fmt.Fprintf(a.stdout, "%s, %s\n", line, counted(len(problems), "problem", "problems"))
 	}
 	if len(problems) > 0 {
 		return gateError{exitFailure}
@@ -78,9 +77,9 @@ func (a *app) printCare(report ledger.Report) error {
 	return nil
 }
 
-func counted(n int, what string) string {
+func counted(n int, one, many string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + one
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %s", n, many)
 }

@@ -96,8 +96,8 @@ func interruptedWith(ctx context.Context, err error, left string) error {
 	return err
 }
 
-// printChange adds an entry to the changelog, if there is one, and prints the new champion. before is
-// the text of the changelog.
+// printChange adds an entry to the changelog, if there is one, and prints the new champion. before
+// is the text of the changelog.
 func (a *app) printChange(c ledger.Champion, r *run.Run, changelog, before string) error {
 	document := map[string]any{"schema_version": 1, "champion": c, "verdict": r.Verdict}
 	if changelog != "" {

@@ -42,8 +42,8 @@ func rerun(r *run.Run) string { return fmt.Sprintf("re-run `attune run %s` on a 
 // CheckPromotion checks that a run is evidence enough to make its variant the champion of the run's
 // device. The run must have the verdict merge, times from a GPU on all benchmark shapes, and the
 // code that today's sources give. For a selection, the runs of its parts must be in the ledger, and
-// today's table must assign each part its shapes. If not, the error is a [*Refusal]. The lab needs a
-// kernel, a builder and a ledger.
+// today's table must assign each part its shapes. If not, the error is a [*Refusal]. The lab needs
+// a kernel, a builder and a ledger.
 func (l *Lab) CheckPromotion(ctx context.Context, r *run.Run) error {
 	if r.Device != "cuda" || r.Facts == nil {
 		return refuse(r, missing, "it ran on device %s, which takes no GPU times; %s", r.Device, rerun(r))
@@ -70,8 +70,8 @@ func (l *Lab) CheckPromotion(ctx context.Context, r *run.Run) error {
 	return l.checkCode(ctx, r, r)
 }
 
-// checkCode compares the code of a run with the code that today's sources give. The run is the whole
-// evidence or one part of it.
+// checkCode compares the code of a run with the code that today's sources give. The run is the
+// whole evidence or one part of it.
 func (l *Lab) checkCode(ctx context.Context, whole, r *run.Run) error {
 	variant, err := l.Kernel.Variant(r.Variant)
 	if err != nil {

@@ -31,8 +31,8 @@ func folder(t *testing.T) fstest.MapFS {
 	return files
 }
 
-// promotableRun returns a run of stage2 on the fake GPU that has the required speedup, with times on
-// all benchmark shapes.
+// promotableRun returns a run of stage2 on the fake GPU that has the required speedup, with times
+// on all benchmark shapes.
 func promotableRun(t *testing.T, s *setup) *run.Run {
 	t.Helper()
 	s.setSpeedup(1.5, 0.01)

@@ -22,8 +22,8 @@ func (l *Ledger) benches() folder {
 	return folder{filepath.Join(l.dir, benchesName), "bench", benchName}
 }
 
-// RecordBench writes a bench. The files must include bench.json with an id from [NewID], the time in
-// the id, and the kernel. As with [Ledger.Record], the record is complete or absent.
+// RecordBench writes a bench. The files must include bench.json with an id from [NewID], the time
+// in the id, and the kernel. As with [Ledger.Record], the record is complete or absent.
 func (l *Ledger) RecordBench(ctx context.Context, files map[string][]byte) error {
 	document, ok := files[benchName]
 	if !ok {
@@ -43,13 +43,14 @@ func (l *Ledger) RecordBench(ctx context.Context, files map[string][]byte) error
 	return nil
 }
 
-// ReadBench returns a file of a bench. A file whose checksum differs from the recorded one is an error.
+// ReadBench returns a file of a bench. A file whose checksum differs from the recorded one is an
+// error.
 func (l *Ledger) ReadBench(ctx context.Context, id, name string) ([]byte, error) {
 	return l.benches().read(ctx, id, name)
 }
 
-// findBench returns the id of the bench that ref names. ref is an id, an unambiguous start or end of
-// one, or "latest-bench". The id is empty if ref names no bench or several.
+// findBench returns the id of the bench that ref names. ref is an id, an unambiguous start or end
+// of one, or "latest-bench". The id is empty if ref names no bench or several.
 func (l *Ledger) findBench(ref string) (string, error) {
 	ids, err := l.benches().ids()
 	if err != nil {

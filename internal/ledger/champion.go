@@ -56,8 +56,8 @@ type Previous struct {
 	Run     string `json:"run"`
 }
 
-// Champions is every record, sorted by kernel, architecture and number. Of two records with the same
-// number, which a git merge can bring together, the later one counts.
+// Champions is every record, sorted by kernel, architecture and number. Of two records with the
+// same number, which a git merge can bring together, the later one counts.
 type Champions []Champion
 
 // Of returns the present champion of a kernel on an architecture.
@@ -138,8 +138,8 @@ func (l *Ledger) Promote(ctx context.Context, c Champion) (Champion, error) {
 	})
 }
 
-// Rollback returns to the champion before the present one. The run that it was promoted on must still
-// be in the ledger.
+// Rollback returns to the champion before the present one. The run that it was promoted on must
+// still be in the ledger.
 func (l *Ledger) Rollback(ctx context.Context, kernel, arch, version string) (Champion, error) {
 	return l.change(ctx, func(all Champions) (Champion, error) {
 		now, ok := all.Of(kernel, arch)
@@ -275,7 +275,7 @@ func (l *Ledger) verifyChampions(ctx context.Context, runs map[string]Entry) (so
 	if err != nil {
 		return 0, nil, err
 	}
-	known := map[string]Champion{} // without those that cannot be read
+	known := map[string]Champion{} // only the readable ones
 	for _, id := range ids {
 		if c, err := l.readChampion(ctx, id); err == nil {
 			known[id] = c

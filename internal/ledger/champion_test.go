@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// contenders makes a ledger of n runs, each of other code.
+// contenders makes a ledger of n runs with different code.
 func contenders(t testing.TB, n int) (*Ledger, []Entry) {
 	t.Helper()
 	l := open(t, t.TempDir())
@@ -26,7 +26,7 @@ func contenders(t testing.TB, n int) (*Ledger, []Entry) {
 	return l, entries
 }
 
-// promotion is what a caller gives to make the variant of a run the champion.
+// promotion returns the champion that a caller passes to Promote for a run.
 func promotion(e Entry, arch string) Champion {
 	return Champion{Kernel: e.Kernel, Arch: arch, Variant: e.Variant, Run: e.ID, CodeHash: e.CodeHash, Attune: "0.1.0"}
 }
@@ -49,7 +49,7 @@ func rollBack(t testing.TB, l *Ledger, arch string) Champion {
 	return c
 }
 
-// wantChampion checks who is the champion of an architecture.
+// wantChampion checks the run of an architecture's champion.
 func wantChampion(t testing.TB, l *Ledger, arch, run string) {
 	t.Helper()
 	all, err := l.Champions(t.Context())
@@ -57,7 +57,7 @@ func wantChampion(t testing.TB, l *Ledger, arch, run string) {
 		t.Fatal(err)
 	}
 	if c, _ := all.Of("sdpa", arch); c.Run != run {
-		t.Errorf("the champion of %s rests on %q, want %q", arch, c.Run, run)
+		t.Errorf("the champion of %s has run %q, want %q", arch, c.Run, run)
 	}
 }
 
@@ -72,26 +72,26 @@ func wantChampions(t testing.TB, l *Ledger, champions int, wants ...string) {
 	}
 	for _, want := range wants {
 		if !slices.ContainsFunc(report.Problems, func(p Problem) bool { return strings.Contains(p.String(), want) }) {
-			t.Errorf("no problem says %q: %v", want, report.Problems)
+			t.Errorf("no problem contains %q: %v", want, report.Problems)
 		}
 	}
 }
 
-// A rollback returns to the champion before, again and again, and no record is lost.
+// Each rollback returns to the champion before, and every record stays.
 func TestChampions(t *testing.T) {
 	l, runs := contenders(t, 5)
 	if _, err := l.Rollback(t.Context(), "sdpa", "sm_90", ""); err == nil || !strings.Contains(err.Error(), "has no champion on sm_90") {
 		t.Errorf("rollback of nothing: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(l.dir, championsName)); err == nil {
-		t.Error("a refusal has made a folder")
+		t.Error("a refused rollback created the folder")
 	}
 	first := promote(t, l, runs[0], "sm_90")
 	other := promote(t, l, runs[3], "sm_89")
 	second := promote(t, l, runs[1], "sm_90")
 	want := &Previous{ID: first.ID, SHA256: second.Previous.SHA256, Variant: runs[0].Variant, Run: runs[0].ID}
 	if diff := cmp.Diff(want, second.Previous); diff != "" || second.Number != 2 || first.Previous != nil || other.Number != 1 {
-		t.Errorf("the second is number %d, the other architecture's %d, and follows (-want +got)\n%s", second.Number, other.Number, diff)
+		t.Errorf("the second has number %d, the other architecture's %d; previous (-want +got)\n%s", second.Number, other.Number, diff)
 	}
 	wantChampion(t, l, "sm_90", runs[1].ID)
 	wantChampion(t, l, "sm_89", runs[3].ID)
@@ -121,7 +121,7 @@ func TestChampions(t *testing.T) {
 		t.Error(diff)
 	}
 
-	// The index has nothing to do with it.
+	// Champions do not depend on the index.
 	if err := os.Remove(l.indexPath()); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestPromoteRefuses(t *testing.T) {
 	wantChampions(t, l, 2)
 }
 
-// Whatever is done to the records is seen.
+// Verify reports every kind of damage to the records.
 func TestVerifyChampions(t *testing.T) {
 	path := func(l *Ledger, c Champion) string { return filepath.Join(l.dir, championsName, c.ID) }
 	must := func(err error) {
@@ -158,7 +158,7 @@ func TestVerifyChampions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// rewrite gives a record another text, with checksums that agree.
+	// rewrite changes the text of a record and its checksums.
 	rewrite := func(l *Ledger, c Champion, old, text string) {
 		t.Helper()
 		file := filepath.Join(path(l, c), championName)
@@ -197,11 +197,11 @@ func TestVerifyChampions(t *testing.T) {
 	}, 2, "/note: was added")
 	check(func(l *Ledger, _, second, _ Champion) {
 		must(os.WriteFile(filepath.Join(l.dir, championsName, "README"), nil, 0o644))
-	}, 3, "champions/README: this is not a champion")
+	}, 3, "champions/README: not a champion")
 }
 
-// With a damaged record nothing is promoted, because the champion is not known.
-func TestADamagedChampionIsNotGuessed(t *testing.T) {
+// A damaged record hides the present champion, so nothing can be promoted.
+func TestPromoteRefusesDamagedRecords(t *testing.T) {
 	l, runs := contenders(t, 2)
 	c := promote(t, l, runs[0], "sm_90")
 	file := filepath.Join(l.dir, championsName, c.ID, championName)
@@ -216,8 +216,8 @@ func TestADamagedChampionIsNotGuessed(t *testing.T) {
 	wantChampions(t, l, 0, "was changed")
 }
 
-// A rollback needs the evidence of the champion that it returns to.
-func TestRollbackNeedsTheRun(t *testing.T) {
+// A rollback needs the run of the champion that it returns to.
+func TestRollbackNeedsRun(t *testing.T) {
 	l, runs := contenders(t, 2)
 	promote(t, l, runs[0], "sm_90")
 	promote(t, l, runs[1], "sm_90")
@@ -229,7 +229,7 @@ func TestRollbackNeedsTheRun(t *testing.T) {
 	wantChampion(t, l, "sm_90", runs[1].ID)
 }
 
-// Records that were made apart and brought together, as git does, make no problem, and the later counts.
+// Two branches may each add a record. After a git merge both are valid, and the later one counts.
 func TestMergedChampions(t *testing.T) {
 	l, runs := contenders(t, 3)
 	promote(t, l, runs[0], "sm_90")
@@ -250,8 +250,8 @@ func TestMergedChampions(t *testing.T) {
 	wantChampions(t, l, 4)
 }
 
-// However many promote at once, each follows another.
-func TestPromotionsAtOnce(t *testing.T) {
+// Concurrent promotions form one chain.
+func TestConcurrentPromotions(t *testing.T) {
 	const many = 8
 	l, runs := contenders(t, many)
 	var wait sync.WaitGroup

@@ -20,7 +20,7 @@ func compress(t *testing.T, text string) []byte {
 	return out.Bytes()
 }
 
-// A caller asks for samples.json and gets the text, whether the record holds it compressed or not.
+// Read returns the text of samples.json, whether the record has it compressed or not.
 func TestReadDecompresses(t *testing.T) {
 	l := open(t, t.TempDir())
 	e := sampleEntry(0)

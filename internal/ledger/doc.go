@@ -1,36 +1,41 @@
-// Package ledger keeps every run and every bench for good: what was built, what was measured, what the verdict was, and the evidence.
+// Package ledger stores runs, benches and champions: what was built, what was measured, the verdict
+// and the evidence for it. Records are written once and never changed.
 //
 // A ledger is a directory:
 //
-//	runs/20261115-031522-stage2-3f9a1c/    one directory a run, written once
-//	    run.json                           the run; the index knows a few of its keys, see [Entry]
-//	    samples.json ptxas.log report.md   whatever evidence the run left
-//	    sha256sums                         of all the others; `sha256sum -c sha256sums` agrees
-//	champions/20261115-061200-sm_90-7be20d/  one directory a change of a champion, written once
-//	    champion.json                      who is champion from now on, by which run, and which change this one follows; see [Champion]
+//	runs/20261115-031522-stage2-3f9a1c/       one directory per run
+//	    run.json                              the run; the index holds a few keys, see [Entry]
+//	    samples.json.gz ptxas.log report.md   the evidence of the run
+//	    sha256sums                            of the other files, in the format of sha256sum
+//	champions/20261115-061200-sm_90-7be20d/   one directory per change of a champion
+//	    champion.json                         the champion, its run and the record before it
 //	    sha256sums
-//	benches/20261115-064000-bench-91c0de/  one directory a bench, written once
-//	    bench.json samples.json report.md  the bench, its samples, and how it was printed
+//	benches/20261115-064000-bench-91c0de/     one directory per bench
+//	    bench.json samples.json.gz report.md  the bench, its samples and its printed form
 //	    sha256sums
-//	index.sqlite                           an index of the run.json files, and nothing more
+//	index.sqlite                              an index of the run.json files
 //
-// The directories are the truth. A run is first written to runs/.tmp-*, flushed to disk, and then renamed, so it is
-// there whole or not at all: whatever happens to the process or the disk, and however many processes record at once.
-// A run counts as finished when its name is a run's, its sha256sums can be read, and its run.json agrees with them.
+// The directories are authoritative. A record is first written to a directory .tmp-*, flushed to
+// disk and then renamed. So it is complete or absent, whatever happens to the process or the disk,
+// and however many processes record at the same time. A run counts as finished if its directory has
+// a valid name, its sha256sums can be read, and its run.json has the recorded checksum.
 //
-// The index only saves time. Before every question its ids are compared with the names in runs/, and what is missing or
-// gone is put right; runs that came by git or by cp are found in this way. An index that is damaged, or of another version of
-// attune, is moved aside and built anew. One that cannot be read or written at all (a read-only checkout, a full disk, a
-// lock that is never released) is replaced by one in memory. So no failure of the index ever fails a question or a recording.
+// The index only saves time. Before every query its ids are compared with the names in runs/, and
+// the difference is applied, so runs that git or cp brought are found. An index that is damaged, or
+// that another version of attune wrote, is moved aside and rebuilt. If the file cannot be used at
+// all (a read-only checkout, a full disk, a lock that is never released), an index in memory
+// replaces it. So a failure of the index never fails a query or a recording.
 //
-// The files of a run are read-only (mode 0444), which stops an editor or a stray redirection. Its directory keeps
-// its write permission: without it rm -rf, git clean and git checkout fail for everyone but root, it would not
-// survive git in any case, and [Ledger.Verify] finds a file that was added or removed.
+// The files of a record are read-only (mode 0444), which stops an editor or a stray redirection.
+// The directory stays writable: otherwise rm -rf, git clean and git checkout fail for everyone but
+// root. [Ledger.Verify] reports a file that was added or removed.
 //
-// Benches and changes of a champion are in no index: there are few of them. Each change of a champion holds the checksum
-// of the one it follows, so that they make a chain in which nothing can be rewritten or taken out unseen.
+// Benches and champions are not in the index, because there are few of them. Each champion record
+// has the checksum of the record before it, so Verify reports one that was rewritten or removed.
 //
-// The index uses SQLite's rollback journal, because a ledger may lie on NFS, where a write-ahead log does not work.
+// A file recorded as NAME.gz is also read as NAME, decompressed.
 //
-// This package stores documents. It knows nothing of gates, devices or figures, and it never changes a run.
+// The index uses SQLite's rollback journal, because a write-ahead log does not work on NFS.
+//
+// This package stores documents. It has no knowledge of gates, devices or figures.
 package ledger

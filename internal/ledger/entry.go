@@ -55,8 +55,8 @@ func parseEntry(document []byte) (Entry, error) {
 	return e, nil
 }
 
-// checkComplete checks the keys that a list needs to tell runs apart. Only new runs are checked; old
-// ones are listed with the keys they have.
+// checkComplete checks the keys that a list needs to tell runs apart. Only new runs are checked;
+// old ones are listed with the keys they have.
 func (e Entry) checkComplete() error {
 	for _, need := range []struct{ key, value string }{
 		{"kernel", e.Kernel},

@@ -44,8 +44,9 @@ func (e *RefError) Is(target error) bool {
 	return target == fs.ErrNotExist && !e.Ambiguous
 }
 
-// Find returns the run that ref names. ref is an id, an unambiguous start or end of one, or "latest".
-// If ref names no run or several, the error is a [*RefError]. It has the id if ref names a bench.
+// Find returns the run that ref names. ref is an id, an unambiguous start or end of one, or
+// "latest". If ref names no run or several, the error is a [*RefError]. It has the id if ref names
+// a bench.
 func (l *Ledger) Find(ctx context.Context, ref string) (Entry, error) {
 	entries, err := l.List(ctx, Filter{})
 	if err != nil {
@@ -78,8 +79,8 @@ func (l *Ledger) Find(ctx context.Context, ref string) (Entry, error) {
 	return Entry{}, &RefError{Ref: ref, Candidates: nearest(ids(entries), ref)}
 }
 
-// damage returns the error of a run that is in the ledger and cannot be read. It returns nil for a run
-// that is not there.
+// damage returns the error of a run that is in the ledger and cannot be read. It returns nil for a
+// run that is not there.
 func (l *Ledger) damage(ctx context.Context, id string) error {
 	if _, err := parseID(id); err != nil {
 		return nil

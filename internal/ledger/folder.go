@@ -16,8 +16,8 @@ import (
 	"syscall"
 )
 
-// folder holds the records of one kind: runs, benches or champions. Each record is a directory that is
-// written once. It has one JSON document, other files, and the checksums of all of them.
+// folder holds the records of one kind: runs, benches or champions. Each record is a directory that
+// is written once. It has one JSON document, other files, and the checksums of all of them.
 type folder struct {
 	path     string
 	kind     string // in messages
@@ -193,8 +193,8 @@ func (f folder) verify(id string) []Problem {
 	return problems
 }
 
-// verifyAll checks the files of every record, and calls check for the records whose files are intact.
-// Problems name files relative to the ledger.
+// verifyAll checks the files of every record, and calls check for the records whose files are
+// intact. Problems name files relative to the ledger.
 func (f folder) verifyAll(ctx context.Context, ids []string, check func(id string) []Problem) (sound int, problems []Problem, err error) {
 	problems = f.strays()
 	for _, id := range ids {
@@ -256,8 +256,8 @@ func (f folder) removeAbandoned() []Problem {
 	return problems
 }
 
-// lockDir locks a directory, shared (syscall.LOCK_SH) or exclusive (syscall.LOCK_EX), until unlock is
-// called. On file systems that cannot lock directories it does nothing.
+// lockDir locks a directory, shared (syscall.LOCK_SH) or exclusive (syscall.LOCK_EX), until unlock
+// is called. On file systems that cannot lock directories it does nothing.
 func lockDir(path string, how int) (unlock func()) {
 	d, err := os.Open(path)
 	if err != nil {

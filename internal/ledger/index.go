@@ -19,8 +19,8 @@ import (
 // index is the table of runs, in a file or in memory.
 type index struct{ db *sql.DB }
 
-// schemaVersion is the user_version of the database. An index of another version is rebuilt, so there
-// are no migrations.
+// schemaVersion is the user_version of the database. An index of another version is rebuilt, so
+// there are no migrations.
 const schemaVersion = 1
 
 const schema = `
@@ -48,12 +48,14 @@ const columns = `id, time, kernel, variant, stage, device, arch, verdict, code_h
 // indexTime has a fixed width, so texts sort in the order of the times.
 const indexTime = "2006-01-02T15:04:05.000000000Z"
 
-// busyTimeout limits the wait for other processes that write the index. One write takes milliseconds.
+// busyTimeout limits the wait for other processes that write the index. One write takes
+// milliseconds.
 var busyTimeout = 10 * time.Second
 
 var errDamaged = errors.New("the index is damaged or of another version")
 
-// checksum detects a damaged row. SQLite detects a page with a broken structure, but not a wrong value.
+// checksum detects a damaged row. SQLite detects a page with a broken structure, but not a wrong
+// value.
 func checksum(e Entry) string {
 	text, err := json.Marshal(e)
 	if err != nil {
@@ -65,10 +67,10 @@ func checksum(e Entry) string {
 // openIndex opens or creates the index in the file at path, next to the directory runs. It moves a
 // damaged file aside.
 //
-// SQLite finds the journal of a database by its name. If one process has the damaged file open while
-// another replaces it, the first would apply the journal of the new index to the old file. A lock on
-// runs therefore keeps processes from opening the file while it is replaced. Without locks (NFS) two
-// processes may both replace it; the later index stays and has the same content.
+// SQLite finds the journal of a database by its name. If one process has the damaged file open
+// while another replaces it, the first would apply the journal of the new index to the old file. A
+// lock on runs therefore keeps processes from opening the file while it is replaced. Without locks
+// (NFS) two processes may both replace it; the later index stays and has the same content.
 func openIndex(ctx context.Context, path, runs string) (*index, error) {
 	unlock := lockDir(runs, syscall.LOCK_SH)
 	x, err := tryIndex(ctx, path)
@@ -115,7 +117,8 @@ func connect(ctx context.Context, source string) (*index, error) {
 
 func (x *index) close() error { return x.db.Close() }
 
-// prepare creates the table in a new database. In an existing one it reads every row to detect damage.
+// prepare creates the table in a new database. In an existing one it reads every row to detect
+// damage.
 func (x *index) prepare(ctx context.Context) error {
 	var version int
 	const readVersion = "PRAGMA user_version"
@@ -149,8 +152,8 @@ func (x *index) prepare(ctx context.Context) error {
 	return err
 }
 
-// isDamage reports whether a new file would cure the error. It would not cure a full disk or a missing
-// permission.
+// isDamage reports whether a new file would cure the error. It would not cure a full disk or a
+// missing permission.
 func isDamage(err error) bool {
 	if errors.Is(err, errDamaged) {
 		return true
@@ -179,7 +182,8 @@ func (x *index) write(ctx context.Context, work func(*sql.Tx) error) error {
 	return tx.Commit()
 }
 
-// update adds and drops runs. A run that is already there is replaced by itself, as runs never change.
+// update adds and drops runs. A run that is already there is replaced by itself, as runs never
+// change.
 func (x *index) update(ctx context.Context, add []Entry, drop []string) error {
 	return x.write(ctx, func(tx *sql.Tx) error {
 		for _, id := range drop {

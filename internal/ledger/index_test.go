@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// indexed makes a closed ledger with a current index of a few pages, and returns its directory.
+// indexed makes a closed ledger of n runs with a current index.
 func indexed(t *testing.T, n int) (dir string, all []Entry) {
 	t.Helper()
 	dir = t.TempDir()
@@ -25,7 +25,7 @@ func indexed(t *testing.T, n int) (dir string, all []Entry) {
 	return dir, all
 }
 
-// onDisk counts the runs in the index file itself.
+// onDisk counts the runs in the index file.
 func onDisk(t *testing.T, dir string) int {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, indexName)+"?mode=ro")
@@ -147,8 +147,9 @@ func TestIndexDamagedWhileOpen(t *testing.T) {
 	}
 }
 
-// TestIndexCannotBeUsed stands for every reason for which the file cannot be opened: a read-only checkout is one.
-func TestIndexCannotBeUsed(t *testing.T) {
+// A directory in place of the index file stands for every file that cannot be opened, as in a
+// read-only checkout.
+func TestUnusableIndex(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, indexName, "in the way"), 0o755); err != nil {
 		t.Fatal(err)
@@ -197,7 +198,7 @@ func TestLockedIndex(t *testing.T) {
 	}
 }
 
-func TestRecordWaitsForTheIndex(t *testing.T) {
+func TestRecordWaitsForIndex(t *testing.T) {
 	dir, _ := indexed(t, 1)
 	l := open(t, dir)
 	other, err := sql.Open("sqlite", filepath.Join(dir, indexName))
@@ -221,7 +222,7 @@ func TestRecordWaitsForTheIndex(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	time.Sleep(20 * time.Millisecond) // let it come to the lock; the test holds without this, but says less
+	time.Sleep(20 * time.Millisecond) // lets Record reach the lock; without it the test passes too, but proves less
 	if _, err := other.Exec("ROLLBACK"); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +236,7 @@ func TestRecordWaitsForTheIndex(t *testing.T) {
 
 func TestReadOnlyByMode(t *testing.T) {
 	if os.Geteuid() == 0 {
-		t.Skip("modes do not stop root; TestReadOnlyFileSystem and TestIndexCannotBeUsed go the same way")
+		t.Skip("modes do not stop root; TestReadOnlyFileSystem and TestUnusableIndex cover the same code")
 	}
 	dir, all := indexed(t, 2)
 	if err := os.Remove(filepath.Join(dir, indexName)); err != nil {

@@ -25,8 +25,8 @@ type Ledger struct {
 	index *index     // nil until the first query of a ledger with runs
 }
 
-// Open opens the ledger in dir. A missing directory is an empty ledger, and the first record creates
-// it. A read-only directory can still be read.
+// Open opens the ledger in dir. A missing directory is an empty ledger, and the first record
+// creates it. A read-only directory can still be read.
 func Open(ctx context.Context, dir string) (*Ledger, error) {
 	if dir == "" {
 		return nil, errors.New("open the ledger: no directory given")
@@ -150,8 +150,8 @@ func (l *Ledger) useMemoryIndex(ctx context.Context) {
 
 // updateIndex applies the difference between the names in runs/ and the ids in the index.
 func (l *Ledger) updateIndex(ctx context.Context) error {
-	// The index is read before the directories. A recording makes the directory first, so a run that is
-	// indexed and has no directory was removed.
+	// The index is read before the directories. A recording makes the directory first, so a run
+	// that is indexed and has no directory was removed.
 	indexed, err := l.index.ids(ctx)
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ import (
 
 var dawn = time.Date(2026, 11, 15, 3, 15, 22, 123456789, time.UTC)
 
-// sampleEntry is a run that started n seconds after dawn.
+// sampleEntry returns a run that started n seconds after dawn.
 func sampleEntry(n int) Entry {
 	at := dawn.Add(time.Duration(n) * time.Second)
 	stage := fmt.Sprintf("stage%d", n%3)
@@ -86,7 +86,7 @@ func filled(t testing.TB, n int) (*Ledger, []Entry) {
 	return l, entries
 }
 
-// plant writes a run as git or cp would: not by Record, and with ordinary modes.
+// plant writes a run as git or cp does: without Record and with ordinary modes.
 func plant(t testing.TB, dir string, e Entry) {
 	t.Helper()
 	files := runFiles(e)
@@ -195,7 +195,7 @@ func TestRecordedRunIsFound(t *testing.T) {
 	}
 }
 
-func TestOpenMakesNothing(t *testing.T) {
+func TestOpenCreatesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "absent")
 	l := open(t, dir)
 	wantRuns(t, l, nil)
@@ -204,13 +204,13 @@ func TestOpenMakesNothing(t *testing.T) {
 		t.Errorf("Reindex: %+v, %v", r, err)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the directory was made: %v", err)
+		t.Errorf("the directory was created: %v", err)
 	}
 	_, err := l.Find(t.Context(), "latest")
 	wantError(t, err, "the ledger has no runs")
 }
 
-func TestOpenRefusesWhatIsNoDirectory(t *testing.T) {
+func TestOpenRefusesFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -223,7 +223,7 @@ func TestOpenRefusesWhatIsNoDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Open(t.Context(), filepath.Dir(file))
-	wantError(t, err, "listing the runs")
+	wantError(t, err, "list the runs")
 }
 
 func TestList(t *testing.T) {
@@ -279,18 +279,18 @@ func TestRecordRefuses(t *testing.T) {
 	check(func(_ map[string][]byte, e *Entry) { e.Kernel = "" }, "key kernel")
 	check(func(_ map[string][]byte, e *Entry) { e.Variant = "" }, "key variant")
 	check(func(_ map[string][]byte, e *Entry) { e.Verdict = "" }, "key verdict")
-	check(func(f map[string][]byte, _ *Entry) { f["sha256sums"] = nil }, "the ledger itself writes sha256sums")
+	check(func(f map[string][]byte, _ *Entry) { f["sha256sums"] = nil }, "the name sha256sums is reserved")
 	check(func(f map[string][]byte, _ *Entry) { f["../x"] = nil }, `"../x"`)
 	check(func(f map[string][]byte, _ *Entry) { f[".hidden"] = nil }, `".hidden"`)
 	check(func(f map[string][]byte, _ *Entry) { f["\u212a"] = nil }, "characters") // a Kelvin sign, not a K
 	_, err := l.Record(t.Context(), map[string][]byte{"report.md": nil})
 	wantError(t, err, "no run.json", "not recorded")
 	if _, err := os.Stat(l.dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a refused run left something behind: %v", err)
+		t.Errorf("a refused run created the ledger: %v", err)
 	}
 }
 
-func TestRecordTakesAnyTimeZone(t *testing.T) {
+func TestRecordConvertsTimeZones(t *testing.T) {
 	l := open(t, t.TempDir())
 	e := sampleEntry(0)
 	e.Time = e.Time.In(time.FixedZone("", -5*3600))
@@ -303,10 +303,10 @@ func TestRecordTakesAnyTimeZone(t *testing.T) {
 
 func TestRecordNeverRewrites(t *testing.T) {
 	l, all := filled(t, 1)
-	again := all[0]
-	again.Verdict = "merge"
-	_, err := l.Record(t.Context(), runFiles(again))
-	wantError(t, err, all[0].ID, "not recorded", "has a run of this id")
+	changed := all[0]
+	changed.Verdict = "merge"
+	_, err := l.Record(t.Context(), runFiles(changed))
+	wantError(t, err, all[0].ID, "not recorded", "already has a run with this id")
 	if !errors.Is(err, fs.ErrExist) {
 		t.Errorf("%v is not fs.ErrExist", err)
 	}
@@ -432,7 +432,7 @@ func TestReadRefuses(t *testing.T) {
 	wantError(t, err, id, "report.md")
 }
 
-// overwrite does what no one should: it changes a file of a recorded run.
+// overwrite replaces a file of a record, which the ledger itself never does.
 func overwrite(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -491,7 +491,7 @@ func TestVerify(t *testing.T) {
 		if err := os.Rename(run, run[:len(run)-1]+"x"); err != nil {
 			t.Fatal(err)
 		}
-	}, 1, "this is not a run")
+	}, 1, "not a run; move it out of the ledger")
 	check("renamed to an id", func(t *testing.T, l *Ledger, run string) {
 		if err := os.Rename(run, l.runPath(NewID(dawn, "other"))); err != nil {
 			t.Fatal(err)
@@ -499,14 +499,14 @@ func TestVerify(t *testing.T) {
 	}, 1, "the directory was renamed")
 	check("other file", func(t *testing.T, l *Ledger, _ string) {
 		overwrite(t, filepath.Join(l.runsPath(), ".DS_Store"), "")
-	}, 2, "runs/.DS_Store: this is not a run")
+	}, 2, "runs/.DS_Store: not a run; move it out of the ledger")
 	check("index", func(t *testing.T, l *Ledger, run string) {
 		other := sampleEntry(0)
 		other.ID, other.Verdict = filepath.Base(run), "merge"
 		if err := l.index.update(t.Context(), []Entry{other}, nil); err != nil {
 			t.Fatal(err)
 		}
-	}, 1, "run.json: the index says something else")
+	}, 1, "run.json: the index differs from it")
 }
 
 func TestDamagedRunIsNotListed(t *testing.T) {
@@ -527,9 +527,9 @@ func TestDamagedRunIsNotListed(t *testing.T) {
 	wantProblems(t, l, 1, "run.json: was changed")
 }
 
-func TestRunsComeAndGoByHand(t *testing.T) {
+func TestRunsAddedAndRemovedByHand(t *testing.T) {
 	l, all := filled(t, 2)
-	// By git or cp, and while the ledger is open.
+	// git or cp adds a run while the ledger is open.
 	third := sampleEntry(2)
 	plant(t, l.dir, third)
 	wantRuns(t, l, append(slices.Clone(all), third))
@@ -540,7 +540,7 @@ func TestRunsComeAndGoByHand(t *testing.T) {
 	wantRuns(t, l, []Entry{all[1], third})
 	wantProblems(t, l, 2)
 
-	// A copy that is not complete yet.
+	// A copy is incomplete at first.
 	fourth := sampleEntry(3)
 	plant(t, l.dir, fourth)
 	sums := filepath.Join(l.runPath(fourth.ID), sumsName)
@@ -554,7 +554,7 @@ func TestRunsComeAndGoByHand(t *testing.T) {
 	wantRuns(t, l, []Entry{all[1], third, fourth})
 }
 
-// TestOldRunsMayLackKeys: only new runs must have all keys.
+// Only new runs must have all keys.
 func TestOldRunsMayLackKeys(t *testing.T) {
 	dir := t.TempDir()
 	e := sampleEntry(0)
@@ -563,7 +563,7 @@ func TestOldRunsMayLackKeys(t *testing.T) {
 	wantRuns(t, open(t, dir), []Entry{e})
 }
 
-func TestLeftBehind(t *testing.T) {
+func TestAbandonedRecordings(t *testing.T) {
 	l, all := filled(t, 1)
 	dead := exec.Command(os.Args[0], "-test.run=^$")
 	if err := dead.Run(); err != nil {
@@ -581,8 +581,8 @@ func TestLeftBehind(t *testing.T) {
 		return name
 	}
 	now := time.Now()
-	ofDead := mkdir(temporaryName(dead.Process.Pid, place(), id), now)
-	mine := mkdir(temporaryName(os.Getpid(), place(), id), now)
+	ofDead := mkdir(temporaryName(dead.Process.Pid, pidSpace(), id), now)
+	mine := mkdir(temporaryName(os.Getpid(), pidSpace(), id), now)
 	elsewhere := mkdir(temporaryName(dead.Process.Pid, "0123456789ab", id), now)
 	old := mkdir(temporaryName(os.Getpid(), "0123456789ab", id), yesterday)
 	unreadable := mkdir(".tmp-what", now)
@@ -612,7 +612,7 @@ func TestLeftBehind(t *testing.T) {
 	wantProblems(t, l, 1)
 }
 
-func TestSha256sumAgrees(t *testing.T) {
+func TestSumsMatchSha256sum(t *testing.T) {
 	tool, err := exec.LookPath("sha256sum")
 	if err != nil {
 		t.Skip("no sha256sum on this machine")
@@ -633,7 +633,7 @@ func TestSha256sumAgrees(t *testing.T) {
 	}
 }
 
-func TestGoroutinesShareALedger(t *testing.T) {
+func TestConcurrentUse(t *testing.T) {
 	l := open(t, t.TempDir())
 	var want []Entry
 	for i := range 24 {

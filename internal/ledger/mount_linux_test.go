@@ -12,8 +12,9 @@ import (
 
 const inNamespace = "ATTUNE_LEDGER_TEST_NAMESPACE"
 
-// withMounts runs the calling test again in a namespace of its own, where it may mount file systems without being root, and
-// where they go away with it. It returns true in there, and false outside, after the test is done.
+// withMounts runs the calling test again in a namespace where it may mount file systems without
+// being root. The mounts end with the namespace. withMounts returns true inside; outside it returns
+// false after the inner test has finished.
 func withMounts(t *testing.T) bool {
 	if os.Getenv(inNamespace) != "" {
 		return true
@@ -39,7 +40,7 @@ func withMounts(t *testing.T) bool {
 	return false
 }
 
-// smallDisk mounts a file system of so many bytes.
+// smallDisk mounts a file system of the given size.
 func smallDisk(t *testing.T, size string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -82,7 +83,7 @@ func TestFullDisk(t *testing.T) {
 	if n := countTemporary(t, dir); n != 0 {
 		t.Errorf("%d temporary directories left", n)
 	}
-	// Not a byte is left now.
+	// Fill the disk to the last byte.
 	filler, err := os.Create(filepath.Join(disk, "filler"))
 	if err != nil {
 		t.Fatal(err)

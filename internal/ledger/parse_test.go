@@ -64,7 +64,7 @@ func FuzzID(f *testing.F) {
 		if at, err := parseID(text); err == nil {
 			plain := text[len(idTime)+1 : len(text)-idHexSize-1]
 			if again := NewID(at, plain); again[:len(again)-idHexSize] != text[:len(text)-idHexSize] {
-				t.Errorf("%q is taken for an id, but NewID makes %q of its parts", text, again)
+				t.Errorf("parseID accepts %q, but NewID makes %q of its parts", text, again)
 			}
 			if strings.ContainsAny(text, "/\\ \n") || strings.HasPrefix(text, ".") {
 				t.Errorf("%q is not safe as a directory", text)
@@ -84,7 +84,7 @@ func TestParseSums(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"":                                       "empty",
-		digest + "  run.json":                    "not complete",
+		digest + "  run.json":                    "incomplete",
 		"\n":                                     "line 1",
 		digest + " run.json\n":                   "line 1",
 		digest + " *run.json\n":                  "line 1",
@@ -93,7 +93,7 @@ func TestParseSums(t *testing.T) {
 		digest + "  run.json\n\n":                "line 2",
 		digest + "  run.json\n" + digest + "  run.json\n":    "listed twice",
 		digest + "  run.json\r\n":                            "characters",
-		digest + "  run.json\n" + digest + "  sha256sums\n":  "line 2: the ledger itself",
+		digest + "  run.json\n" + digest + "  sha256sums\n":  "line 2: the name sha256sums is reserved",
 		digest + "  run.json\n" + digest + "  ../run.json\n": "line 2",
 		digest + "  report.md\n":                             "does not list run.json",
 		digest + "  " + strings.Repeat("a", 201) + "\n":      "too long",

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// The tests in this file are about processes, so they start this test binary again, as a process that records runs.
+// The tests in this file start this test binary again as a child process that records runs.
 const (
 	childTask   = "ATTUNE_LEDGER_TEST_TASK"
 	childLedger = "ATTUNE_LEDGER_TEST_DIR"
@@ -49,7 +49,7 @@ func child(task, dir string) *exec.Cmd {
 	return c
 }
 
-// recordRuns prints the id of each run when it is recorded, and so promises that it stays.
+// recordRuns prints the id of each run after it is recorded. The run must then survive a kill.
 func recordRuns(ctx context.Context, dir string, n int) error {
 	l, err := Open(ctx, dir)
 	if err != nil {
@@ -62,7 +62,7 @@ func recordRuns(ctx context.Context, dir string, n int) error {
 			return err
 		}
 		fmt.Println(e.ID)
-		// A question beside the recordings of others: it brings the index up to date, and must not undo theirs.
+		// Find updates the index while other processes record. It must not undo their updates.
 		if _, err := l.Find(ctx, e.ID); err != nil {
 			return err
 		}
@@ -83,17 +83,17 @@ func listRuns(ctx context.Context, dir string) error {
 	return err
 }
 
-// wantPromises checks that the runs in the ledger are whole, and that the promised ones are among them.
-func wantPromises(t *testing.T, dir string, promised []string) {
+// wantRecorded checks that every run in the ledger is intact, and that the recorded ones are there.
+func wantRecorded(t *testing.T, dir string, recorded []string) {
 	t.Helper()
 	l := open(t, dir)
 	entries, err := l.List(t.Context(), Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := ids(entries)
-	for _, id := range promised {
-		if !slices.Contains(there, id) {
+	listed := ids(entries)
+	for _, id := range recorded {
+		if !slices.Contains(listed, id) {
 			t.Errorf("run %s was recorded and is lost", id)
 		}
 	}
@@ -106,20 +106,20 @@ func wantPromises(t *testing.T, dir string, promised []string) {
 			t.Errorf("%s", p)
 		}
 	}
-	if r.Runs != len(there) {
-		t.Errorf("%d runs are listed, %d are sound", len(there), r.Runs)
+	if r.Runs != len(listed) {
+		t.Errorf("%d runs are listed, %d are sound", len(listed), r.Runs)
 	}
-	// Whatever a killed process left behind, reindexing clears away.
-	if r, err := l.Reindex(t.Context()); err != nil || r.Runs != len(there) {
-		t.Errorf("Reindex: %+v, %v; want %d runs", r, err, len(there))
+	// Reindex removes the unfinished recordings of killed processes.
+	if r, err := l.Reindex(t.Context()); err != nil || r.Runs != len(listed) {
+		t.Errorf("Reindex: %+v, %v; want %d runs", r, err, len(listed))
 	}
-	wantProblems(t, l, len(there))
+	wantProblems(t, l, len(listed))
 	if n := countTemporary(t, dir); n != 0 {
 		t.Errorf("%d temporary directories left", n)
 	}
 }
 
-func TestManyProcessesRecordAtOnce(t *testing.T) {
+func TestProcessesRecordConcurrently(t *testing.T) {
 	const processes = 8
 	dir := filepath.Join(t.TempDir(), "ledger")
 	outputs := make([][]byte, processes)
@@ -135,20 +135,20 @@ func TestManyProcessesRecordAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	var promised []string
+	var recorded []string
 	for _, out := range outputs {
-		promised = append(promised, strings.Fields(string(out))...)
+		recorded = append(recorded, strings.Fields(string(out))...)
 	}
-	if len(promised) != processes*20 {
-		t.Errorf("%d runs were recorded, want %d", len(promised), processes*20)
+	if len(recorded) != processes*20 {
+		t.Errorf("%d runs were recorded, want %d", len(recorded), processes*20)
 	}
 	if n := onDisk(t, dir); n != processes*20 {
 		t.Errorf("the index holds %d runs, want %d", n, processes*20)
 	}
-	wantPromises(t, dir, promised)
+	wantRecorded(t, dir, recorded)
 }
 
-func TestManyProcessesFindADamagedIndex(t *testing.T) {
+func TestProcessesReplaceDamagedIndex(t *testing.T) {
 	dir, all := indexed(t, 40)
 	if err := os.WriteFile(filepath.Join(dir, indexName), []byte("garbage"), 0o644); err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestManyProcessesFindADamagedIndex(t *testing.T) {
 
 func TestKilledProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ledger")
-	var promised []string
+	var recorded []string
 	for range 16 {
 		c := child("endless", dir)
 		out, err := c.StdoutPipe()
@@ -184,25 +184,26 @@ func TestKilledProcess(t *testing.T) {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// The clock starts when the process has begun, so that the kill falls into recording and not into loading.
+		// Wait for the first run, so that the kill hits a recording and not the start of the
+		// process.
 		lines := bufio.NewScanner(out)
 		if lines.Scan() {
-			promised = append(promised, lines.Text())
+			recorded = append(recorded, lines.Text())
 		}
 		time.AfterFunc(rand.N(120*time.Millisecond), func() { c.Process.Kill() })
 		for lines.Scan() {
-			promised = append(promised, lines.Text())
+			recorded = append(recorded, lines.Text())
 		}
 		if err := c.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 			t.Fatalf("the process was to be killed, but: %v", err)
 		}
 	}
-	t.Logf("%d runs recorded, %d temporary directories left", len(promised), countTemporary(t, dir))
-	wantPromises(t, dir, promised)
+	t.Logf("%d runs recorded, %d temporary directories left", len(recorded), countTemporary(t, dir))
+	wantRecorded(t, dir, recorded)
 }
 
-// TestKilledOnTheFirstRun kills while the ledger itself is made.
-func TestKilledOnTheFirstRun(t *testing.T) {
+// The process is killed while it creates the ledger.
+func TestKilledOnFirstRun(t *testing.T) {
 	for range 10 {
 		dir := filepath.Join(t.TempDir(), "ledger")
 		c := child("endless", dir)
@@ -225,7 +226,7 @@ func TestKilledOnTheFirstRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Wait()
-		wantPromises(t, dir, strings.Fields(string(text)))
+		wantRecorded(t, dir, strings.Fields(string(text)))
 	}
 }
 
@@ -238,7 +239,7 @@ func countTemporary(t *testing.T, dir string) int {
 	return len(found)
 }
 
-// limitFileSize makes every write beyond so many bytes of a file fail, until lift is called.
+// limitFileSize makes writes beyond a file size fail until lift is called.
 func limitFileSize(bytes uint64) (lift func(), err error) {
 	var before syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
@@ -248,7 +249,8 @@ func limitFileSize(bytes uint64) (lift func(), err error) {
 	return func() { syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before) }, err
 }
 
-// recordUnderFileLimit has room for small files only, so a large one fails in the middle.
+// recordUnderFileLimit records files below and above a size limit. The large ones fail
+// half-written.
 func recordUnderFileLimit(ctx context.Context, dir string) error {
 	lift, err := limitFileSize(100_000)
 	if err != nil {
@@ -277,7 +279,7 @@ func recordUnderFileLimit(ctx context.Context, dir string) error {
 	return nil
 }
 
-// recordWithoutRoomForIndex has room for the files of a run, but not for the index.
+// recordWithoutRoomForIndex records runs under a size limit that the index exceeds.
 func recordWithoutRoomForIndex(ctx context.Context, dir string) error {
 	lift, err := limitFileSize(4000)
 	if err != nil {
@@ -314,11 +316,11 @@ func TestFileLimit(t *testing.T) {
 			if n := countTemporary(t, dir); n != 0 {
 				t.Errorf("%d temporary directories left", n)
 			}
-			promised := strings.Fields(string(out))
-			if len(promised) != runs {
-				t.Errorf("%d runs recorded, want %d", len(promised), runs)
+			recorded := strings.Fields(string(out))
+			if len(recorded) != runs {
+				t.Errorf("%d runs recorded, want %d", len(recorded), runs)
 			}
-			wantPromises(t, dir, promised)
+			wantRecorded(t, dir, recorded)
 			if n := onDisk(t, dir); n != runs {
 				t.Errorf("the index holds %d runs, want %d", n, runs)
 			}

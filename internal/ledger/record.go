@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// Record writes a run. The files must include run.json with the keys of [Entry] and an id from [NewID].
-// Without an error the run is on disk. After an error the ledger does not have the run, with one
-// exception: if the disk cannot be flushed, Record returns the Entry and an error. An id that the
-// ledger already has is an [fs.ErrExist], and the existing run stays as it is.
+// Record writes a run. The files must include run.json with the keys of [Entry] and an id from
+// [NewID]. Without an error the run is on disk. After an error the ledger does not have the run,
+// with one exception: if the disk cannot be flushed, Record returns the Entry and an error. An id
+// that the ledger already has is an [fs.ErrExist], and the existing run stays as it is.
 func (l *Ledger) Record(ctx context.Context, files map[string][]byte) (Entry, error) {
 	document, ok := files[runName]
 	if !ok {
@@ -101,8 +101,8 @@ func syncDir(path string) error {
 
 const temporaryPrefix = ".tmp-"
 
-// temporaryName returns .tmp-<pid>-<pid space>-<id>. With the process in the name, the directory of a
-// dead process can be recognised.
+// temporaryName returns .tmp-<pid>-<pid space>-<id>. With the process in the name, the directory of
+// a dead process can be recognised.
 func temporaryName(pid int, space, id string) string {
 	return fmt.Sprintf("%s%d-%s-%s", temporaryPrefix, pid, space, id)
 }
@@ -114,8 +114,9 @@ func pidSpace() string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(host+"\n"+namespace)))[:12]
 }
 
-// isAbandoned reports whether nobody will finish a temporary directory: its process is dead, or it is
-// a day old. Of a process on another host or in another container only the age is known.
+// isAbandoned reports whether the recording of a temporary directory will never finish: its process
+// is dead, or it is a day old. Of a process on another host or in another container only the age is
+// known.
 func isAbandoned(info fs.FileInfo) bool {
 	if time.Since(info.ModTime()) > 24*time.Hour {
 		return true

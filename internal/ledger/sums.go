@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// sums has the SHA-256 of each file of a record in hex, by name. Its text has the format of sha256sum.
+// sums has the SHA-256 of each file of a record in hex, by name. Its text has the format of
+// sha256sum.
 type sums map[string]string
 
 func sumFiles(files map[string][]byte) sums {
@@ -38,8 +39,8 @@ func (s sums) String() string {
 	return b.String()
 }
 
-// parseSums reads a sha256sums file. It is strict, because only this package writes them: a truncated
-// file is an error. The file must list the document of the record.
+// parseSums reads a sha256sums file. It is strict, because only this package writes them: a
+// truncated file is an error. The file must list the document of the record.
 func parseSums(text, document string) (sums, error) {
 	body, ended := strings.CutSuffix(text, "\n")
 	if !ended {

@@ -37,8 +37,8 @@ func (p Problem) String() string {
 	return strings.Join(where, "/") + ": " + p.What
 }
 
-// Verify compares every file with its recorded checksum, the index with the runs, and champion records
-// with each other and with their runs. It changes nothing.
+// Verify compares every file with its recorded checksum, the index with the runs, and champion
+// records with each other and with their runs. It changes nothing.
 func (l *Ledger) Verify(ctx context.Context) (Report, error) {
 	entries, err := l.List(ctx, Filter{})
 	if err != nil {

@@ -62,3 +62,14 @@ func encodeSamples(schema int, samples any) ([]byte, error) {
 	}
 	return out.Bytes(), nil
 }
+
+// DecodeSamples reads the samples of a run from the text of its samples.json.
+func DecodeSamples(text []byte) ([]Samples, error) {
+	var file struct {
+		Samples []Samples `json:"samples"`
+	}
+	if err := json.Unmarshal(text, &file); err != nil {
+		return nil, fmt.Errorf("read the samples of a run: %w", err)
+	}
+	return file.Samples, nil
+}

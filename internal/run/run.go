@@ -313,17 +313,6 @@ func (s *Simulation) flags() string {
 	return flags
 }
 
-// DecodeSamples reads samples.json of a run.
-func DecodeSamples(text []byte) ([]Samples, error) {
-	var file struct {
-		Samples []Samples `json:"samples"`
-	}
-	if err := json.Unmarshal(text, &file); err != nil {
-		return nil, fmt.Errorf("read the samples of a run: %w", err)
-	}
-	return file.Samples, nil
-}
-
 // Decode reads run.json.
 func Decode(text []byte) (*Run, error) {
 	r := &Run{}
