@@ -1,14 +1,17 @@
-// Package accuracy says what FP8 attention costs, and what recipes on the host win back.
+// Package accuracy measures the error of FP8 attention, and how much of it recipes on the host
+// remove.
 //
-// Measure gives inputs of every kind, shape and recipe to those who answer, and tells each error twice, both times against
-// attention in float64. The recipe error is the distance to attention over the inputs as they were before the recipe
-// quantised them: what a user of the kernel gets. The kernel error is the distance to attention over the quantised inputs:
-// what the kernel itself adds. A recipe can lower the first, a kernel only the second. Beside them stands the error of
-// BF16 attention on the same inputs, which is what one would call instead.
+// [Measure] gives inputs of every distribution, shape and recipe to each implementation, and
+// computes two errors, both against attention in float64. The recipe error is the distance to
+// attention over the original values, before the recipe quantised them. It is what a user of the
+// kernel gets. The kernel error is the distance to attention over the quantised inputs. It is what
+// the kernel itself adds. A recipe can lower the first error, a kernel only the second. For
+// comparison there is the error of BF16 attention on the same inputs, the alternative to an FP8
+// kernel.
 //
-// An answerer is a variant on a device, or the host: BF16 and E4M3 here are the arithmetic of such kernels, without tiles
-// and order. They are models, for lengths that no simulator reaches and for inputs that no kernel has seen yet; no gate
-// and no verdict looks at them.
+// An implementation is a variant on a device or a model on the host. [BF16] and [E4M3] model the
+// arithmetic of such kernels, without tiles and order of summation. They reach lengths that the
+// simulator cannot, and serve inputs that no kernel supports yet. No gate uses them.
 //
-// The package runs nothing on a device and judges nothing.
+// The package runs nothing on a device and decides nothing.
 package accuracy

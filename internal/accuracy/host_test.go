@@ -29,8 +29,9 @@ func errorsOf(got, want []float64, dims int) Errors {
 	return sum.errors()
 }
 
-// With nothing rounded the host is the oracle, but for float32: every mask, more and fewer keys than queries, odd dims.
-func TestUnroundedHostIsTheOracle(t *testing.T) {
+// Without rounding the model matches the oracle to float32 precision: every mask, more and fewer
+// keys than queries, odd dims.
+func TestUnroundedModelMatchesOracle(t *testing.T) {
 	same := func(x float32) float32 { return x }
 	for _, text := range []string{"2x3x33x64", "1x2x17x7:kv=40", "1x1x40x64:causal", "1x2x20x64:kv=50:causal", "1x1x50x64:kv=20:causal", "2x4x20x64:kvheads=2"} {
 		in := tensor.Draw(mustShape(t, text), 1, tensor.Options{Distribution: tensor.Peaked})
@@ -38,7 +39,7 @@ func TestUnroundedHostIsTheOracle(t *testing.T) {
 			return func(into []float32, head int) { copy(into, values[head*len(into):]) }
 		}
 		one, both := func(int) float32 { return 1 }, func(int, int) float32 { return 1 }
-		a := arithmetic{weight: same, answer: same, lift: 4}
+		a := arithmetic{roundP: same, roundOut: same, scaleP: 4}
 		got, err := a.attention(t.Context(), in.Shape, nil, operands{part(in.Q.Original), part(in.K.Original), part(in.V.Original), both, one})
 		if err != nil {
 			t.Fatal(err)
@@ -48,17 +49,18 @@ func TestUnroundedHostIsTheOracle(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e := errorsOf(got, want, in.Shape.HeadDim); e.MaxErr > 1e-4 || e.NonFinite > 0 {
-			t.Errorf("%s: off by %+v", text, e)
+			t.Errorf("%s: errors %+v", text, e)
 		}
 	}
 }
 
-// Two keys with equal scores: the answer is the mean of two values that BF16 has rounded first.
-func TestBF16RoundsItsInputsAndItsAnswer(t *testing.T) {
+// Two keys with equal scores: the output is the mean of two values that BF16 has rounded first.
+func TestBF16RoundsInputsAndOutput(t *testing.T) {
 	in := &tensor.Inputs{Shape: mustShape(t, "1x1x1x2:kv=2")}
 	in.Q.Original = []float32{0, 0}
 	in.K.Original = []float32{1, 2, 3, 4}
-	in.V.Original = []float32{1 + 0x1p-9, 1 + 0x1p-7, 1, 1} // the first rounds to 1; the mean of the second needs one bit more than there is
+	// The first value rounds to 1; the mean in the second dim needs one bit too many.
+	in.V.Original = []float32{1 + 0x1p-9, 1 + 0x1p-7, 1, 1}
 	got, err := BF16(t.Context(), in, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -68,11 +70,12 @@ func TestBF16RoundsItsInputsAndItsAnswer(t *testing.T) {
 	}
 }
 
-// The weights 1 and exp(-x) meet V as 256 and its E4M3 neighbour, and are summed as that.
-func TestE4M3RoundsItsWeights(t *testing.T) {
+// The weights 1 and exp(-x) are scaled by 256 and rounded to E4M3, for P·V and for the row sum.
+func TestE4M3RoundsWeights(t *testing.T) {
 	in := &tensor.Inputs{Shape: mustShape(t, "1x1x1x1:kv=2")}
 	in.Q = tensor.Quantize([]float32{1}, 1, fp8.PerHead)
-	in.K = tensor.Quantize([]float32{448, 447 - 1}, 1, fp8.PerHead) // 446 is no E4M3 number: it becomes 448, and the weights are equal
+	// 446 rounds to 448 in E4M3, so that the weights are equal.
+	in.K = tensor.Quantize([]float32{448, 446}, 1, fp8.PerHead)
 	in.V = tensor.Quantize([]float32{448, 0}, 1, fp8.PerHead)
 	got, err := E4M3(t.Context(), in, nil)
 	if err != nil {
@@ -92,8 +95,9 @@ func TestE4M3RoundsItsWeights(t *testing.T) {
 	}
 }
 
-// What each arithmetic costs, as a share of the answer: three bits of P are some 2 %, seven bits of everything some 0.4 %.
-func TestWhatArithmeticsCost(t *testing.T) {
+// The relative error of each arithmetic: about 2 % for three mantissa bits of P, about 0.4 % for
+// seven bits of everything.
+func TestRelativeErrors(t *testing.T) {
 	in := tensor.Draw(mustShape(t, "1x2x256x64"), 0, tensor.Options{})
 	quantized, err := oracle.Quantized(t.Context(), in, nil)
 	if err != nil {
@@ -118,8 +122,8 @@ func TestWhatArithmeticsCost(t *testing.T) {
 	check("BF16, original", BF16, original, 0.003, 0.005)
 }
 
-// Some rows are those of the whole answer, bit for bit.
-func TestHostOnSomeRows(t *testing.T) {
+// The output for some rows has the bits of the whole output.
+func TestModelsOnSomeRows(t *testing.T) {
 	in := tensor.Draw(mustShape(t, "2x4x20x16:kv=30:kvheads=2:causal"), 1, tensor.Options{})
 	rows := oracle.Rows{0, 3, 19, 20, 60, 159}
 	for _, compute := range []func(context.Context, *tensor.Inputs, oracle.Rows) ([]float64, error){BF16, E4M3} {
@@ -134,7 +138,7 @@ func TestHostOnSomeRows(t *testing.T) {
 	}
 }
 
-func TestHostStops(t *testing.T) {
+func TestModelsStop(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	cancel(why)

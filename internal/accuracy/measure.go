@@ -8,51 +8,57 @@ import (
 	"attune/internal/tensor"
 )
 
-// Answerer computes attention over quantised inputs, and gives these rows of it: [row, dim].
+// Answerer is an implementation of attention. Answer computes the given rows over quantised inputs:
+// [row, dim].
 type Answerer struct {
 	Name   string
 	Answer func(ctx context.Context, in *tensor.Inputs, rows oracle.Rows) ([]float64, error)
 }
 
-// Request is what to measure: every recipe on every kind of inputs of every shape, the seeds taken together.
+// Request selects what to measure: every recipe on every distribution and shape. The errors of all
+// seeds are accumulated.
 type Request struct {
 	Inputs  []tensor.Distribution
 	Shapes  []tensor.Shape
 	Seeds   []uint64
 	Recipes []tensor.Recipe
-	// MostWork is how many multiply-adds a right answer may take before all errors are those of a sample of the query rows; usually oracle.MostWork.
+	// MostWork is the number of multiply-adds of a reference above which the errors cover only a
+	// sample of the query rows; usually oracle.MostWork.
 	MostWork float64
 }
 
-// Row is the error of one answerer with one recipe on one shape, over all seeds.
+// Row holds the errors of one implementation with one recipe on one shape, over all seeds.
 type Row struct {
 	Variant        string `json:"variant"`
 	Inputs         string `json:"inputs"`
 	Recipe         string `json:"recipe"`
 	Shape          string `json:"shape"`
-	oracle.Checked        // of each seed
+	oracle.Checked        // for each seed
 
-	RecipeError Errors `json:"recipe_error"` // against the inputs before they were quantised
-	KernelError Errors `json:"kernel_error"` // against the inputs as the kernel gets them
-	BF16Error   Errors `json:"bf16_error"`   // of BF16 attention on the host, against the inputs as they were
+	RecipeError Errors `json:"recipe_error"` // against attention over the original values
+	KernelError Errors `json:"kernel_error"` // against attention over the quantised inputs
+	BF16Error   Errors `json:"bf16_error"`   // of BF16 on the host, against the original values
 }
 
-// Watcher is told what is being done, so many steps of so many being finished.
-type Watcher func(doing string, done, total int)
+// Progress is called before each step with a description of it and the number of outputs so far.
+type Progress func(step string, done, total int)
 
-// Measure gives the rows of one kind of inputs after the other to done: by answerer, recipe and shape, in the order
-// of the request.
-func Measure(ctx context.Context, r Request, answerers []Answerer, watch Watcher, done func([]Row)) error {
-	total := len(r.Inputs) * len(r.Shapes) * len(r.Seeds) * len(r.Recipes) * len(answerers)
-	answered := 0
-	tell := func(doing string) { watch(doing, answered, total) }
+// Measure calls done with the rows of each distribution, ordered by implementation, recipe and
+// shape as in the request.
+func Measure(ctx context.Context, r Request, implementations []Answerer, progress Progress, done func([]Row)) error {
+	total := len(r.Inputs) * len(r.Shapes) * len(r.Seeds) * len(r.Recipes) * len(implementations)
+	computed := 0
+	report := func(step string) { progress(step, computed, total) }
 	for _, inputs := range r.Inputs {
-		t := newTable(r, answerers)
+		t := newTable(r, implementations)
 		for s, shape := range r.Shapes {
 			for _, seed := range r.Seeds {
-				p := &problem{inputs: tensor.Draw(shape, seed, tensor.Options{Distribution: inputs}), rows: oracle.Sample(shape, seed, r.MostWork)}
+				p := &problem{
+					inputs: tensor.Draw(shape, seed, tensor.Options{Distribution: inputs}),
+					rows:   oracle.Sample(shape, seed, r.MostWork),
+				}
 				t.checked[s] = p.rows.Checked(shape)
-				if err := t.measure(ctx, p, s, tell, &answered); err != nil {
+				if err := t.measure(ctx, p, s, report, &computed); err != nil {
 					return err
 				}
 			}
@@ -62,47 +68,47 @@ func Measure(ctx context.Context, r Request, answerers []Answerer, watch Watcher
 	return nil
 }
 
-// measure adds one problem, which is of shape number s, with all recipes and answerers to the table.
-func (t *table) measure(ctx context.Context, p *problem, s int, tell func(string), answered *int) error {
-	tell("float64 and BF16 of " + p.String())
+// measure adds a problem of the s-th shape, with all recipes and implementations, to the table.
+func (t *table) measure(ctx context.Context, p *problem, s int, report func(string), computed *int) error {
+	report("float64 and BF16 of " + p.String())
 	if err := p.solve(ctx); err != nil {
 		return err
 	}
 	dims := p.inputs.Shape.HeadDim
 	t.bf16[s].add(p.bf16, p.want, dims)
 	for i, recipe := range t.request.Recipes {
-		tell(fmt.Sprintf("float64 of %s %s", p, recipe))
-		given, quantized, err := p.quantize(ctx, recipe)
+		report(fmt.Sprintf("float64 of %s %s", p, recipe))
+		inputs, reference, err := p.quantize(ctx, recipe)
 		if err != nil {
 			return err
 		}
-		for j, a := range t.answerers {
-			tell(fmt.Sprintf("%s: %s %s", a.Name, p, recipe))
-			got, err := a.Answer(ctx, given, p.rows)
+		for j, a := range t.implementations {
+			report(fmt.Sprintf("%s: %s %s", a.Name, p, recipe))
+			got, err := a.Answer(ctx, inputs, p.rows)
 			if err != nil {
 				return err
 			}
 			t.cells[j][i][s].recipe.add(got, p.want, dims)
-			t.cells[j][i][s].kernel.add(got, quantized, dims)
-			*answered++
+			t.cells[j][i][s].kernel.add(got, reference, dims)
+			*computed++
 		}
 	}
 	return nil
 }
 
-// problem is one set of inputs, with what every recipe on it is held against.
+// problem is one set of inputs with the references that all recipes share.
 type problem struct {
 	inputs *tensor.Inputs
-	rows   oracle.Rows // that are looked at
-	want   []float64
-	bf16   []float64
+	rows   oracle.Rows // the rows that are compared
+	want   []float64   // attention over the original values
+	bf16   []float64   // the same in BF16
 }
 
 func (p *problem) String() string {
 	return fmt.Sprintf("%s %s seed %d", p.inputs.Options.Distribution, p.inputs.Shape, p.inputs.Seed)
 }
 
-// solve computes the right answer to the inputs as they are, and BF16's.
+// solve computes attention over the original values, in float64 and in BF16.
 func (p *problem) solve(ctx context.Context) (err error) {
 	if p.want, err = oracle.Original(ctx, p.inputs, p.rows); err != nil {
 		return err
@@ -111,27 +117,30 @@ func (p *problem) solve(ctx context.Context) (err error) {
 	return err
 }
 
-// quantize gives the inputs by a recipe, and the right answer to them.
+// quantize returns the inputs quantised by a recipe, and attention over them in float64.
 func (p *problem) quantize(ctx context.Context, recipe tensor.Recipe) (*tensor.Inputs, []float64, error) {
-	given := recipe.Apply(p.inputs)
-	quantized, err := oracle.Quantized(ctx, given, p.rows)
-	return given, quantized, err
+	inputs := recipe.Apply(p.inputs)
+	reference, err := oracle.Quantized(ctx, inputs, p.rows)
+	return inputs, reference, err
 }
 
-// table holds the tallies of one kind of inputs.
+// table holds the tallies of one distribution.
 type table struct {
-	request   Request
-	answerers []Answerer
-	checked   []oracle.Checked // by shape
-	bf16      []tally          // by shape
-	cells     [][][]cell       // by answerer, recipe, shape
+	request         Request
+	implementations []Answerer
+	checked         []oracle.Checked // by shape
+	bf16            []tally          // by shape
+	cells           [][][]cell       // by implementation, recipe, shape
 }
 
 type cell struct{ recipe, kernel tally }
 
-func newTable(r Request, answerers []Answerer) *table {
-	t := &table{request: r, answerers: answerers, checked: make([]oracle.Checked, len(r.Shapes)), bf16: make([]tally, len(r.Shapes))}
-	for range answerers {
+func newTable(r Request, implementations []Answerer) *table {
+	t := &table{
+		request: r, implementations: implementations,
+		checked: make([]oracle.Checked, len(r.Shapes)), bf16: make([]tally, len(r.Shapes)),
+	}
+	for range implementations {
 		byRecipe := make([][]cell, len(r.Recipes))
 		for i := range byRecipe {
 			byRecipe[i] = make([]cell, len(r.Shapes))
@@ -143,7 +152,7 @@ func newTable(r Request, answerers []Answerer) *table {
 
 func (t *table) rows(inputs tensor.Distribution) []Row {
 	var rows []Row
-	for j, a := range t.answerers {
+	for j, a := range t.implementations {
 		for i, recipe := range t.request.Recipes {
 			for s, shape := range t.request.Shapes {
 				c := &t.cells[j][i][s]

@@ -19,24 +19,24 @@ var (
 	rotated = tensor.Recipe{Hadamard: true}
 )
 
-func measure(t *testing.T, r Request, answerers ...Answerer) []Row {
+func measure(t *testing.T, r Request, implementations ...Answerer) []Row {
 	t.Helper()
 	var rows []Row
 	steps := 0
-	watch := func(_ string, done, total int) {
-		if want := len(r.Inputs) * len(r.Shapes) * len(r.Seeds) * len(r.Recipes) * len(answerers); done < steps || done >= want || total != want {
+	progress := func(_ string, done, total int) {
+		if want := len(r.Inputs) * len(r.Shapes) * len(r.Seeds) * len(r.Recipes) * len(implementations); done < steps || done >= want || total != want {
 			t.Errorf("step %d of %d after step %d; want %d", done, total, steps, want)
 		}
 		steps = done
 	}
-	if err := Measure(t.Context(), r, answerers, watch, func(more []Row) { rows = append(rows, more...) }); err != nil {
+	if err := Measure(t.Context(), r, implementations, progress, func(more []Row) { rows = append(rows, more...) }); err != nil {
 		t.Fatal(err)
 	}
 	return rows
 }
 
-// A kernel that is perfect has no error of its own; its recipe error is what quantising costs.
-func TestAPerfectKernel(t *testing.T) {
+// A perfect kernel has no kernel error; its recipe error is the quantisation error of the inputs.
+func TestPerfectKernel(t *testing.T) {
 	r := Request{
 		Inputs: []tensor.Distribution{tensor.Normal, tensor.Positive}, Shapes: []tensor.Shape{mustShape(t, "1x2x40x64"), mustShape(t, "1x1x33x64:causal")},
 		Seeds: []uint64{0, 4}, Recipes: []tensor.Recipe{{}, rotated}, MostWork: oracle.MostWork,
@@ -67,8 +67,8 @@ func TestAPerfectKernel(t *testing.T) {
 	}
 }
 
-// Of a problem that is too much work all errors are those of the same rows, and what goes wrong elsewhere does not show.
-func TestASampleOfRows(t *testing.T) {
+// Above MostWork all errors cover the same sample of rows, and errors in other rows do not show.
+func TestSampleOfRows(t *testing.T) {
 	shape := mustShape(t, "1x2x200x64")
 	r := Request{
 		Inputs: []tensor.Distribution{tensor.Normal}, Shapes: []tensor.Shape{shape, mustShape(t, "1x1x40x64")},
@@ -79,7 +79,7 @@ func TestASampleOfRows(t *testing.T) {
 		if rows != nil {
 			whole[100*64]++
 			if slices.Contains(rows, 100) {
-				t.Error("the sample has row 100; take another for this test")
+				t.Error("the sample has row 100; choose another row for this test")
 			}
 		}
 		return oracle.Take(rows, whole, 64), err
@@ -94,13 +94,13 @@ func TestASampleOfRows(t *testing.T) {
 	if err := Text(text, rows); err != nil {
 		t.Fatal(err)
 	}
-	if want := fmt.Sprintf("\n  1x2x200x64: answers: %d of 400 rows\n", rows[0].Rows); !strings.HasSuffix(text.String(), want) {
+	if want := fmt.Sprintf("\n  1x2x200x64: compared %d of 400 rows\n", rows[0].Rows); !strings.HasSuffix(text.String(), want) {
 		t.Errorf("%s\nwant %q at its end", text, want)
 	}
 }
 
-// Each recipe cures what it is for, and not the other: rotation spikes, smoothing biases.
-func TestWhatRecipesWinBack(t *testing.T) {
+// Rotation reduces the error of outliers, smoothing that of biases, and neither that of the other.
+func TestRecipesReduceErrors(t *testing.T) {
 	rows := measure(t, Request{
 		Inputs: []tensor.Distribution{tensor.Outliers, tensor.Biased}, Shapes: []tensor.Shape{mustShape(t, "1x4x256x64")},
 		Seeds: []uint64{0, 1}, Recipes: []tensor.Recipe{{}, smooth, rotated, {SmoothK: true, Hadamard: true}}, MostWork: oracle.MostWork,
@@ -111,8 +111,8 @@ func TestWhatRecipesWinBack(t *testing.T) {
 	}
 	check := func(inputs, recipe string, least, most float64) {
 		t.Helper()
-		if won := rmse[inputs+" none"] / rmse[inputs+" "+recipe]; won < least || won > most {
-			t.Errorf("%s: %s divides the error by %.3f, want %v to %v", inputs, recipe, won, least, most)
+		if factor := rmse[inputs+" none"] / rmse[inputs+" "+recipe]; factor < least || factor > most {
+			t.Errorf("%s: %s divides the error by %.3f, want %v to %v", inputs, recipe, factor, least, most)
 		}
 	}
 	check("outliers", "hadamard", 1.15, 3)
@@ -123,7 +123,7 @@ func TestWhatRecipesWinBack(t *testing.T) {
 	check("biased", "hadamard", 0.9, 1.1)
 }
 
-// Recipes change numbers and not the problem: attention over what they prepare is attention over what they were given.
+// Recipes do not change attention over the values before quantisation.
 func TestRecipesKeepAttention(t *testing.T) {
 	for _, d := range []tensor.Distribution{tensor.Outliers, tensor.Biased} {
 		in := tensor.Draw(mustShape(t, "1x2x100x64:causal"), 2, tensor.Options{Distribution: d})
@@ -137,7 +137,7 @@ func TestRecipesKeepAttention(t *testing.T) {
 				t.Fatal(err)
 			}
 			if e := errorsOf(got, want, 64); e.MaxErr > 1e-4 {
-				t.Errorf("%v with %v: off by %+v", d, recipe, e)
+				t.Errorf("%v with %v: errors %+v", d, recipe, e)
 			}
 		}
 	}
@@ -147,8 +147,8 @@ func TestMeasureFails(t *testing.T) {
 	r := Request{
 		Inputs: []tensor.Distribution{tensor.Normal}, Shapes: []tensor.Shape{mustShape(t, "1x1x8x64")}, Seeds: []uint64{0}, Recipes: []tensor.Recipe{{}},
 	}
-	why := errors.New("no answer")
-	nothing := func([]Row) { t.Error("rows without an answer") }
+	why := errors.New("no output")
+	nothing := func([]Row) { t.Error("rows without an output") }
 	silent := func(string, int, int) {}
 	fails := Answerer{"fails", func(context.Context, *tensor.Inputs, oracle.Rows) ([]float64, error) { return nil, why }}
 	if err := Measure(t.Context(), r, []Answerer{fails}, silent, nothing); !errors.Is(err, why) {

@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// about says of each kind of inputs what it is.
+// about describes each distribution.
 var about = map[string]string{
 	"normal":   "N(0, 1)",
-	"outliers": "N(0, 1), and N(0, 100) added to one number in a thousand",
-	"peaked":   "N(0, 1), queries sixteen times as large",
-	"biased":   "N(0, 1), and a number from N(0, 100) added to each channel of K",
+	"outliers": "N(0, 1), and N(0, 100) added to one element in a thousand",
+	"peaked":   "N(0, 1), with 16·Q for Q",
+	"biased":   "N(0, 1), and a bias from N(0, 100) added to each channel of K",
 	"positive": "N(0, 1), with |V| for V",
 	"rising":   "N(0, 1), with Q and K whose scores grow from key to key",
 	"low":      "N(0, 1), with Q and K whose scores grow from key to key, from far below zero",
 }
 
-// Text writes the rows of one kind of inputs as a table: BF16 first, then the rows as they come.
+// Text writes the rows of one distribution as a table: BF16 first, then the rows in order.
 func Text(w io.Writer, rows []Row) error {
 	if len(rows) == 0 {
 		return nil
 	}
 	lines := [][]string{
-		{"", "", "", "against the inputs as they were", "", "", "", "", "the kernel alone"},
+		{"", "", "", "against the unquantised inputs", "", "", "", "", "kernel error alone"},
 		{"variant", "recipe", "shape", "RMSE", "relative", "max err", "cosine", "worst row", "RMSE", "relative", "cosine"},
 	}
 	seen := map[string]bool{}
@@ -42,14 +42,14 @@ func Text(w io.Writer, rows []Row) error {
 	return err
 }
 
-// samples says of which shapes only some rows were looked at.
+// samples lists the shapes of which only some rows were compared.
 func samples(rows []Row) string {
 	text := &strings.Builder{}
 	seen := map[string]bool{}
 	for _, r := range rows {
 		if !seen[r.Shape] && !r.Whole() {
 			seen[r.Shape] = true
-			fmt.Fprintf(text, "  %s: answers: %s\n", r.Shape, r.Checked)
+			fmt.Fprintf(text, "  %s: compared %s\n", r.Shape, r.Checked)
 		}
 	}
 	return text.String()
@@ -59,17 +59,18 @@ func (e Errors) figures() []string {
 	return []string{figure(e.RMSE), figure(e.Relative), figure(e.MaxErr), fmt.Sprintf("%.6f", e.Cosine), fmt.Sprintf("%.6f", e.WorstRow)}
 }
 
-// warning says what the figures leave out.
+// warning reports what the figures exclude.
 func (e Errors) warning() string {
 	if e.NonFinite == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d answers are no numbers", e.NonFinite)
+	return fmt.Sprintf("%d elements are not finite", e.NonFinite)
 }
 
 func figure(x float64) string { return fmt.Sprintf("%.2e", x) }
 
-// align sets cells in columns. The first line has headings over several columns, which widen none.
+// align pads cells to columns. The first line has headings over several columns, which widen no
+// column.
 func align(lines [][]string) string {
 	var widths []int
 	for _, line := range lines[1:] {
@@ -83,10 +84,10 @@ func align(lines [][]string) string {
 	text := &strings.Builder{}
 	for _, line := range lines {
 		row := &strings.Builder{}
-		place := 0 // where the column begins
+		column := 0 // where the column begins
 		for i, cell := range line {
-			fmt.Fprintf(row, "%*s%s", max(0, place-row.Len()), "", cell)
-			place += widths[i] + 2
+			fmt.Fprintf(row, "%*s%s", max(0, column-row.Len()), "", cell)
+			column += widths[i] + 2
 		}
 		fmt.Fprintf(text, "  %s\n", strings.TrimRight(row.String(), " "))
 	}

@@ -1,14 +1,17 @@
-// Package fp8 holds the two 8-bit floating-point formats of NVIDIA's tensor cores, exactly, and turns numbers into them.
+// Package fp8 converts to and from the two 8-bit floating-point formats of NVIDIA's tensor cores.
 //
-// E4M3 is the "FN" kind: four exponent bits, three mantissa bits, no infinities, one NaN of either sign, largest value
-// 448. E5M2 follows IEEE 754: five exponent bits, two mantissa bits, infinities and NaNs, largest finite value 57344.
+// E4M3 is the "FN" format: four exponent bits, three mantissa bits, no infinities, one NaN of
+// either sign, largest value 448. E5M2 follows IEEE 754: five exponent bits, two mantissa bits,
+// infinities and NaNs, largest finite value 57344.
 //
-// Encoding does what the GPU does: it rounds to nearest, ties to even, saturates to the largest finite value and makes
-// every NaN 0x7F, as cvt.rn.satfinite.e4m3x2.f32 and cvt.rn.satfinite.e5m2x2.f32 do bit for bit. So a simulator, an
-// oracle and a kernel agree on every code, and the tests say so for every rounding boundary.
+// Encoding matches the GPU bit for bit (cvt.rn.satfinite.e4m3x2.f32, cvt.rn.satfinite.e5m2x2.f32).
+// It rounds to nearest, ties to even, saturates to the largest finite value, and encodes every NaN
+// as 0x7F. The simulator, the oracle and the kernels therefore agree on every code; the tests check
+// every rounding boundary.
 //
-// Quantising is the step before: eight bits cover little range, so a group of numbers shares one float32 descale
-// factor, which maps its largest magnitude to 448. A stored number is worth code times descale.
+// Quantisation divides by a descale factor before encoding, because eight bits cover a small range.
+// A group of values shares one float32 factor, which maps the group's largest magnitude to 448. The
+// dequantised value of an element is its code's value times the descale factor.
 //
-// The package does no arithmetic on FP8 numbers. It knows nothing of tensors beyond "heads of equal length".
+// The package does no arithmetic on FP8 values and knows no tensor layout.
 package fp8

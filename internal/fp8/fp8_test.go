@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// codec is one of the two formats as the tests see it: the functions under test beside a table made elsewhere.
+// codec is a format under test together with a table of its values from an independent source.
 type codec struct {
 	name     string
 	table    [256]float64
@@ -67,7 +67,7 @@ func readTable(t testing.TB, name string) (table [256]float64) {
 	return table
 }
 
-// nearest is rounding by its definition: search all finite codes, on a tie take the even one.
+// nearest rounds by definition: it searches all finite codes and takes the even one on a tie.
 func (c codec) nearest(x float64) uint8 {
 	if math.IsNaN(x) {
 		return 0x7F
@@ -85,19 +85,19 @@ func (c codec) nearest(x float64) uint8 {
 	return best
 }
 
-func TestEveryCodeHasItsValue(t *testing.T) {
+func TestDecodeEveryCode(t *testing.T) {
 	for _, c := range codecs(t) {
 		for code := range 256 {
 			got, want := float64(c.decode(uint8(code))), c.table[code]
 			if math.IsNaN(want) != math.IsNaN(got) ||
 				!math.IsNaN(want) && math.Float64bits(got) != math.Float64bits(want) {
-				t.Errorf("%s: code %#02x is worth %v, want %v", c.name, code, got, want)
+				t.Errorf("%s: code %#02x decodes to %v, want %v", c.name, code, got, want)
 			}
 		}
 	}
 }
 
-func TestEveryValueHasItsCode(t *testing.T) {
+func TestEncodeEveryValue(t *testing.T) {
 	for _, c := range codecs(t) {
 		for code := range 256 {
 			value, want := c.table[code], uint8(code)
@@ -114,7 +114,8 @@ func TestEveryValueHasItsCode(t *testing.T) {
 	}
 }
 
-// Between two neighbouring codes the midpoint goes to the even one and one step beside it decides for its side.
+// The midpoint between two neighbouring codes rounds to the even code; one float step beside it
+// rounds to the nearer code.
 func TestRoundingBoundaries(t *testing.T) {
 	for _, c := range codecs(t) {
 		for _, sign := range []uint8{0, 0x80} {
@@ -161,7 +162,7 @@ func TestRoundingBoundaries(t *testing.T) {
 func TestEncodingIsMonotonic(t *testing.T) {
 	for _, c := range codecs(t) {
 		previous := math.Inf(-1)
-		// Every 4099th float32 from -Inf through the zeros to +Inf: a step no multiple of anything.
+		// Every 4099th float32 from -Inf to +Inf. 4099 is prime, so that no bit pattern repeats.
 		for step := int64(-0x7F800000); step <= 0x7F800000; step += 4099 {
 			x := math.Float32frombits(uint32(max(step, -step)))
 			if step < 0 {
@@ -169,20 +170,20 @@ func TestEncodingIsMonotonic(t *testing.T) {
 			}
 			value := float64(c.decode(c.encode(x)))
 			if value < previous {
-				t.Fatalf("%s: %v is encoded as %v, less than a smaller number's %v", c.name, x, value, previous)
+				t.Fatalf("%s: %v is encoded as %v, less than the code of a smaller value, %v", c.name, x, value, previous)
 			}
 			previous = value
 		}
 	}
 }
 
-func FuzzEncodeFindsTheNearest(f *testing.F) {
+func FuzzEncodeNearest(f *testing.F) {
 	for _, x := range []float64{0, 0.40625, 12.9, -17, 464, 61440, 0x1p-10, 0x1.8p-9, math.Inf(-1), math.NaN()} {
 		f.Add(math.Float64bits(x))
 	}
 	all := codecs(f)
 	f.Fuzz(func(t *testing.T, bits uint64) {
-		// The number as it comes, and folded into the range where codes are dense.
+		// The value itself, and the value folded into the range where codes are dense.
 		x := math.Float64frombits(bits)
 		folded := math.Ldexp(math.Float64frombits(bits&(1<<52-1)|1023<<52), int(bits>>52)%40-20)
 		for _, c := range all {
@@ -199,7 +200,7 @@ func FuzzEncodeFindsTheNearest(f *testing.F) {
 	})
 }
 
-// The pair that the PTX ISA's own arithmetic gives: 0.40625 is 0x2D and 12.9 is 0x55.
+// 0.40625 is encoded as 0x2D and 12.9 as 0x55, by the definition of the format in the PTX ISA.
 func Example() {
 	fmt.Printf("%#x %#x %v\n", E4M3FromFloat32(0.40625), E4M3FromFloat32(12.9), E4M3(0x55).Float32())
 	// Output: 0x2d 0x55 13

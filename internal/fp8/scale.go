@@ -2,13 +2,13 @@ package fp8
 
 import "math"
 
-// Scale says which numbers share a descale factor.
+// Scale is the granularity of descale factors: which elements share one.
 type Scale uint8
 
 const (
-	// PerHead gives every head of every batch its own factor.
+	// PerHead uses one factor for each head of each batch.
 	PerHead Scale = iota
-	// PerTensor gives all heads the same factor.
+	// PerTensor uses one factor for all heads.
 	PerTensor
 )
 
@@ -19,12 +19,12 @@ func (s Scale) String() string {
 	return "per-head"
 }
 
-// smallestDescale keeps the factor a normal float32: a GPU that flushes subnormals would read a smaller one as zero.
-// Numbers so small that it matters (amax below 5.3e-36) keep fewer than all bits of their codes.
-const smallestDescale = 0x1p-126
+// minDescale keeps the factor a normal float32: a GPU that flushes subnormals would read a smaller
+// one as zero. Groups whose largest magnitude is below 5.3e-36 lose precision to this limit.
+const minDescale = 0x1p-126
 
-// Descale is the factor that maps the largest magnitude of the values to 448. Values that are not finite have no say;
-// a group of zeros gets 1.
+// Descale returns the factor that maps the largest finite magnitude of the values to 448. It
+// returns 1 if all finite values are zero.
 func Descale(values []float32) float32 {
 	amax := 0.0
 	for _, v := range values {
@@ -35,18 +35,20 @@ func Descale(values []float32) float32 {
 	if amax == 0 {
 		return 1
 	}
-	return float32(max(amax/MaxE4M3, smallestDescale))
+	return float32(max(amax/MaxE4M3, minDescale))
 }
 
-// Quantize writes the E4M3 code of each value divided by descale into codes, which is at least as long.
+// Quantize writes the E4M3 code of each value divided by descale into codes, which must be at least
+// as long as values.
 //
-// The result is the E4M3 number nearest to the true quotient: two float32 numbers are never so close to a tie between
-// neighbouring codes, without being one, that the division in float64 could hide it.
+// The result is the E4M3 value nearest to the exact quotient. The float64 division cannot spoil
+// that: the quotient of two float32 values that is not a tie between neighbouring codes is farther
+// from the tie than a float64 rounding error.
 func Quantize(codes []byte, values []float32, descale float32) {
 	const (
-		smallest = (1023 - 6) << 52                // 2^-6, the smallest normal number, as a float64
-		normals  = (1023+8)<<52 + 3<<50 - smallest // from there to 448
-		cut      = 52 - 3                          // bits of the mantissa that a code has no room for
+		smallest = (1023 - 6) << 52                // float64 bits of 2^-6, the smallest normal
+		normals  = (1023+8)<<52 + 3<<50 - smallest // float64 bits from 2^-6 to 448
+		cut      = 52 - 3                          // mantissa bits of a float64 that a code drops
 	)
 	codes = codes[:len(values)]
 	divisor := float64(descale)
@@ -54,17 +56,19 @@ func Quantize(codes []byte, values []float32, descale float32) {
 		x := float64(v) / divisor
 		bits := math.Float64bits(x)
 		magnitude := bits &^ (1 << 63)
-		if magnitude-smallest > normals { // rarely, so that a processor foresees it
+		if magnitude-smallest > normals { // rare, hence well predicted
 			codes[i] = byte(E4M3FromFloat64(x))
 			continue
 		}
-		// Just under half a unit, or exactly half where the last bit kept is odd, carries upwards when it should. The exponent only has another bias.
+		// Round to nearest even: add just under half a unit, or exactly half if the last kept bit
+		// is odd. A carry into the exponent is correct; the formats differ only in the bias.
 		units := (magnitude + (1<<(cut-1) - 1) + magnitude>>cut&1) >> cut
 		codes[i] = byte(bits>>56)&0x80 | byte(units-(1023-7)<<3)
 	}
 }
 
-// Dequantize writes what the codes are worth into values, which is at least as long.
+// Dequantize writes the value of each code times descale into values, which must be at least as
+// long as codes.
 func Dequantize(values []float64, codes []byte, descale float32) {
 	values = values[:len(codes)]
 	for i, code := range codes {

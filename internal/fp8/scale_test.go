@@ -17,13 +17,13 @@ func TestDescale(t *testing.T) {
 		want   float32
 	}{
 		{"largest magnitude", []float32{1, -896, 3}, 2},
-		{"nothing", nil, 1},
+		{"no values", nil, 1},
 		{"zeros", []float32{0, float32(math.Copysign(0, -1))}, 1},
-		{"only what is finite", []float32{448, inf, -inf, nan}, 1},
+		{"non-finite values ignored", []float32{448, inf, -inf, nan}, 1},
 		{"nothing finite", []float32{nan, inf}, 1},
 		{"largest float32", []float32{math.MaxFloat32}, float32(math.MaxFloat32 / 448.0)},
-		{"least amax with all bits", []float32{448 * 0x1p-126}, 0x1p-126},
-		{"below it", []float32{447 * 0x1p-126}, 0x1p-126},
+		{"smallest amax at full precision", []float32{448 * 0x1p-126}, 0x1p-126},
+		{"just below it", []float32{447 * 0x1p-126}, 0x1p-126},
 		{"subnormal", []float32{math.SmallestNonzeroFloat32}, 0x1p-126},
 	} {
 		if got := Descale(test.values); got != test.want {
@@ -32,13 +32,14 @@ func TestDescale(t *testing.T) {
 	}
 }
 
-func TestNamesOfScales(t *testing.T) {
+func TestScaleNames(t *testing.T) {
 	if got := PerHead.String() + " " + PerTensor.String(); got != "per-head per-tensor" {
 		t.Errorf("names %q", got)
 	}
 }
 
-// Whatever the scale of the values, the largest is coded as 448 and each is off by at most half a unit of its code.
+// At every scale of the values, the largest is encoded as 448 and each error is at most half a unit
+// in the last place of the code.
 func TestQuantizeAcrossScales(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for exponent := -117; exponent <= 127; exponent++ {
@@ -56,7 +57,8 @@ func TestQuantizeAcrossScales(t *testing.T) {
 		}
 		for i, v := range values {
 			x := float64(v)
-			half := math.Max(math.Abs(x)/16, 0x1p-10*float64(descale)) // half a unit: of a normal, of a subnormal
+			// Half a unit in the last place of a normal or a subnormal value.
+			half := math.Max(math.Abs(x)/16, 0x1p-10*float64(descale))
 			if off := math.Abs(back[i] - x); off > half*(1+1e-6) {
 				t.Errorf("2^%d: %v comes back as %v, off by %v, more than %v", exponent, v, back[i], off, half)
 			}
@@ -64,8 +66,8 @@ func TestQuantizeAcrossScales(t *testing.T) {
 	}
 }
 
-// Division and rounding together round once: the code is the nearest to the exact quotient, ties to even. The values
-// are chosen next to ties, where a second rounding would show.
+// Quantize rounds the exact quotient once, ties to even. The values lie next to ties, where a
+// second rounding would change the code.
 func TestQuantizeRoundsOnce(t *testing.T) {
 	c := codecs(t)[0]
 	random := rand.New(rand.NewPCG(3, 4))
@@ -98,8 +100,9 @@ func TestQuantizeNonFinite(t *testing.T) {
 	}
 }
 
-// Whole slices are encoded as single numbers are: at every code and every tie, next to them, at the ends of each format of numbers, of both signs.
-func TestQuantizeIsTheCodec(t *testing.T) {
+// Quantize agrees with E4M3FromFloat64 at every code and every tie, next to them, and at the ends
+// of the normal, subnormal and saturated ranges, for both signs.
+func TestQuantizeMatchesEncode(t *testing.T) {
 	c := codecs(t)[0]
 	values := []float32{0, 1e-30, 448.0001, 463, 464, 465, 1e30}
 	for low := uint8(0); low < c.largest; low++ {

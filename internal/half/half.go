@@ -5,28 +5,29 @@ import (
 	"math"
 )
 
-// Float16 is the code of a number with five exponent bits and ten mantissa bits.
+// Float16 is a code with five exponent bits and ten mantissa bits.
 type Float16 uint16
 
-// BFloat16 is the code of a number with eight exponent bits and seven mantissa bits.
+// BFloat16 is a code with eight exponent bits and seven mantissa bits.
 type BFloat16 uint16
 
-// NaN is what narrowing makes of every NaN, in both formats.
+// NaN is the code that every NaN is narrowed to, in both formats.
 const NaN = 0x7FFF
 
-// Float16FromFloat32 rounds to nearest even; what rounds to 65536 or more becomes an infinity.
+// Float16FromFloat32 rounds to nearest even; values that round to 65536 or more become infinity.
 func Float16FromFloat32(x float32) Float16 { return Float16FromFloat64(float64(x)) }
 
-// Float16FromFloat64 is Float16FromFloat32 for a float64, which it does not round to float32 on the way.
+// Float16FromFloat64 narrows a float64 like Float16FromFloat32, with a single rounding.
 //
-// The float64 adder does the rounding. With one unit in the last place of the result being 2^u, x + 2^(u+52) has
-// exactly that as its own last place, and its low bits count the units. The count carries into the exponent by itself,
-// up to infinity, because neighbouring codes are neighbouring numbers.
+// The float64 adder does the rounding. If one unit in the last place of the result is 2^u, then x +
+// 2^(u+52) is a float64 whose last place is also 2^u, and its low bits count units. A count that
+// overflows the mantissa carries into the exponent correctly, up to infinity, because neighbouring
+// codes encode neighbouring values.
 func Float16FromFloat64(x float64) Float16 {
 	const (
-		minExponent  = -14 // of the smallest normal number, and the scale of the subnormals
+		minExponent  = -14 // exponent of the smallest normal value and of the subnormals
 		mantissaBits = 10
-		infinite     = (16 + 1023) << 52 // 65536, whose code is that of infinity
+		infinite     = (16 + 1023) << 52 // float64 bits of 65536, which rounds to infinity
 	)
 	bits := math.Float64bits(x)
 	sign, magnitude := uint16(bits>>48)&0x8000, bits&^(1<<63)
@@ -42,9 +43,10 @@ func Float16FromFloat64(x float64) Float16 {
 	return Float16(sign | (uint16((exponent-minExponent)<<mantissaBits) + uint16(units)))
 }
 
-// Float32 is the value of the code, exactly.
+// Float32 returns the exact value of the code.
 func (h Float16) Float32() float32 {
-	// The fields lie as in a float32 but for the bias, which the product corrects, for subnormals as well.
+	// Shifted into place, the fields form a float32 with a wrong exponent bias. The product
+	// corrects the bias, for subnormals as well.
 	const rebias = 0x1p112
 	value := math.Float32frombits(uint32(h&0x7FFF)<<13) * rebias
 	bits := math.Float32bits(value) | uint32(h&0x8000)<<16
@@ -54,20 +56,21 @@ func (h Float16) Float32() float32 {
 	return math.Float32frombits(bits)
 }
 
-// BFloat16FromFloat32 rounds to nearest even; what is too large becomes an infinity.
+// BFloat16FromFloat32 rounds to nearest even; values that are too large become infinity.
 func BFloat16FromFloat32(x float32) BFloat16 {
 	if x != x {
 		return NaN
 	}
 	bits := math.Float32bits(x)
-	// Just under half a unit, or exactly half where the last bit kept is odd, carries upwards when it should.
+	// Round to nearest even: add just under half a unit, or exactly half if the last kept bit is
+	// odd.
 	return BFloat16((bits + 0x7FFF + bits>>16&1) >> 16)
 }
 
-// Float32 is the value of the code, exactly.
+// Float32 returns the exact value of the code.
 func (b BFloat16) Float32() float32 { return math.Float32frombits(uint32(b) << 16) }
 
-// DecodeBFloat16 reads BFloat16 codes as DecodeFloat16 reads Float16's.
+// DecodeBFloat16 reads little-endian BFloat16 codes from memory. A trailing odd byte is ignored.
 func DecodeBFloat16(memory []byte) []float64 {
 	values := make([]float64, len(memory)/2)
 	for i := range values {
@@ -76,8 +79,7 @@ func DecodeBFloat16(memory []byte) []float64 {
 	return values
 }
 
-// DecodeFloat16 reads Float16 codes as a GPU leaves them in memory: two bytes each, the low one first. A last odd byte
-// is ignored.
+// DecodeFloat16 reads little-endian Float16 codes from memory. A trailing odd byte is ignored.
 func DecodeFloat16(memory []byte) []float64 {
 	values := make([]float64, len(memory)/2)
 	for i := range values {

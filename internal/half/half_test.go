@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// value is the value of a code by the definition of the format.
+// value decodes a code by the definition of the format.
 func value(code uint16, exponentBits, mantissaBits int) float64 {
 	bias := 1<<(exponentBits-1) - 1
 	mantissa := float64(code & (1<<mantissaBits - 1))
@@ -34,10 +34,10 @@ func TestEveryCode(t *testing.T) {
 		t.Helper()
 		if math.IsNaN(want) {
 			if got == got || back != 0x7FFF {
-				t.Errorf("%s %#04x is %v and back %#04x, want NaN and 0x7fff", name, code, got, back)
+				t.Errorf("%s %#04x is %v and narrows to %#04x, want NaN and 0x7fff", name, code, got, back)
 			}
 		} else if math.Float64bits(float64(got)) != math.Float64bits(want) || back != code {
-			t.Errorf("%s %#04x is %v and back %#04x, want %v and the same code", name, code, got, back, want)
+			t.Errorf("%s %#04x is %v and narrows to %#04x, want %v and the same code", name, code, got, back, want)
 		}
 	}
 	for i := range 1 << 16 {
@@ -49,8 +49,9 @@ func TestEveryCode(t *testing.T) {
 	}
 }
 
-// Between two neighbouring codes the midpoint goes to the even one and one step beside it decides for its side. The
-// last pair is the largest finite number and infinity, where the midpoint lies as if the binade went on.
+// The midpoint between two neighbouring codes rounds to the even code; one float step beside it
+// rounds to the nearer code. For the last pair, the largest finite value and infinity, the midpoint
+// lies where the next finite value would put it.
 func TestRoundingBoundaries(t *testing.T) {
 	midpoint := func(low uint16, exponentBits, mantissaBits int) float64 {
 		here, next := value(low, exponentBits, mantissaBits), value(low+1, exponentBits, mantissaBits)
@@ -112,7 +113,8 @@ func TestNaNIsCanonical(t *testing.T) {
 	}
 }
 
-// A value just above a tie of Float16, by less than float32 can tell, must not first fall onto the tie.
+// A value above a Float16 tie by less than a float32 can represent must not be rounded onto the tie
+// first.
 func TestFloat64RoundsOnce(t *testing.T) {
 	x := 1 + 0x1p-11 + 0x1p-40
 	if got := Float16FromFloat64(x); got != 0x3C01 {
@@ -143,7 +145,7 @@ func TestNoAllocation(t *testing.T) {
 		x = Float16FromFloat32(x).Float32() + BFloat16FromFloat32(x).Float32()
 	})
 	if allocs != 0 {
-		t.Errorf("%v allocations a conversion, want none", allocs)
+		t.Errorf("%v allocations per conversion, want none", allocs)
 	}
 }
 

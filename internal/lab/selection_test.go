@@ -240,7 +240,7 @@ func TestSelectionIsRefusedBeforeTheStart(t *testing.T) {
 	}
 	check(best, "1x1x9x256", "", "best: shape 1x1x9x256 has head dim 256, and stage3b is built for 64")
 	check(best, "1x1x9x64", "sm_75", `stage3b is for sm_80, sm_89, sm_90a, not for "sm_75"`)
-	check(strings.Replace(best, "queries < 36", "9 // (queries - 9)", 1), "1x1x9x64", "", `"9 // (queries - 9)" has no answer for 1x1x9x64`)
+	check(strings.Replace(best, "queries < 36", "9 // (queries - 9)", 1), "1x1x9x64", "", `"9 // (queries - 9)" cannot be evaluated for 1x1x9x64`)
 }
 
 // The hash of a selection covers the code of its parts and their shapes.

@@ -25,7 +25,7 @@ func mustShape(t testing.TB, text string) tensor.Shape {
 	return shape
 }
 
-// problem is one with plain float64 inputs.
+// problem is an attention problem with float64 inputs.
 type problem struct {
 	shape   tensor.Shape
 	q, k, v []float64
@@ -33,7 +33,7 @@ type problem struct {
 
 func drawProblem(shape tensor.Shape, seed uint64, spread float64) problem {
 	random := rand.New(rand.NewPCG(seed, 0))
-	draw := func(rows int) []float64 { // of all heads
+	draw := func(rows int) []float64 {
 		values := make([]float64, rows*shape.HeadDim)
 		for i := range values {
 			values[i] = random.NormFloat64() * spread
@@ -53,14 +53,14 @@ func (p problem) attention(t testing.TB) []float64 {
 	return out
 }
 
-// naive is the definition, one element after the other.
+// naive computes attention by definition, one element at a time.
 func (p problem) naive() []float64 {
-	out, _ := p.naiveBoth()
+	out, _ := p.naiveLSE()
 	return out
 }
 
-// naiveBoth has the logarithms of the sums as well.
-func (p problem) naiveBoth() (out, lse []float64) {
+// naiveLSE also returns the logarithms of the sums of exponentials.
+func (p problem) naiveLSE() (out, lse []float64) {
 	s := p.shape
 	for row := range s.Rows() {
 		kvHead, i := row/s.SeqQ/s.Group(), row%s.SeqQ
@@ -100,20 +100,20 @@ func (p problem) naiveBoth() (out, lse []float64) {
 	return out, lse
 }
 
-// difference names the first element that is off by more than the slack, or nothing.
-func difference(got, want []float64, slack float64) string {
+// difference describes the first element whose error exceeds the tolerance; empty if there is none.
+func difference(got, want []float64, tolerance float64) string {
 	if len(got) != len(want) {
 		return fmt.Sprintf("%d elements, want %d", len(got), len(want))
 	}
 	for i := range want {
-		if !(math.Abs(got[i]-want[i]) <= slack) {
+		if !(math.Abs(got[i]-want[i]) <= tolerance) {
 			return fmt.Sprintf("element %d is %v, want %v", i, got[i], want[i])
 		}
 	}
 	return ""
 }
 
-// eachTile runs a test with the tile of this processor and with the portable one.
+// eachTile runs a test with the tile function for this processor and with the portable one.
 func eachTile(t *testing.T, test func(t *testing.T)) {
 	chosen := tile
 	defer func() { tile = chosen }()
@@ -123,7 +123,7 @@ func eachTile(t *testing.T, test func(t *testing.T)) {
 }
 
 func TestSmallByHand(t *testing.T) {
-	two := math.Log(2) // a score of which the exponential is 2
+	two := math.Log(2) // exp(two) is 2
 	for _, test := range []struct {
 		name    string
 		shape   string
@@ -160,7 +160,7 @@ func TestSmallByHand(t *testing.T) {
 			[]float64{40, 0, 4, 1},
 		},
 		{
-			"causal: the first row sees the first key alone", "1x1x2x1:causal",
+			"causal: the first row sees only the first key", "1x1x2x1:causal",
 			[]float64{0, 0},
 			[]float64{1, 2},
 			[]float64{10, 20},
@@ -181,14 +181,14 @@ func TestSmallByHand(t *testing.T) {
 			[]float64{0, 10},
 		},
 		{
-			"heads and batches are apart", "2x2x1x1",
+			"heads and batches are independent", "2x2x1x1",
 			[]float64{1, 2, 3, 4},
 			[]float64{5, 6, 7, 8},
 			[]float64{10, 20, 30, 40},
 			[]float64{10, 20, 30, 40},
 		},
 		{
-			"neighbours share K and V, batches do not", "2x4x1x1:kvheads=2",
+			"neighbouring heads share K and V, batches do not", "2x4x1x1:kvheads=2",
 			[]float64{1, 2, 3, 4, 5, 6, 7, 8},
 			[]float64{5, 6, 7, 8},
 			[]float64{10, 20, 30, 40},
@@ -202,7 +202,7 @@ func TestSmallByHand(t *testing.T) {
 	}
 }
 
-// Shapes on both sides of every block and tile, and the ragged ones.
+// Shapes on both sides of every block and tile boundary, and ragged ones.
 func TestAgainstDefinition(t *testing.T) {
 	eachTile(t, func(t *testing.T) {
 		for _, text := range []string{
@@ -242,16 +242,16 @@ func TestRandomShapesAgainstDefinition(t *testing.T) {
 	})
 }
 
-// The logarithm of a row's sum is the definition's, minus infinity included, in every block and batch.
+// The LSE of each row matches the definition, including -Inf, in every block and batch.
 func TestLSEAgainstDefinition(t *testing.T) {
 	for _, text := range []string{"1x1x33x64", "2x4x40x12:kv=300:kvheads=2", "2x3x50x8:kv=20:causal", "1x1x3x16:kv=1"} {
 		p := drawProblem(mustShape(t, text), 1, 3)
-		q, k, v := plainRows(p.q, p.shape.SeqQ, p.shape), plainRows(p.k, p.shape.SeqK, p.shape), plainRows(p.v, p.shape.SeqK, p.shape)
+		q, k, v := floatRows(p.q, p.shape.SeqQ, p.shape), floatRows(p.k, p.shape.SeqK, p.shape), floatRows(p.v, p.shape.SeqK, p.shape)
 		got, err := attention(t.Context(), q, k, v, p.shape, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, want := p.naiveBoth()
+		_, want := p.naiveLSE()
 		for i := range want {
 			if got.lse[i] != want[i] && !(math.Abs(got.lse[i]-want[i]) < 1e-12) {
 				t.Errorf("%s: row %d: %v, want %v", text, i, got.lse[i], want[i])
@@ -260,17 +260,18 @@ func TestLSEAgainstDefinition(t *testing.T) {
 	}
 }
 
-// Scores in the hundred thousands: their exponentials are far out of range, the output is not.
+// Scores around 1e5: their exponentials overflow, the output does not.
 func TestLargeScores(t *testing.T) {
 	p := drawProblem(mustShape(t, "1x2x50x32:kv=200:causal"), 2, 300)
-	// A rounding of a score of 1e5 is 1e-11, and moves the output by that share of the values.
+	// Rounding a score of 1e5 costs about 1e-11, and changes the output by that fraction.
 	if diff := difference(p.attention(t), p.naive(), 1e-7); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// A vector added to every key adds the same number to every score of a row, which softmax does not see.
-func TestShiftOfAllKeysChangesNothing(t *testing.T) {
+// A vector added to every key adds the same constant to every score of a row, which softmax
+// ignores.
+func TestShiftOfKeys(t *testing.T) {
 	p := drawProblem(mustShape(t, "1x2x40x16:kv=150:causal"), 3, 1)
 	want := p.attention(t)
 	for i := range p.k {
@@ -281,8 +282,8 @@ func TestShiftOfAllKeysChangesNothing(t *testing.T) {
 	}
 }
 
-// Without a mask the keys are a set: their order changes nothing.
-func TestOrderOfKeysChangesNothing(t *testing.T) {
+// Without a mask the order of the keys does not matter.
+func TestOrderOfKeys(t *testing.T) {
 	p := drawProblem(mustShape(t, "1x1x40x16:kv=150"), 4, 1)
 	want := p.attention(t)
 	rand.New(rand.NewPCG(5, 0)).Shuffle(150, func(i, j int) {
@@ -296,9 +297,9 @@ func TestOrderOfKeysChangesNothing(t *testing.T) {
 	}
 }
 
-// The number of cores changes no bit. One alone does all blocks in turn and must leave nothing behind: in this shape, for
-// rows that see no key.
-func TestCoresChangeNoBit(t *testing.T) {
+// The number of cores changes no bit. A single worker runs all tasks and must not leak state
+// between them; in this shape some rows see no key.
+func TestBitsDoNotDependOnCores(t *testing.T) {
 	p := drawProblem(mustShape(t, "2x6x140x24:kv=100:kvheads=3:causal"), 6, 1)
 	want := p.attention(t)
 	for _, cores := range []int{1, 5} {
@@ -332,10 +333,10 @@ func TestAttentionStopsWhenCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := Attention(ctx, p.q, p.k, p.v, shape); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled before: error %v", err)
+		t.Errorf("cancelled before the call: error %v", err)
 	}
 
-	// Cancelled while the first head is being worked on: no other head is loaded.
+	// Cancelled during the first head: no other head is loaded.
 	ctx, cancel = context.WithCancel(context.Background())
 	before := runtime.GOMAXPROCS(1)
 	defer runtime.GOMAXPROCS(before)
@@ -346,9 +347,10 @@ func TestAttentionStopsWhenCancelled(t *testing.T) {
 		cancel()
 	}
 	if _, err := attention(ctx, source, keys, source, shape, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled within: error %v", err)
+		t.Errorf("cancelled during the call: error %v", err)
 	}
-	if want := make([]int, shape.SeqQ+2); !slices.Equal(loaded, want) { // the queries, and one block of keys and values
-		t.Errorf("cancelled within the first keys of the first head, yet rows of heads %v were loaded", loaded)
+	// All queries of head 0, and one block of its keys and values.
+	if want := make([]int, shape.SeqQ+2); !slices.Equal(loaded, want) {
+		t.Errorf("cancelled in the first block of keys, yet rows of heads %v were loaded", loaded)
 	}
 }

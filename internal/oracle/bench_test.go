@@ -37,7 +37,8 @@ func BenchmarkCompute(b *testing.B) {
 	}
 }
 
-// What timing a large problem has to wait for: its inputs, and the right answer to a sample of its rows.
+// The preparation of a timing run of a large problem: inputs, and the reference for a sample of
+// rows.
 func BenchmarkSampledReference(b *testing.B) {
 	for _, text := range []string{"1x32x16384x64", "1x16x16384x128:causal", "2x8x8192x256"} {
 		shape := mustShape(b, text)

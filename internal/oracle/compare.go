@@ -5,28 +5,28 @@ import (
 	"math"
 )
 
-// Tolerance says when an element is bad: when it is off by more than Abs + Rel·|want|.
+// Tolerance bounds the error of one element: it is bad if |got - want| > Abs + Rel·|want|.
 type Tolerance struct {
 	Abs float64 `json:"abs"`
 	Rel float64 `json:"rel"`
 }
 
-// Errors are how far an output is from its reference. Every figure is finite and can be written as JSON: MaxErr,
-// MeanErr, Cosine and Worst speak of the elements whose error is finite, and the others are counted in NonFinite. A
-// gate must look at both; one NaN or infinity is a failure whatever the rest looks like.
+// Errors are the errors of an output against its reference. Every figure is finite, so that it can
+// be written as JSON. MaxErr, MeanErr, Cosine and Worst cover the elements whose error is finite;
+// NonFinite counts the others. A gate must check both: a single NaN or infinity is a failure.
 type Errors struct {
 	MaxErr      float64 `json:"max_err"`
 	MeanErr     float64 `json:"mean_err"`
-	Bad         int     `json:"bad"` // beyond the tolerance, or not finite
+	Bad         int     `json:"bad"` // beyond the tolerance or not finite
 	BadFraction float64 `json:"bad_fraction"`
 	Cosine      float64 `json:"cosine"` // of output and reference, each as one long vector
 	NonFinite   int     `json:"non_finite"`
 	Worst       Worst   `json:"worst"`
-	// FirstNonFinite is nil where NonFinite is 0.
+	// FirstNonFinite is nil if NonFinite is 0.
 	FirstNonFinite *Place `json:"first_non_finite,omitempty"`
 }
 
-// Place is where an element is.
+// Place is the position of an element in the output.
 type Place struct {
 	Batch int `json:"batch"`
 	Head  int `json:"head"`
@@ -45,7 +45,7 @@ func (p Place) String() string {
 	return fmt.Sprintf("batch %d head %d row %d dim %d", p.Batch, p.Head, p.Row, p.Dim)
 }
 
-// Compare measures an output against its reference, on the rows that the reference has: [row, dim].
+// Compare measures the errors of an output, [row, dim], on the rows of the reference.
 func Compare(got []float64, ref *Reference, tolerance Tolerance) (Errors, error) {
 	if len(got) != len(ref.Out) {
 		return Errors{}, fmt.Errorf("output for %v has %d elements, want %d", ref.Shape, len(got), len(ref.Out))
@@ -55,7 +55,7 @@ func Compare(got []float64, ref *Reference, tolerance Tolerance) (Errors, error)
 	var sum, gotGot, wantWant, gotWant float64
 	for i, want := range ref.Out {
 		off := math.Abs(got[i] - want)
-		if !(off <= math.MaxFloat64) { // also true of a NaN
+		if !(off <= math.MaxFloat64) { // true for NaN too
 			if e.NonFinite++; e.NonFinite == 1 {
 				place := ref.place(i)
 				e.FirstNonFinite = &place
@@ -83,19 +83,20 @@ func Compare(got []float64, ref *Reference, tolerance Tolerance) (Errors, error)
 	return e, nil
 }
 
-// LSEErrors are how far logarithms of sums are from their reference. All figures are finite and speak of the rows whose error is; the others are
-// counted in Lost: those of which only one of the two is finite, or that are infinities of two kinds.
+// LSEErrors are the errors of logarithms of sums of exponentials. All figures are finite and cover
+// the rows whose error is finite. Lost counts the other rows: only one of the two values is finite,
+// or they are infinities of opposite sign.
 type LSEErrors struct {
 	MaxErr  float64 `json:"max_err"`
 	MeanErr float64 `json:"mean_err"`
 	Worst   Worst   `json:"worst"`
 	Lost    int     `json:"lost,omitempty"`
-	// FirstLost is nil where Lost is 0.
+	// FirstLost is nil if Lost is 0.
 	FirstLost *Place `json:"first_lost,omitempty"`
 }
 
-// CompareLSE measures logarithms of sums against their reference, on the rows that the reference has. A row that sees no key must
-// have minus infinity.
+// CompareLSE measures the errors of logarithms of sums of exponentials, on the rows of the
+// reference. A row that sees no key must have -Inf.
 func CompareLSE(got []float64, ref *Reference) (LSEErrors, error) {
 	if len(got) != len(ref.LSE) {
 		return LSEErrors{}, fmt.Errorf("lse for %v has %d elements, want %d", ref.Shape, len(got), len(ref.LSE))
@@ -107,7 +108,7 @@ func CompareLSE(got []float64, ref *Reference) (LSEErrors, error) {
 			continue
 		}
 		off := math.Abs(got[i] - want)
-		if !(off <= math.MaxFloat64) { // also true of a NaN
+		if !(off <= math.MaxFloat64) { // true for NaN too
 			if e.Lost++; e.Lost == 1 {
 				place := ref.place(i * ref.Shape.HeadDim)
 				e.FirstLost = &place
@@ -127,7 +128,8 @@ func CompareLSE(got []float64, ref *Reference) (LSEErrors, error) {
 	return e, nil
 }
 
-// cosine of two vectors, of which zero is like itself and unlike all others.
+// cosine returns the cosine of two vectors from their dot products. It is 1 for two zero vectors
+// and 0 if only one is zero.
 func cosine(aa, bb, ab float64) float64 {
 	switch {
 	case aa == 0 && bb == 0:
@@ -135,11 +137,11 @@ func cosine(aa, bb, ab float64) float64 {
 	case aa == 0 || bb == 0:
 		return 0
 	}
-	// Rounding may carry the quotient past the end.
+	// Rounding may push the quotient past ±1.
 	return min(1, max(-1, ab/(math.Sqrt(aa)*math.Sqrt(bb))))
 }
 
-// place is where an element of Out is in the whole output.
+// place returns the position in the whole output of an element of Out.
 func (ref *Reference) place(index int) Place {
 	shape := ref.Shape
 	row := ref.Rows.At(index / shape.HeadDim)

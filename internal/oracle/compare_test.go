@@ -16,7 +16,7 @@ import (
 	"attune/internal/tensor"
 )
 
-func TestComputeJudgesTheQuantisedInputs(t *testing.T) {
+func TestComputeUsesQuantisedInputs(t *testing.T) {
 	shape := mustShape(t, "2x2x33x16:kv=50:causal")
 	in := tensor.Draw(shape, 0, tensor.Options{})
 	ref, err := Compute(context.Background(), in, nil)
@@ -53,12 +53,12 @@ func TestComputeJudgesTheQuantisedInputs(t *testing.T) {
 		t.Errorf("input cost (-want +got):\n%s", diff)
 	}
 	if ref.InputCost.Mean < 1e-3 || ref.InputCost.Max > 0.5 {
-		t.Errorf("input cost %+v is not what three mantissa bits cost", ref.InputCost)
+		t.Errorf("input cost %+v is implausible for three mantissa bits", ref.InputCost)
 	}
 }
 
-// Inputs that E4M3 holds exactly cost nothing.
-func TestExactInputsCostNothing(t *testing.T) {
+// Inputs that E4M3 represents exactly have no quantisation error.
+func TestExactInputsHaveNoError(t *testing.T) {
 	in := &tensor.Inputs{Shape: mustShape(t, "1x1x2x2")}
 	for _, into := range []*tensor.Tensor{&in.Q, &in.K, &in.V} {
 		*into = tensor.Quantize([]float32{448, -1, 0.5, 13}, 1, fp8.PerHead)
@@ -69,14 +69,14 @@ func TestExactInputsCostNothing(t *testing.T) {
 	}
 }
 
-// stopAfter is a context that is done once it has been asked a number of times.
+// stopAfter is a context that is cancelled after a number of calls to Err.
 type stopAfter struct {
 	context.Context
-	asks int
+	calls int
 }
 
 func (s *stopAfter) Err() error {
-	if s.asks--; s.asks < 0 {
+	if s.calls--; s.calls < 0 {
 		return context.Canceled
 	}
 	return nil
@@ -86,14 +86,15 @@ func (s *stopAfter) Value(any) any { return nil }
 
 func TestComputeStopsWhenCancelled(t *testing.T) {
 	in := tensor.Draw(mustShape(t, "1x1x8x8"), 0, tensor.Options{})
-	// One task: it asks before the task, for its one block of keys, and at the end; then the same for the originals.
-	for asks := range 6 {
-		if _, err := Compute(&stopAfter{context.Background(), asks}, in, nil); !errors.Is(err, context.Canceled) {
-			t.Errorf("done after %d asks: error %v", asks, err)
+	// With one task, Compute calls Err before the task, for its block of keys and at the end; then
+	// the same again for the original values.
+	for calls := range 6 {
+		if _, err := Compute(&stopAfter{context.Background(), calls}, in, nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled after %d calls: error %v", calls, err)
 		}
 	}
 	if _, err := Compute(&stopAfter{context.Background(), 6}, in, nil); err != nil {
-		t.Errorf("done too late to matter: error %v", err)
+		t.Errorf("cancelled after the last call: error %v", err)
 	}
 }
 
@@ -142,7 +143,7 @@ func TestComparePlantedErrors(t *testing.T) {
 	}
 }
 
-// An element is bad beyond abs + rel·|want|, not at it.
+// An element is bad if its error exceeds abs + rel·|want|, not if it equals that.
 func TestCompareTolerance(t *testing.T) {
 	ref := &Reference{Shape: mustShape(t, "1x1x1x4"), Out: []float64{0, -8, 0, -8}}
 	got, err := Compare([]float64{0.5, -9.5, 0.50001, -6.49}, ref, Tolerance{Abs: 0.5, Rel: 0.125})
@@ -205,7 +206,7 @@ func TestCompareCosine(t *testing.T) {
 	}
 }
 
-// Rounding must not make a vector more than equal to itself.
+// Rounding must not make a cosine exceed 1.
 func TestCompareCosineIsAtMostOne(t *testing.T) {
 	shape := mustShape(t, "1x1x1x2")
 	for i := range 1000 {
@@ -242,12 +243,12 @@ func TestCompareLSE(t *testing.T) {
 		}
 	}
 	first := Worst{Got: 1, Want: 1}
-	check("right", []float64{1, 2, 3, -inf, 5, 6}, LSEErrors{Worst: first})
-	check("off", []float64{1, 2.25, 3, -inf, 4, 6}, LSEErrors{
+	check("equal", []float64{1, 2, 3, -inf, 5, 6}, LSEErrors{Worst: first})
+	check("with errors", []float64{1, 2.25, 3, -inf, 4, 6}, LSEErrors{
 		MaxErr: 1, MeanErr: 0.25, Worst: Worst{Place: Place{Batch: 1, Row: 1}, Got: 4, Want: 5},
 	})
 	check("finite where no key is seen", []float64{1, 2, 3, 4, 5, 6}, LSEErrors{Worst: first, Lost: 1, FirstLost: &Place{Batch: 1}})
-	check("the other infinity", []float64{1, 2, 3, inf, 5, 6}, LSEErrors{Worst: first, Lost: 1, FirstLost: &Place{Batch: 1}})
+	check("wrong sign of infinity", []float64{1, 2, 3, inf, 5, 6}, LSEErrors{Worst: first, Lost: 1, FirstLost: &Place{Batch: 1}})
 	check("infinite where keys are seen", []float64{1, -inf, nan, -inf, 5, 6}, LSEErrors{Worst: first, Lost: 2, FirstLost: &Place{Row: 1}})
 	check("nothing but NaN", []float64{nan, nan, nan, nan, nan, nan}, LSEErrors{Lost: 6, FirstLost: &Place{}})
 	if _, err := CompareLSE([]float64{1}, ref); err == nil || err.Error() != "lse for 2x1x3x8 has 1 elements, want 6" {
@@ -255,7 +256,7 @@ func TestCompareLSE(t *testing.T) {
 	}
 }
 
-// No score is beyond the reach, whose query and key are of one group.
+// Reach is the largest product of the lengths of a query and a key of the same group.
 func TestReach(t *testing.T) {
 	in := tensor.Draw(mustShape(t, "1x2x3x4:kv=2:kvheads=1"), 0, tensor.Options{})
 	ref, err := Compute(t.Context(), in, nil)
@@ -263,11 +264,11 @@ func TestReach(t *testing.T) {
 		t.Fatal(err)
 	}
 	q, k := make([]float64, 3*4), make([]float64, 2*4)
-	longest := func(values []float64) (most float64) {
+	longest := func(values []float64) (length float64) {
 		for row := range slices.Chunk(values, 4) {
-			most = max(most, math.Hypot(math.Hypot(row[0], row[1]), math.Hypot(row[2], row[3])))
+			length = max(length, math.Hypot(math.Hypot(row[0], row[1]), math.Hypot(row[2], row[3])))
 		}
-		return most
+		return length
 	}
 	in.K.Dequantize(k, 0, 0)
 	want := 0.0
@@ -276,6 +277,6 @@ func TestReach(t *testing.T) {
 		want = max(want, longest(q)*longest(k)/2)
 	}
 	if math.Abs(ref.Reach-want) > 1e-12 {
-		t.Errorf("a reach of %v, want %v", ref.Reach, want)
+		t.Errorf("reach %v, want %v", ref.Reach, want)
 	}
 }

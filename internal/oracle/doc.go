@@ -1,14 +1,17 @@
-// Package oracle says what the right answer is: attention in float64, against which every kernel is judged.
+// Package oracle computes the reference that kernels are compared with: attention in float64.
 //
-// Attention is softmax(q·kᵀ/√d)·v, head by head, with the causal mask of tensor.Shape. It is blocked, runs on all
-// cores and subtracts each row's largest score, so it neither overflows nor keeps a gate waiting.
+// Attention is softmax(q·kᵀ/√d)·v for each head, with the causal mask of tensor.Shape. The
+// computation is blocked, runs on all cores, and subtracts each row's maximum score, so that it
+// cannot overflow.
 //
-// Compute gives a Reference: the answer for the FP8 inputs that the kernel gets, and beside it what those inputs have
-// already cost, as the distance to the answer for the numbers before quantisation. A kernel's own error can so be
-// budgeted against a computed figure instead of a guessed one. Compare measures a kernel's output against it, CompareLSE
-// the logarithms of its sums. Whoever only wants to know whether an answer is right at all may ask for some Rows of it, such as a Sample: a
-// long problem takes minutes.
+// [Compute] returns a [Reference]: attention over the FP8 inputs that the kernel gets, and the
+// quantisation error of those inputs. That error is the distance to attention over the values
+// before quantisation. A gate can therefore derive the error budget of a kernel from a computed
+// figure. [Compare] measures the error of a kernel's output, [CompareLSE] the error of its
+// logarithms of sums of exponentials. A reference for all rows of a long problem takes minutes; a
+// [Sample] of its [Rows] is enough to tell whether an output is correct.
 //
-// The oracle rounds only as float64 does and knows no kernel's tiling, order or number format. Its last bits may differ
-// between processors; nothing recorded depends on them. It passes no verdict: gates do.
+// The oracle rounds only as float64 does, and is independent of any kernel's tiling, order and
+// number format. Its last bits may differ between processors; no record depends on them. The oracle
+// measures errors; the gates decide.
 package oracle

@@ -2,12 +2,13 @@ package oracle
 
 import "math"
 
-// expOfNegative is math.Exp for x <= 0, to within two units in the last place and more than twice as fast: with
-// math.Exp, more than half of the oracle's time would go there. What lies below the smallest normal number is zero.
+// expNonPositive returns exp(x) for x <= 0, to within two units in the last place. It is more than
+// twice as fast as math.Exp, which would take more than half of the oracle's time. Results below
+// the smallest normal float64 are zero.
 //
-// With k the integer nearest to 64 x / ln 2, exp(x) = 2^(k/64) exp(r), where |r| is at most ln 2 / 128. The first
-// factor is from a table, moved up or down by whole powers of two; a polynomial gives the second.
-func expOfNegative(x float64) float64 {
+// With k the integer nearest to 64 x / ln 2, exp(x) = 2^(k/64) exp(r), where |r| is at most ln 2 /
+// 128. A table and an exponent shift give the first factor, a polynomial the second.
+func expNonPositive(x float64) float64 {
 	if !(x > -708) {
 		if x != x {
 			return x
@@ -15,7 +16,7 @@ func expOfNegative(x float64) float64 {
 		return 0
 	}
 	const (
-		shifter = 0x1.8p52 // adding it rounds to an integer, which then is in the low bits
+		shifter = 0x1.8p52 // adding it rounds to an integer and leaves that in the low bits
 		high    = 6.93147180369123816490e-01 / 64
 		low     = 1.90821492927058770002e-10 / 64 // high + low is ln 2 / 64; k times high is exact
 	)
@@ -27,7 +28,7 @@ func expOfNegative(x float64) float64 {
 	return power + power*(r+r*r*(1.0/2+r*(1.0/6+r*(1.0/24+r*(1.0/120)))))
 }
 
-// powers are the bits of 2^(i/64).
+// powers holds the bits of 2^(i/64).
 var powers = func() (table [64]uint64) {
 	for i := range table {
 		table[i] = math.Float64bits(math.Exp2(float64(i) / 64))

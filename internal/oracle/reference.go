@@ -8,29 +8,32 @@ import (
 	"attune/internal/tensor"
 )
 
-// Reference is the right answer for a set of inputs, whole or to some of its rows.
+// Reference is attention in float64 for a set of inputs, for all rows or some of them.
 type Reference struct {
 	Shape tensor.Shape
-	Rows  Rows // which it has
-	// Out is [row, dim], the rows by batch and head: attention over the FP8 inputs as the kernel gets them, in float64.
+	Rows  Rows // the rows it covers
+	// Out is attention over the quantised inputs that the kernel gets: [row, dim].
 	Out []float64
-	// LSE is of each row the natural logarithm of the sum of exp(score), -Inf for a row that sees no key.
+	// LSE is the natural logarithm of each row's sum of exp(score), -Inf for a row that sees no
+	// key.
 	LSE []float64
-	// Reach is the largest |q|·|k|/√HeadDim of a query and a key: no score, and no part of the sum that makes one, is larger.
+	// Reach is the largest |q|·|k|/√HeadDim over the queries and keys. It bounds every score and
+	// every partial sum of one.
 	Reach float64
-	// InputCost is how far Out is from attention over the inputs before they were quantised.
+	// InputCost is the quantisation error of the inputs: the distance of Out from attention over
+	// the original values.
 	InputCost Cost
 }
 
-// Cost is the largest and the mean magnitude of a difference.
+// Cost is the maximum and the mean magnitude of a difference.
 type Cost struct {
 	Max  float64 `json:"max"`
 	Mean float64 `json:"mean"`
 }
 
-// Compute gives the reference for inputs, on these rows.
+// Compute returns the reference for inputs on the given rows.
 func Compute(ctx context.Context, in *tensor.Inputs, rows Rows) (*Reference, error) {
-	a, err := quantized(ctx, in, rows)
+	r, err := quantized(ctx, in, rows)
 	if err != nil {
 		return nil, err
 	}
@@ -38,16 +41,19 @@ func Compute(ctx context.Context, in *tensor.Inputs, rows Rows) (*Reference, err
 	if err != nil {
 		return nil, err
 	}
-	return &Reference{Shape: in.Shape, Rows: rows, Out: a.out, LSE: a.lse, Reach: reach(in, rows), InputCost: cost(a.out, originals)}, nil
+	return &Reference{
+		Shape: in.Shape, Rows: rows, Out: r.out, LSE: r.lse,
+		Reach: reach(in, rows), InputCost: cost(r.out, originals),
+	}, nil
 }
 
-// Quantized is attention over inputs as a kernel gets them, on these rows: [row, dim].
+// Quantized returns attention over the quantised inputs on the given rows: [row, dim].
 func Quantized(ctx context.Context, in *tensor.Inputs, rows Rows) ([]float64, error) {
-	a, err := quantized(ctx, in, rows)
-	return a.out, err
+	r, err := quantized(ctx, in, rows)
+	return r.out, err
 }
 
-func quantized(ctx context.Context, in *tensor.Inputs, rows Rows) (answer, error) {
+func quantized(ctx context.Context, in *tensor.Inputs, rows Rows) (result, error) {
 	dims := in.Shape.HeadDim
 	return attention(ctx, quantizedRows(&in.Q, dims), quantizedRows(&in.K, dims), quantizedRows(&in.V, dims), in.Shape, rows)
 }
@@ -56,41 +62,43 @@ func quantizedRows(t *tensor.Tensor, dims int) source {
 	return func(into []float64, head, first int) { t.Dequantize(into, head, first*dims) }
 }
 
-// Original is attention over inputs before they were quantised, on these rows: [row, dim].
+// Original returns attention over the original values of inputs on the given rows: [row, dim].
 func Original(ctx context.Context, in *tensor.Inputs, rows Rows) ([]float64, error) {
 	s := in.Shape
-	a, err := attention(ctx, plainRows(in.Q.Original, s.SeqQ, s), plainRows(in.K.Original, s.SeqK, s), plainRows(in.V.Original, s.SeqK, s), s, rows)
-	return a.out, err
+	q, k, v := floatRows(in.Q.Original, s.SeqQ, s), floatRows(in.K.Original, s.SeqK, s), floatRows(in.V.Original, s.SeqK, s)
+	r, err := attention(ctx, q, k, v, s, rows)
+	return r.out, err
 }
 
-// reach takes the longest query of the rows and the longest key of each head.
+// reach multiplies the longest query among the rows of each head by the longest key of that head.
 func reach(in *tensor.Inputs, rows Rows) float64 {
 	shape := in.Shape
-	keys := make([]float64, shape.KVHeadCount())
-	onAllCores(len(keys), func() func(int) {
-		length := lengths(&in.K, shape.HeadDim)
+	longestKey := make([]float64, shape.KVHeadCount())
+	onAllCores(len(longestKey), func() func(int) {
+		length := rowLength(&in.K, shape.HeadDim)
 		return func(head int) {
 			for key := range shape.SeqK {
-				keys[head] = max(keys[head], length(head, key))
+				longestKey[head] = max(longestKey[head], length(head, key))
 			}
 		}
 	})
 	spans := rows.Spans(shape, shape.SeqQ)
-	most := make([]float64, len(spans))
+	largest := make([]float64, len(spans))
 	onAllCores(len(spans), func() func(int) {
-		length := lengths(&in.Q, shape.HeadDim)
+		length := rowLength(&in.Q, shape.HeadDim)
 		return func(span int) {
 			s := spans[span]
-			for place := s.From; place < s.To; place++ {
-				most[span] = max(most[span], length(s.Head, rows.At(place)-s.Head*shape.SeqQ)*keys[s.Head/shape.Group()])
+			for i := s.From; i < s.To; i++ {
+				query := length(s.Head, rows.At(i)-s.Head*shape.SeqQ)
+				largest[span] = max(largest[span], query*longestKey[s.Head/shape.Group()])
 			}
 		}
 	})
-	return slices.Max(most) / math.Sqrt(float64(shape.HeadDim))
+	return slices.Max(largest) / math.Sqrt(float64(shape.HeadDim))
 }
 
-// lengths measures rows of a tensor.
-func lengths(t *tensor.Tensor, dims int) func(head, row int) float64 {
+// rowLength returns a function that computes the Euclidean length of a dequantised row.
+func rowLength(t *tensor.Tensor, dims int) func(head, row int) float64 {
 	values := make([]float64, dims)
 	return func(head, row int) float64 {
 		t.Dequantize(values, head, row*dims)

@@ -9,44 +9,46 @@ import (
 	"attune/internal/tensor"
 )
 
-// Rows are the query rows that an answer is wanted for, by their numbers among those of all batches and heads, rising. Nil is every row.
+// Rows selects query rows by their indices over all batches and heads, in ascending order. Nil
+// selects every row.
 type Rows []int
 
-// MostWork is how many multiply-adds a whole answer may take where a sample of its rows would do: a second or two of two cores, for each of the two
-// answers that make a reference.
+// MostWork is the number of multiply-adds up to which all rows are computed where a sample would
+// do. It takes two cores a second or two, for each of the two attentions of a reference.
 const MostWork = 2e10
 
 const (
-	// sampledRows are in a sample, over all heads, where that is not too much work.
+	// sampledRows is the size of a sample over all heads, unless that is too much work.
 	sampledRows = 4096
-	// leastOfHead are of each head, however many heads there are.
-	leastOfHead = 16
-	// tileEdge is where kernels begin a tile of query rows, or half of one, or a quarter.
+	// minRowsPerHead is the least number of sampled rows per head.
+	minRowsPerHead = 16
+	// tileEdge divides the tile sizes of kernels, or a half or a quarter of them.
 	tileEdge = 64
 )
 
-// Sample is nil for a problem of at most so many multiply-adds, which is to be answered whole. Of a larger one it is rows of every head: the first and the
-// last, those on both sides of the edges of tiles at both ends, and between them one of each of many equal stretches, drawn from the seed. It is the same on
-// every machine.
-func Sample(shape tensor.Shape, seed uint64, most float64) Rows {
-	if shape.FLOPs()/2 <= most {
+// Sample selects rows of a problem that takes more than maxWork multiply-adds; for a smaller one it
+// returns nil, all rows. A sample has rows of every head: the first and the last, both sides of the
+// tile edges at both ends, and a random row of each of many equal ranges. The seed determines the
+// sample, on every machine alike.
+func Sample(shape tensor.Shape, seed uint64, maxWork float64) Rows {
+	if shape.FLOPs()/2 <= maxWork {
 		return nil
 	}
-	ofRow := 2 * float64(shape.SeqK) * float64(shape.HeadDim)
-	ofHead := max(leastOfHead, int(min(sampledRows, most/ofRow))/shape.HeadCount())
-	if ofHead >= shape.SeqQ {
+	workPerRow := 2 * float64(shape.SeqK) * float64(shape.HeadDim)
+	perHead := max(minRowsPerHead, int(min(sampledRows, maxWork/workPerRow))/shape.HeadCount())
+	if perHead >= shape.SeqQ {
 		return nil
 	}
 	var rows Rows
 	for head := range shape.HeadCount() {
-		for _, row := range sampleHead(shape.SeqQ, ofHead, rand.NewPCG(seed, uint64(head))) {
+		for _, row := range sampleHead(shape.SeqQ, perHead, rand.NewPCG(seed, uint64(head))) {
 			rows = append(rows, head*shape.SeqQ+row)
 		}
 	}
 	return rows
 }
 
-// sampleHead chooses rows of one head. Where a stretch gives a row at an edge, it gives none of its own.
+// sampleHead selects up to wanted rows of one head. A random row that is an edge row counts once.
 func sampleHead(length, wanted int, random *rand.PCG) []int {
 	last := (length - 1) / tileEdge * tileEdge
 	var rows []int
@@ -55,17 +57,17 @@ func sampleHead(length, wanted int, random *rand.PCG) []int {
 			rows = append(rows, row)
 		}
 	}
-	stretches := max(0, wanted-len(rows))
-	for i := range stretches {
-		from, to := length*i/stretches, length*(i+1)/stretches
-		within, _ := bits.Mul64(random.Uint64(), uint64(to-from))
-		rows = append(rows, from+int(within))
+	ranges := max(0, wanted-len(rows))
+	for i := range ranges {
+		from, to := length*i/ranges, length*(i+1)/ranges
+		offset, _ := bits.Mul64(random.Uint64(), uint64(to-from))
+		rows = append(rows, from+int(offset))
 	}
 	slices.Sort(rows)
 	return slices.Compact(rows)
 }
 
-// Len is how many rows of a shape these are.
+// Len returns the number of selected rows of a shape.
 func (r Rows) Len(shape tensor.Shape) int {
 	if r == nil {
 		return shape.Rows()
@@ -73,16 +75,17 @@ func (r Rows) Len(shape tensor.Shape) int {
 	return len(r)
 }
 
-// Checked says how much of an answer is held against the right one.
+// Checked returns how much of the output of a shape the selected rows cover.
 func (r Rows) Checked(shape tensor.Shape) Checked { return Checked{r.Len(shape), shape.Rows()} }
 
-// Checked is how many rows of an answer were held against the right one, of how many.
+// Checked is the number of rows of an output that were compared with the reference, and of all
+// rows.
 type Checked struct {
 	Rows int `json:"rows_checked"`
 	Of   int `json:"rows"`
 }
 
-// Whole says whether all were.
+// Whole reports whether all rows were compared.
 func (c Checked) Whole() bool { return c.Rows == c.Of }
 
 func (c Checked) String() string {
@@ -92,37 +95,37 @@ func (c Checked) String() string {
 	return fmt.Sprintf("%d of %d rows", c.Rows, c.Of)
 }
 
-// Take takes rows out of an output of the whole problem, [batch, head, row], in which each has so many elements: numbers, or the
-// bytes that they are made of.
+// Take copies the selected rows out of an output of the whole problem, [batch, head, row]. A row
+// has width elements of any type.
 func Take[T any](rows Rows, out []T, width int) []T {
 	if rows == nil {
 		return out
 	}
-	taken := make([]T, 0, len(rows)*width)
+	selected := make([]T, 0, len(rows)*width)
 	for _, row := range rows {
-		taken = append(taken, out[row*width:][:width]...)
+		selected = append(selected, out[row*width:][:width]...)
 	}
-	return taken
+	return selected
 }
 
-// At is the number, among all rows, of the one that stands at a place.
-func (r Rows) At(place int) int {
+// At returns the index over all batches and heads of the i-th selected row.
+func (r Rows) At(i int) int {
 	if r == nil {
-		return place
+		return i
 	}
-	return r[place]
+	return r[i]
 }
 
-// Span is a stretch of rows of one head, by their places.
+// Span is a range of selected rows of one head: those from At(From) to At(To-1).
 type Span struct{ Head, From, To int }
 
-// Spans cuts rows into stretches of one head and at most so many rows.
-func (r Rows) Spans(shape tensor.Shape, most int) []Span {
+// Spans splits the selected rows into spans of at most limit rows.
+func (r Rows) Spans(shape tensor.Shape, limit int) []Span {
 	var all []Span
 	for from := 0; from < r.Len(shape); {
 		head := r.At(from) / shape.SeqQ
 		to := from + 1
-		for to < r.Len(shape) && to < from+most && r.At(to)/shape.SeqQ == head {
+		for to < r.Len(shape) && to < from+limit && r.At(to)/shape.SeqQ == head {
 			to++
 		}
 		all = append(all, Span{head, from, to})

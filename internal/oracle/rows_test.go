@@ -10,8 +10,9 @@ import (
 	"attune/internal/tensor"
 )
 
-// An answer to some rows is what the whole answer has there, bit for bit: masks, shared heads and rows that see nothing included.
-func TestSomeRowsAreThoseOfTheWholeAnswer(t *testing.T) {
+// A reference for some rows has the bits of the whole reference, with masks, shared heads and rows
+// that see no key.
+func TestSomeRowsMatchAllRows(t *testing.T) {
 	for _, text := range []string{"2x3x150x16", "2x4x150x24:kv=300:kvheads=2:causal", "1x20x70x8:kv=20:causal"} {
 		shape := mustShape(t, text)
 		in := tensor.Draw(shape, 3, tensor.Options{})
@@ -20,7 +21,7 @@ func TestSomeRowsAreThoseOfTheWholeAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		rows := Rows{0, 1, 33, 64, shape.SeqQ - 1}
-		for i := 2*shape.SeqQ - 1; i < shape.Rows(); i += 17 { // all of these but the second head's
+		for i := 2*shape.SeqQ - 1; i < shape.Rows(); i += 17 { // skips the second head
 			rows = append(rows, i)
 		}
 		some, err := Compute(t.Context(), in, rows)
@@ -42,19 +43,19 @@ func TestSomeRowsAreThoseOfTheWholeAnswer(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", text, diff)
 		}
 		if some.Reach > whole.Reach || some.Reach < whole.Reach/2 {
-			t.Errorf("%s: reach %g of some rows, %g of all", text, some.Reach, whole.Reach)
+			t.Errorf("%s: reach %g on some rows, %g on all", text, some.Reach, whole.Reach)
 		}
 	}
 }
 
-// What is compared is the rows that the reference has, and places are those of the whole output.
+// Compare uses the rows of the reference and reports positions in the whole output.
 func TestCompareOnSomeRows(t *testing.T) {
 	whole := reference(t)
 	ref := &Reference{Shape: whole.Shape, Rows: Rows{2, 11, 23}, LSE: []float64{0, 0, 0}}
 	ref.Out = Take(ref.Rows, whole.Out, 5)
 	got := slices.Clone(whole.Out)
 	got[23*5+4] += 0.5
-	got[22*5+4] += 7 // nobody looks there
+	got[22*5+4] += 7 // not among the rows
 	found, err := Compare(Take(ref.Rows, got, 5), ref, Tolerance{Abs: 0.1})
 	if err != nil {
 		t.Fatal(err)
@@ -74,14 +75,14 @@ func TestCompareOnSomeRows(t *testing.T) {
 		t.Errorf("lse: %+v, %v", off, err)
 	}
 	if _, err := Compare(whole.Out, ref, Tolerance{}); err == nil || err.Error() != "output for 2x3x4x5 has 120 elements, want 15" {
-		t.Errorf("the whole output in place of three rows: %v", err)
+		t.Errorf("the whole output instead of three rows: %v", err)
 	}
 	if _, err := CompareLSE(lse, ref); err == nil || err.Error() != "lse for 2x3x4x5 has 24 elements, want 3" {
-		t.Errorf("all logarithms in place of three: %v", err)
+		t.Errorf("all logarithms instead of three: %v", err)
 	}
 }
 
-func TestSmallProblemsAreAnsweredWhole(t *testing.T) {
+func TestSmallProblemsAreNotSampled(t *testing.T) {
 	for _, text := range []string{"1x8x512x64", "2x8x2048x64", "1x1x8192x64", "1x1x16384x64:causal", "65536x8x8x512"} {
 		if rows := Sample(mustShape(t, text), 0, MostWork); rows != nil {
 			t.Errorf("%s: a sample of %d rows", text, len(rows))
@@ -102,18 +103,20 @@ func TestSample(t *testing.T) {
 	} {
 		shape := mustShape(t, test.shape)
 		rows := Sample(shape, 0, MostWork)
-		if len(rows) > test.rows || len(rows) < test.rows*7/8 { // rows at edges may come twice, and count once
+		// An edge row that is also drawn counts once.
+		if len(rows) > test.rows || len(rows) < test.rows*7/8 {
 			t.Errorf("%s: %d rows, want about %d", test.shape, len(rows), test.rows)
 		}
 		checkSpread(t, shape, rows)
 	}
 }
 
-// checkSpread wants the edges of every head, no stretch left out, all offsets within a tile, and not the same of every head.
+// checkSpread checks that a sample has the tile edges of every head, no large gap, all offsets
+// within a tile, and different rows in different heads.
 func checkSpread(t *testing.T, shape tensor.Shape, rows Rows) {
 	t.Helper()
 	if !slices.IsSorted(rows) || len(slices.Compact(slices.Clone(rows))) != len(rows) {
-		t.Errorf("%v: rows are not rising", shape)
+		t.Errorf("%v: rows are not ascending", shape)
 	}
 	has := map[int]bool{}
 	var offsets [tileEdge]int
@@ -131,7 +134,7 @@ func checkSpread(t *testing.T, shape tensor.Shape, rows Rows) {
 		}
 		for _, edge := range []int{0, 63, 64, 127, 128, shape.SeqQ - 64, shape.SeqQ - 1} {
 			if edge >= 0 && edge < shape.SeqQ && !has[head*shape.SeqQ+edge] {
-				t.Errorf("%v head %d: row %d is not there", shape, head, edge)
+				t.Errorf("%v head %d: row %d is missing", shape, head, edge)
 			}
 		}
 		for i := 1; i < len(own); i++ {
@@ -142,15 +145,15 @@ func checkSpread(t *testing.T, shape tensor.Shape, rows Rows) {
 		}
 		heads[cmp.Diff(own, nil)]++
 	}
-	if shape.SeqQ > leastOfHead && len(heads) < shape.HeadCount() {
-		t.Errorf("%v: %d different samples of %d heads", shape, len(heads), shape.HeadCount())
+	if shape.SeqQ > minRowsPerHead && len(heads) < shape.HeadCount() {
+		t.Errorf("%v: %d distinct samples for %d heads", shape, len(heads), shape.HeadCount())
 	}
 	if len(rows) >= 2048 && slices.Min(offsets[:]) == 0 {
 		t.Errorf("%v: offsets within a tile %v", shape, offsets)
 	}
 }
 
-// Who compares figures of two machines must know that they are of the same rows.
+// Errors from two machines are comparable only if they cover the same rows.
 func TestSampleIsPinned(t *testing.T) {
 	rows := Sample(mustShape(t, "32x16x512x128"), 7, MostWork)
 	want := Rows{

@@ -1,17 +1,17 @@
 package oracle
 
-// A tile is as much of a matrix product as fits into the registers.
+// A tile is the part of a matrix product that is accumulated in registers.
 const (
 	tileRows = 4
 	tileCols = 8
 )
 
-// tileGo adds the product of a and b to c, where c is tileRows x tileCols with rows ldc apart, a is tileRows x n with
-// rows lda apart, and b is n x tileCols without gaps.
+// tileGo adds the product of a and b to c. c is tileRows x tileCols with leading dimension ldc, a
+// is tileRows x n with leading dimension lda, and b is n x tileCols without gaps.
 func tileGo(c []float64, ldc int, a []float64, lda int, b []float64, n int) {
 	a0, a1, a2, a3 := a[:n], a[lda:][:n], a[2*lda:][:n], a[3*lda:][:n]
 	for col := 0; col < tileCols; col += 2 {
-		// Eight sums, four columns of a and two of b are what sixteen registers hold.
+		// Eight accumulators, four elements of a and two of b fit sixteen registers.
 		var c00, c01, c10, c11, c20, c21, c30, c31 float64
 		for k := range a0 {
 			pair := b[tileCols*k+col:][:2]

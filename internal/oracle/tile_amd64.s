@@ -2,7 +2,8 @@
 
 // func tile4x8(c *float64, ldc int, a *float64, lda int, b *float64, n int)
 //
-// Y0 to Y7 are the tile, two registers a row. Eight sums in flight hide the latency of the fused multiply-add.
+// Y0 to Y7 hold the tile, two registers per row. Eight independent accumulators hide the latency of
+// the fused multiply-add.
 TEXT ·tile4x8(SB), NOSPLIT, $0-48
 	MOVQ c+0(FP), DI
 	MOVQ ldc+8(FP), SI

@@ -7,9 +7,9 @@ import (
 
 func TestChooseTile(t *testing.T) {
 	if reflect.ValueOf(chooseTile(false)).Pointer() != reflect.ValueOf(tileGo).Pointer() {
-		t.Error("without AVX2 the tile is not the portable one")
+		t.Error("without AVX2: want tileGo")
 	}
 	if reflect.ValueOf(chooseTile(true)).Pointer() != reflect.ValueOf(tileAVX2).Pointer() {
-		t.Error("with AVX2 the tile is not the one for it")
+		t.Error("with AVX2: want tileAVX2")
 	}
 }

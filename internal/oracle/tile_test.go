@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Every tile touches its own 4 x 8 elements, wherever they lie, and adds to what is there.
+// A tile adds to its own 4 x 8 elements, at any leading dimension, and changes no others.
 func TestTiles(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	fill := func(n int) []float64 {
@@ -37,14 +37,14 @@ func TestTiles(t *testing.T) {
 	})
 }
 
-// A slice that is too short is caught, in Go and before assembly gets it.
+// A slice that is too short panics, before the assembly could read past it.
 func TestTilesCheckBounds(t *testing.T) {
 	eachTile(t, func(t *testing.T) {
 		check := func(name string, c, a, b int) {
 			t.Helper()
 			defer func() {
 				if recover() == nil {
-					t.Errorf("a short %s goes unnoticed", name)
+					t.Errorf("a short %s does not panic", name)
 				}
 			}()
 			tile(make([]float64, c), 8, make([]float64, a), 3, make([]float64, b), 3)

@@ -2,8 +2,8 @@ package spec
 
 import "strings"
 
-// Change is what turns another variant, usually the parent, into this one: the knobs that have another value here, as in the text of a
-// variant, after the source where that is another one as well.
+// Change describes what turns another variant, usually the parent, into this one: the source if it
+// differs, then the knobs that differ, as in a variant name.
 func (v Variant) Change(from Variant) string {
 	var text strings.Builder
 	if v.stage.Source != from.stage.Source {

@@ -25,11 +25,11 @@ func TestChange(t *testing.T) {
 
 	other := *k.Stages[0]
 	other.Source = "hopper/k.cu"
-	turned := Variant{&other, append([]int(nil), other.values...)}
-	turned.values[len(turned.values)-1]++
+	changed := Variant{&other, append([]int(nil), other.values...)}
+	changed.values[len(changed.values)-1]++
 	knob := k.Knobs[len(k.Knobs)-1].Name
-	want := "hopper/k.cu+" + Setting{knob, turned.values[len(turned.values)-1]}.String()
-	if got := turned.Change(k.Stages[0].Variant()); got != want {
-		t.Errorf("a change of the source: %q, want %q", got, want)
+	want := "hopper/k.cu+" + Setting{knob, changed.values[len(changed.values)-1]}.String()
+	if got := changed.Change(k.Stages[0].Variant()); got != want {
+		t.Errorf("with another source: %q, want %q", got, want)
 	}
 }

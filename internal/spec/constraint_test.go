@@ -23,7 +23,7 @@ func TestConstraintHolds(t *testing.T) {
 	check("not A or B", 0, 0, 0, true)
 	check("not A or B", 1, 0, 0, false)
 	check("not A or B", 1, 1, 0, true)
-	check("A", 2, 0, 0, true) // any number but 0
+	check("A", 2, 0, 0, true) // any integer but 0 is true
 	check("A", -1, 0, 0, true)
 	check("A - A", 1, 0, 0, false)
 	check("TILE_M * 2 == A", 64, 0, 32, true)
@@ -39,11 +39,11 @@ func TestConstraintHolds(t *testing.T) {
 	check("A & 1 | B << 4 ^ 3", 1, 1, 0, true)
 	check("(A or\n B)", 0, 1, 0, true)
 	check("TILE_M * 4611686018427387904 > 0", 0, 0, 64, true) // no overflow
-	check("B != 0 and A // B == 2", 4, 0, 0, false)           // the right side is not asked
+	check("B != 0 and A // B == 2", 4, 0, 0, false)           // the right side is not evaluated
 }
 
 func TestConstraintErrors(t *testing.T) {
-	const notPlain = `a rule has only knobs, numbers, operators, min, max, abs, and lists after "in"`
+	const notPlain = `a rule may contain only knobs, numbers, operators, min, max, abs, and lists after "in"`
 	check := func(rule string, want ...string) {
 		t.Helper()
 		_, wrong := newConstraint(rule, "", ruleKnobs)
@@ -76,7 +76,7 @@ func TestConstraintErrors(t *testing.T) {
 	check("len", `unknown knob "len"; there are A, B, TILE_M`)
 }
 
-func TestConstraintWithoutAnswer(t *testing.T) {
+func TestConstraintFails(t *testing.T) {
 	check := func(rule, want string) {
 		t.Helper()
 		c, wrong := newConstraint(rule, "", ruleKnobs)
@@ -95,7 +95,7 @@ func TestConstraintWithoutAnswer(t *testing.T) {
 	check(strings.Repeat("A + ", 600)+"A", "Starlark computation cancelled: too many steps")
 }
 
-func TestConstraintManyAtOnce(t *testing.T) {
+func TestConstraintConcurrently(t *testing.T) {
 	c, wrong := newConstraint("A == B", "", ruleKnobs)
 	if len(wrong) > 0 {
 		t.Fatal(wrong)
@@ -156,7 +156,7 @@ func FuzzRule(f *testing.F) {
 			t.Fatalf("%q: %v, %v and then %v, %v", rule, first, err, second, again)
 		}
 		if err != nil && first {
-			t.Fatalf("%q holds without an answer: %v", rule, err)
+			t.Fatalf("%q holds despite an error: %v", rule, err)
 		}
 	})
 }

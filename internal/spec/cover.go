@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Cover returns a small set of variants that has every two values, of two different knobs, which any allowed variant has
-// together. Most defects of a kernel with many knobs show where two of them meet, so the set stands for all variants where
-// those are too many to try. It is the same for the same spec.
+// Cover returns a small set of variants that is a pairwise cover: it has every two values of two
+// knobs that any allowed variant has together. Most defects of a kernel with many knobs involve at
+// most two of them, so that the set can stand for all variants. It is the same for the same spec.
 //
-// A variant is written as a departure from the stage that it differs from in the fewest knobs. With stages of several
-// sources the set comes once for each, with its own knobs.
+// A variant is named after the stage that it differs from in the fewest knobs. With stages of
+// several sources, every source has a cover of its own knobs.
 func (k *Kernel) Cover() []Variant {
 	var variants []Variant
 	var sources []string
@@ -19,15 +19,16 @@ func (k *Kernel) Cover() []Variant {
 			continue
 		}
 		sources = append(sources, stage.Source)
-		for _, values := range k.of(stage.Source).cover() {
-			variants = append(variants, Variant{k.nearest(stage.Source, values), values})
+		for _, values := range k.forSource(stage.Source).cover() {
+			variants = append(variants, Variant{k.nearestStage(stage.Source, values), values})
 		}
 	}
 	return variants
 }
 
-// nearest is the stage of a source that differs from an assignment in the fewest knobs, and the first of several.
-func (k *Kernel) nearest(source string, values []int) *Stage {
+// nearestStage returns the stage of a source that differs from an assignment in the fewest knobs;
+// of several, the first.
+func (k *Kernel) nearestStage(source string, values []int) *Stage {
 	var best *Stage
 	least := len(values) + 1
 	for _, stage := range k.Stages {
@@ -44,8 +45,8 @@ func (k *Kernel) nearest(source string, values []int) *Stage {
 	return best
 }
 
-// cover finds the assignments. Each is built around a pair that none has yet, and takes along as many other such pairs as
-// it can; of several attempts the best one stays.
+// cover finds the assignments greedily. Each is built around a pair that is not covered yet, and
+// covers as many other such pairs as possible.
 func (k *Kernel) cover() [][]int {
 	s := newSearch(k)
 	left, ok := s.all()
@@ -55,69 +56,70 @@ func (k *Kernel) cover() [][]int {
 	if len(k.Knobs) == 0 {
 		return [][]int{{}}
 	}
-	open := newPairs(k.Knobs, left)
-	var found []choices
+	uncovered := newPairs(k.Knobs, left)
+	var found []domains
 	for {
-		pair, ok := open.first()
+		pair, ok := uncovered.first()
 		if !ok {
 			break
 		}
-		best, ok := s.around(pair, left, open)
+		assignment, ok := s.build(pair, left, uncovered)
 		if !ok {
-			open.close(pair) // no variant has it
+			uncovered.remove(pair) // no allowed variant has it
 			continue
 		}
-		open.closeAll(best)
-		found = append(found, best)
+		uncovered.removeAll(assignment)
+		found = append(found, assignment)
 	}
-	found = needed(k.Knobs, left, found)
-	slices.SortFunc(found, func(a, b choices) int { return slices.CompareFunc(a, b, slices.Compare) })
+	found = prune(k.Knobs, left, found)
+	slices.SortFunc(found, func(a, b domains) int { return slices.CompareFunc(a, b, slices.Compare) })
 	assignments := make([][]int, len(found))
-	for i, one := range found {
-		for knob, values := range one {
+	for i, assignment := range found {
+		for knob, values := range assignment {
 			assignments[i] = append(assignments[i], k.Knobs[knob].Values[values[0]])
 		}
 	}
 	return assignments
 }
 
-// attempts is how often each assignment is built, with ties broken otherwise each time. More make the set hardly smaller.
+// attempts is how often an assignment is built, each time with ties broken differently. More
+// attempts hardly make the set smaller.
 const attempts = 20
 
-// around builds an assignment with a pair in it, as good as a few attempts make it; false where there is none.
-func (s *search) around(pair pair, left choices, open *pairs) (choices, bool) {
-	start, ok := s.with(left, pair.a.knob, pair.a.value)
+// build returns the best of several assignments that have a pair; false if there is none.
+func (s *search) build(pair pair, left domains, uncovered *pairs) (domains, bool) {
+	start, ok := s.assign(left, pair.a.knob, pair.a.value)
 	if ok {
-		start, ok = s.with(start, pair.b.knob, pair.b.value)
+		start, ok = s.assign(start, pair.b.knob, pair.b.value)
 	}
 	if !ok {
 		return nil, false
 	}
-	var best choices
+	var best domains
 	most := 0
 	for attempt := range attempts {
 		random := rand.New(rand.NewPCG(uint64(attempt), 0))
-		one, ok := s.complete(start, func(left choices) (knob, value int) { return open.next(left, random) })
+		assignment, ok := s.complete(start, func(left domains) (knob, value int) { return uncovered.next(left, random) })
 		if !ok {
 			return nil, false
 		}
-		if n := open.count(one); n > most {
-			best, most = one, n
+		if n := uncovered.count(assignment); n > most {
+			best, most = assignment, n
 		}
 	}
 	return best, true
 }
 
-// needed leaves out assignments all of whose pairs others have as well, the earlier ones first: they were built when
-// every pair was new.
-func needed(knobs []Knob, left choices, all []choices) []choices {
+// prune removes assignments whose pairs are all covered by others. It tries the earliest first:
+// they were built when every pair was uncovered.
+func prune(knobs []Knob, left domains, all []domains) []domains {
 	for i := 0; i < len(all); {
 		others := slices.Delete(slices.Clone(all), i, i+1)
-		open := newPairs(knobs, left)
-		for _, one := range others {
-			open.closeAll(one)
+		uncovered := newPairs(knobs, left)
+		for _, assignment := range others {
+			uncovered.removeAll(assignment)
 		}
-		if open.count(all[i]) > 0 {
+		if uncovered.count(all[i]) > 0 {
 			i++
 			continue
 		}
@@ -126,21 +128,22 @@ func needed(knobs []Knob, left choices, all []choices) []choices {
 	return all
 }
 
-// setting is a knob with one of its values, both as indices.
+// setting is a knob and one of its values, both as indices.
 type setting struct{ knob, value int }
 
-// pair is two settings of different knobs, or, so that a kernel with a single knob has something to cover, one twice.
+// pair is two settings of different knobs. A setting also forms a pair with itself, so that a
+// kernel with a single knob has something to cover.
 type pair struct{ a, b setting }
 
-// pairs are those that no variant has yet.
+// pairs is a set of pairs.
 type pairs struct {
 	settings []setting
-	number   [][]int  // of a setting, by knob and value
-	open     [][]bool // by the numbers of both settings, either way round
+	number   [][]int  // index into settings, by knob and value
+	has      [][]bool // by the numbers of both settings; symmetric
 }
 
-// newPairs has every pair of values that are left.
-func newPairs(knobs []Knob, left choices) *pairs {
+// newPairs returns all pairs of remaining values.
+func newPairs(knobs []Knob, left domains) *pairs {
 	p := &pairs{}
 	for knob := range knobs {
 		p.number = append(p.number, make([]int, len(knobs[knob].Values)))
@@ -154,14 +157,14 @@ func newPairs(knobs []Knob, left choices) *pairs {
 		for j, b := range p.settings {
 			row[j] = a.knob != b.knob || a == b
 		}
-		p.open = append(p.open, row)
+		p.has = append(p.has, row)
 	}
 	return p
 }
 
-// first is the first open pair.
+// first returns the first pair of the set; false if the set is empty.
 func (p *pairs) first() (pair, bool) {
-	for i, row := range p.open {
+	for i, row := range p.has {
 		if j := slices.Index(row, true); j >= 0 {
 			return pair{p.settings[i], p.settings[j]}, true
 		}
@@ -169,27 +172,28 @@ func (p *pairs) first() (pair, bool) {
 	return pair{}, false
 }
 
-func (p *pairs) close(one pair) {
+func (p *pairs) remove(one pair) {
 	a, b := p.number[one.a.knob][one.a.value], p.number[one.b.knob][one.b.value]
-	p.open[a][b], p.open[b][a] = false, false
+	p.has[a][b], p.has[b][a] = false, false
 }
 
-// closeAll closes the pairs of an assignment.
-func (p *pairs) closeAll(assignment choices) {
+// removeAll removes the pairs of an assignment.
+func (p *pairs) removeAll(assignment domains) {
 	for _, a := range p.numbers(assignment) {
 		for _, b := range p.numbers(assignment) {
-			p.open[a][b] = false
+			p.has[a][b] = false
 		}
 	}
 }
 
-// count says how many open pairs an assignment has, each of them twice.
-func (p *pairs) count(assignment choices) int {
+// count returns how many pairs of an assignment are in the set. It counts pairs of different
+// settings twice.
+func (p *pairs) count(assignment domains) int {
 	n := 0
 	numbers := p.numbers(assignment)
 	for _, a := range numbers {
 		for _, b := range numbers {
-			if p.open[a][b] {
+			if p.has[a][b] {
 				n++
 			}
 		}
@@ -197,8 +201,8 @@ func (p *pairs) count(assignment choices) int {
 	return n
 }
 
-// numbers is the settings of the knobs that have one value left.
-func (p *pairs) numbers(left choices) []int {
+// numbers returns the settings of the knobs that have one value left.
+func (p *pairs) numbers(left domains) []int {
 	var numbers []int
 	for knob, values := range left {
 		if len(values) == 1 {
@@ -208,27 +212,17 @@ func (p *pairs) numbers(left choices) []int {
 	return numbers
 }
 
-// next picks what takes along the most open pairs: with what is settled or, where that is the same, in all.
-func (p *pairs) next(left choices, random *rand.Rand) (knob, value int) {
-	settled := p.numbers(left)
+// next chooses the setting with the most pairs in the set: first with the settings that are already
+// assigned, then with all settings. Ties are broken at random.
+func (p *pairs) next(left domains, random *rand.Rand) (knob, value int) {
+	assigned := p.numbers(left)
 	best, ties := [2]int{-1, -1}, 0
 	for k, values := range left {
 		if len(values) == 1 {
 			continue
 		}
 		for _, v := range values {
-			row := p.open[p.number[k][v]]
-			gain := [2]int{}
-			for _, other := range settled {
-				if row[other] {
-					gain[0]++
-				}
-			}
-			for _, is := range row {
-				if is {
-					gain[1]++
-				}
-			}
+			gain := p.gain(p.number[k][v], assigned)
 			switch c := slices.Compare(gain[:], best[:]); {
 			case c > 0:
 				best, ties = gain, 1
@@ -241,4 +235,21 @@ func (p *pairs) next(left choices, random *rand.Rand) (knob, value int) {
 		}
 	}
 	return knob, value
+}
+
+// gain counts the pairs of a setting in the set: with the assigned settings, and with all settings.
+func (p *pairs) gain(number int, assigned []int) [2]int {
+	row := p.has[number]
+	gain := [2]int{}
+	for _, other := range assigned {
+		if row[other] {
+			gain[0]++
+		}
+	}
+	for _, is := range row {
+		if is {
+			gain[1]++
+		}
+	}
+	return gain
 }

@@ -14,20 +14,21 @@ import (
 func TestCover(t *testing.T) {
 	k := loadToy(t)
 	checkCover(t, k)
-	if n, all := len(k.Cover()), len(allowed(k)); n > 9 || n >= all {
-		t.Errorf("%d variants of %d cover the toy", n, all)
+	if n, all := len(k.Cover()), len(assignments(k)); n > 9 || n >= all {
+		t.Errorf("the cover has %d of %d variants", n, all)
 	}
 }
 
-// The kernel that ships has too many variants to try them all; its set must still be small, and the same every time.
-func TestCoverOfTheShippedKernel(t *testing.T) {
+// The shipped kernel has too many variants to try them all. Its cover must be small and
+// deterministic.
+func TestCoverOfShippedKernel(t *testing.T) {
 	k, err := Load(os.DirFS(filepath.Join("..", "..", "kernels", "sdpa")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	cover := k.Cover()
 	if len(cover) > 90 {
-		t.Errorf("%d variants are needed", len(cover))
+		t.Errorf("the cover has %d variants, want at most 90", len(cover))
 	}
 	for _, v := range cover {
 		if same, err := k.Variant(v.String()); err != nil || same.String() != v.String() {
@@ -35,7 +36,7 @@ func TestCoverOfTheShippedKernel(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(texts(cover), texts(k.Cover())); diff != "" {
-		t.Errorf("the second time it is another set:\n%s", diff)
+		t.Errorf("two calls give different sets:\n%s", diff)
 	}
 }
 
@@ -53,12 +54,12 @@ func TestCoverOfSmallKernels(t *testing.T) {
 	check([]Knob{a}, []string{"A"}, []int{1}, "s")
 	check([]Knob{a, b}, nil, []int{0, 7}, "s", "s+B=5", "s+A=1", "s+A=1+B=5")
 	check([]Knob{a, b}, []string{"A or B == 7"}, []int{0, 7}, "s", "s+A=1", "s+A=1+B=5")
-	// A rule without an answer allows nothing.
+	// A rule that cannot be evaluated allows nothing.
 	check([]Knob{a, b}, []string{"B // A == B"}, []int{1, 7}, "s", "s+B=5")
 }
 
-// No rule forbids A=0 with B=0: only the search finds that they leave nothing to C, D and E.
-func TestCoverOfAPairThatLeadsNowhere(t *testing.T) {
+// No rule forbids A=0 with B=0; only the search finds that they leave no values for C, D and E.
+func TestCoverOfImpossiblePair(t *testing.T) {
 	var knobs []Knob
 	for _, name := range []string{"A", "B", "C", "D", "E"} {
 		knobs = append(knobs, Knob{Name: name, Values: []int{0, 1}})
@@ -67,13 +68,13 @@ func TestCoverOfAPairThatLeadsNowhere(t *testing.T) {
 	checkCover(t, k)
 }
 
-// Each variant is written from the stage that is nearest to it, and every source has a set of its own.
-func TestCoverIsWrittenFromTheNearestStage(t *testing.T) {
+// Each variant is named after the nearest stage, and every source has its own cover.
+func TestCoverUsesNearestStage(t *testing.T) {
 	a, b, c := Knob{Name: "A", Values: []int{0, 1}}, Knob{Name: "B", Values: []int{0, 1}}, Knob{Name: "C", Values: []int{0, 1}}
 	k := kernelOf(t, []Knob{a, b, c}, []string{"A == B"}, []int{0, 0, 0})
-	other := &Stage{Name: "t", Source: "s.cu", kernel: k, values: []int{1, 1, 0}}
-	apart := &Stage{Name: "u", Source: "u.cu", kernel: k, values: []int{1, 1, 1}}
-	k.Stages = append(k.Stages, other, apart)
+	second := &Stage{Name: "t", Source: "s.cu", kernel: k, values: []int{1, 1, 0}}
+	otherSource := &Stage{Name: "u", Source: "u.cu", kernel: k, values: []int{1, 1, 1}}
+	k.Stages = append(k.Stages, second, otherSource)
 	want := []string{"s", "s+C=1", "t", "t+C=1", "u+A=0+B=0+C=0", "u+A=0+B=0", "u+C=0", "u"}
 	if diff := cmp.Diff(want, texts(k.Cover())); diff != "" {
 		t.Error(diff)
@@ -101,8 +102,8 @@ func BenchmarkCover(b *testing.B) {
 	}
 }
 
-// checkCover tries every assignment there is: the set has all pairs that the allowed ones have, and no variant that is not
-// allowed, none twice and none that could be left out.
+// checkCover compares a cover with all allowed assignments: it has all their pairs, only allowed
+// variants, and none that could be removed.
 func checkCover(t *testing.T, k *Kernel) {
 	t.Helper()
 	cover := k.Cover()
@@ -113,7 +114,7 @@ func checkCover(t *testing.T, k *Kernel) {
 			t.Fatalf("%s is not allowed: %v", v, broken)
 		}
 	}
-	all := allowed(k)
+	all := assignments(k)
 	want, got := pairsOf(all), pairsOf(sets)
 	for pair := range want {
 		if !got[pair] {
@@ -127,11 +128,12 @@ func checkCover(t *testing.T, k *Kernel) {
 		}
 	}
 	if diff := cmp.Diff(texts(cover), texts(k.Cover())); diff != "" {
-		t.Fatalf("the second time it is another set:\n%s", diff)
+		t.Fatalf("two calls give different sets:\n%s", diff)
 	}
 }
 
-// pairsOf is all pairs in assignments, by knob and value; a single knob makes one with itself.
+// pairsOf returns all pairs of the assignments, by knob and value; a knob forms a pair with itself
+// too.
 func pairsOf(assignments [][]int) map[[4]int]bool {
 	found := map[[4]int]bool{}
 	for _, values := range assignments {
@@ -144,8 +146,8 @@ func pairsOf(assignments [][]int) map[[4]int]bool {
 	return found
 }
 
-// allowed is every assignment that obeys the rules.
-func allowed(k *Kernel) [][]int {
+// assignments returns every assignment that obeys the rules.
+func assignments(k *Kernel) [][]int {
 	all := [][]int{{}}
 	for _, knob := range k.Knobs {
 		var longer [][]int
@@ -166,7 +168,7 @@ func allowed(k *Kernel) [][]int {
 	})
 }
 
-// kernelOf makes a kernel with one stage, s, that has the given values.
+// kernelOf returns a kernel with one stage, s, of the given values.
 func kernelOf(t *testing.T, knobs []Knob, rules []string, stage []int) *Kernel {
 	t.Helper()
 	k := &Kernel{Knobs: knobs}
@@ -181,7 +183,7 @@ func kernelOf(t *testing.T, knobs []Knob, rules []string, stage []int) *Kernel {
 	return k
 }
 
-// randomKernel makes a kernel with a few knobs and rules, or nil where those allow no variant.
+// randomKernel returns a kernel with a few knobs and rules, nil if they allow no variant.
 func randomKernel(t *testing.T, random *rand.Rand) *Kernel {
 	t.Helper()
 	var knobs []Knob
@@ -196,13 +198,13 @@ func randomKernel(t *testing.T, random *rand.Rand) *Kernel {
 			fmt.Sprintf("%s or not %s", a, b),
 			fmt.Sprintf("%s + %s + %s != %d", a, b, c, n),
 			fmt.Sprintf("%s * %s <= %d", a, b, 2*n),
-			fmt.Sprintf("%s %% %s == 0 or %s > %d", a, b, c, n/2), // no answer for 0
+			fmt.Sprintf("%s %% %s == 0 or %s > %d", a, b, c, n/2), // fails for 0
 			fmt.Sprintf("%s in (%d, %s, %s)", a, n, b, c),
 			fmt.Sprintf("%s != %s", a, b),
 		}[random.IntN(6)])
 	}
 	k := kernelOf(t, knobs, rules, nil)
-	all := allowed(k)
+	all := assignments(k)
 	if len(all) == 0 {
 		return nil
 	}

@@ -1,39 +1,41 @@
-// Package spec reads what a kernel says of itself: its knobs, the rules between them, its stages, which variant takes
-// which shape, the shapes it is tried on and the error it may make. All of it stands in one file, kernel.toml, beside the CUDA source.
+// Package spec reads kernel.toml, the file beside the CUDA source that declares a kernel: its
+// knobs, the constraints between them, its stages, the selection of a variant for each shape, the
+// shapes to run and the tolerated error.
 //
-// A kernel is only as good as the promises fixed before it runs, so the file is taken at its word and nothing in it is
-// guessed at. A key that is not known, a value of the wrong kind, a stage that breaks a rule: each is an error with its
-// line, and all of them are reported at once.
+// Hypotheses, required speedups and budgets are fixed in this file before a stage runs, so the
+// package guesses nothing. An unknown key, a value of the wrong type or a stage that breaks a
+// constraint is an error with its line. All errors are reported at once.
 //
 // # Variants
 //
-// A [Variant] is a full assignment of the knobs, and belongs to a stage. It is written as the stage and what differs
-// from it, "stage2+USE_XOR_SWIZZLE=1+TILE_N=32". The same assignment in the same stage is always written the same way,
-// so the text can serve as a name in the ledger.
+// A [Variant] is a full assignment of the knobs, and belongs to a stage. Its name is the stage and
+// the knobs that differ from it, "stage2+USE_XOR_SWIZZLE=1+TILE_N=32". The same assignment in the
+// same stage always has the same name, so that the ledger can use the name as a key.
 //
 // # Parents
 //
-// A variant's parent is what it is measured against: one step, not a lineage. A stage names its parent and the speedup
-// it promises over it. A variant that departs from its stage is measured against that stage, and promises nothing. So
-// stage1 may be measured against "stage1+USE_CP_ASYNC=0", and that variant, run by itself, against stage1. Between
-// different stages the parents form no circle.
+// The parent of a variant is what it is timed against: one step, not a lineage. A stage names its
+// parent and the required speedup over it. A variant that differs from its stage is timed against
+// that stage and has no required speedup. So stage1 may be timed against "stage1+USE_CP_ASYNC=0",
+// and that variant, run by itself, against stage1. Between different stages, parents form no cycle.
 //
 // # Rules
 //
-// A constraint is a Starlark expression over the knobs, such as "not USE_WMMA_PV or USE_WMMA_QK". Every knob is an
-// integer, and as in Python 0 is false and any other number true. A rule is plain arithmetic and logic: no loops,
-// strings or attributes, and no functions but min, max and abs.
+// A constraint is a Starlark expression over the knobs, such as "not USE_WMMA_PV or USE_WMMA_QK".
+// Every knob is an integer; as in Python, 0 is false and any other integer is true. A rule is plain
+// arithmetic and logic: no loops, strings or attributes, and no functions but min, max and abs.
 //
 // # Selections
 //
-// A [Selection] is a table that names a variant for each shape, with a parent and a promise as a stage has them. The
-// first choice whose condition holds is taken, and the last has none. A condition is a rule as above, over the words
-// of a shape instead of knobs: batch, heads and kv_heads (of all batches), queries, keys, head_dim and causal, which is
-// 0 or 1.
+// A [Selection] is a table that picks a variant for each shape, with a parent and a required
+// speedup as a stage has them. The first choice whose condition holds applies; the last choice has
+// no condition. A condition is a rule as above, over the properties of a shape instead of knobs:
+// batch, heads and kv_heads (over all batches), queries, keys, head_dim and causal, which is 0 or
+// 1.
 //
-// A condition may also use predicates: expressions that the selection names once, with what they
-// mean. A predicate sees the words of a shape and the predicates above it. Its value is an integer, or
-// 0 or 1 for a boolean expression, and it must have one for every shape.
+// A condition may also use predicates: expressions that the selection names once, with their
+// meaning. A predicate sees the properties of a shape and the predicates above it. Its value is an
+// integer, or 0 or 1 for a boolean expression, and it must have one for every shape.
 //
 // # Old names
 //
@@ -43,7 +45,9 @@
 //
 // # Covering
 //
-// [Kernel.Cover] gives few variants that have every two values of two knobs that any allowed variant has.
+// [Kernel.Cover] returns a small set of variants that has every two values of two knobs that any
+// allowed variant has.
 //
-// The package opens no file but kernel.toml. Whether a stage's source exists and compiles is for others to find out.
+// The package opens no file but kernel.toml. It does not check that a stage's source exists or
+// compiles.
 package spec

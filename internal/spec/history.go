@@ -7,7 +7,7 @@ import (
 )
 
 // Retired is a knob that the kernel no longer has. Recorded variant names may still set it to the
-// value that its code was fixed at; such a setting is dropped.
+// value that the code was fixed at; such a setting is dropped.
 type Retired struct {
 	Name   string
 	Value  int
@@ -20,7 +20,7 @@ func (r Retired) in(stage *Stage) bool {
 	return len(r.Stages) == 0 || slices.Contains(r.Stages, stage.Name)
 }
 
-// retiredOf finds the retired knob that a name means for a stage, or nil.
+// retiredOf returns the retired knob that a name means for a stage, or nil.
 func (k *Kernel) retiredOf(stage *Stage, name string) *Retired {
 	for i, r := range k.Retired {
 		if r.Name == name && r.in(stage) {
@@ -30,7 +30,7 @@ func (k *Kernel) retiredOf(stage *Stage, name string) *Retired {
 	return nil
 }
 
-// stagesThatHad lists the stages of the retired knobs of a name.
+// stagesThatHad returns the stages of the retired knobs of a name.
 func (k *Kernel) stagesThatHad(name string) []string {
 	var stages []string
 	for _, r := range k.Retired {
@@ -53,7 +53,7 @@ func (k *Kernel) knobOf(stage *Stage, name string) int {
 	})
 }
 
-// formerly reads the earlier names of a knob.
+// formerly reads the former names of a knob.
 func (l *loader) formerly(t *table) []string {
 	if t.get("formerly") == nil {
 		return nil
@@ -61,7 +61,7 @@ func (l *loader) formerly(t *table) []string {
 	return list(t, "formerly", "knob names", func(n *node) (string, error) {
 		name, err := textItem(n)
 		if err == nil && !knobForm.pattern.MatchString(name) {
-			err = fmt.Errorf("%q is no knob name; want %s", name, knobForm.want)
+			err = fmt.Errorf("%q is not a knob name; want %s", name, knobForm.want)
 		}
 		return name, err
 	})
@@ -70,7 +70,7 @@ func (l *loader) formerly(t *table) []string {
 // retired reads a knob that the kernel no longer has.
 func (l *loader) retired(t *table) {
 	r := Retired{Name: t.text("name"), Value: t.integer("value", math.MinInt, math.MaxInt), Why: t.prose("why")}
-	l.form(t, "name", r.Name, knobForm)
+	l.checkForm(t, "name", r.Name, knobForm)
 	if t.get("stages") != nil {
 		r.Stages = list(t, "stages", "stages", textItem)
 	}
@@ -78,21 +78,22 @@ func (l *loader) retired(t *table) {
 	l.Retired = append(l.Retired, r)
 }
 
-// formerNames reports the earlier names of knobs that mean something else for a stage as well. The
-// stages decide: knobs of different sources may have had the same name.
-func (l *loader) formerNames(tables []*table) {
+// checkFormerNames reports former names that also mean another knob in the same stage. Knobs of
+// different sources may have had the same name.
+func (l *loader) checkFormerNames(tables []*table) {
 	for i, t := range tables {
 		for _, name := range l.Knobs[i].Formerly {
 			if other, stage := l.otherKnob(i, name); stage != nil {
-				l.bad.add(t.at("formerly"), "%q in %q of %s is taken: in stage %q it also means the knob %s",
+				l.problems.add(t.at("formerly"), "%q in %q of %s is ambiguous: in stage %q it also means the knob %s",
 					name, "formerly", l.Knobs[i].Name, stage.Name, other.Name)
 			}
 		}
 	}
 }
 
-// otherKnob finds another knob than i that has, or formerly had, a name in a stage that has knob i.
-// Of two knobs with the same former name only the later one is reported.
+// otherKnob returns a knob that has a former name of knob i as its name or its own former name, in
+// a stage that has both knobs. Of two knobs with the same former name it reports only the later
+// one.
 func (l *loader) otherKnob(i int, name string) (Knob, *Stage) {
 	for _, stage := range l.Stages {
 		if !l.Knobs[i].in(stage.Source) {
@@ -107,9 +108,9 @@ func (l *loader) otherKnob(i int, name string) (Knob, *Stage) {
 	return Knob{}, nil
 }
 
-// retiredNames reports the retired knobs of stages that do not exist, and those whose name means
-// something else for a stage as well.
-func (l *loader) retiredNames(tables []*table) {
+// checkRetired reports retired knobs of unknown stages, and those whose name also means something
+// else in one of their stages.
+func (l *loader) checkRetired(tables []*table) {
 	var stages []string
 	for _, s := range l.Stages {
 		stages = append(stages, s.Name)
@@ -121,20 +122,20 @@ func (l *loader) retiredNames(tables []*table) {
 		}
 		for _, name := range r.Stages {
 			if !slices.Contains(stages, name) {
-				l.bad.add(t.at("stages"), "unknown stage %q in %s%s", name, t.name, hint(name, stages))
+				l.problems.add(t.at("stages"), "unknown stage %q in %s%s", name, t.name, hint(name, stages))
 			}
 		}
 		for _, stage := range l.Stages {
-			if problem := l.meaning(stage, i); problem != "" && r.in(stage) {
-				l.bad.add(t.at("name"), "%s %q: in stage %q the name %s", t.name, r.Name, stage.Name, problem)
+			if other := l.otherMeaning(stage, i); other != "" && r.in(stage) {
+				l.problems.add(t.at("name"), "%s %q: in stage %q the name %s", t.name, r.Name, stage.Name, other)
 				break
 			}
 		}
 	}
 }
 
-// meaning says what else the name of retired knob i means for a stage; empty if nothing.
-func (l *loader) meaning(stage *Stage, i int) string {
+// otherMeaning describes what else the name of retired knob i means for a stage; empty if nothing.
+func (l *loader) otherMeaning(stage *Stage, i int) string {
 	name := l.Retired[i].Name
 	if knob := l.knobOf(stage, name); knob >= 0 {
 		return "means the knob " + l.Knobs[knob].Name
@@ -147,7 +148,8 @@ func (l *loader) meaning(stage *Stage, i int) string {
 	return ""
 }
 
-// knobHint ends the message about an unknown knob in the file, where only present names are allowed.
+// knobHint ends the message about an unknown knob in [[stage]], where only present names are
+// allowed.
 func (l *loader) knobHint(stage *Stage, name string) string {
 	if i := l.knobOf(stage, name); i >= 0 {
 		return fmt.Sprintf("; it is now called %s", l.Knobs[i].Name)

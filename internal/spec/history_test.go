@@ -13,7 +13,7 @@ import (
 func withHistory(t *testing.T, replace ...string) (*Kernel, error) {
 	t.Helper()
 	return twoSources(t, append([]string{
-		"name = \"RINGS\"\n", "name = \"RINGS\"\nformerly = [\"OLD_TILE\", \"SLOTS\"]\n",
+		"name = \"KV_STAGES\"\n", "name = \"KV_STAGES\"\nformerly = [\"OLD_TILE\", \"SLOTS\"]\n",
 		"name = \"USE_XOR_SWIZZLE\"\n", "name = \"USE_XOR_SWIZZLE\"\nformerly = [\"OLD_TILE\"]\n",
 		"[[stage]]\n", `[[retired]]
 name = "BLOCKS"
@@ -54,22 +54,22 @@ func TestFormerAndRetiredNames(t *testing.T) {
 		}
 	}
 	// The stage decides which knob an old name means.
-	check("stage9+SLOTS=3", "stage9+RINGS=3")
-	check("stage9+OLD_TILE=3", "stage9+RINGS=3")
+	check("stage9+SLOTS=3", "stage9+KV_STAGES=3")
+	check("stage9+OLD_TILE=3", "stage9+KV_STAGES=3")
 	check("stage0+OLD_TILE=1", "stage0+USE_XOR_SWIZZLE=1")
 	check("stage9+OLD_TILE=2", "stage9") // the stage's own value
-	check("stage9+OLD_TILE=9", `OLD_TILE=9 (now RINGS) in "stage9+OLD_TILE=9" is not allowed; allowed are 1, 2, 3`)
-	check("stage9+OLD_TILE=3+RINGS=3", `RINGS in "stage9+OLD_TILE=3+RINGS=3" is set twice`)
-	check("stage9+OLD_TILE=3+SLOTS=3", `RINGS in "stage9+OLD_TILE=3+SLOTS=3" is set twice`)
+	check("stage9+OLD_TILE=9", `OLD_TILE=9 (now KV_STAGES) in "stage9+OLD_TILE=9" is not allowed; allowed are 1, 2, 3`)
+	check("stage9+OLD_TILE=3+KV_STAGES=3", `KV_STAGES in "stage9+OLD_TILE=3+KV_STAGES=3" is set twice`)
+	check("stage9+OLD_TILE=3+SLOTS=3", `KV_STAGES in "stage9+OLD_TILE=3+SLOTS=3" is set twice`)
 	check("stage0+SLOTS=3", `unknown knob "SLOTS" in "stage0+SLOTS=3"; there are USE_CP_ASYNC, USE_WMMA_QK, `+
-		`USE_WMMA_PV, USE_XOR_SWIZZLE, TILE_N, RINGS`)
+		`USE_WMMA_PV, USE_XOR_SWIZZLE, TILE_N, KV_STAGES`)
 	// Constraints apply as always.
-	check("stage9+OLD_TILE=3+TILE_N=64", `stage9+TILE_N=64+RINGS=3 breaks the rule "RINGS * TILE_N <= 96" `+
-		`with TILE_N=64, RINGS=3: there is room for so many rows`)
+	check("stage9+OLD_TILE=3+TILE_N=64", `stage9+TILE_N=64+KV_STAGES=3 breaks the rule "KV_STAGES * TILE_N <= 96" `+
+		`with TILE_N=64, KV_STAGES=3: shared memory holds 96 rows`)
 
 	check("stage9+BLOCKS=1", "stage9")
 	check("stage0+BLOCKS=1+TILE_N=16", "stage0+TILE_N=16")
-	check("stage9+USE_ROWS=1+RINGS=3", "stage9+RINGS=3")
+	check("stage9+USE_ROWS=1+KV_STAGES=3", "stage9+KV_STAGES=3")
 	check("stage1+USE_ROWS=0", "stage1")
 	check("stage1+BLOCKS=2", `BLOCKS=2 in "stage1+BLOCKS=2" is not allowed; the knob is retired and fixed at 1: `+
 		`no stage was faster with two blocks`)
@@ -78,7 +78,7 @@ func TestFormerAndRetiredNames(t *testing.T) {
 	check("stage9+BLOCKS=01", `BLOCKS=01 in "stage9+BLOCKS=01" is not allowed; the knob is retired and fixed at 1: `+
 		`no stage was faster with two blocks`)
 	check("stage9+BLOCKS=1+BLOCKS=1", `BLOCKS in "stage9+BLOCKS=1+BLOCKS=1" is set twice`)
-	check("stage2+USE_ROWS=0", `stage "stage2" never had the knob USE_ROWS, which is retired; it was one of stage9, stage0, stage1`)
+	check("stage2+USE_ROWS=0", `stage "stage2" never had the retired knob USE_ROWS; stages that had it: stage9, stage0, stage1`)
 }
 
 func TestFormerAndRetiredErrors(t *testing.T) {
@@ -90,19 +90,19 @@ func TestFormerAndRetiredErrors(t *testing.T) {
 		}
 	}
 	former := `formerly = ["OLD_TILE", "SLOTS"]`
-	check(former, `formerly = ["TILE_N"]`, `46: "TILE_N" in "formerly" of RINGS is taken: in stage "stage9" it also means the knob TILE_N`)
-	check(former, `formerly = ["RINGS"]`, `46: "RINGS" in "formerly" of RINGS is taken: in stage "stage9" it also means the knob RINGS`)
+	check(former, `formerly = ["TILE_N"]`, `46: "TILE_N" in "formerly" of KV_STAGES is ambiguous: in stage "stage9" it also means the knob TILE_N`)
+	check(former, `formerly = ["KV_STAGES"]`, `46: "KV_STAGES" in "formerly" of KV_STAGES is ambiguous: in stage "stage9" it also means the knob KV_STAGES`)
 	check(former, `formerly = ["USE_WMMA_QK"]`, "<nil>") // a knob of another source
-	check(former, `formerly = ["old"]`, `46: "formerly" in [[knob]]: "old" is no knob name; want an upper-case letter, then upper-case letters, digits or _`)
+	check(former, `formerly = ["old"]`, `46: "formerly" in [[knob]]: "old" is not a knob name; want an upper-case letter, then upper-case letters, digits or _`)
 	check(former, `formerly = "OLD_TILE"`, `46: "formerly" in [[knob]] is a string; want an array of knob names`)
 	check(former, `formerly = ["SLOTS", "SLOTS"]`, `46: "formerly" in [[knob]] has SLOTS twice`)
 	check("name = \"TILE_N\"\n", "name = \"TILE_N\"\nformerly = [\"OLD_TILE\"]\n",
-		`39: "OLD_TILE" in "formerly" of TILE_N is taken: in stage "stage0" it also means the knob USE_XOR_SWIZZLE`,
-		`47: "OLD_TILE" in "formerly" of RINGS is taken: in stage "stage9" it also means the knob TILE_N`)
+		`39: "OLD_TILE" in "formerly" of TILE_N is ambiguous: in stage "stage0" it also means the knob USE_XOR_SWIZZLE`,
+		`47: "OLD_TILE" in "formerly" of KV_STAGES is ambiguous: in stage "stage9" it also means the knob TILE_N`)
 
 	check(`name = "BLOCKS"`, `name = "blocks"`, `71: "name" in [[retired]] is "blocks"; want an upper-case letter, then upper-case letters, digits or _`)
 	check(`name = "BLOCKS"`, `name = "TILE_N"`, `71: [[retired]] "TILE_N": in stage "stage9" the name means the knob TILE_N`)
-	check(`name = "BLOCKS"`, `name = "OLD_TILE"`, `71: [[retired]] "OLD_TILE": in stage "stage9" the name means the knob RINGS`)
+	check(`name = "BLOCKS"`, `name = "OLD_TILE"`, `71: [[retired]] "OLD_TILE": in stage "stage9" the name means the knob KV_STAGES`)
 	check(`stages = ["stage0", "stage1"]`, `stages = ["stage0", "stage9"]`, `82: [[retired]] "USE_ROWS": in stage "stage9" the name is retired twice`)
 	check(`stages = ["stage0", "stage1"]`, `stages = ["stage0", "stag1"]`, `84: unknown stage "stag1" in [[retired]]; did you mean "stage1"?`)
 	check(`stages = ["stage0", "stage1"]`, `stages = []`, `84: "stages" in [[retired]] is empty; want stages`)
@@ -111,7 +111,7 @@ func TestFormerAndRetiredErrors(t *testing.T) {
 	check("value = 1\nwhy = \"no", "vale = 1\nvalue = 1\nwhy = \"no", `72: unknown key "vale" in [[retired]]; did you mean "value"?`)
 
 	// The file itself uses present names only.
-	check("knobs = { TILE_N = 32, RINGS = 2 }", "knobs = { TILE_N = 32, SLOTS = 2 }", `90: unknown knob "SLOTS" in knobs of [[stage]]; it is now called RINGS`)
-	check("knobs = { TILE_N = 32, RINGS = 2 }", "knobs = { TILE_N = 32, RINGS = 2, BLOCKS = 1 }",
+	check("knobs = { TILE_N = 32, KV_STAGES = 2 }", "knobs = { TILE_N = 32, SLOTS = 2 }", `90: unknown knob "SLOTS" in knobs of [[stage]]; it is now called KV_STAGES`)
+	check("knobs = { TILE_N = 32, KV_STAGES = 2 }", "knobs = { TILE_N = 32, KV_STAGES = 2, BLOCKS = 1 }",
 		`90: unknown knob "BLOCKS" in knobs of [[stage]]; it is retired and fixed at 1: no stage was faster with two blocks`)
 }

@@ -10,11 +10,10 @@ import (
 	"attune/internal/tensor"
 )
 
-// File is the name of the file that holds a kernel's spec.
+// File is the name of the file that declares a kernel.
 const File = "kernel.toml"
 
-// Kernel is a CUDA program as its spec describes it. It is read only, and its methods can be called from many
-// goroutines at once.
+// Kernel is a CUDA program as kernel.toml declares it. It is immutable and safe for concurrent use.
 type Kernel struct {
 	Name        string
 	About       string
@@ -47,57 +46,58 @@ func covers(sources []string, source string) bool {
 	return len(sources) == 0 || slices.Contains(sources, source)
 }
 
-// Layer says what kind of choice a knob is.
+// Layer classifies knobs.
 type Layer string
 
 // The layers of knobs.
 const (
 	Macro Layer = "macro" // the algorithm
-	Micro Layer = "micro" // fine tuning
+	Micro Layer = "micro" // tuning
 )
 
-// Stage is a named variant with a hypothesis, all of it fixed before the stage runs.
+// Stage is a named variant with a hypothesis, a required speedup and a budget, all fixed before it
+// runs.
 type Stage struct {
 	Name       string
-	Source     string // of the CUDA program, from the directory of the spec
+	Source     string // path of the CUDA source, relative to kernel.toml
 	Hypothesis string
-	Speedup    float64 // promised over the parent; 0 for a stage without one
-	ErrorShare float64 // how much the kernel's own error may be, as a share of what FP8 inputs cost
+	Speedup    float64 // required over the parent; 0 without a parent
+	ErrorShare float64 // limit of the kernel's error over the quantisation error of the inputs
 	Budget     Budget
-	Archs      []string // where it can run, such as sm_89 or sm_90a
+	Archs      []string // architectures it builds for, such as sm_89 or sm_90a
 
 	kernel *Kernel
 	values []int // one for each knob
 	parent *Variant
 }
 
-// Budget is what a stage may take of the chip: at most so many registers a thread, bytes of shared memory a block and
-// bytes of spill.
+// Budget limits the resources of a stage.
 type Budget struct {
-	Registers   int
-	SharedBytes int
-	SpillBytes  int
+	Registers   int // per thread
+	SharedBytes int // per block
+	SpillBytes  int // per thread
 }
 
-// Group is a list of shapes under one name.
+// Group is a named list of shapes.
 type Group struct {
 	Name     string
 	Problems []tensor.Shape
 }
 
-// Run is what a run does unless it is told otherwise. Shapes are written as for Kernel.Shapes.
+// Run holds the defaults of a run. Shapes are written as for Kernel.Shapes.
 type Run struct {
 	Shapes    []string
 	Benchmark []string // the shapes among them on which a stage must reach its required speedup
 	Seeds     []uint64
 
-	// On the simulator, which is slower than a GPU by far, a run may do less. Where the spec does not say, it does the same.
+	// Defaults of a run on the simulator, which is much slower than a GPU. They equal Shapes and
+	// Seeds if kernel.toml does not set them.
 	SimShapes []string
 	SimSeeds  []uint64
 }
 
-// Tolerance bounds the error of every stage from the outside, whatever its own budget of error. An element is bad if
-// it is off by more than Atol + Rtol·|right|.
+// Tolerance limits the error of every stage, in addition to the stage's ErrorShare. An element is
+// bad if |got - want| > Atol + Rtol·|want|.
 type Tolerance struct {
 	MaxErr      float64
 	MeanErr     float64
@@ -106,10 +106,10 @@ type Tolerance struct {
 	BadFraction float64
 }
 
-// Variant is the stage itself, without a departure.
+// Variant returns the stage itself as a variant.
 func (s *Stage) Variant() Variant { return Variant{s, s.values} }
 
-// Stage finds a stage by its name.
+// Stage returns the stage of a name.
 func (k *Kernel) Stage(name string) (*Stage, error) {
 	var names []string
 	for _, s := range k.Stages {
@@ -120,15 +120,16 @@ func (k *Kernel) Stage(name string) (*Stage, error) {
 	}
 	for _, s := range k.Selections {
 		if s.Name == name {
-			return nil, s.notOne()
+			return nil, s.notVariant()
 		}
 		names = append(names, s.Name)
 	}
 	return nil, fmt.Errorf("unknown stage %q%s", name, hint(name, names))
 }
 
-// Shapes reads a list of shapes, with commas between them: names of groups, or shapes as in "1x8x512x64:causal". The
-// order is kept, and a shape that comes again is left out. The error tells of everything that is wrong with the text.
+// Shapes parses a comma-separated list of group names and shapes such as "1x8x512x64:causal". It
+// keeps the order and drops repeated shapes. The error reports everything that is wrong with the
+// text.
 func (k *Kernel) Shapes(text string) ([]tensor.Shape, error) {
 	var shapes []tensor.Shape
 	var wrong []error
@@ -149,7 +150,7 @@ func (k *Kernel) Shapes(text string) ([]tensor.Shape, error) {
 	return shapes, nil
 }
 
-// shapes reads one item of a list. The name of a group begins with a letter and a shape with a digit.
+// shapes parses one item of a list. A group name begins with a letter, a shape with a digit.
 func (k *Kernel) shapes(item string) ([]tensor.Shape, error) {
 	var names []string
 	for _, g := range k.Groups {
@@ -159,11 +160,11 @@ func (k *Kernel) shapes(item string) ([]tensor.Shape, error) {
 		names = append(names, g.Name)
 	}
 	if item == "" || item[0] < '0' || item[0] > '9' {
-		way := hint(item, names)
+		choices := hint(item, names)
 		if Nearest(item, names) == "" {
-			way += ", and any BxHxSxD such as 1x8x512x64"
+			choices += ", and any BxHxSxD such as 1x8x512x64"
 		}
-		return nil, fmt.Errorf("unknown shape %q%s", item, way)
+		return nil, fmt.Errorf("unknown shape %q%s", item, choices)
 	}
 	shape, err := tensor.ParseShape(item)
 	if err != nil {
@@ -180,8 +181,9 @@ func (k *Kernel) knobNames() []string {
 	return names
 }
 
-// of is the kernel as the stages of one source see it: the knobs of others stay at their defaults, and their rules do not count.
-func (k *Kernel) of(source string) *Kernel {
+// forSource returns the kernel as the stages of one source see it: the knobs of other sources stay
+// at their defaults, and their constraints do not apply.
+func (k *Kernel) forSource(source string) *Kernel {
 	own := &Kernel{Knobs: slices.Clone(k.Knobs)}
 	for i, knob := range own.Knobs {
 		if !knob.in(source) {
@@ -196,7 +198,7 @@ func (k *Kernel) of(source string) *Kernel {
 	return own
 }
 
-// allowed ends the message about a value that a knob cannot have.
+// allowed ends the message about a value that a knob does not have.
 func (k Knob) allowed() string {
 	var values []string
 	for _, v := range k.Values {

@@ -45,12 +45,12 @@ func TestLoad(t *testing.T) {
 	budget := Budget{Registers: 128, SharedBytes: 49152}
 	want := &Kernel{
 		Name:  "toy",
-		About: "attention in small: enough knobs and stages to try the reading of a spec",
+		About: "a small attention kernel with enough knobs and stages to test the loader",
 		Knobs: []Knob{
-			{Name: "USE_CP_ASYNC", Layer: Macro, Values: []int{0, 1}, Default: 0, About: "K and V tiles are copied one ahead of the arithmetic"},
+			{Name: "USE_CP_ASYNC", Layer: Macro, Values: []int{0, 1}, Default: 0, About: "K and V tiles are copied one tile ahead of the arithmetic"},
 			{Name: "USE_WMMA_QK", Layer: Macro, Values: []int{0, 1}, Default: 0, About: "Q·K on tensor cores"},
 			{Name: "USE_WMMA_PV", Layer: Macro, Values: []int{0, 1}, Default: 0, About: "P·V on tensor cores"},
-			{Name: "USE_XOR_SWIZZLE", Layer: Micro, Values: []int{0, 1}, Default: 0, About: "shared memory is swizzled, so that no two rows meet in a bank"},
+			{Name: "USE_XOR_SWIZZLE", Layer: Micro, Values: []int{0, 1}, Default: 0, About: "shared memory is swizzled, to avoid bank conflicts between rows"},
 			{Name: "TILE_N", Layer: Micro, Values: []int{16, 32, 64}, Default: 64, About: "keys in a tile"},
 		},
 		Constraints: []*Constraint{
@@ -59,7 +59,7 @@ func TestLoad(t *testing.T) {
 		},
 		Stages: []*Stage{
 			{
-				Name: "stage0", Source: "ada/toy.cu", Hypothesis: "the scalar kernel is right",
+				Name: "stage0", Source: "ada/toy.cu", Hypothesis: "the scalar kernel is correct",
 				ErrorShare: 0.05, Budget: budget, Archs: []string{"sm_80", "sm_89", "sm_90a"},
 			},
 			{
@@ -67,7 +67,7 @@ func TestLoad(t *testing.T) {
 				ErrorShare: 0.05, Budget: budget, Archs: []string{"sm_80", "sm_89", "sm_90a"},
 			},
 			{
-				Name: "stage2", Source: "ada/toy.cu", Hypothesis: "the second product was the longer one", Speedup: 1.15,
+				Name: "stage2", Source: "ada/toy.cu", Hypothesis: "P·V takes longer than Q·K", Speedup: 1.15,
 				ErrorShare: 0.25, Budget: Budget{Registers: 120, SharedBytes: 49152}, Archs: []string{"sm_80", "sm_89"},
 			},
 		},
@@ -86,11 +86,14 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadErrors changes one thing in the toy kernel at a time.
-func TestLoadErrors(t *testing.T) {
-	toy := toyText(t)
-	// swap puts text in place of old, which must be there, and expects these problems and no others.
-	swap := func(old, text string, want ...string) {
+// none is the text of no error.
+const none = "<nil>"
+
+// toySwap returns a function that replaces a part of the toy kernel, to which more is appended, and
+// expects exactly these problems.
+func toySwap(t *testing.T, more string) func(old, text string, want ...string) {
+	toy := toyText(t) + more
+	return func(old, text string, want ...string) {
 		t.Helper()
 		if strings.Count(toy, old) == 0 {
 			t.Fatalf("the toy kernel has no %q", old)
@@ -101,13 +104,16 @@ func TestLoadErrors(t *testing.T) {
 			t.Errorf("with %q for %q:\n%s", text, old, diff)
 		}
 	}
-	const none = "<nil>"
+}
 
-	// Not TOML at all.
+func TestInvalidFile(t *testing.T) {
+	swap := toySwap(t, "")
 	swap(`layer = "macro"`, `layer = macro`, `kernel.toml:6: not TOML: expected value but found "macro" instead`)
 	swap(`layer = "macro"`, "name = 'X'", `kernel.toml:6: not TOML: Key 'knob.name' has already been defined`)
+}
 
-	// The file.
+func TestFileErrors(t *testing.T) {
+	swap := toySwap(t, "")
 	swap(`name = "toy"`, `nmae = "toy"`, `kernel.toml:1: the file has no "name"`,
 		`kernel.toml:1: unknown key "nmae" in the file; did you mean "name"?`)
 	swap(`name = "toy"`, `name = "My Kernel"`,
@@ -116,12 +122,14 @@ func TestLoadErrors(t *testing.T) {
 	swap(`name = "toy"`, `name = 1`, `kernel.toml:1: "name" in the file is an integer; want a string`)
 	swap("[tolerance]", "[tolerence]", `kernel.toml:1: the file has no "tolerance"`,
 		`kernel.toml:93: unknown key "tolerence" in the file; did you mean "tolerance"?`)
-	swap("about = \"attention", "zzz = 1\nabout = \"attention", `kernel.toml:2: unknown key "zzz" in the file; `+
+	swap("about = \"a small", "zzz = 1\nabout = \"a small", `kernel.toml:2: unknown key "zzz" in the file; `+
 		`there are name, about, knob, constraint, retired, shapes, stage, selection, run, tolerance`)
-	swap("about = \"attention", "run = 1\nabout = \"attention", `kernel.toml:89: not TOML: Key 'run' has already been defined`)
+	swap("about = \"a small", "run = 1\nabout = \"a small", `kernel.toml:89: not TOML: Key 'run' has already been defined`)
 	swap("[run]", "[[run]]", `kernel.toml:88: "run" in the file is an array; want a table`)
+}
 
-	// Knobs.
+func TestKnobErrors(t *testing.T) {
+	swap := toySwap(t, "")
 	swap(`layer = "macro"`, `laier = "macro"`, `kernel.toml:4: [[knob]] has no "layer"`,
 		`kernel.toml:6: unknown key "laier" in [[knob]]; did you mean "layer"?`)
 	swap(`layer = "macro"`, `"Layer" = "macro"`, `kernel.toml:4: [[knob]] has no "layer"`,
@@ -129,7 +137,7 @@ func TestLoadErrors(t *testing.T) {
 	swap(`layer = "macro"`, `layer = "marco"`, `kernel.toml:6: unknown layer "marco" in [[knob]]; did you mean "macro"?`)
 	swap(`layer = "macro"`, `layer = "algorithm"`, `kernel.toml:6: unknown layer "algorithm" in [[knob]]; there are macro, micro`)
 	swap(`name = "USE_WMMA_QK"`, `name = "USE_CP_ASYNC"`,
-		`kernel.toml:12: [[knob]] "USE_CP_ASYNC" stands twice`,
+		`kernel.toml:12: [[knob]] "USE_CP_ASYNC" is declared twice`,
 		`kernel.toml:40: rule "not USE_WMMA_PV or USE_WMMA_QK": unknown knob "USE_WMMA_QK"; did you mean "USE_WMMA_PV"?`,
 		`kernel.toml:58: unknown knob "USE_WMMA_QK" in knobs of [[stage]]; did you mean "USE_WMMA_PV"?`,
 		`kernel.toml:69: unknown knob "USE_WMMA_QK" in knobs of [[stage]]; did you mean "USE_WMMA_PV"?`)
@@ -150,8 +158,10 @@ func TestLoadErrors(t *testing.T) {
 		`kernel.toml:33: "name" in [[knob]] is "TILE\nN"; want an upper-case letter, then upper-case letters, digits or _`,
 		`kernel.toml:44: rule "TILE_N in (32, 64) or not USE_XOR_SWIZZLE": unknown knob "TILE_N"; did you mean "TILE\nN"?`,
 		`kernel.toml:69: unknown knob "TILE_N" in knobs of [[stage]]; did you mean "TILE\nN"?`)
+}
 
-	// Constraints.
+func TestLoadConstraintErrors(t *testing.T) {
+	swap := toySwap(t, "")
 	swap("not USE_WMMA_PV or USE_WMMA_QK", "not USE_WMMA_VP or USE_WMMA_QK or USE_FOO",
 		`kernel.toml:40: rule "not USE_WMMA_VP or USE_WMMA_QK or USE_FOO": unknown knob "USE_WMMA_VP"; did you mean "USE_WMMA_PV"?`,
 		`kernel.toml:40: rule "not USE_WMMA_VP or USE_WMMA_QK or USE_FOO": unknown knob "USE_FOO"; `+
@@ -162,13 +172,15 @@ func TestLoadErrors(t *testing.T) {
 		`kernel.toml:40: unknown key "role" in [[constraint]]; did you mean "rule"?`)
 	swap("[[constraint]]\n", "[[constraint]]\nwhen = 1\n",
 		`kernel.toml:40: unknown key "when" in [[constraint]]; there are rule, why, source`)
+}
 
-	// Stages.
+func TestStageErrors(t *testing.T) {
+	swap := toySwap(t, "")
 	swap(`source = "ada/toy.cu"`, "sauce = 1", `kernel.toml:47: [[stage]] has no "source"`,
 		`kernel.toml:49: unknown key "sauce" in [[stage]]; did you mean "source"?`)
 	swap(`source = "ada/toy.cu"`, `source = "../toy.cu"`,
 		`kernel.toml:49: "source" in [[stage]] is "../toy.cu"; want a path below the directory of kernel.toml, without . and ..`)
-	swap(`name = "stage2"`, `name = "stage1"`, `kernel.toml:67: [[stage]] "stage1" stands twice`)
+	swap(`name = "stage2"`, `name = "stage1"`, `kernel.toml:67: [[stage]] "stage1" is declared twice`)
 	swap(`name = "stage2"`, `name = "stage+2"`,
 		`kernel.toml:67: "name" in [[stage]] is "stage+2"; want a lower-case letter, then lower-case letters, digits, _ or -`)
 	swap("error_share = 0.05", "error_share = 0", `kernel.toml:51: "error_share" in [[stage]] is 0; want a number above 0, up to 4`)
@@ -177,9 +189,9 @@ func TestLoadErrors(t *testing.T) {
 	swap("error_share = 0.05", "error_share = 1", none)
 	swap("registers = 128", "register = 128", `kernel.toml:52: budget of [[stage]] has no "registers"`,
 		`kernel.toml:52: unknown key "register" in budget of [[stage]]; did you mean "registers"?`)
-	swap("registers = 128", "registers = 256", `kernel.toml:52: "registers" in budget of [[stage]] is 256; want a whole number from 1 to 255`)
+	swap("registers = 128", "registers = 256", `kernel.toml:52: "registers" in budget of [[stage]] is 256; want an integer from 1 to 255`)
 	swap("spill_bytes = 0", "spill_bytes = -1",
-		`kernel.toml:52: "spill_bytes" in budget of [[stage]] is -1; want a whole number of at least 0`)
+		`kernel.toml:52: "spill_bytes" in budget of [[stage]] is -1; want an integer of at least 0`)
 	swap("spill_bytes = 0", "spill_bytes = 0.5", `kernel.toml:52: "spill_bytes" in budget of [[stage]] is a float; want an integer`)
 	swap("budget = { registers = 128, shared_bytes = 49152, spill_bytes = 0 }", "budget = 128",
 		`kernel.toml:52: "budget" in [[stage]] is an integer; want a table`)
@@ -187,12 +199,14 @@ func TestLoadErrors(t *testing.T) {
 		`kernel.toml:52: budget of [[stage]] has no "spill_bytes"`,
 		`kernel.toml:53: "shared_bytes" in budget of [[stage]] is a string; want an integer`)
 	swap(`  "sm_89", # tuned`, `  "sm89", # tuned`,
-		`kernel.toml:77: "archs" in [[stage]]: "sm89" is no architecture; want one such as sm_89 or sm_90a`)
+		`kernel.toml:77: "archs" in [[stage]]: "sm89" is not an architecture; want one such as sm_89 or sm_90a`)
 	swap(`  "sm_89", # tuned`, `  89, # tuned`, `kernel.toml:77: "archs" in [[stage]]: an item is an integer; want a string`)
 	swap(`  "sm_89", # tuned`, `  "sm_80", # tuned`, `kernel.toml:77: "archs" in [[stage]] has sm_80 twice`)
 	swap(`archs = ["sm_80", "sm_89", "sm_90a"]`, `archs = []`, `kernel.toml:53: "archs" in [[stage]] is empty; want architectures`)
+}
 
-	// The knobs of stages.
+func TestStageKnobErrors(t *testing.T) {
+	swap := toySwap(t, "")
 	swap("USE_CP_ASYNC = 1", "USE_CP_ASINC = 1",
 		`kernel.toml:58: unknown knob "USE_CP_ASINC" in knobs of [[stage]]; did you mean "USE_CP_ASYNC"?`)
 	swap("TILE_N = 32", "TILE_N = 33", `kernel.toml:69: TILE_N = 33 in knobs of [[stage]] is not allowed; allowed are 16, 32, 64`)
@@ -201,8 +215,10 @@ func TestLoadErrors(t *testing.T) {
 	swap("USE_WMMA_QK = 1, USE_WMMA_PV = 1", "USE_WMMA_PV = 1",
 		`kernel.toml:69: stage2 breaks the rule "not USE_WMMA_PV or USE_WMMA_QK" with USE_WMMA_QK=0, USE_WMMA_PV=1: `+
 			`P·V on tensor cores reads the score tile that the WMMA Q·K wrote`)
+}
 
-	// Parents.
+func TestParentErrors(t *testing.T) {
+	swap := toySwap(t, "")
 	swap(`parent = "stage1"`, `parent = "stag1"`, `kernel.toml:70: "parent" in [[stage]]: unknown stage "stag1"; did you mean "stage1"?`)
 	swap(`parent = "stage1"`, `parent = "stage2"`, `kernel.toml:70: stage "stage2" is its own parent`)
 	swap(`parent = "stage1"`, `parent = "stage2+TILE_N=32"`, `kernel.toml:70: stage "stage2" is its own parent`)
@@ -213,27 +229,31 @@ func TestLoadErrors(t *testing.T) {
 		`kernel.toml:70: stage2+USE_WMMA_QK=0 breaks the rule "not USE_WMMA_PV or USE_WMMA_QK" with USE_WMMA_QK=0, USE_WMMA_PV=1: `+
 			`P·V on tensor cores reads the score tile that the WMMA Q·K wrote`)
 	swap(`parent = "stage1+USE_CP_ASYNC=0"`, `parent = "stage2"`,
-		`kernel.toml:59: parents form a circle: stage1 -> stage2 -> stage1`)
-	swap("parent = \"stage1\"\n", "", `kernel.toml:71: [[stage]] has a "speedup" but no "parent" to be faster than`)
+		`kernel.toml:59: parents form a cycle: stage1 -> stage2 -> stage1`)
+	swap("parent = \"stage1\"\n", "", `kernel.toml:71: [[stage]] has a "speedup" but no "parent" to compare with`)
 	swap("speedup = 1.10\n", "", `kernel.toml:55: [[stage]] has no "speedup"`)
 	swap("speedup = 1.10", "speedup = -1", `kernel.toml:61: "speedup" in [[stage]] is -1; want a number above 0`)
 	swap("speedup = 1.10", "speedup = inf", `kernel.toml:61: "speedup" in [[stage]] is +Inf; want a number above 0`)
 	swap(`parent = "stage1"`, `parent = 1`, `kernel.toml:70: "parent" in [[stage]] is an integer; want a string`)
+}
 
-	// Shapes.
+func TestShapeErrors(t *testing.T) {
+	swap := toySwap(t, "")
 	swap(`"1x8x128x64"]`, `"1x8x128"]`,
 		`kernel.toml:82: "problems" in [[shapes]]: shape "1x8x128": want BxHxSxD, such as 1x8x512x64 or 1x8x512x64:causal`)
 	swap(`"1x8x128x64"]`, `"1x1x32x64"]`, `kernel.toml:82: "problems" in [[shapes]] has 1x1x32x64 twice`)
 	swap(`"1x8x128x64"]`, `1]`, `kernel.toml:82: "problems" in [[shapes]]: an item is an integer; want a string`)
-	swap(`name = "mission"`, `name = "small"`, `kernel.toml:85: [[shapes]] "small" stands twice`,
+	swap(`name = "mission"`, `name = "small"`, `kernel.toml:85: [[shapes]] "small" is declared twice`,
 		`kernel.toml:89: "shapes" in [run]: unknown shape "mission"; there are small, small, and any BxHxSxD such as 1x8x512x64`,
 		`kernel.toml:90: "benchmark" in [run]: unknown shape "mission"; there are small, small, and any BxHxSxD such as 1x8x512x64`)
 	swap(`name = "mission"`, `name = "2x"`,
 		`kernel.toml:85: "name" in [[shapes]] is "2x"; want a lower-case letter, then lower-case letters, digits, _ or -`,
 		`kernel.toml:89: "shapes" in [run]: unknown shape "mission"; there are small, 2x, and any BxHxSxD such as 1x8x512x64`,
 		`kernel.toml:90: "benchmark" in [run]: unknown shape "mission"; there are small, 2x, and any BxHxSxD such as 1x8x512x64`)
+}
 
-	// Run and tolerance.
+func TestRunErrors(t *testing.T) {
+	swap := toySwap(t, "")
 	swap(`"mission", "1x8x33x64:causal"]`, `"mision"]`, `kernel.toml:89: "shapes" in [run]: unknown shape "mision"; did you mean "mission"?`)
 	swap(`"mission", "1x8x33x64:causal"]`, `3]`, `kernel.toml:89: "shapes" in [run]: an item is an integer; want a string`)
 	swap(`benchmark = ["mission"]`, `benchmark = ["mission", "huge"]`,
@@ -259,7 +279,7 @@ func TestLoadErrors(t *testing.T) {
 		`kernel.toml:94: unknown key "max_error" in [tolerance]; did you mean "max_err"?`)
 }
 
-// TestLoadAllProblems finds several things wrong in one reading, in the order of lines.
+// Load reports all problems at once, ordered by line.
 func TestLoadAllProblems(t *testing.T) {
 	text := strings.NewReplacer(
 		`about = "keys in a tile"`, `abot = "keys in a tile"`,
@@ -297,7 +317,7 @@ kernel.toml:1: the file has no "tolerance"`)
 		"[run]\nshapes = ['1x1x1x1']\nbenchmark = ['1x1x1x1']\nseeds = [0]\n"
 	check("empty arrays", "stage = []\nshapes = []\n"+rest,
 		"kernel.toml:1: \"stage\" in the file is empty\nkernel.toml:2: \"shapes\" in the file is empty")
-	check("items that are no tables", "stage = [1]\nshapes = [\n'x']\n"+rest,
+	check("items that are not tables", "stage = [1]\nshapes = [\n'x']\n"+rest,
 		"kernel.toml:1: \"stage\" in the file is an integer; want a table\n"+
 			"kernel.toml:3: \"shapes\" in the file is a string; want a table")
 	check("single tables", rest+"[stage]\n[shapes]\n",
@@ -309,18 +329,18 @@ kernel.toml:1: the file has no "tolerance"`)
 }
 
 func TestLoadProse(t *testing.T) {
-	toy := strings.Replace(toyText(t), `"the scalar kernel is right"`, "\"\"\"\nthe scalar\n  kernel is right\"\"\"", 1)
+	toy := strings.Replace(toyText(t), `"the scalar kernel is correct"`, "\"\"\"\nthe scalar\n  kernel is correct\"\"\"", 1)
 	k, err := loadText(toy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := k.Stages[0].Hypothesis; got != "the scalar kernel is right" {
+	if got := k.Stages[0].Hypothesis; got != "the scalar kernel is correct" {
 		t.Errorf("the hypothesis is %q", got)
 	}
 }
 
-func TestLoadCircles(t *testing.T) {
-	// Four stages: a is measured against b, b against c, c against b, and d against itself with another tile.
+func TestLoadCycles(t *testing.T) {
+	// The parent of a is b, of b is c, of c is b, and of d is d with another tile.
 	text := toyText(t)
 	first := strings.Index(text, "[[stage]]")
 	last := strings.Index(text, "[[shapes]]")
@@ -330,7 +350,7 @@ func TestLoadCircles(t *testing.T) {
 			"error_share = 1\narchs = ['sm_89']\nbudget = { registers = 1, shared_bytes = 0, spill_bytes = 0 }\n", s.name, s.parent)
 	}
 	_, err := loadText(text[:first] + stages.String() + text[last:])
-	want := "kernel.toml:58: parents form a circle: b -> c -> b"
+	want := "kernel.toml:58: parents form a cycle: b -> c -> b"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}
@@ -379,18 +399,18 @@ func FuzzLoad(f *testing.F) {
 		for _, s := range k.Stages {
 			v, err := k.Variant(s.Name)
 			if err != nil {
-				t.Fatalf("stage %s is not legal: %v", s.Name, err)
+				t.Fatalf("stage %s is invalid: %v", s.Name, err)
 			}
 			if parent, ok := v.Parent(); ok {
 				if _, err := k.Variant(parent.String()); err != nil {
-					t.Fatalf("the parent of stage %s is not legal: %v", s.Name, err)
+					t.Fatalf("the parent of stage %s is invalid: %v", s.Name, err)
 				}
 			}
 		}
 		for _, s := range k.Selections {
 			for _, v := range s.Variants() {
 				if _, err := k.Variant(v.String()); err != nil {
-					t.Fatalf("selection %s has a variant that is not legal: %v", s.Name, err)
+					t.Fatalf("selection %s has an invalid variant: %v", s.Name, err)
 				}
 			}
 			for _, g := range k.Groups {

@@ -5,34 +5,35 @@ import (
 	"strings"
 )
 
-// Nearest returns the one of words that was most likely meant by word, or "" if none is near. Case does not matter.
-// Of two that are equally near the first is returned.
+// Nearest returns the word among words that is most likely meant by a misspelt word, or "" if none
+// is near. Case is ignored. Of two equally near words it returns the first.
 func Nearest(word string, words []string) string {
-	meant := []rune(strings.ToLower(word))
+	misspelt := []rune(strings.ToLower(word))
 	best, least := "", 0
 	for _, candidate := range words {
 		other := []rune(strings.ToLower(candidate))
-		limit := max(len(meant), len(other)) / 3
-		if abs(len(meant)-len(other)) > limit {
+		limit := max(len(misspelt), len(other)) / 3
+		if abs(len(misspelt)-len(other)) > limit {
 			continue
 		}
-		if d := distance(meant, other); d <= limit && (best == "" || d < least) {
+		if d := distance(misspelt, other); d <= limit && (best == "" || d < least) {
 			best, least = candidate, d
 		}
 	}
-	if best != "" || len(meant) < 3 {
+	if best != "" || len(misspelt) < 3 {
 		return best
 	}
-	// The beginning of a long name is far from it in edits, and still means it.
+	// A prefix of a long name is far from it in edits, but clearly means it.
 	for _, candidate := range words {
-		if strings.HasPrefix(strings.ToLower(candidate), string(meant)) {
+		if strings.HasPrefix(strings.ToLower(candidate), string(misspelt)) {
 			return candidate
 		}
 	}
 	return ""
 }
 
-// hint ends the message about an unknown word: with the word that was meant or, failing that, with all there are.
+// hint ends the message about an unknown word with the nearest word, or with all words if none is
+// near.
 func hint(word string, words []string) string {
 	if near := Nearest(word, words); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
@@ -43,9 +44,10 @@ func hint(word string, words []string) string {
 	return "; there are " + strings.Join(words, ", ")
 }
 
-// distance counts the letters to insert, delete, replace or swap with their neighbour to turn a into b.
+// distance is the restricted Damerau-Levenshtein distance: the number of insertions, deletions,
+// replacements and swaps of neighbouring letters that turn a into b.
 func distance(a, b []rune) int {
-	// Three rows of the usual table: the one in hand and the two above it.
+	// The last three rows of the dynamic-programming table.
 	above, row := make([]int, len(b)+1), make([]int, len(b)+1)
 	next := make([]int, len(b)+1)
 	for j := range row {

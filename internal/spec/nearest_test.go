@@ -17,16 +17,16 @@ func TestNearest(t *testing.T) {
 	check("alyer", "layer")             // two swapped
 	check("LAYER", "layer")             // another case
 	check("stag2", "stage2")            // nearer than the first
-	check("stage", "stage1")            // as near to both: the first
-	check("USE_XOR", "USE_XOR_SWIZZLE") // the beginning of it
+	check("stage", "stage1")            // equally near to both: the first
+	check("USE_XOR", "USE_XOR_SWIZZLE") // a prefix
 	check("use_cp", "USE_CP_ASYNC")
 	check("GRÖSSE", "größe") // letters, not bytes
-	check("US", "")          // too short to be the beginning of anything
+	check("US", "")          // too short for a prefix
 	check("nmea", "")        // two swaps in four letters are too far
 	check("tolerance", "")
 	check("", "")
 	if got := Nearest("x", nil); got != "" {
-		t.Errorf("Nearest among no words is %q", got)
+		t.Errorf("Nearest without words is %q", got)
 	}
 }
 
@@ -44,7 +44,7 @@ func TestDistance(t *testing.T) {
 	check("", "abc", 3)
 	check("kitten", "sitting", 3)
 	check("abcd", "acbd", 1)
-	check("ca", "abc", 3) // a swapped pair is not edited again
+	check("ca", "abc", 3) // swapped letters are not edited again
 }
 
 func TestHint(t *testing.T) {

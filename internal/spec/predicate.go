@@ -9,23 +9,23 @@ import (
 	"attune/internal/tensor"
 )
 
-// Predicate names an expression over a shape, so that the conditions of a selection can use it.
-// Its value is an integer; a boolean expression gives 0 or 1. A constant may have a name too.
+// Predicate names an expression over a shape, for use in the conditions of a selection. Its value
+// is an integer; a boolean expression gives 0 or 1. The expression may be a constant.
 type Predicate struct {
 	Name  string
-	Rule  string // a Starlark expression over the words of a shape and the predicates before it
+	Rule  string // a Starlark expression over shape properties and the predicates before it
 	About string
 
 	rule expression
 	line int // of the rule
 }
 
-// vocabulary is what the rule of predicate n may name: the words of a shape and the predicates
-// before n. With n the number of predicates it is what a condition may name.
+// vocabulary returns the names that the rule of predicate n may use: shape properties and the
+// predicates before n. With n = len(s.Predicates) these are the names that a condition may use.
 func (s *Selection) vocabulary(n int) vocabulary {
-	v := vocabulary{one: "word of a shape", many: "words of a shape", names: slices.Clone(shapeWords)}
+	v := vocabulary{one: "shape property", many: "shape properties", names: slices.Clone(shapeProperties)}
 	if len(s.Predicates) > 0 {
-		v.one, v.many = "word of a shape or predicate", "words of a shape, predicates"
+		v.one, v.many = "shape property or predicate", "shape properties, predicates"
 	}
 	for i, p := range s.Predicates {
 		if i < n {
@@ -37,25 +37,26 @@ func (s *Selection) vocabulary(n int) vocabulary {
 	return v
 }
 
-// evaluate returns the values of the words of a shape and of all predicates, in the order of the
-// vocabulary. If a predicate has no value for the shape, it returns the predicate's index and an error.
+// evaluate returns the properties of a shape and the values of all predicates, in the order of the
+// vocabulary. If a predicate cannot be evaluated, it returns the predicate's index and an error.
 func (s *Selection) evaluate(shape tensor.Shape) ([]int, int, error) {
-	values := valuesOf(shape)
+	values := properties(shape)
 	for i, p := range s.Predicates {
 		value, err := p.rule.number(values)
 		if err != nil {
-			return nil, i, fmt.Errorf("%s: predicate %s (%q) has no value for %s: %w", s.Name, p.Name, p.Rule, shape, err)
+			return nil, i, fmt.Errorf("%s: predicate %s (%q) cannot be evaluated for %s: %w", s.Name, p.Name, p.Rule, shape, err)
 		}
 		values = append(values, value)
 	}
 	return values, 0, nil
 }
 
-// predicates reads all names before it compiles a rule, to recognise a predicate that is declared too late.
+// predicates reads all names before it compiles a rule, to recognise uses of predicates declared
+// below.
 func (l *loader) predicates(tables []*table, s *Selection) {
 	for _, t := range tables {
 		p := Predicate{Name: t.text("name"), Rule: t.text("rule"), About: t.prose("about"), line: t.at("rule")}
-		l.predicateName(t, p.Name, s)
+		l.checkPredicateName(t, p.Name, s)
 		t.close()
 		s.Predicates = append(s.Predicates, p)
 	}
@@ -66,30 +67,31 @@ func (l *loader) predicates(tables []*table, s *Selection) {
 		}
 		rule, wrong := compile(p.Rule, s.vocabulary(i))
 		for _, err := range wrong {
-			l.bad.add(p.line, "%q in %s is %q: %v", "rule", t.name, p.Rule, err)
+			l.problems.add(p.line, "%q in %s is %q: %v", "rule", t.name, p.Rule, err)
 		}
 		p.rule = rule
 	}
 }
 
-// predicateName reports a name that an expression could not use, or that means something else there.
-func (l *loader) predicateName(t *table, name string, s *Selection) {
-	l.form(t, "name", name, wordForm)
-	l.unique(t, name, slices.ContainsFunc(s.Predicates, func(p Predicate) bool { return p.Name == name }))
+// checkPredicateName reports a name that an expression cannot use, or that has another meaning
+// there.
+func (l *loader) checkPredicateName(t *table, name string, s *Selection) {
+	l.checkForm(t, "name", name, wordForm)
+	l.checkUnique(t, name, slices.ContainsFunc(s.Predicates, func(p Predicate) bool { return p.Name == name }))
 	switch {
-	case slices.Contains(shapeWords, name):
-		l.bad.add(t.at("name"), "%s %q has the name of a word of a shape; choose another name", t.name, name)
+	case slices.Contains(shapeProperties, name):
+		l.problems.add(t.at("name"), "%s %q has the name of a shape property; choose another name", t.name, name)
 	case slices.Contains(ruleFunctions, name):
-		l.bad.add(t.at("name"), "%s %q has the name of a function; choose another name", t.name, name)
+		l.problems.add(t.at("name"), "%s %q has the name of a function; choose another name", t.name, name)
 	case wordForm.pattern.MatchString(name):
 		if _, err := new(syntax.FileOptions).ParseExpr("name", name, 0); err != nil {
-			l.bad.add(t.at("name"), "%s %q has the name of a Starlark keyword; choose another name", t.name, name)
+			l.problems.add(t.at("name"), "%s %q has the name of a Starlark keyword; choose another name", t.name, name)
 		}
 	}
 }
 
-// tryPredicates evaluates the predicates for every shape of the file, and reports each that has no
-// value for a shape, or one of a wrong type.
+// tryPredicates evaluates the predicates for every shape of the file, and reports each that fails
+// or gives a value of the wrong type.
 func (l *loader) tryPredicates(s *Selection) {
 	reported := map[int]bool{}
 	for _, g := range l.Groups {
@@ -97,7 +99,7 @@ func (l *loader) tryPredicates(s *Selection) {
 			_, i, err := s.evaluate(shape)
 			if err != nil && !reported[i] {
 				reported[i] = true
-				l.bad.add(s.Predicates[i].line, "%v", err)
+				l.problems.add(s.Predicates[i].line, "%v", err)
 			}
 		}
 	}

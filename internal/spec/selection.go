@@ -8,36 +8,38 @@ import (
 	"attune/internal/tensor"
 )
 
-// Selection is a table that says which variant takes which shape, with a hypothesis as a stage has one.
+// Selection is a table that picks a variant for each shape, with a hypothesis like a stage.
 type Selection struct {
 	Name       string
 	Hypothesis string
-	Speedup    float64  // promised over the parent; 0 for a selection without one
-	Archs      []string // where every variant of it can run
+	Speedup    float64  // required over the parent; 0 without a parent
+	Archs      []string // architectures that all its variants build for
 	Predicates []Predicate
-	Choices    []Choice // the first that holds for a shape is taken; the last holds for all
+	Choices    []Choice // the first one that holds for a shape applies; the last always holds
 
 	parent *Variant
 }
 
 // Choice is one line of the table.
 type Choice struct {
-	When    string // a Starlark expression over the words of a shape and predicates; empty in the last choice
+	When    string // an expression over shape properties and predicates; empty in the last choice
 	Variant Variant
 	Why     string
 
-	when *expression // nil in the last choice
-	line int         // of its variant
+	when     *expression // nil in the last choice
+	whenLine int
+	line     int // of the key "variant"
 }
 
-// HeadDimKnob is the knob that must agree with the head dim of a shape.
+// HeadDimKnob is the knob that must equal the head dim of a shape.
 const HeadDimKnob = "HEAD_DIM"
 
-// shapeWords are what a choice may ask of a shape. Heads are those of all batches: a kernel sees no difference.
-var shapeWords = []string{"batch", "heads", "kv_heads", "queries", "keys", "head_dim", "causal"}
+// shapeProperties are the names that conditions may use. heads and kv_heads count over all batches,
+// because a kernel does not distinguish them.
+var shapeProperties = []string{"batch", "heads", "kv_heads", "queries", "keys", "head_dim", "causal"}
 
-// valuesOf has one value for each word of a shape.
-func valuesOf(s tensor.Shape) []int {
+// properties returns the values of shapeProperties.
+func properties(s tensor.Shape) []int {
 	causal := 0
 	if s.Causal {
 		causal = 1
@@ -45,28 +47,36 @@ func valuesOf(s tensor.Shape) []int {
 	return []int{s.Batch, s.HeadCount(), s.KVHeadCount(), s.SeqQ, s.SeqK, s.HeadDim, causal}
 }
 
-// Choose gives the line of the table that takes a shape. An error means that a condition has no answer for it, as after a division by zero.
+// Choose returns the choice for a shape. It returns an error if a condition cannot be evaluated,
+// for example because of a division by zero.
 func (s *Selection) Choose(shape tensor.Shape) (Choice, error) {
 	values, _, err := s.evaluate(shape)
 	if err != nil {
 		return Choice{}, err
 	}
+	c, err := s.choose(values)
+	if err != nil {
+		return Choice{}, fmt.Errorf("%s: %q cannot be evaluated for %s: %w", s.Name, c.When, shape, err)
+	}
+	return c, nil
+}
+
+// choose returns the first choice that holds for the values of the vocabulary, or the first whose
+// condition cannot be evaluated, with an error.
+func (s *Selection) choose(values []int) (Choice, error) {
 	for _, c := range s.Choices {
 		if c.when == nil {
 			return c, nil
 		}
-		holds, err := c.when.Holds(values)
-		if err != nil {
-			return Choice{}, fmt.Errorf("%s: %q has no answer for %s: %w", s.Name, c.When, shape, err)
-		}
-		if holds {
-			return c, nil
+		if holds, err := c.when.Holds(values); holds || err != nil {
+			return c, err
 		}
 	}
 	panic("BUG: the last choice of a selection has a condition")
 }
 
-// Parent is what the selection is measured against, whichever variant takes a shape; false where there is nothing.
+// Parent returns the variant that the selection is timed against on every shape; false if there is
+// none.
 func (s *Selection) Parent() (Variant, bool) {
 	if s.parent == nil {
 		return Variant{}, false
@@ -74,7 +84,7 @@ func (s *Selection) Parent() (Variant, bool) {
 	return *s.parent, true
 }
 
-// Variants are those that the table names, each once, in its order.
+// Variants returns the distinct variants of the table, in its order.
 func (s *Selection) Variants() []Variant {
 	var all []Variant
 	for _, c := range s.Choices {
@@ -85,7 +95,7 @@ func (s *Selection) Variants() []Variant {
 	return all
 }
 
-// Selection finds a selection by its name; nil where the name is none of one.
+// Selection returns the selection of a name, nil if there is none.
 func (k *Kernel) Selection(name string) *Selection {
 	for _, s := range k.Selections {
 		if s.Name == name {
@@ -95,59 +105,59 @@ func (k *Kernel) Selection(name string) *Selection {
 	return nil
 }
 
-// notOne is the answer to whoever needs one variant.
-func (s *Selection) notOne() error {
+// notVariant is the error of a selection name where a single variant is needed.
+func (s *Selection) notVariant() error {
 	var names []string
 	for _, v := range s.Variants() {
 		names = append(names, v.String())
 	}
-	return fmt.Errorf("%s is a selection and stands for another variant on each shape; name one of them: %s "+
-		"(`attune list selections` shows which takes what)", s.Name, strings.Join(names, ", "))
+	return fmt.Errorf("%s is a selection: its variant depends on the shape; name one variant: %s "+
+		"(`attune list selections` shows the shapes of each)", s.Name, strings.Join(names, ", "))
 }
 
-// selection reads a table of choices, and tries it on every shape of the file.
-func (l *loader) selection(t *table, stages map[*Stage]bool) {
+// selection reads a selection and tries it on every shape of the file.
+func (l *loader) selection(t *table, valid map[*Stage]bool) {
 	s := &Selection{Name: t.text("name")}
-	sound := l.sound(func() {
-		l.form(t, "name", s.Name, nameForm)
-		l.unique(t, s.Name, l.Selection(s.Name) != nil)
+	ok := l.ok(func() {
+		l.checkForm(t, "name", s.Name, nameForm)
+		l.checkUnique(t, s.Name, l.Selection(s.Name) != nil)
 		if slices.ContainsFunc(l.Stages, func(o *Stage) bool { return o.Name == s.Name }) && s.Name != "" {
-			l.bad.add(t.at("name"), "%s %q has the name of a stage", t.name, s.Name)
+			l.problems.add(t.at("name"), "%s %q has the name of a stage; choose another name", t.name, s.Name)
 		}
 		s.Hypothesis = t.prose("hypothesis")
-		s.parent = l.against(t, &s.Speedup, stages)
+		s.parent = l.parentAndSpeedup(t, &s.Speedup, valid)
 		l.predicates(t.tables("predicate", optional), s)
-		l.choices(t.tables("choice", required), s, stages)
+		l.choices(t.tables("choice", required), s, valid)
 	})
 	t.close()
-	if !sound || l.shaky || len(s.Choices) == 0 { // the last of which has been reported
+	if !ok || l.unusable || len(s.Choices) == 0 { // reported already
 		return
 	}
 	l.Selections = append(l.Selections, s)
 	l.commonArchs(t, s)
-	if l.sound(func() { l.tryPredicates(s) }) {
-		l.headDims(t, s)
+	if l.ok(func() { l.tryPredicates(s) }) {
+		l.tryChoices(s)
 	}
 }
 
-func (l *loader) choices(tables []*table, s *Selection, stages map[*Stage]bool) {
+func (l *loader) choices(tables []*table, s *Selection, valid map[*Stage]bool) {
 	for i, t := range tables {
-		c := Choice{When: t.maybe("when"), Why: t.prose("why"), line: t.at("variant")}
-		if v := l.named(t, "variant", stages); v != nil {
+		c := Choice{When: t.optionalText("when"), Why: t.prose("why"), whenLine: t.at("when"), line: t.at("variant")}
+		if v := l.variant(t, "variant", valid); v != nil {
 			c.Variant = *v
 		}
 		t.close()
 		last := i == len(tables)-1
 		switch {
 		case t.table["when"] == nil && !last:
-			l.bad.add(tables[i+1].line, "no shape comes as far as this %s: the one before it has no %q and takes the rest", t.name, "when")
+			l.problems.add(tables[i+1].line, "this %s is unreachable: the one before it has no %q and applies to all shapes", t.name, "when")
 		case t.table["when"] != nil && last:
-			l.bad.add(t.at("when"), "the last %s has a %q; without one it takes the rest", t.name, "when")
+			l.problems.add(c.whenLine, "the last %s has a %q; remove it, so that the choice applies to all remaining shapes", t.name, "when")
 		}
 		if c.When != "" {
 			when, wrong := compileCondition(c.When, s.vocabulary(len(s.Predicates)))
 			for _, err := range wrong {
-				l.bad.add(t.at("when"), "%q in %s is %q: %v", "when", t.name, c.When, err)
+				l.problems.add(c.whenLine, "%q in %s is %q: %v", "when", t.name, c.When, err)
 			}
 			c.when = &when
 		}
@@ -155,7 +165,8 @@ func (l *loader) choices(tables []*table, s *Selection, stages map[*Stage]bool) 
 	}
 }
 
-// commonArchs finds where all variants of a selection can run: one of them alone would be no selection.
+// commonArchs sets the architectures that all variants of a selection build for, and reports if
+// there are none.
 func (l *loader) commonArchs(t *table, s *Selection) {
 	for _, arch := range s.Choices[0].Variant.stage.Archs {
 		if !slices.ContainsFunc(s.Choices, func(c Choice) bool { return !slices.Contains(c.Variant.stage.Archs, arch) }) {
@@ -169,31 +180,37 @@ func (l *loader) commonArchs(t *table, s *Selection) {
 	for _, v := range s.Variants() {
 		all = append(all, fmt.Sprintf("%s is for %s", v, strings.Join(v.stage.Archs, ", ")))
 	}
-	l.bad.add(t.line, "no architecture runs all variants of %s %q: %s", t.name, s.Name, strings.Join(all, "; "))
+	l.problems.add(t.line, "no architecture runs all variants of %s %q: %s", t.name, s.Name, strings.Join(all, "; "))
 }
 
-// headDims tries the table on every shape of the file, and reports the choices that take shapes of other head dims alone. One that takes the rest
-// may be given such shapes too: whoever runs them is told.
-func (l *loader) headDims(t *table, s *Selection) {
-	other, fits := map[int]tensor.Shape{}, map[int]bool{} // by the line of the choice
+// tryChoices tries the table on every shape of the file. It reports conditions that fail, and
+// choices that apply only to shapes of another head dim. A choice that also fits some shapes is
+// accepted: a run reports the shapes that it does not fit.
+func (l *loader) tryChoices(s *Selection) {
+	misfit, fits := map[int]tensor.Shape{}, map[int]bool{} // by the line of the choice
 	for _, g := range l.Groups {
 		for _, shape := range g.Problems {
-			c, err := s.Choose(shape)
+			values, _, err := s.evaluate(shape)
 			if err != nil {
-				l.bad.add(t.line, "%s %v", t.name, err)
+				panic("BUG: the predicates were tried on the shapes of the file")
+			}
+			c, err := s.choose(values)
+			if err != nil {
+				l.problems.add(c.whenLine, "%s: %q cannot be evaluated for %s: %v", s.Name, c.When, shape, err)
 				return
 			}
 			if dim, ok := c.Variant.Value(HeadDimKnob); ok && dim != shape.HeadDim {
-				other[c.line] = shape
+				misfit[c.line] = shape
 			} else {
 				fits[c.line] = true
 			}
 		}
 	}
 	for _, c := range s.Choices {
-		if shape, ok := other[c.line]; ok && !fits[c.line] {
+		if shape, ok := misfit[c.line]; ok && !fits[c.line] {
 			dim, _ := c.Variant.Value(HeadDimKnob)
-			l.bad.add(c.line, "%s is built for head dim %d, and of the shapes in the file it is chosen for others alone, such as %s", c.Variant, dim, shape)
+			l.problems.add(c.line, "%s is built for head dim %d, but all shapes of the file that select it have another, such as %s",
+				c.Variant, dim, shape)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"attune/internal/tensor"
 )
 
-// toySelection stands at the end of the toy kernel, from line 99 on.
+// toySelection is appended to the toy kernel and begins at line 99.
 const toySelection = `
 [[selection]]
 name = "best"
@@ -78,12 +78,12 @@ func TestChoose(t *testing.T) {
 		}
 		c, err := s.Choose(shape)
 		if err != nil || c.Variant.String() != want || !strings.Contains(c.Why, why) {
-			t.Errorf("%s is taken by %s, %q, %v; want %s, %q", text, c.Variant, c.Why, err, want, why)
+			t.Errorf("%s selects %s, %q, %v; want %s, %q", text, c.Variant, c.Why, err, want, why)
 		}
 	}
 	check("1x1x64x64", "stage1+TILE_N=16", "few rows")
 	check("1x1x65x64", "stage2", "work enough")
-	check("2x2x16x64", "stage1+TILE_N=16", "few rows") // heads of all batches
+	check("2x2x16x64", "stage1+TILE_N=16", "few rows") // heads over all batches
 	check("2x3x16x64", "stage2", "work enough")
 	check("1x1x64x64:kv=1025", "stage2", "work enough")
 	check("1x1x64x64:kv=1025:causal", "stage1+TILE_N=16", "a mask") // the first that holds
@@ -91,7 +91,7 @@ func TestChoose(t *testing.T) {
 	check("4x8x512x64:causal", "stage2", "work enough")
 }
 
-func TestChooseByHeadsOfKAndV(t *testing.T) {
+func TestChooseByKVHeads(t *testing.T) {
 	k, err := loadText(toyText(t) + strings.Replace(toySelection, "causal and queries != keys", "heads >= 4 * kv_heads", 1))
 	if err != nil {
 		t.Fatal(err)
@@ -102,29 +102,29 @@ func TestChooseByHeadsOfKAndV(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c, err := k.Selection("best").Choose(shape); err != nil || c.Variant.String() != want {
-			t.Errorf("%s is taken by %s, %v; want %s", text, c.Variant, err, want)
+			t.Errorf("%s selects %s, %v; want %s", text, c.Variant, err, want)
 		}
 	}
 }
 
-func TestChooseWithoutAnswer(t *testing.T) {
+func TestChooseFails(t *testing.T) {
 	k, err := loadText(toyText(t) + strings.Replace(toySelection, "causal and queries != keys", "batch // (keys - 77) > 5", 1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = k.Selection("best").Choose(tensor.Shape{Batch: 1, Heads: 1, SeqQ: 100, SeqK: 77, HeadDim: 64})
-	if want := `best: "batch // (keys - 77) > 5" has no answer for 1x1x100x64:kv=77: floored division by zero`; fmt.Sprint(err) != want {
+	if want := `best: "batch // (keys - 77) > 5" cannot be evaluated for 1x1x100x64:kv=77: floored division by zero`; fmt.Sprint(err) != want {
 		t.Errorf("%v; want %s", err, want)
 	}
 }
 
-// Who needs one variant is told that a selection is several.
-func TestASelectionIsNoVariant(t *testing.T) {
+// Where a variant is needed, the name of a selection is an error that lists its variants.
+func TestSelectionIsNotAVariant(t *testing.T) {
 	k, _ := loadSelection(t)
 	for _, text := range []string{"best", "best+TILE_N=16"} {
 		_, err := k.Variant(text)
-		want := "best is a selection and stands for another variant on each shape; name one of them: stage1+TILE_N=16, stage2 " +
-			"(`attune list selections` shows which takes what)"
+		want := "best is a selection: its variant depends on the shape; name one variant: stage1+TILE_N=16, stage2 " +
+			"(`attune list selections` shows the shapes of each)"
 		if fmt.Sprint(err) != want {
 			t.Errorf("%v", err)
 		}
@@ -134,27 +134,16 @@ func TestASelectionIsNoVariant(t *testing.T) {
 	}
 }
 
-// TestLoadSelectionErrors changes one thing in the toy's selection at a time.
 func TestLoadSelectionErrors(t *testing.T) {
-	toy := toyText(t) + toySelection
-	swap := func(old, text string, want ...string) {
-		t.Helper()
-		if !strings.Contains(toy, old) {
-			t.Fatalf("there is no %q", old)
-		}
-		_, err := loadText(strings.Replace(toy, old, text, 1))
-		if diff := cmp.Diff(strings.Join(want, "\n"), fmt.Sprint(err)); diff != "" {
-			t.Errorf("with %q for %q:\n%s", text, old, diff)
-		}
-	}
+	swap := toySwap(t, toySelection)
 	swap(`name = "best"`, `nam = "best"`,
 		`kernel.toml:100: [[selection]] has no "name"`,
 		`kernel.toml:101: unknown key "nam" in [[selection]]; did you mean "name"?`)
 	swap(`name = "best"`, `name = "Best"`,
 		`kernel.toml:101: "name" in [[selection]] is "Best"; want a lower-case letter, then lower-case letters, digits, _ or -`)
-	swap(`name = "best"`, `name = "stage1"`, `kernel.toml:101: [[selection]] "stage1" has the name of a stage`)
-	swap(toySelection, toySelection+toySelection, `kernel.toml:121: [[selection]] "best" stands twice`)
-	swap("parent = \"stage0\"\nspeedup = 1.5", "speedup = 1.5", `kernel.toml:102: [[selection]] has a "speedup" but no "parent" to be faster than`)
+	swap(`name = "best"`, `name = "stage1"`, `kernel.toml:101: [[selection]] "stage1" has the name of a stage; choose another name`)
+	swap(toySelection, toySelection+toySelection, `kernel.toml:121: [[selection]] "best" is declared twice`)
+	swap("parent = \"stage0\"\nspeedup = 1.5", "speedup = 1.5", `kernel.toml:102: [[selection]] has a "speedup" but no "parent" to compare with`)
 	swap("parent = \"stage0\"\nspeedup = 1.5\n", "", "<nil>")
 	swap("speedup = 1.5\n", "", `kernel.toml:100: [[selection]] has no "speedup"`)
 	swap(`parent = "stage0"`, `parent = "stag0"`, `kernel.toml:102: "parent" in [[selection]]: unknown stage "stag0"; did you mean "stage0"?`)
@@ -166,8 +155,10 @@ func TestLoadSelectionErrors(t *testing.T) {
 	swap(toySelection, "[[selection]]\nname = 'x'\nhypothesis = 'x'\nchoice = []", `kernel.toml:102: "choice" in [[selection]] is empty`)
 	swap(toySelection, "[[selection]]\nname = 'x'\nhypothesis = 'x'\nchoice = 1",
 		`kernel.toml:102: "choice" in [[selection]] is an integer; want an array of tables, each under [[selection.choice]]`)
+}
 
-	// Choices.
+func TestChoiceErrors(t *testing.T) {
+	swap := toySwap(t, toySelection)
 	swap("why = \"few rows\"\n", "", `kernel.toml:106: [[selection.choice]] has no "why"`)
 	swap("variant = \"stage2\"\n", "", `kernel.toml:116: [[selection.choice]] has no "variant"`)
 	swap(`variant = "stage2"`, `variant = "stage2"`+"\n"+`wen = "causal"`,
@@ -179,23 +170,23 @@ func TestLoadSelectionErrors(t *testing.T) {
 		`kernel.toml:117: stage2+USE_WMMA_QK=0 breaks the rule "not USE_WMMA_PV or USE_WMMA_QK" with USE_WMMA_QK=0, USE_WMMA_PV=1: `+
 			`P·V on tensor cores reads the score tile that the WMMA Q·K wrote`)
 	swap("when = \"causal and queries != keys\"\n", "",
-		`kernel.toml:115: no shape comes as far as this [[selection.choice]]: the one before it has no "when" and takes the rest`)
+		`kernel.toml:115: this [[selection.choice]] is unreachable: the one before it has no "when" and applies to all shapes`)
 	swap(`variant = "stage2"`, "when = \"causal\"\nvariant = \"stage2\"",
-		`kernel.toml:117: the last [[selection.choice]] has a "when"; without one it takes the rest`)
+		`kernel.toml:117: the last [[selection.choice]] has a "when"; remove it, so that the choice applies to all remaining shapes`)
 	swap("causal and queries != keys", "casual and querys != keys",
-		`kernel.toml:112: "when" in [[selection.choice]] is "casual and querys != keys": unknown word of a shape "casual"; did you mean "causal"?`,
-		`kernel.toml:112: "when" in [[selection.choice]] is "casual and querys != keys": unknown word of a shape "querys"; did you mean "queries"?`)
+		`kernel.toml:112: "when" in [[selection.choice]] is "casual and querys != keys": unknown shape property "casual"; did you mean "causal"?`,
+		`kernel.toml:112: "when" in [[selection.choice]] is "casual and querys != keys": unknown shape property "querys"; did you mean "queries"?`)
 	swap("causal and queries != keys", "TILE_N == 16",
-		`kernel.toml:112: "when" in [[selection.choice]] is "TILE_N == 16": unknown word of a shape "TILE_N"; `+
+		`kernel.toml:112: "when" in [[selection.choice]] is "TILE_N == 16": unknown shape property "TILE_N"; `+
 			`there are batch, heads, kv_heads, queries, keys, head_dim, causal`)
-	swap("causal and queries != keys", "True", `kernel.toml:112: "when" in [[selection.choice]] is "True": it names no word of a shape`)
+	swap("causal and queries != keys", "True", `kernel.toml:112: "when" in [[selection.choice]] is "True": it names no shape property`)
 	swap("causal and queries != keys", "'x' == keys", `kernel.toml:112: "when" in [[selection.choice]] is "'x' == keys": `+
-		`column 1: a rule has only words of a shape, numbers, operators, min, max, abs, and lists after "in"`)
+		`column 1: a rule may contain only shape properties, numbers, operators, min, max, abs, and lists after "in"`)
 	swap("causal and queries != keys", "", `kernel.toml:112: "when" in [[selection.choice]] is empty`)
 
-	// What cannot be.
+	// Conditions that fail, variants without a common architecture.
 	swap("causal and queries != keys", "1 // (keys - 512)",
-		`kernel.toml:100: [[selection]] best: "1 // (keys - 512)" has no answer for 1x8x512x64: floored division by zero`)
+		`kernel.toml:112: best: "1 // (keys - 512)" cannot be evaluated for 1x8x512x64: floored division by zero`)
 	swap(`archs = ["sm_80", "sm_89", "sm_90a"]
 
 [[stage]]
@@ -206,12 +197,12 @@ name = "stage2"`,
 		`kernel.toml:100: no architecture runs all variants of [[selection]] "best": stage1+TILE_N=16 is for sm_90a; stage2 is for sm_80, sm_89`)
 }
 
-// A choice that takes shapes of another head dim alone is a slip.
-func TestSelectionAndHeadDims(t *testing.T) {
+// A choice that applies only to shapes of another head dim is an error.
+func TestSelectionHeadDims(t *testing.T) {
 	text := strings.ReplaceAll(strings.ReplaceAll(toyText(t), "TILE_N", HeadDimKnob), "HEAD_DIM = 32", "HEAD_DIM = 64") +
 		strings.ReplaceAll(toySelection, "+TILE_N=16", "+HEAD_DIM=32")
 	_, err := loadText(text)
-	want := `kernel.toml:108: stage1+HEAD_DIM=32 is built for head dim 32, and of the shapes in the file it is chosen for others alone, such as 1x1x32x64`
+	want := `kernel.toml:108: stage1+HEAD_DIM=32 is built for head dim 32, but all shapes of the file that select it have another, such as 1x1x32x64`
 	if fmt.Sprint(err) != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}

@@ -7,17 +7,17 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// node is one value of a TOML file with the line it stands on. The TOML library tells where a file is not TOML, but
-// not where a value stands that is well formed and wrong; so the values come from the library and the lines from a
-// scan of the same text.
+// node is a value of a TOML file with its line. The TOML library reports the line of a syntax
+// error, but not the line of a value. So the values come from the library and the lines from a scan
+// of the same text.
 type node struct {
 	line  int
-	value any              // a string, int64, float64, bool or time.Time; nil for a table or an array
+	value any              // string, int64, float64, bool or time.Time; nil for a table or an array
 	table map[string]*node // not nil for a table
 	array []*node          // not nil for an array
 }
 
-// readTOML reads a whole file. Its error is a problem: it has a line.
+// readTOML parses a file. Its error is a problem with a line.
 func readTOML(text string) (*node, error) {
 	var values map[string]any
 	if _, err := toml.Decode(text, &values); err != nil {
@@ -33,7 +33,8 @@ func readTOML(text string) (*node, error) {
 	return root, nil
 }
 
-// fill gives a scanned node the values that the library read. What the scan missed has its parent's line.
+// fill adds the values that the library parsed to a scanned node. A value that the scan missed gets
+// its parent's line.
 func (n *node) fill(value any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -68,7 +69,7 @@ func (n *node) fill(value any) {
 	}
 }
 
-// kind names what a node holds, in the words of TOML.
+// kind returns the TOML type of a node, with an article.
 func (n *node) kind() string {
 	switch n.value.(type) {
 	case nil:
@@ -88,7 +89,8 @@ func (n *node) kind() string {
 	return "a date or time"
 }
 
-// child walks a path of keys and makes the tables that are missing. In an array of tables it enters the last one.
+// child follows a path of keys and creates missing tables. In an array of tables it enters the last
+// one.
 func (n *node) child(path []string, line int) *node {
 	for _, key := range path {
 		next := n.table[key]
@@ -107,7 +109,7 @@ func (n *node) child(path []string, line int) *node {
 	return n
 }
 
-// append adds a table to the array of tables at a path, and returns it.
+// append adds a table to the array of tables at a path and returns it.
 func (n *node) append(path []string, line int) *node {
 	last := len(path) - 1
 	n = n.child(path[:last], line)
@@ -121,8 +123,8 @@ func (n *node) append(path []string, line int) *node {
 	return item
 }
 
-// scanner finds the lines of keys and values. It trusts that the library has read the same text without an error;
-// on other text it ends too, with a tree that means nothing.
+// scanner finds the lines of keys and values in text that the library accepts. On any other text it
+// terminates with a meaningless tree.
 type scanner struct {
 	rest string
 	line int
@@ -130,7 +132,8 @@ type scanner struct {
 
 // scanLines returns the tables, arrays and lines of a TOML text, without the values.
 func scanLines(text string) *node {
-	for _, mark := range []string{"\xff\xfe", "\xfe\xff", "\xef\xbb\xbf"} { // byte order marks, which the library skips
+	// The library skips these byte order marks.
+	for _, mark := range []string{"\xff\xfe", "\xfe\xff", "\xef\xbb\xbf"} {
 		if strings.HasPrefix(text, mark) {
 			text = text[len(mark):]
 			break
@@ -166,7 +169,7 @@ func (s *scanner) assignment(table *node) {
 	table.child(path[:last], line).table[path[last]] = value
 }
 
-// value scans a value of any kind. It takes at least one byte if there is one.
+// value scans a value of any type. It consumes at least one byte unless the text is at its end.
 func (s *scanner) value() *node {
 	n := &node{line: s.line}
 	switch {
@@ -196,7 +199,7 @@ func (s *scanner) value() *node {
 	return n
 }
 
-// key scans a key of one part or more, and the spaces around them.
+// key scans a dotted key and the spaces around its parts.
 func (s *scanner) key() []string {
 	var path []string
 	for {
@@ -213,7 +216,7 @@ func (s *scanner) key() []string {
 	}
 }
 
-// bare scans a key without quotes.
+// bare scans an unquoted part of a key.
 func (s *scanner) bare() string {
 	end := strings.IndexFunc(s.rest, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-')
@@ -224,7 +227,7 @@ func (s *scanner) bare() string {
 	return s.skip(end)
 }
 
-// quoted scans a string of any of the four kinds, and returns it with its quotes.
+// quoted scans a string of any of the four forms and returns it with its quotes.
 func (s *scanner) quoted() string {
 	quote := s.rest[:1]
 	escapes := quote == `"`
@@ -239,14 +242,14 @@ func (s *scanner) quoted() string {
 		end++
 	}
 	end = min(end+len(quote), len(s.rest))
-	// A long string may end in quotes of its own, just before the three that close it.
+	// A multi-line string may end in quotes of its own, just before the three that close it.
 	for len(quote) == 3 && end < len(s.rest) && s.rest[end] == quote[0] {
 		end++
 	}
 	return s.skip(end)
 }
 
-// unquote reads a quoted key. The library knows the escapes.
+// unquote decodes a quoted key with the library, which knows the escapes.
 func unquote(key string) string {
 	var as struct{ Key string }
 	if _, err := toml.Decode("Key = "+key, &as); err != nil {
@@ -255,7 +258,7 @@ func unquote(key string) string {
 	return as.Key
 }
 
-// blank skips spaces, line ends and comments.
+// blank skips white space and comments.
 func (s *scanner) blank() {
 	for {
 		s.skip(len(s.rest) - len(strings.TrimLeft(s.rest, " \t\r\n")))
@@ -280,10 +283,10 @@ func (s *scanner) accept(text string) bool {
 	return ok
 }
 
-// skip takes n bytes and counts their lines.
+// skip consumes n bytes and counts their lines.
 func (s *scanner) skip(n int) string {
-	taken := s.rest[:n]
-	s.line += strings.Count(taken, "\n")
+	skipped := s.rest[:n]
+	s.line += strings.Count(skipped, "\n")
 	s.rest = s.rest[n:]
-	return taken
+	return skipped
 }

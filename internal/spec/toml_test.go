@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// linesOf lists every key and item of a tree with its line, in the order of paths.
+// linesOf lists every key and item of a tree with its line, ordered by path.
 func linesOf(n *node, path string) []string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(n.table)) {
@@ -38,11 +38,11 @@ func TestLines(t *testing.T) {
 			t.Errorf("%s:\n got %q\nwant %q", name, got, want)
 		}
 	}
-	check("nothing", "")
+	check("empty", "")
 	check("keys", "a = 1\n\n# b = 2\nc = 3 # d = 4\n", "a:1", "c:4")
 	check("no line end", "a = 1\nb = 2", "a:1", "b:2")
-	check("a comment last", "a = 1 # end", "a:1")
-	check("windows", "\xef\xbb\xbfa = 1\r\n# x\r\nb = 2\r\n", "a:1", "b:3")
+	check("trailing comment", "a = 1 # end", "a:1")
+	check("CRLF and byte order mark", "\xef\xbb\xbfa = 1\r\n# x\r\nb = 2\r\n", "a:1", "b:3")
 	check("tables", "[a]\nx = 1\n[b.c]\ny = 2\n[b]\nz = 3\n", "a:1", "a.x:2", "b:5", "b.c:3", "b.c.y:4", "b.z:6")
 	check("arrays of tables", "[[a]]\nx = 1\n[[a]]\nx = 2\n[a.b]\ny = 3\n[[a.c]]\nz = 4\n",
 		"a:1", "a.0:1", "a.0.x:2", "a.1:3", "a.1.b:5", "a.1.b.y:6", "a.1.c:7", "a.1.c.0:7", "a.1.c.0.z:8", "a.1.x:4")
@@ -56,8 +56,8 @@ w = 5
 `, ":4", "a b:1", "c\"d:2", "ef\"=:3", "x.y:5", "x.y.z]:5", "x.y.z].w:6")
 	check("inline tables", "a = { b = 1, c = { d = 2 }, e.f = 3 }\ng = {}\nh = 4\n",
 		"a:1", "a.b:1", "a.c:1", "a.c.d:1", "a.e:1", "a.e.f:1", "g:2", "h:3")
-	check("inline tables over lines", "a = {\n  b = 1, # one\n  c = 2,\n}\nd = 3\n", "a:1", "a.b:2", "a.c:3", "d:5")
-	check("arrays over lines", "a = [ # [\n  1,\n\n  [2,\n   3], { b = \"]\" },\n]\nc = []\n",
+	check("multi-line inline tables", "a = {\n  b = 1, # one\n  c = 2,\n}\nd = 3\n", "a:1", "a.b:2", "a.c:3", "d:5")
+	check("multi-line arrays", "a = [ # [\n  1,\n\n  [2,\n   3], { b = \"]\" },\n]\nc = []\n",
 		"a:1", "a.0:2", "a.1:4", "a.1.0:4", "a.1.1:5", "a.2:5", "a.2.b:5", "c:7")
 	check("strings", `a = "x # \" = y"
 b = 'c:\'
@@ -75,7 +75,7 @@ k = 3
 		"a:1", "c:2", "c.0:2", "c.1:3", "d:4")
 }
 
-func TestKinds(t *testing.T) {
+func TestNodeKinds(t *testing.T) {
 	root, err := readTOML("a = [{}, [], 'x', 1, 1.5, true, 1979-05-27]\n[[b]]\n")
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-func TestNotTOML(t *testing.T) {
+func TestInvalidTOML(t *testing.T) {
 	check := func(text, want string) {
 		t.Helper()
 		if _, err := readTOML(text); err == nil || err.Error() != want {
@@ -104,7 +104,7 @@ func TestNotTOML(t *testing.T) {
 	check("=", "kernel.toml:1: not TOML: unexpected '=': key name appears blank")
 }
 
-// TestLinesOfAnyFile writes files in which every number is the line it stands on.
+// TestLinesOfAnyFile generates files in which every number is the number of its line.
 func TestLinesOfAnyFile(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &tomlWriter{t: t}
@@ -124,7 +124,7 @@ func TestLinesOfAnyFile(t *testing.T) {
 	})
 }
 
-// wrongLines returns the numbers in a tree that do not stand on their line.
+// wrongLines returns the numbers in a tree that are not on their line.
 func wrongLines(n *node) (found []string) {
 	if value, ok := n.value.(int64); ok && int(value) != n.line {
 		found = append(found, fmt.Sprintf("%d is on line %d", value, n.line))
@@ -138,7 +138,7 @@ func wrongLines(n *node) (found []string) {
 	return found
 }
 
-// tomlWriter writes any TOML, with an @ for each number.
+// tomlWriter generates random TOML with an @ for each number.
 type tomlWriter struct {
 	t    *rapid.T
 	text strings.Builder
@@ -149,7 +149,7 @@ func (w *tomlWriter) pick(from ...string) string {
 	return rapid.SampledFrom(from).Draw(w.t, "text")
 }
 
-// key returns a key that was not there before.
+// key returns an unused key.
 func (w *tomlWriter) key() string {
 	w.next++
 	return fmt.Sprintf(w.pick("k%d", "\"k %d\"", "'k=%d'", "k.k%d", "\"\\\"]\".k%d", "k . k%d"), w.next)
@@ -210,7 +210,7 @@ func (w *tomlWriter) value(depth int) {
 	}
 }
 
-// numbered puts the line in place of each @.
+// numbered replaces each @ by its line.
 func (w *tomlWriter) numbered() string {
 	lines := strings.Split(w.text.String(), "\n")
 	for i := range lines {
@@ -219,7 +219,7 @@ func (w *tomlWriter) numbered() string {
 	return strings.Join(lines, "\n")
 }
 
-// FuzzLines holds the scan against what the library reads: each key and each item has its place in both.
+// FuzzLines checks that the scan and the library find the same keys and items.
 func FuzzLines(f *testing.F) {
 	f.Add("a = [1, { b = 2 }]\n[c.d]\n'e f' = '''x'''\n[[g]]\nh = 1979-05-27 07:32:00\n")
 	f.Add("a = \"\"\"x\\\\\"\"\"\"\"\n")
@@ -229,7 +229,7 @@ func FuzzLines(f *testing.F) {
 		if len(text) > 1<<12 {
 			return
 		}
-		root := scanLines(text) // ends for any text
+		root := scanLines(text) // must terminate for any text
 		var values map[string]any
 		if _, err := toml.Decode(text, &values); err != nil {
 			return
@@ -242,7 +242,7 @@ func sameTree(t *testing.T, n *node, value any, path string) {
 	switch value := value.(type) {
 	case map[string]any:
 		if len(n.table) != len(value) {
-			t.Fatalf("%q: %d keys scanned, %d read", path, len(n.table), len(value))
+			t.Fatalf("%q: %d keys scanned, %d parsed", path, len(n.table), len(value))
 		}
 		for key, v := range value {
 			if n.table[key] == nil {
@@ -254,21 +254,21 @@ func sameTree(t *testing.T, n *node, value any, path string) {
 		}
 	case []map[string]any:
 		if len(n.array) != len(value) {
-			t.Fatalf("%q: %d tables scanned, %d read", path, len(n.array), len(value))
+			t.Fatalf("%q: %d tables scanned, %d parsed", path, len(n.array), len(value))
 		}
 		for i, v := range value {
 			sameTree(t, n.array[i], v, fmt.Sprintf("%s.%d", path, i))
 		}
 	case []any:
 		if len(n.array) != len(value) {
-			t.Fatalf("%q: %d items scanned, %d read", path, len(n.array), len(value))
+			t.Fatalf("%q: %d items scanned, %d parsed", path, len(n.array), len(value))
 		}
 		for i, v := range value {
 			sameTree(t, n.array[i], v, fmt.Sprintf("%s.%d", path, i))
 		}
 	default:
 		if n.table != nil || n.array != nil {
-			t.Fatalf("%q: %v read as %v", path, linesOf(n, ""), value)
+			t.Fatalf("%q: scanned %v, parsed %v", path, linesOf(n, ""), value)
 		}
 	}
 }

@@ -8,11 +8,12 @@ import (
 	"strings"
 )
 
-// Variant is a full assignment of the knobs of a kernel, as one of its stages or a departure from one. Kernel.Variant
-// and Stage.Variant make them; the zero Variant is of no use. Two variants are the same if their texts are.
+// Variant is a full assignment of the knobs of a kernel: a stage, or a stage with some knobs
+// changed. Kernel.Variant and Stage.Variant create variants; the zero Variant is invalid. Two
+// variants are equal if their names are.
 type Variant struct {
 	stage  *Stage
-	values []int // one for each knob, in the order of Kernel.Knobs; shared, never written
+	values []int // one per knob, in the order of Kernel.Knobs; shared and immutable
 }
 
 // Setting is a knob and its value.
@@ -21,13 +22,14 @@ type Setting struct {
 	Value int
 }
 
-// String writes the setting as in a variant, NAME=1.
+// String formats the setting as in a variant name: NAME=1.
 func (s Setting) String() string {
 	return s.Knob + "=" + strconv.Itoa(s.Value)
 }
 
-// Variant reads the text of a variant: a stage, and the knobs that differ from it, such as "stage2" or
-// "stage2+USE_XOR_SWIZZLE=1+TILE_N=32". The error tells of everything that is wrong with it.
+// Variant parses the name of a variant: a stage and the knobs that differ from it, such as "stage2"
+// or "stage2+USE_XOR_SWIZZLE=1+TILE_N=32". The name may use former names of knobs and set retired
+// knobs to their fixed value. The error reports everything that is wrong with the name.
 func (k *Kernel) Variant(text string) (Variant, error) {
 	v, wrong := k.parse(text)
 	if len(wrong) == 0 {
@@ -39,7 +41,8 @@ func (k *Kernel) Variant(text string) (Variant, error) {
 	return v, nil
 }
 
-// parse reads the text of a variant, and asks no constraint. It says all that is wrong with the text.
+// parse parses the name of a variant without checking constraints. It returns everything that is
+// wrong with the name.
 func (k *Kernel) parse(text string) (Variant, []error) {
 	parts := strings.Split(text, "+")
 	stage, err := k.Stage(parts[0])
@@ -69,54 +72,59 @@ func (k *Kernel) parse(text string) (Variant, []error) {
 // retiredKnob stands for the index of a knob that the kernel no longer has.
 const retiredKnob = -1
 
-// setting reads KNOB=VALUE, a part of a variant name. It returns the knob's present name, its index
-// and its value. An old name of a knob gives that knob; a retired knob gives the index retiredKnob.
+// setting parses KNOB=VALUE, a part of a variant name. It returns the knob's present name, its
+// index and its value. A former name gives the renamed knob; a retired knob gives the index
+// retiredKnob.
 func (k *Kernel) setting(stage *Stage, part, text string) (name string, knob, value int, err error) {
 	name, number, ok := strings.Cut(part, "=")
 	if !ok {
-		return "", 0, 0, fmt.Errorf("%q in %q is no setting; write KNOB=VALUE", part, text)
+		return "", 0, 0, fmt.Errorf("%q in %q is not a setting; write KNOB=VALUE", part, text)
 	}
-	knob = k.knobOf(stage, name)
-	if knob < 0 {
-		return name, retiredKnob, 0, k.absentKnob(stage, name, number, text)
+	index := k.knobOf(stage, name)
+	if index < 0 {
+		return name, retiredKnob, 0, k.checkRetiredSetting(stage, name, number, text)
 	}
-	k1 := k.Knobs[knob]
-	for _, allowed := range k1.Values {
-		// Compared as text, so that each value can be written in one way only.
-		if strconv.Itoa(allowed) == number {
-			return k1.Name, knob, allowed, nil
+	found := k.Knobs[index]
+	for _, v := range found.Values {
+		// Compared as text, so that each value has only one spelling.
+		if strconv.Itoa(v) == number {
+			return found.Name, index, v, nil
 		}
 	}
 	renamed := ""
-	if name != k1.Name {
-		renamed = fmt.Sprintf(" (now %s)", k1.Name)
+	if name != found.Name {
+		renamed = fmt.Sprintf(" (now %s)", found.Name)
 	}
-	return "", 0, 0, fmt.Errorf("%s%s in %q is not allowed; %s", part, renamed, text, k1.allowed())
+	return "", 0, 0, fmt.Errorf("%s%s in %q is not allowed; %s", part, renamed, text, found.allowed())
 }
 
-// absentKnob checks a setting whose name is no knob of the stage. It returns nil if the stage had a
-// knob of this name, which was retired with this value.
-func (k *Kernel) absentKnob(stage *Stage, name, number, text string) error {
+// checkRetiredSetting checks a setting whose name is no knob of the stage. It returns nil if the
+// stage had a knob of this name that was retired with this value.
+func (k *Kernel) checkRetiredSetting(stage *Stage, name, number, text string) error {
 	if r := k.retiredOf(stage, name); r != nil {
 		if number == strconv.Itoa(r.Value) {
 			return nil
 		}
-		return fmt.Errorf("%s=%s in %q is not allowed; the knob is retired and fixed at %d: %s", name, number, text, r.Value, r.Why)
+		return fmt.Errorf("%s=%s in %q is not allowed; the knob is retired and fixed at %d: %s",
+			name, number, text, r.Value, r.Why)
 	}
 	if i := slices.Index(k.knobNames(), name); i >= 0 {
-		return notIts(stage, k.Knobs[i])
+		return otherSource(stage, k.Knobs[i])
 	}
 	if had := k.stagesThatHad(name); len(had) > 0 {
-		return fmt.Errorf("stage %q never had the knob %s, which is retired; it was one of %s", stage.Name, name, strings.Join(had, ", "))
+		return fmt.Errorf("stage %q never had the retired knob %s; stages that had it: %s",
+			stage.Name, name, strings.Join(had, ", "))
 	}
 	return fmt.Errorf("unknown knob %q in %q%s", name, text, hint(name, k.knobNames()))
 }
 
-func notIts(stage *Stage, knob Knob) error {
-	return fmt.Errorf("stage %q has no knob %s: that is one of %s", stage.Name, knob.Name, strings.Join(knob.Sources, ", "))
+// otherSource is the error of a knob that belongs to stages of other sources.
+func otherSource(stage *Stage, knob Knob) error {
+	return fmt.Errorf("stage %q has no knob %s; only stages of %s have it",
+		stage.Name, knob.Name, strings.Join(knob.Sources, ", "))
 }
 
-// check asks every constraint that binds a variant, and says which ones a variant breaks.
+// check returns an error for each constraint that a variant breaks.
 func (k *Kernel) check(v Variant) []error {
 	var broken []error
 	for _, c := range k.Constraints {
@@ -127,13 +135,13 @@ func (k *Kernel) check(v Variant) []error {
 		if ok {
 			continue
 		}
-		var involved []string
+		var settings []string
 		for _, knob := range c.uses {
-			involved = append(involved, Setting{k.Knobs[knob].Name, v.values[knob]}.String())
+			settings = append(settings, Setting{k.Knobs[knob].Name, v.values[knob]}.String())
 		}
-		with := strings.Join(involved, ", ")
+		with := strings.Join(settings, ", ")
 		if err != nil {
-			broken = append(broken, fmt.Errorf("%s: rule %q has no answer for %s: %w", v, c.Rule, with, err))
+			broken = append(broken, fmt.Errorf("%s: rule %q cannot be evaluated for %s: %w", v, c.Rule, with, err))
 			continue
 		}
 		broken = append(broken, fmt.Errorf("%s breaks the rule %q with %s: %s", v, c.Rule, with, c.Why))
@@ -141,10 +149,10 @@ func (k *Kernel) check(v Variant) []error {
 	return broken
 }
 
-// Stage is the stage that the variant is, or departs from.
+// Stage returns the stage of the variant.
 func (v Variant) Stage() *Stage { return v.stage }
 
-// Values returns the setting of every knob that the variant has, in the order in which the kernel declares them.
+// Values returns the settings of all knobs of the variant, in the order of their declaration.
 func (v Variant) Values() []Setting {
 	var settings []Setting
 	for i, value := range v.values {
@@ -165,8 +173,8 @@ func (v Variant) Value(name string) (int, bool) {
 	return 0, false
 }
 
-// String writes the variant in its one canonical form: the stage, then the knobs that differ from the stage's own
-// value, in the order in which the kernel declares them.
+// String returns the canonical name of the variant: the stage, then the knobs that differ from it,
+// in the order of their declaration.
 func (v Variant) String() string {
 	var text strings.Builder
 	text.WriteString(v.stage.Name)
@@ -179,11 +187,11 @@ func (v Variant) String() string {
 	return text.String()
 }
 
-// Parent is the variant that this one is measured against. For a stage it is the one that the stage names; the first
-// stage has none. For a departure from a stage it is that stage. It is one step and no lineage: the parent of a
-// parent can be the variant itself, where a stage is measured against itself with one knob turned back.
+// Parent returns the variant that this one is timed against. A stage names its parent, or has none.
+// The parent of a variant that differs from its stage is that stage. The parent of a parent can be
+// the variant itself, if a stage is timed against itself with one knob changed.
 func (v Variant) Parent() (Variant, bool) {
-	if v.departs() {
+	if v.differs() {
 		return v.stage.Variant(), true
 	}
 	if v.stage.parent == nil {
@@ -192,15 +200,16 @@ func (v Variant) Parent() (Variant, bool) {
 	return *v.stage.parent, true
 }
 
-// RequiredSpeedup is how many times faster than its parent the variant must be. A stage with a parent has promised it.
-// Anything else has promised nothing and returns 1, not to be slower.
+// RequiredSpeedup returns the required speedup over the parent. It is 1, not slower, unless the
+// variant is a stage with a parent.
 func (v Variant) RequiredSpeedup() float64 {
-	if v.departs() || v.stage.parent == nil {
+	if v.differs() || v.stage.parent == nil {
 		return 1
 	}
 	return v.stage.Speedup
 }
 
-func (v Variant) departs() bool {
+// differs reports whether the variant has other knob values than its stage.
+func (v Variant) differs() bool {
 	return !slices.Equal(v.values, v.stage.values)
 }

@@ -18,7 +18,7 @@ func loadToy(t testing.TB) *Kernel {
 	return k
 }
 
-func TestVariantText(t *testing.T) {
+func TestVariantNames(t *testing.T) {
 	k := loadToy(t)
 	check := func(text, want string) {
 		t.Helper()
@@ -28,14 +28,15 @@ func TestVariantText(t *testing.T) {
 			return
 		}
 		if v.String() != want {
-			t.Errorf("%q is written %q; want %q", text, v, want)
+			t.Errorf("%q has the canonical name %q; want %q", text, v, want)
 		}
 	}
 	check("stage0", "stage0")
 	check("stage2", "stage2")
-	check("stage2+TILE_N=32", "stage2") // its own value
+	check("stage2+TILE_N=32", "stage2") // the value of the stage
 	check("stage2+TILE_N=64", "stage2+TILE_N=64")
-	check("stage2+TILE_N=64+USE_CP_ASYNC=0", "stage2+USE_CP_ASYNC=0+TILE_N=64") // the order of declaration
+	// In the order of declaration.
+	check("stage2+TILE_N=64+USE_CP_ASYNC=0", "stage2+USE_CP_ASYNC=0+TILE_N=64")
 	check("stage2+USE_CP_ASYNC=1+USE_XOR_SWIZZLE=1", "stage2+USE_XOR_SWIZZLE=1")
 }
 
@@ -57,7 +58,7 @@ func TestVariantValues(t *testing.T) {
 	}
 	v.Values()[0].Value = 7
 	if v.String() != "stage1+TILE_N=16" {
-		t.Errorf("a change to the values returned changed the variant to %s", v)
+		t.Errorf("changing the returned values changed the variant to %s", v)
 	}
 	if v.Stage().Name != "stage1" {
 		t.Errorf("stage is %s", v.Stage().Name)
@@ -70,7 +71,7 @@ func TestVariantErrors(t *testing.T) {
 		t.Helper()
 		_, err := k.Variant(text)
 		if err == nil {
-			t.Errorf("%q is taken as right", text)
+			t.Errorf("%q is accepted", text)
 			return
 		}
 		if diff := cmp.Diff(strings.Join(want, "\n"), err.Error()); diff != "" {
@@ -81,16 +82,16 @@ func TestVariantErrors(t *testing.T) {
 	check("stag2", `unknown stage "stag2"; did you mean "stage2"?`)
 	check("STAGE2", `unknown stage "STAGE2"; did you mean "stage2"?`)
 	check("stage2 ", `unknown stage "stage2 "; did you mean "stage2"?`)
-	check("stage2+", `"" in "stage2+" is no setting; write KNOB=VALUE`)
+	check("stage2+", `"" in "stage2+" is not a setting; write KNOB=VALUE`)
 	check("stage2+USE_XOR_SWIZZLE",
-		`"USE_XOR_SWIZZLE" in "stage2+USE_XOR_SWIZZLE" is no setting; write KNOB=VALUE`)
+		`"USE_XOR_SWIZZLE" in "stage2+USE_XOR_SWIZZLE" is not a setting; write KNOB=VALUE`)
 	check("stage2+USE_XOR=1", `unknown knob "USE_XOR" in "stage2+USE_XOR=1"; did you mean "USE_XOR_SWIZZLE"?`)
 	check("stage2+USE_XOR_SWIZZLE=true",
 		`USE_XOR_SWIZZLE=true in "stage2+USE_XOR_SWIZZLE=true" is not allowed; allowed are 0, 1`)
 	check("stage2+TILE_N=48", `TILE_N=48 in "stage2+TILE_N=48" is not allowed; allowed are 16, 32, 64`)
 	check("stage2+TILE_N=032", `TILE_N=032 in "stage2+TILE_N=032" is not allowed; allowed are 16, 32, 64`)
 	check("stage2+TILE_N=32+TILE_N=32", `TILE_N in "stage2+TILE_N=32+TILE_N=32" is set twice`)
-	check("stage2+TILE_N=+TILE=1", // all that is wrong
+	check("stage2+TILE_N=+TILE=1", // all errors
 		`TILE_N= in "stage2+TILE_N=+TILE=1" is not allowed; allowed are 16, 32, 64`,
 		`unknown knob "TILE" in "stage2+TILE_N=+TILE=1"; did you mean "TILE_N"?`)
 	check("stage2+USE_WMMA_QK=0",
@@ -103,7 +104,7 @@ func TestVariantErrors(t *testing.T) {
 			`with USE_XOR_SWIZZLE=1, TILE_N=16: the swizzle permutes at least 32 rows`)
 }
 
-func TestVariantWithoutAnswer(t *testing.T) {
+func TestVariantWithFailingRule(t *testing.T) {
 	k := loadToy(t)
 	c, wrong := newConstraint("TILE_N // USE_CP_ASYNC > 0", "a division", k.knobNames())
 	if len(wrong) > 0 {
@@ -111,7 +112,7 @@ func TestVariantWithoutAnswer(t *testing.T) {
 	}
 	k.Constraints = append(k.Constraints, c)
 	_, err := k.Variant("stage2+USE_CP_ASYNC=0")
-	want := `stage2+USE_CP_ASYNC=0: rule "TILE_N // USE_CP_ASYNC > 0" has no answer for USE_CP_ASYNC=0, TILE_N=32: ` +
+	want := `stage2+USE_CP_ASYNC=0: rule "TILE_N // USE_CP_ASYNC > 0" cannot be evaluated for USE_CP_ASYNC=0, TILE_N=32: ` +
 		`floored division by zero`
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant: %s", err, want)
@@ -139,7 +140,7 @@ func TestParent(t *testing.T) {
 	check("stage1", "stage1+USE_CP_ASYNC=0", 1.10)
 	check("stage1+USE_CP_ASYNC=0", "stage1", 1)
 	check("stage2", "stage1", 1.15)
-	check("stage2+TILE_N=32", "stage1", 1.15) // no departure
+	check("stage2+TILE_N=32", "stage1", 1.15) // the stage itself
 	check("stage2+TILE_N=64", "stage2", 1)
 }
 
@@ -159,7 +160,7 @@ func TestShapes(t *testing.T) {
 	check("small", "[1x1x32x64 1x8x128x64]")
 	check("mission,small", "[1x8x512x64 2x8x512x64 1x1x32x64 1x8x128x64]")
 	check("1x8x512x64:causal", "[1x8x512x64:causal]")
-	check("1x8x128x64,small,small", "[1x8x128x64 1x1x32x64]") // each once, where it came first
+	check("1x8x128x64,small,small", "[1x8x128x64 1x1x32x64]") // each once
 
 	wrong := func(text, want string) {
 		t.Helper()
@@ -185,7 +186,7 @@ func TestStageByName(t *testing.T) {
 		t.Errorf("stage1 is the variant %s", s.Variant())
 	}
 	if _, err := k.Stage("stage1+TILE_N=16"); err == nil {
-		t.Error("a variant is taken as the name of a stage")
+		t.Error("a variant name is accepted as the name of a stage")
 	}
 }
 
@@ -201,16 +202,16 @@ func FuzzVariant(f *testing.F) {
 		v, err := k.Variant(text)
 		if err != nil {
 			if err.Error() == "" {
-				t.Fatalf("%q is wrong without a reason", text)
+				t.Fatalf("%q is rejected without a reason", text)
 			}
 			return
 		}
 		again, err := k.Variant(v.String())
 		if err != nil {
-			t.Fatalf("%q is written %q, which is wrong: %v", text, v, err)
+			t.Fatalf("%q has the name %q, which is rejected: %v", text, v, err)
 		}
 		if again.String() != v.String() {
-			t.Fatalf("%q is written %q and then %q", text, v, again)
+			t.Fatalf("%q has the names %q and %q", text, v, again)
 		}
 		if diff := cmp.Diff(v.Values(), again.Values()); diff != "" {
 			t.Fatalf("%q: %s", text, diff)

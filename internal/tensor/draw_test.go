@@ -34,8 +34,8 @@ func digest(in *Inputs) string {
 	return fmt.Sprintf("%x", hash.Sum(nil))
 }
 
-// Recorded runs are repeated from their seeds, so these digests never change: not with a processor, not with a release
-// of Go. If one does, the drawing is broken, not the digest.
+// Recorded runs are repeated from their seeds, so these digests must never change, neither with the
+// processor nor with the Go release. If one changes, Draw is broken; do not update the digest.
 func TestDrawIsPinned(t *testing.T) {
 	for _, test := range []struct {
 		shape   string
@@ -86,14 +86,14 @@ func TestDrawLayout(t *testing.T) {
 	check("V", in.V, 2*3*7*8)
 	grouped := Draw(mustShape(t, "2x9x5x8:kv=7:kvheads=3"), 0, Options{})
 	if !reflect.DeepEqual(grouped.K, in.K) || !reflect.DeepEqual(grouped.V, in.V) || len(grouped.Q.Descale) != 18 {
-		t.Error("K and V of three heads are not the same for three heads of Q and for nine")
+		t.Error("K and V of three heads depend on the number of query heads")
 	}
 	if in.Shape != shape || in.Seed != 0 || in.Options != (Options{}) {
-		t.Errorf("the inputs say they are of %v, %v, %v", in.Shape, in.Seed, in.Options)
+		t.Errorf("the inputs record the shape %v, seed %v, options %v", in.Shape, in.Seed, in.Options)
 	}
 }
 
-// Seeds, tensors and heads have streams of their own: no first number comes twice.
+// Every seed, tensor and head has its own stream: no two streams begin with the same value.
 func TestStreamsDiffer(t *testing.T) {
 	seen := map[uint64]string{}
 	for seed := range uint64(20) {
@@ -110,8 +110,8 @@ func TestStreamsDiffer(t *testing.T) {
 	}
 }
 
-// Neighbouring streams are as good as independent: the correlation of a hundred thousand pairs stays within five
-// standard deviations.
+// Neighbouring streams behave as independent ones: the correlation of 100 000 pairs is within five
+// standard deviations of zero.
 func TestStreamsAreUncorrelated(t *testing.T) {
 	const n = 100_000
 	draw := func(seed uint64, tensor, head int) []float32 {
@@ -133,7 +133,7 @@ func TestStreamsAreUncorrelated(t *testing.T) {
 	}
 }
 
-// moments are the mean, the variance and the kurtosis of numbers.
+// moments returns the mean, the variance and the kurtosis of values.
 func moments(values []float32) (mean, variance, kurtosis float64) {
 	n := float64(len(values))
 	for _, v := range values {
@@ -198,8 +198,8 @@ func TestQuantizeAndDequantize(t *testing.T) {
 	}
 }
 
-// What is worth float32 is rounded once.
-func TestWorthIsRounded(t *testing.T) {
+// Worth rounds the exact product of code and descale factor once.
+func TestWorthRoundsOnce(t *testing.T) {
 	in := Draw(mustShape(t, "1x3x17x8"), 4, Options{})
 	worth := in.K.Worth()
 	for head := range 3 {
@@ -224,7 +224,7 @@ func BenchmarkDraw(b *testing.B) {
 	}
 }
 
-// Peaked inputs differ from normal ones in the descale factors of the queries alone.
+// Peaked inputs differ from normal ones only in the descale factors of Q.
 func TestPeakedInputs(t *testing.T) {
 	shape := mustShape(t, "1x2x33x64")
 	normal, peaked := Draw(shape, 3, Options{}), Draw(shape, 3, Options{Distribution: Peaked})
@@ -238,8 +238,8 @@ func TestPeakedInputs(t *testing.T) {
 	}
 }
 
-// Rising and low inputs lose nothing in eight bits, and each key's score is 3 above the one before, in powers of two, until they begin anew. Low ones
-// begin below zero.
+// Rising and low inputs are exact in E4M3. Each key's score is 3 above the one before in log2
+// units, until the scores repeat. The scores of low inputs begin below zero.
 func TestRisingInputs(t *testing.T) {
 	check := func(text string, distribution Distribution, rising int, first float64) {
 		t.Helper()
@@ -250,7 +250,7 @@ func TestRisingInputs(t *testing.T) {
 			one.Dequantize(values, 0, 0)
 			for i, x := range values {
 				if math.Abs(x-float64(one.Original[i])) > 1e-6*math.Abs(x) {
-					t.Fatalf("%s: %s[%d] is %g, and %g in eight bits", text, name, i, one.Original[i], x)
+					t.Fatalf("%s: %s[%d] is %g, dequantised %g", text, name, i, one.Original[i], x)
 				}
 			}
 		}
@@ -269,16 +269,16 @@ func TestRisingInputs(t *testing.T) {
 		}
 	}
 	if got := levels(255); 7*got > 1<<14 {
-		t.Errorf("%d scores, the last 7*%d, and sums keep 13 bits behind the first", got, got-1)
+		t.Errorf("%d scores, the largest 7*%d; sums keep only 13 bits after the leading one", got, got-1)
 	}
 	for _, text := range []string{"1x1x3x64:kv=1100", "2x2x2x128:kv=40", "1x1x1x64", "1x1x1x256:kv=2100"} {
 		dims := mustShape(t, text).HeadDim
 		check(text, Rising, dims-1, 0)
-		check(text, Low, dims-2, -3*lowest)
+		check(text, Low, dims-2, -3*lowLevels)
 	}
 }
 
-// Biased inputs are normal ones with a constant added to each channel of a head's keys.
+// Biased inputs are normal ones with a constant added to each channel of a head's K.
 func TestBiasedInputs(t *testing.T) {
 	shape := mustShape(t, "2x8x65x64")
 	normal, biased := Draw(shape, 3, Options{}), Draw(shape, 3, Options{Distribution: Biased})
@@ -298,11 +298,11 @@ func TestBiasedInputs(t *testing.T) {
 	}
 	mean, variance, _ := moments(biases)
 	if math.Abs(mean) > 1.5 || math.Abs(variance-100) > 20 {
-		t.Errorf("%d biases have the mean %v and the variance %v, want 0 and 100", len(biases), mean, variance)
+		t.Errorf("the mean of %d biases is %v and their variance %v, want 0 and 100", len(biases), mean, variance)
 	}
 }
 
-// Positive inputs are normal ones with the signs of the values taken away.
+// Positive inputs are normal ones with |V| for V.
 func TestPositiveInputs(t *testing.T) {
 	shape := mustShape(t, "1x2x33x64")
 	normal, positive := Draw(shape, 3, Options{}), Draw(shape, 3, Options{Distribution: Positive})

@@ -2,16 +2,16 @@ package tensor
 
 import "math"
 
-// rotation is an orthonormal matrix that spreads every number of a row over the whole row: random signs, then a
-// Walsh-Hadamard transform. Queries and keys that are rotated alike have the same scores as before, and an outlier
-// becomes a little of everything, for which eight bits are enough.
+// rotation is an orthonormal matrix that spreads every element of a row over the whole row: random
+// signs, then a Walsh-Hadamard transform. Applied to both queries and keys it leaves the scores
+// unchanged. It spreads an outlier over all channels, so that eight bits suffice.
 type rotation struct {
-	signs []float64 // one a dim: 1 or -1
-	block int       // the largest power of two that divides the dims: so many are transformed together
+	signs []float64 // one per dim: 1 or -1
+	block int       // length of one transform: the largest power of two that divides the dims
 	scale float64   // 1/√block, which makes the transform orthonormal
 }
 
-// newRotation is the rotation of rows of so many dims that belongs to a seed.
+// newRotation returns the rotation that a seed defines for rows of dims elements.
 func newRotation(dims int, seed uint64) *rotation {
 	r := &rotation{signs: make([]float64, dims), block: dims & -dims}
 	r.scale = 1 / math.Sqrt(float64(r.block))
@@ -21,9 +21,6 @@ func newRotation(dims int, seed uint64) *rotation {
 	}
 	return r
 }
-
-// rotationStream stands among the streams of a seed behind those of Q, K, V and the biases of K.
-const rotationStream = 4
 
 // apply rotates a row in place.
 func (r *rotation) apply(row []float64) {
@@ -38,8 +35,8 @@ func (r *rotation) apply(row []float64) {
 	}
 }
 
-// walshHadamard multiplies a row, whose length is a power of two, by the Hadamard matrix of Sylvester's order: n log n
-// sums and differences, no product.
+// walshHadamard multiplies a row, whose length is a power of two, by the Hadamard matrix in
+// Sylvester's order. It takes n log n additions and no products.
 func walshHadamard(row []float64) {
 	for half := 1; half < len(row); half *= 2 {
 		for start := 0; start < len(row); start += 2 * half {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// normals is a row of numbers for tests.
+// normals returns a row of normally distributed values.
 func normals(n int, seed uint64) []float64 {
 	random := rand.New(rand.NewPCG(seed, 0))
 	row := make([]float64, n)
@@ -26,7 +26,8 @@ func product(a, b []float64) float64 {
 	return sum
 }
 
-// The fast transform is the product with the matrix whose element (i, j) is -1 to the number of ones that i and j share.
+// The fast transform equals the product with the matrix whose element (i, j) is -1 to the power of
+// the number of one bits in i & j.
 func TestWalshHadamardByDefinition(t *testing.T) {
 	for _, n := range []int{1, 2, 8, 64, 128} {
 		row := normals(n, uint64(n))
@@ -39,13 +40,14 @@ func TestWalshHadamardByDefinition(t *testing.T) {
 		walshHadamard(row)
 		for i := range want {
 			if math.Abs(row[i]-want[i]) > 1e-12 {
-				t.Errorf("of %d numbers, number %d is %v, want %v", n, i, row[i], want[i])
+				t.Errorf("row of %d, element %d is %v, want %v", n, i, row[i], want[i])
 			}
 		}
 	}
 }
 
-// The rows of the matrix are orthonormal: so many dims as heads have, and some that are no power of two.
+// The rows of the matrix are orthonormal, for common head dims and for some that are no power of
+// two.
 func TestRotationIsOrthonormal(t *testing.T) {
 	for _, dims := range []int{1, 2, 24, 64, 80, 96, 128, 256} {
 		r := newRotation(dims, 7)
@@ -69,7 +71,7 @@ func TestRotationIsOrthonormal(t *testing.T) {
 	}
 }
 
-// The transform is its own inverse but for the scale, and so are the signs.
+// The transform is its own inverse up to the scale; so are the signs.
 func TestRotationHasAnInverse(t *testing.T) {
 	for _, dims := range []int{64, 96, 128} {
 		want := normals(dims, 1)
@@ -87,7 +89,7 @@ func TestRotationHasAnInverse(t *testing.T) {
 	}
 }
 
-// Scores do not see that queries and keys were rotated.
+// Rotating queries and keys does not change the scores.
 func TestRotationKeepsScores(t *testing.T) {
 	for seed := range uint64(50) {
 		for _, dims := range []int{64, 128} {
@@ -104,7 +106,7 @@ func TestRotationKeepsScores(t *testing.T) {
 	}
 }
 
-// An outlier is spread over the row: no number of it is large any more.
+// An outlier is spread evenly over the row.
 func TestRotationSpreadsOutliers(t *testing.T) {
 	row := make([]float64, 64)
 	row[17] = 40
@@ -116,7 +118,7 @@ func TestRotationSpreadsOutliers(t *testing.T) {
 	}
 }
 
-// The signs are those of the seed, on every machine.
+// A seed gives the same signs on every machine.
 func TestRotationIsPinned(t *testing.T) {
 	pattern := func(seed uint64) (word uint64) {
 		for dim, s := range newRotation(64, seed).signs {

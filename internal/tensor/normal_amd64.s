@@ -1,7 +1,8 @@
 #include "textflag.h"
 
-// STEP multiplies four times four polynomials by x and adds the coefficient at an offset. Products are rounded before they are added: a fused
-// multiply-add would give other bits.
+// STEP is one step of Horner's rule for eight numerators and eight denominators, with the
+// coefficients at an offset. Multiplication and addition are separate: a fused multiply-add would
+// give other bits.
 #define STEP(offset) \
 	VMULPD       Y0, Y2, Y2          \
 	VMULPD       Y0, Y3, Y3          \
@@ -14,10 +15,10 @@
 	VADDPD       Y6, Y4, Y4          \
 	VADDPD       Y7, Y5, Y5
 
-// func quotients8(x *float64, groups int, f *rational)
+// func evaluate8(x *float64, groups int, f *rational)
 //
-// Y0 and Y1 are eight x, Y2 and Y4 the polynomials over the line, Y3 and Y5 those under it.
-TEXT ·quotients8(SB), NOSPLIT, $0-24
+// Y0 and Y1 hold eight x, Y2 and Y4 their numerators, Y3 and Y5 their denominators.
+TEXT ·evaluate8(SB), NOSPLIT, $0-24
 	MOVQ x+0(FP), DI
 	MOVQ groups+8(FP), CX
 	MOVQ f+16(FP), BX

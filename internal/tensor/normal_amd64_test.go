@@ -6,17 +6,17 @@ import (
 	"testing"
 )
 
-func TestChooseQuotients(t *testing.T) {
-	for avx2, want := range map[bool]any{false: noQuotients, true: quotientsAVX2} {
-		if reflect.ValueOf(chooseQuotients(avx2)).Pointer() != reflect.ValueOf(want).Pointer() {
-			t.Errorf("with AVX2 %t: not the right one", avx2)
+func TestChooseEvaluate(t *testing.T) {
+	for avx2, want := range map[bool]any{false: evaluateNone, true: evaluateAVX2} {
+		if reflect.ValueOf(chooseEvaluate(avx2)).Pointer() != reflect.ValueOf(want).Pointer() {
+			t.Errorf("AVX2 = %t: wrong function", avx2)
 		}
 	}
 }
 
-// What is done eight at a time has the bits of what is done one at a time, and nothing else is touched.
-func TestQuotientsHaveTheSameBits(t *testing.T) {
-	if reflect.ValueOf(quotients).Pointer() != reflect.ValueOf(quotientsAVX2).Pointer() {
+// The vector code gives the bits of rational.at and leaves the remaining elements unchanged.
+func TestEvaluateVectorBits(t *testing.T) {
+	if reflect.ValueOf(evaluateVector).Pointer() != reflect.ValueOf(evaluateAVX2).Pointer() {
 		t.Skip("this processor has no AVX2")
 	}
 	random := stream(4, 5, 6)
@@ -27,8 +27,8 @@ func TestQuotientsHaveTheSameBits(t *testing.T) {
 				x[i] = 4*uniform(random) - 0.1
 			}
 			got := append([]float64{}, x...)
-			if done := quotients(got, f); done != count/8*8 {
-				t.Fatalf("%d of %d are done", done, count)
+			if done := evaluateVector(got, f); done != count/8*8 {
+				t.Fatalf("%d of %d elements were evaluated", done, count)
 			}
 			for i := range x {
 				want := x[i]
@@ -36,7 +36,7 @@ func TestQuotientsHaveTheSameBits(t *testing.T) {
 					want = f.at(x[i])
 				}
 				if math.Float64bits(got[i]) != math.Float64bits(want) {
-					t.Fatalf("%s, %d of them, number %d: of %v it is %v, want %v", name, count, i, x[i], got[i], want)
+					t.Fatalf("%s of %d elements, element %d: f(%v) is %v, want %v", name, count, i, x[i], got[i], want)
 				}
 			}
 		}

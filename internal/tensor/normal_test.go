@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The quantile is judged by the error function, which gives the probability back. In a tail, an error of x in its last
-// place changes the probability by x*x as much, hence the slack that grows with x.
+// The complementary error function inverts the quantile. In a tail, a relative error of x changes
+// the probability by x*x times as much, so the tolerance grows with x.
 func TestNormalQuantile(t *testing.T) {
 	check := func(p float64) {
 		t.Helper()
@@ -26,7 +26,7 @@ func TestNormalQuantile(t *testing.T) {
 		}
 		check(1 - math.Ldexp(1, -exponent))
 	}
-	// Where the three formulas meet.
+	// The boundaries between the three formulas.
 	for _, p := range []float64{0.075, math.Exp(-25)} {
 		check(p)
 		check(math.Nextafter(p, 0))
@@ -37,7 +37,7 @@ func TestNormalQuantile(t *testing.T) {
 	}
 	for _, p := range []float64{0x1p-53, 0x1p-7, 0.1875, 0.4375} {
 		if low, high := normalQuantile(p), normalQuantile(1-p); low != -high {
-			t.Errorf("quantiles of %v and of one minus that are %v and %v, not opposite", p, low, high)
+			t.Errorf("quantiles of p = %v and 1-p are %v and %v; want opposite signs", p, low, high)
 		}
 	}
 }
@@ -54,8 +54,9 @@ func TestLogarithm(t *testing.T) {
 	}
 }
 
-// Many at once are the same as one at a time, in every bit, wherever they lie and however many there are.
-func TestQuantilesAreThoseOfOne(t *testing.T) {
+// normalQuantiles gives the bits of normalQuantile, in the centre and the tails, for every batch
+// length.
+func TestQuantilesMatchQuantile(t *testing.T) {
 	edges := []float64{0x1p-53, 1e-12, 0x1p-36, 1.38e-11, 1.39e-11, 1.4e-11, 1e-6, 0.07499999, 0.075, 0.07500001, 0.25, 0.5}
 	for _, p := range edges[:len(edges)-1] {
 		edges = append(edges, 1-p)
@@ -66,12 +67,12 @@ func TestQuantilesAreThoseOfOne(t *testing.T) {
 		normalQuantiles(got, all)
 		for i, p := range all {
 			if want := float32(normalQuantile(p)); math.Float32bits(got[i]) != math.Float32bits(want) {
-				t.Fatalf("%d of them, number %d: of %v it is %v, want %v", len(all), i, p, got[i], want)
+				t.Fatalf("batch of %d, element %d: quantile of %v is %v, want %v", len(all), i, p, got[i], want)
 			}
 		}
 	}
 	random := stream(1, 2, 3)
-	for count := range stretch + 1 {
+	for count := range batchSize + 1 {
 		all := make([]float64, count)
 		for i := range all {
 			if all[i] = uniform(random); i%3 == 0 {
@@ -80,10 +81,10 @@ func TestQuantilesAreThoseOfOne(t *testing.T) {
 		}
 		checkQuantiles(all)
 	}
-	// All that uniform can give in the part of the tails that is farther out.
-	for first := 0.5; first < 1<<16; first += stretch / 2 {
+	// Every value of uniform in the far tails.
+	for first := 0.5; first < 1<<16; first += batchSize / 2 {
 		var all []float64
-		for i := range stretch / 2 {
+		for i := range batchSize / 2 {
 			p := (first + float64(i)) * 0x1p-52
 			all = append(all, p, 1-p)
 		}

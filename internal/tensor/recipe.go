@@ -7,34 +7,35 @@ import (
 	"attune/internal/fp8"
 )
 
-// Recipe is what the host does to queries, keys and values before it quantises them, to lose less. Both steps leave
-// attention as it was, in exact arithmetic; the zero value takes neither.
+// Recipe is how the host prepares Q, K and V before it quantises them, to reduce the quantisation
+// error. In exact arithmetic the steps do not change the result of attention. The zero value only
+// quantises, with one descale factor per head.
 type Recipe struct {
-	// SmoothK subtracts from each channel of a head's keys its mean over the keys. That moves all scores of a row by
-	// the same amount, which softmax does not see, and takes away what the keys have in common and eight bits would be
-	// spent on.
+	// SmoothK subtracts from each channel of a head's K its mean over the keys. That shifts all
+	// scores of a row by the same amount, which softmax ignores. It saves the range that eight bits
+	// would spend on the common offset.
 	SmoothK bool
-	// Hadamard rotates queries and keys by the same random orthonormal matrix.
+	// Hadamard rotates Q and K by the same random orthonormal matrix.
 	Hadamard bool
-	// Scale says which numbers share a descale factor.
+	// Scale is the granularity of the descale factors.
 	Scale fp8.Scale
 }
 
-// steps are the words of a recipe in the order in which they are written and taken.
+// steps are the names that make up a recipe, in the order in which String writes them.
 var steps = []struct {
-	name string
-	on   func(*Recipe)
-	is   func(Recipe) bool
+	name  string
+	set   func(*Recipe)
+	isSet func(Recipe) bool
 }{
 	{"per-tensor", func(r *Recipe) { r.Scale = fp8.PerTensor }, func(r Recipe) bool { return r.Scale == fp8.PerTensor }},
 	{"smooth-k", func(r *Recipe) { r.SmoothK = true }, func(r Recipe) bool { return r.SmoothK }},
 	{"hadamard", func(r *Recipe) { r.Hadamard = true }, func(r Recipe) bool { return r.Hadamard }},
 }
 
-// plainRecipe is the recipe that only quantises, with a factor a head.
+// plainRecipe is the name of the zero Recipe.
 const plainRecipe = "none"
 
-// ParseRecipe reads "none", or steps joined by "+": per-tensor, smooth-k, hadamard.
+// ParseRecipe parses "none", or steps joined by "+": per-tensor, smooth-k, hadamard.
 func ParseRecipe(text string) (Recipe, error) {
 	var r Recipe
 	if text == plainRecipe {
@@ -43,22 +44,22 @@ func ParseRecipe(text string) (Recipe, error) {
 next:
 	for word := range strings.SplitSeq(text, "+") {
 		for _, step := range steps {
-			if word == step.name && !step.is(r) {
-				step.on(&r)
+			if word == step.name && !step.isSet(r) {
+				step.set(&r)
 				continue next
 			}
 		}
 		const known = "there are none, or per-tensor, smooth-k and hadamard joined by +"
-		return Recipe{}, fmt.Errorf("recipe %q: %q is no step, or comes twice; %s", text, word, known)
+		return Recipe{}, fmt.Errorf("recipe %q: %q is not a step or is repeated; %s", text, word, known)
 	}
 	return r, nil
 }
 
-// String writes the recipe as ParseRecipe reads it.
+// String formats the recipe as ParseRecipe expects it.
 func (r Recipe) String() string {
 	var words []string
 	for _, step := range steps {
-		if step.is(r) {
+		if step.isSet(r) {
 			words = append(words, step.name)
 		}
 	}
@@ -68,32 +69,33 @@ func (r Recipe) String() string {
 	return strings.Join(words, "+")
 }
 
-// Apply quantises inputs anew, from the numbers before they were quantised and by the recipe. The seed of the inputs
-// decides the rotation too.
+// Apply returns inputs that are quantised by the recipe from the original values of in. The seed of
+// the inputs also determines the rotation.
 func (r Recipe) Apply(in *Inputs) *Inputs {
 	shape := in.Shape
 	var rotate *rotation
 	if r.Hadamard {
 		rotate = newRotation(shape.HeadDim, in.Seed)
 	}
-	prepared := func(values []float32, heads int, smooth bool) Tensor {
+	transform := func(values []float32, heads int, smooth bool) Tensor {
 		length := len(values) / heads
-		prepared := make([]float32, len(values))
+		transformed := make([]float32, len(values))
 		parallel(heads, func(head int) {
-			prepare(prepared[head*length:][:length], values[head*length:][:length], shape.HeadDim, smooth, rotate)
+			part := func(all []float32) []float32 { return all[head*length:][:length] }
+			transformHead(part(transformed), part(values), shape.HeadDim, smooth, rotate)
 		})
-		return Quantize(prepared, heads, r.Scale)
+		return Quantize(transformed, heads, r.Scale)
 	}
 	out := *in
 	out.Options.Scale = r.Scale
-	out.Q = prepared(in.Q.Original, shape.HeadCount(), false)
-	out.K = prepared(in.K.Original, shape.KVHeadCount(), r.SmoothK)
+	out.Q = transform(in.Q.Original, shape.HeadCount(), false)
+	out.K = transform(in.K.Original, shape.KVHeadCount(), r.SmoothK)
 	out.V = Quantize(in.V.Original, shape.KVHeadCount(), r.Scale)
 	return &out
 }
 
-// prepare takes one head through the steps in float64 and rounds once, at the end.
-func prepare(into, head []float32, dims int, smooth bool, rotate *rotation) {
+// transformHead applies the steps to one head in float64 and rounds once, at the end.
+func transformHead(into, head []float32, dims int, smooth bool, rotate *rotation) {
 	means := make([]float64, dims)
 	if smooth {
 		means = channelMeans(head, dims)
@@ -112,7 +114,7 @@ func prepare(into, head []float32, dims int, smooth bool, rotate *rotation) {
 	}
 }
 
-// channelMeans is the mean of each dim over the rows of a head.
+// channelMeans returns the mean of each dim over the rows of a head.
 func channelMeans(head []float32, dims int) []float64 {
 	means := make([]float64, dims)
 	for start := 0; start < len(head); start += dims {

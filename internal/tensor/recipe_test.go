@@ -35,7 +35,7 @@ func TestParseRecipe(t *testing.T) {
 	}
 	for _, text := range []string{"", "smooth", "none+hadamard", "hadamard+", "hadamard+hadamard", "Hadamard"} {
 		_, err := ParseRecipe(text)
-		if err == nil || !strings.Contains(err.Error(), "is no step, or comes twice; there are none, or per-tensor, smooth-k and hadamard joined by +") {
+		if err == nil || !strings.Contains(err.Error(), "is not a step or is repeated; there are none, or per-tensor, smooth-k and hadamard joined by +") {
 			t.Errorf("%q: error %v", text, err)
 		}
 	}
@@ -51,12 +51,12 @@ func FuzzParseRecipe(f *testing.F) {
 			return
 		}
 		if again, err := ParseRecipe(r.String()); again != r || err != nil {
-			t.Errorf("%q is %+v, written %q, read back as %+v, %v", text, r, r, again, err)
+			t.Errorf("%q is %+v, formatted as %q, parsed as %+v, %v", text, r, r, again, err)
 		}
 	})
 }
 
-// The recipe that does nothing quantises as Draw does.
+// The zero recipe quantises like Draw.
 func TestNoRecipe(t *testing.T) {
 	shape := mustShape(t, "2x3x17x64:kv=33")
 	for _, scale := range []fp8.Scale{fp8.PerHead, fp8.PerTensor} {
@@ -68,7 +68,7 @@ func TestNoRecipe(t *testing.T) {
 	}
 }
 
-// Prepared inputs are the same everywhere and always, and those they were made of are left alone.
+// Recipes give the same bits on every machine, and do not change their inputs.
 func TestRecipesArePinned(t *testing.T) {
 	in := Draw(mustShape(t, "1x3x33x128:kv=65"), 2, Options{Distribution: Biased})
 	before := digest(in)
@@ -88,11 +88,11 @@ func TestRecipesArePinned(t *testing.T) {
 		}
 	}
 	if digest(in) != before {
-		t.Error("a recipe has changed the inputs that it was given")
+		t.Error("a recipe changed its inputs")
 	}
 }
 
-// softmax gives the weights of a row of scores.
+// softmax returns the softmax weights of one query.
 func softmax(q []float64, keys [][]float64) []float64 {
 	weights, total := make([]float64, len(keys)), 0.0
 	for i, k := range keys {
@@ -105,12 +105,12 @@ func softmax(q []float64, keys [][]float64) []float64 {
 	return weights
 }
 
-// Taking the mean from each channel of the keys leaves softmax as it was.
+// Subtracting the mean of each channel of K does not change the softmax.
 func TestSmoothKKeepsSoftmax(t *testing.T) {
 	const dims, count = 64, 40
 	head := make([]float32, count*dims)
 	fill(head, stream(1, 1, 0), Normal)
-	shift(head, dims, 1, stream(1, biasStream, 0), Biased)
+	adapt(head, dims, 1, stream(1, biasStream, 0), Biased)
 	means := channelMeans(head, dims)
 	var keys, smooth [][]float64
 	for start := 0; start < len(head); start += dims {
@@ -131,8 +131,9 @@ func TestSmoothKKeepsSoftmax(t *testing.T) {
 	}
 }
 
-// Both steps touch what they say: means of K are gone, its biases with them, and V is never changed.
-func TestWhatRecipesDo(t *testing.T) {
+// smooth-k removes the channel means of K and with them the biases, hadamard changes Q, and V never
+// changes.
+func TestRecipeEffects(t *testing.T) {
 	in := Draw(mustShape(t, "1x6x64x64:kvheads=2"), 0, Options{Distribution: Biased})
 	for _, text := range []string{"smooth-k", "hadamard", "smooth-k+hadamard"} {
 		r := mustRecipe(t, text)
@@ -141,11 +142,11 @@ func TestWhatRecipesDo(t *testing.T) {
 			t.Errorf("%s changes V", text)
 		}
 		if same := reflect.DeepEqual(got.Q, in.Q); same == r.Hadamard {
-			t.Errorf("%s: Q the same is %t", text, same)
+			t.Errorf("%s: Q unchanged = %t", text, same)
 		}
 		for head := range 2 {
 			if narrower := got.K.Descale[head] < 0.5*in.K.Descale[head]; narrower != r.SmoothK {
-				t.Errorf("%s: descale of K is %v, and %v before", text, got.K.Descale[head], in.K.Descale[head])
+				t.Errorf("%s: descale of K is %v, was %v", text, got.K.Descale[head], in.K.Descale[head])
 			}
 			for dim, mean := range channelMeans(got.K.Original[head*64*64:][:64*64], 64) {
 				if r.SmoothK && math.Abs(mean) > 1e-6 {

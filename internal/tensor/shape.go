@@ -6,28 +6,30 @@ import (
 	"strings"
 )
 
-// Shape is one attention problem: B batches of H heads, each with SeqQ query rows and SeqK keys of HeadDim numbers.
+// Shape is one attention problem: Batch batches of Heads heads. Each head has SeqQ query rows and
+// SeqK keys of HeadDim elements.
 type Shape struct {
 	Batch int
 	Heads int
-	// KVHeads is the number of heads that K and V have where it is not Heads, and else 0, so that equal problems are
-	// equal shapes. Heads is a multiple of it: so many neighbouring query heads share a K/V head.
+	// KVHeads is the number of heads of K and V if it differs from Heads, otherwise 0, so that
+	// equal problems compare equal. It divides Heads; Heads/KVHeads neighbouring query heads share
+	// a K/V head.
 	KVHeads int
 	SeqQ    int
 	SeqK    int
 	HeadDim int
-	// Causal lets query row i see key j when j <= i + SeqK - SeqQ: the last query sees every key.
+	// Causal lets query row i see key j if j <= i + SeqK - SeqQ: the last query sees every key.
 	Causal bool
 }
 
-// MaxExtent bounds each extent of a shape, so that a slip of the finger is an error and not an allocation of terabytes.
+// MaxExtent bounds each extent of a shape, so that a typing error does not allocate terabytes.
 const MaxExtent = 1 << 24
 
 // maxElements bounds each tensor of a shape.
 const maxElements = 1 << 31
 
-// ParseShape reads "BxHxSxD" with the options ":causal", ":kv=N" (the number of keys, where it is not S) and ":kvheads=N"
-// (the number of heads of K and V, where it is not H).
+// ParseShape parses "BxHxSxD" with the options ":causal", ":kv=N" (the number of keys, S by
+// default) and ":kvheads=N" (the number of heads of K and V, H by default).
 func ParseShape(text string) (Shape, error) {
 	fields := strings.Split(text, ":")
 	extents := strings.Split(fields[0], "x")
@@ -44,35 +46,45 @@ func ParseShape(text string) (Shape, error) {
 	}
 	s.SeqK = s.SeqQ
 	for _, option := range fields[1:] {
-		switch name, value, _ := strings.Cut(option, "="); {
-		case option == "causal":
-			s.Causal = true
-		case name == "kv":
-			n, err := parseExtent(value)
-			if err != nil {
-				return Shape{}, fmt.Errorf("shape %q: kv: %w", text, err)
-			}
-			s.SeqK = n
-		case name == "kvheads":
-			n, err := parseExtent(value)
-			if err != nil {
-				return Shape{}, fmt.Errorf("shape %q: kvheads: %w", text, err)
-			}
-			if s.Heads%n != 0 {
-				return Shape{}, fmt.Errorf("shape %q: %d heads cannot share %d K/V heads evenly; want a divisor of %[2]d", text, s.Heads, n)
-			}
-			if s.KVHeads = n; n == s.Heads {
-				s.KVHeads = 0
-			}
-		default:
-			return Shape{}, fmt.Errorf("shape %q: unknown option %q; there are causal, kv=N and kvheads=N", text, option)
+		if err := s.setOption(option); err != nil {
+			return Shape{}, fmt.Errorf("shape %q: %w", text, err)
 		}
 	}
 	// In float64, because the product of four extents can overflow an int.
-	if elements := float64(s.Batch) * float64(s.Heads) * float64(max(s.SeqQ, s.SeqK)) * float64(s.HeadDim); elements > maxElements {
-		return Shape{}, fmt.Errorf("shape %q: a tensor of it would have more than 2^31 elements", text)
+	elements := float64(s.Batch) * float64(s.Heads) * float64(max(s.SeqQ, s.SeqK)) * float64(s.HeadDim)
+	if elements > maxElements {
+		return Shape{}, fmt.Errorf("shape %q: a tensor would have more than 2^31 elements", text)
 	}
 	return s, nil
+}
+
+// setOption applies "causal", "kv=N" or "kvheads=N" to a shape whose extents are set.
+func (s *Shape) setOption(option string) error {
+	name, value, _ := strings.Cut(option, "=")
+	switch {
+	case option == "causal":
+		s.Causal = true
+	case name == "kv":
+		n, err := parseExtent(value)
+		if err != nil {
+			return fmt.Errorf("kv: %w", err)
+		}
+		s.SeqK = n
+	case name == "kvheads":
+		n, err := parseExtent(value)
+		if err != nil {
+			return fmt.Errorf("kvheads: %w", err)
+		}
+		if s.Heads%n != 0 {
+			return fmt.Errorf("%d heads cannot share %d K/V heads evenly; want a divisor of %[1]d", s.Heads, n)
+		}
+		if s.KVHeads = n; n == s.Heads {
+			s.KVHeads = 0
+		}
+	default:
+		return fmt.Errorf("unknown option %q; there are causal, kv=N and kvheads=N", option)
+	}
+	return nil
 }
 
 func parseExtent(text string) (int, error) {
@@ -83,7 +95,7 @@ func parseExtent(text string) (int, error) {
 	return n, nil
 }
 
-// String writes the shape as ParseShape reads it.
+// String formats the shape as ParseShape expects it.
 func (s Shape) String() string {
 	text := fmt.Sprintf("%dx%dx%dx%d", s.Batch, s.Heads, s.SeqQ, s.HeadDim)
 	if s.SeqK != s.SeqQ {
@@ -98,10 +110,11 @@ func (s Shape) String() string {
 	return text
 }
 
-// HeadCount is the number of independent heads over all batches.
+// HeadCount returns the number of query heads over all batches.
 func (s Shape) HeadCount() int { return s.Batch * s.Heads }
 
-// Group is the number of query heads that share a K/V head: head h of all batches uses K/V head h / Group.
+// Group returns the number of query heads that share a K/V head. Counted over all batches, query
+// head h uses K/V head h / Group.
 func (s Shape) Group() int {
 	if s.KVHeads == 0 {
 		return 1
@@ -109,13 +122,13 @@ func (s Shape) Group() int {
 	return s.Heads / s.KVHeads
 }
 
-// KVHeadCount is the number of K/V heads over all batches.
+// KVHeadCount returns the number of K/V heads over all batches.
 func (s Shape) KVHeadCount() int { return s.HeadCount() / s.Group() }
 
-// Rows is the number of query rows over all heads and batches.
+// Rows returns the number of query rows over all heads and batches.
 func (s Shape) Rows() int { return s.HeadCount() * s.SeqQ }
 
-// Visible is the number of keys that a query row sees: it sees the first ones, and none where it is 0.
+// Visible returns the number of keys that a query row sees, counted from the first key.
 func (s Shape) Visible(row int) int {
 	if !s.Causal {
 		return s.SeqK
@@ -123,7 +136,7 @@ func (s Shape) Visible(row int) int {
 	return max(0, row+s.SeqK-s.SeqQ+1)
 }
 
-// FLOPs is the usual count for attention, 4·B·H·Sq·Sk·D, halved for a causal mask.
+// FLOPs returns the usual count for attention, 4·B·H·Sq·Sk·D, halved for a causal mask.
 func (s Shape) FLOPs() float64 {
 	flops := 4 * float64(s.HeadCount()) * float64(s.SeqQ) * float64(s.SeqK) * float64(s.HeadDim)
 	if s.Causal {

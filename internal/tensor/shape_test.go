@@ -20,7 +20,7 @@ func TestParseShape(t *testing.T) {
 			t.Errorf("ParseShape(%q) = %+v, %v; want %+v", text, got, err, want)
 		}
 		if got.String() != text {
-			t.Errorf("%q is written back as %q", text, got)
+			t.Errorf("%q is formatted as %q", text, got)
 		}
 	}
 	// Other spellings of the same shapes.
@@ -78,7 +78,7 @@ func FuzzParseShape(f *testing.F) {
 		}
 		again, err := ParseShape(s.String())
 		if err != nil || again != s {
-			t.Errorf("%q is %+v, written %q, read back as %+v, %v", text, s, s, again, err)
+			t.Errorf("%q is %+v, formatted as %q, parsed as %+v, %v", text, s, s, again, err)
 		}
 		elements := float64(s.HeadCount()) * float64(max(s.SeqQ, s.SeqK)) * float64(s.HeadDim)
 		if min(s.Batch, s.Heads, s.SeqQ, s.SeqK, s.HeadDim) < 1 || elements > maxElements {

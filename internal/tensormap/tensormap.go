@@ -1,5 +1,3 @@
-// Package tensormap describes tensors in global memory to the copies that move boxes of them (cp.async.bulk.tensor): what cuTensorMapEncodeTiled takes, and
-// what it refuses. How a map becomes the 128 bytes that a kernel reads is each device's own affair.
 package tensormap
 
 import (
@@ -7,23 +5,24 @@ import (
 	"slices"
 )
 
-// Bytes is the size of an encoded map.
+// Bytes is the size of an encoded map in bytes.
 const Bytes = 128
 
-// Map is a tensor and the box of it that one copy moves. Where a name is empty, it is the first of its list.
+// Map is a tensor and the box of it that one copy moves. An empty Interleave, Swizzle, OOB or
+// L2Promotion means the first name of its list below.
 type Map struct {
 	Type           string `json:"dtype"`
-	Dims           []int  `json:"dims"`            // elements, the innermost first
-	Strides        []int  `json:"strides"`         // bytes, of all dimensions but the innermost
-	Box            []int  `json:"box"`             // elements
-	ElementStrides []int  `json:"element_strides"` // of which every so many-th is taken; empty for all
+	Dims           []int  `json:"dims"`            // extents in elements, innermost first
+	Strides        []int  `json:"strides"`         // in bytes, of all dimensions but the innermost
+	Box            []int  `json:"box"`             // extents in elements, innermost first
+	ElementStrides []int  `json:"element_strides"` // step in each dimension; empty means 1
 	Interleave     string `json:"interleave"`
 	Swizzle        string `json:"swizzle"`
-	OOB            string `json:"oob"` // what lies outside reads as
+	OOB            string `json:"oob"` // value of elements outside the tensor
 	L2Promotion    string `json:"l2_promotion,omitempty"`
 }
 
-// The names of what a map is made of, each list in the order in which cuda.h numbers it.
+// The names of enumerated parameters, each list in the order of the enumeration in cuda.h.
 var (
 	Types       = []string{"u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32_ftz", "tf32", "tf32_ftz"}
 	Interleaves = []string{"none", "16B", "32B"}
@@ -37,7 +36,8 @@ var (
 	floats    = []string{"f16", "f32", "f64", "bf16", "f32_ftz", "tf32", "tf32_ftz"}
 )
 
-// Number is the place of a name in one of the lists; an empty name is the first. It is -1 for a name that is not there.
+// Number returns the value of a name in its enumeration: its index in the list, 0 for an empty
+// name, -1 for an unknown name.
 func Number(name string, list []string) int {
 	if name == "" {
 		return 0
@@ -45,7 +45,7 @@ func Number(name string, list []string) int {
 	return slices.Index(list, name)
 }
 
-// Check says what the driver would not take.
+// Check returns an error if the driver would reject the map.
 func (m *Map) Check() error {
 	if err := m.checkNames(); err != nil {
 		return err
@@ -55,7 +55,8 @@ func (m *Map) Check() error {
 	case rank < 1 || rank > 5:
 		return fmt.Errorf("it has %d dimensions, want 1 to 5", rank)
 	case len(m.Box) != rank || len(m.Strides) < rank-1 || len(m.ElementStrides) != rank && len(m.ElementStrides) != 0:
-		return fmt.Errorf("it has %d dimensions, a box of %d, %d strides and %d element strides", rank, len(m.Box), len(m.Strides), len(m.ElementStrides))
+		return fmt.Errorf("it has %d dimensions, a box of %d, %d strides and %d element strides",
+			rank, len(m.Box), len(m.Strides), len(m.ElementStrides))
 	}
 	for i := range rank {
 		switch {
@@ -81,16 +82,16 @@ func (m *Map) checkNames() error {
 	case Number(m.Swizzle, Swizzles) < 0:
 		return fmt.Errorf("its swizzle is %q, want one of %q", m.Swizzle, Swizzles)
 	case Number(m.OOB, OOBs) < 0:
-		return fmt.Errorf("what lies outside reads as %q, want one of %q", m.OOB, OOBs)
+		return fmt.Errorf("out-of-bounds elements read as %q, want one of %q", m.OOB, OOBs)
 	case Number(m.L2Promotion, Promotions) < 0:
 		return fmt.Errorf("its L2 promotion is %q, want one of %q", m.L2Promotion, Promotions)
 	case m.FillsNaN() && !slices.Contains(floats, m.Type):
-		return fmt.Errorf("what lies outside reads as nan, which %s has not", m.Type)
+		return fmt.Errorf("out-of-bounds elements read as nan, but type %s has no nan", m.Type)
 	}
 	return nil
 }
 
-// checkRow looks at a row of the box, which is what a swizzle works on.
+// checkRow checks the size of a row of the box, the unit that a swizzle permutes.
 func (m *Map) checkRow() error {
 	row := m.RowBytes()
 	if row%16 != 0 {
@@ -102,7 +103,7 @@ func (m *Map) checkRow() error {
 	return nil
 }
 
-// Alignment is what the address and the strides must be multiples of.
+// Alignment returns the required alignment in bytes of the address and the strides.
 func (m *Map) Alignment() int {
 	if m.Interleave == "32B" {
 		return 32
@@ -110,10 +111,10 @@ func (m *Map) Alignment() int {
 	return 16
 }
 
-// FillsNaN says whether what lies outside reads as NaN, and not as zeros.
+// FillsNaN reports whether elements outside the tensor read as NaN instead of zero.
 func (m *Map) FillsNaN() bool { return m.OOB == "nan" }
 
-// ElementBytes is the size of an element.
+// ElementBytes returns the size of an element in bytes.
 func (m *Map) ElementBytes() int { return typeBytes[slices.Index(Types, m.Type)] }
 
 func (m *Map) step(i int) int {
@@ -123,10 +124,10 @@ func (m *Map) step(i int) int {
 	return m.ElementStrides[i]
 }
 
-// Extent is how many elements of the box there are in a dimension.
+// Extent returns the number of elements that a copy moves in dimension i of the box.
 func (m *Map) Extent(i int) int { return (m.Box[i] + m.step(i) - 1) / m.step(i) }
 
-// Span is the bytes that the swizzle works on; 0 for none.
+// Span returns the width of the swizzle pattern in bytes, 0 without a swizzle.
 func (m *Map) Span() int {
 	if i := Number(m.Swizzle, Swizzles); i > 0 {
 		return 16 << i
@@ -134,10 +135,11 @@ func (m *Map) Span() int {
 	return 0
 }
 
-// RowBytes is the size of a row of the box.
+// RowBytes returns the size of a row of the box in bytes.
 func (m *Map) RowBytes() int { return m.Extent(0) * m.ElementBytes() }
 
-// BoxBytes is what a barrier is told of a box, whether or not all of it is inside the tensor.
+// BoxBytes returns the number of bytes that a copy reports to its mbarrier. Elements outside the
+// tensor count too.
 func (m *Map) BoxBytes() int {
 	n := m.ElementBytes()
 	for i := range m.Box {
@@ -146,7 +148,7 @@ func (m *Map) BoxBytes() int {
 	return n
 }
 
-// TensorBytes is how far the tensor reaches from its address on.
+// TensorBytes returns the distance in bytes from the address of the tensor to its end.
 func (m *Map) TensorBytes() int {
 	n := m.Dims[0] * m.ElementBytes()
 	for i := 1; i < len(m.Dims); i++ {

@@ -7,7 +7,7 @@ import (
 	"attune/internal/tensormap"
 )
 
-func some() tensormap.Map {
+func validMap() tensormap.Map {
 	return tensormap.Map{
 		Type: "f16", Dims: []int{100, 20, 3}, Strides: []int{208, 4160}, Box: []int{32, 8, 2}, ElementStrides: []int{1, 2, 1}, Interleave: "none",
 		Swizzle: "64B", OOB: "nan", L2Promotion: "128B",
@@ -17,7 +17,7 @@ func some() tensormap.Map {
 func TestCheck(t *testing.T) {
 	check := func(want string, change func(*tensormap.Map)) {
 		t.Helper()
-		m := some()
+		m := validMap()
 		change(&m)
 		err := m.Check()
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
@@ -32,8 +32,8 @@ func TestCheck(t *testing.T) {
 	check("type", func(m *tensormap.Map) { m.Type = "" })
 	check("interleave", func(m *tensormap.Map) { m.Interleave = "64B" })
 	check("swizzle", func(m *tensormap.Map) { m.Swizzle = "16B" })
-	check("outside reads as \"one\"", func(m *tensormap.Map) { m.OOB = "one" })
-	check("which u16 has not", func(m *tensormap.Map) { m.Type = "u16" })
+	check("elements read as \"one\"", func(m *tensormap.Map) { m.OOB = "one" })
+	check("type u16 has no nan", func(m *tensormap.Map) { m.Type = "u16" })
 	check("promotion", func(m *tensormap.Map) { m.L2Promotion = "32B" })
 	check("0 dimensions", func(m *tensormap.Map) { m.Dims = nil })
 	check("6 dimensions", func(m *tensormap.Map) { m.Dims = make([]int, 6) })
@@ -53,15 +53,15 @@ func TestCheck(t *testing.T) {
 }
 
 func TestSizes(t *testing.T) {
-	m := some()
+	m := validMap()
 	if m.ElementBytes() != 2 || m.Extent(1) != 4 || m.Span() != 64 || m.RowBytes() != 64 || m.BoxBytes() != 64*4*2 || !m.FillsNaN() {
-		t.Errorf("%d bytes an element, extent %d, span %d, row %d, box %d", m.ElementBytes(), m.Extent(1), m.Span(), m.RowBytes(), m.BoxBytes())
+		t.Errorf("%d bytes per element, extent %d, span %d, row %d, box %d", m.ElementBytes(), m.Extent(1), m.Span(), m.RowBytes(), m.BoxBytes())
 	}
 	if got := m.TensorBytes(); got != 2*4160+19*208+200 {
-		t.Errorf("the tensor reaches %d bytes far", got)
+		t.Errorf("the tensor ends after %d bytes", got)
 	}
 	plain := tensormap.Map{Type: "u8", Dims: []int{64}, Box: []int{32}}
 	if plain.Extent(0) != 32 || plain.Span() != 0 || plain.FillsNaN() || plain.TensorBytes() != 64 {
-		t.Errorf("the plainest map: extent %d, span %d, %d bytes", plain.Extent(0), plain.Span(), plain.TensorBytes())
+		t.Errorf("map with defaults: extent %d, span %d, %d bytes", plain.Extent(0), plain.Span(), plain.TensorBytes())
 	}
 }

@@ -1,0 +1,160 @@
+package spec
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"slices"
+)
+
+// stages reads all stages before their parents, because a parent may be declared further down. It
+// returns the stages whose knobs are valid.
+func (l *loader) stages(tables []*table) map[*Stage]bool {
+	valid := map[*Stage]bool{}
+	for _, t := range tables {
+		s := &Stage{kernel: l.Kernel, Name: t.text("name"), Source: t.text("source")}
+		valid[s] = l.ok(func() { l.assignment(t, s) }) && !l.unusable
+		l.Stages = append(l.Stages, s)
+		l.stage(t, s)
+		if valid[s] {
+			l.checkConstraints(s.Variant(), t.at("knobs"))
+		}
+	}
+	for i, t := range tables {
+		l.parent(t, l.Stages[i], valid)
+	}
+	l.checkCycles(tables)
+	for _, t := range tables {
+		t.close()
+	}
+	return valid
+}
+
+// checkConstraints reports the constraints that a variant breaks.
+func (l *loader) checkConstraints(v Variant, line int) {
+	for _, err := range l.check(v) {
+		l.problems.add(line, "%v", err)
+	}
+}
+
+// assignment reads the knob values of a stage; other knobs keep their defaults.
+func (l *loader) assignment(t *table, s *Stage) {
+	for _, knob := range l.Knobs {
+		s.values = append(s.values, knob.Default)
+	}
+	knobs := t.inner("knobs", "knobs of [[stage]]", optional)
+	if knobs == nil {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(knobs.table)) {
+		i := slices.Index(l.knobNames(), name)
+		if i < 0 {
+			l.problems.add(knobs.at(name), "unknown knob %q in %s%s", name, knobs.name, l.knobHint(s, name))
+			continue
+		}
+		if !l.Knobs[i].in(s.Source) {
+			l.problems.add(knobs.at(name), "%v", otherSource(s, l.Knobs[i]))
+		}
+		n := knobs.get(name)
+		value, ok := n.value.(int64)
+		values := l.Knobs[i].Values
+		switch {
+		case !ok:
+			knobs.wrongType(name, n, "an integer")
+		case values != nil && !slices.Contains(values, int(value)):
+			l.problems.add(n.line, "%s = %d in %s is not allowed; %s", name, value, knobs.name, l.Knobs[i].allowed())
+		}
+		s.values[i] = int(value)
+	}
+}
+
+// stage reads the keys of a stage other than its knobs and its parent.
+func (l *loader) stage(t *table, s *Stage) {
+	l.checkForm(t, "name", s.Name, nameForm)
+	l.checkUnique(t, s.Name, slices.ContainsFunc(l.Stages, func(o *Stage) bool { return o != s && o.Name == s.Name }))
+
+	if s.Source != "" && (!fs.ValidPath(s.Source) || s.Source == ".") {
+		l.problems.add(t.at("source"), "%q in %s is %q; want a path below the directory of %s, without . and ..",
+			"source", t.name, s.Source, File)
+	}
+	s.Hypothesis = t.prose("hypothesis")
+	s.ErrorShare = t.number("error_share", func(x float64) bool { return x > 0 && x <= 4 }, "above 0, up to 4")
+	if budget := t.inner("budget", "budget of [[stage]]", required); budget != nil {
+		s.Budget = Budget{
+			Registers:   budget.integer("registers", 1, 255),
+			SharedBytes: budget.integer("shared_bytes", 0, math.MaxInt),
+			SpillBytes:  budget.integer("spill_bytes", 0, math.MaxInt),
+		}
+		budget.close()
+	}
+	s.Archs = list(t, "archs", "architectures", func(n *node) (string, error) {
+		arch, err := textItem(n)
+		if err == nil && !archForm.pattern.MatchString(arch) {
+			err = fmt.Errorf("%q is not an architecture; want %s", arch, archForm.want)
+		}
+		return arch, err
+	})
+}
+
+// parent reads the parent of a stage and the required speedup over it.
+func (l *loader) parent(t *table, s *Stage, valid map[*Stage]bool) {
+	v := l.parentAndSpeedup(t, &s.Speedup, valid)
+	if v != nil && v.stage == s && valid[s] && !v.differs() {
+		l.problems.add(t.at("parent"), "stage %q is its own parent", s.Name)
+		return
+	}
+	s.parent = v
+}
+
+// parentAndSpeedup reads the parent of a stage or a selection and the required speedup over it. The
+// parent is nil if it is absent or wrong.
+func (l *loader) parentAndSpeedup(t *table, speedup *float64, valid map[*Stage]bool) *Variant {
+	if t.get("parent") == nil {
+		if n := t.get("speedup"); n != nil {
+			l.problems.add(n.line, "%s has a %q but no %q to compare with", t.name, "speedup", "parent")
+		}
+		return nil
+	}
+	*speedup = t.positive("speedup")
+	return l.variant(t, "parent", valid)
+}
+
+// variant reads the variant that a key names; nil if it is wrong.
+func (l *loader) variant(t *table, key string, valid map[*Stage]bool) *Variant {
+	text, line := t.text(key), t.at(key)
+	if text == "" || l.unusable {
+		return nil
+	}
+	v, wrong := l.parse(text)
+	for _, err := range wrong {
+		l.problems.add(line, "%q in %s: %v", key, t.name, err)
+	}
+	if len(wrong) > 0 {
+		return nil
+	}
+	// A stage itself has been checked where it is declared.
+	if valid[v.stage] && v.differs() {
+		l.checkConstraints(v, line)
+	}
+	return &v
+}
+
+// checkCycles reports stages whose chain of parents leads back to them, once for each cycle, at its
+// first stage. A chain ends at a stage whose parent belongs to the stage itself.
+func (l *loader) checkCycles(tables []*table) {
+	for i, s := range l.Stages {
+		chain, at := s.Name, s
+		for range l.Stages {
+			if at.parent == nil || at.parent.stage == at || slices.Index(l.Stages, at) < i {
+				break
+			}
+			at = at.parent.stage
+			chain += " -> " + at.Name
+			if at == s {
+				l.problems.add(tables[i].at("parent"), "parents form a cycle: %s", chain)
+				break
+			}
+		}
+	}
+}

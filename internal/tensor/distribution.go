@@ -1,0 +1,195 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"attune/internal/fp8"
+)
+
+// Distribution is the distribution that inputs are drawn from.
+type Distribution uint8
+
+const (
+	// Normal is N(0, 1).
+	Normal Distribution = iota
+	// Outliers is N(0, 1); with probability 0.001 an element gets an addend from N(0, 100), whose
+	// standard deviation is 10. Activations of large models look like this, and eight bits
+	// represent them poorly.
+	Outliers
+	// Peaked is N(0, 1) with queries sixteen times as large. Scores lie so far apart that one key
+	// has nearly all the weight of a row. A kernel that does not subtract the row max overflows.
+	Peaked
+	// Biased is N(0, 1) with a bias from N(0, 100) added to each channel of a head's K, as real
+	// models have it. It shifts all scores of a row equally, which softmax ignores, but it costs
+	// precision in eight bits.
+	Biased
+	// Positive is N(0, 1) with V made positive. The sums of P·V then only grow, and an accumulator
+	// with too few bits drifts.
+	Positive
+	// Rising has scores that increase from key to key by 3 in log2 units. The last key that a query
+	// sees has most of the weight, so that a mask that is off by one key changes the output
+	// completely. All elements and all sums in the tensor cores are exact.
+	Rising
+	// Low is Rising with the scores of the first 512 keys below zero. The zero rows that a kernel
+	// has behind the last key would then have the row max, so that a mask that admits one changes
+	// the output completely.
+	Low
+)
+
+var distributions = [...]string{
+	Normal: "normal", Outliers: "outliers", Peaked: "peaked", Biased: "biased", Positive: "positive", Rising: "rising", Low: "low",
+}
+
+func (d Distribution) String() string { return distributions[d] }
+
+// ParseDistribution returns the distribution of a name.
+func ParseDistribution(text string) (Distribution, error) {
+	if d := slices.Index(distributions[:], text); d >= 0 {
+		return Distribution(d), nil
+	}
+	return 0, fmt.Errorf("unknown inputs %q; there are %s", text, strings.Join(distributions[:], ", "))
+}
+
+const (
+	// peakFactor is how much larger the queries of Peaked are. It is a power of two, so that only
+	// the descale factors differ from Normal.
+	peakFactor = 16
+
+	// biasDeviation is the standard deviation of the channel biases of Biased.
+	biasDeviation = 10
+
+	// smallestE4M3 is the smallest positive E4M3 value, the step by which the keys of Rising grow.
+	smallestE4M3 = 0x1p-9
+
+	// evenCodes is the number of evenly spaced E4M3 values from 0 on. The channels of Rising keys
+	// step through them.
+	evenCodes = 16
+
+	// maxLevels is the number of distinct scores of Rising before they repeat. The tensor cores of
+	// Hopper keep 13 bits after the leading bit of a sum of E4M3 products. The sums here are
+	// multiples of 7, the mantissa of the largest E4M3 value, so that from 2341 levels on two
+	// neighbours could be equal.
+	maxLevels = 2048
+
+	// lowLevels is how many levels below zero the scores of Low begin.
+	lowLevels = 512
+)
+
+// The numbers of the random streams of a seed: one for each tensor, one for the biases of K, one
+// for the rotation of a recipe.
+const (
+	queryStream = iota
+	keyStream
+	valueStream
+	biasStream
+	rotationStream
+)
+
+// stream returns the generator of one head of one tensor. Each head has its own, so that heads can
+// be drawn in parallel. The seed is mixed because PCG keeps the low half of its state separate from
+// the high half: generators with neighbouring seeds would be correlated.
+func stream(seed uint64, tensor, head int) *rand.PCG {
+	key := mix(mix(mix(seed)+uint64(tensor)) + uint64(head))
+	return rand.NewPCG(mix(key), mix(key+1))
+}
+
+// mix is the SplitMix64 step: a bijection in which every bit of x affects every bit of the result.
+func mix(x uint64) uint64 {
+	x += 0x9E3779B97F4A7C15
+	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
+	x = (x ^ x>>27) * 0x94D049BB133111EB
+	return x ^ x>>31
+}
+
+// uniform returns one of the 2^52 evenly spaced midpoints of (0, 1), exactly. It is never 0 or 1.
+func uniform(random *rand.PCG) float64 {
+	return (float64(random.Uint64()>>12) + 0.5) * 0x1p-52
+}
+
+// fill draws the elements of one head before adapt.
+func fill(values []float32, random *rand.PCG, distribution Distribution) {
+	if distribution != Outliers {
+		fillNormal(values, random)
+		return
+	}
+	for i := range values {
+		z := normalQuantile(uniform(random))
+		if uniform(random) < 0.001 {
+			z += float64(10 * normalQuantile(uniform(random)))
+		}
+		values[i] = float32(z)
+	}
+}
+
+func fillNormal(values []float32, random *rand.PCG) {
+	var drawn [batchSize]float64
+	for len(values) > 0 {
+		part := values[:min(len(values), batchSize)]
+		for i := range part {
+			drawn[i] = uniform(random)
+		}
+		normalQuantiles(part, drawn[:len(part)])
+		values = values[len(part):]
+	}
+}
+
+// adapt changes normal elements of one head of a tensor into those of a distribution.
+func adapt(values []float32, dims, tensor int, random *rand.PCG, distribution Distribution) {
+	switch {
+	case distribution == Peaked && tensor == queryStream:
+		for i := range values {
+			values[i] *= peakFactor
+		}
+	case distribution == Biased && tensor == keyStream:
+		for dim := range dims {
+			bias := float64(biasDeviation * normalQuantile(uniform(random)))
+			for i := dim; i < len(values); i += dims {
+				values[i] = float32(float64(values[i]) + bias)
+			}
+		}
+	case (distribution == Rising || distribution == Low) && tensor == queryStream:
+		for i := range values {
+			values[i] = float32(3 * 512 * math.Sqrt(float64(dims)) * math.Ln2)
+			if i%dims == dims-1 {
+				values[i] = 0
+			}
+		}
+	case distribution == Rising && tensor == keyStream:
+		fillRising(values, dims, dims-1)
+	case distribution == Low && tensor == keyStream:
+		fillRising(values, dims, dims-2)
+		for i := dims - 2; i < len(values); i += dims {
+			values[i] = -lowLevels * smallestE4M3
+		}
+	case distribution == Positive && tensor == valueStream:
+		for i, x := range values {
+			values[i] = float32(math.Abs(float64(x)))
+		}
+	}
+}
+
+// levels returns the number of distinct keys that fillRising makes with rising channels.
+func levels(rising int) int { return min(evenCodes*rising, maxLevels) }
+
+// fillRising makes each key one step of smallestE4M3 larger than the key before, in one of its
+// first rising channels. It starts again at zero after levels(rising) keys. The last channel, in
+// which queries are 0, holds the largest E4M3 value once. That fixes the descale factor, so that
+// the other elements are exact.
+func fillRising(values []float32, dims, rising int) {
+	for key := range len(values) / dims {
+		row := values[key*dims:][:dims]
+		clear(row)
+		level := key % levels(rising)
+		for dim := range rising {
+			row[dim] = smallestE4M3 * float32(level/rising)
+			if dim < level%rising {
+				row[dim] += smallestE4M3
+			}
+		}
+	}
+	values[dims-1] = fp8.MaxE4M3
+}
