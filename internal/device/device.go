@@ -13,17 +13,18 @@ import (
 // Device runs jobs. Its methods are called one at a time.
 type Device interface {
 	Facts() Facts
-	// Run runs a job under guard, as the package comment says.
+	// Run runs a job under guard, as the package comment describes.
 	Run(ctx context.Context, job Job) (*Outcome, error)
-	// Time measures jobs against each other, in turns. A device that has no clock to speak of returns ErrNoClock.
+	// Time times jobs, interleaved. A device without a meaningful clock returns ErrNoClock.
 	Time(ctx context.Context, jobs []Job, plan Plan) ([]Series, error)
 	Close() error
 }
 
-// ErrNoClock is returned by devices whose time says nothing about a GPU's.
+// ErrNoClock is returned by devices whose time does not predict a GPU's time, such as the
+// simulator.
 var ErrNoClock = errors.New("this device measures no time")
 
-// ErrNoDevice is what opening a device that is not there returns, wrapped with the reason.
+// ErrNoDevice is returned, wrapped with the reason, when a device cannot be opened.
 var ErrNoDevice = errors.New("no GPU")
 
 // Facts describes a device, for records.
@@ -32,13 +33,13 @@ type Facts struct {
 	Name             string `json:"name"` // such as NVIDIA H200
 	UUID             string `json:"uuid,omitempty"`
 	Arch             string `json:"arch"`          // such as sm_90
-	Multiprocessors  int    `json:"sms,omitempty"` //nolint:tagliatelle // the trade's own word
+	Multiprocessors  int    `json:"sms,omitempty"` //nolint:tagliatelle // NVIDIA's term
 	MemoryBytes      int64  `json:"memory_bytes,omitempty"`
 	L2Bytes          int64  `json:"l2_bytes,omitempty"`
-	SharedBlockLimit int    `json:"shared_block_limit_bytes,omitempty"` // what a block may ask for
-	ClockKHz         int    `json:"clock_khz,omitempty"`                // of the multiprocessors, at most
+	SharedBlockLimit int    `json:"shared_block_limit_bytes,omitempty"` // opt-in maximum
+	ClockKHz         int    `json:"clock_khz,omitempty"`                // maximum SM clock
 	MemoryClockKHz   int    `json:"memory_clock_khz,omitempty"`
-	Driver           string `json:"driver,omitempty"` // CUDA version that the driver offers
+	Driver           string `json:"driver,omitempty"` // newest CUDA version it supports
 }
 
 // Job is one launch as data.
@@ -47,24 +48,25 @@ type Job struct {
 	Entry              string // function in the image
 	Grid               [3]int
 	Block              [3]int
-	Cluster            [3]int // blocks of a cluster; zeros for what the image says, or none
+	Cluster            [3]int // blocks of a cluster; zeros: as the image declares, or none
 	DynamicSharedBytes int
 	Args               []Arg
 }
 
-// Arg is one argument of a kernel: exactly one of its fields is set.
+// Arg is one argument of a kernel. Exactly one of its fields is set.
 type Arg struct {
-	Input  []byte // a buffer with these bytes, which the kernel must not change
-	Output int    // a buffer of this many bytes, which the kernel must fill
-	InOut  []byte // a buffer with these bytes, which the kernel may change
+	Input  []byte // a buffer with these bytes; the kernel must not change it
+	Output int    // a buffer of this size in bytes; the kernel must fill it
+	InOut  []byte // a buffer with these bytes; the kernel may change it
 	Scalar []byte // a value of 4 or 8 bytes, little-endian
 
 	TensorMap *TensorMap
 }
 
-// TensorMap describes the buffer of another argument to the tensor copies. It is a parameter of 128 bytes (CUtensorMap).
+// TensorMap describes the buffer of another argument for TMA copies. The kernel receives it as a
+// parameter of 128 bytes (CUtensorMap).
 type TensorMap struct {
-	Arg int `json:"arg"` // which argument the buffer is
+	Arg int `json:"arg"` // index of the argument that is the buffer
 	tensormap.Map
 }
 
@@ -82,24 +84,26 @@ func Float32(v float32) Arg {
 	return Arg{Scalar: binary.LittleEndian.AppendUint32(nil, math.Float32bits(v))}
 }
 
-// Outcome is what a job gave.
+// Outcome is the result of a job.
 type Outcome struct {
-	Outputs  [][]byte // of the first of the two launches: the buffers that the kernel may write, in the order of their arguments
+	// Outputs are the buffers that the kernel may write, in argument order, after the first launch.
+	Outputs  [][]byte
 	Findings []Finding
 	Loaded   Attributes
-	Counters Counters // of one launch; nil where the device counts nothing by itself
+	Counters Counters // of one launch; nil for a device that has no counters
 }
 
-// Counters are what one launch did, by the names that Nsight Compute has for it. What was not counted is not there.
+// Counters are the hardware counters of one launch, by Nsight Compute's metric names. A metric that
+// was not counted is absent.
 type Counters map[string]float64
 
-// Finding is something a kernel did that no right kernel does, whatever its answer.
+// Finding is an action that no correct kernel takes, even if its output is right.
 type Finding struct {
 	Kind string `json:"kind"`
 	Text string `json:"text"`
 }
 
-// The kinds of finding that Run makes.
+// The kinds of finding that Run reports.
 const (
 	WroteOutside  = "wrote-outside"
 	InputChanged  = "input-changed"
@@ -107,7 +111,7 @@ const (
 	NotRepeatable = "not-repeatable"
 )
 
-// Attributes is what the driver says of a loaded function.
+// Attributes are the driver's figures for a loaded function.
 type Attributes struct {
 	Registers         int `json:"registers"`
 	StaticSharedBytes int `json:"static_shared_bytes"`
@@ -115,7 +119,7 @@ type Attributes struct {
 	MaxThreads        int `json:"max_threads"`
 }
 
-// Check finds mistakes in a job that would be the caller's.
+// Check reports the first mistake of the caller in a job.
 func (j *Job) Check() error {
 	extents := append(j.Grid[:], j.Block[:]...)
 	for i, name := range []string{"grid x", "grid y", "grid z", "block x", "block y", "block z"} {
@@ -131,8 +135,8 @@ func (j *Job) Check() error {
 	}
 	for i, arg := range j.Args {
 		if !arg.valid() {
-			return fmt.Errorf("job %s: argument %d must be one of an input with bytes, an output of at least a byte, a buffer with bytes that may change, "+
-				"a scalar of 4 or 8 bytes, a tensor map", j.Entry, i)
+			return fmt.Errorf("job %s: argument %d must be exactly one of: a non-empty input, an output of at least 1 byte, "+
+				"a non-empty in-out buffer, a scalar of 4 or 8 bytes, a tensor map", j.Entry, i)
 		}
 		if arg.TensorMap == nil {
 			continue
@@ -144,8 +148,8 @@ func (j *Job) Check() error {
 	return nil
 }
 
-// mostCluster is how many blocks a cluster may have on any chip.
-const mostCluster = 16
+// maxClusterBlocks is the non-portable cluster size limit of sm_90, the largest of any chip.
+const maxClusterBlocks = 16
 
 func (j *Job) checkCluster() error {
 	if j.Cluster == [3]int{} {
@@ -153,49 +157,55 @@ func (j *Job) checkCluster() error {
 	}
 	blocks := 1
 	for i, n := range j.Cluster {
-		if n < 1 || n > mostCluster {
-			return fmt.Errorf("clusters of %v blocks; want 1 to %d in each direction, or zeros for none", j.Cluster, mostCluster)
+		if n < 1 || n > maxClusterBlocks {
+			return fmt.Errorf("cluster %v; want 1 to %d blocks in each dimension, or zeros for none", j.Cluster, maxClusterBlocks)
 		}
 		if j.Grid[i]%n != 0 {
-			return fmt.Errorf("a grid of %v blocks is not made of clusters of %v", j.Grid, j.Cluster)
+			return fmt.Errorf("grid %v is not a multiple of cluster %v", j.Grid, j.Cluster)
 		}
 		blocks *= n
 	}
-	if blocks > mostCluster {
-		return fmt.Errorf("clusters of %d blocks; want %d at most", blocks, mostCluster)
+	if blocks > maxClusterBlocks {
+		return fmt.Errorf("clusters of %d blocks; want at most %d", blocks, maxClusterBlocks)
 	}
 	return nil
 }
 
-// checkMap looks at a tensor map and at the buffer that it is of. Where the buffer stands is no question: Bind keeps the alignment of an allocation.
+// checkMap checks a tensor map and its buffer. It does not check the buffer's address, because Bind
+// keeps the alignment of an allocation.
 func (j *Job) checkMap(m *TensorMap) error {
 	if m.Arg < 0 || m.Arg >= len(j.Args) || !j.Args[m.Arg].IsBuffer() {
-		return errors.New("that is no buffer")
+		return errors.New("that argument is not a buffer")
 	}
 	if err := m.Check(); err != nil {
 		return err
 	}
 	if have := j.Args[m.Arg].BufferBytes(); m.TensorBytes() > have {
-		return fmt.Errorf("it reaches %d bytes far, and the buffer has %d", m.TensorBytes(), have)
+		return fmt.Errorf("the map covers %d bytes, the buffer has %d", m.TensorBytes(), have)
 	}
 	return nil
 }
 
-// IsBuffer says whether an argument is the address of memory of its own.
+// IsBuffer reports whether the argument is the address of a buffer of its own.
 func (a Arg) IsBuffer() bool { return a.Scalar == nil && a.TensorMap == nil }
 
-// BufferBytes is the size of a buffer.
+// BufferBytes is the size of the argument's buffer; 0 for an argument that is not a buffer.
 func (a Arg) BufferBytes() int { return max(len(a.Input), a.Output, len(a.InOut)) }
 
 func (a Arg) valid() bool {
-	given := 0
-	for _, is := range []bool{a.Input != nil, a.Output != 0, a.InOut != nil, a.Scalar != nil, a.TensorMap != nil} {
-		if is {
-			given++
+	set := 0
+	for _, isSet := range []bool{a.Input != nil, a.Output != 0, a.InOut != nil, a.Scalar != nil, a.TensorMap != nil} {
+		if isSet {
+			set++
 		}
 	}
-	if given != 1 {
+	switch {
+	case set != 1:
 		return false
+	case a.IsBuffer():
+		return a.BufferBytes() > 0
+	case a.Scalar != nil:
+		return len(a.Scalar) == 4 || len(a.Scalar) == 8
 	}
-	return !a.IsBuffer() && (a.Scalar == nil || len(a.Scalar) == 4 || len(a.Scalar) == 8) || a.IsBuffer() && a.BufferBytes() > 0
+	return true
 }

@@ -1,16 +1,20 @@
-// Package device says what it means to run a kernel, whatever runs it.
+// Package device runs kernels under guard, on any machine that has memory and can launch.
 //
-// A Job is a launch as data: the image, the geometry and the arguments. A Machine is memory and launches, and nothing else:
-// package cuda is one. Run takes a job through a machine in the way every result here is made, because a kernel under test is
-// not to be trusted:
+// A Job is one launch as data: image, grid and block, arguments. A Machine is memory and launches
+// and nothing else; package cuda implements one. A kernel under test is untrusted, so Run makes
+// every result in the same way:
 //
-//   - every buffer stands between guard bytes that are checked after the launch: writing past the end is seen, even where the
-//     chip does not mind;
-//   - outputs are poisoned before each launch, so that what a kernel leaves out is not what the last one left behind;
-//   - inputs are read back and must not have changed;
-//   - the job runs twice, with different poison and guards, and both answers must agree bit for bit.
+//   - Guard bytes surround every buffer and are checked after the launch. This finds a write past
+//     the end even where the chip reports no fault.
+//   - Outputs are poisoned before each launch, so an element that the kernel does not write cannot
+//     keep the result of an earlier launch.
+//   - Inputs are read back and must be unchanged.
+//   - The job runs twice, with different poison and guard bytes. Both outputs must agree bit for
+//     bit.
 //
-// Package isolate runs a machine in a child process, so that a crash, a hang or a poisoned context costs one variant only.
+// Package isolate runs a machine in a child process, so a crash, a hang or a lost CUDA context
+// costs one variant only. Classify sorts the errors of a device into a fault, a timeout, a crash,
+// an unsupported kernel and all others.
 //
-// Nothing here knows what attention is, or what is right: that is for the gates.
+// The package does not know what a kernel computes; package gate compares outputs with a reference.
 package device

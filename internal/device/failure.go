@@ -16,8 +16,8 @@ const (
 	KernelFault                      // the driver or the simulator stopped the kernel: a Fault
 	KernelTimeout                    // the kernel exceeded its time limit: a Timeout
 	KernelCrash                      // the child process that ran the kernel died: a Crash
-	KernelUnsupported                // this device cannot run the kernel, another may: an Unsupported
-	OtherFailure                     // not caused by the kernel: no GPU, cancelled, invalid job, ...
+	KernelUnsupported                // this device cannot run it, another may: an Unsupported
+	OtherFailure                     // not the kernel: no GPU, cancelled, invalid job, ...
 )
 
 // Classify finds the class of an error from Device.Run or Device.Time, also inside wrapped errors.
@@ -79,7 +79,7 @@ type Timeout struct {
 }
 
 func (e *Timeout) Error() string {
-	return fmt.Sprintf("no answer in %s: the kernel hangs, or needs a longer --timeout; it was ended", e.Limit)
+	return fmt.Sprintf("no result within %s: the kernel hangs, or needs a longer --timeout; it was ended", e.Limit)
 }
 
 // Crash is the error of a child process that died while it ran a kernel.

@@ -8,7 +8,7 @@ import (
 	"attune/internal/tensormap"
 )
 
-// Machine is memory and launches.
+// Machine is memory and launches. Run and package cuda's timing are built on it.
 type Machine interface {
 	Facts() Facts
 	// Load makes an entry function of an image (cubin or PTX) ready to launch.
@@ -17,14 +17,15 @@ type Machine interface {
 	Free(Address) error
 	Write(to Address, data []byte) error
 	Read(data []byte, from Address) error
-	// EncodeTensorMap gives the bytes that a kernel takes for a map of a buffer in the machine's memory.
+	// EncodeTensorMap returns the kernel parameter for a tensor map of a buffer in device memory.
 	EncodeTensorMap(m *tensormap.Map, buffer Address) ([]byte, error)
-	// Launch launches a job's function with values for its arguments, waits for the end and returns the error of either.
+	// Launch launches a job's function with its argument values and waits until it has finished. It
+	// returns the error of the launch or of the kernel.
 	Launch(f Function, job *Job, args [][]byte) error
 	Close() error
 }
 
-// Address is a place in a machine's memory.
+// Address is an address in a machine's memory.
 type Address uint64
 
 // Function is a loaded entry function.
@@ -32,20 +33,22 @@ type Function interface {
 	Attributes() (Attributes, error)
 }
 
-// guardBytes stand before and after each buffer. Before it they keep the buffer's alignment.
+// guardBytes is the size of each of the two guards around a buffer. A multiple of every alignment
+// that a kernel needs keeps the buffer as aligned as its allocation.
 const guardBytes = 4096
 
-// poisonBytes are written at once: a large output need not exist on the host as well.
+// poisonBytes is the size of one poison write, so that a large output needs no copy on the host.
 const poisonBytes = 1 << 20
 
-// fills are what the guards and the outputs hold before the first and before the second launch. They differ, so that a kernel that
-// happens to write one of these bytes is seen in the other launch. As halves both poisons are NaN.
+// fills are the guard and poison bytes before the first and before the second launch. They differ
+// between the launches: a kernel that happens to write the same byte is found in the other launch.
+// As FP16 both poisons are NaN.
 var fills = [2]struct{ guard, poison byte }{{0xA5, 0xFF}, {0x5A, 0x7F}}
 
-// maxFindings keeps a kernel that does everything wrong from filling the report.
+// maxFindings limits the length of the report.
 const maxFindings = 8
 
-// Run takes a job through a machine twice, under guard.
+// Run runs a job on a machine twice, under guard.
 func Run(m Machine, job Job) (*Outcome, error) {
 	f, err := m.Load(job.Image, job.Entry)
 	if err != nil {
@@ -60,9 +63,9 @@ func Run(m Machine, job Job) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	held := make([][2][]byte, len(buffers)) // by each buffer after each launch, guards included
+	after := make([][2][]byte, len(buffers)) // contents after each launch, guards included
 	for pass := range fills {
-		if pass > 0 { // Bind has prepared the first
+		if pass > 0 { // Bind has prepared the first pass
 			if err := prepare(m, buffers, pass); err != nil {
 				return nil, err
 			}
@@ -71,33 +74,33 @@ func Run(m Machine, job Job) (*Outcome, error) {
 			return nil, err
 		}
 		for i, b := range buffers {
-			held[i][pass] = make([]byte, b.size+2*guardBytes)
-			if err := m.Read(held[i][pass], b.base); err != nil {
+			after[i][pass] = make([]byte, b.size+2*guardBytes)
+			if err := m.Read(after[i][pass], b.base); err != nil {
 				return nil, err
 			}
 		}
 	}
 	outcome := &Outcome{Loaded: attributes}
 	for i, b := range buffers {
-		outcome.Findings = append(outcome.Findings, b.inspect(held[i])...)
+		outcome.Findings = append(outcome.Findings, b.inspect(after[i])...)
 		if b.role != input {
-			outcome.Outputs = append(outcome.Outputs, b.inner(held[i][0]))
+			outcome.Outputs = append(outcome.Outputs, b.inner(after[i][0]))
 		}
 	}
 	outcome.Findings = outcome.Findings[:min(len(outcome.Findings), maxFindings)]
 	return outcome, nil
 }
 
-// Buffer is a buffer of a job in a machine's memory, between its guards.
+// Buffer is a buffer of a job in a machine's memory, between two guards.
 type Buffer struct {
 	argument int
-	base     Address // of the first guard
+	base     Address // start of the leading guard
 	size     int
 	role     role
 	initial  []byte // nil for an output
 }
 
-// role is what a kernel may do with a buffer.
+// role is the access that a kernel has to a buffer.
 type role int
 
 const (
@@ -106,14 +109,15 @@ const (
 	inOut
 )
 
-// Bind places the buffers of a job in a machine's memory, filled and poisoned, and gives the values of all arguments: those that are tensor
-// maps are of these buffers and of no others. The caller frees the buffers, also after an error.
+// Bind allocates the buffers of a job, fills the inputs and poisons the outputs. It returns the
+// buffers and the values of all arguments; tensor maps point into these buffers. The caller frees
+// the buffers, also after an error.
 func Bind(m Machine, job Job) ([]*Buffer, [][]byte, error) {
 	if err := job.Check(); err != nil {
 		return nil, nil, err
 	}
 	var buffers []*Buffer
-	values, at := make([][]byte, len(job.Args)), make([]Address, len(job.Args))
+	values, addresses := make([][]byte, len(job.Args)), make([]Address, len(job.Args))
 	for i, arg := range job.Args {
 		if !arg.IsBuffer() {
 			values[i] = arg.Scalar
@@ -129,14 +133,14 @@ func Bind(m Machine, job Job) ([]*Buffer, [][]byte, error) {
 		if err := b.prepare(m, 0); err != nil {
 			return buffers, nil, err
 		}
-		at[i] = base + guardBytes
-		values[i] = binary.LittleEndian.AppendUint64(nil, uint64(at[i]))
+		addresses[i] = base + guardBytes
+		values[i] = binary.LittleEndian.AppendUint64(nil, uint64(addresses[i]))
 	}
 	for i, arg := range job.Args {
 		if arg.TensorMap == nil {
 			continue
 		}
-		value, err := m.EncodeTensorMap(&arg.TensorMap.Map, at[arg.TensorMap.Arg])
+		value, err := m.EncodeTensorMap(&arg.TensorMap.Map, addresses[arg.TensorMap.Arg])
 		if err != nil {
 			return buffers, nil, fmt.Errorf("argument %d: %w", i, err)
 		}
@@ -158,12 +162,12 @@ func newBuffer(index int, arg Arg) *Buffer {
 	return b
 }
 
-// Free gives the memory back.
+// Free releases the buffer's memory.
 func (b *Buffer) Free(m Machine) error { return m.Free(b.base) }
 
 func release(m Machine, buffers []*Buffer) {
 	for _, b := range buffers {
-		_ = b.Free(m) // after a fault nothing can be freed, and the fault is what counts
+		_ = b.Free(m) // fails after a fault; the caller returns the fault itself
 	}
 }
 
@@ -176,22 +180,22 @@ func prepare(m Machine, buffers []*Buffer, pass int) error {
 	return nil
 }
 
-// prepare writes guards and contents for one of the two launches.
+// prepare writes the guards and the contents for one of the two launches.
 func (b *Buffer) prepare(m Machine, pass int) error {
 	guard := bytes.Repeat([]byte{fills[pass].guard}, guardBytes)
-	content := b.base + guardBytes
+	start := b.base + guardBytes
 	if err := m.Write(b.base, guard); err != nil {
 		return err
 	}
-	if err := m.Write(content+Address(b.size), guard); err != nil {
+	if err := m.Write(start+Address(b.size), guard); err != nil {
 		return err
 	}
 	if b.initial != nil {
-		return m.Write(content, b.initial)
+		return m.Write(start, b.initial)
 	}
 	poison := bytes.Repeat([]byte{fills[pass].poison}, min(b.size, poisonBytes))
 	for done := 0; done < b.size; done += len(poison) {
-		if err := m.Write(content+Address(done), poison[:min(len(poison), b.size-done)]); err != nil {
+		if err := m.Write(start+Address(done), poison[:min(len(poison), b.size-done)]); err != nil {
 			return err
 		}
 	}
@@ -201,21 +205,22 @@ func (b *Buffer) prepare(m Machine, pass int) error {
 // inner is the buffer without its guards.
 func (b *Buffer) inner(whole []byte) []byte { return whole[guardBytes : guardBytes+b.size] }
 
-// inspect looks at what a buffer held after the two launches for what no right kernel leaves there.
-func (b *Buffer) inspect(held [2][]byte) []Finding {
+// inspect reports the findings in a buffer, from its contents after each of the two launches.
+func (b *Buffer) inspect(after [2][]byte) []Finding {
 	var findings []Finding
-	report := func(kind string, s spots, format string, args ...any) {
-		if s.count > 0 {
-			text := fmt.Sprintf("argument %d: %d ", b.argument, s.count) + fmt.Sprintf(format, args...)
-			findings = append(findings, Finding{kind, fmt.Sprintf("%s, the first at byte %d", text, s.first-guardBytes)})
+	report := func(kind string, m matches, format string, args ...any) {
+		if m.count > 0 {
+			text := fmt.Sprintf("argument %d: %d ", b.argument, m.count) + fmt.Sprintf(format, args...)
+			findings = append(findings, Finding{kind, fmt.Sprintf("%s, the first at byte %d", text, m.first-guardBytes)})
 		}
 	}
-	first, second := held[0], held[1]
+	first, second := after[0], after[1]
 	start, end := guardBytes, guardBytes+b.size
 	guardTouched := func(i int) bool { return first[i] != fills[0].guard || second[i] != fills[1].guard }
 	report(WroteOutside, find(end, end+guardBytes, guardTouched), "bytes written past its end (it has %d)", b.size)
 	report(WroteOutside, find(0, start, guardTouched), "bytes written before its start")
-	// Nearly all kernels leave nothing to be looked for byte by byte, which takes long in a large buffer. Poisons differ, so that what is not written does.
+	// The byte-by-byte search is slow in a large buffer, so bytes.Equal decides first whether it is
+	// needed. An unwritten byte fails bytes.Equal too, because the two poisons differ.
 	if b.role == input {
 		changed := func(i int) bool { return first[i] != b.initial[i-start] || second[i] != b.initial[i-start] }
 		if !bytes.Equal(b.inner(first), b.initial) || !bytes.Equal(b.inner(second), b.initial) {
@@ -235,19 +240,19 @@ func (b *Buffer) inspect(held [2][]byte) []Finding {
 	return findings
 }
 
-// spots are the bytes for which something is so.
-type spots struct{ first, count int }
+// matches are the bytes that satisfy a condition: the index of the first, and how many there are.
+type matches struct{ first, count int }
 
-// find looks for the bytes from start up to end for which is holds.
-func find(start, end int, is func(i int) bool) spots {
-	var s spots
+// find tests the bytes from start to end, end excluded.
+func find(start, end int, match func(i int) bool) matches {
+	var m matches
 	for i := start; i < end; i++ {
-		if is(i) {
-			if s.count == 0 {
-				s.first = i
+		if match(i) {
+			if m.count == 0 {
+				m.first = i
 			}
-			s.count++
+			m.count++
 		}
 	}
-	return s
+	return m
 }

@@ -6,85 +6,105 @@ import (
 	"time"
 )
 
-// UsualLaunches is how many launches a graph has at most where a plan does not say, and LimitLaunches how many a plan may ask for.
+// UsualLaunches is the default of the launches in a CUDA graph, and LimitLaunches the most that a
+// plan may request.
 const (
 	UsualLaunches = 50
 	LimitLaunches = 1000
 )
 
-// Plan says how to time jobs.
+// Plan describes how to time jobs.
 type Plan struct {
 	Samples  int  // of each job
-	ColdL2   bool // every launch finds an L2 cache that is full of something else
-	Launches int  // in a graph, at most; 0 is UsualLaunches
+	ColdL2   bool // flush the L2 cache before every launch
+	Launches int  // upper limit of the launches in a graph; 0 is UsualLaunches
 
-	Rest time.Duration // of the GPU before each sample, for times of one that is not kept busy
+	// Rest is how long the GPU idles before each sample, to time a GPU that is not kept busy.
+	Rest time.Duration
 }
 
-// MostLaunches is how many launches a graph may have.
+// MostLaunches is the upper limit of the launches in a graph.
 func (p Plan) MostLaunches() int { return cmp.Or(p.Launches, UsualLaunches) }
 
-// Series is the timing of one job: seconds a launch, each sample the mean over the launches of one graph replay.
+// Series is the timing of one job.
 type Series struct {
+	// Seconds are the samples, in seconds per launch: each is the mean over one graph replay. With
+	// a cold L2 a sample is WithFlush minus the flush times of nearby rounds.
 	Seconds           []float64 `json:"seconds"`
 	LaunchesPerSample int       `json:"launches_per_sample"`
 
-	Copies      int     `json:"copies,omitempty"`          // of the buffers, which the launches took in turns
+	Copies      int     `json:"copies,omitempty"`          // of the buffers, used in rotation
 	WarmSeconds float64 `json:"warm_up_seconds,omitempty"` // of replays before the first sample
-	Unstable    bool    `json:"unstable,omitempty"`        // they did not settle, and no more time was given to them
+	Unstable    bool    `json:"unstable,omitempty"`        // the warm-up did not settle
 
-	// With a cold L2, what was measured: a launch with the flush before it, and the flush alone, right after it. Seconds is the first less what
-	// flushes took in about the same round.
+	// With a cold L2, the raw times: a flush followed by a launch, and right after it the flush
+	// alone.
 	WithFlush []float64 `json:"with_flush_seconds,omitempty"`
 	Flush     []float64 `json:"flush_seconds,omitempty"`
 
-	Single    []float64 `json:"single_launch_seconds,omitempty"` // single launches between two events, what the host takes to launch included
-	EmptyNode *float64  `json:"empty_node_seconds,omitempty"`    // a kernel that does nothing, as one node of many in a graph; it is taken off nothing
-	Readings  []Reading `json:"readings,omitempty"`              // one a sample, taken while it ran
-	Unwatched string    `json:"unwatched,omitempty"`             // why there are no readings
+	// Single are single launches between two events. They include the host's launch overhead.
+	Single []float64 `json:"single_launch_seconds,omitempty"`
+
+	// EmptyNode is the time of an empty kernel as one node of a graph. It is not subtracted from
+	// the samples.
+	EmptyNode *float64  `json:"empty_node_seconds,omitempty"`
+	Readings  []Reading `json:"readings,omitempty"`  // one per sample, read while it ran
+	Unwatched string    `json:"unwatched,omitempty"` // why there are no readings
 }
 
-// Reading is what the GPU says of itself at one moment.
+// Reading is the state of the GPU at one moment, from NVML.
 type Reading struct {
 	ClockMHz       int      `json:"sm_mhz"`
 	MemoryClockMHz int      `json:"memory_mhz"`
 	PowerWatts     float64  `json:"power_w"`
 	Celsius        int      `json:"temperature_c"`
-	Throttled      []string `json:"throttled,omitempty"` // why the clocks were held down, if they were
+	Throttled      []string `json:"throttled,omitempty"` // why clocks were reduced, if so
 }
 
-// Steady splits series that were taken in turns into what was sampled with free clocks and what was not: if one of them was throttled in a round, the
-// round is set aside in all. Rounds that belong together, such as the two orders of a comparison, go together. Where less than half would stay, being
-// throttled is how the GPU is, and nothing is set aside; throttled counts such rounds in any case.
-func Steady(together int, series ...Series) (kept, aside [][]float64, throttled int) {
-	rounds := len(series[0].Seconds)
-	slow := make([]bool, rounds)
-	for first := 0; first < rounds; first += together {
-		end := min(first+together, rounds)
-		for i := first; i < end; i++ {
-			if slices.ContainsFunc(series, func(s Series) bool { return i < len(s.Readings) && len(s.Readings[i].Throttled) > 0 }) {
-				for j := first; j < end; j++ {
-					slow[j] = true
-				}
-			}
-		}
-	}
-	for _, is := range slow {
-		if is {
+// Steady excludes throttled rounds from interleaved series. A round is excluded from all series if
+// one of them was throttled in it. Rounds come in groups of together consecutive rounds, such as
+// the two orders of an ABBA comparison; a group is excluded as a whole.
+//
+// If more than half of the rounds were throttled, that is the normal state of the GPU and Steady
+// excludes none. throttled counts the throttled rounds in both cases.
+func Steady(together int, series ...Series) (kept, excluded [][]float64, throttled int) {
+	slow := throttledRounds(together, series)
+	for _, isSlow := range slow {
+		if isSlow {
 			throttled++
 		}
 	}
-	all := 2*throttled > rounds
+	keepAll := 2*throttled > len(slow)
 	for _, s := range series {
 		var in, out []float64
 		for i, seconds := range s.Seconds {
-			if slow[i] && !all {
+			if slow[i] && !keepAll {
 				out = append(out, seconds)
 			} else {
 				in = append(in, seconds)
 			}
 		}
-		kept, aside = append(kept, in), append(aside, out)
+		kept, excluded = append(kept, in), append(excluded, out)
 	}
-	return kept, aside, throttled
+	return kept, excluded, throttled
+}
+
+// throttledRounds marks the rounds of every group in which a series was throttled.
+func throttledRounds(together int, series []Series) []bool {
+	slow := make([]bool, len(series[0].Seconds))
+	for first := 0; first < len(slow); first += together {
+		group := slow[first:min(first+together, len(slow))]
+		for i := range group {
+			throttled := func(s Series) bool {
+				return first+i < len(s.Readings) && len(s.Readings[first+i].Throttled) > 0
+			}
+			if slices.ContainsFunc(series, throttled) {
+				for j := range group {
+					group[j] = true
+				}
+				break
+			}
+		}
+	}
+	return slow
 }

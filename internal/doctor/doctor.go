@@ -1,4 +1,3 @@
-// Package doctor says what attune can do on this machine: for each ability yes or no, why, and what to do about a no.
 package doctor
 
 import (
@@ -17,15 +16,15 @@ import (
 	"attune/internal/toolchain"
 )
 
-// Ability is one thing that a machine may be able to do.
+// Ability is one ability of attune on this machine.
 type Ability struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
 	Why  string `json:"why"`
-	Do   string `json:"do,omitempty"` // how to get it
+	Do   string `json:"do,omitempty"` // remedy, if not OK
 }
 
-// Machine is what the examination needs to know of the program's own setting.
+// Machine has the program's settings that Examine needs.
 type Machine struct {
 	CacheDir  string
 	LedgerDir string
@@ -33,25 +32,25 @@ type Machine struct {
 	Open func(ctx context.Context) (device.Device, error)
 }
 
-// simulates is what the simulator can do and what not.
-const simulates = "the simulator runs PTX for sm_80 to sm_90a, with wgmma, tensor maps and clusters; what it lacks it refuses by name"
+// simulates describes the simulator's scope.
+const simulates = "the simulator runs PTX for sm_80 to sm_90a, with wgmma, tensor maps and clusters; it rejects other instructions by name"
 
-// Examine looks at every ability.
+// Examine checks every ability.
 func Examine(ctx context.Context, m Machine) []Ability {
 	compiler, compilerErr := toolchain.Find(ctx, m.CacheDir)
 	return []Ability{
-		{"run shipped stages' resource gate", true, "the stages and their build records are in the program", ""},
+		{"run shipped stages' resource gate", true, "the stages and their build records are embedded in the program", ""},
 		gpu(ctx, m),
 		{"check kernels with no GPU", true, simulates, ""},
 		compile(compiler, compilerErr),
 		disassemble(compiler),
 		install(ctx),
 		pytorch(ctx),
-		tool("find bad accesses on the GPU", "compute-sanitizer", "it comes with the CUDA toolkit"),
+		tool("find bad accesses on the GPU", "compute-sanitizer", "install the CUDA toolkit"),
 		tool("read the GPU's counters", "ncu", "install Nsight Compute"),
 		tool("record which source a run was made from", "git", "install git"),
-		writable("keep builds", m.CacheDir, "set ATTUNE_CACHE to a folder that can be written"),
-		writable("keep runs", m.LedgerDir, "give --ledger or ATTUNE_LEDGER a folder that can be written"),
+		writable("keep builds", m.CacheDir, "set ATTUNE_CACHE to a writable folder"),
+		writable("keep runs", m.LedgerDir, "set --ledger or ATTUNE_LEDGER to a writable folder"),
 	}
 }
 
@@ -59,7 +58,7 @@ func gpu(ctx context.Context, m Machine) Ability {
 	a := Ability{Name: "run and time kernels on a GPU"}
 	d, err := m.Open(ctx)
 	if err != nil {
-		a.Why, a.Do = oneLine(err.Error()), "see whether nvidia-smi shows the GPU, and restart its driver if not"
+		a.Why, a.Do = oneLine(err.Error()), "check that nvidia-smi shows the GPU, and restart its driver if not"
 		if errors.Is(err, device.ErrNoDevice) {
 			a.Do = "on a machine with an NVIDIA GPU, install its driver (580 or later for the shipped PTX)"
 		}
@@ -78,7 +77,7 @@ func compile(c *toolchain.Compiler, err error) Ability {
 	if err != nil {
 		a.Why, a.Do = oneLine(err.Error()), installCompiler
 		if c != nil {
-			a.Do = "install g++" // NVIDIA's compiler is there, and the one that it needs is not
+			a.Do = "install g++" // only nvcc's host compiler is missing
 		}
 		return a
 	}
@@ -125,7 +124,7 @@ func install(ctx context.Context) Ability {
 	return a
 }
 
-// importLimit is how long PyTorch may take to show itself; its import reads gigabytes on a cold disk.
+// importLimit is the time limit for the import of PyTorch, which reads gigabytes from a cold disk.
 const importLimit = time.Minute
 
 func pytorch(ctx context.Context) Ability {
@@ -151,7 +150,7 @@ func orNone(text string) string {
 	return text
 }
 
-// oneLine keeps the words of others from breaking a table.
+// oneLine makes foreign text a single line, for the table.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 func tool(name, program, do string) Ability {
@@ -162,7 +161,7 @@ func tool(name, program, do string) Ability {
 	return Ability{name, true, place, ""}
 }
 
-// writable tries to write where dir is, or where it would be made.
+// writable creates a file in dir, or in its nearest parent that exists, and removes it.
 func writable(name, dir, do string) Ability {
 	place := dir
 	for {
@@ -175,7 +174,7 @@ func writable(name, dir, do string) Ability {
 		}
 		up := filepath.Dir(place)
 		if up == place {
-			return Ability{name, false, dir + " cannot be made", do}
+			return Ability{name, false, dir + " cannot be created", do}
 		}
 		place = up
 	}

@@ -18,7 +18,7 @@ import (
 	"attune/internal/toolchain"
 )
 
-// programs makes a folder of programs, each a shell script, and lets PATH be that folder alone.
+// programs makes a folder of shell scripts and sets PATH to that folder only.
 func programs(t *testing.T, scripts map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -34,18 +34,18 @@ func programs(t *testing.T, scripts map[string]string) string {
 	return folder
 }
 
-// The programs of a machine that has everything.
+// The programs of a complete machine.
 var (
 	nvcc = "echo 'Cuda compilation tools, release 13.0, V13.0.88'"
 	pip  = `[ "$*" = "-m pip --version" ] && echo "a warning" >&2 && echo "pip 24.0 from /usr/lib/python3/dist-packages/pip (python 3.12)"`
-	// As a helper, python3 answers the first request on its pipes.
+	// As a helper, python3 responds to the first request on its pipes.
 	torch = `[ "$*" = - ] && read request <&3 && echo '{"id": 1, "facts": {"torch": "2.11.0", "cuda": "13.0", "gpu": "NVIDIA H200"}}' >&4 && exit`
 	all   = map[string]string{
 		"nvcc": nvcc, "ptxas": "", "nvdisasm": "", "gcc": "", "python3": torch + "\n" + pip, "compute-sanitizer": "", "ncu": "", "git": "",
 	}
 )
 
-// without is all programs but some.
+// without is all programs except some.
 func without(names ...string) map[string]string {
 	rest := maps.Clone(all)
 	for _, name := range names {
@@ -54,21 +54,21 @@ func without(names ...string) map[string]string {
 	return rest
 }
 
-// with is all programs, one of them another one.
+// with is all programs with one of them replaced.
 func with(name, script string) map[string]string {
 	changed := without()
 	changed[name] = script
 	return changed
 }
 
-// double is a device that can be described and closed.
-type double struct {
+// fakeDevice is a device with facts.
+type fakeDevice struct {
 	device.Device
 	closed int
 }
 
-func (d *double) Close() error { d.closed++; return nil }
-func (d *double) Facts() device.Facts {
+func (d *fakeDevice) Close() error { d.closed++; return nil }
+func (d *fakeDevice) Facts() device.Facts {
 	return device.Facts{Name: "NVIDIA H200", Arch: "sm_90", Multiprocessors: 132, Driver: "580.159.04, CUDA 13.0"}
 }
 
@@ -80,7 +80,7 @@ func noGPU(context.Context) (device.Device, error) {
 	return nil, fmt.Errorf("%w: NVIDIA's driver is not installed", device.ErrNoDevice)
 }
 
-// ability finds an ability by its name, and holds all of them to the form of the table.
+// ability finds an ability by name, and checks that all of them fit the table.
 func ability(t *testing.T, all []Ability, name string) Ability {
 	t.Helper()
 	var found *Ability
@@ -92,7 +92,7 @@ func ability(t *testing.T, all []Ability, name string) Ability {
 			t.Errorf("%+v does not fit into the table", a)
 		}
 		if a.OK && a.Do != "" || !a.OK && a.Do == "" {
-			t.Errorf("%+v: want a way out for each no, and none for a yes", a)
+			t.Errorf("%+v: want a remedy if and only if it is not OK", a)
 		}
 	}
 	if found == nil {
@@ -101,13 +101,13 @@ func ability(t *testing.T, all []Ability, name string) Ability {
 	return *found
 }
 
-func TestMachineWithEverything(t *testing.T) {
+func TestCompleteMachine(t *testing.T) {
 	folder := programs(t, all)
-	d := &double{}
+	d := &fakeDevice{}
 	m := newMachine(t, func(context.Context) (device.Device, error) { return d, nil })
 	in := func(name string) string { return filepath.Join(folder, name) }
 	want := []Ability{
-		{"run shipped stages' resource gate", true, "the stages and their build records are in the program", ""},
+		{"run shipped stages' resource gate", true, "the stages and their build records are embedded in the program", ""},
 		{"run and time kernels on a GPU", true, "NVIDIA H200, sm_90, 132 SMs, driver 580.159.04, CUDA 13.0", ""},
 		{"check kernels with no GPU", true, simulates, ""},
 		{"build variants", true, "nvcc 13.0.88 from PATH (" + in("nvcc") + ")", ""},
@@ -130,7 +130,7 @@ func TestMachineWithEverything(t *testing.T) {
 	}
 }
 
-func TestMachineWithNothing(t *testing.T) {
+func TestBareMachine(t *testing.T) {
 	programs(t, nil)
 	m := newMachine(t, noGPU)
 	if _, err := toolchain.Find(t.Context(), m.CacheDir); err == nil {
@@ -143,30 +143,30 @@ func TestMachineWithNothing(t *testing.T) {
 		"show machine code (--emit sass)":         "attune toolchain install",
 		"install the compiler":                    "install Python 3 with pip",
 		"time PyTorch beside ours":                "install Python 3.9 or later with PyTorch, or name a Python that has PyTorch with --python or ATTUNE_PYTHON",
-		"find bad accesses on the GPU":            "it comes with the CUDA toolkit",
+		"find bad accesses on the GPU":            "install the CUDA toolkit",
 		"read the GPU's counters":                 "install Nsight Compute",
 		"record which source a run was made from": "install git",
 	} {
 		if a := ability(t, got, name); a.OK || a.Do != do {
-			t.Errorf("got %+v; want a no, and %q", a, do)
+			t.Errorf("got %+v; want not OK, and %q", a, do)
 		}
 	}
 	for _, name := range []string{"run shipped stages' resource gate", "check kernels with no GPU", "keep builds", "keep runs"} {
 		if a := ability(t, got, name); !a.OK {
-			t.Errorf("got %+v; want a yes", a)
+			t.Errorf("got %+v; want OK", a)
 		}
 	}
 	if a := ability(t, got, "run and time kernels on a GPU"); a.Why != "no GPU: NVIDIA's driver is not installed" {
-		t.Errorf("got %+v; want the words of Open", a)
+		t.Errorf("got %+v; want the error of Open", a)
 	}
 	for _, dir := range []string{m.CacheDir, m.LedgerDir} {
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the examination has made %s (%v)", dir, err)
+			t.Errorf("Examine has created %s (%v)", dir, err)
 		}
 	}
 }
 
-func TestMachinesInBetween(t *testing.T) {
+func TestIncompleteMachines(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		scripts map[string]string
@@ -175,26 +175,26 @@ func TestMachinesInBetween(t *testing.T) {
 		ok      bool
 	}{
 		{"no host compiler", without("gcc"), "build variants", "there is no gcc in PATH", "install g++", false},
-		{"no host compiler, and a disassembler", without("gcc"), "show machine code (--emit sass)", "nvdisasm", "", true},
+		{"no host compiler, but a disassembler", without("gcc"), "show machine code (--emit sass)", "nvdisasm", "", true},
 		{"no disassembler", without("nvdisasm"), "show machine code (--emit sass)", "there is no nvdisasm", "attune toolchain install", false},
 		{
 			"no pip", with("python3", "echo 'No module named pip' >&2; exit 1"),
 			"install the compiler", "No module named pip", "install pip for ", false,
 		},
 		{
-			"pip in pieces", with("python3", "echo 'Traceback:\n  oh\n' >&2; exit 1"),
+			"a broken pip", with("python3", "echo 'Traceback:\n  oh\n' >&2; exit 1"),
 			"install the compiler", "Traceback: oh", "install pip for ", false,
 		},
-		{"pip without words", with("python3", "exit 7"), "install the compiler", "exit status 7", "install pip for ", false},
+		{"pip without a message", with("python3", "exit 7"), "install the compiler", "exit status 7", "install pip for ", false},
 		{
 			"no PyTorch", with("python3", `read request <&3; echo '{"id": 1, "error": "python3 has no PyTorch", "do": "python3 -m pip install torch"}' >&4`),
 			"time PyTorch beside ours", "python3 has no PyTorch", "python3 -m pip install torch", false,
 		},
 		{
-			"a refusal without a way out", with("python3", `read request <&3; echo '{"id": 1, "error": "no"}' >&4`),
+			"an error without a remedy", with("python3", `read request <&3; echo '{"id": 1, "error": "no"}' >&4`),
 			"time PyTorch beside ours", "no", "python3 -m pip install torch, on", false,
 		},
-		{"a tool less", without("ncu"), "read the GPU's counters", "there is no ncu in PATH", "install Nsight Compute", false},
+		{"a missing tool", without("ncu"), "read the GPU's counters", "there is no ncu in PATH", "install Nsight Compute", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			programs(t, c.scripts)
@@ -206,7 +206,7 @@ func TestMachinesInBetween(t *testing.T) {
 	}
 }
 
-// A compiler in attune's cache is one as well.
+// A compiler in attune's cache counts too.
 func TestCompilerInCache(t *testing.T) {
 	programs(t, map[string]string{"gcc": ""})
 	m := newMachine(t, noGPU)
@@ -228,15 +228,15 @@ func TestCompilerInCache(t *testing.T) {
 	}
 }
 
-// A GPU that is there and fails needs other advice than none.
-func TestGPUThatFails(t *testing.T) {
+// A GPU that fails needs other advice than a missing GPU.
+func TestFailingGPU(t *testing.T) {
 	programs(t, all)
 	m := newMachine(t, func(context.Context) (device.Device, error) {
-		return nil, errors.New("open the device:\nno answer in 1m0s")
+		return nil, errors.New("open the device:\nno result within 1m0s")
 	})
 	a := ability(t, Examine(t.Context(), m), "run and time kernels on a GPU")
-	do := "see whether nvidia-smi shows the GPU, and restart its driver if not"
-	want := Ability{a.Name, false, "open the device: no answer in 1m0s", do}
+	do := "check that nvidia-smi shows the GPU, and restart its driver if not"
+	want := Ability{a.Name, false, "open the device: no result within 1m0s", do}
 	if diff := cmp.Diff(want, a); diff != "" {
 		t.Error(diff)
 	}
@@ -258,8 +258,8 @@ func TestWritable(t *testing.T) {
 		{filepath.Join(file, "below"), file + " is not a folder"},
 		{filepath.Join("file", "below"), "file is not a folder"},
 	} {
-		got := writable("keep runs", c.dir, "go elsewhere")
-		want := Ability{"keep runs", false, c.why, "go elsewhere"}
+		got := writable("keep runs", c.dir, "use another folder")
+		want := Ability{"keep runs", false, c.why, "use another folder"}
 		if c.why == "" {
 			want = Ability{"keep runs", true, c.dir, ""}
 		}
@@ -269,6 +269,6 @@ func TestWritable(t *testing.T) {
 	}
 	left, err := os.ReadDir(folder)
 	if err != nil || len(left) != 1 {
-		t.Errorf("left behind: %v, %v; want the file alone", left, err)
+		t.Errorf("the folder contains %v, %v; want only the file", left, err)
 	}
 }

@@ -265,7 +265,7 @@ exit 1
 			t.Errorf("%s: the ledger has %v", what, names)
 		}
 	}
-	check("no permission", "the driver gives its counters to administrators only (ERR_NVGPUCTRPERM); run as root, ", func(r *ProfileRequest) {
+	check("no permission", "the driver restricts its counters to administrators (ERR_NVGPUCTRPERM); run as root, ", func(r *ProfileRequest) {
 		r.Profiler = &profile.Nsight{Program: forbidden, Arch: "sm_90", Child: isolate.Options{Command: []string{"/bin/true"}, Limit: time.Minute}}
 	})
 	check("no ncu", "there is no ncu in PATH, ", func(r *ProfileRequest) { r.NoProfiler = profile.ErrNoProfiler.Error() })

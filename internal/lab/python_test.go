@@ -30,7 +30,7 @@ while read -r line <&3; do
 	case $line in
 	*\"op\":\"hello\"*) ` + hello + ` ;;
 	*\"op\":\"prepare\"*) ` + prepare + ` ;;
-	*\"op\":\"answer\"*) ` + answer + ` ;;
+	*\"op\":\"output\"*) ` + answer + ` ;;
 	*\"op\":\"sample\"*) ` + sample + ` ;;
 	*) echo "{\"id\":$id}" >&4 ;;
 	esac
@@ -101,13 +101,13 @@ func TestBenchWithAnyPython(t *testing.T) {
 	const long, short = time.Minute, 300 * time.Millisecond
 	nothing := ":"
 	check("missing", "", long, "skipped: there is no python3 in PATH; to include it: install Python 3.9 or later with PyTorch")
-	check("dies", "#!/bin/sh\necho 'ImportError: no luck' >&2\nexit 3\n", long, "it ended (exit status 3: ImportError: no luck)")
-	check("hangs", pythonScript(nothing, nothing, nothing, nothing), short, "gave no answer in 300ms and was ended; to include it: give it more time with --peer-timeout")
-	check("hangs midway", pythonScript(repliesHello, nothing, nothing, nothing), 2*time.Second, "gave no answer in 2s and was ended")
-	check("replies with no JSON", pythonScript(`echo "Traceback (most recent call last):" >&4`, nothing, nothing, nothing), long, "which is not JSON of the form that was asked for")
+	check("dies", "#!/bin/sh\necho 'ImportError: no luck' >&2\nexit 3\n", long, "it exited (exit status 3: ImportError: no luck)")
+	check("hangs", pythonScript(nothing, nothing, nothing, nothing), short, "did not respond within 300ms and was killed; to include it: give it more time with --peer-timeout")
+	check("hangs midway", pythonScript(repliesHello, nothing, nothing, nothing), 2*time.Second, "did not respond within 2s and was killed")
+	check("replies with no JSON", pythonScript(`echo "Traceback (most recent call last):" >&4`, nothing, nothing, nothing), long, "is not JSON of the expected form")
 	check("is on another card", pythonScript(strings.Replace(repliesHello, "a fake", "another", 1), nothing, nothing, nothing), long, "they would run on another")
-	check("claims an output", pythonScript(repliesHello, repliesOK, `echo "{\"id\":$id,\"shape\":[1,1,8,64]}" >&4`, repliesTime), long, "it left no answer")
-	check("claims a time of 0", pythonScript(repliesHello, repliesOK, repliesOutput, `echo "{\"id\":$id,\"seconds\":[0]}" >&4`), long, "it gave a time of 0 s")
+	check("claims an output", pythonScript(repliesHello, repliesOK, `echo "{\"id\":$id,\"shape\":[1,1,8,64]}" >&4`, repliesTime), long, "it wrote no output")
+	check("claims a time of 0", pythonScript(repliesHello, repliesOK, repliesOutput, `echo "{\"id\":$id,\"seconds\":[0]}" >&4`), long, "it returned a time of 0 s")
 	check("claims more time than passed", pythonScript(repliesHello, repliesOK, repliesOutput, `echo "{\"id\":$id,\"seconds\":[1000]}" >&4`), long, "its times cannot be used")
 
 	// With a correct output the script is timed, and with a wrong one it is marked.

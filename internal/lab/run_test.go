@@ -218,10 +218,10 @@ func TestLostDeviceEndsOneVariant(t *testing.T) {
 		rows    int
 	}{
 		"a fault":             {second(fault), "1x2x40x64 seed 1: launch: CUDA_ERROR_ILLEGAL_ADDRESS", false, 1},
-		"a hang":              {second(&device.Timeout{Limit: time.Minute}), "1x2x40x64 seed 1: no answer in 1m0s", true, 1},
+		"a hang":              {second(&device.Timeout{Limit: time.Minute}), "1x2x40x64 seed 1: no result within 1m0s", true, 1},
 		"a crash":             {second(fmt.Errorf("run: %w", &device.Crash{How: "signal: killed"})), "the kernel died: signal: killed", false, 1},
 		"a fault while timed": {behaviour{timing: fault}, "timing 1x2x40x64 interleaved with stage1+USE_CP_ASYNC=0: launch: CUDA_", false, 12},
-		"a hang while timed":  {behaviour{timing: &device.Timeout{Limit: time.Minute}}, "no answer in 1m0s", true, 12},
+		"a hang while timed":  {behaviour{timing: &device.Timeout{Limit: time.Minute}}, "no result within 1m0s", true, 12},
 	} {
 		s := newSetup(t)
 		s.declare("stage0", behaviour{})

@@ -9,10 +9,11 @@ import (
 	"testing"
 )
 
-// benchstatRow is one series of golang.org/x/perf's own tests, or two, with what its benchstat prints of them.
+// benchstatRow is one or two series of the tests of golang.org/x/perf, and benchstat's output for
+// them.
 type benchstatRow struct {
 	File, Name, Unit string
-	Old, New         []float64 // as they stand in its files
+	Old, New         []float64 // as in the files
 	OldMedian        string    `json:"old_median"` // such as 46.55n, 15.014µ, 2.001Gi or 1.718e-06
 	OldInterval      string    `json:"old_interval"`
 	NewMedian        string    `json:"new_median"`
@@ -20,13 +21,13 @@ type benchstatRow struct {
 	P                string
 }
 
-// benchstatUnits are the units that figures are printed in, by those that samples are written in: nanoseconds, and megabytes a second.
+// benchstatUnits converts the samples of the files (ns, MB/s) to the units of benchstat's output.
 var benchstatUnits = map[string]float64{"sec/op": 1e-9, "B/s": 1e6}
 
-// benchstatPrefixes are what medians end in.
+// benchstatPrefixes are the suffixes of the medians in benchstat's output.
 var benchstatPrefixes = map[string]float64{"n": 1e-9, "µ": 1e-6, "m": 1e-3, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
-func TestFiguresAreThoseOfBenchstat(t *testing.T) {
+func TestAgreesWithBenchstat(t *testing.T) {
 	text, err := os.ReadFile("testdata/benchstat.json")
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +58,8 @@ func TestFiguresAreThoseOfBenchstat(t *testing.T) {
 	}
 }
 
-// scaled are samples in the unit that benchstat reckons in: a median that ends in 5 is rounded to the same side.
+// scaled converts samples to benchstat's unit, so that a median that ends in 5 is rounded in the
+// same direction.
 func scaled(samples []float64, unit float64) []float64 {
 	all := make([]float64, len(samples))
 	for i, x := range samples {
@@ -66,7 +68,7 @@ func scaled(samples []float64, unit float64) []float64 {
 	return all
 }
 
-// checkSummary holds a summary against figures as benchstat prints them, to all of their digits.
+// checkSummary compares a summary with benchstat's output, to all digits.
 func checkSummary(t *testing.T, where string, got Summary, median, interval string) {
 	t.Helper()
 	text := fmt.Sprint(got.P50) // as in benchstat's CSV
@@ -92,7 +94,7 @@ func TestMedianInterval(t *testing.T) {
 	if got := Summarize([]float64{1, 2, 3, 4, 5}); got.Median != nil || !math.IsInf(got.Spread(), 1) {
 		t.Errorf("five samples have the interval %+v", got.Median)
 	}
-	// Of six samples the interval is all of them: it leaves the median out once in 32.
+	// The interval of 6 samples is their whole range: it misses the true median once in 32 times.
 	got := Summarize([]float64{6, 1, 5, 2, 4, 3})
 	if got.Median == nil || *got.Median != (Interval{1, 6}) || math.Abs(got.Spread()-2.5/3.5) > 1e-12 {
 		t.Errorf("six samples have the interval %+v", got.Median)
@@ -105,7 +107,7 @@ func TestMedianInterval(t *testing.T) {
 	}
 }
 
-func TestPValueLeavesTheOrderAlone(t *testing.T) {
+func TestPValueKeepsTheOrder(t *testing.T) {
 	a, b := []float64{3, 1, 2}, []float64{6, 5, 4}
 	PValue(a, b)
 	if a[0] != 3 || b[0] != 6 {

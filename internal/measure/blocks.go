@@ -5,17 +5,18 @@ import (
 	"slices"
 )
 
-// CompareBlocks is how many times faster than the parent the variant is where both were sampled in turns of several samples: turn i of one stands next to turn i of
-// the other. Samples of one turn have much in common, so it is turns that are drawn for the interval. Both sides need the same number of turns, one at least, and
-// each turn a sample.
+// CompareBlocks is CompareSpeed for series that were interleaved in blocks of several samples:
+// block i of both belongs to round i. Samples of a block are correlated, so the bootstrap resamples
+// whole blocks. Both series need the same number of blocks, at least 1, with at least one sample
+// each.
 func CompareBlocks(parent, variant [][]float64) Speedup {
 	random := rand.New(rand.NewPCG(1, 2))
 	ratios := make([]float64, resamples)
 	a, b := make([][]float64, len(parent)), make([][]float64, len(parent))
 	for i := range ratios {
 		for j := range parent {
-			turn := random.IntN(len(parent))
-			a[j], b[j] = parent[turn], variant[turn]
+			round := random.IntN(len(parent))
+			a[j], b[j] = parent[round], variant[round]
 		}
 		ratios[i] = ratioOfMedians(a, b)
 	}

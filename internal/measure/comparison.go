@@ -7,70 +7,75 @@ import (
 	"slices"
 )
 
-// Verdict is what a comparison comes to.
+// Verdict is the result of a comparison.
 type Verdict string
 
-// The verdicts, as told of the second series.
+// The verdicts on series B.
 const (
 	Faster    Verdict = "faster"
 	Slower    Verdict = "slower"
-	Same      Verdict = "same"      // any difference is below the least floor
-	Ambiguous Verdict = "ambiguous" // the samples do not say; more may
+	Same      Verdict = "same"      // any difference is below minFloor
+	Ambiguous Verdict = "ambiguous" // the samples cannot decide; more samples may
 )
 
-// Turns are the series of one shape, taken in turns: sample i of each belongs to round i, and the order within a round is turned round from one to the
-// next. Control is a again, under another name: what it seems to differ from a by is what this session can make up.
+// Turns are the interleaved series of one shape in ABBA order: sample i of each belongs to round i,
+// and the order within a round is reversed in the next. Control is the A/A control, a second series
+// of the same kernel as A: its apparent difference from A is noise of this session.
 type Turns struct {
 	A       []float64 `json:"a"`
 	B       []float64 `json:"b"`
 	Control []float64 `json:"control"`
 }
 
-// Comparison is how many times as fast as a the other is on one shape.
+// Comparison is the ratio of A's time to B's on one shape.
 type Comparison struct {
-	Ratio   float64 `json:"ratio"`      // median, over pairs of rounds, of the time of a over the time of b
-	Low     float64 `json:"ratio_low"`  // the interval that holds the true ratio at the level of the comparison
+	Ratio   float64 `json:"ratio"`      // median over pairs of rounds; above 1, B is faster
+	Low     float64 `json:"ratio_low"`  // confidence interval of Ratio
 	High    float64 `json:"ratio_high"` //
 	Medians float64 `json:"median_ratio"`
-	P       float64 `json:"p_value"` // benchstat's, of the samples as two heaps: it knows of no turns, no control and no floor
-	Control Speedup `json:"control"` // a over a
-	Floor   float64 `json:"floor"`   // differences up to this share are none that this session could tell
+	P       float64 `json:"p_value"` // PValue; it ignores rounds, control and floor
+	Control Speedup `json:"control"` // the same ratio for A and its control
+	Floor   float64 `json:"floor"`   // noise floor: the session cannot resolve smaller differences
 	Verdict Verdict `json:"verdict"`
 }
 
 const (
-	// leastFloor is the difference that nobody should act upon, and that no session is quiet enough for.
-	leastFloor = 0.01
-	// wrongVerdicts is how many comparisons in a hundred may call equal kernels different, over all shapes of one comparison.
-	wrongVerdicts = 0.01
+	// minFloor is the smallest noise floor. A difference below 1 % is not worth acting on, and no
+	// session is quiet enough to resolve it.
+	minFloor = 0.01
+	// falsePositiveRate is the probability that one call of Compare reports a difference between
+	// equal kernels, over all its shapes.
+	falsePositiveRate = 0.01
 )
 
-// Compare holds the series of each shape against each other. The level of the intervals grows with the number of shapes, so that many shapes do not make
-// a wrong verdict more likely (Bonferroni's correction). All series of a shape are equally long, with two samples at least.
+// Compare compares the series of each shape. The confidence level of the intervals grows with the
+// number of shapes, so that many shapes do not make a wrong verdict more likely (Bonferroni
+// correction). All series of a shape have the same length, at least 2.
 func Compare(shapes []Turns) []Comparison {
-	tail := wrongVerdicts / 2 / float64(max(len(shapes), 1))
+	tail := falsePositiveRate / 2 / float64(max(len(shapes), 1))
 	all := make([]Comparison, len(shapes))
 	for i, t := range shapes {
-		all[i] = compareTurns(t, tail)
+		all[i] = compareShape(t, tail)
 	}
 	return all
 }
 
-func compareTurns(t Turns, tail float64) Comparison {
+func compareShape(t Turns, tail float64) Comparison {
 	ratio := pairedRatio(t.A, t.B, tail)
 	c := Comparison{
 		Ratio: ratio.Ratio, Low: ratio.Low, High: ratio.High,
 		Medians: median(t.A) / median(t.B), P: PValue(t.A, t.B),
 		Control: pairedRatio(t.A, t.Control, tail),
 	}
-	// Where the control is not 1 for certain, the session is not quiet, and what it makes up of nothing is taken off every verdict.
-	c.Floor = max(leastFloor, c.Control.High-1, 1/c.Control.Low-1)
-	c.Verdict = verdict(c.Low, c.High, c.Floor, leastFloor)
+	// The control's interval shows how large a difference the session's noise can produce.
+	c.Floor = max(minFloor, c.Control.High-1, 1/c.Control.Low-1)
+	c.Verdict = verdict(c.Low, c.High, c.Floor, minFloor)
 	return c
 }
 
-// verdict needs the whole interval on one side: beyond the floor for a difference, within a share of 1 for none. A session that is not quiet raises
-// the floor, and not that share: it cannot tell, which is not to say that there is nothing to tell.
+// verdict decides by the whole interval: beyond the floor it is a difference, within the share same
+// of 1 it is none. A noisy session raises the floor but not that share: a session that cannot
+// resolve a difference does not show that there is none.
 func verdict(low, high, floor, same float64) Verdict {
 	switch {
 	case low > 1+floor:
@@ -83,8 +88,8 @@ func verdict(low, high, floor, same float64) Verdict {
 	return Ambiguous
 }
 
-// Overall is the verdict on all shapes together: what every shape that is not the same says. Shapes that contradict each other, or one that does not
-// say, make it ambiguous.
+// Overall is the verdict on all shapes together: the common verdict of all shapes that are not
+// Same. Shapes that contradict each other, or an ambiguous shape, make it Ambiguous.
 func Overall(all []Comparison) Verdict {
 	overall := Same
 	for _, c := range all {
@@ -99,8 +104,8 @@ func Overall(all []Comparison) Verdict {
 	return overall
 }
 
-// pairedRatio is the median of the ratios of a to b. Two rounds that follow each other make one ratio: in the first a came before b and in the second b
-// before a, so that a steady drift cancels.
+// pairedRatio is the median ratio of a to b with its interval. Two consecutive rounds make one
+// ratio: a runs before b in the first and after b in the second, so a steady drift cancels.
 func pairedRatio(a, b []float64, tail float64) Speedup {
 	var logs []float64
 	for i := 0; i+1 < len(a); i += 2 {
@@ -110,8 +115,8 @@ func pairedRatio(a, b []float64, tail float64) Speedup {
 	return Speedup{Ratio: math.Exp(median(logs)), Low: math.Exp(quantile(medians, tail)), High: math.Exp(quantile(medians, 1-tail))}
 }
 
-// resampledMedian draws as many values as there are, with replacement, again and again, and gives the medians, sorted. A draw is counted at its rank, so that none
-// of them needs to be sorted.
+// resampledMedian returns the sorted medians of all bootstrap resamples. It counts the draws by
+// rank, so that no resample needs to be sorted.
 func resampledMedian(values []float64) []float64 {
 	n := len(values)
 	order := make([]int, n)
@@ -131,8 +136,8 @@ func resampledMedian(values []float64) []float64 {
 			drawn[rank[random.IntN(n)]]++
 		}
 		seen, r := 0, 0
-		at := func(place int) float64 { // of those drawn, in their order
-			for seen+drawn[r] <= place {
+		at := func(position int) float64 { // in the sorted resample
+			for seen+drawn[r] <= position {
 				seen += drawn[r]
 				r++
 			}
@@ -145,7 +150,7 @@ func resampledMedian(values []float64) []float64 {
 	return medians
 }
 
-// CompareRecorded holds two series against each other that were not taken in turns, such as those of two sessions.
+// CompareRecorded compares two series that were not interleaved, such as series of two sessions.
 func CompareRecorded(a, b []float64, floor float64) Comparison {
 	ratio := CompareApart([]Pair{{Parent: a, Variant: b}})
 	return Comparison{

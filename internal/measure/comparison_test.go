@@ -7,10 +7,11 @@ import (
 	"testing"
 )
 
-// noise is what a session does to times: a factor for the moment, which every series meets in its turn, and one for the single sample.
+// noise is the noise of a session. A time is multiplied by the factor of its moment, which depends
+// on the sample's index in the session, and by a factor of its own.
 type noise struct {
 	name   string
-	moment func(at float64, random *rand.Rand) func(turn int) float64 // called once a session
+	moment func(samples float64, random *rand.Rand) func(index int) float64 // per session
 	sample func(random *rand.Rand) float64
 }
 
@@ -21,16 +22,16 @@ func gauss(sigma float64) func(*rand.Rand) float64 {
 func steady(float64, *rand.Rand) func(int) float64 { return func(int) float64 { return 1 } }
 
 func drift(share float64) func(float64, *rand.Rand) func(int) float64 {
-	return func(turns float64, _ *rand.Rand) func(int) float64 {
-		return func(turn int) float64 { return 1 + share*float64(turn)/turns }
+	return func(samples float64, _ *rand.Rand) func(int) float64 {
+		return func(index int) float64 { return 1 + share*float64(index)/samples }
 	}
 }
 
 func step(share float64) func(float64, *rand.Rand) func(int) float64 {
-	return func(turns float64, random *rand.Rand) func(int) float64 {
-		at := int(turns * random.Float64())
-		return func(turn int) float64 {
-			if turn < at {
+	return func(samples float64, random *rand.Rand) func(int) float64 {
+		at := int(samples * random.Float64())
+		return func(index int) float64 {
+			if index < at {
 				return 1
 			}
 			return 1 + share
@@ -60,24 +61,25 @@ func outliers(random *rand.Rand) float64 {
 	return math.Exp(0.004 * random.NormFloat64())
 }
 
-// together has several moments at once.
-func together(all ...func(float64, *rand.Rand) func(int) float64) func(float64, *rand.Rand) func(int) float64 {
-	return func(turns float64, random *rand.Rand) func(int) float64 {
+// combine multiplies several kinds of moment.
+func combine(all ...func(float64, *rand.Rand) func(int) float64) func(float64, *rand.Rand) func(int) float64 {
+	return func(samples float64, random *rand.Rand) func(int) float64 {
 		var parts []func(int) float64
 		for _, moment := range all {
-			parts = append(parts, moment(turns, random))
+			parts = append(parts, moment(samples, random))
 		}
-		return func(turn int) float64 {
+		return func(index int) float64 {
 			product := 1.0
 			for _, part := range parts {
-				product *= part(turn)
+				product *= part(index)
 			}
 			return product
 		}
 	}
 }
 
-// sessions are the troubles that published timings of GPUs show, each stronger than a card in order has them.
+// sessions have the kinds of noise that published GPU timings show, each stronger than on a healthy
+// card.
 var sessions = []noise{
 	{"quiet", steady, gauss(0.002)},
 	{"noisy", steady, gauss(0.02)},
@@ -85,15 +87,15 @@ var sessions = []noise{
 	{"a step of 15 %", step(0.15), gauss(0.003)},
 	{"two clocks, 8 % apart, that change at random", twoClocks(0.08), gauss(0.003)},
 	{"outliers", steady, outliers},
-	{"all of it at once", together(drift(0.1), step(0.15), twoClocks(0.08)), outliers},
+	{"all of them", combine(drift(0.1), step(0.15), twoClocks(0.08)), outliers},
 }
 
-// take plays a session of so many rounds: a, b and the control in turns, in one order and then in the other.
-func take(n noise, rounds int, slowdown float64, random *rand.Rand) Turns {
-	moment, turn := n.moment(float64(3*rounds), random), 0
+// simulate simulates a session: a, b and the control interleaved in ABBA order.
+func simulate(n noise, rounds int, slowdown float64, random *rand.Rand) Turns {
+	moment, index := n.moment(float64(3*rounds), random), 0
 	next := func(truth float64) float64 {
-		t := truth * moment(turn) * n.sample(random)
-		turn++
+		t := truth * moment(index) * n.sample(random)
+		index++
 		return t
 	}
 	var t Turns
@@ -109,9 +111,9 @@ func take(n noise, rounds int, slowdown float64, random *rand.Rand) Turns {
 	return t
 }
 
-// decide compares as the command does: what is ambiguous buys more rounds, up to a limit.
+// decide compares as the command does: an ambiguous verdict leads to more rounds, up to a limit.
 func decide(n noise, slowdown float64, random *rand.Rand) Verdict {
-	t := take(n, 1600, slowdown, random)
+	t := simulate(n, 1600, slowdown, random)
 	for rounds := 100; ; rounds *= 2 {
 		part := Turns{t.A[:rounds], t.B[:rounds], t.Control[:rounds]}
 		if v := Compare([]Turns{part})[0].Verdict; v != Ambiguous || rounds == len(t.A) {
@@ -120,7 +122,8 @@ func decide(n noise, slowdown float64, random *rand.Rand) Verdict {
 	}
 }
 
-// A session that is not quiet raises the floor for a difference. It does not make kernels the same that it shows to differ.
+// A noisy session raises the floor of a difference. It does not turn a measured difference into
+// Same.
 func TestVerdict(t *testing.T) {
 	for _, c := range []struct {
 		low, high, floor float64
@@ -133,19 +136,19 @@ func TestVerdict(t *testing.T) {
 		{0.98, 1.02, 0.034, Ambiguous},
 		{0.995, 1.02, 0.01, Ambiguous},
 	} {
-		if got := verdict(c.low, c.high, c.floor, leastFloor); got != c.want {
+		if got := verdict(c.low, c.high, c.floor, minFloor); got != c.want {
 			t.Errorf("%g to %g with a floor of %g: %s; want %s", c.low, c.high, c.floor, got, c.want)
 		}
 	}
 }
 
-// Counting draws by rank gives what sorting them gives.
+// Counting draws by rank gives the same medians as sorting the draws.
 func TestResampledMedian(t *testing.T) {
 	for _, n := range []int{1, 2, 7, 50} {
 		random := rand.New(rand.NewPCG(uint64(n), 5))
 		values := make([]float64, n)
 		for i := range values {
-			values[i] = math.Round(10 * random.NormFloat64()) // some are alike
+			values[i] = math.Round(10 * random.NormFloat64()) // with ties
 		}
 		draws := rand.New(rand.NewPCG(1, 2))
 		var want []float64
@@ -163,9 +166,9 @@ func TestResampledMedian(t *testing.T) {
 	}
 }
 
-// The promise: of 200 comparisons of a kernel with itself at most 2 call it different, and of 100 with one that is 3 % slower at least 95 call it slower, whatever
-// the session is like.
-func TestComparisonKeepsItsPromise(t *testing.T) {
+// The required error rates, in every kind of session: of 200 comparisons of a kernel with itself at
+// most 2 report a difference. Of 100 with a kernel that is 3 % slower at least 95 report Slower.
+func TestComparisonErrorRates(t *testing.T) {
 	for i, n := range sessions {
 		t.Run(n.name, func(t *testing.T) {
 			t.Parallel()
@@ -182,9 +185,10 @@ func TestComparisonKeepsItsPromise(t *testing.T) {
 					slower++
 				}
 			}
-			t.Logf("equal kernels called different %d of 200 times; 3 %% slower called slower %d of 100 times", different, slower)
+			t.Logf("equal kernels reported different %d of 200 times; 3 %% slower reported %d of 100 times", different, slower)
 			if different > 2 || slower < 95 {
-				t.Errorf("equal kernels called different %d of 200 times, want at most 2; 3 %% slower called slower %d of 100, want at least 95", different, slower)
+				t.Errorf("equal kernels reported different %d of 200 times, want at most 2; 3 %% slower reported %d of 100 times, want at least 95",
+					different, slower)
 			}
 		})
 	}

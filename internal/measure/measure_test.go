@@ -17,14 +17,15 @@ func TestSummarize(t *testing.T) {
 			}
 		}
 	}
-	// The figures are NumPy's: np.quantile(x, [.5, .9, .99]), np.std(x, ddof=1), and that over np.mean(x).
+	// Computed with NumPy: np.quantile(x, [.5, .9, .99]), np.std(x, ddof=1), and that over
+	// np.mean(x).
 	check([]float64{7}, Summary{7, 7, 7, 0, 0, nil})
 	check([]float64{2, 1}, Summary{1.5, 1.9, 1.99, math.Sqrt2 / 2, math.Sqrt2 / 3, nil})
 	check([]float64{5, 1, 4, 2, 3}, Summary{3, 4.6, 4.96, 1.5811388300841898, 0.5270462766947299, nil})
 	check([]float64{1, 1, 1, 100}, Summary{1, 70.3, 97.03, 49.5, 1.9223300970873787, nil})
 }
 
-func TestSummarizeLeavesTheOrderAlone(t *testing.T) {
+func TestSummarizeKeepsTheOrder(t *testing.T) {
 	samples := []float64{3, 1, 2}
 	Summarize(samples)
 	if samples[0] != 3 || samples[1] != 1 {
@@ -32,7 +33,7 @@ func TestSummarizeLeavesTheOrderAlone(t *testing.T) {
 	}
 }
 
-// noisy draws n samples around a median, both sides of a round with a drift in common.
+// noisy draws n samples around each median. Both series of a round have the same drift.
 func noisy(random *rand.Rand, n int, parent, variant float64) Pair {
 	var p Pair
 	for i := range n {
@@ -43,7 +44,7 @@ func noisy(random *rand.Rand, n int, parent, variant float64) Pair {
 	return p
 }
 
-func TestCompareSpeedFindsTheTruth(t *testing.T) {
+func TestCompareSpeedCoverage(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	inside := 0
 	const runs = 200
@@ -57,7 +58,7 @@ func TestCompareSpeedFindsTheTruth(t *testing.T) {
 		}
 	}
 	if inside < runs*90/100 {
-		t.Errorf("the interval held the truth %d of %d times", inside, runs)
+		t.Errorf("the interval contained the true ratio %d of %d times", inside, runs)
 	}
 }
 
@@ -69,14 +70,15 @@ func TestCompareSpeedOverShapesIsAGeometricMean(t *testing.T) {
 	}
 }
 
-// Series of two sessions need no equal numbers of samples, and their interval is wider: what both sides have in common is not taken out.
+// Series of two sessions may have different lengths. Their interval is wider, because their common
+// drift does not cancel.
 func TestCompareApart(t *testing.T) {
 	p := noisy(rand.New(rand.NewPCG(5, 6)), 200, 12, 10)
-	together := CompareSpeed([]Pair{p})
+	paired := CompareSpeed([]Pair{p})
 	p.Variant = p.Variant[:150]
-	apart := CompareApart([]Pair{p})
-	if math.Abs(apart.Ratio-1.2) > 0.03 || apart.Low > 1.2 || apart.High < 1.2 || apart.High-apart.Low <= together.High-together.Low {
-		t.Errorf("a ratio of 1.2 measured as %+v apart and %+v together", apart, together)
+	unpaired := CompareApart([]Pair{p})
+	if math.Abs(unpaired.Ratio-1.2) > 0.03 || unpaired.Low > 1.2 || unpaired.High < 1.2 || unpaired.High-unpaired.Low <= paired.High-paired.Low {
+		t.Errorf("a ratio of 1.2 measured as %+v unpaired and %+v paired", unpaired, paired)
 	}
 }
 

@@ -6,12 +6,13 @@ import (
 	"slices"
 )
 
-// Pair is two series of one shape, taken in turns: sample i of one next to sample i of the other.
+// Pair is two interleaved series of one shape: sample i of both belongs to round i.
 type Pair struct {
 	Parent, Variant []float64
 }
 
-// Speedup is how many times faster than its parent a variant is, with the interval that holds the true value with 95 %.
+// Speedup is the time of the parent divided by the time of the variant, with the 95 % confidence
+// interval of that ratio.
 type Speedup struct {
 	Ratio float64 `json:"ratio"`
 	Low   float64 `json:"low"`
@@ -23,20 +24,21 @@ const (
 	confidence = 0.95
 )
 
-// CompareSpeed gives the geometric mean, over pairs, of median(parent)/median(variant). Each pair needs as many samples on
-// one side as on the other, and at least one; there must be at least one pair.
+// CompareSpeed computes the geometric mean over pairs of median(parent)/median(variant). There must
+// be at least one pair, and the two series of a pair must have the same length, at least 1.
 func CompareSpeed(pairs []Pair) Speedup { return compare(pairs, resampledMedians) }
 
-// CompareApart does the same for series that were not taken in turns, such as those of two sessions: samples are drawn from each side by
-// itself, and there may be more on one side. The interval holds what varies within a session, and nothing of what varies between
-// sessions: clocks, heat, driver, card.
+// CompareApart is CompareSpeed for series that were not interleaved, such as series of two
+// sessions. The bootstrap resamples each series separately, and their lengths may differ. The
+// interval covers the variation within a session, but not between sessions: clocks, temperature,
+// driver, card.
 func CompareApart(pairs []Pair) Speedup { return compare(pairs, separateMedians) }
 
-func compare(pairs []Pair, draw func(Pair, *rand.Rand) (parent, variant float64)) Speedup {
+func compare(pairs []Pair, resample func(Pair, *rand.Rand) (parent, variant float64)) Speedup {
 	random := rand.New(rand.NewPCG(1, 2))
 	ratios := make([]float64, resamples)
 	for i := range ratios {
-		ratios[i] = meanRatio(pairs, func(p Pair) (a, b float64) { return draw(p, random) })
+		ratios[i] = meanRatio(pairs, func(p Pair) (a, b float64) { return resample(p, random) })
 	}
 	slices.Sort(ratios)
 	return Speedup{
@@ -59,7 +61,7 @@ func median(samples []float64) float64 {
 	return quantile(slices.Sorted(slices.Values(samples)), 0.5)
 }
 
-// resampledMedians draws rounds with replacement and gives the medians of both sides over them.
+// resampledMedians draws rounds with replacement and returns the medians of both series over them.
 func resampledMedians(p Pair, random *rand.Rand) (parent, variant float64) {
 	n := len(p.Parent)
 	a, b := make([]float64, n), make([]float64, n)
@@ -70,7 +72,7 @@ func resampledMedians(p Pair, random *rand.Rand) (parent, variant float64) {
 	return median(a), median(b)
 }
 
-// separateMedians draws samples of each side with replacement and gives the medians.
+// separateMedians draws samples of each series with replacement and returns the medians.
 func separateMedians(p Pair, random *rand.Rand) (parent, variant float64) {
 	draw := func(samples []float64) float64 {
 		drawn := make([]float64, len(samples))

@@ -12,13 +12,14 @@ type Summary struct {
 	P50 float64 `json:"p50"`
 	P90 float64 `json:"p90"`
 	P99 float64 `json:"p99"`
-	Std float64 `json:"std"` // of the samples, around their mean
-	CV  float64 `json:"cv"`  // the coefficient of variation: Std as a share of the mean
+	Std float64 `json:"std"` // sample standard deviation
+	CV  float64 `json:"cv"`  // coefficient of variation: Std / mean
 
-	Median *Interval `json:"p50_interval,omitempty"` // nil where there are too few samples for one: fewer than six
+	Median *Interval `json:"p50_interval,omitempty"` // nil with fewer than 6 samples
 }
 
-// Interval holds the true median with 95 % or a little more. It is what benchstat gives, and assumes nothing of how samples are distributed.
+// Interval is a confidence interval of the median, at 95 % or slightly more. It is benchstat's and
+// assumes no distribution of the samples.
 type Interval struct {
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
@@ -38,7 +39,8 @@ func Summarize(samples []float64) Summary {
 	return s
 }
 
-// Spread is how far the interval of the median reaches from it on the wider side, as a share of it. It is +Inf where there is no interval.
+// Spread is the larger distance between the median and the ends of its interval, as a share of the
+// median. It is +Inf without an interval.
 func (s Summary) Spread() float64 {
 	if s.Median == nil {
 		return math.Inf(1)
@@ -49,8 +51,9 @@ func (s Summary) Spread() float64 {
 	return max(s.Median.High/s.P50-1, 1-s.Median.Low/s.P50)
 }
 
-// PValue is the probability of samples as far apart as these, or farther, if both series came from one distribution: Mann and Whitney's U test, as
-// benchstat has it. Series that are all one value give 1. Both need a sample at least.
+// PValue is the p-value of benchstat's Mann-Whitney U test: the probability of samples at least
+// this far apart if both series had the same distribution. It is 1 if all samples are equal. Both
+// series need at least one sample.
 func PValue(a, b []float64) float64 {
 	sample := func(x []float64) *benchmath.Sample {
 		return benchmath.NewSample(slices.Clone(x), &benchmath.DefaultThresholds)
@@ -58,14 +61,15 @@ func PValue(a, b []float64) float64 {
 	return benchmath.AssumeNothing.Compare(sample(a), sample(b)).P
 }
 
-// quantile interpolates between the two samples around the place q of the way through (type 7 of Hyndman and Fan, as in R and NumPy).
+// quantile interpolates linearly between samples (type 7 of Hyndman and Fan, the default of R and
+// NumPy).
 func quantile(sorted []float64, q float64) float64 {
-	place := q * float64(len(sorted)-1)
-	below := int(place)
+	position := q * float64(len(sorted)-1)
+	below := int(position)
 	if below+1 >= len(sorted) {
 		return sorted[len(sorted)-1]
 	}
-	return sorted[below] + (place-float64(below))*(sorted[below+1]-sorted[below])
+	return sorted[below] + (position-float64(below))*(sorted[below+1]-sorted[below])
 }
 
 func mean(samples []float64) float64 {
@@ -80,9 +84,9 @@ func standardDeviation(samples []float64) float64 {
 	if len(samples) < 2 {
 		return 0
 	}
-	middle, squares := mean(samples), 0.0
+	average, squares := mean(samples), 0.0
 	for _, x := range samples {
-		squares += (x - middle) * (x - middle)
+		squares += (x - average) * (x - average)
 	}
 	return math.Sqrt(squares / float64(len(samples)-1))
 }

@@ -1,11 +1,13 @@
-// Package peer runs other implementations of attention, so that ours can be timed beside them: those of PyTorch, and FlashAttention-3 where it is installed.
+// Package peer runs other implementations of attention, to time ours beside them: PyTorch's
+// backends, and FlashAttention-3 if it is installed.
 //
-// They live in a helper: the user's own Python, which gets a small program on its standard input and then answers requests, one line of JSON each, over two
-// pipes. The helper times as attune does, by replaying a CUDA graph of equal launches between two events, and its answers come back as files, so that attune's
-// own oracle judges them.
+// The peers run in a helper process: the user's Python, which reads a small program (helper.py) on
+// its standard input and then serves requests over two pipes, one line of JSON each. The helper
+// times as attune does: it replays a CUDA graph of equal launches between two events. It returns
+// outputs as files, so that attune compares them with its own reference.
 //
-// Nothing that a helper says is believed before it is looked at: it may be missing, hang, die, talk rubbish or give times that cannot be. Each of these is an
-// Error with a reason and a way out, costs the peer and nothing else.
+// A helper is untrusted: it may be missing, hang, die, write garbage or return impossible times.
+// Each of these becomes an Error with a reason and a remedy. It costs the peer and nothing else.
 //
-// The package knows nothing of our kernels, of turns, or of what is right: that is for the lab.
+// The package does not know our kernels, the order of rounds or the reference; package lab does.
 package peer

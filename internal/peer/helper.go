@@ -25,7 +25,7 @@ import (
 //go:embed helper.py
 var program string
 
-// Error is why a peer was not timed, and what to do about it.
+// Error is the reason why a peer was not timed, and the remedy.
 type Error struct {
 	Why string
 	Do  string // may be empty
@@ -38,20 +38,19 @@ func (e *Error) Error() string {
 	return e.Why + "; " + e.Do
 }
 
-// Options say how a helper is started.
+// Options describe how to start a helper.
 type Options struct {
-	Python string        // a program or its path; empty for ATTUNE_PYTHON, else python3 in PATH
-	Device int           // number of the GPU
-	Limit  time.Duration // for each answer, the import of PyTorch included
+	Python string        // name or path; empty for ATTUNE_PYTHON, or else python3 in PATH
+	Device int           // index of the GPU
+	Limit  time.Duration // of each response, including the import of PyTorch
 }
 
-// PythonVariable is the environment variable that names the Python to use.
+// PythonVariable is the environment variable with the Python to use.
 const PythonVariable = "ATTUNE_PYTHON"
 
 const (
-	// longestLine bounds what a helper may answer in one line.
-	longestLine = 4 << 20
-	// closeGrace is how long a helper may take to end of itself.
+	maxLineBytes = 4 << 20 // of a response
+	// closeGrace is the time limit for a helper to exit by itself.
 	closeGrace = 5 * time.Second
 )
 
@@ -60,24 +59,27 @@ type Helper struct {
 	facts   Facts
 	options Options
 	python  string
-	folder  string // for inputs and answers; the helper works in it as well, so that nothing in the user's folder is imported
+	// folder has the inputs and outputs. It is also the helper's working directory, so that Python
+	// imports no module from the user's folder.
+	folder  string
 	cmd     *exec.Cmd
-	said    *tail
+	printed *tail
 	in      *os.File
 	out     *bufio.Reader
 	pipes   []io.Closer
 	exited  chan struct{}
 	exitErr error
-	last    int // number of the last request
+	last    int // ID of the last request
 	lost    bool
 
-	given    *tensor.Inputs // whose files lie in the folder
-	gifts    int            // how often files were written
+	inputs   *tensor.Inputs // in the folder's files
+	version  int            // of these files; it counts how often they were written
 	launches map[Peer]int
 	shapes   map[Peer]tensor.Shape
 }
 
-// Start starts a helper and waits for its versions. Every error but the caller's own end is an *Error.
+// Start starts a helper and waits for its versions. Every error is an *Error, except that of a
+// cancelled context.
 func Start(ctx context.Context, o Options) (*Helper, error) {
 	python, err := find(o.Python)
 	if err != nil {
@@ -85,20 +87,20 @@ func Start(ctx context.Context, o Options) (*Helper, error) {
 	}
 	folder, err := os.MkdirTemp("", "attune-peer-")
 	if err != nil {
-		return nil, &Error{"no folder for the peers' inputs could be made: " + err.Error(), "set TMPDIR to one that can be written"}
+		return nil, &Error{"make a folder for the peers' inputs: " + err.Error(), "set TMPDIR to a writable folder"}
 	}
 	h := &Helper{
-		options: o, python: python, folder: folder, said: &tail{}, exited: make(chan struct{}),
+		options: o, python: python, folder: folder, printed: &tail{}, exited: make(chan struct{}),
 		launches: map[Peer]int{}, shapes: map[Peer]tensor.Shape{},
 	}
 	if err := h.launch(); err != nil {
 		os.RemoveAll(folder)
 		return nil, &Error{fmt.Sprintf("%s does not start: %v", python, err), useAnother}
 	}
-	r, err := h.ask(ctx, request{Op: "hello"})
+	r, err := h.call(ctx, request{Op: "hello"})
 	if err == nil {
-		if wrong := r.Facts.check(); wrong != nil {
-			err = h.lose(wrong)
+		if invalid := r.Facts.check(); invalid != nil {
+			err = h.lose(invalid)
 		}
 	}
 	if err != nil {
@@ -111,9 +113,9 @@ func Start(ctx context.Context, o Options) (*Helper, error) {
 
 const useAnother = "name a Python that has PyTorch with --python or " + PythonVariable
 
-// find looks for the Python to use.
-func find(asked string) (string, error) {
-	name, from := asked, "--python"
+// find finds the Python to use.
+func find(requested string) (string, error) {
+	name, from := requested, "--python"
 	if name == "" {
 		name, from = os.Getenv(PythonVariable), PythonVariable
 	}
@@ -122,7 +124,7 @@ func find(asked string) (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err == nil {
-		path, err = filepath.Abs(path) // the helper works in another folder
+		path, err = filepath.Abs(path) // the helper runs in another folder
 	}
 	if err == nil {
 		return path, nil
@@ -133,7 +135,8 @@ func find(asked string) (string, error) {
 	return "", &Error{fmt.Sprintf("there is no program %q, which %s names", name, from), useAnother}
 }
 
-// launch starts the process with its program on standard input and the two pipes behind standard error.
+// launch starts the process, with the program on standard input and the pipes as descriptors 3 and
+// 4.
 func (h *Helper) launch() error {
 	requestsOut, requestsIn, err := os.Pipe()
 	if err != nil {
@@ -147,13 +150,14 @@ func (h *Helper) launch() error {
 	h.cmd = exec.Command(h.python, "-")
 	h.cmd.Dir = h.folder
 	h.cmd.Stdin = strings.NewReader(program)
-	h.cmd.Stdout, h.cmd.Stderr = h.said, h.said
+	h.cmd.Stdout, h.cmd.Stderr = h.printed, h.printed
 	h.cmd.ExtraFiles = []*os.File{requestsOut, responsesIn}
 	h.cmd.WaitDelay = time.Second
-	// A group of its own, so that what it starts dies with it.
+	// A process group of its own, so that kill also ends the processes that it starts.
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	err = h.cmd.Start()
-	// The helper's ends are the helper's alone: a copy here would keep its death from being seen.
+	// The parent must not keep the helper's pipe ends open, or it would not see EOF when the helper
+	// dies.
 	requestsOut.Close()
 	responsesIn.Close()
 	if err != nil {
@@ -162,25 +166,26 @@ func (h *Helper) launch() error {
 	}
 	go func() {
 		h.exitErr = h.cmd.Wait()
-		h.killGroup() // what it may have left behind
+		h.killGroup() // processes that it started may still run
 		close(h.exited)
 	}()
 	return nil
 }
 
-// Facts are what the helper says of itself.
+// Facts are the helper's versions.
 func (h *Helper) Facts() Facts { return h.facts }
 
-// Lost says that the helper is of no further use.
+// Lost reports whether the helper cannot be used any more.
 func (h *Helper) Lost() bool { return h.lost }
 
-// Graph is what a sample of a peer replays.
+// Graph describes the CUDA graph that a sample of a peer replays.
 type Graph struct {
 	Launches int
-	Copies   int // of the inputs, which the launches take in turns
+	Copies   int // of the inputs; the launches rotate through them
 }
 
-// Prepare makes a peer ready for inputs: with what our own are worth, in its number format, or with the very codes where it takes E4M3.
+// Prepare makes a peer ready for inputs. A peer that supports E4M3 gets our codes; any other gets
+// the dequantised values in its number format.
 func (h *Helper) Prepare(ctx context.Context, p Peer, in *tensor.Inputs, g Graph) error {
 	if err := h.Missing(p); err != nil {
 		return err
@@ -188,8 +193,8 @@ func (h *Helper) Prepare(ctx context.Context, p Peer, in *tensor.Inputs, g Graph
 	if err := p.Refuse(in.Shape); err != nil {
 		return err
 	}
-	if err := h.give(in); err != nil {
-		return &Error{"its inputs cannot be written: " + err.Error(), "set TMPDIR to a folder with room"}
+	if err := h.writeInputs(in); err != nil {
+		return &Error{"write its inputs: " + err.Error(), "set TMPDIR to a folder with free space"}
 	}
 	files := map[string]string{}
 	for _, name := range names {
@@ -198,8 +203,8 @@ func (h *Helper) Prepare(ctx context.Context, p Peer, in *tensor.Inputs, g Graph
 		}
 	}
 	s := in.Shape
-	_, err := h.ask(ctx, request{
-		Op: "prepare", Peer: p.Kind, DType: p.DType, Launches: g.Launches, Copies: g.Copies, Files: files, Inputs: h.gifts,
+	_, err := h.call(ctx, request{
+		Op: "prepare", Peer: p.Kind, DType: p.DType, Launches: g.Launches, Copies: g.Copies, Files: files, Inputs: h.version,
 		Shape: []int{s.Batch, s.Heads, s.SeqQ, s.SeqK, s.HeadDim}, KVHeads: s.Heads / s.Group(), Causal: s.Causal,
 	})
 	if err == nil {
@@ -208,41 +213,41 @@ func (h *Helper) Prepare(ctx context.Context, p Peer, in *tensor.Inputs, g Graph
 	return err
 }
 
-// Missing is the error of a peer that the helper has not, and nil for one that it has.
+// Missing returns an error for a peer that the helper lacks.
 func (h *Helper) Missing(p Peer) error {
 	if why := h.facts.Missing[p.Kind]; why != "" {
-		return &Error{why, toInstall(p.Kind, h.python)}
+		return &Error{why, installAdvice(p.Kind, h.python)}
 	}
 	return nil
 }
 
-func toInstall(kind, python string) string {
+func installAdvice(kind, python string) string {
 	if kind == flash3Kind {
 		return "install FlashAttention-3 for " + python
 	}
 	return "install a newer PyTorch: " + python + " -m pip install --upgrade torch"
 }
 
-// Answer is what a prepared peer makes of its inputs: [batch, head, row, dim].
+// Answer is the output of a prepared peer, in order [batch, head, row, dim].
 func (h *Helper) Answer(ctx context.Context, p Peer) ([]float32, error) {
 	path := h.file("output")
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, &Error{"its answer's place cannot be cleared: " + err.Error(), ""}
+		return nil, &Error{"remove its earlier output: " + err.Error(), ""}
 	}
-	r, err := h.ask(ctx, request{Op: "answer", Peer: p.Kind, DType: p.DType, Files: map[string]string{"output": path}})
+	r, err := h.call(ctx, request{Op: "output", Peer: p.Kind, DType: p.DType, Files: map[string]string{"output": path}})
 	if err != nil {
 		return nil, err
 	}
 	s := h.shapes[p]
 	if want := []int{s.Batch, s.Heads, s.SeqQ, s.HeadDim}; !slices.Equal(r.Shape, want) {
-		return nil, &Error{fmt.Sprintf("its answer has the shape %v; want %v", r.Shape, want), ""}
+		return nil, &Error{fmt.Sprintf("its output has the shape %v; want %v", r.Shape, want), ""}
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, &Error{"it left no answer: " + err.Error(), ""}
+		return nil, &Error{"it wrote no output: " + err.Error(), ""}
 	}
 	if want := 4 * s.Rows() * s.HeadDim; len(data) != want {
-		return nil, &Error{fmt.Sprintf("its answer has %d bytes; want %d", len(data), want), ""}
+		return nil, &Error{fmt.Sprintf("its output has %d bytes; want %d", len(data), want), ""}
 	}
 	values := make([]float32, len(data)/4)
 	for i := range values {
@@ -251,10 +256,11 @@ func (h *Helper) Answer(ctx context.Context, p Peer) ([]float32, error) {
 	return values, nil
 }
 
-// Sample warms a prepared peer up and takes samples, each after a rest: seconds a launch.
+// Sample warms a prepared peer up and samples it, each sample after a rest. The samples are in
+// seconds per launch.
 func (h *Helper) Sample(ctx context.Context, p Peer, samples int, rest time.Duration) ([]float64, error) {
 	started := time.Now()
-	r, err := h.ask(ctx, request{Op: "sample", Peer: p.Kind, DType: p.DType, Samples: samples, Rest: rest.Seconds()})
+	r, err := h.call(ctx, request{Op: "sample", Peer: p.Kind, DType: p.DType, Samples: samples, Rest: rest.Seconds()})
 	if err != nil {
 		return nil, err
 	}
@@ -264,13 +270,13 @@ func (h *Helper) Sample(ctx context.Context, p Peer, samples int, rest time.Dura
 	return r.Seconds, nil
 }
 
-// Forget lets go of all that was prepared.
+// Forget releases all prepared peers and their GPU memory.
 func (h *Helper) Forget(ctx context.Context) error {
-	_, err := h.ask(ctx, request{Op: "forget"})
+	_, err := h.call(ctx, request{Op: "release"})
 	return err
 }
 
-// Files of an input beside its values.
+// Suffixes of the files of an input besides its values.
 const (
 	codesSuffix   = "_codes"
 	descaleSuffix = "_descale"
@@ -278,13 +284,14 @@ const (
 
 func (h *Helper) file(name string) string { return filepath.Join(h.folder, name) }
 
-// give writes inputs into the folder: what they are worth as float32, the codes, and the descale factors. With another mask they are the same inputs.
-func (h *Helper) give(in *tensor.Inputs) error {
+// writeInputs writes the inputs to the folder: dequantised values as float32, codes, and descale
+// factors. It skips inputs that are in the folder already; the mask may differ.
+func (h *Helper) writeInputs(in *tensor.Inputs) error {
 	same := func(a, b *tensor.Tensor) bool { return &a.Codes[0] == &b.Codes[0] }
-	if h.given != nil && same(&h.given.Q, &in.Q) && same(&h.given.K, &in.K) && same(&h.given.V, &in.V) {
+	if h.inputs != nil && same(&h.inputs.Q, &in.Q) && same(&h.inputs.K, &in.K) && same(&h.inputs.V, &in.V) {
 		return nil
 	}
-	h.given = nil
+	h.inputs = nil
 	var writers sync.WaitGroup
 	var failed [3]error
 	for i, t := range []*tensor.Tensor{&in.Q, &in.K, &in.V} {
@@ -294,12 +301,12 @@ func (h *Helper) give(in *tensor.Inputs) error {
 	if err := errors.Join(failed[:]...); err != nil {
 		return err
 	}
-	h.given = in
-	h.gifts++
+	h.inputs = in
+	h.version++
 	return nil
 }
 
-// names are those of the inputs.
+// names are the names of the inputs.
 var names = [3]string{"q", "k", "v"}
 
 // write writes the files of one input.
@@ -319,8 +326,8 @@ func bytesOf(values []float32) []byte {
 	return data
 }
 
-// ask sends a request and waits for its answer, for the end of the time or for the caller's own end.
-func (h *Helper) ask(ctx context.Context, r request) (*response, error) {
+// call sends a request and waits for the response, the time limit or the end of the context.
+func (h *Helper) call(ctx context.Context, r request) (*response, error) {
 	if h.lost {
 		return nil, &Error{"its Python was lost to an earlier failure", ""}
 	}
@@ -334,18 +341,18 @@ func (h *Helper) ask(ctx context.Context, r request) (*response, error) {
 		line []byte
 		err  error
 	}
-	answers := make(chan received, 1)
+	responses := make(chan received, 1)
 	go func() {
 		var got received
 		if _, got.err = h.in.Write(append(line, '\n')); got.err == nil {
 			got.line, got.err = readLine(h.out)
 		}
-		answers <- got
+		responses <- got
 	}()
 	limit := time.NewTimer(h.options.Limit)
 	defer limit.Stop()
 	select {
-	case got := <-answers:
+	case got := <-responses:
 		if got.err != nil {
 			return nil, h.lose(h.death(got.err))
 		}
@@ -361,7 +368,8 @@ func (h *Helper) ask(ctx context.Context, r request) (*response, error) {
 		h.lost = true
 		h.kill()
 		return nil, &Error{
-			fmt.Sprintf("%s gave no answer in %s and was ended", h.python, h.options.Limit), "give it more time with --peer-timeout, or " + useAnother,
+			fmt.Sprintf("%s did not respond within %s and was killed", h.python, h.options.Limit),
+			"give it more time with --peer-timeout, or " + useAnother,
 		}
 	case <-ctx.Done():
 		h.lost = true
@@ -370,16 +378,16 @@ func (h *Helper) ask(ctx context.Context, r request) (*response, error) {
 	}
 }
 
-var errLongLine = errors.New("it answered more than a line can hold")
+var errLongLine = fmt.Errorf("its response exceeds %d bytes", maxLineBytes)
 
-// readLine reads up to a newline, and no more than a line may have.
+// readLine reads a line of at most maxLineBytes.
 func readLine(in *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
 		part, err := in.ReadSlice('\n')
 		line = append(line, part...)
 		switch {
-		case len(line) > longestLine:
+		case len(line) > maxLineBytes:
 			return nil, errLongLine
 		case err == nil:
 			return line, nil
@@ -389,7 +397,8 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// death says how the helper ended, once its pipe is closed.
+// death is the error of a helper whose pipe failed: how it exited, and the last line that it
+// printed.
 func (h *Helper) death(pipeErr error) error {
 	if errors.Is(pipeErr, errLongLine) {
 		return pipeErr
@@ -397,26 +406,27 @@ func (h *Helper) death(pipeErr error) error {
 	select {
 	case <-h.exited:
 	case <-time.After(closeGrace):
-		return fmt.Errorf("it cannot be talked to: %w", pipeErr)
+		return fmt.Errorf("its pipe failed: %w", pipeErr)
 	}
-	how := "without a word"
+	how := "exit status 0"
 	if h.exitErr != nil {
 		how = h.exitErr.Error()
 	}
-	if last := h.said.lastLine(); last != "" {
+	if last := h.printed.lastLine(); last != "" {
 		how += ": " + last
 	}
-	return fmt.Errorf("it ended (%s)", how)
+	return fmt.Errorf("it exited (%s)", how)
 }
 
-// lose marks the helper as of no further use and ends it.
+// lose marks the helper as lost and kills it.
 func (h *Helper) lose(why error) error {
 	h.lost = true
 	h.kill()
-	return &Error{fmt.Sprintf("%s is of no use: %v", h.python, why), useAnother}
+	return &Error{fmt.Sprintf("%s failed: %v", h.python, why), useAnother}
 }
 
-// kill ends the helper and all that it has started, unless it is gone: its number may be another's then.
+// kill kills the helper and the processes that it started, unless the helper has exited: its
+// process ID may then belong to another process.
 func (h *Helper) kill() {
 	select {
 	case <-h.exited:
@@ -427,7 +437,8 @@ func (h *Helper) kill() {
 
 func (h *Helper) killGroup() { _ = syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL) }
 
-// Close ends the helper, by force where it does not end of itself, with all that it has started, and removes its files.
+// Close closes the helper's pipes, which makes it exit, kills it after the grace time, and removes
+// its files.
 func (h *Helper) Close() error {
 	h.closePipes()
 	select {
@@ -445,7 +456,7 @@ func (h *Helper) closePipes() {
 	}
 }
 
-// tail keeps the end of what a helper prints.
+// tail keeps the last bytes of a helper's output.
 type tail struct {
 	mutex sync.Mutex
 	text  []byte
@@ -461,7 +472,7 @@ func (t *tail) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// lastLine is the last line with anything on it: Python's own end of a traceback.
+// lastLine is the last non-empty line. Python ends a traceback with the error.
 func (t *tail) lastLine() string {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()

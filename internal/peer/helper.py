@@ -1,5 +1,6 @@
-# attune gives this program to python3 on standard input. Requests come on descriptor 3 and answers go to descriptor 4, one line of JSON each.
-# It needs Python 3.9 and, for everything but the first answer, PyTorch with CUDA.
+# attune runs this program with python3 on standard input. It reads requests on descriptor 3 and writes
+# responses to descriptor 4, one line of JSON each. It needs Python 3.9 and, for everything but an error
+# in response to "hello", PyTorch with CUDA.
 import contextlib
 import ctypes
 import gc
@@ -19,28 +20,30 @@ BACKENDS = {
     "torch-math": "MATH",
 }
 FLASH3 = "fa3-fp8"
-FIRST_CALLS = 3  # before a graph is captured: they load code and let libraries choose
+FIRST_CALLS = 3  # before the capture: libraries load code and select algorithms
 
-# Samples are taken as attune takes its own: after a warm-up that lasts until the medians of two windows agree, each right after a replay that is not looked
-# at, so that nothing waits for this program between the events.
+# The sampling is that of attune's own kernels (internal/device/cuda/time.go): a warm-up until the
+# medians of two consecutive windows agree, then samples, each right after a lead-in replay, so that the
+# GPU does not wait for the host between the events.
 WINDOW_SECONDS, WINDOW_REPLAYS = 25e-3, 3
-STABLE_SHARE, MOST_WARM_SECONDS = 0.005, 1.0
-LONG_SECONDS = 20e-3  # a replay so long needs no other before it
+STABLE_SHARE, MAX_WARM_SECONDS = 0.005, 1.0
+LONG_SECONDS = 20e-3  # a replay of this length needs no lead-in
 
 torch = None
 jobs = {}
-inputs, loaded = 0, {}  # the number of the inputs in the files, and what was read of them, by path
+inputs, loaded = 0, {}  # the version of the input files, and their contents by path
 
 
 class Refused(Exception):
-    """What cannot be done, and the way out."""
+    """A request that cannot be served: the reason and the remedy."""
 
     def __init__(self, why, do=""):
         super().__init__(why)
         self.why, self.do = why, do
 
 
-def words(error):
+def describe(error):
+    """The type of an error and the first line of its message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return type(error).__name__ + (": " + lines[0] if lines else "")
 
@@ -55,18 +58,19 @@ def hello(request):
     except ModuleNotFoundError as error:
         if error.name == "torch":
             raise Refused("%s (Python %s) has no PyTorch" % (sys.executable, platform.python_version()), install)
-        raise Refused("PyTorch cannot be imported: " + words(error), install)
+        raise Refused("PyTorch cannot be imported: " + describe(error), install)
     except Exception as error:
-        raise Refused("PyTorch cannot be imported: " + words(error), "see what `%s -c 'import torch'` says" % sys.executable)
+        raise Refused("PyTorch cannot be imported: " + describe(error), "see the output of `%s -c 'import torch'`" % sys.executable)
     torch = found
     if not torch.version.cuda:
-        raise Refused("PyTorch %s is built without CUDA" % torch.__version__, "install one that is built with it: " + install)
+        raise Refused("PyTorch %s is built without CUDA" % torch.__version__, "install a build with CUDA: " + install)
     if not torch.cuda.is_available():
         raise Refused("PyTorch %s, built for CUDA %s, sees no GPU" % (torch.__version__, torch.version.cuda),
-                      "see what `%s -c 'import torch; torch.cuda.init()'` says; the driver may be older than this CUDA" % sys.executable)
+                      "see the output of `%s -c 'import torch; torch.cuda.init()'`; "
+                      "the driver may be too old for this CUDA" % sys.executable)
     count = torch.cuda.device_count()
     if request["device"] >= count:
-        raise Refused("PyTorch sees %d GPUs, and none of the number %d" % (count, request["device"]), "take another --device")
+        raise Refused("PyTorch sees %d GPUs, not number %d" % (count, request["device"]), "use another --device")
     torch.cuda.set_device(request["device"])
     properties = torch.cuda.get_device_properties(request["device"])
     return {"facts": {
@@ -90,7 +94,7 @@ def cudnn_version():
 
 
 def missing():
-    """Which peers this Python has not, and why."""
+    """The peers that this Python lacks, with the reasons."""
     reasons = {}
     try:
         from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: F401
@@ -99,30 +103,34 @@ def missing():
                 reasons[name] = "PyTorch %s has no SDPBackend.%s" % (torch.__version__, backend)
     except ImportError:
         for name in BACKENDS:
-            reasons[name] = "PyTorch %s has no torch.nn.attention.sdpa_kernel to choose a backend with" % torch.__version__
+            reasons[name] = "PyTorch %s has no torch.nn.attention.sdpa_kernel to select a backend" % torch.__version__
     try:
         import flash_attn_interface  # noqa: F401
     except Exception as error:
-        reasons[FLASH3] = "flash_attn_interface cannot be imported: " + words(error)
+        reasons[FLASH3] = "flash_attn_interface cannot be imported: " + describe(error)
     return reasons
 
 
 class Job:
-    """A peer on one problem: a captured graph of equal launches, which take copies of the inputs in turns, and the output that the last one writes."""
+    """A peer on one problem: a captured graph of equal launches, and the output of the last launch.
+
+    The launches rotate through copies of the inputs.
+    """
 
     def __init__(self, request):
         batch, heads, queries, keys, dim = request["shape"]
         self.launches = request["launches"]
         self.stream = torch.cuda.Stream()
         self.start, self.end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        self.turned = request["peer"] == FLASH3  # its tensors are [batch, row, head, dim]
+        self.rows_first = request["peer"] == FLASH3  # its tensors are [batch, row, head, dim]
         shared = (batch, request["kv_heads"], keys, dim)
         shapes = {"q": (batch, heads, queries, dim), "k": shared, "v": shared}
-        make = self.flash3 if self.turned else self.sdpa
+        make = self.flash3 if self.rows_first else self.sdpa
         with torch.no_grad():
-            copy, chosen = make(request, shapes)
-            self.calls = [copy() for _ in range(request["copies"])]  # kept, because they hold the inputs that the graph reads
-            self.capture(chosen)
+            copy, backend = make(request, shapes)
+            # The calls are kept, because they own the inputs that the graph reads.
+            self.calls = [copy() for _ in range(request["copies"])]
+            self.capture(backend)
 
     def sdpa(self, request, shapes):
         from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -131,10 +139,11 @@ class Job:
         backend = getattr(SDPBackend, BACKENDS[request["peer"]])
         options = {"is_causal": request["causal"]}
         if shapes["k"][1] != shapes["q"][1]:
-            options["enable_gqa"] = True  # a backend that cannot share K and V among heads refuses
+            options["enable_gqa"] = True  # a backend without grouped heads raises an error
 
         def copy():
-            q, k, v = (load(request["files"][n], torch.float32).reshape(shapes[n]).cuda().to(kind).contiguous() for n in "qkv")
+            q, k, v = (load(request["files"][n], torch.float32).reshape(shapes[n]).cuda().to(kind).contiguous()
+                       for n in "qkv")
             return lambda: scaled_dot_product_attention(q, k, v, **options)
 
         return copy, lambda: sdpa_kernel(backend)
@@ -144,14 +153,15 @@ class Job:
         files = request["files"]
 
         def codes(name):
-            turned = load(files[name + "_codes"], torch.uint8).reshape(shapes[name]).cuda().transpose(1, 2).contiguous()
-            return turned.view(torch.float8_e4m3fn)
+            data = load(files[name + "_codes"], torch.uint8).reshape(shapes[name]).cuda()
+            return data.transpose(1, 2).contiguous().view(torch.float8_e4m3fn)
 
         causal = request["causal"]
 
         def copy():
             q, k, v = codes("q"), codes("k"), codes("v")
-            scales = {n + "_descale": load(files[n + "_descale"], torch.float32).reshape(shapes[n][:2]).cuda() for n in "qkv"}
+            scales = {n + "_descale": load(files[n + "_descale"], torch.float32).reshape(shapes[n][:2]).cuda()
+                      for n in "qkv"}
 
             def call():
                 out = flash_attn_func(q, k, v, causal=causal, **scales)
@@ -161,41 +171,41 @@ class Job:
 
         return copy, contextlib.nullcontext
 
-    def capture(self, chosen):
-        # What was loaded on the default stream must be there before the first call on this one.
+    def capture(self, backend):
+        # The default stream must have loaded the inputs before the first call on this stream.
         torch.cuda.synchronize()
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                with torch.cuda.stream(self.stream), chosen():
+                with torch.cuda.stream(self.stream), backend():
                     for _ in range(FIRST_CALLS):
                         self.out = self.calls[0]()
                 self.stream.synchronize()
             except RuntimeError as error:
-                # PyTorch says as warnings why a backend will not have a problem.
-                reasons = [str(w.message).split(" (Triggered internally")[0].strip() for w in said]
-                raise Refused(" ".join([words(error)] + reasons))
+                # PyTorch warns why a backend does not support a problem.
+                reasons = [str(w.message).split(" (Triggered internally")[0].strip() for w in caught]
+                raise Refused(" ".join([describe(error)] + reasons))
         self.out = None
         self.graph = torch.cuda.CUDAGraph()
-        with chosen(), torch.cuda.graph(self.graph, stream=self.stream):
+        with backend(), torch.cuda.graph(self.graph, stream=self.stream):
             for i in range(self.launches):
                 self.out = self.calls[i % len(self.calls)]()
         torch.cuda.synchronize()
 
-    def answer(self):
-        """What the graph that is timed writes, over an output that holds no answer."""
+    def output(self):
+        """The output of the graph that is timed, written over NaN."""
         with torch.no_grad(), torch.cuda.stream(self.stream):
             self.out.fill_(float("nan"))
             self.graph.replay()
         self.stream.synchronize()
-        out = self.out.transpose(1, 2) if self.turned else self.out
+        out = self.out.transpose(1, 2) if self.rows_first else self.out
         return out.float().contiguous().cpu()
 
     def sample(self, samples, rest):
         start, end, replay, stream = self.start, self.end, self.graph.replay, self.stream
 
-        def once(lead=False):
-            if lead:
+        def once(lead_in=False):
+            if lead_in:
                 replay()
             start.record(stream)
             replay()
@@ -203,24 +213,24 @@ class Job:
             end.synchronize()
             seconds = start.elapsed_time(end) / 1e3
             if not seconds > 0:
-                raise Refused("the events around a replay say %r s" % seconds)
+                raise Refused("the events measured %r s for a replay" % seconds)
             return seconds
 
         gc.disable()
         try:
             with torch.cuda.stream(stream):
-                lead = warm_up(once) < LONG_SECONDS
+                lead_in = warm_up(once) < LONG_SECONDS
                 seconds = []
                 for _ in range(samples):
                     time.sleep(rest)
-                    seconds.append(once(lead) / self.launches)
+                    seconds.append(once(lead_in) / self.launches)
                 return seconds
         finally:
             gc.enable()
 
 
 def warm_up(once):
-    """Replays until the times stand still, and gives the last of their medians."""
+    """Replays until the times reach a steady state, and returns the last median."""
     spent, before = 0.0, None
     while True:
         window = []
@@ -228,13 +238,13 @@ def warm_up(once):
             window.append(once())
         spent += sum(window)
         now = sorted(window)[len(window) // 2]
-        if before is not None and (abs(now - before) <= STABLE_SHARE * before or spent >= MOST_WARM_SECONDS):
+        if before is not None and (abs(now - before) <= STABLE_SHARE * before or spent >= MAX_WARM_SECONDS):
             return now
         before = now
 
 
 def load(path, dtype):
-    """What a file of inputs holds. All peers on a problem get it from the same memory, which nobody writes to."""
+    """The contents of an input file. All peers on a problem share this memory and only read it."""
     if path not in loaded:
         data = bytearray(os.path.getsize(path))
         with open(path, "rb") as file:
@@ -253,8 +263,8 @@ def prepare(request):
     return {}
 
 
-def answer(request):
-    out = jobs[request["peer"], request["dtype"]].answer()
+def output(request):
+    out = jobs[request["peer"], request["dtype"]].output()
     with open(request["files"]["output"], "wb") as file:
         file.write(ctypes.string_at(out.data_ptr(), out.numel() * 4))
     return {"shape": list(out.shape)}
@@ -264,14 +274,14 @@ def sample(request):
     return {"seconds": jobs[request["peer"], request["dtype"]].sample(request["samples"], request.get("rest", 0))}
 
 
-def forget(request):
+def release(request):
     jobs.clear()
     gc.collect()
     torch.cuda.empty_cache()
     return {}
 
 
-OPERATIONS = {"hello": hello, "prepare": prepare, "answer": answer, "sample": sample, "forget": forget}
+OPERATIONS = {"hello": hello, "prepare": prepare, "output": output, "sample": sample, "release": release}
 
 
 def respond(request):
@@ -280,11 +290,11 @@ def respond(request):
     except Refused as refused:
         return {"error": refused.why, "do": refused.do}
     except Exception as error:
-        return {"error": words(error)}
+        return {"error": describe(error)}
 
 
 def listen(lines, pending):
-    """Passes requests on. Whoever asks no more is gone, and then nothing is worth finishing."""
+    """Queues requests. The end of the pipe means that attune has exited, so the process exits at once."""
     for line in lines:
         pending.put(json.loads(line))
     os._exit(0)
@@ -294,13 +304,13 @@ def main():
     pending = queue.Queue()
     lines = os.fdopen(3, "r", encoding="utf-8")
     threading.Thread(target=listen, args=(lines, pending), daemon=True).start()
-    with os.fdopen(4, "w", encoding="utf-8") as answers:
+    with os.fdopen(4, "w", encoding="utf-8") as responses:
         while True:
             request = pending.get()
             response = respond(request)
             response["id"] = request["id"]
-            answers.write(json.dumps(response) + "\n")
-            answers.flush()
+            responses.write(json.dumps(response) + "\n")
+            responses.flush()
 
 
 main()

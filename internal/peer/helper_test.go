@@ -21,40 +21,40 @@ import (
 	"attune/internal/tensor"
 )
 
-// lifeVariable makes this test binary a python3 that leads the life of that name.
-const lifeVariable = "PEER_TEST_LIFE"
+// behaviourVariable makes this test binary a fake python3 with the behaviour of that name.
+const behaviourVariable = "PEER_TEST_BEHAVIOUR"
 
 func TestMain(m *testing.M) {
-	life := lives[os.Getenv(lifeVariable)]
-	if life == nil {
-		os.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector would have each child wait a second at its end
+	b := behaviours[os.Getenv(behaviourVariable)]
+	if b == nil {
+		os.Setenv("GORACE", "atexit_sleep_ms=0") // else each child waits 1 s when it exits
 		os.Exit(m.Run())
 	}
-	serve(life)
+	serve(b)
 }
 
-// life answers a request with any JSON, or does worse.
-type life func(r request, out *os.File) map[string]any
+// behaviour returns the response to a request, or nil if it has written to out or does not respond.
+type behaviour func(r request, out *os.File) map[string]any
 
-var lives = map[string]life{
+var behaviours = map[string]behaviour{
 	"good": good,
 	"garbage": func(_ request, out *os.File) map[string]any {
 		fmt.Fprintln(out, "\x1b[31mTraceback\x00 (most recent call last):")
 		return nil
 	},
-	"two answers": func(r request, out *os.File) map[string]any {
+	"two values": func(r request, out *os.File) map[string]any {
 		fmt.Fprintf(out, `{"id": %d} {"id": %d}`+"\n", r.ID, r.ID)
 		return nil
 	},
-	"out of turn": func(r request, _ *os.File) map[string]any { r.ID += 7; return good(r, nil) },
-	"endless":     func(_ request, out *os.File) map[string]any { return endless(out) },
-	"no facts":    func(request, *os.File) map[string]any { return map[string]any{} },
+	"wrong ID": func(r request, _ *os.File) map[string]any { r.ID += 7; return good(r, nil) },
+	"endless":  func(_ request, out *os.File) map[string]any { return endless(out) },
+	"no facts": func(request, *os.File) map[string]any { return map[string]any{} },
 	"no GPU": func(request, *os.File) map[string]any {
 		return map[string]any{"facts": map[string]any{"torch": "2.11"}}
 	},
 	"hangs": func(request, *os.File) map[string]any { hang(); return nil },
 	"dies": func(request, *os.File) map[string]any {
-		fmt.Fprintln(os.Stderr, "Traceback:\nMemoryError: all gone")
+		fmt.Fprintln(os.Stderr, "Traceback:\nMemoryError: out of memory")
 		os.Exit(3)
 		return nil
 	},
@@ -75,8 +75,8 @@ var lives = map[string]life{
 		hang()
 		return nil
 	}),
-	"refuses": on("prepare", func(request) map[string]any {
-		return map[string]any{"error": "No available\nkernel.", "do": "take another"}
+	"rejects": on("prepare", func(request) map[string]any {
+		return map[string]any{"error": "No available\nkernel.", "do": "use another"}
 	}),
 	"NaN":           on("sample", seconds("NaN")),
 	"a NaN in JSON": on("sample", seconds(math.NaN())),
@@ -85,26 +85,26 @@ var lives = map[string]life{
 	"negative":      on("sample", seconds(-1e-6)),
 	"milliseconds":  on("sample", seconds(1e3)),
 	"few":           on("sample", func(request) map[string]any { return map[string]any{"seconds": []float64{1e-6}} }),
-	"wrong shape": on("answer", func(r request) map[string]any {
-		answer := good(r, nil)
-		answer["shape"] = []int{1, 1, 1, 1}
-		return answer
+	"wrong shape": on("output", func(r request) map[string]any {
+		response := good(r, nil)
+		response["shape"] = []int{1, 1, 1, 1}
+		return response
 	}),
-	"short answer": on("answer", func(r request) map[string]any {
-		answer := good(r, nil)
+	"short output": on("output", func(r request) map[string]any {
+		response := good(r, nil)
 		if err := os.WriteFile(r.Files["output"], []byte{1, 2, 3}, 0o600); err != nil {
 			panic(err)
 		}
-		return answer
+		return response
 	}),
-	"no answer": on("answer", func(request) map[string]any { return map[string]any{"shape": []int{1, 2, 3, 4}} }),
+	"no output": on("output", func(request) map[string]any { return map[string]any{"shape": []int{1, 2, 3, 4}} }),
 }
 
-// on is good but for one operation.
-func on(op string, do func(request) map[string]any) life {
+// on is the good behaviour except for one operation.
+func on(op string, respond func(request) map[string]any) behaviour {
 	return func(r request, out *os.File) map[string]any {
 		if r.Op == op {
-			return do(r)
+			return respond(r)
 		}
 		return good(r, out)
 	}
@@ -120,10 +120,10 @@ func seconds(value any) func(request) map[string]any {
 	}
 }
 
-// prepared is what the good life has been asked to prepare: the last problem's inputs are its answer.
+// prepared is the last request to prepare.
 var prepared request
 
-// good answers every request. Its answer to a problem is the queries.
+// good responds correctly to every request. Its output is a copy of Q.
 func good(r request, _ *os.File) map[string]any {
 	switch r.Op {
 	case "hello":
@@ -133,7 +133,7 @@ func good(r request, _ *os.File) map[string]any {
 		}}
 	case "prepare":
 		prepared = r
-	case "answer":
+	case "output":
 		data, err := os.ReadFile(prepared.Files["q"])
 		if err == nil {
 			err = os.WriteFile(r.Files["output"], data, 0o600)
@@ -150,23 +150,23 @@ func good(r request, _ *os.File) map[string]any {
 	return map[string]any{}
 }
 
-// serve is the life of a python3: it takes a program on standard input, then answers requests.
-func serve(l life) {
+// serve is the main function of a fake python3. It ignores the program on standard input.
+func serve(b behaviour) {
 	in, out := json.NewDecoder(os.NewFile(3, "requests")), os.NewFile(4, "responses")
 	for {
 		var r request
 		if err := in.Decode(&r); err != nil {
 			os.Exit(0)
 		}
-		response := l(r, out)
+		response := b(r, out)
 		if response == nil {
 			continue
 		}
-		if response["id"] = r.ID; os.Getenv(lifeVariable) == "out of turn" {
+		if response["id"] = r.ID; os.Getenv(behaviourVariable) == "wrong ID" {
 			response["id"] = r.ID + 7
 		}
 		line, err := json.Marshal(response)
-		if err != nil { // Python writes what JSON has not
+		if err != nil { // Python writes NaN, which is not JSON
 			line = []byte(fmt.Sprintf(`{"id": %d, "seconds": [NaN]}`, r.ID))
 		}
 		fmt.Fprintf(out, "%s\n", line)
@@ -183,25 +183,25 @@ func endless(out *os.File) map[string]any {
 
 func hang() { time.Sleep(time.Hour) }
 
-// start starts a helper that leads a life, with a limit that only the hanging ones meet.
-func start(t *testing.T, life string) (*Helper, error) {
+// start starts a fake helper. Only those that hang get a short limit.
+func start(t *testing.T, name string) (*Helper, error) {
 	t.Helper()
-	t.Setenv(lifeVariable, life)
+	t.Setenv(behaviourVariable, name)
 	t.Setenv("TMPDIR", t.TempDir())
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	limit := time.Minute
-	if strings.Contains(life, "hang") || strings.Contains(life, "child") {
+	if strings.Contains(name, "hang") || strings.Contains(name, "child") {
 		limit = 300 * time.Millisecond
 	}
 	return Start(t.Context(), Options{Python: self, Device: 1, Limit: limit})
 }
 
-func started(t *testing.T, life string) *Helper {
+func started(t *testing.T, name string) *Helper {
 	t.Helper()
-	h, err := start(t, life)
+	h, err := start(t, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,25 +229,25 @@ func TestGoodHelper(t *testing.T) {
 		t.Error(diff)
 	}
 	in := newInputs(t, "1x2x3x4")
-	for range 2 { // a peer may be prepared again
+	for range 2 { // a peer may be prepared twice
 		if err := h.Prepare(t.Context(), flash, in, Graph{50, 2}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	answer, err := h.Answer(t.Context(), flash)
+	output, err := h.Answer(t.Context(), flash)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var worth []float32
+	var dequantized []float32
 	for head := range in.Q.Descale {
 		values := make([]float64, 12)
 		in.Q.Dequantize(values, head, 0)
 		for _, x := range values {
-			worth = append(worth, float32(x))
+			dequantized = append(dequantized, float32(x))
 		}
 	}
-	if diff := cmp.Diff(worth, answer); diff != "" {
-		t.Errorf("what came back is not what the inputs are worth: %s", diff)
+	if diff := cmp.Diff(dequantized, output); diff != "" {
+		t.Errorf("the output is not the dequantised Q: %s", diff)
 	}
 	samples, err := h.Sample(t.Context(), flash, 3, 0)
 	if err != nil || len(samples) != 3 || samples[0] != 1e-6/50 {
@@ -261,11 +261,11 @@ func TestGoodHelper(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(folder); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder is still there: %v", err)
+		t.Errorf("the folder is not deleted: %v", err)
 	}
 }
 
-// Codes and descale factors lie beside the values, for peers that take E4M3.
+// Codes and descale factors are written too, for peers that support E4M3.
 func TestFilesForE4M3(t *testing.T) {
 	h := started(t, "good")
 	in := newInputs(t, "2x1x3x4:kv=5")
@@ -275,7 +275,7 @@ func TestFilesForE4M3(t *testing.T) {
 	for name, want := range map[string][]byte{"q_codes": in.Q.Codes, "k_codes": in.K.Codes, "v_codes": in.V.Codes, "v_descale": bytesOf(in.V.Descale)} {
 		got, err := os.ReadFile(filepath.Join(h.folder, name))
 		if err != nil || !cmp.Equal(want, got) {
-			t.Errorf("%s holds % x, %v; want % x", name, got, err, want)
+			t.Errorf("%s contains % x, %v; want % x", name, got, err, want)
 		}
 	}
 	if first := math.Float32frombits(binary.LittleEndian.Uint32(bytesOf(in.V.Descale))); first != in.V.Descale[0] {
@@ -283,95 +283,96 @@ func TestFilesForE4M3(t *testing.T) {
 	}
 }
 
-// Inputs are written once for all peers and for both masks, and other inputs in their place, with another number.
+// Inputs are written once for all peers and for both masks. Other inputs replace them and get a new
+// version.
 func TestInputsAreWrittenOnce(t *testing.T) {
 	h := started(t, "good")
-	give := func(in *tensor.Inputs, gifts int) {
+	check := func(in *tensor.Inputs, version int) {
 		t.Helper()
 		if err := h.Prepare(t.Context(), flash, in, Graph{1, 2}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := os.ReadFile(filepath.Join(h.folder, "k_codes"))
-		if err != nil || !cmp.Equal(in.K.Codes, got) || h.gifts != gifts {
-			t.Errorf("inputs number %d, want %d; codes of K are right: %t, %v", h.gifts, gifts, cmp.Equal(in.K.Codes, got), err)
+		if err != nil || !cmp.Equal(in.K.Codes, got) || h.version != version {
+			t.Errorf("version %d, want %d; codes of K are correct: %t, %v", h.version, version, cmp.Equal(in.K.Codes, got), err)
 		}
 	}
 	in := newInputs(t, "1x2x3x4")
-	give(in, 1)
-	give(in, 1)
-	give(in.Masked(true), 1)
-	give(newInputs(t, "1x2x5x4"), 2)
-	give(in, 3)
+	check(in, 1)
+	check(in, 1)
+	check(in.Masked(true), 1)
+	check(newInputs(t, "1x2x5x4"), 2)
+	check(in, 3)
 }
 
-// says holds an error to be one of ours, in one line, with a text in it.
-func says(t *testing.T, what string, err error, want string) {
+// expectError checks that an error is an *Error, is one line and contains a text.
+func expectError(t *testing.T, name string, err error, want string) {
 	t.Helper()
 	var reason *Error
 	if !errors.As(err, &reason) || !strings.Contains(err.Error(), want) || strings.ContainsAny(err.Error(), "\n\x1b\x00") {
-		t.Errorf("%s: got %q; want a line with %q", what, err, want)
+		t.Errorf("%s: got %q; want a line with %q", name, err, want)
 	}
 }
 
 func TestHelpersThatDoNotStart(t *testing.T) {
-	for life, want := range map[string]string{
-		"garbage":     `is of no use: it answered "[31mTraceback (most recent call last):", which is not JSON`,
-		"two answers": "which is more than one answer",
-		"out of turn": "it answered request 8 when request 1 was asked",
-		"endless":     "it answered more than a line can hold",
-		"no facts":    "it said nothing of its versions",
-		"no GPU":      "it named no PyTorch or no GPU",
-		"hangs":       "gave no answer in 300ms and was ended; give it more time with --peer-timeout",
-		"dies":        "it ended (exit status 3: MemoryError: all gone)",
+	for name, want := range map[string]string{
+		"garbage":    `failed: its response "[31mTraceback (most recent call last):" is not JSON`,
+		"two values": "is more than one JSON value",
+		"wrong ID":   "it responded to request 8 instead of request 1",
+		"endless":    "its response exceeds 4194304 bytes",
+		"no facts":   "its response has no versions",
+		"no GPU":     "its response names no PyTorch or no GPU",
+		"hangs":      "did not respond within 300ms and was killed; give it more time with --peer-timeout",
+		"dies":       "it exited (exit status 3: MemoryError: out of memory)",
 	} {
-		t.Run(life, func(t *testing.T) {
-			h, err := start(t, life)
-			says(t, life, err, want)
+		t.Run(name, func(t *testing.T) {
+			h, err := start(t, name)
+			expectError(t, name, err, want)
 			if h != nil {
-				t.Error("there is a helper all the same")
+				t.Error("Start returns a helper besides the error")
 			}
 			if left, _ := os.ReadDir(os.TempDir()); len(left) > 0 {
-				t.Errorf("left behind: %v", left)
+				t.Errorf("not deleted: %v", left)
 			}
 		})
 	}
 }
 
-// What goes wrong once a helper runs, and whether the helper is lost with it.
+// Failures of a running helper, and whether they lose the helper.
 func TestHelpersThatFail(t *testing.T) {
 	for _, c := range []struct {
-		life, want string
+		name, want string
 		lost       bool
 	}{
-		{"refuses", "No available kernel.; take another", false},
-		{"NaN", "not JSON of the form that was asked for", true},
-		{"a NaN in JSON", "not JSON of the form that was asked for", true},
-		{"null", "it gave a time of 0 s", false},
-		{"zero", "it gave a time of 0 s", false},
-		{"negative", "it gave a time of -1e-06 s", false},
-		{"milliseconds", "its samples add up to 1e+05 s, and all of them together took", false},
-		{"few", "it gave 1 samples when 5 were asked for", false},
-		{"wrong shape", "its answer has the shape [1 1 1 1]; want [1 2 3 4]", false},
-		{"short answer", "its answer has 3 bytes; want 96", false},
-		{"no answer", "it left no answer", false},
-		{"dies midway", "it ended (signal: killed", true},
-		{"hangs midway", "gave no answer in 300ms and was ended", true},
+		{"rejects", "No available kernel.; use another", false},
+		{"NaN", "is not JSON of the expected form", true},
+		{"a NaN in JSON", "is not JSON of the expected form", true},
+		{"null", "it returned a time of 0 s", false},
+		{"zero", "it returned a time of 0 s", false},
+		{"negative", "it returned a time of -1e-06 s", false},
+		{"milliseconds", "its samples add up to 1e+05 s, but the whole request took", false},
+		{"few", "it returned 1 samples; 5 were requested", false},
+		{"wrong shape", "its output has the shape [1 1 1 1]; want [1 2 3 4]", false},
+		{"short output", "its output has 3 bytes; want 96", false},
+		{"no output", "it wrote no output", false},
+		{"dies midway", "it exited (signal: killed", true},
+		{"hangs midway", "did not respond within 300ms and was killed", true},
 	} {
-		t.Run(c.life, func(t *testing.T) {
-			h := started(t, c.life)
-			says(t, c.life, all(t, h), c.want)
+		t.Run(c.name, func(t *testing.T) {
+			h := started(t, c.name)
+			expectError(t, c.name, allSteps(t, h), c.want)
 			if h.Lost() != c.lost {
 				t.Errorf("lost is %t; want %t", h.Lost(), c.lost)
 			}
 			if c.lost {
-				says(t, "afterwards", h.Forget(t.Context()), "lost to an earlier failure")
+				expectError(t, "afterwards", h.Forget(t.Context()), "lost to an earlier failure")
 			}
 		})
 	}
 }
 
-// all takes a peer the whole way.
-func all(t *testing.T, h *Helper) error {
+// allSteps prepares a peer, gets its output and samples it.
+func allSteps(t *testing.T, h *Helper) error {
 	if err := h.Prepare(t.Context(), flash, newInputs(t, "1x2x3x4"), Graph{20, 2}); err != nil {
 		return err
 	}
@@ -382,10 +383,10 @@ func all(t *testing.T, h *Helper) error {
 	return err
 }
 
-// What a helper has started dies with it.
-func TestChildrenDieToo(t *testing.T) {
+// Processes that a helper has started are killed with it.
+func TestChildrenAreKilled(t *testing.T) {
 	h := started(t, "has a child")
-	says(t, "hangs", all(t, h), "gave no answer")
+	expectError(t, "hangs", allSteps(t, h), "did not respond")
 	text, err := os.ReadFile(h.file("child"))
 	if err != nil {
 		t.Fatal(err)
@@ -397,16 +398,16 @@ func TestChildrenDieToo(t *testing.T) {
 	if err := h.Close(); err != nil {
 		t.Error(err)
 	}
-	for range 1000 { // until whoever inherits the dead has seen to it
+	for range 1000 { // until init has reaped the process
 		if !alive(pid) {
 			return
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	t.Errorf("process %d is still there", pid)
+	t.Errorf("process %d still exists", pid)
 }
 
-// alive is whether a process runs; one that is dead and not yet waited for does not.
+// alive reports whether a process runs; a zombie does not.
 func alive(pid int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -432,42 +433,42 @@ func TestInterrupted(t *testing.T) {
 func TestMissingPeers(t *testing.T) {
 	h := started(t, "good")
 	flash3 := Peer{Kind: "fa3-fp8", DType: "e4m3"}
-	says(t, "a kind that is not there", h.Prepare(t.Context(), flash3, newInputs(t, "1x1x1x4"), Graph{1, 2}), "no such module; install FlashAttention-3 for ")
-	says(t, "a mask of another kind", h.Prepare(t.Context(), flash, newInputs(t, "1x1x2x4:kv=3:causal"), Graph{1, 2}), "not supported by this peer")
+	expectError(t, "a missing kind", h.Prepare(t.Context(), flash3, newInputs(t, "1x1x1x4"), Graph{1, 2}), "no such module; install FlashAttention-3 for ")
+	expectError(t, "a different mask", h.Prepare(t.Context(), flash, newInputs(t, "1x1x2x4:kv=3:causal"), Graph{1, 2}), "not supported by this peer")
 	if err := errors.Join(h.Missing(flash), flash.Refuse(newInputs(t, "1x1x2x4:kv=3").Shape), flash3.Refuse(newInputs(t, "1x1x2x4:kv=3:causal").Shape)); err != nil {
 		t.Error(err)
 	}
-	says(t, "factors of another kind", flash3.Refuse(newInputs(t, "1x4x2x4:kvheads=2").Shape), "one descale factor of Q for them all")
+	expectError(t, "different factors", flash3.Refuse(newInputs(t, "1x4x2x4:kvheads=2").Shape), "one descale factor of Q for all heads")
 	if err := flash.Refuse(newInputs(t, "1x4x2x4:kvheads=2").Shape); err != nil {
 		t.Error(err)
 	}
 	h.facts.Missing["torch-flash"] = "this PyTorch has none"
-	says(t, "a backend that is not there", h.Missing(flash), "this PyTorch has none; install a newer PyTorch: ")
+	expectError(t, "a missing backend", h.Missing(flash), "this PyTorch has none; install a newer PyTorch: ")
 }
 
-func TestPythons(t *testing.T) {
+func TestFindPython(t *testing.T) {
 	empty := t.TempDir()
 	t.Setenv("PATH", empty)
 	t.Setenv(PythonVariable, "")
-	check := func(what, asked, want string) {
+	check := func(name, requested, want string) {
 		t.Helper()
-		_, err := Start(t.Context(), Options{Python: asked, Limit: time.Minute})
-		says(t, what, err, want)
+		_, err := Start(t.Context(), Options{Python: requested, Limit: time.Minute})
+		expectError(t, name, err, want)
 	}
 	check("no python3", "", "there is no python3 in PATH; install Python 3.9 or later with PyTorch, or name a Python")
-	check("a flag that names nothing", "snake", `there is no program "snake", which --python names; name a Python that has PyTorch`)
+	check("a flag with a missing program", "snake", `there is no program "snake", which --python names; name a Python that has PyTorch`)
 	t.Setenv(PythonVariable, "./adder")
-	check("a variable that names nothing", "", `there is no program "./adder", which ATTUNE_PYTHON names`)
+	check("a variable with a missing program", "", `there is no program "./adder", which ATTUNE_PYTHON names`)
 	script := filepath.Join(empty, "python3")
 	if err := os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir(empty)
-	check("one that cannot be started", "./python3", script+" does not start: ")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\necho 'python: wrong weather' >&2\nexit 4\n"), 0o755); err != nil {
+	check("a program that cannot be started", "./python3", script+" does not start: ")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho 'python: no such module' >&2\nexit 4\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	check("one that will not", "./python3", script+" is of no use: it ended (exit status 4: python: wrong weather)")
+	check("a program that exits", "./python3", script+" failed: it exited (exit status 4: python: no such module)")
 	t.Setenv("TMPDIR", filepath.Join(empty, "no", "such", "folder"))
-	check("no room for files", "./python3", "no folder for the peers' inputs could be made")
+	check("no folder for files", "./python3", "make a folder for the peers' inputs")
 }

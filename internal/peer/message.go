@@ -15,7 +15,7 @@ import (
 // request is one line to the helper.
 type request struct {
 	ID     int    `json:"id"`
-	Op     string `json:"op"` // hello, prepare, answer, sample, forget
+	Op     string `json:"op"` // hello, prepare, output, sample, release
 	Device int    `json:"device"`
 
 	Peer  string `json:"peer,omitempty"`
@@ -27,13 +27,13 @@ type request struct {
 	Launches int               `json:"launches,omitempty"` // in a graph
 	Copies   int               `json:"copies,omitempty"`   // of the inputs
 	Files    map[string]string `json:"files,omitempty"`
-	Inputs   int               `json:"inputs,omitempty"` // another number wherever the files of the inputs have changed
+	Inputs   int               `json:"inputs,omitempty"` // changes with the files of the inputs
 
 	Samples int     `json:"samples"`
-	Rest    float64 `json:"rest,omitempty"` // seconds before each
+	Rest    float64 `json:"rest,omitempty"` // seconds before each sample
 }
 
-// response is one line from the helper, to the request of the same number.
+// response is one line from the helper, for the request with the same ID.
 type response struct {
 	ID    int    `json:"id"`
 	Error string `json:"error"`
@@ -41,10 +41,10 @@ type response struct {
 
 	Facts   *Facts    `json:"facts"`
 	Shape   []int     `json:"shape"`
-	Seconds []float64 `json:"seconds"` // a launch
+	Seconds []float64 `json:"seconds"` // per launch
 }
 
-// Facts are the versions of what the helper runs, and which kinds of peer it has not, with the reason.
+// Facts are the helper's versions, and the kinds of peer that it lacks with the reasons.
 type Facts struct {
 	Python  string            `json:"python"`
 	Torch   string            `json:"torch"`
@@ -55,33 +55,34 @@ type Facts struct {
 	Missing map[string]string `json:"missing,omitempty"`
 }
 
-// readResponse reads the answer to request id. What is not one is an error that shows the beginning of it.
+// readResponse parses the response to request id. The error of an invalid response quotes its
+// beginning.
 func readResponse(line []byte, id int) (*response, error) {
 	var r response
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	if err := decoder.Decode(&r); err != nil {
-		return nil, fmt.Errorf("it answered %q, which is not JSON of the form that was asked for", oneLine(string(line), 60))
+		return nil, fmt.Errorf("its response %q is not JSON of the expected form", oneLine(string(line), 60))
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("it answered %q, which is more than one answer", oneLine(string(line), 60))
+		return nil, fmt.Errorf("its response %q is more than one JSON value", oneLine(string(line), 60))
 	}
 	if r.ID != id {
-		return nil, fmt.Errorf("it answered request %d when request %d was asked", r.ID, id)
+		return nil, fmt.Errorf("it responded to request %d instead of request %d", r.ID, id)
 	}
 	r.Error, r.Do = oneLine(r.Error, 300), oneLine(r.Do, 300)
 	return &r, nil
 }
 
-// check finds facts that are none, and keeps the words of others from breaking a line.
+// check rejects incomplete facts and makes every text a single printable line.
 func (f *Facts) check() error {
 	if f == nil {
-		return errors.New("it said nothing of its versions")
+		return errors.New("its response has no versions")
 	}
 	for _, text := range []*string{&f.Python, &f.Torch, &f.CUDA, &f.CuDNN, &f.GPU, &f.UUID} {
 		*text = oneLine(*text, 80)
 	}
 	if f.Torch == "" || f.GPU == "" {
-		return errors.New("it named no PyTorch or no GPU")
+		return errors.New("its response names no PyTorch or no GPU")
 	}
 	for kind, why := range f.Missing {
 		f.Missing[kind] = oneLine(why, 300)
@@ -89,31 +90,32 @@ func (f *Facts) check() error {
 	return nil
 }
 
-// checkSeconds finds times that cannot be: too few, not finite, not above zero, or adding up to more than the whole request took.
-func checkSeconds(seconds []float64, samples, launches int, took time.Duration) error {
+// checkSeconds rejects impossible times: a wrong number of samples, a time that is not finite and
+// positive, or a sum above the duration of the whole request.
+func checkSeconds(seconds []float64, samples, launches int, elapsed time.Duration) error {
 	if len(seconds) != samples {
-		return fmt.Errorf("it gave %d samples when %d were asked for", len(seconds), samples)
+		return fmt.Errorf("it returned %d samples; %d were requested", len(seconds), samples)
 	}
 	sum := 0.0
 	for _, s := range seconds {
 		if !(s > 0) || math.IsInf(s, 1) {
-			return fmt.Errorf("it gave a time of %g s", s)
+			return fmt.Errorf("it returned a time of %g s", s)
 		}
 		sum += s * float64(launches)
 	}
-	if sum > 1.05*took.Seconds() {
-		return fmt.Errorf("its samples add up to %.3g s, and all of them together took %.3g s", sum, took.Seconds())
+	if sum > 1.05*elapsed.Seconds() {
+		return fmt.Errorf("its samples add up to %.3g s, but the whole request took %.3g s", sum, elapsed.Seconds())
 	}
 	return nil
 }
 
-// oneLine makes one printable line of others' words, of so many characters at most.
-func oneLine(text string, most int) string {
+// oneLine makes foreign text a single printable line of at most limit characters.
+func oneLine(text string, limit int) string {
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsPrint(r) || r == unicode.ReplacementChar
 	}), " ")
-	if runes := []rune(text); len(runes) > most {
-		text = string(runes[:most]) + "…"
+	if runes := []rune(text); len(runes) > limit {
+		text = string(runes[:limit]) + "…"
 	}
 	return text
 }

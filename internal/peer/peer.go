@@ -12,29 +12,29 @@ import (
 type Peer struct {
 	Kind  string // torch-flash, torch-cudnn, torch-efficient, torch-math, fa3-fp8
 	DType string // of its inputs: fp16, bf16, e4m3
-	// Welcome peers are timed where they are installed and are not missed where they are not.
+	// A welcome peer is timed if it is installed, and skipped silently if it is not.
 	Welcome bool
 }
 
-// The kinds. Those of PyTorch are the backends of its scaled_dot_product_attention, one at a time.
+// The kinds of PyTorch are the backends of its scaled_dot_product_attention.
 var torchKinds = []string{"torch-flash", "torch-cudnn", "torch-efficient", "torch-math"}
 
 const flash3Kind = "fa3-fp8"
 
-// The words for several at once.
+// Keywords for several kinds or formats.
 const (
-	everyPeer = "all"
+	allPeers  = "all"
 	noPeer    = "none"
 	bothTypes = "both"
 )
 
-// DTypes are what the numbers of PyTorch's inputs can be asked to be.
+// DTypes are the number formats that can be requested for PyTorch's inputs.
 var DTypes = []string{"fp16", "bf16", bothTypes}
 
-// Kinds are the words that Parse reads.
-func Kinds() []string { return append(slices.Clone(torchKinds), flash3Kind, everyPeer, noPeer) }
+// Kinds are the kinds and keywords that Parse accepts.
+func Kinds() []string { return append(slices.Clone(torchKinds), flash3Kind, allPeers, noPeer) }
 
-// Parse reads kinds with commas between them, and the number format for those that leave a choice.
+// Parse parses a comma-separated list of kinds. dtype applies to the kinds of PyTorch.
 func Parse(kinds, dtype string) ([]Peer, error) {
 	if !slices.Contains(DTypes, dtype) {
 		return nil, fmt.Errorf("unknown number format %q of peers; there are %s", dtype, strings.Join(DTypes, ", "))
@@ -47,35 +47,35 @@ func Parse(kinds, dtype string) ([]Peer, error) {
 	add := func(p Peer) {
 		same := func(other Peer) bool { return other.Kind == p.Kind && other.DType == p.DType }
 		if i := slices.IndexFunc(all, same); i >= 0 {
-			all[i].Welcome = all[i].Welcome && p.Welcome // asked for by its name as well
+			all[i].Welcome = all[i].Welcome && p.Welcome // false if it is also listed by name
 			return
 		}
 		all = append(all, p)
 	}
-	for word := range strings.SplitSeq(kinds, ",") {
+	for name := range strings.SplitSeq(kinds, ",") {
 		switch {
-		case word == noPeer:
-		case word == flash3Kind:
-			add(Peer{Kind: word, DType: "e4m3"})
-		case word == everyPeer, slices.Contains(torchKinds, word):
+		case name == noPeer:
+		case name == flash3Kind:
+			add(Peer{Kind: name, DType: "e4m3"})
+		case name == allPeers, slices.Contains(torchKinds, name):
 			for _, kind := range torchKinds {
 				for _, t := range dtypes {
-					if word == kind || word == everyPeer {
+					if name == kind || name == allPeers {
 						add(Peer{Kind: kind, DType: t})
 					}
 				}
 			}
-			if word == everyPeer {
+			if name == allPeers {
 				add(Peer{Kind: flash3Kind, DType: "e4m3", Welcome: true})
 			}
 		default:
-			return nil, fmt.Errorf("unknown peer %q; there are %s", word, strings.Join(Kinds(), ", "))
+			return nil, fmt.Errorf("unknown peer %q; there are %s", name, strings.Join(Kinds(), ", "))
 		}
 	}
 	return all, nil
 }
 
-// String is the kind, and the number format where it is not the usual one.
+// String is the kind, with the number format if it is not the default.
 func (p Peer) String() string {
 	if p.DType == "bf16" {
 		return p.Kind + "-bf16"
@@ -83,7 +83,7 @@ func (p Peer) String() string {
 	return p.Kind
 }
 
-// ElementBytes is the size of a number of its inputs.
+// ElementBytes is the size of an element of its inputs.
 func (p Peer) ElementBytes() int {
 	if p.Kind == flash3Kind {
 		return 1
@@ -91,18 +91,19 @@ func (p Peer) ElementBytes() int {
 	return 2
 }
 
-// Refuse is the error of a shape on which the peer would answer another question than ours, and nil for any other.
+// Refuse returns an error for a shape on which the peer computes another problem than ours.
 func (p Peer) Refuse(shape tensor.Shape) error {
 	if shape.Causal && shape.SeqQ != shape.SeqK && p.Kind != flash3Kind {
 		return &Error{
-			Why: "not supported by this peer: its causal mask is aligned to the first key and ours to the last, which are two masks where there are more keys or fewer than queries",
-			Do:  "take a shape with as many keys as queries, or one that is not causal",
+			Why: "not supported by this peer: its causal mask is aligned to the first key, ours to the last; " +
+				"they differ if the numbers of queries and keys differ",
+			Do: "use a shape with equal numbers of queries and keys, or one that is not causal",
 		}
 	}
 	if shape.Group() > 1 && p.Kind == flash3Kind {
 		return &Error{
-			Why: "not supported by this peer: where heads share K and V it takes one descale factor of Q for them all, and ours have one each",
-			Do:  "take a shape without kvheads",
+			Why: "not supported by this peer: it has one descale factor of Q for all heads that share K and V, ours has one per head",
+			Do:  "use a shape without kvheads",
 		}
 	}
 	return nil

@@ -35,24 +35,25 @@ func TestParse(t *testing.T) {
 	check("all,fa3-fp8", "fp16", "torch-flash fp16", "torch-cudnn fp16", "torch-efficient fp16", "torch-math fp16", "fa3-fp8 e4m3")
 	check("none", "fp16")
 
-	refuse := func(kinds, dtype, want string) {
+	reject := func(kinds, dtype, want string) {
 		t.Helper()
 		if _, err := Parse(kinds, dtype); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s, %s: got %v; want %q", kinds, dtype, err, want)
 		}
 	}
-	refuse("torch-flsh", "fp16", `unknown peer "torch-flsh"; there are torch-flash, torch-cudnn, torch-efficient, torch-math, fa3-fp8, all, none`)
-	refuse("", "fp16", `unknown peer ""`)
-	refuse("all", "fp8", `unknown number format "fp8" of peers; there are fp16, bf16, both`)
+	reject("torch-flsh", "fp16", `unknown peer "torch-flsh"; there are torch-flash, torch-cudnn, torch-efficient, torch-math, fa3-fp8, all, none`)
+	reject("", "fp16", `unknown peer ""`)
+	reject("all", "fp8", `unknown number format "fp8" of peers; there are fp16, bf16, both`)
 }
 
 func TestElementBytes(t *testing.T) {
 	if flash.ElementBytes() != 2 || (Peer{Kind: flash3Kind}).ElementBytes() != 1 {
-		t.Error("halves have two bytes, E4M3 has one")
+		t.Error("FP16 has 2 bytes, E4M3 has 1")
 	}
 }
 
-// Whatever comes on the pipe: an answer to the request that was asked, with one printable line of words, or an error in one line.
+// Any line on the pipe is either a response to the request, with texts of one printable line, or an
+// error of one line.
 func FuzzReadResponse(f *testing.F) {
 	for _, seed := range []string{
 		`{"id": 1}`, `{"id": 1, "error": "no\nway", "do": "\u001b[2J"}`, `{"id": 2}`, `{"id": 1} {"id": 1}`, `[1]`, `null`, `1`, "", "\x00\xff", `{"id": 1, "seconds": [NaN]}`,
@@ -64,7 +65,7 @@ func FuzzReadResponse(f *testing.F) {
 		r, err := readResponse(line, 1)
 		if err != nil {
 			if strings.ContainsAny(err.Error(), "\n\x1b\x00") || len(err.Error()) > 1000 {
-				t.Errorf("an error that is no line: %q", err)
+				t.Errorf("an error of more than one line: %q", err)
 			}
 			return
 		}

@@ -12,14 +12,16 @@ import (
 	"attune/internal/device"
 )
 
-// Launch is one launch in a report of Nsight Compute, with its metrics in base units: bytes, nanoseconds, hertz.
+// Launch is one launch in a report of Nsight Compute, with its metrics in base units: bytes,
+// nanoseconds, hertz.
 type Launch struct {
 	Kernel   string
 	Counters device.Counters
 }
 
-// ParseCSV reads what `ncu --csv` prints: the raw page, with a column for each metric and a line of units, or the other pages, with a line for each metric. Lines
-// of the profiler's own (==PROF==) may stand around. A metric that has no value is left out.
+// ParseCSV parses the output of `ncu --csv`: the raw page, which has a column for each metric and a
+// line of units, or another page, which has a line for each metric. It skips ncu's messages
+// (==PROF==) and metrics without a value.
 func ParseCSV(text []byte) ([]Launch, error) {
 	reader := csv.NewReader(bytes.NewReader(table(text)))
 	reader.FieldsPerRecord, reader.LazyQuotes = -1, true
@@ -37,19 +39,19 @@ func ParseCSV(text []byte) ([]Launch, error) {
 	return wideLaunches(header, rows), nil
 }
 
-// table leaves the lines of the table: from its header on, without what the profiler says in between.
+// table returns the lines of the table: from its header on, without ncu's messages.
 func table(text []byte) []byte {
 	var lines [][]byte
 	for line := range bytes.Lines(text) {
-		begun := bytes.HasPrefix(line, []byte(`"ID"`)) || bytes.HasPrefix(line, []byte("ID,"))
-		if begun || len(lines) > 0 && !bytes.HasPrefix(line, []byte("==")) {
+		isHeader := bytes.HasPrefix(line, []byte(`"ID"`)) || bytes.HasPrefix(line, []byte("ID,"))
+		if isHeader || len(lines) > 0 && !bytes.HasPrefix(line, []byte("==")) {
 			lines = append(lines, line)
 		}
 	}
 	return bytes.Join(lines, nil)
 }
 
-// wideLaunches reads a launch a line. The line of units is the one with no ID.
+// wideLaunches parses one launch per line. The line without an ID has the units.
 func wideLaunches(header []string, rows [][]string) []Launch {
 	var launches []Launch
 	var units []string
@@ -64,14 +66,14 @@ func wideLaunches(header []string, rows [][]string) []Launch {
 			if i < len(units) {
 				unit = units[i]
 			}
-			l.note(name, unit, row[i])
+			l.add(name, unit, row[i])
 		}
 		launches = append(launches, l)
 	}
 	return launches
 }
 
-// longLaunches reads a metric a line; those of one launch have the same ID.
+// longLaunches parses one metric per line. The metrics of one launch have the same ID.
 func longLaunches(header []string, rows [][]string) []Launch {
 	column := func(row []string, name string) string {
 		if i := slices.Index(header, name); i >= 0 && i < len(row) {
@@ -87,14 +89,15 @@ func longLaunches(header []string, rows [][]string) []Launch {
 			last = id
 		}
 		l := &launches[len(launches)-1]
-		l.note("Kernel Name", "", column(row, "Kernel Name"))
-		l.note(column(row, "Metric Name"), column(row, "Metric Unit"), column(row, "Metric Value"))
+		l.add("Kernel Name", "", column(row, "Kernel Name"))
+		l.add(column(row, "Metric Name"), column(row, "Metric Unit"), column(row, "Metric Value"))
 	}
 	return launches
 }
 
-// note keeps a column of a launch: the kernel's name, or a metric with a value. Names of metrics have two underscores, or are of the source page.
-func (l *Launch) note(name, unit, value string) {
+// add adds a column to a launch: the kernel's name, or a metric that has a value. The name of a
+// metric has two underscores, or the prefix of the source page.
+func (l *Launch) add(name, unit, value string) {
 	if name == "Kernel Name" {
 		l.Kernel = value
 		return
@@ -107,16 +110,16 @@ func (l *Launch) note(name, unit, value string) {
 	}
 }
 
-// number reads 1,536,000 and 8.10. Nothing, n/a and words are no numbers.
+// number parses numbers such as 1,536,000 and 8.10. Empty text, n/a and names are not numbers.
 func number(text string) (float64, bool) {
 	value, err := strconv.ParseFloat(strings.ReplaceAll(strings.TrimSpace(text), ",", ""), 64)
 	finite := err == nil && value-value == 0
 	return value, finite
 }
 
-// scale is what a value in a unit has to be multiplied by to be in the base unit. A unit that is not known is one.
+// scale is the factor from a unit to its base unit; 1 for an unknown unit.
 func scale(unit string) float64 {
-	unit, _, _ = strings.Cut(unit, "/") // Kbyte/block and Gbyte/s are scaled in their first part
+	unit, _, _ = strings.Cut(unit, "/") // in Kbyte/block and Gbyte/s the first part has the scale
 	times := map[string]float64{
 		"ns": 1, "nsecond": 1, "us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9,
 	}

@@ -12,7 +12,7 @@ import (
 	"attune/internal/device"
 )
 
-// recorded is what ncu has printed of a stage on 1x8x512x64 on an H200.
+// recorded has ncu's figures of a stage on shape 1x8x512x64 on an H200.
 func recorded(t testing.TB, stage string) Values {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", stage+".csv"))
@@ -40,14 +40,14 @@ func TestRecordedCSV(t *testing.T) {
 }
 
 func TestParseCSV(t *testing.T) {
-	check := func(what, text string, want ...Launch) {
+	check := func(name, text string, want ...Launch) {
 		t.Helper()
 		got, err := ParseCSV([]byte(text))
 		if err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", name, err)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", what, diff)
+			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 	launch := func(kernel string, counters device.Counters) Launch { return Launch{kernel, counters} }
@@ -64,15 +64,15 @@ func TestParseCSV(t *testing.T) {
 		launch("a", device.Counters{"gpu__time_duration.sum": 1, "dram__bytes.sum": 2, "launch__registers_per_thread": 3}),
 		launch("b", device.Counters{"gpu__time_duration.sum": 4, "dram__bytes.sum": 5, "launch__registers_per_thread": 6}))
 	check("no value", header+`"0","sdpa","n/a","","CachePreferNone"`+"\n", launch("sdpa", device.Counters{}))
-	check("no number", header+`"0","sdpa","nan","inf","1"`+"\n", launch("sdpa", device.Counters{"launch__registers_per_thread": 1}))
+	check("not a finite number", header+`"0","sdpa","nan","inf","1"`+"\n", launch("sdpa", device.Counters{"launch__registers_per_thread": 1}))
 	check("a line that ends early", header+`"0","sdpa","5"`+"\n", launch("sdpa", device.Counters{"gpu__time_duration.sum": 5}))
-	check("the profiler's words around it",
+	check("ncu's messages around it",
 		"==PROF== Connected to process 7\n==WARNING== Unable to access the following metrics: a.\n"+header+`"","","ns","byte",""`+"\n==PROF== 1 pass\n"+
 			`"0","sdpa","1","2","3"`+"\n==PROF== Disconnected\n",
 		launch("sdpa", device.Counters{"gpu__time_duration.sum": 1, "dram__bytes.sum": 2, "launch__registers_per_thread": 3}))
-	check("nothing but a header", header)
+	check("only a header", header)
 	const long = `"ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"` + "\n"
-	check("a metric a line", long+
+	check("one metric per line", long+
 		`"0","a","Command line profiler metrics","gpu__time_duration.sum","msecond","1.5"`+"\n"+
 		`"0","a","Command line profiler metrics","dram__bytes.sum.per_second","Gbyte/second","100.4"`+"\n"+
 		`"0","a","GPU Speed Of Light Throughput","Memory Throughput","%","14.26"`+"\n"+

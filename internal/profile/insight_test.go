@@ -10,8 +10,8 @@ import (
 
 func anyKnob(string) bool { return true }
 
-// said are the names of the rules that hold.
-func said(v Values) []string {
+// appliedRules are the names of the rules that apply.
+func appliedRules(v Values) []string {
 	names := []string{}
 	for _, i := range Explain(v, anyKnob) {
 		names = append(names, i.Rule)
@@ -19,13 +19,13 @@ func said(v Values) []string {
 	return names
 }
 
-// TestRecordedLaunches holds the rules against two launches on an H200 whose trouble is known.
+// TestRecordedLaunches checks the rules on two launches on an H200 whose limits are known.
 func TestRecordedLaunches(t *testing.T) {
 	for stage, want := range map[string][]string{
 		"stage3b": {"latency-bound", "small-grid", "few-warps", "bank-conflicts", "uncoalesced-stores", "waits-for-arithmetic"},
 		"stage3c": {"latency-bound", "small-grid", "few-warps", "uncoalesced-stores"},
 	} {
-		if diff := cmp.Diff(want, said(recorded(t, stage))); diff != "" {
+		if diff := cmp.Diff(want, appliedRules(recorded(t, stage))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", stage, diff)
 		}
 	}
@@ -33,28 +33,28 @@ func TestRecordedLaunches(t *testing.T) {
 		t.Helper()
 		for _, i := range Explain(recorded(t, "stage3b"), anyKnob) {
 			if i.Rule == rule && !strings.Contains(i.Text, want) {
-				t.Errorf("%s says %q; want %q in it", rule, i.Text, want)
+				t.Errorf("%s: %q; want %q in it", rule, i.Text, want)
 			}
 		}
 	}
 	check("latency-bound", "issue slots are empty in 68 % of the active cycles and no unit is above 40 % (the highest is at 22 %)")
-	check("small-grid", "the blocks fill 0.48 of the places")
-	check("few-warps", "6 % of the warps that a multiprocessor can hold are there; 182 registers a thread leave room for 11")
-	check("bank-conflicts", "32768 of 204800 passes through shared memory are there for bank conflicts")
-	check("waits-for-arithmetic", "of 3.2 cycles between two instructions of a warp 1.1 go by waiting for the result of the instruction before")
+	check("small-grid", "the grid is 0.48 waves of blocks")
+	check("few-warps", "the occupancy is 6 % of the warps that a multiprocessor can run; 182 registers per thread allow 11 warps")
+	check("bank-conflicts", "bank conflicts cause 32768 of the 204800 wavefronts of shared memory")
+	check("waits-for-arithmetic", "1.1 of the 3.2 cycles between two instructions of a warp are spent waiting for the previous instruction")
 }
 
 func TestRules(t *testing.T) {
-	// well is a launch about which there is nothing to say.
-	well := Values{
+	// good is a launch to which no rule applies.
+	good := Values{
 		TensorBusy: 59, DRAMBusy: 30, L2Busy: 30, L1Busy: 30, SMBusy: 59, ALUBusy: 30, FMABusy: 30, XUBusy: 30, IssueBusy: 50, Occupancy: 50, Registers: 64,
 		Waves: 4, LoadConflicts: 9, storeConflicts: 0, wavefronts: 100, LoadUse: 32, StoreUse: 32, latency: 8,
 	}
 	check := func(change Values, want ...string) {
 		t.Helper()
-		v := maps.Clone(well)
+		v := maps.Clone(good)
 		maps.Copy(v, change)
-		if diff := cmp.Diff(append([]string{}, want...), said(v)); diff != "" {
+		if diff := cmp.Diff(append([]string{}, want...), appliedRules(v)); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", change, diff)
 		}
 	}
@@ -84,20 +84,20 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// What was not measured says nothing, and what the simulator has counted is enough for some.
+// Rules need measured figures. The simulator's counters are enough for some rules.
 func TestRulesWithoutFigures(t *testing.T) {
-	if got := said(nil); len(got) > 0 {
-		t.Errorf("of nothing is said %v", got)
+	if got := appliedRules(nil); len(got) > 0 {
+		t.Errorf("without figures: %v", got)
 	}
 	v := Values{LoadConflicts: 32768, storeConflicts: 0, wavefronts: 204800}
 	got := Explain(v, func(knob string) bool { return knob == "USE_XOR_SWIZZLE" })
 	want := []Insight{{
-		"bank-conflicts", "32768 of 204800 passes through shared memory are there for bank conflicts", []string{"USE_XOR_SWIZZLE"},
+		"bank-conflicts", "bank conflicts cause 32768 of the 204800 wavefronts of shared memory", []string{"USE_XOR_SWIZZLE"},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	if got := Explain(v, func(string) bool { return false }); got[0].Knobs != nil {
-		t.Errorf("knobs that the kernel has not: %v", got[0].Knobs)
+		t.Errorf("knobs that the kernel does not have: %v", got[0].Knobs)
 	}
 }

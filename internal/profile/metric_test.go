@@ -10,17 +10,17 @@ import (
 	"attune/internal/device"
 )
 
-func TestMetricsHaveNamesOfTheirOwn(t *testing.T) {
+func TestMetricsAreUnique(t *testing.T) {
 	keys := map[string]bool{}
 	for _, m := range Metrics {
 		if keys[m.Key] || m.About == "" || len(m.from) == 0 || m.Exact && m.Why != "" {
-			t.Errorf("%+v is there twice, or says nothing", m)
+			t.Errorf("%+v is a duplicate or incomplete", m)
 		}
 		keys[m.Key] = true
 		names := map[string]bool{}
 		for _, name := range slices.Concat(m.from...) {
 			if names[name] || !strings.Contains(name, "__") && !strings.HasPrefix(name, sourcePrefix) {
-				t.Errorf("%s of %s is no metric, or there twice", name, m.Key)
+				t.Errorf("%s of %s is not a metric, or a duplicate", name, m.Key)
 			}
 			names[name] = true
 		}
@@ -37,33 +37,33 @@ func TestValuesOf(t *testing.T) {
 	check(nil, Values{})
 	check(device.Counters{"unknown__metric.sum": 1}, Values{})
 	check(device.Counters{"gpu__time_duration.sum": 5}, Values{Time: 5})
-	// What has several names is their sum, as far as they are there.
+	// A figure of several metrics is the sum of those that exist.
 	check(device.Counters{"sm__inst_executed_pipe_tensor_op_hmma.sum": 3, "sm__inst_executed_pipe_tensor_op_imma.sum": 4},
 		Values{"tensor_instructions": 7, "tensor_float": 3, "tensor_integer": 4})
-	// Products of a warpgroup are among those of their format.
+	// wgmma instructions also count as instructions of their format.
 	check(device.Counters{"sm__inst_executed_pipe_tensor_op_hmma.sum": 4, "sm__inst_executed_pipe_tensor_op_gmma.sum": 4},
 		Values{"tensor_instructions": 4, "tensor_float": 4, "tensor_warpgroup": 4})
 	check(device.Counters{"sm__ops_path_tensor_src_fp16_dst_fp32.sum": 8192, "sm__ops_path_tensor_src_fp8.sum": 0}, Values{TensorFLOPs: 8192})
-	// Other names count where the first ones are not there.
+	// The next alternative is used if the first one does not exist.
 	check(device.Counters{"sm__inst_executed_pipe_tensor.sum": 9}, Values{"tensor_instructions": 9})
 	check(device.Counters{"dram__bytes_read.sum": 3, "dram__bytes_write.sum": 4}, Values{DRAMBytes: 7})
 	check(device.Counters{"dram__bytes.sum": 8, "dram__bytes_read.sum": 3, "dram__bytes_write.sum": 4}, Values{DRAMBytes: 8})
 }
 
-func TestToAsk(t *testing.T) {
+func TestRequestedMetrics(t *testing.T) {
 	const gmma = "sm__inst_executed_pipe_tensor_op_gmma.sum"
 	for arch, want := range map[string]bool{"sm_90": true, "sm_100": true, "sm_89": false, "sm_80": false} {
-		names := toAsk(arch)
+		names := requestedMetrics(arch)
 		if slices.Contains(names, gmma) != want {
-			t.Errorf("%s: gmma is asked for: %t", arch, !want)
+			t.Errorf("%s: gmma is requested: %t", arch, !want)
 		}
 		for _, name := range names {
 			if strings.HasPrefix(name, "sim__") || strings.Contains(name, "stalled") || strings.HasPrefix(name, sourcePrefix) {
-				t.Errorf("%s is asked for", name)
+				t.Errorf("%s is requested", name)
 			}
 		}
 		slices.Sort(names)
-		if !slices.Contains(names, "dram__bytes.sum") || !slices.Contains(names, "dram__bytes_read.sum") || len(slices.Compact(names)) != len(toAsk(arch)) {
+		if !slices.Contains(names, "dram__bytes.sum") || !slices.Contains(names, "dram__bytes_read.sum") || len(slices.Compact(names)) != len(requestedMetrics(arch)) {
 			t.Errorf("%s: %v", arch, names)
 		}
 	}
@@ -87,14 +87,14 @@ func TestRows(t *testing.T) {
 	}
 	v := func(x float64) *float64 { return &x }
 	check("tensor_instructions", v(102), v(100), v(2))
-	check(LoadConflicts, v(5), v(0), nil) // of nothing there is no share
+	check(LoadConflicts, v(5), v(0), nil) // no percentage of 0
 	check(storeConflicts, v(0), v(0), v(0))
 	check(copyConflicts, v(6), v(4), v(50))
 	check(Time, nil, v(9), nil)
 	check(DRAMBytes, nil, nil, nil)
 	check("ptx_instructions", v(7), nil, nil)
 	check("stall_wait", nil, v(1), nil)
-	for _, key := range []string{"stall_barrier", "ptx_move"} { // that nobody has
+	for _, key := range []string{"stall_barrier", "ptx_move"} { // no source has them
 		if _, ok := rows[key]; ok {
 			t.Errorf("there is a row %s", key)
 		}
@@ -105,13 +105,13 @@ func TestRows(t *testing.T) {
 		}
 		return all
 	}
-	// Two percent are near enough; what is not exact is held against nothing.
+	// 2 % is within the tolerance; a figure that is not exact need not agree.
 	agree, differ, free := p.Agreement()
 	want := [][]string{{"tensor_instructions", storeConflicts}, {LoadConflicts, wavefronts}, {copyConflicts}}
 	if diff := cmp.Diff(want, [][]string{keys(agree), keys(differ), keys(free)}); diff != "" {
 		t.Error(diff)
 	}
 	if p.Values()[Time] != 9 || (&Profile{Sim: p.Sim}).Values()["ptx_instructions"] != 7 {
-		t.Error("the chip's figures do not come before the simulator's")
+		t.Error("the chip's figures do not take precedence over the simulator's")
 	}
 }

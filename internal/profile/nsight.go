@@ -16,15 +16,16 @@ import (
 	"attune/internal/device/isolate"
 )
 
-// ErrNoProfiler is returned where there is no ncu.
+// ErrNoProfiler is returned by Find if there is no ncu.
 var ErrNoProfiler = errors.New("there is no ncu in PATH, in /usr/local/cuda/bin or under /opt/nvidia/nsight-compute; " +
-	"it comes with the CUDA toolkit and as the package nsight-compute")
+	"install the CUDA toolkit or the package nsight-compute")
 
-// ErrNoPermission is returned where the driver gives the counters to others only.
-var ErrNoPermission = errors.New("the driver gives its counters to administrators only (ERR_NVGPUCTRPERM); run as root, load the driver's module with " +
+// ErrNoPermission is returned if the user may not read the GPU's counters.
+var ErrNoPermission = errors.New("the driver restricts its counters to administrators (ERR_NVGPUCTRPERM); run as root, load the driver's module with " +
 	"NVreg_RestrictProfilingToAdminUsers=0, or start the container with --cap-add=SYS_ADMIN")
 
-// places are where ncu lies when it is not in PATH, the last of each pattern first.
+// places are the paths of ncu outside PATH. Of several matches of a pattern the last has
+// precedence.
 var places = []string{"/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu"}
 
 // Find finds ncu.
@@ -33,7 +34,7 @@ func Find() (string, error) {
 		return path, nil
 	}
 	for _, pattern := range places {
-		found, _ := filepath.Glob(pattern) // the patterns are right
+		found, _ := filepath.Glob(pattern) // fails only for an invalid pattern
 		slices.Sort(found)
 		for _, path := range slices.Backward(found) {
 			if _, err := exec.LookPath(path); err == nil {
@@ -44,35 +45,36 @@ func Find() (string, error) {
 	return "", ErrNoProfiler
 }
 
-// Nsight is Nsight Compute around a child that runs kernels.
+// Nsight runs Nsight Compute around a child process that runs kernels.
 type Nsight struct {
 	Program string          // ncu, from Find
-	Child   isolate.Options // how the child is started by itself
+	Child   isolate.Options // of the child without ncu
 	Arch    string          // of the device
 }
 
-// Capture is what Nsight Compute has counted of one launch.
+// Capture has the counters of one launch.
 type Capture struct {
 	Counters device.Counters
-	Unknown  []string // metrics that this ncu does not know on this chip, as far as a figure is missing for it
+	Unknown  []string // metrics that this ncu does not know on this chip and that a figure needs
 }
 
-// mostTries is how often a capture is taken anew without the metrics that were not known.
-const mostTries = 8
+// maxTries limits the repetitions of a capture without the metrics that turned out to be unknown.
+const maxTries = 8
 
-// Capture runs a job in a child under the profiler and counts its second launch: the first one has warmed up what is warmed up once. The report, which
-// Nsight Compute's own window can open, goes into a file whose name ends in .ncu-rep.
+// Capture runs a job in a child under ncu and counts its second launch, because the first one
+// includes one-time warm-up. ncu writes its report, which Nsight Compute's window can open, to a
+// file whose name ends in .ncu-rep.
 func (n *Nsight) Capture(ctx context.Context, job device.Job, report string) (*Capture, error) {
 	c := &Capture{}
-	metrics := toAsk(n.Arch)
+	metrics := requestedMetrics(n.Arch)
 	if known := n.query(ctx); known != nil {
-		metrics, c.Unknown = known.part(metrics)
+		metrics, c.Unknown = known.split(metrics)
 	}
-	for range mostTries {
-		err := n.take(ctx, job, report, metrics)
+	for range maxTries {
+		err := n.record(ctx, job, report, metrics)
 		var unknown unknownMetrics
 		if errors.As(err, &unknown) {
-			known, others := unknown.part(metrics)
+			known, others := unknown.split(metrics)
 			if len(others) > 0 {
 				metrics, c.Unknown = known, append(c.Unknown, others...)
 				continue
@@ -81,24 +83,25 @@ func (n *Nsight) Capture(ctx context.Context, job device.Job, report string) (*C
 		if err != nil {
 			return nil, err
 		}
-		c.Unknown = missed(metrics, c.Unknown)
+		c.Unknown = needed(metrics, c.Unknown)
 		c.Counters, err = n.read(ctx, report)
 		return c, err
 	}
-	return nil, fmt.Errorf("ncu does not know the metrics that it is asked for, %d of them so far: %s", len(c.Unknown), strings.Join(c.Unknown, ", "))
+	return nil, fmt.Errorf("ncu does not know the requested metrics, at least these %d: %s", len(c.Unknown), strings.Join(c.Unknown, ", "))
 }
 
-// missed are those of the unknown metrics that a figure lacks: it goes by no other names, or not all of those are known either.
-func missed(known, unknown []string) []string {
+// needed returns the unknown metrics without which a figure is incomplete: none of the figure's
+// alternatives consists of known metrics.
+func needed(known, unknown []string) []string {
 	var all []string
 	for _, m := range Metrics {
-		whole := slices.ContainsFunc(m.from, func(names []string) bool {
+		complete := slices.ContainsFunc(m.from, func(names []string) bool {
 			return !slices.ContainsFunc(names, func(name string) bool {
 				return !slices.Contains(known, name) && !strings.HasPrefix(name, sourcePrefix)
 			})
 		})
 		for _, name := range slices.Concat(m.from...) {
-			if !whole && slices.Contains(unknown, name) && !slices.Contains(all, name) {
+			if !complete && slices.Contains(unknown, name) && !slices.Contains(all, name) {
 				all = append(all, name)
 			}
 		}
@@ -106,13 +109,14 @@ func missed(known, unknown []string) []string {
 	return all
 }
 
-// knownMetrics are the names that a profiler lists for a chip, without what may follow a point.
+// knownMetrics are the names that ncu lists for a chip, without suffixes such as ".sum".
 type knownMetrics map[string]bool
 
-// fewestMetrics is how many a list must have to be believed. That of any chip has thousands.
-const fewestMetrics = 100
+// minMetrics is the minimum of a plausible list. A chip has thousands of metrics.
+const minMetrics = 100
 
-// query asks the profiler which metrics it knows on this machine. Where it does not say, they are found out one by one.
+// query lists the metrics that ncu knows on this machine. It returns nil if ncu gives no list;
+// Capture then finds the unknown metrics by trial.
 func (n *Nsight) query(ctx context.Context) knownMetrics {
 	cmd := exec.CommandContext(ctx, n.Program, "--query-metrics")
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
@@ -123,7 +127,8 @@ func (n *Nsight) query(ctx context.Context) knownMetrics {
 	return parseMetrics(text)
 }
 
-// parseMetrics reads what `ncu --query-metrics` prints: a line for each metric that begins with its name, among headings.
+// parseMetrics parses the output of `ncu --query-metrics`: headings, and a line for each metric
+// that begins with its name.
 func parseMetrics(text []byte) knownMetrics {
 	known := knownMetrics{}
 	for line := range bytes.Lines(text) {
@@ -132,14 +137,15 @@ func parseMetrics(text []byte) knownMetrics {
 			known[name] = true
 		}
 	}
-	if len(known) < fewestMetrics || !known["gpu__time_duration"] { // which every chip has
+	if len(known) < minMetrics || !known["gpu__time_duration"] { // a metric that every chip has
 		return nil
 	}
 	return known
 }
 
-// part tells the metrics that are listed from those that are not. What the launch itself decides is in no list.
-func (k knownMetrics) part(metrics []string) (known, unknown []string) {
+// split separates listed from unlisted metrics. Metrics of the launch configuration are known too;
+// ncu does not list them.
+func (k knownMetrics) split(metrics []string) (known, unknown []string) {
 	for _, metric := range metrics {
 		name, _, _ := strings.Cut(metric, ".")
 		if k[name] || strings.HasPrefix(name, "launch__") {
@@ -151,8 +157,8 @@ func (k knownMetrics) part(metrics []string) (known, unknown []string) {
 	return known, unknown
 }
 
-// take has a report written.
-func (n *Nsight) take(ctx context.Context, job device.Job, report string, metrics []string) error {
+// record runs the job under ncu, which writes the report.
+func (n *Nsight) record(ctx context.Context, job device.Job, report string, metrics []string) error {
 	folder, err := os.MkdirTemp("", "attune-profile-")
 	if err != nil {
 		return err
@@ -160,13 +166,13 @@ func (n *Nsight) take(ctx context.Context, job device.Job, report string, metric
 	defer os.RemoveAll(folder)
 	options := []string{
 		"--set", "full", "--import-source", "no", "--metrics", strings.Join(metrics, ","),
-		"--clock-control", "none", // the roofline was measured with the clocks as they are
+		"--clock-control", "none", // the ceilings of the roofline were measured without it too
 		"--kernel-name", job.Entry, "--launch-skip", "1", "--launch-count", "1",
-		"--force-overwrite", "--export", strings.TrimSuffix(report, ".ncu-rep"), // which ncu adds by itself
+		"--force-overwrite", "--export", strings.TrimSuffix(report, ".ncu-rep"), // ncu adds the suffix
 	}
 	p, err := isolate.StartProfiled(ctx, n.Child, n.Program, options, filepath.Join(folder, "log"))
 	if err != nil {
-		return why(err.Error(), err)
+		return diagnose(err.Error(), err)
 	}
 	_, runErr := p.Run(ctx, job)
 	code, err := p.Finish()
@@ -179,41 +185,42 @@ func (n *Nsight) take(ctx context.Context, job device.Job, report string, metric
 	if runErr == nil {
 		runErr = fmt.Errorf("ncu wrote no report and ended with code %d", code)
 	}
-	return why(p.Log(), runErr)
+	return diagnose(p.Log(), runErr)
 }
 
-// read has a report printed and takes the counters of its last launch.
+// read reads the counters of the last launch in a report.
 func (n *Nsight) read(ctx context.Context, report string) (device.Counters, error) {
-	var said bytes.Buffer
+	var messages bytes.Buffer
 	cmd := exec.CommandContext(ctx, n.Program, "--import", report, "--csv", "--page", "raw", "--print-units", "base")
-	cmd.Env = append(os.Environ(), "LC_ALL=C") // numbers with points and commas in their usual places
-	cmd.Stderr = &said
+	cmd.Env = append(os.Environ(), "LC_ALL=C") // decimal points and thousands commas
+	cmd.Stderr = &messages
 	text, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("read %s: ncu: %w: %s", report, err, firstError(said.String()+string(text)))
+		return nil, fmt.Errorf("read %s: ncu: %w: %s", report, err, firstError(messages.String()+string(text)))
 	}
 	launches, err := ParseCSV(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, firstError(said.String()+string(text)))
+		return nil, fmt.Errorf("%w: %s", err, firstError(messages.String()+string(text)))
 	}
 	if len(launches) == 0 {
-		return nil, fmt.Errorf("read %s: there is no launch in it", report)
+		return nil, fmt.Errorf("read %s: it has no launch", report)
 	}
 	return launches[len(launches)-1].Counters, nil
 }
 
-// unknownMetrics is the error of a profiler that does not know some metrics, as it names them: by name, or by a pattern of its own making.
+// unknownMetrics is the error of an ncu that does not know some metrics. A name may lack its
+// suffix.
 type unknownMetrics []string
 
 func (e unknownMetrics) Error() string {
 	return "ncu does not know the metrics " + strings.Join(e, ", ")
 }
 
-// part tells the metrics that are known from those that are not.
-func (e unknownMetrics) part(metrics []string) (known, unknown []string) {
+// split separates known from unknown metrics.
+func (e unknownMetrics) split(metrics []string) (known, unknown []string) {
 	for _, metric := range metrics {
-		is := func(name string) bool { return metric == name || strings.HasPrefix(metric, name+".") }
-		if slices.ContainsFunc(e, is) {
+		matches := func(name string) bool { return metric == name || strings.HasPrefix(metric, name+".") }
+		if slices.ContainsFunc(e, matches) {
 			unknown = append(unknown, metric)
 		} else {
 			known = append(known, metric)
@@ -222,11 +229,13 @@ func (e unknownMetrics) part(metrics []string) (known, unknown []string) {
 	return known, unknown
 }
 
-// unknownMetric finds the names of metrics that are not known: NAME, or regex:^NAME\.(sum|min|...)$ for one without a suffix.
+// unknownMetric matches the name of an unknown metric in ncu's log: NAME, or
+// regex:^NAME\.(sum|min|...)$ for a name without suffix.
 var unknownMetric = regexp.MustCompile(`Failed to find metric (?:regex:\^)?([A-Za-z0-9_.\\]+)`)
 
-// why makes of what the profiler says the error that it means; otherwise is the error where it says nothing of the kind.
-func why(log string, otherwise error) error {
+// diagnose returns the error that ncu's log describes, or otherwise the given error with the log's
+// first error.
+func diagnose(log string, otherwise error) error {
 	if strings.Contains(log, "ERR_NVGPUCTRPERM") {
 		return ErrNoPermission
 	}
@@ -238,12 +247,13 @@ func why(log string, otherwise error) error {
 		return unknown
 	}
 	if text := firstError(log); text != "" && !strings.Contains(otherwise.Error(), text) {
-		return fmt.Errorf("%w; ncu says: %s", otherwise, text)
+		return fmt.Errorf("%w; ncu log: %s", otherwise, text)
 	}
 	return otherwise
 }
 
-// firstError is the first line in which the profiler complains, without its mark; else its last line.
+// firstError is the first error line of ncu's log without its mark, or the last line if there is
+// none.
 func firstError(log string) string {
 	lines := strings.Split(strings.TrimSpace(log), "\n")
 	for _, mark := range []string{"==ERROR==", "==WARNING== No kernels"} {

@@ -23,7 +23,7 @@ const childArg = "profile-test-child"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) < 2 || os.Args[1] != childArg {
-		os.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector would have each child wait a second at its end
+		os.Setenv("GORACE", "atexit_sleep_ms=0") // else each child waits 1 s when it exits
 		os.Exit(m.Run())
 	}
 	if err := isolate.Serve(openMachine); err != nil {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 
 func openMachine() (device.Machine, error) {
 	if os.Getenv("FAKE_GPU") == "none" {
-		return nil, fmt.Errorf("%w: there is nothing here", device.ErrNoDevice)
+		return nil, fmt.Errorf("%w: the test has none", device.ErrNoDevice)
 	}
 	return &devicetest.Machine{Kernels: map[string]devicetest.Kernel{
 		"k": func(l *devicetest.Launch) error {
@@ -45,8 +45,9 @@ func openMachine() (device.Machine, error) {
 	}}, nil
 }
 
-// fakeNCU takes the options of ncu that are used here. It profiles as FAKE_NCU says: it refuses metrics with the words that follow "unknown", finds no
-// permission, or writes a report; a report is read back as CSV, or as FAKE_IMPORT says.
+// fakeNCU accepts the options of ncu that attune uses. FAKE_NCU selects its behaviour: it rejects
+// the metrics named after "unknown:", has no permission, or writes a report. FAKE_IMPORT selects
+// how a report is printed; the default is as CSV.
 const fakeNCU = `#!/bin/sh
 set -f
 if [ "$1" = --query-metrics ]; then
@@ -59,7 +60,7 @@ case " $* " in *" --import "*)
 	case $FAKE_IMPORT in
 	broken) echo "==ERROR== not a report" >&2; exit 1 ;;
 	empty) echo '"ID","gpu__time_duration.sum"'; exit 0 ;;
-	words) echo "==ERROR== Importer failed"; exit 0 ;;
+	message) echo "==ERROR== Importer failed"; exit 0 ;;
 	esac
 	cat "$2"
 	exit 0
@@ -113,7 +114,7 @@ exit $code
 `
 
 // nsight is the fake profiler around a child of this binary.
-func nsight(t *testing.T, does string) *Nsight {
+func nsight(t *testing.T, behaviour string) *Nsight {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -123,7 +124,7 @@ func nsight(t *testing.T, does string) *Nsight {
 	if err := os.WriteFile(program, []byte(fakeNCU), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("FAKE_NCU", does)
+	t.Setenv("FAKE_NCU", behaviour)
 	t.Setenv("TMPDIR", t.TempDir())
 	return &Nsight{Program: program, Arch: "sm_90", Child: isolate.Options{Command: []string{self, childArg}, Limit: time.Minute}}
 }
@@ -133,99 +134,99 @@ func newJob(entry string) device.Job {
 }
 
 func TestCapture(t *testing.T) {
-	check := func(does string, unknown ...string) {
+	check := func(behaviour string, unknown ...string) {
 		t.Helper()
-		n := nsight(t, does)
+		n := nsight(t, behaviour)
 		report := filepath.Join(t.TempDir(), "a.ncu-rep")
 		c, err := n.Capture(t.Context(), newJob("k"), report)
 		if err != nil {
-			t.Fatalf("%s: %v", does, err)
+			t.Fatalf("%s: %v", behaviour, err)
 		}
 		if c.Counters["gpu__time_duration.sum"] != 8100 || !slices.Equal(c.Unknown, unknown) {
-			t.Errorf("%s: %+v; want %v not to be known", does, c, unknown)
+			t.Errorf("%s: %+v; want %v unknown", behaviour, c, unknown)
 		}
 		if _, err := os.Stat(report); err != nil {
-			t.Errorf("%s: the report is gone: %v", does, err)
+			t.Errorf("%s: there is no report: %v", behaviour, err)
 		}
 		if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) > 0 {
-			t.Errorf("%s: left behind: %v, %v", does, left, err)
+			t.Errorf("%s: not deleted: %v, %v", behaviour, left, err)
 		}
 	}
-	check("well")
-	// Metrics that are not known are left out, one after another.
+	check("good")
+	// Unknown metrics are dropped one after another.
 	check("unknown:lts__t_sectors.sum", "lts__t_sectors.sum")
-	check("unknown:dram__bytes.sum") // what goes by other names too is not missed
+	check("unknown:dram__bytes.sum") // the figure has another alternative
 	check("unknown:sm__ops_path_tensor_src_fp8.sum unknown:launch__waves_per_multiprocessor", "sm__ops_path_tensor_src_fp8.sum", "launch__waves_per_multiprocessor")
 }
 
-// A profiler that lists its metrics is asked for none that it does not know, and all that are missed are named.
-func TestCaptureAfterAQuery(t *testing.T) {
-	check := func(list string, does string, unknown ...string) {
+// If ncu lists its metrics, Capture requests no unknown metric and reports all that a figure needs.
+func TestCaptureWithMetricList(t *testing.T) {
+	check := func(list string, behaviour string, unknown ...string) {
 		t.Helper()
 		file := filepath.Join(t.TempDir(), "metrics")
 		if err := os.WriteFile(file, []byte(list), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		t.Setenv("FAKE_QUERY", file)
-		c, err := nsight(t, does).Capture(t.Context(), newJob("k"), filepath.Join(t.TempDir(), "a.ncu-rep"))
+		c, err := nsight(t, behaviour).Capture(t.Context(), newJob("k"), filepath.Join(t.TempDir(), "a.ncu-rep"))
 		if err != nil || !slices.Equal(c.Unknown, unknown) {
-			t.Errorf("%+v, %v; want %v not to be known", c, err, unknown)
+			t.Errorf("%+v, %v; want %v unknown", c, err, unknown)
 		}
 	}
 	var list strings.Builder
 	list.WriteString("Device NVIDIA H200 (GH100)\n----- -----\nMetric Name  Metric Type  Metric Unit  Metric Description\n")
-	for i := range fewestMetrics {
+	for i := range minMetrics {
 		fmt.Fprintf(&list, "other__metric_%d   Counter   inst   # of others\n", i)
 	}
 	missing := []string{"lts__t_sectors", "sm__ops_path_tensor_src_int1", "sm__inst_executed_pipe_tensor", "dram__bytes"}
-	for _, name := range toAsk("sm_90") {
+	for _, name := range requestedMetrics("sm_90") {
 		if base, _, _ := strings.Cut(name, "."); !slices.Contains(missing, base) && !strings.HasPrefix(base, "launch__") {
 			fmt.Fprintf(&list, "%-80s Counter   sector  # of sectors\n", base)
 		}
 	}
-	// The fake refuses what the list lacks: it must not have been asked.
-	refusing := "unknown:lts__t_sectors.sum unknown:sm__ops_path_tensor_src_int1.sum unknown:sm__inst_executed_pipe_tensor.sum unknown:dram__bytes.sum"
-	check(list.String(), refusing, "sm__ops_path_tensor_src_int1.sum", "lts__t_sectors.sum")
-	// A list that is none is not believed.
+	// The fake rejects the metrics that the list lacks, so Capture fails if it requests them.
+	rejecting := "unknown:lts__t_sectors.sum unknown:sm__ops_path_tensor_src_int1.sum unknown:sm__inst_executed_pipe_tensor.sum unknown:dram__bytes.sum"
+	check(list.String(), rejecting, "sm__ops_path_tensor_src_int1.sum", "lts__t_sectors.sum")
+	// An implausible list is ignored.
 	check("dram__bytes Counter\n", "unknown:lts__t_sectors.sum", "lts__t_sectors.sum")
 }
 
 func TestCaptureFails(t *testing.T) {
-	check := func(does, entry, want string) error {
+	check := func(behaviour, entry, want string) error {
 		t.Helper()
-		n := nsight(t, does)
+		n := nsight(t, behaviour)
 		c, err := n.Capture(t.Context(), newJob(entry), filepath.Join(t.TempDir(), "a.ncu-rep"))
 		if c != nil || err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s, %s: got %v, %v; want %q", does, entry, c, err, want)
+			t.Errorf("%s, %s: got %v, %v; want %q", behaviour, entry, c, err, want)
 		}
 		return err
 	}
 	if err := check("forbidden", "k", "ERR_NVGPUCTRPERM"); !errors.Is(err, ErrNoPermission) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("without permission: %v", err)
 	}
-	check("nothing", "k", "ncu wrote no report and ended with code 0; ncu says: No kernels were profiled.")
-	check("unloaded", "k", "code 255; ncu says: Failed to initialize the profiler: LibraryNotLoaded")
-	check("well", "exit", "the process that ran the kernel died: exit status 7")
-	check("named:nobody__asked.sum", "k", "ncu does not know the metrics nobody__asked.sum")
+	check("nothing", "k", "ncu wrote no report and ended with code 0; ncu log: No kernels were profiled.")
+	check("unloaded", "k", "code 255; ncu log: Failed to initialize the profiler: LibraryNotLoaded")
+	check("good", "exit", "the process that ran the kernel died: exit status 7")
+	check("named:not__requested.sum", "k", "ncu does not know the metrics not__requested.sum")
 	all := "unknown:dram__bytes.sum unknown:lts__t_sectors.sum unknown:launch__waves unknown:launch__registers unknown:sm__warps_active unknown:sm__throughput " +
 		"unknown:smsp__issue_active unknown:smsp__inst_executed unknown:lts__throughput"
 	check(all, "k", "ncu does not know the metrics")
 	t.Setenv("FAKE_GPU", "none")
-	if err := check("well", "k", "no GPU: there is nothing here"); !errors.Is(err, device.ErrNoDevice) {
+	if err := check("good", "k", "no GPU: the test has none"); !errors.Is(err, device.ErrNoDevice) {
 		t.Errorf("without a GPU: %v", err)
 	}
 }
 
 func TestReadFails(t *testing.T) {
-	for does, want := range map[string]string{
-		"broken": "ncu: exit status 1: not a report",
-		"empty":  "there is no launch in it",
-		"words":  "Importer failed",
+	for behaviour, want := range map[string]string{
+		"broken":  "ncu: exit status 1: not a report",
+		"empty":   "it has no launch",
+		"message": "Importer failed",
 	} {
-		n := nsight(t, "well")
-		t.Setenv("FAKE_IMPORT", does)
+		n := nsight(t, "good")
+		t.Setenv("FAKE_IMPORT", behaviour)
 		if c, err := n.Capture(t.Context(), newJob("k"), filepath.Join(t.TempDir(), "a.ncu-rep")); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, %v; want %q", does, c, err, want)
+			t.Errorf("%s: got %v, %v; want %q", behaviour, c, err, want)
 		}
 	}
 }
@@ -233,13 +234,13 @@ func TestReadFails(t *testing.T) {
 func TestCaptureIsInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if c, err := nsight(t, "well").Capture(ctx, newJob("k"), filepath.Join(t.TempDir(), "a.ncu-rep")); !errors.Is(err, context.Canceled) {
+	if c, err := nsight(t, "good").Capture(ctx, newJob("k"), filepath.Join(t.TempDir(), "a.ncu-rep")); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, %v", c, err)
 	}
-	n := nsight(t, "well")
+	n := nsight(t, "good")
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "none"))
 	if c, err := n.Capture(t.Context(), newJob("k"), "a.ncu-rep"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("with no place to work in: %v, %v", c, err)
+		t.Errorf("without a temporary folder: %v, %v", c, err)
 	}
 }
 
@@ -267,7 +268,7 @@ func TestFind(t *testing.T) {
 	}
 	put(filepath.Join(folder, "nsight", "2024.1", "ncu"), 0o755)
 	newer := put(filepath.Join(folder, "nsight", "2025.3", "ncu"), 0o755)
-	put(filepath.Join(folder, "nsight", "2026.1", "ncu"), 0o644) // nothing to start
+	put(filepath.Join(folder, "nsight", "2026.1", "ncu"), 0o644) // not executable
 	found(newer)
 	found(put(filepath.Join(folder, "cuda", "ncu"), 0o755))
 	found(put(filepath.Join(inPath, "ncu"), 0o755))

@@ -2,42 +2,43 @@ package profile
 
 import "math"
 
-// Profile is what is known of one launch of a variant.
+// Profile has the figures of one launch of a variant.
 type Profile struct {
 	Shape   string   `json:"shape"`
 	Seed    uint64   `json:"seed"`
-	FLOPs   float64  `json:"flops"` // that the problem needs, however the kernel goes about it
+	FLOPs   float64  `json:"flops"` // of the problem, not of the kernel's implementation
 	Sim     Values   `json:"-"`
 	Ncu     Values   `json:"-"`
 	Unknown []string `json:"unknown_metrics,omitempty"`
-	Report  string   `json:"report,omitempty"` // file of Nsight Compute's
+	Report  string   `json:"report,omitempty"` // file of Nsight Compute's report
 
-	Metrics    []Row     `json:"metrics"` // both sides, for programs
+	Metrics    []Row     `json:"metrics"` // of both sources, for programs
 	Roofline   *Roofline `json:"roofline,omitempty"`
 	NoRoofline string    `json:"no_roofline,omitempty"`
 	Insights   []Insight `json:"insights"`
 }
 
-// Row is a figure as both sides have it. What a side has not measured is not there.
+// Row is a figure from both sources. A source that has not measured it is nil.
 type Row struct {
 	Metric
-	Names      []string `json:"names"` // in Nsight Compute's words; several are added up
+	Names      []string `json:"names"` // Nsight Compute's names; several are added
 	Sim        *float64 `json:"sim,omitempty"`
 	Ncu        *float64 `json:"ncu,omitempty"`
-	Difference *float64 `json:"difference_pct,omitempty"` // of the simulator from Nsight Compute, where both have counted
+	Difference *float64 `json:"difference_pct,omitempty"` // of Sim from Ncu, if both exist
 }
 
-// Tolerance is how far the simulator may be from a chip, in percent, on a figure that PTX decides.
+// Tolerance is the largest difference between the simulator and a chip, in percent, on a figure
+// that follows from the PTX.
 const Tolerance = 2
 
-// Compared says whether both sides have the figure.
+// Compared reports whether both sources have the figure.
 func (r *Row) Compared() bool { return r.Sim != nil && r.Ncu != nil }
 
-// Agrees says whether both sides have the figure and are as good as the same.
+// Agrees reports whether both sources have the figure and agree within Tolerance.
 func (r *Row) Agrees() bool { return r.Difference != nil && math.Abs(*r.Difference) <= Tolerance }
 
-// Agreement parts the figures that both sides have: those that agree as they must, those that must and do not, and those that need not, of which each
-// says why.
+// Agreement sorts the figures that both sources have: exact figures that agree, exact figures that
+// differ, and figures that need not agree, whose Why has the reason.
 func (p *Profile) Agreement() (agree, differ, free []Row) {
 	for _, r := range p.Rows() {
 		switch {
@@ -53,7 +54,7 @@ func (p *Profile) Agreement() (agree, differ, free []Row) {
 	return agree, differ, free
 }
 
-// Values are the figures to judge by: a chip's before the simulator's.
+// Values are the chip's figures, or the simulator's if there are none of a chip.
 func (p *Profile) Values() Values {
 	if p.Ncu != nil {
 		return p.Ncu
@@ -61,12 +62,13 @@ func (p *Profile) Values() Values {
 	return p.Sim
 }
 
-// Rows hold the figures of both sides beside each other. Of stalls and of what only the simulator counts those are left out that nobody has.
+// Rows are the figures of both sources side by side. Stalls and figures of the simulator that no
+// source has are omitted.
 func (p *Profile) Rows() []Row {
 	rows := []Row{}
 	for _, m := range Metrics {
 		r := Row{Metric: m, Names: m.from[0], Sim: p.Sim.Of(m.Key), Ncu: p.Ncu.Of(m.Key)}
-		if r.Sim == nil && r.Ncu == nil && m.in != asked {
+		if r.Sim == nil && r.Ncu == nil && m.in != requested {
 			continue
 		}
 		if r.Compared() {
@@ -77,7 +79,7 @@ func (p *Profile) Rows() []Row {
 	return rows
 }
 
-// difference is how far a is from b, in percent of b; nil where b is nothing and a is not.
+// difference is a minus b in percent of b; nil if only b is 0.
 func difference(a, b float64) *float64 {
 	var percent float64
 	switch {

@@ -1,42 +1,44 @@
 package profile
 
 import (
+	"errors"
 	"fmt"
 
 	"attune/internal/device"
 )
 
-// Roofline is where a launch stands under the ceilings of its device.
+// Roofline is the point of a launch and the ceilings of its device.
 type Roofline struct {
 	Device  string    `json:"device"`
-	Memory  Ceiling   `json:"memory"`  // bytes a second
-	Compute []Ceiling `json:"compute"` // FLOPs a second, the highest last
+	Memory  Ceiling   `json:"memory"`  // bytes per second
+	Compute []Ceiling `json:"compute"` // FLOPs per second, the highest last
 	Point   Point     `json:"point"`
 }
 
-// Ceiling is a rate that nothing on a device passes.
+// Ceiling is an upper limit of a rate on a device.
 type Ceiling struct {
 	Name      string  `json:"name"`
 	PerSecond float64 `json:"per_second"`
-	Basis     string  `json:"basis"` // measured, or how it was computed
+	Basis     string  `json:"basis"` // how it was measured or computed
 }
 
-// Point is a launch: FLOPs of the problem for each byte from DRAM, and FLOPs a second.
+// Point is a launch: FLOPs of the problem per byte from DRAM, and FLOPs per second.
 type Point struct {
 	Intensity float64 `json:"flops_per_byte"`
 	PerSecond float64 `json:"flops_per_second"`
 }
 
-// Limit is the least of what memory and the tensor cores at their fastest leave a launch of this intensity.
+// Limit is the lower of the memory ceiling at this intensity and the highest compute ceiling.
 func (r *Roofline) Limit(intensity float64) float64 {
 	return min(intensity*r.Memory.PerSecond, r.Compute[len(r.Compute)-1].PerSecond)
 }
 
-// NewRoofline places a launch under the ceilings of its device. There is none, and the error says why, where the time, the bytes or a ceiling are not known.
+// NewRoofline computes the roofline of a launch. It fails if the time, the bytes or a ceiling is
+// not known.
 func NewRoofline(facts device.Facts, flops float64, v Values) (*Roofline, error) {
 	time, bytes := v[Time]/1e9, v[DRAMBytes]
 	if time <= 0 || bytes <= 0 {
-		return nil, fmt.Errorf("a roofline needs the time and the bytes from DRAM, and they were not measured")
+		return nil, errors.New("a roofline needs the time and the bytes from DRAM, which were not measured")
 	}
 	r := &Roofline{Device: facts.Name, Point: Point{Intensity: flops / bytes, PerSecond: flops / time}}
 	if m, ok := measuredCeilings[facts.Name]; ok {
@@ -46,14 +48,14 @@ func NewRoofline(facts device.Facts, flops float64, v Values) (*Roofline, error)
 	if v[DRAMBusy] <= 0 {
 		return nil, fmt.Errorf("a roofline needs the bandwidth of %s, which was not measured and does not follow from the profile", facts.Name)
 	}
-	r.Memory = Ceiling{"DRAM", bytes / time / (v[DRAMBusy] / 100), "computed: bytes a second over the share of peak that the profile gives them"}
+	r.Memory = Ceiling{"DRAM", bytes / time / (v[DRAMBusy] / 100), "computed: bytes per second / share of peak in the profile"}
 	if r.Compute = computedCeilings(facts); r.Compute == nil {
-		return nil, fmt.Errorf("a roofline needs the rate of the tensor cores of %s, and %s is not known here", facts.Name, facts.Arch)
+		return nil, fmt.Errorf("a roofline needs the rate of the tensor cores of %s; %s is unknown", facts.Name, facts.Arch)
 	}
 	return r, nil
 }
 
-// measuredCeilings are what the best library calls reached on a device, by its name.
+// measuredCeilings are the rates of the best library calls on a device, by its name.
 var measuredCeilings = map[string]struct {
 	memory  Ceiling
 	compute []Ceiling
@@ -61,13 +63,14 @@ var measuredCeilings = map[string]struct {
 	"NVIDIA H200": {
 		memory: Ceiling{"DRAM", 4.22e12, "measured: a copy, bytes read and written"},
 		compute: []Ceiling{
-			{"FP16", 784e12, "measured: a matrix product of bfloat16"},
-			{"FP8", 1468e12, "measured: a matrix product of E4M3"},
+			{"FP16", 784e12, "measured: a bfloat16 GEMM"},
+			{"FP8", 1468e12, "measured: an E4M3 GEMM"},
 		},
 	},
 }
 
-// tensorRates are FLOPs a cycle of the tensor cores of one multiprocessor, for dense products of halves and of FP8.
+// tensorRates are the dense FLOPs per cycle of the tensor cores of one multiprocessor, for FP16 and
+// FP8.
 var tensorRates = map[string]struct{ half, fp8 float64 }{
 	"sm_80":  {half: 2048},
 	"sm_86":  {half: 1024},
@@ -79,7 +82,8 @@ var tensorRates = map[string]struct{ half, fp8 float64 }{
 	"sm_120": {half: 1024, fp8: 2048},
 }
 
-// computedCeilings are what the tensor cores would do in every cycle at the highest clock. No kernel comes near.
+// computedCeilings are the theoretical peaks of the tensor cores at the maximum clock. Real kernels
+// stay well below.
 func computedCeilings(facts device.Facts) []Ceiling {
 	rates, ok := tensorRates[facts.Arch]
 	cycles := float64(facts.Multiprocessors) * float64(facts.ClockKHz) * 1e3

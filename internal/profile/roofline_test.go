@@ -9,10 +9,10 @@ import (
 )
 
 func TestRoofline(t *testing.T) {
-	near := func(what string, got, want float64) {
+	near := func(name string, got, want float64) {
 		t.Helper()
 		if math.Abs(got/want-1) > 1e-3 {
-			t.Errorf("%s is %g; want %g", what, got, want)
+			t.Errorf("%s is %g; want %g", name, got, want)
 		}
 	}
 	const flops = 4 * 8 * 512 * 512 * 64
@@ -44,7 +44,7 @@ func TestRoofline(t *testing.T) {
 	}
 	r, err = NewRoofline(device.Facts{Name: "NVIDIA A100", Arch: "sm_80", Multiprocessors: 108, ClockKHz: 1410000}, flops, v)
 	if err != nil || len(r.Compute) != 1 {
-		t.Errorf("an A100 has no FP8, and gets %+v, %v", r, err)
+		t.Errorf("an A100 has no FP8, got %+v, %v", r, err)
 	}
 }
 
@@ -55,15 +55,15 @@ func TestNoRoofline(t *testing.T) {
 		v     Values
 		want  string
 	}{
-		{h200, nil, "they were not measured"},
-		{h200, Values{Time: 5}, "they were not measured"},
-		{h200, Values{DRAMBytes: 5}, "they were not measured"},
+		{h200, nil, "which were not measured"},
+		{h200, Values{Time: 5}, "which were not measured"},
+		{h200, Values{DRAMBytes: 5}, "which were not measured"},
 		{device.Facts{Name: "NVIDIA L4", Arch: "sm_89"}, Values{Time: 5, DRAMBytes: 5}, "needs the bandwidth of NVIDIA L4"},
 		{device.Facts{Name: "NVIDIA L4", Arch: "sm_89"}, Values{Time: 5, DRAMBytes: 5, DRAMBusy: 1}, "needs the rate of the tensor cores of NVIDIA L4"},
 		{
 			device.Facts{Name: "another", Arch: "sm_75", Multiprocessors: 1, ClockKHz: 1},
 			Values{Time: 5, DRAMBytes: 5, DRAMBusy: 1},
-			"sm_75 is not known here",
+			"sm_75 is unknown",
 		},
 	} {
 		if r, err := NewRoofline(c.facts, 1, c.v); r != nil || err == nil || !strings.Contains(err.Error(), c.want) {

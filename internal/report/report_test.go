@@ -173,7 +173,7 @@ func incorrect() *run.Run {
 func hung() *run.Run {
 	r := onDevice(built(newRun("stage2")))
 	r.Correctness = []run.Correctness{output("1x8x512x64", 0, true)}
-	r.Failure, r.TimedOut = "no answer in 1m0s: the kernel hangs", true
+	r.Failure, r.TimedOut = "no result within 1m0s: the kernel hangs", true
 	return decided(r, gate.Incorrect, gate.Gates{
 		Resources: passed, Correctness: gate.Correctness([]string{"1x8x512x64 seed 1: " + r.Failure}), Performance: later, Profile: later,
 	})

@@ -1,7 +1,3 @@
-// Package terminal writes a status line: one line of progress on a terminal that results push aside and that is gone in the end.
-//
-// The rules of attune's output: results go to standard output, everything else to standard error. Where standard error is no
-// terminal, there is no status line at all.
 package terminal
 
 import (
@@ -16,18 +12,18 @@ import (
 	"golang.org/x/term"
 )
 
-// Status is a status line. A nil one is silent.
+// Status is a status line. A nil Status writes nothing.
 type Status struct {
-	mu    sync.Mutex
-	out   io.Writer
-	width func() int
-	text  string
-	shown bool
-	last  time.Time   // it was drawn
-	later *time.Timer // draws what came too soon after that
+	mu      sync.Mutex
+	out     io.Writer
+	width   func() int
+	text    string
+	shown   bool
+	last    time.Time   // time of the last draw
+	pending *time.Timer // draws a text that was set too soon after the last draw
 }
 
-// NewStatus gives a status line on a terminal, and nil where file is none (or a dumb one).
+// NewStatus returns a status line on a terminal, or nil if file is not a terminal or a dumb one.
 func NewStatus(file *os.File) *Status {
 	fd := int(file.Fd())
 	if !term.IsTerminal(fd) || os.Getenv("TERM") == "dumb" {
@@ -42,10 +38,11 @@ func NewStatus(file *os.File) *Status {
 	}}
 }
 
-// often keeps fast work from spending its time on the terminal.
-const often = 50 * time.Millisecond
+// minInterval is the minimum time between two draws, so that fast work does not wait for the
+// terminal.
+const minInterval = 50 * time.Millisecond
 
-// Set shows a text in place of the last one, at once or, where that has only just come, a moment later.
+// Set replaces the text: at once, or after minInterval if the line was drawn just before.
 func (s *Status) Set(format string, args ...any) {
 	if s == nil {
 		return
@@ -53,35 +50,35 @@ func (s *Status) Set(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.text = fmt.Sprintf(format, args...)
-	wait := often - time.Since(s.last)
+	wait := minInterval - time.Since(s.last)
 	switch {
-	case s.later != nil:
+	case s.pending != nil:
 	case s.shown && wait > 0:
-		s.later = time.AfterFunc(wait, s.catchUp)
+		s.pending = time.AfterFunc(wait, s.drawPending)
 	default:
 		s.draw()
 	}
 }
 
-// catchUp draws the newest text, unless it was cleared meanwhile.
-func (s *Status) catchUp() {
+// drawPending draws the newest text, unless Clear was called meanwhile.
+func (s *Status) drawPending() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.later != nil {
+	if s.pending != nil {
 		s.draw()
 	}
 }
 
 func (s *Status) draw() {
 	fmt.Fprintf(s.out, "\r\x1b[K%s", fit(s.text, s.width()-1))
-	s.shown, s.last, s.later = true, time.Now(), nil
+	s.shown, s.last, s.pending = true, time.Now(), nil
 }
 
-// fit makes a text one line of at most so many runes.
-func fit(text string, most int) string {
-	line := make([]rune, 0, min(most, utf8.RuneCountInString(text)))
+// fit makes a text one line of at most limit runes.
+func fit(text string, limit int) string {
+	line := make([]rune, 0, min(limit, utf8.RuneCountInString(text)))
 	for _, r := range text {
-		if len(line) == most {
+		if len(line) == limit {
 			break
 		}
 		if unicode.IsControl(r) {
@@ -92,16 +89,16 @@ func fit(text string, most int) string {
 	return string(line)
 }
 
-// Clear takes the line away, before anything else is written and at the end.
+// Clear removes the line. Call it before other output and at the end.
 func (s *Status) Clear() {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.later != nil {
-		s.later.Stop()
-		s.later = nil
+	if s.pending != nil {
+		s.pending.Stop()
+		s.pending = nil
 	}
 	if s.shown {
 		fmt.Fprint(s.out, "\r\x1b[K")

@@ -12,15 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newTerminal gives a pseudo terminal: the side of the program, and what has arrived on the side of the person.
+// newTerminal opens a pseudo terminal. It returns the program's end, and a function that returns
+// what has arrived at the controlling end.
 func newTerminal(t *testing.T, width uint16) (program *os.File, written func() string) {
 	t.Helper()
 	t.Setenv("TERM", "xterm")
-	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	controller, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Skip("no pseudo terminals here: ", err)
 	}
-	raw, err := person.SyscallConn()
+	raw, err := controller.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func newTerminal(t *testing.T, width uint16) (program *os.File, written func() s
 		defer close(read)
 		part := make([]byte, 4096)
 		for {
-			n, err := person.Read(part)
+			n, err := controller.Read(part)
 			mu.Lock()
 			arrived.Write(part[:n])
 			mu.Unlock()
@@ -60,7 +61,7 @@ func newTerminal(t *testing.T, width uint16) (program *os.File, written func() s
 	t.Cleanup(func() {
 		program.Close()
 		<-read
-		person.Close()
+		controller.Close()
 	})
 	return program, func() string {
 		mu.Lock()
@@ -69,7 +70,7 @@ func newTerminal(t *testing.T, width uint16) (program *os.File, written func() s
 	}
 }
 
-// shows waits until a terminal shows a line.
+// shows waits until the terminal shows a line.
 func shows(t *testing.T, written func() string, want string) {
 	t.Helper()
 	for range 1000 {
@@ -103,7 +104,8 @@ func TestCutToWidth(t *testing.T) {
 	file, written := newTerminal(t, 20)
 	s := NewStatus(file)
 	s.Set("%s", strings.Repeat("é", 50))
-	shows(t, written, strings.Repeat("é", 19)) // the last column stays free: some terminals go to the next line after it
+	// The last column stays free, because some terminals wrap after it.
+	shows(t, written, strings.Repeat("é", 19))
 	if err := unix.IoctlSetWinsize(int(file.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 30}); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +114,7 @@ func TestCutToWidth(t *testing.T) {
 	s.Clear()
 }
 
-// A terminal that does not know its width is taken to have 80 columns.
+// A terminal that reports no width counts as 80 columns wide.
 func TestUnknownWidth(t *testing.T) {
 	file, written := newTerminal(t, 0)
 	s := NewStatus(file)
@@ -122,13 +124,13 @@ func TestUnknownWidth(t *testing.T) {
 }
 
 func TestNoStatus(t *testing.T) {
-	silent := func(what string, file *os.File) {
+	silent := func(name string, file *os.File) {
 		t.Helper()
 		s := NewStatus(file)
 		if s != nil {
-			t.Errorf("a status line on %s", what)
+			t.Errorf("a status line on %s", name)
 		}
-		s.Set("nobody sees this")
+		s.Set("not shown")
 		s.Clear()
 	}
 	file, written := newTerminal(t, 80)

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// screen is the line that somebody in front of a terminal sees after all that was written to it.
+// screen is the line that a terminal shows after the given output.
 func screen(written string) string {
 	var line []rune
 	at := 0
@@ -28,16 +28,16 @@ func screen(written string) string {
 	return string(line)
 }
 
-// page is a status line that writes to memory.
-func page() (*Status, *bytes.Buffer) {
+// inMemory is a status line that writes to a buffer.
+func inMemory() (*Status, *bytes.Buffer) {
 	out := &bytes.Buffer{}
 	return &Status{out: out, width: func() int { return 80 }}, out
 }
 
-// Fast work does not draw each text, but the newest one is shown soon, and not only when the next one comes.
+// Not every text of fast work is drawn, but the newest one appears after minInterval at the latest.
 func TestNewestTextIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, out := page()
+		s, out := inMemory()
 		s.Set("first")
 		if got := screen(out.String()); got != "first" {
 			t.Errorf("the first text is not shown at once: %q", got)
@@ -45,41 +45,41 @@ func TestNewestTextIsShown(t *testing.T) {
 		for i := range 1000 {
 			s.Set("step %d", i)
 		}
-		time.Sleep(often)
+		time.Sleep(minInterval)
 		synctest.Wait()
 		if got := screen(out.String()); got != "step 999" {
-			t.Errorf("after a moment the line is %q", got)
+			t.Errorf("after minInterval the line is %q", got)
 		}
 		if draws := strings.Count(out.String(), "\r"); draws != 2 {
 			t.Errorf("drawn %d times; want twice", draws)
 		}
-		time.Sleep(often)
+		time.Sleep(minInterval)
 		s.Set("at once")
 		if got := screen(out.String()); got != "at once" {
-			t.Errorf("a text that comes late is not shown at once: %q", got)
+			t.Errorf("a later text is not shown at once: %q", got)
 		}
 	})
 }
 
-func TestClearStopsWhatIsToCome(t *testing.T) {
+func TestClearCancelsPendingDraw(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, out := page()
+		s, out := inMemory()
 		s.Clear()
 		if out.Len() != 0 {
-			t.Errorf("Clear of nothing writes %q", out)
+			t.Errorf("Clear without a line writes %q", out)
 		}
 		s.Set("first")
 		s.Set("second")
 		s.Clear()
 		s.Clear()
-		time.Sleep(10 * often)
+		time.Sleep(10 * minInterval)
 		synctest.Wait()
 		if got := out.String(); got != "\r\x1b[Kfirst\r\x1b[K" {
 			t.Errorf("written %q", got)
 		}
-		// What is set after that is shown at once, also when the timer of before comes too late to be stopped.
+		// The next text is shown at once, even if the old timer fires too late to be stopped.
 		s.Set("third")
-		s.catchUp()
+		s.drawPending()
 		if got := screen(out.String()); got != "third" {
 			t.Errorf("the line is %q", got)
 		}
@@ -88,9 +88,9 @@ func TestClearStopsWhatIsToCome(t *testing.T) {
 
 func TestFit(t *testing.T) {
 	for _, c := range []struct {
-		text string
-		most int
-		want string
+		text  string
+		limit int
+		want  string
 	}{
 		{"", 5, ""},
 		{"abcde", 5, "abcde"},
@@ -98,8 +98,8 @@ func TestFit(t *testing.T) {
 		{"äöüäöü", 5, "äöüäö"},
 		{"a\nb\tc\x1b[2J", 79, "a b c [2J"},
 	} {
-		if got := fit(c.text, c.most); got != c.want {
-			t.Errorf("fit(%q, %d) = %q; want %q", c.text, c.most, got, c.want)
+		if got := fit(c.text, c.limit); got != c.want {
+			t.Errorf("fit(%q, %d) = %q; want %q", c.text, c.limit, got, c.want)
 		}
 	}
 }

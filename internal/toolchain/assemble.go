@@ -6,7 +6,8 @@ import (
 	"path/filepath"
 )
 
-// Assemble makes machine code of PTX and gives its hash. PTX that the compiler refuses is a CompileError.
+// Assemble assembles PTX to machine code and returns its code hash. PTX that ptxas rejects is a
+// CompileError.
 func Assemble(ctx context.Context, c *Compiler, ptx []byte, arch string) (string, error) {
 	dir, err := os.MkdirTemp("", "attune-build-")
 	if err != nil {

@@ -24,31 +24,31 @@ func TestAssemble(t *testing.T) {
 	}
 	own := assemble(image.PTX)
 	if own != image.Record.CodeHash {
-		t.Errorf("the hash is %s, and that of the build is %s", own, image.Record.CodeHash)
+		t.Errorf("the hash is %s, the build has %s", own, image.Record.CodeHash)
 	}
-	// A line that comes to nothing changes no machine code, one that does something changes it.
+	// Dead code does not change the machine code; removing a barrier does.
 	idle := changed(t, image.PTX, "\tbar.sync \t0;", "\tbar.sync \t0;\n\t{ .reg .u32 %idle; mov.u32 %idle, 77; }")
 	if assemble(idle) != own {
-		t.Error("PTX with an idle line more is other machine code")
+		t.Error("PTX with an additional dead line is other machine code")
 	}
 	if assemble(changed(t, image.PTX, "\tbar.sync \t0;", "")) == own {
 		t.Error("PTX without its barrier is the same machine code")
 	}
 	if left := names(t, tmp); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("not deleted: %v", left)
 	}
 }
 
-// changed is PTX with one text in place of another.
+// changed is PTX in which one text is replaced.
 func changed(t *testing.T, ptx []byte, before, after string) []byte {
 	t.Helper()
 	if bytes.Count(ptx, []byte(before)) != 1 {
-		t.Fatalf("%q does not stand once in\n%s", before, ptx)
+		t.Fatalf("%q does not occur exactly once in\n%s", before, ptx)
 	}
 	return bytes.Replace(ptx, []byte(before), []byte(after), 1)
 }
 
-func TestAssembleRefuses(t *testing.T) {
+func TestAssembleInvalidPTX(t *testing.T) {
 	compiler := pinned(t)
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
@@ -58,7 +58,7 @@ func TestAssembleRefuses(t *testing.T) {
 		t.Errorf("nonsense: %v", err)
 	}
 	if err != nil && strings.Contains(err.Error(), tmp) {
-		t.Errorf("a path of this machine is in %v", err)
+		t.Errorf("the error contains a machine path: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -66,10 +66,10 @@ func TestAssembleRefuses(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 	if left := names(t, tmp); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("not deleted: %v", left)
 	}
 	t.Setenv("TMPDIR", filepath.Join(tmp, "gone"))
 	if _, err := Assemble(t.Context(), compiler, nil, "sm_89"); err == nil {
-		t.Error("with no temporary folder there is a hash")
+		t.Error("without a temporary folder there is a hash")
 	}
 }

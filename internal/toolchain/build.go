@@ -1,7 +1,6 @@
 package toolchain
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,23 +8,21 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
-	"time"
 )
 
-// Builder makes images of one kernel.
+// Builder builds images of one kernel.
 type Builder struct {
 	kernel   fs.FS
 	compiler *Compiler
 	cache    cache
-	slots    chan struct{} // one for each compilation that may run at once
+	slots    chan struct{} // limits concurrent compilations to the number of cores
 }
 
-// NewBuilder makes images of the kernel whose folder is given. With no compiler (nil) it gives shipped images only.
+// NewBuilder returns a builder for the kernel in a folder. Without a compiler (nil) it returns
+// shipped images only.
 func NewBuilder(kernel fs.FS, compiler *Compiler, cacheDir string) *Builder {
 	return &Builder{
 		kernel:   kernel,
@@ -35,18 +32,18 @@ func NewBuilder(kernel fs.FS, compiler *Compiler, cacheDir string) *Builder {
 	}
 }
 
-// Origin says where an image came from.
+// Origin is where an image came from.
 type Origin string
 
 // The origins of an image.
 const (
-	Compiled Origin = "compiled"
-	Cached   Origin = "cached"
-	FromShip Origin = "shipped"
+	FromCompiler Origin = "compiled"
+	FromCache    Origin = "cached"
+	FromShipped  Origin = "shipped"
 )
 
-// Build returns the image of a target: from the cache, from the compiler or, where there is none, from the kernel's shipped
-// PTX. It may be called from several goroutines at once; as many compilers run as there are cores.
+// Build returns the image of a target: from the cache, from the compiler or, without a compiler,
+// from the kernel's shipped PTX. Several goroutines may call it at the same time.
 func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
 	files, err := readSources(b.kernel, t.Source)
 	if err != nil {
@@ -57,11 +54,11 @@ func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
 		if err != nil {
 			return nil, "", fmt.Errorf("build %s: %w", t, err)
 		}
-		return image, FromShip, nil
+		return image, FromShipped, nil
 	}
 	key := b.key(t, files.hash())
 	if image := b.cache.load(key, t); image != nil {
-		return image, Cached, nil
+		return image, FromCache, nil
 	}
 	select {
 	case b.slots <- struct{}{}:
@@ -81,17 +78,18 @@ func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
 		return nil, "", fmt.Errorf("build %s: %w", t, err)
 	}
 	if err := b.cache.store(key, t, image); err != nil {
-		return nil, "", fmt.Errorf("keep the build of %s: %w", t, err)
+		return nil, "", fmt.Errorf("cache the build of %s: %w", t, err)
 	}
-	return image, Compiled, nil
+	return image, FromCompiler, nil
 }
 
-// flags are the compiler's, without the knobs. No fast-math: where a kernel approximates, it names the instruction.
+// flags are the compiler's flags without the knobs. They have no fast-math: a kernel that
+// approximates names the instruction.
 func flags(arch string) []string {
 	return []string{"-std=c++17", "-lineinfo", "-arch=" + strings.Replace(arch, "sm_", "compute_", 1)}
 }
 
-// environmentFlags are options that nvcc takes from its environment; they change a build as well.
+// environmentFlags are options that nvcc reads from its environment; they affect a build too.
 func environmentFlags() []string {
 	var found []string
 	for _, name := range []string{"NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"} {
@@ -102,7 +100,7 @@ func environmentFlags() []string {
 	return found
 }
 
-// key names a build by everything that can change it.
+// key is the hash of everything that a build depends on.
 func (b *Builder) key(t Target, sourceHash string) string {
 	hash := sha256.New()
 	fmt.Fprintln(hash, recordSchema, b.compiler.Version, runtime.GOARCH, sourceHash, t.Kernel, t.Source, t.Arch, t.defines(), flags(t.Arch),
@@ -135,47 +133,7 @@ func (b *Builder) compile(ctx context.Context, t Target, files sources) (*Image,
 	return newImage(t, files.hash(), "nvcc "+b.compiler.Version, ptx, cubin, warnings+log)
 }
 
-// CompilePTX makes PTX of a source in a folder, the same bytes on every machine. A source that the compiler refuses is a CompileError.
-func CompilePTX(ctx context.Context, c *Compiler, folder fs.FS, source, arch string) ([]byte, error) {
-	files, err := readSources(folder, source)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := workFolder()
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	ptx, _, err := compilePTX(ctx, c, Target{Variant: source, Source: source, Arch: arch}, files, dir)
-	return ptx, err
-}
-
-// workFolder makes a folder for the compiler, by its real path, because that is what nvcc writes.
-func workFolder() (string, error) {
-	dir, err := os.MkdirTemp("", "attune-build-")
-	if err != nil {
-		return "", fmt.Errorf("make a folder for the compiler: %w", err)
-	}
-	return filepath.EvalSymlinks(dir)
-}
-
-// compilePTX lays the sources out in a folder and compiles them there; it gives the PTX and what nvcc printed.
-func compilePTX(ctx context.Context, c *Compiler, t Target, files sources, dir string) (ptx []byte, warnings string, err error) {
-	if err := files.writeTo(dir); err != nil {
-		return nil, "", fmt.Errorf("lay out the sources: %w", err)
-	}
-	const file = "image.ptx"
-	options := append(flags(t.Arch), t.defines()...)
-	if warnings, err = run(ctx, t, dir, c.NVCC, append(options, "-ptx", "-o", file, t.Source)...); err != nil {
-		return nil, "", err
-	}
-	if ptx, err = os.ReadFile(filepath.Join(dir, file)); err != nil {
-		return nil, "", err
-	}
-	return portablePTX(ptx, dir), warnings, nil
-}
-
-// newImage draws the record of a finished build from its parts.
+// newImage computes the record of a finished build from its files.
 func newImage(t Target, sourceHash, compiler string, ptx, cubin []byte, log string) (*Image, error) {
 	launch, err := parseLaunch(string(ptx))
 	if err != nil {
@@ -201,54 +159,4 @@ func newImage(t Target, sourceHash, compiler string, ptx, cubin []byte, log stri
 			Launch: launch, Resources: resources,
 		},
 	}, nil
-}
-
-// run calls a compiler in dir and returns what it printed; what it refuses is a CompileError with its own lines.
-func run(ctx context.Context, t Target, dir, program string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
-	endTogether(cmd)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
-	lines := strings.ReplaceAll(out.String(), dir+"/", "")
-	var exit *exec.ExitError
-	switch {
-	case errors.As(err, &exit) && wasKilled(exit):
-		return "", fmt.Errorf("%s was killed, as happens when the machine's memory runs out", program)
-	case errors.As(err, &exit):
-		if !exit.Exited() {
-			lines += fmt.Sprintf("%s crashed: %v\n", filepath.Base(program), err)
-		}
-		return "", &CompileError{Target: t, Output: lines}
-	case err != nil:
-		return "", fmt.Errorf("run %s: %w", program, err)
-	}
-	return withoutTimes(lines), nil
-}
-
-// wasKilled says whether a compiler, or a program that it ran, was ended from outside. That says nothing of the variant.
-func wasKilled(exit *exec.ExitError) bool {
-	const ofChild = 128 + int(syscall.SIGKILL) // how nvcc passes it on
-	status, ok := exit.Sys().(syscall.WaitStatus)
-	return ok && (status.Signaled() && status.Signal() == syscall.SIGKILL || status.ExitStatus() == ofChild)
-}
-
-// endTogether makes the end of a command's context the end of everything it has started: nvcc works through a row of programs.
-func endTogether(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 2 * time.Second
-}
-
-// withoutTimes drops the lines of a log that differ from run to run.
-func withoutTimes(log string) string {
-	var kept strings.Builder
-	for line := range strings.Lines(log) {
-		if !strings.Contains(line, "Compile time =") {
-			kept.WriteString(line)
-		}
-	}
-	return kept.String()
 }

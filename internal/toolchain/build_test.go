@@ -19,7 +19,7 @@ import (
 func TestBuildThenCached(t *testing.T) {
 	compiler, cacheDir := pinned(t), t.TempDir()
 	first, origin := mustBuild(t, NewBuilder(tiny(), compiler, cacheDir), tinyTarget())
-	if origin != Compiled {
+	if origin != FromCompiler {
 		t.Fatalf("the first build is %s", origin)
 	}
 	want := Record{
@@ -36,22 +36,23 @@ func TestBuildThenCached(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
-	// Another process, which knows the same build by another name.
+	// Another process with another name for the same build.
 	target := tinyTarget()
-	target.Variant = "known otherwise"
+	target.Variant = "other name"
 	second, origin := mustBuild(t, NewBuilder(tiny(), compiler, cacheDir), target)
-	if origin != Cached {
+	if origin != FromCache {
 		t.Fatalf("the second build is %s", origin)
 	}
 	renamed := *first
-	renamed.Record.Variant = "known otherwise"
+	renamed.Record.Variant = "other name"
 	if diff := cmp.Diff(&renamed, second); diff != "" {
 		t.Errorf("(-compiled +cached):\n%s", diff)
 	}
 }
 
-// The same sources give the same PTX, record and log wherever the compiler works; only then can they be shared and compared.
-func TestBuildIsTheSameEverywhere(t *testing.T) {
+// The same sources give the same PTX, record and log in every build folder. Sharing and comparing
+// builds needs this.
+func TestBuildIsReproducible(t *testing.T) {
 	compiler := pinned(t)
 	var images []*Image
 	for _, name := range []string{"one", "another place"} {
@@ -63,13 +64,13 @@ func TestBuildIsTheSameEverywhere(t *testing.T) {
 		if err := os.Symlink(dir, link); err != nil {
 			t.Fatal(err)
 		}
-		t.Setenv("TMPDIR", link) // as on machines where the usual one is a link
+		t.Setenv("TMPDIR", link) // on some machines the default is a symbolic link
 		image, origin := mustBuild(t, NewBuilder(tiny(), compiler, t.TempDir()), tinyTarget())
-		if origin != Compiled {
+		if origin != FromCompiler {
 			t.Fatalf("the build is %s", origin)
 		}
 		if left := names(t, dir); len(left) > 0 {
-			t.Errorf("the compiler's folder is left: %v", left)
+			t.Errorf("the compiler's folder is not deleted: %v", left)
 		}
 		images = append(images, image)
 	}
@@ -82,7 +83,7 @@ func TestBuildIsTheSameEverywhere(t *testing.T) {
 	if images[0].Log != images[1].Log || !bytes.Equal(images[0].Cubin, images[1].Cubin) {
 		t.Error("log or machine code differ")
 	}
-	// The kernel has the names that would differ, and paths of its own and of the compiler.
+	// The PTX contains the names that would differ, paths of the kernel and paths of the compiler.
 	for _, want := range []string{
 		"_INTERNAL_00000000_", "_GLOBAL__N__00000000_", `"ada/tiny.cu"`, `"cuda/`,
 		string(byteListLine([]byte("_INTERNAL_00000000_"))[len(".b8 "):]),
@@ -93,7 +94,7 @@ func TestBuildIsTheSameEverywhere(t *testing.T) {
 	}
 }
 
-func TestBuildMendsTheCache(t *testing.T) {
+func TestBuildRepairsTheCache(t *testing.T) {
 	compiler, cacheDir := pinned(t), t.TempDir()
 	b := NewBuilder(tiny(), compiler, cacheDir)
 	good, _ := mustBuild(t, b, tinyTarget())
@@ -109,7 +110,7 @@ func TestBuildMendsTheCache(t *testing.T) {
 		return func(data []byte) []byte { return bytes.Replace(data, []byte(from), []byte(to), 1) }
 	}
 	half := func(data []byte) []byte { return data[:len(data)/2] }
-	for what, damage := range map[string]func(*testing.T){
+	for name, damage := range map[string]func(*testing.T){
 		"half of the machine code": func(t *testing.T) { edit(t, cachedCubin, half) },
 		"no machine code":          func(t *testing.T) { edit(t, cachedCubin, func([]byte) []byte { return nil }) },
 		"a garbled record":         func(t *testing.T) { edit(t, cachedRecord, half) },
@@ -127,29 +128,29 @@ func TestBuildMendsTheCache(t *testing.T) {
 			}
 		},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			damage(t)
 			if b.cache.load(filepath.Base(dir), tinyTarget()) != nil {
-				t.Fatal("the damaged build is taken from the cache")
+				t.Fatal("the cache returns the damaged build")
 			}
-			mended, origin := mustBuild(t, b, tinyTarget())
-			if origin != Compiled {
+			repaired, origin := mustBuild(t, b, tinyTarget())
+			if origin != FromCompiler {
 				t.Errorf("the build is %s", origin)
 			}
-			if diff := cmp.Diff(good, mended); diff != "" {
-				t.Errorf("(-first +mended):\n%s", diff)
+			if diff := cmp.Diff(good, repaired); diff != "" {
+				t.Errorf("(-first +repaired):\n%s", diff)
 			}
-			if _, origin := mustBuild(t, b, tinyTarget()); origin != Cached {
+			if _, origin := mustBuild(t, b, tinyTarget()); origin != FromCache {
 				t.Errorf("the build after that is %s", origin)
 			}
 		})
 	}
 	if left := names(t, filepath.Join(cacheDir, "builds")); len(left) != 1 {
-		t.Errorf("the cache holds %v", left)
+		t.Errorf("the cache contains %v", left)
 	}
 }
 
-func TestBuildsAtOnce(t *testing.T) {
+func TestConcurrentBuilds(t *testing.T) {
 	compiler, cacheDir := pinned(t), t.TempDir()
 	builders := []*Builder{NewBuilder(tiny(), compiler, cacheDir), NewBuilder(tiny(), compiler, cacheDir)}
 	images := make([]*Image, 4)
@@ -165,19 +166,20 @@ func TestBuildsAtOnce(t *testing.T) {
 	all.Wait()
 	for _, image := range images[1:] {
 		if diff := cmp.Diff(images[0], image); diff != "" {
-			t.Errorf("two builds at once differ:\n%s", diff)
+			t.Errorf("two concurrent builds differ:\n%s", diff)
 		}
 	}
-	if _, origin := mustBuild(t, builders[0], tinyTarget()); origin != Cached {
+	if _, origin := mustBuild(t, builders[0], tinyTarget()); origin != FromCache {
 		t.Errorf("the build after that is %s", origin)
 	}
 	if left := names(t, filepath.Join(cacheDir, "builds")); len(left) != 1 {
-		t.Errorf("the cache holds %v", left)
+		t.Errorf("the cache contains %v", left)
 	}
 }
 
-// Many processes may keep the same build at once, over nothing, over a whole one and over a damaged one.
-func TestStoresAtOnce(t *testing.T) {
+// Several processes may store the same build at the same time, over a missing, a complete and a
+// damaged one.
+func TestConcurrentStores(t *testing.T) {
 	b := NewBuilder(tiny(), pinned(t), t.TempDir())
 	image, _ := mustBuild(t, b, tinyTarget())
 	const key = "key"
@@ -194,15 +196,15 @@ func TestStoresAtOnce(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if kept := b.cache.load(key, tinyTarget()); !cmp.Equal(kept, image) {
-			t.Fatal("what was kept is not what was stored")
+		if stored := b.cache.load(key, tinyTarget()); !cmp.Equal(stored, image) {
+			t.Fatal("the cache returns another build than was stored")
 		}
 		if err := os.Remove(filepath.Join(b.cache.dir, key, cachedRecord)); err != nil {
 			t.Fatal(err)
 		}
 	}
 
-	// A whole build stays in place: whoever looks for it meanwhile finds it.
+	// A complete build stays in place: a concurrent load finds it at any time.
 	if err := b.cache.store(key, tinyTarget(), image); err != nil {
 		t.Fatal(err)
 	}
@@ -214,23 +216,23 @@ func TestStoresAtOnce(t *testing.T) {
 					t.Error(err)
 				}
 				if b.cache.load(key, tinyTarget()) == nil {
-					t.Error("the build vanished for a while")
+					t.Error("the build was missing for a while")
 				}
 			}
 		})
 	}
 	all.Wait()
 	if left := names(t, b.cache.dir); len(left) != 2 {
-		t.Errorf("the cache holds %v", left)
+		t.Errorf("the cache contains %v", left)
 	}
 }
 
-// running lists the programs that work in a folder or below.
+// running lists the programs whose working directory is below a folder.
 func running(t testing.TB, dir string) []string {
 	t.Helper()
 	folders, err := filepath.Glob("/proc/[0-9]*/cwd")
 	if err != nil || len(folders) == 0 {
-		t.Skip("needs /proc to see what runs")
+		t.Skip("needs /proc to list processes")
 	}
 	var found []string
 	for _, folder := range folders {
@@ -243,8 +245,9 @@ func running(t testing.TB, dir string) []string {
 	return found
 }
 
-// gone makes sure that nothing works in a folder any more. What was killed may take a moment to vanish.
-func gone(t testing.TB, dir string) {
+// expectNoProcess checks that no process runs in a folder. A killed process may take a moment to
+// vanish.
+func expectNoProcess(t testing.TB, dir string) {
 	t.Helper()
 	for range 200 {
 		if len(running(t, dir)) == 0 {
@@ -262,7 +265,7 @@ func TestBuildCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("TMPDIR", dir)
-	// A chain of calculations this long keeps the compiler busy for minutes.
+	// A dependency chain of this length keeps the compiler busy for minutes.
 	var slow strings.Builder
 	slow.WriteString("extern \"C\" __global__ void tiny(float* out, const float* x) {\n  float a = x[threadIdx.x];\n")
 	for i := range 5000 {
@@ -298,12 +301,12 @@ func TestBuildCancelled(t *testing.T) {
 	case <-deadline:
 		t.Fatal("a cancelled build does not return")
 	}
-	gone(t, dir)
+	expectNoProcess(t, dir)
 	if left := names(t, dir); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("not deleted: %v", left)
 	}
 
-	// One that waits for its turn goes at once as well, and so does one that comes too late.
+	// A build that waits for a slot returns at once too, and so does one that starts too late.
 	for range cap(b.slots) {
 		b.slots <- struct{}{}
 	}
@@ -311,11 +314,11 @@ func TestBuildCancelled(t *testing.T) {
 		t.Errorf("error %v of a build that waits, want context.Canceled", err)
 	}
 	if _, _, err := NewBuilder(tiny(), compiler, t.TempDir()).Build(ctx, tinyTarget()); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v of a build that comes too late, want context.Canceled", err)
+		t.Errorf("error %v of a build that starts too late, want context.Canceled", err)
 	}
 }
 
-func TestBuildRefused(t *testing.T) {
+func TestCompileErrors(t *testing.T) {
 	compiler := pinned(t)
 	cacheDir := t.TempDir()
 	source := string(tiny()["ada/tiny.cu"].Data)
@@ -337,22 +340,22 @@ func TestBuildRefused(t *testing.T) {
 		t.Fatalf("error %v, want a CompileError", err)
 	}
 	if !strings.Contains(refused.Output, `ada/tiny.cu(16): error: identifier "tyle" is undefined`) {
-		t.Errorf("nvcc's lines are missing:\n%s", refused.Output)
+		t.Errorf("nvcc's output is missing:\n%s", refused.Output)
 	}
 	if strings.Contains(refused.Output, os.TempDir()) || strings.Contains(refused.Output, "attune-build") {
-		t.Errorf("a path of this machine is in it:\n%s", refused.Output)
+		t.Errorf("the output contains a machine path:\n%s", refused.Output)
 	}
 	if got := refused.Error(); !strings.HasPrefix(got, "plain for sm_89 does not compile:\nada/tiny.cu(16)") {
 		t.Errorf("message %q", got)
 	}
 
-	// ptxas refuses what nvcc passes on unread.
+	// nvcc does not check inline PTX; ptxas rejects it.
 	err = build(strings.Replace(source, "__syncthreads();", `asm volatile("no.such.instruction;");`, 1), same)
 	if !errors.As(err, &refused) || !strings.Contains(refused.Output, "Not a name of any known instruction: 'no'") {
 		t.Errorf("error %v, want a CompileError of ptxas", err)
 	}
 	if strings.Contains(err.Error(), os.TempDir()) {
-		t.Errorf("a path of this machine is in it: %v", err)
+		t.Errorf("the error contains a machine path: %v", err)
 	}
 
 	err = build(source, func(t *Target) { t.Kernel = "other" })
@@ -360,18 +363,18 @@ func TestBuildRefused(t *testing.T) {
 		t.Errorf("no such entry: %v", err)
 	}
 	if !strings.Contains(err.Error(), "'tiny'") {
-		t.Errorf("the entry that there is goes unnamed: %v", err)
+		t.Errorf("the error does not name the existing entry: %v", err)
 	}
 	err = build(strings.Replace(source, "ATTUNE_LAUNCH(64, 16, 0);", "", 1), same)
 	if errors.As(err, &refused) || !strings.Contains(err.Error(), "attune_launch") {
 		t.Errorf("no launch contract: %v", err)
 	}
-	if kept := names(t, filepath.Join(cacheDir, "builds")); len(kept) > 0 {
-		t.Errorf("failures are kept: %v", kept)
+	if cached := names(t, filepath.Join(cacheDir, "builds")); len(cached) > 0 {
+		t.Errorf("failures are cached: %v", cached)
 	}
 }
 
-// A compiler that fails for reasons of its own has said nothing about the variant; one that crashes on it has.
+// A compiler that was killed or is broken has not rejected the variant; one that crashes on it has.
 func TestBuildWithBrokenCompiler(t *testing.T) {
 	plainEnvironment(t)
 	build := func(nvcc string) error {
@@ -390,17 +393,17 @@ func TestBuildWithBrokenCompiler(t *testing.T) {
 		name, nvcc, want string
 		refused          bool
 	}{
-		{"refuses", "echo no; exit 2", "plain for sm_89 does not compile:\nno", true},
+		{"rejects", "echo no; exit 2", "plain for sm_89 does not compile:\nno", true},
 		{"crashes", "echo hm; kill -SEGV $$", "hm\nnvcc crashed: signal: segmentation fault", true},
-		{"is killed", "kill -KILL $$", "was killed, as happens when the machine's memory runs out", false},
-		{"has a child that is killed", "exit 137", "was killed, as happens when the machine's memory runs out", false},
+		{"is killed", "kill -KILL $$", "was killed; probably the machine ran out of memory", false},
+		{"has a child that is killed", "exit 137", "was killed; probably the machine ran out of memory", false},
 		{"writes nothing", "exit 0", "image.ptx", false},
 		{"has no ptxas", writesPTX, "ptxas", false},
 	} {
 		err := build(c.nvcc)
 		var refused *CompileError
 		if errors.As(err, &refused) != c.refused || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("nvcc %s: error %q (of the variant: %v), want %q (%v)", c.name, err, !c.refused, c.want, c.refused)
+			t.Errorf("nvcc %s: error %q (CompileError: %v), want %q (%v)", c.name, err, !c.refused, c.want, c.refused)
 		}
 	}
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "gone"))
@@ -410,25 +413,25 @@ func TestBuildWithBrokenCompiler(t *testing.T) {
 	}
 }
 
-func TestBuildCannotBeKept(t *testing.T) {
+func TestBuildCannotBeCached(t *testing.T) {
 	compiler := pinned(t)
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err := NewBuilder(tiny(), compiler, file).Build(t.Context(), tinyTarget())
-	if err == nil || !strings.Contains(err.Error(), "keep the build of plain for sm_89") {
+	if err == nil || !strings.Contains(err.Error(), "cache the build of plain for sm_89") {
 		t.Errorf("the cache is a file: %v", err)
 	}
 }
 
-func TestBuildSeesTheEnvironment(t *testing.T) {
+func TestBuildDependsOnTheEnvironment(t *testing.T) {
 	compiler, cacheDir := pinned(t), t.TempDir()
 	b := NewBuilder(tiny(), compiler, cacheDir)
 	plain, _ := mustBuild(t, b, tinyTarget())
 	t.Setenv("NVCC_APPEND_FLAGS", "-USCALE -DSCALE=5")
 	other, origin := mustBuild(t, b, tinyTarget())
-	if origin != Compiled || other.Record.CodeHash == plain.Record.CodeHash {
+	if origin != FromCompiler || other.Record.CodeHash == plain.Record.CodeHash {
 		t.Errorf("with other flags in the environment the build is %s, with the same code: %v",
 			origin, other.Record.CodeHash == plain.Record.CodeHash)
 	}
@@ -436,7 +439,7 @@ func TestBuildSeesTheEnvironment(t *testing.T) {
 		t.Errorf("the record's last flag is %s", last)
 	}
 	plainEnvironment(t)
-	if again, origin := mustBuild(t, b, tinyTarget()); origin != Cached || again.Record.CodeHash != plain.Record.CodeHash {
+	if again, origin := mustBuild(t, b, tinyTarget()); origin != FromCache || again.Record.CodeHash != plain.Record.CodeHash {
 		t.Errorf("without them the build is %s", origin)
 	}
 }
@@ -450,7 +453,7 @@ func TestKey(t *testing.T) {
 	}
 	same := func(*Target) {}
 	base := key("13.0.88", "abc", same)
-	for what, other := range map[string]string{
+	for name, other := range map[string]string{
 		"compiler":     key("13.0.89", "abc", same),
 		"sources":      key("13.0.88", "abd", same),
 		"kernel":       key("13.0.88", "abc", func(t *Target) { t.Kernel = "other" }),
@@ -463,10 +466,10 @@ func TestKey(t *testing.T) {
 		}),
 	} {
 		if other == base {
-			t.Errorf("another %s has the same key", what)
+			t.Errorf("another %s has the same key", name)
 		}
 	}
-	if key("13.0.88", "abc", func(t *Target) { t.Variant = "known otherwise" }) != base {
+	if key("13.0.88", "abc", func(t *Target) { t.Variant = "other name" }) != base {
 		t.Error("the variant's name changes the key")
 	}
 	for _, name := range []string{"NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"} {

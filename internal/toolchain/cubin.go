@@ -11,9 +11,10 @@ import (
 	"strings"
 )
 
-// codeHash is the SHA-256 of what a cubin makes the chip do: instructions, constants, initialised data and the size of shared
-// memory, each with its section's name. Debug information, symbols and notes stay out, so moving a line of source or building in
-// another place changes nothing.
+// codeHash is the SHA-256 of the sections of a cubin that affect execution: instructions,
+// constants, initialised data and the size of shared memory, each with its section's name. It
+// excludes debug information, symbols and notes, so it does not depend on source lines or on the
+// build folder.
 func codeHash(cubin []byte) (string, error) {
 	file, err := elf.NewFile(bytes.NewReader(cubin))
 	if err != nil {
@@ -22,13 +23,13 @@ func codeHash(cubin []byte) (string, error) {
 	var sections []*elf.Section
 	hasCode := false
 	for _, s := range file.Sections {
-		if decides(s.Name) {
+		if affectsExecution(s.Name) {
 			sections = append(sections, s)
 		}
 		hasCode = hasCode || strings.HasPrefix(s.Name, textPrefix)
 	}
 	if !hasCode {
-		return "", fmt.Errorf("read the machine code: no section .text.* in it")
+		return "", fmt.Errorf("read the machine code: it has no section .text.*")
 	}
 	sort.Slice(sections, func(i, j int) bool { return sections[i].Name < sections[j].Name })
 	hash := sha256.New()
@@ -44,11 +45,11 @@ func codeHash(cubin []byte) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// textPrefix begins the name of a section of instructions; a function's name follows.
+// textPrefix and a function's name are the name of the section with its instructions.
 const textPrefix = ".text."
 
-// decides says whether a section takes part in what the chip does.
-func decides(section string) bool {
+// affectsExecution reports whether a section of a cubin affects execution.
+func affectsExecution(section string) bool {
 	for _, prefix := range []string{textPrefix, ".nv.constant", ".nv.global", ".nv.shared.", ".nv.info."} {
 		if strings.HasPrefix(section, prefix) {
 			return true

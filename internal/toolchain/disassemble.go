@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-// Disassembler is the path of the nvdisasm that belongs to a compiler.
+// Disassembler is the path of the nvdisasm beside a compiler, or in PATH.
 func Disassembler(c *Compiler) (string, error) {
 	beside := filepath.Join(filepath.Dir(c.NVCC), "nvdisasm")
 	if _, err := os.Stat(beside); err == nil {
@@ -18,12 +18,12 @@ func Disassembler(c *Compiler) (string, error) {
 	}
 	program, err := exec.LookPath("nvdisasm")
 	if err != nil {
-		return "", errors.New("there is no nvdisasm beside nvcc or in PATH; `attune toolchain install` brings one")
+		return "", errors.New("there is no nvdisasm beside nvcc or in PATH; `attune toolchain install` installs one")
 	}
 	return program, nil
 }
 
-// Disassemble gives the machine code of a cubin as text.
+// Disassemble returns the machine code of a cubin as SASS text.
 func Disassemble(ctx context.Context, c *Compiler, cubin []byte) (string, error) {
 	program, err := Disassembler(c)
 	if err != nil {

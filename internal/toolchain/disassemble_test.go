@@ -27,14 +27,14 @@ func TestDisassemble(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Disassemble(ctx, compiler, image.Cubin); err == nil {
-		t.Error("a cancelled disassembly gives a text")
+		t.Error("a cancelled disassembly returns a text")
 	}
 	if left := names(t, tmp); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("not deleted: %v", left)
 	}
 	t.Setenv("TMPDIR", filepath.Join(tmp, "gone"))
 	if _, err := Disassemble(t.Context(), compiler, image.Cubin); err == nil {
-		t.Error("with no temporary folder there is a text")
+		t.Error("without a temporary folder there is a text")
 	}
 }
 
@@ -45,7 +45,7 @@ func TestDisassembler(t *testing.T) {
 	if _, err := Disassemble(t.Context(), compiler, nil); err == nil || !strings.Contains(err.Error(), "`attune toolchain install`") {
 		t.Errorf("no nvdisasm: %v", err)
 	}
-	for _, place := range []string{bin, dir} { // the one beside nvcc comes first
+	for _, place := range []string{bin, dir} { // nvdisasm beside nvcc has precedence
 		script(t, filepath.Join(place, "nvdisasm"), "")
 		if got, err := Disassembler(compiler); err != nil || got != filepath.Join(place, "nvdisasm") {
 			t.Errorf("%q, %v, want the one in %s", got, err, place)

@@ -1,15 +1,22 @@
-// Package toolchain turns a variant into an image: PTX and machine code with what they need of the chip.
+// Package toolchain builds a variant into an image: PTX and a cubin with the resources they need.
 //
-// The road of one build:
+// The steps of one build:
 //
-//  1. Find looks for NVIDIA's compiler where people have it, and in attune's own cache, where Install puts it.
-//  2. Builder.Build hashes sources, knobs, flags and compiler. A build with the same hash is taken from the cache.
-//  3. nvcc makes PTX, which is rid of machine paths, so that the same sources give the same bytes everywhere.
-//  4. ptxas makes machine code from that PTX; its log gives registers, shared memory, spills, stack and barriers.
-//  5. The machine code is hashed without debug information: two variants with one hash are one program.
+//  1. Find looks for NVIDIA's compiler in the usual places and in attune's cache, where Install
+//     puts it.
+//  2. Builder.Build hashes sources, knobs, flags and compiler. A build with the same hash is loaded
+//     from the cache.
+//  3. nvcc compiles the sources to PTX. Paths of this machine are removed from it, so the same
+//     sources give the same bytes everywhere.
+//  4. ptxas assembles the PTX to a cubin. Its log has registers, shared memory, spills, stack and
+//     barriers.
+//  5. The code hash covers the machine code without debug information. Two variants with one code
+//     hash are the same program.
 //
-// The stages that attune ships travel with the kernel as PTX with the record of their build (Shipped), so that a machine
+// The PTX also carries the launch contract (attune_launch), which the kernel's source defines.
+//
+// The shipped variants are embedded as PTX with the records of their builds (Shipped), so a machine
 // without a compiler can run them.
 //
-// The package judges nothing: whether an image fits its budget is for the gates to say.
+// The package does not check an image against a budget; package gate does.
 package toolchain

@@ -12,26 +12,27 @@ import (
 	"strings"
 )
 
-// ErrNoCompiler is what Find's error wraps when no usable compiler is on the machine.
+// ErrNoCompiler is returned, wrapped with the reason, when no usable compiler is found.
 var ErrNoCompiler = errors.New("no CUDA compiler")
 
-// Compiler is NVIDIA's compiler as it was found on this machine.
+// Compiler is an installation of NVIDIA's compiler.
 type Compiler struct {
 	NVCC    string // path of nvcc
 	PTXAS   string // path of ptxas
 	Version string // of nvcc, such as 13.0.88
-	Origin  string // where it was found: CUDA_HOME, CUDA_PATH, PATH, a usual place, or the cache
+	Origin  string // where it was found: CUDA_HOME, CUDA_PATH, PATH, a folder, or the cache
 }
 
-// candidate is a place where nvcc may be.
+// candidate is a path where nvcc may be.
 type candidate struct {
 	origin, nvcc string
 }
 
-// usualFolders are where installers put the toolkit.
+// usualFolders are the folders in which installers put the toolkit.
 var usualFolders = []string{"/usr/local/cuda", "/opt/cuda", "/usr/local/cuda-*"}
 
-// candidates lists the places in the order in which people expect them to count.
+// candidates lists the paths in order of precedence: the user's environment, PATH, the usual
+// folders, attune's cache.
 func candidates(cacheDir string) []candidate {
 	var places []candidate
 	for _, name := range []string{"CUDA_HOME", "CUDA_PATH"} {
@@ -39,7 +40,7 @@ func candidates(cacheDir string) []candidate {
 		if dir == "" {
 			continue
 		}
-		if dir, err := filepath.Abs(dir); err == nil { // the compiler will run in a folder of its own
+		if dir, err := filepath.Abs(dir); err == nil { // the compiler runs in another folder
 			places = append(places, candidate{name, filepath.Join(dir, "bin", "nvcc")})
 		}
 	}
@@ -58,7 +59,8 @@ func candidates(cacheDir string) []candidate {
 
 var number = regexp.MustCompile(`\d+`)
 
-// newerFirst orders paths such as /usr/local/cuda-12.4/bin/nvcc by the release in them: 13.0, 12.10, 12.9, 9.2.
+// newerFirst compares paths such as /usr/local/cuda-12.4/bin/nvcc by the release in them, newest
+// first: 13.0, 12.10, 12.9, 9.2.
 func newerFirst(a, b string) int {
 	release := func(path string) (parts []int) {
 		for _, digits := range number.FindAllString(path, -1) {
@@ -69,13 +71,13 @@ func newerFirst(a, b string) int {
 	return slices.Compare(release(b), release(a))
 }
 
-// cached is the place where Install puts the compiler.
+// cached is the path where Install puts nvcc.
 func cached(cacheDir string) candidate {
 	return candidate{"attune's cache", filepath.Join(installDir(cacheDir), toolkitDir, "bin", "nvcc")}
 }
 
-// Find returns the first compiler that works. cacheDir is attune's cache (CacheDir). Where only the host compiler is missing, it
-// returns both the compiler, which can still disassemble, and the error.
+// Find returns the first compiler that works. cacheDir is attune's cache (CacheDir). If only the
+// host compiler is missing, Find returns the compiler, which can still disassemble, and the error.
 func Find(ctx context.Context, cacheDir string) (*Compiler, error) {
 	var broken []string
 	for _, place := range candidates(cacheDir) {
@@ -100,7 +102,7 @@ func Find(ctx context.Context, cacheDir string) (*Compiler, error) {
 
 var nvccRelease = regexp.MustCompile(`release \d+\.\d+, V(\d+(?:\.\d+)*)`)
 
-// inspect asks the nvcc of a place for its version and finds its ptxas.
+// inspect runs a candidate's nvcc for its version and finds its ptxas.
 func inspect(ctx context.Context, place candidate) (*Compiler, error) {
 	out, err := exec.CommandContext(ctx, place.nvcc, "--version").Output()
 	if err != nil {
@@ -108,18 +110,19 @@ func inspect(ctx context.Context, place candidate) (*Compiler, error) {
 	}
 	m := nvccRelease.FindSubmatch(out)
 	if m == nil {
-		return nil, fmt.Errorf("%s --version names no release", place.nvcc)
+		return nil, fmt.Errorf("%s --version prints no release", place.nvcc)
 	}
 	ptxas := filepath.Join(filepath.Dir(place.nvcc), "ptxas")
 	if _, err := os.Stat(ptxas); err != nil {
 		if ptxas, err = exec.LookPath("ptxas"); err != nil {
-			return nil, fmt.Errorf("%s has no ptxas beside it", place.nvcc)
+			return nil, fmt.Errorf("there is no ptxas beside %s or in PATH", place.nvcc)
 		}
 	}
 	return &Compiler{NVCC: place.nvcc, PTXAS: ptxas, Version: string(m[1]), Origin: place.origin}, nil
 }
 
-// hostCompiler makes sure of the C++ compiler that nvcc runs as its preprocessor. NVCC_CCBIN may name it or its folder.
+// hostCompiler checks for the C++ compiler that nvcc runs as its preprocessor. NVCC_CCBIN may name
+// the compiler or its folder.
 func hostCompiler() error {
 	host := os.Getenv("NVCC_CCBIN")
 	if host == "" {
@@ -128,19 +131,20 @@ func hostCompiler() error {
 		host = filepath.Join(host, "gcc")
 	}
 	if _, err := exec.LookPath(host); err != nil {
-		return fmt.Errorf("%w: nvcc needs a host compiler, and there is no %s in PATH; install g++", ErrNoCompiler, host)
+		return fmt.Errorf("%w: nvcc needs a host compiler, but there is no %s in PATH; install g++", ErrNoCompiler, host)
 	}
 	return nil
 }
 
-// CacheDir is attune's cache of compilers and builds: ATTUNE_CACHE, else a folder of the user's cache. It is safe to delete.
+// CacheDir is attune's cache of compilers and builds: ATTUNE_CACHE, or a folder in the user's cache
+// directory. It is safe to delete.
 func CacheDir() (string, error) {
 	if dir := os.Getenv("ATTUNE_CACHE"); dir != "" {
 		return filepath.Abs(dir)
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("find a place for the cache: %w; set ATTUNE_CACHE to a folder", err)
+		return "", fmt.Errorf("find the user's cache directory: %w; set ATTUNE_CACHE to a folder", err)
 	}
 	return filepath.Join(dir, "attune"), nil
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// versionText is what nvcc --version prints.
+// versionText is the output of nvcc --version.
 const versionText = `nvcc: NVIDIA (R) Cuda compiler driver
 Copyright (c) 2005-2025 NVIDIA Corporation
 Built on Wed_Aug_20_01:58:59_PM_PDT_2025
@@ -20,7 +20,7 @@ Cuda compilation tools, release %s, V%s
 Build cuda_13.0.r13.0/compiler.36424714_0
 `
 
-// toolkit makes a folder that looks like a CUDA toolkit of a version such as 12.4.131, as far as looking for one goes.
+// toolkit makes a folder that Find accepts as a CUDA toolkit of a version such as 12.4.131.
 func toolkit(t testing.TB, dir, version string) {
 	t.Helper()
 	release := version[:strings.LastIndex(version, ".")]
@@ -28,8 +28,8 @@ func toolkit(t testing.TB, dir, version string) {
 	script(t, filepath.Join(dir, "bin", "ptxas"), "")
 }
 
-// bareMachine hides every compiler of the machine that runs the tests, and leaves a host compiler and what the scripts need. It
-// returns the only folder in PATH.
+// bareMachine hides every CUDA compiler of this machine. PATH keeps only a fake host compiler and
+// the programs that the scripts need. It returns the only folder in PATH.
 func bareMachine(t *testing.T) string {
 	t.Helper()
 	plainEnvironment(t)
@@ -71,13 +71,13 @@ func TestFindOrder(t *testing.T) {
 	}
 	_, err := Find(t.Context(), cacheDir)
 	if !errors.Is(err, ErrNoCompiler) || !strings.Contains(err.Error(), "run `attune toolchain install`") {
-		t.Errorf("nothing there: %v", err)
+		t.Errorf("no compiler: %v", err)
 	}
 	if _, err := Installed(t.Context(), cacheDir); !errors.Is(err, ErrNoCompiler) {
 		t.Errorf("nothing installed: %v", err)
 	}
 
-	// Each place comes before those that were there already.
+	// Each toolkit that is added takes precedence over the earlier ones.
 	installed := filepath.Join(installDir(cacheDir), toolkitDir)
 	toolkit(t, installed, "13.0.88")
 	check("13.0.88", "attune's cache", filepath.Join(installed, "bin", "nvcc"))
@@ -100,34 +100,42 @@ func TestFindOrder(t *testing.T) {
 	t.Setenv("CUDA_PATH", filepath.Join(root, "by path"))
 	check("12.0.2", "CUDA_PATH", filepath.Join(root, "by path", "bin", "nvcc"))
 
-	// A relative CUDA_HOME is one of this folder; the compiler runs in others.
+	// A relative CUDA_HOME is resolved against the working directory.
 	toolkit(t, filepath.Join(root, "home"), "12.0.3")
 	t.Chdir(root)
 	t.Setenv("CUDA_HOME", "home")
 	check("12.0.3", "CUDA_HOME", filepath.Join(root, "home", "bin", "nvcc"))
 
-	// The installed one is found whatever else there is.
+	// Installed ignores all other compilers.
 	if c, err := Installed(t.Context(), cacheDir); err != nil || c.Version != "13.0.88" {
 		t.Errorf("installed: %+v, %v", c, err)
 	}
-
-	// A folder in CUDA_HOME that has no nvcc, or one that does not work, is passed over.
-	t.Setenv("CUDA_HOME", filepath.Join(root, "gone"))
-	check("12.0.2", "CUDA_PATH", filepath.Join(root, "by path", "bin", "nvcc"))
-	script(t, filepath.Join(root, "broken", "bin", "nvcc"), "exit 3")
-	t.Setenv("CUDA_HOME", filepath.Join(root, "broken"))
-	check("12.0.2", "CUDA_PATH", filepath.Join(root, "by path", "bin", "nvcc"))
 }
 
-func TestFindNamesWhatIsBroken(t *testing.T) {
+// Find skips a CUDA_HOME without nvcc, and one with a broken nvcc.
+func TestFindSkipsBrokenCompilers(t *testing.T) {
+	bareMachine(t)
+	root := t.TempDir()
+	toolkit(t, filepath.Join(root, "by path"), "12.0.2")
+	t.Setenv("CUDA_PATH", filepath.Join(root, "by path"))
+	script(t, filepath.Join(root, "broken", "bin", "nvcc"), "exit 3")
+	for _, home := range []string{"gone", "broken"} {
+		t.Setenv("CUDA_HOME", filepath.Join(root, home))
+		if c, err := Find(t.Context(), t.TempDir()); err != nil || c.Version != "12.0.2" || c.Origin != "CUDA_PATH" {
+			t.Errorf("CUDA_HOME is %s: %+v, %v, want the compiler of CUDA_PATH", home, c, err)
+		}
+	}
+}
+
+func TestFindReportsBrokenCompilers(t *testing.T) {
 	bareMachine(t)
 	dir := t.TempDir()
 	t.Setenv("CUDA_HOME", dir)
 	nvcc := filepath.Join(dir, "bin", "nvcc")
 	for _, c := range []struct{ text, want string }{
 		{"exit 3", nvcc + " does not run: exit status 3"},
-		{"echo gcc 13", nvcc + " --version names no release"},
-		{"echo release 13.0, V13.0.88", nvcc + " has no ptxas beside it"},
+		{"echo gcc 13", nvcc + " --version prints no release"},
+		{"echo release 13.0, V13.0.88", "there is no ptxas beside " + nvcc},
 	} {
 		script(t, nvcc, c.text)
 		_, err := Find(t.Context(), t.TempDir())
@@ -147,7 +155,7 @@ func TestFindNamesWhatIsBroken(t *testing.T) {
 	script(t, cached(cacheDir).nvcc, "exit 4")
 	_, err := Installed(t.Context(), cacheDir)
 	if !errors.Is(err, ErrNoCompiler) || !strings.Contains(err.Error(), "exit status 4") {
-		t.Errorf("an installed compiler that is broken: %v", err)
+		t.Errorf("a broken installed compiler: %v", err)
 	}
 }
 
@@ -159,7 +167,7 @@ func TestFindCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if c, err := Find(ctx, t.TempDir()); c != nil || !errors.Is(err, context.Canceled) || errors.Is(err, ErrNoCompiler) {
-		t.Errorf("%+v, %v, want context.Canceled and no word of a missing compiler", c, err)
+		t.Errorf("%+v, %v, want context.Canceled and not ErrNoCompiler", c, err)
 	}
 }
 
@@ -168,19 +176,19 @@ func TestFindWithoutHostCompiler(t *testing.T) {
 	cacheDir := t.TempDir()
 	toolkit(t, filepath.Join(installDir(cacheDir), toolkitDir), "13.0.88")
 	find := map[string]func(context.Context, string) (*Compiler, error){"Find": Find, "Installed": Installed}
-	refused := func(host string) {
+	rejects := func(host string) {
 		t.Helper()
 		for name, find := range find {
 			c, err := find(t.Context(), cacheDir)
 			if !errors.Is(err, ErrNoCompiler) || !strings.Contains(err.Error(), "there is no "+host+" in PATH; install g++") {
-				t.Errorf("%s: %v, want one that names %s", name, err, host)
+				t.Errorf("%s: %v, want an error about %s", name, err, host)
 			}
 			if c == nil {
-				t.Errorf("%s: the compiler that there is does not come with the error", name)
+				t.Errorf("%s: the error comes without the compiler", name)
 			}
 		}
 	}
-	accepted := func(host string) {
+	accepts := func(host string) {
 		t.Helper()
 		t.Setenv("NVCC_CCBIN", host)
 		for name, find := range find {
@@ -189,19 +197,19 @@ func TestFindWithoutHostCompiler(t *testing.T) {
 			}
 		}
 	}
-	accepted("")
+	accepts("")
 	if err := os.Rename(filepath.Join(bin, "gcc"), filepath.Join(bin, "clang++")); err != nil {
 		t.Fatal(err)
 	}
-	refused("gcc")
-	accepted("clang++")
+	rejects("gcc")
+	accepts("clang++")
 	t.Setenv("NVCC_CCBIN", "g++-12")
-	refused("g++-12")
+	rejects("g++-12")
 	folder := t.TempDir()
 	t.Setenv("NVCC_CCBIN", folder)
-	refused(filepath.Join(folder, "gcc"))
+	rejects(filepath.Join(folder, "gcc"))
 	script(t, filepath.Join(folder, "gcc"), "")
-	accepted(folder)
+	accepts(folder)
 }
 
 func TestNewerFirst(t *testing.T) {

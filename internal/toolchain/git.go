@@ -6,14 +6,16 @@ import (
 	"strings"
 )
 
-// Git says which state of a repository a build or a run was made from. All fields are empty outside of one.
+// Git is the state of the repository of a build or a run. All fields are empty outside a
+// repository.
 type Git struct {
 	SHA    string `json:"sha,omitempty"`
 	Branch string `json:"branch,omitempty"`
 	Dirty  bool   `json:"dirty"`
 }
 
-// ReadGit asks git about the work tree that dir lies in. No git and no repository are not errors: the answer is then empty.
+// ReadGit reads the state of the work tree that contains dir. Without git or a repository the state
+// is empty; that is not an error.
 func ReadGit(ctx context.Context, dir string) Git {
 	out, err := exec.CommandContext(ctx, "git", "--no-optional-locks", "-C", dir,
 		"status", "--porcelain=v2", "--branch", "--untracked-files=no").Output()
@@ -23,7 +25,8 @@ func ReadGit(ctx context.Context, dir string) Git {
 	return parseGitStatus(string(out))
 }
 
-// parseGitStatus reads `git status --porcelain=v2 --branch`: headers begin with "# ", every other line is a change.
+// parseGitStatus parses `git status --porcelain=v2 --branch`: headers begin with "# ", every other
+// line is a change.
 func parseGitStatus(status string) Git {
 	var g Git
 	for line := range strings.Lines(status) {

@@ -8,11 +8,13 @@ import (
 	"testing"
 )
 
-func TestReadGit(t *testing.T) {
+// plainGit skips a test without git, and hides the user's configuration of git.
+func plainGit(t *testing.T) {
+	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("needs git")
 	}
-	for _, setting := range os.Environ() { // a hook of git that runs the tests says which repository it means
+	for _, setting := range os.Environ() { // a git hook that runs the tests sets GIT_DIR
 		if name, _, _ := strings.Cut(setting, "="); strings.HasPrefix(name, "GIT_") {
 			t.Setenv(name, "")
 			os.Unsetenv(name)
@@ -21,6 +23,10 @@ func TestReadGit(t *testing.T) {
 	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
 	t.Setenv("GIT_CONFIG_NOSYSTEM", "1")
 	t.Setenv("GIT_CEILING_DIRECTORIES", os.TempDir())
+}
+
+func TestReadGit(t *testing.T) {
+	plainGit(t)
 	dir := t.TempDir()
 	git := func(args ...string) string {
 		t.Helper()
@@ -31,10 +37,10 @@ func TestReadGit(t *testing.T) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	check := func(what, dir string, want Git) {
+	check := func(name, dir string, want Git) {
 		t.Helper()
 		if got := ReadGit(t.Context(), dir); got != want {
-			t.Errorf("%s: %+v, want %+v", what, got, want)
+			t.Errorf("%s: %+v, want %+v", name, got, want)
 		}
 	}
 	write := func(name, text string) {
@@ -58,8 +64,8 @@ func TestReadGit(t *testing.T) {
 	sha := git("rev-parse", "HEAD")
 	check("clean", dir, Git{SHA: sha, Branch: "trunk"})
 	check("clean, from a folder in it", filepath.Join(dir, "kernel"), Git{SHA: sha, Branch: "trunk"})
-	write("scratch", "not of the kernel\n")
-	check("with a file that git does not know", dir, Git{SHA: sha, Branch: "trunk"})
+	write("scratch", "untracked\n")
+	check("with an untracked file", dir, Git{SHA: sha, Branch: "trunk"})
 	write("kernel/k.cu", "2\n")
 	check("changed", dir, Git{SHA: sha, Branch: "trunk", Dirty: true})
 	git("add", "kernel")
@@ -87,7 +93,7 @@ func FuzzGitStatus(f *testing.F) {
 			}
 		}
 		if got.SHA == "(initial)" || got.Branch == "(detached)" {
-			t.Errorf("%+v: git's words for nothing are taken for names", got)
+			t.Errorf("%+v: git's placeholders are read as names", got)
 		}
 		changes := 0
 		for _, line := range strings.Split(status, "\n") {

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Target is one thing to build: a variant's source and knobs for one architecture.
+// Target is a variant's source and knobs for one architecture.
 type Target struct {
-	Kernel  string         // its name is the name of the entry function too
-	Variant string         // for people and records; the knobs decide
+	Kernel  string         // also the name of the entry function
+	Variant string         // for messages and records; the build depends on Knobs only
 	Source  string         // path in the kernel's folder
 	Arch    string         // such as sm_89 or sm_90a
 	Knobs   map[string]int // every knob of the kernel
@@ -20,7 +20,7 @@ type Target struct {
 // String names the target in messages.
 func (t Target) String() string { return t.Variant + " for " + t.Arch }
 
-// defines writes the knobs as the compiler takes them, in a fixed order.
+// defines are the compiler's options for the knobs, in a fixed order.
 func (t Target) defines() []string {
 	var flags []string
 	for _, name := range slices.Sorted(maps.Keys(t.Knobs)) {
@@ -33,11 +33,11 @@ func (t Target) defines() []string {
 type Image struct {
 	Record Record
 	PTX    []byte
-	Cubin  []byte // nil where there was no compiler and the image is a shipped one: the driver compiles its PTX
-	Log    string // what ptxas -v printed
+	Cubin  []byte // nil for a shipped image: the driver compiles its PTX
+	Log    string // of nvcc and ptxas -v
 }
 
-// Record says what an image is and how it was made; it is the same wherever and whenever the same build is made.
+// Record describes an image and its build. The same build gives the same record on every machine.
 type Record struct {
 	SchemaVersion int            `json:"schema_version"`
 	Kernel        string         `json:"kernel"`
@@ -56,15 +56,15 @@ type Record struct {
 
 const recordSchema = 1
 
-// sameBuild says whether a record answers a target that is to be made from sources with a certain hash.
+// sameBuild reports whether the record is of the target, built from sources with the given hash.
 func (r *Record) sameBuild(t Target, sourceHash string) bool {
 	return r.Kernel == t.Kernel && r.Source == t.Source && r.Arch == t.Arch && r.SourceHash == sourceHash && maps.Equal(r.Knobs, t.Knobs)
 }
 
-// CompileError is what the compiler said to a target that it would not build.
+// CompileError is the error of a target that the compiler rejects.
 type CompileError struct {
 	Target Target
-	Output string // the compiler's own lines
+	Output string // of the compiler
 }
 
 func (e *CompileError) Error() string {

@@ -17,24 +17,25 @@ import (
 //go:embed wheels.txt
 var wheels []byte
 
-// InstalledVersion is the release of the compiler that Install brings.
+// InstalledVersion is the release of the compiler that Install installs.
 const InstalledVersion = "13.0.88"
 
-// toolkitDir is where NVIDIA's wheels put the toolkit inside an install folder.
+// toolkitDir is the toolkit's path inside an install folder; NVIDIA's wheels define it.
 var toolkitDir = filepath.Join("nvidia", "cu13")
 
-// unpackedDir is where pip unpacks the wheels inside the staging folder.
+// unpackedDir is the folder inside the staging folder in which pip unpacks the wheels.
 const unpackedDir = "unpacked"
 
-// installBytes is about what lies on the disk while the wheels are fetched and unpacked, for the progress line.
+// installBytes is the approximate disk space of the download and the unpacked wheels, for the
+// progress line.
 const installBytes = 395 << 20
 
 func installDir(cacheDir string) string {
 	return filepath.Join(cacheDir, "toolchains", "cuda-"+InstalledVersion)
 }
 
-// Installed finds the compiler that Install has put into the cache, whatever other compilers there are. Its output is what the
-// shipped images are made with.
+// Installed finds the compiler that Install has put into the cache and ignores all others. The
+// shipped images are built with it.
 func Installed(ctx context.Context, cacheDir string) (*Compiler, error) {
 	place := cached(cacheDir)
 	if _, err := os.Stat(place.nvcc); err != nil {
@@ -47,11 +48,12 @@ func Installed(ctx context.Context, cacheDir string) (*Compiler, error) {
 	return c, hostCompiler()
 }
 
-// Install puts NVIDIA's pinned compiler into the cache with the user's own Python and pip, so that their settings for package
-// indexes and proxies hold. progress is called now and then with bytes done and expected; it may be nil.
+// Install installs NVIDIA's pinned compiler into the cache. It uses the user's Python and pip, so
+// that their settings of package indexes and proxies apply. progress is called every 200 ms with
+// the bytes done and expected; it may be nil.
 func Install(ctx context.Context, cacheDir string, progress func(done, total int64)) (*Compiler, error) {
 	if c, err := Installed(ctx, cacheDir); c != nil {
-		return c, err // nothing to fetch, even where the host compiler is missing
+		return c, err // it is installed, even if the host compiler is missing
 	}
 	place := installDir(cacheDir)
 	if err := os.MkdirAll(filepath.Dir(place), 0o755); err != nil {
@@ -71,26 +73,28 @@ func Install(ctx context.Context, cacheDir string, progress func(done, total int
 	return Installed(ctx, cacheDir)
 }
 
-// putInPlace moves what pip has unpacked to where Installed looks for it, if it works and nothing that works has got there first.
+// putInPlace moves the unpacked compiler to the folder of Installed, if it works and no other
+// process has installed a working one meanwhile.
 func putInPlace(ctx context.Context, cacheDir, staging string) error {
 	unpacked, place := filepath.Join(staging, unpackedDir), installDir(cacheDir)
 	if _, err := inspect(ctx, candidate{nvcc: filepath.Join(unpacked, toolkitDir, "bin", "nvcc")}); err != nil {
-		return fmt.Errorf("what pip brought does not work: %w", err)
+		return fmt.Errorf("the compiler that pip installed does not work: %w", err)
 	}
 	if _, err := inspect(ctx, cached(cacheDir)); err == nil {
 		return nil // another process was faster
 	}
-	// A damaged compiler may lie there; it goes with staging.
+	// A damaged compiler may be there; it is deleted with the staging folder.
 	if err := os.Rename(place, filepath.Join(staging, "damaged")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := os.Rename(unpacked, place); err != nil && !errors.Is(err, fs.ErrExist) { // faster after all
-		return err
+	err := os.Rename(unpacked, place)
+	if errors.Is(err, fs.ErrExist) {
+		return nil // another process was faster
 	}
-	return nil
+	return err
 }
 
-// fetchWheels runs pip. All that pip writes lies under staging, which is how the progress is known.
+// fetchWheels runs pip. pip writes only below staging, so the size of staging is the progress.
 func fetchWheels(ctx context.Context, staging string, progress func(done, total int64)) error {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -103,7 +107,7 @@ func fetchWheels(ctx context.Context, staging string, progress func(done, total 
 	cmd := exec.CommandContext(ctx, python, "-m", "pip", "install", "--no-deps", "--only-binary", ":all:", "--no-compile", "--require-hashes",
 		"--no-cache-dir", "--quiet", "--target", filepath.Join(staging, unpackedDir), "-r", list)
 	cmd.Env = append(os.Environ(), "TMPDIR="+staging, "PIP_ROOT_USER_ACTION=ignore", "PIP_DISABLE_PIP_VERSION_CHECK=1")
-	endTogether(cmd)
+	killGroupOnCancel(cmd)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
@@ -128,7 +132,7 @@ func fetchWheels(ctx context.Context, staging string, progress func(done, total 
 	}
 }
 
-// treeBytes adds up the files under dir. Files come and go meanwhile, so what cannot be read counts nothing.
+// treeBytes is the total size of the files below dir. It skips files that vanish meanwhile.
 func treeBytes(dir string) int64 {
 	var total int64
 	filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error { //nolint:errcheck // an estimate

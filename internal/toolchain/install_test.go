@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// fakePython makes a python3 whose pip is a script. In it $target is the folder to unpack into.
+// fakePython makes a python3 whose pip is a shell script. In it $target is the folder for the
+// wheels.
 func fakePython(t testing.TB, bin, pip string) {
 	t.Helper()
 	script(t, filepath.Join(bin, "python3"), `
@@ -25,7 +26,7 @@ done
 `+pip)
 }
 
-// unpacks is a pip that brings an nvcc of a version.
+// unpacks is a pip that installs an nvcc of a version.
 func unpacks(version string) string {
 	return fmt.Sprintf(`
 mkdir -p "$target/nvidia/cu13/bin"
@@ -38,11 +39,11 @@ end
 `, version)
 }
 
-// leftovers fails the test where an install has left more than the compiler, or less.
-func leftovers(t testing.TB, cacheDir string, want ...string) {
+// expectInstalled checks the contents of the cache after an installation.
+func expectInstalled(t testing.TB, cacheDir string, want ...string) {
 	t.Helper()
 	if got := names(t, filepath.Join(cacheDir, "toolchains")); strings.Join(got, " ") != strings.Join(want, " ") {
-		t.Errorf("the cache holds %v, want %v", got, want)
+		t.Errorf("the cache contains %v, want %v", got, want)
 	}
 }
 
@@ -53,7 +54,7 @@ func TestInstall(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	t.Setenv("LOG", log)
 	t.Setenv("GO", filepath.Join(t.TempDir(), "go"))
-	// pip goes on only when the progress has been told, so that it is told at least once.
+	// The fake pip waits for a progress callback, so there is at least one.
 	fakePython(t, bin, `
 echo "downloaded" > "$TMPDIR/wheel"
 while [ ! -e "$GO" ]; do sleep 0.01; done
@@ -75,9 +76,9 @@ while [ ! -e "$GO" ]; do sleep 0.01; done
 		t.Errorf("installed %+v", *c)
 	}
 	if most < int64(len("downloaded")) {
-		t.Errorf("the progress never came to more than %d bytes", most)
+		t.Errorf("the progress never exceeded %d bytes", most)
 	}
-	leftovers(t, cacheDir, installedName)
+	expectInstalled(t, cacheDir, installedName)
 	called := readFile(t, log)
 	for _, want := range []string{"--require-hashes", "--no-deps", "--only-binary :all:"} {
 		if !strings.Contains(called, want) {
@@ -85,10 +86,10 @@ while [ ! -e "$GO" ]; do sleep 0.01; done
 		}
 	}
 	if readFile(t, log+".wheels") != string(wheels) {
-		t.Error("pip was given another list of wheels")
+		t.Error("pip got another list of wheels")
 	}
 
-	// Once there, it is not fetched again, even where it cannot be used yet.
+	// An installed compiler is not fetched again, even if the host compiler is missing.
 	if err := os.Remove(log); err != nil {
 		t.Fatal(err)
 	}
@@ -102,12 +103,12 @@ while [ ! -e "$GO" ]; do sleep 0.01; done
 		t.Errorf("no host compiler: %v", err)
 	}
 	if _, err := os.Stat(log); err == nil {
-		t.Error("pip was called although the compiler was there")
+		t.Error("pip was called although the compiler was installed")
 	}
 }
 
-// What lies in the cache and does not work is replaced.
-func TestInstallOverDamage(t *testing.T) {
+// Install replaces a broken compiler in the cache.
+func TestInstallReplacesBroken(t *testing.T) {
 	bin, cacheDir := bareMachine(t), t.TempDir()
 	t.Setenv("LOG", filepath.Join(t.TempDir(), "log"))
 	script(t, cached(cacheDir).nvcc, "exit 1")
@@ -115,19 +116,19 @@ func TestInstallOverDamage(t *testing.T) {
 	if c, err := Install(t.Context(), cacheDir, nil); err != nil || c.Version != InstalledVersion {
 		t.Errorf("%+v, %v", c, err)
 	}
-	leftovers(t, cacheDir, installedName)
+	expectInstalled(t, cacheDir, installedName)
 }
 
-// Where another process is faster, its compiler stays.
-func TestInstallAtOnce(t *testing.T) {
+// If another process is faster, its compiler stays.
+func TestConcurrentInstall(t *testing.T) {
 	bin, cacheDir := bareMachine(t), t.TempDir()
 	t.Setenv("LOG", filepath.Join(t.TempDir(), "log"))
 	t.Setenv("PLACE", installDir(cacheDir))
 	fakePython(t, bin, unpacks("13.0.1")+"cp -R \"$target\" \"$PLACE\"\n"+unpacks("13.0.2"))
 	if c, err := Install(t.Context(), cacheDir, nil); err != nil || c.Version != "13.0.1" {
-		t.Errorf("%+v, %v, want the compiler that was there first", c, err)
+		t.Errorf("%+v, %v, want the first compiler", c, err)
 	}
-	leftovers(t, cacheDir, installedName)
+	expectInstalled(t, cacheDir, installedName)
 }
 
 func TestInstallFails(t *testing.T) {
@@ -144,7 +145,7 @@ func TestInstallFails(t *testing.T) {
 				t.Errorf("error %q, want %q", err, want)
 			}
 		}
-		leftovers(t, cacheDir)
+		expectInstalled(t, cacheDir)
 	}
 	install(t.TempDir(), "install the compiler: there is no python3 in PATH; install Python 3 with pip")
 	fakePython(t, bin, `
@@ -154,9 +155,9 @@ echo "a second line" >&2
 exit 1`)
 	install(t.TempDir(), "install the compiler: pip failed:\nERROR: No matching distribution found", "\na second line")
 	fakePython(t, bin, "exit 0")
-	install(t.TempDir(), "what pip brought does not work", "nvcc")
+	install(t.TempDir(), "the compiler that pip installed does not work", "nvcc")
 	fakePython(t, bin, unpacks("13.0.88")+"echo exit 5 >> \"$target/nvidia/cu13/bin/nvcc\"")
-	install(t.TempDir(), "what pip brought does not work", "exit status 5")
+	install(t.TempDir(), "the compiler that pip installed does not work", "exit status 5")
 
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
@@ -174,7 +175,7 @@ func TestInstallCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("LOG", filepath.Join(t.TempDir(), "log"))
-	// pip's child works in the staging folder, where the test can see it.
+	// pip's child runs in the staging folder, where the test can find it.
 	fakePython(t, bin, `
 mkdir -p "$target/nvidia"
 cd "$target/nvidia"
@@ -190,12 +191,12 @@ wait`)
 	if c != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("%+v, %v, want context.Canceled", c, err)
 	}
-	gone(t, cacheDir)
-	leftovers(t, cacheDir)
+	expectNoProcess(t, cacheDir)
+	expectInstalled(t, cacheDir)
 	if _, err := Install(ctx, cacheDir, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled before it began: %v", err)
+		t.Errorf("cancelled before the start: %v", err)
 	}
-	leftovers(t, cacheDir)
+	expectInstalled(t, cacheDir)
 }
 
 // Every wheel is pinned to one release and to one file for each of the two architectures.

@@ -7,26 +7,28 @@ import (
 	"strings"
 )
 
-// Resources is what one entry function needs of the chip, from the log of ptxas -v and the launch contract.
+// Resources are the resources of one entry function, from the log of ptxas -v and the launch
+// contract.
 type Resources struct {
-	Registers          int `json:"registers"`            // a thread
-	StaticSharedBytes  int `json:"static_shared_bytes"`  // a block, placed by the compiler
-	DynamicSharedBytes int `json:"dynamic_shared_bytes"` // a block, asked for at launch
+	Registers          int `json:"registers"`            // per thread
+	StaticSharedBytes  int `json:"static_shared_bytes"`  // per block, allocated by the compiler
+	DynamicSharedBytes int `json:"dynamic_shared_bytes"` // per block, requested at launch
 	SpillStoreBytes    int `json:"spill_store_bytes"`
 	SpillLoadBytes     int `json:"spill_load_bytes"`
-	StackBytes         int `json:"stack_bytes"` // of the deepest calls; of the largest frame where functions call in circles
+	StackBytes         int `json:"stack_bytes"` // deepest call chain; largest frame if recursive
 	Barriers           int `json:"barriers"`
-	ConstantBytes      int `json:"constant_bytes"` // all banks together
+	ConstantBytes      int `json:"constant_bytes"` // sum of all banks
 }
 
 // SharedBytes is the shared memory of a block, static and dynamic.
 func (r Resources) SharedBytes() int { return r.StaticSharedBytes + r.DynamicSharedBytes }
 
-// SpillBytes is what is stored and loaded because registers ran out.
+// SpillBytes is the sum of spill stores and spill loads.
 func (r Resources) SpillBytes() int { return r.SpillStoreBytes + r.SpillLoadBytes }
 
-// The lines of ptxas -v that say something of one function. Between "Used N registers" and the amounts that follow, releases
-// of CUDA put more or fewer words ("used 1 barriers", "8 bytes cumulative stack size"), so each amount is looked for alone.
+// The lines of ptxas -v about one function. After "Used N registers" the set of amounts differs
+// between CUDA releases ("used 1 barriers", "8 bytes cumulative stack size"), so each amount has
+// its own pattern.
 var (
 	ptxasEntry     = regexp.MustCompile(`Compiling entry function '([^']+)' for '([^']+)'`)
 	ptxasFunction  = regexp.MustCompile(`Function properties for (\S+)`)
@@ -39,9 +41,9 @@ var (
 	ptxasLoads     = regexp.MustCompile(`\b(\d+) bytes spill loads`)
 )
 
-// parsePtxasLog reads the log of ptxas -v and returns the resources of each entry function by name. ptxas lists the functions that
-// an entry calls (those that were not inlined) after it, with spills of their own and once for each entry that calls them: they
-// count towards the entry.
+// parsePtxasLog parses the log of ptxas -v and returns the resources of each entry function by
+// name. After an entry ptxas lists the functions that it calls and that were not inlined, with
+// their own spills, once for each entry that calls them. They count towards the entry.
 func parsePtxasLog(log string) map[string]Resources {
 	entries := map[string]*Resources{}
 	var current *Resources
@@ -54,7 +56,7 @@ func parsePtxasLog(log string) map[string]Resources {
 			entries[m[1]] = current
 			continue
 		}
-		// "Function properties for f" of another entry of the same file returns to that entry.
+		// "Function properties for f" can return to an entry that was listed before.
 		if m := ptxasFunction.FindStringSubmatch(line); m != nil && entries[m[1]] != nil {
 			current = entries[m[1]]
 			continue
@@ -83,7 +85,7 @@ func (r *Resources) readLine(line string) {
 			*amount.into = max(*amount.into, atoi(m[1]))
 		}
 	}
-	// Spills of the functions an entry calls add up.
+	// The spills of called functions are added to the entry's.
 	if m := ptxasStores.FindStringSubmatch(line); m != nil {
 		r.SpillStoreBytes += atoi(m[1])
 	}
@@ -94,14 +96,14 @@ func (r *Resources) readLine(line string) {
 		r.StaticSharedBytes = atoi(m[1]) + atoi(m[2])
 	}
 	for _, m := range ptxasConstant.FindAllStringSubmatch(line, -1) {
-		if strings.Contains(line, "egisters") { // the line of the module lists banks too
+		if strings.Contains(line, "egisters") { // the line about the module lists banks too
 			r.ConstantBytes += atoi(m[1])
 		}
 	}
 }
 
-// atoi reads digits that a pattern has matched, and none as 0. No true amount has more than 31 bits; what has counts as the
-// largest that fits, so that sums cannot overflow.
+// atoi parses digits that a pattern has matched; an empty match is 0. A number of more than 31 bits
+// is not a real amount; it becomes the largest int32, so that sums cannot overflow.
 func atoi(digits string) int {
 	n, _ := strconv.ParseInt(digits, 10, 32)
 	return int(n)

@@ -17,9 +17,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the logs in testdata/ptxas anew with the pinned compiler")
+var update = flag.Bool("update", false, "rewrite the logs in testdata/ptxas with the pinned compiler")
 
-// realLogs are logs of the pinned ptxas, with what made each and what a person reads in it.
+// realLogs are logs of the pinned ptxas: their sources and flags, and the resources as read by
+// hand.
 var realLogs = []struct {
 	log, source, arch string
 	flags             []string
@@ -34,7 +35,7 @@ var realLogs = []struct {
 		},
 	},
 	{
-		log: "merged.sm_90a.log", source: "merged.cu", arch: "sm_90a", // where ptxas names no constant banks
+		log: "merged.sm_90a.log", source: "merged.cu", arch: "sm_90a", // without constant banks
 		want: map[string]Resources{
 			"first":  {Registers: 32, Barriers: 1, StackBytes: 208, StaticSharedBytes: 1024},
 			"second": {Registers: 40, Barriers: 4, StackBytes: 400, StaticSharedBytes: 2048},
@@ -130,7 +131,7 @@ func TestPtxasLogsOfOtherReleases(t *testing.T) {
 			Resources{Registers: 16, StackBytes: 40, SpillStoreBytes: 32, SpillLoadBytes: 24},
 		},
 		{
-			"words around it",
+			"other lines around it",
 			"sdpa.cu(3): warning #177-D: variable \"x\" was declared but never referenced\n" +
 				"ptxas info    : 12 bytes gmem, 8 bytes cmem[4]\n" + head +
 				"    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n" +
@@ -147,18 +148,18 @@ func TestPtxasLogsOfOtherReleases(t *testing.T) {
 		})
 	}
 	if got := parsePtxasLog("ptxas info    : 0 bytes gmem\nptxas info    : Used 10 registers\n"); len(got) != 0 {
-		t.Errorf("a log without entries gives %v", got)
+		t.Errorf("a log without entries parses to %v", got)
 	}
 }
 
-func TestResourcesAddUp(t *testing.T) {
+func TestResourceSums(t *testing.T) {
 	r := Resources{StaticSharedBytes: 1, DynamicSharedBytes: 20, SpillStoreBytes: 300, SpillLoadBytes: 4000}
 	if r.SharedBytes() != 21 || r.SpillBytes() != 4300 {
 		t.Errorf("%d bytes of shared memory and %d of spill, want 21 and 4300", r.SharedBytes(), r.SpillBytes())
 	}
 }
 
-// verbose runs ptxas -v and returns what it printed and the machine code.
+// verbose runs ptxas -v and returns its log and the machine code.
 func verbose(t testing.TB, c *Compiler, ptx, arch string, flags ...string) (log string, cubin []byte) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "out.cubin")
@@ -173,9 +174,9 @@ func verbose(t testing.TB, c *Compiler, ptx, arch string, flags ...string) (log 
 	return string(out), cubin
 }
 
-// The logs in testdata are not made up: the pinned ptxas prints them. And what they say of spills, those of called functions added
-// up, is what the machine code does.
-func TestPtxasLogsAreReal(t *testing.T) {
+// The pinned ptxas prints the logs in testdata. The spills in them, with those of called functions,
+// agree with the instructions of the machine code.
+func TestPtxasLogsAreCurrent(t *testing.T) {
 	compiler := pinned(t)
 	ptx := map[string]string{}
 	for _, c := range realLogs {
@@ -197,7 +198,7 @@ func TestPtxasLogsAreReal(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(readLog(t, c.log), log); diff != "" {
-				t.Errorf("ptxas prints something else now; -update writes it (-kept +now):\n%s", diff)
+				t.Errorf("ptxas prints another log; -update rewrites it (-testdata +ptxas):\n%s", diff)
 			}
 			stores, loads := localAccesses(t, compiler, cubin)
 			for entry, r := range parsePtxasLog(log) {
@@ -205,7 +206,7 @@ func TestPtxasLogsAreReal(t *testing.T) {
 					continue // local arrays are accessed in the same way as spills
 				}
 				if stores[entry] != r.SpillStoreBytes || loads[entry] != r.SpillLoadBytes {
-					t.Errorf("%s: the code spills %d bytes and loads %d, the log says %d and %d",
+					t.Errorf("%s: the code spills %d bytes and loads %d, the log has %d and %d",
 						entry, stores[entry], loads[entry], r.SpillStoreBytes, r.SpillLoadBytes)
 				}
 			}
@@ -218,7 +219,8 @@ var (
 	localAccess = regexp.MustCompile(`\b(STL|LDL)(?:\.LU)?(?:\.(64|128))? `)
 )
 
-// localAccesses adds up the bytes that the instructions of each entry store to and load from local memory.
+// localAccesses are the bytes that the instructions of each entry store to and load from local
+// memory.
 func localAccesses(t testing.TB, c *Compiler, cubin []byte) (stores, loads map[string]int) {
 	t.Helper()
 	text, err := Disassemble(t.Context(), c, cubin)
@@ -248,43 +250,45 @@ func localAccesses(t testing.TB, c *Compiler, cubin []byte) (stores, loads map[s
 	return stores, loads
 }
 
-// What a record says of a build is what ptxas says of its PTX, read here in another way, and what the machine code itself holds.
+// checkRecord compares a build's record with ptxas, parsed here in another way, and with the
+// headers of the machine code.
+func checkRecord(t *testing.T, compiler *Compiler, kernel *Builder, target Target, spills bool) {
+	t.Helper()
+	image, _ := mustBuild(t, kernel, target)
+	ptx := filepath.Join(t.TempDir(), "in.ptx")
+	if err := os.WriteFile(ptx, image.PTX, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	log, _ := verbose(t, compiler, ptx, target.Arch, "--generate-line-info")
+	if diff := cmp.Diff(withoutTimes(log), image.Log); diff != "" {
+		t.Errorf("%s: log (-ptxas +image):\n%s", target, diff)
+	}
+	registers, shared := fromELF(t, image.Cubin, target.Kernel)
+	got := image.Record.Resources
+	want := Resources{
+		Registers:          amount(log, "registers"),
+		StaticSharedBytes:  amount(log, "bytes", "smem"),
+		DynamicSharedBytes: image.Record.Launch.DynamicSharedBytes,
+		SpillStoreBytes:    amount(log, "bytes", "spill", "stores"),
+		SpillLoadBytes:     amount(log, "bytes", "spill", "loads"),
+		StackBytes:         amount(log, "bytes", "stack", "frame"),
+		Barriers:           amount(log, "barriers"),
+		ConstantBytes:      amount(log, "bytes", "cmem[0]"),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-ptxas +record):\n%s", target, diff)
+	}
+	if registers != got.Registers || shared != got.StaticSharedBytes {
+		t.Errorf("%s: the machine code has %d registers and %d bytes of shared memory, the record %d and %d",
+			target, registers, shared, got.Registers, got.StaticSharedBytes)
+	}
+	if got.Registers == 0 || got.StaticSharedBytes == 0 || spills != (got.SpillBytes() > 0) {
+		t.Errorf("%s: %+v, want registers, shared memory and spills: %v", target, got, spills)
+	}
+}
+
 func TestRecordAgreesWithPtxas(t *testing.T) {
 	compiler := pinned(t)
-	check := func(kernel *Builder, target Target, spills bool) {
-		t.Helper()
-		image, _ := mustBuild(t, kernel, target)
-		ptx := filepath.Join(t.TempDir(), "in.ptx")
-		if err := os.WriteFile(ptx, image.PTX, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		log, _ := verbose(t, compiler, ptx, target.Arch, "--generate-line-info")
-		if diff := cmp.Diff(withoutTimes(log), image.Log); diff != "" {
-			t.Errorf("%s: log (-ptxas now +image):\n%s", target, diff)
-		}
-		registers, shared := fromELF(t, image.Cubin, target.Kernel)
-		got := image.Record.Resources
-		want := Resources{
-			Registers:          amount(log, "registers"),
-			StaticSharedBytes:  amount(log, "bytes", "smem"),
-			DynamicSharedBytes: image.Record.Launch.DynamicSharedBytes,
-			SpillStoreBytes:    amount(log, "bytes", "spill", "stores"),
-			SpillLoadBytes:     amount(log, "bytes", "spill", "loads"),
-			StackBytes:         amount(log, "bytes", "stack", "frame"),
-			Barriers:           amount(log, "barriers"),
-			ConstantBytes:      amount(log, "bytes", "cmem[0]"),
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-ptxas +record):\n%s", target, diff)
-		}
-		if registers != got.Registers || shared != got.StaticSharedBytes {
-			t.Errorf("%s: the machine code has %d registers and %d bytes of shared memory, the record %d and %d",
-				target, registers, shared, got.Registers, got.StaticSharedBytes)
-		}
-		if got.Registers == 0 || got.StaticSharedBytes == 0 || spills != (got.SpillBytes() > 0) {
-			t.Errorf("%s: %+v, want registers, shared memory and spills: %v", target, got, spills)
-		}
-	}
 	list, err := ReadShipped(sdpa(t))
 	if err != nil {
 		t.Fatal(err)
@@ -292,7 +296,7 @@ func TestRecordAgreesWithPtxas(t *testing.T) {
 	stage := list.Images[slices.IndexFunc(list.Images, func(s ShippedImage) bool {
 		return s.Record.Variant == "stage2" && s.Record.Arch == "sm_89"
 	})].Record
-	check(NewBuilder(sdpa(t), compiler, t.TempDir()),
+	checkRecord(t, compiler, NewBuilder(sdpa(t), compiler, t.TempDir()),
 		Target{Kernel: "sdpa", Variant: "stage2", Source: stage.Source, Arch: "sm_89", Knobs: stage.Knobs}, false)
 
 	spilling := with(tiny(), "ada/tiny.cu", `#include "../common/launch.cuh"
@@ -314,10 +318,10 @@ extern "C" __global__ void __launch_bounds__(1024, 2) tiny(float* out, const flo
 `)
 	target := tinyTarget()
 	target.Knobs = map[string]int{"SCALE": 48}
-	check(NewBuilder(spilling, compiler, t.TempDir()), target, true)
+	checkRecord(t, compiler, NewBuilder(spilling, compiler, t.TempDir()), target, true)
 }
 
-// amount finds the number before some words in a log.
+// amount finds the number before the given words in a log.
 func amount(log string, words ...string) int {
 	fields := strings.Fields(strings.ReplaceAll(log, ",", " "))
 	for i := 1; i+len(words) <= len(fields); i++ {
@@ -328,7 +332,7 @@ func amount(log string, words ...string) int {
 	return 0
 }
 
-// fromELF reads what an entry needs from the headers of its sections, where the driver reads it.
+// fromELF reads an entry's resources from the section headers, as the driver does.
 func fromELF(t testing.TB, cubin []byte, entry string) (registers, shared int) {
 	t.Helper()
 	file, err := elf.NewFile(bytes.NewReader(cubin))

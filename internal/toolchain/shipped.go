@@ -16,25 +16,25 @@ import (
 	"strings"
 )
 
-// The folder of a kernel that holds its shipped images, and the list of them.
+// The folder of a kernel with its shipped images, and their list.
 const (
 	shippedDir   = "ptx"
 	shippedIndex = "ptx/index.json"
 )
 
-// Shipped is the list of images that travel with a kernel.
+// Shipped is the list of images that are embedded with a kernel.
 type Shipped struct {
 	Images []ShippedImage `json:"images"`
 }
 
-// ShippedImage is one of them: its record, its ptxas log, and its PTX in a file beside the list.
+// ShippedImage is one shipped image. Its PTX is in a file beside the list.
 type ShippedImage struct {
 	File   string   `json:"file"` // gzipped PTX
 	Record Record   `json:"record"`
-	Log    []string `json:"log"` // lines
+	Log    []string `json:"log"` // lines of ptxas -v
 }
 
-// ReadShipped reads the list. A kernel that ships nothing has an empty one.
+// ReadShipped reads the list. A kernel without shipped images has an empty list.
 func ReadShipped(kernel fs.FS) (Shipped, error) {
 	var list Shipped
 	text, err := fs.ReadFile(kernel, shippedIndex)
@@ -50,7 +50,7 @@ func ReadShipped(kernel fs.FS) (Shipped, error) {
 	return list, nil
 }
 
-// shipped finds the shipped image that a target's sources and knobs would give.
+// shipped finds the shipped image that was built from a target's sources and knobs.
 func shipped(kernel fs.FS, t Target, sourceHash string) (*Image, error) {
 	list, err := ReadShipped(kernel)
 	if err != nil {
@@ -72,7 +72,7 @@ func shipped(kernel fs.FS, t Target, sourceHash string) (*Image, error) {
 		}
 		return &Image{Record: record, PTX: ptx, Log: log.String()}, nil
 	}
-	return nil, fmt.Errorf("%w, and it is not one of the shipped images: those are the stages and their parents, unchanged", ErrNoCompiler)
+	return nil, fmt.Errorf("%w, and it is not one of the shipped images: these are the unchanged stages and their parents", ErrNoCompiler)
 }
 
 func readShippedPTX(kernel fs.FS, s ShippedImage) ([]byte, error) {
@@ -90,12 +90,12 @@ func readShippedPTX(kernel fs.FS, s ShippedImage) ([]byte, error) {
 		return nil, fmt.Errorf("unpack %s: %w", name, err)
 	}
 	if sum := sha256.Sum256(ptx); hex.EncodeToString(sum[:]) != s.Record.PTXHash {
-		return nil, fmt.Errorf("%s is not what its record says; `make ship` writes it anew", name)
+		return nil, fmt.Errorf("%s does not match the hash in its record; run `make ship`", name)
 	}
 	return ptx, nil
 }
 
-// WriteShipped writes images as the shipped ones of the kernel in dir, in place of those that were there.
+// WriteShipped replaces the shipped images of the kernel in dir.
 func WriteShipped(dir string, images []*Image) error {
 	folder := filepath.Join(dir, shippedDir)
 	if err := os.RemoveAll(folder); err != nil {
@@ -112,7 +112,7 @@ func WriteShipped(dir string, images []*Image) error {
 			Log:    strings.Split(strings.TrimRight(image.Log, "\n"), "\n"),
 		}
 		var packed bytes.Buffer
-		writer := gzip.NewWriter(&packed) // with no name and no time in it: the same bytes each time
+		writer := gzip.NewWriter(&packed) // without name and time, so the bytes are reproducible
 		_, err := writer.Write(image.PTX)
 		if err = errors.Join(err, writer.Close()); err != nil {
 			return err

@@ -36,20 +36,20 @@ func TestShippedWithoutCompiler(t *testing.T) {
 	folder := sdpa(t)
 	target, s := stage(t, "stage1", "sm_89")
 	image, origin := mustBuild(t, NewBuilder(os.DirFS(filepath.Join("..", "..", "kernels", "sdpa")), nil, t.TempDir()), target)
-	if origin != FromShip || image.Cubin != nil {
+	if origin != FromShipped || image.Cubin != nil {
 		t.Errorf("the image is %s, with %d bytes of machine code", origin, len(image.Cubin))
 	}
 	if diff := cmp.Diff(s.Record, image.Record); diff != "" {
-		t.Errorf("record (-listed +given):\n%s", diff)
+		t.Errorf("record (-listed +returned):\n%s", diff)
 	}
-	// PTX, log and record are of one build.
+	// PTX, log and record belong to one build.
 	if launch, err := parseLaunch(string(image.PTX)); err != nil || !cmp.Equal(launch, image.Record.Launch) {
-		t.Errorf("the PTX says %+v, %v, the record %+v", launch, err, image.Record.Launch)
+		t.Errorf("the PTX has %+v, %v, the record %+v", launch, err, image.Record.Launch)
 	}
 	resources := parsePtxasLog(image.Log)["sdpa"]
 	resources.DynamicSharedBytes = image.Record.Launch.DynamicSharedBytes
 	if resources != image.Record.Resources {
-		t.Errorf("the log says %+v, the record %+v", resources, image.Record.Resources)
+		t.Errorf("the log has %+v, the record %+v", resources, image.Record.Resources)
 	}
 	if !strings.Contains(string(image.PTX), ".target sm_89") {
 		t.Error("the PTX is not for sm_89")
@@ -58,11 +58,11 @@ func TestShippedWithoutCompiler(t *testing.T) {
 	renamed := target
 	renamed.Variant = "stage0+USE_WMMA_QK=1+USE_CP_ASYNC=1"
 	if image, _ := mustBuild(t, NewBuilder(folder, nil, ""), renamed); image.Record.Variant != renamed.Variant {
-		t.Errorf("the image is called %s, want the name that was asked for", image.Record.Variant)
+		t.Errorf("the image is named %s, want the requested name", image.Record.Variant)
 	}
 
 	header := string(folder["common/ptx.cuh"].Data)
-	for what, build := range map[string]func() (fs.FS, Target){
+	for name, build := range map[string]func() (fs.FS, Target){
 		"another variant": func() (fs.FS, Target) {
 			other := target
 			other.Knobs = maps.Clone(target.Knobs)
@@ -82,10 +82,10 @@ func TestShippedWithoutCompiler(t *testing.T) {
 		folder, target := build()
 		image, _, err := NewBuilder(folder, nil, t.TempDir()).Build(t.Context(), target)
 		if image != nil || !errors.Is(err, ErrNoCompiler) || !strings.Contains(err.Error(), "not one of the shipped images") {
-			t.Errorf("%s: %v, want ErrNoCompiler and what is shipped", what, err)
+			t.Errorf("%s: %v, want ErrNoCompiler and a note on shipped images", name, err)
 		}
 		if err != nil && !strings.HasPrefix(err.Error(), "build "+target.String()+": ") {
-			t.Errorf("%s: %q does not name the target", what, err)
+			t.Errorf("%s: %q does not name the target", name, err)
 		}
 	}
 }
@@ -103,43 +103,46 @@ func TestShippedDamaged(t *testing.T) {
 	if err := writer.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		folder fstest.MapFS
 		want   string
 	}{
 		"cut short": {with(folder, file, string(packed[:len(packed)/2])), "unpack " + file},
 		"garbage":   {with(folder, file, "garbage"), "unpack " + file},
 		"empty":     {with(folder, file, ""), "unpack " + file},
-		"another":   {with(folder, file, other.String()), file + " is not what its record says; `make ship` writes it anew"},
+		"another":   {with(folder, file, other.String()), file + " does not match the hash in its record; run `make ship`"},
 		"gone":      {without(folder, file), file},
 		"no list":   {with(folder, shippedIndex, "{"), "read the list of shipped images"},
 	} {
 		_, _, err := NewBuilder(c.folder, nil, t.TempDir()).Build(t.Context(), target)
 		if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrNoCompiler) {
-			t.Errorf("%s: %v, want %q", what, err, c.want)
+			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
 }
 
+// madeUp is an image with made-up PTX.
+func madeUp(t *testing.T, variant, arch string) *Image {
+	t.Helper()
+	ptx := "// PTX of " + variant + " for " + arch + "\n"
+	target, s := stage(t, "stage0", "sm_80")
+	image := &Image{Record: s.Record, PTX: []byte(ptx), Log: "first line\n    second line\n"}
+	image.Record.Knobs = maps.Clone(target.Knobs)
+	image.Record.Knobs["TILE_N"] = len(ptx)
+	image.Record.Variant, image.Record.Arch = variant, arch
+	image.Record.PTXHash = hashOf(ptx)
+	return image
+}
+
 func TestWriteShipped(t *testing.T) {
-	image := func(variant, arch string) *Image {
-		ptx := "// PTX of " + variant + " for " + arch + "\n"
-		target, s := stage(t, "stage0", "sm_80")
-		made := &Image{Record: s.Record, PTX: []byte(ptx), Log: "first line\n    second line\n"}
-		made.Record.Knobs = maps.Clone(target.Knobs)
-		made.Record.Knobs["TILE_N"] = len(ptx)
-		made.Record.Variant, made.Record.Arch = variant, arch
-		made.Record.PTXHash = hashOf(ptx)
-		return made
-	}
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "ptx"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "ptx", "of an earlier day.ptx.gz"), nil, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "ptx", "outdated.ptx.gz"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	images := []*Image{image("stage0", "sm_80"), image("stage0+TILE_N=64", "sm_90a")}
+	images := []*Image{madeUp(t, "stage0", "sm_80"), madeUp(t, "stage0+TILE_N=64", "sm_90a")}
 	if err := WriteShipped(dir, images); err != nil {
 		t.Fatal(err)
 	}
@@ -171,21 +174,27 @@ func TestWriteShipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	if readFile(t, filepath.Join(dir, shippedIndex)) != index || readFile(t, filepath.Join(dir, "ptx", "stage0.sm_80.ptx.gz")) != packed {
-		t.Error("written a second time, the files are others")
+		t.Error("written again, the files differ")
 	}
 	if !json.Valid([]byte(index)) || !strings.HasSuffix(index, "}\n") {
-		t.Error("the list is no JSON text with a line end")
+		t.Error("the list is not JSON with a final newline")
 	}
+}
 
-	file := filepath.Join(dir, shippedIndex)
-	if err := WriteShipped(file, images); err == nil {
+func TestWriteShippedFails(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	image := madeUp(t, "stage0", "sm_80")
+	if err := WriteShipped(file, []*Image{image}); err == nil {
 		t.Error("images were written below a file")
 	}
-	images[0].Record.Variant = "no/such/folder"
-	if err := WriteShipped(dir, images); err == nil {
-		t.Error("an image was written under a name that is no file's")
+	image.Record.Variant = "no/such/folder"
+	if err := WriteShipped(t.TempDir(), []*Image{image}); err == nil {
+		t.Error("an image was written with an invalid file name")
 	}
 	if list, err := ReadShipped(fstest.MapFS{}); err != nil || len(list.Images) != 0 {
-		t.Errorf("a kernel that ships nothing: %v, %v", list, err)
+		t.Errorf("a kernel without shipped images: %v, %v", list, err)
 	}
 }

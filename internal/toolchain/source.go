@@ -15,13 +15,14 @@ import (
 	"time"
 )
 
-// sources is a source file of a kernel with every header it includes from the kernel's own folder, by path.
+// sources are a source file of a kernel and every header that it includes from the kernel's folder,
+// by path.
 type sources map[string][]byte
 
 var includeDirective = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*include[ \t]*"([^"]+)"`)
 
-// readSources collects root and, step by step, what it includes with quotes. Headers of the compiler (in angle brackets) are
-// covered by the compiler's version.
+// readSources reads root and, recursively, the headers that it includes in quotes. Headers in angle
+// brackets belong to the compiler; its version identifies them.
 func readSources(kernel fs.FS, root string) (sources, error) {
 	found := sources{}
 	pending := []string{root}
@@ -37,13 +38,13 @@ func readSources(kernel fs.FS, root string) (sources, error) {
 		case errors.Is(err, fs.ErrNotExist) && includedBy[name] != "":
 			return nil, fmt.Errorf("%s includes %s, which does not exist", includedBy[name], name)
 		case err != nil:
-			return nil, fmt.Errorf("read the kernel's source: %w", err)
+			return nil, fmt.Errorf("read a source of the kernel: %w", err)
 		}
 		found[name] = text
 		for _, m := range includeDirective.FindAllSubmatch(text, -1) {
 			header := path.Join(path.Dir(name), string(m[1]))
 			if !fs.ValidPath(header) {
-				return nil, fmt.Errorf("%s includes %s, which is outside of the kernel's folder", name, m[1])
+				return nil, fmt.Errorf("%s includes %s, which is outside the kernel's folder", name, m[1])
 			}
 			includedBy[header] = name
 			pending = append(pending, header)
@@ -62,8 +63,8 @@ func (s sources) hash() string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// writeTo lays the files out under dir, for the compiler. They are all of one old age, because ptxas writes the time of a file's
-// last change into the debug information.
+// writeTo writes the files below dir, for the compiler. All get the same modification time, because
+// ptxas writes it into the debug information.
 func (s sources) writeTo(dir string) error {
 	for name, text := range s {
 		file := filepath.Join(dir, filepath.FromSlash(name))

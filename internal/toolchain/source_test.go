@@ -39,14 +39,14 @@ func TestSources(t *testing.T) {
 	}
 	back, err := readSources(os.DirFS(dir), "ada/k.cu")
 	if err != nil || back.hash() != files.hash() {
-		t.Errorf("laid out, they read back with hash %s, %v, want %s", back.hash(), err, files.hash())
+		t.Errorf("the written files have hash %s, %v, want %s", back.hash(), err, files.hash())
 	}
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{filepath.Join(dir, "file"), filepath.Join(dir, "ada", "k.cu")} {
 		if err := files.writeTo(dir); err == nil {
-			t.Errorf("files were laid out under the file %s", dir)
+			t.Errorf("files were written below the file %s", dir)
 		}
 	}
 }
@@ -60,24 +60,24 @@ func TestSourceHash(t *testing.T) {
 		return files.hash()
 	}
 	base := hash("a", "1", "b", "2")
-	for what, other := range map[string]string{
-		"another name":                hash("a", "1", "c", "2"),
-		"another content":             hash("a", "1", "b", "3"),
-		"one more file":               hash("a", "1", "b", "2", "c", ""),
-		"contents changed places":     hash("a", "2", "b", "1"),
-		"a name moved into a content": hash("a", "1b 1\n2"),
+	for name, other := range map[string]string{
+		"another name":            hash("a", "1", "c", "2"),
+		"another content":         hash("a", "1", "b", "3"),
+		"one more file":           hash("a", "1", "b", "2", "c", ""),
+		"swapped contents":        hash("a", "2", "b", "1"),
+		"a name inside a content": hash("a", "1b 1\n2"),
 	} {
 		if base == other {
-			t.Errorf("%s: the hash is the same", what)
+			t.Errorf("%s: the hash is the same", name)
 		}
 	}
 }
 
-func TestSourcesRefuse(t *testing.T) {
+func TestInvalidSources(t *testing.T) {
 	for _, c := range []struct{ name, source, want string }{
 		{"missing", `#include "gone.cuh"`, "ada/k.cu includes ada/gone.cuh, which does not exist"},
 		{"missing for a header", `#include "../common/h.cuh"`, "common/h.cuh includes common/gone.cuh, which does not exist"},
-		{"outside", `#include "../../secret.h"`, "ada/k.cu includes ../../secret.h, which is outside of the kernel's folder"},
+		{"outside", `#include "../../secret.h"`, "ada/k.cu includes ../../secret.h, which is outside the kernel's folder"},
 		{"absolute", `#include "/etc/passwd"`, "ada/k.cu includes ada/etc/passwd, which does not exist"},
 		{"a folder", `#include "../common"`, "common"},
 	} {

@@ -12,7 +12,7 @@ import (
 	"testing/fstest"
 )
 
-// pinned is the compiler that Install brings. Tests that compile need it and are skipped where it is not installed.
+// pinned is the compiler that Install installs. It skips the test if it is not installed.
 func pinned(t testing.TB) *Compiler {
 	t.Helper()
 	plainEnvironment(t)
@@ -27,18 +27,19 @@ func pinned(t testing.TB) *Compiler {
 	return compiler
 }
 
-// plainEnvironment clears the variables that change what nvcc does.
+// plainEnvironment unsets the variables that nvcc reads.
 func plainEnvironment(t testing.TB) {
 	t.Helper()
 	for _, name := range []string{"NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"} {
 		t.Setenv(name, "")
-		if err := os.Unsetenv(name); err != nil { // nvcc takes an empty NVCC_CCBIN for a name
+		if err := os.Unsetenv(name); err != nil { // nvcc reads an empty NVCC_CCBIN as a name
 			t.Fatal(err)
 		}
 	}
 }
 
-// tiny is a kernel that compiles fast, with a header, a knob that reaches the code, and names that only its file sees.
+// tiny is a kernel that compiles fast, with a header, a knob that affects the code, and names with
+// internal linkage.
 func tiny() fstest.MapFS {
 	return fstest.MapFS{
 		"ada/tiny.cu": {Data: []byte(`#include "../common/launch.cuh"
@@ -72,21 +73,21 @@ func tinyTarget() Target {
 	return Target{Kernel: "tiny", Variant: "plain", Source: "ada/tiny.cu", Arch: "sm_89", Knobs: map[string]int{"SCALE": 3}}
 }
 
-// with is a copy of a folder in which one file has another content.
+// with is a copy of a folder in which one file is added or replaced.
 func with(folder fstest.MapFS, name, text string) fstest.MapFS {
 	changed := maps.Clone(folder)
 	changed[name] = &fstest.MapFile{Data: []byte(text)}
 	return changed
 }
 
-// without is a copy of a folder that lacks a file.
+// without is a copy of a folder without a file.
 func without(folder fstest.MapFS, name string) fstest.MapFS {
 	changed := maps.Clone(folder)
 	delete(changed, name)
 	return changed
 }
 
-// sdpa is the attention kernel as it ships, in memory, so that tests can change files of it.
+// sdpa is the attention kernel's folder in memory, so that tests can change its files.
 func sdpa(t testing.TB) fstest.MapFS {
 	t.Helper()
 	folder := os.DirFS(filepath.Join("..", "..", "kernels", "sdpa"))
@@ -105,7 +106,7 @@ func sdpa(t testing.TB) fstest.MapFS {
 	return files
 }
 
-// mustBuild builds a target that has to build.
+// mustBuild builds a target and fails the test if that fails.
 func mustBuild(t testing.TB, b *Builder, target Target) (*Image, Origin) {
 	t.Helper()
 	image, origin, err := b.Build(t.Context(), target)
@@ -115,7 +116,7 @@ func mustBuild(t testing.TB, b *Builder, target Target) (*Image, Origin) {
 	return image, origin
 }
 
-// names lists a folder; one that does not exist is empty.
+// names lists a folder; a missing folder is empty.
 func names(t testing.TB, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -138,13 +139,13 @@ func readFile(t testing.TB, file string) string {
 	return string(text)
 }
 
-// hashOf is the SHA-256 of a text as records give it.
+// hashOf is the SHA-256 of a text in the form of records.
 func hashOf(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
 }
 
-// script writes a program of the shell.
+// script writes an executable shell script.
 func script(t testing.TB, file, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -155,7 +156,7 @@ func script(t testing.TB, file, text string) {
 	}
 }
 
-// ptxFrom compiles a file to PTX, with no more done to it.
+// ptxFrom compiles a file to PTX and leaves machine paths in it.
 func ptxFrom(t testing.TB, c *Compiler, file, arch string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out.ptx")

@@ -1,15 +1,17 @@
-// Package cuda runs jobs on an NVIDIA GPU through the driver API, with no cgo and no CUDA toolkit: libcuda.so.1, which the
-// driver brings, is opened at run time.
+// Package cuda runs and times jobs on an NVIDIA GPU through the CUDA driver API. It needs neither
+// cgo nor the CUDA toolkit: it opens libcuda.so.1, which the driver installs, at run time.
 //
-// A CUDA context belongs to a thread. One goroutine, locked to its thread for life, owns the context and does all that is to be
-// done with it; everybody else sends it closures (Machine.do).
+// A CUDA context is current to a thread. One goroutine, locked to its thread, owns the context and
+// makes all driver calls; other goroutines send it closures (Machine.do).
 //
-// An illegal address or a launch that never ends leaves a context that nothing can be done with, which is why a machine is made
-// in a child process (package isolate) for each variant.
+// An illegal address or a hanging launch leaves a context that cannot be used any more. Therefore
+// each variant gets a machine in a child process of its own (package isolate).
 //
-// While jobs are timed, NVML (libnvidia-ml.so.1, opened alike) is asked for clocks, power, heat and what holds the clocks down. Where it is
-// missing or denied there are times without readings, and the series say why.
+// Timing replays CUDA graphs, interleaved between the jobs (time.go). Meanwhile NVML
+// (libnvidia-ml.so.1, opened in the same way) reports clocks, power, temperature and throttling.
+// Without NVML, or without permission to read it, a series has times, no readings, and the reason.
 //
-// Two traps of calls without cgo, neither of which any function used here can fall into, but the next one might: a struct
-// passed by value needs its padding spelt out in Go, and floating-point arguments of a variadic C function arrive as rubbish.
+// Two hazards of calls without cgo, for the next function that is added: a struct passed by value
+// needs its padding written out in Go, and floating-point arguments of a variadic C function arrive
+// corrupted. No function used here has either; TestEntriesAreSafeWithoutCgo checks it.
 package cuda

@@ -15,13 +15,14 @@ import (
 // result is CUresult; 0 is success.
 type result int32
 
-// Handles of the driver are pointers or integers; none of them is followed here.
+// Handles of the driver are pointers or integers. This package never dereferences them.
 type (
 	handle  uintptr // CUcontext, CUmodule, CUfunction, CUstream, CUevent, CUgraph, CUgraphExec
 	ordinal int32   // CUdevice
 )
 
-// driver is the part of the driver API that attune uses. Each field is called like its function and has its arguments.
+// driver is the part of the driver API that attune uses. Each field has the name and the arguments
+// of its C function.
 type driver struct {
 	cuInit                      func(flags uint32) result
 	cuDriverGetVersion          func(version *int32) result
@@ -68,11 +69,12 @@ type launchConfig struct {
 	_           uint32
 	stream      handle
 	attributes  *launchAttribute
-	count       uint32 // of attributes
+	count       uint32 // number of attributes
 	_           uint32
 }
 
-// launchAttribute is a CUlaunchAttribute that says how many blocks a cluster has: a number, what fills it up to 8 bytes, and a union of 64 bytes.
+// launchAttribute is a CUlaunchAttribute with the cluster size: an ID, padding to 8 bytes, and a
+// union of 64 bytes.
 type launchAttribute struct {
 	id      int32
 	_       int32
@@ -80,7 +82,7 @@ type launchAttribute struct {
 	_       [52]byte
 }
 
-// Attributes of devices and functions, and options of the loader, as cuda.h numbers them.
+// Attributes of devices and functions, and options of the loader. The values are those of cuda.h.
 const (
 	deviceClockKHz        = 13
 	deviceMultiprocessors = 16
@@ -90,12 +92,12 @@ const (
 	deviceMinor           = 76
 	deviceSharedOptIn     = 97
 
-	functionMaxThreads    = 0
-	functionStaticShared  = 1
-	functionLocalBytes    = 3
-	functionRegisters     = 4
-	functionDynamicShared = 8
-	functionLargeClusters = 14 // of sizes that not every chip has
+	functionMaxThreads         = 0
+	functionStaticShared       = 1
+	functionLocalBytes         = 3
+	functionRegisters          = 4
+	functionDynamicShared      = 8
+	functionNonPortableCluster = 14
 
 	launchClusterDimension = 4
 
@@ -106,7 +108,7 @@ const (
 	captureThreadLocal = 1
 )
 
-// Results of the loader that say nothing against an image, only that this machine has no use for it.
+// Results of the loader that are not the kernel's fault: this machine cannot load the image.
 const (
 	outOfMemory           = 2
 	noBinaryForGPU        = 209
@@ -116,13 +118,12 @@ const (
 
 const library = "libcuda.so.1"
 
-// entry is a function of the driver's library and the field that it goes to.
+// entry is a function of a shared library and the field that it is bound to.
 type entry struct {
 	name string
 	into any
 }
 
-// entries lists every function.
 func (d *driver) entries() []entry {
 	return []entry{
 		{"cuInit", &d.cuInit},
@@ -163,9 +164,9 @@ func (d *driver) entries() []entry {
 	}
 }
 
-// loadDriver opens the driver's library and finds every function in it. The error says which is missing.
+// loadDriver opens the driver's library and binds its functions.
 func loadDriver() (*driver, error) {
-	// What went wrong is asked for in a second call, and the answer is each thread's own.
+	// purego reads the error of dlopen with a second call, dlerror, and dlerror is per thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	lib, err := purego.Dlopen(library, purego.RTLD_NOW|purego.RTLD_GLOBAL)
@@ -183,13 +184,13 @@ func loadDriver() (*driver, error) {
 	return d, nil
 }
 
-// fault turns the result of loading or launching a kernel into an error; did says what was being done.
-func (d *driver) fault(code result, did string) error {
+// fault turns the result of loading or running a kernel into a device.Fault.
+func (d *driver) fault(code result, operation string) error {
 	if code == 0 {
 		return nil
 	}
 	var name, text *byte
-	f := &device.Fault{Code: fmt.Sprintf("CUDA error %d", code), Did: did}
+	f := &device.Fault{Code: fmt.Sprintf("CUDA error %d", code), Did: operation}
 	if d.cuGetErrorName(code, &name) == 0 {
 		f.Code = goString(name)
 	}
@@ -199,9 +200,10 @@ func (d *driver) fault(code result, did string) error {
 	return f
 }
 
-// failure turns any other result into an error. It has the words of a fault and is none: it says nothing against a kernel.
-func (d *driver) failure(code result, did string) error {
-	if err := d.fault(code, did); err != nil {
+// failure turns any other result into an error. Its text is that of a fault, but it is not a
+// device.Fault, because the kernel did not cause it.
+func (d *driver) failure(code result, operation string) error {
+	if err := d.fault(code, operation); err != nil {
 		return errors.New(err.Error())
 	}
 	return nil
@@ -221,12 +223,12 @@ func goString(p *byte) string {
 
 var kernelModule = regexp.MustCompile(`Kernel Module\s+(?:for \S+\s+)?(\d+(?:\.\d+)+)`)
 
-// driverRelease is the release of the driver and the CUDA version it offers, such as "580.159.04, CUDA 13.0". module is what the
-// driver's kernel module says of itself.
+// driverRelease is the driver's release and the CUDA version it supports, such as "580.159.04, CUDA
+// 13.0". module is the contents of /proc/driver/nvidia/version.
 func driverRelease(module []byte, cudaVersion int32) string {
-	offers := fmt.Sprintf("CUDA %d.%d", cudaVersion/1000, cudaVersion%1000/10)
+	cuda := fmt.Sprintf("CUDA %d.%d", cudaVersion/1000, cudaVersion%1000/10)
 	if m := kernelModule.FindSubmatch(module); m != nil {
-		return string(m[1]) + ", " + offers
+		return string(m[1]) + ", " + cuda
 	}
-	return offers
+	return cuda
 }

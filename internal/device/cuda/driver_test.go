@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// The words are asked of several threads at once, because each of them has its own last error.
+// Several threads call at once, because dlerror is per thread.
 func TestNoDriver(t *testing.T) {
 	if _, err := loadDriver(); err == nil {
 		t.Skip("there is a driver here")
@@ -37,14 +37,14 @@ func TestNoDriver(t *testing.T) {
 			if m != nil || !errors.Is(err, device.ErrNoDevice) {
 				t.Errorf("got %v, %v; want ErrNoDevice", m, err)
 			} else if !strings.HasPrefix(err.Error(), "no GPU: ") || !strings.Contains(err.Error(), library) {
-				t.Errorf("%q does not say that it is %s that is missing", err, library)
+				t.Errorf("%q does not name %s as missing", err, library)
 			}
 		})
 	}
 	all.Wait()
 }
 
-// Each field of a library is filled by the function of its name.
+// Each field of a library is bound to the function of its name.
 func TestEntries(t *testing.T) {
 	d, n := &driver{}, &nvml{}
 	checkEntries(t, d, d.entries())
@@ -67,17 +67,17 @@ func checkEntries(t *testing.T, library any, entries []entry) {
 		case got == nil:
 			t.Errorf("%s is not listed", name)
 		case reflect.ValueOf(got).Pointer() != fields.Field(i).Addr().Pointer():
-			t.Errorf("%s goes to another field", name)
+			t.Errorf("%s is bound to another field", name)
 		}
 		delete(into, name)
 	}
 	for name := range into {
-		t.Errorf("%s is listed and no field", name)
+		t.Errorf("%s is listed but is not a field", name)
 	}
 }
 
-// No function takes what calls without cgo get wrong: see the package comment.
-func TestEntriesKeepClearOfTraps(t *testing.T) {
+// No function has an argument that calls without cgo get wrong: see the package comment.
+func TestEntriesAreSafeWithoutCgo(t *testing.T) {
 	for _, functions := range []reflect.Type{reflect.TypeFor[driver](), reflect.TypeFor[nvml]()} {
 		for i := range functions.NumField() {
 			f := functions.Field(i)

@@ -12,16 +12,16 @@ import (
 	"unsafe"
 )
 
-// fake is a driver of Go functions: memory that is bytes, kernels that are found by name and take simulated time. It tells what a
-// machine asks of a driver, which no GPU does.
+// fake is a driver made of Go functions. Memory is byte slices, and kernels are found by name and
+// advance a simulated clock. It records the calls that a machine makes.
 type fake struct {
 	*driver
-	fails   map[string]result // functions of the driver that fail, with what
-	log     string            // what the loader says
+	fails   map[string]result // functions of the driver that fail, and their results
+	log     string            // the loader's error log
 	kernels map[string]*fakeKernel
 
 	calls    []string
-	threads  map[int]bool // that called
+	threads  map[int]bool // threads that made calls
 	memory   map[uint64][]byte
 	graphs   map[handle][]*fakeKernel
 	capture  []*fakeKernel
@@ -29,18 +29,18 @@ type fake struct {
 	modules  int
 	last     uint64
 	now      float64 // milliseconds
-	flushes  float64 // how long one flush takes, milliseconds
-	nvml     *nvml   // none unless a test has one
+	flushes  float64 // time of one flush, milliseconds
+	nvml     *nvml   // nil unless a test sets it
 	events   map[handle]float64
-	keep     [][]byte // C strings that were given out
+	keep     [][]byte // C strings that callers may still read
 }
 
 type fakeKernel struct {
 	name         string
 	milliseconds float64
 	run          func(args *unsafe.Pointer)
-	shared       int32 // what it was allowed
-	large        int32 // clusters
+	shared       int32 // maximum of dynamic shared memory, as set
+	nonPortable  int32 // 1 if non-portable cluster sizes are allowed
 }
 
 const (
@@ -61,7 +61,7 @@ func newFake() *fake {
 	return f
 }
 
-// open is a machine on the fake.
+// open opens a machine on the fake driver.
 func (f *fake) open(t *testing.T) *Machine {
 	t.Helper()
 	m, err := openWith(f.driver, 0)
@@ -79,7 +79,7 @@ func (f *fake) open(t *testing.T) *Machine {
 	return m
 }
 
-// called notes a call and gives the result that the function has to return.
+// called records a call and returns the result that the function must return.
 func (f *fake) called(name string) result {
 	f.calls = append(f.calls, name)
 	f.threads[syscall.Gettid()] = true
@@ -122,7 +122,7 @@ func (f *fake) facts() {
 		if code == 999 {
 			return 1
 		}
-		f.cString(into, fmt.Sprintf("words for %d", code))
+		f.cString(into, fmt.Sprintf("text of %d", code))
 		return 0
 	}
 	d.cuDeviceGetCount = func(n *int32) result { *n = 2; return f.called("cuDeviceGetCount") }
@@ -184,8 +184,8 @@ func (f *fake) loader() {
 		switch attribute {
 		case functionDynamicShared:
 			f.kernel(function).shared = value
-		case functionLargeClusters:
-			f.kernel(function).large = value
+		case functionNonPortableCluster:
+			f.kernel(function).nonPortable = value
 		default:
 			return 1
 		}
@@ -245,7 +245,7 @@ func (f *fake) memories() {
 	}
 }
 
-// put has work done now, or later as part of a graph.
+// put adds work to the graph that is being captured, or does it now.
 func (f *fake) put(k *fakeKernel) {
 	if f.captures {
 		f.capture = append(f.capture, k)
@@ -254,10 +254,10 @@ func (f *fake) put(k *fakeKernel) {
 	}
 }
 
-// at is memory from an address on.
+// at is the memory from an address to the end of its allocation.
 func (f *fake) at(address uint64) []byte { return f.memory[address>>32<<32][address&(1<<32-1):] }
 
-// describe says what a graph does, such as "3 x k" or "3 x flush k".
+// describe describes a graph, such as "3 x k" or "3 x flush k".
 func describe(graph []*fakeKernel) string {
 	names := []string{graph[0].name}
 	for _, k := range graph[1:] {
@@ -268,7 +268,7 @@ func describe(graph []*fakeKernel) string {
 	return fmt.Sprintf("%d x %s", len(graph)/len(names), strings.Join(names, " "))
 }
 
-// launchText is a launch as C++ writes it, with the clusters at its end.
+// launchText is a launch in the syntax of CUDA C++, followed by the cluster size.
 func launchText(c *launchConfig) string {
 	grid, block := fmt.Sprint(c.grid), fmt.Sprint(c.block)
 	text := strings.ReplaceAll(fmt.Sprintf("<<<%s; %s; %d>>>", grid[1:len(grid)-1], block[1:len(block)-1], c.sharedBytes), " ", ",")

@@ -19,7 +19,7 @@ import (
 	"attune/internal/device/isolate"
 )
 
-// The tests in this file need a GPU, and are skipped where there is none. Their kernels are PTX written by hand.
+// The tests in this file need a GPU and are skipped without one. Their kernels are handwritten PTX.
 const ptx = `
 .version 7.0
 .target sm_80
@@ -54,7 +54,7 @@ DONE:
 	ret;
 }
 
-// poke writes 7 to the start of the output and to a place some bytes away from it.
+// poke writes 7 to the start of the output and to the address "away" bytes after it.
 .visible .entry poke(.param .u64 out, .param .u64 away)
 {
 	.reg .b32 %r<2>;
@@ -68,7 +68,7 @@ DONE:
 	ret;
 }
 
-// far brings a number through the last of n bytes of dynamic shared memory.
+// far passes a number through the last 4 of n bytes of dynamic shared memory.
 .extern .shared .align 4 .b8 room[];
 .visible .entry far(.param .u64 out, .param .u32 n)
 {
@@ -85,7 +85,7 @@ DONE:
 	ret;
 }
 
-// work makes n steps, each of which needs the one before.
+// work does n dependent steps.
 .visible .entry work(.param .u64 out, .param .u32 n)
 {
 	.reg .pred %p<2>;
@@ -105,7 +105,7 @@ STEP:
 	ret;
 }
 
-// hang waits for what never comes.
+// hang waits for a value that never arrives.
 .visible .entry hang(.param .u64 out)
 {
 	.reg .pred %p<2>;
@@ -134,7 +134,7 @@ func openGPU(t *testing.T) *Machine {
 	return m
 }
 
-// startGPU opens it in a child, for kernels that take their process with them.
+// startGPU opens the first GPU in a child process, for kernels that lose their device.
 func startGPU(t *testing.T, limit time.Duration) *isolate.Device {
 	t.Helper()
 	self, err := os.Executable()
@@ -182,7 +182,7 @@ func TestGPUFacts(t *testing.T) {
 	}
 }
 
-func TestGPUHasNoOther(t *testing.T) {
+func TestGPUIndexOutOfRange(t *testing.T) {
 	openGPU(t)
 	if _, err := Open(1000); !errors.Is(err, device.ErrNoDevice) {
 		t.Errorf("cuda:1000: %v; want ErrNoDevice", err)
@@ -272,19 +272,19 @@ func TestGPUBadImages(t *testing.T) {
 		return err
 	}
 	err := run(strings.ReplaceAll(ptx, "st.global.u32 [%rd3], %r1;", "st.global.u32 [%rd3] %r1;"))
-	if !isFault(err, "CUDA_ERROR_INVALID_PTX") || !regexp.MustCompile(`the driver says: .*line \d+`).MatchString(err.Error()) {
-		t.Errorf("a line that is wrong: %v; want CUDA_ERROR_INVALID_PTX and the line", err)
+	if !isFault(err, "CUDA_ERROR_INVALID_PTX") || !regexp.MustCompile(`driver log: .*line \d+`).MatchString(err.Error()) {
+		t.Errorf("a syntax error: %v; want CUDA_ERROR_INVALID_PTX and the line", err)
 	}
 	if err := run("no PTX at all"); !errors.As(err, new(*device.Fault)) {
 		t.Errorf("no PTX: %v; want a fault", err)
 	}
-	// A driver that is too old is not held against the kernel.
+	// A driver that is too old is not the kernel's fault.
 	err = run(strings.ReplaceAll(ptx, ".version 7.0", ".version 99.0"))
 	if err == nil || errors.As(err, new(*device.Fault)) || !strings.Contains(err.Error(), "CUDA_ERROR_UNSUPPORTED_PTX_VERSION") {
-		t.Errorf("PTX of a later day: %v; want CUDA_ERROR_UNSUPPORTED_PTX_VERSION, and no fault", err)
+		t.Errorf("PTX of a newer CUDA: %v; want CUDA_ERROR_UNSUPPORTED_PTX_VERSION, not as a fault", err)
 	}
-	job.Entry = "nobody"
-	if err := run(ptx); !isFault(err, "CUDA_ERROR_NOT_FOUND") || !strings.Contains(err.Error(), "find the function nobody in the image") {
+	job.Entry = "missing"
+	if err := run(ptx); !isFault(err, "CUDA_ERROR_NOT_FOUND") || !strings.Contains(err.Error(), "find the function missing in the image") {
 		t.Errorf("no such entry: %v", err)
 	}
 	job.Entry = "poke"
@@ -296,7 +296,7 @@ func TestGPUBadImages(t *testing.T) {
 func TestGPUTooMuchMemory(t *testing.T) {
 	_, err := device.Run(openGPU(t), gpuJob("poke", device.Out(1<<46), long(0)))
 	if err == nil || errors.As(err, new(*device.Fault)) || !strings.Contains(err.Error(), "CUDA_ERROR_OUT_OF_MEMORY") {
-		t.Errorf("got %v; want CUDA_ERROR_OUT_OF_MEMORY, and no fault", err)
+		t.Errorf("got %v; want CUDA_ERROR_OUT_OF_MEMORY, not as a fault", err)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestGPUTime(t *testing.T) {
 		gpuJob("work", device.Out(4), device.Int32(steps)),
 		gpuJob("work", device.Out(4), device.Int32(4*steps)),
 	}
-	for range 2 { // with the clock that the first timing has made
+	for range 2 { // the second timing reuses the clock of the first
 		got, err := m.Time(jobs, device.Plan{Samples: 15})
 		if err != nil {
 			t.Fatal(err)
@@ -324,21 +324,21 @@ func TestGPUTime(t *testing.T) {
 		if len(got) != 2 {
 			t.Fatalf("%d series; want 2", len(got))
 		}
-		var middles [2]float64
+		var medians [2]float64
 		for i, s := range got {
 			if len(s.Seconds) != 15 || s.LaunchesPerSample < 1 || slices.Min(s.Seconds) <= 0 {
 				t.Errorf("series %d: %+v", i, s)
 			}
-			middles[i] = middle(slices.Clone(s.Seconds))
+			medians[i] = median(slices.Clone(s.Seconds))
 		}
-		if middles[1] < 2*middles[0] {
-			t.Errorf("four times the work took %g s, and once %g s", middles[1], middles[0])
+		if medians[1] < 2*medians[0] {
+			t.Errorf("four times the work took %g s, the work once took %g s", medians[1], medians[0])
 		}
 	}
 }
 
-// With a cold L2 both parts are there, and they add up. An empty node takes less than a kernel that works, and a launch by itself more than one in a
-// graph.
+// With a cold L2 the series has both raw times, and they add up. An empty node takes less than a
+// kernel that works.
 func TestGPUTimeCold(t *testing.T) {
 	m := openGPU(t)
 	got, err := m.Time([]device.Job{gpuJob("work", device.Out(4), device.Int32(50_000))}, device.Plan{Samples: 15, ColdL2: true})
@@ -348,47 +348,47 @@ func TestGPUTimeCold(t *testing.T) {
 	s := got[0]
 	for i := range s.Seconds {
 		if off := s.WithFlush[i] - s.Seconds[i]; s.Seconds[i] <= 0 || s.Flush[i] <= 0 || off < slices.Min(s.Flush)*(1-1e-9) || off > slices.Max(s.Flush)*(1+1e-9) {
-			t.Errorf("sample %d: %g s with the flush, %g s alone, %g s in all", i, s.WithFlush[i], s.Flush[i], s.Seconds[i])
+			t.Errorf("sample %d: %g s with the flush, %g s of the flush alone, %g s of the launch", i, s.WithFlush[i], s.Flush[i], s.Seconds[i])
 		}
 	}
 	if s.Copies < 2 || s.WarmSeconds < 2*windowSeconds {
-		t.Errorf("%d copies, %g s of warming up", s.Copies, s.WarmSeconds)
+		t.Errorf("%d copies, %g s of warm-up", s.Copies, s.WarmSeconds)
 	}
-	t.Logf("a flush %g s, %g s of warming up, unstable %t", slices.Min(s.Flush), s.WarmSeconds, s.Unstable)
+	t.Logf("a flush %g s, %g s of warm-up, unstable %t", slices.Min(s.Flush), s.WarmSeconds, s.Unstable)
 	if s.EmptyNode == nil || *s.EmptyNode <= 0 || *s.EmptyNode >= slices.Min(s.Seconds) || len(s.Single) != 15 {
 		t.Errorf("an empty node of %v s, %d single launches, samples %v", s.EmptyNode, len(s.Single), s.Seconds)
 	}
 	if s.Unwatched != "" {
-		t.Logf("nobody watched: %s", s.Unwatched)
+		t.Logf("no readings: %s", s.Unwatched)
 	} else if len(s.Readings) != 15 || s.Readings[0].ClockMHz <= 0 || s.Readings[0].Celsius <= 0 {
 		t.Errorf("readings %+v", s.Readings)
 	}
 }
 
-// A kernel that only reads and writes memory is faster where its inputs are warm: 2 MB that DRAM must give take longer than 2 MB that L2 has.
-func TestGPUColdIsColder(t *testing.T) {
+// A memory-bound kernel is faster with a warm L2: it reads 2 MB from L2 instead of from DRAM.
+func TestGPUColdIsSlower(t *testing.T) {
 	m := openGPU(t)
 	const n = 1 << 18
 	job := gpuJob("add", device.In(make([]byte, 4*n)), device.In(make([]byte, 4*n)), device.Out(4*n), device.Int32(n))
 	job.Grid, job.Block = [3]int{n / 256, 1, 1}, [3]int{256, 1, 1}
-	var middles [2]float64
+	var medians [2]float64
 	for i, cold := range []bool{false, true} {
 		got, err := m.Time([]device.Job{job}, device.Plan{Samples: 15, ColdL2: cold})
 		if err != nil {
 			t.Fatal(err)
 		}
-		middles[i] = middle(got[0].Seconds)
+		medians[i] = median(got[0].Seconds)
 	}
-	t.Logf("warm %g s, cold %g s", middles[0], middles[1])
-	if middles[1] < 1.1*middles[0] {
-		t.Errorf("cold %g s, warm %g s", middles[1], middles[0])
+	t.Logf("warm %g s, cold %g s", medians[0], medians[1])
+	if medians[1] < 1.1*medians[0] {
+		t.Errorf("cold %g s, warm %g s", medians[1], medians[0])
 	}
 }
 
 func TestGPUIllegalAddress(t *testing.T) {
 	d := startGPU(t, time.Minute)
 	if got, err := d.Run(t.Context(), gpuJob("poke", device.Out(4), long(0))); err != nil || len(got.Findings) > 0 {
-		t.Fatalf("a right kernel: %v, %v", got, err)
+		t.Fatalf("a correct kernel: %v, %v", got, err)
 	}
 	_, err := d.Run(t.Context(), gpuJob("poke", device.Out(4), long(1<<40)))
 	if !isFault(err, "CUDA_ERROR_ILLEGAL_ADDRESS") {

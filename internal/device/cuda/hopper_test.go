@@ -16,13 +16,13 @@ import (
 	"attune/internal/tensormap"
 )
 
-// What only Hopper and later have. The simulator runs these kernels as well, so that they are known to be right where there is no GPU.
+// Kernels that need Hopper or later. The simulator runs them too, which checks them without a GPU.
 const hopperPTX = `
 .version 8.0
 .target sm_90
 .address_size 64
 
-// copy brings the boxes of one tensor to the places of another, a block each: 16 rows of 64 bytes, swizzled alike in both.
+// copy copies one tensor to another, one box per block: 16 rows of 64 bytes, with the same swizzle.
 .visible .entry copy(.param .u64 in, .param .u64 out, .param .u32 n, .param .align 64 .b8 from[128], .param .align 64 .b8 to[128])
 {
 	.reg .pred %p<2>;
@@ -52,8 +52,8 @@ WAIT:
 	ret;
 }
 
-// around has each block write the number of the next block of its cluster, which that one has put into its own shared memory. Clusters of other than
-// n blocks are a fault.
+// around: each block writes the number of the next block of its cluster, which it reads from that
+// block's shared memory. A cluster size other than n traps.
 .visible .entry around(.param .u64 out, .param .u32 n)
 {
 	.reg .pred %p<2>;
@@ -85,7 +85,7 @@ WAIT:
 }
 `
 
-// hopperJob is a kernel that only newer chips run, and what it must give.
+// hopperJob is a job for Hopper or later and its expected output.
 type hopperJob struct {
 	name string
 	device.Job
@@ -108,7 +108,7 @@ func hopperJobs() []hopperJob {
 		Args: []device.Arg{device.In(in), device.Out(len(in)), device.Int32(7), of(0, "256B"), of(1, "")},
 	}, in}}
 	const blocks = 32
-	for _, n := range []int{1, 2, 4, 8, 16} { // more than 8 a chip need not have
+	for _, n := range []int{1, 2, 4, 8, 16} { // more than 8 is not portable
 		var want []byte
 		for i := range blocks {
 			want = binary.LittleEndian.AppendUint32(want, uint32(1000+i/n*n+(i+1)%n))
@@ -126,7 +126,7 @@ func TestHopperKernelsOnTheSimulator(t *testing.T) {
 	none := hopperJobs()[2]
 	none.Cluster = [3]int{}
 	if _, err := d.Run(t.Context(), none.Job); !isFault(err, "simulator") {
-		t.Errorf("%s, launched with none: %v; want a fault", none.name, err)
+		t.Errorf("%s, launched without clusters: %v; want a fault", none.name, err)
 	}
 	for _, job := range hopperJobs() {
 		got, err := d.Run(t.Context(), job.Job)
@@ -138,8 +138,8 @@ func TestHopperKernelsOnTheSimulator(t *testing.T) {
 	}
 }
 
-// skipOld skips a test on a chip before Hopper.
-func skipOld(t *testing.T, facts device.Facts) {
+// needHopper skips a test on a chip before Hopper.
+func needHopper(t *testing.T, facts device.Facts) {
 	t.Helper()
 	if arch, err := strconv.Atoi(strings.TrimPrefix(facts.Arch, "sm_")); err != nil || arch < 90 {
 		t.Skipf("%s (%s) has no clusters and no tensor maps; want sm_90 or later", facts.Name, facts.Arch)
@@ -148,7 +148,7 @@ func skipOld(t *testing.T, facts device.Facts) {
 
 func TestGPUHopper(t *testing.T) {
 	m := openGPU(t)
-	skipOld(t, m.Facts())
+	needHopper(t, m.Facts())
 	for _, job := range hopperJobs() {
 		got, err := device.Run(m, job.Job)
 		if err != nil {
@@ -159,11 +159,11 @@ func TestGPUHopper(t *testing.T) {
 	}
 }
 
-// Graphs take clusters and maps along: a launch without its clusters is a fault, and so is one with a map of a buffer that is gone. Two jobs have
-// buffers of their own.
+// Graphs keep cluster sizes and tensor maps: a launch without its clusters is a fault, and so is
+// one with a map of a freed buffer. Two jobs have separate buffers.
 func TestGPUTimeHopper(t *testing.T) {
 	m := openGPU(t)
-	skipOld(t, m.Facts())
+	needHopper(t, m.Facts())
 	for _, job := range hopperJobs() {
 		got, err := m.Time([]device.Job{job.Job, job.Job}, device.Plan{Samples: 3})
 		if err != nil {
@@ -178,10 +178,10 @@ func TestGPUTimeHopper(t *testing.T) {
 	}
 }
 
-// A child does the same: jobs lose nothing on their way to it.
+// A child process gives the same outputs: the messages carry clusters and tensor maps.
 func TestGPUHopperInAChild(t *testing.T) {
 	d := startGPU(t, time.Minute)
-	skipOld(t, d.Facts())
+	needHopper(t, d.Facts())
 	for _, job := range hopperJobs() {
 		got, err := d.Run(t.Context(), job.Job)
 		if err != nil || len(got.Findings) > 0 || !bytes.Equal(got.Outputs[0], job.want) {

@@ -12,20 +12,21 @@ import (
 	"attune/internal/tensormap"
 )
 
-// Machine is one GPU, with its primary context.
+// Machine is one GPU with its primary context.
 type Machine struct {
 	driver *driver
 	facts  device.Facts
 	work   chan func()
 	loaded map[string]function // by image and entry
 
-	// Made by the first timing.
+	// Created by the first call of Time.
 	clock    *clock
 	monitor  *monitor
 	loadNVML func() (*nvml, error)
 }
 
-// Open makes the GPU with the given index ready. No driver and no such GPU are device.ErrNoDevice.
+// Open opens the GPU with the given index. Without a driver or such a GPU it returns
+// device.ErrNoDevice.
 func Open(index int) (*Machine, error) {
 	d, err := loadDriver()
 	if err != nil {
@@ -36,7 +37,7 @@ func Open(index int) (*Machine, error) {
 
 func openWith(d *driver, index int) (*Machine, error) {
 	m := &Machine{driver: d, work: make(chan func()), loaded: map[string]function{}, loadNVML: loadNVML}
-	go m.own()
+	go m.owner()
 	if err := m.do(func() error { return m.open(index) }); err != nil {
 		m.Close()
 		return nil, err
@@ -44,15 +45,15 @@ func openWith(d *driver, index int) (*Machine, error) {
 	return m, nil
 }
 
-// own runs closures on the one thread that holds the context.
-func (m *Machine) own() {
+// owner runs closures on the one thread that holds the context.
+func (m *Machine) owner() {
 	runtime.LockOSThread()
 	for f := range m.work {
 		f()
 	}
 }
 
-// do has f run by the owner.
+// do runs f on the owner goroutine and waits for it.
 func (m *Machine) do(f func() error) error {
 	done := make(chan error, 1)
 	m.work <- func() { done <- f() }
@@ -69,7 +70,7 @@ func (m *Machine) open(index int) error {
 		return fmt.Errorf("%w: %w", device.ErrNoDevice, err)
 	}
 	if index < 0 || index >= int(count) {
-		return fmt.Errorf("%w: cuda:%d was asked for, and the driver shows %d, counted from cuda:0", device.ErrNoDevice, index, count)
+		return fmt.Errorf("%w: cuda:%d requested; the driver shows %d, numbered from cuda:0", device.ErrNoDevice, index, count)
 	}
 	var gpu ordinal
 	if err := d.failure(d.cuDeviceGet(&gpu, int32(index)), "find the GPU"); err != nil {
@@ -105,7 +106,7 @@ func (m *Machine) readFacts(gpu ordinal) error {
 		d.cuDeviceGetAttribute(&shared, deviceSharedOptIn, gpu),
 	}
 	for _, code := range steps {
-		if err := d.failure(code, "ask the GPU for its facts"); err != nil {
+		if err := d.failure(code, "query the GPU"); err != nil {
 			return err
 		}
 	}
@@ -129,7 +130,7 @@ func (m *Machine) readFacts(gpu ordinal) error {
 // Facts describes the GPU.
 func (m *Machine) Facts() device.Facts { return m.facts }
 
-// Close ends the owner. The context ends with the process.
+// Close ends the owner goroutine. The context lives until the process ends.
 func (m *Machine) Close() error {
 	close(m.work)
 	return nil
@@ -141,7 +142,7 @@ type function struct {
 	handle  handle
 }
 
-// Load loads an image once; PTX is compiled by the driver.
+// Load loads an image once. The driver compiles PTX.
 func (m *Machine) Load(image []byte, entry string) (device.Function, error) {
 	key := entry + "\x00" + string(image)
 	if f, ok := m.loaded[key]; ok {
@@ -162,7 +163,7 @@ func (m *Machine) Load(image []byte, entry string) (device.Function, error) {
 	return f, nil
 }
 
-// loadModule loads machine code or PTX, with what the driver's compiler says to PTX that it refuses.
+// loadModule loads a cubin or PTX. Its error contains the log of the driver's PTX compiler.
 func (m *Machine) loadModule(image []byte) (handle, error) {
 	terminated := append(bytes.Clone(image), 0) // PTX is a C string
 	log := make([]byte, 16<<10)
@@ -174,32 +175,31 @@ func (m *Machine) loadModule(image []byte) (handle, error) {
 	values := []uintptr{uintptr(unsafe.Pointer(&log[0])), uintptr(len(log) - 1)} // the last byte stays 0
 	var module handle
 	code := m.driver.cuModuleLoadDataEx(&module, unsafe.Pointer(&terminated[0]), uint32(len(options)), &options[0], &values[0])
-	said := ""
+	detail := ""
 	if text := strings.TrimSpace(goString(&log[0])); text != "" {
-		said = "; the driver says: " + text
+		detail = "; driver log: " + text
 	}
+	const operation = "load the image"
 	switch code {
 	case 0:
 		return module, nil
 	case unsupportedPTXVersion:
-		return 0, fmt.Errorf("%w%s; its PTX is of a newer CUDA than the driver offers: %s",
-			m.driver.failure(code, loading), said, m.facts.Driver)
+		return 0, fmt.Errorf("%w%s; the PTX needs a newer CUDA version than the driver supports: %s",
+			m.driver.failure(code, operation), detail, m.facts.Driver)
 	case outOfMemory, noBinaryForGPU, noCompiler:
-		return 0, fmt.Errorf("%w%s", m.driver.failure(code, loading), said)
+		return 0, fmt.Errorf("%w%s", m.driver.failure(code, operation), detail)
 	}
-	fault := m.driver.fault(code, loading).(*device.Fault)
-	fault.Text += said
+	fault := m.driver.fault(code, operation).(*device.Fault)
+	fault.Text += detail
 	return 0, fault
 }
 
-const loading = "load the image"
-
-// Attributes is what the driver says of the function.
+// Attributes reads the driver's figures for the function.
 func (f function) Attributes() (device.Attributes, error) {
 	var a device.Attributes
 	d := f.machine.driver
 	err := f.machine.do(func() error {
-		for _, q := range []struct {
+		for _, query := range []struct {
 			attribute int32
 			into      *int
 		}{
@@ -209,28 +209,28 @@ func (f function) Attributes() (device.Attributes, error) {
 			{functionMaxThreads, &a.MaxThreads},
 		} {
 			var value int32
-			if err := d.failure(d.cuFuncGetAttribute(&value, q.attribute, f.handle), "ask for a function's attributes"); err != nil {
+			if err := d.failure(d.cuFuncGetAttribute(&value, query.attribute, f.handle), "query a function's attributes"); err != nil {
 				return err
 			}
-			*q.into = int(value)
+			*query.into = int(value)
 		}
 		return nil
 	})
 	return a, err
 }
 
-// Alloc takes memory of the GPU.
+// Alloc allocates GPU memory.
 func (m *Machine) Alloc(size int) (device.Address, error) {
 	var address uint64
 	err := m.do(func() error {
-		return m.driver.failure(m.driver.cuMemAlloc_v2(&address, uint64(size)), fmt.Sprintf("take %d bytes of GPU memory", size))
+		return m.driver.failure(m.driver.cuMemAlloc_v2(&address, uint64(size)), fmt.Sprintf("allocate %d bytes of GPU memory", size))
 	})
 	return device.Address(address), err
 }
 
-// Free gives memory back.
+// Free frees GPU memory.
 func (m *Machine) Free(address device.Address) error {
-	return m.do(func() error { return m.driver.failure(m.driver.cuMemFree_v2(uint64(address)), "give GPU memory back") })
+	return m.do(func() error { return m.driver.failure(m.driver.cuMemFree_v2(uint64(address)), "free GPU memory") })
 }
 
 // Write copies to the GPU.
@@ -249,10 +249,10 @@ func (m *Machine) Read(data []byte, from device.Address) error {
 	})
 }
 
-// Launch launches and waits.
+// Launch launches a kernel and waits until it has finished.
 func (m *Machine) Launch(f device.Function, job *device.Job, args [][]byte) error {
 	return m.do(func() error {
-		if err := m.allow(f.(function), job); err != nil {
+		if err := m.raiseLimits(f.(function), job); err != nil {
 			return err
 		}
 		if err := m.launch(f.(function), 0, job, args); err != nil {
@@ -262,30 +262,31 @@ func (m *Machine) Launch(f device.Function, job *device.Job, args [][]byte) erro
 	})
 }
 
-// portableCluster is how many blocks a cluster may have everywhere; more a function must be allowed.
-const portableCluster = 8
+// portableClusterBlocks is CUDA's portable cluster size limit. A function must opt in to more.
+const portableClusterBlocks = 8
 
-// allow raises the limits of a function that asks for more shared memory than the 48 KB everybody gets, or for larger clusters.
-func (m *Machine) allow(f function, job *device.Job) error {
+// raiseLimits opts a function in to the job's dynamic shared memory, which is needed above 48 KB,
+// and to non-portable cluster sizes.
+func (m *Machine) raiseLimits(f function, job *device.Job) error {
 	if bytes := job.DynamicSharedBytes; bytes > 0 {
 		code := m.driver.cuFuncSetAttribute(f.handle, functionDynamicShared, int32(bytes))
 		if err := m.driver.fault(code, fmt.Sprintf("allow the kernel %d bytes of dynamic shared memory", bytes)); err != nil {
 			return err
 		}
 	}
-	if blocks := job.Cluster[0] * job.Cluster[1] * job.Cluster[2]; blocks > portableCluster {
-		code := m.driver.cuFuncSetAttribute(f.handle, functionLargeClusters, 1)
+	if blocks := job.Cluster[0] * job.Cluster[1] * job.Cluster[2]; blocks > portableClusterBlocks {
+		code := m.driver.cuFuncSetAttribute(f.handle, functionNonPortableCluster, 1)
 		return m.driver.fault(code, fmt.Sprintf("allow the kernel clusters of %d blocks", blocks))
 	}
 	return nil
 }
 
-// launch starts a kernel on a stream; the driver copies the arguments before it returns. A launch in clusters that is being captured takes them
-// along into the graph.
+// launch starts a kernel on a stream. The driver copies the arguments before it returns. A captured
+// launch keeps its cluster size in the graph.
 func (m *Machine) launch(f function, stream handle, job *device.Job, args [][]byte) error {
 	var pin runtime.Pinner
 	defer pin.Unpin()
-	params := make([]unsafe.Pointer, len(args)+1) // one more, so that there is a first even with no arguments
+	params := make([]unsafe.Pointer, len(args)+1) // +1: &params[0] must exist without arguments too
 	for i, arg := range args {
 		pin.Pin(&arg[0])
 		params[i] = unsafe.Pointer(&arg[0])
@@ -301,7 +302,7 @@ func (m *Machine) launch(f function, stream handle, job *device.Job, args [][]by
 
 func extents(e [3]int) [3]uint32 { return [3]uint32{uint32(e[0]), uint32(e[1]), uint32(e[2])} }
 
-// EncodeTensorMap has the driver encode a map.
+// EncodeTensorMap encodes a tensor map with the driver.
 func (m *Machine) EncodeTensorMap(t *tensormap.Map, buffer device.Address) ([]byte, error) {
 	rank := len(t.Dims)
 	var dims, strides [5]uint64
@@ -326,10 +327,10 @@ func (m *Machine) EncodeTensorMap(t *tensormap.Map, buffer device.Address) ([]by
 	return value, err
 }
 
-// aligned is memory at a multiple of 128, as CUtensorMap asks for.
+// aligned is memory at a multiple of 128 bytes, which CUtensorMap needs.
 func aligned(size int) []byte {
 	const alignment = 128
-	room := make([]byte, size+alignment-1)
-	skip := -uintptr(unsafe.Pointer(&room[0])) % alignment
-	return room[skip:][:size:size]
+	memory := make([]byte, size+alignment-1)
+	skip := -uintptr(unsafe.Pointer(&memory[0])) % alignment
+	return memory[skip:][:size:size]
 }

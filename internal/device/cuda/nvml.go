@@ -9,7 +9,8 @@ import (
 	"attune/internal/device"
 )
 
-// nvml is the part of NVIDIA's management library that attune uses. Each field is called like its function and has its arguments.
+// nvml is the part of NVIDIA's management library that attune uses. Each field has the name and the
+// arguments of its C function.
 type nvml struct {
 	nvmlInit_v2                               func() result
 	nvmlErrorString                           func(code result) string
@@ -20,22 +21,23 @@ type nvml struct {
 	nvmlDeviceGetCurrentClocksThrottleReasons func(gpu handle, reasons *uint64) result
 }
 
-// Clocks and sensors, as nvml.h numbers them.
+// Clocks and sensors. The values are those of nvml.h.
 const (
 	nvmlClockSM     = 1
 	nvmlClockMemory = 2
 	nvmlSensorChip  = 0
 )
 
-// throttleReasons are those that take clocks away from a kernel. That the GPU is idle, or that somebody has set its clocks, is none of them.
+// throttleReasons are the reasons that reduce the clocks of a running kernel. An idle GPU and
+// clocks that a user has set are not throttling.
 var throttleReasons = []struct {
 	bit  uint64
 	name string
 }{
 	{0x04, "power cap"},
 	{0x08, "hardware slowdown"},
-	{0x20, "heat, by the driver"},
-	{0x40, "heat, by the hardware"},
+	{0x20, "software thermal slowdown"},
+	{0x40, "hardware thermal slowdown"},
 	{0x80, "power brake"},
 }
 
@@ -54,7 +56,7 @@ func (n *nvml) entries() []entry {
 }
 
 func loadNVML() (*nvml, error) {
-	// What went wrong is asked for in a second call, and the answer is each thread's own.
+	// purego reads the error of dlopen with a second call, dlerror, and dlerror is per thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	lib, err := purego.Dlopen(nvmlLibrary, purego.RTLD_NOW)
@@ -72,14 +74,15 @@ func loadNVML() (*nvml, error) {
 	return n, nil
 }
 
-// monitor reads what a GPU says of itself, as long as it does.
+// monitor reads the state of a GPU through NVML. It stops at the first failure.
 type monitor struct {
 	nvml    *nvml
 	gpu     handle
-	missing string // why nothing is read
+	missing string // why there are no readings; empty while the monitor works
 }
 
-// newMonitor finds the GPU and reads once: what is denied now is denied later, too.
+// newMonitor finds the GPU and makes one trial reading, so that a missing permission is known
+// before the first sample.
 func newMonitor(load func() (*nvml, error), uuid string) *monitor {
 	m := &monitor{}
 	var err error
@@ -99,24 +102,24 @@ func newMonitor(load func() (*nvml, error), uuid string) *monitor {
 	return m
 }
 
-// read is the reading of this moment. A failure is the monitor's end, and missing says why.
+// read reads the present state. A failure stops the monitor and sets missing.
 func (m *monitor) read() device.Reading {
 	if m.missing != "" {
 		return device.Reading{}
 	}
 	var sm, memory, milliwatts, celsius uint32
 	var reasons uint64
-	for _, q := range []struct {
-		code result
-		did  string
+	for _, query := range []struct {
+		code      result
+		operation string
 	}{
-		{m.nvml.nvmlDeviceGetCurrentClocksThrottleReasons(m.gpu, &reasons), "ask whether the clocks are throttled"},
-		{m.nvml.nvmlDeviceGetClockInfo(m.gpu, nvmlClockSM, &sm), "ask for the clock of the multiprocessors"},
-		{m.nvml.nvmlDeviceGetClockInfo(m.gpu, nvmlClockMemory, &memory), "ask for the clock of the memory"},
-		{m.nvml.nvmlDeviceGetPowerUsage(m.gpu, &milliwatts), "ask for the power"},
-		{m.nvml.nvmlDeviceGetTemperature(m.gpu, nvmlSensorChip, &celsius), "ask for the temperature"},
+		{m.nvml.nvmlDeviceGetCurrentClocksThrottleReasons(m.gpu, &reasons), "read the throttle reasons"},
+		{m.nvml.nvmlDeviceGetClockInfo(m.gpu, nvmlClockSM, &sm), "read the SM clock"},
+		{m.nvml.nvmlDeviceGetClockInfo(m.gpu, nvmlClockMemory, &memory), "read the memory clock"},
+		{m.nvml.nvmlDeviceGetPowerUsage(m.gpu, &milliwatts), "read the power"},
+		{m.nvml.nvmlDeviceGetTemperature(m.gpu, nvmlSensorChip, &celsius), "read the temperature"},
 	} {
-		if err := m.failure(q.code, q.did); err != nil {
+		if err := m.failure(query.code, query.operation); err != nil {
 			m.missing = err.Error()
 			return device.Reading{}
 		}
@@ -130,9 +133,9 @@ func (m *monitor) read() device.Reading {
 	return r
 }
 
-func (m *monitor) failure(code result, did string) error {
+func (m *monitor) failure(code result, operation string) error {
 	if code == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %s", did, m.nvml.nvmlErrorString(code))
+	return fmt.Errorf("%s: %s", operation, m.nvml.nvmlErrorString(code))
 }

@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -10,48 +9,51 @@ import (
 	"attune/internal/device"
 )
 
-// How samples are taken. A sample is one replay of a graph of equal launches, so that the gaps between launches from the host are not in it; it lasts
-// long enough for the start of the graph (4 to 5 us) and the clock of events (half a microsecond) not to matter. Another replay goes right before it:
-// the host has put the sample behind it when it ends, so that nothing waits for the host between the events.
+// A sample is one replay of a graph of equal launches, so it contains no gaps between launches from
+// the host. A replay of sampleSeconds makes the start of the graph (4 to 5 us) and the resolution
+// of events (0.5 us) negligible. A lead-in replay runs right before the sample: the host enqueues
+// the sample while the lead-in runs, so the GPU does not wait for the host between the events.
 const (
-	sampleSeconds = 5e-3  // what one replay should take, as far as the plan has launches for it
-	longSeconds   = 20e-3 // a replay so long needs no other before it: what the host takes is nothing beside it
+	sampleSeconds = 5e-3  // target of one replay; the plan's launch limit may make it shorter
+	longSeconds   = 20e-3 // a replay of this length needs no lead-in: host time is negligible
 	trialReplays  = 3
 	emptyReplays  = 15
 	maxSingles    = 30 // single launches of each job
 )
 
-// How a job is warmed up: until the medians of two windows that follow each other agree.
+// A job is warmed up until the medians of two consecutive windows of replays agree.
 const (
-	windowSeconds   = 25e-3 // of replays, at least
-	windowReplays   = 3     // at least
-	stableShare     = 0.005 // what two medians may differ by
-	mostWarmSeconds = 1.0   // a job that still moves after this much is sampled as it is, and said to
+	windowSeconds  = 25e-3 // minimum of a window
+	windowReplays  = 3     // minimum of a window
+	stableShare    = 0.005 // largest relative difference of two medians
+	maxWarmSeconds = 1.0   // after this a job is sampled as it is and marked unstable
 )
 
-// Launches take several copies of a job's buffers in turns, as inputs come in life: a kernel gains nothing by the addresses of the launch before.
-// With a warm L2 all copies together must leave most of it free, or it would not be warm.
+// Launches rotate through several copies of a job's buffers, because a real caller's inputs are at
+// new addresses too: a kernel must not profit from the addresses of the launch before. With a warm
+// L2 the copies may use only a part of it, or it would not stay warm.
 const (
-	maxCopies   = 4
-	copiesShare = 4 // they take a quarter of L2 at most
+	maxCopies     = 4
+	copiesL2Share = 4 // the copies use at most 1/4 of L2
 )
 
-// timed is one job made ready for replay.
-type timed struct {
-	machine  *Machine
-	function function
-	job      device.Job
-	buffers  []*device.Buffer
-	args     [][][]byte // of each copy
-	next     int        // copy to be launched with
-	lead     bool       // another replay goes before a sample
-	graph    *graph
-	flush    *flush // nil where L2 stays warm
-	flushing *graph // as many flushes as the other graph has, and nothing else
-	series   device.Series
+// timedJob is one job made ready for replay.
+type timedJob struct {
+	machine    *Machine
+	function   function
+	job        device.Job
+	buffers    []*device.Buffer
+	args       [][][]byte // of each copy
+	next       int        // copy of the next launch
+	leadIn     bool       // a sample needs a lead-in replay
+	graph      *graph
+	flush      *flush // nil with a warm L2
+	flushGraph *graph // the flushes of graph, without the launches
+	series     device.Series
 }
 
-// Time replays the jobs in turns, forwards and backwards (A B, B A, ...), so that drift of clocks and heat meets all of them alike.
+// Time samples the jobs interleaved, in ABBA order: forwards in one round and backwards in the
+// next. Drift of clocks and temperature then affects all jobs equally.
 func (m *Machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, error) {
 	if m.clock == nil {
 		var err error
@@ -67,7 +69,7 @@ func (m *Machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 		return nil, err
 	}
 	defer flush.free()
-	var ready []*timed
+	var ready []*timedJob
 	defer func() {
 		for _, t := range ready {
 			t.free()
@@ -82,19 +84,7 @@ func (m *Machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 			return nil, err
 		}
 	}
-	sample := func(t *timed) error {
-		time.Sleep(plan.Rest)
-		return t.sample()
-	}
-	if err := inTurns(ready, plan.Samples, sample); err != nil {
-		return nil, err
-	}
-	if flush != nil {
-		if err := takeOff(ready); err != nil {
-			return nil, err
-		}
-	}
-	if err := inTurns(ready, min(plan.Samples, maxSingles), (*timed).single); err != nil {
+	if err := measure(ready, plan); err != nil {
 		return nil, err
 	}
 	empty := m.emptyNode(plan.MostLaunches())
@@ -102,17 +92,34 @@ func (m *Machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 	for _, t := range ready {
 		t.series.LaunchesPerSample, t.series.EmptyNode = t.graph.launches, empty
 		if t.series.Unwatched = m.monitor.missing; t.series.Unwatched != "" {
-			t.series.Readings = nil // one that has stopped half-way says nothing of the rest
+			t.series.Readings = nil // a monitor that failed midway has no readings for the rest
 		}
 		all = append(all, t.series)
 	}
 	return all, nil
 }
 
-// inTurns has every job do something so many times.
-func inTurns(ready []*timed, times int, do func(*timed) error) error {
+// measure takes the samples and the single launches of all jobs.
+func measure(ready []*timedJob, plan device.Plan) error {
+	sample := func(t *timedJob) error {
+		time.Sleep(plan.Rest)
+		return t.sample()
+	}
+	if err := interleave(ready, plan.Samples, sample); err != nil {
+		return err
+	}
+	if plan.ColdL2 {
+		if err := subtractFlush(ready); err != nil {
+			return err
+		}
+	}
+	return interleave(ready, min(plan.Samples, maxSingles), (*timedJob).single)
+}
+
+// interleave calls do for every job in each round, in ABBA order.
+func interleave(ready []*timedJob, rounds int, do func(*timedJob) error) error {
 	order := slices.Clone(ready)
-	for range times {
+	for range rounds {
 		for _, t := range order {
 			if err := do(t); err != nil {
 				return err
@@ -123,21 +130,21 @@ func inTurns(ready []*timed, times int, do func(*timed) error) error {
 	return nil
 }
 
-// prepare binds a job's memory, finds out how long it takes, builds its graphs, of so many launches at most, and warms it up.
-func (m *Machine) prepare(job device.Job, flush *flush, mostLaunches int) (*timed, error) {
+// prepare binds a job's memory, estimates its time, captures its graphs and warms it up.
+func (m *Machine) prepare(job device.Job, flush *flush, maxLaunches int) (*timedJob, error) {
 	f, err := m.Load(job.Image, job.Entry)
 	if err != nil {
 		return nil, err
 	}
-	t := &timed{machine: m, function: f.(function), job: job, flush: flush}
+	t := &timedJob{machine: m, function: f.(function), job: job, flush: flush}
 	if err := t.bind(m.copies(job, flush != nil)); err != nil {
 		return t, err
 	}
-	// The first launch pays for what the driver puts off; it is not looked at.
+	// The first launch includes the driver's deferred loading, so it is not timed.
 	if err := m.Launch(f, &job, t.args[0]); err != nil {
 		return t, err
 	}
-	if err := t.record(1); err != nil {
+	if err := t.capture(1); err != nil {
 		return t, err
 	}
 	once := math.Inf(1)
@@ -148,14 +155,15 @@ func (m *Machine) prepare(job device.Job, flush *flush, mostLaunches int) (*time
 		}
 		once = min(once, seconds)
 	}
-	t.lead = once < longSeconds
-	if err := t.record(int(min(max(sampleSeconds/once, 1), float64(mostLaunches)))); err != nil {
+	t.leadIn = once < longSeconds
+	if err := t.capture(int(min(max(sampleSeconds/once, 1), float64(maxLaunches)))); err != nil {
 		return t, err
 	}
 	return t, t.warmUp()
 }
 
-// copies is how many copies of its buffers a job is timed with. A cold L2 has nothing of any of them.
+// copies is the number of copies of a job's buffers. With a cold L2 there are at least two: the
+// flush evicts every copy, so they need not fit.
 func (m *Machine) copies(job device.Job, cold bool) int {
 	bytes := int64(1)
 	for _, arg := range job.Args {
@@ -165,24 +173,24 @@ func (m *Machine) copies(job device.Job, cold bool) int {
 	if cold {
 		least = 2
 	}
-	return int(min(max(m.facts.L2Bytes/copiesShare/bytes, least), maxCopies))
+	return int(min(max(m.facts.L2Bytes/copiesL2Share/bytes, least), maxCopies))
 }
 
-// bind places so many copies of the job's buffers.
-func (t *timed) bind(copies int) error {
-	for range copies {
+// bind allocates n copies of the job's buffers.
+func (t *timedJob) bind(n int) error {
+	for range n {
 		buffers, args, err := device.Bind(t.machine, t.job)
 		t.buffers, t.args = append(t.buffers, buffers...), append(t.args, args)
 		if err != nil {
 			return err
 		}
 	}
-	t.series.Copies = copies
+	t.series.Copies = n
 	return nil
 }
 
-// warmUp replays until the times stand still.
-func (t *timed) warmUp() error {
+// warmUp replays until the time reaches a steady state.
+func (t *timedJob) warmUp() error {
 	before, err := t.window()
 	if err != nil {
 		return err
@@ -195,7 +203,7 @@ func (t *timed) warmUp() error {
 		if math.Abs(now-before) <= stableShare*before {
 			return nil
 		}
-		if t.series.WarmSeconds >= mostWarmSeconds {
+		if t.series.WarmSeconds >= maxWarmSeconds {
 			t.series.Unstable = true
 			return nil
 		}
@@ -203,8 +211,8 @@ func (t *timed) warmUp() error {
 	}
 }
 
-// window replays for a while and gives the median time of a replay.
-func (t *timed) window() (float64, error) {
+// window replays for one window and returns the median time of a replay in seconds.
+func (t *timedJob) window() (float64, error) {
 	var all []float64
 	for spent := 0.0; spent < windowSeconds || len(all) < windowReplays; {
 		seconds, err := t.machine.clock.replay(t.graph, nil, nil)
@@ -214,41 +222,42 @@ func (t *timed) window() (float64, error) {
 		all, spent = append(all, seconds), spent+seconds
 		t.series.WarmSeconds += seconds
 	}
-	return middle(all), nil
+	return median(all), nil
 }
 
-// middle is the median, or the upper of two.
-func middle(all []float64) float64 {
+// median is the middle value, or the larger of two. It sorts its argument.
+func median(all []float64) float64 {
 	slices.Sort(all)
 	return all[len(all)/2]
 }
 
-// record makes the job's graphs, of n launches.
-func (t *timed) record(n int) error {
+// capture captures the job's graphs, of n launches.
+func (t *timedJob) capture(n int) error {
 	t.dropGraphs()
 	t.next = 0
 	steps := []func() error{t.launch}
 	var err error
 	if t.flush != nil {
-		if t.flushing, err = t.machine.record("the flush of L2", n, t.flush.write); err != nil {
+		if t.flushGraph, err = t.machine.capture("the flush of L2", n, t.flush.write); err != nil {
 			return err
 		}
 		steps = []func() error{t.flush.write, t.launch}
 	}
-	t.graph, err = t.machine.record(t.job.Entry, n, steps...)
+	t.graph, err = t.machine.capture(t.job.Entry, n, steps...)
 	return err
 }
 
-// launch starts the job on the clock's stream with the next copy of its buffers, or adds it to the graph that is being captured there. The owner
-// calls it.
-func (t *timed) launch() error {
+// launch starts the job on the clock's stream with the next copy of its buffers, or adds it to the
+// graph that is being captured there. It must run on the owner goroutine.
+func (t *timedJob) launch() error {
 	args := t.args[t.next]
 	t.next = (t.next + 1) % len(t.args)
 	return t.machine.launch(t.function, t.machine.clock.stream, &t.job, args)
 }
 
-// sample replays once and keeps the time, and what the GPU said of itself meanwhile. With a cold L2 the flush alone comes next to it.
-func (t *timed) sample() error {
+// sample adds the time of one replay and a reading of the GPU during it. With a cold L2 it times
+// the flush alone right after.
+func (t *timedJob) sample() error {
 	var reading device.Reading
 	s := &t.series
 	seconds, err := t.replay(t.graph, func() { reading = t.machine.monitor.read() })
@@ -260,34 +269,35 @@ func (t *timed) sample() error {
 		s.Seconds = append(s.Seconds, seconds)
 		return nil
 	}
-	alone, err := t.replay(t.flushing, nil)
+	alone, err := t.replay(t.flushGraph, nil)
 	s.WithFlush, s.Flush = append(s.WithFlush, seconds), append(s.Flush, alone)
 	return err
 }
 
-// replay is the seconds of one of a graph's launches.
-func (t *timed) replay(g *graph, meanwhile func()) (float64, error) {
-	var lead *graph
-	if t.lead {
-		lead = g
+// replay returns the seconds per launch of one replay.
+func (t *timedJob) replay(g *graph, during func()) (float64, error) {
+	var leadIn *graph
+	if t.leadIn {
+		leadIn = g
 	}
-	seconds, err := t.machine.clock.replay(g, lead, meanwhile)
+	seconds, err := t.machine.clock.replay(g, leadIn, during)
 	return seconds / float64(g.launches), err
 }
 
-// takeOff makes times of samples that have a flush in them. What is taken off is the median of all flushes of the round and of those next to it: it
-// follows the clocks, and one flush that took long does not make a launch look short.
-func takeOff(ready []*timed) error {
+// subtractFlush computes the samples of a cold L2. It subtracts the median flush time of all jobs
+// in the round and its two neighbours: the median follows the clocks, and a single slow flush does
+// not make a launch look short.
+func subtractFlush(ready []*timedJob) error {
 	for round := range ready[0].series.WithFlush {
 		var near []float64
 		for _, t := range ready {
 			near = append(near, t.series.Flush[max(0, round-1):min(round+2, len(t.series.Flush))]...)
 		}
-		flush := middle(near)
+		flush := median(near)
 		for _, t := range ready {
 			seconds := t.series.WithFlush[round] - flush
 			if seconds <= 0 {
-				return fmt.Errorf("%s takes no longer with a flush of L2 before it than the flush alone (%.2f us): "+
+				return fmt.Errorf("%s with a flush of L2 takes no longer than the flush alone (%.2f us): "+
 					"it is too short to be timed cold; use --l2 warm", t.job.Entry, 1e6*flush)
 			}
 			t.series.Seconds = append(t.series.Seconds, seconds)
@@ -296,225 +306,26 @@ func takeOff(ready []*timed) error {
 	return nil
 }
 
-// single times one launch that is in no graph.
-func (t *timed) single() error {
+// single times one launch outside a graph.
+func (t *timedJob) single() error {
 	var before []func() error
 	if t.flush != nil {
 		before = append(before, t.flush.write)
 	}
-	seconds, err := t.machine.clock.between(t.job.Entry, "time a launch of", before, t.launch, nil)
+	seconds, err := t.machine.clock.elapsed("time a launch of "+t.job.Entry, before, t.launch, nil)
 	t.series.Single = append(t.series.Single, seconds)
 	return err
 }
 
-func (t *timed) dropGraphs() {
+func (t *timedJob) dropGraphs() {
 	t.graph.drop()
-	t.flushing.drop()
-	t.graph, t.flushing = nil, nil
+	t.flushGraph.drop()
+	t.graph, t.flushGraph = nil, nil
 }
 
-func (t *timed) free() {
+func (t *timedJob) free() {
 	t.dropGraphs()
 	for _, b := range t.buffers {
-		_ = b.Free(t.machine) // after a fault nothing can be freed
+		_ = b.Free(t.machine) // fails after a fault; the caller returns the fault itself
 	}
-}
-
-// graph is steps that are replayed as one.
-type graph struct {
-	machine  *Machine
-	exec     handle // CUgraphExec
-	of       string
-	launches int
-}
-
-// record captures n times the given steps as a graph.
-func (m *Machine) record(of string, n int, steps ...func() error) (*graph, error) {
-	d, stream := m.driver, m.clock.stream
-	g := &graph{machine: m, of: of, launches: n}
-	err := m.do(func() error {
-		if err := d.fault(d.cuStreamBeginCapture_v2(stream, captureThreadLocal), "begin to capture a graph"); err != nil {
-			return err
-		}
-		stepErr := repeat(n, steps)
-		var captured handle
-		err := d.fault(d.cuStreamEndCapture(stream, &captured), "capture a graph")
-		if captured != 0 {
-			defer d.cuGraphDestroy(captured)
-		}
-		if stepErr != nil {
-			return stepErr
-		}
-		if err != nil {
-			return err
-		}
-		return d.fault(d.cuGraphInstantiateWithFlags(&g.exec, captured, 0), "make a graph ready")
-	})
-	if err != nil {
-		return nil, err
-	}
-	return g, nil
-}
-
-func repeat(n int, steps []func() error) error {
-	for range n {
-		for _, step := range steps {
-			if err := step(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (g *graph) drop() {
-	if g != nil {
-		_ = g.machine.do(func() error { g.machine.driver.cuGraphExecDestroy(g.exec); return nil })
-	}
-}
-
-// flush is memory that L2 cannot hold. Writing all of it leaves nothing else there.
-type flush struct {
-	machine *Machine
-	address device.Address
-	bytes   int64
-}
-
-// flushShare is how many times L2 the flush writes: its lines are not replaced in the order of their age.
-const flushShare = 2
-
-// newFlush takes the memory, if the plan wants a cold L2.
-func (m *Machine) newFlush(plan device.Plan) (*flush, error) {
-	if !plan.ColdL2 {
-		return nil, nil
-	}
-	if m.facts.L2Bytes <= 0 {
-		return nil, errors.New("the driver does not say how large L2 is, so that it cannot be flushed; use --l2 warm")
-	}
-	f := &flush{machine: m, bytes: flushShare * m.facts.L2Bytes}
-	var err error
-	if f.address, err = m.Alloc(int(f.bytes)); err != nil {
-		return nil, fmt.Errorf("flush L2: %w", err)
-	}
-	return f, nil
-}
-
-// write is one flush on the clock's stream. The owner calls it.
-func (f *flush) write() error {
-	d := f.machine.driver
-	return d.failure(d.cuMemsetD32Async(uint64(f.address), 0, uint64(f.bytes/4), f.machine.clock.stream), "flush L2")
-}
-
-func (f *flush) free() {
-	if f != nil {
-		_ = f.machine.Free(f.address) // after a fault nothing can be freed
-	}
-}
-
-// emptyPTX is a kernel that does nothing: what is left is what a node of a graph costs.
-const emptyPTX = `.version 7.0
-.target sm_80
-.address_size 64
-.visible .entry ` + emptyEntry + `()
-{
-	ret;
-}
-`
-
-const emptyEntry = "attune_empty"
-
-// emptyNode is the seconds of a node that does nothing, in a graph as long as those of the shortest kernels: the median of some replays. It is nil
-// where it cannot be had, such as with a driver that has no compiler; that says nothing against a kernel.
-func (m *Machine) emptyNode(launches int) *float64 {
-	f, err := m.Load([]byte(emptyPTX), emptyEntry)
-	if err != nil {
-		return nil
-	}
-	job := device.Job{Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}}
-	g, err := m.record(emptyEntry, launches, func() error { return m.launch(f.(function), m.clock.stream, &job, nil) })
-	if err != nil {
-		return nil
-	}
-	defer g.drop()
-	var all []float64
-	for range emptyReplays {
-		seconds, err := m.clock.replay(g, g, nil)
-		if err != nil {
-			return nil
-		}
-		all = append(all, seconds/float64(launches))
-	}
-	empty := middle(all)
-	return &empty
-}
-
-// clock is a stream with two events on it.
-type clock struct {
-	machine            *Machine
-	stream, start, end handle
-}
-
-func (m *Machine) newClock() (*clock, error) {
-	c := &clock{machine: m}
-	d := m.driver
-	err := m.do(func() error {
-		for _, step := range []struct {
-			code result
-			did  string
-		}{
-			{d.cuStreamCreate(&c.stream, streamNonBlocking), "make a stream"},
-			{d.cuEventCreate(&c.start, 0), "make an event"},
-			{d.cuEventCreate(&c.end, 0), "make an event"},
-		} {
-			if err := d.failure(step.code, step.did); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
-// replay runs a graph once and returns the seconds between the events around it. A lead, where there is one, runs right before. What is to happen
-// meanwhile is done while the GPU works.
-func (c *clock) replay(g, lead *graph, meanwhile func()) (float64, error) {
-	launch := func(g *graph) func() error {
-		d := c.machine.driver
-		return func() error { return d.fault(d.cuGraphLaunch(g.exec, c.stream), "replay a graph of "+g.of) }
-	}
-	var before []func() error
-	if lead != nil {
-		before = append(before, launch(lead))
-	}
-	return c.between(g.of, "replay a graph of", before, launch(g), meanwhile)
-}
-
-// between is the seconds that the GPU takes for some work, by the events around it. What goes before it is not in them.
-func (c *clock) between(of, doing string, before []func() error, work func() error, meanwhile func()) (float64, error) {
-	d, did := c.machine.driver, doing+" "+of
-	var milliseconds float32
-	step := func(f func() result) func() error {
-		return func() error { return d.fault(f(), did) }
-	}
-	steps := append(slices.Clone(before),
-		step(func() result { return d.cuEventRecord(c.start, c.stream) }),
-		work,
-		step(func() result { return d.cuEventRecord(c.end, c.stream) }),
-		func() error {
-			if meanwhile != nil {
-				meanwhile()
-			}
-			return nil
-		},
-		step(func() result { return d.cuEventSynchronize(c.end) }),
-		step(func() result { return d.cuEventElapsedTime(&milliseconds, c.start, c.end) }),
-	)
-	err := c.machine.do(func() error { return repeat(1, steps) })
-	if err == nil && milliseconds <= 0 {
-		err = fmt.Errorf("%s: the events say %g ms", did, milliseconds)
-	}
-	return float64(milliseconds) / 1e3, err
 }

@@ -1,5 +1,7 @@
-// Package devicetest has a machine for tests, with memory of its own and kernels that are Go functions.
+// Package devicetest is a device.Machine for tests: its own memory, and kernels that are Go
+// functions.
 //
-// It honours addresses as a GPU does: a kernel can write past the end of its buffer as far as the allocation reaches, and what lies
-// outside every allocation is an illegal address, which ends the launch with a fault and leaves a machine of no further use.
+// Addresses behave as on a GPU. A kernel can write past the end of its buffer up to the end of the
+// allocation. An access outside every allocation is an illegal address: it ends the launch with a
+// fault, and the machine cannot be used afterwards.
 package devicetest

@@ -13,26 +13,26 @@ import (
 // Kernel does the work of a whole launch.
 type Kernel func(l *Launch) error
 
-// Machine is a device.Machine. Its images are looked at by nobody: a kernel is found by its entry.
+// Machine is a device.Machine. It ignores the image and finds a kernel by its entry name.
 type Machine struct {
 	Kernels    map[string]Kernel
-	Attributes error // what asking for a function's attributes returns
-	FailAlloc  int   // which allocation fails; 1 is the first
-	FailWrite  int   // which write
-	FailRead   int   // which read
-	FailMap    error // what encoding a tensor map returns
+	Attributes error // error of Function.Attributes
+	FailAlloc  int   // number of the allocation that fails, from 1; 0 for none
+	FailWrite  int   // number of the write that fails
+	FailRead   int   // number of the read that fails
+	FailMap    error // error of EncodeTensorMap
 
 	Launches int
 
 	memory                map[device.Address][]byte
 	top                   device.Address
 	allocs, writes, reads int
-	fault                 error // the one that the machine was lost to
+	fault                 error // the fault that lost the machine
 }
 
 var _ device.Machine = (*Machine)(nil)
 
-// Launch is what a kernel sees.
+// Launch is a kernel's view of its launch.
 type Launch struct {
 	machine *Machine
 	Job     *device.Job
@@ -44,7 +44,7 @@ func (l *Launch) Pointer(i int) device.Address {
 	return device.Address(binary.LittleEndian.Uint64(l.Args[i]))
 }
 
-// Int is the value of an argument that is a whole number.
+// Int is the value of an argument that is an int32.
 func (l *Launch) Int(i int) int { return int(int32(binary.LittleEndian.Uint32(l.Args[i]))) }
 
 // Map is the value of an argument that is a tensor map.
@@ -56,13 +56,14 @@ func (l *Launch) Map(i int) TensorMap {
 	return m
 }
 
-// TensorMap is what the machine makes of a tensor map.
+// TensorMap is a tensor map as the machine encodes it.
 type TensorMap struct {
 	tensormap.Map
 	Address device.Address
 }
 
-// At is memory, to be read or written. An address that is nobody's ends the launch.
+// At is memory that the kernel may read and write. An address outside every allocation ends the
+// launch.
 func (l *Launch) At(a device.Address, bytes int) []byte {
 	data, err := l.machine.at(a, bytes)
 	if err != nil {
@@ -97,31 +98,31 @@ func (m *Machine) Load(_ []byte, entry string) (device.Function, error) {
 	return function{run, m.Attributes}, nil
 }
 
-// Alloc gives memory that nobody has written, away from all other.
+// Alloc returns fresh memory, far from every other allocation.
 func (m *Machine) Alloc(bytes int) (device.Address, error) {
 	if m.allocs++; m.allocs == m.FailAlloc {
 		return 0, errors.New("out of memory")
 	}
-	const apart = 1 << 20
+	const spacing = 1 << 20
 	if m.memory == nil {
 		m.memory = map[device.Address][]byte{}
 	}
-	a := m.top + apart
-	m.top = (a + device.Address(bytes) + apart - 1) / apart * apart
+	a := m.top + spacing
+	m.top = (a + device.Address(bytes) + spacing - 1) / spacing * spacing
 	m.memory[a] = make([]byte, bytes)
 	return a, nil
 }
 
-// Free gives it back.
+// Free releases an allocation.
 func (m *Machine) Free(a device.Address) error {
 	if m.memory[a] == nil {
-		return fmt.Errorf("free of %#x, which is no allocation", a)
+		return fmt.Errorf("free of %#x, which is not an allocation", a)
 	}
 	delete(m.memory, a)
 	return m.fault
 }
 
-// Write copies to the machine.
+// Write copies data to the machine's memory.
 func (m *Machine) Write(to device.Address, data []byte) error {
 	if m.writes++; m.writes == m.FailWrite {
 		return errors.New("the write failed")
@@ -131,7 +132,7 @@ func (m *Machine) Write(to device.Address, data []byte) error {
 	return err
 }
 
-// Read copies from the machine.
+// Read copies data from the machine's memory.
 func (m *Machine) Read(data []byte, from device.Address) error {
 	if m.reads++; m.reads == m.FailRead {
 		return errors.New("the read failed")
@@ -154,7 +155,7 @@ func (m *Machine) at(a device.Address, bytes int) ([]byte, error) {
 	return nil, m.fault
 }
 
-// EncodeTensorMap gives some bytes that Launch.Map reads.
+// EncodeTensorMap encodes a tensor map for Launch.Map.
 func (m *Machine) EncodeTensorMap(t *tensormap.Map, buffer device.Address) ([]byte, error) {
 	if m.FailMap != nil {
 		return nil, m.FailMap
@@ -169,9 +170,9 @@ func (m *Machine) Launch(f device.Function, job *device.Job, args [][]byte) (err
 	}
 	m.Launches++
 	defer func() {
-		if what := recover(); what != nil {
-			if m.fault == nil || what != m.fault {
-				panic(what)
+		if reason := recover(); reason != nil {
+			if m.fault == nil || reason != m.fault {
+				panic(reason)
 			}
 			err = m.fault
 		}
@@ -179,5 +180,5 @@ func (m *Machine) Launch(f device.Function, job *device.Job, args [][]byte) (err
 	return f.(function).run(&Launch{m, job, args})
 }
 
-// Close frees nothing, so that a test can count.
+// Close frees nothing, so that a test can count the allocations.
 func (m *Machine) Close() error { return nil }

@@ -8,7 +8,7 @@ import (
 	"attune/internal/device"
 )
 
-// largeJobs are variants on one shape of 32 heads with 16384 rows of 64 numbers: all have the same inputs.
+// largeJobs are variants on the same inputs: 32 heads of 16384 rows of 64 elements.
 func largeJobs(variants int) []device.Job {
 	const elements, rows = 32 * 16384 * 64, 32 * 16384
 	inputs := make([][]byte, 3)
@@ -28,7 +28,7 @@ func largeJobs(variants int) []device.Job {
 	return jobs
 }
 
-// What the host does for an answer of a large problem, beside the kernel.
+// BenchmarkRunLarge measures the host's overhead of a run on a large problem.
 func BenchmarkRunLarge(b *testing.B) {
 	d, _ := start(b, "serve", long)
 	job := largeJobs(1)[0]
@@ -40,7 +40,7 @@ func BenchmarkRunLarge(b *testing.B) {
 	}
 }
 
-// What the host does for a turn of two variants on a large problem, beside what is timed.
+// BenchmarkTimeLarge measures the host's overhead of one timing of two variants on a large problem.
 func BenchmarkTimeLarge(b *testing.B) {
 	d, _ := start(b, "binds", long)
 	jobs := largeJobs(2)

@@ -20,32 +20,32 @@ import (
 	"attune/internal/device/devicetest"
 )
 
-// childArg as its first argument makes this test binary a child of the kind that the second one names.
+// childArg as the first argument makes this test binary a child; the second argument is its kind.
 const childArg = "isolate-test-child"
 
-// children are the lives that a child may lead.
+// children are the kinds of child.
 var children = map[string]func() error{
 	"serve": func() error { return Serve(openMachine) },
 	"binds": func() error { return Serve(func() (device.Machine, error) { return &binding{}, nil }) },
 	"no clock": func() error {
 		return Serve(func() (device.Machine, error) { return &devicetest.Machine{Kernels: kernels}, nil })
 	},
-	"no device": func() error { return Serve(func() (device.Machine, error) { return nil, errNothingHere }) },
+	"no device": func() error { return Serve(func() (device.Machine, error) { return nil, errNoDevice }) },
 	"broken": func() error {
-		return Serve(func() (device.Machine, error) { return nil, errors.New("the driver is in pieces") })
+		return Serve(func() (device.Machine, error) { return nil, errors.New("the driver is broken") })
 	},
-	"stuck":     func() error { return Serve(func() (device.Machine, error) { sayAndHang(); return nil, nil }) },
-	"dies":      func() error { return errors.New("it had no wish to live") },
-	"sleeper":   func() error { hang(); return nil },
-	"rubbish":   talkRubbish,
-	"deaf":      hearNothing,
-	"lingering": ignoreTheEnd,
-	"parent":    beParent,
+	"stuck":        func() error { return Serve(func() (device.Machine, error) { reportAndHang(); return nil, nil }) },
+	"dies":         func() error { return errors.New("it dies at once") },
+	"sleeper":      func() error { hang(); return nil },
+	"garbage":      writeGarbage,
+	"not reading":  neverRead,
+	"slow to exit": exitSlowly,
+	"parent":       runAsParent,
 }
 
 func TestMain(m *testing.M) {
 	if len(os.Args) < 3 || os.Args[1] != childArg {
-		os.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector would have each child wait a second at its end
+		os.Setenv("GORACE", "atexit_sleep_ms=0") // else each child waits 1 s when it exits
 		os.Exit(m.Run())
 	}
 	if err := children[os.Args[2]](); err != nil {
@@ -63,9 +63,9 @@ func command(t testing.TB, kind string) []string {
 	return []string{self, childArg, kind}
 }
 
-var errNothingHere = fmt.Errorf("%w: there is nothing here", device.ErrNoDevice)
+var errNoDevice = fmt.Errorf("%w: the test has none", device.ErrNoDevice)
 
-// machine is the machine in a child: it keeps the image that was loaded and has a clock of sorts.
+// machine is the machine in a child. It keeps the loaded image and returns made-up times.
 type machine struct {
 	devicetest.Machine
 	image []byte
@@ -89,8 +89,8 @@ func (m *machine) Load(image []byte, entry string) (device.Function, error) {
 	return m.Machine.Load(image, entry)
 }
 
-// Time answers with what it was asked: as many samples of each job, with as many launches, each as long as the job's grid is wide. Asked for a
-// cold L2, it fills the rest in, too.
+// Time returns the plan's numbers of samples and launches. A sample is the width of the job's grid,
+// in seconds. With a cold L2 it sets all other fields of the series too.
 func (m *machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, error) {
 	var all []device.Series
 	for _, job := range jobs {
@@ -112,7 +112,7 @@ func (m *machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 	return all, nil
 }
 
-// binding is a machine that takes memory for what it times, as a GPU does.
+// binding is a machine whose Time allocates the buffers of the jobs, as on a GPU.
 type binding struct{ devicetest.Machine }
 
 func (m *binding) Time(jobs []device.Job, _ device.Plan) ([]device.Series, error) {
@@ -131,34 +131,34 @@ func (m *binding) Time(jobs []device.Job, _ device.Plan) ([]device.Series, error
 	return all, nil
 }
 
-// kernels take an output of 4 bytes and a number.
+// kernels have two arguments: an output of 4 bytes and a number.
 var kernels = map[string]devicetest.Kernel{
-	"fill":   fillOutputs,
-	"answer": answerWith(func(n uint32) uint32 { return n + 1 }),
-	"pid":    answerWith(func(uint32) uint32 { return uint32(os.Getpid()) }),
-	"grow": answerWith(func(n uint32) uint32 {
+	"fill":      fillOutputs,
+	"increment": kernelOf(func(n uint32) uint32 { return n + 1 }),
+	"pid":       kernelOf(func(uint32) uint32 { return uint32(os.Getpid()) }),
+	"grow": kernelOf(func(n uint32) uint32 {
 		memory := make([]byte, 64<<20)
 		memory[len(memory)-1] = byte(n)
 		return uint32(memory[len(memory)-1])
 	}),
-	"print": answerWith(func(n uint32) uint32 {
+	"print": kernelOf(func(n uint32) uint32 {
 		fmt.Println(strings.Repeat("a kernel prints. ", 10_000))
 		fmt.Fprintln(os.Stderr, "and complains")
 		return n
 	}),
-	"hang":     func(*devicetest.Launch) error { sayAndHang(); return nil },
-	"exit":     func(*devicetest.Launch) error { os.Exit(7); return nil },
-	"give up":  func(*devicetest.Launch) error { os.Exit(0); return nil },
-	"orphan":   leaveOrphan,
-	"segfault": func(*devicetest.Launch) error { segfault(); return nil },
-	"stray":    func(l *devicetest.Launch) error { l.At(l.Pointer(0)+1<<40, 1)[0] = 0; return nil },
+	"hang":            func(*devicetest.Launch) error { reportAndHang(); return nil },
+	"exit":            func(*devicetest.Launch) error { os.Exit(7); return nil },
+	"exit silently":   func(*devicetest.Launch) error { os.Exit(0); return nil },
+	"orphan":          leaveOrphan,
+	"segfault":        func(*devicetest.Launch) error { segfault(); return nil },
+	"illegal address": func(l *devicetest.Launch) error { l.At(l.Pointer(0)+1<<40, 1)[0] = 0; return nil },
 	"hopper": func(l *devicetest.Launch) error {
 		m := l.Map(2)
-		said := fmt.Sprint(l.Job.Cluster, m.Address == l.Pointer(0), m.Map)
-		copy(l.At(l.Pointer(0), 128), fmt.Sprintf("%-128s", said))
+		saw := fmt.Sprint(l.Job.Cluster, m.Address == l.Pointer(0), m.Map)
+		copy(l.At(l.Pointer(0), 128), fmt.Sprintf("%-128s", saw))
 		return nil
 	},
-	"refuse": func(*devicetest.Launch) error { return errors.New("the kernel is not in the mood") },
+	"fail": func(*devicetest.Launch) error { return errors.New("the kernel failed") },
 }
 
 // fillOutputs writes every byte of every output.
@@ -171,21 +171,21 @@ func fillOutputs(l *devicetest.Launch) error {
 	return nil
 }
 
-func answerWith(f func(uint32) uint32) devicetest.Kernel {
+func kernelOf(f func(uint32) uint32) devicetest.Kernel {
 	return func(l *devicetest.Launch) error {
 		binary.LittleEndian.PutUint32(l.At(l.Pointer(0), 4), f(uint32(l.Int(1))))
 		return nil
 	}
 }
 
-// hang blocks the thread, as a driver does that waits for a GPU.
+// hang blocks the thread, like a driver that waits for a GPU.
 func hang() {
 	for {
 		_, _ = syscall.Select(0, nil, nil, nil, nil)
 	}
 }
 
-// leaveOrphan starts a process, says which, and dies.
+// leaveOrphan starts a process, prints its ID, and exits.
 func leaveOrphan(*devicetest.Launch) error {
 	orphan := exec.Command(os.Args[0], childArg, "sleeper")
 	if err := orphan.Start(); err != nil {
@@ -196,22 +196,22 @@ func leaveOrphan(*devicetest.Launch) error {
 	return nil
 }
 
-// sayAndHang tells where it hangs.
-func sayAndHang() {
+// reportAndHang prints the process ID and hangs.
+func reportAndHang() {
 	fmt.Println("hanging in", os.Getpid())
 	hang()
 }
 
-// segfault dies of the signal itself, which Go's own handler would turn into an exit with a trace.
+// segfault dies of the signal. It removes Go's handler, which would exit with a stack trace.
 func segfault() {
-	var byDefault [64]byte // a struct sigaction of the kernel's: no handler, no flags, no mask
-	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(syscall.SIGSEGV), uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
+	var action [64]byte // the kernel's struct sigaction with the default action
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(syscall.SIGSEGV), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSEGV)
 	hang()
 }
 
-// talkRubbish says what is no gob, and stays.
-func talkRubbish() error {
+// writeGarbage writes bytes that are not gob, and hangs.
+func writeGarbage() error {
 	if _, err := os.NewFile(responseFD, "responses").WriteString("\x05hello"); err != nil {
 		return err
 	}
@@ -219,8 +219,8 @@ func talkRubbish() error {
 	return nil
 }
 
-// hearNothing greets its parent and never reads.
-func hearNothing() error {
+// neverRead sends the first response and never reads a request.
+func neverRead() error {
 	if err := newSender(os.NewFile(responseFD, "responses"), false).send(&response{}); err != nil {
 		return err
 	}
@@ -228,16 +228,16 @@ func hearNothing() error {
 	return nil
 }
 
-// ignoreTheEnd serves well, and stays for a while when it is told to go.
-func ignoreTheEnd() error {
+// exitSlowly serves requests, and exits half a second after its parent has closed the pipe.
+func exitSlowly() error {
 	parentGone = func() { time.Sleep(time.Second / 2); os.Exit(0) }
 	err := Serve(openMachine)
 	time.Sleep(time.Hour)
 	return err
 }
 
-// beParent is a parent that can be killed: it starts a child of a kind and has it hang.
-func beParent() error {
+// runAsParent is a parent that a test can kill. It starts a child that hangs.
+func runAsParent() error {
 	ctx := context.Background()
 	d, err := Start(ctx, Options{Command: []string{os.Args[0], childArg, os.Args[3]}, Limit: time.Hour, Stderr: os.Stdout})
 	if err == nil {
@@ -253,24 +253,24 @@ func newJob(entry string, n int32) device.Job {
 	}
 }
 
-// process is whether a process is there and has not ended.
+// process reports whether a process exists and is not a zombie.
 func process(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return false
 	}
-	_, state, _ := strings.Cut(string(stat), ") ") // after the name, which may hold anything
+	_, state, _ := strings.Cut(string(stat), ") ") // after the name, which may contain spaces
 	return !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
 }
 
-// eventually waits for what is to become so.
-func eventually(t *testing.T, what string, is func() bool) {
+// eventually waits until a condition is true.
+func eventually(t *testing.T, name string, condition func() bool) {
 	t.Helper()
 	for range 1000 {
-		if is() {
+		if condition() {
 			return
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	t.Errorf("%s: not so after 5 s", what)
+	t.Errorf("%s: still false after 5 s", name)
 }

@@ -16,17 +16,17 @@ import (
 // Crash is device.Crash.
 type Crash = device.Crash
 
-// ErrUsedUp is returned by a device that has had a fault, a crash or a timeout.
+// ErrUsedUp is returned by a device that an earlier fault, crash or timeout has lost.
 var ErrUsedUp = errors.New("the device was lost to an earlier failure")
 
-// Options say how a child is started.
+// Options describe how to start a child.
 type Options struct {
-	Command []string      // program and arguments that end in a call of Serve
-	Limit   time.Duration // for each call
-	Stderr  io.Writer     // where the child's own output goes, what its kernels print included
+	Command []string      // program and arguments that call Serve
+	Limit   time.Duration // of each call
+	Stderr  io.Writer     // receives the child's output, including what its kernels print
 }
 
-// closeGrace is how long a child may take to end of itself; a sanitizer has a report to write first.
+// closeGrace is the time limit for a child to exit by itself. A sanitizer writes its report first.
 const closeGrace = 20 * time.Second
 
 // Device is a machine in a child process.
@@ -47,6 +47,24 @@ var _ device.Device = (*Device)(nil)
 
 // Start starts a child and waits until its machine is ready.
 func Start(ctx context.Context, o Options) (*Device, error) {
+	d, err := spawn(o)
+	if err != nil {
+		return nil, err
+	}
+	hello, err := d.exchange(ctx, nil)
+	if err != nil {
+		d.Close()
+		if d.lost {
+			err = fmt.Errorf("open the device: %w", err)
+		}
+		return nil, err
+	}
+	d.facts = hello.Facts
+	return d, nil
+}
+
+// spawn starts the child process and connects the pipes.
+func spawn(o Options) (*Device, error) {
 	requestsOut, requestsIn, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -69,29 +87,21 @@ func Start(ctx context.Context, o Options) (*Device, error) {
 	d.cmd.ExtraFiles = []*os.File{requestsOut, responsesIn}
 	d.cmd.Stdout, d.cmd.Stderr = o.Stderr, o.Stderr
 	d.cmd.WaitDelay = 2 * time.Second
-	// A group of its own, so that a tool wrapped around the child dies with it.
+	// A process group of its own, so that kill ends a tool that wraps the child too.
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	err = d.cmd.Start()
-	// The child's ends are the child's alone: a copy here would keep its death from being seen.
+	// The parent must not keep the child's pipe ends open, or it would not see EOF when the child
+	// dies.
 	requestsOut.Close()
 	responsesIn.Close()
 	if err != nil {
 		d.closePipes()
-		return nil, fmt.Errorf("start a process for the kernel: %w", err)
+		return nil, fmt.Errorf("start the child process: %w", err)
 	}
 	go func() {
 		d.exitErr = d.cmd.Wait()
 		close(d.exited)
 	}()
-	hello, err := d.exchange(ctx, nil)
-	if err != nil {
-		d.Close()
-		if d.lost {
-			err = fmt.Errorf("open the device: %w", err)
-		}
-		return nil, err
-	}
-	d.facts = hello.Facts
 	return d, nil
 }
 
@@ -104,7 +114,7 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 	return r.Outcome, err
 }
 
-// Time measures jobs in turns.
+// Time times jobs, interleaved.
 func (d *Device) Time(ctx context.Context, jobs []device.Job, plan device.Plan) ([]device.Series, error) {
 	r, err := d.call(ctx, request{Time: &timing{jobs, plan}})
 	return r.Series, err
@@ -117,14 +127,14 @@ func (d *Device) call(ctx context.Context, r request) (response, error) {
 	return d.exchange(ctx, &r)
 }
 
-// exchange sends a request, if there is one, and waits for an answer, for the end of the time or for the caller's own end. A child
-// that does not read is as lost as one that does not answer.
+// exchange sends a request, if it is not nil, and waits for the response, the time limit or the end
+// of the context. The limit covers the sending too, because a child that does not read is lost.
 func (d *Device) exchange(ctx context.Context, r *request) (response, error) {
 	type received struct {
 		response
 		err error
 	}
-	answers := make(chan received, 1)
+	responses := make(chan received, 1)
 	go func() {
 		var got received
 		if r != nil {
@@ -133,16 +143,16 @@ func (d *Device) exchange(ctx context.Context, r *request) (response, error) {
 		if got.err == nil {
 			got.err = d.responses.receive(&got.response)
 		}
-		answers <- got
+		responses <- got
 	}()
 	limit := time.NewTimer(d.limit)
 	defer limit.Stop()
 	select {
-	case r := <-answers:
+	case r := <-responses:
 		if r.err != nil {
 			return response{}, d.lose(d.crash(r.err))
 		}
-		return r.response, d.failed(r.response)
+		return r.response, d.errorOf(r.response)
 	case <-limit.C:
 		return response{}, d.lose(&device.Timeout{Limit: d.limit})
 	case <-ctx.Done():
@@ -150,13 +160,14 @@ func (d *Device) exchange(ctx context.Context, r *request) (response, error) {
 	}
 }
 
-// failed gives the error in an answer its type back.
-func (d *Device) failed(r response) error {
+// errorOf restores the type of the error in a response.
+func (d *Device) errorOf(r response) error {
 	switch {
 	case r.Error == "":
 		return nil
 	case r.Fault != nil && !r.Missing:
-		d.lost = true // the child itself is well, and a tool around it may have something to say at its end
+		// The child is not killed: a tool that wraps it may report findings when it ends.
+		d.lost = true
 		return r.Fault
 	case r.NoClock:
 		return device.ErrNoClock
@@ -166,26 +177,26 @@ func (d *Device) failed(r response) error {
 	return errors.New(r.Error)
 }
 
-// missing is device.ErrNoDevice with the child's words.
+// missing is device.ErrNoDevice with the child's message.
 type missing struct{ text string }
 
 func (e *missing) Error() string { return e.text }
 func (e *missing) Unwrap() error { return device.ErrNoDevice }
 
-// crash says how the child died, once its pipe is closed.
+// crash is the error of a child whose pipe failed: how it died, or the pipe's error if it lives.
 func (d *Device) crash(pipeErr error) error {
 	select {
 	case <-d.exited:
 	case <-time.After(5 * time.Second):
-		return fmt.Errorf("talk to the process that runs the kernel: %w", pipeErr)
+		return fmt.Errorf("exchange messages with the child process: %w", pipeErr)
 	}
 	if d.exitErr != nil {
 		return &device.Crash{How: d.exitErr.Error()}
 	}
-	return &device.Crash{How: "it ended without an answer"}
+	return &device.Crash{How: "it exited without a response"}
 }
 
-// lose marks the device as of no further use and ends the child.
+// lose marks the device as lost and kills the child.
 func (d *Device) lose(err error) error {
 	d.lost = true
 	d.kill()
@@ -193,10 +204,10 @@ func (d *Device) lose(err error) error {
 }
 
 func (d *Device) kill() {
-	_ = syscall.Kill(-d.cmd.Process.Pid, syscall.SIGKILL) // it may be gone already
+	_ = syscall.Kill(-d.cmd.Process.Pid, syscall.SIGKILL) // it may have exited already
 }
 
-// Close ends the child: by closing its pipe, and by force where it does not end of itself.
+// Close closes the child's pipes, which makes it exit, and kills it after the grace time.
 func (d *Device) Close() error {
 	d.closePipes()
 	select {

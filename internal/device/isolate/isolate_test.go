@@ -28,41 +28,41 @@ import (
 	"attune/internal/tensormap"
 )
 
-// long is a limit that no test waits for.
+// long is a limit that no test reaches.
 const long = time.Minute
 
-// start gives a device that is closed at the end of the test, and what its child says besides.
-func start(t testing.TB, kind string, limit time.Duration) (*Device, *said) {
+// start returns a device that is closed at the end of the test, and the output of its child.
+func start(t testing.TB, kind string, limit time.Duration) (*Device, *output) {
 	t.Helper()
-	s := &said{}
-	d, err := Start(t.Context(), Options{Command: command(t, kind), Limit: limit, Stderr: s})
+	out := &output{}
+	d, err := Start(t.Context(), Options{Command: command(t, kind), Limit: limit, Stderr: out})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
-	return d, s
+	return d, out
 }
 
-// said is what a child writes, which may be read meanwhile.
-type said struct {
+// output collects a child's output. A test may read it while the child writes.
+type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (s *said) Write(p []byte) (int, error) {
+func (s *output) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.Write(p)
 }
 
-func (s *said) String() string {
+func (s *output) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.String()
 }
 
-// answer runs a kernel that gives a number.
-func answerOf(t *testing.T, d device.Device, entry string, n int32) int {
+// outputOf runs a kernel and returns its output, a number.
+func outputOf(t *testing.T, d device.Device, entry string, n int32) int {
 	t.Helper()
 	got, err := d.Run(t.Context(), newJob(entry, n))
 	if err != nil {
@@ -74,17 +74,17 @@ func answerOf(t *testing.T, d device.Device, entry string, n int32) int {
 	return int(binary.LittleEndian.Uint32(got.Outputs[0]))
 }
 
-func usedUp(t *testing.T, d device.Device) {
+func expectLost(t *testing.T, d device.Device) {
 	t.Helper()
-	if _, err := d.Run(t.Context(), newJob("answer", 1)); !errors.Is(err, ErrUsedUp) {
+	if _, err := d.Run(t.Context(), newJob("increment", 1)); !errors.Is(err, ErrUsedUp) {
 		t.Errorf("Run of a lost device: %v; want ErrUsedUp", err)
 	}
-	if _, err := d.Time(t.Context(), []device.Job{newJob("answer", 1)}, device.Plan{Samples: 1}); !errors.Is(err, ErrUsedUp) {
+	if _, err := d.Time(t.Context(), []device.Job{newJob("increment", 1)}, device.Plan{Samples: 1}); !errors.Is(err, ErrUsedUp) {
 		t.Errorf("Time of a lost device: %v; want ErrUsedUp", err)
 	}
 }
 
-func TestStartGivesFacts(t *testing.T) {
+func TestFacts(t *testing.T) {
 	t.Parallel()
 	d, _ := start(t, "serve", long)
 	m, _ := openMachine()
@@ -97,23 +97,23 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	d, _ := start(t, "serve", long)
 	for n := range int32(20) {
-		if got := answerOf(t, d, "answer", n); got != int(n)+1 {
-			t.Errorf("answer to %d: %d", n, got)
+		if got := outputOf(t, d, "increment", n); got != int(n)+1 {
+			t.Errorf("%d incremented: %d", n, got)
 		}
 	}
-	if got := answerOf(t, d, "pid", 0); got == os.Getpid() || got != d.cmd.Process.Pid {
+	if got := outputOf(t, d, "pid", 0); got == os.Getpid() || got != d.cmd.Process.Pid {
 		t.Errorf("the kernel ran in process %d; want the child, %d", got, d.cmd.Process.Pid)
 	}
-	if got := answerOf(t, d, "grow", 5); got != 5 {
-		t.Errorf("a kernel that takes memory: %d", got)
+	if got := outputOf(t, d, "grow", 5); got != 5 {
+		t.Errorf("a kernel that allocates memory: %d", got)
 	}
 }
 
-// What a job gives passes the pipe whole: findings, attributes, several outputs, and none.
-func TestOutcomePassesThePipe(t *testing.T) {
+// The pipe carries a whole outcome: findings, attributes and several outputs.
+func TestOutcomeOverThePipe(t *testing.T) {
 	t.Parallel()
 	d, _ := start(t, "serve", long)
-	job := newJob("answer", 1)
+	job := newJob("increment", 1)
 	job.Args = append(job.Args, device.Out(2))
 	m, _ := openMachine()
 	want, err := device.Run(m, job)
@@ -125,7 +125,7 @@ func TestOutcomePassesThePipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(got.Findings) != 1 || got.Findings[0].Kind != device.Unwritten {
-		t.Errorf("findings %v; want the output that nobody writes", got.Findings)
+		t.Errorf("findings %v; want the unwritten output", got.Findings)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -135,9 +135,9 @@ func TestOutcomePassesThePipe(t *testing.T) {
 func TestTime(t *testing.T) {
 	t.Parallel()
 	d, _ := start(t, "serve", long)
-	wide := newJob("answer", 1)
+	wide := newJob("increment", 1)
 	wide.Grid[0] = 4
-	got, err := d.Time(t.Context(), []device.Job{newJob("answer", 1), wide}, device.Plan{Samples: 2, Launches: 3})
+	got, err := d.Time(t.Context(), []device.Job{newJob("increment", 1), wide}, device.Plan{Samples: 2, Launches: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,11 +147,11 @@ func TestTime(t *testing.T) {
 	}
 }
 
-// Everything of a plan reaches the child, and everything of a series comes back.
-func TestTimeCold(t *testing.T) {
+// Every field of a plan reaches the child, and every field of a series returns.
+func TestPlanAndSeriesOverThePipe(t *testing.T) {
 	t.Parallel()
 	d, _ := start(t, "serve", long)
-	jobs, plan := []device.Job{newJob("answer", 1)}, device.Plan{Samples: 2, ColdL2: true, Launches: 7}
+	jobs, plan := []device.Job{newJob("increment", 1)}, device.Plan{Samples: 2, ColdL2: true, Launches: 7}
 	want, err := (&machine{}).Time(jobs, plan)
 	if err != nil {
 		t.Fatal(err)
@@ -169,7 +169,7 @@ func TestTimeCold(t *testing.T) {
 		empty = empty || series.Field(i).IsZero()
 	}
 	if empty {
-		t.Errorf("the test leaves a field out: %+v", want[0])
+		t.Errorf("a field has its zero value, so the test does not check it: %+v", want[0])
 	}
 }
 
@@ -188,64 +188,65 @@ func TestLargePayload(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := sha256.Sum256(image); !bytes.Equal(got.Outputs[0], want[:]) {
-		t.Error("the image did not arrive whole")
+		t.Error("the image did not arrive complete")
 	}
-	// And back: the output is what comes over the pipe, whether or not the kernel fills it.
+	// In the other direction: the whole output is sent, also the part that the kernel does not
+	// fill.
 	job.Args[0] = device.Out(4 << 20)
 	got, err = d.Run(t.Context(), job)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := sha256.Sum256(image); len(got.Outputs[0]) != 4<<20 || !bytes.HasPrefix(got.Outputs[0], want[:]) {
-		t.Errorf("an output of %d bytes came back as %d", 4<<20, len(got.Outputs[0]))
+		t.Errorf("an output of %d bytes arrived as %d", 4<<20, len(got.Outputs[0]))
 	}
 }
 
 func TestKernelsMayPrint(t *testing.T) {
 	t.Parallel()
-	d, said := start(t, "serve", long)
+	d, out := start(t, "serve", long)
 	for range 3 {
-		if got := answerOf(t, d, "print", 9); got != 9 {
+		if got := outputOf(t, d, "print", 9); got != 9 {
 			t.Errorf("a kernel that prints: %d", got)
 		}
 	}
 	d.Close()
-	if text := said.String(); strings.Count(text, "a kernel prints. ") != 6*10_000 || strings.Count(text, "and complains\n") != 6 {
-		t.Errorf("%d bytes of what the kernel printed came through", len(text))
+	if text := out.String(); strings.Count(text, "a kernel prints. ") != 6*10_000 || strings.Count(text, "and complains\n") != 6 {
+		t.Errorf("%d bytes of the kernel's prints arrived", len(text))
 	}
 }
 
-// An error that is not a fault leaves the device as it was.
-func TestErrorsThatCostNothing(t *testing.T) {
+// A device can be used after an error that is not a fault.
+func TestErrorsThatKeepTheDevice(t *testing.T) {
 	t.Parallel()
 	d, _ := start(t, "serve", long)
-	bad := newJob("answer", 1)
+	bad := newJob("increment", 1)
 	bad.Grid[0] = 0
 	for _, c := range []struct {
 		job  device.Job
 		want string
 	}{
-		{newJob("refuse", 0), "the kernel is not in the mood"},
-		{bad, "job answer: grid x is 0; want 1 to 2147483647"},
+		{newJob("fail", 0), "the kernel failed"},
+		{bad, "job increment: grid x is 0; want 1 to 2147483647"},
 	} {
 		got, err := d.Run(t.Context(), c.job)
 		if err == nil || err.Error() != c.want || got != nil {
 			t.Errorf("got %v, %v; want the error %q", got, err, c.want)
 		}
 	}
-	if got := answerOf(t, d, "answer", 1); got != 2 {
-		t.Errorf("afterwards the answer is %d", got)
+	if got := outputOf(t, d, "increment", 1); got != 2 {
+		t.Errorf("afterwards the output is %d", got)
 	}
 }
 
 func TestNoClock(t *testing.T) {
 	t.Parallel()
 	d, _ := start(t, "no clock", long)
-	if _, err := d.Time(t.Context(), []device.Job{newJob("answer", 1)}, device.Plan{Samples: 1}); !errors.Is(err, device.ErrNoClock) {
+	if _, err := d.Time(t.Context(), []device.Job{newJob("increment", 1)}, device.Plan{Samples: 1}); !errors.Is(err, device.ErrNoClock) {
 		t.Errorf("got %v; want ErrNoClock", err)
 	}
-	if got := answerOf(t, d, "answer", 1); got != 2 {
-		t.Errorf("afterwards the answer is %d", got)
+	if got := outputOf(t, d, "increment", 1); got != 2 {
+		t.Errorf("afterwards the output is %d", got)
 	}
 }
 
@@ -256,8 +257,8 @@ func TestStartFails(t *testing.T) {
 		want  string
 		check func(error) bool
 	}{
-		{"no device", "no GPU: there is nothing here", func(err error) bool { return errors.Is(err, device.ErrNoDevice) }},
-		{"broken", "the driver is in pieces", func(err error) bool { return !errors.Is(err, device.ErrNoDevice) }},
+		{"no device", "no GPU: the test has none", func(err error) bool { return errors.Is(err, device.ErrNoDevice) }},
+		{"broken", "the driver is broken", func(err error) bool { return !errors.Is(err, device.ErrNoDevice) }},
 		{
 			"dies", "open the device: the process that ran the kernel died: exit status 1",
 			func(err error) bool { return errors.As(err, new(*device.Crash)) },
@@ -270,35 +271,35 @@ func TestStartFails(t *testing.T) {
 	}
 	missing := filepath.Join(t.TempDir(), "attune")
 	_, err := Start(t.Context(), Options{Command: []string{missing}, Limit: long})
-	if !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "start a process for the kernel: ") {
-		t.Errorf("got %v; want that there is no such program", err)
+	if !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "start the child process: ") {
+		t.Errorf("got %v; want an error about the missing program", err)
 	}
 }
 
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	const limit = 300 * time.Millisecond
-	check := func(kind string, do func(d *Device) error) {
+	check := func(kind string, call func(d *Device) error) {
 		t.Helper()
 		d, _ := start(t, kind, long)
-		d.limit = limit // not for the start
+		d.limit = limit // the start has the long limit
 		pid := d.cmd.Process.Pid
-		err := do(d)
+		err := call(d)
 		var timeout *device.Timeout
-		if !errors.As(err, &timeout) || timeout.Limit != limit || !strings.Contains(err.Error(), "no answer in 300ms") {
+		if !errors.As(err, &timeout) || timeout.Limit != limit || !strings.Contains(err.Error(), "no result within 300ms") {
 			t.Errorf("%s: got %v; want a timeout of %s", kind, err, limit)
 		}
 		eventually(t, "the child is gone", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
-		usedUp(t, d)
+		expectLost(t, d)
 	}
 	check("serve", func(d *Device) error { _, err := d.Run(t.Context(), newJob("hang", 0)); return err })
 	check("serve", func(d *Device) error {
 		_, err := d.Time(t.Context(), []device.Job{newJob("hang", 0)}, device.Plan{Samples: 1})
 		return err
 	})
-	check("deaf", func(d *Device) error {
-		job := newJob("answer", 0)
-		job.Image = make([]byte, 1<<20) // more than a pipe holds
+	check("not reading", func(d *Device) error {
+		job := newJob("increment", 0)
+		job.Image = make([]byte, 1<<20) // more than a pipe's buffer
 		_, err := d.Run(t.Context(), job)
 		return err
 	})
@@ -306,32 +307,32 @@ func TestTimeout(t *testing.T) {
 
 func TestTimeoutOfTheStart(t *testing.T) {
 	t.Parallel()
-	said := &said{}
-	_, err := Start(t.Context(), Options{Command: command(t, "stuck"), Limit: 3 * time.Second, Stderr: said})
+	out := &output{}
+	_, err := Start(t.Context(), Options{Command: command(t, "stuck"), Limit: 3 * time.Second, Stderr: out})
 	var timeout *device.Timeout
 	if !errors.As(err, &timeout) {
 		t.Fatalf("got %v; want a timeout", err)
 	}
 	var pid int
-	if _, err := fmt.Sscanf(said.String(), "hanging in %d\n", &pid); err != nil || process(pid) {
-		t.Errorf("the child said %q (%v), and is there: %t", said, err, process(pid))
+	if _, err := fmt.Sscanf(out.String(), "hanging in %d\n", &pid); err != nil || process(pid) {
+		t.Errorf("the child printed %q (%v), running: %t", out, err, process(pid))
 	}
 }
 
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	d, said := start(t, "serve", long)
+	d, out := start(t, "serve", long)
 	pid := d.cmd.Process.Pid
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		eventually(t, "the kernel hangs", func() bool { return strings.Contains(said.String(), "hanging") })
+		eventually(t, "the kernel hangs", func() bool { return strings.Contains(out.String(), "hanging") })
 		cancel()
 	}()
 	if _, err := d.Run(ctx, newJob("hang", 0)); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v; want context.Canceled", err)
 	}
 	eventually(t, "the child is gone", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
-	usedUp(t, d)
+	expectLost(t, d)
 }
 
 func TestCancelledStart(t *testing.T) {
@@ -348,7 +349,7 @@ func TestCrash(t *testing.T) {
 	for _, c := range []struct{ entry, want string }{
 		{"segfault", "signal: segmentation fault"},
 		{"exit", "exit status 7"},
-		{"give up", "it ended without an answer"},
+		{"exit silently", "it exited without a response"},
 	} {
 		d, _ := start(t, "serve", long)
 		pid := d.cmd.Process.Pid
@@ -358,29 +359,29 @@ func TestCrash(t *testing.T) {
 			t.Errorf("%s: got %v; want a crash by %q", c.entry, err, c.want)
 		}
 		if !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-			t.Errorf("%s: process %d is still there", c.entry, pid)
+			t.Errorf("%s: process %d still exists", c.entry, pid)
 		}
-		usedUp(t, d)
+		expectLost(t, d)
 	}
 }
 
-// What a child has started neither hides its death nor outlives it.
+// A process that the child has started neither hides the child's death nor outlives it.
 func TestCrashLeavesNoOrphan(t *testing.T) {
 	t.Parallel()
-	d, said := start(t, "serve", long)
+	d, out := start(t, "serve", long)
 	_, err := d.Run(t.Context(), newJob("orphan", 0))
 	var crash *device.Crash
 	if !errors.As(err, &crash) || crash.How != "exit status 7" {
 		t.Errorf("got %v; want a crash by exit status 7", err)
 	}
 	var pid int
-	if _, err := fmt.Sscanf(said.String(), "orphan %d\n", &pid); err != nil {
-		t.Fatalf("the child said %q: %v", said, err)
+	if _, err := fmt.Sscanf(out.String(), "orphan %d\n", &pid); err != nil {
+		t.Fatalf("the child printed %q: %v", out, err)
 	}
 	eventually(t, "the orphan has ended", func() bool { return !process(pid) })
 }
 
-// A child that died between two calls is a crash at the next one.
+// If a child dies between two calls, the next call returns a crash.
 func TestCrashBetweenCalls(t *testing.T) {
 	t.Parallel()
 	d, _ := start(t, "serve", long)
@@ -388,7 +389,7 @@ func TestCrashBetweenCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-d.exited
-	_, err := d.Run(t.Context(), newJob("answer", 1))
+	_, err := d.Run(t.Context(), newJob("increment", 1))
 	var crash *device.Crash
 	if !errors.As(err, &crash) || crash.How != "signal: killed" {
 		t.Errorf("got %v; want a crash by signal: killed", err)
@@ -398,17 +399,17 @@ func TestCrashBetweenCalls(t *testing.T) {
 func TestFault(t *testing.T) {
 	t.Parallel()
 	d, _ := start(t, "serve", long)
-	_, err := d.Run(t.Context(), newJob("stray", 0))
+	_, err := d.Run(t.Context(), newJob("illegal address", 0))
 	var fault *device.Fault
 	if !errors.As(err, &fault) || fault.Code != "ILLEGAL_ADDRESS" || fault.Did != "run the kernel" || fault.Text == "" {
-		t.Errorf("got %#v; want the fault as the machine gave it", err)
+		t.Errorf("got %#v; want the machine's fault", err)
 	}
-	usedUp(t, d)
+	expectLost(t, d)
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
 	if state := d.cmd.ProcessState; !state.Success() {
-		t.Errorf("the child did not end of itself: %v", state)
+		t.Errorf("the child did not exit by itself: %v", state)
 	}
 }
 
@@ -421,20 +422,20 @@ func TestClose(t *testing.T) {
 		}
 	}
 	if !errors.Is(syscall.Kill(d.cmd.Process.Pid, 0), syscall.ESRCH) {
-		t.Error("the child is still there, or a zombie")
+		t.Error("the child is still running, or a zombie")
 	}
 	if !d.cmd.ProcessState.Success() {
 		t.Errorf("the child ended with %v", d.cmd.ProcessState)
 	}
-	if _, err := d.Run(t.Context(), newJob("answer", 1)); err == nil {
+	if _, err := d.Run(t.Context(), newJob("increment", 1)); err == nil {
 		t.Error("Run after Close: no error")
 	}
 }
 
-// A child that does not go when it is told to is given time, and then none.
-func TestCloseByForce(t *testing.T) {
+// Close waits for a child that exits slowly, and kills it after the grace time.
+func TestCloseKills(t *testing.T) {
 	t.Parallel()
-	d, _ := start(t, "lingering", long)
+	d, _ := start(t, "slow to exit", long)
 	d.grace = 50 * time.Millisecond
 	if err := d.Close(); err != nil {
 		t.Error(err)
@@ -442,29 +443,29 @@ func TestCloseByForce(t *testing.T) {
 	if got := d.cmd.ProcessState.String(); got != "signal: killed" {
 		t.Errorf("the child ended with %s", got)
 	}
-	d, _ = start(t, "lingering", long)
+	d, _ = start(t, "slow to exit", long)
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
 	if !d.cmd.ProcessState.Success() {
-		t.Errorf("a child with something to do at its end was not given the time: %v", d.cmd.ProcessState)
+		t.Errorf("Close did not wait for a child that exits slowly: %v", d.cmd.ProcessState)
 	}
 }
 
-func TestInterruptIsForTheParent(t *testing.T) {
+func TestChildIgnoresInterrupt(t *testing.T) {
 	t.Parallel()
 	d, _ := start(t, "serve", long)
 	for range 3 {
 		if err := syscall.Kill(-d.cmd.Process.Pid, syscall.SIGINT); err != nil {
 			t.Fatal(err)
 		}
-		if got := answerOf(t, d, "answer", 1); got != 2 {
-			t.Errorf("the answer is %d", got)
+		if got := outputOf(t, d, "increment", 1); got != 2 {
+			t.Errorf("the output is %d", got)
 		}
 	}
 }
 
-// A parent that is killed takes its child along, whatever the child is in the middle of.
+// A child exits when its parent is killed, even if it hangs in a launch or while it opens.
 func TestParentIsKilled(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"serve", "stuck"} {
@@ -479,10 +480,10 @@ func TestParentIsKilled(t *testing.T) {
 		line, err := bufio.NewReader(out).ReadString('\n')
 		var pid int
 		if _, scanErr := fmt.Sscanf(line, "hanging in %d", &pid); err != nil || scanErr != nil {
-			t.Fatalf("%s: the child says %q: %v", kind, line, errors.Join(err, scanErr))
+			t.Fatalf("%s: the child printed %q: %v", kind, line, errors.Join(err, scanErr))
 		}
 		if pid == parent.Process.Pid || !process(pid) {
-			t.Fatalf("%s: the child of %d is %d, and is there: %t", kind, parent.Process.Pid, pid, process(pid))
+			t.Fatalf("%s: the child of %d is %d, running: %t", kind, parent.Process.Pid, pid, process(pid))
 		}
 		if err := parent.Process.Kill(); err != nil {
 			t.Fatal(err)
@@ -492,16 +493,16 @@ func TestParentIsKilled(t *testing.T) {
 	}
 }
 
-func TestRubbishOnThePipe(t *testing.T) {
+func TestGarbageOnThePipe(t *testing.T) {
 	t.Parallel()
-	_, err := Start(t.Context(), Options{Command: command(t, "rubbish"), Limit: long})
-	if err == nil || !strings.HasPrefix(err.Error(), "open the device: talk to the process that runs the kernel: ") {
-		t.Errorf("got %v; want that the talk failed", err)
+	_, err := Start(t.Context(), Options{Command: command(t, "garbage"), Limit: long})
+	if err == nil || !strings.HasPrefix(err.Error(), "open the device: exchange messages with the child process: ") {
+		t.Errorf("got %v; want an error of the exchange", err)
 	}
 }
 
-// Not parallel: it counts what the process holds.
-func TestNothingLeaks(t *testing.T) {
+// Not parallel, because it counts the goroutines and the open files of the process.
+func TestNoLeaks(t *testing.T) {
 	files := func() int {
 		open, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
@@ -518,7 +519,7 @@ func TestNothingLeaks(t *testing.T) {
 		_, _ = d.Run(t.Context(), newJob(entry, 0))
 		d.Close()
 	}
-	once("serve", long, "answer") // what Go itself opens for its first child
+	once("serve", long, "increment") // Go opens files of its own for the first child
 	goroutines, opened := runtime.NumGoroutine(), files()
 	for i := range 50 {
 		switch i % 10 {
@@ -527,14 +528,14 @@ func TestNothingLeaks(t *testing.T) {
 		case 1:
 			once("serve", long, "exit")
 		case 2:
-			once("serve", long, "stray")
+			once("serve", long, "illegal address")
 		case 3:
-			once("deaf", time.Second/50, "answer")
+			once("not reading", time.Second/50, "increment")
 		default:
-			once("serve", long, "answer")
+			once("serve", long, "increment")
 		}
 	}
-	eventually(t, "as few goroutines and files as before", func() bool {
+	eventually(t, "no more goroutines and files than before", func() bool {
 		return runtime.NumGoroutine() <= goroutines && files() <= opened
 	})
 	if t.Failed() {
@@ -542,8 +543,8 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// Clusters and tensor maps reach the child, and the maps are of the child's buffers.
-func TestHopperJobsTravel(t *testing.T) {
+// Cluster sizes and tensor maps reach the child, and the maps point to the child's buffers.
+func TestHopperJobsOverThePipe(t *testing.T) {
 	d, _ := start(t, "serve", long)
 	job := newJob("hopper", 0)
 	m := tensormap.Map{
@@ -557,7 +558,7 @@ func TestHopperJobsTravel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if said, want := strings.TrimSpace(string(got.Outputs[0])), fmt.Sprint(job.Cluster, true, m); said != want {
-		t.Errorf("the kernel saw %q; want %q", said, want)
+	if saw, want := strings.TrimSpace(string(got.Outputs[0])), fmt.Sprint(job.Cluster, true, m); saw != want {
+		t.Errorf("the kernel saw %q; want %q", saw, want)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"attune/internal/device"
 )
 
-// request asks the child for one thing.
+// request is one call of the parent: exactly one field is set.
 type request struct {
 	Run  *device.Job
 	Time *timing
@@ -24,24 +24,24 @@ type timing struct {
 	Plan device.Plan
 }
 
-// response answers a request. The first one, before any request, carries the facts.
+// response is the child's reply to a request. The first one, before any request, carries the facts.
 type response struct {
 	Facts   device.Facts
 	Outcome *device.Outcome
 	Series  []device.Series
-	Fault   *device.Fault // the machine's own error
-	Error   string        // any other
+	Fault   *device.Fault // the fault in the error, if there is one
+	Error   string        // the text of the error; empty for success
 	Missing bool          // the error is device.ErrNoDevice
 	NoClock bool          // the error is device.ErrNoClock
 }
 
-// bulk is a message with places in it that hold many bytes.
-type bulk interface {
-	// places are in the same order at both ends. One that holds no bytes is passed as nil.
-	places() []*[]byte
+// message is a request or a response. Its large byte slices, the payloads, are sent separately.
+type message interface {
+	// payloads are in the same order at both ends. A payload of length 0 arrives as nil.
+	payloads() []*[]byte
 }
 
-func (r *request) places() []*[]byte {
+func (r *request) payloads() []*[]byte {
 	var all []*[]byte
 	add := func(job *device.Job) {
 		all = append(all, &job.Image)
@@ -60,7 +60,7 @@ func (r *request) places() []*[]byte {
 	return all
 }
 
-// clone is a request whose places can be emptied: the jobs are the caller's.
+// clone copies a request so that send can set its payloads to nil: the jobs belong to the caller.
 func (r request) clone() *request {
 	if r.Run != nil {
 		job := *r.Run
@@ -77,7 +77,7 @@ func (r request) clone() *request {
 	return &r
 }
 
-func (r *response) places() []*[]byte {
+func (r *response) payloads() []*[]byte {
 	var all []*[]byte
 	if r.Outcome != nil {
 		for i := range r.Outcome.Outputs {
@@ -87,22 +87,23 @@ func (r *response) places() []*[]byte {
 	return all
 }
 
-// header goes before each message and says what its places hold. The bytes themselves follow the message as they are: gob would
-// copy them several times.
+// header precedes each message and describes its payloads. The payload bytes follow the message
+// raw, because gob would copy them several times.
 type header struct {
-	Parts  []part
-	Places []int // for each place, which part it holds, counted from 1; 0 is none
+	Blobs    []blob
+	Payloads []int // for each payload, the number of its blob, from 1; 0 for an empty payload
 }
 
-// part is a string of bytes. A bench asks for one thing after another with the same inputs, which are a hundred megabytes: what the
-// message before had is not sent again.
-type part struct {
-	Bytes  int
-	Before int // which part of the message before it is, counted from 1; 0 for one whose bytes follow
+// blob is a distinct byte string of a message. A bench sends one request after another with the
+// same inputs, which can be 100 MB, so a blob of the previous message is not sent again.
+type blob struct {
+	Bytes    int
+	Previous int // number in the previous message, from 1; 0 for a blob whose bytes follow
 }
 
-// content stands for bytes. Two strings of one length and one hash of 64 bits, drawn anew for each device, are taken to be the same.
-type content struct {
+// digest identifies the bytes of a blob. Two blobs of equal length and equal 64-bit hash count as
+// equal; the hash seed is random for each sender.
+type digest struct {
 	bytes int
 	hash  uint64
 }
@@ -111,45 +112,45 @@ type content struct {
 type sender struct {
 	out      io.Writer
 	encoder  *gob.Encoder
-	remember bool // what the message before had
+	remember bool // blobs of the previous message
 	seed     maphash.Seed
-	last     map[content]int // parts of that message
+	last     map[digest]int // numbers of these blobs
 }
 
 func newSender(out io.Writer, remember bool) *sender {
 	return &sender{out: out, encoder: gob.NewEncoder(out), remember: remember, seed: maphash.MakeSeed()}
 }
 
-// send writes a message, and empties its places.
-func (s *sender) send(m bulk) error {
+// send writes a message and sets its payloads to nil.
+func (s *sender) send(m message) error {
 	var h header
 	var follow [][]byte
-	parts := map[content]int{}
-	known := map[*byte]content{} // slices that were looked at: variants share their inputs
-	for _, place := range m.places() {
-		data := *place
-		*place = nil
+	blobs := map[digest]int{}
+	known := map[*byte]digest{} // slices hashed before: variants share their inputs
+	for _, payload := range m.payloads() {
+		data := *payload
+		*payload = nil
 		if len(data) == 0 {
-			h.Places = append(h.Places, 0)
+			h.Payloads = append(h.Payloads, 0)
 			continue
 		}
-		c, ok := known[unsafe.SliceData(data)]
-		if !ok || c.bytes != len(data) {
-			c = s.content(data, len(parts))
-			known[unsafe.SliceData(data)] = c
+		d, ok := known[unsafe.SliceData(data)]
+		if !ok || d.bytes != len(data) {
+			d = s.digest(data, len(blobs))
+			known[unsafe.SliceData(data)] = d
 		}
-		if parts[c] == 0 {
-			p := part{Bytes: len(data), Before: s.last[c]}
-			if p.Before == 0 {
+		if blobs[d] == 0 {
+			b := blob{Bytes: len(data), Previous: s.last[d]}
+			if b.Previous == 0 {
 				follow = append(follow, data)
 			}
-			h.Parts = append(h.Parts, p)
-			parts[c] = len(h.Parts)
+			h.Blobs = append(h.Blobs, b)
+			blobs[d] = len(h.Blobs)
 		}
-		h.Places = append(h.Places, parts[c])
+		h.Payloads = append(h.Payloads, blobs[d])
 	}
 	if s.remember {
-		s.last = parts
+		s.last = blobs
 	}
 	if err := errors.Join(s.encoder.Encode(h), s.encoder.Encode(m)); err != nil {
 		return err
@@ -162,19 +163,20 @@ func (s *sender) send(m bulk) error {
 	return nil
 }
 
-// content is the same for the same bytes where messages are remembered, and else another for each part.
-func (s *sender) content(data []byte, parts int) content {
+// digest hashes data if messages are remembered. Otherwise every blob gets a digest of its own,
+// which costs no time.
+func (s *sender) digest(data []byte, blobs int) digest {
 	if !s.remember {
-		return content{len(data), uint64(parts)}
+		return digest{len(data), uint64(blobs)}
 	}
-	return content{len(data), maphash.Bytes(s.seed, data)}
+	return digest{len(data), maphash.Bytes(s.seed, data)}
 }
 
 // receiver reads messages.
 type receiver struct {
-	in      *bufio.Reader // gob reads no further in it than its own message goes
+	in      *bufio.Reader // gob reads exactly its message from a bufio.Reader, and no payload bytes
 	decoder *gob.Decoder
-	last    [][]byte // parts of the message before
+	last    [][]byte // blobs of the previous message
 }
 
 func newReceiver(in io.Reader) *receiver {
@@ -182,11 +184,12 @@ func newReceiver(in io.Reader) *receiver {
 	return &receiver{in: buffered, decoder: gob.NewDecoder(buffered)}
 }
 
-// mostBytes bounds a part, so that what is no message is an error and not an allocation of terabytes.
-const mostBytes = 1 << 33
+// maxBlobBytes bounds a blob, so that a corrupt message causes an error and not an allocation of
+// terabytes.
+const maxBlobBytes = 1 << 33
 
-// receive reads a message and fills its places. They may share memory with those of the message before.
-func (r *receiver) receive(m bulk) error {
+// receive reads a message and its payloads. They may share memory with the previous message's.
+func (r *receiver) receive(m message) error {
 	var h header
 	if err := r.decoder.Decode(&h); err != nil {
 		return err
@@ -194,32 +197,41 @@ func (r *receiver) receive(m bulk) error {
 	if err := r.decoder.Decode(m); err != nil {
 		return err
 	}
-	parts := make([][]byte, len(h.Parts))
-	for i, p := range h.Parts {
-		switch {
-		case p.Before < 0 || p.Before > len(r.last) || p.Bytes < 1 || p.Bytes > mostBytes:
-			return fmt.Errorf("a message names %d bytes, part %d of the message before, which had %d", p.Bytes, p.Before, len(r.last))
-		case p.Before > 0:
-			parts[i] = r.last[p.Before-1]
-			continue
-		}
-		parts[i] = make([]byte, p.Bytes)
-		if _, err := io.ReadFull(r.in, parts[i]); err != nil {
-			return err
-		}
+	blobs, err := r.readBlobs(h.Blobs)
+	if err != nil {
+		return err
 	}
-	r.last = parts
-	places := m.places()
-	if len(places) != len(h.Places) {
-		return fmt.Errorf("a message has %d places for bytes, and its header names %d", len(places), len(h.Places))
+	payloads := m.payloads()
+	if len(payloads) != len(h.Payloads) {
+		return fmt.Errorf("invalid message: it has %d payloads, its header lists %d", len(payloads), len(h.Payloads))
 	}
-	for i, n := range h.Places {
+	for i, n := range h.Payloads {
 		switch {
-		case n < 0 || n > len(parts):
-			return fmt.Errorf("a message names part %d of %d", n, len(parts))
+		case n < 0 || n > len(blobs):
+			return fmt.Errorf("invalid message: a payload is blob %d of %d", n, len(blobs))
 		case n > 0:
-			*places[i] = parts[n-1]
+			*payloads[i] = blobs[n-1]
 		}
 	}
 	return nil
+}
+
+func (r *receiver) readBlobs(list []blob) ([][]byte, error) {
+	blobs := make([][]byte, len(list))
+	for i, b := range list {
+		switch {
+		case b.Previous < 0 || b.Previous > len(r.last) || b.Bytes < 1 || b.Bytes > maxBlobBytes:
+			return nil, fmt.Errorf("invalid message: a blob of %d bytes, number %d of the %d blobs of the previous message",
+				b.Bytes, b.Previous, len(r.last))
+		case b.Previous > 0:
+			blobs[i] = r.last[b.Previous-1]
+			continue
+		}
+		blobs[i] = make([]byte, b.Bytes)
+		if _, err := io.ReadFull(r.in, blobs[i]); err != nil {
+			return nil, err
+		}
+	}
+	r.last = blobs
+	return blobs, nil
 }

@@ -13,7 +13,7 @@ import (
 	"attune/internal/device"
 )
 
-// wire passes requests from a sender to a receiver and counts what they are made of.
+// wire passes requests from a sender to a receiver and counts the bytes.
 type wire struct {
 	bytes.Buffer
 	sender   *sender
@@ -26,7 +26,7 @@ func newWire(remember bool) *wire {
 	return w
 }
 
-// pass gives how many bytes a request took. It must come out as it went in.
+// pass sends and receives a request, which must arrive unchanged. It returns the bytes sent.
 func (w *wire) pass(t *testing.T, r request) int {
 	t.Helper()
 	want := *r.clone()
@@ -39,7 +39,7 @@ func (w *wire) pass(t *testing.T, r request) int {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(want, got) {
-		t.Error("a request has changed on its way")
+		t.Error("a request arrived changed")
 	}
 	return sent
 }
@@ -61,7 +61,7 @@ func TestBytesAreSentOnce(t *testing.T) {
 	steps := []struct {
 		name    string
 		request request
-		large   int // how many of the large strings go through the pipe
+		large   int // number of large blobs that are sent
 	}{
 		{"the first", request{Run: &a}, 2},
 		{"another variant", request{Run: &b}, 0},
@@ -69,15 +69,15 @@ func TestBytesAreSentOnce(t *testing.T) {
 		{"both again", both, 0},
 		{"an input that may change", request{Run: &changing}, 0},
 		{"other inputs", request{Run: &device.Job{Entry: "k", Args: []device.Arg{device.In(bytes.Repeat([]byte{3}, large))}}}, 1},
-		{"what was there before that", request{Run: &a}, 2},
-		{"nothing", request{}, 0},
+		{"the inputs before the previous ones", request{Run: &a}, 2},
+		{"no payload", request{}, 0},
 	}
 	for _, remember := range []bool{true, false} {
 		w := newWire(remember)
 		for _, s := range steps {
 			sent := w.pass(t, s.request)
 			if remember && sent/large != s.large {
-				t.Errorf("%s: %d bytes were sent; want %d times %d and a little", s.name, sent, s.large, large)
+				t.Errorf("%s: %d bytes sent; want slightly more than %d times %d", s.name, sent, s.large, large)
 			}
 		}
 	}
@@ -85,14 +85,14 @@ func TestBytesAreSentOnce(t *testing.T) {
 	w.pass(t, both)
 	q[large/2]++
 	if sent := w.pass(t, both); sent/large != 1 {
-		t.Errorf("after an input was changed %d bytes were sent; want that input and a little", sent)
+		t.Errorf("after a change of one input %d bytes were sent; want slightly more than that input", sent)
 	}
 	if a.Image == nil || a.Args[2].Input == nil {
-		t.Error("the caller's job has lost its bytes")
+		t.Error("send has cleared the caller's job")
 	}
 }
 
-// A pipe that ends, or that says what cannot be, is an error.
+// A truncated or inconsistent message is an error.
 func TestBrokenMessages(t *testing.T) {
 	job := device.Job{Image: []byte("image"), Entry: "k"}
 	message := func() *request { return request{Run: &job}.clone() }
@@ -102,27 +102,27 @@ func TestBrokenMessages(t *testing.T) {
 	}
 	for cut := range w.Len() {
 		if err := newReceiver(bytes.NewReader(w.Bytes()[:cut])).receive(&request{}); err == nil {
-			t.Errorf("the first %d of %d bytes are no error", cut, w.Len())
+			t.Errorf("a message cut to %d of %d bytes is accepted", cut, w.Len())
 		}
 	}
 	for _, h := range []header{
-		{Places: []int{1}},
-		{Places: []int{-1}},
+		{Payloads: []int{1}},
+		{Payloads: []int{-1}},
 		{},
-		{Parts: []part{{Bytes: 5}}, Places: []int{1, 1}},
-		{Parts: []part{{Bytes: 0}}, Places: []int{1}},
-		{Parts: []part{{Bytes: -1}}, Places: []int{1}},
-		{Parts: []part{{Bytes: 1 << 60}}, Places: []int{1}},
-		{Parts: []part{{Bytes: 5, Before: 1}}, Places: []int{1}},
-		{Parts: []part{{Bytes: 5, Before: -1}}, Places: []int{1}},
+		{Blobs: []blob{{Bytes: 5}}, Payloads: []int{1, 1}},
+		{Blobs: []blob{{Bytes: 0}}, Payloads: []int{1}},
+		{Blobs: []blob{{Bytes: -1}}, Payloads: []int{1}},
+		{Blobs: []blob{{Bytes: 1 << 60}}, Payloads: []int{1}},
+		{Blobs: []blob{{Bytes: 5, Previous: 1}}, Payloads: []int{1}},
+		{Blobs: []blob{{Bytes: 5, Previous: -1}}, Payloads: []int{1}},
 	} {
 		w := newWire(true)
 		if err := errors.Join(w.sender.encoder.Encode(h), w.sender.encoder.Encode(message())); err != nil {
 			t.Fatal(err)
 		}
 		fmt.Fprint(w, strings.Repeat("image", 2))
-		if err := w.receiver.receive(&request{}); err == nil || !strings.HasPrefix(err.Error(), "a message ") {
-			t.Errorf("%+v: %v; want an error of the message", h, err)
+		if err := w.receiver.receive(&request{}); err == nil || !strings.HasPrefix(err.Error(), "invalid message: ") {
+			t.Errorf("%+v: %v; want an invalid message", h, err)
 		}
 	}
 	_, closed := io.Pipe()

@@ -10,25 +10,25 @@ import (
 	"attune/internal/device"
 )
 
-// profilerGrace is how long a profiler may take to write its report after the work is done.
+// profilerGrace is the time limit for ncu to write its report after the last job.
 const profilerGrace = time.Minute
 
-// Profiled is a device whose child runs under Nsight Compute. The profiler wraps the child and not the parent: it sees the kernels of the process that it
-// has started itself.
+// Profiled is a device whose child runs under Nsight Compute. ncu wraps the child and not the
+// parent, because it profiles the process that it starts.
 type Profiled struct {
 	*Device
-	log string // file of the profiler's own words
+	log string // ncu's log file
 }
 
-// StartProfiled starts a child under ncu with its options. What ncu has to say goes to the log file.
+// StartProfiled starts a child under ncu with the given options. ncu writes its messages to log.
 func StartProfiled(ctx context.Context, o Options, ncu string, options []string, log string) (*Profiled, error) {
 	command := append([]string{ncu, "--log-file", log}, options...)
 	o.Command = append(command, o.Command...)
 	p := &Profiled{log: log}
 	d, err := Start(ctx, o)
 	if err != nil {
-		if said := p.Log(); device.Classify(err) == device.KernelCrash && said != "" {
-			err = fmt.Errorf("%w; ncu says: %s", err, said)
+		if text := p.Log(); device.Classify(err) == device.KernelCrash && text != "" {
+			err = fmt.Errorf("%w; ncu log: %s", err, text)
 		}
 		return nil, err
 	}
@@ -37,13 +37,13 @@ func StartProfiled(ctx context.Context, o Options, ncu string, options []string,
 	return p, nil
 }
 
-// Log is what the profiler has said so far.
+// Log is the text of ncu's log file so far.
 func (p *Profiled) Log() string {
-	text, _ := os.ReadFile(p.log) // a profiler that has said nothing has no log
+	text, _ := os.ReadFile(p.log) // ncu makes the file with its first message
 	return strings.TrimSpace(string(text))
 }
 
-// Finish ends the child, waits for the report and gives the profiler's exit code.
+// Finish ends the child, waits until ncu has written its report, and returns ncu's exit code.
 func (p *Profiled) Finish() (int, error) {
 	if err := p.Close(); err != nil {
 		return 0, err

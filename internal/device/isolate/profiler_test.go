@@ -11,7 +11,8 @@ import (
 	"attune/internal/device"
 )
 
-// fakeProfiler takes the options of ncu that are given here, runs the program and ends as PROFILER_ENDS says.
+// fakeProfiler accepts the options of ncu that these tests pass, runs the program and ends in the
+// way that PROFILER_ENDS names.
 const fakeProfiler = `#!/bin/sh
 [ "$1" = --log-file ] || exit 9
 log=$2
@@ -56,11 +57,11 @@ func TestProfiler(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := answerOf(t, p, "answer", 1); got != 2 {
-			t.Errorf("%s: the answer is %d", c.ends, got)
+		if got := outputOf(t, p, "increment", 1); got != 2 {
+			t.Errorf("%s: the output is %d", c.ends, got)
 		}
-		if pid := answerOf(t, p, "pid", 0); pid == p.cmd.Process.Pid {
-			t.Errorf("%s: there is no profiler around the child", c.ends)
+		if pid := outputOf(t, p, "pid", 0); pid == p.cmd.Process.Pid {
+			t.Errorf("%s: no profiler wraps the child", c.ends)
 		}
 		code, err := p.Finish()
 		if err != nil || code != c.code || p.Log() != c.log {
@@ -72,9 +73,9 @@ func TestProfiler(t *testing.T) {
 func TestProfilerDoesNotStart(t *testing.T) {
 	const died = "open the device: the process that ran the kernel died: "
 	for _, c := range []struct{ ends, kind, want string }{
-		{"refusing", "serve", died + "exit status 1; ncu says: ==ERROR== no such metric"},
+		{"refusing", "serve", died + "exit status 1; ncu log: ==ERROR== no such metric"},
 		{"silent", "dies", died + "exit status 3"},
-		{"well", "no device", "no GPU: there is nothing here"},
+		{"well", "no device", "no GPU: the test has none"},
 	} {
 		p, err := profiled(t, c.ends, c.kind)
 		if err == nil || err.Error() != c.want || p != nil {

@@ -2,6 +2,7 @@ package isolate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,39 +15,40 @@ import (
 // SanitizerTools are the tools of NVIDIA's compute-sanitizer.
 var SanitizerTools = []string{"memcheck", "racecheck", "initcheck", "synccheck"}
 
-// sanitizerSawErrors is the exit code that compute-sanitizer is told to end with when it has found something.
-const sanitizerSawErrors = 86
+// findingsExitCode is the exit code that compute-sanitizer is configured to return for findings.
+const findingsExitCode = 86
 
-// mostBarriers is how many barriers in shared memory synccheck keeps track of. By itself it takes a number that a kernel with several of them in many
-// blocks exceeds, and then ends the kernel.
-const mostBarriers = "65536"
+// maxBarriers is the number of shared-memory barriers that synccheck tracks. Its default is too low
+// for a kernel with several barriers in many blocks: synccheck then ends the kernel.
+const maxBarriers = "65536"
 
 // Sanitized is a device whose child runs under compute-sanitizer.
 type Sanitized struct {
 	*Device
 	tool   string
-	folder string // of the log
+	folder string // with the log file
 }
 
-// StartSanitized starts a child under a tool of compute-sanitizer. Its findings are there once the work is done (Findings).
+// StartSanitized starts a child under a tool of compute-sanitizer. Findings returns the tool's
+// findings after the last job.
 func StartSanitized(ctx context.Context, o Options, tool string) (*Sanitized, error) {
 	program, err := exec.LookPath("compute-sanitizer")
 	if err != nil {
-		return nil, fmt.Errorf("there is no compute-sanitizer in PATH; it comes with the CUDA toolkit")
+		return nil, errors.New("compute-sanitizer is not in PATH; it is part of the CUDA toolkit")
 	}
 	folder, err := os.MkdirTemp("", "attune-sanitizer-")
 	if err != nil {
 		return nil, err
 	}
 	s := &Sanitized{tool: tool, folder: folder}
-	options := []string{program, "--tool", tool, "--error-exitcode", fmt.Sprint(sanitizerSawErrors), "--log-file", s.log()}
+	options := []string{program, "--tool", tool, "--error-exitcode", fmt.Sprint(findingsExitCode), "--log-file", s.log()}
 	if tool == "synccheck" {
-		options = append(options, "--num-cuda-barriers", mostBarriers)
+		options = append(options, "--num-cuda-barriers", maxBarriers)
 	}
 	o.Command = append(options, o.Command...)
 	if s.Device, err = Start(ctx, o); err != nil {
 		if log, _ := os.ReadFile(s.log()); device.Classify(err) == device.KernelCrash && len(log) > 0 {
-			err = fmt.Errorf("%w; compute-sanitizer says: %s", err, strings.TrimSpace(string(log)))
+			err = fmt.Errorf("%w; compute-sanitizer log: %s", err, strings.TrimSpace(string(log)))
 		}
 		os.RemoveAll(folder)
 		return nil, err
@@ -56,31 +58,31 @@ func StartSanitized(ctx context.Context, o Options, tool string) (*Sanitized, er
 
 func (s *Sanitized) log() string { return filepath.Join(s.folder, "log") }
 
-// Findings ends the child and gives what the tool has found in it. The device is of no use afterwards. Of a child that was lost to a
-// failure, which its caller knows, the tool may have nothing to say.
+// Findings ends the child and returns the tool's findings. The device cannot be used afterwards. If
+// a failure lost the child, which the caller knows already, the tool may have no findings.
 func (s *Sanitized) Findings() ([]device.Finding, error) {
 	if err := s.Device.Close(); err != nil {
 		return nil, err
 	}
 	code := s.cmd.ProcessState.ExitCode()
-	if code == 0 || code != sanitizerSawErrors && s.lost {
+	if code == 0 || code != findingsExitCode && s.lost {
 		return nil, nil
 	}
 	log, err := os.ReadFile(s.log())
 	if err != nil {
-		return nil, fmt.Errorf("read what %s found: compute-sanitizer ended with code %d: %w", s.tool, code, err)
+		return nil, fmt.Errorf("read the findings of %s: compute-sanitizer ended with code %d: %w", s.tool, code, err)
 	}
 	text := strings.TrimSpace(string(log))
-	if code != sanitizerSawErrors {
+	if code != findingsExitCode {
 		return nil, fmt.Errorf("compute-sanitizer ended with code %d: %s", code, text)
 	}
 	return []device.Finding{{Kind: s.tool, Text: text}}, nil
 }
 
-// Tool is the tool's name.
+// Tool is the name of the tool.
 func (s *Sanitized) Tool() string { return s.tool }
 
-// Close ends the child and drops the log.
+// Close ends the child and deletes the log.
 func (s *Sanitized) Close() error {
 	defer os.RemoveAll(s.folder)
 	return s.Device.Close()

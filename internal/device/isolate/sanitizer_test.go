@@ -15,7 +15,8 @@ import (
 	"attune/internal/device"
 )
 
-// fakeSanitizer takes the options of compute-sanitizer that are used here, runs the program and ends as SANITIZER_ENDS says.
+// fakeSanitizer accepts the options of compute-sanitizer that attune uses, runs the program and
+// ends in the way that SANITIZER_ENDS names.
 const fakeSanitizer = `#!/bin/sh
 while [ $# -gt 0 ]; do
 	case $1 in
@@ -44,7 +45,7 @@ esac
 exit $code
 `
 
-// sanitized is a device under the fake tool that ends in some way.
+// sanitized starts a device under the fake tool.
 func sanitized(t *testing.T, ends, kind string) (*Sanitized, error) {
 	t.Helper()
 	folder := t.TempDir()
@@ -70,7 +71,7 @@ func TestSanitizer(t *testing.T) {
 		{"clean", nil, ""},
 		{"findings", []device.Finding{{Kind: "racecheck", Text: "========= racecheck of serve"}}, ""},
 		{"error", nil, "compute-sanitizer ended with code 3: ========= racecheck of serve"},
-		{"silent", nil, "read what racecheck found: compute-sanitizer ended with code 3: open "},
+		{"silent", nil, "read the findings of racecheck: compute-sanitizer ended with code 3: open "},
 	} {
 		t.Run(c.ends, func(t *testing.T) {
 			s, err := sanitized(t, c.ends, "serve")
@@ -80,8 +81,8 @@ func TestSanitizer(t *testing.T) {
 			if s.Tool() != "racecheck" || s.Facts().Kind != "test" {
 				t.Errorf("tool %q, facts %v", s.Tool(), s.Facts())
 			}
-			if got := answerOf(t, s, "answer", 1); got != 2 {
-				t.Errorf("the answer is %d", got)
+			if got := outputOf(t, s, "increment", 1); got != 2 {
+				t.Errorf("the output is %d", got)
 			}
 			got, err := s.Findings()
 			if diff := cmp.Diff(c.want, got); diff != "" {
@@ -93,27 +94,27 @@ func TestSanitizer(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
-			noFoldersLeft(t)
+			expectNoFolders(t)
 		})
 	}
 }
 
-func noFoldersLeft(t *testing.T) {
+func expectNoFolders(t *testing.T) {
 	t.Helper()
 	left, err := os.ReadDir(os.Getenv("TMPDIR"))
 	if err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("not deleted: %v, %v", left, err)
 	}
 }
 
-// A tool has its say also about a kernel that ended in a fault.
+// The tool reports findings also for a kernel that ended in a fault.
 func TestSanitizerAfterFault(t *testing.T) {
 	s, err := sanitized(t, "findings", "serve")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var fault *device.Fault
-	if _, err := s.Run(t.Context(), newJob("stray", 0)); !errors.As(err, &fault) {
+	if _, err := s.Run(t.Context(), newJob("illegal address", 0)); !errors.As(err, &fault) {
 		t.Errorf("got %v; want a fault", err)
 	}
 	got, err := s.Findings()
@@ -122,16 +123,16 @@ func TestSanitizerAfterFault(t *testing.T) {
 	}
 }
 
-// Where the child was killed or crashed, its caller knows already, and the tool adds nothing.
+// If the child was killed or has crashed, the caller knows it already and the tool adds no finding.
 func TestSanitizerOfLostChild(t *testing.T) {
 	s, err := sanitized(t, "clean", "serve")
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid := answerOf(t, s, "pid", 0)
+	pid := outputOf(t, s, "pid", 0)
 	s.limit = 300 * time.Millisecond
 	if pid == s.cmd.Process.Pid {
-		t.Fatal("there is no tool around the child")
+		t.Fatal("no tool wraps the child")
 	}
 	var timeout *device.Timeout
 	if _, err := s.Run(t.Context(), newJob("hang", 0)); !errors.As(err, &timeout) {
@@ -139,7 +140,7 @@ func TestSanitizerOfLostChild(t *testing.T) {
 	}
 	eventually(t, "the child inside the tool is gone", func() bool { return !process(pid) })
 	if got, err := s.Findings(); got != nil || err != nil {
-		t.Errorf("got %v, %v; want nothing", got, err)
+		t.Errorf("got %v, %v; want no findings", got, err)
 	}
 
 	s, err = sanitized(t, "clean", "serve")
@@ -151,16 +152,16 @@ func TestSanitizerOfLostChild(t *testing.T) {
 		t.Errorf("got %v; want a crash", err)
 	}
 	if got, err := s.Findings(); got != nil || err != nil {
-		t.Errorf("got %v, %v; want nothing", got, err)
+		t.Errorf("got %v, %v; want no findings", got, err)
 	}
 }
 
 func TestSanitizerDoesNotStart(t *testing.T) {
 	const died = "open the device: the process that ran the kernel died: "
 	for _, c := range []struct{ ends, kind, want string }{
-		{"refusing", "serve", died + "exit status 1; compute-sanitizer says: ========= Error: no such device"},
+		{"refusing", "serve", died + "exit status 1; compute-sanitizer log: ========= Error: no such device"},
 		{"silent", "dies", died + "exit status 3"},
-		{"clean", "no device", "no GPU: there is nothing here"},
+		{"clean", "no device", "no GPU: the test has none"},
 	} {
 		s, err := sanitized(t, c.ends, c.kind)
 		if err == nil || err.Error() != c.want || s != nil {
@@ -169,20 +170,20 @@ func TestSanitizerDoesNotStart(t *testing.T) {
 		if errors.Is(err, device.ErrNoDevice) != (c.kind == "no device") {
 			t.Errorf("%s, %s: ErrNoDevice is %t", c.ends, c.kind, errors.Is(err, device.ErrNoDevice))
 		}
-		noFoldersLeft(t)
+		expectNoFolders(t)
 	}
 }
 
 func TestNoSanitizer(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := StartSanitized(t.Context(), Options{Command: command(t, "serve"), Limit: long}, "memcheck")
-	want := "there is no compute-sanitizer in PATH; it comes with the CUDA toolkit"
+	want := "compute-sanitizer is not in PATH; it is part of the CUDA toolkit"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v; want %q", err, want)
 	}
 }
 
-func TestNowhereToLog(t *testing.T) {
+func TestNoFolderForTheLog(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "compute-sanitizer"), []byte(fakeSanitizer), 0o755); err != nil {
 		t.Fatal(err)
@@ -191,6 +192,6 @@ func TestNowhereToLog(t *testing.T) {
 	t.Setenv("TMPDIR", filepath.Join(folder, "none"))
 	_, err := StartSanitized(t.Context(), Options{Command: command(t, "serve"), Limit: long}, "memcheck")
 	if !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("got %v; want that there is no such folder", err)
+		t.Errorf("got %v; want an error about the missing folder", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"attune/internal/device"
 )
 
-// session is a server inside this process, as its parent sees it.
+// session is the parent's view of a server in this process.
 type session struct {
 	requests  *sender
 	responses *receiver
@@ -52,7 +52,7 @@ func (s *session) receive(t *testing.T) response {
 	return r
 }
 
-func (s *session) ask(t *testing.T, r request) response {
+func (s *session) call(t *testing.T, r request) response {
 	t.Helper()
 	if err := s.requests.send(r.clone()); err != nil {
 		t.Fatal(err)
@@ -65,33 +65,33 @@ func TestServe(t *testing.T) {
 	if facts := s.receive(t).Facts; facts.Kind != "test" {
 		t.Errorf("facts %v", facts)
 	}
-	job, bad := newJob("answer", 6), newJob("refuse", 0)
-	if r := s.ask(t, request{Run: &job}); r.Error != "" || r.Outcome == nil || r.Outcome.Outputs[0][0] != 7 {
-		t.Errorf("a right job: %+v", r)
+	job, bad := newJob("increment", 6), newJob("fail", 0)
+	if r := s.call(t, request{Run: &job}); r.Error != "" || r.Outcome == nil || r.Outcome.Outputs[0][0] != 7 {
+		t.Errorf("a correct job: %+v", r)
 	}
-	if r := s.ask(t, request{Run: &bad}); r.Error != "the kernel is not in the mood" || r.Fault != nil || r.Outcome != nil {
+	if r := s.call(t, request{Run: &bad}); r.Error != "the kernel failed" || r.Fault != nil || r.Outcome != nil {
 		t.Errorf("a job that fails: %+v", r)
 	}
-	if r := s.ask(t, request{Time: &timing{[]device.Job{job}, device.Plan{Samples: 1}}}); r.Error != "" || len(r.Series) != 1 {
+	if r := s.call(t, request{Time: &timing{[]device.Job{job}, device.Plan{Samples: 1}}}); r.Error != "" || len(r.Series) != 1 {
 		t.Errorf("a timing: %+v", r)
 	}
-	if r := s.ask(t, request{}); r.Error != "BUG: an empty request" {
+	if r := s.call(t, request{}); r.Error != "BUG: an empty request" {
 		t.Errorf("an empty request: %+v", r)
 	}
-	stray := newJob("stray", 0)
-	if r := s.ask(t, request{Run: &stray}); r.Fault == nil || r.Fault.Code != "ILLEGAL_ADDRESS" || r.Error == "" {
+	stray := newJob("illegal address", 0)
+	if r := s.call(t, request{Run: &stray}); r.Fault == nil || r.Fault.Code != "ILLEGAL_ADDRESS" || r.Error == "" {
 		t.Errorf("a fault: %+v", r)
 	}
 	s.hangUp()
 	if err := <-s.served; err != nil {
-		t.Errorf("after the parent is gone: %v", err)
+		t.Errorf("after the parent has exited: %v", err)
 	}
 	<-s.gone
 }
 
 func TestServeWithNoMachine(t *testing.T) {
-	s := newSession(t, func() (device.Machine, error) { return nil, errNothingHere })
-	want := response{Error: errNothingHere.Error(), Missing: true}
+	s := newSession(t, func() (device.Machine, error) { return nil, errNoDevice })
+	want := response{Error: errNoDevice.Error(), Missing: true}
 	if diff := cmp.Diff(want, s.receive(t)); diff != "" {
 		t.Error(diff)
 	}
@@ -103,18 +103,18 @@ func TestServeWithNoMachine(t *testing.T) {
 func TestServeWithNoClock(t *testing.T) {
 	s := newSession(t, func() (device.Machine, error) { return noClock{}, nil })
 	s.receive(t)
-	if r := s.ask(t, request{Time: &timing{}}); !r.NoClock || r.Error != device.ErrNoClock.Error() {
+	if r := s.call(t, request{Time: &timing{}}); !r.NoClock || r.Error != device.ErrNoClock.Error() {
 		t.Errorf("got %+v", r)
 	}
 }
 
-// noClock is a machine that does nothing at all.
+// noClock is a machine without Time.
 type noClock struct{ device.Machine }
 
 func (noClock) Facts() device.Facts { return device.Facts{} }
 func (noClock) Close() error        { return nil }
 
-// badClock cannot time.
+// badClock is a machine whose Time fails.
 type badClock struct{ noClock }
 
 func (badClock) Time([]device.Job, device.Plan) ([]device.Series, error) {
@@ -124,24 +124,24 @@ func (badClock) Time([]device.Job, device.Plan) ([]device.Series, error) {
 func TestServeWithBadClock(t *testing.T) {
 	s := newSession(t, func() (device.Machine, error) { return badClock{}, nil })
 	s.receive(t)
-	if r := s.ask(t, request{Time: &timing{}}); r.NoClock || r.Fault == nil || r.Fault.Code != "LAUNCH_TIMEOUT" {
+	if r := s.call(t, request{Time: &timing{}}); r.NoClock || r.Fault == nil || r.Fault.Code != "LAUNCH_TIMEOUT" {
 		t.Errorf("got %+v", r)
 	}
 }
 
-func TestServeToNobody(t *testing.T) {
+func TestServeWithClosedPipe(t *testing.T) {
 	s := newSession(t, openMachine)
 	s.stopRead()
 	if err := <-s.served; !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("before the greeting: %v", err)
+		t.Errorf("before the first response: %v", err)
 	}
 }
 
-func TestServeToNobodyAnyMore(t *testing.T) {
+func TestServeWithPipeClosedLater(t *testing.T) {
 	s := newSession(t, openMachine)
 	s.receive(t)
 	s.stopRead()
-	job := newJob("answer", 6)
+	job := newJob("increment", 6)
 	if err := s.requests.send(&request{Run: &job}); err != nil {
 		t.Fatal(err)
 	}

@@ -15,17 +15,18 @@ type Timer interface {
 	Time(jobs []device.Job, plan device.Plan) ([]device.Series, error)
 }
 
-// The pipes as the child sees them, after standard input, output and error.
+// The child's file descriptors of the pipes, after standard input, output and error.
 const (
 	requestFD  = 3
 	responseFD = 4
 )
 
-// Serve is the life of the child: it opens a machine and answers requests until the parent is gone.
+// Serve is the child's main function: it opens a machine and serves requests until the parent
+// exits.
 func Serve(open func() (device.Machine, error)) error {
-	// Whoever interrupts the program means the parent; what becomes of the child is for the parent to say.
+	// Ctrl-C reaches the child too. The parent handles it and decides when the child ends.
 	signal.Ignore(os.Interrupt)
-	// What the driver may start must not keep the pipes open when the child is gone.
+	// Processes that the driver starts must not keep the pipes open after the child has died.
 	syscall.CloseOnExec(requestFD)
 	syscall.CloseOnExec(responseFD)
 	return serve(os.NewFile(requestFD, "requests"), os.NewFile(responseFD, "responses"), open)
@@ -37,21 +38,22 @@ func serve(requests io.Reader, responses io.Writer, open func() (device.Machine,
 	out := newSender(responses, false)
 	machine, err := open()
 	if err != nil {
-		return out.send(failure(err))
+		return out.send(failed(err))
 	}
 	defer machine.Close()
 	if err := out.send(&response{Facts: machine.Facts()}); err != nil {
 		return err
 	}
 	for r := range pending {
-		if err := out.send(answer(machine, r)); err != nil {
+		if err := out.send(respond(machine, r)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// read passes requests on. A parent that is gone ends the child at once, even in the middle of a launch or an opening that hangs.
+// read receives requests. When the parent has exited it ends the child at once, even if the machine
+// hangs in a launch or while it opens.
 func read(requests io.Reader, pending chan<- request) {
 	in := newReceiver(requests)
 	for {
@@ -65,32 +67,33 @@ func read(requests io.Reader, pending chan<- request) {
 	}
 }
 
-// parentGone is a variable so that a test can serve within its own process.
+// parentGone is a variable so that a test can serve in its own process.
 var parentGone = func() { os.Exit(0) }
 
-func answer(machine device.Machine, r request) *response {
+func respond(machine device.Machine, r request) *response {
 	switch {
 	case r.Run != nil:
 		outcome, err := device.Run(machine, *r.Run)
 		if err != nil {
-			return failure(err)
+			return failed(err)
 		}
 		return &response{Outcome: outcome}
 	case r.Time != nil:
 		timer, ok := machine.(Timer)
 		if !ok {
-			return failure(device.ErrNoClock)
+			return failed(device.ErrNoClock)
 		}
 		series, err := timer.Time(r.Time.Jobs, r.Time.Plan)
 		if err != nil {
-			return failure(err)
+			return failed(err)
 		}
 		return &response{Series: series}
 	}
-	return failure(errors.New("BUG: an empty request"))
+	return failed(errors.New("BUG: an empty request"))
 }
 
-func failure(err error) *response {
+// failed is the response for an error.
+func failed(err error) *response {
 	r := &response{Error: err.Error(), Missing: errors.Is(err, device.ErrNoDevice), NoClock: errors.Is(err, device.ErrNoClock)}
 	errors.As(err, &r.Fault)
 	return r

@@ -1,5 +1,5 @@
-// Functions that stay functions, because they are reached through pointers or call each other in a circle. Each has a frame and
-// spills of its own, which ptxas lists after the entry that can reach it, once for each such entry.
+// Functions that are not inlined: they are called through pointers or recursively. Each has its own frame
+// and spills, which ptxas lists after the entry that can reach it, once for each such entry.
 
 template <int kWidth>
 __device__ __noinline__ float heavy(const float* x, int n) {

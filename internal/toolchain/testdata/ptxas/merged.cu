@@ -1,5 +1,5 @@
-// Functions that are not inlined but that ptxas can merge into the entries that call them: their stack becomes the entry's.
-// Local arrays, static shared memory, barriers with numbers, three entries.
+// Functions that are not inlined, but that ptxas merges into the entries that call them: their stack becomes
+// the entry's. Local arrays, static shared memory, numbered barriers, three entries.
 
 __device__ __noinline__ float deep(const float* x, int n) {
   float local[40];

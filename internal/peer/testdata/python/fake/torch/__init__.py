@@ -1,4 +1,4 @@
-"""A double of as much of PyTorch as the helper uses. Tensors are lists of numbers; a graph keeps what was called and does it again."""
+"""A fake of the part of PyTorch that the helper uses. Tensors are arrays; a graph records calls and repeats them."""
 import array
 import contextlib
 import math
@@ -87,7 +87,7 @@ def no_grad():
 
 
 class cuda:
-    captured = None  # what a graph in the making has been given to do
+    captured = None  # the calls of the graph that is being captured
     streams = []
 
     class Event:
@@ -110,8 +110,8 @@ class cuda:
 
     class CUDAGraph:
         def replay(self):
-            for do in self.work:
-                do()
+            for call in self.work:
+                call()
 
     @staticmethod
     @contextlib.contextmanager
@@ -150,7 +150,7 @@ class cuda:
     @staticmethod
     def get_device_properties(index):
         class properties:
-            name = "A double"
+            name = "A fake GPU"
             uuid = "00010203-0405-0607-0809-0a0b0c0d0e0f"
         return properties
 
@@ -177,19 +177,19 @@ def launch(q, k, v, is_causal):
     out = Tensor([0.0] * len(q.values), q.shape, q.dtype)
     out.on_gpu = True
 
-    def do():
+    def call():
         out.values[:] = array.array("f", attention(q, k, v, is_causal))
 
     if cuda.captured is None:
-        do()
+        call()
     else:
-        # No launch takes the inputs of the one before it, and every copy is alike.
+        # Consecutive launches use different copies of the inputs, and all copies are equal.
         if cuda.captured:
             assert q is not cuda.last and q.values == cuda.last.values
         cuda.last = q
-        cuda.captured.append(do)
+        cuda.captured.append(call)
     return out
 
 
 sys.modules["torch.cuda"] = cuda
-print("a double of PyTorch talks on standard output", os.getpid())
+print("the fake PyTorch prints to standard output", os.getpid())

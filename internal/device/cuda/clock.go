@@ -1,0 +1,79 @@
+package cuda
+
+import (
+	"fmt"
+	"slices"
+)
+
+// clock is a stream and the two events that time the work on it.
+type clock struct {
+	machine            *Machine
+	stream, start, end handle
+}
+
+func (m *Machine) newClock() (*clock, error) {
+	c := &clock{machine: m}
+	d := m.driver
+	err := m.do(func() error {
+		for _, step := range []struct {
+			code      result
+			operation string
+		}{
+			{d.cuStreamCreate(&c.stream, streamNonBlocking), "make a stream"},
+			{d.cuEventCreate(&c.start, 0), "make an event"},
+			{d.cuEventCreate(&c.end, 0), "make an event"},
+		} {
+			if err := d.failure(step.code, step.operation); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// replay runs a graph once and returns its time in seconds. A lead-in that is not nil runs right
+// before it and is not timed. during runs on the host while the GPU works.
+func (c *clock) replay(g, leadIn *graph, during func()) (float64, error) {
+	operation := "replay a graph of " + g.name
+	launch := func(g *graph) func() error {
+		d := c.machine.driver
+		return func() error { return d.fault(d.cuGraphLaunch(g.exec, c.stream), operation) }
+	}
+	var before []func() error
+	if leadIn != nil {
+		before = append(before, launch(leadIn))
+	}
+	return c.elapsed(operation, before, launch(g), during)
+}
+
+// elapsed returns the GPU's time for work in seconds, between two events. The steps before it are
+// not timed.
+func (c *clock) elapsed(operation string, before []func() error, work func() error, during func()) (float64, error) {
+	d := c.machine.driver
+	var milliseconds float32
+	step := func(f func() result) func() error {
+		return func() error { return d.fault(f(), operation) }
+	}
+	steps := append(slices.Clone(before),
+		step(func() result { return d.cuEventRecord(c.start, c.stream) }),
+		work,
+		step(func() result { return d.cuEventRecord(c.end, c.stream) }),
+		func() error {
+			if during != nil {
+				during()
+			}
+			return nil
+		},
+		step(func() result { return d.cuEventSynchronize(c.end) }),
+		step(func() result { return d.cuEventElapsedTime(&milliseconds, c.start, c.end) }),
+	)
+	err := c.machine.do(func() error { return repeat(1, steps) })
+	if err == nil && milliseconds <= 0 {
+		err = fmt.Errorf("%s: the events measured %g ms", operation, milliseconds)
+	}
+	return float64(milliseconds) / 1e3, err
+}
