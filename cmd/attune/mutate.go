@@ -100,7 +100,7 @@ func (a *app) mutate(ctx context.Context, o mutateOptions, text string) error {
 	}
 	defer w.close()
 	w.Device = a.simulator(o.device)
-	mutation := lab.MutationRequest{Variant: request.Variants[0], Request: request, Count: o.count, Seed: o.seed}
+	mutation := lab.MutationRequest{Request: request, Count: o.count, Seed: o.seed}
 	if w.compiler != nil {
 		mutation.Assemble = assembleWith(w.compiler)
 	}

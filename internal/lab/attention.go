@@ -27,8 +27,9 @@ func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) devic
 	if shape.Causal {
 		causal = 1
 	}
+	_, code := loadable(image, facts)
 	job := device.Job{
-		Image:              loadable(image, facts),
+		Image:              code,
 		Entry:              image.Record.Kernel,
 		Grid:               grid(launch, shape, facts),
 		Block:              [3]int{launch.Threads, 1, 1},
@@ -123,27 +124,13 @@ func grid(launch toolchain.Launch, shape tensor.Shape, facts device.Facts) [3]in
 	return [3]int{(tiles + cluster - 1) / cluster * cluster, y, z}
 }
 
-// form is the part of an image that a device runs.
-type form string
-
-const (
-	cubinForm form = "cubin" // machine code by ptxas
-	ptxForm   form = "ptx"   // PTX, which the device compiles or simulates
-)
-
-// imageForm is machine code if it was built and fits the device, else PTX.
-func imageForm(image *toolchain.Image, facts device.Facts) form {
+// loadable is the part of an image that a device runs: the machine code ("cubin") if it was built and fits
+// the device, else the PTX ("ptx"), which the device compiles or simulates.
+func loadable(image *toolchain.Image, facts device.Facts) (form string, data []byte) {
 	if image.Cubin != nil && native(image.Record.Arch, facts.Arch) {
-		return cubinForm
+		return "cubin", image.Cubin
 	}
-	return ptxForm
-}
-
-func loadable(image *toolchain.Image, facts device.Facts) []byte {
-	if imageForm(image, facts) == cubinForm {
-		return image.Cubin
-	}
-	return image.PTX
+	return "ptx", image.PTX
 }
 
 // outputs decodes some rows of a kernel's output: O, and the log-sum-exp if the kernel writes it.

@@ -298,7 +298,7 @@ func TestGrid(t *testing.T) {
 	check("persistent blocks, on a device of unknown size", three, 2, 8, 32, 0, [3]int{3, 1, 1})
 }
 
-func TestImageForm(t *testing.T) {
+func TestLoadable(t *testing.T) {
 	for _, test := range []struct {
 		cubin, device, want string
 	}{
@@ -312,8 +312,8 @@ func TestImageForm(t *testing.T) {
 			image.Cubin = []byte(test.cubin)
 		}
 		facts := device.Facts{Arch: test.device}
-		if got := string(loadable(image, facts)); got != test.want || string(imageForm(image, facts)) != test.want {
-			t.Errorf("with cubin %q on %s it loads %s as %s, want %s", test.cubin, test.device, got, imageForm(image, facts), test.want)
+		if form, code := loadable(image, facts); string(code) != test.want || form != test.want {
+			t.Errorf("with cubin %q on %s it loads %s as %s, want %s", test.cubin, test.device, code, form, test.want)
 		}
 	}
 }

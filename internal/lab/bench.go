@@ -54,7 +54,7 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 	}
 	b.result = b.newResult()
 	defer b.close()
-	if b.images, err = l.buildAll(ctx, r.Arch, p.variants()...); err != nil {
+	if b.images, err = l.buildAll(ctx, r.Arch, p.variants(false)...); err != nil {
 		return nil, err
 	}
 	b.addBuilds()
@@ -123,7 +123,7 @@ func (b *bench) newResult() *run.Bench {
 // addBuilds records every build once, in the order of the plan.
 func (b *bench) addBuilds() {
 	known := map[string]bool{}
-	for _, v := range b.plan.variants() {
+	for _, v := range b.plan.variants(false) {
 		if !known[v.String()] {
 			b.result.Builds = append(b.result.Builds, b.images[v.String()].Record)
 		}

@@ -20,10 +20,9 @@ type MutationReport struct {
 
 // MutationRequest says which mutants to try.
 type MutationRequest struct {
-	Variant spec.Variant
-	Request Request // shapes, seeds and architecture of the correctness gate
-	Count   int     // of mutants to try; 0 for all
-	Seed    uint64  // picks the mutants
+	Request        // one variant; shapes, seeds and architecture of the correctness gate
+	Count   int    // of mutants to try; 0 for all
+	Seed    uint64 // picks the mutants
 	// Assemble returns the code hash of PTX. Without a compiler it is nil, and no mutant can be shown to
 	// be equivalent.
 	Assemble func(ctx context.Context, ptx []byte, arch string) (string, error)
@@ -31,29 +30,29 @@ type MutationRequest struct {
 
 // Mutate changes a variant one line at a time and takes each mutant through the correctness gate.
 func (l *Lab) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, error) {
-	m.Request.Variants = []spec.Variant{m.Variant}
-	p, err := m.Request.plan(l.Device.facts.Arch)
+	p, err := m.plan(l.Device.facts.Arch)
 	if err != nil {
 		return nil, err
 	}
-	images, err := l.buildAll(ctx, p.Arch, m.Variant)
+	variant := m.Variants[0]
+	images, err := l.buildAll(ctx, p.Arch, variant)
 	if err != nil {
 		return nil, err
 	}
-	image := images[m.Variant.String()]
+	image := images[variant.String()]
 	all, err := mutate.All(image.PTX, l.Kernel.Name)
 	if err != nil {
 		return nil, err
 	}
-	t := &mutationTrial{lab: l, plan: p, variant: m.Variant, image: image, refs: newReferences()}
+	t := &mutationTrial{lab: l, plan: p, variant: variant, image: image, refs: newReferences()}
 	if t.original, err = t.checkOriginal(ctx, m); err != nil {
 		return nil, err
 	}
-	report := &MutationReport{Variant: m.Variant.String(), Arch: image.Record.Arch, Report: mutate.NewReport(len(all))}
+	report := &MutationReport{Variant: variant.String(), Arch: image.Record.Arch, Report: mutate.NewReport(len(all))}
 	picked := mutate.Sample(all, m.Count, m.Seed)
 	for i, mutant := range picked {
 		step := fmt.Sprintf("mutant at line %d: %s", mutant.Line, mutant.What)
-		l.progress(Progress{Subject: m.Variant.String(), Step: step, Done: i, Total: len(picked)})
+		l.progress(Progress{Subject: variant.String(), Step: step, Done: i, Total: len(picked)})
 		if err := t.try(ctx, mutant, report); err != nil {
 			return nil, err
 		}

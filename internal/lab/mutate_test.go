@@ -16,6 +16,7 @@ import (
 	simdevice "attune/internal/device/sim"
 	"attune/internal/mutate"
 	"attune/internal/run"
+	"attune/internal/spec"
 	"attune/internal/toolchain"
 	"attune/kernels"
 )
@@ -75,7 +76,8 @@ func newMutation(t *testing.T, fates map[string]func(*device.Outcome) error) (*s
 	for _, m := range all {
 		c.all[string(m.Apply(image.PTX))] = m
 	}
-	return s, c, MutationRequest{Variant: s.variant("stage1"), Request: r}
+	r.Variants = []spec.Variant{s.variant("stage1")}
+	return s, c, MutationRequest{Request: r}
 }
 
 // Each kind of change has its own fate, and the report counts them.
@@ -250,9 +252,9 @@ func TestMutateFails(t *testing.T) {
 	check(func(_ *setup, m *MutationRequest) {
 		m.Assemble = func(context.Context, []byte, string) (string, error) { return "", lost }
 	}, nil, "stage1: the memory is full")
-	check(func(_ *setup, m *MutationRequest) { m.Request.Arch = "sm_70" }, &request, `not for "sm_70"`)
-	check(func(_ *setup, m *MutationRequest) { m.Request.Shapes = shapes(t, "1x1x8x128") }, &request, "head dim 128")
-	check(func(s *setup, m *MutationRequest) { m.Variant = s.variant("stage1+TILE_N=32") }, nil, "no CUDA compiler")
+	check(func(_ *setup, m *MutationRequest) { m.Arch = "sm_70" }, &request, `not for "sm_70"`)
+	check(func(_ *setup, m *MutationRequest) { m.Shapes = shapes(t, "1x1x8x128") }, &request, "head dim 128")
+	check(func(s *setup, m *MutationRequest) { m.Variants[0] = s.variant("stage1+TILE_N=32") }, nil, "no CUDA compiler")
 }
 
 func TestMutateCancelled(t *testing.T) {

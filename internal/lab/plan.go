@@ -174,30 +174,15 @@ func (e entry) on(shape tensor.Shape) spec.Variant {
 	panic("BUG: a shape that is not in the plan")
 }
 
-// parts are the parts of all entries.
-func (p *plan) parts() []part {
-	var all []part
+// variants are those of all parts, and their parents if the request is timed against them.
+func (p *plan) variants(withParents bool) []spec.Variant {
+	var all []spec.Variant
 	for _, e := range p.entries {
-		all = append(all, e.parts...)
-	}
-	return all
-}
-
-// variants are those of all parts.
-func (p *plan) variants() []spec.Variant {
-	var all []spec.Variant
-	for _, part := range p.parts() {
-		all = append(all, part.variant)
-	}
-	return all
-}
-
-// parents are the variants that the parts are measured against.
-func (p *plan) parents() []spec.Variant {
-	var all []spec.Variant
-	for _, part := range p.parts() {
-		if part.parent != nil {
-			all = append(all, *part.parent)
+		for _, part := range e.parts {
+			all = append(all, part.variant)
+			if withParents && part.parent != nil {
+				all = append(all, *part.parent)
+			}
 		}
 	}
 	return all
@@ -222,29 +207,26 @@ func Target(kernel *spec.Kernel, v spec.Variant, arch string) toolchain.Target {
 // their parents, for each of their architectures.
 func ShippedTargets(kernel *spec.Kernel) []toolchain.Target {
 	var targets []toolchain.Target
-	known := map[string]bool{}
-	add := func(archs []string, variants ...spec.Variant) {
+	add := func(archs []string, variants []spec.Variant, parent spec.Variant, hasParent bool) {
+		if hasParent {
+			variants = append(variants, parent)
+		}
 		for _, v := range variants {
 			for _, arch := range archs {
 				t := Target(kernel, v, arch)
-				if !known[t.String()] {
-					known[t.String()] = true
+				if !slices.ContainsFunc(targets, func(known toolchain.Target) bool { return known.String() == t.String() }) {
 					targets = append(targets, t)
 				}
 			}
 		}
 	}
 	for _, stage := range kernel.Stages {
-		add(stage.Archs, stage.Variant())
-		if parent, ok := stage.Variant().Parent(); ok {
-			add(stage.Archs, parent)
-		}
+		parent, ok := stage.Variant().Parent()
+		add(stage.Archs, []spec.Variant{stage.Variant()}, parent, ok)
 	}
 	for _, s := range kernel.Selections {
-		add(s.Archs, s.Variants()...)
-		if parent, ok := s.Parent(); ok {
-			add(s.Archs, parent)
-		}
+		parent, ok := s.Parent()
+		add(s.Archs, s.Variants(), parent, ok)
 	}
 	return targets
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,16 +44,16 @@ func (l *Lab) Profile(ctx context.Context, r ProfileRequest) (*run.Run, []*profi
 	if err != nil {
 		return nil, nil, err
 	}
+	reports, remove, err := r.reportFolder()
+	if err != nil {
+		return nil, nil, fmt.Errorf("write the profiles of %s: %w", r.Variant, err)
+	}
+	defer remove()
 	b := l.startBuilds(ctx, r.Arch, r.Variant)
 	defer b.stop()
-	a := l.newAttempt(p, p.entries[0].parts[0], b, newReferences())
-	a.record.Requested.Profile = true
+	a := (&runner{l, p, b, newReferences()}).newAttempt(p.entries[0].parts[0])
+	a.result.Requested.Profile = true
 	defer a.session.close()
-	reports, err := os.MkdirTemp("", "attune-profile-")
-	if err != nil {
-		return nil, nil, err
-	}
-	defer os.RemoveAll(reports)
 	profiles, err := a.profileShapes(ctx, r, reports)
 	if ctx.Err() != nil {
 		err = ctx.Err()
@@ -62,7 +61,17 @@ func (l *Lab) Profile(ctx context.Context, r ProfileRequest) (*run.Run, []*profi
 	if err != nil {
 		return nil, nil, err
 	}
-	return a.finish(), profiles, l.recordProfiles(ctx, a.record, profiles, r.Folder, reports)
+	return a.finish(), profiles, l.recordProfiles(ctx, a.result, profiles, r.Folder)
+}
+
+// reportFolder is where the profiler writes its reports. They are megabytes each, so they stay in the
+// folder of the request and never go into the ledger. Without a folder they are removed.
+func (r ProfileRequest) reportFolder() (folder string, remove func(), err error) {
+	if r.Folder != "" {
+		return r.Folder, func() {}, os.MkdirAll(r.Folder, 0o755)
+	}
+	folder, err = os.MkdirTemp("", "attune-profile-")
+	return folder, func() { os.RemoveAll(folder) }, err
 }
 
 // profileShapes goes through the gates until one fails.
@@ -83,7 +92,7 @@ func (a *attempt) profileShapes(ctx context.Context, r ProfileRequest, reports s
 	}
 	var profiles []*profile.Profile
 	for i, shape := range r.Shapes {
-		a.progress(fmt.Sprintf("profiling %s", shape), i, len(r.Shapes))
+		a.step(fmt.Sprintf("profiling %s", shape), i, len(r.Shapes))
 		p, err := a.profileShape(ctx, r, shape, reports)
 		if errors.Is(err, profile.ErrNoPermission) && r.Fallback != nil {
 			r = r.withoutProfiler(err.Error())
@@ -108,11 +117,11 @@ func (r ProfileRequest) withoutProfiler(why string) ProfileRequest {
 
 // profileShape counts one launch on the chip, on the simulator or on both, and derives the metrics.
 func (a *attempt) profileShape(ctx context.Context, r ProfileRequest, shape tensor.Shape, reports string) (*profile.Profile, error) {
-	facts := *a.record.Facts
+	facts := *a.result.Facts
 	job := newJob(a.image, facts, tensor.Draw(shape, r.Seed, tensor.Options{}))
 	p := &profile.Profile{Shape: shape.String(), Seed: r.Seed, FLOPs: shape.FLOPs()}
 	if r.Profiler != nil {
-		name := run.FileName(r.Variant.String(), p.Shape) + reportSuffix
+		name := run.FileName(r.Variant.String(), p.Shape) + ".ncu-rep"
 		capture, err := r.Profiler.Capture(ctx, job, filepath.Join(reports, name))
 		if err != nil {
 			return nil, err
@@ -154,32 +163,23 @@ func profileGate(profiles []*profile.Profile) gate.Check {
 	return all
 }
 
-const (
-	profilesName = "profile.json" // the figures of all shapes
-	// reportSuffix ends the names of the profiler's reports. They are megabytes each, so they go only
-	// into the folder of the request and never into the ledger.
-	reportSuffix = ".ncu-rep"
-)
-
-// recordProfiles writes the run into the ledger with the figures and documents of its profiles. The
-// folder of the request gets the same files and the profiler's reports.
-func (l *Lab) recordProfiles(ctx context.Context, record *run.Run, profiles []*profile.Profile, folder, reports string) error {
-	files, err := l.profileFiles(record.Variant, profiles, reports)
+// recordProfiles writes the run into the ledger with the figures and documents of its profiles. A folder
+// gets the same files.
+func (l *Lab) recordProfiles(ctx context.Context, record *run.Run, profiles []*profile.Profile, folder string) error {
+	files, err := l.profileFiles(record.Variant, profiles)
+	if folder != "" {
+		for name, data := range files {
+			err = errors.Join(err, os.WriteFile(filepath.Join(folder, name), data, 0o644))
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("write the profiles of %s: %w", record.Variant, err)
-	}
-	if folder != "" {
-		if err := writeFiles(folder, files); err != nil {
-			return fmt.Errorf("write the profiles of %s: %w", record.Variant, err)
-		}
-		maps.DeleteFunc(files, func(name string, _ []byte) bool { return strings.HasSuffix(name, reportSuffix) })
 	}
 	return l.record(ctx, record, files)
 }
 
-// profileFiles are the figures of all shapes, the documents rendered from them, and the profiler's
-// reports.
-func (l *Lab) profileFiles(variant string, profiles []*profile.Profile, reports string) (map[string][]byte, error) {
+// profileFiles are the figures of all shapes, and the documents rendered from them.
+func (l *Lab) profileFiles(variant string, profiles []*profile.Profile) (map[string][]byte, error) {
 	if len(profiles) == 0 {
 		return nil, nil
 	}
@@ -189,29 +189,12 @@ func (l *Lab) profileFiles(variant string, profiles []*profile.Profile, reports 
 	if err != nil {
 		return nil, err
 	}
-	files := map[string][]byte{profilesName: append(figures, '\n')}
+	files := map[string][]byte{}
 	if l.RenderProfiles != nil {
-		rendered, err := l.RenderProfiles(variant, profiles)
-		if err != nil {
-			return nil, err
-		}
-		maps.Copy(files, rendered)
-	}
-	for _, p := range profiles {
-		if p.Report == "" {
-			continue
-		}
-		if files[p.Report], err = os.ReadFile(filepath.Join(reports, p.Report)); err != nil {
+		if files, err = l.RenderProfiles(variant, profiles); err != nil {
 			return nil, err
 		}
 	}
+	files["profile.json"] = append(figures, '\n')
 	return files, nil
-}
-
-func writeFiles(folder string, files map[string][]byte) error {
-	failed := []error{os.MkdirAll(folder, 0o755)}
-	for name, text := range files {
-		failed = append(failed, os.WriteFile(filepath.Join(folder, name), text, 0o644))
-	}
-	return errors.Join(failed...)
 }

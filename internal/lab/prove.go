@@ -62,20 +62,24 @@ type ProofRequest struct {
 // stage's. A value that no stage has or allows is tried on variants of the covering set. So are all
 // values of a knob that cannot change alone in any stage.
 func (l *Lab) Prove(ctx context.Context, r ProofRequest) (*Proof, error) {
-	p := &prover{lab: l, request: r}
-	changes, err := p.plan()
+	stages, cover, err := l.provable(r.Arch)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p.builds = l.startBuilds(ctx, r.Arch)
+	p := &prover{lab: l, brief: r.Brief, builds: l.startBuilds(ctx, r.Arch)}
 	defer p.builds.stop()
 	proof := &Proof{Arch: r.Arch, Knobs: make([]KnobProof, len(l.Kernel.Knobs))}
+	changes := make([][]change, len(l.Kernel.Knobs))
+	for i := range l.Kernel.Knobs {
+		proof.Knobs[i], changes[i] = knobChanges(l.Kernel, stages, cover, i)
+		p.planned += len(changes[i])
+	}
 	var work sync.WaitGroup
-	for i, knob := range l.Kernel.Knobs {
+	for i := range changes {
 		work.Go(func() {
-			if err := p.prove(knob, changes[i], &proof.Knobs[i]); err != nil {
+			if err := p.prove(&proof.Knobs[i], changes[i]); err != nil {
 				cancel(err) // ends the builds of the other knobs too
 			}
 		})
@@ -87,107 +91,65 @@ func (l *Lab) Prove(ctx context.Context, r ProofRequest) (*Proof, error) {
 	return proof, nil
 }
 
-type prover struct {
-	lab     *Lab
-	request ProofRequest
-	builds  *builds
-	planned int // changes to build
-
-	mu   sync.Mutex
-	done int // changes that were compared
+// provable are the stages and the covering set for an architecture. It is an error if there is no stage.
+func (l *Lab) provable(arch string) (stages, cover []spec.Variant, err error) {
+	for _, stage := range l.Kernel.Stages {
+		if _, refused := Arch(stage, arch, ""); refused != nil {
+			err = cmp.Or(err, refused)
+		} else {
+			stages = append(stages, stage.Variant())
+		}
+	}
+	if len(stages) == 0 {
+		return nil, nil, err
+	}
+	cover = slices.DeleteFunc(l.Kernel.Cover(), func(v spec.Variant) bool {
+		_, err := Arch(v.Stage(), arch, "")
+		return err != nil
+	})
+	return stages, cover, nil
 }
 
 // change is one value of a knob, tried on a variant.
 type change struct {
-	value  int
-	before spec.Variant
-	after  spec.Variant // before, with the value
-	kind   changeKind
+	value         int // index of the value
+	before, after spec.Variant
 }
 
-func (c change) builds() bool { return c.kind == toBuild }
-
-type changeKind int
-
-const (
-	toBuild changeKind = iota
-	isOwn              // the variant has the value already
-	notAllowed
-)
-
-// plan lists the changes of each knob.
-func (p *prover) plan() ([][]change, error) {
-	kernel := p.lab.Kernel
-	var stages []spec.Variant
-	var refusal error
-	for _, stage := range kernel.Stages {
-		if _, err := Arch(stage, p.request.Arch, ""); err != nil {
-			refusal = cmp.Or(refusal, err)
-			continue
-		}
-		stages = append(stages, stage.Variant())
-	}
-	if len(stages) == 0 {
-		return nil, refusal
-	}
-	cover := slices.DeleteFunc(kernel.Cover(), func(v spec.Variant) bool {
-		_, err := Arch(v.Stage(), p.request.Arch, "")
-		return err != nil
-	})
-	all := make([][]change, len(kernel.Knobs))
-	for i := range kernel.Knobs {
-		all[i] = knobChanges(kernel, stages, cover, i)
-		for _, c := range all[i] {
-			if c.builds() {
-				p.planned++
+// knobChanges begins the proof of a knob, and lists the changes to build.
+func knobChanges(kernel *spec.Kernel, stages, cover []spec.Variant, knob int) (KnobProof, []change) {
+	k := kernel.Knobs[knob]
+	proof := KnobProof{Knob: k.Name, Fate: Untried}
+	var changes []change
+	var unreached, all []int // indexes of values
+	for i, value := range k.Values {
+		v := ValueProof{Value: value, Own: []string{}, Alive: []string{}, Equal: []string{}, NotAllowed: []string{}, Broken: []string{}}
+		reached := false
+		for _, stage := range stages {
+			own, has := stage.Value(k.Name)
+			after, allowed := withValue(kernel, stage, k.Name, value)
+			switch {
+			case !has:
+			case own == value:
+				v.Own, reached = append(v.Own, stage.String()), true
+			case allowed:
+				changes, reached = append(changes, change{i, stage, after}), true
+			default:
+				v.NotAllowed = append(v.NotAllowed, stage.String())
 			}
 		}
-	}
-	return all, nil
-}
-
-// knobChanges lists the changes of one knob: in every stage, and in variants of the covering set for
-// values that the stages do not reach.
-func knobChanges(kernel *spec.Kernel, stages, cover []spec.Variant, knob int) []change {
-	var all []change
-	var unreached []int
-	changesAlone := false
-	for _, value := range kernel.Knobs[knob].Values {
-		tries := stageChanges(kernel, stages, knob, value)
-		changesAlone = changesAlone || slices.ContainsFunc(tries, change.builds)
-		if !slices.ContainsFunc(tries, func(c change) bool { return c.kind != notAllowed }) {
-			unreached = append(unreached, value)
+		if !reached {
+			unreached = append(unreached, i)
 		}
-		all = append(all, tries...)
+		all, proof.Values = append(all, i), append(proof.Values, v)
 	}
-	if !changesAlone {
-		unreached = kernel.Knobs[knob].Values
+	if len(changes) == 0 {
+		unreached = all
 	}
-	for _, value := range unreached {
-		all = append(all, coverChanges(kernel, cover, knob, value)...)
+	for _, i := range unreached {
+		changes = append(changes, coverChanges(kernel, cover, k, i)...)
 	}
-	return all
-}
-
-// stageChanges tries a value of a knob on the stages that have the knob.
-func stageChanges(kernel *spec.Kernel, stages []spec.Variant, knob, value int) []change {
-	var all []change
-	for _, v := range stages {
-		own, has := v.Value(kernel.Knobs[knob].Name)
-		if !has {
-			continue
-		}
-		c := change{value: value, before: v}
-		if own == value {
-			c.kind = isOwn
-		} else if changed, ok := withValue(kernel, v, knob, value); ok {
-			c.after = changed
-		} else {
-			c.kind = notAllowed
-		}
-		all = append(all, c)
-	}
-	return all
+	return proof, changes
 }
 
 // maxCoverChanges limits the variants of the covering set that a value is tried on.
@@ -195,20 +157,20 @@ const maxCoverChanges = 2
 
 // coverChanges finds pairs of variants that differ only in the knob. One of each pair is in the
 // covering set, and one has the value.
-func coverChanges(kernel *spec.Kernel, cover []spec.Variant, knob, value int) []change {
+func coverChanges(kernel *spec.Kernel, cover []spec.Variant, k spec.Knob, value int) []change {
 	var all []change
 	for _, v := range cover {
-		own, has := v.Value(kernel.Knobs[knob].Name)
+		own, has := v.Value(k.Name)
 		if !has {
 			continue
 		}
-		for _, other := range kernel.Knobs[knob].Values {
-			switch changed, ok := withValue(kernel, v, knob, other); {
+		for _, other := range k.Values {
+			switch changed, ok := withValue(kernel, v, k.Name, other); {
 			case other == own || !ok:
-			case own == value:
-				all = append(all, change{value: value, before: changed, after: v})
-			case other == value:
-				all = append(all, change{value: value, before: v, after: changed})
+			case own == k.Values[value]:
+				all = append(all, change{value, changed, v})
+			case other == k.Values[value]:
+				all = append(all, change{value, v, changed})
 			}
 		}
 	}
@@ -216,10 +178,10 @@ func coverChanges(kernel *spec.Kernel, cover []spec.Variant, knob, value int) []
 }
 
 // withValue is a variant with another value of a knob, if the constraints allow it.
-func withValue(kernel *spec.Kernel, v spec.Variant, knob, value int) (spec.Variant, bool) {
+func withValue(kernel *spec.Kernel, v spec.Variant, knob string, value int) (spec.Variant, bool) {
 	text := v.Stage().Name
 	for _, s := range v.Values() {
-		if s.Knob == kernel.Knobs[knob].Name {
+		if s.Knob == knob {
 			s.Value = value
 		}
 		text += "+" + s.String()
@@ -228,61 +190,56 @@ func withValue(kernel *spec.Kernel, v spec.Variant, knob, value int) (spec.Varia
 	return changed, err == nil // the text is well-formed, so an error is a constraint
 }
 
+// prover builds changes and compares their code.
+type prover struct {
+	lab     *Lab
+	brief   bool
+	builds  *builds
+	planned int // changes to build
+
+	mu   sync.Mutex
+	done int // changes that were compared
+}
+
 // prove finds the fate of one knob.
-func (p *prover) prove(knob spec.Knob, changes []change, proof *KnobProof) error {
-	*proof = KnobProof{Knob: knob.Name, Fate: Untried}
-	for _, value := range knob.Values {
-		proof.Values = append(proof.Values, ValueProof{
-			Value: value, Own: []string{}, Alive: []string{}, Equal: []string{}, NotAllowed: []string{}, Broken: []string{},
-		})
-	}
-	if !p.request.Brief { // in brief, a build starts when its result is needed
+func (p *prover) prove(proof *KnobProof, changes []change) error {
+	if !p.brief { // in brief, a build starts when its result is needed
 		for _, c := range changes {
-			if c.builds() {
-				p.builds.start(c.after)
-			}
+			p.builds.start(c.after)
 		}
 	}
 	for _, c := range changes {
-		if p.request.Brief && proof.Fate == Alive {
+		if p.brief && proof.Fate == Alive {
 			return nil
 		}
-		v := &proof.Values[slices.Index(knob.Values, c.value)]
-		fate, list, err := p.compare(c, v)
-		if err != nil {
+		if err := p.compare(proof, c); err != nil {
 			return err
-		}
-		*list = append(*list, c.before.String())
-		if fate == Alive || proof.Fate == Untried {
-			proof.Fate = fate
 		}
 	}
 	return nil
 }
 
-// compare compares the code before and after a change, and returns the list that the variant belongs
-// to.
-func (p *prover) compare(c change, v *ValueProof) (Fate, *[]string, error) {
-	switch c.kind {
-	case isOwn:
-		return Untried, &v.Own, nil
-	case notAllowed:
-		return Untried, &v.NotAllowed, nil
-	}
+// compare compares the code before and after a change.
+func (p *prover) compare(proof *KnobProof, c change) error {
+	v, name := &proof.Values[c.value], c.before.String()
 	before, err := p.builds.image(c.before)
 	after, errAfter := p.builds.image(c.after)
-	err = cmp.Or(err, errAfter)
-	var refused *toolchain.CompileError
 	p.progress(c.after)
-	switch {
+	var refused *toolchain.CompileError
+	switch err := cmp.Or(err, errAfter); {
 	case errors.As(err, &refused):
-		return Untried, &v.Broken, nil
+		v.Broken = append(v.Broken, name)
 	case err != nil:
-		return Untried, nil, err
-	case codeOf(after) == codeOf(before):
-		return Dead, &v.Equal, nil
+		return err
+	case codeOf(after) != codeOf(before):
+		v.Alive, proof.Fate = append(v.Alive, name), Alive
+	default:
+		v.Equal = append(v.Equal, name)
+		if proof.Fate == Untried {
+			proof.Fate = Dead
+		}
 	}
-	return Alive, &v.Alive, nil
+	return nil
 }
 
 func (p *prover) progress(v spec.Variant) {

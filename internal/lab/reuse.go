@@ -36,18 +36,18 @@ type measurement struct {
 // add keeps a complete attempt. A sanitizer's findings are in no row of the record, so a run under one
 // is not reused.
 func (m measurements) add(a *attempt) {
-	complete := a.reused == nil && a.record.Failure == "" && a.record.Requested.Sanitizer == "" &&
-		len(a.record.Correctness) == a.record.Requested.Problems
+	complete := a.reused == nil && a.result.Failure == "" && a.result.Requested.Sanitizer == "" &&
+		len(a.result.Correctness) == a.result.Requested.Problems
 	if complete {
-		m[codeOf(a.image)] = &measurement{a.record, a.against}
+		m[codeOf(a.image)] = &measurement{a.result, a.against}
 	}
 }
 
 // reuse begins an attempt with the results of the same code.
 func (a *attempt) reuse(same *measurement) {
 	a.reused = same
-	a.record.MeasuredAs = &run.MeasuredAs{Run: same.run.ID, Variant: same.run.Variant}
-	a.record.Device, a.record.Facts, a.record.Loaded, a.record.Ran = same.run.Device, same.run.Facts, same.run.Loaded, same.run.Ran
+	a.result.MeasuredAs = &run.MeasuredAs{Run: same.run.ID, Variant: same.run.Variant}
+	a.result.Device, a.result.Facts, a.result.Loaded, a.result.Ran = same.run.Device, same.run.Facts, same.run.Loaded, same.run.Ran
 }
 
 // reusedTimes are the times of the same code if they were interleaved with the same parent, else nil.
@@ -59,6 +59,6 @@ func (a *attempt) reusedTimes(shape tensor.Shape, parent *toolchain.Image) *run.
 	if i < 0 {
 		return nil
 	}
-	a.record.MeasuredAs.Times = true
+	a.result.MeasuredAs.Times = true
 	return &a.reused.run.Samples[i]
 }

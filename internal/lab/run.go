@@ -23,23 +23,19 @@ import (
 // part, then one for the whole. Each record is passed to done after it was written to the ledger; a
 // record that could not be written has no id. An error means that the lab itself failed or was
 // interrupted. Failures of a variant are in its record.
-func (l *Lab) Run(ctx context.Context, r Request, done func(*run.Run)) error {
-	p, err := r.plan(l.Device.facts.Arch)
+func (l *Lab) Run(ctx context.Context, request Request, done func(*run.Run)) error {
+	p, err := request.plan(l.Device.facts.Arch)
 	if err != nil {
 		return err
 	}
-	needed := p.variants()
-	if l.Device.timed() {
-		needed = append(needed, p.parents()...)
-	}
-	b := l.startBuilds(ctx, p.Arch, needed...)
-	defer b.stop()
-	refs, known := newReferences(), measurements{}
+	r := &runner{l, p, l.startBuilds(ctx, p.Arch, p.variants(l.Device.timed())...), newReferences()}
+	defer r.builds.stop()
+	known := measurements{}
 	for _, e := range p.entries {
 		if e.selection != nil {
-			err = l.runSelection(ctx, p, e, b, refs, done)
+			err = r.runSelection(ctx, e, done)
 		} else {
-			_, err = l.runPart(ctx, p, e.parts[0], b, refs, known, done)
+			_, err = r.runPart(ctx, e.parts[0], known, done)
 		}
 		if err != nil {
 			return err
@@ -48,11 +44,17 @@ func (l *Lab) Run(ctx context.Context, r Request, done func(*run.Run)) error {
 	return nil
 }
 
+// runner carries out a plan.
+type runner struct {
+	*Lab
+	plan   *plan
+	builds *builds
+	refs   *references
+}
+
 // runPart takes one variant through the gates on its shapes and records the run.
-func (l *Lab) runPart(ctx context.Context, p *plan, part part, b *builds, refs *references, known measurements, done func(*run.Run)) (
-	*run.Run, error,
-) {
-	a := l.newAttempt(p, part, b, refs)
+func (r *runner) runPart(ctx context.Context, part part, known measurements, done func(*run.Run)) (*run.Run, error) {
+	a := r.newAttempt(part)
 	defer a.session.close()
 	err := a.runGates(ctx, known)
 	if ctx.Err() != nil {
@@ -63,20 +65,17 @@ func (l *Lab) runPart(ctx context.Context, p *plan, part part, b *builds, refs *
 	}
 	known.add(a)
 	record := a.finish()
-	err = l.record(ctx, record, nil)
+	err = r.record(ctx, record, nil)
 	done(record)
 	return record, err
 }
 
 // attempt is one variant on its way through the gates.
 type attempt struct {
+	*runner
 	part
-	lab     *Lab
-	plan    *plan
-	builds  *builds
-	refs    *references
 	session *session
-	record  *run.Run
+	result  *run.Run // the record
 	gates   gate.Gates
 	image   *toolchain.Image
 	reused  *measurement // of the same code, measured earlier
@@ -87,19 +86,19 @@ type attempt struct {
 
 const earlierGate = "an earlier gate failed"
 
-func (l *Lab) newAttempt(p *plan, part part, b *builds, refs *references) *attempt {
+func (r *runner) newAttempt(part part) *attempt {
 	open := gate.Unmeasured(earlierGate)
 	return &attempt{
-		part: part, lab: l, plan: p, builds: b, refs: refs, session: l.newSession(), record: l.newRecord(p, part),
+		runner: r, part: part, session: r.newSession(), result: r.newRecord(r.plan, part),
 		gates: gate.Gates{Resources: open, Correctness: open, Performance: open, Profile: open},
 	}
 }
 
 // finish completes the record.
 func (a *attempt) finish() *run.Run {
-	a.record.SetGates(a.gates)
-	a.record.Verdict = a.gates.Verdict(a.timed)
-	return a.record
+	a.result.SetGates(a.gates)
+	a.result.Verdict = a.gates.Verdict(a.timed)
+	return a.result
 }
 
 func (l *Lab) newRecord(p *plan, part part) *run.Run {
@@ -152,13 +151,13 @@ func (a *attempt) runGates(ctx context.Context, known measurements) error {
 	if err := a.resources(); err != nil || a.gates.Resources.Status == gate.Fail {
 		return err
 	}
-	if !a.lab.Device.present() {
-		a.gates.Correctness = gate.Unmeasured(a.lab.Device.missing)
+	if !a.Device.present() {
+		a.gates.Correctness = gate.Unmeasured(a.Device.missing)
 		a.gates.Performance = gate.Unmeasured(device.ErrNoDevice.Error())
 		a.gates.Profile = a.gates.Performance
 		return nil
 	}
-	if same := known[codeOf(a.image)]; same != nil && same.run.Variant != a.record.Variant {
+	if same := known[codeOf(a.image)]; same != nil && same.run.Variant != a.result.Variant {
 		a.reuse(same)
 	} else if err := a.open(ctx); err != nil {
 		return err
@@ -167,11 +166,11 @@ func (a *attempt) runGates(ctx context.Context, known measurements) error {
 		return err
 	}
 	a.gates.Profile = gate.Unmeasured("no profile was taken")
-	if !a.lab.Device.timed() {
+	if !a.Device.timed() {
 		a.gates.Performance = gate.Unmeasured(device.ErrNoClock.Error())
 		return nil
 	}
-	if a.record.Requested.Sanitizer != "" {
+	if a.result.Requested.Sanitizer != "" {
 		a.gates.Performance = gate.Unmeasured("compute-sanitizer slows kernels down too much")
 		return nil
 	}
@@ -181,14 +180,14 @@ func (a *attempt) runGates(ctx context.Context, known measurements) error {
 // resources builds the variant and compares it with its budget. A variant that does not compile fails
 // this gate.
 func (a *attempt) resources() error {
-	a.progress("building", 0, 0)
+	a.step("building", 0, 0)
 	image, err := a.builds.image(a.variant)
 	var refused *toolchain.CompileError
 	switch {
 	case errors.As(err, &refused):
-		a.record.Arch = refused.Target.Arch
-		a.record.Failure = refused.Error()
-		a.record.Log = refused.Output
+		a.result.Arch = refused.Target.Arch
+		a.result.Failure = refused.Error()
+		a.result.Log = refused.Output
 		reasons := []string{"it does not compile", strings.TrimRight(refused.Output, "\n")}
 		a.gates.Resources = gate.Check{Status: gate.Fail, Reasons: reasons}
 		return nil
@@ -196,8 +195,8 @@ func (a *attempt) resources() error {
 		return err
 	}
 	a.image = image
-	a.record.Build, a.record.Log = &image.Record, image.Log
-	a.record.Arch, a.record.CodeHash = image.Record.Arch, image.Record.CodeHash
+	a.result.Build, a.result.Log = &image.Record, image.Log
+	a.result.Arch, a.result.CodeHash = image.Record.Arch, image.Record.CodeHash
 	a.gates.Resources = gate.Resources(image.Record.Resources, budget(a.variant))
 	return nil
 }
@@ -212,13 +211,13 @@ func budget(v spec.Variant) spec.Budget {
 }
 
 func (a *attempt) open(ctx context.Context) error {
-	a.progress("opening the device", 0, 0)
+	a.step("opening the device", 0, 0)
 	d, err := a.session.ready(ctx)
 	if err != nil {
 		return err
 	}
 	facts := d.Facts()
-	a.record.Facts, a.record.Device = &facts, facts.Kind
+	a.result.Facts, a.result.Device = &facts, facts.Kind
 	return nil
 }
 
@@ -235,10 +234,10 @@ func (a *attempt) correctness(ctx context.Context) error {
 		return err
 	}
 	if s, ok := a.session.device.(sanitized); ok {
-		a.progress("waiting for compute-sanitizer", 0, 0)
-		a.record.Requested.Sanitizer = s.Tool()
+		a.step("waiting for compute-sanitizer", 0, 0)
+		a.result.Requested.Sanitizer = s.Tool()
 		findings, err := s.Findings()
-		if err != nil && a.record.Failure == "" { // the sanitizer of a lost process may have no report
+		if err != nil && a.result.Failure == "" { // the sanitizer of a lost process may have no report
 			return err
 		}
 		for _, f := range findings {
@@ -261,7 +260,7 @@ func (a *attempt) checkAll(ctx context.Context) ([]string, error) {
 	var reasons failureReasons
 	all := problems(a.shapes, a.plan.Seeds)
 	for i, p := range all {
-		a.progress("correctness "+p.String(), i, len(all))
+		a.step("correctness "+p.String(), i, len(all))
 		row, failure, err := a.checkOne(ctx, i, p)
 		if err != nil {
 			return nil, err
@@ -271,7 +270,7 @@ func (a *attempt) checkAll(ctx context.Context) ([]string, error) {
 			return append(reasons.texts(), fmt.Sprintf("%s: %v", p, failure)), nil
 		}
 		reasons.add(p, row)
-		a.record.Correctness = append(a.record.Correctness, *row)
+		a.result.Correctness = append(a.result.Correctness, *row)
 	}
 	return reasons.texts(), nil
 }
@@ -286,19 +285,19 @@ func (a *attempt) checkOne(ctx context.Context, i int, p problem) (row *run.Corr
 		reused := a.reused.run.Correctness[i]
 		errs := outputErrors{reused.Errors, reused.LSE}
 		reused.Limits, reused.Wrong = judge(ref, a.image.Record.Launch, errs, reused.Findings,
-			a.variant.Stage().ErrorShare, a.lab.Kernel.Tolerance)
+			a.variant.Stage().ErrorShare, a.Kernel.Tolerance)
 		reused.Pass = len(reused.Wrong) == 0
 		return &reused, nil, nil
 	}
-	c, err := a.lab.check(ctx, a.session, a.variant, a.image, ref)
+	c, err := a.check(ctx, a.session, a.variant, a.image, ref)
 	if err != nil {
 		return nil, nil, err
 	}
 	if c.failure != nil {
 		return nil, c.failure, nil
 	}
-	a.record.Loaded = &c.outcome.Loaded
-	a.record.Ran = string(imageForm(a.image, a.session.device.Facts()))
+	a.result.Loaded = &c.outcome.Loaded
+	a.result.Ran, _ = loadable(a.image, a.session.device.Facts())
 	sum := sha256.Sum256(slices.Concat(c.outcome.Outputs...))
 	return &run.Correctness{
 		Shape: p.shape.String(), Seed: p.seed, Inputs: p.inputs.String(), Errors: c.errors.Errors, LSE: c.errors.lse,
@@ -309,8 +308,8 @@ func (a *attempt) checkOne(ctx context.Context, i int, p problem) (row *run.Corr
 
 // recordFailure records a fault, a timeout or a crash.
 func (a *attempt) recordFailure(err error) {
-	a.record.Failure = err.Error()
-	a.record.TimedOut = device.Classify(err) == device.KernelTimeout
+	a.result.Failure = err.Error()
+	a.result.TimedOut = device.Classify(err) == device.KernelTimeout
 }
 
 // performance times every shape, interleaved with the parent if there is one.
@@ -319,7 +318,7 @@ func (a *attempt) performance(ctx context.Context) error {
 	a.against = codeOf(parent)
 	var pairs []measure.Pair
 	for i, shape := range a.shapes {
-		a.progress(fmt.Sprintf("timing %s", shape), i, len(a.shapes))
+		a.step(fmt.Sprintf("timing %s", shape), i, len(a.shapes))
 		samples, err := a.time(ctx, shape, parent)
 		if errors.Is(err, device.ErrNoClock) {
 			a.gates.Performance = gate.Unmeasured(err.Error())
@@ -328,7 +327,11 @@ func (a *attempt) performance(ctx context.Context) error {
 		if device.Classify(err).LosesDevice() {
 			// A kernel that faults while it is timed is incorrect, even if all its outputs were right.
 			a.recordFailure(err)
-			a.gates.Correctness = gate.Correctness([]string{fmt.Sprintf("timing %s: %v", a.timedWith(shape, parent), err)})
+			what := shape.String()
+			if parent != nil { // either of the two kernels may have caused it
+				what += " interleaved with " + a.result.Parent
+			}
+			a.gates.Correctness = gate.Correctness([]string{fmt.Sprintf("timing %s: %v", what, err)})
 			a.gates.Performance = gate.Unmeasured(earlierGate)
 			a.gates.Profile = a.gates.Performance
 			return nil
@@ -360,10 +363,10 @@ func (a *attempt) judgeSpeed(pairs []measure.Pair) {
 	if !a.same {
 		speedup = measure.CompareSpeed(pairs)
 	}
-	a.record.Speedup = &speedup
-	a.gates.Performance = gate.Performance(speedup, a.record.RequiredSpeedup, a.record.Parent)
+	a.result.Speedup = &speedup
+	a.gates.Performance = gate.Performance(speedup, a.result.RequiredSpeedup, a.result.Parent)
 	if a.same {
-		a.gates.Performance.Reasons = slices.Insert(a.gates.Performance.Reasons, 0, "same code as "+a.record.Parent)
+		a.gates.Performance.Reasons = slices.Insert(a.gates.Performance.Reasons, 0, "same code as "+a.result.Parent)
 	}
 }
 
@@ -383,14 +386,6 @@ func (a *attempt) parentImage() (*toolchain.Image, error) {
 		return nil, nil
 	}
 	return image, nil
-}
-
-// timedWith names what was timed: either of two interleaved kernels may have caused a fault.
-func (a *attempt) timedWith(shape tensor.Shape, parent *toolchain.Image) string {
-	if parent == nil {
-		return shape.String()
-	}
-	return fmt.Sprintf("%s interleaved with %s", shape, a.record.Parent)
 }
 
 // time takes the samples of one shape, or reuses those of the same code.
@@ -437,14 +432,14 @@ func (a *attempt) addTimes(shape tensor.Shape, s *run.Samples) {
 		one, own := 1.0, row.P50US
 		row.ParentP50US, row.ParentRatio, row.RatioLow, row.RatioHigh = &own, &one, &one, &one
 	}
-	a.record.Performance = append(a.record.Performance, row)
-	a.record.Samples = append(a.record.Samples, *s)
-	a.record.Requested.Timing, a.record.Requested.L2 = a.plan.L2.Timing(), a.plan.L2
-	if row.Judged && a.record.Headline == nil {
-		a.record.Headline = row.Headline()
+	a.result.Performance = append(a.result.Performance, row)
+	a.result.Samples = append(a.result.Samples, *s)
+	a.result.Requested.Timing, a.result.Requested.L2 = a.plan.L2.Timing(), a.plan.L2
+	if row.Judged && a.result.Headline == nil {
+		a.result.Headline = row.Headline()
 	}
 }
 
-func (a *attempt) progress(step string, done, total int) {
-	a.lab.progress(Progress{Subject: a.variant.String(), Step: step, Done: done, Total: total})
+func (a *attempt) step(step string, done, total int) {
+	a.progress(Progress{Subject: a.variant.String(), Step: step, Done: done, Total: total})
 }

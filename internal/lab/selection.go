@@ -15,17 +15,17 @@ import (
 
 // runSelection takes every part through the gates, then records the selection as a whole. Parts reuse
 // no measurements of each other: they have different shapes.
-func (l *Lab) runSelection(ctx context.Context, p *plan, e entry, b *builds, refs *references, done func(*run.Run)) error {
+func (r *runner) runSelection(ctx context.Context, e entry, done func(*run.Run)) error {
 	var runs []*run.Run
 	for _, part := range e.parts {
-		record, err := l.runPart(ctx, p, part, b, refs, measurements{}, done)
+		record, err := r.runPart(ctx, part, measurements{}, done)
 		if err != nil {
 			return err
 		}
 		runs = append(runs, record)
 	}
-	whole := l.join(p, e, runs)
-	err := l.record(ctx, whole, nil)
+	whole := r.join(r.plan, e, runs)
+	err := r.record(ctx, whole, nil)
 	done(whole)
 	return err
 }

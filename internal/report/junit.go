@@ -42,20 +42,20 @@ func JUnit(w io.Writer, runs []*run.Run) error {
 	suite := junitSuite{Name: "attune"}
 	for _, r := range runs {
 		suite.Name = r.Kernel
-		for _, g := range gatesOf(r) {
-			c := junitCase{Class: r.Kernel + "." + r.Variant, Name: g.name}
-			text := junitText{Message: firstReason(g.reasons), Text: fmt.Sprintf("run %s on %s (%s)", r.ID, deviceName(r), r.Arch)}
-			switch g.status {
+		for _, g := range r.GateOutcomes() {
+			c := junitCase{Class: r.Kernel + "." + r.Variant, Name: g.Name}
+			text := junitText{Message: firstReason(g.Reasons), Text: fmt.Sprintf("run %s on %s (%s)", r.ID, deviceName(r), r.Arch)}
+			switch g.Status {
 			case gate.Fail:
 				suite.Failures++
-				text.Text += "\n" + strings.Join(g.reasons, "\n")
+				text.Text += "\n" + strings.Join(g.Reasons, "\n")
 				c.Failure = &text
 			case gate.NotMeasured:
 				suite.Skipped++
-				text.Message = strings.Join(g.reasons, "; ") // the text has no reasons
+				text.Message = strings.Join(g.Reasons, "; ") // the text has no reasons
 				c.Skipped = &text
 			default:
-				c.Output = &junitInner{strings.Join(append([]string{text.Text}, g.reasons...), "\n")}
+				c.Output = &junitInner{strings.Join(append([]string{text.Text}, g.Reasons...), "\n")}
 			}
 			suite.Cases = append(suite.Cases, c)
 		}

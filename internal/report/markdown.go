@@ -35,8 +35,8 @@ func Markdown(r *run.Run) []byte {
 	}
 	out.WriteString("\n## Gates\n\n")
 	var gates [][]string
-	for _, g := range gatesOf(r) {
-		gates = append(gates, []string{g.name, statusWord(g.status), firstReason(g.reasons)})
+	for _, g := range r.GateOutcomes() {
+		gates = append(gates, []string{g.Name, statusWord(g.Status), firstReason(g.Reasons)})
 	}
 	markdownTable(&out, []string{"gate", "outcome", "because"}, gates)
 	markdownFailure(&out, r)
@@ -59,23 +59,6 @@ func Markdown(r *run.Run) []byte {
 	return out.Bytes()
 }
 
-// gateOutcome is one gate of a run.
-type gateOutcome struct {
-	name    string
-	status  gate.Status
-	reasons []string
-}
-
-// gatesOf are the gates of a run, in their order.
-func gatesOf(r *run.Run) []gateOutcome {
-	return []gateOutcome{
-		{"resources", r.Gates.Resources, r.Reasons.Resources},
-		{"correctness", r.Gates.Correctness, r.Reasons.Correctness},
-		{"performance", r.Gates.Performance, r.Reasons.Performance},
-		{"profile", r.Gates.Profile, r.Reasons.Profile},
-	}
-}
-
 // firstReason is the first line of the first reason, and the number of further reasons.
 func firstReason(reasons []string) string {
 	first := ""
@@ -90,9 +73,9 @@ func firstReason(reasons []string) string {
 
 // markdownFailure writes all reasons of a failed gate. The table of gates has only the first line.
 func markdownFailure(out *bytes.Buffer, r *run.Run) {
-	for _, g := range gatesOf(r) {
-		if g.status == gate.Fail {
-			fmt.Fprintf(out, "\n## Why it failed\n\n```\n%s\n```\n", strings.TrimRight(strings.Join(g.reasons, "\n"), "\n"))
+	for _, g := range r.GateOutcomes() {
+		if g.Status == gate.Fail {
+			fmt.Fprintf(out, "\n## Why it failed\n\n```\n%s\n```\n", strings.TrimRight(strings.Join(g.Reasons, "\n"), "\n"))
 		}
 	}
 }

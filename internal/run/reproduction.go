@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"attune/internal/gate"
 	"attune/internal/measure"
 )
 
@@ -170,19 +169,12 @@ func (r *Reproduction) compareOutputs(recorded, repeated *Run) {
 
 func (r *Reproduction) compareGates(recorded, repeated *Run) {
 	all := !r.CorrectnessOnly
-	for _, g := range []struct {
-		name          string
-		before, after gate.Status
-		compared      bool
-	}{
-		{"resources", recorded.Gates.Resources, repeated.Gates.Resources, true},
-		{"correctness", recorded.Gates.Correctness, repeated.Gates.Correctness, true},
-		{"performance", recorded.Gates.Performance, repeated.Gates.Performance, all},
-		{"profile", recorded.Gates.Profile, repeated.Gates.Profile, all},
-	} {
-		r.Gates = append(r.Gates, GateCheck{g.name, string(g.before), string(g.after), g.compared})
-		if g.compared && g.before != g.after {
-			r.differ("the %s gate was %s and is %s", g.name, g.before, g.after)
+	after := repeated.GateOutcomes()
+	for i, before := range recorded.GateOutcomes() {
+		compared := all || before.Name == "resources" || before.Name == "correctness"
+		r.Gates = append(r.Gates, GateCheck{before.Name, string(before.Status), string(after[i].Status), compared})
+		if compared && before.Status != after[i].Status {
+			r.differ("the %s gate was %s and is %s", before.Name, before.Status, after[i].Status)
 		}
 	}
 	if all && recorded.RequiredSpeedup != repeated.RequiredSpeedup {

@@ -113,6 +113,23 @@ func (r *Run) SetGates(g gate.Gates) {
 	r.Reasons = Reasons{g.Resources.Reasons, g.Correctness.Reasons, g.Performance.Reasons, g.Profile.Reasons}
 }
 
+// GateOutcome is one gate of a run.
+type GateOutcome struct {
+	Name    string
+	Status  gate.Status
+	Reasons []string
+}
+
+// GateOutcomes are the gates of a run, in their order.
+func (r *Run) GateOutcomes() []GateOutcome {
+	return []GateOutcome{
+		{"resources", r.Gates.Resources, r.Reasons.Resources},
+		{"correctness", r.Gates.Correctness, r.Reasons.Correctness},
+		{"performance", r.Gates.Performance, r.Reasons.Performance},
+		{"profile", r.Gates.Profile, r.Reasons.Profile},
+	}
+}
+
 // Cause is why a run's verdict is not merge, in one line: the first reason of the first gate that failed,
 // or else of the first that was not measured. It is empty for a merge.
 func (r *Run) Cause() string {
@@ -120,17 +137,9 @@ func (r *Run) Cause() string {
 		return ""
 	}
 	for _, status := range []gate.Status{gate.Fail, gate.NotMeasured} {
-		for _, g := range []struct {
-			status  gate.Status
-			reasons []string
-		}{
-			{r.Gates.Resources, r.Reasons.Resources},
-			{r.Gates.Correctness, r.Reasons.Correctness},
-			{r.Gates.Performance, r.Reasons.Performance},
-			{r.Gates.Profile, r.Reasons.Profile},
-		} {
-			if g.status == status && len(g.reasons) > 0 {
-				line, _, _ := strings.Cut(g.reasons[0], "\n")
+		for _, g := range r.GateOutcomes() {
+			if g.Status == status && len(g.Reasons) > 0 {
+				line, _, _ := strings.Cut(g.Reasons[0], "\n")
 				return line
 			}
 		}
