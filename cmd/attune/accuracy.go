@@ -142,8 +142,8 @@ func (a *app) measureAccuracy(
 	return errors.Join(err, written)
 }
 
-// answerers builds the variants and opens a device for each. closeAll closes the opened ones, also after
-// an error.
+// answerers builds the variants and opens a device for each. closeAll closes the opened ones, also
+// after an error.
 func (o accuracyOptions) answerers(
 	ctx context.Context, l *lab.Lab, variants []spec.Variant,
 ) (all []accuracy.Answerer, closeAll func(), err error) {
@@ -195,8 +195,8 @@ func (o accuracyOptions) request(kernel *spec.Kernel, args []string, deviceArch 
 	return r, requested.Variants, requested.Check()
 }
 
-// measuredShapes are the requested shapes, or one head of each length, or the default. The last two have
-// the head dim of the first variant.
+// measuredShapes are the requested shapes, or one head of each length, or the default. The last two
+// have the head dim of the first variant.
 func (o accuracyOptions) measuredShapes(requested lab.Request, slow bool) ([]tensor.Shape, error) {
 	if o.shapes != "" {
 		return requested.Shapes, nil

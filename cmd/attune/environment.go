@@ -16,8 +16,8 @@ import (
 	"attune/kernels"
 )
 
-// kernelPath is the folder of the kernel: the requested one, or the one in the working directory. It is
-// empty for the kernel in the program.
+// kernelPath is the folder of the kernel: the requested one, or the one in the working directory.
+// It is empty for the kernel in the program.
 func (a *app) kernelPath() string {
 	const here = "kernels/sdpa"
 	if a.kernelDir != "" {
@@ -45,8 +45,8 @@ func (a *app) kernel() (*spec.Kernel, fs.FS, error) {
 	return kernel, folder, nil
 }
 
-// git is the state of the repository with the kernel's folder, or of the one that the program was built
-// from.
+// git is the state of the repository with the kernel's folder, or of the one that the program was
+// built from.
 func (a *app) git(ctx context.Context) toolchain.Git {
 	if path := a.kernelPath(); path != "" {
 		return toolchain.ReadGit(ctx, path)

@@ -79,7 +79,8 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 	return exitFailure
 }
 
-// outcome is the error of finished runs: with the code of the only run, or 3 if some of several failed.
+// outcome is the error of finished runs: with the code of the only run, or 3 if some of several
+// failed.
 func outcome(runs []*run.Run) error {
 	code := exitOK
 	for _, r := range runs {

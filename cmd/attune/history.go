@@ -109,7 +109,8 @@ func (a *app) historyLadder(ctx context.Context, kept *ledger.Ledger, o historyO
 	return report.Ladder(a.stdout, runs, a.championRuns(ctx, kept), o.markdown)
 }
 
-// ladderRuns are the newest runs of all stages and selections on a device, in the order of the spec.
+// ladderRuns are the newest runs of all stages and selections on a device, in the order of the
+// spec.
 func ladderRuns(ctx context.Context, kept *ledger.Ledger, kernel *spec.Kernel, device string) ([]*run.Run, error) {
 	var names []string
 	for _, stage := range kernel.Stages {
@@ -145,8 +146,8 @@ func change(kernel *spec.Kernel, variant, parent string) string {
 	return v.Change(p)
 }
 
-// newestRun is the newest run with times, else the newest run, or nil. Parts of selections are skipped:
-// they have other shapes and another parent than a run of their stage.
+// newestRun is the newest run with times, else the newest run, or nil. Parts of selections are
+// skipped: they have other shapes and another parent than a run of their stage.
 func newestRun(ctx context.Context, kept *ledger.Ledger, filter ledger.Filter) (*run.Run, error) {
 	entries, err := kept.List(ctx, filter)
 	if err != nil {

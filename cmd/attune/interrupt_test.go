@@ -9,7 +9,8 @@ import (
 	"attune/internal/ledger"
 )
 
-// measuredRun copies the committed results and returns the copy and a merged run on benchmark shapes.
+// measuredRun copies the committed results and returns the copy and a merged run on benchmark
+// shapes.
 func measuredRun(t *testing.T) (dir, id string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "results")

@@ -1,5 +1,5 @@
-// Attune is a lab for GPU kernels. It builds a kernel variant, checks that it fits the chip and that it
-// is correct, measures whether it is faster, and records the evidence.
+// Attune is a lab for GPU kernels. It builds a kernel variant, checks that it fits the chip and
+// that it is correct, measures whether it is faster, and records the evidence.
 package main
 
 import (

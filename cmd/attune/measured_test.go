@@ -14,8 +14,8 @@ import (
 	"attune/internal/run"
 )
 
-// measured LEDGER ARCH VERDICT SHAPE... records the latest run of a ledger again as a run of a GPU, with
-// times on these shapes and with this verdict.
+// measured LEDGER ARCH VERDICT SHAPE... records the latest run of a ledger again as a run of a GPU,
+// with times on these shapes and with this verdict.
 func measured(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 4 {
 		ts.Fatalf("usage: measured LEDGER ARCH VERDICT SHAPE...")

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On a terminal the status line has the present mutant. An interrupted program reports how far it got.
+// On a terminal the status line has the present mutant. An interrupted program reports how far it
+// got.
 func TestInterruptMutants(t *testing.T) {
 	user, program := terminalPair(t)
 	cmd, _ := command(t, "mutate", "stage2", "--shapes", "1x1x33x64")

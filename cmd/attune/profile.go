@@ -130,8 +130,8 @@ func (o profileOptions) profiledShapes(kernel *spec.Kernel, simulated bool) ([]t
 	return shapes[:1], nil
 }
 
-// addCounters adds Nsight Compute for a GPU, and the simulator for itself, for --against-sim and as a
-// fallback. It counts without checkers: the correctness gate has run them.
+// addCounters adds Nsight Compute for a GPU, and the simulator for itself, for --against-sim and as
+// a fallback. It counts without checkers: the correctness gate has run them.
 func (a *app) addCounters(d lab.Device, o profileOptions, request *lab.ProfileRequest) error {
 	simulator := simdevice.Open(simdevice.Options{Limit: o.device.limit})
 	if d.Simulated() || o.againstSim {

@@ -62,8 +62,8 @@ func TestReadmeLadder(t *testing.T) {
 	checkReadme(t, "ladder", out)
 }
 
-// The README's benches are the newest of the committed results: one with peers, and those with variants
-// alone on larger shapes, under a steady load and after rests of each length.
+// The README's benches are the newest of the committed results: one with peers, and those with
+// variants alone on larger shapes, under a steady load and after rests of each length.
 func TestReadmeBenches(t *testing.T) {
 	t.Chdir(root)
 	newest := newestBenches(t)

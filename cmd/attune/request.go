@@ -22,8 +22,8 @@ type requestOptions struct {
 	l2                           run.L2
 }
 
-// request makes a request of the options. Shapes and seeds that are not given are the spec's, for the
-// simulator or for a GPU. All errors are reported together.
+// request makes a request of the options. Shapes and seeds that are not given are the spec's, for
+// the simulator or for a GPU. All errors are reported together.
 func (o requestOptions) request(kernel *spec.Kernel, args []string, simulated bool) (lab.Request, error) {
 	r := lab.Request{Samples: o.rounds, L2: o.l2, Arch: o.arch}
 	var errs [5]error
@@ -88,7 +88,8 @@ func stageVariants(kernel *spec.Kernel) []spec.Variant {
 	return all
 }
 
-// runnable drops stages that the device cannot run, with a message. The user has named none of them.
+// runnable drops stages that the device cannot run, with a message. The user has named none of
+// them.
 func (a *app) runnable(variants []spec.Variant, deviceArch string) []spec.Variant {
 	return slices.DeleteFunc(variants, func(v spec.Variant) bool {
 		_, err := lab.Arch(v.Stage(), "", deviceArch)

@@ -149,8 +149,8 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	return outcome(withoutParts(runs))
 }
 
-// ignoreClosedPipe keeps the program running when the reader of its output is gone: the ledger still
-// gets the runs. It returns a function that restores the default.
+// ignoreClosedPipe keeps the program running when the reader of its output is gone: the ledger
+// still gets the runs. It returns a function that restores the default.
 func ignoreClosedPipe() func() {
 	closed := make(chan os.Signal, 1)
 	signal.Notify(closed, syscall.SIGPIPE)

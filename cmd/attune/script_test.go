@@ -17,8 +17,8 @@ import (
 	"attune/internal/toolchain"
 )
 
-// TestMain makes the test binary the program as well: under the name attune for the scripts, and with the
-// hidden command for the program itself.
+// TestMain makes the test binary the program as well: under the name attune for the scripts, and
+// with the hidden command for the program itself.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == serverName {
 		main()
@@ -41,7 +41,8 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
-			// The cache is empty, so there is no compiler. Scripts that need one link to the installed one.
+			// The cache is empty, so there is no compiler. Scripts that need one link to the
+			// installed one.
 			env.Setenv("ATTUNE_CACHE", env.Getenv("WORK")+"/cache")
 			env.Setenv("INSTALLED", cacheDir)
 			env.Setenv("BROKEN", broken)

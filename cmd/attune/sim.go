@@ -187,7 +187,8 @@ func (d *simulated) summary() string {
 	return fmt.Sprintf("%s; %d warp instructions in %.1f s", text, d.WarpInstructions, d.Seconds)
 }
 
-// code is the exit code: of a failed case, else of one that does not end, else of one that cannot be run.
+// code is the exit code: of a failed case, else of one that does not end, else of one that cannot
+// be run.
 func (d *simulated) code() int {
 	var timeout *device.Timeout
 	endless := func(s *simulation) bool { return errors.As(s.err, &timeout) }
@@ -239,7 +240,8 @@ func (a *app) simulate(ctx context.Context, o simOptions, limit time.Duration, f
 	return s
 }
 
-// printCase writes a case with its findings and mismatches. A case that could not be run is one line.
+// printCase writes a case with its findings and mismatches. A case that could not be run is one
+// line.
 func printCase(w io.Writer, s *simulation) {
 	switch {
 	case s.err != nil:
@@ -270,8 +272,8 @@ func printCase(w io.Writer, s *simulation) {
 	}
 }
 
-// printFinding writes a finding: its kind, its places with their instructions, and the details line by
-// line.
+// printFinding writes a finding: its kind, its places with their instructions, and the details line
+// by line.
 func printFinding(w io.Writer, f sim.Finding) {
 	times := fmt.Sprintf("%d times", f.Count)
 	if f.Count == 1 {

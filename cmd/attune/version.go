@@ -34,7 +34,8 @@ const release = "0.1.0"
 // branch is set by `make build`. The Go tool records the revision but not the branch.
 var branch string
 
-// builtFrom is the state of the repository that this program was built from, as the Go tool recorded it.
+// builtFrom is the state of the repository that this program was built from, as the Go tool
+// recorded it.
 func builtFrom() toolchain.Git {
 	g := toolchain.Git{Branch: branch}
 	info, ok := debug.ReadBuildInfo()

@@ -69,8 +69,8 @@ type LSE struct {
 	MeanErr float64 `json:"mean_err"`
 }
 
-// outputRounding is the largest relative rounding error of an output: half a unit in the last of FP16's 11
-// bits or BF16's 8. No kernel can be more accurate.
+// outputRounding is the largest relative rounding error of an output: half a unit in the last of
+// FP16's 11 bits or BF16's 8. No kernel can be more accurate.
 func outputRounding(output toolchain.Output) float64 {
 	if output == toolchain.BF16 {
 		return 1.0 / (1 << 8)
@@ -78,12 +78,13 @@ func outputRounding(output toolchain.Output) float64 {
 	return 1.0 / (1 << 11)
 }
 
-// LimitsFor derives the limits from the quantisation error of the FP8 inputs on this problem. The kernel may
-// add a share of it, which its stage declares. The tolerance of the spec is the outer bound.
+// LimitsFor derives the limits from the quantisation error of the FP8 inputs on this problem. The
+// kernel may add a share of it, which its stage declares. The tolerance of the spec is the outer
+// bound.
 //
-// The spec's max_err is absolute, for outputs that are means of many values of unit variance. Where the
-// largest output exceeds 1 (a query with one or two visible keys, or harder inputs), max_err is relative
-// to it. With harder inputs the share also scales the fraction of bad elements.
+// The spec's max_err is absolute, for outputs that are means of many values of unit variance. Where
+// the largest output exceeds 1 (a query with one or two visible keys, or harder inputs), max_err is
+// relative to it. With harder inputs the share also scales the fraction of bad elements.
 func LimitsFor(ref *oracle.Reference, output toolchain.Output, share float64, tolerance spec.Tolerance, unitVariance bool) Limits {
 	rounding := outputRounding(output)
 	largest, sum := 0.0, 0.0
@@ -122,20 +123,21 @@ func Errors(e oracle.Errors, limits Limits) []string {
 	return wrong
 }
 
-// LSEFor derives the limits of the log-sum-exp from the rounding errors of a kernel's number formats. The
-// error of the logarithm is at most the error of a score plus the relative error of the sum.
+// LSEFor derives the limits of the log-sum-exp from the rounding errors of a kernel's number
+// formats. The error of the logarithm is at most the error of a score plus the relative error of
+// the sum.
 //
-// Scores: one tensor-core instruction adds 32 E4M3 products to the accumulator, and truncates each of
-// these 33 addends at 13 bits below the largest. No addend exceeds ref.Reach. The maximum error has all of
-// them truncated by a full bit in one direction. For the mean they are independent, so the error grows
-// with the square root of their number. The scale, the exponential (13 bits by the polynomial) and the
-// logarithm add less than 2^-12.
+// Scores: one tensor-core instruction adds 32 E4M3 products to the accumulator, and truncates each
+// of these 33 addends at 13 bits below the largest. No addend exceeds ref.Reach. The maximum error
+// has all of them truncated by a full bit in one direction. For the mean they are independent, so
+// the error grows with the square root of their number. The scale, the exponential (13 bits by the
+// polynomial) and the logarithm add less than 2^-12.
 //
-// Sums: an exponential rounded to E4M3, with four significant bits, has a relative error of at most 2^-4,
-// and 2.6 % root mean square. The linear exp2 approximation is up to 4 % too low before that: 10 % at most
-// together, and 3.1 % in the mean. At most eight instructions, 256 keys, accumulate the sum on the tensor
-// cores; the addends are positive, so all truncations have the same sign. An exponential below 2^-18 of
-// the largest, which is scaled to 2^8, underflows in E4M3.
+// Sums: an exponential rounded to E4M3, with four significant bits, has a relative error of at most
+// 2^-4, and 2.6 % root mean square. The linear exp2 approximation is up to 4 % too low before that:
+// 10 % at most together, and 3.1 % in the mean. At most eight instructions, 256 keys, accumulate
+// the sum on the tensor cores; the addends are positive, so all truncations have the same sign. An
+// exponential below 2^-18 of the largest, which is scaled to 2^8, underflows in E4M3.
 func LSEFor(ref *oracle.Reference, sums toolchain.LSE) *LSE {
 	const (
 		depth, addends  = 32, 33
@@ -187,8 +189,8 @@ func rowOf(p oracle.Place) string {
 // Correctness passes if nothing is wrong on any problem.
 func Correctness(wrong []string) Check { return failing(wrong) }
 
-// Performance compares a measured speedup with the required one. An interval that contains the required
-// speedup decides nothing.
+// Performance compares a measured speedup with the required one. An interval that contains the
+// required speedup decides nothing.
 func Performance(s measure.Speedup, required float64, parent string) Check {
 	measured := fmt.Sprintf("%.3fx %s (%.3f to %.3f), %.2fx required", s.Ratio, parent, s.Low, s.High, required)
 	switch {
@@ -206,13 +208,15 @@ const (
 	maxDRAMPercent   = 50
 )
 
-// Utilisation is how busy a launch kept two units, in percent of their peak. Nil means not measured.
+// Utilisation is how busy a launch kept two units, in percent of their peak. Nil means not
+// measured.
 type Utilisation struct {
 	Tensor *float64 // the tensor pipe, while its multiprocessor was active
 	DRAM   *float64 // over the whole launch
 }
 
-// Profile passes a launch with tensor cores at half their peak or more, or DRAM below half its peak.
+// Profile passes a launch with tensor cores at half their peak or more, or DRAM below half its
+// peak.
 func Profile(u Utilisation) Check {
 	known := func(name string, percent *float64) string {
 		if percent == nil {

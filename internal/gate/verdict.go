@@ -21,8 +21,8 @@ type Gates struct {
 	Resources, Correctness, Performance, Profile Check
 }
 
-// Verdict derives the verdict. timed reports whether times were taken: without a decision it separates
-// inconclusive from not-measured.
+// Verdict derives the verdict. timed reports whether times were taken: without a decision it
+// separates inconclusive from not-measured.
 func (g Gates) Verdict(timed bool) Verdict {
 	switch {
 	case g.Resources.Status == Fail:

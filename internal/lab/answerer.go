@@ -34,8 +34,8 @@ func (l *Lab) Answerer(ctx context.Context, v spec.Variant, arch string) (*Answe
 	return a, nil
 }
 
-// Answer computes some rows of the output for inputs. A kernel with a finding or a failure returns a
-// WrongError: the errors of its output would say nothing about its arithmetic.
+// Answer computes some rows of the output for inputs. A kernel with a finding or a failure returns
+// a WrongError: the errors of its output would say nothing about its arithmetic.
 func (a *Answerer) Answer(ctx context.Context, in *tensor.Inputs, rows oracle.Rows) ([]float64, error) {
 	outcome, err := a.session.run(ctx, a.image, in)
 	wrong := ""
@@ -60,8 +60,9 @@ func (a *Answerer) Close() error {
 	return nil
 }
 
-// Arithmetics are the stages of a kernel that differ in their arithmetic, as far as the device can run
-// them. Stages with equal error shares have the same arithmetic, and the last of them stands for all.
+// Arithmetics are the stages of a kernel that differ in their arithmetic, as far as the device can
+// run them. Stages with equal error shares have the same arithmetic, and the last of them stands
+// for all.
 func Arithmetics(kernel *spec.Kernel, arch, deviceArch string) []spec.Variant {
 	var last []*spec.Stage
 	for _, stage := range kernel.Stages {

@@ -9,8 +9,9 @@ import (
 	"attune/internal/spec"
 )
 
-// Arch is the architecture to build a stage for. It is the requested one if there is a request, else the
-// device's, else the newest older one: the driver compiles its PTX. Without a device it is the newest.
+// Arch is the architecture to build a stage for. It is the requested one if there is a request,
+// else the device's, else the newest older one: the driver compiles its PTX. Without a device it is
+// the newest.
 func Arch(stage *spec.Stage, requested, deviceArch string) (string, error) {
 	choice := stage.Name + " is for " + strings.Join(stage.Archs, ", ")
 	if requested != "" {
@@ -34,16 +35,16 @@ func Arch(stage *spec.Stage, requested, deviceArch string) (string, error) {
 	return best, nil
 }
 
-// runsOn reports whether a device can run a build for arch, as machine code or by compiling its PTX.
-// Without a device it is true.
+// runsOn reports whether a device can run a build for arch, as machine code or by compiling its
+// PTX. Without a device it is true.
 func runsOn(arch, deviceArch string) bool {
 	number, specific := archNumber(arch)
 	have, _ := archNumber(deviceArch)
 	return deviceArch == "" || number == have || number < have && !specific
 }
 
-// archNumber is 89 for sm_89. For sm_90a it is 90, and specific: code for an "a" architecture runs only
-// on that chip.
+// archNumber is 89 for sm_89. For sm_90a it is 90, and specific: code for an "a" architecture runs
+// only on that chip.
 func archNumber(arch string) (number int, specific bool) {
 	digits := strings.TrimPrefix(arch, "sm_")
 	if rest, ok := strings.CutSuffix(digits, "a"); ok {

@@ -18,9 +18,9 @@ import (
 // argumentO is the index of o among a kernel's arguments.
 const argumentO = 3
 
-// newJob is the launch of an attention kernel. The arguments are in the order of its entry function:
-// q, k, v, o, lse if the kernel writes it, descale_q, descale_k, descale_v, heads, group, queries, keys,
-// causal, softmax_scale, and the tensor maps that the launch contract names.
+// newJob is the launch of an attention kernel. The arguments are in the order of its entry
+// function: q, k, v, o, lse if the kernel writes it, descale_q, descale_k, descale_v, heads, group,
+// queries, keys, causal, softmax_scale, and the tensor maps that the launch contract names.
 func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) device.Job {
 	shape, launch := in.Shape, image.Record.Launch
 	causal := int32(0)
@@ -55,8 +55,8 @@ func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) devic
 	return job
 }
 
-// parameterRanges are the ranges of a kernel's integer arguments, by PTX parameter name. The compiler
-// names a parameter after the kernel and its index.
+// parameterRanges are the ranges of a kernel's integer arguments, by PTX parameter name. The
+// compiler names a parameter after the kernel and its index.
 func parameterRanges(kernel string, launch toolchain.Launch) map[string]mutate.Range {
 	first := argumentO + 4 // after o and three descale factors
 	if launch.LSE != "" {
@@ -96,7 +96,8 @@ func newTensorMap(m toolchain.TensorMap, output toolchain.Output, shape tensor.S
 		Box:     []int{m.InnerBytes / size, m.Rows, 1},
 		Swizzle: swizzle,
 		OOB:     "zero",
-		// The rows of a tensor are contiguous, so the bytes that L2 fetches beyond a box are used soon after.
+		// The rows of a tensor are contiguous, so the bytes that L2 fetches beyond a box are used
+		// soon after.
 		L2Promotion: "256B",
 	}}
 }
@@ -104,10 +105,10 @@ func newTensorMap(m toolchain.TensorMap, output toolchain.Output, shape tensor.S
 // maxGridYZ is CUDA's limit of a grid in y, and in z.
 const maxGridYZ = 65535
 
-// grid has a block for each tile of query rows of each head. Tiles are in x, in whole clusters. Heads are
-// in y, and also in z if there are too many. With grouped heads, y has the heads of a group and z the K/V
-// heads, so that a block needs no division to find its own. A persistent kernel gets as many blocks as
-// the device holds at once.
+// grid has a block for each tile of query rows of each head. Tiles are in x, in whole clusters.
+// Heads are in y, and also in z if there are too many. With grouped heads, y has the heads of a
+// group and z the K/V heads, so that a block needs no division to find its own. A persistent kernel
+// gets as many blocks as the device holds at once.
 func grid(launch toolchain.Launch, shape tensor.Shape, facts device.Facts) [3]int {
 	heads, tiles := shape.HeadCount(), (shape.SeqQ+launch.QueryRows-1)/launch.QueryRows
 	cluster := max(launch.Cluster, 1)
@@ -124,8 +125,8 @@ func grid(launch toolchain.Launch, shape tensor.Shape, facts device.Facts) [3]in
 	return [3]int{(tiles + cluster - 1) / cluster * cluster, y, z}
 }
 
-// loadable is the part of an image that a device runs: the machine code ("cubin") if it was built and fits
-// the device, else the PTX ("ptx"), which the device compiles or simulates.
+// loadable is the part of an image that a device runs: the machine code ("cubin") if it was built
+// and fits the device, else the PTX ("ptx"), which the device compiles or simulates.
 func loadable(image *toolchain.Image, facts device.Facts) (form string, data []byte) {
 	if image.Cubin != nil && native(image.Record.Arch, facts.Arch) {
 		return "cubin", image.Cubin

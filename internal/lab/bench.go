@@ -38,10 +38,10 @@ type BenchRequest struct {
 // implementation is first as often as last.
 const maxBlocks = 12
 
-// Bench times variants and peers on each shape, interleaved, and records the result. An implementation
-// with a wrong output is not timed. A peer that fails is skipped with the reason. If the bench is
-// interrupted or fails, the finished shapes are recorded and returned beside the error. A bench that
-// could not be recorded has no id.
+// Bench times variants and peers on each shape, interleaved, and records the result. An
+// implementation with a wrong output is not timed. A peer that fails is skipped with the reason. If
+// the bench is interrupted or fails, the finished shapes are recorded and returned beside the
+// error. A bench that could not be recorded has no id.
 func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 	request := Request{Variants: r.Variants, Selections: r.Selections, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}
 	p, err := request.plan(l.Device.facts.Arch)
@@ -78,7 +78,8 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 	return b.result, errors.Join(err, l.recordBench(context.WithoutCancel(ctx), b.result))
 }
 
-// recordBench gives a bench an id and writes it into the ledger. If that fails, the bench has no id.
+// recordBench gives a bench an id and writes it into the ledger. If that fails, the bench has no
+// id.
 func (l *Lab) recordBench(ctx context.Context, b *run.Bench) error {
 	b.ID = ledger.NewID(b.Time, "bench")
 	files, err := l.benchDocuments(b)
@@ -288,8 +289,8 @@ func (b *bench) time(ctx context.Context, ref *reference, ours []*contender, sam
 	return series, nil
 }
 
-// sampleBlock takes one block of samples of every implementation. Odd blocks are in reverse order. It
-// returns the peers that are left.
+// sampleBlock takes one block of samples of every implementation. Odd blocks are in reverse order.
+// It returns the peers that are left.
 func (b *bench) sampleBlock(ctx context.Context, block int, ref *reference, ours, peers []*contender) ([]*contender, error) {
 	samples := b.request.Rounds*(block+1)/b.blocks - b.request.Rounds*block/b.blocks
 	order := append([]*contender{nil}, correct(peers)...) // nil stands for all variants
@@ -366,8 +367,8 @@ func (b *bench) conclude(shape tensor.Shape, all []*contender) {
 	}
 }
 
-// summarize derives the figures from the samples. A time that exceeds the device's measured FP8 rate
-// cannot be true, and marks the row as wrong.
+// summarize derives the figures from the samples. A time that exceeds the device's measured FP8
+// rate cannot be true, and marks the row as wrong.
 func (c *contender) summarize(shape tensor.Shape, ceilings *run.Ceilings) {
 	sum := measure.Summarize(slices.Concat(c.row.Seconds...))
 	tflops := shape.FLOPs() / sum.P50 / 1e12
@@ -382,8 +383,8 @@ func (c *contender) summarize(shape tensor.Shape, ceilings *run.Ceilings) {
 	}
 }
 
-// minBytes is the least memory traffic: inputs in the contender's format, and an output of two bytes an
-// element.
+// minBytes is the least memory traffic: inputs in the contender's format, and an output of two
+// bytes an element.
 func (c *contender) minBytes(shape tensor.Shape) float64 {
 	element := 1
 	if c.row.Peer {

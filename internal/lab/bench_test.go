@@ -24,8 +24,8 @@ import (
 	"attune/internal/tensor"
 )
 
-// fakePeers stands for the process that runs peers. They compute attention in float64 and take times that
-// the test sets.
+// fakePeers stands for the process that runs peers. They compute attention in float64 and take
+// times that the test sets.
 type fakePeers struct {
 	t        *testing.T
 	facts    peer.Facts
@@ -219,8 +219,8 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// Every timing has graphs of the requested length, and peers have as many launches as ours, also if no
-// variant of ours is correct. The result mentions a length that is not the default.
+// Every timing has graphs of the requested length, and peers have as many launches as ours, also if
+// no variant of ours is correct. The result mentions a length that is not the default.
 func TestBenchLaunches(t *testing.T) {
 	const ten = "; graphs of at most 10 launches"
 	check := func(what string, launches, want int, mentioned string, ours behaviour) {
@@ -296,8 +296,8 @@ func TestBenchCeilings(t *testing.T) {
 	}
 }
 
-// An error in a sampled row is found, and one in another row is not. The result has the number of checked
-// rows.
+// An error in a sampled row is found, and one in another row is not. The result has the number of
+// checked rows.
 func TestBenchOnSampledRows(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash", "1x2x40x64", "1x1x8x64")

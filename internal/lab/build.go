@@ -23,8 +23,8 @@ type build struct {
 	err   error
 }
 
-// startBuilds starts to build variants, for an architecture or, if that is empty, for the device. The
-// caller collects them with image and ends the rest with stop.
+// startBuilds starts to build variants, for an architecture or, if that is empty, for the device.
+// The caller collects them with image and ends the rest with stop.
 func (l *Lab) startBuilds(ctx context.Context, arch string, variants ...spec.Variant) *builds {
 	ctx, cancel := context.WithCancel(ctx)
 	b := &builds{cancel: cancel, entries: map[string]*build{}}
@@ -65,8 +65,8 @@ func (b *builds) image(v spec.Variant) (*toolchain.Image, error) {
 	return entry.image, entry.err
 }
 
-// stop ends the builds that are still running, and waits until their compilers are gone and have left
-// no temporary files.
+// stop ends the builds that are still running, and waits until their compilers are gone and have
+// left no temporary files.
 func (b *builds) stop() {
 	b.cancel()
 	for _, entry := range b.entries {

@@ -56,8 +56,8 @@ func (r CompareRequest) entry(c Candidate, deviceArch string) (entry, error) {
 }
 
 // Compare times A, B and A again as a control, interleaved in one process. Both must be correct on
-// every shape before they are timed. Rounds are added to shapes whose verdict is ambiguous, up to the
-// limit.
+// every shape before they are timed. Rounds are added to shapes whose verdict is ambiguous, up to
+// the limit.
 func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, error) {
 	c := &comparison{lab: l, request: r, session: l.newSession(), refs: newSampledReferences(r.MaxWork)}
 	defer c.session.close()
@@ -192,8 +192,8 @@ func (c *comparison) checkAll(ctx context.Context) error {
 	return nil
 }
 
-// addRounds times every shape without a verdict until it has the given number of rounds. There are no
-// results before the first call.
+// addRounds times every shape without a verdict until it has the given number of rounds. There are
+// no results before the first call.
 func (c *comparison) addRounds(ctx context.Context, rounds int, results []run.ComparedShape) error {
 	for i, shape := range c.request.Shapes {
 		if results != nil && results[i].Verdict != measure.Ambiguous {
@@ -215,7 +215,8 @@ func (c *comparison) addRounds(ctx context.Context, rounds int, results []run.Co
 	return nil
 }
 
-// add takes in the series of A, B and the control. Two rounds in opposite order are excluded together.
+// add takes in the series of A, B and the control. Two rounds in opposite order are excluded
+// together.
 func (s *comparedShape) add(series []device.Series) {
 	s.rounds += len(series[0].Seconds)
 	kept, excluded, _ := device.Steady(2, series...)

@@ -25,8 +25,8 @@ import (
 	"attune/kernels"
 )
 
-// fakeGPU stands for a machine with a GPU. Its devices compute attention on the CPU from the arguments of
-// a job, and take times that the test sets.
+// fakeGPU stands for a machine with a GPU. Its devices compute attention on the CPU from the
+// arguments of a job, and take times that the test sets.
 type fakeGPU struct {
 	facts     device.Facts
 	variants  map[string]string    // by image

@@ -42,8 +42,8 @@ func (l *Lab) progress(p Progress) {
 	}
 }
 
-// record gives the run an id and writes it into the ledger, with more files beside its documents. If
-// that fails, the run has no id.
+// record gives the run an id and writes it into the ledger, with more files beside its documents.
+// If that fails, the run has no id.
 func (l *Lab) record(ctx context.Context, record *run.Run, more map[string][]byte) error {
 	record.ID = ledger.NewID(record.Time, record.Stage)
 	files, err := l.documents(record)

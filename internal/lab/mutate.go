@@ -23,8 +23,8 @@ type MutationRequest struct {
 	Request        // one variant; shapes, seeds and architecture of the correctness gate
 	Count   int    // of mutants to try; 0 for all
 	Seed    uint64 // picks the mutants
-	// Assemble returns the code hash of PTX. Without a compiler it is nil, and no mutant can be shown to
-	// be equivalent.
+	// Assemble returns the code hash of PTX. Without a compiler it is nil, and no mutant can be
+	// shown to be equivalent.
 	Assemble func(ctx context.Context, ptx []byte, arch string) (string, error)
 }
 
@@ -70,8 +70,9 @@ type mutationTrial struct {
 	original *mutate.Original // nil without a compiler
 }
 
-// checkOriginal refuses a kernel that is wrong before any change, and assembles it for comparison with
-// mutants. The code hash of the build record does not serve: another compiler may have made it.
+// checkOriginal refuses a kernel that is wrong before any change, and assembles it for comparison
+// with mutants. The code hash of the build record does not serve: another compiler may have made
+// it.
 func (t *mutationTrial) checkOriginal(ctx context.Context, m MutationRequest) (*mutate.Original, error) {
 	t.lab.progress(Progress{Subject: t.variant.String(), Step: "correctness of the unchanged kernel"})
 	wrong, err := t.firstWrong(ctx, t.image.PTX)
@@ -113,8 +114,8 @@ func (t *mutationTrial) try(ctx context.Context, mutant mutate.Mutant, report *M
 	return ctx.Err()
 }
 
-// firstWrong runs PTX through the correctness gate on a fresh device, and returns the first thing that
-// is wrong, or empty.
+// firstWrong runs PTX through the correctness gate on a fresh device, and returns the first thing
+// that is wrong, or empty.
 func (t *mutationTrial) firstWrong(ctx context.Context, ptx []byte) (string, error) {
 	s := t.lab.newSession()
 	defer s.close()

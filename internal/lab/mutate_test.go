@@ -21,7 +21,8 @@ import (
 	"attune/kernels"
 )
 
-// mutantDevice is a device that fails mutants by the kind of their change. Other kernels are correct.
+// mutantDevice is a device that fails mutants by the kind of their change. Other kernels are
+// correct.
 type mutantDevice struct {
 	device.Device
 	all    map[string]mutate.Mutant               // by PTX
@@ -95,7 +96,8 @@ func TestMutate(t *testing.T) {
 		},
 		"address off": func(*device.Outcome) error { return &device.Unsupported{Why: "no program"} },
 	})
-	// The compiler makes the same code of swapped operands as of the kernel, and refuses other layouts.
+	// The compiler makes the same code of swapped operands as of the kernel, and refuses other
+	// layouts.
 	var assembled int
 	kernel := s.built("stage1", "sm_90a").PTX
 	m.Assemble = func(_ context.Context, ptx []byte, arch string) (string, error) {
@@ -154,7 +156,8 @@ func TestMutate(t *testing.T) {
 	if assembled != 2+2*survive-kinds["other layout"]+kinds["operands swapped"] {
 		t.Errorf("%d were assembled; want the kernel twice, and each mutant that passed once or twice", assembled)
 	}
-	// The first problem kills a mutant. One that passes runs all: normal, outliers, peaked, rising and low.
+	// The first problem kills a mutant. One that passes runs all: normal, outliers, peaked, rising
+	// and low.
 	if c.runs["left out"] != kinds["left out"] || c.runs["operands swapped"] != 5*kinds["operands swapped"] {
 		t.Errorf("launches: %v", c.runs)
 	}

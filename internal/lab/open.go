@@ -40,8 +40,8 @@ func (d Device) Simulated() bool { return d.simulation != nil }
 func (d Device) present() bool { return d.open != nil }
 func (d Device) timed() bool   { return d.open != nil && d.simulation == nil }
 
-// session is a device in use. It is opened when it is first needed, and replaced after a failure that
-// lost it.
+// session is a device in use. It is opened when it is first needed, and replaced after a failure
+// that lost it.
 type session struct {
 	from   Device
 	device device.Device // nil before the first use

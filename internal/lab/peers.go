@@ -28,8 +28,8 @@ type Peers interface {
 	Close() error
 }
 
-// peerShare limits the error of a peer, as a share of the quantisation error of FP8 inputs. It equals
-// the share of variants with E4M3 products.
+// peerShare limits the error of a peer, as a share of the quantisation error of FP8 inputs. It
+// equals the share of variants with E4M3 products.
 const peerShare = 1
 
 // startPeers starts the process of the peers. If that fails, all of them are skipped.
@@ -215,8 +215,8 @@ func (b *bench) dropPeer(ctx context.Context, c *contender, all []*contender, re
 	return rest, nil
 }
 
-// recoverPeers skips a peer. If its process was lost, the peer is excluded from the rest of the bench
-// and the others get a new process.
+// recoverPeers skips a peer. If its process was lost, the peer is excluded from the rest of the
+// bench and the others get a new process.
 func (b *bench) recoverPeers(ctx context.Context, name, shape string, err error) error {
 	if err := b.skip(ctx, name, shape, err); err != nil {
 		return err

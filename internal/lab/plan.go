@@ -36,8 +36,8 @@ func (r Request) Check() error {
 	return err
 }
 
-// plan is a checked request. Its selections are resolved: later steps take the variant of a shape from
-// here.
+// plan is a checked request. Its selections are resolved: later steps take the variant of a shape
+// from here.
 type plan struct {
 	Request
 	entries []entry        // variants, then selections, in the order of the request
@@ -149,8 +149,8 @@ func checkHeadDim(v spec.Variant, shapes []tensor.Shape) error {
 	return nil
 }
 
-// gatedShapes are the shapes that the performance gate counts: the benchmark shapes among them, or all
-// where there is none.
+// gatedShapes are the shapes that the performance gate counts: the benchmark shapes among them, or
+// all where there is none.
 func gatedShapes(shapes, benchmark []tensor.Shape) []tensor.Shape {
 	var gated []tensor.Shape
 	for _, shape := range shapes {
@@ -203,8 +203,8 @@ func Target(kernel *spec.Kernel, v spec.Variant, arch string) toolchain.Target {
 	return toolchain.Target{Kernel: kernel.Name, Variant: v.String(), Source: v.Stage().Source, Arch: arch, Knobs: knobs}
 }
 
-// ShippedTargets are the builds that ship with a kernel: every stage, every variant of a selection and
-// their parents, for each of their architectures.
+// ShippedTargets are the builds that ship with a kernel: every stage, every variant of a selection
+// and their parents, for each of their architectures.
 func ShippedTargets(kernel *spec.Kernel) []toolchain.Target {
 	var targets []toolchain.Target
 	add := func(archs []string, variants []spec.Variant, parent spec.Variant, hasParent bool) {

@@ -36,8 +36,9 @@ type Profiler interface {
 	Capture(ctx context.Context, job device.Job, report string) (*profile.Capture, error)
 }
 
-// Profile takes a variant through the gates, with counters instead of times, and records the run. It
-// returns a profile for each shape, and none if the variant is not correct. An error is the lab's own.
+// Profile takes a variant through the gates, with counters instead of times, and records the run.
+// It returns a profile for each shape, and none if the variant is not correct. An error is the
+// lab's own.
 func (l *Lab) Profile(ctx context.Context, r ProfileRequest) (*run.Run, []*profile.Profile, error) {
 	request := Request{Variants: []spec.Variant{r.Variant}, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}
 	p, err := request.plan(l.Device.facts.Arch)
@@ -64,8 +65,8 @@ func (l *Lab) Profile(ctx context.Context, r ProfileRequest) (*run.Run, []*profi
 	return a.finish(), profiles, l.recordProfiles(ctx, a.result, profiles, r.Folder)
 }
 
-// reportFolder is where the profiler writes its reports. They are megabytes each, so they stay in the
-// folder of the request and never go into the ledger. Without a folder they are removed.
+// reportFolder is where the profiler writes its reports. They are megabytes each, so they stay in
+// the folder of the request and never go into the ledger. Without a folder they are removed.
 func (r ProfileRequest) reportFolder() (folder string, remove func(), err error) {
 	if r.Folder != "" {
 		return r.Folder, func() {}, os.MkdirAll(r.Folder, 0o755)
@@ -163,8 +164,8 @@ func profileGate(profiles []*profile.Profile) gate.Check {
 	return all
 }
 
-// recordProfiles writes the run into the ledger with the figures and documents of its profiles. A folder
-// gets the same files.
+// recordProfiles writes the run into the ledger with the figures and documents of its profiles. A
+// folder gets the same files.
 func (l *Lab) recordProfiles(ctx context.Context, record *run.Run, profiles []*profile.Profile, folder string) error {
 	files, err := l.profileFiles(record.Variant, profiles)
 	if folder != "" {

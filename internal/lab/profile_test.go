@@ -233,8 +233,8 @@ func TestProfileOnTheSimulator(t *testing.T) {
 	}
 }
 
-// Without permission to read counters, or without ncu, only the counters of the chip are missing. The ncu
-// of this test is a shell script.
+// Without permission to read counters, or without ncu, only the counters of the chip are missing.
+// The ncu of this test is a shell script.
 func TestProfileWithoutCounters(t *testing.T) {
 	forbidden := filepath.Join(t.TempDir(), "ncu")
 	const script = `#!/bin/sh

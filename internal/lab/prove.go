@@ -11,8 +11,8 @@ import (
 	"attune/internal/toolchain"
 )
 
-// Proof says which knobs reach the machine code. Each value of each knob was built as the only change
-// to each stage.
+// Proof says which knobs reach the machine code. Each value of each knob was built as the only
+// change to each stage.
 type Proof struct {
 	Arch  string      `json:"arch,omitempty"` // requested; if empty, each stage is built for its newest
 	Knobs []KnobProof `json:"knobs"`
@@ -58,9 +58,9 @@ type ProofRequest struct {
 	Brief bool // stop at the first change of a knob that changes the code
 }
 
-// Prove builds every change of one knob in one stage, several at once, and compares the code with the
-// stage's. A value that no stage has or allows is tried on variants of the covering set. So are all
-// values of a knob that cannot change alone in any stage.
+// Prove builds every change of one knob in one stage, several at once, and compares the code with
+// the stage's. A value that no stage has or allows is tried on variants of the covering set. So are
+// all values of a knob that cannot change alone in any stage.
 func (l *Lab) Prove(ctx context.Context, r ProofRequest) (*Proof, error) {
 	stages, cover, err := l.provable(r.Arch)
 	if err != nil {
@@ -91,7 +91,8 @@ func (l *Lab) Prove(ctx context.Context, r ProofRequest) (*Proof, error) {
 	return proof, nil
 }
 
-// provable are the stages and the covering set for an architecture. It is an error if there is no stage.
+// provable are the stages and the covering set for an architecture. It is an error if there is no
+// stage.
 func (l *Lab) provable(arch string) (stages, cover []spec.Variant, err error) {
 	for _, stage := range l.Kernel.Stages {
 		if _, refused := Arch(stage, arch, ""); refused != nil {

@@ -19,8 +19,9 @@ import (
 	"attune/internal/tensor"
 )
 
-// pythonScript is a python3 that is a shell script. It replies to each operation with a line, or not at
-// all. $answer is a file with the correct output; a request for the output ends with the path for it.
+// pythonScript is a python3 that is a shell script. It replies to each operation with a line, or
+// not at all. $answer is a file with the correct output; a request for the output ends with the
+// path for it.
 func pythonScript(hello, prepare, answer, sample string) string {
 	return `#!/bin/sh
 cat >/dev/null

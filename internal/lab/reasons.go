@@ -8,8 +8,8 @@ import (
 	"attune/internal/run"
 )
 
-// failureReasons collects what is wrong with the outputs of a variant. A finding at one place of the
-// code is listed once, with the first problem that showed it and the number of the others.
+// failureReasons collects what is wrong with the outputs of a variant. A finding at one place of
+// the code is listed once, with the first problem that showed it and the number of the others.
 type failureReasons struct {
 	list  []failureReason
 	index map[string]int // in list, by findingPlace

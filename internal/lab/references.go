@@ -31,10 +31,11 @@ func (p problem) unmasked() problem {
 	return p
 }
 
-// problems are those of the correctness gate: every shape and seed with normal inputs, and each shape
-// with the first seed and harder inputs. Outliers and peaked scores come always. Rising scores, whose
-// last key has the largest weight, come where a kernel must mask keys. Low scores come where the last
-// tile of keys is partial: a key read beyond the end would have the largest weight.
+// problems are those of the correctness gate: every shape and seed with normal inputs, and each
+// shape with the first seed and harder inputs. Outliers and peaked scores come always. Rising
+// scores, whose last key has the largest weight, come where a kernel must mask keys. Low scores
+// come where the last tile of keys is partial: a key read beyond the end would have the largest
+// weight.
 func problems(shapes []tensor.Shape, seeds []uint64) []problem {
 	var all []problem
 	for _, shape := range shapes {
@@ -53,12 +54,14 @@ func problems(shapes []tensor.Shape, seeds []uint64) []problem {
 	return all
 }
 
-// references caches inputs and references of a command: every variant is compared with the same ones.
+// references caches inputs and references of a command: every variant is compared with the same
+// ones.
 type references struct {
 	computed map[problem]*reference
 	drawn    map[problem]*tensor.Inputs // by the unmasked problem
-	// maxWork limits the multiply-adds of a reference. Above it, only a sample of the rows is computed.
-	// A command that only times kernels must not spend minutes on it; the gates compute every row.
+	// maxWork limits the multiply-adds of a reference. Above it, only a sample of the rows is
+	// computed. A command that only times kernels must not spend minutes on it; the gates compute
+	// every row.
 	maxWork float64
 }
 

@@ -10,9 +10,9 @@ import (
 	"attune/internal/tensor"
 )
 
-// ReproduceRequest is the request that repeats a recorded run: the same variant or selection, shapes,
-// seeds, samples, L2 state and architecture, against the same parent. With a list of shapes it repeats
-// only those of them that the run has.
+// ReproduceRequest is the request that repeats a recorded run: the same variant or selection,
+// shapes, seeds, samples, L2 state and architecture, against the same parent. With a list of shapes
+// it repeats only those of them that the run has.
 func ReproduceRequest(kernel *spec.Kernel, recorded *run.Run, only []tensor.Shape) (Request, error) {
 	refuse := func(format string, args ...any) (Request, error) {
 		return Request{}, RequestError(fmt.Sprintf("run %s cannot be repeated: ", recorded.ID) + fmt.Sprintf(format, args...))

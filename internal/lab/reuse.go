@@ -33,8 +33,8 @@ type measurement struct {
 	against code // code of the parent that the times were interleaved with; zero without one
 }
 
-// add keeps a complete attempt. A sanitizer's findings are in no row of the record, so a run under one
-// is not reused.
+// add keeps a complete attempt. A sanitizer's findings are in no row of the record, so a run under
+// one is not reused.
 func (m measurements) add(a *attempt) {
 	complete := a.reused == nil && a.result.Failure == "" && a.result.Requested.Sanitizer == "" &&
 		len(a.result.Correctness) == a.result.Requested.Problems
@@ -50,7 +50,8 @@ func (a *attempt) reuse(same *measurement) {
 	a.result.Device, a.result.Facts, a.result.Loaded, a.result.Ran = same.run.Device, same.run.Facts, same.run.Loaded, same.run.Ran
 }
 
-// reusedTimes are the times of the same code if they were interleaved with the same parent, else nil.
+// reusedTimes are the times of the same code if they were interleaved with the same parent, else
+// nil.
 func (a *attempt) reusedTimes(shape tensor.Shape, parent *toolchain.Image) *run.Samples {
 	if a.reused == nil || a.reused.against != codeOf(parent) {
 		return nil

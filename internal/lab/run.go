@@ -19,10 +19,10 @@ import (
 	"attune/internal/toolchain"
 )
 
-// Run takes each variant through the gates and records it. For a selection it records a run for each
-// part, then one for the whole. Each record is passed to done after it was written to the ledger; a
-// record that could not be written has no id. An error means that the lab itself failed or was
-// interrupted. Failures of a variant are in its record.
+// Run takes each variant through the gates and records it. For a selection it records a run for
+// each part, then one for the whole. Each record is passed to done after it was written to the
+// ledger; a record that could not be written has no id. An error means that the lab itself failed
+// or was interrupted. Failures of a variant are in its record.
 func (l *Lab) Run(ctx context.Context, request Request, done func(*run.Run)) error {
 	p, err := request.plan(l.Device.facts.Arch)
 	if err != nil {
@@ -177,8 +177,8 @@ func (a *attempt) runGates(ctx context.Context, known measurements) error {
 	return a.performance(ctx)
 }
 
-// resources builds the variant and compares it with its budget. A variant that does not compile fails
-// this gate.
+// resources builds the variant and compares it with its budget. A variant that does not compile
+// fails this gate.
 func (a *attempt) resources() error {
 	a.step("building", 0, 0)
 	image, err := a.builds.image(a.variant)
@@ -254,8 +254,8 @@ type sanitized interface {
 	Findings() ([]device.Finding, error)
 }
 
-// checkAll runs every problem and lists what is wrong with the outputs. It ends at the first failure
-// that loses the device.
+// checkAll runs every problem and lists what is wrong with the outputs. It ends at the first
+// failure that loses the device.
 func (a *attempt) checkAll(ctx context.Context) ([]string, error) {
 	var reasons failureReasons
 	all := problems(a.shapes, a.plan.Seeds)
@@ -325,7 +325,8 @@ func (a *attempt) performance(ctx context.Context) error {
 			return nil
 		}
 		if device.Classify(err).LosesDevice() {
-			// A kernel that faults while it is timed is incorrect, even if all its outputs were right.
+			// A kernel that faults while it is timed is incorrect, even if all its outputs were
+			// right.
 			a.recordFailure(err)
 			what := shape.String()
 			if parent != nil { // either of the two kernels may have caused it
@@ -373,7 +374,8 @@ func (a *attempt) judgeSpeed(pairs []measure.Pair) {
 // noParent is the performance gate of a variant without a parent.
 var noParent = gate.Check{Status: gate.Pass, Reasons: []string{"it has no parent to be faster than"}}
 
-// parentImage is the image to interleave with: nil if there is no parent, or if it has the same code.
+// parentImage is the image to interleave with: nil if there is no parent, or if it has the same
+// code.
 func (a *attempt) parentImage() (*toolchain.Image, error) {
 	if a.parent == nil {
 		return nil, nil
@@ -414,8 +416,8 @@ func (a *attempt) time(ctx context.Context, shape tensor.Shape, parent *toolchai
 	return samples, nil
 }
 
-// pairOf is the times of a shape and of the parent. Without times of the parent, the two have the same
-// code.
+// pairOf is the times of a shape and of the parent. Without times of the parent, the two have the
+// same code.
 func pairOf(s run.Samples) measure.Pair {
 	variant, parent := s.Steady()
 	if s.Parent == nil {

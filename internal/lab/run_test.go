@@ -35,7 +35,8 @@ const (
 	incorrect = "incorrect pass/fail/not-measured/not-measured"
 )
 
-// setSpeedup sets the times of stage1 and stage2 so that stage2 has a multiple of its required speedup.
+// setSpeedup sets the times of stage1 and stage2 so that stage2 has a multiple of its required
+// speedup.
 func (s *setup) setSpeedup(factor, noise float64) {
 	s.t.Helper()
 	required := s.variant("stage2").RequiredSpeedup()
@@ -318,7 +319,8 @@ func TestRunUnderSanitizer(t *testing.T) {
 	if _, err := check(behaviour{}, nil, broken); !errors.Is(err, broken) {
 		t.Errorf("a failure of the sanitizer itself: %v", err)
 	}
-	// After a hang the process is killed, the sanitizer has no report, and the run still fails by the hang.
+	// After a hang the process is killed, the sanitizer has no report, and the run still fails by
+	// the hang.
 	hung, err := check(hang, nil, broken)
 	if err != nil {
 		t.Fatal(err)
@@ -499,7 +501,8 @@ func TestRefusedRequests(t *testing.T) {
 	refuse(two, r, "shape 1x2x40x64 has head dim 64, and narrow+HEAD_DIM=128 is built for 128")
 }
 
-// Code for a newer chip than the device is refused, and code for an older one is compiled by the driver.
+// Code for a newer chip than the device is refused, and code for an older one is compiled by the
+// driver.
 func TestArchOfTheDevice(t *testing.T) {
 	s := newSetup(t)
 	r := s.request("stage0")

@@ -13,8 +13,8 @@ import (
 	"attune/internal/run"
 )
 
-// runSelection takes every part through the gates, then records the selection as a whole. Parts reuse
-// no measurements of each other: they have different shapes.
+// runSelection takes every part through the gates, then records the selection as a whole. Parts
+// reuse no measurements of each other: they have different shapes.
 func (r *runner) runSelection(ctx context.Context, e entry, done func(*run.Run)) error {
 	var runs []*run.Run
 	for _, part := range e.parts {
@@ -88,8 +88,8 @@ func joinedHash(parts []run.Part) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// joinRows adds the rows of all parts in the order of the requested shapes, and returns the times that
-// the performance gate counts.
+// joinRows adds the rows of all parts in the order of the requested shapes, and returns the times
+// that the performance gate counts.
 func joinRows(record *run.Run, p *plan, parts []*run.Run) []measure.Pair {
 	var pairs []measure.Pair
 	for _, shape := range p.Shapes {
@@ -123,8 +123,9 @@ func lacksTimes(part *run.Run) bool {
 		part.Parent != "" && slices.ContainsFunc(part.Performance, func(row run.Performance) bool { return row.ParentRatio == nil })
 }
 
-// joinGates is the worst outcome of the parts at each gate, except for performance. There the selection
-// is compared with its required speedup over all counted shapes, whichever variant took them.
+// joinGates is the worst outcome of the parts at each gate, except for performance. There the
+// selection is compared with its required speedup over all counted shapes, whichever variant took
+// them.
 func joinGates(record *run.Run, parts []*run.Run, pairs []measure.Pair) gate.Gates {
 	g := gate.Gates{
 		Resources:   worst(parts, func(p *run.Run) (gate.Status, []string) { return p.Gates.Resources, p.Reasons.Resources }),
@@ -148,8 +149,8 @@ func joinGates(record *run.Run, parts []*run.Run, pairs []measure.Pair) gate.Gat
 	return g
 }
 
-// worst is the worst outcome of the parts at a gate. Its reasons name their part, unless all parts have
-// the same.
+// worst is the worst outcome of the parts at a gate. Its reasons name their part, unless all parts
+// have the same.
 func worst(parts []*run.Run, at func(*run.Run) (gate.Status, []string)) gate.Check {
 	for _, status := range []gate.Status{gate.Fail, gate.NotMeasured} {
 		check, found, same := gate.Check{Status: status}, false, true

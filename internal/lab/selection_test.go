@@ -17,8 +17,8 @@ import (
 	"attune/internal/toolchain"
 )
 
-// best chooses stage3b for short problems and stage2 for long ones. Its required speedup over stage1 is
-// 1.4.
+// best chooses stage3b for short problems and stage2 for long ones. Its required speedup over
+// stage1 is 1.4.
 const best = `
 [[selection]]
 name = "best"
@@ -52,8 +52,8 @@ func withSelection(t *testing.T, text string) *setup {
 	return newSetupOf(t, files, c, cacheDir)
 }
 
-// selected runs the selection on two shapes, a long and a short one, and returns the records of its parts
-// and of the whole.
+// selected runs the selection on two shapes, a long and a short one, and returns the records of its
+// parts and of the whole.
 func (s *setup) selected(change func(*Request)) (parts []*run.Run, whole *run.Run) {
 	s.t.Helper()
 	r := s.request()

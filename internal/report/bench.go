@@ -212,7 +212,8 @@ func BenchMarkdown(b *run.Bench) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// LeftOut has a line for each reason why peers were skipped, with the peers and shapes that it concerns.
+// LeftOut has a line for each reason why peers were skipped, with the peers and shapes that it
+// concerns.
 func LeftOut(all []run.LeftOut) []string {
 	lines := mergeSkips(all,
 		func(a, b run.LeftOut) bool { return a.Shape == b.Shape },

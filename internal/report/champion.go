@@ -63,7 +63,8 @@ func Figures(r *run.Run) string {
 	return strings.Join(append(parts, deviceName(r)), "; ")
 }
 
-// AddToChangelog adds an entry at the end of the section Unreleased, and the section if it is missing.
+// AddToChangelog adds an entry at the end of the section Unreleased, and the section if it is
+// missing.
 func AddToChangelog(text, entry string) string {
 	const title, section = "# Changelog", "## Unreleased"
 	if strings.TrimSpace(text) == "" {

@@ -62,12 +62,14 @@ func ComparisonVerdict(c *run.Comparison) string {
 	return text
 }
 
-// medianText is a median in microseconds with the half-width of its interval, as benchstat prints it.
+// medianText is a median in microseconds with the half-width of its interval, as benchstat prints
+// it.
 func medianText(s measure.Summary) string { return microseconds(s.P50) + " ± " + percent(s.Spread()) }
 
 func microseconds(seconds float64) string { return fmt.Sprintf("%.3f", 1e6*seconds) }
 
-// ComparisonMarkdown writes COMPARE.md: the verdict, the table, the plot and the command that repeats it.
+// ComparisonMarkdown writes COMPARE.md: the verdict, the table, the plot and the command that
+// repeats it.
 func ComparisonMarkdown(w io.Writer, c *run.Comparison, plot, command string) error {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "# %s\n\n", ComparisonVerdict(c))
@@ -135,7 +137,8 @@ func drawStrip(out io.Writer, series comparedSeries, y, strip float64, x func(fl
 	}
 	fmt.Fprintf(out, `<text x="8" y="%.1f">%s</text><g fill="%s" fill-opacity="0.35">`+"\n", y+strip/2+4, escaped(name), series.colour)
 	for i, s := range series.samples {
-		// Equal samples get different heights by their index, not at random, so that the plot is deterministic.
+		// Equal samples get different heights by their index, not at random, so that the plot is
+		// deterministic.
 		at := y + 4 + (strip-8)*float64(i*7%19)/18
 		fmt.Fprintf(out, `<circle cx="%.1f" cy="%.1f" r="1.8"/>`, x(s), at)
 	}
@@ -191,7 +194,8 @@ func ComparisonCSV(w io.Writer, c *run.Comparison) error {
 	return out.Error()
 }
 
-// ComparisonT4 writes A and B in the T4 format of auto-tuners (schema 1.0.0), whose times are in milliseconds.
+// ComparisonT4 writes A and B in the T4 format of auto-tuners (schema 1.0.0), whose times are in
+// milliseconds.
 func ComparisonT4(w io.Writer, c *run.Comparison) error {
 	type measurement struct {
 		Name  string  `json:"name"`

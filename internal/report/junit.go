@@ -36,8 +36,8 @@ type junitInner struct {
 	Text string `xml:",chardata"`
 }
 
-// JUnit writes runs as a test suite with one case per gate, classed by kernel and variant. A gate that was
-// not measured is skipped. Run and device are in the texts, which are what viewers show.
+// JUnit writes runs as a test suite with one case per gate, classed by kernel and variant. A gate
+// that was not measured is skipped. Run and device are in the texts, which are what viewers show.
 func JUnit(w io.Writer, runs []*run.Run) error {
 	suite := junitSuite{Name: "attune"}
 	for _, r := range runs {

@@ -11,9 +11,9 @@ import (
 // Champions maps the id of a run to the architecture whose champion was promoted on it.
 type Champions map[string]string
 
-// Ladder writes runs as a table, in the given order. A row has the change from the parent, the headline
-// time, the speedup over the parent, the speedup over the first run on the same shape, and the reason if
-// the verdict is not merge.
+// Ladder writes runs as a table, in the given order. A row has the change from the parent, the
+// headline time, the speedup over the parent, the speedup over the first run on the same shape, and
+// the reason if the verdict is not merge.
 func Ladder(w io.Writer, runs []*run.Run, champions Champions, markdown bool) error {
 	first := runs[0]
 	header := []string{

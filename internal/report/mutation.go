@@ -10,8 +10,8 @@ import (
 	"attune/internal/mutate"
 )
 
-// Mutation writes the mutants of a kernel: the killed ones by kind and by cause, the survivors, and the
-// totals. Without a compiler no mutant can be shown to be equivalent.
+// Mutation writes the mutants of a kernel: the killed ones by kind and by cause, the survivors, and
+// the totals. Without a compiler no mutant can be shown to be equivalent.
 func Mutation(w io.Writer, kernel string, r *mutate.Report, compiler bool) error {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "%s: %d of %d possible mutants tried on the simulator\n", kernel, r.Mutants, r.Possible)

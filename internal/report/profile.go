@@ -29,8 +29,8 @@ func Profile(w io.Writer, variant string, p *profile.Profile) error {
 	return err
 }
 
-// ProfileFiles renders the profiles of a variant, by file name: profile.md with all tables, and a plot for
-// each shape with a roofline.
+// ProfileFiles renders the profiles of a variant, by file name: profile.md with all tables, and a
+// plot for each shape with a roofline.
 func ProfileFiles(variant string, profiles []*profile.Profile) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	var tables bytes.Buffer
@@ -140,8 +140,8 @@ func differenceText(r profile.Row) string {
 	return text
 }
 
-// profileSentences are the position under the roofline, the limits of the launch, and the metrics that the
-// profiler does not have.
+// profileSentences are the position under the roofline, the limits of the launch, and the metrics
+// that the profiler does not have.
 func profileSentences(p *profile.Profile) []string {
 	var all []string
 	if r := p.Roofline; r != nil {

@@ -342,8 +342,8 @@ func TestValidNegative(t *testing.T) {
 	}
 }
 
-// ladder is the first stage, one with a parent, one timed on another shape, one that was not timed, and
-// one that is slower than required.
+// ladder is the first stage, one with a parent, one timed on another shape, one that was not timed,
+// and one that is slower than required.
 func ladder() []*run.Run {
 	first := onDevice(built(newRun("stage0")))
 	first.Headline, first.Verdict = &run.Headline{Shape: "1x8x512x64", P50US: 123.456}, gate.Merge

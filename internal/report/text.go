@@ -96,7 +96,8 @@ func deviceName(r *run.Run) string {
 // statusWord is the outcome of a gate in words.
 func statusWord(s gate.Status) string { return strings.ReplaceAll(string(s), "-", " ") }
 
-// gateLine writes a gate with its summary and reasons. The first of them is on the line of the gate.
+// gateLine writes a gate with its summary and reasons. The first of them is on the line of the
+// gate.
 func gateLine(w io.Writer, name string, status gate.Status, summary string, reasons []string) {
 	var lines []string
 	if summary != "" {

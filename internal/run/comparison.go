@@ -70,9 +70,9 @@ func geometricMean(all []measure.Speedup) measure.Speedup {
 	return measure.Speedup{Ratio: math.Exp(ratio / n), Low: math.Exp(low / n), High: math.Exp(high / n)}
 }
 
-// CompareRecorded compares the samples of two recorded runs on their common shapes. The samples were not
-// interleaved, so the interval does not include what changed between the runs, and there is no control.
-// The caller gives the noise floor instead.
+// CompareRecorded compares the samples of two recorded runs on their common shapes. The samples
+// were not interleaved, so the interval does not include what changed between the runs, and there
+// is no control. The caller gives the noise floor instead.
 func CompareRecorded(a, b *Run, floor float64) (*Comparison, error) {
 	if a.Requested.L2 != b.Requested.L2 {
 		return nil, fmt.Errorf("run %s was timed with L2 %s and run %s with L2 %s; their times cannot be compared",

@@ -13,8 +13,8 @@ type Reproduction struct {
 	Repeated string `json:"now"`   // id of the run that repeated it
 	Holds    bool   `json:"holds"` // nothing that was compared differs
 
-	// CorrectnessOnly reports that the recorded run has times and the present device takes none. Only
-	// code, outputs and the first two gates were compared.
+	// CorrectnessOnly reports that the recorded run has times and the present device takes none.
+	// Only code, outputs and the first two gates were compared.
 	CorrectnessOnly bool `json:"correctness_only,omitempty"`
 
 	Code    CodeCheck   `json:"code"`
@@ -22,8 +22,8 @@ type Reproduction struct {
 	Gates   []GateCheck `json:"gates"`
 	Verdict GateCheck   `json:"verdict"`
 
-	// Time is the recorded time over the repeated one. The two are of different sessions, so the ratio
-	// decides nothing.
+	// Time is the recorded time over the repeated one. The two are of different sessions, so the
+	// ratio decides nothing.
 	Time  *measure.Speedup `json:"time,omitempty"` // over the benchmark shapes
 	Times []TimeCheck      `json:"times,omitempty"`
 
@@ -62,7 +62,8 @@ type TimeCheck struct {
 	Judged     bool            `json:"judged"`
 }
 
-// CompareRepeated compares a run with the recorded run that it repeats. Both must have their samples.
+// CompareRepeated compares a run with the recorded run that it repeats. Both must have their
+// samples.
 func CompareRepeated(recorded, repeated *Run) *Reproduction {
 	r := &Reproduction{Recorded: recorded.ID, Repeated: repeated.ID}
 	r.CorrectnessOnly = len(recorded.Performance) > 0 && repeated.Requested.Simulation != nil
@@ -105,8 +106,8 @@ func (r *Reproduction) compareCode(recorded, repeated *Run) {
 	r.differ("the machine code differs: %s", why)
 }
 
-// compareParts compares the code of a selection, variant by variant. The repeated run may have fewer
-// shapes.
+// compareParts compares the code of a selection, variant by variant. The repeated run may have
+// fewer shapes.
 func (r *Reproduction) compareParts(recorded, repeated *Run) {
 	before := len(r.Differences)
 	for _, p := range repeated.Parts {

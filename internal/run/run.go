@@ -61,7 +61,8 @@ type Run struct {
 	Log     string    `json:"-"` // of ptxas
 }
 
-// Part is one variant of a selection: a run of its own, on the shapes that the selection chose it for.
+// Part is one variant of a selection: a run of its own, on the shapes that the selection chose it
+// for.
 type Part struct {
 	Variant  string       `json:"variant"`
 	Run      string       `json:"run"`
@@ -71,7 +72,8 @@ type Part struct {
 	Shapes   []string     `json:"shapes"`
 }
 
-// VariantOn is the variant that a selection chose for a shape. It is empty for a run of one variant.
+// VariantOn is the variant that a selection chose for a shape. It is empty for a run of one
+// variant.
 func (r *Run) VariantOn(shape string) string {
 	for _, p := range r.Parts {
 		if slices.Contains(p.Shapes, shape) {
@@ -81,13 +83,13 @@ func (r *Run) VariantOn(shape string) string {
 	return ""
 }
 
-// MeasuredAs names an earlier run of the same command whose outputs this run reuses: both variants have
-// the same machine code.
+// MeasuredAs names an earlier run of the same command whose outputs this run reuses: both variants
+// have the same machine code.
 type MeasuredAs struct {
 	Run     string `json:"run"`
 	Variant string `json:"variant"`
-	// Times reports whether the times are reused too. Otherwise there are none, or they were measured
-	// again, interleaved with another parent.
+	// Times reports whether the times are reused too. Otherwise there are none, or they were
+	// measured again, interleaved with another parent.
 	Times bool `json:"times"`
 }
 
@@ -130,8 +132,8 @@ func (r *Run) GateOutcomes() []GateOutcome {
 	}
 }
 
-// Cause is why a run's verdict is not merge, in one line: the first reason of the first gate that failed,
-// or else of the first that was not measured. It is empty for a merge.
+// Cause is why a run's verdict is not merge, in one line: the first reason of the first gate that
+// failed, or else of the first that was not measured. It is empty for a merge.
 func (r *Run) Cause() string {
 	if r.Verdict == gate.Merge {
 		return ""
@@ -190,7 +192,8 @@ type Performance struct {
 	Conditions
 }
 
-// NewPerformance derives the figures of one shape from its samples. flops is the work of one launch.
+// NewPerformance derives the figures of one shape from its samples. flops is the work of one
+// launch.
 func NewPerformance(flops float64, s Samples) Performance {
 	const us = 1e6
 	variant, parent := s.Steady()

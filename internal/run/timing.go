@@ -51,7 +51,8 @@ func (l L2) Timing() string {
 	return graphs + "inputs warm in L2"
 }
 
-// GraphsText describes the limit of launches in a graph. It is empty for the default, which 0 stands for.
+// GraphsText describes the limit of launches in a graph. It is empty for the default, which 0
+// stands for.
 func GraphsText(launches int) string {
 	if launches == 0 || launches == device.UsualLaunches {
 		return ""
