@@ -184,7 +184,7 @@ func (o *benchOptions) command(args []string) string {
 
 // printBench writes a bench, and the skipped peers to standard error.
 func (a *app) printBench(b *run.Bench, markdown bool) error {
-	for _, line := range report.LeftOut(b.LeftOut) {
+	for _, line := range report.SkippedLines(b.Skipped) {
 		fmt.Fprintf(a.stderr, "attune: %s\n", line)
 	}
 	if a.json {

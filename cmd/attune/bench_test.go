@@ -29,7 +29,7 @@ func someBench() *run.Bench {
 		SchemaVersion: run.BenchSchemaVersion, ID: ledger.NewID(at, "bench"), Time: at, Kernel: "sdpa", Command: "attune bench stage2 --peer torch-cudnn",
 		Builds: []toolchain.Record{{Kernel: "sdpa", Variant: "stage2", Arch: "sm_90a", CodeHash: "c0de"}}, Attune: "0.1.0",
 		Facts: device.Facts{Kind: "cuda", Name: "a GPU", Arch: "sm_90", Driver: "580"}, Peers: &peer.Facts{Torch: "2.11.0"}, Rounds: 2, Blocks: 1, Timing: "interleaved",
-		Rows: []run.BenchRow{}, Best: []run.BestRow{}, LeftOut: []run.LeftOut{{Name: "torch-flash", Why: "it is missing"}},
+		Rows: []run.BenchRow{}, Best: []run.BestRow{}, Skipped: []run.Skipped{{Name: "torch-flash", Why: "it is missing"}},
 	}
 	for _, shape := range []string{"1x8x512x64", "1x32x16384x64"} {
 		ours, theirs, tflops := 10.5, 21.0, 51.1

@@ -178,7 +178,7 @@ func TestLSEIsChecked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, wrong := judge(ref, launch, off, nil, 1, tolerance)
+		_, wrong := applyLimits(ref, launch, off, nil, 1, tolerance)
 		if got := strings.Join(wrong, "; "); (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", what, got, want)
 		}

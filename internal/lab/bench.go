@@ -113,7 +113,7 @@ func (b *bench) newResult() *run.Bench {
 		Kernel: l.Kernel.Name, Command: r.Command, Git: l.Git, GitSHA: l.Git.SHA, Attune: l.Version,
 		Facts: l.Device.facts, Seed: r.Seed, Rounds: r.Rounds, Blocks: b.blocks, Timing: r.timing(),
 		Ceilings: run.CeilingsOf(l.Device.facts.Name),
-		Checked:  []run.CheckedShape{}, Rows: []run.BenchRow{}, Best: []run.BestRow{}, LeftOut: []run.LeftOut{},
+		Checked:  []run.CheckedShape{}, Rows: []run.BenchRow{}, Best: []run.BestRow{}, Skipped: []run.Skipped{},
 	}
 	for _, shape := range r.Shapes {
 		result.Requested = append(result.Requested, shape.String())

@@ -177,14 +177,14 @@ func brief(b *run.Bench) string {
 func (s *setup) rows(b *run.Bench, want string) {
 	s.t.Helper()
 	if got := brief(b); got != want {
-		s.t.Errorf("rows: %s\nwant: %s\nskipped: %+v", got, want, b.LeftOut)
+		s.t.Errorf("rows: %s\nwant: %s\nskipped: %+v", got, want, b.Skipped)
 	}
 }
 
-func expectSkipped(t *testing.T, b *run.Bench, want ...run.LeftOut) {
+func expectSkipped(t *testing.T, b *run.Bench, want ...run.Skipped) {
 	t.Helper()
-	if len(b.LeftOut)+len(want) > 0 && !slices.Equal(b.LeftOut, want) {
-		t.Errorf("skipped: %+v\nwant: %+v", b.LeftOut, want)
+	if len(b.Skipped)+len(want) > 0 && !slices.Equal(b.Skipped, want) {
+		t.Errorf("skipped: %+v\nwant: %+v", b.Skipped, want)
 	}
 }
 
@@ -350,7 +350,7 @@ func TestBenchWithoutPeers(t *testing.T) {
 	p.startErr = &peer.Error{Why: "there is no python3 in PATH", Do: "install one"}
 	b := s.benched(s.bench(p, "all"))
 	s.rows(b, "stage1 16 1.60x, stage2 10")
-	expectSkipped(t, b, run.LeftOut{Name: "torch-flash, torch-cudnn, torch-efficient, torch-math", Why: "there is no python3 in PATH", Do: "install one"})
+	expectSkipped(t, b, run.Skipped{Name: "torch-flash, torch-cudnn, torch-efficient, torch-math", Why: "there is no python3 in PATH", Do: "install one"})
 	if b.Peers != nil || len(b.Best) != 0 {
 		t.Errorf("peers without a process: %+v", b)
 	}
@@ -358,15 +358,15 @@ func TestBenchWithoutPeers(t *testing.T) {
 	p.startErr, p.facts.GPU = nil, "another card"
 	b = s.benched(s.bench(p, "torch-flash"))
 	s.rows(b, "stage1 16 1.60x, stage2 10")
-	if len(b.LeftOut) != 1 || !strings.Contains(b.LeftOut[0].Why, "they would run on another card") || p.closed != 1 {
-		t.Errorf("skipped: %+v, %d closed", b.LeftOut, p.closed)
+	if len(b.Skipped) != 1 || !strings.Contains(b.Skipped[0].Why, "they would run on another card") || p.closed != 1 {
+		t.Errorf("skipped: %+v, %d closed", b.Skipped, p.closed)
 	}
 	p.facts.GPU, p.facts.UUID, s.gpu.facts.UUID = "a fake", "1234", "GPU-1235"
-	if b = s.benched(s.bench(p, "torch-flash")); len(b.LeftOut) != 1 {
+	if b = s.benched(s.bench(p, "torch-flash")); len(b.Skipped) != 1 {
 		t.Errorf("a card of the same name: %+v", b)
 	}
-	if b = s.benched(s.bench(p, "none")); len(b.LeftOut) != 0 {
-		t.Errorf("skipped without a request: %+v", b.LeftOut)
+	if b = s.benched(s.bench(p, "none")); len(b.Skipped) != 0 {
+		t.Errorf("skipped without a request: %+v", b.Skipped)
 	}
 }
 
@@ -382,7 +382,7 @@ func TestBenchWithFailingPeers(t *testing.T) {
 			return nil
 		}
 	}
-	check := func(what string, set func(*fakePeers), started int, rows string, out ...run.LeftOut) {
+	check := func(what string, set func(*fakePeers), started int, rows string, out ...run.Skipped) {
 		t.Helper()
 		s, p := newSetup(t), newPeers(t)
 		set(p)
@@ -393,15 +393,15 @@ func TestBenchWithFailingPeers(t *testing.T) {
 			t.Errorf("%s: %d processes started, %d closed; want %d", what, p.started, p.closed, started)
 		}
 	}
-	died := run.LeftOut{Name: "torch-flash", Shape: shape, Why: errBroken.Why, Do: "take another"}
+	died := run.Skipped{Name: "torch-flash", Shape: shape, Why: errBroken.Why, Do: "take another"}
 	check("refuses", func(p *fakePeers) { p.prepare["torch-flash"] = refusal }, 1, two+", "+left+", torch-math 20 2.00x",
-		run.LeftOut{Name: "torch-flash", Shape: shape, Why: refusal.Why, Do: refusal.Do})
+		run.Skipped{Name: "torch-flash", Shape: shape, Why: refusal.Why, Do: refusal.Do})
 	check("breaks when it is prepared", func(p *fakePeers) { p.prepare["torch-flash"] = errBroken }, 2, two+", "+left+", torch-math 20 2.00x", died)
 	check("dies midway", func(p *fakePeers) { p.fail["torch-flash"] = once(errBroken, 10) }, 2, two+", "+left+", torch-math 20 2.00x", died)
 	check("impossible times", func(p *fakePeers) { p.fail["torch-flash"] = once(refusal, 0) }, 1, two+", "+left+", torch-math 20 2.00x",
-		run.LeftOut{Name: "torch-flash", Shape: shape, Why: refusal.Why, Do: refusal.Do})
+		run.Skipped{Name: "torch-flash", Shape: shape, Why: refusal.Why, Do: refusal.Do})
 	check("missing", func(p *fakePeers) { p.facts.Missing = map[string]string{"torch-flash": "too old"} }, 1, two+", "+left+", torch-math 20 2.00x",
-		run.LeftOut{Name: "torch-flash", Why: "too old", Do: "install it"})
+		run.Skipped{Name: "torch-flash", Why: "too old", Do: "install it"})
 	check("dies, and there is no other process", func(p *fakePeers) {
 		p.fail["torch-flash"] = func(samples int) error {
 			if samples < 10 {
@@ -410,13 +410,13 @@ func TestBenchWithFailingPeers(t *testing.T) {
 			p.startErr = &peer.Error{Why: "no more"}
 			return errBroken
 		}
-	}, 1, two, died, run.LeftOut{Name: "torch-cudnn, torch-math", Why: "no more"})
+	}, 1, two, died, run.Skipped{Name: "torch-cudnn, torch-math", Why: "no more"})
 	check("dies, and the next one with it", func(p *fakePeers) {
 		p.fail["torch-flash"] = func(samples int) error {
 			p.prepare["torch-cudnn"] = errBroken
 			return errBroken
 		}
-	}, 3, two+", torch-math 20 2.00x", died, run.LeftOut{Name: "torch-cudnn", Shape: shape, Why: errBroken.Why, Do: "take another"})
+	}, 3, two+", torch-math 20 2.00x", died, run.Skipped{Name: "torch-cudnn", Shape: shape, Why: errBroken.Why, Do: "take another"})
 	check("wrong", func(p *fakePeers) { p.output = func(out []float64) { clear(out) } }, 1, two+", torch-cudnn WRONG, torch-flash WRONG, torch-math WRONG")
 	check("not a number", func(p *fakePeers) { p.output = func(out []float64) { out[7] = math.NaN() } }, 1,
 		two+", torch-cudnn WRONG, torch-flash WRONG, torch-math WRONG")
@@ -429,8 +429,8 @@ func TestBenchExcludesPeers(t *testing.T) {
 	b := s.benched(s.bench(p, "torch-flash,torch-cudnn", "1x2x40x64:kv=50:causal", "1x2x40x64", "1x2x48x64"))
 	two, cudnn := "stage1 16 1.60x, stage2 10", "torch-cudnn 20 2.00x"
 	s.rows(b, two+", "+two+", "+cudnn+", "+two+", "+cudnn)
-	if len(b.LeftOut) != 3 || !strings.Contains(b.LeftOut[0].Why, "not supported by this peer") || b.LeftOut[2].Shape != "1x2x40x64" || p.started != 2 {
-		t.Errorf("skipped: %+v; %d processes", b.LeftOut, p.started)
+	if len(b.Skipped) != 3 || !strings.Contains(b.Skipped[0].Why, "not supported by this peer") || b.Skipped[2].Shape != "1x2x40x64" || p.started != 2 {
+		t.Errorf("skipped: %+v; %d processes", b.Skipped, p.started)
 	}
 }
 

@@ -46,7 +46,7 @@ func (l *Lab) check(ctx context.Context, s *session, v spec.Variant, image *tool
 	if c.errors, err = compareOutputs(ref, launch, outcome, l.Kernel.Tolerance); err != nil {
 		return nil, err
 	}
-	c.limits, c.wrong = judge(ref, launch, c.errors, outcome.Findings, v.Stage().ErrorShare, l.Kernel.Tolerance)
+	c.limits, c.wrong = applyLimits(ref, launch, c.errors, outcome.Findings, v.Stage().ErrorShare, l.Kernel.Tolerance)
 	return c, nil
 }
 
@@ -78,8 +78,8 @@ func compareOutputs(ref *reference, launch toolchain.Launch, outcome *device.Out
 	return outputErrors{errs, &lseErrors}, err
 }
 
-// judge derives the limits of the errors and lists what is wrong with an output.
-func judge(ref *reference, launch toolchain.Launch, errs outputErrors, findings []device.Finding, share float64,
+// applyLimits derives the limits of the errors and lists what is wrong with an output.
+func applyLimits(ref *reference, launch toolchain.Launch, errs outputErrors, findings []device.Finding, share float64,
 	tolerance spec.Tolerance,
 ) (gate.Limits, []string) {
 	normal := ref.inputs.Options.Distribution == tensor.Normal

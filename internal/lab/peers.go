@@ -128,12 +128,12 @@ func (b *bench) skip(ctx context.Context, name, shape string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	skipped := run.LeftOut{Name: name, Shape: shape, Why: err.Error()}
+	skipped := run.Skipped{Name: name, Shape: shape, Why: err.Error()}
 	var reason *peer.Error
 	if errors.As(err, &reason) {
 		skipped.Why, skipped.Do = reason.Why, reason.Do
 	}
-	b.result.LeftOut = append(b.result.LeftOut, skipped)
+	b.result.Skipped = append(b.result.Skipped, skipped)
 	return nil
 }
 
@@ -180,7 +180,7 @@ func (b *bench) checkPeer(ctx context.Context, c *contender, ref *reference) err
 		return err
 	}
 	result := checked{errors: outputErrors{Errors: found}}
-	_, result.wrong = judge(ref, toolchain.Launch{}, result.errors, nil, peerShare, tolerance)
+	_, result.wrong = applyLimits(ref, toolchain.Launch{}, result.errors, nil, peerShare, tolerance)
 	c.setErrors(result.errors, result.firstWrong())
 	return nil
 }

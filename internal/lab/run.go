@@ -275,7 +275,7 @@ func (a *attempt) checkAll(ctx context.Context) ([]string, error) {
 	return reasons.texts(), nil
 }
 
-// checkOne checks a problem, or judges the errors that the same code had on it.
+// checkOne checks a problem, or applies the limits to the errors that the same code had.
 func (a *attempt) checkOne(ctx context.Context, i int, p problem) (row *run.Correctness, failure, err error) {
 	ref, err := a.refs.get(ctx, p)
 	if err != nil {
@@ -284,7 +284,7 @@ func (a *attempt) checkOne(ctx context.Context, i int, p problem) (row *run.Corr
 	if a.reused != nil {
 		reused := a.reused.run.Correctness[i]
 		errs := outputErrors{reused.Errors, reused.LSE}
-		reused.Limits, reused.Wrong = judge(ref, a.image.Record.Launch, errs, reused.Findings,
+		reused.Limits, reused.Wrong = applyLimits(ref, a.image.Record.Launch, errs, reused.Findings,
 			a.variant.Stage().ErrorShare, a.Kernel.Tolerance)
 		reused.Pass = len(reused.Wrong) == 0
 		return &reused, nil, nil
@@ -350,12 +350,12 @@ func (a *attempt) performance(ctx context.Context) error {
 		a.gates.Performance = gate.Unmeasured(missing.Error())
 		return nil
 	}
-	a.judgeSpeed(pairs)
+	a.gateSpeed(pairs)
 	return nil
 }
 
-// judgeSpeed compares the speedup over the parent with the required one.
-func (a *attempt) judgeSpeed(pairs []measure.Pair) {
+// gateSpeed compares the speedup over the parent with the required one.
+func (a *attempt) gateSpeed(pairs []measure.Pair) {
 	if a.parent == nil {
 		a.gates.Performance = noParent
 		return

@@ -332,7 +332,7 @@ func TestCheckPromotionOfASelection(t *testing.T) {
 	}
 	check("good", s.Lab, func(*run.Run) {}, "", "")
 	check("negative", s.Lab, func(r *run.Run) { r.Verdict = gate.ValidNegative }, negative, "its verdict is valid-negative")
-	check("not on the judged shapes", s.Lab, func(r *run.Run) { r.Performance = r.Performance[:2] }, missing, "no times of the benchmark shapes 1x8x512x64")
+	check("not on the benchmark shapes", s.Lab, func(r *run.Run) { r.Performance = r.Performance[:2] }, missing, "no times of the benchmark shapes 1x8x512x64")
 	check("a selection that is gone", s.Lab, func(r *run.Run) { r.Variant = "worst" }, missing, "worst is no selection of today's kernel.toml")
 	check("another run", s.Lab, func(r *run.Run) { r.Parts[0].Run = parts[1].ID }, missing, "its part stage3b names run "+parts[1].ID+", which has variant stage2")
 	check("another device", s.Lab, func(r *run.Run) {

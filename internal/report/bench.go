@@ -206,21 +206,21 @@ func BenchMarkdown(b *run.Bench) ([]byte, error) {
 	if err := Bench(&text, b, true); err != nil {
 		return nil, err
 	}
-	for _, line := range LeftOut(b.LeftOut) {
+	for _, line := range SkippedLines(b.Skipped) {
 		fmt.Fprintln(&text, line)
 	}
 	return text.Bytes(), nil
 }
 
-// LeftOut has a line for each reason why peers were skipped, with the peers and shapes that it
+// SkippedLines has a line for each reason why peers were skipped, with the peers and shapes that it
 // concerns.
-func LeftOut(all []run.LeftOut) []string {
+func SkippedLines(all []run.Skipped) []string {
 	lines := mergeSkips(all,
-		func(a, b run.LeftOut) bool { return a.Shape == b.Shape },
-		func(into *run.LeftOut, l run.LeftOut) { into.Name += ", " + l.Name })
+		func(a, b run.Skipped) bool { return a.Shape == b.Shape },
+		func(into *run.Skipped, l run.Skipped) { into.Name += ", " + l.Name })
 	lines = mergeSkips(lines,
-		func(a, b run.LeftOut) bool { return a.Name == b.Name && a.Shape != "" && b.Shape != "" },
-		func(into *run.LeftOut, l run.LeftOut) { into.Shape += ", " + l.Shape })
+		func(a, b run.Skipped) bool { return a.Name == b.Name && a.Shape != "" && b.Shape != "" },
+		func(into *run.Skipped, l run.Skipped) { into.Shape += ", " + l.Shape })
 	var texts []string
 	for _, l := range lines {
 		text := l.Name
@@ -237,10 +237,10 @@ func LeftOut(all []run.LeftOut) []string {
 }
 
 // mergeSkips merges each entry into the first with the same reason that fits.
-func mergeSkips(all []run.LeftOut, fits func(a, b run.LeftOut) bool, merge func(into *run.LeftOut, l run.LeftOut)) []run.LeftOut {
-	var merged []run.LeftOut
+func mergeSkips(all []run.Skipped, fits func(a, b run.Skipped) bool, merge func(into *run.Skipped, l run.Skipped)) []run.Skipped {
+	var merged []run.Skipped
 	for _, l := range all {
-		i := slices.IndexFunc(merged, func(m run.LeftOut) bool { return m.Why == l.Why && m.Do == l.Do && fits(m, l) })
+		i := slices.IndexFunc(merged, func(m run.Skipped) bool { return m.Why == l.Why && m.Do == l.Do && fits(m, l) })
 		if i < 0 {
 			merged = append(merged, l)
 		} else {

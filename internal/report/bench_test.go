@@ -69,8 +69,8 @@ func TestRecordedBench(t *testing.T) {
 	goldenOf(t, "bench_by_shape.md", func(w io.Writer) error { return BenchByShape(w, b, true) })
 }
 
-func TestLeftOut(t *testing.T) {
-	got := LeftOut([]run.LeftOut{
+func TestSkippedLines(t *testing.T) {
+	got := SkippedLines([]run.Skipped{
 		{Name: "torch-flash, torch-math", Why: "there is no python3 in PATH", Do: "install one"},
 		{Name: "torch-flash", Shape: "1x1x1x512", Why: "no kernel", Do: "another"},
 		{Name: "torch-cudnn", Shape: "1x1x1x512", Why: "no kernel", Do: "another"},

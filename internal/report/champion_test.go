@@ -107,7 +107,7 @@ func TestReproduction(t *testing.T) {
 			},
 			Verdict: run.GateCheck{Name: "verdict", Recorded: "merge", Repeated: "merge", Compared: true},
 			Time:    &measure.Speedup{Ratio: 1.01, Low: 1, High: 1.02},
-			Times:   []run.TimeCheck{{Shape: "1x8x512x64", RecordedUS: 12.34, RepeatedUS: 12.2, Ratio: measure.Speedup{Ratio: 1.01, Low: 1, High: 1.02}, Judged: true}},
+			Times:   []run.TimeCheck{{Shape: "1x8x512x64", RecordedUS: 12.34, RepeatedUS: 12.2, Ratio: measure.Speedup{Ratio: 1.01, Low: 1, High: 1.02}, Benchmark: true}},
 		}
 	}
 	check := func(name string, r *run.Reproduction) {

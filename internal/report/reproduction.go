@@ -78,7 +78,7 @@ func timeLines(out *strings.Builder, r *run.Reproduction) {
 	var rows [][]string
 	for _, t := range r.Times {
 		counted := ""
-		if t.Judged {
+		if t.Benchmark {
 			counted = benchmarkWord
 		}
 		rows = append(rows, []string{

@@ -42,7 +42,7 @@ type Bench struct {
 	Checked  []CheckedShape `json:"answers"`            // the finished shapes
 	Rows     []BenchRow     `json:"rows"`
 	Best     []BestRow      `json:"best"`
-	LeftOut  []LeftOut      `json:"left_out"`
+	Skipped  []Skipped      `json:"left_out"`
 
 	Conditions // of the variants; peers are not monitored
 }
@@ -118,8 +118,8 @@ type BestRow struct {
 	Speedup measure.Speedup `json:"speedup"`
 }
 
-// LeftOut is a requested peer that was skipped.
-type LeftOut struct {
+// Skipped is a requested peer that was skipped.
+type Skipped struct {
 	Name  string `json:"name"`
 	Shape string `json:"shape,omitempty"` // empty if it was skipped on all shapes
 	Why   string `json:"why"`

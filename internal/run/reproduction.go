@@ -59,7 +59,7 @@ type TimeCheck struct {
 	RecordedUS float64         `json:"then_us"`
 	RepeatedUS float64         `json:"now_us"`
 	Ratio      measure.Speedup `json:"ratio"` // recorded over repeated
-	Judged     bool            `json:"judged"`
+	Benchmark  bool            `json:"judged"`
 }
 
 // CompareRepeated compares a run with the recorded run that it repeats. Both must have their
@@ -200,11 +200,11 @@ func (r *Reproduction) compareTimes(recorded, repeated *Run) {
 		pair := measure.Pair{Parent: before, Variant: after}
 		t := TimeCheck{
 			Shape: a.Shape, RecordedUS: measure.Summarize(before).P50 * us, RepeatedUS: measure.Summarize(after).P50 * us,
-			Ratio:  measure.CompareApart([]measure.Pair{pair}),
-			Judged: slices.ContainsFunc(recorded.Performance, func(p Performance) bool { return p.Shape == a.Shape && p.Judged }),
+			Ratio:     measure.CompareApart([]measure.Pair{pair}),
+			Benchmark: slices.ContainsFunc(recorded.Performance, func(p Performance) bool { return p.Shape == a.Shape && p.Judged }),
 		}
 		r.Times = append(r.Times, t)
-		if t.Judged {
+		if t.Benchmark {
 			counted = append(counted, pair)
 		}
 	}

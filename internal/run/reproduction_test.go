@@ -95,7 +95,7 @@ func TestTimesDecideNothing(t *testing.T) {
 	recorded, repeated := someRun(), someRun()
 	repeated.Samples[0].Variant.Seconds = []float64{22e-6}
 	got := CompareRepeated(recorded, repeated)
-	if !got.Holds || got.Time.Ratio > 0.6 || got.Times[0].RepeatedUS != 22 || got.Times[0].RecordedUS != 11 || !got.Times[0].Judged || got.Times[1].Judged {
+	if !got.Holds || got.Time.Ratio > 0.6 || got.Times[0].RepeatedUS != 22 || got.Times[0].RecordedUS != 11 || !got.Times[0].Benchmark || got.Times[1].Benchmark {
 		t.Errorf("%+v", got)
 	}
 }
