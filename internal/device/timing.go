@@ -62,13 +62,13 @@ type Reading struct {
 }
 
 // Steady excludes throttled rounds from interleaved series. A round is excluded from all series if
-// one of them was throttled in it. Rounds come in groups of together consecutive rounds, such as
+// one of them was throttled in it. Rounds come in groups of groupSize consecutive rounds, such as
 // the two orders of an ABBA comparison; a group is excluded as a whole.
 //
 // If more than half of the rounds were throttled, that is the normal state of the GPU and Steady
 // excludes none. throttled counts the throttled rounds in both cases.
-func Steady(together int, series ...Series) (kept, excluded [][]float64, throttled int) {
-	slow := throttledRounds(together, series)
+func Steady(groupSize int, series ...Series) (kept, excluded [][]float64, throttled int) {
+	slow := throttledRounds(groupSize, series)
 	for _, isSlow := range slow {
 		if isSlow {
 			throttled++
@@ -90,10 +90,10 @@ func Steady(together int, series ...Series) (kept, excluded [][]float64, throttl
 }
 
 // throttledRounds marks the rounds of every group in which a series was throttled.
-func throttledRounds(together int, series []Series) []bool {
+func throttledRounds(groupSize int, series []Series) []bool {
 	slow := make([]bool, len(series[0].Seconds))
-	for first := 0; first < len(slow); first += together {
-		group := slow[first:min(first+together, len(slow))]
+	for first := 0; first < len(slow); first += groupSize {
+		group := slow[first:min(first+groupSize, len(slow))]
 		for i := range group {
 			throttled := func(s Series) bool {
 				return first+i < len(s.Readings) && len(s.Readings[first+i].Throttled) > 0

@@ -19,9 +19,9 @@ func series(n int, throttled ...int) Series {
 }
 
 func TestSteady(t *testing.T) {
-	check := func(name string, together int, all []Series, kept, excluded [][]float64, throttled int) {
+	check := func(name string, groupSize int, all []Series, kept, excluded [][]float64, throttled int) {
 		t.Helper()
-		k, e, n := Steady(together, all...)
+		k, e, n := Steady(groupSize, all...)
 		if diff := cmp.Diff([]any{kept, excluded, throttled}, []any{k, e, n}); diff != "" {
 			t.Errorf("%s:\n%s", name, diff)
 		}

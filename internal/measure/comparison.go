@@ -49,8 +49,8 @@ const (
 )
 
 // Compare compares the series of each shape. The confidence level of the intervals grows with the
-// number of shapes, so that many shapes do not make a wrong verdict more likely (Bonferroni
-// correction). All series of a shape have the same length, at least 2.
+// number of shapes (Bonferroni correction), so more shapes do not make a wrong verdict more likely.
+// All series of a shape have the same length, at least 2.
 func Compare(shapes []Turns) []Comparison {
 	tail := falsePositiveRate / 2 / float64(max(len(shapes), 1))
 	all := make([]Comparison, len(shapes))

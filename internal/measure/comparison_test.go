@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// noise is the noise of a session. A time is multiplied by the factor of its moment, which depends
-// on the sample's index in the session, and by a factor of its own.
+// noise is the noise of a session. A time is multiplied by two factors: one of the moment, which
+// depends on the sample's index in the session, and one of the sample.
 type noise struct {
 	name   string
 	moment func(samples float64, random *rand.Rand) func(index int) float64 // per session

@@ -26,9 +26,8 @@ func (r Resources) SharedBytes() int { return r.StaticSharedBytes + r.DynamicSha
 // SpillBytes is the sum of spill stores and spill loads.
 func (r Resources) SpillBytes() int { return r.SpillStoreBytes + r.SpillLoadBytes }
 
-// The lines of ptxas -v about one function. After "Used N registers" the set of amounts differs
-// between CUDA releases ("used 1 barriers", "8 bytes cumulative stack size"), so each amount has
-// its own pattern.
+// The lines of ptxas -v about one function. Each amount has its own pattern, because CUDA releases
+// differ in the amounts after "Used N registers", such as "8 bytes cumulative stack size".
 var (
 	ptxasEntry     = regexp.MustCompile(`Compiling entry function '([^']+)' for '([^']+)'`)
 	ptxasFunction  = regexp.MustCompile(`Function properties for (\S+)`)
@@ -43,7 +42,7 @@ var (
 
 // parsePtxasLog parses the log of ptxas -v and returns the resources of each entry function by
 // name. After an entry ptxas lists the functions that it calls and that were not inlined, with
-// their own spills, once for each entry that calls them. They count towards the entry.
+// their own spills. It repeats them for each entry that calls them. They count towards the entry.
 func parsePtxasLog(log string) map[string]Resources {
 	entries := map[string]*Resources{}
 	var current *Resources

@@ -111,9 +111,9 @@ const emptyPTX = `.version 7.0
 
 const emptyEntry = "attune_empty"
 
-// emptyNode is the median time in seconds of an empty kernel as a graph node, in a graph as long as
-// those of the shortest kernels. It is nil if it cannot be measured, for example with a driver that
-// has no PTX compiler; the timing of the jobs is valid without it.
+// emptyNode is the median time in seconds of an empty kernel as a graph node. The graph is as long
+// as those of the shortest kernels. It is nil if it cannot be measured, for example with a driver
+// that has no PTX compiler; the timing of the jobs is valid without it.
 func (m *Machine) emptyNode(launches int) *float64 {
 	f, err := m.Load([]byte(emptyPTX), emptyEntry)
 	if err != nil {

@@ -247,8 +247,8 @@ func (t *timedJob) capture(n int) error {
 	return err
 }
 
-// launch starts the job on the clock's stream with the next copy of its buffers, or adds it to the
-// graph that is being captured there. It must run on the owner goroutine.
+// launch starts the job on the clock's stream with the next copy of its buffers. During a capture
+// it adds the job to the graph instead. It must run on the owner goroutine.
 func (t *timedJob) launch() error {
 	args := t.args[t.next]
 	t.next = (t.next + 1) % len(t.args)

@@ -94,8 +94,8 @@ type header struct {
 	Payloads []int // for each payload, the number of its blob, from 1; 0 for an empty payload
 }
 
-// blob is a distinct byte string of a message. A bench sends one request after another with the
-// same inputs, which can be 100 MB, so a blob of the previous message is not sent again.
+// blob is a distinct byte string of a message. A bench repeats requests with the same inputs, which
+// can be 100 MB, so a blob of the previous message is not sent again.
 type blob struct {
 	Bytes    int
 	Previous int // number in the previous message, from 1; 0 for a blob whose bytes follow
