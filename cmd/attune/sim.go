@@ -16,6 +16,7 @@ import (
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
 	"attune/internal/sim"
+	"attune/internal/sim/finding"
 	"attune/internal/sim/mma"
 )
 
@@ -69,7 +70,7 @@ func (a *app) simCommand() *cobra.Command {
 "hex" is a buffer with these bytes, "bytes" one that nobody has written; u32, u64 and f32 are numbers. The case passes when its buffers hold
 what "args" says (bit for bit, or so many ulps apart) and the checkers report what "findings" says: nothing, or at least one of these kinds
 and no other. Kinds in "or" may stand in for those, and kinds in "also" may come besides. There are
-` + kindText(kinds, ", ") + `.
+` + kindText(finding.Kinds(), ", ") + `.
 
 A case that does not pass makes the exit code 11; where all others pass, one that has no end makes it 22, and one that cannot be run makes it 1.`,
 		Example: "  attune sim add.json\n  attune sim cases/*.json --schedules 8\n  attune sim race.json --json",
@@ -94,12 +95,6 @@ A case that does not pass makes the exit code 11; where all others pass, one tha
 	return cmd
 }
 
-// kinds is all that a checker may report.
-var kinds = []sim.Kind{
-	sim.Race, sim.MissingWait, sim.MissingFence, sim.Uninitialized, sim.OutOfBounds, sim.Misaligned, sim.DivergentBarrier, sim.Deadlock, sim.BadBarrier,
-	sim.Undefined,
-}
-
 // simulated is the JSON document of `attune sim`.
 type simulated struct {
 	SchemaVersion    int           `json:"schema_version"`
@@ -111,8 +106,8 @@ type simulated struct {
 // simulation is what became of one case.
 type simulation struct {
 	*cases.Outcome
-	Expected []sim.Kind `json:"expected"` // kinds of finding, one of which at least is to be reported; none if empty
-	Schedule int        `json:"schedule"` // under which this is the outcome: the first that does not pass, or 0
+	Expected []finding.Kind `json:"expected"` // kinds of finding, one of which at least is to be reported; none if empty
+	Schedule int            `json:"schedule"` // under which this is the outcome: the first that does not pass, or 0
 
 	err              error // why it was not run to its end
 	checked          bool
@@ -198,7 +193,7 @@ func (d *simulated) code() int {
 
 // simulate runs a case under every schedule; the first that does not pass is its outcome.
 func (a *app) simulate(ctx context.Context, o simOptions, limit time.Duration, file string) *simulation {
-	s := &simulation{Outcome: &cases.Outcome{Name: file, Findings: []sim.Finding{}, Mismatches: []string{}}, Expected: []sim.Kind{}}
+	s := &simulation{Outcome: &cases.Outcome{Name: file, Findings: []finding.Finding{}, Mismatches: []string{}}, Expected: []finding.Kind{}}
 	s.checked = o.checks == "on"
 	fail := func(err error) *simulation {
 		s.Pass, s.Error, s.err = false, err.Error(), err
@@ -264,13 +259,13 @@ func printCase(w io.Writer, s *simulation) {
 }
 
 // printFinding writes a finding: what, where with the instructions, and what happened, a statement a line.
-func printFinding(w io.Writer, f sim.Finding) {
+func printFinding(w io.Writer, f finding.Finding) {
 	times := fmt.Sprintf("%d times", f.Count)
 	if f.Count == 1 {
 		times = "once"
 	}
 	fmt.Fprintf(w, "      %s, %s\n", f.Kind, times)
-	place := func(word string, p sim.Place) { fmt.Fprintf(w, "        %-4s  %s: %s\n", word, p, ptxLine(p.PTX)) }
+	place := func(word string, p finding.Place) { fmt.Fprintf(w, "        %-4s  %s: %s\n", word, p, ptxLine(p.PTX)) }
 	if f.Where.PTXLine > 0 {
 		place("at", f.Where)
 	}
@@ -282,7 +277,7 @@ func printFinding(w io.Writer, f sim.Finding) {
 	}
 }
 
-func kindText(kinds []sim.Kind, between string) string {
+func kindText(kinds []finding.Kind, between string) string {
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
 		names[i] = string(k)

@@ -4,37 +4,39 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"attune/internal/sim/finding"
 )
 
 func TestDivergentBarriers(t *testing.T) {
 	t.Parallel()
 	const half = "setp.lt.u32 %p1, %r0, 16;\n"
 	defect{
-		name: "half a warp", kind: DivergentBarrier, given: given{threads: 64},
+		name: "half a warp", kind: finding.DivergentBarrier, given: given{threads: 64},
 		wrong: half + "@%p1 bar.sync 0;", right: half + "bar.sync 0;", at: "@%p1 bar.sync 0",
-		says: []string{"warp 0 (lanes 0x0000ffff)", "all lanes that are left (0xffffffff) together"},
+		says: []string{"warp 0 (lanes 0x0000ffff)", "all remaining lanes (0xffffffff) must execute together"},
 	}.check(t)
 	defect{
-		name: "in a branch", kind: DivergentBarrier,
+		name: "in a branch", kind: finding.DivergentBarrier,
 		wrong: half + "@%p1 bra END;\n barrier.sync.aligned 1, 32;\nEND:\n st.global.u32 [%rd31], %r0;",
 		right: half + "@%p1 bra END;\n barrier.sync 1;\nEND:\n barrier.sync 1;",
 		at:    "barrier.sync.aligned 1, 32", says: []string{"lanes 0xffff0000"},
 	}.check(t)
 	// Lanes that have ended are not missed, whether by exit or by a branch to the end of the kernel, which is what compilers make of an early return.
 	defect{
-		name: "lanes that have ended", kind: DivergentBarrier,
+		name: "lanes that have ended", kind: finding.DivergentBarrier,
 		wrong: half + "@%p1 bra SKIP;\n bar.sync 0;\nSKIP:\n st.global.u32 [%rd31], %r0;",
 		right: half + "@%p1 exit;\n bar.sync 0;",
 		at:    "bar.sync 0",
 	}.check(t)
 	defect{
-		name: "an early return", kind: DivergentBarrier,
+		name: "an early return", kind: finding.DivergentBarrier,
 		wrong: half + "@%p1 bra SKIP;\n bar.sync 0;\nSKIP:\n st.global.u32 [%rd31], %r0;",
 		right: half + "@%p1 bra END;\n bar.sync 0;\nEND:",
 		at:    "bar.sync 0",
 	}.check(t)
 	defect{
-		name: "a reduction", kind: DivergentBarrier,
+		name: "a reduction", kind: finding.DivergentBarrier,
 		wrong: half + "@%p1 bar.red.popc.u32 %r1, 0, %p1;",
 		right: half + "bar.red.popc.u32 %r1, 0, %p1;",
 		at:    "@%p1 bar.red.popc.u32 %r1, 0, %p1",
@@ -45,7 +47,7 @@ func TestBadBarriers(t *testing.T) {
 	t.Parallel()
 	check := func(d defect) {
 		t.Helper()
-		d.kind = BadBarrier
+		d.kind = finding.BadBarrier
 		d.given.threads = 64
 		d.check(t)
 	}
@@ -62,18 +64,18 @@ func TestBadBarriers(t *testing.T) {
 		wrong: "bar.sync 1, 48;",
 		right: "bar.sync 1, 64;",
 		at:    "bar.sync 1, 48",
-		says:  []string{"48 threads", "by 32"},
+		says:  []string{"48 threads", "a multiple of 32"},
 	})
 	check(defect{
 		name:  "two counts",
 		wrong: warp0 + "@%p1 bar.sync 1, 64;\n @!%p1 bar.sync 1;",
 		right: warp0 + "@%p1 bar.sync 1, 64;\n @!%p1 bar.sync 1, 64;",
-		at:    "@%p1 bar.sync 1, 64", with: "@!%p1 bar.sync 1", says: []string{"barrier 1 is waited for by"},
+		at:    "@%p1 bar.sync 1, 64", with: "@!%p1 bar.sync 1", says: []string{"barrier 1 is for"},
 	})
 	check(defect{
 		name: "twice", wrong: warp0 + "@%p1 bar.arrive 1, 64;\n @%p1 bar.arrive 1, 64;\n @!%p1 bar.sync 1, 64;",
 		right: warp0 + "@%p1 bar.arrive 1, 64;\n @!%p1 bar.sync 1, 64;\n bar.sync 0;\n @%p1 bar.arrive 1, 64;\n @!%p1 bar.sync 1, 64;",
-		at:    "@%p1 bar.arrive 1, 64", with: "@%p1 bar.arrive 1, 64", says: []string{"a second time before it has opened"},
+		at:    "@%p1 bar.arrive 1, 64", with: "@%p1 bar.arrive 1, 64", says: []string{"a second time before it completes"},
 	}.only(0))
 }
 
@@ -87,12 +89,12 @@ func TestDeadlocks(t *testing.T) {
 	t.Parallel()
 	check := func(d defect) {
 		t.Helper()
-		d.kind = Deadlock
+		d.kind = finding.Deadlock
 		d.check(t)
 	}
 	check(defect{
 		name: "too few threads", wrong: "bar.sync 1, 64;", right: "bar.sync 1, 32;", at: "bar.sync 1, 64",
-		says: []string{"block [0 0 0] cannot go on", "warp 0 (all lanes) at ptx:20: waits at barrier 1, where 32 of 64 threads have come"},
+		says: []string{"block [0 0 0] cannot continue", "warp 0 (all lanes) at ptx:20: waits at barrier 1, where 32 of 64 threads have arrived"},
 	})
 	check(defect{
 		name: "two barriers crossed", given: given{threads: 64},
@@ -108,7 +110,7 @@ func TestDeadlocks(t *testing.T) {
 			"setp.eq.u32 %p2, %r2, 0;\n @%p2 bra WAIT;",
 		right: "setp.eq.u32 %p1, %r0, 0;\n @%p1 st.shared.u32 [s], 1;\n bar.sync 0;\nWAIT:\n ld.volatile.shared.u32 %r2, [s];\n " +
 			"setp.eq.u32 %p2, %r2, 0;\n @%p2 bra WAIT;",
-		at: "*", says: []string{"cannot go on"},
+		at: "*", says: []string{"cannot continue"},
 	})
 	check(defect{
 		name:  "lanes that never come",
@@ -123,12 +125,12 @@ func TestDeadlocks(t *testing.T) {
 		right: "mad.wide.u32 %rd3, %r61, 4, %rd0;\n setp.eq.u32 %p2, %r61, 1;\n @%p2 bra GO;\nWAIT:\n " +
 			"ld.acquire.gpu.global.u32 %r2, [%rd0+8];\n setp.eq.u32 %p1, %r2, 0;\n @%p1 bra WAIT;\nGO:\n " +
 			"st.release.gpu.global.u32 [%rd3+4], 1;",
-		at: "*", says: []string{"cannot go on", "lane 0"},
+		at: "*", says: []string{"cannot continue", "lane 0"},
 	})
 	check(defect{
 		name: "an mbarrier for one thread too many", declarations: barrierObject, given: given{threads: 64},
 		wrong: initialise(65) + arriveAndWait, right: initialise(64) + arriveAndWait,
-		at: "*", says: []string{"waits for the barrier at address 0x", "phase 0, 1 arrivals and 0 bytes are missing"},
+		at: "*", says: []string{"waits for the mbarrier at address 0x", "phase 0, 1 arrivals and 0 bytes are missing"},
 	})
 	check(defect{
 		name: "an mbarrier that waits for bytes", declarations: barrierObject, given: given{threads: 64},
@@ -233,7 +235,7 @@ func TestBadBarrierObjects(t *testing.T) {
 	t.Parallel()
 	check := func(d defect) {
 		t.Helper()
-		d.kind, d.declarations = BadBarrier, barrierObject
+		d.kind, d.declarations = finding.BadBarrier, barrierObject
 		d.check(t)
 	}
 	const thread0 = "mov.u32 %r5, m;\n setp.eq.u32 %p1, %r0, 0;\n"
@@ -241,12 +243,12 @@ func TestBadBarrierObjects(t *testing.T) {
 		name:  "never initialised",
 		wrong: thread0 + "@%p1 mbarrier.arrive.shared.b64 %rd5, [%r5];",
 		right: initialise(1) + "@%p1 mbarrier.arrive.shared.b64 %rd5, [%r5];",
-		at:    "@%p1 mbarrier.arrive.shared.b64 %rd5, [%r5]", says: []string{"no initialised barrier at address"},
+		at:    "@%p1 mbarrier.arrive.shared.b64 %rd5, [%r5]", says: []string{"no initialised mbarrier at address"},
 	})
 	check(defect{
 		name:  "for nobody",
 		wrong: thread0 + "@%p1 mbarrier.init.shared.b64 [%r5], 0;", right: thread0 + "@%p1 mbarrier.init.shared.b64 [%r5], 1048575;",
-		at: "@%p1 mbarrier.init.shared.b64 [%r5], 0", says: []string{"a barrier for 0 arrivals"},
+		at: "@%p1 mbarrier.init.shared.b64 [%r5], 0", says: []string{"an mbarrier for 0 arrivals"},
 	})
 	check(defect{
 		name:  "initialised again",
@@ -254,7 +256,7 @@ func TestBadBarrierObjects(t *testing.T) {
 		right: initialise(2) + "@%p1 mbarrier.inval.shared.b64 [%r5];\n @%p1 mbarrier.init.shared.b64 [%r5], 2;",
 		at:    "@%p1 mbarrier.init.shared.b64 [%r5], 2",
 		with:  "@%p1 mbarrier.init.shared::cta.b64 [%r5], 2",
-		says:  []string{"again, which is live"},
+		says:  []string{"which is live already"},
 	})
 	check(defect{
 		name:  "too many arrivals",
@@ -262,14 +264,14 @@ func TestBadBarrierObjects(t *testing.T) {
 		right: initialise(2) + "@%p1 mbarrier.arrive.shared.b64 %rd5, [%r5], 2;",
 		at:    "@%p1 mbarrier.arrive.shared.b64 %rd5, [%r5], 3",
 		with:  "@%p1 mbarrier.init.shared::cta.b64 [%r5], 2",
-		says:  []string{"arrives 3 times at a barrier that waits for 2"},
+		says:  []string{"arrives 3 times at an mbarrier that expects 2 more arrivals"},
 	})
 	check(defect{
 		name:  "all lanes in place of one",
 		wrong: initialise(1) + "mbarrier.arrive.shared.b64 %rd5, [%r5];",
 		right: initialise(1) + "@%p1 mbarrier.arrive.shared.b64 %rd5, [%r5];",
 		at:    "mbarrier.arrive.shared.b64 %rd5, [%r5]",
-		says:  []string{"32 lanes arrive at once", "in their midst"},
+		says:  []string{"32 lanes arrive together", "a phase completes between them"},
 	})
 	check(defect{
 		name:  "a phase that must not end",
@@ -281,22 +283,22 @@ func TestBadBarrierObjects(t *testing.T) {
 		name:  "too many bytes",
 		wrong: initialise(1) + "mov.u32 %r6, 1048576;\n @%p1 mbarrier.expect_tx.relaxed.cta.shared.b64 [%r5], %r6;",
 		right: initialise(1) + "mov.u32 %r6, 1048575;\n @%p1 mbarrier.expect_tx.relaxed.cta.shared.b64 [%r5], %r6;",
-		at:    "@%p1 mbarrier.expect_tx.relaxed.cta.shared.b64 [%r5], %r6", says: []string{"count of bytes is 1048576"},
+		at:    "@%p1 mbarrier.expect_tx.relaxed.cta.shared.b64 [%r5], %r6", says: []string{"the transaction count of the mbarrier is 1048576"},
 	})
 	check(defect{
 		name:  "an ordinary store",
 		wrong: initialise(1) + "@%p1 st.shared.u32 [%r5+4], 0;",
 		right: initialise(1) + "@%p1 mbarrier.inval.shared.b64 [%r5];\n @%p1 st.shared.u32 [%r5+4], 0;",
-		at:    "@%p1 st.shared.u32 [%r5+4], 0", says: []string{"writes the bytes of a live barrier"},
+		at:    "@%p1 st.shared.u32 [%r5+4], 0", says: []string{"writes the bytes of a live mbarrier"},
 	})
 	// Misplaced ones.
 	defect{
-		name: "misaligned", declarations: barrierObject, kind: Misaligned,
+		name: "misaligned", declarations: barrierObject, kind: finding.Misaligned,
 		wrong: thread0 + "@%p1 mbarrier.init.shared.b64 [s+4], 1;", right: thread0 + "@%p1 mbarrier.init.shared.b64 [s+8], 1;",
 		at: "@%p1 mbarrier.init.shared.b64 [s+4], 1", says: []string{"not a multiple of 8"},
 	}.check(t)
 	defect{
-		name: "outside", declarations: barrierObject, kind: OutOfBounds,
+		name: "outside", declarations: barrierObject, kind: finding.OutOfBounds,
 		wrong: thread0 + "mov.u32 %r6, s;\n @%p1 mbarrier.init.shared.b64 [%r6+512], 1;",
 		right: thread0 + "mov.u32 %r6, s;\n @%p1 mbarrier.init.shared.b64 [%r6+504], 1;",
 		at:    "@%p1 mbarrier.init.shared.b64 [%r6+512], 1",
@@ -376,7 +378,7 @@ W: mbarrier.test_wait.parity.shared.b64 %p5, [%r5], 0;
 
 	// A barrier orders what a thread did before it arrived, and nothing of the warp's other lanes.
 	defect{
-		name: "one lane arrives, and its warp has not met", declarations: barrierObject, given: given{threads: 64}, kind: Race,
+		name: "one lane arrives, and its warp has not met", declarations: barrierObject, given: given{threads: 64}, kind: finding.Race,
 		wrong: strings.Replace(oneArrives, "MEET", "", 1), right: strings.Replace(oneArrives, "MEET", "bar.warp.sync -1;", 1),
 		at: "st.shared.u32 [%r8], %r0", with: "ld.shared.u32 %r1, [%r9]",
 	}.check(t)
@@ -409,7 +411,7 @@ func TestUndefined(t *testing.T) {
 	t.Parallel()
 	check := func(d defect) {
 		t.Helper()
-		d.kind = Undefined
+		d.kind = finding.Undefined
 		d.check(t)
 	}
 	const half = "setp.lt.u32 %p1, %r0, 16;\n mov.u32 %r2, 0xffff;\n"
@@ -417,29 +419,29 @@ func TestUndefined(t *testing.T) {
 		name:  "a value of a lane that takes no part",
 		wrong: half + "@%p1 shfl.sync.idx.b32 %r1, %r0, 20, 31, %r2;", right: half + "@%p1 shfl.sync.idx.b32 %r1, %r0, 12, 31, %r2;",
 		at:   "@%p1 shfl.sync.idx.b32 %r1, %r0, 20, 31, %r2",
-		says: []string{"takes the value of lane 20, which takes no part (mask 0x0000ffff", "(16 times)"},
+		says: []string{"takes the value of lane 20, which does not take part (member mask 0x0000ffff", "(16 times)"},
 	})
 	check(defect{
 		name: "a value of a lane that has ended", given: given{threads: 40},
 		wrong: "shfl.sync.down.b32 %r1, %r0, 8, 31, -1;", right: "shfl.sync.down.b32 %r1, %r0, 8, 6151, -1;",
-		at: "shfl.sync.down.b32 %r1, %r0, 8, 31, -1", says: []string{"takes no part"},
+		at: "shfl.sync.down.b32 %r1, %r0, 8, 31, -1", says: []string{"does not take part"},
 	})
 	check(defect{
 		name:  "a mask without the lane itself",
 		wrong: "mov.u32 %r2, 0xfffffffe;\n vote.sync.any.pred %p2, %p1, %r2;",
 		right: "mov.u32 %r2, 0xffffffff;\n vote.sync.any.pred %p2, %p1, %r2;",
-		at:    "vote.sync.any.pred %p2, %p1, %r2", says: []string{"thread 0", "the mask 0xfffffffe, which leaves it out"},
+		at:    "vote.sync.any.pred %p2, %p1, %r2", says: []string{"thread 0", "the member mask 0xfffffffe, which does not contain the lane"},
 	})
 	check(defect{
 		name:  "a branch beyond the list",
 		wrong: "T: .branchtargets A, B;\n setp.eq.u32 %p1, %r0, 9;\n selp.u32 %r2, 2, 1, %p1;\n brx.idx %r2, T;\nA:\nB:",
 		right: "T: .branchtargets A, B;\n setp.eq.u32 %p1, %r0, 9;\n selp.u32 %r2, 0, 1, %p1;\n brx.idx %r2, T;\nA:\nB:",
-		at:    "brx.idx %r2, T", says: []string{"thread 9", "branch 2 of a list of 2"},
+		at:    "brx.idx %r2, T", says: []string{"thread 9", "branches to target 2 of a list of 2"},
 	})
 	const product = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r10,%r11,%r12,%r13}, {%r14,%r15,%r16,%r17}, {%r18,%r19}, {%r20,%r21,%r22,%r23}"
 	check(defect{
 		name: "half a warp multiplies", wrong: half + "@%p1 " + product + ";", right: half + product + ";",
-		at: "@%p1 " + product, says: []string{"lanes 0x0000ffff", "for all 32 lanes together"},
+		at: "@%p1 " + product, says: []string{"lanes 0x0000ffff", "all 32 lanes must execute together"},
 	})
 	check(defect{
 		name: "half a warp loads", declarations: sharedArray,
@@ -461,6 +463,6 @@ func TestUndefined(t *testing.T) {
 	check(defect{
 		name: "one of the registers of a fragment", declarations: sharedArray,
 		wrong: strings.Replace(load, "%s", "xor.b32 %r10, %r10, 65537;\n", 1), right: strings.Replace(load, "%s", flip, 1),
-		at: "*", says: []string{"the copies of an element that a fragment holds differ"},
+		at: "*", says: []string{"a fragment holds several copies of an element, and they differ"},
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"attune/internal/sim/mem"
 )
 
 // benchmark runs a kernel on every core and gives warp instructions a second and core.
@@ -19,7 +21,7 @@ func benchmarkOn(b *testing.B, arch, body string, blocks, threads int, checks bo
 	if err != nil {
 		b.Fatal(err)
 	}
-	m := NewMemory()
+	m := mem.NewMemory()
 	out := buffer(b, m, "out", 4*blocks*threads)
 	in := buffer(b, m, "in", 4*blocks*threads)
 	put(b, m, in, make([]uint32, blocks*threads))

@@ -3,6 +3,8 @@ package sim
 import (
 	"strings"
 	"testing"
+
+	"attune/internal/sim/finding"
 )
 
 // defect is a kernel with one thing wrong, and its twin with that put right.
@@ -11,7 +13,7 @@ type defect struct {
 	declarations string
 	wrong, right string // bodies
 	given        given
-	kind         Kind
+	kind         finding.Kind
 	at           string   // the instruction it is found at; * for any
 	with         string   // the instruction it conflicts with, where there is one
 	says         []string // what the message must say
@@ -47,13 +49,13 @@ func (d defect) check(t *testing.T) {
 			return
 		}
 		g.unchecked, g.workers = true, 1 // without checkers blocks do not take turns at memory
-		if got := simulate(t, g); len(got.findings) > 0 && d.kind != Deadlock {
+		if got := simulate(t, g); len(got.findings) > 0 && d.kind != finding.Deadlock {
 			t.Errorf("%s, seed %d: with the checkers off it finds %v", d.name, seed, got.findings)
 		}
 	}
 }
 
-func (d defect) checkFinding(t *testing.T, seed uint64, f Finding) {
+func (d defect) checkFinding(t *testing.T, seed uint64, f finding.Finding) {
 	t.Helper()
 	places := []string{f.Where.PTX}
 	if f.Other != nil {
@@ -85,7 +87,7 @@ func TestBounds(t *testing.T) {
 	t.Parallel()
 	check := func(d defect) {
 		t.Helper()
-		d.kind = OutOfBounds
+		d.kind = finding.OutOfBounds
 		d.check(t)
 	}
 	check(defect{
@@ -141,7 +143,7 @@ func TestBounds(t *testing.T) {
 		name: "writes constants", declarations: ".const .align 4 .u32 c[2] = {1, 2};",
 		wrong: "mov.u64 %rd2, c;\n cvta.const.u64 %rd3, %rd2;\n st.u32 [%rd3], 1;",
 		right: "mov.u64 %rd2, c;\n cvta.const.u64 %rd3, %rd2;\n ld.u32 %r1, [%rd3];",
-		at:    "st.u32 [%rd3], 1", says: []string{"writes .const, which cannot be written"},
+		at:    "st.u32 [%rd3], 1", says: []string{"writes .const, which is read-only"},
 	})
 	check(defect{
 		name: "a copy to nowhere", declarations: sharedArray, given: given{in: make([]uint32, 128)},
@@ -193,7 +195,7 @@ func TestAlignment(t *testing.T) {
 	t.Parallel()
 	check := func(d defect) {
 		t.Helper()
-		d.kind = Misaligned
+		d.kind = finding.Misaligned
 		d.check(t)
 	}
 	check(defect{
@@ -242,14 +244,14 @@ func TestUnwritten(t *testing.T) {
 	t.Parallel()
 	check := func(d defect) {
 		t.Helper()
-		d.kind = Uninitialized
+		d.kind = finding.Uninitialized
 		d.check(t)
 	}
 	check(defect{
 		name: "one byte of a word", declarations: sharedArray,
 		wrong: "setp.eq.u32 %p1, %r0, 0;\n @%p1 st.shared.u16 [s], 1;\n @%p1 st.shared.u8 [s+2], 1;\n @%p1 ld.shared.u32 %r1, [s];",
 		right: "setp.eq.u32 %p1, %r0, 0;\n @%p1 st.shared.u16 [s], 1;\n @%p1 st.shared.u16 [s+2], 1;\n @%p1 ld.shared.u32 %r1, [s];",
-		at:    "@%p1 ld.shared.u32 %r1, [s]", says: []string{"reads 4 bytes, of which nobody has written byte 3 of shared memory (s+3)"},
+		at:    "@%p1 ld.shared.u32 %r1, [s]", says: []string{"reads 4 bytes; byte 3 of shared memory (s+3) was never written"},
 	})
 	check(defect{
 		name:         "dynamic shared memory",
@@ -257,7 +259,7 @@ func TestUnwritten(t *testing.T) {
 		given:        given{shared: 32},
 		wrong:        "setp.eq.u32 %p1, %r0, 0;\n @%p1 st.shared.u32 [s], 1;\n @%p1 ld.shared.u8 %r1, [d+7];",
 		right:        "setp.eq.u32 %p1, %r0, 0;\n @%p1 st.shared.u8 [d+7], 1;\n @%p1 ld.shared.u8 %r1, [d+7];",
-		at:           "@%p1 ld.shared.u8 %r1, [d+7]", says: []string{"byte 7 of the dynamic part"},
+		at:           "@%p1 ld.shared.u8 %r1, [d+7]", says: []string{"byte 7 of dynamic shared memory"},
 	})
 	check(defect{
 		name: "local memory", wrong: ".local .align 4 .b8 l[8];\n st.local.u32 [l], %r0;\n ld.local.u32 %r1, [l+4];",
@@ -312,7 +314,7 @@ func TestRaces(t *testing.T) {
 	t.Parallel()
 	check := func(d defect) {
 		t.Helper()
-		d.kind = Race
+		d.kind = finding.Race
 		d.check(t)
 	}
 	const (
@@ -468,42 +470,42 @@ func TestCopies(t *testing.T) {
 	const copying = "cp.async.ca.shared.global [%r4], [%rd2], 4"
 	in := each(64, func(i uint32) uint32 { return i })
 	defect{
-		name: "no wait", declarations: sharedArray, given: given{threads: 64, in: in}, kind: MissingWait,
+		name: "no wait", declarations: sharedArray, given: given{threads: 64, in: in}, kind: finding.MissingWait,
 		wrong: begin + "ld.shared.u32 %r1, [%r4];", right: begin + "cp.async.wait_group 0;\n ld.shared.u32 %r1, [%r4];",
-		at: "ld.shared.u32 %r1, [%r4]", with: copying, says: []string{"asynchronous copy that nobody has waited for"},
+		at: "ld.shared.u32 %r1, [%r4]", with: copying, says: []string{"the target of an asynchronous copy that thread"},
 	}.check(t)
 	defect{
-		name: "a wait for the copies before", declarations: sharedArray, given: given{threads: 64, in: in}, kind: MissingWait,
+		name: "a wait for the copies before", declarations: sharedArray, given: given{threads: 64, in: in}, kind: finding.MissingWait,
 		wrong: begin + "cp.async.wait_group 1;\n ld.shared.u32 %r1, [%r4];",
 		right: begin + "cp.async.commit_group;\n cp.async.wait_group 1;\n ld.shared.u32 %r1, [%r4];",
 		at:    "ld.shared.u32 %r1, [%r4]", with: copying,
 	}.check(t)
 	defect{
-		name: "a barrier is no wait", declarations: sharedArray, given: given{threads: 64, in: in}, kind: MissingWait,
+		name: "a barrier is no wait", declarations: sharedArray, given: given{threads: 64, in: in}, kind: finding.MissingWait,
 		wrong: begin + "bar.sync 0;\n xor.b32 %r5, %r0, 32;\n mad.lo.u32 %r5, %r5, 4, %r3;\n ld.shared.u32 %r1, [%r5];",
 		right: begin + "cp.async.wait_all;\n bar.sync 0;\n xor.b32 %r5, %r0, 32;\n mad.lo.u32 %r5, %r5, 4, %r3;\n " +
 			"ld.shared.u32 %r1, [%r5];",
 		at: "ld.shared.u32 %r1, [%r5]", with: copying,
 	}.check(t)
 	defect{
-		name: "a wait is no barrier", declarations: sharedArray, given: given{threads: 64, in: in}, kind: Race,
+		name: "a wait is no barrier", declarations: sharedArray, given: given{threads: 64, in: in}, kind: finding.Race,
 		wrong: fillOnce + begin + "cp.async.wait_all;\n xor.b32 %r5, %r0, 32;\n mad.lo.u32 %r5, %r5, 4, %r3;\n ld.shared.u32 %r1, [%r5];",
 		right: fillOnce + begin + "cp.async.wait_all;\n bar.sync 0;\n xor.b32 %r5, %r0, 32;\n mad.lo.u32 %r5, %r5, 4, %r3;\n " +
 			"ld.shared.u32 %r1, [%r5];",
 		at: "ld.shared.u32 %r1, [%r5]", with: copying,
 	}.check(t)
 	defect{
-		name: "a store into a copy", declarations: sharedArray, given: given{threads: 64, in: in}, kind: MissingWait,
+		name: "a store into a copy", declarations: sharedArray, given: given{threads: 64, in: in}, kind: finding.MissingWait,
 		wrong: begin + "st.shared.u32 [%r4], 1;\n cp.async.wait_all;", right: begin + "cp.async.wait_all;\n st.shared.u32 [%r4], 1;",
 		at: "st.shared.u32 [%r4], 1", with: copying,
 	}.check(t)
 	defect{
-		name: "reads more than it copies", declarations: sharedArray, given: given{threads: 64, in: in}, kind: Undefined,
+		name: "reads more than it copies", declarations: sharedArray, given: given{threads: 64, in: in}, kind: finding.Undefined,
 		wrong: "mov.u32 %r3, s;\n mad.lo.u32 %r4, %r0, 4, %r3;\n mov.u32 %r5, 5;\n cp.async.ca.shared.global [%r4], [%rd1], 4, %r5;\n " +
 			"cp.async.wait_all;",
 		right: "mov.u32 %r3, s;\n mad.lo.u32 %r4, %r0, 4, %r3;\n mov.u32 %r5, 3;\n cp.async.ca.shared.global [%r4], [%rd1], 4, %r5;\n " +
 			"cp.async.wait_all;",
-		at: "cp.async.ca.shared.global [%r4], [%rd1], 4, %r5", says: []string{"copies 4 bytes, and reads 5"},
+		at: "cp.async.ca.shared.global [%r4], [%rd1], 4, %r5", says: []string{"copies 4 bytes but reads 5"},
 	}.check(t)
 	// Until the wait the target holds poison, so a missing one shows in the answer too.
 	got := simulate(t, given{text: kernelWith(sharedArray, storing(fillOnce+begin+"ld.shared.u32 %r1, [%r4];")), in: in})

@@ -5,16 +5,19 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"attune/internal/sim/finding"
+	"attune/internal/sim/mem"
 )
 
 // runClusters runs a kernel of these tests in clusters of two blocks of 32 threads.
-func runClusters(t *testing.T, body string, o Options, blocks int, cluster [3]int) (out []uint32, found []Finding, err error) {
+func runClusters(t *testing.T, body string, o Options, blocks int, cluster [3]int) (out []uint32, found []finding.Finding, err error) {
 	t.Helper()
 	p, err := Load(mustParse(t, kernelWith(".shared .align 16 .b8 s[128];\n.shared .align 8 .b8 bar[8];\n", storing(body))), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	memory := NewMemory()
+	memory := mem.NewMemory()
 	buf := buffer(t, memory, "out", 4*32*blocks)
 	l := Launch{
 		Grid: [3]int{blocks, 1, 1}, Block: [3]int{32, 1, 1}, Cluster: cluster,
@@ -36,7 +39,7 @@ const (
 // TestClusterMemory has each block read what its neighbour wrote.
 func TestClusterMemory(t *testing.T) {
 	t.Parallel()
-	check := func(name, body string, want Kind) {
+	check := func(name, body string, want finding.Kind) {
 		t.Helper()
 		for seed := range uint64(6) {
 			out, found, err := runClusters(t, body, Options{Seed: seed, Checks: true}, 6, [3]int{2, 1, 1})
@@ -49,20 +52,20 @@ func TestClusterMemory(t *testing.T) {
 				}
 				continue
 			}
-			if !slices.ContainsFunc(found, func(f Finding) bool { return f.Kind == want }) {
+			if !slices.ContainsFunc(found, func(f finding.Finding) bool { return f.Kind == want }) {
 				t.Fatalf("%s, seed %d: it finds %v, want %s", name, seed, found, want)
 			}
 		}
 	}
 	const read = "ld.shared::cluster.u32 %r1, [%r6];\n"
 	check("in order", clusterMine+clusterSync+read+clusterSync, "")
-	check("not ordered before", clusterMine+read+clusterSync, Race)
-	check("the other may have ended", clusterMine+clusterSync+read, Race)
-	check("arrives relaxed", clusterMine+strings.Replace(clusterSync, "arrive.aligned", "arrive.relaxed.aligned", 1)+read+clusterSync, Race)
-	check("no such block", clusterMine+clusterSync+"mapa.shared::cluster.u32 %r6, %r5, 2;\n"+read+clusterSync, OutOfBounds)
-	check("waits and has not arrived", clusterMine+"barrier.cluster.wait.aligned;\n mov.u32 %r1, 0;", BadBarrier)
+	check("not ordered before", clusterMine+read+clusterSync, finding.Race)
+	check("the other may have ended", clusterMine+clusterSync+read, finding.Race)
+	check("arrives relaxed", clusterMine+strings.Replace(clusterSync, "arrive.aligned", "arrive.relaxed.aligned", 1)+read+clusterSync, finding.Race)
+	check("no such block", clusterMine+clusterSync+"mapa.shared::cluster.u32 %r6, %r5, 2;\n"+read+clusterSync, finding.OutOfBounds)
+	check("waits and has not arrived", clusterMine+"barrier.cluster.wait.aligned;\n mov.u32 %r1, 0;", finding.BadBarrier)
 	check("one block does not come", clusterMine+"mov.u32 %r1, 0;\n setp.eq.u32 %p1, %r2, 1;\n @%p1 bra LOOP;\n"+clusterSync+"bra END;\n"+
-		"LOOP:\n ld.volatile.shared.u32 %r7, [%r5];\n setp.ne.u32 %p2, %r7, 4096;\n @%p2 bra LOOP;\nEND:", Deadlock)
+		"LOOP:\n ld.volatile.shared.u32 %r7, [%r5];\n setp.ne.u32 %p2, %r7, 4096;\n @%p2 bra LOOP;\nEND:", finding.Deadlock)
 	// A flag in the neighbour's memory, released and acquired.
 	check("a flag", clusterMine+"mov.u32 %r8, bar;\n mapa.shared::cluster.u32 %r9, %r8, %r3;\n setp.eq.u32 %p1, %r0, 0;\n @%p1 mbarrier.init.shared::cta.b64 [%r8], 32;\n"+
 		"fence.mbarrier_init.release.cluster;\n"+clusterSync+"st.shared::cluster.u32 [%r6], %r63;\n"+
@@ -78,7 +81,7 @@ func TestClusterLaunches(t *testing.T) {
 			t.Errorf("%d blocks in clusters of %v: the error is %v, want %q in it", blocks, cluster, err, want)
 		}
 	}
-	check("not made of clusters", 3, [3]int{2, 1, 1})
+	check("cannot be divided into clusters", 3, [3]int{2, 1, 1})
 	check("clusters of 17 blocks", 17, [3]int{17, 1, 1})
 	for _, cluster := range [][3]int{{}, {1, 1, 1}, {3, 1, 1}, {6, 1, 1}} {
 		size := max(cluster[0], 1)
@@ -125,7 +128,7 @@ END:
 		wait = "W:\n mbarrier.try_wait.parity.shared::cta.b64 %p4, [%r8], 0;\n @!%p4 bra W;\n"
 		tell = "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r10];\n"
 	)
-	check := func(name, body string, want ...Kind) {
+	check := func(name, body string, want ...finding.Kind) {
 		t.Helper()
 		for seed := range uint64(6) {
 			out, found, err := runClusters(t, body, Options{Seed: seed, Checks: true}, 4, [3]int{2, 1, 1})
@@ -136,15 +139,15 @@ END:
 				t.Fatalf("%s, seed %d: it gives %v and finds %v", name, seed, out, found)
 			}
 			for _, kind := range want {
-				if !slices.ContainsFunc(found, func(f Finding) bool { return f.Kind == kind && strings.Contains(f.Detail, "end") }) {
+				if !slices.ContainsFunc(found, func(f finding.Finding) bool { return f.Kind == kind && strings.Contains(f.Detail, "end") }) {
 					t.Fatalf("%s, seed %d: it finds %v, want %s", name, seed, found, kind)
 				}
 			}
 		}
 	}
 	check("in order", replace(told, wait, tell))
-	check("nobody tells the first", replace("", wait, ""), MissingWait)
-	check("the first does not listen", replace("", wait, tell), MissingWait, Race)
-	check("the first listens to something else", replace(strings.Replace(told, "acquire", "relaxed", 1), wait, tell), MissingWait)
-	check("the second does not wait", replace(told, "", tell), MissingWait)
+	check("nobody tells the first", replace("", wait, ""), finding.MissingWait)
+	check("the first does not listen", replace("", wait, tell), finding.MissingWait, finding.Race)
+	check("the first listens to something else", replace(strings.Replace(told, "acquire", "relaxed", 1), wait, tell), finding.MissingWait)
+	check("the second does not wait", replace(told, "", tell), finding.MissingWait)
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"attune/internal/sim/mma"
+	"attune/internal/sim/count"
 )
 
 // counting is how the tables below count one kernel: a body, and the counters that it must leave, with all checkers and with none.
-func counting(t *testing.T, g given, declare string, ignore ...string) func(name, body string, want Counters) {
+func counting(t *testing.T, g given, declare string, ignore ...string) func(name, body string, want count.Counters) {
 	t.Helper()
-	return func(name, body string, want Counters) {
+	return func(name, body string, want count.Counters) {
 		t.Helper()
 		g.text = kernelWith(".shared .align 128 .b8 s[8192];"+declare, body+"\n ret;")
 		g.writtenBefore, g.out = true, 4096
@@ -22,11 +22,19 @@ func counting(t *testing.T, g given, declare string, ignore ...string) func(name
 		for _, unchecked := range []bool{false, true} {
 			g.unchecked = unchecked
 			got := simulate(t, g)
-			if d := cmp.Diff(want, got.counters, cmpopts.IgnoreUnexported(Counters{}), cmpopts.IgnoreFields(Counters{}, ignore...)); d != "" {
+			if d := cmp.Diff(want, got.counters, cmpopts.IgnoreUnexported(count.Counters{}), cmpopts.IgnoreFields(count.Counters{}, ignore...)); d != "" {
 				t.Errorf("%s, unchecked %v (-want +got):\n%s", name, unchecked, d)
 			}
 		}
 	}
+}
+
+func sectorsOf(requests, sectors uint64) count.Sectors {
+	return count.Sectors{Requests: requests, Sectors: sectors}
+}
+
+func banksOf(requests, wavefronts, conflicts uint64) count.Banks {
+	return count.Banks{Requests: requests, Wavefronts: wavefronts, Conflicts: conflicts}
 }
 
 // onGlobal has lane i access global memory at i*stride + offset. Lanes below 16 have p1, none has p2.
@@ -51,7 +59,7 @@ func TestGlobalCounters(t *testing.T) {
 	const word = "ld.global.u32 %%r1, [%%rd2+%d];"
 	loads := func(name, body string, sectors, bytes uint64) {
 		t.Helper()
-		check(name, body, Counters{GlobalLoads: Sectors{1, sectors}, GlobalBytes: bytes})
+		check(name, body, count.Counters{GlobalLoads: sectorsOf(1, sectors), GlobalBytes: bytes})
 	}
 	loads("words side by side", onGlobal(4, 0, word), 4, 128)
 	loads("across a sector", onGlobal(4, 16, word), 5, 128)
@@ -62,13 +70,13 @@ func TestGlobalCounters(t *testing.T) {
 	loads("bytes", onGlobal(1, 0, "ld.global.u8 %%r1, [%%rd2+%d];"), 1, 32)
 	// Of a guarded instruction only the lanes that do it count; with none there is no request.
 	loads("half of the lanes", onGlobal(4, 0, "@%%p1 "+word), 2, 64)
-	check("no lane", onGlobal(4, 0, "@%%p2 "+word), Counters{})
-	check("stores", onGlobal(8, 0, "st.global.u32 [%%rd3+%d], %%r1;"), Counters{GlobalStores: Sectors{1, 8}, GlobalBytes: 128})
-	check("no lane stores", onGlobal(8, 0, "@%%p2 st.global.u32 [%%rd3+%d], %%r1;"), Counters{})
+	check("no lane", onGlobal(4, 0, "@%%p2 "+word), count.Counters{})
+	check("stores", onGlobal(8, 0, "st.global.u32 [%%rd3+%d], %%r1;"), count.Counters{GlobalStores: sectorsOf(1, 8), GlobalBytes: 128})
+	check("no lane stores", onGlobal(8, 0, "@%%p2 st.global.u32 [%%rd3+%d], %%r1;"), count.Counters{})
 	check("a sum in global memory", onGlobal(0, 0, "red.global.add.u32 [%%rd3+%d], 1;"),
-		Counters{Atomics: 1, GlobalAtomics: Sectors{1, 1}, GlobalBytes: 128})
+		count.Counters{Atomics: 1, GlobalAtomics: sectorsOf(1, 1), GlobalBytes: 128})
 	counting(t, given{threads: 64, blocks: 3}, "")("two warps of three blocks", onGlobal(4, 0, word),
-		Counters{GlobalLoads: Sectors{6, 24}, GlobalBytes: 768})
+		count.Counters{GlobalLoads: sectorsOf(6, 24), GlobalBytes: 768})
 }
 
 // Each of 32 banks gives a word of 4 bytes in a pass, to every lane that wants it. Up to 4 bytes a lane the whole warp is served together, with 8
@@ -79,7 +87,7 @@ func TestSharedCounters(t *testing.T) {
 	store := func(stride int, conflicts uint64) {
 		t.Helper()
 		check(fmt.Sprintf("%d bytes apart", stride), onShared(stride, "st.shared.u32 [%r3], 1;"),
-			Counters{SharedStores: Banks{1, 1 + conflicts, conflicts}, SharedBytes: 128})
+			count.Counters{SharedStores: banksOf(1, 1+conflicts, conflicts), SharedBytes: 128})
 	}
 	store(4, 0)
 	store(8, 1) // 2 words of each second bank
@@ -92,47 +100,47 @@ func TestSharedCounters(t *testing.T) {
 	store(0, 0)   // one word, written by all
 	// Two lanes share each word, and all sixteen words are of one bank.
 	check("pairs of lanes in one bank", "shr.u32 %r1, %r0, 1;\n mov.u32 %r2, s;\n mad.lo.u32 %r3, %r1, 128, %r2;\n st.shared.u32 [%r3], 5;",
-		Counters{SharedStores: Banks{1, 16, 15}, SharedBytes: 128})
-	check("bytes of one word", onShared(1, "st.shared.u8 [%r3], 1;"), Counters{SharedStores: Banks{1, 1, 0}, SharedBytes: 32})
-	check("no lane", onShared(4, "setp.gt.u32 %p1, %r0, 99;\n @%p1 st.shared.u32 [%r3], 1;"), Counters{})
+		count.Counters{SharedStores: banksOf(1, 16, 15), SharedBytes: 128})
+	check("bytes of one word", onShared(1, "st.shared.u8 [%r3], 1;"), count.Counters{SharedStores: banksOf(1, 1, 0), SharedBytes: 32})
+	check("no lane", onShared(4, "setp.gt.u32 %p1, %r0, 99;\n @%p1 st.shared.u32 [%r3], 1;"), count.Counters{})
 	const wide = "st.shared.v4.u32 [%r3], {%r1,%r1,%r1,%r1};"
-	check("16 bytes side by side", onShared(16, wide), Counters{SharedStores: Banks{1, 4, 0}, SharedBytes: 512})
-	check("16 bytes of 32", onShared(32, wide), Counters{SharedStores: Banks{1, 8, 4}, SharedBytes: 512}) // one more pass a quarter
-	check("16 bytes, one place for all", onShared(0, wide), Counters{SharedStores: Banks{1, 4, 0}, SharedBytes: 512})
+	check("16 bytes side by side", onShared(16, wide), count.Counters{SharedStores: banksOf(1, 4, 0), SharedBytes: 512})
+	check("16 bytes of 32", onShared(32, wide), count.Counters{SharedStores: banksOf(1, 8, 4), SharedBytes: 512}) // one more pass a quarter
+	check("16 bytes, one place for all", onShared(0, wide), count.Counters{SharedStores: banksOf(1, 4, 0), SharedBytes: 512})
 	// Lanes 0 to 11 are a quarter and a half of one: two phases.
-	check("16 bytes of twelve lanes", onShared(16, "setp.lt.u32 %p1, %r0, 12;\n @%p1 "+wide), Counters{SharedStores: Banks{1, 2, 0}, SharedBytes: 192})
+	check("16 bytes of twelve lanes", onShared(16, "setp.lt.u32 %p1, %r0, 12;\n @%p1 "+wide), count.Counters{SharedStores: banksOf(1, 2, 0), SharedBytes: 192})
 	const two = "st.shared.v2.u32 [%r3], {%r1,%r1};"
-	check("8 bytes side by side", onShared(8, two), Counters{SharedStores: Banks{1, 2, 0}, SharedBytes: 256})
-	check("8 bytes of 16", onShared(16, two), Counters{SharedStores: Banks{1, 4, 2}, SharedBytes: 256})
+	check("8 bytes side by side", onShared(8, two), count.Counters{SharedStores: banksOf(1, 2, 0), SharedBytes: 256})
+	check("8 bytes of 16", onShared(16, two), count.Counters{SharedStores: banksOf(1, 4, 2), SharedBytes: 256})
 	// A store in both halves takes two passes even where one would do, as on an H200.
 	check("8 bytes of every fourth lane", onShared(8, "and.b32 %r1, %r0, 3;\n setp.eq.u32 %p1, %r1, 0;\n @%p1 "+two),
-		Counters{SharedStores: Banks{1, 2, 0}, SharedBytes: 64})
+		count.Counters{SharedStores: banksOf(1, 2, 0), SharedBytes: 64})
 	check("read back", onShared(8, "st.shared.u32 [%r3], 1;\n ld.shared.u32 %r1, [%r3];\n setp.lt.u32 %p1, %r0, 16;\n @%p1 ld.shared.u32 %r1, [%r3];"),
-		Counters{SharedStores: Banks{1, 2, 1}, SharedLoads: Banks{2, 3, 1}, SharedBytes: 320})
+		count.Counters{SharedStores: banksOf(1, 2, 1), SharedLoads: banksOf(2, 3, 1), SharedBytes: 320})
 
 	// Loads of 8 and 16 bytes, of 8 KiB that 64 stores have written.
-	loads := func(name, index string, bytes uint64, want Banks) {
+	loads := func(name, index string, bytes uint64, want count.Banks) {
 		t.Helper()
 		instruction := map[uint64]string{8: "ld.shared.v2.u32 {%r4,%r5}, [%r3];", 16: "ld.shared.v4.u32 {%r4,%r5,%r6,%r7}, [%r3];"}[bytes]
 		check(fmt.Sprintf("%s, %d bytes", name, bytes), filled+"mov.u32 %r1, %r0;\n "+index+
 			fmt.Sprintf("\n mad.lo.u32 %%r3, %%r1, %d, %%r2;\n ", bytes)+instruction,
-			Counters{SharedStores: Banks{64, 64, 0}, SharedLoads: want, SharedBytes: 64*128 + 32*bytes})
+			count.Counters{SharedStores: banksOf(64, 64, 0), SharedLoads: want, SharedBytes: 64*128 + 32*bytes})
 	}
-	loads("side by side", "", 8, Banks{1, 2, 0})
-	loads("side by side", "", 16, Banks{1, 4, 0})
-	loads("every second place", "shl.b32 %r1, %r1, 1;", 8, Banks{1, 4, 2})    // 16 lanes over half of the banks
-	loads("every second place", "shl.b32 %r1, %r1, 1;", 16, Banks{1, 8, 4})   // 8 lanes over half of the banks
-	loads("every eighth place", "shl.b32 %r1, %r1, 3;", 16, Banks{1, 32, 28}) // 8 lanes in one bank
+	loads("side by side", "", 8, banksOf(1, 2, 0))
+	loads("side by side", "", 16, banksOf(1, 4, 0))
+	loads("every second place", "shl.b32 %r1, %r1, 1;", 8, banksOf(1, 4, 2))    // 16 lanes over half of the banks
+	loads("every second place", "shl.b32 %r1, %r1, 1;", 16, banksOf(1, 8, 4))   // 8 lanes over half of the banks
+	loads("every eighth place", "shl.b32 %r1, %r1, 3;", 16, banksOf(1, 32, 28)) // 8 lanes in one bank
 	// Where neighbours want the same, two phases are served at once: 16 or fewer places of 8 bytes are one pass, of 16 bytes two.
-	loads("one place for all", "mov.u32 %r1, 3;", 8, Banks{1, 1, 0})
-	loads("one place for all", "mov.u32 %r1, 3;", 16, Banks{1, 2, 0})
-	loads("pairs", "shr.u32 %r1, %r1, 1;", 8, Banks{1, 1, 0})
-	loads("fours", "shr.u32 %r1, %r1, 2;", 8, Banks{1, 1, 0})
-	loads("fours", "shr.u32 %r1, %r1, 2;", 16, Banks{1, 2, 0})
-	loads("the next but one", "shr.u32 %r5, %r1, 2;\n shl.b32 %r5, %r5, 1;\n and.b32 %r1, %r1, 1;\n or.b32 %r1, %r1, %r5;", 8, Banks{1, 1, 0})
-	loads("lanes 0 and 2, 1 and 3", "and.b32 %r1, %r1, 29;", 8, Banks{1, 2, 0}) // places 0 1 4 5 .. 28 29: 29-28 are 64 words on, in the banks of 0 1
-	loads("lanes 0 and 4", "and.b32 %r1, %r1, 27;", 8, Banks{1, 2, 0})          // neither neighbours nor next but one
-	loads("pairs in one bank", "shr.u32 %r1, %r1, 1;\n shl.b32 %r1, %r1, 4;", 8, Banks{1, 16, 14})
+	loads("one place for all", "mov.u32 %r1, 3;", 8, banksOf(1, 1, 0))
+	loads("one place for all", "mov.u32 %r1, 3;", 16, banksOf(1, 2, 0))
+	loads("pairs", "shr.u32 %r1, %r1, 1;", 8, banksOf(1, 1, 0))
+	loads("fours", "shr.u32 %r1, %r1, 2;", 8, banksOf(1, 1, 0))
+	loads("fours", "shr.u32 %r1, %r1, 2;", 16, banksOf(1, 2, 0))
+	loads("the next but one", "shr.u32 %r5, %r1, 2;\n shl.b32 %r5, %r5, 1;\n and.b32 %r1, %r1, 1;\n or.b32 %r1, %r1, %r5;", 8, banksOf(1, 1, 0))
+	loads("lanes 0 and 2, 1 and 3", "and.b32 %r1, %r1, 29;", 8, banksOf(1, 2, 0)) // places 0 1 4 5 .. 28 29: 29-28 are 64 words on, in the banks of 0 1
+	loads("lanes 0 and 4", "and.b32 %r1, %r1, 27;", 8, banksOf(1, 2, 0))          // neither neighbours nor next but one
+	loads("pairs in one bank", "shr.u32 %r1, %r1, 1;\n shl.b32 %r1, %r1, 4;", 8, banksOf(1, 16, 14))
 }
 
 // Rows of 16 bytes: side by side each eight of them fill the banks once; 128 bytes apart all are in the same four.
@@ -143,13 +151,13 @@ func TestMatrixCounters(t *testing.T) {
 		return onShared(stride, "st.shared.v4.u32 [%r3], {%r1,%r1,%r1,%r1};\n bar.warp.sync -1;\n "+
 			"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4,%r5,%r6,%r7}, [%r3];")
 	}
-	four, bad := Banks{1, 4, 0}, Banks{1, 32, 28}
-	check("a matrix", matrix(16), Counters{SharedStores: four, SharedLoads: four, MatrixLoads: four, SharedBytes: 1024})
-	check("a matrix in one bank", matrix(128), Counters{SharedStores: bad, SharedLoads: bad, MatrixLoads: bad, SharedBytes: 1024})
+	four, bad := banksOf(1, 4, 0), banksOf(1, 32, 28)
+	check("a matrix", matrix(16), count.Counters{SharedStores: four, SharedLoads: four, MatrixLoads: four, SharedBytes: 1024})
+	check("a matrix in one bank", matrix(128), count.Counters{SharedStores: bad, SharedLoads: bad, MatrixLoads: bad, SharedBytes: 1024})
 	// 144 bytes apart: each row begins four banks further.
-	check("a matrix with padding", matrix(144), Counters{SharedStores: four, SharedLoads: four, MatrixLoads: four, SharedBytes: 1024})
+	check("a matrix with padding", matrix(144), count.Counters{SharedStores: four, SharedLoads: four, MatrixLoads: four, SharedBytes: 1024})
 	check("a matrix stored", onShared(128, "stmatrix.sync.aligned.m8n8.x2.shared.b16 [%r3], {%r1,%r1};"),
-		Counters{SharedStores: Banks{1, 16, 14}, SharedBytes: 256})
+		count.Counters{SharedStores: banksOf(1, 16, 14), SharedBytes: 256})
 }
 
 // A wmma.load or wmma.store is counted as what ptxas makes of it. With lines of 16 elements behind each other nothing is in the way of anything; with
@@ -164,63 +172,63 @@ func TestFragmentCounters(t *testing.T) {
 		return "{" + strings.Join(all, ",") + "}"
 	}
 	check := counting(t, given{}, "", "SharedBytes", "GlobalBytes", "SharedStores")
-	shared := func(form, memory string, n int, want, matrices Banks) {
+	shared := func(form, memory string, n int, want, matrices count.Banks) {
 		t.Helper()
 		check("load "+form, filled+fmt.Sprintf("wmma.load.%s %s, [%%r2], %s;", strings.Replace(form, "SPACE", "shared", 1), registers(n), memory),
-			Counters{SharedLoads: want, MatrixLoads: matrices})
+			count.Counters{SharedLoads: want, MatrixLoads: matrices})
 	}
 	// Halves to be multiplied: an ldmatrix of four, each eight lines of 16 bytes. Of lines of 32 bytes eight are two times around the banks: 2 passes a
 	// matrix; of lines of 128 bytes 8 passes; of lines of 144 bytes one.
 	for _, which := range []string{"a.sync.aligned.row", "a.sync.aligned.col", "b.sync.aligned.row", "b.sync.aligned.col"} {
 		form := which + ".m16n16k16.SPACE.f16"
-		shared(form, "16", 8, Banks{1, 8, 4}, Banks{1, 8, 4})
-		shared(form, "64", 8, Banks{1, 32, 28}, Banks{1, 32, 28})
-		shared(form, "72", 8, Banks{1, 4, 0}, Banks{1, 4, 0})
+		shared(form, "16", 8, banksOf(1, 8, 4), banksOf(1, 8, 4))
+		shared(form, "64", 8, banksOf(1, 32, 28), banksOf(1, 32, 28))
+		shared(form, "72", 8, banksOf(1, 4, 0), banksOf(1, 4, 0))
 	}
-	shared("a.sync.aligned.row.m32n8k16.SPACE.f16", "72", 8, Banks{2, 8, 0}, Banks{2, 8, 0}) // eight matrices
-	shared("b.sync.aligned.row.m32n8k16.SPACE.f16", "72", 8, Banks{1, 2, 0}, Banks{1, 2, 0}) // two
+	shared("a.sync.aligned.row.m32n8k16.SPACE.f16", "72", 8, banksOf(2, 8, 0), banksOf(2, 8, 0)) // eight matrices
+	shared("b.sync.aligned.row.m32n8k16.SPACE.f16", "72", 8, banksOf(1, 2, 0), banksOf(1, 2, 0)) // two
 	// Sums in FP32 by rows: four loads of 8 bytes a lane, of eight lines and 32 bytes of each. A half warp has four lines: 64 words apart they are in
 	// one another's way, 72 words apart not.
-	shared("c.sync.aligned.row.m16n16k16.SPACE.f32", "64", 8, Banks{4, 32, 24}, Banks{})
-	shared("c.sync.aligned.row.m16n16k16.SPACE.f32", "72", 8, Banks{4, 8, 0}, Banks{})
+	shared("c.sync.aligned.row.m16n16k16.SPACE.f32", "64", 8, banksOf(4, 32, 24), count.Banks{})
+	shared("c.sync.aligned.row.m16n16k16.SPACE.f32", "72", 8, banksOf(4, 8, 0), count.Banks{})
 	// By columns: eight loads of 4 bytes a lane, of lines 2t and eight words of each. Lines 128 words apart: four passes.
-	shared("c.sync.aligned.col.m16n16k16.SPACE.f32", "64", 8, Banks{8, 32, 24}, Banks{})
-	shared("c.sync.aligned.row.m8n32k16.SPACE.f32", "64", 8, Banks{8, 32, 24}, Banks{}) // the other way about
-	shared("c.sync.aligned.col.m8n32k16.SPACE.f32", "72", 8, Banks{4, 8, 0}, Banks{})
+	shared("c.sync.aligned.col.m16n16k16.SPACE.f32", "64", 8, banksOf(8, 32, 24), count.Banks{})
+	shared("c.sync.aligned.row.m8n32k16.SPACE.f32", "64", 8, banksOf(8, 32, 24), count.Banks{}) // the other way about
+	shared("c.sync.aligned.col.m8n32k16.SPACE.f32", "72", 8, banksOf(4, 8, 0), count.Banks{})
 	// In halves: four loads of 4 bytes a lane, of eight lines and 16 bytes of each; lines of 144 bytes are four banks apart.
-	shared("c.sync.aligned.row.m16n16k16.SPACE.f16", "72", 4, Banks{4, 4, 0}, Banks{})
-	shared("c.sync.aligned.col.m16n16k16.SPACE.f16", "64", 4, Banks{4, 32, 28}, Banks{})
+	shared("c.sync.aligned.row.m16n16k16.SPACE.f16", "72", 4, banksOf(4, 4, 0), count.Banks{})
+	shared("c.sync.aligned.col.m16n16k16.SPACE.f16", "64", 4, banksOf(4, 32, 28), count.Banks{})
 	// TF32: along a line like halves; across it four lines and eight words of each.
-	shared("a.sync.aligned.row.m16n16k8.SPACE.tf32", "20", 4, Banks{4, 4, 0}, Banks{}) // 20 words apart: 0 20 8 28 16 4 24 12, four banks each
-	shared("a.sync.aligned.col.m16n16k8.SPACE.tf32", "40", 4, Banks{4, 4, 0}, Banks{}) // 40 words apart: 0 8 16 24, eight banks each
+	shared("a.sync.aligned.row.m16n16k8.SPACE.tf32", "20", 4, banksOf(4, 4, 0), count.Banks{}) // 20 words apart: 0 20 8 28 16 4 24 12, four banks each
+	shared("a.sync.aligned.col.m16n16k8.SPACE.tf32", "40", 4, banksOf(4, 4, 0), count.Banks{}) // 40 words apart: 0 8 16 24, eight banks each
 	// Bytes: an ldmatrix of two along a line; across it eight loads of a byte, of four lines and eight bytes of each.
-	shared("a.sync.aligned.row.m16n16k16.SPACE.s8", "16", 2, Banks{1, 2, 0}, Banks{1, 2, 0})
-	shared("a.sync.aligned.col.m16n16k16.SPACE.s8", "32", 2, Banks{8, 32, 24}, Banks{}) // lines 4t, 128 bytes apart: one bank
-	shared("a.sync.aligned.col.m16n16k16.SPACE.s8", "16", 2, Banks{8, 16, 8}, Banks{})  // 64 bytes apart: two
+	shared("a.sync.aligned.row.m16n16k16.SPACE.s8", "16", 2, banksOf(1, 2, 0), banksOf(1, 2, 0))
+	shared("a.sync.aligned.col.m16n16k16.SPACE.s8", "32", 2, banksOf(8, 32, 24), count.Banks{}) // lines 4t, 128 bytes apart: one bank
+	shared("a.sync.aligned.col.m16n16k16.SPACE.s8", "16", 2, banksOf(8, 16, 8), count.Banks{})  // 64 bytes apart: two
 
-	global := func(form, memory string, n int, want Sectors) {
+	global := func(form, memory string, n int, want count.Sectors) {
 		t.Helper()
 		check("load "+form, fmt.Sprintf("wmma.load.%s %s, [%%rd1], %s;", strings.Replace(form, "SPACE", "global", 1), registers(n), memory),
-			Counters{GlobalLoads: want})
+			count.Counters{GlobalLoads: want})
 	}
 	// From global memory four loads of 4 bytes a lane: eight lines, 16 bytes of each, which are in a sector each; of lines of 32 bytes the halves of a
 	// line are of the same sector, but of different requests; of lines of 16 elements of a column matrix likewise.
-	global("a.sync.aligned.row.m16n16k16.SPACE.f16", "64", 8, Sectors{4, 32})
-	global("a.sync.aligned.row.m16n16k16.SPACE.f16", "16", 8, Sectors{4, 32})
-	global("b.sync.aligned.row.m16n16k16.SPACE.f16", "64", 8, Sectors{4, 32})
-	global("c.sync.aligned.row.m16n16k16.SPACE.f32", "64", 8, Sectors{4, 32}) // eight lines, a sector of each
-	global("c.sync.aligned.col.m16n16k16.SPACE.f32", "64", 8, Sectors{8, 32}) // four lines, a sector of each
-	global("a.sync.aligned.row.m16n16k16.SPACE.s8", "16", 2, Sectors{2, 8})   // eight lines of 16 bytes, two to a sector
+	global("a.sync.aligned.row.m16n16k16.SPACE.f16", "64", 8, sectorsOf(4, 32))
+	global("a.sync.aligned.row.m16n16k16.SPACE.f16", "16", 8, sectorsOf(4, 32))
+	global("b.sync.aligned.row.m16n16k16.SPACE.f16", "64", 8, sectorsOf(4, 32))
+	global("c.sync.aligned.row.m16n16k16.SPACE.f32", "64", 8, sectorsOf(4, 32)) // eight lines, a sector of each
+	global("c.sync.aligned.col.m16n16k16.SPACE.f32", "64", 8, sectorsOf(8, 32)) // four lines, a sector of each
+	global("a.sync.aligned.row.m16n16k16.SPACE.s8", "16", 2, sectorsOf(2, 8))   // eight lines of 16 bytes, two to a sector
 
 	store := counting(t, given{}, "", "SharedBytes", "GlobalBytes")
 	store("store to global memory", "wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd0], "+registers(8)+", 64;",
-		Counters{GlobalStores: Sectors{4, 32}})
+		count.Counters{GlobalStores: sectorsOf(4, 32)})
 	store("store halves to global memory", "wmma.store.d.sync.aligned.row.m16n16k16.global.f16 [%rd0], "+registers(4)+", 16;",
-		Counters{GlobalStores: Sectors{4, 32}})
+		count.Counters{GlobalStores: sectorsOf(4, 32)})
 	store("store to shared memory", "mov.u32 %r2, s;\n wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%r2], "+registers(8)+", 64;",
-		Counters{SharedStores: Banks{4, 32, 24}})
+		count.Counters{SharedStores: banksOf(4, 32, 24)})
 	store("store to padded shared memory", "mov.u32 %r2, s;\n wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%r2], "+registers(8)+", 72;",
-		Counters{SharedStores: Banks{4, 8, 0}})
+		count.Counters{SharedStores: banksOf(4, 8, 0)})
 }
 
 // A copy reads the sectors of those lanes that want any bytes, and writes for all.
@@ -232,86 +240,42 @@ func TestCopyCounters(t *testing.T) {
 			"selp.b32 %%r4, 16, 4, %%p1;\n mad.wide.u32 %%rd2, %%r0, %d, %%rd1;\n ", from)+instruction+"\n cp.async.wait_all;")
 	}
 	const whole = "cp.async.cg.shared.global [%r3], [%rd2], 16;"
-	check("16 bytes", copies(16, 16, whole), Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 16}, SharedCopies: Banks{1, 4, 0}, GlobalBytes: 512})
+	check("16 bytes", copies(16, 16, whole), count.Counters{AsyncBytes: 512, BypassCopies: sectorsOf(1, 16), SharedCopies: banksOf(1, 4, 0), GlobalBytes: 512})
 	check("through the cache", copies(16, 16, "cp.async.ca.shared.global [%r3], [%rd2], 16;"),
-		Counters{AsyncBytes: 512, CachedCopies: Sectors{1, 16}, SharedCopies: Banks{1, 4, 0}, GlobalBytes: 512})
+		count.Counters{AsyncBytes: 512, CachedCopies: sectorsOf(1, 16), SharedCopies: banksOf(1, 4, 0), GlobalBytes: 512})
 	check("4 bytes", copies(4, 4, "cp.async.ca.shared.global [%r3], [%rd2], 4;"),
-		Counters{AsyncBytes: 128, CachedCopies: Sectors{1, 4}, SharedCopies: Banks{1, 1, 0}, GlobalBytes: 128})
+		count.Counters{AsyncBytes: 128, CachedCopies: sectorsOf(1, 4), SharedCopies: banksOf(1, 1, 0), GlobalBytes: 128})
 	check("nothing but zeros", copies(16, 16, "cp.async.cg.shared.global [%r3], [%rd2], 16, 0;"),
-		Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 0}, SharedCopies: Banks{1, 4, 0}})
+		count.Counters{AsyncBytes: 512, BypassCopies: sectorsOf(1, 0), SharedCopies: banksOf(1, 4, 0)})
 	check("eight lanes read", copies(16, 16, "cp.async.cg.shared.global [%r3], [%rd2], 16, %r1;"),
-		Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 4}, SharedCopies: Banks{1, 4, 0}, GlobalBytes: 128})
+		count.Counters{AsyncBytes: 512, BypassCopies: sectorsOf(1, 4), SharedCopies: banksOf(1, 4, 0), GlobalBytes: 128})
 	check("eight lanes read, by a predicate", copies(16, 16, "cp.async.cg.shared.global [%r3], [%rd2], 16, !%p1;"),
-		Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 4}, SharedCopies: Banks{1, 4, 0}, GlobalBytes: 128})
+		count.Counters{AsyncBytes: 512, BypassCopies: sectorsOf(1, 4), SharedCopies: banksOf(1, 4, 0), GlobalBytes: 128})
 	check("all read something", copies(16, 16, "cp.async.cg.shared.global [%r3], [%rd2], 16, %r4;"),
-		Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 16}, SharedCopies: Banks{1, 4, 0}, GlobalBytes: 512})
+		count.Counters{AsyncBytes: 512, BypassCopies: sectorsOf(1, 16), SharedCopies: banksOf(1, 4, 0), GlobalBytes: 512})
 	check("eight lanes copy", copies(16, 16, "@%p1 "+whole),
-		Counters{AsyncBytes: 128, BypassCopies: Sectors{1, 4}, SharedCopies: Banks{1, 1, 0}, GlobalBytes: 128})
-	check("no lane copies", copies(16, 16, "@%p2 "+whole), Counters{})
+		count.Counters{AsyncBytes: 128, BypassCopies: sectorsOf(1, 4), SharedCopies: banksOf(1, 1, 0), GlobalBytes: 128})
+	check("no lane copies", copies(16, 16, "@%p2 "+whole), count.Counters{})
 	// Both sides have banks, and the worse one counts: 32 bytes apart eight lanes need two passes.
 	check("to every second place", copies(16, 32, whole),
-		Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 16}, SharedCopies: Banks{1, 8, 4}, GlobalBytes: 512})
+		count.Counters{AsyncBytes: 512, BypassCopies: sectorsOf(1, 16), SharedCopies: banksOf(1, 8, 4), GlobalBytes: 512})
 	check("from every second place", copies(32, 16, whole),
-		Counters{AsyncBytes: 512, BypassCopies: Sectors{1, 32}, SharedCopies: Banks{1, 8, 4}, GlobalBytes: 512})
-}
-
-// What machine instructions the products of PTX become, as ptxas 13.0 has it.
-func TestProductCounters(t *testing.T) {
-	t.Parallel()
-	check := func(text, arch string, unit TensorUnit, count uint64, source TensorSource) {
-		t.Helper()
-		words := strings.Split(text, ".")
-		in, err := mma.Lookup(words[0], words[1:])
-		if err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
-		want := machineProduct{unit, count, source}
-		if got := machineProductOf(in, archNumber(arch)); got != want {
-			t.Errorf("%s on %s is %+v; want %+v", text, arch, got, want)
-		}
-	}
-	for _, arch := range []string{"sm_80", "sm_89", "sm_90a"} {
-		check("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", arch, HMMA, 1, FP16ToFP32)
-		check("mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16", arch, HMMA, 1, FP16ToFP16)
-		check("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", arch, HMMA, 1, BF16)
-		check("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", arch, HMMA, 1, TF32)
-		check("mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32", arch, IMMA, 1, Int8)
-		check("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc", arch, BMMA, 1, Bits)
-		check("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", arch, DMMA, 1, FP64)
-		check("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32", arch, HMMA, 2, FP16ToFP32)
-		check("wmma.mma.sync.aligned.row.col.m32n8k16.f16.f16", arch, HMMA, 2, FP16ToFP16)
-		check("wmma.mma.sync.aligned.row.col.m8n32k16.f32.bf16.bf16.f32", arch, HMMA, 2, BF16)
-		check("wmma.mma.sync.aligned.row.col.m16n16k8.f32.tf32.tf32.f32", arch, HMMA, 4, TF32)
-		check("wmma.mma.sync.aligned.row.col.m16n16k16.s32.s8.s8.s32", arch, IMMA, 2, Int8)
-	}
-	const e4m3, s4 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32"
-	check(e4m3, "sm_89", QMMA, 1, FP8)
-	check(e4m3, "sm_90a", HMMA, 2, FP16ToFP32) // which has FP8 for warpgroups only
-	check(e4m3, "sm_100a", HMMA, 2, FP16ToFP32)
-	check(e4m3, "sm_120a", QMMA, 1, FP8)
-	check("mma.sync.aligned.m16n8k32.row.col.f16.e5m2.e4m3.f16", "sm_90a", HMMA, 2, FP16ToFP16)
-	check(s4, "sm_80", IMMA, 1, Int4)
-	check(s4, "sm_90a", IMMA, 2, Int8)
-	check("wmma.mma.xor.popc.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32", "sm_89", BMMA, 1, Bits)
-	check("wmma.mma.xor.popc.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32", "sm_90a", BMMA, 2, Bits)
-	check("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16", "sm_90a", HMMA, 1, FP16ToFP32)
-	check("wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3", "sm_90a", QMMA, 1, FP8)
-	check("wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8", "sm_90a", IMMA, 1, Int8)
+		count.Counters{AsyncBytes: 512, BypassCopies: sectorsOf(1, 32), SharedCopies: banksOf(1, 8, 4), GlobalBytes: 512})
 }
 
 func TestCounters(t *testing.T) {
 	t.Parallel()
-	counting(t, given{threads: 64}, "")("barriers", "bar.sync 0;\n bar.sync 1, 64;\n bar.arrive 2, 64;\n @!%p1 bar.sync 3;", Counters{Barriers: 8})
+	counting(t, given{threads: 64}, "")("barriers", "bar.sync 0;\n bar.sync 1, 64;\n bar.arrive 2, 64;\n @!%p1 bar.sync 3;", count.Counters{Barriers: 8})
 	counting(t, given{}, "")("local memory", ".local .align 4 .b8 l[8];\n st.local.v2.u32 [l], {%r0, %r0};\n "+
-		"ld.local.u32 %r1, [l];", Counters{LocalBytes: 12 * 32})
+		"ld.local.u32 %r1, [l];", count.Counters{LocalBytes: 12 * 32})
 	// Two warps, each with one product of halves and one of E4M3; the test kernels are for sm_89, which has instructions for both.
 	const halves, eights = 2 * 16 * 8 * 16, 2 * 16 * 8 * 32
 	counting(t, given{threads: 64}, "")("products", `
 	mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r1,%r2,%r3,%r4}, {%r1,%r2,%r3,%r4}, {%r1,%r2}, {%r1,%r2,%r3,%r4};
 	mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%r1,%r2,%r3,%r4}, {%r1,%r2,%r3,%r4}, {%r1,%r2}, {%r1,%r2,%r3,%r4};`,
-		Counters{
-			TensorOps: 4, TensorFLOPs: 2 * (halves + eights), Products: [tensorUnits]uint64{HMMA: 2, QMMA: 2},
-			Operations: [tensorSources]uint64{FP16ToFP32: 2 * halves, FP8: 2 * eights},
+		count.Counters{
+			TensorOps: 4, TensorFLOPs: 2 * (halves + eights), Products: [...]uint64{count.HMMA: 2, count.QMMA: 2, count.DMMA: 0},
+			Operations: [...]uint64{count.FP16ToFP32: 2 * halves, count.FP8: 2 * eights, count.FP64: 0},
 		})
 }
 
@@ -320,12 +284,12 @@ func TestWarpgroupCounters(t *testing.T) {
 	t.Parallel()
 	g := given{text: kernelWith(productShared, productReady+groupFence+product+groupCommit+groupWait+"ret;"), threads: 128, arch: "sm_90a"}
 	const flops = 2 * 64 * 8 * 32
-	want := Counters{
-		TensorOps: 4, TensorFLOPs: flops, Products: [tensorUnits]uint64{QMMA: 4}, WarpgroupProducts: 4,
-		Operations: [tensorSources]uint64{FP8: flops}, Barriers: 4,
+	want := count.Counters{
+		TensorOps: 4, TensorFLOPs: flops, Products: [...]uint64{count.QMMA: 4, count.DMMA: 0}, WarpgroupProducts: 4,
+		Operations: [...]uint64{count.FP8: flops, count.FP64: 0}, Barriers: 4,
 	}
 	got := simulate(t, g).counters
-	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Counters{}), cmpopts.IgnoreFields(Counters{}, "SharedStores", "SharedBytes")); d != "" {
+	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(count.Counters{}), cmpopts.IgnoreFields(count.Counters{}, "SharedStores", "SharedBytes")); d != "" {
 		t.Error(d)
 	}
 }
@@ -334,7 +298,7 @@ func TestWarpgroupCounters(t *testing.T) {
 // it has ended.
 func TestBulkCounters(t *testing.T) {
 	t.Parallel()
-	check := func(name, body string, want Counters) {
+	check := func(name, body string, want count.Counters) {
 		t.Helper()
 		const ready = `mov.u32 %r10, s;
 	mov.u32 %r11, bar;
@@ -353,17 +317,17 @@ func TestBulkCounters(t *testing.T) {
 			t.Errorf("%s: %d looks at the barrier", name, got.Waits)
 		}
 		want.Barriers = 2
-		if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Counters{}), cmpopts.IgnoreFields(Counters{}, "Waits")); d != "" {
+		if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(count.Counters{}), cmpopts.IgnoreFields(count.Counters{}, "Waits")); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}
 	const load = "@%%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%%r10], [%%rd1+%d], 256, [%%r11];\n"
 	const store = "WAIT0:\n mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r11], 0;\n @!%p2 bra WAIT0;\n " +
 		"@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r10], 256;\n @%p1 cp.async.bulk.commit_group;\n @%p1 cp.async.bulk.wait_group 0;\n"
-	check("a load", fmt.Sprintf(load, 0), Counters{BulkLoads: 1, BulkLoadBytes: 256, AsyncBytes: 256})
-	check("a load across sectors", fmt.Sprintf(load, 16), Counters{BulkLoads: 1, BulkLoadBytes: 288, AsyncBytes: 256})
+	check("a load", fmt.Sprintf(load, 0), count.Counters{BulkLoads: 1, BulkLoadBytes: 256, AsyncBytes: 256})
+	check("a load across sectors", fmt.Sprintf(load, 16), count.Counters{BulkLoads: 1, BulkLoadBytes: 288, AsyncBytes: 256})
 	check("a load and a store", fmt.Sprintf(load, 0)+store,
-		Counters{BulkLoads: 1, BulkLoadBytes: 256, BulkStores: 1, BulkStoreBytes: 256, AsyncBytes: 512})
+		count.Counters{BulkLoads: 1, BulkLoadBytes: 256, BulkStores: 1, BulkStoreBytes: 256, AsyncBytes: 512})
 }
 
 func TestInstructionClasses(t *testing.T) {

@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"attune/internal/sim/count"
+	"attune/internal/sim/finding"
 )
 
 // samples are kernels of all sorts, right ones and wrong ones.
@@ -72,7 +75,7 @@ func TestSameAgain(t *testing.T) {
 			for _, workers := range []int{1, 2, 3, 8, 0} {
 				g.workers = workers
 				got := simulate(t, g)
-				if d := cmp.Diff(want, got, cmp.AllowUnexported(gave{}, Counters{})); d != "" {
+				if d := cmp.Diff(want, got, cmp.AllowUnexported(gave{}, count.Counters{})); d != "" {
 					t.Fatalf("%s, seed %d: with %d workers it differs from one (-one +more):\n%s", s.name, seed, workers, d)
 				}
 			}
@@ -133,7 +136,7 @@ func TestFindingsOfBlocks(t *testing.T) {
 			t.Fatalf("it finds %v", got.findings)
 		}
 		f := got.findings[0]
-		want := Place{PTXLine: 22, PTX: "st.global.u32 [%rd0+-4], %r0"}
+		want := finding.Place{PTXLine: 22, PTX: "st.global.u32 [%rd0+-4], %r0"}
 		if f.Where != want || f.Other != nil || f.Where.String() != "ptx:22" {
 			t.Errorf("it is at %v", f.Where)
 		}
@@ -170,7 +173,7 @@ func TestSourceLines(t *testing.T) {
 	if len(keys) != 2 {
 		t.Errorf("the keys are %v", keys)
 	}
-	if (Place{}).String() != "" {
+	if (finding.Place{}).String() != "" {
 		t.Error("no place has a name")
 	}
 }

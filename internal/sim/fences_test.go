@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"attune/internal/sim/finding"
 )
 
 // reach is how far an order goes.
@@ -123,29 +125,29 @@ WRITER:
 END:`)
 	}
 	defect{
-		name: "a flag for the whole block", declarations: variables, given: given{blocks: 2, threads: 64}, kind: Race,
+		name: "a flag for the whole block", declarations: variables, given: given{blocks: 2, threads: 64}, kind: finding.Race,
 		wrong: publish("", "st.relaxed.gpu.global.u32 [flag], 1;"), right: publish("", "st.release.gpu.global.u32 [flag], 1;"),
 		at: "ld.global.u32 %r1, [%rd0+20]", with: "st.global.u32 [%rd31], %r0",
 	}.check(t)
 	defect{
-		name: "fences before the barrier", declarations: variables, given: given{blocks: 2, threads: 64}, kind: Race,
+		name: "fences before the barrier", declarations: variables, given: given{blocks: 2, threads: 64}, kind: finding.Race,
 		wrong: publish("", "st.relaxed.gpu.global.u32 [flag], 1;"), right: publish("membar.gl;", "st.relaxed.gpu.global.u32 [flag], 1;"),
 		at: "ld.global.u32 %r1, [%rd0+20]", with: "st.global.u32 [%rd31], %r0",
 	}.check(t)
 	// Atomic operations of the scope of a block are atomic in the block only.
 	defect{
-		name: "an atomic operation of too small a scope", declarations: variables, given: given{blocks: 2}, kind: Race,
+		name: "an atomic operation of too small a scope", declarations: variables, given: given{blocks: 2}, kind: finding.Race,
 		wrong: "atom.relaxed.cta.global.add.u32 %r2, [data], 1;", right: "atom.relaxed.gpu.global.add.u32 %r2, [data], 1;",
 		at: "atom.relaxed.cta.global.add.u32 %r2, [data], 1", with: "atom.relaxed.cta.global.add.u32 %r2, [data], 1",
 	}.check(t)
 	// Threads of one warp may not count on running together.
 	defect{
-		name: "volatile is no meeting", declarations: sharedArray, kind: Race,
+		name: "volatile is no meeting", declarations: sharedArray, kind: finding.Race,
 		wrong: warpReduction(""), right: warpReduction("bar.warp.sync -1;"),
 		at: "ld.volatile.shared.u32 %r4, [%r3+4]", with: "st.volatile.shared.u32 [%r3], %r0",
 	}.check(t)
 	defect{
-		name: "what does not change has changed", given: given{threads: 64}, kind: Undefined,
+		name: "what does not change has changed", given: given{threads: 64}, kind: finding.Undefined,
 		wrong: "st.global.u32 [%rd31], %r0;\n bar.sync 0;\n ld.global.nc.u32 %r1, [%rd0];",
 		right: "st.global.u32 [%rd31], %r0;\n bar.sync 0;\n ld.global.u32 %r1, [%rd0];",
 		at:    "ld.global.nc.u32 %r1, [%rd0]", with: "st.global.u32 [%rd31], %r0", says: []string{".nc"},
@@ -167,14 +169,14 @@ func TestGaps(t *testing.T) {
 	defect{
 		name:         "shared variables",
 		declarations: ".shared .align 4 .b8 a[64];\n.shared .align 4 .b8 b[64];",
-		kind:         OutOfBounds,
+		kind:         finding.OutOfBounds,
 		given:        given{threads: 16},
 		wrong:        "mov.u32 %r3, a;\n mad.lo.u32 %r3, %r0, 4, %r3;\n st.shared.u32 [%r3+4], %r0;\n st.shared.u32 [b], 1;",
 		right:        "mov.u32 %r3, a;\n mad.lo.u32 %r3, %r0, 4, %r3;\n st.shared.u32 [%r3], %r0;\n st.shared.u32 [b], 1;",
 		at:           "st.shared.u32 [%r3+4], %r0", says: []string{"thread 15", "past the end of a (64 bytes)"},
 	}.check(t)
 	defect{
-		name: "constants", declarations: ".const .align 4 .u32 a[2] = {1, 2};\n.const .align 4 .u32 b[2] = {3, 4};", kind: OutOfBounds,
+		name: "constants", declarations: ".const .align 4 .u32 a[2] = {1, 2};\n.const .align 4 .u32 b[2] = {3, 4};", kind: finding.OutOfBounds,
 		wrong: "ld.const.u32 %r1, [a+8];\n ld.const.u32 %r2, [b];", right: "ld.const.u32 %r1, [a+4];\n ld.const.u32 %r2, [b];",
 		at: "ld.const.u32 %r1, [a+8]",
 	}.check(t)
@@ -211,17 +213,17 @@ func TestHeap(t *testing.T) {
 	selp.u32 %r1, 1, 0, %p1;`))
 	schedules(t, "no room twice", given{text: text, threads: 1}, []uint32{1})
 	defect{
-		name: "past its end", declarations: heapFunctions, kind: OutOfBounds, given: given{threads: 1},
+		name: "past its end", declarations: heapFunctions, kind: finding.OutOfBounds, given: given{threads: 1},
 		wrong: allocate("16") + "st.u32 [%rd5+16], %r0;", right: allocate("16") + "st.u32 [%rd5+12], %r0;",
-		at: "st.u32 [%rd5+16], %r0", says: []string{"thread 0", "allocated"},
+		at: "st.u32 [%rd5+16], %r0", says: []string{"thread 0", "the allocation of thread"},
 	}.check(t)
 	defect{
-		name: "freed twice", declarations: heapFunctions, kind: Undefined, given: given{threads: 1},
+		name: "freed twice", declarations: heapFunctions, kind: finding.Undefined, given: given{threads: 1},
 		wrong: allocate("16") + release + "call free, (n);", right: allocate("16") + release + "st.param.b64 [n], 0;\n call free, (n);",
 		at: "call free, (n)", says: []string{"frees 0x"},
 	}.check(t)
 	defect{
-		name: "never written", declarations: heapFunctions, kind: Uninitialized, given: given{threads: 1},
+		name: "never written", declarations: heapFunctions, kind: finding.Uninitialized, given: given{threads: 1},
 		wrong: allocate("16") + "ld.u32 %r1, [%rd5];", right: allocate("16") + "st.u32 [%rd5], %r0;\n ld.u32 %r1, [%rd5];",
 		at: "ld.u32 %r1, [%rd5]",
 	}.check(t)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"attune/internal/sim/mem"
 )
 
 func TestMoves(t *testing.T) {
@@ -161,7 +163,7 @@ func TestSpecialRegisters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := NewMemory()
+	m := mem.NewMemory()
 	out := buffer(t, m, "out", 192)
 	l := Launch{Grid: [3]int{1, 2, 1}, Block: [3]int{4, 3, 2}, Params: append(littleEndian(out, 8), make([]byte, 8)...)}
 	_, err = p.Run(t.Context(), m, l, Options{Checks: true})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"attune/internal/fp8"
+	"attune/internal/sim/mem"
 	"attune/internal/tensormap"
 )
 
@@ -151,7 +152,7 @@ type matmul struct {
 	m, n, k int
 	a, b    []byte
 	program *Program
-	memory  *Memory
+	memory  *mem.Memory
 	c       uint64
 	launch  Launch
 }
@@ -162,7 +163,7 @@ func newMatmul(t testing.TB, m, n, k int) *matmul {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &matmul{m: m, n: n, k: k, program: p, memory: NewMemory()}
+	x := &matmul{m: m, n: n, k: k, program: p, memory: mem.NewMemory()}
 	random := rand.New(rand.NewPCG(4, 2))
 	draw := func(name string, rows int) ([]byte, []byte) {
 		data := make([]byte, rows*k)
@@ -173,7 +174,7 @@ func newMatmul(t testing.TB, m, n, k int) *matmul {
 		if err := x.memory.Write(at, data); err != nil {
 			t.Fatal(err)
 		}
-		tensor := TensorMap{Address: at, Map: tensormap.Map{
+		tensor := mem.TensorMap{Address: at, Map: tensormap.Map{
 			Type: "u8", Dims: []int{k, rows}, Strides: []int{k}, Box: []int{matmulTile, matmulTile}, ElementStrides: []int{1, 1}, Swizzle: "128B",
 		}}
 		encoded, err := tensor.Encode()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"attune/internal/ptx"
+	"attune/internal/sim/mem"
 )
 
 // TestRefusals is about what cannot be run: each has one clear message, and none takes the program with it.
@@ -117,12 +118,12 @@ func TestTwoEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := Launch{Entry: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}, Params: make([]byte, 16)}
-	if _, err := p.Run(t.Context(), NewMemory(), l, Options{}); err != nil {
+	if _, err := p.Run(t.Context(), mem.NewMemory(), l, Options{}); err != nil {
 		t.Error(err)
 	}
 	l.Entry = "hopper"
 	var unsupported *UnsupportedError
-	if _, err := p.Run(t.Context(), NewMemory(), l, Options{}); !errors.As(err, &unsupported) || unsupported.Text != "wgmma.fence.sync.aligned" {
+	if _, err := p.Run(t.Context(), mem.NewMemory(), l, Options{}); !errors.As(err, &unsupported) || unsupported.Text != "wgmma.fence.sync.aligned" {
 		t.Errorf("the other gives %v", err)
 	}
 }
@@ -149,7 +150,7 @@ func TestLaunchRefusals(t *testing.T) {
 		t.Helper()
 		l := good
 		change(&l)
-		result, err := p.Run(t.Context(), NewMemory(), l, Options{MaxSteps: 1000})
+		result, err := p.Run(t.Context(), mem.NewMemory(), l, Options{MaxSteps: 1000})
 		if err == nil {
 			t.Errorf("%s: it runs: %v", name, result)
 			return
@@ -174,7 +175,7 @@ func TestLaunchRefusals(t *testing.T) {
 	check("a parameter of another size", plain, func(l *Launch) { l.Params = make([]byte, 12) }, "12 bytes of parameters")
 	check("too much shared memory", plain, func(l *Launch) { l.DynamicShared = 99<<10 + 1 }, "101377 bytes of shared memory", "101376 are allowed on sm_89")
 	for arch, most := range map[string]int{"sm_75": 64, "sm_86": 99, "sm_89": 99, "sm_90": 227, "sm_90a": 227, "sm_100f": 227} {
-		if got := mostShared(arch); got != most<<10 {
+		if got := maxShared(arch); got != most<<10 {
 			t.Errorf("%d bytes of shared memory on %s, want %d", got, arch, most<<10)
 		}
 	}
@@ -199,7 +200,7 @@ func TestLaunchRefusals(t *testing.T) {
 	// Someone has enough of it.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := plain.Run(ctx, NewMemory(), good, Options{}); !errors.Is(err, context.Canceled) {
+	if _, err := plain.Run(ctx, mem.NewMemory(), good, Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a launch that nobody wants any more gives %v", err)
 	}
 	if _, err := try(t, given{text: kernel("ret;"), arch: "sm_5"}); err == nil || !strings.Contains(err.Error(), "sm_5") {

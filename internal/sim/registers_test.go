@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"attune/internal/ptx"
+	"attune/internal/sim/finding"
 )
 
 // TestRegistersHandedOver: one warpgroup gives registers back, the other takes them. There are no more than the block was launched with.
@@ -19,10 +20,10 @@ func TestRegistersHandedOver(t *testing.T) {
 		}
 		for seed := range uint64(4) {
 			got := simulate(t, given{text: text, threads: 256, arch: "sm_90a", seed: seed})
-			if stuck != (len(got.findings) == 1 && got.findings[0].Kind == Deadlock) || !stuck && len(got.findings) > 0 {
+			if stuck != (len(got.findings) == 1 && got.findings[0].Kind == finding.Deadlock) || !stuck && len(got.findings) > 0 {
 				t.Errorf("%s, %s, %s, seed %d: it finds %v", limits, give, take, seed, got.findings)
 			}
-			if stuck && !strings.Contains(got.findings[0].Detail, "registers more than other warps have given back") {
+			if stuck && !strings.Contains(got.findings[0].Detail, "more registers than other warps have released") {
 				t.Errorf("the message does not say what is missing: %v", got.findings[0])
 			}
 		}

@@ -1,6 +1,10 @@
 package sim
 
-import "testing"
+import (
+	"testing"
+
+	"attune/internal/sim/finding"
+)
 
 // TestProductsToldByOneLane: one lane of each warp gives a buffer back that products have read. Behind the wait that is enough, because all lanes
 // have waited; before the wait it is too early, and of what the lanes have read by themselves one of them cannot tell.
@@ -17,7 +21,7 @@ func TestProductsToldByOneLane(t *testing.T) {
 	begin := first + productReady + groupFence + product + groupCommit
 	right := begin + groupWait + oneLane + overwrite + result
 	defect{
-		name: "of its own reads", kind: Race, declarations: productShared + barrier, given: given{threads: 128, arch: "sm_90a"},
+		name: "of its own reads", kind: finding.Race, declarations: productShared + barrier, given: given{threads: 128, arch: "sm_90a"},
 		wrong: begin + groupWait + "ld.shared.u32 %r17, [%r10+2048];\n" + oneLane + overwrite + result, right: right, at: "*", with: "*",
 	}.check(t)
 	// By then the product may be under way or not, as the schedule will have it.
@@ -28,7 +32,7 @@ func TestProductsToldByOneLane(t *testing.T) {
 			t.Errorf("before the wait, seed %d: it finds nothing", seed)
 		}
 		for _, f := range got.findings {
-			if f.Kind != Race && f.Kind != MissingWait {
+			if f.Kind != finding.Race && f.Kind != finding.MissingWait {
 				t.Errorf("before the wait, seed %d: it finds %v", seed, f)
 			}
 		}

@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"attune/internal/ptx"
+	"attune/internal/sim/count"
+	"attune/internal/sim/finding"
+	"attune/internal/sim/mem"
 )
 
 // The kernels of these tests are k(out, in), with registers enough for anything, the addresses of both buffers in %rd0 and %rd1, the thread in %r0, its
@@ -63,8 +66,8 @@ type given struct {
 // gave is what came of it.
 type gave struct {
 	out      []uint32
-	findings []Finding
-	counters Counters
+	findings []finding.Finding
+	counters count.Counters
 }
 
 func (g gave) kinds() string {
@@ -103,7 +106,7 @@ func try(t testing.TB, g given) (gave, error) {
 	if err != nil {
 		return gave{}, err
 	}
-	memory := NewMemory()
+	memory := mem.NewMemory()
 	out := buffer(t, memory, "out", 4*g.out)
 	in := buffer(t, memory, "in", 4*len(g.in))
 	if g.writtenBefore {
@@ -123,7 +126,7 @@ func try(t testing.TB, g given) (gave, error) {
 	return gave{take(t, memory, out, g.out), result.Findings, result.Counters}, nil
 }
 
-func buffer(t testing.TB, m *Memory, name string, size int) uint64 {
+func buffer(t testing.TB, m *mem.Memory, name string, size int) uint64 {
 	t.Helper()
 	base, err := m.Alloc(name, size)
 	if err != nil {
@@ -132,7 +135,7 @@ func buffer(t testing.TB, m *Memory, name string, size int) uint64 {
 	return base
 }
 
-func put(t testing.TB, m *Memory, to uint64, values []uint32) {
+func put(t testing.TB, m *mem.Memory, to uint64, values []uint32) {
 	t.Helper()
 	var data []byte
 	for _, v := range values {
@@ -143,7 +146,7 @@ func put(t testing.TB, m *Memory, to uint64, values []uint32) {
 	}
 }
 
-func take(t testing.TB, m *Memory, from uint64, n int) []uint32 {
+func take(t testing.TB, m *mem.Memory, from uint64, n int) []uint32 {
 	t.Helper()
 	data := make([]byte, 4*n)
 	if err := m.Read(data, from); err != nil {
@@ -192,6 +195,26 @@ func schedules(t *testing.T, name string, g given, want []uint32) {
 		}
 		if len(got.findings) > 0 {
 			t.Fatalf("%s, seed %d: %v\n%s", name, seed, got.findings, numbered(g.text))
+		}
+	}
+}
+
+// TestLaunches: the variables of a module are made for a launch and are gone behind it, and what one launch did is no race with the next.
+func TestLaunches(t *testing.T) {
+	t.Parallel()
+	text := kernelWith(".global .align 4 .u32 g = 3;", "ld.global.u32 %r1, [g];\n cvt.u32.u64 %r2, %rd1;\n add.u32 %r1, %r1, %r2;\n "+
+		"setp.eq.u32 %p1, %r0, %r2;\n @%p1 st.global.u32 [%rd0], %r1;\n ret;")
+	p, err := Load(mustParse(t, text), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := mem.NewMemory()
+	out := buffer(t, m, "out", 4)
+	for thread := range uint64(3) {
+		l := Launch{Entry: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}, Params: append(littleEndian(out, 8), littleEndian(thread, 8)...)}
+		result, err := p.Run(t.Context(), m, l, Options{Checks: true})
+		if err != nil || len(result.Findings) > 0 || m.Len() != 1 || take(t, m, out, 1)[0] != 3+uint32(thread) {
+			t.Errorf("%v, %v, %d buffers, %v", err, result, m.Len(), take(t, m, out, 1))
 		}
 	}
 }

@@ -2,22 +2,21 @@ package sim
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
 	"attune/internal/ptx"
 	"attune/internal/sim/arith"
+	"attune/internal/sim/lanes"
 )
 
 // TestVectorLoops holds the operations in compact form against package arith, with all lanes and with some of them off.
 func TestVectorLoops(t *testing.T) {
 	t.Parallel()
-	for _, name := range slices.Sorted(maps.Keys(laneForms)) {
+	for _, name := range lanes.Names() {
 		checkVectorLoop(t, name, mustLookupArith(name))
 	}
 }

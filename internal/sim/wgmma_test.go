@@ -6,6 +6,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"attune/internal/sim/finding"
 )
 
 // The products of these tests are of 64 by 32 and 32 by 8 ones, so that each element of the result is 32 more than it was.
@@ -117,7 +119,7 @@ func TestWgmmaDefects(t *testing.T) {
 	t.Parallel()
 	end := groupCommit + groupWait + result
 	good := productReady + groupFence + product + end
-	check := func(name string, kind Kind, wrong, right, at, with string, says ...string) {
+	check := func(name string, kind finding.Kind, wrong, right, at, with string, says ...string) {
 		t.Helper()
 		defect{
 			name: name, kind: kind, declarations: productShared, given: given{threads: 128, arch: "sm_90a"},
@@ -134,12 +136,12 @@ func TestWgmmaDefects(t *testing.T) {
 
 	// Fences.
 	const proxy = "fence.proxy.async.shared::cta;\n"
-	check("no fence of the proxies", MissingFence, without(proxy), good, "*", "", "no fence.proxy.async between the two")
-	check("one for global memory", MissingFence, with(proxy, "fence.proxy.async.global;\n"), with(proxy, "fence.proxy.async;\n"), "*", "")
-	check("one that comes too early", MissingFence, proxy+without(proxy), good, "*", "")
-	check("one of another warp", MissingFence, with(proxy, "setp.ge.u32 %p2, %r0, 32;\n @%p2 "+proxy),
+	check("no fence of the proxies", finding.MissingFence, without(proxy), good, "*", "", "no fence.proxy.async between the two")
+	check("one for global memory", finding.MissingFence, with(proxy, "fence.proxy.async.global;\n"), with(proxy, "fence.proxy.async;\n"), "*", "")
+	check("one that comes too early", finding.MissingFence, proxy+without(proxy), good, "*", "")
+	check("one of another warp", finding.MissingFence, with(proxy, "setp.ge.u32 %p2, %r0, 32;\n @%p2 "+proxy),
 		with(proxy+" bar.sync 0;\n", "bar.sync 0;\n"+proxy), "*", "", "stored")
-	check("a copy that lands behind it", MissingFence,
+	check("a copy that lands behind it", finding.MissingFence,
 		with(proxy, "and.b32 %r15, %r0, 7;\n mad.wide.u32 %rd12, %r15, 16, %rd0;\n cp.async.cg.shared.global [%r11], [%rd12], 16;\n"+
 			proxy+"cp.async.wait_all;\n"),
 		with(proxy, "and.b32 %r15, %r0, 7;\n mad.wide.u32 %rd12, %r15, 16, %rd0;\n cp.async.cg.shared.global [%r11], [%rd12], 16;\n"+
@@ -157,83 +159,83 @@ func TestWgmmaDefects(t *testing.T) {
 	} {
 		right := first + with(" bar.sync 0;\n", tell)
 		defect{
-			name: name, kind: MissingFence, declarations: productShared + flag, given: given{threads: 128, arch: "sm_90a"},
+			name: name, kind: finding.MissingFence, declarations: productShared + flag, given: given{threads: 128, arch: "sm_90a"},
 			wrong: strings.Replace(right, proxy, "", 1), right: right, at: "*",
 		}.check(t)
 	}
-	check("no fence of registers", MissingFence, without(groupFence), good, productText, "", "wgmma.fence")
-	check("a result that was changed", MissingFence, good+"add.f32 %f2, %f2, %f2;\n"+product+end, good+
+	check("no fence of registers", finding.MissingFence, without(groupFence), good, productText, "", "wgmma.fence")
+	check("a result that was changed", finding.MissingFence, good+"add.f32 %f2, %f2, %f2;\n"+product+end, good+
 		"add.f32 %f2, %f2, %f2;\n"+groupFence+product+end, productText, "")
-	check("a result that was read", MissingFence, good+product+end, good+groupFence+product+end, productText, "")
-	check("an operand that was changed", MissingFence,
+	check("a result that was read", finding.MissingFence, good+product+end, good+groupFence+product+end, productText, "")
+	check("an operand that was changed", finding.MissingFence,
 		productReady+groupFence+"mov.u32 %r20, %r12;\n"+productA+end, productReady+"mov.u32 %r20, %r12;\n"+groupFence+productA+end, "*", "", "wgmma.fence")
 	const zeros = "mov.f32 %f0, 0f00000000;\n mov.f32 %f1, %f0;\n mov.f32 %f2, %f1;\n mov.f32 %f3, %f0;\n"
-	check("a sum that begins anew with no fence", MissingFence, good+zeros+product+end, good+groupFence+zeros+product+end, productText, "")
-	check("a sum that begins with something else", MissingFence, good+groupFence+"mul.f32 %f0, %f9, %f9;\n"+zeros[strings.Index(zeros, "mov.f32 %f1"):]+product+end,
+	check("a sum that begins anew with no fence", finding.MissingFence, good+zeros+product+end, good+groupFence+zeros+product+end, productText, "")
+	check("a sum that begins with something else", finding.MissingFence, good+groupFence+"mul.f32 %f0, %f9, %f9;\n"+zeros[strings.Index(zeros, "mov.f32 %f1"):]+product+end,
 		good+groupFence+zeros+product+end, productText, "")
 
 	// Waits.
 	read := "st.global.f32 [%rd31], %f2;\n"
 	begun := productReady + groupFence + product + groupCommit
-	check("a result that is read", MissingWait, begun+read+groupWait, begun+groupWait+read, "st.global.f32 [%rd31], %f2",
+	check("a result that is read", finding.MissingWait, begun+read+groupWait, begun+groupWait+read, "st.global.f32 [%rd31], %f2",
 		productText, "wgmma.wait_group")
-	check("a result that is written", MissingWait, begun+"mov.f32 %f2, 0f00000000;\n"+groupWait, begun+groupWait+
+	check("a result that is written", finding.MissingWait, begun+"mov.f32 %f2, 0f00000000;\n"+groupWait, begun+groupWait+
 		"mov.f32 %f2, 0f00000000;\n",
 		"mov.f32 %f2, 0f00000000", productText)
-	check("a group that was not committed", MissingWait, productReady+groupFence+product+groupWait+read+groupCommit+groupWait,
+	check("a group that was not committed", finding.MissingWait, productReady+groupFence+product+groupWait+read+groupCommit+groupWait,
 		begun+groupWait+read,
 		"st.global.f32 [%rd31], %f2", productText)
-	check("one group too many left", MissingWait, begun+"wgmma.wait_group.sync.aligned 1;\n"+read+groupWait,
+	check("one group too many left", finding.MissingWait, begun+"wgmma.wait_group.sync.aligned 1;\n"+read+groupWait,
 		begun+groupCommit+"wgmma.wait_group.sync.aligned 1;\n"+read+groupWait, "st.global.f32 [%rd31], %f2", productText)
-	check("an operand in registers", MissingWait, productReady+groupFence+productA+groupCommit+"mov.u32 %r21, 7;\n"+groupWait,
+	check("an operand in registers", finding.MissingWait, productReady+groupFence+productA+groupCommit+"mov.u32 %r21, 7;\n"+groupWait,
 		productReady+groupFence+productA+groupCommit+groupWait+"mov.u32 %r21, 7;\n", "mov.u32 %r21, 7", strings.TrimSuffix(productA, ";\n"))
 	store := "st.shared.v4.u32 [%r11], {%r12,%r12,%r12,%r12};\n"
-	check("an operand in shared memory", MissingWait, begun+"bar.sync 0;\n"+store+"bar.sync 0;\n"+groupWait, begun+groupWait+
-		"bar.sync 0;\n"+store, "*", "", "from which warp ", "an asynchronous product that nobody has waited for")
-	check("one that another warp reads", Race, begun+groupWait+store, begun+groupWait+"bar.sync 0;\n"+store, "*", "")
-	check("a thread that ends", MissingWait, begun, begun+groupWait, productText, "", "ends while")
+	check("an operand in shared memory", finding.MissingWait, begun+"bar.sync 0;\n"+store+"bar.sync 0;\n"+groupWait, begun+groupWait+
+		"bar.sync 0;\n"+store, "*", "", "an operand of an asynchronous product that warp ", "started and no thread has waited for")
+	check("one that another warp reads", finding.Race, begun+groupWait+store, begun+groupWait+"bar.sync 0;\n"+store, "*", "")
+	check("a thread that ends", finding.MissingWait, begun, begun+groupWait, productText, "", "ends while")
 	chained := "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f4, %f5, %f6, %f7}, {%f0, %f1, %f2, %f3}, %rd11, 0, 1, 1"
-	check("a result as an operand", MissingWait, begun+chained+";\n"+groupCommit+groupWait, begun+groupWait+chained+";\n"+
+	check("a result as an operand", finding.MissingWait, begun+chained+";\n"+groupCommit+groupWait, begun+groupWait+chained+";\n"+
 		groupCommit+groupWait, chained, productText,
-		"not as the same result")
+		"not as the same accumulator")
 	crossed := "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f1, %f0, %f2, %f3}, %rd10, %rd11, 1, 1, 1"
-	check("a result in another order", MissingWait, begun+crossed+";\n"+groupCommit+groupWait, begun+groupWait+crossed+";\n"+
+	check("a result in another order", finding.MissingWait, begun+crossed+";\n"+groupCommit+groupWait, begun+groupWait+crossed+";\n"+
 		groupCommit+groupWait, crossed, productText)
 
 	// Memory.
-	check("behind the end", OutOfBounds, with("add.u32 %r13, %r13, 128;", "add.u32 %r13, %r13, 136;"), good, productText, "",
+	check("behind the end", finding.OutOfBounds, with("add.u32 %r13, %r13, 128;", "add.u32 %r13, %r13, 136;"), good, productText, "",
 		"past the end")
-	check("nobody has written it", Uninitialized, without("@%p1 st.shared.v4.u32 [%r11+2048], {%r12,%r12,%r12,%r12};\n"), good,
-		productText, "", "nobody has written")
-	check("nothing orders it", Race, good+"bar.sync 0;\n"+store+"fence.proxy.async;\n"+groupFence+product+end,
+	check("nobody has written it", finding.Uninitialized, without("@%p1 st.shared.v4.u32 [%r11+2048], {%r12,%r12,%r12,%r12};\n"), good,
+		productText, "", "was never written")
+	check("nothing orders it", finding.Race, good+"bar.sync 0;\n"+store+"fence.proxy.async;\n"+groupFence+product+end,
 		good+"bar.sync 0;\n"+store+"fence.proxy.async;\n bar.sync 0;\n"+groupFence+product+end, "*", "")
 
 	// The warpgroup.
-	check("three warps", DivergentBarrier, productReady+"setp.ge.u32 %p2, %r0, 96;\n @%p2 bra END;\n"+groupFence+product+
+	check("three warps", finding.DivergentBarrier, productReady+"setp.ge.u32 %p2, %r0, 96;\n @%p2 bra END;\n"+groupFence+product+
 		groupCommit+groupWait+"END:\n", good,
 		"*", "", "warp 3 has ended without it")
-	check("half a warp", DivergentBarrier, with(groupFence, groupFence+"setp.eq.u32 %p2, %r0, 5;\n @%p2 "+groupFence), good,
+	check("half a warp", finding.DivergentBarrier, with(groupFence, groupFence+"setp.eq.u32 %p2, %r0, 5;\n @%p2 "+groupFence), good,
 		"@%p2 wgmma.fence.sync.aligned", "")
-	check("another instruction", DivergentBarrier,
+	check("another instruction", finding.DivergentBarrier,
 		productReady+groupFence+"setp.ge.u32 %p2, %r0, 32;\n @%p2 bra ELSE;\n"+product+"bra JOIN;\nELSE:\n"+product+"JOIN:\n"+end,
 		productReady+groupFence+"setp.ge.u32 %p2, %r0, 128;\n @%p2 bra ELSE;\n"+product+"bra JOIN;\nELSE:\n"+product+"JOIN:\n"+end, productText, productText,
-		"another warp executes another one")
-	check("another descriptor", Undefined, with(groupFence, groupFence+
+		"another warp executes a different one")
+	check("another descriptor", finding.Undefined, with(groupFence, groupFence+
 		"setp.lt.u32 %p2, %r0, 32;\n @%p2 or.b64 %rd10, %rd10, 0x10000;\n"), good, productText, "",
 		"the warps of a warpgroup have different descriptors")
-	check("another descriptor in a lane", Undefined, with(groupFence, groupFence+
+	check("another descriptor in a lane", finding.Undefined, with(groupFence, groupFence+
 		"setp.eq.u32 %p2, %r0, 5;\n @%p2 mov.u64 %rd10, %rd11;\n"), good, productText, "",
 		"lanes of the warp have different descriptors")
-	check("a scale of one lane", Undefined, with(product, "setp.eq.u32 %p2, %r0, 5;\n"+strings.Replace(product, "1, 1, 1;",
+	check("a scale of one lane", finding.Undefined, with(product, "setp.eq.u32 %p2, %r0, 5;\n"+strings.Replace(product, "1, 1, 1;",
 		"%p2, 1, 1;", 1)), good, "*", "", "scale-d")
-	check("registers of one warp", DivergentBarrier, good+"setp.lt.u32 %p2, %r0, 32;\n @%p2 setmaxnreg.dec.sync.aligned.u32 40;\n",
+	check("registers of one warp", finding.DivergentBarrier, good+"setp.lt.u32 %p2, %r0, 32;\n @%p2 setmaxnreg.dec.sync.aligned.u32 40;\n",
 		good+"setmaxnreg.dec.sync.aligned.u32 40;\n", "*", "")
-	check("they wait for each other", Deadlock,
+	check("they wait for each other", finding.Deadlock,
 		productReady+groupFence+"setp.ge.u32 %p2, %r0, 32;\n @%p2 bar.sync 1;\n"+product+groupCommit+groupWait+"@!%p2 bar.sync 1;\n",
 		productReady+groupFence+"setp.ge.u32 %p2, %r0, 32;\n @%p2 bar.sync 1;\n"+product+groupCommit+"@!%p2 bar.sync 1;\n"+groupWait, "*", "",
 		"waits for the other warps of its warpgroup", "waits at barrier 1")
 	defect{
-		name: "half a warpgroup", kind: DivergentBarrier, declarations: productShared, given: given{threads: 64, arch: "sm_90a"},
+		name: "half a warpgroup", kind: finding.DivergentBarrier, declarations: productShared, given: given{threads: 64, arch: "sm_90a"},
 		wrong: groupFence, right: "bar.sync 0;", at: "wgmma.fence.sync.aligned", says: []string{"this one has 2"},
 	}.check(t)
 }
@@ -255,14 +257,14 @@ func TestWgmmaRefusals(t *testing.T) {
 	check("wgmma.wait_group.sync.aligned 8;", "from 0 to 7")
 	check("wgmma.wait_group.sync.aligned %r1;", "from 0 to 7")
 	check(mma(", %f3}", "}"), "d has 3 registers, want 4")
-	check(mma("%f3", "%fd3"), "stands where a .b32 is wanted")
+	check(mma("%f3", "%fd3"), "cannot be used as a .b32")
 	check(mma(", 1, 1, 1;", ", 1, 1;"), "it has 5 operands, want 6")
 	check(mma(", 1, 1, 1;", ", 1, 2, 1;"), "operand 4 must be")
 	check(mma(", 1, 1, 1;", ", 1, 1, 1, 0, 0;"), "it has 8 operands, want 6")
 	check(mma(", 1, 1, 1;", ", %r1, 1, 1;"), "predicate")
 	check(mma("m64n8k32", "m64n9k32"), "m64n9k32")
 	check(mma("mma_async", "mma_async.sp"), "sparse")
-	check(mma("%rd10", "%r10"), "stands where a .b64 is wanted")
+	check(mma("%rd10", "%r10"), "cannot be used as a .b64")
 	check(mma("%rd10", "{%r1, %r2}"), "a has 2 registers, want 4")
 	check("setmaxnreg.inc.sync.aligned.u32 25;", "multiple of 8")
 	check("setmaxnreg.inc.sync.aligned.u32 %r1;", "unsupported form")

@@ -16,6 +16,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/ptx"
 	"attune/internal/sim"
+	"attune/internal/sim/mem"
 	"attune/internal/sim/mma"
 )
 
@@ -129,7 +130,7 @@ type found struct {
 func (d *Device) launch(ctx context.Context, program *sim.Program, job device.Job, seed uint64) (
 	[][]byte, []found, device.Counters, error,
 ) {
-	memory := sim.NewMemory()
+	memory := mem.NewMemory()
 	values, buffers, err := bind(memory, job)
 	if err != nil {
 		return nil, nil, nil, err
@@ -167,7 +168,7 @@ func kernelError(ctx context.Context, err error) error {
 }
 
 // bind makes the buffers of a job and gives the values of all arguments.
-func bind(memory *sim.Memory, job device.Job) (values [][]byte, buffers []uint64, err error) {
+func bind(memory *mem.Memory, job device.Job) (values [][]byte, buffers []uint64, err error) {
 	values, buffers = make([][]byte, len(job.Args)), make([]uint64, len(job.Args))
 	for i, arg := range job.Args {
 		values[i] = arg.Scalar
@@ -183,7 +184,7 @@ func bind(memory *sim.Memory, job device.Job) (values [][]byte, buffers []uint64
 		if arg.TensorMap == nil {
 			continue
 		}
-		t := sim.TensorMap{Map: arg.TensorMap.Map, Address: buffers[arg.TensorMap.Arg]}
+		t := mem.TensorMap{Map: arg.TensorMap.Map, Address: buffers[arg.TensorMap.Arg]}
 		if values[i], err = t.Encode(); err != nil {
 			return nil, nil, &device.Unsupported{Why: fmt.Sprintf("argument %d: %v", i, err)}
 		}
@@ -192,7 +193,7 @@ func bind(memory *sim.Memory, job device.Job) (values [][]byte, buffers []uint64
 }
 
 // place makes the buffer of an argument: with its bytes, or, for an output, one that nobody has written.
-func place(memory *sim.Memory, index int, arg device.Arg) (uint64, error) {
+func place(memory *mem.Memory, index int, arg device.Arg) (uint64, error) {
 	base, err := memory.Alloc(fmt.Sprintf("argument %d", index), arg.BufferBytes())
 	if err != nil || arg.Output > 0 {
 		return base, err
@@ -201,7 +202,7 @@ func place(memory *sim.Memory, index int, arg device.Arg) (uint64, error) {
 }
 
 // collect reads the buffers back: outputs, which must be written whole, and inputs, which must be as they were.
-func collect(memory *sim.Memory, job device.Job, buffers []uint64, checks bool) (outputs [][]byte, findings []device.Finding, err error) {
+func collect(memory *mem.Memory, job device.Job, buffers []uint64, checks bool) (outputs [][]byte, findings []device.Finding, err error) {
 	for i, arg := range job.Args {
 		if !arg.IsBuffer() {
 			continue
