@@ -79,18 +79,24 @@ func (w *warp) laneBit(lane int) uint32 {
 }
 
 // checkAlignment checks that the address is a multiple of the width.
-func (w *warp) checkAlignment(o *op, a accessInfo, address uint64, lane int, d mem.Direction) {
-	if !a.aligned && address%uint64(a.bytes) != 0 && w.block.launch.options.Checks {
-		w.report(finding.Misaligned, o, w.laneBit(lane), func() string {
-			return fmt.Sprintf("%s %d bytes at address %#x of .%s, which is not a multiple of %d", d, a.bytes, address, a.space, a.bytes)
-		})
+func (w *warp) checkAlignment(o *op, a *accessInfo, address uint64, lane int, d mem.Direction) {
+	if !a.aligned && address%uint64(a.bytes) != 0 {
+		w.reportMisaligned(o, *a, address, lane, d)
 	}
 }
 
+func (w *warp) reportMisaligned(o *op, a accessInfo, address uint64, lane int, d mem.Direction) {
+	w.report(finding.Misaligned, o, w.laneBit(lane), func() string {
+		return fmt.Sprintf("%s %d bytes at address %#x of .%s, which is not a multiple of %d", d, a.bytes, address, a.space, a.bytes)
+	})
+}
+
 func (w *warp) accessShared(o *op, a accessInfo, address uint64, lane int, d mem.Direction) []byte {
-	owner, address := w.ownerOf(o, a, address, lane, d)
-	if owner == nil {
-		return nil
+	owner := w.block
+	if address>>rankShift != 0 {
+		if owner, address = w.ownerOf(o, a, address, lane, d); owner == nil {
+			return nil
+		}
 	}
 	s := &owner.shared
 	if !s.Holds(address, a.bytes) {
@@ -98,7 +104,7 @@ func (w *warp) accessShared(o *op, a accessInfo, address uint64, lane int, d mem
 		return nil
 	}
 	offset := int(address - s.First)
-	w.checkAlignment(o, a, address, lane, d)
+	w.checkAlignment(o, &a, address, lane, d)
 	data := s.Data[offset : offset+a.bytes]
 	if !w.block.launch.options.Checks {
 		return data
@@ -107,7 +113,8 @@ func (w *warp) accessShared(o *op, a accessInfo, address uint64, lane int, d mem
 	if !mem.IsPlain(marks) && !w.reportMarked(o, a, address, marks, lane, d) {
 		return nil
 	}
-	me := w.observerOf(o, a, lane)
+	me := w.observer(o, lane, a.flags)
+	a.adjust(&me)
 	var c order.Conflict
 	var bad bool
 	if d == mem.Read {
@@ -140,25 +147,19 @@ func (w *warp) reportMarked(o *op, a accessInfo, address uint64, marks []byte, l
 	return true
 }
 
-// observer returns a lane, or the running group, as the maker of an access.
+// observer returns a lane, or the lanes that share an access, as the maker of an access.
 func (w *warp) observer(o *op, lane int, flags order.Flags) order.Observer {
-	mask := w.lanes
-	if w.sharing != 0 {
-		mask = w.sharing
-	}
-	return w.clocks.Observer(o.number, uint8(lane), mask, flags)
+	return w.clocks.Observer(o.number, uint8(lane), w.sharing&w.lanes, flags)
 }
 
-// observerOf is observer for an access that may be an atomic operation or a release. A release has
-// already advanced the epoch. A thread that learns what was published has also seen the release
-// itself, so the release belongs to the epoch before.
-func (w *warp) observerOf(o *op, a accessInfo, lane int) order.Observer {
-	me := w.observer(o, lane, a.flags)
+// adjust completes the observer of an atomic operation or a release. A release has already advanced
+// the epoch. A thread that learns what was published has also seen the release itself, so the release
+// belongs to the epoch before.
+func (a *accessInfo) adjust(me *order.Observer) {
 	me.UsesOld = a.usesOld
 	if a.releases {
 		me.Epoch--
 	}
-	return me
 }
 
 // ifUnchanged returns the program where a store writes the bytes that are there already, else nil.
@@ -202,7 +203,7 @@ func (w *warp) accessGlobal(o *op, a accessInfo, address uint64, lane int, d mem
 		}
 		w.lastBuffer = b
 	}
-	w.checkAlignment(o, a, address, lane, d)
+	w.checkAlignment(o, &a, address, lane, d)
 	offset := int(address - b.Base)
 	data := b.Data[offset : offset+a.bytes]
 	if !w.block.launch.options.Checks {
@@ -241,7 +242,8 @@ func (w *warp) checkReadOnly(o *op, a accessInfo, b *mem.Buffer, offset, lane in
 // checkOrder compares an access to global memory with earlier ones, and reports whether it races.
 func (w *warp) checkOrder(o *op, a accessInfo, b *mem.Buffer, offset, lane int, d mem.Direction, data []byte) bool {
 	w.block.lockPages(b, offset, a.bytes)
-	me := w.observerOf(o, a, lane)
+	me := w.observer(o, lane, a.flags)
+	a.adjust(&me)
 	var c order.Conflict
 	var bad bool
 	if d == mem.Read {
@@ -328,7 +330,7 @@ func (w *warp) accessLocal(o *op, a accessInfo, address uint64, lane int, d mem.
 		})
 		return nil
 	}
-	w.checkAlignment(o, a, address, lane, d)
+	w.checkAlignment(o, &a, address, lane, d)
 	l := &w.local[lane]
 	l.Grow(w.frame.local + w.frame.code.localSize)
 	if w.block.launch.options.Checks {
@@ -372,6 +374,6 @@ func (w *warp) accessConstant(o *op, a accessInfo, address uint64, lane int, d m
 		})
 		return nil
 	}
-	w.checkAlignment(o, a, address, lane, d)
+	w.checkAlignment(o, &a, address, lane, d)
 	return data[address : address+uint64(a.bytes)]
 }

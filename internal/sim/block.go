@@ -52,7 +52,7 @@ func (r *launch) newBlock() *block {
 	b := &block{launch: r, mbarriers: map[uint32]*mbarrier{}, tiles: tiles{}}
 	n := (threads + 31) / 32
 	for i := range n {
-		w := &warp{block: b, index: i}
+		w := &warp{block: b, index: i, sharing: everyLane}
 		w.frame = w.newFrame(r.code, nil)
 		b.warps = append(b.warps, w)
 	}

@@ -440,7 +440,7 @@ func runStoreAsync(w *warp, o *op, mask uint32) {
 			if owner == nil {
 				continue
 			}
-			w.checkAlignment(o, accessInfo{space: ptx.Shared, bytes: m.bytes}, address, lane, mem.Write)
+			w.checkAlignment(o, &accessInfo{space: ptx.Shared, bytes: m.bytes}, address, lane, mem.Write)
 			w.putElements(m, lane, w.value[:])
 			stored := &bulkLoad{
 				op: o, owner: owner, bytes: m.bytes, stamp: bar.landingStamp(o.number), update: b.update, size: m.size, data: slices.Clone(w.value[:m.bytes]),

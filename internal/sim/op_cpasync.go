@@ -154,7 +154,7 @@ func (w *warp) startCopy(o *op, lane int, to, from uint64, n int) {
 	cp := &o.sync.copy
 	p := pendingCopy{lane: lane, group: w.copies.groups[lane], size: cp.size, op: o}
 	if from%uint64(cp.size) != 0 {
-		w.checkAlignment(o, accessInfo{space: ptx.Global, bytes: cp.size}, from, lane, mem.Read)
+		w.checkAlignment(o, &accessInfo{space: ptx.Global, bytes: cp.size}, from, lane, mem.Read)
 	}
 	if n > 0 {
 		if data := w.accessBytes(o, from, n, lane); data != nil {
@@ -170,7 +170,7 @@ func (w *warp) startCopy(o *op, lane int, to, from uint64, n int) {
 		w.report(finding.OutOfBounds, o, 1<<lane, func() string { return w.outsideShared(a, to, mem.Write) })
 		return
 	}
-	w.checkAlignment(o, a, to, lane, mem.Write)
+	w.checkAlignment(o, &a, to, lane, mem.Write)
 	w.counters.AsyncBytes += uint64(cp.size)
 	if w.block.launch.options.Checks {
 		if marks := s.Marks[p.offset : p.offset+cp.size]; !mem.IsPlain(marks) && !w.reportMarked(o, a, to, marks, lane, mem.Write) {

@@ -252,7 +252,7 @@ func runMbarrierInit(w *warp, o *op, mask uint32) {
 			w.report(finding.OutOfBounds, o, 1<<lane, func() string { return w.outsideShared(a, address, mem.Write) })
 			continue
 		}
-		w.checkAlignment(o, a, address, lane, mem.Write)
+		w.checkAlignment(o, &a, address, lane, mem.Write)
 		if arrivals < 1 || arrivals > maxArrivals {
 			w.report(finding.BadBarrier, o, 1<<lane, func() string {
 				return fmt.Sprintf("an mbarrier for %d arrivals; the count must be from 1 to %d", arrivals, maxArrivals)

@@ -301,7 +301,7 @@ func runLoad(w *warp, o *op, mask uint32) {
 			// All lanes read the same bytes and have the same clock, so one check is enough.
 			w.sharing = mask
 			data := w.accessLane(o, m, space, allLanes, mem.Read)
-			w.sharing = 0
+			w.sharing = everyLane
 			for l := mask; l != 0; l &= l - 1 {
 				w.setElements(m, firstLane(l), data)
 			}

@@ -60,7 +60,7 @@ type warp struct {
 	lastBuffer    *mem.Buffer // of the last access to global memory; the next is likely to be to the same
 	addr          lanes.V64   // addresses of an access, for the memory operations
 	warpAddr      uint64      // address of an access that several lanes make together
-	sharing       uint32      // these lanes; 0 for the whole group
+	sharing       uint32      // these lanes; everyLane for the whole group
 	whole         bool        // all lanes that are left make the access that runs
 	retired       uint64      // instructions
 	lastClock     uint64
