@@ -153,8 +153,8 @@ func (w *warp) observer(o *op, lane int, flags order.Flags) order.Observer {
 }
 
 // adjust completes the observer of an atomic operation or a release. A release has already advanced
-// the epoch. A thread that learns what was published has also seen the release itself, so the release
-// belongs to the epoch before.
+// the epoch. A thread that learns what was published has also seen the release itself, so the
+// release belongs to the epoch before.
 func (a *accessInfo) adjust(me *order.Observer) {
 	me.UsesOld = a.usesOld
 	if a.releases {
@@ -261,8 +261,8 @@ func outsideGlobal(nearest *mem.Buffer, a accessInfo, address uint64, d mem.Dire
 	return fmt.Sprintf("%s %d bytes at address %#x of global memory, %s", d, a.bytes, address, mem.DescribeOutside(nearest, address, a.bytes))
 }
 
-// reportConflict reports a race, or the use of an asynchronous copy that no thread has waited for. A
-// thread that does not know of the copy could not have waited for it, so that is a race.
+// reportConflict reports a race, or the use of an asynchronous copy that no thread has waited for.
+// A thread that does not know of the copy could not have waited for it, so that is a race.
 func (w *warp) reportConflict(o *op, a accessInfo, c order.Conflict, address uint64, lane int, d mem.Direction) {
 	kind := finding.Race
 	e := c.Earlier

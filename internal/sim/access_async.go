@@ -12,10 +12,11 @@ import (
 // Accesses of the async proxy: bulk copies, and the operands of wgmma in shared memory.
 //
 // A copy into shared memory signals an mbarrier. Threads that have waited for the phase know of the
-// copy. The thread that started it does not, unless it waits too. Such copies are therefore accesses
-// of an agent of their own, which has the component after the last warp in the clocks of the block.
-// The lanes of the agent stand for mbarriers, and each phase that copies complete in is an epoch. A
-// copy out of shared memory is an access of its thread, from the moment when the thread waits for it.
+// copy. The thread that started it does not, unless it waits too. Such copies are therefore
+// accesses of an agent of their own, which has the component after the last warp in the clocks of
+// the block. The lanes of the agent stand for mbarriers, and each phase that copies complete in is
+// an epoch. A copy out of shared memory is an access of its thread, from the moment when the thread
+// waits for it.
 
 // agents returns the number of components in the clocks of a block: its warps, and the agent.
 func (b *block) agents() int { return len(b.warps) + 1 }

@@ -149,8 +149,8 @@ func (r *launch) newTail(c *code) *tail {
 	return t
 }
 
-// timeSlice returns how many instructions a warp runs before the next one: always the same with seed
-// 0, a random number otherwise.
+// timeSlice returns how many instructions a warp runs before the next one: always the same with
+// seed 0, a random number otherwise.
 func (b *block) timeSlice() int {
 	if b.launch.options.Seed == 0 {
 		return 512
@@ -169,7 +169,8 @@ func (b *block) run(ctx context.Context, budget int) {
 		before := b.changes
 		ran := b.round(&left, b.launch.options.Seed != 0)
 		if b.changes == before && b.launch.options.Seed != 0 {
-			ran += b.round(&left, false) // the random choice may have skipped the warp that can change something
+			// The random choice may have skipped the only warp that can change something.
+			ran += b.round(&left, false)
 		}
 		if b.changes == before && b.onlyPolls() && b.yieldsToCluster() {
 			b.progressed = true
@@ -242,8 +243,8 @@ func (b *block) finish() {
 	}
 }
 
-// lockPages locks the pages of a range of a buffer until the next lockPages, or until the end of the
-// instruction. It does nothing while one block runs at a time.
+// lockPages locks the pages of a range of a buffer until the next lockPages, or until the end of
+// the instruction. It does nothing while one block runs at a time.
 func (b *block) lockPages(buffer *mem.Buffer, offset, size int) {
 	if b.launch.parallel {
 		b.held.Lock(buffer.Shadow, offset, size)

@@ -247,7 +247,8 @@ func fileOf(t ptx.Type) file {
 	return file64
 }
 
-// source returns the slot of a source operand of a type. A register must be in the file of the type.
+// source returns the slot of a source operand of a type. A register must be in the file of the
+// type.
 func (c *code) source(o ptx.Operand, t ptx.Type) (slot, error) {
 	s, err := c.sourceOfAnyWidth(o, t)
 	if err == nil && o.Kind == ptx.RegOperand && s.file != fileOf(t) {

@@ -31,11 +31,11 @@ type Launch struct {
 
 // Options are the options of a run.
 type Options struct {
-	Seed     uint64   // of the schedule: the order of warps and of the sides of branches; and of wmma's fragment layout
+	Seed     uint64   // of the schedule (warps, sides of branches) and of wmma's fragment layout
 	Checks   bool     // enables all checkers
 	Tensor   mma.Mode // arithmetic of the tensor cores
 	Workers  int      // blocks that run at once; 0 for the number of cores
-	MaxSteps uint64   // warp instructions of a block before it counts as endless; 0 for the default, 500 million
+	MaxSteps uint64   // warp instructions of a block before it counts as endless; 0 for 500 million
 	Printf   func(text string)
 }
 
@@ -200,8 +200,9 @@ func (p *Program) checkLaunch(c *code, l Launch, shared int) error {
 // reservedShared is the number of bytes that the system reserves at the start of shared memory.
 const reservedShared = 1024
 
-// placeShared chooses the address of shared memory. It is aligned as the variables require and, with
-// a seed, no more than that. A kernel that relies on more alignment then fails under some seed.
+// placeShared chooses the address of shared memory. It is aligned as the variables require and,
+// with a seed, no more than that. A kernel that relies on more alignment then fails under some
+// seed.
 func (r *launch) placeShared() {
 	align := r.layout.Align
 	r.shared = mem.AlignUp(reservedShared, align)
@@ -311,8 +312,8 @@ func (r *launch) isAllocated(address uint64) bool {
 	return slices.Contains(r.allocated, address)
 }
 
-// freeBuffers frees the buffers that the launch has allocated. A kernel's allocations do not outlive
-// the launch here.
+// freeBuffers frees the buffers that the launch has allocated. A kernel's allocations do not
+// outlive the launch here.
 func (r *launch) freeBuffers() {
 	for _, base := range r.allocated {
 		_ = r.memory.Free(base) // cannot fail: the launch has allocated it

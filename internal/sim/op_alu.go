@@ -308,8 +308,8 @@ func runLane(w *warp, o *op, mask uint32) {
 }
 
 // findRuns finds the runs of operations in compact form: without a guard, and with no jump to any
-// but the first. Each operation has the length of the run from it on, so that a time slice may begin
-// and end in the middle of a run.
+// but the first. Each operation has the length of the run from it on, so that a time slice may
+// begin and end in the middle of a run.
 func (c *code) findRuns() {
 	isTarget := make([]bool, len(c.ops)+1)
 	for i := range c.ops {

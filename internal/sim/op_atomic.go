@@ -16,7 +16,7 @@ type atomicOp struct {
 	update func(old, b, c uint64) uint64
 	b, c   []element                     // operands, for each element of a vector
 	dst    []element                     // the old values; empty for red
-	flush  func(old, b, c uint64) uint64 // replaces update outside of shared memory: add.f32 flushes subnormals there
+	flush  func(old, b, c uint64) uint64 // update outside of shared memory, where add.f32 flushes subnormals
 }
 
 var atomicNames = []string{"add", "inc", "dec", "min", "max", "and", "or", "xor", "exch", "cas"}

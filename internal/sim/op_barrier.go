@@ -174,8 +174,8 @@ func runBarrier(w *warp, o *op, mask uint32) {
 	w.block.arriveAt(id, threads, w, o, mask)
 }
 
-// arriveAt records the arrival of lanes of a warp at a barrier. Lanes that wait are halted until the
-// barrier completes. threads is the number that it is for; 0 for all.
+// arriveAt records the arrival of lanes of a warp at a barrier. Lanes that wait are halted until
+// the barrier completes. threads is the number that it is for; 0 for all.
 func (b *block) arriveAt(id, threads int, w *warp, o *op, mask uint32) {
 	bar := &b.barriers[id]
 	if !bar.active {
@@ -223,8 +223,8 @@ func (bar *barrier) reduce(w *warp, o *op, mask uint32) {
 	bar.any = bar.any || p&mask != 0
 }
 
-// completeIfReady lets the waiting groups continue if all expected threads have arrived. w and o are
-// the last arrival, or nil.
+// completeIfReady lets the waiting groups continue if all expected threads have arrived. w and o
+// are the last arrival, or nil.
 func (b *block) completeIfReady(id int, w *warp, o *op) {
 	bar := &b.barriers[id]
 	if !bar.active || !b.isComplete(bar, w, o) {

@@ -138,8 +138,8 @@ func (b *bulkOp) readModifiers(modifiers []string) (spaces string, hinted bool, 
 	return strings.Join(where, "."), hinted, nil
 }
 
-// lowerBulkLoad lowers [to], [from], size, [mbarrier], and with a tensor [to], [map, {coordinates}],
-// [mbarrier].
+// lowerBulkLoad lowers [to], [from], size, [mbarrier], and with a tensor [to], [map,
+// {coordinates}], [mbarrier].
 func (c *code) lowerBulkLoad(o *op, operands []ptx.Operand) error {
 	b := o.sync.bulk
 	want := 4
@@ -175,8 +175,8 @@ func (c *code) lowerBulkLoad(o *op, operands []ptx.Operand) error {
 	return c.lowerBulkSource(b, b.from, operands[1], operands[want-2])
 }
 
-// lowerBulkSource lowers the side of a copy that may be a tensor. Without a tensor it also lowers the
-// size.
+// lowerBulkSource lowers the side of a copy that may be a tensor. Without a tensor it also lowers
+// the size.
 func (c *code) lowerBulkSource(b *bulkOp, m *memOp, at, size ptx.Operand) (err error) {
 	if b.rank == 0 {
 		if b.size, err = c.source(size, ptx.U32); err != nil {
@@ -396,15 +396,16 @@ func (w *warp) startLoad(o *op, lane int, bar *mbarrier, owner *block, to, from 
 	}
 }
 
-// outgoingCopy is a copy from a block's shared memory to another block of its cluster, and the thread
-// that started it.
+// outgoingCopy is a copy from a block's shared memory to another block of its cluster, and the
+// thread that started it.
 type outgoingCopy struct {
 	load   *bulkLoad
 	thread int
 }
 
-// checkOutgoing reports copies that may still read the shared memory of a block when it ends. Its own
-// threads cannot wait for such a copy. Threads of the target block can, and can signal this block.
+// checkOutgoing reports copies that may still read the shared memory of a block when it ends. Its
+// own threads cannot wait for such a copy. Threads of the target block can, and can signal this
+// block.
 func (b *block) checkOutgoing(end *order.Observer) {
 	for _, s := range b.outgoing {
 		if s.load.landed.Flags&order.Present != 0 && end.After(&s.load.landed, s.load.landed.Lanes()) {

@@ -175,8 +175,8 @@ func (w *warp) landStore(s *bulkStore) {
 	w.block.changes++
 }
 
-// finishStores lands the copies that no thread has waited for when the block ends, and reports copies
-// that may read shared memory after the end.
+// finishStores lands the copies that no thread has waited for when the block ends, and reports
+// copies that may read shared memory after the end.
 func (b *block) finishStores() {
 	for _, w := range b.warps {
 		for _, s := range w.bulk.open {
@@ -202,8 +202,8 @@ func (b *block) finishStores() {
 	}
 }
 
-// tensorReduction returns the function of a reduction of a tensor's elements; nil where the type has
-// none.
+// tensorReduction returns the function of a reduction of a tensor's elements; nil where the type
+// has none.
 func tensorReduction(t *mem.TensorMap, name string) func(old, b, c uint64) uint64 {
 	typed, _ := ptx.ParseType(t.Type)
 	switch name {

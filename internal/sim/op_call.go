@@ -95,8 +95,8 @@ func runCall(w *warp, o *op, mask uint32) {
 		w.block.abort(fmt.Errorf("%s calls itself more than %d deep", callee.Name, maxFrames))
 		return
 	}
-	// All lanes reconverge after the call: lanes that do not make it, that make another one, or that
-	// return early.
+	// All lanes reconverge after the call: lanes that do not make it, that make another one, or
+	// that return early.
 	back := w.pc
 	w.setReconvergence(back)
 	if rest := w.lanes &^ mask; rest != 0 {

@@ -45,8 +45,8 @@ func (c *cluster) join(b *block, rank int) {
 
 func (r *launch) clusterSize() int { return r.cluster[0] * r.cluster[1] * r.cluster[2] }
 
-// inClusters returns the index and the rank of the block that is started as the n-th. The blocks of a
-// cluster are started one after another.
+// inClusters returns the index and the rank of the block that is started as the n-th. The blocks of
+// a cluster are started one after another.
 func (r *launch) inClusters(n uint64) (index uint64, rank int) {
 	size := uint64(r.clusterSize())
 	rank = int(n % size)
@@ -139,8 +139,8 @@ func (w *warp) reportEnded(o *op, owner *block, lane int) {
 	}
 }
 
-// checkAfterEnd reports accesses of other blocks to the shared memory of a block that nothing orders
-// before its end.
+// checkAfterEnd reports accesses of other blocks to the shared memory of a block that nothing
+// orders before its end.
 func (b *block) checkAfterEnd() {
 	b.ended = true
 	if b.cluster == nil || b.aborted || !b.launch.options.Checks {
@@ -164,8 +164,8 @@ func (b *block) checkAfterEnd() {
 	})
 }
 
-// signalsBarrier reports whether an operation is a copy that signals an mbarrier. finishStores checks
-// whether the block that owns the mbarrier has waited for it.
+// signalsBarrier reports whether an operation is a copy that signals an mbarrier. finishStores
+// checks whether the block that owns the mbarrier has waited for it.
 func (p *Program) signalsBarrier(number int32) bool {
 	o := p.ops[number].op()
 	return o.sync != nil && o.sync.bulk != nil
@@ -200,8 +200,8 @@ func (c *code) lowerClusterBarrier(in *ptx.Instruction, o *op) error {
 	return nil
 }
 
-// gatherAligned gathers the lanes of an aligned operation. It returns the lanes that execute it, and
-// whether it can be executed now.
+// gatherAligned gathers the lanes of an aligned operation. It returns the lanes that execute it,
+// and whether it can be executed now.
 func (w *warp) gatherAligned(o *op, mask uint32) (uint32, bool) {
 	if !o.sync.aligned {
 		return mask, true
@@ -215,8 +215,8 @@ func (w *warp) gatherAligned(o *op, mask uint32) (uint32, bool) {
 	return mask, ready
 }
 
-// clusterOrOwn returns the block's cluster. Where the launch has no clusters, it makes one of the block
-// alone.
+// clusterOrOwn returns the block's cluster. Where the launch has no clusters, it makes one of the
+// block alone.
 func (b *block) clusterOrOwn() *cluster {
 	if b.cluster == nil {
 		newCluster(1).join(b, 0)
@@ -275,7 +275,8 @@ func runClusterWait(w *warp, o *op, mask uint32) {
 	c.waiters = append(c.waiters, waiter{w, w.group, o})
 }
 
-// pass lets lanes continue past the barrier. They learn what the threads that arrived have published.
+// pass lets lanes continue past the barrier. They learn what the threads that arrived have
+// published.
 func (c *cluster) pass(w *warp, lanes uint32) {
 	for m := lanes; m != 0; m &= m - 1 {
 		w.clusterPhase[firstLane(m)] = 0
@@ -290,7 +291,8 @@ func (c *cluster) pass(w *warp, lanes uint32) {
 	}
 }
 
-// completeIfReady completes the phase if all threads of the cluster that have not ended have arrived.
+// completeIfReady completes the phase if all threads of the cluster that have not ended have
+// arrived.
 func (c *cluster) completeIfReady() {
 	some := false
 	for rank, b := range c.blocks {
@@ -428,7 +430,8 @@ func (c *code) lowerStoreAsync(in *ptx.Instruction, o *op) error {
 	return c.lowerElements(m, in.Operands[1], w.typed, w.vector, true)
 }
 
-// runStoreAsync starts stores that signal an mbarrier. They use the generic proxy, unlike bulk copies.
+// runStoreAsync starts stores that signal an mbarrier. They use the generic proxy, unlike bulk
+// copies.
 func runStoreAsync(w *warp, o *op, mask uint32) {
 	b, m := o.sync.bulk, o.mem
 	to := w.addressesOf(m)

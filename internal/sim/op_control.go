@@ -114,8 +114,8 @@ func runIndexedBranch(w *warp, o *op, mask uint32) {
 }
 
 // runReturn returns from a call, or ends the thread where there is no caller. Lanes of a group may
-// return at different times. Each part continues by itself and reconverges with the others after the
-// call.
+// return at different times. Each part continues by itself and reconverges with the others after
+// the call.
 func runReturn(w *warp, _ *op, mask uint32) {
 	f := w.frame
 	if f.caller == nil {

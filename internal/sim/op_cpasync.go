@@ -40,8 +40,8 @@ type copyArrival struct {
 	op      *op
 }
 
-// pendingCopy is a copy of one lane that no thread has waited for. It lands at the last moment that a
-// wait allows. Until then its target is poisoned.
+// pendingCopy is a copy of one lane that no thread has waited for. It lands at the last moment that
+// a wait allows. Until then its target is poisoned.
 type pendingCopy struct {
 	lane    int
 	group   int // of the lane's groups
@@ -271,7 +271,8 @@ func (c *code) lowerCopyArrive(in *ptx.Instruction, o *op) error {
 	return c.lowerAddress(o.sync.addr, in.Operands[0])
 }
 
-// runCopyArrive makes lanes arrive at an mbarrier when the copies that they have started so far end.
+// runCopyArrive makes lanes arrive at an mbarrier when the copies that they have started so far
+// end.
 func runCopyArrive(w *warp, o *op, mask uint32) {
 	w.computeAddresses(o.sync.addr)
 	w.eachBarrier(o, mask, func(b *mbarrier, lanes uint32) {

@@ -194,8 +194,8 @@ func (c *code) lowerRows(m *matrixOp, in *ptx.Instruction, address, registers in
 	return c.matrixRegisters(m, in, map[int]*[]slot{registers: &m.d})
 }
 
-// wholeWarp checks that all 32 lanes execute an operation of the whole warp, and reports whether it can
-// be executed now.
+// wholeWarp checks that all 32 lanes execute an operation of the whole warp, and reports whether it
+// can be executed now.
 func (w *warp) wholeWarp(o *op, mask uint32) bool {
 	if mask == everyLane {
 		return true
@@ -358,7 +358,8 @@ func (w *warp) fragmentRuns(o *op, f *mma.Fragment) fragmentRuns {
 	m := o.mat
 	w.computeAddresses(m.addr)
 	lane := firstLane(w.lanes)
-	// The slice holds A and C by rows and B by columns. A line in memory is a row or a column of it.
+	// The slice holds A and C by rows and B by columns. A line in memory is a row or a column of
+	// it.
 	r := fragmentRuns{space: m.addr.space, base: w.addr[lane], lines: f.Rows, n: f.Cols, next: f.Cols, step: 1}
 	if r.space == ptx.Generic {
 		r.space, r.base = mem.FromGeneric(r.base)

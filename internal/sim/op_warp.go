@@ -96,10 +96,10 @@ func (w *warp) resumeParticipants(o *op, member uint32) {
 	w.block.changes++
 }
 
-// gatherWarp gathers the lanes of the warp before an operation that the warp executes as a whole. They
-// may arrive one after another, and some may end before they arrive. Lanes never gather if a condition
-// separates them at the operation, or if the others wait for them at a reconvergence point. It returns
-// the lanes that execute the operation, and whether it can be executed now.
+// gatherWarp gathers the lanes of the warp before an operation that the warp executes as a whole.
+// They may arrive one after another, and some may end before they arrive. Lanes never gather if a
+// condition separates them at the operation, or if the others wait for them at a reconvergence
+// point. It returns the lanes that execute the operation, and whether it can be executed now.
 func (w *warp) gatherWarp(o *op, mask uint32) (uint32, bool) {
 	if mask == w.alive || mask != w.lanes || w.group.partial {
 		return mask, true
@@ -349,8 +349,8 @@ func shuffleSource(kind string, lane, b, c uint32) (uint32, bool) {
 	return source, source <= most
 }
 
-// lowerVote lowers vote.sync.{all,any,uni}.pred p, {!}a, membermask and vote.sync.ballot.b32 d, {!}a,
-// membermask.
+// lowerVote lowers vote.sync.{all,any,uni}.pred p, {!}a, membermask and vote.sync.ballot.b32 d,
+// {!}a, membermask.
 func (c *code) lowerVote(in *ptx.Instruction, o *op) error {
 	s := o.sync
 	for _, m := range in.Modifiers {
@@ -419,7 +419,8 @@ func (w *warp) setAll(result uint64) {
 	}
 }
 
-// lowerMatch lowers match.any.sync.type d, a, membermask and match.all.sync.type d{|p}, a, membermask.
+// lowerMatch lowers match.any.sync.type d, a, membermask and match.all.sync.type d{|p}, a,
+// membermask.
 func (c *code) lowerMatch(in *ptx.Instruction, o *op) error {
 	s := o.sync
 	t := ptx.B32

@@ -152,18 +152,18 @@ func (w *warp) endInWarpgroup() {
 // Registers that warps pass to each other.
 //
 // A block keeps the registers that it was launched with, and setmaxnreg moves them between its
-// warps. .dec releases registers, and .inc waits until there are enough. Only the compiler knows how
-// many registers a thread has at launch. For setmaxnreg to have an effect the PTX must determine the
-// number, by .maxnreg or by .maxntid and .minnctapersm. With the latter two the compiler uses as
-// many as fit.
+// warps. .dec releases registers, and .inc waits until there are enough. Only the compiler knows
+// how many registers a thread has at launch. For setmaxnreg to have an effect the PTX must
+// determine the number, by .maxnreg or by .maxntid and .minnctapersm. With the latter two the
+// compiler uses as many as fit.
 
 const (
 	chipRegisters = 64 << 10 // of a multiprocessor
 	maxRegisters  = 255      // of a thread
 )
 
-// registersAtLaunch returns the number of registers that a thread of a kernel has at launch; 0 where
-// the PTX does not determine it.
+// registersAtLaunch returns the number of registers that a thread of a kernel has at launch; 0
+// where the PTX does not determine it.
 func registersAtLaunch(f *ptx.Function) int {
 	if f.MaxRegisters > 0 {
 		return f.MaxRegisters

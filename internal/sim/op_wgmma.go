@@ -14,11 +14,11 @@ import (
 
 // Matrix products of a warpgroup.
 //
-// Each of the four warps computes a quarter of the rows. It does so when a wait delivers the result,
-// at the last moment that is allowed. Until then the registers of the result are poisoned. The
-// operands are read from shared memory and registers at that moment too. A kernel that does not wait,
-// or that changes an operand too early, therefore gets a different result besides a finding. That
-// the four warps execute the same instructions is checked step by step (op_warpgroup.go).
+// Each of the four warps computes a quarter of the rows. It does so when a wait delivers the
+// result, at the last moment that is allowed. Until then the registers of the result are poisoned.
+// The operands are read from shared memory and registers at that moment too. A kernel that does not
+// wait, or that changes an operand too early, therefore gets a different result besides a finding.
+// That the four warps execute the same instructions is checked step by step (op_warpgroup.go).
 
 // productOp is wgmma.mma_async.
 type productOp struct {
@@ -169,8 +169,8 @@ func (c *code) lowerProduct(in *ptx.Instruction, o *op) error {
 	return p.lowerImmediates(found, in.Operands[4:])
 }
 
-// wgmmaOperands returns the number of operands of a product. Only floats have signs, and only 16-bit
-// floats have transpositions.
+// wgmmaOperands returns the number of operands of a product. Only floats have signs, and only
+// 16-bit floats have transpositions.
 func wgmmaOperands(in *mma.Instruction, fromRegisters bool) int {
 	n := 4
 	if in.D != mma.S32 {
@@ -233,8 +233,8 @@ func (p *productOp) lowerImmediates(in *mma.Instruction, operands []ptx.Operand)
 	return nil
 }
 
-// watchRegisters makes every instruction that uses a register of a product check whether the product
-// is in flight. It runs when all instructions are lowered.
+// watchRegisters makes every instruction that uses a register of a product check whether the
+// product is in flight. It runs when all instructions are lowered.
 func (c *code) watchRegisters() {
 	used := map[int32]bool{}
 	for i := range c.ops {
@@ -323,8 +323,8 @@ func runWgmmaCommit(w *warp, o *op, mask uint32) {
 	w.wgmma.groups++
 }
 
-// runWgmmaWait delivers the results of all groups but the last ones, once all warps of the warpgroup
-// have started them.
+// runWgmmaWait delivers the results of all groups but the last ones, once all warps of the
+// warpgroup have started them.
 func runWgmmaWait(w *warp, o *op, mask uint32) {
 	if !w.gatherForWarpgroup(o, mask) {
 		return
@@ -446,8 +446,8 @@ func (w *warp) reserveRegisters(p *pendingProduct) {
 	}
 }
 
-// poison is the value of accumulator registers until the result is delivered. It is NaN as f32 and as
-// two f16.
+// poison is the value of accumulator registers until the result is delivered. It is NaN as f32 and
+// as two f16.
 const poison = 0xFFFFFFFF
 
 func (w *warp) registersOf(f *frame, list []slot) []*lanes.V32 {

@@ -24,9 +24,9 @@ type Program struct {
 	lineNumbers map[string]int
 }
 
-// Load prepares a module for an architecture, such as sm_89. With an empty arch it uses the module's
-// own. If no entry function can run, the error names the first unsupported instruction. If some
-// entry functions can run, Run returns the error for the others.
+// Load prepares a module for an architecture, such as sm_89. With an empty arch it uses the
+// module's own. If no entry function can run, the error names the first unsupported instruction. If
+// some entry functions can run, Run returns the error for the others.
 func Load(module *ptx.Module, arch string) (*Program, error) {
 	if arch == "" {
 		arch = module.Target

@@ -9,8 +9,8 @@ import (
 	"attune/internal/sim/finding"
 )
 
-// position is an instruction of a program: a function and an index in its code. The zero value is no
-// instruction.
+// position is an instruction of a program: a function and an index in its code. The zero value is
+// no instruction.
 type position struct {
 	code *code
 	pc   int32
@@ -160,8 +160,8 @@ func (g *laneGroup) position() position {
 	return position{g.frame.code, pc}
 }
 
-// describe lists where every remaining warp is and what it waits for. running describes a group that
-// does not wait.
+// describe lists where every remaining warp is and what it waits for. running describes a group
+// that does not wait.
 func (b *block) describe(running string) string {
 	var parts []string
 	for _, w := range b.warps {

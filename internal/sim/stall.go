@@ -95,8 +95,8 @@ const (
 )
 
 // advanceClock advances the clock where groups that only poll also read the clock. A wait with a
-// timeout then times out, and a wait that only sleeps longer and longer is recognised as endless. It
-// reports whether the clock was advanced.
+// timeout then times out, and a wait that only sleeps longer and longer is recognised as endless.
+// It reports whether the clock was advanced.
 func (b *block) advanceClock() bool {
 	s := &b.stall
 	if s.clockStepsAt != b.changes {

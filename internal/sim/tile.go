@@ -10,8 +10,8 @@ import (
 
 // Operands of warpgroup products in shared memory.
 
-// sharedMatrix is a range of rows of a matrix in shared memory. A row has a number of units: elements,
-// or 32 single bits.
+// sharedMatrix is a range of rows of a matrix in shared memory. A row has a number of units:
+// elements, or 32 single bits.
 type sharedMatrix struct {
 	rows, units, unitBits int
 	transposed            bool
@@ -75,8 +75,8 @@ func (m *sharedMatrix) expand(raw []byte, into []uint32) {
 	}
 }
 
-// tile is an operand B in shared memory, which all warps of a warpgroup read. It is prepared for the
-// arithmetic once for as long as its bytes stay the same.
+// tile is an operand B in shared memory, which all warps of a warpgroup read. It is prepared for
+// the arithmetic once for as long as its bytes stay the same.
 type tile struct {
 	sharedMatrix
 	raw   []byte
@@ -153,8 +153,8 @@ func (p *pendingProduct) operands() [2]*sharedMatrix {
 	return [2]*sharedMatrix{&p.a, &p.b.sharedMatrix}
 }
 
-// beginReads checks what a product reads from shared memory. Until a wait for the product, no thread
-// may write there.
+// beginReads checks what a product reads from shared memory. Until a wait for the product, no
+// thread may write there.
 func (w *warp) beginReads(p *pendingProduct) {
 	if !w.block.launch.options.Checks {
 		return

@@ -217,7 +217,8 @@ func (w *warp) run(slice int) {
 		}
 		w.save()
 		if w.halted || len(w.groups) > 0 {
-			// The next group runs even where this one could continue: it may wait for the other in a loop.
+			// The next group runs even where this one could continue: it may wait for the other in
+			// a loop.
 			w.groups = append(w.groups, w.group)
 			w.group = nil
 		}
@@ -416,8 +417,8 @@ func (w *warp) dropFromReconvergence(mask uint32) {
 }
 
 // releaseArrived lets lanes continue that wait at a reconvergence point for lanes which may be
-// waiting for them. PTX guarantees independent progress of the threads of a warp. It reports whether
-// there were any.
+// waiting for them. PTX guarantees independent progress of the threads of a warp. It reports
+// whether there were any.
 func (w *warp) releaseArrived() bool {
 	found := false
 	for _, r := range w.reconvergencePoints() {

@@ -42,8 +42,8 @@ func (c *Counters) shared(d mem.Direction) *Banks {
 // MatrixRowBytes is the size of a row of ldmatrix and stmatrix.
 const MatrixRowBytes = 16
 
-// MatrixRows counts an access by rows of 16 bytes, as ldmatrix and stmatrix make it. The first lanes
-// have the rows' addresses. Eight rows are a matrix, which takes a pass of its own.
+// MatrixRows counts an access by rows of 16 bytes, as ldmatrix and stmatrix make it. The first
+// lanes have the rows' addresses. Eight rows are a matrix, which takes a pass of its own.
 func (c *Counters) MatrixRows(addr *[32]uint64, rows int, d mem.Direction) {
 	c.SharedBytes += uint64(rows) * MatrixRowBytes
 	b := banksOf(addr, uint32(1<<rows-1), MatrixRowBytes)
@@ -53,8 +53,8 @@ func (c *Counters) MatrixRows(addr *[32]uint64, rows int, d mem.Direction) {
 	}
 }
 
-// Copy counts a cp.async: a load of the lanes that read anything (readers), and a write of all lanes
-// of the mask to shared memory. bypass is for .cg, which bypasses L1.
+// Copy counts a cp.async: a load of the lanes that read anything (readers), and a write of all
+// lanes of the mask to shared memory. bypass is for .cg, which bypasses L1.
 func (c *Counters) Copy(from, to *[32]uint64, mask, readers uint32, bytes int, bypass bool) {
 	c.GlobalBytes += uint64(bits.OnesCount32(readers)) * uint64(bytes)
 	counter := &c.CachedCopies
@@ -101,8 +101,8 @@ func sectors(addr *[32]uint64, mask uint32, bytes int) uint64 {
 	return uint64(n)
 }
 
-// AddBulk adds the bytes of the sectors that a piece of a bulk copy touches to a counter, and returns
-// the last sector. The sector that the previous piece ended in is not counted again.
+// AddBulk adds the bytes of the sectors that a piece of a bulk copy touches to a counter, and
+// returns the last sector. The sector that the previous piece ended in is not counted again.
 func AddBulk(counter *uint64, address uint64, size int, previous uint64) (last uint64) {
 	first, last := address/sectorBytes, (address+uint64(size)-1)/sectorBytes
 	n := last - first + 1

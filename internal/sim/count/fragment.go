@@ -18,24 +18,24 @@ type Lines struct {
 // Address returns the address of a line.
 func (l *Lines) Address(line int) uint64 { return l.Base + uint64(int64(line)*l.Stride) }
 
-// fragmentShape is what one machine instruction of a wmma.load or wmma.store moves. Lanes 4g to 4g+3
-// are group g, as in every fragment.
+// fragmentShape is what one machine instruction of a wmma.load or wmma.store moves. Lanes 4g to
+// 4g+3 are group g, as in every fragment.
 type fragmentShape struct {
 	width int // bytes per lane
-	// pitch is 0 where each group accesses one line, with its four lanes side by side. Otherwise each
-	// of the four lanes of a group accesses its own line, with the groups side by side in it. pitch is
-	// then the distance between these lines.
+	// pitch is 0 where each group accesses one line, with its four lanes side by side. Otherwise
+	// each of the four lanes of a group accesses its own line, with the groups side by side in it.
+	// pitch is then the distance between these lines.
 	pitch  int
 	byRows bool // it is an ldmatrix of up to four matrices of eight 16-byte rows
 }
 
-// fragmentShapeOf returns what ptxas makes of a wmma.load or wmma.store. It is the same from sm_80 to
-// sm_90.
+// fragmentShapeOf returns what ptxas makes of a wmma.load or wmma.store. It is the same from sm_80
+// to sm_90.
 //
-// A lane holds neighbours along one side of the matrix: K of A and B, N of C and D, but M of C and D
-// of m8n32. If memory is contiguous along that side, they are moved together: one register, or two
-// of C and D. Otherwise elements of 16 bits are moved in the same way and then transposed between
-// the lanes, and all other elements are moved one by one.
+// A lane holds neighbours along one side of the matrix: K of A and B, N of C and D, but M of C and
+// D of m8n32. If memory is contiguous along that side, they are moved together: one register, or
+// two of C and D. Otherwise elements of 16 bits are moved in the same way and then transposed
+// between the lanes, and all other elements are moved one by one.
 //
 // space is the state space that the instruction names.
 func fragmentShapeOf(in *mma.Instruction, space ptx.Space) fragmentShape {

@@ -40,8 +40,8 @@ type MachineProduct struct {
 	source TensorSource
 }
 
-// MachineProductOf returns what ptxas makes of a product for an architecture, such as sm_90a. A chip
-// that lacks a format widens the operands and needs twice the instructions.
+// MachineProductOf returns what ptxas makes of a product for an architecture, such as sm_90a. A
+// chip that lacks a format widens the operands and needs twice the instructions.
 func MachineProductOf(in *mma.Instruction, arch string) MachineProduct {
 	number := archNumber(arch)
 	p := MachineProduct{count: 1}

@@ -16,7 +16,7 @@ type Layout struct {
 
 	variables []*ptx.Variable
 	at        []int // offset of each variable; -1 for a variable that is not used
-	end       int   // offset behind the last variable and its gap
+	end       int   // offset after the last variable and its gap
 }
 
 const sharedGap = 128
@@ -50,7 +50,7 @@ func NewLayout(static []*ptx.Variable, used map[*ptx.Variable]bool) *Layout {
 // At returns the offset of a static variable by its index; 0 for a variable that is not used.
 func (l *Layout) At(index int) int { return max(l.at[index], 0) }
 
-// DynamicAt returns the offset of dynamic shared memory, behind the variables.
+// DynamicAt returns the offset of dynamic shared memory, after the variables.
 func (l *Layout) DynamicAt() int { return AlignUp(l.end, l.DynamicAlign) }
 
 // markGaps marks the bytes between variables.
@@ -63,7 +63,7 @@ func (l *Layout) markGaps(marks []byte) {
 	}
 }
 
-// Describe names the variable that a byte of shared memory belongs to. For a byte behind a variable
+// Describe names the variable that a byte of shared memory belongs to. For a byte after a variable
 // it says how far an access of more bytes reaches beyond the variable's end.
 func (l *Layout) Describe(offset, more int) string {
 	if at := l.DynamicAt(); offset >= at {

@@ -80,7 +80,7 @@ type Shared struct {
 }
 
 // Reset makes the memory unwritten, with the variables of a layout and a number of bytes of dynamic
-// memory behind them. first is the address of its first byte.
+// memory after them. first is the address of its first byte.
 func (s *Shared) Reset(l *Layout, dynamic int, first uint64, checks bool) {
 	n := l.DynamicAt() + dynamic
 	if cap(s.Data) < n {

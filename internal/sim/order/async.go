@@ -1,7 +1,7 @@
 package order
 
-// AsyncResult is the result of checking an access of the async proxy. At most one of Races and Unfenced
-// is set.
+// AsyncResult is the result of checking an access of the async proxy. At most one of Races and
+// Unfenced is set.
 type AsyncResult struct {
 	Conflict
 	Races    bool
@@ -37,8 +37,8 @@ func (s *Shadow) Async(offset, size int, o *Observer, stamp Access, writes bool)
 	return v
 }
 
-// SettleAsync ends the pending accesses of a bulk copy that were recorded under a stamp. From now on
-// they belong to the given epoch.
+// SettleAsync ends the pending accesses of a bulk copy that were recorded under a stamp. From now
+// on they belong to the given epoch.
 func (s *Shadow) SettleAsync(offset, size int, stamp Access, epoch uint32) {
 	settle := func(a *Access) {
 		if a.Flags&Pending != 0 && a.Op == stamp.Op && sameWarp(a, &stamp) && (a.Lane == stamp.Lane || a.Lane == AllLanes) {

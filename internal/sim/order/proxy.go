@@ -8,9 +8,9 @@ import "slices"
 // stored through the generic proxy until a fence.proxy.async stands between the two. The writer may
 // execute the fence before it publishes its writes, or the reader after it has learned of them.
 //
-// Clock.fenced is therefore the part of a clock that precedes a proxy fence. Everything that carries
-// a clock from one thread to another carries both parts. An access of the async proxy checks that
-// the last write to its bytes is in the fenced part.
+// Clock.fenced is therefore the part of a clock that precedes a proxy fence. Everything that
+// carries a clock from one thread to another carries both parts. An access of the async proxy
+// checks that the last write to its bytes is in the fenced part.
 //
 // The other direction needs no fence: a thread that has waited for an asynchronous operation may
 // write what the operation has read.

@@ -342,8 +342,9 @@ func (u *use) add(now *use) {
 	}
 }
 
-// replaces reports whether the new use makes the earlier one redundant. The new use is ordered after
-// the earlier one, and every access that must be ordered after the earlier must be after the new.
+// replaces reports whether the new use makes the earlier one redundant. The new use is ordered
+// after the earlier one, and every access that must be ordered after the earlier must be after the
+// new.
 func (o *Observer) replaces(now, earlier *use) bool {
 	switch {
 	case earlier.Block != o.Block && o.clock.blocks == nil:

@@ -1,6 +1,7 @@
 package order
 
-// AllLanes is the lane of an access that a warp makes as a whole, or that several of its lanes make.
+// AllLanes is the lane of an access that a warp makes as a whole, or that several of its lanes
+// make.
 const AllLanes = 32
 
 // Warp has the clocks of one warp.
