@@ -12,8 +12,9 @@ import (
 	"attune/internal/tensormap"
 )
 
-// A product of matrices as kernels for Hopper have it: one warp asks for tiles by tensor maps, which arrive in the swizzle of 128 bytes, four stages
-// ahead; two warpgroups multiply them and hand them back. A block has 128 by 128 of the result, which is C = A times the transpose of B.
+// A matrix product in the style of Hopper kernels. A producer warp issues TMA loads of tiles with
+// the 128-byte swizzle into a pipeline of four stages. Two consumer warpgroups multiply them and
+// release the stages. A block computes a 128x128 tile of C, which is A times the transpose of B.
 
 const (
 	matmulTile   = 128 // rows of A and of B in a block, and bytes of K in a stage
@@ -22,7 +23,7 @@ const (
 	matmulShared = 2*matmulStages*matmulBytes + 64
 )
 
-// matmulText is the kernel: k(map of A, map of B, C, steps of K, N).
+// matmulText returns the kernel k(map of A, map of B, C, steps of K, N).
 func matmulText() string {
 	var sums, zero, store strings.Builder
 	for i := range 64 {
@@ -147,7 +148,7 @@ END:
 `)
 }
 
-// matmul is a product of that kernel: of m by k and n by k numbers.
+// matmul is a launch of that kernel: A has m by k, B has n by k elements.
 type matmul struct {
 	m, n, k int
 	a, b    []byte
@@ -204,7 +205,7 @@ func (x *matmul) run(t testing.TB, o Options) *Result {
 	return result
 }
 
-// TestMatmul holds the kernel of the benchmark against sums in float32, under several schedules.
+// TestMatmul compares the kernel of the benchmark with sums in float32, under several schedules.
 func TestMatmul(t *testing.T) {
 	t.Parallel()
 	x := newMatmul(t, 256, 128, 768)
@@ -229,7 +230,7 @@ func TestMatmul(t *testing.T) {
 func BenchmarkMatmul(b *testing.B)        { benchmarkMatmul(b, false) }
 func BenchmarkMatmulChecked(b *testing.B) { benchmarkMatmul(b, true) }
 
-// benchmarkMatmul is a product of 1024 by 1024 by 1024 in FP8.
+// benchmarkMatmul runs a product of 1024x1024x1024 in FP8.
 func benchmarkMatmul(b *testing.B, checks bool) {
 	b.Helper()
 	x := newMatmul(b, 1024, 1024, 1024)

@@ -5,11 +5,11 @@ import (
 	"attune/internal/sim/count"
 )
 
-// counted gives the simulator's counters the names that Nsight Compute has for the same things. What has no name there, because it counts PTX and not
-// machine code, begins with sim__.
-func counted(c *count.Counters) device.Counters {
+// named returns the simulator's counters under the names of Nsight Compute. Counters without such a
+// name, because they count PTX and not machine code, begin with sim__.
+func named(c *count.Counters) device.Counters {
 	counters := device.Counters{}
-	for _, list := range []map[string]uint64{global(c), shared(c), bulk(c), tensor(c), alone(c)} {
+	for _, list := range []map[string]uint64{global(c), shared(c), bulk(c), tensor(c), ownCounters(c)} {
 		for name, n := range list {
 			counters[name] = float64(n)
 		}
@@ -20,8 +20,9 @@ func counted(c *count.Counters) device.Counters {
 	return counters
 }
 
-// global names the traffic with global memory. A copy that leaves out the first cache passes the same stage of it as a load and is counted as one
-// there; one that goes through it is not. The names with sass count both by themselves. The source page counts all together.
+// global names the traffic with global memory. A cp.async that bypasses L1 uses the same pipeline
+// stage as a load and is counted as one there; a cached copy is not. The names with sass count both
+// copies separately. The source page counts everything together.
 func global(c *count.Counters) map[string]uint64 {
 	copies := count.Sectors{
 		Requests: c.CachedCopies.Requests + c.BypassCopies.Requests,
@@ -40,7 +41,7 @@ func global(c *count.Counters) map[string]uint64 {
 	}
 }
 
-// shared names the traffic with shared memory. The loads have those of ldmatrix in them.
+// shared names the traffic with shared memory. The loads include ldmatrix.
 func shared(c *count.Counters) map[string]uint64 {
 	return map[string]uint64{
 		"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum":             c.SharedLoads.Conflicts,
@@ -62,8 +63,8 @@ func bulk(c *count.Counters) map[string]uint64 {
 	}
 }
 
-// tensor names the work of the tensor cores. The names of instructions follow the pipe: floating-point products of every format take that of HMMA,
-// and those of a warpgroup are counted there and once more by themselves.
+// tensor names the work of the tensor cores. Instructions are counted by pipe: floating-point
+// products of every format use the HMMA pipe, and those of a warpgroup are also counted separately.
 func tensor(c *count.Counters) map[string]uint64 {
 	float, integer := c.Products[count.HMMA]+c.Products[count.QMMA], c.Products[count.IMMA]+c.Products[count.BMMA]
 	return map[string]uint64{
@@ -84,8 +85,8 @@ func tensor(c *count.Counters) map[string]uint64 {
 	}
 }
 
-// alone are those that count PTX.
-func alone(c *count.Counters) map[string]uint64 {
+// ownCounters names the counters that count PTX.
+func ownCounters(c *count.Counters) map[string]uint64 {
 	return map[string]uint64{
 		"sim__inst_executed.sum":              c.WarpInstructions(),
 		"sim__inst_executed_op_mma.sum":       c.TensorOps,

@@ -13,11 +13,12 @@ import (
 	"attune/internal/sim/lanes"
 )
 
-// TestVectorLoops holds the operations in compact form against package arith, with all lanes and with some of them off.
-func TestVectorLoops(t *testing.T) {
+// TestLaneOps compares the operations in compact form with package arith, with all lanes active and
+// with some of them inactive.
+func TestLaneOps(t *testing.T) {
 	t.Parallel()
 	for _, name := range lanes.Names() {
-		checkVectorLoop(t, name, mustLookupArith(name))
+		checkLaneOp(t, name, mustLookupArith(name))
 	}
 }
 
@@ -25,14 +26,14 @@ func mustLookupArith(name string) arith.Op {
 	words := strings.Split(name, ".")
 	op, err := arith.Lookup(words[0], words[1:])
 	if err != nil {
-		panic(fmt.Sprintf("BUG: %s has a compact form, and arith does not know it: %v", name, err))
+		panic(fmt.Sprintf("BUG: %s has a compact form but arith does not support it: %v", name, err))
 	}
 	return op
 }
 
-// vectorKernel is: the instruction by all lanes to the third word pair of out, by the lanes of a mask to the fourth, and once more with the first
-// operand as its result where it can be.
-func vectorKernel(name string, op arith.Op) string {
+// laneOpKernel returns a kernel that executes an instruction three times: with all lanes, with the
+// lanes of a mask, and with the first operand as the destination where the types allow it.
+func laneOpKernel(name string, op arith.Op) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, "\t"+format+";\n", args...) }
 	line("mad.wide.u32 %%rd2, %%r63, 32, %%rd1")
@@ -86,14 +87,14 @@ func vectorKernel(name string, op arith.Op) string {
 	return kernel(b.String())
 }
 
-func checkVectorLoop(t *testing.T, name string, op arith.Op) {
+func checkLaneOp(t *testing.T, name string, op arith.Op) {
 	t.Helper()
 	warps := 150
 	if testing.Short() {
 		warps = 40
 	}
-	text := vectorKernel(name, op)
-	takesLoop(t, name, text)
+	text := laneOpKernel(name, op)
+	checkCompact(t, name, text)
 	random := rand.New(rand.NewPCG(1, uint64(len(name))))
 	in := make([]uint32, 32*warps*8)
 	for thread := range 32 * warps {
@@ -103,7 +104,7 @@ func checkVectorLoop(t *testing.T, name string, op arith.Op) {
 		}
 		in[8*thread+6] = random.Uint32()
 	}
-	got := simulate(t, given{text: text, blocks: warps, in: in, out: 32 * warps * 6})
+	got := simulate(t, setup{text: text, blocks: warps, in: in, out: 32 * warps * 6})
 	unset := uint64(7)
 	if op.Result == ptx.Pred {
 		unset = 1
@@ -121,15 +122,15 @@ func checkVectorLoop(t *testing.T, name string, op arith.Op) {
 		for i, w := range want {
 			word := 6*thread + 2*i
 			if g := uint64(got.out[word]) | uint64(got.out[word+1])<<32; g != w {
-				t.Errorf("%s of %#x: way %d gives %#x, arith %#x", name, x[:len(op.Args)], i, g, w)
+				t.Errorf("%s of %#x: execution %d has %#x, arith has %#x", name, x[:len(op.Args)], i, g, w)
 				return
 			}
 		}
 	}
 }
 
-// takesLoop makes sure that the instruction under test has its loop.
-func takesLoop(t *testing.T, name, text string) {
+// checkCompact checks that the instruction under test has its compact form.
+func checkCompact(t *testing.T, name, text string) {
 	t.Helper()
 	module, err := ptx.Parse([]byte(text))
 	if err != nil {
@@ -143,12 +144,12 @@ func takesLoop(t *testing.T, name, text string) {
 	slow := reflect.ValueOf(runALU).Pointer()
 	for i := range c.ops {
 		if i < len(c.fn.Code) && strings.HasPrefix(c.fn.Text(i), name+" ") && reflect.ValueOf(c.ops[i].run).Pointer() == slow {
-			t.Errorf("%s goes lane by lane: %s", name, c.fn.Text(i))
+			t.Errorf("%s has no compact form: %s", name, c.fn.Text(i))
 		}
 	}
 }
 
-// drawOperand draws values that are near the edges of a type as often as not.
+// drawOperand draws an operand. Half of them are near the ends of the type's range.
 func drawOperand(random *rand.Rand, t ptx.Type) uint64 {
 	edges := []uint64{0, 1, 2, 31, 32, 33, 63, 64, 0x7fffffff, 0x80000000, 0x80000001, 0xffffffff, 0xfffffffe, 1 << 32, 1 << 63, 1<<63 - 1, ^uint64(0)}
 	switch t {
@@ -157,7 +158,8 @@ func drawOperand(random *rand.Rand, t ptx.Type) uint64 {
 			0, 0x80000000, 0x3f800000, 0xbf800000, 0x7f800000, 0xff800000, 0x7fc00000, 0xffc00001, 0x7f800001, 1, 0x80000001, 0x007fffff, 0x00800000,
 			0x80800000, 0x7f7fffff, 0xff7fffff, 0x3f800001, 0x33800000, 0x34000000, 0x4b800000, 0x4b000001, 0x00800001, 0x3effffff,
 		}
-		// Factors whose product lies half way between two floats, and next to nothing to add to it; or numbers of one size.
+		// Factors whose product is half way between two floats, tiny addends, and values of similar
+		// size.
 		switch random.IntN(6) {
 		case 0, 1:
 			return uint64(math.Float32bits(1 + float32(2*random.IntN(1<<10)+1)/(1<<12)))

@@ -8,25 +8,26 @@ import (
 	"attune/internal/sim/finding"
 )
 
-// reach is how far an order goes.
-type reach int
+// scope is how far a release or an acquire reaches.
+type scope int
 
 const (
-	nowhere reach = iota
+	noScope scope = iota
 	inBlock
 	everywhere
 )
 
-// TestMessages passes a message: one thread writes data and then a flag, another waits for the flag and reads the data. Nothing is wrong exactly when the
-// one releases, the other acquires, and both as far as the other is away.
+// TestMessages tests message passing: one thread writes data and then a flag, another waits for the
+// flag and reads the data. There is no race exactly if the writer releases, the reader acquires,
+// and both scopes include the other thread.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	writers := []struct {
 		text  string
-		reach reach
+		scope scope
 	}{
-		{"st.relaxed.gpu.global.u32 [flag], 1;", nowhere},
-		{"st.volatile.global.u32 [flag], 1;", nowhere},
+		{"st.relaxed.gpu.global.u32 [flag], 1;", noScope},
+		{"st.volatile.global.u32 [flag], 1;", noScope},
 		{"st.release.gpu.global.u32 [flag], 1;", everywhere},
 		{"st.release.sys.global.u32 [flag], 1;", everywhere},
 		{"fence.acq_rel.gpu;\n st.relaxed.gpu.global.u32 [flag], 1;", everywhere},
@@ -38,29 +39,29 @@ func TestMessages(t *testing.T) {
 		{"atom.release.gpu.global.add.u32 %r2, [flag], 1;", everywhere},
 		{"atom.acq_rel.gpu.global.cas.b32 %r2, [flag], 0, 1;", everywhere},
 		{"red.release.gpu.global.or.b32 [flag], 1;", everywhere},
-		{"atom.relaxed.gpu.global.add.u32 %r2, [flag], 1;", nowhere},
+		{"atom.relaxed.gpu.global.add.u32 %r2, [flag], 1;", noScope},
 		{"fence.release.gpu;\n st.relaxed.gpu.global.u32 [flag], 1;", everywhere},
-		{"fence.acquire.gpu;\n st.relaxed.gpu.global.u32 [flag], 1;", nowhere},
-		{"st.relaxed.gpu.global.u32 [flag], 1;\n membar.gl;", nowhere}, // too late
+		{"fence.acquire.gpu;\n st.relaxed.gpu.global.u32 [flag], 1;", noScope},
+		{"st.relaxed.gpu.global.u32 [flag], 1;\n membar.gl;", noScope}, // the fence is too late
 	}
 	const again = "setp.eq.u32 %p3, %r2, 0;\n @%p3 bra WAIT;\n"
 	readers := []struct {
 		text  string
-		reach reach
+		scope scope
 	}{
-		{"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + again, nowhere},
-		{"ld.volatile.global.u32 %r2, [flag];\n" + again, nowhere},
+		{"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + again, noScope},
+		{"ld.volatile.global.u32 %r2, [flag];\n" + again, noScope},
 		{"ld.acquire.gpu.global.u32 %r2, [flag];\n" + again, everywhere},
 		{"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + again + "fence.acq_rel.gpu;", everywhere},
 		{"ld.volatile.global.u32 %r2, [flag];\n" + again + "membar.gl;", everywhere},
 		{"ld.volatile.global.u32 %r2, [flag];\n" + again + "membar.cta;", inBlock},
 		{"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + again + "fence.acquire.gpu;", everywhere},
-		{"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + again + "fence.release.gpu;", nowhere},
+		{"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + again + "fence.release.gpu;", noScope},
 		{"atom.acquire.gpu.global.or.b32 %r2, [flag], 0;\n" + again, everywhere},
-		{"atom.relaxed.gpu.global.or.b32 %r2, [flag], 0;\n" + again, nowhere},
+		{"atom.relaxed.gpu.global.or.b32 %r2, [flag], 0;\n" + again, noScope},
 	}
-	for _, apart := range []reach{inBlock, everywhere} {
-		g := given{threads: 64, out: 1, writtenBefore: true}
+	for _, apart := range []scope{inBlock, everywhere} {
+		g := setup{threads: 64, out: 1, writtenBefore: true}
 		reader := 32 // the first thread of another warp, or of another block
 		if apart == everywhere {
 			g.blocks, g.threads, reader = 2, 32, 32
@@ -82,7 +83,7 @@ WRITER:
 	%s
 END:
 	ret;`, reader, r.text, w.text))
-				ordered := w.reach >= apart && r.reach >= apart
+				ordered := w.scope >= apart && r.scope >= apart
 				for seed := range uint64(2) {
 					if seed > 0 && testing.Short() {
 						continue
@@ -90,7 +91,7 @@ END:
 					g.seed = seed
 					got := simulate(t, g)
 					if (len(got.findings) == 0) != ordered || !ordered && got.kinds() != "race" {
-						t.Errorf("%q to %q, %v: it finds %v, ordered is %v", w.text, r.text, map[reach]string{inBlock: "two warps", everywhere: "two blocks"}[apart],
+						t.Errorf("%q to %q, %v: findings %v, ordered is %v", w.text, r.text, map[scope]string{inBlock: "two warps", everywhere: "two blocks"}[apart],
 							got.findings, ordered)
 					}
 				}
@@ -102,7 +103,8 @@ END:
 func TestFences(t *testing.T) {
 	t.Parallel()
 	const variables = ".global .align 4 .u32 flag;\n.global .align 4 .u32 data;"
-	// What one thread has fenced before a barrier, another may publish behind it: a block's threads write, meet, and one of them sets the flag.
+	// What a thread has fenced before a barrier, another thread may publish after it. The threads
+	// of a block write and synchronise, and one of them sets the flag.
 	publish := func(before, flag string) string {
 		return strings.NewReplacer("BEFORE", before, "FLAG", flag).Replace(`
 	setp.eq.u32 %p1, %r61, 0;
@@ -125,55 +127,55 @@ WRITER:
 END:`)
 	}
 	defect{
-		name: "a flag for the whole block", declarations: variables, given: given{blocks: 2, threads: 64}, kind: finding.Race,
+		name: "one thread releases for the block", declarations: variables, setup: setup{blocks: 2, threads: 64}, kind: finding.Race,
 		wrong: publish("", "st.relaxed.gpu.global.u32 [flag], 1;"), right: publish("", "st.release.gpu.global.u32 [flag], 1;"),
 		at: "ld.global.u32 %r1, [%rd0+20]", with: "st.global.u32 [%rd31], %r0",
 	}.check(t)
 	defect{
-		name: "fences before the barrier", declarations: variables, given: given{blocks: 2, threads: 64}, kind: finding.Race,
+		name: "fences before the barrier", declarations: variables, setup: setup{blocks: 2, threads: 64}, kind: finding.Race,
 		wrong: publish("", "st.relaxed.gpu.global.u32 [flag], 1;"), right: publish("membar.gl;", "st.relaxed.gpu.global.u32 [flag], 1;"),
 		at: "ld.global.u32 %r1, [%rd0+20]", with: "st.global.u32 [%rd31], %r0",
 	}.check(t)
-	// Atomic operations of the scope of a block are atomic in the block only.
+	// Atomic operations with block scope are atomic only within the block.
 	defect{
-		name: "an atomic operation of too small a scope", declarations: variables, given: given{blocks: 2}, kind: finding.Race,
+		name: "an atomic operation with too small a scope", declarations: variables, setup: setup{blocks: 2}, kind: finding.Race,
 		wrong: "atom.relaxed.cta.global.add.u32 %r2, [data], 1;", right: "atom.relaxed.gpu.global.add.u32 %r2, [data], 1;",
 		at: "atom.relaxed.cta.global.add.u32 %r2, [data], 1", with: "atom.relaxed.cta.global.add.u32 %r2, [data], 1",
 	}.check(t)
-	// Threads of one warp may not count on running together.
+	// Threads of one warp need not run in lockstep.
 	defect{
-		name: "volatile is no meeting", declarations: sharedArray, kind: finding.Race,
+		name: "volatile accesses without bar.warp.sync", declarations: sharedArray, kind: finding.Race,
 		wrong: warpReduction(""), right: warpReduction("bar.warp.sync -1;"),
 		at: "ld.volatile.shared.u32 %r4, [%r3+4]", with: "st.volatile.shared.u32 [%r3], %r0",
 	}.check(t)
 	defect{
-		name: "what does not change has changed", given: given{threads: 64}, kind: finding.Undefined,
+		name: "ld.global.nc of written memory", setup: setup{threads: 64}, kind: finding.Undefined,
 		wrong: "st.global.u32 [%rd31], %r0;\n bar.sync 0;\n ld.global.nc.u32 %r1, [%rd0];",
 		right: "st.global.u32 [%rd31], %r0;\n bar.sync 0;\n ld.global.u32 %r1, [%rd0];",
-		at:    "ld.global.nc.u32 %r1, [%rd0]", with: "st.global.u32 [%rd31], %r0", says: []string{".nc"},
+		at:    "ld.global.nc.u32 %r1, [%rd0]", with: "st.global.u32 [%rd31], %r0", contains: []string{".nc"},
 	}.check(t)
-	// One instruction that writes one value is no race, of whatever warps.
-	if got := simulate(t, given{text: kernelWith(sharedArray, "st.shared.u32 [s], 5;\n ret;"), threads: 96, blocks: 2}); len(got.findings) > 0 {
-		t.Errorf("one value of all warps: %v", got.findings)
+	// Several warps that write one value by the same instruction do not race.
+	if got := simulate(t, setup{text: kernelWith(sharedArray, "st.shared.u32 [s], 5;\n ret;"), threads: 96, blocks: 2}); len(got.findings) > 0 {
+		t.Errorf("findings of one value written by all warps: %v", got.findings)
 	}
 }
 
-func warpReduction(meet string) string {
-	return fillShared + "mov.u32 %r3, s;\n mad.lo.u32 %r3, %r0, 4, %r3;\n st.volatile.shared.u32 [%r3], %r0;\n " + meet + "\n " +
+func warpReduction(sync string) string {
+	return fillShared + "mov.u32 %r3, s;\n mad.lo.u32 %r3, %r0, 4, %r3;\n st.volatile.shared.u32 [%r3], %r0;\n " + sync + "\n " +
 		"ld.volatile.shared.u32 %r4, [%r3+4];"
 }
 
-// TestGaps: an index that runs out of one variable does not run into the next.
+// TestGaps checks that an index past the end of a variable does not reach the next variable.
 func TestGaps(t *testing.T) {
 	t.Parallel()
 	defect{
 		name:         "shared variables",
 		declarations: ".shared .align 4 .b8 a[64];\n.shared .align 4 .b8 b[64];",
 		kind:         finding.OutOfBounds,
-		given:        given{threads: 16},
+		setup:        setup{threads: 16},
 		wrong:        "mov.u32 %r3, a;\n mad.lo.u32 %r3, %r0, 4, %r3;\n st.shared.u32 [%r3+4], %r0;\n st.shared.u32 [b], 1;",
 		right:        "mov.u32 %r3, a;\n mad.lo.u32 %r3, %r0, 4, %r3;\n st.shared.u32 [%r3], %r0;\n st.shared.u32 [b], 1;",
-		at:           "st.shared.u32 [%r3+4], %r0", says: []string{"thread 15", "past the end of a (64 bytes)"},
+		at:           "st.shared.u32 [%r3+4], %r0", contains: []string{"thread 15", "past the end of a (64 bytes)"},
 	}.check(t)
 	defect{
 		name: "constants", declarations: ".const .align 4 .u32 a[2] = {1, 2};\n.const .align 4 .u32 b[2] = {3, 4};", kind: finding.OutOfBounds,
@@ -184,7 +186,7 @@ func TestGaps(t *testing.T) {
 
 const heapFunctions = ".extern .func (.param .b64 r) malloc(.param .b64 n);\n.extern .func free(.param .b64 a);"
 
-// allocate takes a number of bytes, with their address in %rd5.
+// allocate calls malloc and puts the address into %rd5.
 func allocate(bytes string) string {
 	return ".param .b64 n; .param .b64 a;\n st.param.b64 [n], " + bytes + ";\n call (a), malloc, (n);\n ld.param.b64 %rd5, [a];\n"
 }
@@ -192,14 +194,14 @@ func allocate(bytes string) string {
 func TestHeap(t *testing.T) {
 	t.Parallel()
 	const release = "st.param.b64 [n], %rd5;\n call free, (n);\n"
-	schedules(t, "memory of each thread", given{text: kernelWith(heapFunctions, storing(allocate("16")+`
+	schedules(t, "an allocation per thread", setup{text: kernelWith(heapFunctions, storing(allocate("16")+`
 	st.u32 [%rd5+12], %r0;
 	ld.u32 %r1, [%rd5+12];
 	`+release)), threads: 64}, each(64, func(i uint32) uint32 { return i }))
 	for _, size := range []string{"0x100000000000", "-1"} {
-		schedules(t, "more than there is", given{text: kernelWith(heapFunctions, storing(allocate(size)+"cvt.u32.u64 %r1, %rd5;"))}, make([]uint32, 32))
+		schedules(t, "more than the heap has", setup{text: kernelWith(heapFunctions, storing(allocate(size)+"cvt.u32.u64 %r1, %rd5;"))}, make([]uint32, 32))
 	}
-	// 7 MB, for which there is no room twice, and then something small.
+	// Twice 7 MB do not fit into the heap of 8 MB, but a small allocation still does.
 	text := kernelWith(heapFunctions, storing(allocate("7000000")+`
 	st.param.b64 [n], 7000000;
 	call (a), malloc, (n);
@@ -211,25 +213,25 @@ func TestHeap(t *testing.T) {
 	setp.eq.and.u64 %p1, %rd6, 0, %p1;
 	setp.ne.and.u64 %p1, %rd7, 0, %p1;
 	selp.u32 %r1, 1, 0, %p1;`))
-	schedules(t, "no room twice", given{text: text, threads: 1}, []uint32{1})
+	schedules(t, "the heap is full", setup{text: text, threads: 1}, []uint32{1})
 	defect{
-		name: "past its end", declarations: heapFunctions, kind: finding.OutOfBounds, given: given{threads: 1},
+		name: "past the end", declarations: heapFunctions, kind: finding.OutOfBounds, setup: setup{threads: 1},
 		wrong: allocate("16") + "st.u32 [%rd5+16], %r0;", right: allocate("16") + "st.u32 [%rd5+12], %r0;",
-		at: "st.u32 [%rd5+16], %r0", says: []string{"thread 0", "the allocation of thread"},
+		at: "st.u32 [%rd5+16], %r0", contains: []string{"thread 0", "the allocation of thread"},
 	}.check(t)
 	defect{
-		name: "freed twice", declarations: heapFunctions, kind: finding.Undefined, given: given{threads: 1},
+		name: "freed twice", declarations: heapFunctions, kind: finding.Undefined, setup: setup{threads: 1},
 		wrong: allocate("16") + release + "call free, (n);", right: allocate("16") + release + "st.param.b64 [n], 0;\n call free, (n);",
-		at: "call free, (n)", says: []string{"frees 0x"},
+		at: "call free, (n)", contains: []string{"frees 0x"},
 	}.check(t)
 	defect{
-		name: "never written", declarations: heapFunctions, kind: finding.Uninitialized, given: given{threads: 1},
+		name: "never written", declarations: heapFunctions, kind: finding.Uninitialized, setup: setup{threads: 1},
 		wrong: allocate("16") + "ld.u32 %r1, [%rd5];", right: allocate("16") + "st.u32 [%rd5], %r0;\n ld.u32 %r1, [%rd5];",
 		at: "ld.u32 %r1, [%rd5]",
 	}.check(t)
-	got := simulate(t, given{text: kernelWith(heapFunctions, allocate("16")+release+"st.u32 [%rd5], %r0;\n ret;"), threads: 1})
+	got := simulate(t, setup{text: kernelWith(heapFunctions, allocate("16")+release+"st.u32 [%rd5], %r0;\n ret;"), threads: 1})
 	if len(got.findings) != 1 || got.findings[0].Where.PTX != "st.u32 [%rd5], %r0" {
-		t.Errorf("a store to what was freed finds %v", got.findings)
+		t.Errorf("findings of a store to freed memory: %v", got.findings)
 	}
 }
 
@@ -256,38 +258,39 @@ func TestAssert(t *testing.T) {
 	call __assertfail, (a, b, c, d, e);
 END:
 	ret;`)
-	_, err := try(t, given{text: text})
+	_, err := try(t, setup{text: text})
 	if err == nil {
-		t.Fatal("it goes on")
+		t.Fatal("the kernel continues after a failed assertion")
 	}
 	for _, want := range []string{"`x>0`", "a.cu:12", "k()", "thread 6 of block [0 0 0]"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("the error is %q, want %q in it", err, want)
+			t.Errorf("error %q does not contain %q", err, want)
 		}
 	}
 }
 
-// TestSetBack sets a flag or a counter back by a plain store: that is right for whoever knows that all others are through with it.
-func TestSetBack(t *testing.T) {
+// TestReset resets a flag or a counter with a plain store. That is correct for a thread that knows
+// that all other threads have finished with it.
+func TestReset(t *testing.T) {
 	t.Parallel()
 	check := func(name string, blocks, threads int, body string, races bool) {
 		t.Helper()
 		for seed := range uint64(6) {
 			text := kernelWith(".global .align 4 .u32 flag;", body+"\n ret;")
-			got := simulate(t, given{text: text, blocks: blocks, threads: threads, out: 1, writtenBefore: true, seed: seed})
+			got := simulate(t, setup{text: text, blocks: blocks, threads: threads, out: 1, writtenBefore: true, seed: seed})
 			if found := strings.HasPrefix(got.kinds(), "race"); found != races || !races && len(got.findings) > 0 {
-				t.Errorf("%s, seed %d: it finds %v; that it races is %v", name, seed, got.findings, races)
+				t.Errorf("%s, seed %d: findings %v; want a race: %v", name, seed, got.findings, races)
 			}
 		}
 	}
-	handshake := func(set, look string) string {
-		return strings.NewReplacer("SET", set, "LOOK", look).Replace(`
+	handshake := func(set, poll string) string {
+		return strings.NewReplacer("SET", set, "POLL", poll).Replace(`
 	setp.eq.u32 %p1, %r63, 0;
 	@%p1 SET [flag], 1;
 	setp.ne.u32 %p2, %r63, 32;
 	@%p2 bra END;
 WAIT:
-	LOOK %r2, [flag];
+	POLL %r2, [flag];
 	setp.eq.u32 %p3, %r2, 0;
 	@%p3 bra WAIT;
 	st.global.u32 [flag], 0;
@@ -297,7 +300,7 @@ END:`)
 	check("released by an atomic operation", 2, 32, handshake("red.release.gpu.global.add.u32", "ld.acquire.gpu.global.u32"), false)
 	check("between warps", 1, 64, handshake("st.release.cta.global.u32", "ld.acquire.cta.global.u32"), false)
 	check("relaxed", 2, 32, handshake("st.relaxed.gpu.global.u32", "ld.acquire.gpu.global.u32"), true)
-	check("for the block only", 2, 32, handshake("st.release.cta.global.u32", "ld.acquire.gpu.global.u32"), true)
+	check("released with block scope", 2, 32, handshake("st.release.cta.global.u32", "ld.acquire.gpu.global.u32"), true)
 	check("not acquired", 2, 32, handshake("st.release.gpu.global.u32", "ld.relaxed.gpu.global.u32"), true)
 
 	ticket := func(which string) string {
@@ -305,6 +308,6 @@ END:`)
 	}
 	check("the last ticket", 3, 40, ticket("119"), false)
 	check("the first ticket", 3, 40, ticket("0"), true)
-	check("the last but one", 3, 40, ticket("118"), true)
-	check("nobody knows who is last", 1, 96, "atom.global.add.u32 %r2, [flag], 1;\n setp.eq.u32 %p1, %r0, 95;\n @%p1 st.global.u32 [flag], 0;", true)
+	check("the last ticket but one", 3, 40, ticket("118"), true)
+	check("a thread that need not be the last", 1, 96, "atom.global.add.u32 %r2, [flag], 1;\n setp.eq.u32 %p1, %r0, 95;\n @%p1 st.global.u32 [flag], 0;", true)
 }

@@ -8,23 +8,24 @@ import (
 	"attune/internal/sim/finding"
 )
 
-// TestRegistersHandedOver: one warpgroup gives registers back, the other takes them. There are no more than the block was launched with.
-func TestRegistersHandedOver(t *testing.T) {
+// TestSetmaxnreg has one warpgroup release registers and the other take them. The block has no more
+// registers than at launch.
+func TestSetmaxnreg(t *testing.T) {
 	t.Parallel()
 	check := func(limits, give, take string, stuck bool) {
 		t.Helper()
 		body := "setp.lt.u32 %p1, %r0, 128;\n @%p1 bra GIVE;\n" + take + "bra.uni END;\nGIVE:\n" + give + "END:\n ret;"
 		text := strings.Replace(kernelWith("", body), ")\n{", ")\n"+limits+"\n{", 1)
 		if !strings.Contains(text, limits) {
-			t.Fatalf("the kernel does not say %s:\n%s", limits, text)
+			t.Fatalf("the kernel does not have %s:\n%s", limits, text)
 		}
 		for seed := range uint64(4) {
-			got := simulate(t, given{text: text, threads: 256, arch: "sm_90a", seed: seed})
+			got := simulate(t, setup{text: text, threads: 256, arch: "sm_90a", seed: seed})
 			if stuck != (len(got.findings) == 1 && got.findings[0].Kind == finding.Deadlock) || !stuck && len(got.findings) > 0 {
-				t.Errorf("%s, %s, %s, seed %d: it finds %v", limits, give, take, seed, got.findings)
+				t.Errorf("%s, %s, %s, seed %d: findings %v", limits, give, take, seed, got.findings)
 			}
 			if stuck && !strings.Contains(got.findings[0].Detail, "more registers than other warps have released") {
-				t.Errorf("the message does not say what is missing: %v", got.findings[0])
+				t.Errorf("the message does not name the missing registers: %v", got.findings[0])
 			}
 		}
 	}
@@ -40,7 +41,7 @@ func TestRegistersHandedOver(t *testing.T) {
 		check(limits, "", take216, true)
 		check(limits, give40, "", false)
 	}
-	check(".maxntid 256, 1, 1", "", take216, false) // of a launch that does not say how many there are
+	check(".maxntid 256, 1, 1", "", take216, false) // the number of registers is unknown
 }
 
 func TestRegistersAtLaunch(t *testing.T) {
