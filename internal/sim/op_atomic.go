@@ -32,27 +32,27 @@ func (c *code) lowerAtomic(in *ptx.Instruction, o *op) error {
 		}
 		return m == "noftz"
 	})
-	w := readModifiers(modifiers)
-	if len(w.rest) > 0 || name == "" || w.typed == ptx.NoType {
+	mods := readModifiers(modifiers)
+	if len(mods.rest) > 0 || name == "" || mods.typed == ptx.NoType {
 		return fmt.Errorf("unsupported form")
 	}
 	a := &atomicOp{}
-	m := &memOp{space: w.space, size: w.typed.Size(), strong: true, atomic: a, ordered: w.order != "", blockScope: w.scope == "cta"}
-	m.acquire = w.order == "acquire" || w.order == "acq_rel"
-	m.release = w.order == "release" || w.order == "acq_rel"
+	m := &memOp{space: mods.space, size: mods.typed.Size(), strong: true, atomic: a, ordered: mods.order != "", blockScope: mods.scope == "cta"}
+	m.acquire = mods.order == "acquire" || mods.order == "acq_rel"
+	m.release = mods.order == "release" || mods.order == "acq_rel"
 	operands := in.Operands
 	if in.Opcode == "atom" {
 		if len(operands) < 3 {
 			return fmt.Errorf("it has %d operands", len(operands))
 		}
 		if operands[0].Kind != ptx.SinkOperand {
-			if err := c.atomicElements(&a.dst, operands[0], w, true); err != nil {
+			if err := c.atomicElements(&a.dst, operands[0], mods, true); err != nil {
 				return err
 			}
 		}
 		operands = operands[1:]
 	}
-	if w.hinted {
+	if mods.hinted {
 		operands = operands[:len(operands)-1]
 	}
 	want := 2
@@ -65,28 +65,28 @@ func (c *code) lowerAtomic(in *ptx.Instruction, o *op) error {
 	if err := c.lowerAddress(m, operands[0]); err != nil {
 		return err
 	}
-	if err := c.atomicElements(&a.b, operands[1], w, false); err != nil {
+	if err := c.atomicElements(&a.b, operands[1], mods, false); err != nil {
 		return err
 	}
 	if want == 3 {
-		if err := c.atomicElements(&a.c, operands[2], w, false); err != nil {
+		if err := c.atomicElements(&a.c, operands[2], mods, false); err != nil {
 			return err
 		}
 	}
-	m.bytes = m.size * w.vector
+	m.bytes = m.size * mods.vector
 	m.usesOld = in.Opcode == "atom" && c.isRead(&in.Operands[0])
 	o.mem, o.class, o.run = m, count.Memory, runAtomic
 	c.noteCommunication(m)
-	return a.choose(name, w.typed)
+	return a.choose(name, mods.typed)
 }
 
-func (c *code) atomicElements(into *[]element, o ptx.Operand, w memModifiers, result bool) error {
+func (c *code) atomicElements(into *[]element, o ptx.Operand, mods memModifiers, result bool) error {
 	parts := []ptx.Operand{o}
 	if o.Kind == ptx.VecOperand {
 		parts = o.Parts
 	}
-	if len(parts) != w.vector {
-		return fmt.Errorf("it has %d values, want %d", len(parts), w.vector)
+	if len(parts) != mods.vector {
+		return fmt.Errorf("it has %d values, want %d", len(parts), mods.vector)
 	}
 	for _, p := range parts {
 		if result && p.Kind != ptx.RegOperand && p.Kind != ptx.SinkOperand {
@@ -96,7 +96,7 @@ func (c *code) atomicElements(into *[]element, o ptx.Operand, w memModifiers, re
 			*into = append(*into, element{})
 			continue
 		}
-		s, err := c.source(p, w.typed)
+		s, err := c.source(p, mods.typed)
 		if err != nil {
 			return err
 		}

@@ -137,7 +137,7 @@ func (w *warp) guarded(o *op) uint32 {
 	return w.Preds[o.guard]
 }
 
-// mostFrames bounds recursion.
+// maxFrames bounds recursion.
 const maxFrames = 4096
 
 func depth(f *frame) int {

@@ -331,15 +331,15 @@ func (b *block) awaitsCluster() bool {
 
 // lowerMapa lowers mapa d, address, rank and getctarank d, address.
 func (c *code) lowerMapa(in *ptx.Instruction, o *op) error {
-	w := readModifiers(in.Modifiers)
+	mods := readModifiers(in.Modifiers)
 	operands := 3
 	if in.Opcode == "getctarank" {
 		operands = 2
 	}
-	if len(w.rest) > 0 || w.typed != ptx.U32 && w.typed != ptx.U64 || len(in.Operands) != operands || w.space != ptx.Generic && !w.cluster {
+	if len(mods.rest) > 0 || mods.typed != ptx.U32 && mods.typed != ptx.U64 || len(in.Operands) != operands || mods.space != ptx.Generic && !mods.cluster {
 		return fmt.Errorf("unsupported form")
 	}
-	result := w.typed
+	result := mods.typed
 	if operands == 2 {
 		result = ptx.U32
 	}
@@ -347,17 +347,17 @@ func (c *code) lowerMapa(in *ptx.Instruction, o *op) error {
 	if err != nil {
 		return err
 	}
-	a, err := c.source(in.Operands[1], w.typed)
+	a, err := c.source(in.Operands[1], mods.typed)
 	if err != nil {
 		return err
 	}
 	o.class = count.Integer
 	if operands == 2 {
-		o.run = getRank(d, a, w.space == ptx.Generic)
+		o.run = getRank(d, a, mods.space == ptx.Generic)
 		return nil
 	}
 	rank, err := c.source(in.Operands[2], ptx.U32)
-	o.run = mapAddress(d, a, rank, w.space == ptx.Generic)
+	o.run = mapAddress(d, a, rank, mods.space == ptx.Generic)
 	return err
 }
 
@@ -400,23 +400,23 @@ func mapAddress(d, a, rank slot, generic bool) func(*warp, *op, uint32) {
 // lowerStoreAsync lowers st.async and red.async: [to], value, [mbarrier].
 func (c *code) lowerStoreAsync(in *ptx.Instruction, o *op) error {
 	name := ""
-	w := readModifiers(slices.DeleteFunc(slices.Clone(in.Modifiers), func(m string) bool {
+	mods := readModifiers(slices.DeleteFunc(slices.Clone(in.Modifiers), func(m string) bool {
 		if in.Opcode == "red" && slices.Contains(atomicNames[:8], m) {
 			name = m
 			return true
 		}
 		return m == "async" || m == "mbarrier::complete_tx::bytes"
 	}))
-	if len(w.rest) > 0 || w.typed == ptx.NoType || w.typed.Size() < 4 || !w.cluster || len(in.Operands) != 3 || (in.Opcode == "red") != (name != "") {
+	if len(mods.rest) > 0 || mods.typed == ptx.NoType || mods.typed.Size() < 4 || !mods.cluster || len(in.Operands) != 3 || (in.Opcode == "red") != (name != "") {
 		return fmt.Errorf("unsupported form")
 	}
-	b := &bulkOp{typed: w.typed}
+	b := &bulkOp{typed: mods.typed}
 	b.bar = &memOp{space: ptx.Shared, bytes: 8}
-	m := &memOp{space: ptx.Shared, size: w.typed.Size()}
+	m := &memOp{space: ptx.Shared, size: mods.typed.Size()}
 	o.sync, o.mem, o.class, o.run = &syncOp{bulk: b, addr: b.bar}, m, count.Memory, runStoreAsync
 	if name != "" {
 		a := &atomicOp{}
-		if err := a.choose(name, w.typed); err != nil {
+		if err := a.choose(name, mods.typed); err != nil {
 			return err
 		}
 		b.update = a.update
@@ -427,7 +427,7 @@ func (c *code) lowerStoreAsync(in *ptx.Instruction, o *op) error {
 	if err := c.lowerAddress(b.bar, in.Operands[2]); err != nil {
 		return err
 	}
-	return c.lowerElements(m, in.Operands[1], w.typed, w.vector, true)
+	return c.lowerElements(m, in.Operands[1], mods.typed, mods.vector, true)
 }
 
 // runStoreAsync starts stores that signal an mbarrier. They use the generic proxy, unlike bulk

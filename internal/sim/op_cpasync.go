@@ -83,14 +83,14 @@ func (c *code) lowerCpAsync(in *ptx.Instruction, o *op) error {
 }
 
 func (c *code) lowerCopy(in *ptx.Instruction, o *op) error {
-	w := readModifiers(slices.DeleteFunc(slices.Clone(in.Modifiers), func(m string) bool {
+	mods := readModifiers(slices.DeleteFunc(slices.Clone(in.Modifiers), func(m string) bool {
 		return m == "async" || m == "global" || strings.HasPrefix(m, "shared")
 	}))
 	n := len(in.Operands)
-	if w.hinted {
+	if mods.hinted {
 		n--
 	}
-	if len(w.rest) > 0 || n < 3 || n > 4 || in.Operands[2].Kind != ptx.ImmOperand {
+	if len(mods.rest) > 0 || n < 3 || n > 4 || in.Operands[2].Kind != ptx.ImmOperand {
 		return fmt.Errorf("unsupported form")
 	}
 	cp := &o.sync.copy

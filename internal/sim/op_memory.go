@@ -69,57 +69,57 @@ type memModifiers struct {
 }
 
 func readModifiers(modifiers []string) memModifiers {
-	w := memModifiers{vector: 1}
+	mods := memModifiers{vector: 1}
 	for _, m := range modifiers {
 		t, isType := ptx.ParseType(m)
 		switch {
 		case m == "L2::cache_hint":
-			w.hinted = true
+			mods.hinted = true
 		case cacheHints[m]:
 		case scopes[m]:
-			w.scope = m
+			mods.scope = m
 		case m == "global":
-			w.space = ptx.Global
+			mods.space = ptx.Global
 		case m == "shared" || m == "shared::cta":
-			w.space = ptx.Shared
+			mods.space = ptx.Shared
 		case m == "shared::cluster":
-			w.space, w.cluster = ptx.Shared, true
+			mods.space, mods.cluster = ptx.Shared, true
 		case m == "local":
-			w.space = ptx.Local
+			mods.space = ptx.Local
 		case m == "const":
-			w.space = ptx.Const
+			mods.space = ptx.Const
 		case m == "param" || m == "param::entry" || m == "param::func":
-			w.space = ptx.Param
+			mods.space = ptx.Param
 		case m == "volatile" || m == "relaxed" || m == "acquire" || m == "release" || m == "acq_rel" || m == "sc":
-			w.order = m
+			mods.order = m
 		case m == "nc":
-			w.readOnly = true
+			mods.readOnly = true
 		case m == "v2" || m == "v4" || m == "v8":
-			w.vector = int(m[1] - '0')
-		case isType && w.typed == ptx.NoType:
-			w.typed = t
+			mods.vector = int(m[1] - '0')
+		case isType && mods.typed == ptx.NoType:
+			mods.typed = t
 		default:
-			w.rest = append(w.rest, m)
+			mods.rest = append(mods.rest, m)
 		}
 	}
-	return w
+	return mods
 }
 
 // lowerAccess lowers ld, ldu and st.
 func (c *code) lowerAccess(in *ptx.Instruction, o *op) error {
-	w := readModifiers(in.Modifiers)
-	if len(w.rest) > 0 {
-		return fmt.Errorf("unsupported modifier .%s", strings.Join(w.rest, "."))
+	mods := readModifiers(in.Modifiers)
+	if len(mods.rest) > 0 {
+		return fmt.Errorf("unsupported modifier .%s", strings.Join(mods.rest, "."))
 	}
-	if w.typed == ptx.NoType || w.typed == ptx.Pred {
+	if mods.typed == ptx.NoType || mods.typed == ptx.Pred {
 		return fmt.Errorf("it has no type")
 	}
 	m := &memOp{
-		space: w.space, size: w.typed.Size(), readOnly: w.readOnly, strong: w.order != "", acquire: w.order == "acquire",
-		release: w.order == "release", ordered: true, blockScope: w.scope == "cta", volatile: w.order == "volatile",
+		space: mods.space, size: mods.typed.Size(), readOnly: mods.readOnly, strong: mods.order != "", acquire: mods.order == "acquire",
+		release: mods.order == "release", ordered: true, blockScope: mods.scope == "cta", volatile: mods.order == "volatile",
 	}
 	operands := in.Operands
-	if w.hinted && len(operands) == 3 {
+	if mods.hinted && len(operands) == 3 {
 		operands = operands[:2]
 	}
 	if len(operands) != 2 {
@@ -134,7 +134,7 @@ func (c *code) lowerAccess(in *ptx.Instruction, o *op) error {
 	if err := c.lowerAddress(m, address); err != nil {
 		return err
 	}
-	if err := c.lowerElements(m, value, w.typed, w.vector, in.Opcode == "st"); err != nil {
+	if err := c.lowerElements(m, value, mods.typed, mods.vector, in.Opcode == "st"); err != nil {
 		return err
 	}
 	m.onlyCopied = in.Opcode != "st" && (m.space == ptx.Generic || m.space == ptx.Local) && c.isOnlyCopied(value, m.space)
@@ -425,16 +425,16 @@ func (w *warp) putElements(m *memOp, lane int, data []byte) {
 // lowerCvta lowers cvta, which converts between generic addresses and those of a state space.
 func (c *code) lowerCvta(in *ptx.Instruction, o *op) error {
 	to := slices.Contains(in.Modifiers, "to")
-	w := readModifiers(slices.DeleteFunc(slices.Clone(in.Modifiers), func(m string) bool { return m == "to" }))
-	if len(w.rest) > 0 || w.space == ptx.Generic || len(in.Operands) != 2 || in.Operands[0].Kind != ptx.RegOperand {
+	mods := readModifiers(slices.DeleteFunc(slices.Clone(in.Modifiers), func(m string) bool { return m == "to" }))
+	if len(mods.rest) > 0 || mods.space == ptx.Generic || len(in.Operands) != 2 || in.Operands[0].Kind != ptx.RegOperand {
 		return fmt.Errorf("unsupported form")
 	}
-	from, err := c.source(in.Operands[1], w.typed)
+	from, err := c.source(in.Operands[1], mods.typed)
 	if err != nil {
 		return err
 	}
 	d := c.regs[in.Operands[0].Register]
-	space := w.space
+	space := mods.space
 	o.class = count.Integer
 	o.run = func(w *warp, o *op, mask uint32) {
 		arg := aluArg{slot: from, mask: ^uint64(0)}
@@ -455,8 +455,8 @@ func (c *code) lowerCvta(in *ptx.Instruction, o *op) error {
 }
 
 func (c *code) lowerIsspacep(in *ptx.Instruction, o *op) error {
-	w := readModifiers(in.Modifiers)
-	if len(w.rest) > 0 || w.space == ptx.Generic || len(in.Operands) != 2 {
+	mods := readModifiers(in.Modifiers)
+	if len(mods.rest) > 0 || mods.space == ptx.Generic || len(in.Operands) != 2 {
 		return fmt.Errorf("unsupported form")
 	}
 	p, err := c.predicate(in.Operands[0])
@@ -467,7 +467,7 @@ func (c *code) lowerIsspacep(in *ptx.Instruction, o *op) error {
 	if err != nil {
 		return err
 	}
-	space, wide := w.space, w.cluster
+	space, wide := mods.space, mods.cluster
 	o.class = count.Integer
 	o.run = func(w *warp, o *op, mask uint32) {
 		arg := aluArg{slot: from, mask: ^uint64(0)}
