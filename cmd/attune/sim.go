@@ -18,6 +18,7 @@ import (
 	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/sim"
+	"attune/internal/sim/finding"
 	"attune/internal/sim/mma"
 )
 
@@ -78,7 +79,7 @@ or within ulp_f32 units in the last place) and the checkers report what
 "findings" lists: nothing, or at least one of these kinds and no other. Kinds in
 "or" are accepted instead of those, and kinds in "also" besides them. The kinds
 are
-` + wrapped(kindText(kinds, ", ")+".", 80) + `
+` + wrapped(kindText(finding.Kinds(), ", ")+".", 80) + `
 
 If a case fails, the exit code is 11. Otherwise it is 22 if a case does not end,
 and 1 if a case cannot be run.`,
@@ -101,12 +102,6 @@ and 1 if a case cannot be run.`,
 	return cmd
 }
 
-// kinds are all kinds of findings.
-var kinds = []sim.Kind{
-	sim.Race, sim.MissingWait, sim.MissingFence, sim.Uninitialized, sim.OutOfBounds, sim.Misaligned, sim.DivergentBarrier, sim.Deadlock, sim.BadBarrier,
-	sim.Undefined,
-}
-
 // simulated is the JSON document of `attune sim`.
 type simulated struct {
 	SchemaVersion    int           `json:"schema_version"`
@@ -118,7 +113,7 @@ type simulated struct {
 // simulation is the outcome of one case.
 type simulation struct {
 	*cases.Outcome
-	Expected []sim.Kind `json:"expected"` // kinds of findings, of which at least one must be reported; empty for none
+	Expected []finding.Kind `json:"expected"` // kinds of findings, of which at least one must be reported; empty for none
 	Schedule int        `json:"schedule"` // of this outcome: the first that does not pass, or 0
 
 	err              error // why it did not run to its end
@@ -206,7 +201,7 @@ func (d *simulated) code() int {
 
 // simulate runs a case under every schedule. Its outcome is that of the first that does not pass.
 func (a *app) simulate(ctx context.Context, o simOptions, limit time.Duration, file string) *simulation {
-	s := &simulation{Outcome: &cases.Outcome{Name: file, Findings: []sim.Finding{}, Mismatches: []string{}}, Expected: []sim.Kind{}}
+	s := &simulation{Outcome: &cases.Outcome{Name: file, Findings: []finding.Finding{}, Mismatches: []string{}}, Expected: []finding.Kind{}}
 	s.checked = o.checks == "on"
 	fail := func(err error) *simulation {
 		s.Pass, s.Error, s.err = false, err.Error(), err
@@ -274,13 +269,13 @@ func printCase(w io.Writer, s *simulation) {
 
 // printFinding writes a finding: its kind, its places with their instructions, and the details line
 // by line.
-func printFinding(w io.Writer, f sim.Finding) {
+func printFinding(w io.Writer, f finding.Finding) {
 	times := fmt.Sprintf("%d times", f.Count)
 	if f.Count == 1 {
 		times = "once"
 	}
 	fmt.Fprintf(w, "      %s, %s\n", f.Kind, times)
-	place := func(word string, p sim.Place) {
+	place := func(word string, p finding.Place) {
 		fmt.Fprintf(w, "        %-4s  %s: %s\n", word, p, report.PTXLine(p.PTX))
 	}
 	if f.Where.PTXLine > 0 {
@@ -294,7 +289,7 @@ func printFinding(w io.Writer, f sim.Finding) {
 	}
 }
 
-func kindText(kinds []sim.Kind, separator string) string {
+func kindText(kinds []finding.Kind, separator string) string {
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
 		names[i] = string(k)

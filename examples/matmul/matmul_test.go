@@ -19,6 +19,7 @@ import (
 	"attune/internal/mutate"
 	"attune/internal/ptx"
 	"attune/internal/sim"
+	"attune/internal/sim/finding"
 	"attune/internal/toolchain"
 )
 
@@ -142,11 +143,11 @@ func TestCaseOfAnySize(t *testing.T) {
 
 // TestNamedBreaks: each of the things that keep such a kernel right is broken once, and the simulator says what.
 func TestNamedBreaks(t *testing.T) {
-	check := func(name, old, changed string, want ...sim.Kind) {
+	check := func(name, old, changed string, want ...finding.Kind) {
 		t.Helper()
 		text := breakOnce(t, string(kernelPTX), old, changed)
 		outcome := runBroken(t, text, readSmall(t))
-		kinds := map[sim.Kind]bool{}
+		kinds := map[finding.Kind]bool{}
 		for _, f := range outcome.Findings {
 			kinds[f.Kind] = true
 		}
@@ -161,30 +162,30 @@ func TestNamedBreaks(t *testing.T) {
 	}
 	const out = "// left out"
 	// Fences.
-	check("fence of the proxies", `fence\.proxy\.async\.shared::cta;`, out, sim.MissingFence)
-	check("fence of other memory", `fence\.proxy\.async\.shared::cta;`, "fence.proxy.async.global;", sim.MissingFence)
-	check("fence of the registers", `wgmma\.fence\.sync\.aligned;`, out, sim.MissingFence)
+	check("fence of the proxies", `fence\.proxy\.async\.shared::cta;`, out, finding.MissingFence)
+	check("fence of other memory", `fence\.proxy\.async\.shared::cta;`, "fence.proxy.async.global;", finding.MissingFence)
+	check("fence of the registers", `wgmma\.fence\.sync\.aligned;`, out, finding.MissingFence)
 	// Waits. The first loop is the producer's, for an empty stage, the second the consumers', for a full one.
-	check("wait for the products", `wgmma\.wait_group\.sync\.aligned 0;`, out, sim.MissingWait)
-	check("wait for fewer products", `wgmma\.wait_group\.sync\.aligned 0;`, "wgmma.wait_group.sync.aligned 1;", sim.MissingWait)
-	check("products in no group", `wgmma\.commit_group\.sync\.aligned;`, out, sim.MissingWait)
-	check("wait for an empty stage", `^.*?(mbarrier\.try_wait[^;]*;)`, "setp.eq.s32 done, 0, 0;", sim.MissingWait)
-	check("wait for a full stage", `^.*?again:.*?again:.*?(mbarrier\.try_wait[^;]*;)`, "setp.eq.s32 done, 0, 0;", sim.MissingWait)
-	check("wait for the stores", `cp\.async\.bulk\.wait_group\.read 0;`, out, sim.MissingWait)
-	check("stores in no group", `cp\.async\.bulk\.commit_group;`, out, sim.MissingWait)
+	check("wait for the products", `wgmma\.wait_group\.sync\.aligned 0;`, out, finding.MissingWait)
+	check("wait for fewer products", `wgmma\.wait_group\.sync\.aligned 0;`, "wgmma.wait_group.sync.aligned 1;", finding.MissingWait)
+	check("products in no group", `wgmma\.commit_group\.sync\.aligned;`, out, finding.MissingWait)
+	check("wait for an empty stage", `^.*?(mbarrier\.try_wait[^;]*;)`, "setp.eq.s32 done, 0, 0;", finding.MissingWait)
+	check("wait for a full stage", `^.*?again:.*?again:.*?(mbarrier\.try_wait[^;]*;)`, "setp.eq.s32 done, 0, 0;", finding.MissingWait)
+	check("wait for the stores", `cp\.async\.bulk\.wait_group\.read 0;`, out, finding.MissingWait)
+	check("stores in no group", `cp\.async\.bulk\.commit_group;`, out, finding.MissingWait)
 	// Arrivals, and those who are expected.
-	check("arrival of the consumers", `mbarrier\.arrive\.shared::cta\.b64 _, [^;]*;`, out, sim.Deadlock)
-	check("arrival of the producer", `mbarrier\.arrive\.expect_tx[^;]*;`, out, sim.Deadlock)
-	check("one warp too many", `%r\d+, (8;)\s+// begin inline asm\s+mbarrier\.init`, "9;", sim.Deadlock)
-	check("one warp too few", `%r\d+, (8;)\s+// begin inline asm\s+mbarrier\.init`, "7;", sim.Race)
+	check("arrival of the consumers", `mbarrier\.arrive\.shared::cta\.b64 _, [^;]*;`, out, finding.Deadlock)
+	check("arrival of the producer", `mbarrier\.arrive\.expect_tx[^;]*;`, out, finding.Deadlock)
+	check("one warp too many", `%r\d+, (8;)\s+// begin inline asm\s+mbarrier\.init`, "9;", finding.Deadlock)
+	check("one warp too few", `%r\d+, (8;)\s+// begin inline asm\s+mbarrier\.init`, "7;", finding.Race)
 	// Bytes.
-	check("16 bytes too many", `mov\.u32\s+%r\d+, (32768);`, "32784", sim.Deadlock)
-	check("16 bytes too few", `mov\.u32\s+%r\d+, (32768);`, "32752", sim.BadBarrier)
+	check("16 bytes too many", `mov\.u32\s+%r\d+, (32768);`, "32784", finding.Deadlock)
+	check("16 bytes too few", `mov\.u32\s+%r\d+, (32768);`, "32752", finding.BadBarrier)
 	// Parities.
-	check("parity of the producer", `(not\.b32)`, "mov.b32", sim.Deadlock)
-	check("parity of the consumers", `shr\.u32\s+%r\d+, %r\d+, (1);\s+and\.b32\s+%r\d+, %r\d+, 1;`, "0", sim.Deadlock)
+	check("parity of the producer", `(not\.b32)`, "mov.b32", finding.Deadlock)
+	check("parity of the consumers", `shr\.u32\s+%r\d+, %r\d+, (1);\s+and\.b32\s+%r\d+, %r\d+, 1;`, "0", finding.Deadlock)
 	// Registers.
-	check("registers kept", `setmaxnreg\.dec[^;]*;`, out, sim.Deadlock)
+	check("registers kept", `setmaxnreg\.dec[^;]*;`, out, finding.Deadlock)
 	// Descriptors: another swizzle (64 bytes), and other 8 rows.
 	descriptor := func(stride, swizzle int64) string { return strconv.FormatInt(stride>>4<<32|swizzle<<62, 10) }
 	check("swizzle of a descriptor", "("+descriptor(1024, 1)+")", descriptor(1024, 2))

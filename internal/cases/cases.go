@@ -19,6 +19,9 @@ import (
 	"attune/internal/device"
 	"attune/internal/ptx"
 	"attune/internal/sim"
+	"attune/internal/sim/count"
+	"attune/internal/sim/finding"
+	"attune/internal/sim/mem"
 )
 
 // Case is a launch and what is expected of it.
@@ -52,9 +55,9 @@ type Argument struct {
 // Expect is what a case expects.
 type Expect struct {
 	Args     map[string]Buffer `json:"args"`
-	Findings []sim.Kind        `json:"findings"` // one of these at least
-	Or       []sim.Kind        `json:"or"`       // or of these
-	Also     []sim.Kind        `json:"also"`     // these may be reported besides
+	Findings []finding.Kind    `json:"findings"` // one of these at least
+	Or       []finding.Kind    `json:"or"`       // or of these
+	Also     []finding.Kind    `json:"also"`     // these may be reported besides
 }
 
 // Buffer is what a buffer must hold.
@@ -65,12 +68,12 @@ type Buffer struct {
 
 // Outcome is what a case gave.
 type Outcome struct {
-	Name       string        `json:"name"`
-	Pass       bool          `json:"pass"`
-	Findings   []sim.Finding `json:"findings"`
-	Mismatches []string      `json:"mismatches"`
-	Error      string        `json:"error,omitempty"` // why it could not be run
-	Counters   sim.Counters  `json:"-"`
+	Name       string            `json:"name"`
+	Pass       bool              `json:"pass"`
+	Findings   []finding.Finding `json:"findings"`
+	Mismatches []string          `json:"mismatches"`
+	Error      string            `json:"error,omitempty"` // why it could not be run
+	Counters   count.Counters    `json:"-"`
 }
 
 // Load reads a case.
@@ -97,17 +100,11 @@ func Load(file string) (*Case, error) {
 	return c, nil
 }
 
-// kinds is all that a case may expect.
-var kinds = []sim.Kind{
-	sim.Race, sim.MissingWait, sim.MissingFence, sim.Uninitialized, sim.OutOfBounds, sim.Misaligned, sim.DivergentBarrier, sim.Deadlock, sim.BadBarrier,
-	sim.Undefined,
-}
-
 // check looks for what can be seen to be wrong before a run.
 func (c *Case) check() error {
 	for _, k := range slices.Concat(c.Expect.Findings, c.Expect.Or, c.Expect.Also) {
-		if !slices.Contains(kinds, k) {
-			return fmt.Errorf("there is no finding %q; there are %q", k, kinds)
+		if !slices.Contains(finding.Kinds(), k) {
+			return fmt.Errorf("there is no finding %q; there are %q", k, finding.Kinds())
 		}
 	}
 	for i, a := range c.Args {
@@ -178,7 +175,7 @@ func (c *Case) load(text []byte) (*sim.Program, error) {
 }
 
 func (c *Case) launch(ctx context.Context, program *sim.Program, o sim.Options) (*Outcome, error) {
-	memory := sim.NewMemory()
+	memory := mem.NewMemory()
 	values, buffers, err := c.arguments(memory)
 	if err != nil {
 		return nil, err
@@ -193,7 +190,7 @@ func (c *Case) launch(ctx context.Context, program *sim.Program, o sim.Options) 
 	if err != nil {
 		return nil, err
 	}
-	outcome := &Outcome{Name: c.Name, Findings: append([]sim.Finding{}, result.Findings...), Mismatches: []string{}, Counters: result.Counters}
+	outcome := &Outcome{Name: c.Name, Findings: append([]finding.Finding{}, result.Findings...), Mismatches: []string{}, Counters: result.Counters}
 	if err := c.compare(outcome, memory, buffers, o.Checks); err != nil {
 		return nil, err
 	}
@@ -201,7 +198,7 @@ func (c *Case) launch(ctx context.Context, program *sim.Program, o sim.Options) 
 }
 
 // arguments makes the buffers and gives the values of all arguments.
-func (c *Case) arguments(memory *sim.Memory) (values [][]byte, buffers map[int]uint64, err error) {
+func (c *Case) arguments(memory *mem.Memory) (values [][]byte, buffers map[int]uint64, err error) {
 	buffers = map[int]uint64{}
 	for i, a := range c.Args {
 		var value []byte
@@ -231,11 +228,11 @@ func encode(m *device.TensorMap, buffers map[int]uint64) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("a tensor map of argument %d, which is no buffer before it", m.Arg)
 	}
-	t := sim.TensorMap{Map: m.Map, Address: base}
+	t := mem.TensorMap{Map: m.Map, Address: base}
 	return t.Encode()
 }
 
-func (a *Argument) buffer(memory *sim.Memory, index int) (uint64, error) {
+func (a *Argument) buffer(memory *mem.Memory, index int) (uint64, error) {
 	name := fmt.Sprintf("argument %d", index)
 	if a.Bytes != nil {
 		return memory.Alloc(name, *a.Bytes)
@@ -252,7 +249,7 @@ func (a *Argument) buffer(memory *sim.Memory, index int) (uint64, error) {
 }
 
 // compare holds what was found and written against what is expected.
-func (c *Case) compare(o *Outcome, memory *sim.Memory, buffers map[int]uint64, checked bool) error {
+func (c *Case) compare(o *Outcome, memory *mem.Memory, buffers map[int]uint64, checked bool) error {
 	mismatches, err := c.mismatches(func(index int, data []byte) error {
 		base, ok := buffers[index]
 		if !ok {
@@ -293,7 +290,7 @@ func (c *Case) mismatches(read func(index int, data []byte) error) ([]string, er
 }
 
 // expected says whether findings are what the case wants.
-func (c *Case) expected(found []sim.Finding) bool {
+func (c *Case) expected(found []finding.Finding) bool {
 	named := len(c.Expect.Findings)+len(c.Expect.Or) == 0
 	for _, f := range found {
 		switch {

@@ -275,7 +275,7 @@ func TestErrors(t *testing.T) {
 	check("too few arguments", caseText(`, {"u32": 5}`, ""), "2 arguments; the kernel takes 3 parameters")
 	check("too many arguments", caseText(`{"u32": 5}`, `{"u32": 5}, {"u32": 6}`), "4 arguments; the kernel takes 3 parameters")
 	check("half a byte", caseText(`{"hex": "0`, `{"hex": "`), "argument 0: encoding/hex: odd length")
-	check("less than nothing", caseText("32}", "-1}"), "take -1 bytes of simulated memory for argument 1")
+	check("less than nothing", caseText("32}", "-1}"), "allocate -1 bytes of simulated memory for argument 1")
 	check("text behind the case", caseText()+"{}", "case.json")
 	check("a bracket behind the case", caseText()+"}", "case.json")
 	check("two forms of one argument", caseText(`{"u32": 5}`, `{"u32": 5, "f32": 1}`), "argument 2")

@@ -12,6 +12,7 @@ import (
 
 	"attune/internal/mutate"
 	"attune/internal/sim"
+	"attune/internal/sim/mem"
 )
 
 // MutationRequest says how to break the kernel of a case.
@@ -95,7 +96,7 @@ func (c *Case) mapMutants() []mutate.Mutant {
 		}
 		for _, swizzle := range []string{"none", "32B", "64B", "128B"} {
 			m := mutate.Mutant{What: otherMap, Before: mapText(i, a.TensorMap.Swizzle), After: mapText(i, swizzle)}
-			if _, _, err := c.with(m).arguments(sim.NewMemory()); err == nil && m.After != m.Before {
+			if _, _, err := c.with(m).arguments(mem.NewMemory()); err == nil && m.After != m.Before {
 				list = append(list, m)
 			}
 		}

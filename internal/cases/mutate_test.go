@@ -12,6 +12,7 @@ import (
 	"attune/internal/cases"
 	"attune/internal/mutate"
 	"attune/internal/sim"
+	"attune/internal/sim/finding"
 )
 
 func loadText(t *testing.T, text, ptx string) *cases.Case {
@@ -64,7 +65,7 @@ func TestMutate(t *testing.T) {
 	if report.Equivalent != 2 || report.Survived != 0 || report.Killed != report.Mutants-2 || report.KillRate != 1 || len(asked) != 4 { // the kernel twice
 		t.Errorf("%+v, %d assembled", report, len(asked))
 	}
-	if report.KilledBy[cases.Mismatch] == 0 || report.KilledBy[string(sim.OutOfBounds)] == 0 || report.KilledBy[string(sim.Misaligned)] == 0 {
+	if report.KilledBy[cases.Mismatch] == 0 || report.KilledBy[string(finding.OutOfBounds)] == 0 || report.KilledBy[string(finding.Misaligned)] == 0 {
 		t.Errorf("killed by %v", report.KilledBy)
 	}
 

@@ -11,6 +11,7 @@ import (
 
 	"attune/internal/ptx"
 	"attune/internal/sim"
+	"attune/internal/sim/mem"
 )
 
 // ranged is a kernel with a body, of blocks of 64 threads, whose parameters a and b are bounded: a from 1 to 1000, b from -8 to 8. What is in %r1 to
@@ -195,7 +196,7 @@ func run(t *testing.T, text []byte, a, b int32) []uint32 {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	const threads = 64
-	memory := sim.NewMemory()
+	memory := mem.NewMemory()
 	out, err := memory.Alloc("out", 32*threads)
 	if err != nil {
 		t.Fatal(err)

@@ -11,5 +11,6 @@
 // selectors of video instructions (%r1.b0), the form a[i] of an address, and texts beyond the limits in parse.go. It passes over
 // .pragma, .attribute, and sections other than .debug_str.
 //
-// Reconvergence is the one analysis: where threads that a branch has parted come together again.
+// Two analyses work on functions: where diverged threads reconverge (flow.go), and where the values of
+// registers come from and go to (dataflow.go).
 package ptx

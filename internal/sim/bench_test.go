@@ -5,9 +5,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"attune/internal/sim/mem"
 )
 
-// benchmark runs a kernel on every core and gives warp instructions a second and core.
+// benchmark runs a kernel on every core and reports warp instructions per second and core.
 func benchmark(b *testing.B, body string, blocks, threads int, checks bool) {
 	b.Helper()
 	benchmarkOn(b, "", body, blocks, threads, checks)
@@ -19,7 +21,7 @@ func benchmarkOn(b *testing.B, arch, body string, blocks, threads int, checks bo
 	if err != nil {
 		b.Fatal(err)
 	}
-	m := NewMemory()
+	m := mem.NewMemory()
 	out := buffer(b, m, "out", 4*blocks*threads)
 	in := buffer(b, m, "in", 4*blocks*threads)
 	put(b, m, in, make([]uint32, blocks*threads))
@@ -33,10 +35,10 @@ func benchmarkOn(b *testing.B, arch, body string, blocks, threads int, checks bo
 		total += result.Counters.WarpInstructions()
 	}
 	b.ReportMetric(float64(total)/b.Elapsed().Seconds()/float64(runtime.GOMAXPROCS(0)), "warp-instr/s")
-	b.ReportMetric(float64(total)/(processorTime()-before).Seconds(), "warp-instr/cpu-s") // what a busy machine does not change
+	b.ReportMetric(float64(total)/(processorTime()-before).Seconds(), "warp-instr/cpu-s") // independent of the load of the machine
 }
 
-// processorTime is what all threads of the process have used.
+// processorTime returns the CPU time of all threads of the process.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -65,7 +67,7 @@ LOOP:
 func BenchmarkALU(b *testing.B)        { benchmark(b, aluLoop, 32, 128, false) }
 func BenchmarkALUChecked(b *testing.B) { benchmark(b, aluLoop, 32, 128, true) }
 
-// memoryLoop reads global memory and goes through shared memory.
+// memoryLoop copies words from global memory through shared memory.
 const memoryLoop = `
 	mov.u32 %r2, 0;
 	mov.u32 %r5, s;
@@ -84,7 +86,7 @@ LOOP:
 func BenchmarkMemory(b *testing.B)        { benchmark(b, memoryLoop, 32, 128, false) }
 func BenchmarkMemoryChecked(b *testing.B) { benchmark(b, memoryLoop, 32, 128, true) }
 
-// divergingLoop sends the halves of each warp different ways in every round.
+// divergingLoop has the halves of each warp take different sides in every iteration.
 const divergingLoop = `
 	mov.u32 %r2, 0;
 	and.b32 %r3, %r0, 1;

@@ -3,9 +3,11 @@ package sim
 import (
 	"strings"
 	"testing"
+
+	"attune/internal/sim/finding"
 )
 
-// TestBulkDefects is about copies in the async proxy: each defect, and its twin in which it is put right.
+// TestBulkDefects tests defects of bulk copies, which use the async proxy.
 func TestBulkDefects(t *testing.T) {
 	t.Parallel()
 	const declared = ".shared .align 128 .b8 s[256];\n.shared .align 8 .b8 bar[8];\n.shared .align 4 .b8 flag[4];\n"
@@ -27,38 +29,38 @@ func TestBulkDefects(t *testing.T) {
 	check := func(d defect) {
 		t.Helper()
 		d.declarations = declared
-		d.given.threads = 64
-		d.given.in = each(64, func(i uint32) uint32 { return i })
+		d.setup.threads = 64
+		d.setup.in = each(64, func(i uint32) uint32 { return i })
 		d.check(t)
 	}
 	loads := "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10], [%rd1], 256, [%r11]"
 	stores := "@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r10], 256"
 	check(defect{
-		name: "nobody waits", kind: MissingWait,
+		name: "no wait", kind: finding.MissingWait,
 		wrong: ready + load + "bar.sync 0;\n" + read + "bar.sync 0;\n" + once, right: ready + load + wait + read,
 		at: "ld.shared.u32 %r1, [%r12]", with: loads,
 	})
 	check(defect{
-		name: "one waits, and the others do not know", kind: Race,
+		name: "one thread waits, and nothing orders the others after it", kind: finding.Race,
 		wrong: ready + load + once + "@%p1 st.volatile.shared.u32 [flag], 1;\nSPIN:\n ld.volatile.shared.u32 %r5, [flag];\n" +
 			"setp.eq.u32 %p4, %r5, 0;\n @%p4 bra SPIN;\n @%p1 bra END;\n" + read + "END:",
 		right: ready + load + once + "bar.sync 0;\n" + read,
 		at:    "ld.shared.u32 %r1, [%r12]", with: loads,
 	})
 	check(defect{
-		name: "the target is still read", kind: Race,
+		name: "the target is still read", kind: finding.Race,
 		wrong: ready + "st.shared.u32 [%r12], %r0;\n fence.proxy.async;\n bar.sync 0;\n ld.shared.u32 %r1, [%r12];\n" + load + wait,
 		right: ready + "st.shared.u32 [%r12], %r0;\n fence.proxy.async;\n bar.sync 0;\n ld.shared.u32 %r1, [%r12];\n bar.sync 0;\n" + load + wait,
 		at:    loads, with: "ld.shared.u32 %r1, [%r12]",
 	})
 	check(defect{
-		name: "the target was written past the fence", kind: MissingFence,
+		name: "the target is written after the fence", kind: finding.MissingFence,
 		wrong: ready + "fence.proxy.async;\n st.shared.u32 [%r12], %r0;\n bar.sync 0;\n" + load + wait,
 		right: ready + "st.shared.u32 [%r12], %r0;\n bar.sync 0;\n fence.proxy.async;\n" + load + wait,
-		at:    loads, with: "st.shared.u32 [%r12], %r0", says: []string{"fence.proxy.async"},
+		at:    loads, with: "st.shared.u32 [%r12], %r0", contains: []string{"fence.proxy.async"},
 	})
 	check(defect{
-		name: "a fence of somebody else", kind: MissingFence,
+		name: "a fence of an unordered thread", kind: finding.MissingFence,
 		wrong: ready + "st.shared.u32 [%r12], %r0;\n bar.sync 0;\n setp.eq.u32 %p3, %r0, 40;\n @%p3 fence.proxy.async;\n" + store +
 			"@%p1 cp.async.bulk.wait_group 0;",
 		right: ready + "st.shared.u32 [%r12], %r0;\n bar.sync 0;\n setp.eq.u32 %p3, %r0, 40;\n @%p3 fence.proxy.async;\n bar.sync 0;\n" + store +
@@ -66,18 +68,18 @@ func TestBulkDefects(t *testing.T) {
 		at: stores, with: "st.shared.u32 [%r12], %r0",
 	})
 	check(defect{
-		name: "the block ends before the source is read", kind: MissingWait,
+		name: "the block ends before the source is read", kind: finding.MissingWait,
 		wrong: ready + "st.shared.u32 [%r12], %r0;\n fence.proxy.async;\n bar.sync 0;\n" + store,
 		right: ready + "st.shared.u32 [%r12], %r0;\n fence.proxy.async;\n bar.sync 0;\n" + store + "@%p1 cp.async.bulk.wait_group.read 0;",
-		at:    stores, says: []string{"the block ends"},
+		at:    stores, contains: []string{"the block ends"},
 	})
 	check(defect{
-		name: "the block ends before the target is written", kind: MissingWait,
+		name: "the block ends before the target is written", kind: finding.MissingWait,
 		wrong: ready + load, right: ready + load + wait,
-		at: loads, with: "@%p1 mbarrier.init.shared::cta.b64 [%r11], 1", says: []string{"the block ends"},
+		at: loads, with: "@%p1 mbarrier.init.shared::cta.b64 [%r11], 1", contains: []string{"the block ends"},
 	})
 	check(defect{
-		name: "what was stored is read after .read only", kind: MissingWait,
+		name: "the target of a store is read after wait_group.read", kind: finding.MissingWait,
 		wrong: ready + "st.shared.u32 [%r12], %r0;\n fence.proxy.async;\n bar.sync 0;\n" + store +
 			"@%p1 cp.async.bulk.wait_group.read 0;\n bar.sync 0;\n ld.global.u32 %r1, [%rd31];",
 		right: ready + "st.shared.u32 [%r12], %r0;\n fence.proxy.async;\n bar.sync 0;\n" + store +
@@ -85,41 +87,41 @@ func TestBulkDefects(t *testing.T) {
 		at: "ld.global.u32 %r1, [%rd31]", with: stores,
 	})
 	check(defect{
-		name: "a wait for all but the last", kind: MissingWait,
+		name: "a wait for all groups but the last", kind: finding.MissingWait,
 		wrong: ready + "st.shared.u32 [%r12], %r0;\n fence.proxy.async;\n bar.sync 0;\n" + store +
 			"@%p1 cp.async.bulk.wait_group.read 1;\n bar.sync 0;\n st.shared.u32 [%r12], 0;\n bar.sync 0;\n @%p1 cp.async.bulk.wait_group 0;",
 		right: ready + "st.shared.u32 [%r12], %r0;\n fence.proxy.async;\n bar.sync 0;\n" + store +
 			"@%p1 cp.async.bulk.commit_group;\n @%p1 cp.async.bulk.wait_group.read 1;\n bar.sync 0;\n st.shared.u32 [%r12], 0;\n" +
 			"@%p1 cp.async.bulk.wait_group 0;",
-		at: "st.shared.u32 [%r12], 0", with: stores, says: []string{"from which"},
+		at: "st.shared.u32 [%r12], 0", with: stores, contains: []string{"the source of an asynchronous copy"},
 	})
 	check(defect{
-		name: "fewer bytes expected than come", kind: BadBarrier,
+		name: "fewer bytes expected than copied", kind: finding.BadBarrier,
 		wrong: ready + "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r11], 128;\n" + loads + ";\n" + wait,
 		right: ready + load + wait,
-		at:    "mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r11], 0, 100", with: loads, says: []string{"128 bytes more"},
+		at:    "mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r11], 0, 100", with: loads, contains: []string{"128 more bytes have landed"},
 	})
 	check(defect{
-		name: "a barrier ends before its copy", kind: BadBarrier,
+		name: "an mbarrier is invalidated before its copy lands", kind: finding.BadBarrier,
 		wrong: ready + load + "@%p1 mbarrier.inval.shared::cta.b64 [%r11];",
 		right: ready + load + wait + "bar.sync 0;\n @%p1 mbarrier.inval.shared::cta.b64 [%r11];",
 		at:    "@%p1 mbarrier.inval.shared::cta.b64 [%r11]", with: loads,
 	})
 	check(defect{
-		name: "no barrier there", kind: BadBarrier,
+		name: "no mbarrier", kind: finding.BadBarrier,
 		wrong: ready + "@%p1 mbarrier.inval.shared::cta.b64 [%r11];\n" + loads + ";\n",
 		right: ready + load + wait,
-		at:    loads, says: []string{"no initialised barrier"},
+		at:    loads, contains: []string{"no initialised mbarrier"},
 	})
 	check(defect{
-		name: "8 bytes off", kind: Misaligned,
+		name: "8 bytes off", kind: finding.Misaligned,
 		wrong: ready + "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r11], 64;\n" +
 			"@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10+8], [%rd1], 64, [%r11];\n" + wait,
 		right: ready + load + wait,
 		at:    "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10+8], [%rd1], 64, [%r11]",
 	})
 	check(defect{
-		name: "past the end of the source", kind: OutOfBounds,
+		name: "past the end of the source", kind: finding.OutOfBounds,
 		wrong: ready + "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r11], 64;\n" +
 			"@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10], [%rd1+208], 64, [%r11];\n" + wait,
 		right: ready + load + wait,
@@ -127,7 +129,8 @@ func TestBulkDefects(t *testing.T) {
 	})
 }
 
-// TestFencedForAnotherBlock has a block copy what another has stored: a fence between the proxies stands with the one or with the other.
+// TestFencedForAnotherBlock has a block copy what another block has stored. Either block may
+// execute the proxy fence.
 func TestFencedForAnotherBlock(t *testing.T) {
 	t.Parallel()
 	body := func(writer, reader string) string {
@@ -166,15 +169,15 @@ END:`)
 		{"fence.proxy.async;", ""}, {"fence.proxy.async.global;", ""}, {"", "fence.proxy.async;"}, {"", "fence.proxy.async.global;"},
 	} {
 		defect{
-			name: "fenced " + fences[0] + fences[1], kind: MissingFence, declarations: barrierObject + "\n.global .align 4 .u32 flag;",
-			given: given{threads: 64, blocks: 2, arch: "sm_90a"}, wrong: body("", ""), right: body(fences[0], fences[1]),
+			name: "fenced " + fences[0] + fences[1], kind: finding.MissingFence, declarations: barrierObject + "\n.global .align 4 .u32 flag;",
+			setup: setup{threads: 64, blocks: 2, arch: "sm_90a"}, wrong: body("", ""), right: body(fences[0], fences[1]),
 			at: "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r6], [%rd0], 16, [%r5]", with: "@%p2 st.global.u32 [%rd31], %r0",
-			says: []string{"no fence.proxy.async stands between the two", "of block [0 0 0]"},
+			contains: []string{"no fence.proxy.async between the two", "of block [0 0 0]"},
 		}.check(t)
 	}
 	defect{
-		name: "a fence before the store", kind: MissingFence, declarations: barrierObject + "\n.global .align 4 .u32 flag;",
-		given: given{threads: 64, blocks: 2, arch: "sm_90a"}, right: body("fence.proxy.async;", ""), at: "*",
+		name: "a fence before the store", kind: finding.MissingFence, declarations: barrierObject + "\n.global .align 4 .u32 flag;",
+		setup: setup{threads: 64, blocks: 2, arch: "sm_90a"}, right: body("fence.proxy.async;", ""), at: "*",
 		wrong: strings.Replace(body("", ""), "setp.lt.u32 %p2", "fence.proxy.async;\n setp.lt.u32 %p2", 1),
 	}.check(t)
 }

@@ -5,16 +5,19 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"attune/internal/sim/finding"
+	"attune/internal/sim/mem"
 )
 
-// runClusters runs a kernel of these tests in clusters of two blocks of 32 threads.
-func runClusters(t *testing.T, body string, o Options, blocks int, cluster [3]int) (out []uint32, found []Finding, err error) {
+// runClusters runs a kernel in clusters, with 32 threads per block.
+func runClusters(t *testing.T, body string, o Options, blocks int, cluster [3]int) (out []uint32, found []finding.Finding, err error) {
 	t.Helper()
 	p, err := Load(mustParse(t, kernelWith(".shared .align 16 .b8 s[128];\n.shared .align 8 .b8 bar[8];\n", storing(body))), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	memory := NewMemory()
+	memory := mem.NewMemory()
 	buf := buffer(t, memory, "out", 4*32*blocks)
 	l := Launch{
 		Grid: [3]int{blocks, 1, 1}, Block: [3]int{32, 1, 1}, Cluster: cluster,
@@ -33,10 +36,10 @@ const (
 		"mapa.shared::cluster.u32 %r6, %r5, %r3;\n st.shared.u32 [%r5], %r63;\n"
 )
 
-// TestClusterMemory has each block read what its neighbour wrote.
+// TestClusterMemory has each block read what the other block of its cluster wrote.
 func TestClusterMemory(t *testing.T) {
 	t.Parallel()
-	check := func(name, body string, want Kind) {
+	check := func(name, body string, want finding.Kind) {
 		t.Helper()
 		for seed := range uint64(6) {
 			out, found, err := runClusters(t, body, Options{Seed: seed, Checks: true}, 6, [3]int{2, 1, 1})
@@ -45,26 +48,26 @@ func TestClusterMemory(t *testing.T) {
 			}
 			if want == "" {
 				if peer := each(6*32, func(i uint32) uint32 { return i ^ 32 }); !slices.Equal(out, peer) || len(found) > 0 {
-					t.Fatalf("%s, seed %d: it gives %v and finds %v", name, seed, out, found)
+					t.Fatalf("%s, seed %d: output %v, findings %v", name, seed, out, found)
 				}
 				continue
 			}
-			if !slices.ContainsFunc(found, func(f Finding) bool { return f.Kind == want }) {
-				t.Fatalf("%s, seed %d: it finds %v, want %s", name, seed, found, want)
+			if !slices.ContainsFunc(found, func(f finding.Finding) bool { return f.Kind == want }) {
+				t.Fatalf("%s, seed %d: findings %v, want %s", name, seed, found, want)
 			}
 		}
 	}
 	const read = "ld.shared::cluster.u32 %r1, [%r6];\n"
-	check("in order", clusterMine+clusterSync+read+clusterSync, "")
-	check("not ordered before", clusterMine+read+clusterSync, Race)
-	check("the other may have ended", clusterMine+clusterSync+read, Race)
-	check("arrives relaxed", clusterMine+strings.Replace(clusterSync, "arrive.aligned", "arrive.relaxed.aligned", 1)+read+clusterSync, Race)
-	check("no such block", clusterMine+clusterSync+"mapa.shared::cluster.u32 %r6, %r5, 2;\n"+read+clusterSync, OutOfBounds)
-	check("waits and has not arrived", clusterMine+"barrier.cluster.wait.aligned;\n mov.u32 %r1, 0;", BadBarrier)
-	check("one block does not come", clusterMine+"mov.u32 %r1, 0;\n setp.eq.u32 %p1, %r2, 1;\n @%p1 bra LOOP;\n"+clusterSync+"bra END;\n"+
-		"LOOP:\n ld.volatile.shared.u32 %r7, [%r5];\n setp.ne.u32 %p2, %r7, 4096;\n @%p2 bra LOOP;\nEND:", Deadlock)
-	// A flag in the neighbour's memory, released and acquired.
-	check("a flag", clusterMine+"mov.u32 %r8, bar;\n mapa.shared::cluster.u32 %r9, %r8, %r3;\n setp.eq.u32 %p1, %r0, 0;\n @%p1 mbarrier.init.shared::cta.b64 [%r8], 32;\n"+
+	check("ordered", clusterMine+clusterSync+read+clusterSync, "")
+	check("not ordered after the write", clusterMine+read+clusterSync, finding.Race)
+	check("the other block may have ended", clusterMine+clusterSync+read, finding.Race)
+	check("a relaxed arrival", clusterMine+strings.Replace(clusterSync, "arrive.aligned", "arrive.relaxed.aligned", 1)+read+clusterSync, finding.Race)
+	check("no such block", clusterMine+clusterSync+"mapa.shared::cluster.u32 %r6, %r5, 2;\n"+read+clusterSync, finding.OutOfBounds)
+	check("a wait without an arrival", clusterMine+"barrier.cluster.wait.aligned;\n mov.u32 %r1, 0;", finding.BadBarrier)
+	check("one block does not arrive", clusterMine+"mov.u32 %r1, 0;\n setp.eq.u32 %p1, %r2, 1;\n @%p1 bra LOOP;\n"+clusterSync+"bra END;\n"+
+		"LOOP:\n ld.volatile.shared.u32 %r7, [%r5];\n setp.ne.u32 %p2, %r7, 4096;\n @%p2 bra LOOP;\nEND:", finding.Deadlock)
+	// An mbarrier in the other block's memory, with release and acquire.
+	check("an mbarrier", clusterMine+"mov.u32 %r8, bar;\n mapa.shared::cluster.u32 %r9, %r8, %r3;\n setp.eq.u32 %p1, %r0, 0;\n @%p1 mbarrier.init.shared::cta.b64 [%r8], 32;\n"+
 		"fence.mbarrier_init.release.cluster;\n"+clusterSync+"st.shared::cluster.u32 [%r6], %r63;\n"+
 		"mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r9];\nW:\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r8], 0;\n"+
 		"@!%p2 bra W;\n ld.shared.u32 %r1, [%r5];\n"+clusterSync, "")
@@ -75,10 +78,10 @@ func TestClusterLaunches(t *testing.T) {
 	check := func(want string, blocks int, cluster [3]int) {
 		t.Helper()
 		if _, _, err := runClusters(t, "mov.u32 %r1, 0;", Options{}, blocks, cluster); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%d blocks in clusters of %v: the error is %v, want %q in it", blocks, cluster, err, want)
+			t.Errorf("%d blocks in clusters of %v: error %v does not contain %q", blocks, cluster, err, want)
 		}
 	}
-	check("not made of clusters", 3, [3]int{2, 1, 1})
+	check("cannot be divided into clusters", 3, [3]int{2, 1, 1})
 	check("clusters of 17 blocks", 17, [3]int{17, 1, 1})
 	for _, cluster := range [][3]int{{}, {1, 1, 1}, {3, 1, 1}, {6, 1, 1}} {
 		size := max(cluster[0], 1)
@@ -90,8 +93,8 @@ func TestClusterLaunches(t *testing.T) {
 	}
 }
 
-// TestClusterCopies has the first block of each cluster copy to the second, which waits for the copy and tells the first that it is over. No barrier of
-// the cluster stands before their ends.
+// TestClusterCopies has the first block of each cluster copy to the second. The second block waits
+// for the copy and signals the first. No cluster barrier precedes the end of the blocks.
 func TestClusterCopies(t *testing.T) {
 	t.Parallel()
 	good := clusterMine + `
@@ -108,24 +111,24 @@ func TestClusterCopies(t *testing.T) {
 	@!%p1 bra SECOND;
 	mapa.shared::cluster.u32 %r11, %r4, 1;
 	@%p2 COPY
-	TOLD
+	AWAIT
 	bra END;
 SECOND:
 	@%p2 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r8], 128;
 	WAIT
-	TELL
+	SIGNAL
 END:
 	ld.shared.u32 %r1, [%r5];`
-	replace := func(told, wait, tell string) string {
-		return strings.NewReplacer("TOLD", told, "WAIT", wait, "TELL", tell,
+	replace := func(await, wait, signal string) string {
+		return strings.NewReplacer("AWAIT", await, "WAIT", wait, "SIGNAL", signal,
 			"COPY", "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r11], [%r4], 128, [%r10];").Replace(good)
 	}
 	const (
-		told = "T:\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p3, [%r8], 0;\n @!%p3 bra T;\n"
-		wait = "W:\n mbarrier.try_wait.parity.shared::cta.b64 %p4, [%r8], 0;\n @!%p4 bra W;\n"
-		tell = "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r10];\n"
+		await  = "T:\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p3, [%r8], 0;\n @!%p3 bra T;\n"
+		wait   = "W:\n mbarrier.try_wait.parity.shared::cta.b64 %p4, [%r8], 0;\n @!%p4 bra W;\n"
+		signal = "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r10];\n"
 	)
-	check := func(name, body string, want ...Kind) {
+	check := func(name, body string, want ...finding.Kind) {
 		t.Helper()
 		for seed := range uint64(6) {
 			out, found, err := runClusters(t, body, Options{Seed: seed, Checks: true}, 4, [3]int{2, 1, 1})
@@ -133,18 +136,18 @@ END:
 				t.Fatalf("%s: %v", name, err)
 			}
 			if first := each(4*32, func(i uint32) uint32 { return i &^ 32 }); len(want) == 0 && (!slices.Equal(out, first) || len(found) > 0) {
-				t.Fatalf("%s, seed %d: it gives %v and finds %v", name, seed, out, found)
+				t.Fatalf("%s, seed %d: output %v, findings %v", name, seed, out, found)
 			}
 			for _, kind := range want {
-				if !slices.ContainsFunc(found, func(f Finding) bool { return f.Kind == kind && strings.Contains(f.Detail, "end") }) {
-					t.Fatalf("%s, seed %d: it finds %v, want %s", name, seed, found, kind)
+				if !slices.ContainsFunc(found, func(f finding.Finding) bool { return f.Kind == kind && strings.Contains(f.Detail, "end") }) {
+					t.Fatalf("%s, seed %d: findings %v, want %s", name, seed, found, kind)
 				}
 			}
 		}
 	}
-	check("in order", replace(told, wait, tell))
-	check("nobody tells the first", replace("", wait, ""), MissingWait)
-	check("the first does not listen", replace("", wait, tell), MissingWait, Race)
-	check("the first listens to something else", replace(strings.Replace(told, "acquire", "relaxed", 1), wait, tell), MissingWait)
-	check("the second does not wait", replace(told, "", tell), MissingWait)
+	check("ordered", replace(await, wait, signal))
+	check("no signal to the first block", replace("", wait, ""), finding.MissingWait)
+	check("the first block does not wait for the signal", replace("", wait, signal), finding.MissingWait, finding.Race)
+	check("the first block waits relaxed", replace(strings.Replace(await, "acquire", "relaxed", 1), wait, signal), finding.MissingWait)
+	check("the second block does not wait for the copy", replace(await, "", signal), finding.MissingWait)
 }

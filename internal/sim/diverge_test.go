@@ -10,7 +10,7 @@ import (
 func TestBranches(t *testing.T) {
 	check := func(name, body string, want func(thread uint32) uint32) {
 		t.Helper()
-		schedules(t, name, given{text: kernel(storing(body)), threads: 64}, each(64, want))
+		schedules(t, name, setup{text: kernel(storing(body)), threads: 64}, each(64, want))
 	}
 	check("two sides", `
 	setp.lt.u32 %p1, %r0, 20;
@@ -26,7 +26,7 @@ JOIN:
 		}
 		return 11
 	})
-	check("one side inside of another", `
+	check("nested branches", `
 	mov.u32 %r1, 0;
 	and.b32 %r2, %r0, 1;
 	setp.eq.u32 %p1, %r2, 0;
@@ -56,7 +56,7 @@ END:
 		}
 		return n
 	})
-	check("loops of different length, with break and continue", `
+	check("loops of different length with break and continue", `
 	mov.u32 %r1, 0;
 	mov.u32 %r2, 0;
 LOOP:
@@ -84,7 +84,7 @@ END:`, func(i uint32) uint32 {
 		}
 		return sum
 	})
-	check("a loop in a loop", `
+	check("nested loops", `
 	mov.u32 %r1, 0;
 	mov.u32 %r2, 0;
 	and.b32 %r5, %r0, 7;
@@ -110,7 +110,7 @@ END:`, func(i uint32) uint32 {
 		}
 		return n
 	})
-	check("the same for all threads", `
+	check("a uniform branch", `
 	mov.u32 %r2, 5;
 	setp.gt.u32 %p1, %r2, 4;
 	@!%p1 bra NEVER;
@@ -119,7 +119,7 @@ END:`, func(i uint32) uint32 {
 NEVER:
 	trap;
 END:`, func(i uint32) uint32 { return i + 7 })
-	check("a list of targets", `
+	check("an indexed branch", `
 	mov.u32 %r1, 1000;
 	rem.u32 %r2, %r0, 5;
 	setp.lt.u32 %p1, %r2, 4;
@@ -147,14 +147,15 @@ SMALL:`, func(i uint32) uint32 {
 	})
 }
 
-// TestReconvergence asks who is there: behind a branch all lanes that parted there are together again.
+// TestReconvergence checks the active mask: after a branch all lanes that diverged there have
+// reconverged.
 func TestReconvergence(t *testing.T) {
 	check := func(name, body string, want func(thread uint32) uint32) {
 		t.Helper()
-		schedules(t, name, given{text: kernel(storing(body))}, each(32, want))
+		schedules(t, name, setup{text: kernel(storing(body))}, each(32, want))
 	}
 	all := func(uint32) uint32 { return everyLane }
-	check("behind two sides", `
+	check("after two sides", `
 	setp.lt.u32 %p1, %r0, 20;
 	@%p1 bra LOW;
 	mov.u32 %r2, 1;
@@ -163,14 +164,14 @@ LOW:
 	mov.u32 %r2, 2;
 JOIN:
 	activemask.b32 %r1;`, all)
-	check("behind a loop", `
+	check("after a loop", `
 	mov.u32 %r2, 0;
 LOOP:
 	add.u32 %r2, %r2, 1;
 	setp.lt.u32 %p1, %r2, %r0;
 	@%p1 bra LOOP;
 	activemask.b32 %r1;`, all)
-	check("behind a loop that lanes leave in two ways", `
+	check("after a loop with two exits", `
 	mov.u32 %r2, 0;
 LOOP:
 	setp.gt.u32 %p2, %r2, 11;
@@ -181,7 +182,7 @@ LOOP:
 	mov.u32 %r3, 1;
 END:
 	activemask.b32 %r1;`, all)
-	check("inside of one side", `
+	check("inside one side", `
 	setp.lt.u32 %p1, %r0, 20;
 	@!%p1 bra END;
 	and.b32 %r2, %r0, 1;
@@ -199,7 +200,7 @@ OUT:`, func(i uint32) uint32 {
 		}
 		return ^uint32(1<<20 - 1)
 	})
-	check("behind a side that some never leave", `
+	check("after lanes have ended", `
 	setp.eq.u32 %p1, %r0, 3;
 	mov.u32 %r1, 77;
 	@%p1 st.global.u32 [%rd31], %r1;
@@ -214,7 +215,7 @@ JOIN:
 		}
 		return everyLane &^ (1 << 3)
 	})
-	check("behind a list of targets", `
+	check("after an indexed branch", `
 	and.b32 %r2, %r0, 1;
 	TARGETS: .branchtargets A, B;
 	brx.idx %r2, TARGETS;
@@ -222,8 +223,9 @@ A:
 	add.u32 %r3, %r0, 1;
 B:
 	activemask.b32 %r1;`, all)
-	// Both sides of each round part: they meet at its end, and so each round begins with all that are left.
-	check("in each round of a loop", `
+	// Lanes diverge in each iteration and reconverge at its end, so each iteration begins with all
+	// lanes that are left.
+	check("in each iteration of a loop", `
 	mov.u32 %r1, 0;
 	mov.u32 %r2, 0;
 LOOP:
@@ -246,17 +248,18 @@ EVEN:
 	})
 }
 
-// TestIndependentLanes is code in which lanes of one warp wait for each other: each must get its turn, whoever is asked first.
+// TestIndependentLanes tests code in which lanes of one warp wait for each other. Every lane must
+// make progress, whichever is scheduled first.
 func TestIndependentLanes(t *testing.T) {
-	check := func(name string, g given, want func(thread uint32) uint32) {
+	check := func(name string, g setup, want func(thread uint32) uint32) {
 		t.Helper()
 		g.threads = max(g.threads, 32)
 		schedules(t, name, g, each(g.threads, want))
 	}
-	// Whoever has the lock adds to a plain word.
-	lock := func(threads int) given {
+	// The owner of the lock updates a word with plain accesses.
+	lock := func(threads int) setup {
 		const words = ".shared .align 4 .u32 lock;\n.shared .align 4 .u32 held;"
-		return given{threads: threads, schedules: 4, text: kernelWith(words, storing(`
+		return setup{threads: threads, schedules: 4, text: kernelWith(words, storing(`
 	setp.ne.u32 %p1, %r0, 0;
 	@%p1 bra BEGIN;
 	st.shared.u32 [lock], 0;
@@ -277,9 +280,9 @@ LOOP:
 	}
 	check("a lock in one warp", lock(32), func(uint32) uint32 { return 31 * 32 / 2 })
 	check("a lock in two warps", lock(40), func(uint32) uint32 { return 39 * 40 / 2 })
-	// The lanes of one side wait for what the other side writes, whichever runs first.
+	// The lanes of one side wait for a store of the other side, whichever runs first.
 	for _, waits := range []string{"@%p1", "@!%p1"} {
-		check("a flag between two sides of a branch, "+waits, given{text: kernelWith(".shared .align 4 .u32 flag;\n.shared .align 4 .u32 data;", storing(`
+		check("a flag between two sides of a branch, "+waits, setup{text: kernelWith(".shared .align 4 .u32 flag;\n.shared .align 4 .u32 data;", storing(`
 	setp.eq.u32 %p3, %r0, 0;
 	@%p3 st.shared.u32 [flag], 0;
 	bar.warp.sync -1;
@@ -301,8 +304,8 @@ JOIN:
 	bar.warp.sync -1;
 	ld.shared.u32 %r1, [data];`))}, func(uint32) uint32 { return 41 })
 	}
-	// Lane by lane: each waits for the one before it.
-	check("a chain of lanes", given{text: kernelWith(".shared .align 4 .u32 turn;", storing(`
+	// Each lane waits for the lane before it.
+	check("a chain of lanes", setup{text: kernelWith(".shared .align 4 .u32 turn;", storing(`
 	setp.eq.u32 %p1, %r0, 0;
 	@%p1 st.shared.u32 [turn], 0;
 	bar.warp.sync -1;
@@ -315,8 +318,8 @@ WAIT:
 	mov.u32 %r1, %r3;`))}, func(i uint32) uint32 { return i + 1 })
 }
 
-// TestBlocksTalk is blocks that wait for each other through global memory.
-func TestBlocksTalk(t *testing.T) {
+// TestBlockCommunication has blocks wait for each other through global memory.
+func TestBlockCommunication(t *testing.T) {
 	const blocks = 9
 	text := kernelWith(".global .align 4 .u32 flag;\n.global .align 4 .u32 data;", `
 	setp.ne.u32 %p1, %r0, 0;
@@ -337,9 +340,9 @@ READ:
 	st.global.u32 [%rd5], %r1;
 END:
 	ret;`)
-	schedules(t, "a flag between blocks", given{text: text, blocks: blocks, out: blocks}, each(blocks, func(uint32) uint32 { return 99 }))
+	schedules(t, "a flag between blocks", setup{text: text, blocks: blocks, out: blocks}, each(blocks, func(uint32) uint32 { return 99 }))
 
-	// The last block to come, and no other, sees that all have come.
+	// Only the last block to arrive sees that all have arrived.
 	text = kernelWith(".global .align 4 .u32 count;\n.global .align 4 .u32 sums[9];", `
 	setp.ne.u32 %p1, %r0, 0;
 	@%p1 bra END;
@@ -363,23 +366,23 @@ SUM:
 	st.global.u32 [%rd0], %r1;
 END:
 	ret;`)
-	schedules(t, "the last block", given{text: text, blocks: blocks, out: 1}, []uint32{36})
+	schedules(t, "the last block", setup{text: text, blocks: blocks, out: 1}, []uint32{36})
 }
 
-// program is a random program without input: as PTX, and as a function of the thread.
+// program is a random program without input, as PTX and as a function of the thread index.
 type program struct {
 	random *rand.Rand
 	ptx    strings.Builder
 	labels int
 }
 
-// variables that programs compute with; %r2 to %r6.
+// variables is the number of variables of a program, %r2 to %r6.
 const variables = 5
 
-// state is the variables of one thread.
+// state has the variables of one thread.
 type state [variables]uint32
 
-// step runs a piece of a program, and says whether it ended with break, continue or neither.
+// step runs a part of a program, and returns whether it ended with break, continue or neither.
 type step func(*state) leave
 
 type leave int
@@ -397,7 +400,8 @@ func (p *program) label() string {
 
 func (p *program) emit(format string, args ...any) { fmt.Fprintf(&p.ptx, format+"\n", args...) }
 
-// block is a sequence of statements. In a loop, out and again are where break and continue go.
+// block emits a sequence of statements. In a loop, out and again are the targets of break and
+// continue.
 func (p *program) block(depth int, out, again string) step {
 	var steps []step
 	for range 1 + p.random.IntN(4) {
@@ -431,7 +435,7 @@ func (p *program) statement(depth int, out, again string) step {
 	}
 }
 
-// condition puts one that differs between threads into a predicate.
+// condition emits a condition that differs between threads, and returns its predicate.
 func (p *program) condition() (string, func(*state) bool) {
 	v, bit := p.random.IntN(variables), p.random.IntN(7)
 	name := fmt.Sprintf("%%p%d", 1+p.random.IntN(15))
@@ -455,7 +459,8 @@ func (p *program) branch(depth int, out, again string) step {
 	}
 }
 
-// loop runs for a number of rounds that differs between threads, counted in a register of its own.
+// loop emits a loop whose number of iterations differs between threads, with its own counter
+// register.
 func (p *program) loop(depth int) step {
 	v, most := p.random.IntN(variables), uint32(1+p.random.IntN(6))
 	counter := fmt.Sprintf("%%r%d", 20+depth)
@@ -489,8 +494,8 @@ func (p *program) jump(out, again string) step {
 	}
 }
 
-// TestRandomPrograms runs structured programs of nested branches and loops, whose lanes take all ways, against the same program run a thread at a time.
-// At the end all lanes must be together.
+// TestRandomPrograms compares structured programs of nested branches and loops with the same
+// programs run one thread at a time. At the end all lanes must have reconverged.
 func TestRandomPrograms(t *testing.T) {
 	programs := 150
 	if testing.Short() {
@@ -520,12 +525,12 @@ func TestRandomPrograms(t *testing.T) {
 			}
 			return sum
 		})
-		schedules(t, fmt.Sprintf("program %d", n), given{text: kernel(storing(p.ptx.String())), threads: threads}, want)
+		schedules(t, fmt.Sprintf("program %d", n), setup{text: kernel(storing(p.ptx.String())), threads: threads}, want)
 	}
 }
 
-// All blocks of a grid meet at the barrier that the driver keeps for them.
-func TestGridMeets(t *testing.T) {
+// TestGridBarrier synchronises all blocks of a grid at the barrier that the driver provides.
+func TestGridBarrier(t *testing.T) {
 	t.Parallel()
 	body := `
 	mov.u32 %r2, %envreg1;
@@ -535,7 +540,7 @@ func TestGridMeets(t *testing.T) {
 	st.global.u32 [%rd31], %r63;
 	bar.sync 0;
 	setp.ne.u32 %p1, %r0, 0;
-	@%p1 bra MET;
+	@%p1 bra SYNCED;
 	membar.gl;
 	atom.global.add.u32 %r5, [%rd2+4], 1;
 WAIT:
@@ -543,7 +548,7 @@ WAIT:
 	setp.lt.u32 %p2, %r5, 5;
 	@%p2 bra WAIT;
 	membar.gl;
-MET:
+SYNCED:
 	bar.sync 0;
 	add.u32 %r6, %r63, 48;
 	rem.u32 %r6, %r6, 240;
@@ -554,9 +559,9 @@ MET:
 	ret;`
 	text := kernel(body)
 	want := append(each(240, func(i uint32) uint32 { return i }), each(240, func(i uint32) uint32 { return (i+48)%240 + 8 })...)
-	schedules(t, "five blocks", given{text: text, blocks: 5, threads: 48, out: 480}, want)
+	schedules(t, "five blocks", setup{text: text, blocks: 5, threads: 48, out: 480}, want)
 	early := strings.Replace(text, "%r5, 5;", "%r5, 4;", 1)
-	if got := simulate(t, given{text: early, blocks: 5, threads: 48, out: 480, writtenBefore: true}); got.kinds() != "race" {
-		t.Errorf("where four of five blocks are enough it finds %v", got.findings)
+	if got := simulate(t, setup{text: early, blocks: 5, threads: 48, out: 480, writtenBefore: true}); got.kinds() != "race" {
+		t.Errorf("findings of a barrier for four of five blocks: %v", got.findings)
 	}
 }

@@ -1,31 +1,42 @@
-// Package sim runs PTX with no GPU: the same answers as the card, and stricter about how they come about.
+// Package sim runs PTX without a GPU. It computes the same results as the chip, and it is stricter:
+// checkers report defects that a chip may hide.
 //
-// A Program is a PTX module made ready: every instruction has become an operation with resolved operands, and what is not supported was refused
-// by name before anything runs. A launch runs the blocks of a grid, each block in one goroutine, warps inside of it in turns, so that a run is the
-// same for the same seed. Registers are kept lane by lane in arrays; an operation works on all lanes of a warp that take part.
+// A Program is a lowered PTX module. Every instruction has become an operation with resolved
+// operands. An unsupported instruction is refused by name before anything runs. A launch runs the
+// blocks of a grid. Each block runs in one goroutine, one warp at a time, so that runs with the
+// same seed are the same. A register is an array over the lanes of a warp, and an operation works
+// on all active lanes.
 //
-// Warps diverge at branches and come together at the immediate post-dominator, as compilers arrange it for the hardware. Groups of lanes of one warp
-// are scheduled independently, so code in which one lane waits for another makes progress; lanes that come to a barrier one after another are not divergent,
-// nor are those missed that have returned early.
+// A warp diverges at a branch and reconverges at the immediate post-dominator, as compilers arrange
+// it for the hardware. Lane groups of one warp are scheduled independently, so that code in which
+// one lane waits for another makes progress. Lanes may reach a barrier one after another, and lanes
+// that have returned early are not missing.
 //
-// The machine owns every access to memory, which is what the checkers live on:
+// Every access to memory goes through the machine, where the checkers are:
 //
-//   - bounds and alignment, with the name of the buffer and the distance; variables lie apart, so that the neighbour does not hide an index that is off;
-//   - memory that nobody has written, to the byte;
-//   - races: every access is compared with the last ones to the same bytes by happens-before (clock.go, shadow.go), between lanes, warps, blocks
-//     and asynchronous copies, whatever order this run happened to take; fences, releases and atomic operations count with their scopes (fence.go);
-//   - asynchronous copies are delivered at the last moment that a wait allows and poison their target until then, so a missing wait changes the
-//     answer as well as being reported;
-//   - products of warpgroups (wgmma) likewise: their registers hold poison and their operands in shared memory must not change until the wait
-//     (wgmma.go), and what was stored there must have been fenced for the tensor cores (proxy.go);
-//   - bulk copies, with tensor maps or without, as accesses of the async proxy: what threads have written wants a fence.proxy.async first (asyncproxy.go);
-//   - barriers that not all lanes reach, counts that cannot be met, and waits without end, with what each warp waits for: loops that come back to the
-//     same registers while nothing changes in memory;
-//   - shuffles from lanes that take no part.
+//   - Bounds and alignment, with the name of the buffer and the distance. Gaps between variables
+//     make an index that is slightly out of bounds visible.
+//   - Uninitialised memory, by the byte.
+//   - Races. Every access is compared with the last accesses to the same bytes by happens-before
+//     (package order): between lanes, warps, blocks and asynchronous copies, whatever order this
+//     run took. Fences, releases and atomic operations count with their scopes (op_fence.go).
+//   - Asynchronous copies. A copy lands at the last moment that a wait allows, and its target is
+//     poisoned until then. A missing wait therefore also changes the result.
+//   - Products of warpgroups (wgmma). Their registers are poisoned, and their operands in shared
+//     memory must not change, until the wait (op_wgmma.go). What threads have stored must be fenced
+//     for the tensor cores.
+//   - Bulk copies, which use the async proxy. What threads have written needs a fence.proxy.async
+//     first (access_async.go).
+//   - Barriers that not all lanes reach, wrong counts, and waits without end, with what each warp
+//     waits for (stall.go).
+//   - Shuffles from lanes that do not take part.
 //
-// Blocks of a cluster run in turns and reach each other's shared memory (cluster.go); an access that nothing orders before the end of its block is a race.
+// Blocks of a cluster run interleaved and access each other's shared memory (op_cluster.go). An
+// access that nothing orders before the end of its block is a race.
 //
-// A finding is told once for each pair of places, with its count.
+// A finding is reported once for each pair of places, with a count.
 //
-// Arithmetic is in package arith (scalars) and package mma (tensor cores).
+// The parts that do not need the machine are packages of their own: order (happens-before), mem
+// (memory), count (counters), lanes (operations on registers), finding, arith (scalar arithmetic)
+// and mma (tensor cores).
 package sim

@@ -9,7 +9,7 @@ import (
 	"attune/internal/ptx"
 )
 
-// seeds are kernels that between them use everything.
+// seeds are kernels that together use every instruction family.
 var seeds = []string{
 	kernelWith(sharedArray, storing(fillShared+`
 	setp.lt.u32 %p1, %r0, 7;
@@ -118,7 +118,8 @@ B:
 	cp.async.bulk.wait_group 0;`)),
 }
 
-// FuzzKernel takes a kernel and changes words of it for others. It may run, or be refused with an error; it may not end the program, nor run without end.
+// FuzzKernel replaces words of a kernel. The kernel may run or be refused with an error. It must
+// not crash the program or run forever.
 func FuzzKernel(f *testing.F) {
 	for i := range seeds {
 		f.Add(uint8(i), []byte{})
@@ -139,20 +140,20 @@ func FuzzText(f *testing.F) {
 }
 
 func survives(t *testing.T, text string) {
-	// A hang has to say of what: the fuzzer alone would only stand still.
-	defer time.AfterFunc(time.Minute, func() { panic("BUG: no end of\n" + text) }).Stop()
-	for _, g := range []given{{threads: 33, shared: 64}, {blocks: 2, seed: 5, unchecked: true}, {threads: 128, seed: 3}} {
+	// Without the panic the fuzzer would hang and not show the text.
+	defer time.AfterFunc(time.Minute, func() { panic("BUG: the simulator hangs on\n" + text) }).Stop()
+	for _, g := range []setup{{threads: 33, shared: 64}, {blocks: 2, seed: 5, unchecked: true}, {threads: 128, seed: 3}} {
 		g.text, g.steps, g.in = text, 3000, make([]uint32, 64)
 		got, err := try(t, g)
 		if err == nil && len(got.out) == 0 {
-			t.Error("neither an answer nor an error")
+			t.Error("neither an output nor an error")
 		}
 	}
 }
 
 var token = regexp.MustCompile(`[%$\w]+(<\d+>)?|[^\s\w]`)
 
-// dictionary is all that kernels are made of, in an order that stays.
+// dictionary has the words of all seeds, in a fixed order.
 var dictionary = makeDictionary()
 
 func makeDictionary() []string {
@@ -169,7 +170,8 @@ func makeDictionary() []string {
 	return list
 }
 
-// edit changes a text: three bytes an edit, which say what to do, to which word of the body or line, and with which.
+// edit changes a text. Each edit has three bytes: the operation, the line or word that it changes,
+// and the replacement.
 func edit(text string, edits []byte) string {
 	for ; len(edits) >= 3; edits = edits[3:] {
 		what, where, with := edits[0], int(edits[1]), int(edits[2])
@@ -179,16 +181,16 @@ func edit(text string, edits []byte) string {
 			continue
 		}
 		switch what % 6 {
-		case 0: // leave a line out
+		case 0: // delete a line
 			lines = append(lines[:at:at], lines[at+1:]...)
-		case 1: // move a line
+		case 1: // swap two lines
 			to := 20 + with%max(1, len(lines)-20)
 			lines[at], lines[to] = lines[to], lines[at]
-		case 2: // do it twice
+		case 2: // duplicate a line
 			lines = append(lines[:at+1:at+1], lines[at:]...)
-		case 3: // guard it
+		case 3: // add a guard
 			lines[at] = "@%p" + string(rune('0'+with%8)) + " " + lines[at]
-		default: // change a word
+		default: // replace a word
 			places := token.FindAllStringIndex(lines[at], -1)
 			if len(places) == 0 {
 				continue
@@ -201,13 +203,13 @@ func edit(text string, edits []byte) string {
 	return text
 }
 
-// TestSeeds makes sure that the kernels which are changed are kernels.
+// TestSeeds checks that the seeds are valid kernels.
 func TestSeeds(t *testing.T) {
 	for i, s := range seeds {
 		if _, err := ptx.Parse([]byte(s)); err != nil {
 			t.Errorf("seed %d: %v\n%s", i, err, numbered(s))
 		}
-		if _, err := try(t, given{text: s, steps: 3000, in: make([]uint32, 64)}); err != nil {
+		if _, err := try(t, setup{text: s, steps: 3000, in: make([]uint32, 64)}); err != nil {
 			t.Errorf("seed %d: %v\n%s", i, err, numbered(s))
 		}
 	}

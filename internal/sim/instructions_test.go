@@ -5,13 +5,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"attune/internal/sim/mem"
 )
 
 func TestMoves(t *testing.T) {
 	t.Parallel()
 	check := func(name, body string, want func(thread uint32) uint32) {
 		t.Helper()
-		schedules(t, name, given{text: kernel(storing(body))}, each(32, want))
+		schedules(t, name, setup{text: kernel(storing(body))}, each(32, want))
 	}
 	check("packed and unpacked", `
 	cvt.u16.u32 %h1, %r0;
@@ -54,7 +56,7 @@ func TestMoves(t *testing.T) {
 		}
 		return 10
 	})
-	check("some lanes", `
+	check("with some lanes active", `
 	mov.u32 %r1, 5;
 	mov.u64 %rd2, 1;
 	setp.lt.u32 %p1, %r0, 3;
@@ -67,7 +69,7 @@ func TestMoves(t *testing.T) {
 		}
 		return 6
 	})
-	check("a clock goes on", `
+	check("a clock increases", `
 	mov.u32 %r2, %clock;
 	mov.u64 %rd2, %clock64;
 	mov.u64 %rd3, %globaltimer;
@@ -105,14 +107,14 @@ func TestMoves(t *testing.T) {
 		sum := uint64(i) + 0xffffffffffffffff
 		return uint32(sum)*2 + uint32(sum>>32)
 	})
-	check("a table of three", "lop3.b32 %r1, %r0, 12, 10, 0x96;", func(i uint32) uint32 { return i ^ 12 ^ 10 })
+	check("lop3", "lop3.b32 %r1, %r0, 12, 10, 0x96;", func(i uint32) uint32 { return i ^ 12 ^ 10 })
 	check("narrow registers", `
 	cvt.u16.u32 %h1, %r0;
 	sub.u16 %h2, %h1, 5;
 	cvt.s32.s16 %r2, %h2;
 	cvt.u32.u16 %r3, %h2;
 	add.u32 %r1, %r2, %r3;`, func(i uint32) uint32 { return uint32(int32(int16(i-5))) + uint32(uint16(i-5)) })
-	check("things without effect", `
+	check("instructions without effect", `
 	prefetch.global.L2 [%rd0];
 	createpolicy.fractional.L2::evict_last.b64 %rd5, 1.0;
 	st.global.L2::cache_hint.u32 [%rd31], %r0, %rd5;
@@ -123,8 +125,8 @@ func TestMoves(t *testing.T) {
 
 func TestSpecialRegisters(t *testing.T) {
 	t.Parallel()
-	special := func(name string) given {
-		return given{text: kernel(storing("mov.u32 %r1, %" + name + ";")), threads: 40, blocks: 2, shared: 64}
+	special := func(name string) setup {
+		return setup{text: kernel(storing("mov.u32 %r1, %" + name + ";")), threads: 40, blocks: 2, shared: 64}
 	}
 	lane := func(i uint32) uint32 { return i % 40 % 32 }
 	constant := func(n uint32) func(uint32) uint32 { return func(uint32) uint32 { return n } }
@@ -161,7 +163,7 @@ func TestSpecialRegisters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := NewMemory()
+	m := mem.NewMemory()
 	out := buffer(t, m, "out", 192)
 	l := Launch{Grid: [3]int{1, 2, 1}, Block: [3]int{4, 3, 2}, Params: append(littleEndian(out, 8), make([]byte, 8)...)}
 	_, err = p.Run(t.Context(), m, l, Options{Checks: true})
@@ -178,7 +180,7 @@ func TestAccesses(t *testing.T) {
 	in := each(64, func(i uint32) uint32 { return 0x80c0e0f0 + i })
 	check := func(name, declarations, body string, want func(thread uint32) uint32) {
 		t.Helper()
-		schedules(t, name, given{text: kernelWith(declarations, storing(body)), in: in}, each(32, want))
+		schedules(t, name, setup{text: kernelWith(declarations, storing(body)), in: in}, each(32, want))
 	}
 	const own = "mad.wide.u32 %rd2, %r0, 4, %rd1;\n"
 	check("bytes", "", own+"ld.global.u8 %r2, [%rd2];\n ld.global.s8 %r3, [%rd2+3];\n mad.lo.u32 %r1, %r2, 65536, %r3;",
@@ -196,8 +198,8 @@ func TestAccesses(t *testing.T) {
 		"add.u32 %r1, %r1, %r2;", func(uint32) uint32 { return in[5] + in[7] })
 	check("128 bits", "", ".reg .b128 %q1;\n ld.global.b128 %q1, [%rd1+16];\n mov.b128 {%rd2, %rd3}, %q1;\n "+
 		"cvt.u32.u64 %r1, %rd3;", func(uint32) uint32 { return in[6] })
-	check("what does not change", "", own+"ld.global.nc.u32 %r1, [%rd2];", func(i uint32) uint32 { return in[i] })
-	check("shared, by its name and by address", ".shared .align 4 .b8 s[256];", `
+	check("read-only", "", own+"ld.global.nc.u32 %r1, [%rd2];", func(i uint32) uint32 { return in[i] })
+	check("shared memory by name and by address", ".shared .align 4 .b8 s[256];", `
 	mov.u32 %r2, s;
 	mad.lo.u32 %r3, %r0, 4, %r2;
 	st.shared.u32 [%r3], %r0;
@@ -265,7 +267,7 @@ func TestAccesses(t *testing.T) {
 	})
 	check("a parameter by its address", "", "ld.param.u32 %r1, [p0+4];\n mov.b64 {%r2, %r3}, %rd0;\n "+
 		"sub.u32 %r1, %r1, %r3;", func(uint32) uint32 { return 0 })
-	check("orders and scopes", "", `
+	check("memory orders and scopes", "", `
 	st.relaxed.gpu.global.u32 [%rd31], %r0;
 	ld.volatile.global.u32 %r2, [%rd31];
 	ld.acquire.sys.global.u32 %r3, [%rd31];
@@ -275,7 +277,7 @@ func TestAccesses(t *testing.T) {
 
 func TestAtomics(t *testing.T) {
 	t.Parallel()
-	// All 32 threads work on one word, and the last to come reads it behind a barrier.
+	// All 32 threads update one word, and thread 31 reads it after a barrier.
 	for _, space := range []string{"global", "shared"} {
 		check := func(name, operation string, start, want uint32) {
 			t.Helper()
@@ -291,7 +293,7 @@ func TestAtomics(t *testing.T) {
 	st.global.u32 [%%rd31], %%r1;
 	ret;`, start, operation)))
 			for seed := range uint64(3) {
-				got := simulate(t, given{text: text, seed: seed})
+				got := simulate(t, setup{text: text, seed: seed})
 				if got.out[31] != want || len(got.findings) > 0 {
 					t.Errorf("%s on %s: %#x, want %#x; %v\n%s", name, space, got.out[31], want, got.findings, numbered(text))
 				}
@@ -310,23 +312,22 @@ func TestAtomics(t *testing.T) {
 		check("cas", "atom.SPACE.cas.b32 %r2, ADDRESS, %r0, 100;", 13, 100)
 		check("float", "mov.f32 %f1, 0f3E800000;\n atom.SPACE.add.f32 %f2, ADDRESS, %f1;", 0x3f800000, 0x41100000)
 		check("halves", "mov.b32 %r3, 0x3c004000;\n atom.SPACE.add.noftz.f16x2 %r2, ADDRESS, %r3;", 0, 0x50005400)
-		check("a lost result", "atom.SPACE.add.u32 _, ADDRESS, 1;", 0, 32)
+		check("a sink as the result", "atom.SPACE.add.u32 _, ADDRESS, 1;", 0, 32)
 	}
-	// What is given back is what was there: every ticket once.
+	// The old values are tickets: each occurs once.
 	text := kernelWith(".shared .align 4 .u32 s;", storing(`
 	setp.eq.u32 %p1, %r0, 0;
 	@%p1 st.shared.u32 [s], 0;
 	bar.sync 0;
 	atom.shared.add.u32 %r1, [s], 1;`))
 	for seed := range uint64(4) {
-		got := simulate(t, given{text: text, threads: 96, seed: seed}).out
+		got := simulate(t, setup{text: text, threads: 96, seed: seed}).out
 		slices.Sort(got)
 		if !slices.Equal(got, each(96, func(i uint32) uint32 { return i })) {
 			t.Errorf("tickets, seed %d: %v", seed, got)
 		}
 	}
-	// Wider ones.
-	schedules(t, "64 bits", given{out: 8, text: kernel(`
+	schedules(t, "64 bits", setup{out: 8, text: kernel(`
 	setp.eq.u32 %p1, %r0, 0;
 	mov.u64 %rd2, 0xfffffff0;
 	@%p1 st.global.u64 [%rd0], %rd2;
@@ -341,7 +342,7 @@ func TestAtomics(t *testing.T) {
 	mov.b128 %q2, {%rd3, %rd3};
 	atom.global.cas.b128 %q3, [%rd0+16], %q1, %q2;
 	ret;`)}, []uint32{0x10, 1, 0, 0, 3, 0, 3, 0})
-	// On the chip, sums of floats in global memory drop subnormals; in shared memory they do not.
+	// On the chip, atomic add.f32 flushes subnormals in global memory, but not in shared memory.
 	for space, want := range map[string]uint32{"global": 0, "shared": 2} {
 		at := map[string]string{"global": "[%rd31]", "shared": "[s]"}[space]
 		text := kernelWith(".shared .align 4 .u32 s;", storing(strings.NewReplacer("SPACE", space, "ADDRESS", at).Replace(`
@@ -349,17 +350,17 @@ func TestAtomics(t *testing.T) {
 	st.SPACE.f32 ADDRESS, %f1;
 	red.SPACE.add.f32 ADDRESS, %f1;
 	ld.SPACE.u32 %r1, ADDRESS;`)))
-		if got := simulate(t, given{text: text, threads: 1}); got.out[0] != want || len(got.findings) > 0 {
+		if got := simulate(t, setup{text: text, threads: 1}); got.out[0] != want || len(got.findings) > 0 {
 			t.Errorf("a sum of subnormals on %s is %#x, want %#x; %v", space, got.out[0], want, got.findings)
 		}
 	}
 }
 
-func TestLanesTogether(t *testing.T) {
+func TestWarpOperations(t *testing.T) {
 	t.Parallel()
 	check := func(name, body string, want func(thread uint32) uint32) {
 		t.Helper()
-		schedules(t, name, given{text: kernel(storing(body))}, each(32, want))
+		schedules(t, name, setup{text: kernel(storing(body))}, each(32, want))
 	}
 	check("shuffle down", "shfl.sync.down.b32 %r1|%p1, %r0, 3, 31, -1;\n @!%p1 add.u32 %r1, %r1, 100;", func(i uint32) uint32 {
 		if i > 28 {
@@ -420,13 +421,13 @@ func TestLanesTogether(t *testing.T) {
 	} {
 		check("redux "+operation, "sub.u32 %r2, %r0, 2;\n redux.sync."+operation+" %r1, %r2, -1;", func(uint32) uint32 { return want })
 	}
-	check("a leader", "elect.sync %r2|%p1, -1;\n selp.u32 %r1, 100, %r2, %p1;", func(i uint32) uint32 {
+	check("elect", "elect.sync %r2|%p1, -1;\n selp.u32 %r1, 100, %r2, %p1;", func(i uint32) uint32 {
 		if i == 0 {
 			return 100
 		}
 		return 0
 	})
-	check("two halves by themselves", `
+	check("two halves with their own masks", `
 	setp.lt.u32 %p1, %r0, 16;
 	mov.u32 %r2, 0xffff;
 	@!%p1 shl.b32 %r2, %r2, 16;
@@ -436,8 +437,8 @@ func TestLanesTogether(t *testing.T) {
 		}
 		return 376
 	})
-	// Lanes come to one instruction by two ways: they wait for each other there.
-	check("lanes that parted", `
+	// Diverged lanes execute one collective operation in two places.
+	check("diverged lanes", `
 	setp.lt.u32 %p1, %r0, 9;
 	@%p1 bra A;
 	add.u32 %r2, %r0, 1;
@@ -446,7 +447,7 @@ A:
 	mov.u32 %r2, 0;
 TOGETHER:
 	redux.sync.max.u32 %r1, %r2, -1;`, func(uint32) uint32 { return 32 })
-	check("of lanes that are left", `
+	check("after lanes have ended", `
 	setp.lt.u32 %p1, %r0, 9;
 	mov.u32 %r1, 3;
 	@%p1 st.global.u32 [%rd31], %r1;
@@ -459,11 +460,11 @@ TOGETHER:
 		return 23
 	})
 	for operation, want := range map[string]uint32{"popc.u32 %r1, 0, %p1": 63 - 40, "popc.u32 %r1, 1, 64, !%p1": 41} {
-		schedules(t, operation, given{text: kernel(storing("setp.gt.u32 %p1, %r0, 40;\n " +
+		schedules(t, operation, setup{text: kernel(storing("setp.gt.u32 %p1, %r0, 40;\n " +
 			"bar.red." + operation + ";")), threads: 64}, each(64, func(uint32) uint32 { return want }))
 	}
 	for operation, want := range map[string]uint32{"and": 0, "or": 1} {
-		schedules(t, operation, given{text: kernel(storing("setp.gt.u32 %p1, %r0, 40;\n " +
+		schedules(t, operation, setup{text: kernel(storing("setp.gt.u32 %p1, %r0, 40;\n " +
 			"barrier.cta.red." + operation + ".aligned.pred %p2, 0, %p1;\n selp.u32 %r1, 1, 0, %p2;")), threads: 64},
 			each(64, func(uint32) uint32 { return want }))
 	}
@@ -473,7 +474,7 @@ func TestFunctions(t *testing.T) {
 	t.Parallel()
 	check := func(name, functions, body string, want func(thread uint32) uint32) {
 		t.Helper()
-		schedules(t, name, given{text: kernelWith(functions, storing(body))}, each(32, want))
+		schedules(t, name, setup{text: kernelWith(functions, storing(body))}, each(32, want))
 	}
 	const square = `
 .func (.param .b32 r) square(.param .b32 a)
@@ -489,7 +490,7 @@ func TestFunctions(t *testing.T) {
 	st.param.u32 [a], %r0;
 	call.uni (r), square, (a);
 	ld.param.u32 %r1, [r]; }`, func(i uint32) uint32 { return i * i })
-	check("in some lanes", square, `
+	check("in a branch", square, `
 	.param .b32 a; .param .b32 r;
 	mov.u32 %r1, 7;
 	setp.gt.u32 %p1, %r0, 20;
@@ -503,7 +504,7 @@ END:`, func(i uint32) uint32 {
 		}
 		return 7
 	})
-	check("in some lanes, by a guard", square, `
+	check("with a guard", square, `
 	.param .b32 a; .param .b32 r;
 	setp.gt.u32 %p1, %r0, 20;
 	st.param.u32 [a], %r0;
@@ -541,7 +542,7 @@ END:`, func(i uint32) uint32 {
 	ld.param.u32 %r1, [r];
 	ld.param.u32 %r2, [r+8];
 	mad.lo.u32 %r1, %r1, 10, %r2;`, func(i uint32) uint32 { return 10*i + 5 })
-	// Lanes come back from different depths.
+	// Lanes return from different depths.
 	const factorial = `
 .func (.param .b32 r) factorial(.param .b32 n)
 {
@@ -579,7 +580,7 @@ MORE:
 		}
 		return ^n
 	})
-	check("a return from inside of a loop", `
+	check("a return inside a loop", `
 .func (.reg .u32 r) steps(.reg .u32 n)
 {
 	.reg .pred %q<3>;
@@ -592,7 +593,7 @@ LOOP:
 	@%q2 ret;
 	bra LOOP;
 }`, "call (%r1), steps, (%r0);\n activemask.b32 %r2;\n popc.b32 %r2, %r2;\n add.u32 %r1, %r1, %r2;", func(i uint32) uint32 { return min(i, 11) + 32 })
-	check("a return from inside of a branch", `
+	check("a return inside a branch", `
 .func (.reg .u32 r) pick(.reg .u32 n)
 {
 	.reg .pred %q<4>;
@@ -627,7 +628,7 @@ JOIN:
 		}
 		return 3200001 + 27000
 	})
-	check("functions by their addresses", `
+	check("indirect calls", `
 .func (.reg .u32 r) one(.reg .u32 n)
 { add.u32 r, n, 1; ret; }
 .func (.reg .u32 r) two(.reg .u32 n)
@@ -654,8 +655,8 @@ JOIN:
 		}
 		return n
 	})
-	// A thread may end inside of a function.
-	check("an end inside", ".func f(.reg .u32 n, .reg .u64 at)\n{ .reg .pred %q;\n setp.eq.u32 %q, n, 5;\n @!%q bra GO;\n "+
+	// A thread may end inside a function.
+	check("exit inside a function", ".func f(.reg .u32 n, .reg .u64 at)\n{ .reg .pred %q;\n setp.eq.u32 %q, n, 5;\n @!%q bra GO;\n "+
 		"st.global.u32 [at], 1;\n exit;\nGO:\n ret; }",
 		"call f, (%r0, %rd31);\n activemask.b32 %r1;", func(i uint32) uint32 {
 			if i == 5 {
@@ -696,24 +697,24 @@ func TestPrintf(t *testing.T) {
 	st.global.u32 [%rd0], %r1;
 END:
 	ret;`)
-	var said []string
-	got := simulate(t, given{text: text, out: 1, printf: func(s string) { said = append(said, s) }})
+	var printed []string
+	got := simulate(t, setup{text: text, out: 1, printf: func(s string) { printed = append(printed, s) }})
 	want := "-3 4294967295 ff  2.50|-5 A hi % 0x10 %q\n"
-	if !slices.Equal(said, []string{want}) || len(got.findings) > 0 || got.out[0] != uint32(len(want)) {
-		t.Errorf("printf says %q, %v and gives %d; want %q", said, got.findings, got.out[0], want)
+	if !slices.Equal(printed, []string{want}) || len(got.findings) > 0 || got.out[0] != uint32(len(want)) {
+		t.Errorf("printf prints %q, findings %v, returns %d; want %q", printed, got.findings, got.out[0], want)
 	}
-	simulate(t, given{text: text, out: 1}) // with nobody to listen
+	simulate(t, setup{text: text, out: 1}) // without a printf function
 }
 
 func TestMatrices(t *testing.T) {
 	t.Parallel()
-	check := func(name, body string, g given, want []uint32) {
+	check := func(name, body string, g setup, want []uint32) {
 		t.Helper()
 		g.text = kernelWith(".shared .align 128 .b8 s[2048];", body)
 		g.out = len(want)
 		schedules(t, name, g, want)
 	}
-	// The halves 2i and 2i+1 in word i: 32 rows of eight halves.
+	// Word i has the f16 elements 2i and 2i+1: 32 rows of eight elements.
 	in := each(512, func(i uint32) uint32 { return (2*i+1)<<16 | 2*i })
 	const (
 		rows = `
@@ -728,12 +729,12 @@ func TestMatrices(t *testing.T) {
 		save = "st.global.v4.u32 [%rd6], {%r4,%r5,%r6,%r7};\n ret;"
 	)
 	half := func(row, col uint32) uint32 { return 8*row + col }
-	check("four matrices", rows+"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4,%r5,%r6,%r7}, [%r51];\n"+save, given{in: in}, each(128, func(i uint32) uint32 {
+	check("four matrices", rows+"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4,%r5,%r6,%r7}, [%r51];\n"+save, setup{in: in}, each(128, func(i uint32) uint32 {
 		lane, matrix := i/4, i%4
 		row := 8*matrix + lane/4
 		return half(row, lane%4*2+1)<<16 | half(row, lane%4*2)
 	}))
-	check("turned", rows+"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%r4,%r5,%r6,%r7}, [%r51];\n"+save, given{in: in}, each(128, func(i uint32) uint32 {
+	check("transposed", rows+"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%r4,%r5,%r6,%r7}, [%r51];\n"+save, setup{in: in}, each(128, func(i uint32) uint32 {
 		lane, matrix := i/4, i%4
 		row := 8*matrix + lane%4*2
 		return half(row+1, lane/4)<<16 | half(row, lane/4)
@@ -741,8 +742,8 @@ func TestMatrices(t *testing.T) {
 	turned := each(32, func(i uint32) uint32 { return half(i%4*2+1, i/4)<<16 | half(i%4*2, i/4) })
 	check("in registers", rows+"ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r51];\n "+
 		"movmatrix.sync.aligned.m8n8.trans.b16 %r5, %r4;\n st.global.u32 [%rd31], %r5;\n ret;",
-		given{in: in}, turned)
-	check("there and back", rows+`
+		setup{in: in}, turned)
+	check("ldmatrix and stmatrix", rows+`
 	ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%r4,%r5}, [%r51];
 	bar.warp.sync -1;
 	stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%r51+1024], {%r4,%r5};
@@ -750,8 +751,8 @@ func TestMatrices(t *testing.T) {
 	setp.lt.u32 %p1, %r0, 16;
 	@%p1 ld.shared.v4.u32 {%r4,%r5,%r6,%r7}, [%r51+1024];
 	@%p1 st.global.v4.u32 [%rd6], {%r4,%r5,%r6,%r7};
-	ret;`, given{in: in}, in[:64])
-	check("stored turned", rows+`
+	ret;`, setup{in: in}, in[:64])
+	check("stmatrix transposed", rows+`
 	ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r51];
 	mov.u64 %rd7, s;
 	cvta.shared.u64 %rd7, %rd7;
@@ -761,9 +762,9 @@ func TestMatrices(t *testing.T) {
 	setp.lt.u32 %p1, %r0, 8;
 	@%p1 ld.shared.v4.u32 {%r4,%r5,%r6,%r7}, [%r51+1024];
 	@%p1 st.global.v4.u32 [%rd6], {%r4,%r5,%r6,%r7};
-	ret;`, given{in: in}, each(32, func(i uint32) uint32 { row, col := i/4, i%4*2; return half(col+1, row)<<16 | half(col, row) }))
+	ret;`, setup{in: in}, each(32, func(i uint32) uint32 { row, col := i/4, i%4*2; return half(col+1, row)<<16 | half(col, row) }))
 
-	// Whole numbers, so that every order of the sum gives the same.
+	// Integers, so that the result does not depend on the order of the sum.
 	check("a product", `
 	and.b32 %r2, %r0, 3;
 	cvt.rn.f32.u32 %f1, %r2;
@@ -774,7 +775,7 @@ func TestMatrices(t *testing.T) {
 	mov.b32 %r12, %f3;
 	mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%r4,%r5,%r6,%r7}, {%r10,%r10}, {%r11}, {%r12,%r12,%r12,%r12};
 	mad.wide.u32 %rd6, %r0, 16, %rd0;
-`+save, given{}, each(128, func(uint32) uint32 { return 0x41800000 })) // 0+1+2+3 + 10
+`+save, setup{}, each(128, func(uint32) uint32 { return 0x41800000 })) // 0+1+2+3 + 10
 	for _, c := range []struct {
 		name, layout string
 		want         func(row, col uint32) uint32
@@ -782,16 +783,16 @@ func TestMatrices(t *testing.T) {
 		{"rows", "row", func(row, col uint32) uint32 { return half16(row, col) }},
 		{"columns", "col", func(row, col uint32) uint32 { return half16(col, row) }},
 	} {
-		// Loaded as f16 by rows or columns and stored by rows: the layout of the fragment does not show.
+		// Loaded as f16 by rows or columns and stored by rows: the fragment layout has no effect.
 		check("a fragment by "+c.name, strings.Replace(`
 	wmma.load.c.sync.aligned.LAYOUT.m16n16k16.global.f16 {%r4,%r5,%r6,%r7}, [%rd1], 16;
 	wmma.store.d.sync.aligned.row.m16n16k16.global.f16 [%rd0], {%r4,%r5,%r6,%r7};
-	ret;`, "LAYOUT", c.layout, 1), given{in: in}, each(128, func(i uint32) uint32 {
+	ret;`, "LAYOUT", c.layout, 1), setup{in: in}, each(128, func(i uint32) uint32 {
 			row, col := i/8, i%8*2
 			return c.want(row, col+1)<<16 | c.want(row, col)
 		}))
 	}
-	check("a fragment of floats, apart", `
+	check("a fragment of f32 with a stride", `
 	wmma.load.c.sync.aligned.row.m16n16k16.global.f32 {%r4,%r5,%r6,%r7,%r8,%r9,%r10,%r11}, [%rd1], 20;
 	mov.u32 %r50, s;
 	wmma.store.d.sync.aligned.col.m16n16k16.shared.f32 [%r50], {%r4,%r5,%r6,%r7,%r8,%r9,%r10,%r11}, 16;
@@ -802,8 +803,8 @@ func TestMatrices(t *testing.T) {
 	mad.wide.u32 %rd6, %r0, 32, %rd0;
 	st.global.v4.u32 [%rd6], {%r4,%r5,%r6,%r7};
 	st.global.v4.u32 [%rd6+16], {%r8,%r9,%r10,%r11};
-	ret;`, given{in: in}, each(256, func(i uint32) uint32 { return in[i%16*20+i/16] }))
-	// Matrices that are not square: 8 rows of 32 and 32 rows of 8.
+	ret;`, setup{in: in}, each(256, func(i uint32) uint32 { return in[i%16*20+i/16] }))
+	// Matrices that are not square: 8x32 and 32x8.
 	for shape, rows := range map[string]uint32{"m8n32k16": 8, "m32n8k16": 32} {
 		columns := 256 / rows
 		for _, layout := range []string{"row", "col"} {
@@ -811,7 +812,7 @@ func TestMatrices(t *testing.T) {
 	wmma.load.c.sync.aligned.%s.%s.global.f32 {%%r4,%%r5,%%r6,%%r7,%%r8,%%r9,%%r10,%%r11}, [%%rd1];
 	wmma.store.d.sync.aligned.row.%s.global.f32 [%%rd0], {%%r4,%%r5,%%r6,%%r7,%%r8,%%r9,%%r10,%%r11};
 	ret;`, layout, shape, shape)
-			check(shape+" by "+layout, text, given{in: in}, each(256, func(i uint32) uint32 {
+			check(shape+" by "+layout, text, setup{in: in}, each(256, func(i uint32) uint32 {
 				if layout == "row" {
 					return in[i]
 				}
@@ -819,7 +820,7 @@ func TestMatrices(t *testing.T) {
 			}))
 		}
 	}
-	// Bytes, nibbles and bits: ones everywhere, so a sum counts them.
+	// Operands of all ones, so that a sum counts the elements.
 	ones := each(64, func(uint32) uint32 { return 0x01010101 })
 	check("bytes", `
 	wmma.load.a.sync.aligned.row.m16n16k16.global.s8 {%r4,%r5}, [%rd1], 16;
@@ -827,20 +828,20 @@ func TestMatrices(t *testing.T) {
 	wmma.mma.sync.aligned.row.col.m16n16k16.s32.s8.s8.s32 {%r10,%r11,%r12,%r13,%r14,%r15,%r16,%r17}, {%r4,%r5}, {%r6,%r7}, {%r0,%r0,%r0,%r0,%r0,%r0,%r0,%r0};
 	sub.u32 %r1, %r10, %r0;
 	st.global.u32 [%rd31], %r1;
-	ret;`, given{in: ones}, each(32, func(uint32) uint32 { return 16 }))
+	ret;`, setup{in: ones}, each(32, func(uint32) uint32 { return 16 }))
 	check("nibbles", `
 	wmma.load.a.sync.aligned.row.m8n8k32.global.u4 {%r4}, [%rd1], 32;
 	wmma.load.b.sync.aligned.col.m8n8k32.global.u4 {%r5}, [%rd1], 32;
 	wmma.mma.sync.aligned.row.col.m8n8k32.s32.u4.u4.s32 {%r10,%r11}, {%r4}, {%r5}, {%r20,%r20};
 	st.global.u32 [%rd31], %r11;
-	ret;`, given{in: ones}, each(32, func(uint32) uint32 { return 16 }))
+	ret;`, setup{in: ones}, each(32, func(uint32) uint32 { return 16 }))
 	check("bits", `
 	wmma.load.a.sync.aligned.row.m8n8k128.global.b1 {%r4}, [%rd1], 128;
 	wmma.load.b.sync.aligned.col.m8n8k128.global.b1 {%r5}, [%rd1], 128;
 	wmma.mma.and.popc.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32 {%r10,%r11}, {%r4}, {%r5}, {%r20,%r20};
 	st.global.u32 [%rd31], %r10;
-	ret;`, given{in: ones}, each(32, func(uint32) uint32 { return 16 }))
-	// Doubles: 1 + 2*3*4.
+	ret;`, setup{in: ones}, each(32, func(uint32) uint32 { return 16 }))
+	// f64: 1 + 2*3*4.
 	check("doubles", `
 	mov.f64 %fd1, 0d4000000000000000;
 	mov.f64 %fd2, 0d4008000000000000;
@@ -848,8 +849,8 @@ func TestMatrices(t *testing.T) {
 	mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%fd4,%fd5}, {%fd1}, {%fd2}, {%fd3,%fd3};
 	cvt.rzi.u32.f64 %r1, %fd5;
 	st.global.u32 [%rd31], %r1;
-	ret;`, given{}, each(32, func(uint32) uint32 { return 25 }))
+	ret;`, setup{}, each(32, func(uint32) uint32 { return 25 }))
 }
 
-// half16 is a half of 16 rows of 16.
+// half16 returns the bits of an element of a 16x16 matrix of f16.
 func half16(row, col uint32) uint32 { return 16*row + col }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -12,46 +13,50 @@ import (
 	"sync/atomic"
 
 	"attune/internal/ptx"
+	"attune/internal/sim/count"
+	"attune/internal/sim/finding"
+	"attune/internal/sim/mem"
 	"attune/internal/sim/mma"
+	"attune/internal/sim/order"
 )
 
 // Launch is one launch of an entry function.
 type Launch struct {
-	Entry         string // may be empty where the module has one only
+	Entry         string // may be empty where the module has one entry
 	Grid, Block   [3]int
 	DynamicShared int    // bytes
-	Cluster       [3]int // blocks of a cluster; zero for what the kernel says, or none
-	Params        []byte // the parameters, each at its own alignment, as the driver lays them out
+	Cluster       [3]int // blocks of a cluster; zero for the kernel's own, or none
+	Params        []byte // the parameters as the driver lays them out; Program.Params makes them
 }
 
-// Options say how to run.
+// Options are the options of a run.
 type Options struct {
-	Seed     uint64   // of the schedule: which warp and which side of a branch goes first, and of wmma's layout
-	Checks   bool     // all checkers on
+	Seed     uint64   // of the schedule (warps, sides of branches) and of wmma's fragment layout
+	Checks   bool     // enables all checkers
 	Tensor   mma.Mode // arithmetic of the tensor cores
-	Workers  int      // blocks at once; 0 for as many as there are cores
-	MaxSteps uint64   // warp instructions of a block before it counts as endless; 0 for a bound that no sensible kernel reaches
+	Workers  int      // blocks that run at once; 0 for the number of cores
+	MaxSteps uint64   // warp instructions of a block before it counts as endless; 0 for 500 million
 	Printf   func(text string)
 }
 
-// Result is what a launch gave beside what it wrote.
+// Result is the result of a launch, besides what it has written.
 type Result struct {
-	Findings []Finding
-	Counters Counters
+	Findings []finding.Finding
+	Counters count.Counters
 }
 
-// mostExtents bound a block.
-var mostExtents = [3]int{1024, 1024, 64}
-
-// Limits of a block, as the chips have them.
+// Limits of a block. The chips have the same.
 const (
-	mostThreads = 1024
-	mostStatic  = 48 << 10    // of shared memory that the compiler places
-	mostSteps   = 500_000_000 // half a minute or a whole one
+	maxThreads = 1024
+	maxStatic  = 48 << 10 // bytes of static shared memory
+
+	defaultMaxSteps = 500_000_000 // takes from half a minute to a minute
 )
 
-// mostShared is how much shared memory a block may have on a chip.
-func mostShared(arch string) int {
+var maxExtents = [3]int{1024, 1024, 64}
+
+// maxShared returns the bytes of shared memory that a block may have on an architecture.
+func maxShared(arch string) int {
 	switch strings.TrimRight(arch, "af") {
 	case "sm_70", "sm_72":
 		return 96 << 10
@@ -65,62 +70,67 @@ func mostShared(arch string) int {
 	return 227 << 10
 }
 
-// launch is a launch that runs.
+// launch is the state of a launch.
 type launch struct {
-	program      *Program
-	memory       *Memory
-	code         *code
-	options      Options
-	grid         [3]int
-	threads      [3]int
-	cluster      [3]int
-	explicit     bool // the launch, or the kernel, speaks of clusters
-	dynamic      int
-	params       []byte
-	chip         mma.Chip
-	found        *findings
-	globals      []uint64 // addresses of the module's variables
-	workspace    uint64   // address of the grid's barrier; 0 where the kernel does not ask for it
-	constants    []byte
-	layout       *layout
-	shared       int                   // where shared memory begins, of the block's window
-	plans        map[int32]*matrixPlan // by the number of the operation
-	tails        map[*code]*tail
-	syncs        syncPlaces // clocks that places in global memory hold
-	failed       atomic.Pointer[error]
-	fencedGlobal map[uint32]bool // blocks that have executed fence.proxy.async.global
+	program *Program
+	memory  *mem.Memory
+	code    *code
+	options Options
 
-	heap      atomic.Int64 // bytes that the kernel has allocated
-	allocated []uint64     // by the kernel
-	counters  Counters
-	parallel  bool // blocks run at the same time
-	mu        sync.Mutex
+	grid            [3]int
+	threads         [3]int
+	cluster         [3]int
+	explicitCluster bool // the launch or the kernel specifies clusters
+	dynamic         int  // bytes of dynamic shared memory
+	params          []byte
+	communicates    bool // blocks may communicate, so they run interleaved
+
+	chip      mma.Chip
+	plans     map[int32]*matrixPlan // by the number of the operation
+	tails     map[*code]*tail
+	globals   []uint64 // addresses of the module's variables
+	workspace uint64   // address of the grid's barrier; 0 where the kernel does not use it
+	constants []byte
+	layout    *mem.Layout
+	shared    int // address of shared memory in each block
+
+	findings     finding.Set
+	locations    order.Locations // what strong accesses have published in global memory
+	failed       atomic.Pointer[error]
+	parallel     bool // several blocks run at the same time
+	mu           sync.Mutex
+	fencedGlobal map[uint32]bool // blocks that have executed fence.proxy.async.global
+	heap         mem.Heap
+	allocated    []uint64 // addresses of the buffers that the kernel has allocated
+	counters     count.Counters
 }
 
-// Run runs a launch to its end. An error is about the launch as a whole; what the kernel does wrong is in the findings.
-func (p *Program) Run(ctx context.Context, memory *Memory, l Launch, o Options) (*Result, error) {
+// Run runs a launch to its end. An error concerns the launch as a whole; defects of the kernel are
+// findings.
+func (p *Program) Run(ctx context.Context, memory *mem.Memory, l Launch, o Options) (*Result, error) {
 	r, err := p.prepare(memory, l, o)
 	if err != nil {
 		return nil, err
 	}
-	defer r.freeGlobals()
+	defer r.freeBuffers()
 	if err := r.run(ctx); err != nil {
 		return nil, err
 	}
-	return &Result{Findings: r.found.list(), Counters: r.counters}, nil
+	return &Result{Findings: r.findings.List(), Counters: r.counters}, nil
 }
 
-func (p *Program) prepare(memory *Memory, l Launch, o Options) (*launch, error) {
+func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, error) {
 	f, err := p.Entry(l.Entry)
 	if err != nil {
 		return nil, err
 	}
-	c := p.codes[f]
 	if err := p.refused(f); err != nil {
 		return nil, err
 	}
-	layout := p.layout(f)
-	if err := p.checkLaunch(c, l, layout.plain); err != nil {
+	c := p.codes[f]
+	reachable, used := p.module.Reachable(f)
+	layout := mem.NewLayout(p.static, used)
+	if err := p.checkLaunch(c, l, layout.Bytes); err != nil {
 		return nil, fmt.Errorf("launch %s: %w", f.Name, err)
 	}
 	cluster, err := checkCluster(f, l)
@@ -128,14 +138,17 @@ func (p *Program) prepare(memory *Memory, l Launch, o Options) (*launch, error) 
 		return nil, fmt.Errorf("launch %s: %w", f.Name, err)
 	}
 	if o.MaxSteps == 0 {
-		o.MaxSteps = mostSteps
+		o.MaxSteps = defaultMaxSteps
 	}
 	r := &launch{
 		program: p, memory: memory, code: c, options: o, grid: l.Grid, threads: l.Block, dynamic: l.DynamicShared, params: l.Params,
-		layout: layout, found: newFindings(), tails: map[*code]*tail{}, plans: map[int32]*matrixPlan{},
+		layout: layout, tails: map[*code]*tail{}, plans: map[int32]*matrixPlan{},
+		cluster: cluster, explicitCluster: l.Cluster != [3]int{} || f.ClusterBlocks[0] > 0,
 	}
-	r.cluster, r.explicit = cluster, l.Cluster != [3]int{} || f.ClusterBlocks[0] > 0
-	layout.talks = layout.talks || r.clusterSize() > 1
+	r.communicates = r.clusterSize() > 1
+	for f := range reachable {
+		r.communicates = r.communicates || p.codes[f].communicates
+	}
 	if r.chip, err = mma.ChipOf(p.arch); err != nil {
 		return nil, err
 	}
@@ -149,79 +162,58 @@ func (p *Program) prepare(memory *Memory, l Launch, o Options) (*launch, error) 
 	for _, c := range p.codes {
 		r.tails[c] = r.newTail(c)
 	}
-	for _, a := range memory.sorted {
-		a.shadow.forget()
-	}
+	memory.ForgetAccesses()
 	return r, nil
 }
 
-// checkLaunch refuses a launch that the driver would refuse.
+// checkLaunch returns an error for a launch that the driver refuses. shared is the static shared
+// memory that the entry uses.
 func (p *Program) checkLaunch(c *code, l Launch, shared int) error {
 	for i, most := range [3]int{1<<31 - 1, 65535, 65535} {
 		if l.Grid[i] < 1 || l.Block[i] < 1 {
 			return fmt.Errorf("a grid of %v and a block of %v: every extent must be at least 1", l.Grid, l.Block)
 		}
-		if l.Grid[i] > most || l.Block[i] > mostExtents[i] {
-			return fmt.Errorf("a grid of %v and a block of %v: a block may be %v at most, a grid [2147483647 65535 65535]", l.Grid, l.Block, mostExtents)
+		if l.Grid[i] > most || l.Block[i] > maxExtents[i] {
+			return fmt.Errorf("a grid of %v and a block of %v: a block may be %v at most, a grid [2147483647 65535 65535]", l.Grid, l.Block, maxExtents)
 		}
 	}
 	threads := l.Block[0] * l.Block[1] * l.Block[2]
 	f := c.fn
 	most := f.MaxThreads[0] * max(f.MaxThreads[1], 1) * max(f.MaxThreads[2], 1)
 	switch {
-	case threads > mostThreads:
-		return fmt.Errorf("a block of %d threads; %d are allowed", threads, mostThreads)
+	case threads > maxThreads:
+		return fmt.Errorf("a block of %d threads; %d are allowed", threads, maxThreads)
 	case most > 0 && threads > most:
 		return fmt.Errorf("a block of %d threads; the kernel is compiled for %d at most (.maxntid)", threads, most)
 	case f.RequiredThreads[0] > 0 && l.Block != f.RequiredThreads:
 		return fmt.Errorf("a block of %v threads; the kernel is compiled for %v (.reqntid)", l.Block, f.RequiredThreads)
-	case shared > mostStatic:
-		return fmt.Errorf("%d bytes of static shared memory; %d are allowed, and more only as dynamic", shared, mostStatic)
-	case l.DynamicShared < 0 || shared+l.DynamicShared > mostShared(p.arch):
-		return fmt.Errorf("%d bytes of shared memory, %d of them dynamic; %d are allowed on %s", shared+l.DynamicShared, l.DynamicShared, mostShared(p.arch), p.arch)
+	case shared > maxStatic:
+		return fmt.Errorf("%d bytes of static shared memory; %d are allowed, and more only as dynamic", shared, maxStatic)
+	case l.DynamicShared < 0 || shared+l.DynamicShared > maxShared(p.arch):
+		return fmt.Errorf("%d bytes of shared memory, %d of them dynamic; %d are allowed on %s", shared+l.DynamicShared, l.DynamicShared, maxShared(p.arch), p.arch)
 	case len(l.Params) != c.entrySize:
 		return fmt.Errorf("%d bytes of parameters; the kernel takes %d bytes in %d parameters", len(l.Params), c.entrySize, len(f.Params))
 	}
 	return nil
 }
 
-// Params lays values out as the parameters of an entry function, each at the alignment that it is declared with, as the driver does.
-func (p *Program) Params(entry string, values [][]byte) ([]byte, error) {
-	f, err := p.Entry(entry)
-	if err != nil {
-		return nil, err
-	}
-	if len(values) != len(f.Params) {
-		return nil, fmt.Errorf("launch %s: %d arguments; the kernel takes %d parameters", f.Name, len(values), len(f.Params))
-	}
-	c := p.codes[f]
-	params := make([]byte, c.entrySize)
-	for i, v := range f.Params {
-		if len(values[i]) != v.Size() {
-			return nil, fmt.Errorf("launch %s: argument %d has %d bytes; the parameter %s has %d", f.Name, i, len(values[i]), v.Name, v.Size())
-		}
-		copy(params[c.entryParam[v]:], values[i])
-	}
-	return params, nil
-}
-
-// reservedShared is what the system keeps at the start of a block's shared memory.
+// reservedShared is the number of bytes that the system reserves at the start of shared memory.
 const reservedShared = 1024
 
-// placeShared chooses where shared memory begins: as aligned as its variables ask for and no more, so that what relies on more is found out.
+// placeShared chooses the address of shared memory. It is aligned as the variables require and,
+// with a seed, no more than that. A kernel that relies on more alignment then fails under some
+// seed.
 func (r *launch) placeShared() {
-	align := r.layout.align
-	r.shared = alignUp(reservedShared, align)
+	align := r.layout.Align
+	r.shared = mem.AlignUp(reservedShared, align)
 	random := rand.New(rand.NewPCG(r.options.Seed, 7))
 	if r.options.Seed != 0 && align < 1024 {
 		r.shared += align * random.IntN(1024/align)
 	}
 }
 
-// sharedBytes is the shared memory of a block, with the gaps between variables.
-func (r *launch) sharedBytes() int { return r.layout.dynamicAt() + r.dynamic }
-
-// placeGlobals makes the module's variables in global memory.
+// placeGlobals allocates the module's variables in global memory and fills in the addresses in
+// initial values.
 func (r *launch) placeGlobals() error {
 	for _, v := range r.program.globals {
 		base, err := r.memory.Alloc("the variable "+v.Name, v.Size())
@@ -244,8 +236,8 @@ func (r *launch) placeGlobals() error {
 	if err := r.placeWorkspace(); err != nil {
 		return err
 	}
-	r.constants = slices.Clone(r.program.constants)
-	for v, at := range r.program.constantAt {
+	r.constants = slices.Clone(r.program.constants.Data)
+	for v, at := range r.program.constants.Variables() {
 		write := func(offset int, data []byte) error {
 			copy(r.constants[at+offset:], data)
 			return nil
@@ -257,13 +249,14 @@ func (r *launch) placeGlobals() error {
 	return nil
 }
 
-// placeWorkspace makes what the driver gives to a grid whose blocks may all meet: its size and a barrier, four bytes each.
+// placeWorkspace allocates what the driver provides to a cooperative grid: its size and a barrier,
+// 4 bytes each.
 func (r *launch) placeWorkspace() error {
-	asked := false
+	used := false
 	for _, c := range r.program.codes {
-		asked = asked || slices.ContainsFunc(c.specials, func(s specialSlot) bool { return strings.HasPrefix(s.name, "envreg") })
+		used = used || slices.ContainsFunc(c.specials, func(s specialSlot) bool { return strings.HasPrefix(s.name, "envreg") })
 	}
-	if !asked {
+	if !used {
 		return nil
 	}
 	const size = 8
@@ -272,7 +265,7 @@ func (r *launch) placeWorkspace() error {
 		return err
 	}
 	r.workspace = base
-	r.globals = append(r.globals, base) // behind the module's variables, to be freed with them
+	r.globals = append(r.globals, base) // after the module's variables, to be freed with them
 	return r.memory.Write(base, []byte{size, 0, 0, 0, 0, 0, 0, 0})
 }
 
@@ -292,7 +285,7 @@ func (r *launch) relocate(v *ptx.Variable, write func(offset int, data []byte) e
 
 func (r *launch) symbolAddress(p ptx.Relocation) (uint64, error) {
 	if f := p.Symbol.Function; f != nil {
-		return functionAddress(r.program.codes[f].number), nil
+		return mem.FunctionAddress(r.program.codes[f].number), nil
 	}
 	v := p.Symbol.Variable
 	switch v.Space {
@@ -303,37 +296,39 @@ func (r *launch) symbolAddress(p ptx.Relocation) (uint64, error) {
 			}
 		}
 	case ptx.Const:
-		address := uint64(r.program.constantAt[v]) + uint64(p.Addend)
+		address := uint64(r.program.constants.Variables()[v]) + uint64(p.Addend)
 		if p.Generic {
-			address += constWindow
+			address = mem.ToGeneric(ptx.Const, address)
 		}
 		return address, nil
 	}
-	return 0, errors.New("the address of " + v.Name + " cannot stand in an initialiser")
+	return 0, errors.New("the address of " + v.Name + " is not allowed in an initialiser")
 }
 
-// isAllocated says whether an address is one that malloc has given.
+// isAllocated reports whether an address is one that malloc has returned.
 func (r *launch) isAllocated(address uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Contains(r.allocated, address)
 }
 
-// freeGlobals forgets what the launch has made. What a kernel has allocated does not outlive it here.
-func (r *launch) freeGlobals() {
+// freeBuffers frees the buffers that the launch has allocated. A kernel's allocations do not
+// outlive the launch here.
+func (r *launch) freeBuffers() {
 	for _, base := range r.allocated {
-		_ = r.memory.Free(base) // it was made here
+		_ = r.memory.Free(base) // cannot fail: the launch has allocated it
 	}
 	for _, base := range r.globals {
-		_ = r.memory.Free(base) // it was made here
+		_ = r.memory.Free(base) // cannot fail: the launch has allocated it
 	}
 }
 
-// run runs all blocks: at the same time where they cannot know of each other, in turns where they can, so that every run is the same.
+// run runs all blocks. They run in parallel if they cannot communicate, and interleaved otherwise,
+// so that every run with the same seed is the same.
 func (r *launch) run(ctx context.Context) error {
 	total := uint64(r.grid[0]) * uint64(r.grid[1]) * uint64(r.grid[2])
-	if r.layout.talks {
-		return r.runInTurns(ctx, total)
+	if r.communicates {
+		return r.runInterleaved(ctx, total)
 	}
 	workers := r.options.Workers
 	if workers <= 0 {
@@ -351,7 +346,7 @@ func (r *launch) run(ctx context.Context) error {
 					return
 				}
 				b.start(n)
-				b.run(ctx, b.forever)
+				b.run(ctx, math.MaxInt)
 				b.finish()
 			}
 		})
@@ -360,96 +355,126 @@ func (r *launch) run(ctx context.Context) error {
 	return r.err(ctx)
 }
 
-// How many blocks are under way at once when they run in turns: at first, and at most, where they wait for each other. No chip holds more.
+// Numbers of resident blocks of an interleaved run: at first, and at most if they wait for each
+// other. No chip holds more.
 const (
 	residentBlocks = 64
-	mostResident   = 4096
+	maxResident    = 4096
 )
 
-// runInTurns runs blocks a little at a time, one after another.
-func (r *launch) runInTurns(ctx context.Context, total uint64) error {
-	var resident, spare []*block
-	var together *cluster
-	used := tiles{}
-	size := uint64(r.clusterSize())
-	started := uint64(0)
-	room := residentBlocks
-	for idle := 0; ctx.Err() == nil && r.failed.Load() == nil; {
-		for (len(resident) < room || started%size != 0) && started < total {
-			var b *block
-			if n := len(spare); n > 0 && size == 1 { // others may still look at a block of a cluster that has ended
-				b, spare = spare[n-1], spare[:n-1]
-			} else {
-				b = r.newBlock()
-				b.tiles = used // they take turns
-			}
-			index, rank := r.inClusters(started)
-			if size > 1 {
-				if rank == 0 {
-					together = newCluster(int(size))
-				}
-				together.join(b, rank)
-			}
-			b.start(index)
-			started++
-			resident = append(resident, b)
-		}
-		if len(resident) == 0 {
-			return r.err(ctx)
-		}
-		moved := false
-		for i := 0; i < len(resident); {
-			b := resident[i]
-			b.run(ctx, b.turn)
-			moved = moved || b.progressed
-			if b.done() {
-				b.finish()
-				spare = append(spare, b)
-				resident = append(resident[:i], resident[i+1:]...)
-				moved = true
-				continue
-			}
-			i++
-		}
-		if moved {
-			idle = 0
-			continue
-		}
-		// No block has changed anything for a while: they wait for each other, or for a block that has had no room.
-		if started < total && room < mostResident {
-			room *= 2
-			continue
-		}
-		for _, b := range resident {
-			moved = b.leap() || moved
-		}
-		if moved {
-			continue
-		}
-		idle++
-		if idle%loosenRounds == 0 {
-			for _, b := range resident {
-				moved = b.loosen() || moved
-			}
-			if moved {
-				idle = 0
-			}
-		}
-		if idle > idleRounds {
-			for _, b := range resident {
-				b.reportStuck()
-			}
-			return r.err(ctx)
+// interleavedSlice is the time slice of a block in an interleaved run, in warp instructions.
+const interleavedSlice = 20_000
+
+// interleaving is the state of an interleaved run.
+type interleaving struct {
+	launch   *launch
+	total    uint64 // blocks of the grid
+	started  uint64
+	room     int // for resident blocks
+	resident []*block
+	spare    []*block // ended blocks, to be used again
+	cluster  *cluster // of the blocks that are started now
+	tiles    tiles    // of all blocks: one runs at a time
+	idle     int      // rounds in which nothing has changed
+}
+
+// runInterleaved runs blocks one after another in time slices.
+func (r *launch) runInterleaved(ctx context.Context, total uint64) error {
+	s := &interleaving{launch: r, total: total, room: residentBlocks, tiles: tiles{}}
+	for ctx.Err() == nil && r.failed.Load() == nil {
+		s.startBlocks()
+		if len(s.resident) == 0 || !s.runSlices(ctx) && !s.resolveIdle() {
+			break
 		}
 	}
 	return r.err(ctx)
 }
 
-// How many rounds in which nothing moves go by before lanes are let go that wait for their warp, and before it counts as stuck.
+// startBlocks starts blocks while there is room, and completes a cluster that it has begun.
+func (s *interleaving) startBlocks() {
+	r := s.launch
+	size := uint64(r.clusterSize())
+	for (len(s.resident) < s.room || s.started%size != 0) && s.started < s.total {
+		var b *block
+		if n := len(s.spare); n > 0 && size == 1 { // blocks of a cluster may still access an ended one
+			b, s.spare = s.spare[n-1], s.spare[:n-1]
+		} else {
+			b = r.newBlock()
+			b.tiles = s.tiles
+		}
+		index, rank := r.inClusters(s.started)
+		if size > 1 {
+			if rank == 0 {
+				s.cluster = newCluster(int(size))
+			}
+			s.cluster.join(b, rank)
+		}
+		b.start(index)
+		s.started++
+		s.resident = append(s.resident, b)
+	}
+}
+
+// runSlices runs a time slice of every resident block, and reports whether anything has changed.
+func (s *interleaving) runSlices(ctx context.Context) bool {
+	changed := false
+	for i := 0; i < len(s.resident); {
+		b := s.resident[i]
+		b.run(ctx, interleavedSlice)
+		changed = changed || b.progressed
+		if b.done() {
+			b.finish()
+			s.spare = append(s.spare, b)
+			s.resident = append(s.resident[:i], s.resident[i+1:]...)
+			changed = true
+			continue
+		}
+		i++
+	}
+	if changed {
+		s.idle = 0
+	}
+	return changed
+}
+
+// Numbers of idle rounds before lanes that wait for their warp are unblocked, and before the blocks
+// count as deadlocked.
 const (
-	loosenRounds = 3
-	idleRounds   = 20
+	unblockRounds  = 3
+	deadlockRounds = 20
 )
+
+// resolveIdle does something about blocks that wait for each other, or for a block that is not
+// resident. It reports a deadlock and returns false where nothing helps.
+func (s *interleaving) resolveIdle() bool {
+	if s.started < s.total && s.room < maxResident {
+		s.room *= 2
+		return true
+	}
+	any := false
+	for _, b := range s.resident {
+		any = b.advanceClock() || any
+	}
+	if any {
+		return true
+	}
+	s.idle++
+	if s.idle%unblockRounds == 0 {
+		for _, b := range s.resident {
+			any = b.unblock() || any
+		}
+		if any {
+			s.idle = 0
+		}
+	}
+	if s.idle <= deadlockRounds {
+		return true
+	}
+	for _, b := range s.resident {
+		b.reportDeadlock()
+	}
+	return false
+}
 
 func (r *launch) err(ctx context.Context) error {
 	if failed := r.failed.Load(); failed != nil {
@@ -458,5 +483,5 @@ func (r *launch) err(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// fail ends the launch.
+// fail ends the launch with an error.
 func (r *launch) fail(err error) { r.failed.CompareAndSwap(nil, &err) }

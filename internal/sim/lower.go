@@ -3,12 +3,13 @@ package sim
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"attune/internal/ptx"
+	"attune/internal/sim/count"
+	"attune/internal/sim/lanes"
 )
 
-// lowerInstruction finds the operation of an instruction.
+// lowerInstruction lowers an instruction. pc is its index in the function.
 func (c *code) lowerInstruction(in *ptx.Instruction, o *op, pc int) error {
 	switch in.Opcode {
 	case "mov":
@@ -50,45 +51,18 @@ func (c *code) lowerInstruction(in *ptx.Instruction, o *op, pc int) error {
 		return c.lowerWgmma(in, o)
 	case "setmaxnreg":
 		return c.lowerMaxRegisters(in, o)
-	}
-	if in.Opcode == "createpolicy" {
+	case "createpolicy":
 		return c.lowerPolicy(in, o)
-	}
-	if noEffect(in) {
-		o.class = classMove
+	case "prefetch", "prefetchu", "pmevent", "nanosleep", "brkpt", "applypriority", "griddepcontrol":
+		// They concern caches, sleep and events, which the simulator does not have.
+		o.class = count.Move
 		o.run = func(*warp, *op, uint32) {}
 		return nil
 	}
 	return c.lowerALU(in, o)
 }
 
-// noEffect says whether an instruction changes nothing that a simulator has: caches, sleep and events.
-func noEffect(in *ptx.Instruction) bool {
-	switch in.Opcode {
-	case "prefetch", "prefetchu", "pmevent", "nanosleep", "brkpt", "applypriority", "griddepcontrol":
-		return true
-	}
-	return false
-}
-
-// lowerProxyFence is for the fences between ways to memory, which matter to bulk copies and to wgmma.
-func (c *code) lowerProxyFence(in *ptx.Instruction, o *op) error {
-	o.run = func(*warp, *op, uint32) {}
-	switch words := strings.Join(in.Modifiers, "."); words {
-	case "proxy.async", "proxy.async.shared::cta", "proxy.async.shared::cluster":
-		o.run = runProxyFence
-	case "proxy.async.global":
-		o.run = func(w *warp, _ *op, _ uint32) { w.block.fenceGlobal() }
-	case "proxy.alias", "mbarrier_init.release.cluster":
-	default:
-		if !strings.HasPrefix(words, "proxy.tensormap::generic.") {
-			return fmt.Errorf("unsupported form")
-		}
-	}
-	return nil
-}
-
-// lowerPolicy gives a cache policy some value; nothing depends on it.
+// lowerPolicy lowers createpolicy. The value of a cache policy has no effect here.
 func (c *code) lowerPolicy(in *ptx.Instruction, o *op) error {
 	if len(in.Operands) == 0 {
 		return fmt.Errorf("unsupported form")
@@ -97,7 +71,7 @@ func (c *code) lowerPolicy(in *ptx.Instruction, o *op) error {
 	if err != nil {
 		return err
 	}
-	o.class = classMove
-	o.compact(laneMov64, d, c.constant(file64, 0))
+	o.class = count.Move
+	o.compact(lanes.Mov64, d, c.constant(file64, 0))
 	return nil
 }

@@ -8,11 +8,13 @@ import (
 	"testing"
 
 	"attune/internal/fp8"
+	"attune/internal/sim/mem"
 	"attune/internal/tensormap"
 )
 
-// A product of matrices as kernels for Hopper have it: one warp asks for tiles by tensor maps, which arrive in the swizzle of 128 bytes, four stages
-// ahead; two warpgroups multiply them and hand them back. A block has 128 by 128 of the result, which is C = A times the transpose of B.
+// A matrix product in the style of Hopper kernels. A producer warp issues TMA loads of tiles with
+// the 128-byte swizzle into a pipeline of four stages. Two consumer warpgroups multiply them and
+// release the stages. A block computes a 128x128 tile of C, which is A times the transpose of B.
 
 const (
 	matmulTile   = 128 // rows of A and of B in a block, and bytes of K in a stage
@@ -21,7 +23,7 @@ const (
 	matmulShared = 2*matmulStages*matmulBytes + 64
 )
 
-// matmulText is the kernel: k(map of A, map of B, C, steps of K, N).
+// matmulText returns the kernel k(map of A, map of B, C, steps of K, N).
 func matmulText() string {
 	var sums, zero, store strings.Builder
 	for i := range 64 {
@@ -146,12 +148,12 @@ END:
 `)
 }
 
-// matmul is a product of that kernel: of m by k and n by k numbers.
+// matmul is a launch of that kernel: A has m by k, B has n by k elements.
 type matmul struct {
 	m, n, k int
 	a, b    []byte
 	program *Program
-	memory  *Memory
+	memory  *mem.Memory
 	c       uint64
 	launch  Launch
 }
@@ -162,7 +164,7 @@ func newMatmul(t testing.TB, m, n, k int) *matmul {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &matmul{m: m, n: n, k: k, program: p, memory: NewMemory()}
+	x := &matmul{m: m, n: n, k: k, program: p, memory: mem.NewMemory()}
 	random := rand.New(rand.NewPCG(4, 2))
 	draw := func(name string, rows int) ([]byte, []byte) {
 		data := make([]byte, rows*k)
@@ -173,7 +175,7 @@ func newMatmul(t testing.TB, m, n, k int) *matmul {
 		if err := x.memory.Write(at, data); err != nil {
 			t.Fatal(err)
 		}
-		tensor := TensorMap{Address: at, Map: tensormap.Map{
+		tensor := mem.TensorMap{Address: at, Map: tensormap.Map{
 			Type: "u8", Dims: []int{k, rows}, Strides: []int{k}, Box: []int{matmulTile, matmulTile}, ElementStrides: []int{1, 1}, Swizzle: "128B",
 		}}
 		encoded, err := tensor.Encode()
@@ -203,7 +205,7 @@ func (x *matmul) run(t testing.TB, o Options) *Result {
 	return result
 }
 
-// TestMatmul holds the kernel of the benchmark against sums in float32, under several schedules.
+// TestMatmul compares the kernel of the benchmark with sums in float32, under several schedules.
 func TestMatmul(t *testing.T) {
 	t.Parallel()
 	x := newMatmul(t, 256, 128, 768)
@@ -228,7 +230,7 @@ func TestMatmul(t *testing.T) {
 func BenchmarkMatmul(b *testing.B)        { benchmarkMatmul(b, false) }
 func BenchmarkMatmulChecked(b *testing.B) { benchmarkMatmul(b, true) }
 
-// benchmarkMatmul is a product of 1024 by 1024 by 1024 in FP8.
+// benchmarkMatmul runs a product of 1024x1024x1024 in FP8.
 func benchmarkMatmul(b *testing.B, checks bool) {
 	b.Helper()
 	x := newMatmul(b, 1024, 1024, 1024)

@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"attune/internal/ptx"
+	"attune/internal/sim/mem"
 )
 
-// TestRefusals is about what cannot be run: each has one clear message, and none takes the program with it.
+// TestRefusals tests what cannot run. Each case has a clear message in one line, and none crashes.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	check := func(name string, g given, want ...string) {
+	check := func(name string, g setup, want ...string) {
 		t.Helper()
 		if g.steps == 0 {
 			g.steps = 10000
@@ -21,46 +22,46 @@ func TestRefusals(t *testing.T) {
 			g.unchecked = unchecked
 			_, err := try(t, g)
 			if err == nil {
-				t.Errorf("%s: it runs", name)
+				t.Errorf("%s: no error", name)
 				return
 			}
 			for _, text := range want {
 				if !strings.Contains(err.Error(), text) {
-					t.Errorf("%s: the error is %q, want %q in it", name, err, text)
+					t.Errorf("%s: error %q does not contain %q", name, err, text)
 				}
 			}
 			if strings.Contains(err.Error(), "\n") || strings.HasSuffix(err.Error(), ".") {
-				t.Errorf("%s: the message is not one line without an end: %q", name, err)
+				t.Errorf("%s: the message has several lines or ends with a period: %q", name, err)
 			}
 		}
 	}
-	body := func(text string) given { return given{text: kernel(text + "\n ret;")} }
+	body := func(text string) setup { return setup{text: kernel(text + "\n ret;")} }
 
 	// Text.
-	check("no PTX at all", given{text: "MZ\x90\x00"}, "line 1")
-	check("an empty text", given{text: ""}, "version")
-	check("half a module", given{text: kernel("ret;")[:300]}, "line ")
-	check("no entry", given{text: header}, "no entry function")
-	check("an instruction that is none", body("frobnicate.u32 %r1, %r2;"), "PTX line 20", "frobnicate.u32 %r1, %r2", "unsupported instruction")
-	check("a type that is none", body("add.u33 %r1, %r2, %r3;"), "add.u33")
-	check("a register that is none", body("add.u32 %q1, %r2, %r3;"), "line 20", "%q1")
-	check("operands too few", body("add.u32 %r1, %r2;"), "PTX line 20", "it has 2 operands, want 3")
+	check("no PTX at all", setup{text: "MZ\x90\x00"}, "line 1")
+	check("an empty text", setup{text: ""}, "version")
+	check("half a module", setup{text: kernel("ret;")[:300]}, "line ")
+	check("no entry", setup{text: header}, "no entry function")
+	check("an unknown instruction", body("frobnicate.u32 %r1, %r2;"), "PTX line 20", "frobnicate.u32 %r1, %r2", "unsupported instruction")
+	check("an unknown type", body("add.u33 %r1, %r2, %r3;"), "add.u33")
+	check("an unknown register", body("add.u32 %q1, %r2, %r3;"), "line 20", "%q1")
+	check("too few operands", body("add.u32 %r1, %r2;"), "PTX line 20", "it has 2 operands, want 3")
 	check("a predicate as a number", body("add.u32 %r1, %r2, %p1;"), "operand 2 is not a .u32")
 	check("a number as a predicate", body("selp.u32 %r1, %r2, %r3, %r4;"), "operand 3 is not a .pred")
-	check("a result for nothing", body("add.u32 5, %r2, %r3;"), "line 20")
-	check("a special register that is none", body("mov.u32 %r1, %envreg3;"), "%envreg3")
+	check("a constant as the result", body("add.u32 5, %r2, %r3;"), "line 20")
+	check("an unknown special register", body("mov.u32 %r1, %envreg3;"), "%envreg3")
 	check("a constant of the wrong kind", body("add.u64 %rd3, %rd2, 0f3F800000;"), "a constant of this form")
-	check("a variable without a place", body("ld.global.u32 %r1, [nowhere];"), "line 20", "nowhere")
-	check("the wrong space", given{text: kernelWith(".shared .u32 s;", "ld.global.u32 %r1, [s];\n ret;")}, "s is in .shared")
-	check("a label that is not there", body("bra NOWHERE;"), "NOWHERE")
-	check("a function that is not there", body("call.uni nowhere, ();"), "nowhere")
-	check("a function that is only declared", given{text: kernelWith(".extern .func f();", "call.uni f, ();\n "+
+	check("an unknown variable", body("ld.global.u32 %r1, [nowhere];"), "line 20", "nowhere")
+	check("the wrong space", setup{text: kernelWith(".shared .u32 s;", "ld.global.u32 %r1, [s];\n ret;")}, "s is in .shared")
+	check("an unknown label", body("bra NOWHERE;"), "NOWHERE")
+	check("an unknown function", body("call.uni nowhere, ();"), "nowhere")
+	check("a function that is only declared", setup{text: kernelWith(".extern .func f();", "call.uni f, ();\n "+
 		"ret;")}, "f is declared and not defined")
-	check("a call with another number of arguments", given{text: kernelWith(".func f(.param .b32 a)\n{ ret; }", "call.uni f, ();\n "+
+	check("a call with another number of arguments", setup{text: kernelWith(".func f(.param .b32 a)\n{ ret; }", "call.uni f, ();\n "+
 		"ret;")}, "line 21", "arguments")
 	check("a store to a small register", body("st.global.u64 [%rd0], %r1;"), "too small")
 	check("three values for four", body("ld.global.v4.u32 {%r1,%r2,%r3}, [%rd0];"), "3 values, want 4")
-	check("no such vector", body("ld.global.v3.u32 {%r1,%r2,%r3}, [%rd0];"), "v3")
+	check("an unknown vector size", body("ld.global.v3.u32 {%r1,%r2,%r3}, [%rd0];"), "v3")
 	check("a load without a type", body("ld.global %r1, [%rd0];"), "no type")
 	check("a load without an address", body("ld.global.u32 %r1, %rd0;"), "address in brackets")
 	check("a copy of three bytes", body("cp.async.ca.shared.global [%r1], [%rd0], 3;"), "cannot copy 3 bytes")
@@ -71,12 +72,12 @@ func TestRefusals(t *testing.T) {
 		body("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r1,%r2,%r3,%r4}, {%r1,%r2}, {%r1,%r2}, {%r1,%r2,%r3,%r4};"),
 		"a has 2 registers, want 4")
 
-	// More memory than any chip has.
+	// More memory than a chip has.
 	check("local memory", body(".local .align 4 .b8 l[1073741824];\n st.local.u32 [l], %r0;"), "local")
-	check("parameters of a function", given{text: kernelWith(".func f(.param .b8 a[1073741824])\n{ ret; }", ".param .b8 a[1073741824];\n call f, (a);\n ret;")}, "param")
-	check("constants", given{text: kernelWith(".const .b8 a[1073741824];", "ret;")}, "const")
+	check("parameters of a function", setup{text: kernelWith(".func f(.param .b8 a[1073741824])\n{ ret; }", ".param .b8 a[1073741824];\n call f, (a);\n ret;")}, "param")
+	check("constants", setup{text: kernelWith(".const .b8 a[1073741824];", "ret;")}, "const")
 
-	// Things of Hopper.
+	// Instructions of Hopper and later.
 	for _, text := range []string{
 		"wgmma.fence.sync.aligned;",
 		"cp.async.bulk.tensor.2d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%r1], [%rd0, {%r2, %r3}], [%r4];",
@@ -90,25 +91,25 @@ func TestRefusals(t *testing.T) {
 		_, err := try(t, body(text))
 		var unsupported *UnsupportedError
 		if !errors.As(err, &unsupported) || unsupported.Line != 20 || !strings.Contains(text, unsupported.Text) || unsupported.Why == "" {
-			t.Errorf("%s gives %v", text, err)
+			t.Errorf("%s: error %v", text, err)
 		}
 	}
 
-	// What happens when it runs.
-	check("an endless loop", given{text: kernel("LOOP:\n add.u32 %r1, %r1, 1;\n " +
+	// Errors while the kernel runs.
+	check("an endless loop", setup{text: kernel("LOOP:\n add.u32 %r1, %r1, 1;\n " +
 		"bra LOOP;"), steps: 5000}, "more than 5000 warp instructions", "endless", "warp 0")
-	check("an endless loop of one lane", given{text: kernel("LOOP:\n setp.eq.u32 %p1, %r0, 3;\n @%p1 bra LOOP;\n " +
+	check("an endless loop of one lane", setup{text: kernel("LOOP:\n setp.eq.u32 %p1, %r0, 3;\n @%p1 bra LOOP;\n " +
 		"ret;"), steps: 5000}, "endless", "lane 3")
 	check("trap", body("setp.eq.u32 %p1, %r0, 9;\n @%p1 trap;"), "executed trap at ptx:21", "thread 9 of block [0 0 0]")
-	check("recursion without end", given{text: kernelWith(".func f(.param .b32 a)\n"+
+	check("endless recursion", setup{text: kernelWith(".func f(.param .b32 a)\n"+
 		"{ .param .b32 b; call.uni f, (b); ret; }", ".param .b32 x;\n call.uni f, (x);\n ret;"), steps: 1 << 20},
 		"f calls itself more than")
-	check("a call of no function", given{text: kernelWith(".func f()\n{ ret; }", "mov.u64 %rd5, 64;\n P: .callprototype _ ();\n "+
+	check("an indirect call of an address that is not a function", setup{text: kernelWith(".func f()\n{ ret; }", "mov.u64 %rd5, 64;\n P: .callprototype _ ();\n "+
 		"call %rd5, (), P;\n ret;")},
 		"indirect call at ptx:", "0x40")
 }
 
-// TestTwoEntries: a module may hold kernels that cannot be run beside one that can.
+// TestTwoEntries loads a module with a kernel that can run and one that cannot.
 func TestTwoEntries(t *testing.T) {
 	t.Parallel()
 	hopper := strings.Replace(strings.TrimPrefix(kernel("wgmma.fence.sync.aligned;\n ret;"), header), "entry k", "entry hopper", 1)
@@ -117,22 +118,22 @@ func TestTwoEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := Launch{Entry: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}, Params: make([]byte, 16)}
-	if _, err := p.Run(t.Context(), NewMemory(), l, Options{}); err != nil {
+	if _, err := p.Run(t.Context(), mem.NewMemory(), l, Options{}); err != nil {
 		t.Error(err)
 	}
 	l.Entry = "hopper"
 	var unsupported *UnsupportedError
-	if _, err := p.Run(t.Context(), NewMemory(), l, Options{}); !errors.As(err, &unsupported) || unsupported.Text != "wgmma.fence.sync.aligned" {
-		t.Errorf("the other gives %v", err)
+	if _, err := p.Run(t.Context(), mem.NewMemory(), l, Options{}); !errors.As(err, &unsupported) || unsupported.Text != "wgmma.fence.sync.aligned" {
+		t.Errorf("error of the other kernel: %v", err)
 	}
 }
 
-// TestBreakpoint: a debugger's breakpoint is no error where there is no debugger.
+// TestBreakpoint checks that brkpt has no effect without a debugger.
 func TestBreakpoint(t *testing.T) {
-	schedules(t, "brkpt", given{text: kernel(storing("brkpt;\n mov.u32 %r1, 4;"))}, each(32, func(uint32) uint32 { return 4 }))
+	schedules(t, "brkpt", setup{text: kernel(storing("brkpt;\n mov.u32 %r1, 4;"))}, each(32, func(uint32) uint32 { return 4 }))
 }
 
-// TestLaunchRefusals is about launches that the driver would turn down too.
+// TestLaunchRefusals tests launches that the driver refuses too.
 func TestLaunchRefusals(t *testing.T) {
 	t.Parallel()
 	load := func(text string) *Program {
@@ -149,23 +150,23 @@ func TestLaunchRefusals(t *testing.T) {
 		t.Helper()
 		l := good
 		change(&l)
-		result, err := p.Run(t.Context(), NewMemory(), l, Options{MaxSteps: 1000})
+		result, err := p.Run(t.Context(), mem.NewMemory(), l, Options{MaxSteps: 1000})
 		if err == nil {
-			t.Errorf("%s: it runs: %v", name, result)
+			t.Errorf("%s: no error: %v", name, result)
 			return
 		}
 		for _, text := range want {
 			if !strings.Contains(err.Error(), text) {
-				t.Errorf("%s: the error is %q, want %q in it", name, err, text)
+				t.Errorf("%s: error %q does not contain %q", name, err, text)
 			}
 		}
 	}
-	check("an entry that is not there", plain, func(l *Launch) { l.Entry = "q" }, `no entry function "q"`, "it has k")
+	check("an unknown entry", plain, func(l *Launch) { l.Entry = "q" }, `no entry function "q"`, "it has k")
 	check("no grid", plain, func(l *Launch) { l.Grid[1] = 0 }, "launch k", "every extent must be at least 1")
-	check("less than a grid", plain, func(l *Launch) { l.Grid[2] = -1 }, "every extent")
+	check("a negative grid", plain, func(l *Launch) { l.Grid[2] = -1 }, "every extent")
 	check("no block", plain, func(l *Launch) { l.Block[0] = 0 }, "every extent")
 	check("too many threads", plain, func(l *Launch) { l.Block = [3]int{33, 32, 1} }, "a block of 1056 threads", "1024")
-	check("so many threads that their number has no place", plain, func(l *Launch) { l.Block = [3]int{1 << 32, 1 << 32, 1} }, "a block of [4294967296 4294967296 1]")
+	check("a number of threads that overflows", plain, func(l *Launch) { l.Block = [3]int{1 << 32, 1 << 32, 1} }, "a block of [4294967296 4294967296 1]")
 	check("a block too deep", plain, func(l *Launch) { l.Block[2] = 65 }, "[1024 1024 64]")
 	check("too large a grid", plain, func(l *Launch) { l.Grid = [3]int{1 << 31, 1, 1} }, "a grid of [2147483648 1 1]")
 	check("too high a grid", plain, func(l *Launch) { l.Grid[1] = 65536 }, "a grid of [1 65536 1]")
@@ -174,40 +175,40 @@ func TestLaunchRefusals(t *testing.T) {
 	check("a parameter of another size", plain, func(l *Launch) { l.Params = make([]byte, 12) }, "12 bytes of parameters")
 	check("too much shared memory", plain, func(l *Launch) { l.DynamicShared = 99<<10 + 1 }, "101377 bytes of shared memory", "101376 are allowed on sm_89")
 	for arch, most := range map[string]int{"sm_75": 64, "sm_86": 99, "sm_89": 99, "sm_90": 227, "sm_90a": 227, "sm_100f": 227} {
-		if got := mostShared(arch); got != most<<10 {
+		if got := maxShared(arch); got != most<<10 {
 			t.Errorf("%d bytes of shared memory on %s, want %d", got, arch, most<<10)
 		}
 	}
-	check("less than no shared memory", plain, func(l *Launch) { l.DynamicShared = -4 }, "shared memory")
+	check("negative shared memory", plain, func(l *Launch) { l.DynamicShared = -4 }, "shared memory")
 	static := load(kernelWith(".shared .b8 s[49000];", "mov.u32 %r1, s;\n ret;"))
 	check("too much of both kinds", static, func(l *Launch) { l.DynamicShared = 53000 }, "102000 bytes of shared memory, 53000 of them dynamic")
 	static = load(kernelWith(".shared .b8 s[49153];", "mov.u32 %r1, s;\n ret;"))
-	check("too much that is static", static, func(*Launch) {}, "49153 bytes of static shared memory; 49152 are allowed")
+	check("too much static shared memory", static, func(*Launch) {}, "49153 bytes of static shared memory; 49152 are allowed")
 	small := load(strings.Replace(kernel("ret;"), "\n{", "\n.maxntid 64, 1, 1\n{", 1))
-	check("more than the kernel is compiled for", small, func(l *Launch) { l.Block[0] = 65 }, "64 at most", ".maxntid")
+	check("more threads than .maxntid", small, func(l *Launch) { l.Block[0] = 65 }, "64 at most", ".maxntid")
 	exact := load(strings.Replace(kernel("ret;"), "\n{", "\n.reqntid 64, 1, 1\n{", 1))
-	check("other than the kernel is compiled for", exact, func(l *Launch) { l.Block[0] = 32 }, ".reqntid")
+	check("other threads than .reqntid", exact, func(l *Launch) { l.Block[0] = 32 }, ".reqntid")
 	two := load(kernel("ret;") + strings.Replace(strings.TrimPrefix(kernel("ret;"), header), "entry k", "entry q", 1))
-	check("one of two", two, func(l *Launch) {}, "k, q")
+	check("no entry named, and two to choose from", two, func(l *Launch) {}, "k, q")
 	if _, err := two.Entry("q"); err != nil {
 		t.Error(err)
 	}
 	if n := static.SharedBytes(); n != 49153 {
-		t.Errorf("it has %d bytes of static shared memory, want 49153", n)
+		t.Errorf("%d bytes of static shared memory, want 49153", n)
 	}
 
-	// Someone has enough of it.
+	// A cancelled context.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := plain.Run(ctx, NewMemory(), good, Options{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("a launch that nobody wants any more gives %v", err)
+	if _, err := plain.Run(ctx, mem.NewMemory(), good, Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("error of a cancelled launch: %v", err)
 	}
-	if _, err := try(t, given{text: kernel("ret;"), arch: "sm_5"}); err == nil || !strings.Contains(err.Error(), "sm_5") {
-		t.Errorf("a chip that is none gives %v", err)
+	if _, err := try(t, setup{text: kernel("ret;"), arch: "sm_5"}); err == nil || !strings.Contains(err.Error(), "sm_5") {
+		t.Errorf("error for an unknown chip: %v", err)
 	}
 }
 
-// TestWrongRegisters: a register of another width than the instruction wants is refused, wherever it stands.
+// TestWrongRegisters checks that a register of the wrong width is refused in every position.
 func TestWrongRegisters(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -251,13 +252,13 @@ func TestWrongRegisters(t *testing.T) {
 		"mov.u32 %rd1, %r1;",
 		"mov.b64 %r1, %rd1;",
 	} {
-		_, err := try(t, given{text: kernelWith(".shared .align 16 .b8 s[16];", text+"\n ret;"), steps: 1000})
+		_, err := try(t, setup{text: kernelWith(".shared .align 16 .b8 s[16];", text+"\n ret;"), steps: 1000})
 		if err == nil {
-			t.Errorf("%s runs", text)
+			t.Errorf("%s: no error", text)
 		}
 	}
-	// Where nobody wants the result, it goes nowhere.
-	schedules(t, "sinks", given{text: kernel(storing(`
+	// A result may go to the sink.
+	schedules(t, "sinks", setup{text: kernel(storing(`
 	setp.lt.u32 %p0, %r0, 5;
 	mov.u32 %r1, 3;
 	vote.sync.any.pred _, %p0, -1;

@@ -8,17 +8,21 @@ import (
 	"testing"
 
 	"attune/internal/ptx"
+	"attune/internal/sim/count"
+	"attune/internal/sim/finding"
+	"attune/internal/sim/mem"
 )
 
-// The kernels of these tests are k(out, in), with registers enough for anything, the addresses of both buffers in %rd0 and %rd1, the thread in %r0, its
-// number in the grid in %r63 and the address of its own word of out in %rd31. What a thread puts into %r1 goes there.
+// The kernels of these tests are k(out, in). They have many registers of each type. %rd0 and %rd1
+// have the addresses of the two buffers, %r0 the thread index in the block, %r63 the index in the
+// grid, and %rd31 the address of the thread's own word of out. Tests put a result into %r1.
 
 const header = ".version 8.3\n.target sm_89\n.address_size 64\n"
 
-// kernel is a module whose entry function has this body.
+// kernel returns a module whose entry function has the body.
 func kernel(body string) string { return kernelWith("", body) }
 
-// kernelWith has declarations of the module before the entry function.
+// kernelWith is kernel with declarations of the module before the entry function.
 func kernelWith(declarations, body string) string {
 	return header + declarations + `
 .visible .entry k(.param .u64 p0, .param .u64 p1)
@@ -39,11 +43,12 @@ func kernelWith(declarations, body string) string {
 ` + body + "\n}\n"
 }
 
-// storing is a body that ends with the result in %r1.
+// storing returns a body that stores %r1 at its end.
 func storing(body string) string { return body + "\n\tst.global.u32 [%rd31], %r1;\n\tret;" }
 
-// given is a launch of such a kernel; what is left zero is one block of one warp, and a word of out for each thread.
-type given struct {
+// setup is a launch of such a kernel. The zero value is one block of one warp, with a word of out
+// for each thread.
+type setup struct {
 	text          string
 	blocks        int
 	threads       int
@@ -56,18 +61,19 @@ type given struct {
 	steps         uint64
 	printf        func(string)
 	arch          string
-	writtenBefore bool // the output counts as written
-	schedules     uint64
+	writtenBefore bool   // out counts as initialised
+	schedules     uint64 // at most
 }
 
-// gave is what came of it.
-type gave struct {
+// outcome is the result of a launch.
+type outcome struct {
 	out      []uint32
-	findings []Finding
-	counters Counters
+	findings []finding.Finding
+	counters count.Counters
 }
 
-func (g gave) kinds() string {
+// kinds returns the kinds of the findings, separated by spaces.
+func (g outcome) kinds() string {
 	var list []string
 	for _, f := range g.findings {
 		list = append(list, string(f.Kind))
@@ -75,8 +81,8 @@ func (g gave) kinds() string {
 	return strings.Join(list, " ")
 }
 
-// simulate runs a kernel that can be run.
-func simulate(t testing.TB, g given) gave {
+// simulate runs a kernel that must run without an error.
+func simulate(t testing.TB, g setup) outcome {
 	t.Helper()
 	got, err := try(t, g)
 	if err != nil {
@@ -86,7 +92,7 @@ func simulate(t testing.TB, g given) gave {
 }
 
 // try runs a kernel.
-func try(t testing.TB, g given) (gave, error) {
+func try(t testing.TB, g setup) (outcome, error) {
 	t.Helper()
 	g.blocks = max(g.blocks, 1)
 	if g.threads == 0 {
@@ -97,13 +103,13 @@ func try(t testing.TB, g given) (gave, error) {
 	}
 	module, err := ptx.Parse([]byte(g.text))
 	if err != nil {
-		return gave{}, err
+		return outcome{}, err
 	}
 	p, err := Load(module, g.arch)
 	if err != nil {
-		return gave{}, err
+		return outcome{}, err
 	}
-	memory := NewMemory()
+	memory := mem.NewMemory()
 	out := buffer(t, memory, "out", 4*g.out)
 	in := buffer(t, memory, "in", 4*len(g.in))
 	if g.writtenBefore {
@@ -118,12 +124,12 @@ func try(t testing.TB, g given) (gave, error) {
 		Seed: g.seed, Checks: !g.unchecked, Workers: g.workers, MaxSteps: g.steps, Printf: g.printf,
 	})
 	if err != nil {
-		return gave{}, err
+		return outcome{}, err
 	}
-	return gave{take(t, memory, out, g.out), result.Findings, result.Counters}, nil
+	return outcome{take(t, memory, out, g.out), result.Findings, result.Counters}, nil
 }
 
-func buffer(t testing.TB, m *Memory, name string, size int) uint64 {
+func buffer(t testing.TB, m *mem.Memory, name string, size int) uint64 {
 	t.Helper()
 	base, err := m.Alloc(name, size)
 	if err != nil {
@@ -132,7 +138,7 @@ func buffer(t testing.TB, m *Memory, name string, size int) uint64 {
 	return base
 }
 
-func put(t testing.TB, m *Memory, to uint64, values []uint32) {
+func put(t testing.TB, m *mem.Memory, to uint64, values []uint32) {
 	t.Helper()
 	var data []byte
 	for _, v := range values {
@@ -143,7 +149,7 @@ func put(t testing.TB, m *Memory, to uint64, values []uint32) {
 	}
 }
 
-func take(t testing.TB, m *Memory, from uint64, n int) []uint32 {
+func take(t testing.TB, m *mem.Memory, from uint64, n int) []uint32 {
 	t.Helper()
 	data := make([]byte, 4*n)
 	if err := m.Read(data, from); err != nil {
@@ -156,7 +162,7 @@ func take(t testing.TB, m *Memory, from uint64, n int) []uint32 {
 	return values
 }
 
-// numbered is a text with the numbers of its lines, for messages.
+// numbered returns a text with line numbers, for messages.
 func numbered(text string) string {
 	var b strings.Builder
 	for i, line := range strings.Split(text, "\n") {
@@ -165,7 +171,7 @@ func numbered(text string) string {
 	return b.String()
 }
 
-// each is the answer of n threads.
+// each returns the expected output of n threads.
 func each(n int, f func(thread uint32) uint32) []uint32 {
 	values := make([]uint32, n)
 	for i := range values {
@@ -174,8 +180,8 @@ func each(n int, f func(thread uint32) uint32) []uint32 {
 	return values
 }
 
-// schedules runs a kernel under several schedules, each of which must give the answer and find nothing.
-func schedules(t *testing.T, name string, g given, want []uint32) {
+// schedules runs a kernel under several schedules. Each must produce the output without findings.
+func schedules(t *testing.T, name string, g setup, want []uint32) {
 	t.Helper()
 	seeds := uint64(12)
 	if testing.Short() {
@@ -188,10 +194,31 @@ func schedules(t *testing.T, name string, g given, want []uint32) {
 		g.seed = seed
 		got := simulate(t, g)
 		if !slices.Equal(got.out, want) {
-			t.Fatalf("%s, seed %d: it gives\n%#x, want\n%#x\n%s", name, seed, got.out, want, numbered(g.text))
+			t.Fatalf("%s, seed %d: output\n%#x, want\n%#x\n%s", name, seed, got.out, want, numbered(g.text))
 		}
 		if len(got.findings) > 0 {
 			t.Fatalf("%s, seed %d: %v\n%s", name, seed, got.findings, numbered(g.text))
+		}
+	}
+}
+
+// TestLaunches checks that the variables of a module live as long as a launch, and that accesses of
+// one launch do not race with those of the next.
+func TestLaunches(t *testing.T) {
+	t.Parallel()
+	text := kernelWith(".global .align 4 .u32 g = 3;", "ld.global.u32 %r1, [g];\n cvt.u32.u64 %r2, %rd1;\n add.u32 %r1, %r1, %r2;\n "+
+		"setp.eq.u32 %p1, %r0, %r2;\n @%p1 st.global.u32 [%rd0], %r1;\n ret;")
+	p, err := Load(mustParse(t, text), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := mem.NewMemory()
+	out := buffer(t, m, "out", 4)
+	for thread := range uint64(3) {
+		l := Launch{Entry: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}, Params: append(littleEndian(out, 8), littleEndian(thread, 8)...)}
+		result, err := p.Run(t.Context(), m, l, Options{Checks: true})
+		if err != nil || len(result.Findings) > 0 || m.Len() != 1 || take(t, m, out, 1)[0] != 3+uint32(thread) {
+			t.Errorf("%v, %v, %d buffers, %v", err, result, m.Len(), take(t, m, out, 1))
 		}
 	}
 }

@@ -2,25 +2,27 @@ package sim
 
 import (
 	"bytes"
-	"encoding/binary"
 
+	"attune/internal/sim/mem"
 	"attune/internal/sim/mma"
+	"attune/internal/sim/order"
 )
 
-// The operands of products in shared memory.
+// Operands of warpgroup products in shared memory.
 
-// sharedMatrix is a matrix in shared memory: its rows from one on, each of a number of units (elements, or 32 single bits).
+// sharedMatrix is a range of rows of a matrix in shared memory. A row has a number of units:
+// elements, or 32 single bits.
 type sharedMatrix struct {
 	rows, units, unitBits int
 	transposed            bool
-	runs                  []uint32 // addresses of what lies together, 16 bytes each, row by row
-	low, high             uint32   // of its first byte, and of the one behind the last
+	runs                  []uint32 // addresses of its contiguous runs of 16 bytes, row by row
+	low, high             uint32   // address of the first byte, and of the byte after the last
 }
 
-// runBytes is how many bytes of a matrix lie one after the other.
-const runBytes = granule
+// runBytes is the size of a contiguous run: a row of a core matrix.
+const runBytes = order.Granule
 
-// place finds the runs of a matrix.
+// place computes the runs of a matrix.
 func (m *sharedMatrix) place(d mma.Descriptor, t mma.Type, transposed bool, first, rows, k int) {
 	m.rows, m.units, m.unitBits, m.transposed = rows, k*t.Bits()/unitBits(t), unitBits(t), transposed
 	m.runs, m.low, m.high = m.runs[:0], ^uint32(0), 0
@@ -35,7 +37,7 @@ func (m *sharedMatrix) place(d mma.Descriptor, t mma.Type, transposed bool, firs
 	}
 }
 
-// run is how many rows and columns of the matrix a run has.
+// run returns the numbers of rows and columns of the matrix that a run covers.
 func (m *sharedMatrix) run() (rows, cols int) {
 	n := runBytes * 8 / m.unitBits
 	if m.transposed {
@@ -44,12 +46,12 @@ func (m *sharedMatrix) run() (rows, cols int) {
 	return 1, n
 }
 
-// within says whether all of a matrix lies inside of shared memory.
-func (m *sharedMatrix) within(s *sharedMemory) bool {
-	return uint64(m.low) >= s.first && uint64(m.high) <= s.first+uint64(len(s.data))
+// within reports whether the whole matrix lies inside shared memory.
+func (m *sharedMatrix) within(s *mem.Shared) bool {
+	return uint64(m.low) >= s.First && uint64(m.high) <= s.First+uint64(len(s.Data))
 }
 
-// expand makes units of the bytes of a matrix's runs.
+// expand converts the bytes of the runs to units.
 func (m *sharedMatrix) expand(raw []byte, into []uint32) {
 	if m.unitBits == 8 && !m.transposed {
 		into = into[:len(raw)]
@@ -73,28 +75,28 @@ func (m *sharedMatrix) expand(raw []byte, into []uint32) {
 	}
 }
 
-// tile is a B in shared memory, which all warps of a warpgroup read, and what it was when it was last taken apart: for as long as it is the same, that is
-// done once.
+// tile is an operand B in shared memory, which all warps of a warpgroup read. It is prepared for
+// the arithmetic once for as long as its bytes stay the same.
 type tile struct {
 	sharedMatrix
 	raw   []byte
 	ready mma.Operand
 }
 
-// tileKey is what decides where a B lies and what it is.
+// tileKey determines the location and the layout of a B.
 type tileKey struct {
 	descriptor mma.Descriptor
 	plan       *matrixPlan
 	transposed bool
 }
 
-// tiles are those that blocks have used. They serve one goroutine.
+// tiles are the tiles that blocks have used. Only one goroutine uses them.
 type tiles map[tileKey]*tile
 
-// mostTiles bounds them. Kernels have a few stages of a few steps each.
-const mostTiles = 64
+// maxTiles bounds their number. Kernels have a few pipeline stages of a few steps each.
+const maxTiles = 64
 
-// placeOperands finds out where the operands of a product lie.
+// placeOperands locates the operands of a product in shared memory.
 func (w *warp) placeOperands(p *pendingProduct) {
 	in, g := p.op.mat.in, p.op.wgmma.product
 	if g.a == nil {
@@ -103,7 +105,7 @@ func (w *warp) placeOperands(p *pendingProduct) {
 	key := tileKey{p.descB, w.block.launch.plans[p.op.number], g.transB}
 	known := w.block.tiles
 	if p.b = known[key]; p.b == nil {
-		if len(known) >= mostTiles {
+		if len(known) >= maxTiles {
 			clear(known)
 		}
 		p.b = &tile{}
@@ -112,7 +114,8 @@ func (w *warp) placeOperands(p *pendingProduct) {
 	}
 }
 
-// collect gives the bytes of a matrix, run by run; what lies outside, which has been reported, is zero. They hold until the next are collected.
+// collect returns the bytes of a matrix, run by run. Runs outside of shared memory, which have been
+// reported, are zero. The result is valid until the next call.
 func (w *warp) collect(m *sharedMatrix) []byte {
 	s := &w.block.shared
 	n := len(m.runs) * runBytes
@@ -123,8 +126,8 @@ func (w *warp) collect(m *sharedMatrix) []byte {
 	within := m.within(s)
 	for i, address := range m.runs {
 		to := raw[i*runBytes:][:runBytes]
-		if at := uint64(address) - s.first; within || s.holds(uint64(address), runBytes) {
-			copy(to, s.data[at:at+runBytes])
+		if at := uint64(address) - s.First; within || s.Holds(uint64(address), runBytes) {
+			copy(to, s.Data[at:at+runBytes])
 		} else {
 			clear(to)
 		}
@@ -132,70 +135,61 @@ func (w *warp) collect(m *sharedMatrix) []byte {
 	return raw
 }
 
-// makeReady takes a tile apart, unless it holds what it held the last time.
-func (w *warp) makeReady(t *tile, plan *matrixPlan) {
+// prepareTile prepares a tile for the arithmetic, unless its bytes are the same as the last time.
+func (w *warp) prepareTile(t *tile, plan *matrixPlan) {
 	raw := w.collect(&t.sharedMatrix)
 	if bytes.Equal(raw, t.raw) {
 		return
 	}
 	t.raw = append(t.raw[:0], raw...)
-	units := room(&w.mats.b, t.rows*t.units)
+	units := resized(&w.mats.b, t.rows*t.units)
 	t.expand(raw, units)
 	plan.product.Prepare(&t.ready, units)
 }
 
-// operands are the matrices that a product reads from shared memory.
+// operands returns the matrices that a product reads from shared memory. An A in registers has no
+// runs.
 func (p *pendingProduct) operands() [2]*sharedMatrix {
-	return [2]*sharedMatrix{&p.a, &p.b.sharedMatrix} // an A in registers has no runs
+	return [2]*sharedMatrix{&p.a, &p.b.sharedMatrix}
 }
 
-// beginReads checks what a product reads from shared memory. From now until it has been waited for, nobody may write there.
+// beginReads checks what a product reads from shared memory. Until a wait for the product, no
+// thread may write there.
 func (w *warp) beginReads(p *pendingProduct) {
 	if !w.block.launch.options.Checks {
 		return
 	}
 	s := &w.block.shared
-	me := w.observer(p.op, allLanes, asyncRead)
-	var clean access
+	me := w.observer(p.op, allLanes, order.WarpRead)
+	var ordered order.Access
 	for _, m := range p.operands() {
-		whole := m.within(s) && s.first%granule == 0
+		whole := m.within(s) && s.First%order.Granule == 0
 		for _, address := range m.runs {
 			if whole {
-				at := uint64(address) - s.first
-				if allWritten(s.marks[at:at+runBytes]) && s.shadow.readGranule(int(at)/granule, &me, &clean) {
+				at := uint64(address) - s.First
+				if mem.AllWritten16(s.Marks[at:at+runBytes]) && s.Shadow.ReadGranule(int(at)/order.Granule, &me, &ordered) {
 					continue
 				}
 			}
-			w.readAsync(p.op, "wgmma", uint64(address), runBytes)
+			w.readAsync(p.op, uint64(address), runBytes)
 		}
 	}
-	w.knows.epoch++ // so that these reads are told from those of the next product
+	w.clocks.AdvanceEpoch() // the reads of the next product differ by their epoch
 }
 
-// allWritten says whether somebody has written each of 16 bytes, and they are nothing special.
-func allWritten(marks []byte) bool {
-	const all = 0x0101010101010101 * uint64(written)
-	return binary.LittleEndian.Uint64(marks) == all && binary.LittleEndian.Uint64(marks[8:]) == all
-}
-
-// endReads makes the reads of a product those of its warp, now.
+// endReads turns the pending reads of a product into reads that its warp makes now.
 func (w *warp) endReads(p *pendingProduct) {
 	if !w.block.launch.options.Checks {
 		return
 	}
 	s := &w.block.shared
-	me := w.observer(p.op, allLanes, 0).access
-	me.epoch = p.epoch
+	me := w.observer(p.op, allLanes, 0).Access
+	me.Epoch = p.epoch
 	for _, m := range p.operands() {
 		for _, address := range m.runs {
-			if s.holds(uint64(address), runBytes) {
-				s.shadow.settleReads(int(uint64(address)-s.first), runBytes, &me, w.knows.epoch)
+			if s.Holds(uint64(address), runBytes) {
+				s.Shadow.SettleReads(int(uint64(address)-s.First), runBytes, &me, w.clocks.Epoch())
 			}
 		}
 	}
-}
-
-// holds says whether bytes lie inside.
-func (s *sharedMemory) holds(address uint64, size int) bool {
-	return address >= s.first && address-s.first+uint64(size) <= uint64(len(s.data))
 }

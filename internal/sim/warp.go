@@ -1,110 +1,92 @@
 package sim
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+
+	"attune/internal/sim/count"
+	"attune/internal/sim/lanes"
+	"attune/internal/sim/mem"
+	"attune/internal/sim/order"
+)
+
+const everyLane = lanes.All
+
+// firstLane returns the lowest lane of a mask.
+func firstLane(mask uint32) int { return bits.TrailingZeros32(mask) }
 
 // warp is 32 lanes with their registers.
 //
-// The lanes that stand at one instruction together are a group. Most of the time a warp is one group, and its state stands in the fields below; the
-// other groups of a warp that has diverged wait in a list.
+// The lanes that are converged at one instruction are a lane group. Most of the time a warp is one
+// group, whose state is in the fields below. The other groups of a diverged warp are in a list.
 type warp struct {
 	block *block
 	index int
 	alive uint32 // lanes that exist and have not ended
 
-	// The group that runs.
-	group *group
-	pc    int32
-	lanes uint32 // of the group
-	frame *frame
-	join  *junction
-	joins int32 // where the group joins others: join.pc in this frame, or -1
+	// The running group.
+	group    *laneGroup
+	pc       int32
+	lanes    uint32 // of the group
+	frame    *frame
+	reconv   *reconvergencePoint
+	reconvPC int32 // reconv.pc if that is in the running frame, else -1
 
-	// Of the frame that runs.
+	// The running frame.
 	ops     []op
-	laneOps []laneOp
-	r32     []v32
-	r64     []v64
-	preds   []uint32
-	carry   uint32
+	laneOps []lanes.Op
+	lanes.Registers
+	carry uint32
 
-	groups []*group // all groups that are not the running one
-	halted bool     // the running group cannot go on now
+	groups []*laneGroup // all groups except the running one
+	halted bool         // the running group cannot continue now
 
-	parties []party // of the collective operation that runs
+	participants []participant // of the collective operation that runs
 
-	knows     knowledge
-	copies    copyQueue
-	wgmma     productQueue
-	registers int // of a thread; 0 where nobody knows
-	bulk      bulkQueue
+	clocks       order.Warp
+	fences       order.Fences
+	copies       copyQueue
+	wgmma        productQueue
+	bulk         bulkQueue
+	registers    int        // per thread, for setmaxnreg; 0 where unknown
+	clusterPhase [32]uint64 // phase of the cluster barrier that each lane has arrived in, plus 1; 0 for none
 
-	clusterPhase [32]uint64 // of the cluster's barrier at which each lane has arrived, plus 1; 0 for none
-
-	mats     matrices
-	count    Counters
-	local    [32]localMemory
-	value    [256]byte // that a lane stores
-	nothing  [32]byte  // zeros
-	order    order
-	waitsFor *mbarrier // that the last wait found not ready
-	// lastGlobal is the buffer of the last access to global memory; the next is likely to be to the same.
-	lastGlobal *allocation
-	addr       v64    // addresses of an access, for the memory operations
-	warpAddr   uint64 // of an access that lanes make together
-	sharing    uint32 // these lanes; zero for the whole group
-	whole      bool   // all lanes that are left make the access that runs
-	retired    uint64
-	lastClock  uint64
+	mats          matrices
+	counters      count.Counters
+	local         [32]mem.Local
+	value         [256]byte // the bytes that a lane stores
+	zeros         [32]byte
+	polledBarrier *mbarrier   // that the last unsuccessful wait was for
+	lastBuffer    *mem.Buffer // of the last access to global memory; the next is likely to be to the same
+	addr          lanes.V64   // addresses of an access, for the memory operations
+	warpAddr      uint64      // address of an access that several lanes make together
+	sharing       uint32      // these lanes; everyLane for the whole group
+	whole         bool        // all lanes that are left make the access that runs
+	retired       uint64      // instructions
+	lastClock     uint64
 }
 
-// group is lanes that stand at one instruction.
-type group struct {
-	pc    int32
-	lanes uint32
-	frame *frame
-	join  *junction
-	wait  *wait // nil for a group that can run
+// laneGroup is a set of converged lanes.
+type laneGroup struct {
+	pc     int32
+	lanes  uint32
+	frame  *frame
+	reconv *reconvergencePoint
+	wait   *wait // nil for a runnable group
 
-	looked int    // how often it has looked for something that had not come, since anything changed
-	seen   uint64 // the block's changes when it did
+	polls   int    // unsuccessful polls since anything changed
+	pollsAt uint64 // value of block.changes at the last poll
 
-	insists bool // it does operations of the whole warp without the lanes that do not come
+	partial bool // it executes operations of the whole warp without the missing lanes
 }
 
-// lookedInVain notes that the running group has looked for something that has not come: a barrier's phase, a flag, a lock.
-func (w *warp) lookedInVain() {
-	g := w.group
-	if g.seen != w.block.changes {
-		g.seen, g.looked = w.block.changes, 0
-	}
-	g.looked++
-}
-
-// onlyLooks says whether every group of the warp that can run does nothing but look for what does not come.
-func (w *warp) onlyLooks() bool {
-	vain := func(g *group) bool { return g.looked >= patience && g.seen == w.block.changes }
-	if w.group != nil && !vain(w.group) {
-		return false
-	}
-	for _, g := range w.groups {
-		if g.wait == nil && !vain(g) {
-			return false
-		}
-	}
-	return true
-}
-
-// patience is how often a group looks in vain, with nothing changing, before it counts as stuck.
-const patience = 8
-
-// wait is why a group cannot go on.
+// wait is why a group cannot continue.
 type wait struct {
-	what   waitKind
-	op     *op
-	member uint32 // lanes that a collective operation wants
-	id     int    // of a barrier
-
-	aligned bool // the operation is one of the whole warp
+	kind    waitKind
+	op      *op
+	member  uint32 // lanes that a collective operation needs
+	id      int    // of a barrier; for waitRegisters the number of missing registers
+	aligned bool   // the operation is one of the whole warp
 }
 
 type waitKind uint8
@@ -112,74 +94,131 @@ type waitKind uint8
 const (
 	waitLanes     waitKind = iota // for other lanes of the warp at the same instruction
 	waitBarrier                   // for other warps
-	waitWarpgroup                 // for the other warps of the warpgroup to begin a product
+	waitWarpgroup                 // for the other warps of the warpgroup to start a product
 	waitCluster                   // for other blocks
-	waitRegisters                 // for other warps to give registers back
+	waitRegisters                 // for other warps to release registers
 )
 
-// junction is where groups that parted at a branch meet again.
-type junction struct {
-	pc      int32
-	frame   *frame
-	want    uint32 // lanes that will come
-	have    uint32 // lanes that have come
-	outside *junction
+// reconvergencePoint is where groups that diverged at a branch reconverge.
+type reconvergencePoint struct {
+	pc       int32
+	frame    *frame
+	expected uint32 // lanes that will arrive
+	arrived  uint32 // lanes that have arrived and wait
+	outer    *reconvergencePoint
+}
+
+// takeArrived makes a group of the lanes that have arrived, and leaves none.
+func (r *reconvergencePoint) takeArrived() *laneGroup {
+	g := &laneGroup{pc: r.pc, lanes: r.arrived, frame: r.frame, reconv: r.outer}
+	r.arrived = 0
+	return g
 }
 
 // frame is a call of a function.
 type frame struct {
+	lanes.Registers
 	code   *code
-	r32    []v32
-	r64    []v64
-	preds  []uint32
 	params []byte // variables of space .param, lane by lane
-	local  int    // where its local variables begin
+	local  int    // address of its local variables
 	caller *frame
 	back   int32 // instruction to return to
 	call   *controlOp
 
-	products []asyncRegister // of the 32-bit registers; nil where no wgmma.mma_async uses any
+	products []asyncRegister // state of the 32-bit registers; nil where no wgmma.mma_async uses any
+}
+
+// localGap separates the local variables of a caller and a callee, in bytes.
+const localGap = 64
+
+// newFrame makes a frame of a call, or of the entry function where there is no caller.
+func (w *warp) newFrame(c *code, caller *frame) *frame {
+	t := w.block.launch.tails[c]
+	f := &frame{
+		Registers: lanes.Registers{R32: make([]lanes.V32, c.n32), R64: make([]lanes.V64, c.n64), Preds: make([]uint32, c.nPred)},
+		code:      c, caller: caller, params: make([]byte, 32*c.paramSize),
+	}
+	if len(c.products) > 0 {
+		f.products = make([]asyncRegister, c.n32)
+	}
+	if caller != nil {
+		f.local = mem.AlignUp(caller.local+caller.code.localSize+localGap, max(c.localAlign, 16))
+	}
+	copy(f.R32[c.tail32:], t.t32)
+	copy(f.R64[c.tail64:], t.t64)
+	for _, k := range c.constants {
+		if k.base == baseLocal {
+			for lane := range 32 {
+				f.setLane(k.slot, lane, k.value+uint64(f.local))
+			}
+		}
+	}
+	if caller != nil {
+		w.fillSpecials(f)
+	}
+	return f
+}
+
+// setLane writes a value to a register in one lane. It does nothing for a slot without a file.
+func (f *frame) setLane(s slot, lane int, value uint64) {
+	switch s.file {
+	case file32:
+		f.R32[s.index][lane] = uint32(value)
+	case file64:
+		f.R64[s.index][lane] = value
+	case filePred:
+		f.Preds[s.index] = f.Preds[s.index]&^(1<<lane) | uint32(value&1)<<lane
+	}
+}
+
+// lane reads a register in one lane.
+func (f *frame) lane(s slot, lane int) uint64 {
+	if s.file == file32 {
+		return uint64(f.R32[s.index][lane])
+	}
+	return f.R64[s.index][lane]
 }
 
 // load makes a group the running one.
-func (w *warp) load(g *group) {
-	w.group, w.pc, w.lanes, w.join = g, g.pc, g.lanes, g.join
+func (w *warp) load(g *laneGroup) {
+	w.group, w.pc, w.lanes, w.reconv = g, g.pc, g.lanes, g.reconv
 	w.enter(g.frame)
-	w.setJoin()
+	w.setReconvPC()
 	w.halted = false
 }
 
 // enter makes a frame the running one.
 func (w *warp) enter(f *frame) {
-	w.frame, w.ops, w.laneOps, w.r32, w.r64, w.preds = f, f.code.ops, f.code.lanes, f.r32, f.r64, f.preds
+	w.frame, w.ops, w.laneOps, w.Registers = f, f.code.ops, f.code.laneOps, f.Registers
 }
 
-func (w *warp) setJoin() {
-	w.joins = -1
-	if w.join != nil && w.join.frame == w.frame {
-		w.joins = w.join.pc
+func (w *warp) setReconvPC() {
+	w.reconvPC = -1
+	if w.reconv != nil && w.reconv.frame == w.frame {
+		w.reconvPC = w.reconv.pc
 	}
 }
 
-// save puts the running group's state away.
+// save stores the state of the running group in its laneGroup.
 func (w *warp) save() {
 	g := w.group
-	g.pc, g.lanes, g.frame, g.join = w.pc, w.lanes, w.frame, w.join
+	g.pc, g.lanes, g.frame, g.reconv = w.pc, w.lanes, w.frame, w.reconv
 }
 
-// run runs the warp for a number of operations, or until none of its groups can go on.
-func (w *warp) run(quantum int) {
-	for quantum > 0 {
+// run runs the warp for a number of instructions, or until none of its groups can continue.
+func (w *warp) run(slice int) {
+	for slice > 0 {
 		if w.group == nil && !w.next() {
 			return
 		}
-		quantum = w.runGroup(quantum)
+		slice = w.runGroup(slice)
 		if w.group == nil {
 			continue
 		}
 		w.save()
 		if w.halted || len(w.groups) > 0 {
-			// Another group's turn: also when this one could go on, because it may be waiting for the other in a loop.
+			// The next group runs even where this one could continue: it may wait for the other in
+			// a loop.
 			w.groups = append(w.groups, w.group)
 			w.group = nil
 		}
@@ -189,18 +228,20 @@ func (w *warp) run(quantum int) {
 	}
 }
 
-// groupTurn bounds a group's turn, so that lanes which wait for other lanes of their warp in a loop do not keep them from running.
-const groupTurn = 4096
+// groupSlice bounds the time slice of a group of a diverged warp, in instructions. A group that
+// waits in a loop for other lanes of its warp must not keep them from running.
+const groupSlice = 4096
 
-func (w *warp) runGroup(quantum int) int {
-	turn := quantum
+// runGroup runs the running group, and returns how many instructions of the time slice are left.
+func (w *warp) runGroup(slice int) int {
+	budget := slice
 	if len(w.groups) > 0 {
-		turn = min(turn, groupTurn)
+		budget = min(budget, groupSlice)
 	}
-	left := turn
+	left := budget
 	for left > 0 {
-		if w.pc == w.joins {
-			w.arrive()
+		if w.pc == w.reconvPC {
+			w.reconverge()
 			if w.group == nil {
 				break
 			}
@@ -209,14 +250,14 @@ func (w *warp) runGroup(quantum int) int {
 		o := &w.ops[w.pc]
 		if o.runLength > 0 && w.lanes == everyLane {
 			n := min(int(o.runLength), left)
-			w.doRun(o, n)
+			w.runLaneOps(o, n)
 			left -= n
 			continue
 		}
 		w.pc++
 		mask := w.lanes
 		if o.guard >= 0 {
-			p := w.preds[o.guard]
+			p := w.Preds[o.guard]
 			if o.guardNot {
 				p = ^p
 			}
@@ -226,20 +267,20 @@ func (w *warp) runGroup(quantum int) int {
 		if mask == 0 {
 			continue
 		}
-		w.count.class[o.class]++
+		w.counters.Instruction(o.class)
 		o.run(w, o, mask)
-		if len(w.block.held) > 0 {
-			w.block.letGo()
+		if w.block.held.Any() {
+			w.block.held.Unlock()
 		}
 		if w.halted || w.group == nil {
 			break
 		}
 	}
-	w.retired += uint64(turn - left)
-	return quantum - (turn - left)
+	w.retired += uint64(budget - left)
+	return slice - (budget - left)
 }
 
-// next takes the first group that can go on.
+// next makes the first runnable group the running one.
 func (w *warp) next() bool {
 	for i, g := range w.groups {
 		if g.wait == nil {
@@ -251,91 +292,7 @@ func (w *warp) next() bool {
 	return false
 }
 
-// circles runs each group that can run until it is where it was, with the same registers, and says whether all came back.
-func (w *warp) circles() bool {
-	park := func() {
-		if w.group != nil {
-			w.save()
-			w.groups = append(w.groups, w.group)
-			w.group = nil
-		}
-	}
-	park()
-	for range len(w.groups) {
-		g := w.groups[0]
-		w.groups = append(w.groups[:0], w.groups[1:]...)
-		if g.wait != nil {
-			w.groups = append(w.groups, g)
-			continue
-		}
-		came := w.comesBack(g)
-		park()
-		if !came {
-			return false
-		}
-	}
-	return true
-}
-
-// longestCircle is the longest that is looked for, in instructions.
-const longestCircle = 100_000
-
-// comesBack runs one group until it stands at the instruction where it stands now, with the registers and the local memory it has now.
-func (w *warp) comesBack(g *group) bool {
-	w.load(g)
-	pc, lanes, before := w.pc, w.lanes, w.snapshot()
-	changes := w.block.changes
-	for range longestCircle {
-		w.runGroup(1)
-		switch {
-		case w.group != g || w.halted || w.block.changes != changes || w.block.stopped():
-			return false
-		case w.pc == pc && w.lanes == lanes && w.frame.code == before.frames[0].code && before.equal(w):
-			return true
-		}
-	}
-	return false
-}
-
-// snapshot is the state of the running group.
-type snapshot struct {
-	frames []frame // the innermost first
-	local  [32][]byte
-}
-
-func (w *warp) snapshot() *snapshot {
-	s := &snapshot{}
-	for f := w.frame; f != nil; f = f.caller {
-		s.frames = append(s.frames, frame{
-			code: f.code, r32: slices.Clone(f.r32), r64: slices.Clone(f.r64), preds: slices.Clone(f.preds), params: slices.Clone(f.params), back: f.back,
-		})
-	}
-	for m := w.lanes; m != 0; m &= m - 1 {
-		lane := firstLane(m)
-		s.local[lane] = slices.Clone(w.local[lane].data)
-	}
-	return s
-}
-
-func (s *snapshot) equal(w *warp) bool {
-	f := w.frame
-	for i := range s.frames {
-		was := &s.frames[i]
-		if f == nil || f.code != was.code || f.back != was.back || !slices.Equal(f.preds, was.preds) || !slices.Equal(f.r32, was.r32) ||
-			!slices.Equal(f.r64, was.r64) || !slices.Equal(f.params, was.params) {
-			return false
-		}
-		f = f.caller
-	}
-	for m := w.lanes; m != 0; m &= m - 1 {
-		if lane := firstLane(m); !slices.Equal(w.local[lane].data, s.local[lane]) {
-			return false
-		}
-	}
-	return f == nil
-}
-
-// runnable says whether any group can go on.
+// runnable reports whether any group can continue.
 func (w *warp) runnable() bool {
 	if w.group != nil {
 		return true
@@ -348,62 +305,81 @@ func (w *warp) runnable() bool {
 	return false
 }
 
-// halt stops the running group at the operation it is at, which it will try again.
-func (w *warp) halt(why wait) {
+// halt stops the running group at its current operation, which it will execute again.
+func (w *warp) halt(reason wait) {
 	w.pc--
-	w.group.wait = &why
+	w.group.wait = &reason
 	w.halted = true
 }
 
-// split parts the running group: lanes go to one place, the rest to another, and both meet at a third.
-func (w *warp) split(taken uint32, target int32, meet int32) {
+// wake lets the groups that wait for something check their condition again.
+func (w *warp) wake(kind waitKind) {
+	wake := func(g *laneGroup) {
+		if g.wait != nil && g.wait.kind == kind {
+			g.wait = nil
+		}
+	}
+	if w.group != nil {
+		wake(w.group)
+	}
+	for _, g := range w.groups {
+		wake(g)
+	}
+}
+
+// diverge splits the running group. The taken lanes continue at target, the others at the next
+// instruction. Both reconverge at reconvPC.
+func (w *warp) diverge(taken uint32, target, reconvPC int32) {
 	rest := w.lanes &^ taken
-	w.joinAt(meet)
-	other := &group{pc: w.pc, lanes: rest, frame: w.frame, join: w.join}
+	w.setReconvergence(reconvPC)
+	other := &laneGroup{pc: w.pc, lanes: rest, frame: w.frame, reconv: w.reconv}
 	w.lanes, w.pc = taken, target
-	if w.block.coin() { // neither side has a right to be first
+	if w.block.coinFlip() { // either side may run first
 		other.pc, other.lanes, w.pc, w.lanes = w.pc, w.lanes, other.pc, other.lanes
 	}
 	w.groups = append(w.groups, other)
 }
 
-// arrive brings the running group to its junction, where it waits for the others or goes on with them.
-func (w *warp) arrive() {
-	j := w.join
-	if j.want == w.lanes { // all of them are here
-		w.join = j.outside
-		w.setJoin()
-		return
+// detachRest lets the lanes of the running group that are not in the mask continue as their own
+// group.
+func (w *warp) detachRest(mask uint32) {
+	if rest := w.lanes &^ mask; rest != 0 {
+		w.groups = append(w.groups, &laneGroup{pc: w.pc, lanes: rest, frame: w.frame, reconv: w.reconv})
+		w.lanes = mask
 	}
-	j.have |= w.lanes
-	w.leaveJunction(j)
 }
 
-// leaveJunction ends the running group, and lets a new one go on from the junction when everybody has come.
-func (w *warp) leaveJunction(j *junction) {
+// setReconvergence makes an instruction the reconvergence point of the running group and of the
+// groups that split from it.
+func (w *warp) setReconvergence(pc int32) {
+	if w.reconv == nil || w.reconv.frame != w.frame || w.reconv.pc != pc {
+		w.reconv = &reconvergencePoint{pc: pc, frame: w.frame, expected: w.lanes, outer: w.reconv}
+		w.setReconvPC()
+	}
+}
+
+// reconverge handles the arrival of the running group at its reconvergence point. The group waits
+// for the missing lanes there, or continues together with them.
+func (w *warp) reconverge() {
+	r := w.reconv
+	if r.expected == w.lanes {
+		w.reconv = r.outer
+		w.setReconvPC()
+		return
+	}
+	r.arrived |= w.lanes
 	w.group = nil
-	w.openJunction(j)
+	if r.arrived == r.expected {
+		w.load(r.takeArrived())
+	}
 }
 
-func (w *warp) openJunction(j *junction) {
-	if j.have != j.want || j.have == 0 {
-		return
-	}
-	together := &group{pc: j.pc, lanes: j.have, frame: j.frame, join: j.outside}
-	j.have = 0
-	if w.group == nil {
-		w.load(together)
-		return
-	}
-	w.groups = append(w.groups, together)
-}
-
-// end takes lanes of the running group out of the warp.
+// end ends lanes of the running group.
 func (w *warp) end(mask uint32) {
 	w.alive &^= mask
 	w.lanes &^= mask
-	w.knows.gone |= mask
-	w.dropFromJunctions(mask)
+	w.clocks.EndLanes(mask)
+	w.dropFromReconvergence(mask)
 	if w.lanes == 0 {
 		w.group = nil
 	}
@@ -411,54 +387,54 @@ func (w *warp) end(mask uint32) {
 	w.block.lanesEnded(w)
 }
 
-// junctions lists every junction that a group of the warp is on its way to, inner ones first.
-func (w *warp) junctions() []*junction {
-	var list []*junction
-	visit := func(j *junction) {
-		for ; j != nil && !slices.Contains(list, j); j = j.outside {
-			list = append(list, j)
+// reconvergencePoints lists the points that any group of the warp will reach, inner ones first.
+func (w *warp) reconvergencePoints() []*reconvergencePoint {
+	var list []*reconvergencePoint
+	visit := func(r *reconvergencePoint) {
+		for ; r != nil && !slices.Contains(list, r); r = r.outer {
+			list = append(list, r)
 		}
 	}
 	if w.group != nil {
-		visit(w.join)
+		visit(w.reconv)
 	}
 	for _, g := range w.groups {
-		visit(g.join)
+		visit(g.reconv)
 	}
 	return list
 }
 
-// dropFromJunctions tells every junction that lanes will not come, and opens those that were waiting for them.
-func (w *warp) dropFromJunctions(mask uint32) {
-	for _, j := range w.junctions() {
-		j.want &^= mask
-		j.have &^= mask
-		if j.have != 0 && j.have == j.want {
-			w.groups = append(w.groups, &group{pc: j.pc, lanes: j.have, frame: j.frame, join: j.outside})
-			j.have = 0
+// dropFromReconvergence removes ended lanes from every reconvergence point. Lanes that waited only
+// for them continue.
+func (w *warp) dropFromReconvergence(mask uint32) {
+	for _, r := range w.reconvergencePoints() {
+		r.expected &^= mask
+		r.arrived &^= mask
+		if r.arrived != 0 && r.arrived == r.expected {
+			w.groups = append(w.groups, r.takeArrived())
 		}
 	}
 }
 
-// release lets lanes go on that wait at a junction for lanes which may be waiting for them: threads of a warp are promised progress
-// independent of each other. It says whether there were any.
-func (w *warp) release() bool {
+// releaseArrived lets lanes continue that wait at a reconvergence point for lanes which may be
+// waiting for them. PTX guarantees independent progress of the threads of a warp. It reports
+// whether there were any.
+func (w *warp) releaseArrived() bool {
 	found := false
-	for _, j := range w.junctions() {
-		if j.have != 0 {
-			w.groups = append(w.groups, &group{pc: j.pc, lanes: j.have, frame: j.frame, join: j.outside})
-			j.want &^= j.have
-			j.have = 0
+	for _, r := range w.reconvergencePoints() {
+		if r.arrived != 0 {
+			r.expected &^= r.arrived
+			w.groups = append(w.groups, r.takeArrived())
 			found = true
 		}
 	}
 	return found
 }
 
-// retryCollectives lets groups that wait for other lanes look again, after lanes have ended.
+// retryCollectives lets groups that wait for other lanes check again, after lanes have ended.
 func (w *warp) retryCollectives() {
 	for _, g := range w.groups {
-		if g.wait != nil && g.wait.what == waitLanes {
+		if g.wait != nil && g.wait.kind == waitLanes {
 			g.wait = nil
 		}
 	}

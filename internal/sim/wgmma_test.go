@@ -6,13 +6,16 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"attune/internal/sim/finding"
 )
 
-// The products of these tests are of 64 by 32 and 32 by 8 ones, so that each element of the result is 32 more than it was.
+// The products of these tests multiply 64x32 by 32x8 ones, so that each adds 32 to every element of
+// the result.
 
 const (
 	productShared = ".shared .align 128 .b8 s[2304];"
-	// productOnes fills A, which the descriptor in %rd10 is of, and B, of %rd11.
+	// productOnes fills A and B with ones, and puts their descriptors into %rd10 and %rd11.
 	productOnes = `
 	mov.u32 %r10, s;
 	mad.lo.u32 %r11, %r0, 16, %r10;
@@ -44,71 +47,72 @@ func TestWgmma(t *testing.T) {
 	t.Parallel()
 	check := func(name, body string, want float32) {
 		t.Helper()
-		g := given{text: kernelWith(productShared, productReady+groupFence+body+"ret;"), threads: 128, arch: "sm_90a"}
+		g := setup{text: kernelWith(productShared, productReady+groupFence+body+"ret;"), threads: 128, arch: "sm_90a"}
 		all := each(128, func(uint32) uint32 { return math.Float32bits(want) })
 		schedules(t, name, g, all)
 		g.unchecked = true
 		schedules(t, name+", unchecked", g, all)
 	}
 	end := groupCommit + groupWait + result
-	check("one", product+end, 64)
-	check("two on top of each other", product+product+end, 128)
+	check("one product", product+end, 64)
+	check("two products into one accumulator", product+product+end, 128)
 	check("two groups", product+groupCommit+product+end, 128)
-	check("a wait for the first of two groups in vain", product+groupCommit+product+groupCommit+
+	check("a wait for one of two groups, then for both", product+groupCommit+product+groupCommit+
 		"wgmma.wait_group.sync.aligned 1;\n"+groupWait+result, 128)
 	check("two results", product+groupCommit+otherResult+groupCommit+"wgmma.wait_group.sync.aligned 1;\n"+result+groupWait, 64)
 	check("empty groups", groupCommit+groupCommit+product+groupCommit+groupCommit+"wgmma.wait_group.sync.aligned 1;\n"+result, 64)
-	check("not on top", product+strings.Replace(product, "1, 1, 1;", "0, 1, 1;", 1)+end, 64)
+	check("scale-d 0", product+strings.Replace(product, "1, 1, 1;", "0, 1, 1;", 1)+end, 64)
 	check("scale-d by a predicate", "setp.ne.u32 %p2, %r0, %r0;\n"+product+strings.Replace(product, "1, 1, 1;", "%p2, 1, 1;", 1)+end, 64)
-	check("the opposite of a predicate", "setp.ne.u32 %p2, %r0, %r0;\n"+product+strings.Replace(product, "1, 1, 1;",
+	check("scale-d by a negated predicate", "setp.ne.u32 %p2, %r0, %r0;\n"+product+strings.Replace(product, "1, 1, 1;",
 		"!%p2, 1, 1;", 1)+end, 128)
 	check("negated", product+product+strings.Replace(product, "1, 1, 1;", "1, 1, -1;", 1)+end, 64)
 	check("negated twice", strings.Replace(product, "1, 1, 1;", "1, -1, -1;", 1)+end, 64)
 	ones := "mov.u32 %r20, %r12;\n mov.u32 %r21, %r12;\n mov.u32 %r22, %r12;\n mov.u32 %r23, 0;\n" + groupFence
 	check("A in registers", ones+productA+end, 32+16)
-	check("one A for two", ones+productA+productA+end, 64+32)
-	// What was read may be written behind the wait and a barrier, and read again behind a fence.
+	check("two products with one A in registers", ones+productA+productA+end, 64+32)
+	// Operands may be overwritten after the wait and a barrier, and read again after a fence.
 	again := product + groupCommit + groupWait + "bar.sync 0;\n mov.u32 %r14, 0x40404040;\n st.shared.v4.u32 [%r11], {%r14,%r14,%r14,%r14};\n" +
 		"fence.proxy.async;\n bar.sync 0;\n"
-	check("a second round", again+product+end, 64+128)
-	check("fenced by those who read", strings.Replace(again, "fence.proxy.async;\n bar.sync 0;\n",
+	check("a second product with new operands", again+product+end, 64+128)
+	check("the reader fences", strings.Replace(again, "fence.proxy.async;\n bar.sync 0;\n",
 		"bar.sync 0;\n fence.proxy.async;\n", 1)+product+end, 64+128)
-	check("every warp its own rows", product+groupCommit+groupWait+
+	check("every warp overwrites its own rows", product+groupCommit+groupWait+
 		"mov.u32 %r14, 0x40404040;\n shr.u32 %r15, %r0, 5;\n and.b32 %r16, %r0, 31;\n"+
 		"and.b32 %r17, %r16, 15;\n shr.u32 %r18, %r16, 4;\n mad.lo.u32 %r19, %r15, 256, %r10;\n mad.lo.u32 %r19, %r18, 1024, %r19;\n"+
 		"mad.lo.u32 %r19, %r17, 16, %r19;\n st.shared.v4.u32 [%r19], {%r14,%r14,%r14,%r14};\n fence.proxy.async;\n bar.warp.sync -1;\n"+product+end, 64+128)
-	// A loop, for the comparison of steps to forget some.
+	// A loop long enough that the warpgroup drops steps.
 	check("many steps", "mov.u32 %r2, 0;\nLOOP:\n"+product+groupCommit+groupWait+
 		"add.u32 %r2, %r2, 1;\n setp.lt.u32 %p2, %r2, 100;\n @%p2 bra LOOP;\n"+result, 6400)
-	check("a branch for all", "setp.lt.u32 %p2, %r0, 999;\n @!%p2 bra END;\n"+product+end+"END:\n", 64)
-	check("registers up and down", "setmaxnreg.dec.sync.aligned.u32 40;\n griddepcontrol.wait;\n"+product+end+
+	check("a uniform branch", "setp.lt.u32 %p2, %r0, 999;\n @!%p2 bra END;\n"+product+end+"END:\n", 64)
+	check("setmaxnreg", "setmaxnreg.dec.sync.aligned.u32 40;\n griddepcontrol.wait;\n"+product+end+
 		"setmaxnreg.inc.sync.aligned.u32 232;\n", 64)
 }
 
-// TestWgmmaCalled: the fence and the wait may stand in functions.
+// TestWgmmaCalled executes the fence and the wait in functions.
 func TestWgmmaCalled(t *testing.T) {
 	t.Parallel()
 	functions := productShared + ".func fence()\n{\n" + groupFence + "ret;\n}\n.func finish()\n{\n" + groupCommit + groupWait + "ret;\n}\n"
-	g := given{threads: 128, arch: "sm_90a"}
+	g := setup{threads: 128, arch: "sm_90a"}
 	g.text = kernelWith(functions, productReady+"call.uni fence, ();\n"+product+"call.uni finish, ();\n"+result+"ret;")
 	schedules(t, "called", g, each(128, func(uint32) uint32 { return math.Float32bits(64) }))
 }
 
-// TestWgmmaLate: what was not waited for is not there, with the checkers or without.
+// TestWgmmaLate checks that a result is not available before the wait, with the checkers or
+// without.
 func TestWgmmaLate(t *testing.T) {
 	t.Parallel()
 	for _, unchecked := range []bool{false, true} {
 		text := kernelWith(productShared, productReady+groupFence+product+groupCommit+result+groupWait+"ret;")
-		got := simulate(t, given{text: text, threads: 128, arch: "sm_90a", unchecked: unchecked})
+		got := simulate(t, setup{text: text, threads: 128, arch: "sm_90a", unchecked: unchecked})
 		if x := math.Float32frombits(got.out[5]); x == x {
-			t.Errorf("unchecked %v: a product that nobody has waited for is %v, want NaN", unchecked, x)
+			t.Errorf("unchecked %v: before the wait the result is %v, want NaN", unchecked, x)
 		}
-		// An operand that changes too early changes the answer.
+		// An operand that is changed before the wait changes the result.
 		text = kernelWith(productShared, productReady+groupFence+product+groupCommit+
 			"bar.sync 0;\n mov.u32 %r14, 0x40404040;\n st.shared.v4.u32 [%r11], {%r14,%r14,%r14,%r14};\n bar.sync 0;\n"+groupWait+result+"ret;")
-		got = simulate(t, given{text: text, threads: 128, arch: "sm_90a", unchecked: unchecked})
+		got = simulate(t, setup{text: text, threads: 128, arch: "sm_90a", unchecked: unchecked})
 		if x := math.Float32frombits(got.out[5]); x != 128 {
-			t.Errorf("unchecked %v: with A changed in flight it is %v, want 128", unchecked, x)
+			t.Errorf("unchecked %v: with A changed in flight the result is %v, want 128", unchecked, x)
 		}
 	}
 }
@@ -117,16 +121,16 @@ func TestWgmmaDefects(t *testing.T) {
 	t.Parallel()
 	end := groupCommit + groupWait + result
 	good := productReady + groupFence + product + end
-	check := func(name string, kind Kind, wrong, right, at, with string, says ...string) {
+	check := func(name string, kind finding.Kind, wrong, right, at, with string, contains ...string) {
 		t.Helper()
 		defect{
-			name: name, kind: kind, declarations: productShared, given: given{threads: 128, arch: "sm_90a"},
-			wrong: wrong, right: right, at: at, with: with, says: says,
+			name: name, kind: kind, declarations: productShared, setup: setup{threads: 128, arch: "sm_90a"},
+			wrong: wrong, right: right, at: at, with: with, contains: contains,
 		}.check(t)
 	}
 	without := func(what string) string {
 		if strings.Count(good, what) != 1 {
-			t.Fatalf("%q is there %d times", what, strings.Count(good, what))
+			t.Fatalf("%q occurs %d times", what, strings.Count(good, what))
 		}
 		return strings.Replace(good, what, "", 1)
 	}
@@ -134,116 +138,116 @@ func TestWgmmaDefects(t *testing.T) {
 
 	// Fences.
 	const proxy = "fence.proxy.async.shared::cta;\n"
-	check("no fence of the proxies", MissingFence, without(proxy), good, "*", "", "no fence.proxy.async between the two")
-	check("one for global memory", MissingFence, with(proxy, "fence.proxy.async.global;\n"), with(proxy, "fence.proxy.async;\n"), "*", "")
-	check("one that comes too early", MissingFence, proxy+without(proxy), good, "*", "")
-	check("one of another warp", MissingFence, with(proxy, "setp.ge.u32 %p2, %r0, 32;\n @%p2 "+proxy),
+	check("no proxy fence", finding.MissingFence, without(proxy), good, "*", "", "no fence.proxy.async between the two")
+	check("a proxy fence for global memory", finding.MissingFence, with(proxy, "fence.proxy.async.global;\n"), with(proxy, "fence.proxy.async;\n"), "*", "")
+	check("a proxy fence that is too early", finding.MissingFence, proxy+without(proxy), good, "*", "")
+	check("a proxy fence of another warp", finding.MissingFence, with(proxy, "setp.ge.u32 %p2, %r0, 32;\n @%p2 "+proxy),
 		with(proxy+" bar.sync 0;\n", "bar.sync 0;\n"+proxy), "*", "", "stored")
-	check("a copy that lands behind it", MissingFence,
+	check("a copy that lands after the proxy fence", finding.MissingFence,
 		with(proxy, "and.b32 %r15, %r0, 7;\n mad.wide.u32 %rd12, %r15, 16, %rd0;\n cp.async.cg.shared.global [%r11], [%rd12], 16;\n"+
 			proxy+"cp.async.wait_all;\n"),
 		with(proxy, "and.b32 %r15, %r0, 7;\n mad.wide.u32 %rd12, %r15, 16, %rd0;\n cp.async.cg.shared.global [%r11], [%rd12], 16;\n"+
 			"cp.async.wait_all;\n"+proxy), "*", "")
-	// The fence reaches whoever has learned of it, by any way.
+	// The fence counts for every thread that is ordered after it, whatever the synchronisation.
 	const flag = ".shared .align 8 .u64 b;\n.shared .align 4 .u32 n;"
 	first := "setp.eq.u32 %p3, %r0, 0;\n @%p3 st.shared.u32 [n], 0;\n @%p3 mbarrier.init.shared.b64 [b], 128;\n bar.sync 0;\n"
-	for name, tell := range map[string]string{
+	for name, sync := range map[string]string{
 		"by a flag": "red.release.cta.shared.add.u32 [n], 1;\nSPIN:\n " +
 			"ld.acquire.cta.shared.u32 %r2, [n];\n setp.lt.u32 %p3, %r2, 128;\n @%p3 bra SPIN;\n bar.warp.sync -1;\n",
-		"by a flag behind a fence": "fence.acq_rel.cta;\n red.relaxed.cta.shared.add.u32 [n], 1;\nSPIN:\n ld.relaxed.cta.shared.u32 %r2, [n];\n" +
+		"by a flag after a fence": "fence.acq_rel.cta;\n red.relaxed.cta.shared.add.u32 [n], 1;\nSPIN:\n ld.relaxed.cta.shared.u32 %r2, [n];\n" +
 			"setp.lt.u32 %p3, %r2, 128;\n @%p3 bra SPIN;\n fence.acq_rel.cta;\n bar.warp.sync -1;\n",
-		"by a barrier object": "mbarrier.arrive.shared.b64 %rd5, [b];\nSPIN:\n " +
+		"by an mbarrier": "mbarrier.arrive.shared.b64 %rd5, [b];\nSPIN:\n " +
 			"mbarrier.test_wait.shared.b64 %p3, [b], %rd5;\n @!%p3 bra SPIN;\n bar.warp.sync -1;\n",
 	} {
-		right := first + with(" bar.sync 0;\n", tell)
+		right := first + with(" bar.sync 0;\n", sync)
 		defect{
-			name: name, kind: MissingFence, declarations: productShared + flag, given: given{threads: 128, arch: "sm_90a"},
+			name: name, kind: finding.MissingFence, declarations: productShared + flag, setup: setup{threads: 128, arch: "sm_90a"},
 			wrong: strings.Replace(right, proxy, "", 1), right: right, at: "*",
 		}.check(t)
 	}
-	check("no fence of registers", MissingFence, without(groupFence), good, productText, "", "wgmma.fence")
-	check("a result that was changed", MissingFence, good+"add.f32 %f2, %f2, %f2;\n"+product+end, good+
+	check("no wgmma.fence", finding.MissingFence, without(groupFence), good, productText, "", "wgmma.fence")
+	check("a result that was changed", finding.MissingFence, good+"add.f32 %f2, %f2, %f2;\n"+product+end, good+
 		"add.f32 %f2, %f2, %f2;\n"+groupFence+product+end, productText, "")
-	check("a result that was read", MissingFence, good+product+end, good+groupFence+product+end, productText, "")
-	check("an operand that was changed", MissingFence,
+	check("a result that was read", finding.MissingFence, good+product+end, good+groupFence+product+end, productText, "")
+	check("an operand that was changed", finding.MissingFence,
 		productReady+groupFence+"mov.u32 %r20, %r12;\n"+productA+end, productReady+"mov.u32 %r20, %r12;\n"+groupFence+productA+end, "*", "", "wgmma.fence")
 	const zeros = "mov.f32 %f0, 0f00000000;\n mov.f32 %f1, %f0;\n mov.f32 %f2, %f1;\n mov.f32 %f3, %f0;\n"
-	check("a sum that begins anew with no fence", MissingFence, good+zeros+product+end, good+groupFence+zeros+product+end, productText, "")
-	check("a sum that begins with something else", MissingFence, good+groupFence+"mul.f32 %f0, %f9, %f9;\n"+zeros[strings.Index(zeros, "mov.f32 %f1"):]+product+end,
+	check("an accumulator set to zero without a fence", finding.MissingFence, good+zeros+product+end, good+groupFence+zeros+product+end, productText, "")
+	check("an accumulator set to a variable after the fence", finding.MissingFence, good+groupFence+"mul.f32 %f0, %f9, %f9;\n"+zeros[strings.Index(zeros, "mov.f32 %f1"):]+product+end,
 		good+groupFence+zeros+product+end, productText, "")
 
 	// Waits.
 	read := "st.global.f32 [%rd31], %f2;\n"
 	begun := productReady + groupFence + product + groupCommit
-	check("a result that is read", MissingWait, begun+read+groupWait, begun+groupWait+read, "st.global.f32 [%rd31], %f2",
+	check("a result that is read", finding.MissingWait, begun+read+groupWait, begun+groupWait+read, "st.global.f32 [%rd31], %f2",
 		productText, "wgmma.wait_group")
-	check("a result that is written", MissingWait, begun+"mov.f32 %f2, 0f00000000;\n"+groupWait, begun+groupWait+
+	check("a result that is written", finding.MissingWait, begun+"mov.f32 %f2, 0f00000000;\n"+groupWait, begun+groupWait+
 		"mov.f32 %f2, 0f00000000;\n",
 		"mov.f32 %f2, 0f00000000", productText)
-	check("a group that was not committed", MissingWait, productReady+groupFence+product+groupWait+read+groupCommit+groupWait,
+	check("a group that was not committed", finding.MissingWait, productReady+groupFence+product+groupWait+read+groupCommit+groupWait,
 		begun+groupWait+read,
 		"st.global.f32 [%rd31], %f2", productText)
-	check("one group too many left", MissingWait, begun+"wgmma.wait_group.sync.aligned 1;\n"+read+groupWait,
+	check("one pending group too many", finding.MissingWait, begun+"wgmma.wait_group.sync.aligned 1;\n"+read+groupWait,
 		begun+groupCommit+"wgmma.wait_group.sync.aligned 1;\n"+read+groupWait, "st.global.f32 [%rd31], %f2", productText)
-	check("an operand in registers", MissingWait, productReady+groupFence+productA+groupCommit+"mov.u32 %r21, 7;\n"+groupWait,
+	check("an operand in registers", finding.MissingWait, productReady+groupFence+productA+groupCommit+"mov.u32 %r21, 7;\n"+groupWait,
 		productReady+groupFence+productA+groupCommit+groupWait+"mov.u32 %r21, 7;\n", "mov.u32 %r21, 7", strings.TrimSuffix(productA, ";\n"))
 	store := "st.shared.v4.u32 [%r11], {%r12,%r12,%r12,%r12};\n"
-	check("an operand in shared memory", MissingWait, begun+"bar.sync 0;\n"+store+"bar.sync 0;\n"+groupWait, begun+groupWait+
-		"bar.sync 0;\n"+store, "*", "", "from which warp ", "an asynchronous product that nobody has waited for")
-	check("one that another warp reads", Race, begun+groupWait+store, begun+groupWait+"bar.sync 0;\n"+store, "*", "")
-	check("a thread that ends", MissingWait, begun, begun+groupWait, productText, "", "ends while")
+	check("an operand in shared memory", finding.MissingWait, begun+"bar.sync 0;\n"+store+"bar.sync 0;\n"+groupWait, begun+groupWait+
+		"bar.sync 0;\n"+store, "*", "", "an operand of an asynchronous product that warp ", "started and no thread has waited for")
+	check("an operand that another warp reads", finding.Race, begun+groupWait+store, begun+groupWait+"bar.sync 0;\n"+store, "*", "")
+	check("a thread that ends", finding.MissingWait, begun, begun+groupWait, productText, "", "ends while")
 	chained := "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f4, %f5, %f6, %f7}, {%f0, %f1, %f2, %f3}, %rd11, 0, 1, 1"
-	check("a result as an operand", MissingWait, begun+chained+";\n"+groupCommit+groupWait, begun+groupWait+chained+";\n"+
+	check("a result as an operand", finding.MissingWait, begun+chained+";\n"+groupCommit+groupWait, begun+groupWait+chained+";\n"+
 		groupCommit+groupWait, chained, productText,
-		"not as the same result")
+		"not as the same accumulator")
 	crossed := "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f1, %f0, %f2, %f3}, %rd10, %rd11, 1, 1, 1"
-	check("a result in another order", MissingWait, begun+crossed+";\n"+groupCommit+groupWait, begun+groupWait+crossed+";\n"+
+	check("a result in another order", finding.MissingWait, begun+crossed+";\n"+groupCommit+groupWait, begun+groupWait+crossed+";\n"+
 		groupCommit+groupWait, crossed, productText)
 
 	// Memory.
-	check("behind the end", OutOfBounds, with("add.u32 %r13, %r13, 128;", "add.u32 %r13, %r13, 136;"), good, productText, "",
+	check("past the end", finding.OutOfBounds, with("add.u32 %r13, %r13, 128;", "add.u32 %r13, %r13, 136;"), good, productText, "",
 		"past the end")
-	check("nobody has written it", Uninitialized, without("@%p1 st.shared.v4.u32 [%r11+2048], {%r12,%r12,%r12,%r12};\n"), good,
-		productText, "", "nobody has written")
-	check("nothing orders it", Race, good+"bar.sync 0;\n"+store+"fence.proxy.async;\n"+groupFence+product+end,
+	check("uninitialised", finding.Uninitialized, without("@%p1 st.shared.v4.u32 [%r11+2048], {%r12,%r12,%r12,%r12};\n"), good,
+		productText, "", "was never written")
+	check("a race", finding.Race, good+"bar.sync 0;\n"+store+"fence.proxy.async;\n"+groupFence+product+end,
 		good+"bar.sync 0;\n"+store+"fence.proxy.async;\n bar.sync 0;\n"+groupFence+product+end, "*", "")
 
 	// The warpgroup.
-	check("three warps", DivergentBarrier, productReady+"setp.ge.u32 %p2, %r0, 96;\n @%p2 bra END;\n"+groupFence+product+
+	check("three warps", finding.DivergentBarrier, productReady+"setp.ge.u32 %p2, %r0, 96;\n @%p2 bra END;\n"+groupFence+product+
 		groupCommit+groupWait+"END:\n", good,
 		"*", "", "warp 3 has ended without it")
-	check("half a warp", DivergentBarrier, with(groupFence, groupFence+"setp.eq.u32 %p2, %r0, 5;\n @%p2 "+groupFence), good,
+	check("half a warp", finding.DivergentBarrier, with(groupFence, groupFence+"setp.eq.u32 %p2, %r0, 5;\n @%p2 "+groupFence), good,
 		"@%p2 wgmma.fence.sync.aligned", "")
-	check("another instruction", DivergentBarrier,
+	check("different instructions", finding.DivergentBarrier,
 		productReady+groupFence+"setp.ge.u32 %p2, %r0, 32;\n @%p2 bra ELSE;\n"+product+"bra JOIN;\nELSE:\n"+product+"JOIN:\n"+end,
 		productReady+groupFence+"setp.ge.u32 %p2, %r0, 128;\n @%p2 bra ELSE;\n"+product+"bra JOIN;\nELSE:\n"+product+"JOIN:\n"+end, productText, productText,
-		"another warp executes another one")
-	check("another descriptor", Undefined, with(groupFence, groupFence+
+		"another warp executes a different one")
+	check("different descriptors", finding.Undefined, with(groupFence, groupFence+
 		"setp.lt.u32 %p2, %r0, 32;\n @%p2 or.b64 %rd10, %rd10, 0x10000;\n"), good, productText, "",
 		"the warps of a warpgroup have different descriptors")
-	check("another descriptor in a lane", Undefined, with(groupFence, groupFence+
+	check("a different descriptor in one lane", finding.Undefined, with(groupFence, groupFence+
 		"setp.eq.u32 %p2, %r0, 5;\n @%p2 mov.u64 %rd10, %rd11;\n"), good, productText, "",
 		"lanes of the warp have different descriptors")
-	check("a scale of one lane", Undefined, with(product, "setp.eq.u32 %p2, %r0, 5;\n"+strings.Replace(product, "1, 1, 1;",
+	check("a different scale-d in one lane", finding.Undefined, with(product, "setp.eq.u32 %p2, %r0, 5;\n"+strings.Replace(product, "1, 1, 1;",
 		"%p2, 1, 1;", 1)), good, "*", "", "scale-d")
-	check("registers of one warp", DivergentBarrier, good+"setp.lt.u32 %p2, %r0, 32;\n @%p2 setmaxnreg.dec.sync.aligned.u32 40;\n",
+	check("setmaxnreg of one warp", finding.DivergentBarrier, good+"setp.lt.u32 %p2, %r0, 32;\n @%p2 setmaxnreg.dec.sync.aligned.u32 40;\n",
 		good+"setmaxnreg.dec.sync.aligned.u32 40;\n", "*", "")
-	check("they wait for each other", Deadlock,
+	check("warps that wait for each other", finding.Deadlock,
 		productReady+groupFence+"setp.ge.u32 %p2, %r0, 32;\n @%p2 bar.sync 1;\n"+product+groupCommit+groupWait+"@!%p2 bar.sync 1;\n",
 		productReady+groupFence+"setp.ge.u32 %p2, %r0, 32;\n @%p2 bar.sync 1;\n"+product+groupCommit+"@!%p2 bar.sync 1;\n"+groupWait, "*", "",
 		"waits for the other warps of its warpgroup", "waits at barrier 1")
 	defect{
-		name: "half a warpgroup", kind: DivergentBarrier, declarations: productShared, given: given{threads: 64, arch: "sm_90a"},
-		wrong: groupFence, right: "bar.sync 0;", at: "wgmma.fence.sync.aligned", says: []string{"this one has 2"},
+		name: "half a warpgroup", kind: finding.DivergentBarrier, declarations: productShared, setup: setup{threads: 64, arch: "sm_90a"},
+		wrong: groupFence, right: "bar.sync 0;", at: "wgmma.fence.sync.aligned", contains: []string{"this one has 2"},
 	}.check(t)
 }
 
-// TestWgmmaRefusals: what ptxas turns down, and what is not simulated.
+// TestWgmmaRefusals checks instructions that ptxas refuses or that are not simulated.
 func TestWgmmaRefusals(t *testing.T) {
 	t.Parallel()
 	check := func(text, want string) {
 		t.Helper()
-		_, err := try(t, given{text: kernel(text + "\n ret;"), threads: 128, arch: "sm_90a"})
+		_, err := try(t, setup{text: kernel(text + "\n ret;"), threads: 128, arch: "sm_90a"})
 		var unsupported *UnsupportedError
 		if !errors.As(err, &unsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s gives %v, want %q", text, err, want)
@@ -255,27 +259,28 @@ func TestWgmmaRefusals(t *testing.T) {
 	check("wgmma.wait_group.sync.aligned 8;", "from 0 to 7")
 	check("wgmma.wait_group.sync.aligned %r1;", "from 0 to 7")
 	check(mma(", %f3}", "}"), "d has 3 registers, want 4")
-	check(mma("%f3", "%fd3"), "stands where a .b32 is wanted")
+	check(mma("%f3", "%fd3"), "cannot be used as a .b32")
 	check(mma(", 1, 1, 1;", ", 1, 1;"), "it has 5 operands, want 6")
 	check(mma(", 1, 1, 1;", ", 1, 2, 1;"), "operand 4 must be")
 	check(mma(", 1, 1, 1;", ", 1, 1, 1, 0, 0;"), "it has 8 operands, want 6")
 	check(mma(", 1, 1, 1;", ", %r1, 1, 1;"), "predicate")
 	check(mma("m64n8k32", "m64n9k32"), "m64n9k32")
 	check(mma("mma_async", "mma_async.sp"), "sparse")
-	check(mma("%rd10", "%r10"), "stands where a .b64 is wanted")
+	check(mma("%rd10", "%r10"), "cannot be used as a .b64")
 	check(mma("%rd10", "{%r1, %r2}"), "a has 2 registers, want 4")
 	check("setmaxnreg.inc.sync.aligned.u32 25;", "multiple of 8")
 	check("setmaxnreg.inc.sync.aligned.u32 %r1;", "unsupported form")
 	check("setmaxnreg.inc.u32 32;", "unsupported form")
 	check("fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster;", "unsupported form")
 
-	_, err := try(t, given{text: kernel(groupFence + "ret;")})
+	_, err := try(t, setup{text: kernel(groupFence + "ret;")})
 	if err == nil || !strings.Contains(err.Error(), "wgmma is for sm_90a, not for sm_89") {
-		t.Errorf("for another chip it gives %v", err)
+		t.Errorf("error for another chip: %v", err)
 	}
 }
 
-// BenchmarkWgmma is products of 64 by 64 by 32, four to a group, as kernels have them; a quarter of one is an instruction of a warp.
+// BenchmarkWgmma runs products of 64x64x32, four to a group, as in kernels. A quarter of a product
+// is one warp instruction.
 func BenchmarkWgmma(b *testing.B)        { benchmarkWgmma(b, false) }
 func BenchmarkWgmmaChecked(b *testing.B) { benchmarkWgmma(b, true) }
 

@@ -2,14 +2,14 @@ package sim
 
 import (
 	"attune/internal/device"
-	"attune/internal/sim"
+	"attune/internal/sim/count"
 )
 
-// counted gives the simulator's counters the names that Nsight Compute has for the same things. What has no name there, because it counts PTX and not
-// machine code, begins with sim__.
-func counted(c *sim.Counters) device.Counters {
+// named returns the simulator's counters under the names of Nsight Compute. Counters without such a
+// name, because they count PTX and not machine code, begin with sim__.
+func named(c *count.Counters) device.Counters {
 	counters := device.Counters{}
-	for _, list := range []map[string]uint64{global(c), shared(c), bulk(c), tensor(c), alone(c)} {
+	for _, list := range []map[string]uint64{global(c), shared(c), bulk(c), tensor(c), ownCounters(c)} {
 		for name, n := range list {
 			counters[name] = float64(n)
 		}
@@ -20,10 +20,11 @@ func counted(c *sim.Counters) device.Counters {
 	return counters
 }
 
-// global names the traffic with global memory. A copy that leaves out the first cache passes the same stage of it as a load and is counted as one
-// there; one that goes through it is not. The names with sass count both by themselves. The source page counts all together.
-func global(c *sim.Counters) map[string]uint64 {
-	copies := sim.Sectors{
+// global names the traffic with global memory. A cp.async that bypasses L1 uses the same pipeline
+// stage as a load and is counted as one there; a cached copy is not. The names with sass count both
+// copies separately. The source page counts everything together.
+func global(c *count.Counters) map[string]uint64 {
+	copies := count.Sectors{
 		Requests: c.CachedCopies.Requests + c.BypassCopies.Requests,
 		Sectors:  c.CachedCopies.Sectors + c.BypassCopies.Sectors,
 	}
@@ -40,8 +41,8 @@ func global(c *sim.Counters) map[string]uint64 {
 	}
 }
 
-// shared names the traffic with shared memory. The loads have those of ldmatrix in them.
-func shared(c *sim.Counters) map[string]uint64 {
+// shared names the traffic with shared memory. The loads include ldmatrix.
+func shared(c *count.Counters) map[string]uint64 {
 	return map[string]uint64{
 		"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum":             c.SharedLoads.Conflicts,
 		"sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum":     c.SharedStores.Conflicts,
@@ -55,37 +56,37 @@ func shared(c *sim.Counters) map[string]uint64 {
 }
 
 // bulk names the copies of the tensor memory accelerator.
-func bulk(c *sim.Counters) map[string]uint64 {
+func bulk(c *count.Counters) map[string]uint64 {
 	return map[string]uint64{
 		"l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum":  c.BulkLoadBytes,
 		"l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_st.sum": c.BulkStoreBytes,
 	}
 }
 
-// tensor names the work of the tensor cores. The names of instructions follow the pipe: floating-point products of every format take that of HMMA,
-// and those of a warpgroup are counted there and once more by themselves.
-func tensor(c *sim.Counters) map[string]uint64 {
-	float, integer := c.Products[sim.HMMA]+c.Products[sim.QMMA], c.Products[sim.IMMA]+c.Products[sim.BMMA]
+// tensor names the work of the tensor cores. Instructions are counted by pipe: floating-point
+// products of every format use the HMMA pipe, and those of a warpgroup are also counted separately.
+func tensor(c *count.Counters) map[string]uint64 {
+	float, integer := c.Products[count.HMMA]+c.Products[count.QMMA], c.Products[count.IMMA]+c.Products[count.BMMA]
 	return map[string]uint64{
-		"sm__inst_executed_pipe_tensor.sum":         float + integer + c.Products[sim.DMMA],
+		"sm__inst_executed_pipe_tensor.sum":         float + integer + c.Products[count.DMMA],
 		"sm__inst_executed_pipe_tensor_op_hmma.sum": float,
 		"sm__inst_executed_pipe_tensor_op_imma.sum": integer,
-		"sm__inst_executed_pipe_tensor_op_dmma.sum": c.Products[sim.DMMA],
+		"sm__inst_executed_pipe_tensor_op_dmma.sum": c.Products[count.DMMA],
 		"sm__inst_executed_pipe_tensor_op_gmma.sum": c.WarpgroupProducts,
-		"sm__ops_path_tensor_src_fp16_dst_fp32.sum": c.Operations[sim.FP16ToFP32],
-		"sm__ops_path_tensor_src_fp16_dst_fp16.sum": c.Operations[sim.FP16ToFP16],
-		"sm__ops_path_tensor_src_bf16_dst_fp32.sum": c.Operations[sim.BF16],
-		"sm__ops_path_tensor_src_tf32_dst_fp32.sum": c.Operations[sim.TF32],
-		"sm__ops_path_tensor_src_fp8.sum":           c.Operations[sim.FP8],
-		"sm__ops_path_tensor_src_int8.sum":          c.Operations[sim.Int8],
-		"sm__ops_path_tensor_src_int4.sum":          c.Operations[sim.Int4],
-		"sm__ops_path_tensor_src_int1.sum":          c.Operations[sim.Bits],
-		"sm__ops_path_tensor_src_fp64.sum":          c.Operations[sim.FP64],
+		"sm__ops_path_tensor_src_fp16_dst_fp32.sum": c.Operations[count.FP16ToFP32],
+		"sm__ops_path_tensor_src_fp16_dst_fp16.sum": c.Operations[count.FP16ToFP16],
+		"sm__ops_path_tensor_src_bf16_dst_fp32.sum": c.Operations[count.BF16],
+		"sm__ops_path_tensor_src_tf32_dst_fp32.sum": c.Operations[count.TF32],
+		"sm__ops_path_tensor_src_fp8.sum":           c.Operations[count.FP8],
+		"sm__ops_path_tensor_src_int8.sum":          c.Operations[count.Int8],
+		"sm__ops_path_tensor_src_int4.sum":          c.Operations[count.Int4],
+		"sm__ops_path_tensor_src_int1.sum":          c.Operations[count.Bits],
+		"sm__ops_path_tensor_src_fp64.sum":          c.Operations[count.FP64],
 	}
 }
 
-// alone are those that count PTX.
-func alone(c *sim.Counters) map[string]uint64 {
+// ownCounters names the counters that count PTX.
+func ownCounters(c *count.Counters) map[string]uint64 {
 	return map[string]uint64{
 		"sim__inst_executed.sum":              c.WarpInstructions(),
 		"sim__inst_executed_op_mma.sum":       c.TensorOps,

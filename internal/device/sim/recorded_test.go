@@ -23,8 +23,8 @@ import (
 	"attune/internal/tensor"
 )
 
-// recorded is a kernel of this project as it once ran on an H200: its PTX, and the SHA-256 of the outputs that the ledger has of it, by shape and
-// distribution of the inputs.
+// recorded is a kernel of this project that ran on an H200: its PTX, and the SHA-256 of its outputs
+// by shape and input distribution, as recorded in the ledger.
 type recorded struct {
 	Stage  string `json:"stage"`
 	File   string `json:"file"`
@@ -50,8 +50,9 @@ func readRecorded(t *testing.T) []recorded {
 	return list
 }
 
-// TestRecordedOutputs holds whole kernels against the H200: what the simulator makes of the stages' PTX has the same SHA-256 as what the card made of it. That is
-// bit for bit, the exponentials (ex2.approx) and the sums of the tensor cores included; nothing is compared within a tolerance.
+// TestRecordedOutputs compares whole kernels with an H200. The outputs of the simulator must have
+// the same SHA-256: bit for bit, including the exponentials (ex2.approx) and the sums of the tensor
+// cores.
 func TestRecordedOutputs(t *testing.T) {
 	t.Parallel()
 	stages := map[string]bool{}
@@ -60,7 +61,7 @@ func TestRecordedOutputs(t *testing.T) {
 		text := unpack(t, r)
 		for _, shape := range []string{"1x1x32x64", "1x8x128x64", "2x3x1x64", "2x3x31x64", "2x3x33x64", "2x3x127x64", "1x8x512x64"} {
 			if r.Outputs[shape] == "" {
-				t.Errorf("%s: nothing is recorded of %s", r.Stage, shape)
+				t.Errorf("%s: no recorded output of %s", r.Stage, shape)
 			}
 		}
 		for _, problem := range slices.Sorted(maps.Keys(r.Outputs)) {
@@ -81,10 +82,10 @@ func checkRecorded(t *testing.T, r recorded, text []byte, problem string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const large = 1 << 17 // elements, from which on it takes some seconds, and many with the checkers
+	const large = 1 << 17 // elements; larger problems take some seconds, and many with the checkers
 	elements := shape.Rows() * shape.HeadDim
 	if elements >= large && testing.Short() {
-		t.Skip("it takes some seconds")
+		t.Skip("takes some seconds")
 	}
 	options := tensor.Options{}
 	for _, d := range []tensor.Distribution{tensor.Outliers, tensor.Peaked} {
@@ -98,10 +99,10 @@ func checkRecorded(t *testing.T, r recorded, text []byte, problem string) {
 		t.Fatal(err)
 	}
 	if len(outcome.Findings) > 0 {
-		t.Errorf("it finds %v", outcome.Findings)
+		t.Errorf("findings %v", outcome.Findings)
 	}
 	if sum := sha256.Sum256(outcome.Outputs[0]); hex.EncodeToString(sum[:]) != r.Outputs[problem] {
-		t.Errorf("the output has the SHA-256 %x, on the H200 %s", sum, r.Outputs[problem])
+		t.Errorf("SHA-256 of the output is %x, on the H200 %s", sum, r.Outputs[problem])
 	}
 }
 
@@ -121,13 +122,14 @@ func unpack(t *testing.T, r recorded) []byte {
 		t.Fatal(err)
 	}
 	if sum := sha256.Sum256(text); fmt.Sprintf("%x", sum) != r.SHA256 {
-		t.Fatalf("%s is not what was recorded", r.File)
+		t.Fatalf("%s has another SHA-256 than recorded", r.File)
 	}
 	return text
 }
 
-// attentionJob launches one of the recorded kernels: one block for each tile of query rows of each head, and the arguments as they were then (q, k, v, o,
-// descale_q, descale_k, descale_v, queries, keys, causal, softmax_scale).
+// attentionJob launches a recorded kernel, with one block for each tile of query rows of each head.
+// The arguments are those of that time: q, k, v, o, descale_q, descale_k, descale_v, queries, keys,
+// causal, softmax_scale.
 func attentionJob(r recorded, text []byte, in *tensor.Inputs) device.Job {
 	floats := func(values []float32) device.Arg {
 		var data []byte
@@ -154,7 +156,7 @@ func attentionJob(r recorded, text []byte, in *tensor.Inputs) device.Job {
 	}
 }
 
-// TestLedger makes sure that what is recorded here is what the ledger says of the same PTX on an H200.
+// TestLedger checks that the recorded outputs are those of the ledger for the same PTX on an H200.
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../../results/runs/*/run.json")
@@ -175,7 +177,7 @@ func TestLedger(t *testing.T) {
 			if record.Build == nil || record.Build.PTXHash != r.SHA256 || record.Facts == nil || record.Facts.Name != "NVIDIA H200" {
 				continue
 			}
-			found += compareAnswers(t, file, r, record.Correctness)
+			found += compareOutputs(t, file, r, record.Correctness)
 		}
 	}
 	if found == 0 {
@@ -183,11 +185,11 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// compareAnswers counts the outputs of a run that are recorded here too, and must be the same.
-func compareAnswers(t *testing.T, file string, r recorded, answers []run.Correctness) int {
+// compareOutputs compares the outputs of a run with the recorded ones, and returns their number.
+func compareOutputs(t *testing.T, file string, r recorded, outputs []run.Correctness) int {
 	t.Helper()
 	found := 0
-	for _, c := range answers {
+	for _, c := range outputs {
 		problem := c.Shape
 		if c.Inputs != "" && c.Inputs != tensor.Normal.String() {
 			problem += " " + c.Inputs

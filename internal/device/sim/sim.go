@@ -1,8 +1,3 @@
-// Package sim runs jobs on the PTX simulator, behind the same interface as a GPU.
-//
-// It is the stricter device: every job runs under all checkers, and their findings are part of its outcome. Instead of launching twice, it runs the
-// job under several schedules, each on fresh memory, and the answers must agree bit for bit. It has no clock: how long a kernel takes here says nothing
-// about a GPU.
 package sim
 
 import (
@@ -16,15 +11,16 @@ import (
 	"attune/internal/device"
 	"attune/internal/ptx"
 	"attune/internal/sim"
+	"attune/internal/sim/mem"
 	"attune/internal/sim/mma"
 )
 
-// Options say how jobs are run.
+// Options are the options of the device.
 type Options struct {
-	Schedules int // 1 at least
+	Schedules int // at least 1
 	Checks    bool
 	Tensor    mma.Mode
-	Limit     time.Duration // for one job
+	Limit     time.Duration // of one job; 0 for none
 	Printf    func(string)
 }
 
@@ -36,17 +32,18 @@ type Device struct {
 
 var _ device.Device = (*Device)(nil)
 
-// Open makes a simulator.
+// Open makes a simulator device.
 func Open(o Options) *Device {
 	o.Schedules = max(o.Schedules, 1)
 	return &Device{options: o, programs: map[string]*sim.Program{}}
 }
 
-// multiprocessors is two, so that blocks which stay and take tile after tile are several, and still take more than one each: with one alone nobody
-// would see a block that begins with the wrong tile.
+// multiprocessors is 2, so that a persistent kernel has several blocks and each still takes several
+// tiles. With one block, no test would notice a block that starts with the wrong tile.
 const multiprocessors = 2
 
-// Facts describes the simulator. It is of no one architecture: the PTX says which chip's arithmetic it wants.
+// Facts describes the simulator. It has no architecture of its own: the PTX decides which chip's
+// arithmetic it uses.
 func (d *Device) Facts() device.Facts {
 	return device.Facts{Kind: "sim", Name: "PTX simulator", Multiprocessors: multiprocessors}
 }
@@ -74,15 +71,15 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 		ctx = limited
 	}
 	outcome := &device.Outcome{Loaded: device.Attributes{StaticSharedBytes: program.SharedBytes()}}
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for seed := range d.options.Schedules {
 		outputs, findings, counters, err := d.launch(ctx, program, job, uint64(seed))
 		if err != nil {
 			return nil, err
 		}
 		for _, f := range findings {
-			if !told[f.key] {
-				told[f.key] = true
+			if !reported[f.key] {
+				reported[f.key] = true
 				outcome.Findings = append(outcome.Findings, f.Finding)
 			}
 		}
@@ -91,8 +88,8 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 			continue
 		}
 		for i := range outputs {
-			if !bytes.Equal(outputs[i], outcome.Outputs[i]) && !told[device.NotRepeatable] {
-				told[device.NotRepeatable] = true
+			if !bytes.Equal(outputs[i], outcome.Outputs[i]) && !reported[device.NotRepeatable] {
+				reported[device.NotRepeatable] = true
 				outcome.Findings = append(outcome.Findings, device.Finding{
 					Kind: device.NotRepeatable,
 					Text: fmt.Sprintf("output %d differs between schedule 0 and schedule %d", i, seed),
@@ -119,17 +116,18 @@ func (d *Device) load(image []byte) (*sim.Program, error) {
 	return p, nil
 }
 
-// found is a finding with what it has in common with the same one under another schedule, where addresses and counts are others.
-type found struct {
+// keyedFinding is a finding with a key that identifies it under all schedules. Addresses and counts
+// differ between schedules.
+type keyedFinding struct {
 	device.Finding
 	key string
 }
 
-// launch runs a job once, on memory of its own.
+// launch runs a job once, on fresh memory.
 func (d *Device) launch(ctx context.Context, program *sim.Program, job device.Job, seed uint64) (
-	[][]byte, []found, device.Counters, error,
+	[][]byte, []keyedFinding, device.Counters, error,
 ) {
-	memory := sim.NewMemory()
+	memory := mem.NewMemory()
 	values, buffers, err := bind(memory, job)
 	if err != nil {
 		return nil, nil, nil, err
@@ -144,18 +142,19 @@ func (d *Device) launch(ctx context.Context, program *sim.Program, job device.Jo
 	if err != nil {
 		return nil, nil, nil, kernelError(ctx, err)
 	}
-	var findings []found
+	var findings []keyedFinding
 	for _, f := range result.Findings {
-		findings = append(findings, found{device.Finding{Kind: string(f.Kind), Text: f.String()}, f.Key()})
+		findings = append(findings, keyedFinding{device.Finding{Kind: string(f.Kind), Text: f.String()}, f.Key()})
 	}
 	outputs, more, err := collect(memory, job, buffers, d.options.Checks)
 	for _, f := range more {
-		findings = append(findings, found{f, f.Kind + f.Text})
+		findings = append(findings, keyedFinding{f, f.Kind + f.Text})
 	}
-	return outputs, findings, counted(&result.Counters), err
+	return outputs, findings, named(&result.Counters), err
 }
 
-// kernelError tells what a kernel did from what was done to it.
+// kernelError distinguishes a fault of the kernel from a cancelled context and from PTX that is not
+// supported.
 func kernelError(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -166,8 +165,8 @@ func kernelError(ctx context.Context, err error) error {
 	return &device.Fault{Code: "simulator", Text: err.Error(), Did: "run the kernel"}
 }
 
-// bind makes the buffers of a job and gives the values of all arguments.
-func bind(memory *sim.Memory, job device.Job) (values [][]byte, buffers []uint64, err error) {
+// bind allocates the buffers of a job and returns the values of all arguments.
+func bind(memory *mem.Memory, job device.Job) (values [][]byte, buffers []uint64, err error) {
 	values, buffers = make([][]byte, len(job.Args)), make([]uint64, len(job.Args))
 	for i, arg := range job.Args {
 		values[i] = arg.Scalar
@@ -183,7 +182,7 @@ func bind(memory *sim.Memory, job device.Job) (values [][]byte, buffers []uint64
 		if arg.TensorMap == nil {
 			continue
 		}
-		t := sim.TensorMap{Map: arg.TensorMap.Map, Address: buffers[arg.TensorMap.Arg]}
+		t := mem.TensorMap{Map: arg.TensorMap.Map, Address: buffers[arg.TensorMap.Arg]}
 		if values[i], err = t.Encode(); err != nil {
 			return nil, nil, &device.Unsupported{Why: fmt.Sprintf("argument %d: %v", i, err)}
 		}
@@ -191,17 +190,17 @@ func bind(memory *sim.Memory, job device.Job) (values [][]byte, buffers []uint64
 	return values, buffers, nil
 }
 
-// place makes the buffer of an argument: with its bytes, or, for an output, one that nobody has written.
-func place(memory *sim.Memory, index int, arg device.Arg) (uint64, error) {
+// place allocates the buffer of an argument, with its bytes. An output stays uninitialised.
+func place(memory *mem.Memory, index int, arg device.Arg) (uint64, error) {
 	base, err := memory.Alloc(fmt.Sprintf("argument %d", index), arg.BufferBytes())
 	if err != nil || arg.Output > 0 {
 		return base, err
 	}
-	return base, memory.Write(base, append(arg.Input, arg.InOut...)) // one of the two is nil
+	return base, memory.Write(base, append(arg.Input, arg.InOut...)) // at most one of the two is set
 }
 
-// collect reads the buffers back: outputs, which must be written whole, and inputs, which must be as they were.
-func collect(memory *sim.Memory, job device.Job, buffers []uint64, checks bool) (outputs [][]byte, findings []device.Finding, err error) {
+// collect reads the buffers back. Outputs must be written completely, and inputs must be unchanged.
+func collect(memory *mem.Memory, job device.Job, buffers []uint64, checks bool) (outputs [][]byte, findings []device.Finding, err error) {
 	for i, arg := range job.Args {
 		if !arg.IsBuffer() {
 			continue

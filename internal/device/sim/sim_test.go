@@ -15,7 +15,7 @@ import (
 	"attune/internal/tensormap"
 )
 
-// kernel is k(in, out, n): thread i < n of 32 writes out[i] = 2*in[i], and more.
+// kernel returns k(in, out, n): thread i < n of 32 writes out[i] = 2*in[i] and then executes more.
 func kernel(more string) []byte {
 	return []byte(`.version 8.0
 .target sm_80
@@ -81,13 +81,13 @@ func TestFacts(t *testing.T) {
 
 func TestOutcome(t *testing.T) {
 	d := sim.Open(sim.Options{Schedules: 3, Checks: true})
-	for range 2 { // the second time the program is known
+	for range 2 { // the second time the program is cached
 		outcome, err := d.Run(t.Context(), newJob(kernel(""), threads))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(outcome.Outputs) != 1 || !bytes.Equal(outcome.Outputs[0], doubled()) || len(outcome.Findings) > 0 {
-			t.Errorf("it gives %x and finds %v", outcome.Outputs, outcome.Findings)
+			t.Errorf("outputs %x, findings %v", outcome.Outputs, outcome.Findings)
 		}
 	}
 	outcome, err := d.Run(t.Context(), newJob(kernel("\tst.shared.u32 [s], 1;"), threads))
@@ -96,7 +96,7 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// TestFindings is about what a device has to find in any kernel, and what the checkers add.
+// TestFindings tests the findings of every device, and those of the checkers.
 func TestFindings(t *testing.T) {
 	check := func(name, more string, n int32, o sim.Options, want ...string) {
 		t.Helper()
@@ -113,7 +113,7 @@ func TestFindings(t *testing.T) {
 			}
 		}
 		if strings.Join(got, " ") != strings.Join(want, " ") {
-			t.Errorf("%s: it finds %v, want %v", name, outcome.Findings, want)
+			t.Errorf("%s: findings %v, want %v", name, outcome.Findings, want)
 		}
 	}
 	checked := sim.Options{Checks: true}
@@ -121,12 +121,12 @@ func TestFindings(t *testing.T) {
 	check("output left unwritten", "", threads-1, checked, device.Unwritten)
 	check("output past its end", "\tst.global.u32 [%rd5+4], %r2;", 0, checked, "out-of-bounds", device.Unwritten)
 	check("input changed", "\tst.global.u32 [%rd4], %r2;", threads, checked, device.InputChanged)
-	check("input changed, nobody looking", "\tst.global.u32 [%rd4], %r2;", threads, sim.Options{}, device.InputChanged)
-	check("output left unwritten, nobody looking", "", threads-1, sim.Options{})
+	check("input changed, without checkers", "\tst.global.u32 [%rd4], %r2;", threads, sim.Options{}, device.InputChanged)
+	check("output left unwritten, without checkers", "", threads-1, sim.Options{})
 	check("a race", "\tst.shared.u32 [s], %r2;", threads, checked, "race")
-	check("a race that every schedule shows", "\tst.shared.u32 [s], %r2;", threads, sim.Options{Checks: true, Schedules: 5}, "race")
-	check("a race, nobody looking", "\tst.shared.u32 [s], %r2;", threads, sim.Options{})
-	// Two warps race for a word, and the answer is who won.
+	check("a race under every schedule", "\tst.shared.u32 [s], %r2;", threads, sim.Options{Checks: true, Schedules: 5}, "race")
+	check("a race, without checkers", "\tst.shared.u32 [s], %r2;", threads, sim.Options{})
+	// Warps draw tickets, so the output depends on the schedule.
 	racing := newJob([]byte(strings.Replace(string(kernel(`	setp.ne.u32 %p2, %r2, %r1;
 	@%p2 bra END;
 	st.global.u32 [%rd2], %r2;
@@ -135,11 +135,11 @@ END:`)), "add.u32 %r3, %r3, %r3;", "atom.shared.add.u32 %r3, [s], 1;", 1)), thre
 	racing.Args[2] = device.Int32(96)
 	outcome, err := sim.Open(sim.Options{Schedules: 8}).Run(t.Context(), racing)
 	if err != nil || len(outcome.Findings) != 1 || outcome.Findings[0].Kind != device.NotRepeatable {
-		t.Errorf("an answer that depends on the schedule: %+v, %v", outcome, err)
+		t.Errorf("an output that depends on the schedule: %+v, %v", outcome, err)
 	}
 }
 
-// TestUnsupported is about what another device may run: the fault is not the kernel's.
+// TestUnsupported tests PTX that the simulator does not support. It is not a fault of the kernel.
 func TestUnsupported(t *testing.T) {
 	check := func(name string, image []byte, want ...string) {
 		t.Helper()
@@ -151,7 +151,7 @@ func TestUnsupported(t *testing.T) {
 		}
 		for _, text := range want {
 			if !strings.Contains(err.Error(), text) {
-				t.Errorf("%s: the error is %q, want %q in it", name, err, text)
+				t.Errorf("%s: error %q does not contain %q", name, err, text)
 			}
 		}
 	}
@@ -159,13 +159,13 @@ func TestUnsupported(t *testing.T) {
 	other := append(kernel(""), []byte(strings.Replace(string(kernel("\twgmma.fence.sync.aligned;")), ".visible .entry k(", ".visible .entry hopper(", 1))...)
 	two := []byte(strings.Replace(string(other), "}\n.version 8.0\n.target sm_80\n.address_size 64\n.shared .align 4 .b8 s[256];\n", "}\n", 1))
 	if _, err := sim.Open(sim.Options{Checks: true}).Run(t.Context(), newJob(two, threads)); err != nil {
-		t.Errorf("what the simulator lacks is in another entry: %v", err)
+		t.Errorf("the unsupported instruction is in another entry, but the error is %v", err)
 	}
 	job := newJob(two, threads)
 	job.Entry = "hopper"
 	var unsupported *device.Unsupported
 	if _, err := sim.Open(sim.Options{Checks: true}).Run(t.Context(), job); !errors.As(err, &unsupported) {
-		t.Errorf("one of two entries is not simulated: %v", err)
+		t.Errorf("error of an entry that is not supported: %v", err)
 	}
 	check("no PTX", []byte("\x7fELF"), "the simulator cannot read the PTX")
 }
@@ -175,36 +175,36 @@ func TestFaults(t *testing.T) {
 	_, err := sim.Open(sim.Options{}).Run(t.Context(), job)
 	var fault *device.Fault
 	if !errors.As(err, &fault) || !strings.Contains(fault.Text, "trap") {
-		t.Errorf("trap gives %v", err)
+		t.Errorf("error of trap: %v", err)
 	}
 	job = newJob(kernel(""), threads)
 	job.Args = job.Args[:2]
 	if _, err = sim.Open(sim.Options{}).Run(t.Context(), job); !errors.As(err, &fault) || !strings.Contains(fault.Text, "parameters") {
-		t.Errorf("too few arguments give %v", err)
+		t.Errorf("error of too few arguments: %v", err)
 	}
 	job = newJob(kernel(""), threads)
 	job.Entry = "q"
 	if _, err = sim.Open(sim.Options{}).Run(t.Context(), job); err == nil || !strings.Contains(err.Error(), `no entry function "q"`) {
-		t.Errorf("an entry that is not there gives %v", err)
+		t.Errorf("error of an unknown entry: %v", err)
 	}
 	job = newJob(kernel(""), threads)
 	job.Args[1] = device.Arg{}
 	if _, err = sim.Open(sim.Options{}).Run(t.Context(), job); err == nil || !strings.Contains(err.Error(), "argument 1 must be one of") {
-		t.Errorf("an argument that is none gives %v", err)
+		t.Errorf("error of an empty argument: %v", err)
 	}
 }
 
-func TestNoEnd(t *testing.T) {
+func TestEndlessKernel(t *testing.T) {
 	job := newJob(kernel("LOOP:\n\tadd.u32 %r3, %r3, 1;\n\tbra LOOP;"), threads)
 	_, err := sim.Open(sim.Options{Limit: 10 * time.Millisecond}).Run(t.Context(), job)
 	var timeout *device.Timeout
 	if !errors.As(err, &timeout) || timeout.Limit != 10*time.Millisecond {
-		t.Errorf("an endless kernel gives %v", err)
+		t.Errorf("error of an endless kernel: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := sim.Open(sim.Options{Limit: time.Hour}).Run(ctx, job); !errors.Is(err, context.Canceled) {
-		t.Errorf("a job that nobody wants any more gives %v", err)
+		t.Errorf("error of a cancelled job: %v", err)
 	}
 }
 
@@ -222,14 +222,15 @@ func TestPrintf(t *testing.T) {
 	@%p2 bra END;
 	call (r), vprintf, (f, a);
 END:`)), ".shared", ".extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);\n.global .b8 text[] = {116, 61, 37, 100, 0};\n.shared", 1))
-	var said []string
-	d := sim.Open(sim.Options{Checks: true, Printf: func(text string) { said = append(said, text) }})
-	if outcome, err := d.Run(t.Context(), newJob(image, threads)); err != nil || len(outcome.Findings) > 0 || fmt.Sprint(said) != "[t=7]" {
-		t.Errorf("it says %q; %+v, %v", said, outcome, err)
+	var printed []string
+	d := sim.Open(sim.Options{Checks: true, Printf: func(text string) { printed = append(printed, text) }})
+	if outcome, err := d.Run(t.Context(), newJob(image, threads)); err != nil || len(outcome.Findings) > 0 || fmt.Sprint(printed) != "[t=7]" {
+		t.Errorf("printed %q; %+v, %v", printed, outcome, err)
 	}
 }
 
-// The counters go by the names of Nsight Compute, and are those of one launch, however many schedules there are.
+// TestCounters checks that the counters have the names of Nsight Compute and count one launch,
+// whatever the number of schedules.
 func TestCounters(t *testing.T) {
 	image := kernel(`
 	mov.u64 %rd6, s;
@@ -272,13 +273,14 @@ func TestCounters(t *testing.T) {
 			t.Errorf("%d schedules: %g instructions, %g by class", schedules, all, total)
 		}
 		if _, ok := outcome.Counters["gpu__time_duration.sum"]; ok {
-			t.Error("the simulator has taken a time")
+			t.Error("the simulator reports a time")
 		}
 	}
 }
 
-// hopper is h(out, n, in, tensor): a cluster of two blocks. Each fetches 16 bytes of the tensor, its own row, and writes, as its row of out, what the
-// other has fetched. The map in stands behind a word, where only its alignment puts it.
+// hopper is h(out, n, in, tensor) for a cluster of two blocks. Each block loads its own row of 16
+// bytes of the tensor, and writes the other block's row to its row of out. The tensor map in
+// follows a word, so that its offset depends on its alignment.
 const hopper = `.version 8.0
 .target sm_90a
 .address_size 64
@@ -339,22 +341,22 @@ func TestClustersAndTensorMaps(t *testing.T) {
 	}
 	in := job.Args[3].Input
 	if want := append(bytes.Clone(in[32:48]), in[:16]...); len(outcome.Findings) > 0 || !bytes.Equal(outcome.Outputs[0], want) {
-		t.Errorf("it finds %v and gives %x, want %x", outcome.Findings, outcome.Outputs[0], want)
+		t.Errorf("findings %v, output %x, want %x", outcome.Findings, outcome.Outputs[0], want)
 	}
 	job = hopperJob()
 	job.Args[2].TensorMap.Box[0] = 24
 	const refused = "job h: argument 2: a tensor map of argument 3: a row of its box has 24 bytes"
 	if _, err := d.Run(t.Context(), job); err == nil || !strings.Contains(err.Error(), refused) {
-		t.Errorf("a map that the driver would not take gives %v", err)
+		t.Errorf("error of a map that the driver refuses: %v", err)
 	}
 	job = hopperJob()
 	job.Args[2].TensorMap.Interleave = "16B"
 	if _, err := d.Run(t.Context(), job); !errors.As(err, new(*device.Unsupported)) {
-		t.Errorf("a map that is not simulated gives %v; want it to be nobody's fault", err)
+		t.Errorf("error of a map that is not simulated: %v; want device.Unsupported", err)
 	}
 	job = hopperJob()
 	job.Args[2] = device.Int32(0)
 	if _, err := d.Run(t.Context(), job); err == nil || !strings.Contains(err.Error(), "argument 2 has 4 bytes; the parameter in has 128") {
-		t.Errorf("a number in place of a map gives %v", err)
+		t.Errorf("error of a number instead of a map: %v", err)
 	}
 }

@@ -1,0 +1,379 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+
+	"attune/internal/ptx"
+	"attune/internal/sim/finding"
+	"attune/internal/sim/mem"
+	"attune/internal/sim/order"
+)
+
+// allLanes is the lane of an access that a warp makes as a whole.
+const allLanes = order.AllLanes
+
+// accessInfo is what the checkers need to know of an access.
+type accessInfo struct {
+	space   ptx.Space
+	bytes   int
+	flags   order.Flags // zero for a plain access
+	aligned bool        // the alignment needs no check
+
+	readOnly   bool // ld.global.nc: no race check, because the bytes must not change at all
+	onlyCopied bool // the value read is only copied, so unwritten bytes are no defect
+	releases   bool // it has published what its thread did, and is part of that itself
+	usesOld    bool // an atomic operation whose old value is used
+}
+
+// accessLane checks one lane's access of a memory instruction and returns its bytes, or nil where
+// there is no memory. With allLanes it is one access of several lanes to the same address.
+func (w *warp) accessLane(o *op, m *memOp, space ptx.Space, lane int, d mem.Direction) []byte {
+	address := w.warpAddr
+	if lane < allLanes {
+		address = w.addr[lane]
+	}
+	return w.access(o, accessInfo{
+		space: space, bytes: m.bytes, flags: w.accessFlags(m, space), readOnly: m.readOnly, onlyCopied: m.onlyCopied, releases: m.release, usesOld: m.usesOld,
+	}, address, lane, d)
+}
+
+// accessFlags returns how strong an access is. A load of the value that a compare-and-swap expects
+// counts as strong: if the value changes meanwhile, the swap fails and the loop repeats.
+func (w *warp) accessFlags(m *memOp, space ptx.Space) order.Flags {
+	if m.expected {
+		return order.Present | order.Strong
+	}
+	if !m.strong {
+		return order.Present
+	}
+	flags := order.Present | order.Strong
+	if m.blockScope {
+		flags |= order.BlockScope
+	}
+	if m.volatile && w.whole && space == ptx.Shared {
+		flags |= order.Volatile
+	}
+	return flags
+}
+
+// access checks an access and returns its bytes, or nil where there is no memory.
+func (w *warp) access(o *op, a accessInfo, address uint64, lane int, d mem.Direction) []byte {
+	switch a.space {
+	case ptx.Shared:
+		return w.accessShared(o, a, address, lane, d)
+	case ptx.Global:
+		return w.accessGlobal(o, a, address, lane, d)
+	case ptx.Local:
+		return w.accessLocal(o, a, address, lane, d)
+	}
+	return w.accessConstant(o, a, address, lane, d)
+}
+
+// laneBit returns a lane as a mask. For allLanes it is the mask of the running group.
+func (w *warp) laneBit(lane int) uint32 {
+	if lane == allLanes {
+		return w.lanes
+	}
+	return 1 << lane
+}
+
+// checkAlignment checks that the address is a multiple of the width.
+func (w *warp) checkAlignment(o *op, a *accessInfo, address uint64, lane int, d mem.Direction) {
+	if !a.aligned && address%uint64(a.bytes) != 0 {
+		w.reportMisaligned(o, *a, address, lane, d)
+	}
+}
+
+func (w *warp) reportMisaligned(o *op, a accessInfo, address uint64, lane int, d mem.Direction) {
+	w.report(finding.Misaligned, o, w.laneBit(lane), func() string {
+		return fmt.Sprintf("%s %d bytes at address %#x of .%s, which is not a multiple of %d", d, a.bytes, address, a.space, a.bytes)
+	})
+}
+
+func (w *warp) accessShared(o *op, a accessInfo, address uint64, lane int, d mem.Direction) []byte {
+	owner := w.block
+	if address>>rankShift != 0 {
+		if owner, address = w.ownerOf(o, a, address, lane, d); owner == nil {
+			return nil
+		}
+	}
+	s := &owner.shared
+	if !s.Holds(address, a.bytes) {
+		w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string { return w.outsideShared(a, address, d) })
+		return nil
+	}
+	offset := int(address - s.First)
+	w.checkAlignment(o, &a, address, lane, d)
+	data := s.Data[offset : offset+a.bytes]
+	if !w.block.launch.options.Checks {
+		return data
+	}
+	marks := s.Marks[offset : offset+a.bytes]
+	if !mem.IsPlain(marks) && !w.reportMarked(o, a, address, marks, lane, d) {
+		return nil
+	}
+	me := w.observer(o, lane, a.flags)
+	a.adjust(&me)
+	var c order.Conflict
+	var bad bool
+	if d == mem.Read {
+		c, bad = s.Shadow.Read(offset, a.bytes, &me)
+	} else {
+		c, bad = s.Shadow.Write(offset, a.bytes, &me, w.ifUnchanged(data, d))
+	}
+	if bad {
+		w.reportConflict(o, a, c, address, lane, d)
+	}
+	w.checkWritten(o, a, marks, lane, d, bad, func(i int) string {
+		return fmt.Sprintf("byte %d of shared memory (%s)", offset+i, w.block.launch.layout.Describe(offset+i, 0))
+	})
+	return data
+}
+
+// reportMarked reports an access to a live mbarrier or between variables. It returns whether there
+// is memory to access.
+func (w *warp) reportMarked(o *op, a accessInfo, address uint64, marks []byte, lane int, d mem.Direction) bool {
+	if i := bytes.IndexByte(marks, mem.Gap); i >= 0 {
+		w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string {
+			return fmt.Sprintf("%s %d bytes at address %#x of shared memory, %s", d, a.bytes, address,
+				w.block.launch.layout.Describe(int(address-w.block.shared.First)+i, a.bytes-i))
+		})
+		return false
+	}
+	w.report(finding.BadBarrier, o, w.laneBit(lane), func() string {
+		return fmt.Sprintf("%s the bytes of a live mbarrier at address %#x", d, address)
+	})
+	return true
+}
+
+// observer returns a lane, or the lanes that share an access, as the maker of an access.
+func (w *warp) observer(o *op, lane int, flags order.Flags) order.Observer {
+	return w.clocks.Observer(o.number, uint8(lane), w.sharing&w.lanes, flags)
+}
+
+// adjust completes the observer of an atomic operation or a release. A release has already advanced
+// the epoch. A thread that learns what was published has also seen the release itself, so the
+// release belongs to the epoch before.
+func (a *accessInfo) adjust(me *order.Observer) {
+	me.UsesOld = a.usesOld
+	if a.releases {
+		me.Epoch--
+	}
+}
+
+// ifUnchanged returns the program where a store writes the bytes that are there already, else nil.
+func (w *warp) ifUnchanged(data []byte, d mem.Direction) order.Repeats {
+	if d == mem.Write && bytes.Equal(data, w.value[:len(data)]) {
+		return w.block.launch.program
+	}
+	return nil
+}
+
+// checkWritten reports a read of bytes that were never written, and marks written bytes. skip
+// suppresses the report, for an access that was reported already.
+func (w *warp) checkWritten(o *op, a accessInfo, marks []byte, lane int, d mem.Direction, skip bool, name func(int) string) {
+	if marks == nil {
+		return
+	}
+	if d != mem.Write && !skip {
+		if i := bytes.IndexByte(marks, mem.Unwritten); i >= 0 {
+			w.report(finding.Uninitialized, o, w.laneBit(lane), func() string {
+				return fmt.Sprintf("%s %d bytes; %s was never written", d, a.bytes, name(i))
+			})
+		}
+	}
+	if d != mem.Read {
+		mem.MarkWritten(marks)
+	}
+}
+
+// outsideShared describes an access outside of the block's shared memory.
+func (w *warp) outsideShared(a accessInfo, address uint64, d mem.Direction) string {
+	return fmt.Sprintf("%s %d bytes at address %#x of shared memory, %s", d, a.bytes, address, w.block.shared.DescribeOutside(address, a.bytes))
+}
+
+func (w *warp) accessGlobal(o *op, a accessInfo, address uint64, lane int, d mem.Direction) []byte {
+	b := w.lastBuffer
+	if b == nil || !b.Holds(address, a.bytes) {
+		b = w.block.launch.memory.Find(address)
+		if b == nil || !b.Holds(address, a.bytes) {
+			w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string { return outsideGlobal(b, a, address, d) })
+			return nil
+		}
+		w.lastBuffer = b
+	}
+	w.checkAlignment(o, &a, address, lane, d)
+	offset := int(address - b.Base)
+	data := b.Data[offset : offset+a.bytes]
+	if !w.block.launch.options.Checks {
+		return data
+	}
+	bad := false
+	if a.readOnly && d == mem.Read {
+		bad = w.checkReadOnly(o, a, b, offset, lane)
+	} else {
+		bad = w.checkOrder(o, a, b, offset, lane, d, data)
+	}
+	if b.Marks != nil {
+		w.checkWritten(o, a, b.Marks[offset:offset+a.bytes], lane, d, bad, func(i int) string {
+			return fmt.Sprintf("byte %d of %s", offset+i, b.Name)
+		})
+	}
+	return data
+}
+
+// checkReadOnly reports a read by ld.global.nc of bytes that were written in this launch.
+func (w *warp) checkReadOnly(o *op, a accessInfo, b *mem.Buffer, offset, lane int) bool {
+	if !b.Shadow.Dirty(offset) {
+		return false
+	}
+	w.block.lockPages(b, offset, a.bytes)
+	e, changed := b.Shadow.FirstWrite(offset, a.bytes)
+	if !changed {
+		return false
+	}
+	w.reportPair(finding.Undefined, o, w.block.launch.program.ops[e.Op], w.laneBit(lane), func() string {
+		return fmt.Sprintf("reads byte %d of %s with .nc, which is only for memory that the kernel does not write; %s wrote it", offset, b.Name, w.threadOf(&e))
+	})
+	return true
+}
+
+// checkOrder compares an access to global memory with earlier ones, and reports whether it races.
+func (w *warp) checkOrder(o *op, a accessInfo, b *mem.Buffer, offset, lane int, d mem.Direction, data []byte) bool {
+	w.block.lockPages(b, offset, a.bytes)
+	me := w.observer(o, lane, a.flags)
+	a.adjust(&me)
+	var c order.Conflict
+	var bad bool
+	if d == mem.Read {
+		c, bad = b.Shadow.Read(offset, a.bytes, &me)
+	} else {
+		c, bad = b.Shadow.Write(offset, a.bytes, &me, w.ifUnchanged(data, d))
+	}
+	if bad {
+		w.reportConflict(o, a, c, b.Base+uint64(offset), lane, d)
+	}
+	return bad
+}
+
+func outsideGlobal(nearest *mem.Buffer, a accessInfo, address uint64, d mem.Direction) string {
+	return fmt.Sprintf("%s %d bytes at address %#x of global memory, %s", d, a.bytes, address, mem.DescribeOutside(nearest, address, a.bytes))
+}
+
+// reportConflict reports a race, or the use of an asynchronous copy that no thread has waited for.
+// A thread that does not know of the copy could not have waited for it, so that is a race.
+func (w *warp) reportConflict(o *op, a accessInfo, c order.Conflict, address uint64, lane int, d mem.Direction) {
+	kind := finding.Race
+	e := c.Earlier
+	if e.Flags&order.Pending != 0 && (e.Flags&(order.Async|order.WarpWide) == order.Async || w.knowsStart(&e, lane)) {
+		kind = finding.MissingWait
+	}
+	w.reportPair(kind, o, w.block.launch.program.ops[e.Op], w.laneBit(lane), func() string {
+		what := fmt.Sprintf("%s %d bytes at %#x of .%s", d, a.bytes, address, a.space)
+		thread := w.threadOf(&e)
+		if kind == finding.MissingWait {
+			role := "the target of an asynchronous copy"
+			switch {
+			case e.Flags&order.WarpWide != 0:
+				role = "an operand of an asynchronous product"
+			case c.Read:
+				role = "the source of an asynchronous copy"
+			}
+			return fmt.Sprintf("%s, %s that %s started and no thread has waited for", what, role, thread)
+		}
+		verb := "wrote"
+		if c.Read {
+			verb = "read"
+		}
+		return fmt.Sprintf("%s, which %s %s; nothing orders the two%s", what, thread, verb, w.missingOrder(&e))
+	})
+}
+
+// knowsStart reports whether the start of an asynchronous copy is ordered before a lane.
+func (w *warp) knowsStart(e *order.Access, lane int) bool {
+	me := w.clocks.Observer(0, uint8(lane), 0, 0)
+	return me.KnowsStart(e)
+}
+
+// threadOf names the thread or the warp that made an earlier access.
+func (w *warp) threadOf(e *order.Access) string {
+	name := fmt.Sprintf("thread %d", int(e.Warp)*32+int(e.Lane))
+	switch {
+	case int(e.Warp) == len(w.block.warps): // the agent of bulk copies
+		name = "some thread"
+	case e.Lane == allLanes:
+		name = fmt.Sprintf("warp %d", e.Warp)
+	}
+	if uint64(e.Block) != w.block.index {
+		name += fmt.Sprintf(" of block %v", w.block.launch.blockAt(uint64(e.Block)))
+	}
+	return name
+}
+
+// missingOrder returns what would order two accesses.
+func (w *warp) missingOrder(e *order.Access) string {
+	switch {
+	case uint64(e.Block) != w.block.index:
+		return " (blocks need an atomic operation, or a fence and a flag)"
+	case int(e.Warp) == w.index:
+		return " (lanes of one warp need bar.warp.sync)"
+	}
+	return " (warps need a barrier)"
+}
+
+func (w *warp) accessLocal(o *op, a accessInfo, address uint64, lane int, d mem.Direction) []byte {
+	if !w.frame.holdsLocal(address, a.bytes) {
+		w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string {
+			return fmt.Sprintf("%s %d bytes at address %#x of local memory, outside of the variables of all active functions; %s has %d bytes at %#x",
+				d, a.bytes, address, w.frame.code.fn.Name, w.frame.code.localSize, w.frame.local)
+		})
+		return nil
+	}
+	w.checkAlignment(o, &a, address, lane, d)
+	l := &w.local[lane]
+	l.Grow(w.frame.local + w.frame.code.localSize)
+	if w.block.launch.options.Checks {
+		w.checkWritten(o, a, l.Marks[address:address+uint64(a.bytes)], lane, d, a.onlyCopied, func(i int) string {
+			return fmt.Sprintf("byte %d of local memory", int(address)+i)
+		})
+	}
+	return l.Data[address : address+uint64(a.bytes)]
+}
+
+// holdsLocal reports whether bytes of local memory belong to variables of the frame or its callers.
+func (f *frame) holdsLocal(address uint64, size int) bool {
+	for ; f != nil; f = f.caller {
+		if at := address - uint64(f.local); address >= uint64(f.local) && at <= uint64(f.code.localSize) && at+uint64(size) <= uint64(f.code.localSize) {
+			return true
+		}
+	}
+	return false
+}
+
+// accessConstant checks an access to constants or to the kernel's parameters.
+func (w *warp) accessConstant(o *op, a accessInfo, address uint64, lane int, d mem.Direction) []byte {
+	constants := &w.block.launch.program.constants
+	data, marks := w.block.launch.constants, constants.Marks
+	if a.space == ptx.Param {
+		data, marks = w.block.launch.params, nil
+	}
+	if d != mem.Read {
+		w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string { return fmt.Sprintf("%s .%s, which is read-only", d, a.space) })
+		return nil
+	}
+	if address+uint64(a.bytes) > uint64(len(data)) || address > uint64(len(data)) {
+		w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string {
+			return fmt.Sprintf("reads %d bytes at address %#x of .%s, which has %d bytes", a.bytes, address, a.space, len(data))
+		})
+		return nil
+	}
+	if marks != nil && bytes.IndexByte(marks[address:address+uint64(a.bytes)], mem.Gap) >= 0 {
+		w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string {
+			return fmt.Sprintf("reads %d bytes at address %#x of .const, %s", a.bytes, address, constants.Describe(int(address)))
+		})
+		return nil
+	}
+	w.checkAlignment(o, &a, address, lane, d)
+	return data[address : address+uint64(a.bytes)]
+}

@@ -1,0 +1,170 @@
+package sim
+
+import (
+	"fmt"
+
+	"attune/internal/ptx"
+	"attune/internal/sim/finding"
+	"attune/internal/sim/mem"
+	"attune/internal/sim/order"
+)
+
+// Accesses of the async proxy: bulk copies, and the operands of wgmma in shared memory.
+//
+// A copy into shared memory signals an mbarrier. Threads that have waited for the phase know of the
+// copy. The thread that started it does not, unless it waits too. Such copies are therefore
+// accesses of an agent of their own, which has the component after the last warp in the clocks of
+// the block. The lanes of the agent stand for mbarriers, and each phase that copies complete in is
+// an epoch. A copy out of shared memory is an access of its thread, from the moment when the thread
+// waits for it.
+
+// agents returns the number of components in the clocks of a block: its warps, and the agent.
+func (b *block) agents() int { return len(b.warps) + 1 }
+
+func (b *block) newClock() order.Clock { return order.NewClock(b.agents()) }
+
+// readAsync records that the warp starts to read bytes of shared memory through the async proxy, as
+// an operand of wgmma.
+func (w *warp) readAsync(o *op, address uint64, size int) {
+	data := w.accessShared(o, accessInfo{space: ptx.Shared, bytes: size, flags: order.WarpRead}, address, allLanes, mem.Read)
+	if data == nil || !w.block.launch.options.Checks {
+		return
+	}
+	s := &w.block.shared
+	me := w.observer(o, allLanes, order.WarpRead)
+	e, found := s.Shadow.Unfenced(int(address-s.First), size, &me)
+	if found {
+		w.reportPair(finding.MissingFence, o, w.block.launch.program.ops[e.Op], w.lanes, func() string {
+			return fmt.Sprintf("wgmma reads %d bytes at %#x of shared memory, which %s stored, with no fence.proxy.async between the two", size, address,
+				w.threadOf(&e))
+		})
+	}
+}
+
+// asyncAccess is an access of a bulk copy.
+type asyncAccess struct {
+	op      *op
+	lane    int          // that started the copy
+	stamp   order.Access // as which it is remembered
+	writes  bool
+	generic bool // st.async and red.async: they use the generic proxy
+}
+
+func (a *asyncAccess) info(space ptx.Space, n int) (accessInfo, mem.Direction) {
+	d := mem.Read
+	if a.writes {
+		d = mem.Write
+	}
+	return accessInfo{space: space, bytes: n, aligned: true}, d
+}
+
+// markDirection is the direction for the check of unwritten bytes: a reduction reads its target.
+func (a *asyncAccess) markDirection(d mem.Direction) mem.Direction {
+	if a.stamp.Flags&order.Strong != 0 {
+		return mem.Update
+	}
+	return d
+}
+
+// accessAsyncShared checks an access to the shared memory of a block and returns its bytes, or nil.
+func (w *warp) accessAsyncShared(a *asyncAccess, owner *block, address uint64, n int) []byte {
+	s := &owner.shared
+	info, d := a.info(ptx.Shared, n)
+	if !s.Holds(address, n) {
+		w.report(finding.OutOfBounds, a.op, 1<<a.lane, func() string { return w.outsideShared(info, address, d) })
+		return nil
+	}
+	offset := int(address - s.First)
+	data := s.Data[offset : offset+n]
+	if !w.block.launch.options.Checks {
+		return data
+	}
+	marks := s.Marks[offset : offset+n]
+	if !mem.IsPlain(marks) && !w.reportMarked(a.op, info, address, marks, a.lane, d) {
+		return nil
+	}
+	me := w.observer(a.op, a.lane, a.stamp.Flags&order.Strong)
+	result := s.Shadow.Async(offset, n, &me, a.stamp, a.writes)
+	w.reportAsync(a, info, result, address, d)
+	w.checkWritten(a.op, info, marks, a.lane, a.markDirection(d), result.Races, func(i int) string {
+		return fmt.Sprintf("byte %d of shared memory (%s)", offset+i, w.block.launch.layout.Describe(offset+i, 0))
+	})
+	return data
+}
+
+// accessAsyncGlobal is accessAsyncShared for global memory. It also returns the buffer.
+func (w *warp) accessAsyncGlobal(a *asyncAccess, address uint64, n int) ([]byte, *mem.Buffer) {
+	b := w.block.launch.memory.Find(address)
+	info, d := a.info(ptx.Global, n)
+	if b == nil || !b.Holds(address, n) {
+		w.report(finding.OutOfBounds, a.op, 1<<a.lane, func() string { return outsideGlobal(b, info, address, d) })
+		return nil, nil
+	}
+	offset := int(address - b.Base)
+	data := b.Data[offset : offset+n]
+	if !w.block.launch.options.Checks {
+		return data, b
+	}
+	w.block.lockPages(b, offset, n)
+	me := w.observer(a.op, a.lane, a.stamp.Flags&order.Strong)
+	result := b.Shadow.Async(offset, n, &me, a.stamp, a.writes)
+	result.Unfenced = result.Unfenced && !w.block.launch.hasFencedGlobal(uint32(w.block.index), result.Earlier.Block)
+	w.reportAsync(a, info, result, address, d)
+	if b.Marks != nil {
+		w.checkWritten(a.op, info, b.Marks[offset:offset+n], a.lane, a.markDirection(d), result.Races, func(i int) string {
+			return fmt.Sprintf("byte %d of %s", offset+i, b.Name)
+		})
+	}
+	return data, b
+}
+
+// fenceGlobal is fence.proxy.async.global. The simulator does not record which writes precede it.
+// After one such fence in a block, no missing fence is reported for copies that the block starts,
+// nor for copies of what the block has written.
+func (b *block) fenceGlobal() {
+	r := b.launch
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fencedGlobal == nil {
+		r.fencedGlobal = map[uint32]bool{}
+	}
+	r.fencedGlobal[uint32(b.index)] = true
+}
+
+func (r *launch) hasFencedGlobal(one, other uint32) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fencedGlobal[one] || r.fencedGlobal[other]
+}
+
+func (w *warp) reportAsync(a *asyncAccess, info accessInfo, result order.AsyncResult, address uint64, d mem.Direction) {
+	switch {
+	case result.Races:
+		w.reportConflict(a.op, info, result.Conflict, address, a.lane, d)
+	case result.Unfenced && !a.generic:
+		e := result.Earlier
+		w.reportPair(finding.MissingFence, a.op, w.block.launch.program.ops[e.Op], 1<<a.lane, func() string {
+			return fmt.Sprintf("%s %d bytes at %#x of .%s through the async proxy, which %s wrote, with no fence.proxy.async between the two",
+				d, info.bytes, address, info.space, w.threadOf(&e))
+		})
+	}
+}
+
+// publishLanded adds the bulk copies that landed in the phase that ends to the clock of the phase.
+func (b *mbarrier) publishLanded() {
+	if !b.landed {
+		return
+	}
+	b.landed = false
+	agent := len(b.owner.warps)
+	b.clocks[b.phase&1].JoinLanes(agent, 1<<b.agentLane, b.owner.landings[b.agentLane]+1)
+	b.owner.landings[b.agentLane]++
+}
+
+// landingStamp returns the access of copies that land in the current phase.
+func (b *mbarrier) landingStamp(number int32) order.Access {
+	return order.Access{
+		Epoch: b.owner.landings[b.agentLane] + 1, Op: number, Block: uint32(b.owner.index), Warp: uint16(len(b.owner.warps)), Lane: b.agentLane,
+		Flags: order.Present | order.Async,
+	}
+}

@@ -1,0 +1,75 @@
+package finding
+
+import "fmt"
+
+// Kind is a kind of finding.
+type Kind string
+
+// The kinds. Kinds lists them in this order.
+const (
+	Race             Kind = "race"              // two accesses that nothing orders
+	MissingWait      Kind = "missing-wait"      // use of asynchronous data that no thread has waited for
+	MissingFence     Kind = "missing-fence"     // a fence between proxies, or before wgmma, is missing
+	Uninitialized    Kind = "uninitialized"     // a read of bytes that were never written
+	OutOfBounds      Kind = "out-of-bounds"     // an access outside of any buffer or variable
+	Misaligned       Kind = "misaligned"        // an address that is not a multiple of the required alignment
+	DivergentBarrier Kind = "divergent-barrier" // a barrier or warpgroup instruction that not all lanes execute
+	Deadlock         Kind = "deadlock"          // a wait that never ends
+	BadBarrier       Kind = "bad-barrier"       // wrong use of a barrier: its count, its phase, its bytes
+	Undefined        Kind = "undefined"         // behaviour that PTX leaves undefined
+)
+
+// Kinds lists all kinds of findings.
+func Kinds() []Kind {
+	return []Kind{
+		Race, MissingWait, MissingFence, Uninitialized, OutOfBounds, Misaligned, DivergentBarrier, Deadlock, BadBarrier, Undefined,
+	}
+}
+
+// Place is an instruction in PTX and in the source that it was compiled from.
+type Place struct {
+	PTXLine int    `json:"ptx_line"`
+	PTX     string `json:"ptx"`              // the instruction
+	Source  string `json:"source,omitempty"` // file:line, where the module has line information
+}
+
+// String returns the source line, if known, and the PTX line.
+func (p Place) String() string {
+	if p.PTXLine == 0 {
+		return ""
+	}
+	if p.Source == "" {
+		return fmt.Sprintf("ptx:%d", p.PTXLine)
+	}
+	return fmt.Sprintf("%s (ptx:%d)", p.Source, p.PTXLine)
+}
+
+// Finding is one defect. It is reported once for each pair of places, with a count.
+type Finding struct {
+	Kind   Kind   `json:"kind"`
+	Where  Place  `json:"where"`
+	Other  *Place `json:"other,omitempty"` // the access that it conflicts with
+	Count  int    `json:"count"`
+	Detail string `json:"detail"` // of the first occurrence: threads, address, and what is missing
+}
+
+// String returns the finding in one line.
+func (f Finding) String() string {
+	other := ""
+	if f.Other != nil {
+		other = " with " + f.Other.String()
+	}
+	return fmt.Sprintf("%s at %s%s (%d times): %s", f.Kind, f.Where, other, f.Count, f.Detail)
+}
+
+// Key identifies a finding across launches: the kind and the two places in either order.
+func (f Finding) Key() string {
+	where, other := f.Where.String(), ""
+	if f.Other != nil {
+		other = f.Other.String()
+		if other < where {
+			where, other = other, where
+		}
+	}
+	return string(f.Kind) + "\x00" + where + "\x00" + other
+}

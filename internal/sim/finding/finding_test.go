@@ -1,0 +1,50 @@
+package finding
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestKinds(t *testing.T) {
+	kinds := Kinds()
+	if n := len(slices.Compact(slices.Sorted(slices.Values(kinds)))); n != len(kinds) || n != 10 {
+		t.Errorf("%d kinds, %d of them different; want 10", len(kinds), n)
+	}
+}
+
+// TestSet checks that findings at one pair of lines are merged in either order, and that the text is
+// that of the lowest block.
+func TestSet(t *testing.T) {
+	var s Set
+	add := func(kind Kind, line, other int, block uint64, detail string) {
+		s.Add(kind, line, other, block, func(f *Finding) {
+			f.Where, f.Detail = Place{PTXLine: line}, detail
+			if other > 0 {
+				f.Other = &Place{PTXLine: other}
+			}
+		})
+	}
+	add(Race, 7, 5, 3, "block 3")
+	add(Race, 5, 7, 2, "block 2")
+	add(Race, 7, 5, 4, "block 4")
+	add(Misaligned, 5, 0, 1, "other")
+	add(Deadlock, 5, 0, 1, "other")
+	want := []Finding{
+		{Kind: Deadlock, Where: Place{PTXLine: 5}, Count: 1, Detail: "other"},
+		{Kind: Misaligned, Where: Place{PTXLine: 5}, Count: 1, Detail: "other"},
+		{Kind: Race, Where: Place{PTXLine: 5}, Other: &Place{PTXLine: 7}, Count: 3, Detail: "block 2"},
+	}
+	got := s.List()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if text := got[2].String(); text != "race at ptx:5 with ptx:7 (3 times): block 2" {
+		t.Errorf("the text is %q", text)
+	}
+	swapped := Finding{Kind: Race, Where: Place{PTXLine: 7}, Other: &Place{PTXLine: 5}}
+	if got[2].Key() != swapped.Key() || got[2].Key() == got[0].Key() {
+		t.Errorf("keys %q, %q and %q", got[2].Key(), swapped.Key(), got[0].Key())
+	}
+}

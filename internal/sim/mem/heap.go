@@ -1,0 +1,26 @@
+package mem
+
+import "sync/atomic"
+
+// HeapBytes is the size of the heap that kernels allocate from: the driver's default.
+const HeapBytes = 8 << 20
+
+// Heap counts the bytes that a kernel has allocated.
+type Heap struct {
+	used atomic.Int64
+}
+
+// Take takes bytes from the heap and reports whether it had them.
+func (h *Heap) Take(size uint64) bool {
+	if size > HeapBytes {
+		return false
+	}
+	if h.used.Add(int64(size)) <= HeapBytes {
+		return true
+	}
+	h.used.Add(-int64(size))
+	return false
+}
+
+// Give returns bytes to the heap.
+func (h *Heap) Give(size int) { h.used.Add(-int64(size)) }

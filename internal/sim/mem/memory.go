@@ -1,0 +1,181 @@
+package mem
+
+import (
+	"fmt"
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"attune/internal/sim/order"
+)
+
+// Memory is the global memory of the machine. A buffer lives until it is freed. Wide gaps lie
+// between buffers, so that an address slightly outside of one belongs to no other.
+type Memory struct {
+	mu     sync.RWMutex
+	sorted []*Buffer // by base address
+	next   uint64
+}
+
+const (
+	bufferAlign = 256
+	bufferGap   = 1 << 20
+)
+
+// Buffer is an allocation in global memory.
+type Buffer struct {
+	Name    string // for findings
+	Base    uint64
+	Data    []byte
+	Marks   []byte // Unwritten or Written for each byte; nil where all of them are written
+	Shadow  *order.Pages
+	isFreed atomic.Bool // a kernel has freed it
+}
+
+// Holds reports whether a range of addresses lies inside the buffer.
+func (b *Buffer) Holds(address uint64, size int) bool {
+	at := address - b.Base
+	return address >= b.Base && at <= uint64(len(b.Data)) && at+uint64(size) <= uint64(len(b.Data)) && !b.isFreed.Load()
+}
+
+// Free marks the buffer as freed by a kernel and reports whether it was live.
+func (b *Buffer) Free() bool { return !b.isFreed.Swap(true) }
+
+// NewMemory makes an empty memory.
+func NewMemory() *Memory { return &Memory{next: globalBase} }
+
+// Alloc makes a buffer whose bytes are unwritten. The name is for findings.
+func (m *Memory) Alloc(name string, size int) (uint64, error) {
+	const most = 8 << 30
+	if size < 0 || size > most {
+		return 0, fmt.Errorf("allocate %d bytes of simulated memory for %s: the size must be from 0 to %d", size, name, most)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := &Buffer{Name: name, Base: m.next, Data: make([]byte, size), Marks: make([]byte, size)}
+	Fill(b.Data, Poison)
+	b.Shadow = order.NewPages(size)
+	m.sorted = append(m.sorted, b)
+	m.next += (uint64(size)+bufferGap+bufferAlign-1)/bufferAlign*bufferAlign + bufferGap
+	return b.Base, nil
+}
+
+// Free removes a buffer.
+func (m *Memory) Free(base uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, b := range m.sorted {
+		if b.Base == base {
+			m.sorted = append(m.sorted[:i:i], m.sorted[i+1:]...)
+			return nil
+		}
+	}
+	return fmt.Errorf("free simulated memory: no buffer at %#x", base)
+}
+
+// Len returns the number of buffers.
+func (m *Memory) Len() int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return len(m.sorted)
+}
+
+// Write copies bytes into a buffer from outside. They count as written.
+func (m *Memory) Write(to uint64, data []byte) error {
+	b, offset, err := m.inside(to, len(data))
+	if err != nil {
+		return fmt.Errorf("write simulated memory: %w", err)
+	}
+	copy(b.Data[offset:], data)
+	if b.Marks != nil {
+		Fill(b.Marks[offset:offset+len(data)], Written)
+		if offset == 0 && len(data) == len(b.Data) {
+			b.Marks = nil
+		}
+	}
+	return nil
+}
+
+// Read copies bytes out of a buffer.
+func (m *Memory) Read(data []byte, from uint64) error {
+	b, offset, err := m.inside(from, len(data))
+	if err != nil {
+		return fmt.Errorf("read simulated memory: %w", err)
+	}
+	copy(data, b.Data[offset:])
+	return nil
+}
+
+// Unwritten counts the bytes of a buffer that were never written, and returns the first.
+func (m *Memory) Unwritten(base uint64) (count, first int) {
+	b := m.Find(base)
+	if b == nil {
+		return 0, 0
+	}
+	for i, mark := range b.Marks {
+		if mark == Unwritten {
+			if count == 0 {
+				first = i
+			}
+			count++
+		}
+	}
+	return count, first
+}
+
+func (m *Memory) inside(address uint64, size int) (*Buffer, int, error) {
+	b := m.Find(address)
+	if b == nil || !b.Holds(address, size) {
+		return nil, 0, fmt.Errorf("%d bytes at %#x are not inside of a buffer", size, address)
+	}
+	return b, int(address - b.Base), nil
+}
+
+// Find returns the buffer that an address is in. Where the address is in none, it returns the
+// nearest buffer, for messages. It returns nil only where there is no buffer at all.
+func (m *Memory) Find(address uint64) *Buffer {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	i := sort.Search(len(m.sorted), func(i int) bool { return m.sorted[i].Base > address })
+	if i == 0 {
+		if len(m.sorted) == 0 {
+			return nil
+		}
+		return m.sorted[0]
+	}
+	below := m.sorted[i-1]
+	if i < len(m.sorted) && address >= below.Base+uint64(len(below.Data)) {
+		if above := m.sorted[i]; above.Base-address < address-below.Base-uint64(len(below.Data)) {
+			return above
+		}
+	}
+	return below
+}
+
+// ForgetAccesses forgets the accesses that the checkers remember, between launches.
+func (m *Memory) ForgetAccesses() {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, b := range m.sorted {
+		b.Shadow.Forget()
+	}
+}
+
+// DescribeOutside describes where an address lies that is not in a buffer. nearest is the result of
+// Find.
+func DescribeOutside(nearest *Buffer, address uint64, size int) string {
+	switch {
+	case nearest == nil:
+		return "but there is no buffer at all"
+	case address < globalBase-bufferGap || address > nearest.Base && address-nearest.Base > 1<<windowShift:
+		return "which is not an address of global memory"
+	}
+	end := nearest.Base + uint64(len(nearest.Data))
+	switch {
+	case nearest.isFreed.Load() && address >= nearest.Base && address < end:
+		return fmt.Sprintf("byte %d of %s, which has been freed", address-nearest.Base, nearest.Name)
+	case address < nearest.Base:
+		return fmt.Sprintf("%d bytes before %s", nearest.Base-address, nearest.Name)
+	}
+	return fmt.Sprintf("%d bytes past the end of %s (%d bytes)", address+uint64(size)-end, nearest.Name, len(nearest.Data))
+}

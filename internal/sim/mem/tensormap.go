@@ -1,0 +1,186 @@
+package mem
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"strings"
+
+	"attune/internal/tensormap"
+)
+
+// TensorMap is a tensor map of a tensor at an address. The simulator encodes it in its own format.
+type TensorMap struct {
+	tensormap.Map
+	Address uint64
+}
+
+const tensorMagic = 0x70616d74
+
+// check returns an error for a map that the driver refuses or that is not simulated.
+func (t *TensorMap) check() error {
+	switch {
+	case tensormap.Number(t.Interleave, tensormap.Interleaves) > 0:
+		return fmt.Errorf("the interleave %q is not simulated", t.Interleave)
+	case strings.HasSuffix(t.Type, "_ftz"):
+		return fmt.Errorf("the type %q is not simulated", t.Type)
+	case t.Address%16 != 0:
+		return fmt.Errorf("its address %#x is not a multiple of 16", t.Address)
+	}
+	return t.Check()
+}
+
+// Encode returns the 128 bytes that a kernel takes.
+func (t *TensorMap) Encode() ([]byte, error) {
+	m := *t
+	if len(m.ElementStrides) == 0 {
+		m.ElementStrides = slices.Repeat([]int{1}, len(m.Dims))
+	}
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("encode a tensor map: %w", err)
+	}
+	b := make([]byte, tensormap.Bytes)
+	le := binary.LittleEndian
+	le.PutUint32(b, tensorMagic)
+	b[4], b[5] = byte(len(m.Dims)), byte(tensormap.Number(m.Type, tensormap.Types))
+	b[6], b[7] = byte(tensormap.Number(m.Swizzle, tensormap.Swizzles)), byte(tensormap.Number(m.OOB, tensormap.OOBs))
+	le.PutUint64(b[8:], m.Address)
+	for i := range m.Dims {
+		le.PutUint64(b[16+8*i:], uint64(m.Dims[i]))
+		if i > 0 {
+			le.PutUint64(b[48+8*i:], uint64(m.Strides[i-1]))
+		}
+		le.PutUint16(b[88+2*i:], uint16(m.Box[i]))
+		b[98+i] = byte(m.ElementStrides[i])
+	}
+	le.PutUint32(b[124:], crc32.ChecksumIEEE(b[:124]))
+	return b, nil
+}
+
+// DecodeTensorMap is the inverse of Encode. It returns an error for bytes that Encode did not make.
+func DecodeTensorMap(b []byte) (*TensorMap, error) {
+	le := binary.LittleEndian
+	if len(b) != tensormap.Bytes || le.Uint32(b) != tensorMagic || le.Uint32(b[124:]) != crc32.ChecksumIEEE(b[:124]) {
+		return nil, errors.New("the bytes are not a tensor map")
+	}
+	rank := int(b[4])
+	if rank > 5 || int(b[5]) >= len(tensormap.Types) || int(b[6]) >= len(tensormap.Swizzles) || int(b[7]) >= len(tensormap.OOBs) {
+		return nil, errors.New("the bytes are not a tensor map")
+	}
+	t := &TensorMap{
+		Address: le.Uint64(b[8:]),
+		Map:     tensormap.Map{Type: tensormap.Types[b[5]], Swizzle: tensormap.Swizzles[b[6]], OOB: tensormap.OOBs[b[7]]},
+	}
+	for i := range rank {
+		t.Dims = append(t.Dims, int(le.Uint64(b[16+8*i:])))
+		if i > 0 {
+			t.Strides = append(t.Strides, int(le.Uint64(b[48+8*i:])))
+		}
+		t.Box = append(t.Box, int(le.Uint16(b[88+2*i:])))
+		t.ElementStrides = append(t.ElementStrides, int(b[98+i]))
+	}
+	return t, t.check()
+}
+
+// Piece is a range of bytes of a bulk copy that is contiguous in shared memory and in the other
+// memory. A piece outside of a tensor has no global memory.
+type Piece struct {
+	Shared  uint64
+	Global  uint64 // or the address in shared memory that the copy reads
+	Size    int
+	Outside bool
+	From    []byte  // the bytes that the copy read; for a piece outside, the fill bytes
+	Source  *Buffer // that From lies in; nil for shared memory
+}
+
+// Pieces divides a box of the tensor into pieces. at has the coordinates of the box, and shared is
+// its address in shared memory. A store writes whole 16-byte units at the end of a row.
+func (t *TensorMap) Pieces(at [5]int64, shared uint64, store bool) []Piece {
+	size, span := t.ElementBytes(), t.Span()
+	row := t.RowBytes()
+	pitch := max(row, span)
+	rows := 1
+	for i := 1; i < len(t.Dims); i++ {
+		rows *= t.Extent(i)
+	}
+	list := make([]Piece, 0, rows*row/16)
+	var index [5]int
+	for number := range rows {
+		inside, global := true, t.Address
+		for i := 1; i < len(t.Dims); i++ {
+			c := at[i] + int64(index[i]*t.ElementStrides[i])
+			inside = inside && c >= 0 && c < int64(t.Dims[i])
+			global += uint64(c * int64(t.Strides[i-1]))
+		}
+		for byteAt := 0; byteAt < row; byteAt += 16 {
+			target := t.swizzled(shared + uint64(number*pitch+byteAt))
+			list = t.appendUnit(list, at[0], byteAt/size, global, target, inside, store)
+		}
+		for i := 1; i < len(t.Dims); i++ {
+			if index[i]++; index[i] < t.Extent(i) {
+				break
+			}
+			index[i] = 0
+		}
+	}
+	return list
+}
+
+// appendUnit adds 16 bytes of a row. They are one piece if they are contiguous in global memory and
+// all inside, or all outside.
+func (t *TensorMap) appendUnit(list []Piece, start int64, first int, global, shared uint64, inside, store bool) []Piece {
+	size, step := t.ElementBytes(), int64(t.ElementStrides[0])
+	n := 16 / size
+	isInside := func(i int) bool {
+		c := start + int64(first+i)*step
+		if store && step == 1 {
+			c = start + int64(first)
+		}
+		return inside && c >= 0 && c < int64(t.Dims[0])
+	}
+	where := func(i int) uint64 { return global + uint64((start+int64(first+i)*step)*int64(size)) }
+	same := isInside(0) && isInside(n-1) // then so are the elements between them
+	if !same {
+		same = true
+		for i := range n {
+			same = same && isInside(i) == isInside(0)
+		}
+	}
+	if same && (step == 1 || !isInside(0)) {
+		return append(list, t.newPiece(shared, where(0), 16, isInside(0)))
+	}
+	for i := range n {
+		list = append(list, t.newPiece(shared+uint64(i*size), where(i), size, isInside(i)))
+	}
+	return list
+}
+
+func (t *TensorMap) newPiece(shared, global uint64, size int, inside bool) Piece {
+	p := Piece{Shared: shared, Global: global, Size: size, Outside: !inside}
+	if inside {
+		return p
+	}
+	p.From = make([]byte, size)
+	if t.FillsNaN() {
+		for i := range p.From {
+			p.From[i] = [2]byte{0xF7, 0x7F}[i%2]
+		}
+	}
+	return p
+}
+
+// swizzled returns where a byte of a box lies. The pattern depends on the address in shared memory,
+// not on the position in the box.
+func (t *TensorMap) swizzled(a uint64) uint64 {
+	switch t.Swizzle {
+	case "32B":
+		return a ^ a>>7&1<<4
+	case "64B":
+		return a ^ a>>7&3<<4
+	case "128B":
+		return a ^ a>>7&7<<4
+	}
+	return a
+}

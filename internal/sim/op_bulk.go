@@ -1,0 +1,479 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"attune/internal/ptx"
+	"attune/internal/sim/count"
+	"attune/internal/sim/finding"
+	"attune/internal/sim/mem"
+	"attune/internal/sim/order"
+	"attune/internal/tensormap"
+)
+
+// bulkOp is cp.async.bulk, with or without a tensor map, and cp.reduce.async.bulk.
+type bulkOp struct {
+	to, from    *memOp // for a tensor, one of them is the address of the tensor map
+	bar         *memOp // mbarrier that a copy into shared memory signals
+	size        slot
+	mask        slot // of the blocks that a multicast goes to; noFile for one block
+	load        bool // into shared memory
+	multicast   bool
+	fromShared  bool // of a copy into shared memory
+	rank        int  // of the tensor; 0 for none
+	coordinates []slot
+	reduce      string // name of a reduction; empty for a copy
+	typed       ptx.Type
+	update      func(old, b, c uint64) uint64 // of the reduction
+
+	read bool // wait_group.read: waits until the copies have read their source
+	keep int  // of wait_group: groups that may stay pending
+}
+
+// bulkLoad is a copy into shared memory that has not landed. Its target is poisoned until then.
+type bulkLoad struct {
+	op     *op
+	owner  *block // of the target
+	pieces []mem.Piece
+	data   []byte
+	bytes  int // that the mbarrier counts
+	stamp  order.Access
+	landed order.Access                  // as which it has landed; zero before
+	update func(old, b, c uint64) uint64 // of a reduction
+	size   int                           // of an element
+}
+
+// lowerBulk lowers the bulk copies.
+func (c *code) lowerBulk(in *ptx.Instruction, o *op) error {
+	b := &bulkOp{}
+	o.sync.bulk, o.class = b, count.Memory
+	modifiers := in.Modifiers
+	reduces := modifiers[0] == "reduce"
+	if reduces {
+		modifiers = modifiers[1:]
+	}
+	if len(modifiers) < 3 || modifiers[0] != "async" || modifiers[1] != "bulk" {
+		return fmt.Errorf("unsupported form")
+	}
+	modifiers = modifiers[2:]
+	switch modifiers[0] {
+	case "commit_group":
+		o.run = runBulkCommit
+		return nil
+	case "wait_group":
+		return c.lowerBulkWait(in, o)
+	case "prefetch":
+		o.run = func(*warp, *op, uint32) {}
+		return nil
+	}
+	spaces, hinted, err := b.readModifiers(modifiers)
+	if err != nil {
+		return err
+	}
+	if reduces == (b.reduce == "") {
+		return fmt.Errorf("unsupported form")
+	}
+	if b.reduce != "" && b.rank == 0 {
+		if err := b.chooseReduction(); err != nil {
+			return err
+		}
+	}
+	operands := in.Operands
+	if hinted && len(operands) > 0 {
+		operands = operands[:len(operands)-1]
+	}
+	switch spaces {
+	case "shared::cluster.global", "shared::cta.global":
+		b.load = true
+	case "global.shared::cta":
+		c.communicates = c.communicates || b.reduce != ""
+		return c.lowerBulkStore(o, operands)
+	case "shared::cluster.shared::cta":
+		b.load, b.fromShared = true, true
+	default:
+		return fmt.Errorf("unsupported form")
+	}
+	return c.lowerBulkLoad(o, operands)
+}
+
+// chooseReduction finds the function of a reduction without a tensor.
+func (b *bulkOp) chooseReduction() error {
+	if size := b.typed.Size(); size != 2 && size != 4 && size != 8 {
+		return fmt.Errorf("unsupported form")
+	}
+	a := &atomicOp{}
+	if err := a.choose(b.reduce, b.typed); err != nil {
+		return err
+	}
+	b.update = a.update
+	return nil
+}
+
+// readModifiers reads the modifiers after cp.async.bulk. spaces is the target and the source.
+func (b *bulkOp) readModifiers(modifiers []string) (spaces string, hinted bool, err error) {
+	var where []string
+	for _, m := range modifiers {
+		t, isType := ptx.ParseType(m)
+		switch {
+		case m == "global" || m == "shared::cta" || m == "shared::cluster":
+			where = append(where, m)
+		case m == "tensor" || m == "tile" || m == "mbarrier::complete_tx::bytes" || m == "bulk_group" || m == "noftz":
+		case len(m) == 2 && m[1] == 'd' && m[0] >= '1' && m[0] <= '5':
+			b.rank = int(m[0] - '0')
+		case m == "L2::cache_hint":
+			hinted = true
+		case m == "multicast::cluster":
+			b.multicast = true
+		case isType:
+			b.typed = t
+		case slices.Contains(atomicNames[:8], m):
+			b.reduce = m
+		default:
+			return "", false, fmt.Errorf("unsupported modifier .%s", m)
+		}
+	}
+	return strings.Join(where, "."), hinted, nil
+}
+
+// lowerBulkLoad lowers [to], [from], size, [mbarrier], and with a tensor [to], [map,
+// {coordinates}], [mbarrier].
+func (c *code) lowerBulkLoad(o *op, operands []ptx.Operand) error {
+	b := o.sync.bulk
+	want := 4
+	if b.rank > 0 {
+		want = 3
+	}
+	if b.multicast && len(operands) == want+1 {
+		s, err := c.source(operands[want], ptx.U16)
+		if err != nil {
+			return err
+		}
+		b.mask = s
+		operands = operands[:want]
+	}
+	if len(operands) != want || b.multicast != (b.mask.file != noFile) {
+		return fmt.Errorf("it has %d operands, want %d", len(operands), want)
+	}
+	source := ptx.Global
+	if b.fromShared {
+		source = ptx.Shared
+	}
+	b.to = &memOp{space: ptx.Shared}
+	b.from = &memOp{space: source}
+	b.bar = &memOp{space: ptx.Shared, bytes: 8}
+	o.sync.addr = b.bar
+	o.run = runBulkLoad
+	if err := c.lowerAddress(b.to, operands[0]); err != nil {
+		return err
+	}
+	if err := c.lowerAddress(b.bar, operands[want-1]); err != nil {
+		return err
+	}
+	return c.lowerBulkSource(b, b.from, operands[1], operands[want-2])
+}
+
+// lowerBulkSource lowers the side of a copy that may be a tensor. Without a tensor it also lowers
+// the size.
+func (c *code) lowerBulkSource(b *bulkOp, m *memOp, at, size ptx.Operand) (err error) {
+	if b.rank == 0 {
+		if b.size, err = c.source(size, ptx.U32); err != nil {
+			return err
+		}
+		return c.lowerAddress(m, at)
+	}
+	m.space = ptx.Generic
+	if at.Kind != ptx.AddrOperand || len(at.Parts) != 2 {
+		return fmt.Errorf("it needs a tensor map and %d coordinates", b.rank)
+	}
+	list := []ptx.Operand{at.Parts[1]}
+	if at.Parts[1].Kind == ptx.VecOperand {
+		list = at.Parts[1].Parts
+	}
+	if len(list) != b.rank {
+		return fmt.Errorf("it has %d coordinates, want %d", len(list), b.rank)
+	}
+	for _, p := range list {
+		s, err := c.source(p, ptx.S32)
+		if err != nil {
+			return err
+		}
+		b.coordinates = append(b.coordinates, s)
+	}
+	base := at
+	base.Parts = at.Parts[:1]
+	return c.lowerAddress(m, base)
+}
+
+// addressesOf returns the addresses of an operand in every lane.
+func (w *warp) addressesOf(m *memOp) [32]uint64 {
+	w.computeAddresses(m)
+	return w.addr
+}
+
+// bulkPieces returns what a lane's copy moves: one piece, or the pieces of a tensor's box. total is
+// the number of bytes that an mbarrier counts.
+func (w *warp) bulkPieces(o *op, lane int, shared, global uint64) (pieces []mem.Piece, tensor *mem.TensorMap, total int) {
+	b := o.sync.bulk
+	if b.rank > 0 {
+		tensor = w.tensorMap(o, global, lane)
+		if tensor == nil {
+			return nil, nil, 0
+		}
+		var at [5]int64
+		for i, s := range b.coordinates {
+			at[i] = int64(int32(w.R32[s.index][lane]))
+		}
+		w.checkBox(o, tensor, at, shared, lane)
+		return tensor.Pieces(at, shared, !b.load), tensor, tensor.BoxBytes()
+	}
+	n := int(w.R32[b.size.index][lane])
+	for _, a := range []struct {
+		what  string
+		value uint64
+	}{{"shared address", shared}, {"other address", global}, {"size", uint64(n)}} {
+		if a.value%16 != 0 {
+			w.report(finding.Misaligned, o, 1<<lane, func() string {
+				return fmt.Sprintf("the %s %#x of a bulk copy is not a multiple of 16", a.what, a.value)
+			})
+		}
+	}
+	if most := maxShared(w.block.launch.program.arch); n > most {
+		w.report(finding.OutOfBounds, o, 1<<lane, func() string {
+			return fmt.Sprintf("a bulk copy of %d bytes; a block has at most %d bytes of shared memory", n, most)
+		})
+		return nil, nil, 0
+	}
+	if n == 0 {
+		return nil, nil, 0
+	}
+	return []mem.Piece{{Shared: shared, Global: global, Size: n}}, nil, n
+}
+
+// tensorMap reads the tensor map at a lane's address. It reports and returns nil if there is none.
+func (w *warp) tensorMap(o *op, address uint64, lane int) *mem.TensorMap {
+	space, inside := mem.FromGeneric(address)
+	if address%64 != 0 && space != ptx.Param {
+		w.report(finding.Misaligned, o, 1<<lane, func() string {
+			return fmt.Sprintf("the address %#x of the tensor map is not a multiple of 64", address)
+		})
+	}
+	data := w.access(o, accessInfo{space: space, bytes: tensormap.Bytes, aligned: true}, inside, lane, mem.Read)
+	if data == nil {
+		return nil
+	}
+	t, err := mem.DecodeTensorMap(data)
+	if err == nil && len(t.Dims) != o.sync.bulk.rank {
+		err = fmt.Errorf("the tensor map has %d dimensions, and the copy %d", len(t.Dims), o.sync.bulk.rank)
+	}
+	if err != nil {
+		w.report(finding.Undefined, o, 1<<lane, err.Error)
+		return nil
+	}
+	return t
+}
+
+// checkBox reports what the chips answer with an illegal instruction.
+func (w *warp) checkBox(o *op, t *mem.TensorMap, at [5]int64, shared uint64, lane int) {
+	if shared%128 != 0 {
+		w.report(finding.Misaligned, o, 1<<lane, func() string {
+			return fmt.Sprintf("the shared address %#x of a box is not a multiple of 128", shared)
+		})
+	}
+	if n := at[0] * int64(t.ElementBytes()); n%16 != 0 {
+		w.report(finding.Misaligned, o, 1<<lane, func() string {
+			return fmt.Sprintf("a box begins at byte %d of the innermost dimension, which is not a multiple of 16", n)
+		})
+	}
+	if o.sync.bulk.load {
+		return
+	}
+	for i := range t.Dims {
+		if at[i] < 0 {
+			w.report(finding.Undefined, o, 1<<lane, func() string {
+				return fmt.Sprintf("stores a box at coordinate %d in dimension %d", at[i], i)
+			})
+		}
+	}
+}
+
+// runBulkLoad starts copies into shared memory. They read now. Their target is poisoned until a
+// thread waits at the mbarrier.
+func runBulkLoad(w *warp, o *op, mask uint32) {
+	b := o.sync.bulk
+	to, from := w.addressesOf(b.to), w.addressesOf(b.from)
+	w.computeAddresses(b.bar)
+	w.eachBarrier(o, mask, func(bar *mbarrier, lanes uint32) {
+		for m := lanes; m != 0; m &= m - 1 {
+			lane := firstLane(m)
+			w.startLoads(o, lane, bar, to[lane], from[lane])
+		}
+	})
+	w.block.changes++
+}
+
+// startLoads starts a copy to one block, or a copy to each block of a multicast.
+func (w *warp) startLoads(o *op, lane int, bar *mbarrier, to, from uint64) {
+	b := o.sync.bulk
+	if b.mask.file == noFile {
+		if owner, local := w.ownerOf(o, accessInfo{bytes: 16}, to, lane, mem.Write); owner != nil {
+			w.startLoad(o, lane, bar, owner, local, from)
+		}
+		return
+	}
+	c := w.block.clusterOrOwn()
+	for left := w.R32[b.mask.index][lane] & 0xFFFF; left != 0; left &= left - 1 {
+		rank := firstLane(left)
+		if rank >= len(c.blocks) {
+			w.report(finding.OutOfBounds, o, 1<<lane, func() string {
+				return fmt.Sprintf("copies to block %d of its cluster, which has %d blocks", rank, len(c.blocks))
+			})
+			continue
+		}
+		owner := c.blocks[rank]
+		there := owner.mbarriers[uint32(bar.offset)+uint32(owner.shared.First)]
+		if there == nil {
+			w.report(finding.BadBarrier, o, 1<<lane, func() string {
+				return fmt.Sprintf("there is no initialised mbarrier at offset %d of the shared memory of block %v", bar.offset, owner.at)
+			})
+			continue
+		}
+		if owner != w.block {
+			w.reportEnded(o, owner, lane)
+			w.touchBarrier(o, there, 1<<lane)
+			owner.changes++
+		}
+		w.startLoad(o, lane, there, owner, to&(1<<rankShift-1), from)
+	}
+}
+
+// startLoad starts a copy into the shared memory of a block.
+func (w *warp) startLoad(o *op, lane int, bar *mbarrier, owner *block, to, from uint64) {
+	b := o.sync.bulk
+	pieces, _, total := w.bulkPieces(o, lane, to, from)
+	l := &bulkLoad{op: o, owner: owner, pieces: pieces, bytes: total, stamp: bar.landingStamp(o.number), update: b.update, size: b.typed.Size()}
+	l.stamp.Flags |= order.Pending
+	w.counters.AsyncBytes += uint64(total)
+	w.counters.BulkLoads++
+	sector := ^uint64(0)
+	now := w.observer(o, lane, order.Async)
+	reads := asyncAccess{op: o, lane: lane, stamp: now.Access}
+	writes := asyncAccess{op: o, lane: lane, stamp: l.stamp, writes: true}
+	if b.update != nil {
+		writes.stamp.Flags |= order.Strong
+	}
+	if total > 0 {
+		l.data = make([]byte, 0, total)
+	}
+	for i := range pieces {
+		p := &pieces[i]
+		l.data = append(l.data, make([]byte, p.Size)...)
+		into := l.data[len(l.data)-p.Size:]
+		switch {
+		case p.Outside:
+			copy(into, p.From)
+			p.From = nil
+		case b.fromShared:
+			p.From = w.accessAsyncShared(&reads, w.block, p.Global, p.Size)
+			copy(into, p.From)
+		default:
+			sector = count.AddBulk(&w.counters.BulkLoadBytes, p.Global, p.Size, sector)
+			p.From, p.Source = w.accessAsyncGlobal(&reads, p.Global, p.Size)
+			copy(into, p.From)
+		}
+		data := w.accessAsyncShared(&writes, owner, p.Shared, p.Size)
+		if data == nil {
+			p.Size = -p.Size // the piece has no target
+		} else if w.block.launch.options.Checks && b.update == nil {
+			mem.Fill(data, mem.Poison)
+		}
+	}
+	bar.loads = append(bar.loads, l)
+	if b.fromShared && owner != w.block && w.block.launch.options.Checks {
+		w.block.outgoing = append(w.block.outgoing, outgoingCopy{l, lane + w.index*32})
+	}
+}
+
+// outgoingCopy is a copy from a block's shared memory to another block of its cluster, and the
+// thread that started it.
+type outgoingCopy struct {
+	load   *bulkLoad
+	thread int
+}
+
+// checkOutgoing reports copies that may still read the shared memory of a block when it ends. Its
+// own threads cannot wait for such a copy. Threads of the target block can, and can signal this
+// block.
+func (b *block) checkOutgoing(end *order.Observer) {
+	for _, s := range b.outgoing {
+		if s.load.landed.Flags&order.Present != 0 && end.After(&s.load.landed, s.load.landed.Lanes()) {
+			continue
+		}
+		b.report(finding.MissingWait, b.launch.program.ops[s.load.op.number], position{}, func() string {
+			return fmt.Sprintf("thread %d of block %v: copies from its shared memory to block %v, and its block may end before the copy has read it: "+
+				"nothing orders the end of the copy before the end of the block", s.thread, b.at, s.load.owner.at)
+		})
+	}
+}
+
+// finishLoads lands the copies that signal an mbarrier, if only they are missing in the phase.
+func (w *warp) finishLoads(o *op, bar *mbarrier) {
+	for phase := bar.phase; len(bar.loads) > 0 && bar.pending == 0 && bar.phase == phase; {
+		l := bar.loads[0]
+		bar.loads = bar.loads[1:]
+		w.landLoad(l, bar)
+		bar.tx -= int32(l.bytes)
+		if bar.tx < 0 {
+			w.reportPair(finding.BadBarrier, o, positionOf(w, l.op), w.lanes, func() string {
+				return fmt.Sprintf("%d more bytes have landed at the mbarrier than were expected in this phase", -bar.tx)
+			})
+			bar.tx = 0
+		}
+		w.endPhase(bar)
+		bar.store(&bar.owner.shared)
+		bar.owner.changes++
+	}
+}
+
+// landLoad writes a copy to its target.
+func (w *warp) landLoad(l *bulkLoad, bar *mbarrier) {
+	s := &l.owner.shared
+	bar.landed = true
+	l.landed = bar.landingStamp(l.op.number)
+	at, changed := 0, false
+	for _, p := range l.pieces {
+		if p.Size < 0 {
+			at -= p.Size
+			continue
+		}
+		offset := int(p.Shared - s.First)
+		data := l.data[at : at+p.Size]
+		at += p.Size
+		merge(s.Data[offset:offset+p.Size], data, l.update, l.size)
+		if w.block.launch.options.Checks {
+			s.Shadow.SettleAsync(offset, p.Size, l.stamp, l.landed.Epoch)
+			if p.Source != nil {
+				w.block.lockPages(p.Source, int(p.Global-p.Source.Base), p.Size)
+			}
+			changed = changed || p.From != nil && !bytes.Equal(p.From, data)
+		}
+	}
+	if changed {
+		w.report(finding.MissingWait, l.op, w.lanes, func() string { return "copies from memory that was changed before a thread waited for the copy" })
+	}
+}
+
+// merge writes data, or combines each element by a reduction.
+func merge(to, data []byte, update func(old, b, c uint64) uint64, size int) {
+	if update == nil {
+		copy(to, data)
+		return
+	}
+	for i := range len(data) / size {
+		old, _ := readElement(to, size, i)
+		b, _ := readElement(data, size, i)
+		writeElement(to, size, i, update(old, b, 0))
+	}
+}

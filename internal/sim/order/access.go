@@ -1,0 +1,150 @@
+package order
+
+// Access is one access to memory, as a shadow remembers it.
+type Access struct {
+	Epoch uint32
+	Op    int32 // number of the instruction in the program
+	Block uint32
+	Warp  uint16
+	Lane  uint8 // AllLanes where the warp as a whole, or several of its lanes, made the access
+	Flags Flags
+}
+
+// Flags are the properties of an access.
+type Flags uint8
+
+// The flags. An Access without Present is none at all.
+const (
+	Present    Flags = 1 << iota
+	Strong           // atomic, volatile, relaxed, acquire or release: two strong accesses do not race
+	Pending          // of an asynchronous copy that no thread has waited for
+	BlockScope       // strong only for threads of the same block (.cta)
+	Volatile         // of shared memory: two lanes of a warp with nothing else between them do race
+	wrote            // of a use: it has changed memory
+	WarpWide         // a read that the warp makes as one instruction: it is over for all lanes together
+	Async            // of a tensor core or a bulk copy: made through the async proxy
+)
+
+// WarpRead are the flags of a read that a warp begins through the async proxy.
+const WarpRead = WarpWide | Pending | Async
+
+// Lanes returns the lanes that may have made an access.
+func (a *Access) Lanes() uint32 {
+	if a.Lane < AllLanes {
+		return 1 << a.Lane
+	}
+	return ^uint32(0)
+}
+
+// within reports whether an access of some lanes is within what is known of their warp. A wait for
+// a tensor core is executed by all lanes of the warp, so one lane can publish its reads for all.
+func (a *Access) within(c *component, lanes uint32) bool {
+	if a.Flags&(WarpWide|Async) == WarpWide|Async && c.coversAny(a.Epoch) {
+		return true
+	}
+	return c.covers(lanes, a.Epoch)
+}
+
+func sameWarp(a, b *Access) bool { return a.Warp == b.Warp && a.Block == b.Block }
+
+// Observer is the thread or warp that makes an access: the access, and what it knows.
+type Observer struct {
+	Access
+	UsesOld bool // an atomic operation whose old value is used: it is ordered after earlier ones
+	clock   *Clock
+	lanes   uint32 // that make the access together; 0 for the lanes of Access
+}
+
+// Observer returns the lanes of the warp as the maker of an access of an instruction. lane is one
+// lane, or AllLanes for the lanes of the mask together.
+func (w *Warp) Observer(op int32, lane uint8, mask uint32, flags Flags) Observer {
+	o := Observer{
+		Access: Access{Epoch: w.epoch, Op: op, Block: w.block, Warp: uint16(w.index), Lane: lane, Flags: flags | Present},
+		clock:  w.of(lane),
+	}
+	if lane == AllLanes {
+		o.lanes = mask
+	}
+	return o
+}
+
+// BlockObserver returns an observer that knows what a clock of the block knows.
+func BlockObserver(block uint32, c *Clock) Observer {
+	return Observer{Access: Access{Block: block, Lane: AllLanes}, clock: c}
+}
+
+// mask returns the lanes that make the access.
+func (o *Observer) mask() uint32 {
+	if o.lanes != 0 {
+		return o.lanes
+	}
+	return o.Lanes()
+}
+
+// After reports whether an earlier access of some lanes happens before the observer's.
+func (o *Observer) After(earlier *Access, lanes uint32) bool {
+	if earlier.Flags&Pending != 0 {
+		return false
+	}
+	if earlier.Block != o.Block {
+		warps := o.clock.blocks[earlier.Block]
+		return warps != nil && earlier.within(&warps[earlier.Warp], lanes)
+	}
+	if earlier.Warp == o.Warp {
+		if earlier.Flags&WarpWide != 0 {
+			return true
+		}
+		if o.Lane < AllLanes {
+			lanes &^= 1 << o.Lane
+		} else if lanes == o.lanes && lanes&(lanes-1) == 0 {
+			lanes = 0
+		}
+	}
+	return lanes == 0 || earlier.within(&o.clock.warps[earlier.Warp], lanes)
+}
+
+// KnowsStart reports whether the start of an asynchronous copy happens before the observer.
+func (o *Observer) KnowsStart(copied *Access) bool {
+	start := *copied
+	start.Flags &^= Pending
+	return o.After(&start, start.Lanes())
+}
+
+// races reports whether an earlier access of some lanes and the observer's are a race.
+func (o *Observer) races(earlier *Access, lanes uint32) bool {
+	if earlier.Flags&Present == 0 || o.bothStrong(earlier) {
+		return false
+	}
+	return !o.After(earlier, lanes)
+}
+
+// bothStrong reports whether two accesses are strong for each other, so that they do not race.
+func (o *Observer) bothStrong(earlier *Access) bool {
+	both := earlier.Flags & o.Flags
+	switch {
+	case both&Strong == 0:
+		return false
+	case both&Volatile != 0 && sameWarp(earlier, &o.Access):
+		return false
+	}
+	return earlier.Block == o.Block || (earlier.Flags|o.Flags)&BlockScope == 0
+}
+
+// unfenced reports whether the observer knows of an earlier write of some lanes, but no proxy fence
+// follows that write. The async proxy does not see such a write.
+func (o *Observer) unfenced(earlier *Access, lanes uint32) bool {
+	if earlier.Flags&Present == 0 || earlier.Flags&(Async|Pending) != 0 || !o.After(earlier, lanes) {
+		return false
+	}
+	fenced := o.clock.fenced
+	if earlier.Block != o.Block {
+		fenced = o.clock.blocks[fencedKey(earlier.Block)]
+	}
+	return len(fenced) == 0 || !fenced[earlier.Warp].covers(lanes, earlier.Epoch)
+}
+
+// Conflict is an earlier access that is not ordered before the observer's.
+type Conflict struct {
+	Earlier Access
+	Read    bool // the earlier access was a read
+}

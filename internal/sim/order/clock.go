@@ -1,0 +1,208 @@
+package order
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// component is the part of a vector clock that is about one warp.
+type component struct {
+	all   uint32      // the accesses of every lane up to and including this epoch are known
+	lanes *[32]uint32 // later epochs of single lanes; shared between clocks, so never written
+}
+
+// covers reports whether the accesses of some lanes at an epoch are known.
+func (c *component) covers(lanes, epoch uint32) bool {
+	if c.all >= epoch {
+		return true
+	}
+	if c.lanes == nil {
+		return false
+	}
+	for m := lanes; m != 0; m &= m - 1 {
+		if c.lanes[firstLane(m)] < epoch {
+			return false
+		}
+	}
+	return true
+}
+
+// coversAny reports whether the accesses of at least one lane at an epoch are known.
+func (c *component) coversAny(epoch uint32) bool {
+	return c.all >= epoch || c.lanes != nil && slices.Max(c.lanes[:]) >= epoch
+}
+
+// join adds what other knows.
+func (c *component) join(other component) {
+	c.all = max(c.all, other.all)
+	switch {
+	case other.lanes == nil || other.lanes == c.lanes:
+	case c.lanes == nil:
+		c.lanes = other.lanes
+	default:
+		merged := *c.lanes
+		for i, e := range other.lanes {
+			merged[i] = max(merged[i], e)
+		}
+		c.lanes = &merged
+	}
+	if c.lanes != nil && c.lanesAreOld() {
+		c.lanes = nil
+	}
+}
+
+// lanesAreOld reports whether no single lane is known beyond the common epoch.
+func (c *component) lanesAreOld() bool {
+	for _, e := range c.lanes {
+		if e > c.all {
+			return false
+		}
+	}
+	return true
+}
+
+// joinLanes adds the accesses of single lanes up to an epoch.
+func (c *component) joinLanes(mask, epoch uint32) {
+	lanes := [32]uint32{}
+	if c.lanes != nil {
+		lanes = *c.lanes
+	}
+	for i := range lanes {
+		if mask>>i&1 != 0 {
+			lanes[i] = max(lanes[i], epoch)
+		}
+	}
+	c.lanes = &lanes
+}
+
+// intersect keeps what both components know.
+func (c *component) intersect(other component) {
+	if c.lanes == nil && other.lanes == nil {
+		c.all = min(c.all, other.all)
+		return
+	}
+	var lanes [32]uint32
+	for i := range lanes {
+		lanes[i] = min(c.lane(i), other.lane(i))
+	}
+	c.all = min(c.all, other.all)
+	c.lanes = &lanes
+}
+
+// lane returns the epoch up to which the accesses of a lane are known.
+func (c *component) lane(i int) uint32 {
+	if c.lanes == nil {
+		return c.all
+	}
+	return max(c.all, c.lanes[i])
+}
+
+// Clock is a vector clock of a block. It covers the block's own warps and, where blocks have
+// synchronised, the warps of other blocks.
+type Clock struct {
+	warps  []component
+	blocks Blocks      // other blocks; shared between clocks, so never written
+	fenced []component // what precedes a proxy fence (proxy.go); shared like blocks
+}
+
+// Blocks is what is known of several blocks, by block index. Its values are never written once
+// they are in a map. The key fencedKey(block) has the part of a block that precedes a proxy fence.
+type Blocks map[uint32][]component
+
+// NewClock makes a clock that knows nothing, of a block with a number of warps.
+func NewClock(warps int) Clock { return Clock{warps: make([]component, warps)} }
+
+func (c *Clock) clone() Clock {
+	return Clock{warps: slices.Clone(c.warps), blocks: c.blocks, fenced: c.fenced}
+}
+
+// Join adds what another clock of the same block knows.
+func (c *Clock) Join(other *Clock) {
+	for i := range other.warps {
+		c.warps[i].join(other.warps[i])
+	}
+	c.blocks = c.blocks.Join(other.blocks)
+	c.fenced = joinFenced(c.fenced, other.fenced)
+}
+
+// JoinLanes adds the accesses of single lanes of a warp up to an epoch.
+func (c *Clock) JoinLanes(warp int, mask, epoch uint32) { c.warps[warp].joinLanes(mask, epoch) }
+
+// intersect keeps what both clocks know.
+func (c *Clock) intersect(other *Clock) {
+	for i := range c.warps {
+		c.warps[i].intersect(other.warps[i])
+	}
+	c.fenced = intersectFenced(c.fenced, other.fenced)
+	if len(c.blocks) == 0 || len(other.blocks) == 0 {
+		c.blocks = nil
+		return
+	}
+	both := Blocks{}
+	for block, warps := range c.blocks {
+		if others := other.blocks[block]; others != nil {
+			both[block] = slices.Clone(warps)
+			for i := range warps {
+				both[block][i].intersect(others[i])
+			}
+		}
+	}
+	c.blocks = both
+}
+
+// Join returns what either of two values knows. It makes a new map only where neither value
+// suffices.
+func (b Blocks) Join(other Blocks) Blocks {
+	if len(other) == 0 {
+		return b
+	}
+	if len(b) == 0 {
+		return other
+	}
+	merged := make(Blocks, len(b))
+	for block, warps := range b {
+		merged[block] = warps
+	}
+	for block, warps := range other {
+		have := merged[block]
+		if have == nil {
+			merged[block] = warps
+			continue
+		}
+		both := slices.Clone(have)
+		for i := range warps {
+			both[i].join(warps[i])
+		}
+		merged[block] = both
+	}
+	return merged
+}
+
+// Export returns a clock of the given block in the form that other blocks can import.
+func (c *Clock) Export(block uint32) Blocks {
+	own := Blocks{block: slices.Clone(c.warps)}
+	if c.fenced != nil {
+		own[fencedKey(block)] = c.fenced
+	}
+	return own.Join(c.blocks)
+}
+
+// Import adds what is known of several blocks to a clock of the given block.
+func (c *Clock) Import(block uint32, blocks Blocks) {
+	if own := blocks[block]; own != nil {
+		for i := range own {
+			c.warps[i].join(own[i])
+		}
+		c.fenced = joinFenced(c.fenced, blocks[fencedKey(block)])
+		others := make(Blocks, len(blocks))
+		for b, warps := range blocks {
+			if b != block && b != fencedKey(block) {
+				others[b] = warps
+			}
+		}
+		blocks = others
+	}
+	c.blocks = c.blocks.Join(blocks)
+}
+
+func firstLane(mask uint32) int { return bits.TrailingZeros32(mask) }

@@ -1,0 +1,148 @@
+package order
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// Pages is the shadow of a buffer in global memory. Each page is made when it is first accessed.
+// Blocks that run at the same time lock the pages that they access (Held).
+type Pages struct {
+	size  int
+	pages []page
+}
+
+type page struct {
+	mu     sync.Mutex
+	shadow *Shadow
+	dirty  atomic.Bool // the page has been written
+}
+
+const pageBytes = 4096
+
+// NewPages makes the shadow of a buffer with a number of bytes.
+func NewPages(size int) *Pages {
+	return &Pages{size: size, pages: make([]page, (size+pageBytes-1)/pageBytes)}
+}
+
+// Forget drops what was remembered, between launches.
+func (p *Pages) Forget() {
+	for i := range p.pages {
+		p.pages[i].shadow = nil
+		p.pages[i].dirty.Store(false)
+	}
+}
+
+// Dirty reports whether the page at an offset has been written. The caller need not hold the page.
+func (p *Pages) Dirty(offset int) bool { return p.pages[offset/pageBytes].dirty.Load() }
+
+// markDirty notes a write to a range.
+func (p *Pages) markDirty(offset, size int) {
+	for i := offset / pageBytes; i <= (offset+size-1)/pageBytes; i++ {
+		if page := &p.pages[i]; !page.dirty.Load() {
+			page.dirty.Store(true)
+		}
+	}
+}
+
+// FirstWrite finds a write to a range in this launch.
+func (p *Pages) FirstWrite(offset, size int) (earlier Access, found bool) {
+	p.do(offset, size, func(s *Shadow, offset, size int) {
+		s.each(offset, size, func(c *cell) {
+			switch {
+			case found:
+			case c.write.Flags&Present != 0:
+				earlier, found = c.write, true
+			case c.since.Flags&wrote != 0:
+				earlier, found = c.since.Access, true
+			}
+		})
+	})
+	return earlier, found
+}
+
+// Read is Shadow.Read.
+func (p *Pages) Read(offset, size int, o *Observer) (first Conflict, bad bool) {
+	p.do(offset, size, func(s *Shadow, offset, size int) {
+		if c, races := s.Read(offset, size, o); races && !bad {
+			first, bad = c, true
+		}
+	})
+	return first, bad
+}
+
+// Write is Shadow.Write.
+func (p *Pages) Write(offset, size int, o *Observer, same Repeats) (first Conflict, bad bool) {
+	p.markDirty(offset, size)
+	p.do(offset, size, func(s *Shadow, offset, size int) {
+		if c, races := s.Write(offset, size, o, same); races && !bad {
+			first, bad = c, true
+		}
+	})
+	return first, bad
+}
+
+// Async is Shadow.Async.
+func (p *Pages) Async(offset, size int, o *Observer, stamp Access, writes bool) AsyncResult {
+	if writes {
+		p.markDirty(offset, size)
+	}
+	var v AsyncResult
+	p.do(offset, size, func(s *Shadow, offset, size int) {
+		if found := s.Async(offset, size, o, stamp, writes); !v.Races && !v.Unfenced {
+			v = found
+		}
+	})
+	return v
+}
+
+// SettleAsync is Shadow.SettleAsync.
+func (p *Pages) SettleAsync(offset, size int, stamp Access, epoch uint32) {
+	p.do(offset, size, func(s *Shadow, offset, size int) { s.SettleAsync(offset, size, stamp, epoch) })
+}
+
+// do calls f for the part of each page that a range covers. The caller holds the pages.
+func (p *Pages) do(offset, size int, f func(s *Shadow, offset, size int)) {
+	for end := offset + size; offset < end; {
+		page := &p.pages[offset/pageBytes]
+		first := offset / pageBytes * pageBytes
+		next := min(first+pageBytes, end)
+		if page.shadow == nil {
+			page.shadow = &Shadow{global: true}
+			page.shadow.Reset(min(pageBytes, p.size-first))
+		}
+		f(page.shadow, offset-first, next-offset)
+		offset = next
+	}
+}
+
+// Held is the pages that a block has locked. The zero value holds none.
+type Held struct {
+	pages []*page
+}
+
+// Lock locks the pages of a range and unlocks all others. The pages stay locked until the next Lock
+// or Unlock. Checking an access and changing the bytes are one step for other blocks in this way.
+// Otherwise it would depend on timing whether two blocks that write the same value race.
+func (h *Held) Lock(p *Pages, offset, size int) {
+	pages := p.pages[offset/pageBytes : (offset+size+pageBytes-1)/pageBytes]
+	if len(pages) == 1 && len(h.pages) == 1 && h.pages[0] == &pages[0] {
+		return // the lanes of a warp mostly access one page
+	}
+	h.Unlock()
+	for i := range pages {
+		pages[i].mu.Lock()
+		h.pages = append(h.pages, &pages[i])
+	}
+}
+
+// Any reports whether any page is locked.
+func (h *Held) Any() bool { return len(h.pages) > 0 }
+
+// Unlock unlocks all pages.
+func (h *Held) Unlock() {
+	for _, page := range h.pages {
+		page.mu.Unlock()
+	}
+	h.pages = h.pages[:0]
+}

@@ -1,0 +1,364 @@
+package order
+
+// use is a read, or a strong write, and the lanes of its warp that made it.
+type use struct {
+	Access
+	lanes uint32
+}
+
+// cell remembers the accesses to four bytes or, in a split cell, to one byte. While 16 bytes are
+// only accessed together, the first of their four cells remembers the accesses for all.
+type cell struct {
+	write Access // the last write that was not strong
+	since use    // a read or a strong write since
+	many  int32  // index in Shadow.uses, plus 1, where there are several
+	parts int32  // index in Shadow.split, plus 1
+	apart bool   // of the first cell of a granule: each cell remembers its own accesses
+}
+
+// Granule is the number of bytes that one cell remembers while they are only accessed together.
+const Granule = 16
+
+const granuleCells = Granule / 4
+
+// Shadow remembers the accesses to a range of memory.
+type Shadow struct {
+	cells     []cell
+	uses      [][]use // tables of cells with several uses
+	freeUses  []int32
+	split     [][4]cell
+	freeSplit []int32
+
+	global bool // of global memory
+}
+
+// Reset forgets all accesses, and makes the shadow one of memory with a number of bytes.
+func (s *Shadow) Reset(size int) {
+	n := (size + Granule - 1) / Granule * granuleCells
+	if cap(s.cells) < n {
+		s.cells = make([]cell, n)
+	} else {
+		s.cells = s.cells[:n]
+		clear(s.cells)
+	}
+	s.uses, s.freeUses, s.split, s.freeSplit = s.uses[:0], s.freeUses[:0], s.split[:0], s.freeSplit[:0]
+}
+
+// Read records a read and returns the first conflict.
+func (s *Shadow) Read(offset, size int, o *Observer) (Conflict, bool) {
+	var found Conflict
+	bad := false
+	s.each(offset, size, func(c *cell) {
+		if w, races := s.unorderedWrite(c, o); races && !bad {
+			found, bad = Conflict{w, false}, true
+		}
+		s.record(c, o, 0)
+	})
+	return found, bad
+}
+
+// Repeats decides whether two instructions that write the same bytes do so on purpose.
+type Repeats interface {
+	WriteSame(a, b int32) bool
+}
+
+// Write records a write, or an atomic operation, and returns the first conflict. same is not nil
+// where the bytes written equal those that were there. Two such writes do not conflict if same
+// says so for their instructions.
+func (s *Shadow) Write(offset, size int, o *Observer, same Repeats) (Conflict, bool) {
+	var found Conflict
+	bad := false
+	s.each(offset, size, func(c *cell) {
+		if w, races := s.unorderedWrite(c, o); races && !bad && !(same != nil && same.WriteSame(w.Op, o.Op)) {
+			found, bad = Conflict{w, false}, true
+		}
+		if r, races := s.unorderedRead(c, o); races && !bad {
+			found, bad = Conflict{r, true}, true
+		}
+		if o.Flags&Strong != 0 {
+			s.record(c, o, wrote) // later accesses must still be ordered after the last plain write
+			return
+		}
+		c.write = o.Access
+		s.forgetUses(c)
+	})
+	return found, bad
+}
+
+// unorderedWrite finds a write, plain or strong, that races with the observer.
+func (s *Shadow) unorderedWrite(c *cell, o *Observer) (Access, bool) {
+	if o.races(&c.write, c.write.Lanes()) {
+		return c.write, true
+	}
+	if c.many == 0 {
+		return c.since.Access, c.since.Flags&wrote != 0 && o.races(&c.since.Access, c.since.lanes)
+	}
+	list := s.uses[c.many-1]
+	for i := range list {
+		if u := &list[i]; u.Flags&wrote != 0 && o.races(&u.Access, u.lanes) {
+			return u.Access, true
+		}
+	}
+	return Access{}, false
+}
+
+// unorderedRead finds a read since the last plain write that races with the observer.
+func (s *Shadow) unorderedRead(c *cell, o *Observer) (Access, bool) {
+	if c.many == 0 {
+		return c.since.Access, c.since.Flags&wrote == 0 && o.races(&c.since.Access, c.since.lanes)
+	}
+	list := s.uses[c.many-1]
+	for i := range list {
+		if u := &list[i]; u.Flags&wrote == 0 && o.races(&u.Access, u.lanes) {
+			return u.Access, true
+		}
+	}
+	return Access{}, false
+}
+
+// Each calls visit for every access that the shadow remembers, with the lanes that made it.
+func (s *Shadow) Each(offset, size int, visit func(a *Access, lanes uint32)) {
+	s.each(offset, size, func(c *cell) {
+		visit(&c.write, c.write.Lanes())
+		if c.many == 0 {
+			visit(&c.since.Access, c.since.lanes)
+			return
+		}
+		list := s.uses[c.many-1]
+		for i := range list {
+			visit(&list[i].Access, list[i].lanes)
+		}
+	})
+}
+
+// each visits the cells of a range. A granule that the range covers has one cell if its bytes are
+// only accessed together, and four otherwise. Words that the range covers in part are split.
+func (s *Shadow) each(offset, size int, visit func(*cell)) {
+	for end := offset + size; offset < end; {
+		first := offset / Granule * granuleCells
+		next := min(offset/Granule*Granule+Granule, end)
+		if next-offset < Granule {
+			s.separate(first)
+			s.eachWord(offset, next, visit)
+		} else if c := &s.cells[first]; !c.apart {
+			visit(c)
+		} else {
+			s.eachWord(offset, next, visit)
+			s.unite(first)
+		}
+		offset = next
+	}
+}
+
+// eachWord visits the cells of a range within a granule whose cells are apart.
+func (s *Shadow) eachWord(offset, end int, visit func(*cell)) {
+	for offset < end {
+		word := offset / 4
+		c := &s.cells[word]
+		next := min((word+1)*4, end)
+		if c.parts == 0 && next-offset < 4 {
+			s.splitCell(c)
+		}
+		if c.parts == 0 {
+			visit(c)
+		} else {
+			for i := offset % 4; i < offset%4+next-offset; i++ {
+				visit(&s.split[c.parts-1][i])
+			}
+			if next-offset == 4 {
+				s.uniteCell(c)
+			}
+		}
+		offset = next
+	}
+}
+
+// separate has each of the four cells of a granule remember its own accesses.
+func (s *Shadow) separate(first int) {
+	c := &s.cells[first]
+	if c.apart {
+		return
+	}
+	for i := 1; i < granuleCells; i++ {
+		s.cells[first+i] = s.copyOf(c)
+	}
+	c.apart = true
+}
+
+// unite has the first cell of a granule remember the accesses for all, if the four cells are equal.
+func (s *Shadow) unite(first int) {
+	cells := s.cells[first:][:granuleCells]
+	for i := range cells {
+		if c := &cells[i]; c.parts != 0 || c.many != 0 || c.write != cells[0].write || c.since != cells[0].since {
+			return
+		}
+	}
+	cells[0].apart = false
+}
+
+// copyOf makes a cell that remembers the same accesses as another.
+func (s *Shadow) copyOf(c *cell) cell {
+	other := cell{write: c.write, since: c.since}
+	if c.many != 0 {
+		table := s.newUses()
+		s.uses[table] = append(s.uses[table], s.uses[c.many-1]...)
+		other.many = table + 1
+	}
+	return other
+}
+
+// splitCell gives each byte of a word its own cell.
+func (s *Shadow) splitCell(c *cell) {
+	var parts [4]cell
+	for i := range parts {
+		parts[i] = s.copyOf(c)
+	}
+	s.forgetUses(c)
+	if n := len(s.freeSplit); n > 0 {
+		c.parts = s.freeSplit[n-1] + 1
+		s.freeSplit = s.freeSplit[:n-1]
+		s.split[c.parts-1] = parts
+	} else {
+		s.split = append(s.split, parts)
+		c.parts = int32(len(s.split))
+	}
+}
+
+// uniteCell merges the cells of the bytes of a word, if they are equal.
+func (s *Shadow) uniteCell(c *cell) {
+	parts := &s.split[c.parts-1]
+	for i := range parts {
+		if parts[i].many != 0 || parts[i].write != parts[0].write || parts[i].since != parts[0].since {
+			return
+		}
+	}
+	s.freeSplit = append(s.freeSplit, c.parts-1)
+	whole := parts[0]
+	whole.apart = c.apart
+	*c = whole
+}
+
+func (s *Shadow) newUses() int32 {
+	if n := len(s.freeUses); n > 0 {
+		index := s.freeUses[n-1]
+		s.freeUses = s.freeUses[:n-1]
+		s.uses[index] = s.uses[index][:0]
+		return index
+	}
+	if len(s.uses) < cap(s.uses) {
+		s.uses = s.uses[:len(s.uses)+1]
+		s.uses[len(s.uses)-1] = s.uses[len(s.uses)-1][:0]
+	} else {
+		s.uses = append(s.uses, nil)
+	}
+	return int32(len(s.uses) - 1)
+}
+
+// record remembers a read or a strong write.
+func (s *Shadow) record(c *cell, o *Observer, extra Flags) {
+	now := use{o.Access, o.mask()}
+	now.Flags |= extra
+	if o.UsesOld {
+		s.forgetPassed(c, o, &now)
+	}
+	if c.many == 0 {
+		switch {
+		case c.since.Flags&Present == 0:
+			c.since = now
+		case c.since.matches(&now):
+			c.since.add(&now)
+		case o.replaces(&now, &c.since):
+			c.since = now
+		default:
+			table := s.newUses()
+			s.uses[table] = append(s.uses[table], c.since, now)
+			c.many = table + 1
+		}
+		return
+	}
+	list := s.uses[c.many-1]
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].matches(&now) {
+			list[i].add(&now)
+			return
+		}
+	}
+	// A use that the new one replaces gives up its place. Others that it replaces may stay.
+	for i := range list {
+		if o.replaces(&now, &list[i]) {
+			list[i] = now
+			return
+		}
+	}
+	if most := s.maxUses(); len(list) >= most {
+		list[(int(now.Block)*7+int(now.Warp))%most] = now
+		return
+	}
+	s.uses[c.many-1] = append(list, now)
+}
+
+// forgetPassed forgets the strong writes that an atomic operation is ordered after because it has
+// read what they left. The block that draws the last ticket may therefore reset the counter with a
+// plain store, although only the tickets order the other blocks before it.
+func (s *Shadow) forgetPassed(c *cell, o *Observer, now *use) {
+	passed := func(u *use) bool {
+		return u.Flags&(wrote|Strong) == wrote|Strong && u.Flags&(BlockScope|Volatile)&^now.Flags == 0 && o.bothStrong(&u.Access)
+	}
+	if c.many == 0 {
+		if passed(&c.since) {
+			c.since = use{}
+		}
+		return
+	}
+	list := s.uses[c.many-1]
+	kept := list[:0]
+	for i := range list {
+		if !passed(&list[i]) {
+			kept = append(kept, list[i])
+		}
+	}
+	s.uses[c.many-1] = kept
+}
+
+// maxUses bounds the uses remembered of one cell. Beyond it one use is forgotten, and a race with
+// that use alone may be missed. In shared memory all 32 warps of a block fit.
+func (s *Shadow) maxUses() int {
+	if s.global {
+		return 12
+	}
+	return 32
+}
+
+// matches reports whether two uses are of one warp and one epoch.
+func (u *use) matches(now *use) bool {
+	return u.Epoch == now.Epoch && sameWarp(&u.Access, &now.Access) && u.Flags == now.Flags
+}
+
+func (u *use) add(now *use) {
+	u.Op = now.Op
+	u.lanes |= now.lanes
+	if u.Lane != now.Lane {
+		u.Lane = AllLanes
+	}
+}
+
+// replaces reports whether the new use makes the earlier one redundant. The new use is ordered
+// after the earlier one, and every access that must be ordered after the earlier must be after the
+// new.
+func (o *Observer) replaces(now, earlier *use) bool {
+	switch {
+	case earlier.Block != o.Block && o.clock.blocks == nil:
+		return false
+	case earlier.Flags&(wrote|BlockScope|Volatile)&^now.Flags != 0, now.Flags&Strong&^earlier.Flags != 0:
+		return false
+	}
+	return o.After(&earlier.Access, earlier.lanes)
+}
+
+func (s *Shadow) forgetUses(c *cell) {
+	c.since = use{}
+	if c.many != 0 {
+		s.freeUses = append(s.freeUses, c.many-1)
+		c.many = 0
+	}
+}

@@ -1,0 +1,200 @@
+package sim
+
+import (
+	"fmt"
+	"math/bits"
+	"strings"
+
+	"attune/internal/ptx"
+	"attune/internal/sim/finding"
+)
+
+// position is an instruction of a program: a function and an index in its code. The zero value is
+// no instruction.
+type position struct {
+	code *code
+	pc   int32
+}
+
+func positionOf(w *warp, o *op) position { return w.block.launch.program.ops[o.number] }
+
+func (p position) op() *op { return &p.code.ops[p.pc] }
+
+// line returns the number of the instruction's source line; 0 for no instruction. All instructions
+// of one line have the same number.
+func (p position) line() int {
+	if p.code == nil {
+		return 0
+	}
+	return p.code.lines[p.pc]
+}
+
+// place describes the instruction.
+func (p position) place() finding.Place {
+	if p.code == nil || int(p.pc) >= len(p.code.fn.Code) {
+		return finding.Place{}
+	}
+	in := &p.code.fn.Code[p.pc]
+	return finding.Place{PTXLine: in.Line, PTX: p.code.fn.Text(int(p.pc)), Source: sourceLine(p.code.program.module, in.Location)}
+}
+
+// numberLines gives every instruction the number of its source line. An instruction without line
+// information gets a number of its own.
+func (c *code) numberLines() {
+	p := c.program
+	c.lines = make([]int, len(c.fn.Code)+1)
+	for i := range c.lines {
+		source := ""
+		if i < len(c.fn.Code) {
+			source = sourceLine(p.module, c.fn.Code[i].Location)
+		}
+		if source == "" {
+			p.lines++
+			c.lines[i] = p.lines
+			continue
+		}
+		if p.lineNumbers[source] == 0 {
+			p.lines++
+			p.lineNumbers[source] = p.lines
+		}
+		c.lines[i] = p.lineNumbers[source]
+	}
+}
+
+// sourceLine returns file:line of a location. For an inlined function that is the line of the call,
+// followed by the line inside the function.
+func sourceLine(m *ptx.Module, l *ptx.Location) string {
+	text := ""
+	for ; l != nil; l = l.Inlined {
+		line := fmt.Sprintf("%s:%d", m.Files[l.File], l.Line)
+		if text != "" {
+			line += " in " + text[strings.LastIndexByte(text, '/')+1:]
+		}
+		text = line
+	}
+	return text
+}
+
+// report adds a finding about an instruction.
+func (w *warp) report(kind finding.Kind, o *op, lanes uint32, detail func() string) {
+	w.reportPair(kind, o, position{}, lanes, detail)
+}
+
+// reportPair adds a finding about two instructions.
+func (w *warp) reportPair(kind finding.Kind, o *op, other position, lanes uint32, detail func() string) {
+	if !w.block.launch.options.Checks {
+		return
+	}
+	w.block.report(kind, positionOf(w, o), other, func() string { return w.threads(lanes) + ": " + detail() })
+}
+
+// report adds a finding of the block.
+func (b *block) report(kind finding.Kind, where, other position, detail func() string) {
+	b.launch.findings.Add(kind, where.line(), other.line(), b.index, func(f *finding.Finding) {
+		f.Where, f.Detail = where.place(), detail()
+		if other.code != nil {
+			place := other.place()
+			f.Other = &place
+		}
+	})
+}
+
+// threads names the threads of a finding: the block, the warp and the lanes.
+func (w *warp) threads(lanes uint32) string {
+	if bits.OnesCount32(lanes) == 1 {
+		return fmt.Sprintf("thread %d of block %v", w.index*32+firstLane(lanes), w.block.at)
+	}
+	return fmt.Sprintf("warp %d (%s) of block %v", w.index, lanesText(lanes), w.block.at)
+}
+
+func lanesText(lanes uint32) string {
+	n := bits.OnesCount32(lanes)
+	switch {
+	case lanes == everyLane:
+		return "all lanes"
+	case n == 1:
+		return fmt.Sprintf("lane %d", firstLane(lanes))
+	}
+	return fmt.Sprintf("lanes %#08x", lanes)
+}
+
+// reportDeadlock reports what each remaining warp waits for, and ends the block.
+func (b *block) reportDeadlock() {
+	var first position
+	for _, w := range b.warps {
+		for _, g := range w.unfinished() {
+			if first.code == nil {
+				first = g.position()
+			}
+		}
+	}
+	b.report(finding.Deadlock, first, position{}, func() string {
+		return fmt.Sprintf("block %v cannot continue: %s", b.at, b.describe("runs a loop in which nothing changes"))
+	})
+	b.aborted = true
+}
+
+// unfinished lists the lane groups of a warp that have not ended. Lanes at a reconvergence point
+// count as a group.
+func (w *warp) unfinished() []*laneGroup {
+	var list []*laneGroup
+	if w.group != nil {
+		w.save()
+		list = append(list, w.group)
+	}
+	list = append(list, w.groups...)
+	for _, r := range w.reconvergencePoints() {
+		if r.arrived != 0 {
+			list = append(list, &laneGroup{pc: r.pc, lanes: r.arrived, frame: r.frame})
+		}
+	}
+	return list
+}
+
+// position returns the instruction that a group waits in, or else its next instruction.
+func (g *laneGroup) position() position {
+	pc := g.pc
+	if g.wait != nil && g.wait.op != nil {
+		pc = g.wait.op.number - g.frame.code.base
+	}
+	return position{g.frame.code, pc}
+}
+
+// describe lists where every remaining warp is and what it waits for. running describes a group
+// that does not wait.
+func (b *block) describe(running string) string {
+	var parts []string
+	for _, w := range b.warps {
+		for _, g := range w.unfinished() {
+			what := running
+			if g.wait != nil {
+				what = b.describeWait(g.wait)
+			} else if text := b.describePoll(g); text != "" {
+				what = text
+			}
+			parts = append(parts, fmt.Sprintf("warp %d (%s) at %s: %s", w.index, lanesText(g.lanes), g.position().place(), what))
+		}
+	}
+	const most = 12
+	if len(parts) > most {
+		parts = append(parts[:most], fmt.Sprintf("and %d more", len(parts)-most))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (b *block) describeWait(wt *wait) string {
+	switch wt.kind {
+	case waitBarrier:
+		bar := &b.barriers[wt.id]
+		return fmt.Sprintf("waits at barrier %d, where %d of %d threads have arrived", wt.id, bar.arrived, bar.expected(b))
+	case waitCluster:
+		return "waits at the cluster barrier"
+	case waitLanes:
+		return fmt.Sprintf("waits for the other lanes of the mask %#08x", wt.member)
+	case waitWarpgroup:
+		return "waits for the other warps of its warpgroup to start the wgmma.mma_async that it waits for"
+	case waitRegisters:
+		return fmt.Sprintf("waits for %d more registers than other warps have released", wt.id)
+	}
+	return "waits"
+}
