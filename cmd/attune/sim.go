@@ -114,7 +114,7 @@ type simulated struct {
 type simulation struct {
 	*cases.Outcome
 	Expected []finding.Kind `json:"expected"` // kinds of findings, of which at least one must be reported; empty for none
-	Schedule int        `json:"schedule"` // of this outcome: the first that does not pass, or 0
+	Schedule int            `json:"schedule"` // of this outcome: the first that does not pass, or 0
 
 	err              error // why it did not run to its end
 	checked          bool
