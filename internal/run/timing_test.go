@@ -2,10 +2,13 @@ package run
 
 import (
 	"encoding/json"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"attune/internal/device"
+	"attune/internal/measure"
 )
 
 // The zero value is warm: in a request without a choice, and in old records.
@@ -40,5 +43,41 @@ func TestCompareRecordedNeedsOneL2(t *testing.T) {
 	c, err := CompareRecorded(old, old, 0.05)
 	if err != nil || c.L2 != Warm || c.Shapes[0].Rounds != 3 || c.Shapes[0].Monitored.Throttled != 2 || c.Shapes[0].P != 1 {
 		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+func TestNewPerformance(t *testing.T) {
+	series := func(us float64, n int) device.Series {
+		return device.Series{Seconds: slices.Repeat([]float64{us * 1e-6}, n), Single: []float64{15e-6}, Copies: 4}
+	}
+	parent := series(20, 8)
+	p := NewPerformance(1e9, Samples{Shape: "1x8x512x64", Variant: series(10, 8), Parent: &parent})
+	near := func(got *float64, want float64) bool { return got != nil && math.Abs(*got-want) < 1e-9 }
+	if p.Samples != 8 || p.Copies != 4 || !near(&p.P50US, 10) || !near(p.P50LowUS, 10) || !near(&p.TFLOPS, 100) || !near(p.SingleUS, 15) {
+		t.Errorf("%+v", p)
+	}
+	if !near(p.ParentP50US, 20) || !near(p.ParentRatio, 2) || !near(p.RatioLow, 2) || !near(p.RatioHigh, 2) {
+		t.Errorf("the parent: %+v", p)
+	}
+	if h := p.Headline(); h.Shape != "1x8x512x64" || h.P50US != p.P50US || !near(h.ParentRatio, 2) {
+		t.Errorf("the headline: %+v", h)
+	}
+	if alone := NewPerformance(1e9, Samples{Shape: "S", Variant: series(10, 1)}); alone.ParentRatio != nil || alone.P50LowUS != nil {
+		t.Errorf("without a parent and with one sample: %+v", alone)
+	}
+}
+
+func TestFileName(t *testing.T) {
+	if got := FileName("stage2+TILE_N=32", "1x8x512x64:causal"); got != "stage2-TILE_N-32-1x8x512x64-causal" {
+		t.Error(got)
+	}
+}
+
+func TestOverallIsTheGeometricMean(t *testing.T) {
+	b := Bench{Best: []BestRow{
+		{Speedup: measure.Speedup{Ratio: 1, Low: 0.5, High: 2}}, {Speedup: measure.Speedup{Ratio: 4, Low: 2, High: 8}},
+	}}
+	if got := b.Overall(); math.Abs(got.Ratio-2) > 1e-12 || math.Abs(got.Low-1) > 1e-12 || math.Abs(got.High-4) > 1e-12 {
+		t.Errorf("%+v", got)
 	}
 }
