@@ -1,10 +1,8 @@
 package kernels
 
 import (
-	"context"
 	"testing"
 
-	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
 	"attune/internal/lab"
 	"attune/internal/ledger"
@@ -39,13 +37,9 @@ func TestCountersAreAnH200s(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			simulator := simdevice.Open(simdevice.Options{})
-			l := &lab.Lab{
-				Kernel: kernel, Builder: builder, Ledger: kept, Facts: simulator.Facts(), NoClock: true,
-				Open: func(context.Context) (device.Device, error) { return simdevice.Open(simdevice.Options{}), nil },
-			}
+			l := &lab.Lab{Kernel: kernel, Builder: builder, Ledger: kept, Device: simulator(simdevice.Options{})}
 			_, profiles, err := l.Profile(t.Context(), lab.ProfileRequest{
-				Variant: variant, Shapes: []tensor.Shape{shape}, Arch: "sm_90a", Simulator: simulator,
+				Variant: variant, Shapes: []tensor.Shape{shape}, Arch: "sm_90a", Simulator: simdevice.Open(simdevice.Options{}),
 			})
 			if err != nil || len(profiles) != 1 {
 				t.Fatalf("%d profiles, %v", len(profiles), err)

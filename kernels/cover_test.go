@@ -90,8 +90,7 @@ var chosenShapes = []string{"1x4x300x%d:kv=410:kvheads=2:causal", "1x1x530x%d:kv
 func TestChosenVariantsKeepNaN(t *testing.T) {
 	eachChosen(t, func(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string) {
 		l := &lab.Lab{
-			Kernel: kernel, Builder: builder, Facts: simdevice.Open(simdevice.Options{}).Facts(), NoClock: true,
-			Open: func(context.Context) (device.Device, error) { return simdevice.Open(simdevice.Options{}), nil },
+			Kernel: kernel, Builder: builder, Device: simulator(simdevice.Options{}),
 		}
 		answerer, err := l.Answerer(t.Context(), v, arch)
 		if err != nil {
@@ -115,6 +114,12 @@ func TestChosenVariantsKeepNaN(t *testing.T) {
 	})
 }
 
+// simulator is the device of a lab.
+func simulator(o simdevice.Options) lab.Device {
+	open := func(context.Context) (device.Device, error) { return simdevice.Open(o), nil }
+	return lab.Simulator(simdevice.Open(o).Facts(), open, run.Simulation{Schedules: 1, Checks: o.Checks, Tensor: run.ExactTensor})
+}
+
 // underAllCheckers takes a variant through the gates on the simulator, on shapes of its head dim.
 func underAllCheckers(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string, shapes []string) {
 	t.Helper()
@@ -125,8 +130,7 @@ func underAllCheckers(t *testing.T, kernel *spec.Kernel, builder *toolchain.Buil
 	defer kept.Close()
 	options := simdevice.Options{Checks: true}
 	l := &lab.Lab{
-		Kernel: kernel, Builder: builder, Ledger: kept, Facts: simdevice.Open(options).Facts(), NoClock: true,
-		Open: func(context.Context) (device.Device, error) { return simdevice.Open(options), nil },
+		Kernel: kernel, Builder: builder, Ledger: kept, Device: simulator(options),
 	}
 	// Against itself: its stage may be for another head dim, and nothing is timed.
 	request := lab.Request{Variants: []spec.Variant{v}, Shapes: shapesFor(t, v, shapes), Seeds: []uint64{0}, Arch: arch, Against: &v}

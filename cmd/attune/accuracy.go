@@ -17,66 +17,70 @@ import (
 )
 
 type accuracyOptions struct {
-	run                      runOptions
+	requestOptions
+	device                   deviceOptions
 	inputs, recipes, lengths string
 	host                     bool
 }
 
 func (a *app) accuracyCommand() *cobra.Command {
-	o := accuracyOptions{run: runOptions{samples: 1}}
+	o := accuracyOptions{}
 	cmd := &cobra.Command{
 		Use:   "accuracy [VARIANT...]",
-		Short: "say what FP8 attention costs in accuracy, and what recipes on the host win back",
-		Long: `Accuracy runs variants on inputs of several kinds, quantised by several recipes, and tells each error twice, both times against
-float64: against the inputs as they were before they were quantised, which is what a user of the kernel gets, and against the
-quantised inputs, which is what the kernel alone adds. Beside them stands attention in BF16, computed on the host. With no variant it
-takes the last stage of each kind of arithmetic.
+		Short: "measure the error of FP8 attention and of recipes on the host",
+		Long: `Accuracy runs variants on several distributions of inputs, quantised by several
+recipes. It prints each error twice, both against float64: against the original
+inputs, which is what a user of the kernel gets, and against the quantised
+inputs, which is what the kernel adds. Attention in BF16, computed on the host,
+is printed for comparison. Without a variant it takes the last stage of each
+kind of arithmetic.
 
-  recipes   none        E4M3 with one descale factor a head, as all recipes but per-tensor
+  recipes   none        E4M3 with one descale factor per head
             per-tensor  one factor for all heads
-            smooth-k    the mean over the keys is taken from each channel of K
-            hadamard    Q and K are rotated: random signs, then a Walsh-Hadamard transform
+            smooth-k    subtract the mean over the keys from each channel of K
+            hadamard    rotate Q and K: random signs, then a Walsh-Hadamard
+                        transform
             or several of them, joined by +
-  inputs    normal      N(0, 1), as Q, K and V of all kinds but for what follows
-            outliers    with N(0, 100) added to one number in a thousand
-            biased      with a number from N(0, 100) added to each channel of K
-            positive    with |V| for V, whose sums only grow
-            peaked      with queries sixteen times as large
-            rising      with Q and K whose scores grow from key to key
+  inputs    normal      Q, K and V from N(0, 1)
+            outliers    N(0, 100) added to one element in a thousand
+            biased      a value from N(0, 100) added to each channel of K
+            positive    |V| for V, whose sums only grow
+            peaked      queries 16 times as large
+            rising      scores that grow from key to key
             low         the same, from far below zero
-  figures   RMSE; relative, which is RMSE over the root mean square of the right answer; the largest error; the cosine of
-            all rows together, and of the worst row
+  figures   RMSE; relative: RMSE over the root mean square of the reference;
+            the largest error; the cosine of all rows together, and of the
+            worst row
 
-Where float64 would take minutes (2e10 multiply-adds), all errors are those of a sample of the query rows, which is said.`,
+Where float64 would take minutes (2e10 multiply-adds), the errors are those of a
+sample of the query rows, which the table reports.`,
 		Example: `  attune accuracy
-  attune accuracy stage2 --inputs outliers --recipe none,hadamard --shapes 1x8x512x64
+  attune accuracy stage2 --inputs outliers --recipe none,hadamard
   attune accuracy --lengths 512,2048,8192,16384,65536 --inputs positive
-  attune accuracy --host --shapes 1x2x2048x128   E4M3 products on the host: no kernel, no device`,
+  attune accuracy --host --shapes 1x2x2048x128   no kernel, no device`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.accuracy(cmd.Context(), o, args) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.inputs, "inputs", "normal,outliers,biased,positive", "kinds of inputs, with commas")
+	f.StringVar(&o.inputs, "inputs", "normal,outliers,biased,positive", "distributions, with commas")
 	f.StringVar(&o.recipes, "recipe", "none,smooth-k,hadamard,smooth-k+hadamard", "recipes, with commas")
-	f.StringVar(&o.run.shapes, "shapes", "", "names or shapes, with commas (default: 1x8x512 and 1x8x2048 on a GPU, else 1x2x128)")
-	f.StringVar(&o.lengths, "lengths", "", "one head of each of these lengths, with commas, in place of --shapes")
-	f.StringVar(&o.run.seeds, "seeds", "", "seeds of the inputs, with commas, told together (default: the spec's for the device)")
-	f.BoolVar(&o.host, "host", false, "also, or with no variant only, what E4M3 products would give, computed on the host")
-	f.StringVar(&o.run.device, "device", "auto", "what runs the kernels: cuda, cuda:N, sim; auto is the GPU, or sim where there is none")
-	f.StringVar(&o.run.arch, "arch", "", "build for this architecture (default: the device's, or the newest of the stage)")
-	f.DurationVar(&o.run.limit, "timeout", defaultLimit, "how long one launch may take before it is ended")
-	o.run.sim.flags(f, "on the simulator: ")
+	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: 1x8x512 and 1x8x2048 on a GPU, else 1x2x128)")
+	f.StringVar(&o.lengths, "lengths", "", "one head of each of these lengths, with commas, instead of --shapes")
+	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas; their errors are combined (default: the spec's for the device)")
+	f.BoolVar(&o.host, "host", false, "also, or without a variant only, E4M3 products computed on the host")
+	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's, or the newest of the stage)")
+	o.device.flags(f)
 	return cmd
 }
 
-// measured is the JSON document of `attune accuracy`.
-type measured struct {
+// accuracyDocument is the JSON document of `attune accuracy`.
+type accuracyDocument struct {
 	SchemaVersion int            `json:"schema_version"`
-	Device        *device.Facts  `json:"device,omitempty"` // none where the host computed everything
+	Device        *device.Facts  `json:"device,omitempty"` // nil if the host computed everything
 	Seeds         []uint64       `json:"seeds"`
 	Rows          []accuracy.Row `json:"rows"`
 }
 
-// hostName stands for the host among the variants.
+// hostName is the host among the variants.
 const hostName = "host-e4m3"
 
 func (a *app) accuracy(ctx context.Context, o accuracyOptions, args []string) error {
@@ -84,63 +88,61 @@ func (a *app) accuracy(ctx context.Context, o accuracyOptions, args []string) er
 	if err != nil {
 		return err
 	}
-	onHost := o.host && len(args) == 0
-	// What is asked wrongly is said before anything is started.
-	if _, _, err := o.request(kernel, args, "", true); err != nil {
+	if _, _, err := o.request(kernel, args, "", true); err != nil { // before anything is started
 		return err
 	}
-	images, _, err := a.builder(ctx, folder)
+	w, err := a.newWorkplace(ctx, kernel, folder)
 	if err != nil {
 		return err
 	}
-	status := a.status()
-	defer status.Clear()
-	l := newLab(kernel, images, status)
-	document := measured{SchemaVersion: 1, Rows: []accuracy.Row{}}
+	defer w.close()
+	document := accuracyDocument{SchemaVersion: 1, Rows: []accuracy.Row{}}
+	onHost := o.host && len(args) == 0
 	if !onHost {
-		status.Set("looking for a device")
-		if err := a.chooseDevice(ctx, l, o.run); err != nil {
+		w.status.Set("looking for a device")
+		if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 			return err
 		}
-		document.Device = &l.Facts
+		facts := w.Device.Facts()
+		document.Device = &facts
 	}
-	request, variants, err := o.request(kernel, args, l.Facts.Arch, onHost || l.Facts.Kind == simKind)
+	request, variants, err := o.request(kernel, args, w.Device.Facts().Arch, onHost || w.Device.Simulated())
 	if err != nil {
 		return err
 	}
 	document.Seeds = request.Seeds
-	answerers, closeAll, err := o.answerers(ctx, l, variants)
+	if err := a.measureAccuracy(ctx, o, w, request, variants, &document); err != nil {
+		return interruptedWith(ctx, err, fmt.Sprintf("%d rows were finished", len(document.Rows)))
+	}
+	if a.json {
+		return a.printJSON(document)
+	}
+	return nil
+}
+
+// measureAccuracy adds rows to the document, and prints them as text when they are finished.
+func (a *app) measureAccuracy(
+	ctx context.Context, o accuracyOptions, w *workplace, request accuracy.Request, variants []spec.Variant, document *accuracyDocument,
+) error {
+	answerers, closeAll, err := o.answerers(ctx, w.Lab, variants)
 	defer closeAll()
 	if err != nil {
-		return interruptedOr(ctx, err, len(document.Rows))
+		return err
 	}
-	watch := func(doing string, done, total int) { status.Set("%s (%d of %d)", doing, done+1, total) }
+	progress := func(step string, done, total int) { w.status.Set("%s (%d of %d)", step, done+1, total) }
 	var written error
-	err = accuracy.Measure(ctx, request, answerers, watch, func(rows []accuracy.Row) {
-		status.Clear()
+	err = accuracy.Measure(ctx, request, answerers, progress, func(rows []accuracy.Row) {
+		w.status.Clear()
 		document.Rows = append(document.Rows, rows...)
 		if !a.json {
 			written = errors.Join(written, accuracy.Text(a.stdout, rows))
 		}
 	})
-	status.Clear()
-	if err != nil {
-		return interruptedOr(ctx, err, len(document.Rows))
-	}
-	if a.json {
-		written = a.printJSON(document)
-	}
-	return written
+	w.status.Clear()
+	return errors.Join(err, written)
 }
 
-func interruptedOr(ctx context.Context, err error, rows int) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("interrupted; %d rows were finished", rows)
-	}
-	return err
-}
-
-// answerers builds the variants and opens a device for each. The function it gives closes those that were opened, also
+// answerers builds the variants and opens a device for each. closeAll closes the opened ones, also
 // after an error.
 func (o accuracyOptions) answerers(
 	ctx context.Context, l *lab.Lab, variants []spec.Variant,
@@ -148,11 +150,11 @@ func (o accuracyOptions) answerers(
 	var opened []*lab.Answerer
 	closeAll = func() {
 		for _, v := range opened {
-			_ = v.Close() // what it had to say it has said
+			_ = v.Close() // the outputs are already here
 		}
 	}
 	for _, v := range variants {
-		answerer, err := l.Answerer(ctx, v, o.run.arch)
+		answerer, err := l.Answerer(ctx, v, o.arch)
 		if err != nil {
 			return nil, closeAll, err
 		}
@@ -165,46 +167,43 @@ func (o accuracyOptions) answerers(
 	return all, closeAll, nil
 }
 
-// request turns the flags into what is measured, and of which variants.
+// request makes a request of the options, and returns the variants to measure.
 func (o accuracyOptions) request(kernel *spec.Kernel, args []string, deviceArch string, slow bool) (accuracy.Request, []spec.Variant, error) {
-	var r accuracy.Request
-	if o.lengths != "" && o.run.shapes != "" {
+	r := accuracy.Request{MostWork: oracle.MostWork}
+	if o.lengths != "" && o.shapes != "" {
 		return r, nil, usageError{errors.New("--lengths and --shapes: want one of them")}
 	}
-	asked, err := o.run.variantsOnly(kernel, args, slow)
-	wrong := []error{err}
+	errs := [6]error{checkLimit(o.device.limit), o.device.sim.check()}
+	var requested lab.Request
+	requested, errs[2] = o.variantsOnly(kernel, args, slow)
 	if len(args) == 0 {
-		asked.Variants = nil
+		requested.Variants = nil
 		if !o.host {
-			asked.Variants = lab.Arithmetics(kernel, o.run.arch, deviceArch)
+			requested.Variants = lab.Arithmetics(kernel, o.arch, deviceArch)
 		}
 	}
-	asked.Shapes, err = o.shapes(asked, slow)
-	wrong = append(wrong, err)
-	r.Shapes, r.Seeds = asked.Shapes, asked.Seeds
-	r.MostWork = oracle.MostWork
-	r.Inputs, err = each(o.inputs, tensor.ParseDistribution)
-	wrong = append(wrong, err)
-	r.Recipes, err = each(o.recipes, tensor.ParseRecipe)
-	wrong = append(wrong, err)
-	if err := errors.Join(wrong...); err != nil {
+	requested.Shapes, errs[3] = o.measuredShapes(requested, slow)
+	r.Shapes, r.Seeds = requested.Shapes, requested.Seeds
+	r.Inputs, errs[4] = each(o.inputs, tensor.ParseDistribution)
+	r.Recipes, errs[5] = each(o.recipes, tensor.ParseRecipe)
+	if err := errors.Join(errs[:]...); err != nil {
 		return r, nil, usageError{err}
 	}
-	if len(asked.Variants) == 0 && !o.host {
-		return r, nil, usageError{fmt.Errorf("no stage of %s is for %s; name a VARIANT, or take --host", kernel.Name, o.run.arch+deviceArch)}
+	if len(requested.Variants) == 0 && !o.host {
+		return r, nil, usageError{fmt.Errorf("no stage of %s is for %s; name a VARIANT, or use --host", kernel.Name, o.arch+deviceArch)}
 	}
-	return r, asked.Variants, asked.Check()
+	return r, requested.Variants, requested.Check()
 }
 
-// shapes are those that were asked for, or one head of each length, or the default. The head dim of the latter two is that
-// of the first variant.
-func (o accuracyOptions) shapes(asked lab.Request, slow bool) ([]tensor.Shape, error) {
-	if o.run.shapes != "" {
-		return asked.Shapes, nil
+// measuredShapes are the requested shapes, or one head of each length, or the default. The last two
+// have the head dim of the first variant.
+func (o accuracyOptions) measuredShapes(requested lab.Request, slow bool) ([]tensor.Shape, error) {
+	if o.shapes != "" {
+		return requested.Shapes, nil
 	}
 	dims := 64
-	if len(asked.Variants) > 0 && lab.HeadDim(asked.Variants[0]) > 0 {
-		dims = lab.HeadDim(asked.Variants[0])
+	if len(requested.Variants) > 0 && lab.HeadDim(requested.Variants[0]) > 0 {
+		dims = lab.HeadDim(requested.Variants[0])
 	}
 	var texts []string
 	switch {
@@ -223,15 +222,15 @@ func (o accuracyOptions) shapes(asked lab.Request, slow bool) ([]tensor.Shape, e
 	return each(strings.Join(texts, ","), tensor.ParseShape)
 }
 
-// each reads every item of a list with commas.
+// each parses every item of a list with commas.
 func each[T any](list string, parse func(string) (T, error)) ([]T, error) {
 	var all []T
 	for item := range strings.SplitSeq(list, ",") {
-		one, err := parse(item)
+		value, err := parse(item)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, one)
+		all = append(all, value)
 	}
 	return all, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"attune/internal/device"
+	"attune/internal/lab"
 	"attune/internal/ledger"
 	"attune/internal/measure"
 	"attune/internal/oracle"
@@ -20,15 +21,15 @@ import (
 	"attune/internal/toolchain"
 )
 
-// someBench is a bench of two shapes, as a GPU would have made it.
+// someBench is a bench of two shapes on a GPU.
 func someBench() *run.Bench {
 	at := time.Now().UTC().Truncate(time.Millisecond)
 	speedup := measure.Speedup{Ratio: 2, Low: 1.9, High: 2.1}
 	b := &run.Bench{
 		SchemaVersion: run.BenchSchemaVersion, ID: ledger.NewID(at, "bench"), Time: at, Kernel: "sdpa", Command: "attune bench stage2 --peer torch-cudnn",
 		Builds: []toolchain.Record{{Kernel: "sdpa", Variant: "stage2", Arch: "sm_90a", CodeHash: "c0de"}}, Attune: "0.1.0",
-		Facts: device.Facts{Kind: "cuda", Name: "a GPU", Arch: "sm_90", Driver: "580"}, Peers: &peer.Facts{Torch: "2.11.0"}, Rounds: 2, Turns: 1, Timing: "in turns",
-		Rows: []run.BenchRow{}, Best: []run.BestRow{}, LeftOut: []run.LeftOut{{Name: "torch-flash", Why: "it is missing"}},
+		Facts: device.Facts{Kind: "cuda", Name: "a GPU", Arch: "sm_90", Driver: "580"}, Peers: &peer.Facts{Torch: "2.11.0"}, Rounds: 2, Blocks: 1, Timing: "interleaved",
+		Rows: []run.BenchRow{}, Best: []run.BestRow{}, Skipped: []run.Skipped{{Name: "torch-flash", Why: "it is missing"}},
 	}
 	for _, shape := range []string{"1x8x512x64", "1x32x16384x64"} {
 		ours, theirs, tflops := 10.5, 21.0, 51.1
@@ -36,7 +37,7 @@ func someBench() *run.Bench {
 		if shape != "1x8x512x64" {
 			checked.Of = 524288
 		}
-		b.Asked, b.Answers = append(b.Asked, shape), append(b.Answers, run.BenchAnswer{Shape: shape, Checked: checked})
+		b.Requested, b.Checked = append(b.Requested, shape), append(b.Checked, run.CheckedShape{Shape: shape, Checked: checked})
 		b.Rows = append(b.Rows,
 			run.BenchRow{Shape: shape, Name: "stage2", DType: "e4m3", P50US: &ours, TFLOPS: &tflops, Seconds: [][]float64{{10.5e-6, 10.5e-6}}},
 			run.BenchRow{
@@ -47,7 +48,7 @@ func someBench() *run.Bench {
 	return b
 }
 
-// benched LEDGER records some bench in a ledger.
+// benched LEDGER records a bench in a ledger.
 func benched(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: benched LEDGER")
@@ -60,7 +61,7 @@ func benched(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(kept.RecordBench(context.Background(), files))
 }
 
-// However a bench ends, what was measured is printed, and the exit code says how it ended.
+// A bench prints its result however it ends, and the exit code depends on the end.
 func TestBenchEnds(t *testing.T) {
 	check := func(what string, set func(*run.Bench), interrupted bool, failed error, code int, out, message string) {
 		t.Helper()
@@ -78,7 +79,7 @@ func TestBenchEnds(t *testing.T) {
 		}
 		var stdout, stderr bytes.Buffer
 		a := &app{stdout: &stdout, stderr: &stderr, started: true, ledgerDir: "kept"}
-		err := a.endBench(ctx, benchOptions{}, b, failed)
+		err := a.endBench(ctx, benchOptions{}, lab.BenchRequest{}, b, failed)
 		if got := a.exitCode(ctx, err); got != code {
 			t.Errorf("%s: exit code %d, want %d: %v", what, got, code, err)
 		}
@@ -89,24 +90,24 @@ func TestBenchEnds(t *testing.T) {
 			t.Errorf("%s: %v, want %q", what, err, message)
 		}
 	}
-	asItIs := func(*run.Bench) {}
-	half := func(b *run.Bench) { b.Answers, b.Rows, b.Ended = b.Answers[:1], b.Rows[:2], "interrupted" }
-	check("finished", asItIs, false, nil, exitOK, "1x32x16384x64: answers: 4096 of 524288 rows", "")
+	unchanged := func(*run.Bench) {}
+	half := func(b *run.Bench) { b.Checked, b.Rows, b.Ended = b.Checked[:1], b.Rows[:2], "interrupted" }
+	check("finished", unchanged, false, nil, exitOK, "1x32x16384x64: checked: 4096 of 524288 rows", "")
 	check("wrong", func(b *run.Bench) { b.Rows[0].Wrong = "off" }, false, nil, exitSomeFailed, "WRONG: stage2 on 1x8x512x64: off", "")
 	check("a wrong peer", func(b *run.Bench) { b.Rows[1].Wrong = "off" }, false, nil, exitOK, "WRONG: torch-cudnn", "")
-	check("interrupted", half, true, nil, exitInterrupted, "NOT FINISHED: 1 of 2 shapes are here: interrupted",
+	check("interrupted", half, true, nil, exitInterrupted, "NOT FINISHED: 1 of 2 shapes: interrupted",
 		"interrupted; 1 of 2 shapes were finished and are in kept")
 	check("interrupted at once", nil, true, nil, exitInterrupted, "", "no shape was finished, and nothing is recorded")
 	check("interrupted, and the disk is full", func(b *run.Bench) { half(b); b.ID = "" }, true, errors.New("the disk is full"), exitInterrupted,
 		"NOT FINISHED", "the disk is full")
-	check("failed", func(b *run.Bench) { half(b); b.Ended = "on fire" }, false, errors.New("on fire"), exitFailure, "NOT FINISHED: 1 of 2 shapes are here: on fire", "on fire")
+	check("failed", func(b *run.Bench) { half(b); b.Ended = "on fire" }, false, errors.New("on fire"), exitFailure, "NOT FINISHED: 1 of 2 shapes: on fire", "on fire")
 	check("not recorded", func(b *run.Bench) { b.ID = "" }, false, errors.New("was not recorded"), exitFailure, "1x8x512x64: stage2 is 2.000x the best peer", "was not recorded")
 }
 
-// The command of a record asks for the same bench.
+// The command of a record repeats the bench.
 func TestBenchCommand(t *testing.T) {
 	o := benchOptions{peers: "torch-cudnn", dtype: "fp16", shapes: "small,1x8x512x64:causal", seed: 3, rounds: 60, launches: 10, rest: 50 * time.Millisecond}
-	want := "attune bench stage7 --peer torch-cudnn --peer-dtype fp16 --shapes small,1x8x512x64:causal --seed 3 --rounds 60 --launches 10 --rest 50ms"
+	want := "attune bench stage7 --peer torch-cudnn --peer-dtype fp16 --shapes small,1x8x512x64:causal --seeds 3 --rounds 60 --launches 10 --rest 50ms"
 	if got := o.command([]string{"stage7"}); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}

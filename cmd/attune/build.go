@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -18,25 +18,25 @@ import (
 )
 
 type buildOptions struct {
-	arch, emit, out string
+	arch, emit, folder string
 }
 
 func (a *app) buildCommand() *cobra.Command {
 	var o buildOptions
 	cmd := &cobra.Command{
 		Use:   "build VARIANT",
-		Short: "compile a variant and say what it needs of the chip",
-		Long: `Build compiles a variant to PTX and machine code and prints registers, shared memory, spills and the hash of the machine code. The
-same build is never made twice: the second comes from the cache.`,
+		Short: "compile a variant and report its resources",
+		Long: `Build compiles a variant to PTX and machine code and prints registers, shared
+memory, spills and the hash of the machine code. Builds are cached.`,
 		Example: `  attune build stage2 --arch sm_89 --emit ptx,cubin,log -o out
   attune build stage2+TILE_N=32 --json`,
 		Args: exactly("VARIANT", "stage2"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.build(cmd.Context(), o, args[0]) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.arch, "arch", "", "such as sm_89 (default: the newest that the stage is for)")
+	f.StringVar(&o.arch, "arch", "", "architecture, such as sm_89 (default: the newest of the stage)")
 	f.StringVar(&o.emit, "emit", "", "files to write, with commas: ptx, cubin, sass, log")
-	f.StringVarP(&o.out, "out", "o", ".", "folder for the files")
+	f.StringVarP(&o.folder, "output", "o", ".", "`folder` for the files")
 	return cmd
 }
 
@@ -73,13 +73,13 @@ func (a *app) build(ctx context.Context, o buildOptions, text string) error {
 		return err
 	}
 	status := a.status()
-	status.Set("compiling %s for %s", v, o.arch)
+	status.Set("building %s for %s", v, o.arch)
 	image, origin, err := images.Build(ctx, lab.Target(kernel, v, o.arch))
 	status.Clear()
 	if err != nil {
 		return err
 	}
-	files, err := emit(ctx, image, compiler, kinds, o.out)
+	files, err := emit(ctx, image, compiler, kinds, o.folder)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (a *app) build(ctx context.Context, o buildOptions, text string) error {
 		Origin: origin, Git: a.git(ctx), Files: files,
 	}
 	if len(kinds) > 0 {
-		files["record"] = filepath.Join(o.out, fmt.Sprintf("%s.%s.json", v, o.arch))
+		files["record"] = filepath.Join(o.folder, fmt.Sprintf("%s.%s.json", v, o.arch))
 		if err := writeRecord(document, files["record"]); err != nil {
 			return err
 		}
@@ -97,14 +97,20 @@ func (a *app) build(ctx context.Context, o buildOptions, text string) error {
 	if a.json {
 		return a.printJSON(document)
 	}
-	fmt.Fprintf(a.stdout, "%s for %s (%s, %s)\n", v, o.arch, image.Record.Compiler, origin)
-	fmt.Fprintf(a.stdout, "  registers     %d\n  shared bytes  %d static, %d dynamic\n  spill bytes   %d stores, %d loads\n", need.Registers,
+	return a.printBuild(document)
+}
+
+func (a *app) printBuild(b built) error {
+	out, need := &strings.Builder{}, b.Record.Resources
+	fmt.Fprintf(out, "%s for %s (%s, %s)\n", b.Variant, b.Arch, b.Compiler, b.Origin)
+	fmt.Fprintf(out, "  registers     %d\n  shared bytes  %d static, %d dynamic\n  spill bytes   %d stores, %d loads\n", need.Registers,
 		need.StaticSharedBytes, need.DynamicSharedBytes, need.SpillStoreBytes, need.SpillLoadBytes)
-	fmt.Fprintf(a.stdout, "  stack bytes   %d\n  barriers      %d\n  code hash     %s\n", need.StackBytes, need.Barriers, image.Record.CodeHash)
-	for _, kind := range slices.Sorted(maps.Keys(files)) {
-		fmt.Fprintf(a.stdout, "  %-13s %s\n", kind, files[kind])
+	fmt.Fprintf(out, "  stack bytes   %d\n  barriers      %d\n  code hash     %s\n", need.StackBytes, need.Barriers, b.CodeHash)
+	for _, kind := range slices.Sorted(maps.Keys(b.Files)) {
+		fmt.Fprintf(out, "  %-13s %s\n", kind, b.Files[kind])
 	}
-	return nil
+	_, err := io.WriteString(a.stdout, out.String())
+	return err
 }
 
 var emitKinds = []string{"ptx", "cubin", "sass", "log"}
@@ -122,12 +128,12 @@ func parseEmit(text string) ([]string, error) {
 	return kinds, nil
 }
 
-// emit writes the parts of an image that were asked for, named by variant and architecture.
+// emit writes the requested parts of an image. File names have variant and architecture.
 func emit(ctx context.Context, image *toolchain.Image, compiler *toolchain.Compiler, kinds []string, dir string) (map[string]string, error) {
 	parts := map[string][]byte{"ptx": image.PTX, "log": []byte(image.Log), "cubin": image.Cubin}
 	for _, kind := range kinds {
 		if image.Cubin == nil && (kind == "cubin" || kind == "sass") {
-			return nil, fmt.Errorf("--emit %s: %w on this machine, and machine code is not shipped", kind, toolchain.ErrNoCompiler)
+			return nil, fmt.Errorf("--emit %s: %w on this machine, and shipped images have no machine code", kind, toolchain.ErrNoCompiler)
 		}
 		if kind == "sass" {
 			text, err := toolchain.Disassemble(ctx, compiler, image.Cubin)
@@ -147,7 +153,7 @@ func emit(ctx context.Context, image *toolchain.Image, compiler *toolchain.Compi
 	return files, nil
 }
 
-// writeRecord puts the build record beside the files.
+// writeRecord writes the build record.
 func writeRecord(document built, name string) error {
 	text, err := json.MarshalIndent(document, "", "  ")
 	if err != nil {
@@ -157,8 +163,12 @@ func writeRecord(document built, name string) error {
 }
 
 func writeFile(name string, data []byte) error {
-	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, data, 0o644)); err != nil {
-		return fmt.Errorf("write what was built: %w", err)
+	err := os.MkdirAll(filepath.Dir(name), 0o755)
+	if err == nil {
+		err = os.WriteFile(name, data, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("write the build: %w", err)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,37 +22,46 @@ import (
 )
 
 type compareOptions struct {
-	device, shapes, arch, format, folder string
-	seed                                 uint64
-	rounds, most, repeat, launches       int
-	l2                                   run.L2
-	limit                                time.Duration
+	device                         deviceOptions
+	shapes, arch, format, folder   string
+	seed                           uint64
+	rounds, most, repeat, launches int
+	l2                             run.L2
 }
 
-// compareFormats are what the samples of a comparison can be written as.
+// compareFormats write the samples of a comparison.
 var compareFormats = map[string]func(io.Writer, *run.Comparison) error{
 	"benchstat": report.ComparisonBenchstat, "csv": report.ComparisonCSV, "t4": report.ComparisonT4,
 }
+
+func formatNames() string { return strings.Join(slices.Sorted(maps.Keys(compareFormats)), ", ") }
 
 func (a *app) compareCommand() *cobra.Command {
 	var o compareOptions
 	cmd := &cobra.Command{
 		Use:   "compare A B",
-		Short: "say whether variant B is faster than variant A",
-		Long: `Compare times two variants in one process, in turns (A B A', A' B A, ...), with A a second time as a control, after both have given right answers. The ratio
-is the median over pairs of rounds; a difference needs its whole interval beyond the floor, 1 % or what the control differs from itself by,
-and the same needs it within 1 %. Rounds are added while the verdict is ambiguous, up to --most. Beside the verdict stand benchstat's figures: the
-interval of each median, and the p-value of the two heaps of samples, which know nothing of turns, control or floor.
+		Short: "report whether variant B is faster than variant A",
+		Long: `Compare times two variants in one process, interleaved (A B A', A' B A, ...),
+with A a second time as a control, after both have given correct outputs. The
+ratio is the median over pairs of rounds. "Faster" and "slower" need the whole
+interval beyond the noise floor: 1 %, or the difference of the control if that
+is larger. "Same" needs it within 1 %. Rounds are added while the verdict is
+ambiguous, up to --most. The table also has benchstat's figures: the interval of
+each median, and a p-value that treats the samples as two independent sets.
 
-The answers to a problem that float64 would take minutes for (2e10 multiply-adds) are looked at on a sample of their rows, which is said.
+Where the float64 reference would take minutes (2e10 multiply-adds), the outputs
+are checked on a sample of their rows, which the table reports.
 
-A selection takes each shape with the variant that its table names for it, which stands beside the shape.
+A selection runs each shape with the variant that its table chooses, which is
+printed beside the shape.
 
-Two recorded runs (ids, or latest) are compared by the samples that they keep. They were not taken in turns, which is said, and the floor is 5 %.
+Two recorded runs (ids, or latest) are compared by their recorded samples. They
+were not interleaved, and the noise floor is 5 %.
 
---repeat does the whole comparison again and again and counts the verdicts: with the same variant twice, this shows how far the machine can be trusted.`,
+--repeat repeats the whole comparison and counts the verdicts. With the same
+variant twice it shows how reliable the machine is.`,
 		Example: `  attune compare stage2 stage3b
-  attune compare stage3b stage3b+USE_XOR_SWIZZLE=1 --shapes mission,long -o out
+  attune compare stage3b stage3b+USE_XOR_SWIZZLE=1 --shapes mission -o out
   attune compare stage3b stage7 --shapes mission,long
   attune compare stage2 stage2 --repeat 200
   attune compare 30323b latest --ledger results`,
@@ -62,18 +69,17 @@ Two recorded runs (ids, or latest) are compared by the samples that they keep. T
 		RunE: func(cmd *cobra.Command, args []string) error { return a.compare(cmd.Context(), o, args) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.device, "device", "auto", "what runs the kernels: cuda, cuda:N")
-	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: those that the performance gate judges by)")
-	f.Uint64Var(&o.seed, "seed", 0, "of the inputs")
-	f.IntVar(&o.rounds, "rounds", 100, "to begin with, on each shape")
-	f.IntVar(&o.most, "most", 1600, "rounds that an ambiguous shape may come to")
+	o.device.gpuFlags(f)
+	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the benchmark shapes)")
+	seedFlag(f, &o.seed)
+	f.IntVar(&o.rounds, "rounds", 100, "rounds of each shape to begin with")
+	f.IntVar(&o.most, "most", 1600, "limit of rounds of an ambiguous shape")
 	l2Flag(f, &o.l2)
 	launchesFlag(f, &o.launches)
-	f.IntVar(&o.repeat, "repeat", 1, "do it so many times and count the verdicts")
+	f.IntVar(&o.repeat, "repeat", 1, "repeat the comparison and count the verdicts")
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's)")
-	f.StringVar(&o.format, "format", "", "print the samples as "+strings.Join(slices.Sorted(maps.Keys(compareFormats)), ", ")+" instead of the table")
-	f.StringVarP(&o.folder, "output", "o", "", "write COMPARE.md, its plot and the samples into this folder")
-	f.DurationVar(&o.limit, "timeout", defaultLimit, "how long one launch or timing may take before it is ended")
+	f.StringVar(&o.format, "format", "", "print the samples as "+formatNames()+" instead of the table")
+	f.StringVarP(&o.folder, "output", "o", "", "write COMPARE.md, its plot and the samples into this `folder`")
 	return cmd
 }
 
@@ -85,39 +91,38 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 	if err != nil {
 		return err
 	}
-	first, errA := side(kernel, args[0])
-	second, errB := side(kernel, args[1])
+	first, errA := candidate(kernel, args[0])
+	second, errB := candidate(kernel, args[1])
 	if errA != nil && errB != nil && !strings.HasPrefix(args[0], "stage") {
 		return a.compareRecorded(ctx, o, args)
-	}
-	if err := errors.Join(errA, errB); err != nil {
-		return usageError{err}
 	}
 	if o.shapes == "" {
 		o.shapes = strings.Join(kernel.Run.Benchmark, ",")
 	}
 	shapes, err := kernel.Shapes(o.shapes)
-	if err != nil {
+	if err := errors.Join(errA, errB, err); err != nil {
 		return usageError{err}
 	}
-	images, _, err := a.builder(ctx, folder)
+	w, err := a.newWorkplace(ctx, kernel, folder)
 	if err != nil {
 		return err
 	}
-	status := a.status()
-	defer status.Clear()
-	l := newLab(kernel, images, status)
-	if err := a.chooseDevice(ctx, l, runOptions{device: o.cuda(), limit: o.limit}); err != nil {
+	defer w.close()
+	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 		return err
 	}
-	request := lab.CompareRequest{
-		A: first, B: second, Shapes: shapes, Seed: o.seed, Rounds: o.rounds, MostRounds: o.most, L2: o.l2,
-		Launches: o.launches, Arch: o.arch, MostWork: oracle.MostWork,
-	}
+	return a.compareVariants(ctx, o, w, lab.CompareRequest{
+		A: first, B: second, Shapes: shapes, Seed: o.seed, Rounds: o.rounds, MaxRounds: o.most, L2: o.l2,
+		Launches: o.launches, Arch: o.arch, MaxWork: oracle.MostWork,
+	})
+}
+
+// compareVariants compares once, or repeatedly to count verdicts.
+func (a *app) compareVariants(ctx context.Context, o compareOptions, w *workplace, request lab.CompareRequest) error {
 	counts := map[measure.Verdict]int{}
 	for i := range o.repeat {
-		c, err := l.Compare(ctx, request)
-		status.Clear()
+		c, err := w.Compare(ctx, request)
+		w.status.Clear()
 		if ctx.Err() != nil {
 			return fmt.Errorf("interrupted; %d of %d comparisons were finished", i, o.repeat)
 		}
@@ -126,8 +131,8 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 		}
 		counts[c.Verdict]++
 		if o.repeat == 1 {
-			return a.printComparison(o, c, fmt.Sprintf("attune compare %s %s --shapes %s --seed %d --rounds %d --most %d --l2 %s --launches %d",
-				first, second, o.shapes, o.seed, o.rounds, o.most, o.l2, o.launches))
+			return a.printComparison(o, c, fmt.Sprintf("attune compare %s %s --shapes %s --seeds %d --rounds %d --most %d --l2 %s --launches %d",
+				request.A, request.B, o.shapes, o.seed, o.rounds, o.most, o.l2, o.launches))
 		}
 		if !a.json {
 			fmt.Fprintf(a.stdout, "%d: %s, ratio %.4f\n", i+1, c.Verdict, c.Overall().Ratio)
@@ -136,37 +141,27 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 	return a.printCounts(counts, o.repeat)
 }
 
-// side reads a variant, or the name of a selection.
-func side(kernel *spec.Kernel, text string) (lab.Side, error) {
+// candidate reads a variant, or the name of a selection.
+func candidate(kernel *spec.Kernel, text string) (lab.Candidate, error) {
 	if s := kernel.Selection(text); s != nil {
-		return lab.Side{Selection: s}, nil
+		return lab.Candidate{Selection: s}, nil
 	}
 	v, err := kernel.Variant(text)
-	return lab.Side{Variant: v}, err
+	return lab.Candidate{Variant: v}, err
 }
 
-func (o compareOptions) check() error {
+func (o *compareOptions) check() error {
 	switch {
 	case o.rounds < 2 || o.most < o.rounds:
-		return fmt.Errorf("--rounds %d --most %d: want at least 2 rounds, and no fewer at most", o.rounds, o.most)
+		return fmt.Errorf("--rounds %d --most %d: want at least 2 rounds, and a limit that is not below them", o.rounds, o.most)
 	case o.repeat < 1:
 		return fmt.Errorf("--repeat %d: want at least 1", o.repeat)
-	case o.device == simKind:
-		return errors.New("the simulator measures no time; compare needs a GPU")
 	case o.format != "" && compareFormats[o.format] == nil:
-		return fmt.Errorf("--format %q: there are %s", o.format, strings.Join(slices.Sorted(maps.Keys(compareFormats)), ", "))
+		return fmt.Errorf("--format %q: there are %s", o.format, formatNames())
 	case o.repeat > 1 && (o.format != "" || o.folder != ""):
 		return errors.New("--repeat counts verdicts; it does not go with --format or -o")
 	}
-	return checkLaunches(o.launches)
-}
-
-// cuda is the device to ask for: with no GPU there is nothing to fall back on.
-func (o compareOptions) cuda() string {
-	if o.device == "auto" {
-		return "cuda"
-	}
-	return o.device
+	return errors.Join(o.device.checkGPU("compare"), checkLaunches(o.launches))
 }
 
 func (a *app) printCounts(counts map[measure.Verdict]int, total int) error {
@@ -180,7 +175,11 @@ func (a *app) printCounts(counts map[measure.Verdict]int, total int) error {
 
 func (a *app) printComparison(o compareOptions, c *run.Comparison, command string) error {
 	if o.folder != "" {
-		if err := writeComparison(o.folder, c, command); err != nil {
+		files, err := report.ComparisonFiles(c, command)
+		if err != nil {
+			return err
+		}
+		if err := writeFolder(o.folder, files); err != nil {
 			return err
 		}
 	}
@@ -207,52 +206,37 @@ func (a *app) printComparison(o compareOptions, c *run.Comparison, command strin
 	return err
 }
 
-// writeComparison writes the report, its plot and the samples in every format.
-func writeComparison(folder string, c *run.Comparison, command string) error {
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
+func writeFolder(folder string, files map[string][]byte) error {
+	errs := []error{os.MkdirAll(folder, 0o755)}
+	for name, data := range files {
+		errs = append(errs, os.WriteFile(filepath.Join(folder, name), data, 0o644))
 	}
-	const plot = "compare.svg"
-	for name, write := range map[string]func(io.Writer) error{
-		"COMPARE.md":    func(w io.Writer) error { return report.ComparisonMarkdown(w, c, plot, command) },
-		plot:            func(w io.Writer) error { return report.ComparisonPlot(w, c) },
-		"benchstat.txt": func(w io.Writer) error { return report.ComparisonBenchstat(w, c) },
-		"samples.csv":   func(w io.Writer) error { return report.ComparisonCSV(w, c) },
-		"t4.json":       func(w io.Writer) error { return report.ComparisonT4(w, c) },
-	} {
-		var text bytes.Buffer
-		if err := write(&text); err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(folder, name), text.Bytes(), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
-// recordedFloor is what two sessions may differ by with nothing changed: clocks, heat, another card.
+// recordedFloor is the noise floor of two sessions: clocks, temperature and GPU may differ.
 const recordedFloor = 0.05
 
-// compareRecorded holds the samples of two recorded runs against each other, shape by shape.
+// compareRecorded compares the samples of two recorded runs, shape by shape.
 func (a *app) compareRecorded(ctx context.Context, o compareOptions, refs []string) error {
 	kept, err := a.openLedger(ctx)
 	if err != nil {
 		return err
 	}
 	defer kept.Close()
-	var sides [2]*run.Run
+	var runs [2]*run.Run
 	for i, ref := range refs {
-		if sides[i], err = readWithSamples(ctx, kept, ref); err != nil {
+		if runs[i], err = readWithSamples(ctx, kept, ref); err != nil {
 			return err
 		}
 	}
-	c, err := run.CompareRecorded(sides[0], sides[1], recordedFloor)
+	c, err := run.CompareRecorded(runs[0], runs[1], recordedFloor)
 	if err != nil {
 		return err
 	}
 	if !a.json {
-		fmt.Fprintln(a.stderr, "attune: these runs were not taken in turns: clocks, heat and the card may differ; `attune compare A B` with variants measures anew")
+		fmt.Fprintln(a.stderr, "attune: these runs were not interleaved: clocks, temperature and GPU may differ; "+
+			"`attune compare A B` with variants measures again")
 	}
-	return a.printComparison(o, c, fmt.Sprintf("attune compare %s %s", sides[0].ID, sides[1].ID))
+	return a.printComparison(o, c, fmt.Sprintf("attune compare %s %s", runs[0].ID, runs[1].ID))
 }

@@ -12,7 +12,7 @@ import (
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "doctor",
-		Short:   "say what attune can do on this machine, and what to do about the rest",
+		Short:   "report what attune can do on this machine",
 		Example: "  attune doctor",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -35,7 +35,7 @@ func (a *app) doctorCommand() *cobra.Command {
 				}
 				fmt.Fprintf(a.stdout, "%s  %-40s %s\n", answer, ability.Name, ability.Why)
 				if ability.Do != "" {
-					fmt.Fprintf(a.stdout, "%45s to have it: %s\n", "", ability.Do)
+					fmt.Fprintf(a.stdout, "%45s to enable it: %s\n", "", ability.Do)
 				}
 			}
 			return nil

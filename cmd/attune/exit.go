@@ -12,7 +12,7 @@ import (
 	"attune/internal/toolchain"
 )
 
-// The exit codes, as every help page states them.
+// The exit codes. Every help page lists them.
 const (
 	exitOK          = 0
 	exitFailure     = 1
@@ -34,23 +34,23 @@ Exit codes:
   10 resources, 11 correctness, 12 performance, 13 profile gate failed
   20 no GPU; 21 no compiler; 22 timeout; 130 interrupted`
 
-// usageError marks what the caller wrote wrongly.
+// usageError is a mistake in the command line.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// gateError ends a command whose results were printed, with the code of the gate that failed.
+// gateError ends a command with the code of the gate that failed. The results have been printed.
 type gateError struct{ code int }
 
 func (gateError) Error() string { return "not all held" }
 
-// silent says whether an error needs no words: the results have said it all.
+// silent reports whether an error needs no message because the printed results include it.
 func (a *app) silent(err error) bool {
 	var failed gateError
 	return errors.As(err, &failed)
 }
 
-// exitCode maps errors to codes, in one place.
+// exitCode is the exit code for an error.
 func (a *app) exitCode(ctx context.Context, err error) int {
 	var usage usageError
 	var failed gateError
@@ -79,7 +79,8 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 	return exitFailure
 }
 
-// outcome is the code of a finished set of runs: that of its only variant, or 3 where some of several failed.
+// outcome is the error of finished runs: with the code of the only run, or 3 if some of several
+// failed.
 func outcome(runs []*run.Run) error {
 	code := exitOK
 	for _, r := range runs {

@@ -21,10 +21,10 @@ func TestExitCode(t *testing.T) {
 			t.Errorf("%v ends with %d, want %d", err, got, want)
 		}
 	}
-	wrapped := func(err error) error { return fmt.Errorf("what was being done: %w", err) }
+	wrapped := func(err error) error { return fmt.Errorf("run stage2: %w", err) }
 	check(true, nil, exitOK)
 	check(true, errors.New("anything"), exitFailure)
-	check(false, errors.New("before a verb began"), exitUsage)
+	check(false, errors.New("before a command began"), exitUsage)
 	check(true, wrapped(usageError{errors.New("unknown")}), exitUsage)
 	check(true, wrapped(lab.RequestError("not for this one")), exitUsage)
 	check(true, wrapped(&toolchain.CompileError{}), exitResources)
@@ -61,7 +61,7 @@ func TestOutcome(t *testing.T) {
 			t.Errorf("ends with %d, want %d", got, want)
 		}
 		if err != nil && !a.silent(err) {
-			t.Errorf("%v is told beside the results", err)
+			t.Errorf("%v is printed beside the results", err)
 		}
 	}
 	check(exitOK)
@@ -76,11 +76,11 @@ func TestOutcome(t *testing.T) {
 	check(exitSomeFailed, resources, timeout)
 }
 
-func TestStatusText(t *testing.T) {
-	if got := statusText(lab.Event{Variant: "stage2", Doing: "compiling"}); got != "stage2: compiling" {
+func TestProgressText(t *testing.T) {
+	if got := progressText(lab.Progress{Subject: "stage2", Step: "building"}); got != "stage2: building" {
 		t.Errorf("got %q", got)
 	}
-	if got := statusText(lab.Event{Variant: "stage2", Doing: "timing 1x8x512x64", Done: 0, Total: 3}); got != "stage2: timing 1x8x512x64 (1 of 3)" {
+	if got := progressText(lab.Progress{Subject: "stage2", Step: "timing 1x8x512x64", Done: 0, Total: 3}); got != "stage2: timing 1x8x512x64 (1 of 3)" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"attune/internal/ledger"
 	"attune/internal/report"
 	"attune/internal/run"
+	"attune/internal/spec"
 )
 
 type historyOptions struct {
@@ -24,9 +25,11 @@ func (a *app) historyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "list the recorded runs, or the ladder of stages",
-		Long: `History lists the runs of the ledger, the newest first. With --ladder it shows the newest timed run of each stage and selection on a
-device, in the order of the spec: what it changes in its parent, time, speedups, resources, verdict, and why it is no merge. The run that a
-champion rests on is marked with the champion's architecture.`,
+		Long: `History lists the runs of the ledger, the newest first. With --ladder it shows
+the newest timed run of each stage and selection on a device, in the order of
+the spec: the change from its parent, time, speedups, resources, verdict, and
+the reason if the verdict is not merge. The run of a champion is marked with the
+champion's architecture.`,
 		Example: "  attune history --stage stage2 --limit 10\n  attune history --ladder --markdown --ledger results",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.history(cmd.Context(), o) },
@@ -36,7 +39,7 @@ champion rests on is marked with the champion's architecture.`,
 	f.StringVar(&o.filter.Stage, "stage", "", "only this stage and its variants")
 	f.StringVar(&o.filter.Verdict, "verdict", "", "only runs with this verdict")
 	f.StringVar(&o.filter.Device, "device", "", "only runs on this device: cuda, sim or none (default: all; for --ladder: cuda)")
-	f.IntVar(&o.filter.Limit, "limit", 0, "at most so many (default: all)")
+	f.IntVar(&o.filter.Limit, "limit", 0, "limit of the list (default: all)")
 	f.BoolVar(&o.ladder, "ladder", false, "show the ladder of stages")
 	f.BoolVar(&o.markdown, "markdown", false, "write a Markdown table")
 	return cmd
@@ -47,7 +50,7 @@ func (a *app) history(ctx context.Context, o historyOptions) error {
 		return usageError{fmt.Errorf("--verdict %q: there are %s", v, joined(gate.Verdicts))}
 	}
 	if o.ladder && (o.filter.Variant != "" || o.filter.Stage != "" || o.filter.Verdict != "" || o.filter.Limit != 0) {
-		return usageError{errors.New("--ladder shows every stage; of the filters only --device goes with it")}
+		return usageError{errors.New("--ladder shows every stage; the only filter that goes with it is --device")}
 	}
 	kept, err := a.openLedger(ctx)
 	if err != nil {
@@ -79,10 +82,10 @@ func (a *app) history(ctx context.Context, o historyOptions) error {
 // historyEntry is a run in the JSON document of `attune history`.
 type historyEntry struct {
 	ledger.Entry
-	Champion string `json:"champion,omitempty"` // the architecture, where a champion rests on this run
+	Champion string `json:"champion,omitempty"` // architecture whose champion was promoted on this run
 }
 
-// historyLadder finds the newest run of each stage.
+// historyLadder prints the newest run of each stage and selection.
 func (a *app) historyLadder(ctx context.Context, kept *ledger.Ledger, o historyOptions) error {
 	kernel, _, err := a.kernel()
 	if err != nil {
@@ -92,28 +95,9 @@ func (a *app) historyLadder(ctx context.Context, kept *ledger.Ledger, o historyO
 	if device == "" {
 		device = "cuda"
 	}
-	runs := []*run.Run{}
-	for _, stage := range kernel.Stages {
-		r, err := newestRun(ctx, kept, ledger.Filter{Kernel: kernel.Name, Variant: stage.Name, Device: device})
-		if err != nil {
-			return err
-		}
-		if r == nil {
-			continue
-		}
-		if parent, err := kernel.Variant(r.Parent); err == nil && r.Change == "" { // an older record does not say
-			r.Change = stage.Variant().Change(parent)
-		}
-		runs = append(runs, r)
-	}
-	for _, s := range kernel.Selections {
-		r, err := newestRun(ctx, kept, ledger.Filter{Kernel: kernel.Name, Variant: s.Name, Device: device})
-		if err != nil {
-			return err
-		}
-		if r != nil {
-			runs = append(runs, r)
-		}
+	runs, err := ladderRuns(ctx, kept, kernel, device)
+	if err != nil {
+		return err
 	}
 	if a.json {
 		return a.printJSON(map[string]any{"schema_version": 1, "runs": runs})
@@ -125,8 +109,45 @@ func (a *app) historyLadder(ctx context.Context, kept *ledger.Ledger, o historyO
 	return report.Ladder(a.stdout, runs, a.championRuns(ctx, kept), o.markdown)
 }
 
-// newestRun is the newest run that took times, which says more than a later one that took none; else the newest, or nil. Parts of selections are
-// left out: their shapes are the table's, and their parent is the selection's.
+// ladderRuns are the newest runs of all stages and selections on a device, in the order of the
+// spec.
+func ladderRuns(ctx context.Context, kept *ledger.Ledger, kernel *spec.Kernel, device string) ([]*run.Run, error) {
+	var names []string
+	for _, stage := range kernel.Stages {
+		names = append(names, stage.Name)
+	}
+	for _, s := range kernel.Selections {
+		names = append(names, s.Name)
+	}
+	runs := []*run.Run{}
+	for _, name := range names {
+		r, err := newestRun(ctx, kept, ledger.Filter{Kernel: kernel.Name, Variant: name, Device: device})
+		if err != nil {
+			return nil, err
+		}
+		if r == nil {
+			continue
+		}
+		if r.Change == "" && len(r.Parts) == 0 { // an old record, or a stage without a parent
+			r.Change = change(kernel, name, r.Parent)
+		}
+		runs = append(runs, r)
+	}
+	return runs, nil
+}
+
+// change is the difference between two variants of the present spec, or empty.
+func change(kernel *spec.Kernel, variant, parent string) string {
+	v, errV := kernel.Variant(variant)
+	p, errP := kernel.Variant(parent)
+	if errV != nil || errP != nil {
+		return ""
+	}
+	return v.Change(p)
+}
+
+// newestRun is the newest run with times, else the newest run, or nil. Parts of selections are
+// skipped: they have other shapes and another parent than a run of their stage.
 func newestRun(ctx context.Context, kept *ledger.Ledger, filter ledger.Filter) (*run.Run, error) {
 	entries, err := kept.List(ctx, filter)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"attune/internal/ledger"
 )
 
-// measuredRun copies the committed results, and gives the copy and a run in it that was timed on the judged shapes and merged.
+// measuredRun copies the committed results and returns the copy and a merged run on benchmark
+// shapes.
 func measuredRun(t *testing.T) (dir, id string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "results")
@@ -34,7 +35,7 @@ func measuredRun(t *testing.T) (dir, id string) {
 	return "", ""
 }
 
-// Both build before they do anything else, and here the compiler takes for ever: nothing is changed then.
+// Both commands build first. The compiler of this test never ends, so nothing is changed.
 func TestInterruptPromoteAndReproduce(t *testing.T) {
 	results, id := measuredRun(t)
 	check := func(want string, args ...string) {
@@ -51,7 +52,7 @@ func TestInterruptPromoteAndReproduce(t *testing.T) {
 			t.Errorf("%v: exit code %d, signal %v, standard error %q", args, code, died, stderr)
 		}
 		if left, err := os.ReadDir(temporary); err != nil || len(left) != 0 {
-			t.Errorf("%v: left behind: %v, %v", args, left, err)
+			t.Errorf("%v: temporary files: %v, %v", args, left, err)
 		}
 	}
 	count := func() int {

@@ -14,7 +14,7 @@ func (a *app) ledgerCommand() *cobra.Command {
 		Use:     "ledger",
 		Short:   "check the ledger or rebuild its index",
 		Example: "  attune ledger verify --ledger results",
-		Args:    oneOfItsVerbs,
+		Args:    noSuchCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(

@@ -14,20 +14,25 @@ func (a *app) listCommand() *cobra.Command {
 	var prove proveOptions
 	cmd := &cobra.Command{
 		Use:   "list [stages|selections|knobs|shapes|champions]",
-		Short: "list what the kernel has: stages, selections, knobs, constraints and shapes",
-		Long: `List shows what the kernel has: stages, selections (tables that name a variant for each shape), knobs, constraints and shapes.
-Champions are in the ledger: list champions shows the one of each architecture, its run and the verdict of that run.
+		Short: "list stages, selections, knobs, shapes and champions",
+		Long: `List shows what the kernel has: stages, selections (tables that choose a variant
+for each shape), knobs, constraints and shapes. Champions are in the ledger:
+list champions shows the one of each architecture, its run and the verdict of
+that run.
 
-With --prove it shows whether the knobs do anything. Each value of each knob is built as the only departure from each stage, and the machine
-code compared with the stage's:
+With --prove it shows whether the knobs reach the machine code. Each value of
+each knob is built as the only change to each stage, and the code is compared
+with the stage's:
 
-  alive        the code is another one
-  equal        the code is the same: around this stage the value does nothing
+  alive        the code differs
+  equal        the code is the same: in this stage the value has no effect
   not allowed  a constraint forbids it
   broken       it does not compile
+  own          the stage has the value already
 
-Where stages do not allow it, a value is tried around other variants. A knob that changes no code anywhere is dead. With a dead knob, or a value
-that does not compile, the exit code is 3. It takes some minutes the first time; builds are kept.`,
+A value that no stage allows is tried on other variants. A knob that never
+changes the code is dead. With a dead knob, or a value that does not compile,
+the exit code is 3. The first proof takes minutes; builds are cached.`,
 		Example:   "  attune list\n  attune list knobs\n  attune list champions --ledger results\n  attune list knobs --prove --arch sm_89",
 		Args:      listArgs,
 		ValidArgs: listKinds,
@@ -42,7 +47,7 @@ that does not compile, the exit code is 3. It takes some minutes the first time;
 			if err != nil {
 				return err
 			}
-			if prove.asked {
+			if prove.requested {
 				return a.prove(cmd.Context(), prove, kernel, folder)
 			}
 			wants := func(what string) bool { return len(args) == 0 || args[0] == what }
@@ -65,7 +70,7 @@ that does not compile, the exit code is 3. It takes some minutes the first time;
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&prove.asked, "prove", false, "with knobs: build each value around each stage and show whether it changes the machine code")
+	f.BoolVar(&prove.requested, "prove", false, "with knobs: build each value and show whether it changes the machine code")
 	f.StringVar(&prove.arch, "arch", "", "with --prove: build for this architecture (default: the newest of each stage)")
 	return cmd
 }
@@ -92,7 +97,7 @@ func (a *app) listStages(kernel *spec.Kernel) {
 }
 
 func (a *app) listSelections(kernel *spec.Kernel) {
-	fmt.Fprintln(a.stdout, "selections (of each the first line that holds for a shape names its variant)")
+	fmt.Fprintln(a.stdout, "selections (the first line that holds for a shape chooses its variant)")
 	for _, s := range kernel.Selections {
 		fmt.Fprintf(a.stdout, "  %-8s %s\n", s.Name, s.Hypothesis)
 		if parent, ok := s.Parent(); ok {

@@ -1,4 +1,5 @@
-// Attune builds FP8 attention kernels for NVIDIA GPUs and proves them: does a variant fit the chip, is it right, is it really faster.
+// Attune is a lab for GPU kernels. It builds a kernel variant, checks that it fits the chip and
+// that it is correct, measures whether it is faster, and records the evidence.
 package main
 
 import (
@@ -16,7 +17,7 @@ func main() {
 	os.Exit(attune(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// attune is the whole program, and returns its exit code.
+// attune runs the program and returns its exit code.
 func attune(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -26,7 +27,7 @@ func attune(args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
-	a.json = a.json || slices.Contains(args, "--json") // which a wrong flag before it has kept from being read
+	a.json = a.json || slices.Contains(args, "--json") // an unknown flag before it ends the parsing
 	code := a.exitCode(ctx, err)
 	if code == exitNoCompiler && a.noCompiler != nil {
 		err = fmt.Errorf("%w (%w)", err, a.noCompiler)
@@ -37,10 +38,10 @@ func attune(args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// printError writes the error: as a line for people, as an object for programs.
+// printError writes an error as a line, or with --json as an object.
 func (a *app) printError(err error, code int) {
 	if a.json {
-		// Nothing can be done about a standard error that cannot be written.
+		// Without standard error there is nowhere left to report to.
 		_ = json.NewEncoder(a.stderr).Encode(map[string]any{"message_type": "exit_error", "code": code, "message": err.Error()})
 		return
 	}

@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On a terminal the status line says which mutant is before the court; interrupted then, the program says how far it got.
+// On a terminal the status line has the present mutant. An interrupted program reports how far it
+// got.
 func TestInterruptMutants(t *testing.T) {
-	person, program := terminalPair(t)
+	user, program := terminalPair(t)
 	cmd, _ := command(t, "mutate", "stage2", "--shapes", "1x1x33x64")
 	cmd.Env = append(cmd.Env, "TERM=xterm")
 	cmd.Stderr = program
@@ -21,15 +22,15 @@ func TestInterruptMutants(t *testing.T) {
 		t.Fatal(err)
 	}
 	program.Close() // so that reading ends with the process
-	var said strings.Builder
+	var shown strings.Builder
 	signalled := false
-	for in := bufio.NewReader(person); ; {
+	for in := bufio.NewReader(user); ; {
 		letter, err := in.ReadByte()
-		if err != nil { // EIO, when nobody has the other side open
+		if err != nil { // EIO when the other side is closed
 			break
 		}
-		said.WriteByte(letter)
-		if !signalled && strings.HasSuffix(said.String(), "mutant at line ") {
+		shown.WriteByte(letter)
+		if !signalled && strings.HasSuffix(shown.String(), "mutant at line ") {
 			signalled = true
 			if err := cmd.Process.Signal(os.Interrupt); err != nil {
 				t.Fatal(err)
@@ -39,20 +40,20 @@ func TestInterruptMutants(t *testing.T) {
 	if code, died := exitOf(t, cmd.Wait()); code != exitInterrupted {
 		t.Errorf("exit code %d, signal %v", code, died)
 	}
-	if !regexp.MustCompile(`attune: interrupted; \d+ of 300 mutants were tried\r\n$`).MatchString(said.String()) {
-		t.Errorf("the terminal shows %q", said.String())
+	if !regexp.MustCompile(`attune: interrupted; \d+ of 300 mutants were tried\r\n$`).MatchString(shown.String()) {
+		t.Errorf("the terminal shows %q", shown.String())
 	}
 }
 
-// terminalPair is a pseudo terminal: the side of the person, and the side of the program.
-func terminalPair(t *testing.T) (person, program *os.File) {
+// terminalPair is a pseudo terminal: the user's side and the program's side.
+func terminalPair(t *testing.T) (user, program *os.File) {
 	t.Helper()
-	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Skip("no pseudo terminals here: ", err)
 	}
-	t.Cleanup(func() { person.Close() })
-	raw, err := person.SyscallConn()
+	t.Cleanup(func() { user.Close() })
+	raw, err := user.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,5 +74,5 @@ func terminalPair(t *testing.T) (person, program *os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return person, program
+	return user, program
 }

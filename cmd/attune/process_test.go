@@ -17,11 +17,11 @@ import (
 	"attune/internal/device/isolate"
 )
 
-// command is the program as a process of its own, in a folder of its own, with an empty cache.
+// command is the program as a process, in a folder of its own with an empty cache.
 func command(t *testing.T, args ...string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 	t.Helper()
 	dir := t.TempDir()
-	cmd = exec.Command("attune", args...) // which TestMain has put into PATH
+	cmd = exec.Command("attune", args...) // TestMain puts it into PATH
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "ATTUNE_CACHE="+filepath.Join(dir, "cache"), "ATTUNE_LEDGER=")
 	stderr = &bytes.Buffer{}
@@ -29,7 +29,7 @@ func command(t *testing.T, args ...string) (cmd *exec.Cmd, stderr *bytes.Buffer)
 	return cmd, stderr
 }
 
-// exitOf is the exit code of a process, or the name of the signal that it died of.
+// exitOf is the exit code of a process, or the signal that ended it.
 func exitOf(t *testing.T, err error) (code int, signal syscall.Signal) {
 	t.Helper()
 	var exit *exec.ExitError
@@ -45,7 +45,7 @@ func exitOf(t *testing.T, err error) (code int, signal syscall.Signal) {
 	return exit.ExitCode(), 0
 }
 
-// hangingToolkit is a CUDA toolkit whose compiler never ends. It makes a file when it begins.
+// hangingToolkit is a CUDA toolkit whose compiler never ends. It creates a file when it starts.
 func hangingToolkit(t *testing.T) (dir, started string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -69,7 +69,7 @@ exec sleep 600
 	return dir, started
 }
 
-// signalWhen sends a signal as soon as a file is there.
+// signalWhen sends a signal as soon as a file exists.
 func signalWhen(t *testing.T, cmd *exec.Cmd, file string, signal os.Signal) {
 	t.Helper()
 	for {
@@ -100,12 +100,12 @@ func TestInterrupt(t *testing.T) {
 			t.Errorf("%s: standard error is %q, want %q", signal, stderr, want)
 		}
 		if left, err := os.ReadDir(temporary); err != nil || len(left) != 0 {
-			t.Errorf("%s: left behind: %v, %v", signal, left, err)
+			t.Errorf("%s: temporary files: %v, %v", signal, left, err)
 		}
 	}
 }
 
-// Two cases: one that is done at once, and one that never is.
+// Two kernels: one that ends at once, and one that never ends.
 const interruptedPTX = `.version 8.0
 .target sm_80
 .address_size 64
@@ -147,7 +147,7 @@ func TestInterruptSim(t *testing.T) {
 			t.Fatal(err)
 		}
 		if rest, err := io.ReadAll(out); err != nil || len(rest) > 0 {
-			t.Errorf("%s: standard output goes on with %q, %v", signal, rest, err)
+			t.Errorf("%s: more standard output: %q, %v", signal, rest, err)
 		}
 		if code, died := exitOf(t, cmd.Wait()); code != exitInterrupted {
 			t.Errorf("%s: exit code %d, signal %v", signal, code, died)
@@ -158,7 +158,7 @@ func TestInterruptSim(t *testing.T) {
 	}
 }
 
-// Before the first mutant the kernel is built and held against the gate itself; here the compiler takes for ever.
+// Before the first mutant the unchanged kernel is built. The compiler of this test never ends.
 func TestInterruptMutate(t *testing.T) {
 	toolkit, started := hangingToolkit(t)
 	temporary := t.TempDir()
@@ -175,16 +175,16 @@ func TestInterruptMutate(t *testing.T) {
 		t.Errorf("standard error is %q, want %q", stderr, want)
 	}
 	if left, err := os.ReadDir(temporary); err != nil || len(left) != 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("temporary files: %v, %v", left, err)
 	}
 }
 
-// A reader that goes away is no reason for a stack trace, and none to stop a run that is to be recorded.
+// A reader that closes the pipe causes no stack trace, and does not stop a run that is recorded.
 func TestClosedPipe(t *testing.T) {
 	few := []string{"stage1", "stage2", "--device", "sim", "--arch", "sm_80", "--shapes", "1x1x32x64", "--seeds", "0"}
 	for _, test := range []struct {
 		args   []string
-		quiet  bool // dies as programs in a pipe do
+		quiet  bool // ends by SIGPIPE without a message
 		stderr string
 		runs   int
 	}{
@@ -219,18 +219,18 @@ func TestClosedPipe(t *testing.T) {
 	}
 }
 
-// The program can start itself again under any name: the test binary, called as it is, serves a device and runs no tests.
-func TestServesADeviceToItself(t *testing.T) {
+// The program can start itself under any name: the test binary serves a device and runs no tests.
+func TestDeviceServer(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var said bytes.Buffer
-	d, err := isolate.Start(t.Context(), isolate.Options{Command: []string{self, serverVerb, "0"}, Limit: time.Minute, Stderr: &said})
+	var printed bytes.Buffer
+	d, err := isolate.Start(t.Context(), isolate.Options{Command: []string{self, serverName, "0"}, Limit: time.Minute, Stderr: &printed})
 	if err == nil {
 		err = d.Close()
 	}
-	if err != nil && !errors.Is(err, device.ErrNoDevice) || said.Len() > 0 {
-		t.Errorf("%v: %s", err, said.String())
+	if err != nil && !errors.Is(err, device.ErrNoDevice) || printed.Len() > 0 {
+		t.Errorf("%v: %s", err, printed.String())
 	}
 }

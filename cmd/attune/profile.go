@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,31 +17,39 @@ import (
 )
 
 type profileOptions struct {
-	device, shapes, arch, folder string
-	seed                         uint64
-	againstSim                   bool
-	limit                        time.Duration
+	device               deviceOptions
+	shapes, arch, folder string
+	seed                 uint64
+	againstSim           bool
 }
 
 func (a *app) profileCommand() *cobra.Command {
-	var o profileOptions
+	o := profileOptions{device: deviceOptions{sim: defaultSim}}
 	cmd := &cobra.Command{
 		Use:   "profile VARIANT",
-		Short: "count what a variant does, and say what limits it",
-		Long: `Profile takes a variant through the gates with counters in place of times, and records the run. On a GPU the counters are those of Nsight Compute (ncu),
-which is started around the process that runs the kernel: the second of its two launches is counted, with the caches flushed before each pass and the clocks
-as they are. The ledger keeps the figures, a table and a roofline; the folder of -o gets them too, with ncu's report (.ncu-rep).
+		Short: "count what a variant does, and report what limits it",
+		Long: `Profile takes a variant through the gates with counters instead of times, and
+records the run. On a GPU the counters are those of Nsight Compute (ncu), which
+is started around the process that runs the kernel. It counts the second of two
+launches, with the caches flushed before each pass and the clocks as they are.
+The ledger keeps the figures, a table and a roofline plot. The folder of -o gets
+them too, with ncu's report (.ncu-rep).
 
-The profile gate passes where the tensor cores are at 50 % of their peak or more, or DRAM is below 50 % of its own; else the exit code is 13.
+The profile gate passes if the tensor cores are at 50 % of their peak or more,
+or DRAM is below 50 % of its peak. Otherwise the exit code is 13.
 
-With no GPU, no ncu or no permission to read the counters the simulator counts: instructions, requests and sectors of global memory, passes over shared
-memory and their conflicts, products by the machine instructions that they become. It knows no time, no DRAM and no stalls; they are "not measured", and so is
-the gate.
+Without a GPU, without ncu or without permission to read the counters, the
+simulator counts: instructions, requests and sectors of global memory, passes
+over shared memory and their conflicts, and tensor instructions. It has no time,
+no DRAM and no stalls; they are "not measured", and so is the gate.
 
---against-sim has it count the same launch beside the GPU. The table has both sides and the difference. Figures that PTX decides must agree within 2 %; those
-that do not are named below it, and so is what need not agree or cannot, and why. A difference in brackets is of a figure that need not.
+With --against-sim the simulator counts the same launch as the GPU. The table
+has both counts and the difference. Figures that PTX determines must agree
+within 2 %. The lines below the table name those that do not agree, and those
+that need not or cannot agree, with the reason. A difference in brackets is of a
+figure that need not agree.
 
-The profiler is asked first which metrics it knows. Those that it does not know on this chip are left out and named; all others are counted.`,
+Metrics that ncu does not have on this chip are skipped and named.`,
 		Example: `  attune profile stage3b
   attune profile stage3b --shapes 1x8x512x64 --against-sim -o out
   attune profile stage2+USE_XOR_SWIZZLE=1 --device sim --json`,
@@ -50,65 +57,44 @@ The profiler is asked first which metrics it knows. Those that it does not know 
 		RunE: func(cmd *cobra.Command, args []string) error { return a.profile(cmd.Context(), o, args[0]) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.device, "device", "auto", "what runs the kernel: cuda, cuda:N, sim; auto is the GPU, or sim where there is none")
-	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the first that the performance gate judges by, or the simulator's first)")
-	f.Uint64Var(&o.seed, "seed", 0, "of the inputs")
-	f.BoolVar(&o.againstSim, "against-sim", false, "have the simulator count the same launch, and say where the two agree")
+	f.StringVar(&o.device.name, "device", autoDevice, "cuda, cuda:N or sim; auto is the GPU, or sim if there is none")
+	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the first benchmark shape, or the simulator's first)")
+	seedFlag(f, &o.seed)
+	f.BoolVar(&o.againstSim, "against-sim", false, "count the same launch on the simulator too, and compare")
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's, or the newest of the stage)")
-	f.StringVarP(&o.folder, "output", "o", "", "write tables, plots and ncu's reports into this folder as well")
-	f.DurationVar(&o.limit, "timeout", 5*time.Minute, "how long one launch may take before it is ended, with all the passes of the profiler")
+	f.StringVarP(&o.folder, "output", "o", "", "write tables, plots and ncu's reports into this `folder` as well")
+	f.DurationVar(&o.device.limit, "timeout", 5*time.Minute, "limit of one launch, with all passes of the profiler")
 	return cmd
 }
 
 func (a *app) profile(ctx context.Context, o profileOptions, text string) error {
-	if o.limit <= 0 {
-		return usageError{fmt.Errorf("--timeout %s: want more than 0", o.limit)}
-	}
 	kernel, folder, err := a.kernel()
 	if err != nil {
 		return err
 	}
-	request := lab.ProfileRequest{Seed: o.seed, Arch: o.arch, Folder: o.folder}
-	if request.Variant, err = kernel.Variant(text); err != nil {
-		return usageError{err}
-	}
-	if request.Shapes, err = o.askedShapes(kernel, o.device == simKind); err != nil {
-		return usageError{err}
-	}
-	asked := lab.Request{Variants: []spec.Variant{request.Variant}, Shapes: request.Shapes, Arch: o.arch}
-	if err := asked.Check(); err != nil {
+	if _, err := o.request(kernel, text, o.device.name == simDevice); err != nil { // before anything is started
 		return err
 	}
-	images, _, err := a.builder(ctx, folder)
+	w, err := a.newRecordingWorkplace(ctx, kernel, folder)
 	if err != nil {
 		return err
 	}
-	kept, err := a.openLedger(ctx)
+	defer w.close()
+	w.status.Set("looking for a device")
+	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
+		return err
+	}
+	request, err := o.request(kernel, text, w.Device.Simulated())
 	if err != nil {
 		return err
 	}
-	defer kept.Close()
-	status := a.status()
-	defer status.Clear()
-	l := newLab(kernel, images, status)
-	l.Ledger, l.Git, l.Version = kept, a.git(ctx), version()
-	status.Set("looking for a device")
-	if err := a.chooseDevice(ctx, l, runOptions{device: o.device, limit: o.limit, sim: simOptions{schedules: 1, checks: "on", tensor: "exact"}}); err != nil {
+	if err := a.addCounters(w.Device, o, &request); err != nil {
 		return err
 	}
-	if request.Shapes, err = o.askedShapes(kernel, l.Facts.Kind == simKind); err != nil {
-		return usageError{err}
-	}
-	if err := a.counters(l, o, &request); err != nil {
-		return err
-	}
-	r, profiles, err := l.Profile(ctx, request)
-	status.Clear()
-	switch {
-	case ctx.Err() != nil:
-		return errors.New("interrupted; no profile was taken")
-	case err != nil:
-		return err
+	r, profiles, err := w.Profile(ctx, request)
+	w.status.Clear()
+	if err != nil {
+		return interruptedWith(ctx, err, "no profile was taken")
 	}
 	if err := a.printProfiles(r, profiles); err != nil {
 		return err
@@ -116,8 +102,20 @@ func (a *app) profile(ctx context.Context, o profileOptions, text string) error 
 	return outcome([]*run.Run{r})
 }
 
-// askedShapes are the shapes to profile: one, where none is named.
-func (o profileOptions) askedShapes(kernel *spec.Kernel, simulated bool) ([]tensor.Shape, error) {
+// request checks the options and makes a request of them, without counters.
+func (o profileOptions) request(kernel *spec.Kernel, text string, simulated bool) (lab.ProfileRequest, error) {
+	r := lab.ProfileRequest{Seed: o.seed, Arch: o.arch, Folder: o.folder}
+	errs := [3]error{checkLimit(o.device.limit)}
+	r.Variant, errs[1] = kernel.Variant(text)
+	r.Shapes, errs[2] = o.profiledShapes(kernel, simulated)
+	if err := errors.Join(errs[:]...); err != nil {
+		return r, usageError{err}
+	}
+	return r, lab.Request{Variants: []spec.Variant{r.Variant}, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: o.arch}.Check()
+}
+
+// profiledShapes are the requested shapes, or one by default.
+func (o profileOptions) profiledShapes(kernel *spec.Kernel, simulated bool) ([]tensor.Shape, error) {
 	if o.shapes != "" {
 		return kernel.Shapes(o.shapes)
 	}
@@ -132,30 +130,31 @@ func (o profileOptions) askedShapes(kernel *spec.Kernel, simulated bool) ([]tens
 	return shapes[:1], nil
 }
 
-// counters finds what counts: Nsight Compute for a GPU, the simulator for itself and where it is asked for. For counting it needs no checkers: those were on
-// when the answers were checked.
-func (a *app) counters(l *lab.Lab, o profileOptions, request *lab.ProfileRequest) error {
-	if l.Facts.Kind == simKind || o.againstSim {
-		request.Simulator = simdevice.Open(simdevice.Options{Limit: o.limit})
+// addCounters adds Nsight Compute for a GPU, and the simulator for itself, for --against-sim and as
+// a fallback. It counts without checkers: the correctness gate has run them.
+func (a *app) addCounters(d lab.Device, o profileOptions, request *lab.ProfileRequest) error {
+	simulator := simdevice.Open(simdevice.Options{Limit: o.device.limit})
+	if d.Simulated() || o.againstSim {
+		request.Simulator = simulator
 	}
-	if l.Facts.Kind == simKind {
+	if d.Simulated() {
 		return nil
 	}
-	request.Instead = simdevice.Open(simdevice.Options{Limit: o.limit})
+	request.Fallback = simulator
 	program, err := profile.Find()
 	if err != nil {
 		request.NoProfiler = err.Error()
 		return nil
 	}
-	name := o.device
-	if name == "auto" {
-		name = "cuda"
+	name := o.device.name
+	if name == autoDevice {
+		name = cudaDevice
 	}
-	child, err := a.child(name, o.limit)
+	child, err := a.child(name, o.device.limit)
 	if err != nil {
 		return err
 	}
-	request.Profiler = &profile.Nsight{Program: program, Child: child, Arch: l.Facts.Arch}
+	request.Profiler = &profile.Nsight{Program: program, Child: child, Arch: d.Facts().Arch}
 	return nil
 }
 
@@ -170,9 +169,9 @@ func (a *app) printProfiles(r *run.Run, profiles []*profile.Profile) error {
 	if a.json {
 		return a.printJSON(profiled{1, r, append([]*profile.Profile{}, profiles...)})
 	}
-	var wrong []error
+	var errs []error
 	for _, p := range profiles {
-		wrong = append(wrong, report.Profile(a.stdout, r.Variant, p))
+		errs = append(errs, report.Profile(a.stdout, r.Variant, p))
 	}
-	return errors.Join(append(wrong, report.Text(a.stdout, r))...)
+	return errors.Join(append(errs, report.Text(a.stdout, r))...)
 }

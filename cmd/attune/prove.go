@@ -13,45 +13,39 @@ import (
 	"attune/internal/spec"
 )
 
-// proveOptions are the flags of list that ask for a proof.
+// proveOptions are the flags of list for a proof.
 type proveOptions struct {
-	asked bool
-	arch  string
+	requested bool
+	arch      string
 }
 
 func (o proveOptions) check(args []string) error {
 	switch {
-	case o.asked && !slices.Equal(args, []string{"knobs"}):
+	case o.requested && !slices.Equal(args, []string{"knobs"}):
 		return errors.New("--prove is about knobs; write `attune list knobs --prove`")
-	case o.arch != "" && !o.asked:
+	case o.arch != "" && !o.requested:
 		return errors.New("--arch goes with --prove; write `attune list knobs --prove --arch " + o.arch + "`")
 	}
 	return nil
 }
 
 func (a *app) prove(ctx context.Context, o proveOptions, kernel *spec.Kernel, folder fs.FS) error {
-	images, compiler, err := a.builder(ctx, folder)
+	w, err := a.newWorkplace(ctx, kernel, folder)
 	if err != nil {
 		return err
 	}
-	if compiler == nil {
+	defer w.close()
+	if w.compiler == nil {
 		return fmt.Errorf("--prove builds variants that are not shipped: %w", a.noCompiler)
 	}
-	status := a.status()
-	defer status.Clear()
-	var at lab.Event
-	l := &lab.Lab{Kernel: kernel, Builder: images, Watch: func(e lab.Event) {
-		at = e
-		status.Set("%s", statusText(e))
-	}}
-	status.Set("compiling")
-	proof, err := l.Prove(ctx, lab.ProofRequest{Arch: o.arch})
-	status.Clear()
+	w.status.Set("building")
+	proof, err := w.Prove(ctx, lab.ProofRequest{Arch: o.arch})
+	w.status.Clear()
 	switch {
-	case ctx.Err() != nil && at.Total == 0:
-		return errors.New("interrupted before the first departure was built")
+	case ctx.Err() != nil && w.last.Total == 0:
+		return errors.New("interrupted before the first build was finished")
 	case ctx.Err() != nil:
-		return fmt.Errorf("interrupted; %d of %d departures were built, and are kept", at.Done+1, at.Total)
+		return fmt.Errorf("interrupted; %d of %d builds were finished, and are in the cache", w.last.Done+1, w.last.Total)
 	case err != nil:
 		return err
 	}
@@ -62,9 +56,7 @@ func (a *app) prove(ctx context.Context, o proveOptions, kernel *spec.Kernel, fo
 			*lab.Proof
 		}{1, kernel.Name, proof})
 	} else {
-		out := &strings.Builder{}
-		printProof(out, kernel.Name, proof)
-		_, err = io.WriteString(a.stdout, out.String())
+		err = printProof(a.stdout, kernel.Name, proof)
 	}
 	if err == nil && proof.Failed() {
 		err = gateError{exitSomeFailed}
@@ -72,13 +64,14 @@ func (a *app) prove(ctx context.Context, o proveOptions, kernel *spec.Kernel, fo
 	return err
 }
 
-// printProof writes what each value does around which stages, and the sum.
-func printProof(w io.Writer, kernel string, p *lab.Proof) {
+// printProof writes the effect of each value on each stage, and the totals.
+func printProof(w io.Writer, kernel string, p *lab.Proof) error {
+	out := &strings.Builder{}
 	arch := p.Arch
 	if arch == "" {
 		arch = "the newest architecture of each stage"
 	}
-	fmt.Fprintf(w, "knobs of %s, one departure from each stage, for %s\n", kernel, arch)
+	fmt.Fprintf(out, "knobs of %s, each value as the only change to each stage, for %s\n", kernel, arch)
 	count := map[lab.Fate]int{}
 	for _, k := range p.Knobs {
 		count[k.Fate]++
@@ -86,19 +79,21 @@ func printProof(w io.Writer, kernel string, p *lab.Proof) {
 		if k.Fate == lab.Dead {
 			fate = "DEAD"
 		}
-		fmt.Fprintf(w, "  %s: %s\n", k.Knob, fate)
+		fmt.Fprintf(out, "  %s: %s\n", k.Knob, fate)
 		for _, v := range k.Values {
 			value := fmt.Sprint(v.Value)
 			for _, part := range []struct {
-				what string
-				in   []string
+				what     string
+				variants []string
 			}{{"alive", v.Alive}, {"equal", v.Equal}, {"not allowed", v.NotAllowed}, {"broken", v.Broken}, {"own", v.Own}} {
-				if len(part.in) > 0 {
-					fmt.Fprintf(w, "    %5s  %-11s  %s\n", value, part.what, strings.Join(part.in, " "))
+				if len(part.variants) > 0 {
+					fmt.Fprintf(out, "    %5s  %-11s  %s\n", value, part.what, strings.Join(part.variants, " "))
 					value = ""
 				}
 			}
 		}
 	}
-	fmt.Fprintf(w, "%d alive, %d dead, %d untried (with one value, or bound to others)\n", count[lab.Alive], count[lab.Dead], count[lab.Untried])
+	fmt.Fprintf(out, "%d alive, %d dead, %d untried (with one value, or constrained by others)\n", count[lab.Alive], count[lab.Dead], count[lab.Untried])
+	_, err := io.WriteString(w, out.String())
+	return err
 }

@@ -16,19 +16,19 @@ import (
 	"attune/internal/device"
 )
 
-var update = flag.Bool("update", false, "write what the results give now into README.md")
+var update = flag.Bool("update", false, "write the tables of the results into README.md")
 
-// root is the repository's, from here.
+// root is the folder of the repository.
 const root = "../.."
 
-// printed is what a command gives.
+// printed runs a command.
 func printed(args ...string) (out, errs string, code int) {
 	var stdout, stderr bytes.Buffer
 	code = attune(args, &stdout, &stderr)
 	return stdout.String(), stderr.String(), code
 }
 
-// checkReadme holds what stands between two marks of the README against what it should be, or, with -update, puts it there.
+// checkReadme compares the text between two marks of the README, or, with -update, writes it.
 func checkReadme(t *testing.T, mark, want string) {
 	t.Helper()
 	const path = "README.md"
@@ -41,19 +41,19 @@ func checkReadme(t *testing.T, mark, want string) {
 	got, after, closed := strings.Cut(rest, end)
 	switch {
 	case !found || !closed:
-		t.Fatalf("README.md has no %s between its marks", mark)
+		t.Fatalf("README.md has no marks of %s", mark)
 	case got == want:
 	case *update:
 		if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("README.md has\n%s\nand the results give\n%s\n`make readme` puts it there", got, want)
+		t.Errorf("README.md has\n%s\nand the results give\n%s\n`make readme` updates it", got, want)
 	}
 }
 
-// The README's ladder is what the committed results give.
-func TestReadmeLadderIsPrintedFromTheResults(t *testing.T) {
+// The README's ladder is that of the committed results.
+func TestReadmeLadder(t *testing.T) {
 	t.Chdir(root)
 	out, errs, code := printed("history", "--ladder", "--markdown", "--ledger", "results")
 	if code != exitOK {
@@ -62,9 +62,9 @@ func TestReadmeLadderIsPrintedFromTheResults(t *testing.T) {
 	checkReadme(t, "ladder", out)
 }
 
-// The README's benches are the newest of the committed results: one with peers, and those that have variants alone, on larger shapes, under a steady load
-// and after rests of each length. As long as there are none, nothing stands there.
-func TestReadmeBenchesArePrintedFromTheResults(t *testing.T) {
+// The README's benches are the newest of the committed results: one with peers, and those with
+// variants alone on larger shapes, under a steady load and after rests of each length.
+func TestReadmeBenches(t *testing.T) {
 	t.Chdir(root)
 	newest := newestBenches(t)
 	var section strings.Builder
@@ -102,7 +102,7 @@ func newestBenches(t *testing.T) benchIDs {
 		t.Fatal(err)
 	}
 	newest := benchIDs{rested: map[time.Duration]string{}}
-	for _, file := range files { // in the order of their ids, which begin with the time
+	for _, file := range files { // in the order of their ids, which is that of their times
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -115,17 +115,17 @@ func newestBenches(t *testing.T) benchIDs {
 		if err := json.Unmarshal(text, &bench); err != nil {
 			t.Fatal(err)
 		}
-		said := func(flag string) string { // in the command
+		flagOf := func(flag string) string { // of the command
 			words := strings.Fields(bench.Command)
 			if i := slices.Index(words, flag); i >= 0 {
 				return words[i+1]
 			}
 			return ""
 		}
-		switch launches := said("--launches"); {
-		case launches != "" && launches != fmt.Sprint(device.UsualLaunches): // on the terms of others
-		case said("--rest") != "":
-			rest, err := time.ParseDuration(said("--rest"))
+		switch launches := flagOf("--launches"); {
+		case launches != "" && launches != fmt.Sprint(device.UsualLaunches): // for figures of other implementations
+		case flagOf("--rest") != "":
+			rest, err := time.ParseDuration(flagOf("--rest"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -134,7 +134,7 @@ func newestBenches(t *testing.T) benchIDs {
 			newest.withPeers = bench.ID
 		default:
 			newest.steady = bench.ID
-			clear(newest.rested) // they are of another program
+			clear(newest.rested) // they are of an older program
 		}
 	}
 	return newest

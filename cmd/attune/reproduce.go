@@ -26,21 +26,25 @@ func (a *app) reproduceCommand() *cobra.Command {
 	var o reproduceOptions
 	cmd := &cobra.Command{
 		Use:   "reproduce RUN",
-		Short: "do a recorded run again and say whether it still holds",
-		Long: `Reproduce does a recorded run again: the same variant, shapes, seeds, inputs, architecture and samples, against the same parent, on a device of
-the same kind. It holds when the machine code is the same, every answer has the same bytes, and the gates and the verdict are the same. The
-times of then and now are compared as well, but they are of two sessions, and decide nothing. The new run is recorded, and names the old one.
+		Short: "repeat a recorded run and report whether it still holds",
+		Long: `Reproduce repeats a recorded run: the same variant, shapes, seeds, inputs,
+architecture and samples, against the same parent, on a device of the same kind.
+The run holds if the machine code, the bytes of every output, the gates and the
+verdict are the same. Times are compared too, but the sessions differ, so they
+decide nothing. The new run is recorded, with the id of the old one.
 
-A run that was made on a GPU can be done again with --device sim, for correctness only. The simulator is slow: --shapes keeps to some shapes.
-RUN is written as for show. The exit code is 0 where the run holds, 3 where it does not, and 20 where it needs a GPU and there is none.`,
+A run of a GPU can be repeated with --device sim, for correctness only. The
+simulator is slow: --shapes selects some of the shapes. RUN is written as for
+show. The exit code is 0 if the run holds, 3 if it does not, and 20 if it needs
+a GPU and there is none.`,
 		Example: "  attune reproduce latest\n  attune reproduce 30323b --ledger results --device sim --shapes small",
 		Args:    exactly("RUN", "latest"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.reproduce(cmd.Context(), o, args[0]) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.device, "device", "", "what runs the kernels: cuda, cuda:N, sim, auto (default: what ran them then)")
-	f.StringVar(&o.shapes, "shapes", "", "of the run's shapes only these, with commas")
-	f.DurationVar(&o.limit, "timeout", defaultLimit, "how long one launch or timing may take before it is ended")
+	f.StringVar(&o.device, "device", "", "cuda, cuda:N, sim or auto (default: the device of the record)")
+	f.StringVar(&o.shapes, "shapes", "", "only these shapes of the run, with commas")
+	f.DurationVar(&o.limit, "timeout", defaultLimit, "limit of one launch or timing")
 	return cmd
 }
 
@@ -49,48 +53,41 @@ func (a *app) reproduce(ctx context.Context, o reproduceOptions, ref string) err
 	if err != nil {
 		return err
 	}
-	kept, err := a.openLedger(ctx)
+	w, err := a.newRecordingWorkplace(ctx, kernel, folder)
 	if err != nil {
 		return err
 	}
-	defer kept.Close()
-	then, err := readWithSamples(ctx, kept, ref)
+	defer w.close()
+	recorded, err := readWithSamples(ctx, w.Ledger, ref)
 	if err != nil {
 		return err
 	}
-	request, err := o.request(kernel, then)
+	request, err := o.request(kernel, recorded)
 	if err != nil {
 		return err
 	}
-	images, _, err := a.builder(ctx, folder)
-	if err != nil {
-		return err
-	}
-	status := a.status()
-	defer status.Clear()
-	l := newLab(kernel, images, status)
-	l.Ledger, l.Git, l.Version = kept, a.git(ctx), version()
-	status.Set("looking for a device")
-	err = a.chooseDevice(ctx, l, o.as(then))
+	const nothing = "nothing was recorded"
+	w.status.Set("looking for a device")
+	w.Device, err = a.findDevice(ctx, o.deviceOf(recorded))
 	if errors.Is(err, device.ErrNoDevice) {
-		return fmt.Errorf("%w; run %s was made on one: --device sim does it again for correctness only", err, then.ID)
+		return fmt.Errorf("%w; run %s was made on one: --device sim repeats it for correctness only", err, recorded.ID)
 	}
 	if err != nil {
-		return interruptedWith(ctx, err, "nothing was recorded")
+		return interruptedWith(ctx, err, nothing)
 	}
-	var now *run.Run
-	err = l.Run(ctx, request, func(r *run.Run) { now = r })
-	status.Clear()
+	var repeated *run.Run
+	err = w.Run(ctx, request, func(r *run.Run) { repeated = r })
+	w.status.Clear()
 	if err != nil {
-		return interruptedWith(ctx, err, "nothing was recorded")
+		return interruptedWith(ctx, err, nothing)
 	}
-	return a.printReproduction(then, now)
+	return a.printReproduction(recorded, repeated)
 }
 
-// request is what does the run again.
-func (o reproduceOptions) request(kernel *spec.Kernel, then *run.Run) (lab.Request, error) {
-	if o.limit <= 0 {
-		return lab.Request{}, usageError{fmt.Errorf("--timeout %s: want more than 0", o.limit)}
+// request repeats the run.
+func (o reproduceOptions) request(kernel *spec.Kernel, recorded *run.Run) (lab.Request, error) {
+	if err := checkLimit(o.limit); err != nil {
+		return lab.Request{}, usageError{err}
 	}
 	var only []tensor.Shape
 	if o.shapes != "" {
@@ -99,28 +96,28 @@ func (o reproduceOptions) request(kernel *spec.Kernel, then *run.Run) (lab.Reque
 			return lab.Request{}, usageError{err}
 		}
 	}
-	return lab.Again(kernel, then, only)
+	return lab.ReproduceRequest(kernel, recorded, only)
 }
 
-// as sets the device as it was set then, as far as the flags leave it open.
-func (o reproduceOptions) as(then *run.Run) runOptions {
-	set := runOptions{device: o.device, limit: o.limit, sim: simOptions{schedules: 1, checks: "on", tensor: "exact"}}
+// deviceOf selects the device of the record with its settings, unless a flag names another.
+func (o reproduceOptions) deviceOf(recorded *run.Run) deviceOptions {
+	d := deviceOptions{name: o.device, limit: o.limit, sim: defaultSim}
 	switch {
-	case set.device == "" && then.Device == "none":
-		set.device = "auto" // it came to no device then, and will hardly do so now
-	case set.device == "":
-		set.device = then.Device
+	case d.name == "" && recorded.Device == "none":
+		d.name = autoDevice // the run failed before it needed a device
+	case d.name == "":
+		d.name = recorded.Device
 	}
-	if s := then.Asked.Simulation; s != nil {
-		set.sim = simOptions{schedules: s.Schedules, checks: "on", tensor: s.Tensor}
+	if s := recorded.Requested.Simulation; s != nil {
+		d.sim = simOptions{schedules: s.Schedules, checks: "on", tensor: s.Tensor}
 		if !s.Checks {
-			set.sim.checks = "off"
+			d.sim.checks = "off"
 		}
 	}
-	if set.device != simKind {
-		set.sanitizer = then.Asked.Sanitizer
+	if d.name != simDevice {
+		d.sanitizer = recorded.Requested.Sanitizer
 	}
-	return set
+	return d
 }
 
 func readWithSamples(ctx context.Context, kept *ledger.Ledger, ref string) (*run.Run, error) {
@@ -135,13 +132,13 @@ func readWithSamples(ctx context.Context, kept *ledger.Ledger, ref string) (*run
 	return r, err
 }
 
-func (a *app) printReproduction(then, now *run.Run) error {
-	found := run.CompareAgain(then, now)
+func (a *app) printReproduction(recorded, repeated *run.Run) error {
+	found := run.CompareRepeated(recorded, repeated)
 	var err error
 	if a.json {
-		err = a.printJSON(map[string]any{"schema_version": 1, "holds": found.Holds, "reproduction": found, "run": now})
+		err = a.printJSON(map[string]any{"schema_version": 1, "holds": found.Holds, "reproduction": found, "run": repeated})
 	} else {
-		err = errors.Join(report.Text(a.stdout, now), report.Reproduction(a.stdout, found))
+		err = errors.Join(report.Text(a.stdout, repeated), report.Reproduction(a.stdout, found))
 	}
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"attune/internal/terminal"
 )
 
-// app is what the verbs share: where they write, and the flags that all of them have.
+// app is what the commands share: the outputs, and the flags that all of them have.
 type app struct {
 	stdout, stderr io.Writer
 
@@ -22,49 +22,55 @@ type app struct {
 	ledgerDir string
 	json      bool
 
-	started    bool  // a verb has begun; errors before are usage errors
-	noCompiler error // why no compiler was found, for whoever turns out to need one
+	started    bool  // a command has begun; earlier errors are usage errors
+	noCompiler error // why no compiler was found, for a command that turns out to need one
 }
 
 func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "attune",
-		Short: "FP8 attention kernels for NVIDIA GPUs, and the lab that proves them",
-		Long: `attune takes a kernel variant from source to verdict: does it fit the chip, is it right, is it really faster.
+		Short: "a lab for GPU kernels: build, check, time, compare, profile, record",
+		Long: `attune takes a kernel variant from its source to a verdict: does it fit the
+chip, is it correct, is it faster.
 
-A variant is a stage, or a stage with knobs turned: stage2, stage2+TILE_N=32+USE_XOR_SWIZZLE=1.
-A shape is a name from the spec or BxHxSxD: mission, 1x8x512x64, 1x8x512x64:causal, 1x8x128x64:kv=512, 1x8x512x64:kvheads=2.
+A variant is a stage, or a stage with other knob values:
+  stage2, stage2+TILE_N=32+USE_XOR_SWIZZLE=1
+A shape is a name from the spec, or BxHxSxD with options:
+  mission, 1x8x512x64, 1x8x512x64:causal, 1x8x128x64:kv=512,
+  1x8x512x64:kvheads=2
 ` + exitText,
-		Example: `  attune run                                    every shipped stage, on the GPU or else on the simulator
-  attune run stage2 --shapes mission --seeds 0  one stage, one shape
+		Example: `  attune run                   every stage, on the GPU or else on the simulator
+  attune run stage2 --shapes mission --seeds 0
   attune build stage2 --arch sm_89 --emit ptx,cubin,log -o out
-  attune sim race.json                          any PTX kernel on the simulator, with all checkers
-  attune doctor                                 what this machine can do`,
+  attune sim race.json         any PTX kernel on the simulator
+  attune doctor                what attune can do on this machine`,
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.kernelDir, "kernel", "", "folder of a kernel with its kernel.toml (default: kernels/sdpa here, else the one in the program)")
-	flags.StringVar(&a.ledgerDir, "ledger", "", "folder of the ledger (default: ATTUNE_LEDGER, else .attune)")
+	flags.StringVar(&a.kernelDir, "kernel", "", "`folder` with a kernel.toml (default: kernels/sdpa here, else the kernel in the program)")
+	flags.StringVar(&a.ledgerDir, "ledger", "", "`folder` of the ledger (default: ATTUNE_LEDGER, else .attune)")
 	flags.BoolVar(&a.json, "json", false, "print one JSON document")
 	root.SetFlagErrorFunc(flagError)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages", "Flags.FlagUsagesWrapped 80"))
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.started = true }
 	root.AddCommand(
-		a.runCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.simCommand(), a.mutateCommand(), a.accuracyCommand(), a.listCommand(), a.historyCommand(), a.showCommand(), a.ledgerCommand(),
+		a.runCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.simCommand(),
+		a.mutateCommand(), a.accuracyCommand(), a.listCommand(), a.historyCommand(), a.showCommand(), a.ledgerCommand(),
 		a.promoteCommand(), a.rollbackCommand(), a.reproduceCommand(),
-		a.toolchainCommand(), a.doctorCommand(), a.versionCommand(), a.deviceCommand(),
+		a.toolchainCommand(), a.doctorCommand(), a.versionCommand(), a.serverCommand(),
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	for _, verb := range root.Commands() {
-		describe(verb)
+	for _, command := range root.Commands() {
+		completeHelp(command)
 	}
 	return root
 }
 
-// exactly asks for one argument, and says so with an example.
+// exactly requires one argument. The error shows an example.
 func exactly(what, example string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -74,26 +80,32 @@ func exactly(what, example string) cobra.PositionalArgs {
 	}
 }
 
-// oneOfItsVerbs refuses a verb that is not under this one, and offers the nearest.
-func oneOfItsVerbs(cmd *cobra.Command, args []string) error {
+// noSuchCommand refuses arguments of a command that only has subcommands, and suggests the nearest.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	var names []string
-	for _, under := range cmd.Commands() {
-		names = append(names, under.Name())
+	for _, sub := range cmd.Commands() {
+		names = append(names, sub.Name())
 	}
 	if nearest := spec.Nearest(args[0], names); nearest != "" {
-		return fmt.Errorf("unknown verb %q of %s; did you mean %q?", args[0], cmd.CommandPath(), nearest)
+		return fmt.Errorf("unknown command %q of %s; did you mean %q?", args[0], cmd.CommandPath(), nearest)
 	}
-	return fmt.Errorf("unknown verb %q of %s; there are %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
+	return fmt.Errorf("unknown command %q of %s; there are %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
 }
 
-// flagError offers the nearest flag to one that is not there.
+// renamedFlags has the present name of flags that had another.
+var renamedFlags = map[string]string{"iters": "rounds", "seed": "seeds", "out": "output"}
+
+// flagError suggests a flag for one that does not exist: its present name, or the nearest.
 func flagError(cmd *cobra.Command, err error) error {
 	_, name, found := strings.Cut(err.Error(), "unknown flag: --")
 	if !found {
 		return err
+	}
+	if renamed := renamedFlags[name]; cmd.Flags().Lookup(renamed) != nil {
+		return fmt.Errorf("%w; it is --%s now", err, renamed)
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
@@ -103,21 +115,21 @@ func flagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w; `%s --help` lists the flags", err, cmd.CommandPath())
 }
 
-// describe completes the help of a verb and of the verbs under it: an example where it has none, and the exit codes.
-func describe(verb *cobra.Command) {
-	if verb.Long == "" {
-		verb.Long = strings.ToUpper(verb.Short[:1]) + verb.Short[1:] + "."
+// completeHelp adds an example and the exit codes to the help of a command and its subcommands.
+func completeHelp(cmd *cobra.Command) {
+	if cmd.Long == "" {
+		cmd.Long = strings.ToUpper(cmd.Short[:1]) + cmd.Short[1:] + "."
 	}
-	verb.Long = strings.TrimSpace(verb.Long) + "\n" + exitText
-	if verb.Example == "" {
-		verb.Example = "  " + verb.CommandPath()
+	cmd.Long = strings.TrimSpace(cmd.Long) + "\n" + exitText
+	if cmd.Example == "" {
+		cmd.Example = "  " + cmd.CommandPath()
 	}
-	for _, under := range verb.Commands() {
-		describe(under)
+	for _, sub := range cmd.Commands() {
+		completeHelp(sub)
 	}
 }
 
-// status is the status line, if standard error is a terminal.
+// status is the status line, or nil if standard error is not a file.
 func (a *app) status() *terminal.Status {
 	if file, ok := a.stderr.(*os.File); ok {
 		return terminal.NewStatus(file)

@@ -17,10 +17,10 @@ import (
 	"attune/internal/toolchain"
 )
 
-// TestMain makes the test binary the program as well: under the name attune, as the scripts call it, and with the hidden verb, as the program
-// calls itself.
+// TestMain makes the test binary the program as well: under the name attune for the scripts, and
+// with the hidden command for the program itself.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == serverVerb {
+	if len(os.Args) > 1 && os.Args[1] == serverName {
 		main()
 	}
 	testscript.Main(m, map[string]func(){"attune": main})
@@ -31,7 +31,7 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken, brokenErr := filepath.Abs("../../internal/lab/testdata/broken") // a kernel that can be wrong in many ways
+	broken, brokenErr := filepath.Abs("../../internal/lab/testdata/broken") // a kernel with a stage for each way to be wrong
 	cases, casesErr := filepath.Abs("../../internal/cases/testdata")
 	if err := errors.Join(brokenErr, casesErr); err != nil {
 		t.Fatal(err)
@@ -41,7 +41,8 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
-			// An empty cache, and thus no compiler; scripts that need one link to the installed one.
+			// The cache is empty, so there is no compiler. Scripts that need one link to the
+			// installed one.
 			env.Setenv("ATTUNE_CACHE", env.Getenv("WORK")+"/cache")
 			env.Setenv("INSTALLED", cacheDir)
 			env.Setenv("BROKEN", broken)
@@ -53,7 +54,7 @@ func TestScripts(t *testing.T) {
 			case "compiler": // the pinned one is installed
 				_, err := toolchain.Installed(t.Context(), cacheDir)
 				return err == nil, nil
-			case "nvcc": // the machine has a compiler of its own
+			case "nvcc": // the machine has another compiler
 				_, err := toolchain.Find(t.Context(), t.TempDir())
 				return err == nil, nil
 			case "gpu":
@@ -65,11 +66,11 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("unknown condition %q", name)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "keys": keys, "measured": onGPU, "benched": benched},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "keys": keys, "measured": measured, "benched": benched},
 	})
 }
 
-// exits CODE program args... runs a program, which must end with this exit code.
+// exits CODE program args... runs a program and expects this exit code.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE program args...")

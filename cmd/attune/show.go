@@ -23,25 +23,26 @@ func (a *app) showCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show RUN",
 		Short: "print one recorded run or bench",
-		Long: `Show prints a run as it was recorded. RUN is its id, the beginning or the end of it where no other run has the same, or "latest".
-A bench is named alike, or "latest-bench"; its table is printed again. Files are checked against their hashes.`,
+		Long: `Show prints a recorded run or bench. RUN is an id, the beginning or the end of
+one if it is unique, "latest" for the newest run or "latest-bench" for the
+newest bench. Files are checked against their hashes.`,
 		Example: "  attune show latest\n  attune show 3f9a1c --file report.md\n  attune show latest-bench --by-shape --markdown --ledger results",
 		Args:    exactly("RUN", "latest"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.show(cmd.Context(), args[0], o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.file, "file", "", "print this file of it: run.json or bench.json, samples.json, report.md, and of a run ptxas.log")
+	f.StringVar(&o.file, "file", "", "print this file of the record: run.json or bench.json, samples.json, report.md, ptxas.log")
 	f.BoolVar(&o.markdown, "markdown", false, "print it as Markdown")
-	f.BoolVar(&o.byShape, "by-shape", false, "of a bench: one line a shape")
+	f.BoolVar(&o.byShape, "by-shape", false, "one line per shape, of a bench")
 	return cmd
 }
 
 func (a *app) show(ctx context.Context, ref string, o showOptions) error {
 	if a.json && o.file != "" {
-		return usageError{errors.New("--json prints run.json, and --file another; give one of them")}
+		return usageError{errors.New("--json prints run.json and --file another file; give one of them")}
 	}
 	if (a.json || o.file != "") && (o.markdown || o.byShape) {
-		return usageError{errors.New("--json and --file print what is recorded; --markdown and --by-shape do not go with them")}
+		return usageError{errors.New("--json and --file print recorded files; --markdown and --by-shape do not go with them")}
 	}
 	kept, err := a.openLedger(ctx)
 	if err != nil {
@@ -99,7 +100,7 @@ func (a *app) showBench(ctx context.Context, kept *ledger.Ledger, id string, o s
 	return a.printBench(b, o.markdown)
 }
 
-// showFile prints a file of a record. One that the record has not is a mistake of the caller.
+// showFile prints a file of a record. A missing file is a usage error.
 func (a *app) showFile(text []byte, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return usageError{err}
@@ -110,7 +111,7 @@ func (a *app) showFile(text []byte, err error) error {
 	return err
 }
 
-// findEntry finds the run that a reference names. One that names none is a mistake of the caller.
+// findEntry finds a run by its reference. An unknown reference is a usage error.
 func findEntry(ctx context.Context, kept *ledger.Ledger, ref string) (ledger.Entry, error) {
 	entry, err := kept.Find(ctx, ref)
 	var unknown *ledger.RefError

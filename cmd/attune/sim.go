@@ -15,25 +15,27 @@ import (
 	"attune/internal/cases"
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
+	"attune/internal/report"
+	"attune/internal/run"
 	"attune/internal/sim"
 	"attune/internal/sim/finding"
 	"attune/internal/sim/mma"
 )
 
-// simKind is the simulator's name among devices.
-const simKind = "sim"
-
-// simOptions are the flags of everything that simulates.
+// simOptions are the settings of the simulator.
 type simOptions struct {
 	schedules      int
 	checks, tensor string
 }
 
-// flags adds the flags; where says when they count, if not always.
-func (o *simOptions) flags(f *pflag.FlagSet, where string) {
-	f.IntVar(&o.schedules, "schedules", 1, where+"run everything under so many schedules of the threads, and compare")
-	f.StringVar(&o.checks, "checks", "on", where+"look for races, bad addresses, missing waits and the like: on, or off for speed")
-	f.StringVar(&o.tensor, "tensor", "exact", where+"arithmetic of the tensor cores: exact (the chip's bits), f32, f64")
+// defaultSim are the defaults of the flags.
+var defaultSim = simOptions{schedules: 1, checks: "on", tensor: run.ExactTensor}
+
+// flags adds the flags. prefix begins their descriptions.
+func (o *simOptions) flags(f *pflag.FlagSet, prefix string) {
+	f.IntVar(&o.schedules, "schedules", defaultSim.schedules, prefix+"number of thread schedules to run and compare")
+	f.StringVar(&o.checks, "checks", defaultSim.checks, prefix+"check for races, bad addresses, missing waits and so on: on, or off for speed")
+	f.StringVar(&o.tensor, "tensor", defaultSim.tensor, prefix+"arithmetic of the tensor cores: exact (the chip's bits), f32 or f64")
 }
 
 var tensorModes = map[string]mma.Mode{"exact": mma.Exact, "f32": mma.F32Sum, "f64": mma.F64Sum}
@@ -60,19 +62,27 @@ func (a *app) simCommand() *cobra.Command {
 	var limit time.Duration
 	cmd := &cobra.Command{
 		Use:   "sim CASE.json...",
-		Short: "run any PTX kernels on the simulator, with all checkers",
-		Long: `Sim runs cases on the simulator and holds what they do against what they expect. A case is a JSON file with its PTX beside it:
+		Short: "run any PTX kernel on the simulator, with all checkers",
+		Long: `Sim runs cases on the simulator and compares the results with what they expect.
+A case is a JSON file with its PTX beside it:
 
-  {"ptx": "add.ptx", "entry": "add", "grid": [1, 1, 1], "block": [64, 1, 1], "shared": 0,
-   "args": [{"hex": "0000803f00000040"}, {"bytes": 256}, {"u32": 64}, {"f32": 1.5}],
-   "expect": {"args": {"1": {"hex": "0000803f", "ulp_f32": 2}}, "findings": []}}
+  {"ptx": "add.ptx", "entry": "add",
+   "grid": [1, 1, 1], "block": [64, 1, 1], "shared": 0,
+   "args": [{"hex": "0000803f00000040"}, {"bytes": 256}, {"u32": 64},
+            {"f32": 1.5}],
+   "expect": {"args": {"1": {"hex": "0000803f", "ulp_f32": 2}},
+              "findings": []}}
 
-"hex" is a buffer with these bytes, "bytes" one that nobody has written; u32, u64 and f32 are numbers. The case passes when its buffers hold
-what "args" says (bit for bit, or so many ulps apart) and the checkers report what "findings" says: nothing, or at least one of these kinds
-and no other. Kinds in "or" may stand in for those, and kinds in "also" may come besides. There are
-` + kindText(finding.Kinds(), ", ") + `.
+"hex" is a buffer with these bytes, "bytes" an uninitialised buffer; u32, u64
+and f32 are scalars. The case passes if its buffers equal "args" (bit for bit,
+or within ulp_f32 units in the last place) and the checkers report what
+"findings" lists: nothing, or at least one of these kinds and no other. Kinds in
+"or" are accepted instead of those, and kinds in "also" besides them. The kinds
+are
+` + wrapped(kindText(finding.Kinds(), ", ")+".", 80) + `
 
-A case that does not pass makes the exit code 11; where all others pass, one that has no end makes it 22, and one that cannot be run makes it 1.`,
+If a case fails, the exit code is 11. Otherwise it is 22 if a case does not end,
+and 1 if a case cannot be run.`,
 		Example: "  attune sim add.json\n  attune sim cases/*.json --schedules 8\n  attune sim race.json --json",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -81,17 +91,14 @@ A case that does not pass makes the exit code 11; where all others pass, one tha
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
+			if err := errors.Join(o.check(), checkLimit(limit)); err != nil {
 				return usageError{err}
-			}
-			if limit <= 0 {
-				return usageError{fmt.Errorf("--timeout %s: want more than 0", limit)}
 			}
 			return a.sim(cmd.Context(), o, limit, args)
 		},
 	}
 	o.flags(cmd.Flags(), "")
-	cmd.Flags().DurationVar(&limit, "timeout", 5*time.Minute, "how long one case may take before it is ended")
+	cmd.Flags().DurationVar(&limit, "timeout", 5*time.Minute, "limit of one case")
 	return cmd
 }
 
@@ -103,13 +110,13 @@ type simulated struct {
 	Seconds          float64       `json:"seconds"`
 }
 
-// simulation is what became of one case.
+// simulation is the outcome of one case.
 type simulation struct {
 	*cases.Outcome
-	Expected []finding.Kind `json:"expected"` // kinds of finding, one of which at least is to be reported; none if empty
-	Schedule int            `json:"schedule"` // under which this is the outcome: the first that does not pass, or 0
+	Expected []finding.Kind `json:"expected"` // kinds of findings, of which at least one must be reported; empty for none
+	Schedule int            `json:"schedule"` // of this outcome: the first that does not pass, or 0
 
-	err              error // why it was not run to its end
+	err              error // why it did not run to its end
 	checked          bool
 	warpInstructions uint64 // under all schedules
 }
@@ -145,7 +152,7 @@ func (a *app) sim(ctx context.Context, o simOptions, limit time.Duration, files 
 	return err
 }
 
-// count says how many cases passed, ran and did not pass, and could not be run to their end.
+// count counts the cases that passed, that failed, and that did not run to their end.
 func (d *simulated) count() (passed, failed, broken int) {
 	for _, s := range d.Cases {
 		switch {
@@ -175,7 +182,8 @@ func (d *simulated) summary() string {
 	return fmt.Sprintf("%s; %d warp instructions in %.1f s", text, d.WarpInstructions, d.Seconds)
 }
 
-// code is the exit code: a case that is wrong comes before one that has no end, and that before one that could not be run.
+// code is the exit code: of a failed case, else of one that does not end, else of one that cannot
+// be run.
 func (d *simulated) code() int {
 	var timeout *device.Timeout
 	endless := func(s *simulation) bool { return errors.As(s.err, &timeout) }
@@ -191,7 +199,7 @@ func (d *simulated) code() int {
 	return exitOK
 }
 
-// simulate runs a case under every schedule; the first that does not pass is its outcome.
+// simulate runs a case under every schedule. Its outcome is that of the first that does not pass.
 func (a *app) simulate(ctx context.Context, o simOptions, limit time.Duration, file string) *simulation {
 	s := &simulation{Outcome: &cases.Outcome{Name: file, Findings: []finding.Finding{}, Mismatches: []string{}}, Expected: []finding.Kind{}}
 	s.checked = o.checks == "on"
@@ -227,17 +235,18 @@ func (a *app) simulate(ctx context.Context, o simOptions, limit time.Duration, f
 	return s
 }
 
-// printCase writes a case: its name, and under it what was found and what differs. One that could not be run is a line.
+// printCase writes a case with its findings and mismatches. A case that could not be run is one
+// line.
 func printCase(w io.Writer, s *simulation) {
 	switch {
 	case s.err != nil:
 		fmt.Fprintf(w, "FAIL  %s\n", s.Error)
 	case !s.Pass && s.Schedule > 0:
-		fmt.Fprintf(w, "FAIL  %s, under schedule %d and not before\n", s.Name, s.Schedule)
+		fmt.Fprintf(w, "FAIL  %s, under schedule %d, the first that fails\n", s.Name, s.Schedule)
 	case !s.Pass:
 		fmt.Fprintf(w, "FAIL  %s\n", s.Name)
 	case len(s.Findings) > 0:
-		fmt.Fprintf(w, "pass  %s, with findings that it expects\n", s.Name)
+		fmt.Fprintf(w, "pass  %s, with the expected findings\n", s.Name)
 	default:
 		fmt.Fprintf(w, "pass  %s\n", s.Name)
 	}
@@ -258,14 +267,17 @@ func printCase(w io.Writer, s *simulation) {
 	}
 }
 
-// printFinding writes a finding: what, where with the instructions, and what happened, a statement a line.
+// printFinding writes a finding: its kind, its places with their instructions, and the details line
+// by line.
 func printFinding(w io.Writer, f finding.Finding) {
 	times := fmt.Sprintf("%d times", f.Count)
 	if f.Count == 1 {
 		times = "once"
 	}
 	fmt.Fprintf(w, "      %s, %s\n", f.Kind, times)
-	place := func(word string, p finding.Place) { fmt.Fprintf(w, "        %-4s  %s: %s\n", word, p, ptxLine(p.PTX)) }
+	place := func(word string, p finding.Place) {
+		fmt.Fprintf(w, "        %-4s  %s: %s\n", word, p, report.PTXLine(p.PTX))
+	}
 	if f.Where.PTXLine > 0 {
 		place("at", f.Where)
 	}
@@ -277,10 +289,23 @@ func printFinding(w io.Writer, f finding.Finding) {
 	}
 }
 
-func kindText(kinds []finding.Kind, between string) string {
+func kindText(kinds []finding.Kind, separator string) string {
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
 		names[i] = string(k)
 	}
-	return strings.Join(names, between)
+	return strings.Join(names, separator)
+}
+
+// wrapped breaks a text between words.
+func wrapped(text string, width int) string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len(line)+1+len(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	return strings.Join(append(lines, line), "\n")
 }

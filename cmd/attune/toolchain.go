@@ -12,9 +12,9 @@ import (
 func (a *app) toolchainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "toolchain",
-		Short:   "get NVIDIA's compiler, or say which one is used",
+		Short:   "install NVIDIA's compiler, or show which one is used",
 		Example: "  attune toolchain install\n  attune toolchain status",
-		Args:    oneOfItsVerbs,
+		Args:    noSuchCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.toolchainInstallCommand(), a.toolchainStatusCommand())
@@ -24,9 +24,10 @@ func (a *app) toolchainCommand() *cobra.Command {
 func (a *app) toolchainInstallCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "install",
-		Short: "put NVIDIA's pinned compiler into the cache",
-		Long: `Install fetches NVIDIA's CUDA ` + toolchain.InstalledVersion + ` compiler as Python wheels, with the user's own pip, checks their hashes and unpacks
-them into attune's cache (about 280 MB). No GPU is needed. Deleting the cache undoes it.`,
+		Short: "install NVIDIA's pinned compiler into the cache",
+		Long: `Install downloads NVIDIA's CUDA ` + toolchain.InstalledVersion + ` compiler as Python wheels with the
+user's pip, checks their hashes and unpacks them into attune's cache (about
+280 MB). It needs no GPU. Deleting the cache removes it.`,
 		Example: "  attune toolchain install",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -50,7 +51,7 @@ them into attune's cache (about 280 MB). No GPU is needed. Deleting the cache un
 func (a *app) toolchainStatusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "status",
-		Short:   "say which compiler is used, and where it was found",
+		Short:   "show which compiler is used, and where it was found",
 		Example: "  attune toolchain status",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -31,10 +31,11 @@ func (a *app) versionCommand() *cobra.Command {
 // release is the version of attune.
 const release = "0.1.0"
 
-// branch is set by `make build`; the Go tool notes the revision but not the branch.
+// branch is set by `make build`. The Go tool records the revision but not the branch.
 var branch string
 
-// builtFrom is the state of the repository that this program was built from, as far as the Go tool has put it in.
+// builtFrom is the state of the repository that this program was built from, as the Go tool
+// recorded it.
 func builtFrom() toolchain.Git {
 	g := toolchain.Git{Branch: branch}
 	info, ok := debug.ReadBuildInfo()
@@ -52,7 +53,7 @@ func builtFrom() toolchain.Git {
 	return g
 }
 
-// version is the release, with the revision it was built from.
+// version is the release with the revision that it was built from.
 func version() string {
 	text := release
 	g := builtFrom()

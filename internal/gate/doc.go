@@ -1,8 +1,9 @@
-// Package gate judges a variant: the four gates in their order, and the verdict they add up to.
+// Package gate decides about a variant: the four gates in their order, and the verdict.
 //
-// The order is resources, correctness, performance, profile, and the first gate that fails ends the run: right before fast. A gate is
-// a function from what was seen to a Check; it neither builds nor runs nor measures. What was not seen is not-measured, which is
-// no failure and no success either, and nothing here turns it into a number.
+// The order is resources, correctness, performance, profile. The first gate that fails ends the
+// run, so that nothing incorrect is timed. A gate is a function from measurements to a Check; it
+// does not build, run or measure. Without a measurement the outcome is not-measured, which is
+// neither a failure nor a success.
 //
-// Thresholds come from the spec, where they stood before the run.
+// Thresholds come from the spec, which fixes them before the run.
 package gate

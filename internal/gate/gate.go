@@ -20,16 +20,16 @@ const (
 	NotMeasured Status = "not-measured"
 )
 
-// Check is the outcome of one gate with the reasons for it: what failed, or why nothing was measured.
+// Check is the outcome of one gate with its reasons: what failed, or why nothing was measured.
 type Check struct {
 	Status  Status
 	Reasons []string
 }
 
-// Unmeasured is the check of a gate that saw nothing.
+// Unmeasured is the check of a gate without a measurement.
 func Unmeasured(why string) Check { return Check{NotMeasured, []string{why}} }
 
-// failing is a check that fails for reasons, and passes when there are none.
+// failing is a check that fails if there are reasons.
 func failing(reasons []string) Check {
 	if len(reasons) > 0 {
 		return Check{Fail, reasons}
@@ -37,40 +37,40 @@ func failing(reasons []string) Check {
 	return Check{Status: Pass}
 }
 
-// Resources holds what an image needs against the budget of its stage.
+// Resources compares the resources of an image with the budget of its stage.
 func Resources(need toolchain.Resources, budget spec.Budget) Check {
 	var over []string
 	for _, item := range []struct {
 		what       string
 		need, have int
 	}{
-		{"registers a thread", need.Registers, budget.Registers},
+		{"registers per thread", need.Registers, budget.Registers},
 		{"bytes of shared memory", need.SharedBytes(), budget.SharedBytes},
 		{"bytes of spill", need.SpillBytes(), budget.SpillBytes},
 	} {
 		if item.need > item.have {
-			over = append(over, fmt.Sprintf("%d %s, and the budget is %d", item.need, item.what, item.have))
+			over = append(over, fmt.Sprintf("%d %s; the budget is %d", item.need, item.what, item.have))
 		}
 	}
 	return failing(over)
 }
 
-// Limits bound the error of a kernel on one shape and seed.
+// Limits bound the error of a kernel on one problem.
 type Limits struct {
 	MaxErr      float64 `json:"max_err"`
 	MeanErr     float64 `json:"mean_err"`
 	BadFraction float64 `json:"bad_fraction"`
-	LSE         *LSE    `json:"lse,omitempty"` // where the kernel writes logarithms of sums
+	LSE         *LSE    `json:"lse,omitempty"` // if the kernel writes the log-sum-exp
 }
 
-// LSE bounds the error of the logarithm of a sum of exp(score).
+// LSE bounds the error of the log-sum-exp of the scores.
 type LSE struct {
 	MaxErr  float64 `json:"max_err"`
 	MeanErr float64 `json:"mean_err"`
 }
 
-// outputRounding is the relative error of an output at its worst, half a unit in the last of FP16's 11 bits or BF16's 8. No kernel can be
-// asked for less, whatever its inputs cost.
+// outputRounding is the largest relative rounding error of an output: half a unit in the last of
+// FP16's 11 bits or BF16's 8. No kernel can be more accurate.
 func outputRounding(output toolchain.Output) float64 {
 	if output == toolchain.BF16 {
 		return 1.0 / (1 << 8)
@@ -78,10 +78,13 @@ func outputRounding(output toolchain.Output) float64 {
 	return 1.0 / (1 << 11)
 }
 
-// LimitsFor derives the limits from what FP8 inputs cost on this very problem: the kernel may add a share of it, which its stage has
-// named. The tolerance of the spec is the outer bound. Its max_err is an absolute number, which is meant for outputs that are means of many values of unit
-// variance; where the largest output is more than 1, as in a query that sees one or two keys or with harder inputs, it counts in units of that. With
-// harder inputs the share counts of the elements that may be bad, too.
+// LimitsFor derives the limits from the quantisation error of the FP8 inputs on this problem. The
+// kernel may add a share of it, which its stage declares. The tolerance of the spec is the outer
+// bound.
+//
+// The spec's max_err is absolute, for outputs that are means of many values of unit variance. Where
+// the largest output exceeds 1 (a query with one or two visible keys, or harder inputs), max_err is
+// relative to it. With harder inputs the share also scales the fraction of bad elements.
 func LimitsFor(ref *oracle.Reference, output toolchain.Output, share float64, tolerance spec.Tolerance, unitVariance bool) Limits {
 	rounding := outputRounding(output)
 	largest, sum := 0.0, 0.0
@@ -101,37 +104,40 @@ func LimitsFor(ref *oracle.Reference, output toolchain.Output, share float64, to
 	return limits
 }
 
-// Errors holds the errors of one answer against its limits and gives what is wrong.
+// Errors compares the errors of one output with its limits and lists what is wrong.
 func Errors(e oracle.Errors, limits Limits) []string {
 	var wrong []string
 	if e.NonFinite > 0 {
 		wrong = append(wrong, fmt.Sprintf("%d elements are not finite, the first at %s", e.NonFinite, e.FirstNonFinite))
 	}
 	if e.MaxErr > limits.MaxErr {
-		wrong = append(wrong, fmt.Sprintf("max_err %.3g is over %.3g, at %s: got %.6g, want %.6g",
+		wrong = append(wrong, fmt.Sprintf("max_err %.3g exceeds %.3g, at %s: got %.6g, want %.6g",
 			e.MaxErr, limits.MaxErr, e.Worst.Place, e.Worst.Got, e.Worst.Want))
 	}
 	if e.MeanErr > limits.MeanErr {
-		wrong = append(wrong, fmt.Sprintf("mean_err %.3g is over %.3g", e.MeanErr, limits.MeanErr))
+		wrong = append(wrong, fmt.Sprintf("mean_err %.3g exceeds %.3g", e.MeanErr, limits.MeanErr))
 	}
 	if e.BadFraction > limits.BadFraction {
-		wrong = append(wrong, fmt.Sprintf("%.2f %% of the elements are bad, and %.2f %% may be", 100*e.BadFraction, 100*limits.BadFraction))
+		wrong = append(wrong, fmt.Sprintf("%.2f %% of the elements are bad; %.2f %% are allowed", 100*e.BadFraction, 100*limits.BadFraction))
 	}
 	return wrong
 }
 
-// LSEFor derives the limits of the logarithm of a sum of exp(score) from what a kernel's number formats can cost. The logarithm is off by no
-// more than the scores are, and by what the sum itself is.
+// LSEFor derives the limits of the log-sum-exp from the rounding errors of a kernel's number
+// formats. The error of the logarithm is at most the error of a score plus the relative error of
+// the sum.
 //
-// Tensor cores add 32 products of E4M3 to what is there by one instruction, and cut each of these 33 addends off at 13 bits below the largest.
-// No addend of a score is larger than the reach. The largest error has all of them cut by a whole bit to one side; in the mean they are
-// independent of each other, and errors grow with the root of their number. What else there is to a score, its factor, its exponential
-// (13 bits by the polynomial) and the logarithm, stays below 2^-12.
+// Scores: one tensor-core instruction adds 32 E4M3 products to the accumulator, and truncates each
+// of these 33 addends at 13 bits below the largest. No addend exceeds ref.Reach. The maximum error
+// has all of them truncated by a full bit in one direction. For the mean they are independent, so
+// the error grows with the square root of their number. The scale, the exponential (13 bits by the
+// polynomial) and the logarithm add less than 2^-12.
 //
-// A sum of exponentials that were rounded to E4M3, which keeps four bits, is off by 2^-4 of itself at most, and in the mean by no more than the
-// root mean square of one, 2.6 %. Those taken by lines are 4 % too low before that at most, which makes a tenth, and 3.1 % in the mean. It is summed by
-// eight instructions at most, 256 keys, before it leaves the tensor cores, of positive addends, which are all cut to the same side. And each
-// exponential below 2^-18 of the largest, which stands at 2^8, is lost in E4M3.
+// Sums: an exponential rounded to E4M3, with four significant bits, has a relative error of at most
+// 2^-4, and 2.6 % root mean square. The linear exp2 approximation is up to 4 % too low before that:
+// 10 % at most together, and 3.1 % in the mean. At most eight instructions, 256 keys, accumulate
+// the sum on the tensor cores; the addends are positive, so all truncations have the same sign. An
+// exponential below 2^-18 of the largest, which is scaled to 2^8, underflows in E4M3.
 func LSEFor(ref *oracle.Reference, sums toolchain.LSE) *LSE {
 	const (
 		depth, addends  = 32, 33
@@ -159,19 +165,19 @@ func LSEFor(ref *oracle.Reference, sums toolchain.LSE) *LSE {
 	return limits
 }
 
-// LSEErrors holds logarithms of sums against their limits and gives what is wrong.
+// LSEErrors compares the errors of the log-sum-exp with their limits and lists what is wrong.
 func LSEErrors(e oracle.LSEErrors, limits *LSE) []string {
 	var wrong []string
 	if e.Lost > 0 {
-		wrong = append(wrong, fmt.Sprintf("lse: %d rows are not what they should be, finite or minus infinity, the first at %s",
+		wrong = append(wrong, fmt.Sprintf("lse: %d rows are not finite, or are finite instead of minus infinity, the first at %s",
 			e.Lost, rowOf(*e.FirstLost)))
 	}
 	if e.MaxErr > limits.MaxErr {
-		wrong = append(wrong, fmt.Sprintf("lse: max_err %.3g is over %.3g, at %s: got %.6g, want %.6g",
+		wrong = append(wrong, fmt.Sprintf("lse: max_err %.3g exceeds %.3g, at %s: got %.6g, want %.6g",
 			e.MaxErr, limits.MaxErr, rowOf(e.Worst.Place), e.Worst.Got, e.Worst.Want))
 	}
 	if e.MeanErr > limits.MeanErr {
-		wrong = append(wrong, fmt.Sprintf("lse: mean_err %.3g is over %.3g", e.MeanErr, limits.MeanErr))
+		wrong = append(wrong, fmt.Sprintf("lse: mean_err %.3g exceeds %.3g", e.MeanErr, limits.MeanErr))
 	}
 	return wrong
 }
@@ -180,13 +186,13 @@ func rowOf(p oracle.Place) string {
 	return fmt.Sprintf("batch %d head %d row %d", p.Batch, p.Head, p.Row)
 }
 
-// Correctness passes when there is nothing wrong on any shape and seed.
+// Correctness passes if nothing is wrong on any problem.
 func Correctness(wrong []string) Check { return failing(wrong) }
 
-// Performance holds a measured speedup against what the stage promised. An interval that lies on both sides of the promise decides
-// nothing.
+// Performance compares a measured speedup with the required one. An interval that contains the
+// required speedup decides nothing.
 func Performance(s measure.Speedup, required float64, parent string) Check {
-	measured := fmt.Sprintf("%.3fx %s (%.3f to %.3f), and %.2fx is needed", s.Ratio, parent, s.Low, s.High, required)
+	measured := fmt.Sprintf("%.3fx %s (%.3f to %.3f), %.2fx required", s.Ratio, parent, s.Low, s.High, required)
 	switch {
 	case s.Low >= required:
 		return Check{Pass, []string{measured}}
@@ -196,19 +202,21 @@ func Performance(s measure.Speedup, required float64, parent string) Check {
 	return Check{NotMeasured, []string{measured + ": too close to call"}}
 }
 
-// The profile gate asks for one of two: tensor cores that are busy, or memory that is not what the kernel waits for.
+// The profile gate requires busy tensor cores, or DRAM that is not the bottleneck.
 const (
-	leastTensorPercent = 50
-	mostDRAMPercent    = 50
+	minTensorPercent = 50
+	maxDRAMPercent   = 50
 )
 
-// Utilisation is how busy a launch kept two units, in percent of their peak. What was not measured is nil.
+// Utilisation is how busy a launch kept two units, in percent of their peak. Nil means not
+// measured.
 type Utilisation struct {
 	Tensor *float64 // the tensor pipe, while its multiprocessor was active
 	DRAM   *float64 // over the whole launch
 }
 
-// Profile passes a launch that keeps the tensor cores at half their peak or more, or DRAM below half of its own.
+// Profile passes a launch with tensor cores at half their peak or more, or DRAM below half its
+// peak.
 func Profile(u Utilisation) Check {
 	known := func(name string, percent *float64) string {
 		if percent == nil {
@@ -216,12 +224,12 @@ func Profile(u Utilisation) Check {
 		}
 		return fmt.Sprintf("%s at %.1f %% of peak", name, *percent)
 	}
-	measured := fmt.Sprintf("%s, %s; tensor cores from %d %% or DRAM below %d %% is needed",
-		known("tensor cores", u.Tensor), known("DRAM", u.DRAM), leastTensorPercent, mostDRAMPercent)
+	measured := fmt.Sprintf("%s, %s; tensor cores from %d %% or DRAM below %d %% required",
+		known("tensor cores", u.Tensor), known("DRAM", u.DRAM), minTensorPercent, maxDRAMPercent)
 	switch {
-	case u.Tensor != nil && *u.Tensor >= leastTensorPercent, u.DRAM != nil && *u.DRAM < mostDRAMPercent:
+	case u.Tensor != nil && *u.Tensor >= minTensorPercent, u.DRAM != nil && *u.DRAM < maxDRAMPercent:
 		return Check{Pass, []string{measured}}
-	case u.Tensor != nil && *u.Tensor < leastTensorPercent && u.DRAM != nil && *u.DRAM >= mostDRAMPercent:
+	case u.Tensor != nil && *u.Tensor < minTensorPercent && u.DRAM != nil && *u.DRAM >= maxDRAMPercent:
 		return Check{Fail, []string{measured}}
 	}
 	return Check{NotMeasured, []string{measured}}

@@ -25,15 +25,15 @@ func TestResources(t *testing.T) {
 	fails := func(reasons ...string) Check { return Check{Fail, reasons} }
 	check(toolchain.Resources{}, Check{Status: Pass})
 	check(toolchain.Resources{Registers: 128, StaticSharedBytes: 49152, SpillLoadBytes: 8}, Check{Status: Pass})
-	check(toolchain.Resources{Registers: 129}, fails("129 registers a thread, and the budget is 128"))
-	// What counts is what the launch asks for beside what the compiler placed.
-	check(toolchain.Resources{StaticSharedBytes: 49152, DynamicSharedBytes: 1}, fails("49153 bytes of shared memory, and the budget is 49152"))
+	check(toolchain.Resources{Registers: 129}, fails("129 registers per thread; the budget is 128"))
+	// Dynamic shared memory counts as well as static.
+	check(toolchain.Resources{StaticSharedBytes: 49152, DynamicSharedBytes: 1}, fails("49153 bytes of shared memory; the budget is 49152"))
 	// Stores and loads add up.
-	check(toolchain.Resources{SpillStoreBytes: 4, SpillLoadBytes: 8}, fails("12 bytes of spill, and the budget is 8"))
+	check(toolchain.Resources{SpillStoreBytes: 4, SpillLoadBytes: 8}, fails("12 bytes of spill; the budget is 8"))
 	check(toolchain.Resources{Registers: 255, StaticSharedBytes: 99999, SpillStoreBytes: 9}, fails(
-		"255 registers a thread, and the budget is 128",
-		"99999 bytes of shared memory, and the budget is 49152",
-		"9 bytes of spill, and the budget is 8",
+		"255 registers per thread; the budget is 128",
+		"99999 bytes of shared memory; the budget is 49152",
+		"9 bytes of spill; the budget is 8",
 	))
 }
 
@@ -51,23 +51,23 @@ func TestLimitsFor(t *testing.T) {
 		want.BadFraction = 0.01
 		compare(what, LimitsFor(&oracle.Reference{Out: out, InputCost: cost}, toolchain.FP16, share, tolerance, true), want)
 	}
-	check("a share of what the inputs cost", []float64{1, -1}, oracle.Cost{Max: 0.5, Mean: 0.1}, 0.05, Limits{MaxErr: 0.025, MeanErr: 0.005})
-	check("never below what an FP16 output costs", []float64{1, -3}, oracle.Cost{}, 0.05, Limits{MaxErr: 3 * rounding, MeanErr: 2 * rounding})
-	check("each limit for itself", []float64{1, -3}, oracle.Cost{Max: 1}, 0.05, Limits{MaxErr: 0.05, MeanErr: 2 * rounding})
+	check("a share of the quantisation error", []float64{1, -1}, oracle.Cost{Max: 0.5, Mean: 0.1}, 0.05, Limits{MaxErr: 0.025, MeanErr: 0.005})
+	check("never below the rounding of an FP16 output", []float64{1, -3}, oracle.Cost{}, 0.05, Limits{MaxErr: 3 * rounding, MeanErr: 2 * rounding})
+	check("each limit on its own", []float64{1, -3}, oracle.Cost{Max: 1}, 0.05, Limits{MaxErr: 0.05, MeanErr: 2 * rounding})
 	check("never above the tolerance", []float64{1}, oracle.Cost{Max: 10, Mean: 10}, 0.05, Limits{MaxErr: 0.06, MeanErr: 0.02})
-	check("of means that have a limit too", []float64{1000}, oracle.Cost{}, 0.05, Limits{MaxErr: 1000 * rounding, MeanErr: 0.02})
-	check("in units of the largest output", []float64{0, -3}, oracle.Cost{Max: 10, Mean: 10}, 0.05, Limits{MaxErr: 0.18, MeanErr: 0.02})
+	check("the mean error has an outer bound too", []float64{1000}, oracle.Cost{}, 0.05, Limits{MaxErr: 1000 * rounding, MeanErr: 0.02})
+	check("relative to the largest output", []float64{0, -3}, oracle.Cost{Max: 10, Mean: 10}, 0.05, Limits{MaxErr: 0.18, MeanErr: 0.02})
 	bf16 := LimitsFor(&oracle.Reference{Out: []float64{1, -3}}, toolchain.BF16, 0.05, tolerance, true)
-	compare("never below what a BF16 output costs", bf16, Limits{MaxErr: 3.0 / 256, MeanErr: 2.0 / 256, BadFraction: 0.01})
+	compare("never below the rounding of a BF16 output", bf16, Limits{MaxErr: 3.0 / 256, MeanErr: 2.0 / 256, BadFraction: 0.01})
 	hard := func(what string, out []float64, cost oracle.Cost, want Limits) {
 		t.Helper()
 		want.BadFraction = 0.005
 		compare("harder inputs: "+what, LimitsFor(&oracle.Reference{Out: out, InputCost: cost}, toolchain.FP16, 0.5, tolerance, false), want)
 	}
-	hard("the largest output is the unit", []float64{-30}, oracle.Cost{Max: 10, Mean: 10}, Limits{MaxErr: 1.8, MeanErr: 0.02})
-	hard("small outputs do not make it less", []float64{0.5}, oracle.Cost{Max: 10, Mean: 10}, Limits{MaxErr: 0.06, MeanErr: 0.02})
-	hard("a share of what the inputs cost", []float64{30}, oracle.Cost{Max: 1, Mean: 0.02}, Limits{MaxErr: 0.5, MeanErr: 30 * rounding})
-	check("an output of zeros must be zeros", []float64{0, 0}, oracle.Cost{}, 0.05, Limits{MaxErr: 0, MeanErr: 0})
+	hard("relative to the largest output", []float64{-30}, oracle.Cost{Max: 10, Mean: 10}, Limits{MaxErr: 1.8, MeanErr: 0.02})
+	hard("small outputs do not lower the limit", []float64{0.5}, oracle.Cost{Max: 10, Mean: 10}, Limits{MaxErr: 0.06, MeanErr: 0.02})
+	hard("a share of the quantisation error", []float64{30}, oracle.Cost{Max: 1, Mean: 0.02}, Limits{MaxErr: 0.5, MeanErr: 30 * rounding})
+	check("an output of zeros must be exact", []float64{0, 0}, oracle.Cost{}, 0.05, Limits{MaxErr: 0, MeanErr: 0})
 }
 
 func TestErrors(t *testing.T) {
@@ -81,24 +81,24 @@ func TestErrors(t *testing.T) {
 	}
 	check(oracle.Errors{})
 	check(oracle.Errors{MaxErr: 0.01, MeanErr: 0.001, BadFraction: 0.01})
-	// One NaN fails, whatever the rest looks like.
+	// One NaN fails, even if all other elements are right.
 	check(oracle.Errors{NonFinite: 1, FirstNonFinite: &place}, "1 elements are not finite, the first at batch 1 head 2 row 3 dim 4")
 	check(oracle.Errors{MaxErr: 0.011, Worst: oracle.Worst{Place: place, Got: 1.5, Want: 1.511}},
-		"max_err 0.011 is over 0.01, at batch 1 head 2 row 3 dim 4: got 1.5, want 1.511")
-	check(oracle.Errors{MeanErr: 0.0015}, "mean_err 0.0015 is over 0.001")
-	check(oracle.Errors{BadFraction: 0.0101}, "1.01 % of the elements are bad, and 1.00 % may be")
+		"max_err 0.011 exceeds 0.01, at batch 1 head 2 row 3 dim 4: got 1.5, want 1.511")
+	check(oracle.Errors{MeanErr: 0.0015}, "mean_err 0.0015 exceeds 0.001")
+	check(oracle.Errors{BadFraction: 0.0101}, "1.01 % of the elements are bad; 1.00 % are allowed")
 	if got := Errors(oracle.Errors{NonFinite: 3, FirstNonFinite: &place, MaxErr: 1, MeanErr: 1, BadFraction: 1}, limits); len(got) != 4 {
 		t.Errorf("everything wrong at once gave %d reasons: %q", len(got), got)
 	}
 }
 
-// What the oracle finds in a whole answer is what this gate fails on: the two must fit each other.
-func TestErrorsOfAnAnswerWithOneNaN(t *testing.T) {
+// The gate fails on what oracle.Compare finds in a complete output.
+func TestErrorsOfAnOutputWithOneNaN(t *testing.T) {
 	shape := tensor.Shape{Batch: 1, Heads: 1, SeqQ: 64, SeqK: 64, HeadDim: 64}
 	ref := &oracle.Reference{Shape: shape, Out: make([]float64, 64*64)}
-	answer := make([]float64, 64*64)
-	answer[65] = math.NaN()
-	found, err := oracle.Compare(answer, ref, oracle.Tolerance{Abs: 0.06, Rel: 0.06})
+	output := make([]float64, 64*64)
+	output[65] = math.NaN()
+	found, err := oracle.Compare(output, ref, oracle.Tolerance{Abs: 0.06, Rel: 0.06})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,15 +117,15 @@ func TestLSE(t *testing.T) {
 			t.Errorf("%s: %g, want %g", what, got, want)
 		}
 	}
-	// Two instructions of 33 addends, each of which is off by 8·2^-13 at most.
-	check("sums in FP32, at most", exact.MaxErr, 66*8.0/8192+1.0/4096)
-	check("sums in FP32, in the mean", exact.MeanErr, 8.124*8.0/8192+1.0/4096)
-	// A sixteenth and 8·33·2^-13 of the sum, and 2^12 keys that may be lost by 2^-18 each.
-	check("sums of rounded numbers, at most", rounded.MaxErr-exact.MaxErr, 0.09952+1.0/64)
-	check("sums of rounded numbers, in the mean", rounded.MeanErr-exact.MeanErr, 0.05999+1.0/64)
-	// A tenth in place of the sixteenth.
-	check("sums of rounded lines, at most", lines.MaxErr-exact.MaxErr, 0.14182+1.0/64)
-	check("sums of rounded lines, in the mean", lines.MeanErr-exact.MeanErr, 0.06585+1.0/64)
+	// Two instructions of 33 addends, each with an error of at most 8·2^-13.
+	check("sums in FP32, maximum", exact.MaxErr, 66*8.0/8192+1.0/4096)
+	check("sums in FP32, mean", exact.MeanErr, 8.124*8.0/8192+1.0/4096)
+	// 1/16 and 8·33·2^-13 of the sum, and 2^12 keys that may underflow, 2^-18 each.
+	check("sums of rounded exponentials, maximum", rounded.MaxErr-exact.MaxErr, 0.09952+1.0/64)
+	check("sums of rounded exponentials, mean", rounded.MeanErr-exact.MeanErr, 0.05999+1.0/64)
+	// 1/10 instead of 1/16.
+	check("sums of rounded linear approximations, maximum", lines.MaxErr-exact.MaxErr, 0.14182+1.0/64)
+	check("sums of rounded linear approximations, mean", lines.MeanErr-exact.MeanErr, 0.06585+1.0/64)
 
 	limits := &LSE{MaxErr: 0.5, MeanErr: 0.1}
 	place := oracle.Place{Batch: 1, Head: 2, Row: 3}
@@ -135,9 +135,9 @@ func TestLSE(t *testing.T) {
 	}
 	off = oracle.LSEErrors{MaxErr: 0.6, MeanErr: 0.2, Worst: oracle.Worst{Place: place, Got: 1.6, Want: 1}, Lost: 7, FirstLost: &place}
 	if diff := cmp.Diff([]string{
-		"lse: 7 rows are not what they should be, finite or minus infinity, the first at batch 1 head 2 row 3",
-		"lse: max_err 0.6 is over 0.5, at batch 1 head 2 row 3: got 1.6, want 1",
-		"lse: mean_err 0.2 is over 0.1",
+		"lse: 7 rows are not finite, or are finite instead of minus infinity, the first at batch 1 head 2 row 3",
+		"lse: max_err 0.6 exceeds 0.5, at batch 1 head 2 row 3: got 1.6, want 1",
+		"lse: mean_err 0.2 exceeds 0.1",
 	}, LSEErrors(off, limits)); diff != "" {
 		t.Error(diff)
 	}
@@ -157,20 +157,20 @@ func TestPerformance(t *testing.T) {
 		t.Helper()
 		got := Performance(measure.Speedup{Ratio: ratio, Low: low, High: high}, required, "stage1")
 		if diff := cmp.Diff(Check{want, []string{reason}}, got); diff != "" {
-			t.Errorf("%g (%g to %g) against %g (-want +got):\n%s", ratio, low, high, required, diff)
+			t.Errorf("%g (%g to %g), %g required (-want +got):\n%s", ratio, low, high, required, diff)
 		}
 	}
-	check(1.2, 1.25, 1.3, 1.15, Pass, "1.250x stage1 (1.200 to 1.300), and 1.15x is needed")
-	check(1.15, 1.2, 1.3, 1.15, Pass, "1.200x stage1 (1.150 to 1.300), and 1.15x is needed")
-	check(1.0, 1.1, 1.14, 1.15, Fail, "1.100x stage1 (1.000 to 1.140), and 1.15x is needed")
-	check(1.1, 1.2, 1.3, 1.15, NotMeasured, "1.200x stage1 (1.100 to 1.300), and 1.15x is needed: too close to call")
-	check(1.1, 1.1, 1.15, 1.15, NotMeasured, "1.100x stage1 (1.100 to 1.150), and 1.15x is needed: too close to call")
-	// A departure must not be slower: 1 is not enough to know.
-	check(0.99, 1, 1.01, 1, NotMeasured, "1.000x stage1 (0.990 to 1.010), and 1.00x is needed: too close to call")
-	// What is no number decides nothing.
+	check(1.2, 1.25, 1.3, 1.15, Pass, "1.250x stage1 (1.200 to 1.300), 1.15x required")
+	check(1.15, 1.2, 1.3, 1.15, Pass, "1.200x stage1 (1.150 to 1.300), 1.15x required")
+	check(1.0, 1.1, 1.14, 1.15, Fail, "1.100x stage1 (1.000 to 1.140), 1.15x required")
+	check(1.1, 1.2, 1.3, 1.15, NotMeasured, "1.200x stage1 (1.100 to 1.300), 1.15x required: too close to call")
+	check(1.1, 1.1, 1.15, 1.15, NotMeasured, "1.100x stage1 (1.100 to 1.150), 1.15x required: too close to call")
+	// A required speedup of 1 means not slower: an interval around 1 decides nothing.
+	check(0.99, 1, 1.01, 1, NotMeasured, "1.000x stage1 (0.990 to 1.010), 1.00x required: too close to call")
+	// NaN decides nothing.
 	nan := math.NaN()
 	if got := Performance(measure.Speedup{Ratio: nan, Low: nan, High: nan}, 1, "stage1"); got.Status != NotMeasured {
-		t.Errorf("a ratio that is no number gave %+v", got)
+		t.Errorf("a ratio of NaN gave %+v", got)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestProfile(t *testing.T) {
 		if dram != unknown {
 			u.DRAM = &dram
 		}
-		reason += "; tensor cores from 50 % or DRAM below 50 % is needed"
+		reason += "; tensor cores from 50 % or DRAM below 50 % required"
 		if diff := cmp.Diff(Check{want, []string{reason}}, Profile(u)); diff != "" {
 			t.Errorf("tensor cores %g, DRAM %g (-want +got):\n%s", tensor, dram, diff)
 		}
@@ -194,7 +194,7 @@ func TestProfile(t *testing.T) {
 	check(50, 90, Pass, "tensor cores at 50.0 % of peak, DRAM at 90.0 % of peak")
 	check(49.9, 50, Fail, "tensor cores at 49.9 % of peak, DRAM at 50.0 % of peak")
 	check(0, 49.9, Pass, "tensor cores at 0.0 % of peak, DRAM at 49.9 % of peak")
-	// One of the two may be enough to know.
+	// One of the two may be enough to decide.
 	check(unknown, 49, Pass, "tensor cores not measured, DRAM at 49.0 % of peak")
 	check(60, unknown, Pass, "tensor cores at 60.0 % of peak, DRAM not measured")
 	check(unknown, 51, NotMeasured, "tensor cores not measured, DRAM at 51.0 % of peak")
@@ -223,8 +223,8 @@ func TestVerdict(t *testing.T) {
 		{Pass, Pass, NotMeasured, NotMeasured, false, Unknown}, // no clock, no parent, or a sanitizer
 		{Pass, NotMeasured, NotMeasured, NotMeasured, false, Unknown},
 		{Pass, Fail, NotMeasured, NotMeasured, false, Incorrect},
-		{Pass, Fail, NotMeasured, NotMeasured, true, Incorrect}, // a device lost to it while timing
-		{Pass, Fail, Pass, Pass, true, Incorrect},               // right before fast
+		{Pass, Fail, NotMeasured, NotMeasured, true, Incorrect}, // a fault while it was timed
+		{Pass, Fail, Pass, Pass, true, Incorrect},               // correctness decides before speed
 		{Fail, NotMeasured, NotMeasured, NotMeasured, false, OverBudget},
 		{Fail, Fail, Fail, Fail, true, OverBudget},
 	} {

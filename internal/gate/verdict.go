@@ -1,19 +1,19 @@
 package gate
 
-// Verdict is what the gates add up to.
+// Verdict is the outcome of all gates.
 type Verdict string
 
 // The verdicts.
 const (
-	Merge         Verdict = "merge"          // right, and as fast as promised
-	ValidNegative Verdict = "valid-negative" // right, and not as fast as promised: a result
+	Merge         Verdict = "merge"          // correct, and as fast as required
+	ValidNegative Verdict = "valid-negative" // correct, and slower than required; the experiment is valid
 	Incorrect     Verdict = "incorrect"
 	OverBudget    Verdict = "over-budget"
-	Inconclusive  Verdict = "inconclusive" // measured, and too close to call
+	Inconclusive  Verdict = "inconclusive" // correct and timed, but too close to call
 	Unknown       Verdict = "not-measured"
 )
 
-// Verdicts are all there are.
+// Verdicts lists all verdicts.
 var Verdicts = []Verdict{Merge, ValidNegative, Incorrect, OverBudget, Inconclusive, Unknown}
 
 // Gates are the checks of one run.
@@ -21,7 +21,8 @@ type Gates struct {
 	Resources, Correctness, Performance, Profile Check
 }
 
-// Verdict adds the gates up. timed says whether times were taken at all, which tells an open question from an unasked one.
+// Verdict derives the verdict. timed reports whether times were taken: without a decision it
+// separates inconclusive from not-measured.
 func (g Gates) Verdict(timed bool) Verdict {
 	switch {
 	case g.Resources.Status == Fail:

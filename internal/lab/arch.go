@@ -9,18 +9,19 @@ import (
 	"attune/internal/spec"
 )
 
-// Arch picks, of the architectures that a stage is for, the one to build: the one asked for; else the device's own, or the newest older
-// one, whose PTX the driver compiles; with no device either, the newest.
-func Arch(stage *spec.Stage, asked, deviceArch string) (string, error) {
+// Arch is the architecture to build a stage for. It is the requested one if there is a request,
+// else the device's, else the newest older one: the driver compiles its PTX. Without a device it is
+// the newest.
+func Arch(stage *spec.Stage, requested, deviceArch string) (string, error) {
 	choice := stage.Name + " is for " + strings.Join(stage.Archs, ", ")
-	if asked != "" {
-		if !slices.Contains(stage.Archs, asked) {
-			return "", RequestError(fmt.Sprintf("%s, not for %q", choice, asked))
+	if requested != "" {
+		if !slices.Contains(stage.Archs, requested) {
+			return "", RequestError(fmt.Sprintf("%s, not for %q", choice, requested))
 		}
-		if !runsOn(asked, deviceArch) {
-			return "", RequestError(fmt.Sprintf("code for %s does not run on the device, which is %s", asked, deviceArch))
+		if !runsOn(requested, deviceArch) {
+			return "", RequestError(fmt.Sprintf("code for %s does not run on the device, which is %s", requested, deviceArch))
 		}
-		return asked, nil
+		return requested, nil
 	}
 	best, bestNumber := "", -1
 	for _, arch := range stage.Archs {
@@ -34,24 +35,26 @@ func Arch(stage *spec.Stage, asked, deviceArch string) (string, error) {
 	return best, nil
 }
 
-// runsOn says whether a device can run a build for arch, as machine code or by compiling its PTX. With no device every build will do.
+// runsOn reports whether a device can run a build for arch, as machine code or by compiling its
+// PTX. Without a device it is true.
 func runsOn(arch, deviceArch string) bool {
 	number, specific := archNumber(arch)
 	have, _ := archNumber(deviceArch)
 	return deviceArch == "" || number == have || number < have && !specific
 }
 
-// archNumber reads sm_89 as 89, and sm_90a as 90 with specific true: code for "a" runs on that chip alone.
+// archNumber is 89 for sm_89. For sm_90a it is 90, and specific: code for an "a" architecture runs
+// only on that chip.
 func archNumber(arch string) (number int, specific bool) {
 	digits := strings.TrimPrefix(arch, "sm_")
 	if rest, ok := strings.CutSuffix(digits, "a"); ok {
 		digits, specific = rest, true
 	}
-	number, _ = strconv.Atoi(digits) // the spec has checked the form, and a driver's own is right
+	number, _ = strconv.Atoi(digits) // the spec has checked the form, and the driver's is well-formed
 	return number, specific
 }
 
-// native says whether machine code for arch runs on the device as it is.
+// native reports whether the device runs machine code for arch without compiling.
 func native(arch, deviceArch string) bool {
 	code, _ := archNumber(arch)
 	have, _ := archNumber(deviceArch)

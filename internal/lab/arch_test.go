@@ -8,9 +8,9 @@ import (
 )
 
 func TestArch(t *testing.T) {
-	check := func(archs []string, asked, deviceArch, want string) {
+	check := func(archs []string, requested, deviceArch, want string) {
 		t.Helper()
-		got, err := Arch(&spec.Stage{Name: "s", Archs: archs}, asked, deviceArch)
+		got, err := Arch(&spec.Stage{Name: "s", Archs: archs}, requested, deviceArch)
 		var request RequestError
 		if err != nil && (got != "" || !errors.As(err, &request)) {
 			t.Errorf("%q and %v", got, err)
@@ -19,7 +19,7 @@ func TestArch(t *testing.T) {
 			got = err.Error()
 		}
 		if got != want {
-			t.Errorf("of %v, asked for %q, device %q: got %q, want %q", archs, asked, deviceArch, got, want)
+			t.Errorf("of %v, requested %q, device %q: got %q, want %q", archs, requested, deviceArch, got, want)
 		}
 	}
 	all := []string{"sm_80", "sm_89", "sm_90a"}
@@ -28,12 +28,12 @@ func TestArch(t *testing.T) {
 	check(all, "", "sm_86", "sm_80") // the newest older one
 	check(all, "", "sm_89", "sm_89")
 	check(all, "", "sm_90", "sm_90a") // code for "a" runs on that chip
-	check(all, "", "sm_100", "sm_89") // and on that chip alone
+	check(all, "", "sm_100", "sm_89") // and only on that chip
 	check(all, "", "sm_120", "sm_89")
 	check(all, "", "sm_75", "s is for sm_80, sm_89, sm_90a, and the device is sm_75")
 	check([]string{"sm_90a"}, "", "sm_100", "s is for sm_90a, and the device is sm_100")
-	check([]string{"sm_89", "sm_80"}, "", "sm_120", "sm_89") // whatever the order of the spec
-	check([]string{"sm_80", "sm_100a"}, "", "", "sm_100a")   // by number and not by letter
+	check([]string{"sm_89", "sm_80"}, "", "sm_120", "sm_89") // in any order of the spec
+	check([]string{"sm_80", "sm_100a"}, "", "", "sm_100a")   // by number, not by text
 	check(all, "sm_80", "", "sm_80")
 	check(all, "sm_80", "sm_90", "sm_80")
 	check(all, "sm_90a", "sm_90", "sm_90a")

@@ -24,18 +24,19 @@ import (
 	"attune/internal/tensor"
 )
 
-// peers is a double of the process that runs peers. They compute attention in float64 and take times that a test knows beforehand.
-type peers struct {
+// fakePeers stands for the process that runs peers. They compute attention in float64 and take
+// times that the test sets.
+type fakePeers struct {
 	t        *testing.T
 	facts    peer.Facts
-	seconds  map[string]float64         // a launch, or 20 us
-	fail     map[string]func(int) error // is asked with the count of its samples so far; errBroken takes the process down
+	seconds  map[string]float64         // per launch; without an entry 20 us
+	fail     map[string]func(int) error // called with the number of samples so far; errBroken ends the process
 	prepare  map[string]error
-	answers  func(out []float64)
+	output   func(out []float64) // changes the output
 	started  int
 	closed   int
 	startErr error
-	log      []string // who was sampled
+	log      []string // the sampled peers in their order
 	graph    peer.Graph
 
 	inputs  *tensor.Inputs
@@ -47,14 +48,14 @@ type peers struct {
 
 var errBroken = &peer.Error{Why: "it ended (signal: killed)", Do: "take another"}
 
-func newPeers(t *testing.T) *peers {
-	return &peers{
-		t: t, facts: peer.Facts{Torch: "2.11.0", GPU: "a double"}, seconds: map[string]float64{}, fail: map[string]func(int) error{},
+func newPeers(t *testing.T) *fakePeers {
+	return &fakePeers{
+		t: t, facts: peer.Facts{Torch: "2.11.0", GPU: "a fake"}, seconds: map[string]float64{}, fail: map[string]func(int) error{},
 		prepare: map[string]error{}, samples: map[string]int{},
 	}
 }
 
-func (p *peers) start(context.Context) (Peers, error) {
+func (p *fakePeers) start(context.Context) (Peers, error) {
 	if p.startErr != nil {
 		return nil, p.startErr
 	}
@@ -63,23 +64,23 @@ func (p *peers) start(context.Context) (Peers, error) {
 	return p, nil
 }
 
-func (p *peers) Facts() peer.Facts { return p.facts }
-func (p *peers) Lost() bool        { return p.lost }
-func (p *peers) Close() error      { p.closed++; return nil }
+func (p *fakePeers) Facts() peer.Facts { return p.facts }
+func (p *fakePeers) Lost() bool        { return p.lost }
+func (p *fakePeers) Close() error      { p.closed++; return nil }
 
-func (p *peers) Missing(who peer.Peer) error {
+func (p *fakePeers) Missing(who peer.Peer) error {
 	if why := p.facts.Missing[who.Kind]; why != "" {
 		return &peer.Error{Why: why, Do: "install it"}
 	}
 	return nil
 }
 
-func (p *peers) broken(err error) error {
+func (p *fakePeers) broken(err error) error {
 	p.lost = p.lost || errors.Is(err, errBroken)
 	return err
 }
 
-func (p *peers) Prepare(_ context.Context, who peer.Peer, in *tensor.Inputs, g peer.Graph) error {
+func (p *fakePeers) Prepare(_ context.Context, who peer.Peer, in *tensor.Inputs, g peer.Graph) error {
 	if err := who.Refuse(in.Shape); err != nil {
 		return err
 	}
@@ -90,13 +91,13 @@ func (p *peers) Prepare(_ context.Context, who peer.Peer, in *tensor.Inputs, g p
 	return nil
 }
 
-func (p *peers) Answer(ctx context.Context, who peer.Peer) ([]float32, error) {
+func (p *fakePeers) Answer(ctx context.Context, who peer.Peer) ([]float32, error) {
 	if !p.ready[who.String()] {
-		p.t.Errorf("%s answers and is not prepared", who)
+		p.t.Errorf("%s computes an output and is not prepared", who)
 	}
 	out, err := oracle.Quantized(ctx, p.inputs, nil)
-	if p.answers != nil {
-		p.answers(out)
+	if p.output != nil {
+		p.output(out)
 	}
 	var narrow []float32
 	for _, x := range out {
@@ -105,7 +106,7 @@ func (p *peers) Answer(ctx context.Context, who peer.Peer) ([]float32, error) {
 	return narrow, err
 }
 
-func (p *peers) Sample(_ context.Context, who peer.Peer, samples int, rest time.Duration) ([]float64, error) {
+func (p *fakePeers) Sample(_ context.Context, who peer.Peer, samples int, rest time.Duration) ([]float64, error) {
 	name := who.String()
 	if !p.ready[name] {
 		p.t.Errorf("%s is timed and not prepared", who)
@@ -125,21 +126,24 @@ func (p *peers) Sample(_ context.Context, who peer.Peer, samples int, rest time.
 	return slices.Repeat([]float64{seconds}, samples), nil
 }
 
-func (p *peers) Forget(context.Context) error { clear(p.ready); return nil }
+func (p *fakePeers) Forget(context.Context) error { clear(p.ready); return nil }
 
-// bench asks for stage1, of 16 us, and stage2, of 10, beside peers on a shape.
-func (s *setup) bench(p *peers, kinds string, shapeTexts ...string) BenchRequest {
+// bench is a request for stage1, which takes 16 us, and stage2, which takes 10 us, beside peers.
+func (s *setup) bench(p *fakePeers, kinds string, shapeTexts ...string) BenchRequest {
 	s.t.Helper()
-	s.knows("stage1", behaviour{seconds: 16e-6})
-	s.knows("stage2", behaviour{})
-	asked, err := peer.Parse(kinds, "fp16")
+	s.declare("stage1", behaviour{seconds: 16e-6})
+	s.declare("stage2", behaviour{})
+	parsed, err := peer.Parse(kinds, "fp16")
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	if len(shapeTexts) == 0 {
 		shapeTexts = []string{"1x2x40x64"}
 	}
-	return BenchRequest{Variants: s.request("stage1", "stage2").Variants, Shapes: shapes(s.t, shapeTexts...), Rounds: 26, Peers: asked, StartPeers: p.start, MostWork: oracle.MostWork}
+	return BenchRequest{
+		Variants: s.request("stage1", "stage2").Variants, Shapes: shapes(s.t, shapeTexts...), Rounds: 26,
+		Peers: parsed, StartPeers: p.start, MaxWork: oracle.MostWork,
+	}
 }
 
 func (s *setup) benched(r BenchRequest) *run.Bench {
@@ -151,7 +155,7 @@ func (s *setup) benched(r BenchRequest) *run.Bench {
 	return b
 }
 
-// brief is the rows in short: name, time, speedup of our best, and what is wrong.
+// brief is the rows in short: name, time, speedup of our best, and whether it is wrong.
 func brief(b *run.Bench) string {
 	var all []string
 	for _, r := range b.Rows {
@@ -173,14 +177,14 @@ func brief(b *run.Bench) string {
 func (s *setup) rows(b *run.Bench, want string) {
 	s.t.Helper()
 	if got := brief(b); got != want {
-		s.t.Errorf("rows: %s\nwant: %s\nleft out: %+v", got, want, b.LeftOut)
+		s.t.Errorf("rows: %s\nwant: %s\nskipped: %+v", got, want, b.Skipped)
 	}
 }
 
-func leftOut(t *testing.T, b *run.Bench, want ...run.LeftOut) {
+func expectSkipped(t *testing.T, b *run.Bench, want ...run.Skipped) {
 	t.Helper()
-	if len(b.LeftOut)+len(want) > 0 && !slices.Equal(b.LeftOut, want) {
-		t.Errorf("left out: %+v\nwant: %+v", b.LeftOut, want)
+	if len(b.Skipped)+len(want) > 0 && !slices.Equal(b.Skipped, want) {
+		t.Errorf("skipped: %+v\nwant: %+v", b.Skipped, want)
 	}
 }
 
@@ -190,7 +194,7 @@ func TestBench(t *testing.T) {
 	b := s.benched(s.bench(p, "torch-flash,torch-cudnn", "1x2x40x64", "1x1x33x64:causal"))
 	one := "stage1 16 1.60x, stage2 10, torch-flash 25 2.50x, torch-cudnn 20 2.00x"
 	s.rows(b, one+", "+one)
-	leftOut(t, b)
+	expectSkipped(t, b)
 	if len(b.Best) != 2 || b.Best[0].Variant != "stage2" || b.Best[0].Peer != "torch-cudnn" || math.Abs(b.Overall().Ratio-2) > 1e-9 {
 		t.Errorf("best: %+v", b.Best)
 	}
@@ -203,34 +207,34 @@ func TestBench(t *testing.T) {
 	}
 	for _, r := range b.Rows {
 		if n := len(slices.Concat(r.Seconds...)); len(r.Seconds) != 12 || n != 26 {
-			t.Errorf("%s has %d samples in %d turns; want 26 in 12", r.Name, n, len(r.Seconds))
+			t.Errorf("%s has %d samples in %d blocks; want 26 in 12", r.Name, n, len(r.Seconds))
 		}
 	}
-	// ABBA: who came last comes first in the next turn.
+	// ABBA: the last of a block is the first of the next.
 	if got := strings.Join(p.log[:6], " "); got != "torch-flash torch-cudnn torch-cudnn torch-flash torch-flash torch-cudnn" {
-		t.Errorf("the order of turns: %s", got)
+		t.Errorf("the order of samples: %s", got)
 	}
 	if b.Ceilings != nil || r.Shares != nil {
-		t.Error("shares of ceilings that nobody has measured on this device")
+		t.Error("shares of ceilings that were not measured on this device")
 	}
 }
 
-// Every timing has the graphs that were asked for, and peers take as many launches as ours, also where none of ours is right. What is not as
-// usual is said.
+// Every timing has graphs of the requested length, and peers have as many launches as ours, also if
+// no variant of ours is correct. The result mentions a length that is not the default.
 func TestBenchLaunches(t *testing.T) {
-	const said = "; graphs of 10 launches at most"
-	check := func(what string, launches, want int, said string, ours behaviour) {
+	const ten = "; graphs of at most 10 launches"
+	check := func(what string, launches, want int, mentioned string, ours behaviour) {
 		t.Helper()
 		s, p := newSetup(t), newPeers(t)
 		r := s.bench(p, "torch-flash")
 		r.Launches = launches
-		s.knows("stage1", ours)
-		s.knows("stage2", ours)
+		s.declare("stage1", ours)
+		s.declare("stage2", ours)
 		b := s.benched(r)
 		if p.graph.Launches != want || b.Rows[2].Launches != want {
 			t.Errorf("%s: a peer has graphs of %d launches, and its row says %d; want %d", what, p.graph.Launches, b.Rows[2].Launches, want)
 		}
-		if b.Timing != benchTiming+said {
+		if b.Timing != benchTiming+mentioned {
 			t.Errorf("%s: timing: %s", what, b.Timing)
 		}
 		for _, row := range b.Rows[:2] {
@@ -244,15 +248,15 @@ func TestBenchLaunches(t *testing.T) {
 			}
 		}
 	}
-	wrong := behaviour{answers: func(out []byte) { clear(out) }}
-	check("nothing said", 0, 50, "", behaviour{})
-	check("as usual", 50, 50, "", behaviour{})
-	check("ten", 10, 10, said, behaviour{})
-	check("ten, and ours are wrong", 10, 10, said, wrong)
-	check("nothing said, and ours are wrong", 0, 50, "", wrong)
+	wrong := behaviour{output: func(out []byte) { clear(out) }}
+	check("default", 0, 50, "", behaviour{})
+	check("the default by name", 50, 50, "", behaviour{})
+	check("ten", 10, 10, ten, behaviour{})
+	check("ten, and ours are wrong", 10, 10, ten, wrong)
+	check("default, and ours are wrong", 0, 50, "", wrong)
 }
 
-// The GPU rests before the samples of ours and of peers alike, and that is said.
+// The GPU rests before the samples of ours and of peers, and the result mentions it.
 func TestBenchRest(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash")
@@ -274,7 +278,7 @@ func TestBenchRest(t *testing.T) {
 func TestBenchCeilings(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
 	s.gpu.facts.Name, p.facts.GPU = "NVIDIA H200", "NVIDIA H200"
-	s.Facts = s.gpu.facts
+	s.Device.facts = s.gpu.facts
 	p.seconds["torch-math"] = 1e-12
 	b := s.benched(s.bench(p, "torch-flash,torch-math"))
 	s.rows(b, "stage1 16 1.60x, stage2 10, torch-flash 20 2.00x, torch-math WRONG")
@@ -287,85 +291,86 @@ func TestBenchCeilings(t *testing.T) {
 	if ours := b.Rows[1].Shares; math.Abs(ours.Copy/(want.Copy*2*5/8)-1) > 1e-9 {
 		t.Errorf("our E4M3 inputs are half the size: %+v", *ours)
 	}
-	if b.Ceilings.Device != "NVIDIA H200" || !strings.Contains(b.Rows[3].Wrong, "TFLOP/s, and FP8 products alone reach 1468 on this device") {
+	if b.Ceilings.Device != "NVIDIA H200" || !strings.Contains(b.Rows[3].Wrong, "TFLOP/s, and an FP8 GEMM reaches 1468 on this device") {
 		t.Errorf("%+v, %q", b.Ceilings, b.Rows[3].Wrong)
 	}
 }
 
-// What a sample of the rows shows is wrong; what it does not, goes unseen. Nobody is told that all rows were looked at.
-func TestBenchOnASampleOfRows(t *testing.T) {
+// An error in a sampled row is found, and one in another row is not. The result has the number of
+// checked rows.
+func TestBenchOnSampledRows(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash", "1x2x40x64", "1x1x8x64")
-	r.MostWork = 10_000
-	rows := oracle.Sample(r.Shapes[0], 0, r.MostWork)
-	seen, unseen := rows[len(rows)/2], -1
+	r.MaxWork = 10_000
+	rows := oracle.Sample(r.Shapes[0], 0, r.MaxWork)
+	sampled, other := rows[len(rows)/2], -1
 	for i := range r.Shapes[0].Rows() {
 		if !slices.Contains(rows, i) {
-			unseen = i
+			other = i
 		}
 	}
 	spoil := func(row int) behaviour {
-		return behaviour{answers: func(out []byte) {
+		return behaviour{output: func(out []byte) {
 			if len(out) > 2*64*row {
 				out[2*64*row+1] = 0x7C
 			}
 		}}
 	}
-	s.knows("stage1", spoil(unseen))
-	s.knows("stage2", spoil(seen))
+	s.declare("stage1", spoil(other))
+	s.declare("stage2", spoil(sampled))
 	b := s.benched(r)
 	s.rows(b, "stage1 10, stage2 WRONG, torch-flash 20 2.00x, stage1 10, stage2 10 1.00x, torch-flash 20 2.00x")
-	if place := fmt.Sprintf("batch 0 head %d row %d dim 0", seen/40, seen%40); !strings.Contains(b.Rows[1].Wrong, place) {
+	if place := fmt.Sprintf("batch 0 head %d row %d dim 0", sampled/40, sampled%40); !strings.Contains(b.Rows[1].Wrong, place) {
 		t.Errorf("wrong: %s; want %s", b.Rows[1].Wrong, place)
 	}
-	want := []run.BenchAnswer{{Shape: "1x2x40x64", Checked: oracle.Checked{Rows: len(rows), Of: 80}}, {Shape: "1x1x8x64", Checked: oracle.Checked{Rows: 8, Of: 8}}}
-	if diff := cmp.Diff(want, b.Answers); diff != "" {
-		t.Errorf("answers (-want +got):\n%s", diff)
+	want := []run.CheckedShape{{Shape: "1x2x40x64", Checked: oracle.Checked{Rows: len(rows), Of: 80}}, {Shape: "1x1x8x64", Checked: oracle.Checked{Rows: 8, Of: 8}}}
+	if diff := cmp.Diff(want, b.Checked); diff != "" {
+		t.Errorf("checked rows (-want +got):\n%s", diff)
 	}
 }
 
-// Whoever judges looks at every row, however much work that is.
-func TestRunsAreJudgedWhole(t *testing.T) {
+// The gates check every row, however much work that is.
+func TestGatesCheckEveryRow(t *testing.T) {
 	shape := shapes(t, "1x1x70x64")[0]
-	asked := problem{shape: shape, inputs: tensor.Normal}
-	if whole, err := newReferences().get(t.Context(), asked); err != nil || !whole.checked().Whole() {
-		t.Errorf("%v, %v", whole.checked(), err)
+	p := problem{shape: shape, inputs: tensor.Normal}
+	if whole, err := newReferences().get(t.Context(), p); err != nil || !whole.coverage().Whole() {
+		t.Errorf("%v, %v", whole.coverage(), err)
 	}
-	if some, err := newSampledReferences(1).get(t.Context(), asked); err != nil || some.checked().Whole() {
-		t.Errorf("%v, %v", some.checked(), err)
+	if some, err := newSampledReferences(1).get(t.Context(), p); err != nil || some.coverage().Whole() {
+		t.Errorf("%v, %v", some.coverage(), err)
 	}
-	if rows := oracle.Sample(shapes(t, "1x32x16384x64")[0], 0, newReferences().most); rows != nil {
-		t.Errorf("a sample of %d rows where there is a verdict", len(rows))
+	if rows := oracle.Sample(shapes(t, "1x32x16384x64")[0], 0, newReferences().maxWork); rows != nil {
+		t.Errorf("the gates check a sample of %d rows", len(rows))
 	}
 }
 
-// With no Python, our own figures come all the same.
+// Without Python the bench has our own figures.
 func TestBenchWithoutPeers(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
 	p.startErr = &peer.Error{Why: "there is no python3 in PATH", Do: "install one"}
 	b := s.benched(s.bench(p, "all"))
 	s.rows(b, "stage1 16 1.60x, stage2 10")
-	leftOut(t, b, run.LeftOut{Name: "torch-flash, torch-cudnn, torch-efficient, torch-math", Why: "there is no python3 in PATH", Do: "install one"})
+	expectSkipped(t, b, run.Skipped{Name: "torch-flash, torch-cudnn, torch-efficient, torch-math", Why: "there is no python3 in PATH", Do: "install one"})
 	if b.Peers != nil || len(b.Best) != 0 {
-		t.Errorf("peers from nowhere: %+v", b)
+		t.Errorf("peers without a process: %+v", b)
 	}
 
 	p.startErr, p.facts.GPU = nil, "another card"
 	b = s.benched(s.bench(p, "torch-flash"))
 	s.rows(b, "stage1 16 1.60x, stage2 10")
-	if len(b.LeftOut) != 1 || !strings.Contains(b.LeftOut[0].Why, "they would run on another card") || p.closed != 1 {
-		t.Errorf("left out: %+v, %d closed", b.LeftOut, p.closed)
+	if len(b.Skipped) != 1 || !strings.Contains(b.Skipped[0].Why, "they would run on another card") || p.closed != 1 {
+		t.Errorf("skipped: %+v, %d closed", b.Skipped, p.closed)
 	}
-	p.facts.GPU, p.facts.UUID, s.gpu.facts.UUID = "a double", "1234", "GPU-1235"
-	if b = s.benched(s.bench(p, "torch-flash")); len(b.LeftOut) != 1 {
+	p.facts.GPU, p.facts.UUID, s.gpu.facts.UUID = "a fake", "1234", "GPU-1235"
+	if b = s.benched(s.bench(p, "torch-flash")); len(b.Skipped) != 1 {
 		t.Errorf("a card of the same name: %+v", b)
 	}
-	if b = s.benched(s.bench(p, "none")); len(b.LeftOut) != 0 {
-		t.Errorf("left out though nobody asked: %+v", b.LeftOut)
+	if b = s.benched(s.bench(p, "none")); len(b.Skipped) != 0 {
+		t.Errorf("skipped without a request: %+v", b.Skipped)
 	}
 }
 
-func TestBenchPeersThatFail(t *testing.T) {
+func TestBenchWithFailingPeers(t *testing.T) {
 	const two, left = "stage1 16 1.60x, stage2 10", "torch-cudnn 20 2.00x"
 	shape := "1x2x40x64"
 	refusal := &peer.Error{Why: "No available kernel.", Do: "take another"}
@@ -377,27 +382,27 @@ func TestBenchPeersThatFail(t *testing.T) {
 			return nil
 		}
 	}
-	check := func(what string, set func(*peers), started int, rows string, out ...run.LeftOut) {
+	check := func(what string, set func(*fakePeers), started int, rows string, out ...run.Skipped) {
 		t.Helper()
 		s, p := newSetup(t), newPeers(t)
 		set(p)
 		b := s.benched(s.bench(p, "torch-cudnn,torch-flash,torch-math", shape))
 		s.rows(b, rows)
-		leftOut(t, b, out...)
+		expectSkipped(t, b, out...)
 		if p.started != started || p.closed != started {
 			t.Errorf("%s: %d processes started, %d closed; want %d", what, p.started, p.closed, started)
 		}
 	}
-	died := run.LeftOut{Name: "torch-flash", Shape: shape, Why: errBroken.Why, Do: "take another"}
-	check("refuses", func(p *peers) { p.prepare["torch-flash"] = refusal }, 1, two+", "+left+", torch-math 20 2.00x",
-		run.LeftOut{Name: "torch-flash", Shape: shape, Why: refusal.Why, Do: refusal.Do})
-	check("breaks when it is prepared", func(p *peers) { p.prepare["torch-flash"] = errBroken }, 2, two+", "+left+", torch-math 20 2.00x", died)
-	check("dies midway", func(p *peers) { p.fail["torch-flash"] = once(errBroken, 10) }, 2, two+", "+left+", torch-math 20 2.00x", died)
-	check("times that cannot be", func(p *peers) { p.fail["torch-flash"] = once(refusal, 0) }, 1, two+", "+left+", torch-math 20 2.00x",
-		run.LeftOut{Name: "torch-flash", Shape: shape, Why: refusal.Why, Do: refusal.Do})
-	check("missing", func(p *peers) { p.facts.Missing = map[string]string{"torch-flash": "too old"} }, 1, two+", "+left+", torch-math 20 2.00x",
-		run.LeftOut{Name: "torch-flash", Why: "too old", Do: "install it"})
-	check("dies, and there is no other process", func(p *peers) {
+	died := run.Skipped{Name: "torch-flash", Shape: shape, Why: errBroken.Why, Do: "take another"}
+	check("refuses", func(p *fakePeers) { p.prepare["torch-flash"] = refusal }, 1, two+", "+left+", torch-math 20 2.00x",
+		run.Skipped{Name: "torch-flash", Shape: shape, Why: refusal.Why, Do: refusal.Do})
+	check("breaks when it is prepared", func(p *fakePeers) { p.prepare["torch-flash"] = errBroken }, 2, two+", "+left+", torch-math 20 2.00x", died)
+	check("dies midway", func(p *fakePeers) { p.fail["torch-flash"] = once(errBroken, 10) }, 2, two+", "+left+", torch-math 20 2.00x", died)
+	check("impossible times", func(p *fakePeers) { p.fail["torch-flash"] = once(refusal, 0) }, 1, two+", "+left+", torch-math 20 2.00x",
+		run.Skipped{Name: "torch-flash", Shape: shape, Why: refusal.Why, Do: refusal.Do})
+	check("missing", func(p *fakePeers) { p.facts.Missing = map[string]string{"torch-flash": "too old"} }, 1, two+", "+left+", torch-math 20 2.00x",
+		run.Skipped{Name: "torch-flash", Why: "too old", Do: "install it"})
+	check("dies, and there is no other process", func(p *fakePeers) {
 		p.fail["torch-flash"] = func(samples int) error {
 			if samples < 10 {
 				return nil
@@ -405,51 +410,62 @@ func TestBenchPeersThatFail(t *testing.T) {
 			p.startErr = &peer.Error{Why: "no more"}
 			return errBroken
 		}
-	}, 1, two, died, run.LeftOut{Name: "torch-cudnn, torch-math", Why: "no more"})
-	check("dies, and the next one with it", func(p *peers) {
+	}, 1, two, died, run.Skipped{Name: "torch-cudnn, torch-math", Why: "no more"})
+	check("dies, and the next one with it", func(p *fakePeers) {
 		p.fail["torch-flash"] = func(samples int) error {
 			p.prepare["torch-cudnn"] = errBroken
 			return errBroken
 		}
-	}, 3, two+", torch-math 20 2.00x", died, run.LeftOut{Name: "torch-cudnn", Shape: shape, Why: errBroken.Why, Do: "take another"})
-	check("wrong", func(p *peers) { p.answers = func(out []float64) { clear(out) } }, 1, two+", torch-cudnn WRONG, torch-flash WRONG, torch-math WRONG")
-	check("not a number", func(p *peers) { p.answers = func(out []float64) { out[7] = math.NaN() } }, 1,
+	}, 3, two+", torch-math 20 2.00x", died, run.Skipped{Name: "torch-cudnn", Shape: shape, Why: errBroken.Why, Do: "take another"})
+	check("wrong", func(p *fakePeers) { p.output = func(out []float64) { clear(out) } }, 1, two+", torch-cudnn WRONG, torch-flash WRONG, torch-math WRONG")
+	check("not a number", func(p *fakePeers) { p.output = func(out []float64) { out[7] = math.NaN() } }, 1,
 		two+", torch-cudnn WRONG, torch-flash WRONG, torch-math WRONG")
 }
 
-// A peer that brought its process down is not asked again on the next shape, and one that was refused is.
-func TestBenchAsksAgain(t *testing.T) {
+// A peer that ended its process is excluded from the next shapes. One that refused a shape is not.
+func TestBenchExcludesPeers(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
 	p.prepare["torch-flash"] = errBroken
 	b := s.benched(s.bench(p, "torch-flash,torch-cudnn", "1x2x40x64:kv=50:causal", "1x2x40x64", "1x2x48x64"))
 	two, cudnn := "stage1 16 1.60x, stage2 10", "torch-cudnn 20 2.00x"
 	s.rows(b, two+", "+two+", "+cudnn+", "+two+", "+cudnn)
-	if len(b.LeftOut) != 3 || !strings.Contains(b.LeftOut[0].Why, "not supported by this peer") || b.LeftOut[2].Shape != "1x2x40x64" || p.started != 2 {
-		t.Errorf("left out: %+v; %d processes", b.LeftOut, p.started)
+	if len(b.Skipped) != 3 || !strings.Contains(b.Skipped[0].Why, "not supported by this peer") || b.Skipped[2].Shape != "1x2x40x64" || p.started != 2 {
+		t.Errorf("skipped: %+v; %d processes", b.Skipped, p.started)
 	}
 }
 
 func TestBenchWrongVariants(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash")
-	s.knows("stage1", behaviour{answers: func(out []byte) { clear(out) }})
+	s.declare("stage1", behaviour{output: func(out []byte) { clear(out) }})
 	b := s.benched(r)
 	s.rows(b, "stage1 WRONG, stage2 10, torch-flash 20 2.00x")
 
-	s.knows("stage2", behaviour{launch: func(int) error { return &device.Fault{Code: "ILLEGAL_ADDRESS"} }})
+	s.declare("stage2", behaviour{launch: func(int) error { return &device.Fault{Code: "ILLEGAL_ADDRESS"} }})
 	b = s.benched(r)
 	s.rows(b, "stage1 WRONG, stage2 WRONG, torch-flash 20")
-	if s.gpu.opened != 3 || s.gpu.closed != 3 || len(b.Best) != 0 {
-		t.Errorf("%d devices opened, %d closed", s.gpu.opened, s.gpu.closed)
+	if len(b.Best) != 0 {
+		t.Errorf("a best variant: %+v", b.Best)
 	}
 
-	s.knows("stage2", behaviour{launch: func(int) error { return errors.New("the lab is on fire") }})
+	// After a fault the next variant gets a fresh device.
+	before := s.gpu.opened
+	s.declare("stage1", behaviour{launch: func(int) error { return &device.Fault{Code: "ILLEGAL_ADDRESS"} }})
+	s.declare("stage2", behaviour{})
+	b = s.benched(r)
+	s.rows(b, "stage1 WRONG, stage2 10, torch-flash 20 2.00x")
+	if s.gpu.opened != before+2 || s.gpu.closed != s.gpu.opened {
+		t.Errorf("%d devices opened, %d closed", s.gpu.opened-before, s.gpu.closed)
+	}
+	s.declare("stage1", behaviour{})
+
+	s.declare("stage2", behaviour{launch: func(int) error { return errors.New("the lab is on fire") }})
 	if _, err := s.Bench(t.Context(), r); err == nil || !strings.Contains(err.Error(), "stage2 on 1x2x40x64: the lab is on fire") {
 		t.Errorf("a failure that is not the kernel's: %v", err)
 	}
 }
 
-// What is recorded can be shown again: the whole result, the samples beside it, and the builds that gave it.
+// The record has the complete result, the samples and the builds.
 func TestBenchIsRecorded(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash", "1x2x40x64", "1x1x33x64:causal")
@@ -487,12 +503,12 @@ func TestBenchIsRecorded(t *testing.T) {
 	}
 	for i, row := range b.Rows {
 		if len(row.Seconds) == 0 || again.Rows[i].Seconds != nil {
-			t.Errorf("%s has %d turns in what is given, and %d in the record", row.Name, len(row.Seconds), len(again.Rows[i].Seconds))
+			t.Errorf("%s has %d blocks in the result, and %d in the record", row.Name, len(row.Seconds), len(again.Rows[i].Seconds))
 		}
 	}
 }
 
-// Whoever is interrupted, or loses the device, keeps the shapes that were finished.
+// A bench that is interrupted or fails keeps the finished shapes.
 func TestBenchKeepsFinishedShapes(t *testing.T) {
 	const one = "stage1 16 1.60x, stage2 10, torch-flash 20 2.00x"
 	s, p := newSetup(t), newPeers(t)
@@ -517,28 +533,28 @@ func TestBenchKeepsFinishedShapes(t *testing.T) {
 			t.Fatal(err)
 		}
 		again, err := run.DecodeBench(text)
-		if err != nil || again.Ended != why || len(again.Answers) != 1 || len(again.Asked) != 3 || brief(again) != one {
+		if err != nil || again.Ended != why || len(again.Checked) != 1 || len(again.Requested) != 3 || brief(again) != one {
 			t.Errorf("the record: %v, %+v", err, again)
 		}
 	}
 	check("interrupted")
 
 	delete(p.fail, "torch-flash")
-	s.knows("stage2", behaviour{launch: func(n int) error {
+	s.declare("stage2", behaviour{launch: func(n int) error {
 		if n == 0 {
 			return nil
 		}
 		return errors.New("the lab is on fire")
 	}})
-	s.knows("stage1", behaviour{seconds: 16e-6})
+	s.declare("stage1", behaviour{seconds: 16e-6})
 	r.Variants = r.Variants[1:]
 	b, err = s.Bench(t.Context(), r)
-	if err == nil || b == nil || !strings.Contains(b.Ended, "stage2 on 1x1x33x64:causal: the lab is on fire") || b.ID == "" || len(b.Answers) != 1 {
-		t.Errorf("a device that is lost: %v, %+v", err, b)
+	if err == nil || b == nil || !strings.Contains(b.Ended, "stage2 on 1x1x33x64:causal: the lab is on fire") || b.ID == "" || len(b.Checked) != 1 {
+		t.Errorf("a failure of the lab: %v, %+v", err, b)
 	}
 }
 
-// A bench that cannot be recorded is given all the same, without an id.
+// A bench that cannot be recorded is returned without an id.
 func TestBenchThatCannotBeRecorded(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
 	if err := os.WriteFile(filepath.Join(s.dir, "benches"), nil, 0o644); err != nil {
@@ -564,10 +580,10 @@ func TestBenchRefuses(t *testing.T) {
 		t.Errorf("interrupted: %v, %v", b, err)
 	}
 	if _, err := os.Stat(filepath.Join(s.dir, "benches")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no shape was finished, and yet there is a record: %v", err)
+		t.Errorf("no shape was finished, but there is a record: %v", err)
 	}
 	delete(p.fail, "torch-flash")
-	s.knows("stage2", behaviour{timing: device.ErrNoClock})
+	s.declare("stage2", behaviour{timing: device.ErrNoClock})
 	if _, err := s.Bench(t.Context(), r); !errors.Is(err, device.ErrNoClock) {
 		t.Errorf("a device with no clock: %v", err)
 	}

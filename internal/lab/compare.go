@@ -14,253 +14,245 @@ import (
 	"attune/internal/toolchain"
 )
 
-// CompareRequest is which two variants or selections to hold against each other, and how.
+// CompareRequest says which two variants or selections to compare, and how.
 type CompareRequest struct {
-	A, B       Side
-	Shapes     []tensor.Shape
-	Seed       uint64
-	Rounds     int // that a comparison begins with
-	MostRounds int // that an ambiguous one may buy
-	L2         run.L2
-	Launches   int // as BenchRequest has it
-	Arch       string
-	MostWork   float64 // as BenchRequest has it
+	A, B      Candidate
+	Shapes    []tensor.Shape
+	Seed      uint64
+	Rounds    int // to begin with
+	MaxRounds int // limit of an ambiguous shape
+	L2        run.L2
+	Launches  int // limit of a graph; 0 for the default
+	Arch      string
+	MaxWork   float64 // multiply-adds of a complete reference; above it a sample of rows is checked
 }
 
-// Side is a variant, or a selection in its place.
-type Side struct {
+// Candidate is a variant, or a selection in its place.
+type Candidate struct {
 	Variant   spec.Variant
 	Selection *spec.Selection
 }
 
-func (s Side) String() string {
-	if s.Selection != nil {
-		return s.Selection.Name
+func (c Candidate) String() string {
+	if c.Selection != nil {
+		return c.Selection.Name
 	}
-	return s.Variant.String()
+	return c.Variant.String()
 }
 
-// on is the variant that takes a shape, of which the request has been checked.
-func (s Side) on(shape tensor.Shape) spec.Variant {
-	if s.Selection == nil {
-		return s.Variant
-	}
-	c, _ := s.Selection.Choose(shape)
-	return c.Variant
-}
-
-// request asks for a side alone.
-func (r CompareRequest) request(s Side) Request {
+// entry plans one candidate.
+func (r CompareRequest) entry(c Candidate, deviceArch string) (entry, error) {
 	request := Request{Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}
-	if s.Selection != nil {
-		request.Selections = []*spec.Selection{s.Selection}
+	if c.Selection != nil {
+		request.Selections = []*spec.Selection{c.Selection}
 	} else {
-		request.Variants = []spec.Variant{s.Variant}
+		request.Variants = []spec.Variant{c.Variant}
 	}
-	return request
+	p, err := request.plan(deviceArch)
+	if err != nil {
+		return entry{}, err
+	}
+	return p.entries[0], nil
 }
 
-// both are the images of two sides on one shape.
-type both [2]*toolchain.Image
-
-// Compare times two variants or selections in turns in one process, with the first a second time as a control. Both must be right on every shape before
-// they are timed. What is ambiguous buys more rounds, up to the limit.
+// Compare times A, B and A again as a control, interleaved in one process. Both must be correct on
+// every shape before they are timed. Rounds are added to shapes whose verdict is ambiguous, up to
+// the limit.
 func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, error) {
-	images, err := l.buildSides(ctx, r)
+	c := &comparison{lab: l, request: r, session: l.newSession(), refs: newSampledReferences(r.MaxWork)}
+	defer c.session.close()
+	if err := c.build(ctx); err != nil {
+		return nil, err
+	}
+	d, err := c.session.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
-	d, err := l.Open(ctx)
-	if err != nil {
+	result := &run.Comparison{
+		A: c.describe(0), B: c.describe(1), Facts: d.Facts(), L2: r.L2, Launches: r.Launches, Same: c.sameCode(),
+	}
+	if err := c.checkAll(ctx); err != nil {
 		return nil, err
 	}
-	defer d.Close()
-	c := &run.Comparison{A: compared(r, r.A, images, 0), B: compared(r, r.B, images, 1), Facts: d.Facts(), L2: r.L2, Launches: r.Launches, Same: true}
-	for _, of := range images {
-		c.Same = c.Same && codeOf(of[0]) == codeOf(of[1])
-	}
-	checked, err := l.answersRight(ctx, d, r, images)
-	if err != nil {
-		return nil, err
-	}
-	taken := make([]takenShape, len(r.Shapes))
 	for rounds := r.Rounds; ; rounds *= 2 {
-		rounds = min(rounds, r.MostRounds)
-		if err := l.takeTurns(ctx, d, r, images, taken, c.Shapes, rounds); err != nil {
+		rounds = min(rounds, r.MaxRounds)
+		if err := c.addRounds(ctx, rounds, result.Shapes); err != nil {
 			return nil, err
 		}
-		c.Shapes = comparedShapes(r, taken, checked)
-		if !anyAmbiguous(c.Shapes) || rounds == r.MostRounds {
+		result.Shapes = c.results()
+		ambiguous := slices.ContainsFunc(result.Shapes, func(s run.ComparedShape) bool { return s.Verdict == measure.Ambiguous })
+		if !ambiguous || rounds == r.MaxRounds {
 			break
 		}
 	}
 	var all []measure.Comparison
-	for _, s := range c.Shapes {
+	for _, s := range result.Shapes {
 		all = append(all, s.Comparison)
 	}
-	c.Verdict = measure.Overall(all)
-	return c, nil
+	result.Verdict = measure.Overall(all)
+	return result, nil
 }
 
-// buildSides gives the images of both sides for each shape.
-func (l *Lab) buildSides(ctx context.Context, r CompareRequest) ([]both, error) {
+// comparison is a CompareRequest in progress.
+type comparison struct {
+	lab     *Lab
+	request CompareRequest
+	entries [2]entry // A and B
+	images  map[string]*toolchain.Image
+	session *session
+	refs    *references
+	shapes  []comparedShape
+}
+
+// comparedShape is what was measured of one shape.
+type comparedShape struct {
+	coverage   oracle.Checked
+	samples    measure.Turns
+	excluded   measure.Turns
+	rounds     int                 // including excluded ones
+	related    [2]run.RelatedTimes // of A and B
+	conditions run.Conditions
+}
+
+func (c *comparison) build(ctx context.Context) (err error) {
 	var needed []spec.Variant
-	for _, side := range []Side{r.A, r.B} {
-		if err := r.request(side).Check(); err != nil {
-			return nil, err
+	for i, candidate := range []Candidate{c.request.A, c.request.B} {
+		if c.entries[i], err = c.request.entry(candidate, c.lab.Device.facts.Arch); err != nil {
+			return err
 		}
-		for _, shape := range r.Shapes {
-			needed = append(needed, side.on(shape))
+		for _, p := range c.entries[i].parts {
+			needed = append(needed, p.variant)
 		}
 	}
-	builds := l.startBuilds(ctx, Request{Arch: r.Arch}, needed)
-	defer builds.stop()
-	images := make([]both, len(r.Shapes))
-	for i, v := range needed {
-		l.tell(Event{Variant: v.String(), Doing: "building"})
-		image, err := builds.wait(v)
-		if err != nil {
-			return nil, err
-		}
-		images[i%len(r.Shapes)][i/len(r.Shapes)] = image
-	}
-	return images, nil
+	c.images, err = c.lab.buildAll(ctx, c.request.Arch, needed...)
+	return err
 }
 
-// compared describes one side: by its build, or, of a selection, by those of its parts.
-func compared(r CompareRequest, s Side, images []both, side int) run.Compared {
-	first := images[0][side].Record
-	c := run.Compared{Variant: s.String(), Arch: first.Arch, CodeHash: first.CodeHash}
-	if s.Selection == nil {
-		return c
+// image is what an entry runs on a shape.
+func (c *comparison) image(entry int, shape tensor.Shape) *toolchain.Image {
+	return c.images[c.entries[entry].on(shape).String()]
+}
+
+// sameCode reports whether both entries run the same code on every shape.
+func (c *comparison) sameCode() bool {
+	return !slices.ContainsFunc(c.request.Shapes, func(shape tensor.Shape) bool {
+		return codeOf(c.image(0, shape)) != codeOf(c.image(1, shape))
+	})
+}
+
+// describe identifies an entry by its build, or a selection by those of its parts.
+func (c *comparison) describe(i int) run.Compared {
+	e, first := c.entries[i], c.image(i, c.request.Shapes[0]).Record
+	compared := run.Compared{Variant: e.name, Arch: first.Arch, CodeHash: first.CodeHash}
+	if e.selection == nil {
+		return compared
 	}
-	parts, _ := r.request(s).parts(s.Selection) // the request has been checked
 	var all []run.Part
-	for _, part := range parts {
-		p := run.Part{}
-		for i, shape := range r.Shapes {
-			if slices.Contains(part.Shapes, shape) {
-				p.CodeHash, p.Shapes = images[i][side].Record.CodeHash, append(p.Shapes, shape.String())
-			}
+	for _, p := range e.parts {
+		part := run.Part{CodeHash: c.images[p.variant.String()].Record.CodeHash}
+		for _, shape := range p.shapes {
+			part.Shapes = append(part.Shapes, shape.String())
 		}
-		all = append(all, p)
+		all = append(all, part)
 	}
-	c.CodeHash = joinedHash(all)
-	return c
+	compared.CodeHash = joinedHash(all)
+	return compared
 }
 
-// answersRight is green before fast: nothing is timed that is wrong. It says how much of the answer to each shape was looked at. Of large problems there is
-// one in memory at a time.
-func (l *Lab) answersRight(ctx context.Context, d device.Device, r CompareRequest, images []both) ([]oracle.Checked, error) {
-	var checked []oracle.Checked
-	for i, shape := range r.Shapes {
-		p := problem{shape: shape, seed: r.Seed, inputs: tensor.Normal}
-		l.tell(Event{Variant: r.A.String() + " and " + r.B.String(), Doing: "the right answer to " + p.String()})
-		ref, err := newSampledReferences(r.MostWork).get(ctx, p)
+// both names the two candidates in progress steps.
+func (c *comparison) both() string { return c.request.A.String() + " and " + c.request.B.String() }
+
+func (c *comparison) problem(shape tensor.Shape) problem {
+	return problem{shape: shape, seed: c.request.Seed, inputs: tensor.Normal}
+}
+
+// checkAll refuses a variant that is wrong on any shape. It keeps one problem in memory at a time.
+func (c *comparison) checkAll(ctx context.Context) error {
+	for _, shape := range c.request.Shapes {
+		p := c.problem(shape)
+		c.lab.progress(Progress{Subject: c.both(), Step: "reference of " + p.String()})
+		c.refs.keepOnly(p)
+		ref, err := c.refs.get(ctx, p)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		checked = append(checked, ref.checked())
-		for j, side := range []Side{r.A, r.B} {
-			if err := l.answerRight(ctx, d, p, ref, side.on(shape), images[i][j]); err != nil {
-				return nil, err
+		for i, e := range c.entries {
+			v := e.on(shape)
+			c.lab.progress(Progress{Subject: v.String(), Step: "correctness " + p.String()})
+			result, err := c.lab.check(ctx, c.session, v, c.image(i, shape), ref)
+			if err != nil {
+				return fmt.Errorf("%s on %s: %w", v, p, err)
+			}
+			if wrong := result.firstWrong(); wrong != "" {
+				return &WrongError{v.String(), p.String() + ": " + wrong}
 			}
 		}
-	}
-	return checked, nil
-}
-
-// answerRight refuses a variant that gives a wrong answer.
-func (l *Lab) answerRight(ctx context.Context, d device.Device, p problem, ref *reference, v spec.Variant, image *toolchain.Image) error {
-	l.tell(Event{Variant: v.String(), Doing: "correctness " + p.String()})
-	outcome, err := d.Run(ctx, newJob(image, d.Facts(), ref.inputs))
-	if err != nil {
-		return fmt.Errorf("%s on %s: %w", v, p, err)
-	}
-	_, wrong, err := l.check(ref, v, image, outcome)
-	if err != nil {
-		return err
-	}
-	if len(wrong) > 0 {
-		return &WrongError{v.String(), p.String() + ": " + wrong[0]}
+		c.shapes = append(c.shapes, comparedShape{coverage: ref.coverage()})
 	}
 	return nil
 }
 
-// takenShape is all that was measured of one shape.
-type takenShape struct {
-	turns, aside   measure.Turns
-	rounds         int // those that were set aside included
-	aParts, bParts run.Parts
-	circumstances  run.Circumstances
-}
-
-// add takes in what a device has measured: a, b and the control.
-func (t *takenShape) add(series []device.Series) {
-	t.rounds += len(series[0].Seconds)
-	// A round in one order counts only with the one in the other.
-	kept, aside, _ := device.Steady(2, series...)
-	t.turns, t.aside = joined(t.turns, kept), joined(t.aside, aside)
-	t.aParts, t.bParts = run.PartsOf(series[0]), run.PartsOf(series[1])
-	t.circumstances = t.circumstances.And(run.CircumstancesOf(2, series...))
-}
-
-func joined(t measure.Turns, more [][]float64) measure.Turns {
-	return measure.Turns{A: append(t.A, more[0]...), B: append(t.B, more[1]...), Control: append(t.Control, more[2]...)}
-}
-
-// takeTurns adds rounds to the series of every shape that is not decided yet, until it has so many.
-func (l *Lab) takeTurns(ctx context.Context, d device.Device, r CompareRequest, images []both, taken []takenShape, known []run.ComparedShape,
-	rounds int,
-) error {
-	for i, shape := range r.Shapes {
-		if known != nil && known[i].Verdict != measure.Ambiguous {
+// addRounds times every shape without a verdict until it has the given number of rounds. There are
+// no results before the first call.
+func (c *comparison) addRounds(ctx context.Context, rounds int, results []run.ComparedShape) error {
+	for i, shape := range c.request.Shapes {
+		if results != nil && results[i].Verdict != measure.Ambiguous {
 			continue
 		}
-		l.tell(Event{Variant: r.A.String() + " and " + r.B.String(), Doing: fmt.Sprintf("%d rounds of %s", rounds, shape), Done: i, Total: len(r.Shapes)})
-		in := tensor.Draw(shape, r.Seed, tensor.Options{})
-		a, b := newJob(images[i][0], d.Facts(), in), newJob(images[i][1], d.Facts(), in)
-		series, err := d.Time(ctx, []device.Job{a, b, a}, device.Plan{Samples: rounds - taken[i].rounds, ColdL2: r.L2 == run.Cold, Launches: r.Launches})
+		c.lab.progress(Progress{
+			Subject: c.both(), Step: fmt.Sprintf("%d rounds of %s", rounds, shape), Done: i, Total: len(c.request.Shapes),
+		})
+		p, s := c.problem(shape), &c.shapes[i]
+		c.refs.keepOnly(p)
+		plan := device.Plan{Samples: rounds - s.rounds, ColdL2: c.request.L2 == run.Cold, Launches: c.request.Launches}
+		a, b := c.image(0, shape), c.image(1, shape)
+		series, err := c.session.time(ctx, c.refs.inputs(p), plan, a, b, a)
 		if err != nil {
 			return fmt.Errorf("time %s: %w", shape, err)
 		}
-		taken[i].add(series)
+		s.add(series)
 	}
 	return nil
 }
 
-func comparedShapes(r CompareRequest, taken []takenShape, checked []oracle.Checked) []run.ComparedShape {
-	turns := make([]measure.Turns, len(taken))
-	for i, t := range taken {
-		turns[i] = t.turns
-	}
-	var all []run.ComparedShape
-	for i, c := range measure.Compare(turns) {
-		t := taken[i]
-		s := run.ComparedShape{
-			Shape: r.Shapes[i].String(), Rounds: len(t.turns.A), Comparison: c, Samples: t.turns,
-			ATimes: measure.Summarize(t.turns.A), BTimes: measure.Summarize(t.turns.B),
-			AParts: t.aParts, BParts: t.bParts, Circumstances: t.circumstances, Answers: &checked[i],
-		}
-		if r.A.Selection != nil {
-			s.AVariant = r.A.on(r.Shapes[i]).String()
-		}
-		if r.B.Selection != nil {
-			s.BVariant = r.B.on(r.Shapes[i]).String()
-		}
-		if len(t.aside.A) > 0 {
-			s.SetAside = &t.aside
-		}
-		all = append(all, s)
-	}
-	return all
+// add takes in the series of A, B and the control. Two rounds in opposite order are excluded
+// together.
+func (s *comparedShape) add(series []device.Series) {
+	s.rounds += len(series[0].Seconds)
+	kept, excluded, _ := device.Steady(2, series...)
+	s.samples, s.excluded = appendTurns(s.samples, kept), appendTurns(s.excluded, excluded)
+	s.related = [2]run.RelatedTimes{run.RelatedTimesOf(series[0]), run.RelatedTimesOf(series[1])}
+	s.conditions = s.conditions.And(run.ConditionsOf(2, series...))
 }
 
-func anyAmbiguous(shapes []run.ComparedShape) bool {
-	for _, s := range shapes {
-		if s.Verdict == measure.Ambiguous {
-			return true
-		}
+func appendTurns(t measure.Turns, more [][]float64) measure.Turns {
+	return measure.Turns{A: append(t.A, more[0]...), B: append(t.B, more[1]...), Control: append(t.Control, more[2]...)}
+}
+
+// results compares all shapes by what was measured so far.
+func (c *comparison) results() []run.ComparedShape {
+	samples := make([]measure.Turns, len(c.shapes))
+	for i, s := range c.shapes {
+		samples[i] = s.samples
 	}
-	return false
+	var all []run.ComparedShape
+	for i, found := range measure.Compare(samples) {
+		s, shape := c.shapes[i], c.request.Shapes[i]
+		row := run.ComparedShape{
+			Shape: shape.String(), Rounds: len(s.samples.A), Comparison: found, Samples: s.samples,
+			ATimes: measure.Summarize(s.samples.A), BTimes: measure.Summarize(s.samples.B),
+			ARelated: s.related[0], BRelated: s.related[1], Conditions: s.conditions, Checked: &s.coverage,
+		}
+		if c.request.A.Selection != nil {
+			row.AVariant = c.entries[0].on(shape).String()
+		}
+		if c.request.B.Selection != nil {
+			row.BVariant = c.entries[1].on(shape).String()
+		}
+		if len(s.excluded.A) > 0 {
+			row.Excluded = &s.excluded
+		}
+		all = append(all, row)
+	}
+	return all
 }

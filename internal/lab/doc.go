@@ -1,9 +1,18 @@
-// Package lab is the road from a variant to a verdict.
+// Package lab takes variants of a kernel from a request to a result.
 //
-// It calls the other packages in the order in which data flows: toolchain builds the variant and its parent, device runs
-// them, oracle says what is right, measure sums up the times, gate judges, ledger keeps. Every front end, the command line and any other,
-// goes through it, so that all of them do the same thing.
+// Every command is a consumer of one pipeline:
 //
-// Each variant gets a device of its own and fails alone: a compile error, a crash or a hang becomes part of that variant's
-// record, and the next variant runs.
+//   - plan: check the request, and resolve each selection into the variant that takes each shape;
+//   - build: compile all images of the plan, several at once;
+//   - open: open a device, and replace it after a failure that lost it;
+//   - check: run one problem on one image and compare its output with the float64 reference;
+//   - measure: time one or several images, interleaved.
+//
+// Run takes variants through the gates and records them. Bench times them beside peers, Compare
+// times two of them, Profile counts what one does, Mutate breaks one, and an Answerer runs one on
+// any inputs. ReproduceRequest turns a record into a request, and Prove builds variants without
+// running them.
+//
+// A variant fails alone. A compile error, a crash or a hang becomes part of its record, and the
+// next variant gets a fresh device.
 package lab

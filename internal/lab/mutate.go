@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"attune/internal/device"
@@ -11,63 +10,49 @@ import (
 	"attune/internal/toolchain"
 )
 
-// MutationReport says how many breaks of a kernel the gates catch. What is no program, and the compiler would have refused too, is not among them.
+// MutationReport counts the mutants of a kernel that the correctness gate catches. Mutants that the
+// compiler would refuse are not counted.
 type MutationReport struct {
 	Variant string `json:"variant"`
 	Arch    string `json:"arch"`
 	mutate.Report
 }
 
-// MutationRequest is what to break, and how often.
+// MutationRequest says which mutants to try.
 type MutationRequest struct {
-	Variant spec.Variant
-	Request Request // shapes, seeds and architecture of the correctness gate
-	Count   int     // of mutants to try; 0 for all
-	Seed    uint64  // by which they are picked
-	// Assemble gives the code hash of PTX; nil where there is no compiler, and nothing can then be shown equivalent.
+	Request        // one variant; shapes, seeds and architecture of the correctness gate
+	Count   int    // of mutants to try; 0 for all
+	Seed    uint64 // picks the mutants
+	// Assemble returns the code hash of PTX. Without a compiler it is nil, and no mutant can be
+	// shown to be equivalent.
 	Assemble func(ctx context.Context, ptx []byte, arch string) (string, error)
 }
 
-// Mutate breaks a variant one line at a time and runs each mutant through the correctness gate.
+// Mutate changes a variant one line at a time and takes each mutant through the correctness gate.
 func (l *Lab) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, error) {
-	m.Request.Variants = []spec.Variant{m.Variant}
-	if err := m.Request.Check(); err != nil {
-		return nil, err
-	}
-	arch, err := Arch(m.Variant.Stage(), m.Request.Arch, l.Facts.Arch)
+	p, err := m.plan(l.Device.facts.Arch)
 	if err != nil {
 		return nil, err
 	}
-	tell := func(doing string) { l.tell(Event{Variant: m.Variant.String(), Doing: doing}) }
-	tell("compiling")
-	image, _, err := l.Builder.Build(ctx, Target(l.Kernel, m.Variant, arch))
+	variant := m.Variants[0]
+	images, err := l.buildAll(ctx, p.Arch, variant)
 	if err != nil {
 		return nil, err
 	}
+	image := images[variant.String()]
 	all, err := mutate.All(image.PTX, l.Kernel.Name)
 	if err != nil {
 		return nil, err
 	}
-	t := &trial{lab: l, request: m, image: image, references: newReferences()}
-	tell("correctness of the kernel itself")
-	wrong, err := t.judge(ctx, image.PTX)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", m.Variant, err)
+	t := &mutationTrial{lab: l, plan: p, variant: variant, image: image, refs: newReferences()}
+	if t.original, err = t.checkOriginal(ctx, m); err != nil {
+		return nil, err
 	}
-	if wrong != "" {
-		return nil, &WrongError{m.Variant.String(), wrong}
-	}
-	if m.Assemble != nil {
-		// Not the hash of its record, which another compiler may have made.
-		assemble := func(ctx context.Context, ptx []byte) (string, error) { return m.Assemble(ctx, ptx, arch) }
-		if t.original, err = mutate.NewOriginal(ctx, assemble, image.PTX, l.Kernel.Name, parameterRanges(l.Kernel.Name, image.Record.Launch)); err != nil {
-			return nil, fmt.Errorf("%s: %w", m.Variant, err)
-		}
-	}
-	report := &MutationReport{Variant: m.Variant.String(), Arch: arch, Report: mutate.NewReport(len(all))}
+	report := &MutationReport{Variant: variant.String(), Arch: image.Record.Arch, Report: mutate.NewReport(len(all))}
 	picked := mutate.Sample(all, m.Count, m.Seed)
 	for i, mutant := range picked {
-		l.tell(Event{Variant: m.Variant.String(), Doing: fmt.Sprintf("mutant at line %d: %s", mutant.Line, mutant.What), Done: i, Total: len(picked)})
+		step := fmt.Sprintf("mutant at line %d: %s", mutant.Line, mutant.What)
+		l.progress(Progress{Subject: variant.String(), Step: step, Done: i, Total: len(picked)})
 		if err := t.try(ctx, mutant, report); err != nil {
 			return nil, err
 		}
@@ -75,32 +60,48 @@ func (l *Lab) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, e
 	return report, nil
 }
 
-// WrongError is the error of a kernel that is to be broken, and is broken before.
-type WrongError struct {
-	Variant string
-	Wrong   string
+// mutationTrial runs mutants through the correctness gate.
+type mutationTrial struct {
+	lab      *Lab
+	plan     *plan
+	variant  spec.Variant
+	image    *toolchain.Image
+	refs     *references
+	original *mutate.Original // nil without a compiler
 }
 
-func (e *WrongError) Error() string {
-	return fmt.Sprintf("%s itself does not pass the correctness gate: %s", e.Variant, e.Wrong)
+// checkOriginal refuses a kernel that is wrong before any change, and assembles it for comparison
+// with mutants. The code hash of the build record does not serve: another compiler may have made
+// it.
+func (t *mutationTrial) checkOriginal(ctx context.Context, m MutationRequest) (*mutate.Original, error) {
+	t.lab.progress(Progress{Subject: t.variant.String(), Step: "correctness of the unchanged kernel"})
+	wrong, err := t.firstWrong(ctx, t.image.PTX)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", t.variant, err)
+	}
+	if wrong != "" {
+		return nil, &WrongError{t.variant.String(), wrong}
+	}
+	if m.Assemble == nil {
+		return nil, nil
+	}
+	assemble := func(ctx context.Context, ptx []byte) (string, error) {
+		return m.Assemble(ctx, ptx, t.image.Record.Arch)
+	}
+	kernel := t.lab.Kernel.Name
+	original, err := mutate.NewOriginal(ctx, assemble, t.image.PTX, kernel, parameterRanges(kernel, t.image.Record.Launch))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", t.variant, err)
+	}
+	return original, nil
 }
 
-// trial is the court that mutants come before.
-type trial struct {
-	lab        *Lab
-	request    MutationRequest
-	image      *toolchain.Image
-	references *references
-	original   *mutate.Original // nil where there is no compiler
-}
-
-// try decides the fate of one mutant.
-func (t *trial) try(ctx context.Context, mutant mutate.Mutant, report *MutationReport) error {
+// try runs one mutant and reports whether it was killed.
+func (t *mutationTrial) try(ctx context.Context, mutant mutate.Mutant, report *MutationReport) error {
 	text := mutant.Apply(t.image.PTX)
-	wrong, err := t.judge(ctx, text)
-	var unsupported *device.Unsupported
-	if errors.As(err, &unsupported) {
-		return nil // no program: the compiler would have refused it too
+	wrong, err := t.firstWrong(ctx, text)
+	if device.Classify(err) == device.KernelUnsupported {
+		return nil // the mutant is not a program: the compiler would refuse it too
 	}
 	if err != nil {
 		return err
@@ -113,34 +114,23 @@ func (t *trial) try(ctx context.Context, mutant mutate.Mutant, report *MutationR
 	return ctx.Err()
 }
 
-// judge runs PTX through the correctness gate and gives the first thing that is wrong; empty when nothing is.
-func (t *trial) judge(ctx context.Context, text []byte) (string, error) {
-	d, err := t.lab.Open(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer d.Close()
-	image := &toolchain.Image{Record: t.image.Record, PTX: text}
-	for _, p := range t.request.Request.problems() {
-		ref, err := t.references.get(ctx, p)
+// firstWrong runs PTX through the correctness gate on a fresh device, and returns the first thing
+// that is wrong, or empty.
+func (t *mutationTrial) firstWrong(ctx context.Context, ptx []byte) (string, error) {
+	s := t.lab.newSession()
+	defer s.close()
+	image := &toolchain.Image{Record: t.image.Record, PTX: ptx}
+	for _, p := range problems(t.plan.Shapes, t.plan.Seeds) {
+		ref, err := t.refs.get(ctx, p)
 		if err != nil {
 			return "", err
 		}
-		outcome, err := d.Run(ctx, newJob(image, d.Facts(), ref.inputs))
-		var fault *device.Fault
-		var timeout *device.Timeout
-		if errors.As(err, &fault) || errors.As(err, &timeout) {
-			return fmt.Sprintf("%s: %v", p, err), nil
-		}
+		c, err := t.lab.check(ctx, s, t.variant, image, ref)
 		if err != nil {
 			return "", err
 		}
-		_, wrong, err := t.lab.check(ref, t.request.Variant, image, outcome)
-		if err != nil {
-			return "", err
-		}
-		if len(wrong) > 0 {
-			return fmt.Sprintf("%s: %s", p, wrong[0]), nil
+		if wrong := c.firstWrong(); wrong != "" {
+			return fmt.Sprintf("%s: %s", p, wrong), nil
 		}
 	}
 	return "", nil

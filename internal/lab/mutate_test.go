@@ -15,58 +15,61 @@ import (
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
 	"attune/internal/mutate"
+	"attune/internal/run"
+	"attune/internal/spec"
 	"attune/internal/toolchain"
 	"attune/kernels"
 )
 
-// court is a double of a device that knows the fate of every mutant by the kind of its change. What it knows nothing of is right.
-type court struct {
+// mutantDevice is a device that fails mutants by the kind of their change. Other kernels are
+// correct.
+type mutantDevice struct {
 	device.Device
-	all    map[string]mutate.Mutant // by PTX
-	fates  map[string]func(*device.Outcome) error
+	all    map[string]mutate.Mutant               // by PTX
+	fates  map[string]func(*device.Outcome) error // by kind
 	opened int
 	closed int
 	runs   map[string]int // launches of mutants, by kind
 }
 
-func (c *court) open(context.Context) (device.Device, error) {
-	c.opened++
-	return c, nil
+func (d *mutantDevice) open(context.Context) (device.Device, error) {
+	d.opened++
+	return d, nil
 }
 
-func (c *court) Close() error {
-	c.closed++
+func (d *mutantDevice) Close() error {
+	d.closed++
 	return nil
 }
 
-func (c *court) Facts() device.Facts { return device.Facts{Kind: "sim"} }
+func (d *mutantDevice) Facts() device.Facts { return device.Facts{Kind: "sim"} }
 
-func (c *court) Run(ctx context.Context, job device.Job) (*device.Outcome, error) {
+func (d *mutantDevice) Run(ctx context.Context, job device.Job) (*device.Outcome, error) {
 	out, err := attend(ctx, job)
 	if err != nil {
 		return nil, err
 	}
 	outcome := &device.Outcome{Outputs: [][]byte{out}}
-	mutant, ok := c.all[string(job.Image)]
+	mutant, ok := d.all[string(job.Image)]
 	if !ok {
 		return outcome, nil
 	}
-	c.runs[mutant.What]++
-	if fate := c.fates[mutant.What]; fate != nil {
+	d.runs[mutant.What]++
+	if fate := d.fates[mutant.What]; fate != nil {
 		return outcome, fate(outcome)
 	}
 	return outcome, nil
 }
 
-// inCourt is a lab with the shipped kernel before a court, and the request to break it.
-func inCourt(t *testing.T, fates map[string]func(*device.Outcome) error) (*setup, *court, MutationRequest) {
+// newMutation is a lab with the shipped kernel on a mutantDevice, and a request to mutate it.
+func newMutation(t *testing.T, fates map[string]func(*device.Outcome) error) (*setup, *mutantDevice, MutationRequest) {
 	t.Helper()
 	s := newSetupOf(t, kernels.SDPA(), nil, t.TempDir())
-	c := &court{all: map[string]mutate.Mutant{}, fates: fates, runs: map[string]int{}}
-	s.Open, s.Facts, s.NoClock = c.open, c.Facts(), true
+	c := &mutantDevice{all: map[string]mutate.Mutant{}, fates: fates, runs: map[string]int{}}
+	s.Device = Simulator(c.Facts(), c.open, run.Simulation{})
 	r := s.request()
 	r.Shapes, r.Seeds = shapes(t, "1x1x2x64"), []uint64{0}
-	image := s.shipped("stage1", "sm_90a")
+	image := s.built("stage1", "sm_90a")
 	all, err := mutate.All(image.PTX, "sdpa")
 	if err != nil {
 		t.Fatal(err)
@@ -74,21 +77,13 @@ func inCourt(t *testing.T, fates map[string]func(*device.Outcome) error) (*setup
 	for _, m := range all {
 		c.all[string(m.Apply(image.PTX))] = m
 	}
-	return s, c, MutationRequest{Variant: s.variant("stage1"), Request: r}
+	r.Variants = []spec.Variant{s.variant("stage1")}
+	return s, c, MutationRequest{Request: r}
 }
 
-func (s *setup) shipped(variant, arch string) *toolchain.Image {
-	s.t.Helper()
-	image, _, err := s.Builder.Build(s.t.Context(), Target(s.Kernel, s.variant(variant), arch))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return image
-}
-
-// The fate of each kind of change, and what comes of it.
+// Each kind of change has its own fate, and the report counts them.
 func TestMutate(t *testing.T) {
-	s, c, m := inCourt(t, map[string]func(*device.Outcome) error{
+	s, c, m := newMutation(t, map[string]func(*device.Outcome) error{
 		"left out":           func(*device.Outcome) error { return &device.Fault{Code: "simulator", Did: "run", Text: "trap"} },
 		"guard turned round": func(*device.Outcome) error { return &device.Timeout{Limit: time.Second} },
 		"other comparison": func(o *device.Outcome) error {
@@ -101,9 +96,10 @@ func TestMutate(t *testing.T) {
 		},
 		"address off": func(*device.Outcome) error { return &device.Unsupported{Why: "no program"} },
 	})
-	// The compiler makes the same of swapped operands as of the kernel, and refuses other layouts.
+	// The compiler makes the same code of swapped operands as of the kernel, and refuses other
+	// layouts.
 	var assembled int
-	kernel := s.shipped("stage1", "sm_90a").PTX
+	kernel := s.built("stage1", "sm_90a").PTX
 	m.Assemble = func(_ context.Context, ptx []byte, arch string) (string, error) {
 		assembled++
 		what := c.all[string(ptx)].What
@@ -115,7 +111,7 @@ func TestMutate(t *testing.T) {
 		case bytes.Equal(ptx, kernel) || what == "operands swapped":
 			return "the kernel's", nil
 		}
-		return fmt.Sprint("code ", assembled), nil // what is left of a mutant within its ranges is also never the same
+		return fmt.Sprint("code ", assembled), nil // the simplified mutant never has the same code either
 	}
 	report, err := s.Mutate(t.Context(), m)
 	if err != nil {
@@ -140,7 +136,7 @@ func TestMutate(t *testing.T) {
 		case "left out", "guard turned round", "other comparison", "other constant":
 			want.ByKind[kind] = mutate.Tally{Mutants: count, Killed: count}
 		case "operands swapped":
-			want.ByKind[kind] = mutate.Tally{} // none that means anything
+			want.ByKind[kind] = mutate.Tally{} // all are equivalent
 		case "address off":
 		default:
 			want.ByKind[kind] = mutate.Tally{Mutants: count}
@@ -151,45 +147,46 @@ func TestMutate(t *testing.T) {
 	}
 	for _, kind := range []string{"left out", "guard turned round", "other comparison", "other constant", "operands swapped", "other layout", "address off"} {
 		if kinds[kind] == 0 {
-			t.Errorf("there is no mutant of kind %q, and this test says less than it should", kind)
+			t.Errorf("there is no mutant of kind %q, so this test does not cover it", kind)
 		}
 	}
 	if len(report.Survivors) != survive || slices.ContainsFunc(report.Survivors, func(m mutate.Mutant) bool { return want.ByKind[m.What].Killed > 0 }) {
 		t.Errorf("the survivors are %v", report.Survivors)
 	}
 	if assembled != 2+2*survive-kinds["other layout"]+kinds["operands swapped"] {
-		t.Errorf("%d were assembled; want the kernel and those that passed, and twice where that showed nothing", assembled)
+		t.Errorf("%d were assembled; want the kernel twice, and each mutant that passed once or twice", assembled)
 	}
-	// A killed one is killed by its first problem; only what passes sees them all: normal inputs, outliers, peaked, rising and low ones.
+	// The first problem kills a mutant. One that passes runs all: normal, outliers, peaked, rising
+	// and low.
 	if c.runs["left out"] != kinds["left out"] || c.runs["operands swapped"] != 5*kinds["operands swapped"] {
 		t.Errorf("launches: %v", c.runs)
 	}
 	if c.opened != 1+len(c.all) || c.closed != c.opened {
 		t.Errorf("%d devices opened, %d closed", c.opened, c.closed)
 	}
-	own := []Event{{Variant: "stage1", Doing: "compiling"}, {Variant: "stage1", Doing: "correctness of the kernel itself"}}
-	if diff := cmp.Diff(own, s.events[:2]); diff != "" {
-		t.Errorf("the first events:\n%s", diff)
+	own := []Progress{{Subject: "stage1", Step: "building"}, {Subject: "stage1", Step: "correctness of the unchanged kernel"}}
+	if diff := cmp.Diff(own, s.steps[:2]); diff != "" {
+		t.Errorf("the first steps:\n%s", diff)
 	}
-	last := s.events[len(s.events)-1]
-	if len(s.events) != 2+len(c.all) || last.Done != len(c.all)-1 || last.Total != len(c.all) || !strings.HasPrefix(last.Doing, "mutant at line ") {
-		t.Errorf("%d events, the last %+v", len(s.events), last)
+	last := s.steps[len(s.steps)-1]
+	if len(s.steps) != 2+len(c.all) || last.Done != len(c.all)-1 || last.Total != len(c.all) || !strings.HasPrefix(last.Step, "mutant at line ") {
+		t.Errorf("%d steps, the last %+v", len(s.steps), last)
 	}
 }
 
-// With no compiler nothing is shown equivalent, and with no mutant that is a program there is no rate.
-func TestMutateWithoutMuch(t *testing.T) {
-	s, _, m := inCourt(t, nil)
+// Without a compiler no mutant is equivalent, and without a valid mutant there is no kill rate.
+func TestMutateWithoutCompiler(t *testing.T) {
+	s, _, m := newMutation(t, nil)
 	m.Count = 5
 	report, err := s.Mutate(t.Context(), m)
 	if err != nil || report.Mutants != 5 || report.Survived != 5 || report.Equivalent != 0 || report.KillRate != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
-	s, c, m := inCourt(t, map[string]func(*device.Outcome) error{
-		"no program": func(*device.Outcome) error { return &device.Unsupported{Why: "the simulator cannot read the PTX"} },
+	s, c, m := newMutation(t, map[string]func(*device.Outcome) error{
+		"invalid": func(*device.Outcome) error { return &device.Unsupported{Why: "the simulator cannot read the PTX"} },
 	})
 	for text, mutant := range c.all {
-		mutant.What = "no program"
+		mutant.What = "invalid"
 		c.all[text] = mutant
 	}
 	m.Count = 5
@@ -199,11 +196,11 @@ func TestMutateWithoutMuch(t *testing.T) {
 	}
 }
 
-// The same seed picks the same mutants, another one others.
+// The same seed picks the same mutants, and another seed picks others.
 func TestMutateIsRepeatable(t *testing.T) {
 	pick := func(seed uint64) []mutate.Mutant {
 		t.Helper()
-		s, _, m := inCourt(t, nil)
+		s, _, m := newMutation(t, nil)
 		m.Count, m.Seed = 20, seed
 		report, err := s.Mutate(t.Context(), m)
 		if err != nil {
@@ -227,22 +224,22 @@ func TestMutateFails(t *testing.T) {
 	var unsupported *device.Unsupported
 	check := func(breakIt func(*setup, *MutationRequest), as any, want string) {
 		t.Helper()
-		s, _, m := inCourt(t, nil)
+		s, _, m := newMutation(t, nil)
 		breakIt(s, &m)
 		report, err := s.Mutate(t.Context(), m)
 		if err == nil || !strings.Contains(err.Error(), want) || as != nil && !errors.As(err, as) {
 			t.Errorf("got %+v, %v, want %s", report, err, want)
 		}
 	}
-	// every lets the kernel itself have a fate.
+	// every gives the unchanged kernel a fate.
 	every := func(fate func(*device.Outcome) error) func(*setup, *MutationRequest) {
 		return func(s *setup, _ *MutationRequest) {
-			ptx := s.shipped("stage1", "sm_90a").PTX
-			c := &court{
+			ptx := s.built("stage1", "sm_90a").PTX
+			c := &mutantDevice{
 				all: map[string]mutate.Mutant{string(ptx): {What: "it"}}, runs: map[string]int{},
 				fates: map[string]func(*device.Outcome) error{"it": fate},
 			}
-			s.Open = c.open
+			s.Device.open = c.open
 		}
 	}
 	check(every(func(o *device.Outcome) error {
@@ -253,21 +250,21 @@ func TestMutateFails(t *testing.T) {
 	check(every(func(*device.Outcome) error { return &device.Unsupported{Why: "wgmma is not simulated"} }), &unsupported, "stage1: wgmma is not simulated")
 	check(every(func(*device.Outcome) error { return lost }), nil, "stage1: the memory is full")
 	check(func(s *setup, _ *MutationRequest) {
-		s.Open = func(context.Context) (device.Device, error) { return nil, lost }
+		s.Device.open = func(context.Context) (device.Device, error) { return nil, lost }
 	}, nil, "the memory is full")
 	check(func(_ *setup, m *MutationRequest) {
 		m.Assemble = func(context.Context, []byte, string) (string, error) { return "", lost }
 	}, nil, "stage1: the memory is full")
-	check(func(_ *setup, m *MutationRequest) { m.Request.Arch = "sm_70" }, &request, `not for "sm_70"`)
-	check(func(_ *setup, m *MutationRequest) { m.Request.Shapes = shapes(t, "1x1x8x128") }, &request, "head dim 128")
-	check(func(s *setup, m *MutationRequest) { m.Variant = s.variant("stage1+TILE_N=32") }, nil, "no CUDA compiler")
+	check(func(_ *setup, m *MutationRequest) { m.Arch = "sm_70" }, &request, `not for "sm_70"`)
+	check(func(_ *setup, m *MutationRequest) { m.Shapes = shapes(t, "1x1x8x128") }, &request, "head dim 128")
+	check(func(s *setup, m *MutationRequest) { m.Variants[0] = s.variant("stage1+TILE_N=32") }, nil, "no CUDA compiler")
 }
 
 func TestMutateCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s, c, m := inCourt(t, nil)
-	s.Watch = func(e Event) {
+	s, c, m := newMutation(t, nil)
+	s.Progress = func(e Progress) {
 		if e.Done == 3 {
 			cancel()
 		}
@@ -281,11 +278,11 @@ func TestMutateCancelled(t *testing.T) {
 	}
 }
 
-// Real mutants on the simulator, and the real compiler as the witness.
+// Real mutants run on the simulator, and the real compiler decides whether they are equivalent.
 func TestMutantsOnTheSimulator(t *testing.T) {
 	s := newSimulated(t, simdevice.Options{Checks: true})
 	c, _ := compiler(t)
-	image := s.shipped("padded", "sm_90a")
+	image := s.built("padded", "sm_90a")
 	assemble := func(ctx context.Context, ptx []byte) (string, error) {
 		return toolchain.Assemble(ctx, c, ptx, "sm_90a")
 	}
@@ -295,9 +292,11 @@ func TestMutantsOnTheSimulator(t *testing.T) {
 	}
 	r := s.request()
 	r.Shapes, r.Seeds = shapes(t, "1x1x2x64"), []uint64{0}
-	court := &trial{lab: s.Lab, image: image, references: newReferences(), original: original, request: MutationRequest{
-		Variant: s.variant("padded"), Request: r,
-	}}
+	p, err := r.plan("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	trial := &mutationTrial{lab: s.Lab, plan: p, variant: s.variant("padded"), image: image, refs: newReferences(), original: original}
 	check := func(before, after string, want mutate.Report) {
 		t.Helper()
 		line := 1
@@ -309,7 +308,7 @@ func TestMutantsOnTheSimulator(t *testing.T) {
 		}
 		changed := strings.Replace(strings.Split(string(image.PTX), "\n")[line-1], before, after, 1)
 		got := MutationReport{Report: mutate.NewReport(0)}
-		if err := court.try(t.Context(), mutate.Mutant{Line: line, What: "it", After: changed}, &got); err != nil {
+		if err := trial.try(t.Context(), mutate.Mutant{Line: line, What: "it", After: changed}, &got); err != nil {
 			t.Fatal(err)
 		}
 		got.ByKind, got.Survivors, got.KillRate = nil, nil, 0
@@ -319,5 +318,5 @@ func TestMutantsOnTheSimulator(t *testing.T) {
 	}
 	check(", 77;", ", 78;", mutate.Report{Mutants: 1, Equivalent: 1})
 	check("st.global.u16", "//", mutate.Report{Mutants: 1, Killed: 1})
-	check("ex2.approx.ftz.f32", "ex3.approx.ftz.f32", mutate.Report{}) // no program
+	check("ex2.approx.ftz.f32", "ex3.approx.ftz.f32", mutate.Report{}) // not a program
 }

@@ -19,15 +19,15 @@ import (
 	"attune/internal/run"
 )
 
-// counter is a double of a profiler: it knows the counters of every launch beforehand.
-type counter struct {
+// fakeProfiler has the same counters for every launch.
+type fakeProfiler struct {
 	counters device.Counters
 	unknown  []string
 	err      error
 	jobs     []device.Job
 }
 
-func (c *counter) Capture(_ context.Context, job device.Job, report string) (*profile.Capture, error) {
+func (c *fakeProfiler) Capture(_ context.Context, job device.Job, report string) (*profile.Capture, error) {
 	c.jobs = append(c.jobs, job)
 	if c.err != nil {
 		return nil, c.err
@@ -38,7 +38,7 @@ func (c *counter) Capture(_ context.Context, job device.Job, report string) (*pr
 	return &profile.Capture{Counters: c.counters, Unknown: c.unknown}, nil
 }
 
-// busy are the counters of a launch that keeps tensor cores and DRAM so busy.
+// busy are the counters of a launch with this utilisation of tensor cores and DRAM.
 func busy(tensor, dram float64) device.Counters {
 	return device.Counters{
 		"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": tensor, "dram__throughput.avg.pct_of_peak_sustained_elapsed": dram,
@@ -48,7 +48,7 @@ func busy(tensor, dram float64) device.Counters {
 
 func (s *setup) profileRequest(variant string, p Profiler) ProfileRequest {
 	s.t.Helper()
-	s.knows(variant, s.gpu.behaviour[variant])
+	s.declare(variant, s.gpu.behaviour[variant])
 	return ProfileRequest{Variant: s.variant(variant), Shapes: shapes(s.t, "1x2x32x64", "1x1x33x64:causal"), Profiler: p}
 }
 
@@ -57,14 +57,14 @@ func TestProfileGate(t *testing.T) {
 		t.Helper()
 		s := newSetup(t)
 		s.gpu.facts.Name = "NVIDIA H200"
-		c := &counter{counters: busy(tensor, dram), unknown: []string{"a__b.sum"}}
+		c := &fakeProfiler{counters: busy(tensor, dram), unknown: []string{"a__b.sum"}}
 		r, profiles, err := s.Profile(t.Context(), s.profileRequest("stage2", c))
 		if err != nil {
 			t.Fatal(err)
 		}
-		expect(t, r, want)
-		says(t, r.Reasons.Profile, reason)
-		says(t, r.Reasons.Performance, "a profile takes counters, no times")
+		expectOutcome(t, r, want)
+		expectReason(t, r.Reasons.Profile, reason)
+		expectReason(t, r.Reasons.Performance, "a profile takes counters, no times")
 		if len(profiles) != 2 || profiles[1].Shape != "1x1x33x64:causal" || profiles[0].Roofline == nil || profiles[0].Unknown[0] != "a__b.sum" || len(c.jobs) != 2 {
 			t.Errorf("%d profiles, %+v", len(profiles), profiles)
 		}
@@ -114,19 +114,19 @@ func TestProfileGateOfSeveralShapes(t *testing.T) {
 		}
 	}
 	if of(bad, good) != "fail" || of(open, bad) != "fail" {
-		t.Error("the order of the shapes counts")
+		t.Error("the outcome depends on the order of the shapes")
 	}
 }
 
-func TestProfileIntoAFolder(t *testing.T) {
+func TestProfileIntoFolder(t *testing.T) {
 	s := newSetup(t)
-	request := s.profileRequest("stage2", &counter{counters: busy(12, 3)})
+	request := s.profileRequest("stage2", &fakeProfiler{counters: busy(12, 3)})
 	request.Folder = filepath.Join(t.TempDir(), "new", "out")
 	r, profiles, err := s.Profile(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if profiles[0].Roofline != nil || !strings.Contains(profiles[0].NoRoofline, "rate of the tensor cores of a double") {
+	if profiles[0].Roofline != nil || !strings.Contains(profiles[0].NoRoofline, "rate of the tensor cores of a fake") {
 		t.Errorf("a roofline of an unknown device: %+v, %q", profiles[0].Roofline, profiles[0].NoRoofline)
 	}
 	text, err := os.ReadFile(filepath.Join(request.Folder, "stage2-1x2x32x64.ncu-rep"))
@@ -142,16 +142,16 @@ func TestProfileIntoAFolder(t *testing.T) {
 	}
 }
 
-// What is not right is not profiled, and the record says what is wrong.
-func TestProfileAfterAFailedGate(t *testing.T) {
+// An incorrect variant is recorded without a profile.
+func TestProfileAfterFailedGate(t *testing.T) {
 	s := newSetup(t)
-	s.gpu.behaviour["stage2"] = behaviour{answers: func(out []byte) { clear(out) }}
-	c := &counter{counters: busy(12, 3)}
+	s.gpu.behaviour["stage2"] = behaviour{output: func(out []byte) { clear(out) }}
+	c := &fakeProfiler{counters: busy(12, 3)}
 	r, profiles, err := s.Profile(t.Context(), s.profileRequest("stage2", c))
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect(t, r, "incorrect pass/fail/not-measured/not-measured")
+	expectOutcome(t, r, "incorrect pass/fail/not-measured/not-measured")
 	if len(profiles) != 0 || len(c.jobs) != 0 || slices.Contains(s.files(r), "profile.json") {
 		t.Errorf("%d profiles of %d launches", len(profiles), len(c.jobs))
 	}
@@ -159,16 +159,16 @@ func TestProfileAfterAFailedGate(t *testing.T) {
 
 func TestProfileFails(t *testing.T) {
 	s := newSetup(t)
-	if r, _, err := s.Profile(t.Context(), s.profileRequest("stage2", &counter{err: profile.ErrNoPermission})); !errors.Is(err, profile.ErrNoPermission) {
+	if r, _, err := s.Profile(t.Context(), s.profileRequest("stage2", &fakeProfiler{err: profile.ErrNoPermission})); !errors.Is(err, profile.ErrNoPermission) {
 		t.Errorf("without permission: %v, %v", r, err)
 	}
 	if got := s.recorded(); len(got) > 0 {
 		t.Errorf("recorded without a profile: %v", got)
 	}
-	broken := s.profileRequest("stage2", &counter{err: errors.New("ncu fell over")})
-	broken.Instead = simdevice.Open(simdevice.Options{})
+	broken := s.profileRequest("stage2", &fakeProfiler{err: errors.New("ncu fell over")})
+	broken.Fallback = simdevice.Open(simdevice.Options{})
 	if r, _, err := s.Profile(t.Context(), broken); err == nil || !strings.Contains(err.Error(), "ncu fell over") {
-		t.Errorf("a profiler that breaks is no reason to be content with less: %v, %v", r, err)
+		t.Errorf("a failure of the profiler must not fall back to the simulator: %v, %v", r, err)
 	}
 	request := s.profileRequest("stage2", nil)
 	request.Shapes = shapes(t, "1x1x8x32")
@@ -182,10 +182,10 @@ func TestProfileFails(t *testing.T) {
 	}
 }
 
-// The simulator counts the launch that the chip was given, and its PTX.
+// The simulator counts the same launch as the chip, from its PTX.
 func TestProfileAgainstTheSimulator(t *testing.T) {
 	s := newSetup(t)
-	c := &counter{counters: busy(12, 3)}
+	c := &fakeProfiler{counters: busy(12, 3)}
 	request := s.profileRequest("stage2", c)
 	request.Shapes, request.Simulator = shapes(t, "1x1x32x64"), simdevice.Open(simdevice.Options{})
 	_, profiles, err := s.Profile(t.Context(), request)
@@ -219,22 +219,22 @@ func TestProfileOnTheSimulator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect(t, r, "not-measured pass/pass/not-measured/not-measured")
+	expectOutcome(t, r, "not-measured pass/pass/not-measured/not-measured")
 	p := profiles[0]
 	if p.Ncu != nil || p.Sim["ptx_instructions"] == 0 || p.Sim["global_load_sectors"] == 0 || p.Roofline != nil || p.Report != "" {
 		t.Errorf("%+v", p)
 	}
 	if _, ok := p.Sim[profile.Time]; ok {
-		t.Error("the simulator has taken a time")
+		t.Error("the simulator has a time")
 	}
-	want := "it is a profile; `attune profile good --shapes 1x1x4x64 --seed 0` takes another"
-	if _, err := Again(s.Kernel, r, nil); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("done again: %v; want %q", err, want)
+	want := "it is a profile; `attune profile good --shapes 1x1x4x64 --seeds 0 --device sim` takes a new one"
+	if _, err := ReproduceRequest(s.Kernel, r, nil); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("repeated: %v; want %q", err, want)
 	}
 }
 
-// A driver that gives its counters to others only, and a machine with no ncu, cost the chip's counters and nothing else. The ncu here is a process of
-// its own.
+// Without permission to read counters, or without ncu, only the counters of the chip are missing.
+// The ncu of this test is a shell script.
 func TestProfileWithoutCounters(t *testing.T) {
 	forbidden := filepath.Join(t.TempDir(), "ncu")
 	const script = `#!/bin/sh
@@ -248,15 +248,15 @@ exit 1
 		t.Helper()
 		s := newSetup(t)
 		request := s.profileRequest("stage2", nil)
-		request.Shapes, request.Instead = shapes(t, "1x1x16x64", "1x1x32x64"), simdevice.Open(simdevice.Options{})
+		request.Shapes, request.Fallback = shapes(t, "1x1x16x64", "1x1x32x64"), simdevice.Open(simdevice.Options{})
 		set(&request)
 		r, profiles, err := s.Profile(t.Context(), request)
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-		expect(t, r, "not-measured pass/pass/not-measured/not-measured")
+		expectOutcome(t, r, "not-measured pass/pass/not-measured/not-measured")
 		if got := r.Reasons.Profile; len(got) != 1 || !strings.Contains(got[0], reason) || strings.Contains(got[0], "\n") {
-			t.Errorf("%s: the gate says %q; want one line with %q", what, got, reason)
+			t.Errorf("%s: the gate has %q; want one line with %q", what, got, reason)
 		}
 		if len(profiles) != 2 || len(profiles[0].Ncu) > 0 || profiles[1].Sim["ptx_instructions"] == 0 {
 			t.Errorf("%s: %+v", what, profiles)

@@ -35,11 +35,11 @@ func folder(t *testing.T) fstest.MapFS {
 // on all benchmark shapes.
 func promotableRun(t *testing.T, s *setup) *run.Run {
 	t.Helper()
-	s.times(1.5, 0.01)
+	s.setSpeedup(1.5, 0.01)
 	r := s.request("stage2")
-	r.Judged = r.Shapes[:1]
-	got := s.one(r)
-	expect(t, got, merged)
+	r.Benchmark = r.Shapes[:1]
+	got := s.runOne(r)
+	expectOutcome(t, got, merged)
 	// The reference of the real benchmark shapes would take long. The check reads only their names.
 	for _, shape := range shapes(t, "1x8x512x64", "2x8x512x64") {
 		row := got.Performance[0]

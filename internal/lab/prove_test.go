@@ -14,7 +14,7 @@ import (
 	"attune/internal/toolchain"
 )
 
-// knobbed is a kernel with every fate that a knob can have.
+// knobbed is a kernel with a knob for every fate.
 func knobbed() fstest.MapFS {
 	return fstest.MapFS{
 		"knobbed.cu": {Data: []byte(`
@@ -40,14 +40,14 @@ knob = [
   { name = "THREADS", layer = "micro", values = [32, 64], default = 32, about = "of a block" },
   { name = "SQUARE", layer = "macro", values = [0, 1], default = 0, about = "the sum is squared" },
   { name = "TIMES", layer = "micro", values = [1, 3], default = 1, about = "how often" },
-  { name = "FORGOTTEN", layer = "micro", values = [0, 1, 2], default = 0, about = "nothing any more" },
-  { name = "DEEP", layer = "micro", values = [0, 1], default = 0, about = "only where both others are turned" },
+  { name = "FORGOTTEN", layer = "micro", values = [0, 1, 2], default = 0, about = "no effect" },
+  { name = "DEEP", layer = "micro", values = [0, 1], default = 0, about = "only with both others" },
   { name = "BOUND", layer = "micro", values = [0, 1], default = 0, about = "goes with the threads" },
   { name = "FIXED", layer = "micro", values = [7], default = 7, about = "no choice" },
 ]
 constraint = [
-  { rule = "not DEEP or SQUARE and TIMES == 3", why = "it is deep" },
-  { rule = "BOUND == (THREADS == 64 and 1 or 0)", why = "it is bound" },
+  { rule = "not DEEP or SQUARE and TIMES == 3", why = "it needs both" },
+  { rule = "BOUND == (THREADS == 64 and 1 or 0)", why = "it follows the threads" },
 ]
 stage = [
   { name = "plain", source = "knobbed.cu", hypothesis = "h", error_share = 0.05, archs = ["sm_80", "sm_89"],
@@ -60,7 +60,7 @@ run = { shapes = ["tiny"], benchmark = ["tiny"], seeds = [0] }
 tolerance = { max_err = 0.06, mean_err = 0.02, atol = 0.06, rtol = 0.06, bad_fraction = 0.01 }
 `
 
-// newProver is a lab that can build.
+// newProver is a lab with the compiler.
 func newProver(t *testing.T, folder fs.FS) *Lab {
 	t.Helper()
 	c, cacheDir := compiler(t)
@@ -74,7 +74,7 @@ func newProver(t *testing.T, folder fs.FS) *Lab {
 	return &Lab{Kernel: kernel, Builder: toolchain.NewBuilder(folder, c, cacheDir)}
 }
 
-// written is a proof as lines: the fate of each knob, and what each value does.
+// written is a proof as lines: the fate of each knob, and the effect of each value.
 func written(p *Proof) []string {
 	var lines []string
 	for _, k := range p.Knobs {
@@ -97,8 +97,8 @@ func written(p *Proof) []string {
 
 func TestProve(t *testing.T) {
 	l := newProver(t, knobbed())
-	var events []Event
-	l.Watch = func(e Event) { events = append(events, e) }
+	var steps []Progress
+	l.Progress = func(p Progress) { steps = append(steps, p) }
 	proof, err := l.Prove(t.Context(), ProofRequest{Arch: "sm_89"})
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestProve(t *testing.T) {
 		"SQUARE alive", " SQUARE=0; own plain; alive square", " SQUARE=1; own square; alive plain",
 		"TIMES alive", " TIMES=1; own plain square", " TIMES=3; alive square; equal plain",
 		"FORGOTTEN dead", " FORGOTTEN=0; own plain square", " FORGOTTEN=1; equal plain square", " FORGOTTEN=2; equal plain square",
-		// No stage can be left by it, so it is tried around variants of the covering set.
+		// No stage allows it alone, so it is tried on variants of the covering set.
 		"DEEP alive", " DEEP=0; own plain square; alive square+TIMES=3+DEEP=1 square+THREADS=64+TIMES=3+FORGOTTEN=1+DEEP=1+BOUND=1",
 		" DEEP=1; alive square+TIMES=3 square+THREADS=64+TIMES=3+FORGOTTEN=1+BOUND=1; not allowed plain square",
 		"BOUND untried", " BOUND=0; own plain square", " BOUND=1; not allowed plain square",
@@ -120,16 +120,16 @@ func TestProve(t *testing.T) {
 	if !proof.Failed() {
 		t.Error("a dead knob is no failure")
 	}
-	if last := events[len(events)-1]; last.Done != len(events)-1 || last.Total != len(events) {
-		t.Errorf("%d events, the last %+v", len(events), last)
+	if last := steps[len(steps)-1]; last.Done != len(steps)-1 || last.Total != len(steps) {
+		t.Errorf("%d steps, the last %+v", len(steps), last)
 	}
 }
 
-// In brief, a knob is left alone once it has shown itself alive. A dead one cannot be told without trying all.
+// In brief, a knob is not tried further once it is alive. A dead knob needs all tries.
 func TestProveInBrief(t *testing.T) {
 	l := newProver(t, knobbed())
 	tried := 0
-	l.Watch = func(Event) { tried++ }
+	l.Progress = func(Progress) { tried++ }
 	proof, err := l.Prove(t.Context(), ProofRequest{Arch: "sm_89", Brief: true})
 	if err != nil {
 		t.Fatal(err)
@@ -142,11 +142,11 @@ func TestProveInBrief(t *testing.T) {
 		t.Error(diff)
 	}
 	if tried != 1+2+4+1 { // of SQUARE, TIMES, FORGOTTEN and DEEP
-		t.Errorf("%d departures were tried", tried)
+		t.Errorf("%d changes were tried", tried)
 	}
 }
 
-// Only stages that are for the architecture take part.
+// Only stages for the architecture are tried.
 func TestProveForAnArch(t *testing.T) {
 	l := newProver(t, knobbed())
 	proof, err := l.Prove(t.Context(), ProofRequest{Arch: "sm_80"})
@@ -185,7 +185,7 @@ func TestProveInterrupted(t *testing.T) {
 	l := newProver(t, folder)
 	l.Builder = toolchain.NewBuilder(folder, mustCompiler(t), t.TempDir()) // an empty cache
 	ctx, cancel := context.WithCancel(t.Context())
-	l.Watch = func(Event) { cancel() }
+	l.Progress = func(Progress) { cancel() }
 	if _, err := l.Prove(ctx, ProofRequest{Arch: "sm_89"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted after the first build: %v", err)
 	}

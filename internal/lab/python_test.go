@@ -19,9 +19,10 @@ import (
 	"attune/internal/tensor"
 )
 
-// speaks is a python3 that is a shell script: it answers each operation with a line, or not at all. $answer is a file with the right answer, and a
-// request to answer has the place for it at its end.
-func speaks(hello, prepare, answer, sample string) string {
+// pythonScript is a python3 that is a shell script. It replies to each operation with a line, or
+// not at all. $answer is a file with the correct output; a request for the output ends with the
+// path for it.
+func pythonScript(hello, prepare, answer, sample string) string {
 	return `#!/bin/sh
 cat >/dev/null
 while read -r line <&3; do
@@ -39,14 +40,14 @@ done
 }
 
 const (
-	saysHello = `echo "{\"id\":$id,\"facts\":{\"python\":\"3.12\",\"torch\":\"2.11\",\"cuda\":\"13.0\",\"gpu\":\"a double\"}}" >&4`
-	saysYes   = `echo "{\"id\":$id}" >&4`
-	saysRight = `cp "$answer" "$out"; echo "{\"id\":$id,\"shape\":[1,1,8,64]}" >&4`
-	saysTime  = `echo "{\"id\":$id,\"seconds\":[1e-9]}" >&4`
+	repliesHello  = `echo "{\"id\":$id,\"facts\":{\"python\":\"3.12\",\"torch\":\"2.11\",\"cuda\":\"13.0\",\"gpu\":\"a fake\"}}" >&4`
+	repliesOK     = `echo "{\"id\":$id}" >&4`
+	repliesOutput = `cp "$answer" "$out"; echo "{\"id\":$id,\"shape\":[1,1,8,64]}" >&4`
+	repliesTime   = `echo "{\"id\":$id,\"seconds\":[1e-9]}" >&4`
 )
 
-// Whatever python3 in PATH is, or is not, bench says so in one line, and our own figures come. Each is a process.
-func TestBenchBesideAnyPython(t *testing.T) {
+// Whatever python3 in PATH does, bench reports it in one line and has our own figures.
+func TestBenchWithAnyPython(t *testing.T) {
 	const shape = "1x1x8x64"
 	right := filepath.Join(t.TempDir(), "answer")
 	values, err := oracle.Quantized(t.Context(), tensor.Draw(shapes(t, shape)[0], 0, tensor.Options{}), nil)
@@ -64,7 +65,7 @@ func TestBenchBesideAnyPython(t *testing.T) {
 	t.Setenv(peer.PythonVariable, "")
 	usual := os.Getenv("PATH")
 	python, noPython := exec.LookPath("python3")
-	// bench is with a python3 of this text in PATH, or with none.
+	// bench runs with this script as python3 in PATH, or without one.
 	bench := func(script string, limit time.Duration) ([]string, string) {
 		t.Helper()
 		folder := t.TempDir()
@@ -86,13 +87,13 @@ func TestBenchBesideAnyPython(t *testing.T) {
 			return helper, nil
 		}
 		b := s.benched(r)
-		return report.LeftOut(b.LeftOut), brief(b)
+		return report.SkippedLines(b.Skipped), brief(b)
 	}
 	check := func(what, script string, limit time.Duration, want string) {
 		t.Helper()
 		lines, rows := bench(script, limit)
 		if len(lines) != 1 || !strings.Contains(lines[0], want) || strings.ContainsAny(lines[0], "\n\x1b") {
-			t.Errorf("%s: said %q; want one line with %q", what, lines, want)
+			t.Errorf("%s: %q; want one line with %q", what, lines, want)
 		}
 		if rows != "stage1 16 1.60x, stage2 10" {
 			t.Errorf("%s: our own figures are %q", what, rows)
@@ -100,29 +101,29 @@ func TestBenchBesideAnyPython(t *testing.T) {
 	}
 	const long, short = time.Minute, 300 * time.Millisecond
 	nothing := ":"
-	check("missing", "", long, "left out: there is no python3 in PATH; to have it: install Python 3.9 or later with PyTorch")
+	check("missing", "", long, "skipped: there is no python3 in PATH; to include it: install Python 3.9 or later with PyTorch")
 	check("dies", "#!/bin/sh\necho 'ImportError: no luck' >&2\nexit 3\n", long, "it exited (exit status 3: ImportError: no luck)")
-	check("hangs", speaks(nothing, nothing, nothing, nothing), short, "did not respond within 300ms and was killed; to have it: give it more time with --peer-timeout")
-	check("hangs midway", speaks(saysHello, nothing, nothing, nothing), 2*time.Second, "did not respond within 2s and was killed")
-	check("talks rubbish", speaks(`echo "Traceback (most recent call last):" >&4`, nothing, nothing, nothing), long, "is not JSON of the expected form")
-	check("is on another card", speaks(strings.Replace(saysHello, "a double", "another", 1), nothing, nothing, nothing), long, "they would run on another")
-	check("claims an answer", speaks(saysHello, saysYes, `echo "{\"id\":$id,\"shape\":[1,1,8,64]}" >&4`, saysTime), long, "it wrote no output")
-	check("claims no time at all", speaks(saysHello, saysYes, saysRight, `echo "{\"id\":$id,\"seconds\":[0]}" >&4`), long, "it returned a time of 0 s")
-	check("claims more time than has passed", speaks(saysHello, saysYes, saysRight, `echo "{\"id\":$id,\"seconds\":[1000]}" >&4`), long, "its times cannot be used")
+	check("hangs", pythonScript(nothing, nothing, nothing, nothing), short, "did not respond within 300ms and was killed; to include it: give it more time with --peer-timeout")
+	check("hangs midway", pythonScript(repliesHello, nothing, nothing, nothing), 2*time.Second, "did not respond within 2s and was killed")
+	check("replies with no JSON", pythonScript(`echo "Traceback (most recent call last):" >&4`, nothing, nothing, nothing), long, "is not JSON of the expected form")
+	check("is on another card", pythonScript(strings.Replace(repliesHello, "a fake", "another", 1), nothing, nothing, nothing), long, "they would run on another")
+	check("claims an output", pythonScript(repliesHello, repliesOK, `echo "{\"id\":$id,\"shape\":[1,1,8,64]}" >&4`, repliesTime), long, "it wrote no output")
+	check("claims a time of 0", pythonScript(repliesHello, repliesOK, repliesOutput, `echo "{\"id\":$id,\"seconds\":[0]}" >&4`), long, "it returned a time of 0 s")
+	check("claims more time than passed", pythonScript(repliesHello, repliesOK, repliesOutput, `echo "{\"id\":$id,\"seconds\":[1000]}" >&4`), long, "its times cannot be used")
 
-	// The same script is believed where it is right, and marked where its answer is wrong.
-	if lines, rows := bench(speaks(saysHello, saysYes, saysRight, saysTime), long); len(lines) > 0 || !strings.HasPrefix(rows, "stage1 16 1.60x, stage2 10, torch-flash 0 ") {
+	// With a correct output the script is timed, and with a wrong one it is marked.
+	if lines, rows := bench(pythonScript(repliesHello, repliesOK, repliesOutput, repliesTime), long); len(lines) > 0 || !strings.HasPrefix(rows, "stage1 16 1.60x, stage2 10, torch-flash 0 ") {
 		t.Errorf("right: %q, %q", rows, lines)
 	}
-	wrong := strings.Replace(saysRight, `cp "$answer"`, `head -c 2048 /dev/zero >"$answer.0"; cp "$answer.0"`, 1)
-	if lines, rows := bench(speaks(saysHello, saysYes, wrong, saysTime), long); len(lines) > 0 || rows != "stage1 16 1.60x, stage2 10, torch-flash WRONG" {
+	wrong := strings.Replace(repliesOutput, `cp "$answer"`, `head -c 2048 /dev/zero >"$answer.0"; cp "$answer.0"`, 1)
+	if lines, rows := bench(pythonScript(repliesHello, repliesOK, wrong, repliesTime), long); len(lines) > 0 || rows != "stage1 16 1.60x, stage2 10, torch-flash WRONG" {
 		t.Errorf("wrong: %q, %q", rows, lines)
 	}
 
 	if noPython != nil {
 		return
 	}
-	// The program that is given to python3, with PyTorch builds that have no CUDA or find no GPU.
+	// The real helper program, with builds of PyTorch that have no CUDA or find no GPU.
 	for modules, want := range map[string]string{"nocuda": "PyTorch 2.11.0+cpu is built without CUDA", "nogpu": "PyTorch 2.11.0, built for CUDA 13.0, sees no GPU"} {
 		path, err := filepath.Abs(filepath.Join("..", "peer", "testdata", "python", modules))
 		if err != nil {

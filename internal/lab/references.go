@@ -10,16 +10,7 @@ import (
 	"attune/internal/tensor"
 )
 
-// references keeps inputs and right answers of a command, because every variant is held against the same ones.
-type references struct {
-	kept  map[problem]*reference
-	drawn map[problem]*tensor.Inputs // by the problem without a mask, which has the same
-	// most is how many multiply-adds an answer may take and still be whole. Whoever only times wants to know that the answers are right, and cannot wait
-	// minutes for it; whoever judges waits.
-	most float64
-}
-
-// problem is one thing to answer.
+// problem is one set of inputs.
 type problem struct {
 	shape  tensor.Shape
 	seed   uint64
@@ -34,52 +25,67 @@ func (p problem) String() string {
 	return text
 }
 
-// problems is what a request asks: every shape and seed on normal inputs, and every shape once on inputs with outliers and once on inputs whose
-// scores lie far apart. Where a kernel must mask keys, inputs whose last key counts most come as well, and where its last tile of keys is not whole,
-// those of which a key that is not there would count most.
-func (r Request) problems() []problem {
-	var all []problem
-	for _, shape := range r.Shapes {
-		for _, seed := range r.Seeds {
-			all = append(all, problem{shape, seed, tensor.Normal})
-		}
-		all = append(all, problem{shape, r.Seeds[0], tensor.Outliers}, problem{shape, r.Seeds[0], tensor.Peaked})
-		const tile = 64 // of keys; kernels with larger ones mask more
-		if shape.Causal || shape.SeqK%tile != 0 {
-			all = append(all, problem{shape, r.Seeds[0], tensor.Rising})
-		}
-		if shape.SeqK%tile != 0 {
-			all = append(all, problem{shape, r.Seeds[0], tensor.Low})
-		}
-	}
-	return all
-}
-
-type reference struct {
-	inputs *tensor.Inputs
-	answer *oracle.Reference
-}
-
-// newReferences has all answers whole.
-func newReferences() *references { return newSampledReferences(math.Inf(1)) }
-
-// newSampledReferences has those that take more multiply-adds on a sample of their rows.
-func newSampledReferences(most float64) *references {
-	return &references{map[problem]*reference{}, map[problem]*tensor.Inputs{}, most}
-}
-
-// forget lets go of all but what the problem has, as far as it is there.
-func (r *references) forget(but problem) {
-	maps.DeleteFunc(r.kept, func(p problem, _ *reference) bool { return p != but })
-	maps.DeleteFunc(r.drawn, func(p problem, _ *tensor.Inputs) bool { return p != but.unmasked() })
-}
-
+// unmasked is the problem without a causal mask. It has the same inputs.
 func (p problem) unmasked() problem {
 	p.shape.Causal = false
 	return p
 }
 
-// inputs draws a problem's inputs, unless they are there already.
+// problems are those of the correctness gate: every shape and seed with normal inputs, and each
+// shape with the first seed and harder inputs. Outliers and peaked scores come always. Rising
+// scores, whose last key has the largest weight, come where a kernel must mask keys. Low scores
+// come where the last tile of keys is partial: a key read beyond the end would have the largest
+// weight.
+func problems(shapes []tensor.Shape, seeds []uint64) []problem {
+	var all []problem
+	for _, shape := range shapes {
+		for _, seed := range seeds {
+			all = append(all, problem{shape, seed, tensor.Normal})
+		}
+		all = append(all, problem{shape, seeds[0], tensor.Outliers}, problem{shape, seeds[0], tensor.Peaked})
+		const tile = 64 // keys; a kernel with larger tiles masks on these shapes as well
+		if shape.Causal || shape.SeqK%tile != 0 {
+			all = append(all, problem{shape, seeds[0], tensor.Rising})
+		}
+		if shape.SeqK%tile != 0 {
+			all = append(all, problem{shape, seeds[0], tensor.Low})
+		}
+	}
+	return all
+}
+
+// references caches inputs and references of a command: every variant is compared with the same
+// ones.
+type references struct {
+	computed map[problem]*reference
+	drawn    map[problem]*tensor.Inputs // by the unmasked problem
+	// maxWork limits the multiply-adds of a reference. Above it, only a sample of the rows is
+	// computed. A command that only times kernels must not spend minutes on it; the gates compute
+	// every row.
+	maxWork float64
+}
+
+// reference is a problem's inputs and the correct output.
+type reference struct {
+	inputs *tensor.Inputs
+	want   *oracle.Reference
+}
+
+// newReferences computes every row of every reference.
+func newReferences() *references { return newSampledReferences(math.Inf(1)) }
+
+// newSampledReferences computes a sample of the rows of references above maxWork multiply-adds.
+func newSampledReferences(maxWork float64) *references {
+	return &references{map[problem]*reference{}, map[problem]*tensor.Inputs{}, maxWork}
+}
+
+// keepOnly drops everything but one problem.
+func (r *references) keepOnly(keep problem) {
+	maps.DeleteFunc(r.computed, func(p problem, _ *reference) bool { return p != keep })
+	maps.DeleteFunc(r.drawn, func(p problem, _ *tensor.Inputs) bool { return p != keep.unmasked() })
+}
+
+// inputs draws the inputs of a problem, once.
 func (r *references) inputs(p problem) *tensor.Inputs {
 	key := p.unmasked()
 	if r.drawn[key] == nil {
@@ -88,18 +94,19 @@ func (r *references) inputs(p problem) *tensor.Inputs {
 	return r.drawn[key].Masked(p.shape.Causal)
 }
 
-func (r *references) get(ctx context.Context, key problem) (*reference, error) {
-	if known := r.kept[key]; known != nil {
+// get computes the reference of a problem, once.
+func (r *references) get(ctx context.Context, p problem) (*reference, error) {
+	if known := r.computed[p]; known != nil {
 		return known, nil
 	}
-	inputs := r.inputs(key)
-	answer, err := oracle.Compute(ctx, inputs, oracle.Sample(key.shape, key.seed, r.most))
+	inputs := r.inputs(p)
+	want, err := oracle.Compute(ctx, inputs, oracle.Sample(p.shape, p.seed, r.maxWork))
 	if err != nil {
 		return nil, err
 	}
-	r.kept[key] = &reference{inputs, answer}
-	return r.kept[key], nil
+	r.computed[p] = &reference{inputs, want}
+	return r.computed[p], nil
 }
 
-// checked says how much of an answer is looked at.
-func (r *reference) checked() oracle.Checked { return r.answer.Rows.Checked(r.inputs.Shape) }
+// coverage is how many rows of an output the reference has.
+func (r *reference) coverage() oracle.Checked { return r.want.Rows.Checked(r.inputs.Shape) }

@@ -17,7 +17,8 @@ import (
 	"attune/internal/toolchain"
 )
 
-// best takes short problems with stage3b and long ones with stage2, and promises to be 1.4 times as fast as stage1.
+// best chooses stage3b for short problems and stage2 for long ones. Its required speedup over
+// stage1 is 1.4.
 const best = `
 [[selection]]
 name = "best"
@@ -37,21 +38,22 @@ variant = "stage2"
 why = "the rest"
 `
 
-// withSelection is a lab for the shipped kernel with another selection in place of its own.
+// withSelection is a lab for the shipped kernel with another selection instead of its own.
 func withSelection(t *testing.T, text string) *setup {
 	t.Helper()
 	files := folder(t)
 	own := string(files[spec.File].Data)
 	from, to := strings.Index(own, "[[selection]]"), strings.Index(own, "# ---- shapes")
 	if from < 0 || to < from {
-		t.Fatal("the shipped kernel has no selection to be replaced")
+		t.Fatal("the shipped kernel has no selection to replace")
 	}
 	files[spec.File] = &fstest.MapFile{Data: []byte(own[:from] + own[to:] + text)}
 	c, cacheDir := compiler(t)
 	return newSetupOf(t, files, c, cacheDir)
 }
 
-// selected does a request for the selection on two shapes, a long one and a short one, and gives the records of the parts and of the whole.
+// selected runs the selection on two shapes, a long and a short one, and returns the records of its
+// parts and of the whole.
 func (s *setup) selected(change func(*Request)) (parts []*run.Run, whole *run.Run) {
 	s.t.Helper()
 	r := s.request()
@@ -67,28 +69,28 @@ func (s *setup) selected(change func(*Request)) (parts []*run.Run, whole *run.Ru
 	return s.runs[:last], s.runs[last]
 }
 
-func judgeAll(r *Request) { r.Judged = r.Shapes }
+func benchmarkAll(r *Request) { r.Benchmark = r.Shapes }
 
-func TestASelectionIsTheRunsOfItsParts(t *testing.T) {
+func TestSelectionHasARunPerPart(t *testing.T) {
 	s := withSelection(t, best)
-	s.knows("stage1", behaviour{seconds: 20e-6, noise: 0.001})
-	s.knows("stage2", behaviour{seconds: 10e-6, noise: 0.001})
-	s.knows("stage3b", behaviour{seconds: 5e-6, noise: 0.001})
-	parts, whole := s.selected(judgeAll)
+	s.declare("stage1", behaviour{seconds: 20e-6, noise: 0.001})
+	s.declare("stage2", behaviour{seconds: 10e-6, noise: 0.001})
+	s.declare("stage3b", behaviour{seconds: 5e-6, noise: 0.001})
+	parts, whole := s.selected(benchmarkAll)
 	if diff := cmp.Diff([]string{"stage3b", "stage2", "best"}, s.recorded()); diff != "" { // in the order of the table
 		t.Fatal(diff)
 	}
 	for i, shape := range []string{"1x1x33x64:causal", "1x2x40x64"} {
 		p := parts[i]
-		expect(t, p, merged)
-		if p.PartOf != "best" || p.Parent != "stage1" || p.RequiredSpeedup != 1 || p.Asked.Against != "stage1" || p.ID == "" {
+		expectOutcome(t, p, merged)
+		if p.PartOf != "best" || p.Parent != "stage1" || p.RequiredSpeedup != 1 || p.Requested.Against != "stage1" || p.ID == "" {
 			t.Errorf("%s is a part of %q, against %q, %gx", p.Variant, p.PartOf, p.Parent, p.RequiredSpeedup)
 		}
-		if diff := cmp.Diff([]string{shape}, p.Asked.Shapes); diff != "" || len(p.Performance) != 1 || len(p.Correctness) != 6 {
-			t.Errorf("%s: %d times, %d answers, %s", p.Variant, len(p.Performance), len(p.Correctness), diff)
+		if diff := cmp.Diff([]string{shape}, p.Requested.Shapes); diff != "" || len(p.Performance) != 1 || len(p.Correctness) != 6 {
+			t.Errorf("%s: %d times, %d outputs, %s", p.Variant, len(p.Performance), len(p.Correctness), diff)
 		}
 	}
-	expect(t, whole, merged)
+	expectOutcome(t, whole, merged)
 	want := []run.Part{
 		{Variant: "stage3b", Run: parts[0].ID, Arch: "sm_89", CodeHash: parts[0].CodeHash, Verdict: gate.Merge, Shapes: []string{"1x1x33x64:causal"}},
 		{Variant: "stage2", Run: parts[1].ID, Arch: "sm_89", CodeHash: parts[1].CodeHash, Verdict: gate.Merge, Shapes: []string{"1x2x40x64"}},
@@ -104,15 +106,15 @@ func TestASelectionIsTheRunsOfItsParts(t *testing.T) {
 	if s := whole.Speedup; s == nil || math.Abs(s.Ratio/math.Sqrt(8)-1) > 0.01 || s.Low > s.Ratio || s.High < s.Ratio {
 		t.Errorf("the speedup is %+v", s)
 	}
-	// All rows are there, in the order that was asked for.
-	if len(whole.Correctness) != 12 || whole.Asked.Problems != 12 || whole.Correctness[0].Shape != "1x2x40x64" || len(whole.Samples) != 2 {
-		t.Errorf("%d answers of %d, %d samples", len(whole.Correctness), whole.Asked.Problems, len(whole.Samples))
+	// The rows are in the order of the request.
+	if len(whole.Correctness) != 12 || whole.Requested.Problems != 12 || whole.Correctness[0].Shape != "1x2x40x64" || len(whole.Samples) != 2 {
+		t.Errorf("%d outputs of %d, %d samples", len(whole.Correctness), whole.Requested.Problems, len(whole.Samples))
 	}
 	if whole.Headline == nil || whole.Headline.Shape != "1x2x40x64" || math.Abs(whole.Headline.P50US-10) > 0.1 {
 		t.Errorf("the headline is %+v", whole.Headline)
 	}
-	if whole.TakenBy("1x2x40x64") != "stage2" || whole.TakenBy("1x1x33x64:causal") != "stage3b" || whole.TakenBy("1x1x1x64") != "" {
-		t.Error("the shapes are taken by others")
+	if whole.VariantOn("1x2x40x64") != "stage2" || whole.VariantOn("1x1x33x64:causal") != "stage3b" || whole.VariantOn("1x1x1x64") != "" {
+		t.Error("the shapes have other variants")
 	}
 	found, err := s.Ledger.Verify(t.Context())
 	if err != nil || found.Runs != 3 || len(found.Problems) != 0 {
@@ -120,52 +122,52 @@ func TestASelectionIsTheRunsOfItsParts(t *testing.T) {
 	}
 }
 
-// The gate looks at the judged shapes of the whole, whatever the parts come to by themselves.
-func TestASelectionIsJudgedAsAWhole(t *testing.T) {
-	check := func(long, short float64, judge func(*Request), want, wantLong string) {
+// The performance gate counts the benchmark shapes of the whole selection, not those of each part.
+func TestSelectionIsGatedAsAWhole(t *testing.T) {
+	check := func(long, short float64, change func(*Request), want, wantLong string) {
 		t.Helper()
 		s := withSelection(t, best)
-		s.knows("stage1", behaviour{seconds: 10e-6, noise: 0.001})
-		s.knows("stage2", behaviour{seconds: long * 1e-6, noise: 0.001})
-		s.knows("stage3b", behaviour{seconds: short * 1e-6, noise: 0.001})
-		parts, whole := s.selected(judge)
-		expect(t, whole, want)
-		expect(t, parts[1], wantLong)
+		s.declare("stage1", behaviour{seconds: 10e-6, noise: 0.001})
+		s.declare("stage2", behaviour{seconds: long * 1e-6, noise: 0.001})
+		s.declare("stage3b", behaviour{seconds: short * 1e-6, noise: 0.001})
+		parts, whole := s.selected(change)
+		expectOutcome(t, whole, want)
+		expectOutcome(t, parts[1], wantLong)
 		if whole.Performance[0].Shape != "1x2x40x64" || !whole.Performance[0].Judged {
 			t.Errorf("%+v", whole.Performance)
 		}
 	}
 	const slow = "valid-negative pass/pass/fail/not-measured"
-	check(12, 2, judgeAll, merged, slow) // over both 2x, though one part is slower than the parent
-	check(9, 8, judgeAll, slow, merged)  // both faster, and not as fast as promised
-	check(9, 2, nil, slow, merged)       // only the long shape is judged
+	check(12, 2, benchmarkAll, merged, slow) // 2x over both, although one part is slower than the parent
+	check(9, 8, benchmarkAll, slow, merged)  // both faster, but below the required speedup
+	check(9, 2, nil, slow, merged)           // only the long shape counts
 	check(5, 20, nil, merged, merged)
 }
 
-func TestASelectionIsAsWrongAsItsParts(t *testing.T) {
+func TestSelectionWithAWrongPart(t *testing.T) {
 	s := withSelection(t, best)
 	for _, name := range []string{"stage1", "stage2"} {
-		s.knows(name, behaviour{})
+		s.declare(name, behaviour{})
 	}
-	s.knows("stage3b", behaviour{answers: func(out []byte) { clear(out) }})
-	parts, whole := s.selected(judgeAll)
-	expect(t, parts[0], wrongOne)
-	expect(t, parts[1], merged) // right by itself
-	expect(t, whole, wrongOne)
-	says(t, whole.Reasons.Correctness, "stage3b: 1x1x33x64:causal seed 0")
-	says(t, whole.Reasons.Performance, "an earlier gate failed")
+	s.declare("stage3b", behaviour{output: func(out []byte) { clear(out) }})
+	parts, whole := s.selected(benchmarkAll)
+	expectOutcome(t, parts[0], incorrect)
+	expectOutcome(t, parts[1], merged) // correct by itself
+	expectOutcome(t, whole, incorrect)
+	expectReason(t, whole.Reasons.Correctness, "stage3b: 1x1x33x64:causal seed 0")
+	expectReason(t, whole.Reasons.Performance, "an earlier gate failed")
 	if len(whole.Correctness) != 12 || whole.Speedup != nil || len(whole.Performance) != 1 {
-		t.Errorf("%d answers, speedup %v, %d times", len(whole.Correctness), whole.Speedup, len(whole.Performance))
+		t.Errorf("%d outputs, speedup %v, %d times", len(whole.Correctness), whole.Speedup, len(whole.Performance))
 	}
 }
 
-// A choice may be the parent itself, which is exactly as fast.
-func TestASelectionMayChooseItsParent(t *testing.T) {
+// A selection may choose its parent, with a speedup of exactly 1.
+func TestSelectionMayChooseItsParent(t *testing.T) {
 	s := withSelection(t, strings.Replace(best, `variant = "stage2"`, `variant = "stage1"`, 1))
-	s.knows("stage1", behaviour{seconds: 20e-6, noise: 0.05})
-	s.knows("stage3b", behaviour{seconds: 5e-6})
-	_, whole := s.selected(judgeAll)
-	expect(t, whole, merged)
+	s.declare("stage1", behaviour{seconds: 20e-6, noise: 0.05})
+	s.declare("stage3b", behaviour{seconds: 5e-6})
+	_, whole := s.selected(benchmarkAll)
+	expectOutcome(t, whole, merged)
 	if ratio := whole.Speedup.Ratio; math.Abs(ratio-2) > 0.1 { // of 1x and 4x
 		t.Errorf("the speedup is %g", ratio)
 	}
@@ -175,56 +177,56 @@ func TestASelectionMayChooseItsParent(t *testing.T) {
 	}
 }
 
-func TestASelectionWithoutTimes(t *testing.T) {
+func TestSelectionWithoutTimes(t *testing.T) {
 	s := withSelection(t, best)
-	s.NoClock = true
-	s.knows("stage2", behaviour{})
-	s.knows("stage3b", behaviour{})
+	s.Device.simulation = &run.Simulation{}
+	s.declare("stage2", behaviour{})
+	s.declare("stage3b", behaviour{})
 	_, whole := s.selected(nil)
-	expect(t, whole, "not-measured pass/pass/not-measured/not-measured")
+	expectOutcome(t, whole, "not-measured pass/pass/not-measured/not-measured")
 	if diff := cmp.Diff([]string{"this device measures no time"}, whole.Reasons.Performance); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// A shape that the parent is not built for is measured against nothing.
-func TestASelectionOfTwoHeadDims(t *testing.T) {
+// On a head dim that the parent is not built for there is no parent.
+func TestSelectionOfTwoHeadDims(t *testing.T) {
 	s := withSelection(t, best)
 	if c, _ := compiler(t); c == nil {
 		t.Skip("the pinned compiler is needed")
 	}
-	s.knows("stage1", behaviour{seconds: 20e-6})
-	s.knows("stage2", behaviour{})
-	s.knows("stage2+HEAD_DIM=128", behaviour{})
+	s.declare("stage1", behaviour{seconds: 20e-6})
+	s.declare("stage2", behaviour{})
+	s.declare("stage2+HEAD_DIM=128", behaviour{})
 	parts, whole := s.selected(func(r *Request) { r.Shapes = shapes(t, "1x1x9x128", "1x2x40x64") })
-	expect(t, whole, merged)
-	if parts[0].Parent != "" || parts[0].Asked.Against != "" || parts[0].Performance[0].ParentRatio != nil {
+	expectOutcome(t, whole, merged)
+	if parts[0].Parent != "" || parts[0].Requested.Against != "" || parts[0].Performance[0].ParentRatio != nil {
 		t.Errorf("%s is measured against %q", parts[0].Variant, parts[0].Parent)
 	}
 	if whole.Parent != "stage1" || whole.Speedup == nil || math.Abs(whole.Speedup.Ratio-2) > 1e-9 || whole.Performance[0].Judged {
 		t.Errorf("%q, %+v", whole.Parent, whole.Speedup)
 	}
 	_, whole = s.selected(func(r *Request) { r.Shapes = shapes(t, "1x1x9x128") })
-	expect(t, whole, merged) // as for any variant of another head dim
+	expectOutcome(t, whole, merged) // as any variant with another head dim
 	if whole.Parent != "" || whole.Speedup != nil {
 		t.Errorf("%q, %+v", whole.Parent, whole.Speedup)
 	}
 }
 
-func TestASelectionAgainstAnother(t *testing.T) {
+func TestSelectionAgainstAnother(t *testing.T) {
 	s := withSelection(t, best)
-	s.knows("stage0", behaviour{seconds: 11e-6})
-	s.knows("stage2", behaviour{})
-	s.knows("stage3b", behaviour{})
+	s.declare("stage0", behaviour{seconds: 11e-6})
+	s.declare("stage2", behaviour{})
+	s.declare("stage3b", behaviour{})
 	against := s.variant("stage0")
 	parts, whole := s.selected(func(r *Request) { r.Against = &against })
-	expect(t, whole, merged) // 1.1x, and nothing was promised over stage0
-	if whole.Parent != "stage0" || whole.RequiredSpeedup != 1 || whole.Asked.Against != "stage0" || parts[0].Parent != "stage0" {
+	expectOutcome(t, whole, merged) // 1.1x, and 1x is required over stage0
+	if whole.Parent != "stage0" || whole.RequiredSpeedup != 1 || whole.Requested.Against != "stage0" || parts[0].Parent != "stage0" {
 		t.Errorf("%q, %g, %q", whole.Parent, whole.RequiredSpeedup, parts[0].Parent)
 	}
 }
 
-func TestASelectionIsRefusedBeforeItStarts(t *testing.T) {
+func TestSelectionIsRefusedBeforeTheStart(t *testing.T) {
 	check := func(text, shape, arch, want string) {
 		t.Helper()
 		s := withSelection(t, text)
@@ -241,8 +243,8 @@ func TestASelectionIsRefusedBeforeItStarts(t *testing.T) {
 	check(strings.Replace(best, "queries < 36", "9 // (queries - 9)", 1), "1x1x9x64", "", `"9 // (queries - 9)" cannot be evaluated for 1x1x9x64`)
 }
 
-// The code of a selection is that of its parts, and who takes what.
-func TestTheCodeOfASelection(t *testing.T) {
+// The hash of a selection covers the code of its parts and their shapes.
+func TestHashOfASelection(t *testing.T) {
 	parts := func(change func([]run.Part)) []run.Part {
 		all := []run.Part{{CodeHash: "a", Shapes: []string{"1x1x1x64", "1x1x2x64"}}, {CodeHash: "b", Shapes: []string{"1x1x3x64"}}}
 		if change != nil {
@@ -261,19 +263,19 @@ func TestTheCodeOfASelection(t *testing.T) {
 		t.Error("another table has the same hash")
 	}
 	if hash := joinedHash(parts(func(p []run.Part) { p[0].CodeHash = "" })); hash != "" {
-		t.Errorf("what did not compile has the hash %s", hash)
+		t.Errorf("a part that did not compile gives the hash %s", hash)
 	}
 }
 
-func TestASelectionAgain(t *testing.T) {
+func TestReproduceSelection(t *testing.T) {
 	s := withSelection(t, best)
-	s.knows("stage1", behaviour{seconds: 20e-6, noise: 0.001})
-	s.knows("stage2", behaviour{seconds: 10e-6, noise: 0.001})
-	s.knows("stage3b", behaviour{seconds: 5e-6, noise: 0.001})
-	_, then := s.selected(judgeAll)
-	again := func(s *setup, only ...string) *run.Reproduction {
+	s.declare("stage1", behaviour{seconds: 20e-6, noise: 0.001})
+	s.declare("stage2", behaviour{seconds: 10e-6, noise: 0.001})
+	s.declare("stage3b", behaviour{seconds: 5e-6, noise: 0.001})
+	_, recorded := s.selected(benchmarkAll)
+	repeat := func(s *setup, only ...string) *run.Reproduction {
 		t.Helper()
-		request, err := Again(s.Kernel, then, shapes(t, only...))
+		request, err := ReproduceRequest(s.Kernel, recorded, shapes(t, only...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,33 +283,33 @@ func TestASelectionAgain(t *testing.T) {
 		if err := s.run(request); err != nil {
 			t.Fatal(err)
 		}
-		now := s.runs[len(s.runs)-1]
-		if now.Reproduces != then.ID || s.runs[0].Reproduces != "" || now.RequiredSpeedup != 1.4 || now.Asked.Against != "" {
-			t.Errorf("it reproduces %q, the part %q", now.Reproduces, s.runs[0].Reproduces)
+		repeated := s.runs[len(s.runs)-1]
+		if repeated.Reproduces != recorded.ID || s.runs[0].Reproduces != "" || repeated.RequiredSpeedup != 1.4 || repeated.Requested.Against != "" {
+			t.Errorf("it reproduces %q, the part %q", repeated.Reproduces, s.runs[0].Reproduces)
 		}
-		return run.CompareAgain(then, now)
+		return run.CompareRepeated(recorded, repeated)
 	}
-	if got := again(s); !got.Holds || !got.Code.Same || got.Outputs.Same != 12 {
+	if got := repeat(s); !got.Holds || !got.Code.Same || got.Outputs.Same != 12 {
 		t.Errorf("%+v", got)
 	}
-	if got := again(s, "1x2x40x64"); !got.Holds || !got.Code.Same || got.Outputs.Same != 6 || got.Outputs.LeftOut != 6 {
+	if got := repeat(s, "1x2x40x64"); !got.Holds || !got.Code.Same || got.Outputs.Same != 6 || got.Outputs.Skipped != 6 {
 		t.Errorf("%+v", got)
 	}
 	other := withSelection(t, strings.Replace(best, "queries < 36", "queries < 20", 1))
 	other.gpu.variants, other.gpu.behaviour = s.gpu.variants, s.gpu.behaviour
-	got := again(other)
-	if got.Holds || got.Code.Same || got.Differences[0] != "the table is another: 1x1x33x64:causal was taken by stage3b and is by stage2" {
+	got := repeat(other)
+	if got.Holds || got.Code.Same || got.Differences[0] != "the selection's table differs: it chose stage3b for 1x1x33x64:causal and chooses stage2" {
 		t.Errorf("%+v", got)
 	}
 }
 
 func TestCheckPromotionOfASelection(t *testing.T) {
 	s := withSelection(t, best)
-	s.knows("stage1", behaviour{seconds: 20e-6})
-	s.knows("stage2", behaviour{})
-	s.knows("stage3b", behaviour{})
-	parts, good := s.selected(judgeAll)
-	expect(t, good, merged)
+	s.declare("stage1", behaviour{seconds: 20e-6})
+	s.declare("stage2", behaviour{})
+	s.declare("stage3b", behaviour{})
+	parts, good := s.selected(benchmarkAll)
+	expectOutcome(t, good, merged)
 	// The spec's own shapes would take the oracle long, and what counts is their names.
 	for _, shape := range []string{"1x8x512x64", "2x8x512x64"} {
 		row := good.Performance[0]
@@ -330,13 +332,13 @@ func TestCheckPromotionOfASelection(t *testing.T) {
 	}
 	check("good", s.Lab, func(*run.Run) {}, "", "")
 	check("negative", s.Lab, func(r *run.Run) { r.Verdict = gate.ValidNegative }, negative, "its verdict is valid-negative")
-	check("not on the judged shapes", s.Lab, func(r *run.Run) { r.Performance = r.Performance[:2] }, missing, "no times of the benchmark shapes 1x8x512x64")
+	check("not on the benchmark shapes", s.Lab, func(r *run.Run) { r.Performance = r.Performance[:2] }, missing, "no times of the benchmark shapes 1x8x512x64")
 	check("a selection that is gone", s.Lab, func(r *run.Run) { r.Variant = "worst" }, missing, "worst is no selection of today's kernel.toml")
 	check("another run", s.Lab, func(r *run.Run) { r.Parts[0].Run = parts[1].ID }, missing, "its part stage3b names run "+parts[1].ID+", which has variant stage2")
 	check("another device", s.Lab, func(r *run.Run) {
 		for _, p := range parts {
 			p.Device = "sim"
-			if err := s.record(t.Context(), p); err != nil {
+			if err := s.record(t.Context(), p, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -359,13 +361,13 @@ func TestCheckPromotionOfASelection(t *testing.T) {
 
 func TestBenchOfASelection(t *testing.T) {
 	s := withSelection(t, best)
-	s.knows("stage3b", behaviour{seconds: 4e-6})
+	s.declare("stage3b", behaviour{seconds: 4e-6})
 	r := s.bench(newPeers(t), "torch-cudnn", "1x1x33x64", "1x2x40x64") // stage1 and stage2 as well
 	r.Selections = s.Kernel.Selections
 	b := s.benched(r)
 	var got []string
 	for _, row := range b.Rows {
-		got = append(got, strings.TrimSpace(row.Shape+" "+row.Name+" "+row.Taken))
+		got = append(got, strings.TrimSpace(row.Shape+" "+row.Name+" "+row.Variant))
 		if row.Wrong != "" || row.P50US == nil {
 			t.Errorf("%+v", row)
 		}
@@ -384,10 +386,10 @@ func TestBenchOfASelection(t *testing.T) {
 
 func TestCompareWithASelection(t *testing.T) {
 	s := withSelection(t, best)
-	s.knows("stage2", behaviour{seconds: 10e-6, noise: 0.001})
-	s.knows("stage3b", behaviour{seconds: 5e-6, noise: 0.001})
+	s.declare("stage2", behaviour{seconds: 10e-6, noise: 0.001})
+	s.declare("stage3b", behaviour{seconds: 5e-6, noise: 0.001})
 	r := s.comparison("stage2", "stage2") // on a long shape and a short one
-	r.B = Side{Selection: s.Kernel.Selection("best")}
+	r.B = Candidate{Selection: s.Kernel.Selection("best")}
 	c, err := s.Compare(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
@@ -401,6 +403,6 @@ func TestCompareWithASelection(t *testing.T) {
 	}
 	r.B.Selection, r.Shapes = s.Kernel.Selection("best"), r.Shapes[:1]
 	if c, err = s.Compare(t.Context(), r); err != nil || !c.Same {
-		t.Errorf("on a shape that both take with stage2: %+v, %v", c, err)
+		t.Errorf("on a shape with stage2 on both: %+v, %v", c, err)
 	}
 }

@@ -9,16 +9,16 @@ import (
 	"attune/internal/run"
 )
 
-// What stands beside the times reaches the record, and a run done again asks for the same state of L2.
+// The related times are in the record, and a repeated run has the same L2 state.
 func TestColdL2(t *testing.T) {
 	s := newSetup(t)
-	s.times(1.5, 0.01)
+	s.setSpeedup(1.5, 0.01)
 	request := s.request("stage2")
 	request.L2 = run.Cold
-	r := s.one(request)
-	expect(t, r, merged)
-	if r.Asked.L2 != run.Cold || !strings.Contains(r.Asked.Timing, "cold in L2") {
-		t.Errorf("L2 %q, timing %q", r.Asked.L2, r.Asked.Timing)
+	r := s.runOne(request)
+	expectOutcome(t, r, merged)
+	if r.Requested.L2 != run.Cold || !strings.Contains(r.Requested.Timing, "cold in L2") {
+		t.Errorf("L2 %q, timing %q", r.Requested.L2, r.Requested.Timing)
 	}
 	row := r.Performance[0]
 	about := func(got *float64, want float64) bool { return got != nil && math.Abs(*got-want) < 1e-6 }
@@ -28,33 +28,33 @@ func TestColdL2(t *testing.T) {
 	if row.P50LowUS == nil || *row.P50LowUS > row.P50US || *row.P50HighUS < row.P50US || math.Abs(row.CV-0.01) > 0.005 {
 		t.Errorf("a median of %g us from %v to %v, CV %g", row.P50US, row.P50LowUS, row.P50HighUS, row.CV)
 	}
-	if again, err := Again(s.Kernel, r, nil); err != nil || again.L2 != run.Cold {
-		t.Errorf("again: L2 %q, %v", again.L2, err)
+	if repeat, err := ReproduceRequest(s.Kernel, r, nil); err != nil || repeat.L2 != run.Cold {
+		t.Errorf("repeated: L2 %q, %v", repeat.L2, err)
 	}
 }
 
-// Samples of a throttled GPU count for nothing, and are kept.
+// Samples of a throttled GPU are excluded from the figures, and recorded.
 func TestThrottledSamples(t *testing.T) {
 	s := newSetup(t)
-	s.knows("stage1", behaviour{seconds: 30e-6, throttled: []int{1}})
-	s.knows("stage2", behaviour{seconds: 10e-6, throttled: []int{3, 4}})
+	s.declare("stage1", behaviour{seconds: 30e-6, throttled: []int{1}})
+	s.declare("stage2", behaviour{seconds: 10e-6, throttled: []int{3, 4}})
 	request := s.request("stage2")
-	r := s.one(request)
+	r := s.runOne(request)
 	row, raw := r.Performance[0], r.Samples[0]
 	if row.P99US > 10.1 || math.Abs(*row.ParentRatio-3) > 1e-9 || row.Samples != request.Samples-3 || len(raw.Variant.Seconds) != request.Samples {
 		t.Errorf("%+v of %d raw samples", row, len(raw.Variant.Seconds))
 	}
-	w := row.Watched
-	if w == nil || w.Throttled != 3 || w.SetAside != 3 || w.Rounds != request.Samples || w.ClockMHz != [2]int{990, 1980} || len(w.Reasons) != 1 {
-		t.Errorf("watched %+v", w)
+	w := row.Monitored
+	if w == nil || w.Throttled != 3 || w.Excluded != 3 || w.Rounds != request.Samples || w.ClockMHz != [2]int{990, 1980} || len(w.Reasons) != 1 {
+		t.Errorf("monitored %+v", w)
 	}
 }
 
-// In a comparison both orders of a round are set aside together, and more rounds add to what was watched.
+// In a comparison, two rounds in opposite order are excluded together.
 func TestThrottledRounds(t *testing.T) {
 	s := newSetup(t)
-	s.knows("stage1", behaviour{seconds: 10e-6, noise: 0.001})
-	s.knows("stage2", behaviour{seconds: 20e-6, noise: 0.001, throttled: []int{2, 7}})
+	s.declare("stage1", behaviour{seconds: 10e-6, noise: 0.001})
+	s.declare("stage2", behaviour{seconds: 20e-6, noise: 0.001, throttled: []int{2, 7}})
 	r := s.comparison("stage1", "stage2")
 	r.L2, r.Launches = run.Cold, 10
 	c, err := s.Compare(t.Context(), r)
@@ -65,13 +65,13 @@ func TestThrottledRounds(t *testing.T) {
 		t.Errorf("a plan of %+v; the comparison says %d launches", plan, c.Launches)
 	}
 	first := c.Shapes[0]
-	if c.L2 != run.Cold || c.Verdict != measure.Slower || first.Rounds != 36 || first.Watched.Throttled != 4 || first.Watched.SetAside != 4 || first.Watched.Rounds != 40 {
-		t.Errorf("%s after %d rounds, %+v", c.Verdict, first.Rounds, first.Watched)
+	if c.L2 != run.Cold || c.Verdict != measure.Slower || first.Rounds != 36 || first.Monitored.Throttled != 4 || first.Monitored.Excluded != 4 || first.Monitored.Rounds != 40 {
+		t.Errorf("%s after %d rounds, %+v", c.Verdict, first.Rounds, first.Monitored)
 	}
-	if first.SetAside == nil || len(first.SetAside.A) != 4 || len(first.SetAside.B) != 4 || len(first.SetAside.Control) != 4 || first.SetAside.B[0] < 39e-6 {
-		t.Errorf("set aside: %+v", first.SetAside)
+	if first.Excluded == nil || len(first.Excluded.A) != 4 || len(first.Excluded.B) != 4 || len(first.Excluded.Control) != 4 || first.Excluded.B[0] < 39e-6 {
+		t.Errorf("excluded: %+v", first.Excluded)
 	}
-	if first.P > 1e-6 || first.ATimes.Median == nil || *first.BParts.FlushUS != 40 {
-		t.Errorf("p=%g, %+v, %+v", first.P, first.ATimes, first.BParts)
+	if first.P > 1e-6 || first.ATimes.Median == nil || *first.BRelated.FlushUS != 40 {
+		t.Errorf("p=%g, %+v, %+v", first.P, first.ATimes, first.BRelated)
 	}
 }

@@ -11,14 +11,14 @@ import (
 	"attune/internal/run"
 )
 
-// Bench writes variants beside peers for a terminal, or as Markdown.
+// Bench writes a bench as a table, for a terminal or as Markdown.
 func Bench(w io.Writer, b *run.Bench, markdown bool) error {
 	out := &bytes.Buffer{}
 	fmt.Fprintf(out, "%s, %s, driver %s; %s\n", b.Facts.Name, b.Facts.Arch, b.Facts.Driver, peerVersions(b))
-	fmt.Fprintf(out, "%d samples of each in %d turns: %s.\n", b.Rounds, b.Turns, b.Timing)
-	out.WriteString("Speedups are of our best variant on the shape, with their 95 % interval.\n")
+	fmt.Fprintf(out, "%d samples of each in %d blocks: %s.\n", b.Rounds, b.Blocks, b.Timing)
+	out.WriteString("A speedup is that of our best variant on the shape over the row, with its 95 % interval.\n")
 	if b.Ceilings != nil {
-		fmt.Fprintf(out, "Shares are of what this device was measured to reach: bf16 GEMM %g TFLOP/s, FP8 GEMM %g TFLOP/s, copy %g TB/s (%s).\n",
+		fmt.Fprintf(out, "Shares are of the rates measured on this device: bf16 GEMM %g TFLOP/s, FP8 GEMM %g TFLOP/s, copy %g TB/s (%s).\n",
 			b.Ceilings.BF16, b.Ceilings.FP8, b.Ceilings.CopyTBps, b.Ceilings.Measured)
 	}
 	out.WriteString("\n")
@@ -26,7 +26,7 @@ func Bench(w io.Writer, b *run.Bench, markdown bool) error {
 	if b.Ceilings != nil {
 		header = append(header, "of bf16", "of FP8", "of copy")
 	}
-	selections := slices.ContainsFunc(b.Rows, func(r run.BenchRow) bool { return r.Taken != "" })
+	selections := slices.ContainsFunc(b.Rows, func(r run.BenchRow) bool { return r.Variant != "" })
 	if selections {
 		header = slices.Insert(header, 2, "variant")
 	}
@@ -34,7 +34,7 @@ func Bench(w io.Writer, b *run.Bench, markdown bool) error {
 	for _, r := range b.Rows {
 		row := benchRow(r, b.Ceilings != nil)
 		if selections {
-			row = slices.Insert(row, 2, cmp.Or(r.Taken, "-"))
+			row = slices.Insert(row, 2, cmp.Or(r.Variant, "-"))
 		}
 		rows = append(rows, row)
 	}
@@ -47,8 +47,8 @@ func Bench(w io.Writer, b *run.Bench, markdown bool) error {
 			fmt.Fprintf(out, "WRONG: %s on %s: %s\n", r.Name, r.Shape, r.Wrong)
 		}
 	}
-	writeAnswers(out, b)
-	for _, line := range circumstanceLines([]run.Circumstances{b.Circumstances}) {
+	writeChecked(out, b)
+	for _, line := range conditionLines([]run.Conditions{b.Conditions}) {
 		fmt.Fprintln(out, line)
 	}
 	writeBest(out, b)
@@ -58,10 +58,11 @@ func Bench(w io.Writer, b *run.Bench, markdown bool) error {
 	return err
 }
 
-// BenchByShape writes a bench with one line a shape: what everyone took on it, and how our best stands to the best peer.
+// BenchByShape writes a bench with one line per shape: every time, and our best over the best peer.
 func BenchByShape(w io.Writer, b *run.Bench, markdown bool) error {
 	out := &bytes.Buffer{}
-	fmt.Fprintf(out, "%s, %s, driver %s; %s. Microseconds (p50) and, in brackets, TFLOP/s.\n\n", b.Facts.Name, b.Facts.Arch, b.Facts.Driver, peerVersions(b))
+	fmt.Fprintf(out, "%s, %s, driver %s; %s. Microseconds (p50) and, in brackets, TFLOP/s.\n\n",
+		b.Facts.Name, b.Facts.Arch, b.Facts.Driver, peerVersions(b))
 	var names []string
 	cells := map[[2]string]string{}
 	for _, r := range b.Rows {
@@ -79,14 +80,14 @@ func BenchByShape(w io.Writer, b *run.Bench, markdown bool) error {
 			cells[[2]string{r.Shape, name}] = fmt.Sprintf("%.2f (%.0f)", *r.P50US, *r.TFLOPS)
 		}
 	}
-	header := slices.Concat([]string{"shape"}, names, []string{"our best against the best peer", "answers"})
+	header := slices.Concat([]string{"shape"}, names, []string{"our best over the best peer", "checked"})
 	var rows [][]string
-	for _, a := range b.Answers {
+	for _, a := range b.Checked {
 		row := []string{a.Shape}
 		for _, name := range names {
 			row = append(row, cmp.Or(cells[[2]string{a.Shape, name}], "-"))
 		}
-		rows = append(rows, append(row, againstBest(b, a.Shape), a.Checked.String()))
+		rows = append(rows, append(row, overBestPeer(b, a.Shape), a.Checked.String()))
 	}
 	if err := table(out, header, rows, markdown); err != nil {
 		return err
@@ -94,14 +95,14 @@ func BenchByShape(w io.Writer, b *run.Bench, markdown bool) error {
 	for _, write := range []func(io.Writer, *run.Bench){writeOverall, writeEnded, writeOrigin} {
 		var line bytes.Buffer
 		if write(&line, b); line.Len() > 0 {
-			fmt.Fprintf(out, "\n%s", line.Bytes()) // a paragraph of its own
+			fmt.Fprintf(out, "\n%s", line.Bytes()) // a separate paragraph
 		}
 	}
 	_, err := w.Write(out.Bytes())
 	return err
 }
 
-func againstBest(b *run.Bench, shape string) string {
+func overBestPeer(b *run.Bench, shape string) string {
 	for _, best := range b.Best {
 		if best.Shape == shape {
 			return fmt.Sprintf("%.3fx (%.3f to %.3f)", best.Speedup.Ratio, best.Speedup.Low, best.Speedup.High)
@@ -110,23 +111,23 @@ func againstBest(b *run.Bench, shape string) string {
 	return "-"
 }
 
-// writeAnswers says of which shapes only some rows were looked at.
-func writeAnswers(w io.Writer, b *run.Bench) {
-	for _, a := range b.Answers {
-		if !a.Whole() {
-			fmt.Fprintf(w, "%s: answers: %s\n", a.Shape, a.Checked)
+// writeChecked names the shapes of which only some rows were checked.
+func writeChecked(w io.Writer, b *run.Bench) {
+	for _, c := range b.Checked {
+		if !c.Whole() {
+			fmt.Fprintf(w, "%s: checked: %s\n", c.Shape, c.Checked)
 		}
 	}
 }
 
-// writeEnded says that shapes are missing.
+// writeEnded reports missing shapes.
 func writeEnded(w io.Writer, b *run.Bench) {
 	if b.Ended != "" {
-		fmt.Fprintf(w, "NOT FINISHED: %d of %d shapes are here: %s\n", len(b.Answers), len(b.Asked), b.Ended)
+		fmt.Fprintf(w, "NOT FINISHED: %d of %d shapes: %s\n", len(b.Checked), len(b.Requested), b.Ended)
 	}
 }
 
-// writeOrigin says where a recorded bench comes from.
+// writeOrigin identifies a recorded bench and its program.
 func writeOrigin(w io.Writer, b *run.Bench) {
 	if b.ID == "" {
 		return
@@ -135,7 +136,7 @@ func writeOrigin(w io.Writer, b *run.Bench) {
 	if b.GitSHA != "" {
 		git = ", git " + shortHash(b.GitSHA)
 		if b.Git.Dirty {
-			git += " with changes"
+			git += " with uncommitted changes"
 		}
 	}
 	fmt.Fprintf(w, "bench %s, attune %s%s: `%s`\n", b.ID, b.Attune, git, b.Command)
@@ -179,7 +180,7 @@ func benchRow(r run.BenchRow, shares bool) []string {
 	return row
 }
 
-// writeBest says how our best variants stand to the best peers.
+// writeBest compares our best variants with the best peers.
 func writeBest(w io.Writer, b *run.Bench) {
 	for _, best := range b.Best {
 		fmt.Fprintf(w, "%s: %s is %.3fx the best peer, %s (%.3f to %.3f)\n",
@@ -191,10 +192,11 @@ func writeBest(w io.Writer, b *run.Bench) {
 func writeOverall(w io.Writer, b *run.Bench) {
 	switch {
 	case len(b.Best) == 0:
-		fmt.Fprintln(w, "no peer was timed: there is nothing to compare with")
+		fmt.Fprintln(w, "no peer was timed, so there is nothing to compare with")
 	case len(b.Best) > 1:
 		overall := b.Overall()
-		fmt.Fprintf(w, "over %d shapes: %.3fx the best peer of each (geometric mean, %.3f to %.3f)\n", len(b.Best), overall.Ratio, overall.Low, overall.High)
+		fmt.Fprintf(w, "over %d shapes: %.3fx the best peer of each (geometric mean, %.3f to %.3f)\n",
+			len(b.Best), overall.Ratio, overall.Low, overall.High)
 	}
 }
 
@@ -204,44 +206,46 @@ func BenchMarkdown(b *run.Bench) ([]byte, error) {
 	if err := Bench(&text, b, true); err != nil {
 		return nil, err
 	}
-	for _, line := range LeftOut(b.LeftOut) {
+	for _, line := range SkippedLines(b.Skipped) {
 		fmt.Fprintln(&text, line)
 	}
 	return text.Bytes(), nil
 }
 
-// LeftOut is a line for each reason why something was not timed, with all that it holds for.
-func LeftOut(all []run.LeftOut) []string {
-	type reason struct{ names, shapes, why, do string }
-	var lines []reason
-	merge := func(next reason, same func(reason) bool, into func(*reason)) {
-		for i := range lines {
-			if lines[i].why == next.why && lines[i].do == next.do && same(lines[i]) {
-				into(&lines[i])
-				return
-			}
-		}
-		lines = append(lines, next)
-	}
-	for _, l := range all {
-		merge(reason{l.Name, l.Shape, l.Why, l.Do}, func(r reason) bool { return r.shapes == l.Shape }, func(r *reason) { r.names += ", " + l.Name })
-	}
-	byShape := lines
-	lines = nil
-	for _, l := range byShape {
-		merge(l, func(r reason) bool { return r.names == l.names && l.shapes != "" && r.shapes != "" }, func(r *reason) { r.shapes += ", " + l.shapes })
-	}
+// SkippedLines has a line for each reason why peers were skipped, with the peers and shapes that it
+// concerns.
+func SkippedLines(all []run.Skipped) []string {
+	lines := mergeSkips(all,
+		func(a, b run.Skipped) bool { return a.Shape == b.Shape },
+		func(into *run.Skipped, l run.Skipped) { into.Name += ", " + l.Name })
+	lines = mergeSkips(lines,
+		func(a, b run.Skipped) bool { return a.Name == b.Name && a.Shape != "" && b.Shape != "" },
+		func(into *run.Skipped, l run.Skipped) { into.Shape += ", " + l.Shape })
 	var texts []string
 	for _, l := range lines {
-		text := l.names
-		if l.shapes != "" {
-			text += " on " + l.shapes
+		text := l.Name
+		if l.Shape != "" {
+			text += " on " + l.Shape
 		}
-		text += " left out: " + l.why
-		if l.do != "" {
-			text += "; to have it: " + l.do
+		text += " skipped: " + l.Why
+		if l.Do != "" {
+			text += "; to include it: " + l.Do
 		}
 		texts = append(texts, strings.TrimSpace(text))
 	}
 	return texts
+}
+
+// mergeSkips merges each entry into the first with the same reason that fits.
+func mergeSkips(all []run.Skipped, fits func(a, b run.Skipped) bool, merge func(into *run.Skipped, l run.Skipped)) []run.Skipped {
+	var merged []run.Skipped
+	for _, l := range all {
+		i := slices.IndexFunc(merged, func(m run.Skipped) bool { return m.Why == l.Why && m.Do == l.Do && fits(m, l) })
+		if i < 0 {
+			merged = append(merged, l)
+		} else {
+			merge(&merged[i], l)
+		}
+	}
+	return merged
 }

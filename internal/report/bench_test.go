@@ -26,12 +26,12 @@ func someBench() *run.Bench {
 	return &run.Bench{
 		Facts:  device.Facts{Kind: "cuda", Name: "NVIDIA H200", Arch: "sm_90", Driver: "580, CUDA 13.0"},
 		Peers:  &peer.Facts{Python: "3.12.3", Torch: "2.11.0", CUDA: "13.0", CuDNN: "9.19.0", GPU: "NVIDIA H200"},
-		Rounds: 60, Turns: 12, Timing: "in turns", Ceilings: ceilings,
+		Rounds: 60, Blocks: 12, Timing: "interleaved", Ceilings: ceilings,
 		Rows: []run.BenchRow{
 			row("1x8x512x64", "stage2", "e4m3", 14.06, flops, 1310720, &measure.Speedup{Ratio: 2.75, Low: 2.74, High: 2.76}),
 			row("1x8x512x64", "stage3c", "e4m3", 5.11, flops, 1310720, nil),
 			row("1x8x512x64", "torch-cudnn", "fp16", 9.2, flops, 2097152, &best),
-			{Shape: "1x8x512x64", Name: "torch-math", Peer: true, DType: "fp16", MaxErr: ptr(3.25), MeanErr: ptr(0.1), Wrong: "max_err 3.25 is above 0.06"},
+			{Shape: "1x8x512x64", Name: "torch-math", Peer: true, DType: "fp16", MaxErr: ptr(3.25), MeanErr: ptr(0.1), Wrong: "max_err 3.25 exceeds 0.06"},
 			row("2x8x512x64", "stage3c", "e4m3", 8.2, 2*flops, 2*1310720, nil),
 			row("2x8x512x64", "torch-cudnn", "fp16", 9.4, 2*flops, 2*2097152, &measure.Speedup{Ratio: 1.146, Low: 1.14, High: 1.15}),
 		},
@@ -48,20 +48,20 @@ func TestBench(t *testing.T) {
 	goldenOf(t, "bench.md", func(w io.Writer) error { return Bench(w, b, true) })
 }
 
-// On a device whose ceilings nobody has measured there is no column for them; without peers there is nothing to compare with.
-func TestBenchOfLess(t *testing.T) {
+// Without measured ceilings there are no columns for them, and without peers no comparison.
+func TestBenchWithoutPeersAndCeilings(t *testing.T) {
 	b := someBench()
 	b.Facts.Name, b.Ceilings, b.Peers, b.Best, b.Rows = "Another GPU", nil, nil, nil, b.Rows[:2]
 	goldenOf(t, "bench_alone.txt", func(w io.Writer) error { return Bench(w, b, false) })
 }
 
-// A recorded bench says where it comes from, what is missing in it, and where only some rows were looked at.
+// A recorded bench has its origin, its missing shapes, and the number of checked rows.
 func TestRecordedBench(t *testing.T) {
 	b := someBench()
 	b.ID, b.Attune, b.GitSHA, b.Git.Dirty = "20261115-093000-bench-3f9a1c", "0.1.0", "0123456789abcdef", true
 	b.Command = "attune bench stage2 stage3c --peer torch-cudnn,torch-math"
-	b.Asked, b.Ended = []string{"1x8x512x64", "2x8x512x64", "1x32x16384x64"}, "interrupted"
-	b.Answers = []run.BenchAnswer{
+	b.Requested, b.Ended = []string{"1x8x512x64", "2x8x512x64", "1x32x16384x64"}, "interrupted"
+	b.Checked = []run.CheckedShape{
 		{Shape: "1x8x512x64", Checked: oracle.Checked{Rows: 4096, Of: 4096}}, {Shape: "2x8x512x64", Checked: oracle.Checked{Rows: 512, Of: 8192}},
 	}
 	goldenOf(t, "bench_recorded.txt", func(w io.Writer) error { return Bench(w, b, false) })
@@ -69,8 +69,8 @@ func TestRecordedBench(t *testing.T) {
 	goldenOf(t, "bench_by_shape.md", func(w io.Writer) error { return BenchByShape(w, b, true) })
 }
 
-func TestLeftOut(t *testing.T) {
-	got := LeftOut([]run.LeftOut{
+func TestSkippedLines(t *testing.T) {
+	got := SkippedLines([]run.Skipped{
 		{Name: "torch-flash, torch-math", Why: "there is no python3 in PATH", Do: "install one"},
 		{Name: "torch-flash", Shape: "1x1x1x512", Why: "no kernel", Do: "another"},
 		{Name: "torch-cudnn", Shape: "1x1x1x512", Why: "no kernel", Do: "another"},
@@ -80,10 +80,10 @@ func TestLeftOut(t *testing.T) {
 		{Name: "fa3-fp8", Why: "no kernel", Do: "another"},
 	})
 	want := []string{
-		"torch-flash, torch-math left out: there is no python3 in PATH; to have it: install one",
-		"torch-flash, torch-cudnn on 1x1x1x512, 1x1x2x512 left out: no kernel; to have it: another",
-		"torch-cudnn on 1x1x2x512 left out: out of memory",
-		"fa3-fp8 left out: no kernel; to have it: another",
+		"torch-flash, torch-math skipped: there is no python3 in PATH; to include it: install one",
+		"torch-flash, torch-cudnn on 1x1x1x512, 1x1x2x512 skipped: no kernel; to include it: another",
+		"torch-cudnn on 1x1x2x512 skipped: out of memory",
+		"fa3-fp8 skipped: no kernel; to include it: another",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -31,7 +31,7 @@ func Champion(w io.Writer, c ledger.Champion, verdict string) error {
 	return err
 }
 
-// ChangelogEntry is what a changelog says of a new champion: the figures of the run that it rests on.
+// ChangelogEntry is the changelog entry of a new champion, with the figures of its run.
 func ChangelogEntry(c ledger.Champion, r *run.Run) string {
 	did := "Champion of " + c.Arch + ": `" + c.Variant + "`"
 	if c.Change == ledger.Rollback {
@@ -43,7 +43,7 @@ func ChangelogEntry(c ledger.Champion, r *run.Run) string {
 	return fmt.Sprintf("- %s. %s (run `%s`, verdict %s).", did, Figures(r), c.Run, r.Verdict)
 }
 
-// Figures is what a run found, in one line.
+// Figures is the result of a run in one line.
 func Figures(r *run.Run) string {
 	var parts []string
 	if r.Headline != nil {
@@ -51,7 +51,7 @@ func Figures(r *run.Run) string {
 	}
 	if r.Speedup != nil {
 		s := r.Speedup
-		parts = append(parts, fmt.Sprintf("%.3fx %s (%.3f to %.3f), and %.2fx was needed", s.Ratio, r.Parent, s.Low, s.High, r.RequiredSpeedup))
+		parts = append(parts, fmt.Sprintf("%.3fx %s (%.3f to %.3f), %.2fx required", s.Ratio, r.Parent, s.Low, s.High, r.RequiredSpeedup))
 	}
 	if r.Build != nil {
 		need := r.Build.Resources
@@ -63,7 +63,8 @@ func Figures(r *run.Run) string {
 	return strings.Join(append(parts, deviceName(r)), "; ")
 }
 
-// AddToChangelog puts an entry at the end of the section for what is not released yet, and makes the section where there is none.
+// AddToChangelog adds an entry at the end of the section Unreleased, and the section if it is
+// missing.
 func AddToChangelog(text, entry string) string {
 	const title, section = "# Changelog", "## Unreleased"
 	if strings.TrimSpace(text) == "" {
@@ -81,13 +82,13 @@ func AddToChangelog(text, entry string) string {
 	}
 	end := start + 1 + slices.IndexFunc(append(slices.Clone(lines[start+1:]), "## "), isSection)
 	before, added := trimEnd(lines[:end]), []string{entry}
-	if last := before[len(before)-1]; !strings.HasPrefix(last, "- ") && !strings.HasPrefix(last, "  ") { // a list begins after an empty line
+	if last := before[len(before)-1]; !strings.HasPrefix(last, "- ") && !strings.HasPrefix(last, "  ") { // Markdown needs an empty line before a list
 		added = []string{"", entry}
 	}
 	return strings.Join(insert(before, added, lines[end:]), "\n") + "\n"
 }
 
-// insert puts lines after others, less the empty ones at their end, and an empty line before those that follow.
+// insert puts lines between others. Empty lines before them go, and one comes after them.
 func insert(before, lines, after []string) []string {
 	all := slices.Concat(trimEnd(before), lines)
 	if len(after) > 0 {
@@ -96,7 +97,7 @@ func insert(before, lines, after []string) []string {
 	return all
 }
 
-// trimEnd leaves out the empty lines at the end.
+// trimEnd drops empty lines at the end.
 func trimEnd(lines []string) []string {
 	for len(lines) > 0 && strings.TrimSpace(lines[len(lines)-1]) == "" {
 		lines = lines[:len(lines)-1]

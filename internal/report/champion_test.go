@@ -42,8 +42,8 @@ func TestChangelogEntry(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	const figures = "12.35 us on 1x8x512x64; 1.247x stage1 (1.240 to 1.256), and 1.15x was needed; 74 registers, 43520 bytes of shared memory; " +
-		"4 of 4 right against float64; NVIDIA L4 (run `20261115-031522-stage2-3f9a1c`, verdict merge)."
+	const figures = "12.35 us on 1x8x512x64; 1.247x stage1 (1.240 to 1.256), 1.15x required; 74 registers, 43520 bytes of shared memory; " +
+		"4 of 4 correct against float64; NVIDIA L4 (run `20261115-031522-stage2-3f9a1c`, verdict merge)."
 	check(champion(ledger.Promotion), passing(), "- Champion of sm_89: `stage2`, before it `stage1`. "+figures)
 	check(champion(ledger.Rollback), passing(), "- Champion of sm_89 rolled back to `stage2`, before it `stage1`. "+figures)
 	first := champion(ledger.Promotion)
@@ -68,7 +68,7 @@ func TestAddToChangelog(t *testing.T) {
 	check("## 1.0\n", "\n## Unreleased\n\n- new\n\n## 1.0\n")
 }
 
-// Whatever a changelog looks like, nothing of it is lost, and one line with the entry is more.
+// No line of a changelog is lost, and the entry is added once.
 func FuzzAddToChangelog(f *testing.F) {
 	f.Add("# Changelog\n\n## Unreleased\n\n- one\n\n## 1.0\n- old\n")
 	f.Add("## \n## Unreleased")
@@ -99,15 +99,15 @@ func FuzzAddToChangelog(f *testing.F) {
 func TestReproduction(t *testing.T) {
 	held := func() *run.Reproduction {
 		return &run.Reproduction{
-			Then: "20261115-031522-stage2-3f9a1c", Now: "20261116-031522-stage2-3f9a1d", Holds: true,
-			Code: run.CodeCheck{Same: true, Then: "c0de00ff112233", Now: "c0de00ff112233"}, Outputs: run.OutputCheck{Same: 12},
+			Recorded: "20261115-031522-stage2-3f9a1c", Repeated: "20261116-031522-stage2-3f9a1d", Holds: true,
+			Code: run.CodeCheck{Same: true, Recorded: "c0de00ff112233", Repeated: "c0de00ff112233"}, Outputs: run.OutputCheck{Same: 12},
 			Gates: []run.GateCheck{
-				{Name: "resources", Then: "pass", Now: "pass", Compared: true},
-				{Name: "performance", Then: "pass", Now: "pass", Compared: true},
+				{Name: "resources", Recorded: "pass", Repeated: "pass", Compared: true},
+				{Name: "performance", Recorded: "pass", Repeated: "pass", Compared: true},
 			},
-			Verdict: run.GateCheck{Name: "verdict", Then: "merge", Now: "merge", Compared: true},
+			Verdict: run.GateCheck{Name: "verdict", Recorded: "merge", Repeated: "merge", Compared: true},
 			Time:    &measure.Speedup{Ratio: 1.01, Low: 1, High: 1.02},
-			Times:   []run.TimeCheck{{Shape: "1x8x512x64", ThenUS: 12.34, NowUS: 12.2, Ratio: measure.Speedup{Ratio: 1.01, Low: 1, High: 1.02}, Judged: true}},
+			Times:   []run.TimeCheck{{Shape: "1x8x512x64", RecordedUS: 12.34, RepeatedUS: 12.2, Ratio: measure.Speedup{Ratio: 1.01, Low: 1, High: 1.02}, Benchmark: true}},
 		}
 	}
 	check := func(name string, r *run.Reproduction) {
@@ -120,21 +120,21 @@ func TestReproduction(t *testing.T) {
 
 	simulated := held()
 	simulated.CorrectnessOnly, simulated.Time, simulated.Times = true, nil, nil
-	simulated.Gates[1].Now, simulated.Gates[1].Compared = "not-measured", false
-	simulated.Verdict.Now, simulated.Verdict.Compared = "not-measured", false
-	simulated.Outputs = run.OutputCheck{Same: 3, LeftOut: 9}
+	simulated.Gates[1].Repeated, simulated.Gates[1].Compared = "not-measured", false
+	simulated.Verdict.Repeated, simulated.Verdict.Compared = "not-measured", false
+	simulated.Outputs = run.OutputCheck{Same: 3, Skipped: 9}
 	check("holds-on-sim.txt", simulated)
 
 	broken := held()
-	broken.Holds, broken.Code = false, run.CodeCheck{Then: "c0de00ff112233"}
+	broken.Holds, broken.Code = false, run.CodeCheck{Recorded: "c0de00ff112233"}
 	broken.Outputs = run.OutputCheck{Same: 1, Different: 2, Missing: 3}
-	broken.Gates[0].Now, broken.Verdict.Now = "fail", string(gate.OverBudget)
-	broken.Differences = []string{"the machine code is another: it does not compile now", "the verdict was merge and is over-budget"}
+	broken.Gates[0].Repeated, broken.Verdict.Repeated = "fail", string(gate.OverBudget)
+	broken.Differences = []string{"the machine code differs: it does not compile now", "the verdict was merge and is over-budget"}
 	check("holds-not.txt", broken)
 
 	bare := held()
 	bare.Outputs = run.OutputCheck{}
-	if text := printed(t, func(w *bytes.Buffer) error { return Reproduction(w, bare) }); !strings.Contains(text, "no answers to compare with") {
+	if text := printed(t, func(w *bytes.Buffer) error { return Reproduction(w, bare) }); !strings.Contains(text, "no outputs to compare with") {
 		t.Error(text)
 	}
 }

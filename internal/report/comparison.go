@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -12,9 +13,11 @@ import (
 	"attune/internal/run"
 )
 
-// Comparison writes a comparison for a terminal, or as a Markdown table.
+// Comparison writes a comparison as a table, for a terminal or as Markdown.
 func Comparison(w io.Writer, c *run.Comparison, markdown bool) error {
-	header := []string{"shape", c.A.Variant + " us", c.B.Variant + " us", "ratio", "interval", "control", "floor", "p", "rounds", "verdict"}
+	header := []string{
+		"shape", c.A.Variant + " us", c.B.Variant + " us", "ratio", "interval", "control", "floor", "p", "rounds", "verdict",
+	}
 	var rows [][]string
 	for _, s := range c.Shapes {
 		control := "-"
@@ -35,36 +38,38 @@ func Comparison(w io.Writer, c *run.Comparison, markdown bool) error {
 	return table(w, header, rows, markdown)
 }
 
-// comparisonSide is one series of a comparison on one shape.
-type comparisonSide struct {
+// comparedSeries is one series of a comparison on one shape.
+type comparedSeries struct {
 	key, variant, colour string
 	samples              []float64
 }
 
-// comparisonSides are the series that a shape has; recorded runs have no control.
-func comparisonSides(c *run.Comparison, s run.ComparedShape) []comparisonSide {
-	sides := []comparisonSide{{"a", c.A.Variant, "#3366aa", s.Samples.A}, {"b", c.B.Variant, "#aa3333", s.Samples.B}}
+// seriesOf are the series of a shape: A, B, and the control unless the runs are recorded ones.
+func seriesOf(c *run.Comparison, s run.ComparedShape) []comparedSeries {
+	all := []comparedSeries{{"a", c.A.Variant, "#3366aa", s.Samples.A}, {"b", c.B.Variant, "#aa3333", s.Samples.B}}
 	if len(s.Samples.Control) > 0 {
-		sides = append(sides, comparisonSide{"control", c.A.Variant, "#888888", s.Samples.Control})
+		all = append(all, comparedSeries{"control", c.A.Variant, "#888888", s.Samples.Control})
 	}
-	return sides
+	return all
 }
 
-// ComparisonVerdict is the outcome in one line.
+// ComparisonVerdict is the verdict in one line.
 func ComparisonVerdict(c *run.Comparison) string {
-	text := fmt.Sprintf("%s against %s on %s: %s", c.B.Variant, c.A.Variant, c.Facts.Name, c.Verdict)
+	text := fmt.Sprintf("%s compared with %s on %s: %s", c.B.Variant, c.A.Variant, c.Facts.Name, c.Verdict)
 	if c.Same {
-		text += " (both are the same machine code)"
+		text += " (both have the same machine code)"
 	}
 	return text
 }
 
-// medianText is a median in microseconds with how far its interval reaches, as benchstat prints it.
+// medianText is a median in microseconds with the half-width of its interval, as benchstat prints
+// it.
 func medianText(s measure.Summary) string { return microseconds(s.P50) + " ± " + percent(s.Spread()) }
 
 func microseconds(seconds float64) string { return fmt.Sprintf("%.3f", 1e6*seconds) }
 
-// ComparisonMarkdown is COMPARE.md: the verdict, the table, the plot that lies beside it, and how to do it again.
+// ComparisonMarkdown writes COMPARE.md: the verdict, the table, the plot and the command that
+// repeats it.
 func ComparisonMarkdown(w io.Writer, c *run.Comparison, plot, command string) error {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "# %s\n\n", ComparisonVerdict(c))
@@ -79,25 +84,28 @@ func ComparisonMarkdown(w io.Writer, c *run.Comparison, plot, command string) er
 Device: %s, %s, driver %s. Code: %s and %s.
 
     %s
-`, comparisonNote(c), paragraphs(ComparisonLines(c)), plot, c.Facts.Name, c.Facts.Arch, c.Facts.Driver, orNone(shortHash(c.A.CodeHash)), orNone(shortHash(c.B.CodeHash)), command)
+`, comparisonNote(c), paragraphs(ComparisonLines(c)), plot, c.Facts.Name, c.Facts.Arch, c.Facts.Driver,
+		orNone(shortHash(c.A.CodeHash)), orNone(shortHash(c.B.CodeHash)), command)
 	_, err := io.WriteString(w, out.String())
 	return err
 }
 
 func comparisonNote(c *run.Comparison) string {
 	if c.Recorded {
-		return fmt.Sprintf(`A ratio above 1 means that %s is faster. The samples are those of two recorded runs, which were not taken in turns: the interval knows nothing of clocks, heat or
-card, and differences up to the floor are none. %s`, c.B.Variant, benchstatNote)
+		return fmt.Sprintf(`A ratio above 1 means that %s is faster. The samples are those of two recorded runs, which were not
+interleaved. The interval does not include changes of clocks, temperature or GPU between the runs. A
+difference up to the floor is no difference. %s`, c.B.Variant, benchstatNote)
 	}
-	return fmt.Sprintf(`A ratio above 1 means that %s is faster. It is the median of the ratios of rounds in which both ran next to each other, in one order and in the other; the
-intervals hold the true ratios with 99 %% over all shapes together. The control is %s against itself in the same rounds. A difference must be
-beyond the floor: 1 %%, or what the control shows, if that is more. The same means within 1 %%. %s`, c.B.Variant, c.A.Variant, benchstatNote)
+	return fmt.Sprintf(`A ratio above 1 means that %s is faster. It is the median of the ratios of adjacent rounds, in both orders.
+The intervals contain the true ratios with 99 %% confidence over all shapes together. The control is %s
+compared with itself in the same rounds. A difference must exceed the floor: 1 %%, or the difference of
+the control if that is larger. "Same" means within 1 %%. %s`, c.B.Variant, c.A.Variant, benchstatNote)
 }
 
-const benchstatNote = `The medians with their ± (95 %) and p are benchstat's figures; p takes the samples of both sides for two
-independent heaps, and decides nothing here.`
+const benchstatNote = `The medians with their ± (95 %) and p are benchstat's
+figures. p treats the samples of A and B as independent sets, and does not decide the verdict.`
 
-// ComparisonPlot draws every sample of every shape as a dot, one strip a side, with the medians as lines.
+// ComparisonPlot draws every sample as a dot and every median as a line, one strip per series.
 func ComparisonPlot(w io.Writer, c *run.Comparison) error {
 	const width, left, strip, gap = 900.0, 230.0, 26.0, 22.0
 	out := &strings.Builder{}
@@ -111,8 +119,8 @@ func ComparisonPlot(w io.Writer, c *run.Comparison) error {
 		fmt.Fprintf(out, `<text x="8" y="%.0f" font-weight="bold">%s</text>`+"\n", y-4, escaped(s.Shape))
 		fmt.Fprintf(out, `<text x="%.0f" y="%.0f">%s us</text><text x="%.0f" y="%.0f" text-anchor="end">%s us</text>`+"\n",
 			left, y-4, microseconds(low), width-30, y-4, microseconds(high))
-		for _, side := range comparisonSides(c, s) {
-			drawStrip(out, side, y, strip, x)
+		for _, series := range seriesOf(c, s) {
+			drawStrip(out, series, y, strip, x)
 			y += strip
 		}
 		y += gap
@@ -122,22 +130,24 @@ func ComparisonPlot(w io.Writer, c *run.Comparison) error {
 	return err
 }
 
-func drawStrip(out io.Writer, side comparisonSide, y, strip float64, x func(float64) float64) {
-	name := side.variant
-	if side.key == "control" {
+func drawStrip(out io.Writer, series comparedSeries, y, strip float64, x func(float64) float64) {
+	name := series.variant
+	if series.key == "control" {
 		name += ", control"
 	}
-	fmt.Fprintf(out, `<text x="8" y="%.1f">%s</text><g fill="%s" fill-opacity="0.35">`+"\n", y+strip/2+4, escaped(name), side.colour)
-	for i, s := range side.samples {
-		// Dots of one place are set apart by their number, not at random: the plot is the same each time.
+	fmt.Fprintf(out, `<text x="8" y="%.1f">%s</text><g fill="%s" fill-opacity="0.35">`+"\n", y+strip/2+4, escaped(name), series.colour)
+	for i, s := range series.samples {
+		// Equal samples get different heights by their index, not at random, so that the plot is
+		// deterministic.
 		at := y + 4 + (strip-8)*float64(i*7%19)/18
 		fmt.Fprintf(out, `<circle cx="%.1f" cy="%.1f" r="1.8"/>`, x(s), at)
 	}
-	middle := x(measure.Summarize(side.samples).P50)
-	fmt.Fprintf(out, "\n"+`</g><line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke="%s" stroke-width="2"/>`+"\n", middle, middle, y+2, y+strip-2, side.colour)
+	median := x(measure.Summarize(series.samples).P50)
+	fmt.Fprintf(out, "\n"+`</g><line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke="%s" stroke-width="2"/>`+"\n",
+		median, median, y+2, y+strip-2, series.colour)
 }
 
-// span is from the least to the greatest of the samples without the last hundredth, which may be far off.
+// span is the range of the samples without the slowest 1 %, which may be far off.
 func span(t measure.Turns) (low, high float64) {
 	all := slices.Sorted(slices.Values(slices.Concat(t.A, t.B, t.Control)))
 	low, high = all[0], all[len(all)*99/100]
@@ -149,20 +159,18 @@ func span(t measure.Turns) (low, high float64) {
 
 var escaped = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace
 
-// ComparisonBenchstat writes the samples in the format of Go's benchmarks, for benchstat: `benchstat -col /variant FILE`.
+// ComparisonBenchstat writes the samples in the format of Go's benchmarks, for
+// `benchstat -col /variant FILE`.
 func ComparisonBenchstat(w io.Writer, c *run.Comparison) error {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "device: %s\narch: %s\n", c.Facts.Name, c.Facts.Arch)
 	for _, s := range c.Shapes {
-		for _, side := range comparisonSides(c, s) {
-			name := side.variant
-			switch {
-			case side.key == "control":
-				continue
-			case side.key == "b" && c.A.Variant == c.B.Variant:
+		for _, series := range seriesOf(c, s)[:2] {
+			name := series.variant
+			if series.key == "b" && c.A.Variant == c.B.Variant {
 				name += ",again"
 			}
-			for _, seconds := range side.samples {
+			for _, seconds := range series.samples {
 				fmt.Fprintf(out, "BenchmarkAttention/shape=%s/variant=%s 1 %.4f ns/op\n", s.Shape, name, 1e9*seconds)
 			}
 		}
@@ -171,14 +179,14 @@ func ComparisonBenchstat(w io.Writer, c *run.Comparison) error {
 	return err
 }
 
-// ComparisonCSV writes one line a sample.
+// ComparisonCSV writes one line per sample.
 func ComparisonCSV(w io.Writer, c *run.Comparison) error {
 	out := csv.NewWriter(w)
 	_ = out.Write([]string{"shape", "round", "side", "variant", "seconds"})
 	for _, s := range c.Shapes {
-		for _, side := range comparisonSides(c, s) {
-			for round, seconds := range side.samples {
-				_ = out.Write([]string{s.Shape, fmt.Sprint(round), side.key, side.variant, fmt.Sprintf("%.10g", seconds)})
+		for _, series := range seriesOf(c, s) {
+			for round, seconds := range series.samples {
+				_ = out.Write([]string{s.Shape, fmt.Sprint(round), series.key, series.variant, fmt.Sprintf("%.10g", seconds)})
 			}
 		}
 	}
@@ -186,7 +194,8 @@ func ComparisonCSV(w io.Writer, c *run.Comparison) error {
 	return out.Error()
 }
 
-// ComparisonT4 writes both sides in the T4 format of auto-tuners (schema 1.0.0), times in milliseconds as there.
+// ComparisonT4 writes A and B in the T4 format of auto-tuners (schema 1.0.0), whose times are in
+// milliseconds.
 func ComparisonT4(w io.Writer, c *run.Comparison) error {
 	type measurement struct {
 		Name  string  `json:"name"`
@@ -195,16 +204,16 @@ func ComparisonT4(w io.Writer, c *run.Comparison) error {
 	}
 	var results []any
 	for _, s := range c.Shapes {
-		for _, side := range comparisonSides(c, s)[:2] {
-			runtimes := make([]float64, len(side.samples))
-			for i, seconds := range side.samples {
+		for _, series := range seriesOf(c, s)[:2] {
+			runtimes := make([]float64, len(series.samples))
+			for i, seconds := range series.samples {
 				runtimes[i] = 1e3 * seconds
 			}
 			results = append(results, map[string]any{
-				"configuration": map[string]any{"variant": side.variant, "shape": s.Shape},
+				"configuration": map[string]any{"variant": series.variant, "shape": s.Shape},
 				"times":         map[string]any{"runtimes": runtimes},
 				"invalidity":    "correct", "correctness": 1,
-				"measurements": []measurement{{"time", 1e3 * measure.Summarize(side.samples).P50, "ms"}},
+				"measurements": []measurement{{"time", 1e3 * measure.Summarize(series.samples).P50, "ms"}},
 				"objectives":   []string{"time"},
 			})
 		}
@@ -212,4 +221,25 @@ func ComparisonT4(w io.Writer, c *run.Comparison) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", " ")
 	return encoder.Encode(map[string]any{"schema_version": "1.0.0", "results": results})
+}
+
+// ComparisonFiles renders a comparison, by file name: the report, its plot and the samples in every
+// format. command repeats the comparison.
+func ComparisonFiles(c *run.Comparison, command string) (map[string][]byte, error) {
+	const plot = "compare.svg"
+	files := map[string][]byte{}
+	for name, write := range map[string]func(io.Writer) error{
+		"COMPARE.md":    func(w io.Writer) error { return ComparisonMarkdown(w, c, plot, command) },
+		plot:            func(w io.Writer) error { return ComparisonPlot(w, c) },
+		"benchstat.txt": func(w io.Writer) error { return ComparisonBenchstat(w, c) },
+		"samples.csv":   func(w io.Writer) error { return ComparisonCSV(w, c) },
+		"t4.json":       func(w io.Writer) error { return ComparisonT4(w, c) },
+	} {
+		var text bytes.Buffer
+		if err := write(&text); err != nil {
+			return nil, err
+		}
+		files[name] = text.Bytes()
+	}
+	return files, nil
 }

@@ -29,16 +29,16 @@ func someComparison() *run.Comparison {
 		Verdict: found.Verdict, Facts: device.Facts{Kind: "cuda", Name: "NVIDIA H200", Arch: "sm_90", Driver: "13.0"}, L2: run.Cold,
 		Shapes: []run.ComparedShape{{
 			Shape: "1x8x512x64", Rounds: 4, Comparison: found, Samples: turns, ATimes: measure.Summarize(turns.A), BTimes: measure.Summarize(turns.B),
-			AParts: run.Parts{SingleUS: ptr(18.2), WithFlushUS: ptr(54.16), FlushUS: ptr(40.02)}, BParts: run.Parts{SingleUS: ptr(9.1), WithFlushUS: ptr(45.2), FlushUS: ptr(40.0)},
-			Circumstances: someCircumstances(),
+			ARelated: run.RelatedTimes{SingleUS: ptr(18.2), WithFlushUS: ptr(54.16), FlushUS: ptr(40.02)}, BRelated: run.RelatedTimes{SingleUS: ptr(9.1), WithFlushUS: ptr(45.2), FlushUS: ptr(40.0)},
+			Conditions: someConditions(),
 		}},
 	}
 }
 
-func someCircumstances() run.Circumstances {
-	return run.Circumstances{EmptyNodeUS: ptr(0.6), Watched: &run.Watched{
+func someConditions() run.Conditions {
+	return run.Conditions{EmptyNodeUS: ptr(0.6), Monitored: &run.Monitored{
 		ClockMHz: [2]int{1755, 1980}, MemoryClockMHz: [2]int{3201, 3201}, PowerWatts: 412.5, Celsius: 45,
-		Rounds: 6, Throttled: 2, SetAside: 2, Reasons: []string{"power cap"},
+		Rounds: 6, Throttled: 2, Excluded: 2, Reasons: []string{"power cap"},
 	}}
 }
 
@@ -52,32 +52,32 @@ func TestComparison(t *testing.T) {
 	goldenOf(t, "comparison.bench", func(w io.Writer) error { return ComparisonBenchstat(w, c) })
 }
 
-// Whoever compared on a sample of the rows says so.
-func TestComparisonOnASampleOfRows(t *testing.T) {
+// A comparison on sampled rows reports their number.
+func TestComparisonOnSampledRows(t *testing.T) {
 	c := someComparison()
-	c.Shapes[0].Answers = &oracle.Checked{Rows: 4094, Of: 524288}
-	want := c.Shapes[0].Shape + ": answers: 4094 of 524288 rows"
+	c.Shapes[0].Checked = &oracle.Checked{Rows: 4094, Of: 524288}
+	want := c.Shapes[0].Shape + ": checked: 4094 of 524288 rows"
 	if lines := ComparisonLines(c); !slices.Contains(lines, want) {
 		t.Errorf("no %q in %q", want, lines)
 	}
-	c.Shapes[0].Answers.Rows = 524288
-	if lines := strings.Join(ComparisonLines(c), " "); strings.Contains(lines, "answers") {
-		t.Errorf("all rows were looked at: %s", lines)
+	c.Shapes[0].Checked.Rows = 524288
+	if lines := strings.Join(ComparisonLines(c), " "); strings.Contains(lines, "checked") {
+		t.Errorf("all rows were checked: %s", lines)
 	}
 }
 
-// Graphs of another length than usual are said.
+// A limit of launches that is not the default is reported.
 func TestComparisonLaunches(t *testing.T) {
 	for launches, want := range map[int]bool{0: false, 50: false, 10: true, 1000: true} {
 		c := someComparison()
 		c.Launches = launches
-		if got := slices.Contains(ComparisonLines(c), fmt.Sprintf("graphs of %d launches at most", launches)); got != want {
-			t.Errorf("%d launches are said: %t; want %t", launches, got, want)
+		if got := slices.Contains(ComparisonLines(c), fmt.Sprintf("graphs of at most %d launches", launches)); got != want {
+			t.Errorf("%d launches are reported: %t; want %t", launches, got, want)
 		}
 	}
 }
 
-// Recorded runs have no control, and may have more samples on one side.
+// Recorded runs have no control, and may have different numbers of samples.
 func TestRecordedComparison(t *testing.T) {
 	c := someComparison()
 	c.Recorded, c.Shapes[0].Samples.Control = true, nil

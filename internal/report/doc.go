@@ -1,6 +1,6 @@
-// Package report writes runs for people and for other programs: as text for a terminal, as Markdown, as JUnit XML, and as the
-// ladder of stages that the README shows.
+// Package report renders records for people and for other programs: as text for a terminal, as
+// Markdown, as SVG plots, as JUnit XML, and in the formats of benchmark tools.
 //
-// It prints what a record holds and computes nothing new, except for what one run is to another (the ladder's cumulative
-// speedup). What was not measured is written so.
+// It prints what a record holds. It computes only what relates records to each other, such as the
+// cumulative speedup of the ladder. What was not measured is printed as "not measured".
 package report

@@ -36,35 +36,26 @@ type junitInner struct {
 	Text string `xml:",chardata"`
 }
 
-// JUnit writes runs as a test suite: one case a gate, classed by kernel and variant. A gate that measured nothing is skipped. The facts
-// stand in the texts, because that is what viewers show.
+// JUnit writes runs as a test suite with one case per gate, classed by kernel and variant. A gate
+// that was not measured is skipped. Run and device are in the texts, which are what viewers show.
 func JUnit(w io.Writer, runs []*run.Run) error {
 	suite := junitSuite{Name: "attune"}
 	for _, r := range runs {
 		suite.Name = r.Kernel
-		for _, g := range []struct {
-			name    string
-			status  gate.Status
-			reasons []string
-		}{
-			{"resources", r.Gates.Resources, r.Reasons.Resources},
-			{"correctness", r.Gates.Correctness, r.Reasons.Correctness},
-			{"performance", r.Gates.Performance, r.Reasons.Performance},
-			{"profile", r.Gates.Profile, r.Reasons.Profile},
-		} {
-			c := junitCase{Class: r.Kernel + "." + r.Variant, Name: g.name}
-			text := junitText{Message: inShort(g.reasons), Text: fmt.Sprintf("run %s on %s (%s)", r.ID, deviceName(r), r.Arch)}
-			switch g.status {
+		for _, g := range r.GateOutcomes() {
+			c := junitCase{Class: r.Kernel + "." + r.Variant, Name: g.Name}
+			text := junitText{Message: firstReason(g.Reasons), Text: fmt.Sprintf("run %s on %s (%s)", r.ID, deviceName(r), r.Arch)}
+			switch g.Status {
 			case gate.Fail:
 				suite.Failures++
-				text.Text += "\n" + strings.Join(g.reasons, "\n")
+				text.Text += "\n" + strings.Join(g.Reasons, "\n")
 				c.Failure = &text
 			case gate.NotMeasured:
 				suite.Skipped++
-				text.Message = strings.Join(g.reasons, "; ") // its text has none of them
+				text.Message = strings.Join(g.Reasons, "; ") // the text has no reasons
 				c.Skipped = &text
 			default:
-				c.Output = &junitInner{strings.Join(append([]string{text.Text}, g.reasons...), "\n")}
+				c.Output = &junitInner{strings.Join(append([]string{text.Text}, g.Reasons...), "\n")}
 			}
 			suite.Cases = append(suite.Cases, c)
 		}

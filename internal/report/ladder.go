@@ -8,15 +8,17 @@ import (
 	"attune/internal/run"
 )
 
-// Champions says of which architecture a run's variant is the champion by this run, by the run's id.
+// Champions maps the id of a run to the architecture whose champion was promoted on it.
 type Champions map[string]string
 
-// Ladder writes runs, in the order given, as a ladder: what each changes in its parent, the time on its headline shape, the speedup over
-// the parent as it was measured in turns with it, how far it is from the first run of the list on the same shape, and why it is no merge.
+// Ladder writes runs as a table, in the given order. A row has the change from the parent, the
+// headline time, the speedup over the parent, the speedup over the first run on the same shape, and
+// the reason if the verdict is not merge.
 func Ladder(w io.Writer, runs []*run.Run, champions Champions, markdown bool) error {
 	first := runs[0]
 	header := []string{
-		"stage", "parent", "change", "shape", "time", "over parent", "needed", "over " + first.Variant, "registers", "shared", "verdict", "run", "why",
+		"stage", "parent", "change", "shape", "time", "over parent", "required", "over " + first.Variant,
+		"registers", "shared", "verdict", "run", "why",
 	}
 	var rows [][]string
 	for _, r := range runs {
@@ -33,12 +35,12 @@ func ladderRow(r, first *run.Run, champions Champions) []string {
 		}
 		return text
 	}
-	shape, time, speedup, needed, since, registers, shared := none, "not measured", none, none, none, none, none
+	shape, time, speedup, required, overFirst, registers, shared := none, notMeasured, none, none, none, none, none
 	if r.Build != nil {
 		registers, shared = fmt.Sprint(r.Build.Resources.Registers), fmt.Sprint(r.Build.Resources.SharedBytes())
 	}
 	if r.Parent != "" {
-		needed = fmt.Sprintf("%.2fx", r.RequiredSpeedup)
+		required = fmt.Sprintf("%.2fx", r.RequiredSpeedup)
 	}
 	if r.Headline != nil {
 		shape, time = r.Headline.Shape, fmt.Sprintf("%.2f us", r.Headline.P50US)
@@ -46,7 +48,7 @@ func ladderRow(r, first *run.Run, champions Champions) []string {
 			speedup = fmt.Sprintf("%.2fx", r.Speedup.Ratio)
 		}
 		if first.Headline != nil && first.Headline.Shape == r.Headline.Shape {
-			since = fmt.Sprintf("%.1fx", first.Headline.P50US/r.Headline.P50US)
+			overFirst = fmt.Sprintf("%.1fx", first.Headline.P50US/r.Headline.P50US)
 		}
 	}
 	change := r.Change
@@ -62,11 +64,12 @@ func ladderRow(r, first *run.Run, champions Champions) []string {
 		verdict += ", champion of " + arch
 	}
 	return []string{
-		r.Variant, known(r.Parent), known(change), shape, time, speedup, needed, since, registers, shared, verdict, r.ID, known(shortened(r.Cause())),
+		r.Variant, known(r.Parent), known(change), shape, time, speedup, required, overFirst, registers, shared, verdict,
+		r.ID, known(shortened(r.Cause())),
 	}
 }
 
-// shortened keeps a line within a cell; the record has it whole.
+// shortened limits a line to the width of a cell. The record has all of it.
 func shortened(line string) string {
 	const most = 120
 	if runes := []rune(line); len(runes) > most {

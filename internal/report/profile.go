@@ -1,15 +1,17 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math"
 	"strings"
 
 	"attune/internal/profile"
+	"attune/internal/run"
 )
 
-// Profile writes the figures of one launch for a terminal, and what follows from them.
+// Profile writes the figures of one launch and the conclusions from them, for a terminal.
 func Profile(w io.Writer, variant string, p *profile.Profile) error {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "%s on %s, seed %d\n", variant, p.Shape, p.Seed)
@@ -27,7 +29,30 @@ func Profile(w io.Writer, variant string, p *profile.Profile) error {
 	return err
 }
 
-// ProfileMarkdown writes the same as a document, with the plot that lies beside it, if there is one.
+// ProfileFiles renders the profiles of a variant, by file name: profile.md with all tables, and a
+// plot for each shape with a roofline.
+func ProfileFiles(variant string, profiles []*profile.Profile) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	var tables bytes.Buffer
+	for _, p := range profiles {
+		plotName := ""
+		if p.Roofline != nil {
+			var plot bytes.Buffer
+			plotName = run.FileName(variant, p.Shape) + ".svg"
+			if err := RooflinePlot(&plot, variant, p); err != nil {
+				return nil, err
+			}
+			files[plotName] = plot.Bytes()
+		}
+		if err := ProfileMarkdown(&tables, variant, p, plotName); err != nil {
+			return nil, err
+		}
+	}
+	files["profile.md"] = tables.Bytes()
+	return files, nil
+}
+
+// ProfileMarkdown writes one profile as Markdown, with its plot if there is one.
 func ProfileMarkdown(w io.Writer, variant string, p *profile.Profile, plot string) error {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "# %s on %s\n\n", variant, p.Shape)
@@ -47,7 +72,7 @@ func ProfileMarkdown(w io.Writer, variant string, p *profile.Profile, plot strin
 	return err
 }
 
-// profileTable has a column for each side that was counted, and the difference where both were.
+// profileTable has a column for the simulator, one for ncu, and the difference if both counted.
 func profileTable(p *profile.Profile) (header []string, rows [][]string) {
 	header = []string{"metric"}
 	if p.Sim != nil {
@@ -86,7 +111,7 @@ func profileTable(p *profile.Profile) (header []string, rows [][]string) {
 
 const notMeasured = "not measured"
 
-// figure is a value with its unit as people read it.
+// figure is a value with its unit.
 func figure(value *float64, unit string) string {
 	switch {
 	case value == nil:
@@ -102,24 +127,25 @@ func figure(value *float64, unit string) string {
 }
 
 func differenceText(r profile.Row) string {
-	text := "all of it"
+	text := "all of it" // ncu counted 0
 	if r.Difference != nil {
 		text = fmt.Sprintf("%+.2f %%", *r.Difference)
 	}
 	switch {
 	case !r.Compared():
 		return "-"
-	case !r.Exact: // it may be what it likes
+	case !r.Exact: // the two need not agree
 		return "(" + text + ")"
 	}
 	return text
 }
 
-// profileSentences are the place under the roofline, what limits the launch, and what the profiler did not know.
+// profileSentences are the position under the roofline, the limits of the launch, and the metrics
+// that the profiler does not have.
 func profileSentences(p *profile.Profile) []string {
 	var all []string
 	if r := p.Roofline; r != nil {
-		all = append(all, fmt.Sprintf("roofline: %.1f TFLOP/s at %.0f FLOPs a byte, %.1f %% of what %s leaves (%s)",
+		all = append(all, fmt.Sprintf("roofline: %.1f TFLOP/s at %.0f FLOPs per byte, %.1f %% of the ceiling of %s (%s)",
 			r.Point.PerSecond/1e12, r.Point.Intensity, 100*r.Point.PerSecond/r.Limit(r.Point.Intensity), r.Device, basis(r)))
 	} else if p.NoRoofline != "" {
 		all = append(all, "no roofline: "+p.NoRoofline)
@@ -132,38 +158,37 @@ func profileSentences(p *profile.Profile) []string {
 		all = append(all, text)
 	}
 	if len(p.Unknown) > 0 {
-		all = append(all, "metrics that this ncu does not know on this chip: "+strings.Join(p.Unknown, ", "))
+		all = append(all, "metrics that ncu does not have on this chip: "+strings.Join(p.Unknown, ", "))
 	}
 	return append(all, agreementSentences(p)...)
 }
 
-// agreementSentences say where the simulator and a chip agree, where they do not, and where they need not.
+// agreementSentences compare the counts of the simulator with those of a chip.
 func agreementSentences(p *profile.Profile) []string {
 	if p.Sim == nil || p.Ncu == nil {
 		return nil
 	}
 	agree, differ, free := p.Agreement()
-	all := []string{fmt.Sprintf("simulator and chip agree within %d %% on %d of the %d figures that PTX decides and both have counted",
+	all := []string{fmt.Sprintf("simulator and chip agree within %d %% on %d of the %d figures that PTX determines and both counted",
 		profile.Tolerance, len(agree), len(agree)+len(differ))}
 	for _, r := range differ {
-		all = append(all, fmt.Sprintf("do not agree: %s, sim %s and ncu %s; the compiler may have merged, moved or dropped instructions, "+
-			"which PTX does not show",
+		all = append(all, fmt.Sprintf("do not agree: %s, sim %s and ncu %s; ptxas may have merged, moved or dropped instructions of the PTX",
 			r.About, figure(r.Sim, r.Unit), figure(r.Ncu, r.Unit)))
 	}
 	for _, r := range free {
 		all = append(all, fmt.Sprintf("need not agree: %s, because %s", r.About, r.Why))
 	}
-	return append(all, "cannot agree: time, DRAM, caches, pipes, occupancy and stalls, which the simulator does not have; instructions and "+
-		"registers, of which it counts PTX's and the chip those of machine code")
+	return append(all, "cannot agree: time, DRAM, caches, pipes, occupancy and stalls, which are not simulated; instructions and "+
+		"registers, which the simulator counts in PTX and the chip in machine code")
 }
 
-// basis says where the ceilings come from.
+// basis is the source of the ceilings: measured or computed.
 func basis(r *profile.Roofline) string {
 	word, _, _ := strings.Cut(r.Memory.Basis, ":")
 	return word + " ceilings"
 }
 
-// RooflinePlot draws a launch under the ceilings of its device, both axes logarithmic.
+// RooflinePlot draws a launch under the ceilings of its device, with logarithmic axes.
 func RooflinePlot(w io.Writer, variant string, p *profile.Profile) error {
 	r := p.Roofline
 	out := &strings.Builder{}
@@ -174,7 +199,7 @@ func RooflinePlot(w io.Writer, variant string, p *profile.Profile) error {
 	plot.axes(out)
 	for i, c := range r.Compute {
 		ridge := c.PerSecond / r.Memory.PerSecond
-		if i == len(r.Compute)-1 { // the highest one ends the slope of the memory
+		if i == len(r.Compute)-1 { // the memory slope ends at the highest ceiling
 			plot.line(out, plot.fromX, plot.fromX*r.Memory.PerSecond, ridge, c.PerSecond, "#3366aa")
 		}
 		plot.line(out, ridge, c.PerSecond, plot.toX, c.PerSecond, "#3366aa")
@@ -197,10 +222,10 @@ const (
 	plotWidth, plotHeight                    = 760.0, 460.0
 	plotLeft, plotRight, plotTop, plotBottom = 80.0, 20.0, 40.0, 70.0
 	plotInnerWidth, plotInnerHeight          = plotWidth - plotLeft - plotRight, plotHeight - plotTop - plotBottom
-	marginFactor                             = 2.0 // between what is drawn and the edge
+	marginFactor                             = 2.0 // between the drawn values and the edges
 )
 
-// logPlot maps intensities and rates to the page; its edges are powers of ten.
+// logPlot maps intensities and rates to the page. Its edges are powers of ten.
 type logPlot struct{ fromX, toX, fromY, toY float64 }
 
 func newLogPlot(r *profile.Roofline) logPlot {
@@ -225,7 +250,7 @@ func (p logPlot) line(out io.Writer, x1, y1, x2, y2 float64, colour string) {
 	fmt.Fprintf(out, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="2"/>`+"\n", p.x(x1), p.y(y1), p.x(x2), p.y(y2), colour)
 }
 
-// axes draws a line and a number at every power of ten.
+// axes draws a line and a label at every power of ten.
 func (p logPlot) axes(out io.Writer) {
 	bottom := plotTop + plotInnerHeight
 	out.Write([]byte(`<g stroke="#dddddd">` + "\n"))
@@ -242,7 +267,7 @@ func (p logPlot) axes(out io.Writer) {
 	for v := p.fromY; v <= p.toY*1.01; v *= 10 {
 		fmt.Fprintf(out, `<text x="%.1f" y="%.1f" text-anchor="end">%g</text>`+"\n", plotLeft-6, p.y(v)+4, math.Round(v/1e6)/1e6)
 	}
-	fmt.Fprintf(out, `<text x="%.1f" y="%.1f" text-anchor="middle">FLOPs of the problem for each byte from DRAM</text>`+"\n",
+	fmt.Fprintf(out, `<text x="%.1f" y="%.1f" text-anchor="middle">FLOPs of the problem per byte from DRAM</text>`+"\n",
 		plotLeft+plotInnerWidth/2, bottom+34)
 	fmt.Fprintf(out, `<text x="16" y="%.1f" text-anchor="middle" transform="rotate(-90 16 %.1f)">TFLOP/s</text>`+"\n", plotTop+plotInnerHeight/2, plotTop+plotInnerHeight/2)
 }

@@ -11,7 +11,7 @@ import (
 	"attune/internal/profile"
 )
 
-// newProfile is a launch as Nsight Compute and the simulator have it; some figures are set apart, so that there is a difference to show.
+// newProfile is a launch counted by Nsight Compute and by the simulator, with some differences.
 func newProfile(t *testing.T, facts device.Facts) *profile.Profile {
 	t.Helper()
 	p := &profile.Profile{
@@ -65,14 +65,14 @@ func TestRooflinePlot(t *testing.T) {
 			if _, err := d.Token(); errors.Is(err, io.EOF) {
 				break
 			} else if err != nil {
-				t.Fatalf("%s is no XML: %v", name, err)
+				t.Fatalf("%s is not XML: %v", name, err)
 			}
 		}
 	}
 }
 
-// A launch far from the others stays on the page.
-func TestRooflinePlotHoldsThePoint(t *testing.T) {
+// The point of any launch is within the plot.
+func TestRooflinePlotContainsThePoint(t *testing.T) {
 	for _, point := range []profile.Point{{Intensity: 1e-3, PerSecond: 1e9}, {Intensity: 1e5, PerSecond: 1e15}, {Intensity: 300, PerSecond: 1e10}} {
 		r := newProfile(t, h200).Roofline
 		r.Point = point

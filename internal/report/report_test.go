@@ -24,9 +24,9 @@ import (
 	"attune/internal/toolchain"
 )
 
-var update = flag.Bool("update", false, "write what is printed now into the golden files")
+var update = flag.Bool("update", false, "write the present output into the golden files")
 
-// golden holds a text against a file.
+// golden compares a text with a file.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	file := filepath.Join("testdata", name+".golden")
@@ -46,14 +46,14 @@ func golden(t *testing.T, name string, got []byte) {
 
 func ptr[T any](v T) *T { return &v }
 
-// begun is what every record has.
-func begun(variant string) *run.Run {
+// newRun has the fields of every record.
+func newRun(variant string) *run.Run {
 	return &run.Run{
 		SchemaVersion: 1, ID: "20261115-031522-" + variant + "-3f9a1c", Time: time.Date(2026, 11, 15, 3, 15, 22, 0, time.UTC),
 		Kernel: "sdpa", Variant: variant, Stage: variant, Device: "none", Arch: "sm_89", Hypothesis: "it is faster.",
-		Asked:  run.Asked{Shapes: []string{"1x8x512x64", "2x3x33x64:causal"}, Seeds: []uint64{0, 1}, Samples: 100},
-		Git:    toolchain.Git{SHA: "0123456789abcdef0123456789abcdef01234567", Branch: "main"},
-		Attune: "0.1.0+0123456789ab",
+		Requested: run.Requested{Shapes: []string{"1x8x512x64", "2x3x33x64:causal"}, Seeds: []uint64{0, 1}, Samples: 100},
+		Git:       toolchain.Git{SHA: "0123456789abcdef0123456789abcdef01234567", Branch: "main"},
+		Attune:    "0.1.0+0123456789ab",
 	}
 }
 
@@ -78,7 +78,7 @@ func decided(r *run.Run, verdict gate.Verdict, g gate.Gates) *run.Run {
 	return r
 }
 
-func answer(shape string, seed uint64, pass bool) run.Correctness {
+func output(shape string, seed uint64, pass bool) run.Correctness {
 	return run.Correctness{
 		Shape: shape, Seed: seed, Pass: pass,
 		Errors: oracle.Errors{
@@ -95,19 +95,19 @@ var (
 	noProfile = gate.Unmeasured("no profile was taken")
 )
 
-// passing is a variant that is right and faster than its parent.
+// passing is a variant that is correct and faster than its parent.
 func passing() *run.Run {
-	r := onDevice(built(begun("stage2")))
+	r := onDevice(built(newRun("stage2")))
 	r.Parent, r.RequiredSpeedup = "stage1", 1.15
-	for _, shape := range r.Asked.Shapes {
-		for _, seed := range r.Asked.Seeds {
-			r.Correctness = append(r.Correctness, answer(shape, seed, true))
+	for _, shape := range r.Requested.Shapes {
+		for _, seed := range r.Requested.Seeds {
+			r.Correctness = append(r.Correctness, output(shape, seed, true))
 		}
 	}
 	r.Performance = []run.Performance{
 		{
 			Shape: "1x8x512x64", P50US: 12.3456, P90US: 13, P99US: 14.5, StdUS: 0.25, TFLOPS: 43.5, Samples: 100,
-			P50LowUS: ptr(12.3), P50HighUS: ptr(12.6), CV: 0.02, Parts: run.Parts{SingleUS: ptr(16.25)}, Circumstances: someCircumstances(),
+			P50LowUS: ptr(12.3), P50HighUS: ptr(12.6), CV: 0.02, RelatedTimes: run.RelatedTimes{SingleUS: ptr(16.25)}, Conditions: someConditions(),
 			ParentP50US: ptr(15.4), ParentRatio: ptr(1.2474), RatioLow: ptr(1.24), RatioHigh: ptr(1.2555), Judged: true,
 		},
 		{
@@ -117,17 +117,17 @@ func passing() *run.Run {
 	}
 	r.Headline = &run.Headline{Shape: "1x8x512x64", P50US: 12.3456, ParentRatio: ptr(1.2474)}
 	r.Speedup = &measure.Speedup{Ratio: 1.2474, Low: 1.24, High: 1.2555}
-	r.Asked.Timing = "device time by CUDA graph replay"
-	r.Asked.Arch = "sm_89"
+	r.Requested.Timing = "device time by CUDA graph replay"
+	r.Requested.Arch = "sm_89"
 	return decided(r, gate.Merge, gate.Gates{
 		Resources: passed, Correctness: passed, Profile: noProfile,
 		Performance: gate.Performance(*r.Speedup, 1.15, "stage1"),
 	})
 }
 
-// deviceless is a variant on a machine with no GPU, from a program whose source is not known.
+// deviceless is a variant on a machine without a GPU, from a program without git information.
 func deviceless() *run.Run {
-	r := built(begun("stage2"))
+	r := built(newRun("stage2"))
 	r.Git = toolchain.Git{}
 	none := gate.Unmeasured("no GPU")
 	return decided(r, gate.Unknown, gate.Gates{
@@ -137,7 +137,7 @@ func deviceless() *run.Run {
 
 // refused is a variant that does not compile.
 func refused() *run.Run {
-	r := begun("stage2")
+	r := newRun("stage2")
 	output := "sdpa.cu(20): error: identifier \"a\" | \"b\" is undefined\n    a | b;\n    ^\n\n1 error detected\n"
 	r.Failure = "stage2 for sm_89 does not compile:\n" + output
 	r.Git.Dirty = true
@@ -147,17 +147,17 @@ func refused() *run.Run {
 	})
 }
 
-// incorrect is a variant with more wrong than a screen has lines; its first answer is NaN altogether.
+// incorrect is a variant with more errors than are printed. Its first output is all NaN.
 func incorrect() *run.Run {
-	r := onDevice(built(begun("stage2")))
-	r.Asked.Seeds = []uint64{0, 1, 2, 3, 4, 5, 6, 7}
-	r.Asked.Sanitizer = "racecheck"
+	r := onDevice(built(newRun("stage2")))
+	r.Requested.Seeds = []uint64{0, 1, 2, 3, 4, 5, 6, 7}
+	r.Requested.Sanitizer = "racecheck"
 	var wrong []string
-	for _, shape := range r.Asked.Shapes {
-		for _, seed := range r.Asked.Seeds {
-			row := answer(shape, seed, false)
+	for _, shape := range r.Requested.Shapes {
+		for _, seed := range r.Requested.Seeds {
+			row := output(shape, seed, false)
 			row.MaxErr, row.BadFraction = 0.5, 0.25
-			row.Wrong = []string{"max_err 0.5 is over 0.004"}
+			row.Wrong = []string{"max_err 0.5 exceeds 0.004"}
 			r.Correctness = append(r.Correctness, row)
 			wrong = append(wrong, fmt.Sprintf("%s seed %d: %s", shape, seed, row.Wrong[0]))
 		}
@@ -169,35 +169,35 @@ func incorrect() *run.Run {
 	return decided(r, gate.Incorrect, gate.Gates{Resources: passed, Correctness: gate.Correctness(wrong), Performance: later, Profile: later})
 }
 
-// hung is a variant that never answered its second problem.
+// hung is a variant that hangs on its second problem.
 func hung() *run.Run {
-	r := onDevice(built(begun("stage2")))
-	r.Correctness = []run.Correctness{answer("1x8x512x64", 0, true)}
-	r.Failure, r.TimedOut = "no answer in 1m0s: the kernel hangs", true
+	r := onDevice(built(newRun("stage2")))
+	r.Correctness = []run.Correctness{output("1x8x512x64", 0, true)}
+	r.Failure, r.TimedOut = "no result within 1m0s: the kernel hangs", true
 	return decided(r, gate.Incorrect, gate.Gates{
 		Resources: passed, Correctness: gate.Correctness([]string{"1x8x512x64 seed 1: " + r.Failure}), Performance: later, Profile: later,
 	})
 }
 
-// onSimulator is a record of the simulator, which has no architecture, no clock and no driver.
+// onSimulator makes a record one of the simulator, which has no architecture, clock and driver.
 func onSimulator(r *run.Run, s run.Simulation) *run.Run {
 	r.Device = "sim"
 	r.Facts = &device.Facts{Kind: "sim", Name: "PTX simulator"}
-	r.Asked.Seeds, r.Asked.Problems, r.Asked.Simulation = []uint64{0}, 6, &s
+	r.Requested.Seeds, r.Requested.Problems, r.Requested.Simulation = []uint64{0}, 6, &s
 	return r
 }
 
-// racy is a variant in which the simulator found races, told once for all inputs.
+// racy is a variant with a race that the simulator found on all inputs.
 func racy() *run.Run {
-	r := onSimulator(built(begun("stage2")), run.Simulation{Schedules: 2, Checks: true, Tensor: "exact"})
+	r := onSimulator(built(newRun("stage2")), run.Simulation{Schedules: 2, Checks: true, Tensor: "exact"})
 	finding := device.Finding{
 		Kind: "race",
 		Text: "race at sdpa.cu:54 in mma.hpp:47 (ptx:152) with sdpa.cu:47 (ptx:92) (16384 times): warp 0 (all lanes) of block [0 0 0]: reads 4 bytes " +
 			"at 0x400 of .shared, which thread 0 wrote; nothing orders the two (lanes of one warp need bar.warp.sync)",
 	}
-	for _, shape := range r.Asked.Shapes {
+	for _, shape := range r.Requested.Shapes {
 		for _, inputs := range []string{"normal", "outliers", "peaked"} {
-			row := answer(shape, 0, false)
+			row := output(shape, 0, false)
 			row.Inputs, row.Findings, row.Wrong = inputs, []device.Finding{finding}, []string{finding.Text}
 			r.Correctness = append(r.Correctness, row)
 		}
@@ -209,7 +209,7 @@ func racy() *run.Run {
 
 // unsupported is a variant that the simulator cannot run.
 func unsupported() *run.Run {
-	r := onSimulator(built(begun("stage7")), run.Simulation{Schedules: 1, Checks: true, Tensor: "exact"})
+	r := onSimulator(built(newRun("stage7")), run.Simulation{Schedules: 1, Checks: true, Tensor: "exact"})
 	cannot := gate.Unmeasured("this device cannot run the kernel")
 	return decided(r, gate.Unknown, gate.Gates{
 		Resources: passed, Correctness: gate.Unmeasured("the simulator cannot run the PTX: PTX line 63: unsupported instruction wgmma.fence.sync.aligned"),
@@ -261,7 +261,7 @@ func TestJUnit(t *testing.T) {
 	golden(t, "junit.xml", out.Bytes())
 }
 
-// What a reader of JUnit files gets out of one, whatever stood in the reasons.
+// A reader of JUnit files gets the reasons back, whatever characters they have.
 func TestJUnitReadsBack(t *testing.T) {
 	broken := refused()
 	broken.Reasons.Resources = []string{"a < b && \"c\"", "control \x01 and \xff\nlines"}
@@ -299,11 +299,11 @@ func TestJUnitReadsBack(t *testing.T) {
 		t.Errorf("its text is %q, want %q", *failed.Failure, want)
 	}
 	if skipped := suite.Cases[3].Skipped; skipped == nil || skipped.Message != "no profile was taken" {
-		t.Errorf("the gate that measured nothing is %+v", suite.Cases[3])
+		t.Errorf("the gate without a measurement is %+v", suite.Cases[3])
 	}
 }
 
-func TestJUnitOfNothing(t *testing.T) {
+func TestJUnitWithoutRuns(t *testing.T) {
 	var out bytes.Buffer
 	if err := JUnit(&out, nil); err != nil {
 		t.Fatal(err)
@@ -314,7 +314,7 @@ func TestJUnitOfNothing(t *testing.T) {
 	}
 }
 
-// slow is a variant that is right and not faster than its parent: a result.
+// slow is a variant that is correct and slower than required.
 func slow() *run.Run {
 	r := passing()
 	r.ID, r.Variant, r.Stage = "20261115-031522-stage3a-3f9a1c", "stage3a", "stage3a"
@@ -325,9 +325,9 @@ func slow() *run.Run {
 	})
 }
 
-// A negative result keeps its figures and its cause.
+// A valid-negative run is printed with its figures and its cause.
 func TestValidNegative(t *testing.T) {
-	const cause = "1.002x stage2 (1.001 to 1.003), and 1.10x is needed"
+	const cause = "1.002x stage2 (1.001 to 1.003), 1.10x required"
 	r := slow()
 	for name, text := range map[string]string{
 		"text":     printed(t, func(w *bytes.Buffer) error { return Text(w, r) }),
@@ -342,13 +342,14 @@ func TestValidNegative(t *testing.T) {
 	}
 }
 
-// ladder is the first stage, one with a parent, one timed on another shape, one that was never timed, and one that is not faster.
+// ladder is the first stage, one with a parent, one timed on another shape, one that was not timed,
+// and one that is slower than required.
 func ladder() []*run.Run {
-	first := onDevice(built(begun("stage0")))
+	first := onDevice(built(newRun("stage0")))
 	first.Headline, first.Verdict = &run.Headline{Shape: "1x8x512x64", P50US: 123.456}, gate.Merge
-	elsewhere := onDevice(built(begun("stage4")))
+	elsewhere := onDevice(built(newRun("stage4")))
 	elsewhere.Headline, elsewhere.Verdict = &run.Headline{Shape: "1x1x32x64", P50US: 2}, gate.Unknown
-	elsewhere.Parent, elsewhere.RequiredSpeedup = "stage2", 1.05 // which could not be built
+	elsewhere.Parent, elsewhere.RequiredSpeedup = "stage2", 1.05 // the parent could not be built
 	second, last := passing(), refused()
 	second.Change, last.ID = "+USE_WMMA_PV=1", "20261115-031523-stage2-3f9a1d"
 	return []*run.Run{first, second, elsewhere, last, slow()}
@@ -366,13 +367,13 @@ func TestLadder(t *testing.T) {
 	wholeTables(t, "the ladder", markdown.String())
 }
 
-func TestLadderWithoutASpeedOfTheFirst(t *testing.T) {
+func TestLadderWithoutTimesOfTheFirst(t *testing.T) {
 	var out bytes.Buffer
 	if err := Ladder(&out, []*run.Run{refused(), passing()}, nil, false); err != nil {
 		t.Fatal(err)
 	}
 	if row := strings.Fields(strings.Split(out.String(), "\n")[2]); row[8] != "-" {
-		t.Errorf("a speedup since a first run that was not timed: %q", row)
+		t.Errorf("a speedup over a first run without times: %q", row)
 	}
 }
 
@@ -393,8 +394,8 @@ func TestHistory(t *testing.T) {
 	noTrailingSpace(t, "the history", out.String())
 }
 
-// Where nothing ran, nothing but the build has figures.
-func TestNothingIsMadeUp(t *testing.T) {
+// A run without a device and a build has no figures.
+func TestNoFiguresWithoutMeasurement(t *testing.T) {
 	r := deviceless()
 	r.Build = nil
 	for name, text := range map[string]string{
@@ -409,7 +410,7 @@ func TestNothingIsMadeUp(t *testing.T) {
 			t.Errorf("%s has the number %q:\n%s", name, number, text)
 		}
 		if !strings.Contains(text, "not measured") {
-			t.Errorf("%s does not say that nothing was measured:\n%s", name, text)
+			t.Errorf("%s has no \"not measured\":\n%s", name, text)
 		}
 	}
 }
@@ -423,8 +424,8 @@ func printed(t *testing.T, write func(*bytes.Buffer) error) string {
 	return out.String()
 }
 
-// An answer of which no element is finite has no error that could be given as a number.
-func TestAnswersThatAreNotFinite(t *testing.T) {
+// An output without finite elements has no errors to print.
+func TestOutputWithoutFiniteElements(t *testing.T) {
 	row := correctnessRows(incorrect())[0]
 	want := []string{"1x8x512x64", "normal", "0", "not finite", "0.004", "-", "0.0005", "100.00 %", "-", "batch 0 head 0 row 0 dim 0", "FAIL"}
 	if diff := cmp.Diff(want, row); diff != "" {
@@ -432,7 +433,7 @@ func TestAnswersThatAreNotFinite(t *testing.T) {
 	}
 }
 
-func TestMarkdownCellsKeepToThemselves(t *testing.T) {
+func TestMarkdownCellsAreEscaped(t *testing.T) {
 	var out bytes.Buffer
 	markdownTable(&out, []string{"a", "b"}, [][]string{{"x|y", "one\r\ntwo\nthree"}})
 	if want := "| a | b |\n|---|---|\n| x\\|y | one two three |\n"; out.String() != want {
@@ -440,45 +441,25 @@ func TestMarkdownCellsKeepToThemselves(t *testing.T) {
 	}
 }
 
-func TestCommandDoesARunAgain(t *testing.T) {
-	r := begun("stage2")
-	check := func(want string) {
-		t.Helper()
-		if got := Command(r); got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
-		}
-	}
-	const plain = "attune run stage2 --shapes 1x8x512x64,2x3x33x64:causal --seeds 0,1"
-	check(plain + " --iters 100")
-	r.Asked.Samples, r.Asked.Arch, r.Asked.Against, r.Asked.Sanitizer = 0, "sm_80", "stage0", "memcheck"
-	check(plain + " --arch sm_80 --against stage0 --sanitizer memcheck")
-
-	r = begun("stage2")
-	r.Asked.Simulation = &run.Simulation{Schedules: 1, Checks: true, Tensor: "exact"}
-	check(plain + " --device sim") // which times nothing
-	r.Asked.Simulation = &run.Simulation{Schedules: 4, Tensor: "f32"}
-	check(plain + " --device sim --schedules 4 --checks off --tensor f32")
-}
-
-// Of the logarithms of sums the one is told that comes closest to its limit.
-func TestLSEIsTold(t *testing.T) {
-	r := begun("stage2")
+// The printed log-sum-exp is the one closest to its limit.
+func TestLSEIsPrinted(t *testing.T) {
+	r := newRun("stage2")
 	for _, figures := range [][2]float64{{0.3, 3}, {0.2, 0.4}, {0, 0.1}} {
-		c := answer("1x8x512x64", 0, true)
+		c := output("1x8x512x64", 0, true)
 		c.LSE, c.Limits.LSE = &oracle.LSEErrors{MaxErr: figures[0]}, &gate.LSE{MaxErr: figures[1]}
 		r.Correctness = append(r.Correctness, c)
 	}
-	if got := correctnessLine(r); !strings.HasSuffix(got, " right against float64, lse off by 0.2 where 0.4 is allowed") {
+	if got := correctnessLine(r); !strings.HasSuffix(got, " correct against float64, lse error 0.2 of 0.4 allowed") {
 		t.Errorf("got %q", got)
 	}
 }
 
-func TestHowTheSimulatorWasSetIsSaid(t *testing.T) {
+func TestSimulatorSettingsArePrinted(t *testing.T) {
 	check := func(s run.Simulation, want string) {
 		t.Helper()
-		r := onSimulator(begun("stage2"), s)
-		r.Correctness = []run.Correctness{answer("1x8x512x64", 0, true)}
-		if got := correctnessLine(r); got != "1 of 6 right against float64, "+want {
+		r := onSimulator(newRun("stage2"), s)
+		r.Correctness = []run.Correctness{output("1x8x512x64", 0, true)}
+		if got := correctnessLine(r); got != "1 of 6 correct against float64, "+want {
 			t.Errorf("%+v: got %q, want %q", s, got, want)
 		}
 	}
@@ -492,25 +473,25 @@ func TestLongLinesAreFolded(t *testing.T) {
 	var out bytes.Buffer
 	gateLine(&out, "correctness", gate.Fail, "", []string{"short", long, strings.Repeat("x", 300), "  indented " + long})
 	for _, line := range strings.Split(strings.TrimRight(out.String(), "\n"), "\n") {
-		if len(line) > 140 && !strings.Contains(line, "xxx") { // one long word cannot be broken
+		if len(line) > 140 && !strings.Contains(line, "xxx") { // a long word is not broken
 			t.Errorf("a line of %d: %q", len(line), line)
 		}
 	}
 	if got := strings.Count(out.String(), "word"); got != 120 {
-		t.Errorf("%d of 120 words are left:\n%s", got, out.String())
+		t.Errorf("%d of 120 words:\n%s", got, out.String())
 	}
 	if diff := cmp.Diff([]string{"a b"}, folded("a b")); diff != "" {
 		t.Error(diff)
 	}
 }
 
-func TestFactsLineLeavesOutWhatIsNotKnown(t *testing.T) {
+func TestFactsLineOfUnknownFacts(t *testing.T) {
 	if got := factsLine(&device.Facts{Kind: "sim", Name: "simulator"}); got != "simulator" {
 		t.Errorf("got %q", got)
 	}
 }
 
-// closedPipe refuses what is written after so many bytes.
+// closedPipe fails when its room in bytes is used up.
 type closedPipe struct{ room int }
 
 func (p *closedPipe) Write(data []byte) (int, error) {
@@ -520,7 +501,7 @@ func (p *closedPipe) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-func TestErrorsOfTheReaderAreReturned(t *testing.T) {
+func TestWriteErrorsAreReturned(t *testing.T) {
 	runs := []*run.Run{passing()}
 	for name, write := range map[string]func(*closedPipe) error{
 		"text":    func(p *closedPipe) error { return Text(p, runs[0]) },
@@ -547,7 +528,7 @@ func noTrailingSpace(t *testing.T, name, text string) {
 
 var bar = regexp.MustCompile(`(^|[^\\])\|`)
 
-// wholeTables counts the bars of every table: a cell that breaks out of its row changes their number.
+// wholeTables counts the bars in every row of a table: an unescaped cell changes their number.
 func wholeTables(t *testing.T, name, text string) {
 	t.Helper()
 	want := 0

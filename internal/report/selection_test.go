@@ -9,18 +9,18 @@ import (
 	"attune/internal/run"
 )
 
-// selected is a selection whose two variants were right and fast enough together.
+// selected is a selection with two variants that is correct and fast enough.
 func selected() *run.Run {
 	r := passing()
 	r.ID, r.Variant, r.Stage, r.Build, r.CodeHash = "20261115-031523-stage7-3f9a1c", "stage7", "stage7", nil, "5e1ec7"
 	r.Parts = []run.Part{
-		{Variant: "stage7a", Run: "20261115-031522-stage7a-3f9a1c", Arch: "sm_89", CodeHash: "c0de0a", Verdict: gate.Merge, Shapes: r.Asked.Shapes[:1]},
-		{Variant: "stage7b", Run: "20261115-031522-stage7b-3f9a1c", Arch: "sm_89", CodeHash: "c0de0b", Verdict: gate.ValidNegative, Shapes: r.Asked.Shapes[1:]},
+		{Variant: "stage7a", Run: "20261115-031522-stage7a-3f9a1c", Arch: "sm_89", CodeHash: "c0de0a", Verdict: gate.Merge, Shapes: r.Requested.Shapes[:1]},
+		{Variant: "stage7b", Run: "20261115-031522-stage7b-3f9a1c", Arch: "sm_89", CodeHash: "c0de0b", Verdict: gate.ValidNegative, Shapes: r.Requested.Shapes[1:]},
 	}
 	return r
 }
 
-// A selection says who took what, and leaves the answers to its parts.
+// A selection lists the shapes of its parts. The parts print the outputs.
 func TestSelection(t *testing.T) {
 	goldenOf(t, "selection.txt", func(w io.Writer) error { return Text(w, selected()) })
 	text := Markdown(selected())
@@ -43,8 +43,8 @@ func TestPartOfASelection(t *testing.T) {
 
 func TestBenchOfASelection(t *testing.T) {
 	b := someBench()
-	b.Rows[1].Name, b.Rows[1].Taken = "stage7", "stage7a"
-	b.Rows[4].Name, b.Rows[4].Taken = "stage7", "stage7b"
+	b.Rows[1].Name, b.Rows[1].Variant = "stage7", "stage7a"
+	b.Rows[4].Name, b.Rows[4].Variant = "stage7", "stage7b"
 	b.Best[0].Variant, b.Best[1].Variant = "stage7", "stage7"
 	goldenOf(t, "bench_selection.txt", func(w io.Writer) error { return Bench(w, b, false) })
 }

@@ -14,20 +14,20 @@ import (
 	"attune/internal/tensor"
 )
 
-// Text writes one run for a terminal: the gates with their reasons, and the figures under each.
+// Text writes one run for a terminal: the gates with their reasons and figures.
 func Text(w io.Writer, r *run.Run) error {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "%s  %s  %s\n", r.Variant, r.Arch, deviceName(r))
 	gateLine(out, "resources", r.Gates.Resources, resourceLine(r), r.Reasons.Resources)
 	gateLine(out, "correctness", r.Gates.Correctness, correctnessLine(r), r.Reasons.Correctness)
-	if len(r.Correctness) > 0 && len(r.Parts) == 0 { // of a selection its parts have shown them
+	if len(r.Correctness) > 0 && len(r.Parts) == 0 { // the parts of a selection have printed them
 		writeTable(out, "    ", correctnessHeader, correctnessRows(r))
 	}
 	gateLine(out, "performance", r.Gates.Performance, "", r.Reasons.Performance)
 	if len(r.Performance) > 0 {
 		header, rows := byVariant(r, performanceHeader, performanceRows(r))
 		writeTable(out, "    ", header, rows)
-		for _, line := range append([]string{r.Asked.Timing}, timingLines(r)...) {
+		for _, line := range append([]string{r.Requested.Timing}, timingLines(r)...) {
 			for _, part := range folded(line) {
 				fmt.Fprintln(out, "    "+part)
 			}
@@ -49,7 +49,7 @@ func Text(w io.Writer, r *run.Run) error {
 	return err
 }
 
-// textParts says which variants a selection has chosen, or which selection a run is a part of.
+// textParts writes the parts of a selection, or the selection that a run is a part of.
 func textParts(w io.Writer, r *run.Run) {
 	for i, p := range r.Parts {
 		name := ""
@@ -66,24 +66,24 @@ func textParts(w io.Writer, r *run.Run) {
 	}
 }
 
-// byVariant adds to the rows of a selection, which begin with a shape, the variant that took it.
+// byVariant adds the chosen variant to the rows of a selection, after the shape.
 func byVariant(r *run.Run, header []string, rows [][]string) ([]string, [][]string) {
 	if len(r.Parts) == 0 {
 		return header, rows
 	}
 	for i, row := range rows {
-		rows[i] = slices.Insert(row, 1, r.TakenBy(row[0]))
+		rows[i] = slices.Insert(row, 1, r.VariantOn(row[0]))
 	}
 	return slices.Insert(slices.Clone(header), 1, "variant"), rows
 }
 
-// measuredAsText says what a run has taken over, and from where.
+// measuredAsText names the results that a run reuses.
 func measuredAsText(as *run.MeasuredAs) string {
-	what := "answers"
+	what := "outputs"
 	if as.Times {
-		what = "answers and times"
+		what = "outputs and times"
 	}
-	return fmt.Sprintf("%s, the same machine code: its %s of run %s stand here too", as.Variant, what, as.Run)
+	return fmt.Sprintf("%s, the same machine code: %s are those of run %s", as.Variant, what, as.Run)
 }
 
 func deviceName(r *run.Run) string {
@@ -93,10 +93,11 @@ func deviceName(r *run.Run) string {
 	return r.Facts.Name
 }
 
-// statusWord is a gate's outcome as people read it.
+// statusWord is the outcome of a gate in words.
 func statusWord(s gate.Status) string { return strings.ReplaceAll(string(s), "-", " ") }
 
-// gateLine writes the outcome of a gate: the summary, or the reasons, the first of them on the line of the gate.
+// gateLine writes a gate with its summary and reasons. The first of them is on the line of the
+// gate.
 func gateLine(w io.Writer, name string, status gate.Status, summary string, reasons []string) {
 	var lines []string
 	if summary != "" {
@@ -105,9 +106,9 @@ func gateLine(w io.Writer, name string, status gate.Status, summary string, reas
 	for _, reason := range reasons {
 		lines = append(lines, strings.Split(strings.TrimRight(reason, "\n"), "\n")...)
 	}
-	const most = 13 // the record has them all
-	if more := len(lines) - most; more > 0 {
-		lines = append(lines[:most], fmt.Sprintf("and %d more", more))
+	const limit = 13 // the record has all of them
+	if more := len(lines) - limit; more > 0 {
+		lines = append(lines[:limit], fmt.Sprintf("and %d more", more))
 	}
 	first := fmt.Sprintf("  %-12s %-13s ", name, statusWord(status))
 	if len(lines) == 0 {
@@ -121,7 +122,7 @@ func gateLine(w io.Writer, name string, status gate.Status, summary string, reas
 	}
 }
 
-// folded breaks a line that is too long for a screen, as those of findings are, between words; what follows the first part is indented.
+// folded breaks a line between words to fit a screen. The lines after the first are indented.
 func folded(line string) []string {
 	const width, indent = 108, "  "
 	var parts []string
@@ -141,37 +142,38 @@ func resourceLine(r *run.Run) string {
 		return ""
 	}
 	need := r.Build.Resources
-	return fmt.Sprintf("%d registers, %d bytes of shared memory, %d bytes of spill; %s", need.Registers, need.SharedBytes(), need.SpillBytes(), r.Build.Compiler)
+	return fmt.Sprintf("%d registers, %d bytes of shared memory, %d bytes of spill; %s",
+		need.Registers, need.SharedBytes(), need.SpillBytes(), r.Build.Compiler)
 }
 
 func correctnessLine(r *run.Run) string {
 	if len(r.Correctness) == 0 {
 		return ""
 	}
-	right := 0
+	passed := 0
 	for _, c := range r.Correctness {
 		if c.Pass {
-			right++
+			passed++
 		}
 	}
-	asked := r.Asked.Problems
-	if asked == 0 { // an older record: normal inputs alone
-		asked = len(r.Asked.Shapes) * len(r.Asked.Seeds)
+	all := r.Requested.Problems
+	if all == 0 { // an old record, with normal inputs only
+		all = len(r.Requested.Shapes) * len(r.Requested.Seeds)
 	}
-	line := fmt.Sprintf("%d of %d right against float64", right, asked)
+	line := fmt.Sprintf("%d of %d correct against float64", passed, all)
 	if worst := worstLSE(r); worst != nil {
-		line += fmt.Sprintf(", lse off by %.2g where %.2g is allowed", worst.LSE.MaxErr, worst.Limits.LSE.MaxErr)
+		line += fmt.Sprintf(", lse error %.2g of %.2g allowed", worst.LSE.MaxErr, worst.Limits.LSE.MaxErr)
 	}
-	if r.Asked.Sanitizer != "" {
-		line += ", under compute-sanitizer " + r.Asked.Sanitizer
+	if r.Requested.Sanitizer != "" {
+		line += ", under compute-sanitizer " + r.Requested.Sanitizer
 	}
-	if s := r.Asked.Simulation; s != nil {
+	if s := r.Requested.Simulation; s != nil {
 		line += ", " + simulationText(s)
 	}
 	return line
 }
 
-// worstLSE is the answer whose logarithms of sums come closest to their limit; nil where there are none.
+// worstLSE is the output whose log-sum-exp comes closest to its limit, or nil if there is none.
 func worstLSE(r *run.Run) *run.Correctness {
 	var worst *run.Correctness
 	for i := range r.Correctness {
@@ -194,14 +196,11 @@ func simulationText(s *run.Simulation) string {
 	if s.Schedules > 1 {
 		text += fmt.Sprintf(", under %d schedules", s.Schedules)
 	}
-	if s.Tensor != exactTensor {
+	if s.Tensor != run.ExactTensor {
 		text += ", tensor cores in " + s.Tensor
 	}
 	return text
 }
-
-// exactTensor is the arithmetic of the chip, which goes without saying.
-const exactTensor = "exact"
 
 var correctnessHeader = []string{"shape", "inputs", "seed", "max_err", "limit", "mean_err", "limit", "bad", "cosine", "worst at", ""}
 
@@ -209,7 +208,7 @@ func correctnessRows(r *run.Run) [][]string {
 	var rows [][]string
 	for _, c := range r.Correctness {
 		inputs := c.Inputs
-		if inputs == "" { // an older record
+		if inputs == "" { // an old record
 			inputs = tensor.Normal.String()
 		}
 		row := []string{
@@ -217,7 +216,7 @@ func correctnessRows(r *run.Run) [][]string {
 			fmt.Sprintf("%.3g", c.Limits.MeanErr), fmt.Sprintf("%.2f %%", 100*c.BadFraction), fmt.Sprintf("%.7f", c.Cosine),
 			c.Worst.Place.String(), passWord(c.Pass),
 		}
-		if c.FirstNonFinite != nil { // the figures are of the other elements alone, if there are any
+		if c.FirstNonFinite != nil { // the other figures do not include the non-finite elements
 			row[3], row[5], row[8], row[9] = "not finite", "-", "-", c.FirstNonFinite.String()
 		}
 		rows = append(rows, row)
@@ -232,7 +231,12 @@ func passWord(pass bool) string {
 	return "FAIL"
 }
 
-var performanceHeader = []string{"shape", "p50 us", "±", "p90 us", "p99 us", "std us", "single us", "TFLOP/s", "parent us", "speedup", "95 % interval", ""}
+var performanceHeader = []string{
+	"shape", "p50 us", "±", "p90 us", "p99 us", "std us", "single us", "TFLOP/s", "parent us", "speedup", "95 % interval", "",
+}
+
+// benchmarkWord marks the shapes that the performance gate counts.
+const benchmarkWord = "benchmark"
 
 func performanceRows(r *run.Run) [][]string {
 	var rows [][]string
@@ -246,14 +250,14 @@ func performanceRows(r *run.Run) [][]string {
 			row[10] = fmt.Sprintf("%.3f to %.3f", *p.RatioLow, *p.RatioHigh)
 		}
 		if p.Judged {
-			row[11] = "judged"
+			row[11] = benchmarkWord
 		}
 		rows = append(rows, row)
 	}
 	return rows
 }
 
-// writeTable aligns columns, and leaves no spaces at the ends of lines.
+// writeTable aligns columns, without spaces at the ends of lines.
 func writeTable(w io.Writer, indent string, header []string, rows [][]string) {
 	var aligned strings.Builder
 	table := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
@@ -266,11 +270,11 @@ func writeTable(w io.Writer, indent string, header []string, rows [][]string) {
 	}
 }
 
-// History writes the entries of a ledger as a table, in the order given.
+// History writes the entries of a ledger as a table, in the given order.
 func History(w io.Writer, entries []ledger.Entry, champions Champions, markdown bool) error {
 	var rows [][]string
 	for _, e := range entries {
-		row := []string{e.ID, e.Variant, e.Device, e.Arch, e.Verdict, "-", "not measured", "-", champions[e.ID]}
+		row := []string{e.ID, e.Variant, e.Device, e.Arch, e.Verdict, "-", notMeasured, "-", champions[e.ID]}
 		if e.Headline.P50US != nil {
 			row[5], row[6] = e.Headline.Shape, fmt.Sprintf("%.2f us", *e.Headline.P50US)
 		}

@@ -9,7 +9,7 @@ import (
 	"attune/internal/run"
 )
 
-// percent is a share as benchstat prints it.
+// percent is a fraction as benchstat prints it.
 func percent(share float64) string {
 	if math.IsInf(share, 1) {
 		return "∞"
@@ -17,7 +17,7 @@ func percent(share float64) string {
 	return fmt.Sprintf("%.0f%%", 100*share)
 }
 
-// plusMinus is how far the interval of a median reaches on its wider side. Older records have none.
+// plusMinus is the wider side of the interval of a median. Old records have no interval.
 func plusMinus(p run.Performance) string {
 	if p.P50LowUS == nil || p.P50HighUS == nil {
 		return "-"
@@ -32,53 +32,55 @@ func orDash(us *float64) string {
 	return fmt.Sprintf("%.2f", *us)
 }
 
-// timingLines say what stands beside the times of a run.
+// timingLines describe the conditions of a run's times.
 func timingLines(r *run.Run) []string {
 	var lines []string
-	var all []run.Circumstances
+	var all []run.Conditions
 	for _, p := range r.Performance {
-		lines = append(lines, flushLine(p.Shape, r.Variant, p.Parts)...)
-		all = append(all, p.Circumstances)
+		lines = append(lines, flushLine(p.Shape, r.Variant, p.RelatedTimes)...)
+		all = append(all, p.Conditions)
 	}
-	return append(lines, circumstanceLines(all)...)
+	return append(lines, conditionLines(all)...)
 }
 
-// ComparisonLines say what stands beside the times of a comparison.
+// ComparisonLines describe the conditions of a comparison.
 func ComparisonLines(c *run.Comparison) []string {
 	lines := []string{fmt.Sprintf("inputs %s in L2", c.L2)}
 	if graphs := run.GraphsText(c.Launches); graphs != "" {
 		lines = append(lines, graphs)
 	}
-	var all []run.Circumstances
+	var all []run.Conditions
 	for _, s := range c.Shapes {
-		if s.Answers != nil && !s.Answers.Whole() {
-			lines = append(lines, fmt.Sprintf("%s: answers: %s", s.Shape, s.Answers))
+		if s.Checked != nil && !s.Checked.Whole() {
+			lines = append(lines, fmt.Sprintf("%s: checked: %s", s.Shape, s.Checked))
 		}
-		if a, b := s.AParts.SingleUS, s.BParts.SingleUS; a != nil && b != nil {
-			lines = append(lines, fmt.Sprintf("%s: a launch by itself %s us (%s) and %s us (%s)", s.Shape, orDash(a), c.A.Variant, orDash(b), c.B.Variant))
+		if a, b := s.ARelated.SingleUS, s.BRelated.SingleUS; a != nil && b != nil {
+			lines = append(lines, fmt.Sprintf("%s: a single launch %s us (%s) and %s us (%s)",
+				s.Shape, orDash(a), c.A.Variant, orDash(b), c.B.Variant))
 		}
-		lines = append(lines, flushLine(s.Shape, c.A.Variant, s.AParts)...)
-		lines = append(lines, flushLine(s.Shape, c.B.Variant, s.BParts)...)
-		all = append(all, s.Circumstances)
+		lines = append(lines, flushLine(s.Shape, c.A.Variant, s.ARelated)...)
+		lines = append(lines, flushLine(s.Shape, c.B.Variant, s.BRelated)...)
+		all = append(all, s.Conditions)
 	}
-	return append(lines, circumstanceLines(all)...)
+	return append(lines, conditionLines(all)...)
 }
 
-// flushLine gives both numbers of which a time with a cold L2 is the difference.
-func flushLine(shape, variant string, p run.Parts) []string {
+// flushLine writes the two times whose difference is the time with a cold L2.
+func flushLine(shape, variant string, p run.RelatedTimes) []string {
 	if p.WithFlushUS == nil || p.FlushUS == nil {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s, %s, L2 cold: a flush and a launch %s us, less the flush alone %s us", shape, variant, orDash(p.WithFlushUS), orDash(p.FlushUS))}
+	return []string{fmt.Sprintf("%s, %s, L2 cold: a flush and a launch %s us, minus the flush alone %s us",
+		shape, variant, orDash(p.WithFlushUS), orDash(p.FlushUS))}
 }
 
-// circumstanceLines sum up the circumstances of several shapes. What was not measured is said once.
-func circumstanceLines(all []run.Circumstances) []string {
+// conditionLines summarize the conditions of several shapes. A reason is listed once.
+func conditionLines(all []run.Conditions) []string {
 	var lines []string
 	var empty []float64
 	var copies []int
-	var watched run.Circumstances
-	var unwatched []string
+	var together run.Conditions
+	var unmonitored []string
 	for _, c := range all {
 		if c.EmptyNodeUS != nil {
 			empty = append(empty, *c.EmptyNodeUS)
@@ -86,48 +88,48 @@ func circumstanceLines(all []run.Circumstances) []string {
 		if c.Copies > 0 {
 			copies = append(copies, c.Copies)
 		}
-		if c.Unwatched != "" && !slices.Contains(unwatched, c.Unwatched) {
-			unwatched = append(unwatched, c.Unwatched)
+		if c.Unmonitored != "" && !slices.Contains(unmonitored, c.Unmonitored) {
+			unmonitored = append(unmonitored, c.Unmonitored)
 		}
-		watched = watched.And(c)
+		together = together.And(c)
 	}
 	if len(empty) > 0 {
-		lines = append(lines, fmt.Sprintf("empty node %s us, which is part of every time above", rangeText("%.2f", slices.Min(empty), slices.Max(empty))))
+		lines = append(lines, fmt.Sprintf("empty node %s us, included in every time above", rangeText("%.2f", slices.Min(empty), slices.Max(empty))))
 	}
 	if len(copies) > 0 && slices.Max(copies) > 1 {
-		lines = append(lines, fmt.Sprintf("launches take %s copies of their buffers in turns", rangeText("%d", slices.Min(copies), slices.Max(copies))))
+		lines = append(lines, fmt.Sprintf("launches rotate over %s copies of their buffers", rangeText("%d", slices.Min(copies), slices.Max(copies))))
 	}
-	if watched.Unstable {
-		lines = append(lines, "not stable: some times still moved when the warm-up came to its end")
+	if together.Unstable {
+		lines = append(lines, "not stable: some times still changed at the end of the warm-up")
 	}
-	if w := watched.Watched; w != nil {
-		lines = append(lines, watchedText(w))
+	if together.Monitored != nil {
+		lines = append(lines, monitoredText(together.Monitored))
 	}
-	if len(unwatched) > 0 {
-		lines = append(lines, "clocks, power and heat not measured: "+strings.Join(unwatched, "; "))
+	if len(unmonitored) > 0 {
+		lines = append(lines, "clocks, power and temperature not measured: "+strings.Join(unmonitored, "; "))
 	}
 	return lines
 }
 
-func watchedText(w *run.Watched) string {
-	text := fmt.Sprintf("SM clock %s MHz, memory %s MHz, at most %.0f W and %d C; throttled: %d", rangeText("%d", w.ClockMHz[0], w.ClockMHz[1]),
-		rangeText("%d", w.MemoryClockMHz[0], w.MemoryClockMHz[1]), w.PowerWatts, w.Celsius, w.Throttled)
-	if w.Throttled == 0 {
+func monitoredText(m *run.Monitored) string {
+	text := fmt.Sprintf("SM clock %s MHz, memory %s MHz, at most %.0f W and %d C; throttled: %d", rangeText("%d", m.ClockMHz[0], m.ClockMHz[1]),
+		rangeText("%d", m.MemoryClockMHz[0], m.MemoryClockMHz[1]), m.PowerWatts, m.Celsius, m.Throttled)
+	if m.Throttled == 0 {
 		return text
 	}
-	text += fmt.Sprintf(" of %d rounds (%s)", w.Rounds, strings.Join(w.Reasons, ", "))
+	text += fmt.Sprintf(" of %d rounds (%s)", m.Rounds, strings.Join(m.Reasons, ", "))
 	switch {
-	case w.Kept != "":
-		return text + ", not set aside: " + w.Kept
-	case w.SetAside == w.Throttled:
-		return text + ", set aside"
-	case w.SetAside == 0:
-		return text + ", too many to set aside"
+	case m.Kept != "":
+		return text + ", not excluded: " + m.Kept
+	case m.Excluded == m.Throttled:
+		return text + ", excluded"
+	case m.Excluded == 0:
+		return text + ", too many to exclude"
 	}
-	return fmt.Sprintf("%s, %d set aside", text, w.SetAside)
+	return fmt.Sprintf("%s, %d excluded", text, m.Excluded)
 }
 
-// rangeText is from one value to another, or the one where both read the same.
+// rangeText is a range of values, or one value if both are printed alike.
 func rangeText[T int | float64](format string, low, high T) string {
 	a, b := fmt.Sprintf(format, low), fmt.Sprintf(format, high)
 	if a == b {
@@ -136,7 +138,7 @@ func rangeText[T int | float64](format string, low, high T) string {
 	return a + " to " + b
 }
 
-// paragraphs are lines as Markdown, each with an empty one after it.
+// paragraphs writes each line as a Markdown paragraph.
 func paragraphs(lines []string) string {
 	text := ""
 	for _, line := range lines {

@@ -9,7 +9,7 @@ import (
 	"attune/internal/oracle"
 )
 
-// Comparison is two variants held against each other. B is what is judged.
+// Comparison compares variant or selection B with A.
 type Comparison struct {
 	A       Compared        `json:"a"`
 	B       Compared        `json:"b"`
@@ -19,11 +19,11 @@ type Comparison struct {
 	Facts   device.Facts    `json:"facts"`
 	L2      L2              `json:"l2"`
 
-	Launches int  `json:"launches,omitempty"` // that a graph had at most; 0 for recorded runs, whose samples have their own numbers
-	Recorded bool `json:"recorded"`           // by the samples of recorded runs, which were not taken in turns
+	Launches int  `json:"launches,omitempty"` // limit of a graph; 0 for recorded runs, whose samples have their own
+	Recorded bool `json:"recorded"`           // the samples are those of recorded runs, which were not interleaved
 }
 
-// Compared is one side of a comparison.
+// Compared identifies A or B of a comparison.
 type Compared struct {
 	Variant  string `json:"variant"`
 	Arch     string `json:"arch"`
@@ -35,40 +35,50 @@ type ComparedShape struct {
 	Shape  string `json:"shape"`
 	Rounds int    `json:"rounds"`
 
-	AVariant string `json:"a_variant,omitempty"` // the one that a selection has chosen here
-	BVariant string `json:"b_variant,omitempty"`
+	AVariant string `json:"a_variant,omitempty"` // that selection A chose
+	BVariant string `json:"b_variant,omitempty"` // that selection B chose
 
-	Answers *oracle.Checked `json:"answers,omitempty"` // how much of them was held against the oracle; nil where the runs of a ledger are compared
+	Checked *oracle.Checked `json:"answers,omitempty"` // rows compared with the reference; nil for recorded runs
 
 	measure.Comparison
 	ATimes  measure.Summary `json:"a_seconds"`
 	BTimes  measure.Summary `json:"b_seconds"`
 	Samples measure.Turns   `json:"samples"`
 
-	AParts   Parts          `json:"a_parts"`
-	BParts   Parts          `json:"b_parts"`
-	SetAside *measure.Turns `json:"set_aside_samples,omitempty"` // of rounds in which something held the clocks down
-	Circumstances
+	ARelated RelatedTimes   `json:"a_parts"`
+	BRelated RelatedTimes   `json:"b_parts"`
+	Excluded *measure.Turns `json:"set_aside_samples,omitempty"` // samples of rounds in which the GPU was throttled
+	Conditions
 }
 
-// Overall is the geometric mean over the shapes, of the ratios and of the ends of their intervals.
+// Overall is the geometric mean over the shapes.
 func (c *Comparison) Overall() measure.Speedup {
-	var ratio, low, high float64
+	var all []measure.Speedup
 	for _, s := range c.Shapes {
+		all = append(all, measure.Speedup{Ratio: s.Ratio, Low: s.Low, High: s.High})
+	}
+	return geometricMean(all)
+}
+
+// geometricMean is that of the ratios, and of the ends of their intervals.
+func geometricMean(all []measure.Speedup) measure.Speedup {
+	var ratio, low, high float64
+	for _, s := range all {
 		ratio, low, high = ratio+math.Log(s.Ratio), low+math.Log(s.Low), high+math.Log(s.High)
 	}
-	n := float64(len(c.Shapes))
+	n := float64(len(all))
 	return measure.Speedup{Ratio: math.Exp(ratio / n), Low: math.Exp(low / n), High: math.Exp(high / n)}
 }
 
-// CompareRecorded holds the samples of two recorded runs against each other, on the shapes that both have. They were not taken in turns, so that the interval
-// knows nothing of what changed between them, and there is no control; the floor is given instead.
+// CompareRecorded compares the samples of two recorded runs on their common shapes. The samples
+// were not interleaved, so the interval does not include what changed between the runs, and there
+// is no control. The caller gives the noise floor instead.
 func CompareRecorded(a, b *Run, floor float64) (*Comparison, error) {
-	if a.Asked.L2 != b.Asked.L2 {
+	if a.Requested.L2 != b.Requested.L2 {
 		return nil, fmt.Errorf("run %s was timed with L2 %s and run %s with L2 %s; their times cannot be compared",
-			a.ID, a.Asked.L2, b.ID, b.Asked.L2)
+			a.ID, a.Requested.L2, b.ID, b.Requested.L2)
 	}
-	c := &Comparison{A: recordedSide(a), B: recordedSide(b), L2: a.Asked.L2, Recorded: true}
+	c := &Comparison{A: comparedRun(a), B: comparedRun(b), L2: a.Requested.L2, Recorded: true}
 	c.Same = c.A.CodeHash != "" && c.A.CodeHash == c.B.CodeHash
 	if b.Facts != nil {
 		c.Facts = *b.Facts
@@ -79,28 +89,33 @@ func CompareRecorded(a, b *Run, floor float64) (*Comparison, error) {
 			if x.Shape != y.Shape || len(x.Variant.Seconds) == 0 || len(y.Variant.Seconds) == 0 {
 				continue
 			}
-			ours, _ := x.Steady()
-			theirs, _ := y.Steady()
-			found := measure.CompareRecorded(ours, theirs, floor)
-			all = append(all, found)
-			c.Shapes = append(c.Shapes, ComparedShape{
-				Shape: x.Shape, Rounds: min(len(ours), len(theirs)), Comparison: found,
-				ATimes: measure.Summarize(ours), BTimes: measure.Summarize(theirs), Samples: measure.Turns{A: ours, B: theirs},
-				AParts: PartsOf(x.Variant), BParts: PartsOf(y.Variant), Circumstances: x.Circumstances().And(y.Circumstances()),
-			})
+			s := compareSamples(x, y, floor)
+			all = append(all, s.Comparison)
+			c.Shapes = append(c.Shapes, s)
 		}
 	}
 	if len(c.Shapes) == 0 {
-		return nil, fmt.Errorf("runs %s and %s have no shape in common that both were timed on", a.ID, b.ID)
+		return nil, fmt.Errorf("runs %s and %s have no common shape that both were timed on", a.ID, b.ID)
 	}
 	c.Verdict = measure.Overall(all)
 	return c, nil
 }
 
-func recordedSide(r *Run) Compared {
-	side := Compared{Variant: r.Variant}
-	if r.Build != nil {
-		side.Arch, side.CodeHash = r.Build.Arch, r.Build.CodeHash
+// compareSamples compares two runs on one shape.
+func compareSamples(x, y Samples, floor float64) ComparedShape {
+	a, _ := x.Steady()
+	b, _ := y.Steady()
+	return ComparedShape{
+		Shape: x.Shape, Rounds: min(len(a), len(b)), Comparison: measure.CompareRecorded(a, b, floor),
+		ATimes: measure.Summarize(a), BTimes: measure.Summarize(b), Samples: measure.Turns{A: a, B: b},
+		ARelated: RelatedTimesOf(x.Variant), BRelated: RelatedTimesOf(y.Variant), Conditions: x.Conditions().And(y.Conditions()),
 	}
-	return side
+}
+
+func comparedRun(r *Run) Compared {
+	c := Compared{Variant: r.Variant}
+	if r.Build != nil {
+		c.Arch, c.CodeHash = r.Build.Arch, r.Build.CodeHash
+	}
+	return c
 }

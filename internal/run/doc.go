@@ -1,5 +1,7 @@
-// Package run is the record of one variant's way through the gates: what was asked, what was seen and what was decided.
+// Package run defines the records of a lab: a run of one variant or selection through the gates, a
+// bench beside peers, a comparison of two variants, and the reproduction of a run.
 //
-// It is the document run.json of the ledger and the element of `runs` that `attune run --json` prints. Names carry their
-// unit. Fields are only ever added.
+// A Run is the document run.json of the ledger and an element of `runs` that `attune run --json`
+// prints. Names carry their unit. JSON keys are never changed, and fields are only added, so that
+// records stay readable.
 package run

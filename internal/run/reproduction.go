@@ -4,18 +4,17 @@ import (
 	"fmt"
 	"slices"
 
-	"attune/internal/gate"
 	"attune/internal/measure"
 )
 
-// Reproduction says whether a recorded run still holds, now that it was done again.
+// Reproduction compares a recorded run with the run that repeated it.
 type Reproduction struct {
-	Then  string `json:"then"`  // the recorded run
-	Now   string `json:"now"`   // the run that did it again
-	Holds bool   `json:"holds"` // nothing that was compared differs
+	Recorded string `json:"then"`  // id of the recorded run
+	Repeated string `json:"now"`   // id of the run that repeated it
+	Holds    bool   `json:"holds"` // nothing that was compared differs
 
-	// CorrectnessOnly says that times were recorded then and the device of now takes none: code, answers and the first two gates were
-	// compared, and nothing else.
+	// CorrectnessOnly reports that the recorded run has times and the present device takes none.
+	// Only code, outputs and the first two gates were compared.
 	CorrectnessOnly bool `json:"correctness_only,omitempty"`
 
 	Code    CodeCheck   `json:"code"`
@@ -23,53 +22,55 @@ type Reproduction struct {
 	Gates   []GateCheck `json:"gates"`
 	Verdict GateCheck   `json:"verdict"`
 
-	// Time is how many times faster the run was now than then. The two were taken in different sessions, so that it decides nothing.
-	Time  *measure.Speedup `json:"time,omitempty"` // over the judged shapes
+	// Time is the recorded time over the repeated one. The two are of different sessions, so the
+	// ratio decides nothing.
+	Time  *measure.Speedup `json:"time,omitempty"` // over the benchmark shapes
 	Times []TimeCheck      `json:"times,omitempty"`
 
 	Differences []string `json:"differences,omitempty"` // all of them, in words
 }
 
-// CodeCheck compares the machine code.
+// CodeCheck compares the machine code by its hashes.
 type CodeCheck struct {
-	Same bool   `json:"same"`
-	Then string `json:"then,omitempty"`
-	Now  string `json:"now,omitempty"`
+	Same     bool   `json:"same"`
+	Recorded string `json:"then,omitempty"`
+	Repeated string `json:"now,omitempty"`
 }
 
-// OutputCheck compares the bytes of the answers, where both runs have them.
+// OutputCheck counts the outputs that both runs have, by their bytes.
 type OutputCheck struct {
 	Same      int `json:"same"`
 	Different int `json:"different"`
-	Missing   int `json:"missing"` // answered then and not now
-	LeftOut   int `json:"left_out,omitempty"`
+	Missing   int `json:"missing"`            // only the recorded run has them
+	Skipped   int `json:"left_out,omitempty"` // their shapes were not repeated
 }
 
 // GateCheck compares one gate, or the verdict.
 type GateCheck struct {
 	Name     string `json:"name"`
-	Then     string `json:"then"`
-	Now      string `json:"now"`
+	Recorded string `json:"then"`
+	Repeated string `json:"now"`
 	Compared bool   `json:"compared"`
 }
 
-// TimeCheck is the time of one shape in the two sessions.
+// TimeCheck compares the times of one shape.
 type TimeCheck struct {
-	Shape  string          `json:"shape"`
-	ThenUS float64         `json:"then_us"`
-	NowUS  float64         `json:"now_us"`
-	Ratio  measure.Speedup `json:"ratio"` // then over now
-	Judged bool            `json:"judged"`
+	Shape      string          `json:"shape"`
+	RecordedUS float64         `json:"then_us"`
+	RepeatedUS float64         `json:"now_us"`
+	Ratio      measure.Speedup `json:"ratio"` // recorded over repeated
+	Benchmark  bool            `json:"judged"`
 }
 
-// CompareAgain holds a run that was done again against the record of the first time. The samples of both must be there.
-func CompareAgain(then, now *Run) *Reproduction {
-	r := &Reproduction{Then: then.ID, Now: now.ID}
-	r.CorrectnessOnly = len(then.Performance) > 0 && now.Asked.Simulation != nil
-	r.compareCode(then, now)
-	r.compareOutputs(then, now)
-	r.compareGates(then, now)
-	r.compareTimes(then, now)
+// CompareRepeated compares a run with the recorded run that it repeats. Both must have their
+// samples.
+func CompareRepeated(recorded, repeated *Run) *Reproduction {
+	r := &Reproduction{Recorded: recorded.ID, Repeated: repeated.ID}
+	r.CorrectnessOnly = len(recorded.Performance) > 0 && repeated.Requested.Simulation != nil
+	r.compareCode(recorded, repeated)
+	r.compareOutputs(recorded, repeated)
+	r.compareGates(recorded, repeated)
+	r.compareTimes(recorded, repeated)
 	r.Holds = len(r.Differences) == 0
 	return r
 }
@@ -78,19 +79,19 @@ func (r *Reproduction) differ(format string, args ...any) {
 	r.Differences = append(r.Differences, fmt.Sprintf(format, args...))
 }
 
-func (r *Reproduction) compareCode(then, now *Run) {
-	r.Code = CodeCheck{then.CodeHash == now.CodeHash, then.CodeHash, now.CodeHash}
-	if len(then.Parts) > 0 {
-		r.compareParts(then, now)
+func (r *Reproduction) compareCode(recorded, repeated *Run) {
+	r.Code = CodeCheck{recorded.CodeHash == repeated.CodeHash, recorded.CodeHash, repeated.CodeHash}
+	if len(recorded.Parts) > 0 {
+		r.compareParts(recorded, repeated)
 		return
 	}
 	if r.Code.Same {
 		return
 	}
 	why := "the sources, flags and compiler are the same"
-	switch a, b := then.Build, now.Build; {
+	switch a, b := recorded.Build, repeated.Build; {
 	case a == nil:
-		why = "it did not compile then"
+		why = "it did not compile before"
 	case b == nil:
 		why = "it does not compile now"
 	case a.SourceHash != b.SourceHash:
@@ -102,51 +103,52 @@ func (r *Reproduction) compareCode(then, now *Run) {
 	case !slices.Equal(a.Flags, b.Flags):
 		why = "the compiler's flags have changed"
 	}
-	r.differ("the machine code is another: %s", why)
+	r.differ("the machine code differs: %s", why)
 }
 
-// compareParts compares the code of a selection, variant by variant: of the shapes of then some may be left out now.
-func (r *Reproduction) compareParts(then, now *Run) {
+// compareParts compares the code of a selection, variant by variant. The repeated run may have
+// fewer shapes.
+func (r *Reproduction) compareParts(recorded, repeated *Run) {
 	before := len(r.Differences)
-	for _, p := range now.Parts {
+	for _, p := range repeated.Parts {
 		for _, shape := range p.Shapes {
-			if was := then.TakenBy(shape); was != p.Variant {
-				r.differ("the table is another: %s was taken by %s and is by %s", shape, was, p.Variant)
+			if was := recorded.VariantOn(shape); was != p.Variant {
+				r.differ("the selection's table differs: it chose %s for %s and chooses %s", was, shape, p.Variant)
 				break
 			}
 		}
-		i := slices.IndexFunc(then.Parts, func(q Part) bool { return q.Variant == p.Variant })
-		if i >= 0 && then.Parts[i].CodeHash != p.CodeHash {
-			r.differ("the machine code of %s is another", p.Variant)
+		i := slices.IndexFunc(recorded.Parts, func(q Part) bool { return q.Variant == p.Variant })
+		if i >= 0 && recorded.Parts[i].CodeHash != p.CodeHash {
+			r.differ("the machine code of %s differs", p.Variant)
 		}
 	}
 	r.Code.Same = len(r.Differences) == before
 }
 
-func (r *Reproduction) compareOutputs(then, now *Run) {
+func (r *Reproduction) compareOutputs(recorded, repeated *Run) {
 	type problem struct {
 		shape, inputs string
 		seed          uint64
 	}
 	of := func(c Correctness) problem {
-		if c.Inputs == "" { // an older record
+		if c.Inputs == "" { // an old record
 			c.Inputs = "normal"
 		}
 		return problem{c.Shape, c.Inputs, c.Seed}
 	}
-	answers := map[problem]string{}
-	for _, c := range now.Correctness {
-		answers[of(c)] = c.OutputSHA256
+	outputs := map[problem]string{}
+	for _, c := range repeated.Correctness {
+		outputs[of(c)] = c.OutputSHA256
 	}
 	first := ""
-	for _, c := range then.Correctness {
-		hash, answered := answers[of(c)]
+	for _, c := range recorded.Correctness {
+		hash, known := outputs[of(c)]
 		switch {
-		case !slices.Contains(now.Asked.Shapes, c.Shape):
-			r.Outputs.LeftOut++
+		case !slices.Contains(repeated.Requested.Shapes, c.Shape):
+			r.Outputs.Skipped++
 		case c.OutputSHA256 == "":
-			// An older record, which kept none.
-		case !answered:
+			// An old record, without hashes.
+		case !known:
 			r.Outputs.Missing++
 		case hash == c.OutputSHA256:
 			r.Outputs.Same++
@@ -158,62 +160,56 @@ func (r *Reproduction) compareOutputs(then, now *Run) {
 		}
 	}
 	if r.Outputs.Different > 0 {
-		r.differ("%d of %d answers have other bytes, the first on %s", r.Outputs.Different, r.Outputs.Different+r.Outputs.Same, first)
+		r.differ("%d of %d outputs have different bytes, the first on %s",
+			r.Outputs.Different, r.Outputs.Different+r.Outputs.Same, first)
 	}
 	if r.Outputs.Missing > 0 {
-		r.differ("%d answers of then were not given now", r.Outputs.Missing)
+		r.differ("%d recorded outputs are missing now", r.Outputs.Missing)
 	}
 }
 
-func (r *Reproduction) compareGates(then, now *Run) {
-	whole := !r.CorrectnessOnly
-	for _, g := range []struct {
-		name      string
-		then, now gate.Status
-		compared  bool
-	}{
-		{"resources", then.Gates.Resources, now.Gates.Resources, true},
-		{"correctness", then.Gates.Correctness, now.Gates.Correctness, true},
-		{"performance", then.Gates.Performance, now.Gates.Performance, whole},
-		{"profile", then.Gates.Profile, now.Gates.Profile, whole},
-	} {
-		r.Gates = append(r.Gates, GateCheck{g.name, string(g.then), string(g.now), g.compared})
-		if g.compared && g.then != g.now {
-			r.differ("the %s gate said %s and says %s", g.name, g.then, g.now)
+func (r *Reproduction) compareGates(recorded, repeated *Run) {
+	all := !r.CorrectnessOnly
+	after := repeated.GateOutcomes()
+	for i, before := range recorded.GateOutcomes() {
+		compared := all || before.Name == "resources" || before.Name == "correctness"
+		r.Gates = append(r.Gates, GateCheck{before.Name, string(before.Status), string(after[i].Status), compared})
+		if compared && before.Status != after[i].Status {
+			r.differ("the %s gate was %s and is %s", before.Name, before.Status, after[i].Status)
 		}
 	}
-	if whole && then.RequiredSpeedup != now.RequiredSpeedup {
-		r.differ("%.2fx was needed and %.2fx is", then.RequiredSpeedup, now.RequiredSpeedup)
+	if all && recorded.RequiredSpeedup != repeated.RequiredSpeedup {
+		r.differ("the required speedup was %.2fx and is %.2fx", recorded.RequiredSpeedup, repeated.RequiredSpeedup)
 	}
-	r.Verdict = GateCheck{"verdict", string(then.Verdict), string(now.Verdict), whole}
-	if whole && then.Verdict != now.Verdict {
-		r.differ("the verdict was %s and is %s", then.Verdict, now.Verdict)
+	r.Verdict = GateCheck{"verdict", string(recorded.Verdict), string(repeated.Verdict), all}
+	if all && recorded.Verdict != repeated.Verdict {
+		r.differ("the verdict was %s and is %s", recorded.Verdict, repeated.Verdict)
 	}
 }
 
-func (r *Reproduction) compareTimes(then, now *Run) {
+func (r *Reproduction) compareTimes(recorded, repeated *Run) {
 	const us = 1e6
-	var judged []measure.Pair
-	for _, a := range then.Samples {
-		i := slices.IndexFunc(now.Samples, func(b Samples) bool { return b.Shape == a.Shape })
-		if i < 0 || len(a.Variant.Seconds) == 0 || len(now.Samples[i].Variant.Seconds) == 0 {
+	var counted []measure.Pair
+	for _, a := range recorded.Samples {
+		i := slices.IndexFunc(repeated.Samples, func(b Samples) bool { return b.Shape == a.Shape })
+		if i < 0 || len(a.Variant.Seconds) == 0 || len(repeated.Samples[i].Variant.Seconds) == 0 {
 			continue
 		}
-		was, _ := a.Steady()
-		is, _ := now.Samples[i].Steady()
-		pair := measure.Pair{Parent: was, Variant: is}
+		before, _ := a.Steady()
+		after, _ := repeated.Samples[i].Steady()
+		pair := measure.Pair{Parent: before, Variant: after}
 		t := TimeCheck{
-			Shape: a.Shape, ThenUS: measure.Summarize(pair.Parent).P50 * us, NowUS: measure.Summarize(pair.Variant).P50 * us,
-			Ratio:  measure.CompareApart([]measure.Pair{pair}),
-			Judged: slices.ContainsFunc(then.Performance, func(p Performance) bool { return p.Shape == a.Shape && p.Judged }),
+			Shape: a.Shape, RecordedUS: measure.Summarize(before).P50 * us, RepeatedUS: measure.Summarize(after).P50 * us,
+			Ratio:     measure.CompareApart([]measure.Pair{pair}),
+			Benchmark: slices.ContainsFunc(recorded.Performance, func(p Performance) bool { return p.Shape == a.Shape && p.Judged }),
 		}
 		r.Times = append(r.Times, t)
-		if t.Judged {
-			judged = append(judged, pair)
+		if t.Benchmark {
+			counted = append(counted, pair)
 		}
 	}
-	if len(judged) > 0 {
-		ratio := measure.CompareApart(judged)
+	if len(counted) > 0 {
+		ratio := measure.CompareApart(counted)
 		r.Time = &ratio
 	}
 }

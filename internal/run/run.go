@@ -14,10 +14,10 @@ import (
 	"attune/internal/toolchain"
 )
 
-// SchemaVersion counts the changes of the document that a reader must know of.
+// SchemaVersion counts incompatible changes of the document.
 const SchemaVersion = 1
 
-// Run is the whole record.
+// Run is the record of one variant or selection.
 type Run struct {
 	SchemaVersion int       `json:"schema_version"`
 	ID            string    `json:"id"`
@@ -28,8 +28,8 @@ type Run struct {
 	Parent        string    `json:"parent,omitempty"`
 	Change        string    `json:"change,omitempty"` // from the parent, such as +USE_WMMA_PV=1
 	Hypothesis    string    `json:"hypothesis,omitempty"`
-	Reproduces    string    `json:"reproduces,omitempty"` // the run that this one did again
-	PartOf        string    `json:"part_of,omitempty"`    // the selection that this run is a part of
+	Reproduces    string    `json:"reproduces,omitempty"` // id of the run that this one repeats
+	PartOf        string    `json:"part_of,omitempty"`    // selection that this run is a part of
 
 	Device     string       `json:"device"` // cuda, sim or none
 	Arch       string       `json:"arch"`
@@ -38,30 +38,31 @@ type Run struct {
 	Gates      Gates        `json:"gates"`
 	Reasons    Reasons      `json:"reasons"`
 	MeasuredAs *MeasuredAs  `json:"measured_as,omitempty"`
-	Failure    string       `json:"failure,omitempty"`   // of the kernel itself: build, fault, crash or timeout
-	TimedOut   bool         `json:"timed_out,omitempty"` // the failure is a time limit that passed
+	Failure    string       `json:"failure,omitempty"`   // caused by the kernel: compile error, fault, crash or timeout
+	TimedOut   bool         `json:"timed_out,omitempty"` // the failure is a timeout
 	Headline   *Headline    `json:"headline,omitempty"`
 
 	Correctness     []Correctness    `json:"correctness"`
 	Performance     []Performance    `json:"performance"`
-	Speedup         *measure.Speedup `json:"speedup,omitempty"` // over the judged shapes
+	Speedup         *measure.Speedup `json:"speedup,omitempty"` // over the benchmark shapes
 	RequiredSpeedup float64          `json:"required_speedup,omitempty"`
 
-	Parts  []Part             `json:"parts,omitempty"` // of a selection, which has no build of its own
-	Asked  Asked              `json:"asked"`
-	Build  *toolchain.Record  `json:"build,omitempty"`
-	Loaded *device.Attributes `json:"loaded,omitempty"` // what the driver says of the kernel
-	Ran    string             `json:"ran,omitempty"`    // cubin, or ptx that the device compiled
-	Facts  *device.Facts      `json:"device_facts,omitempty"`
-	GitSHA string             `json:"git_sha,omitempty"`
-	Git    toolchain.Git      `json:"git"`
-	Attune string             `json:"attune"` // the program's own version
+	Parts     []Part             `json:"parts,omitempty"` // of a selection, which has no build of its own
+	Requested Requested          `json:"asked"`
+	Build     *toolchain.Record  `json:"build,omitempty"`
+	Loaded    *device.Attributes `json:"loaded,omitempty"` // attributes that the driver reports
+	Ran       string             `json:"ran,omitempty"`    // cubin, or ptx that the device compiled
+	Facts     *device.Facts      `json:"device_facts,omitempty"`
+	GitSHA    string             `json:"git_sha,omitempty"`
+	Git       toolchain.Git      `json:"git"`
+	Attune    string             `json:"attune"` // version of the program
 
-	Samples []Samples `json:"-"` // kept in a file of their own
+	Samples []Samples `json:"-"` // in a file of their own
 	Log     string    `json:"-"` // of ptxas
 }
 
-// Part is what one variant of a selection took: a run of its own, on some of the shapes.
+// Part is one variant of a selection: a run of its own, on the shapes that the selection chose it
+// for.
 type Part struct {
 	Variant  string       `json:"variant"`
 	Run      string       `json:"run"`
@@ -71,8 +72,9 @@ type Part struct {
 	Shapes   []string     `json:"shapes"`
 }
 
-// TakenBy is the variant that took a shape of a selection; empty where the run is of one variant.
-func (r *Run) TakenBy(shape string) string {
+// VariantOn is the variant that a selection chose for a shape. It is empty for a run of one
+// variant.
+func (r *Run) VariantOn(shape string) string {
 	for _, p := range r.Parts {
 		if slices.Contains(p.Shapes, shape) {
 			return p.Variant
@@ -81,11 +83,14 @@ func (r *Run) TakenBy(shape string) string {
 	return ""
 }
 
-// MeasuredAs names the run of the same command whose answers a run has taken over, because both variants are the same machine code.
+// MeasuredAs names an earlier run of the same command whose outputs this run reuses: both variants
+// have the same machine code.
 type MeasuredAs struct {
 	Run     string `json:"run"`
 	Variant string `json:"variant"`
-	Times   bool   `json:"times"` // taken over as well; else there are none, or they were taken anew in turns with another parent
+	// Times reports whether the times are reused too. Otherwise there are none, or they were
+	// measured again, interleaved with another parent.
+	Times bool `json:"times"`
 }
 
 // Gates is the outcome of each gate.
@@ -96,7 +101,7 @@ type Gates struct {
 	Profile     gate.Status `json:"profile"`
 }
 
-// Reasons says why each gate came out as it did.
+// Reasons explains the outcome of each gate.
 type Reasons struct {
 	Resources   []string `json:"resources,omitempty"`
 	Correctness []string `json:"correctness,omitempty"`
@@ -104,29 +109,39 @@ type Reasons struct {
 	Profile     []string `json:"profile,omitempty"`
 }
 
-// SetGates writes the checks of all gates into the record.
+// SetGates records the checks of all gates.
 func (r *Run) SetGates(g gate.Gates) {
 	r.Gates = Gates{g.Resources.Status, g.Correctness.Status, g.Performance.Status, g.Profile.Status}
 	r.Reasons = Reasons{g.Resources.Reasons, g.Correctness.Reasons, g.Performance.Reasons, g.Profile.Reasons}
 }
 
-// Cause is why a run is no merge, in one line: what the first gate said that failed or, where none did, that decided nothing.
+// GateOutcome is one gate of a run.
+type GateOutcome struct {
+	Name    string
+	Status  gate.Status
+	Reasons []string
+}
+
+// GateOutcomes are the gates of a run, in their order.
+func (r *Run) GateOutcomes() []GateOutcome {
+	return []GateOutcome{
+		{"resources", r.Gates.Resources, r.Reasons.Resources},
+		{"correctness", r.Gates.Correctness, r.Reasons.Correctness},
+		{"performance", r.Gates.Performance, r.Reasons.Performance},
+		{"profile", r.Gates.Profile, r.Reasons.Profile},
+	}
+}
+
+// Cause is why a run's verdict is not merge, in one line: the first reason of the first gate that
+// failed, or else of the first that was not measured. It is empty for a merge.
 func (r *Run) Cause() string {
 	if r.Verdict == gate.Merge {
 		return ""
 	}
 	for _, status := range []gate.Status{gate.Fail, gate.NotMeasured} {
-		for _, g := range []struct {
-			status  gate.Status
-			reasons []string
-		}{
-			{r.Gates.Resources, r.Reasons.Resources},
-			{r.Gates.Correctness, r.Reasons.Correctness},
-			{r.Gates.Performance, r.Reasons.Performance},
-			{r.Gates.Profile, r.Reasons.Profile},
-		} {
-			if g.status == status && len(g.reasons) > 0 {
-				line, _, _ := strings.Cut(g.reasons[0], "\n")
+		for _, g := range r.GateOutcomes() {
+			if g.Status == status && len(g.Reasons) > 0 {
+				line, _, _ := strings.Cut(g.Reasons[0], "\n")
 				return line
 			}
 		}
@@ -134,50 +149,78 @@ func (r *Run) Cause() string {
 	return ""
 }
 
-// Headline is the figure by which a run is listed.
+// Headline is the time that lists of runs show.
 type Headline struct {
 	Shape       string   `json:"shape"`
 	P50US       float64  `json:"p50_us"`
 	ParentRatio *float64 `json:"parent_ratio,omitempty"`
 }
 
-// Correctness is one answer held against the oracle.
+// Correctness is one output compared with its reference.
 type Correctness struct {
 	Shape  string `json:"shape"`
 	Seed   uint64 `json:"seed"`
-	Inputs string `json:"inputs,omitempty"` // normal, outliers or peaked; empty, and normal, in records that are older than the others
+	Inputs string `json:"inputs,omitempty"` // distribution; empty means normal, in old records
 	Pass   bool   `json:"pass"`
 	oracle.Errors
-	LSE          *oracle.LSEErrors `json:"lse,omitempty"` // where the kernel writes logarithms of sums
+	LSE          *oracle.LSEErrors `json:"lse,omitempty"` // if the kernel writes the log-sum-exp
 	Limits       gate.Limits       `json:"limits"`
 	InputCost    oracle.Cost       `json:"input_cost"`
 	Findings     []device.Finding  `json:"findings,omitempty"`
 	Wrong        []string          `json:"wrong,omitempty"`
-	OutputSHA256 string            `json:"output_sha256,omitempty"` // the bytes of the output, to compare devices bit for bit
+	OutputSHA256 string            `json:"output_sha256,omitempty"` // of the output bytes, to compare devices bit for bit
 }
 
-// Performance is the time of one shape, and of the parent on it, taken in turns.
+// Performance is the time of a variant on one shape, interleaved with its parent.
 type Performance struct {
 	Shape       string   `json:"shape"`
 	P50US       float64  `json:"p50_us"`
 	P90US       float64  `json:"p90_us"`
 	P99US       float64  `json:"p99_us"`
 	StdUS       float64  `json:"std_us"`
-	P50LowUS    *float64 `json:"p50_low_us,omitempty"` // the interval of the median, as benchstat has it; none of fewer than six samples
+	P50LowUS    *float64 `json:"p50_low_us,omitempty"` // benchstat's interval of the median; nil with fewer than six samples
 	P50HighUS   *float64 `json:"p50_high_us,omitempty"`
-	CV          float64  `json:"cv,omitempty"` // the standard deviation as a share of the mean
+	CV          float64  `json:"cv,omitempty"` // standard deviation over mean
 	TFLOPS      float64  `json:"tflops"`
 	Samples     int      `json:"samples"`
 	ParentP50US *float64 `json:"parent_p50_us,omitempty"`
 	ParentRatio *float64 `json:"parent_ratio,omitempty"`
 	RatioLow    *float64 `json:"ratio_low,omitempty"`
 	RatioHigh   *float64 `json:"ratio_high,omitempty"`
-	Judged      bool     `json:"judged"` // counts for the gate
-	Parts
-	Circumstances
+	Judged      bool     `json:"judged"` // counted by the performance gate
+	RelatedTimes
+	Conditions
 }
 
-// Samples is the raw timing of one shape.
+// NewPerformance derives the figures of one shape from its samples. flops is the work of one
+// launch.
+func NewPerformance(flops float64, s Samples) Performance {
+	const us = 1e6
+	variant, parent := s.Steady()
+	sum := measure.Summarize(variant)
+	p := Performance{
+		Shape: s.Shape, P50US: sum.P50 * us, P90US: sum.P90 * us, P99US: sum.P99 * us, StdUS: sum.Std * us, CV: sum.CV,
+		TFLOPS: flops / sum.P50 / 1e12, Samples: len(variant),
+		RelatedTimes: RelatedTimesOf(s.Variant), Conditions: s.Conditions(),
+	}
+	if sum.Median != nil {
+		low, high := sum.Median.Low*us, sum.Median.High*us
+		p.P50LowUS, p.P50HighUS = &low, &high
+	}
+	if s.Parent != nil {
+		speedup := measure.CompareSpeed([]measure.Pair{{Parent: parent, Variant: variant}})
+		parentP50 := measure.Summarize(parent).P50 * us
+		p.ParentP50US, p.ParentRatio, p.RatioLow, p.RatioHigh = &parentP50, &speedup.Ratio, &speedup.Low, &speedup.High
+	}
+	return p
+}
+
+// Headline is the row in lists of runs.
+func (p Performance) Headline() *Headline {
+	return &Headline{Shape: p.Shape, P50US: p.P50US, ParentRatio: p.ParentRatio}
+}
+
+// Samples are the raw times of one shape.
 type Samples struct {
 	Shape   string         `json:"shape"`
 	Variant device.Series  `json:"variant"`
@@ -192,7 +235,7 @@ func (s Samples) series() []device.Series {
 	return all
 }
 
-// Steady are the samples that count, of rounds in which nothing held the clocks down.
+// Steady are the samples of rounds in which the GPU was not throttled.
 func (s Samples) Steady() (variant, parent []float64) {
 	kept, _, _ := device.Steady(1, s.series()...)
 	if s.Parent != nil {
@@ -201,33 +244,88 @@ func (s Samples) Steady() (variant, parent []float64) {
 	return kept[0], parent
 }
 
-// Circumstances are what both series were taken under.
-func (s Samples) Circumstances() Circumstances { return CircumstancesOf(1, s.series()...) }
+// Conditions are those of both series.
+func (s Samples) Conditions() Conditions { return ConditionsOf(1, s.series()...) }
 
-// Asked is the request, for doing it again.
-type Asked struct {
+// Requested is the request, so that the run can be repeated.
+type Requested struct {
 	Shapes    []string `json:"shapes"`
-	Problems  int      `json:"problems,omitempty"` // answers that are to be right
+	Problems  int      `json:"problems,omitempty"` // outputs to check
 	Seeds     []uint64 `json:"seeds"`
 	Samples   int      `json:"samples"`
 	Arch      string   `json:"arch,omitempty"` // in place of the device's
 	Against   string   `json:"against,omitempty"`
 	Timing    string   `json:"timing,omitempty"`    // how times were taken
-	L2        L2       `json:"l2,omitempty"`        // none is warm, as in records that are older than the choice
-	Sanitizer string   `json:"sanitizer,omitempty"` // the tool of compute-sanitizer that watched
-	Profile   bool     `json:"profile,omitempty"`   // counters were taken, and no times
+	L2        L2       `json:"l2,omitempty"`        // empty means warm, in old records
+	Sanitizer string   `json:"sanitizer,omitempty"` // tool of compute-sanitizer
+	Profile   bool     `json:"profile,omitempty"`   // counters were taken instead of times
 
-	Simulation *Simulation `json:"simulation,omitempty"` // where the simulator was the device
+	Simulation *Simulation `json:"simulation,omitempty"` // nil on a GPU
 }
 
-// Simulation is how the simulator was set.
+// Command is the command line that repeats a run.
+func (r *Run) Command() string {
+	seeds := make([]string, len(r.Requested.Seeds))
+	for i, s := range r.Requested.Seeds {
+		seeds[i] = fmt.Sprint(s)
+	}
+	verb := "run"
+	if r.Requested.Profile {
+		verb = "profile"
+	}
+	command := fmt.Sprintf("attune %s %s --shapes %s --seeds %s",
+		verb, r.Variant, strings.Join(r.Requested.Shapes, ","), strings.Join(seeds, ","))
+	if s := r.Requested.Simulation; s != nil {
+		command += s.flags()
+	} else if r.Requested.Samples > 0 {
+		command += fmt.Sprintf(" --rounds %d", r.Requested.Samples)
+	}
+	if r.Requested.Arch != "" {
+		command += " --arch " + r.Requested.Arch
+	}
+	if r.Requested.Against != "" {
+		command += " --against " + r.Requested.Against
+	}
+	if r.Requested.L2 == Cold {
+		command += " --l2 cold"
+	}
+	if r.Requested.Sanitizer != "" {
+		command += " --sanitizer " + r.Requested.Sanitizer
+	}
+	return command
+}
+
+// FileName is the stem of a file about a variant on a shape.
+func FileName(variant, shape string) string {
+	return strings.NewReplacer("+", "-", "=", "-", ":", "-").Replace(variant + "-" + shape)
+}
+
+// Simulation is the simulator's settings.
 type Simulation struct {
 	Schedules int    `json:"schedules"`
-	Checks    bool   `json:"checks"` // all checkers, or none
-	Tensor    string `json:"tensor"` // arithmetic of the tensor cores: exact, f32, f64
+	Checks    bool   `json:"checks"` // on or off, all together
+	Tensor    string `json:"tensor"` // arithmetic of the tensor cores: exact, f32 or f64
 }
 
-// Decode reads a record.
+// ExactTensor is the setting with the arithmetic of the chip.
+const ExactTensor = "exact"
+
+// flags are the command-line flags of the settings.
+func (s *Simulation) flags() string {
+	flags := " --device sim"
+	if s.Schedules > 1 {
+		flags += fmt.Sprintf(" --schedules %d", s.Schedules)
+	}
+	if !s.Checks {
+		flags += " --checks off"
+	}
+	if s.Tensor != ExactTensor {
+		flags += " --tensor " + s.Tensor
+	}
+	return flags
+}
+
+// Decode reads run.json.
 func Decode(text []byte) (*Run, error) {
 	r := &Run{}
 	if err := json.Unmarshal(text, r); err != nil {
@@ -239,13 +337,13 @@ func Decode(text []byte) (*Run, error) {
 	return r, nil
 }
 
-// checkSchema says whether a record is one that this program can read.
+// checkSchema refuses a record that this program cannot read.
 func checkSchema(what, id string, version, newest int) error {
 	if version < 1 {
-		return fmt.Errorf("read a %s: it has no schema_version, so it is no record of one", what)
+		return fmt.Errorf("read a %s: it has no schema_version, so it is not a record of one", what)
 	}
 	if version > newest {
-		return fmt.Errorf("%s %s was written by a newer attune (schema %d, this one knows %d)", what, id, version, newest)
+		return fmt.Errorf("%s %s was written by a newer attune (schema %d; this one reads up to %d)", what, id, version, newest)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// full is a record in which nothing is left empty, but for what never stands beside the rest.
+// full is a record with every field, except for those that exclude others.
 func full() *Run {
 	place := oracle.Place{Batch: 1, Head: 2, Row: 3, Dim: 4}
 	r := &Run{
@@ -45,7 +45,7 @@ func full() *Run {
 			ParentP50US: ptr(15.0), ParentRatio: ptr(1.25), RatioLow: ptr(1.2), RatioHigh: ptr(1.3), Judged: true,
 		}},
 		Speedup: &measure.Speedup{Ratio: 1.25, Low: 1.2, High: 1.3}, RequiredSpeedup: 1.15,
-		Asked: Asked{
+		Requested: Requested{
 			Shapes: []string{"1x8x512x64"}, Seeds: []uint64{1<<64 - 1}, Samples: 100, Arch: "sm_89", Against: "stage1", Timing: "by graph",
 			Sanitizer: "memcheck", Problems: 3, Simulation: &Simulation{Schedules: 2, Checks: true, Tensor: "exact"},
 		},
@@ -73,7 +73,7 @@ func encode(t *testing.T, r *Run) []byte {
 	return text
 }
 
-func TestDecodeReadsWhatWasWritten(t *testing.T) {
+func TestDecode(t *testing.T) {
 	want := full()
 	got, err := Decode(encode(t, want))
 	if err != nil {
@@ -85,7 +85,7 @@ func TestDecodeReadsWhatWasWritten(t *testing.T) {
 }
 
 // Samples and log have files of their own.
-func TestRecordLeavesOutWhatHasAFileOfItsOwn(t *testing.T) {
+func TestRecordHasNoSamplesAndNoLog(t *testing.T) {
 	r := full()
 	r.Log = "ptxas info"
 	r.Samples = []Samples{{Shape: "S", Variant: device.Series{Seconds: []float64{1}}}}
@@ -115,7 +115,7 @@ func TestKeys(t *testing.T) {
 		t.Helper()
 		fields, ok := object.(map[string]any)
 		if !ok {
-			t.Fatalf("%v is no object", object)
+			t.Fatalf("%v is not an object", object)
 		}
 		for _, key := range keys {
 			if _, ok := fields[key]; !ok {
@@ -137,8 +137,8 @@ func TestKeys(t *testing.T) {
 	has(first("performance"), "shape", "p50_us", "p90_us", "p99_us", "std_us", "parent_ratio")
 }
 
-// A run without a device has these keys too, and no number for what was not measured.
-func TestKeysOfARunThatMeasuredNothing(t *testing.T) {
+// A run without a device has these keys too, and no figures.
+func TestKeysOfARunWithoutMeasurements(t *testing.T) {
 	r := &Run{SchemaVersion: 1, Device: "none", Verdict: gate.Unknown, Correctness: []Correctness{}, Performance: []Performance{}}
 	text := string(encode(t, r))
 	for _, want := range []string{`"correctness":[]`, `"performance":[]`, `"device":"none"`} {
@@ -148,13 +148,13 @@ func TestKeysOfARunThatMeasuredNothing(t *testing.T) {
 	}
 	for _, unwanted := range []string{"headline", "speedup", "loaded", "device_facts", "build", "failure", "timed_out"} {
 		if strings.Contains(text, `"`+unwanted+`"`) {
-			t.Errorf("%s stands in %s", unwanted, text)
+			t.Errorf("%s is in %s", unwanted, text)
 		}
 	}
 	timed := string(encode(t, &Run{Performance: []Performance{{Shape: "S", P50US: 1}}}))
 	for _, unwanted := range []string{"parent_ratio", "parent_p50_us", "ratio_low", "ratio_high"} {
 		if strings.Contains(timed, unwanted) {
-			t.Errorf("%s stands in %s", unwanted, timed)
+			t.Errorf("%s is in %s", unwanted, timed)
 		}
 	}
 }
@@ -163,15 +163,15 @@ func TestDecodeRefuses(t *testing.T) {
 	newer := full()
 	newer.SchemaVersion = SchemaVersion + 1
 	for _, test := range []struct{ text, want string }{
-		{string(encode(t, newer)), "run 20261115-031522-stage2-3f9a1c was written by a newer attune (schema 2, this one knows 1)"},
+		{string(encode(t, newer)), "run 20261115-031522-stage2-3f9a1c was written by a newer attune (schema 2; this one reads up to 1)"},
 		{"", "read a run: unexpected end of JSON input"},
 		{"{", "read a run: unexpected end of JSON input"},
 		{"[]", "read a run: json: cannot unmarshal array"},
 		{`{"schema_version": 1} x`, "read a run: invalid character 'x'"},
 		{`{"schema_version": 1, "correctness": 3}`, "read a run: json: cannot unmarshal number"},
 		{`{"schema_version": 1, "time": "yesterday"}`, "read a run: parsing time"},
-		{"{}", "read a run: it has no schema_version, so it is no record of one"},
-		{"null", "read a run: it has no schema_version, so it is no record of one"},
+		{"{}", "read a run: it has no schema_version, so it is not a record of one"},
+		{"null", "read a run: it has no schema_version, so it is not a record of one"},
 	} {
 		r, err := Decode([]byte(test.text))
 		if r != nil || err == nil || !strings.HasPrefix(err.Error(), test.want) {
@@ -180,15 +180,15 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// Keys of later versions do not keep an older reader from reading the rest.
-func TestDecodePassesOverUnknownKeys(t *testing.T) {
+// A reader ignores keys of later versions.
+func TestDecodeIgnoresUnknownKeys(t *testing.T) {
 	r, err := Decode([]byte(`{"schema_version": 1, "id": "x", "later": {"a": [1]}}`))
 	if err != nil || r.ID != "x" {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
 
-// Whatever is read can be written, and reads the same again.
+// A record that was read can be written, and reads the same.
 func FuzzDecode(f *testing.F) {
 	whole, err := json.Marshal(full())
 	if err != nil {
@@ -217,4 +217,28 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%v\nwritten: %s\nagain:   %s", err, written, again)
 		}
 	})
+}
+
+func TestCommandRepeatsARun(t *testing.T) {
+	requested := Requested{Shapes: []string{"1x8x512x64", "2x3x33x64:causal"}, Seeds: []uint64{0, 1}, Samples: 100}
+	r := &Run{Variant: "stage2", Requested: requested}
+	check := func(want string) {
+		t.Helper()
+		if got := r.Command(); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+	const plain = "attune run stage2 --shapes 1x8x512x64,2x3x33x64:causal --seeds 0,1"
+	check(plain + " --rounds 100")
+	r.Requested.Samples, r.Requested.Arch, r.Requested.Against, r.Requested.Sanitizer = 0, "sm_80", "stage0", "memcheck"
+	check(plain + " --arch sm_80 --against stage0 --sanitizer memcheck")
+
+	r.Requested = requested
+	r.Requested.Simulation = &Simulation{Schedules: 1, Checks: true, Tensor: ExactTensor}
+	check(plain + " --device sim") // without --rounds: it measures no time
+	r.Requested.Simulation = &Simulation{Schedules: 4, Tensor: "f32"}
+	check(plain + " --device sim --schedules 4 --checks off --tensor f32")
+
+	r.Requested = Requested{Shapes: []string{"1x8x512x64"}, Seeds: []uint64{0}, Profile: true}
+	check("attune profile stage2 --shapes 1x8x512x64 --seeds 0")
 }

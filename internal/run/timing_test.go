@@ -2,26 +2,29 @@ package run
 
 import (
 	"encoding/json"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"attune/internal/device"
+	"attune/internal/measure"
 )
 
-// The zero value is warm wherever it comes from: a request that says nothing, a record that is older than the choice.
+// The zero value is warm: in a request without a choice, and in old records.
 func TestL2(t *testing.T) {
 	for text, want := range map[string]L2{`{"l2":"cold"}`: Cold, `{"l2":"warm"}`: Warm, `{"l2":""}`: Warm, `{}`: Warm} {
-		var asked Asked
-		if err := json.Unmarshal([]byte(text), &asked); err != nil || asked.L2 != want {
-			t.Errorf("%s: %s, %v", text, asked.L2, err)
+		var requested Requested
+		if err := json.Unmarshal([]byte(text), &requested); err != nil || requested.L2 != want {
+			t.Errorf("%s: %s, %v", text, requested.L2, err)
 		}
 	}
 	if text, err := json.Marshal(Comparison{}); err != nil || !strings.Contains(string(text), `"l2":"warm"`) {
-		t.Errorf("a comparison that says nothing of L2: %s, %v", text, err)
+		t.Errorf("a comparison without a choice of L2: %s, %v", text, err)
 	}
 	for _, text := range []string{"hot", "Warm"} {
 		var l2 L2
-		if err := l2.UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), "L2 is warm or cold, and not") {
+		if err := l2.UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), "L2 is warm or cold, not") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -30,15 +33,51 @@ func TestL2(t *testing.T) {
 	}
 }
 
-func TestCompareRecordedWantsOneL2(t *testing.T) {
+func TestCompareRecordedNeedsOneL2(t *testing.T) {
 	samples := []Samples{{Shape: "S", Variant: device.Series{Seconds: []float64{1, 1, 1, 9}, Readings: make([]device.Reading, 4)}}}
 	samples[0].Variant.Readings[3].Throttled = []string{"power cap"}
-	old, cold := &Run{ID: "old", Samples: samples}, &Run{ID: "new", Samples: samples, Asked: Asked{L2: Cold}}
+	old, cold := &Run{ID: "old", Samples: samples}, &Run{ID: "new", Samples: samples, Requested: Requested{L2: Cold}}
 	if _, err := CompareRecorded(old, cold, 0.05); err == nil || !strings.Contains(err.Error(), "run old was timed with L2 warm and run new with L2 cold") {
 		t.Errorf("got %v", err)
 	}
 	c, err := CompareRecorded(old, old, 0.05)
-	if err != nil || c.L2 != Warm || c.Shapes[0].Rounds != 3 || c.Shapes[0].Watched.Throttled != 2 || c.Shapes[0].P != 1 {
+	if err != nil || c.L2 != Warm || c.Shapes[0].Rounds != 3 || c.Shapes[0].Monitored.Throttled != 2 || c.Shapes[0].P != 1 {
 		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+func TestNewPerformance(t *testing.T) {
+	series := func(us float64, n int) device.Series {
+		return device.Series{Seconds: slices.Repeat([]float64{us * 1e-6}, n), Single: []float64{15e-6}, Copies: 4}
+	}
+	parent := series(20, 8)
+	p := NewPerformance(1e9, Samples{Shape: "1x8x512x64", Variant: series(10, 8), Parent: &parent})
+	near := func(got *float64, want float64) bool { return got != nil && math.Abs(*got-want) < 1e-9 }
+	if p.Samples != 8 || p.Copies != 4 || !near(&p.P50US, 10) || !near(p.P50LowUS, 10) || !near(&p.TFLOPS, 100) || !near(p.SingleUS, 15) {
+		t.Errorf("%+v", p)
+	}
+	if !near(p.ParentP50US, 20) || !near(p.ParentRatio, 2) || !near(p.RatioLow, 2) || !near(p.RatioHigh, 2) {
+		t.Errorf("the parent: %+v", p)
+	}
+	if h := p.Headline(); h.Shape != "1x8x512x64" || h.P50US != p.P50US || !near(h.ParentRatio, 2) {
+		t.Errorf("the headline: %+v", h)
+	}
+	if alone := NewPerformance(1e9, Samples{Shape: "S", Variant: series(10, 1)}); alone.ParentRatio != nil || alone.P50LowUS != nil {
+		t.Errorf("without a parent and with one sample: %+v", alone)
+	}
+}
+
+func TestFileName(t *testing.T) {
+	if got := FileName("stage2+TILE_N=32", "1x8x512x64:causal"); got != "stage2-TILE_N-32-1x8x512x64-causal" {
+		t.Error(got)
+	}
+}
+
+func TestOverallIsTheGeometricMean(t *testing.T) {
+	b := Bench{Best: []BestRow{
+		{Speedup: measure.Speedup{Ratio: 1, Low: 0.5, High: 2}}, {Speedup: measure.Speedup{Ratio: 4, Low: 2, High: 8}},
+	}}
+	if got := b.Overall(); math.Abs(got.Ratio-2) > 1e-12 || math.Abs(got.Low-1) > 1e-12 || math.Abs(got.High-4) > 1e-12 {
+		t.Errorf("%+v", got)
 	}
 }

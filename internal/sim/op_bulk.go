@@ -275,7 +275,7 @@ func (w *warp) tensorMap(o *op, address uint64, lane int) *mem.TensorMap {
 	return t
 }
 
-// checkBox reports boxes that cause an illegal-instruction error on the chips.
+// checkBox reports what the chips answer with an illegal instruction.
 func (w *warp) checkBox(o *op, t *mem.TensorMap, at [5]int64, shared uint64, lane int) {
 	if shared%128 != 0 {
 		w.report(finding.Misaligned, o, 1<<lane, func() string {

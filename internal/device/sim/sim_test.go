@@ -189,7 +189,7 @@ func TestFaults(t *testing.T) {
 	}
 	job = newJob(kernel(""), threads)
 	job.Args[1] = device.Arg{}
-	if _, err = sim.Open(sim.Options{}).Run(t.Context(), job); err == nil || !strings.Contains(err.Error(), "argument 1 must be one of") {
+	if _, err = sim.Open(sim.Options{}).Run(t.Context(), job); err == nil || !strings.Contains(err.Error(), "argument 1 must be exactly one of") {
 		t.Errorf("error of an empty argument: %v", err)
 	}
 }

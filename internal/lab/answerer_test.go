@@ -15,10 +15,10 @@ import (
 	"attune/internal/tensor"
 )
 
-// A variant answers what the oracle answers, on prepared inputs as on any others.
+// The output equals the reference, also on inputs prepared by a recipe.
 func TestAnswerer(t *testing.T) {
 	s := newSetup(t)
-	s.knows("stage2", behaviour{})
+	s.declare("stage2", behaviour{})
 	a, err := s.Answerer(t.Context(), s.variant("stage2"), "")
 	if err != nil {
 		t.Fatal(err)
@@ -34,19 +34,19 @@ func TestAnswerer(t *testing.T) {
 	}
 	found, err := oracle.Compare(got, &oracle.Reference{Shape: in.Shape, Out: want}, oracle.Tolerance{})
 	if err != nil || found.MaxErr > 1e-3 || found.MaxErr == 0 {
-		t.Errorf("off by %+v, %v; want what rounding to FP16 costs", found, err)
+		t.Errorf("errors %+v, %v; want those of rounding to FP16", found, err)
 	}
 	if err := a.Close(); err != nil || s.gpu.opened != 1 || s.gpu.closed != 1 {
 		t.Errorf("%v; %d devices opened, %d closed", err, s.gpu.opened, s.gpu.closed)
 	}
 }
 
-// The errors of a kernel that does what no right kernel does say nothing, and are not told.
-func TestAnswersOfAWrongKernel(t *testing.T) {
+// A kernel with a finding or a failure is refused: the errors of its output would mean nothing.
+func TestAnswererOfAWrongKernel(t *testing.T) {
 	s := newSetup(t)
 	check := func(b behaviour, wrong bool, text string) {
 		t.Helper()
-		s.knows("stage2", b)
+		s.declare("stage2", b)
 		a, err := s.Answerer(t.Context(), s.variant("stage2"), "")
 		if err != nil {
 			t.Fatal(err)
@@ -66,19 +66,19 @@ func TestAnswersOfAWrongKernel(t *testing.T) {
 	check(launch(errors.New("no more paper")), false, "stage2: no more paper")
 }
 
-func TestAnswererThatCannotBe(t *testing.T) {
+func TestAnswererIsRefused(t *testing.T) {
 	s := newSetup(t)
 	var refused RequestError
 	if _, err := s.Answerer(t.Context(), s.variant("stage2"), "sm_70"); !errors.As(err, &refused) {
 		t.Errorf("for sm_70: %v", err)
 	}
 	if s.gpu.opened != 0 {
-		t.Errorf("%d devices opened for nothing", s.gpu.opened)
+		t.Errorf("%d devices were opened", s.gpu.opened)
 	}
 }
 
-// On the simulator a race is seen though it does not show in the answer.
-func TestAnswersOnTheSimulator(t *testing.T) {
+// The simulator reports a race even if the output is right.
+func TestAnswererOnTheSimulator(t *testing.T) {
 	s := newSimulated(t, simdevice.Options{Checks: true, Limit: time.Minute})
 	in := tensor.Draw(shapes(t, "1x1x4x64")[0], 0, tensor.Options{})
 	for variant, right := range map[string]bool{"good": true, "racy": false} {
@@ -119,8 +119,8 @@ func TestArithmetics(t *testing.T) {
 	check("sm_70", "")
 }
 
-// A variant for another head dim than its parent's can be asked alone.
-func TestCheckWithoutAParent(t *testing.T) {
+// A variant with another head dim than its parent can be run alone.
+func TestCheckWithoutParent(t *testing.T) {
 	s := newSetup(t)
 	check := func(variant, shape, arch, want string) {
 		t.Helper()

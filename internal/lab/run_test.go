@@ -21,7 +21,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"attune/internal/device"
-	"attune/internal/device/isolate"
 	"attune/internal/half"
 	"attune/internal/ledger"
 	"attune/internal/run"
@@ -30,37 +29,39 @@ import (
 	"attune/kernels"
 )
 
+// Outcomes for expectOutcome.
 const (
-	merged   = "merge pass/pass/pass/not-measured"
-	wrongOne = "incorrect pass/fail/not-measured/not-measured"
+	merged    = "merge pass/pass/pass/not-measured"
+	incorrect = "incorrect pass/fail/not-measured/not-measured"
 )
 
-// times makes stage2 so many times as fast as stage1, of what it has promised.
-func (s *setup) times(promise, noise float64) {
+// setSpeedup sets the times of stage1 and stage2 so that stage2 has a multiple of its required
+// speedup.
+func (s *setup) setSpeedup(factor, noise float64) {
 	s.t.Helper()
 	required := s.variant("stage2").RequiredSpeedup()
-	s.knows("stage1", behaviour{seconds: required * promise * 10e-6, noise: noise})
-	s.knows("stage2", behaviour{seconds: 10e-6, noise: noise})
+	s.declare("stage1", behaviour{seconds: required * factor * 10e-6, noise: noise})
+	s.declare("stage2", behaviour{seconds: 10e-6, noise: noise})
 }
 
-func TestTheWholeRoad(t *testing.T) {
+func TestRun(t *testing.T) {
 	s := newSetup(t)
-	s.times(1.5, 0.01)
+	s.setSpeedup(1.5, 0.01)
 	before := time.Now().Add(-time.Second)
-	r := s.one(s.request("stage2"))
-	expect(t, r, merged)
+	r := s.runOne(s.request("stage2"))
+	expectOutcome(t, r, merged)
 
 	want := 1.5 * s.variant("stage2").RequiredSpeedup()
 	if r.Speedup == nil || math.Abs(r.Speedup.Ratio/want-1) > 0.02 || r.Speedup.Low > r.Speedup.Ratio || r.Speedup.High < r.Speedup.Ratio {
 		t.Errorf("the speedup is %+v, want %.2f", r.Speedup, want)
 	}
-	if len(r.Correctness) != 12 || r.Asked.Problems != 12 || len(r.Performance) != 2 || !r.Performance[0].Judged || r.Performance[1].Judged {
-		t.Errorf("%d answers and the times %+v", len(r.Correctness), r.Performance)
+	if len(r.Correctness) != 12 || r.Requested.Problems != 12 || len(r.Performance) != 2 || !r.Performance[0].Judged || r.Performance[1].Judged {
+		t.Errorf("%d outputs and the times %+v", len(r.Correctness), r.Performance)
 	}
 	if p50 := r.Performance[0].P50US; math.Abs(p50-10) > 0.1 || r.Headline == nil || r.Headline.P50US != p50 || r.Headline.Shape != "1x2x40x64" {
 		t.Errorf("a median of %g us, headline %+v", p50, r.Headline)
 	}
-	if r.Device != "cuda" || r.Facts.Name != "a double" || r.Loaded.Registers != 42 || r.Asked.Timing == "" || r.Time.Before(before) {
+	if r.Device != "cuda" || r.Facts.Name != "a fake" || r.Loaded.Registers != 42 || r.Requested.Timing == "" || r.Time.Before(before) {
 		t.Errorf("the record is %+v", r)
 	}
 	form := "ptx"
@@ -75,11 +76,11 @@ func TestTheWholeRoad(t *testing.T) {
 	}
 }
 
-// What the ledger has of a run is all of it.
-func TestARunIsInTheLedger(t *testing.T) {
+// The ledger has the complete run.
+func TestRunIsRecorded(t *testing.T) {
 	s := newSetup(t)
-	s.times(1.5, 0.01)
-	r := s.one(s.request("stage2"))
+	s.setSpeedup(1.5, 0.01)
+	r := s.runOne(s.request("stage2"))
 	read := func(name string) []byte {
 		t.Helper()
 		text, err := s.Ledger.Read(t.Context(), r.ID, name)
@@ -93,7 +94,7 @@ func TestARunIsInTheLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(r, kept, cmpopts.IgnoreFields(run.Run{}, "Samples", "Log")); diff != "" {
-		t.Errorf("(-told +kept):\n%s", diff)
+		t.Errorf("(-reported +recorded):\n%s", diff)
 	}
 	var samples struct {
 		SchemaVersion int           `json:"schema_version"`
@@ -103,7 +104,7 @@ func TestARunIsInTheLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(r.Samples, samples.Samples); diff != "" || samples.SchemaVersion != 1 || len(samples.Samples[0].Parent.Seconds) != 40 {
-		t.Errorf("schema %d (-told +kept):\n%s", samples.SchemaVersion, diff)
+		t.Errorf("schema %d (-reported +recorded):\n%s", samples.SchemaVersion, diff)
 	}
 	if log := string(read("ptxas.log")); log != r.Log || !strings.Contains(log, "registers") {
 		t.Errorf("the log is %q", log)
@@ -121,35 +122,35 @@ func TestARunIsInTheLedger(t *testing.T) {
 	}
 }
 
-func TestThePromiseDecides(t *testing.T) {
-	check := func(promise, noise float64, want, reason string) {
+func TestRequiredSpeedupDecides(t *testing.T) {
+	check := func(factor, noise float64, want, reason string) {
 		t.Helper()
 		s := newSetup(t)
-		s.times(promise, noise)
-		r := s.one(s.request("stage2"))
-		expect(t, r, want)
-		says(t, r.Reasons.Performance, reason)
+		s.setSpeedup(factor, noise)
+		r := s.runOne(s.request("stage2"))
+		expectOutcome(t, r, want)
+		expectReason(t, r.Reasons.Performance, reason)
 		if len(r.Performance) != 2 || r.Speedup == nil || r.RequiredSpeedup != s.variant("stage2").RequiredSpeedup() {
 			t.Errorf("times %+v, speedup %v, required %g", r.Performance, r.Speedup, r.RequiredSpeedup)
 		}
 	}
 	check(1.01, 0.001, merged, "x stage1 (")
-	check(0.9, 0.01, "valid-negative pass/pass/fail/not-measured", "is needed")
+	check(0.9, 0.01, "valid-negative pass/pass/fail/not-measured", "required")
 	check(1, 0.1, "inconclusive pass/pass/not-measured/not-measured", "too close to call")
 }
 
-func TestAStageWithoutAParentNeedsOnlyBeRight(t *testing.T) {
+func TestStageWithoutParentNeedsOnlyToBeCorrect(t *testing.T) {
 	s := newSetup(t)
-	s.knows("stage0", behaviour{})
-	r := s.one(s.request("stage0"))
-	expect(t, r, merged)
-	says(t, r.Reasons.Performance, "no parent")
+	s.declare("stage0", behaviour{})
+	r := s.runOne(s.request("stage0"))
+	expectOutcome(t, r, merged)
+	expectReason(t, r.Reasons.Performance, "no parent")
 	if r.Speedup != nil || r.Parent != "" || r.RequiredSpeedup != 0 || r.Performance[0].ParentRatio != nil || r.Headline.ParentRatio != nil {
 		t.Errorf("the record is %+v", r)
 	}
 }
 
-func TestWrongAnswers(t *testing.T) {
+func TestWrongOutputs(t *testing.T) {
 	set := func(element int, value float64) func([]byte) {
 		return func(out []byte) {
 			binary.LittleEndian.PutUint16(out[2*element:], uint16(half.Float16FromFloat64(value)))
@@ -160,21 +161,21 @@ func TestWrongAnswers(t *testing.T) {
 		reason string
 		rows   int
 	}{
-		"one element off": {behaviour{answers: set(5, 9)}, "1x2x40x64 seed 0: max_err", 12},
-		"one NaN":         {behaviour{answers: set(64, math.NaN())}, "causal seed 1: 1 elements are not finite, the first at batch 0 head 0 row 1 dim 0", 12},
-		"all zeros":       {behaviour{answers: func(out []byte) { clear(out) }}, "% of the elements are bad", 12},
+		"one element off": {behaviour{output: set(5, 9)}, "1x2x40x64 seed 0: max_err", 12},
+		"one NaN":         {behaviour{output: set(64, math.NaN())}, "causal seed 1: 1 elements are not finite, the first at batch 0 head 0 row 1 dim 0", 12},
+		"all zeros":       {behaviour{output: func(out []byte) { clear(out) }}, "% of the elements are bad", 12},
 		"a finding": {
 			behaviour{findings: []device.Finding{{Kind: device.Unwritten, Text: "2 bytes never written"}}},
 			"1x2x40x64 seed 0 and 11 more: unwritten: 2 bytes never written", 12,
 		},
 	} {
 		s := newSetup(t)
-		s.knows("stage2", test.kernel)
-		s.knows("stage1", behaviour{})
-		r := s.one(s.request("stage2"))
-		expect(t, r, wrongOne)
-		says(t, r.Reasons.Correctness, test.reason)
-		says(t, r.Reasons.Performance, "an earlier gate failed")
+		s.declare("stage2", test.kernel)
+		s.declare("stage1", behaviour{})
+		r := s.runOne(s.request("stage2"))
+		expectOutcome(t, r, incorrect)
+		expectReason(t, r.Reasons.Correctness, test.reason)
+		expectReason(t, r.Reasons.Performance, "an earlier gate failed")
 		if len(r.Correctness) != test.rows || len(r.Performance) != 0 || r.Headline != nil || r.Failure != "" {
 			t.Errorf("%s: %d rows, times %+v, failure %q", name, len(r.Correctness), r.Performance, r.Failure)
 		}
@@ -187,10 +188,10 @@ func TestWrongAnswers(t *testing.T) {
 }
 
 // The bytes of the output are hashed, so that two devices can be compared bit for bit.
-func TestAnswersAreHashed(t *testing.T) {
+func TestOutputsAreHashed(t *testing.T) {
 	s := newSetup(t)
-	s.knows("stage0", behaviour{})
-	r := s.one(s.request("stage0"))
+	s.declare("stage0", behaviour{})
+	r := s.runOne(s.request("stage0"))
 	hashes := map[string]bool{}
 	for _, row := range r.Correctness {
 		hashes[row.OutputSHA256] = true
@@ -200,8 +201,8 @@ func TestAnswersAreHashed(t *testing.T) {
 	}
 }
 
-// What a kernel does to its device is that variant's affair: the next one gets a fresh device.
-func TestALostDeviceCostsOneVariant(t *testing.T) {
+// A failure that loses the device ends one variant. The next one gets a fresh device.
+func TestLostDeviceEndsOneVariant(t *testing.T) {
 	fault := &device.Fault{Code: "CUDA_ERROR_ILLEGAL_ADDRESS", Text: "an illegal memory access", Did: "launch"}
 	second := func(err error) behaviour {
 		return behaviour{launch: func(number int) error {
@@ -219,24 +220,24 @@ func TestALostDeviceCostsOneVariant(t *testing.T) {
 	}{
 		"a fault":             {second(fault), "1x2x40x64 seed 1: launch: CUDA_ERROR_ILLEGAL_ADDRESS", false, 1},
 		"a hang":              {second(&device.Timeout{Limit: time.Minute}), "1x2x40x64 seed 1: no result within 1m0s", true, 1},
-		"a crash":             {second(fmt.Errorf("run: %w", &isolate.Crash{How: "signal: killed"})), "the kernel died: signal: killed", false, 1},
-		"a fault while timed": {behaviour{timing: fault}, "timing 1x2x40x64 in turns with stage1+USE_CP_ASYNC=0: launch: CUDA_", false, 12},
+		"a crash":             {second(fmt.Errorf("run: %w", &device.Crash{How: "signal: killed"})), "the kernel died: signal: killed", false, 1},
+		"a fault while timed": {behaviour{timing: fault}, "timing 1x2x40x64 interleaved with stage1+USE_CP_ASYNC=0: launch: CUDA_", false, 12},
 		"a hang while timed":  {behaviour{timing: &device.Timeout{Limit: time.Minute}}, "no result within 1m0s", true, 12},
 	} {
 		s := newSetup(t)
-		s.knows("stage0", behaviour{})
-		s.knows("stage1", test.kernel)
-		s.knows("stage1+USE_CP_ASYNC=0", behaviour{})
+		s.declare("stage0", behaviour{})
+		s.declare("stage1", test.kernel)
+		s.declare("stage1+USE_CP_ASYNC=0", behaviour{})
 		if err := s.run(s.request("stage0", "stage1", "stage0")); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		expect(t, s.runs[0], merged)
-		expect(t, s.runs[1], wrongOne)
-		expect(t, s.runs[2], merged)
+		expectOutcome(t, s.runs[0], merged)
+		expectOutcome(t, s.runs[1], incorrect)
+		expectOutcome(t, s.runs[2], merged)
 		lost := s.runs[1]
-		says(t, lost.Reasons.Correctness, test.reason)
-		says(t, lost.Reasons.Performance, "an earlier gate failed")
+		expectReason(t, lost.Reasons.Correctness, test.reason)
+		expectReason(t, lost.Reasons.Performance, "an earlier gate failed")
 		if lost.Failure == "" || lost.TimedOut != test.timeout || len(lost.Correctness) != test.rows || lost.Headline != nil {
 			t.Errorf("%s: failure %q, timed out %t, %d rows", name, lost.Failure, lost.TimedOut, len(lost.Correctness))
 		}
@@ -249,51 +250,51 @@ func TestALostDeviceCostsOneVariant(t *testing.T) {
 	}
 }
 
-// With no parent to share the device with, there is no doubt whose fault it was.
-func TestAFaultWhileTimedAlone(t *testing.T) {
+// Without a parent the fault is the variant's own.
+func TestFaultWhileTimedAlone(t *testing.T) {
 	s := newSetup(t)
-	s.knows("stage0", behaviour{timing: &device.Fault{Code: "CUDA_ERROR_LAUNCH_FAILED", Did: "replay"}})
-	r := s.one(s.request("stage0"))
-	expect(t, r, wrongOne)
-	says(t, r.Reasons.Correctness, "timing 1x2x40x64: replay: CUDA_ERROR_LAUNCH_FAILED")
+	s.declare("stage0", behaviour{timing: &device.Fault{Code: "CUDA_ERROR_LAUNCH_FAILED", Did: "replay"}})
+	r := s.runOne(s.request("stage0"))
+	expectOutcome(t, r, incorrect)
+	expectReason(t, r.Reasons.Correctness, "timing 1x2x40x64: replay: CUDA_ERROR_LAUNCH_FAILED")
 }
 
-func TestADeviceWithoutAClock(t *testing.T) {
+func TestDeviceWithoutClock(t *testing.T) {
 	s := newSetup(t)
-	s.knows("stage0", behaviour{timing: device.ErrNoClock})
-	r := s.one(s.request("stage0"))
-	expect(t, r, "not-measured pass/pass/not-measured/not-measured")
-	says(t, r.Reasons.Performance, "this device measures no time")
-	if r.Asked.Timing != "" || len(r.Performance) != 0 {
-		t.Errorf("timing %q, times %+v", r.Asked.Timing, r.Performance)
+	s.declare("stage0", behaviour{timing: device.ErrNoClock})
+	r := s.runOne(s.request("stage0"))
+	expectOutcome(t, r, "not-measured pass/pass/not-measured/not-measured")
+	expectReason(t, r.Reasons.Performance, "this device measures no time")
+	if r.Requested.Timing != "" || len(r.Performance) != 0 {
+		t.Errorf("timing %q, times %+v", r.Requested.Timing, r.Performance)
 	}
 }
 
 func TestNoDevice(t *testing.T) {
 	s := newSetup(t)
-	s.Open, s.Facts, s.NoDevice = nil, device.Facts{}, "no GPU: there is no driver"
-	r := s.one(s.request("stage1"))
+	s.Device = NoDevice("no GPU: there is no driver")
+	r := s.runOne(s.request("stage1"))
 	if r.Gates.Resources == "not-measured" || r.Device != "none" || r.Facts != nil || r.Arch != "sm_90a" {
 		t.Errorf("the record is %+v", r)
 	}
-	says(t, r.Reasons.Correctness, "no GPU: there is no driver")
-	says(t, r.Reasons.Performance, "no GPU")
-	says(t, r.Reasons.Profile, "no GPU")
+	expectReason(t, r.Reasons.Correctness, "no GPU: there is no driver")
+	expectReason(t, r.Reasons.Performance, "no GPU")
+	expectReason(t, r.Reasons.Profile, "no GPU")
 	if r.Headline != nil || len(r.Correctness)+len(r.Performance) != 0 {
-		t.Errorf("figures of nothing: %+v", r)
+		t.Errorf("figures without a device: %+v", r)
 	}
 }
 
-func TestUnderASanitizer(t *testing.T) {
+func TestRunUnderSanitizer(t *testing.T) {
 	broken := errors.New("compute-sanitizer ended with code -1")
 	hang := behaviour{launch: func(int) error { return &device.Timeout{Limit: time.Second} }}
 	check := func(kernel behaviour, finding []device.Finding, err error) (*run.Run, error) {
 		t.Helper()
 		s := newSetup(t)
-		s.knows("stage0", kernel)
-		s.Open = func(ctx context.Context) (device.Device, error) {
+		s.declare("stage0", kernel)
+		s.Device.open = func(ctx context.Context) (device.Device, error) {
 			d, _ := s.gpu.open(ctx)
-			return &watched{opened: d.(*opened), findings: finding, err: err}, nil
+			return &sanitizedDevice{fakeDevice: d.(*fakeDevice), findings: finding, err: err}, nil
 		}
 		if err := s.run(s.request("stage0")); err != nil {
 			return nil, err
@@ -304,32 +305,33 @@ func TestUnderASanitizer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect(t, clean, "not-measured pass/pass/not-measured/not-measured")
-	says(t, clean.Reasons.Performance, "slows kernels down")
-	if clean.Asked.Sanitizer != "memcheck" || len(clean.Correctness) != 12 {
+	expectOutcome(t, clean, "not-measured pass/pass/not-measured/not-measured")
+	expectReason(t, clean.Reasons.Performance, "slows kernels down")
+	if clean.Requested.Sanitizer != "memcheck" || len(clean.Correctness) != 12 {
 		t.Errorf("the record is %+v", clean)
 	}
 	found, err := check(behaviour{}, []device.Finding{{Kind: "memcheck", Text: "Invalid write"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect(t, found, wrongOne)
-	says(t, found.Reasons.Correctness, "memcheck: Invalid write")
+	expectOutcome(t, found, incorrect)
+	expectReason(t, found.Reasons.Correctness, "memcheck: Invalid write")
 	if _, err := check(behaviour{}, nil, broken); !errors.Is(err, broken) {
-		t.Errorf("a sanitizer that failed of itself: %v", err)
+		t.Errorf("a failure of the sanitizer itself: %v", err)
 	}
-	// A process that was killed leaves its sanitizer nothing to say, and the hang stands.
+	// After a hang the process is killed, the sanitizer has no report, and the run still fails by
+	// the hang.
 	hung, err := check(hang, nil, broken)
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect(t, hung, wrongOne)
-	if !hung.TimedOut || hung.Asked.Sanitizer != "memcheck" {
+	expectOutcome(t, hung, incorrect)
+	if !hung.TimedOut || hung.Requested.Sanitizer != "memcheck" {
 		t.Errorf("the record is %+v", hung)
 	}
 }
 
-// newBroken is a lab for a kernel that has stages for everything that can go wrong.
+// newBroken is a lab for a kernel with a stage for each way to be wrong.
 func newBroken(t *testing.T) *setup {
 	t.Helper()
 	c, cacheDir := compiler(t)
@@ -341,72 +343,72 @@ func newBroken(t *testing.T) *setup {
 
 func TestOverBudget(t *testing.T) {
 	s := newBroken(t)
-	r := s.one(s.request("greedy"))
-	expect(t, r, "over-budget fail/not-measured/not-measured/not-measured")
-	says(t, r.Reasons.Resources, "registers a thread, and the budget is 8")
-	says(t, r.Reasons.Correctness, "an earlier gate failed")
+	r := s.runOne(s.request("greedy"))
+	expectOutcome(t, r, "over-budget fail/not-measured/not-measured/not-measured")
+	expectReason(t, r.Reasons.Resources, "registers per thread; the budget is 8")
+	expectReason(t, r.Reasons.Correctness, "an earlier gate failed")
 	if r.Build == nil || s.gpu.opened != 0 || r.Device != "none" {
 		t.Errorf("%d devices opened, build %v", s.gpu.opened, r.Build)
 	}
 }
 
-func TestAVariantThatDoesNotCompile(t *testing.T) {
+func TestVariantThatDoesNotCompile(t *testing.T) {
 	s := newBroken(t)
-	s.knows("good", behaviour{})
+	s.declare("good", behaviour{})
 	if err := s.run(s.request("garbled", "good")); err != nil {
 		t.Fatal(err)
 	}
 	garbled := s.runs[0]
-	expect(t, garbled, "over-budget fail/not-measured/not-measured/not-measured")
-	says(t, garbled.Reasons.Resources, "it does not compile")
-	says(t, garbled.Reasons.Resources, "broken.cu(")
+	expectOutcome(t, garbled, "over-budget fail/not-measured/not-measured/not-measured")
+	expectReason(t, garbled.Reasons.Resources, "it does not compile")
+	expectReason(t, garbled.Reasons.Resources, "broken.cu(")
 	if garbled.Arch != "sm_89" || !strings.Contains(garbled.Failure, "broken.cu(") || garbled.Log == "" || garbled.Build != nil {
 		t.Errorf("the record is %+v", garbled)
 	}
 	if strings.Contains(garbled.Failure, os.TempDir()) {
 		t.Errorf("a path of this machine is in %s", garbled.Failure)
 	}
-	expect(t, s.runs[1], merged)
+	expectOutcome(t, s.runs[1], merged)
 }
 
-func TestAParentThatCannotBeBuilt(t *testing.T) {
-	s := newSetupOf(t, kernels.SDPA(), nil, t.TempDir()) // what is not shipped cannot be built
-	s.knows("stage1", behaviour{})
+func TestParentThatCannotBeBuilt(t *testing.T) {
+	s := newSetupOf(t, kernels.SDPA(), nil, t.TempDir()) // other variants than the shipped ones cannot be built
+	s.declare("stage1", behaviour{})
 	r := s.request("stage1")
 	against := s.variant("stage2+TILE_N=32")
 	r.Against = &against
-	got := s.one(r)
-	expect(t, got, "not-measured pass/pass/not-measured/not-measured")
-	says(t, got.Reasons.Performance, "the parent stage2+TILE_N=32: build stage2+TILE_N=32 for sm_89: no CUDA compiler")
-	// Its own times were taken all the same.
+	got := s.runOne(r)
+	expectOutcome(t, got, "not-measured pass/pass/not-measured/not-measured")
+	expectReason(t, got.Reasons.Performance, "the parent stage2+TILE_N=32: build stage2+TILE_N=32 for sm_89: no CUDA compiler")
+	// Its own times were measured.
 	if len(got.Performance) != 2 || got.Headline == nil || got.Speedup != nil || got.Performance[0].ParentRatio != nil {
 		t.Errorf("times %+v, speedup %v", got.Performance, got.Speedup)
 	}
 }
 
-// Against another variant nothing was promised: it must not be slower.
+// Against another variant the required speedup is 1.
 func TestAgainst(t *testing.T) {
 	s := newSetup(t)
-	s.knows("stage0", behaviour{seconds: 11e-6})
-	s.knows("stage2", behaviour{})
+	s.declare("stage0", behaviour{seconds: 11e-6})
+	s.declare("stage2", behaviour{})
 	r := s.request("stage2")
 	against := s.variant("stage0")
 	r.Against = &against
-	got := s.one(r)
-	expect(t, got, merged)
-	if got.Parent != "stage0" || got.Asked.Against != "stage0" || got.RequiredSpeedup != 1 || math.Abs(got.Speedup.Ratio-1.1) > 1e-9 {
-		t.Errorf("parent %s, against %s, required %g, speedup %+v", got.Parent, got.Asked.Against, got.RequiredSpeedup, got.Speedup)
+	got := s.runOne(r)
+	expectOutcome(t, got, merged)
+	if got.Parent != "stage0" || got.Requested.Against != "stage0" || got.RequiredSpeedup != 1 || math.Abs(got.Speedup.Ratio-1.1) > 1e-9 {
+		t.Errorf("parent %s, against %s, required %g, speedup %+v", got.Parent, got.Requested.Against, got.RequiredSpeedup, got.Speedup)
 	}
 }
 
-func TestJudgedShapes(t *testing.T) {
-	check := func(asked, judged, want []string) {
+func TestBenchmarkShapes(t *testing.T) {
+	check := func(requested, benchmark, want []string) {
 		t.Helper()
 		s := newSetup(t)
-		s.knows("stage0", behaviour{})
+		s.declare("stage0", behaviour{})
 		r := s.request("stage0")
-		r.Shapes, r.Judged, r.Seeds = shapes(t, asked...), shapes(t, judged...), []uint64{0}
-		got := s.one(r)
+		r.Shapes, r.Benchmark, r.Seeds = shapes(t, requested...), shapes(t, benchmark...), []uint64{0}
+		got := s.runOne(r)
 		var names []string
 		for _, p := range got.Performance {
 			if p.Judged {
@@ -414,25 +416,25 @@ func TestJudgedShapes(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(want, names); diff != "" || got.Headline.Shape != want[0] {
-			t.Errorf("asked for %v, judged are %v: headline %s, judged:\n%s", asked, judged, got.Headline.Shape, diff)
+			t.Errorf("requested %v, benchmark %v: headline %s, counted:\n%s", requested, benchmark, got.Headline.Shape, diff)
 		}
 	}
 	a, b, c := "1x1x8x64", "1x1x16x64", "1x1x9x64:causal"
 	check([]string{a, b, c}, []string{b, c}, []string{b, c})
 	check([]string{a, b}, []string{b, c}, []string{b})
-	check([]string{a, b}, []string{c}, []string{a, b}) // none of the judged was asked for: all count
+	check([]string{a, b}, []string{c}, []string{a, b}) // no benchmark shape was requested, so all count
 	check([]string{a}, nil, []string{a})
 }
 
-// The promise is judged over the judged shapes alone.
-func TestOnlyJudgedShapesCount(t *testing.T) {
+// The speedup is that over the benchmark shapes.
+func TestOnlyBenchmarkShapesCount(t *testing.T) {
 	s := newSetup(t)
-	s.knows("stage1", behaviour{seconds: 20e-6})
-	s.knows("stage2", behaviour{seconds: 10e-6, causal: 80e-6})
-	r := s.one(s.request("stage2"))
-	expect(t, r, merged)
+	s.declare("stage1", behaviour{seconds: 20e-6})
+	s.declare("stage2", behaviour{seconds: 10e-6, causal: 80e-6})
+	r := s.runOne(s.request("stage2"))
+	expectOutcome(t, r, merged)
 	if math.Abs(r.Speedup.Ratio-2) > 1e-9 || math.Abs(*r.Performance[1].ParentRatio-0.25) > 1e-9 {
-		t.Errorf("the speedup is %g, and %g on the shape that is not judged", r.Speedup.Ratio, *r.Performance[1].ParentRatio)
+		t.Errorf("the speedup is %g, and %g on the other shape", r.Speedup.Ratio, *r.Performance[1].ParentRatio)
 	}
 }
 
@@ -445,7 +447,7 @@ name = "HEAD_DIM"
 layer = "macro"
 values = [64, 128]
 default = 64
-about = "numbers in a row"
+about = "elements of a row"
 [[stage]]
 name = "narrow"
 source = "k.cu"
@@ -468,7 +470,7 @@ rtol = 0.06
 bad_fraction = 0.01
 `
 
-func TestRequestsThatAreRefused(t *testing.T) {
+func TestRefusedRequests(t *testing.T) {
 	refuse := func(s *setup, r Request, want string) {
 		t.Helper()
 		err := s.run(r)
@@ -476,8 +478,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		if !errors.As(err, &request) || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
-		if s.gpu.opened != 0 || len(s.runs) != 0 || len(s.events) != 0 || len(s.recorded()) != 0 {
-			t.Errorf("something was started: %d devices, %d runs, events %v", s.gpu.opened, len(s.runs), s.events)
+		if s.gpu.opened != 0 || len(s.runs) != 0 || len(s.steps) != 0 || len(s.recorded()) != 0 {
+			t.Errorf("something was started: %d devices, %d runs, steps %v", s.gpu.opened, len(s.runs), s.steps)
 		}
 	}
 	s := newSetup(t)
@@ -487,7 +489,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	many := s.request("stage0")
 	many.Shapes = shapes(t, "40000x4x1x64", "40000x4x1x64:kvheads=2")
 	refuse(s, many, "shape 40000x4x1x64:kvheads=2 has 80000 K/V heads over all batches, each for 2 heads; "+
-		"where heads share them a grid has room for 65535 of both")
+		"a grid of grouped heads holds at most 65535 of either")
 	old := s.request("stage0")
 	old.Arch = "sm_70"
 	refuse(s, old, `stage0 is for sm_80, sm_89, sm_90a, not for "sm_70"`)
@@ -499,8 +501,9 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	refuse(two, r, "shape 1x2x40x64 has head dim 64, and narrow+HEAD_DIM=128 is built for 128")
 }
 
-// Code for a newer chip than the device's is refused as well, when the device is known.
-func TestAnArchitectureThatTheDeviceIsNot(t *testing.T) {
+// Code for a newer chip than the device is refused, and code for an older one is compiled by the
+// driver.
+func TestArchOfTheDevice(t *testing.T) {
 	s := newSetup(t)
 	r := s.request("stage0")
 	r.Arch = "sm_90a"
@@ -509,19 +512,14 @@ func TestAnArchitectureThatTheDeviceIsNot(t *testing.T) {
 	if !errors.As(err, &request) || !strings.Contains(err.Error(), "code for sm_90a does not run on the device, which is sm_89") {
 		t.Errorf("got %v", err)
 	}
-	// Code for an older one is compiled by the driver.
 	s.gpu = newGPU("sm_90")
-	s.Facts, s.Open = s.gpu.facts, s.gpu.open
-	older, _, err := s.Builder.Build(t.Context(), Target(s.Kernel, s.variant("stage0"), "sm_80"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.gpu.variants[string(older.PTX)] = "stage0"
+	s.Device = GPU(s.gpu.facts, s.gpu.open)
+	s.gpu.variants[string(s.built("stage0", "sm_80").PTX)] = "stage0"
 	r.Arch = "sm_80"
-	got := s.one(r)
-	expect(t, got, merged)
-	if got.Ran != "ptx" || got.Arch != "sm_80" || got.Asked.Arch != "sm_80" {
-		t.Errorf("it ran as %s for %s, asked for %q", got.Ran, got.Arch, got.Asked.Arch)
+	got := s.runOne(r)
+	expectOutcome(t, got, merged)
+	if got.Ran != "ptx" || got.Arch != "sm_80" || got.Requested.Arch != "sm_80" {
+		t.Errorf("it ran as %s for %s, requested %q", got.Ran, got.Arch, got.Requested.Arch)
 	}
 }
 
@@ -529,21 +527,21 @@ func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s := newSetup(t)
-	s.knows("stage0", behaviour{})
-	s.knows("stage1+USE_CP_ASYNC=0", behaviour{})
-	s.knows("stage1", behaviour{launch: func(number int) error {
+	s.declare("stage0", behaviour{})
+	s.declare("stage1+USE_CP_ASYNC=0", behaviour{})
+	s.declare("stage1", behaviour{launch: func(number int) error {
 		if number == 2 {
 			cancel()
 		}
 		return nil
 	}})
-	var told []string
-	err := s.Run(ctx, s.request("stage0", "stage1", "stage0"), func(r *run.Run) { told = append(told, r.Variant) })
+	var reported []string
+	err := s.Run(ctx, s.request("stage0", "stage1", "stage0"), func(r *run.Run) { reported = append(reported, r.Variant) })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	if want := []string{"stage0"}; !slices.Equal(told, want) || !slices.Equal(s.recorded(), want) {
-		t.Errorf("told of %v, recorded %v, want %v", told, s.recorded(), want)
+	if want := []string{"stage0"}; !slices.Equal(reported, want) || !slices.Equal(s.recorded(), want) {
+		t.Errorf("reported %v, recorded %v, want %v", reported, s.recorded(), want)
 	}
 	if s.gpu.opened != 2 || s.gpu.closed != 2 {
 		t.Errorf("%d devices opened, %d closed", s.gpu.opened, s.gpu.closed)
@@ -553,7 +551,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// A lab that was interrupted leaves no compiler running and nothing of its own in the folder for temporary files.
+// An interrupted lab leaves no compiler running and no temporary files.
 func TestCancelEndsTheCompilers(t *testing.T) {
 	temporary, tools := t.TempDir(), t.TempDir()
 	t.Setenv("TMPDIR", temporary)
@@ -578,7 +576,7 @@ func TestCancelEndsTheCompilers(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if left, err := os.ReadDir(temporary); err != nil || len(left) != 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("temporary files: %v, %v", left, err)
 	}
 	started, err := os.ReadFile(filepath.Join(tools, "started"))
 	if err != nil {
@@ -590,29 +588,29 @@ func TestCancelEndsTheCompilers(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("compiler %d is still there: %v", pid, err)
+			t.Errorf("compiler %d is still running: %v", pid, err)
 		}
 	}
 }
 
-func TestCancelledBeforeItBegins(t *testing.T) {
+func TestCancelledBeforeTheStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s := newSetup(t)
-	s.knows("stage0", behaviour{})
+	s.declare("stage0", behaviour{})
 	err := s.Run(ctx, s.request("stage0"), func(*run.Run) { t.Error("a run was finished") })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// What is not the kernel's doing ends the work, and what was finished before is kept.
-func TestFailuresOfTheLabItself(t *testing.T) {
+// A failure that the kernel did not cause ends the work. Finished runs are kept.
+func TestFailuresOfTheLab(t *testing.T) {
 	lost := errors.New("the driver is gone")
 	check := func(want error, breakIt func(s *setup), variants ...string) {
 		t.Helper()
 		s := newSetupOf(t, kernels.SDPA(), nil, t.TempDir())
-		s.knows("stage0", behaviour{})
+		s.declare("stage0", behaviour{})
 		breakIt(s)
 		err := s.run(s.request(variants...))
 		if !errors.Is(err, want) || !strings.HasPrefix(err.Error(), variants[len(variants)-1]+": ") {
@@ -622,17 +620,17 @@ func TestFailuresOfTheLabItself(t *testing.T) {
 			t.Errorf("recorded %v of %v", s.recorded(), variants)
 		}
 	}
-	check(lost, func(s *setup) { s.Open = func(context.Context) (device.Device, error) { return nil, lost } }, "stage0")
-	check(lost, func(s *setup) { s.knows("stage0", behaviour{launch: func(int) error { return lost }}) }, "stage0")
-	check(lost, func(s *setup) { s.knows("stage0", behaviour{timing: lost}) }, "stage0")
+	check(lost, func(s *setup) { s.Device.open = func(context.Context) (device.Device, error) { return nil, lost } }, "stage0")
+	check(lost, func(s *setup) { s.declare("stage0", behaviour{launch: func(int) error { return lost }}) }, "stage0")
+	check(lost, func(s *setup) { s.declare("stage0", behaviour{timing: lost}) }, "stage0")
 	check(toolchain.ErrNoCompiler, func(*setup) {}, "stage0", "stage0+TILE_N=32")
 }
 
-// The figures of a run that the ledger would not take are told all the same, without an id that nobody could find.
-func TestALedgerThatCannotBeWritten(t *testing.T) {
+// A run that cannot be recorded is reported without an id.
+func TestLedgerThatCannotBeWritten(t *testing.T) {
 	s := newSetup(t)
-	s.knows("stage0", behaviour{})
-	if err := errors.Join(os.Remove(s.dir), os.WriteFile(s.dir, nil, 0o644)); err != nil { // a file where the ledger was
+	s.declare("stage0", behaviour{})
+	if err := errors.Join(os.Remove(s.dir), os.WriteFile(s.dir, nil, 0o644)); err != nil { // a file in place of the folder
 		t.Fatal(err)
 	}
 	err := s.run(s.request("stage0", "stage0"))
@@ -640,16 +638,16 @@ func TestALedgerThatCannotBeWritten(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if len(s.runs) != 1 || s.runs[0].ID != "" || s.runs[0].Verdict != "merge" {
-		t.Errorf("told of %+v", s.runs)
+		t.Errorf("reported %+v", s.runs)
 	}
 }
 
-func TestEvents(t *testing.T) {
+func TestProgress(t *testing.T) {
 	s := newSetup(t)
-	s.knows("stage0", behaviour{})
-	s.one(s.request("stage0"))
-	want := []Event{
-		{"stage0", "compiling", 0, 0},
+	s.declare("stage0", behaviour{})
+	s.runOne(s.request("stage0"))
+	want := []Progress{
+		{"stage0", "building", 0, 0},
 		{"stage0", "opening the device", 0, 0},
 		{"stage0", "correctness 1x2x40x64 seed 0", 0, 12},
 		{"stage0", "correctness 1x2x40x64 seed 1", 1, 12},
@@ -666,25 +664,25 @@ func TestEvents(t *testing.T) {
 		{"stage0", "timing 1x2x40x64", 0, 2},
 		{"stage0", "timing 1x1x33x64:causal", 1, 2},
 	}
-	if diff := cmp.Diff(want, s.events); diff != "" {
+	if diff := cmp.Diff(want, s.steps); diff != "" {
 		t.Error(diff)
 	}
-	s.Watch = nil // nobody need watch
+	s.Progress = nil // the callback is optional
 	if err := s.run(s.request("stage0")); err != nil {
 		t.Error(err)
 	}
 }
 
-// What the ship carries must hold its own budgets, or a plain run on a machine without a GPU fails.
+// Otherwise `attune run` would fail on a machine without a GPU and a compiler.
 func TestShippedStagesAreWithinTheirBudgets(t *testing.T) {
 	s := newSetupOf(t, kernels.SDPA(), nil, t.TempDir())
-	s.Open, s.NoDevice = nil, "no GPU"
+	s.Device = NoDevice("no GPU")
 	for _, stage := range s.Kernel.Stages {
 		for _, arch := range stage.Archs {
 			t.Run(stage.Name+" for "+arch, func(t *testing.T) {
 				r := s.request(stage.Name)
-				r.Arch, s.Facts.Arch, s.runs = arch, "", nil
-				expect(t, s.one(r), "not-measured pass/not-measured/not-measured/not-measured")
+				r.Arch, s.runs = arch, nil
+				expectOutcome(t, s.runOne(r), "not-measured pass/not-measured/not-measured/not-measured")
 			})
 		}
 	}
@@ -703,7 +701,7 @@ func TestShippedTargets(t *testing.T) {
 		}
 	}
 	if sorted := slices.Sorted(slices.Values(got)); len(slices.Compact(sorted)) != len(got) {
-		t.Errorf("one comes twice: %v", got)
+		t.Errorf("a target is listed twice: %v", got)
 	}
 	for _, stage := range kernel.Stages {
 		needed := []spec.Variant{stage.Variant()}
@@ -718,7 +716,7 @@ func TestShippedTargets(t *testing.T) {
 			}
 		}
 	}
-	for _, s := range kernel.Selections { // a machine without a compiler must be able to run them
+	for _, s := range kernel.Selections { // a machine without a compiler needs them
 		parent, _ := s.Parent()
 		for _, v := range append(s.Variants(), parent) {
 			if want := v.String() + " for " + s.Archs[0]; !slices.Contains(got, want) {

@@ -25,12 +25,12 @@ import (
 	"attune/kernels"
 )
 
-// gpu is a double of a machine with a GPU. Its devices compute attention on the CPU, from nothing but the arguments of a job, and take
-// times that a test knows beforehand.
-type gpu struct {
+// fakeGPU stands for a machine with a GPU. Its devices compute attention on the CPU from the
+// arguments of a job, and take times that the test sets.
+type fakeGPU struct {
 	facts     device.Facts
-	variants  map[string]string    // whose an image is
-	behaviour map[string]behaviour // of variants; those that have none are right and take 10 us
+	variants  map[string]string    // by image
+	behaviour map[string]behaviour // by variant; without an entry it is correct and takes 10 us
 	opened    int
 	closed    int
 	planned   []device.Plan // of each timing
@@ -38,40 +38,40 @@ type gpu struct {
 
 // behaviour is what the kernel of a variant does.
 type behaviour struct {
-	seconds  float64 // a launch, or 10 us
-	causal   float64 // the same with a causal mask, where it is another time
-	noise    float64 // standard deviation of that, as a share
-	answers  func(out []byte)
+	seconds  float64          // per launch; 0 for 10 us
+	causal   float64          // per launch with a causal mask; 0 for seconds
+	noise    float64          // relative standard deviation of the times
+	output   func(out []byte) // changes the output
 	findings []device.Finding
-	launch   func(number int) error // is asked before each problem, counted from 0
+	launch   func(number int) error // called before each problem, counted from 0
 	timing   error
 
-	throttled []int // samples of each timing that something held the clocks down in: they take twice as long
+	throttled []int // samples of each timing in which the GPU is throttled; they take twice as long
 }
 
-func newGPU(arch string) *gpu {
-	return &gpu{
-		facts:    device.Facts{Kind: "cuda", Name: "a double", Arch: arch, Multiprocessors: 1},
+func newGPU(arch string) *fakeGPU {
+	return &fakeGPU{
+		facts:    device.Facts{Kind: "cuda", Name: "a fake", Arch: arch, Multiprocessors: 1},
 		variants: map[string]string{}, behaviour: map[string]behaviour{},
 	}
 }
 
-func (g *gpu) open(context.Context) (device.Device, error) {
+func (g *fakeGPU) open(context.Context) (device.Device, error) {
 	g.opened++
-	return &opened{gpu: g}, nil
+	return &fakeDevice{fakeGPU: g}, nil
 }
 
-// opened is a device for one variant.
-type opened struct {
-	*gpu
+// fakeDevice is one opened device.
+type fakeDevice struct {
+	*fakeGPU
 	launches int
 	lost     bool
 	shut     bool
 }
 
-func (d *opened) Facts() device.Facts { return d.facts }
+func (d *fakeDevice) Facts() device.Facts { return d.facts }
 
-func (d *opened) Close() error {
+func (d *fakeDevice) Close() error {
 	if !d.shut {
 		d.shut = true
 		d.closed++
@@ -79,8 +79,8 @@ func (d *opened) Close() error {
 	return nil
 }
 
-// usable refuses what a lost device can no longer do.
-func (d *opened) usable(err error) error {
+// usable refuses the use of a lost device.
+func (d *fakeDevice) usable(err error) error {
 	if d.lost || d.shut {
 		return isolate.ErrUsedUp
 	}
@@ -88,15 +88,15 @@ func (d *opened) usable(err error) error {
 	return err
 }
 
-func (d *opened) of(job device.Job) behaviour {
+func (d *fakeDevice) of(job device.Job) behaviour {
 	name, known := d.variants[string(job.Image)]
 	if !known {
-		panic("BUG: a test ran an image that it has not declared")
+		panic("BUG: a test ran an image that it did not declare")
 	}
 	return d.behaviour[name]
 }
 
-func (d *opened) Run(ctx context.Context, job device.Job) (*device.Outcome, error) {
+func (d *fakeDevice) Run(ctx context.Context, job device.Job) (*device.Outcome, error) {
 	b := d.of(job)
 	if b.launch != nil {
 		if err := d.usable(b.launch(d.launches)); err != nil {
@@ -111,13 +111,13 @@ func (d *opened) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 	if err != nil {
 		return nil, err
 	}
-	if b.answers != nil {
-		b.answers(out)
+	if b.output != nil {
+		b.output(out)
 	}
 	return &device.Outcome{Outputs: [][]byte{out}, Findings: b.findings, Loaded: device.Attributes{Registers: 42, MaxThreads: 256}}, nil
 }
 
-func (d *opened) Time(ctx context.Context, jobs []device.Job, plan device.Plan) ([]device.Series, error) {
+func (d *fakeDevice) Time(ctx context.Context, jobs []device.Job, plan device.Plan) ([]device.Series, error) {
 	d.planned = append(d.planned, plan)
 	var all []device.Series
 	for i, job := range jobs {
@@ -134,7 +134,8 @@ func (d *opened) Time(ctx context.Context, jobs []device.Job, plan device.Plan) 
 		random := rand.New(rand.NewPCG(7, uint64(i)))
 		series := device.Series{LaunchesPerSample: plan.MostLaunches(), Copies: 4}
 		for i := range plan.Samples {
-			seconds, reading := b.seconds*(1+b.noise*random.NormFloat64()), device.Reading{ClockMHz: 1980, MemoryClockMHz: 3201, PowerWatts: 300, Celsius: 40}
+			seconds := b.seconds * (1 + b.noise*random.NormFloat64())
+			reading := device.Reading{ClockMHz: 1980, MemoryClockMHz: 3201, PowerWatts: 300, Celsius: 40}
 			if slices.Contains(b.throttled, i) {
 				seconds, reading.ClockMHz, reading.Throttled = 2*seconds, 990, []string{"power cap"}
 			}
@@ -151,10 +152,10 @@ func (d *opened) Time(ctx context.Context, jobs []device.Job, plan device.Plan) 
 	return all, nil
 }
 
-// attend computes what a job asks for: the arguments are all it knows of the problem.
+// attend computes the output of a job from its arguments.
 func attend(ctx context.Context, job device.Job) ([]byte, error) {
 	if len(job.Args) != 13 {
-		return nil, fmt.Errorf("%d arguments", len(job.Args))
+		return nil, fmt.Errorf("a job with %d arguments", len(job.Args))
 	}
 	scalar := func(i int) uint32 { return binary.LittleEndian.Uint32(job.Args[i].Scalar) }
 	values := func(codes, descale int) []float64 {
@@ -187,35 +188,35 @@ func attend(ctx context.Context, job device.Job) ([]byte, error) {
 		memory = binary.LittleEndian.AppendUint16(memory, uint16(half.Float16FromFloat64(x)))
 	}
 	if len(memory) != job.Args[3].Output {
-		return nil, fmt.Errorf("an output of %d bytes for %d", job.Args[3].Output, len(memory))
+		return nil, fmt.Errorf("an output buffer of %d bytes for %d", job.Args[3].Output, len(memory))
 	}
 	return memory, nil
 }
 
-// watched is a device under a sanitizer.
-type watched struct {
-	*opened
+// sanitizedDevice is a device under compute-sanitizer.
+type sanitizedDevice struct {
+	*fakeDevice
 	findings []device.Finding
 	err      error
 }
 
-func (*watched) Tool() string { return "memcheck" }
+func (*sanitizedDevice) Tool() string { return "memcheck" }
 
-func (w *watched) Findings() ([]device.Finding, error) {
-	return w.findings, errors.Join(w.err, w.Close())
+func (d *sanitizedDevice) Findings() ([]device.Finding, error) {
+	return d.findings, errors.Join(d.err, d.Close())
 }
 
-// setup is a lab around a double, with a ledger of its own, and the runs that it has told of.
+// setup is a lab with a fake GPU and a ledger of its own, and the runs and steps that it reported.
 type setup struct {
 	*Lab
-	t      *testing.T
-	gpu    *gpu
-	dir    string // of the ledger
-	runs   []*run.Run
-	events []Event
+	t     *testing.T
+	gpu   *fakeGPU
+	dir   string // of the ledger
+	runs  []*run.Run
+	steps []Progress
 }
 
-// compiler is the pinned one, or nil where it is not installed.
+// compiler is the pinned one, or nil if it is not installed.
 func compiler(t *testing.T) (*toolchain.Compiler, string) {
 	t.Helper()
 	cacheDir, err := toolchain.CacheDir()
@@ -229,7 +230,7 @@ func compiler(t *testing.T) (*toolchain.Compiler, string) {
 	return c, cacheDir
 }
 
-// newSetup makes a lab for the shipped kernel on a double of an sm_89.
+// newSetup is a lab for the shipped kernel on a fake sm_89.
 func newSetup(t *testing.T) *setup {
 	c, cacheDir := compiler(t)
 	return newSetupOf(t, kernels.SDPA(), c, cacheDir)
@@ -248,9 +249,9 @@ func newSetupOf(t *testing.T, folder fs.FS, c *toolchain.Compiler, cacheDir stri
 	}
 	t.Cleanup(func() { kept.Close() })
 	s.Lab = &Lab{
-		Kernel: kernel, Builder: toolchain.NewBuilder(folder, c, cacheDir), Ledger: kept, Open: s.gpu.open, Facts: s.gpu.facts,
-		Git: toolchain.Git{SHA: "0123abc", Branch: "main"}, Version: "0.0.0", Watch: func(e Event) { s.events = append(s.events, e) },
-		Render: report.Markdown, RenderBench: report.BenchMarkdown,
+		Kernel: kernel, Builder: toolchain.NewBuilder(folder, c, cacheDir), Ledger: kept, Device: GPU(s.gpu.facts, s.gpu.open),
+		Git: toolchain.Git{SHA: "0123abc", Branch: "main"}, Version: "0.0.0", Progress: func(p Progress) { s.steps = append(s.steps, p) },
+		Render: report.Markdown, RenderBench: report.BenchMarkdown, RenderProfiles: report.ProfileFiles,
 	}
 	return s
 }
@@ -264,26 +265,36 @@ func (s *setup) variant(text string) spec.Variant {
 	return v
 }
 
-// knows declares a variant to the double, with what its kernel does.
-func (s *setup) knows(text string, b behaviour) {
+// declare tells the fake GPU what the kernel of a variant does.
+func (s *setup) declare(text string, b behaviour) {
 	s.t.Helper()
-	target, err := s.target(Request{}, s.variant(text))
+	arch, err := Arch(s.variant(text).Stage(), "", s.Device.facts.Arch)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	image, _, err := s.Builder.Build(s.t.Context(), target)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	image := s.built(text, arch)
 	s.gpu.variants[string(image.PTX)] = text
 	s.gpu.variants[string(image.Cubin)] = text
 	s.gpu.behaviour[text] = b
 }
 
-// request asks for variants on two small shapes, the first of which is judged.
+// built is the image of a variant.
+func (s *setup) built(variant, arch string) *toolchain.Image {
+	s.t.Helper()
+	image, _, err := s.Builder.Build(s.t.Context(), Target(s.Kernel, s.variant(variant), arch))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return image
+}
+
+// request is for variants on two small shapes, of which the first is a benchmark shape.
 func (s *setup) request(variants ...string) Request {
 	s.t.Helper()
-	r := Request{Shapes: shapes(s.t, "1x2x40x64", "1x1x33x64:causal"), Judged: shapes(s.t, "1x2x40x64"), Seeds: []uint64{0, 1}, Samples: 40}
+	r := Request{
+		Shapes: shapes(s.t, "1x2x40x64", "1x1x33x64:causal"), Benchmark: shapes(s.t, "1x2x40x64"),
+		Seeds: []uint64{0, 1}, Samples: 40,
+	}
 	for _, text := range variants {
 		r.Variants = append(r.Variants, s.variant(text))
 	}
@@ -303,14 +314,14 @@ func shapes(t *testing.T, texts ...string) []tensor.Shape {
 	return all
 }
 
-// run does a request, and keeps the records.
+// run carries out a request and keeps the records.
 func (s *setup) run(r Request) error {
 	s.t.Helper()
 	return s.Run(s.t.Context(), r, func(r *run.Run) { s.runs = append(s.runs, r) })
 }
 
-// one does a request for one variant, which the lab must manage, and gives its record.
-func (s *setup) one(r Request) *run.Run {
+// runOne carries out a request for one variant and returns its record.
+func (s *setup) runOne(r Request) *run.Run {
 	s.t.Helper()
 	if err := s.run(r); err != nil {
 		s.t.Fatal(err)
@@ -321,7 +332,7 @@ func (s *setup) one(r Request) *run.Run {
 	return s.runs[0]
 }
 
-// recorded lists the variants in the ledger, the oldest first.
+// recorded lists the variants in the ledger, oldest first.
 func (s *setup) recorded() []string {
 	s.t.Helper()
 	entries, err := s.Ledger.List(context.Background(), ledger.Filter{OldestFirst: true})
@@ -335,8 +346,8 @@ func (s *setup) recorded() []string {
 	return variants
 }
 
-// expect holds the outcome of a run against "verdict resources/correctness/performance/profile".
-func expect(t *testing.T, r *run.Run, want string) {
+// expectOutcome compares a run with "verdict resources/correctness/performance/profile".
+func expectOutcome(t *testing.T, r *run.Run, want string) {
 	t.Helper()
 	got := fmt.Sprintf("%s %s/%s/%s/%s", r.Verdict, r.Gates.Resources, r.Gates.Correctness, r.Gates.Performance, r.Gates.Profile)
 	if got != want {
@@ -344,10 +355,10 @@ func expect(t *testing.T, r *run.Run, want string) {
 	}
 }
 
-// says looks for a text among reasons.
-func says(t *testing.T, reasons []string, want string) {
+// expectReason looks for a text among reasons.
+func expectReason(t *testing.T, reasons []string, want string) {
 	t.Helper()
 	if !slices.ContainsFunc(reasons, func(reason string) bool { return strings.Contains(reason, want) }) {
-		t.Errorf("no reason says %q: %q", want, reasons)
+		t.Errorf("no reason contains %q: %q", want, reasons)
 	}
 }

@@ -82,8 +82,7 @@ func TestNewJob(t *testing.T) {
 	}
 }
 
-// A kernel that writes logarithms of sums has a place for them right behind o; its maps still count from q.
-// The ranges are those of the arguments that a job has at their places, and of nothing else.
+// The ranges are those of the integer arguments of a job, by their index.
 func TestParameterRanges(t *testing.T) {
 	check := func(lse toolchain.LSE) {
 		t.Helper()
@@ -98,11 +97,11 @@ func TestParameterRanges(t *testing.T) {
 				continue
 			}
 			if len(arg.Scalar) != 4 {
-				t.Fatalf("argument %d is no number", i)
+				t.Fatalf("argument %d is no scalar", i)
 			}
 			n := int64(int32(binary.LittleEndian.Uint32(arg.Scalar)))
 			if values[n] = true; n < r.Least || n > r.Most {
-				t.Errorf("argument %d is %d, and %+v was said", i, n, r)
+				t.Errorf("argument %d is %d, outside %+v", i, n, r)
 			}
 		}
 		if diff := cmp.Diff(map[int64]bool{6: true, 3: true, 5: true, 7: true, 1: true}, values); diff != "" || len(ranges) != 5 {
@@ -116,6 +115,7 @@ func TestParameterRanges(t *testing.T) {
 	check(toolchain.LSERounded)
 }
 
+// A kernel that writes the log-sum-exp has its buffer after o. Tensor maps count arguments from q.
 func TestNewJobWithLSE(t *testing.T) {
 	image := &toolchain.Image{PTX: []byte("ptx")}
 	image.Record.Launch = toolchain.Launch{
@@ -125,7 +125,7 @@ func TestNewJobWithLSE(t *testing.T) {
 	job := newJob(image, device.Facts{}, in)
 	sizes := []int{len(job.Args), job.Args[3].Output, job.Args[4].Output, len(job.Args[5].Input), job.Args[14].TensorMap.Arg}
 	if diff := cmp.Diff([]int{15, 2 * 6 * 33 * 64, 4 * 6 * 33, 24, 3}, sizes); diff != "" {
-		t.Errorf("arguments, bytes of o, of lse and of factors, and what is mapped:\n%s", diff)
+		t.Errorf("arguments, bytes of o, of lse and of factors, and the mapped argument:\n%s", diff)
 	}
 	if err := job.Check(); err != nil {
 		t.Error(err)
@@ -149,12 +149,12 @@ func TestNewJobWithLSE(t *testing.T) {
 		t.Errorf("o of BF16 is mapped as %s, in %d bytes", job.Args[14].TensorMap.Type, job.Args[3].Output)
 	}
 	if _, lse := outputs(toolchain.Launch{}, outcome, nil, 1); lse != nil {
-		t.Errorf("a kernel that writes none has logarithms %v", lse)
+		t.Errorf("a kernel without log-sum-exp has %v", lse)
 	}
 }
 
-// Logarithms of sums that are off, or not there, make an answer wrong whose output is right.
-func TestLSEIsJudged(t *testing.T) {
+// A wrong log-sum-exp is an error even if O is right.
+func TestLSEIsChecked(t *testing.T) {
 	in := tensor.Draw(shapes(t, "1x2x33x64:kv=20:causal")[0], 0, tensor.Options{})
 	answer, err := oracle.Compute(t.Context(), in, nil)
 	if err != nil {
@@ -174,11 +174,11 @@ func TestLSEIsJudged(t *testing.T) {
 			outcome.Outputs[1] = binary.LittleEndian.AppendUint32(outcome.Outputs[1], math.Float32bits(float32(x)))
 		}
 		ref := &reference{in, answer}
-		off, err := compare(ref, launch, outcome, tolerance)
+		off, err := compareOutputs(ref, launch, outcome, tolerance)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, wrong := judge(ref, launch, off, nil, 1, tolerance)
+		_, wrong := applyLimits(ref, launch, off, nil, 1, tolerance)
 		if got := strings.Join(wrong, "; "); (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", what, got, want)
 		}
@@ -190,10 +190,10 @@ func TestLSEIsJudged(t *testing.T) {
 			lse[i] /= math.Ln2
 		}
 	}, "lse: max_err")
-	check("rows that see no key have zeros", func(lse []float64) { clear(lse[:13]) }, "lse: 13 rows are not what they should be")
+	check("rows that see no key have zeros", func(lse []float64) { clear(lse[:13]) }, "lse: 13 rows are not finite, or are finite instead of minus infinity")
 }
 
-// What a kernel asks for beyond the arguments that all have: clusters, and tensor maps in its own order.
+// A Hopper kernel has clusters, and tensor maps in the order of its launch contract.
 func TestNewJobOfHopper(t *testing.T) {
 	image := &toolchain.Image{PTX: []byte("ptx")}
 	image.Record.Launch = toolchain.Launch{
@@ -221,14 +221,14 @@ func TestNewJobOfHopper(t *testing.T) {
 		}}},
 	}
 	if diff := cmp.Diff(want, job.Args[13:]); diff != "" {
-		t.Errorf("the arguments behind the others (-want +got):\n%s", diff)
+		t.Errorf("the tensor maps (-want +got):\n%s", diff)
 	}
 	if err := job.Check(); err != nil {
 		t.Error(err)
 	}
 }
 
-// A kernel of clusters and tensor maps goes the way of all others, from its source to the simulator's answer.
+// A kernel with clusters and tensor maps runs from its source to an output of the simulator.
 func TestTensorMapsOnTheSimulator(t *testing.T) {
 	c, cacheDir := compiler(t)
 	if c == nil {
@@ -248,7 +248,7 @@ func TestTensorMapsOnTheSimulator(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The third tile is cut off, and the fourth, which makes the cluster whole, is none.
+		// The third tile is partial, and the fourth only completes the cluster.
 		in := tensor.Draw(tensor.Shape{Batch: 1, Heads: 2, SeqQ: 40, SeqK: 5, HeadDim: 64}, 0, tensor.Options{})
 		d := simdevice.Open(simdevice.Options{Schedules: 3, Checks: true, Limit: time.Minute})
 		job := newJob(image, d.Facts(), in)
@@ -285,20 +285,20 @@ func TestGrid(t *testing.T) {
 		}
 	}
 	one, three := toolchain.Launch{QueryRows: 32}, toolchain.Launch{QueryRows: 32, BlocksPerMultiprocessor: 3}
-	check("as many heads as one dimension takes", one, 1, 65535, 32, 1, [3]int{1, 65535, 1})
-	check("one more goes into another", one, 2, 32768, 64, 1, [3]int{2, 32768, 2})
-	check("heads that cannot be shared out evenly leave blocks over", one, 1, 65537, 32, 1, [3]int{1, 32769, 2})
-	check("blocks that stay, as many as fit", three, 2, 8, 512, 10, [3]int{30, 1, 1})
-	check("blocks that stay, no more than tiles", three, 2, 8, 32, 10, [3]int{16, 1, 1})
-	pairs, staying := toolchain.Launch{QueryRows: 32, Cluster: 2}, toolchain.Launch{QueryRows: 32, BlocksPerMultiprocessor: 3, Cluster: 4}
+	check("the limit of heads in one dimension", one, 1, 65535, 32, 1, [3]int{1, 65535, 1})
+	check("one more uses a second dimension", one, 2, 32768, 64, 1, [3]int{2, 32768, 2})
+	check("an odd number of heads leaves idle blocks", one, 1, 65537, 32, 1, [3]int{1, 32769, 2})
+	check("persistent blocks, as many as fit", three, 2, 8, 512, 10, [3]int{30, 1, 1})
+	check("persistent blocks, no more than tiles", three, 2, 8, 32, 10, [3]int{16, 1, 1})
+	pairs, persistent := toolchain.Launch{QueryRows: 32, Cluster: 2}, toolchain.Launch{QueryRows: 32, BlocksPerMultiprocessor: 3, Cluster: 4}
 	check("whole clusters", pairs, 2, 8, 65, 1, [3]int{4, 16, 1})
-	check("clusters that stay, as many as fit", staying, 2, 8, 512, 10, [3]int{28, 1, 1})
-	check("clusters that stay, no more than tiles need", staying, 1, 5, 32, 10, [3]int{8, 1, 1})
-	check("clusters that stay, on a device that does not say its size", staying, 2, 8, 32, 0, [3]int{4, 1, 1})
-	check("blocks that stay, on a device that does not say its size", three, 2, 8, 32, 0, [3]int{3, 1, 1})
+	check("persistent clusters, as many as fit", persistent, 2, 8, 512, 10, [3]int{28, 1, 1})
+	check("persistent clusters, no more than tiles need", persistent, 1, 5, 32, 10, [3]int{8, 1, 1})
+	check("persistent clusters, on a device of unknown size", persistent, 2, 8, 32, 0, [3]int{4, 1, 1})
+	check("persistent blocks, on a device of unknown size", three, 2, 8, 32, 0, [3]int{3, 1, 1})
 }
 
-func TestWhatADeviceRuns(t *testing.T) {
+func TestLoadable(t *testing.T) {
 	for _, test := range []struct {
 		cubin, device, want string
 	}{
@@ -312,8 +312,8 @@ func TestWhatADeviceRuns(t *testing.T) {
 			image.Cubin = []byte(test.cubin)
 		}
 		facts := device.Facts{Arch: test.device}
-		if got := string(loadable(image, facts)); got != test.want || string(ranAs(image, facts)) != test.want {
-			t.Errorf("with cubin %q on %s it loads %s as %s, want %s", test.cubin, test.device, got, ranAs(image, facts), test.want)
+		if form, code := loadable(image, facts); string(code) != test.want || form != test.want {
+			t.Errorf("with cubin %q on %s it loads %s as %s, want %s", test.cubin, test.device, code, form, test.want)
 		}
 	}
 }

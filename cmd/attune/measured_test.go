@@ -14,9 +14,9 @@ import (
 	"attune/internal/run"
 )
 
-// measured LEDGER ARCH VERDICT SHAPE... records the latest run of a ledger once more, as if a GPU had made it: with times on these shapes and with
-// this verdict.
-func onGPU(ts *testscript.TestScript, neg bool, args []string) {
+// measured LEDGER ARCH VERDICT SHAPE... records the latest run of a ledger again as a run of a GPU,
+// with times on these shapes and with this verdict.
+func measured(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 4 {
 		ts.Fatalf("usage: measured LEDGER ARCH VERDICT SHAPE...")
 	}
@@ -30,7 +30,7 @@ func onGPU(ts *testscript.TestScript, neg bool, args []string) {
 	r.Time = time.Now().UTC().Truncate(time.Millisecond)
 	r.ID = ledger.NewID(r.Time, r.Stage)
 	r.Device, r.Facts = "cuda", &device.Facts{Kind: "cuda", Name: "a GPU", Arch: args[1]}
-	r.Asked.Simulation, r.Reproduces = nil, ""
+	r.Requested.Simulation, r.Reproduces = nil, ""
 	r.Verdict = gate.Verdict(args[2])
 	series := device.Series{Seconds: []float64{10e-6, 10.1e-6, 10.2e-6}, LaunchesPerSample: 50}
 	for _, shape := range args[3:] {

@@ -15,19 +15,21 @@ import (
 	"attune/internal/toolchain"
 )
 
-// argumentO is the number of o among a kernel's arguments.
+// argumentO is the index of o among a kernel's arguments.
 const argumentO = 3
 
-// newJob is the launch of an attention kernel, with the arguments in the order of its entry function (q, k, v, o, lse if the kernel writes
-// it, descale_q, descale_k, descale_v, heads, group, queries, keys, causal, softmax_scale, and the tensor maps that the kernel asks for).
+// newJob is the launch of an attention kernel. The arguments are in the order of its entry
+// function: q, k, v, o, lse if the kernel writes it, descale_q, descale_k, descale_v, heads, group,
+// queries, keys, causal, softmax_scale, and the tensor maps that the launch contract names.
 func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) device.Job {
 	shape, launch := in.Shape, image.Record.Launch
 	causal := int32(0)
 	if shape.Causal {
 		causal = 1
 	}
+	_, code := loadable(image, facts)
 	job := device.Job{
-		Image:              loadable(image, facts),
+		Image:              code,
 		Entry:              image.Record.Kernel,
 		Grid:               grid(launch, shape, facts),
 		Block:              [3]int{launch.Threads, 1, 1},
@@ -53,22 +55,24 @@ func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) devic
 	return job
 }
 
-// parameterRanges is what the numbers among a kernel's arguments may be, by the names that the compiler gives its parameters: that of the kernel with
-// their place.
+// parameterRanges are the ranges of a kernel's integer arguments, by PTX parameter name. The
+// compiler names a parameter after the kernel and its index.
 func parameterRanges(kernel string, launch toolchain.Launch) map[string]mutate.Range {
-	first := argumentO + 4 // behind o and three descale factors
+	first := argumentO + 4 // after o and three descale factors
 	if launch.LSE != "" {
 		first++
 	}
 	all := map[string]mutate.Range{}
 	extent := mutate.Range{Least: 1, Most: tensor.MaxExtent}
-	for i, r := range []mutate.Range{{Least: 1, Most: math.MaxInt32}, extent, extent, extent, {Least: 0, Most: 1}} { // heads, group, queries, keys, causal
+	heads, causal := mutate.Range{Least: 1, Most: math.MaxInt32}, mutate.Range{Least: 0, Most: 1}
+	for i, r := range []mutate.Range{heads, extent, extent, extent, causal} { // extents: group, queries, keys
 		all[fmt.Sprintf("%s_param_%d", kernel, first+i)] = r
 	}
 	return all
 }
 
-// newTensorMap describes q, k, v or o to a kernel: columns, rows and heads, of which a box has one head.
+// newTensorMap is the tensor map of q, k, v or o. Its dimensions are columns, rows and heads; a box
+// covers one head.
 func newTensorMap(m toolchain.TensorMap, output toolchain.Output, shape tensor.Shape) *device.TensorMap {
 	dtype, size, rows, heads := "u8", 1, shape.SeqK, shape.KVHeadCount()
 	if m.Argument == argumentO {
@@ -92,17 +96,19 @@ func newTensorMap(m toolchain.TensorMap, output toolchain.Output, shape tensor.S
 		Box:     []int{m.InnerBytes / size, m.Rows, 1},
 		Swizzle: swizzle,
 		OOB:     "zero",
-		// The rows of a tensor lie one behind the other, so that whatever L2 fetches beside a box is soon wanted as well.
+		// The rows of a tensor are contiguous, so the bytes that L2 fetches beyond a box are used
+		// soon after.
 		L2Promotion: "256B",
 	}}
 }
 
-// mostInGrid is how many blocks a grid can have in y, and in z.
-const mostInGrid = 65535
+// maxGridYZ is CUDA's limit of a grid in y, and in z.
+const maxGridYZ = 65535
 
-// grid has a block for each tile of query rows of each head: tiles in x, heads in y and, where those are too many for y, in z as well. Where heads share
-// K/V heads, y has those that share one and z the K/V heads: a block then need not divide to find its own. Where the kernel's
-// blocks take tile after tile, there are as many as the device holds at once. In x there are whole clusters.
+// grid has a block for each tile of query rows of each head. Tiles are in x, in whole clusters.
+// Heads are in y, and also in z if there are too many. With grouped heads, y has the heads of a
+// group and z the K/V heads, so that a block needs no division to find its own. A persistent kernel
+// gets as many blocks as the device holds at once.
 func grid(launch toolchain.Launch, shape tensor.Shape, facts device.Facts) [3]int {
 	heads, tiles := shape.HeadCount(), (shape.SeqQ+launch.QueryRows-1)/launch.QueryRows
 	cluster := max(launch.Cluster, 1)
@@ -113,36 +119,22 @@ func grid(launch toolchain.Launch, shape tensor.Shape, facts device.Facts) [3]in
 	}
 	y, z := shape.Group(), shape.KVHeadCount()
 	if y == 1 {
-		z = (heads + mostInGrid - 1) / mostInGrid
+		z = (heads + maxGridYZ - 1) / maxGridYZ
 		y = (heads + z - 1) / z
 	}
 	return [3]int{(tiles + cluster - 1) / cluster * cluster, y, z}
 }
 
-// form is which part of an image a device runs.
-type form string
-
-const (
-	asCode form = "cubin" // the machine code that ptxas made
-	asPTX  form = "ptx"   // what the device itself makes of the PTX
-)
-
-// ranAs is machine code where it was built and fits the device, and PTX where not.
-func ranAs(image *toolchain.Image, facts device.Facts) form {
+// loadable is the part of an image that a device runs: the machine code ("cubin") if it was built
+// and fits the device, else the PTX ("ptx"), which the device compiles or simulates.
+func loadable(image *toolchain.Image, facts device.Facts) (form string, data []byte) {
 	if image.Cubin != nil && native(image.Record.Arch, facts.Arch) {
-		return asCode
+		return "cubin", image.Cubin
 	}
-	return asPTX
+	return "ptx", image.PTX
 }
 
-func loadable(image *toolchain.Image, facts device.Facts) []byte {
-	if ranAs(image, facts) == asCode {
-		return image.Cubin
-	}
-	return image.PTX
-}
-
-// outputs decodes what a kernel has written on some rows: O, and the logarithms of its sums, if it writes those.
+// outputs decodes some rows of a kernel's output: O, and the log-sum-exp if the kernel writes it.
 func outputs(launch toolchain.Launch, outcome *device.Outcome, rows oracle.Rows, dims int) (o, lse []float64) {
 	codes := oracle.Take(rows, outcome.Outputs[0], 2*dims)
 	if launch.Output == toolchain.BF16 {

@@ -7,7 +7,7 @@ import (
 	"attune/internal/run"
 )
 
-func TestWhatWasTakenOverIsSaid(t *testing.T) {
+func TestReusedResultsAreNamed(t *testing.T) {
 	check := func(as *run.MeasuredAs, text, document string) {
 		t.Helper()
 		r := passing()
@@ -25,7 +25,7 @@ func TestWhatWasTakenOverIsSaid(t *testing.T) {
 	}
 	const id = "20261115-031521-stage6-0a1b2c"
 	check(&run.MeasuredAs{Run: id, Variant: "stage6", Times: true},
-		"\n  measured as  stage6, the same machine code: its answers and times of run "+id+" stand here too\n",
-		"\nMeasured as stage6, the same machine code: its answers and times of run "+id+" stand here too.\n")
-	check(&run.MeasuredAs{Run: id, Variant: "stage6"}, "code: its answers of run "+id, "code: its answers of run "+id)
+		"\n  measured as  stage6, the same machine code: outputs and times are those of run "+id+"\n",
+		"\nMeasured as stage6, the same machine code: outputs and times are those of run "+id+".\n")
+	check(&run.MeasuredAs{Run: id, Variant: "stage6"}, "code: outputs are those of run "+id, "code: outputs are those of run "+id)
 }

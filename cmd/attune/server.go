@@ -10,10 +10,13 @@ import (
 	"attune/internal/device/isolate"
 )
 
-// deviceCommand is how attune serves a machine to itself, in a process that may be lost. It is not for people.
-func (a *app) deviceCommand() *cobra.Command {
+// serverName is the hidden command with which the program starts itself as a device server.
+const serverName = "device-server"
+
+// serverCommand serves a GPU to the parent process. A kernel that crashes ends only this process.
+func (a *app) serverCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:    serverVerb + " INDEX",
+		Use:    serverName + " INDEX",
 		Short:  "serve a GPU to the parent process",
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),

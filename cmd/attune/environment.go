@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"attune/internal/lab"
+	"attune/internal/ledger"
+	"attune/internal/report"
+	"attune/internal/spec"
+	"attune/internal/terminal"
+	"attune/internal/toolchain"
+	"attune/kernels"
+)
+
+// kernelPath is the folder of the kernel: the requested one, or the one in the working directory.
+// It is empty for the kernel in the program.
+func (a *app) kernelPath() string {
+	const here = "kernels/sdpa"
+	if a.kernelDir != "" {
+		return a.kernelDir
+	}
+	if _, err := os.Stat(filepath.Join(here, spec.File)); err == nil {
+		return here
+	}
+	return ""
+}
+
+// kernel loads the kernel's spec, and returns the folder with its sources.
+func (a *app) kernel() (*spec.Kernel, fs.FS, error) {
+	path, folder := a.kernelPath(), kernels.SDPA()
+	if path != "" {
+		folder = os.DirFS(path)
+	}
+	kernel, err := spec.Load(folder)
+	if err != nil && path != "" {
+		err = fmt.Errorf("kernel %s: %w", path, err)
+	}
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	return kernel, folder, nil
+}
+
+// git is the state of the repository with the kernel's folder, or of the one that the program was
+// built from.
+func (a *app) git(ctx context.Context) toolchain.Git {
+	if path := a.kernelPath(); path != "" {
+		return toolchain.ReadGit(ctx, path)
+	}
+	return builtFrom()
+}
+
+// builder builds images with the machine's compiler. Without one it has the shipped images, and the
+// compiler is nil.
+func (a *app) builder(ctx context.Context, folder fs.FS) (*toolchain.Builder, *toolchain.Compiler, error) {
+	cacheDir, err := toolchain.CacheDir()
+	if err != nil {
+		return nil, nil, err
+	}
+	compiler, err := toolchain.Find(ctx, cacheDir)
+	if err != nil {
+		compiler = nil
+		a.noCompiler = err
+	}
+	return toolchain.NewBuilder(folder, compiler, cacheDir), compiler, nil
+}
+
+func (a *app) ledgerPath() string {
+	if a.ledgerDir != "" {
+		return a.ledgerDir
+	}
+	if dir := os.Getenv("ATTUNE_LEDGER"); dir != "" {
+		return dir
+	}
+	return ".attune"
+}
+
+func (a *app) openLedger(ctx context.Context) (*ledger.Ledger, error) {
+	return ledger.Open(ctx, a.ledgerPath())
+}
+
+// workplace is a lab with its progress on the status line.
+type workplace struct {
+	*lab.Lab
+	status   *terminal.Status
+	compiler *toolchain.Compiler // nil if there is none
+	last     lab.Progress
+}
+
+// newWorkplace is a workplace without ledger and device. The caller closes it.
+func (a *app) newWorkplace(ctx context.Context, kernel *spec.Kernel, folder fs.FS) (*workplace, error) {
+	images, compiler, err := a.builder(ctx, folder)
+	if err != nil {
+		return nil, err
+	}
+	w := &workplace{status: a.status(), compiler: compiler}
+	w.Lab = &lab.Lab{
+		Kernel: kernel, Builder: images, Render: report.Markdown, RenderBench: report.BenchMarkdown, RenderProfiles: report.ProfileFiles,
+		Progress: func(p lab.Progress) {
+			w.last = p
+			w.status.Set("%s", progressText(p))
+		},
+	}
+	return w, nil
+}
+
+// newRecordingWorkplace is a workplace with a ledger.
+func (a *app) newRecordingWorkplace(ctx context.Context, kernel *spec.Kernel, folder fs.FS) (*workplace, error) {
+	w, err := a.newWorkplace(ctx, kernel, folder)
+	if err != nil {
+		return nil, err
+	}
+	w.Git, w.Version = a.git(ctx), version()
+	w.Ledger, err = a.openLedger(ctx)
+	return w, err
+}
+
+// close clears the status line and closes the ledger.
+func (w *workplace) close() {
+	w.status.Clear()
+	if w.Ledger != nil {
+		w.Ledger.Close()
+	}
+}
+
+func progressText(p lab.Progress) string {
+	if p.Total > 0 {
+		return fmt.Sprintf("%s: %s (%d of %d)", p.Subject, p.Step, p.Done+1, p.Total)
+	}
+	return fmt.Sprintf("%s: %s", p.Subject, p.Step)
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"attune/internal/device"
+	"attune/internal/lab"
+	"attune/internal/run"
+	"attune/internal/spec"
+)
+
+// requestOptions select what to run.
+type requestOptions struct {
+	shapes, seeds, against, arch string
+	rounds                       int
+	l2                           run.L2
+}
+
+// request makes a request of the options. Shapes and seeds that are not given are the spec's, for
+// the simulator or for a GPU. All errors are reported together.
+func (o requestOptions) request(kernel *spec.Kernel, args []string, simulated bool) (lab.Request, error) {
+	r := lab.Request{Samples: o.rounds, L2: o.l2, Arch: o.arch}
+	var errs [5]error
+	r.Variants, r.Selections, errs[0] = named(kernel, args)
+	if len(args) == 0 {
+		r.Variants = stageVariants(kernel)
+	}
+	shapes, seeds := kernel.Run.Shapes, kernel.Run.Seeds
+	if simulated {
+		shapes, seeds = kernel.Run.SimShapes, kernel.Run.SimSeeds
+	}
+	if o.shapes == "" {
+		o.shapes = strings.Join(shapes, ",")
+	}
+	r.Shapes, errs[1] = kernel.Shapes(o.shapes)
+	r.Benchmark, errs[2] = kernel.Shapes(strings.Join(kernel.Run.Benchmark, ","))
+	r.Seeds, errs[3] = parseSeeds(o.seeds, seeds)
+	if o.against != "" {
+		against, err := kernel.Variant(o.against)
+		if err != nil {
+			errs[4] = fmt.Errorf("--against: %w", err)
+		}
+		r.Against = &against
+	}
+	return r, errors.Join(errs[:]...)
+}
+
+// variantsOnly is the request of a command that does not take selections.
+func (o requestOptions) variantsOnly(kernel *spec.Kernel, args []string, simulated bool) (lab.Request, error) {
+	r, err := o.request(kernel, args, simulated)
+	errs := []error{err}
+	for _, s := range r.Selections {
+		_, err := kernel.Variant(s.Name) // its error says how to name a variant of the selection
+		errs = append(errs, err)
+	}
+	return r, errors.Join(errs...)
+}
+
+// named reads the variants and selections of a command line.
+func named(kernel *spec.Kernel, args []string) (variants []spec.Variant, selections []*spec.Selection, err error) {
+	var errs []error
+	for _, text := range args {
+		if s := kernel.Selection(text); s != nil {
+			selections = append(selections, s)
+			continue
+		}
+		v, err := kernel.Variant(text)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		variants = append(variants, v)
+	}
+	return variants, selections, errors.Join(errs...)
+}
+
+func stageVariants(kernel *spec.Kernel) []spec.Variant {
+	var all []spec.Variant
+	for _, stage := range kernel.Stages {
+		all = append(all, stage.Variant())
+	}
+	return all
+}
+
+// runnable drops stages that the device cannot run, with a message. The user has named none of
+// them.
+func (a *app) runnable(variants []spec.Variant, deviceArch string) []spec.Variant {
+	return slices.DeleteFunc(variants, func(v spec.Variant) bool {
+		_, err := lab.Arch(v.Stage(), "", deviceArch)
+		if err != nil {
+			fmt.Fprintf(a.stderr, "attune: skipping %s: %v\n", v, err)
+		}
+		return err != nil
+	})
+}
+
+func parseSeeds(text string, otherwise []uint64) ([]uint64, error) {
+	if text == "" {
+		return otherwise, nil
+	}
+	var seeds []uint64
+	for _, field := range strings.Split(text, ",") {
+		seed, err := strconv.ParseUint(field, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("seed %q is not a non-negative integer", field)
+		}
+		seeds = append(seeds, seed)
+	}
+	return seeds, nil
+}
+
+// seedFlag is --seeds of a command that takes one seed.
+func seedFlag(f *pflag.FlagSet, into *uint64) {
+	f.Uint64Var(into, "seeds", 0, "seed of the inputs; one")
+}
+
+// l2Flag is the flag of commands that time kernels.
+func l2Flag(f *pflag.FlagSet, into *run.L2) {
+	f.TextVar(into, "l2", run.Warm,
+		"`state` of L2 before a timed launch: warm (with the inputs) or cold (flushed; the time of the flush is subtracted and shown)")
+}
+
+// launchesFlag is the flag of commands that compare times.
+func launchesFlag(f *pflag.FlagSet, into *int) {
+	f.IntVar(into, "launches", device.UsualLaunches, fmt.Sprintf("limit of launches in a graph, 1 to %d; the start of a graph is "+
+		"shared by its launches, so times from graphs of other lengths differ", device.LimitLaunches))
+}
+
+func checkLaunches(n int) error {
+	if n < 1 || n > device.LimitLaunches {
+		return fmt.Errorf("--launches %d: want 1 to %d", n, device.LimitLaunches)
+	}
+	return nil
+}

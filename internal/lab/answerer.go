@@ -1,0 +1,84 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"attune/internal/device"
+	"attune/internal/oracle"
+	"attune/internal/spec"
+	"attune/internal/tensor"
+	"attune/internal/toolchain"
+)
+
+// Answerer is a variant with a device of its own that computes outputs for any inputs. It passes no
+// gate and writes no record.
+type Answerer struct {
+	variant spec.Variant
+	image   *toolchain.Image
+	session *session
+}
+
+// Answerer builds a variant, for an architecture or, if that is empty, for the device, and opens a
+// device. The caller closes the Answerer.
+func (l *Lab) Answerer(ctx context.Context, v spec.Variant, arch string) (*Answerer, error) {
+	images, err := l.buildAll(ctx, arch, v)
+	if err != nil {
+		return nil, err
+	}
+	a := &Answerer{v, images[v.String()], l.newSession()}
+	if _, err := a.session.ready(ctx); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// Answer computes some rows of the output for inputs. A kernel with a finding or a failure returns
+// a WrongError: the errors of its output would say nothing about its arithmetic.
+func (a *Answerer) Answer(ctx context.Context, in *tensor.Inputs, rows oracle.Rows) ([]float64, error) {
+	outcome, err := a.session.run(ctx, a.image, in)
+	wrong := ""
+	switch {
+	case device.Classify(err).LosesDevice():
+		wrong = err.Error()
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", a.variant, err)
+	case len(outcome.Findings) > 0:
+		wrong = findingText(outcome.Findings[0])
+	default:
+		o, _ := outputs(a.image.Record.Launch, outcome, rows, in.Shape.HeadDim)
+		return o, nil
+	}
+	p := problem{in.Shape, in.Seed, in.Options.Distribution}
+	return nil, &WrongError{a.variant.String(), fmt.Sprintf("%s: %s", p, wrong)}
+}
+
+// Close closes the device.
+func (a *Answerer) Close() error {
+	a.session.close()
+	return nil
+}
+
+// Arithmetics are the stages of a kernel that differ in their arithmetic, as far as the device can
+// run them. Stages with equal error shares have the same arithmetic, and the last of them stands
+// for all.
+func Arithmetics(kernel *spec.Kernel, arch, deviceArch string) []spec.Variant {
+	var last []*spec.Stage
+	for _, stage := range kernel.Stages {
+		if _, err := Arch(stage, arch, deviceArch); err != nil {
+			continue
+		}
+		i := slices.IndexFunc(last, func(s *spec.Stage) bool { return s.ErrorShare == stage.ErrorShare })
+		if i < 0 {
+			last = append(last, stage)
+		} else {
+			last[i] = stage
+		}
+	}
+	var variants []spec.Variant
+	for _, stage := range last {
+		variants = append(variants, stage.Variant())
+	}
+	return variants
+}

@@ -1,0 +1,230 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"attune/internal/device"
+	"attune/internal/oracle"
+	"attune/internal/peer"
+	"attune/internal/run"
+	"attune/internal/tensor"
+	"attune/internal/toolchain"
+)
+
+// Peers is the process that runs the peers of a bench: a peer.Helper.
+type Peers interface {
+	Facts() peer.Facts
+	Missing(p peer.Peer) error
+	Prepare(ctx context.Context, p peer.Peer, in *tensor.Inputs, g peer.Graph) error
+	Answer(ctx context.Context, p peer.Peer) ([]float32, error)
+	Sample(ctx context.Context, p peer.Peer, samples int, rest time.Duration) ([]float64, error)
+	Forget(ctx context.Context) error
+	Lost() bool
+	Close() error
+}
+
+// peerShare limits the error of a peer, as a share of the quantisation error of FP8 inputs. It
+// equals the share of variants with E4M3 products.
+const peerShare = 1
+
+// startPeers starts the process of the peers. If that fails, all of them are skipped.
+func (b *bench) startPeers(ctx context.Context) error {
+	wanted := b.wantedPeers()
+	names := peerNames(wanted)
+	if names == "" {
+		return nil
+	}
+	ours, err := b.session.ready(ctx)
+	if err != nil {
+		return err
+	}
+	b.lab.progress(Progress{Subject: names, Step: "starting"})
+	peers, err := b.request.StartPeers(ctx)
+	if err == nil {
+		if err = sameGPU(peers.Facts(), ours.Facts()); err != nil {
+			peers.Close()
+		}
+	}
+	if err != nil {
+		return b.skip(ctx, names, "", err)
+	}
+	b.peers = peers
+	facts := peers.Facts()
+	b.result.Peers = &facts
+	return b.skipMissing(ctx, wanted)
+}
+
+func (b *bench) closePeers() {
+	if b.peers != nil {
+		b.peers.Close()
+		b.peers = nil
+	}
+}
+
+// forgetPeers frees the peers' inputs of a shape.
+func (b *bench) forgetPeers(ctx context.Context, shape tensor.Shape) error {
+	if b.peers == nil {
+		return nil
+	}
+	if err := b.peers.Forget(ctx); err != nil {
+		return b.recoverPeers(ctx, "peers", shape.String(), err)
+	}
+	return nil
+}
+
+// skipMissing skips, on all shapes, the peers that the process does not have.
+func (b *bench) skipMissing(ctx context.Context, wanted []peer.Peer) error {
+	for _, p := range wanted {
+		err := b.peers.Missing(p)
+		if err == nil {
+			continue
+		}
+		b.excluded[p.String()] = true
+		if p.Welcome { // it was not requested by name
+			continue
+		}
+		if err := b.skip(ctx, p.String(), "", err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sameGPU refuses peers that would run on another GPU than the variants.
+func sameGPU(peers peer.Facts, ours device.Facts) error {
+	bare := func(uuid string) string { return strings.ToLower(strings.TrimPrefix(uuid, "GPU-")) }
+	if peers.GPU == ours.Name && (peers.UUID == "" || ours.UUID == "" || bare(peers.UUID) == bare(ours.UUID)) {
+		return nil
+	}
+	return &peer.Error{
+		Why: fmt.Sprintf("they would run on %s %s, and the variants run on %s %s", peers.GPU, peers.UUID, ours.Name, ours.UUID),
+		Do:  "set CUDA_VISIBLE_DEVICES to one GPU",
+	}
+}
+
+// wantedPeers are the requested peers that are not excluded.
+func (b *bench) wantedPeers() []peer.Peer {
+	return slices.DeleteFunc(slices.Clone(b.request.Peers), func(p peer.Peer) bool { return b.excluded[p.String()] })
+}
+
+// peerNames lists the peers that were requested by name.
+func peerNames(peers []peer.Peer) string {
+	var all []string
+	for _, p := range peers {
+		if !p.Welcome {
+			all = append(all, p.String())
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// skip records why a peer was not timed. It returns an error only if the bench was interrupted.
+func (b *bench) skip(ctx context.Context, name, shape string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	skipped := run.Skipped{Name: name, Shape: shape, Why: err.Error()}
+	var reason *peer.Error
+	if errors.As(err, &reason) {
+		skipped.Why, skipped.Do = reason.Why, reason.Do
+	}
+	b.result.Skipped = append(b.result.Skipped, skipped)
+	return nil
+}
+
+// checkPeers prepares every peer and compares its output with the reference.
+func (b *bench) checkPeers(ctx context.Context, ref *reference, g peer.Graph) ([]*contender, error) {
+	shape := ref.inputs.Shape.String()
+	var all []*contender
+	for _, p := range b.wantedPeers() {
+		if b.peers == nil {
+			break
+		}
+		if b.excluded[p.String()] {
+			continue // since this loop began
+		}
+		c := &contender{peer: p, row: run.BenchRow{
+			Shape: shape, Name: p.String(), Peer: true, DType: p.DType, Launches: g.Launches, Copies: g.Copies,
+		}}
+		b.lab.progress(Progress{Subject: p.String(), Step: "correctness " + shape})
+		if err := b.checkPeer(ctx, c, ref); err != nil {
+			var failed error
+			if all, failed = b.dropPeer(ctx, c, all, ref, err); failed != nil {
+				return nil, failed
+			}
+			continue
+		}
+		all = append(all, c)
+	}
+	return all, ctx.Err()
+}
+
+// checkPeer prepares one peer and compares its output with the reference.
+func (b *bench) checkPeer(ctx context.Context, c *contender, ref *reference) error {
+	if err := b.peers.Prepare(ctx, c.peer, ref.inputs, c.graph()); err != nil {
+		return err
+	}
+	output, err := b.peers.Answer(ctx, c.peer)
+	if err != nil {
+		return err
+	}
+	tolerance := b.lab.Kernel.Tolerance
+	rows := toFloat64(oracle.Take(ref.want.Rows, output, ref.inputs.Shape.HeadDim))
+	found, err := oracle.Compare(rows, ref.want, oracle.Tolerance{Abs: tolerance.Atol, Rel: tolerance.Rtol})
+	if err != nil {
+		return err
+	}
+	result := checked{errors: outputErrors{Errors: found}}
+	_, result.wrong = applyLimits(ref, toolchain.Launch{}, result.errors, nil, peerShare, tolerance)
+	c.setErrors(result.errors, result.firstWrong())
+	return nil
+}
+
+func toFloat64(values []float32) []float64 {
+	wide := make([]float64, len(values))
+	for i, x := range values {
+		wide[i] = float64(x)
+	}
+	return wide
+}
+
+// dropPeer skips a peer and returns the others. If the process was lost with it, the others are
+// prepared in a new one.
+func (b *bench) dropPeer(ctx context.Context, c *contender, all []*contender, ref *reference, err error) ([]*contender, error) {
+	lost := b.peers.Lost()
+	if err := b.recoverPeers(ctx, c.row.Name, c.row.Shape, err); err != nil {
+		return nil, err
+	}
+	rest := slices.DeleteFunc(slices.Clone(all), func(other *contender) bool { return other == c })
+	if !lost {
+		return rest, nil
+	}
+	for _, c := range rest {
+		if b.peers == nil {
+			return nil, nil // startPeers has recorded why
+		}
+		if err := b.peers.Prepare(ctx, c.peer, ref.inputs, c.graph()); err != nil {
+			return b.dropPeer(ctx, c, rest, ref, err)
+		}
+	}
+	return rest, nil
+}
+
+// recoverPeers skips a peer. If its process was lost, the peer is excluded from the rest of the
+// bench and the others get a new process.
+func (b *bench) recoverPeers(ctx context.Context, name, shape string, err error) error {
+	if err := b.skip(ctx, name, shape, err); err != nil {
+		return err
+	}
+	if !b.peers.Lost() {
+		return nil
+	}
+	b.excluded[name] = true
+	b.closePeers()
+	return b.startPeers(ctx)
+}

@@ -1,0 +1,232 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+
+	"attune/internal/run"
+	"attune/internal/spec"
+	"attune/internal/tensor"
+	"attune/internal/toolchain"
+)
+
+// Request says what to run.
+type Request struct {
+	Variants   []spec.Variant
+	Selections []*spec.Selection // after the variants
+	Shapes     []tensor.Shape
+	Benchmark  []tensor.Shape // the performance gate counts those of them that are among Shapes
+	Seeds      []uint64
+	Samples    int           // of each shape's time
+	L2         run.L2        // state of the L2 cache before a timed launch
+	Against    *spec.Variant // replaces the parent of every variant
+	Arch       string        // replaces the device's, or the newest of the stage
+
+	Reproduces string // id of the recorded run that this request repeats
+}
+
+// RequestError is the error of a request that cannot be carried out.
+type RequestError string
+
+func (e RequestError) Error() string { return string(e) }
+
+// Check refuses shapes and architectures that a variant does not support. It needs no device.
+func (r Request) Check() error {
+	_, err := r.plan("")
+	return err
+}
+
+// plan is a checked request. Its selections are resolved: later steps take the variant of a shape
+// from here.
+type plan struct {
+	Request
+	entries []entry        // variants, then selections, in the order of the request
+	gated   []tensor.Shape // shapes that the performance gate counts
+}
+
+// entry is one requested variant or selection.
+type entry struct {
+	name      string
+	selection *spec.Selection // nil for a variant
+	parts     []part          // one for a variant; one per chosen variant for a selection
+}
+
+// part is a variant and the shapes that it takes.
+type part struct {
+	variant   spec.Variant
+	selection *spec.Selection // whose table chose the variant; nil where the request names it
+	shapes    []tensor.Shape
+	gated     []tensor.Shape // shapes that the performance gate of this part counts
+	parent    *spec.Variant  // nil where there is none to be measured against
+}
+
+// plan checks the request for a device. With an empty architecture it does not look at the device.
+func (r Request) plan(deviceArch string) (*plan, error) {
+	p := &plan{Request: r, gated: gatedShapes(r.Shapes, r.Benchmark)}
+	for _, shape := range r.Shapes {
+		if shape.Group() > 1 && max(shape.Group(), shape.KVHeadCount()) > maxGridYZ {
+			return nil, RequestError(fmt.Sprintf("shape %s has %d K/V heads over all batches, each for %d heads; "+
+				"a grid of grouped heads holds at most %d of either",
+				shape, shape.KVHeadCount(), shape.Group(), maxGridYZ))
+		}
+	}
+	for _, v := range r.Variants {
+		one := part{variant: v, shapes: r.Shapes, gated: p.gated}
+		if err := r.complete(&one, deviceArch); err != nil {
+			return nil, err
+		}
+		p.entries = append(p.entries, entry{name: v.String(), parts: []part{one}})
+	}
+	for _, s := range r.Selections {
+		e, err := r.resolve(s, deviceArch)
+		if err != nil {
+			return nil, err
+		}
+		p.entries = append(p.entries, e)
+	}
+	if r.Against != nil { // a variant's own parent has the variant's head dim
+		return p, checkHeadDim(*r.Against, r.Shapes)
+	}
+	return p, nil
+}
+
+// resolve assigns every shape to the variant that a selection chooses for it. The parts are in the
+// order of the selection's table.
+func (r Request) resolve(s *spec.Selection, deviceArch string) (entry, error) {
+	e := entry{name: s.Name, selection: s}
+	for _, v := range s.Variants() {
+		e.parts = append(e.parts, part{variant: v, selection: s})
+	}
+	for _, shape := range r.Shapes {
+		chosen, err := s.Choose(shape)
+		if err != nil {
+			return e, RequestError(err.Error())
+		}
+		i := slices.IndexFunc(e.parts, func(p part) bool { return p.variant.String() == chosen.Variant.String() })
+		e.parts[i].shapes = append(e.parts[i].shapes, shape)
+	}
+	e.parts = slices.DeleteFunc(e.parts, func(p part) bool { return len(p.shapes) == 0 })
+	for i := range e.parts {
+		p := &e.parts[i]
+		p.gated = gatedShapes(p.shapes, r.Benchmark)
+		if err := r.complete(p, deviceArch); err != nil {
+			return e, fmt.Errorf("%s: %w", s.Name, err)
+		}
+	}
+	return e, nil
+}
+
+// complete checks a part and finds its parent. A variant with another head dim than the parent has
+// none: the two have no shape in common.
+func (r Request) complete(p *part, deviceArch string) error {
+	if _, err := Arch(p.variant.Stage(), r.Arch, deviceArch); err != nil {
+		return err
+	}
+	if err := checkHeadDim(p.variant, p.shapes); err != nil {
+		return err
+	}
+	if p.parent = r.Against; p.parent != nil {
+		return nil
+	}
+	parent, ok := p.variant.Parent()
+	if p.selection != nil {
+		parent, ok = p.selection.Parent()
+	}
+	if ok && HeadDim(parent) == HeadDim(p.variant) {
+		p.parent = &parent
+	}
+	return nil
+}
+
+func checkHeadDim(v spec.Variant, shapes []tensor.Shape) error {
+	dim, fixed := v.Value(spec.HeadDimKnob)
+	for _, shape := range shapes {
+		if fixed && dim != shape.HeadDim {
+			return RequestError(fmt.Sprintf("shape %s has head dim %d, and %s is built for %d",
+				shape, shape.HeadDim, v, dim))
+		}
+	}
+	return nil
+}
+
+// gatedShapes are the shapes that the performance gate counts: the benchmark shapes among them, or
+// all where there is none.
+func gatedShapes(shapes, benchmark []tensor.Shape) []tensor.Shape {
+	var gated []tensor.Shape
+	for _, shape := range shapes {
+		if slices.Contains(benchmark, shape) {
+			gated = append(gated, shape)
+		}
+	}
+	if gated == nil {
+		return shapes
+	}
+	return gated
+}
+
+// on is the variant that takes a shape.
+func (e entry) on(shape tensor.Shape) spec.Variant {
+	for _, p := range e.parts {
+		if slices.Contains(p.shapes, shape) {
+			return p.variant
+		}
+	}
+	panic("BUG: a shape that is not in the plan")
+}
+
+// variants are those of all parts, and their parents if the request is timed against them.
+func (p *plan) variants(withParents bool) []spec.Variant {
+	var all []spec.Variant
+	for _, e := range p.entries {
+		for _, part := range e.parts {
+			all = append(all, part.variant)
+			if withParents && part.parent != nil {
+				all = append(all, *part.parent)
+			}
+		}
+	}
+	return all
+}
+
+// HeadDim is the head dim that a variant is built for; 0 if it is not fixed at build time.
+func HeadDim(v spec.Variant) int {
+	dim, _ := v.Value(spec.HeadDimKnob)
+	return dim
+}
+
+// Target is the build of a variant for an architecture.
+func Target(kernel *spec.Kernel, v spec.Variant, arch string) toolchain.Target {
+	knobs := map[string]int{}
+	for _, s := range v.Values() {
+		knobs[s.Knob] = s.Value
+	}
+	return toolchain.Target{Kernel: kernel.Name, Variant: v.String(), Source: v.Stage().Source, Arch: arch, Knobs: knobs}
+}
+
+// ShippedTargets are the builds that ship with a kernel: every stage, every variant of a selection
+// and their parents, for each of their architectures.
+func ShippedTargets(kernel *spec.Kernel) []toolchain.Target {
+	var targets []toolchain.Target
+	add := func(archs []string, variants []spec.Variant, parent spec.Variant, hasParent bool) {
+		if hasParent {
+			variants = append(variants, parent)
+		}
+		for _, v := range variants {
+			for _, arch := range archs {
+				t := Target(kernel, v, arch)
+				if !slices.ContainsFunc(targets, func(known toolchain.Target) bool { return known.String() == t.String() }) {
+					targets = append(targets, t)
+				}
+			}
+		}
+	}
+	for _, stage := range kernel.Stages {
+		parent, ok := stage.Variant().Parent()
+		add(stage.Archs, []spec.Variant{stage.Variant()}, parent, ok)
+	}
+	for _, s := range kernel.Selections {
+		parent, ok := s.Parent()
+		add(s.Archs, s.Variants(), parent, ok)
+	}
+	return targets
+}

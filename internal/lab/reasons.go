@@ -1,0 +1,73 @@
+package lab
+
+import (
+	"fmt"
+	"strings"
+
+	"attune/internal/device"
+	"attune/internal/run"
+)
+
+// failureReasons collects what is wrong with the outputs of a variant. A finding at one place of
+// the code is listed once, with the first problem that showed it and the number of the others.
+type failureReasons struct {
+	list  []failureReason
+	index map[string]int // in list, by findingPlace
+}
+
+type failureReason struct {
+	first, last string // problems
+	others      int    // problems after the first
+	text        string
+}
+
+func (r *failureReasons) add(p problem, row *run.Correctness) {
+	if r.index == nil {
+		r.index = map[string]int{}
+	}
+	for _, f := range row.Findings {
+		key := findingPlace(f)
+		if i, known := r.index[key]; known {
+			if r.list[i].last != p.String() {
+				r.list[i].last = p.String()
+				r.list[i].others++
+			}
+			continue
+		}
+		r.index[key] = len(r.list)
+		r.list = append(r.list, failureReason{first: p.String(), last: p.String(), text: findingText(f)})
+	}
+	for _, text := range row.Wrong[len(row.Findings):] {
+		r.list = append(r.list, failureReason{first: p.String(), text: text})
+	}
+}
+
+func (r *failureReasons) texts() []string {
+	var all []string
+	for _, reason := range r.list {
+		where := reason.first
+		if reason.others > 0 {
+			where += fmt.Sprintf(" and %d more", reason.others)
+		}
+		all = append(all, where+": "+reason.text)
+	}
+	return all
+}
+
+// findingText is a finding with its kind. Some texts already begin with the kind.
+func findingText(f device.Finding) string {
+	if strings.HasPrefix(f.Text, f.Kind+" ") {
+		return f.Text
+	}
+	return f.Kind + ": " + f.Text
+}
+
+// findingPlace identifies a finding across problems: its kind and the places in the code. In a text
+// with a count, "(N times): ", the places stand before the count.
+func findingPlace(f device.Finding) string {
+	places, _, counted := strings.Cut(f.Text, " times): ")
+	if counted {
+		places = places[:strings.LastIndexByte(places, '(')+1]
+	}
+	return f.Kind + ": " + places
+}

@@ -1,0 +1,65 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+
+	"attune/internal/run"
+	"attune/internal/tensor"
+	"attune/internal/toolchain"
+)
+
+// code identifies what the chip executes. Images with equal code are the same program.
+type code struct {
+	hash, arch string
+	launch     string // formatted, to be comparable
+}
+
+// codeOf is zero for no image.
+func codeOf(image *toolchain.Image) code {
+	if image == nil {
+		return code{}
+	}
+	return code{image.Record.CodeHash, image.Record.Arch, fmt.Sprint(image.Record.Launch)}
+}
+
+// measurements has the first measured variant of a command for each code. A later variant with the
+// same code reuses its results: a second measurement would differ by noise only. A variant that the
+// request names twice is measured twice.
+type measurements map[code]*measurement
+
+type measurement struct {
+	run     *run.Run
+	against code // code of the parent that the times were interleaved with; zero without one
+}
+
+// add keeps a complete attempt. A sanitizer's findings are in no row of the record, so a run under
+// one is not reused.
+func (m measurements) add(a *attempt) {
+	complete := a.reused == nil && a.result.Failure == "" && a.result.Requested.Sanitizer == "" &&
+		len(a.result.Correctness) == a.result.Requested.Problems
+	if complete {
+		m[codeOf(a.image)] = &measurement{a.result, a.against}
+	}
+}
+
+// reuse begins an attempt with the results of the same code.
+func (a *attempt) reuse(same *measurement) {
+	a.reused = same
+	a.result.MeasuredAs = &run.MeasuredAs{Run: same.run.ID, Variant: same.run.Variant}
+	a.result.Device, a.result.Facts, a.result.Loaded, a.result.Ran = same.run.Device, same.run.Facts, same.run.Loaded, same.run.Ran
+}
+
+// reusedTimes are the times of the same code if they were interleaved with the same parent, else
+// nil.
+func (a *attempt) reusedTimes(shape tensor.Shape, parent *toolchain.Image) *run.Samples {
+	if a.reused == nil || a.reused.against != codeOf(parent) {
+		return nil
+	}
+	i := slices.IndexFunc(a.reused.run.Samples, func(s run.Samples) bool { return s.Shape == shape.String() })
+	if i < 0 {
+		return nil
+	}
+	a.result.MeasuredAs.Times = true
+	return &a.reused.run.Samples[i]
+}

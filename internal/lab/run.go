@@ -1,0 +1,447 @@
+package lab
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"attune/internal/device"
+	"attune/internal/gate"
+	"attune/internal/measure"
+	"attune/internal/run"
+	"attune/internal/spec"
+	"attune/internal/tensor"
+	"attune/internal/toolchain"
+)
+
+// Run takes each variant through the gates and records it. For a selection it records a run for
+// each part, then one for the whole. Each record is passed to done after it was written to the
+// ledger; a record that could not be written has no id. An error means that the lab itself failed
+// or was interrupted. Failures of a variant are in its record.
+func (l *Lab) Run(ctx context.Context, request Request, done func(*run.Run)) error {
+	p, err := request.plan(l.Device.facts.Arch)
+	if err != nil {
+		return err
+	}
+	r := &runner{l, p, l.startBuilds(ctx, p.Arch, p.variants(l.Device.timed())...), newReferences()}
+	defer r.builds.stop()
+	known := measurements{}
+	for _, e := range p.entries {
+		if e.selection != nil {
+			err = r.runSelection(ctx, e, done)
+		} else {
+			_, err = r.runPart(ctx, e.parts[0], known, done)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runner carries out a plan.
+type runner struct {
+	*Lab
+	plan   *plan
+	builds *builds
+	refs   *references
+}
+
+// runPart takes one variant through the gates on its shapes and records the run.
+func (r *runner) runPart(ctx context.Context, part part, known measurements, done func(*run.Run)) (*run.Run, error) {
+	a := r.newAttempt(part)
+	defer a.session.close()
+	err := a.runGates(ctx, known)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", part.variant, err)
+	}
+	known.add(a)
+	record := a.finish()
+	err = r.record(ctx, record, nil)
+	done(record)
+	return record, err
+}
+
+// attempt is one variant on its way through the gates.
+type attempt struct {
+	*runner
+	part
+	session *session
+	result  *run.Run // the record
+	gates   gate.Gates
+	image   *toolchain.Image
+	reused  *measurement // of the same code, measured earlier
+	against code         // code of the parent, with which the times were interleaved
+	same    bool         // the parent has the same code as the variant
+	timed   bool
+}
+
+const earlierGate = "an earlier gate failed"
+
+func (r *runner) newAttempt(part part) *attempt {
+	open := gate.Unmeasured(earlierGate)
+	return &attempt{
+		runner: r, part: part, session: r.newSession(), result: r.newRecord(r.plan, part),
+		gates: gate.Gates{Resources: open, Correctness: open, Performance: open, Profile: open},
+	}
+}
+
+// finish completes the record.
+func (a *attempt) finish() *run.Run {
+	a.result.SetGates(a.gates)
+	a.result.Verdict = a.gates.Verdict(a.timed)
+	return a.result
+}
+
+func (l *Lab) newRecord(p *plan, part part) *run.Run {
+	record := l.emptyRecord(p.Request, part.shapes)
+	v := part.variant
+	record.Variant, record.Stage, record.Hypothesis = v.String(), v.Stage().Name, v.Stage().Hypothesis
+	if part.parent != nil {
+		record.Parent, record.Change = part.parent.String(), v.Change(*part.parent)
+		record.RequiredSpeedup = v.RequiredSpeedup()
+	}
+	if part.selection != nil {
+		// The required speedup is the selection's; a part must only not be slower than the parent.
+		record.PartOf, record.Requested.Against, record.Reproduces = part.selection.Name, record.Parent, ""
+	}
+	if p.Against != nil {
+		record.Requested.Against = p.Against.String()
+	}
+	if record.Requested.Against != "" {
+		record.RequiredSpeedup = 1
+	}
+	return record
+}
+
+// emptyRecord describes the request and the program.
+func (l *Lab) emptyRecord(r Request, shapes []tensor.Shape) *run.Run {
+	record := &run.Run{
+		SchemaVersion: run.SchemaVersion,
+		Time:          time.Now().UTC().Truncate(time.Millisecond),
+		Kernel:        l.Kernel.Name,
+		Reproduces:    r.Reproduces,
+		Device:        "none",
+		Correctness:   []run.Correctness{},
+		Performance:   []run.Performance{},
+		Requested: run.Requested{
+			Seeds: r.Seeds, Samples: r.Samples, Arch: r.Arch, Problems: len(problems(shapes, r.Seeds)),
+			Simulation: l.Device.simulation,
+		},
+		Git:    l.Git,
+		GitSHA: l.Git.SHA,
+		Attune: l.Version,
+	}
+	for _, shape := range shapes {
+		record.Requested.Shapes = append(record.Requested.Shapes, shape.String())
+	}
+	return record
+}
+
+// runGates goes from gate to gate until one fails.
+func (a *attempt) runGates(ctx context.Context, known measurements) error {
+	if err := a.resources(); err != nil || a.gates.Resources.Status == gate.Fail {
+		return err
+	}
+	if !a.Device.present() {
+		a.gates.Correctness = gate.Unmeasured(a.Device.missing)
+		a.gates.Performance = gate.Unmeasured(device.ErrNoDevice.Error())
+		a.gates.Profile = a.gates.Performance
+		return nil
+	}
+	if same := known[codeOf(a.image)]; same != nil && same.run.Variant != a.result.Variant {
+		a.reuse(same)
+	} else if err := a.open(ctx); err != nil {
+		return err
+	}
+	if err := a.correctness(ctx); err != nil || a.gates.Correctness.Status != gate.Pass {
+		return err
+	}
+	a.gates.Profile = gate.Unmeasured("no profile was taken")
+	if !a.Device.timed() {
+		a.gates.Performance = gate.Unmeasured(device.ErrNoClock.Error())
+		return nil
+	}
+	if a.result.Requested.Sanitizer != "" {
+		a.gates.Performance = gate.Unmeasured("compute-sanitizer slows kernels down too much")
+		return nil
+	}
+	return a.performance(ctx)
+}
+
+// resources builds the variant and compares it with its budget. A variant that does not compile
+// fails this gate.
+func (a *attempt) resources() error {
+	a.step("building", 0, 0)
+	image, err := a.builds.image(a.variant)
+	var refused *toolchain.CompileError
+	switch {
+	case errors.As(err, &refused):
+		a.result.Arch = refused.Target.Arch
+		a.result.Failure = refused.Error()
+		a.result.Log = refused.Output
+		reasons := []string{"it does not compile", strings.TrimRight(refused.Output, "\n")}
+		a.gates.Resources = gate.Check{Status: gate.Fail, Reasons: reasons}
+		return nil
+	case err != nil:
+		return err
+	}
+	a.image = image
+	a.result.Build, a.result.Log = &image.Record, image.Log
+	a.result.Arch, a.result.CodeHash = image.Record.Arch, image.Record.CodeHash
+	a.gates.Resources = gate.Resources(image.Record.Resources, budget(a.variant))
+	return nil
+}
+
+// budget is the stage's, with shared memory in proportion to the head dim: tiles grow with it.
+func budget(v spec.Variant) spec.Budget {
+	b := v.Stage().Budget
+	if own := HeadDim(v.Stage().Variant()); own > 0 {
+		b.SharedBytes = b.SharedBytes * HeadDim(v) / own
+	}
+	return b
+}
+
+func (a *attempt) open(ctx context.Context) error {
+	a.step("opening the device", 0, 0)
+	d, err := a.session.ready(ctx)
+	if err != nil {
+		return err
+	}
+	facts := d.Facts()
+	a.result.Facts, a.result.Device = &facts, facts.Kind
+	return nil
+}
+
+// correctness compares every output with its reference, and adds what a sanitizer found.
+func (a *attempt) correctness(ctx context.Context) error {
+	wrong, err := a.checkAll(ctx)
+	if device.Classify(err) == device.KernelUnsupported {
+		a.gates.Correctness = gate.Unmeasured(err.Error())
+		a.gates.Performance = gate.Unmeasured("this device cannot run the kernel")
+		a.gates.Profile = a.gates.Performance
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if s, ok := a.session.device.(sanitized); ok {
+		a.step("waiting for compute-sanitizer", 0, 0)
+		a.result.Requested.Sanitizer = s.Tool()
+		findings, err := s.Findings()
+		if err != nil && a.result.Failure == "" { // the sanitizer of a lost process may have no report
+			return err
+		}
+		for _, f := range findings {
+			wrong = append(wrong, findingText(f))
+		}
+	}
+	a.gates.Correctness = gate.Correctness(wrong)
+	return nil
+}
+
+// sanitized is a device under compute-sanitizer, which reports after the last launch.
+type sanitized interface {
+	Tool() string
+	Findings() ([]device.Finding, error)
+}
+
+// checkAll runs every problem and lists what is wrong with the outputs. It ends at the first
+// failure that loses the device.
+func (a *attempt) checkAll(ctx context.Context) ([]string, error) {
+	var reasons failureReasons
+	all := problems(a.shapes, a.plan.Seeds)
+	for i, p := range all {
+		a.step("correctness "+p.String(), i, len(all))
+		row, failure, err := a.checkOne(ctx, i, p)
+		if err != nil {
+			return nil, err
+		}
+		if failure != nil {
+			a.recordFailure(failure)
+			return append(reasons.texts(), fmt.Sprintf("%s: %v", p, failure)), nil
+		}
+		reasons.add(p, row)
+		a.result.Correctness = append(a.result.Correctness, *row)
+	}
+	return reasons.texts(), nil
+}
+
+// checkOne checks a problem, or applies the limits to the errors that the same code had.
+func (a *attempt) checkOne(ctx context.Context, i int, p problem) (row *run.Correctness, failure, err error) {
+	ref, err := a.refs.get(ctx, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	if a.reused != nil {
+		reused := a.reused.run.Correctness[i]
+		errs := outputErrors{reused.Errors, reused.LSE}
+		reused.Limits, reused.Wrong = applyLimits(ref, a.image.Record.Launch, errs, reused.Findings,
+			a.variant.Stage().ErrorShare, a.Kernel.Tolerance)
+		reused.Pass = len(reused.Wrong) == 0
+		return &reused, nil, nil
+	}
+	c, err := a.check(ctx, a.session, a.variant, a.image, ref)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.failure != nil {
+		return nil, c.failure, nil
+	}
+	a.result.Loaded = &c.outcome.Loaded
+	a.result.Ran, _ = loadable(a.image, a.session.device.Facts())
+	sum := sha256.Sum256(slices.Concat(c.outcome.Outputs...))
+	return &run.Correctness{
+		Shape: p.shape.String(), Seed: p.seed, Inputs: p.inputs.String(), Errors: c.errors.Errors, LSE: c.errors.lse,
+		InputCost: ref.want.InputCost, Limits: c.limits, Findings: c.outcome.Findings, Wrong: c.wrong,
+		Pass: len(c.wrong) == 0, OutputSHA256: hex.EncodeToString(sum[:]),
+	}, nil, nil
+}
+
+// recordFailure records a fault, a timeout or a crash.
+func (a *attempt) recordFailure(err error) {
+	a.result.Failure = err.Error()
+	a.result.TimedOut = device.Classify(err) == device.KernelTimeout
+}
+
+// performance times every shape, interleaved with the parent if there is one.
+func (a *attempt) performance(ctx context.Context) error {
+	parent, missing := a.parentImage()
+	a.against = codeOf(parent)
+	var pairs []measure.Pair
+	for i, shape := range a.shapes {
+		a.step(fmt.Sprintf("timing %s", shape), i, len(a.shapes))
+		samples, err := a.time(ctx, shape, parent)
+		if errors.Is(err, device.ErrNoClock) {
+			a.gates.Performance = gate.Unmeasured(err.Error())
+			return nil
+		}
+		if device.Classify(err).LosesDevice() {
+			// A kernel that faults while it is timed is incorrect, even if all its outputs were
+			// right.
+			a.recordFailure(err)
+			what := shape.String()
+			if parent != nil { // either of the two kernels may have caused it
+				what += " interleaved with " + a.result.Parent
+			}
+			a.gates.Correctness = gate.Correctness([]string{fmt.Sprintf("timing %s: %v", what, err)})
+			a.gates.Performance = gate.Unmeasured(earlierGate)
+			a.gates.Profile = a.gates.Performance
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		a.addTimes(shape, samples)
+		if samples.Parent != nil && slices.Contains(a.gated, shape) {
+			pairs = append(pairs, pairOf(*samples))
+		}
+	}
+	a.timed = missing == nil
+	if missing != nil {
+		a.gates.Performance = gate.Unmeasured(missing.Error())
+		return nil
+	}
+	a.gateSpeed(pairs)
+	return nil
+}
+
+// gateSpeed compares the speedup over the parent with the required one.
+func (a *attempt) gateSpeed(pairs []measure.Pair) {
+	if a.parent == nil {
+		a.gates.Performance = noParent
+		return
+	}
+	speedup := measure.Speedup{Ratio: 1, Low: 1, High: 1} // of the same code
+	if !a.same {
+		speedup = measure.CompareSpeed(pairs)
+	}
+	a.result.Speedup = &speedup
+	a.gates.Performance = gate.Performance(speedup, a.result.RequiredSpeedup, a.result.Parent)
+	if a.same {
+		a.gates.Performance.Reasons = slices.Insert(a.gates.Performance.Reasons, 0, "same code as "+a.result.Parent)
+	}
+}
+
+// noParent is the performance gate of a variant without a parent.
+var noParent = gate.Check{Status: gate.Pass, Reasons: []string{"it has no parent to be faster than"}}
+
+// parentImage is the image to interleave with: nil if there is no parent, or if it has the same
+// code.
+func (a *attempt) parentImage() (*toolchain.Image, error) {
+	if a.parent == nil {
+		return nil, nil
+	}
+	image, err := a.builds.image(*a.parent)
+	if err != nil {
+		return nil, fmt.Errorf("the parent %s: %w", a.parent, err)
+	}
+	if a.same = codeOf(image) == codeOf(a.image); a.same {
+		return nil, nil
+	}
+	return image, nil
+}
+
+// time takes the samples of one shape, or reuses those of the same code.
+func (a *attempt) time(ctx context.Context, shape tensor.Shape, parent *toolchain.Image) (*run.Samples, error) {
+	if reused := a.reusedTimes(shape, parent); reused != nil {
+		return reused, nil
+	}
+	if a.session.device == nil { // the outputs were reused
+		if err := a.open(ctx); err != nil {
+			return nil, err
+		}
+	}
+	images := []*toolchain.Image{a.image}
+	if parent != nil {
+		images = append(images, parent)
+	}
+	inputs := a.refs.inputs(problem{shape: shape, seed: a.plan.Seeds[0], inputs: tensor.Normal})
+	series, err := a.session.time(ctx, inputs, device.Plan{Samples: a.plan.Samples, ColdL2: a.plan.L2 == run.Cold}, images...)
+	if err != nil {
+		return nil, err
+	}
+	samples := &run.Samples{Shape: shape.String(), Variant: series[0]}
+	if parent != nil {
+		samples.Parent = &series[1]
+	}
+	return samples, nil
+}
+
+// pairOf is the times of a shape and of the parent. Without times of the parent, the two have the
+// same code.
+func pairOf(s run.Samples) measure.Pair {
+	variant, parent := s.Steady()
+	if s.Parent == nil {
+		parent = variant
+	}
+	return measure.Pair{Parent: parent, Variant: variant}
+}
+
+// addTimes adds the times of one shape to the record.
+func (a *attempt) addTimes(shape tensor.Shape, s *run.Samples) {
+	row := run.NewPerformance(shape.FLOPs(), *s)
+	row.Judged = slices.Contains(a.gated, shape)
+	if a.same { // a measured ratio would differ from 1 by noise only
+		one, own := 1.0, row.P50US
+		row.ParentP50US, row.ParentRatio, row.RatioLow, row.RatioHigh = &own, &one, &one, &one
+	}
+	a.result.Performance = append(a.result.Performance, row)
+	a.result.Samples = append(a.result.Samples, *s)
+	a.result.Requested.Timing, a.result.Requested.L2 = a.plan.L2.Timing(), a.plan.L2
+	if row.Judged && a.result.Headline == nil {
+		a.result.Headline = row.Headline()
+	}
+}
+
+func (a *attempt) step(step string, done, total int) {
+	a.progress(Progress{Subject: a.variant.String(), Step: step, Done: done, Total: total})
+}
