@@ -279,7 +279,7 @@ func TestCaseErrors(t *testing.T) {
 	check("too few arguments", caseText(`, {"u32": 5}`, ""), "2 arguments; the kernel takes 3 parameters")
 	check("too many arguments", caseText(`{"u32": 5}`, `{"u32": 5}, {"u32": 6}`), "4 arguments; the kernel takes 3 parameters")
 	check("half a byte", caseText(`{"hex": "0`, `{"hex": "`), "argument 0: encoding/hex: odd length")
-	check("a negative size", caseText("32}", "-1}"), "take -1 bytes of simulated memory for argument 1")
+	check("a negative size", caseText("32}", "-1}"), "allocate -1 bytes of simulated memory for argument 1")
 	check("text after the case", caseText()+"{}", "case.json")
 	check("a bracket after the case", caseText()+"}", "case.json")
 	check("two values of one argument", caseText(`{"u32": 5}`, `{"u32": 5, "f32": 1}`), "argument 2 has 2 values")
