@@ -99,8 +99,8 @@ func TestStage7SelectsByShape(t *testing.T) {
 		{"2x8x512x64", 64, 64, 2},
 		{"1x4x1024x64", 64, 64, 2}, // uses half of the multiprocessors, and beats two steps on all
 		{"1x8x512x64:kv=4096", 64, 64, 2},
-		{"1x8x2048x64", 64, 128, 1},        // one round with tiles of 128 or 256
-		{"2x8x2048x64:causal", 64, 128, 1}, // one round of 256 would end with its longest tile
+		{"1x8x2048x64", 64, 128, 1},        // one wave with tiles of 128 or 256
+		{"2x8x2048x64:causal", 64, 128, 1}, // one wave of 256 would end with its longest tile
 		{"2x8x2048x64", 64, 256, 1},
 		{"32x8x512x64", 64, 256, 1},
 		{"32x32x512x64:causal", 64, 256, 1},
@@ -112,8 +112,8 @@ func TestStage7SelectsByShape(t *testing.T) {
 		{"1x8x1024x128", 128, 64, 1},
 		{"1x4x512x128:kv=2048", 128, 64, 2},
 		{"1x8x2048x128", 128, 128, 1},
-		{"2x8x2048x128:causal", 128, 128, 1}, // two rounds with tiles of 128 or 192
-		{"32x16x512x128", 128, 192, 1},       // 12 rounds of 192 against 16 of 128
+		{"2x8x2048x128:causal", 128, 128, 1}, // two waves with tiles of 128 or 192
+		{"32x16x512x128", 128, 192, 1},       // 12 waves of 192 against 16 of 128
 		{"1x16x16384x128:causal", 128, 192, 1},
 		{"1x1x1x256", 256, 64, 1},
 		{"1x8x1024x256:causal", 256, 64, 1},
