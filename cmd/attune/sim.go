@@ -289,7 +289,7 @@ func printFinding(w io.Writer, f finding.Finding) {
 	if f.Where.PTXLine > 0 {
 		place("at", f.Where)
 	}
-	if f.Other != nil {
+	if f.Other != nil && f.Other.PTXLine > 0 {
 		place("with", *f.Other)
 	}
 	for line := range strings.SplitSeq(f.Detail, "; ") {
