@@ -267,25 +267,33 @@ func printCase(w io.Writer, s *simulation) {
 	}
 }
 
+// findingWidth is the width of a printed finding, in columns.
+const findingWidth = 100
+
 // printFinding writes a finding: its kind, its places with their instructions, and the details line
-// by line.
+// by line. Long lines are broken between words and continue with a deeper indent.
 func printFinding(w io.Writer, f finding.Finding) {
 	times := fmt.Sprintf("%d times", f.Count)
 	if f.Count == 1 {
 		times = "once"
 	}
 	fmt.Fprintf(w, "      %s, %s\n", f.Kind, times)
+	const indent = "        "
+	write := func(first, text, hang string) {
+		lines := wrapped(text, findingWidth-len(indent)-len(hang))
+		fmt.Fprintf(w, "%s%s%s\n", indent, first, strings.ReplaceAll(lines, "\n", "\n"+indent+hang))
+	}
 	place := func(word string, p finding.Place) {
-		fmt.Fprintf(w, "        %-4s  %s: %s\n", word, p, report.PTXLine(p.PTX))
+		write(fmt.Sprintf("%-6s", word), fmt.Sprintf("%s: %s", p, report.PTXLine(p.PTX)), "      ")
 	}
 	if f.Where.PTXLine > 0 {
 		place("at", f.Where)
 	}
-	if f.Other != nil {
+	if f.Other != nil && f.Other.PTXLine > 0 {
 		place("with", *f.Other)
 	}
 	for line := range strings.SplitSeq(f.Detail, "; ") {
-		fmt.Fprintf(w, "        %s\n", line)
+		write("", line, "  ")
 	}
 }
 

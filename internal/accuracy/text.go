@@ -3,6 +3,7 @@ package accuracy
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -17,7 +18,8 @@ var about = map[string]string{
 	"low":      "N(0, 1), with Q and K whose scores grow from key to key, from far below zero",
 }
 
-// Text writes the rows of one distribution as a table: BF16 first, then the rows in order.
+// Text writes the rows of one distribution as a table: BF16 first, then the rows in order. A single
+// shape is part of the heading, so that the table fits 100 columns.
 func Text(w io.Writer, rows []Row) error {
 	if len(rows) == 0 {
 		return nil
@@ -38,7 +40,15 @@ func Text(w io.Writer, rows []Row) error {
 		k := r.KernelError
 		lines = append(lines, append(line, figure(k.RMSE), figure(k.Relative), fmt.Sprintf("%.6f", k.Cosine), r.RecipeError.warning()))
 	}
-	_, err := fmt.Fprintf(w, "inputs %s: %s\n%s%s", rows[0].Inputs, about[rows[0].Inputs], align(lines), samples(rows))
+	heading := rows[0].Inputs
+	if len(seen) == 1 {
+		heading += ", shape " + rows[0].Shape
+		const shapeColumn = 2
+		for i := range lines {
+			lines[i] = slices.Delete(lines[i], shapeColumn, shapeColumn+1)
+		}
+	}
+	_, err := fmt.Fprintf(w, "inputs %s: %s\n%s%s", heading, about[rows[0].Inputs], align(lines), samples(rows))
 	return err
 }
 
