@@ -92,7 +92,7 @@ func TestChosenVariantsKeepNaN(t *testing.T) {
 		l := &lab.Lab{
 			Kernel: kernel, Builder: builder, Device: simulator(simdevice.Options{}),
 		}
-		answerer, err := l.Answerer(t.Context(), v, arch)
+		answerer, err := l.NewVariantRunner(t.Context(), v, arch)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestChosenVariantsKeepNaN(t *testing.T) {
 		for key := 40; key < 72; key++ { // all places of two products of 16 keys
 			in := tensor.Draw(shape, 0, tensor.Options{})
 			in.K.Codes[key*shape.HeadDim] = 0x7F
-			o, err := answerer.Answer(t.Context(), in, nil)
+			o, err := answerer.Output(t.Context(), in, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

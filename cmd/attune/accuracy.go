@@ -146,30 +146,30 @@ func (a *app) measureAccuracy(
 // after an error.
 func (o accuracyOptions) answerers(
 	ctx context.Context, l *lab.Lab, variants []spec.Variant,
-) (all []accuracy.Answerer, closeAll func(), err error) {
-	var opened []*lab.Answerer
+) (all []accuracy.Implementation, closeAll func(), err error) {
+	var opened []*lab.VariantRunner
 	closeAll = func() {
 		for _, v := range opened {
 			_ = v.Close() // the outputs are already here
 		}
 	}
 	for _, v := range variants {
-		answerer, err := l.Answerer(ctx, v, o.arch)
+		answerer, err := l.NewVariantRunner(ctx, v, o.arch)
 		if err != nil {
 			return nil, closeAll, err
 		}
 		opened = append(opened, answerer)
-		all = append(all, accuracy.Answerer{Name: v.String(), Answer: answerer.Answer})
+		all = append(all, accuracy.Implementation{Name: v.String(), Compute: answerer.Output})
 	}
 	if o.host {
-		all = append(all, accuracy.Answerer{Name: hostName, Answer: accuracy.E4M3})
+		all = append(all, accuracy.Implementation{Name: hostName, Compute: accuracy.E4M3})
 	}
 	return all, closeAll, nil
 }
 
 // request makes a request of the options, and returns the variants to measure.
 func (o accuracyOptions) request(kernel *spec.Kernel, args []string, deviceArch string, slow bool) (accuracy.Request, []spec.Variant, error) {
-	r := accuracy.Request{MostWork: oracle.MostWork}
+	r := accuracy.Request{MaxWork: oracle.MaxWork}
 	if o.lengths != "" && o.shapes != "" {
 		return r, nil, usageError{errors.New("--lengths and --shapes: want one of them")}
 	}

@@ -136,7 +136,7 @@ func (a *app) endBench(ctx context.Context, o benchOptions, request lab.BenchReq
 // request checks the options and makes a request of them.
 func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchRequest, error) {
 	r := lab.BenchRequest{
-		Seed: o.seed, Rounds: o.rounds, Launches: o.launches, Rest: o.rest, Arch: o.arch, MaxWork: oracle.MostWork, Command: o.command(args),
+		Seed: o.seed, Rounds: o.rounds, Launches: o.launches, Rest: o.rest, Arch: o.arch, MaxWork: oracle.MaxWork, Command: o.command(args),
 	}
 	switch {
 	case o.rounds < 1:

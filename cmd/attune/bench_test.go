@@ -33,11 +33,11 @@ func someBench() *run.Bench {
 	}
 	for _, shape := range []string{"1x8x512x64", "1x32x16384x64"} {
 		ours, theirs, tflops := 10.5, 21.0, 51.1
-		checked := oracle.Checked{Rows: 4096, Of: 4096}
+		checked := oracle.Coverage{Rows: 4096, Of: 4096}
 		if shape != "1x8x512x64" {
 			checked.Of = 524288
 		}
-		b.Requested, b.Checked = append(b.Requested, shape), append(b.Checked, run.CheckedShape{Shape: shape, Checked: checked})
+		b.Requested, b.Checked = append(b.Requested, shape), append(b.Checked, run.CheckedShape{Shape: shape, Coverage: checked})
 		b.Rows = append(b.Rows,
 			run.BenchRow{Shape: shape, Name: "stage2", DType: "e4m3", P50US: &ours, TFLOPS: &tflops, Seconds: [][]float64{{10.5e-6, 10.5e-6}}},
 			run.BenchRow{

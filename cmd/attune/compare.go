@@ -113,7 +113,7 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 	}
 	return a.compareVariants(ctx, o, w, lab.CompareRequest{
 		A: first, B: second, Shapes: shapes, Seed: o.seed, Rounds: o.rounds, MaxRounds: o.most, L2: o.l2,
-		Launches: o.launches, Arch: o.arch, MaxWork: oracle.MostWork,
+		Launches: o.launches, Arch: o.arch, MaxWork: oracle.MaxWork,
 	})
 }
 

@@ -143,7 +143,7 @@ func change(kernel *spec.Kernel, variant, parent string) string {
 	if errV != nil || errP != nil {
 		return ""
 	}
-	return v.Change(p)
+	return v.Diff(p)
 }
 
 // newestRun is the newest run with times, else the newest run, or nil. Parts of selections are

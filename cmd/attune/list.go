@@ -131,7 +131,7 @@ func (a *app) listKnobs(kernel *spec.Kernel) {
 func (a *app) listShapes(kernel *spec.Kernel) {
 	fmt.Fprintln(a.stdout, "shapes")
 	for _, g := range kernel.Groups {
-		fmt.Fprintf(a.stdout, "  %-10s %s\n", g.Name, joined(g.Problems))
+		fmt.Fprintf(a.stdout, "  %-10s %s\n", g.Name, joined(g.Shapes))
 	}
 }
 
@@ -184,7 +184,7 @@ func listing(kernel *spec.Kernel, wants func(string) bool) map[string]any {
 	if wants("shapes") {
 		shapes := map[string][]string{}
 		for _, g := range kernel.Groups {
-			for _, p := range g.Problems {
+			for _, p := range g.Shapes {
 				shapes[g.Name] = append(shapes[g.Name], p.String())
 			}
 		}

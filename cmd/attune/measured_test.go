@@ -34,7 +34,7 @@ func measured(ts *testscript.TestScript, neg bool, args []string) {
 	r.Verdict = gate.Verdict(args[2])
 	series := device.Series{Seconds: []float64{10e-6, 10.1e-6, 10.2e-6}, LaunchesPerSample: 50}
 	for _, shape := range args[3:] {
-		r.Performance = append(r.Performance, run.Performance{Shape: shape, P50US: 10.1, Samples: 3, Judged: true})
+		r.Performance = append(r.Performance, run.Performance{Shape: shape, P50US: 10.1, Samples: 3, Benchmark: true})
 		r.Samples = append(r.Samples, run.Samples{Shape: shape, Variant: series})
 	}
 	r.Headline = &run.Headline{Shape: args[3], P50US: 10.1}

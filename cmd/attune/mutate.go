@@ -150,11 +150,11 @@ func (a *app) mutateCase(ctx context.Context, o mutateOptions, file string) erro
 	options := o.device.sim.options()
 	var tried, total int
 	mutation := cases.MutationRequest{
-		Options: sim.Options{Checks: options.Checks, Tensor: options.Tensor}, Schedules: options.Schedules, Limit: o.device.limit,
+		Options: sim.Options{Checks: options.Checks, Tensor: options.Tensor}, Schedules: options.Schedules, RunTimeout: o.device.limit,
 		Count: o.count, Seed: o.seed,
-		Watch: func(m mutate.Mutant, done, of int) {
+		Progress: func(m mutate.Mutant, done, of int) {
 			tried, total = done, of
-			status.Set("%s: mutant at line %d: %s (%d of %d)", c.Name, m.Line, m.What, done+1, of)
+			status.Set("%s: mutant at line %d: %s (%d of %d)", c.Name, m.Line, m.Kind, done+1, of)
 		},
 	}
 	if compiler != nil {

@@ -123,7 +123,7 @@ func newestBenches(t *testing.T) benchIDs {
 			return ""
 		}
 		switch launches := flagOf("--launches"); {
-		case launches != "" && launches != fmt.Sprint(device.UsualLaunches): // for figures of other implementations
+		case launches != "" && launches != fmt.Sprint(device.DefaultLaunches): // for figures of other implementations
 		case flagOf("--rest") != "":
 			rest, err := time.ParseDuration(flagOf("--rest"))
 			if err != nil {

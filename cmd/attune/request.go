@@ -128,13 +128,13 @@ func l2Flag(f *pflag.FlagSet, into *run.L2) {
 
 // launchesFlag is the flag of commands that compare times.
 func launchesFlag(f *pflag.FlagSet, into *int) {
-	f.IntVar(into, "launches", device.UsualLaunches, fmt.Sprintf("limit of launches in a graph, 1 to %d; the start of a graph is "+
-		"shared by its launches, so times from graphs of other lengths differ", device.LimitLaunches))
+	f.IntVar(into, "launches", device.DefaultLaunches, fmt.Sprintf("limit of launches in a graph, 1 to %d; the start of a graph is "+
+		"shared by its launches, so times from graphs of other lengths differ", device.MaxLaunches))
 }
 
 func checkLaunches(n int) error {
-	if n < 1 || n > device.LimitLaunches {
-		return fmt.Errorf("--launches %d: want 1 to %d", n, device.LimitLaunches)
+	if n < 1 || n > device.MaxLaunches {
+		return fmt.Errorf("--launches %d: want 1 to %d", n, device.MaxLaunches)
 	}
 	return nil
 }

@@ -286,7 +286,7 @@ func TestKillRate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request := cases.MutationRequest{Options: sim.Options{Checks: true}, Limit: 10 * time.Minute, Count: sample, Seed: 4}
+	request := cases.MutationRequest{Options: sim.Options{Checks: true}, RunTimeout: 10 * time.Minute, Count: sample, Seed: 4}
 	if cacheDir, err := toolchain.CacheDir(); err == nil {
 		if compiler, err := toolchain.Installed(t.Context(), cacheDir); err == nil {
 			request.Assemble = func(ctx context.Context, text []byte, arch string) (string, error) {

@@ -132,7 +132,7 @@ func TestModelsOnSomeRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		some, err := compute(t.Context(), in, rows)
-		if diff := cmp.Diff(oracle.Take(rows, whole, 16), some); err != nil || diff != "" {
+		if diff := cmp.Diff(oracle.SelectRows(rows, whole, 16), some); err != nil || diff != "" {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
 		}
 	}

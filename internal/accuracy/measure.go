@@ -8,11 +8,11 @@ import (
 	"attune/internal/tensor"
 )
 
-// Answerer is an implementation of attention. Answer computes the given rows over quantised inputs:
+// Implementation is an implementation of attention. Answer computes the given rows over quantised inputs:
 // [row, dim].
-type Answerer struct {
-	Name   string
-	Answer func(ctx context.Context, in *tensor.Inputs, rows oracle.Rows) ([]float64, error)
+type Implementation struct {
+	Name    string
+	Compute func(ctx context.Context, in *tensor.Inputs, rows oracle.Rows) ([]float64, error)
 }
 
 // Request selects what to measure: every recipe on every distribution and shape. The errors of all
@@ -22,18 +22,18 @@ type Request struct {
 	Shapes  []tensor.Shape
 	Seeds   []uint64
 	Recipes []tensor.Recipe
-	// MostWork is the number of multiply-adds of a reference above which the errors cover only a
-	// sample of the query rows; usually oracle.MostWork.
-	MostWork float64
+	// MaxWork is the number of multiply-adds of a reference above which the errors cover only a
+	// sample of the query rows; usually oracle.MaxWork.
+	MaxWork float64
 }
 
 // Row holds the errors of one implementation with one recipe on one shape, over all seeds.
 type Row struct {
-	Variant        string `json:"variant"`
-	Inputs         string `json:"inputs"`
-	Recipe         string `json:"recipe"`
-	Shape          string `json:"shape"`
-	oracle.Checked        // for each seed
+	Variant         string `json:"variant"`
+	Inputs          string `json:"inputs"`
+	Recipe          string `json:"recipe"`
+	Shape           string `json:"shape"`
+	oracle.Coverage        // for each seed
 
 	RecipeError Errors `json:"recipe_error"` // against attention over the original values
 	KernelError Errors `json:"kernel_error"` // against attention over the quantised inputs
@@ -45,7 +45,7 @@ type Progress func(step string, done, total int)
 
 // Measure calls done with the rows of each distribution, ordered by implementation, recipe and
 // shape as in the request.
-func Measure(ctx context.Context, r Request, implementations []Answerer, progress Progress, done func([]Row)) error {
+func Measure(ctx context.Context, r Request, implementations []Implementation, progress Progress, done func([]Row)) error {
 	total := len(r.Inputs) * len(r.Shapes) * len(r.Seeds) * len(r.Recipes) * len(implementations)
 	computed := 0
 	report := func(step string) { progress(step, computed, total) }
@@ -55,9 +55,9 @@ func Measure(ctx context.Context, r Request, implementations []Answerer, progres
 			for _, seed := range r.Seeds {
 				p := &problem{
 					inputs: tensor.Draw(shape, seed, tensor.Options{Distribution: inputs}),
-					rows:   oracle.Sample(shape, seed, r.MostWork),
+					rows:   oracle.Sample(shape, seed, r.MaxWork),
 				}
-				t.checked[s] = p.rows.Checked(shape)
+				t.checked[s] = p.rows.Coverage(shape)
 				if err := t.measure(ctx, p, s, report, &computed); err != nil {
 					return err
 				}
@@ -84,7 +84,7 @@ func (t *table) measure(ctx context.Context, p *problem, s int, report func(stri
 		}
 		for j, a := range t.implementations {
 			report(fmt.Sprintf("%s: %s %s", a.Name, p, recipe))
-			got, err := a.Answer(ctx, inputs, p.rows)
+			got, err := a.Compute(ctx, inputs, p.rows)
 			if err != nil {
 				return err
 			}
@@ -127,18 +127,18 @@ func (p *problem) quantize(ctx context.Context, recipe tensor.Recipe) (*tensor.I
 // table holds the tallies of one distribution.
 type table struct {
 	request         Request
-	implementations []Answerer
-	checked         []oracle.Checked // by shape
-	bf16            []tally          // by shape
-	cells           [][][]cell       // by implementation, recipe, shape
+	implementations []Implementation
+	checked         []oracle.Coverage // by shape
+	bf16            []tally           // by shape
+	cells           [][][]cell        // by implementation, recipe, shape
 }
 
 type cell struct{ recipe, kernel tally }
 
-func newTable(r Request, implementations []Answerer) *table {
+func newTable(r Request, implementations []Implementation) *table {
 	t := &table{
 		request: r, implementations: implementations,
-		checked: make([]oracle.Checked, len(r.Shapes)), bf16: make([]tally, len(r.Shapes)),
+		checked: make([]oracle.Coverage, len(r.Shapes)), bf16: make([]tally, len(r.Shapes)),
 	}
 	for range implementations {
 		byRecipe := make([][]cell, len(r.Recipes))
@@ -157,7 +157,7 @@ func (t *table) rows(inputs tensor.Distribution) []Row {
 			for s, shape := range t.request.Shapes {
 				c := &t.cells[j][i][s]
 				rows = append(rows, Row{
-					Variant: a.Name, Inputs: inputs.String(), Recipe: recipe.String(), Shape: shape.String(), Checked: t.checked[s],
+					Variant: a.Name, Inputs: inputs.String(), Recipe: recipe.String(), Shape: shape.String(), Coverage: t.checked[s],
 					RecipeError: c.recipe.errors(), KernelError: c.kernel.errors(), BF16Error: t.bf16[s].errors(),
 				})
 			}

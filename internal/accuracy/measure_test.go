@@ -19,7 +19,7 @@ var (
 	rotated = tensor.Recipe{Hadamard: true}
 )
 
-func measure(t *testing.T, r Request, implementations ...Answerer) []Row {
+func measure(t *testing.T, r Request, implementations ...Implementation) []Row {
 	t.Helper()
 	var rows []Row
 	steps := 0
@@ -39,9 +39,9 @@ func measure(t *testing.T, r Request, implementations ...Answerer) []Row {
 func TestPerfectKernel(t *testing.T) {
 	r := Request{
 		Inputs: []tensor.Distribution{tensor.Normal, tensor.Positive}, Shapes: []tensor.Shape{mustShape(t, "1x2x40x64"), mustShape(t, "1x1x33x64:causal")},
-		Seeds: []uint64{0, 4}, Recipes: []tensor.Recipe{{}, rotated}, MostWork: oracle.MostWork,
+		Seeds: []uint64{0, 4}, Recipes: []tensor.Recipe{{}, rotated}, MaxWork: oracle.MaxWork,
 	}
-	rows := measure(t, r, Answerer{"perfect", oracle.Quantized}, Answerer{"e4m3", E4M3})
+	rows := measure(t, r, Implementation{"perfect", oracle.Quantized}, Implementation{"e4m3", E4M3})
 	var order []string
 	for _, row := range rows {
 		order = append(order, strings.Join([]string{row.Inputs, row.Variant, row.Recipe, row.Shape}, " "))
@@ -72,9 +72,9 @@ func TestSampleOfRows(t *testing.T) {
 	shape := mustShape(t, "1x2x200x64")
 	r := Request{
 		Inputs: []tensor.Distribution{tensor.Normal}, Shapes: []tensor.Shape{shape, mustShape(t, "1x1x40x64")},
-		Seeds: []uint64{0}, Recipes: []tensor.Recipe{{}}, MostWork: 1e6,
+		Seeds: []uint64{0}, Recipes: []tensor.Recipe{{}}, MaxWork: 1e6,
 	}
-	rows := measure(t, r, Answerer{"perfect", func(ctx context.Context, in *tensor.Inputs, rows oracle.Rows) ([]float64, error) {
+	rows := measure(t, r, Implementation{"perfect", func(ctx context.Context, in *tensor.Inputs, rows oracle.Rows) ([]float64, error) {
 		whole, err := oracle.Quantized(ctx, in, nil)
 		if rows != nil {
 			whole[100*64]++
@@ -82,7 +82,7 @@ func TestSampleOfRows(t *testing.T) {
 				t.Error("the sample has row 100; choose another row for this test")
 			}
 		}
-		return oracle.Take(rows, whole, 64), err
+		return oracle.SelectRows(rows, whole, 64), err
 	}})
 	if len(rows) != 2 || rows[0].Whole() || rows[0].Of != 400 || rows[0].Rows < 32 || !rows[1].Whole() {
 		t.Errorf("rows: %+v", rows)
@@ -103,8 +103,8 @@ func TestSampleOfRows(t *testing.T) {
 func TestRecipesReduceErrors(t *testing.T) {
 	rows := measure(t, Request{
 		Inputs: []tensor.Distribution{tensor.Outliers, tensor.Biased}, Shapes: []tensor.Shape{mustShape(t, "1x4x256x64")},
-		Seeds: []uint64{0, 1}, Recipes: []tensor.Recipe{{}, smooth, rotated, {SmoothK: true, Hadamard: true}}, MostWork: oracle.MostWork,
-	}, Answerer{"e4m3", E4M3})
+		Seeds: []uint64{0, 1}, Recipes: []tensor.Recipe{{}, smooth, rotated, {SmoothK: true, Hadamard: true}}, MaxWork: oracle.MaxWork,
+	}, Implementation{"e4m3", E4M3})
 	rmse := map[string]float64{}
 	for _, row := range rows {
 		rmse[row.Inputs+" "+row.Recipe] = row.RecipeError.RMSE
@@ -150,13 +150,13 @@ func TestMeasureFails(t *testing.T) {
 	why := errors.New("no output")
 	nothing := func([]Row) { t.Error("rows without an output") }
 	silent := func(string, int, int) {}
-	fails := Answerer{"fails", func(context.Context, *tensor.Inputs, oracle.Rows) ([]float64, error) { return nil, why }}
-	if err := Measure(t.Context(), r, []Answerer{fails}, silent, nothing); !errors.Is(err, why) {
+	fails := Implementation{"fails", func(context.Context, *tensor.Inputs, oracle.Rows) ([]float64, error) { return nil, why }}
+	if err := Measure(t.Context(), r, []Implementation{fails}, silent, nothing); !errors.Is(err, why) {
 		t.Errorf("error %v, want %v", err, why)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Measure(ctx, r, []Answerer{{"e4m3", E4M3}}, silent, nothing); !errors.Is(err, context.Canceled) {
+	if err := Measure(ctx, r, []Implementation{{"e4m3", E4M3}}, silent, nothing); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want %v", err, context.Canceled)
 	}
 }

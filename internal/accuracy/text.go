@@ -49,7 +49,7 @@ func samples(rows []Row) string {
 	for _, r := range rows {
 		if !seen[r.Shape] && !r.Whole() {
 			seen[r.Shape] = true
-			fmt.Fprintf(text, "  %s: compared %s\n", r.Shape, r.Checked)
+			fmt.Fprintf(text, "  %s: compared %s\n", r.Shape, r.Coverage)
 		}
 	}
 	return text.String()

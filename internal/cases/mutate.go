@@ -17,16 +17,16 @@ import (
 
 // MutationRequest configures Case.Mutate.
 type MutationRequest struct {
-	Options   sim.Options
-	Schedules int           // warp schedules per mutant, until one kills it; 0 means 1
-	Limit     time.Duration // time limit of one run
-	Count     int           // number of mutants to sample; 0 for all
-	Seed      uint64        // of the sample
+	Options    sim.Options
+	Schedules  int           // warp schedules per mutant, until one kills it; 0 means 1
+	RunTimeout time.Duration // time limit of one run
+	Count      int           // number of mutants to sample; 0 for all
+	Seed       uint64        // of the sample
 	// Assemble returns the code hash of PTX. It is nil without a compiler; then no mutant can be
 	// shown to be equivalent.
 	Assemble func(ctx context.Context, ptx []byte, arch string) (string, error)
-	// Watch is a progress callback, called before each mutant runs; may be nil.
-	Watch func(m mutate.Mutant, done, total int)
+	// Progress is a progress callback, called before each mutant runs; may be nil.
+	Progress func(m mutate.Mutant, done, total int)
 }
 
 // MutationReport counts the mutants of its kernel that a case detects.
@@ -37,10 +37,10 @@ type MutationReport struct {
 }
 
 // NotPassedError reports that a case fails already without a mutation.
-type NotPassedError struct{ Case, Wrong string }
+type NotPassedError struct{ Case, Reason string }
 
 func (e *NotPassedError) Error() string {
-	return fmt.Sprintf("%s itself does not pass: %s", e.Case, e.Wrong)
+	return fmt.Sprintf("%s itself does not pass: %s", e.Case, e.Reason)
 }
 
 // Reasons for which a mutant is killed, besides the kinds of findings.
@@ -70,8 +70,8 @@ func (c *Case) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, 
 	report := &MutationReport{Case: c.Name, Arch: c.Arch, Report: mutate.NewReport(len(all))}
 	picked := mutate.Sample(all, m.Count, m.Seed)
 	for i, mutant := range picked {
-		if m.Watch != nil {
-			m.Watch(mutant, i, len(picked))
+		if m.Progress != nil {
+			m.Progress(mutant, i, len(picked))
 		}
 		by, err := t.killedBy(ctx, c.withMutant(mutant), applyMutant(mutant, text))
 		switch {
@@ -80,7 +80,7 @@ func (c *Case) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, 
 		case by != "":
 			report.Kill(mutant, by)
 		default:
-			report.Spare(mutant, mutant.What != otherTensorMap && t.original.Is(ctx, mutant.Apply(text)))
+			report.Survive(mutant, mutant.Kind != otherTensorMap && t.original.IsEquivalent(ctx, mutant.Apply(text)))
 		}
 	}
 	return report, nil
@@ -98,7 +98,7 @@ func (c *Case) tensorMapMutants() []mutate.Mutant {
 			continue
 		}
 		for _, swizzle := range []string{"none", "32B", "64B", "128B"} {
-			m := mutate.Mutant{What: otherTensorMap, Before: tensorMapText(i, a.TensorMap.Swizzle), After: tensorMapText(i, swizzle)}
+			m := mutate.Mutant{Kind: otherTensorMap, Before: tensorMapText(i, a.TensorMap.Swizzle), After: tensorMapText(i, swizzle)}
 			if _, _, err := c.withMutant(m).arguments(mem.NewMemory()); err == nil && m.After != m.Before {
 				list = append(list, m)
 			}
@@ -113,7 +113,7 @@ func tensorMapText(arg int, swizzle string) string {
 
 // withMutant returns the case with a mutated tensor map; for a mutation of the PTX it returns c.
 func (c *Case) withMutant(m mutate.Mutant) *Case {
-	if m.What != otherTensorMap {
+	if m.Kind != otherTensorMap {
 		return c
 	}
 	changed := *c
@@ -131,7 +131,7 @@ func (c *Case) withMutant(m mutate.Mutant) *Case {
 
 // applyMutant returns the mutated PTX; a mutation of a tensor map leaves it unchanged.
 func applyMutant(m mutate.Mutant, text []byte) []byte {
-	if m.What == otherTensorMap {
+	if m.Kind == otherTensorMap {
 		return text
 	}
 	return m.Apply(text)
@@ -172,7 +172,7 @@ func (t *mutationTrial) killedBy(ctx context.Context, c *Case, text []byte) (str
 	for schedule := range max(t.request.Schedules, 1) {
 		o := t.request.Options
 		o.Seed += uint64(schedule)
-		limited, cancel := context.WithTimeout(ctx, t.request.Limit)
+		limited, cancel := context.WithTimeout(ctx, t.request.RunTimeout)
 		outcome, err := c.runProgram(limited, program, o)
 		cancel()
 		switch {

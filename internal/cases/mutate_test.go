@@ -30,7 +30,7 @@ func loadText(t *testing.T, text, ptx string) *cases.Case {
 }
 
 func mutation() cases.MutationRequest {
-	return cases.MutationRequest{Options: sim.Options{Checks: true}, Limit: time.Minute}
+	return cases.MutationRequest{Options: sim.Options{Checks: true}, RunTimeout: time.Minute}
 }
 
 // TestMutate checks the classification of every mutant of a small kernel. The compiler shows two of
@@ -50,7 +50,7 @@ func TestMutate(t *testing.T) {
 		return "the same", nil
 	}
 	watched := 0
-	m.Watch = func(_ mutate.Mutant, done, total int) {
+	m.Progress = func(_ mutate.Mutant, done, total int) {
 		if done != watched || total == 0 {
 			t.Errorf("mutant %d of %d, after %d", done, total, watched)
 		}
@@ -71,7 +71,7 @@ func TestMutate(t *testing.T) {
 	}
 
 	// Without a compiler no mutant is equivalent. Count limits the sample.
-	m.Assemble, m.Watch, m.Count = nil, nil, 5
+	m.Assemble, m.Progress, m.Count = nil, nil, 5
 	if report, err = c.Mutate(t.Context(), m); err != nil || report.Mutants != 5 || report.Equivalent != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
@@ -115,9 +115,9 @@ func TestMutateEndlessLoop(t *testing.T) {
 		t.Errorf("killed by %v, survivors %v", report.KilledBy, report.Survivors)
 	}
 	m := mutation()
-	m.Limit = time.Nanosecond
+	m.RunTimeout = time.Nanosecond
 	var wrong *cases.NotPassedError
-	if _, err := loadText(t, text, loopPTX).Mutate(t.Context(), m); !errors.As(err, &wrong) || wrong.Wrong != cases.Timeout {
+	if _, err := loadText(t, text, loopPTX).Mutate(t.Context(), m); !errors.As(err, &wrong) || wrong.Reason != cases.Timeout {
 		t.Errorf("with a limit of 1 ns the error is %v", err)
 	}
 }
@@ -131,7 +131,7 @@ func TestMutateTensorMaps(t *testing.T) {
 	}
 	m := mutation()
 	swizzles := map[string]bool{}
-	m.Watch = func(m mutate.Mutant, _, _ int) {
+	m.Progress = func(m mutate.Mutant, _, _ int) {
 		if m.Line == 0 {
 			swizzles[m.Before+" -> "+m.After] = true
 		}
@@ -165,7 +165,7 @@ func TestMutateErrors(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	m := mutation()
-	m.Watch = func(_ mutate.Mutant, done, _ int) {
+	m.Progress = func(_ mutate.Mutant, done, _ int) {
 		if done == 3 {
 			cancel()
 		}

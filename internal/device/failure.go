@@ -66,12 +66,12 @@ func (f Failure) String() string {
 // Fault is the error that a machine reports when it loads or launches a kernel. The machine cannot
 // be used after it.
 type Fault struct {
-	Code string // such as CUDA_ERROR_ILLEGAL_ADDRESS
-	Text string // the driver's description of the code
-	Did  string // the operation that failed
+	Code      string // such as CUDA_ERROR_ILLEGAL_ADDRESS
+	Text      string // the driver's description of the code
+	Operation string // the operation that failed
 }
 
-func (f *Fault) Error() string { return fmt.Sprintf("%s: %s (%s)", f.Did, f.Code, f.Text) }
+func (f *Fault) Error() string { return fmt.Sprintf("%s: %s (%s)", f.Operation, f.Code, f.Text) }
 
 // Timeout is the error of a kernel that exceeded its time limit.
 type Timeout struct {

@@ -11,7 +11,7 @@ import (
 )
 
 func TestClassify(t *testing.T) {
-	fault := &device.Fault{Code: "CUDA_ERROR_ILLEGAL_ADDRESS", Text: "an illegal memory access", Did: "run the kernel"}
+	fault := &device.Fault{Code: "CUDA_ERROR_ILLEGAL_ADDRESS", Text: "an illegal memory access", Operation: "run the kernel"}
 	for _, c := range []struct {
 		err         error
 		want        device.Failure

@@ -378,7 +378,7 @@ func TestFaults(t *testing.T) {
 		run  func(l *devicetest.Launch) error
 	}{
 		{"a launch error", func(*devicetest.Launch) error {
-			return &device.Fault{Code: "ILLEGAL_ADDRESS", Text: "an illegal memory access was encountered", Did: "run the kernel"}
+			return &device.Fault{Code: "ILLEGAL_ADDRESS", Text: "an illegal memory access was encountered", Operation: "run the kernel"}
 		}},
 		{"far from any buffer", func(l *devicetest.Launch) error { l.At(l.Pointer(1)+1<<40, 1)[0] = 0; return nil }},
 		{"at address 0", func(l *devicetest.Launch) error { l.At(0, 4)[0] = 0; return nil }},
@@ -398,7 +398,7 @@ func TestFaults(t *testing.T) {
 }
 
 func TestFaultText(t *testing.T) {
-	err := &device.Fault{Code: "CUDA_ERROR_ILLEGAL_ADDRESS", Text: "an illegal memory access was encountered", Did: "run the kernel"}
+	err := &device.Fault{Code: "CUDA_ERROR_ILLEGAL_ADDRESS", Text: "an illegal memory access was encountered", Operation: "run the kernel"}
 	want := "run the kernel: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)"
 	if err.Error() != want {
 		t.Errorf("got %q; want %q", err, want)

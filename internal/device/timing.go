@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// UsualLaunches is the default of the launches in a CUDA graph, and LimitLaunches the most that a
+// DefaultLaunches is the default of the launches in a CUDA graph, and MaxLaunches the most that a
 // plan may request.
 const (
-	UsualLaunches = 50
-	LimitLaunches = 1000
+	DefaultLaunches = 50
+	MaxLaunches     = 1000
 )
 
 // Plan describes how to time jobs.
@@ -23,8 +23,8 @@ type Plan struct {
 	Rest time.Duration
 }
 
-// MostLaunches is the upper limit of the launches in a graph.
-func (p Plan) MostLaunches() int { return cmp.Or(p.Launches, UsualLaunches) }
+// LaunchLimit is the upper limit of the launches in a graph.
+func (p Plan) LaunchLimit() int { return cmp.Or(p.Launches, DefaultLaunches) }
 
 // Series is the timing of one job.
 type Series struct {
@@ -47,9 +47,9 @@ type Series struct {
 
 	// EmptyNode is the time of an empty kernel as one node of a graph. It is not subtracted from
 	// the samples.
-	EmptyNode *float64  `json:"empty_node_seconds,omitempty"`
-	Readings  []Reading `json:"readings,omitempty"`  // one per sample, read while it ran
-	Unwatched string    `json:"unwatched,omitempty"` // why there are no readings
+	EmptyNode  *float64  `json:"empty_node_seconds,omitempty"`
+	Readings   []Reading `json:"readings,omitempty"`  // one per sample, read while it ran
+	NoReadings string    `json:"unwatched,omitempty"` // why there are no readings
 }
 
 // Reading is the state of the GPU at one moment, from NVML.

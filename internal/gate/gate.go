@@ -94,8 +94,8 @@ func LimitsFor(ref *oracle.Reference, output toolchain.Output, share float64, to
 	}
 	mean := sum / float64(len(ref.Out))
 	limits := Limits{
-		MaxErr:      min(tolerance.MaxErr*max(1, largest), max(share*ref.InputCost.Max, largest*rounding)),
-		MeanErr:     min(tolerance.MeanErr, max(share*ref.InputCost.Mean, mean*rounding)),
+		MaxErr:      min(tolerance.MaxErr*max(1, largest), max(share*ref.InputError.Max, largest*rounding)),
+		MeanErr:     min(tolerance.MeanErr, max(share*ref.InputError.Mean, mean*rounding)),
 		BadFraction: tolerance.BadFraction,
 	}
 	if !unitVariance {
@@ -148,14 +148,14 @@ func LSEFor(ref *oracle.Reference, sums toolchain.LSE) *LSE {
 	)
 	instructions := float64(ref.Shape.HeadDim) / depth
 	limits := &LSE{
-		MaxErr:  othersOfScore + ref.Reach*cut*addends*instructions,
-		MeanErr: othersOfScore + ref.Reach*cut*math.Sqrt(addends*instructions),
+		MaxErr:  othersOfScore + ref.ScoreBound*cut*addends*instructions,
+		MeanErr: othersOfScore + ref.ScoreBound*cut*math.Sqrt(addends*instructions),
 	}
 	most, mean := 0x1p-4, 0.026
 	switch sums {
 	case toolchain.LSEInFP32:
 		return limits
-	case toolchain.LSELines:
+	case toolchain.LSELinear:
 		most, mean = 0.1, 0.0315
 	}
 	const summed = cut * addends * sumInstructions
@@ -168,9 +168,9 @@ func LSEFor(ref *oracle.Reference, sums toolchain.LSE) *LSE {
 // LSEErrors compares the errors of the log-sum-exp with their limits and lists what is wrong.
 func LSEErrors(e oracle.LSEErrors, limits *LSE) []string {
 	var wrong []string
-	if e.Lost > 0 {
+	if e.NonFinite > 0 {
 		wrong = append(wrong, fmt.Sprintf("lse: %d rows are not finite, or are finite instead of minus infinity, the first at %s",
-			e.Lost, rowOf(*e.FirstLost)))
+			e.NonFinite, rowOf(*e.FirstNonFinite)))
 	}
 	if e.MaxErr > limits.MaxErr {
 		wrong = append(wrong, fmt.Sprintf("lse: max_err %.3g exceeds %.3g, at %s: got %.6g, want %.6g",

@@ -46,28 +46,28 @@ func TestLimitsFor(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", what, got, want)
 		}
 	}
-	check := func(what string, out []float64, cost oracle.Cost, share float64, want Limits) {
+	check := func(what string, out []float64, cost oracle.ErrorSize, share float64, want Limits) {
 		t.Helper()
 		want.BadFraction = 0.01
-		compare(what, LimitsFor(&oracle.Reference{Out: out, InputCost: cost}, toolchain.FP16, share, tolerance, true), want)
+		compare(what, LimitsFor(&oracle.Reference{Out: out, InputError: cost}, toolchain.FP16, share, tolerance, true), want)
 	}
-	check("a share of the quantisation error", []float64{1, -1}, oracle.Cost{Max: 0.5, Mean: 0.1}, 0.05, Limits{MaxErr: 0.025, MeanErr: 0.005})
-	check("never below the rounding of an FP16 output", []float64{1, -3}, oracle.Cost{}, 0.05, Limits{MaxErr: 3 * rounding, MeanErr: 2 * rounding})
-	check("each limit on its own", []float64{1, -3}, oracle.Cost{Max: 1}, 0.05, Limits{MaxErr: 0.05, MeanErr: 2 * rounding})
-	check("never above the tolerance", []float64{1}, oracle.Cost{Max: 10, Mean: 10}, 0.05, Limits{MaxErr: 0.06, MeanErr: 0.02})
-	check("the mean error has an outer bound too", []float64{1000}, oracle.Cost{}, 0.05, Limits{MaxErr: 1000 * rounding, MeanErr: 0.02})
-	check("relative to the largest output", []float64{0, -3}, oracle.Cost{Max: 10, Mean: 10}, 0.05, Limits{MaxErr: 0.18, MeanErr: 0.02})
+	check("a share of the quantisation error", []float64{1, -1}, oracle.ErrorSize{Max: 0.5, Mean: 0.1}, 0.05, Limits{MaxErr: 0.025, MeanErr: 0.005})
+	check("never below the rounding of an FP16 output", []float64{1, -3}, oracle.ErrorSize{}, 0.05, Limits{MaxErr: 3 * rounding, MeanErr: 2 * rounding})
+	check("each limit on its own", []float64{1, -3}, oracle.ErrorSize{Max: 1}, 0.05, Limits{MaxErr: 0.05, MeanErr: 2 * rounding})
+	check("never above the tolerance", []float64{1}, oracle.ErrorSize{Max: 10, Mean: 10}, 0.05, Limits{MaxErr: 0.06, MeanErr: 0.02})
+	check("the mean error has an outer bound too", []float64{1000}, oracle.ErrorSize{}, 0.05, Limits{MaxErr: 1000 * rounding, MeanErr: 0.02})
+	check("relative to the largest output", []float64{0, -3}, oracle.ErrorSize{Max: 10, Mean: 10}, 0.05, Limits{MaxErr: 0.18, MeanErr: 0.02})
 	bf16 := LimitsFor(&oracle.Reference{Out: []float64{1, -3}}, toolchain.BF16, 0.05, tolerance, true)
 	compare("never below the rounding of a BF16 output", bf16, Limits{MaxErr: 3.0 / 256, MeanErr: 2.0 / 256, BadFraction: 0.01})
-	hard := func(what string, out []float64, cost oracle.Cost, want Limits) {
+	hard := func(what string, out []float64, cost oracle.ErrorSize, want Limits) {
 		t.Helper()
 		want.BadFraction = 0.005
-		compare("harder inputs: "+what, LimitsFor(&oracle.Reference{Out: out, InputCost: cost}, toolchain.FP16, 0.5, tolerance, false), want)
+		compare("harder inputs: "+what, LimitsFor(&oracle.Reference{Out: out, InputError: cost}, toolchain.FP16, 0.5, tolerance, false), want)
 	}
-	hard("relative to the largest output", []float64{-30}, oracle.Cost{Max: 10, Mean: 10}, Limits{MaxErr: 1.8, MeanErr: 0.02})
-	hard("small outputs do not lower the limit", []float64{0.5}, oracle.Cost{Max: 10, Mean: 10}, Limits{MaxErr: 0.06, MeanErr: 0.02})
-	hard("a share of the quantisation error", []float64{30}, oracle.Cost{Max: 1, Mean: 0.02}, Limits{MaxErr: 0.5, MeanErr: 30 * rounding})
-	check("an output of zeros must be exact", []float64{0, 0}, oracle.Cost{}, 0.05, Limits{MaxErr: 0, MeanErr: 0})
+	hard("relative to the largest output", []float64{-30}, oracle.ErrorSize{Max: 10, Mean: 10}, Limits{MaxErr: 1.8, MeanErr: 0.02})
+	hard("small outputs do not lower the limit", []float64{0.5}, oracle.ErrorSize{Max: 10, Mean: 10}, Limits{MaxErr: 0.06, MeanErr: 0.02})
+	hard("a share of the quantisation error", []float64{30}, oracle.ErrorSize{Max: 1, Mean: 0.02}, Limits{MaxErr: 0.5, MeanErr: 30 * rounding})
+	check("an output of zeros must be exact", []float64{0, 0}, oracle.ErrorSize{}, 0.05, Limits{MaxErr: 0, MeanErr: 0})
 }
 
 func TestErrors(t *testing.T) {
@@ -109,8 +109,8 @@ func TestErrorsOfAnOutputWithOneNaN(t *testing.T) {
 }
 
 func TestLSE(t *testing.T) {
-	ref := &oracle.Reference{Shape: tensor.Shape{Batch: 1, Heads: 1, SeqQ: 4, SeqK: 1 << 12, HeadDim: 64}, Reach: 8}
-	exact, rounded, lines := LSEFor(ref, toolchain.LSEInFP32), LSEFor(ref, toolchain.LSERounded), LSEFor(ref, toolchain.LSELines)
+	ref := &oracle.Reference{Shape: tensor.Shape{Batch: 1, Heads: 1, SeqQ: 4, SeqK: 1 << 12, HeadDim: 64}, ScoreBound: 8}
+	exact, rounded, lines := LSEFor(ref, toolchain.LSEInFP32), LSEFor(ref, toolchain.LSERounded), LSEFor(ref, toolchain.LSELinear)
 	check := func(what string, got, want float64) {
 		t.Helper()
 		if math.Abs(got-want) > 1e-4 {
@@ -133,7 +133,7 @@ func TestLSE(t *testing.T) {
 	if got := LSEErrors(off, limits); got != nil {
 		t.Errorf("at the limits: %q", got)
 	}
-	off = oracle.LSEErrors{MaxErr: 0.6, MeanErr: 0.2, Worst: oracle.Worst{Place: place, Got: 1.6, Want: 1}, Lost: 7, FirstLost: &place}
+	off = oracle.LSEErrors{MaxErr: 0.6, MeanErr: 0.2, Worst: oracle.Worst{Place: place, Got: 1.6, Want: 1}, NonFinite: 7, FirstNonFinite: &place}
 	if diff := cmp.Diff([]string{
 		"lse: 7 rows are not finite, or are finite instead of minus infinity, the first at batch 1 head 2 row 3",
 		"lse: max_err 0.6 exceeds 0.5, at batch 1 head 2 row 3: got 1.6, want 1",

@@ -12,31 +12,31 @@ import (
 	"attune/internal/toolchain"
 )
 
-// Answerer is a variant with a device of its own that computes outputs for any inputs. It passes no
+// VariantRunner is a variant with a device of its own that computes outputs for any inputs. It passes no
 // gate and writes no record.
-type Answerer struct {
+type VariantRunner struct {
 	variant spec.Variant
 	image   *toolchain.Image
 	session *session
 }
 
-// Answerer builds a variant, for an architecture or, if that is empty, for the device, and opens a
-// device. The caller closes the Answerer.
-func (l *Lab) Answerer(ctx context.Context, v spec.Variant, arch string) (*Answerer, error) {
+// NewVariantRunner builds a variant, for an architecture or, if that is empty, for the device, and opens a
+// device. The caller closes the NewVariantRunner.
+func (l *Lab) NewVariantRunner(ctx context.Context, v spec.Variant, arch string) (*VariantRunner, error) {
 	images, err := l.buildAll(ctx, arch, v)
 	if err != nil {
 		return nil, err
 	}
-	a := &Answerer{v, images[v.String()], l.newSession()}
+	a := &VariantRunner{v, images[v.String()], l.newSession()}
 	if _, err := a.session.ready(ctx); err != nil {
 		return nil, err
 	}
 	return a, nil
 }
 
-// Answer computes some rows of the output for inputs. A kernel with a finding or a failure returns
+// Output computes some rows of the output for inputs. A kernel with a finding or a failure returns
 // a WrongError: the errors of its output would say nothing about its arithmetic.
-func (a *Answerer) Answer(ctx context.Context, in *tensor.Inputs, rows oracle.Rows) ([]float64, error) {
+func (a *VariantRunner) Output(ctx context.Context, in *tensor.Inputs, rows oracle.Rows) ([]float64, error) {
 	outcome, err := a.session.run(ctx, a.image, in)
 	wrong := ""
 	switch {
@@ -55,7 +55,7 @@ func (a *Answerer) Answer(ctx context.Context, in *tensor.Inputs, rows oracle.Ro
 }
 
 // Close closes the device.
-func (a *Answerer) Close() error {
+func (a *VariantRunner) Close() error {
 	a.session.close()
 	return nil
 }

@@ -19,12 +19,12 @@ import (
 func TestAnswerer(t *testing.T) {
 	s := newSetup(t)
 	s.declare("stage2", behaviour{})
-	a, err := s.Answerer(t.Context(), s.variant("stage2"), "")
+	a, err := s.NewVariantRunner(t.Context(), s.variant("stage2"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	in := tensor.Recipe{SmoothK: true, Hadamard: true}.Apply(tensor.Draw(shapes(t, "1x2x33x64")[0], 1, tensor.Options{Distribution: tensor.Biased}))
-	got, err := a.Answer(t.Context(), in, nil)
+	got, err := a.Output(t.Context(), in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,12 +47,12 @@ func TestAnswererOfAWrongKernel(t *testing.T) {
 	check := func(b behaviour, wrong bool, text string) {
 		t.Helper()
 		s.declare("stage2", b)
-		a, err := s.Answerer(t.Context(), s.variant("stage2"), "")
+		a, err := s.NewVariantRunner(t.Context(), s.variant("stage2"), "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer a.Close()
-		_, err = a.Answer(t.Context(), tensor.Draw(shapes(t, "1x1x8x64")[0], 3, tensor.Options{Distribution: tensor.Positive}), nil)
+		_, err = a.Output(t.Context(), tensor.Draw(shapes(t, "1x1x8x64")[0], 3, tensor.Options{Distribution: tensor.Positive}), nil)
 		var known *WrongError
 		if err == nil || errors.As(err, &known) != wrong || !strings.Contains(err.Error(), text) {
 			t.Errorf("error %v, want %q in it and a WrongError is %t", err, text, wrong)
@@ -69,7 +69,7 @@ func TestAnswererOfAWrongKernel(t *testing.T) {
 func TestAnswererIsRefused(t *testing.T) {
 	s := newSetup(t)
 	var refused RequestError
-	if _, err := s.Answerer(t.Context(), s.variant("stage2"), "sm_70"); !errors.As(err, &refused) {
+	if _, err := s.NewVariantRunner(t.Context(), s.variant("stage2"), "sm_70"); !errors.As(err, &refused) {
 		t.Errorf("for sm_70: %v", err)
 	}
 	if s.gpu.opened != 0 {
@@ -82,11 +82,11 @@ func TestAnswererOnTheSimulator(t *testing.T) {
 	s := newSimulated(t, simdevice.Options{Checks: true, Limit: time.Minute})
 	in := tensor.Draw(shapes(t, "1x1x4x64")[0], 0, tensor.Options{})
 	for variant, right := range map[string]bool{"good": true, "racy": false} {
-		a, err := s.Answerer(t.Context(), s.variant(variant), "")
+		a, err := s.NewVariantRunner(t.Context(), s.variant(variant), "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = a.Answer(t.Context(), in, nil)
+		_, err = a.Output(t.Context(), in, nil)
 		var wrong *WrongError
 		if errors.As(err, &wrong) == right || (err == nil) != right {
 			t.Errorf("%s: %v", variant, err)

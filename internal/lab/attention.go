@@ -63,8 +63,8 @@ func parameterRanges(kernel string, launch toolchain.Launch) map[string]mutate.R
 		first++
 	}
 	all := map[string]mutate.Range{}
-	extent := mutate.Range{Least: 1, Most: tensor.MaxExtent}
-	heads, causal := mutate.Range{Least: 1, Most: math.MaxInt32}, mutate.Range{Least: 0, Most: 1}
+	extent := mutate.Range{Min: 1, Max: tensor.MaxExtent}
+	heads, causal := mutate.Range{Min: 1, Max: math.MaxInt32}, mutate.Range{Min: 0, Max: 1}
 	for i, r := range []mutate.Range{heads, extent, extent, extent, causal} { // extents: group, queries, keys
 		all[fmt.Sprintf("%s_param_%d", kernel, first+i)] = r
 	}
@@ -136,14 +136,14 @@ func loadable(image *toolchain.Image, facts device.Facts) (form string, data []b
 
 // outputs decodes some rows of a kernel's output: O, and the log-sum-exp if the kernel writes it.
 func outputs(launch toolchain.Launch, outcome *device.Outcome, rows oracle.Rows, dims int) (o, lse []float64) {
-	codes := oracle.Take(rows, outcome.Outputs[0], 2*dims)
+	codes := oracle.SelectRows(rows, outcome.Outputs[0], 2*dims)
 	if launch.Output == toolchain.BF16 {
 		o = half.DecodeBFloat16(codes)
 	} else {
 		o = half.DecodeFloat16(codes)
 	}
 	if launch.LSE != "" {
-		for code := range slices.Chunk(oracle.Take(rows, outcome.Outputs[1], 4), 4) {
+		for code := range slices.Chunk(oracle.SelectRows(rows, outcome.Outputs[1], 4), 4) {
 			lse = append(lse, float64(math.Float32frombits(binary.LittleEndian.Uint32(code))))
 		}
 	}

@@ -100,14 +100,14 @@ func TestParameterRanges(t *testing.T) {
 				t.Fatalf("argument %d is no scalar", i)
 			}
 			n := int64(int32(binary.LittleEndian.Uint32(arg.Scalar)))
-			if values[n] = true; n < r.Least || n > r.Most {
+			if values[n] = true; n < r.Min || n > r.Max {
 				t.Errorf("argument %d is %d, outside %+v", i, n, r)
 			}
 		}
 		if diff := cmp.Diff(map[int64]bool{6: true, 3: true, 5: true, 7: true, 1: true}, values); diff != "" || len(ranges) != 5 {
 			t.Errorf("heads, group, queries, keys and causal:\n%s", diff)
 		}
-		if causal := ranges[fmt.Sprintf("k_param_%d", argumentO+8+len(lse)/max(len(lse), 1))]; causal.Most != 1 {
+		if causal := ranges[fmt.Sprintf("k_param_%d", argumentO+8+len(lse)/max(len(lse), 1))]; causal.Max != 1 {
 			t.Errorf("causal is %+v", causal)
 		}
 	}

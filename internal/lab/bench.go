@@ -235,7 +235,7 @@ func (b *bench) runShape(ctx context.Context, number int, shape tensor.Shape) er
 		}
 	}
 	b.conclude(shape, slices.Concat(ours, peers))
-	b.result.Checked = append(b.result.Checked, run.CheckedShape{Shape: shape.String(), Checked: ref.coverage()})
+	b.result.Checked = append(b.result.Checked, run.CheckedShape{Shape: shape.String(), Coverage: ref.coverage()})
 	return b.forgetPeers(ctx, shape)
 }
 
@@ -264,7 +264,7 @@ func (b *bench) peerGraph(ctx context.Context, ref *reference, ours []*contender
 		g.Launches, g.Copies = max(g.Launches, s.LaunchesPerSample), max(g.Copies, s.Copies)
 	}
 	if g.Launches == 0 { // no variant is correct
-		g.Launches = b.timingPlan(1).MostLaunches()
+		g.Launches = b.timingPlan(1).LaunchLimit()
 	}
 	return g, err
 }

@@ -81,7 +81,7 @@ func (p *fakePeers) broken(err error) error {
 }
 
 func (p *fakePeers) Prepare(_ context.Context, who peer.Peer, in *tensor.Inputs, g peer.Graph) error {
-	if err := who.Refuse(in.Shape); err != nil {
+	if err := who.CheckShape(in.Shape); err != nil {
 		return err
 	}
 	if err := p.broken(p.prepare[who.String()]); err != nil {
@@ -91,7 +91,7 @@ func (p *fakePeers) Prepare(_ context.Context, who peer.Peer, in *tensor.Inputs,
 	return nil
 }
 
-func (p *fakePeers) Answer(ctx context.Context, who peer.Peer) ([]float32, error) {
+func (p *fakePeers) Output(ctx context.Context, who peer.Peer) ([]float32, error) {
 	if !p.ready[who.String()] {
 		p.t.Errorf("%s computes an output and is not prepared", who)
 	}
@@ -126,7 +126,7 @@ func (p *fakePeers) Sample(_ context.Context, who peer.Peer, samples int, rest t
 	return slices.Repeat([]float64{seconds}, samples), nil
 }
 
-func (p *fakePeers) Forget(context.Context) error { clear(p.ready); return nil }
+func (p *fakePeers) Release(context.Context) error { clear(p.ready); return nil }
 
 // bench is a request for stage1, which takes 16 us, and stage2, which takes 10 us, beside peers.
 func (s *setup) bench(p *fakePeers, kinds string, shapeTexts ...string) BenchRequest {
@@ -142,7 +142,7 @@ func (s *setup) bench(p *fakePeers, kinds string, shapeTexts ...string) BenchReq
 	}
 	return BenchRequest{
 		Variants: s.request("stage1", "stage2").Variants, Shapes: shapes(s.t, shapeTexts...), Rounds: 26,
-		Peers: parsed, StartPeers: p.start, MaxWork: oracle.MostWork,
+		Peers: parsed, StartPeers: p.start, MaxWork: oracle.MaxWork,
 	}
 }
 
@@ -323,7 +323,7 @@ func TestBenchOnSampledRows(t *testing.T) {
 	if place := fmt.Sprintf("batch 0 head %d row %d dim 0", sampled/40, sampled%40); !strings.Contains(b.Rows[1].Wrong, place) {
 		t.Errorf("wrong: %s; want %s", b.Rows[1].Wrong, place)
 	}
-	want := []run.CheckedShape{{Shape: "1x2x40x64", Checked: oracle.Checked{Rows: len(rows), Of: 80}}, {Shape: "1x1x8x64", Checked: oracle.Checked{Rows: 8, Of: 8}}}
+	want := []run.CheckedShape{{Shape: "1x2x40x64", Coverage: oracle.Coverage{Rows: len(rows), Of: 80}}, {Shape: "1x1x8x64", Coverage: oracle.Coverage{Rows: 8, Of: 8}}}
 	if diff := cmp.Diff(want, b.Checked); diff != "" {
 		t.Errorf("checked rows (-want +got):\n%s", diff)
 	}
@@ -483,7 +483,7 @@ func TestBenchIsRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bare, samples := b.Apart()
+	bare, samples := b.SplitSamples()
 	if diff := cmp.Diff(&bare, again, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("the record (-done +read):\n%s", diff)
 	}

@@ -106,9 +106,9 @@ type comparison struct {
 
 // comparedShape is what was measured of one shape.
 type comparedShape struct {
-	coverage   oracle.Checked
-	samples    measure.Turns
-	excluded   measure.Turns
+	coverage   oracle.Coverage
+	samples    measure.Interleaved
+	excluded   measure.Interleaved
 	rounds     int                 // including excluded ones
 	related    [2]run.RelatedTimes // of A and B
 	conditions run.Conditions
@@ -225,13 +225,13 @@ func (s *comparedShape) add(series []device.Series) {
 	s.conditions = s.conditions.And(run.ConditionsOf(2, series...))
 }
 
-func appendTurns(t measure.Turns, more [][]float64) measure.Turns {
-	return measure.Turns{A: append(t.A, more[0]...), B: append(t.B, more[1]...), Control: append(t.Control, more[2]...)}
+func appendTurns(t measure.Interleaved, more [][]float64) measure.Interleaved {
+	return measure.Interleaved{A: append(t.A, more[0]...), B: append(t.B, more[1]...), Control: append(t.Control, more[2]...)}
 }
 
 // results compares all shapes by what was measured so far.
 func (c *comparison) results() []run.ComparedShape {
-	samples := make([]measure.Turns, len(c.shapes))
+	samples := make([]measure.Interleaved, len(c.shapes))
 	for i, s := range c.shapes {
 		samples[i] = s.samples
 	}

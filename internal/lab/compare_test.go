@@ -16,7 +16,7 @@ func (s *setup) comparison(a, b string) CompareRequest {
 	r := s.request("stage2")
 	return CompareRequest{
 		A: Candidate{Variant: s.variant(a)}, B: Candidate{Variant: s.variant(b)}, Shapes: r.Shapes,
-		Rounds: 40, MaxRounds: 160, MaxWork: oracle.MostWork,
+		Rounds: 40, MaxRounds: 160, MaxWork: oracle.MaxWork,
 	}
 }
 
@@ -68,7 +68,7 @@ func TestCompareOnSampledRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Shapes[1].Checked; len(rows) == 33 || *got != (oracle.Checked{Rows: len(rows), Of: 33}) {
+	if got := c.Shapes[1].Checked; len(rows) == 33 || *got != (oracle.Coverage{Rows: len(rows), Of: 33}) {
 		t.Errorf("checked %s of a sample of %d", got, len(rows))
 	}
 	s.declare("stage2", behaviour{output: func(out []byte) { out[len(out)-1] = 0x7C }}) // of the last row

@@ -82,7 +82,7 @@ func (d *fakeDevice) Close() error {
 // usable refuses the use of a lost device.
 func (d *fakeDevice) usable(err error) error {
 	if d.lost || d.shut {
-		return isolate.ErrUsedUp
+		return isolate.ErrDeviceLost
 	}
 	d.lost = err != nil && !errors.Is(err, device.ErrNoClock)
 	return err
@@ -132,7 +132,7 @@ func (d *fakeDevice) Time(ctx context.Context, jobs []device.Job, plan device.Pl
 			b.seconds = b.causal
 		}
 		random := rand.New(rand.NewPCG(7, uint64(i)))
-		series := device.Series{LaunchesPerSample: plan.MostLaunches(), Copies: 4}
+		series := device.Series{LaunchesPerSample: plan.LaunchLimit(), Copies: 4}
 		for i := range plan.Samples {
 			seconds := b.seconds * (1 + b.noise*random.NormFloat64())
 			reading := device.Reading{ClockMHz: 1980, MemoryClockMHz: 3201, PowerWatts: 300, Celsius: 40}

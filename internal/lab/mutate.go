@@ -51,7 +51,7 @@ func (l *Lab) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, e
 	report := &MutationReport{Variant: variant.String(), Arch: image.Record.Arch, Report: mutate.NewReport(len(all))}
 	picked := mutate.Sample(all, m.Count, m.Seed)
 	for i, mutant := range picked {
-		step := fmt.Sprintf("mutant at line %d: %s", mutant.Line, mutant.What)
+		step := fmt.Sprintf("mutant at line %d: %s", mutant.Line, mutant.Kind)
 		l.progress(Progress{Subject: variant.String(), Step: step, Done: i, Total: len(picked)})
 		if err := t.try(ctx, mutant, report); err != nil {
 			return nil, err
@@ -109,7 +109,7 @@ func (t *mutationTrial) try(ctx context.Context, mutant mutate.Mutant, report *M
 	if wrong != "" {
 		report.Kill(mutant, "")
 	} else {
-		report.Spare(mutant, t.original.Is(ctx, text))
+		report.Survive(mutant, t.original.IsEquivalent(ctx, text))
 	}
 	return ctx.Err()
 }

@@ -54,8 +54,8 @@ func (d *mutantDevice) Run(ctx context.Context, job device.Job) (*device.Outcome
 	if !ok {
 		return outcome, nil
 	}
-	d.runs[mutant.What]++
-	if fate := d.fates[mutant.What]; fate != nil {
+	d.runs[mutant.Kind]++
+	if fate := d.fates[mutant.Kind]; fate != nil {
 		return outcome, fate(outcome)
 	}
 	return outcome, nil
@@ -84,7 +84,7 @@ func newMutation(t *testing.T, fates map[string]func(*device.Outcome) error) (*s
 // Each kind of change has its own fate, and the report counts them.
 func TestMutate(t *testing.T) {
 	s, c, m := newMutation(t, map[string]func(*device.Outcome) error{
-		"left out":           func(*device.Outcome) error { return &device.Fault{Code: "simulator", Did: "run", Text: "trap"} },
+		"left out":           func(*device.Outcome) error { return &device.Fault{Code: "simulator", Operation: "run", Text: "trap"} },
 		"guard turned round": func(*device.Outcome) error { return &device.Timeout{Limit: time.Second} },
 		"other comparison": func(o *device.Outcome) error {
 			o.Findings = []device.Finding{{Kind: "race", Text: "race at sdpa.cu:1"}}
@@ -102,7 +102,7 @@ func TestMutate(t *testing.T) {
 	kernel := s.built("stage1", "sm_90a").PTX
 	m.Assemble = func(_ context.Context, ptx []byte, arch string) (string, error) {
 		assembled++
-		what := c.all[string(ptx)].What
+		what := c.all[string(ptx)].Kind
 		switch {
 		case arch != "sm_90a":
 			t.Errorf("assembled for %s", arch)
@@ -119,7 +119,7 @@ func TestMutate(t *testing.T) {
 	}
 	kinds := map[string]int{}
 	for _, mutant := range c.all {
-		kinds[mutant.What]++
+		kinds[mutant.Kind]++
 	}
 	survive := kinds["other operation"] + kinds["other layout"] + kinds["waits for less"] + kinds["other lanes"] + kinds["other barrier"] +
 		kinds["other value"] + kinds["other count"]
@@ -150,7 +150,7 @@ func TestMutate(t *testing.T) {
 			t.Errorf("there is no mutant of kind %q, so this test does not cover it", kind)
 		}
 	}
-	if len(report.Survivors) != survive || slices.ContainsFunc(report.Survivors, func(m mutate.Mutant) bool { return want.ByKind[m.What].Killed > 0 }) {
+	if len(report.Survivors) != survive || slices.ContainsFunc(report.Survivors, func(m mutate.Mutant) bool { return want.ByKind[m.Kind].Killed > 0 }) {
 		t.Errorf("the survivors are %v", report.Survivors)
 	}
 	if assembled != 2+2*survive-kinds["other layout"]+kinds["operands swapped"] {
@@ -186,7 +186,7 @@ func TestMutateWithoutCompiler(t *testing.T) {
 		"invalid": func(*device.Outcome) error { return &device.Unsupported{Why: "the simulator cannot read the PTX"} },
 	})
 	for text, mutant := range c.all {
-		mutant.What = "invalid"
+		mutant.Kind = "invalid"
 		c.all[text] = mutant
 	}
 	m.Count = 5
@@ -236,7 +236,7 @@ func TestMutateFails(t *testing.T) {
 		return func(s *setup, _ *MutationRequest) {
 			ptx := s.built("stage1", "sm_90a").PTX
 			c := &mutantDevice{
-				all: map[string]mutate.Mutant{string(ptx): {What: "it"}}, runs: map[string]int{},
+				all: map[string]mutate.Mutant{string(ptx): {Kind: "it"}}, runs: map[string]int{},
 				fates: map[string]func(*device.Outcome) error{"it": fate},
 			}
 			s.Device.open = c.open
@@ -308,7 +308,7 @@ func TestMutantsOnTheSimulator(t *testing.T) {
 		}
 		changed := strings.Replace(strings.Split(string(image.PTX), "\n")[line-1], before, after, 1)
 		got := MutationReport{Report: mutate.NewReport(0)}
-		if err := trial.try(t.Context(), mutate.Mutant{Line: line, What: "it", After: changed}, &got); err != nil {
+		if err := trial.try(t.Context(), mutate.Mutant{Line: line, Kind: "it", After: changed}, &got); err != nil {
 			t.Fatal(err)
 		}
 		got.ByKind, got.Survivors, got.KillRate = nil, nil, 0

@@ -21,9 +21,9 @@ type Peers interface {
 	Facts() peer.Facts
 	Missing(p peer.Peer) error
 	Prepare(ctx context.Context, p peer.Peer, in *tensor.Inputs, g peer.Graph) error
-	Answer(ctx context.Context, p peer.Peer) ([]float32, error)
+	Output(ctx context.Context, p peer.Peer) ([]float32, error)
 	Sample(ctx context.Context, p peer.Peer, samples int, rest time.Duration) ([]float64, error)
-	Forget(ctx context.Context) error
+	Release(ctx context.Context) error
 	Lost() bool
 	Close() error
 }
@@ -71,7 +71,7 @@ func (b *bench) forgetPeers(ctx context.Context, shape tensor.Shape) error {
 	if b.peers == nil {
 		return nil
 	}
-	if err := b.peers.Forget(ctx); err != nil {
+	if err := b.peers.Release(ctx); err != nil {
 		return b.recoverPeers(ctx, "peers", shape.String(), err)
 	}
 	return nil
@@ -85,7 +85,7 @@ func (b *bench) skipMissing(ctx context.Context, wanted []peer.Peer) error {
 			continue
 		}
 		b.excluded[p.String()] = true
-		if p.Welcome { // it was not requested by name
+		if p.Optional { // it was not requested by name
 			continue
 		}
 		if err := b.skip(ctx, p.String(), "", err); err != nil {
@@ -116,7 +116,7 @@ func (b *bench) wantedPeers() []peer.Peer {
 func peerNames(peers []peer.Peer) string {
 	var all []string
 	for _, p := range peers {
-		if !p.Welcome {
+		if !p.Optional {
 			all = append(all, p.String())
 		}
 	}
@@ -169,12 +169,12 @@ func (b *bench) checkPeer(ctx context.Context, c *contender, ref *reference) err
 	if err := b.peers.Prepare(ctx, c.peer, ref.inputs, c.graph()); err != nil {
 		return err
 	}
-	output, err := b.peers.Answer(ctx, c.peer)
+	output, err := b.peers.Output(ctx, c.peer)
 	if err != nil {
 		return err
 	}
 	tolerance := b.lab.Kernel.Tolerance
-	rows := toFloat64(oracle.Take(ref.want.Rows, output, ref.inputs.Shape.HeadDim))
+	rows := toFloat64(oracle.SelectRows(ref.want.Rows, output, ref.inputs.Shape.HeadDim))
 	found, err := oracle.Compare(rows, ref.want, oracle.Tolerance{Abs: tolerance.Atol, Rel: tolerance.Rtol})
 	if err != nil {
 		return err

@@ -154,7 +154,7 @@ func untimedShapes(kernel *spec.Kernel, r *run.Run) ([]string, error) {
 	}
 	var untimed []string
 	for _, shape := range shapes {
-		timed := func(p run.Performance) bool { return p.Shape == shape.String() && p.Judged }
+		timed := func(p run.Performance) bool { return p.Shape == shape.String() && p.Benchmark }
 		if !slices.ContainsFunc(r.Performance, timed) {
 			untimed = append(untimed, shape.String())
 		}

@@ -91,7 +91,7 @@ func (r *references) inputs(p problem) *tensor.Inputs {
 	if r.drawn[key] == nil {
 		r.drawn[key] = tensor.Draw(key.shape, key.seed, tensor.Options{Distribution: key.inputs})
 	}
-	return r.drawn[key].Masked(p.shape.Causal)
+	return r.drawn[key].WithMask(p.shape.Causal)
 }
 
 // get computes the reference of a problem, once.
@@ -109,4 +109,4 @@ func (r *references) get(ctx context.Context, p problem) (*reference, error) {
 }
 
 // coverage is how many rows of an output the reference has.
-func (r *reference) coverage() oracle.Checked { return r.want.Rows.Checked(r.inputs.Shape) }
+func (r *reference) coverage() oracle.Coverage { return r.want.Rows.Coverage(r.inputs.Shape) }

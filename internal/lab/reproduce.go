@@ -51,7 +51,7 @@ func ReproduceRequest(kernel *spec.Kernel, recorded *run.Run, only []tensor.Shap
 		if len(only) == 0 || slices.Contains(only, shape) {
 			r.Shapes = append(r.Shapes, shape)
 		}
-		if slices.ContainsFunc(recorded.Performance, func(p run.Performance) bool { return p.Shape == text && p.Judged }) {
+		if slices.ContainsFunc(recorded.Performance, func(p run.Performance) bool { return p.Shape == text && p.Benchmark }) {
 			r.Benchmark = append(r.Benchmark, shape)
 		}
 	}

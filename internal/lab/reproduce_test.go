@@ -34,7 +34,7 @@ func TestReproduceRequest(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for i := range recorded.Performance {
-		if recorded.Performance[i].Judged != repeated.Performance[i].Judged {
+		if recorded.Performance[i].Benchmark != repeated.Performance[i].Benchmark {
 			t.Errorf("%s is a benchmark shape in only one of the runs", recorded.Performance[i].Shape)
 		}
 	}

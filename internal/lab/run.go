@@ -106,7 +106,7 @@ func (l *Lab) newRecord(p *plan, part part) *run.Run {
 	v := part.variant
 	record.Variant, record.Stage, record.Hypothesis = v.String(), v.Stage().Name, v.Stage().Hypothesis
 	if part.parent != nil {
-		record.Parent, record.Change = part.parent.String(), v.Change(*part.parent)
+		record.Parent, record.Change = part.parent.String(), v.Diff(*part.parent)
 		record.RequiredSpeedup = v.RequiredSpeedup()
 	}
 	if part.selection != nil {
@@ -301,7 +301,7 @@ func (a *attempt) checkOne(ctx context.Context, i int, p problem) (row *run.Corr
 	sum := sha256.Sum256(slices.Concat(c.outcome.Outputs...))
 	return &run.Correctness{
 		Shape: p.shape.String(), Seed: p.seed, Inputs: p.inputs.String(), Errors: c.errors.Errors, LSE: c.errors.lse,
-		InputCost: ref.want.InputCost, Limits: c.limits, Findings: c.outcome.Findings, Wrong: c.wrong,
+		InputCost: ref.want.InputError, Limits: c.limits, Findings: c.outcome.Findings, Wrong: c.wrong,
 		Pass: len(c.wrong) == 0, OutputSHA256: hex.EncodeToString(sum[:]),
 	}, nil, nil
 }
@@ -429,7 +429,7 @@ func pairOf(s run.Samples) measure.Pair {
 // addTimes adds the times of one shape to the record.
 func (a *attempt) addTimes(shape tensor.Shape, s *run.Samples) {
 	row := run.NewPerformance(shape.FLOPs(), *s)
-	row.Judged = slices.Contains(a.gated, shape)
+	row.Benchmark = slices.Contains(a.gated, shape)
 	if a.same { // a measured ratio would differ from 1 by noise only
 		one, own := 1.0, row.P50US
 		row.ParentP50US, row.ParentRatio, row.RatioLow, row.RatioHigh = &own, &one, &one, &one
@@ -437,7 +437,7 @@ func (a *attempt) addTimes(shape tensor.Shape, s *run.Samples) {
 	a.result.Performance = append(a.result.Performance, row)
 	a.result.Samples = append(a.result.Samples, *s)
 	a.result.Requested.Timing, a.result.Requested.L2 = a.plan.L2.Timing(), a.plan.L2
-	if row.Judged && a.result.Headline == nil {
+	if row.Benchmark && a.result.Headline == nil {
 		a.result.Headline = row.Headline()
 	}
 }

@@ -55,7 +55,7 @@ func TestRun(t *testing.T) {
 	if r.Speedup == nil || math.Abs(r.Speedup.Ratio/want-1) > 0.02 || r.Speedup.Low > r.Speedup.Ratio || r.Speedup.High < r.Speedup.Ratio {
 		t.Errorf("the speedup is %+v, want %.2f", r.Speedup, want)
 	}
-	if len(r.Correctness) != 12 || r.Requested.Problems != 12 || len(r.Performance) != 2 || !r.Performance[0].Judged || r.Performance[1].Judged {
+	if len(r.Correctness) != 12 || r.Requested.Problems != 12 || len(r.Performance) != 2 || !r.Performance[0].Benchmark || r.Performance[1].Benchmark {
 		t.Errorf("%d outputs and the times %+v", len(r.Correctness), r.Performance)
 	}
 	if p50 := r.Performance[0].P50US; math.Abs(p50-10) > 0.1 || r.Headline == nil || r.Headline.P50US != p50 || r.Headline.Shape != "1x2x40x64" {
@@ -203,7 +203,7 @@ func TestOutputsAreHashed(t *testing.T) {
 
 // A failure that loses the device ends one variant. The next one gets a fresh device.
 func TestLostDeviceEndsOneVariant(t *testing.T) {
-	fault := &device.Fault{Code: "CUDA_ERROR_ILLEGAL_ADDRESS", Text: "an illegal memory access", Did: "launch"}
+	fault := &device.Fault{Code: "CUDA_ERROR_ILLEGAL_ADDRESS", Text: "an illegal memory access", Operation: "launch"}
 	second := func(err error) behaviour {
 		return behaviour{launch: func(number int) error {
 			if number == 1 {
@@ -253,7 +253,7 @@ func TestLostDeviceEndsOneVariant(t *testing.T) {
 // Without a parent the fault is the variant's own.
 func TestFaultWhileTimedAlone(t *testing.T) {
 	s := newSetup(t)
-	s.declare("stage0", behaviour{timing: &device.Fault{Code: "CUDA_ERROR_LAUNCH_FAILED", Did: "replay"}})
+	s.declare("stage0", behaviour{timing: &device.Fault{Code: "CUDA_ERROR_LAUNCH_FAILED", Operation: "replay"}})
 	r := s.runOne(s.request("stage0"))
 	expectOutcome(t, r, incorrect)
 	expectReason(t, r.Reasons.Correctness, "timing 1x2x40x64: replay: CUDA_ERROR_LAUNCH_FAILED")
@@ -411,7 +411,7 @@ func TestBenchmarkShapes(t *testing.T) {
 		got := s.runOne(r)
 		var names []string
 		for _, p := range got.Performance {
-			if p.Judged {
+			if p.Benchmark {
 				names = append(names, p.Shape)
 			}
 		}

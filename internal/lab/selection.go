@@ -105,12 +105,12 @@ func joinRows(record *run.Run, p *plan, parts []*run.Run) []measure.Pair {
 			continue
 		}
 		row, samples := part.Performance[i], part.Samples[i]
-		row.Judged = slices.Contains(p.gated, shape)
+		row.Benchmark = slices.Contains(p.gated, shape)
 		record.Performance, record.Samples = append(record.Performance, row), append(record.Samples, samples)
-		if row.Judged && record.Headline == nil {
+		if row.Benchmark && record.Headline == nil {
 			record.Headline = row.Headline()
 		}
-		if row.Judged && row.ParentRatio != nil {
+		if row.Benchmark && row.ParentRatio != nil {
 			pairs = append(pairs, pairOf(samples))
 		}
 	}

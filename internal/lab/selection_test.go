@@ -133,7 +133,7 @@ func TestSelectionIsGatedAsAWhole(t *testing.T) {
 		parts, whole := s.selected(change)
 		expectOutcome(t, whole, want)
 		expectOutcome(t, parts[1], wantLong)
-		if whole.Performance[0].Shape != "1x2x40x64" || !whole.Performance[0].Judged {
+		if whole.Performance[0].Shape != "1x2x40x64" || !whole.Performance[0].Benchmark {
 			t.Errorf("%+v", whole.Performance)
 		}
 	}
@@ -203,7 +203,7 @@ func TestSelectionOfTwoHeadDims(t *testing.T) {
 	if parts[0].Parent != "" || parts[0].Requested.Against != "" || parts[0].Performance[0].ParentRatio != nil {
 		t.Errorf("%s is measured against %q", parts[0].Variant, parts[0].Parent)
 	}
-	if whole.Parent != "stage1" || whole.Speedup == nil || math.Abs(whole.Speedup.Ratio-2) > 1e-9 || whole.Performance[0].Judged {
+	if whole.Parent != "stage1" || whole.Speedup == nil || math.Abs(whole.Speedup.Ratio-2) > 1e-9 || whole.Performance[0].Benchmark {
 		t.Errorf("%q, %+v", whole.Parent, whole.Speedup)
 	}
 	_, whole = s.selected(func(r *Request) { r.Shapes = shapes(t, "1x1x9x128") })

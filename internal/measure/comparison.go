@@ -18,10 +18,10 @@ const (
 	Ambiguous Verdict = "ambiguous" // the samples cannot decide; more samples may
 )
 
-// Turns are the interleaved series of one shape in ABBA order: sample i of each belongs to round i,
+// Interleaved are the interleaved series of one shape in ABBA order: sample i of each belongs to round i,
 // and the order within a round is reversed in the next. Control is the A/A control, a second series
 // of the same kernel as A: its apparent difference from A is noise of this session.
-type Turns struct {
+type Interleaved struct {
 	A       []float64 `json:"a"`
 	B       []float64 `json:"b"`
 	Control []float64 `json:"control"`
@@ -51,7 +51,7 @@ const (
 // Compare compares the series of each shape. The confidence level of the intervals grows with the
 // number of shapes (Bonferroni correction), so more shapes do not make a wrong verdict more likely.
 // All series of a shape have the same length, at least 2.
-func Compare(shapes []Turns) []Comparison {
+func Compare(shapes []Interleaved) []Comparison {
 	tail := falsePositiveRate / 2 / float64(max(len(shapes), 1))
 	all := make([]Comparison, len(shapes))
 	for i, t := range shapes {
@@ -60,7 +60,7 @@ func Compare(shapes []Turns) []Comparison {
 	return all
 }
 
-func compareShape(t Turns, tail float64) Comparison {
+func compareShape(t Interleaved, tail float64) Comparison {
 	ratio := pairedRatio(t.A, t.B, tail)
 	c := Comparison{
 		Ratio: ratio.Ratio, Low: ratio.Low, High: ratio.High,
@@ -152,7 +152,7 @@ func resampledMedian(values []float64) []float64 {
 
 // CompareRecorded compares two series that were not interleaved, such as series of two sessions.
 func CompareRecorded(a, b []float64, floor float64) Comparison {
-	ratio := CompareApart([]Pair{{Parent: a, Variant: b}})
+	ratio := CompareUnpaired([]Pair{{Parent: a, Variant: b}})
 	return Comparison{
 		Ratio: ratio.Ratio, Low: ratio.Low, High: ratio.High, Medians: ratio.Ratio, P: PValue(a, b),
 		Control: Speedup{Ratio: 1, Low: 1, High: 1}, Floor: floor, Verdict: verdict(ratio.Low, ratio.High, floor, floor),

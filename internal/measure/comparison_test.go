@@ -91,14 +91,14 @@ var sessions = []noise{
 }
 
 // simulate simulates a session: a, b and the control interleaved in ABBA order.
-func simulate(n noise, rounds int, slowdown float64, random *rand.Rand) Turns {
+func simulate(n noise, rounds int, slowdown float64, random *rand.Rand) Interleaved {
 	moment, index := n.moment(float64(3*rounds), random), 0
 	next := func(truth float64) float64 {
 		t := truth * moment(index) * n.sample(random)
 		index++
 		return t
 	}
-	var t Turns
+	var t Interleaved
 	for i := range rounds {
 		var a, b, control float64
 		if i%2 == 0 {
@@ -115,8 +115,8 @@ func simulate(n noise, rounds int, slowdown float64, random *rand.Rand) Turns {
 func decide(n noise, slowdown float64, random *rand.Rand) Verdict {
 	t := simulate(n, 1600, slowdown, random)
 	for rounds := 100; ; rounds *= 2 {
-		part := Turns{t.A[:rounds], t.B[:rounds], t.Control[:rounds]}
-		if v := Compare([]Turns{part})[0].Verdict; v != Ambiguous || rounds == len(t.A) {
+		part := Interleaved{t.A[:rounds], t.B[:rounds], t.Control[:rounds]}
+		if v := Compare([]Interleaved{part})[0].Verdict; v != Ambiguous || rounds == len(t.A) {
 			return v
 		}
 	}

@@ -76,7 +76,7 @@ func TestCompareApart(t *testing.T) {
 	p := noisy(rand.New(rand.NewPCG(5, 6)), 200, 12, 10)
 	paired := CompareSpeed([]Pair{p})
 	p.Variant = p.Variant[:150]
-	unpaired := CompareApart([]Pair{p})
+	unpaired := CompareUnpaired([]Pair{p})
 	if math.Abs(unpaired.Ratio-1.2) > 0.03 || unpaired.Low > 1.2 || unpaired.High < 1.2 || unpaired.High-unpaired.Low <= paired.High-paired.Low {
 		t.Errorf("a ratio of 1.2 measured as %+v unpaired and %+v paired", unpaired, paired)
 	}

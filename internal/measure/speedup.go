@@ -28,11 +28,11 @@ const (
 // be at least one pair, and the two series of a pair must have the same length, at least 1.
 func CompareSpeed(pairs []Pair) Speedup { return compare(pairs, resampledMedians) }
 
-// CompareApart is CompareSpeed for series that were not interleaved, such as series of two
+// CompareUnpaired is CompareSpeed for series that were not interleaved, such as series of two
 // sessions. The bootstrap resamples each series separately, and their lengths may differ. The
 // interval covers the variation within a session, but not between sessions: clocks, temperature,
 // driver, card.
-func CompareApart(pairs []Pair) Speedup { return compare(pairs, separateMedians) }
+func CompareUnpaired(pairs []Pair) Speedup { return compare(pairs, separateMedians) }
 
 func compare(pairs []Pair, resample func(Pair, *rand.Rand) (parent, variant float64)) Speedup {
 	random := rand.New(rand.NewPCG(1, 2))

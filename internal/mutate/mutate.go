@@ -16,7 +16,7 @@ import (
 // Mutant is a change of one line.
 type Mutant struct {
 	Line   int    `json:"line"` // in the PTX, from 1
-	What   string `json:"what"` // the kind of change
+	Kind   string `json:"what"` // the kind of change
 	Before string `json:"before"`
 	After  string `json:"after"`
 }

@@ -50,7 +50,7 @@ func checkLine(t *testing.T) func(line string, want ...string) {
 			return
 		}
 		for _, m := range all {
-			got[m.What+": "+strings.TrimSpace(m.After)] = true
+			got[m.Kind+": "+strings.TrimSpace(m.After)] = true
 			if m.Line != 16 || m.Before != strings.TrimSpace(line) {
 				t.Errorf("%s: line %d, before %q", line, m.Line, m.Before)
 			}
@@ -305,7 +305,7 @@ func TestShippedKernels(t *testing.T) {
 		seen := map[string]bool{}
 		last := 0
 		for _, m := range all {
-			kinds[m.What] = true
+			kinds[m.Kind] = true
 			key := fmt.Sprintf("%d %s", m.Line, strings.TrimSpace(m.After))
 			if seen[key] {
 				t.Errorf("%s: duplicate mutant: %s", stage, key)
@@ -351,11 +351,11 @@ func checkProgram(t *testing.T, stage string, text []byte, m mutate.Mutant) {
 	}
 	module, err := ptx.Parse(changed)
 	if err != nil {
-		t.Errorf("%s, line %d, %s: %v", stage, m.Line, m.What, err)
+		t.Errorf("%s, line %d, %s: %v", stage, m.Line, m.Kind, err)
 		return
 	}
 	if _, err := sim.Load(module, ""); err != nil {
-		t.Errorf("%s, line %d, %s: %v", stage, m.Line, m.What, err)
+		t.Errorf("%s, line %d, %s: %v", stage, m.Line, m.Kind, err)
 	}
 }
 

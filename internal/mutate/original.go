@@ -27,9 +27,9 @@ func NewOriginal(ctx context.Context, assemble Assemble, text []byte, entry stri
 	return o, nil
 }
 
-// Is reports whether a mutant is equivalent: the compiler makes the same machine code of mutant and
+// IsEquivalent reports whether a mutant is equivalent: the compiler makes the same machine code of mutant and
 // original, either as they are or simplified with the ranges. It is false for a nil Original.
-func (o *Original) Is(ctx context.Context, text []byte) bool {
+func (o *Original) IsEquivalent(ctx context.Context, text []byte) bool {
 	if o == nil {
 		return false
 	}

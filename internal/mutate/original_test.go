@@ -28,7 +28,7 @@ func TestOriginal(t *testing.T) {
 		t.Helper()
 		mutant := strings.Replace(string(text), before, after, 1)
 		assembled = 0
-		if got := o.Is(t.Context(), []byte(mutant)); got != want || assembled != wantAssembled || mutant == string(text) {
+		if got := o.IsEquivalent(t.Context(), []byte(mutant)); got != want || assembled != wantAssembled || mutant == string(text) {
 			t.Errorf("%s -> %s: %t after %d assemblies, want %t after %d", before, after, got, assembled, want, wantAssembled)
 		}
 	}
@@ -40,7 +40,7 @@ func TestOriginal(t *testing.T) {
 	if _, err := NewOriginal(t.Context(), assemble, []byte(strings.Replace(string(text), "shr", "bogus", 1)), "k", nil); !errors.Is(err, errAssemble) {
 		t.Errorf("%v", err)
 	}
-	if (*Original)(nil).Is(t.Context(), text) {
+	if (*Original)(nil).IsEquivalent(t.Context(), text) {
 		t.Error("a nil Original reports equivalence")
 	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Range is the range of values of a parameter, both ends included.
-type Range struct{ Least, Most int64 }
+type Range struct{ Min, Max int64 }
 
 // rangeAnalysis is an interval analysis of a function. It finds an interval for every register that
 // holds on every launch within the parameter ranges, by abstract interpretation up to a fixed
@@ -413,7 +413,7 @@ func (r *rangeAnalysis) parameter(o *ptx.Operand) interval {
 	if o.Kind == ptx.AddrOperand && len(o.Parts) == 1 && o.Offset == 0 && o.Parts[0].Kind == ptx.SymOperand && o.Parts[0].Offset == 0 {
 		if v := o.Parts[0].Symbol.Variable; v != nil {
 			if known, ok := r.params[v.Name]; ok {
-				return interval{known.Least, known.Most}
+				return interval{known.Min, known.Max}
 			}
 		}
 	}

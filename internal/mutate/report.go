@@ -28,8 +28,8 @@ func NewReport(possible int) Report {
 func (r *Report) Kill(m Mutant, by string) {
 	r.Mutants++
 	r.Killed++
-	t := r.ByKind[m.What]
-	r.ByKind[m.What] = Tally{t.Mutants + 1, t.Killed + 1}
+	t := r.ByKind[m.Kind]
+	r.ByKind[m.Kind] = Tally{t.Mutants + 1, t.Killed + 1}
 	if by != "" {
 		if r.KilledBy == nil {
 			r.KilledBy = map[string]int{}
@@ -39,10 +39,10 @@ func (r *Report) Kill(m Mutant, by string) {
 	r.updateKillRate()
 }
 
-// Spare counts a mutant that was not detected.
-func (r *Report) Spare(m Mutant, equivalent bool) {
+// Survive counts a mutant that was not detected.
+func (r *Report) Survive(m Mutant, equivalent bool) {
 	r.Mutants++
-	t := r.ByKind[m.What]
+	t := r.ByKind[m.Kind]
 	if equivalent {
 		r.Equivalent++
 	} else {
@@ -50,7 +50,7 @@ func (r *Report) Spare(m Mutant, equivalent bool) {
 		r.Survivors = append(r.Survivors, m)
 		t.Mutants++
 	}
-	r.ByKind[m.What] = t
+	r.ByKind[m.Kind] = t
 	r.updateKillRate()
 }
 

@@ -45,7 +45,7 @@ func BenchmarkSampledReference(b *testing.B) {
 		b.Run(text, func(b *testing.B) {
 			for b.Loop() {
 				in := tensor.Draw(shape, 0, tensor.Options{})
-				if _, err := Compute(context.Background(), in, Sample(shape, 0, MostWork)); err != nil {
+				if _, err := Compute(context.Background(), in, Sample(shape, 0, MaxWork)); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -87,12 +87,12 @@ func Compare(got []float64, ref *Reference, tolerance Tolerance) (Errors, error)
 // the rows whose error is finite. Lost counts the other rows: only one of the two values is finite,
 // or they are infinities of opposite sign.
 type LSEErrors struct {
-	MaxErr  float64 `json:"max_err"`
-	MeanErr float64 `json:"mean_err"`
-	Worst   Worst   `json:"worst"`
-	Lost    int     `json:"lost,omitempty"`
-	// FirstLost is nil if Lost is 0.
-	FirstLost *Place `json:"first_lost,omitempty"`
+	MaxErr    float64 `json:"max_err"`
+	MeanErr   float64 `json:"mean_err"`
+	Worst     Worst   `json:"worst"`
+	NonFinite int     `json:"lost,omitempty"`
+	// FirstNonFinite is nil if Lost is 0.
+	FirstNonFinite *Place `json:"first_lost,omitempty"`
 }
 
 // CompareLSE measures the errors of logarithms of sums of exponentials, on the rows of the
@@ -109,9 +109,9 @@ func CompareLSE(got []float64, ref *Reference) (LSEErrors, error) {
 		}
 		off := math.Abs(got[i] - want)
 		if !(off <= math.MaxFloat64) { // true for NaN too
-			if e.Lost++; e.Lost == 1 {
+			if e.NonFinite++; e.NonFinite == 1 {
 				place := ref.place(i * ref.Shape.HeadDim)
-				e.FirstLost = &place
+				e.FirstNonFinite = &place
 			}
 			continue
 		}

@@ -48,12 +48,12 @@ func TestComputeUsesQuantisedInputs(t *testing.T) {
 		largest = math.Max(largest, math.Abs(want[i]-exact))
 		sum += math.Abs(want[i] - exact)
 	}
-	wantCost := Cost{Max: largest, Mean: sum / float64(len(want))}
-	if diff := cmp.Diff(wantCost, ref.InputCost, cmpopts.EquateApprox(1e-9, 0)); diff != "" {
+	wantCost := ErrorSize{Max: largest, Mean: sum / float64(len(want))}
+	if diff := cmp.Diff(wantCost, ref.InputError, cmpopts.EquateApprox(1e-9, 0)); diff != "" {
 		t.Errorf("input cost (-want +got):\n%s", diff)
 	}
-	if ref.InputCost.Mean < 1e-3 || ref.InputCost.Max > 0.5 {
-		t.Errorf("input cost %+v is implausible for three mantissa bits", ref.InputCost)
+	if ref.InputError.Mean < 1e-3 || ref.InputError.Max > 0.5 {
+		t.Errorf("input cost %+v is implausible for three mantissa bits", ref.InputError)
 	}
 }
 
@@ -64,8 +64,8 @@ func TestExactInputsHaveNoError(t *testing.T) {
 		*into = tensor.Quantize([]float32{448, -1, 0.5, 13}, 1, fp8.PerHead)
 	}
 	ref, err := Compute(context.Background(), in, nil)
-	if err != nil || ref.InputCost != (Cost{}) {
-		t.Errorf("input cost %+v, %v", ref.InputCost, err)
+	if err != nil || ref.InputError != (ErrorSize{}) {
+		t.Errorf("input cost %+v, %v", ref.InputError, err)
 	}
 }
 
@@ -247,10 +247,10 @@ func TestCompareLSE(t *testing.T) {
 	check("with errors", []float64{1, 2.25, 3, -inf, 4, 6}, LSEErrors{
 		MaxErr: 1, MeanErr: 0.25, Worst: Worst{Place: Place{Batch: 1, Row: 1}, Got: 4, Want: 5},
 	})
-	check("finite where no key is seen", []float64{1, 2, 3, 4, 5, 6}, LSEErrors{Worst: first, Lost: 1, FirstLost: &Place{Batch: 1}})
-	check("wrong sign of infinity", []float64{1, 2, 3, inf, 5, 6}, LSEErrors{Worst: first, Lost: 1, FirstLost: &Place{Batch: 1}})
-	check("infinite where keys are seen", []float64{1, -inf, nan, -inf, 5, 6}, LSEErrors{Worst: first, Lost: 2, FirstLost: &Place{Row: 1}})
-	check("nothing but NaN", []float64{nan, nan, nan, nan, nan, nan}, LSEErrors{Lost: 6, FirstLost: &Place{}})
+	check("finite where no key is seen", []float64{1, 2, 3, 4, 5, 6}, LSEErrors{Worst: first, NonFinite: 1, FirstNonFinite: &Place{Batch: 1}})
+	check("wrong sign of infinity", []float64{1, 2, 3, inf, 5, 6}, LSEErrors{Worst: first, NonFinite: 1, FirstNonFinite: &Place{Batch: 1}})
+	check("infinite where keys are seen", []float64{1, -inf, nan, -inf, 5, 6}, LSEErrors{Worst: first, NonFinite: 2, FirstNonFinite: &Place{Row: 1}})
+	check("nothing but NaN", []float64{nan, nan, nan, nan, nan, nan}, LSEErrors{NonFinite: 6, FirstNonFinite: &Place{}})
 	if _, err := CompareLSE([]float64{1}, ref); err == nil || err.Error() != "lse for 2x1x3x8 has 1 elements, want 6" {
 		t.Errorf("error %v", err)
 	}
@@ -276,7 +276,7 @@ func TestReach(t *testing.T) {
 		in.Q.Dequantize(q, head, 0)
 		want = max(want, longest(q)*longest(k)/2)
 	}
-	if math.Abs(ref.Reach-want) > 1e-12 {
-		t.Errorf("reach %v, want %v", ref.Reach, want)
+	if math.Abs(ref.ScoreBound-want) > 1e-12 {
+		t.Errorf("reach %v, want %v", ref.ScoreBound, want)
 	}
 }

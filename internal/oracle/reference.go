@@ -17,16 +17,16 @@ type Reference struct {
 	// LSE is the natural logarithm of each row's sum of exp(score), -Inf for a row that sees no
 	// key.
 	LSE []float64
-	// Reach is the largest |q|·|k|/√HeadDim over the queries and keys. It bounds every score and
+	// ScoreBound is the largest |q|·|k|/√HeadDim over the queries and keys. It bounds every score and
 	// every partial sum of one.
-	Reach float64
-	// InputCost is the quantisation error of the inputs: the distance of Out from attention over
+	ScoreBound float64
+	// InputError is the quantisation error of the inputs: the distance of Out from attention over
 	// the original values.
-	InputCost Cost
+	InputError ErrorSize
 }
 
-// Cost is the maximum and the mean magnitude of a difference.
-type Cost struct {
+// ErrorSize is the maximum and the mean magnitude of a difference.
+type ErrorSize struct {
 	Max  float64 `json:"max"`
 	Mean float64 `json:"mean"`
 }
@@ -43,7 +43,7 @@ func Compute(ctx context.Context, in *tensor.Inputs, rows Rows) (*Reference, err
 	}
 	return &Reference{
 		Shape: in.Shape, Rows: rows, Out: r.out, LSE: r.lse,
-		Reach: reach(in, rows), InputCost: cost(r.out, originals),
+		ScoreBound: reach(in, rows), InputError: cost(r.out, originals),
 	}, nil
 }
 
@@ -110,8 +110,8 @@ func rowLength(t *tensor.Tensor, dims int) func(head, row int) float64 {
 	}
 }
 
-func cost(a, b []float64) Cost {
-	var c Cost
+func cost(a, b []float64) ErrorSize {
+	var c ErrorSize
 	for i := range a {
 		d := math.Abs(a[i] - b[i])
 		c.Max = max(c.Max, d)

@@ -13,9 +13,9 @@ import (
 // selects every row.
 type Rows []int
 
-// MostWork is the number of multiply-adds up to which all rows are computed where a sample would
+// MaxWork is the number of multiply-adds up to which all rows are computed where a sample would
 // do. It takes two cores a second or two, for each of the two attentions of a reference.
-const MostWork = 2e10
+const MaxWork = 2e10
 
 const (
 	// sampledRows is the size of a sample over all heads, unless that is too much work.
@@ -75,29 +75,29 @@ func (r Rows) Len(shape tensor.Shape) int {
 	return len(r)
 }
 
-// Checked returns how much of the output of a shape the selected rows cover.
-func (r Rows) Checked(shape tensor.Shape) Checked { return Checked{r.Len(shape), shape.Rows()} }
+// Coverage returns how much of the output of a shape the selected rows cover.
+func (r Rows) Coverage(shape tensor.Shape) Coverage { return Coverage{r.Len(shape), shape.Rows()} }
 
-// Checked is the number of rows of an output that were compared with the reference, and of all
+// Coverage is the number of rows of an output that were compared with the reference, and of all
 // rows.
-type Checked struct {
+type Coverage struct {
 	Rows int `json:"rows_checked"`
 	Of   int `json:"rows"`
 }
 
 // Whole reports whether all rows were compared.
-func (c Checked) Whole() bool { return c.Rows == c.Of }
+func (c Coverage) Whole() bool { return c.Rows == c.Of }
 
-func (c Checked) String() string {
+func (c Coverage) String() string {
 	if c.Whole() {
 		return fmt.Sprintf("all %d rows", c.Of)
 	}
 	return fmt.Sprintf("%d of %d rows", c.Rows, c.Of)
 }
 
-// Take copies the selected rows out of an output of the whole problem, [batch, head, row]. A row
+// SelectRows copies the selected rows out of an output of the whole problem, [batch, head, row]. A row
 // has width elements of any type.
-func Take[T any](rows Rows, out []T, width int) []T {
+func SelectRows[T any](rows Rows, out []T, width int) []T {
 	if rows == nil {
 		return out
 	}

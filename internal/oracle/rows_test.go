@@ -33,17 +33,17 @@ func TestSomeRowsMatchAllRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		dims := shape.HeadDim
-		want := &Reference{Shape: shape, Rows: rows, Reach: some.Reach}
+		want := &Reference{Shape: shape, Rows: rows, ScoreBound: some.ScoreBound}
 		for _, row := range rows {
 			want.Out = append(want.Out, whole.Out[row*dims:][:dims]...)
 			want.LSE = append(want.LSE, whole.LSE[row])
 		}
-		want.InputCost = cost(want.Out, Take(rows, originals, dims))
+		want.InputError = cost(want.Out, SelectRows(rows, originals, dims))
 		if diff := cmp.Diff(want, some); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", text, diff)
 		}
-		if some.Reach > whole.Reach || some.Reach < whole.Reach/2 {
-			t.Errorf("%s: reach %g on some rows, %g on all", text, some.Reach, whole.Reach)
+		if some.ScoreBound > whole.ScoreBound || some.ScoreBound < whole.ScoreBound/2 {
+			t.Errorf("%s: reach %g on some rows, %g on all", text, some.ScoreBound, whole.ScoreBound)
 		}
 	}
 }
@@ -52,11 +52,11 @@ func TestSomeRowsMatchAllRows(t *testing.T) {
 func TestCompareOnSomeRows(t *testing.T) {
 	whole := reference(t)
 	ref := &Reference{Shape: whole.Shape, Rows: Rows{2, 11, 23}, LSE: []float64{0, 0, 0}}
-	ref.Out = Take(ref.Rows, whole.Out, 5)
+	ref.Out = SelectRows(ref.Rows, whole.Out, 5)
 	got := slices.Clone(whole.Out)
 	got[23*5+4] += 0.5
 	got[22*5+4] += 7 // not among the rows
-	found, err := Compare(Take(ref.Rows, got, 5), ref, Tolerance{Abs: 0.1})
+	found, err := Compare(SelectRows(ref.Rows, got, 5), ref, Tolerance{Abs: 0.1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestCompareOnSomeRows(t *testing.T) {
 	}
 	lse := make([]float64, 24)
 	lse[11], lse[12] = 0.25, 9
-	off, err := CompareLSE(Take(ref.Rows, lse, 1), ref)
+	off, err := CompareLSE(SelectRows(ref.Rows, lse, 1), ref)
 	if worst := (Worst{Place: Place{Batch: 0, Head: 2, Row: 3}, Got: 0.25}); err != nil || off.MaxErr != 0.25 || off.Worst != worst {
 		t.Errorf("lse: %+v, %v", off, err)
 	}
@@ -84,7 +84,7 @@ func TestCompareOnSomeRows(t *testing.T) {
 
 func TestSmallProblemsAreNotSampled(t *testing.T) {
 	for _, text := range []string{"1x8x512x64", "2x8x2048x64", "1x1x8192x64", "1x1x16384x64:causal", "65536x8x8x512"} {
-		if rows := Sample(mustShape(t, text), 0, MostWork); rows != nil {
+		if rows := Sample(mustShape(t, text), 0, MaxWork); rows != nil {
 			t.Errorf("%s: a sample of %d rows", text, len(rows))
 		}
 	}
@@ -102,7 +102,7 @@ func TestSample(t *testing.T) {
 		{"1x1x65536x64", 2384},
 	} {
 		shape := mustShape(t, test.shape)
-		rows := Sample(shape, 0, MostWork)
+		rows := Sample(shape, 0, MaxWork)
 		// An edge row that is also drawn counts once.
 		if len(rows) > test.rows || len(rows) < test.rows*7/8 {
 			t.Errorf("%s: %d rows, want about %d", test.shape, len(rows), test.rows)
@@ -155,7 +155,7 @@ func checkSpread(t *testing.T, shape tensor.Shape, rows Rows) {
 
 // Errors from two machines are comparable only if they cover the same rows.
 func TestSampleIsPinned(t *testing.T) {
-	rows := Sample(mustShape(t, "32x16x512x128"), 7, MostWork)
+	rows := Sample(mustShape(t, "32x16x512x128"), 7, MaxWork)
 	want := Rows{
 		261632, 261670, 261695, 261696, 261704, 261759, 261760, 261780, 261858, 261916, 262004, 262031, 262079, 262080, 262114, 262143,
 	}

@@ -190,7 +190,7 @@ func (h *Helper) Prepare(ctx context.Context, p Peer, in *tensor.Inputs, g Graph
 	if err := h.Missing(p); err != nil {
 		return err
 	}
-	if err := p.Refuse(in.Shape); err != nil {
+	if err := p.CheckShape(in.Shape); err != nil {
 		return err
 	}
 	if err := h.writeInputs(in); err != nil {
@@ -228,8 +228,8 @@ func installAdvice(kind, python string) string {
 	return "install a newer PyTorch: " + python + " -m pip install --upgrade torch"
 }
 
-// Answer is the output of a prepared peer, in order [batch, head, row, dim].
-func (h *Helper) Answer(ctx context.Context, p Peer) ([]float32, error) {
+// Output is the output of a prepared peer, in order [batch, head, row, dim].
+func (h *Helper) Output(ctx context.Context, p Peer) ([]float32, error) {
 	path := h.file("output")
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, &Error{"remove its earlier output: " + err.Error(), ""}
@@ -270,8 +270,8 @@ func (h *Helper) Sample(ctx context.Context, p Peer, samples int, rest time.Dura
 	return r.Seconds, nil
 }
 
-// Forget releases all prepared peers and their GPU memory.
-func (h *Helper) Forget(ctx context.Context) error {
+// Release releases all prepared peers and their GPU memory.
+func (h *Helper) Release(ctx context.Context) error {
 	_, err := h.call(ctx, request{Op: "release"})
 	return err
 }
@@ -312,7 +312,7 @@ var names = [3]string{"q", "k", "v"}
 // write writes the files of one input.
 func (h *Helper) write(name string, t *tensor.Tensor) error {
 	return errors.Join(
-		os.WriteFile(h.file(name), bytesOf(t.Worth()), 0o600),
+		os.WriteFile(h.file(name), bytesOf(t.Dequantized()), 0o600),
 		os.WriteFile(h.file(name+codesSuffix), t.Codes, 0o600),
 		os.WriteFile(h.file(name+descaleSuffix), bytesOf(t.Descale), 0o600),
 	)

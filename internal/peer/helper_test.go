@@ -234,7 +234,7 @@ func TestGoodHelper(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	output, err := h.Answer(t.Context(), flash)
+	output, err := h.Output(t.Context(), flash)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +253,7 @@ func TestGoodHelper(t *testing.T) {
 	if err != nil || len(samples) != 3 || samples[0] != 1e-6/50 {
 		t.Errorf("got %v, %v; want 3 samples", samples, err)
 	}
-	if err := h.Forget(t.Context()); err != nil || h.Lost() {
+	if err := h.Release(t.Context()); err != nil || h.Lost() {
 		t.Errorf("got %v, lost %t", err, h.Lost())
 	}
 	folder := h.folder
@@ -300,7 +300,7 @@ func TestInputsAreWrittenOnce(t *testing.T) {
 	in := newInputs(t, "1x2x3x4")
 	check(in, 1)
 	check(in, 1)
-	check(in.Masked(true), 1)
+	check(in.WithMask(true), 1)
 	check(newInputs(t, "1x2x5x4"), 2)
 	check(in, 3)
 }
@@ -365,7 +365,7 @@ func TestHelpersThatFail(t *testing.T) {
 				t.Errorf("lost is %t; want %t", h.Lost(), c.lost)
 			}
 			if c.lost {
-				expectError(t, "afterwards", h.Forget(t.Context()), "lost to an earlier failure")
+				expectError(t, "afterwards", h.Release(t.Context()), "lost to an earlier failure")
 			}
 		})
 	}
@@ -376,7 +376,7 @@ func allSteps(t *testing.T, h *Helper) error {
 	if err := h.Prepare(t.Context(), flash, newInputs(t, "1x2x3x4"), Graph{20, 2}); err != nil {
 		return err
 	}
-	if _, err := h.Answer(t.Context(), flash); err != nil {
+	if _, err := h.Output(t.Context(), flash); err != nil {
 		return err
 	}
 	_, err := h.Sample(t.Context(), flash, 5, 0)
@@ -435,11 +435,11 @@ func TestMissingPeers(t *testing.T) {
 	flash3 := Peer{Kind: "fa3-fp8", DType: "e4m3"}
 	expectError(t, "a missing kind", h.Prepare(t.Context(), flash3, newInputs(t, "1x1x1x4"), Graph{1, 2}), "no such module; install FlashAttention-3 for ")
 	expectError(t, "a different mask", h.Prepare(t.Context(), flash, newInputs(t, "1x1x2x4:kv=3:causal"), Graph{1, 2}), "not supported by this peer")
-	if err := errors.Join(h.Missing(flash), flash.Refuse(newInputs(t, "1x1x2x4:kv=3").Shape), flash3.Refuse(newInputs(t, "1x1x2x4:kv=3:causal").Shape)); err != nil {
+	if err := errors.Join(h.Missing(flash), flash.CheckShape(newInputs(t, "1x1x2x4:kv=3").Shape), flash3.CheckShape(newInputs(t, "1x1x2x4:kv=3:causal").Shape)); err != nil {
 		t.Error(err)
 	}
-	expectError(t, "different factors", flash3.Refuse(newInputs(t, "1x4x2x4:kvheads=2").Shape), "one descale factor of Q for all heads")
-	if err := flash.Refuse(newInputs(t, "1x4x2x4:kvheads=2").Shape); err != nil {
+	expectError(t, "different factors", flash3.CheckShape(newInputs(t, "1x4x2x4:kvheads=2").Shape), "one descale factor of Q for all heads")
+	if err := flash.CheckShape(newInputs(t, "1x4x2x4:kvheads=2").Shape); err != nil {
 		t.Error(err)
 	}
 	h.facts.Missing["torch-flash"] = "this PyTorch has none"

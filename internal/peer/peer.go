@@ -13,7 +13,7 @@ type Peer struct {
 	Kind  string // torch-flash, torch-cudnn, torch-efficient, torch-math, fa3-fp8
 	DType string // of its inputs: fp16, bf16, e4m3
 	// A welcome peer is timed if it is installed, and skipped silently if it is not.
-	Welcome bool
+	Optional bool
 }
 
 // The kinds of PyTorch are the backends of its scaled_dot_product_attention.
@@ -47,7 +47,7 @@ func Parse(kinds, dtype string) ([]Peer, error) {
 	add := func(p Peer) {
 		same := func(other Peer) bool { return other.Kind == p.Kind && other.DType == p.DType }
 		if i := slices.IndexFunc(all, same); i >= 0 {
-			all[i].Welcome = all[i].Welcome && p.Welcome // false if it is also listed by name
+			all[i].Optional = all[i].Optional && p.Optional // false if it is also listed by name
 			return
 		}
 		all = append(all, p)
@@ -66,7 +66,7 @@ func Parse(kinds, dtype string) ([]Peer, error) {
 				}
 			}
 			if name == allPeers {
-				add(Peer{Kind: flash3Kind, DType: "e4m3", Welcome: true})
+				add(Peer{Kind: flash3Kind, DType: "e4m3", Optional: true})
 			}
 		default:
 			return nil, fmt.Errorf("unknown peer %q; there are %s", name, strings.Join(Kinds(), ", "))
@@ -91,8 +91,8 @@ func (p Peer) ElementBytes() int {
 	return 2
 }
 
-// Refuse returns an error for a shape on which the peer computes another problem than ours.
-func (p Peer) Refuse(shape tensor.Shape) error {
+// CheckShape returns an error for a shape on which the peer computes another problem than ours.
+func (p Peer) CheckShape(shape tensor.Shape) error {
 	if shape.Causal && shape.SeqQ != shape.SeqK && p.Kind != flash3Kind {
 		return &Error{
 			Why: "not supported by this peer: its causal mask is aligned to the first key, ours to the last; " +

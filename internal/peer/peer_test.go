@@ -18,7 +18,7 @@ func TestParse(t *testing.T) {
 		var got []string
 		for _, p := range peers {
 			text := p.String() + " " + p.DType
-			if p.Welcome {
+			if p.Optional {
 				text += " welcome"
 			}
 			got = append(got, text)

@@ -85,7 +85,7 @@ func TestPythonWithFakePyTorch(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		got, err := h.Answer(t.Context(), flash)
+		got, err := h.Output(t.Context(), flash)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func TestPythonWithFakePyTorch(t *testing.T) {
 		if took := time.Since(start); err != nil || len(samples) != 4 || took < 4*rest {
 			t.Errorf("%s: %v in %s, %v; want 4 samples, each after a rest of %s", shape, samples, took, err, rest)
 		}
-		if err := h.Forget(t.Context()); err != nil {
+		if err := h.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}

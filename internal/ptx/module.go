@@ -50,8 +50,8 @@ type Variable struct {
 	Visible bool
 	Line    int
 
-	Init    []byte       // leading bytes of the initial value, the rest is zero; nil without initialiser
-	Pointed []Relocation // addresses inside Init
+	Init        []byte       // leading bytes of the initial value, the rest is zero; nil without initialiser
+	Relocations []Relocation // addresses inside Init
 	// Register is the index of the register that holds a parameter of space Reg; -1 otherwise.
 	Register int
 }

@@ -280,19 +280,19 @@ func TestRelocations(t *testing.T) {
 		&Variable{Name: "b", Space: Global, Type: U32, Count: 1, Align: 4},
 		&Variable{
 			Name: "a", Space: Global, Type: U64, Count: 5, IsArray: true, Align: 8, Init: make([]byte, 32),
-			Pointed: []Relocation{{Size: 8}, {Offset: 8, Size: 8, Addend: 4, Generic: true}, {Offset: 16, Size: 8, Addend: -4}, {Offset: 24, Size: 8}},
+			Relocations: []Relocation{{Size: 8}, {Offset: 8, Size: 8, Addend: 4, Generic: true}, {Offset: 16, Size: 8, Addend: -4}, {Offset: 24, Size: 8}},
 		})
 	checkVariables(t, ".global .u32 b; .global .u8 a[3] = {7, 0xFF(b), 0xFF00(generic(b)+4)};",
 		&Variable{Name: "b", Space: Global, Type: U32, Count: 1, Align: 4},
 		&Variable{
 			Name: "a", Space: Global, Type: U8, Count: 3, IsArray: true, Align: 1, Init: []byte{7, 0, 0},
-			Pointed: []Relocation{{Offset: 1, Size: 1}, {Offset: 2, Size: 1, Shift: 8, Addend: 4, Generic: true}},
+			Relocations: []Relocation{{Offset: 1, Size: 1}, {Offset: 2, Size: 1, Shift: 8, Addend: 4, Generic: true}},
 		})
 	module, err := Parse([]byte(prelude + ".global .u32 b; .func f; .const .u64 a[2] = {b, f};"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	pointed := module.Variables[1].Pointed
+	pointed := module.Variables[1].Relocations
 	if pointed[0].Symbol.Variable != module.Variables[0] || pointed[1].Symbol.Function != module.Functions[0] {
 		t.Error("an address in an initialiser refers to the wrong symbol")
 	}

@@ -298,7 +298,7 @@ func (p *parser) initialAddress(v *Variable, offset int, masked bool) {
 	if masked {
 		p.expect(')')
 	}
-	v.Pointed = append(v.Pointed, at)
+	v.Relocations = append(v.Relocations, at)
 }
 
 // symbol returns the variable or function with this name.

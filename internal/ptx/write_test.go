@@ -33,7 +33,7 @@ func write(m *Module, remarks bool) string {
 	}
 	var pointers []*Variable // declared first and defined last, because they may refer to each other
 	for _, v := range m.Variables {
-		if v.Pointed == nil {
+		if v.Relocations == nil {
 			w.variable(v, v.Name)
 		} else {
 			pointers = append(pointers, v)
@@ -174,7 +174,7 @@ func (w *writer) initial(v *Variable) string {
 }
 
 func (w *writer) element(v *Variable, offset int) string {
-	for _, at := range v.Pointed {
+	for _, at := range v.Relocations {
 		if at.Offset != offset {
 			continue
 		}

@@ -87,7 +87,7 @@ func BenchByShape(w io.Writer, b *run.Bench, markdown bool) error {
 		for _, name := range names {
 			row = append(row, cmp.Or(cells[[2]string{a.Shape, name}], "-"))
 		}
-		rows = append(rows, append(row, overBestPeer(b, a.Shape), a.Checked.String()))
+		rows = append(rows, append(row, overBestPeer(b, a.Shape), a.Coverage.String()))
 	}
 	if err := table(out, header, rows, markdown); err != nil {
 		return err
@@ -115,7 +115,7 @@ func overBestPeer(b *run.Bench, shape string) string {
 func writeChecked(w io.Writer, b *run.Bench) {
 	for _, c := range b.Checked {
 		if !c.Whole() {
-			fmt.Fprintf(w, "%s: checked: %s\n", c.Shape, c.Checked)
+			fmt.Fprintf(w, "%s: checked: %s\n", c.Shape, c.Coverage)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func TestRecordedBench(t *testing.T) {
 	b.Command = "attune bench stage2 stage3c --peer torch-cudnn,torch-math"
 	b.Requested, b.Ended = []string{"1x8x512x64", "2x8x512x64", "1x32x16384x64"}, "interrupted"
 	b.Checked = []run.CheckedShape{
-		{Shape: "1x8x512x64", Checked: oracle.Checked{Rows: 4096, Of: 4096}}, {Shape: "2x8x512x64", Checked: oracle.Checked{Rows: 512, Of: 8192}},
+		{Shape: "1x8x512x64", Coverage: oracle.Coverage{Rows: 4096, Of: 4096}}, {Shape: "2x8x512x64", Coverage: oracle.Coverage{Rows: 512, Of: 8192}},
 	}
 	goldenOf(t, "bench_recorded.txt", func(w io.Writer) error { return Bench(w, b, false) })
 	goldenOf(t, "bench_by_shape.txt", func(w io.Writer) error { return BenchByShape(w, b, false) })

@@ -148,7 +148,7 @@ func drawStrip(out io.Writer, series comparedSeries, y, strip float64, x func(fl
 }
 
 // span is the range of the samples without the slowest 1 %, which may be far off.
-func span(t measure.Turns) (low, high float64) {
+func span(t measure.Interleaved) (low, high float64) {
 	all := slices.Sorted(slices.Values(slices.Concat(t.A, t.B, t.Control)))
 	low, high = all[0], all[len(all)*99/100]
 	if high <= low {

@@ -19,11 +19,11 @@ import (
 )
 
 func someComparison() *run.Comparison {
-	turns := measure.Turns{
+	turns := measure.Interleaved{
 		A: []float64{14.1e-6, 14.2e-6, 14.15e-6, 14.12e-6}, B: []float64{5.2e-6, 5.21e-6, 5.19e-6, 5.22e-6},
 		Control: []float64{14.11e-6, 14.19e-6, 14.13e-6, 14.14e-6},
 	}
-	found := measure.Compare([]measure.Turns{turns})[0]
+	found := measure.Compare([]measure.Interleaved{turns})[0]
 	return &run.Comparison{
 		A: run.Compared{Variant: "stage2", Arch: "sm_90a", CodeHash: strings.Repeat("ab", 32)}, B: run.Compared{Variant: "stage3b+TILE_N=64", Arch: "sm_90a"},
 		Verdict: found.Verdict, Facts: device.Facts{Kind: "cuda", Name: "NVIDIA H200", Arch: "sm_90", Driver: "13.0"}, L2: run.Cold,
@@ -55,7 +55,7 @@ func TestComparison(t *testing.T) {
 // A comparison on sampled rows reports their number.
 func TestComparisonOnSampledRows(t *testing.T) {
 	c := someComparison()
-	c.Shapes[0].Checked = &oracle.Checked{Rows: 4094, Of: 524288}
+	c.Shapes[0].Checked = &oracle.Coverage{Rows: 4094, Of: 524288}
 	want := c.Shapes[0].Shape + ": checked: 4094 of 524288 rows"
 	if lines := ComparisonLines(c); !slices.Contains(lines, want) {
 		t.Errorf("no %q in %q", want, lines)

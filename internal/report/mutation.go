@@ -31,7 +31,7 @@ func Mutation(w io.Writer, kernel string, r *mutate.Report, compiler bool) error
 		if m.Line == 0 {
 			place = ""
 		}
-		fmt.Fprintf(out, "survived: %s%s\n  was  %s\n  is   %s\n", place, m.What, PTXLine(m.Before), PTXLine(m.After))
+		fmt.Fprintf(out, "survived: %s%s\n  was  %s\n  is   %s\n", place, m.Kind, PTXLine(m.Before), PTXLine(m.After))
 	}
 	fmt.Fprintf(out, "%d killed, %d survived, %d equivalent", r.Killed, r.Survived, r.Equivalent)
 	if r.Killed+r.Survived > 0 {

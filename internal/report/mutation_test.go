@@ -13,11 +13,11 @@ import (
 
 func TestMutation(t *testing.T) {
 	r := mutate.NewReport(40)
-	r.Kill(mutate.Mutant{Line: 3, What: "left out"}, "race")
-	r.Kill(mutate.Mutant{Line: 4, What: "other constant"}, "max_err")
-	r.Spare(mutate.Mutant{Line: 5, What: "left out", Before: "\tbar.sync \t0;", After: "\t// bar.sync \t0;"}, false)
-	r.Spare(mutate.Mutant{What: "other box", Before: "64", After: "32"}, false)
-	r.Spare(mutate.Mutant{Line: 6, What: "operands swapped"}, true)
+	r.Kill(mutate.Mutant{Line: 3, Kind: "left out"}, "race")
+	r.Kill(mutate.Mutant{Line: 4, Kind: "other constant"}, "max_err")
+	r.Survive(mutate.Mutant{Line: 5, Kind: "left out", Before: "\tbar.sync \t0;", After: "\t// bar.sync \t0;"}, false)
+	r.Survive(mutate.Mutant{Kind: "other box", Before: "64", After: "32"}, false)
+	r.Survive(mutate.Mutant{Line: 6, Kind: "operands swapped"}, true)
 	goldenOf(t, "mutation.txt", func(w io.Writer) error { return Mutation(w, "stage2 for sm_90a", &r, false) })
 	empty := mutate.NewReport(40)
 	goldenOf(t, "mutation_empty.txt", func(w io.Writer) error { return Mutation(w, "stage2 for sm_90a", &empty, true) })

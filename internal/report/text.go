@@ -279,7 +279,7 @@ func performanceRows(r *run.Run) [][]string {
 			row[8], row[9] = fmt.Sprintf("%.2f", *p.ParentP50US), fmt.Sprintf("%.3fx", *p.ParentRatio)
 			row[10] = fmt.Sprintf("%.3f to %.3f", *p.RatioLow, *p.RatioHigh)
 		}
-		if p.Judged {
+		if p.Benchmark {
 			row[11] = benchmarkWord
 		}
 		rows = append(rows, row)

@@ -50,7 +50,7 @@ type Bench struct {
 // CheckedShape is how many rows of the outputs on a shape were checked.
 type CheckedShape struct {
 	Shape string `json:"shape"`
-	oracle.Checked
+	oracle.Coverage
 }
 
 // BenchRow is one implementation on one shape. An implementation with a wrong output has no times.
@@ -83,8 +83,8 @@ type BenchSamples struct {
 	Seconds [][]float64 `json:"seconds"`
 }
 
-// Apart splits the record from its samples.
-func (b *Bench) Apart() (Bench, []BenchSamples) {
+// SplitSamples splits the record from its samples.
+func (b *Bench) SplitSamples() (Bench, []BenchSamples) {
 	record := *b
 	record.Rows = []BenchRow{}
 	samples := []BenchSamples{}

@@ -38,16 +38,16 @@ type ComparedShape struct {
 	AVariant string `json:"a_variant,omitempty"` // that selection A chose
 	BVariant string `json:"b_variant,omitempty"` // that selection B chose
 
-	Checked *oracle.Checked `json:"answers,omitempty"` // rows compared with the reference; nil for recorded runs
+	Checked *oracle.Coverage `json:"answers,omitempty"` // rows compared with the reference; nil for recorded runs
 
 	measure.Comparison
-	ATimes  measure.Summary `json:"a_seconds"`
-	BTimes  measure.Summary `json:"b_seconds"`
-	Samples measure.Turns   `json:"samples"`
+	ATimes  measure.Summary     `json:"a_seconds"`
+	BTimes  measure.Summary     `json:"b_seconds"`
+	Samples measure.Interleaved `json:"samples"`
 
-	ARelated RelatedTimes   `json:"a_parts"`
-	BRelated RelatedTimes   `json:"b_parts"`
-	Excluded *measure.Turns `json:"set_aside_samples,omitempty"` // samples of rounds in which the GPU was throttled
+	ARelated RelatedTimes         `json:"a_parts"`
+	BRelated RelatedTimes         `json:"b_parts"`
+	Excluded *measure.Interleaved `json:"set_aside_samples,omitempty"` // samples of rounds in which the GPU was throttled
 	Conditions
 }
 
@@ -107,7 +107,7 @@ func compareSamples(x, y Samples, floor float64) ComparedShape {
 	b, _ := y.Steady()
 	return ComparedShape{
 		Shape: x.Shape, Rounds: min(len(a), len(b)), Comparison: measure.CompareRecorded(a, b, floor),
-		ATimes: measure.Summarize(a), BTimes: measure.Summarize(b), Samples: measure.Turns{A: a, B: b},
+		ATimes: measure.Summarize(a), BTimes: measure.Summarize(b), Samples: measure.Interleaved{A: a, B: b},
 		ARelated: RelatedTimesOf(x.Variant), BRelated: RelatedTimesOf(y.Variant), Conditions: x.Conditions().And(y.Conditions()),
 	}
 }

@@ -30,7 +30,7 @@ func (r *Run) Documents() (map[string][]byte, error) {
 
 // Documents returns the files of a bench's record by name: bench.json and samples.json.gz.
 func (b *Bench) Documents() (map[string][]byte, error) {
-	withoutSamples, all := b.Apart()
+	withoutSamples, all := b.SplitSamples()
 	record, err := json.MarshalIndent(withoutSamples, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write the record of a bench: %w", err)

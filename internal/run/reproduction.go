@@ -200,8 +200,8 @@ func (r *Reproduction) compareTimes(recorded, repeated *Run) {
 		pair := measure.Pair{Parent: before, Variant: after}
 		t := TimeCheck{
 			Shape: a.Shape, RecordedUS: measure.Summarize(before).P50 * us, RepeatedUS: measure.Summarize(after).P50 * us,
-			Ratio:     measure.CompareApart([]measure.Pair{pair}),
-			Benchmark: slices.ContainsFunc(recorded.Performance, func(p Performance) bool { return p.Shape == a.Shape && p.Judged }),
+			Ratio:     measure.CompareUnpaired([]measure.Pair{pair}),
+			Benchmark: slices.ContainsFunc(recorded.Performance, func(p Performance) bool { return p.Shape == a.Shape && p.Benchmark }),
 		}
 		r.Times = append(r.Times, t)
 		if t.Benchmark {
@@ -209,7 +209,7 @@ func (r *Reproduction) compareTimes(recorded, repeated *Run) {
 		}
 	}
 	if len(counted) > 0 {
-		ratio := measure.CompareApart(counted)
+		ratio := measure.CompareUnpaired(counted)
 		r.Time = &ratio
 	}
 }

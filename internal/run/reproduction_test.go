@@ -24,7 +24,7 @@ func someRun() *Run {
 	for _, shape := range r.Requested.Shapes {
 		r.Samples = append(r.Samples, Samples{Shape: shape, Variant: device.Series{Seconds: []float64{10e-6, 11e-6, 12e-6}}})
 	}
-	r.Performance = []Performance{{Shape: "1x8x512x64", Judged: true}, {Shape: "1x1x32x64"}}
+	r.Performance = []Performance{{Shape: "1x8x512x64", Benchmark: true}, {Shape: "1x1x32x64"}}
 	return r
 }
 

@@ -165,7 +165,7 @@ type Correctness struct {
 	oracle.Errors
 	LSE          *oracle.LSEErrors `json:"lse,omitempty"` // if the kernel writes the log-sum-exp
 	Limits       gate.Limits       `json:"limits"`
-	InputCost    oracle.Cost       `json:"input_cost"`
+	InputCost    oracle.ErrorSize  `json:"input_cost"`
 	Findings     []device.Finding  `json:"findings,omitempty"`
 	Wrong        []string          `json:"wrong,omitempty"`
 	OutputSHA256 string            `json:"output_sha256,omitempty"` // of the output bytes, to compare devices bit for bit
@@ -187,7 +187,7 @@ type Performance struct {
 	ParentRatio *float64 `json:"parent_ratio,omitempty"`
 	RatioLow    *float64 `json:"ratio_low,omitempty"`
 	RatioHigh   *float64 `json:"ratio_high,omitempty"`
-	Judged      bool     `json:"judged"` // counted by the performance gate
+	Benchmark   bool     `json:"judged"` // counted by the performance gate
 	RelatedTimes
 	Conditions
 }

@@ -54,7 +54,7 @@ func (l L2) Timing() string {
 // GraphsText describes the limit of launches in a graph. It is empty for the default, which 0
 // stands for.
 func GraphsText(launches int) string {
-	if launches == 0 || launches == device.UsualLaunches {
+	if launches == 0 || launches == device.DefaultLaunches {
 		return ""
 	}
 	return fmt.Sprintf("graphs of at most %d launches", launches)
@@ -104,7 +104,7 @@ type Monitored struct {
 // ConditionsOf summarizes a timing. Rounds are excluded in groups of the given size, as by
 // device.Steady.
 func ConditionsOf(group int, series ...device.Series) Conditions {
-	c := Conditions{Unmonitored: series[0].Unwatched, Copies: series[0].Copies}
+	c := Conditions{Unmonitored: series[0].NoReadings, Copies: series[0].Copies}
 	if empty := series[0].EmptyNode; empty != nil {
 		us := 1e6 * *empty
 		c.EmptyNodeUS = &us

@@ -271,7 +271,7 @@ func (r *launch) placeWorkspace() error {
 
 // relocate writes addresses into the initial value of a variable.
 func (r *launch) relocate(v *ptx.Variable, write func(offset int, data []byte) error) error {
-	for _, p := range v.Pointed {
+	for _, p := range v.Relocations {
 		address, err := r.symbolAddress(p)
 		if err != nil {
 			return fmt.Errorf("the variable %s: %w", v.Name, err)

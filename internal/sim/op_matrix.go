@@ -57,19 +57,19 @@ func (r *launch) planMatrix(in *mma.Instruction) (*matrixPlan, error) {
 	seed := r.options.Seed
 	p := &matrixPlan{}
 	switch in.Op {
-	case mma.Sync, mma.Warp:
+	case mma.MMASync, mma.WMMA:
 		p.a, p.b, p.c, p.d = in.Fragment(mma.A, seed), in.Fragment(mma.B, seed), in.Fragment(mma.C, seed), in.Fragment(mma.D, seed)
 		product, err := in.Product(r.chip, r.options.Tensor)
 		p.product = product
 		return p, err
-	case mma.Group:
+	case mma.WGMMA:
 		quarter := *in
 		quarter.Shape.M = quarterRows
 		p.a, p.d = in.Fragment(mma.A, seed), in.Fragment(mma.D, seed)
 		product, err := quarter.Product(r.chip, r.options.Tensor)
 		p.product = product
 		return p, err
-	case mma.WarpLoad, mma.WarpStore:
+	case mma.WMMALoad, mma.WMMAStore:
 		p.d = in.Fragment(in.Matrix, seed)
 	default:
 		p.a, p.d = in.Fragment(mma.A, seed), in.Fragment(mma.D, seed)
@@ -86,13 +86,13 @@ func (c *code) lowerMatrix(in *ptx.Instruction, o *op) error {
 	m := &matrixOp{in: found}
 	o.mat, o.class = m, count.Tensor
 	switch found.Op {
-	case mma.Sync, mma.Warp:
+	case mma.MMASync, mma.WMMA:
 		o.run = runProduct
 		return c.matrixRegisters(m, in, map[int]*[]slot{0: &m.d, 1: &m.a, 2: &m.b, 3: &m.c})
-	case mma.WarpLoad:
+	case mma.WMMALoad:
 		o.run = runFragmentLoad
 		return c.lowerFragment(m, in, 1, 0)
-	case mma.WarpStore:
+	case mma.WMMAStore:
 		o.run = runFragmentStore
 		return c.lowerFragment(m, in, 0, 1)
 	case mma.LoadMatrix:
@@ -144,7 +144,7 @@ func (c *code) checkMatrixRegisters(m *matrixOp) error {
 		return nil
 	}
 	switch m.in.Op {
-	case mma.Sync, mma.Warp:
+	case mma.MMASync, mma.WMMA:
 		for _, x := range []struct {
 			list []slot
 			m    mma.Matrix
@@ -153,7 +153,7 @@ func (c *code) checkMatrixRegisters(m *matrixOp) error {
 				return err
 			}
 		}
-	case mma.WarpLoad, mma.WarpStore:
+	case mma.WMMALoad, mma.WMMAStore:
 		return check(m.d, m.in.Fragment(m.in.Matrix, 0), "it")
 	default:
 		return check(m.d, m.in.Fragment(mma.D, 0), "it")

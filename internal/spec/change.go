@@ -2,9 +2,9 @@ package spec
 
 import "strings"
 
-// Change describes what turns another variant, usually the parent, into this one: the source if it
+// Diff describes what turns another variant, usually the parent, into this one: the source if it
 // differs, then the knobs that differ, as in a variant name.
-func (v Variant) Change(from Variant) string {
+func (v Variant) Diff(from Variant) string {
 	var text strings.Builder
 	if v.stage.Source != from.stage.Source {
 		text.WriteString(v.stage.Source)

@@ -14,7 +14,7 @@ func TestChange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := v.Change(f); got != want {
+		if got := v.Diff(f); got != want {
 			t.Errorf("from %s to %s: %q, want %q", from, variant, got, want)
 		}
 	}
@@ -29,7 +29,7 @@ func TestChange(t *testing.T) {
 	changed.values[len(changed.values)-1]++
 	knob := k.Knobs[len(k.Knobs)-1].Name
 	want := "hopper/k.cu+" + Setting{knob, changed.values[len(changed.values)-1]}.String()
-	if got := changed.Change(k.Stages[0].Variant()); got != want {
+	if got := changed.Diff(k.Stages[0].Variant()); got != want {
 		t.Errorf("with another source: %q, want %q", got, want)
 	}
 }

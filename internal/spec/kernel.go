@@ -80,8 +80,8 @@ type Budget struct {
 
 // Group is a named list of shapes.
 type Group struct {
-	Name     string
-	Problems []tensor.Shape
+	Name   string
+	Shapes []tensor.Shape
 }
 
 // Run holds the defaults of a run. Shapes are written as for Kernel.Shapes.
@@ -155,7 +155,7 @@ func (k *Kernel) shapes(item string) ([]tensor.Shape, error) {
 	var names []string
 	for _, g := range k.Groups {
 		if g.Name == item {
-			return g.Problems, nil
+			return g.Shapes, nil
 		}
 		names = append(names, g.Name)
 	}

@@ -116,7 +116,7 @@ func (l *loader) group(t *table) {
 	g := Group{Name: t.text("name")}
 	l.checkForm(t, "name", g.Name, nameForm)
 	l.checkUnique(t, g.Name, slices.ContainsFunc(l.Groups, func(o Group) bool { return o.Name == g.Name }))
-	g.Problems = list(t, "problems", "shapes", func(n *node) (tensor.Shape, error) {
+	g.Shapes = list(t, "problems", "shapes", func(n *node) (tensor.Shape, error) {
 		text, err := textItem(n)
 		if err != nil {
 			return tensor.Shape{}, err

@@ -414,7 +414,7 @@ func FuzzLoad(f *testing.F) {
 				}
 			}
 			for _, g := range k.Groups {
-				for _, shape := range g.Problems {
+				for _, shape := range g.Shapes {
 					if _, err := s.Choose(shape); err != nil {
 						t.Fatal(err)
 					}

@@ -95,7 +95,7 @@ func (l *loader) checkPredicateName(t *table, name string, s *Selection) {
 func (l *loader) tryPredicates(s *Selection) {
 	reported := map[int]bool{}
 	for _, g := range l.Groups {
-		for _, shape := range g.Problems {
+		for _, shape := range g.Shapes {
 			_, i, err := s.evaluate(shape)
 			if err != nil && !reported[i] {
 				reported[i] = true

@@ -189,7 +189,7 @@ func (l *loader) commonArchs(t *table, s *Selection) {
 func (l *loader) tryChoices(s *Selection) {
 	misfit, fits := map[int]tensor.Shape{}, map[int]bool{} // by the line of the choice
 	for _, g := range l.Groups {
-		for _, shape := range g.Problems {
+		for _, shape := range g.Shapes {
 			values, _, err := s.evaluate(shape)
 			if err != nil {
 				panic("BUG: the predicates were tried on the shapes of the file")

@@ -92,7 +92,7 @@ func TestSources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := ninth.Change(zeroth); got != "hopper/toy.cu+TILE_N=32+KV_STAGES=2" {
+	if got := ninth.Diff(zeroth); got != "hopper/toy.cu+TILE_N=32+KV_STAGES=2" {
 		t.Errorf("the change is %q", got)
 	}
 }

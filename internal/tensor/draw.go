@@ -95,15 +95,15 @@ func (t *Tensor) quantize(head int, descale float32) {
 	fp8.Quantize(t.Codes[head*len(values):], values, descale)
 }
 
-// Masked returns the same inputs with or without the causal mask. It shares the memory of in.
-func (in *Inputs) Masked(causal bool) *Inputs {
+// WithMask returns the same inputs with or without the causal mask. It shares the memory of in.
+func (in *Inputs) WithMask(causal bool) *Inputs {
 	masked := *in
 	masked.Shape.Causal = causal
 	return &masked
 }
 
-// Worth returns the dequantised values of all codes, rounded to float32.
-func (t *Tensor) Worth() []float32 {
+// Dequantized returns the dequantised values of all codes, rounded to float32.
+func (t *Tensor) Dequantized() []float32 {
 	values := make([]float32, len(t.Codes))
 	length := len(t.Codes) / len(t.Descale)
 	parallel(len(t.Descale), func(head int) {

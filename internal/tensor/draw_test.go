@@ -187,7 +187,7 @@ func TestQuantizeAndDequantize(t *testing.T) {
 	if diff := cmp.Diff([]float64{3, -2}, values[:2]); diff != "" {
 		t.Errorf("the middle of the second head (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]float32{448, 1, -224, 0, 896, 3, -2, 448}, tensor.Worth()); diff != "" {
+	if diff := cmp.Diff([]float32{448, 1, -224, 0, 896, 3, -2, 448}, tensor.Dequantized()); diff != "" {
 		t.Errorf("worth (-want +got):\n%s", diff)
 	}
 	values32 := []float32{448, 1, -896, 2, 0, 0}
@@ -201,7 +201,7 @@ func TestQuantizeAndDequantize(t *testing.T) {
 // Worth rounds the exact product of code and descale factor once.
 func TestWorthRoundsOnce(t *testing.T) {
 	in := Draw(mustShape(t, "1x3x17x8"), 4, Options{})
-	worth := in.K.Worth()
+	worth := in.K.Dequantized()
 	for head := range 3 {
 		values := make([]float64, 17*8)
 		in.K.Dequantize(values, head, 0)

@@ -36,9 +36,9 @@ var (
 	floats    = []string{"f16", "f32", "f64", "bf16", "f32_ftz", "tf32", "tf32_ftz"}
 )
 
-// Number returns the value of a name in its enumeration: its index in the list, 0 for an empty
+// EnumValue returns the value of a name in its enumeration: its index in the list, 0 for an empty
 // name, -1 for an unknown name.
-func Number(name string, list []string) int {
+func EnumValue(name string, list []string) int {
 	if name == "" {
 		return 0
 	}
@@ -77,13 +77,13 @@ func (m *Map) checkNames() error {
 	switch {
 	case !slices.Contains(Types, m.Type):
 		return fmt.Errorf("its type is %q, want one of %q", m.Type, Types)
-	case Number(m.Interleave, Interleaves) < 0:
+	case EnumValue(m.Interleave, Interleaves) < 0:
 		return fmt.Errorf("its interleave is %q, want one of %q", m.Interleave, Interleaves)
-	case Number(m.Swizzle, Swizzles) < 0:
+	case EnumValue(m.Swizzle, Swizzles) < 0:
 		return fmt.Errorf("its swizzle is %q, want one of %q", m.Swizzle, Swizzles)
-	case Number(m.OOB, OOBs) < 0:
+	case EnumValue(m.OOB, OOBs) < 0:
 		return fmt.Errorf("out-of-bounds elements read as %q, want one of %q", m.OOB, OOBs)
-	case Number(m.L2Promotion, Promotions) < 0:
+	case EnumValue(m.L2Promotion, Promotions) < 0:
 		return fmt.Errorf("its L2 promotion is %q, want one of %q", m.L2Promotion, Promotions)
 	case m.FillsNaN() && !slices.Contains(floats, m.Type):
 		return fmt.Errorf("out-of-bounds elements read as nan, but type %s has no nan", m.Type)
@@ -97,7 +97,7 @@ func (m *Map) checkRow() error {
 	if row%16 != 0 {
 		return fmt.Errorf("a row of its box has %d bytes, want a multiple of 16", row)
 	}
-	if span := m.Span(); span > 0 && row > span {
+	if span := m.SwizzleBytes(); span > 0 && row > span {
 		return fmt.Errorf("a row of its box has %d bytes, which is more than the swizzle's %d", row, span)
 	}
 	return nil
@@ -127,9 +127,9 @@ func (m *Map) step(i int) int {
 // Extent returns the number of elements that a copy moves in dimension i of the box.
 func (m *Map) Extent(i int) int { return (m.Box[i] + m.step(i) - 1) / m.step(i) }
 
-// Span returns the width of the swizzle pattern in bytes, 0 without a swizzle.
-func (m *Map) Span() int {
-	if i := Number(m.Swizzle, Swizzles); i > 0 {
+// SwizzleBytes returns the width of the swizzle pattern in bytes, 0 without a swizzle.
+func (m *Map) SwizzleBytes() int {
+	if i := EnumValue(m.Swizzle, Swizzles); i > 0 {
 		return 16 << i
 	}
 	return 0

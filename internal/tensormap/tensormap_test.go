@@ -54,14 +54,14 @@ func TestCheck(t *testing.T) {
 
 func TestSizes(t *testing.T) {
 	m := validMap()
-	if m.ElementBytes() != 2 || m.Extent(1) != 4 || m.Span() != 64 || m.RowBytes() != 64 || m.BoxBytes() != 64*4*2 || !m.FillsNaN() {
-		t.Errorf("%d bytes per element, extent %d, span %d, row %d, box %d", m.ElementBytes(), m.Extent(1), m.Span(), m.RowBytes(), m.BoxBytes())
+	if m.ElementBytes() != 2 || m.Extent(1) != 4 || m.SwizzleBytes() != 64 || m.RowBytes() != 64 || m.BoxBytes() != 64*4*2 || !m.FillsNaN() {
+		t.Errorf("%d bytes per element, extent %d, span %d, row %d, box %d", m.ElementBytes(), m.Extent(1), m.SwizzleBytes(), m.RowBytes(), m.BoxBytes())
 	}
 	if got := m.TensorBytes(); got != 2*4160+19*208+200 {
 		t.Errorf("the tensor ends after %d bytes", got)
 	}
 	plain := tensormap.Map{Type: "u8", Dims: []int{64}, Box: []int{32}}
-	if plain.Extent(0) != 32 || plain.Span() != 0 || plain.FillsNaN() || plain.TensorBytes() != 64 {
-		t.Errorf("map with defaults: extent %d, span %d, %d bytes", plain.Extent(0), plain.Span(), plain.TensorBytes())
+	if plain.Extent(0) != 32 || plain.SwizzleBytes() != 0 || plain.FillsNaN() || plain.TensorBytes() != 64 {
+		t.Errorf("map with defaults: extent %d, span %d, %d bytes", plain.Extent(0), plain.SwizzleBytes(), plain.TensorBytes())
 	}
 }

@@ -76,7 +76,7 @@ func TestLaunchOutputs(t *testing.T) {
 		{
 			"LSE with linear exp2",
 			".global .align 4 .u32 attune_launch[3] = {128, 32};\n.visible .global .align 4 .u32 attune_outputs[1] = {3};",
-			Launch{Threads: 128, QueryRows: 32, LSE: LSELines},
+			Launch{Threads: 128, QueryRows: 32, LSE: LSELinear},
 		},
 		{
 			"BF16",

@@ -190,7 +190,7 @@ func (d *driver) fault(code result, operation string) error {
 		return nil
 	}
 	var name, text *byte
-	f := &device.Fault{Code: fmt.Sprintf("CUDA error %d", code), Did: operation}
+	f := &device.Fault{Code: fmt.Sprintf("CUDA error %d", code), Operation: operation}
 	if d.cuGetErrorName(code, &name) == 0 {
 		f.Code = goString(name)
 	}

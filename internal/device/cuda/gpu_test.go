@@ -358,8 +358,8 @@ func TestGPUTimeCold(t *testing.T) {
 	if s.EmptyNode == nil || *s.EmptyNode <= 0 || *s.EmptyNode >= slices.Min(s.Seconds) || len(s.Single) != 15 {
 		t.Errorf("an empty node of %v s, %d single launches, samples %v", s.EmptyNode, len(s.Single), s.Seconds)
 	}
-	if s.Unwatched != "" {
-		t.Logf("no readings: %s", s.Unwatched)
+	if s.NoReadings != "" {
+		t.Logf("no readings: %s", s.NoReadings)
 	} else if len(s.Readings) != 15 || s.Readings[0].ClockMHz <= 0 || s.Readings[0].Celsius <= 0 {
 		t.Errorf("readings %+v", s.Readings)
 	}
@@ -394,7 +394,7 @@ func TestGPUIllegalAddress(t *testing.T) {
 	if !isFault(err, "CUDA_ERROR_ILLEGAL_ADDRESS") {
 		t.Errorf("got %v; want CUDA_ERROR_ILLEGAL_ADDRESS", err)
 	}
-	if _, err := d.Run(t.Context(), gpuJob("poke", device.Out(4), long(0))); !errors.Is(err, isolate.ErrUsedUp) {
+	if _, err := d.Run(t.Context(), gpuJob("poke", device.Out(4), long(0))); !errors.Is(err, isolate.ErrDeviceLost) {
 		t.Errorf("afterwards: %v; want ErrUsedUp", err)
 	}
 	if _, err := startGPU(t, time.Minute).Run(t.Context(), gpuJob("poke", device.Out(4), long(0))); err != nil {

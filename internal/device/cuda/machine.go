@@ -318,10 +318,10 @@ func (m *Machine) EncodeTensorMap(t *tensormap.Map, buffer device.Address) ([]by
 	}
 	value := aligned(tensormap.Bytes)
 	err := m.do(func() error {
-		code := m.driver.cuTensorMapEncodeTiled(unsafe.Pointer(&value[0]), int32(tensormap.Number(t.Type, tensormap.Types)), uint32(rank), uint64(buffer),
-			&dims, &strides, &box, &elementStrides, int32(tensormap.Number(t.Interleave, tensormap.Interleaves)),
-			int32(tensormap.Number(t.Swizzle, tensormap.Swizzles)), int32(tensormap.Number(t.L2Promotion, tensormap.Promotions)),
-			int32(tensormap.Number(t.OOB, tensormap.OOBs)))
+		code := m.driver.cuTensorMapEncodeTiled(unsafe.Pointer(&value[0]), int32(tensormap.EnumValue(t.Type, tensormap.Types)), uint32(rank), uint64(buffer),
+			&dims, &strides, &box, &elementStrides, int32(tensormap.EnumValue(t.Interleave, tensormap.Interleaves)),
+			int32(tensormap.EnumValue(t.Swizzle, tensormap.Swizzles)), int32(tensormap.EnumValue(t.L2Promotion, tensormap.Promotions)),
+			int32(tensormap.EnumValue(t.OOB, tensormap.OOBs)))
 		return m.driver.failure(code, fmt.Sprintf("encode a tensor map of %v, in boxes of %v", t.Dims, t.Box))
 	})
 	return value, err

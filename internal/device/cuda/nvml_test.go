@@ -63,7 +63,7 @@ func TestReadings(t *testing.T) {
 		return device.Reading{ClockMHz: 1980, MemoryClockMHz: 3201, PowerWatts: 412.5, Celsius: 45, Throttled: throttled}
 	}
 	want := []device.Reading{reading(), reading(), reading("power cap", "hardware thermal slowdown"), reading("software thermal slowdown")}
-	if diff := cmp.Diff(want, got[0].Readings); diff != "" || got[0].Unwatched != "" || len(got[0].Seconds) != 4 {
+	if diff := cmp.Diff(want, got[0].Readings); diff != "" || got[0].NoReadings != "" || len(got[0].Seconds) != 4 {
 		t.Errorf("%s\n%+v", diff, got[0])
 	}
 	if _, err := m.Time([]device.Job{newJob("k")}, device.Plan{Samples: 1}); err != nil || n.reads != 6 {
@@ -80,7 +80,7 @@ func TestNoReadings(t *testing.T) {
 		n := &fakeNVML{fails: map[string]result{fails: 4}}
 		f.nvml = n.library()
 		got, err := f.open(t).Time([]device.Job{newJob("k")}, device.Plan{Samples: 3})
-		if err != nil || got[0].Readings != nil || got[0].Unwatched != want+": Insufficient Permissions" || n.reads > 1 {
+		if err != nil || got[0].Readings != nil || got[0].NoReadings != want+": Insufficient Permissions" || n.reads > 1 {
 			t.Errorf("%s is denied: %+v, %v after %d readings", fails, got, err, n.reads)
 		}
 	}
@@ -99,7 +99,7 @@ func TestReadingsStop(t *testing.T) {
 		return power(gpu, mw)
 	}
 	got, err := f.open(t).Time([]device.Job{newJob("k")}, device.Plan{Samples: 5})
-	if err != nil || got[0].Readings != nil || got[0].Unwatched != "read the power: Insufficient Permissions" || len(got[0].Seconds) != 5 || n.reads != 3 {
+	if err != nil || got[0].Readings != nil || got[0].NoReadings != "read the power: Insufficient Permissions" || len(got[0].Seconds) != 5 || n.reads != 3 {
 		t.Errorf("%+v, %v after %d readings", got, err, n.reads)
 	}
 }

@@ -76,7 +76,7 @@ func (m *Machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 		}
 	}()
 	for _, job := range jobs {
-		t, err := m.prepare(job, flush, plan.MostLaunches())
+		t, err := m.prepare(job, flush, plan.LaunchLimit())
 		if t != nil {
 			ready = append(ready, t)
 		}
@@ -87,11 +87,11 @@ func (m *Machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 	if err := measure(ready, plan); err != nil {
 		return nil, err
 	}
-	empty := m.emptyNode(plan.MostLaunches())
+	empty := m.emptyNode(plan.LaunchLimit())
 	var all []device.Series
 	for _, t := range ready {
 		t.series.LaunchesPerSample, t.series.EmptyNode = t.graph.launches, empty
-		if t.series.Unwatched = m.monitor.missing; t.series.Unwatched != "" {
+		if t.series.NoReadings = m.monitor.missing; t.series.NoReadings != "" {
 			t.series.Readings = nil // a monitor that failed midway has no readings for the rest
 		}
 		all = append(all, t.series)

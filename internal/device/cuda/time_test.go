@@ -33,10 +33,10 @@ func TestTimeOnFake(t *testing.T) {
 	unwatched := "there is no NVML here"
 	want := []device.Series{
 		{ // about 5 ms
-			Seconds: []float64{0.3e-3, 0.3e-3, 0.3e-3}, LaunchesPerSample: 16, Single: []float64{0.3e-3, 0.3e-3, 0.3e-3}, Unwatched: unwatched, Copies: 4,
+			Seconds: []float64{0.3e-3, 0.3e-3, 0.3e-3}, LaunchesPerSample: 16, Single: []float64{0.3e-3, 0.3e-3, 0.3e-3}, NoReadings: unwatched, Copies: 4,
 		},
 		{ // the limit
-			Seconds: []float64{2e-6, 2e-6, 2e-6}, LaunchesPerSample: 50, Single: []float64{2e-6, 2e-6, 2e-6}, Unwatched: unwatched, Copies: 4,
+			Seconds: []float64{2e-6, 2e-6, 2e-6}, LaunchesPerSample: 50, Single: []float64{2e-6, 2e-6, 2e-6}, NoReadings: unwatched, Copies: 4,
 		},
 	}
 	if diff := cmp.Diff(want, got, about, cmpopts.IgnoreFields(device.Series{}, "WarmSeconds")); diff != "" {
@@ -188,7 +188,7 @@ func TestTimeWithColdL2(t *testing.T) {
 	want := []device.Series{{
 		Seconds: []float64{10e-6, 10e-6}, WithFlush: []float64{45e-6, 45e-6}, Flush: []float64{35e-6, 35e-6}, LaunchesPerSample: 50,
 		// The flush before a single launch is not timed.
-		Single: []float64{10e-6, 10e-6}, Unwatched: "there is no NVML here",
+		Single: []float64{10e-6, 10e-6}, NoReadings: "there is no NVML here",
 		Copies: 4,
 	}}
 	if diff := cmp.Diff(want, got, about, cmpopts.IgnoreFields(device.Series{}, "WarmSeconds")); diff != "" {

@@ -93,7 +93,7 @@ func (f function) Attributes() (device.Attributes, error) {
 func (m *Machine) Load(_ []byte, entry string) (device.Function, error) {
 	run, ok := m.Kernels[entry]
 	if !ok {
-		return nil, &device.Fault{Code: "NOT_FOUND", Text: "named symbol not found", Did: "find the function " + entry}
+		return nil, &device.Fault{Code: "NOT_FOUND", Text: "named symbol not found", Operation: "find the function " + entry}
 	}
 	return function{run, m.Attributes}, nil
 }
@@ -151,7 +151,7 @@ func (m *Machine) at(a device.Address, bytes int) ([]byte, error) {
 			return memory[a-base:][:bytes:bytes], nil
 		}
 	}
-	m.fault = &device.Fault{Code: "ILLEGAL_ADDRESS", Text: fmt.Sprintf("%#x", a), Did: "run the kernel"}
+	m.fault = &device.Fault{Code: "ILLEGAL_ADDRESS", Text: fmt.Sprintf("%#x", a), Operation: "run the kernel"}
 	return nil, m.fault
 }
 

@@ -97,14 +97,14 @@ func (m *machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 		if job.Entry == "hang" {
 			hang()
 		}
-		s := device.Series{LaunchesPerSample: plan.MostLaunches()}
+		s := device.Series{LaunchesPerSample: plan.LaunchLimit()}
 		for range plan.Samples {
 			s.Seconds = append(s.Seconds, float64(job.Grid[0]))
 		}
 		if plan.ColdL2 {
 			empty := 6e-7
 			s.Copies, s.WarmSeconds, s.Unstable = 4, 0.05, true
-			s.WithFlush, s.Flush, s.Single, s.EmptyNode, s.Unwatched = []float64{3}, []float64{2}, []float64{4}, &empty, "no NVML"
+			s.WithFlush, s.Flush, s.Single, s.EmptyNode, s.NoReadings = []float64{3}, []float64{2}, []float64{4}, &empty, "no NVML"
 			s.Readings = []device.Reading{{ClockMHz: 1980, MemoryClockMHz: 3201, PowerWatts: 412.5, Celsius: 45, Throttled: []string{"power cap"}}, {}}
 		}
 		all = append(all, s)

@@ -13,11 +13,8 @@ import (
 	"attune/internal/device"
 )
 
-// Crash is device.Crash.
-type Crash = device.Crash
-
-// ErrUsedUp is returned by a device that an earlier fault, crash or timeout has lost.
-var ErrUsedUp = errors.New("the device was lost to an earlier failure")
+// ErrDeviceLost is returned by a device that an earlier fault, crash or timeout has lost.
+var ErrDeviceLost = errors.New("the device was lost to an earlier failure")
 
 // Options describe how to start a child.
 type Options struct {
@@ -122,7 +119,7 @@ func (d *Device) Time(ctx context.Context, jobs []device.Job, plan device.Plan) 
 
 func (d *Device) call(ctx context.Context, r request) (response, error) {
 	if d.lost {
-		return response{}, ErrUsedUp
+		return response{}, ErrDeviceLost
 	}
 	return d.exchange(ctx, &r)
 }

@@ -76,10 +76,10 @@ func outputOf(t *testing.T, d device.Device, entry string, n int32) int {
 
 func expectLost(t *testing.T, d device.Device) {
 	t.Helper()
-	if _, err := d.Run(t.Context(), newJob("increment", 1)); !errors.Is(err, ErrUsedUp) {
+	if _, err := d.Run(t.Context(), newJob("increment", 1)); !errors.Is(err, ErrDeviceLost) {
 		t.Errorf("Run of a lost device: %v; want ErrUsedUp", err)
 	}
-	if _, err := d.Time(t.Context(), []device.Job{newJob("increment", 1)}, device.Plan{Samples: 1}); !errors.Is(err, ErrUsedUp) {
+	if _, err := d.Time(t.Context(), []device.Job{newJob("increment", 1)}, device.Plan{Samples: 1}); !errors.Is(err, ErrDeviceLost) {
 		t.Errorf("Time of a lost device: %v; want ErrUsedUp", err)
 	}
 }
@@ -401,7 +401,7 @@ func TestFault(t *testing.T) {
 	d, _ := start(t, "serve", long)
 	_, err := d.Run(t.Context(), newJob("illegal address", 0))
 	var fault *device.Fault
-	if !errors.As(err, &fault) || fault.Code != "ILLEGAL_ADDRESS" || fault.Did != "run the kernel" || fault.Text == "" {
+	if !errors.As(err, &fault) || fault.Code != "ILLEGAL_ADDRESS" || fault.Operation != "run the kernel" || fault.Text == "" {
 		t.Errorf("got %#v; want the machine's fault", err)
 	}
 	expectLost(t, d)

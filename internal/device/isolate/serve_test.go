@@ -118,7 +118,7 @@ func (noClock) Close() error        { return nil }
 type badClock struct{ noClock }
 
 func (badClock) Time([]device.Job, device.Plan) ([]device.Series, error) {
-	return nil, &device.Fault{Code: "LAUNCH_TIMEOUT", Did: "replay"}
+	return nil, &device.Fault{Code: "LAUNCH_TIMEOUT", Operation: "replay"}
 }
 
 func TestServeWithBadClock(t *testing.T) {

@@ -162,7 +162,7 @@ func kernelError(ctx context.Context, err error) error {
 	if unsupported, ok := errors.AsType[*sim.UnsupportedError](err); ok {
 		return &device.Unsupported{Why: fmt.Sprintf("the simulator cannot run the PTX: %v", unsupported)}
 	}
-	return &device.Fault{Code: "simulator", Text: err.Error(), Did: "run the kernel"}
+	return &device.Fault{Code: "simulator", Text: err.Error(), Operation: "run the kernel"}
 }
 
 // bind allocates the buffers of a job and returns the values of all arguments.

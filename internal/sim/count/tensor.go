@@ -55,12 +55,12 @@ func MachineProductOf(in *mma.Instruction, arch string) MachineProduct {
 		p.source = BF16
 	case mma.TF32:
 		p.source = TF32
-		if in.Op == mma.Warp {
+		if in.Op == mma.WMMA {
 			p.count = 2 // of k4
 		}
 	case mma.E4M3, mma.E5M2:
 		p.unit, p.source = QMMA, FP8
-		if in.Op != mma.Group && number != 89 && number < 120 {
+		if in.Op != mma.WGMMA && number != 89 && number < 120 {
 			p = MachineProduct{unit: HMMA, count: 2, source: FP16ToFP32}
 			if in.D == mma.F16 {
 				p.source = FP16ToFP16
@@ -81,7 +81,7 @@ func MachineProductOf(in *mma.Instruction, arch string) MachineProduct {
 	case mma.F64:
 		p.unit, p.source = DMMA, FP64
 	}
-	if in.Op == mma.Warp && in.Shape.M*in.Shape.N == 16*16 {
+	if in.Op == mma.WMMA && in.Shape.M*in.Shape.N == 16*16 {
 		p.count *= 2 // of m16n8
 	}
 	return p
@@ -94,7 +94,7 @@ func (c *Counters) Product(in *mma.Instruction, p MachineProduct, rows int) {
 	c.TensorOps++
 	c.TensorFLOPs += flops
 	c.Products[p.unit] += p.count
-	if in.Op == mma.Group {
+	if in.Op == mma.WGMMA {
 		c.WarpgroupProducts += p.count
 	}
 	c.Operations[p.source] += flops

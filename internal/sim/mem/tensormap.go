@@ -22,7 +22,7 @@ const tensorMagic = 0x70616d74
 // check returns an error for a map that the driver refuses or that is not simulated.
 func (t *TensorMap) check() error {
 	switch {
-	case tensormap.Number(t.Interleave, tensormap.Interleaves) > 0:
+	case tensormap.EnumValue(t.Interleave, tensormap.Interleaves) > 0:
 		return fmt.Errorf("the interleave %q is not simulated", t.Interleave)
 	case strings.HasSuffix(t.Type, "_ftz"):
 		return fmt.Errorf("the type %q is not simulated", t.Type)
@@ -44,8 +44,8 @@ func (t *TensorMap) Encode() ([]byte, error) {
 	b := make([]byte, tensormap.Bytes)
 	le := binary.LittleEndian
 	le.PutUint32(b, tensorMagic)
-	b[4], b[5] = byte(len(m.Dims)), byte(tensormap.Number(m.Type, tensormap.Types))
-	b[6], b[7] = byte(tensormap.Number(m.Swizzle, tensormap.Swizzles)), byte(tensormap.Number(m.OOB, tensormap.OOBs))
+	b[4], b[5] = byte(len(m.Dims)), byte(tensormap.EnumValue(m.Type, tensormap.Types))
+	b[6], b[7] = byte(tensormap.EnumValue(m.Swizzle, tensormap.Swizzles)), byte(tensormap.EnumValue(m.OOB, tensormap.OOBs))
 	le.PutUint64(b[8:], m.Address)
 	for i := range m.Dims {
 		le.PutUint64(b[16+8*i:], uint64(m.Dims[i]))
@@ -98,7 +98,7 @@ type Piece struct {
 // Pieces divides a box of the tensor into pieces. at has the coordinates of the box, and shared is
 // its address in shared memory. A store writes whole 16-byte units at the end of a row.
 func (t *TensorMap) Pieces(at [5]int64, shared uint64, store bool) []Piece {
-	size, span := t.ElementBytes(), t.Span()
+	size, span := t.ElementBytes(), t.SwizzleBytes()
 	row := t.RowBytes()
 	pitch := max(row, span)
 	rows := 1

@@ -126,9 +126,9 @@ func (in *Instruction) Fragment(matrix Matrix, seed uint64) *Fragment {
 	switch in.Op {
 	case LoadMatrix, StoreMatrix, MoveMatrix:
 		return matrix8x8Layout(8*in.Count, 8, F16, in.Transposed && (in.Op != MoveMatrix || matrix == D))
-	case Warp:
+	case WMMA:
 		return randomLayout(matrix, s, in.typeOf(matrix), in.layoutOf(matrix), seed)
-	case WarpLoad, WarpStore:
+	case WMMALoad, WMMAStore:
 		return randomLayout(in.Matrix, s, in.Type, in.Layout, seed)
 	}
 	rows := min(s.M, 16)
@@ -136,7 +136,7 @@ func (in *Instruction) Fragment(matrix Matrix, seed uint64) *Fragment {
 	case A:
 		return operandLayout(rows, s.K, in.A)
 	case B:
-		if in.Op == Group {
+		if in.Op == WGMMA {
 			return nil
 		}
 		f := operandLayout(s.N, s.K, in.B)

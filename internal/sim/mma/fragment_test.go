@@ -23,11 +23,11 @@ func allProducts(t testing.TB) (all []*Instruction) {
 					}
 					types := fmt.Sprintf("%s.%s.%s.%s%s", d, a, a, d, op)
 					switch f.op {
-					case Sync:
+					case MMASync:
 						all = append(all, mustLookup(t, fmt.Sprintf("mma.sync.aligned.%s.row.col.%s", s, types)))
-					case Group:
+					case WGMMA:
 						all = append(all, mustLookup(t, fmt.Sprintf("wgmma.mma_async.sync.aligned.%s.%s.%s.%s%s", s, d, a, a, op)))
-					case Warp:
+					case WMMA:
 						if a == F16 {
 							types = fmt.Sprintf("%s.%s", d, d)
 						}
@@ -51,7 +51,7 @@ func TestFragmentsHoldEveryElement(t *testing.T) {
 	for _, in := range allProducts(t) {
 		for m := A; m <= D; m++ {
 			f := in.Fragment(m, 99)
-			if in.Op == Group && m == B {
+			if in.Op == WGMMA && m == B {
 				if f != nil {
 					t.Errorf("%s: B must not have a fragment", in.Text)
 				}

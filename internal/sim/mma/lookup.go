@@ -11,11 +11,11 @@ type Op uint8
 
 // The instructions.
 const (
-	Sync        Op = iota // mma.sync: product of one warp
-	Warp                  // wmma.mma: product of one warp with opaque fragment layouts
-	Group                 // wgmma.mma_async: product of four warps
-	WarpLoad              // wmma.load
-	WarpStore             // wmma.store
+	MMASync     Op = iota // mma.sync: product of one warp
+	WMMA                  // wmma.mma: product of one warp with opaque fragment layouts
+	WGMMA                 // wgmma.mma_async: product of four warps
+	WMMALoad              // wmma.load
+	WMMAStore             // wmma.store
 	LoadMatrix            // ldmatrix
 	StoreMatrix           // stmatrix
 	MoveMatrix            // movmatrix
@@ -122,15 +122,15 @@ func lookup(opcode string, w *modifierSet) (*Instruction, error) {
 func lookupOp(opcode string, w *modifierSet) (*Instruction, error) {
 	switch {
 	case opcode == "mma":
-		return lookupProduct(Sync, w)
+		return lookupProduct(MMASync, w)
 	case opcode == "wmma" && w.consume("mma"):
-		return lookupProduct(Warp, w)
+		return lookupProduct(WMMA, w)
 	case opcode == "wgmma" && w.consume("mma_async"):
-		return lookupProduct(Group, w)
+		return lookupProduct(WGMMA, w)
 	case opcode == "wmma" && w.consume("load"):
-		return lookupTransfer(WarpLoad, w, "a", "b", "c")
+		return lookupTransfer(WMMALoad, w, "a", "b", "c")
 	case opcode == "wmma" && w.consume("store"):
-		return lookupTransfer(WarpStore, w, "d")
+		return lookupTransfer(WMMAStore, w, "d")
 	case opcode == "ldmatrix":
 		return lookupMatrix(LoadMatrix, w)
 	case opcode == "stmatrix":
@@ -200,29 +200,29 @@ var forms = []struct {
 	accumulator  []Type
 	shapes       []Shape
 }{
-	{Sync, []Type{F16}, []Type{F16, F32}, []Shape{{16, 8, 8}, {16, 8, 16}}},
-	{Sync, []Type{BF16}, []Type{F32}, []Shape{{16, 8, 8}, {16, 8, 16}}},
-	{Sync, []Type{TF32}, []Type{F32}, []Shape{{16, 8, 4}, {16, 8, 8}}},
-	{Sync, []Type{E4M3, E5M2}, []Type{F16, F32}, []Shape{{16, 8, 16}, {16, 8, 32}}},
-	{Sync, []Type{F64}, []Type{F64}, []Shape{{8, 8, 4}, {16, 8, 4}, {16, 8, 8}, {16, 8, 16}}},
-	{Sync, []Type{S8, U8}, []Type{S32}, []Shape{{8, 8, 16}, {16, 8, 16}, {16, 8, 32}}},
-	{Sync, []Type{S4, U4}, []Type{S32}, []Shape{{8, 8, 32}, {16, 8, 32}, {16, 8, 64}}},
-	{Sync, []Type{B1}, []Type{S32}, []Shape{{8, 8, 128}, {16, 8, 128}, {16, 8, 256}}},
+	{MMASync, []Type{F16}, []Type{F16, F32}, []Shape{{16, 8, 8}, {16, 8, 16}}},
+	{MMASync, []Type{BF16}, []Type{F32}, []Shape{{16, 8, 8}, {16, 8, 16}}},
+	{MMASync, []Type{TF32}, []Type{F32}, []Shape{{16, 8, 4}, {16, 8, 8}}},
+	{MMASync, []Type{E4M3, E5M2}, []Type{F16, F32}, []Shape{{16, 8, 16}, {16, 8, 32}}},
+	{MMASync, []Type{F64}, []Type{F64}, []Shape{{8, 8, 4}, {16, 8, 4}, {16, 8, 8}, {16, 8, 16}}},
+	{MMASync, []Type{S8, U8}, []Type{S32}, []Shape{{8, 8, 16}, {16, 8, 16}, {16, 8, 32}}},
+	{MMASync, []Type{S4, U4}, []Type{S32}, []Shape{{8, 8, 32}, {16, 8, 32}, {16, 8, 64}}},
+	{MMASync, []Type{B1}, []Type{S32}, []Shape{{8, 8, 128}, {16, 8, 128}, {16, 8, 256}}},
 
-	{Warp, []Type{F16}, []Type{F16, F32}, []Shape{{16, 16, 16}, {8, 32, 16}, {32, 8, 16}}},
-	{Warp, []Type{BF16}, []Type{F32}, []Shape{{16, 16, 16}, {8, 32, 16}, {32, 8, 16}}},
-	{Warp, []Type{TF32}, []Type{F32}, []Shape{{16, 16, 8}}},
-	{Warp, []Type{F64}, []Type{F64}, []Shape{{8, 8, 4}}},
-	{Warp, []Type{S8, U8}, []Type{S32}, []Shape{{16, 16, 16}, {8, 32, 16}, {32, 8, 16}}},
-	{Warp, []Type{S4, U4}, []Type{S32}, []Shape{{8, 8, 32}}},
-	{Warp, []Type{B1}, []Type{S32}, []Shape{{8, 8, 128}}},
+	{WMMA, []Type{F16}, []Type{F16, F32}, []Shape{{16, 16, 16}, {8, 32, 16}, {32, 8, 16}}},
+	{WMMA, []Type{BF16}, []Type{F32}, []Shape{{16, 16, 16}, {8, 32, 16}, {32, 8, 16}}},
+	{WMMA, []Type{TF32}, []Type{F32}, []Shape{{16, 16, 8}}},
+	{WMMA, []Type{F64}, []Type{F64}, []Shape{{8, 8, 4}}},
+	{WMMA, []Type{S8, U8}, []Type{S32}, []Shape{{16, 16, 16}, {8, 32, 16}, {32, 8, 16}}},
+	{WMMA, []Type{S4, U4}, []Type{S32}, []Shape{{8, 8, 32}}},
+	{WMMA, []Type{B1}, []Type{S32}, []Shape{{8, 8, 128}}},
 
-	{Group, []Type{F16}, []Type{F16, F32}, []Shape{{64, 0, 16}}},
-	{Group, []Type{BF16}, []Type{F32}, []Shape{{64, 0, 16}}},
-	{Group, []Type{TF32}, []Type{F32}, []Shape{{64, 0, 8}}},
-	{Group, []Type{E4M3, E5M2}, []Type{F16, F32}, []Shape{{64, 0, 32}}},
-	{Group, []Type{S8, U8}, []Type{S32}, []Shape{{64, 0, 32}}},
-	{Group, []Type{B1}, []Type{S32}, []Shape{{64, 0, 256}}},
+	{WGMMA, []Type{F16}, []Type{F16, F32}, []Shape{{64, 0, 16}}},
+	{WGMMA, []Type{BF16}, []Type{F32}, []Shape{{64, 0, 16}}},
+	{WGMMA, []Type{TF32}, []Type{F32}, []Shape{{64, 0, 8}}},
+	{WGMMA, []Type{E4M3, E5M2}, []Type{F16, F32}, []Shape{{64, 0, 32}}},
+	{WGMMA, []Type{S8, U8}, []Type{S32}, []Shape{{64, 0, 32}}},
+	{WGMMA, []Type{B1}, []Type{S32}, []Shape{{64, 0, 256}}},
 }
 
 // wgmmaColumns reports whether wgmma supports this N: all multiples of 8 up to 256 for floating
@@ -237,12 +237,12 @@ func wgmmaColumns(n int, accumulator Type) bool {
 func (in *Instruction) exists() bool {
 	for _, f := range forms {
 		shape := in.Shape
-		if f.op == Group && wgmmaColumns(shape.N, in.D) {
+		if f.op == WGMMA && wgmmaColumns(shape.N, in.D) {
 			shape.N = 0
 		}
 		if f.op == in.Op && slices.Contains(f.multiplicand, in.A) && slices.Contains(f.multiplicand, in.B) &&
 			slices.Contains(f.accumulator, in.C) && slices.Contains(f.accumulator, in.D) && slices.Contains(f.shapes, shape) {
-			return in.Op == Warp && in.A == in.B || in.Op != Warp && in.C == in.D
+			return in.Op == WMMA && in.A == in.B || in.Op != WMMA && in.C == in.D
 		}
 	}
 	return false
@@ -254,16 +254,16 @@ func lookupProduct(op Op, w *modifierSet) (in *Instruction, err error) {
 		return nil, err
 	}
 	switch t := w.types; {
-	case op == Group && len(t) == 3:
+	case op == WGMMA && len(t) == 3:
 		in.D, in.A, in.B, in.C = t[0], t[1], t[2], t[0]
-	case op == Warp && len(t) == 2:
+	case op == WMMA && len(t) == 2:
 		in.D, in.A, in.B, in.C = t[0], F16, F16, t[1]
-	case op != Group && len(t) == 4 && (op != Warp || t[1] != F16):
+	case op != WGMMA && len(t) == 4 && (op != WMMA || t[1] != F16):
 		in.D, in.A, in.B, in.C = t[0], t[1], t[2], t[3]
 	default:
 		return nil, fmt.Errorf("found %d types; wgmma has 3, mma has 4, wmma has 4, or 2 with f16", len(t))
 	}
-	if op == Sync && in.A == F16 && in.Shape == (Shape{8, 8, 4}) {
+	if op == MMASync && in.A == F16 && in.Shape == (Shape{8, 8, 4}) {
 		return nil, fmt.Errorf("m8n8k4 with f16 is a form of sm_70 and is not simulated; use m16n8k8")
 	}
 	if !in.exists() {
@@ -279,7 +279,7 @@ func lookupProduct(op Op, w *modifierSet) (in *Instruction, err error) {
 // leaves a choice.
 func (in *Instruction) setLayouts(w *modifierSet) error {
 	in.LayoutB = Col
-	if in.Op == Group {
+	if in.Op == WGMMA {
 		_, err := w.layout(0)
 		return err
 	}
@@ -288,7 +288,7 @@ func (in *Instruction) setLayouts(w *modifierSet) error {
 		return err
 	}
 	in.LayoutA, in.LayoutB = layouts[0], layouts[1]
-	if (in.Op == Sync || in.A.Bits() < 8) && (in.LayoutA != Row || in.LayoutB != Col) {
+	if (in.Op == MMASync || in.A.Bits() < 8) && (in.LayoutA != Row || in.LayoutB != Col) {
 		return fmt.Errorf("unsupported layouts; want .row.col")
 	}
 	return nil
@@ -300,7 +300,7 @@ func (in *Instruction) setArithmeticModifiers(w *modifierSet) error {
 		switch {
 		case w.consume("and"):
 			in.BitOp = And
-		case w.consume("xor") && in.Op != Group:
+		case w.consume("xor") && in.Op != WGMMA:
 			in.BitOp = Xor
 		}
 		if in.BitOp == NoBitOp || !w.consume("popc") {
@@ -309,7 +309,7 @@ func (in *Instruction) setArithmeticModifiers(w *modifierSet) error {
 		return nil
 	}
 	in.Saturate = in.D == S32 && w.consume("satfinite")
-	if in.Op == Warp && in.A == F64 {
+	if in.Op == WMMA && in.A == F64 {
 		for i, word := range []string{"rn", "rz", "rm", "rp"} {
 			if w.consume(word) {
 				in.Rounding = Rounding(i)
@@ -365,7 +365,7 @@ func (in *Instruction) hasProduct() bool {
 		if in.Matrix == C || in.Matrix == D {
 			of = f.accumulator
 		}
-		if f.op == Warp && slices.Contains(of, in.Type) && slices.Contains(f.shapes, in.Shape) {
+		if f.op == WMMA && slices.Contains(of, in.Type) && slices.Contains(f.shapes, in.Shape) {
 			return true
 		}
 	}

@@ -17,26 +17,26 @@ func TestLookup(t *testing.T) {
 	}
 	saturate := func(in *Instruction) { in.Saturate = true }
 	for text, want := range map[string]Instruction{
-		"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32": product(Sync, 16, 8, 16, F32, F16, F16, F32),
+		"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32": product(MMASync, 16, 8, 16, F32, F16, F16, F32),
 		// Modifiers in any order; types and layouts keep their relative order.
-		"mma.f16.aligned.e4m3.row.e5m2.col.sync.f16.m16n8k32":       product(Sync, 16, 8, 32, F16, E4M3, E5M2, F16),
-		"mma.sync.aligned.m16n8k32.row.col.satfinite.s32.u8.s8.s32": product(Sync, 16, 8, 32, S32, U8, S8, S32, saturate),
-		"mma.xor.popc.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32": product(Sync, 8, 8, 128, S32, B1, B1, S32,
+		"mma.f16.aligned.e4m3.row.e5m2.col.sync.f16.m16n8k32":       product(MMASync, 16, 8, 32, F16, E4M3, E5M2, F16),
+		"mma.sync.aligned.m16n8k32.row.col.satfinite.s32.u8.s8.s32": product(MMASync, 16, 8, 32, S32, U8, S8, S32, saturate),
+		"mma.xor.popc.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32": product(MMASync, 8, 8, 128, S32, B1, B1, S32,
 			func(in *Instruction) { in.BitOp = Xor }),
-		"wmma.mma.sync.aligned.col.row.m32n8k16.f16.f32": product(Warp, 32, 8, 16, F16, F16, F16, F32,
+		"wmma.mma.sync.aligned.col.row.m32n8k16.f16.f32": product(WMMA, 32, 8, 16, F16, F16, F16, F32,
 			func(in *Instruction) { in.LayoutA, in.LayoutB = Col, Row }),
-		"wmma.mma.sync.aligned.row.col.m8n8k4.rz.f64.f64.f64.f64": product(Warp, 8, 8, 4, F64, F64, F64, F64,
+		"wmma.mma.sync.aligned.row.col.m8n8k4.rz.f64.f64.f64.f64": product(WMMA, 8, 8, 4, F64, F64, F64, F64,
 			func(in *Instruction) { in.Rounding = TowardZero }),
-		"wgmma.mma_async.sync.aligned.m64n256k32.f32.e5m2.e4m3":      product(Group, 64, 256, 32, F32, E5M2, E4M3, F32),
-		"wgmma.mma_async.sync.aligned.m64n24k32.s32.u8.s8.satfinite": product(Group, 64, 24, 32, S32, U8, S8, S32, saturate),
-		"wgmma.mma_async.sync.aligned.m64n16k256.s32.b1.b1.and.popc": product(Group, 64, 16, 256, S32, B1, B1, S32,
+		"wgmma.mma_async.sync.aligned.m64n256k32.f32.e5m2.e4m3":      product(WGMMA, 64, 256, 32, F32, E5M2, E4M3, F32),
+		"wgmma.mma_async.sync.aligned.m64n24k32.s32.u8.s8.satfinite": product(WGMMA, 64, 24, 32, S32, U8, S8, S32, saturate),
+		"wgmma.mma_async.sync.aligned.m64n16k256.s32.b1.b1.and.popc": product(WGMMA, 64, 16, 256, S32, B1, B1, S32,
 			func(in *Instruction) { in.BitOp = And }),
 		"wmma.load.b.sync.aligned.col.m8n32k16.shared::cta.bf16": {
-			Op: WarpLoad, Shape: Shape{8, 32, 16}, Matrix: B, Layout: Col, Type: BF16, Space: "shared",
+			Op: WMMALoad, Shape: Shape{8, 32, 16}, Matrix: B, Layout: Col, Type: BF16, Space: "shared",
 		},
-		"wmma.load.c.sync.aligned.row.m16n16k16.s32": {Op: WarpLoad, Shape: Shape{16, 16, 16}, Matrix: C, Type: S32},
+		"wmma.load.c.sync.aligned.row.m16n16k16.s32": {Op: WMMALoad, Shape: Shape{16, 16, 16}, Matrix: C, Type: S32},
 		"wmma.store.d.sync.aligned.col.m8n8k32.global.s32": {
-			Op: WarpStore, Shape: Shape{8, 8, 32}, Matrix: D, Layout: Col, Type: S32, Space: "global",
+			Op: WMMAStore, Shape: Shape{8, 8, 32}, Matrix: D, Layout: Col, Type: S32, Space: "global",
 		},
 		"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16": {
 			Op: LoadMatrix, Shape: Shape{M: 8, N: 8}, Count: 4, Transposed: true, Space: "shared",
@@ -132,7 +132,7 @@ func FuzzLookup(f *testing.F) {
 				t.Errorf("%s: %s has no registers", text, m)
 			}
 		}
-		if in.Op > Group {
+		if in.Op > WGMMA {
 			return
 		}
 		p, err := in.Product(Hopper, Exact)

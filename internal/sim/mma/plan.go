@@ -27,7 +27,7 @@ func (in *Instruction) plan(chip Chip) plan {
 		p.fraction = 24
 	}
 	switch {
-	case in.A.is8BitFloat() && (in.Op == Group || !newer):
+	case in.A.is8BitFloat() && (in.Op == WGMMA || !newer):
 		p.fraction = 13
 		p.coarse = p.accumulator == F32
 		if !newer {
@@ -36,7 +36,7 @@ func (in *Instruction) plan(chip Chip) plan {
 	case in.A.is8BitFloat():
 		p.emulated = true
 		p.terms /= 2
-	case in.A == TF32 && (in.Op == Warp || !newer):
+	case in.A == TF32 && (in.Op == WMMA || !newer):
 		p.terms = 4
 	case !newer:
 		p.terms = min(p.terms, 8)

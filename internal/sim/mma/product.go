@@ -55,7 +55,7 @@ type Operand struct {
 
 // Product returns the arithmetic of an instruction on a tensor core generation.
 func (in *Instruction) Product(chip Chip, mode Mode) (*Product, error) {
-	if in.Op > Group {
+	if in.Op > WGMMA {
 		return nil, fmt.Errorf("%s: not a matrix product; only mma, wmma.mma and wgmma are", in.Text)
 	}
 	if err := in.availableOn(chip); err != nil {
@@ -93,7 +93,7 @@ func (in *Instruction) Product(chip Chip, mode Mode) (*Product, error) {
 
 func (in *Instruction) availableOn(chip Chip) error {
 	switch {
-	case in.Op == Group && chip != Hopper:
+	case in.Op == WGMMA && chip != Hopper:
 		return fmt.Errorf("wgmma exists on Hopper (sm_90a) only, not on %s", chip)
 	case in.A.is8BitFloat() && chip < Ada:
 		return fmt.Errorf("FP8 elements need sm_89 or later, not %s", chip)

@@ -107,7 +107,7 @@ func TestNilAccumulator(t *testing.T) {
 		}
 		a, b := matrix(sh.M*k, in.A), matrix(sh.N*k, in.B)
 		for _, negate := range []bool{false, true} {
-			if negate && (in.Op != Group || in.D == S32) {
+			if negate && (in.Op != WGMMA || in.D == S32) {
 				continue
 			}
 			for mode := Exact; mode <= F64Sum; mode++ {

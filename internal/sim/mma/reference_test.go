@@ -222,9 +222,9 @@ func referenceProduct(in *Instruction, chip Chip, a, b []uint32, c uint32) uint3
 	out := in.D.String()
 	newer := chip == Hopper || chip == Blackwell
 	switch {
-	case in.Op == Group && eight && in.D == F32:
+	case in.Op == WGMMA && eight && in.D == F32:
 		return run(c, groups(k), 13, F32, "coarse")
-	case in.Op == Group && eight:
+	case in.Op == WGMMA && eight:
 		return run(c, groups(k), 13, F16, out)
 	case eight && newer:
 		for i := range x {
@@ -263,7 +263,7 @@ func referenceFraction(chip Chip) int {
 func referenceGroups(in *Instruction, chip Chip, groups func(int) [][]int) [][]int {
 	older := chip == Ampere || chip == Ada
 	switch {
-	case in.A == TF32 && (older || in.Op == Warp):
+	case in.A == TF32 && (older || in.Op == WMMA):
 		return groups(4)
 	case older && in.Shape.K > 8:
 		return groups(8)
