@@ -10,25 +10,26 @@ import (
 	"attune/internal/tensor"
 )
 
-// What Nsight Compute counted on an H200 the simulator counts too, to the last one.
-func TestCountersAreAnH200s(t *testing.T) {
+// The simulator's counters must equal those that Nsight Compute reported on an H200.
+func TestCountersMatchH200(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes some seconds")
+		t.Skip("simulates two stages, which takes seconds")
 	}
 	kernel, builder := pinnedBuilder(t, SDPA())
 	for name, want := range map[string]profile.Values{
 		"stage3b": {
-			"global_sectors": 329216, "shared_wavefronts": 204800, "shared_load_wavefronts": 118784, "ptx_shared_loads": 32768, profile.LoadConflicts: 32768,
+			"global_sectors": 329216, "shared_wavefronts": 204800, "shared_load_wavefronts": 118784,
+			"ptx_shared_loads": 32768, profile.LoadConflicts: 32768,
 		},
 		"stage3c": {"global_sectors": 592896, "shared_wavefronts": 40960, profile.LoadConflicts: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			kept, err := ledger.Open(t.Context(), t.TempDir())
+			records, err := ledger.Open(t.Context(), t.TempDir())
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer kept.Close()
+			defer records.Close()
 			variant, err := kernel.Variant(name)
 			if err != nil {
 				t.Fatal(err)
@@ -37,7 +38,7 @@ func TestCountersAreAnH200s(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l := &lab.Lab{Kernel: kernel, Builder: builder, Ledger: kept, Device: simulator(simdevice.Options{})}
+			l := &lab.Lab{Kernel: kernel, Builder: builder, Ledger: records, Device: simulator(simdevice.Options{})}
 			_, profiles, err := l.Profile(t.Context(), lab.ProfileRequest{
 				Variant: variant, Shapes: []tensor.Shape{shape}, Arch: "sm_90a", Simulator: simdevice.Open(simdevice.Options{}),
 			})
@@ -46,7 +47,7 @@ func TestCountersAreAnH200s(t *testing.T) {
 			}
 			for key, value := range want {
 				if got := profiles[0].Sim[key]; got != value {
-					t.Errorf("%s is %g; an H200 has %g", key, got, value)
+					t.Errorf("%s is %g on the simulator and %g on an H200", key, got, value)
 				}
 			}
 		})

@@ -20,15 +20,17 @@ import (
 	"attune/internal/toolchain"
 )
 
-// Wherever two knobs meet, the kernel must compile without spilling, fit the chip, and be right on the simulator under all checkers.
-func TestCoverIsRight(t *testing.T) {
+// For every pair of knob values some variant must compile without spills, fit the chip, and pass the
+// correctness gate on the simulator with all checkers.
+func TestCoverIsCorrect(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it builds and simulates some dozens of variants")
+		t.Skip("builds and simulates dozens of variants")
 	}
 	testCover(t, SDPA())
 }
 
-// coverArch is the smallest chip that a source is tuned for, and what a block can have there.
+// coverArch returns the smallest architecture that a stage is tuned for, and the limits of a block
+// there.
 func coverArch(stage *spec.Stage) (string, spec.Budget) {
 	if slices.Contains(stage.Archs, "sm_89") {
 		return "sm_89", spec.Budget{Registers: 255, SharedBytes: 101376, SpillBytes: 0}
@@ -36,30 +38,34 @@ func coverArch(stage *spec.Stage) (string, spec.Budget) {
 	return "sm_90a", spec.Budget{Registers: 255, SharedBytes: 232448, SpillBytes: 0}
 }
 
-// coverShapes are small and ragged: a tile that is cut off, more tiles than one, more keys than queries and fewer, rows that see no key at all,
-// heads that share K and V. The head dim is the variant's.
-var coverShapes = []string{"1x1x33x%d:kv=77", "1x2x17x%d:causal", "2x6x9x%d:kv=40:kvheads=2", "1x1x70x%d", "1x1x40x%d:kv=9:causal", "1x1x5x%d:kv=1100:causal"}
+// coverShapes are small and ragged: incomplete tiles, several tiles, more keys than queries and
+// fewer, rows that attend to no key, heads that share K and V. The head dim is the variant's.
+var coverShapes = []string{
+	"1x1x33x%d:kv=77", "1x2x17x%d:causal", "2x6x9x%d:kv=40:kvheads=2", "1x1x70x%d", "1x1x40x%d:kv=9:causal",
+	"1x1x5x%d:kv=1100:causal",
+}
 
 func testCover(t *testing.T, folder fs.FS) {
 	kernel, builder := pinnedBuilder(t, folder)
 	for _, stage := range kernel.Stages {
-		_, stage.Budget = coverArch(stage) // in place of what each stage has promised of itself
+		_, stage.Budget = coverArch(stage) // replaces the tighter budget of the stage itself
 	}
 	for _, v := range kernel.Cover() {
-		v = judgedAs(t, kernel, v)
+		v = withFP8Stage(t, kernel, v)
 		arch, _ := coverArch(v.Stage())
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
-			underAllCheckers(t, kernel, builder, v, arch, coverShapes)
+			testVariant(t, kernel, builder, v, arch, coverShapes)
 		})
 	}
 }
 
-// eachChosen gives every variant that a selection chooses to a test of its own, with what travels in the program to build it.
-func eachChosen(t *testing.T, test func(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string)) {
+// forEachSelected runs a subtest for every variant of every selection. Its builder has only the shipped
+// images.
+func forEachSelected(t *testing.T, test func(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string)) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("it simulates a dozen variants")
+		t.Skip("simulates more than a dozen variants")
 	}
 	kernel, err := spec.Load(SDPA())
 	if err != nil {
@@ -76,19 +82,21 @@ func eachChosen(t *testing.T, test func(t *testing.T, kernel *spec.Kernel, build
 	}
 }
 
-// What a selection chooses must be right as it travels, on several tiles too.
-func TestChosenVariantsAreRight(t *testing.T) {
-	eachChosen(t, func(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string) {
-		underAllCheckers(t, kernel, builder, v, arch, chosenShapes)
+// The shipped image of every selected variant must be correct, on several tiles too.
+func TestSelectedVariantsAreCorrect(t *testing.T) {
+	forEachSelected(t, func(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string) {
+		testVariant(t, kernel, builder, v, arch, selectedShapes)
 	})
 }
 
-// chosenShapes have several tiles a head of every size, heads that share K and V, rows that see no key, and steps of which all queries see all keys.
-var chosenShapes = []string{"1x4x300x%d:kv=410:kvheads=2:causal", "1x1x530x%d:kv=520", "1x4x128x%d", "1x1x40x%d:kv=9:causal"}
+// selectedShapes have several tiles per head at every tile size, heads that share K and V, rows that
+// attend to no key, and steps without a mask.
+var selectedShapes = []string{"1x4x300x%d:kv=410:kvheads=2:causal", "1x1x530x%d:kv=520", "1x4x128x%d", "1x1x40x%d:kv=9:causal"}
 
-// A key that is NaN must show in every row that sees it and in no other, however its weight is taken: a clamp would make it 0, and the answer look right.
-func TestChosenVariantsKeepNaN(t *testing.T) {
-	eachChosen(t, func(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string) {
+// A NaN key must make every row that attends to it NaN, and no other. An exponential that clamps would
+// turn its weight into 0 and hide it.
+func TestSelectedVariantsPropagateNaN(t *testing.T) {
+	forEachSelected(t, func(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string) {
 		l := &lab.Lab{
 			Kernel: kernel, Builder: builder, Device: simulator(simdevice.Options{}),
 		}
@@ -98,7 +106,7 @@ func TestChosenVariantsKeepNaN(t *testing.T) {
 		}
 		defer answerer.Close()
 		shape := shapesFor(t, v, []string{"1x1x80x%d:kv=80:causal"})[0]
-		for key := 40; key < 72; key++ { // all places of two products of 16 keys
+		for key := 40; key < 72; key++ { // every position in two products of 16 keys
 			in := tensor.Draw(shape, 0, tensor.Options{})
 			in.K.Codes[key*shape.HeadDim] = 0x7F
 			o, err := answerer.Output(t.Context(), in, nil)
@@ -107,7 +115,7 @@ func TestChosenVariantsKeepNaN(t *testing.T) {
 			}
 			for i, x := range o {
 				if row := i / shape.HeadDim; math.IsNaN(x) != (row >= key) {
-					t.Fatalf("key %d is NaN, and row %d has %v", key, row, x)
+					t.Fatalf("with NaN in key %d row %d has %v", key, row, x)
 				}
 			}
 		}
@@ -120,24 +128,26 @@ func simulator(o simdevice.Options) lab.Device {
 	return lab.Simulator(simdevice.Open(o).Facts(), open, run.Simulation{Schedules: 1, Checks: o.Checks, Tensor: run.ExactTensor})
 }
 
-// underAllCheckers takes a variant through the gates on the simulator, on shapes of its head dim.
-func underAllCheckers(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string, shapes []string) {
+// testVariant runs the resource and correctness gates of a variant on the simulator with all checkers,
+// on shapes of its head dim.
+func testVariant(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string, shapes []string) {
 	t.Helper()
-	kept, err := ledger.Open(t.Context(), t.TempDir())
+	records, err := ledger.Open(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer kept.Close()
+	defer records.Close()
 	options := simdevice.Options{Checks: true}
 	l := &lab.Lab{
-		Kernel: kernel, Builder: builder, Ledger: kept, Device: simulator(options),
+		Kernel: kernel, Builder: builder, Ledger: records, Device: simulator(options),
 	}
-	// Against itself: its stage may be for another head dim, and nothing is timed.
+	// Against itself, because its parent may have another head dim. Nothing is timed.
 	request := lab.Request{Variants: []spec.Variant{v}, Shapes: shapesFor(t, v, shapes), Seeds: []uint64{0}, Arch: arch, Against: &v}
 	err = l.Run(t.Context(), request, func(r *run.Run) {
-		// printf has a frame; anything else that has one indexes registers at run time, which are then in memory.
+		// printf needs a stack frame. In any other variant a frame means an array that is indexed at
+		// run time and lives in local memory.
 		if r.Build != nil && r.Build.Resources.StackBytes > 0 && valueOf(v, "DEBUG_PRINT") == 0 {
-			t.Errorf("%d bytes of stack", r.Build.Resources.StackBytes)
+			t.Errorf("the kernel uses %d bytes of stack", r.Build.Resources.StackBytes)
 		}
 		if r.Gates.Resources != gate.Pass || r.Gates.Correctness != gate.Pass {
 			t.Errorf("resources %s, correctness %s\n%s", r.Gates.Resources, r.Gates.Correctness,
@@ -149,7 +159,7 @@ func underAllCheckers(t *testing.T, kernel *spec.Kernel, builder *toolchain.Buil
 	}
 }
 
-// pinnedBuilder builds with the pinned compiler, through the cache of the machine.
+// pinnedBuilder returns a builder with the pinned compiler and the build cache of the machine.
 func pinnedBuilder(t *testing.T, folder fs.FS) (*spec.Kernel, *toolchain.Builder) {
 	t.Helper()
 	cacheDir, err := toolchain.CacheDir()
@@ -158,7 +168,7 @@ func pinnedBuilder(t *testing.T, folder fs.FS) (*spec.Kernel, *toolchain.Builder
 	}
 	compiler, err := toolchain.Installed(t.Context(), cacheDir)
 	if err != nil {
-		t.Skipf("the pinned compiler is needed: %v", err)
+		t.Skipf("needs the pinned compiler: %v", err)
 	}
 	kernel, err := spec.Load(folder)
 	if err != nil {
@@ -167,8 +177,9 @@ func pinnedBuilder(t *testing.T, folder fs.FS) (*spec.Kernel, *toolchain.Builder
 	return kernel, toolchain.NewBuilder(folder, compiler, cacheDir)
 }
 
-// judgedAs writes a variant with E4M3 products as a departure from a stage that has them, whose share of error is made for that.
-func judgedAs(t *testing.T, kernel *spec.Kernel, v spec.Variant) spec.Variant {
+// withFP8Stage rewrites a variant with E4M3 products as a departure from a stage that has them, whose
+// error_share allows their error.
+func withFP8Stage(t *testing.T, kernel *spec.Kernel, v spec.Variant) spec.Variant {
 	t.Helper()
 	const knob = "USE_FP8_MMA"
 	if valueOf(v, knob) == 0 {
@@ -188,16 +199,17 @@ func judgedAs(t *testing.T, kernel *spec.Kernel, v spec.Variant) spec.Variant {
 		}
 		return same
 	}
-	t.Fatalf("no stage has %s, and %s must be held against one that does", knob, v)
+	t.Fatalf("no stage has %s=1, which %s needs for its error_share", knob, v)
 	return v
 }
 
-// valueOf is the value of a knob, 0 where the kernel has no such knob.
+// valueOf returns the value of a knob, or 0 if the variant does not have it.
 func valueOf(v spec.Variant, knob string) int {
 	value, _ := v.Value(knob)
 	return value
 }
 
+// shapesFor fills the head dim of a variant into shapes.
 func shapesFor(t *testing.T, v spec.Variant, forms []string) []tensor.Shape {
 	t.Helper()
 	var shapes []tensor.Shape
@@ -211,10 +223,9 @@ func shapesFor(t *testing.T, v spec.Variant, forms []string) []tensor.Shape {
 	return shapes
 }
 
-// Every knob must reach the machine code.
-func TestNoKnobIsDead(t *testing.T) {
+func TestEveryKnobReachesMachineCode(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it builds some dozens of variants")
+		t.Skip("builds dozens of variants")
 	}
 	kernel, builder := pinnedBuilder(t, SDPA())
 	l := &lab.Lab{Kernel: kernel, Builder: builder}

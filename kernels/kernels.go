@@ -1,4 +1,5 @@
-// Package kernels carries the kernels that attune ships: spec, sources and the PTX of their stages and selections.
+// Package kernels embeds the attention kernels that attune ships: their kernel.toml, their CUDA
+// sources, and the PTX of their stages and selections.
 package kernels
 
 import (
@@ -9,11 +10,11 @@ import (
 //go:embed sdpa
 var files embed.FS
 
-// SDPA is the folder of the attention kernel.
+// SDPA returns the folder of the attention kernel.
 func SDPA() fs.FS {
 	dir, err := fs.Sub(files, "sdpa")
 	if err != nil {
-		panic("BUG: the embedded kernel has no folder: " + err.Error())
+		panic("BUG: the folder sdpa is not embedded: " + err.Error())
 	}
 	return dir
 }

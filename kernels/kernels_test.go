@@ -11,21 +11,22 @@ import (
 	"attune/internal/toolchain"
 )
 
-// The PTX in the program must be what the sources give today, byte for byte, with nothing missing and nothing left over.
-func TestShippedImagesAreWhatTheSourcesGive(t *testing.T) {
+// The embedded PTX must equal a fresh build of the sources, byte for byte, with no image missing or
+// left over.
+func TestShippedImagesMatchSources(t *testing.T) {
 	cacheDir, err := toolchain.CacheDir()
 	if err != nil {
 		t.Fatal(err)
 	}
 	compiler, err := toolchain.Installed(t.Context(), cacheDir)
 	if err != nil {
-		t.Skipf("the pinned compiler is needed: %v", err)
+		t.Skipf("needs the pinned compiler: %v", err)
 	}
 	kernel, err := spec.Load(SDPA())
 	if err != nil {
 		t.Fatal(err)
 	}
-	builder := toolchain.NewBuilder(SDPA(), compiler, t.TempDir()) // an empty cache: compiled now
+	builder := toolchain.NewBuilder(SDPA(), compiler, t.TempDir()) // empty cache, so it compiles
 	shipped := toolchain.NewBuilder(SDPA(), nil, t.TempDir())
 	targets := lab.ShippedTargets(kernel)
 	for _, target := range targets {
@@ -33,17 +34,17 @@ func TestShippedImagesAreWhatTheSourcesGive(t *testing.T) {
 			t.Parallel()
 			got, _, err := shipped.Build(t.Context(), target)
 			if err != nil {
-				t.Fatalf("%v\nhave the sources changed? run `make ship`", err)
+				t.Fatalf("%v\nif the sources have changed, run `make ship`", err)
 			}
 			want, _, err := builder.Build(t.Context(), target)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want.Record, got.Record); diff != "" {
-				t.Errorf("run `make ship`; the record differs (-built now +shipped):\n%s", diff)
+				t.Errorf("the record differs; run `make ship` (-fresh +shipped):\n%s", diff)
 			}
 			if string(got.PTX) != string(want.PTX) || got.Log != want.Log {
-				t.Error("run `make ship`; the PTX or its log is not what the sources give")
+				t.Error("the PTX or its log differs from a fresh build; run `make ship`")
 			}
 		})
 	}
@@ -52,19 +53,43 @@ func TestShippedImagesAreWhatTheSourcesGive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(list.Images) != len(targets) {
-		t.Errorf("%d images are shipped, and the stages make %d; run `make ship`", len(list.Images), len(targets))
+		t.Errorf("%d images are shipped for %d targets; run `make ship`", len(list.Images), len(targets))
 	}
 }
 
-// A bound of the table that is off by a factor takes nothing away from any answer, only from the speed.
-func TestStage7IsChosenByShape(t *testing.T) {
+// Recorded runs name variants by knobs that have been renamed or retired since.
+func TestFormerVariantNamesParse(t *testing.T) {
+	kernel, err := spec.Load(SDPA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for former, want := range map[string]string{
+		"stage7a+TILE_M=8+TILE_N=128+KEY_GROUPS=1+POLYNOMIAL_EIGHTHS=0": "stage7a+TILE_M=8+TILE_N=128+KEY_GROUPS=1+EXP2_CUBIC_EIGHTHS=0",
+		"stage7b+USE_OVERLAP=0+POLYNOMIAL_EIGHTHS=5":                    "stage7b+USE_OVERLAP=0+EXP2_LINEAR_EIGHTHS=5",
+		"stage7a+USE_KEYS_AS_ROWS=1+BLOCKS_PER_SM=1":                    "stage7a",
+		"stage7b+USE_KEYS_AS_ROWS=0":                                    "stage7b",
+		"stage6+PROMOTE_KEYS=32":                                        "stage6",
+	} {
+		if got, err := kernel.Variant(former); err != nil || got.String() != want {
+			t.Errorf("%s is %v, %v; want %s", former, got, err, want)
+		}
+	}
+	for _, gone := range []string{"stage7a+USE_KEYS_AS_ROWS=0", "stage6+PROMOTE_KEYS=64", "stage2+BLOCKS_PER_SM=2"} {
+		if got, err := kernel.Variant(gone); err == nil {
+			t.Errorf("%s is %v; want an error, because no code has this value", gone, got)
+		}
+	}
+}
+
+// The correctness tests do not notice a wrong bound in the selection: it costs only speed.
+func TestStage7SelectsByShape(t *testing.T) {
 	kernel, err := spec.Load(SDPA())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
 		shape                       string
-		headDim, queries, keyGroups int // of the variant that takes it
+		headDim, queries, keyGroups int // of the selected variant
 	}{
 		{"1x8x128x64", 64, 8, 1},
 		{"2x8x128x64", 64, 16, 1},
@@ -72,10 +97,10 @@ func TestStage7IsChosenByShape(t *testing.T) {
 		{"1x8x512x64", 64, 32, 2},
 		{"4x8x256x64", 64, 64, 1},
 		{"2x8x512x64", 64, 64, 2},
-		{"1x4x1024x64", 64, 64, 2}, // half of the multiprocessors, and faster than two steps on all
+		{"1x4x1024x64", 64, 64, 2}, // uses half of the multiprocessors, and beats two steps on all
 		{"1x8x512x64:kv=4096", 64, 64, 2},
-		{"1x8x2048x64", 64, 128, 1},        // one round of either
-		{"2x8x2048x64:causal", 64, 128, 1}, // one round of 256, which would end with its longest tile
+		{"1x8x2048x64", 64, 128, 1},        // one wave with tiles of 128 or 256
+		{"2x8x2048x64:causal", 64, 128, 1}, // one wave of 256 would end with its longest tile
 		{"2x8x2048x64", 64, 256, 1},
 		{"32x8x512x64", 64, 256, 1},
 		{"32x32x512x64:causal", 64, 256, 1},
@@ -87,8 +112,8 @@ func TestStage7IsChosenByShape(t *testing.T) {
 		{"1x8x1024x128", 128, 64, 1},
 		{"1x4x512x128:kv=2048", 128, 64, 2},
 		{"1x8x2048x128", 128, 128, 1},
-		{"2x8x2048x128:causal", 128, 128, 1}, // two rounds of either
-		{"32x16x512x128", 128, 192, 1},       // 12 rounds of 192, and 16
+		{"2x8x2048x128:causal", 128, 128, 1}, // two waves with tiles of 128 or 192
+		{"32x16x512x128", 128, 192, 1},       // 12 waves of 192 against 16 of 128
 		{"1x16x16384x128:causal", 128, 192, 1},
 		{"1x1x1x256", 256, 64, 1},
 		{"1x8x1024x256:causal", 256, 64, 1},
@@ -105,7 +130,8 @@ func TestStage7IsChosenByShape(t *testing.T) {
 		}
 		v := choice.Variant
 		if valueOf(v, "HEAD_DIM") != c.headDim || valueOf(v, "TILE_M") != c.queries || valueOf(v, "KEY_GROUPS") != c.keyGroups {
-			t.Errorf("%s is taken by %s; want tiles of %d queries of head dim %d, the keys shared out by %d", c.shape, v, c.queries, c.headDim, c.keyGroups)
+			t.Errorf("%s selects %s; want TILE_M=%d, HEAD_DIM=%d, KEY_GROUPS=%d",
+				c.shape, v, c.queries, c.headDim, c.keyGroups)
 		}
 	}
 }

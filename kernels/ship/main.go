@@ -1,6 +1,7 @@
-// Ship builds every stage of the attention kernel, and every variant that a selection names, for each of its architectures with the pinned
-// compiler, and writes the PTX and the build records that travel in the program. `make ship` runs it after the sources or the table have changed; a
-// test holds what it wrote against them.
+// Ship builds every stage of the attention kernel and every variant of its selections, for each of
+// their architectures, with the pinned compiler. It writes the PTX and the build records that are
+// embedded in the program. Run it as `make ship` after a change of the sources or of kernel.toml; a
+// test compares its output with both.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// One inline function for each PTX instruction that has no C++ name, called like the instruction.
+// One inline function per PTX instruction that has no C++ name, named like the instruction.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -8,25 +8,27 @@
 
 namespace ptx {
 
-// The 32-bit address in the shared window that shared-memory instructions take.
+// The 32-bit address in the shared window, which shared-memory instructions take.
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// No instruction of note: the compiler knows nothing of the result, and computes anew what follows from it.
+// Hides the origin of a value from the compiler, at the cost of a move at most. Values derived from
+// the result are computed again instead of being kept in registers.
 __device__ __forceinline__ unsigned opaque(unsigned x) {
   asm volatile("mov.b32 %0, %0;\n" : "+r"(x));
   return x;
 }
 
-// No instruction: the compiler takes the result as the root of what follows from it. What it is made of would else be woven into every address.
+// Emits no instruction. The compiler takes the result as the root of address computations. Without
+// it the factors of x are folded into every address.
 __device__ __forceinline__ size_t opaque(size_t x) {
   asm("" : "+l"(x));
   return x;
 }
 
-// PTX ISA "cp.async": 16 bytes from global to shared memory, past L1. Only the first `bytes` (0 or 16) are read; the rest
-// is filled with zeros.
+// PTX ISA "cp.async": 16 bytes from global to shared memory, bypassing L1. Only the first `bytes`
+// (0 or 16) are read; the rest is filled with zeros.
 __device__ __forceinline__ void cp_async_cg_16(void* shared, const void* global, uint32_t bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n"
                :: "r"(shared_address(shared)), "l"(__cvta_generic_to_global(global)), "r"(bytes)
@@ -34,19 +36,23 @@ __device__ __forceinline__ void cp_async_cg_16(void* shared, const void* global,
 }
 
 // PTX ISA "cp.async.commit_group".
-__device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+__device__ __forceinline__ void cp_async_commit_group() {
+  asm volatile("cp.async.commit_group;\n" ::: "memory");
+}
 
-// PTX ISA "cp.async.wait_group": returns when at most kPending of the youngest groups are still under way.
+// PTX ISA "cp.async.wait_group": waits until at most kPending of the youngest groups are pending.
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;\n" :: "n"(kPending) : "memory");
 }
 
-// PTX ISA "ld.global.nc": 16 bytes that nobody writes while the kernel runs. The compiler keeps such loads in the order they are written in, so that what is
-// needed first is asked for first.
+// PTX ISA "ld.global.nc": 16 bytes that no thread writes while the kernel runs. It is volatile so
+// that the compiler keeps the loads in program order: operands needed first are requested first.
 __device__ __forceinline__ uint4 ld_global_nc_16(const void* global) {
   uint4 d;
-  asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];\n" : "=r"(d.x), "=r"(d.y), "=r"(d.z), "=r"(d.w) : "l"(__cvta_generic_to_global(global)));
+  asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(d.x), "=r"(d.y), "=r"(d.z), "=r"(d.w)
+               : "l"(__cvta_generic_to_global(global)));
   return d;
 }
 
@@ -64,40 +70,42 @@ __device__ __forceinline__ float ex2_approx_ftz(float x) {
   return y;
 }
 
-// PTX ISA "max": the greater of two, and NaN if one is NaN.
+// PTX ISA "max.NaN": NaN if either operand is NaN.
 __device__ __forceinline__ float max_nan(float a, float b) {
   float y;
   asm("max.NaN.f32 %0, %1, %2;\n" : "=f"(y) : "f"(a), "f"(b));
   return y;
 }
 
-// PTX ISA "min": the less of two, and NaN if one is NaN.
+// PTX ISA "min.NaN": NaN if either operand is NaN.
 __device__ __forceinline__ float min_nan(float a, float b) {
   float y;
   asm("min.NaN.f32 %0, %1, %2;\n" : "=f"(y) : "f"(a), "f"(b));
   return y;
 }
 
-// PTX ISA "fma": a * b + c, and 0 or 1 where that is less or more, or 0 for NaN.
+// PTX ISA "fma.sat": a * b + c clamped to 0 .. 1; NaN becomes 0.
 __device__ __forceinline__ float fma_rn_sat(float a, float b, float c) {
   float y;
   asm("fma.rn.sat.f32 %0, %1, %2, %3;\n" : "=f"(y) : "f"(a), "f"(b), "f"(c));
   return y;
 }
 
-// PTX ISA "mma.m16n8k16": d (16, 8) += a (16, 16) * b (16, 8), halves with sums in FP32.
-__device__ __forceinline__ void mma_m16n8k16_f16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+// PTX ISA "mma.m16n8k16": d (16, 8) += a (16, 16) * b (16, 8), FP16 with FP32 accumulation.
+__device__ __forceinline__ void mma_m16n8k16_f16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                                 uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// PTX ISA "barrier.sync": waits until `threads` threads have come to barrier `id`.
+// PTX ISA "barrier.sync": waits until `threads` threads have arrived at barrier `id`.
 __device__ __forceinline__ void barrier_sync(int id, int threads) {
   asm volatile("barrier.sync %0, %1;\n" :: "r"(id), "r"(threads) : "memory");
 }
 
-// PTX ISA "%clock": cycles of the multiprocessor, the lower 32 bits.
+// PTX ISA "%clock": the low 32 bits of the multiprocessor's cycle counter.
 __device__ __forceinline__ uint32_t clock() {
   uint32_t cycles;
   asm volatile("mov.u32 %0, %%clock;\n" : "=r"(cycles));
@@ -106,20 +114,24 @@ __device__ __forceinline__ uint32_t clock() {
 
 // PTX ISA "mbarrier.init": a barrier in shared memory whose phase ends after `count` arrivals.
 __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, uint32_t count) {
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;\n" :: "r"(shared_address(barrier)), "r"(count) : "memory");
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;\n"
+               :: "r"(shared_address(barrier)), "r"(count) : "memory");
 }
 
 // PTX ISA "mbarrier.arrive".
 __device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier) {
-  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }\n" :: "r"(shared_address(barrier)) : "memory");
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }\n"
+               :: "r"(shared_address(barrier)) : "memory");
 }
 
-// PTX ISA "cp.async.mbarrier.arrive.noinc": one of the arrivals that the barrier counts, when this thread's copies so far have landed.
+// PTX ISA "cp.async.mbarrier.arrive.noinc": one of the barrier's expected arrivals, made when this
+// thread's earlier copies have landed.
 __device__ __forceinline__ void cp_async_mbarrier_arrive_noinc(uint64_t* barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];\n" :: "r"(shared_address(barrier)) : "memory");
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];\n"
+               :: "r"(shared_address(barrier)) : "memory");
 }
 
-// PTX ISA "mbarrier.test_wait.parity", again and again until the phase of this parity has ended.
+// PTX ISA "mbarrier.test_wait.parity", polled until the phase of this parity has ended.
 __device__ __forceinline__ void mbarrier_wait_parity(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{ .reg .pred done;\n"
@@ -127,17 +139,19 @@ __device__ __forceinline__ void mbarrier_wait_parity(uint64_t* barrier, uint32_t
       "@!done bra again; }\n" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
 }
 
-// PTX ISA "ldmatrix": four matrices of 8 rows of 16 bytes, whose addresses the lanes give in turn; turned, so that lane 4g+t has pair g of bytes of rows
-// 2t and 2t+1.
+// PTX ISA "ldmatrix.trans": four matrices of 8 rows of 16 bytes. Lane i gives the address of row
+// i % 8 of matrix i / 8. Lane 4g+t receives byte pair g of rows 2t and 2t+1.
 __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&d)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(shared_address(row)) : "memory");
+               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+               : "r"(shared_address(row)) : "memory");
 }
 
-// The rest is for sm_89 and later.
+// ---- sm_89 and later ----
 
-// PTX ISA "cvt", twice: four E4M3 codes to four halves, exactly; the lowest byte to the lowest half. The word is split in PTX, so that the compiler
-// names its upper half as an operand instead of shifting it down.
+// PTX ISA "cvt", twice: four E4M3 codes to four halves, exactly; the lowest byte to the lowest
+// half. The word is split in PTX so that the compiler addresses its upper half directly, without a
+// shift.
 __device__ __forceinline__ uint2 cvt_rn_f16x2_e4m3x2(uint32_t codes) {
   uint2 halves;
   asm("{ .reg .b16 low, high;\n"
@@ -148,51 +162,64 @@ __device__ __forceinline__ uint2 cvt_rn_f16x2_e4m3x2(uint32_t codes) {
   return halves;
 }
 
-// PTX ISA "cvt": two floats to two E4M3 codes, to nearest even, past the greatest to the greatest; `low` to the low byte.
+// PTX ISA "cvt": two floats to two E4M3 codes, round to nearest even, saturating; `low` to the low
+// byte.
 __device__ __forceinline__ uint16_t cvt_rn_satfinite_e4m3x2_f32(float low, float high) {
   uint16_t codes;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;\n" : "=h"(codes) : "f"(high), "f"(low));
   return codes;
 }
 
-// The same of two halves.
+// The same from two halves.
 __device__ __forceinline__ uint16_t cvt_rn_satfinite_e4m3x2_f16x2(uint32_t halves) {
   uint16_t d;
   asm("cvt.rn.satfinite.e4m3x2.f16x2 %0, %1;\n" : "=h"(d) : "r"(halves));
   return d;
 }
 
-// PTX ISA "mma.m16n8k32": d (16, 8) += a (16, 32) * b (32, 8), E4M3 with sums in FP32 or, on sm_89, somewhat less.
-__device__ __forceinline__ void mma_m16n8k32_e4m3(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+// PTX ISA "mma.m16n8k32": d (16, 8) += a (16, 32) * b (32, 8), E4M3. The sum is FP32 in the ISA;
+// the tensor cores of sm_89 keep about 13 bits of it.
+__device__ __forceinline__ void mma_m16n8k32_e4m3(float (&d)[4], const uint32_t (&a)[4],
+                                                  uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 "
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// The rest is for sm_90 and later.
+// ---- sm_90 and later ----
 
-// PTX ISA "stmatrix", turned: lane 4g+t has pairs 2t and 2t+1 of bytes of column g, and gives the address of a row of 16 bytes.
+// PTX ISA "stmatrix.trans": lane 4g+t holds byte pairs 2t and 2t+1 of column g, and gives the
+// address of a row of 16 bytes.
 __device__ __forceinline__ void stmatrix_x1_trans(void* row, uint32_t a) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};\n" :: "r"(shared_address(row)), "r"(a) : "memory");
+  asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};\n"
+               :: "r"(shared_address(row)), "r"(a) : "memory");
 }
 __device__ __forceinline__ void stmatrix_x2_trans(void* row, uint32_t a, uint32_t b) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};\n" :: "r"(shared_address(row)), "r"(a), "r"(b) : "memory");
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};\n"
+               :: "r"(shared_address(row)), "r"(a), "r"(b) : "memory");
 }
-__device__ __forceinline__ void stmatrix_x4_trans(void* row, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+__device__ __forceinline__ void stmatrix_x4_trans(void* row, uint32_t a, uint32_t b, uint32_t c,
+                                                  uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};\n"
                :: "r"(shared_address(row)), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
-// PTX ISA "stmatrix": lane 4g+t has word t of row g of each of four matrices, and gives the address of a row of 16 bytes.
-__device__ __forceinline__ void stmatrix_x4(void* row, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+// PTX ISA "stmatrix": lane 4g+t holds word t of row g of each of four matrices, and gives the
+// address of a row of 16 bytes.
+__device__ __forceinline__ void stmatrix_x4(void* row, uint32_t a, uint32_t b, uint32_t c,
+                                            uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};\n"
                :: "r"(shared_address(row)), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
-// PTX ISA "fence.proxy.async": what this thread wrote to shared memory so far is there for tensor cores and bulk copies.
-__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
+// PTX ISA "fence.proxy.async": makes this thread's earlier writes to shared memory visible to wgmma
+// and to bulk copies.
+__device__ __forceinline__ void fence_proxy_async() {
+  asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+}
 
-// PTX ISA "lg2.approx.ftz.f32".
+// PTX ISA "lg2".
 __device__ __forceinline__ float lg2_approx_ftz(float x) {
   float y;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -1,4 +1,4 @@
-// Numbers of O in the format that is asked for.
+// The output format of O: FP16, or BF16 with USE_BF16_OUT.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -8,8 +8,8 @@
 
 #include "knobs.cuh"
 
-// Two numbers side by side.
-__device__ __forceinline__ uint32_t output_pair(float first, float second) {
+// Two adjacent columns of O in one word.
+__device__ __forceinline__ uint32_t pack_output(float first, float second) {
   if constexpr (knob::kBf16Out) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
     return reinterpret_cast<const uint32_t&>(pair);

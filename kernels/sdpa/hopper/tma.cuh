@@ -1,23 +1,27 @@
-// Tensor copies, the barriers that count them, and the registers of warps with different roles.
+// TMA loads, the mbarriers that count their bytes, and the register counts of warp-specialised
+// roles.
 #pragma once
 
 #include <cstdint>
 
 #include "../common/ptx.cuh"
 
-// What the host encodes of a tensor: CUtensorMap of the driver.
+// A tensor map that the host encoded: the driver's CUtensorMap.
 struct alignas(64) TensorMap {
   uint64_t opaque[16];
 };
 
 namespace ptx {
 
-// PTX ISA "cp.async.bulk.tensor": the box at (x, y, z) of a tensor of three dimensions into shared memory; zeros where it reaches over the edge. The bytes are
-// counted by the barrier. One thread asks for it.
-__device__ __forceinline__ void cp_async_bulk_tensor_3d(void* shared, const TensorMap* map, int x, int y, int z, uint64_t* barrier) {
-  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];\n"
-               :: "r"(shared_address(shared)), "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
-               : "memory");
+// PTX ISA "cp.async.bulk.tensor": the box at (x, y, z) of a three-dimensional tensor to shared
+// memory, zeros where it is out of bounds. The barrier counts the bytes. One thread issues it.
+__device__ __forceinline__ void cp_async_bulk_tensor_3d(void* shared, const TensorMap* map, int x,
+                                                        int y, int z, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4}], [%5];\n"
+      :: "r"(shared_address(shared)), "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
+      : "memory");
 }
 
 // PTX ISA "prefetch.tensormap".
@@ -25,12 +29,15 @@ __device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];\n" :: "l"(map) : "memory");
 }
 
-// PTX ISA "mbarrier.arrive.expect_tx": one of the arrivals, and so many bytes more to come before the phase can end.
+// PTX ISA "mbarrier.arrive.expect_tx": one arrival, and `bytes` more that must land before the
+// phase ends.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t* barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;\n" :: "r"(shared_address(barrier)), "r"(bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;\n"
+               :: "r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
 
-// PTX ISA "mbarrier.try_wait.parity", again and again until the phase of this parity has ended; the warp sleeps meanwhile.
+// PTX ISA "mbarrier.try_wait.parity", repeated until the phase of this parity has ended. The warp
+// may sleep while it waits.
 __device__ __forceinline__ void mbarrier_try_wait_parity(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{ .reg .pred done;\n"
@@ -38,10 +45,12 @@ __device__ __forceinline__ void mbarrier_try_wait_parity(uint64_t* barrier, uint
       "@!done bra again; }\n" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
 }
 
-// PTX ISA "fence.mbarrier_init": the barriers are there for tensor copies.
-__device__ __forceinline__ void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory"); }
+// PTX ISA "fence.mbarrier_init": makes initialised barriers visible to TMA.
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
+}
 
-// PTX ISA "setmaxnreg": gives registers of this warpgroup back, or takes some.
+// PTX ISA "setmaxnreg": releases registers of this warpgroup, or claims more.
 template <int kRegisters>
 __device__ __forceinline__ void setmaxnreg_dec() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" :: "n"(kRegisters));

@@ -1,0 +1,10 @@
+// The knobs of stage7a as named constants.
+#pragma once
+
+#include "../knobs.cuh"
+
+namespace knob {
+
+constexpr int kExp2CubicEighths = EXP2_CUBIC_EIGHTHS;  // cubic exp2 polynomial, of every 8
+
+}  // namespace knob

@@ -1,0 +1,16 @@
+// The knobs of stage7b as named constants.
+#pragma once
+
+#include "../knobs.cuh"
+
+namespace knob {
+
+constexpr int kKvStages = KV_STAGES;                     // K/V tiles in the pipeline
+constexpr bool kQInShared = USE_Q_IN_SHARED;             // Q in shared memory instead of registers
+constexpr bool kOverlap = USE_OVERLAP;                   // P·V overlaps the next softmax step
+constexpr bool kSkipMasked = USE_SKIP_MASKED;            // consumers skip steps that are all masked
+constexpr int kStaggerCycles = STAGGER_CYCLES;           // start delay between consumer warpgroups
+constexpr int kProducerRegisters = PRODUCER_REGISTERS;   // per producer thread
+constexpr int kExp2LinearEighths = EXP2_LINEAR_EIGHTHS;  // linear exp2 approximation, of every 8
+
+}  // namespace knob

@@ -1,0 +1,129 @@
+// The producer warpgroup: TMA loads of K and V, and the transpose of V.
+#pragma once
+
+#include "../../common/problem.cuh"
+#include "../../common/ptx.cuh"
+#include "../tma.cuh"
+#include "../wgmma.cuh"
+#include "schedule.cuh"
+#include "shared_storage.cuh"
+
+namespace stage7b {
+
+__device__ __forceinline__ void issue_tile_load(unsigned char* shared, const TensorMap* map,
+                                                const LoadCursor& load, uint64_t* full) {
+  ptx::mbarrier_arrive_expect_tx(full, Sizes::kTileBytes);
+#pragma unroll
+  for (int box = 0; box < Sizes::kBoxes; ++box) {
+    ptx::cp_async_bulk_tensor_3d(shared + box * Sizes::kBoxBytes, map, box * Sizes::kRowBytes,
+                                 load.n_block * Sizes::kBlockN, load.kv_head, full);
+  }
+}
+
+// Loads K and V of one n_block as soon as their stage is empty. One thread.
+__device__ __forceinline__ void load_kv(const SharedStorage& smem, const LoadCursor& load,
+                                        const TensorMap* k_map, const TensorMap* v_map) {
+  const int stage = load.state.stage;
+  const uint32_t empty_phase = load.state.phase ^ 1;
+  ptx::mbarrier_try_wait_parity(&smem.barriers->k_empty[stage], empty_phase);
+  issue_tile_load(smem.k + stage * Sizes::kTileBytes, k_map, load, &smem.barriers->k_full[stage]);
+  ptx::mbarrier_try_wait_parity(&smem.barriers->v_empty[stage], empty_phase);
+  issue_tile_load(smem.v + stage * Sizes::kTileBytes, v_map, load, &smem.barriers->v_full[stage]);
+}
+
+// Loads the first K and V before the block-wide barrier. This thread initialises the barriers of
+// these two loads; a consumer thread initialises all others at the same time.
+__device__ __forceinline__ void load_first_kv(const SharedStorage& smem, const LoadCursor& load,
+                                              const TensorMap* k_map, const TensorMap* v_map) {
+  ptx::mbarrier_init(&smem.barriers->k_full[0], 1);
+  ptx::mbarrier_init(&smem.barriers->v_full[0], 1);
+  ptx::fence_mbarrier_init();
+  if (!load.valid()) return;
+  issue_tile_load(smem.k, k_map, load, &smem.barriers->k_full[0]);
+  issue_tile_load(smem.v, v_map, load, &smem.barriers->v_full[0]);
+}
+
+// Blocks of 32 keys that a warp transposes at a time: as many as its registers hold.
+__device__ __forceinline__ constexpr int transpose_batch(int blocks) {
+  if (Sizes::kProducerRegisters < 40) return 1;
+  if (Sizes::kProducerRegisters < 56) return blocks % 2 ? 1 : 2;
+  if (blocks < 8) return blocks;
+  return Sizes::kConsumers == 1 ? 4 : 2;
+}
+
+// 16 columns of V (TILE_N, 16) to 16 rows of V^T (16, TILE_N), by one warp.
+__device__ __forceinline__ void transpose_columns(unsigned char* v_t, const unsigned char* v,
+                                                  int column_block) {
+  constexpr int kKeyBlocks = Sizes::kBlockN / 32, kBatch = transpose_batch(kKeyBlocks);
+  const int lane = threadIdx.x % 32, row = 16 * column_block + lane % 16;
+  const unsigned char* from =
+      v + 16 * column_block / Sizes::kRowBytes * Sizes::kBoxBytes +
+      swizzled_offset<Sizes::kRowBytes>(lane, column_block % (Sizes::kRowBytes / 16));
+#pragma unroll
+  for (int first = 0; first < kKeyBlocks; first += kBatch) {
+    // Four matrices of 8 keys by 8 column pairs each; lane 4g+t receives pair g of keys 2t and
+    // 2t+1.
+    uint32_t pairs[kBatch][4];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      ptx::ldmatrix_x4_trans(pairs[i], from + 32 * (first + i) * Sizes::kRowBytes);
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const uint32_t(&pair)[4] = pairs[i];
+      const int key = 32 * (first + i);
+      unsigned char* to =
+          v_t + key / Sizes::kPanelKeys * Sizes::kPanelBytes +
+          swizzled_offset<Sizes::kPanelKeys>(row, key % Sizes::kPanelKeys / 16 + lane / 16);
+      ptx::stmatrix_x4(
+          to, __byte_perm(pair[0], pair[1], 0x6420), __byte_perm(pair[0], pair[1], 0x7531),
+          __byte_perm(pair[2], pair[3], 0x6420), __byte_perm(pair[2], pair[3], 0x7531));
+    }
+  }
+}
+
+// V of one stage to V^T, by the four warps of the producer.
+__device__ __forceinline__ void transpose_v(const SharedStorage& smem, const KvState& state,
+                                            int warp, int lane) {
+  const int stage = state.stage;
+  ptx::mbarrier_try_wait_parity(&smem.barriers->v_t_empty[stage], state.phase ^ 1);
+  ptx::mbarrier_try_wait_parity(&smem.barriers->v_full[stage], state.phase);
+#pragma unroll 1
+  for (int block = 0; block < Sizes::kHeadDim / 16; block += 4) {
+    transpose_columns(smem.v_t + stage * Sizes::kVtBytes, smem.v + stage * Sizes::kTileBytes,
+                      block + warp);
+  }
+  ptx::fence_proxy_async();
+  __syncwarp();
+  if (lane == 0) {
+    ptx::mbarrier_arrive(&smem.barriers->v_t_full[stage]);
+    ptx::mbarrier_arrive(&smem.barriers->v_empty[stage]);
+  }
+}
+
+// Thread 0 issues the loads, kStages n_blocks ahead of the transpose. The caller has issued the
+// load at the cursor.
+__device__ __forceinline__ void producer_mainloop(const Problem& p, const TileScheduler& scheduler,
+                                                  const SharedStorage& smem, const TensorMap* k_map,
+                                                  const TensorMap* v_map, LoadCursor& load) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int pending = 0;  // n_blocks loaded and not yet transposed
+  while (load.valid()) {
+    ++pending;
+    load.next(p, scheduler);
+    if (pending == Sizes::kStages) break;
+    if (threadIdx.x == 0 && load.valid()) load_kv(smem, load, k_map, v_map);
+  }
+  __syncwarp();
+  for (KvState state; pending > 0; --pending, state.advance()) {
+    transpose_v(smem, state, warp, lane);
+    if (load.valid()) {
+      if (threadIdx.x == 0) load_kv(smem, load, k_map, v_map);
+      load.next(p, scheduler);
+      ++pending;
+    }
+    __syncwarp();
+  }
+}
+
+}  // namespace stage7b

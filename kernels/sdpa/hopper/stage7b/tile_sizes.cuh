@@ -1,0 +1,59 @@
+// The tile sizes of stage7b, and everything derived from them: threads, registers, shared memory.
+#pragma once
+
+#include "knobs.cuh"
+
+namespace stage7b {
+
+struct Sizes {
+  // ---- tile of a block ----
+  static constexpr int kHeadDim = knob::kHeadDim;
+  static constexpr int kBlockM = knob::kTileM;     // query rows
+  static constexpr int kBlockN = knob::kTileN;     // keys of a step
+  static constexpr int kStages = knob::kKvStages;  // K/V tiles in the pipeline
+
+  // ---- warpgroups: one producer, then the consumers with 64 query rows each ----
+  // With split keys all consumers have the same 64 rows and alternate over the steps.
+  static constexpr bool kSplitKeys = knob::kKeyGroups > 1;
+  static constexpr int kConsumers = kSplitKeys ? knob::kKeyGroups : kBlockM / 64;
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr int kBlocksPerSm = 1;  // the kernel is persistent
+
+  // ---- registers per thread ----
+  static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
+  static constexpr int kProducerRegisters = knob::kProducerRegisters;
+  static constexpr int kConsumerRegisters =
+      (kLaunchRegisters * (kConsumers + 1) - kProducerRegisters) / kConsumers / 8 * 8;
+
+  // ---- fragments of a consumer lane ----
+  static constexpr int kScores = kBlockN / 2;  // of S, two rows
+  static constexpr int kPartColumns = 64;      // columns of O per product of P·V
+  static constexpr int kParts = kHeadDim / kPartColumns;
+
+  // ---- Q, K and V in shared memory ----
+  // TMA boxes with rows of at most 128 bytes, the widest swizzle.
+  static constexpr int kRowBytes = kHeadDim < 128 ? kHeadDim : 128;
+  static constexpr int kBoxes = kHeadDim / kRowBytes;
+  static constexpr int kBoxBytes = kBlockN * kRowBytes;
+  static constexpr int kTileBytes = kBlockN * kHeadDim;  // of K, or of V
+  static constexpr int kQBytes = knob::kQInShared ? kBlockM * kHeadDim : 0;
+
+  // ---- V^T in shared memory: D rows, then 8 rows of ones ----
+  // Panels of at most 128 keys: a swizzled wgmma operand has rows of at most 128 bytes. With
+  // TILE_N=192 half of the last panel is unused.
+  static constexpr int kPanelKeys = kBlockN == 64 ? 64 : 128;
+  static constexpr int kPanels = (kBlockN + kPanelKeys - 1) / kPanelKeys;
+  static constexpr int kPanelBytes = (kHeadDim + 8) * kPanelKeys;
+  static constexpr int kVtBytes = kPanels * kPanelBytes;
+
+  // ---- merge of split keys ----
+  // Each lane passes half of its columns of O, two row maxes and two row sums.
+  static constexpr int kMergeChunks = kHeadDim / 16 + 1;  // of 16 bytes per lane
+  static constexpr int kMergeBytes = kSplitKeys ? 2 * kConsumers * kMergeChunks * 128 * 16 : 0;
+
+  static constexpr int kBarrierBytes = 8 * (6 * kStages + kConsumers);
+  static constexpr int kSharedBytes =
+      kQBytes + kStages * (2 * kTileBytes + kVtBytes) + kMergeBytes + kBarrierBytes;
+};
+
+}  // namespace stage7b
