@@ -59,7 +59,7 @@ func newSession(t *testing.T) *session {
 	}
 	bin := filepath.Join(dir, ".bin")
 	s.must(os.Mkdir(bin, 0o755))
-	for _, tool := range []string{"attune", "cat", "cp", "ls", "mkdir", "rm", "sed"} { // no nvcc, python or git
+	for _, tool := range []string{"attune", "cat", "cp", "fold", "ls", "mkdir", "rm", "sed"} { // no nvcc, python or git
 		path, err := exec.LookPath(tool)
 		s.must(err)
 		s.must(os.Symlink(path, filepath.Join(bin, tool)))
