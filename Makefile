@@ -16,7 +16,7 @@ LONG := TestScripts/run_all
 COVERAGE := 80
 NEEDS_GPU := internal/device/cuda/
 
-.PHONY: build test tools style unit plain race bench fuzz ship readme gpu-tests clean
+.PHONY: build test tools style unit plain race bench fuzz ship docs gpu-tests clean
 
 build: ## the program, with the revision it is built from
 	$(GO) build -buildvcs=true -ldflags "-X main.branch=$$(git rev-parse --abbrev-ref HEAD)" -o bin/attune ./cmd/attune
@@ -62,8 +62,8 @@ ship: ## PTX and records of the stages and the examples anew, after the kernels'
 	$(GO) run ./kernels/ship
 	$(GO) run ./examples/matmul
 
-readme: ## the tables of README.md anew, after results/ has got a run or a bench
-	$(GO) test -count=1 -run '^TestReadme' ./cmd/attune -update
+docs: ## rewrite the outputs and generated tables of README.md and docs/, after a change of results/ or of an output
+	$(GO) test -count=1 -run '^TestDocs' ./cmd/attune -update
 
 gpu-tests: ## test binaries for a machine with a GPU and no Go
 	mkdir -p bin

@@ -235,8 +235,7 @@ func (a *app) compareRecorded(ctx context.Context, o compareOptions, refs []stri
 		return err
 	}
 	if !a.json {
-		fmt.Fprintln(a.stderr, "attune: these runs were not interleaved: clocks, temperature and GPU may differ; "+
-			"`attune compare A B` with variants measures again")
+		fmt.Fprintln(a.stderr, "attune: these runs were not interleaved; clocks, temperature and GPU may differ")
 	}
 	return a.printComparison(o, c, fmt.Sprintf("attune compare %s %s", runs[0].ID, runs[1].ID))
 }

@@ -63,8 +63,14 @@ func ComparisonVerdict(c *run.Comparison) string {
 }
 
 // medianText is a median in microseconds with the half-width of its interval, as benchstat prints
-// it.
-func medianText(s measure.Summary) string { return microseconds(s.P50) + " ± " + percent(s.Spread()) }
+// it. Four significant digits are enough: differences below a thousandth are noise.
+func medianText(s measure.Summary) string {
+	us, decimals := 1e6*s.P50, 3
+	for most := 10.0; us >= most && decimals > 0; most *= 10 {
+		decimals--
+	}
+	return fmt.Sprintf("%.*f ± %s", decimals, us, percent(s.Spread()))
+}
 
 func microseconds(seconds float64) string { return fmt.Sprintf("%.3f", 1e6*seconds) }
 

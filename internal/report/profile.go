@@ -18,7 +18,7 @@ func Profile(w io.Writer, variant string, p *profile.Profile) error {
 	header, rows := profileTable(p)
 	writeTable(out, "  ", header, rows)
 	for _, sentence := range profileSentences(p) {
-		for i, part := range folded(sentence) {
+		for i, part := range folded(sentence, len("  - ")) {
 			if i == 0 {
 				part = "- " + part
 			}

@@ -473,14 +473,18 @@ func TestLongLinesAreFolded(t *testing.T) {
 	var out bytes.Buffer
 	gateLine(&out, "correctness", gate.Fail, "", []string{"short", long, strings.Repeat("x", 300), "  indented " + long})
 	for _, line := range strings.Split(strings.TrimRight(out.String(), "\n"), "\n") {
-		if len(line) > 140 && !strings.Contains(line, "xxx") { // a long word is not broken
+		if len(line) > 100 && !strings.Contains(line, "xxx") { // a long word is not broken
 			t.Errorf("a line of %d: %q", len(line), line)
 		}
 	}
 	if got := strings.Count(out.String(), "word"); got != 120 {
 		t.Errorf("%d of 120 words:\n%s", got, out.String())
 	}
-	if diff := cmp.Diff([]string{"a b"}, folded("a b")); diff != "" {
+	if diff := cmp.Diff([]string{"a b"}, folded("a b", 29)); diff != "" {
+		t.Error(diff)
+	}
+	x := strings.Repeat("x", 100)
+	if diff := cmp.Diff([]string{x, "  " + x, "  a"}, folded(x+" "+x+" a", 29)); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -21,15 +21,16 @@ func Text(w io.Writer, r *run.Run) error {
 	gateLine(out, "resources", r.Gates.Resources, resourceLine(r), r.Reasons.Resources)
 	gateLine(out, "correctness", r.Gates.Correctness, correctnessLine(r), r.Reasons.Correctness)
 	if len(r.Correctness) > 0 && len(r.Parts) == 0 { // the parts of a selection have printed them
-		writeTable(out, "    ", correctnessHeader, correctnessRows(r))
+		writeTable(out, "    ", textCorrectnessHeader, textCorrectnessRows(r))
 	}
 	gateLine(out, "performance", r.Gates.Performance, "", r.Reasons.Performance)
 	if len(r.Performance) > 0 {
-		header, rows := byVariant(r, performanceHeader, performanceRows(r))
-		writeTable(out, "    ", header, rows)
+		header, rows := byVariant(r, textPerformanceHeader, textPerformanceRows(r))
+		const indent = "    "
+		writeTable(out, indent, header, rows)
 		for _, line := range append([]string{r.Requested.Timing}, timingLines(r)...) {
-			for _, part := range folded(line) {
-				fmt.Fprintln(out, "    "+part)
+			for _, part := range folded(line, len(indent)) {
+				fmt.Fprintln(out, indent+part)
 			}
 		}
 	}
@@ -51,12 +52,14 @@ func Text(w io.Writer, r *run.Run) error {
 
 // textParts writes the parts of a selection, or the selection that a run is a part of.
 func textParts(w io.Writer, r *run.Run) {
+	const indent = 15
 	for i, p := range r.Parts {
 		name := ""
 		if i == 0 {
 			name = "parts"
 		}
-		for _, line := range folded(fmt.Sprintf("%s, %s by run %s: %s", p.Variant, p.Verdict, p.Run, strings.Join(p.Shapes, " "))) {
+		part := fmt.Sprintf("%s, %s by run %s: %s", p.Variant, p.Verdict, p.Run, strings.Join(p.Shapes, " "))
+		for _, line := range folded(part, indent) {
 			fmt.Fprintf(w, "  %-12s %s\n", name, line)
 			name = ""
 		}
@@ -115,21 +118,31 @@ func gateLine(w io.Writer, name string, status gate.Status, summary string, reas
 		lines = []string{""}
 	}
 	for _, line := range lines {
-		for _, part := range folded(line) {
+		for _, part := range folded(line, len(first)) {
 			fmt.Fprintln(w, strings.TrimRight(first+part, " "))
 			first = fmt.Sprintf("  %-12s %-13s ", "", "")
 		}
 	}
 }
 
-// folded breaks a line between words to fit a screen. The lines after the first are indented.
-func folded(line string) []string {
-	const width, indent = 108, "  "
+// screenWidth is the width of printed reports in columns. Tables of long shapes or variants exceed
+// it.
+const screenWidth = 100
+
+// folded breaks a line between words to fit a screen, after a margin that the caller writes. The
+// lines after the first are indented.
+func folded(line string, margin int) []string {
+	const indent = "  "
+	width := screenWidth - margin
 	var parts []string
 	for len(line) > width {
 		at := strings.LastIndexByte(line[:width+1], ' ')
-		if at <= len(indent) { // one long word
-			break
+		if at <= len(indent) { // the first word is longer than a line; the break comes after it
+			next := strings.IndexByte(line[width:], ' ')
+			if next < 0 {
+				break
+			}
+			at = width + next
 		}
 		parts = append(parts, line[:at])
 		line = indent + line[at+1:]
@@ -142,7 +155,7 @@ func resourceLine(r *run.Run) string {
 		return ""
 	}
 	need := r.Build.Resources
-	return fmt.Sprintf("%d registers, %d bytes of shared memory, %d bytes of spill; %s",
+	return fmt.Sprintf("%d registers, %d bytes of shared memory, %d of spill; %s",
 		need.Registers, need.SharedBytes(), need.SpillBytes(), r.Build.Compiler)
 }
 
@@ -224,6 +237,23 @@ func correctnessRows(r *run.Run) [][]string {
 	return rows
 }
 
+// A report for a terminal has fewer columns than Markdown, to fit the screen.
+var textCorrectnessHeader = []string{"shape", "inputs", "seed", "max_err", "limit", "mean_err", "limit", "bad", "worst at", ""}
+
+func textCorrectnessRows(r *run.Run) [][]string {
+	const cosine, worst = 8, 9 // columns of Markdown
+	rows := correctnessRows(r)
+	for i, c := range r.Correctness {
+		place := c.Worst.Place
+		if c.FirstNonFinite != nil {
+			place = *c.FirstNonFinite
+		}
+		rows[i][worst] = fmt.Sprintf("b%d h%d r%d d%d", place.Batch, place.Head, place.Row, place.Dim)
+		rows[i] = slices.Delete(rows[i], cosine, cosine+1)
+	}
+	return rows
+}
+
 func passWord(pass bool) string {
 	if pass {
 		return "pass"
@@ -257,6 +287,18 @@ func performanceRows(r *run.Run) [][]string {
 	return rows
 }
 
+var textPerformanceHeader = []string{
+	"shape", "p50 us", "p99 us", "single us", "TFLOP/s", "parent us", "speedup", "95 % interval", "",
+}
+
+func textPerformanceRows(r *run.Run) [][]string {
+	rows := performanceRows(r)
+	for i, row := range rows {
+		rows[i] = slices.Concat(row[:2], row[4:5], row[6:]) // without ±, p90 and std
+	}
+	return rows
+}
+
 // writeTable aligns columns, without spaces at the ends of lines.
 func writeTable(w io.Writer, indent string, header []string, rows [][]string) {
 	var aligned strings.Builder
@@ -272,18 +314,26 @@ func writeTable(w io.Writer, indent string, header []string, rows [][]string) {
 
 // History writes the entries of a ledger as a table, in the given order.
 func History(w io.Writer, entries []ledger.Entry, champions Champions, markdown bool) error {
+	header := []string{"run", "variant", "device", "verdict", "shape", "p50 us", "over parent"}
+	marked := slices.ContainsFunc(entries, func(e ledger.Entry) bool { return champions[e.ID] != "" })
+	if marked {
+		header = append(header, "champion")
+	}
 	var rows [][]string
 	for _, e := range entries {
-		row := []string{e.ID, e.Variant, e.Device, e.Arch, e.Verdict, "-", notMeasured, "-", champions[e.ID]}
+		row := []string{e.ID, e.Variant, e.Device, e.Verdict, "-", "-", "-"}
 		if e.Headline.P50US != nil {
-			row[5], row[6] = e.Headline.Shape, fmt.Sprintf("%.2f us", *e.Headline.P50US)
+			row[4], row[5] = e.Headline.Shape, fmt.Sprintf("%.2f", *e.Headline.P50US)
 		}
 		if e.Headline.ParentRatio != nil {
-			row[7] = fmt.Sprintf("%.3fx", *e.Headline.ParentRatio)
+			row[6] = fmt.Sprintf("%.3fx", *e.Headline.ParentRatio)
+		}
+		if marked {
+			row = append(row, champions[e.ID])
 		}
 		rows = append(rows, row)
 	}
-	return table(w, []string{"run", "variant", "device", "arch", "verdict", "shape", "p50", "over parent", "champion"}, rows, markdown)
+	return table(w, header, rows, markdown)
 }
 
 // table writes rows as text or as Markdown.

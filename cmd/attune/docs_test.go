@@ -1,0 +1,275 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"attune/internal/ledger"
+	"attune/internal/report"
+	"attune/internal/run"
+)
+
+var update = flag.Bool("update", false, "write outputs and tables into the documents")
+
+// root is the folder of the repository.
+const root = "../.."
+
+const (
+	maxColumns     = 100  // of a line of a document or a help page
+	maxReadmeBytes = 7000 // the README is read in one sitting
+)
+
+// printed runs a command.
+func printed(args ...string) (out, errs string, code int) {
+	var stdout, stderr bytes.Buffer
+	code = attune(args, &stdout, &stderr)
+	return stdout.String(), stderr.String(), code
+}
+
+// documents returns the paths of the user's documents, relative to the root.
+func documents(t *testing.T) []string {
+	t.Helper()
+	paths := []string{"README.md", "CONTRIBUTING.md"}
+	err := fs.WalkDir(os.DirFS(root), "docs", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && filepath.Ext(path) == ".md" {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
+}
+
+func readDocument(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// writeDocument compares a document with the text that it should have, or, with -update, writes it.
+func writeDocument(t *testing.T, path, want string) {
+	t.Helper()
+	got := readDocument(t, path)
+	switch {
+	case got == want:
+	case *update:
+		if err := os.WriteFile(filepath.Join(root, path), []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("%s is not up to date; `make docs` updates it (-document +generated):\n%s", path, cmp.Diff(got, want))
+	}
+}
+
+// Every command in a document prints the output that the document shows.
+func TestDocs(t *testing.T) {
+	for _, path := range documents(t) {
+		t.Run(strings.ReplaceAll(path, "/", "-"), func(t *testing.T) {
+			t.Parallel()
+			session := newSession(t)
+			writeDocument(t, path, session.run(readDocument(t, path)))
+		})
+	}
+}
+
+// docs/results.md and the README's table are made of results/.
+func TestDocsResults(t *testing.T) {
+	results := readResults(t)
+	writeDocument(t, "docs/results.md", string(report.ResultsMarkdown(results)))
+
+	const begin, end = "<!-- headline -->\n", "<!-- /headline -->"
+	readme := readDocument(t, "README.md")
+	before, rest, found := strings.Cut(readme, begin)
+	_, after, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		t.Fatal("README.md has no marks of the headline figures")
+	}
+	writeDocument(t, "README.md", before+begin+report.HeadlineMarkdown(results)+end+after)
+}
+
+// readResults reads the committed ledger.
+func readResults(t *testing.T) report.Results {
+	t.Helper()
+	ctx := t.Context()
+	kept, err := ledger.Open(ctx, filepath.Join(root, "results"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Close()
+	a := &app{kernelDir: filepath.Join(root, "kernels/sdpa")}
+	kernel, _, err := a.kernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := report.Results{Parts: map[string]*run.Run{}}
+	if results.Ladder, err = ladderRuns(ctx, kept, kernel, "cuda"); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results.Ladder {
+		// The present text of a hypothesis says the same as the recorded one, more clearly.
+		if stage, err := kernel.Stage(r.Variant); err == nil {
+			r.Hypothesis = stage.Hypothesis
+		} else if s := kernel.Selection(r.Variant); s != nil {
+			r.Hypothesis = s.Hypothesis
+		}
+		for _, p := range r.Parts {
+			if results.Parts[p.Run], err = readRun(ctx, kept, p.Run); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	champions, err := kept.Champions(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range champions.Now() {
+		promoted, err := readRun(ctx, kept, c.Run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		results.Champions = append(results.Champions, report.ChampionRun{Champion: c, Promoted: promoted})
+	}
+	folders, err := os.ReadDir(filepath.Join(root, "results/benches"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range folders {
+		results.Benches = append(results.Benches, readBench(t, ctx, kept, folder.Name()))
+	}
+	text := readDocument(t, "results/sanitizers.json")
+	var table struct{ Outcomes []report.Sanitized }
+	if err := json.Unmarshal([]byte(text), &table); err != nil {
+		t.Fatal(err)
+	}
+	results.Sanitizers = table.Outcomes
+	return results
+}
+
+// readBench reads a bench with its samples.
+func readBench(t *testing.T, ctx context.Context, kept *ledger.Ledger, id string) *run.Bench {
+	t.Helper()
+	text, err := kept.ReadBench(ctx, id, "bench.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := run.DecodeBench(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err = kept.ReadBench(ctx, id, "samples.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var samples struct{ Samples []run.BenchSamples }
+	if err := json.Unmarshal(text, &samples); err != nil {
+		t.Fatal(err)
+	}
+	for i, row := range b.Rows {
+		for _, s := range samples.Samples {
+			if s.Shape == row.Shape && s.Name == row.Name {
+				b.Rows[i].Seconds = s.Seconds
+			}
+		}
+	}
+	return b
+}
+
+// No line of a document or of a help page is wider than 100 columns.
+func TestDocsFitTheScreen(t *testing.T) {
+	check := func(where, text string) {
+		for i, line := range strings.Split(text, "\n") {
+			if n := utf8.RuneCountInString(line); n > maxColumns {
+				t.Errorf("%s:%d has %d columns: %s", where, i+1, n, line)
+			}
+		}
+	}
+	for _, path := range documents(t) {
+		check(path, readDocument(t, path))
+	}
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		args := append(strings.Fields(cmd.CommandPath())[1:], "--help")
+		out, errs, code := printed(args...)
+		if code != exitOK {
+			t.Errorf("%s: exit code %d: %s", cmd.CommandPath(), code, errs)
+		}
+		check(strings.Join(append([]string{"attune"}, args...), " "), out)
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit((&app{}).rootCommand())
+}
+
+func TestReadmeIsShort(t *testing.T) {
+	if n := len(readDocument(t, "README.md")); n >= maxReadmeBytes {
+		t.Errorf("README.md has %d bytes, want fewer than %d", n, maxReadmeBytes)
+	}
+}
+
+var (
+	fencePattern   = regexp.MustCompile("(?ms)^```.*?^```$")
+	codePattern    = regexp.MustCompile("`[^`\n]*`")
+	linkPattern    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	headingPattern = regexp.MustCompile(`(?m)^#+ (.*)$`)
+)
+
+// Every relative link of a document leads to a file, and its fragment to a heading.
+func TestDocsLinks(t *testing.T) {
+	for _, path := range documents(t) {
+		text := codePattern.ReplaceAllString(fencePattern.ReplaceAllString(readDocument(t, path), ""), "")
+		for _, m := range linkPattern.FindAllStringSubmatch(text, -1) {
+			target, fragment, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			file := path
+			if target != "" {
+				file = filepath.Join(filepath.Dir(path), target)
+			}
+			if _, err := os.Stat(filepath.Join(root, file)); err != nil {
+				t.Errorf("%s: link %s: there is no %s", path, m[1], file)
+				continue
+			}
+			if fragment != "" && !slices.Contains(anchors(readDocument(t, file)), fragment) {
+				t.Errorf("%s: link %s: %s has no such heading", path, m[1], file)
+			}
+		}
+	}
+}
+
+// anchors returns the fragments of a document's headings, as GitHub makes them.
+func anchors(text string) []string {
+	var all []string
+	for _, m := range headingPattern.FindAllStringSubmatch(fencePattern.ReplaceAllString(text, ""), -1) {
+		anchor := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r > 127:
+				return r
+			}
+			return -1
+		}, strings.ToLower(m[1]))
+		all = append(all, anchor)
+	}
+	return all
+}
