@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -13,80 +12,61 @@ import (
 	"attune/internal/sim"
 )
 
-// unsupportedPattern matches instructions that the simulator does not support. None of these cases
-// uses one.
-var unsupportedPattern = regexp.MustCompile(`\.im2col|\btensormap\.|\bmultimem\.`)
-
 // TestRecorded compares the simulator with the output of an H200, bit for bit unless a case sets
 // ulp_f32. The checkers must report nothing.
 func TestRecorded(t *testing.T) {
 	t.Parallel()
-	runFolder(t, "recorded", caseCounts{all: 289, unsupported: 0})
+	runFolder(t, "recorded")
 }
 
 // TestDefects runs the checkers on kernels with one known defect and on their correct counterparts.
 func TestDefects(t *testing.T) {
 	t.Parallel()
-	runFolder(t, "defects", caseCounts{all: 58, unsupported: 0})
+	runFolder(t, "defects")
 }
 
 // TestHandwritten runs further defects and correct counterparts, handwritten in PTX.
 func TestHandwritten(t *testing.T) {
 	t.Parallel()
-	runFolder(t, "more", caseCounts{all: 125})
+	runFolder(t, "more")
 }
 
-// caseCounts is the number of cases in a folder, and of those that the simulator rejects. The test
-// pins both, so that no case is skipped by accident.
-type caseCounts struct{ all, unsupported int }
-
-func runFolder(t *testing.T, folder string, want caseCounts) {
-	files, err := filepath.Glob(filepath.Join("testdata", folder, "*.json"))
-	if err != nil {
-		t.Fatal(err)
+// runFolder runs all cases of a folder. Every PTX file must belong to a case, so that none is left out.
+// By its name a case is either defective or the correct counterpart (_ok) of a defect; recorded cases
+// have no defect.
+func runFolder(t *testing.T, folder string) {
+	unused := map[string]bool{}
+	for _, file := range filesIn(t, folder, "*.ptx") {
+		unused[filepath.Base(file)] = true
 	}
-	got := caseCounts{all: len(files)}
-	for _, file := range files {
+	for _, file := range filesIn(t, folder, "*.json") {
 		c, err := cases.Load(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := os.ReadFile(filepath.Join("testdata", folder, c.PTX))
-		if err != nil {
-			t.Fatal(err)
+		delete(unused, c.PTX)
+		name := strings.TrimSuffix(filepath.Base(file), ".json")
+		if correct := folder == "recorded" || strings.HasSuffix(name, "_ok"); correct == isDefect(c) {
+			t.Errorf("%s/%s expects the findings %v, which contradicts its name", folder, name, c.Expect.Findings)
 		}
-		unsupported := unsupportedPattern.Match(text)
-		if unsupported {
-			got.unsupported++
-		}
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if unsupported {
-				checkUnsupported(t, c)
-				return
-			}
 			checkPasses(t, c)
 		})
 	}
-	if got != want {
-		t.Errorf("%s has %d cases, %d of them unsupported; want %d and %d", folder, got.all, got.unsupported, want.all, want.unsupported)
+	for name := range unused {
+		t.Errorf("no case runs %s/%s", folder, name)
 	}
 }
 
-// checkUnsupported requires that the simulator rejects a case before it runs, and names the
-// instruction.
-func checkUnsupported(t *testing.T, c *cases.Case) {
-	outcome, err := c.Run(t.Context(), sim.Options{Checks: true, MaxSteps: 1})
-	var unsupported *sim.UnsupportedError
-	if !errors.As(err, &unsupported) {
-		t.Fatalf("got %v, %v; want an UnsupportedError", outcome, err)
+// filesIn returns the files of a folder of testdata. It fails if there is none.
+func filesIn(t *testing.T, folder, pattern string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("testdata", folder, pattern))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("testdata/%s has no %s: %v", folder, pattern, err)
 	}
-	if unsupported.Line < 1 || unsupported.Text == "" || unsupported.Why == "" {
-		t.Errorf("the error lacks the line or the reason: %#v", unsupported)
-	}
-	if !strings.Contains(err.Error(), c.PTX) {
-		t.Errorf("the error does not name %s: %v", c.PTX, err)
-	}
+	return files
 }
 
 // checkPasses requires that a case passes under every schedule, with the checkers on and off.

@@ -98,6 +98,9 @@ func caseFiles(t *testing.T) []string {
 		if err != nil {
 			t.Fatalf("%s: %v", p, err)
 		}
+		if len(found) == 0 {
+			t.Fatalf("no case in %s", p)
+		}
 		files = append(files, found...)
 	}
 	return files
@@ -244,19 +247,14 @@ func (c *gpuDevice) close() {
 func TestCasesAsJobs(t *testing.T) {
 	t.Parallel()
 	d := simdevice.Open(simdevice.Options{Checks: true})
-	ran := 0
 	for _, file := range caseFiles(t) {
 		c, err := cases.Load(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !isDefect(c) {
-			ran++
 			t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) { compareCase(t, d, c) })
 		}
-	}
-	if want := 289 + 51 + 21; ran != want && *casePattern == "" {
-		t.Errorf("ran %d cases without defect; want %d", ran, want)
 	}
 }
 
