@@ -91,6 +91,13 @@ __device__ __forceinline__ float fma_rn_sat(float a, float b, float c) {
   return y;
 }
 
+// PTX ISA "fma.f16x2": a * b + c on pairs of halves.
+__device__ __forceinline__ uint32_t fma_rn_f16x2(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t d;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;\n" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+
 // PTX ISA "mma.m16n8k16": d (16, 8) += a (16, 16) * b (16, 8), FP16 with FP32 accumulation.
 __device__ __forceinline__ void mma_m16n8k16_f16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                                  uint32_t b1) {
@@ -141,10 +148,12 @@ __device__ __forceinline__ void mbarrier_wait_parity(uint64_t* barrier, uint32_t
 
 // PTX ISA "ldmatrix.trans": four matrices of 8 rows of 16 bytes. Lane i gives the address of row
 // i % 8 of matrix i / 8. Lane 4g+t receives byte pair g of rows 2t and 2t+1.
-__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&d)[4], const void* row) {
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&d)[4], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-               : "r"(shared_address(row)) : "memory");
+               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(row) : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&d)[4], const void* row) {
+  ldmatrix_x4_trans(d, shared_address(row));
 }
 
 // ---- sm_89 and later ----
@@ -207,10 +216,14 @@ __device__ __forceinline__ void stmatrix_x4_trans(void* row, uint32_t a, uint32_
 
 // PTX ISA "stmatrix": lane 4g+t holds word t of row g of each of four matrices, and gives the
 // address of a row of 16 bytes.
-__device__ __forceinline__ void stmatrix_x4(void* row, uint32_t a, uint32_t b, uint32_t c,
+__device__ __forceinline__ void stmatrix_x4(uint32_t row, uint32_t a, uint32_t b, uint32_t c,
                                             uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};\n"
-               :: "r"(shared_address(row)), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+               :: "r"(row), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+__device__ __forceinline__ void stmatrix_x4(void* row, uint32_t a, uint32_t b, uint32_t c,
+                                            uint32_t d) {
+  stmatrix_x4(shared_address(row), a, b, c, d);
 }
 
 // PTX ISA "fence.proxy.async": makes this thread's earlier writes to shared memory visible to wgmma
