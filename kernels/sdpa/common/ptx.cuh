@@ -56,6 +56,22 @@ __device__ __forceinline__ uint4 ld_global_nc_16(const void* global) {
   return d;
 }
 
+// PTX ISA "ld.relaxed": 16 bytes of global memory, past the L1 cache. ptxas moves ld.global.nc; it
+// keeps these loads, and st_relaxed_cta_4, in program order.
+__device__ __forceinline__ uint4 ld_relaxed_gpu_16(const void* global) {
+  uint4 d;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(d.x), "=r"(d.y), "=r"(d.z), "=r"(d.w)
+               : "l"(__cvta_generic_to_global(global)) : "memory");
+  return d;
+}
+
+// PTX ISA "st.relaxed": 4 bytes to shared memory.
+__device__ __forceinline__ void st_relaxed_cta_4(void* shared, uint32_t word) {
+  asm volatile("st.relaxed.cta.shared.u32 [%0], %1;\n"
+               :: "r"(shared_address(shared)), "r"(word) : "memory");
+}
+
 // PTX ISA "rcp": 1/x, within 1 ulp.
 __device__ __forceinline__ float rcp_approx_ftz(float x) {
   float y;
