@@ -87,10 +87,10 @@ func (m *Machine) newFlush(plan device.Plan) (*flush, error) {
 	return f, nil
 }
 
-// write is one flush on the clock's stream. It must run on the owner goroutine.
-func (f *flush) write() error {
+// write is one flush on a clock's stream. It must run on the owner goroutine.
+func (f *flush) write(c *clock) error {
 	d := f.machine.driver
-	return d.failure(d.cuMemsetD32Async(uint64(f.address), 0, uint64(f.bytes/4), f.machine.clock.stream), "flush L2")
+	return d.failure(d.cuMemsetD32Async(uint64(f.address), 0, uint64(f.bytes/4), c.stream), "flush L2")
 }
 
 func (f *flush) free() {

@@ -20,9 +20,10 @@ type Machine struct {
 	loaded map[string]function // by image and entry
 
 	// Created by the first call of Time.
-	clock    *clock
-	monitor  *monitor
-	loadNVML func() (*nvml, error)
+	clock       *clock // of graph replays
+	directClock *clock // of launches outside graphs
+	monitor     *monitor
+	loadNVML    func() (*nvml, error)
 }
 
 // Open opens the GPU with the given index. Without a driver or such a GPU it returns

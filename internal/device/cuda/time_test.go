@@ -93,8 +93,8 @@ func TestClockIsReused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := f.count("cuStreamCreate"); n != 1 {
-		t.Errorf("%d streams were made for 3 timings; want 1", n)
+	if n := f.count("cuStreamCreate"); n != 2 {
+		t.Errorf("%d streams were made for 3 timings; want 2, for graphs and for direct launches", n)
 	}
 }
 
@@ -444,6 +444,34 @@ func TestNoEmptyNode(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	f.expectAllFreed(t)
+}
+
+// Direct launches on the stream of the replays would make all later replays slower.
+func TestReplayStreamHasNoDirectLaunches(t *testing.T) {
+	f := newFakeWith("k", emptyEntry)
+	direct, replays := map[handle]bool{}, map[handle]bool{}
+	launch, replay := f.cuLaunchKernelEx, f.cuGraphLaunch
+	f.cuLaunchKernelEx = func(config *launchConfig, function handle, params *unsafe.Pointer, extra uintptr) result {
+		if !f.captures {
+			direct[config.stream] = true
+		}
+		return launch(config, function, params, extra)
+	}
+	f.cuGraphLaunch = func(exec, stream handle) result {
+		replays[stream] = true
+		return replay(exec, stream)
+	}
+	if _, err := f.open(t).Time([]device.Job{newJob("k")}, device.Plan{Samples: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if len(direct) == 0 || len(replays) != 1 {
+		t.Fatalf("direct launches on %v, replays on %v", direct, replays)
+	}
+	for stream := range replays {
+		if direct[stream] {
+			t.Error("a launch outside a graph was on the stream of the replays")
+		}
+	}
 }
 
 func TestSinglesAreLimited(t *testing.T) {
