@@ -11,19 +11,18 @@ type clock struct {
 	stream, start, end handle
 }
 
-func (m *Machine) newClock() (*clock, error) {
+// newClock makes a clock on a stream of its own, or on the default stream.
+func (m *Machine) newClock(own bool) (*clock, error) {
 	c := &clock{machine: m}
 	d := m.driver
 	err := m.do(func() error {
-		for _, step := range []struct {
-			code      result
-			operation string
-		}{
-			{d.cuStreamCreate(&c.stream, streamNonBlocking), "make a stream"},
-			{d.cuEventCreate(&c.start, 0), "make an event"},
-			{d.cuEventCreate(&c.end, 0), "make an event"},
-		} {
-			if err := d.failure(step.code, step.operation); err != nil {
+		if own {
+			if err := d.failure(d.cuStreamCreate(&c.stream, streamNonBlocking), "make a stream"); err != nil {
+				return err
+			}
+		}
+		for _, event := range []*handle{&c.start, &c.end} {
+			if err := d.failure(d.cuEventCreate(event, 0), "make an event"); err != nil {
 				return err
 			}
 		}

@@ -93,8 +93,8 @@ func TestClockIsReused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := f.count("cuStreamCreate"); n != 2 {
-		t.Errorf("%d streams were made for 3 timings; want 2, for graphs and for direct launches", n)
+	if n := f.count("cuStreamCreate"); n != 1 {
+		t.Errorf("%d streams were made for 3 timings; want 1", n)
 	}
 }
 
@@ -446,8 +446,8 @@ func TestNoEmptyNode(t *testing.T) {
 	f.expectAllFreed(t)
 }
 
-// Direct launches on the stream of the replays would make all later replays slower.
-func TestReplayStreamHasNoDirectLaunches(t *testing.T) {
+// Direct launches on a stream other than the default one would make all later replays slower.
+func TestDirectLaunchesUseDefaultStream(t *testing.T) {
 	f := newFakeWith("k", emptyEntry)
 	direct, replays := map[handle]bool{}, map[handle]bool{}
 	launch, replay := f.cuLaunchKernelEx, f.cuGraphLaunch
@@ -464,13 +464,8 @@ func TestReplayStreamHasNoDirectLaunches(t *testing.T) {
 	if _, err := f.open(t).Time([]device.Job{newJob("k")}, device.Plan{Samples: 3}); err != nil {
 		t.Fatal(err)
 	}
-	if len(direct) == 0 || len(replays) != 1 {
-		t.Fatalf("direct launches on %v, replays on %v", direct, replays)
-	}
-	for stream := range replays {
-		if direct[stream] {
-			t.Error("a launch outside a graph was on the stream of the replays")
-		}
+	if len(direct) != 1 || !direct[0] || len(replays) != 1 || replays[0] {
+		t.Errorf("direct launches on %v, replays on %v; want direct ones on 0, replays on another", direct, replays)
 	}
 }
 
