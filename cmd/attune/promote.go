@@ -18,6 +18,7 @@ import (
 
 func (a *app) promoteCommand() *cobra.Command {
 	var changelog string
+	var tag bool
 	cmd := &cobra.Command{
 		Use:   "promote RUN",
 		Short: "make the variant of a run the champion of its architecture",
@@ -33,12 +34,17 @@ For a selection, the runs of all parts must be in the ledger and not stale, and
 today's table must assign each part its shapes. An unknown RUN is exit code 2.
 
 The ledger keeps every change of a champion: list champions shows them, and
-rollback returns to the one before. RUN is written as for show.`,
-		Example: "  attune promote latest\n  attune promote 30323b --changelog\n  attune promote 30323b --changelog=docs/CHANGES.md",
+rollback returns to the one before. --tag marks the sources in git too, with an
+annotated tag such as champion/sm_90/stage2-20261115. RUN is written as for
+show.`,
+		Example: "  attune promote latest\n  attune promote 30323b --changelog --tag\n  attune promote 30323b --changelog=docs/CHANGES.md",
 		Args:    exactly("RUN", "latest"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.promote(cmd.Context(), args[0], changelog) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.promote(cmd.Context(), args[0], changelog, tag)
+		},
 	}
 	changelogFlag(cmd, &changelog)
+	cmd.Flags().BoolVar(&tag, "tag", false, "make a git tag with the figures; the work tree must be clean")
 	return cmd
 }
 
@@ -48,7 +54,7 @@ func changelogFlag(cmd *cobra.Command, file *string) {
 	cmd.Flags().Lookup("changelog").NoOptDefVal = "CHANGELOG.md"
 }
 
-func (a *app) promote(ctx context.Context, ref, changelog string) error {
+func (a *app) promote(ctx context.Context, ref, changelog string, tagged bool) error {
 	const unchanged = "nothing was promoted"
 	kernel, folder, err := a.kernel()
 	if err != nil {
@@ -77,6 +83,12 @@ func (a *app) promote(ctx context.Context, ref, changelog string) error {
 	if err != nil {
 		return err
 	}
+	var tag *gitTag
+	if tagged {
+		if tag, err = a.newTag(ctx, r); err != nil {
+			return interruptedWith(ctx, fmt.Errorf("--tag: %w; %s", err, unchanged), unchanged)
+		}
+	}
 	c, err := kept.Promote(ctx, ledger.Champion{
 		Kernel: r.Kernel, Arch: r.Facts.Arch, Variant: r.Variant, Run: r.ID, CodeHash: r.CodeHash, Attune: version(),
 	})
@@ -84,7 +96,13 @@ func (a *app) promote(ctx context.Context, ref, changelog string) error {
 		return interruptedWith(ctx, err, unchanged)
 	}
 	status.Clear()
-	return a.printChange(c, r, changelog, before)
+	if tag == nil {
+		return a.printChange(c, r, changelog, before, "")
+	}
+	if err := tag.make(ctx, r); err != nil {
+		return fmt.Errorf("%s is now the champion of %s, but the tag %s is missing: %w", c.Variant, c.Arch, tag.name, err)
+	}
+	return a.printChange(c, r, changelog, before, tag.name)
 }
 
 // interruptedWith replaces the error of work that the user interrupted. left says what the
@@ -97,9 +115,12 @@ func interruptedWith(ctx context.Context, err error, left string) error {
 }
 
 // printChange adds an entry to the changelog, if there is one, and prints the new champion. before
-// is the text of the changelog.
-func (a *app) printChange(c ledger.Champion, r *run.Run, changelog, before string) error {
+// is the text of the changelog. tag is the name of a tag that was made, or empty.
+func (a *app) printChange(c ledger.Champion, r *run.Run, changelog, before, tag string) error {
 	document := map[string]any{"schema_version": 1, "champion": c, "verdict": r.Verdict}
+	if tag != "" {
+		document["tag"] = tag
+	}
 	if changelog != "" {
 		after := report.AddToChangelog(before, report.ChangelogEntry(c, r))
 		if err := os.WriteFile(changelog, []byte(after), 0o644); err != nil {
@@ -114,6 +135,9 @@ func (a *app) printChange(c ledger.Champion, r *run.Run, changelog, before strin
 		return err
 	}
 	fmt.Fprintf(a.stdout, "  figures    %s\n", report.Figures(r))
+	if tag != "" {
+		fmt.Fprintf(a.stdout, "  tag        %s\n", tag)
+	}
 	if changelog != "" {
 		fmt.Fprintf(a.stdout, "  changelog  %s\n", changelog)
 	}

@@ -81,7 +81,7 @@ func (a *app) reproduce(ctx context.Context, o reproduceOptions, ref string) err
 	if err != nil {
 		return interruptedWith(ctx, err, nothing)
 	}
-	return a.printReproduction(recorded, repeated)
+	return a.printReproduction(lab.CompareRepeated(kernel, recorded, repeated), repeated)
 }
 
 // request repeats the run.
@@ -132,8 +132,7 @@ func readWithSamples(ctx context.Context, kept *ledger.Ledger, ref string) (*run
 	return r, err
 }
 
-func (a *app) printReproduction(recorded, repeated *run.Run) error {
-	found := run.CompareRepeated(recorded, repeated)
+func (a *app) printReproduction(found *run.Reproduction, repeated *run.Run) error {
 	var err error
 	if a.json {
 		err = a.printJSON(map[string]any{"schema_version": 1, "holds": found.Holds, "reproduction": found, "run": repeated})

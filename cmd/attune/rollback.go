@@ -58,7 +58,7 @@ func (a *app) rollback(ctx context.Context, arch, changelog string) error {
 	if err != nil {
 		return err
 	}
-	return a.printChange(c, r, changelog, before)
+	return a.printChange(c, r, changelog, before, "")
 }
 
 // championArch returns the requested architecture, or the only one with a champion of the kernel.

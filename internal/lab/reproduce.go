@@ -61,6 +61,27 @@ func ReproduceRequest(kernel *spec.Kernel, recorded *run.Run, only []tensor.Shap
 	return r, r.Check()
 }
 
+// CompareRepeated compares a run with the recorded run that it repeats. The parts of a recorded
+// selection may have former knob names, so they get their present names first.
+func CompareRepeated(kernel *spec.Kernel, recorded, repeated *run.Run) *run.Reproduction {
+	renamed := *recorded
+	renamed.Parts = slices.Clone(recorded.Parts)
+	for i := range renamed.Parts {
+		renamed.Parts[i].Variant = presentName(kernel, renamed.Parts[i].Variant)
+	}
+	return run.CompareRepeated(&renamed, repeated)
+}
+
+// presentName is the present name of a recorded variant. A variant that the kernel no longer has
+// keeps its recorded name.
+func presentName(kernel *spec.Kernel, recorded string) string {
+	v, err := kernel.Variant(recorded)
+	if err != nil {
+		return recorded
+	}
+	return v.String()
+}
+
 // name adds a variant or a selection to the request, and returns its present parent.
 func (r *Request) name(kernel *spec.Kernel, text string) (parent spec.Variant, ok bool, err error) {
 	if s := kernel.Selection(text); s != nil {

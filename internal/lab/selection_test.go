@@ -287,7 +287,7 @@ func TestReproduceSelection(t *testing.T) {
 		if repeated.Reproduces != recorded.ID || s.runs[0].Reproduces != "" || repeated.RequiredSpeedup != 1.4 || repeated.Requested.Against != "" {
 			t.Errorf("it reproduces %q, the part %q", repeated.Reproduces, s.runs[0].Reproduces)
 		}
-		return run.CompareRepeated(recorded, repeated)
+		return CompareRepeated(s.Kernel, recorded, repeated)
 	}
 	if got := repeat(s); !got.Holds || !got.Code.Same || got.Outputs.Same != 12 {
 		t.Errorf("%+v", got)
@@ -300,6 +300,42 @@ func TestReproduceSelection(t *testing.T) {
 	got := repeat(other)
 	if got.Holds || got.Code.Same || got.Differences[0] != "the selection's table differs: it chose stage3b for 1x1x33x64:causal and chooses stage2" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// Recorded parts with a former knob name are the parts of today's table.
+func TestFormerNamesOfParts(t *testing.T) {
+	files := folder(t)
+	files[spec.File] = &fstest.MapFile{Data: append(files[spec.File].Data, `
+[[selection]]
+name = "hopper"
+hypothesis = "for one shape"
+[[selection.choice]]
+variant = "stage7a+EXP2_CUBIC_EIGHTHS=0"
+why = "all shapes"
+`...)}
+	kernel, err := spec.Load(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const shape, was, is = "1x1x32x64", "stage7a+POLYNOMIAL_EIGHTHS=0", "stage7a+EXP2_CUBIC_EIGHTHS=0"
+	of := func(variant, hash string) *run.Run {
+		return &run.Run{Parts: []run.Part{{Variant: variant, CodeHash: hash, Shapes: []string{shape}}}}
+	}
+	recorded := of(was, "aa")
+	if got := CompareRepeated(kernel, recorded, of(is, "aa")); !got.Holds || recorded.Parts[0].Variant != was {
+		t.Errorf("%v; the record has %s", got.Differences, recorded.Parts[0].Variant)
+	}
+	want := []string{"the machine code of " + is + " differs"}
+	if diff := cmp.Diff(want, CompareRepeated(kernel, recorded, of(is, "bb")).Differences); diff != "" {
+		t.Error(diff)
+	}
+	want = []string{"the selection's table differs: it chose stage99 for 1x1x32x64 and chooses " + is}
+	if diff := cmp.Diff(want, CompareRepeated(kernel, of("stage99", "aa"), of(is, "aa")).Differences); diff != "" {
+		t.Error(diff)
+	}
+	if err := checkTable(kernel.Selection("hopper"), []string{shape}, presentName(kernel, was)); err != nil {
+		t.Error(err)
 	}
 }
 

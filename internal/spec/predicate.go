@@ -54,6 +54,7 @@ func (s *Selection) evaluate(shape tensor.Shape) ([]int, int, error) {
 // predicates reads all names before it compiles a rule, to recognise uses of predicates declared
 // below.
 func (l *loader) predicates(tables []*table, s *Selection) {
+	shared := len(s.Predicates)
 	for _, t := range tables {
 		p := Predicate{Name: t.text("name"), Rule: t.text("rule"), About: t.prose("about"), line: t.at("rule")}
 		l.checkPredicateName(t, p.Name, s)
@@ -61,16 +62,31 @@ func (l *loader) predicates(tables []*table, s *Selection) {
 		s.Predicates = append(s.Predicates, p)
 	}
 	for i, t := range tables {
-		p := &s.Predicates[i]
+		p := &s.Predicates[shared+i]
 		if p.Rule == "" { // reported already
 			continue
 		}
-		rule, wrong := compile(p.Rule, s.vocabulary(i))
+		rule, wrong := compile(p.Rule, s.vocabulary(shared+i))
 		for _, err := range wrong {
 			l.problems.add(p.line, "%q in %s is %q: %v", "rule", t.name, p.Rule, err)
 		}
 		p.rule = rule
 	}
+}
+
+// sharedPredicates gives a selection the predicates of the selection that its key "predicates_of"
+// names.
+func (l *loader) sharedPredicates(t *table, s *Selection) {
+	name := t.optionalText("predicates_of")
+	if t.table["predicates_of"] == nil {
+		return
+	}
+	other := l.Selection(name)
+	if other == nil {
+		l.problems.add(t.at("predicates_of"), "%q in %s is %q: there is no such selection above", "predicates_of", t.name, name)
+		return
+	}
+	s.Predicates = slices.Clone(other.Predicates)
 }
 
 // checkPredicateName reports a name that an expression cannot use, or that has another meaning

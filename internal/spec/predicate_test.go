@@ -84,6 +84,56 @@ func TestPredicates(t *testing.T) {
 	check("1x132x33x64:kv=32:causal", "stage1+TILE_N=16")
 }
 
+// A selection may use the predicates of one above it, and add some.
+func TestPredicatesOf(t *testing.T) {
+	const fast = `
+[[selection]]
+name = "fast"
+hypothesis = "fewer digits take less time"
+predicates_of = "best"
+
+[[selection.predicate]]
+name = "few"
+rule = "rounds <= 1"
+about = "one round"
+
+[[selection.choice]]
+when = "few or off_diagonal"
+variant = "stage1"
+why = "few rows"
+
+[[selection.choice]]
+variant = "stage2"
+why = "the fastest where there is work enough"
+`
+	k, err := loadText(toyText(t) + toyPredicates + fast)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, p := range k.Selection("fast").Predicates {
+		names = append(names, p.Name)
+	}
+	if diff := cmp.Diff([]string{"multiprocessors", "rounds", "off_diagonal", "few"}, names); diff != "" {
+		t.Error(diff)
+	}
+	for text, want := range map[string]string{"1x132x16x64": "stage1", "1x132x17x64": "stage2"} {
+		shape, err := tensor.ParseShape(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := k.Selection("fast").Choose(shape); err != nil || c.Variant.String() != want {
+			t.Errorf("%s: %v, %v; want %s", text, c.Variant, err, want)
+		}
+	}
+	swap := toySwap(t, toyPredicates+fast)
+	swap(`predicates_of = "best"`, `predicates_of = "worst"`, `kernel.toml:136: "predicates_of" in [[selection]] is "worst": there is no such selection above`,
+		`kernel.toml:140: "rule" in [[selection.predicate]] is "rounds <= 1": unknown shape property or predicate "rounds"; there are `+
+			`batch, heads, kv_heads, queries, keys, head_dim, causal`,
+		`kernel.toml:144: "when" in [[selection.choice]] is "few or off_diagonal": unknown shape property or predicate "off_diagonal"; there are `+
+			`batch, heads, kv_heads, queries, keys, head_dim, causal, few`)
+}
+
 func TestPredicateFails(t *testing.T) {
 	k, err := loadText(toyText(t) + strings.Replace(toyPredicates, `"132"`, `"132 + 1 // (keys - 77)"`, 1))
 	if err != nil {

@@ -126,6 +126,7 @@ func (l *loader) selection(t *table, valid map[*Stage]bool) {
 		}
 		s.Hypothesis = t.prose("hypothesis")
 		s.parent = l.parentAndSpeedup(t, &s.Speedup, valid)
+		l.sharedPredicates(t, s)
 		l.predicates(t.tables("predicate", optional), s)
 		l.choices(t.tables("choice", required), s, valid)
 	})

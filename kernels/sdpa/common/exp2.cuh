@@ -50,6 +50,15 @@ __device__ __forceinline__ uint32_t exp2_linear_halves(float low, float high) {
   return __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x5410);
 }
 
+// Two linear segments per octave: the sum of the approximations of 2^(x-1) and 2^(x-1/2) / sqrt(2).
+// The errors of the two are half a period apart and cancel but for their even harmonics: at most
+// 1.1 %, 0.44 % root mean square. After rounding to E4M3 the error is 1.6 % larger than with exact
+// exponentials. Takes the two halves of 2^(x-1); the half an octave up is 2^9 further in the bits.
+__device__ __forceinline__ uint32_t exp2_two_segments(uint32_t halves) {
+  constexpr uint32_t kHalfOctave = 0x02000200, kSqrtHalf = 0x39A839A8;  // 0.70703 twice
+  return ptx::fma_rn_f16x2(halves + kHalfOctave, kSqrtHalf, halves);
+}
+
 // ---- sharing exponentials between the units ----
 
 // Whether the FMA units compute the i-th exponential: kEighths of every eight, evenly spread.

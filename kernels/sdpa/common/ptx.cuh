@@ -56,6 +56,22 @@ __device__ __forceinline__ uint4 ld_global_nc_16(const void* global) {
   return d;
 }
 
+// PTX ISA "ld.relaxed": 16 bytes of global memory, past the L1 cache. ptxas moves ld.global.nc; it
+// keeps these loads, and st_relaxed_cta_4, in program order.
+__device__ __forceinline__ uint4 ld_relaxed_gpu_16(const void* global) {
+  uint4 d;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(d.x), "=r"(d.y), "=r"(d.z), "=r"(d.w)
+               : "l"(__cvta_generic_to_global(global)) : "memory");
+  return d;
+}
+
+// PTX ISA "st.relaxed": 4 bytes to shared memory.
+__device__ __forceinline__ void st_relaxed_cta_4(void* shared, uint32_t word) {
+  asm volatile("st.relaxed.cta.shared.u32 [%0], %1;\n"
+               :: "r"(shared_address(shared)), "r"(word) : "memory");
+}
+
 // PTX ISA "rcp": 1/x, within 1 ulp.
 __device__ __forceinline__ float rcp_approx_ftz(float x) {
   float y;
@@ -89,6 +105,13 @@ __device__ __forceinline__ float fma_rn_sat(float a, float b, float c) {
   float y;
   asm("fma.rn.sat.f32 %0, %1, %2, %3;\n" : "=f"(y) : "f"(a), "f"(b), "f"(c));
   return y;
+}
+
+// PTX ISA "fma.f16x2": a * b + c on pairs of halves.
+__device__ __forceinline__ uint32_t fma_rn_f16x2(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t d;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;\n" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
 }
 
 // PTX ISA "mma.m16n8k16": d (16, 8) += a (16, 16) * b (16, 8), FP16 with FP32 accumulation.
@@ -141,10 +164,12 @@ __device__ __forceinline__ void mbarrier_wait_parity(uint64_t* barrier, uint32_t
 
 // PTX ISA "ldmatrix.trans": four matrices of 8 rows of 16 bytes. Lane i gives the address of row
 // i % 8 of matrix i / 8. Lane 4g+t receives byte pair g of rows 2t and 2t+1.
-__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&d)[4], const void* row) {
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&d)[4], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-               : "r"(shared_address(row)) : "memory");
+               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(row) : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&d)[4], const void* row) {
+  ldmatrix_x4_trans(d, shared_address(row));
 }
 
 // ---- sm_89 and later ----
@@ -207,10 +232,14 @@ __device__ __forceinline__ void stmatrix_x4_trans(void* row, uint32_t a, uint32_
 
 // PTX ISA "stmatrix": lane 4g+t holds word t of row g of each of four matrices, and gives the
 // address of a row of 16 bytes.
-__device__ __forceinline__ void stmatrix_x4(void* row, uint32_t a, uint32_t b, uint32_t c,
+__device__ __forceinline__ void stmatrix_x4(uint32_t row, uint32_t a, uint32_t b, uint32_t c,
                                             uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};\n"
-               :: "r"(shared_address(row)), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+               :: "r"(row), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+__device__ __forceinline__ void stmatrix_x4(void* row, uint32_t a, uint32_t b, uint32_t c,
+                                            uint32_t d) {
+  stmatrix_x4(shared_address(row), a, b, c, d);
 }
 
 // PTX ISA "fence.proxy.async": makes this thread's earlier writes to shared memory visible to wgmma

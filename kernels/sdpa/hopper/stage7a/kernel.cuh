@@ -22,8 +22,7 @@ __device__ __forceinline__ void compute_tile(const Problem& problem, Head head,
   const Lane lane;
   unsigned char* memory = shared_memory<Sizes::kSharedBytes>();
   unsigned char* q = memory;
-  const Warpgroup warpgroup(memory + Sizes::kQBytes,
-                            Sizes::kWarpgroups == 1 ? 0 : threadIdx.x / 128);
+  const Warpgroup warpgroup(memory + Sizes::kQBytes, warpgroup_index());
 
   // A tile that attends to no key still has one step, in which all keys are masked.
   const int steps = kSingleStep ? 1 : max(1, num_steps(tile));

@@ -8,6 +8,12 @@
 
 namespace stage7a {
 
+// 16 bytes of Q or K. With USE_RELAXED_LOADS ptxas does not delay a load behind those after it.
+__device__ __forceinline__ uint4 load_16(const uint8_t* from) {
+  if constexpr (knob::kRelaxedLoads) return ptx::ld_relaxed_gpu_16(from);
+  return ptx::ld_global_nc_16(from);
+}
+
 // K of a step as operand A of S^T = K·Q^T, in the order of the load: lane t of a quad has every
 // fourth 16-byte chunk of its rows.
 struct KFragment {
@@ -29,7 +35,7 @@ struct KFragment {
                               (kInBounds ? offset * Sizes::kHeadDim : 0);  // (D)
 #pragma unroll
         for (int part = 0; part < Sizes::kParts; ++part) {
-          words[block][half][part] = ptx::ld_global_nc_16(from + 64 * part);
+          words[block][half][part] = load_16(from + 64 * part);
         }
       }
     }
@@ -80,8 +86,8 @@ struct QTile {
     for (int i = 0; i < kPerThread; ++i) {
       const unsigned chunk = min(i * Sizes::kThreads + threadIdx.x, kAllChunks - 1),
                      row = min(tile.first_query + chunk / Sizes::kChunks, queries - 1);
-      words[i] = ptx::ld_global_nc_16(tile.q + static_cast<size_t>(row) * Sizes::kHeadDim +
-                                      16 * (chunk % Sizes::kChunks));
+      words[i] = load_16(tile.q + static_cast<size_t>(row) * Sizes::kHeadDim +
+                         16 * (chunk % Sizes::kChunks));
     }
   }
 
@@ -96,7 +102,11 @@ struct QTile {
       const uint32_t w[4] = {words[i].x, words[i].y, words[i].z, words[i].w};
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        *reinterpret_cast<uint32_t*>(to + c * Sizes::kChunkBytes) = w[c];
+        if constexpr (knob::kRelaxedLoads) {
+          ptx::st_relaxed_cta_4(to + c * Sizes::kChunkBytes, w[c]);
+        } else {
+          *reinterpret_cast<uint32_t*>(to + c * Sizes::kChunkBytes) = w[c];
+        }
       }
     }
   }

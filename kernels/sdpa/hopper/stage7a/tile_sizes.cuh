@@ -49,6 +49,14 @@ struct Sizes {
   static constexpr bool kEarlyV = kBlockN <= 128;
 };
 
+// The warpgroup of this thread. The shuffle tells the compiler that a warp has one value, which then
+// lives in a uniform register.
+__device__ __forceinline__ int warpgroup_index() {
+  if constexpr (Sizes::kWarpgroups == 1) return 0;
+  const int index = threadIdx.x / 128;
+  return knob::kRelaxedLoads ? __shfl_sync(0xFFFFFFFF, index, 0) : index;
+}
+
 // Position of a lane.
 struct Lane {
   int warp;  // of its warpgroup

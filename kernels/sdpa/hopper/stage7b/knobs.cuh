@@ -12,5 +12,7 @@ constexpr bool kSkipMasked = USE_SKIP_MASKED;            // consumers skip steps
 constexpr int kStaggerCycles = STAGGER_CYCLES;           // start delay between consumer warpgroups
 constexpr int kProducerRegisters = PRODUCER_REGISTERS;   // per producer thread
 constexpr int kExp2LinearEighths = EXP2_LINEAR_EIGHTHS;  // linear exp2 approximation, of every 8
+constexpr int kExp2Segments = EXP2_SEGMENTS;             // linear segments per octave
+constexpr int kTransposeBatch = TRANSPOSE_BATCH;         // blocks of V transposed at a time
 
 }  // namespace knob

@@ -82,16 +82,69 @@ __device__ __forceinline__ void transpose_columns(unsigned char* v_t, const unsi
   }
 }
 
+// The same for all blocks of a stage, with constant offsets from two addresses per lane. Blocks of 32
+// keys and of 16 columns lie at constant distances, but for the swizzle: an exclusive or.
+struct UnrolledTranspose {
+  static constexpr int kChunks = Sizes::kRowBytes / 16;  // 16-byte chunks per row of V
+  static constexpr int kKeyBlocks = Sizes::kBlockN / 32;
+  static constexpr int kBlocks = Sizes::kHeadDim / 64 * kKeyBlocks;  // of a warp
+  static constexpr int kBatch = knob::kTransposeBatch > 0 ? knob::kTransposeBatch : 1;
+  static_assert(kBlocks % kBatch == 0);
+  uint32_t v, v_t;  // shared addresses of the lane's row in stage 0
+
+  __device__ __forceinline__ explicit UnrolledTranspose(const SharedStorage& smem) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    v = ptx::shared_address(smem.v) + swizzled_offset<Sizes::kRowBytes>(lane, warp);
+    v_t = ptx::shared_address(smem.v_t) +
+          swizzled_offset<Sizes::kPanelKeys>(16 * warp + lane % 16, lane / 16);
+  }
+
+  // Block i of the warp: 32 keys by the 16 columns of column block warp + 4 * (i / kKeyBlocks).
+  __device__ __forceinline__ static constexpr int key(int i) { return i % kKeyBlocks * 32; }
+  __device__ __forceinline__ static constexpr int chunk(int i) { return i / kKeyBlocks * 4; }
+
+  __device__ __forceinline__ void run(int stage) const {
+    const uint32_t from = v + stage * Sizes::kTileBytes, to = v_t + stage * Sizes::kVtBytes;
+#pragma unroll
+    for (int first = 0; first < kBlocks; first += kBatch) {
+      uint32_t pairs[kBatch][4];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) load(pairs[i], from, first + i);
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) store(pairs[i], to, first + i);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ static void load(uint32_t (&pairs)[4], uint32_t from, int i) {
+    const uint32_t swizzled = chunk(i) % kChunks ? from ^ 64 : from;  // four chunks further
+    ptx::ldmatrix_x4_trans(
+        pairs, swizzled + chunk(i) / kChunks * Sizes::kBoxBytes + key(i) * Sizes::kRowBytes);
+  }
+  __device__ __forceinline__ static void store(const uint32_t (&pair)[4], uint32_t to, int i) {
+    ptx::stmatrix_x4((to ^ key(i) % Sizes::kPanelKeys) +
+                         key(i) / Sizes::kPanelKeys * Sizes::kPanelBytes +
+                         16 * chunk(i) * Sizes::kPanelKeys,
+                     __byte_perm(pair[0], pair[1], 0x6420), __byte_perm(pair[0], pair[1], 0x7531),
+                     __byte_perm(pair[2], pair[3], 0x6420), __byte_perm(pair[2], pair[3], 0x7531));
+  }
+};
+
 // V of one stage to V^T, by the four warps of the producer.
-__device__ __forceinline__ void transpose_v(const SharedStorage& smem, const KvState& state,
-                                            int warp, int lane) {
+__device__ __forceinline__ void transpose_v(const SharedStorage& smem,
+                                            const UnrolledTranspose& unrolled,
+                                            const KvState& state, int warp, int lane) {
   const int stage = state.stage;
   ptx::mbarrier_try_wait_parity(&smem.barriers->v_t_empty[stage], state.phase ^ 1);
   ptx::mbarrier_try_wait_parity(&smem.barriers->v_full[stage], state.phase);
+  if constexpr (knob::kTransposeBatch > 0) {
+    unrolled.run(stage);
+  } else {
 #pragma unroll 1
-  for (int block = 0; block < Sizes::kHeadDim / 16; block += 4) {
-    transpose_columns(smem.v_t + stage * Sizes::kVtBytes, smem.v + stage * Sizes::kTileBytes,
-                      block + warp);
+    for (int block = 0; block < Sizes::kHeadDim / 16; block += 4) {
+      transpose_columns(smem.v_t + stage * Sizes::kVtBytes, smem.v + stage * Sizes::kTileBytes,
+                        block + warp);
+    }
   }
   ptx::fence_proxy_async();
   __syncwarp();
@@ -115,8 +168,9 @@ __device__ __forceinline__ void producer_mainloop(const Problem& p, const TileSc
     if (threadIdx.x == 0 && load.valid()) load_kv(smem, load, k_map, v_map);
   }
   __syncwarp();
+  const UnrolledTranspose unrolled(smem);
   for (KvState state; pending > 0; --pending, state.advance()) {
-    transpose_v(smem, state, warp, lane);
+    transpose_v(smem, unrolled, state, warp, lane);
     if (load.valid()) {
       if (threadIdx.x == 0) load_kv(smem, load, k_map, v_map);
       load.next(p, scheduler);

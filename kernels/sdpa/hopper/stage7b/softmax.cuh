@@ -94,10 +94,16 @@ __device__ __forceinline__ void update_row_max(const float (&s)[Sizes::kScores],
 // ---- exponentials ----
 
 // Whether score i takes the linear exp2 approximation. Pairs of scores share the choice, because
-// the approximation packs the results of a pair as two halves in the register of the first.
+// the approximation packs the results of a pair as two halves in the register of the first. With
+// two segments per octave the choice is a checkerboard of rows and blocks of eight keys: every row
+// and every key position has the same share.
 __device__ __forceinline__ constexpr bool is_linear(int i) {
-  return exp2_on_fma<knob::kExp2LinearEighths>(i / 2);
+  constexpr bool kCheckerboard = knob::kExp2Segments == 2;
+  return exp2_on_fma<knob::kExp2LinearEighths>(kCheckerboard ? i / 4 + i / 2 % 2 : i / 2);
 }
+
+// Added to x before the linear approximation; two segments begin with 2^(x-1).
+constexpr float kLinearBias = kExp2LinearBias - (knob::kExp2Segments - 1);
 
 // s = P = exp2(s * softmax_scale_log2 + neg_row_max_scaled) for scores [kFirst, kEnd).
 template <int kFirst = 0, int kEnd = Sizes::kScores>
@@ -113,16 +119,17 @@ __device__ __forceinline__ void exponentiate(float (&s)[Sizes::kScores], const R
     } else if constexpr (kSaturating) {
       s[i] = exp2_linear_saturating(
           s[i], softmax_scale_log2 / kExp2LinearRange,
-          fmaf(neg_row_max_scaled, 1 / kExp2LinearRange, kExp2LinearBias / kExp2LinearRange));
+          fmaf(neg_row_max_scaled, 1 / kExp2LinearRange, kLinearBias / kExp2LinearRange));
     } else {
       s[i] = exp2_linear_max(s[i], softmax_scale_log2,
-                             neg_row_max_scaled + (kExp2LinearBias + kExp2LinearOrigin));
+                             neg_row_max_scaled + (kLinearBias + kExp2LinearOrigin));
     }
   }
 #pragma unroll
   for (int i = kFirst; i < kEnd; i += 2) {
     if (is_linear(i)) {
-      s[i] = __uint_as_float(exp2_linear_halves(s[i], s[i + 1]));
+      const uint32_t halves = exp2_linear_halves(s[i], s[i + 1]);
+      s[i] = __uint_as_float(knob::kExp2Segments == 2 ? exp2_two_segments(halves) : halves);
     } else {
       s[i] = ptx::ex2_approx_ftz(s[i]), s[i + 1] = ptx::ex2_approx_ftz(s[i + 1]);
     }
