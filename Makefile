@@ -25,8 +25,7 @@ build: ## the program, with the revision it is built from
 	$(GO) build -buildvcs=true -ldflags "-X main.branch=$$(git rev-parse --abbrev-ref HEAD)" -o bin/attune ./cmd/attune
 
 check: format ## format, vet and the short tests: no network, no NVIDIA compiler
-	$(GO) vet ./...
-	$(GO) test -short ./...
+	$(GO) test -short -vet=all ./...
 
 test: tools style unit coverage plain race ## everything that continuous integration runs
 	@seconds=$$(( $$(date +%s) - $(START) )); echo "make test: passed in $$((seconds / 60)) min $$((seconds % 60)) s"
