@@ -69,7 +69,7 @@ fuzz: ## every fuzz target for FUZZTIME (default 20s)
 		done; \
 	done
 
-ship: ## PTX and records of the stages and the examples anew, after the kernels' sources have changed
+ship: ## PTX and records of the stages and the examples again, after the kernels' sources have changed
 	$(GO) run ./kernels/ship
 	$(GO) run ./examples/matmul
 
