@@ -1,5 +1,5 @@
-# `make check` after every edit: no compiler, under 2 minutes. `make test` before a push: it installs NVIDIA's compiler and runs every test,
-# in under 10 minutes on two cores. `make help` lists the targets.
+# `make check` after every edit: it needs no NVIDIA compiler. `make test` before a push: it installs the compiler and runs every test.
+# `make help` lists the targets.
 GO ?= go
 export CGO_ENABLED := 0
 
