@@ -12,9 +12,6 @@ import (
 
 // The simulator's counters must equal those that Nsight Compute reported on an H200.
 func TestCountersMatchH200(t *testing.T) {
-	if testing.Short() {
-		t.Skip("simulates two stages, which takes seconds")
-	}
 	kernel, builder := pinnedBuilder(t, SDPA())
 	for name, want := range map[string]profile.Values{
 		"stage3b": {

@@ -23,9 +23,6 @@ import (
 // For every pair of knob values some variant must compile without spills, fit the chip, and pass the
 // correctness gate on the simulator with all checkers.
 func TestCoverIsCorrect(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds and simulates dozens of variants")
-	}
 	testCover(t, SDPA())
 }
 
@@ -39,10 +36,20 @@ func coverArch(stage *spec.Stage) (string, spec.Budget) {
 }
 
 // coverShapes are small and ragged: incomplete tiles, several tiles, more keys than queries and
-// fewer, rows that attend to no key, heads that share K and V. The head dim is the variant's.
-var coverShapes = []string{
-	"1x1x33x%d:kv=77", "1x2x17x%d:causal", "2x6x9x%d:kv=40:kvheads=2", "1x1x70x%d", "1x1x40x%d:kv=9:causal",
-	"1x1x5x%d:kv=1100:causal",
+// fewer, rows that attend to no key, heads that share K and V. The last shape refills every stage of
+// the pipeline.
+func coverShapes(v spec.Variant) []string {
+	return []string{
+		"2x2x17x%d:kv=77:kvheads=1", "1x1x70x%d:causal", "1x1x40x%d:kv=9:causal",
+		fmt.Sprintf("1x1x5x%%d:kv=%d:causal", refillingKeys(v)),
+	}
+}
+
+// refillingKeys returns a number of keys for which every warpgroup uses a stage of the pipeline twice.
+// The last tile of keys is partial.
+func refillingKeys(v spec.Variant) int {
+	stages := max(valueOf(v, "KV_STAGES"), 2+valueOf(v, "USE_THREE_STAGE_PIPE"))
+	return (stages+max(valueOf(v, "KEY_GROUPS"), 1))*valueOf(v, "TILE_N") + 24
 }
 
 func testCover(t *testing.T, folder fs.FS) {
@@ -55,23 +62,19 @@ func testCover(t *testing.T, folder fs.FS) {
 		arch, _ := coverArch(v.Stage())
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
-			testVariant(t, kernel, builder, v, arch, coverShapes)
+			testVariant(t, kernel, builder, v, arch, shapesFor(t, v, coverShapes(v)))
 		})
 	}
 }
 
+// variantTest is a test of one variant.
+type variantTest func(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string)
+
 // forEachSelected runs a subtest for every variant of every selection. Its builder has only the shipped
 // images.
-func forEachSelected(t *testing.T, test func(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string)) {
+func forEachSelected(t *testing.T, test variantTest) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("simulates more than a dozen variants")
-	}
-	kernel, err := spec.Load(SDPA())
-	if err != nil {
-		t.Fatal(err)
-	}
-	builder := toolchain.NewBuilder(SDPA(), nil, t.TempDir())
+	kernel, builder := shippedBuilder(t)
 	for _, s := range kernel.Selections {
 		for _, v := range s.Variants() {
 			t.Run(v.String(), func(t *testing.T) {
@@ -82,16 +85,53 @@ func forEachSelected(t *testing.T, test func(t *testing.T, kernel *spec.Kernel, 
 	}
 }
 
-// The shipped image of every selected variant must be correct, on several tiles too.
-func TestSelectedVariantsAreCorrect(t *testing.T) {
-	forEachSelected(t, func(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string) {
-		testVariant(t, kernel, builder, v, arch, selectedShapes)
-	})
+// shippedBuilder returns a builder that has only the shipped images. It skips the test under -short.
+func shippedBuilder(t *testing.T) (*spec.Kernel, *toolchain.Builder) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("simulates more than a dozen variants")
+	}
+	kernel, err := spec.Load(SDPA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kernel, toolchain.NewBuilder(SDPA(), nil, t.TempDir())
 }
 
-// selectedShapes have several tiles per head at every tile size, heads that share K and V, rows that
-// attend to no key, and steps without a mask.
-var selectedShapes = []string{"1x4x300x%d:kv=410:kvheads=2:causal", "1x1x530x%d:kv=520", "1x4x128x%d", "1x1x40x%d:kv=9:causal"}
+// The shipped image of every variant must be correct, on several tiles too. Of the images of a variant
+// the one for the newest architecture runs.
+func TestShippedVariantsAreCorrect(t *testing.T) {
+	kernel, builder := shippedBuilder(t)
+	archs := map[string]string{} // newest, by variant
+	for _, target := range lab.ShippedTargets(kernel) {
+		archs[target.Variant] = max(archs[target.Variant], target.Arch)
+	}
+	for name, arch := range archs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v, err := kernel.Variant(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			testVariant(t, kernel, builder, v, arch, shapesFor(t, v, shippedShapes(v)))
+		})
+	}
+}
+
+// shippedShapes are the smallest that reach every loop of a variant, so they follow its tiles. The
+// causal shape has two tiles for each of four heads, which makes the scheduler pair tiles on the two
+// multiprocessors of the simulator. Its heads share K and V. The next shape refills every stage of the
+// pipeline and ends with a partial tile of keys. The last two have whole tiles without a mask, and
+// rows that attend to no key.
+func shippedShapes(v spec.Variant) []string {
+	m, n := valueOf(v, "TILE_M"), valueOf(v, "TILE_N")
+	return []string{
+		fmt.Sprintf("1x4x%dx%%d:kv=%d:kvheads=2:causal", m+5, max(m+5, n+24)),
+		fmt.Sprintf("1x1x%dx%%d:kv=%d", m, refillingKeys(v)),
+		fmt.Sprintf("1x1x%dx%%d:kv=%d", m, n),
+		"1x1x40x%d:kv=9:causal",
+	}
+}
 
 // A NaN key must make every row that attends to it NaN, and no other. An exponential that clamps would
 // turn its weight into 0 and hide it.
@@ -130,7 +170,7 @@ func simulator(o simdevice.Options) lab.Device {
 
 // testVariant runs the resource and correctness gates of a variant on the simulator with all checkers,
 // on shapes of its head dim.
-func testVariant(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string, shapes []string) {
+func testVariant(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, v spec.Variant, arch string, shapes []tensor.Shape) {
 	t.Helper()
 	records, err := ledger.Open(t.Context(), t.TempDir())
 	if err != nil {
@@ -142,7 +182,7 @@ func testVariant(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, 
 		Kernel: kernel, Builder: builder, Ledger: records, Device: simulator(options),
 	}
 	// Against itself, because its parent may have another head dim. Nothing is timed.
-	request := lab.Request{Variants: []spec.Variant{v}, Shapes: shapesFor(t, v, shapes), Seeds: []uint64{0}, Arch: arch, Against: &v}
+	request := lab.Request{Variants: []spec.Variant{v}, Shapes: shapes, Seeds: []uint64{0}, Arch: arch, Against: &v}
 	err = l.Run(t.Context(), request, func(r *run.Run) {
 		// printf needs a stack frame. In any other variant a frame means an array that is indexed at
 		// run time and lives in local memory.
@@ -159,9 +199,13 @@ func testVariant(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, 
 	}
 }
 
-// pinnedBuilder returns a builder with the pinned compiler and the build cache of the machine.
-func pinnedBuilder(t *testing.T, folder fs.FS) (*spec.Kernel, *toolchain.Builder) {
+// pinnedCompiler returns the pinned compiler and the cache of the machine. It skips the test under
+// -short and if the compiler is not installed.
+func pinnedCompiler(t *testing.T) (*toolchain.Compiler, string) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("runs NVIDIA's compiler, which -short leaves out")
+	}
 	cacheDir, err := toolchain.CacheDir()
 	if err != nil {
 		t.Fatal(err)
@@ -170,6 +214,13 @@ func pinnedBuilder(t *testing.T, folder fs.FS) (*spec.Kernel, *toolchain.Builder
 	if err != nil {
 		t.Skipf("needs the pinned compiler: %v", err)
 	}
+	return compiler, cacheDir
+}
+
+// pinnedBuilder returns a builder with the pinned compiler and the build cache of the machine.
+func pinnedBuilder(t *testing.T, folder fs.FS) (*spec.Kernel, *toolchain.Builder) {
+	t.Helper()
+	compiler, cacheDir := pinnedCompiler(t)
 	kernel, err := spec.Load(folder)
 	if err != nil {
 		t.Fatal(err)
@@ -224,9 +275,6 @@ func shapesFor(t *testing.T, v spec.Variant, forms []string) []tensor.Shape {
 }
 
 func TestEveryKnobReachesMachineCode(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds dozens of variants")
-	}
 	kernel, builder := pinnedBuilder(t, SDPA())
 	l := &lab.Lab{Kernel: kernel, Builder: builder}
 	proof, err := l.Prove(t.Context(), lab.ProofRequest{Brief: true})

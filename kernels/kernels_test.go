@@ -14,14 +14,7 @@ import (
 // The embedded PTX must equal a fresh build of the sources, byte for byte, with no image missing or
 // left over.
 func TestShippedImagesMatchSources(t *testing.T) {
-	cacheDir, err := toolchain.CacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	compiler, err := toolchain.Installed(t.Context(), cacheDir)
-	if err != nil {
-		t.Skipf("needs the pinned compiler: %v", err)
-	}
+	compiler, _ := pinnedCompiler(t)
 	kernel, err := spec.Load(SDPA())
 	if err != nil {
 		t.Fatal(err)

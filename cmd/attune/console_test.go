@@ -65,6 +65,9 @@ func newSession(t *testing.T) *session {
 		s.must(os.Symlink(path, filepath.Join(bin, tool)))
 	}
 	s.env = []string{"PATH=" + bin, "HOME=" + dir, "ATTUNE_CACHE=" + filepath.Join(dir, ".cache"), "TERM=dumb"}
+	if testing.CoverMode() != "" { // a program with coverage that has no folder for it prints a warning
+		s.env = append(s.env, "GOCOVERDIR="+t.TempDir())
+	}
 	return s
 }
 

@@ -26,6 +26,9 @@ import (
 // TestPTXIsCurrent requires that matmul.ptx is the compiler output for the current source, byte for
 // byte.
 func TestPTXIsCurrent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs NVIDIA's compiler, which -short leaves out")
+	}
 	want, err := compile(t.Context())
 	var rejected *toolchain.CompileError
 	switch {
@@ -150,6 +153,9 @@ func TestCaseOfAnySize(t *testing.T) {
 // TestDefectsAreFound removes or changes each synchronisation of the kernel once. The simulator
 // must report the expected kind of finding.
 func TestDefectsAreFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("simulates dozens of defects")
+	}
 	check := func(name, old, changed string, want ...finding.Kind) {
 		t.Helper()
 		text := replaceFirst(t, string(kernelPTX), old, changed)
@@ -281,6 +287,9 @@ func TestEveryLineHasMutants(t *testing.T) {
 
 // TestKillRate requires that at least 95 % of a fixed sample of mutants are killed.
 func TestKillRate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("simulates dozens of mutants")
+	}
 	const sample = 24
 	c, err := cases.Load("small.json")
 	if err != nil {

@@ -232,7 +232,7 @@ func TestNewJobOfHopper(t *testing.T) {
 func TestTensorMapsOnTheSimulator(t *testing.T) {
 	c, cacheDir := compiler(t)
 	if c == nil {
-		t.Skip("the pinned compiler is needed")
+		t.Skip(needsCompiler)
 	}
 	folder, mapped := fstest.MapFS{}, os.DirFS("testdata/mapped")
 	for name, from := range map[string]fs.FS{"kernel.toml": mapped, "mapped.cu": mapped, "common/launch.cuh": kernels.SDPA()} {

@@ -216,12 +216,19 @@ type setup struct {
 	steps []Progress
 }
 
-// compiler is the pinned one, or nil if it is not installed.
+// needsCompiler is why a test is skipped.
+const needsCompiler = "needs the pinned compiler, which is not installed or left out by -short"
+
+// compiler is the pinned one, or nil if it is not installed. Under -short it is nil: the tests that
+// need one skip, and the others use the shipped images.
 func compiler(t *testing.T) (*toolchain.Compiler, string) {
 	t.Helper()
 	cacheDir, err := toolchain.CacheDir()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if testing.Short() {
+		return nil, cacheDir
 	}
 	c, err := toolchain.Installed(t.Context(), cacheDir)
 	if err != nil {

@@ -83,6 +83,9 @@ func newMutation(t *testing.T, fates map[string]func(*device.Outcome) error) (*s
 
 // Each kind of change has its own fate, and the report counts them.
 func TestMutate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("tries every mutant of a stage")
+	}
 	s, c, m := newMutation(t, map[string]func(*device.Outcome) error{
 		"left out":           func(*device.Outcome) error { return &device.Fault{Code: "simulator", Operation: "run", Text: "trap"} },
 		"guard turned round": func(*device.Outcome) error { return &device.Timeout{Limit: time.Second} },

@@ -106,7 +106,7 @@ func TestCheckPromotion(t *testing.T) {
 func TestPromotionNeedsTodaysCode(t *testing.T) {
 	c, cacheDir := compiler(t)
 	if c == nil {
-		t.Skip("the pinned compiler is needed")
+		t.Skip(needsCompiler)
 	}
 	s := newSetup(t)
 	good := promotableRun(t, s)

@@ -65,7 +65,7 @@ func newProver(t *testing.T, folder fs.FS) *Lab {
 	t.Helper()
 	c, cacheDir := compiler(t)
 	if c == nil {
-		t.Skip("the pinned compiler is needed")
+		t.Skip(needsCompiler)
 	}
 	kernel, err := spec.Load(folder)
 	if err != nil {

@@ -149,7 +149,7 @@ func TestStageWithTheCodeOfItsParent(t *testing.T) {
 	changed := strings.Replace(string(text), `name = "padded"`, "name = \"padded\"\nparent = \"good\"\nspeedup = 1.1", 1)
 	c, cacheDir := compiler(t)
 	if c == nil {
-		t.Skip("the pinned compiler is needed")
+		t.Skip(needsCompiler)
 	}
 	s := newSetupOf(t, fstest.MapFS{spec.File: {Data: []byte(changed)}, "broken.cu": {Data: source}}, c, cacheDir)
 	s.declare("padded", behaviour{noise: 0.2})

@@ -336,7 +336,7 @@ func newBroken(t *testing.T) *setup {
 	t.Helper()
 	c, cacheDir := compiler(t)
 	if c == nil {
-		t.Skip("the pinned compiler is needed")
+		t.Skip(needsCompiler)
 	}
 	return newSetupOf(t, os.DirFS("testdata/broken"), c, cacheDir)
 }

@@ -193,7 +193,7 @@ func TestSelectionWithoutTimes(t *testing.T) {
 func TestSelectionOfTwoHeadDims(t *testing.T) {
 	s := withSelection(t, best)
 	if c, _ := compiler(t); c == nil {
-		t.Skip("the pinned compiler is needed")
+		t.Skip(needsCompiler)
 	}
 	s.declare("stage1", behaviour{seconds: 20e-6})
 	s.declare("stage2", behaviour{})

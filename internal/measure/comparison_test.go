@@ -169,6 +169,9 @@ func TestResampledMedian(t *testing.T) {
 // The required error rates, in every kind of session: of 200 comparisons of a kernel with itself at
 // most 2 report a difference. Of 100 with a kernel that is 3 % slower at least 95 report Slower.
 func TestComparisonErrorRates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("repeats a comparison 300 times for each kind of session")
+	}
 	for i, n := range sessions {
 		t.Run(n.name, func(t *testing.T) {
 			t.Parallel()

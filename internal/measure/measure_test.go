@@ -45,6 +45,9 @@ func noisy(random *rand.Rand, n int, parent, variant float64) Pair {
 }
 
 func TestCompareSpeedCoverage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("repeats a comparison 200 times")
+	}
 	random := rand.New(rand.NewPCG(3, 4))
 	inside := 0
 	const runs = 200

@@ -12,9 +12,13 @@ import (
 	"testing/fstest"
 )
 
-// pinned is the compiler that Install installs. It skips the test if it is not installed.
+// pinned is the compiler that Install installs. It skips the test under -short and if the compiler is
+// not installed.
 func pinned(t testing.TB) *Compiler {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("runs NVIDIA's compiler, which -short leaves out")
+	}
 	plainEnvironment(t)
 	cacheDir, err := CacheDir()
 	if err != nil {
