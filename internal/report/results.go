@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -55,14 +56,14 @@ or bench is named by the last six digits of its id: ` + "`attune show ID --ledge
 
 - **Times** are device times of one launch, in microseconds (us), the median (p50) over the samples.
   They are taken by CUDA graph replay with inputs warm in L2. [timing.md](timing.md) describes the method.
-- **Between processes** the time of the same code differs by up to 0.17 us per launch (measured on an H200,
-  2026-11-16). Speedups compare times of one process and are not affected.
 - **inputs** is the number format of Q, K and V: e4m3 is FP8, with one float32 descale factor per head; fp16 and
   bf16 have 16 bits. Compare rows of equal formats, or keep the difference in mind.
 - **exp2** is how a kernel of attune computes the exponentials of the softmax. **exact**: to at least 13 bits, on
-  the special-function unit or by a cubic polynomial. **linear**: a part of them by a linear approximation,
-  which is at most 4 % low and 2 % high; figures of such kernels are marked with **~**. **mixed**: it depends on the
-  shape. Peers are exact.
+  the special-function unit or by a cubic polynomial. **segments**: half of them as a sum of two linear functions
+  per octave, at most 1.1 % off, less than E4M3 rounds away: the tables of the mean error show no difference to
+  exact ones. **linear**: a part of them by one linear function per octave, at most 4 % low and 2 % high; the mean
+  error is some 11 % larger, and figures of such kernels are marked with **~**. **mixed**: it depends on the shape.
+  Peers are exact.
 - **Shapes** are batch x heads x sequence x head dim.
 `
 
@@ -144,15 +145,14 @@ func (r Results) champions(out *bytes.Buffer) {
 }
 
 func (r Results) ladderRow(record *run.Run, shapes []string) []string {
-	kinds := map[string]int{}
+	kinds := map[string]exponentials{}
 	row := []string{record.Variant, ""}
 	for _, shape := range shapes {
 		cell := "-"
 		for _, p := range record.Performance {
 			if p.Shape == shape {
-				eighths := r.linearEighths(record, shape)
-				kinds[shape] = eighths
-				cell = fmt.Sprintf("%.2f", p.P50US) + approximateMark(eighths)
+				kinds[shape] = r.exponentials(record, shape)
+				cell = fmt.Sprintf("%.2f", p.P50US) + kinds[shape].mark()
 			}
 		}
 		row = append(row, cell)
@@ -184,53 +184,60 @@ func ladderItem(r *run.Run) string {
 	return text + ". " + strings.ToUpper(r.Hypothesis[:1]) + strings.TrimSuffix(r.Hypothesis[1:], ".") + "."
 }
 
-// linearEighths is how many of eight exponentials a run approximates linearly on a shape.
-func (r Results) linearEighths(record *run.Run, shape string) int {
+// exponentials says how a run computes exponentials on a shape.
+func (r Results) exponentials(record *run.Run, shape string) exponentials {
 	for _, p := range record.Parts {
 		if part := r.Parts[p.Run]; part != nil && slices.Contains(p.Shapes, shape) {
 			record = part
 		}
 	}
 	if record.Build == nil {
-		return 0
+		return exactExponentials
 	}
-	return LinearEighths(record.Build.Knobs)
+	return exponentialsOf(record.Build.Knobs)
 }
 
-// LinearEighths is how many of every eight exponentials a build of the attention kernel computes by
-// the linear approximation. Old builds of both Hopper sources called the knob POLYNOMIAL_EIGHTHS;
-// with the keys as rows it stood for the cubic polynomial.
-func LinearEighths(knobs map[string]int) int {
-	if n, ok := knobs["EXP2_LINEAR_EIGHTHS"]; ok {
-		return n
+// exponentials says how an implementation computes them.
+type exponentials string
+
+const (
+	exactExponentials   exponentials = "exact"
+	segmentExponentials exponentials = "segments" // some of them with two linear segments per octave
+	linearExponentials  exponentials = "linear"   // some of them with one
+)
+
+// exponentialsOf reads the knobs of a build of the attention kernel. Old builds of both Hopper
+// sources called the knob POLYNOMIAL_EIGHTHS; with the keys as rows it stood for a cubic polynomial.
+func exponentialsOf(knobs map[string]int) exponentials {
+	eighths, named := knobs["EXP2_LINEAR_EIGHTHS"]
+	if !named && knobs["USE_KEYS_AS_ROWS"] == 0 {
+		eighths = knobs["POLYNOMIAL_EIGHTHS"]
 	}
-	if knobs["USE_KEYS_AS_ROWS"] != 0 {
-		return 0
+	switch {
+	case eighths == 0:
+		return exactExponentials
+	case knobs["EXP2_SEGMENTS"] == 2:
+		return segmentExponentials
 	}
-	return knobs["POLYNOMIAL_EIGHTHS"]
+	return linearExponentials
 }
 
-// approximateMark ends a figure of a kernel with linear exponentials.
-func approximateMark(eighths int) string {
-	if eighths > 0 {
+// mark ends a figure of a kernel whose approximation is larger than the rounding of E4M3.
+func (e exponentials) mark() string {
+	if e == linearExponentials {
 		return "~"
 	}
 	return ""
 }
 
 // exp2Kind names the exponentials of an implementation over several shapes.
-func exp2Kind(eighths map[string]int) string {
-	linear := 0
-	for _, n := range eighths {
-		if n > 0 {
-			linear++
-		}
-	}
-	switch linear {
+func exp2Kind(kinds map[string]exponentials) string {
+	all := slices.Compact(slices.Sorted(maps.Values(kinds)))
+	switch len(all) {
 	case 0:
-		return "exact"
-	case len(eighths):
-		return "linear"
+		return string(exactExponentials)
+	case 1:
+		return string(all[0])
 	}
 	return "mixed"
 }
@@ -291,7 +298,7 @@ func (r Results) ceilings(out *bytes.Buffer) {
 		}
 		out.WriteString("\n")
 		paragraph(out, "The highest share of the e4m3 ceiling on this page (%s): %.0f %%, with %.0f%s TFLOP/s of `%s` on %s, %s (bench `%s`).",
-			c.Device, 100*top.row.Shares.FP8, *top.row.TFLOPS, approximateMark(benchEighths(top.bench, top.row)), top.row.Name, top.row.Shape,
+			c.Device, 100*top.row.Shares.FP8, *top.row.TFLOPS, benchExponentials(top.bench, top.row).mark(), top.row.Name, top.row.Shape,
 			loadText(top.bench), shortID(top.bench.ID))
 	}
 }

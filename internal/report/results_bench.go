@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,22 +47,22 @@ func benchColumns(b *run.Bench) []column {
 	return all
 }
 
-// benchEighths is how many of eight exponentials the kernel of a row approximates linearly.
-func benchEighths(b *run.Bench, r run.BenchRow) int {
+// benchExponentials says how the kernel of a row computes exponentials.
+func benchExponentials(b *run.Bench, r run.BenchRow) exponentials {
 	for _, build := range b.Builds {
 		if !r.Peer && build.Variant == cmp.Or(r.Variant, r.Name) {
-			return LinearEighths(build.Knobs)
+			return exponentialsOf(build.Knobs)
 		}
 	}
-	return 0
+	return exactExponentials
 }
 
 // exp2 names the exponentials of a column on some shapes.
 func (c column) exp2(b *run.Bench, shapes []string) string {
-	kinds := map[string]int{}
+	kinds := map[string]exponentials{}
 	for _, s := range shapes {
 		if r, ok := c.rows[s]; ok {
-			kinds[s] = benchEighths(b, r)
+			kinds[s] = benchExponentials(b, r)
 		}
 	}
 	return exp2Kind(kinds)
@@ -80,7 +81,7 @@ func (c column) cell(b *run.Bench, shape string, figure func(run.BenchRow) (stri
 	if !ok {
 		return "-"
 	}
-	return text + approximateMark(benchEighths(b, r))
+	return text + benchExponentials(b, r).mark()
 }
 
 func benchFigure(format string, value func(run.BenchRow) *float64) func(run.BenchRow) (string, bool) {
@@ -95,8 +96,15 @@ func benchFigure(format string, value func(run.BenchRow) *float64) func(run.Benc
 var (
 	timeFigure   = benchFigure("%.2f", func(r run.BenchRow) *float64 { return r.P50US })
 	tflopsFigure = benchFigure("%.0f", func(r run.BenchRow) *float64 { return r.TFLOPS })
-	errorFigure  = benchFigure("%.1e", func(r run.BenchRow) *float64 { return r.MeanErr })
 )
+
+// errorFigure is the mean error in multiples of 10^-3, with three digits.
+func errorFigure(r run.BenchRow) (string, bool) {
+	if r.MeanErr == nil {
+		return "", false
+	}
+	return strconv.FormatFloat(1e3**r.MeanErr, 'g', 3, 64), true
+}
 
 // benchSection writes a bench: shapes of a sweep as throughput, others as times.
 func benchSection(out *bytes.Buffer, b *run.Bench) {
@@ -112,7 +120,7 @@ func benchSection(out *bytes.Buffer, b *run.Bench) {
 		speedups(out, b, ours, others)
 	}
 	if len(others) > 0 && (peers || len(ours) > 1) {
-		fmt.Fprintf(out, "\nMean absolute error against float64, on the values of the inputs after quantisation:\n\n")
+		fmt.Fprintf(out, "\nMean absolute error against float64 on the values of the quantised inputs, in units of 0.001:\n\n")
 		byShape(out, b, all, others, errorFigure)
 	}
 	if len(sweep) > 0 {
@@ -121,7 +129,7 @@ func benchSection(out *bytes.Buffer, b *run.Bench) {
 			"with one column per sequence length. A causal mask halves the counted work.", sweepTokens, sweepHidden)
 		throughput(out, b, all, sweep, "", tflopsFigure)
 		if peers || len(ours) > 1 {
-			out.WriteString("\nMean absolute error against float64 on the same shapes:\n")
+			out.WriteString("\nMean absolute error against float64 on the same shapes, in units of 0.001:\n")
 			throughput(out, b, all, sweep, "error", errorFigure)
 		}
 	}
@@ -338,7 +346,7 @@ func speedups(out *bytes.Buffer, b *run.Bench, ours []column, shapes []string) {
 			for _, shape := range shapes {
 				cell, name := "-", "-"
 				if peer, speedup := fastestPeer(b, c, shape, format); peer != "" {
-					mark := approximateMark(benchEighths(b, c.rows[shape]))
+					mark := benchExponentials(b, c.rows[shape]).mark()
 					cell, name = fmt.Sprintf("%.3fx%s (%.3f to %.3f)", speedup.Ratio, mark, speedup.Low, speedup.High), column{name: peer}.title()
 					all = append(all, speedup)
 				}
@@ -468,11 +476,15 @@ func ratioRows(b *run.Bench, columns []column, shapes []string, causal bool) [][
 			if !peer.peer || peer.inputs != c.inputs {
 				continue
 			}
-			row := []string{maskWord(causal), c.name + " / " + peer.title(), c.inputs, c.exp2(b, shapes)}
+			name := c.name + " / " + peer.title()
+			if len(ours) == 1 {
+				name = "/ " + peer.title()
+			}
+			row := []string{maskWord(causal), name, c.inputs, c.exp2(b, shapes)}
 			for _, shape := range shapes {
 				cell := "-"
 				if mine, theirs := c.rows[shape], peer.rows[shape]; mine.P50US != nil && theirs.P50US != nil {
-					cell = fmt.Sprintf("%.2fx%s", *theirs.P50US / *mine.P50US, approximateMark(benchEighths(b, mine)))
+					cell = fmt.Sprintf("%.2fx%s", *theirs.P50US / *mine.P50US, benchExponentials(b, mine).mark())
 				}
 				row = append(row, cell)
 			}

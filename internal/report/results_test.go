@@ -141,20 +141,23 @@ func TestHeadline(t *testing.T) {
 	}
 }
 
-func TestLinearEighths(t *testing.T) {
+func TestExponentials(t *testing.T) {
 	for _, test := range []struct {
 		knobs map[string]int
-		want  int
+		want  exponentials
 	}{
-		{nil, 0},
-		{map[string]int{"USE_FAST_EXP": 1}, 0},
-		{map[string]int{"EXP2_LINEAR_EIGHTHS": 5}, 5},
-		{map[string]int{"EXP2_CUBIC_EIGHTHS": 2}, 0},
-		{map[string]int{"POLYNOMIAL_EIGHTHS": 4, "USE_KEYS_AS_ROWS": 0}, 4},
-		{map[string]int{"POLYNOMIAL_EIGHTHS": 4, "USE_KEYS_AS_ROWS": 1}, 0},
+		{nil, exactExponentials},
+		{map[string]int{"USE_FAST_EXP": 1}, exactExponentials},
+		{map[string]int{"EXP2_LINEAR_EIGHTHS": 5}, linearExponentials},
+		{map[string]int{"EXP2_LINEAR_EIGHTHS": 5, "EXP2_SEGMENTS": 1}, linearExponentials},
+		{map[string]int{"EXP2_LINEAR_EIGHTHS": 4, "EXP2_SEGMENTS": 2}, segmentExponentials},
+		{map[string]int{"EXP2_LINEAR_EIGHTHS": 0, "EXP2_SEGMENTS": 2}, exactExponentials},
+		{map[string]int{"EXP2_CUBIC_EIGHTHS": 2}, exactExponentials},
+		{map[string]int{"POLYNOMIAL_EIGHTHS": 4, "USE_KEYS_AS_ROWS": 0}, linearExponentials},
+		{map[string]int{"POLYNOMIAL_EIGHTHS": 4, "USE_KEYS_AS_ROWS": 1}, exactExponentials},
 	} {
-		if got := LinearEighths(test.knobs); got != test.want {
-			t.Errorf("%v: %d, want %d", test.knobs, got, test.want)
+		if got := exponentialsOf(test.knobs); got != test.want {
+			t.Errorf("%v: %s, want %s", test.knobs, got, test.want)
 		}
 	}
 }
