@@ -75,8 +75,13 @@ type variantTest func(t *testing.T, kernel *spec.Kernel, builder *toolchain.Buil
 func forEachSelected(t *testing.T, test variantTest) {
 	t.Helper()
 	kernel, builder := shippedBuilder(t)
+	done := map[string]bool{}
 	for _, s := range kernel.Selections {
 		for _, v := range s.Variants() {
+			if done[v.String()] {
+				continue
+			}
+			done[v.String()] = true
 			t.Run(v.String(), func(t *testing.T) {
 				t.Parallel()
 				test(t, kernel, builder, v, s.Archs[0])
