@@ -37,10 +37,10 @@ func TestCompareRecordedNeedsOneL2(t *testing.T) {
 	samples := []Samples{{Shape: "S", Variant: device.Series{Seconds: []float64{1, 1, 1, 9}, Readings: make([]device.Reading, 4)}}}
 	samples[0].Variant.Readings[3].Throttled = []string{"power cap"}
 	old, cold := &Run{ID: "old", Samples: samples}, &Run{ID: "new", Samples: samples, Requested: Requested{L2: Cold}}
-	if _, err := CompareRecorded(old, cold, 0.05); err == nil || !strings.Contains(err.Error(), "run old was timed with L2 warm and run new with L2 cold") {
+	if _, err := CompareRecorded(old, cold, 0.05, nil); err == nil || !strings.Contains(err.Error(), "run old was timed with L2 warm and run new with L2 cold") {
 		t.Errorf("got %v", err)
 	}
-	c, err := CompareRecorded(old, old, 0.05)
+	c, err := CompareRecorded(old, old, 0.05, nil)
 	if err != nil || c.L2 != Warm || c.Shapes[0].Rounds != 3 || c.Shapes[0].Monitored.Throttled != 2 || c.Shapes[0].P != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
