@@ -35,7 +35,7 @@ func (a *app) doctorCommand() *cobra.Command {
 
 // abilityTable has a row for each ability, with the remedy if it is missing.
 func abilityTable(abilities []doctor.Ability) terminal.Table {
-	t := terminal.Table{Columns: []terminal.Column{{Colour: answerColour}, {Keep: true, Wrap: true}, {Keep: true, Wrap: true}}}
+	t := terminal.Table{Columns: []terminal.Column{{Colour: answerColour}, {Wrap: true, Keep: true}, {Wrap: true, Keep: true}}}
 	for _, ability := range abilities {
 		answer := "no"
 		if ability.OK {

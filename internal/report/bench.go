@@ -24,9 +24,18 @@ func Bench(w io.Writer, b *run.Bench, s terminal.Screen) error {
 	out.WriteString("\n")
 	names := newShortNames()
 	t := terminal.Table{Columns: []terminal.Column{
-		{Name: "shape"}, {Name: "name", Keep: true}, {Name: "variant", Optional: 6}, {Name: "inputs"}, {Name: "p50 us"}, {Name: "TFLOP/s", Optional: 1},
-		{Name: "speedup"}, {Name: "95 % interval", Optional: 7}, {Name: "max_err", Optional: 2},
-		{Name: "of bf16", Optional: 4}, {Name: "of FP8", Optional: 3}, {Name: "of copy", Optional: 5},
+		{Name: "shape"},
+		{Name: "name", Keep: true},
+		{Name: "variant", Optional: 6},
+		{Name: "inputs"},
+		{Name: "p50 us", Keep: true},
+		{Name: "TFLOP/s", Keep: true, Optional: 1},
+		{Name: "speedup"},
+		{Name: "95 % interval", Optional: 7},
+		{Name: "max_err", Optional: 2},
+		{Name: "of bf16", Optional: 4},
+		{Name: "of FP8", Optional: 3},
+		{Name: "of copy", Optional: 5},
 	}}
 	alone := !slices.ContainsFunc(b.Rows, func(r run.BenchRow) bool { return r.Speedup != nil })
 	for _, r := range b.Rows {

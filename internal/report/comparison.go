@@ -24,8 +24,14 @@ func Comparison(w io.Writer, c *run.Comparison, s terminal.Screen) error {
 	s.Paragraph(&out, margin, overallText(c), 2)
 	out.WriteString("\n")
 	t := terminal.Table{Columns: []terminal.Column{
-		{Name: "shape"}, {Name: "old → new us", Keep: true}, {Name: "change", Keep: true}, {Name: "", Keep: true, Colour: wordColour},
-		{Name: "control", Optional: 4}, {Name: "floor", Optional: 2}, {Name: "p", Optional: 1}, {Name: "rounds", Optional: 3},
+		{Name: "shape"},
+		{Name: "old → new us", Keep: true},
+		{Name: "change", Keep: true},
+		{Name: "", Keep: true, Colour: wordColour},
+		{Name: "control", Optional: 4},
+		{Name: "floor", Optional: 2},
+		{Name: "p", Optional: 1},
+		{Name: "rounds", Optional: 3},
 	}}
 	marks := map[measure.Verdict]bool{}
 	for _, shape := range c.Shapes {

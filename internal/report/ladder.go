@@ -19,9 +19,17 @@ type Champions map[string]string
 // the reason if the verdict is not merge. ids has the printed id of a run.
 func Ladder(w io.Writer, runs []*run.Run, champions Champions, ids func(id string) string, s terminal.Screen) error {
 	t := terminal.Table{Columns: []terminal.Column{
-		{Name: "stage"}, {Name: "parent", Optional: 3}, {Name: "shape", Optional: 2}, {Name: "time"}, {Name: "speedup"}, {Name: "required", Optional: 1},
-		{Name: "over " + runs[0].Variant, Optional: 4}, {Name: "registers", Optional: 6}, {Name: "shared", Optional: 5},
-		{Name: "verdict", Keep: true, Colour: verdictColour}, {Name: "run", Keep: true},
+		{Name: "stage"},
+		{Name: "parent", Optional: 3},
+		{Name: "shape", Optional: 2},
+		{Name: "time", Keep: true},
+		{Name: "speedup", Keep: true},
+		{Name: "required", Optional: 1},
+		{Name: "over " + runs[0].Variant, Keep: true, Optional: 4},
+		{Name: "registers", Optional: 6},
+		{Name: "shared", Optional: 5},
+		{Name: "verdict", Keep: true, Colour: verdictColour},
+		{Name: "run", Keep: true},
 	}}
 	names := newShortNames()
 	for _, r := range runs {

@@ -29,6 +29,9 @@ func Text(w io.Writer, r *run.Run, s terminal.Screen) error {
 	if r.Reproduces != "" {
 		field(out, s, "reproduces", r.Reproduces)
 	}
+	if r.ID != "" {
+		field(out, s, "run", r.ID)
+	}
 	if len(r.Correctness) > 0 && len(r.Parts) == 0 { // the parts of a selection have their own
 		out.WriteString("\ncorrectness\n")
 		textTable(correctnessColumns, textCorrectnessRows(r)).Write(out, s)
@@ -55,11 +58,7 @@ func textHeadline(w *strings.Builder, r *run.Run, s terminal.Screen) {
 		}
 	}
 	s.Paragraph(w, names.of(r.Variant)+": "+s.Paint(verdictColour(verdict), verdict), strings.Join(parts, ""), 2)
-	where := fmt.Sprintf("%s, %s, %s", deviceName(r), r.Arch, r.Time.UTC().Format("2006-01-02 15:04:05"))
-	if r.ID != "" {
-		where += ", run " + r.ID
-	}
-	s.Paragraph(w, "", where, 2)
+	s.Paragraph(w, "", fmt.Sprintf("%s, %s, %s", deviceName(r), r.Arch, r.Time.UTC().Format("2006-01-02 15:04:05")), 2)
 	names.write(w, s, w.String())
 	fmt.Fprintln(w)
 }
@@ -109,11 +108,11 @@ func textTable(columns []terminal.Column, rows [][]string) terminal.Table {
 	return terminal.Table{Indent: 2, Columns: columns, Rows: rows}
 }
 
-// plainTable is a table whose columns only have names.
+// plainTable is a table with all columns.
 func plainTable(header []string, rows [][]string) terminal.Table {
 	var columns []terminal.Column
 	for _, name := range header {
-		columns = append(columns, terminal.Column{Name: name})
+		columns = append(columns, terminal.Column{Name: name, Keep: true})
 	}
 	return terminal.Table{Columns: columns, Rows: rows}
 }
@@ -265,8 +264,16 @@ func correctnessRows(r *run.Run) [][]string {
 
 // correctnessColumns are those of a report for people. Markdown has more.
 var correctnessColumns = []terminal.Column{
-	{Name: "shape"}, {Name: "inputs"}, {Name: "seed"}, {Name: "max_err"}, {Name: "max_err limit"}, {Name: "mean_err", Optional: 1},
-	{Name: "mean_err limit", Optional: 3}, {Name: "bad"}, {Name: "worst at", Optional: 2}, {Name: "", Colour: wordColour},
+	{Name: "shape"},
+	{Name: "inputs"},
+	{Name: "seed"},
+	{Name: "max_err", Keep: true},
+	{Name: "max_err limit"},
+	{Name: "mean_err", Optional: 1},
+	{Name: "mean_err limit", Optional: 3},
+	{Name: "bad"},
+	{Name: "worst at", Optional: 2},
+	{Name: "", Colour: wordColour},
 }
 
 func textCorrectnessRows(r *run.Run) [][]string {
@@ -318,8 +325,15 @@ func performanceRows(r *run.Run) [][]string {
 
 // performanceColumns are those of a report for people. Markdown has more.
 var performanceColumns = []terminal.Column{
-	{Name: "shape"}, {Name: "p50 us"}, {Name: "p99 us", Optional: 4}, {Name: "single us", Optional: 3}, {Name: "TFLOP/s"},
-	{Name: "parent us", Optional: 2}, {Name: "speedup"}, {Name: "95 % interval", Optional: 1}, {Name: "", Keep: true},
+	{Name: "shape"},
+	{Name: "p50 us", Keep: true},
+	{Name: "p99 us", Optional: 4},
+	{Name: "single us", Optional: 3},
+	{Name: "TFLOP/s", Keep: true},
+	{Name: "parent us", Optional: 2},
+	{Name: "speedup", Keep: true},
+	{Name: "95 % interval", Optional: 1},
+	{Name: "", Keep: true},
 }
 
 func textPerformanceRows(r *run.Run) [][]string {
@@ -333,9 +347,15 @@ func textPerformanceRows(r *run.Run) [][]string {
 // History writes runs as a table, one line each, in the given order. ids has the printed id of a run.
 func History(w io.Writer, entries []ledger.Entry, champions Champions, ids func(id string) string, s terminal.Screen) error {
 	t := terminal.Table{Columns: []terminal.Column{
-		{Name: "run"}, {Name: "date", Optional: 6},
-		{Name: "variant", Keep: true}, {Name: "verdict", Keep: true, Colour: verdictColour}, {Name: "device", Optional: 5}, {Name: "shape", Optional: 4},
-		{Name: "p50 us"}, {Name: "speedup", Optional: 1}, {Name: "champion", Keep: true, Optional: 2},
+		{Name: "run"},
+		{Name: "date", Keep: true, Optional: 6},
+		{Name: "variant", Keep: true},
+		{Name: "verdict", Keep: true, Colour: verdictColour},
+		{Name: "device", Optional: 5},
+		{Name: "shape", Optional: 4},
+		{Name: "p50 us", Keep: true},
+		{Name: "speedup", Keep: true, Optional: 1},
+		{Name: "champion", Keep: true, Optional: 2},
 	}}
 	names := newShortNames()
 	marked := slices.ContainsFunc(entries, func(e ledger.Entry) bool { return champions[e.ID] != "" })

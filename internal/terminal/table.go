@@ -14,7 +14,8 @@ type Column struct {
 	Name string
 	// Wrap allows to break cells into lines.
 	Wrap bool
-	// Keep prevents that a column with equal cells moves into the line above the table.
+	// Keep prevents that a column with equal cells moves into the line above the table. Columns
+	// without any value are always dropped.
 	Keep bool
 	// Optional columns are shown if they fit, the lowest number first. 0 is always shown.
 	Optional int
@@ -60,12 +61,14 @@ func (t Table) Write(w io.Writer, s Screen) {
 func (t Table) constants() (columns []int, common string) {
 	var words []string
 	for i, c := range t.Columns {
-		if i == 0 || c.Keep || len(t.Rows) < 2 || !t.constant(i) {
+		switch {
+		case i == 0 || len(t.Rows) == 0 || !t.constant(i):
 			columns = append(columns, i)
-			continue
-		}
-		if cell := t.Rows[0][i]; cell != "" && cell != "-" {
-			words = append(words, strings.TrimSpace(c.Name+" "+cell))
+		case t.Rows[0][i] == "" || t.Rows[0][i] == "-": // the column has nothing to show
+		case c.Keep || len(t.Rows) == 1:
+			columns = append(columns, i)
+		default:
+			words = append(words, strings.TrimSpace(c.Name+" "+t.Rows[0][i]))
 		}
 	}
 	return columns, strings.Join(words, ", ")
@@ -130,32 +133,34 @@ func (t Table) split(columns []int, width int) [][]layout {
 	}
 }
 
-// shrink gives each column its width, and narrows those that wrap until all fit. It reports whether
-// they do.
+// shrink gives each column its width. It narrows headings, then cells that wrap, until all fit. It
+// reports whether they do.
 func (t Table) shrink(columns []int, width int) ([]layout, bool) {
 	group := make([]layout, len(columns))
-	least := make([]int, len(columns))
+	cells, least := make([]int, len(columns)), make([]int, len(columns))
 	total := separator * (len(columns) - 1)
 	for i, c := range columns {
 		var natural int
-		natural, least[i] = t.widths(c)
+		natural, cells[i], least[i] = t.widths(c)
 		group[i] = layout{c, natural}
 		total += natural
 	}
-	for total > width {
-		widest := -1
-		for i, l := range group {
-			if l.width > least[i] && (widest < 0 || l.width > group[widest].width) {
-				widest = i
+	for _, limits := range [][]int{cells, least} {
+		for total > width {
+			widest := -1
+			for i, l := range group {
+				if l.width > limits[i] && (widest < 0 || l.width > group[widest].width) {
+					widest = i
+				}
 			}
+			if widest < 0 {
+				break
+			}
+			group[widest].width--
+			total--
 		}
-		if widest < 0 {
-			return group, false
-		}
-		group[widest].width--
-		total--
 	}
-	return group, true
+	return group, total <= width
 }
 
 // squeeze gives columns that do not fit equal shares of the width.
@@ -163,15 +168,15 @@ func (t Table) squeeze(columns []int, width int) []layout {
 	group := make([]layout, len(columns))
 	share := max(1, (width-separator*(len(columns)-1))/len(columns))
 	for i, c := range columns {
-		natural, _ := t.widths(c)
+		natural, _, _ := t.widths(c)
 		group[i] = layout{c, min(natural, share)}
 	}
 	return group
 }
 
-// widths returns the width of a column in which nothing wraps, and the least width. Headings wrap
-// between words, and cells only in columns that allow it.
-func (t Table) widths(column int) (natural, least int) {
+// widths returns the width of a column in which nothing wraps, the width in which no cell wraps, and
+// the least width. Headings wrap between words, and cells only in columns that allow it.
+func (t Table) widths(column int) (natural, unwrapped, least int) {
 	const narrowest = 14 // of text that wraps
 	c := t.Columns[column]
 	cells := 0
@@ -184,11 +189,11 @@ func (t Table) widths(column int) (natural, least int) {
 	for _, w := range strings.Fields(c.Name) {
 		word = max(word, runes(w))
 	}
-	natural = max(cells, runes(c.Name))
+	natural, unwrapped = max(cells, runes(c.Name)), max(cells, word)
 	if c.Wrap {
 		cells = min(cells, narrowest)
 	}
-	return natural, max(cells, word)
+	return natural, unwrapped, max(cells, word)
 }
 
 func runes(text string) int { return utf8.RuneCountInString(text) }
@@ -258,7 +263,7 @@ func (t Table) writeRow(w io.Writer, s Screen, indent string, group []layout, ri
 
 // numberPattern matches a number with its unit, interval or ratio: 12.3, +1.4 % ±0.2, 0.99 to 1.01,
 // 5.26 (102), 1.25x.
-var numberPattern = regexp.MustCompile(`^[-+±]?\d[\d.]*(e[-+]?\d+)?( ?(x|%|us|ms|KB|MB))?(( ±| to| \()[\d.]*[^ ]*( to [\d.]+\)?)?)?$`)
+var numberPattern = regexp.MustCompile(`^[-+±]?\d[\d.]*(e[-+]?\d+)?( ?(x|%|us|ms|KB|MB))?( ± ?\S+| to \S+| \([\d.]+( to [\d.]+)?\))?$`)
 
 // numeric reports whether all cells of a column are numbers, or stand for a missing one.
 func (t Table) numeric(column int) bool {
