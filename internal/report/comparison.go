@@ -53,7 +53,11 @@ func Comparison(w io.Writer, c *run.Comparison, s terminal.Screen) error {
 	}
 	t.Write(&out, s)
 	if marks[measure.Same] {
-		s.Paragraph(&out, "", "~ the same within 1 %", 2)
+		within := 1.0 // percent
+		if c.Recorded {
+			within = 100 * c.Shapes[0].Floor
+		}
+		s.Paragraph(&out, "", fmt.Sprintf("~ the same within %.0f %%", within), 2)
 	}
 	if marks[measure.Ambiguous] {
 		s.Paragraph(&out, "", "? the samples do not decide", 2)

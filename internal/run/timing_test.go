@@ -46,6 +46,30 @@ func TestCompareRecordedNeedsOneL2(t *testing.T) {
 	}
 }
 
+func TestCompareRecordedOnSomeShapes(t *testing.T) {
+	series := device.Series{Seconds: []float64{1, 1, 1, 1}}
+	r := &Run{ID: "old", Samples: []Samples{{Shape: "S", Variant: series}, {Shape: "T", Variant: series}}}
+	for _, test := range []struct{ shapes, want []string }{
+		{nil, []string{"S", "T"}},
+		{[]string{"T", "U"}, []string{"T"}},
+	} {
+		c, err := CompareRecorded(r, r, 0.05, test.shapes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, s := range c.Shapes {
+			got = append(got, s.Shape)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("shapes %q: got %q", test.shapes, got)
+		}
+	}
+	if _, err := CompareRecorded(r, r, 0.05, []string{"U"}); err == nil || !strings.Contains(err.Error(), "were not both timed on any of the shapes U") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestNewPerformance(t *testing.T) {
 	series := func(us float64, n int) device.Series {
 		return device.Series{Seconds: slices.Repeat([]float64{us * 1e-6}, n), Single: []float64{15e-6}, Copies: 4}
