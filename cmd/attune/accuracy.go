@@ -135,7 +135,7 @@ func (a *app) measureAccuracy(
 		w.status.Clear()
 		document.Rows = append(document.Rows, rows...)
 		if !a.json {
-			written = errors.Join(written, accuracy.Text(a.stdout, rows))
+			written = errors.Join(written, accuracy.Text(a.stdout, rows, a.screen()))
 		}
 	})
 	w.status.Clear()

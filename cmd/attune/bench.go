@@ -190,7 +190,10 @@ func (a *app) printBench(b *run.Bench, markdown bool) error {
 	if a.json {
 		return a.printJSON(b)
 	}
-	return report.Bench(a.stdout, b, markdown)
+	if markdown {
+		return report.BenchTableMarkdown(a.stdout, b)
+	}
+	return report.Bench(a.stdout, b, a.screen())
 }
 
 // benchOutcome fails if a variant is wrong.

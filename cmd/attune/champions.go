@@ -44,7 +44,7 @@ func (a *app) listChampions(ctx context.Context) error {
 		return err
 	}
 	for _, c := range changes.Now() {
-		if err := report.Champion(a.stdout, c, verdicts[c.Run]); err != nil {
+		if err := report.Champion(a.stdout, c, verdicts[c.Run], a.screen()); err != nil {
 			return err
 		}
 	}

@@ -45,15 +45,16 @@ func (a *app) compareCommand() *cobra.Command {
 with A a second time as a control, after both have given correct outputs. The
 ratio is the median over pairs of rounds. "Faster" and "slower" need the whole
 interval beyond the noise floor: 1 %, or the difference of the control if that
-is larger. "Same" needs it within 1 %. Rounds are added while the verdict is
-ambiguous, up to --most. The table also has benchstat's figures: the interval of
-each median, and a p-value that treats the samples as two independent sets.
+is larger. "Same" (~) needs it within 1 %. Rounds are added while the verdict is
+ambiguous (?), up to --most. The verdict and the geometric mean come first, then
+a row per shape as benchstat prints it: both medians, and the change of the time
+with its interval. p treats the samples as two independent sets.
 
 Where the float64 reference would take minutes (2e10 multiply-adds), the outputs
 are checked on a sample of their rows, which the table reports.
 
 A selection runs each shape with the variant that its table chooses, which is
-printed beside the shape.
+printed below the shape.
 
 Two recorded runs (ids, or latest) are compared by their recorded samples. They
 were not interleaved, and the noise floor is 5 %.
@@ -70,7 +71,7 @@ variant twice it shows how reliable the machine is.`,
 	}
 	f := cmd.Flags()
 	o.device.gpuFlags(f)
-	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the benchmark shapes)")
+	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas; all for every shape of two recorded runs (default: the benchmark shapes)")
 	seedFlag(f, &o.seed)
 	f.IntVar(&o.rounds, "rounds", 100, "rounds of each shape to begin with")
 	f.IntVar(&o.most, "most", 1600, "limit of rounds of an ambiguous shape")
@@ -94,7 +95,7 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 	first, errA := candidate(kernel, args[0])
 	second, errB := candidate(kernel, args[1])
 	if errA != nil && errB != nil && !strings.HasPrefix(args[0], "stage") {
-		return a.compareRecorded(ctx, o, args)
+		return a.compareRecorded(ctx, o, kernel, args)
 	}
 	if o.shapes == "" {
 		o.shapes = strings.Join(kernel.Run.Benchmark, ",")
@@ -196,14 +197,7 @@ func (a *app) printComparison(o compareOptions, c *run.Comparison, command strin
 			*run.Comparison
 		}{1, overall.Ratio, overall.Low, overall.High, c})
 	}
-	if err := report.Comparison(a.stdout, c, false); err != nil {
-		return err
-	}
-	for _, line := range report.ComparisonLines(c) {
-		fmt.Fprintln(a.stdout, line)
-	}
-	_, err := fmt.Fprintln(a.stdout, report.ComparisonVerdict(c))
-	return err
+	return report.Comparison(a.stdout, c, a.screen())
 }
 
 func writeFolder(folder string, files map[string][]byte) error {
@@ -217,8 +211,32 @@ func writeFolder(folder string, files map[string][]byte) error {
 // recordedFloor is the noise floor of two sessions: clocks, temperature and GPU may differ.
 const recordedFloor = 0.05
 
+// allShapes is the value of --shapes for all common shapes of two recorded runs.
+const allShapes = "all"
+
+// recordedShapes are the shapes on which two recorded runs are compared: the requested ones, else
+// the benchmark shapes. nil means all.
+func recordedShapes(kernel *spec.Kernel, text string) ([]string, error) {
+	switch text {
+	case allShapes:
+		return nil, nil
+	case "":
+		text = strings.Join(kernel.Run.Benchmark, ",")
+	}
+	shapes, err := kernel.Shapes(text)
+	var names []string
+	for _, s := range shapes {
+		names = append(names, s.String())
+	}
+	return names, err
+}
+
 // compareRecorded compares the samples of two recorded runs, shape by shape.
-func (a *app) compareRecorded(ctx context.Context, o compareOptions, refs []string) error {
+func (a *app) compareRecorded(ctx context.Context, o compareOptions, kernel *spec.Kernel, refs []string) error {
+	want, err := recordedShapes(kernel, o.shapes)
+	if err != nil {
+		return usageError{err}
+	}
 	kept, err := a.openLedger(ctx)
 	if err != nil {
 		return err
@@ -230,12 +248,19 @@ func (a *app) compareRecorded(ctx context.Context, o compareOptions, refs []stri
 			return err
 		}
 	}
-	c, err := run.CompareRecorded(runs[0], runs[1], recordedFloor)
+	c, err := run.CompareRecorded(runs[0], runs[1], recordedFloor, want)
+	if err != nil && o.shapes == "" { // runs without benchmark shapes in common are compared on all shapes
+		o.shapes = allShapes
+		c, err = run.CompareRecorded(runs[0], runs[1], recordedFloor, nil)
+	}
 	if err != nil {
 		return err
 	}
 	if !a.json {
 		fmt.Fprintln(a.stderr, "attune: these runs were not interleaved; clocks, temperature and GPU may differ")
+		if o.shapes == "" {
+			fmt.Fprintln(a.stderr, "attune: compared on the benchmark shapes; --shapes all compares every shape of both runs")
+		}
 	}
 	return a.printComparison(o, c, fmt.Sprintf("attune compare %s %s", runs[0].ID, runs[1].ID))
 }

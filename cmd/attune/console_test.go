@@ -17,7 +17,8 @@ import (
 )
 
 // session executes the blocks of one document, in their order and in one folder. The folder has
-// results/, kernels/, examples/ and internal/ of the repository. There is no compiler and no GPU.
+// results/, kernels/, examples/ and internal/ of the repository. There is no compiler and no GPU,
+// and the screen has 100 columns.
 //
 // A block `console` has commands after "$ ", each followed by its output. A line of three dots stands
 // for any lines. A command must exit with 0; one that is meant to fail ends with "; echo $?". A block
@@ -64,7 +65,7 @@ func newSession(t *testing.T) *session {
 		s.must(err)
 		s.must(os.Symlink(path, filepath.Join(bin, tool)))
 	}
-	s.env = []string{"PATH=" + bin, "HOME=" + dir, "ATTUNE_CACHE=" + filepath.Join(dir, ".cache"), "TERM=dumb"}
+	s.env = []string{"PATH=" + bin, "HOME=" + dir, "ATTUNE_CACHE=" + filepath.Join(dir, ".cache"), "TERM=dumb", fmt.Sprintf("COLUMNS=%d", maxColumns)}
 	if testing.CoverMode() != "" { // a program with coverage that has no folder for it prints a warning
 		s.env = append(s.env, "GOCOVERDIR="+t.TempDir())
 	}
@@ -173,7 +174,7 @@ func (s *session) command(command string, want []string, at int) []string {
 
 var (
 	idPattern       = regexp.MustCompile(`\b\d{8}-\d{6}-[a-z0-9._-]+-[0-9a-f]{6}\b`)
-	datePattern     = regexp.MustCompile(`\b\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d)?`)
+	datePattern     = regexp.MustCompile(`\b\d{4}-\d\d-\d\d( \d\d:\d\d(:\d\d)?)?`)
 	durationPattern = regexp.MustCompile(`\b\d+(\.\d+)? ?m?s\b`)
 )
 

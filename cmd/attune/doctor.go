@@ -1,11 +1,10 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"attune/internal/doctor"
+	"attune/internal/terminal"
 	"attune/internal/toolchain"
 )
 
@@ -28,17 +27,32 @@ func (a *app) doctorCommand() *cobra.Command {
 			if a.json {
 				return a.printJSON(map[string]any{"schema_version": 1, "abilities": abilities})
 			}
-			for _, ability := range abilities {
-				answer := "no "
-				if ability.OK {
-					answer = "yes"
-				}
-				fmt.Fprintf(a.stdout, "%s  %-40s %s\n", answer, ability.Name, ability.Why)
-				if ability.Do != "" {
-					fmt.Fprintf(a.stdout, "%45s to enable it: %s\n", "", ability.Do)
-				}
-			}
+			abilityTable(abilities).Write(a.stdout, a.screen())
 			return nil
 		},
 	}
+}
+
+// abilityTable has a row for each ability, with the remedy if it is missing.
+func abilityTable(abilities []doctor.Ability) terminal.Table {
+	t := terminal.Table{Columns: []terminal.Column{{Colour: answerColour}, {Wrap: true, Keep: true}, {Wrap: true, Keep: true}}}
+	for _, ability := range abilities {
+		answer := "no"
+		if ability.OK {
+			answer = "yes"
+		}
+		why := ability.Why
+		if ability.Do != "" {
+			why += "\nto enable it: " + ability.Do
+		}
+		t.Rows = append(t.Rows, []string{answer, ability.Name, why})
+	}
+	return t
+}
+
+func answerColour(cell string) terminal.Colour {
+	if cell == "yes" {
+		return terminal.Green
+	}
+	return terminal.Yellow
 }

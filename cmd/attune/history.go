@@ -17,6 +17,8 @@ import (
 
 type historyOptions struct {
 	filter           ledger.Filter
+	limit            int
+	all              bool
 	ladder, markdown bool
 }
 
@@ -25,12 +27,14 @@ func (a *app) historyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "list the recorded runs, or the ladder of stages",
-		Long: `History lists the runs of the ledger, the newest first. With --ladder it shows
-the newest timed run of each stage and selection on a device, in the order of
-the spec: the change from its parent, time, speedups, resources, verdict, and
-the reason if the verdict is not merge. The run of a champion is marked with the
-champion's architecture.`,
-		Example: "  attune history --stage stage2 --limit 10\n  attune history --ladder --markdown --ledger results",
+		Long: `History lists the last 20 runs of the ledger, the newest first; with --json all
+of them. Every command accepts the short ids that it prints.
+
+With --ladder it shows the newest timed run of each stage and selection on a
+device, in the order of the spec: the change from its parent, time, speedups,
+resources, verdict, and the reason if the verdict is not merge. The run of a
+champion is marked with the champion's architecture.`,
+		Example: "  attune history --stage stage2 --limit 10\n  attune history --all --verdict merge\n  attune history --ladder --markdown --ledger results",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.history(cmd.Context(), o) },
 	}
@@ -39,7 +43,8 @@ champion's architecture.`,
 	f.StringVar(&o.filter.Stage, "stage", "", "only this stage and its variants")
 	f.StringVar(&o.filter.Verdict, "verdict", "", "only runs with this verdict")
 	f.StringVar(&o.filter.Device, "device", "", "only runs on this device: cuda, sim or none (default: all; for --ladder: cuda)")
-	f.IntVar(&o.filter.Limit, "limit", 0, "limit of the list (default: all)")
+	f.IntVar(&o.limit, "limit", 0, "list at most this many runs (default: 20; with --json: all)")
+	f.BoolVar(&o.all, "all", false, "list all runs")
 	f.BoolVar(&o.ladder, "ladder", false, "show the ladder of stages")
 	f.BoolVar(&o.markdown, "markdown", false, "write a Markdown table")
 	return cmd
@@ -49,7 +54,10 @@ func (a *app) history(ctx context.Context, o historyOptions) error {
 	if v := gate.Verdict(o.filter.Verdict); v != "" && !slices.Contains(gate.Verdicts, v) {
 		return usageError{fmt.Errorf("--verdict %q: there are %s", v, joined(gate.Verdicts))}
 	}
-	if o.ladder && (o.filter.Variant != "" || o.filter.Stage != "" || o.filter.Verdict != "" || o.filter.Limit != 0) {
+	if o.limit < 0 || o.all && o.limit != 0 {
+		return usageError{fmt.Errorf("--limit %d: want at least 1, and not with --all", o.limit)}
+	}
+	if o.ladder && (o.filter.Variant != "" || o.filter.Stage != "" || o.filter.Verdict != "" || o.limit != 0 || o.all) {
 		return usageError{errors.New("--ladder shows every stage; the only filter that goes with it is --device")}
 	}
 	kept, err := a.openLedger(ctx)
@@ -64,6 +72,10 @@ func (a *app) history(ctx context.Context, o historyOptions) error {
 	if err != nil {
 		return err
 	}
+	total := len(entries)
+	if limit := o.most(a.json); limit > 0 {
+		entries = entries[:min(limit, total)]
+	}
 	champions := a.championRuns(ctx, kept)
 	if a.json {
 		listed := []historyEntry{}
@@ -76,7 +88,27 @@ func (a *app) history(ctx context.Context, o historyOptions) error {
 		_, err := fmt.Fprintf(a.stdout, "no runs in %s\n", a.ledgerPath())
 		return err
 	}
-	return report.History(a.stdout, entries, champions, o.markdown)
+	if o.markdown {
+		return report.HistoryMarkdown(a.stdout, entries, champions)
+	}
+	short, err := kept.ShortIDs(ctx)
+	if err != nil {
+		return err
+	}
+	if err := report.History(a.stdout, entries, champions, short, a.screen()); err != nil || len(entries) == total {
+		return err
+	}
+	_, err = fmt.Fprintf(a.stdout, "%d of %d runs; --all lists the others\n", len(entries), total)
+	return err
+}
+
+// most is the limit of the list, or 0.
+func (o historyOptions) most(json bool) int {
+	const most = 20
+	if o.limit == 0 && !o.all && !json {
+		return most
+	}
+	return o.limit
 }
 
 // historyEntry is a run in the JSON document of `attune history`.
@@ -106,7 +138,14 @@ func (a *app) historyLadder(ctx context.Context, kept *ledger.Ledger, o historyO
 		_, err := fmt.Fprintf(a.stdout, "no run of a stage on %s in %s\n", device, a.ledgerPath())
 		return err
 	}
-	return report.Ladder(a.stdout, runs, a.championRuns(ctx, kept), o.markdown)
+	if o.markdown {
+		return report.LadderMarkdown(a.stdout, runs, a.championRuns(ctx, kept))
+	}
+	short, err := kept.ShortIDs(ctx)
+	if err != nil {
+		return err
+	}
+	return report.Ladder(a.stdout, runs, a.championRuns(ctx, kept), short, a.screen())
 }
 
 // ladderRuns are the newest runs of all stages and selections on a device, in the order of the

@@ -2,12 +2,14 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"attune/internal/spec"
+	"attune/internal/terminal"
 )
 
 func (a *app) listCommand() *cobra.Command {
@@ -84,54 +86,76 @@ func listArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
+// listIndent is the width of the names before texts in lists.
+const listIndent = 8
+
+// item writes a text beside a name, or below it if the name is long.
+func item(w io.Writer, s terminal.Screen, name string, width int, text string) {
+	margin := fmt.Sprintf("  %-*s ", width, name)
+	s.Paragraph(w, margin, text, width+3)
+}
+
 func (a *app) listStages(kernel *spec.Kernel) {
-	fmt.Fprintf(a.stdout, "stages of %s: %s\n", kernel.Name, kernel.About)
+	screen := a.screen()
+	screen.Paragraph(a.stdout, "", fmt.Sprintf("stages of %s: %s", kernel.Name, kernel.About), 2)
 	for _, s := range kernel.Stages {
-		fmt.Fprintf(a.stdout, "  %-8s %s\n", s.Name, s.Hypothesis)
+		item(a.stdout, screen, s.Name, listIndent, s.Hypothesis)
 		if parent, ok := s.Variant().Parent(); ok {
-			fmt.Fprintf(a.stdout, "  %-8s must be %.2fx as fast as %s\n", "", s.Speedup, parent)
+			item(a.stdout, screen, "", listIndent, fmt.Sprintf("must be %.2fx as fast as %s", s.Speedup, parent))
 		}
-		fmt.Fprintf(a.stdout, "  %-8s for %s, within %d registers, %d bytes of shared memory, %d bytes of spill\n", "",
-			strings.Join(s.Archs, ", "), s.Budget.Registers, s.Budget.SharedBytes, s.Budget.SpillBytes)
+		item(a.stdout, screen, "", listIndent, fmt.Sprintf("for %s, within %d registers, %d bytes of shared memory, %d bytes of spill",
+			strings.Join(s.Archs, ", "), s.Budget.Registers, s.Budget.SharedBytes, s.Budget.SpillBytes))
 	}
 }
 
 func (a *app) listSelections(kernel *spec.Kernel) {
-	fmt.Fprintln(a.stdout, "selections (the first line that holds for a shape chooses its variant)")
+	screen := a.screen()
+	screen.Paragraph(a.stdout, "", "selections (the first line that holds for a shape chooses its variant)", 2)
 	for _, s := range kernel.Selections {
-		fmt.Fprintf(a.stdout, "  %-8s %s\n", s.Name, s.Hypothesis)
-		if parent, ok := s.Parent(); ok {
-			fmt.Fprintf(a.stdout, "  %-8s must be %.2fx as fast as %s\n", "", s.Speedup, parent)
+		line := func(format string, args ...any) {
+			margin := strings.Repeat(" ", listIndent+3)
+			screen.Paragraph(a.stdout, margin, fmt.Sprintf(format, args...), len(margin)+4)
 		}
-		fmt.Fprintf(a.stdout, "  %-8s for %s\n", "", strings.Join(s.Archs, ", "))
+		item(a.stdout, screen, s.Name, listIndent, s.Hypothesis)
+		if parent, ok := s.Parent(); ok {
+			line("must be %.2fx as fast as %s", s.Speedup, parent)
+		}
+		line("for %s", strings.Join(s.Archs, ", "))
 		for _, p := range s.Predicates {
-			fmt.Fprintf(a.stdout, "  %-8s let %s = %s\n  %-8s   %s\n", "", p.Name, p.Rule, "", p.About)
+			line("let %s = %s", p.Name, p.Rule)
+			line("  %s", p.About)
 		}
 		for _, c := range s.Choices {
 			when := "else"
 			if c.When != "" {
 				when = "where " + c.When
 			}
-			fmt.Fprintf(a.stdout, "  %-8s %s: %s\n  %-8s   %s\n", "", when, c.Variant, "", c.Why)
+			line("%s: %s", when, c.Variant)
+			line("  %s", c.Why)
 		}
 	}
 }
 
 func (a *app) listKnobs(kernel *spec.Kernel) {
+	screen := a.screen()
+	const indent = 16
 	fmt.Fprintln(a.stdout, "knobs")
 	for _, k := range kernel.Knobs {
-		fmt.Fprintf(a.stdout, "  %-16s %s, %s (default %d)\n  %-16s %s\n", k.Name, k.Layer, joined(k.Values), k.Default, "", k.About)
+		item(a.stdout, screen, k.Name, indent, fmt.Sprintf("%s, %s (default %d)", k.Layer, joined(k.Values), k.Default))
+		item(a.stdout, screen, "", indent, k.About)
 	}
 	fmt.Fprintln(a.stdout, "constraints")
 	for _, c := range kernel.Constraints {
-		fmt.Fprintf(a.stdout, "  %s\n      %s\n", c.Rule, c.Why)
+		screen.Paragraph(a.stdout, "  ", c.Rule, 4)
+		screen.Paragraph(a.stdout, "      ", c.Why, 6)
 	}
 }
 
 func (a *app) listShapes(kernel *spec.Kernel) {
+	const indent = 10
 	fmt.Fprintln(a.stdout, "shapes")
 	for _, g := range kernel.Groups {
-		fmt.Fprintf(a.stdout, "  %-10s %s\n", g.Name, joined(g.Shapes))
+		item(a.stdout, a.screen(), g.Name, indent, joined(g.Shapes))
 	}
 }
 

@@ -21,11 +21,12 @@ func main() {
 func attune(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	a := &app{stdout: stdout, stderr: stderr}
+	a := newApp(stdout, stderr)
+	defer a.status().Clear()
 	root := a.rootCommand()
 	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
 	err := root.ExecuteContext(ctx)
 	a.json = a.json || slices.Contains(args, "--json") // an unknown flag before it ends the parsing
 	code := a.exitCode(ctx, err)

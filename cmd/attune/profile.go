@@ -171,7 +171,7 @@ func (a *app) printProfiles(r *run.Run, profiles []*profile.Profile) error {
 	}
 	var errs []error
 	for _, p := range profiles {
-		errs = append(errs, report.Profile(a.stdout, r.Variant, p))
+		errs = append(errs, report.Profile(a.stdout, r.Variant, p, a.screen()))
 	}
-	return errors.Join(append(errs, report.Text(a.stdout, r))...)
+	return errors.Join(append(errs, report.Text(a.stdout, r, a.screen()))...)
 }

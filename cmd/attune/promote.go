@@ -131,7 +131,7 @@ func (a *app) printChange(c ledger.Champion, r *run.Run, changelog, before, tag 
 	if a.json {
 		return a.printJSON(document)
 	}
-	if err := report.Champion(a.stdout, c, string(r.Verdict)); err != nil {
+	if err := report.Champion(a.stdout, c, string(r.Verdict), a.screen()); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.stdout, "  figures    %s\n", report.Figures(r))

@@ -11,6 +11,7 @@ import (
 
 	"attune/internal/lab"
 	"attune/internal/spec"
+	"attune/internal/terminal"
 )
 
 // proveOptions are the flags of list for a proof.
@@ -56,7 +57,7 @@ func (a *app) prove(ctx context.Context, o proveOptions, kernel *spec.Kernel, fo
 			*lab.Proof
 		}{1, kernel.Name, proof})
 	} else {
-		err = printProof(a.stdout, kernel.Name, proof)
+		err = printProof(a.stdout, kernel.Name, proof, a.screen())
 	}
 	if err == nil && proof.Failed() {
 		err = gateError{exitSomeFailed}
@@ -65,13 +66,13 @@ func (a *app) prove(ctx context.Context, o proveOptions, kernel *spec.Kernel, fo
 }
 
 // printProof writes the effect of each value on each stage, and the totals.
-func printProof(w io.Writer, kernel string, p *lab.Proof) error {
+func printProof(w io.Writer, kernel string, p *lab.Proof, s terminal.Screen) error {
 	out := &strings.Builder{}
 	arch := p.Arch
 	if arch == "" {
 		arch = "the newest architecture of each stage"
 	}
-	fmt.Fprintf(out, "knobs of %s, each value as the only change to each stage, for %s\n", kernel, arch)
+	s.Paragraph(out, "", fmt.Sprintf("knobs of %s, each value as the only change to each stage, for %s", kernel, arch), 2)
 	count := map[lab.Fate]int{}
 	for _, k := range p.Knobs {
 		count[k.Fate]++
@@ -87,13 +88,15 @@ func printProof(w io.Writer, kernel string, p *lab.Proof) error {
 				variants []string
 			}{{"alive", v.Alive}, {"equal", v.Equal}, {"not allowed", v.NotAllowed}, {"broken", v.Broken}, {"own", v.Own}} {
 				if len(part.variants) > 0 {
-					fmt.Fprintf(out, "    %5s  %-11s  %s\n", value, part.what, strings.Join(part.variants, " "))
+					margin := fmt.Sprintf("    %5s  %-11s  ", value, part.what)
+					s.Paragraph(out, margin, strings.Join(part.variants, " "), len(margin))
 					value = ""
 				}
 			}
 		}
 	}
-	fmt.Fprintf(out, "%d alive, %d dead, %d untried (with one value, or constrained by others)\n", count[lab.Alive], count[lab.Dead], count[lab.Untried])
+	s.Paragraph(out, "", fmt.Sprintf("%d alive, %d dead, %d untried (with one value, or constrained by others)",
+		count[lab.Alive], count[lab.Dead], count[lab.Untried]), 2)
 	_, err := io.WriteString(w, out.String())
 	return err
 }

@@ -137,7 +137,7 @@ func (a *app) printReproduction(found *run.Reproduction, repeated *run.Run) erro
 	if a.json {
 		err = a.printJSON(map[string]any{"schema_version": 1, "holds": found.Holds, "reproduction": found, "run": repeated})
 	} else {
-		err = errors.Join(report.Text(a.stdout, repeated), report.Reproduction(a.stdout, found))
+		err = errors.Join(report.Text(a.stdout, repeated, a.screen()), report.Reproduction(a.stdout, found, a.screen()))
 	}
 	if err != nil {
 		return err

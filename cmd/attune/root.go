@@ -16,7 +16,10 @@ import (
 
 // app is what the commands share: the outputs, and the flags that all of them have.
 type app struct {
-	stdout, stderr io.Writer
+	stdout, stderr io.Writer // each write clears the status line first
+	line           *terminal.Status
+	out            io.Writer // standard output itself, which may be a terminal
+	colour         terminal.ColourMode
 
 	kernelDir string
 	ledgerDir string
@@ -53,6 +56,8 @@ A shape is a name from the spec, or BxHxSxD with options:
 	flags.StringVar(&a.kernelDir, "kernel", "", "`folder` with a kernel.toml (default: kernels/sdpa here, else the kernel in the program)")
 	flags.StringVar(&a.ledgerDir, "ledger", "", "`folder` of the ledger (default: ATTUNE_LEDGER, else .attune)")
 	flags.BoolVar(&a.json, "json", false, "print one JSON document")
+	a.colour = terminal.ColourAuto
+	flags.Var(&a.colour, "color", "colour verdicts: auto (on a terminal, unless NO_COLOR is set), always, never")
 	root.SetFlagErrorFunc(flagError)
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages", "Flags.FlagUsagesWrapped 80"))
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.started = true }
@@ -129,13 +134,21 @@ func completeHelp(cmd *cobra.Command) {
 	}
 }
 
-// status is the status line, or nil if standard error is not a file.
-func (a *app) status() *terminal.Status {
-	if file, ok := a.stderr.(*os.File); ok {
-		return terminal.NewStatus(file)
+// newApp returns an app that writes to these outputs.
+func newApp(stdout, stderr io.Writer) *app {
+	a := &app{out: stdout}
+	if file, ok := stderr.(*os.File); ok {
+		a.line = terminal.NewStatus(file)
 	}
-	return nil
+	a.stdout, a.stderr = a.line.Writer(stdout), a.line.MessageWriter(stderr)
+	return a
 }
+
+// status is the status line, or nil if standard error is not a terminal.
+func (a *app) status() *terminal.Status { return a.line }
+
+// screen describes standard output.
+func (a *app) screen() terminal.Screen { return terminal.ScreenOf(a.out, a.colour) }
 
 // printJSON writes one document.
 func (a *app) printJSON(document any) error {

@@ -128,7 +128,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 		w.status.Clear()
 		runs = append(runs, r)
 		if !a.json {
-			_ = report.Text(a.stdout, r)
+			_ = report.Text(a.stdout, r, a.screen())
 		}
 	})
 	w.status.Clear()

@@ -23,7 +23,8 @@ func (a *app) showCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show RUN",
 		Short: "print one recorded run or bench",
-		Long: `Show prints a recorded run or bench. RUN is an id, the beginning or the end of
+		Long: `Show prints a recorded run or bench: the headline, the gates, then all figures.
+RUN is an id, the beginning or the end of
 one if it is unique, "latest" for the newest run or "latest-bench" for the
 newest bench. Files are checked against their hashes.`,
 		Example: "  attune show latest\n  attune show 3f9a1c --file report.md\n  attune show latest-bench --by-shape --markdown --ledger results",
@@ -75,7 +76,7 @@ func (a *app) show(ctx context.Context, ref string, o showOptions) error {
 		_, err := a.stdout.Write(report.Markdown(r))
 		return err
 	}
-	return report.Text(a.stdout, r)
+	return report.Text(a.stdout, r, a.screen())
 }
 
 func (a *app) showBench(ctx context.Context, kept *ledger.Ledger, id string, o showOptions) error {
@@ -94,8 +95,10 @@ func (a *app) showBench(ctx context.Context, kept *ledger.Ledger, id string, o s
 	switch {
 	case err != nil:
 		return err
+	case o.byShape && o.markdown:
+		return report.BenchByShapeMarkdown(a.stdout, b)
 	case o.byShape:
-		return report.BenchByShape(a.stdout, b, o.markdown)
+		return report.BenchByShape(a.stdout, b, a.screen())
 	}
 	return a.printBench(b, o.markdown)
 }

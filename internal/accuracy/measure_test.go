@@ -12,6 +12,7 @@ import (
 
 	"attune/internal/oracle"
 	"attune/internal/tensor"
+	"attune/internal/terminal"
 )
 
 var (
@@ -91,7 +92,7 @@ func TestSampleOfRows(t *testing.T) {
 		t.Errorf("errors: %+v", rows[0])
 	}
 	text := &strings.Builder{}
-	if err := Text(text, rows); err != nil {
+	if err := Text(text, rows, terminal.Screen{Width: 80}); err != nil {
 		t.Fatal(err)
 	}
 	if want := fmt.Sprintf("\n  1x2x200x64: compared %d of 400 rows\n", rows[0].Rows); !strings.HasSuffix(text.String(), want) {

@@ -1,10 +1,12 @@
 package accuracy
 
 import (
+	"bytes"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
+
+	"attune/internal/terminal"
 )
 
 // about describes each distribution.
@@ -18,37 +20,48 @@ var about = map[string]string{
 	"low":      "N(0, 1), with Q and K whose scores grow from key to key, from far below zero",
 }
 
-// Text writes the rows of one distribution as a table: BF16 first, then the rows in order. A single
-// shape is part of the heading, so that the table fits 100 columns.
-func Text(w io.Writer, rows []Row) error {
+// columns are those of the table: the error against the unquantised inputs, then the error of the
+// kernel alone.
+var columns = []terminal.Column{
+	{Name: "variant", Keep: true},
+	{Name: "recipe", Keep: true},
+	{Name: "shape"},
+	{Name: "RMSE", Keep: true},
+	{Name: "relative", Keep: true},
+	{Name: "max err", Keep: true, Optional: 2},
+	{Name: "cosine", Keep: true, Optional: 3},
+	{Name: "worst row", Keep: true, Optional: 5},
+	{Name: "kernel RMSE", Keep: true},
+	{Name: "kernel relative", Keep: true, Optional: 1},
+	{Name: "kernel cosine", Keep: true, Optional: 4},
+}
+
+// Text writes the rows of one distribution as a table: BF16 first, then the rows in order.
+func Text(w io.Writer, rows []Row, s terminal.Screen) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	lines := [][]string{
-		{"", "", "", "against the unquantised inputs", "", "", "", "", "kernel error alone"},
-		{"variant", "recipe", "shape", "RMSE", "relative", "max err", "cosine", "worst row", "RMSE", "relative", "cosine"},
-	}
+	t := terminal.Table{Indent: 2, Columns: columns}
 	seen := map[string]bool{}
 	for _, r := range rows {
 		if !seen[r.Shape] {
 			seen[r.Shape] = true
-			lines = append(lines, append([]string{"BF16", "host", r.Shape}, r.BF16Error.figures()...))
+			t.Rows = append(t.Rows, append(append([]string{"BF16", "host", r.Shape}, r.BF16Error.figures()...), "-", "-", "-"))
+			t.Notes = append(t.Notes, nil)
 		}
 	}
 	for _, r := range rows {
-		line := append([]string{r.Variant, r.Recipe, r.Shape}, r.RecipeError.figures()...)
 		k := r.KernelError
-		lines = append(lines, append(line, figure(k.RMSE), figure(k.Relative), fmt.Sprintf("%.6f", k.Cosine), r.RecipeError.warning()))
+		line := append([]string{r.Variant, r.Recipe, r.Shape}, r.RecipeError.figures()...)
+		t.Rows = append(t.Rows, append(line, figure(k.RMSE), figure(k.Relative), fmt.Sprintf("%.6f", k.Cosine)))
+		t.Notes = append(t.Notes, r.RecipeError.warnings())
 	}
-	heading := rows[0].Inputs
-	if len(seen) == 1 {
-		heading += ", shape " + rows[0].Shape
-		const shapeColumn = 2
-		for i := range lines {
-			lines[i] = slices.Delete(lines[i], shapeColumn, shapeColumn+1)
-		}
-	}
-	_, err := fmt.Fprintf(w, "inputs %s: %s\n%s%s", heading, about[rows[0].Inputs], align(lines), samples(rows))
+	var out bytes.Buffer
+	s.Paragraph(&out, "", fmt.Sprintf("inputs %s: %s", rows[0].Inputs, about[rows[0].Inputs]), 2)
+	s.Paragraph(&out, "  ", "errors against the unquantised inputs, and of the kernel alone", 4)
+	t.Write(&out, s)
+	out.WriteString(samples(rows))
+	_, err := w.Write(out.Bytes())
 	return err
 }
 
@@ -69,37 +82,12 @@ func (e Errors) figures() []string {
 	return []string{figure(e.RMSE), figure(e.Relative), figure(e.MaxErr), fmt.Sprintf("%.6f", e.Cosine), fmt.Sprintf("%.6f", e.WorstRow)}
 }
 
-// warning reports what the figures exclude.
-func (e Errors) warning() string {
+// warnings report what the figures exclude.
+func (e Errors) warnings() []string {
 	if e.NonFinite == 0 {
-		return ""
+		return nil
 	}
-	return fmt.Sprintf("%d elements are not finite", e.NonFinite)
+	return []string{fmt.Sprintf("%d elements are not finite", e.NonFinite)}
 }
 
 func figure(x float64) string { return fmt.Sprintf("%.2e", x) }
-
-// align pads cells to columns. The first line has headings over several columns, which widen no
-// column.
-func align(lines [][]string) string {
-	var widths []int
-	for _, line := range lines[1:] {
-		for i, cell := range line {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], len(cell))
-		}
-	}
-	text := &strings.Builder{}
-	for _, line := range lines {
-		row := &strings.Builder{}
-		column := 0 // where the column begins
-		for i, cell := range line {
-			fmt.Fprintf(row, "%*s%s", max(0, column-row.Len()), "", cell)
-			column += widths[i] + 2
-		}
-		fmt.Fprintf(text, "  %s\n", strings.TrimRight(row.String(), " "))
-	}
-	return text.String()
-}

@@ -102,6 +102,30 @@ func ids(entries []Entry) []string {
 	return out
 }
 
+// minShortID is the length of the random end of an id.
+const minShortID = 6
+
+// ShortIDs returns a function that shortens the id of a run to its shortest unambiguous end of at
+// least six characters. Find accepts it.
+func (l *Ledger) ShortIDs(ctx context.Context) (func(id string) string, error) {
+	entries, err := l.List(ctx, Filter{})
+	if err != nil {
+		return nil, err
+	}
+	return func(id string) string {
+		for n := minShortID; n < len(id); n++ {
+			end := id[len(id)-n:]
+			ambiguous := slices.ContainsFunc(entries, func(e Entry) bool {
+				return e.ID != id && (strings.HasPrefix(e.ID, end) || strings.HasSuffix(e.ID, end))
+			})
+			if !ambiguous {
+				return end
+			}
+		}
+		return id
+	}, nil
+}
+
 // nearest returns the three ids whose start or end has the smallest edit distance from ref.
 func nearest(ids []string, ref string) []string {
 	ref = ref[:min(len(ref), 80)]

@@ -400,6 +400,37 @@ func TestFind(t *testing.T) {
 	missed(strings.Repeat("x", 500), RefError{Candidates: []string{all[3].ID, all[2].ID, all[1].ID}})
 }
 
+// Find accepts every short id. An end that other ids begin or end with is longer.
+func TestShortIDs(t *testing.T) {
+	l := open(t, t.TempDir())
+	var all []string
+	for i, id := range []string{
+		"20261115-031522-stage2-3f9a1c",
+		"20261115-031523-stage1-3f9a1c",
+		"20261116-031524-base-202611",
+		"20261116-031525-stage1-bb2026",
+	} {
+		e := sampleEntry(i)
+		e.ID = id
+		e.Time, _ = time.Parse(idTime, id[:len(idTime)])
+		all = append(all, id)
+		record(t, l, e)
+	}
+	short, err := l.ShortIDs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"2-3f9a1c", "1-3f9a1c", "-202611", "bb2026"} {
+		got := short(all[i])
+		if got != want {
+			t.Errorf("%s: got %s, want %s", all[i], got, want)
+		}
+		if e, err := l.Find(t.Context(), got); err != nil || e.ID != all[i] {
+			t.Errorf("Find %s: %s, %v", got, e.ID, err)
+		}
+	}
+}
+
 func TestRefErrorIsShort(t *testing.T) {
 	err := &RefError{Ref: "2", Ambiguous: true, Candidates: strings.Split("abcdefgh", "")}
 	if got, want := err.Error(), `run "2" is ambiguous; it may be a, b, c, d, e, f and 2 more`; got != want {

@@ -9,17 +9,102 @@ import (
 	"strings"
 
 	"attune/internal/run"
+	"attune/internal/terminal"
 )
 
-// Bench writes a bench as a table, for a terminal or as Markdown.
-func Bench(w io.Writer, b *run.Bench, markdown bool) error {
+// Bench writes a bench for people: our best over the best peers, the table, and the conditions.
+func Bench(w io.Writer, b *run.Bench, s terminal.Screen) error {
 	out := &bytes.Buffer{}
-	fmt.Fprintf(out, "%s, %s, driver %s; %s\n", b.Facts.Name, b.Facts.Arch, b.Facts.Driver, peerVersions(b))
-	fmt.Fprintf(out, "%d samples of each in %d blocks: %s.\n", b.Rounds, b.Blocks, b.Timing)
-	out.WriteString("A speedup is that of our best variant on the shape over the row, with its 95 % interval.\n")
+	s.Paragraph(out, "", overallLine(b), 2)
+	device := benchDevice(b)
+	if !b.Time.IsZero() {
+		device += ", " + b.Time.UTC().Format("2006-01-02 15:04:05")
+	}
+	s.Paragraph(out, "", device, 2)
+	out.WriteString("\n")
+	names := newShortNames()
+	t := terminal.Table{Columns: []terminal.Column{
+		{Name: "shape"},
+		{Name: "name", Keep: true},
+		{Name: "variant", Optional: 6},
+		{Name: "inputs"},
+		{Name: "p50 us", Keep: true},
+		{Name: "TFLOP/s", Keep: true, Optional: 1},
+		{Name: "speedup"},
+		{Name: "95 % interval", Optional: 7},
+		{Name: "max_err", Optional: 2},
+		{Name: "of bf16", Optional: 4},
+		{Name: "of FP8", Optional: 3},
+		{Name: "of copy", Optional: 5},
+	}}
+	alone := !slices.ContainsFunc(b.Rows, func(r run.BenchRow) bool { return r.Speedup != nil })
+	for _, r := range b.Rows {
+		row := benchRow(r, true)
+		row[1] = names.add(row[1])
+		if alone {
+			row[5] = none // nothing is slower than the best
+		}
+		chosen := none
+		if r.Variant != "" {
+			chosen = names.add(r.Variant)
+		}
+		t.Rows = append(t.Rows, slices.Insert(row, 2, chosen))
+	}
+	t.Write(out, s)
+	out.WriteString("\n")
+	names.write(out, s, out.String())
+	var details bytes.Buffer
+	writeWrong(&details, b)
+	writeChecked(&details, b)
+	if len(b.Best) > 1 { // else it is the first line
+		for _, best := range b.Best {
+			fmt.Fprintln(&details, bestText(best, names.add))
+		}
+	}
+	for _, line := range append(conditionLines([]run.Conditions{b.Conditions}), benchNotes(b)...) {
+		fmt.Fprintln(&details, line)
+	}
+	writeEnded(&details, b)
+	writeOrigin(&details, b)
+	for line := range strings.Lines(details.String()) {
+		s.Paragraph(out, "", strings.TrimSuffix(line, "\n"), 2)
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+func benchDevice(b *run.Bench) string {
+	return fmt.Sprintf("%s, %s, driver %s; %s", b.Facts.Name, b.Facts.Arch, b.Facts.Driver, peerVersions(b))
+}
+
+// benchNotes explain the figures of a bench.
+func benchNotes(b *run.Bench) []string {
+	notes := []string{
+		fmt.Sprintf("%d samples of each in %d blocks: %s.", b.Rounds, b.Blocks, b.Timing),
+		"A speedup is that of our best variant on the shape over the row, with its 95 % interval.",
+	}
 	if b.Ceilings != nil {
-		fmt.Fprintf(out, "Shares are of the rates measured on this device: bf16 GEMM %g TFLOP/s, FP8 GEMM %g TFLOP/s, copy %g TB/s (%s).\n",
-			b.Ceilings.BF16, b.Ceilings.FP8, b.Ceilings.CopyTBps, b.Ceilings.Measured)
+		notes = append(notes, fmt.Sprintf("Shares are of the rates measured on this device: bf16 GEMM %g TFLOP/s, FP8 GEMM %g TFLOP/s, copy %g TB/s (%s).",
+			b.Ceilings.BF16, b.Ceilings.FP8, b.Ceilings.CopyTBps, b.Ceilings.Measured))
+	}
+	return notes
+}
+
+// writeWrong lists the rows with wrong outputs.
+func writeWrong(w io.Writer, b *run.Bench) {
+	for _, r := range b.Rows {
+		if r.Wrong != "" {
+			fmt.Fprintf(w, "WRONG: %s on %s: %s\n", r.Name, r.Shape, r.Wrong)
+		}
+	}
+}
+
+// BenchTableMarkdown writes a bench as Markdown, without the skipped peers.
+func BenchTableMarkdown(w io.Writer, b *run.Bench) error {
+	out := &bytes.Buffer{}
+	fmt.Fprintln(out, benchDevice(b))
+	for _, note := range benchNotes(b) {
+		fmt.Fprintln(out, note)
 	}
 	out.WriteString("\n")
 	header := []string{"shape", "name", "inputs", "p50 us", "TFLOP/s", "speedup", "95 % interval", "max_err"}
@@ -38,20 +123,19 @@ func Bench(w io.Writer, b *run.Bench, markdown bool) error {
 		}
 		rows = append(rows, row)
 	}
-	if err := table(out, header, rows, markdown); err != nil {
-		return err
-	}
+	markdownTable(out, header, rows)
 	out.WriteString("\n")
-	for _, r := range b.Rows {
-		if r.Wrong != "" {
-			fmt.Fprintf(out, "WRONG: %s on %s: %s\n", r.Name, r.Shape, r.Wrong)
-		}
-	}
+	writeWrong(out, b)
 	writeChecked(out, b)
 	for _, line := range conditionLines([]run.Conditions{b.Conditions}) {
 		fmt.Fprintln(out, line)
 	}
-	writeBest(out, b)
+	for _, best := range b.Best {
+		fmt.Fprintln(out, bestText(best, func(name string) string { return name }))
+	}
+	if len(b.Best) != 1 { // with one shape that line says it
+		fmt.Fprintln(out, overallLine(b))
+	}
 	writeEnded(out, b)
 	writeOrigin(out, b)
 	_, err := w.Write(out.Bytes())
@@ -59,10 +143,55 @@ func Bench(w io.Writer, b *run.Bench, markdown bool) error {
 }
 
 // BenchByShape writes a bench with one line per shape: every time, and our best over the best peer.
-func BenchByShape(w io.Writer, b *run.Bench, markdown bool) error {
+func BenchByShape(w io.Writer, b *run.Bench, s terminal.Screen) error {
 	out := &bytes.Buffer{}
-	fmt.Fprintf(out, "%s, %s, driver %s; %s. Microseconds (p50) and, in brackets, TFLOP/s.\n\n",
-		b.Facts.Name, b.Facts.Arch, b.Facts.Driver, peerVersions(b))
+	s.Paragraph(out, "", overallLine(b), 2)
+	s.Paragraph(out, "", benchDevice(b)+". "+byShapeUnits, 2)
+	out.WriteString("\n")
+	names := newShortNames()
+	header, rows := byShapeTable(b)
+	for i, name := range header {
+		header[i] = names.add(name)
+	}
+	t := plainTable(header, rows)
+	t.Columns[len(header)-1].Optional = 1 // the number of checked rows
+	t.Write(out, s)
+	names.write(out, s, out.String())
+	var details bytes.Buffer
+	writeEnded(&details, b)
+	writeOrigin(&details, b)
+	for line := range strings.Lines(details.String()) {
+		out.WriteString("\n") // a separate paragraph
+		s.Paragraph(out, "", strings.TrimSuffix(line, "\n"), 2)
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// byShapeUnits are the units of a bench by shape.
+const byShapeUnits = "Microseconds (p50) and, in brackets, TFLOP/s."
+
+// BenchByShapeMarkdown writes a bench with one line per shape as Markdown.
+func BenchByShapeMarkdown(w io.Writer, b *run.Bench) error {
+	out := &bytes.Buffer{}
+	fmt.Fprintf(out, "%s. %s\n\n", benchDevice(b), byShapeUnits)
+	header, rows := byShapeTable(b)
+	markdownTable(out, header, rows)
+	if len(b.Best) != 1 {
+		fmt.Fprintf(out, "\n%s\n", overallLine(b))
+	}
+	for _, write := range []func(io.Writer, *run.Bench){writeEnded, writeOrigin} {
+		var line bytes.Buffer
+		if write(&line, b); line.Len() > 0 {
+			fmt.Fprintf(out, "\n%s", line.Bytes()) // a separate paragraph
+		}
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// byShapeTable has a row for each shape and a column for each implementation.
+func byShapeTable(b *run.Bench) (header []string, rows [][]string) {
 	var names []string
 	cells := map[[2]string]string{}
 	for _, r := range b.Rows {
@@ -80,8 +209,6 @@ func BenchByShape(w io.Writer, b *run.Bench, markdown bool) error {
 			cells[[2]string{r.Shape, name}] = fmt.Sprintf("%.2f (%.0f)", *r.P50US, *r.TFLOPS)
 		}
 	}
-	header := slices.Concat([]string{"shape"}, names, []string{"our best over the best peer", "checked"})
-	var rows [][]string
 	for _, a := range b.Checked {
 		row := []string{a.Shape}
 		for _, name := range names {
@@ -89,17 +216,7 @@ func BenchByShape(w io.Writer, b *run.Bench, markdown bool) error {
 		}
 		rows = append(rows, append(row, overBestPeer(b, a.Shape), a.Coverage.String()))
 	}
-	if err := table(out, header, rows, markdown); err != nil {
-		return err
-	}
-	for _, write := range []func(io.Writer, *run.Bench){writeOverall, writeEnded, writeOrigin} {
-		var line bytes.Buffer
-		if write(&line, b); line.Len() > 0 {
-			fmt.Fprintf(out, "\n%s", line.Bytes()) // a separate paragraph
-		}
-	}
-	_, err := w.Write(out.Bytes())
-	return err
+	return slices.Concat([]string{"shape"}, names, []string{"our best over the best peer", "checked"}), rows
 }
 
 func overBestPeer(b *run.Bench, shape string) string {
@@ -180,30 +297,29 @@ func benchRow(r run.BenchRow, shares bool) []string {
 	return row
 }
 
-// writeBest compares our best variants with the best peers.
-func writeBest(w io.Writer, b *run.Bench) {
-	for _, best := range b.Best {
-		fmt.Fprintf(w, "%s: %s is %.3fx the best peer, %s (%.3f to %.3f)\n",
-			best.Shape, best.Variant, best.Speedup.Ratio, best.Peer, best.Speedup.Low, best.Speedup.High)
-	}
-	writeOverall(w, b)
+// bestText compares our best variant on a shape with the best peer.
+func bestText(best run.BestRow, name func(string) string) string {
+	return fmt.Sprintf("%s: %s is %.3fx the best peer, %s (%.3f to %.3f)",
+		best.Shape, name(best.Variant), best.Speedup.Ratio, best.Peer, best.Speedup.Low, best.Speedup.High)
 }
 
-func writeOverall(w io.Writer, b *run.Bench) {
-	switch {
-	case len(b.Best) == 0:
-		fmt.Fprintln(w, "no peer was timed, so there is nothing to compare with")
-	case len(b.Best) > 1:
-		overall := b.Overall()
-		fmt.Fprintf(w, "over %d shapes: %.3fx the best peer of each (geometric mean, %.3f to %.3f)\n",
-			len(b.Best), overall.Ratio, overall.Low, overall.High)
+// overallLine compares our best variants with the best peers.
+func overallLine(b *run.Bench) string {
+	switch len(b.Best) {
+	case 0:
+		return "no peer was timed, so there is nothing to compare with"
+	case 1:
+		return bestText(b.Best[0], newShortNames().add)
 	}
+	overall := b.Overall()
+	return fmt.Sprintf("over %d shapes: %.3fx the best peer of each (geometric mean, %.3f to %.3f)",
+		len(b.Best), overall.Ratio, overall.Low, overall.High)
 }
 
 // BenchMarkdown returns report.md of a bench's record: its table, and what was skipped.
 func BenchMarkdown(b *run.Bench) ([]byte, error) {
 	var text bytes.Buffer
-	if err := Bench(&text, b, true); err != nil {
+	if err := BenchTableMarkdown(&text, b); err != nil {
 		return nil, err
 	}
 	for _, line := range SkippedLines(b.Skipped) {

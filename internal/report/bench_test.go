@@ -44,15 +44,15 @@ func someBench() *run.Bench {
 
 func TestBench(t *testing.T) {
 	b := someBench()
-	goldenOf(t, "bench.txt", func(w io.Writer) error { return Bench(w, b, false) })
-	goldenOf(t, "bench.md", func(w io.Writer) error { return Bench(w, b, true) })
+	goldenOf(t, "bench.txt", func(w io.Writer) error { return Bench(w, b, screen) })
+	goldenOf(t, "bench.md", func(w io.Writer) error { return BenchTableMarkdown(w, b) })
 }
 
 // Without measured ceilings there are no columns for them, and without peers no comparison.
 func TestBenchWithoutPeersAndCeilings(t *testing.T) {
 	b := someBench()
 	b.Facts.Name, b.Ceilings, b.Peers, b.Best, b.Rows = "Another GPU", nil, nil, nil, b.Rows[:2]
-	goldenOf(t, "bench_alone.txt", func(w io.Writer) error { return Bench(w, b, false) })
+	goldenOf(t, "bench_alone.txt", func(w io.Writer) error { return Bench(w, b, screen) })
 }
 
 // A recorded bench has its origin, its missing shapes, and the number of checked rows.
@@ -64,9 +64,9 @@ func TestRecordedBench(t *testing.T) {
 	b.Checked = []run.CheckedShape{
 		{Shape: "1x8x512x64", Coverage: oracle.Coverage{Rows: 4096, Of: 4096}}, {Shape: "2x8x512x64", Coverage: oracle.Coverage{Rows: 512, Of: 8192}},
 	}
-	goldenOf(t, "bench_recorded.txt", func(w io.Writer) error { return Bench(w, b, false) })
-	goldenOf(t, "bench_by_shape.txt", func(w io.Writer) error { return BenchByShape(w, b, false) })
-	goldenOf(t, "bench_by_shape.md", func(w io.Writer) error { return BenchByShape(w, b, true) })
+	goldenOf(t, "bench_recorded.txt", func(w io.Writer) error { return Bench(w, b, screen) })
+	goldenOf(t, "bench_by_shape.txt", func(w io.Writer) error { return BenchByShape(w, b, screen) })
+	goldenOf(t, "bench_by_shape.md", func(w io.Writer) error { return BenchByShapeMarkdown(w, b) })
 }
 
 func TestSkippedLines(t *testing.T) {

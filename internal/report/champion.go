@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -8,11 +9,12 @@ import (
 
 	"attune/internal/ledger"
 	"attune/internal/run"
+	"attune/internal/terminal"
 )
 
 // Champion writes a champion with the run that it was promoted on and the verdict of that run. The
 // verdict is empty if the ledger does not have the run.
-func Champion(w io.Writer, c ledger.Champion, verdict string) error {
+func Champion(w io.Writer, c ledger.Champion, verdict string, s terminal.Screen) error {
 	if verdict == "" {
 		verdict = "unknown: the run is not in the ledger"
 	}
@@ -20,14 +22,20 @@ func Champion(w io.Writer, c ledger.Champion, verdict string) error {
 	if c.Previous != nil {
 		before = c.Previous.Variant + ", by run " + c.Previous.Run
 	}
-	_, err := fmt.Fprintf(w, `champion of %s on %s: %s
-  run        %s
-  verdict    %s
-  code       %s
-  since      %s, by %s
-  before     %s
-  record     %s
-`, c.Kernel, c.Arch, c.Variant, c.Run, verdict, shortHash(c.CodeHash), c.Since.UTC().Format("2006-01-02 15:04:05"), c.Change, before, c.ID)
+	var out bytes.Buffer
+	s.Paragraph(&out, "", fmt.Sprintf("champion of %s on %s: %s", c.Kernel, c.Arch, c.Variant), 2)
+	for _, field := range [][2]string{
+		{"run", c.Run},
+		{"verdict", verdict},
+		{"code", shortHash(c.CodeHash)},
+		{"since", c.Since.UTC().Format("2006-01-02 15:04:05") + ", by " + string(c.Change)},
+		{"before", before},
+		{"record", c.ID},
+	} {
+		margin := fmt.Sprintf("  %-10s ", field[0])
+		s.Paragraph(&out, margin, field[1], len(margin)+2)
+	}
+	_, err := w.Write(out.Bytes())
 	return err
 }
 

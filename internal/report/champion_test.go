@@ -29,7 +29,7 @@ func TestChampion(t *testing.T) {
 	first := champion(ledger.Promotion)
 	first.Variant, first.Previous = "stage1", nil
 	text := printed(t, func(w *bytes.Buffer) error {
-		return errors.Join(Champion(w, first, ""), Champion(w, champion(ledger.Promotion), "merge"), Champion(w, champion(ledger.Rollback), "merge"))
+		return errors.Join(Champion(w, first, "", screen), Champion(w, champion(ledger.Promotion), "merge", screen), Champion(w, champion(ledger.Rollback), "merge", screen))
 	})
 	golden(t, "champions.txt", []byte(text))
 	noTrailingSpace(t, "the champions", text)
@@ -112,7 +112,7 @@ func TestReproduction(t *testing.T) {
 	}
 	check := func(name string, r *run.Reproduction) {
 		t.Helper()
-		text := printed(t, func(w *bytes.Buffer) error { return Reproduction(w, r) })
+		text := printed(t, func(w *bytes.Buffer) error { return Reproduction(w, r, screen) })
 		golden(t, name, []byte(text))
 		noTrailingSpace(t, name, text)
 	}
@@ -134,7 +134,7 @@ func TestReproduction(t *testing.T) {
 
 	bare := held()
 	bare.Outputs = run.OutputCheck{}
-	if text := printed(t, func(w *bytes.Buffer) error { return Reproduction(w, bare) }); !strings.Contains(text, "no outputs to compare with") {
+	if text := printed(t, func(w *bytes.Buffer) error { return Reproduction(w, bare, screen) }); !strings.Contains(text, "no outputs to compare with") {
 		t.Error(text)
 	}
 }

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -11,10 +12,104 @@ import (
 
 	"attune/internal/measure"
 	"attune/internal/run"
+	"attune/internal/terminal"
 )
 
-// Comparison writes a comparison as a table, for a terminal or as Markdown.
-func Comparison(w io.Writer, c *run.Comparison, markdown bool) error {
+// Comparison writes a comparison for people, in the manner of benchstat: the verdict and the
+// geometric mean, a row for each shape, and the conditions.
+func Comparison(w io.Writer, c *run.Comparison, s terminal.Screen) error {
+	var out bytes.Buffer
+	names := newShortNames(c.A.Variant, c.B.Variant)
+	margin := fmt.Sprintf("%s → %s: %s", names.of(c.A.Variant), names.of(c.B.Variant), s.Paint(wordColour(string(c.Verdict)), string(c.Verdict)))
+	s.Paragraph(&out, margin, overallText(c), 2)
+	out.WriteString("\n")
+	t := terminal.Table{Columns: []terminal.Column{
+		{Name: "shape"},
+		{Name: "old → new us", Keep: true},
+		{Name: "change", Keep: true},
+		{Name: "", Keep: true, Colour: wordColour},
+		{Name: "control", Optional: 4},
+		{Name: "floor", Optional: 2},
+		{Name: "p", Optional: 1},
+		{Name: "rounds", Optional: 3},
+	}}
+	marks := map[measure.Verdict]bool{}
+	for _, shape := range c.Shapes {
+		control := "-"
+		if !c.Recorded {
+			control = fmt.Sprintf("%.3f to %.3f", shape.Control.Low, shape.Control.High)
+		}
+		t.Rows = append(t.Rows, []string{
+			shape.Shape, fmt.Sprintf("%s → %s", median(shape.ATimes), median(shape.BTimes)),
+			changeText(measure.Speedup{Ratio: shape.Ratio, Low: shape.Low, High: shape.High}), verdictMark(shape.Verdict),
+			control, fmt.Sprintf("%.1f %%", 100*shape.Floor), fmt.Sprintf("%.3f", shape.P), fmt.Sprint(shape.Rounds),
+		})
+		marks[shape.Verdict] = true
+		var notes []string
+		if shape.AVariant != "" || shape.BVariant != "" { // chosen by a selection
+			notes = []string{fmt.Sprintf("%s → %s", names.add(cmp.Or(shape.AVariant, c.A.Variant)), names.add(cmp.Or(shape.BVariant, c.B.Variant)))}
+		}
+		t.Notes = append(t.Notes, notes)
+	}
+	t.Write(&out, s)
+	if marks[measure.Same] {
+		within := 1.0 // percent
+		if c.Recorded {
+			within = 100 * c.Shapes[0].Floor
+		}
+		s.Paragraph(&out, "", fmt.Sprintf("~ the same within %.0f %%", within), 2)
+	}
+	if marks[measure.Ambiguous] {
+		s.Paragraph(&out, "", "? the samples do not decide", 2)
+	}
+	out.WriteString("\n")
+	names.write(&out, s, out.String())
+	for _, line := range ComparisonLines(c) {
+		s.Paragraph(&out, "", line, 2)
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// overallText is the geometric mean of a comparison, and where it was measured.
+func overallText(c *run.Comparison) string {
+	overall := c.Overall()
+	text := fmt.Sprintf(", %s (%.3fx, %.3f to %.3f)", changeText(overall), overall.Ratio, overall.Low, overall.High)
+	if len(c.Shapes) > 1 {
+		text += fmt.Sprintf(", geometric mean of %d shapes", len(c.Shapes))
+	}
+	text += ", " + c.Facts.Name
+	if c.Same {
+		text += " (both have the same machine code)"
+	}
+	return text
+}
+
+// changeText is a ratio of times as the change of the time in percent, with the wider side of its
+// interval: -1.4 % ±0.2.
+func changeText(s measure.Speedup) string {
+	change := func(ratio float64) float64 { return 100 * (1/ratio - 1) }
+	mid := change(s.Ratio)
+	around := max(change(s.Low)-mid, mid-change(s.High))
+	if around < 0.05 {
+		return fmt.Sprintf("%+.2f %% ±%.2f", mid, around)
+	}
+	return fmt.Sprintf("%+.1f %% ±%.1f", mid, around)
+}
+
+// verdictMark is the verdict on a shape in a table.
+func verdictMark(v measure.Verdict) string {
+	switch v {
+	case measure.Same:
+		return "~"
+	case measure.Ambiguous:
+		return "?"
+	}
+	return string(v)
+}
+
+// comparisonTable writes the table of COMPARE.md.
+func comparisonTable(w io.Writer, c *run.Comparison) error {
 	header := []string{
 		"shape", c.A.Variant + " us", c.B.Variant + " us", "ratio", "interval", "control", "floor", "p", "rounds", "verdict",
 	}
@@ -35,7 +130,7 @@ func Comparison(w io.Writer, c *run.Comparison, markdown bool) error {
 			control, fmt.Sprintf("%.1f %%", 100*s.Floor), fmt.Sprintf("%.3f", s.P), fmt.Sprint(s.Rounds), string(s.Verdict),
 		})
 	}
-	return table(w, header, rows, markdown)
+	return writeMarkdownTable(w, header, rows)
 }
 
 // comparedSeries is one series of a comparison on one shape.
@@ -65,11 +160,16 @@ func ComparisonVerdict(c *run.Comparison) string {
 // medianText is a median in microseconds with the half-width of its interval, as benchstat prints
 // it. Four significant digits are enough: differences below a thousandth are noise.
 func medianText(s measure.Summary) string {
+	return fmt.Sprintf("%s ± %s", median(s), percent(s.Spread()))
+}
+
+// median is a median in microseconds with four significant digits.
+func median(s measure.Summary) string {
 	us, decimals := 1e6*s.P50, 3
 	for most := 10.0; us >= most && decimals > 0; most *= 10 {
 		decimals--
 	}
-	return fmt.Sprintf("%.*f ± %s", decimals, us, percent(s.Spread()))
+	return fmt.Sprintf("%.*f", decimals, us)
 }
 
 func microseconds(seconds float64) string { return fmt.Sprintf("%.3f", 1e6*seconds) }
@@ -79,7 +179,7 @@ func microseconds(seconds float64) string { return fmt.Sprintf("%.3f", 1e6*secon
 func ComparisonMarkdown(w io.Writer, c *run.Comparison, plot, command string) error {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "# %s\n\n", ComparisonVerdict(c))
-	if err := Comparison(out, c, true); err != nil {
+	if err := comparisonTable(out, c); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, `

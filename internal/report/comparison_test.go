@@ -44,7 +44,7 @@ func someConditions() run.Conditions {
 
 func TestComparison(t *testing.T) {
 	c := someComparison()
-	goldenOf(t, "comparison.txt", func(w io.Writer) error { return Comparison(w, c, false) })
+	goldenOf(t, "comparison.txt", func(w io.Writer) error { return Comparison(w, c, screen) })
 	goldenOf(t, "comparison.md", func(w io.Writer) error {
 		return ComparisonMarkdown(w, c, "compare.svg", "attune compare stage2 stage3b+TILE_N=64")
 	})

@@ -1,72 +1,117 @@
 package report
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
 
 	"attune/internal/run"
+	"attune/internal/terminal"
 )
 
 // Champions maps the id of a run to the architecture whose champion was promoted on it.
 type Champions map[string]string
 
-// Ladder writes runs as a table, in the given order. A row has the change from the parent, the
-// headline time, the speedup over the parent, the speedup over the first run on the same shape, and
-// the reason if the verdict is not merge.
-func Ladder(w io.Writer, runs []*run.Run, champions Champions, markdown bool) error {
-	first := runs[0]
+// Ladder writes runs as a table, in the given order. A row has the headline time, the speedup over
+// the parent and over the first run on the same shape. Below it are the change from the parent, and
+// the reason if the verdict is not merge. ids has the printed id of a run.
+func Ladder(w io.Writer, runs []*run.Run, champions Champions, ids func(id string) string, s terminal.Screen) error {
+	t := terminal.Table{Columns: []terminal.Column{
+		{Name: "stage"},
+		{Name: "parent", Optional: 3},
+		{Name: "shape", Optional: 2},
+		{Name: "time", Keep: true},
+		{Name: "speedup", Keep: true},
+		{Name: "required", Optional: 1},
+		{Name: "over " + runs[0].Variant, Keep: true, Optional: 4},
+		{Name: "registers", Optional: 6},
+		{Name: "shared", Optional: 5},
+		{Name: "verdict", Keep: true, Colour: verdictColour},
+		{Name: "run", Keep: true},
+	}}
+	names := newShortNames()
+	for _, r := range runs {
+		c := ladderCells(r, runs[0])
+		t.Rows = append(t.Rows, []string{
+			r.Variant, names.add(c.parent), c.shape, c.time, c.speedup, c.required, c.overFirst, c.registers, c.shared, string(r.Verdict), ids(r.ID),
+		})
+		var notes []string
+		if arch := champions[r.ID]; arch != "" {
+			notes = append(notes, "champion of "+arch)
+		}
+		if c.change != none {
+			notes = append(notes, c.change)
+		}
+		if c.why != none {
+			notes = append(notes, c.why)
+		}
+		t.Notes = append(t.Notes, notes)
+	}
+	var out bytes.Buffer
+	t.Write(&out, s)
+	names.write(&out, s, out.String())
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// LadderMarkdown writes the ladder as a Markdown table.
+func LadderMarkdown(w io.Writer, runs []*run.Run, champions Champions) error {
 	header := []string{
-		"stage", "parent", "change", "shape", "time", "over parent", "required", "over " + first.Variant,
+		"stage", "parent", "change", "shape", "time", "over parent", "required", "over " + runs[0].Variant,
 		"registers", "shared", "verdict", "run", "why",
 	}
 	var rows [][]string
 	for _, r := range runs {
-		rows = append(rows, ladderRow(r, first, champions))
+		c := ladderCells(r, runs[0])
+		verdict := string(r.Verdict)
+		if arch := champions[r.ID]; arch != "" {
+			verdict += ", champion of " + arch
+		}
+		rows = append(rows, []string{
+			r.Variant, c.parent, c.change, c.shape, c.time, c.speedup, c.required, c.overFirst, c.registers, c.shared, verdict, r.ID, c.why,
+		})
 	}
-	return table(w, header, rows, markdown)
+	return writeMarkdownTable(w, header, rows)
 }
 
-func ladderRow(r, first *run.Run, champions Champions) []string {
-	const none = "-"
-	known := func(text string) string {
-		if text == "" {
-			return none
-		}
-		return text
+// none stands for a figure that a run does not have.
+const none = "-"
+
+// ladderRow has the cells of a run in the ladder.
+type ladderRow struct {
+	parent, change, shape, time, speedup, required, overFirst, registers, shared, why string
+}
+
+func ladderCells(r, first *run.Run) ladderRow {
+	c := ladderRow{
+		parent: cmp.Or(r.Parent, none), change: cmp.Or(r.Change, none), why: cmp.Or(shortened(r.Cause()), none), time: notMeasured,
+		shape: none, speedup: none, required: none, overFirst: none, registers: none, shared: none,
 	}
-	shape, time, speedup, required, overFirst, registers, shared := none, notMeasured, none, none, none, none, none
 	if r.Build != nil {
-		registers, shared = fmt.Sprint(r.Build.Resources.Registers), fmt.Sprint(r.Build.Resources.SharedBytes())
+		c.registers, c.shared = fmt.Sprint(r.Build.Resources.Registers), fmt.Sprint(r.Build.Resources.SharedBytes())
 	}
 	if r.Parent != "" {
-		required = fmt.Sprintf("%.2fx", r.RequiredSpeedup)
+		c.required = fmt.Sprintf("%.2fx", r.RequiredSpeedup)
 	}
 	if r.Headline != nil {
-		shape, time = r.Headline.Shape, fmt.Sprintf("%.2f us", r.Headline.P50US)
+		c.shape, c.time = r.Headline.Shape, fmt.Sprintf("%.2f us", r.Headline.P50US)
 		if r.Speedup != nil {
-			speedup = fmt.Sprintf("%.2fx", r.Speedup.Ratio)
+			c.speedup = fmt.Sprintf("%.2fx", r.Speedup.Ratio)
 		}
 		if first.Headline != nil && first.Headline.Shape == r.Headline.Shape {
-			overFirst = fmt.Sprintf("%.1fx", first.Headline.P50US/r.Headline.P50US)
+			c.overFirst = fmt.Sprintf("%.1fx", first.Headline.P50US/r.Headline.P50US)
 		}
 	}
-	change := r.Change
 	if len(r.Parts) > 0 {
 		var variants []string
 		for _, p := range r.Parts {
 			variants = append(variants, p.Variant)
 		}
-		change = strings.Join(variants, ", ") + " by shape"
+		c.change = strings.Join(variants, ", ") + " by shape"
 	}
-	verdict := string(r.Verdict)
-	if arch := champions[r.ID]; arch != "" {
-		verdict += ", champion of " + arch
-	}
-	return []string{
-		r.Variant, known(r.Parent), known(change), shape, time, speedup, required, overFirst, registers, shared, verdict,
-		r.ID, known(shortened(r.Cause())),
-	}
+	return c
 }
 
 // shortened limits a line to the width of a cell. The record has all of it.

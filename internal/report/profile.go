@@ -9,21 +9,19 @@ import (
 
 	"attune/internal/profile"
 	"attune/internal/run"
+	"attune/internal/terminal"
 )
 
 // Profile writes the figures of one launch and the conclusions from them, for a terminal.
-func Profile(w io.Writer, variant string, p *profile.Profile) error {
+func Profile(w io.Writer, variant string, p *profile.Profile, s terminal.Screen) error {
 	out := &strings.Builder{}
-	fmt.Fprintf(out, "%s on %s, seed %d\n", variant, p.Shape, p.Seed)
+	s.Paragraph(out, "", fmt.Sprintf("%s on %s, seed %d", variant, p.Shape, p.Seed), 2)
 	header, rows := profileTable(p)
-	writeTable(out, "  ", header, rows)
+	figures := plainTable(header, rows)
+	figures.Indent = 2
+	figures.Write(out, s)
 	for _, sentence := range profileSentences(p) {
-		for i, part := range folded(sentence, len("  - ")) {
-			if i == 0 {
-				part = "- " + part
-			}
-			fmt.Fprintln(out, "  "+part)
-		}
+		s.Paragraph(out, "  - ", sentence, 4)
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
@@ -64,7 +62,7 @@ func ProfileMarkdown(w io.Writer, variant string, p *profile.Profile, plot strin
 	}
 	out.WriteString("\n")
 	header, rows := profileTable(p)
-	if err := table(out, header, rows, true); err != nil {
+	if err := writeMarkdownTable(out, header, rows); err != nil {
 		return err
 	}
 	out.WriteString("\n")

@@ -6,14 +6,16 @@ import (
 	"strings"
 
 	"attune/internal/run"
+	"attune/internal/terminal"
 )
 
 // Reproduction writes whether a run was reproduced: what was compared, and every difference.
-func Reproduction(w io.Writer, r *run.Reproduction) error {
+func Reproduction(w io.Writer, r *run.Reproduction, s terminal.Screen) error {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "%s repeated\n", r.Recorded)
 	line := func(name, outcome, format string, args ...any) {
-		fmt.Fprintf(out, "  %-12s %-13s %s\n", name, outcome, fmt.Sprintf(format, args...))
+		margin := fmt.Sprintf("  %-*s %-13s ", fieldWidth, name, outcome)
+		s.Paragraph(out, margin, fmt.Sprintf(format, args...), len(margin)+2)
 	}
 	if r.Code.Same {
 		line("code", "same", "%s", shortHash(r.Code.Repeated))
@@ -32,7 +34,8 @@ func Reproduction(w io.Writer, r *run.Reproduction) error {
 		}
 	}
 	if len(r.Times) > 0 {
-		timeLines(out, r)
+		line("time", timeRatio(r), "recorded over repeated; the sessions differ, so it decides nothing")
+		reproducedTimes(r).Write(out, s)
 	}
 	holds := "yes"
 	if !r.Holds {
@@ -42,7 +45,7 @@ func Reproduction(w io.Writer, r *run.Reproduction) error {
 	if r.Holds && r.CorrectnessOnly {
 		note = "correctness only: the record has times, and this device measures none"
 	}
-	fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("  %-12s %-13s %s", "holds", holds, note), " "))
+	line("holds", holds, "%s", note)
 	_, err := io.WriteString(w, out.String())
 	return err
 }
@@ -68,25 +71,29 @@ func outputsText(o run.OutputCheck) string {
 	return text
 }
 
-// timeLines writes the times of both runs, which were not interleaved.
-func timeLines(out *strings.Builder, r *run.Reproduction) {
-	ratio := "-"
-	if r.Time != nil {
-		ratio = fmt.Sprintf("%.3fx", r.Time.Ratio)
+func timeRatio(r *run.Reproduction) string {
+	if r.Time == nil {
+		return "-"
 	}
-	fmt.Fprintf(out, "  %-12s %-13s recorded over repeated; the sessions differ, so it decides nothing\n", "time", ratio)
-	var rows [][]string
-	for _, t := range r.Times {
+	return fmt.Sprintf("%.3fx", r.Time.Ratio)
+}
+
+// reproducedTimes has the times of both runs, which were not interleaved.
+func reproducedTimes(r *run.Reproduction) terminal.Table {
+	t := terminal.Table{Indent: 4, Columns: []terminal.Column{
+		{Name: "shape"}, {Name: "was us"}, {Name: "is us"}, {Name: "was/is"}, {Name: "95 % within the sessions", Optional: 1}, {Keep: true},
+	}}
+	for _, times := range r.Times {
 		counted := ""
-		if t.Benchmark {
+		if times.Benchmark {
 			counted = benchmarkWord
 		}
-		rows = append(rows, []string{
-			t.Shape, fmt.Sprintf("%.2f", t.RecordedUS), fmt.Sprintf("%.2f", t.RepeatedUS), fmt.Sprintf("%.3fx", t.Ratio.Ratio),
-			fmt.Sprintf("%.3f to %.3f", t.Ratio.Low, t.Ratio.High), counted,
+		t.Rows = append(t.Rows, []string{
+			times.Shape, fmt.Sprintf("%.2f", times.RecordedUS), fmt.Sprintf("%.2f", times.RepeatedUS), fmt.Sprintf("%.3fx", times.Ratio.Ratio),
+			fmt.Sprintf("%.3f to %.3f", times.Ratio.Low, times.Ratio.High), counted,
 		})
 	}
-	writeTable(out, "    ", []string{"shape", "was us", "is us", "was/is", "95 % within the sessions", ""}, rows)
+	return t
 }
 
 func orNone(text string) string {

@@ -292,7 +292,7 @@ func byShape(out *bytes.Buffer, b *run.Bench, columns []column, shapes []string,
 	}
 }
 
-// groupsThatFit splits columns of cells into tables of at most screenWidth. Each starts with the
+// groupsThatFit splits columns of cells into tables of at most documentWidth. Each starts with the
 // first column.
 func groupsThatFit(columns [][]string) [][][]string {
 	width := func(cells []string) int {
@@ -305,7 +305,7 @@ func groupsThatFit(columns [][]string) [][][]string {
 	var groups [][][]string
 	total := 0
 	for _, c := range columns[1:] {
-		if len(groups) == 0 || total+width(c) > screenWidth {
+		if len(groups) == 0 || total+width(c) > documentWidth {
 			groups = append(groups, [][]string{columns[0]})
 			total = width(columns[0]) + len("| |") - len(" | ") + 1
 		}

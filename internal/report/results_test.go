@@ -125,7 +125,7 @@ func TestResults(t *testing.T) {
 	text := ResultsMarkdown(someResults())
 	golden(t, "results.md", text)
 	for i, line := range strings.Split(string(text), "\n") {
-		if n := utf8.RuneCountInString(line); n > screenWidth {
+		if n := utf8.RuneCountInString(line); n > documentWidth {
 			t.Errorf("line %d has %d columns: %s", i+1, n, line)
 		}
 	}
@@ -174,7 +174,7 @@ func TestGroupsThatFit(t *testing.T) {
 		header, rows := transpose(group)
 		alignedTable(&out, header, rows)
 		line, _, _ := strings.Cut(out.String(), "\n")
-		if header[0] != "shape" || len(line) > screenWidth || !strings.Contains(line, "| shape      |") {
+		if header[0] != "shape" || len(line) > documentWidth || !strings.Contains(line, "| shape      |") {
 			t.Errorf("%d columns: %s", len(line), line)
 		}
 		total += len(header) - 1
@@ -192,7 +192,7 @@ func TestWrapCommand(t *testing.T) {
 	long := "attune bench stage7 --peer none --shapes " + strings.Repeat("32x32x512x64:causal,", 8) + "small --rounds 12 --launches 50 --seeds 0 --rest 100ms"
 	got := wrapCommand(long)
 	for line := range strings.Lines(got) {
-		if len(strings.TrimSuffix(line, "\n")) > screenWidth {
+		if len(strings.TrimSuffix(line, "\n")) > documentWidth {
 			t.Errorf("%d columns: %s", len(line), line)
 		}
 	}

@@ -23,12 +23,12 @@ func listItem(out *bytes.Buffer, text string) {
 	out.WriteString(wrapText(text, "- ", "  "))
 }
 
-// wrapText breaks a text between words into lines of at most screenWidth.
+// wrapText breaks a text between words into lines of at most documentWidth.
 func wrapText(text, first, rest string) string {
 	var out strings.Builder
 	line, empty := first, true
 	for _, word := range strings.Fields(text) {
-		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > screenWidth {
+		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > documentWidth {
 			out.WriteString(line + "\n")
 			line, empty = rest, true
 		}
@@ -63,8 +63,8 @@ func wrapMarkdown(text string) string {
 // line that continues a list begins in the first column, because a space would end the list.
 func wrapCommand(command string) string {
 	var out strings.Builder
-	for len(command) > screenWidth {
-		at := strings.LastIndexAny(command[:screenWidth-1], " ,")
+	for len(command) > documentWidth {
+		at := strings.LastIndexAny(command[:documentWidth-1], " ,")
 		if at < 0 {
 			break
 		}
@@ -94,7 +94,7 @@ func alignedTable(out *bytes.Buffer, header []string, rows [][]string) {
 	for _, w := range widths {
 		total += w + len("|  ")
 	}
-	if total > screenWidth {
+	if total > documentWidth {
 		clear(widths)
 	}
 	line := func(cells []string) {

@@ -13,10 +13,10 @@ func TestReusedResultsAreNamed(t *testing.T) {
 		r := passing()
 		r.MeasuredAs = as
 		var out strings.Builder
-		if err := Text(&out, r); err != nil {
+		if err := Text(&out, r, screen); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(out.String(), text) {
+		if words := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(words, text) { // the line is wrapped
 			t.Errorf("no line %q in\n%s", text, out.String())
 		}
 		if got := string(Markdown(r)); !strings.Contains(got, document) {
@@ -25,7 +25,7 @@ func TestReusedResultsAreNamed(t *testing.T) {
 	}
 	const id = "20261115-031521-stage6-0a1b2c"
 	check(&run.MeasuredAs{Run: id, Variant: "stage6", Times: true},
-		"\n  measured as  stage6, the same machine code: outputs and times are those of run "+id+"\n",
+		" measured as stage6, the same machine code: outputs and times are those of run "+id+" ",
 		"\nMeasured as stage6, the same machine code: outputs and times are those of run "+id+".\n")
 	check(&run.MeasuredAs{Run: id, Variant: "stage6"}, "code: outputs are those of run "+id, "code: outputs are those of run "+id)
 }

@@ -22,18 +22,18 @@ func selected() *run.Run {
 
 // A selection lists the shapes of its parts. The parts print the outputs.
 func TestSelection(t *testing.T) {
-	goldenOf(t, "selection.txt", func(w io.Writer) error { return Text(w, selected()) })
+	goldenOf(t, "selection.txt", func(w io.Writer) error { return Text(w, selected(), screen) })
 	text := Markdown(selected())
 	golden(t, "selection.md", text)
 	wholeTables(t, "selection", string(text))
-	goldenOf(t, "selection_ladder.txt", func(w io.Writer) error { return Ladder(w, []*run.Run{passing(), selected()}, nil, false) })
+	goldenOf(t, "selection_ladder.txt", func(w io.Writer) error { return Ladder(w, []*run.Run{passing(), selected()}, nil, shortID, screen) })
 }
 
 func TestPartOfASelection(t *testing.T) {
 	r := passing()
 	r.PartOf = "stage7"
 	var out strings.Builder
-	if err := Text(&out, r); err != nil {
+	if err := Text(&out, r, screen); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(out.String(), "\n  part of      stage7\n") || !strings.Contains(string(Markdown(r)), "It is a part of `stage7`") {
@@ -46,17 +46,17 @@ func TestBenchOfASelection(t *testing.T) {
 	b.Rows[1].Name, b.Rows[1].Variant = "stage7", "stage7a"
 	b.Rows[4].Name, b.Rows[4].Variant = "stage7", "stage7b"
 	b.Best[0].Variant, b.Best[1].Variant = "stage7", "stage7"
-	goldenOf(t, "bench_selection.txt", func(w io.Writer) error { return Bench(w, b, false) })
+	goldenOf(t, "bench_selection.txt", func(w io.Writer) error { return Bench(w, b, screen) })
 }
 
 func TestComparisonWithASelection(t *testing.T) {
 	c := someComparison()
 	c.Shapes[0].BVariant = "stage7a"
 	var out strings.Builder
-	if err := Comparison(&out, c, false); err != nil {
+	if err := Comparison(&out, c, screen); err != nil {
 		t.Fatal(err)
 	}
-	if want := c.Shapes[0].Shape + " (stage7a) "; !strings.Contains(out.String(), want) {
+	if want := "\n    " + c.A.Variant + " → stage7a\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("no %q in\n%s", want, out.String())
 	}
 }

@@ -6,67 +6,115 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"attune/internal/gate"
 	"attune/internal/ledger"
 	"attune/internal/run"
 	"attune/internal/tensor"
+	"attune/internal/terminal"
 )
 
-// Text writes one run for a terminal: the gates with their reasons and figures.
-func Text(w io.Writer, r *run.Run) error {
+// Text writes one run for people: a headline, the gates with their reasons, and the figures.
+func Text(w io.Writer, r *run.Run, s terminal.Screen) error {
 	out := &strings.Builder{}
-	fmt.Fprintf(out, "%s  %s  %s\n", r.Variant, r.Arch, deviceName(r))
-	gateLine(out, "resources", r.Gates.Resources, resourceLine(r), r.Reasons.Resources)
-	gateLine(out, "correctness", r.Gates.Correctness, correctnessLine(r), r.Reasons.Correctness)
-	if len(r.Correctness) > 0 && len(r.Parts) == 0 { // the parts of a selection have printed them
-		writeTable(out, "    ", textCorrectnessHeader, textCorrectnessRows(r))
-	}
-	gateLine(out, "performance", r.Gates.Performance, "", r.Reasons.Performance)
-	if len(r.Performance) > 0 {
-		header, rows := byVariant(r, textPerformanceHeader, textPerformanceRows(r))
-		const indent = "    "
-		writeTable(out, indent, header, rows)
-		for _, line := range append([]string{r.Requested.Timing}, timingLines(r)...) {
-			for _, part := range folded(line, len(indent)) {
-				fmt.Fprintln(out, indent+part)
-			}
-		}
-	}
-	gateLine(out, "profile", r.Gates.Profile, "", r.Reasons.Profile)
+	textHeadline(out, r, s)
+	gateLine(out, s, "resources", r.Gates.Resources, resourceLine(r), r.Reasons.Resources)
+	gateLine(out, s, "correctness", r.Gates.Correctness, correctnessLine(r), r.Reasons.Correctness)
+	gateLine(out, s, "performance", r.Gates.Performance, "", r.Reasons.Performance)
+	gateLine(out, s, "profile", r.Gates.Profile, "", r.Reasons.Profile)
 	if r.MeasuredAs != nil {
-		fmt.Fprintf(out, "  %-12s %s\n", "measured as", measuredAsText(r.MeasuredAs))
+		field(out, s, "measured as", measuredAsText(r.MeasuredAs))
 	}
-	textParts(out, r)
-	fmt.Fprintf(out, "  %-12s %s\n", "verdict", r.Verdict)
+	textParts(out, r, s)
 	if r.Reproduces != "" {
-		fmt.Fprintf(out, "  %-12s %s\n", "reproduces", r.Reproduces)
+		field(out, s, "reproduces", r.Reproduces)
 	}
 	if r.ID != "" {
-		fmt.Fprintf(out, "  %-12s %s\n", "run", r.ID)
+		field(out, s, "run", r.ID)
+	}
+	if len(r.Correctness) > 0 && len(r.Parts) == 0 { // the parts of a selection have their own
+		out.WriteString("\ncorrectness\n")
+		textTable(correctnessColumns, textCorrectnessRows(r)).Write(out, s)
+	}
+	if len(r.Performance) > 0 {
+		textPerformance(out, r, s)
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
 }
 
+// textHeadline writes the variant, the verdict, the speedup, the device and the date.
+func textHeadline(w *strings.Builder, r *run.Run, s terminal.Screen) {
+	names := newShortNames(r.Variant)
+	verdict := string(r.Verdict)
+	var parts []string
+	if r.Verdict == gate.ValidNegative {
+		parts = append(parts, " (slower than required; the experiment is valid)")
+	}
+	if r.Speedup != nil {
+		parts = append(parts, fmt.Sprintf(", %.3fx %s", r.Speedup.Ratio, names.add(r.Parent)))
+		if r.RequiredSpeedup > 0 {
+			parts = append(parts, fmt.Sprintf(" (%.2fx required)", r.RequiredSpeedup))
+		}
+	}
+	s.Paragraph(w, names.of(r.Variant)+": "+s.Paint(verdictColour(verdict), verdict), strings.Join(parts, ""), 2)
+	s.Paragraph(w, "", fmt.Sprintf("%s, %s, %s", deviceName(r), r.Arch, r.Time.UTC().Format("2006-01-02 15:04:05")), 2)
+	names.write(w, s, w.String())
+	fmt.Fprintln(w)
+}
+
+// fieldWidth is the width of the names before gates and other fields of a run.
+const fieldWidth = 12
+
+// field writes a named text.
+func field(w io.Writer, s terminal.Screen, name, text string) {
+	margin := fmt.Sprintf("  %-*s ", fieldWidth, name)
+	s.Paragraph(w, margin, text, len(margin)+2)
+}
+
 // textParts writes the parts of a selection, or the selection that a run is a part of.
-func textParts(w io.Writer, r *run.Run) {
-	const indent = 15
-	for i, p := range r.Parts {
-		name := ""
-		if i == 0 {
-			name = "parts"
-		}
-		part := fmt.Sprintf("%s, %s by run %s: %s", p.Variant, p.Verdict, p.Run, strings.Join(p.Shapes, " "))
-		for _, line := range folded(part, indent) {
-			fmt.Fprintf(w, "  %-12s %s\n", name, line)
-			name = ""
-		}
+func textParts(w io.Writer, r *run.Run, s terminal.Screen) {
+	name := "parts"
+	for _, p := range r.Parts {
+		field(w, s, name, fmt.Sprintf("%s, %s by run %s: %s", p.Variant, p.Verdict, shortID(p.Run), strings.Join(p.Shapes, " ")))
+		name = ""
 	}
 	if r.PartOf != "" {
-		fmt.Fprintf(w, "  %-12s %s\n", "part of", r.PartOf)
+		field(w, s, "part of", r.PartOf)
 	}
+}
+
+// textPerformance writes the times of a run and their conditions.
+func textPerformance(w *strings.Builder, r *run.Run, s terminal.Screen) {
+	fmt.Fprint(w, "\nperformance\n")
+	rows := textPerformanceRows(r)
+	columns := performanceColumns
+	names := newShortNames()
+	if len(r.Parts) > 0 {
+		columns = slices.Insert(slices.Clone(columns), 1, terminal.Column{Name: "variant"})
+		for i, row := range rows {
+			rows[i] = slices.Insert(row, 1, names.add(r.VariantOn(row[0])))
+		}
+	}
+	textTable(columns, rows).Write(w, s)
+	names.write(w, s, w.String())
+	for _, line := range append([]string{r.Requested.Timing}, timingLines(r)...) {
+		s.Paragraph(w, "  ", line, 4)
+	}
+}
+
+// textTable is a table below a heading.
+func textTable(columns []terminal.Column, rows [][]string) terminal.Table {
+	return terminal.Table{Indent: 2, Columns: columns, Rows: rows}
+}
+
+// plainTable is a table with all columns.
+func plainTable(header []string, rows [][]string) terminal.Table {
+	var columns []terminal.Column
+	for _, name := range header {
+		columns = append(columns, terminal.Column{Name: name, Keep: true})
+	}
+	return terminal.Table{Columns: columns, Rows: rows}
 }
 
 // byVariant adds the chosen variant to the rows of a selection, after the shape.
@@ -101,7 +149,7 @@ func statusWord(s gate.Status) string { return strings.ReplaceAll(string(s), "-"
 
 // gateLine writes a gate with its summary and reasons. The first of them is on the line of the
 // gate.
-func gateLine(w io.Writer, name string, status gate.Status, summary string, reasons []string) {
+func gateLine(w io.Writer, s terminal.Screen, name string, status gate.Status, summary string, reasons []string) {
 	var lines []string
 	if summary != "" {
 		lines = append(lines, summary)
@@ -113,41 +161,18 @@ func gateLine(w io.Writer, name string, status gate.Status, summary string, reas
 	if more := len(lines) - limit; more > 0 {
 		lines = append(lines[:limit], fmt.Sprintf("and %d more", more))
 	}
-	first := fmt.Sprintf("  %-12s %-13s ", name, statusWord(status))
 	if len(lines) == 0 {
 		lines = []string{""}
 	}
+	const statusWidth = 13
+	word := statusWord(status)
+	padding := strings.Repeat(" ", max(0, statusWidth-len(word)))
+	margin := fmt.Sprintf("  %-*s %s%s ", fieldWidth, name, s.Paint(statusColour(status), word), padding)
+	hang := 2 + fieldWidth + 1 + statusWidth + 1
 	for _, line := range lines {
-		for _, part := range folded(line, len(first)) {
-			fmt.Fprintln(w, strings.TrimRight(first+part, " "))
-			first = fmt.Sprintf("  %-12s %-13s ", "", "")
-		}
+		s.Paragraph(w, margin, line, hang+2)
+		margin = strings.Repeat(" ", hang)
 	}
-}
-
-// screenWidth is the width of printed reports in columns. Tables of long shapes or variants exceed
-// it.
-const screenWidth = 100
-
-// folded breaks a line between words to fit a screen, after a margin that the caller writes. The
-// lines after the first are indented.
-func folded(line string, margin int) []string {
-	const indent = "  "
-	width := screenWidth - margin
-	var parts []string
-	for len(line) > width {
-		at := strings.LastIndexByte(line[:width+1], ' ')
-		if at <= len(indent) { // the first word is longer than a line; the break comes after it
-			next := strings.IndexByte(line[width:], ' ')
-			if next < 0 {
-				break
-			}
-			at = width + next
-		}
-		parts = append(parts, line[:at])
-		line = indent + line[at+1:]
-	}
-	return append(parts, line)
 }
 
 func resourceLine(r *run.Run) string {
@@ -237,8 +262,19 @@ func correctnessRows(r *run.Run) [][]string {
 	return rows
 }
 
-// A report for a terminal has fewer columns than Markdown, to fit the screen.
-var textCorrectnessHeader = []string{"shape", "inputs", "seed", "max_err", "limit", "mean_err", "limit", "bad", "worst at", ""}
+// correctnessColumns are those of a report for people. Markdown has more.
+var correctnessColumns = []terminal.Column{
+	{Name: "shape"},
+	{Name: "inputs"},
+	{Name: "seed"},
+	{Name: "max_err", Keep: true},
+	{Name: "max_err limit"},
+	{Name: "mean_err", Optional: 1},
+	{Name: "mean_err limit", Optional: 3},
+	{Name: "bad"},
+	{Name: "worst at", Optional: 2},
+	{Name: "", Colour: wordColour},
+}
 
 func textCorrectnessRows(r *run.Run) [][]string {
 	const cosine, worst = 8, 9 // columns of Markdown
@@ -287,8 +323,17 @@ func performanceRows(r *run.Run) [][]string {
 	return rows
 }
 
-var textPerformanceHeader = []string{
-	"shape", "p50 us", "p99 us", "single us", "TFLOP/s", "parent us", "speedup", "95 % interval", "",
+// performanceColumns are those of a report for people. Markdown has more.
+var performanceColumns = []terminal.Column{
+	{Name: "shape"},
+	{Name: "p50 us", Keep: true},
+	{Name: "p99 us", Optional: 4},
+	{Name: "single us", Optional: 3},
+	{Name: "TFLOP/s", Keep: true},
+	{Name: "parent us", Optional: 2},
+	{Name: "speedup", Keep: true},
+	{Name: "95 % interval", Optional: 1},
+	{Name: "", Keep: true},
 }
 
 func textPerformanceRows(r *run.Run) [][]string {
@@ -299,21 +344,50 @@ func textPerformanceRows(r *run.Run) [][]string {
 	return rows
 }
 
-// writeTable aligns columns, without spaces at the ends of lines.
-func writeTable(w io.Writer, indent string, header []string, rows [][]string) {
-	var aligned strings.Builder
-	table := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
-	for _, row := range append([][]string{header}, rows...) {
-		fmt.Fprintln(table, indent+strings.Join(row, "\t"))
+// History writes runs as a table, one line each, in the given order. ids has the printed id of a run.
+func History(w io.Writer, entries []ledger.Entry, champions Champions, ids func(id string) string, s terminal.Screen) error {
+	t := terminal.Table{Columns: []terminal.Column{
+		{Name: "run"},
+		{Name: "date", Keep: true, Optional: 6},
+		{Name: "variant", Keep: true},
+		{Name: "verdict", Keep: true, Colour: verdictColour},
+		{Name: "device", Optional: 5},
+		{Name: "shape", Optional: 4},
+		{Name: "p50 us", Keep: true},
+		{Name: "speedup", Keep: true, Optional: 1},
+		{Name: "champion", Keep: true, Optional: 2},
+	}}
+	names := newShortNames()
+	marked := slices.ContainsFunc(entries, func(e ledger.Entry) bool { return champions[e.ID] != "" })
+	for _, e := range entries {
+		row := append([]string{ids(e.ID), e.Time.Format("2006-01-02 15:04"), names.add(e.Variant), e.Verdict}, historyFigures(e)...)
+		t.Rows = append(t.Rows, append(row, champions[e.ID]))
 	}
-	table.Flush()
-	for line := range strings.Lines(aligned.String()) {
-		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
+	if !marked {
+		last := len(t.Columns) - 1
+		t.Columns = t.Columns[:last]
 	}
+	var out bytes.Buffer
+	t.Write(&out, s)
+	names.write(&out, s, out.String())
+	_, err := w.Write(out.Bytes())
+	return err
 }
 
-// History writes the entries of a ledger as a table, in the given order.
-func History(w io.Writer, entries []ledger.Entry, champions Champions, markdown bool) error {
+// historyFigures are the device, the shape, the time and the speedup of a run.
+func historyFigures(e ledger.Entry) []string {
+	figures := []string{e.Device, "-", "-", "-"}
+	if e.Headline.P50US != nil {
+		figures[1], figures[2] = e.Headline.Shape, fmt.Sprintf("%.2f", *e.Headline.P50US)
+	}
+	if e.Headline.ParentRatio != nil {
+		figures[3] = fmt.Sprintf("%.3fx", *e.Headline.ParentRatio)
+	}
+	return figures
+}
+
+// HistoryMarkdown writes runs as a Markdown table, in the given order.
+func HistoryMarkdown(w io.Writer, entries []ledger.Entry, champions Champions) error {
 	header := []string{"run", "variant", "device", "verdict", "shape", "p50 us", "over parent"}
 	marked := slices.ContainsFunc(entries, func(e ledger.Entry) bool { return champions[e.ID] != "" })
 	if marked {
@@ -321,29 +395,19 @@ func History(w io.Writer, entries []ledger.Entry, champions Champions, markdown 
 	}
 	var rows [][]string
 	for _, e := range entries {
-		row := []string{e.ID, e.Variant, e.Device, e.Verdict, "-", "-", "-"}
-		if e.Headline.P50US != nil {
-			row[4], row[5] = e.Headline.Shape, fmt.Sprintf("%.2f", *e.Headline.P50US)
-		}
-		if e.Headline.ParentRatio != nil {
-			row[6] = fmt.Sprintf("%.3fx", *e.Headline.ParentRatio)
-		}
+		figures := historyFigures(e)
+		row := append([]string{e.ID, e.Variant, figures[0], e.Verdict}, figures[1:]...)
 		if marked {
 			row = append(row, champions[e.ID])
 		}
 		rows = append(rows, row)
 	}
-	return table(w, header, rows, markdown)
+	return writeMarkdownTable(w, header, rows)
 }
 
-// table writes rows as text or as Markdown.
-func table(w io.Writer, header []string, rows [][]string, markdown bool) error {
+func writeMarkdownTable(w io.Writer, header []string, rows [][]string) error {
 	var out bytes.Buffer
-	if markdown {
-		markdownTable(&out, header, rows)
-	} else {
-		writeTable(&out, "", header, rows)
-	}
+	markdownTable(&out, header, rows)
 	_, err := w.Write(out.Bytes())
 	return err
 }

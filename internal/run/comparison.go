@@ -3,6 +3,8 @@ package run
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"attune/internal/device"
 	"attune/internal/measure"
@@ -72,8 +74,9 @@ func geometricMean(all []measure.Speedup) measure.Speedup {
 
 // CompareRecorded compares the samples of two recorded runs on their common shapes. The samples
 // were not interleaved, so the interval does not include what changed between the runs, and there
-// is no control. The caller gives the noise floor instead.
-func CompareRecorded(a, b *Run, floor float64) (*Comparison, error) {
+// is no control. The caller gives the noise floor instead. Only the given shapes are compared; nil
+// means all.
+func CompareRecorded(a, b *Run, floor float64, shapes []string) (*Comparison, error) {
 	if a.Requested.L2 != b.Requested.L2 {
 		return nil, fmt.Errorf("run %s was timed with L2 %s and run %s with L2 %s; their times cannot be compared",
 			a.ID, a.Requested.L2, b.ID, b.Requested.L2)
@@ -86,13 +89,16 @@ func CompareRecorded(a, b *Run, floor float64) (*Comparison, error) {
 	var all []measure.Comparison
 	for _, x := range a.Samples {
 		for _, y := range b.Samples {
-			if x.Shape != y.Shape || len(x.Variant.Seconds) == 0 || len(y.Variant.Seconds) == 0 {
+			if x.Shape != y.Shape || shapes != nil && !slices.Contains(shapes, x.Shape) || len(x.Variant.Seconds) == 0 || len(y.Variant.Seconds) == 0 {
 				continue
 			}
 			s := compareSamples(x, y, floor)
 			all = append(all, s.Comparison)
 			c.Shapes = append(c.Shapes, s)
 		}
+	}
+	if len(c.Shapes) == 0 && shapes != nil {
+		return nil, fmt.Errorf("runs %s and %s were not both timed on any of the shapes %s", a.ID, b.ID, strings.Join(shapes, ", "))
 	}
 	if len(c.Shapes) == 0 {
 		return nil, fmt.Errorf("runs %s and %s have no common shape that both were timed on", a.ID, b.ID)

@@ -37,12 +37,36 @@ func TestCompareRecordedNeedsOneL2(t *testing.T) {
 	samples := []Samples{{Shape: "S", Variant: device.Series{Seconds: []float64{1, 1, 1, 9}, Readings: make([]device.Reading, 4)}}}
 	samples[0].Variant.Readings[3].Throttled = []string{"power cap"}
 	old, cold := &Run{ID: "old", Samples: samples}, &Run{ID: "new", Samples: samples, Requested: Requested{L2: Cold}}
-	if _, err := CompareRecorded(old, cold, 0.05); err == nil || !strings.Contains(err.Error(), "run old was timed with L2 warm and run new with L2 cold") {
+	if _, err := CompareRecorded(old, cold, 0.05, nil); err == nil || !strings.Contains(err.Error(), "run old was timed with L2 warm and run new with L2 cold") {
 		t.Errorf("got %v", err)
 	}
-	c, err := CompareRecorded(old, old, 0.05)
+	c, err := CompareRecorded(old, old, 0.05, nil)
 	if err != nil || c.L2 != Warm || c.Shapes[0].Rounds != 3 || c.Shapes[0].Monitored.Throttled != 2 || c.Shapes[0].P != 1 {
 		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+func TestCompareRecordedOnSomeShapes(t *testing.T) {
+	series := device.Series{Seconds: []float64{1, 1, 1, 1}}
+	r := &Run{ID: "old", Samples: []Samples{{Shape: "S", Variant: series}, {Shape: "T", Variant: series}}}
+	for _, test := range []struct{ shapes, want []string }{
+		{nil, []string{"S", "T"}},
+		{[]string{"T", "U"}, []string{"T"}},
+	} {
+		c, err := CompareRecorded(r, r, 0.05, test.shapes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, s := range c.Shapes {
+			got = append(got, s.Shape)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("shapes %q: got %q", test.shapes, got)
+		}
+	}
+	if _, err := CompareRecorded(r, r, 0.05, []string{"U"}); err == nil || !strings.Contains(err.Error(), "were not both timed on any of the shapes U") {
+		t.Errorf("got %v", err)
 	}
 }
 

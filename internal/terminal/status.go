@@ -8,8 +8,6 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/term"
 )
 
 // Status is a status line. A nil Status writes nothing.
@@ -25,15 +23,11 @@ type Status struct {
 
 // NewStatus returns a status line on a terminal, or nil if file is not a terminal or a dumb one.
 func NewStatus(file *os.File) *Status {
-	fd := int(file.Fd())
-	if !term.IsTerminal(fd) || os.Getenv("TERM") == "dumb" {
+	if _, ok := terminalWidth(file); !ok || os.Getenv("TERM") == "dumb" {
 		return nil
 	}
 	return &Status{out: file, width: func() int {
-		width, _, err := term.GetSize(fd)
-		if err != nil || width < 10 {
-			return 80
-		}
+		width, _ := terminalWidth(file)
 		return width
 	}}
 }
@@ -89,13 +83,18 @@ func fit(text string, limit int) string {
 	return string(line)
 }
 
-// Clear removes the line. Call it before other output and at the end.
+// Clear removes the line. Writers of the status call it before each write; call it at the end.
 func (s *Status) Clear() {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.clear()
+}
+
+// clear removes the line. The caller holds the mutex.
+func (s *Status) clear() {
 	if s.pending != nil {
 		s.pending.Stop()
 		s.pending = nil
