@@ -67,6 +67,8 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 		return failed.code
 	case !a.started, errors.As(err, &usage), errors.As(err, &request):
 		return exitUsage
+	case device.Classify(err) == device.KernelTimeout:
+		return exitTimeout
 	case errors.As(err, &refused):
 		return exitResources
 	case errors.As(err, &wrong), errors.As(err, &notPassed):
