@@ -34,7 +34,10 @@ func (l *Lab) startBuilds(ctx context.Context, arch string, variants ...spec.Var
 			return nil, err
 		}
 		image, _, err := l.Builder.Build(ctx, Target(l.Kernel, v, arch))
-		return image, err
+		if err != nil {
+			return nil, err
+		}
+		return image, checkParameters(image)
 	}
 	for _, v := range variants {
 		b.start(v)

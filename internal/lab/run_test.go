@@ -265,11 +265,13 @@ func TestTimeoutIsNotMeasured(t *testing.T) {
 		rows                int
 	}{
 		"a launch": {
-			behaviour{launch: second}, "not-measured pass/not-measured/not-measured/not-measured",
+			behaviour{launch: second},
+			"not-measured pass/not-measured/not-measured/not-measured",
 			"1x2x40x64 seed 1: no result within 1m0s", "the correctness check exceeded its time limit", 1,
 		},
 		"a timing": {
-			behaviour{timing: limit}, "not-measured pass/pass/not-measured/not-measured",
+			behaviour{timing: limit},
+			"not-measured pass/pass/not-measured/not-measured",
 			"", "timing 1x2x40x64 interleaved with stage1+USE_CP_ASYNC=0: no result within 1m0s", 12,
 		},
 		"a launch after a wrong output": {
