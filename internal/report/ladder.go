@@ -1,6 +1,7 @@
 package report
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -24,7 +25,7 @@ func Ladder(w io.Writer, runs []*run.Run, champions Champions, markdown bool) er
 	for _, r := range runs {
 		rows = append(rows, ladderRow(r, first, champions))
 	}
-	return table(w, header, rows, markdown)
+	return errors.Join(table(w, header, rows, markdown), verdictNote(w, rows, 10))
 }
 
 func ladderRow(r, first *run.Run, champions Champions) []string {

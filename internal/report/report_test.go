@@ -335,11 +335,22 @@ func TestValidNegative(t *testing.T) {
 		"ladder":   printed(t, func(w *bytes.Buffer) error { return Ladder(w, []*run.Run{r}, nil, false) }),
 		"markdown": string(Markdown(r)),
 	} {
-		for _, want := range []string{cause, "valid-negative", "12.35"} {
+		for _, want := range []string{cause, "valid-negative", "slower than required; the experiment is valid", "12.35"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s does not have %q:\n%s", name, want, text)
 			}
 		}
+	}
+	for verdict, explained := range map[gate.Verdict]bool{gate.ValidNegative: true, gate.Merge: false} {
+		text := printed(t, func(w *bytes.Buffer) error { return History(w, []ledger.Entry{{Verdict: string(verdict)}}, nil, false) })
+		if strings.Contains(text, "\nvalid-negative: slower than required; the experiment is valid\n") != explained {
+			t.Errorf("the history with %s is:\n%s", verdict, text)
+		}
+	}
+	// A profile takes no times.
+	r.Gates.Performance, r.Gates.Profile = gate.NotMeasured, gate.Fail
+	if text := string(Markdown(r)); !strings.Contains(text, "valid-negative (no unit near its limit; the experiment is valid)") {
+		t.Errorf("the report of a profile is:\n%s", text)
 	}
 }
 

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -39,7 +40,7 @@ func Text(w io.Writer, r *run.Run) error {
 		fmt.Fprintf(out, "  %-12s %s\n", "measured as", measuredAsText(r.MeasuredAs))
 	}
 	textParts(out, r)
-	fmt.Fprintf(out, "  %-12s %s\n", "verdict", r.Verdict)
+	fmt.Fprintf(out, "  %-12s %s\n", "verdict", verdictText(r))
 	if r.Reproduces != "" {
 		fmt.Fprintf(out, "  %-12s %s\n", "reproduces", r.Reproduces)
 	}
@@ -58,7 +59,7 @@ func textParts(w io.Writer, r *run.Run) {
 		if i == 0 {
 			name = "parts"
 		}
-		part := fmt.Sprintf("%s, %s by run %s: %s", p.Variant, p.Verdict, p.Run, strings.Join(p.Shapes, " "))
+		part := fmt.Sprintf("%s, %s by run %s: %s", p.Variant, p.Verdict.Explained(), p.Run, strings.Join(p.Shapes, " "))
 		for _, line := range folded(part, indent) {
 			fmt.Fprintf(w, "  %-12s %s\n", name, line)
 			name = ""
@@ -333,7 +334,7 @@ func History(w io.Writer, entries []ledger.Entry, champions Champions, markdown 
 		}
 		rows = append(rows, row)
 	}
-	return table(w, header, rows, markdown)
+	return errors.Join(table(w, header, rows, markdown), verdictNote(w, rows, 3))
 }
 
 // table writes rows as text or as Markdown.
