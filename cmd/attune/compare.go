@@ -46,14 +46,9 @@ with A a second time as a control, after both have given correct outputs. The
 ratio is the median over pairs of rounds. "Faster" and "slower" need the whole
 interval beyond the noise floor: 1 %, or the difference of the control if that
 is larger. "Same" needs it within 1 %. Rounds are added while the verdict is
-ambiguous, up to --most. The table also has benchstat's figures: the interval of
-each median, and a p-value that treats the samples as two independent sets.
+ambiguous, up to --most.
 
-Where the float64 reference would take minutes (2e10 multiply-adds), the outputs
-are checked on a sample of their rows, which the table reports.
-
-A selection runs each shape with the variant that its table chooses, which is
-printed beside the shape.
+A selection runs each shape with the variant that its table chooses.
 
 Two recorded runs (ids, or latest) are compared by their recorded samples. They
 were not interleaved, and the noise floor is 5 %.

@@ -35,8 +35,7 @@ decide nothing. The new run is recorded, with the id of the old one.
 
 A run of a GPU can be repeated with --device sim, for correctness only. The
 simulator is slow: --shapes selects some of the shapes. RUN is written as for
-show. The exit code is 0 if the run holds, 3 if it does not, and 20 if it needs
-a GPU and there is none.`,
+show.`,
 		Example: "  attune reproduce latest\n  attune reproduce 30323b --ledger results --device sim --shapes small",
 		Args:    exactly("RUN", "latest"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.reproduce(cmd.Context(), o, args[0]) },

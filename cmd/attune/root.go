@@ -31,17 +31,9 @@ func (a *app) rootCommand() *cobra.Command {
 		Use:   "attune",
 		Short: "a lab for GPU kernels: build, check, time, compare, profile, record",
 		Long: `attune takes a kernel variant from its source to a verdict: does it fit the
-chip, is it correct, is it faster.
-
-A variant is a stage, or a stage with other knob values:
-  stage2, stage2+TILE_N=32+USE_XOR_SWIZZLE=1
-A shape is a name from the spec, or BxHxSxD with options:
-  mission, 1x8x512x64, 1x8x512x64:causal, 1x8x128x64:kv=512,
-  1x8x512x64:kvheads=2
-` + exitText,
+chip, is it correct, is it faster.`,
 		Example: `  attune run                   every stage, on the GPU or else on the simulator
   attune run stage2 --shapes mission --seeds 0
-  attune build stage2 --arch sm_89 --emit ptx,cubin,log -o out
   attune sim race.json         any PTX kernel on the simulator
   attune doctor                what attune can do on this machine`,
 		Version:       version(),
@@ -50,11 +42,10 @@ A shape is a name from the spec, or BxHxSxD with options:
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.kernelDir, "kernel", "", "`folder` with a kernel.toml (default: kernels/sdpa here, else the kernel in the program)")
-	flags.StringVar(&a.ledgerDir, "ledger", "", "`folder` of the ledger (default: ATTUNE_LEDGER, else .attune)")
+	flags.StringVar(&a.kernelDir, "kernel", "", "`folder` of a kernel.toml (default: kernels/sdpa, else built in)")
+	flags.StringVar(&a.ledgerDir, "ledger", "", "`folder` of the records (default: ATTUNE_LEDGER, else .attune)")
 	flags.BoolVar(&a.json, "json", false, "print one JSON document")
 	root.SetFlagErrorFunc(flagError)
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages", "Flags.FlagUsagesWrapped 80"))
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.started = true }
 	root.AddCommand(
 		a.runCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.simCommand(),
@@ -62,11 +53,8 @@ A shape is a name from the spec, or BxHxSxD with options:
 		a.promoteCommand(), a.rollbackCommand(), a.reproduceCommand(),
 		a.toolchainCommand(), a.doctorCommand(), a.versionCommand(), a.serverCommand(),
 	)
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
-	for _, command := range root.Commands() {
-		completeHelp(command)
-	}
+	addHelp(root)
+	a.addCompletions(root)
 	return root
 }
 
@@ -113,20 +101,6 @@ func flagError(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; did you mean --%s?", err, nearest)
 	}
 	return fmt.Errorf("%w; `%s --help` lists the flags", err, cmd.CommandPath())
-}
-
-// completeHelp adds an example and the exit codes to the help of a command and its subcommands.
-func completeHelp(cmd *cobra.Command) {
-	if cmd.Long == "" {
-		cmd.Long = strings.ToUpper(cmd.Short[:1]) + cmd.Short[1:] + "."
-	}
-	cmd.Long = strings.TrimSpace(cmd.Long) + "\n" + exitText
-	if cmd.Example == "" {
-		cmd.Example = "  " + cmd.CommandPath()
-	}
-	for _, sub := range cmd.Commands() {
-		completeHelp(sub)
-	}
 }
 
 // status is the status line, or nil if standard error is not a file.
