@@ -181,6 +181,7 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 				return usageError{unknownTopic(cmd, rest[0])}
 			}
 			cmd.InitDefaultHelpFlag()
+			cmd.InitDefaultVersionFlag()
 			return cmd.Help()
 		},
 	}

@@ -42,8 +42,8 @@ chip, is it correct, is it faster.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.kernelDir, "kernel", "", "`folder` of a kernel.toml (default: kernels/sdpa, else built in)")
-	flags.StringVar(&a.ledgerDir, "ledger", "", "`folder` of the records (default: ATTUNE_LEDGER, else .attune)")
+	flags.StringVar(&a.kernelDir, "kernel", "", "`folder` of the kernel (default: kernels/sdpa, or built in)")
+	flags.StringVar(&a.ledgerDir, "ledger", "", "`folder` of records (default: ATTUNE_LEDGER, or .attune)")
 	flags.BoolVar(&a.json, "json", false, "print one JSON document")
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.started = true }
