@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tensor"
+	"attune/internal/toolchain"
 )
 
 type reproduceOptions struct {
@@ -62,6 +64,9 @@ func (a *app) reproduce(ctx context.Context, o reproduceOptions, ref string) err
 		return err
 	}
 	request, err := o.request(kernel, recorded)
+	if _, _, unknown := named(kernel, []string{recorded.Variant}); err != nil && unknown != nil {
+		return fmt.Errorf("%w\n%s", err, a.sourcesOf(ctx, recorded))
+	}
 	if err != nil {
 		return err
 	}
@@ -80,7 +85,55 @@ func (a *app) reproduce(ctx context.Context, o reproduceOptions, ref string) err
 	if err != nil {
 		return interruptedWith(ctx, err, nothing)
 	}
-	return a.printReproduction(lab.CompareRepeated(kernel, recorded, repeated), repeated)
+	found := lab.CompareRepeated(kernel, recorded, repeated)
+	if err := a.printReproduction(found, repeated); err != nil {
+		if sourcesChanged(found, recorded, repeated) && !a.json {
+			fmt.Fprintf(a.stderr, "attune: %s\n", a.sourcesOf(ctx, recorded))
+		}
+		return err
+	}
+	return nil
+}
+
+// sourcesChanged reports whether other sources may explain other machine code. The record of a
+// selection has no hash of the sources.
+func sourcesChanged(found *run.Reproduction, recorded, repeated *run.Run) bool {
+	if found.Code.Same {
+		return false
+	}
+	return recorded.Build == nil || repeated.Build == nil || recorded.Build.SourceHash != repeated.Build.SourceHash
+}
+
+// sourcesOf says which commit has the sources of a run, and which commands repeat the run with
+// them. A work tree of its own leaves the present one and its ledger as they are.
+func (a *app) sourcesOf(ctx context.Context, recorded *run.Run) string {
+	if recorded.GitSHA == "" {
+		return fmt.Sprintf("run %s was made outside a git repository; its sources are not recorded", recorded.ID)
+	}
+	commit := recorded.GitSHA[:min(12, len(recorded.GitSHA))]
+	text := fmt.Sprintf("run %s was made from commit %s", recorded.ID, recorded.GitSHA)
+	if recorded.Git.Dirty {
+		text += " with uncommitted changes, which are not recorded"
+	}
+	command := "attune reproduce " + recorded.ID
+	if a.ledgerDir != "" {
+		command += " --ledger " + a.ledgerDir
+	}
+	tree := "../at-" + commit
+	return fmt.Sprintf("%s; to repeat it with these sources:\n  git worktree add %s %s\n  %s --kernel %s",
+		text, tree, commit, command, filepath.Join(tree, a.kernelPrefix(ctx)))
+}
+
+// kernelPrefix is the path of the kernel's folder in its repository.
+func (a *app) kernelPrefix(ctx context.Context) string {
+	path := a.kernelPath()
+	if path == "" {
+		return defaultKernelPath
+	}
+	if prefix := toolchain.RepositoryPath(ctx, path); prefix != "" {
+		return prefix
+	}
+	return path
 }
 
 // request repeats the run.
