@@ -53,7 +53,8 @@ func (a *app) git(ctx context.Context) toolchain.Git {
 	if path := a.kernelPath(); path != "" {
 		return toolchain.ReadGit(ctx, path)
 	}
-	return builtFrom()
+	g, _ := builtFrom()
+	return g
 }
 
 // builder builds images with the machine's compiler. Without one it has the shipped images, and the
