@@ -182,7 +182,7 @@ func (a *attempt) runGates(ctx context.Context, known measurements) error {
 // fails this gate.
 func (a *attempt) resources() error {
 	a.step("building", 0, 0)
-	image, err := a.builds.image(a.variant)
+	image, err := a.builds.launchable(a.variant)
 	var refused *toolchain.CompileError
 	switch {
 	case errors.As(err, &refused):
@@ -410,7 +410,7 @@ func (a *attempt) parentImage() (*toolchain.Image, error) {
 	if a.parent == nil {
 		return nil, nil
 	}
-	image, err := a.builds.image(*a.parent)
+	image, err := a.builds.launchable(*a.parent)
 	if err != nil {
 		return nil, fmt.Errorf("the parent %s: %w", a.parent, err)
 	}
