@@ -14,15 +14,35 @@ ASSEMBLY := ./internal/sim/... ./internal/cases ./internal/device/sim ./internal
 COVERAGE := 97
 NEEDS_GPU := internal/device/cuda/
 
+# The version of a release, from the source unless another is given.
+VERSION ?= $(shell sed -n 's/^var release = "\(.*\)"/\1/p' cmd/attune/version.go)
+
+# What `attune version` reports. The Go tool records a commit too, but not in a git worktree, and not with GOFLAGS=-buildvcs=false.
+STAMP = -X main.release=$(VERSION) -X main.branch=$(shell git rev-parse --abbrev-ref HEAD) -X main.commit=$(shell git rev-parse HEAD) \
+	-X main.date=$(shell TZ=UTC git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ) \
+	-X main.dirty=$(shell test -z "$$(git status --porcelain --untracked-files=no)" && echo false || echo true)
+
 START := $(shell date +%s)
 
-.PHONY: help build check test tools style format unit coverage plain race bench fuzz ship docs gpu-tests clean
+.PHONY: help build release check test tools style format unit coverage plain race bench fuzz ship docs gpu-tests clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## the program, with the revision it is built from
-	$(GO) build -buildvcs=true -ldflags "-X main.branch=$$(git rev-parse --abbrev-ref HEAD)" -o bin/attune ./cmd/attune
+	$(GO) build -buildvcs=false -ldflags "$(STAMP)" -o bin/attune ./cmd/attune
+
+# The binaries have no cgo and no other libraries than the loader of libc, with which they open the CUDA driver (dlopen).
+release: ## binaries without cgo for linux amd64 and arm64, with checksums, in dist/
+	rm -rf dist
+	mkdir -p dist
+	@for arch in amd64 arm64; do \
+		echo "dist/attune-$(VERSION)-linux-$$arch"; \
+		GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false -ldflags "-s -w $(STAMP)" \
+			-o dist/attune-$(VERSION)-linux-$$arch ./cmd/attune || exit 1; \
+	done
+	cd dist && sha256sum attune-* > SHA256SUMS
+	cat dist/SHA256SUMS
 
 check: format ## format, vet and the short tests: no network, no NVIDIA compiler
 	$(GO) test -short -vet=all ./...
@@ -82,4 +102,4 @@ gpu-tests: ## test binaries for a machine with a GPU and no Go
 	$(GO) test -c -o bin/cases.test ./internal/cases # to be run in internal/cases
 
 clean:
-	rm -rf bin coverage.out coverage.nogpu.out
+	rm -rf bin dist coverage.out coverage.nogpu.out

@@ -38,8 +38,7 @@ kind of arithmetic.
   recipes   none        E4M3 with one descale factor per head
             per-tensor  one factor for all heads
             smooth-k    subtract the mean over the keys from each channel of K
-            hadamard    rotate Q and K: random signs, then a Walsh-Hadamard
-                        transform
+            hadamard    rotate Q and K: random signs, then Walsh-Hadamard
             or several of them, joined by +
   inputs    normal      Q, K and V from N(0, 1)
             outliers    N(0, 100) added to one element in a thousand
@@ -48,12 +47,9 @@ kind of arithmetic.
             peaked      queries 16 times as large
             rising      scores that grow from key to key
             low         the same, from far below zero
-  figures   RMSE; relative: RMSE over the root mean square of the reference;
-            the largest error; the cosine of all rows together, and of the
-            worst row
 
-Where float64 would take minutes (2e10 multiply-adds), the errors are those of a
-sample of the query rows, which the table reports.`,
+The table reports when only a sample of the query rows was computed, because
+float64 would take minutes for all of them (2e10 multiply-adds).`,
 		Example: `  attune accuracy
   attune accuracy stage2 --inputs outliers --recipe none,hadamard
   attune accuracy --lengths 512,2048,8192,16384,65536 --inputs positive
@@ -63,11 +59,11 @@ sample of the query rows, which the table reports.`,
 	f := cmd.Flags()
 	f.StringVar(&o.inputs, "inputs", "normal,outliers,biased,positive", "distributions, with commas")
 	f.StringVar(&o.recipes, "recipe", "none,smooth-k,hadamard,smooth-k+hadamard", "recipes, with commas")
-	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: 1x8x512 and 1x8x2048 on a GPU, else 1x2x128)")
-	f.StringVar(&o.lengths, "lengths", "", "one head of each of these lengths, with commas, instead of --shapes")
-	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas; their errors are combined (default: the spec's for the device)")
+	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: few and small)")
+	f.StringVar(&o.lengths, "lengths", "", "one head of each of these lengths, with commas")
+	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas (default: the spec's)")
 	f.BoolVar(&o.host, "host", false, "also, or without a variant only, E4M3 products computed on the host")
-	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's, or the newest of the stage)")
+	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's, else the newest)")
 	o.device.flags(f)
 	return cmd
 }

@@ -43,30 +43,22 @@ func (a *app) benchCommand() *cobra.Command {
 backends of PyTorch's scaled_dot_product_attention (torch-flash, torch-cudnn,
 torch-efficient, torch-math), and FlashAttention-3 on E4M3 if
 flash_attn_interface can be imported (fa3-fp8). Without a variant it times every
-stage that the device can run. A selection (see ` + "`attune list selections`" + `) has a
-row of its own, with the chosen variant beside its name.
+stage that the device can run. A selection has a row of its own.
 
 Peers run in your own Python: --python, else ATTUNE_PYTHON, else python3 in
-PATH. Their inputs are the values of our FP8 inputs. Their times are taken as
-ours are, with CUDA graphs of equal length, interleaved with ours. All outputs
-are compared with the same float64 reference; where that would take minutes, on
-a sample of the rows, which the table reports. A wrong output is marked WRONG
-and not timed. A peer that is missing, refuses a shape, hangs or gives invalid
-replies is skipped with a line on standard error. That fails nothing.
+PATH. Their inputs are the values of our FP8 inputs, and their times are taken
+as ours are, interleaved. All outputs are compared with the same float64
+reference. A wrong output is marked WRONG and not timed. A peer that is missing,
+refuses a shape or hangs is skipped with a line on standard error.
 
-A sample is a graph with launches for 5 ms, at most 50; a peer's has as many as
-ours. The start of a graph takes 4 to 5 us on an H200 and is shared by its
-launches, so times from graphs of other lengths differ: --launches sets another
-limit. A kernel that draws all the power that a GPU allows runs slower under a
-steady load, such as a bench, than in short bursts. With --rest the GPU rests
-before each sample, of ours and of peers.
+The start of a graph takes 4 to 5 us on an H200 and is shared by its launches,
+so times from graphs of other lengths differ (--launches). A GPU at its power
+limit is slower under a steady load than in short bursts (--rest).
 
-A bench is recorded in the ledger with its samples and builds;
-` + "`attune show latest-bench`" + ` prints it. An interrupted bench records the
-finished shapes.`,
+A bench is recorded: ` + "`attune show latest-bench`" + ` prints it. An interrupted bench
+records the finished shapes.`,
 		Example: `  attune bench
   attune bench stage3b stage5 --shapes mission,long --peer torch-cudnn
-  attune bench stage7 --peer all --shapes mission,long
   attune bench stage7 --shapes small --launches 10
   attune bench stage7 --shapes 8x8x2048x256 --rest 50ms
   attune bench stage3c --peer-dtype both --python ~/venv/bin/python3 --json`,

@@ -38,9 +38,9 @@ type deviceOptions struct {
 
 // flags adds the flags of a command that runs on any device.
 func (o *deviceOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&o.name, "device", autoDevice, "cuda, cuda:N or sim; auto is the GPU, or sim if there is none")
+	f.StringVar(&o.name, "device", autoDevice, "cuda, cuda:N, sim; auto: the GPU, else sim")
 	f.DurationVar(&o.limit, "timeout", defaultLimit, "limit of one launch or timing")
-	o.sim.flags(f, "on the simulator: ")
+	o.sim.flags(f, "simulator: ")
 }
 
 // gpuFlags adds the flags of a command that needs a GPU.

@@ -16,15 +16,17 @@ import (
 	"attune/kernels"
 )
 
+// defaultKernelPath is the folder of the kernel of this repository.
+const defaultKernelPath = "kernels/sdpa"
+
 // kernelPath is the folder of the kernel: the requested one, or the one in the working directory.
 // It is empty for the kernel in the program.
 func (a *app) kernelPath() string {
-	const here = "kernels/sdpa"
 	if a.kernelDir != "" {
 		return a.kernelDir
 	}
-	if _, err := os.Stat(filepath.Join(here, spec.File)); err == nil {
-		return here
+	if _, err := os.Stat(filepath.Join(defaultKernelPath, spec.File)); err == nil {
+		return defaultKernelPath
 	}
 	return ""
 }
@@ -51,7 +53,8 @@ func (a *app) git(ctx context.Context) toolchain.Git {
 	if path := a.kernelPath(); path != "" {
 		return toolchain.ReadGit(ctx, path)
 	}
-	return builtFrom()
+	g, _ := builtFrom()
+	return g
 }
 
 // builder builds images with the machine's compiler. Without one it has the shipped images, and the

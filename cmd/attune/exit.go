@@ -12,7 +12,7 @@ import (
 	"attune/internal/toolchain"
 )
 
-// The exit codes. Every help page lists them.
+// The exit codes. `attune help exit-codes` lists them.
 const (
 	exitOK          = 0
 	exitFailure     = 1
@@ -27,12 +27,6 @@ const (
 	exitTimeout     = 22
 	exitInterrupted = 130
 )
-
-const exitText = `
-Exit codes:
-  0 all held; 1 failure; 2 usage; 3 finished, some variants failed
-  10 resources, 11 correctness, 12 performance, 13 profile gate failed
-  20 no GPU; 21 no compiler; 22 timeout; 130 interrupted`
 
 // usageError is a mistake in the command line.
 type usageError struct{ error }
@@ -67,6 +61,8 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 		return failed.code
 	case !a.started, errors.As(err, &usage), errors.As(err, &request):
 		return exitUsage
+	case device.Classify(err) == device.KernelTimeout:
+		return exitTimeout
 	case errors.As(err, &refused):
 		return exitResources
 	case errors.As(err, &wrong), errors.As(err, &notPassed):

@@ -29,6 +29,7 @@ func TestExitCode(t *testing.T) {
 	check(true, wrapped(lab.RequestError("not for this one")), exitUsage)
 	check(true, wrapped(&toolchain.CompileError{}), exitResources)
 	check(true, wrapped(&lab.WrongError{}), exitCorrectness)
+	check(true, wrapped(&device.Timeout{}), exitTimeout)
 	check(true, wrapped(device.ErrNoDevice), exitNoGPU)
 	check(true, wrapped(toolchain.ErrNoCompiler), exitNoCompiler)
 	check(true, gateError{exitPerformance}, exitPerformance)
@@ -52,7 +53,7 @@ func TestOutcome(t *testing.T) {
 	correctness := failing(func(r *run.Run) { r.Gates.Correctness = gate.Fail })
 	performance := failing(func(r *run.Run) { r.Gates.Performance = gate.Fail })
 	profile := failing(func(r *run.Run) { r.Gates.Profile = gate.Fail })
-	timeout := failing(func(r *run.Run) { r.Gates.Correctness, r.TimedOut = gate.Fail, true })
+	timeout := failing(func(r *run.Run) { r.Gates.Correctness, r.TimedOut = gate.NotMeasured, true })
 	check := func(want int, runs ...*run.Run) {
 		t.Helper()
 		err := outcome(runs)

@@ -33,8 +33,8 @@ with the stage's:
   own          the stage has the value already
 
 A value that no stage allows is tried on other variants. A knob that never
-changes the code is dead. With a dead knob, or a value that does not compile,
-the exit code is 3. The first proof takes minutes; builds are cached.`,
+changes the code is dead. A dead knob, or a value that does not compile, is a
+failure. The first proof takes minutes; builds are cached.`,
 		Example:   "  attune list\n  attune list knobs\n  attune list champions --ledger results\n  attune list knobs --prove --arch sm_89",
 		Args:      listArgs,
 		ValidArgs: listKinds,

@@ -35,21 +35,19 @@ launches, with the caches flushed before each pass and the clocks as they are.
 The ledger keeps the figures, a table and a roofline plot. The folder of -o gets
 them too, with ncu's report (.ncu-rep).
 
-The profile gate passes if the tensor cores are at 50 % of their peak or more,
-or DRAM is below 50 % of its peak. Otherwise the exit code is 13.
+The profile gate passes if the launch is near the limit that binds it: the
+busiest of tensor cores, DRAM, L2, L1 and SM pipes is at 50 % of its peak or
+more. A grid that does not fill the chip, or a unit that was not counted, leaves
+a launch below that "not measured".
 
 Without a GPU, without ncu or without permission to read the counters, the
 simulator counts: instructions, requests and sectors of global memory, passes
 over shared memory and their conflicts, and tensor instructions. It has no time,
 no DRAM and no stalls; they are "not measured", and so is the gate.
 
-With --against-sim the simulator counts the same launch as the GPU. The table
-has both counts and the difference. Figures that PTX determines must agree
-within 2 %. The lines below the table name those that do not agree, and those
-that need not or cannot agree, with the reason. A difference in brackets is of a
-figure that need not agree.
-
-Metrics that ncu does not have on this chip are skipped and named.`,
+With --against-sim the simulator counts the same launch as the GPU. Figures that
+PTX determines must agree within 2 %. A difference in brackets is of a figure
+that need not agree. Metrics that ncu does not have are skipped and named.`,
 		Example: `  attune profile stage3b
   attune profile stage3b --shapes 1x8x512x64 --against-sim -o out
   attune profile stage2+USE_XOR_SWIZZLE=1 --device sim --json`,
@@ -57,11 +55,11 @@ Metrics that ncu does not have on this chip are skipped and named.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.profile(cmd.Context(), o, args[0]) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.device.name, "device", autoDevice, "cuda, cuda:N or sim; auto is the GPU, or sim if there is none")
+	f.StringVar(&o.device.name, "device", autoDevice, "cuda, cuda:N, sim; auto: the GPU, else sim")
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the first benchmark shape, or the simulator's first)")
 	seedFlag(f, &o.seed)
 	f.BoolVar(&o.againstSim, "against-sim", false, "count the same launch on the simulator too, and compare")
-	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's, or the newest of the stage)")
+	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's, else the newest)")
 	f.StringVarP(&o.folder, "output", "o", "", "write tables, plots and ncu's reports into this `folder` as well")
 	f.DurationVar(&o.device.limit, "timeout", 5*time.Minute, "limit of one launch, with all passes of the profiler")
 	return cmd

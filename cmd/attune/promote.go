@@ -24,14 +24,14 @@ func (a *app) promoteCommand() *cobra.Command {
 		Short: "make the variant of a run the champion of its architecture",
 		Long: `Promote makes the variant of a recorded run the champion of the architecture
 that the run was made on (sm_90, sm_89, ...). It builds the variant and runs
-nothing. It refuses a run, with the reason and exit code 1, if its evidence is
+nothing. It refuses a run, with the reason, if its evidence is
 
   missing   no GPU, no times, or no times of a benchmark shape
   stale     today's sources give other code than the run measured
   negative  the verdict is not merge
 
 For a selection, the runs of all parts must be in the ledger and not stale, and
-today's table must assign each part its shapes. An unknown RUN is exit code 2.
+today's table must assign each part its shapes.
 
 The ledger keeps every change of a champion: list champions shows them, and
 rollback returns to the one before. --tag marks the sources in git too, with an

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,11 +17,12 @@ import (
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tensor"
+	"attune/internal/toolchain"
 )
 
 type reproduceOptions struct {
-	device, shapes string
-	limit          time.Duration
+	device, shapes, from string
+	limit                time.Duration
 }
 
 func (a *app) reproduceCommand() *cobra.Command {
@@ -31,17 +34,19 @@ func (a *app) reproduceCommand() *cobra.Command {
 architecture and samples, against the same parent, on a device of the same kind.
 The run holds if the machine code, the bytes of every output, the gates and the
 verdict are the same. Times are compared too, but the sessions differ, so they
-decide nothing. The new run is recorded, with the id of the old one.
+decide nothing. The new run is recorded, with the id of the old one. With --from
+the old run is read from another ledger, which stays as it is. If the sources
+have changed, the commit to check out and the commands are printed.
 
 A run of a GPU can be repeated with --device sim, for correctness only. The
 simulator is slow: --shapes selects some of the shapes. RUN is written as for
-show. The exit code is 0 if the run holds, 3 if it does not, and 20 if it needs
-a GPU and there is none.`,
-		Example: "  attune reproduce latest\n  attune reproduce 30323b --ledger results --device sim --shapes small",
+show.`,
+		Example: "  attune reproduce latest\n  attune reproduce 30323b --from results --device sim --shapes small",
 		Args:    exactly("RUN", "latest"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.reproduce(cmd.Context(), o, args[0]) },
 	}
 	f := cmd.Flags()
+	f.StringVar(&o.from, "from", "", "`folder` of the ledger with RUN, if it is another than the one to record in")
 	f.StringVar(&o.device, "device", "", "cuda, cuda:N, sim or auto (default: the device of the record)")
 	f.StringVar(&o.shapes, "shapes", "", "only these shapes of the run, with commas")
 	f.DurationVar(&o.limit, "timeout", defaultLimit, "limit of one launch or timing")
@@ -58,11 +63,14 @@ func (a *app) reproduce(ctx context.Context, o reproduceOptions, ref string) err
 		return err
 	}
 	defer w.close()
-	recorded, err := readWithSamples(ctx, w.Ledger, ref)
+	recorded, err := o.find(ctx, w.Ledger, ref)
 	if err != nil {
 		return err
 	}
 	request, err := o.request(kernel, recorded)
+	if _, _, unknown := named(kernel, []string{recorded.Variant}); err != nil && unknown != nil {
+		return fmt.Errorf("%w\n%s", err, a.sourcesOf(ctx, recorded, o.from))
+	}
 	if err != nil {
 		return err
 	}
@@ -81,7 +89,74 @@ func (a *app) reproduce(ctx context.Context, o reproduceOptions, ref string) err
 	if err != nil {
 		return interruptedWith(ctx, err, nothing)
 	}
-	return a.printReproduction(lab.CompareRepeated(kernel, recorded, repeated), repeated)
+	found := lab.CompareRepeated(kernel, recorded, repeated)
+	if err := a.printReproduction(found, repeated); err != nil {
+		if sourcesChanged(found, recorded, repeated) && !a.json {
+			fmt.Fprintf(a.stderr, "attune: %s\n", a.sourcesOf(ctx, recorded, o.from))
+		}
+		return err
+	}
+	return nil
+}
+
+// sourcesChanged reports whether other sources may explain other machine code. The record of a
+// selection has no hash of the sources.
+func sourcesChanged(found *run.Reproduction, recorded, repeated *run.Run) bool {
+	if found.Code.Same {
+		return false
+	}
+	return recorded.Build == nil || repeated.Build == nil || recorded.Build.SourceHash != repeated.Build.SourceHash
+}
+
+// sourcesOf says which commit has the sources of a run, and which commands repeat the run with
+// them. A work tree of its own leaves the present one and its ledger as they are.
+func (a *app) sourcesOf(ctx context.Context, recorded *run.Run, from string) string {
+	if recorded.GitSHA == "" {
+		return fmt.Sprintf("run %s was made outside a git repository; its sources are not recorded", recorded.ID)
+	}
+	commit := recorded.GitSHA[:min(12, len(recorded.GitSHA))]
+	text := fmt.Sprintf("run %s was made from commit %s", recorded.ID, recorded.GitSHA)
+	if recorded.Git.Dirty {
+		text += " with uncommitted changes, which are not recorded"
+	}
+	command := "attune reproduce " + recorded.ID
+	if from != "" {
+		command += " --from " + from
+	}
+	if a.ledgerDir != "" {
+		command += " --ledger " + a.ledgerDir
+	}
+	tree := "../at-" + commit
+	return fmt.Sprintf("%s; to repeat it with these sources:\n  git worktree add %s %s\n  %s --kernel %s",
+		text, tree, commit, command, filepath.Join(tree, a.kernelPrefix(ctx)))
+}
+
+// kernelPrefix is the path of the kernel's folder in its repository.
+func (a *app) kernelPrefix(ctx context.Context) string {
+	path := a.kernelPath()
+	if path == "" {
+		return defaultKernelPath
+	}
+	if prefix := toolchain.RepositoryPath(ctx, path); prefix != "" {
+		return prefix
+	}
+	return path
+}
+
+// find reads the run from the ledger of --from, or from the one to record in.
+func (o reproduceOptions) find(ctx context.Context, kept *ledger.Ledger, ref string) (*run.Run, error) {
+	if o.from == "" {
+		return readWithSamples(ctx, kept, ref)
+	}
+	if _, err := os.Stat(o.from); err != nil {
+		return nil, usageError{fmt.Errorf("--from: %w", err)}
+	}
+	other, err := ledger.Open(ctx, o.from)
+	if err != nil {
+		return nil, err
+	}
+	defer other.Close()
+	return readWithSamples(ctx, other, ref)
 }
 
 // request repeats the run.

@@ -123,13 +123,12 @@ func seedFlag(f *pflag.FlagSet, into *uint64) {
 // l2Flag is the flag of commands that time kernels.
 func l2Flag(f *pflag.FlagSet, into *run.L2) {
 	f.TextVar(into, "l2", run.Warm,
-		"`state` of L2 before a timed launch: warm (with the inputs) or cold (flushed; the time of the flush is subtracted and shown)")
+		"`state` of L2 before a timed launch: warm (with the inputs) or cold (flushed)")
 }
 
 // launchesFlag is the flag of commands that compare times.
 func launchesFlag(f *pflag.FlagSet, into *int) {
-	f.IntVar(into, "launches", device.DefaultLaunches, fmt.Sprintf("limit of launches in a graph, 1 to %d; the start of a graph is "+
-		"shared by its launches, so times from graphs of other lengths differ", device.MaxLaunches))
+	f.IntVar(into, "launches", device.DefaultLaunches, fmt.Sprintf("limit of launches in a graph, 1 to %d", device.MaxLaunches))
 }
 
 func checkLaunches(n int) error {

@@ -34,17 +34,9 @@ func (a *app) rootCommand() *cobra.Command {
 		Use:   "attune",
 		Short: "a lab for GPU kernels: build, check, time, compare, profile, record",
 		Long: `attune takes a kernel variant from its source to a verdict: does it fit the
-chip, is it correct, is it faster.
-
-A variant is a stage, or a stage with other knob values:
-  stage2, stage2+TILE_N=32+USE_XOR_SWIZZLE=1
-A shape is a name from the spec, or BxHxSxD with options:
-  mission, 1x8x512x64, 1x8x512x64:causal, 1x8x128x64:kv=512,
-  1x8x512x64:kvheads=2
-` + exitText,
+chip, is it correct, is it faster.`,
 		Example: `  attune run                   every stage, on the GPU or else on the simulator
   attune run stage2 --shapes mission --seeds 0
-  attune build stage2 --arch sm_89 --emit ptx,cubin,log -o out
   attune sim race.json         any PTX kernel on the simulator
   attune doctor                what attune can do on this machine`,
 		Version:       version(),
@@ -53,13 +45,12 @@ A shape is a name from the spec, or BxHxSxD with options:
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.kernelDir, "kernel", "", "`folder` with a kernel.toml (default: kernels/sdpa here, else the kernel in the program)")
-	flags.StringVar(&a.ledgerDir, "ledger", "", "`folder` of the ledger (default: ATTUNE_LEDGER, else .attune)")
+	flags.StringVar(&a.kernelDir, "kernel", "", "`folder` of the kernel (default: kernels/sdpa, or built in)")
+	flags.StringVar(&a.ledgerDir, "ledger", "", "`folder` of records (default: ATTUNE_LEDGER, or .attune)")
 	flags.BoolVar(&a.json, "json", false, "print one JSON document")
 	a.colour = terminal.ColourAuto
 	flags.Var(&a.colour, "color", "colour verdicts: auto (on a terminal, unless NO_COLOR is set), always, never")
 	root.SetFlagErrorFunc(flagError)
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages", "Flags.FlagUsagesWrapped 80"))
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.started = true }
 	root.AddCommand(
 		a.runCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.simCommand(),
@@ -67,11 +58,8 @@ A shape is a name from the spec, or BxHxSxD with options:
 		a.promoteCommand(), a.rollbackCommand(), a.reproduceCommand(),
 		a.toolchainCommand(), a.doctorCommand(), a.versionCommand(), a.serverCommand(),
 	)
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
-	for _, command := range root.Commands() {
-		completeHelp(command)
-	}
+	addHelp(root)
+	a.addCompletions(root)
 	return root
 }
 
@@ -118,20 +106,6 @@ func flagError(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; did you mean --%s?", err, nearest)
 	}
 	return fmt.Errorf("%w; `%s --help` lists the flags", err, cmd.CommandPath())
-}
-
-// completeHelp adds an example and the exit codes to the help of a command and its subcommands.
-func completeHelp(cmd *cobra.Command) {
-	if cmd.Long == "" {
-		cmd.Long = strings.ToUpper(cmd.Short[:1]) + cmd.Short[1:] + "."
-	}
-	cmd.Long = strings.TrimSpace(cmd.Long) + "\n" + exitText
-	if cmd.Example == "" {
-		cmd.Example = "  " + cmd.CommandPath()
-	}
-	for _, sub := range cmd.Commands() {
-		completeHelp(sub)
-	}
 }
 
 // newApp returns an app that writes to these outputs.

@@ -33,21 +33,16 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Run takes each variant through the gates in their order: resources,
 correctness, performance, profile. The first gate that fails ends the run of
 that variant. Every run is recorded in the ledger. Without a variant it runs
-every stage of the kernel.
-
-A selection, such as stage7, is a table that chooses a variant for each shape
-(see ` + "`attune list selections`" + `). Each chosen variant runs on its shapes, as a
-run of its own. Then the selection is recorded: the worst of its parts at each
-gate, and its speed over all benchmark shapes.
+every stage of the kernel. For a selection, such as stage7, each chosen variant
+runs on its shapes, and then the selection is recorded.
 
 Without a GPU the kernels run on the simulator, with all its checkers (races,
 bad addresses, missing waits, deadlocks ...), on fewer and smaller shapes. It
 measures no time: the performance gate is then "not measured", which is no
-failure.
+failure. Times are those of launches in a CUDA graph. Samples of a throttled GPU
+are excluded and counted.
 
-Times are those of launches in a CUDA graph. The time of a single launch and of
-an empty graph node are printed beside them, and clocks, power and temperature
-if NVML can be read. Samples of a throttled GPU are excluded and counted.`,
+Variants and shapes are explained by attune help variants, attune help shapes.`,
 		Example: `  attune run
   attune run stage1 stage2 --shapes small,mission --seeds 0,1,2
   attune run stage2+TILE_N=32 --against stage2 --shapes 1x8x1024x64:causal
@@ -61,7 +56,7 @@ if NVML can be read. Samples of a throttled GPU are excluded and counted.`,
 	f.IntVar(&o.rounds, "rounds", 100, "samples of each shape's time")
 	l2Flag(f, &o.l2)
 	f.StringVar(&o.against, "against", "", "compare with this variant instead of the parents")
-	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's, or the newest of the stage)")
+	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's, else the newest)")
 	o.device.flags(f)
 	f.StringVar(&o.device.sanitizer, "sanitizer", "",
 		"check under this tool of compute-sanitizer, without timing: "+strings.Join(isolate.SanitizerTools, ", "))

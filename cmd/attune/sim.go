@@ -33,9 +33,9 @@ var defaultSim = simOptions{schedules: 1, checks: "on", tensor: run.ExactTensor}
 
 // flags adds the flags. prefix begins their descriptions.
 func (o *simOptions) flags(f *pflag.FlagSet, prefix string) {
-	f.IntVar(&o.schedules, "schedules", defaultSim.schedules, prefix+"number of thread schedules to run and compare")
-	f.StringVar(&o.checks, "checks", defaultSim.checks, prefix+"check for races, bad addresses, missing waits and so on: on, or off for speed")
-	f.StringVar(&o.tensor, "tensor", defaultSim.tensor, prefix+"arithmetic of the tensor cores: exact (the chip's bits), f32 or f64")
+	f.IntVar(&o.schedules, "schedules", defaultSim.schedules, prefix+"thread schedules to run")
+	f.StringVar(&o.checks, "checks", defaultSim.checks, prefix+"checkers on, or off for speed")
+	f.StringVar(&o.tensor, "tensor", defaultSim.tensor, prefix+"tensor cores: exact, f32 or f64")
 }
 
 var tensorModes = map[string]mma.Mode{"exact": mma.Exact, "f32": mma.F32Sum, "f64": mma.F64Sum}
@@ -80,9 +80,7 @@ or within ulp_f32 units in the last place) and the checkers report what
 "or" are accepted instead of those, and kinds in "also" besides them. The kinds
 are
 ` + wrapped(kindText(finding.Kinds(), ", ")+".", 80) + `
-
-If a case fails, the exit code is 11. Otherwise it is 22 if a case does not end,
-and 1 if a case cannot be run.`,
+`,
 		Example: "  attune sim add.json\n  attune sim cases/*.json --schedules 8\n  attune sim race.json --json",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -12,35 +13,56 @@ import (
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "version",
-		Short:   "print the version of attune",
-		Example: "  attune version --json",
+		Use:   "version",
+		Short: "print the version of attune",
+		Long: `Version prints the version, the commit that the program was built from, the date
+of that commit, whether there were uncommitted changes, and the Go version.`,
+		Example: "  attune version\n  attune version --json",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
+			g, when := builtFrom()
 			if a.json {
 				return a.printJSON(map[string]any{
-					"schema_version": 1, "version": version(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
+					"schema_version": 1, "version": version(), "commit": g.SHA, "date": when, "dirty": g.Dirty,
+					"go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
 				})
 			}
-			_, err := fmt.Fprintf(a.stdout, "attune %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
+			return printVersion(a.stdout, g, when)
 		},
 	}
 }
 
-// release is the version of attune.
-const release = "0.1.0"
+// printVersion writes the version. A program that was built outside a repository, or by `go run`,
+// has no commit.
+func printVersion(w io.Writer, g toolchain.Git, when string) error {
+	from := "not recorded; `make build` records it"
+	if g.SHA != "" {
+		from = g.SHA + ", clean"
+	}
+	if g.SHA != "" && g.Dirty {
+		from = g.SHA + ", dirty: built with uncommitted changes"
+	}
+	if when == "" {
+		when = "not recorded"
+	}
+	_, err := fmt.Fprintf(w, "attune %s %s %s/%s\n  commit  %s\n  date    %s\n",
+		versionOf(g), runtime.Version(), runtime.GOOS, runtime.GOARCH, from, when)
+	return err
+}
 
-// branch is set by `make build`. The Go tool records the revision but not the branch.
-var branch string
+// release is the version of attune. `make release VERSION=...` sets another.
+var release = "0.1.0"
 
-// builtFrom is the state of the repository that this program was built from, as the Go tool
-// recorded it.
-func builtFrom() toolchain.Git {
-	g := toolchain.Git{Branch: branch}
+// The state of the repository, set by `make build` and `make release`.
+var branch, commit, date, dirty string
+
+// builtFrom is the state of the repository that this program was built from and the date of its
+// commit, as make or else the Go tool recorded it. The Go tool does not record the branch.
+func builtFrom() (g toolchain.Git, when string) {
+	g = toolchain.Git{Branch: branch, SHA: commit, Dirty: dirty == "true"}
 	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return g
+	if g.SHA != "" || !ok {
+		return g, date
 	}
 	for _, s := range info.Settings {
 		switch s.Key {
@@ -48,15 +70,21 @@ func builtFrom() toolchain.Git {
 			g.SHA = s.Value
 		case "vcs.modified":
 			g.Dirty = s.Value == "true"
+		case "vcs.time":
+			when = s.Value
 		}
 	}
-	return g
+	return g, when
 }
 
 // version is the release with the revision that it was built from.
 func version() string {
+	g, _ := builtFrom()
+	return versionOf(g)
+}
+
+func versionOf(g toolchain.Git) string {
 	text := release
-	g := builtFrom()
 	if g.SHA != "" {
 		text += "+" + g.SHA[:min(12, len(g.SHA))]
 	}

@@ -1,8 +1,11 @@
 package gate
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"attune/internal/measure"
 	"attune/internal/oracle"
@@ -202,35 +205,59 @@ func Performance(s measure.Speedup, required float64, parent string) Check {
 	return Check{NotMeasured, []string{measured + ": too close to call"}}
 }
 
-// The profile gate requires busy tensor cores, or DRAM that is not the bottleneck.
-const (
-	minTensorPercent = 50
-	maxDRAMPercent   = 50
-)
+// minPeakPercent is the share of its peak from which a unit counts as the limit of a launch.
+const minPeakPercent = 50
 
-// Utilisation is how busy a launch kept two units, in percent of their peak. Nil means not
+// Unit is how busy a launch kept one unit of the chip, in percent of the unit's peak. Nil means not
 // measured.
-type Utilisation struct {
-	Tensor *float64 // the tensor pipe, while its multiprocessor was active
-	DRAM   *float64 // over the whole launch
+type Unit struct {
+	Name    string
+	Percent *float64
 }
 
-// Profile passes a launch with tensor cores at half their peak or more, or DRAM below half its
-// peak.
+func (u Unit) measured() bool { return u.Percent != nil && !math.IsNaN(*u.Percent) }
+
+// Utilisation is how busy a launch kept the units that can limit it.
+type Utilisation struct {
+	Units []Unit
+	Waves *float64 // waves of blocks in the grid; nil if not measured
+}
+
+// Profile passes a launch that is near the limit that binds it: the busiest unit, whichever it is,
+// reaches half of its peak. A launch fails only if every unit was measured and its grid fills the
+// chip, because a smaller grid keeps no unit busy.
 func Profile(u Utilisation) Check {
-	known := func(name string, percent *float64) string {
-		if percent == nil {
-			return name + " not measured"
+	var known []Unit
+	var missing []string
+	for _, unit := range u.Units {
+		if unit.measured() {
+			known = append(known, unit)
+		} else {
+			missing = append(missing, unit.Name)
 		}
-		return fmt.Sprintf("%s at %.1f %% of peak", name, *percent)
 	}
-	measured := fmt.Sprintf("%s, %s; tensor cores from %d %% or DRAM below %d %% required",
-		known("tensor cores", u.Tensor), known("DRAM", u.DRAM), minTensorPercent, maxDRAMPercent)
+	slices.SortStableFunc(known, func(a, b Unit) int { return cmp.Compare(*b.Percent, *a.Percent) })
+	text := "no unit was measured"
+	if len(known) > 0 {
+		text = fmt.Sprintf("busiest unit: %s at %.1f %% of its peak, %d %% required", known[0].Name, *known[0].Percent, minPeakPercent)
+	}
+	for i, unit := range known[min(1, len(known)):] {
+		separator := ", "
+		if i == 0 {
+			separator = "; "
+		}
+		text += fmt.Sprintf("%s%s %.1f %%", separator, unit.Name, *unit.Percent)
+	}
+	if len(known) > 0 && *known[0].Percent >= minPeakPercent {
+		return Check{Pass, []string{text}}
+	}
 	switch {
-	case u.Tensor != nil && *u.Tensor >= minTensorPercent, u.DRAM != nil && *u.DRAM < maxDRAMPercent:
-		return Check{Pass, []string{measured}}
-	case u.Tensor != nil && *u.Tensor < minTensorPercent && u.DRAM != nil && *u.DRAM >= maxDRAMPercent:
-		return Check{Fail, []string{measured}}
+	case len(known) == 0:
+		return Check{NotMeasured, []string{text}}
+	case len(missing) > 0:
+		return Check{NotMeasured, []string{text + "; not measured: " + strings.Join(missing, ", ")}}
+	case u.Waves != nil && *u.Waves < 1:
+		return Check{NotMeasured, []string{text + fmt.Sprintf("; the grid is %.2f waves of blocks, too small to keep a unit busy", *u.Waves)}}
 	}
-	return Check{NotMeasured, []string{measured}}
+	return Check{Fail, []string{text}}
 }

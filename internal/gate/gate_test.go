@@ -174,33 +174,37 @@ func TestPerformance(t *testing.T) {
 	}
 }
 
+// The profile gate asks for the unit that limits the launch, whichever it is.
 func TestProfile(t *testing.T) {
 	const unknown = -1
-	check := func(tensor, dram float64, want Status, reason string) {
+	full, small := 4.0, 0.25
+	check := func(waves *float64, tensor, dram, l2 float64, want Status, reason string) {
 		t.Helper()
-		var u Utilisation
-		if tensor != unknown {
-			u.Tensor = &tensor
+		u := Utilisation{Waves: waves}
+		for i, percent := range []float64{tensor, dram, l2} {
+			unit := Unit{Name: []string{"tensor cores", "DRAM", "L2"}[i]}
+			if percent != unknown {
+				unit.Percent = &percent
+			}
+			u.Units = append(u.Units, unit)
 		}
-		if dram != unknown {
-			u.DRAM = &dram
-		}
-		reason += "; tensor cores from 50 % or DRAM below 50 % required"
 		if diff := cmp.Diff(Check{want, []string{reason}}, Profile(u)); diff != "" {
-			t.Errorf("tensor cores %g, DRAM %g (-want +got):\n%s", tensor, dram, diff)
+			t.Errorf("tensor cores %g, DRAM %g, L2 %g (-want +got):\n%s", tensor, dram, l2, diff)
 		}
 	}
-	check(12.34, 2.1, Pass, "tensor cores at 12.3 % of peak, DRAM at 2.1 % of peak")
-	check(50, 90, Pass, "tensor cores at 50.0 % of peak, DRAM at 90.0 % of peak")
-	check(49.9, 50, Fail, "tensor cores at 49.9 % of peak, DRAM at 50.0 % of peak")
-	check(0, 49.9, Pass, "tensor cores at 0.0 % of peak, DRAM at 49.9 % of peak")
-	// One of the two may be enough to decide.
-	check(unknown, 49, Pass, "tensor cores not measured, DRAM at 49.0 % of peak")
-	check(60, unknown, Pass, "tensor cores at 60.0 % of peak, DRAM not measured")
-	check(unknown, 51, NotMeasured, "tensor cores not measured, DRAM at 51.0 % of peak")
-	check(40, unknown, NotMeasured, "tensor cores at 40.0 % of peak, DRAM not measured")
-	check(unknown, unknown, NotMeasured, "tensor cores not measured, DRAM not measured")
-	check(math.NaN(), math.NaN(), NotMeasured, "tensor cores at NaN % of peak, DRAM at NaN % of peak")
+	// A memory-bound kernel near the bandwidth is as fast as the memory allows.
+	check(&full, 10, 90, 40, Pass, "busiest unit: DRAM at 90.0 % of its peak, 50 % required; L2 40.0 %, tensor cores 10.0 %")
+	check(&full, 50, 20, 40, Pass, "busiest unit: tensor cores at 50.0 % of its peak, 50 % required; L2 40.0 %, DRAM 20.0 %")
+	check(&full, 10, 20, 70, Pass, "busiest unit: L2 at 70.0 % of its peak, 50 % required; DRAM 20.0 %, tensor cores 10.0 %")
+	check(&full, 49.9, 20, 40, Fail, "busiest unit: tensor cores at 49.9 % of its peak, 50 % required; L2 40.0 %, DRAM 20.0 %")
+	check(nil, 12, 2, 3, Fail, "busiest unit: tensor cores at 12.0 % of its peak, 50 % required; L2 3.0 %, DRAM 2.0 %")
+	check(&small, 12, 2, 3, NotMeasured, "busiest unit: tensor cores at 12.0 % of its peak, 50 % required; L2 3.0 %, DRAM 2.0 %; "+
+		"the grid is 0.25 waves of blocks, too small to keep a unit busy")
+	// One busy unit is enough to pass, all must be known to fail.
+	check(&small, 60, unknown, unknown, Pass, "busiest unit: tensor cores at 60.0 % of its peak, 50 % required")
+	check(&full, 40, unknown, 10, NotMeasured, "busiest unit: tensor cores at 40.0 % of its peak, 50 % required; L2 10.0 %; not measured: DRAM")
+	check(&full, unknown, unknown, unknown, NotMeasured, "no unit was measured")
+	check(&full, math.NaN(), math.NaN(), 10, NotMeasured, "busiest unit: L2 at 10.0 % of its peak, 50 % required; not measured: tensor cores, DRAM")
 }
 
 func TestUnmeasured(t *testing.T) {

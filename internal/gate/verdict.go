@@ -16,6 +16,22 @@ const (
 // Verdicts lists all verdicts.
 var Verdicts = []Verdict{Merge, ValidNegative, Incorrect, OverBudget, Inconclusive, Unknown}
 
+// Meaning explains a verdict whose name does not. It is empty for the others.
+func (v Verdict) Meaning() string {
+	if v == ValidNegative {
+		return "slower than required; the experiment is valid"
+	}
+	return ""
+}
+
+// Explained is the verdict as it is printed, with its meaning.
+func (v Verdict) Explained() string {
+	if meaning := v.Meaning(); meaning != "" {
+		return string(v) + " (" + meaning + ")"
+	}
+	return string(v)
+}
+
 // Gates are the checks of one run.
 type Gates struct {
 	Resources, Correctness, Performance, Profile Check

@@ -51,7 +51,7 @@ func (a *VariantRunner) Output(ctx context.Context, in *tensor.Inputs, rows orac
 		return o, nil
 	}
 	p := problem{in.Shape, in.Seed, in.Options.Distribution}
-	return nil, &WrongError{a.variant.String(), fmt.Sprintf("%s: %s", p, wrong)}
+	return nil, notCorrect(a.variant, p, wrong, err)
 }
 
 // Close closes the device.

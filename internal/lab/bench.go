@@ -249,6 +249,9 @@ func (b *bench) checkVariants(ctx context.Context, ref *reference) ([]*contender
 		}
 		if result.failure != nil {
 			c.row.Wrong = result.failure.Error()
+			if device.Classify(result.failure) == device.KernelTimeout {
+				c.row.Wrong = "not checked: " + c.row.Wrong
+			}
 			continue
 		}
 		c.setErrors(result.errors, result.firstWrong())

@@ -65,6 +65,15 @@ func (b *builds) image(v spec.Variant) (*toolchain.Image, error) {
 	return entry.image, entry.err
 }
 
+// launchable waits for the image of a variant that will be launched, and checks that it can be.
+func (b *builds) launchable(v spec.Variant) (*toolchain.Image, error) {
+	image, err := b.image(v)
+	if err != nil {
+		return nil, err
+	}
+	return image, checkParameters(image)
+}
+
 // stop ends the builds that are still running, and waits until their compilers are gone and have
 // left no temporary files.
 func (b *builds) stop() {
@@ -81,7 +90,7 @@ func (l *Lab) buildAll(ctx context.Context, arch string, variants ...spec.Varian
 	images := map[string]*toolchain.Image{}
 	for _, v := range variants {
 		l.progress(Progress{Subject: v.String(), Step: "building"})
-		image, err := b.image(v)
+		image, err := b.launchable(v)
 		if err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"fmt"
 
 	"attune/internal/device"
 	"attune/internal/gate"
@@ -94,6 +95,15 @@ func applyLimits(ref *reference, launch toolchain.Launch, errs outputErrors, fin
 		wrong = append(wrong, gate.LSEErrors(*errs.lse, limits.LSE)...)
 	}
 	return limits, wrong
+}
+
+// notCorrect is the error of a command that needs a correct kernel: a WrongError, or the timeout of
+// a kernel that was not checked to the end.
+func notCorrect(v spec.Variant, p problem, wrong string, failure error) error {
+	if device.Classify(failure) == device.KernelTimeout {
+		return fmt.Errorf("%s was not checked: %s: %w", v, p, failure)
+	}
+	return &WrongError{v.String(), p.String() + ": " + wrong}
 }
 
 // WrongError is the error of a command that needs a correct kernel and was given one that is not.

@@ -184,7 +184,7 @@ func (c *comparison) checkAll(ctx context.Context) error {
 				return fmt.Errorf("%s on %s: %w", v, p, err)
 			}
 			if wrong := result.firstWrong(); wrong != "" {
-				return &WrongError{v.String(), p.String() + ": " + wrong}
+				return notCorrect(v, p, wrong, result.failure)
 			}
 		}
 		c.shapes = append(c.shapes, comparedShape{coverage: ref.coverage()})

@@ -75,12 +75,12 @@ type mutationTrial struct {
 // it.
 func (t *mutationTrial) checkOriginal(ctx context.Context, m MutationRequest) (*mutate.Original, error) {
 	t.lab.progress(Progress{Subject: t.variant.String(), Step: "correctness of the unchanged kernel"})
-	wrong, err := t.firstWrong(ctx, t.image.PTX)
+	p, wrong, err := t.firstWrong(ctx, t.image.PTX)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.variant, err)
 	}
-	if wrong != "" {
-		return nil, &WrongError{t.variant.String(), wrong}
+	if wrong != nil {
+		return nil, notCorrect(t.variant, p, wrong.firstWrong(), wrong.failure)
 	}
 	if m.Assemble == nil {
 		return nil, nil
@@ -99,14 +99,14 @@ func (t *mutationTrial) checkOriginal(ctx context.Context, m MutationRequest) (*
 // try runs one mutant and reports whether it was killed.
 func (t *mutationTrial) try(ctx context.Context, mutant mutate.Mutant, report *MutationReport) error {
 	text := mutant.Apply(t.image.PTX)
-	wrong, err := t.firstWrong(ctx, text)
+	_, wrong, err := t.firstWrong(ctx, text)
 	if device.Classify(err) == device.KernelUnsupported {
 		return nil // the mutant is not a program: the compiler would refuse it too
 	}
 	if err != nil {
 		return err
 	}
-	if wrong != "" {
+	if wrong != nil {
 		report.Kill(mutant, "")
 	} else {
 		report.Survive(mutant, t.original.IsEquivalent(ctx, text))
@@ -114,24 +114,24 @@ func (t *mutationTrial) try(ctx context.Context, mutant mutate.Mutant, report *M
 	return ctx.Err()
 }
 
-// firstWrong runs PTX through the correctness gate on a fresh device, and returns the first thing
-// that is wrong, or empty.
-func (t *mutationTrial) firstWrong(ctx context.Context, ptx []byte) (string, error) {
+// firstWrong runs PTX through the correctness gate on a fresh device, and returns the first problem
+// with something wrong, or nil.
+func (t *mutationTrial) firstWrong(ctx context.Context, ptx []byte) (problem, *checked, error) {
 	s := t.lab.newSession()
 	defer s.close()
 	image := &toolchain.Image{Record: t.image.Record, PTX: ptx}
 	for _, p := range problems(t.plan.Shapes, t.plan.Seeds) {
 		ref, err := t.refs.get(ctx, p)
 		if err != nil {
-			return "", err
+			return p, nil, err
 		}
 		c, err := t.lab.check(ctx, s, t.variant, image, ref)
 		if err != nil {
-			return "", err
+			return p, nil, err
 		}
-		if wrong := c.firstWrong(); wrong != "" {
-			return fmt.Sprintf("%s: %s", p, wrong), nil
+		if c.firstWrong() != "" {
+			return p, c, nil
 		}
 	}
-	return "", nil
+	return problem{}, nil, nil
 }

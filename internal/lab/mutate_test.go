@@ -225,6 +225,7 @@ func TestMutateFails(t *testing.T) {
 	var wrong *WrongError
 	var request RequestError
 	var unsupported *device.Unsupported
+	var timeout *device.Timeout
 	check := func(breakIt func(*setup, *MutationRequest), as any, want string) {
 		t.Helper()
 		s, _, m := newMutation(t, nil)
@@ -249,7 +250,7 @@ func TestMutateFails(t *testing.T) {
 		o.Findings = []device.Finding{{Kind: "race", Text: "race at sdpa.cu:9"}}
 		return nil
 	}), &wrong, "stage1 itself does not pass the correctness gate: 1x1x2x64 seed 0: race at sdpa.cu:9")
-	check(every(func(*device.Outcome) error { return &device.Timeout{Limit: time.Second} }), &wrong, "1x1x2x64 seed 0: no result within 1s")
+	check(every(func(*device.Outcome) error { return &device.Timeout{Limit: time.Second} }), &timeout, "stage1 was not checked: 1x1x2x64 seed 0: no result within 1s")
 	check(every(func(*device.Outcome) error { return &device.Unsupported{Why: "wgmma is not simulated"} }), &unsupported, "stage1: wgmma is not simulated")
 	check(every(func(*device.Outcome) error { return lost }), nil, "stage1: the memory is full")
 	check(func(s *setup, _ *MutationRequest) {

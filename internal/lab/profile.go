@@ -154,14 +154,25 @@ func (a *attempt) profileShape(ctx context.Context, r ProfileRequest, shape tens
 func profileGate(profiles []*profile.Profile) gate.Check {
 	all := gate.Check{Status: gate.Pass}
 	for _, p := range profiles {
-		v := p.Values()
-		c := gate.Profile(gate.Utilisation{Tensor: v.Of(profile.TensorBusy), DRAM: v.Of(profile.DRAMBusy)})
+		c := gate.Profile(utilisation(p.Values()))
 		if c.Status == gate.Fail || c.Status == gate.NotMeasured && all.Status == gate.Pass {
 			all.Status = c.Status
 		}
 		all.Reasons = append(all.Reasons, p.Shape+": "+strings.Join(c.Reasons, "; "))
 	}
 	return all
+}
+
+// utilisation has the units that can limit a launch. The last one is the maximum over the pipes and
+// the issue slots of the multiprocessors.
+func utilisation(v profile.Values) gate.Utilisation {
+	return gate.Utilisation{Waves: v.Of(profile.Waves), Units: []gate.Unit{
+		{Name: "tensor cores", Percent: v.Of(profile.TensorBusy)},
+		{Name: "DRAM", Percent: v.Of(profile.DRAMBusy)},
+		{Name: "L2", Percent: v.Of(profile.L2Busy)},
+		{Name: "L1 and shared memory", Percent: v.Of(profile.L1Busy)},
+		{Name: "SM pipes", Percent: v.Of(profile.SMBusy)},
+	}}
 }
 
 // recordProfiles writes the run into the ledger with the figures and documents of its profiles. A

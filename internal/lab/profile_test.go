@@ -42,6 +42,8 @@ func (c *fakeProfiler) Capture(_ context.Context, job device.Job, report string)
 func busy(tensor, dram float64) device.Counters {
 	return device.Counters{
 		"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": tensor, "dram__throughput.avg.pct_of_peak_sustained_elapsed": dram,
+		"lts__throughput.avg.pct_of_peak_sustained_elapsed": 20, "l1tex__throughput.avg.pct_of_peak_sustained_active": 25,
+		"sm__throughput.avg.pct_of_peak_sustained_elapsed": 30, "launch__waves_per_multiprocessor": 2,
 		"gpu__time_duration.sum": 9060, "dram__bytes.sum": 812410, "sm__ops_path_tensor_src_fp16_dst_fp32.sum": 2000000,
 	}
 }
@@ -79,8 +81,10 @@ func TestProfileGate(t *testing.T) {
 			t.Errorf("the run's folder (-want +got):\n%s", diff)
 		}
 	}
-	check(12, 3, "not-measured pass/pass/not-measured/pass", "1x2x32x64: tensor cores at 12.0 % of peak, DRAM at 3.0 % of peak")
-	check(30, 70, "valid-negative pass/pass/not-measured/fail", "1x1x33x64:causal: tensor cores at 30.0 % of peak, DRAM at 70.0 % of peak")
+	check(12, 3, "valid-negative pass/pass/not-measured/fail", "1x2x32x64: busiest unit: SM pipes at 30.0 % of its peak, 50 % required")
+	check(60, 3, "not-measured pass/pass/not-measured/pass", "1x2x32x64: busiest unit: tensor cores at 60.0 % of its peak, 50 % required")
+	// A memory-bound kernel near the bandwidth passes, however idle its tensor cores are.
+	check(10, 90, "not-measured pass/pass/not-measured/pass", "1x1x33x64:causal: busiest unit: DRAM at 90.0 % of its peak, 50 % required")
 }
 
 // files are the names in the folder of a run.
@@ -105,7 +109,8 @@ func TestProfileGateOfSeveralShapes(t *testing.T) {
 		}
 		return string(profileGate(all).Status)
 	}
-	good, bad, open := profile.Values{profile.DRAMBusy: 1}, profile.Values{profile.TensorBusy: 1, profile.DRAMBusy: 99}, profile.Values{}
+	good, open := profile.Values{profile.DRAMBusy: 99}, profile.Values{}
+	bad := profile.Values{profile.TensorBusy: 1, profile.DRAMBusy: 1, profile.L2Busy: 1, profile.L1Busy: 1, profile.SMBusy: 1}
 	for want, got := range map[string]string{
 		"pass": of(good, good), "fail": of(good, bad, open), "not-measured": of(good, open, good),
 	} {

@@ -55,7 +55,7 @@ func (l *Lab) CheckPromotion(ctx context.Context, r *run.Run) error {
 		return refuse(r, missing, "its performance was not measured: %s; %s", r.Cause(), rerun(r))
 	}
 	if r.Verdict != gate.Merge {
-		return refuse(r, negative, "its verdict is %s: %s", r.Verdict, r.Cause())
+		return refuse(r, negative, "its verdict is %s: %s", r.Verdict.Explained(), r.Cause())
 	}
 	untimed, err := untimedShapes(l.Kernel, r)
 	if err != nil {

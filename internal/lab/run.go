@@ -82,6 +82,7 @@ type attempt struct {
 	against code         // code of the parent, with which the times were interleaved
 	same    bool         // the parent has the same code as the variant
 	timed   bool
+	timeout string // the problem that exceeded the time limit, and the limit
 }
 
 const earlierGate = "an earlier gate failed"
@@ -181,7 +182,7 @@ func (a *attempt) runGates(ctx context.Context, known measurements) error {
 // fails this gate.
 func (a *attempt) resources() error {
 	a.step("building", 0, 0)
-	image, err := a.builds.image(a.variant)
+	image, err := a.builds.launchable(a.variant)
 	var refused *toolchain.CompileError
 	switch {
 	case errors.As(err, &refused):
@@ -233,19 +234,33 @@ func (a *attempt) correctness(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if wrong, err = a.sanitize(wrong); err != nil {
+		return err
+	}
+	if a.result.TimedOut && len(wrong) == 0 {
+		a.gates.Correctness = gate.Unmeasured(a.timeout)
+		a.gates.Performance = gate.Unmeasured("the correctness check exceeded its time limit")
+		a.gates.Profile = a.gates.Performance
+		return nil
+	}
+	a.gates.Correctness = gate.Correctness(wrong)
+	return nil
+}
+
+// sanitize adds what a sanitizer found to what is wrong with the outputs.
+func (a *attempt) sanitize(wrong []string) ([]string, error) {
 	if s, ok := a.session.device.(sanitized); ok {
 		a.step("waiting for compute-sanitizer", 0, 0)
 		a.result.Requested.Sanitizer = s.Tool()
 		findings, err := s.Findings()
 		if err != nil && a.result.Failure == "" { // the sanitizer of a lost process may have no report
-			return err
+			return nil, err
 		}
 		for _, f := range findings {
 			wrong = append(wrong, findingText(f))
 		}
 	}
-	a.gates.Correctness = gate.Correctness(wrong)
-	return nil
+	return wrong, nil
 }
 
 // sanitized is a device under compute-sanitizer, which reports after the last launch.
@@ -255,7 +270,8 @@ type sanitized interface {
 }
 
 // checkAll runs every problem and lists what is wrong with the outputs. It ends at the first
-// failure that loses the device.
+// failure that loses the device. A timeout is no evidence against the kernel, which may be slow, or
+// run on a slow simulator: it is recorded and is not part of the list.
 func (a *attempt) checkAll(ctx context.Context) ([]string, error) {
 	var reasons failureReasons
 	all := problems(a.shapes, a.plan.Seeds)
@@ -267,7 +283,12 @@ func (a *attempt) checkAll(ctx context.Context) ([]string, error) {
 		}
 		if failure != nil {
 			a.recordFailure(failure)
-			return append(reasons.texts(), fmt.Sprintf("%s: %v", p, failure)), nil
+			text := fmt.Sprintf("%s: %v", p, failure)
+			if a.result.TimedOut {
+				a.timeout = text
+				return reasons.texts(), nil
+			}
+			return append(reasons.texts(), text), nil
 		}
 		reasons.add(p, row)
 		a.result.Correctness = append(a.result.Correctness, *row)
@@ -325,16 +346,7 @@ func (a *attempt) performance(ctx context.Context) error {
 			return nil
 		}
 		if device.Classify(err).LosesDevice() {
-			// A kernel that faults while it is timed is incorrect, even if all its outputs were
-			// right.
-			a.recordFailure(err)
-			what := shape.String()
-			if parent != nil { // either of the two kernels may have caused it
-				what += " interleaved with " + a.result.Parent
-			}
-			a.gates.Correctness = gate.Correctness([]string{fmt.Sprintf("timing %s: %v", what, err)})
-			a.gates.Performance = gate.Unmeasured(earlierGate)
-			a.gates.Profile = a.gates.Performance
+			a.failedTiming(shape, parent, err)
 			return nil
 		}
 		if err != nil {
@@ -352,6 +364,24 @@ func (a *attempt) performance(ctx context.Context) error {
 	}
 	a.gateSpeed(pairs)
 	return nil
+}
+
+// failedTiming records a failure that lost the device while a shape was timed. A kernel that faults
+// is incorrect, even if all its outputs were right. A timeout leaves the performance unknown.
+func (a *attempt) failedTiming(shape tensor.Shape, parent *toolchain.Image, err error) {
+	a.recordFailure(err)
+	what := shape.String()
+	if parent != nil { // either of the two kernels may have caused it
+		what += " interleaved with " + a.result.Parent
+	}
+	text := fmt.Sprintf("timing %s: %v", what, err)
+	if a.result.TimedOut {
+		a.gates.Performance = gate.Unmeasured(text)
+		return
+	}
+	a.gates.Correctness = gate.Correctness([]string{text})
+	a.gates.Performance = gate.Unmeasured(earlierGate)
+	a.gates.Profile = a.gates.Performance
 }
 
 // gateSpeed compares the speedup over the parent with the required one.
@@ -380,7 +410,7 @@ func (a *attempt) parentImage() (*toolchain.Image, error) {
 	if a.parent == nil {
 		return nil, nil
 	}
-	image, err := a.builds.image(*a.parent)
+	image, err := a.builds.launchable(*a.parent)
 	if err != nil {
 		return nil, fmt.Errorf("the parent %s: %w", a.parent, err)
 	}

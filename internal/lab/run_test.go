@@ -213,16 +213,13 @@ func TestLostDeviceEndsOneVariant(t *testing.T) {
 		}}
 	}
 	for name, test := range map[string]struct {
-		kernel  behaviour
-		reason  string
-		timeout bool
-		rows    int
+		kernel behaviour
+		reason string
+		rows   int
 	}{
-		"a fault":             {second(fault), "1x2x40x64 seed 1: launch: CUDA_ERROR_ILLEGAL_ADDRESS", false, 1},
-		"a hang":              {second(&device.Timeout{Limit: time.Minute}), "1x2x40x64 seed 1: no result within 1m0s", true, 1},
-		"a crash":             {second(fmt.Errorf("run: %w", &device.Crash{How: "signal: killed"})), "the kernel died: signal: killed", false, 1},
-		"a fault while timed": {behaviour{timing: fault}, "timing 1x2x40x64 interleaved with stage1+USE_CP_ASYNC=0: launch: CUDA_", false, 12},
-		"a hang while timed":  {behaviour{timing: &device.Timeout{Limit: time.Minute}}, "no result within 1m0s", true, 12},
+		"a fault":             {second(fault), "1x2x40x64 seed 1: launch: CUDA_ERROR_ILLEGAL_ADDRESS", 1},
+		"a crash":             {second(fmt.Errorf("run: %w", &device.Crash{How: "signal: killed"})), "the kernel died: signal: killed", 1},
+		"a fault while timed": {behaviour{timing: fault}, "timing 1x2x40x64 interleaved with stage1+USE_CP_ASYNC=0: launch: CUDA_", 12},
 	} {
 		s := newSetup(t)
 		s.declare("stage0", behaviour{})
@@ -238,7 +235,7 @@ func TestLostDeviceEndsOneVariant(t *testing.T) {
 		lost := s.runs[1]
 		expectReason(t, lost.Reasons.Correctness, test.reason)
 		expectReason(t, lost.Reasons.Performance, "an earlier gate failed")
-		if lost.Failure == "" || lost.TimedOut != test.timeout || len(lost.Correctness) != test.rows || lost.Headline != nil {
+		if lost.Failure == "" || lost.TimedOut || len(lost.Correctness) != test.rows || lost.Headline != nil {
 			t.Errorf("%s: failure %q, timed out %t, %d rows", name, lost.Failure, lost.TimedOut, len(lost.Correctness))
 		}
 		if s.gpu.opened != 3 || s.gpu.closed != 3 {
@@ -246,6 +243,62 @@ func TestLostDeviceEndsOneVariant(t *testing.T) {
 		}
 		if diff := cmp.Diff([]string{"stage0", "stage1", "stage0"}, s.recorded()); diff != "" {
 			t.Errorf("%s: recorded:\n%s", name, diff)
+		}
+	}
+}
+
+// A timeout says nothing about the output: the kernel may be slow, or run on a slow simulator. It is
+// never recorded as incorrect.
+func TestTimeoutIsNotMeasured(t *testing.T) {
+	limit := &device.Timeout{Limit: time.Minute}
+	second := func(number int) error {
+		if number == 1 {
+			return limit
+		}
+		return nil
+	}
+	zeros := func(out []byte) { clear(out) }
+	for name, test := range map[string]struct {
+		kernel              behaviour
+		outcome             string
+		correctness, timing string
+		rows                int
+	}{
+		"a launch": {
+			behaviour{launch: second},
+			"not-measured pass/not-measured/not-measured/not-measured",
+			"1x2x40x64 seed 1: no result within 1m0s", "the correctness check exceeded its time limit", 1,
+		},
+		"a timing": {
+			behaviour{timing: limit},
+			"not-measured pass/pass/not-measured/not-measured",
+			"", "timing 1x2x40x64 interleaved with stage1+USE_CP_ASYNC=0: no result within 1m0s", 12,
+		},
+		"a launch after a wrong output": {
+			behaviour{launch: second, output: zeros}, incorrect, "1x2x40x64 seed 0: max_err", "an earlier gate failed", 1,
+		},
+	} {
+		s := newSetup(t)
+		s.declare("stage0", behaviour{})
+		s.declare("stage1", test.kernel)
+		s.declare("stage1+USE_CP_ASYNC=0", behaviour{})
+		if err := s.run(s.request("stage0", "stage1", "stage0")); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		expectOutcome(t, s.runs[0], merged)
+		expectOutcome(t, s.runs[1], test.outcome)
+		expectOutcome(t, s.runs[2], merged)
+		r := s.runs[1]
+		if test.correctness != "" {
+			expectReason(t, r.Reasons.Correctness, test.correctness)
+		}
+		expectReason(t, r.Reasons.Performance, test.timing)
+		if !r.TimedOut || r.Failure == "" || len(r.Correctness) != test.rows || r.Headline != nil {
+			t.Errorf("%s: failure %q, timed out %t, %d rows", name, r.Failure, r.TimedOut, len(r.Correctness))
+		}
+		if s.gpu.opened != 3 || s.gpu.closed != 3 {
+			t.Errorf("%s: %d devices opened, %d closed", name, s.gpu.opened, s.gpu.closed)
 		}
 	}
 }
@@ -319,13 +372,12 @@ func TestRunUnderSanitizer(t *testing.T) {
 	if _, err := check(behaviour{}, nil, broken); !errors.Is(err, broken) {
 		t.Errorf("a failure of the sanitizer itself: %v", err)
 	}
-	// After a hang the process is killed, the sanitizer has no report, and the run still fails by
-	// the hang.
+	// After a timeout the process is killed and the sanitizer has no report.
 	hung, err := check(hang, nil, broken)
 	if err != nil {
 		t.Fatal(err)
 	}
-	expectOutcome(t, hung, incorrect)
+	expectOutcome(t, hung, "not-measured pass/not-measured/not-measured/not-measured")
 	if !hung.TimedOut || hung.Requested.Sanitizer != "memcheck" {
 		t.Errorf("the record is %+v", hung)
 	}

@@ -130,7 +130,7 @@ func comparisonTable(w io.Writer, c *run.Comparison) error {
 			control, fmt.Sprintf("%.1f %%", 100*s.Floor), fmt.Sprintf("%.3f", s.P), fmt.Sprint(s.Rounds), string(s.Verdict),
 		})
 	}
-	return writeMarkdownTable(w, header, rows)
+	return writeMarkdownTable(w, header, rows, "")
 }
 
 // comparedSeries is one series of a comparison on one shape.

@@ -52,6 +52,7 @@ func Ladder(w io.Writer, runs []*run.Run, champions Champions, ids func(id strin
 	var out bytes.Buffer
 	t.Write(&out, s)
 	names.write(&out, s, out.String())
+	writeVerdictNote(&out, s, columnOf(t.Rows, 9))
 	_, err := w.Write(out.Bytes())
 	return err
 }
@@ -73,7 +74,7 @@ func LadderMarkdown(w io.Writer, runs []*run.Run, champions Champions) error {
 			r.Variant, c.parent, c.change, c.shape, c.time, c.speedup, c.required, c.overFirst, c.registers, c.shared, verdict, r.ID, c.why,
 		})
 	}
-	return writeMarkdownTable(w, header, rows)
+	return writeMarkdownTable(w, header, rows, verdictNote(columnOf(rows, 10)))
 }
 
 // none stands for a figure that a run does not have.

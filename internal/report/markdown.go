@@ -13,7 +13,7 @@ import (
 // Markdown renders one run as a document.
 func Markdown(r *run.Run) []byte {
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "# %s: %s\n\n", r.Variant, r.Verdict)
+	fmt.Fprintf(&out, "# %s: %s\n\n", r.Variant, verdictText(r))
 	fmt.Fprintf(&out, "Run `%s` of kernel %s on %s (%s).\n\n", r.ID, r.Kernel, deviceName(r), r.Arch)
 	if r.Hypothesis != "" {
 		fmt.Fprintf(&out, "Hypothesis: %s.\n", strings.TrimSuffix(r.Hypothesis, "."))
@@ -87,7 +87,7 @@ func markdownParts(out *bytes.Buffer, r *run.Run) {
 	out.WriteString("\n## Parts\n\n")
 	var rows [][]string
 	for _, p := range r.Parts {
-		rows = append(rows, []string{p.Variant, string(p.Verdict), p.Run, strings.Join(p.Shapes, " "), p.CodeHash})
+		rows = append(rows, []string{p.Variant, p.Verdict.Explained(), p.Run, strings.Join(p.Shapes, " "), p.CodeHash})
 	}
 	markdownTable(out, []string{"variant", "verdict", "run", "shapes", "machine code"}, rows)
 }

@@ -62,7 +62,7 @@ func ProfileMarkdown(w io.Writer, variant string, p *profile.Profile, plot strin
 	}
 	out.WriteString("\n")
 	header, rows := profileTable(p)
-	if err := writeMarkdownTable(out, header, rows); err != nil {
+	if err := writeMarkdownTable(out, header, rows, ""); err != nil {
 		return err
 	}
 	out.WriteString("\n")

@@ -178,8 +178,9 @@ func hung() *run.Run {
 	r := onDevice(built(newRun("stage2")))
 	r.Correctness = []run.Correctness{output("1x8x512x64", 0, true)}
 	r.Failure, r.TimedOut = "no result within 1m0s: the kernel hangs", true
-	return decided(r, gate.Incorrect, gate.Gates{
-		Resources: passed, Correctness: gate.Correctness([]string{"1x8x512x64 seed 1: " + r.Failure}), Performance: later, Profile: later,
+	skipped := gate.Unmeasured("the correctness check exceeded its time limit")
+	return decided(r, gate.Unknown, gate.Gates{
+		Resources: passed, Correctness: gate.Unmeasured("1x8x512x64 seed 1: " + r.Failure), Performance: skipped, Profile: skipped,
 	})
 }
 
@@ -338,11 +339,22 @@ func TestValidNegative(t *testing.T) {
 		"ladder":   printed(t, func(w *bytes.Buffer) error { return Ladder(w, []*run.Run{r}, nil, shortID, screen) }),
 		"markdown": string(Markdown(r)),
 	} {
-		for _, want := range []string{cause, "valid-negative", "12.35"} {
+		for _, want := range []string{cause, "valid-negative", "slower than required; the experiment is valid", "12.35"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s does not have %q:\n%s", name, want, text)
 			}
 		}
+	}
+	for verdict, explained := range map[gate.Verdict]bool{gate.ValidNegative: true, gate.Merge: false} {
+		text := printed(t, func(w *bytes.Buffer) error { return History(w, []ledger.Entry{{Verdict: string(verdict)}}, nil, shortID, screen) })
+		if strings.Contains(text, "\nvalid-negative: slower than required; the experiment is valid\n") != explained {
+			t.Errorf("the history with %s is:\n%s", verdict, text)
+		}
+	}
+	// A profile takes no times.
+	r.Gates.Performance, r.Gates.Profile = gate.NotMeasured, gate.Fail
+	if text := string(Markdown(r)); !strings.Contains(text, "valid-negative (no unit near its limit; the experiment is valid)") {
+		t.Errorf("the report of a profile is:\n%s", text)
 	}
 }
 

@@ -124,7 +124,7 @@ func (r Results) ladder(out *bytes.Buffer) {
 	if first.Facts != nil {
 		out.WriteString("\n")
 		paragraph(out, "Device: %s. Any stage can be run again with `attune run STAGE`, or with the shapes, seeds and samples "+
-			"of its record with `attune reproduce ID --ledger results`.", deviceLine(first.Facts.Name, first.Facts.Arch, first.Facts.Multiprocessors, first.Facts.Driver))
+			"of its record with `attune reproduce ID --from results`.", deviceLine(first.Facts.Name, first.Facts.Arch, first.Facts.Multiprocessors, first.Facts.Driver))
 	}
 }
 

@@ -47,10 +47,7 @@ func Text(w io.Writer, r *run.Run, s terminal.Screen) error {
 func textHeadline(w *strings.Builder, r *run.Run, s terminal.Screen) {
 	names := newShortNames(r.Variant)
 	verdict := string(r.Verdict)
-	var parts []string
-	if r.Verdict == gate.ValidNegative {
-		parts = append(parts, " (slower than required; the experiment is valid)")
-	}
+	parts := []string{strings.TrimPrefix(verdictText(r), verdict)} // its meaning, if it needs one
 	if r.Speedup != nil {
 		parts = append(parts, fmt.Sprintf(", %.3fx %s", r.Speedup.Ratio, names.add(r.Parent)))
 		if r.RequiredSpeedup > 0 {
@@ -76,7 +73,7 @@ func field(w io.Writer, s terminal.Screen, name, text string) {
 func textParts(w io.Writer, r *run.Run, s terminal.Screen) {
 	name := "parts"
 	for _, p := range r.Parts {
-		field(w, s, name, fmt.Sprintf("%s, %s by run %s: %s", p.Variant, p.Verdict, shortID(p.Run), strings.Join(p.Shapes, " ")))
+		field(w, s, name, fmt.Sprintf("%s, %s by run %s: %s", p.Variant, p.Verdict.Explained(), shortID(p.Run), strings.Join(p.Shapes, " ")))
 		name = ""
 	}
 	if r.PartOf != "" {
@@ -370,6 +367,7 @@ func History(w io.Writer, entries []ledger.Entry, champions Champions, ids func(
 	var out bytes.Buffer
 	t.Write(&out, s)
 	names.write(&out, s, out.String())
+	writeVerdictNote(&out, s, columnOf(t.Rows, 3))
 	_, err := w.Write(out.Bytes())
 	return err
 }
@@ -402,12 +400,16 @@ func HistoryMarkdown(w io.Writer, entries []ledger.Entry, champions Champions) e
 		}
 		rows = append(rows, row)
 	}
-	return writeMarkdownTable(w, header, rows)
+	return writeMarkdownTable(w, header, rows, verdictNote(columnOf(rows, 3)))
 }
 
-func writeMarkdownTable(w io.Writer, header []string, rows [][]string) error {
+// writeMarkdownTable writes a table and, if it is not empty, a note below it.
+func writeMarkdownTable(w io.Writer, header []string, rows [][]string, note string) error {
 	var out bytes.Buffer
 	markdownTable(&out, header, rows)
+	if note != "" {
+		fmt.Fprintf(&out, "\n%s\n", note)
+	}
 	_, err := w.Write(out.Bytes())
 	return err
 }

@@ -25,6 +25,16 @@ func ReadGit(ctx context.Context, dir string) Git {
 	return parseGitStatus(string(out))
 }
 
+// RepositoryPath is the path of dir in its repository, with slashes. It is empty without git or a
+// repository.
+func RepositoryPath(ctx context.Context, dir string) string {
+	out, err := exec.CommandContext(ctx, "git", "-C", dir, "rev-parse", "--show-prefix").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(strings.TrimSpace(string(out)), "/")
+}
+
 // parseGitStatus parses `git status --porcelain=v2 --branch`: headers begin with "# ", every other
 // line is a change.
 func parseGitStatus(status string) Git {

@@ -133,8 +133,8 @@ func (d *Device) launch(ctx context.Context, program *sim.Program, job device.Jo
 		return nil, nil, nil, err
 	}
 	params, err := program.Params(job.Entry, values)
-	if err != nil {
-		return nil, nil, nil, kernelError(ctx, err)
+	if err != nil { // a mistake in the job; no kernel has run
+		return nil, nil, nil, err
 	}
 	result, err := program.Run(ctx, memory, sim.Launch{
 		Entry: job.Entry, Grid: job.Grid, Block: job.Block, Cluster: job.Cluster, DynamicShared: job.DynamicSharedBytes, Params: params,

@@ -14,7 +14,12 @@ __device__ float decode(unsigned char code) {
 
 extern "C" __global__ void broken(unsigned char* q, const unsigned char* k, const unsigned char* v, __half* o, const float* descale_q,
                                   const float* descale_k, const float* descale_v, unsigned heads, unsigned group, int queries, int keys,
-                                  int causal, float softmax_scale) {
+                                  int causal, float softmax_scale
+#if DEFECT == 12
+                                  ,
+                                  int window
+#endif
+) {
 #if DEFECT == 7
   this is not C++;
 #endif

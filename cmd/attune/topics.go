@@ -1,0 +1,77 @@
+package main
+
+import "github.com/spf13/cobra"
+
+// isTopic reports whether a command is a page of help and nothing else.
+func isTopic(cmd *cobra.Command) bool { return cmd.Annotations["topic"] != "" }
+
+// topics are the pages of `attune help` that belong to no command.
+func topics() []*cobra.Command {
+	page := func(name, short, text string) *cobra.Command {
+		return &cobra.Command{Use: name, Short: short, Long: text, Annotations: map[string]string{"topic": name}}
+	}
+	return []*cobra.Command{
+		page("exit-codes", "the exit codes of all commands", exitCodesText),
+		page("variants", "how to write a variant, a stage and a selection", variantsText),
+		page("shapes", "how to write shapes and groups of shapes", shapesText),
+	}
+}
+
+const exitCodesText = `Exit codes of all commands:
+
+    0  all held
+    1  failure of attune or of the machine
+    2  usage: an unknown word or flag, or a kernel that does not fit its launch
+    3  finished, and some of several variants failed
+   10  the resource gate failed, or the variant does not compile
+   11  the correctness gate failed
+   12  the performance gate failed
+   13  the profile gate failed
+   20  no GPU, and the command needs one
+   21  no compiler, and the command needs one
+   22  timeout: a kernel exceeded --timeout; its verdict is not-measured
+  130  interrupted
+
+A gate that could not be measured fails nothing. A run of several variants ends
+with 3 if one of them failed, and with the code of the gate if it was the only
+one. With --json the code is also in the error document on standard error.`
+
+const variantsText = `A variant is a stage, or a stage with other knob values:
+
+  stage2
+  stage2+TILE_N=32
+  stage2+TILE_N=32+USE_XOR_SWIZZLE=1
+
+A stage is a named variant of the kernel with a hypothesis, a parent, a required
+speedup and a resource budget, all fixed before it runs. A knob is a build-time
+choice (-DNAME=VALUE). Knobs that are not written have the stage's values.
+Constraints forbid some combinations; the error names the constraint.
+
+A selection, such as stage7, is a table that chooses a variant for each shape.
+run, compare and bench take selections too.
+
+  attune list stages       the stages and what they change
+  attune list knobs        the knobs, their values and the constraints
+  attune list selections   the tables
+
+The kernel is that of --kernel, else kernels/sdpa in the working directory, else
+the one in the program. The shell completes stages, knobs and values after
+"attune completion" (stage2+TI<TAB>).`
+
+const shapesText = `A shape is BxHxSxD (batch, heads, queries, head dim) with options:
+
+  1x8x512x64               batch 1, 8 heads, 512 queries and keys, head dim 64
+  1x8x512x64:causal        each query sees the keys up to its own position
+  1x8x128x64:kv=512        128 queries, 512 keys
+  1x8x512x64:kvheads=2     8 heads of Q share 2 heads of K and V
+  1x8x128x64:kv=512:causal options can be combined
+
+A name stands for a group of shapes of the kernel. --shapes takes names and
+shapes, with commas:
+
+  attune run stage2 --shapes small,mission
+  attune run stage2 --shapes small,1x8x1024x64:causal
+  attune list shapes       the groups
+
+Benchmark shapes are those on which the performance gate compares a stage with
+its parent. The head dim of a shape must be that of the variant (HEAD_DIM).`

@@ -1,0 +1,86 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"attune/internal/device"
+	simdevice "attune/internal/device/sim"
+	"attune/internal/tensor"
+	"attune/internal/toolchain"
+)
+
+// The list of arguments describes the job that is launched.
+func TestArgumentsOfJob(t *testing.T) {
+	for _, launch := range []toolchain.Launch{
+		{Threads: 32, QueryRows: 16},
+		{Threads: 32, QueryRows: 16, LSE: toolchain.LSEInFP32, TensorMaps: []toolchain.TensorMap{
+			{Argument: 0, Rows: 8, InnerBytes: 64}, {Argument: 3, Rows: 8, InnerBytes: 64},
+		}},
+	} {
+		image := &toolchain.Image{Record: toolchain.Record{Launch: launch}}
+		job := newJob(image, device.Facts{}, tensor.Draw(shapes(t, "1x1x32x64")[0], 0, tensor.Options{}))
+		passed := arguments(launch)
+		if len(passed) != len(job.Args) {
+			t.Fatalf("%d arguments are listed, %d are passed", len(passed), len(job.Args))
+		}
+		for i, arg := range job.Args {
+			size := 8
+			switch {
+			case arg.Scalar != nil:
+				size = len(arg.Scalar)
+			case arg.TensorMap != nil:
+				size = 128
+			}
+			if passed[i].bytes != size {
+				t.Errorf("argument %d: %s is listed, %d bytes are passed", i, passed[i], size)
+			}
+		}
+	}
+}
+
+func TestCheckParameters(t *testing.T) {
+	const pointers, integers = ".u64 a, .param .u64 b, .param .u64 c, .param .u64 d, .param .u64 e, .param .u64 f, .param .u64 g", ".u32 h, .param .u32 i, .param .u32 j, .param .u32 k"
+	check := func(entry, params, want string) {
+		t.Helper()
+		text := fmt.Sprintf(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry %s(.param %s)\n{\n\tret;\n}\n", entry, params)
+		image := &toolchain.Image{PTX: []byte(text), Record: toolchain.Record{Kernel: "mine", Variant: "only"}}
+		err := checkParameters(image)
+		var request RequestError
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", params, err)
+		case want != "" && (!errors.As(err, &request) || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: got %v, want %q", params, err, want)
+		}
+	}
+	ok := strings.Join([]string{pointers, integers, ".u32 causal, .param .f32 scale"}, ", .param ")
+	check("mine", ok, "")
+	check("mine", ok+", .param .u32 window", "kernel mine (variant only): parameter 13 (window, 4 bytes) gets no argument; the launch passes 13")
+	check("mine", pointers+", .param "+integers+", .param .u32 causal",
+		"it has 12 parameters; the launch passes 13, and softmax_scale (float, 4 bytes) has no parameter; declare its parameters in this order: q, k, v, o, descale_q")
+	check("mine", pointers+", .param .u64 heads", "parameter 7 (heads) has 8 bytes; the launch passes heads (int, 4 bytes)")
+	check("mine", strings.Replace(ok, ".f32", ".u32", 1), "parameter 12 (scale) is no float; the launch passes softmax_scale (float, 4 bytes)")
+	check("mine", strings.Replace(ok, ".u32 causal", ".f32 causal", 1), "parameter 11 (causal) is a float; the launch passes causal (int, 4 bytes)")
+	check("other", ok, "the source has no entry function mine")
+	if err := checkParameters(&toolchain.Image{PTX: []byte("not PTX")}); err != nil {
+		t.Errorf("PTX that only the device can refuse: %v", err)
+	}
+}
+
+// A kernel whose parameters do not match the launch is a mistake of the user. Nothing is recorded.
+func TestMismatchedParametersAreNotRecorded(t *testing.T) {
+	s := newSimulated(t, simdevice.Options{Checks: true})
+	r := s.request("mismatched")
+	r.Shapes, r.Seeds = shapes(t, "1x1x4x64"), []uint64{0}
+	err := s.run(r)
+	var request RequestError
+	if !errors.As(err, &request) || !strings.Contains(err.Error(), "parameter 13 (broken_param_13, 4 bytes) gets no argument") {
+		t.Errorf("error %v", err)
+	}
+	if len(s.runs) > 0 || len(s.recorded()) > 0 {
+		t.Errorf("recorded: %v", s.recorded())
+	}
+}
