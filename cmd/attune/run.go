@@ -21,8 +21,10 @@ import (
 
 type runOptions struct {
 	requestOptions
-	device deviceOptions
-	junit  string
+	device      deviceOptions
+	junit       string
+	quick, full bool
+	verbose     bool
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -32,8 +34,19 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "take variants through the gates and record them",
 		Long: `Run takes each variant through the gates in their order: resources,
 correctness, performance, profile. The first gate that fails ends the run of
-that variant. Every run is recorded in the ledger. Without a variant it runs
-every stage of the kernel.
+that variant. Every run is recorded in the ledger.
+
+Without a variant it runs every stage and every selection on a quick set of
+shapes, with one seed and only normal inputs on the benchmark shapes. With
+--full they run on all shapes, seeds and inputs of the spec. Variants that are
+named run on the full set, unless --quick is given. --shapes and --seeds
+replace those of either set.
+
+Each variant prints a line when it is finished:
+  stage2  ok      16/16   79 regs  43.5 KB   time: no GPU
+that is the outcome, the correct outputs, the resources and the time of the
+first benchmark shape. A selection has the number of variants that it chose.
+Variants that failed print their details at the end, -v prints those of all.
 
 A selection, such as stage7, is a table that chooses a variant for each shape
 (see ` + "`attune list selections`" + `). Each chosen variant runs on its shapes, as a
@@ -47,8 +60,12 @@ failure.
 
 Times are those of launches in a CUDA graph. The time of a single launch and of
 an empty graph node are printed beside them, and clocks, power and temperature
-if NVML can be read. Samples of a throttled GPU are excluded and counted.`,
+if NVML can be read. Samples of a throttled GPU are excluded and counted.
+
+Ctrl-C keeps the runs that are finished. If the reader of standard output ends,
+as in ` + "`attune run | head -1`" + `, the rest still runs and is recorded.`,
 		Example: `  attune run
+  attune run --full
   attune run stage1 stage2 --shapes small,mission --seeds 0,1,2
   attune run stage2+TILE_N=32 --against stage2 --shapes 1x8x1024x64:causal
   attune run stage2 --device sim --schedules 4
@@ -65,6 +82,9 @@ if NVML can be read. Samples of a throttled GPU are excluded and counted.`,
 	o.device.flags(f)
 	f.StringVar(&o.device.sanitizer, "sanitizer", "",
 		"check under this tool of compute-sanitizer, without timing: "+strings.Join(isolate.SanitizerTools, ", "))
+	f.BoolVar(&o.quick, "quick", false, "the quick set, for named variants (default without variants)")
+	f.BoolVar(&o.full, "full", false, "the full set of shapes, seeds and inputs, for a run without variants")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the details of every run")
 	f.StringVar(&o.junit, "junit", "", "write the outcome as JUnit XML to this `file`")
 	return cmd
 }
@@ -72,6 +92,8 @@ if NVML can be read. Samples of a throttled GPU are excluded and counted.`,
 func (o runOptions) check() error {
 	tool := o.device.sanitizer
 	switch {
+	case o.quick && o.full:
+		return errors.New("--quick and --full exclude each other")
 	case o.rounds < 1:
 		return fmt.Errorf("--rounds %d: want at least 1", o.rounds)
 	case tool != "" && !slices.Contains(isolate.SanitizerTools, tool):
@@ -82,14 +104,29 @@ func (o runOptions) check() error {
 	return errors.Join(checkLimit(o.device.limit), o.device.sim.check())
 }
 
+// isQuick reports whether a run takes the quick set.
+func (o runOptions) isQuick(args []string) bool {
+	return o.quick || len(args) == 0 && !o.full && o.shapes == ""
+}
+
 // request checks the options and makes a request of them.
 func (o runOptions) request(kernel *spec.Kernel, args []string, simulated bool) (lab.Request, error) {
 	if err := o.check(); err != nil {
 		return lab.Request{}, usageError{err}
 	}
+	quick := o.isQuick(args)
+	if quick {
+		o.requestOptions = o.quickSet(kernel, simulated)
+	}
 	r, err := o.requestOptions.request(kernel, args, simulated)
 	if err != nil {
 		return r, usageError{err}
+	}
+	if len(args) == 0 {
+		r.Selections = kernel.Selections
+	}
+	if quick {
+		r.NormalOnly = r.Benchmark
 	}
 	return r, r.Check()
 }
@@ -120,33 +157,31 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 		return err
 	}
 	if len(args) == 0 {
-		request.Variants = a.runnable(request.Variants, w.Device.Facts().Arch)
+		arch := w.Device.Facts().Arch
+		request.Variants, request.Selections = a.runnable(request.Variants, arch), a.runnableSelections(request.Selections, arch)
 	}
 	defer ignoreClosedPipe()()
-	var runs []*run.Run
-	err = w.Run(ctx, request, func(r *run.Run) {
-		w.status.Clear()
-		runs = append(runs, r)
-		if !a.json {
-			_ = report.Text(a.stdout, r)
-		}
-	})
-	w.status.Clear()
+	out := a.newRunPrinter(w, o.verbose, request)
+	err = w.Run(ctx, request, out.finished)
+	out.stop()
 	var refused lab.RequestError
 	if errors.As(err, &refused) {
 		return err
 	}
-	if written := errors.Join(a.printRuns(runs), writeJUnit(junit, withoutParts(runs))); written != nil {
+	if ctx.Err() == nil && err == nil && o.isQuick(args) {
+		out.quick = quickText(kernel, request, w.Device.Simulated(), len(args) > 0)
+	}
+	if written := errors.Join(out.end(ctx, err), writeJUnit(junit, withoutParts(out.runs))); written != nil {
 		return errors.Join(err, written)
 	}
 	switch {
 	case ctx.Err() != nil:
-		requested := len(request.Variants) + len(request.Selections)
-		return fmt.Errorf("interrupted; %d of %d runs were finished and are in %s", len(withoutParts(runs)), requested, a.ledgerPath())
+		return fmt.Errorf("interrupted; %d of %d runs were finished and are in %s",
+			len(withoutParts(out.runs)), len(out.names), a.ledgerPath())
 	case err != nil:
 		return err
 	}
-	return outcome(withoutParts(runs))
+	return outcome(withoutParts(out.runs))
 }
 
 // ignoreClosedPipe keeps the program running when the reader of its output is gone: the ledger
@@ -160,14 +195,6 @@ func ignoreClosedPipe() func() {
 // withoutParts drops the parts of selections: the run of the selection includes their outcome.
 func withoutParts(runs []*run.Run) []*run.Run {
 	return slices.DeleteFunc(slices.Clone(runs), func(r *run.Run) bool { return r.PartOf != "" })
-}
-
-// printRuns writes the JSON document. Text was written when each run was finished.
-func (a *app) printRuns(runs []*run.Run) error {
-	if !a.json {
-		return nil
-	}
-	return a.printJSON(map[string]any{"schema_version": run.SchemaVersion, "runs": append([]*run.Run{}, runs...)})
 }
 
 // createJUnit creates the JUnit file if a path is given.
