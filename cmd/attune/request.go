@@ -144,11 +144,14 @@ func quickText(kernel *spec.Kernel, r lab.Request, simulated, named bool) string
 	if err != nil {
 		return "" // the loader has checked them
 	}
-	how := "--full takes"
-	if named {
-		how = "without --quick it is"
+	word, how := "shapes", fmt.Sprintf("--full takes all %d shapes", len(shapes))
+	if len(r.Shapes) == 1 {
+		word = "shape"
 	}
-	return fmt.Sprintf("quick set of %d shapes, seed %d; %s all %d shapes", len(r.Shapes), r.Seeds[0], how, len(shapes))
+	if named {
+		how = fmt.Sprintf("without --quick all %d shapes run", len(shapes))
+	}
+	return fmt.Sprintf("quick set of %d %s, seed %d; %s", len(r.Shapes), word, r.Seeds[0], how)
 }
 
 func parseSeeds(text string, otherwise []uint64) ([]uint64, error) {

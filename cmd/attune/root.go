@@ -39,7 +39,7 @@ A shape is a name from the spec, or BxHxSxD with options:
   mission, 1x8x512x64, 1x8x512x64:causal, 1x8x128x64:kv=512,
   1x8x512x64:kvheads=2
 ` + exitText,
-		Example: `  attune run                   every stage, on the GPU or else on the simulator
+		Example: `  attune run                   every stage and selection, on a quick set of shapes
   attune run stage2 --shapes mission --seeds 0
   attune build stage2 --arch sm_89 --emit ptx,cubin,log -o out
   attune sim race.json         any PTX kernel on the simulator
@@ -57,7 +57,7 @@ A shape is a name from the spec, or BxHxSxD with options:
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages", "Flags.FlagUsagesWrapped 80"))
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.started = true }
 	root.AddCommand(
-		a.runCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.simCommand(),
+		a.runCommand(), a.watchCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.simCommand(),
 		a.mutateCommand(), a.accuracyCommand(), a.listCommand(), a.historyCommand(), a.showCommand(), a.ledgerCommand(),
 		a.promoteCommand(), a.rollbackCommand(), a.reproduceCommand(),
 		a.toolchainCommand(), a.doctorCommand(), a.versionCommand(), a.serverCommand(),

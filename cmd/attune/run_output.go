@@ -28,9 +28,10 @@ type runPrinter struct {
 	runs    []*run.Run // finished, with the parts of selections
 	quick   string
 
-	mu   sync.Mutex
-	last lab.Progress
-	done chan struct{}
+	mu     sync.Mutex
+	last   lab.Progress
+	lastAt time.Duration // elapsed time at the last step
+	done   chan struct{}
 }
 
 // newRunPrinter starts to show the progress of a workplace. The caller calls stop.
@@ -45,7 +46,7 @@ func (a *app) newRunPrinter(w *workplace, verbose bool, request lab.Request) *ru
 	p.column = report.NameWidth(p.names)
 	w.Progress = func(step lab.Progress) {
 		p.mu.Lock()
-		p.last = step
+		p.last, p.lastAt = step, time.Since(p.started)
 		p.mu.Unlock()
 		p.show()
 	}
@@ -75,7 +76,7 @@ func (p *runPrinter) show() {
 	case <-p.done:
 	default:
 		if p.last.Entries > 0 {
-			p.work.status.Set("%s", runProgress(p.last, time.Since(p.started)))
+			p.work.status.Set("%s", runProgress(p.last, p.lastAt, time.Since(p.started)))
 		}
 	}
 }
@@ -91,7 +92,9 @@ func (p *runPrinter) stop() {
 // runProgress is the status line of a run, such as
 //
 //	[5/12] stage3b  9/16   elapsed 0:12  left 0:18
-func runProgress(p lab.Progress, elapsed time.Duration) string {
+//
+// The step began at a time. The time left is an estimate from the work that was finished then.
+func runProgress(p lab.Progress, began, elapsed time.Duration) string {
 	step := p.Step
 	if p.Total > 0 {
 		step = fmt.Sprintf("%d/%d", p.Done, p.Total)
@@ -102,7 +105,8 @@ func runProgress(p lab.Progress, elapsed time.Duration) string {
 	line := fmt.Sprintf("[%d/%d] %s  %s   elapsed %s", p.Entry, p.Entries, p.Name, step, clock(elapsed))
 	const least = 0.02 // below this share of the work an estimate is too far off
 	if p.Share >= least {
-		line += "  left " + clock(time.Duration(float64(elapsed)*(1-p.Share)/p.Share))
+		total := time.Duration(float64(began) / p.Share)
+		line += "  left " + clock(max(0, total-elapsed))
 	}
 	return line
 }

@@ -167,9 +167,7 @@ func (s Summary) Write(w io.Writer) error {
 	}
 	for _, line := range []string{s.totals(), s.Quick} {
 		if line != "" {
-			for _, part := range foldedTo(line, s.Width) {
-				fmt.Fprintln(out, part)
-			}
+			Fold(out, line, s.Width)
 		}
 	}
 	_, err := io.WriteString(w, out.String())
@@ -226,3 +224,37 @@ func (s Summary) totals() string {
 
 // foldedTo breaks a line between words to a width.
 func foldedTo(line string, width int) []string { return folded(line, screenWidth-width) }
+
+// Fold writes a line, broken between words to a width.
+func Fold(w io.Writer, line string, width int) {
+	for _, part := range foldedTo(line, width) {
+		fmt.Fprintln(w, part)
+	}
+}
+
+// Screen writes a run for a screen that is drawn again and again: its line, the gates with their
+// first reasons, and the first incorrect outputs.
+func Screen(w io.Writer, r *run.Run, width int) error {
+	const reasons, rows = 6, 5 // lines of each gate, and of incorrect outputs
+	out := &strings.Builder{}
+	fmt.Fprintf(out, "%s\n\n", RunLine(r, NameWidth([]string{r.Variant}), width))
+	for _, g := range r.GateOutcomes() {
+		first := fmt.Sprintf("  %-12s %-13s ", g.Name, statusWord(g.Status))
+		lines := strings.Split(strings.TrimRight(strings.Join(g.Reasons, "\n"), "\n"), "\n")
+		if more := len(lines) - reasons; more > 0 {
+			lines = append(lines[:reasons], fmt.Sprintf("and %d more", more))
+		}
+		for _, line := range lines {
+			for _, part := range foldedTo(line, width-len(first)) {
+				fmt.Fprintln(out, strings.TrimRight(first+part, " "))
+				first = strings.Repeat(" ", len(first))
+			}
+		}
+	}
+	wrong := slices.DeleteFunc(slices.Clone(r.Correctness), func(c run.Correctness) bool { return c.Pass })
+	for _, c := range wrong[:min(rows, len(wrong))] {
+		fmt.Fprintln(out, cut(fmt.Sprintf("  %s %s seed %d: max_err %.3g of %.3g allowed", c.Shape, c.Inputs, c.Seed, c.MaxErr, c.Limits.MaxErr), width))
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
