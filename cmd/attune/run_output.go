@@ -141,7 +141,7 @@ func (p *runPrinter) end(ctx context.Context, failed error) error {
 		for _, r := range whole {
 			if report.Failed(r) {
 				fmt.Fprintln(p.stdout)
-				_ = report.Failure(p.stdout, r)
+				_ = report.Failure(p.stdout, r, columns(p.stdout))
 			}
 		}
 	}

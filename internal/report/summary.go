@@ -117,29 +117,17 @@ func Failed(r *run.Run) bool {
 	return slices.ContainsFunc(r.GateOutcomes(), func(g run.GateOutcome) bool { return g.Status == gate.Fail })
 }
 
-// Failure writes the details of a failed run: the gates that failed, with their reasons, and the
-// first incorrect outputs.
-func Failure(w io.Writer, r *run.Run) error {
-	const most = 5 // incorrect outputs; the record has all of them
+// Failure writes the details of a failed run: the gates that failed, with their reasons.
+func Failure(w io.Writer, r *run.Run, width int) error {
 	out := &strings.Builder{}
-	fmt.Fprintf(out, "%s: %s\n", r.Variant, r.Verdict)
+	what := string(r.Verdict)
+	if r.Verdict == gate.ValidNegative {
+		what += " (slower than required; the experiment is valid)"
+	}
+	Fold(out, r.Variant+": "+what, width)
 	for _, g := range r.GateOutcomes() {
-		if g.Status != gate.Fail {
-			continue
-		}
-		gateLine(out, g.Name, g.Status, "", g.Reasons)
-		if g.Name != "correctness" {
-			continue
-		}
-		wrong := *r
-		wrong.Correctness = slices.DeleteFunc(slices.Clone(r.Correctness), func(c run.Correctness) bool { return c.Pass })
-		more := len(wrong.Correctness) - most
-		wrong.Correctness = wrong.Correctness[:min(most, len(wrong.Correctness))]
-		if len(wrong.Correctness) > 0 {
-			writeTable(out, "    ", textCorrectnessHeader, textCorrectnessRows(&wrong))
-		}
-		if more > 0 {
-			fmt.Fprintf(out, "    and %d more\n", more)
+		if g.Status == gate.Fail {
+			writeGate(out, g, width)
 		}
 	}
 	if r.ID != "" {
@@ -147,6 +135,22 @@ func Failure(w io.Writer, r *run.Run) error {
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
+}
+
+// writeGate writes a gate with the first lines of its reasons.
+func writeGate(w io.Writer, g run.GateOutcome, width int) {
+	const most = 6 // lines; the record has all of them
+	first := fmt.Sprintf("  %-12s %-13s ", g.Name, statusWord(g.Status))
+	lines := strings.Split(strings.TrimRight(strings.Join(g.Reasons, "\n"), "\n"), "\n")
+	if more := len(lines) - most; more > 0 {
+		lines = append(lines[:most], fmt.Sprintf("and %d more", more))
+	}
+	for _, line := range lines {
+		for _, part := range foldedTo(line, width-len(first)) {
+			fmt.Fprintln(w, strings.TrimRight(first+part, " "))
+			first = strings.Repeat(" ", len(first))
+		}
+	}
 }
 
 // Summary is the end of a command that ran variants.
@@ -232,28 +236,13 @@ func Fold(w io.Writer, line string, width int) {
 	}
 }
 
-// Screen writes a run for a screen that is drawn again and again: its line, the gates with their
-// first reasons, and the first incorrect outputs.
+// Screen writes a run for a screen that is drawn again and again: its line, and the gates with their
+// first reasons.
 func Screen(w io.Writer, r *run.Run, width int) error {
-	const reasons, rows = 6, 5 // lines of each gate, and of incorrect outputs
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "%s\n\n", RunLine(r, NameWidth([]string{r.Variant}), width))
 	for _, g := range r.GateOutcomes() {
-		first := fmt.Sprintf("  %-12s %-13s ", g.Name, statusWord(g.Status))
-		lines := strings.Split(strings.TrimRight(strings.Join(g.Reasons, "\n"), "\n"), "\n")
-		if more := len(lines) - reasons; more > 0 {
-			lines = append(lines[:reasons], fmt.Sprintf("and %d more", more))
-		}
-		for _, line := range lines {
-			for _, part := range foldedTo(line, width-len(first)) {
-				fmt.Fprintln(out, strings.TrimRight(first+part, " "))
-				first = strings.Repeat(" ", len(first))
-			}
-		}
-	}
-	wrong := slices.DeleteFunc(slices.Clone(r.Correctness), func(c run.Correctness) bool { return c.Pass })
-	for _, c := range wrong[:min(rows, len(wrong))] {
-		fmt.Fprintln(out, cut(fmt.Sprintf("  %s %s seed %d: max_err %.3g of %.3g allowed", c.Shape, c.Inputs, c.Seed, c.MaxErr, c.Limits.MaxErr), width))
+		writeGate(out, g, width)
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
