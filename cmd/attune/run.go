@@ -32,49 +32,32 @@ func (a *app) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [VARIANT...]",
 		Short: "take variants through the gates and record them",
-		Long: `Run takes each variant through the gates in their order: resources,
-correctness, performance, profile. The first gate that fails ends the run of
-that variant. Every run is recorded in the ledger.
+		Long: `Run takes each variant through the gates: resources, correctness, performance,
+profile. The first gate that fails ends the run. Every run is recorded.
 
 Without a variant it runs every stage and every selection on a quick set of
-shapes, with one seed and only normal inputs on the benchmark shapes. With
---full they run on all shapes, seeds and inputs of the spec. Variants that are
-named run on the full set, unless --quick is given. --shapes and --seeds
-replace those of either set.
+shapes, with one seed and only normal inputs on benchmark shapes; --full takes
+all. Variants that are named take all, unless --quick is given. --shapes and
+--seeds replace those of either set. A selection, such as stage7, runs each
+variant that its table chooses, then is recorded as a whole.
 
-Each variant prints a line when it is finished:
-  stage2  ok      16/16   79 regs  43.5 KB   time: no GPU
-that is the outcome, the correct outputs, the resources and the time of the
-first benchmark shape. A selection has the number of variants that it chose.
-Variants that failed print their details at the end, -v prints those of all.
+Each variant prints a line: outcome, correct outputs, resources, time of the
+first benchmark shape. What failed prints its details at the end.
 
-A selection, such as stage7, is a table that chooses a variant for each shape
-(see ` + "`attune list selections`" + `). Each chosen variant runs on its shapes, as a
-run of its own. Then the selection is recorded: the worst of its parts at each
-gate, and its speed over all benchmark shapes.
+Without a GPU the kernels run on the simulator with all its checkers. It
+measures no time; a gate that is not measured fails nothing.
 
-Without a GPU the kernels run on the simulator, with all its checkers (races,
-bad addresses, missing waits, deadlocks ...), on fewer and smaller shapes. It
-measures no time: the performance gate is then "not measured", which is no
-failure.
-
-Times are those of launches in a CUDA graph. The time of a single launch and of
-an empty graph node are printed beside them, and clocks, power and temperature
-if NVML can be read. Samples of a throttled GPU are excluded and counted.
-
-Ctrl-C keeps the runs that are finished. If the reader of standard output ends,
-as in ` + "`attune run | head -1`" + `, the rest still runs and is recorded.`,
+Ctrl-C keeps the runs that are finished. If the reader of the output ends, as
+in ` + "`attune run | head -1`" + `, the rest still runs and is recorded.`,
 		Example: `  attune run
   attune run --full
   attune run stage1 stage2 --shapes small,mission --seeds 0,1,2
-  attune run stage2+TILE_N=32 --against stage2 --shapes 1x8x1024x64:causal
-  attune run stage2 --device sim --schedules 4
-  attune run stage7`,
+  attune run stage2+TILE_N=32 --against stage2 --shapes 1x8x1024x64:causal`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.run(cmd.Context(), o, args) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the spec's for the device)")
-	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas (default: the spec's for the device)")
+	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas")
+	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas")
 	f.IntVar(&o.rounds, "rounds", 100, "samples of each shape's time")
 	l2Flag(f, &o.l2)
 	f.StringVar(&o.against, "against", "", "compare with this variant instead of the parents")
@@ -82,8 +65,8 @@ as in ` + "`attune run | head -1`" + `, the rest still runs and is recorded.`,
 	o.device.flags(f)
 	f.StringVar(&o.device.sanitizer, "sanitizer", "",
 		"check under this tool of compute-sanitizer, without timing: "+strings.Join(isolate.SanitizerTools, ", "))
-	f.BoolVar(&o.quick, "quick", false, "the quick set, for named variants (default without variants)")
-	f.BoolVar(&o.full, "full", false, "the full set of shapes, seeds and inputs, for a run without variants")
+	f.BoolVar(&o.quick, "quick", false, "the quick set, also for named variants")
+	f.BoolVar(&o.full, "full", false, "all shapes, seeds and inputs of the spec")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the details of every run")
 	f.StringVar(&o.junit, "junit", "", "write the outcome as JUnit XML to this `file`")
 	return cmd
