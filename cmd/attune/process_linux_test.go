@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -88,6 +89,36 @@ func TestInterruptRun(t *testing.T) {
 	}
 	if runs, err := filepath.Glob(filepath.Join(cmd.Dir, ".attune", "runs", "*")); err != nil || len(runs) != 1 {
 		t.Errorf("%d runs recorded, %v", len(runs), err)
+	}
+}
+
+// The output of a run fits the terminal.
+func TestRunFitsTheTerminal(t *testing.T) {
+	for _, width := range []uint16{60, 80, 100, 160} {
+		user, program := terminalPair(t)
+		if err := unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: width}); err != nil {
+			t.Fatal(err)
+		}
+		cmd, _ := command(t, "run", "stage2", "stage7", "stage3b+TILE_M=32", "--device", "sim", "--shapes", "1x1x5x64", "--quick")
+		cmd.Env = append(cmd.Env, "TERM=xterm")
+		cmd.Stdout, cmd.Stderr = program, program
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		program.Close()
+		shown, _ := io.ReadAll(user) // EIO when the other side is closed
+		if code, died := exitOf(t, cmd.Wait()); code != 0 {
+			t.Errorf("exit code %d, signal %v: %s", code, died, shown)
+		}
+		text := regexp.MustCompile(`[^\n]*\r\x1b\[K`).ReplaceAllString(strings.ReplaceAll(string(shown), "\r\n", "\n"), "")
+		for line := range strings.SplitSeq(text, "\n") {
+			if len([]rune(line)) > int(width) {
+				t.Errorf("wider than %d columns: %s", width, line)
+			}
+		}
+		if !strings.Contains(text, "stage7") || !strings.Contains(text, "3 variants: 3 ok, 0 failed") {
+			t.Errorf("the terminal shows %q", text)
+		}
 	}
 }
 
