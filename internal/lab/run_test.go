@@ -668,6 +668,21 @@ func TestProgress(t *testing.T) {
 	if diff := cmp.Diff(want, s.steps, position); diff != "" {
 		t.Error(diff)
 	}
+	s.steps = nil
+	if err := s.run(s.request("stage0", "stage0")); err != nil {
+		t.Fatal(err)
+	}
+	last := 0.0
+	for i, p := range s.steps {
+		entry := 1 + i/(len(s.steps)/2)
+		if p.Entry != entry || p.Entries != 2 || p.Name != "stage0" || p.Share < last || p.Share >= 1 {
+			t.Errorf("step %d: %+v after a share of %g", i, p, last)
+		}
+		last = p.Share
+	}
+	if half := s.steps[len(s.steps)/2].Share; half != 0.5 || last < 0.9 {
+		t.Errorf("the share is %g after the first of two equal runs, and %g before the last step", half, last)
+	}
 	s.Progress = nil // the callback is optional
 	if err := s.run(s.request("stage0")); err != nil {
 		t.Error(err)
