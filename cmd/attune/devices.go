@@ -90,7 +90,8 @@ func (a *app) findDevice(ctx context.Context, o deviceOptions) (lab.Device, erro
 		return lab.GPU(d.Facts(), open), d.Close()
 	case o.name == autoDevice && errors.Is(err, device.ErrNoDevice) && o.sanitizer == "":
 		if !a.json {
-			fmt.Fprintf(a.stderr, "attune: %v; the kernels run on the simulator, as with --device sim\n", err)
+			why, _, _ := strings.Cut(err.Error(), " (") // `attune doctor` shows the details too
+			fmt.Fprintf(a.stderr, "attune: %s; the kernels run on the simulator\n", why)
 		}
 		return a.simulator(o), nil
 	}

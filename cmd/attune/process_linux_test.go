@@ -3,7 +3,9 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -42,6 +44,81 @@ func TestInterruptMutants(t *testing.T) {
 	}
 	if !regexp.MustCompile(`attune: interrupted; \d+ of 300 mutants were tried\r\n$`).MatchString(shown.String()) {
 		t.Errorf("the terminal shows %q", shown.String())
+	}
+}
+
+// An interrupted run keeps what is finished and leaves the terminal without a status line.
+func TestInterruptRun(t *testing.T) {
+	user, program := terminalPair(t)
+	cmd, _ := command(t, "run", "stage2", "stage1", "--device", "sim", "--arch", "sm_80", "--shapes", "1x1x32x64,1x2x200x64")
+	cmd.Env = append(cmd.Env, "TERM=xterm")
+	cmd.Stdout, cmd.Stderr = program, program
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	program.Close() // so that reading ends with the process
+	var shown strings.Builder
+	signalled := false
+	for in := bufio.NewReader(user); ; {
+		letter, err := in.ReadByte()
+		if err != nil { // EIO when the other side is closed
+			break
+		}
+		shown.WriteByte(letter)
+		if !signalled && strings.HasSuffix(shown.String(), "[2/2] stage1") {
+			signalled = true
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if code, died := exitOf(t, cmd.Wait()); code != exitInterrupted {
+		t.Errorf("exit code %d, signal %v", code, died)
+	}
+	text := shown.String()
+	if !regexp.MustCompile(`\r\x1b\[Kattune: interrupted; 1 of 2 runs were finished and are in \.attune\r\n$`).MatchString(text) {
+		t.Errorf("the terminal shows %q at the end", text)
+	}
+	for _, want := range []string{
+		`\[1/2\] stage2  0/10   elapsed 0:00`, `\[1/2\] stage2  \d/10   elapsed \d:\d\d  left \d:\d\d`,
+		`\r\x1b\[Kstage2  ok     10/10   64 regs  43\.5 KB  time: no GPU\r\n`,
+	} {
+		if !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("the terminal does not show %s: %q", want, text)
+		}
+	}
+	if runs, err := filepath.Glob(filepath.Join(cmd.Dir, ".attune", "runs", "*")); err != nil || len(runs) != 1 {
+		t.Errorf("%d runs recorded, %v", len(runs), err)
+	}
+}
+
+// The output of a run fits the terminal.
+func TestRunFitsTheTerminal(t *testing.T) {
+	for _, width := range []uint16{60, 80, 100, 160} {
+		user, program := terminalPair(t)
+		if err := unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: width}); err != nil {
+			t.Fatal(err)
+		}
+		cmd, _ := command(t, "run", "stage2", "stage7", "stage3b+TILE_M=32", "--device", "sim", "--shapes", "1x1x5x64", "--quick")
+		cmd.Env = append(cmd.Env, "TERM=xterm")
+		cmd.Stdout, cmd.Stderr = program, program
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		program.Close()
+		shown, _ := io.ReadAll(user) // EIO when the other side is closed
+		if code, died := exitOf(t, cmd.Wait()); code != 0 {
+			t.Errorf("exit code %d, signal %v: %s", code, died, shown)
+		}
+		text := regexp.MustCompile(`[^\n]*\r\x1b\[K`).ReplaceAllString(strings.ReplaceAll(string(shown), "\r\n", "\n"), "")
+		for line := range strings.SplitSeq(text, "\n") {
+			if len([]rune(line)) > int(width) {
+				t.Errorf("wider than %d columns: %s", width, line)
+			}
+		}
+		if !strings.Contains(text, "stage7") || !strings.Contains(text, "3 variants: 3 ok, 0 failed") {
+			t.Errorf("the terminal shows %q", text)
+		}
 	}
 }
 

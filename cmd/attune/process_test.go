@@ -219,6 +219,26 @@ func TestClosedPipe(t *testing.T) {
 	}
 }
 
+// A pipe whose reader ends after the first line does not stop the runs, and shows no stack trace.
+func TestPipeToHead(t *testing.T) {
+	program, stderr := command(t)
+	cmd := exec.Command("sh", "-c", `{ attune run stage1 stage2 stage0 --device sim --arch sm_80 --shapes 1x1x32x64; echo $? >code; } | head -n 1`)
+	cmd.Dir, cmd.Env, cmd.Stderr = program.Dir, program.Env, stderr
+	out, err := cmd.Output()
+	if err != nil || stderr.Len() > 0 {
+		t.Errorf("%v, standard error %q", err, stderr)
+	}
+	if !strings.HasPrefix(string(out), "stage1  ok  ") || strings.Count(string(out), "\n") != 1 {
+		t.Errorf("standard output %q", out)
+	}
+	if code, err := os.ReadFile(filepath.Join(cmd.Dir, "code")); err != nil || string(code) != "0\n" {
+		t.Errorf("exit code %q, %v", code, err)
+	}
+	if runs, err := filepath.Glob(filepath.Join(cmd.Dir, ".attune", "runs", "*")); err != nil || len(runs) != 3 {
+		t.Errorf("%d runs recorded, %v", len(runs), err)
+	}
+}
+
 // The program can start itself under any name: the test binary serves a device and runs no tests.
 func TestDeviceServer(t *testing.T) {
 	self, err := os.Executable()

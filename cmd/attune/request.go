@@ -100,6 +100,60 @@ func (a *app) runnable(variants []spec.Variant, deviceArch string) []spec.Varian
 	})
 }
 
+// runnableSelections drops selections with a variant that the device cannot run, with a message.
+func (a *app) runnableSelections(selections []*spec.Selection, deviceArch string) []*spec.Selection {
+	var all []*spec.Selection
+	for _, s := range selections {
+		var refused error
+		for _, v := range s.Variants() {
+			if _, err := lab.Arch(v.Stage(), "", deviceArch); err != nil {
+				refused = err
+			}
+		}
+		if refused != nil {
+			fmt.Fprintf(a.stderr, "attune: skipping %s: %v\n", s.Name, refused)
+			continue
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// quickSet completes the options with the shapes of a quick run and the first seed.
+func (o requestOptions) quickSet(kernel *spec.Kernel, simulated bool) requestOptions {
+	shapes, seeds := kernel.Run.Quick, kernel.Run.Seeds
+	if simulated {
+		shapes, seeds = kernel.Run.SimQuick, kernel.Run.SimSeeds
+	}
+	if o.shapes == "" {
+		o.shapes = strings.Join(shapes, ",")
+	}
+	if o.seeds == "" {
+		o.seeds = strconv.FormatUint(seeds[0], 10)
+	}
+	return o
+}
+
+// quickText says what a quick run took, and how to take everything.
+func quickText(kernel *spec.Kernel, r lab.Request, simulated, named bool) string {
+	all := kernel.Run.Shapes
+	if simulated {
+		all = kernel.Run.SimShapes
+	}
+	shapes, err := kernel.Shapes(strings.Join(all, ","))
+	if err != nil {
+		return "" // the loader has checked them
+	}
+	word, how := "shapes", fmt.Sprintf("--full takes all %d shapes", len(shapes))
+	if len(r.Shapes) == 1 {
+		word = "shape"
+	}
+	if named {
+		how = fmt.Sprintf("without --quick all %d shapes run", len(shapes))
+	}
+	return fmt.Sprintf("quick set of %d %s, seed %d; %s", len(r.Shapes), word, r.Seeds[0], how)
+}
+
 func parseSeeds(text string, otherwise []uint64) ([]uint64, error) {
 	if text == "" {
 		return otherwise, nil

@@ -35,7 +35,7 @@ func (a *app) rootCommand() *cobra.Command {
 		Short: "a lab for GPU kernels: build, check, time, compare, profile, record",
 		Long: `attune takes a kernel variant from its source to a verdict: does it fit the
 chip, is it correct, is it faster.`,
-		Example: `  attune run                   every stage, on the GPU or else on the simulator
+		Example: `  attune run                   every stage and selection, on a quick set of shapes
   attune run stage2 --shapes mission --seeds 0
   attune sim race.json         any PTX kernel on the simulator
   attune doctor                what attune can do on this machine`,
@@ -53,7 +53,7 @@ chip, is it correct, is it faster.`,
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.started = true }
 	root.AddCommand(
-		a.runCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.simCommand(),
+		a.runCommand(), a.watchCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.simCommand(),
 		a.mutateCommand(), a.accuracyCommand(), a.listCommand(), a.historyCommand(), a.showCommand(), a.ledgerCommand(),
 		a.promoteCommand(), a.rollbackCommand(), a.reproduceCommand(),
 		a.toolchainCommand(), a.doctorCommand(), a.versionCommand(), a.serverCommand(),

@@ -21,8 +21,10 @@ import (
 
 type runOptions struct {
 	requestOptions
-	device deviceOptions
-	junit  string
+	device      deviceOptions
+	junit       string
+	quick, full bool
+	verbose     bool
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -30,29 +32,34 @@ func (a *app) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [VARIANT...]",
 		Short: "take variants through the gates and record them",
-		Long: `Run takes each variant through the gates in their order: resources,
-correctness, performance, profile. The first gate that fails ends the run of
-that variant. Every run is recorded in the ledger. Without a variant it runs
-every stage of the kernel. For a selection, such as stage7, each chosen variant
-runs on its shapes, and then the selection is recorded.
+		Long: `Run takes each variant through the gates: resources, correctness, performance,
+profile. The first gate that fails ends the run. Every run is recorded.
 
-Without a GPU the kernels run on the simulator, with all its checkers (races,
-bad addresses, missing waits, deadlocks ...), on fewer and smaller shapes. It
-measures no time: the performance gate is then "not measured", which is no
-failure. Times are those of launches in a CUDA graph. Samples of a throttled GPU
-are excluded and counted.
+Without a variant it runs every stage and every selection on a quick set of
+shapes, with one seed and only normal inputs on benchmark shapes; --full takes
+all. Variants that are named take all, unless --quick is given. --shapes and
+--seeds replace those of either set. A selection, such as stage7, runs each
+variant that its table chooses, then is recorded as a whole.
+
+Each variant prints a line: outcome, correct outputs, resources, time of the
+first benchmark shape. What failed prints its details at the end.
+
+Without a GPU the kernels run on the simulator with all its checkers. It
+measures no time; a gate that is not measured fails nothing.
+
+Ctrl-C keeps the runs that are finished. If the reader of the output ends, as
+in ` + "`attune run | head -1`" + `, the rest still runs and is recorded.
 
 Variants and shapes are explained by attune help variants, attune help shapes.`,
 		Example: `  attune run
+  attune run --full
   attune run stage1 stage2 --shapes small,mission --seeds 0,1,2
-  attune run stage2+TILE_N=32 --against stage2 --shapes 1x8x1024x64:causal
-  attune run stage2 --device sim --schedules 4
-  attune run stage7`,
+  attune run stage2+TILE_N=32 --against stage2 --shapes 1x8x1024x64:causal`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.run(cmd.Context(), o, args) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the spec's for the device)")
-	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas (default: the spec's for the device)")
+	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas")
+	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas")
 	f.IntVar(&o.rounds, "rounds", 100, "samples of each shape's time")
 	l2Flag(f, &o.l2)
 	f.StringVar(&o.against, "against", "", "compare with this variant instead of the parents")
@@ -60,6 +67,9 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 	o.device.flags(f)
 	f.StringVar(&o.device.sanitizer, "sanitizer", "",
 		"check under this tool of compute-sanitizer, without timing: "+strings.Join(isolate.SanitizerTools, ", "))
+	f.BoolVar(&o.quick, "quick", false, "the quick set, also for named variants")
+	f.BoolVar(&o.full, "full", false, "all shapes, seeds and inputs of the spec")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the details of every run")
 	f.StringVar(&o.junit, "junit", "", "write the outcome as JUnit XML to this `file`")
 	return cmd
 }
@@ -67,6 +77,8 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 func (o runOptions) check() error {
 	tool := o.device.sanitizer
 	switch {
+	case o.quick && o.full:
+		return errors.New("--quick and --full exclude each other")
 	case o.rounds < 1:
 		return fmt.Errorf("--rounds %d: want at least 1", o.rounds)
 	case tool != "" && !slices.Contains(isolate.SanitizerTools, tool):
@@ -77,14 +89,29 @@ func (o runOptions) check() error {
 	return errors.Join(checkLimit(o.device.limit), o.device.sim.check())
 }
 
+// isQuick reports whether a run takes the quick set.
+func (o runOptions) isQuick(args []string) bool {
+	return o.quick || len(args) == 0 && !o.full && o.shapes == ""
+}
+
 // request checks the options and makes a request of them.
 func (o runOptions) request(kernel *spec.Kernel, args []string, simulated bool) (lab.Request, error) {
 	if err := o.check(); err != nil {
 		return lab.Request{}, usageError{err}
 	}
+	quick := o.isQuick(args)
+	if quick {
+		o.requestOptions = o.quickSet(kernel, simulated)
+	}
 	r, err := o.requestOptions.request(kernel, args, simulated)
 	if err != nil {
 		return r, usageError{err}
+	}
+	if len(args) == 0 {
+		r.Selections = kernel.Selections
+	}
+	if quick {
+		r.NormalOnly = r.Benchmark
 	}
 	return r, r.Check()
 }
@@ -115,33 +142,31 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 		return err
 	}
 	if len(args) == 0 {
-		request.Variants = a.runnable(request.Variants, w.Device.Facts().Arch)
+		arch := w.Device.Facts().Arch
+		request.Variants, request.Selections = a.runnable(request.Variants, arch), a.runnableSelections(request.Selections, arch)
 	}
 	defer ignoreClosedPipe()()
-	var runs []*run.Run
-	err = w.Run(ctx, request, func(r *run.Run) {
-		w.status.Clear()
-		runs = append(runs, r)
-		if !a.json {
-			_ = report.Text(a.stdout, r, a.screen())
-		}
-	})
-	w.status.Clear()
+	out := a.newRunPrinter(w, o.verbose, request)
+	err = w.Run(ctx, request, out.finished)
+	out.stop()
 	var refused lab.RequestError
 	if errors.As(err, &refused) {
 		return err
 	}
-	if written := errors.Join(a.printRuns(runs), writeJUnit(junit, withoutParts(runs))); written != nil {
+	if ctx.Err() == nil && err == nil && o.isQuick(args) {
+		out.quick = quickText(kernel, request, w.Device.Simulated(), len(args) > 0)
+	}
+	if written := errors.Join(out.end(ctx, err), writeJUnit(junit, withoutParts(out.runs))); written != nil {
 		return errors.Join(err, written)
 	}
 	switch {
 	case ctx.Err() != nil:
-		requested := len(request.Variants) + len(request.Selections)
-		return fmt.Errorf("interrupted; %d of %d runs were finished and are in %s", len(withoutParts(runs)), requested, a.ledgerPath())
+		return fmt.Errorf("interrupted; %d of %d runs were finished and are in %s",
+			len(withoutParts(out.runs)), len(out.names), a.ledgerPath())
 	case err != nil:
 		return err
 	}
-	return outcome(withoutParts(runs))
+	return outcome(withoutParts(out.runs))
 }
 
 // ignoreClosedPipe keeps the program running when the reader of its output is gone: the ledger
@@ -155,14 +180,6 @@ func ignoreClosedPipe() func() {
 // withoutParts drops the parts of selections: the run of the selection includes their outcome.
 func withoutParts(runs []*run.Run) []*run.Run {
 	return slices.DeleteFunc(slices.Clone(runs), func(r *run.Run) bool { return r.PartOf != "" })
-}
-
-// printRuns writes the JSON document. Text was written when each run was finished.
-func (a *app) printRuns(runs []*run.Run) error {
-	if !a.json {
-		return nil
-	}
-	return a.printJSON(map[string]any{"schema_version": run.SchemaVersion, "runs": append([]*run.Run{}, runs...)})
 }
 
 // createJUnit creates the JUnit file if a path is given.

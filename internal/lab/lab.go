@@ -15,7 +15,7 @@ import (
 type Lab struct {
 	Kernel   *spec.Kernel
 	Builder  *toolchain.Builder
-	Ledger   *ledger.Ledger
+	Ledger   *ledger.Ledger // Run records nothing if it is nil
 	Device   Device
 	Git      toolchain.Git
 	Version  string         // of this program
@@ -34,6 +34,13 @@ type Progress struct {
 	Step    string
 	Done    int
 	Total   int // 0 for a step that is not one of a series
+
+	// Entry is the requested variant or selection that a run is at, of Entries. Share is the
+	// estimated share of the command's work that is finished. All are zero in other commands.
+	Entry   int // from 1
+	Entries int
+	Name    string // of the entry
+	Share   float64
 }
 
 func (l *Lab) progress(p Progress) {
@@ -45,6 +52,9 @@ func (l *Lab) progress(p Progress) {
 // record gives the run an id and writes it into the ledger, with more files beside its documents.
 // If that fails, the run has no id.
 func (l *Lab) record(ctx context.Context, record *run.Run, more map[string][]byte) error {
+	if l.Ledger == nil {
+		return nil
+	}
 	record.ID = ledger.NewID(record.Time, record.Stage)
 	files, err := l.documents(record)
 	if err == nil {

@@ -17,10 +17,11 @@ type Request struct {
 	Shapes     []tensor.Shape
 	Benchmark  []tensor.Shape // the performance gate counts those of them that are among Shapes
 	Seeds      []uint64
-	Samples    int           // of each shape's time
-	L2         run.L2        // state of the L2 cache before a timed launch
-	Against    *spec.Variant // replaces the parent of every variant
-	Arch       string        // replaces the device's, or the newest of the stage
+	NormalOnly []tensor.Shape // shapes without the harder inputs, to save time in a quick run
+	Samples    int            // of each shape's time
+	L2         run.L2         // state of the L2 cache before a timed launch
+	Against    *spec.Variant  // replaces the parent of every variant
+	Arch       string         // replaces the device's, or the newest of the stage
 
 	Reproduces string // id of the recorded run that this request repeats
 }
@@ -29,6 +30,13 @@ type Request struct {
 type RequestError string
 
 func (e RequestError) Error() string { return string(e) }
+
+// problems are those of the correctness gate on some of the shapes.
+func (r Request) problems(shapes []tensor.Shape) []problem {
+	return slices.DeleteFunc(problems(shapes, r.Seeds), func(p problem) bool {
+		return p.inputs != tensor.Normal && slices.Contains(r.NormalOnly, p.shape)
+	})
+}
 
 // Check refuses shapes and architectures that a variant does not support. It needs no device.
 func (r Request) Check() error {

@@ -52,7 +52,7 @@ func (l *Lab) Profile(ctx context.Context, r ProfileRequest) (*run.Run, []*profi
 	defer remove()
 	b := l.startBuilds(ctx, r.Arch, r.Variant)
 	defer b.stop()
-	a := (&runner{l, p, b, newReferences()}).newAttempt(p.entries[0].parts[0])
+	a := (&runner{Lab: l, plan: p, builds: b, refs: newReferences(), work: newWork(p, l.Device.timed())}).newAttempt(p.entries[0].parts[0])
 	a.result.Requested.Profile = true
 	defer a.session.close()
 	profiles, err := a.profileShapes(ctx, r, reports)

@@ -55,6 +55,11 @@ func ReproduceRequest(kernel *spec.Kernel, recorded *run.Run, only []tensor.Shap
 			r.Benchmark = append(r.Benchmark, shape)
 		}
 	}
+	if recorded.Requested.Quick {
+		if r.NormalOnly, err = kernel.Shapes(strings.Join(kernel.Run.Benchmark, ",")); err != nil {
+			return refuse("%v", err)
+		}
+	}
 	if len(r.Shapes) == 0 || len(r.Seeds) == 0 {
 		return refuse("it has none of the requested shapes; it has %v", recorded.Requested.Shapes)
 	}

@@ -28,10 +28,14 @@ func (l *Lab) Run(ctx context.Context, request Request, done func(*run.Run)) err
 	if err != nil {
 		return err
 	}
-	r := &runner{l, p, l.startBuilds(ctx, p.Arch, p.variants(l.Device.timed())...), newReferences()}
+	r := &runner{
+		Lab: l, plan: p, builds: l.startBuilds(ctx, p.Arch, p.variants(l.Device.timed())...), refs: newReferences(),
+		work: newWork(p, l.Device.timed()),
+	}
 	defer r.builds.stop()
 	known := measurements{}
-	for _, e := range p.entries {
+	for i, e := range p.entries {
+		r.work.begin(i)
 		if e.selection != nil {
 			err = r.runSelection(ctx, e, done)
 		} else {
@@ -50,6 +54,7 @@ type runner struct {
 	plan   *plan
 	builds *builds
 	refs   *references
+	work   *work
 }
 
 // runPart takes one variant through the gates on its shapes and records the run.
@@ -134,8 +139,8 @@ func (l *Lab) emptyRecord(r Request, shapes []tensor.Shape) *run.Run {
 		Correctness:   []run.Correctness{},
 		Performance:   []run.Performance{},
 		Requested: run.Requested{
-			Seeds: r.Seeds, Samples: r.Samples, Arch: r.Arch, Problems: len(problems(shapes, r.Seeds)),
-			Simulation: l.Device.simulation,
+			Seeds: r.Seeds, Samples: r.Samples, Arch: r.Arch, Problems: len(r.problems(shapes)),
+			Quick: len(r.NormalOnly) > 0, Simulation: l.Device.simulation,
 		},
 		Git:    l.Git,
 		GitSHA: l.Git.SHA,
@@ -274,10 +279,11 @@ type sanitized interface {
 // run on a slow simulator: it is recorded and is not part of the list.
 func (a *attempt) checkAll(ctx context.Context) ([]string, error) {
 	var reasons failureReasons
-	all := problems(a.shapes, a.plan.Seeds)
+	all := a.plan.problems(a.shapes)
 	for i, p := range all {
 		a.step("correctness "+p.String(), i, len(all))
 		row, failure, err := a.checkOne(ctx, i, p)
+		a.work.add(a.work.ofProblem(p.shape))
 		if err != nil {
 			return nil, err
 		}
@@ -341,6 +347,7 @@ func (a *attempt) performance(ctx context.Context) error {
 	for i, shape := range a.shapes {
 		a.step(fmt.Sprintf("timing %s", shape), i, len(a.shapes))
 		samples, err := a.time(ctx, shape, parent)
+		a.work.add(a.work.ofTiming())
 		if errors.Is(err, device.ErrNoClock) {
 			a.gates.Performance = gate.Unmeasured(err.Error())
 			return nil
@@ -473,5 +480,7 @@ func (a *attempt) addTimes(shape tensor.Shape, s *run.Samples) {
 }
 
 func (a *attempt) step(step string, done, total int) {
-	a.progress(Progress{Subject: a.variant.String(), Step: step, Done: done, Total: total})
+	p := Progress{Subject: a.variant.String(), Step: step, Done: done, Total: total}
+	a.work.describe(&p)
+	a.progress(p)
 }

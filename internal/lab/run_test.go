@@ -699,25 +699,41 @@ func TestProgress(t *testing.T) {
 	s.declare("stage0", behaviour{})
 	s.runOne(s.request("stage0"))
 	want := []Progress{
-		{"stage0", "building", 0, 0},
-		{"stage0", "opening the device", 0, 0},
-		{"stage0", "correctness 1x2x40x64 seed 0", 0, 12},
-		{"stage0", "correctness 1x2x40x64 seed 1", 1, 12},
-		{"stage0", "correctness 1x2x40x64 seed 0 outliers", 2, 12},
-		{"stage0", "correctness 1x2x40x64 seed 0 peaked", 3, 12},
-		{"stage0", "correctness 1x2x40x64 seed 0 rising", 4, 12},
-		{"stage0", "correctness 1x2x40x64 seed 0 low", 5, 12},
-		{"stage0", "correctness 1x1x33x64:causal seed 0", 6, 12},
-		{"stage0", "correctness 1x1x33x64:causal seed 1", 7, 12},
-		{"stage0", "correctness 1x1x33x64:causal seed 0 outliers", 8, 12},
-		{"stage0", "correctness 1x1x33x64:causal seed 0 peaked", 9, 12},
-		{"stage0", "correctness 1x1x33x64:causal seed 0 rising", 10, 12},
-		{"stage0", "correctness 1x1x33x64:causal seed 0 low", 11, 12},
-		{"stage0", "timing 1x2x40x64", 0, 2},
-		{"stage0", "timing 1x1x33x64:causal", 1, 2},
+		{Subject: "stage0", Step: "building", Done: 0, Total: 0},
+		{Subject: "stage0", Step: "opening the device", Done: 0, Total: 0},
+		{Subject: "stage0", Step: "correctness 1x2x40x64 seed 0", Done: 0, Total: 12},
+		{Subject: "stage0", Step: "correctness 1x2x40x64 seed 1", Done: 1, Total: 12},
+		{Subject: "stage0", Step: "correctness 1x2x40x64 seed 0 outliers", Done: 2, Total: 12},
+		{Subject: "stage0", Step: "correctness 1x2x40x64 seed 0 peaked", Done: 3, Total: 12},
+		{Subject: "stage0", Step: "correctness 1x2x40x64 seed 0 rising", Done: 4, Total: 12},
+		{Subject: "stage0", Step: "correctness 1x2x40x64 seed 0 low", Done: 5, Total: 12},
+		{Subject: "stage0", Step: "correctness 1x1x33x64:causal seed 0", Done: 6, Total: 12},
+		{Subject: "stage0", Step: "correctness 1x1x33x64:causal seed 1", Done: 7, Total: 12},
+		{Subject: "stage0", Step: "correctness 1x1x33x64:causal seed 0 outliers", Done: 8, Total: 12},
+		{Subject: "stage0", Step: "correctness 1x1x33x64:causal seed 0 peaked", Done: 9, Total: 12},
+		{Subject: "stage0", Step: "correctness 1x1x33x64:causal seed 0 rising", Done: 10, Total: 12},
+		{Subject: "stage0", Step: "correctness 1x1x33x64:causal seed 0 low", Done: 11, Total: 12},
+		{Subject: "stage0", Step: "timing 1x2x40x64", Done: 0, Total: 2},
+		{Subject: "stage0", Step: "timing 1x1x33x64:causal", Done: 1, Total: 2},
 	}
-	if diff := cmp.Diff(want, s.steps); diff != "" {
+	position := cmpopts.IgnoreFields(Progress{}, "Entry", "Entries", "Name", "Share")
+	if diff := cmp.Diff(want, s.steps, position); diff != "" {
 		t.Error(diff)
+	}
+	s.steps = nil
+	if err := s.run(s.request("stage0", "stage0")); err != nil {
+		t.Fatal(err)
+	}
+	last := 0.0
+	for i, p := range s.steps {
+		entry := 1 + i/(len(s.steps)/2)
+		if p.Entry != entry || p.Entries != 2 || p.Name != "stage0" || p.Share < last || p.Share >= 1 {
+			t.Errorf("step %d: %+v after a share of %g", i, p, last)
+		}
+		last = p.Share
+	}
+	if half := s.steps[len(s.steps)/2].Share; half != 0.5 || last < 0.9 {
+		t.Errorf("the share is %g after the first of two equal runs, and %g before the last step", half, last)
 	}
 	s.Progress = nil // the callback is optional
 	if err := s.run(s.request("stage0")); err != nil {

@@ -346,7 +346,9 @@ func TestValidNegative(t *testing.T) {
 		}
 	}
 	for verdict, explained := range map[gate.Verdict]bool{gate.ValidNegative: true, gate.Merge: false} {
-		text := printed(t, func(w *bytes.Buffer) error { return History(w, []ledger.Entry{{Verdict: string(verdict)}}, nil, shortID, screen) })
+		text := printed(t, func(w *bytes.Buffer) error {
+			return History(w, []ledger.Entry{{Verdict: string(verdict)}}, nil, shortID, screen)
+		})
 		if strings.Contains(text, "\nvalid-negative: slower than required; the experiment is valid\n") != explained {
 			t.Errorf("the history with %s is:\n%s", verdict, text)
 		}

@@ -251,6 +251,7 @@ func (s Samples) Conditions() Conditions { return ConditionsOf(1, s.series()...)
 type Requested struct {
 	Shapes    []string `json:"shapes"`
 	Problems  int      `json:"problems,omitempty"` // outputs to check
+	Quick     bool     `json:"quick,omitempty"`    // benchmark shapes took normal inputs only
 	Seeds     []uint64 `json:"seeds"`
 	Samples   int      `json:"samples"`
 	Arch      string   `json:"arch,omitempty"` // in place of the device's
@@ -275,6 +276,9 @@ func (r *Run) Command() string {
 	}
 	command := fmt.Sprintf("attune %s %s --shapes %s --seeds %s",
 		verb, r.Variant, strings.Join(r.Requested.Shapes, ","), strings.Join(seeds, ","))
+	if r.Requested.Quick {
+		command += " --quick"
+	}
 	if s := r.Requested.Simulation; s != nil {
 		command += s.flags()
 	} else if r.Requested.Samples > 0 {

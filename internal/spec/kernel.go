@@ -94,6 +94,11 @@ type Run struct {
 	// Seeds if kernel.toml does not set them.
 	SimShapes []string
 	SimSeeds  []uint64
+
+	// Shapes of a quick run, on a GPU and on the simulator. Both are the "quick" of kernel.toml, or
+	// the first shape of each item of Shapes and of SimShapes if kernel.toml does not set it.
+	Quick    []string
+	SimQuick []string
 }
 
 // Tolerance limits the error of every stage, in addition to the stage's ErrorShare. An element is

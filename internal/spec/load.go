@@ -146,7 +146,36 @@ func (l *loader) run(t *table) {
 	if t.get("sim_seeds") != nil {
 		l.Run.SimSeeds = list(t, "sim_seeds", "integers", seedItem)
 	}
+	l.quick(t)
 	t.close()
+}
+
+// quick reads the shapes of a quick run, or derives them.
+func (l *loader) quick(t *table) {
+	if t.get("quick") == nil {
+		l.Run.Quick, l.Run.SimQuick = l.firstShapes(l.Run.Shapes), l.firstShapes(l.Run.SimShapes)
+		return
+	}
+	l.Run.Quick = list(t, "quick", "shapes", func(n *node) (string, error) {
+		text, _, err := l.shapesItem(n)
+		return text, err
+	})
+	l.Run.SimQuick = l.Run.Quick
+}
+
+// firstShapes are the first shape of each item, without repetitions.
+func (l *loader) firstShapes(items []string) []string {
+	var first []string
+	for _, item := range items {
+		shapes, err := l.shapes(item)
+		if err != nil || len(shapes) == 0 { // reported already
+			continue
+		}
+		if text := shapes[0].String(); !slices.Contains(first, text) {
+			first = append(first, text)
+		}
+	}
+	return first
 }
 
 // benchmark reads the shapes of the performance gate, which must be among the shapes of a run.

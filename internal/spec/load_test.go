@@ -78,12 +78,33 @@ func TestLoad(t *testing.T) {
 		Run: Run{
 			Shapes: []string{"small", "mission", "1x8x33x64:causal"}, Benchmark: []string{"mission"}, Seeds: []uint64{0, 1, 2},
 			SimShapes: []string{"small", "mission", "1x8x33x64:causal"}, SimSeeds: []uint64{0, 1, 2},
+			Quick:    []string{"1x1x32x64", "1x8x512x64", "1x8x33x64:causal"},
+			SimQuick: []string{"1x1x32x64", "1x8x512x64", "1x8x33x64:causal"},
 		},
 		Tolerance: Tolerance{MaxErr: 0.06, MeanErr: 0.02, Atol: 0.06, Rtol: 0.06, BadFraction: 0.01},
 	}
 	if diff := cmp.Diff(want, k, cmpopts.IgnoreUnexported(Stage{}, Constraint{})); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// The quick shapes are those of the file on both devices, or derived for each.
+func TestQuickShapes(t *testing.T) {
+	check := func(more string, quick, simQuick []string) {
+		t.Helper()
+		text := strings.Replace(toyText(t), "seeds = [0, 1, 2]", "seeds = [0, 1, 2]\n"+more, 1)
+		k, err := Load(fstest.MapFS{File: {Data: []byte(text)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([2][]string{quick, simQuick}, [2][]string{k.Run.Quick, k.Run.SimQuick}); diff != "" {
+			t.Errorf("%s: %s", more, diff)
+		}
+	}
+	derived := []string{"1x1x32x64", "1x8x512x64", "1x8x33x64:causal"}
+	check("", derived, derived)
+	check(`sim_shapes = ["small", "1x1x32x64", "1x1x5x64"]`, derived, []string{"1x1x32x64", "1x1x5x64"})
+	check(`quick = ["small", "1x1x5x64"]`, []string{"small", "1x1x5x64"}, []string{"small", "1x1x5x64"})
 }
 
 // none is the text of no error.
@@ -270,6 +291,11 @@ func TestRunErrors(t *testing.T) {
 	swap("seeds = [0, 1, 2]", "seeds = [0, 1, 2]\nsim_shapes = ['small']\nsim_seeds = [0]", none)
 	swap("seeds = [0, 1, 2]", "seeds = [0, 1, 2]\nsim_shapes = ['smal']\nsim_seeds = [-1]",
 		`kernel.toml:92: "sim_shapes" in [run]: unknown shape "smal"; did you mean "small"?`, `kernel.toml:93: "sim_seeds" in [run]: seed -1 is below 0`)
+	swap("seeds = [0, 1, 2]", "seeds = [0, 1, 2]\nquick = ['small', '1x1x33x64']", none)
+	swap("seeds = [0, 1, 2]", "seeds = [0, 1, 2]\nquick = ['smal', 3]",
+		`kernel.toml:92: "quick" in [run]: unknown shape "smal"; did you mean "small"?`,
+		`kernel.toml:92: "quick" in [run]: an item is an integer; want a string`)
+	swap("seeds = [0, 1, 2]", "seeds = [0, 1, 2]\nquick = []", `kernel.toml:92: "quick" in [run] is empty; want shapes`)
 	swap("seeds = [0, 1, 2]", "sheds = [0]", `kernel.toml:88: [run] has no "seeds"`,
 		`kernel.toml:91: unknown key "sheds" in [run]; did you mean "seeds"?`)
 	swap("bad_fraction = 0.01", "bad_fraction = 1.5", `kernel.toml:98: "bad_fraction" in [tolerance] is 1.5; want a number from 0 to 1`)

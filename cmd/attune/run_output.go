@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"attune/internal/lab"
+	"attune/internal/report"
+	"attune/internal/run"
+)
+
+// runPrinter prints the runs of a command as they finish, and a summary. It shows the progress on
+// the status line.
+type runPrinter struct {
+	*app
+	work    *workplace
+	verbose bool
+	names   []string // requested variants and selections
+	column  int      // width of the names
+	started time.Time
+	runs    []*run.Run // finished, with the parts of selections
+	quick   string
+
+	mu     sync.Mutex
+	last   lab.Progress
+	lastAt time.Duration // elapsed time at the last step
+	done   chan struct{}
+}
+
+// newRunPrinter starts to show the progress of a workplace. The caller calls stop.
+func (a *app) newRunPrinter(w *workplace, verbose bool, request lab.Request) *runPrinter {
+	p := &runPrinter{app: a, work: w, verbose: verbose, started: time.Now(), done: make(chan struct{})}
+	for _, v := range request.Variants {
+		p.names = append(p.names, v.String())
+	}
+	for _, s := range request.Selections {
+		p.names = append(p.names, s.Name)
+	}
+	p.column = report.NameWidth(p.names)
+	w.Progress = func(step lab.Progress) {
+		p.mu.Lock()
+		p.last, p.lastAt = step, time.Since(p.started)
+		p.mu.Unlock()
+		p.show()
+	}
+	go p.tick()
+	return p
+}
+
+// tick updates the times on the status line, also during a long step.
+func (p *runPrinter) tick() {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-p.done:
+			return
+		case <-ticker.C:
+			p.show()
+		}
+	}
+}
+
+// show draws the status line, unless the work is finished.
+func (p *runPrinter) show() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.done:
+	default:
+		if p.last.Entries > 0 {
+			p.work.status.Set("%s", runProgress(p.last, p.lastAt, time.Since(p.started)))
+		}
+	}
+}
+
+// stop ends the status line.
+func (p *runPrinter) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.done)
+	p.work.status.Clear()
+}
+
+// runProgress is the status line of a run, such as
+//
+//	[5/12] stage3b  9/16   elapsed 0:12  left 0:18
+//
+// The step began at a time. The time left is an estimate from the work that was finished then.
+func runProgress(p lab.Progress, began, elapsed time.Duration) string {
+	step := p.Step
+	if p.Total > 0 {
+		step = fmt.Sprintf("%d/%d", p.Done, p.Total)
+		if word, _, _ := strings.Cut(p.Step, " "); word != "correctness" {
+			step = word + " " + step
+		}
+	}
+	line := fmt.Sprintf("[%d/%d] %s  %s   elapsed %s", p.Entry, p.Entries, p.Name, step, clock(elapsed))
+	const least = 0.02 // below this share of the work an estimate is too far off
+	if p.Share >= least {
+		total := time.Duration(float64(began) / p.Share)
+		line += "  left " + clock(max(0, total-elapsed))
+	}
+	return line
+}
+
+// clock is a duration in minutes and seconds.
+func clock(d time.Duration) string {
+	seconds := int(d.Round(time.Second).Seconds())
+	return fmt.Sprintf("%d:%02d", seconds/60, seconds%60)
+}
+
+// finished prints a run. The parts of a selection print only in a verbose run.
+func (p *runPrinter) finished(r *run.Run) {
+	p.runs = append(p.runs, r)
+	p.work.status.Clear()
+	switch {
+	case p.json:
+	case p.verbose:
+		_ = report.Text(p.stdout, r, p.screen())
+	case r.PartOf == "":
+		fmt.Fprintln(p.stdout, report.RunLine(r, p.column, p.screen()))
+	}
+}
+
+// end prints the details of what failed, and the summary unless the command did not finish. With
+// --json it prints the document.
+func (p *runPrinter) end(ctx context.Context, failed error) error {
+	if p.json {
+		return p.printJSON(map[string]any{"schema_version": run.SchemaVersion, "runs": append([]*run.Run{}, p.runs...)})
+	}
+	whole := withoutParts(p.runs)
+	if !p.verbose {
+		for _, r := range whole {
+			if report.Failed(r) {
+				fmt.Fprintln(p.stdout)
+				_ = report.Failure(p.stdout, r, p.screen().Width)
+			}
+		}
+	}
+	if ctx.Err() != nil || failed != nil || len(whole) == 0 {
+		return nil
+	}
+	_ = report.Summary{
+		Runs: whole, Elapsed: time.Since(p.started), Ledger: p.ledgerPath(), Quick: p.quick, Width: p.screen().Width,
+	}.Write(p.stdout)
+	return nil
+}

@@ -1,0 +1,93 @@
+package report
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"attune/internal/run"
+	"attune/internal/terminal"
+)
+
+// outcomes are runs with every outcome of a line.
+func outcomes() []*run.Run {
+	settings := run.Simulation{Schedules: 1, Checks: true, Tensor: run.ExactTensor}
+	return []*run.Run{
+		passing(), onSimulator(deviceless(), settings), selected(), slow(), refused(), incorrect(), hung(), racy(), unsupported(),
+	}
+}
+
+func TestRunLines(t *testing.T) {
+	var names []string
+	for _, r := range outcomes() {
+		names = append(names, r.Variant)
+	}
+	for _, width := range []int{60, 80, 100, 160} {
+		out := &bytes.Buffer{}
+		for _, r := range outcomes() {
+			out.WriteString(RunLine(r, NameWidth(names), terminal.Screen{Width: width}) + "\n")
+		}
+		for _, r := range outcomes() {
+			if Failed(r) {
+				if err := Failure(out, r, width); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		summary := Summary{
+			Runs: outcomes(), Elapsed: 12345 * time.Millisecond, Ledger: ".attune", Quick: "quick set of 4 shapes; --full takes all",
+			Width: width,
+		}
+		if err := summary.Write(out); err != nil {
+			t.Fatal(err)
+		}
+		if width == 100 {
+			golden(t, "lines.txt", out.Bytes())
+		}
+		for line := range strings.SplitSeq(out.String(), "\n") {
+			if utf8.RuneCountInString(line) > width {
+				t.Errorf("wider than %d columns: %s", width, line)
+			}
+		}
+		noTrailingSpace(t, "the lines", out.String())
+	}
+}
+
+func TestScreen(t *testing.T) {
+	out := &bytes.Buffer{}
+	for _, r := range []*run.Run{passing(), refused(), racy()} {
+		if err := Screen(out, r, 80); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "screen.txt", out.Bytes())
+	for line := range strings.Lines(out.String()) {
+		if utf8.RuneCountInString(line) > 81 {
+			t.Errorf("wider than 80 columns: %s", line)
+		}
+	}
+}
+
+func TestSummaryOfOneRun(t *testing.T) {
+	r := passing()
+	out := &bytes.Buffer{}
+	if err := (Summary{Runs: []*run.Run{r}, Ledger: "kept", Width: 200}).Write(out); err != nil {
+		t.Fatal(err)
+	}
+	if want := "1 variant: 1 ok, 0 failed; took 0.0 s; records in kept; details: attune show " + r.ID + "\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out, want)
+	}
+	for name, write := range map[string]func(*closedPipe) error{
+		"summary": func(w *closedPipe) error { return Summary{Runs: outcomes(), Width: 80}.Write(w) },
+		"failure": func(w *closedPipe) error { return Failure(w, racy(), 80) },
+		"screen":  func(w *closedPipe) error { return Screen(w, racy(), 80) },
+	} {
+		if err := write(&closedPipe{}); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
