@@ -43,6 +43,25 @@ func (m measurements) add(a *attempt) {
 	}
 }
 
+// serves reports whether an attempt may reuse a measurement: it has all problems of the attempt. A
+// variant reuses only those of another variant, unless it is a part of a selection.
+func (m *measurement) serves(a *attempt) bool {
+	if m.run.Variant == a.result.Variant && a.selection == nil {
+		return false
+	}
+	return !slices.ContainsFunc(a.plan.problems(a.shapes), func(p problem) bool { return m.row(p) == nil })
+}
+
+// row is the result of a problem, or nil.
+func (m *measurement) row(p problem) *run.Correctness {
+	for i := range m.run.Correctness {
+		if c := &m.run.Correctness[i]; c.Shape == p.shape.String() && c.Seed == p.seed && c.Inputs == p.inputs.String() {
+			return c
+		}
+	}
+	return nil
+}
+
 // reuse begins an attempt with the results of the same code.
 func (a *attempt) reuse(same *measurement) {
 	a.reused = same

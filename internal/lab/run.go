@@ -37,7 +37,7 @@ func (l *Lab) Run(ctx context.Context, request Request, done func(*run.Run)) err
 	for i, e := range p.entries {
 		r.work.begin(i)
 		if e.selection != nil {
-			err = r.runSelection(ctx, e, done)
+			err = r.runSelection(ctx, e, known, done)
 		} else {
 			_, err = r.runPart(ctx, e.parts[0], known, done)
 		}
@@ -163,7 +163,7 @@ func (a *attempt) runGates(ctx context.Context, known measurements) error {
 		a.gates.Profile = a.gates.Performance
 		return nil
 	}
-	if same := known[codeOf(a.image)]; same != nil && same.run.Variant != a.result.Variant {
+	if same := known[codeOf(a.image)]; same != nil && same.serves(a) {
 		a.reuse(same)
 	} else if err := a.open(ctx); err != nil {
 		return err
@@ -282,7 +282,7 @@ func (a *attempt) checkAll(ctx context.Context) ([]string, error) {
 	all := a.plan.problems(a.shapes)
 	for i, p := range all {
 		a.step("correctness "+p.String(), i, len(all))
-		row, failure, err := a.checkOne(ctx, i, p)
+		row, failure, err := a.checkOne(ctx, p)
 		a.work.add(a.work.ofProblem(p.shape))
 		if err != nil {
 			return nil, err
@@ -303,13 +303,13 @@ func (a *attempt) checkAll(ctx context.Context) ([]string, error) {
 }
 
 // checkOne checks a problem, or applies the limits to the errors that the same code had.
-func (a *attempt) checkOne(ctx context.Context, i int, p problem) (row *run.Correctness, failure, err error) {
+func (a *attempt) checkOne(ctx context.Context, p problem) (row *run.Correctness, failure, err error) {
 	ref, err := a.refs.get(ctx, p)
 	if err != nil {
 		return nil, nil, err
 	}
 	if a.reused != nil {
-		reused := a.reused.run.Correctness[i]
+		reused := *a.reused.row(p)
 		errs := outputErrors{reused.Errors, reused.LSE}
 		reused.Limits, reused.Wrong = applyLimits(ref, a.image.Record.Launch, errs, reused.Findings,
 			a.variant.Stage().ErrorShare, a.Kernel.Tolerance)

@@ -13,12 +13,15 @@ import (
 	"attune/internal/run"
 )
 
-// runSelection takes every part through the gates, then records the selection as a whole. Parts
-// reuse no measurements of each other: they have different shapes.
-func (r *runner) runSelection(ctx context.Context, e entry, done func(*run.Run)) error {
+// runSelection takes every part through the gates, then records the selection as a whole. Where
+// times are measured, parts reuse none: they are interleaved with the selection's parent.
+func (r *runner) runSelection(ctx context.Context, e entry, known measurements, done func(*run.Run)) error {
+	if r.Device.timed() {
+		known = measurements{}
+	}
 	var runs []*run.Run
 	for _, part := range e.parts {
-		record, err := r.runPart(ctx, part, measurements{}, done)
+		record, err := r.runPart(ctx, part, known, done)
 		if err != nil {
 			return err
 		}
