@@ -81,7 +81,7 @@ func TestInterruptRun(t *testing.T) {
 	}
 	for _, want := range []string{
 		`\[1/2\] stage2  0/10   elapsed 0:00`, `\[1/2\] stage2  \d/10   elapsed \d:\d\d  left \d:\d\d`,
-		`\r\x1b\[Kstage2  ok     10/10   64 regs  43\.5 KB  time: no GPU\r\n`,
+		`\r\x1b\[Kstage2  \x1b\[32mok\x1b\[0m     10/10   64 regs  43\.5 KB  time: no GPU\r\n`,
 	} {
 		if !regexp.MustCompile(want).MatchString(text) {
 			t.Errorf("the terminal does not show %s: %q", want, text)
@@ -111,7 +111,7 @@ func TestRunFitsTheTerminal(t *testing.T) {
 			t.Errorf("exit code %d, signal %v: %s", code, died, shown)
 		}
 		text := regexp.MustCompile(`[^\n]*\r\x1b\[K`).ReplaceAllString(strings.ReplaceAll(string(shown), "\r\n", "\n"), "")
-		for line := range strings.SplitSeq(text, "\n") {
+		for _, line := range screenLines(string(shown)) {
 			if len([]rune(line)) > int(width) {
 				t.Errorf("wider than %d columns: %s", width, line)
 			}

@@ -35,7 +35,7 @@ func (a *app) rootCommand() *cobra.Command {
 		Short: "a lab for GPU kernels: build, check, time, compare, profile, record",
 		Long: `attune takes a kernel variant from its source to a verdict: does it fit the
 chip, is it correct, is it faster.`,
-		Example: `  attune run                   every stage and selection, on a quick set of shapes
+		Example: `  attune run                   every stage and selection, quickly
   attune run stage2 --shapes mission --seeds 0
   attune sim race.json         any PTX kernel on the simulator
   attune doctor                what attune can do on this machine`,
