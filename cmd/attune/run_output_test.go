@@ -53,6 +53,9 @@ quick = ["1x1x5x64", "1x1x64x64"]
 
 // Without variants a run takes every stage and selection on the quick set.
 func TestQuickSet(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	kernel := quickKernel(t)
 	ledger := t.TempDir()
 	type asked struct {

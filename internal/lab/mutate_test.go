@@ -221,6 +221,9 @@ func TestMutateIsRepeatable(t *testing.T) {
 }
 
 func TestMutateFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	lost := errors.New("the memory is full")
 	var wrong *WrongError
 	var request RequestError

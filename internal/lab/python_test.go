@@ -48,6 +48,9 @@ const (
 
 // Whatever python3 in PATH does, bench reports it in one line and has our own figures.
 func TestBenchWithAnyPython(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const shape = "1x1x8x64"
 	right := filepath.Join(t.TempDir(), "answer")
 	values, err := oracle.Quantized(t.Context(), tensor.Draw(shapes(t, shape)[0], 0, tensor.Options{}), nil)

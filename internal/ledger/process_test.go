@@ -173,6 +173,9 @@ func TestProcessesReplaceDamagedIndex(t *testing.T) {
 }
 
 func TestKilledProcess(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	dir := filepath.Join(t.TempDir(), "ledger")
 	var recorded []string
 	for range 16 {

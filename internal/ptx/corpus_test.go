@@ -53,6 +53,9 @@ func readText(tb testing.TB, path string) []byte {
 }
 
 func TestCorpus(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for path, text := range corpus(t) {
 		module, err := Parse(text)
 		if err != nil {

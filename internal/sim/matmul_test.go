@@ -207,6 +207,9 @@ func (x *matmul) run(t testing.TB, o Options) *Result {
 
 // TestMatmul compares the kernel of the benchmark with sums in float32, under several schedules.
 func TestMatmul(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	x := newMatmul(t, 256, 128, 768)
 	for seed := range uint64(3) {

@@ -174,6 +174,9 @@ func TestPlanAndSeriesOverThePipe(t *testing.T) {
 }
 
 func TestLargePayload(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	d, _ := start(t, "serve", long)
 	image := make([]byte, 50<<20)
@@ -306,6 +309,9 @@ func TestTimeout(t *testing.T) {
 }
 
 func TestTimeoutOfTheStart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	out := &output{}
 	_, err := Start(t.Context(), Options{Command: command(t, "stuck"), Limit: 3 * time.Second, Stderr: out})
@@ -494,6 +500,9 @@ func TestParentIsKilled(t *testing.T) {
 }
 
 func TestGarbageOnThePipe(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	_, err := Start(t.Context(), Options{Command: command(t, "garbage"), Limit: long})
 	if err == nil || !strings.HasPrefix(err.Error(), "open the device: exchange messages with the child process: ") {

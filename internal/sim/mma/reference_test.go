@@ -379,6 +379,9 @@ func floatProducts() []string {
 }
 
 func TestExactMatchesReference(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	var s Scratch
 	for _, text := range floatProducts() {
 		in := mustLookup(t, text)
