@@ -4,8 +4,7 @@ GO ?= go
 export CGO_ENABLED := 0
 
 # Packages whose goroutines share memory; they are tested under the race detector too.
-RACE := ./internal/accuracy ./internal/cases ./internal/device/... ./internal/lab ./internal/ledger ./internal/oracle ./internal/peer ./internal/profile ./internal/sim \
-	./internal/spec ./internal/tensor ./internal/terminal ./internal/toolchain
+RACE := ./internal/cases ./internal/device/... ./internal/ledger ./internal/sim ./internal/terminal ./internal/toolchain
 
 # Packages that have assembly, and those that say whether it is right.
 ASSEMBLY := ./internal/sim/... ./internal/cases ./internal/device/sim ./internal/tensor
@@ -59,14 +58,13 @@ tools: ## what the tests need beside Go: a C++ compiler and NVIDIA's
 format: ## fail if gofumpt would change a file
 	@unformatted=$$($(GO) tool gofumpt -l .); test -z "$$unformatted" || { echo "not gofumpt-clean:"; echo "$$unformatted"; exit 1; }
 
-style: format ## format, vet, static analysis, module file
-	$(GO) vet ./...
+style: format ## format, static analysis, module file; `make unit` vets
 	$(GO) tool staticcheck ./...
 	$(GO) mod tidy -diff
 
 unit: ## all tests; those of kernels/ without coverage, which slows the simulator down
-	$(GO) test -coverpkg=./internal/... -coverprofile=coverage.out $$($(GO) list ./... | grep -v /kernels)
-	$(GO) test ./kernels/...
+	$(GO) test -vet=all -coverpkg=./internal/... -coverprofile=coverage.out $$($(GO) list ./... | grep -v /kernels)
+	$(GO) test -vet=all ./kernels/...
 
 coverage: ## the coverage of the last `make unit`; fails below COVERAGE percent
 	@grep -v '$(NEEDS_GPU)' coverage.out > coverage.nogpu.out
@@ -79,6 +77,7 @@ plain: ## the simulator and the inputs as they are on processors without AVX2: n
 race: ## the packages that share memory, under the race detector
 	CGO_ENABLED=1 $(GO) test -race -short $(RACE)
 	CGO_ENABLED=1 $(GO) test -race -run Concurrent ./internal/toolchain
+	CGO_ENABLED=1 $(GO) test -race -short -run '^TestRun|^TestBench' ./internal/lab
 
 bench: ## benchmarks
 	$(GO) test -run '^$$' -bench . ./...

@@ -12,7 +12,8 @@ import (
 )
 
 // The embedded PTX must equal a fresh build of the sources, byte for byte, with no image missing or
-// left over.
+// left over. Of the images of a variant the one for the newest architecture is built again; of the
+// others the checksum of the sources is compared.
 func TestShippedImagesMatchSources(t *testing.T) {
 	compiler, _ := pinnedCompiler(t)
 	kernel, err := spec.Load(SDPA())
@@ -22,12 +23,16 @@ func TestShippedImagesMatchSources(t *testing.T) {
 	builder := toolchain.NewBuilder(SDPA(), compiler, t.TempDir()) // empty cache, so it compiles
 	shipped := toolchain.NewBuilder(SDPA(), nil, t.TempDir())
 	targets := lab.ShippedTargets(kernel)
+	newest := newestArchs(targets)
 	for _, target := range targets {
 		t.Run(target.String(), func(t *testing.T) {
 			t.Parallel()
 			got, _, err := shipped.Build(t.Context(), target)
 			if err != nil {
 				t.Fatalf("%v\nif the sources have changed, run `make ship`", err)
+			}
+			if target.Arch != newest[target.Variant] {
+				return
 			}
 			want, _, err := builder.Build(t.Context(), target)
 			if err != nil {
@@ -48,6 +53,15 @@ func TestShippedImagesMatchSources(t *testing.T) {
 	if len(list.Images) != len(targets) {
 		t.Errorf("%d images are shipped for %d targets; run `make ship`", len(list.Images), len(targets))
 	}
+}
+
+// newestArchs is the newest architecture of each variant.
+func newestArchs(targets []toolchain.Target) map[string]string {
+	archs := map[string]string{}
+	for _, target := range targets {
+		archs[target.Variant] = max(archs[target.Variant], target.Arch)
+	}
+	return archs
 }
 
 // Recorded runs name variants by knobs that have been renamed or retired since.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -84,6 +85,14 @@ func (a *app) ledgerPath() string {
 
 func (a *app) openLedger(ctx context.Context) (*ledger.Ledger, error) {
 	return ledger.Open(ctx, a.ledgerPath())
+}
+
+// readLedger opens a ledger to read it. A folder that is named and does not exist is a mistake.
+func (a *app) readLedger(ctx context.Context) (*ledger.Ledger, error) {
+	if _, err := os.Stat(a.ledgerPath()); a.ledgerDir != "" && errors.Is(err, fs.ErrNotExist) {
+		return nil, lab.RequestError(fmt.Sprintf("there is no ledger %s; --ledger names a folder of records, such as results", a.ledgerPath()))
+	}
+	return a.openLedger(ctx)
 }
 
 // workplace is a lab with its progress on the status line.

@@ -60,7 +60,7 @@ func (a *app) history(ctx context.Context, o historyOptions) error {
 	if o.ladder && (o.filter.Variant != "" || o.filter.Stage != "" || o.filter.Verdict != "" || o.limit != 0 || o.all) {
 		return usageError{errors.New("--ladder shows every stage; the only filter that goes with it is --device")}
 	}
-	kept, err := a.openLedger(ctx)
+	kept, err := a.readLedger(ctx)
 	if err != nil {
 		return err
 	}

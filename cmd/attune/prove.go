@@ -95,7 +95,7 @@ func printProof(w io.Writer, kernel string, p *lab.Proof, s terminal.Screen) err
 			}
 		}
 	}
-	s.Paragraph(out, "", fmt.Sprintf("%d alive, %d dead, %d untried (with one value, or constrained by others)",
+	s.Paragraph(out, "", fmt.Sprintf("%d alive, %d dead, %d untried (one value, constrained by others, or of stages for another architecture)",
 		count[lab.Alive], count[lab.Dead], count[lab.Untried]), 2)
 	_, err := io.WriteString(w, out.String())
 	return err

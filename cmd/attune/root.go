@@ -42,6 +42,7 @@ chip, is it correct, is it faster.`,
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Args:          noSuchCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()

@@ -45,7 +45,7 @@ func (a *app) show(ctx context.Context, ref string, o showOptions) error {
 	if (a.json || o.file != "") && (o.markdown || o.byShape) {
 		return usageError{errors.New("--json and --file print recorded files; --markdown and --by-shape do not go with them")}
 	}
-	kept, err := a.openLedger(ctx)
+	kept, err := a.readLedger(ctx)
 	if err != nil {
 		return err
 	}

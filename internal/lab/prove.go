@@ -42,7 +42,7 @@ type Fate string
 const (
 	Alive   Fate = "alive"   // some change of it changes the code
 	Dead    Fate = "dead"    // no change does
-	Untried Fate = "untried" // it has one value, or no constraint lets it change alone
+	Untried Fate = "untried" // one value, no constraint lets it change alone, or no stage for this architecture has it
 )
 
 // Failed reports whether a knob is dead, or a value does not compile.

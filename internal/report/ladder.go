@@ -23,7 +23,7 @@ func Ladder(w io.Writer, runs []*run.Run, champions Champions, ids func(id strin
 		{Name: "parent", Optional: 3},
 		{Name: "shape", Optional: 2},
 		{Name: "time", Keep: true},
-		{Name: "speedup", Keep: true},
+		{Name: "over parent", Keep: true},
 		{Name: "required", Optional: 1},
 		{Name: "over " + runs[0].Variant, Keep: true, Optional: 4},
 		{Name: "registers", Optional: 6},
@@ -52,6 +52,7 @@ func Ladder(w io.Writer, runs []*run.Run, champions Champions, ids func(id strin
 	var out bytes.Buffer
 	t.Write(&out, s)
 	names.write(&out, s, out.String())
+	s.Paragraph(&out, "", "over parent: geometric mean over the benchmark shapes; the time is that of the shape named", 2)
 	writeVerdictNote(&out, s, columnOf(t.Rows, 9))
 	_, err := w.Write(out.Bytes())
 	return err

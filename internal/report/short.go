@@ -15,7 +15,7 @@ import (
 const documentWidth = 100
 
 // maxVariantName is the longest variant that tables print as it is, in bytes.
-const maxVariantName = 16
+const maxVariantName = 30
 
 // shortNames shortens variants in tables: the stage and the number of other knob values, such as
 // stage7b+8. The full names are printed once, below the table.

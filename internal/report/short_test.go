@@ -15,9 +15,9 @@ func TestShortNames(t *testing.T) {
 	for _, test := range []struct{ variant, want string }{
 		{"stage2", "stage2"},
 		{"stage2+TILE_N=32", "stage2+TILE_N=32"},
-		{"stage7b+TILE_M=64+TILE_N=256", "stage7b+2"},
-		{"stage7b+TILE_M=64+TILE_N=128", "stage7b+2b"},
-		{"stage7b+TILE_M=64+TILE_N=256", "stage7b+2"},
+		{"stage7b+TILE_M=64+TILE_N=256+KV_STAGES=2", "stage7b+3"},
+		{"stage7b+TILE_M=64+TILE_N=128+KV_STAGES=2", "stage7b+3b"},
+		{"stage7b+TILE_M=64+TILE_N=256+KV_STAGES=2", "stage7b+3"},
 		{"a-stage-with-a-long-name", "a-stage-with-a-long-name"},
 	} {
 		if got := names.add(test.variant); got != test.want {
@@ -25,8 +25,8 @@ func TestShortNames(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	names.write(&out, screen, "run stage7b+2b: merge")
-	if want := "stage7b+2b is stage7b+TILE_M=64+TILE_N=128\n"; out.String() != want {
+	names.write(&out, screen, "run stage7b+3b: merge")
+	if want := "stage7b+3b is stage7b+TILE_M=64+TILE_N=128+KV_STAGES=2\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }
@@ -78,12 +78,12 @@ func TestChangeText(t *testing.T) {
 	if err := Comparison(&out, c, screen); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{", geometric mean of 3 shapes,", "±0.02  ~\n", "±0.02  ?\n", "\n~ the same within 1 %\n", "\n? the samples do not decide\n"} {
+	for _, want := range []string{", geometric mean of 3", "±0.02  ~\n", "±0.02  ?\n", "\n~ the same within 1 %\n", "\n? the samples do not decide\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
-	if first, _, _ := strings.Cut(out.String(), "\n"); !strings.HasPrefix(first, "stage2 → stage3b+1: faster, -63.20 %") {
+	if first, _, _ := strings.Cut(out.String(), "\n"); !strings.HasPrefix(first, "stage2 → stage3b+TILE_N=64: faster, -63.20 %") {
 		t.Errorf("the first line is %q", first)
 	}
 }

@@ -39,9 +39,13 @@ func RunLine(r *run.Run, nameWidth int, s terminal.Screen) string {
 		resources = fmt.Sprintf("%3d regs %5.1f KB", need.Registers, float64(need.SharedBytes())/1000)
 	}
 	passed, all := correctCount(r)
+	outputs := fmt.Sprintf("%d/%d", passed, all)
+	if r.Gates.Resources == gate.Fail { // nothing ran
+		outputs = "-"
+	}
 	word := outcomeWord(r)
 	before := fmt.Sprintf("%-*s  ", nameWidth, cut(r.Variant, nameWidth))
-	after := fmt.Sprintf("%*s %7s  %-17s  %s", 4-len(word), "", fmt.Sprintf("%d/%d", passed, all), resources, lineEnd(r))
+	after := fmt.Sprintf("%*s %7s  %-17s  %s", 4-len(word), "", outputs, resources, lineEnd(r))
 	room := s.Width - utf8.RuneCountInString(before) - len(word)
 	return before + s.Paint(outcomeColour(word), word) + cut(strings.TrimRight(after, " "), room)
 }
@@ -228,11 +232,14 @@ func (s Summary) totals() string {
 	if simulated := func(r *run.Run) bool { return r.Requested.Simulation != nil }; slices.ContainsFunc(s.Runs, simulated) {
 		parts += "; time: no GPU"
 	}
-	show := "ID"
-	if len(s.Runs) == 1 {
-		show = s.Runs[0].ID
+	show := "; details: attune show ID"
+	switch {
+	case len(s.Runs) == 1 && Failed(s.Runs[0]):
+		show = "" // the line above names it
+	case len(s.Runs) == 1:
+		show = "; details: attune show " + s.Runs[0].ID
 	}
-	return fmt.Sprintf("%s; took %.1f s; records in %s; details: attune show %s", parts, s.Elapsed.Seconds(), s.Ledger, show)
+	return fmt.Sprintf("%s; took %.1f s; records in %s%s", parts, s.Elapsed.Seconds(), s.Ledger, show)
 }
 
 // Fold writes a line, broken between words to a width.

@@ -101,7 +101,8 @@ func CompareRecorded(a, b *Run, floor float64, shapes []string) (*Comparison, er
 		return nil, fmt.Errorf("runs %s and %s were not both timed on any of the shapes %s", a.ID, b.ID, strings.Join(shapes, ", "))
 	}
 	if len(c.Shapes) == 0 {
-		return nil, fmt.Errorf("runs %s and %s have no common shape that both were timed on", a.ID, b.ID)
+		return nil, fmt.Errorf("runs %s and %s have no common shape that both were timed on; "+
+			"a run on the simulator has no times", a.ID, b.ID)
 	}
 	c.Verdict = measure.Overall(all)
 	return c, nil

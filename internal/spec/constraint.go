@@ -1,5 +1,7 @@
 package spec
 
+import "strings"
+
 // Constraint is a rule between knobs that every variant obeys.
 type Constraint struct {
 	Rule    string // a Starlark expression over knobs
@@ -19,5 +21,5 @@ func newConstraint(rule, why string, knobs []string) (*Constraint, []error) {
 	if len(wrong) > 0 {
 		return nil, wrong
 	}
-	return &Constraint{Rule: rule, Why: why, expression: e}, nil
+	return &Constraint{Rule: strings.Join(strings.Fields(rule), " "), Why: why, expression: e}, nil
 }
