@@ -137,7 +137,7 @@ func (p *runPrinter) end(ctx context.Context, failed error) error {
 		for _, r := range whole {
 			if report.Failed(r) {
 				fmt.Fprintln(p.stdout)
-				_ = report.Failure(p.stdout, r, p.screen().Width)
+				_ = report.Failure(p.stdout, r, p.screen())
 			}
 		}
 	}
@@ -145,7 +145,7 @@ func (p *runPrinter) end(ctx context.Context, failed error) error {
 		return nil
 	}
 	_ = report.Summary{
-		Runs: whole, Elapsed: time.Since(p.started), Ledger: p.ledgerPath(), Quick: p.quick, Width: p.screen().Width,
+		Runs: whole, Elapsed: time.Since(p.started), Ledger: p.ledgerPath(), Quick: p.quick, Screen: p.screen(),
 	}.Write(p.stdout)
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"attune/internal/lab"
 	"attune/internal/report"
@@ -84,8 +83,8 @@ func (a *app) watch(ctx context.Context, o runOptions, args []string) error {
 		a.checkWatched(check, o, args, device, screen)
 		if check.Err() == nil {
 			fmt.Fprintln(screen)
-			report.Fold(screen, fmt.Sprintf("checked at %s in %.1f s; waiting for a change in %s; Ctrl-C ends",
-				time.Now().Format(time.TimeOnly), time.Since(started).Seconds(), folder), a.screen().Width)
+			a.screen().Paragraph(screen, "", fmt.Sprintf("checked at %s in %.1f s; waiting for a change in %s; Ctrl-C ends",
+				time.Now().Format(time.TimeOnly), time.Since(started).Seconds(), folder), 2)
 			a.showScreen(screen.String())
 		}
 		<-changed
@@ -155,11 +154,10 @@ func waitForChange(ctx context.Context, folder string, before map[string]stamp) 
 // checkWatched loads the kernel, takes the variant through the gates and writes the result for the
 // screen. Errors are results too: the next save may mend them.
 func (a *app) checkWatched(ctx context.Context, o runOptions, args []string, device lab.Device, screen io.Writer) {
-	width := a.screen().Width
 	fail := func(err error) {
 		fmt.Fprintf(screen, "%s  not checked\n\n", args[0])
 		for line := range strings.SplitSeq(err.Error(), "\n") {
-			report.Fold(screen, line, width)
+			a.screen().Paragraph(screen, "", line, 2)
 		}
 	}
 	kernel, folder, err := a.kernel()
@@ -186,24 +184,24 @@ func (a *app) checkWatched(ctx context.Context, o runOptions, args []string, dev
 	if err != nil {
 		fail(err)
 	} else {
-		_ = report.Screen(screen, result, width)
+		_ = report.Gates(screen, result, a.screen())
 	}
 	if w.compiler == nil {
 		fmt.Fprintln(screen)
-		report.Fold(screen, "no compiler: a changed source cannot be built; `attune toolchain install` installs one", width)
+		a.screen().Paragraph(screen, "", "no compiler: a changed source cannot be built; `attune toolchain install` installs one", 2)
 	}
 }
 
 // showScreen replaces what the terminal shows, as far as it has lines. Without a terminal it prints
 // the text.
 func (a *app) showScreen(text string) {
-	file, ok := a.stdout.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
+	height := a.screen().Height
+	if height == 0 {
 		fmt.Fprint(a.stdout, text)
 		return
 	}
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	if _, height, err := term.GetSize(int(file.Fd())); err == nil && height > 3 && len(lines) >= height {
+	if height > 3 && len(lines) >= height {
 		last := lines[len(lines)-1]
 		lines = append(lines[:height-3], "...", last) // one line stays free for the status line
 	}

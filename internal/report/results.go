@@ -60,8 +60,8 @@ or bench is named by the last six digits of its id: ` + "`attune show ID --ledge
   bf16 have 16 bits. Compare rows of equal formats, or keep the difference in mind.
 - **exp2** is how a kernel of attune computes the exponentials of the softmax. **exact**: to at least 13 bits, on
   the special-function unit or by a cubic polynomial. **segments**: half of them as a sum of two linear functions
-  per octave, at most 1.1 % off, less than E4M3 rounds away: the tables of the mean error show no difference to
-  exact ones. **linear**: a part of them by one linear function per octave, at most 4 % low and 2 % high; the mean
+  per octave, at most 1.1 % off, less than E4M3 rounds away: the mean errors below are at most 2.2 % larger than
+  FlashAttention-3's. **linear**: a part of them by one linear function per octave, at most 4 % low and 2 % high; the mean
   error is some 11 % larger, and figures of such kernels are marked with **~**. **mixed**: it depends on the shape.
   Peers are exact.
 - **Shapes** are batch x heads x sequence x head dim.

@@ -137,12 +137,12 @@ func Failed(r *run.Run) bool {
 }
 
 // Failure writes the details of a failed run: the gates that failed, with their reasons.
-func Failure(w io.Writer, r *run.Run, width int) error {
+func Failure(w io.Writer, r *run.Run, s terminal.Screen) error {
 	out := &strings.Builder{}
-	Fold(out, r.Variant+": "+verdictText(r), width)
+	s.Paragraph(out, "", r.Variant+": "+verdictText(r), 2)
 	for _, g := range r.GateOutcomes() {
 		if g.Status == gate.Fail {
-			writeGate(out, g, width)
+			writeGate(out, g, s)
 		}
 	}
 	if r.ID != "" {
@@ -153,7 +153,7 @@ func Failure(w io.Writer, r *run.Run, width int) error {
 }
 
 // writeGate writes a gate with the first lines of its reasons.
-func writeGate(w io.Writer, g run.GateOutcome, width int) {
+func writeGate(w io.Writer, g run.GateOutcome, s terminal.Screen) {
 	const most = 6 // lines; the record has all of them
 	first := fmt.Sprintf("  %-12s %-13s ", g.Name, statusWord(g.Status))
 	lines := strings.Split(strings.TrimRight(strings.Join(g.Reasons, "\n"), "\n"), "\n")
@@ -161,7 +161,7 @@ func writeGate(w io.Writer, g run.GateOutcome, width int) {
 		lines = append(lines[:most], fmt.Sprintf("and %d more", more))
 	}
 	for _, line := range lines {
-		terminal.Screen{Width: width}.Paragraph(w, first, line, len(first)+2)
+		s.Paragraph(w, first, line, len(first)+2)
 		first = strings.Repeat(" ", len(first))
 	}
 }
@@ -172,7 +172,7 @@ type Summary struct {
 	Elapsed time.Duration
 	Ledger  string // folder
 	Quick   string // what a quick run took, and how to take more; empty for another run
-	Width   int    // of the screen, in columns
+	Screen  terminal.Screen
 }
 
 // Write writes the outcomes of each gate, for more than one run, and the totals.
@@ -184,7 +184,7 @@ func (s Summary) Write(w io.Writer) error {
 	}
 	for _, line := range []string{s.totals(), s.Quick} {
 		if line != "" {
-			Fold(out, line, s.Width)
+			s.Screen.Paragraph(out, "", line, 2)
 		}
 	}
 	_, err := io.WriteString(w, out.String())
@@ -209,7 +209,7 @@ func (s Summary) gates(w io.Writer) {
 			reason = reasons[0]
 		}
 		line := fmt.Sprintf("%-11s  %4d  %4d  %12d  %s", g.Name, count[gate.Pass], count[gate.Fail], count[gate.NotMeasured], reason)
-		fmt.Fprintln(w, cut(strings.TrimRight(line, " "), s.Width))
+		fmt.Fprintln(w, cut(strings.TrimRight(line, " "), s.Screen.Width))
 	}
 }
 
@@ -242,18 +242,13 @@ func (s Summary) totals() string {
 	return fmt.Sprintf("%s; took %.1f s; records in %s%s", parts, s.Elapsed.Seconds(), s.Ledger, show)
 }
 
-// Fold writes a line, broken between words to a width.
-func Fold(w io.Writer, line string, width int) {
-	terminal.Screen{Width: width}.Paragraph(w, "", line, 2)
-}
-
-// Screen writes a run for a screen that is drawn again and again: its line, and the gates with their
+// Gates writes a run for a screen that is drawn again and again: its line, and the gates with their
 // first reasons.
-func Screen(w io.Writer, r *run.Run, width int) error {
+func Gates(w io.Writer, r *run.Run, s terminal.Screen) error {
 	out := &strings.Builder{}
-	fmt.Fprintf(out, "%s\n\n", RunLine(r, NameWidth([]string{r.Variant}), terminal.Screen{Width: width}))
+	fmt.Fprintf(out, "%s\n\n", RunLine(r, NameWidth([]string{r.Variant}), s))
 	for _, g := range r.GateOutcomes() {
-		writeGate(out, g, width)
+		writeGate(out, g, s)
 	}
 	_, err := io.WriteString(w, out.String())
 	return err

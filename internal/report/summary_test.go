@@ -33,14 +33,14 @@ func TestRunLines(t *testing.T) {
 		}
 		for _, r := range outcomes() {
 			if Failed(r) {
-				if err := Failure(out, r, width); err != nil {
+				if err := Failure(out, r, terminal.Screen{Width: width}); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		summary := Summary{
 			Runs: outcomes(), Elapsed: 12345 * time.Millisecond, Ledger: ".attune", Quick: "quick set of 4 shapes; --full takes all",
-			Width: width,
+			Screen: terminal.Screen{Width: width},
 		}
 		if err := summary.Write(out); err != nil {
 			t.Fatal(err)
@@ -57,10 +57,10 @@ func TestRunLines(t *testing.T) {
 	}
 }
 
-func TestScreen(t *testing.T) {
+func TestGates(t *testing.T) {
 	out := &bytes.Buffer{}
 	for _, r := range []*run.Run{passing(), refused(), racy()} {
-		if err := Screen(out, r, 80); err != nil {
+		if err := Gates(out, r, terminal.Screen{Width: 80}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,16 +75,18 @@ func TestScreen(t *testing.T) {
 func TestSummaryOfOneRun(t *testing.T) {
 	r := passing()
 	out := &bytes.Buffer{}
-	if err := (Summary{Runs: []*run.Run{r}, Ledger: "kept", Width: 200}).Write(out); err != nil {
+	if err := (Summary{Runs: []*run.Run{r}, Ledger: "kept", Screen: terminal.Screen{Width: 200}}).Write(out); err != nil {
 		t.Fatal(err)
 	}
 	if want := "1 variant: 1 ok, 0 failed; took 0.0 s; records in kept; details: attune show " + r.ID + "\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out, want)
 	}
 	for name, write := range map[string]func(*closedPipe) error{
-		"summary": func(w *closedPipe) error { return Summary{Runs: outcomes(), Width: 80}.Write(w) },
-		"failure": func(w *closedPipe) error { return Failure(w, racy(), 80) },
-		"screen":  func(w *closedPipe) error { return Screen(w, racy(), 80) },
+		"summary": func(w *closedPipe) error {
+			return Summary{Runs: outcomes(), Screen: terminal.Screen{Width: 80}}.Write(w)
+		},
+		"failure": func(w *closedPipe) error { return Failure(w, racy(), terminal.Screen{Width: 80}) },
+		"gates":   func(w *closedPipe) error { return Gates(w, racy(), terminal.Screen{Width: 80}) },
 	} {
 		if err := write(&closedPipe{}); !errors.Is(err, os.ErrClosed) {
 			t.Errorf("%s: got %v", name, err)

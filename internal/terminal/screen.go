@@ -15,12 +15,13 @@ import (
 // Screen describes where text is shown.
 type Screen struct {
 	Width  int  // in columns
+	Height int  // in lines; 0 for what is not a terminal
 	Colour bool // the screen shows colours
 }
 
 const (
-	defaultWidth = 80
-	minWidth     = 20 // narrower screens count as this wide
+	defaultWidth, defaultHeight = 80, 24
+	minWidth                    = 20 // narrower screens count as this wide
 )
 
 // ColourMode is the value of the flag --color.
@@ -52,8 +53,8 @@ func (m *ColourMode) Type() string { return "when" }
 // terminal, and the default width of what is not a terminal.
 func ScreenOf(w io.Writer, mode ColourMode) Screen {
 	s := Screen{Width: defaultWidth, Colour: mode == ColourAlways}
-	if width, ok := terminalWidth(w); ok {
-		s.Width = width
+	if width, height, ok := terminalSize(w); ok {
+		s.Width, s.Height = width, height
 		if mode == ColourAuto || mode == "" {
 			s.Colour = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 		}
@@ -65,17 +66,18 @@ func ScreenOf(w io.Writer, mode ColourMode) Screen {
 	return s
 }
 
-// terminalWidth is the width of w if w is a terminal.
-func terminalWidth(w io.Writer) (width int, ok bool) {
+// terminalSize is the size of w if w is a terminal. A terminal that does not know it counts as an
+// old one.
+func terminalSize(w io.Writer) (width, height int, ok bool) {
 	file, isFile := w.(*os.File)
 	if !isFile || !term.IsTerminal(int(file.Fd())) {
-		return defaultWidth, false
+		return 0, 0, false
 	}
-	width, _, err := term.GetSize(int(file.Fd()))
-	if err != nil || width < 10 {
-		width = defaultWidth
+	width, height, err := term.GetSize(int(file.Fd()))
+	if err != nil || width < 10 || height < 1 {
+		width, height = defaultWidth, defaultHeight
 	}
-	return width, true
+	return width, height, true
 }
 
 // Colour is a colour of text. The zero value is the terminal's own.

@@ -23,11 +23,11 @@ type Status struct {
 
 // NewStatus returns a status line on a terminal, or nil if file is not a terminal or a dumb one.
 func NewStatus(file *os.File) *Status {
-	if _, ok := terminalWidth(file); !ok || os.Getenv("TERM") == "dumb" {
+	if _, _, ok := terminalSize(file); !ok || os.Getenv("TERM") == "dumb" {
 		return nil
 	}
 	return &Status{out: file, width: func() int {
-		width, _ := terminalWidth(file)
+		width, _, _ := terminalSize(file)
 		return width
 	}}
 }

@@ -31,7 +31,7 @@ func (c clearingWriter) Write(text []byte) (int, error) {
 // MessageWriter returns a writer to w that clears the status line first. On a terminal it wraps
 // lines that are wider than it.
 func (s *Status) MessageWriter(w io.Writer) io.Writer {
-	if _, ok := terminalWidth(w); ok {
+	if _, _, ok := terminalSize(w); ok {
 		w = wrappingWriter{w}
 	}
 	return s.Writer(w)
