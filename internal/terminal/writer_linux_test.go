@@ -44,7 +44,7 @@ func TestScreenOfATerminal(t *testing.T) {
 	file, _ := newTerminal(t, 72)
 	t.Setenv("COLUMNS", "")
 	t.Setenv("NO_COLOR", "")
-	if got := ScreenOf(file, ColourAuto); got != (Screen{Width: 72, Colour: true}) {
+	if got := ScreenOf(file, ColourAuto); got != (Screen{Width: 72, Height: 24, Colour: true}) {
 		t.Errorf("got %+v", got)
 	}
 	if got := ScreenOf(file, ColourNever); got.Colour {
@@ -52,7 +52,7 @@ func TestScreenOfATerminal(t *testing.T) {
 	}
 	t.Setenv("NO_COLOR", "1")
 	t.Setenv("COLUMNS", "90")
-	if got := ScreenOf(file, ColourAuto); got != (Screen{Width: 90}) {
+	if got := ScreenOf(file, ColourAuto); got != (Screen{Width: 90, Height: 24}) {
 		t.Errorf("got %+v", got)
 	}
 }
