@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"attune/internal/tensormap"
 )
@@ -61,6 +62,10 @@ type Arg struct {
 	Scalar []byte // a value of 4 or 8 bytes, little-endian
 
 	TensorMap *TensorMap
+
+	// Unit allows an input to be rotated by multiples of this many bytes while the job is timed: 16,
+	// 4 or 1. 0 forbids it, for inputs whose order has a meaning to the problem.
+	Unit int
 }
 
 // TensorMap describes the buffer of another argument for TMA copies. The kernel receives it as a
@@ -72,6 +77,9 @@ type TensorMap struct {
 
 // In is a buffer that the kernel reads.
 func In(data []byte) Arg { return Arg{Input: data} }
+
+// Rotating is a buffer that the kernel reads and whose elements of unit bytes may be in any order.
+func Rotating(data []byte, unit int) Arg { return Arg{Input: data, Unit: unit} }
 
 // Out is a buffer that the kernel fills.
 func Out(bytes int) Arg { return Arg{Output: bytes} }
@@ -137,6 +145,10 @@ func (j *Job) Check() error {
 		if !arg.valid() {
 			return fmt.Errorf("job %s: argument %d must be exactly one of: a non-empty input, an output of at least 1 byte, "+
 				"a non-empty in-out buffer, a scalar of 4 or 8 bytes, a tensor map", j.Entry, i)
+		}
+		if arg.Unit != 0 && (!slices.Contains(RotationUnits, arg.Unit) || arg.Input == nil || len(arg.Input)%arg.Unit != 0) {
+			return fmt.Errorf("job %s: argument %d cannot be rotated by units of %d bytes: that needs an input of whole units of 16, 4 or 1 bytes",
+				j.Entry, i, arg.Unit)
 		}
 		if arg.TensorMap == nil {
 			continue

@@ -21,6 +21,16 @@ type Plan struct {
 
 	// Rest is how long the GPU idles before each sample, to time a GPU that is not kept busy.
 	Rest time.Duration
+
+	// Secret determines the inputs of the timed launches, as Rotation describes. It must not be
+	// known to the kernel.
+	Secret uint64
+
+	// Fresh times launches on new inputs too, and compares them with the samples.
+	Fresh bool
+
+	// Energy measures the energy of a launch too.
+	Energy bool
 }
 
 // LaunchLimit is the upper limit of the launches in a graph.
@@ -32,6 +42,9 @@ type Series struct {
 	// a cold L2 a sample is WithFlush minus the flush times of nearby rounds.
 	Seconds           []float64 `json:"seconds"`
 	LaunchesPerSample int       `json:"launches_per_sample"`
+
+	// Processes has the number of samples of each process, in order. It is empty for one process.
+	Processes []int `json:"samples_per_process,omitempty"`
 
 	Copies      int     `json:"copies,omitempty"`          // of the buffers, used in rotation
 	WarmSeconds float64 `json:"warm_up_seconds,omitempty"` // of replays before the first sample
@@ -50,6 +63,33 @@ type Series struct {
 	EmptyNode  *float64  `json:"empty_node_seconds,omitempty"`
 	Readings   []Reading `json:"readings,omitempty"`  // one per sample, read while it ran
 	NoReadings string    `json:"unwatched,omitempty"` // why there are no readings
+
+	// Joules is the energy of one launch, from NVML's counter while the job was replayed without
+	// pauses. 0 means not measured.
+	Joules float64 `json:"joules_per_launch,omitempty"`
+
+	Check *TimedCheck `json:"timed_check,omitempty"`
+}
+
+// TimedCheck is what was found about the timed launches of a job.
+type TimedCheck struct {
+	// FreshSeconds is the time of a launch whose inputs no launch has seen before and whose outputs
+	// are poisoned, as the median over replays in which every launch is one. It is a difference: the
+	// replays contain the rotations of the inputs too, and those are measured beside them. It is 0 if
+	// the plan did not request it.
+	FreshSeconds float64 `json:"fresh_launch_seconds,omitempty"`
+
+	Outputs  int       `json:"outputs"` // of timed launches, compared bit for bit with those of untimed ones
+	Findings []Finding `json:"findings,omitempty"`
+
+	// Launches are timed launches with their outputs, to be compared with a reference.
+	Launches []TimedLaunch `json:"-"`
+}
+
+// TimedLaunch is a timed launch: its inputs are those of the job after the rotation.
+type TimedLaunch struct {
+	Rotation Rotation
+	Outputs  [][]byte
 }
 
 // Reading is the state of the GPU at one moment, from NVML.
@@ -59,6 +99,41 @@ type Reading struct {
 	PowerWatts     float64  `json:"power_w"`
 	Celsius        int      `json:"temperature_c"`
 	Throttled      []string `json:"throttled,omitempty"` // why clocks were reduced, if so
+}
+
+// And joins the series of the same job in two processes.
+func (s Series) And(more Series) Series {
+	s.Processes = slices.Concat(s.processes(), more.processes())
+	s.Seconds = slices.Concat(s.Seconds, more.Seconds)
+	s.WithFlush, s.Flush = slices.Concat(s.WithFlush, more.WithFlush), slices.Concat(s.Flush, more.Flush)
+	s.Single = slices.Concat(s.Single, more.Single)
+	s.WarmSeconds, s.Unstable = s.WarmSeconds+more.WarmSeconds, s.Unstable || more.Unstable
+	s.Readings, s.NoReadings = slices.Concat(s.Readings, more.Readings), cmp.Or(s.NoReadings, more.NoReadings)
+	if s.NoReadings != "" {
+		s.Readings = nil
+	}
+	s.Joules = cmp.Or(s.Joules, more.Joules)
+	s.Check = s.Check.and(more.Check)
+	return s
+}
+
+func (s Series) processes() []int {
+	if len(s.Processes) > 0 {
+		return s.Processes
+	}
+	return []int{len(s.Seconds)}
+}
+
+// and joins the checks of two processes.
+func (c *TimedCheck) and(more *TimedCheck) *TimedCheck {
+	if c == nil || more == nil {
+		return cmp.Or(c, more)
+	}
+	joined := *c
+	joined.Outputs += more.Outputs
+	joined.Findings = slices.Concat(c.Findings, more.Findings)
+	joined.FreshSeconds = max(c.FreshSeconds, more.FreshSeconds)
+	return &joined
 }
 
 // Steady excludes throttled rounds from interleaved series. A round is excluded from all series if
@@ -87,6 +162,34 @@ func Steady(groupSize int, series ...Series) (kept, excluded [][]float64, thrott
 		kept, excluded = append(kept, in), append(excluded, out)
 	}
 	return kept, excluded, throttled
+}
+
+// SteadyByProcess are the samples that Steady keeps of each series, with a list per process. A
+// process whose rounds were all excluded has no list.
+func SteadyByProcess(series ...Series) [][][]float64 {
+	slow := throttledRounds(1, series)
+	throttled := 0
+	for _, isSlow := range slow {
+		if isSlow {
+			throttled++
+		}
+	}
+	all := make([][][]float64, len(series))
+	for i, s := range series {
+		first := 0
+		for _, n := range series[0].processes() {
+			var kept []float64
+			for round := first; round < first+n; round++ {
+				if !slow[round] || 2*throttled > len(slow) {
+					kept = append(kept, s.Seconds[round])
+				}
+			}
+			if first += n; len(kept) > 0 {
+				all[i] = append(all[i], kept)
+			}
+		}
+	}
+	return all
 }
 
 // throttledRounds marks the rounds of every group in which a series was throttled.

@@ -34,19 +34,24 @@ func (m *Machine) newClock(own bool) (*clock, error) {
 	return c, nil
 }
 
-// replay runs a graph once and returns its time in seconds. A lead-in that is not nil runs right
-// before it and is not timed. during runs on the host while the GPU works.
-func (c *clock) replay(g, leadIn *graph, during func()) (float64, error) {
+// replay runs a graph once and returns its time in seconds. The graphs before it run right before
+// and are not timed. during runs on the host while the GPU works.
+func (c *clock) replay(g *graph, during func(), before ...*graph) (float64, error) {
 	operation := "replay a graph of " + g.name
 	launch := func(g *graph) func() error {
 		d := c.machine.driver
-		return func() error { return d.fault(d.cuGraphLaunch(g.exec, c.stream), operation) }
+		return func() error {
+			if g.rotator != nil {
+				g.rotator.count++
+			}
+			return d.fault(d.cuGraphLaunch(g.exec, c.stream), operation)
+		}
 	}
-	var before []func() error
-	if leadIn != nil {
-		before = append(before, launch(leadIn))
+	var untimed []func() error
+	for _, g := range before {
+		untimed = append(untimed, launch(g))
 	}
-	return c.elapsed(operation, before, launch(g), during)
+	return c.elapsed(operation, untimed, launch(g), during)
 }
 
 // elapsed returns the GPU's time for work in seconds, between two events. The steps before it are

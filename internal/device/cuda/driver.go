@@ -38,6 +38,7 @@ type driver struct {
 	cuCtxSetCurrent             func(context handle) result
 	cuCtxSynchronize            func() result
 	cuModuleLoadDataEx          func(module *handle, image unsafe.Pointer, count uint32, options *int32, values *uintptr) result
+	cuModuleUnload              func(module handle) result
 	cuModuleGetFunction         func(function *handle, module handle, name string) result
 	cuFuncGetAttribute          func(value *int32, attribute int32, function handle) result
 	cuFuncSetAttribute          func(function handle, attribute, value int32) result
@@ -140,6 +141,7 @@ func (d *driver) entries() []entry {
 		{"cuCtxSetCurrent", &d.cuCtxSetCurrent},
 		{"cuCtxSynchronize", &d.cuCtxSynchronize},
 		{"cuModuleLoadDataEx", &d.cuModuleLoadDataEx},
+		{"cuModuleUnload", &d.cuModuleUnload},
 		{"cuModuleGetFunction", &d.cuModuleGetFunction},
 		{"cuFuncGetAttribute", &d.cuFuncGetAttribute},
 		{"cuFuncSetAttribute", &d.cuFuncSetAttribute},

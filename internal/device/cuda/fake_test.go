@@ -3,6 +3,8 @@
 package cuda
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"unsafe"
+
+	"attune/internal/device"
 )
 
 // fake is a driver made of Go functions. Memory is byte slices, and kernels are found by name and
@@ -17,30 +21,76 @@ import (
 type fake struct {
 	*driver
 	fails   map[string]result // functions of the driver that fail, and their results
+	failAt  int               // number of the call that fails, counted by made from 1; 0 for none
+	made    int               // calls that can fail
+	failed  string            // function of that call
 	log     string            // the loader's error log
 	kernels map[string]*fakeKernel
 
-	calls    []string
-	threads  map[int]bool // threads that made calls
-	memory   map[uint64][]byte
-	graphs   map[handle][]*fakeKernel
-	capture  []*fakeKernel
-	captures bool
-	modules  int
-	last     uint64
-	now      float64 // milliseconds
-	flushes  float64 // time of one flush, milliseconds
-	nvml     *nvml   // nil unless a test sets it
-	events   map[handle]float64
-	keep     [][]byte // C strings that callers may still read
+	calls     []string
+	threads   map[int]bool // threads that made calls
+	memory    map[uint64][]byte
+	graphs    map[handle][]fakeNode
+	capture   []fakeNode
+	captures  bool
+	modules   map[handle]bool
+	functions map[handle]*fakeFunction
+	machine   *Machine // that open has opened
+	last      uint64
+	now       float64 // milliseconds
+	flushes   float64 // time of one flush, milliseconds
+	overhead  float64 // of a launch outside of a graph, milliseconds
+	nvml      *nvml   // nil unless a test sets it
+	events    map[handle]float64
+	keep      [][]byte // C strings that callers may still read
 }
 
 type fakeKernel struct {
 	name         string
-	milliseconds float64
+	milliseconds float64 // of a launch; run may change it for the launch that it runs
 	run          func(args *unsafe.Pointer)
-	shared       int32 // maximum of dynamic shared memory, as set
-	nonPortable  int32 // 1 if non-portable cluster sizes are allowed
+	load         func() func(args *unsafe.Pointer) // makes run, for kernels with memory in their module
+	sizes        []int                             // of the arguments in bytes; a kernel with sizes runs in graphs too
+	shared       int32                             // maximum of dynamic shared memory, as set
+	nonPortable  int32                             // 1 if non-portable cluster sizes are allowed
+}
+
+// fakeFunction is a kernel in a module.
+type fakeFunction struct {
+	*fakeKernel
+	module handle
+	loaded func(args *unsafe.Pointer) // nil for a kernel without load
+	limit  uint32                     // of dynamic shared memory in this module
+}
+
+// fakeNode is a node of a graph, with copies of its arguments.
+type fakeNode struct {
+	*fakeFunction
+	args []unsafe.Pointer
+}
+
+func (k *fakeFunction) node(params *unsafe.Pointer) fakeNode {
+	n := fakeNode{fakeFunction: k}
+	for i, size := range k.sizes {
+		data := bytes.Clone(unsafe.Slice((*byte)(unsafe.Slice(params, i+1)[i]), size))
+		n.args = append(n.args, unsafe.Pointer(&data[0]))
+	}
+	return n
+}
+
+// launch runs a kernel and advances the clock.
+func (f *fake) launch(k *fakeFunction, args *unsafe.Pointer) {
+	if k.module != 0 && !f.modules[k.module] {
+		panic("the module of " + k.name + " is unloaded")
+	}
+	switch {
+	case args == nil:
+	case k.loaded != nil:
+		k.loaded(args)
+	case k.run != nil:
+		k.run(args)
+	}
+	f.now += k.milliseconds
 }
 
 const (
@@ -51,14 +101,66 @@ const (
 func newFake() *fake {
 	f := &fake{
 		fails: map[string]result{}, kernels: map[string]*fakeKernel{}, threads: map[int]bool{},
-		memory: map[uint64][]byte{}, graphs: map[handle][]*fakeKernel{}, events: map[handle]float64{}, last: 1 << 20,
+		memory: map[uint64][]byte{}, graphs: map[handle][]fakeNode{}, events: map[handle]float64{}, last: 1 << 20,
+		modules: map[handle]bool{}, functions: map[handle]*fakeFunction{},
 	}
 	f.driver = &driver{}
 	f.facts()
 	f.loader()
 	f.memories()
 	f.streams()
+	f.helpers()
 	return f
+}
+
+// argument reads argument i of a kernel.
+func argument[T any](args *unsafe.Pointer, i int) T { return *(*T)(unsafe.Slice(args, i+1)[i]) }
+
+// helpers adds the kernels that the machine itself launches.
+func (f *fake) helpers() {
+	word := func(address uint64, i int) uint64 { return binary.LittleEndian.Uint64(f.at(address)[8*i:]) }
+	f.kernels[emptyEntry] = &fakeKernel{milliseconds: 0.0006}
+	f.kernels[advanceEntry] = &fakeKernel{sizes: []int{8}, run: func(args *unsafe.Pointer) {
+		state := argument[uint64](args, 0)
+		binary.LittleEndian.PutUint64(f.at(state), word(state, 0)+1)
+	}}
+	f.kernels[rotateEntry] = &fakeKernel{sizes: []int{8, 4, 8, 4}, run: func(args *unsafe.Pointer) {
+		table, state := argument[uint64](args, 0), argument[uint64](args, 2)
+		r := device.Rotation{Secret: word(state, 1), Count: word(state, 0), Step: argument[uint32](args, 3)}
+		for i := range int(argument[uint32](args, 1)) {
+			f.rotate(r, f.at(table)[32*i:][:32])
+		}
+	}}
+	f.kernels[compareEntry] = &fakeKernel{sizes: []int{8, 4, 8}, run: func(args *unsafe.Pointer) {
+		table, results := argument[uint64](args, 0), argument[uint64](args, 2)
+		for i := range int(argument[uint32](args, 1)) {
+			a, b := f.at(word(table, 3*i)), f.at(word(table, 3*i+1))
+			for j := range word(table, 3*i+2) {
+				if a[j] != b[j] {
+					result := f.at(results)[16*i:]
+					binary.LittleEndian.PutUint64(result, binary.LittleEndian.Uint64(result)+1)
+					binary.LittleEndian.PutUint64(result[8:], min(j, binary.LittleEndian.Uint64(result[8:])))
+				}
+			}
+		}
+	}}
+}
+
+// rotate does what the kernel attune_rotate does for one entry of its table.
+func (f *fake) rotate(r device.Rotation, entry []byte) {
+	word := func(i int) uint64 { return binary.LittleEndian.Uint64(entry[8*i:]) }
+	units, unit, index := int(word(2)), int(binary.LittleEndian.Uint32(entry[24:])), binary.LittleEndian.Uint32(entry[28:])
+	to := f.at(word(0))[:units*unit]
+	if word(1) == 0 {
+		copy(to, bytes.Repeat([]byte{r.Poison(int(index))}, len(to)))
+		return
+	}
+	shift := 0
+	if index != 1<<32-1 {
+		shift = r.Shift(int(index), units) * unit
+	}
+	from := f.at(word(1))[:units*unit]
+	copy(to[copy(to, from[shift:]):], from[:shift])
 }
 
 // open opens a machine on the fake driver.
@@ -68,6 +170,7 @@ func (f *fake) open(t *testing.T) *Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.machine = m
 	t.Cleanup(func() { m.Close() })
 	m.loadNVML = func() (*nvml, error) {
 		if f.nvml == nil {
@@ -83,6 +186,10 @@ func (f *fake) open(t *testing.T) *Machine {
 func (f *fake) called(name string) result {
 	f.calls = append(f.calls, name)
 	f.threads[syscall.Gettid()] = true
+	if f.made++; f.made == f.failAt {
+		f.failed = name
+		return illegalAddress
+	}
 	return f.fails[name]
 }
 
@@ -161,17 +268,32 @@ func (f *fake) loader() {
 		}
 		value := unsafe.Slice((*unsafe.Pointer)(unsafe.Pointer(values)), count)
 		copy(unsafe.Slice((*byte)(value[0]), unsafe.Slice(values, count)[1]), f.log)
-		f.modules++
+		if code := f.called("cuModuleLoadDataEx"); code != 0 {
+			return code
+		}
 		*module = handle(f.next())
-		return f.called("cuModuleLoadDataEx")
+		f.modules[*module] = true
+		return 0
 	}
-	d.cuModuleGetFunction = func(function *handle, _ handle, name string) result {
+	d.cuModuleUnload = func(module handle) result {
+		if !f.modules[module] {
+			return 1
+		}
+		delete(f.modules, module)
+		return f.called("cuModuleUnload")
+	}
+	d.cuModuleGetFunction = func(function *handle, module handle, name string) result {
 		k := f.kernels[name]
 		if k == nil {
 			return notFound
 		}
 		k.name = name
-		*function = handle(unsafe.Pointer(k))
+		loaded := &fakeFunction{fakeKernel: k, module: module, limit: 48 << 10}
+		if k.load != nil {
+			loaded.loaded = k.load()
+		}
+		*function = handle(f.next())
+		f.functions[*function] = loaded
 		return f.called("cuModuleGetFunction")
 	}
 	d.cuFuncGetAttribute = func(value *int32, attribute int32, _ handle) result {
@@ -183,9 +305,9 @@ func (f *fake) loader() {
 	d.cuFuncSetAttribute = func(function handle, attribute, value int32) result {
 		switch attribute {
 		case functionDynamicShared:
-			f.kernel(function).shared = value
+			f.functions[function].shared, f.functions[function].limit = value, uint32(value)
 		case functionNonPortableCluster:
-			f.kernel(function).nonPortable = value
+			f.functions[function].nonPortable = value
 		default:
 			return 1
 		}
@@ -193,21 +315,14 @@ func (f *fake) loader() {
 	}
 }
 
-// kernel finds a kernel by its handle.
-func (f *fake) kernel(function handle) *fakeKernel {
-	for _, k := range f.kernels {
-		if handle(unsafe.Pointer(k)) == function {
-			return k
-		}
-	}
-	panic("no such function")
-}
-
 func (f *fake) memories() {
 	d := f.driver
 	d.cuMemAlloc_v2 = func(address *uint64, bytes uint64) result {
 		if code := f.called("cuMemAlloc_v2"); code != 0 {
 			return code
+		}
+		if bytes == 0 {
+			return 1
 		}
 		*address = f.next() << 32
 		f.memory[*address] = make([]byte, bytes)
@@ -225,7 +340,12 @@ func (f *fake) memories() {
 		if uint64(len(f.at(to))) != 4*words || f.captures && stream == 0 {
 			return 1
 		}
-		f.put(&fakeKernel{name: "flush", milliseconds: f.flushes})
+		flush := &fakeFunction{fakeKernel: &fakeKernel{name: "flush", milliseconds: f.flushes}}
+		if f.captures {
+			f.capture = append(f.capture, fakeNode{fakeFunction: flush})
+		} else {
+			f.launch(flush, nil)
+		}
 		return 0
 	}
 	d.cuMemcpyDtoH_v2 = func(to unsafe.Pointer, from uint64, bytes uint64) result {
@@ -245,20 +365,11 @@ func (f *fake) memories() {
 	}
 }
 
-// put adds work to the graph that is being captured, or does it now.
-func (f *fake) put(k *fakeKernel) {
-	if f.captures {
-		f.capture = append(f.capture, k)
-	} else {
-		f.now += k.milliseconds
-	}
-}
-
 // at is the memory from an address to the end of its allocation.
 func (f *fake) at(address uint64) []byte { return f.memory[address>>32<<32][address&(1<<32-1):] }
 
 // describe describes a graph, such as "3 x k" or "3 x flush k".
-func describe(graph []*fakeKernel) string {
+func describe(graph []fakeNode) string {
 	names := []string{graph[0].name}
 	for _, k := range graph[1:] {
 		if !slices.Contains(names, k.name) {
@@ -281,18 +392,20 @@ func launchText(c *launchConfig) string {
 func (f *fake) streams() {
 	d := f.driver
 	d.cuLaunchKernelEx = func(config *launchConfig, function handle, params *unsafe.Pointer, extra uintptr) result {
-		k := f.kernel(function)
+		k := f.functions[function]
 		f.calls = append(f.calls, k.name+launchText(config))
 		if code := f.called("cuLaunchKernelEx"); code != 0 {
 			return code
 		}
-		if f.captures && config.stream == 0 || extra != 0 {
+		if f.captures && config.stream == 0 || extra != 0 || config.sharedBytes > k.limit {
 			return 1
 		}
-		if !f.captures && k.run != nil {
-			k.run(params)
+		if f.captures {
+			f.capture = append(f.capture, k.node(params))
+		} else {
+			f.now += f.overhead
+			f.launch(k, params)
 		}
-		f.put(k)
 		return 0
 	}
 	d.cuStreamCreate = func(stream *handle, flags uint32) result {
@@ -322,8 +435,8 @@ func (f *fake) streams() {
 		return 0
 	}
 	d.cuGraphLaunch = func(exec, _ handle) result {
-		for _, k := range f.graphs[exec] {
-			f.now += k.milliseconds
+		for _, n := range f.graphs[exec] {
+			f.launch(n.fakeFunction, unsafe.SliceData(n.args))
 		}
 		f.calls = append(f.calls, describe(f.graphs[exec]))
 		return f.called("cuGraphLaunch")

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -102,6 +103,23 @@ STEP:
 	setp.lt.u32 %p1, %r2, %r1;
 	@%p1 bra STEP;
 	st.global.f32 [%rd1], %f1;
+	ret;
+}
+
+// tire writes 7, but only in the first 10 launches of its module.
+.global .u32 launches = 0;
+.visible .entry tire(.param .u64 out)
+{
+	.reg .pred %p<2>;
+	.reg .b32 %r<2>;
+	.reg .b64 %rd<2>;
+	ld.param.u64 %rd1, [out];
+	atom.global.add.u32 %r1, [launches], 1;
+	setp.ge.u32 %p1, %r1, 10;
+	@%p1 bra TIRED;
+	mov.u32 %r1, 7;
+	st.global.u32 [%rd1], %r1;
+TIRED:
 	ret;
 }
 
@@ -382,6 +400,51 @@ func TestGPUColdIsSlower(t *testing.T) {
 	t.Logf("warm %g s, cold %g s", medians[0], medians[1])
 	if medians[1] < 1.1*medians[0] {
 		t.Errorf("cold %g s, warm %g s", medians[1], medians[0])
+	}
+}
+
+// The timed launches of a correct kernel have the outputs of their rotated inputs.
+func TestGPUTimedCheck(t *testing.T) {
+	m := openGPU(t)
+	const n = 1 << 18
+	job := gpuJob("add", device.Rotating(floats(n, func(i int) float32 { return float32(i) }), 16),
+		device.Rotating(floats(n, func(i int) float32 { return float32(3 * i) }), 4), device.Out(4*n), device.Int32(n))
+	job.Grid, job.Block = [3]int{n / 256, 1, 1}, [3]int{256, 1, 1}
+	for _, cold := range []bool{false, true} {
+		got, err := m.Time([]device.Job{job}, device.Plan{Samples: 5, ColdL2: cold, Secret: secret, Fresh: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, check := got[0], got[0].Check
+		t.Logf("cold L2 %t: %g s, on new inputs %g s", cold, median(slices.Clone(s.Seconds)), check.FreshSeconds)
+		if len(check.Findings) > 0 || check.Outputs != 2*s.Copies || check.FreshSeconds <= 0 || len(check.Launches) != 2 {
+			t.Errorf("cold L2 %t, %d copies: %d outputs, %d launches, findings %v", cold, s.Copies, check.Outputs, len(check.Launches), check.Findings)
+		}
+		for _, l := range check.Launches {
+			rotated := job.Rotate(l.Rotation).Args
+			sum := func(i int) float32 {
+				a, b := binary.LittleEndian.Uint32(rotated[0].Input[4*i:]), binary.LittleEndian.Uint32(rotated[1].Input[4*i:])
+				return math.Float32frombits(a) + math.Float32frombits(b)
+			}
+			if !bytes.Equal(l.Outputs[0], floats(n, sum)) {
+				t.Errorf("cold L2 %t: the output after %+v is wrong", cold, l.Rotation)
+			}
+		}
+	}
+}
+
+func TestGPUTimedCheat(t *testing.T) {
+	m := openGPU(t)
+	job := gpuJob("tire", device.Out(4))
+	if got, err := device.Run(m, job); err != nil || len(got.Findings) > 0 {
+		t.Fatalf("untimed: %+v, %v", got, err)
+	}
+	got, err := m.Time([]device.Job{job}, device.Plan{Samples: 2, Secret: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := kinds(got[0].Check.Findings); !slices.Equal(found, []string{device.TimedOutputDiffers}) {
+		t.Errorf("findings %v; want %s", got[0].Check.Findings, device.TimedOutputDiffers)
 	}
 }
 

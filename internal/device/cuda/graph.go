@@ -13,6 +13,7 @@ type graph struct {
 	exec     handle // CUgraphExec
 	name     string // of the job, for errors
 	launches int
+	rotator  *rotator // nil for a graph without a rotation
 }
 
 // capture captures the steps n times as one graph.
@@ -112,28 +113,29 @@ const emptyPTX = `.version 7.0
 const emptyEntry = "attune_empty"
 
 // emptyNode is the median time in seconds of an empty kernel as a graph node. The graph is as long
-// as those of the shortest kernels. It is nil if it cannot be measured, for example with a driver
-// that has no PTX compiler; the timing of the jobs is valid without it.
-func (m *Machine) emptyNode(launches int) *float64 {
+// as those of the shortest kernels.
+func (m *Machine) emptyNode(launches int) (float64, error) {
 	f, err := m.Load([]byte(emptyPTX), emptyEntry)
 	if err != nil {
-		return nil
+		return 0, err
 	}
-	job := device.Job{Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}}
-	launch := func() error { return m.launch(f.(function), m.clock.stream, &job, nil) }
+	launch := func() error { return m.launchEmpty(f.(function), m.clock) }
 	g, err := m.capture(emptyEntry, launches, launch)
 	if err != nil {
-		return nil
+		return 0, err
 	}
 	defer g.drop()
 	var all []float64
 	for range emptyReplays {
-		seconds, err := m.clock.replay(g, g, nil)
+		seconds, err := m.clock.replay(g, nil, g)
 		if err != nil {
-			return nil
+			return 0, err
 		}
 		all = append(all, seconds/float64(launches))
 	}
-	empty := median(all)
-	return &empty
+	return median(all), nil
+}
+
+func (m *Machine) launchEmpty(f function, c *clock) error {
+	return m.launch(f, c.stream, &device.Job{Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}}, nil)
 }

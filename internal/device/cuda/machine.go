@@ -149,19 +149,41 @@ func (m *Machine) Load(image []byte, entry string) (device.Function, error) {
 	if f, ok := m.loaded[key]; ok {
 		return f, nil
 	}
-	f := function{machine: m}
-	err := m.do(func() error {
-		module, err := m.loadModule(image)
-		if err != nil {
-			return err
-		}
-		return m.driver.fault(m.driver.cuModuleGetFunction(&f.handle, module, entry), "find the function "+entry+" in the image")
-	})
+	f, _, err := m.load(image, entry)
 	if err != nil {
 		return nil, err
 	}
 	m.loaded[key] = f
 	return f, nil
+}
+
+// loadFresh loads a job's image as a module of its own, with memory that no launch has written.
+func (m *Machine) loadFresh(job device.Job) (f function, unload func(), err error) {
+	f, module, err := m.load(job.Image, job.Entry)
+	if err != nil {
+		return f, nil, err
+	}
+	unload = func() { _ = m.do(func() error { m.driver.cuModuleUnload(module); return nil }) }
+	if err := m.do(func() error { return m.raiseLimits(f, &job) }); err != nil {
+		unload()
+		return f, nil, err
+	}
+	return f, unload, nil
+}
+
+func (m *Machine) load(image []byte, entry string) (f function, module handle, err error) {
+	f.machine = m
+	err = m.do(func() error {
+		if module, err = m.loadModule(image); err != nil {
+			return err
+		}
+		code := m.driver.cuModuleGetFunction(&f.handle, module, entry)
+		if code != 0 {
+			m.driver.cuModuleUnload(module)
+		}
+		return m.driver.fault(code, "find the function "+entry+" in the image")
+	})
+	return f, module, err
 }
 
 // loadModule loads a cubin or PTX. Its error contains the log of the driver's PTX compiler.

@@ -19,6 +19,7 @@ type nvml struct {
 	nvmlDeviceGetPowerUsage                   func(gpu handle, milliwatts *uint32) result
 	nvmlDeviceGetTemperature                  func(gpu handle, sensor uint32, celsius *uint32) result
 	nvmlDeviceGetCurrentClocksThrottleReasons func(gpu handle, reasons *uint64) result
+	nvmlDeviceGetTotalEnergyConsumption       func(gpu handle, millijoules *uint64) result
 }
 
 // Clocks and sensors. The values are those of nvml.h.
@@ -52,6 +53,7 @@ func (n *nvml) entries() []entry {
 		{"nvmlDeviceGetPowerUsage", &n.nvmlDeviceGetPowerUsage},
 		{"nvmlDeviceGetTemperature", &n.nvmlDeviceGetTemperature},
 		{"nvmlDeviceGetCurrentClocksThrottleReasons", &n.nvmlDeviceGetCurrentClocksThrottleReasons},
+		{"nvmlDeviceGetTotalEnergyConsumption", &n.nvmlDeviceGetTotalEnergyConsumption},
 	}
 }
 
@@ -131,6 +133,17 @@ func (m *monitor) read() device.Reading {
 		}
 	}
 	return r
+}
+
+// joules is the energy that the GPU has used since the driver was loaded. It fails on a GPU without
+// an energy counter; the monitor goes on.
+func (m *monitor) joules() (float64, bool) {
+	if m.missing != "" {
+		return 0, false
+	}
+	var millijoules uint64
+	code := m.nvml.nvmlDeviceGetTotalEnergyConsumption(m.gpu, &millijoules)
+	return float64(millijoules) / 1e3, code == 0
 }
 
 func (m *monitor) failure(code result, operation string) error {

@@ -14,6 +14,7 @@ import (
 // one repeats.
 type fakeNVML struct {
 	reasons []uint64
+	energy  func() float64 // joules so far; nil for a GPU without this counter
 	fails   map[string]result
 	reads   int
 }
@@ -44,6 +45,13 @@ func (n *fakeNVML) library() *nvml {
 			}
 			n.reads++
 			return n.fails["reasons"]
+		},
+		nvmlDeviceGetTotalEnergyConsumption: func(_ handle, millijoules *uint64) result {
+			if n.energy == nil {
+				return 3
+			}
+			*millijoules = uint64(1e3 * n.energy())
+			return n.fails["energy"]
 		},
 	}
 }

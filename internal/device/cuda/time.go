@@ -39,17 +39,21 @@ const (
 
 // timedJob is one job made ready for replay.
 type timedJob struct {
-	machine    *Machine
-	function   function
-	job        device.Job
-	buffers    []*device.Buffer
-	args       [][][]byte // of each copy
-	next       int        // copy of the next launch
-	leadIn     bool       // a sample needs a lead-in replay
-	graph      *graph
-	flush      *flush // nil with a warm L2
-	flushGraph *graph // the flushes of graph, without the launches
-	series     device.Series
+	machine     *Machine
+	function    function
+	unload      func() // of the module, which no earlier launch has used
+	job         device.Job
+	originals   []*device.Buffer // inputs without rotation
+	copies      []*bufferCopy
+	next        int  // copy of the next launch
+	leadIn      bool // a sample needs a lead-in replay
+	graph       *graph
+	rotator     *rotator
+	rotateGraph *graph // new inputs for all copies, and poisoned outputs
+	flush       *flush // nil with a warm L2
+	flushGraph  *graph // the flushes of graph, without the launches
+	empty       float64
+	series      device.Series
 }
 
 // Time samples the jobs interleaved, in ABBA order: forwards in one round and backwards in the
@@ -66,6 +70,11 @@ func (m *Machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 		return nil, err
 	}
 	defer flush.free()
+	rotator, err := m.newRotator(plan.Secret)
+	defer rotator.free()
+	if err != nil {
+		return nil, err
+	}
 	var ready []*timedJob
 	defer func() {
 		for _, t := range ready {
@@ -73,7 +82,7 @@ func (m *Machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 		}
 	}()
 	for _, job := range jobs {
-		t, err := m.prepare(job, flush, plan.LaunchLimit())
+		t, err := m.prepare(job, rotator, flush, plan.LaunchLimit())
 		if t != nil {
 			ready = append(ready, t)
 		}
@@ -84,10 +93,22 @@ func (m *Machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 	if err := measure(ready, plan); err != nil {
 		return nil, err
 	}
-	empty := m.emptyNode(plan.LaunchLimit())
+	empty, err := m.emptyNode(plan.LaunchLimit())
+	if err != nil {
+		return nil, err
+	}
 	var all []device.Series
 	for _, t := range ready {
-		t.series.LaunchesPerSample, t.series.EmptyNode = t.graph.launches, empty
+		t.empty = empty
+		if err := t.check(plan); err != nil {
+			return nil, err
+		}
+		if plan.Energy {
+			if err := t.energy(); err != nil {
+				return nil, err
+			}
+		}
+		t.series.LaunchesPerSample, t.series.EmptyNode = t.graph.launches, &empty
 		if t.series.NoReadings = m.monitor.missing; t.series.NoReadings != "" {
 			t.series.Readings = nil // a monitor that failed midway has no readings for the rest
 		}
@@ -110,8 +131,12 @@ func (m *Machine) makeClocks() error {
 	return err
 }
 
-// measure takes the samples and the single launches of all jobs.
+// measure takes the single launches and the samples of all jobs. The samples come last, so that the
+// outputs to check are those of replays.
 func measure(ready []*timedJob, plan device.Plan) error {
+	if err := interleave(ready, min(plan.Samples, maxSingles), (*timedJob).single); err != nil {
+		return err
+	}
 	sample := func(t *timedJob) error {
 		time.Sleep(plan.Rest)
 		return t.sample()
@@ -120,11 +145,9 @@ func measure(ready []*timedJob, plan device.Plan) error {
 		return err
 	}
 	if plan.ColdL2 {
-		if err := subtractFlush(ready); err != nil {
-			return err
-		}
+		return subtractFlush(ready)
 	}
-	return interleave(ready, min(plan.Samples, maxSingles), (*timedJob).single)
+	return nil
 }
 
 // interleave calls do for every job in each round, in ABBA order.
@@ -142,17 +165,17 @@ func interleave(ready []*timedJob, rounds int, do func(*timedJob) error) error {
 }
 
 // prepare binds a job's memory, estimates its time, captures its graphs and warms it up.
-func (m *Machine) prepare(job device.Job, flush *flush, maxLaunches int) (*timedJob, error) {
-	f, err := m.Load(job.Image, job.Entry)
-	if err != nil {
+func (m *Machine) prepare(job device.Job, rotator *rotator, flush *flush, maxLaunches int) (*timedJob, error) {
+	t := &timedJob{machine: m, job: job, rotator: rotator, flush: flush}
+	var err error
+	if t.function, t.unload, err = m.loadFresh(job); err != nil {
 		return nil, err
 	}
-	t := &timedJob{machine: m, function: f.(function), job: job, flush: flush}
 	if err := t.bind(m.copies(job, flush != nil)); err != nil {
 		return t, err
 	}
 	// The first launch includes the driver's deferred loading, so it is not timed.
-	if err := m.Launch(f, &job, t.args[0]); err != nil {
+	if err := m.Launch(t.function, &job, t.copies[0].args); err != nil {
 		return t, err
 	}
 	if err := t.capture(1); err != nil {
@@ -160,7 +183,7 @@ func (m *Machine) prepare(job device.Job, flush *flush, maxLaunches int) (*timed
 	}
 	once := math.Inf(1)
 	for range trialReplays {
-		seconds, err := m.clock.replay(t.graph, nil, nil)
+		seconds, err := m.clock.replay(t.graph, nil)
 		if err != nil {
 			return t, err
 		}
@@ -187,11 +210,15 @@ func (m *Machine) copies(job device.Job, cold bool) int {
 	return int(min(max(m.facts.L2Bytes/copiesL2Share/bytes, least), maxCopies))
 }
 
-// bind allocates n copies of the job's buffers.
+// bind allocates the originals and n copies of the job's buffers.
 func (t *timedJob) bind(n int) error {
+	var err error
+	if t.originals, _, err = device.Bind(t.machine, t.job); err != nil {
+		return err
+	}
 	for range n {
-		buffers, args, err := device.Bind(t.machine, t.job)
-		t.buffers, t.args = append(t.buffers, buffers...), append(t.args, args)
+		c, err := t.machine.newCopy(t.job, t.originals)
+		t.copies = append(t.copies, c)
 		if err != nil {
 			return err
 		}
@@ -226,7 +253,7 @@ func (t *timedJob) warmUp() error {
 func (t *timedJob) window() (float64, error) {
 	var all []float64
 	for spent := 0.0; spent < windowSeconds || len(all) < windowReplays; {
-		seconds, err := t.machine.clock.replay(t.graph, nil, nil)
+		seconds, err := t.machine.clock.replay(t.graph, nil)
 		if err != nil {
 			return 0, err
 		}
@@ -256,44 +283,82 @@ func (t *timedJob) capture(n int) error {
 		}
 		steps = []func() error{flush, launch}
 	}
+	if t.rotateGraph, err = t.captureRotation(); err != nil {
+		return err
+	}
 	t.graph, err = t.machine.capture(t.job.Entry, n, steps...)
 	return err
+}
+
+// captureRotation captures the rotation of all copies.
+func (t *timedJob) captureRotation() (*graph, error) {
+	g, err := t.machine.capture("the rotation of inputs", 1, func() error {
+		if err := t.rotator.captureAdvance(); err != nil {
+			return err
+		}
+		for i, c := range t.copies {
+			if err := t.rotator.captureRotate(c, i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		g.rotator = t.rotator
+	}
+	return g, err
 }
 
 // launch starts the job on a clock's stream with the next copy of its buffers. During a capture it
 // adds the job to the graph instead. It must run on the owner goroutine.
 func (t *timedJob) launch(c *clock) error {
-	args := t.args[t.next]
-	t.next = (t.next + 1) % len(t.args)
+	args := t.copies[t.next].args
+	t.next = (t.next + 1) % len(t.copies)
 	return t.machine.launch(t.function, c.stream, &t.job, args)
 }
 
-// sample adds the time of one replay and a reading of the GPU during it. With a cold L2 it times
-// the flush alone right after.
+// sample adds the time of one replay and a reading of the GPU during it. The inputs are rotated and
+// the outputs poisoned right before. With a cold L2 it times the flush alone right after.
 func (t *timedJob) sample() error {
 	var reading device.Reading
 	s := &t.series
-	seconds, err := t.replay(t.graph, func() { reading = t.machine.monitor.read() })
+	seconds, err := t.replay(t.graph, t.rotateGraph, func() { reading = t.machine.monitor.read() })
 	if err != nil {
 		return err
+	}
+	for i, c := range t.copies {
+		if c.last = (device.Rotation{}); i < t.graph.launches && !t.accumulates() {
+			c.last = t.rotator.rotation(i)
+		}
 	}
 	s.Readings = append(s.Readings, reading)
 	if t.flush == nil {
 		s.Seconds = append(s.Seconds, seconds)
 		return nil
 	}
-	alone, err := t.replay(t.flushGraph, nil)
+	alone, err := t.replay(t.flushGraph, nil, nil)
 	s.WithFlush, s.Flush = append(s.WithFlush, seconds), append(s.Flush, alone)
 	return err
 }
 
-// replay returns the seconds per launch of one replay.
-func (t *timedJob) replay(g *graph, during func()) (float64, error) {
-	var leadIn *graph
+// accumulates reports whether the launches of a replay change the contents of a copy one after the
+// other: its in-out buffers are not those of one launch.
+func (t *timedJob) accumulates() bool {
+	isInOut := func(a device.Arg) bool { return a.InOut != nil }
+	return t.graph.launches > len(t.copies) && slices.ContainsFunc(t.job.Args, isInOut)
+}
+
+// replay returns the seconds per launch of one replay. A rotation that is not nil comes between the
+// lead-in and the replay.
+func (t *timedJob) replay(g, rotation *graph, during func()) (float64, error) {
+	var before []*graph
 	if t.leadIn {
-		leadIn = g
+		before = append(before, g)
 	}
-	seconds, err := t.machine.clock.replay(g, leadIn, during)
+	if rotation != nil {
+		before = append(before, rotation)
+	}
+	seconds, err := t.machine.clock.replay(g, during, before...)
 	return seconds / float64(g.launches), err
 }
 
@@ -335,14 +400,19 @@ func (t *timedJob) single() error {
 }
 
 func (t *timedJob) dropGraphs() {
-	t.graph.drop()
-	t.flushGraph.drop()
-	t.graph, t.flushGraph = nil, nil
+	for _, g := range []**graph{&t.graph, &t.rotateGraph, &t.flushGraph} {
+		(*g).drop()
+		*g = nil
+	}
 }
 
 func (t *timedJob) free() {
 	t.dropGraphs()
-	for _, b := range t.buffers {
+	for _, c := range t.copies {
+		c.free(t.machine)
+	}
+	for _, b := range t.originals {
 		_ = b.Free(t.machine) // fails after a fault; the caller returns the fault itself
 	}
+	t.unload()
 }

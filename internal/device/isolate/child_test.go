@@ -90,7 +90,7 @@ func (m *machine) Load(image []byte, entry string) (device.Function, error) {
 }
 
 // Time returns the plan's numbers of samples and launches. A sample is the width of the job's grid,
-// in seconds. With a cold L2 it sets all other fields of the series too.
+// in seconds. With a cold L2 it sets all other fields of the series too, some from the plan.
 func (m *machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, error) {
 	var all []device.Series
 	for _, job := range jobs {
@@ -103,13 +103,31 @@ func (m *machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 		}
 		if plan.ColdL2 {
 			empty := 6e-7
-			s.Copies, s.WarmSeconds, s.Unstable = 4, 0.05, true
+			s.Copies, s.WarmSeconds, s.Unstable, s.Processes = 4, plan.Rest.Seconds(), true, []int{1, 1}
 			s.WithFlush, s.Flush, s.Single, s.EmptyNode, s.NoReadings = []float64{3}, []float64{2}, []float64{4}, &empty, "no NVML"
 			s.Readings = []device.Reading{{ClockMHz: 1980, MemoryClockMHz: 3201, PowerWatts: 412.5, Celsius: 45, Throttled: []string{"power cap"}}, {}}
+			if plan.Energy {
+				s.Joules = 2
+			}
+			s.Check = timedCheck(plan)
 		}
 		all = append(all, s)
 	}
 	return all, nil
+}
+
+// timedCheck has every field set. Its launches have outputs of several lengths, two of them equal.
+func timedCheck(plan device.Plan) *device.TimedCheck {
+	c := &device.TimedCheck{Outputs: 4, Findings: []device.Finding{{Kind: device.RemembersResults, Text: "slower"}}}
+	if plan.Fresh {
+		c.FreshSeconds = 5e-6
+	}
+	first, second := []byte("the output of a timed launch"), []byte{0, 1}
+	c.Launches = []device.TimedLaunch{
+		{Rotation: device.Rotation{Secret: plan.Secret, Count: 3, Step: 2}, Outputs: [][]byte{first, second}},
+		{Rotation: device.Rotation{Secret: plan.Secret, Count: 9}, Outputs: [][]byte{second}},
+	}
+	return c
 }
 
 // binding is a machine whose Time allocates the buffers of the jobs, as on a GPU.

@@ -151,7 +151,8 @@ func TestTime(t *testing.T) {
 func TestPlanAndSeriesOverThePipe(t *testing.T) {
 	t.Parallel()
 	d, _ := start(t, "serve", long)
-	jobs, plan := []device.Job{newJob("increment", 1)}, device.Plan{Samples: 2, ColdL2: true, Launches: 7}
+	jobs := []device.Job{newJob("increment", 1)}
+	plan := device.Plan{Samples: 2, ColdL2: true, Launches: 7, Rest: 50 * time.Millisecond, Secret: 1<<64 - 3, Fresh: true, Energy: true}
 	want, err := (&machine{}).Time(jobs, plan)
 	if err != nil {
 		t.Fatal(err)
@@ -163,13 +164,13 @@ func TestPlanAndSeriesOverThePipe(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	empty := false
-	series := reflect.ValueOf(want[0])
-	for i := range series.NumField() {
-		empty = empty || series.Field(i).IsZero()
-	}
-	if empty {
-		t.Errorf("a field has its zero value, so the test does not check it: %+v", want[0])
+	for _, all := range []any{plan, want[0], *want[0].Check} {
+		value := reflect.ValueOf(all)
+		for i := range value.NumField() {
+			if value.Field(i).IsZero() {
+				t.Errorf("%s has its zero value, so the test does not check it: %+v", value.Type().Field(i).Name, all)
+			}
+		}
 	}
 }
 

@@ -84,6 +84,16 @@ func (r *response) payloads() []*[]byte {
 			all = append(all, &r.Outcome.Outputs[i])
 		}
 	}
+	for _, s := range r.Series {
+		if s.Check == nil {
+			continue
+		}
+		for _, launch := range s.Check.Launches {
+			for i := range launch.Outputs {
+				all = append(all, &launch.Outputs[i])
+			}
+		}
+	}
 	return all
 }
 

@@ -50,14 +50,14 @@ func TestBytesAreSentOnce(t *testing.T) {
 	newJob := func(image string, inputs ...[]byte) device.Job {
 		job := device.Job{Image: []byte(image), Entry: "k", Args: []device.Arg{device.Int32(5), device.Out(7)}}
 		for _, data := range inputs {
-			job.Args = append(job.Args, device.In(data))
+			job.Args = append(job.Args, device.Rotating(data, 16))
 		}
 		return job
 	}
 	a, b := newJob("a", q, k), newJob("b", q, k)
 	changing := newJob("c", k)
 	changing.Args = append(changing.Args, device.Arg{InOut: q})
-	both := request{Time: &timing{[]device.Job{a, b}, device.Plan{Samples: 3, ColdL2: true, Launches: 7, Rest: time.Second}}}
+	both := request{Time: &timing{[]device.Job{a, b}, device.Plan{Samples: 3, ColdL2: true, Launches: 7, Rest: time.Second, Secret: 5, Fresh: true}}}
 	steps := []struct {
 		name    string
 		request request

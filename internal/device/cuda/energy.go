@@ -1,0 +1,86 @@
+package cuda
+
+import (
+	"math"
+	"time"
+)
+
+// The energy of a launch is too small for NVML's counter, which on an H200 changes every 100 ms. A
+// job is therefore replayed without pauses from one change of the counter to a later one.
+const (
+	energySeconds = 0.25  // least time between the two changes
+	energyBatch   = 10e-3 // of replays that are enqueued together, so that the GPU does not wait
+	energyLimit   = 2 * time.Second
+)
+
+// energy measures the joules of one launch. It leaves them out if NVML has no energy counter. With
+// a cold L2 it subtracts those of the flush.
+func (t *timedJob) energy() error {
+	launch, err := t.joules(t.graph)
+	if err != nil || launch == 0 || t.flush == nil {
+		t.series.Joules = launch
+		return err
+	}
+	flush, err := t.joules(t.flushGraph)
+	t.series.Joules = launch - flush
+	return err
+}
+
+// joules is the energy of a graph for each of its launches; 0 if it cannot be measured.
+func (t *timedJob) joules(g *graph) (float64, error) {
+	seconds, err := t.machine.clock.replay(g, nil)
+	if err != nil {
+		return 0, err
+	}
+	before := make([]*graph, int(min(max(math.Ceil(energyBatch/seconds), 1), 1000))-1)
+	for i := range before {
+		before[i] = g
+	}
+	meter := energyMeter{read: t.machine.monitor.joules}
+	for began := time.Now(); time.Since(began) < energyLimit; {
+		if _, err := t.machine.clock.replay(g, nil, before...); err != nil {
+			return 0, err
+		}
+		if done, ok := meter.add((len(before)+1)*g.launches, time.Now()); done || !ok {
+			break
+		}
+	}
+	return meter.perLaunch, nil
+}
+
+// energyMeter finds the changes of an energy counter while launches run.
+type energyMeter struct {
+	read      func() (joules float64, ok bool)
+	first     float64 // reading after the first change
+	last      float64
+	begun     time.Time // of the first change
+	readings  int
+	changes   int
+	launches  int // since the first change
+	perLaunch float64
+}
+
+// add takes in launches that have just finished. It is done after enough time between two changes.
+func (m *energyMeter) add(launches int, now time.Time) (done, ok bool) {
+	joules, ok := m.read()
+	if !ok {
+		return false, false
+	}
+	m.launches += launches
+	m.readings++
+	if m.readings == 1 || joules == m.last {
+		m.last = joules
+		return false, true
+	}
+	m.last = joules
+	m.changes++
+	if m.changes == 1 {
+		m.first, m.begun, m.launches = joules, now, 0
+		return false, true
+	}
+	if now.Sub(m.begun).Seconds() < energySeconds {
+		return false, true
+	}
+	m.perLaunch = (joules - m.first) / float64(m.launches)
+	return true, true
+}

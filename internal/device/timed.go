@@ -1,0 +1,76 @@
+package device
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// The kinds of finding about timed launches.
+const (
+	// TimedOutputDiffers: the output of a timed launch is not that of an untimed one.
+	TimedOutputDiffers = "timed-output-differs"
+	// RemembersResults: launches on new inputs take longer than launches on the same ones.
+	RemembersResults = "remembers-results"
+)
+
+// Differences are the bytes in which two buffers differ: how many, and the index of the first.
+type Differences struct{ Bytes, First int }
+
+// Size is the size of the buffer without its guards.
+func (b *Buffer) Size() int { return b.size }
+
+// InspectTimed reports findings from the differences of each buffer between a timed launch and an
+// untimed one on the same inputs.
+func InspectTimed(buffers []*Buffer, differences []Differences) []Finding {
+	var findings []Finding
+	for i, b := range buffers {
+		d := differences[i]
+		if d.Bytes == 0 {
+			continue
+		}
+		f := Finding{TimedOutputDiffers, fmt.Sprintf("argument %d: %d of %d bytes that a timed launch wrote differ from those of "+
+			"an untimed launch on the same inputs, the first at byte %d", b.argument, d.Bytes, b.size, d.First)}
+		if b.role == input {
+			f = Finding{InputChanged, fmt.Sprintf("argument %d: %d bytes of an input changed while it was timed, the first at byte %d",
+				b.argument, d.Bytes, d.First)}
+		}
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+// InspectGuards reports writes outside of buffers that Bind has prepared.
+func InspectGuards(m Machine, buffers []*Buffer) ([]Finding, error) {
+	var findings []Finding
+	want, got := bytes.Repeat([]byte{fills[0].guard}, guardBytes), make([]byte, guardBytes)
+	for _, b := range buffers {
+		for _, guard := range []struct {
+			where string
+			start Address
+		}{{"before its start", b.base}, {"past its end", b.Start() + Address(b.size)}} {
+			if err := m.Read(got, guard.start); err != nil {
+				return nil, err
+			}
+			if !bytes.Equal(got, want) {
+				findings = append(findings, Finding{WroteOutside, fmt.Sprintf("argument %d: bytes written %s while it was timed", b.argument, guard.where)})
+			}
+		}
+	}
+	return findings, nil
+}
+
+// Outputs reads the buffers that the kernel may write, in argument order.
+func Outputs(m Machine, buffers []*Buffer) ([][]byte, error) {
+	var all [][]byte
+	for _, b := range buffers {
+		if b.role == input {
+			continue
+		}
+		data := make([]byte, b.size)
+		if err := m.Read(data, b.Start()); err != nil {
+			return nil, err
+		}
+		all = append(all, data)
+	}
+	return all, nil
+}
