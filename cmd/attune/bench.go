@@ -23,6 +23,8 @@ type benchOptions struct {
 	peers, dtype, python string
 	seed                 uint64
 	rounds, launches     int
+	processes            int
+	energy               bool
 	rest                 time.Duration
 	peerLimit            time.Duration
 	markdown             bool
@@ -73,6 +75,8 @@ records the finished shapes.`,
 	f.StringVar(&o.shapes, "shapes", benchShapes, "names or shapes, with commas")
 	seedFlag(f, &o.seed)
 	f.IntVar(&o.rounds, "rounds", 60, "samples of each implementation on each shape")
+	f.IntVar(&o.processes, "processes", defaultProcesses, "processes that time the variants, in rotation")
+	energyFlag(f, &o.energy)
 	launchesFlag(f, &o.launches)
 	f.DurationVar(&o.rest, "rest", 0, fmt.Sprintf("rest of the GPU before each sample, at most %s", maxRest))
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's)")
@@ -128,11 +132,13 @@ func (a *app) endBench(ctx context.Context, o benchOptions, request lab.BenchReq
 // request checks the options and makes a request of them.
 func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchRequest, error) {
 	r := lab.BenchRequest{
-		Seed: o.seed, Rounds: o.rounds, Launches: o.launches, Rest: o.rest, Arch: o.arch, MaxWork: oracle.MaxWork, Command: o.command(args),
+		Seed: o.seed, Rounds: o.rounds, Processes: o.processes, Energy: o.energy, Launches: o.launches, Rest: o.rest, Arch: o.arch, MaxWork: oracle.MaxWork, Command: o.command(args),
 	}
 	switch {
 	case o.rounds < 1:
 		return r, fmt.Errorf("--rounds %d: want at least 1", o.rounds)
+	case o.processes < 1:
+		return r, fmt.Errorf("--processes %d: want at least 1", o.processes)
 	case o.rest < 0 || o.rest > maxRest:
 		return r, fmt.Errorf("--rest %s: want 0s to %s", o.rest, maxRest)
 	case o.peerLimit <= 0:
@@ -164,7 +170,7 @@ func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchReq
 func (o *benchOptions) command(args []string) string {
 	words := append([]string{"attune", "bench"}, args...)
 	words = append(words, "--peer", o.peers, "--peer-dtype", o.dtype, "--shapes", o.shapes, "--seeds", fmt.Sprint(o.seed),
-		"--rounds", fmt.Sprint(o.rounds), "--launches", fmt.Sprint(o.launches))
+		"--rounds", fmt.Sprint(o.rounds), "--processes", fmt.Sprint(o.processes), "--launches", fmt.Sprint(o.launches))
 	if o.rest > 0 {
 		words = append(words, "--rest", o.rest.String())
 	}

@@ -26,6 +26,8 @@ type compareOptions struct {
 	shapes, arch, format, folder   string
 	seed                           uint64
 	rounds, most, repeat, launches int
+	processes                      int
+	energy                         bool
 	l2                             run.L2
 }
 
@@ -59,11 +61,17 @@ printed below the shape.
 Two recorded runs (ids, or latest) are compared by their recorded samples. They
 were not interleaved, and the noise floor is 5 %.
 
+With --processes the rounds are spread over fresh processes. The interval is then
+that of the ratios of the processes, and the times of each variant are listed
+with what differs between processes. The same variant twice shows what the
+process contributes to a time.
+
 --repeat repeats the whole comparison and counts the verdicts. With the same
 variant twice it shows how reliable the machine is.`,
 		Example: `  attune compare stage2 stage3b
   attune compare stage3b stage3b+USE_XOR_SWIZZLE=1 --shapes mission -o out
   attune compare stage3b stage7 --shapes mission,long
+  attune compare stage2 stage2 --processes 10
   attune compare stage2 stage2 --repeat 200
   attune compare 30323b latest --ledger results`,
 		Args: cobra.ExactArgs(2),
@@ -75,6 +83,8 @@ variant twice it shows how reliable the machine is.`,
 	seedFlag(f, &o.seed)
 	f.IntVar(&o.rounds, "rounds", 100, "rounds of each shape to begin with")
 	f.IntVar(&o.most, "most", 1600, "limit of rounds of an ambiguous shape")
+	f.IntVar(&o.processes, "processes", 1, "fresh processes in which the rounds are taken")
+	energyFlag(f, &o.energy)
 	l2Flag(f, &o.l2)
 	launchesFlag(f, &o.launches)
 	f.IntVar(&o.repeat, "repeat", 1, "repeat the comparison and count the verdicts")
@@ -113,7 +123,7 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 		return err
 	}
 	return a.compareVariants(ctx, o, w, lab.CompareRequest{
-		A: first, B: second, Shapes: shapes, Seed: o.seed, Rounds: o.rounds, MaxRounds: o.most, L2: o.l2,
+		A: first, B: second, Shapes: shapes, Seed: o.seed, Rounds: o.rounds, MaxRounds: o.most, L2: o.l2, Processes: o.processes, Energy: o.energy,
 		Launches: o.launches, Arch: o.arch, MaxWork: oracle.MaxWork,
 	})
 }
@@ -132,8 +142,8 @@ func (a *app) compareVariants(ctx context.Context, o compareOptions, w *workplac
 		}
 		counts[c.Verdict]++
 		if o.repeat == 1 {
-			return a.printComparison(o, c, fmt.Sprintf("attune compare %s %s --shapes %s --seeds %d --rounds %d --most %d --l2 %s --launches %d",
-				request.A, request.B, o.shapes, o.seed, o.rounds, o.most, o.l2, o.launches))
+			return a.printComparison(o, c, fmt.Sprintf("attune compare %s %s --shapes %s --seeds %d --rounds %d --most %d --processes %d --l2 %s --launches %d",
+				request.A, request.B, o.shapes, o.seed, o.rounds, o.most, o.processes, o.l2, o.launches))
 		}
 		if !a.json {
 			fmt.Fprintf(a.stdout, "%d: %s, ratio %.4f\n", i+1, c.Verdict, c.Overall().Ratio)
@@ -155,6 +165,8 @@ func (o *compareOptions) check() error {
 	switch {
 	case o.rounds < 2 || o.most < o.rounds:
 		return fmt.Errorf("--rounds %d --most %d: want at least 2 rounds, and a limit that is not below them", o.rounds, o.most)
+	case o.processes < 1 || o.rounds < 2*o.processes:
+		return fmt.Errorf("--processes %d: want at least 1, and 2 rounds for each", o.processes)
 	case o.repeat < 1:
 		return fmt.Errorf("--repeat %d: want at least 1", o.repeat)
 	case o.format != "" && compareFormats[o.format] == nil:

@@ -15,17 +15,22 @@ import (
 	"attune/internal/spec"
 )
 
+// defaultProcesses is the number of processes in which times are taken unless a flag says another:
+// enough to estimate what differs between processes.
+const defaultProcesses = 5
+
 // requestOptions select what to run.
 type requestOptions struct {
 	shapes, seeds, against, arch string
-	rounds                       int
+	rounds, processes            int
+	energy                       bool
 	l2                           run.L2
 }
 
 // request makes a request of the options. Shapes and seeds that are not given are the spec's, for
 // the simulator or for a GPU. All errors are reported together.
 func (o requestOptions) request(kernel *spec.Kernel, args []string, simulated bool) (lab.Request, error) {
-	r := lab.Request{Samples: o.rounds, L2: o.l2, Arch: o.arch}
+	r := lab.Request{Samples: o.rounds, Processes: o.processes, Energy: o.energy, L2: o.l2, Arch: o.arch}
 	var errs [5]error
 	r.Variants, r.Selections, errs[0] = named(kernel, args)
 	if len(args) == 0 {
@@ -178,6 +183,11 @@ func seedFlag(f *pflag.FlagSet, into *uint64) {
 func l2Flag(f *pflag.FlagSet, into *run.L2) {
 	f.TextVar(into, "l2", run.Warm,
 		"`state` of L2 before a timed launch: warm (with the inputs) or cold (flushed)")
+}
+
+// energyFlag is the flag of commands that measure the energy of a launch beside its time.
+func energyFlag(f *pflag.FlagSet, into *bool) {
+	f.BoolVar(into, "energy", true, "measure the energy of a launch too, about half a second each")
 }
 
 // launchesFlag is the flag of commands that compare times.

@@ -61,6 +61,8 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas")
 	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas")
 	f.IntVar(&o.rounds, "rounds", 100, "samples of each shape's time")
+	f.IntVar(&o.processes, "processes", defaultProcesses, "fresh processes in which the samples are taken")
+	energyFlag(f, &o.energy)
 	l2Flag(f, &o.l2)
 	f.StringVar(&o.against, "against", "", "compare with this variant instead of the parents")
 	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's, else the newest)")
@@ -81,6 +83,8 @@ func (o runOptions) check() error {
 		return errors.New("--quick and --full exclude each other")
 	case o.rounds < 1:
 		return fmt.Errorf("--rounds %d: want at least 1", o.rounds)
+	case o.processes < 1:
+		return fmt.Errorf("--processes %d: want at least 1", o.processes)
 	case tool != "" && !slices.Contains(isolate.SanitizerTools, tool):
 		return fmt.Errorf("--sanitizer %q: there are %s", tool, strings.Join(isolate.SanitizerTools, ", "))
 	case tool != "" && o.device.name == simDevice:

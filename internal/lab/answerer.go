@@ -47,7 +47,7 @@ func (a *VariantRunner) Output(ctx context.Context, in *tensor.Inputs, rows orac
 	case len(outcome.Findings) > 0:
 		wrong = findingText(outcome.Findings[0])
 	default:
-		o, _ := outputs(a.image.Record.Launch, outcome, rows, in.Shape.HeadDim)
+		o, _ := outputs(a.image.Record.Launch, outcome.Outputs, rows, in.Shape.HeadDim)
 		return o, nil
 	}
 	p := problem{in.Shape, in.Seed, in.Options.Distribution}

@@ -18,6 +18,13 @@ import (
 // argumentO is the index of o among a kernel's arguments.
 const argumentO = 3
 
+// While a kernel is timed its inputs are rotated by multiples of these sizes in bytes. A row has at
+// least 16 codes.
+const (
+	codesUnit   = 16
+	descaleUnit = 4
+)
+
 // newJob is the launch of an attention kernel. The arguments are in the order of its entry
 // function: q, k, v, o, lse if the kernel writes it, descale_q, descale_k, descale_v, heads, group,
 // queries, keys, causal, softmax_scale, and the tensor maps that the launch contract names.
@@ -35,9 +42,10 @@ func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) devic
 		Block:              [3]int{launch.Threads, 1, 1},
 		DynamicSharedBytes: launch.DynamicSharedBytes,
 		Args: []device.Arg{
-			device.In(in.Q.Codes), device.In(in.K.Codes), device.In(in.V.Codes),
+			device.Rotating(in.Q.Codes, codesUnit), device.Rotating(in.K.Codes, codesUnit), device.Rotating(in.V.Codes, codesUnit),
 			device.Out(2 * shape.Rows() * shape.HeadDim),
-			device.In(floats(in.Q.Descale)), device.In(floats(in.K.Descale)), device.In(floats(in.V.Descale)),
+			device.Rotating(floats(in.Q.Descale), descaleUnit), device.Rotating(floats(in.K.Descale), descaleUnit),
+			device.Rotating(floats(in.V.Descale), descaleUnit),
 			device.Int32(int32(shape.HeadCount())), device.Int32(int32(shape.Group())),
 			device.Int32(int32(shape.SeqQ)), device.Int32(int32(shape.SeqK)), device.Int32(causal),
 			device.Float32(float32(1 / math.Sqrt(float64(shape.HeadDim)))),
@@ -53,6 +61,21 @@ func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) devic
 		job.Args = append(job.Args, device.Arg{TensorMap: newTensorMap(m, launch.Output, shape)})
 	}
 	return job
+}
+
+// rotatedInputs are the inputs of a timed launch of a job. Their original values are those of the
+// codes, because the rotation gives a code the descale factor of another head.
+func rotatedInputs(job device.Job, launch toolchain.Launch, in *tensor.Inputs, rotation device.Rotation) *tensor.Inputs {
+	args := job.Rotate(rotation).Args
+	descales := argumentO + 1
+	if launch.LSE != "" {
+		descales++
+	}
+	rotated := *in
+	for i, t := range []*tensor.Tensor{&rotated.Q, &rotated.K, &rotated.V} {
+		*t = tensor.Tensor{Codes: args[i].Input, Descale: decodeFloats(args[descales+i].Input)}
+	}
+	return &rotated
 }
 
 // parameterRanges are the ranges of a kernel's integer arguments, by PTX parameter name. The
@@ -135,19 +158,27 @@ func loadable(image *toolchain.Image, facts device.Facts) (form string, data []b
 }
 
 // outputs decodes some rows of a kernel's output: O, and the log-sum-exp if the kernel writes it.
-func outputs(launch toolchain.Launch, outcome *device.Outcome, rows oracle.Rows, dims int) (o, lse []float64) {
-	codes := oracle.SelectRows(rows, outcome.Outputs[0], 2*dims)
+func outputs(launch toolchain.Launch, written [][]byte, rows oracle.Rows, dims int) (o, lse []float64) {
+	codes := oracle.SelectRows(rows, written[0], 2*dims)
 	if launch.Output == toolchain.BF16 {
 		o = half.DecodeBFloat16(codes)
 	} else {
 		o = half.DecodeFloat16(codes)
 	}
 	if launch.LSE != "" {
-		for code := range slices.Chunk(oracle.SelectRows(rows, outcome.Outputs[1], 4), 4) {
-			lse = append(lse, float64(math.Float32frombits(binary.LittleEndian.Uint32(code))))
+		for _, x := range decodeFloats(oracle.SelectRows(rows, written[1], 4)) {
+			lse = append(lse, float64(x))
 		}
 	}
 	return o, lse
+}
+
+func decodeFloats(data []byte) []float32 {
+	var values []float32
+	for code := range slices.Chunk(data, 4) {
+		values = append(values, math.Float32frombits(binary.LittleEndian.Uint32(code)))
+	}
+	return values
 }
 
 func floats(values []float32) []byte {

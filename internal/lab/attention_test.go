@@ -53,7 +53,7 @@ func TestNewJob(t *testing.T) {
 		for _, factor := range want {
 			bytes = append(bytes, device.Float32(factor).Scalar...)
 		}
-		if diff := cmp.Diff(device.In(bytes), job.Args[4+i]); diff != "" || len(bytes) != 24 {
+		if diff := cmp.Diff(device.Rotating(bytes, 4), job.Args[4+i]); diff != "" || len(bytes) != 24 {
 			t.Errorf("descale factors %d:\n%s", i, diff)
 		}
 	}
@@ -131,24 +131,24 @@ func TestNewJobWithLSE(t *testing.T) {
 		t.Error(err)
 	}
 	outcome := &device.Outcome{Outputs: [][]byte{{0x00, 0x3C}, {0, 0, 0x80, 0xFF, 0, 0, 0x20, 0x41}}}
-	o, lse := outputs(image.Record.Launch, outcome, nil, 1)
+	o, lse := outputs(image.Record.Launch, outcome.Outputs, nil, 1)
 	if diff := cmp.Diff([][]float64{{1}, {math.Inf(-1), 10}}, [][]float64{o, lse}); diff != "" {
 		t.Error(diff)
 	}
 	three := &device.Outcome{Outputs: [][]byte{{0, 0x3C, 0, 0x40, 0, 0x42, 0, 0x44, 0, 0x45, 0, 0x46}, {0, 0, 0x80, 0x3F, 0, 0, 0, 0x40, 0, 0, 0x40, 0x40}}}
-	o, lse = outputs(image.Record.Launch, three, oracle.Rows{0, 2}, 2)
+	o, lse = outputs(image.Record.Launch, three.Outputs, oracle.Rows{0, 2}, 2)
 	if diff := cmp.Diff([][]float64{{1, 2, 5, 6}, {1, 3}}, [][]float64{o, lse}); diff != "" {
 		t.Errorf("the first and the last of three rows: %s", diff)
 	}
 	bf16 := &device.Outcome{Outputs: [][]byte{{0x80, 0x3F, 0x00, 0xC0}}}
-	if o, _ := outputs(toolchain.Launch{Output: toolchain.BF16}, bf16, nil, 2); !slices.Equal(o, []float64{1, -2}) {
+	if o, _ := outputs(toolchain.Launch{Output: toolchain.BF16}, bf16.Outputs, nil, 2); !slices.Equal(o, []float64{1, -2}) {
 		t.Errorf("1 and -2 in BF16 are %v", o)
 	}
 	image.Record.Launch.Output = toolchain.BF16
 	if job := newJob(image, device.Facts{}, in); job.Args[14].TensorMap.Type != "bf16" || job.Args[3].Output != 2*6*33*64 {
 		t.Errorf("o of BF16 is mapped as %s, in %d bytes", job.Args[14].TensorMap.Type, job.Args[3].Output)
 	}
-	if _, lse := outputs(toolchain.Launch{}, outcome, nil, 1); lse != nil {
+	if _, lse := outputs(toolchain.Launch{}, outcome.Outputs, nil, 1); lse != nil {
 		t.Errorf("a kernel without log-sum-exp has %v", lse)
 	}
 }
@@ -174,7 +174,7 @@ func TestLSEIsChecked(t *testing.T) {
 			outcome.Outputs[1] = binary.LittleEndian.AppendUint32(outcome.Outputs[1], math.Float32bits(float32(x)))
 		}
 		ref := &reference{in, answer}
-		off, err := compareOutputs(ref, launch, outcome, tolerance)
+		off, err := compareOutputs(ref, launch, outcome.Outputs, tolerance)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,8 @@ type BenchRequest struct {
 	Shapes     []tensor.Shape
 	Seed       uint64
 	Rounds     int           // samples of each implementation
+	Processes  int           // that time the variants, in rotation; 0 is 1
+	Energy     bool          // measure that of a launch too
 	Launches   int           // limit of a graph; 0 for the default
 	Rest       time.Duration // of the GPU before each sample
 	Arch       string
@@ -49,16 +52,17 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 		return nil, err
 	}
 	b := &bench{
-		lab: l, request: r, plan: p, blocks: min(r.Rounds, maxBlocks), session: l.newSession(),
+		lab: l, request: r, plan: p, blocks: min(r.Rounds, maxBlocks),
 		refs: newSampledReferences(r.MaxWork), excluded: map[string]bool{},
 	}
+	b.sessions = l.newSessions(min(r.Processes, b.blocks))
 	b.result = b.newResult()
 	defer b.close()
 	if b.images, err = l.buildAll(ctx, r.Arch, p.variants(false)...); err != nil {
 		return nil, err
 	}
 	b.addBuilds()
-	if _, err := b.session.ready(ctx); err != nil {
+	if _, err := b.sessions[0].ready(ctx); err != nil {
 		return nil, err
 	}
 	if err := b.startPeers(ctx); err != nil {
@@ -94,16 +98,17 @@ func (l *Lab) recordBench(ctx context.Context, b *run.Bench) error {
 
 // bench is a BenchRequest in progress.
 type bench struct {
-	lab      *Lab
-	request  BenchRequest
-	plan     *plan
-	blocks   int
-	result   *run.Bench
-	refs     *references
-	images   map[string]*toolchain.Image // by variant
-	session  *session
-	peers    Peers           // nil if none are running
-	excluded map[string]bool // peers that are missing or ended their process
+	lab        *Lab
+	request    BenchRequest
+	plan       *plan
+	blocks     int
+	result     *run.Bench
+	freshBlock int // block in which launches on new inputs are timed
+	refs       *references
+	images     map[string]*toolchain.Image // by variant
+	sessions   sessions                    // blocks take turns in them
+	peers      Peers                       // nil if none are running
+	excluded   map[string]bool             // peers that are missing or ended their process
 }
 
 func (b *bench) newResult() *run.Bench {
@@ -133,14 +138,14 @@ func (b *bench) addBuilds() {
 }
 
 func (b *bench) close() {
-	b.session.close()
+	b.sessions.close()
 	b.closePeers()
 }
 
 // benchTiming describes in the result how times were taken.
 const benchTiming = "device time by CUDA graph replay, each after a replay that is not counted, inputs warm in L2. " +
-	"Variants run in a process of attune's and peers in a Python process; both keep their GPU context, and only " +
-	"one runs at a time. Their samples are taken in interleaved blocks, each after a warm-up, in ABBA order"
+	"Variants run in processes of attune's, which take turns, and peers in a Python process; all keep their GPU context, " +
+	"and only one runs at a time. Their samples are taken in interleaved blocks, each after a warm-up, in ABBA order"
 
 // timing adds to benchTiming what differs from the default.
 func (r BenchRequest) timing() string {
@@ -228,6 +233,7 @@ func (b *bench) runShape(ctx context.Context, number int, shape tensor.Shape) er
 	if err != nil {
 		return err
 	}
+	b.freshBlock = int(secret() % uint64(b.blocks))
 	for block := range b.blocks {
 		progress(fmt.Sprintf("block %d of %d", block+1, b.blocks))
 		if peers, err = b.sampleBlock(ctx, block, ref, ours, peers); err != nil {
@@ -243,7 +249,7 @@ func (b *bench) runShape(ctx context.Context, number int, shape tensor.Shape) er
 func (b *bench) checkVariants(ctx context.Context, ref *reference) ([]*contender, error) {
 	all := b.variantsOn(ref.inputs.Shape)
 	for _, c := range all {
-		result, err := b.lab.check(ctx, b.session, c.variant, c.image, ref)
+		result, err := b.lab.check(ctx, b.sessions[0], c.variant, c.image, ref)
 		if err != nil {
 			return nil, fmt.Errorf("%s on %s: %w", c.variant, ref.inputs.Shape, err)
 		}
@@ -261,7 +267,7 @@ func (b *bench) checkVariants(ctx context.Context, ref *reference) ([]*contender
 
 // peerGraph is what one sample of a peer replays: as many launches and input copies as one of ours.
 func (b *bench) peerGraph(ctx context.Context, ref *reference, ours []*contender) (peer.Graph, error) {
-	series, err := b.time(ctx, ref, correct(ours), 1)
+	series, err := b.time(ctx, b.sessions[0], ref, correct(ours), b.timingPlan(1))
 	g := peer.Graph{Copies: 1}
 	for _, s := range series {
 		g.Launches, g.Copies = max(g.Launches, s.LaunchesPerSample), max(g.Copies, s.Copies)
@@ -276,18 +282,26 @@ func (b *bench) timingPlan(samples int) device.Plan {
 	return device.Plan{Samples: samples, Launches: b.request.Launches, Rest: b.request.Rest}
 }
 
-// time takes samples of variants, interleaved with each other.
-func (b *bench) time(ctx context.Context, ref *reference, ours []*contender, samples int) ([]device.Series, error) {
+// time takes samples of variants, interleaved with each other. A variant whose timed launches are
+// wrong is marked so.
+func (b *bench) time(ctx context.Context, session *session, ref *reference, ours []*contender, plan device.Plan) ([]device.Series, error) {
 	if len(ours) == 0 {
 		return nil, nil
 	}
-	var images []*toolchain.Image
+	var images []built
 	for _, c := range ours {
-		images = append(images, c.image)
+		images = append(images, built{c.variant, c.image})
 	}
-	series, err := b.session.time(ctx, ref.inputs, b.timingPlan(samples), images...)
+	all, err := b.lab.time(ctx, session, ref, plan, images...)
 	if err != nil {
 		return nil, fmt.Errorf("time %s: %w", ref.inputs.Shape, err)
+	}
+	var series []device.Series
+	for i, t := range all {
+		series = append(series, t.Series)
+		if len(t.wrong) > 0 {
+			ours[i].row.Wrong = "timed: " + t.wrong[0]
+		}
 	}
 	return series, nil
 }
@@ -302,7 +316,7 @@ func (b *bench) sampleBlock(ctx context.Context, block int, ref *reference, ours
 	}
 	for _, c := range order {
 		if c == nil {
-			if err := b.sampleVariants(ctx, ref, correct(ours), samples); err != nil {
+			if err := b.sampleVariants(ctx, block, ref, correct(ours), samples); err != nil {
 				return nil, err
 			}
 			continue
@@ -310,9 +324,8 @@ func (b *bench) sampleBlock(ctx context.Context, block int, ref *reference, ours
 		if !slices.Contains(peers, c) {
 			continue // it was lost with the process of another peer
 		}
-		seconds, err := b.peers.Sample(ctx, c.peer, samples, b.request.Rest)
+		err := b.samplePeer(ctx, block, c, samples)
 		if err == nil {
-			c.row.Seconds = append(c.row.Seconds, seconds)
 			continue
 		}
 		if peers, err = b.dropPeer(ctx, c, peers, ref, err); err != nil {
@@ -322,14 +335,36 @@ func (b *bench) sampleBlock(ctx context.Context, block int, ref *reference, ours
 	return peers, nil
 }
 
-func (b *bench) sampleVariants(ctx context.Context, ref *reference, ours []*contender, samples int) error {
-	series, err := b.time(ctx, ref, ours, samples)
+// samplePeer takes one block of samples of a peer, and in the first block its energy.
+func (b *bench) samplePeer(ctx context.Context, block int, c *contender, samples int) error {
+	seconds, err := b.peers.Sample(ctx, c.peer, samples, b.request.Rest)
+	if err != nil {
+		return err
+	}
+	c.row.Seconds, c.row.Processes = append(c.row.Seconds, seconds), 1
+	if block == 0 && b.request.Energy {
+		c.row.Joules, err = b.peers.Energy(ctx, c.peer)
+	}
+	return err
+}
+
+// sampleVariants takes one block of samples of every variant. In one block, which no kernel can
+// predict, launches on new inputs are timed too.
+func (b *bench) sampleVariants(ctx context.Context, block int, ref *reference, ours []*contender, samples int) error {
+	plan := b.timingPlan(samples)
+	plan.Fresh, plan.Energy = block == b.freshBlock, block == 0 && b.request.Energy
+	series, err := b.time(ctx, b.sessions[block%len(b.sessions)], ref, ours, plan)
 	if err != nil || len(series) == 0 {
 		return err
 	}
 	for i, s := range series {
 		row := &ours[i].row
+		if row.Wrong != "" {
+			row.Seconds = nil
+			continue
+		}
 		row.Seconds, row.Launches, row.Copies = append(row.Seconds, s.Seconds), s.LaunchesPerSample, s.Copies
+		row.Processes, row.Joules = len(b.sessions), cmp.Or(row.Joules, s.Joules)
 	}
 	found := run.ConditionsOf(1, series...)
 	if found.Monitored != nil {
@@ -373,7 +408,7 @@ func (b *bench) conclude(shape tensor.Shape, all []*contender) {
 // summarize derives the figures from the samples. A time that exceeds the device's measured FP8
 // rate cannot be true, and marks the row as wrong.
 func (c *contender) summarize(shape tensor.Shape, ceilings *run.Ceilings) {
-	sum := measure.Summarize(slices.Concat(c.row.Seconds...))
+	sum := measure.SummarizeProcesses(c.row.ByProcess())
 	tflops := shape.FLOPs() / sum.P50 / 1e12
 	if ceilings != nil && tflops > ceilings.FP8 {
 		c.row.Wrong = fmt.Sprintf("its time means %.0f TFLOP/s, and an FP8 GEMM reaches %.0f on this device", tflops, ceilings.FP8)
@@ -381,6 +416,10 @@ func (c *contender) summarize(shape tensor.Shape, ceilings *run.Ceilings) {
 	}
 	p50, p90 := 1e6*sum.P50, 1e6*sum.P90
 	c.row.P50US, c.row.P90US, c.row.TFLOPS = &p50, &p90, &tflops
+	if sum.Median != nil {
+		low, high := 1e6*sum.Median.Low, 1e6*sum.Median.High
+		c.row.P50LowUS, c.row.P50HighUS = &low, &high
+	}
 	if ceilings != nil {
 		c.row.Shares = ceilings.Shares(shape.FLOPs(), c.minBytes(shape), sum.P50)
 	}

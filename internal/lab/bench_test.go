@@ -44,6 +44,9 @@ type fakePeers struct {
 	samples map[string]int
 	rested  []time.Duration
 	lost    bool
+
+	joules    float64
+	energyErr error
 }
 
 var errBroken = &peer.Error{Why: "it ended (signal: killed)", Do: "take another"}
@@ -104,6 +107,13 @@ func (p *fakePeers) Output(ctx context.Context, who peer.Peer) ([]float32, error
 		narrow = append(narrow, float32(x))
 	}
 	return narrow, err
+}
+
+func (p *fakePeers) Energy(_ context.Context, who peer.Peer) (float64, error) {
+	if !p.ready[who.String()] {
+		p.t.Errorf("the energy of %s is measured and it is not prepared", who)
+	}
+	return p.joules, p.energyErr
 }
 
 func (p *fakePeers) Sample(_ context.Context, who peer.Peer, samples int, rest time.Duration) ([]float64, error) {

@@ -44,7 +44,7 @@ func (l *Lab) check(ctx context.Context, s *session, v spec.Variant, image *tool
 	}
 	launch := image.Record.Launch
 	c := &checked{outcome: outcome}
-	if c.errors, err = compareOutputs(ref, launch, outcome, l.Kernel.Tolerance); err != nil {
+	if c.errors, err = compareOutputs(ref, launch, outcome.Outputs, l.Kernel.Tolerance); err != nil {
 		return nil, err
 	}
 	c.limits, c.wrong = applyLimits(ref, launch, c.errors, outcome.Findings, v.Stage().ErrorShare, l.Kernel.Tolerance)
@@ -68,9 +68,9 @@ type outputErrors struct {
 	lse *oracle.LSEErrors
 }
 
-// compareOutputs compares an outcome with the reference.
-func compareOutputs(ref *reference, launch toolchain.Launch, outcome *device.Outcome, tolerance spec.Tolerance) (outputErrors, error) {
-	o, lse := outputs(launch, outcome, ref.want.Rows, ref.inputs.Shape.HeadDim)
+// compareOutputs compares the outputs of a launch with the reference.
+func compareOutputs(ref *reference, launch toolchain.Launch, written [][]byte, tolerance spec.Tolerance) (outputErrors, error) {
+	o, lse := outputs(launch, written, ref.want.Rows, ref.inputs.Shape.HeadDim)
 	errs, err := oracle.Compare(o, ref.want, oracle.Tolerance{Abs: tolerance.Atol, Rel: tolerance.Rtol})
 	if err != nil || lse == nil {
 		return outputErrors{Errors: errs}, err

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -21,6 +22,8 @@ type CompareRequest struct {
 	Seed      uint64
 	Rounds    int // to begin with
 	MaxRounds int // limit of an ambiguous shape
+	Processes int // in which the rounds are taken, one after the other; 0 is 1
+	Energy    bool
 	L2        run.L2
 	Launches  int // limit of a graph; 0 for the default
 	Arch      string
@@ -59,12 +62,12 @@ func (r CompareRequest) entry(c Candidate, deviceArch string) (entry, error) {
 // every shape before they are timed. Rounds are added to shapes whose verdict is ambiguous, up to
 // the limit.
 func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, error) {
-	c := &comparison{lab: l, request: r, session: l.newSession(), refs: newSampledReferences(r.MaxWork)}
-	defer c.session.close()
+	c := &comparison{lab: l, request: r, sessions: l.newSessions(r.Processes), refs: newSampledReferences(r.MaxWork)}
+	defer c.sessions.close()
 	if err := c.build(ctx); err != nil {
 		return nil, err
 	}
-	d, err := c.session.ready(ctx)
+	d, err := c.sessions[0].ready(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -95,20 +98,21 @@ func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, e
 
 // comparison is a CompareRequest in progress.
 type comparison struct {
-	lab     *Lab
-	request CompareRequest
-	entries [2]entry // A and B
-	images  map[string]*toolchain.Image
-	session *session
-	refs    *references
-	shapes  []comparedShape
+	lab      *Lab
+	request  CompareRequest
+	entries  [2]entry // A and B
+	images   map[string]*toolchain.Image
+	sessions sessions
+	refs     *references
+	shapes   []comparedShape
 }
 
 // comparedShape is what was measured of one shape.
 type comparedShape struct {
 	coverage   oracle.Coverage
-	samples    measure.Interleaved
+	processes  []measure.Interleaved // samples of each process
 	excluded   measure.Interleaved
+	joules     [2]float64          // of A and B; 0 means not measured
 	rounds     int                 // including excluded ones
 	related    [2]run.RelatedTimes // of A and B
 	conditions run.Conditions
@@ -130,7 +134,12 @@ func (c *comparison) build(ctx context.Context) (err error) {
 
 // image is what an entry runs on a shape.
 func (c *comparison) image(entry int, shape tensor.Shape) *toolchain.Image {
-	return c.images[c.entries[entry].on(shape).String()]
+	return c.built(entry, shape).image
+}
+
+func (c *comparison) built(entry int, shape tensor.Shape) built {
+	v := c.entries[entry].on(shape)
+	return built{v, c.images[v.String()]}
 }
 
 // sameCode reports whether both entries run the same code on every shape.
@@ -179,7 +188,7 @@ func (c *comparison) checkAll(ctx context.Context) error {
 		for i, e := range c.entries {
 			v := e.on(shape)
 			c.lab.progress(Progress{Subject: v.String(), Step: "correctness " + p.String()})
-			result, err := c.lab.check(ctx, c.session, v, c.image(i, shape), ref)
+			result, err := c.lab.check(ctx, c.sessions[0], v, c.image(i, shape), ref)
 			if err != nil {
 				return fmt.Errorf("%s on %s: %w", v, p, err)
 			}
@@ -187,7 +196,7 @@ func (c *comparison) checkAll(ctx context.Context) error {
 				return notCorrect(v, p, wrong, result.failure)
 			}
 		}
-		c.shapes = append(c.shapes, comparedShape{coverage: ref.coverage()})
+		c.shapes = append(c.shapes, comparedShape{coverage: ref.coverage(), processes: make([]measure.Interleaved, len(c.sessions))})
 	}
 	return nil
 }
@@ -202,27 +211,81 @@ func (c *comparison) addRounds(ctx context.Context, rounds int, results []run.Co
 		c.lab.progress(Progress{
 			Subject: c.both(), Step: fmt.Sprintf("%d rounds of %s", rounds, shape), Done: i, Total: len(c.request.Shapes),
 		})
-		p, s := c.problem(shape), &c.shapes[i]
-		c.refs.keepOnly(p)
-		plan := device.Plan{Samples: rounds - s.rounds, ColdL2: c.request.L2 == run.Cold, Launches: c.request.Launches}
-		a, b := c.image(0, shape), c.image(1, shape)
-		series, err := c.session.time(ctx, c.refs.inputs(p), plan, a, b, a)
-		if err != nil {
-			return fmt.Errorf("time %s: %w", shape, err)
+		if err := c.timeShape(ctx, shape, rounds, &c.shapes[i]); err != nil {
+			return err
 		}
-		s.add(series)
 	}
 	return nil
 }
 
-// add takes in the series of A, B and the control. Two rounds in opposite order are excluded
-// together.
-func (s *comparedShape) add(series []device.Series) {
+// timeShape takes the missing rounds of one shape.
+func (c *comparison) timeShape(ctx context.Context, shape tensor.Shape, rounds int, s *comparedShape) error {
+	p := c.problem(shape)
+	c.refs.keepOnly(p)
+	ref, err := c.refs.get(ctx, p)
+	if err != nil {
+		return err
+	}
+	first, missing := s.rounds == 0, rounds-s.rounds
+	for i := range c.sessions {
+		plan := device.Plan{
+			Samples: share(missing/2, i, len(c.sessions)) * 2, ColdL2: c.request.L2 == run.Cold, Launches: c.request.Launches,
+			Fresh: first, Energy: c.request.Energy && first && i == 0,
+		}
+		if plan.Samples == 0 {
+			continue
+		}
+		if err := c.timeProcess(ctx, i, shape, ref, plan, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// timeProcess takes rounds of one shape in one process.
+func (c *comparison) timeProcess(ctx context.Context, process int, shape tensor.Shape, ref *reference, plan device.Plan, s *comparedShape) error {
+	a, b := c.built(0, shape), c.built(1, shape)
+	all, err := c.lab.time(ctx, c.sessions[process], ref, plan, a, b, a)
+	if err != nil {
+		return fmt.Errorf("time %s: %w", shape, err)
+	}
+	var series []device.Series
+	for i, t := range all {
+		if len(t.wrong) > 0 {
+			return timedWrong([]built{a, b, a}[i], shape, t.wrong[0])
+		}
+		series = append(series, t.Series)
+	}
+	s.add(process, series)
+	return nil
+}
+
+// add takes in the series of A, B and the control in one process. Two rounds in opposite order are
+// excluded together.
+func (s *comparedShape) add(process int, series []device.Series) {
 	s.rounds += len(series[0].Seconds)
 	kept, excluded, _ := device.Steady(2, series...)
-	s.samples, s.excluded = appendTurns(s.samples, kept), appendTurns(s.excluded, excluded)
+	s.processes[process], s.excluded = appendTurns(s.processes[process], kept), appendTurns(s.excluded, excluded)
+	for i := range s.joules {
+		s.joules[i] = cmp.Or(s.joules[i], series[i].Joules)
+	}
 	s.related = [2]run.RelatedTimes{run.RelatedTimesOf(series[0]), run.RelatedTimesOf(series[1])}
 	s.conditions = s.conditions.And(run.ConditionsOf(2, series...))
+}
+
+// samples are those of all processes, one after the other. A process of which no pair of rounds is
+// left has none.
+func (s *comparedShape) samples() measure.Interleaved {
+	var all measure.Interleaved
+	for _, p := range s.processes {
+		if len(p.A) < 2 {
+			continue
+		}
+		processes := append(all.Processes, len(p.A))
+		all = appendTurns(all, [][]float64{p.A, p.B, p.Control})
+		all.Processes = processes
+	}
+	return all
 }
 
 func appendTurns(t measure.Interleaved, more [][]float64) measure.Interleaved {
@@ -233,16 +296,14 @@ func appendTurns(t measure.Interleaved, more [][]float64) measure.Interleaved {
 func (c *comparison) results() []run.ComparedShape {
 	samples := make([]measure.Interleaved, len(c.shapes))
 	for i, s := range c.shapes {
-		samples[i] = s.samples
+		samples[i] = s.samples()
 	}
 	var all []run.ComparedShape
 	for i, found := range measure.Compare(samples) {
 		s, shape := c.shapes[i], c.request.Shapes[i]
-		row := run.ComparedShape{
-			Shape: shape.String(), Rounds: len(s.samples.A), Comparison: found, Samples: s.samples,
-			ATimes: measure.Summarize(s.samples.A), BTimes: measure.Summarize(s.samples.B),
-			ARelated: s.related[0], BRelated: s.related[1], Conditions: s.conditions, Checked: &s.coverage,
-		}
+		row := run.NewComparedShape(shape.String(), samples[i], found)
+		row.ARelated, row.BRelated, row.Conditions, row.Checked = s.related[0], s.related[1], s.conditions, &s.coverage
+		row.AJoules, row.BJoules = s.joules[0], s.joules[1]
 		if c.request.A.Selection != nil {
 			row.AVariant = c.entries[0].on(shape).String()
 		}

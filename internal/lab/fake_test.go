@@ -46,6 +46,11 @@ type behaviour struct {
 	launch   func(number int) error // called before each problem, counted from 0
 	timing   error
 
+	timed   func(out []byte)         // changes the output of timed launches
+	found   []device.Finding         // about timed launches
+	process func(number int) float64 // factor of the times in a process, counted from 1
+	joules  float64
+
 	throttled []int // samples of each timing in which the GPU is throttled; they take twice as long
 }
 
@@ -147,9 +152,34 @@ func (d *fakeDevice) Time(ctx context.Context, jobs []device.Job, plan device.Pl
 			series.Flush = []float64{40e-6}
 			series.WithFlush = []float64{40e-6 + b.seconds}
 		}
+		if b.process != nil {
+			for i := range series.Seconds {
+				series.Seconds[i] *= b.process(d.opened)
+			}
+		}
+		if plan.Energy {
+			series.Joules = b.joules
+		}
+		var err error
+		if series.Check, err = b.check(ctx, job, plan); err != nil {
+			return nil, err
+		}
 		all = append(all, series)
 	}
 	return all, nil
+}
+
+// check is what the device reports about the timed launches: one with its output.
+func (b behaviour) check(ctx context.Context, job device.Job, plan device.Plan) (*device.TimedCheck, error) {
+	rotation := device.Rotation{Secret: plan.Secret, Count: 3, Step: 1}
+	out, err := attend(ctx, job.Rotate(rotation))
+	if err != nil {
+		return nil, err
+	}
+	if b.timed != nil {
+		b.timed(out)
+	}
+	return &device.TimedCheck{Outputs: 1, Findings: b.found, Launches: []device.TimedLaunch{{Rotation: rotation, Outputs: [][]byte{out}}}}, nil
 }
 
 // attend computes the output of a job from its arguments.

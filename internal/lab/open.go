@@ -83,3 +83,24 @@ func (s *session) close() {
 	}
 	s.device, s.lost = nil, false
 }
+
+// sessions are processes of a device that are used one at a time.
+type sessions []*session
+
+// newSessions has at least one session.
+func (l *Lab) newSessions(processes int) sessions {
+	all := make(sessions, max(1, processes))
+	for i := range all {
+		all[i] = l.newSession()
+	}
+	return all
+}
+
+func (s sessions) close() {
+	for _, one := range s {
+		one.close()
+	}
+}
+
+// share is the part of a total that one of several processes takes.
+func share(total, part, parts int) int { return total*(part+1)/parts - total*part/parts }

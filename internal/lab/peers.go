@@ -23,6 +23,7 @@ type Peers interface {
 	Prepare(ctx context.Context, p peer.Peer, in *tensor.Inputs, g peer.Graph) error
 	Output(ctx context.Context, p peer.Peer) ([]float32, error)
 	Sample(ctx context.Context, p peer.Peer, samples int, rest time.Duration) ([]float64, error)
+	Energy(ctx context.Context, p peer.Peer) (joules float64, err error)
 	Release(ctx context.Context) error
 	Lost() bool
 	Close() error
@@ -39,7 +40,7 @@ func (b *bench) startPeers(ctx context.Context) error {
 	if names == "" {
 		return nil
 	}
-	ours, err := b.session.ready(ctx)
+	ours, err := b.sessions[0].ready(ctx)
 	if err != nil {
 		return err
 	}

@@ -19,12 +19,17 @@ type Request struct {
 	Seeds      []uint64
 	NormalOnly []tensor.Shape // shapes without the harder inputs, to save time in a quick run
 	Samples    int            // of each shape's time
+	Processes  int            // in which the samples are taken, one after the other; 0 is 1
+	Energy     bool           // measure that of the benchmark shapes
 	L2         run.L2         // state of the L2 cache before a timed launch
 	Against    *spec.Variant  // replaces the parent of every variant
 	Arch       string         // replaces the device's, or the newest of the stage
 
 	Reproduces string // id of the recorded run that this request repeats
 }
+
+// processes is the number of processes in which times are taken: at most one per sample.
+func (r Request) processes() int { return max(1, min(r.Processes, r.Samples)) }
 
 // RequestError is the error of a request that cannot be carried out.
 type RequestError string

@@ -24,7 +24,7 @@ func ReproduceRequest(kernel *spec.Kernel, recorded *run.Run, only []tensor.Shap
 		return refuse("it is a profile; `%s` takes a new one", recorded.Command())
 	}
 	r := Request{
-		Seeds: recorded.Requested.Seeds, Samples: recorded.Requested.Samples, L2: recorded.Requested.L2, Arch: recorded.Arch,
+		Seeds: recorded.Requested.Seeds, Samples: recorded.Requested.Samples, Processes: recorded.Requested.Processes, L2: recorded.Requested.L2, Arch: recorded.Arch,
 		Reproduces: recorded.ID,
 	}
 	if strings.Contains(recorded.Arch, ", ") { // the parts of a selection were built for several

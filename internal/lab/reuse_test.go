@@ -36,7 +36,7 @@ func TestSameCodeIsMeasuredOnce(t *testing.T) {
 	good, padded := s.runTwo("good", "padded")
 	expectOutcome(t, good, merged)
 	expectOutcome(t, padded, merged)
-	if good.MeasuredAs != nil || s.gpu.opened != 1 || s.gpu.closed != 1 {
+	if good.MeasuredAs != nil || s.gpu.opened != 2 || s.gpu.closed != 2 {
 		t.Errorf("the first one is measured as %v, and %d devices were opened", good.MeasuredAs, s.gpu.opened)
 	}
 	if diff := cmp.Diff(&run.MeasuredAs{Run: good.ID, Variant: "good", Times: true}, padded.MeasuredAs); diff != "" {
@@ -79,7 +79,7 @@ func TestSameCodeWithAnotherParentIsTimedAgain(t *testing.T) {
 	if diff := cmp.Diff(&run.MeasuredAs{Run: stage.ID, Variant: "stage2"}, variant.MeasuredAs); diff != "" {
 		t.Error(diff)
 	}
-	if variant.Parent != "stage0" || variant.Speedup.Ratio < 3.9 || stage.Speedup.Ratio > 2.1 || s.gpu.opened != 2 || s.gpu.closed != 2 {
+	if variant.Parent != "stage0" || variant.Speedup.Ratio < 3.9 || stage.Speedup.Ratio > 2.1 || s.gpu.opened != 3 || s.gpu.closed != 3 {
 		t.Errorf("%s over %s: %+v; %d devices opened", variant.Variant, variant.Parent, variant.Speedup, s.gpu.opened)
 	}
 	expectOutcome(t, variant, merged)
@@ -117,7 +117,7 @@ func TestIncompleteRunIsNotReused(t *testing.T) {
 	good, padded := s.runTwo("good", "padded")
 	expectOutcome(t, good, incorrect)
 	expectOutcome(t, padded, merged)
-	if padded.MeasuredAs != nil || s.gpu.opened != 2 {
+	if padded.MeasuredAs != nil || s.gpu.opened != 3 {
 		t.Errorf("measured as %+v, %d devices opened", padded.MeasuredAs, s.gpu.opened)
 	}
 

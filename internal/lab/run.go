@@ -79,15 +79,16 @@ func (r *runner) runPart(ctx context.Context, part part, known measurements, don
 type attempt struct {
 	*runner
 	part
-	session *session
-	result  *run.Run // the record
-	gates   gate.Gates
-	image   *toolchain.Image
-	reused  *measurement // of the same code, measured earlier
-	against code         // code of the parent, with which the times were interleaved
-	same    bool         // the parent has the same code as the variant
-	timed   bool
-	timeout string // the problem that exceeded the time limit, and the limit
+	session     *session
+	result      *run.Run // the record
+	gates       gate.Gates
+	image       *toolchain.Image
+	reused      *measurement // of the same code, measured earlier
+	against     code         // code of the parent, with which the times were interleaved
+	same        bool         // the parent has the same code as the variant
+	timed       bool
+	parentWrong string // what was wrong with the timed launches of the parent
+	timeout     string // the problem that exceeded the time limit, and the limit
 }
 
 const earlierGate = "an earlier gate failed"
@@ -139,7 +140,7 @@ func (l *Lab) emptyRecord(r Request, shapes []tensor.Shape) *run.Run {
 		Correctness:   []run.Correctness{},
 		Performance:   []run.Performance{},
 		Requested: run.Requested{
-			Seeds: r.Seeds, Samples: r.Samples, Arch: r.Arch, Problems: len(r.problems(shapes)),
+			Seeds: r.Seeds, Samples: r.Samples, Processes: r.Processes, Arch: r.Arch, Problems: len(r.problems(shapes)),
 			Quick: len(r.NormalOnly) > 0, Simulation: l.Device.simulation,
 		},
 		Git:    l.Git,
@@ -343,25 +344,15 @@ func (a *attempt) recordFailure(err error) {
 func (a *attempt) performance(ctx context.Context) error {
 	parent, missing := a.parentImage()
 	a.against = codeOf(parent)
-	var pairs []measure.Pair
+	all, complete, err := a.timeShapes(ctx, parent)
+	if err != nil || !complete {
+		return err
+	}
+	var pairs []measure.ProcessPair
 	for i, shape := range a.shapes {
-		a.step(fmt.Sprintf("timing %s", shape), i, len(a.shapes))
-		samples, err := a.time(ctx, shape, parent)
-		a.work.add(a.work.ofTiming())
-		if errors.Is(err, device.ErrNoClock) {
-			a.gates.Performance = gate.Unmeasured(err.Error())
-			return nil
-		}
-		if device.Classify(err).LosesDevice() {
-			a.failedTiming(shape, parent, err)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		a.addTimes(shape, samples)
-		if samples.Parent != nil && slices.Contains(a.gated, shape) {
-			pairs = append(pairs, pairOf(*samples))
+		a.addTimes(shape, all[i])
+		if all[i].Parent != nil && slices.Contains(a.gated, shape) {
+			pairs = append(pairs, all[i].Pair())
 		}
 	}
 	a.timed = missing == nil
@@ -371,6 +362,48 @@ func (a *attempt) performance(ctx context.Context) error {
 	}
 	a.gateSpeed(pairs)
 	return nil
+}
+
+// timeShapes takes the samples of every shape, in several processes one after the other. It is not
+// complete if a gate has failed or the device cannot measure time.
+func (a *attempt) timeShapes(ctx context.Context, parent *toolchain.Image) (all []*run.Samples, complete bool, err error) {
+	all = make([]*run.Samples, len(a.shapes))
+	reused := make([]bool, len(a.shapes))
+	for i, shape := range a.shapes {
+		all[i] = a.reusedTimes(shape, parent)
+		reused[i] = all[i] != nil
+	}
+	processes := a.plan.processes()
+	for process := range processes {
+		a.session.close()
+		samples := share(a.plan.Samples, process, processes)
+		for i, shape := range a.shapes {
+			if reused[i] {
+				continue
+			}
+			step := "timing " + shape.String()
+			if processes > 1 {
+				step += fmt.Sprintf(", process %d of %d", process+1, processes)
+			}
+			a.step(step, process*len(a.shapes)+i, processes*len(a.shapes))
+			more, err := a.time(ctx, shape, parent, samples, process == 0)
+			a.work.add(a.work.ofTiming() / float64(processes))
+			switch {
+			case errors.Is(err, device.ErrNoClock):
+				a.gates.Performance = gate.Unmeasured(err.Error())
+				return nil, false, nil
+			case device.Classify(err).LosesDevice():
+				a.failedTiming(shape, parent, err)
+				return nil, false, nil
+			case err != nil:
+				return nil, false, err
+			case a.gates.Correctness.Status != gate.Pass || a.parentWrong != "":
+				return nil, false, nil
+			}
+			all[i] = all[i].And(more)
+		}
+	}
+	return all, true, nil
 }
 
 // failedTiming records a failure that lost the device while a shape was timed. A kernel that faults
@@ -392,14 +425,14 @@ func (a *attempt) failedTiming(shape tensor.Shape, parent *toolchain.Image, err 
 }
 
 // gateSpeed compares the speedup over the parent with the required one.
-func (a *attempt) gateSpeed(pairs []measure.Pair) {
+func (a *attempt) gateSpeed(pairs []measure.ProcessPair) {
 	if a.parent == nil {
 		a.gates.Performance = noParent
 		return
 	}
 	speedup := measure.Speedup{Ratio: 1, Low: 1, High: 1} // of the same code
 	if !a.same {
-		speedup = measure.CompareSpeed(pairs)
+		speedup = measure.CompareProcesses(pairs)
 	}
 	a.result.Speedup = &speedup
 	a.gates.Performance = gate.Performance(speedup, a.result.RequiredSpeedup, a.result.Parent)
@@ -427,40 +460,55 @@ func (a *attempt) parentImage() (*toolchain.Image, error) {
 	return image, nil
 }
 
-// time takes the samples of one shape, or reuses those of the same code.
-func (a *attempt) time(ctx context.Context, shape tensor.Shape, parent *toolchain.Image) (*run.Samples, error) {
-	if reused := a.reusedTimes(shape, parent); reused != nil {
-		return reused, nil
-	}
-	if a.session.device == nil { // the outputs were reused
+// time takes samples of one shape. Timed launches that are wrong make the variant incorrect; those
+// of the parent leave its performance unknown. The first process also measures the energy of the
+// benchmark shapes.
+func (a *attempt) time(ctx context.Context, shape tensor.Shape, parent *toolchain.Image, count int, first bool) (*run.Samples, error) {
+	if a.session.device == nil {
 		if err := a.open(ctx); err != nil {
 			return nil, err
 		}
 	}
-	images := []*toolchain.Image{a.image}
+	images := []built{{a.variant, a.image}}
 	if parent != nil {
-		images = append(images, parent)
+		images = append(images, built{*a.parent, parent})
 	}
-	inputs := a.refs.inputs(problem{shape: shape, seed: a.plan.Seeds[0], inputs: tensor.Normal})
-	series, err := a.session.time(ctx, inputs, device.Plan{Samples: a.plan.Samples, ColdL2: a.plan.L2 == run.Cold}, images...)
+	ref, err := a.refs.get(ctx, problem{shape: shape, seed: a.plan.Seeds[0], inputs: tensor.Normal})
 	if err != nil {
 		return nil, err
 	}
-	samples := &run.Samples{Shape: shape.String(), Variant: series[0]}
-	if parent != nil {
-		samples.Parent = &series[1]
+	plan := device.Plan{Samples: count, ColdL2: a.plan.L2 == run.Cold, Fresh: true}
+	plan.Energy = a.plan.Energy && first && slices.Contains(a.gated, shape)
+	all, err := a.Lab.time(ctx, a.session, ref, plan, images...)
+	if err != nil {
+		return nil, err
 	}
+	samples := &run.Samples{Shape: shape.String(), Variant: all[0].Series}
+	if parent != nil {
+		samples.Parent = &all[1].Series
+	}
+	a.noteTimedWrong(shape, all)
 	return samples, nil
 }
 
-// pairOf is the times of a shape and of the parent. Without times of the parent, the two have the
-// same code.
-func pairOf(s run.Samples) measure.Pair {
-	variant, parent := s.Steady()
-	if s.Parent == nil {
-		parent = variant
+// noteTimedWrong fails the correctness gate for a variant whose timed launches were wrong. If the
+// parent's were wrong, there is nothing to compare the variant with.
+func (a *attempt) noteTimedWrong(shape tensor.Shape, all []timed) {
+	for i, t := range all {
+		if len(t.wrong) == 0 {
+			continue
+		}
+		text := fmt.Sprintf("timing %s: %s", shape, t.wrong[0])
+		if i == 0 {
+			a.gates.Correctness = gate.Correctness([]string{text})
+			a.gates.Performance = gate.Unmeasured(earlierGate)
+		} else {
+			a.parentWrong = fmt.Sprintf("the parent %s: %s", a.result.Parent, text)
+			a.gates.Performance = gate.Unmeasured(a.parentWrong)
+		}
+		a.gates.Profile = a.gates.Performance
+		return
 	}
-	return measure.Pair{Parent: parent, Variant: variant}
 }
 
 // addTimes adds the times of one shape to the record.

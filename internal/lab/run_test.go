@@ -71,7 +71,7 @@ func TestRun(t *testing.T) {
 	if r.Ran != form || r.Arch != "sm_89" || r.CodeHash == "" || r.Parent != "stage1" || r.Stage != "stage2" || r.GitSHA != "0123abc" {
 		t.Errorf("it ran as %s, for %s, code %s, parent %s", r.Ran, r.Arch, r.CodeHash, r.Parent)
 	}
-	if s.gpu.opened != 1 || s.gpu.closed != 1 {
+	if s.gpu.opened != 2 || s.gpu.closed != 2 { // one for the gate and a fresh one for the times
 		t.Errorf("%d devices opened, %d closed", s.gpu.opened, s.gpu.closed)
 	}
 }
@@ -216,10 +216,11 @@ func TestLostDeviceEndsOneVariant(t *testing.T) {
 		kernel behaviour
 		reason string
 		rows   int
+		opened int // a variant that is timed has two devices
 	}{
-		"a fault":             {second(fault), "1x2x40x64 seed 1: launch: CUDA_ERROR_ILLEGAL_ADDRESS", 1},
-		"a crash":             {second(fmt.Errorf("run: %w", &device.Crash{How: "signal: killed"})), "the kernel died: signal: killed", 1},
-		"a fault while timed": {behaviour{timing: fault}, "timing 1x2x40x64 interleaved with stage1+USE_CP_ASYNC=0: launch: CUDA_", 12},
+		"a fault":             {second(fault), "1x2x40x64 seed 1: launch: CUDA_ERROR_ILLEGAL_ADDRESS", 1, 5},
+		"a crash":             {second(fmt.Errorf("run: %w", &device.Crash{How: "signal: killed"})), "the kernel died: signal: killed", 1, 5},
+		"a fault while timed": {behaviour{timing: fault}, "timing 1x2x40x64 interleaved with stage1+USE_CP_ASYNC=0: launch: CUDA_", 12, 6},
 	} {
 		s := newSetup(t)
 		s.declare("stage0", behaviour{})
@@ -238,7 +239,7 @@ func TestLostDeviceEndsOneVariant(t *testing.T) {
 		if lost.Failure == "" || lost.TimedOut || len(lost.Correctness) != test.rows || lost.Headline != nil {
 			t.Errorf("%s: failure %q, timed out %t, %d rows", name, lost.Failure, lost.TimedOut, len(lost.Correctness))
 		}
-		if s.gpu.opened != 3 || s.gpu.closed != 3 {
+		if s.gpu.opened != test.opened || s.gpu.closed != test.opened {
 			t.Errorf("%s: %d devices opened, %d closed", name, s.gpu.opened, s.gpu.closed)
 		}
 		if diff := cmp.Diff([]string{"stage0", "stage1", "stage0"}, s.recorded()); diff != "" {
@@ -263,19 +264,20 @@ func TestTimeoutIsNotMeasured(t *testing.T) {
 		outcome             string
 		correctness, timing string
 		rows                int
+		opened              int // a variant that is timed has two devices
 	}{
 		"a launch": {
 			behaviour{launch: second},
 			"not-measured pass/not-measured/not-measured/not-measured",
-			"1x2x40x64 seed 1: no result within 1m0s", "the correctness check exceeded its time limit", 1,
+			"1x2x40x64 seed 1: no result within 1m0s", "the correctness check exceeded its time limit", 1, 5,
 		},
 		"a timing": {
 			behaviour{timing: limit},
 			"not-measured pass/pass/not-measured/not-measured",
-			"", "timing 1x2x40x64 interleaved with stage1+USE_CP_ASYNC=0: no result within 1m0s", 12,
+			"", "timing 1x2x40x64 interleaved with stage1+USE_CP_ASYNC=0: no result within 1m0s", 12, 6,
 		},
 		"a launch after a wrong output": {
-			behaviour{launch: second, output: zeros}, incorrect, "1x2x40x64 seed 0: max_err", "an earlier gate failed", 1,
+			behaviour{launch: second, output: zeros}, incorrect, "1x2x40x64 seed 0: max_err", "an earlier gate failed", 1, 5,
 		},
 	} {
 		s := newSetup(t)
@@ -297,7 +299,7 @@ func TestTimeoutIsNotMeasured(t *testing.T) {
 		if !r.TimedOut || r.Failure == "" || len(r.Correctness) != test.rows || r.Headline != nil {
 			t.Errorf("%s: failure %q, timed out %t, %d rows", name, r.Failure, r.TimedOut, len(r.Correctness))
 		}
-		if s.gpu.opened != 3 || s.gpu.closed != 3 {
+		if s.gpu.opened != test.opened || s.gpu.closed != test.opened {
 			t.Errorf("%s: %d devices opened, %d closed", name, s.gpu.opened, s.gpu.closed)
 		}
 	}
@@ -595,7 +597,7 @@ func TestCancel(t *testing.T) {
 	if want := []string{"stage0"}; !slices.Equal(reported, want) || !slices.Equal(s.recorded(), want) {
 		t.Errorf("reported %v, recorded %v, want %v", reported, s.recorded(), want)
 	}
-	if s.gpu.opened != 2 || s.gpu.closed != 2 {
+	if s.gpu.opened != 3 || s.gpu.closed != 3 {
 		t.Errorf("%d devices opened, %d closed", s.gpu.opened, s.gpu.closed)
 	}
 	if found, err := s.Ledger.Verify(t.Context()); err != nil || len(found.Problems) != 0 {
@@ -714,6 +716,7 @@ func TestProgress(t *testing.T) {
 		{Subject: "stage0", Step: "correctness 1x1x33x64:causal seed 0 rising", Done: 10, Total: 12},
 		{Subject: "stage0", Step: "correctness 1x1x33x64:causal seed 0 low", Done: 11, Total: 12},
 		{Subject: "stage0", Step: "timing 1x2x40x64", Done: 0, Total: 2},
+		{Subject: "stage0", Step: "opening the device", Done: 0, Total: 0},
 		{Subject: "stage0", Step: "timing 1x1x33x64:causal", Done: 1, Total: 2},
 	}
 	position := cmpopts.IgnoreFields(Progress{}, "Entry", "Entries", "Name", "Share")

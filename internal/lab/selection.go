@@ -93,8 +93,8 @@ func joinedHash(parts []run.Part) string {
 
 // joinRows adds the rows of all parts in the order of the requested shapes, and returns the times
 // that the performance gate counts.
-func joinRows(record *run.Run, p *plan, parts []*run.Run) []measure.Pair {
-	var pairs []measure.Pair
+func joinRows(record *run.Run, p *plan, parts []*run.Run) []measure.ProcessPair {
+	var pairs []measure.ProcessPair
 	for _, shape := range p.Shapes {
 		name := shape.String()
 		part := parts[slices.IndexFunc(parts, func(r *run.Run) bool { return slices.Contains(r.Requested.Shapes, name) })]
@@ -114,7 +114,7 @@ func joinRows(record *run.Run, p *plan, parts []*run.Run) []measure.Pair {
 			record.Headline = row.Headline()
 		}
 		if row.Benchmark && row.ParentRatio != nil {
-			pairs = append(pairs, pairOf(samples))
+			pairs = append(pairs, samples.Pair())
 		}
 	}
 	return pairs
@@ -129,7 +129,7 @@ func lacksTimes(part *run.Run) bool {
 // joinGates is the worst outcome of the parts at each gate, except for performance. There the
 // selection is compared with its required speedup over all counted shapes, whichever variant took
 // them.
-func joinGates(record *run.Run, parts []*run.Run, pairs []measure.Pair) gate.Gates {
+func joinGates(record *run.Run, parts []*run.Run, pairs []measure.ProcessPair) gate.Gates {
 	g := gate.Gates{
 		Resources:   worst(parts, func(p *run.Run) (gate.Status, []string) { return p.Gates.Resources, p.Reasons.Resources }),
 		Correctness: worst(parts, func(p *run.Run) (gate.Status, []string) { return p.Gates.Correctness, p.Reasons.Correctness }),
@@ -145,7 +145,7 @@ func joinGates(record *run.Run, parts []*run.Run, pairs []measure.Pair) gate.Gat
 	case len(pairs) == 0:
 		g.Performance = noParent
 	default:
-		speedup := measure.CompareSpeed(pairs)
+		speedup := measure.CompareProcesses(pairs)
 		record.Speedup = &speedup
 		g.Performance = gate.Performance(speedup, record.RequiredSpeedup, record.Parent)
 	}

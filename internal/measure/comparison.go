@@ -25,6 +25,9 @@ type Interleaved struct {
 	A       []float64 `json:"a"`
 	B       []float64 `json:"b"`
 	Control []float64 `json:"control"`
+
+	// Processes has the number of rounds of each process, in order. It is empty for one process.
+	Processes []int `json:"rounds_per_process,omitempty"`
 }
 
 // Comparison is the ratio of A's time to B's on one shape.
@@ -61,11 +64,11 @@ func Compare(shapes []Interleaved) []Comparison {
 }
 
 func compareShape(t Interleaved, tail float64) Comparison {
-	ratio := pairedRatio(t.A, t.B, tail)
+	ratio := t.ratio(t.B, tail)
 	c := Comparison{
 		Ratio: ratio.Ratio, Low: ratio.Low, High: ratio.High,
 		Medians: median(t.A) / median(t.B), P: PValue(t.A, t.B),
-		Control: pairedRatio(t.A, t.Control, tail),
+		Control: t.ratio(t.Control, tail),
 	}
 	// The control's interval shows how large a difference the session's noise can produce.
 	c.Floor = max(minFloor, c.Control.High-1, 1/c.Control.Low-1)
@@ -104,15 +107,35 @@ func Overall(all []Comparison) Verdict {
 	return overall
 }
 
+// ratio is the ratio of A to another series. With several processes its interval is that of the
+// ratios of the processes.
+func (t Interleaved) ratio(b []float64, tail float64) Speedup {
+	if len(t.Processes) < 2 {
+		return pairedRatio(t.A, b, tail)
+	}
+	var logs []float64
+	others := SplitProcesses(b, t.Processes)
+	for i, a := range SplitProcesses(t.A, t.Processes) {
+		logs = append(logs, median(pairedLogs(a, others[i])))
+	}
+	center, half := studentInterval(logs, tail)
+	return Speedup{Ratio: math.Exp(center), Low: math.Exp(center - half), High: math.Exp(center + half)}
+}
+
 // pairedRatio is the median ratio of a to b with its interval. Two consecutive rounds make one
 // ratio: a runs before b in the first and after b in the second, so a steady drift cancels.
 func pairedRatio(a, b []float64, tail float64) Speedup {
+	logs := pairedLogs(a, b)
+	medians := resampledMedian(logs)
+	return Speedup{Ratio: math.Exp(median(logs)), Low: math.Exp(quantile(medians, tail)), High: math.Exp(quantile(medians, 1-tail))}
+}
+
+func pairedLogs(a, b []float64) []float64 {
 	var logs []float64
 	for i := 0; i+1 < len(a); i += 2 {
 		logs = append(logs, (math.Log(a[i]/b[i])+math.Log(a[i+1]/b[i+1]))/2)
 	}
-	medians := resampledMedian(logs)
-	return Speedup{Ratio: math.Exp(median(logs)), Low: math.Exp(quantile(medians, tail)), High: math.Exp(quantile(medians, 1-tail))}
+	return logs
 }
 
 // resampledMedian returns the sorted medians of all bootstrap resamples. It counts the draws by

@@ -115,7 +115,7 @@ func simulate(n noise, rounds int, slowdown float64, random *rand.Rand) Interlea
 func decide(n noise, slowdown float64, random *rand.Rand) Verdict {
 	t := simulate(n, 1600, slowdown, random)
 	for rounds := 100; ; rounds *= 2 {
-		part := Interleaved{t.A[:rounds], t.B[:rounds], t.Control[:rounds]}
+		part := Interleaved{A: t.A[:rounds], B: t.B[:rounds], Control: t.Control[:rounds]}
 		if v := Compare([]Interleaved{part})[0].Verdict; v != Ambiguous || rounds == len(t.A) {
 			return v
 		}

@@ -47,6 +47,18 @@ func Compute(ctx context.Context, in *tensor.Inputs, rows Rows) (*Reference, err
 	}, nil
 }
 
+// ComputeLike is Compute for inputs without original values. Their quantisation error is taken from
+// the reference of other inputs of the same shape and distribution.
+func ComputeLike(ctx context.Context, in *tensor.Inputs, rows Rows, other *Reference) (*Reference, error) {
+	r, err := quantized(ctx, in, rows)
+	if err != nil {
+		return nil, err
+	}
+	return &Reference{
+		Shape: in.Shape, Rows: rows, Out: r.out, LSE: r.lse, ScoreBound: reach(in, rows), InputError: other.InputError,
+	}, nil
+}
+
 // Quantized returns attention over the quantised inputs on the given rows: [row, dim].
 func Quantized(ctx context.Context, in *tensor.Inputs, rows Rows) ([]float64, error) {
 	r, err := quantized(ctx, in, rows)

@@ -270,6 +270,19 @@ func (h *Helper) Sample(ctx context.Context, p Peer, samples int, rest time.Dura
 	return r.Seconds, nil
 }
 
+// Energy measures the joules of one launch of a prepared peer. It is 0 if the GPU has no energy
+// counter.
+func (h *Helper) Energy(ctx context.Context, p Peer) (float64, error) {
+	r, err := h.call(ctx, request{Op: "energy", Peer: p.Kind, DType: p.DType})
+	if err != nil {
+		return 0, err
+	}
+	if !(r.Joules >= 0) || math.IsInf(r.Joules, 1) {
+		return 0, &Error{fmt.Sprintf("it returned an energy of %g J", r.Joules), ""}
+	}
+	return r.Joules, nil
+}
+
 // Release releases all prepared peers and their GPU memory.
 func (h *Helper) Release(ctx context.Context) error {
 	_, err := h.call(ctx, request{Op: "release"})

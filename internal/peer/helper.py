@@ -28,6 +28,7 @@ FIRST_CALLS = 3  # before the capture: libraries load code and select algorithms
 WINDOW_SECONDS, WINDOW_REPLAYS = 25e-3, 3
 STABLE_SHARE, MAX_WARM_SECONDS = 0.005, 1.0
 LONG_SECONDS = 20e-3  # a replay of this length needs no lead-in
+ENERGY_SECONDS, ENERGY_BATCH, ENERGY_LIMIT = 0.25, 10e-3, 2.0
 
 torch = None
 jobs = {}
@@ -228,6 +229,56 @@ class Job:
         finally:
             gc.enable()
 
+    def energy(self):
+        """The joules of one launch, as of attune's own kernels (internal/device/cuda/energy.go)."""
+        read = energy_counter()
+        if read is None:
+            return 0.0
+        with torch.cuda.stream(self.stream):
+            self.graph.replay()
+            self.stream.synchronize()
+            began = time.monotonic()
+            self.graph.replay()
+            self.stream.synchronize()
+            batch = max(1, min(1000, int(ENERGY_BATCH / max(time.monotonic() - began, 1e-6))))
+            first = last = read()
+            changed = launches = 0
+            began = time.monotonic()
+            while time.monotonic() - began < ENERGY_LIMIT:
+                for _ in range(batch):
+                    self.graph.replay()
+                self.stream.synchronize()
+                launches += batch * self.launches
+                now, joules = time.monotonic(), read()
+                if joules == last:
+                    continue
+                last = joules
+                if not changed:
+                    first, changed, launches = joules, now, 0
+                elif now - changed >= ENERGY_SECONDS:
+                    return (joules - first) / launches
+        return 0.0
+
+
+def energy_counter():
+    """A function that reads the GPU's energy counter in joules, or None without one."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        gpu, value = ctypes.c_void_p(), ctypes.c_ulonglong()
+        uuid = "GPU-" + str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+        codes = [nvml.nvmlInit_v2(), nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(gpu)),
+                 nvml.nvmlDeviceGetTotalEnergyConsumption(gpu, ctypes.byref(value))]
+    except (OSError, AttributeError):
+        return None
+    if any(codes):
+        return None
+
+    def read():
+        nvml.nvmlDeviceGetTotalEnergyConsumption(gpu, ctypes.byref(value))
+        return value.value / 1e3
+
+    return read
+
 
 def warm_up(once):
     """Replays until the times reach a steady state, and returns the last median."""
@@ -274,6 +325,10 @@ def sample(request):
     return {"seconds": jobs[request["peer"], request["dtype"]].sample(request["samples"], request.get("rest", 0))}
 
 
+def energy(request):
+    return {"joules": jobs[request["peer"], request["dtype"]].energy()}
+
+
 def release(request):
     jobs.clear()
     gc.collect()
@@ -281,7 +336,8 @@ def release(request):
     return {}
 
 
-OPERATIONS = {"hello": hello, "prepare": prepare, "output": output, "sample": sample, "release": release}
+OPERATIONS = {"hello": hello, "prepare": prepare, "output": output, "sample": sample,
+              "energy": energy, "release": release}
 
 
 def respond(request):

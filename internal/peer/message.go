@@ -15,7 +15,7 @@ import (
 // request is one line to the helper.
 type request struct {
 	ID     int    `json:"id"`
-	Op     string `json:"op"` // hello, prepare, output, sample, release
+	Op     string `json:"op"` // hello, prepare, output, sample, energy, release
 	Device int    `json:"device"`
 
 	Peer  string `json:"peer,omitempty"`
@@ -42,6 +42,7 @@ type response struct {
 	Facts   *Facts    `json:"facts"`
 	Shape   []int     `json:"shape"`
 	Seconds []float64 `json:"seconds"` // per launch
+	Joules  float64   `json:"joules"`  // per launch; 0 if it cannot be measured
 }
 
 // Facts are the helper's versions, and the kinds of peer that it lacks with the reasons.

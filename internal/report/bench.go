@@ -29,7 +29,9 @@ func Bench(w io.Writer, b *run.Bench, s terminal.Screen) error {
 		{Name: "variant", Optional: 6},
 		{Name: "inputs"},
 		{Name: "p50 us", Keep: true},
+		{Name: "±", Optional: 8},
 		{Name: "TFLOP/s", Keep: true, Optional: 1},
+		{Name: "mJ", Optional: 9},
 		{Name: "speedup"},
 		{Name: "95 % interval", Optional: 7},
 		{Name: "max_err", Optional: 2},
@@ -42,7 +44,7 @@ func Bench(w io.Writer, b *run.Bench, s terminal.Screen) error {
 		row := benchRow(r, true)
 		row[1] = names.add(row[1])
 		if alone {
-			row[5] = none // nothing is slower than the best
+			row[speedupColumn] = none // nothing is slower than the best
 		}
 		chosen := none
 		if r.Variant != "" {
@@ -107,7 +109,7 @@ func BenchTableMarkdown(w io.Writer, b *run.Bench) error {
 		fmt.Fprintln(out, note)
 	}
 	out.WriteString("\n")
-	header := []string{"shape", "name", "inputs", "p50 us", "TFLOP/s", "speedup", "95 % interval", "max_err"}
+	header := []string{"shape", "name", "inputs", "p50 us", "±", "TFLOP/s", "mJ", "speedup", "95 % interval", "max_err"}
 	if b.Ceilings != nil {
 		header = append(header, "of bf16", "of FP8", "of copy")
 	}
@@ -270,27 +272,40 @@ func peerVersions(b *run.Bench) string {
 	return text + ", Python " + b.Peers.Python
 }
 
+// speedupColumn is the index of the speedup in a benchRow.
+const speedupColumn = 7
+
 func benchRow(r run.BenchRow, shares bool) []string {
-	row := []string{r.Shape, r.Name, r.DType, "-", "-", "-", "-", "-"}
+	row := []string{r.Shape, r.Name, r.DType, "-", "-", "-", "-", "-", "-", "-"}
 	switch {
 	case r.Wrong != "":
 		row[3] = "WRONG"
 	case r.Speedup != nil:
-		row[5], row[6] = fmt.Sprintf("%.3fx", r.Speedup.Ratio), fmt.Sprintf("%.3f to %.3f", r.Speedup.Low, r.Speedup.High)
+		row[speedupColumn] = fmt.Sprintf("%.3fx", r.Speedup.Ratio)
+		row[speedupColumn+1] = fmt.Sprintf("%.3f to %.3f", r.Speedup.Low, r.Speedup.High)
 	case !r.Peer:
-		row[5] = "best"
+		row[speedupColumn] = "best"
 	}
 	if r.P50US != nil {
-		row[3], row[4] = fmt.Sprintf("%.2f", *r.P50US), fmt.Sprintf("%.2f", *r.TFLOPS)
+		row[3] = fmt.Sprintf("%.2f", *r.P50US)
+	}
+	if r.TFLOPS != nil {
+		row[5] = fmt.Sprintf("%.2f", *r.TFLOPS)
+	}
+	if r.P50LowUS != nil && r.P50HighUS != nil && r.P50US != nil {
+		row[4] = spread(*r.P50US, *r.P50LowUS, *r.P50HighUS)
+	}
+	if r.Joules > 0 {
+		row[6] = millijoules(&r.Joules)
 	}
 	if r.MaxErr != nil {
-		row[7] = fmt.Sprintf("%.3g", *r.MaxErr)
+		row[9] = fmt.Sprintf("%.3g", *r.MaxErr)
 	}
 	if shares {
 		row = append(row, "-", "-", "-")
 		if r.Shares != nil {
 			for i, share := range []float64{r.Shares.BF16, r.Shares.FP8, r.Shares.Copy} {
-				row[8+i] = fmt.Sprintf("%.1f %%", 100*share)
+				row[10+i] = fmt.Sprintf("%.1f %%", 100*share)
 			}
 		}
 	}

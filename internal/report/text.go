@@ -295,7 +295,7 @@ func passWord(pass bool) string {
 }
 
 var performanceHeader = []string{
-	"shape", "p50 us", "±", "p90 us", "p99 us", "std us", "single us", "TFLOP/s", "parent us", "speedup", "95 % interval", "",
+	"shape", "p50 us", "±", "p90 us", "p99 us", "std us", "single us", "TFLOP/s", "mJ", "parent us", "speedup", "95 % interval", "",
 }
 
 // benchmarkWord marks the shapes that the performance gate counts.
@@ -306,14 +306,14 @@ func performanceRows(r *run.Run) [][]string {
 	for _, p := range r.Performance {
 		row := []string{
 			p.Shape, fmt.Sprintf("%.2f", p.P50US), plusMinus(p), fmt.Sprintf("%.2f", p.P90US), fmt.Sprintf("%.2f", p.P99US),
-			fmt.Sprintf("%.2f", p.StdUS), orDash(p.SingleUS), fmt.Sprintf("%.2f", p.TFLOPS), "-", "-", "-", "",
+			fmt.Sprintf("%.2f", p.StdUS), orDash(p.SingleUS), fmt.Sprintf("%.2f", p.TFLOPS), millijoules(p.Joules), "-", "-", "-", "",
 		}
 		if p.ParentRatio != nil {
-			row[8], row[9] = fmt.Sprintf("%.2f", *p.ParentP50US), fmt.Sprintf("%.3fx", *p.ParentRatio)
-			row[10] = fmt.Sprintf("%.3f to %.3f", *p.RatioLow, *p.RatioHigh)
+			row[9], row[10] = fmt.Sprintf("%.2f", *p.ParentP50US), fmt.Sprintf("%.3fx", *p.ParentRatio)
+			row[11] = fmt.Sprintf("%.3f to %.3f", *p.RatioLow, *p.RatioHigh)
 		}
 		if p.Benchmark {
-			row[11] = benchmarkWord
+			row[12] = benchmarkWord
 		}
 		rows = append(rows, row)
 	}
@@ -324,10 +324,12 @@ func performanceRows(r *run.Run) [][]string {
 var performanceColumns = []terminal.Column{
 	{Name: "shape"},
 	{Name: "p50 us", Keep: true},
-	{Name: "p99 us", Optional: 4},
-	{Name: "single us", Optional: 3},
+	{Name: "±", Keep: true},
+	{Name: "p99 us", Optional: 5},
+	{Name: "single us", Optional: 4},
 	{Name: "TFLOP/s", Keep: true},
-	{Name: "parent us", Optional: 2},
+	{Name: "mJ", Optional: 2},
+	{Name: "parent us", Optional: 3},
 	{Name: "speedup", Keep: true},
 	{Name: "95 % interval", Optional: 1},
 	{Name: "", Keep: true},
@@ -336,7 +338,7 @@ var performanceColumns = []terminal.Column{
 func textPerformanceRows(r *run.Run) [][]string {
 	rows := performanceRows(r)
 	for i, row := range rows {
-		rows[i] = slices.Concat(row[:2], row[4:5], row[6:]) // without ±, p90 and std
+		rows[i] = slices.Concat(row[:3], row[4:5], row[6:]) // without p90 and std
 	}
 	return rows
 }

@@ -6,15 +6,25 @@ import (
 	"slices"
 	"strings"
 
+	"attune/internal/measure"
 	"attune/internal/run"
 )
 
-// percent is a fraction as benchstat prints it.
+// percent is a fraction in percent. Times of one program differ by less than 1 %.
 func percent(share float64) string {
 	if math.IsInf(share, 1) {
 		return "∞"
 	}
-	return fmt.Sprintf("%.0f%%", 100*share)
+	return fmt.Sprintf("%.1f%%", 100*share)
+}
+
+// millijoules is an energy with three significant digits.
+func millijoules(joules *float64) string {
+	if joules == nil {
+		return "-"
+	}
+	mJ := 1e3 * *joules
+	return fmt.Sprintf("%.*f", max(0, 2-int(math.Floor(math.Log10(mJ)))), mJ)
 }
 
 // plusMinus is the wider side of the interval of a median. Old records have no interval.
@@ -22,8 +32,10 @@ func plusMinus(p run.Performance) string {
 	if p.P50LowUS == nil || p.P50HighUS == nil {
 		return "-"
 	}
-	return percent(max(*p.P50HighUS/p.P50US-1, 1-*p.P50LowUS/p.P50US))
+	return spread(p.P50US, *p.P50LowUS, *p.P50HighUS)
 }
+
+func spread(p50, low, high float64) string { return percent(max(high/p50-1, 1-low/p50)) }
 
 func orDash(us *float64) string {
 	if us == nil {
@@ -36,11 +48,23 @@ func orDash(us *float64) string {
 func timingLines(r *run.Run) []string {
 	var lines []string
 	var all []run.Conditions
+	processes := 0
 	for _, p := range r.Performance {
 		lines = append(lines, flushLine(p.Shape, r.Variant, p.RelatedTimes)...)
-		all = append(all, p.Conditions)
+		all, processes = append(all, p.Conditions), max(processes, p.Processes)
+	}
+	if processes > 0 {
+		lines = append(lines, "samples of "+processesText(processes))
 	}
 	return append(lines, conditionLines(all)...)
+}
+
+// processesText says in how many processes times were taken, and what ± covers.
+func processesText(n int) string {
+	if n == 1 {
+		return "1 process: ± is at least 1 %, by which processes differ"
+	}
+	return fmt.Sprintf("%d processes: ± covers what differs between them", n)
 }
 
 // ComparisonLines describe the conditions of a comparison.
@@ -58,11 +82,31 @@ func ComparisonLines(c *run.Comparison) []string {
 			lines = append(lines, fmt.Sprintf("%s: a single launch %s us (%s) and %s us (%s)",
 				s.Shape, orDash(a), c.A.Variant, orDash(b), c.B.Variant))
 		}
+		lines = append(lines, processLines(s, c)...)
 		lines = append(lines, flushLine(s.Shape, c.A.Variant, s.ARelated)...)
 		lines = append(lines, flushLine(s.Shape, c.B.Variant, s.BRelated)...)
 		all = append(all, s.Conditions)
 	}
 	return append(lines, conditionLines(all)...)
+}
+
+// processLines describe what differs between the processes of a comparison, and the energy.
+func processLines(s run.ComparedShape, c *run.Comparison) []string {
+	var lines []string
+	for _, side := range []struct {
+		name    string
+		between measure.Between
+	}{{c.A.Variant, s.ABetween}, {c.B.Variant, s.BBetween}} {
+		if b := side.between; b.Processes > 1 {
+			lines = append(lines, fmt.Sprintf("%s, %s: medians of %d processes %.3f to %.3f us, mean %.3f us, standard deviation %.2f %%",
+				s.Shape, side.name, b.Processes, 1e6*b.Min, 1e6*b.Max, 1e6*b.Mean, 100*b.CV))
+		}
+	}
+	if s.AJoules > 0 && s.BJoules > 0 {
+		lines = append(lines, fmt.Sprintf("%s: %s mJ (%s) and %s mJ (%s) a launch, %+.1f %%", s.Shape,
+			millijoules(&s.AJoules), c.A.Variant, millijoules(&s.BJoules), c.B.Variant, 100*(s.BJoules/s.AJoules-1)))
+	}
+	return lines
 }
 
 // flushLine writes the two times whose difference is the time with a cold L2.

@@ -61,19 +61,32 @@ type BenchRow struct {
 	Peer    bool   `json:"peer"`              // false for a variant or selection
 	DType   string `json:"dtype"`
 
-	P50US    *float64 `json:"p50_us"`
-	P90US    *float64 `json:"p90_us"`
-	TFLOPS   *float64 `json:"tflops"`
-	MaxErr   *float64 `json:"max_err"` // against float64; nil without an output
-	MeanErr  *float64 `json:"mean_err"`
-	Wrong    string   `json:"wrong,omitempty"`
-	Launches int      `json:"launches_per_sample,omitempty"`
-	Copies   int      `json:"buffer_copies,omitempty"` // that the launches use in rotation
+	P50US     *float64 `json:"p50_us"`
+	P90US     *float64 `json:"p90_us"`
+	P50LowUS  *float64 `json:"p50_low_us,omitempty"` // interval of the median, which covers what differs between processes
+	P50HighUS *float64 `json:"p50_high_us,omitempty"`
+	Processes int      `json:"processes,omitempty"`         // in which the samples were taken; 0 means 1, in old records
+	Joules    float64  `json:"joules_per_launch,omitempty"` // 0 means not measured
+	TFLOPS    *float64 `json:"tflops"`
+	MaxErr    *float64 `json:"max_err"` // against float64; nil without an output
+	MeanErr   *float64 `json:"mean_err"`
+	Wrong     string   `json:"wrong,omitempty"`
+	Launches  int      `json:"launches_per_sample,omitempty"`
+	Copies    int      `json:"buffer_copies,omitempty"` // that the launches use in rotation
 
 	Speedup *measure.Speedup `json:"speedup,omitempty"` // of our best variant over this implementation
 	Shares  *Shares          `json:"shares,omitempty"`
 
 	Seconds [][]float64 `json:"seconds,omitempty"` // per launch, one list per block; in the ledger in a file of their own
+}
+
+// ByProcess are the samples of each process. The blocks of a variant take turns in its processes.
+func (r *BenchRow) ByProcess() [][]float64 {
+	all := make([][]float64, max(1, min(r.Processes, len(r.Seconds))))
+	for i, block := range r.Seconds {
+		all[i%len(all)] = append(all[i%len(all)], block...)
+	}
+	return all
 }
 
 // BenchSamples are the raw times of one row.

@@ -47,10 +47,25 @@ type ComparedShape struct {
 	BTimes  measure.Summary     `json:"b_seconds"`
 	Samples measure.Interleaved `json:"samples"`
 
+	ABetween measure.Between `json:"a_processes"` // seconds
+	BBetween measure.Between `json:"b_processes"`
+	AJoules  float64         `json:"a_joules_per_launch,omitempty"` // 0 means not measured
+	BJoules  float64         `json:"b_joules_per_launch,omitempty"`
+
 	ARelated RelatedTimes         `json:"a_parts"`
 	BRelated RelatedTimes         `json:"b_parts"`
 	Excluded *measure.Interleaved `json:"set_aside_samples,omitempty"` // samples of rounds in which the GPU was throttled
 	Conditions
+}
+
+// NewComparedShape describes the samples of one shape.
+func NewComparedShape(shape string, samples measure.Interleaved, found measure.Comparison) ComparedShape {
+	a, b := measure.SplitProcesses(samples.A, samples.Processes), measure.SplitProcesses(samples.B, samples.Processes)
+	return ComparedShape{
+		Shape: shape, Rounds: len(samples.A), Comparison: found, Samples: samples,
+		ATimes: measure.SummarizeProcesses(a), BTimes: measure.SummarizeProcesses(b),
+		ABetween: measure.BetweenProcesses(a), BBetween: measure.BetweenProcesses(b),
+	}
 }
 
 // Overall is the geometric mean over the shapes.
@@ -110,11 +125,13 @@ func CompareRecorded(a, b *Run, floor float64, shapes []string) (*Comparison, er
 
 // compareSamples compares two runs on one shape.
 func compareSamples(x, y Samples, floor float64) ComparedShape {
-	a, _ := x.Steady()
-	b, _ := y.Steady()
+	byProcess := [2][][]float64{x.Pair().Variant, y.Pair().Variant}
+	a, b := slices.Concat(byProcess[0]...), slices.Concat(byProcess[1]...)
 	return ComparedShape{
-		Shape: x.Shape, Rounds: min(len(a), len(b)), Comparison: measure.CompareRecorded(a, b, floor),
-		ATimes: measure.Summarize(a), BTimes: measure.Summarize(b), Samples: measure.Interleaved{A: a, B: b},
+		Shape: x.Shape, Rounds: min(len(a), len(b)), Comparison: measure.CompareRecordedProcesses(byProcess[0], byProcess[1], floor),
+		ATimes: measure.SummarizeProcesses(byProcess[0]), BTimes: measure.SummarizeProcesses(byProcess[1]),
+		ABetween: measure.BetweenProcesses(byProcess[0]), BBetween: measure.BetweenProcesses(byProcess[1]),
+		Samples: measure.Interleaved{A: a, B: b}, AJoules: x.Variant.Joules, BJoules: y.Variant.Joules,
 		ARelated: RelatedTimesOf(x.Variant), BRelated: RelatedTimesOf(y.Variant), Conditions: x.Conditions().And(y.Conditions()),
 	}
 }

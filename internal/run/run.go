@@ -173,21 +173,24 @@ type Correctness struct {
 
 // Performance is the time of a variant on one shape, interleaved with its parent.
 type Performance struct {
-	Shape       string   `json:"shape"`
-	P50US       float64  `json:"p50_us"`
-	P90US       float64  `json:"p90_us"`
-	P99US       float64  `json:"p99_us"`
-	StdUS       float64  `json:"std_us"`
-	P50LowUS    *float64 `json:"p50_low_us,omitempty"` // benchstat's interval of the median; nil with fewer than six samples
-	P50HighUS   *float64 `json:"p50_high_us,omitempty"`
-	CV          float64  `json:"cv,omitempty"` // standard deviation over mean
-	TFLOPS      float64  `json:"tflops"`
-	Samples     int      `json:"samples"`
-	ParentP50US *float64 `json:"parent_p50_us,omitempty"`
-	ParentRatio *float64 `json:"parent_ratio,omitempty"`
-	RatioLow    *float64 `json:"ratio_low,omitempty"`
-	RatioHigh   *float64 `json:"ratio_high,omitempty"`
-	Benchmark   bool     `json:"judged"` // counted by the performance gate
+	Shape        string   `json:"shape"`
+	P50US        float64  `json:"p50_us"`
+	P90US        float64  `json:"p90_us"`
+	P99US        float64  `json:"p99_us"`
+	StdUS        float64  `json:"std_us"`
+	P50LowUS     *float64 `json:"p50_low_us,omitempty"` // interval of the median, which covers what differs between processes
+	P50HighUS    *float64 `json:"p50_high_us,omitempty"`
+	Processes    int      `json:"processes,omitempty"` // in which the samples were taken; 0 means 1, in old records
+	CV           float64  `json:"cv,omitempty"`        // standard deviation over mean
+	TFLOPS       float64  `json:"tflops"`
+	Samples      int      `json:"samples"`
+	ParentP50US  *float64 `json:"parent_p50_us,omitempty"`
+	ParentRatio  *float64 `json:"parent_ratio,omitempty"`
+	RatioLow     *float64 `json:"ratio_low,omitempty"`
+	RatioHigh    *float64 `json:"ratio_high,omitempty"`
+	Benchmark    bool     `json:"judged"` // counted by the performance gate
+	Joules       *float64 `json:"joules_per_launch,omitempty"`
+	ParentJoules *float64 `json:"parent_joules_per_launch,omitempty"`
 	RelatedTimes
 	Conditions
 }
@@ -196,23 +199,32 @@ type Performance struct {
 // launch.
 func NewPerformance(flops float64, s Samples) Performance {
 	const us = 1e6
-	variant, parent := s.Steady()
-	sum := measure.Summarize(variant)
+	pair := s.Pair()
+	sum := measure.SummarizeProcesses(pair.Variant)
 	p := Performance{
 		Shape: s.Shape, P50US: sum.P50 * us, P90US: sum.P90 * us, P99US: sum.P99 * us, StdUS: sum.Std * us, CV: sum.CV,
-		TFLOPS: flops / sum.P50 / 1e12, Samples: len(variant),
-		RelatedTimes: RelatedTimesOf(s.Variant), Conditions: s.Conditions(),
+		TFLOPS: flops / sum.P50 / 1e12, Samples: len(slices.Concat(pair.Variant...)), Processes: len(pair.Variant),
+		Joules: measured(s.Variant.Joules), RelatedTimes: RelatedTimesOf(s.Variant), Conditions: s.Conditions(),
 	}
 	if sum.Median != nil {
 		low, high := sum.Median.Low*us, sum.Median.High*us
 		p.P50LowUS, p.P50HighUS = &low, &high
 	}
 	if s.Parent != nil {
-		speedup := measure.CompareSpeed([]measure.Pair{{Parent: parent, Variant: variant}})
-		parentP50 := measure.Summarize(parent).P50 * us
+		speedup := measure.CompareProcesses([]measure.ProcessPair{pair})
+		parentP50 := measure.Summarize(slices.Concat(pair.Parent...)).P50 * us
 		p.ParentP50US, p.ParentRatio, p.RatioLow, p.RatioHigh = &parentP50, &speedup.Ratio, &speedup.Low, &speedup.High
+		p.ParentJoules = measured(s.Parent.Joules)
 	}
 	return p
+}
+
+// measured is a figure whose zero value means not measured.
+func measured(figure float64) *float64 {
+	if figure == 0 {
+		return nil
+	}
+	return &figure
 }
 
 // Headline is the row in lists of runs.
@@ -225,6 +237,19 @@ type Samples struct {
 	Shape   string         `json:"shape"`
 	Variant device.Series  `json:"variant"`
 	Parent  *device.Series `json:"parent,omitempty"`
+}
+
+// And joins the samples of two processes. A nil receiver has none yet.
+func (s *Samples) And(more *Samples) *Samples {
+	if s == nil {
+		return more
+	}
+	joined := Samples{Shape: s.Shape, Variant: s.Variant.And(more.Variant)}
+	if s.Parent != nil {
+		parent := s.Parent.And(*more.Parent)
+		joined.Parent = &parent
+	}
+	return &joined
 }
 
 func (s Samples) series() []device.Series {
@@ -244,6 +269,13 @@ func (s Samples) Steady() (variant, parent []float64) {
 	return kept[0], parent
 }
 
+// Pair is the samples by process, of rounds in which the GPU was not throttled. Without times of the
+// parent, the two have the same code and the parent's times are the variant's.
+func (s Samples) Pair() measure.ProcessPair {
+	kept := device.SteadyByProcess(s.series()...)
+	return measure.ProcessPair{Variant: kept[0], Parent: kept[len(kept)-1]}
+}
+
 // Conditions are those of both series.
 func (s Samples) Conditions() Conditions { return ConditionsOf(1, s.series()...) }
 
@@ -254,7 +286,8 @@ type Requested struct {
 	Quick     bool     `json:"quick,omitempty"`    // benchmark shapes took normal inputs only
 	Seeds     []uint64 `json:"seeds"`
 	Samples   int      `json:"samples"`
-	Arch      string   `json:"arch,omitempty"` // in place of the device's
+	Processes int      `json:"processes,omitempty"` // in which times are taken; 0 means 1, in old records
+	Arch      string   `json:"arch,omitempty"`      // in place of the device's
 	Against   string   `json:"against,omitempty"`
 	Timing    string   `json:"timing,omitempty"`    // how times were taken
 	L2        L2       `json:"l2,omitempty"`        // empty means warm, in old records
@@ -283,6 +316,9 @@ func (r *Run) Command() string {
 		command += s.flags()
 	} else if r.Requested.Samples > 0 {
 		command += fmt.Sprintf(" --rounds %d", r.Requested.Samples)
+		if r.Requested.Processes > 0 {
+			command += fmt.Sprintf(" --processes %d", r.Requested.Processes)
+		}
 	}
 	if r.Requested.Arch != "" {
 		command += " --arch " + r.Requested.Arch

@@ -77,7 +77,7 @@ func TestNewPerformance(t *testing.T) {
 	parent := series(20, 8)
 	p := NewPerformance(1e9, Samples{Shape: "1x8x512x64", Variant: series(10, 8), Parent: &parent})
 	near := func(got *float64, want float64) bool { return got != nil && math.Abs(*got-want) < 1e-9 }
-	if p.Samples != 8 || p.Copies != 4 || !near(&p.P50US, 10) || !near(p.P50LowUS, 10) || !near(&p.TFLOPS, 100) || !near(p.SingleUS, 15) {
+	if p.Samples != 8 || p.Copies != 4 || !near(&p.P50US, 10) || !near(p.P50LowUS, 9.9) || !near(p.P50HighUS, 10.1) || !near(&p.TFLOPS, 100) || !near(p.SingleUS, 15) {
 		t.Errorf("%+v", p)
 	}
 	if !near(p.ParentP50US, 20) || !near(p.ParentRatio, 2) || !near(p.RatioLow, 2) || !near(p.RatioHigh, 2) {
