@@ -58,8 +58,8 @@ func (l *Ledger) checkWritable(dir string) error {
 			return fmt.Errorf("the ledger %s is read-only: %s: %w; give another --ledger", l.dir, path, err)
 		}
 		var disk unix.Statfs_t
-		if err := unix.Statfs(path, &disk); err != nil {
-			continue // the recording reports what is wrong
+		if err := unix.Statfs(path, &disk); err != nil || disk.Blocks == 0 {
+			continue // the size is not known, or has no limit
 		}
 		if free := disk.Bavail * uint64(disk.Bsize); free < roomForRecord || disk.Files > 0 && disk.Ffree == 0 {
 			return fmt.Errorf("the disk of the ledger %s is full: %d KB and %d files are free, and a record may take %d KB; free some space or give another --ledger",

@@ -65,6 +65,7 @@ func TestNotReady(t *testing.T) {
 	if err := os.Remove(filepath.Join(disk, "filler")); err != nil {
 		t.Fatal(err)
 	}
+	l.Close()
 	if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
 		t.Skipf("cannot mount read-only: %v", err)
 	}
