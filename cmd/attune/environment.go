@@ -87,6 +87,20 @@ func (a *app) openLedger(ctx context.Context) (*ledger.Ledger, error) {
 	return ledger.Open(ctx, a.ledgerPath())
 }
 
+// openRecordingLedger opens a ledger and checks that it can take a record. A read-only folder or a
+// full disk is thus found before minutes of measuring.
+func (a *app) openRecordingLedger(ctx context.Context) (*ledger.Ledger, error) {
+	kept, err := a.openLedger(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := kept.Ready(); err != nil {
+		kept.Close()
+		return nil, err
+	}
+	return kept, nil
+}
+
 // readLedger opens a ledger to read it. A folder that is named and does not exist is a mistake.
 func (a *app) readLedger(ctx context.Context) (*ledger.Ledger, error) {
 	if _, err := os.Stat(a.ledgerPath()); a.ledgerDir != "" && errors.Is(err, fs.ErrNotExist) {
@@ -127,7 +141,7 @@ func (a *app) newRecordingWorkplace(ctx context.Context, kernel *spec.Kernel, fo
 		return nil, err
 	}
 	w.Git, w.Version = a.git(ctx), version()
-	w.Ledger, err = a.openLedger(ctx)
+	w.Ledger, err = a.openRecordingLedger(ctx)
 	return w, err
 }
 

@@ -36,7 +36,12 @@ resources, verdict, and the reason if the verdict is not merge. The run of a
 champion is marked with the champion's architecture.`,
 		Example: "  attune history --stage stage2 --limit 10\n  attune history --all --verdict merge\n  attune history --ladder --markdown --ledger results",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.history(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("limit") && (o.limit < 1 || o.all) {
+				return usageError{fmt.Errorf("--limit %d: want at least 1, and not with --all", o.limit)}
+			}
+			return a.history(cmd.Context(), o)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.filter.Variant, "variant", "", "only this variant")
@@ -53,9 +58,6 @@ champion is marked with the champion's architecture.`,
 func (a *app) history(ctx context.Context, o historyOptions) error {
 	if v := gate.Verdict(o.filter.Verdict); v != "" && !slices.Contains(gate.Verdicts, v) {
 		return usageError{fmt.Errorf("--verdict %q: there are %s", v, joined(gate.Verdicts))}
-	}
-	if o.limit < 0 || o.all && o.limit != 0 {
-		return usageError{fmt.Errorf("--limit %d: want at least 1, and not with --all", o.limit)}
 	}
 	if o.ladder && (o.filter.Variant != "" || o.filter.Stage != "" || o.filter.Verdict != "" || o.limit != 0 || o.all) {
 		return usageError{errors.New("--ladder shows every stage; the only filter that goes with it is --device")}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
 
 	"github.com/spf13/cobra"
 
@@ -11,70 +13,238 @@ import (
 
 func (a *app) ledgerCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "ledger",
-		Short:   "check the ledger or rebuild its index",
+		Use:   "ledger",
+		Short: "check the ledger, add or remove records, rebuild its index",
+		Long: `A ledger chains its records: the file chain has one line for each record that
+was added or removed, with a hash that depends on all lines before it. The hash
+of the last line is the root. Verify reports a record that was rewritten,
+removed, renamed or copied in, and a chain that was changed.
+
+A forger can rewrite a record and every line behind it; the root is then another
+one. Keep the root elsewhere, for example in git, and compare it by
+verify --root.`,
 		Example: "  attune ledger verify --ledger results",
 		Args:    noSuchCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(
-		a.ledgerSubcommand("verify", "compare every file with its checksum, and the index with the runs", (*ledger.Ledger).Verify),
-		a.ledgerSubcommand("reindex", "rebuild the index and remove unfinished recordings", (*ledger.Ledger).Reindex),
-	)
+	cmd.AddCommand(a.ledgerVerifyCommand(), a.ledgerReindexCommand(), a.ledgerSealCommand(), a.ledgerImportCommand(), a.ledgerRemoveCommand())
 	return cmd
 }
 
-// ledgerSubcommand makes a command that prints the report of one method of the ledger.
-func (a *app) ledgerSubcommand(name, short string, method func(*ledger.Ledger, context.Context) (ledger.Report, error)) *cobra.Command {
-	return &cobra.Command{
-		Use:     name,
-		Short:   short,
-		Example: "  attune ledger " + name,
+func (a *app) ledgerVerifyCommand() *cobra.Command {
+	var root string
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "compare files with their checksums, and records with the chain",
+		Long: `Verify compares every file with its checksum, every record with the chain, the
+index with the runs, and the champions with each other and with their runs. It
+names each problem with its path; the exit code is then 1. It prints the root of
+the chain. With --root it also fails if the records up to that root are no
+longer the same; records that were added since are no problem.`,
+		Example: "  attune ledger verify\n  attune ledger verify --ledger results --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			kept, err := a.openLedger(cmd.Context())
-			if err != nil {
-				return err
+			if root != "" && !rootPattern.MatchString(root) {
+				return usageError{fmt.Errorf("--root %q: want the 64 hex digits that verify prints", root)}
 			}
-			defer kept.Close()
-			report, err := method(kept, cmd.Context())
-			if err != nil {
-				return err
-			}
-			return a.printLedgerReport(report)
+			return a.withLedger(cmd.Context(), func(ctx context.Context, kept *ledger.Ledger) error {
+				report, err := kept.Verify(ctx)
+				if err != nil {
+					return err
+				}
+				return a.printVerified(report, root)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&root, "root", "", "`hash` that an earlier verify printed as the root")
+	return cmd
+}
+
+var rootPattern = regexp.MustCompile("^[0-9a-f]{64}$")
+
+func (a *app) ledgerReindexCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "reindex",
+		Short:   "rebuild the index and remove unfinished recordings",
+		Example: "  attune ledger reindex",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withLedger(cmd.Context(), func(ctx context.Context, kept *ledger.Ledger) error {
+				report, err := kept.Reindex(ctx)
+				if err != nil {
+					return err
+				}
+				return a.printLedgerReport(report, "")
+			})
 		},
 	}
 }
 
-// printLedgerReport prints the problems and the numbers of intact records. With a problem the exit
-// code is 1.
-func (a *app) printLedgerReport(r ledger.Report) error {
+func (a *app) ledgerSealCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "seal",
+		Short: "add records to the chain that it does not name yet",
+		Long: `Seal adds every intact record that the chain does not name, the oldest first,
+and lists them. It makes the chain of a ledger that has none. Check first where
+the records come from: from then on verify trusts them as they are. A record
+that the chain names is never sealed again.`,
+		Example: "  attune ledger seal\n  attune ledger seal --ledger results",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withLedger(cmd.Context(), func(ctx context.Context, kept *ledger.Ledger) error {
+				report, err := kept.Seal(ctx)
+				if err != nil {
+					return err
+				}
+				return a.printLedgerReport(report, "sealed")
+			})
+		},
+	}
+}
+
+func (a *app) ledgerImportCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "import DIR...",
+		Short: "copy records of another ledger into this one",
+		Long: `Import copies records and adds them to the chain. DIR is the folder of one
+record, such as .attune/runs/ID, or a whole ledger. Every file is checked, and
+in a ledger with a chain the chain must name the record. If one is refused,
+nothing is imported. Records that the ledger already has are skipped.`,
+		Example: "  attune ledger import .attune/runs/ID --ledger results\n  attune ledger import ../gpu/runs --ledger .attune",
+		Args:    atLeastOne("DIR"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withLedger(cmd.Context(), func(ctx context.Context, kept *ledger.Ledger) error {
+				if err := kept.Ready(); err != nil {
+					return err
+				}
+				report, err := kept.Import(ctx, args...)
+				if err != nil {
+					return err
+				}
+				return a.printLedgerReport(report, "imported")
+			})
+		},
+	}
+}
+
+func (a *app) ledgerRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "remove RECORD...",
+		Short: "delete runs or benches, and say so in the chain",
+		Long: `Remove deletes runs and benches. The chain keeps a line for each, so verify
+tells a removal on purpose from a loss. RECORD is an id, or the beginning or end
+of one if it is unique. It may be gone from the disk already. The run of a
+champion cannot be removed.`,
+		Example: "  attune ledger remove 30323b\n  attune ledger remove 20261115-052709-stage2-30323b",
+		Args:    atLeastOne("RECORD"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withLedger(cmd.Context(), func(ctx context.Context, kept *ledger.Ledger) error {
+				return a.ledgerRemove(ctx, kept, args)
+			})
+		},
+	}
+}
+
+func (a *app) ledgerRemove(ctx context.Context, kept *ledger.Ledger, refs []string) error {
+	removed := []string{}
+	for _, ref := range refs {
+		record, err := kept.Remove(ctx, ref)
+		var unknown *ledger.RefError
+		if errors.As(err, &unknown) {
+			return usageError{err}
+		}
+		if err != nil {
+			return err
+		}
+		removed = append(removed, record)
+		if !a.json {
+			fmt.Fprintln(a.stdout, "removed "+record)
+		}
+	}
+	if a.json {
+		return a.printJSON(map[string]any{"schema_version": 1, "removed": removed})
+	}
+	return nil
+}
+
+// atLeastOne refuses a command line without arguments.
+func atLeastOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return fmt.Errorf("%s takes one %s or more, and got none; `%s --help` has examples", cmd.Name(), what, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// withLedger opens the ledger for a subcommand and closes it.
+func (a *app) withLedger(ctx context.Context, work func(context.Context, *ledger.Ledger) error) error {
+	kept, err := a.openLedger(ctx)
+	if err != nil {
+		return err
+	}
+	defer kept.Close()
+	return work(ctx, kept)
+}
+
+// printVerified compares the root with an earlier one, if one is given, and prints the report.
+func (a *app) printVerified(r ledger.Report, root string) error {
+	since, ok := r.Since(root)
+	switch {
+	case root != "" && !ok:
+		r.Problems = append(r.Problems, ledger.Problem{File: "chain", What: fmt.Sprintf(
+			"no line has the hash %s: what was recorded up to that root was changed or removed since", root)})
+	case root != "" && since > 0 && !a.json:
+		fmt.Fprintf(a.stdout, "%s since the given root\n", counted(since, "line was added", "lines were added"))
+	}
+	return a.printLedgerReport(r, "")
+}
+
+// printLedgerReport prints what was done to which records, the problems, the numbers of records and
+// the root. With a problem the exit code is 1.
+func (a *app) printLedgerReport(r ledger.Report, done string) error {
 	problems := []string{}
 	for _, p := range r.Problems {
 		problems = append(problems, p.String())
 	}
 	if a.json {
 		document := map[string]any{"schema_version": 1, "runs": r.Runs, "champions": r.Champions, "benches": r.Benches, "problems": problems}
+		if r.Root != "" {
+			document["root"], document["links"] = r.Root, r.Links()
+		}
+		if done != "" {
+			document[done] = append([]string{}, r.Added...)
+		}
 		if err := a.printJSON(document); err != nil {
 			return err
 		}
 	} else {
+		for _, record := range r.Added {
+			fmt.Fprintln(a.stdout, done+" "+record)
+		}
 		for _, p := range problems {
 			fmt.Fprintln(a.stdout, p)
 		}
-		line := counted(r.Runs, "run", "runs")
-		if r.Benches > 0 {
-			line += ", " + counted(r.Benches, "bench", "benches")
+		fmt.Fprintf(a.stdout, "%s, %s\n", recordCounts(r), counted(len(problems), "problem", "problems"))
+		if r.Root != "" {
+			fmt.Fprintf(a.stdout, "root %s\n", r.Root)
 		}
-		if r.Champions > 0 {
-			line += ", " + counted(r.Champions, "change", "changes") + " of champions"
-		}
-		fmt.Fprintf(a.stdout, "%s, %s\n", line, counted(len(problems), "problem", "problems"))
 	}
 	if len(problems) > 0 {
 		return gateError{exitFailure}
 	}
 	return nil
+}
+
+func recordCounts(r ledger.Report) string {
+	line := counted(r.Runs, "run", "runs")
+	if r.Benches > 0 {
+		line += ", " + counted(r.Benches, "bench", "benches")
+	}
+	if r.Champions > 0 {
+		line += ", " + counted(r.Champions, "change", "changes") + " of champions"
+	}
+	return line
 }
 
 func counted(n int, one, many string) string {

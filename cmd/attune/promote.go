@@ -60,7 +60,7 @@ func (a *app) promote(ctx context.Context, ref, changelog string, tagged bool) e
 	if err != nil {
 		return err
 	}
-	kept, err := a.openLedger(ctx)
+	kept, err := a.openRecordingLedger(ctx)
 	if err != nil {
 		return err
 	}

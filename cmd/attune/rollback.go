@@ -34,7 +34,7 @@ func (a *app) rollback(ctx context.Context, arch, changelog string) error {
 	if err != nil {
 		return err
 	}
-	kept, err := a.openLedger(ctx)
+	kept, err := a.openRecordingLedger(ctx)
 	if err != nil {
 		return err
 	}

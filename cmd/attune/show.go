@@ -62,6 +62,7 @@ func (a *app) show(ctx context.Context, ref string, o showOptions) error {
 	case o.byShape:
 		return usageError{fmt.Errorf("--by-shape is for benches, and %s is a run", entry.ID)}
 	}
+	a.noteUnsealed(kept, entry.ID)
 	if a.json {
 		o.file = "run.json"
 	}
@@ -81,6 +82,7 @@ func (a *app) show(ctx context.Context, ref string, o showOptions) error {
 
 func (a *app) showBench(ctx context.Context, kept *ledger.Ledger, id string, o showOptions) error {
 	const document = "bench.json"
+	a.noteUnsealed(kept, id)
 	if a.json {
 		o.file = document
 	}
@@ -101,6 +103,13 @@ func (a *app) showBench(ctx context.Context, kept *ledger.Ledger, id string, o s
 		return report.BenchByShape(a.stdout, b, a.screen())
 	}
 	return a.printBench(b, o.markdown)
+}
+
+// noteUnsealed says on stderr that the chain does not vouch for a record.
+func (a *app) noteUnsealed(kept *ledger.Ledger, id string) {
+	if err := kept.Sealed(id); err != nil {
+		fmt.Fprintf(a.stderr, "attune: %v\n", err)
+	}
 }
 
 // showFile prints a file of a record. A missing file is a usage error.

@@ -19,7 +19,7 @@ const (
 
 // benches returns the folder of the benches.
 func (l *Ledger) benches() folder {
-	return folder{filepath.Join(l.dir, benchesName), "bench", benchName}
+	return folder{filepath.Join(l.dir, benchesName), "bench", benchName, l.chain}
 }
 
 // RecordBench writes a bench. The files must include bench.json with an id from [NewID], the time
@@ -34,7 +34,7 @@ func (l *Ledger) RecordBench(ctx context.Context, files map[string][]byte) error
 		return fmt.Errorf("the bench was not recorded: %w", err)
 	}
 	folder := l.benches()
-	if err := folder.write(ctx, id, files); err != nil {
+	if err := l.write(ctx, folder, id, files); err != nil {
 		return fmt.Errorf("bench %s was not recorded: %w", id, err)
 	}
 	if err := syncDir(folder.path); err != nil {

@@ -160,7 +160,7 @@ func TestVerifyBenches(t *testing.T) {
 		if err := os.Rename(bench, l.benches().dir(NewID(dawn, "other"))); err != nil {
 			t.Fatal(err)
 		}
-	}, 1, "the directory was renamed")
+	}, 1, "the directory was renamed", "is missing, but line 4 of the chain names it")
 	check("other file", func(t *testing.T, l *Ledger, _ string) {
 		overwrite(t, filepath.Join(l.benches().path, "notes.txt"), "")
 	}, 2, "benches/notes.txt: not a bench")

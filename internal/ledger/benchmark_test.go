@@ -11,6 +11,7 @@ func thousand(b *testing.B) string {
 	for i := range 1000 {
 		plant(b, dir, sampleEntry(i))
 	}
+	seal(b, dir)
 	if err := open(b, dir).Close(); err != nil {
 		b.Fatal(err)
 	}

@@ -133,6 +133,11 @@ func (l *Ledger) Promote(ctx context.Context, c Champion) (Champion, error) {
 			return c, fmt.Errorf("%s is already the champion of %s with the same code, since %s by run %s",
 				now.Variant, c.Arch, now.Since.Format(time.DateOnly), now.Run)
 		}
+		if _, err := parseID(c.Run); err == nil {
+			if err := l.Sealed(c.Run); err != nil {
+				return c, fmt.Errorf("nothing was promoted: run %w", err)
+			}
+		}
 		c.Change = Promotion
 		return c, nil
 	})
@@ -193,8 +198,12 @@ func (l *Ledger) change(ctx context.Context, next func(Champions) (Champion, err
 	if err == nil {
 		err = c.check()
 	}
+	var s staged
 	if err == nil {
-		err = folder.write(ctx, c.ID, map[string][]byte{championName: append(document, '\n')})
+		s, err = folder.stage(ctx, c.ID, map[string][]byte{championName: append(document, '\n')})
+	}
+	if err == nil {
+		err = l.publish(s)
 	}
 	if err != nil {
 		return Champion{}, fmt.Errorf("the champion was not changed: %w", err)
@@ -206,7 +215,7 @@ func (l *Ledger) change(ctx context.Context, next func(Champions) (Champion, err
 }
 
 func (l *Ledger) champions() folder {
-	return folder{filepath.Join(l.dir, championsName), "champion", championName}
+	return folder{filepath.Join(l.dir, championsName), "champion", championName, l.chain}
 }
 
 func (l *Ledger) readChampion(ctx context.Context, id string) (Champion, error) {

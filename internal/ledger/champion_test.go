@@ -158,7 +158,8 @@ func TestVerifyChampions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// rewrite changes the text of a record and its checksums.
+	// rewrite changes the text of a record, its checksums and the chain. What is left to give it away
+	// is the record after it.
 	rewrite := func(l *Ledger, c Champion, old, text string) {
 		t.Helper()
 		file := filepath.Join(path(l, c), championName)
@@ -173,6 +174,9 @@ func TestVerifyChampions(t *testing.T) {
 		sums := filepath.Join(path(l, c), sumsName)
 		must(os.Remove(sums))
 		must(os.WriteFile(sums, []byte(sumFiles(map[string][]byte{championName: []byte(after)}).String()), 0o444))
+		must(os.Remove(l.chain.path))
+		_, err = l.Seal(t.Context())
+		must(err)
 	}
 	check := func(damage func(l *Ledger, first, second, back Champion), sound int, wants ...string) {
 		t.Helper()
@@ -184,14 +188,14 @@ func TestVerifyChampions(t *testing.T) {
 	}
 	check(func(*Ledger, Champion, Champion, Champion) {}, 3)
 	check(func(l *Ledger, first, _, _ Champion) { must(os.RemoveAll(path(l, first))) }, 0,
-		"before it is missing", "the promotion 2") // the second record follows it, and the rollback restores it
+		"before it is missing", "the promotion 2", ": is missing, but line 5 of the chain names it") // the second record follows it, and the rollback restores it
 	check(func(l *Ledger, _, second, _ Champion) { rewrite(l, second, `"attune": "0.1.0"`, `"attune": "0.2.0"`) }, 2, "before it was rewritten")
 	check(func(l *Ledger, _, _, back Champion) { rewrite(l, back, `"number": 3`, `"number": 7`) }, 2, "is not the one before it")
 	check(func(l *Ledger, _, _, back Champion) { rewrite(l, back, back.CodeHash, "0ther") }, 2, "has another kernel, variant or code")
 	check(func(l *Ledger, _, _, back Champion) { rewrite(l, back, `"rollback"`, `"coup"`) }, 2, `key change is "coup"`)
 	check(func(l *Ledger, _, _, back Champion) {
 		must(os.RemoveAll(l.runPath(back.Run)))
-	}, 1, "is not in the ledger", "is not in the ledger")
+	}, 1, "is not in the ledger", "is not in the ledger", ": is missing, but line 2 of the chain names it")
 	check(func(l *Ledger, _, second, _ Champion) {
 		must(os.WriteFile(filepath.Join(path(l, second), "note"), nil, 0o644))
 	}, 2, "/note: was added")
@@ -243,6 +247,8 @@ func TestMergedChampions(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantChampion(t, l, "sm_90", runs[2].ID)
+	wantChampions(t, l, 2, later.ID+": is not in the chain")
+	seal(t, l.dir)
 	wantChampions(t, l, 3)
 	if back := rollBack(t, l, "sm_90"); back.Run != runs[0].ID {
 		t.Errorf("rolled back to %s", back.Run)

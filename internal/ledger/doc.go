@@ -13,11 +13,13 @@
 //	benches/20261115-064000-bench-91c0de/     one directory per bench
 //	    bench.json samples.json.gz report.md  the bench, its samples and its printed form
 //	    sha256sums
+//	chain                                     a line for every record that was added or removed
 //	index.sqlite                              an index of the run.json files
 //
 // The directories are authoritative. A record is first written to a directory .tmp-*, flushed to
-// disk and then renamed. So it is complete or absent, whatever happens to the process or the disk,
-// and however many processes record at the same time. A run counts as finished if its directory has
+// disk, entered into the chain and then renamed. So it is complete or absent, whatever happens to
+// the process or the disk, and however many processes record at the same time. [Open] finishes a
+// record whose process was killed between the chain and the rename. A run counts as finished if its directory has
 // a valid name, its sha256sums can be read, and its run.json has the recorded checksum.
 //
 // The index only saves time. Before every query its ids are compared with the names in runs/, and
@@ -29,6 +31,13 @@
 // The files of a record are read-only (mode 0444), which stops an editor or a stray redirection.
 // The directory stays writable: otherwise rm -rf, git clean and git checkout fail for everyone but
 // root. [Ledger.Verify] reports a file that was added or removed.
+//
+// A line of the chain has the SHA-256 of the record's sha256sums, the seal, and a hash of itself and
+// of the hash of the line before. The last hash is the root. [Ledger.Verify] reports a record whose
+// seal differs, a record without a line and a line without a record. Someone who can write to the
+// directory can also rewrite the chain; a root that was kept elsewhere shows it ([Report.Since]).
+// The file is replaced as a whole, so an incomplete line is damage and never a recording that was
+// cut short. Deletion on purpose ([Ledger.Remove]) is a line too.
 //
 // Benches and champions are not in the index, because there are few of them. Each champion record
 // has the checksum of the record before it, so Verify reports one that was rewritten or removed.

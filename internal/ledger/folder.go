@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 )
@@ -22,9 +20,13 @@ type folder struct {
 	path     string
 	kind     string // in messages
 	document string // name of the JSON document
+	chain    *chainFile
 }
 
 func (f folder) dir(id string) string { return filepath.Join(f.path, id) }
+
+// record returns the name of a record in the chain.
+func (f folder) record(id string) string { return filepath.Base(f.path) + "/" + id }
 
 // ids returns the names of all directories that are valid ids.
 func (f folder) ids() ([]string, error) {
@@ -41,13 +43,20 @@ func (f folder) ids() ([]string, error) {
 	return ids, nil
 }
 
+// sums returns the checksums of a record. If the chain names the record, they must have the seal in
+// the chain. Other records can be read; Verify reports them.
 func (f folder) sums(id string) (sums, error) {
 	if _, err := parseID(id); err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(filepath.Join(f.dir(id), sumsName))
+	text, err := readRegular(filepath.Join(f.dir(id), sumsName))
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", f.kind, id, err)
+	}
+	c, _ := f.chain.load() // a damaged chain still has the seals before the defect
+	if seal, ok := c.seal(f.record(id)); ok && sumBytes(text) != seal {
+		return nil, fmt.Errorf("%s %s was rewritten after it was recorded: the SHA-256 of its %s is not the seal in %s",
+			f.kind, id, sumsName, chainName)
 	}
 	s, err := parseSums(string(text), f.document)
 	if err != nil {
@@ -87,7 +96,7 @@ func (f folder) readFile(s sums, id, name string) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s %s has no %q: %w; it has %s", f.kind, id, name, fs.ErrNotExist, strings.Join(s.names(), ", "))
 	}
-	data, err := os.ReadFile(filepath.Join(f.dir(id), name))
+	data, err := readRegular(filepath.Join(f.dir(id), name))
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", f.kind, id, err)
 	}
@@ -106,56 +115,6 @@ func decompress(data []byte) ([]byte, error) {
 		return nil, err
 	}
 	return io.ReadAll(reader)
-}
-
-// write makes a record in one step. After an error there is no record.
-func (f folder) write(ctx context.Context, id string, files map[string][]byte) error {
-	err := f.tryWrite(ctx, id, files)
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("the disk is full; free some space or use another ledger: %w", err)
-	}
-	return err
-}
-
-func (f folder) tryWrite(ctx context.Context, id string, files map[string][]byte) (err error) {
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := checkName(name); err != nil {
-			return err
-		}
-	}
-	if err := makeDir(f.path); err != nil {
-		return err
-	}
-	temporary := filepath.Join(f.path, temporaryName(os.Getpid(), pidSpace(), id))
-	if err := os.Mkdir(temporary, 0o777); err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.RemoveAll(temporary)
-		}
-	}()
-	s := sumFiles(files)
-	for _, name := range s.names() {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := writeFile(filepath.Join(temporary, name), files[name]); err != nil {
-			return err
-		}
-	}
-	if err := writeFile(filepath.Join(temporary, sumsName), []byte(s.String())); err != nil {
-		return err
-	}
-	if err := syncDir(temporary); err != nil {
-		return fmt.Errorf("flush %s: %w", temporary, err)
-	}
-	if err := os.Rename(temporary, f.dir(id)); errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("the ledger already has a %s with this id: %w", f.kind, err)
-	} else if err != nil {
-		return err
-	}
-	return nil
 }
 
 // verify compares the files of a record with its checksums.
@@ -206,14 +165,24 @@ func (f folder) verifyAll(ctx context.Context, ids []string, check func(id strin
 			found = check(id)
 		}
 		if len(found) == 0 {
+			found = f.unsealed(id)
+		}
+		if len(found) == 0 {
 			sound++
 		}
-		for _, p := range found {
-			p.Run, p.File = "", filepath.Join(filepath.Base(f.path), id, p.File)
-			problems = append(problems, p)
-		}
+		problems = append(problems, f.named(id, found)...)
 	}
 	return sound, problems, nil
+}
+
+// named returns the problems of a record with files relative to the ledger.
+func (f folder) named(id string, found []Problem) []Problem {
+	var problems []Problem
+	for _, p := range found {
+		p.Run, p.File = "", filepath.Join(f.record(id), p.File)
+		problems = append(problems, p)
+	}
+	return problems
 }
 
 // strays returns the problems of everything in the folder that is not a record.
@@ -237,23 +206,7 @@ func (f folder) stray(d fs.DirEntry) []Problem {
 	if info, err := d.Info(); err != nil || !isAbandoned(info) {
 		return nil
 	}
-	return []Problem{{File: file, What: "an unfinished recording of a dead process; reindex removes it"}}
-}
-
-// removeAbandoned removes the unfinished recordings of dead processes.
-func (f folder) removeAbandoned() []Problem {
-	var problems []Problem
-	found, _ := os.ReadDir(f.path)
-	for _, d := range found {
-		info, err := d.Info()
-		if err != nil || !strings.HasPrefix(d.Name(), temporaryPrefix) || !isAbandoned(info) {
-			continue
-		}
-		if err := os.RemoveAll(f.dir(d.Name())); err != nil {
-			problems = append(problems, Problem{File: filepath.Join(filepath.Base(f.path), d.Name()), What: "cannot be removed: " + err.Error()})
-		}
-	}
-	return problems
+	return []Problem{{File: file, What: "an unfinished recording of a dead process; the next command removes it"}}
 }
 
 // lockDir locks a directory, shared (syscall.LOCK_SH) or exclusive (syscall.LOCK_EX), until unlock

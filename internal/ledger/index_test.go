@@ -18,6 +18,7 @@ func indexed(t *testing.T, n int) (dir string, all []Entry) {
 		all = append(all, sampleEntry(i))
 		plant(t, dir, all[i])
 	}
+	seal(t, dir)
 	l := open(t, dir)
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

@@ -19,14 +19,16 @@ const (
 
 // Ledger is an open ledger. It is safe for concurrent use.
 type Ledger struct {
-	dir string // absolute
+	dir   string // absolute
+	chain *chainFile
 
 	mu    sync.Mutex // guards index
 	index *index     // nil until the first query of a ledger with runs
 }
 
 // Open opens the ledger in dir. A missing directory is an empty ledger, and the first record
-// creates it. A read-only directory can still be read.
+// creates it. A read-only directory can still be read. In any other, Open finishes or removes what
+// killed processes have left half-done.
 func Open(ctx context.Context, dir string) (*Ledger, error) {
 	if dir == "" {
 		return nil, errors.New("open the ledger: no directory given")
@@ -38,7 +40,8 @@ func Open(ctx context.Context, dir string) (*Ledger, error) {
 	if info, err := os.Stat(path); err == nil && !info.IsDir() {
 		return nil, fmt.Errorf("open the ledger %s: it is not a directory", dir)
 	}
-	l := &Ledger{dir: path}
+	l := &Ledger{dir: path, chain: &chainFile{path: filepath.Join(path, chainName)}}
+	l.settle() // Verify reports what could not be settled
 	if _, err := l.query(ctx, Filter{Limit: 1}); err != nil {
 		l.Close()
 		return nil, err
@@ -81,7 +84,7 @@ func (l *Ledger) Read(ctx context.Context, id, name string) ([]byte, error) {
 	return l.runs().read(ctx, id, name)
 }
 
-func (l *Ledger) runs() folder { return folder{l.runsPath(), "run", runName} }
+func (l *Ledger) runs() folder { return folder{l.runsPath(), "run", runName, l.chain} }
 
 func (l *Ledger) runsPath() string         { return filepath.Join(l.dir, runsName) }
 func (l *Ledger) runPath(id string) string { return filepath.Join(l.dir, runsName, id) }

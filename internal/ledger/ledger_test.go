@@ -102,6 +102,16 @@ func plant(t testing.TB, dir string, e Entry) {
 	}
 }
 
+// seal enters planted records into the chain.
+func seal(t testing.TB, dir string) {
+	t.Helper()
+	l := open(t, dir)
+	defer l.Close() // an open index keeps a test from mounting the disk read-only
+	if r, err := l.Seal(t.Context()); err != nil || len(r.Problems) > 0 {
+		t.Fatalf("Seal: %+v, %v", r, err)
+	}
+}
+
 // wantRuns checks that the ledger lists exactly these runs, given oldest first.
 func wantRuns(t testing.TB, l *Ledger, want []Entry) {
 	t.Helper()
@@ -187,7 +197,7 @@ func TestRecordedRunIsFound(t *testing.T) {
 			t.Errorf("%s can be written: %v, %v", name, info.Mode(), err)
 		}
 	}
-	if got := names(t, dir); !slices.Equal(got, []string{"index.sqlite", "runs"}) {
+	if got := names(t, dir); !slices.Equal(got, []string{"chain", "index.sqlite", "runs"}) {
 		t.Errorf("the ledger holds %q", got)
 	}
 	if got := names(t, filepath.Join(dir, "runs")); !slices.Equal(got, []string{e.ID}) {
@@ -522,12 +532,12 @@ func TestVerify(t *testing.T) {
 		if err := os.Rename(run, run[:len(run)-1]+"x"); err != nil {
 			t.Fatal(err)
 		}
-	}, 1, "not a run; move it out of the ledger")
+	}, 1, "not a run; move it out of the ledger", "is missing, but line 2 of the chain names it")
 	check("renamed to an id", func(t *testing.T, l *Ledger, run string) {
 		if err := os.Rename(run, l.runPath(NewID(dawn, "other"))); err != nil {
 			t.Fatal(err)
 		}
-	}, 1, "the directory was renamed")
+	}, 1, "the directory was renamed", "is missing, but line 2 of the chain names it")
 	check("other file", func(t *testing.T, l *Ledger, _ string) {
 		overwrite(t, filepath.Join(l.runsPath(), ".DS_Store"), "")
 	}, 2, "runs/.DS_Store: not a run; move it out of the ledger")
@@ -569,7 +579,7 @@ func TestRunsAddedAndRemovedByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantRuns(t, l, []Entry{all[1], third})
-	wantProblems(t, l, 2)
+	wantProblems(t, l, 1, third.ID+": is not in the chain", all[0].ID+": is missing, but line 2 of the chain names it")
 
 	// A copy is incomplete at first.
 	fourth := sampleEntry(3)

@@ -139,6 +139,10 @@ func TestReadOnlyFileSystem(t *testing.T) {
 		for _, e := range all {
 			plant(t, dir, e)
 		}
+		seal(t, dir)
+		if err := os.Remove(filepath.Join(dir, indexName)); err != nil {
+			t.Fatal(err)
+		}
 		return all
 	}
 	index := func(t *testing.T, dir string) {
@@ -157,11 +161,18 @@ func TestReadOnlyFileSystem(t *testing.T) {
 		all := some(t, dir)
 		index(t, dir)
 		last := sampleEntry(3)
+		old, err := os.ReadFile(filepath.Join(dir, indexName))
+		if err != nil {
+			t.Fatal(err)
+		}
 		plant(t, dir, last)
+		seal(t, dir)
+		overwrite(t, filepath.Join(dir, indexName), string(old))
 		return append(all, last)
 	})
 	check("damaged index", func(t *testing.T, dir string) []Entry {
+		all := some(t, dir)
 		overwrite(t, filepath.Join(dir, indexName), "garbage")
-		return some(t, dir)
+		return all
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -27,6 +28,7 @@ const (
 var childTasks = map[string]func(ctx context.Context, dir string) error{
 	"twenty":      func(ctx context.Context, dir string) error { return recordRuns(ctx, dir, 20) },
 	"endless":     func(ctx context.Context, dir string) error { return recordRuns(ctx, dir, 1<<30) },
+	"everything":  writeEverything,
 	"list":        listRuns,
 	"file limit":  recordUnderFileLimit,
 	"index limit": recordWithoutRoomForIndex,
@@ -70,6 +72,42 @@ func recordRuns(ctx context.Context, dir string, n int) error {
 	return nil
 }
 
+// writeEverything records runs and benches, promotes, rolls back and removes, without end. It prints
+// "runs/ID" or "benches/ID" after a record is written, and "- runs/ID" before one is removed.
+func writeEverything(ctx context.Context, dir string) error {
+	l, err := Open(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	for i := 0; ; i++ {
+		e := sampleEntry(i)
+		e.CodeHash = e.ID
+		if _, err := l.Record(ctx, runFiles(e)); err != nil {
+			return err
+		}
+		fmt.Println("runs/" + e.ID)
+		id, files := benchFiles(i)
+		if err := l.RecordBench(ctx, files); err != nil {
+			return err
+		}
+		fmt.Println("benches/" + id)
+		switch i % 3 {
+		case 0:
+			_, err = l.Promote(ctx, promotion(e, "sm_90"))
+		case 1:
+			fmt.Println("- runs/" + e.ID)
+			_, err = l.Remove(ctx, e.ID)
+		case 2:
+			fmt.Println("- benches/" + id)
+			_, err = l.Remove(ctx, id)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
 func listRuns(ctx context.Context, dir string) error {
 	l, err := Open(ctx, dir)
 	if err != nil {
@@ -102,21 +140,19 @@ func wantRecorded(t *testing.T, dir string, recorded []string) {
 		t.Fatal(err)
 	}
 	for _, p := range r.Problems {
-		if !strings.HasPrefix(p.File, "runs/"+temporaryPrefix) {
-			t.Errorf("%s", p)
-		}
+		t.Errorf("%s", p)
 	}
 	if r.Runs != len(listed) {
 		t.Errorf("%d runs are listed, %d are sound", len(listed), r.Runs)
 	}
-	// Reindex removes the unfinished recordings of killed processes.
+	// The unfinished recordings of killed processes were removed when the ledger was opened.
+	if n := countTemporary(t, dir); n != 0 {
+		t.Errorf("%d temporary directories left", n)
+	}
 	if r, err := l.Reindex(t.Context()); err != nil || r.Runs != len(listed) {
 		t.Errorf("Reindex: %+v, %v; want %d runs", r, err, len(listed))
 	}
 	wantProblems(t, l, len(listed))
-	if n := countTemporary(t, dir); n != 0 {
-		t.Errorf("%d temporary directories left", n)
-	}
 }
 
 func TestProcessesRecordConcurrently(t *testing.T) {
@@ -203,6 +239,86 @@ func TestKilledProcess(t *testing.T) {
 	}
 	t.Logf("%d runs recorded, %d temporary directories left", len(recorded), countTemporary(t, dir))
 	wantRecorded(t, dir, recorded)
+}
+
+var kills = flag.Int("kills", 10, "processes that TestKilledAnywhere kills")
+
+// After a kill at any moment of any change the ledger is clean, and nothing that was reported as
+// written is lost.
+func TestKilledAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	dir := filepath.Join(t.TempDir(), "ledger")
+	known := map[string]bool{}
+	clean, pending, left := 0, 0, 0
+	for range *kills {
+		c := child("everything", dir)
+		out, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		for first := true; lines.Scan(); first = false {
+			if first {
+				time.AfterFunc(rand.N(100*time.Millisecond), func() { c.Process.Kill() })
+			}
+			record, removed := strings.CutPrefix(lines.Text(), "- ")
+			known[record] = !removed
+		}
+		if err := c.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+			t.Fatalf("the process was to be killed, but: %v", err)
+		}
+		p, n := leftovers(t, dir)
+		pending, left = pending+p, left+n
+		if isClean(t, dir, known) {
+			clean++
+		}
+	}
+	t.Logf("%d of %d kills left a clean ledger; %d had left a temporary directory, %d of them a record to finish", clean, *kills, left, pending)
+}
+
+// leftovers counts temporary directories, and those that the chain names.
+func leftovers(t *testing.T, dir string) (pending, all int) {
+	t.Helper()
+	l := &Ledger{dir: dir, chain: &chainFile{path: filepath.Join(dir, chainName)}}
+	c := readChain(t, l)
+	for _, f := range l.folders() {
+		for _, d := range temporaries(f.path) {
+			all++
+			if seal, ok := c.seal(f.record(temporaryID(d.Name()))); ok && f.isPending(temporaryID(d.Name()), d.Name(), seal) {
+				pending++
+			}
+		}
+	}
+	return pending, all + len(temporaries(dir))
+}
+
+// isClean opens a ledger and checks that it has no problems and all known records.
+func isClean(t *testing.T, dir string, known map[string]bool) bool {
+	t.Helper()
+	l := open(t, dir)
+	defer l.Close()
+	r, err := l.Verify(t.Context())
+	if err != nil || len(r.Problems) > 0 {
+		t.Errorf("Verify: %v, %v", r.Problems, err)
+		return false
+	}
+	c := readChain(t, l)
+	for record, kept := range known {
+		if _, ok := c.seal(record); kept && !ok {
+			t.Errorf("%s was recorded and is lost", record)
+			return false
+		}
+	}
+	if l.hasTemporary() {
+		t.Error("temporary directories are left")
+		return false
+	}
+	return true
 }
 
 // The process is killed while it creates the ledger.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -30,7 +31,7 @@ func (l *Ledger) Record(ctx context.Context, files map[string][]byte) (Entry, er
 	if err != nil {
 		return Entry{}, fmt.Errorf("the run was not recorded: %w", err)
 	}
-	if err := l.runs().write(ctx, e.ID, files); err != nil {
+	if err := l.write(ctx, l.runs(), e.ID, files); err != nil {
 		return Entry{}, fmt.Errorf("run %s was not recorded: %w", e.ID, err)
 	}
 	if err := syncDir(l.runsPath()); err != nil {
@@ -64,6 +65,43 @@ func writeFile(path string, data []byte) error {
 	}
 	return nil
 }
+
+// readRegular reads a file. Anything else under its name, such as a symbolic link or a pipe, is an
+// error.
+func readRegular(path string) ([]byte, error) {
+	f, err := openRegular(path)
+	if errors.Is(err, errNotRegular) {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// openRegular opens a regular file. It follows no link at the end of the path and does not wait for
+// the writer of a pipe.
+func openRegular(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) {
+		return nil, errNotRegular
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errNotRegular
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+var errNotRegular = errors.New("it is not a regular file")
 
 // makeDir creates a directory and its parents, and waits until their names are on disk.
 func makeDir(path string) error {
@@ -105,6 +143,12 @@ const temporaryPrefix = ".tmp-"
 // a dead process can be recognised.
 func temporaryName(pid int, space, id string) string {
 	return fmt.Sprintf("%s%d-%s-%s", temporaryPrefix, pid, space, id)
+}
+
+// temporaryID returns the id in a name of temporaryName.
+func temporaryID(name string) string {
+	fields := strings.SplitN(strings.TrimPrefix(name, temporaryPrefix), "-", 3)
+	return fields[len(fields)-1]
 }
 
 // pidSpace names the space in which process ids are unique: a host, or a container on it.

@@ -9,15 +9,52 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 )
 
-// Report is the result of Verify or Reindex.
+// Report is the result of Verify, Reindex, Seal or Import.
 type Report struct {
-	Runs      int // Verify: runs without a problem; Reindex: indexed runs
-	Champions int // Verify: champion records without a problem; Reindex: 0
-	Benches   int // Verify: benches without a problem; Reindex: 0
+	Runs      int // Verify: runs without a problem; Reindex: indexed runs; else added ones
+	Champions int // Verify: champion records without a problem; Reindex: 0; else added ones
+	Benches   int // Verify: benches without a problem; Reindex: 0; else added ones
 	Problems  []Problem
+
+	Added []string // Seal and Import: the added records, such as runs/20261115-031522-stage2-3f9a1c
+	Root  string   // hash of the last link of the chain; empty without a chain
+
+	hashes []string // of all links
+}
+
+func (r *Report) add(f folder, id string) {
+	r.Added = append(r.Added, f.record(id))
+	switch f.document {
+	case runName:
+		r.Runs++
+	case benchName:
+		r.Benches++
+	default:
+		r.Champions++
+	}
+}
+
+func (r *Report) setChain(c *chain) {
+	r.Root = c.root()
+	for _, k := range c.links {
+		r.hashes = append(r.hashes, k.hash)
+	}
+}
+
+// Links returns the length of the chain.
+func (r Report) Links() int { return len(r.hashes) }
+
+// Since returns the number of links behind the one with this hash. It returns false if the chain
+// has no such link: then the records up to it are not the ones of that time.
+func (r Report) Since(root string) (links int, ok bool) {
+	i := slices.Index(r.hashes, root)
+	return len(r.hashes) - 1 - i, i >= 0
 }
 
 // Problem is one defect of a ledger.
@@ -34,12 +71,18 @@ func (p Problem) String() string {
 			where = append(where, part)
 		}
 	}
+	if p.Run != "" {
+		where = slices.Insert(where, 0, runsName)
+	}
 	return strings.Join(where, "/") + ": " + p.What
 }
 
-// Verify compares every file with its recorded checksum, the index with the runs, and champion
-// records with each other and with their runs. It changes nothing.
+// Verify compares every file with its recorded checksum, every record with the chain, the index with
+// the runs, and champion records with each other and with their runs. It changes nothing. Other
+// processes can record when it has finished.
 func (l *Ledger) Verify(ctx context.Context) (Report, error) {
+	defer lockDir(l.dir, syscall.LOCK_SH)()
+	l.chain.forget()
 	entries, err := l.List(ctx, Filter{})
 	if err != nil {
 		return Report{}, err
@@ -73,7 +116,9 @@ func (l *Ledger) Verify(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	r.Benches, r.Problems = benches, append(r.Problems, problems...)
-	return r, nil
+	problems, err = l.verifyChain(&r)
+	r.Problems = append(r.Problems, problems...)
+	return r, err
 }
 
 func (l *Ledger) verifyRun(ctx context.Context, id string, indexed map[string]Entry) []Problem {
@@ -89,16 +134,86 @@ func (l *Ledger) verifyRun(ctx context.Context, id string, indexed map[string]En
 	if row, ok := indexed[id]; ok && !row.equal(e) {
 		return []Problem{{Run: id, File: runName, What: "the index differs from it; reindex repairs the index"}}
 	}
-	return nil
+	return l.runs().unsealed(id)
+}
+
+// unsealed returns the problem of a record that a sound chain does not name. Of a missing or damaged
+// chain there is one problem, and not one for each record.
+func (f folder) unsealed(id string) []Problem {
+	c, err := f.chain.load()
+	if _, ok := c.seal(f.record(id)); ok || err != nil || !c.exists {
+		return nil
+	}
+	what := "is not in the chain: it was copied in, or the chain was cut; check where it comes from, then `attune ledger seal` adds it"
+	if i, ok := c.gone[f.record(id)]; ok {
+		what = fmt.Sprintf("was removed (line %d of the chain) and is back; delete it, or `attune ledger seal` adds it again", c.line(i))
+	}
+	return []Problem{{Run: id, What: what}}
+}
+
+// verifyChain checks the chain, that every record in it is on disk, and that the parts of the ledger
+// are what they should be and no links to other places.
+func (l *Ledger) verifyChain(r *Report) ([]Problem, error) {
+	problems := l.verifyParts()
+	c, err := l.chain.load()
+	r.setChain(c)
+	if err != nil {
+		problems = append(problems, Problem{File: chainName, What: err.Error() +
+			"; restore it from git or a copy. If there is none, delete it, check the records, and run `attune ledger seal`"})
+	}
+	var missing []place
+	count := 0
+	for _, f := range l.folders() {
+		ids, err := f.ids()
+		if err != nil {
+			return nil, err
+		}
+		count += len(ids)
+		for record := range c.live {
+			if id, ok := strings.CutPrefix(record, filepath.Base(f.path)+"/"); ok && !slices.Contains(ids, id) {
+				missing = append(missing, place{f, id})
+			}
+		}
+	}
+	if err == nil && !c.exists && count > 0 {
+		problems = append(problems, Problem{File: chainName, What: fmt.Sprintf("is missing: nothing shows that the %d records are the ones "+
+			"that were written; restore it from git or a copy. If there was none, `attune ledger seal` makes it", count)})
+	}
+	sortByAge(missing)
+	for _, at := range missing {
+		problems = append(problems, at.folder.missing(c, at.id))
+	}
+	return problems, nil
+}
+
+// missing returns the problem of a record that the chain names and that is not on disk.
+func (f folder) missing(c *chain, id string) Problem {
+	i := c.live[f.record(id)]
+	for _, d := range temporaries(f.path) {
+		if temporaryID(d.Name()) == id && f.isPending(id, d.Name(), c.links[i].seal) {
+			return Problem{File: f.record(id), What: "its recording was interrupted after it was complete; the next command that can write here finishes it"}
+		}
+	}
+	what := fmt.Sprintf("is missing, but line %d of the chain names it; restore it from git or a copy", c.line(i))
+	if f.document != championName {
+		what += fmt.Sprintf(", or run `attune ledger remove %s` if it was deleted on purpose", id)
+	}
+	return Problem{File: f.record(id), What: what}
+}
+
+// verifyParts reports links in the place of the ledger's own files and directories.
+func (l *Ledger) verifyParts() []Problem {
+	var problems []Problem
+	for _, name := range []string{runsName, benchesName, championsName, indexName} {
+		if info, err := os.Lstat(filepath.Join(l.dir, name)); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			problems = append(problems, Problem{File: name, What: "is a symbolic link; a ledger is complete in its own directory"})
+		}
+	}
+	return problems
 }
 
 func sumFile(path string) (string, error) {
-	if info, err := os.Lstat(path); err != nil {
-		return "", err
-	} else if !info.Mode().IsRegular() {
-		return "", errors.New("it is not a regular file")
-	}
-	f, err := os.Open(path)
+	f, err := openRegular(path)
 	if err != nil {
 		return "", err
 	}
@@ -130,9 +245,7 @@ func (l *Ledger) Reindex(ctx context.Context) (Report, error) {
 			entries = append(entries, e)
 		}
 	}
-	for _, f := range []folder{l.runs(), l.champions(), l.benches()} {
-		r.Problems = append(r.Problems, f.removeAbandoned()...)
-	}
+	r.Problems = append(r.Problems, l.settle()...)
 	if err := l.rebuild(ctx, entries); err != nil {
 		return Report{}, fmt.Errorf("the index %s was not rebuilt; the runs are unchanged: %w", l.indexPath(), err)
 	}

@@ -120,6 +120,9 @@ func DecodeBench(text []byte) (*Bench, error) {
 	if err := checkSchema("bench", b.ID, b.SchemaVersion, BenchSchemaVersion); err != nil {
 		return nil, err
 	}
+	if err := b.check(); err != nil {
+		return nil, err
+	}
 	return b, nil
 }
 

@@ -118,3 +118,10 @@ func TestDocumentsRefuseNaN(t *testing.T) {
 		}
 	}
 }
+
+func TestDecodeBenchRefusesTimesWithoutRates(t *testing.T) {
+	_, err := DecodeBench([]byte(`{"schema_version": 1, "id": "x", "rows": [{"p50_us": 1}]}`))
+	if want := "bench x is damaged: rows.0 of its bench.json has a p50_us without tflops"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}

@@ -374,6 +374,9 @@ func Decode(text []byte) (*Run, error) {
 	if err := checkSchema("run", r.ID, r.SchemaVersion, SchemaVersion); err != nil {
 		return nil, err
 	}
+	if err := r.check(); err != nil {
+		return nil, err
+	}
 	return r, nil
 }
 

@@ -172,6 +172,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{`{"schema_version": 1, "time": "yesterday"}`, "read a run: parsing time"},
 		{"{}", "read a run: it has no schema_version, so it is not a record of one"},
 		{"null", "read a run: it has no schema_version, so it is not a record of one"},
+		{`{"schema_version": 1, "id": "x", "performance": [{}, {"parent_ratio": 1, "ratio_low": 1, "ratio_high": 1}]}`, "run x is damaged: performance.1 "},
 	} {
 		r, err := Decode([]byte(test.text))
 		if r != nil || err == nil || !strings.HasPrefix(err.Error(), test.want) {
