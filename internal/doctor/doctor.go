@@ -42,7 +42,7 @@ func Examine(ctx context.Context, m Machine) []Ability {
 		{"run shipped stages' resource gate", true, "the stages and their build records are embedded in the program", ""},
 		gpu(ctx, m),
 		{"check kernels with no GPU", true, simulates, ""},
-		compile(compiler, compilerErr),
+		compile(ctx, compiler, compilerErr),
 		disassemble(compiler),
 		install(ctx),
 		pytorch(ctx),
@@ -72,7 +72,7 @@ func gpu(ctx context.Context, m Machine) Ability {
 
 const installCompiler = "attune toolchain install"
 
-func compile(c *toolchain.Compiler, err error) Ability {
+func compile(ctx context.Context, c *toolchain.Compiler, err error) Ability {
 	a := Ability{Name: "build variants"}
 	if err != nil {
 		a.Why, a.Do = oneLine(err.Error()), installCompiler
@@ -81,7 +81,16 @@ func compile(c *toolchain.Compiler, err error) Ability {
 		}
 		return a
 	}
-	a.OK, a.Why = true, fmt.Sprintf("nvcc %s from %s (%s)", c.Version, c.Origin, c.NVCC)
+	found := fmt.Sprintf("nvcc %s from %s (%s)", c.Version, c.Origin, c.NVCC)
+	damaged, err := c.Damaged(ctx)
+	switch {
+	case err != nil:
+		a.Why, a.Do = found+" cannot be verified: "+oneLine(err.Error()), installCompiler
+	case len(damaged) > 0:
+		a.Why, a.Do = found+" is damaged: "+toolchain.Summary(damaged), installCompiler
+	default:
+		a.OK, a.Why = true, found
+	}
 	return a
 }
 

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 )
@@ -69,11 +70,12 @@ func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
 	image, err := b.compile(ctx, t, files)
 	if err != nil {
 		var refused *CompileError
+		var fault *FaultError
 		if ctx.Err() != nil {
 			return nil, "", ctx.Err()
 		}
-		if errors.As(err, &refused) {
-			return nil, "", err
+		if errors.As(err, &refused) || errors.As(err, &fault) {
+			return nil, "", err // it names the target
 		}
 		return nil, "", fmt.Errorf("build %s: %w", t, err)
 	}
@@ -122,16 +124,22 @@ func (b *Builder) compile(ctx context.Context, t Target, files sources) (*Image,
 	if err := os.WriteFile(filepath.Join(dir, ptxFile), ptx, 0o644); err != nil {
 		return nil, err
 	}
-	log, err := run(ctx, t, dir, b.compiler.PTXAS, "-v", "-arch="+t.Arch, "--generate-line-info", "-o", cubinFile, ptxFile)
+	log, err := b.compiler.run(ctx, t, dir, b.compiler.PTXAS, "-v", "-arch="+t.Arch, "--generate-line-info", "-o", cubinFile, ptxFile)
 	if err != nil {
 		return nil, err
 	}
-	cubin, err := os.ReadFile(filepath.Join(dir, cubinFile))
+	cubin, err := b.compiler.output(ctx, t, b.compiler.PTXAS, filepath.Join(dir, cubinFile), completeCubin)
 	if err != nil {
 		return nil, err
+	}
+	if ptxEntry.Match(ptx) && !ptxasEntry.MatchString(log) {
+		return nil, b.compiler.broken(ctx, t, "ptxas reported success and printed no resources")
 	}
 	return newImage(t, files.hash(), "nvcc "+b.compiler.Version, ptx, cubin, warnings+log)
 }
+
+// ptxEntry is the declaration of an entry function in PTX.
+var ptxEntry = regexp.MustCompile(`(?m)^\s*(?:\.\w+\s+)?\.entry\s`)
 
 // newImage computes the record of a finished build from its files.
 func newImage(t Target, sourceHash, compiler string, ptx, cubin []byte, log string) (*Image, error) {

@@ -374,36 +374,53 @@ func TestCompileErrors(t *testing.T) {
 	}
 }
 
-// A compiler that was killed or is broken has not rejected the variant; one that crashes on it has.
+// A compiler that was killed, that crashes or that is broken has not rejected the variant.
 func TestBuildWithBrokenCompiler(t *testing.T) {
 	plainEnvironment(t)
-	build := func(nvcc string) error {
+	build := func(nvcc, ptxas string) error {
 		t.Helper()
 		dir := t.TempDir()
 		script(t, filepath.Join(dir, "nvcc"), nvcc)
-		compiler := &Compiler{NVCC: filepath.Join(dir, "nvcc"), PTXAS: filepath.Join(dir, "ptxas"), Version: "0"}
+		if ptxas != "" {
+			script(t, filepath.Join(dir, "ptxas"), ptxas)
+		}
+		compiler := &Compiler{NVCC: filepath.Join(dir, "nvcc"), PTXAS: filepath.Join(dir, "ptxas"), Version: "0", Origin: "CUDA_HOME"}
 		_, _, err := NewBuilder(tiny(), compiler, t.TempDir()).Build(t.Context(), tinyTarget())
 		if err == nil {
 			t.Fatalf("%q builds", nvcc)
 		}
 		return err
 	}
-	const writesPTX = "echo '.global .align 4 .u32 attune_launch[3] = {64, 16, 0};' > image.ptx\n"
+	const writesPTX = "cat > image.ptx <<'end'\n.version 9.0\n.target sm_89\n" +
+		".global .align 4 .u32 attune_launch[3] = {64, 16, 0};\n.visible .entry tiny()\n{\n}\nend\n"
 	for _, c := range []struct {
-		name, nvcc, want string
-		refused          bool
+		name, nvcc, ptxas, want string
+		refused                 bool
 	}{
-		{"rejects", "echo no; exit 2", "plain for sm_89 does not compile:\nno", true},
-		{"crashes", "echo hm; kill -SEGV $$", "hm\nnvcc crashed: signal: segmentation fault", true},
-		{"is killed", "kill -KILL $$", "was killed; probably the machine ran out of memory", false},
-		{"has a child that is killed", "exit 137", "was killed; probably the machine ran out of memory", false},
-		{"writes nothing", "exit 0", "image.ptx", false},
-		{"has no ptxas", writesPTX, "ptxas", false},
+		{"rejects", "echo 'ada/tiny.cu(3): error: no'; exit 2", "", "plain for sm_89 does not compile:\nada/tiny.cu(3): error: no", true},
+		{"says no more than no", "echo no; exit 2", "", "nvcc ended with exit status 2: no; repair the toolkit of CUDA_HOME", false},
+		{"says nothing", "exit 1", "", "nvcc ended with exit status 1 and printed nothing", false},
+		{"crashes", "echo hm; kill -SEGV $$", "", "nvcc crashed: segmentation fault", false},
+		{"is killed", "kill -KILL $$", "", "nvcc was killed; probably the machine ran out of memory; free memory and run it again", false},
+		{"has a child that is killed", "exit 137", "", "was killed; probably the machine ran out of memory", false},
+		{"has a child that crashes", "echo Segmentation fault; exit 139", "", "nvcc crashed: segmentation fault", false},
+		{"writes nothing", "exit 0", "", "nvcc reported success and wrote no image.ptx", false},
+		{"writes an empty file", ": > image.ptx", "", "wrote an incomplete image.ptx", false},
+		{"writes half of a file", "printf '.version 9.0\\n.visible .entry ti' > image.ptx", "", "wrote an incomplete image.ptx", false},
+		{"has no ptxas", writesPTX, "", "ptxas does not run", false},
+		{"has a silent ptxas", writesPTX, "exit 1", "ptxas ended with exit status 1 and printed nothing", false},
+		{"has a ptxas that writes nothing", writesPTX, "exit 0", "ptxas reported success and wrote no image.cubin", false},
+		{"has a ptxas that writes text", writesPTX, "echo text > image.cubin", "wrote an incomplete image.cubin", false},
+		{"has a ptxas that rejects", writesPTX, "echo 'ptxas error   : Entry function uses too much shared data'; exit 255", "too much", true},
 	} {
-		err := build(c.nvcc)
+		err := build(c.nvcc, c.ptxas)
 		var refused *CompileError
-		if errors.As(err, &refused) != c.refused || !strings.Contains(err.Error(), c.want) {
+		var fault *FaultError
+		if errors.As(err, &refused) != c.refused || errors.As(err, &fault) == c.refused || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("nvcc %s: error %q (CompileError: %v), want %q (%v)", c.name, err, !c.refused, c.want, c.refused)
+		}
+		if fault != nil && strings.Contains(err.Error(), "\n") {
+			t.Errorf("nvcc %s: the error has several lines: %q", c.name, err)
 		}
 	}
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "gone"))

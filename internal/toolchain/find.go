@@ -23,6 +23,17 @@ type Compiler struct {
 	Origin  string // where it was found: CUDA_HOME, CUDA_PATH, PATH, a folder, or the cache
 }
 
+// cacheOrigin is the origin of the compiler that Install installs.
+const cacheOrigin = "attune's cache"
+
+// folder is the install folder of the compiler in attune's cache. It is empty for other compilers.
+func (c *Compiler) folder() string {
+	if c.Origin != cacheOrigin {
+		return ""
+	}
+	return filepath.Clean(strings.TrimSuffix(c.NVCC, filepath.Join(toolkitDir, "bin", "nvcc")))
+}
+
 // candidate is a path where nvcc may be.
 type candidate struct {
 	origin, nvcc string
@@ -73,7 +84,7 @@ func newerFirst(a, b string) int {
 
 // cached is the path where Install puts nvcc.
 func cached(cacheDir string) candidate {
-	return candidate{"attune's cache", filepath.Join(installDir(cacheDir), toolkitDir, "bin", "nvcc")}
+	return candidate{cacheOrigin, filepath.Join(installDir(cacheDir), toolkitDir, "bin", "nvcc")}
 }
 
 // Find returns the first compiler that works. cacheDir is attune's cache (CacheDir). If only the
