@@ -122,8 +122,15 @@ func newApp(stdout, stderr io.Writer) *app {
 // status is the status line, or nil if standard error is not a terminal.
 func (a *app) status() *terminal.Status { return a.line }
 
-// note writes a line to standard error about something that did not stop the command.
-func (a *app) note(text string) { fmt.Fprintf(a.stderr, "attune: %s\n", text) }
+// note writes a line to standard error about something that did not stop the command. With --json
+// it is an object.
+func (a *app) note(text string) {
+	if a.json {
+		_ = json.NewEncoder(a.stderr).Encode(map[string]any{"message_type": "note", "message": text})
+		return
+	}
+	fmt.Fprintf(a.stderr, "attune: %s\n", text)
+}
 
 // screen describes standard output.
 func (a *app) screen() terminal.Screen { return terminal.ScreenOf(a.out, a.colour) }

@@ -26,7 +26,7 @@ type Ability struct {
 
 // Machine has the program's settings that Examine needs.
 type Machine struct {
-	CacheDir  string
+	CacheDir  string // empty if no place for it is known
 	LedgerDir string
 	// Open opens the GPU as a run would.
 	Open func(ctx context.Context) (device.Device, error)
@@ -49,7 +49,7 @@ func Examine(ctx context.Context, m Machine) []Ability {
 		tool("find bad accesses on the GPU", "compute-sanitizer", "install the CUDA toolkit"),
 		tool("read the GPU's counters", "ncu", "install Nsight Compute"),
 		tool("record which source a run was made from", "git", "install git"),
-		writable("keep builds", m.CacheDir, "set ATTUNE_CACHE to a writable folder"),
+		keepBuilds(m.CacheDir),
 		writable("keep runs", m.LedgerDir, "set --ledger or ATTUNE_LEDGER to a writable folder"),
 	}
 }
@@ -168,6 +168,14 @@ func tool(name, program, do string) Ability {
 		return Ability{name, false, "there is no " + program + " in PATH", do}
 	}
 	return Ability{name, true, place, ""}
+}
+
+func keepBuilds(dir string) Ability {
+	const name, do = "keep builds", "set ATTUNE_CACHE to a writable folder"
+	if dir == "" {
+		return Ability{name, false, toolchain.ErrNoCacheDir.Error() + ": neither HOME nor XDG_CACHE_HOME is set", do}
+	}
+	return writable(name, dir, do)
 }
 
 // writable creates a file in dir, or in its nearest parent that exists, and removes it.

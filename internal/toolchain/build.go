@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 )
 
 // Builder builds images of one kernel.
@@ -20,6 +21,35 @@ type Builder struct {
 	compiler *Compiler
 	cache    cache
 	slots    chan struct{} // limits concurrent compilations to the number of cores
+
+	// Note receives a line about a cached build that is damaged, or about a cache that cannot be
+	// written. It may be nil. Calls do not overlap.
+	Note      func(text string)
+	noteMutex sync.Mutex
+	uncached  bool // the note about a cache that cannot be written is given
+}
+
+func (b *Builder) note(format string, args ...any) {
+	if b.Note != nil {
+		b.Note(fmt.Sprintf(format, args...))
+	}
+}
+
+// noteDamage reports a cached build that is not used.
+func (b *Builder) noteDamage(t Target, err error) {
+	b.noteMutex.Lock()
+	defer b.noteMutex.Unlock()
+	b.note("the cached build of %s is damaged (%v); building it again", t, err)
+}
+
+// noteUncached reports a cache that cannot be written, once: the builds are good without it.
+func (b *Builder) noteUncached(err error) {
+	b.noteMutex.Lock()
+	defer b.noteMutex.Unlock()
+	if !b.uncached {
+		b.uncached = true
+		b.note("builds are not cached: %v; set ATTUNE_CACHE to a writable folder", err)
+	}
 }
 
 // NewBuilder returns a builder for the kernel in a folder. Without a compiler (nil) it returns
@@ -58,8 +88,12 @@ func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
 		return image, FromShipped, nil
 	}
 	key := b.key(t, files.hash())
-	if image := b.cache.load(key, t); image != nil {
-		return image, FromCache, nil
+	cached, damage := b.cache.load(key, t)
+	if cached != nil {
+		return cached, FromCache, nil
+	}
+	if damage != nil {
+		b.noteDamage(t, damage)
 	}
 	select {
 	case b.slots <- struct{}{}:
@@ -80,7 +114,7 @@ func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
 		return nil, "", fmt.Errorf("build %s: %w", t, err)
 	}
 	if err := b.cache.store(key, t, image); err != nil {
-		return nil, "", fmt.Errorf("cache the build of %s: %w", t, err)
+		b.noteUncached(err)
 	}
 	return image, FromCompiler, nil
 }
