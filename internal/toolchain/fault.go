@@ -30,7 +30,7 @@ func (c *Compiler) check(ctx context.Context, t Target) error {
 	if err != nil || len(files) == 0 {
 		return err
 	}
-	return damageFault(t, files)
+	return damageFault("build "+t.String(), files)
 }
 
 // diagnose decides whether a failed compiler rejects the target (CompileError) or does not work
@@ -45,7 +45,7 @@ func (c *Compiler) diagnose(ctx context.Context, t Target, program string, failu
 	case err != nil:
 		return err
 	case len(files) > 0:
-		return damageFault(t, files)
+		return damageFault("build "+t.String(), files)
 	}
 	return &CompileError{Target: t, Output: output}
 }
@@ -57,7 +57,7 @@ func (c *Compiler) broken(ctx context.Context, t Target, symptom string) error {
 	case err != nil:
 		return err
 	case len(files) > 0:
-		return damageFault(t, files)
+		return damageFault("build "+t.String(), files)
 	}
 	remedy := fmt.Sprintf("repair the toolkit of %s, or set CUDA_HOME to another", c.Origin)
 	switch {
@@ -69,8 +69,8 @@ func (c *Compiler) broken(ctx context.Context, t Target, symptom string) error {
 	return &FaultError{"build " + t.String(), symptom, remedy}
 }
 
-func damageFault(t Target, files []Damage) *FaultError {
-	return &FaultError{"build " + t.String(), Summary(files), "run `attune toolchain install` to repair it"}
+func damageFault(task string, files []Damage) *FaultError {
+	return &FaultError{task, Summary(files), "run `attune toolchain install` to repair it"}
 }
 
 // Summary describes damaged files in one line.

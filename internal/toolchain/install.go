@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -76,7 +77,11 @@ func Install(ctx context.Context, cacheDir string, o Observer) (*Compiler, error
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return nil, fmt.Errorf("make the cache folder: %w", err)
 	}
-	lock, err := lockFolder(ctx, folder, func() { o.progress(0) })
+	var once sync.Once
+	lock, err := lockFolder(ctx, folder, func() {
+		once.Do(func() { o.note("another process installs the compiler; waiting for it") })
+		o.progress(0)
+	})
 	if err != nil {
 		if c, _ := verified(ctx, cacheDir, Observer{}); c != nil {
 			return c, nil // a read-only cache with an intact compiler

@@ -232,15 +232,18 @@ func TestInstallRemovesLeftovers(t *testing.T) {
 		t.Errorf("while another installation runs: %v", err)
 	}
 	expectInstalled(t, cacheDir, stagingPrefix+"123", installedName)
-	waited := false
-	_, err = Install(t.Context(), cacheDir, Observer{Progress: func(int64, int64) {
-		if waited = true; lock != nil {
-			lock.Close()
-			lock = nil
-		}
-	}})
-	if err != nil || !waited {
-		t.Errorf("after another installation: %v, waited: %v", err, waited)
+	var notes []string
+	_, err = Install(t.Context(), cacheDir, Observer{
+		Note: func(text string) { notes = append(notes, text) },
+		Progress: func(int64, int64) {
+			if lock != nil {
+				lock.Close()
+				lock = nil
+			}
+		},
+	})
+	if want := "another process installs the compiler; waiting for it"; err != nil || len(notes) != 2 || notes[0] != want {
+		t.Errorf("after another installation: %v, notes %q, want %q first", err, notes, want)
 	}
 	expectInstalled(t, cacheDir, installedName)
 }

@@ -97,6 +97,21 @@ func TestBuildWithDamagedCompiler(t *testing.T) {
 			}
 		}
 	}
+	nvdisasm := filepath.Join(dir, toolkitDir, "bin", "nvdisasm")
+	if err := os.Truncate(nvdisasm, 1000); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Disassemble(t.Context(), c, good.Cubin)
+	if fault := (*FaultError)(nil); !errors.As(err, &fault) || !strings.Contains(err.Error(), "bin/nvdisasm does not match its hash") {
+		t.Errorf("a damaged nvdisasm: %v", err)
+	}
+	if found, err := c.Damaged(t.Context()); err != nil || len(found) != 1 {
+		t.Errorf("%v, %v, want one damaged file", found, err)
+	}
+	from, err := os.ReadFile(filepath.Join(pinned(t).folder(), toolkitDir, "bin", "nvdisasm"))
+	if err = errors.Join(err, os.WriteFile(nvdisasm, from, 0o755)); err != nil {
+		t.Fatal(err)
+	}
 	if again, err := build(c); err != nil || again.Record.CodeHash != good.Record.CodeHash {
 		t.Errorf("after the repair: %v", err)
 	}
