@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"attune/internal/doctor"
@@ -16,7 +18,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cacheDir, err := toolchain.CacheDir()
-			if err != nil {
+			if err != nil && !errors.Is(err, toolchain.ErrNoCacheDir) {
 				return err
 			}
 			open, err := a.opener("cuda", defaultLimit, "")

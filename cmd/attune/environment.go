@@ -70,7 +70,9 @@ func (a *app) builder(ctx context.Context, folder fs.FS) (*toolchain.Builder, *t
 		compiler = nil
 		a.noCompiler = err
 	}
-	return toolchain.NewBuilder(folder, compiler, cacheDir), compiler, nil
+	images := toolchain.NewBuilder(folder, compiler, cacheDir)
+	images.Note = a.note
+	return images, compiler, nil
 }
 
 func (a *app) ledgerPath() string {

@@ -49,6 +49,7 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 	var usage usageError
 	var failed gateError
 	var refused *toolchain.CompileError
+	var fault *toolchain.FaultError
 	var request lab.RequestError
 	var wrong *lab.WrongError
 	var notPassed *cases.NotPassedError
@@ -69,7 +70,7 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 		return exitCorrectness
 	case errors.Is(err, device.ErrNoDevice):
 		return exitNoGPU
-	case errors.Is(err, toolchain.ErrNoCompiler):
+	case errors.Is(err, toolchain.ErrNoCompiler), errors.As(err, &fault):
 		return exitNoCompiler
 	}
 	return exitFailure

@@ -5,11 +5,13 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -25,11 +27,18 @@ func attune(args []string, stdout, stderr io.Writer) int {
 	defer a.status().Clear()
 	root := a.rootCommand()
 	root.SetArgs(args)
-	root.SetOut(a.stdout)
-	root.SetErr(a.stderr)
 	err := root.ExecuteContext(ctx)
 	a.json = a.json || slices.Contains(args, "--json") // an unknown flag before it ends the parsing
 	code := a.exitCode(ctx, err)
+	if lost := a.written.failed(); lost != nil && code != exitInterrupted {
+		code = exitFailure
+		if errors.Is(lost, syscall.EPIPE) {
+			return code // the reader, such as head, wants no more
+		}
+		if err == nil || a.silent(err) || strings.Contains(err.Error(), lost.Error()) { // nothing else is wrong
+			err = fmt.Errorf("the output is incomplete: %w", lost)
+		}
+	}
 	if code == exitNoCompiler && a.noCompiler != nil {
 		err = fmt.Errorf("%w (%w)", err, a.noCompiler)
 	}

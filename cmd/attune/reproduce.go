@@ -111,6 +111,9 @@ func sourcesChanged(found *run.Reproduction, recorded, repeated *run.Run) bool {
 // sourcesOf says which commit has the sources of a run, and which commands repeat the run with
 // them. A work tree of its own leaves the present one and its ledger as they are.
 func (a *app) sourcesOf(ctx context.Context, recorded *run.Run, from string) string {
+	if recorded.GitSHA == "" && recorded.Git.Unknown != "" {
+		return fmt.Sprintf("the commit of run %s is unknown (%s); its sources are not recorded", recorded.ID, recorded.Git.Unknown)
+	}
 	if recorded.GitSHA == "" {
 		return fmt.Sprintf("run %s was made outside a git repository; its sources are not recorded", recorded.ID)
 	}

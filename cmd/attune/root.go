@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -18,7 +20,8 @@ import (
 type app struct {
 	stdout, stderr io.Writer // each write clears the status line first
 	line           *terminal.Status
-	out            io.Writer // standard output itself, which may be a terminal
+	out            io.Writer      // standard output itself, which may be a terminal
+	written        *checkedWriter // standard output, with its first error
 	colour         terminal.ColourMode
 
 	kernelDir string
@@ -59,6 +62,8 @@ chip, is it correct, is it faster.`,
 		a.promoteCommand(), a.rollbackCommand(), a.reproduceCommand(),
 		a.toolchainCommand(), a.doctorCommand(), a.versionCommand(), a.serverCommand(),
 	)
+	root.SetOut(a.stdout) // before addCompletions, which takes it
+	root.SetErr(a.stderr)
 	addHelp(root)
 	a.addCompletions(root)
 	return root
@@ -111,16 +116,51 @@ func flagError(cmd *cobra.Command, err error) error {
 
 // newApp returns an app that writes to these outputs.
 func newApp(stdout, stderr io.Writer) *app {
-	a := &app{out: stdout}
+	a := &app{out: stdout, written: &checkedWriter{w: stdout}}
 	if file, ok := stderr.(*os.File); ok {
 		a.line = terminal.NewStatus(file)
 	}
-	a.stdout, a.stderr = a.line.Writer(stdout), a.line.MessageWriter(stderr)
+	a.stdout, a.stderr = a.line.Writer(a.written), a.line.MessageWriter(stderr)
 	return a
+}
+
+// checkedWriter remembers the first error of standard output. Tables and help pages do not return
+// theirs.
+type checkedWriter struct {
+	w   io.Writer
+	mu  sync.Mutex
+	err error
+}
+
+func (c *checkedWriter) Write(text []byte) (int, error) {
+	n, err := c.w.Write(text)
+	if err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.err = cmp.Or(c.err, err)
+	}
+	return n, err
+}
+
+// failed returns the first error.
+func (c *checkedWriter) failed() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
 }
 
 // status is the status line, or nil if standard error is not a terminal.
 func (a *app) status() *terminal.Status { return a.line }
+
+// note writes a line to standard error about something that did not stop the command. With --json
+// it is an object.
+func (a *app) note(text string) {
+	if a.json {
+		_ = json.NewEncoder(a.stderr).Encode(map[string]any{"message_type": "note", "message": text})
+		return
+	}
+	fmt.Fprintf(a.stderr, "attune: %s\n", text)
+}
 
 // screen describes standard output.
 func (a *app) screen() terminal.Screen { return terminal.ScreenOf(a.out, a.colour) }

@@ -25,8 +25,10 @@ func (a *app) newTag(ctx context.Context, r *run.Run) (*gitTag, error) {
 	}
 	t := &gitTag{dir: dir}
 	switch state := toolchain.ReadGit(ctx, dir); {
+	case state.Unknown != "":
+		return nil, fmt.Errorf("the state of %s in git is unknown: %s", dir, state.Unknown)
 	case state.SHA == "":
-		return nil, fmt.Errorf("%s is in no git repository with a commit, or git is not installed", dir)
+		return nil, fmt.Errorf("%s is in a git repository without a commit", dir)
 	case state.Dirty:
 		return nil, fmt.Errorf("the work tree of %s has uncommitted changes; commit or stash them", dir)
 	}

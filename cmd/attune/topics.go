@@ -28,7 +28,7 @@ const exitCodesText = `Exit codes of all commands:
    12  the performance gate failed
    13  the profile gate failed
    20  no GPU, and the command needs one
-   21  no compiler, and the command needs one
+   21  no compiler, or one that is damaged or was killed, and it is needed
    22  timeout: a kernel exceeded --timeout; its verdict is not-measured
   130  interrupted
 

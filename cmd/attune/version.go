@@ -22,8 +22,12 @@ of that commit, whether there were uncommitted changes, and the Go version.`,
 		RunE: func(*cobra.Command, []string) error {
 			g, when := builtFrom()
 			if a.json {
+				var dirty *bool // null if unknown
+				if g.Known() {
+					dirty = &g.Dirty
+				}
 				return a.printJSON(map[string]any{
-					"schema_version": 1, "version": version(), "commit": g.SHA, "date": when, "dirty": g.Dirty,
+					"schema_version": 1, "version": version(), "commit": g.SHA, "date": when, "dirty": dirty,
 					"go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
 				})
 			}
@@ -59,9 +63,12 @@ var branch, commit, date, dirty string
 // builtFrom is the state of the repository that this program was built from and the date of its
 // commit, as make or else the Go tool recorded it. The Go tool does not record the branch.
 func builtFrom() (g toolchain.Git, when string) {
-	g = toolchain.Git{Branch: branch, SHA: commit, Dirty: dirty == "true"}
+	if commit != "" {
+		return toolchain.Git{Branch: branch, SHA: commit, Dirty: dirty == "true"}, date
+	}
+	g.Unknown = "the program was built without a record of its commit"
 	info, ok := debug.ReadBuildInfo()
-	if g.SHA != "" || !ok {
+	if !ok {
 		return g, date
 	}
 	for _, s := range info.Settings {
@@ -69,7 +76,7 @@ func builtFrom() (g toolchain.Git, when string) {
 		case "vcs.revision":
 			g.SHA = s.Value
 		case "vcs.modified":
-			g.Dirty = s.Value == "true"
+			g.Dirty, g.Unknown = s.Value == "true", ""
 		case "vcs.time":
 			when = s.Value
 		}

@@ -26,7 +26,7 @@ type Ability struct {
 
 // Machine has the program's settings that Examine needs.
 type Machine struct {
-	CacheDir  string
+	CacheDir  string // empty if no place for it is known
 	LedgerDir string
 	// Open opens the GPU as a run would.
 	Open func(ctx context.Context) (device.Device, error)
@@ -42,14 +42,14 @@ func Examine(ctx context.Context, m Machine) []Ability {
 		{"run shipped stages' resource gate", true, "the stages and their build records are embedded in the program", ""},
 		gpu(ctx, m),
 		{"check kernels with no GPU", true, simulates, ""},
-		compile(compiler, compilerErr),
+		compile(ctx, compiler, compilerErr),
 		disassemble(compiler),
 		install(ctx),
 		pytorch(ctx),
 		tool("find bad accesses on the GPU", "compute-sanitizer", "install the CUDA toolkit"),
 		tool("read the GPU's counters", "ncu", "install Nsight Compute"),
 		tool("record which source a run was made from", "git", "install git"),
-		writable("keep builds", m.CacheDir, "set ATTUNE_CACHE to a writable folder"),
+		keepBuilds(m.CacheDir),
 		writable("keep runs", m.LedgerDir, "set --ledger or ATTUNE_LEDGER to a writable folder"),
 	}
 }
@@ -72,7 +72,7 @@ func gpu(ctx context.Context, m Machine) Ability {
 
 const installCompiler = "attune toolchain install"
 
-func compile(c *toolchain.Compiler, err error) Ability {
+func compile(ctx context.Context, c *toolchain.Compiler, err error) Ability {
 	a := Ability{Name: "build variants"}
 	if err != nil {
 		a.Why, a.Do = oneLine(err.Error()), installCompiler
@@ -81,7 +81,16 @@ func compile(c *toolchain.Compiler, err error) Ability {
 		}
 		return a
 	}
-	a.OK, a.Why = true, fmt.Sprintf("nvcc %s from %s (%s)", c.Version, c.Origin, c.NVCC)
+	found := fmt.Sprintf("nvcc %s from %s (%s)", c.Version, c.Origin, c.NVCC)
+	damaged, err := c.Damaged(ctx)
+	switch {
+	case err != nil:
+		a.Why, a.Do = found+" cannot be verified: "+oneLine(err.Error()), installCompiler
+	case len(damaged) > 0:
+		a.Why, a.Do = found+" is damaged: "+toolchain.Summary(damaged), installCompiler
+	default:
+		a.OK, a.Why = true, found
+	}
 	return a
 }
 
@@ -159,6 +168,14 @@ func tool(name, program, do string) Ability {
 		return Ability{name, false, "there is no " + program + " in PATH", do}
 	}
 	return Ability{name, true, place, ""}
+}
+
+func keepBuilds(dir string) Ability {
+	const name, do = "keep builds", "set ATTUNE_CACHE to a writable folder"
+	if dir == "" {
+		return Ability{name, false, toolchain.ErrNoCacheDir.Error() + ": neither HOME nor XDG_CACHE_HOME is set", do}
+	}
+	return writable(name, dir, do)
 }
 
 // writable creates a file in dir, or in its nearest parent that exists, and removes it.

@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -223,8 +225,60 @@ func TestCompilerInCache(t *testing.T) {
 		}
 	}
 	want := "nvcc 13.0.88 from attune's cache (" + filepath.Join(bin, "nvcc") + ")"
+	damaged := want + " is damaged: nvidia/cu13/bin/nvcc belongs to no wheel, "
+	a := ability(t, Examine(t.Context(), m), "build variants")
+	if a.OK || !strings.HasPrefix(a.Why, damaged) || a.Do != "attune toolchain install" {
+		t.Errorf("got %+v; want %q", a, damaged)
+	}
+	writeLists(t, filepath.Dir(filepath.Dir(filepath.Dir(bin))), "nvidia/cu13/bin/nvcc", "nvidia/cu13/bin/ptxas")
 	if a := ability(t, Examine(t.Context(), m), "build variants"); !a.OK || a.Why != want {
 		t.Errorf("got %+v; want %q", a, want)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "ptxas"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	damaged = want + " is damaged: nvidia/cu13/bin/ptxas does not match its hash"
+	if a := ability(t, Examine(t.Context(), m), "build variants"); a.OK || a.Why != damaged {
+		t.Errorf("got %+v; want %q", a, damaged)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	found, err := toolchain.Find(t.Context(), m.CacheDir)
+	if a := compile(ctx, found, err); a.OK || a.Why != want+" cannot be verified: context canceled" {
+		t.Errorf("cancelled: %+v", a)
+	}
+}
+
+// writeLists writes the lists of files that pip writes for each wheel. The first has all files.
+func writeLists(t *testing.T, dir string, files ...string) {
+	t.Helper()
+	wheels, err := os.ReadFile("../toolchain/wheels.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(wheels)) {
+		name, rest, ok := strings.Cut(line, "==")
+		if !ok || strings.HasPrefix(line, "#") {
+			continue
+		}
+		version, _, _ := strings.Cut(rest, " ")
+		list := strings.ReplaceAll(name, "-", "_") + "-" + version + ".dist-info/RECORD"
+		text := list + ",,\n"
+		for _, file := range files {
+			data, err := os.ReadFile(filepath.Join(dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum := sha256.Sum256(data)
+			text += fmt.Sprintf("%s,sha256=%s,%d\n", file, base64.RawURLEncoding.EncodeToString(sum[:]), len(data))
+		}
+		files = nil
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, list)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, list), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

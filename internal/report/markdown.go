@@ -114,6 +114,8 @@ func markdownProvenance(out *bytes.Buffer, r *run.Run) {
 	git := "unknown"
 	if r.Git.SHA != "" {
 		git = strings.TrimSpace(r.Git.SHA+" "+r.Git.Branch) + dirty
+	} else if r.Git.Unknown != "" {
+		git += ": " + r.Git.Unknown
 	}
 	rows := [][]string{{"attune", r.Attune}, {"git", git}}
 	if r.Facts != nil {

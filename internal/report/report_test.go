@@ -559,3 +559,12 @@ func wholeTables(t *testing.T, name, text string) {
 		}
 	}
 }
+
+// A state of the repository that is unknown is reported with its reason.
+func TestUnknownGit(t *testing.T) {
+	r := deviceless()
+	r.Git.Unknown = "git did not answer within 5s"
+	if text := string(Markdown(r)); !strings.Contains(text, "| git | unknown: git did not answer within 5s |") {
+		t.Error(text)
+	}
+}

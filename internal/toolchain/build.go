@@ -9,8 +9,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 )
 
 // Builder builds images of one kernel.
@@ -19,6 +21,35 @@ type Builder struct {
 	compiler *Compiler
 	cache    cache
 	slots    chan struct{} // limits concurrent compilations to the number of cores
+
+	// Note receives a line about a cached build that is damaged, or about a cache that cannot be
+	// written. It may be nil. Calls do not overlap.
+	Note      func(text string)
+	noteMutex sync.Mutex
+	uncached  bool // the note about a cache that cannot be written is given
+}
+
+func (b *Builder) note(format string, args ...any) {
+	if b.Note != nil {
+		b.Note(fmt.Sprintf(format, args...))
+	}
+}
+
+// noteDamage reports a cached build that is not used.
+func (b *Builder) noteDamage(t Target, err error) {
+	b.noteMutex.Lock()
+	defer b.noteMutex.Unlock()
+	b.note("the cached build of %s is damaged (%v); building it again", t, err)
+}
+
+// noteUncached reports a cache that cannot be written, once: the builds are good without it.
+func (b *Builder) noteUncached(err error) {
+	b.noteMutex.Lock()
+	defer b.noteMutex.Unlock()
+	if !b.uncached {
+		b.uncached = true
+		b.note("builds are not cached: %v; set ATTUNE_CACHE to a writable folder", err)
+	}
 }
 
 // NewBuilder returns a builder for the kernel in a folder. Without a compiler (nil) it returns
@@ -57,8 +88,12 @@ func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
 		return image, FromShipped, nil
 	}
 	key := b.key(t, files.hash())
-	if image := b.cache.load(key, t); image != nil {
-		return image, FromCache, nil
+	cached, damage := b.cache.load(key, t)
+	if cached != nil {
+		return cached, FromCache, nil
+	}
+	if damage != nil {
+		b.noteDamage(t, damage)
 	}
 	select {
 	case b.slots <- struct{}{}:
@@ -69,16 +104,17 @@ func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
 	image, err := b.compile(ctx, t, files)
 	if err != nil {
 		var refused *CompileError
+		var fault *FaultError
 		if ctx.Err() != nil {
 			return nil, "", ctx.Err()
 		}
-		if errors.As(err, &refused) {
-			return nil, "", err
+		if errors.As(err, &refused) || errors.As(err, &fault) {
+			return nil, "", err // it names the target
 		}
 		return nil, "", fmt.Errorf("build %s: %w", t, err)
 	}
 	if err := b.cache.store(key, t, image); err != nil {
-		return nil, "", fmt.Errorf("cache the build of %s: %w", t, err)
+		b.noteUncached(err)
 	}
 	return image, FromCompiler, nil
 }
@@ -122,16 +158,22 @@ func (b *Builder) compile(ctx context.Context, t Target, files sources) (*Image,
 	if err := os.WriteFile(filepath.Join(dir, ptxFile), ptx, 0o644); err != nil {
 		return nil, err
 	}
-	log, err := run(ctx, t, dir, b.compiler.PTXAS, "-v", "-arch="+t.Arch, "--generate-line-info", "-o", cubinFile, ptxFile)
+	log, err := b.compiler.run(ctx, t, dir, b.compiler.PTXAS, "-v", "-arch="+t.Arch, "--generate-line-info", "-o", cubinFile, ptxFile)
 	if err != nil {
 		return nil, err
 	}
-	cubin, err := os.ReadFile(filepath.Join(dir, cubinFile))
+	cubin, err := b.compiler.output(ctx, t, b.compiler.PTXAS, filepath.Join(dir, cubinFile), completeCubin)
 	if err != nil {
 		return nil, err
+	}
+	if ptxEntry.Match(ptx) && !ptxasEntry.MatchString(log) {
+		return nil, b.compiler.broken(ctx, t, "ptxas reported success and printed no resources")
 	}
 	return newImage(t, files.hash(), "nvcc "+b.compiler.Version, ptx, cubin, warnings+log)
 }
+
+// ptxEntry is the declaration of an entry function in PTX.
+var ptxEntry = regexp.MustCompile(`(?m)^\s*(?:\.\w+\s+)?\.entry\s`)
 
 // newImage computes the record of a finished build from its files.
 func newImage(t Target, sourceHash, compiler string, ptx, cubin []byte, log string) (*Image, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -130,15 +131,20 @@ func TestBuildRepairsTheCache(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			damage(t)
-			if b.cache.load(filepath.Base(dir), tinyTarget()) != nil {
-				t.Fatal("the cache returns the damaged build")
+			if image, err := b.cache.load(filepath.Base(dir), tinyTarget()); image != nil || err == nil {
+				t.Fatalf("the cache returns the damaged build: %v", err)
 			}
+			var notes []string
+			b.Note = func(text string) { notes = append(notes, text) }
 			repaired, origin := mustBuild(t, b, tinyTarget())
 			if origin != FromCompiler {
 				t.Errorf("the build is %s", origin)
 			}
 			if diff := cmp.Diff(good, repaired); diff != "" {
 				t.Errorf("(-first +repaired):\n%s", diff)
+			}
+			if len(notes) != 1 || !strings.HasPrefix(notes[0], "the cached build of plain for sm_89 is damaged (") {
+				t.Errorf("the notes are %q", notes)
 			}
 			if _, origin := mustBuild(t, b, tinyTarget()); origin != FromCache {
 				t.Errorf("the build after that is %s", origin)
@@ -196,8 +202,8 @@ func TestConcurrentStores(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if stored := b.cache.load(key, tinyTarget()); !cmp.Equal(stored, image) {
-			t.Fatal("the cache returns another build than was stored")
+		if stored, err := b.cache.load(key, tinyTarget()); err != nil || !cmp.Equal(stored, image) {
+			t.Fatalf("the cache returns another build than was stored: %v", err)
 		}
 		if err := os.Remove(filepath.Join(b.cache.dir, key, cachedRecord)); err != nil {
 			t.Fatal(err)
@@ -215,8 +221,8 @@ func TestConcurrentStores(t *testing.T) {
 				if err := b.cache.store(key, tinyTarget(), image); err != nil {
 					t.Error(err)
 				}
-				if b.cache.load(key, tinyTarget()) == nil {
-					t.Error("the build was missing for a while")
+				if stored, err := b.cache.load(key, tinyTarget()); stored == nil {
+					t.Errorf("the build was missing for a while: %v", err)
 				}
 			}
 		})
@@ -374,36 +380,53 @@ func TestCompileErrors(t *testing.T) {
 	}
 }
 
-// A compiler that was killed or is broken has not rejected the variant; one that crashes on it has.
+// A compiler that was killed, that crashes or that is broken has not rejected the variant.
 func TestBuildWithBrokenCompiler(t *testing.T) {
 	plainEnvironment(t)
-	build := func(nvcc string) error {
+	build := func(nvcc, ptxas string) error {
 		t.Helper()
 		dir := t.TempDir()
 		script(t, filepath.Join(dir, "nvcc"), nvcc)
-		compiler := &Compiler{NVCC: filepath.Join(dir, "nvcc"), PTXAS: filepath.Join(dir, "ptxas"), Version: "0"}
+		if ptxas != "" {
+			script(t, filepath.Join(dir, "ptxas"), ptxas)
+		}
+		compiler := &Compiler{NVCC: filepath.Join(dir, "nvcc"), PTXAS: filepath.Join(dir, "ptxas"), Version: "0", Origin: "CUDA_HOME"}
 		_, _, err := NewBuilder(tiny(), compiler, t.TempDir()).Build(t.Context(), tinyTarget())
 		if err == nil {
 			t.Fatalf("%q builds", nvcc)
 		}
 		return err
 	}
-	const writesPTX = "echo '.global .align 4 .u32 attune_launch[3] = {64, 16, 0};' > image.ptx\n"
+	const writesPTX = "cat > image.ptx <<'end'\n.version 9.0\n.target sm_89\n" +
+		".global .align 4 .u32 attune_launch[3] = {64, 16, 0};\n.visible .entry tiny()\n{\n}\nend\n"
 	for _, c := range []struct {
-		name, nvcc, want string
-		refused          bool
+		name, nvcc, ptxas, want string
+		refused                 bool
 	}{
-		{"rejects", "echo no; exit 2", "plain for sm_89 does not compile:\nno", true},
-		{"crashes", "echo hm; kill -SEGV $$", "hm\nnvcc crashed: signal: segmentation fault", true},
-		{"is killed", "kill -KILL $$", "was killed; probably the machine ran out of memory", false},
-		{"has a child that is killed", "exit 137", "was killed; probably the machine ran out of memory", false},
-		{"writes nothing", "exit 0", "image.ptx", false},
-		{"has no ptxas", writesPTX, "ptxas", false},
+		{"rejects", "echo 'ada/tiny.cu(3): error: no'; exit 2", "", "plain for sm_89 does not compile:\nada/tiny.cu(3): error: no", true},
+		{"says no more than no", "echo no; exit 2", "", "nvcc ended with exit status 2: no; repair the toolkit of CUDA_HOME", false},
+		{"says nothing", "exit 1", "", "nvcc ended with exit status 1 and printed nothing", false},
+		{"crashes", "echo hm; kill -SEGV $$", "", "nvcc crashed: segmentation fault", false},
+		{"is killed", "kill -KILL $$", "", "nvcc was killed; probably the machine ran out of memory; free memory and run it again", false},
+		{"has a child that is killed", "exit 137", "", "was killed; probably the machine ran out of memory", false},
+		{"has a child that crashes", "echo Segmentation fault; exit 139", "", "nvcc crashed: segmentation fault", false},
+		{"writes nothing", "exit 0", "", "nvcc reported success and wrote no image.ptx", false},
+		{"writes an empty file", ": > image.ptx", "", "wrote an incomplete image.ptx", false},
+		{"writes half of a file", "printf '.version 9.0\\n.visible .entry ti' > image.ptx", "", "wrote an incomplete image.ptx", false},
+		{"has no ptxas", writesPTX, "", "ptxas does not run", false},
+		{"has a silent ptxas", writesPTX, "exit 1", "ptxas ended with exit status 1 and printed nothing", false},
+		{"has a ptxas that writes nothing", writesPTX, "exit 0", "ptxas reported success and wrote no image.cubin", false},
+		{"has a ptxas that writes text", writesPTX, "echo text > image.cubin", "wrote an incomplete image.cubin", false},
+		{"has a ptxas that rejects", writesPTX, "echo 'ptxas error   : Entry function uses too much shared data'; exit 255", "too much", true},
 	} {
-		err := build(c.nvcc)
+		err := build(c.nvcc, c.ptxas)
 		var refused *CompileError
-		if errors.As(err, &refused) != c.refused || !strings.Contains(err.Error(), c.want) {
+		var fault *FaultError
+		if errors.As(err, &refused) != c.refused || errors.As(err, &fault) == c.refused || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("nvcc %s: error %q (CompileError: %v), want %q (%v)", c.name, err, !c.refused, c.want, c.refused)
+		}
+		if fault != nil && strings.Contains(err.Error(), "\n") {
+			t.Errorf("nvcc %s: the error has several lines: %q", c.name, err)
 		}
 	}
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "gone"))
@@ -413,15 +436,100 @@ func TestBuildWithBrokenCompiler(t *testing.T) {
 	}
 }
 
+// A cache that cannot be written is noted once, and the build is good.
 func TestBuildCannotBeCached(t *testing.T) {
 	compiler := pinned(t)
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := NewBuilder(tiny(), compiler, file).Build(t.Context(), tinyTarget())
-	if err == nil || !strings.Contains(err.Error(), "cache the build of plain for sm_89") {
-		t.Errorf("the cache is a file: %v", err)
+	var notes []string
+	b := NewBuilder(tiny(), compiler, file)
+	b.Note = func(text string) { notes = append(notes, text) }
+	for range 2 {
+		if image, origin := mustBuild(t, b, tinyTarget()); image == nil || origin != FromCompiler {
+			t.Errorf("the build is %s", origin)
+		}
+	}
+	if len(notes) != 1 || !strings.HasPrefix(notes[0], "builds are not cached: ") || !strings.Contains(notes[0], "set ATTUNE_CACHE") {
+		t.Errorf("the notes are %q", notes)
+	}
+}
+
+// No damaged file of a cached build is used: a flipped bit anywhere, a file that is cut short, longer
+// or missing, or the files of another build.
+func TestCachedBuildsAreVerified(t *testing.T) {
+	b := NewBuilder(tiny(), pinned(t), t.TempDir())
+	image, _ := mustBuild(t, b, tinyTarget())
+	key := b.key(tinyTarget(), image.Record.SourceHash)
+	dir := filepath.Join(b.cache.dir, key)
+	used, tried := 0, 0
+	try := func(file string, damaged []byte, what string) {
+		t.Helper()
+		if err := os.WriteFile(file, damaged, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		tried++
+		if loaded, err := b.cache.load(key, tinyTarget()); loaded != nil || err == nil {
+			used++
+			t.Errorf("%s of %s is used", what, filepath.Base(file))
+		}
+	}
+	for _, name := range names(t, dir) {
+		file := filepath.Join(dir, name)
+		data := []byte(readFile(t, file))
+		for range 100 {
+			flipped := bytes.Clone(data)
+			at := rand.IntN(len(data))
+			flipped[at] ^= 1 << rand.IntN(8)
+			try(file, flipped, fmt.Sprintf("a flipped bit at %d", at))
+		}
+		for range 10 {
+			try(file, data[:rand.IntN(len(data))], "a part")
+		}
+		try(file, append(bytes.Clone(data), '\n'), "one more line")
+		try(file, data[:len(data)-1], "all but the last byte")
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		if loaded, err := b.cache.load(key, tinyTarget()); loaded != nil || err == nil || err.Error() != name+" is missing" {
+			t.Errorf("without %s: image %t, %v", name, loaded != nil, err)
+		}
+		if err := os.WriteFile(file, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d of %d damaged builds were used", used, tried)
+	if loaded, err := b.cache.load(key, tinyTarget()); loaded == nil || err != nil {
+		t.Errorf("the repaired build is not used: %v", err)
+	}
+
+	// The files of another build, complete with their hashes.
+	other := tinyTarget()
+	other.Knobs = map[string]int{"SCALE": 4}
+	otherKey := b.key(other, image.Record.SourceHash)
+	if err := os.Rename(dir, filepath.Join(b.cache.dir, otherKey)); err != nil {
+		t.Fatal(err)
+	}
+	if loaded, err := b.cache.load(otherKey, other); loaded != nil || err == nil {
+		t.Errorf("another build is used: %v", err)
+	}
+	if loaded, err := b.cache.load(key, tinyTarget()); loaded != nil || err != nil {
+		t.Errorf("a missing build: %v, %v", loaded, err)
+	}
+}
+
+// Folders of processes that were killed while they stored a build are removed after a while.
+func TestStoreRemovesLeftovers(t *testing.T) {
+	b := NewBuilder(tiny(), pinned(t), t.TempDir())
+	old, recent := filepath.Join(b.cache.dir, stagingPrefix+"old"), filepath.Join(b.cache.dir, stagingPrefix+"recent")
+	past := time.Now().Add(-2 * leftoverAge)
+	if err := errors.Join(os.MkdirAll(old, 0o755), os.MkdirAll(recent, 0o755), os.Chtimes(old, past, past)); err != nil {
+		t.Fatal(err)
+	}
+	mustBuild(t, b, tinyTarget())
+	if left := names(t, b.cache.dir); len(left) != 2 || left[0] != stagingPrefix+"recent" {
+		t.Errorf("the cache contains %v, want the recent folder and the build", left)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // CompilePTX compiles a source in a folder to PTX, with the same bytes on every machine. A source
-// that the compiler rejects is a CompileError.
+// that the compiler rejects is a CompileError; a compiler that does not work is a FaultError.
 func CompilePTX(ctx context.Context, c *Compiler, folder fs.FS, source, arch string) ([]byte, error) {
 	files, err := readSources(folder, source)
 	if err != nil {
@@ -48,18 +48,21 @@ func compilePTX(ctx context.Context, c *Compiler, t Target, files sources, dir s
 	}
 	const file = "image.ptx"
 	options := append(flags(t.Arch), t.defines()...)
-	if warnings, err = run(ctx, t, dir, c.NVCC, append(options, "-ptx", "-o", file, t.Source)...); err != nil {
+	if err := c.check(ctx, t); err != nil {
 		return nil, "", err
 	}
-	if ptx, err = os.ReadFile(filepath.Join(dir, file)); err != nil {
+	if warnings, err = c.run(ctx, t, dir, c.NVCC, append(options, "-ptx", "-o", file, t.Source)...); err != nil {
+		return nil, "", err
+	}
+	if ptx, err = c.output(ctx, t, c.NVCC, filepath.Join(dir, file), completePTX); err != nil {
 		return nil, "", err
 	}
 	return portablePTX(ptx, dir), warnings, nil
 }
 
-// run runs a compiler in dir and returns its output. If the compiler rejects the target, the error
-// is a CompileError with that output.
-func run(ctx context.Context, t Target, dir, program string, args ...string) (string, error) {
+// run runs a program of the compiler in dir and returns its output. The error is a CompileError if
+// the program rejects the target, and a FaultError if it does not work.
+func (c *Compiler) run(ctx context.Context, t Target, dir, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
@@ -67,28 +70,30 @@ func run(ctx context.Context, t Target, dir, program string, args ...string) (st
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
 	lines := strings.ReplaceAll(out.String(), dir+"/", "")
-	var exit *exec.ExitError
-	switch {
-	case errors.As(err, &exit) && wasKilled(exit):
-		return "", fmt.Errorf("%s was killed; probably the machine ran out of memory", program)
-	case errors.As(err, &exit):
-		if !exit.Exited() {
-			lines += fmt.Sprintf("%s crashed: %v\n", filepath.Base(program), err)
-		}
-		return "", &CompileError{Target: t, Output: lines}
-	case err != nil:
-		return "", fmt.Errorf("run %s: %w", program, err)
+	if err != nil {
+		return "", c.diagnose(ctx, t, program, err, lines)
 	}
 	return withoutTimes(lines), nil
 }
 
-// wasKilled reports whether the compiler or one of its programs was killed. The variant did not
-// cause that.
-func wasKilled(exit *exec.ExitError) bool {
-	const killedChild = 128 + int(syscall.SIGKILL) // nvcc's exit code for a program that was killed
-	status, ok := exit.Sys().(syscall.WaitStatus)
-	return ok && (status.Signaled() && status.Signal() == syscall.SIGKILL || status.ExitStatus() == killedChild)
+// output reads a file that a program of the compiler has written. A missing or incomplete file is a
+// FaultError: the program has reported success.
+func (c *Compiler) output(ctx context.Context, t Target, program, file string, complete func([]byte) bool) ([]byte, error) {
+	data, err := os.ReadFile(file)
+	if err == nil && complete(data) {
+		return data, nil
+	}
+	problem := "wrote an incomplete " + filepath.Base(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		problem = "wrote no " + filepath.Base(file)
+	} else if err != nil {
+		return nil, err
+	}
+	return nil, c.broken(ctx, t, filepath.Base(program)+" reported success and "+problem)
 }
 
 // killGroupOnCancel makes the cancellation of a command kill every process that it has started:

@@ -45,6 +45,13 @@ func codeHash(cubin []byte) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
+// completeCubin reports whether a cubin has all of its sections. ptxas writes the tables of sections
+// and segments to the end of the file.
+func completeCubin(cubin []byte) bool {
+	_, err := codeHash(cubin)
+	return err == nil
+}
+
 // textPrefix and a function's name are the name of the section with its instructions.
 const textPrefix = ".text."
 

@@ -23,7 +23,8 @@ func Disassembler(c *Compiler) (string, error) {
 	return program, nil
 }
 
-// Disassemble returns the machine code of a cubin as SASS text.
+// Disassemble returns the machine code of a cubin as SASS text. A damaged disassembler is a
+// FaultError.
 func Disassemble(ctx context.Context, c *Compiler, cubin []byte) (string, error) {
 	program, err := Disassembler(c)
 	if err != nil {
@@ -40,6 +41,9 @@ func Disassemble(ctx context.Context, c *Compiler, cubin []byte) (string, error)
 	}
 	out, err := exec.CommandContext(ctx, program, "-c", file.Name()).CombinedOutput()
 	if err != nil {
+		if damaged, _ := c.damaged(ctx, true); len(damaged) > 0 {
+			return "", damageFault("disassemble the machine code", damaged)
+		}
 		return "", fmt.Errorf("nvdisasm: %w: %s", err, bytes.TrimSpace(out))
 	}
 	return string(out), nil

@@ -3,7 +3,7 @@
 // The steps of one build:
 //
 //  1. Find looks for NVIDIA's compiler in the usual places and in attune's cache, where Install
-//     puts it.
+//     puts it. Verify compares an installed compiler with the hashes of its wheels.
 //  2. Builder.Build hashes sources, knobs, flags and compiler. A build with the same hash is loaded
 //     from the cache.
 //  3. nvcc compiles the sources to PTX. Paths of this machine are removed from it, so the same
@@ -12,6 +12,9 @@
 //     barriers.
 //  5. The code hash covers the machine code without debug information. Two variants with one code
 //     hash are the same program.
+//
+// A compiler that rejects a source returns a CompileError. One that is damaged, crashes, is killed or
+// writes no output returns a FaultError, which is no statement about the source.
 //
 // The PTX also carries the launch contract (attune_launch), which the kernel's source defines.
 //

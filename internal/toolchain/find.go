@@ -23,6 +23,17 @@ type Compiler struct {
 	Origin  string // where it was found: CUDA_HOME, CUDA_PATH, PATH, a folder, or the cache
 }
 
+// cacheOrigin is the origin of the compiler that Install installs.
+const cacheOrigin = "attune's cache"
+
+// folder is the install folder of the compiler in attune's cache. It is empty for other compilers.
+func (c *Compiler) folder() string {
+	if c.Origin != cacheOrigin {
+		return ""
+	}
+	return filepath.Clean(strings.TrimSuffix(c.NVCC, filepath.Join(toolkitDir, "bin", "nvcc")))
+}
+
 // candidate is a path where nvcc may be.
 type candidate struct {
 	origin, nvcc string
@@ -54,6 +65,9 @@ func candidates(cacheDir string) []candidate {
 			places = append(places, candidate{filepath.Dir(filepath.Dir(nvcc)), nvcc})
 		}
 	}
+	if cacheDir == "" {
+		return places
+	}
 	return append(places, cached(cacheDir))
 }
 
@@ -73,10 +87,10 @@ func newerFirst(a, b string) int {
 
 // cached is the path where Install puts nvcc.
 func cached(cacheDir string) candidate {
-	return candidate{"attune's cache", filepath.Join(installDir(cacheDir), toolkitDir, "bin", "nvcc")}
+	return candidate{cacheOrigin, filepath.Join(installDir(cacheDir), toolkitDir, "bin", "nvcc")}
 }
 
-// Find returns the first compiler that works. cacheDir is attune's cache (CacheDir). If only the
+// Find returns the first compiler that works. cacheDir is attune's cache (CacheDir), or empty. If only the
 // host compiler is missing, Find returns the compiler, which can still disassemble, and the error.
 func Find(ctx context.Context, cacheDir string) (*Compiler, error) {
 	var broken []string
@@ -136,6 +150,9 @@ func hostCompiler() error {
 	return nil
 }
 
+// ErrNoCacheDir is returned, wrapped with the reason, when no place for the cache is known.
+var ErrNoCacheDir = errors.New("there is no cache folder")
+
 // CacheDir is attune's cache of compilers and builds: ATTUNE_CACHE, or a folder in the user's cache
 // directory. It is safe to delete.
 func CacheDir() (string, error) {
@@ -144,7 +161,11 @@ func CacheDir() (string, error) {
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("find the user's cache directory: %w; set ATTUNE_CACHE to a folder", err)
+		why := err.Error()
+		if os.Getenv("HOME") == "" && os.Getenv("XDG_CACHE_HOME") == "" {
+			why = "neither HOME nor XDG_CACHE_HOME is set"
+		}
+		return "", fmt.Errorf("%w: %s; set ATTUNE_CACHE to a folder", ErrNoCacheDir, why)
 	}
 	return filepath.Join(dir, "attune"), nil
 }

@@ -239,7 +239,12 @@ func TestCacheDir(t *testing.T) {
 	t.Setenv("ATTUNE_CACHE", "")
 	t.Setenv("XDG_CACHE_HOME", "")
 	t.Setenv("HOME", "")
-	if got, err := CacheDir(); err == nil || !strings.Contains(err.Error(), "set ATTUNE_CACHE") {
+	const noHome = "there is no cache folder: neither HOME nor XDG_CACHE_HOME is set; set ATTUNE_CACHE to a folder"
+	if got, err := CacheDir(); !errors.Is(err, ErrNoCacheDir) || err.Error() != noHome {
 		t.Errorf("no home: %q, %v", got, err)
+	}
+	t.Setenv("XDG_CACHE_HOME", "relative")
+	if got, err := CacheDir(); !errors.Is(err, ErrNoCacheDir) || !strings.Contains(err.Error(), "relative; set ATTUNE_CACHE") {
+		t.Errorf("a relative XDG_CACHE_HOME: %q, %v", got, err)
 	}
 }

@@ -1,11 +1,14 @@
 package toolchain
 
 import (
+	"context"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // plainGit skips a test without git, and hides the user's configuration of git.
@@ -53,8 +56,9 @@ func TestReadGit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	check("no repository", dir, Git{})
-	check("no folder", filepath.Join(dir, "gone"), Git{})
+	check("no repository", dir, Git{Unknown: "no git repository"})
+	gone := filepath.Join(dir, "gone")
+	check("no folder", gone, Git{Unknown: "cannot change to '" + gone + "': No such file or directory"})
 	git("init", "--quiet", "--initial-branch", "trunk")
 	check("no commit", dir, Git{Branch: "trunk"})
 	write("kernel/k.cu", "1\n")
@@ -77,7 +81,68 @@ func TestReadGit(t *testing.T) {
 	check("another branch", dir, Git{SHA: sha, Branch: "feature/with-slash"})
 
 	t.Setenv("PATH", t.TempDir())
-	check("no git", dir, Git{})
+	check("no git", dir, Git{Unknown: "git is not installed"})
+	if path := RepositoryPath(t.Context(), dir); path != "" {
+		t.Errorf("without git the path is %q", path)
+	}
+}
+
+// A git that hangs or fails leaves the state unknown.
+func TestReadGitFails(t *testing.T) {
+	limit := gitLimit
+	gitLimit = 200 * time.Millisecond
+	t.Cleanup(func() { gitLimit = limit })
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Skip("needs sleep")
+	}
+	bin := t.TempDir()
+	t.Setenv("PATH", bin)
+	for text, want := range map[string]string{
+		sleep + " 600":                         "git did not answer within 200ms",
+		sleep + " 600 &\nwait":                 "git did not answer within 200ms",
+		"exit 3":                               "git failed: exit status 3",
+		"echo 'fatal: bad config' >&2\nexit 1": "bad config",
+	} {
+		script(t, filepath.Join(bin, "git"), text)
+		start := time.Now()
+		if got := ReadGit(t.Context(), "."); got != (Git{Unknown: want}) || time.Since(start) > 10*time.Second {
+			t.Errorf("git is %q: %+v after %v, want %q", text, got, time.Since(start), want)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got := ReadGit(ctx, "."); got != (Git{Unknown: "context canceled"}) {
+		t.Errorf("cancelled: %+v", got)
+	}
+}
+
+// An unknown state is written as null, and records of older programs are read.
+func TestGitJSON(t *testing.T) {
+	for _, c := range []struct {
+		git  Git
+		text string
+	}{
+		{Git{SHA: "abc", Branch: "main"}, `{"sha":"abc","branch":"main","dirty":false}`},
+		{Git{SHA: "abc", Dirty: true}, `{"sha":"abc","dirty":true}`},
+		{Git{Branch: "main"}, `{"branch":"main","dirty":false}`},
+		{Git{Unknown: "git is not installed"}, `{"unknown":"git is not installed","dirty":null}`},
+		{Git{SHA: "abc", Unknown: "not recorded"}, `{"sha":"abc","unknown":"not recorded","dirty":null}`},
+		{Git{}, `{"dirty":null}`},
+	} {
+		text, err := json.Marshal(c.git)
+		if err != nil || string(text) != c.text {
+			t.Errorf("%+v: %s, %v, want %s", c.git, text, err, c.text)
+		}
+		var read Git
+		if err := json.Unmarshal(text, &read); err != nil || read != c.git {
+			t.Errorf("%s is read as %+v, %v", text, read, err)
+		}
+	}
+	var old Git
+	if err := json.Unmarshal([]byte(`{"dirty": false}`), &old); err != nil || old.Known() {
+		t.Errorf("an older record outside a repository: %+v, %v", old, err)
+	}
 }
 
 func FuzzGitStatus(f *testing.F) {

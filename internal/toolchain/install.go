@@ -11,7 +11,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 //go:embed wheels.txt
@@ -48,23 +51,56 @@ func Installed(ctx context.Context, cacheDir string) (*Compiler, error) {
 	return c, hostCompiler()
 }
 
-// Install installs NVIDIA's pinned compiler into the cache. It uses the user's Python and pip, so
-// that their settings of package indexes and proxies apply. progress is called every 200 ms with
-// the bytes done and expected; it may be nil.
-func Install(ctx context.Context, cacheDir string, progress func(done, total int64)) (*Compiler, error) {
-	if c, err := Installed(ctx, cacheDir); c != nil {
-		return c, err // it is installed, even if the host compiler is missing
+// Observer is told about an installation. Both functions may be nil.
+type Observer struct {
+	Progress func(done, total int64) // bytes, every 200 ms
+	Note     func(text string)       // what was found damaged or left behind
+}
+
+func (o Observer) progress(done int64) {
+	if o.Progress != nil {
+		o.Progress(min(done, installBytes), installBytes)
 	}
-	place := installDir(cacheDir)
-	if err := os.MkdirAll(filepath.Dir(place), 0o755); err != nil {
+}
+
+func (o Observer) note(format string, args ...any) {
+	if o.Note != nil {
+		o.Note(fmt.Sprintf(format, args...))
+	}
+}
+
+// Install installs NVIDIA's pinned compiler into the cache. An installed compiler is verified, and
+// replaced if it is damaged. Install uses the user's Python and pip, so that their settings of
+// package indexes and proxies apply. One process installs at a time; others wait for it.
+func Install(ctx context.Context, cacheDir string, o Observer) (*Compiler, error) {
+	folder := filepath.Dir(installDir(cacheDir))
+	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return nil, fmt.Errorf("make the cache folder: %w", err)
 	}
-	staging, err := os.MkdirTemp(filepath.Dir(place), ".new-")
+	var once sync.Once
+	lock, err := lockFolder(ctx, folder, func() {
+		once.Do(func() { o.note("another process installs the compiler; waiting for it") })
+		o.progress(0)
+	})
+	if err != nil {
+		if c, _ := verified(ctx, cacheDir, Observer{}); c != nil {
+			return c, nil // a read-only cache with an intact compiler
+		}
+		return nil, fmt.Errorf("lock the cache folder: %w", err)
+	}
+	defer lock.Close()
+	if err := removeLeftovers(folder, o); err != nil {
+		return nil, fmt.Errorf("install the compiler: %w", err)
+	}
+	if c, err := verified(ctx, cacheDir, o); c != nil || ctx.Err() != nil {
+		return c, err // it is installed, even if the host compiler is missing
+	}
+	staging, err := os.MkdirTemp(folder, stagingPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("make the cache folder: %w", err)
 	}
 	defer os.RemoveAll(staging)
-	if err := fetchWheels(ctx, staging, progress); err != nil {
+	if err := fetchWheels(ctx, staging, lock, o); err != nil {
 		return nil, fmt.Errorf("install the compiler: %w", err)
 	}
 	if err := putInPlace(ctx, cacheDir, staging); err != nil {
@@ -73,21 +109,91 @@ func Install(ctx context.Context, cacheDir string, progress func(done, total int
 	return Installed(ctx, cacheDir)
 }
 
+// stagingPrefix begins the names of the folders in which compilers are unpacked.
+const stagingPrefix = ".new-"
+
+// lockFile is the file whose lock the installing process holds. pip inherits the lock, so that the
+// lock lasts as long as pip writes, even if attune is killed.
+const lockFile = ".lock"
+
+// lockFolder waits for the lock of a folder and calls waiting every 200 ms until it has it. Closing
+// the file, or the end of all processes that have it open, releases the lock.
+func lockFolder(ctx context.Context, dir string, waiting func()) (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return file, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return nil, errors.Join(err, file.Close())
+		}
+		waiting()
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), file.Close())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// removeLeftovers removes the staging folders of processes that were killed. The caller holds the
+// lock, so no living process owns one.
+func removeLeftovers(folder string, o Observer) error {
+	left, err := filepath.Glob(filepath.Join(folder, stagingPrefix+"*"))
+	if err != nil {
+		return err
+	}
+	for _, dir := range left {
+		size := treeBytes(dir)
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove an unfinished installation: %w", err)
+		}
+		o.note("removed %d MB of an installation that did not finish", size>>20)
+	}
+	return nil
+}
+
+// verified returns the installed compiler if none of its files is damaged.
+func verified(ctx context.Context, cacheDir string, o Observer) (*Compiler, error) {
+	v, err := Verify(ctx, cacheDir)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, err // not installed
+	case len(v.Damaged) > 0:
+		o.note("the installed compiler is damaged: %s; installing it again", Summary(v.Damaged))
+		return nil, nil
+	}
+	return Installed(ctx, cacheDir)
+}
+
 // putInPlace moves the unpacked compiler to the folder of Installed, if it works and no other
-// process has installed a working one meanwhile.
+// process has installed an intact one meanwhile.
 func putInPlace(ctx context.Context, cacheDir, staging string) error {
 	unpacked, place := filepath.Join(staging, unpackedDir), installDir(cacheDir)
 	if _, err := inspect(ctx, candidate{nvcc: filepath.Join(unpacked, toolkitDir, "bin", "nvcc")}); err != nil {
 		return fmt.Errorf("the compiler that pip installed does not work: %w", err)
 	}
-	if _, err := inspect(ctx, cached(cacheDir)); err == nil {
+	v, err := verifyFolder(ctx, unpacked, nil)
+	if err != nil {
+		return err
+	}
+	if len(v.Damaged) > 0 {
+		return fmt.Errorf("pip has not installed what the wheels contain: %s; check the disk and run it again", Summary(v.Damaged))
+	}
+	if v, err := Verify(ctx, cacheDir); err == nil && len(v.Damaged) == 0 {
 		return nil // another process was faster
 	}
 	// A damaged compiler may be there; it is deleted with the staging folder.
 	if err := os.Rename(place, filepath.Join(staging, "damaged")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	err := os.Rename(unpacked, place)
+	err = os.Rename(unpacked, place)
 	if errors.Is(err, fs.ErrExist) {
 		return nil // another process was faster
 	}
@@ -95,7 +201,7 @@ func putInPlace(ctx context.Context, cacheDir, staging string) error {
 }
 
 // fetchWheels runs pip. pip writes only below staging, so the size of staging is the progress.
-func fetchWheels(ctx context.Context, staging string, progress func(done, total int64)) error {
+func fetchWheels(ctx context.Context, staging string, lock *os.File, o Observer) error {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		return errors.New("there is no python3 in PATH; install Python 3 with pip")
@@ -107,6 +213,7 @@ func fetchWheels(ctx context.Context, staging string, progress func(done, total 
 	cmd := exec.CommandContext(ctx, python, "-m", "pip", "install", "--no-deps", "--only-binary", ":all:", "--no-compile", "--require-hashes",
 		"--no-cache-dir", "--quiet", "--target", filepath.Join(staging, unpackedDir), "-r", list)
 	cmd.Env = append(os.Environ(), "TMPDIR="+staging, "PIP_ROOT_USER_ACTION=ignore", "PIP_DISABLE_PIP_VERSION_CHECK=1")
+	cmd.ExtraFiles = []*os.File{lock}
 	killGroupOnCancel(cmd)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -125,9 +232,7 @@ func fetchWheels(ctx context.Context, staging string, progress func(done, total 
 			}
 			return ctx.Err()
 		case <-tick.C:
-			if progress != nil {
-				progress(min(treeBytes(staging), installBytes), installBytes)
-			}
+			o.progress(treeBytes(staging))
 		}
 	}
 }

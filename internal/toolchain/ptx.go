@@ -37,6 +37,16 @@ func portablePath(file, workDir string) string {
 	return path.Base(file)
 }
 
+// completePTX reports whether nvcc has written PTX to its end: a function, a debug section or, with
+// line information, the list of files. A full disk can cut it short, and then ptxas would report a
+// syntax error.
+func completePTX(ptx []byte) bool { return ptxHeader.Match(ptx) && ptxEnd.Match(ptx) }
+
+var (
+	ptxHeader = regexp.MustCompile(`(?m)^\.version \d`)
+	ptxEnd    = regexp.MustCompile(`(?:[};]|\n\s*\.file\s+\d+\s+"[^"\n]*"[^\n]*)[ \t]*\n\s*$`)
+)
+
 // internalHash is the hash in a name with internal linkage, such as
 // _ZN37_INTERNAL_e4a5b5b7_7_sdpa_cu_b4840b9e... Names in an anonymous namespace have it after
 // _GLOBAL__N__ too.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"reflect"
 	"strings"
 )
 
@@ -70,9 +71,28 @@ func shipped(kernel fs.FS, t Target, sourceHash string) (*Image, error) {
 		for _, line := range s.Log {
 			fmt.Fprintln(&log, line)
 		}
-		return &Image{Record: record, PTX: ptx, Log: log.String()}, nil
+		image := &Image{Record: record, PTX: ptx, Log: log.String()}
+		if err := image.checkShipped(); err != nil {
+			return nil, err
+		}
+		return image, nil
 	}
 	return nil, fmt.Errorf("%w, and it is not one of the shipped images: these are the unchanged stages and their parents", ErrNoCompiler)
+}
+
+// checkShipped compares the launch and the resources in a shipped record, which gates rely on, with
+// the PTX and the log that they came from.
+func (i *Image) checkShipped() error {
+	launch, err := parseLaunch(string(i.PTX))
+	if err != nil {
+		return err
+	}
+	resources := parsePtxasLog(i.Log)[i.Record.Kernel]
+	resources.DynamicSharedBytes = launch.DynamicSharedBytes
+	if !reflect.DeepEqual(i.Record.Launch, launch) || i.Record.Resources != resources {
+		return fmt.Errorf("the record of %s in %s does not match its PTX and log; run `make ship`", i.Record.Variant, shippedIndex)
+	}
+	return nil
 }
 
 func readShippedPTX(kernel fs.FS, s ShippedImage) ([]byte, error) {

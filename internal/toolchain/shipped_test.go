@@ -103,10 +103,23 @@ func TestShippedDamaged(t *testing.T) {
 	if err := writer.Close(); err != nil {
 		t.Fatal(err)
 	}
+	index := func(from, to string) fstest.MapFS {
+		text := string(folder[shippedIndex].Data)
+		at := strings.Index(text, `"`+s.File+`"`)
+		changed := text[:at] + strings.Replace(text[at:], from, to, 1)
+		if changed == text {
+			t.Fatalf("the list has no %s", from)
+		}
+		return with(folder, shippedIndex, changed)
+	}
+	const mismatch = "the record of stage1 in ptx/index.json does not match its PTX and log; run `make ship`"
 	for name, c := range map[string]struct {
 		folder fstest.MapFS
 		want   string
 	}{
+		"registers": {index(`"registers": `, `"registers": 1`), mismatch},
+		"threads":   {index(`"threads": `, `"threads": 1`), mismatch},
+		"log":       {index("Used ", "Used 1"), mismatch},
 		"cut short": {with(folder, file, string(packed[:len(packed)/2])), "unpack " + file},
 		"garbage":   {with(folder, file, "garbage"), "unpack " + file},
 		"empty":     {with(folder, file, ""), "unpack " + file},
@@ -124,9 +137,12 @@ func TestShippedDamaged(t *testing.T) {
 // madeUp is an image with made-up PTX.
 func madeUp(t *testing.T, variant, arch string) *Image {
 	t.Helper()
-	ptx := "// PTX of " + variant + " for " + arch + "\n"
+	ptx := "// PTX of " + variant + " for " + arch + "\n.global .align 4 .u32 attune_launch[3] = {64, 16, 128};\n"
 	target, s := stage(t, "stage0", "sm_80")
-	image := &Image{Record: s.Record, PTX: []byte(ptx), Log: "first line\n    second line\n"}
+	log := "ptxas info    : Compiling entry function 'sdpa' for 'sm_80'\n    Used 8 registers\n"
+	image := &Image{Record: s.Record, PTX: []byte(ptx), Log: log}
+	image.Record.Launch = Launch{Threads: 64, QueryRows: 16, DynamicSharedBytes: 128}
+	image.Record.Resources = Resources{Registers: 8, DynamicSharedBytes: 128}
 	image.Record.Knobs = maps.Clone(target.Knobs)
 	image.Record.Knobs["TILE_N"] = len(ptx)
 	image.Record.Variant, image.Record.Arch = variant, arch
