@@ -100,8 +100,10 @@ func (w *warp) accessShared(o *op, a accessInfo, address uint64, lane int, d mem
 	}
 	s := &owner.shared
 	if !s.Holds(address, a.bytes) {
-		w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string { return w.outsideShared(a, address, d) })
-		return nil
+		if s = owner.reservedAt(address, a.bytes); s == nil {
+			w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string { return w.outsideShared(a, address, d) })
+			return nil
+		}
 	}
 	offset := int(address - s.First)
 	w.checkAlignment(o, &a, address, lane, d)
@@ -299,9 +301,13 @@ func (w *warp) knowsStart(e *order.Access, lane int) bool {
 // threadOf names the thread or the warp that made an earlier access.
 func (w *warp) threadOf(e *order.Access) string {
 	name := fmt.Sprintf("thread %d", int(e.Warp)*32+int(e.Lane))
-	switch {
-	case int(e.Warp) == len(w.block.warps): // the agent of bulk copies
+	switch agent := int(e.Warp) - len(w.block.warps); {
+	case agent == 0: // the agent of bulk copies
 		name = "some thread"
+	case agent == 1: // the agent of initialisations
+		name = fmt.Sprintf("warp %d", e.Lane)
+	case agent > 1:
+		name = fmt.Sprintf("warpgroup %d", (agent-2)/2)
 	case e.Lane == allLanes:
 		name = fmt.Sprintf("warp %d", e.Warp)
 	}

@@ -17,9 +17,22 @@ import (
 // the block. The lanes of the agent stand for mbarriers, and each phase that copies complete in is
 // an epoch. A copy out of shared memory is an access of its thread, from the moment when the thread
 // waits for it.
+//
+// Clocks have further agents. The initialisations of mbarriers belong to one, so that a
+// fence.mbarrier_init can publish them and nothing else (op_mbarrier.go). The reads of wgmma belong
+// to two agents of the warpgroup (tile.go).
 
-// agents returns the number of components in the clocks of a block: its warps, and the agent.
-func (b *block) agents() int { return len(b.warps) + 1 }
+// agents returns the number of components in the clocks of a block: its warps, and the agents.
+func (b *block) agents() int {
+	n := b.initAgent() + 1
+	if b.launch.usesWgmma {
+		n += 2 * len(b.warpgroups)
+	}
+	return n
+}
+
+// initAgent returns the index of the agent of initialisations.
+func (b *block) initAgent() int { return len(b.warps) + 1 }
 
 func (b *block) newClock() order.Clock { return order.NewClock(b.agents()) }
 

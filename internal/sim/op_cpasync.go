@@ -277,7 +277,7 @@ func runCopyArrive(w *warp, o *op, mask uint32) {
 	w.computeAddresses(o.sync.addr)
 	w.eachBarrier(o, mask, func(b *mbarrier, lanes uint32) {
 		epoch := w.clocks.Epoch()
-		w.publishTo(b, lanes)
+		w.publishTo(b, lanes, false)
 		for i := range w.copies.open {
 			if p := &w.copies.open[i]; lanes>>p.lane&1 != 0 && p.barrier == nil {
 				p.barrier = b

@@ -273,11 +273,63 @@ func runMbarrierInit(w *warp, o *op, mask uint32) {
 		mem.Fill(marks, mem.Written)
 		binary.LittleEndian.PutUint64(w.value[:], b.state())
 		w.accessShared(o, a, address, lane, mem.Write)
+		w.stampInit(o, offset, lane)
 		mem.Fill(marks, mem.Barrier)
 		w.block.mbarriers[uint32(address)] = b
 		b.store(s)
 	}
 	w.block.changes++
+}
+
+// initializations are the mbarriers that a warp has initialised. They are accesses of an agent of
+// their own, whose lanes stand for warps. A fence.mbarrier_init publishes them with the next
+// relaxed arrival, and nothing else that the thread has done.
+type initializations struct {
+	count  uint32     // so far; the number of one is its epoch
+	last   [32]uint32 // of each lane
+	fenced [32]uint32 // of each lane before its last fence.mbarrier_init
+}
+
+func (i *initializations) fence(mask uint32) {
+	for m := mask; m != 0; m &= m - 1 {
+		lane := firstLane(m)
+		i.fenced[lane] = i.last[lane]
+	}
+}
+
+// stampInit makes the write of an initialisation one of the agent, which the lane knows of.
+func (w *warp) stampInit(o *op, offset, lane int) {
+	if !w.block.launch.options.Checks {
+		return
+	}
+	agent := w.block.initAgent()
+	w.inits.count++
+	w.inits.last[lane] = w.inits.count
+	w.block.shared.Shadow.Restamp(offset, 8, order.Access{
+		Epoch: w.inits.count, Op: o.number, Block: uint32(w.block.index), Warp: uint16(agent), Lane: uint8(w.index), Flags: order.Present,
+	})
+	known := w.block.newClock()
+	known.JoinLanes(agent, 1<<w.index, w.inits.count)
+	w.clocks.Learn(&known, 1<<lane, w.alive)
+}
+
+// publishFenced adds to clocks what precedes the fences of lanes, for a relaxed arrival: near for
+// threads of the block, far for other blocks.
+func (w *warp) publishFenced(near, far *order.Clock, lanes uint32) {
+	var h order.Handover
+	w.fences.HandOver(&w.clocks, &h, lanes)
+	if h.Near() != nil {
+		near.Join(h.Near())
+	}
+	if h.Far() != nil {
+		far.Join(h.Far())
+	}
+	for m := lanes; m != 0; m &= m - 1 {
+		if n := w.inits.fenced[firstLane(m)]; n > 0 {
+			near.JoinLanes(w.block.initAgent(), 1<<w.index, n)
+			far.JoinLanes(w.block.initAgent(), 1<<w.index, n)
+		}
+	}
 }
 
 func runMbarrierInval(w *warp, o *op, mask uint32) {
@@ -339,9 +391,7 @@ func runMbarrierArrive(w *warp, o *op, mask uint32) {
 	w.computeAddresses(o.sync.addr)
 	w.eachBarrier(o, mask, func(b *mbarrier, lanes uint32) {
 		phase := b.phase
-		if !op.relaxed {
-			w.publishTo(b, lanes)
-		}
+		w.publishTo(b, lanes, op.relaxed)
 		for m := lanes; m != 0; m &= m - 1 {
 			lane := firstLane(m)
 			n := uint32(1)
@@ -360,9 +410,7 @@ func runMbarrierArrive(w *warp, o *op, mask uint32) {
 				w.report(finding.BadBarrier, o, lanes, func() string {
 					return fmt.Sprintf("%d lanes arrive together and a phase completes between them: a waiting thread may continue too early or never", bits.OnesCount32(lanes))
 				})
-				if !op.relaxed {
-					b.clocks[phase&1].Join(&b.clocks[phase&1^1])
-				}
+				b.clocks[phase&1].Join(&b.clocks[phase&1^1])
 			}
 			w.arriveOn(o, b, n, lane)
 		}
@@ -370,18 +418,27 @@ func runMbarrierArrive(w *warp, o *op, mask uint32) {
 	w.block.changes++
 }
 
-// publishTo publishes what lanes have done to the threads that wait for the phase.
-func (w *warp) publishTo(b *mbarrier, lanes uint32) {
+// publishTo publishes what lanes have done to the threads that wait for the phase. A relaxed
+// arrival publishes what precedes the last fence.
+func (w *warp) publishTo(b *mbarrier, lanes uint32, relaxed bool) {
 	if !w.block.launch.options.Checks {
 		return
 	}
-	if b.owner == w.block {
+	if b.owner == w.block && !relaxed {
 		w.clocks.Publish(&b.clocks[b.phase&1], lanes, w.alive|w.clocks.EndedLanes())
 		return
 	}
-	now := w.block.newClock()
-	w.clocks.Publish(&now, lanes, w.alive|w.clocks.EndedLanes())
-	b.clocks[b.phase&1].Import(uint32(b.owner.index), now.Export(uint32(w.block.index)))
+	near, far := w.block.newClock(), w.block.newClock()
+	if relaxed {
+		w.publishFenced(&near, &far, lanes)
+	} else {
+		w.clocks.Publish(&far, lanes, w.alive|w.clocks.EndedLanes())
+	}
+	if b.owner == w.block {
+		b.clocks[b.phase&1].Join(&near)
+		return
+	}
+	b.clocks[b.phase&1].Import(uint32(b.owner.index), far.Export(uint32(w.block.index)))
 }
 
 // arriveOn counts arrivals.
@@ -432,7 +489,11 @@ func runMbarrierWait(w *warp, o *op, mask uint32) {
 		}
 		w.Preds[op.p.index] |= done[0] | done[1]
 		for parity, lanes := range done {
-			if lanes != 0 && !op.relaxed && w.block.launch.options.Checks {
+			switch {
+			case lanes == 0 || !w.block.launch.options.Checks:
+			case op.relaxed: // a fence after it acquires
+				w.fences.ObserveBlocks(b.clocks[parity].Export(uint32(b.owner.index)), lanes)
+			default:
 				w.clocks.Learn(&b.clocks[parity], lanes, w.alive)
 			}
 		}

@@ -25,9 +25,10 @@ type warpgroup struct {
 
 // groupStep is an instruction that all warps of a warpgroup must execute alike.
 type groupStep struct {
-	op   *op
-	a, b mma.Descriptor
-	add  bool
+	op        *op
+	a, b      mma.Descriptor
+	add       bool
+	registers int // of setmaxnreg
 }
 
 func (w *warp) warpgroup() *warpgroup { return &w.block.warpgroups[w.index/groupWarps] }
@@ -90,6 +91,9 @@ func (w *warp) reportDivergence(o *op, other position, why string) {
 
 func (w *warp) compareStep(o *op, s, first groupStep) {
 	switch {
+	case s.registers > 0 && s.registers == first.registers:
+		// Compilers give each branch of a warp-specialised kernel its own setmaxnreg. The chip
+		// compares the counts, not the places in the code.
 	case s.op != first.op:
 		w.reportDivergence(o, positionOf(w, first.op), "another warp executes a different one")
 	case s != first && !w.warpgroup().diverged:
@@ -193,7 +197,7 @@ func (c *code) lowerMaxRegisters(in *ptx.Instruction, o *op) error {
 		if !w.gatherForWarpgroup(o, mask) || !w.setRegisters(o, n) {
 			return
 		}
-		w.takeStep(o, groupStep{op: o})
+		w.takeStep(o, groupStep{op: o, registers: n})
 	}
 	return nil
 }

@@ -48,6 +48,7 @@ type warp struct {
 	copies       copyQueue
 	wgmma        productQueue
 	bulk         bulkQueue
+	inits        initializations
 	registers    int        // per thread, for setmaxnreg; 0 where unknown
 	clusterPhase [32]uint64 // phase of the cluster barrier that each lane has arrived in, plus 1; 0 for none
 

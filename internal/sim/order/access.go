@@ -86,6 +86,9 @@ func (o *Observer) After(earlier *Access, lanes uint32) bool {
 	if earlier.Flags&Pending != 0 {
 		return false
 	}
+	if earlier.Flags&Strong != 0 && o.knowsStrong(earlier, lanes) {
+		return true
+	}
 	if earlier.Block != o.Block {
 		warps := o.clock.blocks[earlier.Block]
 		return warps != nil && earlier.within(&warps[earlier.Warp], lanes)
@@ -101,6 +104,15 @@ func (o *Observer) After(earlier *Access, lanes uint32) bool {
 		}
 	}
 	return lanes == 0 || earlier.within(&o.clock.warps[earlier.Warp], lanes)
+}
+
+// knowsStrong reports whether the observer has acquired what a strong write of some lanes published.
+func (o *Observer) knowsStrong(earlier *Access, lanes uint32) bool {
+	strong := o.clock.strong
+	if earlier.Block != o.Block {
+		strong = o.clock.blocks[strongKey(earlier.Block)]
+	}
+	return len(strong) > 0 && earlier.Flags&wrote != 0 && strong[earlier.Warp].covers(lanes, earlier.Epoch)
 }
 
 // KnowsStart reports whether the start of an asynchronous copy happens before the observer.

@@ -57,6 +57,11 @@ func (s *Shadow) SettleAsync(offset, size int, stamp Access, epoch uint32) {
 	})
 }
 
+// Restamp makes the last write to a range one of another agent.
+func (s *Shadow) Restamp(offset, size int, stamp Access) {
+	s.each(offset, size, func(c *cell) { c.write = stamp })
+}
+
 // SettleWrite turns the pending write of a cp.async into a write that its thread makes now.
 func (s *Shadow) SettleWrite(offset, size int, o *Observer) {
 	s.each(offset, size, func(c *cell) {

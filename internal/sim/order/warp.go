@@ -161,9 +161,13 @@ func (w *Warp) Snapshots(into *[32]Snapshot, mask uint32) {
 	w.epoch++
 }
 
-// export returns a lane's snapshot in the form that other blocks can import.
-func (w *Warp) export(s Snapshot, lane int) Blocks {
+// exportStrong returns a lane's snapshot, and its strong writes of the current epoch, in the form
+// that other blocks can import.
+func (w *Warp) exportStrong(s Snapshot, lane int) Blocks {
 	c := s.clock.clone()
 	c.warps[w.index].joinLanes(1<<lane, s.epoch)
+	own := make([]component, len(c.warps))
+	own[w.index].joinLanes(1<<lane, w.epoch)
+	c.strong = joinParts(c.strong, own)
 	return c.Export(w.block)
 }
