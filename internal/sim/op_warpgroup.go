@@ -20,7 +20,15 @@ type warpgroup struct {
 	steps []groupStep
 	base  int // number of steps before these, which all warps have executed
 
+	ended endedRead // the last B whose reads have ended
+
 	diverged bool // the warps do different things, which has been reported; they are not compared any more
+}
+
+// endedRead is a B that a product has read.
+type endedRead struct {
+	step int
+	b    *tile
 }
 
 // groupStep is an instruction that all warps of a warpgroup must execute alike.

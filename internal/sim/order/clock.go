@@ -27,11 +27,6 @@ func (c *component) covers(lanes, epoch uint32) bool {
 	return true
 }
 
-// coversAny reports whether the accesses of at least one lane at an epoch are known.
-func (c *component) coversAny(epoch uint32) bool {
-	return c.all >= epoch || c.lanes != nil && slices.Max(c.lanes[:]) >= epoch
-}
-
 // join adds what other knows.
 func (c *component) join(other component) {
 	c.all = max(c.all, other.all)
