@@ -22,6 +22,7 @@ type accessInfo struct {
 
 	readOnly   bool // ld.global.nc: no race check, because the bytes must not change at all
 	onlyCopied bool // the value read is only copied, so unwritten bytes are no defect
+	taints     bool // unwritten bytes taint the registers that they are loaded to (taint.go)
 	releases   bool // it has published what its thread did, and is part of that itself
 	usesOld    bool // an atomic operation whose old value is used
 }
@@ -35,6 +36,7 @@ func (w *warp) accessLane(o *op, m *memOp, space ptx.Space, lane int, d mem.Dire
 	}
 	return w.access(o, accessInfo{
 		space: space, bytes: m.bytes, flags: w.accessFlags(m, space), readOnly: m.readOnly, onlyCopied: m.onlyCopied, releases: m.release, usesOld: m.usesOld,
+		taints: m.taints,
 	}, address, lane, d)
 }
 
@@ -112,7 +114,7 @@ func (w *warp) accessShared(o *op, a accessInfo, address uint64, lane int, d mem
 		return data
 	}
 	marks := s.Marks[offset : offset+a.bytes]
-	if !mem.IsPlain(marks) && !w.reportMarked(o, a, address, marks, lane, d) {
+	if !mem.IsPlain(marks) && !w.reportMarked(o, a, owner, address, marks, lane, d) {
 		return nil
 	}
 	me := w.observer(o, lane, a.flags)
@@ -130,12 +132,15 @@ func (w *warp) accessShared(o *op, a accessInfo, address uint64, lane int, d mem
 	w.checkWritten(o, a, marks, lane, d, bad, func(i int) string {
 		return fmt.Sprintf("byte %d of shared memory (%s)", offset+i, w.block.launch.layout.Describe(offset+i, 0))
 	})
+	if w.taint != nil && d == mem.Write {
+		w.storeTainted(o, ptx.Shared, marks, lane)
+	}
 	return data
 }
 
 // reportMarked reports an access to a live mbarrier or between variables. It returns whether there
 // is memory to access.
-func (w *warp) reportMarked(o *op, a accessInfo, address uint64, marks []byte, lane int, d mem.Direction) bool {
+func (w *warp) reportMarked(o *op, a accessInfo, owner *block, address uint64, marks []byte, lane int, d mem.Direction) bool {
 	if i := bytes.IndexByte(marks, mem.Gap); i >= 0 {
 		w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string {
 			return fmt.Sprintf("%s %d bytes at address %#x of shared memory, %s", d, a.bytes, address,
@@ -143,10 +148,31 @@ func (w *warp) reportMarked(o *op, a accessInfo, address uint64, marks []byte, l
 		})
 		return false
 	}
-	w.report(finding.BadBarrier, o, w.laneBit(lane), func() string {
-		return fmt.Sprintf("%s the bytes of a live mbarrier at address %#x", d, address)
-	})
+	w.reportBarrierBytes(o, owner, address, a.bytes, lane, d)
 	return true
+}
+
+// reportBarrierBytes reports an ordinary access to the bytes of live mbarriers. A read is harmless
+// on a chip. After a write between two phases the memory is no mbarrier any more: if an instruction
+// uses it as one, that is an error.
+func (w *warp) reportBarrierBytes(o *op, owner *block, address uint64, size, lane int, d mem.Direction) {
+	for first := address &^ 7; first < address+uint64(size); first += 8 {
+		b := owner.mbarriers[uint32(first)]
+		if b == nil {
+			continue
+		}
+		severity := finding.Strict
+		if d != mem.Read {
+			severity = b.misuse()
+		}
+		w.reportAs(severity, finding.BadBarrier, o, position{}, w.laneBit(lane), func() string {
+			return fmt.Sprintf("%s the bytes of a live mbarrier at address %#x", d, first)
+		})
+		if d != mem.Read && severity == finding.Strict {
+			delete(owner.mbarriers, uint32(first))
+			mem.Fill(owner.shared.Marks[b.offset:b.offset+8], mem.Written)
+		}
+	}
 }
 
 // observer returns a lane, or the lanes that share an access, as the maker of an access.
@@ -172,17 +198,15 @@ func (w *warp) ifUnchanged(data []byte, d mem.Direction) order.Repeats {
 	return nil
 }
 
-// checkWritten reports a read of bytes that were never written, and marks written bytes. skip
+// checkWritten handles a read of bytes that were never written, and marks written bytes. skip
 // suppresses the report, for an access that was reported already.
 func (w *warp) checkWritten(o *op, a accessInfo, marks []byte, lane int, d mem.Direction, skip bool, name func(int) string) {
 	if marks == nil {
 		return
 	}
 	if d != mem.Write && !skip {
-		if i := bytes.IndexByte(marks, mem.Unwritten); i >= 0 {
-			w.report(finding.Uninitialized, o, w.laneBit(lane), func() string {
-				return fmt.Sprintf("%s %d bytes; %s was never written", d, a.bytes, name(i))
-			})
+		if bytes.IndexByte(marks, mem.Unwritten) >= 0 {
+			w.readUnwritten(o, a, marks, lane, d, name)
 		}
 	}
 	if d != mem.Read {
@@ -221,6 +245,9 @@ func (w *warp) accessGlobal(o *op, a accessInfo, address uint64, lane int, d mem
 		w.checkWritten(o, a, b.Marks[offset:offset+a.bytes], lane, d, bad, func(i int) string {
 			return fmt.Sprintf("byte %d of %s", offset+i, b.Name)
 		})
+	}
+	if w.taint != nil && d == mem.Write {
+		w.storeTainted(o, ptx.Global, nil, lane)
 	}
 	return data
 }
@@ -340,9 +367,13 @@ func (w *warp) accessLocal(o *op, a accessInfo, address uint64, lane int, d mem.
 	l := &w.local[lane]
 	l.Grow(w.frame.local + w.frame.code.localSize)
 	if w.block.launch.options.Checks {
-		w.checkWritten(o, a, l.Marks[address:address+uint64(a.bytes)], lane, d, a.onlyCopied, func(i int) string {
+		marks := l.Marks[address : address+uint64(a.bytes)]
+		w.checkWritten(o, a, marks, lane, d, a.onlyCopied, func(i int) string {
 			return fmt.Sprintf("byte %d of local memory", int(address)+i)
 		})
+		if w.taint != nil && d == mem.Write {
+			w.storeTainted(o, ptx.Local, marks, lane)
+		}
 	}
 	return l.Data[address : address+uint64(a.bytes)]
 }

@@ -51,7 +51,7 @@ func (w *warp) readAsync(o *op, address uint64, size int, stamp order.Access) {
 	}
 	offset := int(address - s.First)
 	marks := s.Marks[offset : offset+size]
-	if !mem.IsPlain(marks) && !w.reportMarked(o, a, address, marks, allLanes, mem.Read) {
+	if !mem.IsPlain(marks) && !w.reportMarked(o, a, w.block, address, marks, allLanes, mem.Read) {
 		return
 	}
 	me := w.observer(o, allLanes, order.WarpRead)
@@ -110,7 +110,7 @@ func (w *warp) accessAsyncShared(a *asyncAccess, owner *block, address uint64, n
 		return data
 	}
 	marks := s.Marks[offset : offset+n]
-	if !mem.IsPlain(marks) && !w.reportMarked(a.op, info, address, marks, a.lane, d) {
+	if !mem.IsPlain(marks) && !w.reportMarked(a.op, info, owner, address, marks, a.lane, d) {
 		return nil
 	}
 	me := w.observer(a.op, a.lane, a.stamp.Flags&order.Strong)

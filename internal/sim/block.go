@@ -109,6 +109,7 @@ func (w *warp) start() {
 	w.copies, w.bulk, w.inits = copyQueue{}, bulkQueue{}, initializations{}
 	w.wgmma = productQueue{spare: w.wgmma.spare, accumulators: w.wgmma.accumulators}
 	clear(entry.products)
+	entry.taint = nil
 	w.clusterPhase = [32]uint64{}
 	w.local = [32]mem.Local{}
 	w.load(&laneGroup{pc: 0, lanes: w.alive, frame: entry})

@@ -173,7 +173,7 @@ func (w *warp) startCopy(o *op, lane int, to, from uint64, n int) {
 	w.checkAlignment(o, &a, to, lane, mem.Write)
 	w.counters.AsyncBytes += uint64(cp.size)
 	if w.block.launch.options.Checks {
-		if marks := s.Marks[p.offset : p.offset+cp.size]; !mem.IsPlain(marks) && !w.reportMarked(o, a, to, marks, lane, mem.Write) {
+		if marks := s.Marks[p.offset : p.offset+cp.size]; !mem.IsPlain(marks) && !w.reportMarked(o, a, w.block, to, marks, lane, mem.Write) {
 			return
 		}
 		me := w.observer(o, lane, order.Pending)

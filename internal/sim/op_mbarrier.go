@@ -176,6 +176,20 @@ func (c *code) lowerPendingCount(in *ptx.Instruction, o *op) error {
 	return nil
 }
 
+// idle reports whether nothing has happened in the current phase.
+func (b *mbarrier) idle() bool {
+	return b.pending == b.expected && b.tx == 0 && b.pendingCopies == 0 && len(b.loads) == 0
+}
+
+// misuse is the severity of a use of the mbarrier's bytes that PTX does not define. To the chip an
+// mbarrier is 8 bytes of memory, which may be used for anything else between two phases.
+func (b *mbarrier) misuse() finding.Severity {
+	if b.idle() {
+		return finding.Strict
+	}
+	return finding.Error
+}
+
 // state returns the token that an arrival returns: the arrivals that are missing, and the phase.
 func (b *mbarrier) state() uint64 { return uint64(b.phase)<<32 | uint64(b.pending) }
 
@@ -259,13 +273,13 @@ func runMbarrierInit(w *warp, o *op, mask uint32) {
 			})
 		}
 		if old := w.block.mbarriers[uint32(address)]; old != nil {
-			w.reportPair(finding.BadBarrier, o, old.initialised, 1<<lane, func() string {
-				return fmt.Sprintf("initialises the mbarrier at address %#x, which is live already", address)
+			w.reportAs(old.misuse(), finding.BadBarrier, o, old.initialised, 1<<lane, func() string {
+				return fmt.Sprintf("initialises the mbarrier at address %#x, which is live already: no mbarrier.inval precedes it", address)
 			})
 		}
 		marks := s.Marks[offset : offset+8]
 		if bytes.IndexByte(marks, mem.Gap) >= 0 {
-			w.reportMarked(o, a, address, marks, lane, mem.Write)
+			w.reportMarked(o, a, w.block, address, marks, lane, mem.Write)
 			continue
 		}
 		b := &mbarrier{offset: offset, expected: arrivals, pending: arrivals, initialised: positionOf(w, o), owner: w.block, agentLane: uint8(len(w.block.mbarriers) % 32)}

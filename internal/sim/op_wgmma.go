@@ -407,7 +407,8 @@ func (w *warp) checkRegisters(o *op) {
 	g, state := o.wgmma.product, w.frame.products
 	touched := func(s slot) bool { return state[s.index].touched }
 	if !w.wgmma.fenced || slices.ContainsFunc(g.d, touched) || slices.ContainsFunc(g.a, touched) {
-		w.report(finding.MissingFence, o, w.lanes, func() string {
+		// ptxas injects the fence (its note C7519), so the machine code is the same.
+		w.reportStrict(finding.MissingFence, o, position{}, w.lanes, func() string {
 			return "uses registers that other instructions have used, or is the first product, with no wgmma.fence before it"
 		})
 		w.fenceRegisters() // one report is enough
