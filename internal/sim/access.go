@@ -346,10 +346,14 @@ func (w *warp) threadOf(e *order.Access) string {
 
 // missingOrder returns what would order two accesses.
 func (w *warp) missingOrder(e *order.Access) string {
+	warp := int(e.Warp)
+	if warp == w.block.initAgent() {
+		warp = int(e.Lane)
+	}
 	switch {
 	case uint64(e.Block) != w.block.index:
 		return " (blocks need an atomic operation, or a fence and a flag)"
-	case int(e.Warp) == w.index:
+	case warp == w.index:
 		return " (lanes of one warp need bar.warp.sync)"
 	}
 	return " (warps need a barrier)"

@@ -61,7 +61,7 @@ func (s *Set) List() []Finding {
 		all = append(all, e.Finding)
 	}
 	otherLine := func(f *Finding) int {
-		if f.Other == nil {
+		if f.Other == nil || f.Kind == Uninitialized { // the use follows the load, where the defect is
 			return 0
 		}
 		return f.Other.PTXLine
