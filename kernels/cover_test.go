@@ -178,7 +178,7 @@ func testVariant(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, 
 		t.Fatal(err)
 	}
 	defer records.Close()
-	options := simdevice.Options{Checks: true}
+	options := simdevice.Options{Checks: true, Strict: true}
 	l := &lab.Lab{
 		Kernel: kernel, Builder: builder, Ledger: records, Device: simulator(options),
 	}

@@ -26,6 +26,7 @@ import (
 type simOptions struct {
 	schedules      int
 	checks, tensor string
+	strict         bool
 }
 
 // defaultSim are the defaults of the flags.
@@ -36,6 +37,7 @@ func (o *simOptions) flags(f *pflag.FlagSet, prefix string) {
 	f.IntVar(&o.schedules, "schedules", defaultSim.schedules, prefix+"thread schedules to run")
 	f.StringVar(&o.checks, "checks", defaultSim.checks, prefix+"checkers on, or off for speed")
 	f.StringVar(&o.tensor, "tensor", defaultSim.tensor, prefix+"tensor cores: exact, f32 or f64")
+	f.BoolVar(&o.strict, "strict", false, prefix+"fail on strict findings too")
 }
 
 var tensorModes = map[string]mma.Mode{"exact": mma.Exact, "f32": mma.F32Sum, "f64": mma.F64Sum}
@@ -54,7 +56,7 @@ func (o *simOptions) check() error {
 }
 
 func (o *simOptions) options() simdevice.Options {
-	return simdevice.Options{Schedules: o.schedules, Checks: o.checks == "on", Tensor: tensorModes[o.tensor]}
+	return simdevice.Options{Schedules: o.schedules, Checks: o.checks == "on", Strict: o.strict, Tensor: tensorModes[o.tensor]}
 }
 
 func (a *app) simCommand() *cobra.Command {
@@ -80,6 +82,10 @@ or within ulp_f32 units in the last place) and the checkers report what
 "or" are accepted instead of those, and kinds in "also" besides them. The kinds
 are
 ` + wrapped(kindText(finding.Kinds(), ", ")+".", 80) + `
+
+A finding has a severity. An error is wrong on hardware. Strict is what PTX
+leaves undefined and hardware does right: without --strict it is printed as a
+note and fails no case.
 `,
 		Example: "  attune sim add.json\n  attune sim cases/*.json --schedules 8\n  attune sim race.json --json",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -209,6 +215,7 @@ func (a *app) simulate(ctx context.Context, o simOptions, limit time.Duration, f
 	if err != nil {
 		return fail(err)
 	}
+	c.Strict = o.strict
 	s.Name, s.Expected = c.Name, append(append(s.Expected, c.Expect.Findings...), c.Expect.Or...)
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -243,6 +250,8 @@ func printCase(w io.Writer, s *simulation) {
 		fmt.Fprintf(w, "FAIL  %s, under schedule %d, the first that fails\n", s.Name, s.Schedule)
 	case !s.Pass:
 		fmt.Fprintf(w, "FAIL  %s\n", s.Name)
+	case len(s.Findings) > 0 && s.onlyNotes():
+		fmt.Fprintf(w, "pass  %s, with notes\n", s.Name)
 	case len(s.Findings) > 0:
 		fmt.Fprintf(w, "pass  %s, with the expected findings\n", s.Name)
 	default:
@@ -265,6 +274,11 @@ func printCase(w io.Writer, s *simulation) {
 	}
 }
 
+// onlyNotes reports whether the case expects no findings and has strict ones only.
+func (s *simulation) onlyNotes() bool {
+	return len(s.Expected) == 0 && !slices.ContainsFunc(s.Findings, func(f finding.Finding) bool { return f.Severity != finding.Strict })
+}
+
 // findingWidth is the width of a printed finding, in columns.
 const findingWidth = 100
 
@@ -274,6 +288,9 @@ func printFinding(w io.Writer, f finding.Finding) {
 	times := fmt.Sprintf("%d times", f.Count)
 	if f.Count == 1 {
 		times = "once"
+	}
+	if f.Severity == finding.Strict {
+		times += ", works on hardware"
 	}
 	fmt.Fprintf(w, "      %s, %s\n", f.Kind, times)
 	const indent = "        "

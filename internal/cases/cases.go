@@ -38,6 +38,8 @@ type Case struct {
 	About   string         `json:"about,omitempty"`
 	HW      map[string]any `json:"hw,omitempty"`
 
+	Strict bool `json:"-"` // strict findings that the case does not expect fail it too
+
 	dir string
 }
 
@@ -286,13 +288,15 @@ func (c *Case) mismatches(read func(index int, data []byte) error) ([]string, er
 	return list, nil
 }
 
-// expected reports whether the findings are those that the case expects.
+// expected reports whether the findings are those that the case expects. Other strict findings are
+// notes, unless c.Strict is set.
 func (c *Case) expected(found []finding.Finding) bool {
 	detected := len(c.Expect.Findings)+len(c.Expect.Or) == 0
 	for _, f := range found {
 		switch {
 		case slices.Contains(c.Expect.Findings, f.Kind) || slices.Contains(c.Expect.Or, f.Kind):
 			detected = true
+		case f.Severity == finding.Strict && !c.Strict:
 		case !slices.Contains(c.Expect.Also, f.Kind):
 			return false
 		}

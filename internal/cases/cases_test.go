@@ -10,6 +10,7 @@ import (
 
 	"attune/internal/cases"
 	"attune/internal/sim"
+	"attune/internal/sim/finding"
 )
 
 // TestRecorded compares the simulator with the output of an H200, bit for bit unless a case sets
@@ -71,6 +72,7 @@ func filesIn(t *testing.T, folder, pattern string) []string {
 
 // checkPasses requires that a case passes under every schedule, with the checkers on and off.
 func checkPasses(t *testing.T, c *cases.Case) {
+	c.Strict = true
 	seeds := uint64(8)
 	if testing.Short() {
 		seeds = 2
@@ -201,6 +203,37 @@ func TestOutcome(t *testing.T) {
 	})
 	// -0 and +0 have the same order, and the least negative number is one step below.
 	check("across zero", caseText(words(1), words(0x80000001-5), `"hex": "06000000`, `"ulp_f32": 2, "hex": "01000000`), cases.Outcome{Name: "case.json", Pass: true})
+}
+
+// TestStrict runs a case whose only finding is strict: it loads an uninitialised word that it does
+// not use. The finding is a note, unless the case is strict or expects it.
+func TestStrict(t *testing.T) {
+	folder := t.TempDir()
+	unused := strings.Replace(copyPTX, "\tadd.u32 %r4", "\tld.global.u32 %r5, [%rd5];\n\tadd.u32 %r4", 1)
+	check := func(strict bool, want bool, changes ...string) {
+		t.Helper()
+		file := writeCase(t, folder, caseText(changes...))
+		if err := os.WriteFile(filepath.Join(folder, "k.ptx"), []byte(unused), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		c, err := cases.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Strict = strict
+		got, err := c.Run(t.Context(), sim.Options{Checks: true})
+		if err != nil || got.Pass != want || len(got.Findings) != 1 || got.Findings[0].Severity != finding.Strict {
+			t.Errorf("strict %v, %q: %+v, %v; want pass %v", strict, changes, got, err, want)
+		}
+	}
+	check(false, true)
+	check(true, false)
+	for _, strict := range []bool{false, true} {
+		check(strict, true, `"findings": []`, `"findings": ["uninitialized"]`)
+		check(strict, true, `"findings": []`, `"findings": [], "also": ["uninitialized"]`)
+		check(strict, false, `"findings": []`, `"findings": ["race"], "also": ["uninitialized"]`)
+	}
+	check(false, false, `"findings": []`, `"findings": ["race"]`)
 }
 
 // TestArguments passes every form of scalar argument to a kernel.

@@ -12,6 +12,7 @@ import (
 
 	"attune/internal/mutate"
 	"attune/internal/sim"
+	"attune/internal/sim/finding"
 	"attune/internal/sim/mem"
 )
 
@@ -140,6 +141,7 @@ func applyMutant(m mutate.Mutant, text []byte) []byte {
 // mutationTrial runs mutants.
 type mutationTrial struct {
 	request  MutationRequest
+	strict   bool             // strict findings kill a mutant: the original has none
 	original *mutate.Original // nil without a compiler
 }
 
@@ -149,6 +151,7 @@ func (t *mutationTrial) runOriginal(ctx context.Context, c *Case, text []byte) e
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
+	t.strict = !slices.ContainsFunc(outcome.Findings, func(f finding.Finding) bool { return f.Severity == finding.Strict })
 	if by, err := t.killedBy(ctx, c, text); err != nil || by != "" {
 		return errors.Join(err, &NotPassedError{c.Name, by})
 	}
@@ -169,11 +172,13 @@ func (t *mutationTrial) killedBy(ctx context.Context, c *Case, text []byte) (str
 	if err != nil {
 		return LoadError, nil
 	}
+	checked := *c
+	checked.Strict = t.strict
 	for schedule := range max(t.request.Schedules, 1) {
 		o := t.request.Options
 		o.Seed += uint64(schedule)
 		limited, cancel := context.WithTimeout(ctx, t.request.RunTimeout)
-		outcome, err := c.runProgram(limited, program, o)
+		outcome, err := checked.runProgram(limited, program, o)
 		cancel()
 		switch {
 		case ctx.Err() != nil:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"attune/internal/tensormap"
 )
@@ -97,6 +98,7 @@ type Outcome struct {
 	// Outputs are the buffers that the kernel may write, in argument order, after the first launch.
 	Outputs  [][]byte
 	Findings []Finding
+	Notes    []Finding // what works on hardware, although PTX does not define it
 	Loaded   Attributes
 	Counters Counters // of one launch; nil for a device that has no counters
 }
@@ -109,6 +111,16 @@ type Counters map[string]float64
 type Finding struct {
 	Kind string `json:"kind"`
 	Text string `json:"text"`
+}
+
+// Place identifies a finding across jobs: its kind and the places in the code. In a text with a
+// count, "(N times): ", the places stand before the count.
+func (f Finding) Place() string {
+	places, _, counted := strings.Cut(f.Text, " times): ")
+	if counted {
+		places = places[:strings.LastIndexByte(places, '(')+1]
+	}
+	return f.Kind + ": " + places
 }
 
 // The kinds of finding that Run reports.

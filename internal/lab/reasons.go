@@ -12,7 +12,7 @@ import (
 // the code is listed once, with the first problem that showed it and the number of the others.
 type failureReasons struct {
 	list  []failureReason
-	index map[string]int // in list, by findingPlace
+	index map[string]int // in list, by device.Finding.Place
 }
 
 type failureReason struct {
@@ -26,7 +26,7 @@ func (r *failureReasons) add(p problem, row *run.Correctness) {
 		r.index = map[string]int{}
 	}
 	for _, f := range row.Findings {
-		key := findingPlace(f)
+		key := f.Place()
 		if i, known := r.index[key]; known {
 			if r.list[i].last != p.String() {
 				r.list[i].last = p.String()
@@ -60,14 +60,4 @@ func findingText(f device.Finding) string {
 		return f.Text
 	}
 	return f.Kind + ": " + f.Text
-}
-
-// findingPlace identifies a finding across problems: its kind and the places in the code. In a text
-// with a count, "(N times): ", the places stand before the count.
-func findingPlace(f device.Finding) string {
-	places, _, counted := strings.Cut(f.Text, " times): ")
-	if counted {
-		places = places[:strings.LastIndexByte(places, '(')+1]
-	}
-	return f.Kind + ": " + places
 }

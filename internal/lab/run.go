@@ -329,7 +329,7 @@ func (a *attempt) checkOne(ctx context.Context, p problem) (row *run.Correctness
 	sum := sha256.Sum256(slices.Concat(c.outcome.Outputs...))
 	return &run.Correctness{
 		Shape: p.shape.String(), Seed: p.seed, Inputs: p.inputs.String(), Errors: c.errors.Errors, LSE: c.errors.lse,
-		InputCost: ref.want.InputError, Limits: c.limits, Findings: c.outcome.Findings, Wrong: c.wrong,
+		InputCost: ref.want.InputError, Limits: c.limits, Findings: c.outcome.Findings, Notes: c.outcome.Notes, Wrong: c.wrong,
 		Pass: len(c.wrong) == 0, OutputSHA256: hex.EncodeToString(sum[:]),
 	}, nil, nil
 }

@@ -72,7 +72,7 @@ func (f *Function) CopiedRegisters() (copied, unused []bool) {
 // copySources returns the source operands of an instruction. For an instruction that copies bits it
 // also returns the register that they go to; otherwise that is -1.
 func (in *Instruction) copySources() (sources []Operand, target int) {
-	if len(in.Operands) == 0 || in.Operands[0].Kind != RegOperand || in.Opcode == "st" {
+	if !in.HasResult() || in.Operands[0].Kind != RegOperand {
 		return in.Operands, -1
 	}
 	switch in.Opcode {
@@ -98,7 +98,7 @@ func (f *Function) ReadRegisters() []bool {
 	read := make([]bool, len(f.Registers))
 	for i := range f.Code {
 		operands := f.Code[i].Operands
-		if f.Code[i].writesFirstOperand() && f.Code[i].Opcode != "call" {
+		if f.Code[i].HasResult() && f.Code[i].Opcode != "wgmma" { // a product may add to its result
 			operands = operands[1:]
 		}
 		for j := range operands {
@@ -106,6 +106,17 @@ func (f *Function) ReadRegisters() []bool {
 		}
 	}
 	return read
+}
+
+// HasResult reports whether the first operand is a result.
+func (in *Instruction) HasResult() bool {
+	switch in.Opcode {
+	case "st", "brx", "call", "nanosleep":
+		return false
+	case "bar", "barrier":
+		return slices.Contains(in.Modifiers, "red")
+	}
+	return in.writesFirstOperand() || len(in.Operands) > 0 && in.Operands[0].Kind == PairOperand
 }
 
 // writesFirstOperand reports whether the first operand may be a result: registers, not an address.

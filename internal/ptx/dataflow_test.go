@@ -50,6 +50,18 @@ func TestReadRegisters(t *testing.T) {
 	}
 }
 
+func TestHasResult(t *testing.T) {
+	for body, want := range map[string]bool{
+		"add.u32 %r1, %r2, 1;": true, "setp.eq.u32 p|p, %r1, 2;": true, "ld.v2.u32 {%r1, %r2}, [%rd1];": true, "bar.red.popc.u32 %r1, 0, p;": true,
+		"st.u32 [%rd1], %r1;": false, "bar.sync %r1;": false, "barrier.sync %r1;": false, "nanosleep.u32 %r1;": false, "bar.warp.sync -1;": false,
+		"membar.gl;": false,
+	} {
+		if f := kernel(t, body); f.Code[0].HasResult() != want {
+			t.Errorf("%s: %v, want %v", body, !want, want)
+		}
+	}
+}
+
 func TestExpectedRegisters(t *testing.T) {
 	f := kernel(t, "mov.u32 %r2, %r1; ld.u32 %r3, [%rd1]; atom.global.cas.b32 %r4, [%rd1], %r2, %r3; mov.u32 %r5, %r4;")
 	if diff := cmp.Diff([]string{"%r1", "%r2"}, marked(f, f.ExpectedRegisters())); diff != "" {

@@ -222,6 +222,20 @@ func unsupported() *run.Run {
 	})
 }
 
+// noted is a correct variant with strict findings of the simulator.
+func noted() *run.Run {
+	r := onSimulator(built(newRun("stage2")), run.Simulation{Schedules: 1, Checks: true, Tensor: "exact"})
+	for _, shape := range r.Requested.Shapes {
+		row := output(shape, 0, true)
+		row.Notes = []device.Finding{
+			{Kind: "missing-fence", Text: "missing-fence at sdpa.cu:54 (ptx:152) (4 times): warp 0 (all lanes) of block [0 0 0]: no wgmma.fence before it"},
+			{Kind: "bad-barrier", Text: "bad-barrier at sdpa.cu:60 (ptx:170) (1 times): thread 0 of block [0 0 0]: reads the bytes of a live mbarrier at address 0x400"},
+		}
+		r.Correctness = append(r.Correctness, row)
+	}
+	return decided(r, gate.Unknown, gate.Gates{Resources: passed, Correctness: passed, Performance: later, Profile: later})
+}
+
 var records = []struct {
 	name   string
 	record func() *run.Run
@@ -233,6 +247,7 @@ var records = []struct {
 	{"hung", hung},
 	{"racy", racy},
 	{"unsupported", unsupported},
+	{"noted", noted},
 }
 
 func TestText(t *testing.T) {

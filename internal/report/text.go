@@ -25,6 +25,13 @@ func Text(w io.Writer, r *run.Run, s terminal.Screen) error {
 	if r.MeasuredAs != nil {
 		field(out, s, "measured as", measuredAsText(r.MeasuredAs))
 	}
+	for i, note := range r.Notes() {
+		name := ""
+		if i == 0 {
+			name = "notes"
+		}
+		field(out, s, name, note)
+	}
 	textParts(out, r, s)
 	if r.Reproduces != "" {
 		field(out, s, "reproduces", r.Reproduces)
@@ -233,6 +240,9 @@ func simulationText(s *run.Simulation) string {
 	}
 	if s.Tensor != run.ExactTensor {
 		text += ", tensor cores in " + s.Tensor
+	}
+	if s.Strict {
+		text += ", strict"
 	}
 	return text
 }

@@ -115,6 +115,21 @@ func (r *Run) SetGates(g gate.Gates) {
 	r.Reasons = Reasons{g.Resources.Reasons, g.Correctness.Reasons, g.Performance.Reasons, g.Profile.Reasons}
 }
 
+// Notes lists the notes on the outputs of a run. A note about one place of the code is listed once.
+func (r *Run) Notes() []string {
+	var list []string
+	listed := map[string]bool{}
+	for i := range r.Correctness {
+		for _, n := range r.Correctness[i].Notes {
+			if place := n.Place(); !listed[place] {
+				listed[place] = true
+				list = append(list, n.Text)
+			}
+		}
+	}
+	return list
+}
+
 // GateOutcome is one gate of a run.
 type GateOutcome struct {
 	Name    string
@@ -167,6 +182,7 @@ type Correctness struct {
 	Limits       gate.Limits       `json:"limits"`
 	InputCost    oracle.ErrorSize  `json:"input_cost"`
 	Findings     []device.Finding  `json:"findings,omitempty"`
+	Notes        []device.Finding  `json:"notes,omitempty"` // of the simulator: strict findings, which fail nothing
 	Wrong        []string          `json:"wrong,omitempty"`
 	OutputSHA256 string            `json:"output_sha256,omitempty"` // of the output bytes, to compare devices bit for bit
 }
@@ -343,8 +359,9 @@ func FileName(variant, shape string) string {
 // Simulation is the simulator's settings.
 type Simulation struct {
 	Schedules int    `json:"schedules"`
-	Checks    bool   `json:"checks"` // on or off, all together
-	Tensor    string `json:"tensor"` // arithmetic of the tensor cores: exact, f32 or f64
+	Checks    bool   `json:"checks"`           // on or off, all together
+	Tensor    string `json:"tensor"`           // arithmetic of the tensor cores: exact, f32 or f64
+	Strict    bool   `json:"strict,omitempty"` // strict findings fail the correctness gate
 }
 
 // ExactTensor is the setting with the arithmetic of the chip.
@@ -361,6 +378,9 @@ func (s *Simulation) flags() string {
 	}
 	if s.Tensor != ExactTensor {
 		flags += " --tensor " + s.Tensor
+	}
+	if s.Strict {
+		flags += " --strict"
 	}
 	return flags
 }

@@ -2,6 +2,8 @@ package run
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -220,6 +222,18 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// TestNotes checks that a note about one place is listed once.
+func TestNotes(t *testing.T) {
+	note := func(line, count int) device.Finding {
+		return device.Finding{Kind: "bad-barrier", Text: fmt.Sprintf("bad-barrier at ptx:%d (%d times): text", line, count)}
+	}
+	r := &Run{Correctness: []Correctness{{}, {Notes: []device.Finding{note(4, 2), note(7, 1)}}, {Notes: []device.Finding{note(4, 3)}}}}
+	want := []string{"bad-barrier at ptx:4 (2 times): text", "bad-barrier at ptx:7 (1 times): text"}
+	if got := r.Notes(); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestCommandRepeatsARun(t *testing.T) {
 	requested := Requested{Shapes: []string{"1x8x512x64", "2x3x33x64:causal"}, Seeds: []uint64{0, 1}, Samples: 100}
 	r := &Run{Variant: "stage2", Requested: requested}
@@ -239,6 +253,8 @@ func TestCommandRepeatsARun(t *testing.T) {
 	check(plain + " --device sim") // without --rounds: it measures no time
 	r.Requested.Simulation = &Simulation{Schedules: 4, Tensor: "f32"}
 	check(plain + " --device sim --schedules 4 --checks off --tensor f32")
+	r.Requested.Simulation = &Simulation{Schedules: 1, Checks: true, Tensor: ExactTensor, Strict: true}
+	check(plain + " --device sim --strict")
 
 	r.Requested = Requested{Shapes: []string{"1x8x512x64"}, Seeds: []uint64{0}, Profile: true}
 	check("attune profile stage2 --shapes 1x8x512x64 --seeds 0")

@@ -22,6 +22,7 @@ type accessInfo struct {
 
 	readOnly   bool // ld.global.nc: no race check, because the bytes must not change at all
 	onlyCopied bool // the value read is only copied, so unwritten bytes are no defect
+	taints     bool // unwritten bytes taint the registers that they are loaded to (taint.go)
 	releases   bool // it has published what its thread did, and is part of that itself
 	usesOld    bool // an atomic operation whose old value is used
 }
@@ -35,6 +36,7 @@ func (w *warp) accessLane(o *op, m *memOp, space ptx.Space, lane int, d mem.Dire
 	}
 	return w.access(o, accessInfo{
 		space: space, bytes: m.bytes, flags: w.accessFlags(m, space), readOnly: m.readOnly, onlyCopied: m.onlyCopied, releases: m.release, usesOld: m.usesOld,
+		taints: m.taints,
 	}, address, lane, d)
 }
 
@@ -100,8 +102,10 @@ func (w *warp) accessShared(o *op, a accessInfo, address uint64, lane int, d mem
 	}
 	s := &owner.shared
 	if !s.Holds(address, a.bytes) {
-		w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string { return w.outsideShared(a, address, d) })
-		return nil
+		if s = owner.reservedAt(address, a.bytes); s == nil {
+			w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string { return w.outsideShared(a, address, d) })
+			return nil
+		}
 	}
 	offset := int(address - s.First)
 	w.checkAlignment(o, &a, address, lane, d)
@@ -110,7 +114,7 @@ func (w *warp) accessShared(o *op, a accessInfo, address uint64, lane int, d mem
 		return data
 	}
 	marks := s.Marks[offset : offset+a.bytes]
-	if !mem.IsPlain(marks) && !w.reportMarked(o, a, address, marks, lane, d) {
+	if !mem.IsPlain(marks) && !w.reportMarked(o, a, owner, address, marks, lane, d) {
 		return nil
 	}
 	me := w.observer(o, lane, a.flags)
@@ -128,12 +132,15 @@ func (w *warp) accessShared(o *op, a accessInfo, address uint64, lane int, d mem
 	w.checkWritten(o, a, marks, lane, d, bad, func(i int) string {
 		return fmt.Sprintf("byte %d of shared memory (%s)", offset+i, w.block.launch.layout.Describe(offset+i, 0))
 	})
+	if w.taint != nil && d == mem.Write {
+		w.storeTainted(o, ptx.Shared, marks, lane)
+	}
 	return data
 }
 
 // reportMarked reports an access to a live mbarrier or between variables. It returns whether there
 // is memory to access.
-func (w *warp) reportMarked(o *op, a accessInfo, address uint64, marks []byte, lane int, d mem.Direction) bool {
+func (w *warp) reportMarked(o *op, a accessInfo, owner *block, address uint64, marks []byte, lane int, d mem.Direction) bool {
 	if i := bytes.IndexByte(marks, mem.Gap); i >= 0 {
 		w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string {
 			return fmt.Sprintf("%s %d bytes at address %#x of shared memory, %s", d, a.bytes, address,
@@ -141,10 +148,31 @@ func (w *warp) reportMarked(o *op, a accessInfo, address uint64, marks []byte, l
 		})
 		return false
 	}
-	w.report(finding.BadBarrier, o, w.laneBit(lane), func() string {
-		return fmt.Sprintf("%s the bytes of a live mbarrier at address %#x", d, address)
-	})
+	w.reportBarrierBytes(o, owner, address, a.bytes, lane, d)
 	return true
+}
+
+// reportBarrierBytes reports an ordinary access to the bytes of live mbarriers. A read is harmless
+// on a chip. After a write between two phases the memory is no mbarrier any more: if an instruction
+// uses it as one, that is an error.
+func (w *warp) reportBarrierBytes(o *op, owner *block, address uint64, size, lane int, d mem.Direction) {
+	for first := address &^ 7; first < address+uint64(size); first += 8 {
+		b := owner.mbarriers[uint32(first)]
+		if b == nil {
+			continue
+		}
+		severity := finding.Strict
+		if d != mem.Read {
+			severity = b.misuse()
+		}
+		w.reportAs(severity, finding.BadBarrier, o, position{}, w.laneBit(lane), func() string {
+			return fmt.Sprintf("%s the bytes of a live mbarrier at address %#x", d, first)
+		})
+		if d != mem.Read && severity == finding.Strict {
+			delete(owner.mbarriers, uint32(first))
+			mem.Fill(owner.shared.Marks[b.offset:b.offset+8], mem.Written)
+		}
+	}
 }
 
 // observer returns a lane, or the lanes that share an access, as the maker of an access.
@@ -170,17 +198,15 @@ func (w *warp) ifUnchanged(data []byte, d mem.Direction) order.Repeats {
 	return nil
 }
 
-// checkWritten reports a read of bytes that were never written, and marks written bytes. skip
+// checkWritten handles a read of bytes that were never written, and marks written bytes. skip
 // suppresses the report, for an access that was reported already.
 func (w *warp) checkWritten(o *op, a accessInfo, marks []byte, lane int, d mem.Direction, skip bool, name func(int) string) {
 	if marks == nil {
 		return
 	}
 	if d != mem.Write && !skip {
-		if i := bytes.IndexByte(marks, mem.Unwritten); i >= 0 {
-			w.report(finding.Uninitialized, o, w.laneBit(lane), func() string {
-				return fmt.Sprintf("%s %d bytes; %s was never written", d, a.bytes, name(i))
-			})
+		if bytes.IndexByte(marks, mem.Unwritten) >= 0 {
+			w.readUnwritten(o, a, marks, lane, d, name)
 		}
 	}
 	if d != mem.Read {
@@ -219,6 +245,9 @@ func (w *warp) accessGlobal(o *op, a accessInfo, address uint64, lane int, d mem
 		w.checkWritten(o, a, b.Marks[offset:offset+a.bytes], lane, d, bad, func(i int) string {
 			return fmt.Sprintf("byte %d of %s", offset+i, b.Name)
 		})
+	}
+	if w.taint != nil && d == mem.Write {
+		w.storeTainted(o, ptx.Global, nil, lane)
 	}
 	return data
 }
@@ -299,9 +328,13 @@ func (w *warp) knowsStart(e *order.Access, lane int) bool {
 // threadOf names the thread or the warp that made an earlier access.
 func (w *warp) threadOf(e *order.Access) string {
 	name := fmt.Sprintf("thread %d", int(e.Warp)*32+int(e.Lane))
-	switch {
-	case int(e.Warp) == len(w.block.warps): // the agent of bulk copies
+	switch agent := int(e.Warp) - len(w.block.warps); {
+	case agent == 0: // the agent of bulk copies
 		name = "some thread"
+	case agent == 1: // the agent of initialisations
+		name = fmt.Sprintf("warp %d", e.Lane)
+	case agent > 1:
+		name = fmt.Sprintf("warpgroup %d", (agent-2)/2)
 	case e.Lane == allLanes:
 		name = fmt.Sprintf("warp %d", e.Warp)
 	}
@@ -313,10 +346,14 @@ func (w *warp) threadOf(e *order.Access) string {
 
 // missingOrder returns what would order two accesses.
 func (w *warp) missingOrder(e *order.Access) string {
+	warp := int(e.Warp)
+	if warp == w.block.initAgent() {
+		warp = int(e.Lane)
+	}
 	switch {
 	case uint64(e.Block) != w.block.index:
 		return " (blocks need an atomic operation, or a fence and a flag)"
-	case int(e.Warp) == w.index:
+	case warp == w.index:
 		return " (lanes of one warp need bar.warp.sync)"
 	}
 	return " (warps need a barrier)"
@@ -334,9 +371,13 @@ func (w *warp) accessLocal(o *op, a accessInfo, address uint64, lane int, d mem.
 	l := &w.local[lane]
 	l.Grow(w.frame.local + w.frame.code.localSize)
 	if w.block.launch.options.Checks {
-		w.checkWritten(o, a, l.Marks[address:address+uint64(a.bytes)], lane, d, a.onlyCopied, func(i int) string {
+		marks := l.Marks[address : address+uint64(a.bytes)]
+		w.checkWritten(o, a, marks, lane, d, a.onlyCopied, func(i int) string {
 			return fmt.Sprintf("byte %d of local memory", int(address)+i)
 		})
+		if w.taint != nil && d == mem.Write {
+			w.storeTainted(o, ptx.Local, marks, lane)
+		}
 	}
 	return l.Data[address : address+uint64(a.bytes)]
 }

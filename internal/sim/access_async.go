@@ -17,28 +17,58 @@ import (
 // the block. The lanes of the agent stand for mbarriers, and each phase that copies complete in is
 // an epoch. A copy out of shared memory is an access of its thread, from the moment when the thread
 // waits for it.
+//
+// Clocks have further agents. The initialisations of mbarriers belong to one, so that a
+// fence.mbarrier_init can publish them and nothing else (op_mbarrier.go). The reads of wgmma belong
+// to two agents of the warpgroup (tile.go).
 
-// agents returns the number of components in the clocks of a block: its warps, and the agent.
-func (b *block) agents() int { return len(b.warps) + 1 }
+// agents returns the number of components in the clocks of a block: its warps, and the agents.
+func (b *block) agents() int {
+	n := b.initAgent() + 1
+	if b.launch.usesWgmma {
+		n += 2 * len(b.warpgroups)
+	}
+	return n
+}
+
+// initAgent returns the index of the agent of initialisations.
+func (b *block) initAgent() int { return len(b.warps) + 1 }
 
 func (b *block) newClock() order.Clock { return order.NewClock(b.agents()) }
 
+// readAgent returns the index of the agent of a warpgroup's reads that have ended. The agent after
+// it is that of the reads that have begun.
+func (w *warp) readAgent() int { return w.block.initAgent() + 1 + w.index/groupWarps*2 }
+
 // readAsync records that the warp starts to read bytes of shared memory through the async proxy, as
-// an operand of wgmma.
-func (w *warp) readAsync(o *op, address uint64, size int) {
-	data := w.accessShared(o, accessInfo{space: ptx.Shared, bytes: size, flags: order.WarpRead}, address, allLanes, mem.Read)
-	if data == nil || !w.block.launch.options.Checks {
+// an operand of wgmma. The stamp says as whose access the read is remembered.
+func (w *warp) readAsync(o *op, address uint64, size int, stamp order.Access) {
+	s := &w.block.shared
+	a := accessInfo{space: ptx.Shared, bytes: size, flags: order.WarpRead}
+	if !s.Holds(address, size) {
+		w.report(finding.OutOfBounds, o, w.lanes, func() string { return w.outsideShared(a, address, mem.Read) })
 		return
 	}
-	s := &w.block.shared
+	offset := int(address - s.First)
+	marks := s.Marks[offset : offset+size]
+	if !mem.IsPlain(marks) && !w.reportMarked(o, a, w.block, address, marks, allLanes, mem.Read) {
+		return
+	}
 	me := w.observer(o, allLanes, order.WarpRead)
-	e, found := s.Shadow.Unfenced(int(address-s.First), size, &me)
-	if found {
+	result := s.Shadow.Async(offset, size, &me, stamp, false)
+	e := result.Earlier
+	switch {
+	case result.Races:
+		w.reportConflict(o, a, result.Conflict, address, allLanes, mem.Read)
+	case result.Unfenced:
 		w.reportPair(finding.MissingFence, o, w.block.launch.program.ops[e.Op], w.lanes, func() string {
 			return fmt.Sprintf("wgmma reads %d bytes at %#x of shared memory, which %s stored, with no fence.proxy.async between the two", size, address,
 				w.threadOf(&e))
 		})
 	}
+	w.checkWritten(o, a, marks, allLanes, mem.Read, result.Races, func(i int) string {
+		return fmt.Sprintf("byte %d of shared memory (%s)", offset+i, w.block.launch.layout.Describe(offset+i, 0))
+	})
 }
 
 // asyncAccess is an access of a bulk copy.
@@ -80,7 +110,7 @@ func (w *warp) accessAsyncShared(a *asyncAccess, owner *block, address uint64, n
 		return data
 	}
 	marks := s.Marks[offset : offset+n]
-	if !mem.IsPlain(marks) && !w.reportMarked(a.op, info, address, marks, a.lane, d) {
+	if !mem.IsPlain(marks) && !w.reportMarked(a.op, info, owner, address, marks, a.lane, d) {
 		return nil
 	}
 	me := w.observer(a.op, a.lane, a.stamp.Flags&order.Strong)

@@ -21,6 +21,7 @@ type block struct {
 	warps     []*warp
 	left      int // warps with lanes left
 	shared    mem.Shared
+	reserved  *mem.Shared // reserved.go; nil until the block accesses it
 	barriers  [16]barrier
 	mbarriers map[uint32]*mbarrier // by address in shared memory
 	locations order.Locations      // what strong accesses have published in shared memory
@@ -74,6 +75,7 @@ func (b *block) start(index uint64) {
 	b.random = rand.New(rand.NewPCG(r.options.Seed, index))
 	b.shared.Reset(r.layout, r.dynamic, uint64(r.shared), r.options.Checks)
 	clear(b.mbarriers)
+	b.reserved = nil
 	b.locations, b.outgoing = order.Locations{}, b.outgoing[:0]
 	clear(b.warpgroups)
 	b.landings, b.ended, b.freeRegisters = [32]uint32{}, false, 0
@@ -104,9 +106,10 @@ func (w *warp) start() {
 	w.groups, w.carry, w.counters, w.retired = w.groups[:0], 0, count.Counters{}, 0
 	w.clocks = order.NewWarp(uint32(b.index), w.index, b.agents())
 	w.fences, w.polledBarrier, w.lastBuffer = order.Fences{}, nil, nil
-	w.copies, w.bulk = copyQueue{}, bulkQueue{}
+	w.copies, w.bulk, w.inits = copyQueue{}, bulkQueue{}, initializations{}
 	w.wgmma = productQueue{spare: w.wgmma.spare, accumulators: w.wgmma.accumulators}
 	clear(entry.products)
+	entry.taint = nil
 	w.clusterPhase = [32]uint64{}
 	w.local = [32]mem.Local{}
 	w.load(&laneGroup{pc: 0, lanes: w.alive, frame: entry})

@@ -27,6 +27,7 @@ type code struct {
 	copied, unused []bool
 	read, expected []bool
 	onlyConstant   []bool
+	flows          flows // how instructions use registers (taint.go)
 
 	n32, n64, nPred int
 	regs            []slot // of the function's registers

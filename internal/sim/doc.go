@@ -16,7 +16,7 @@
 //
 //   - Bounds and alignment, with the name of the buffer and the distance. Gaps between variables
 //     make an index that is slightly out of bounds visible.
-//   - Uninitialised memory, by the byte.
+//   - Uninitialised memory, by the byte. The use of a value is reported, not its load (taint.go).
 //   - Races. Every access is compared with the last accesses to the same bytes by happens-before
 //     (package order): between lanes, warps, blocks and asynchronous copies, whatever order this
 //     run took. Fences, releases and atomic operations count with their scopes (op_fence.go).
@@ -34,7 +34,8 @@
 // Blocks of a cluster run interleaved and access each other's shared memory (op_cluster.go). An
 // access that nothing orders before the end of its block is a race.
 //
-// A finding is reported once for each pair of places, with a count.
+// A finding is reported once for each pair of places, with a count. It is an error, or strict if
+// hardware does what PTX leaves undefined.
 //
 // The parts that do not need the machine are packages of their own: order (happens-before), mem
 // (memory), count (counters), lanes (operations on registers), finding, arith (scalar arithmetic)

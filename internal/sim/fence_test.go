@@ -100,6 +100,64 @@ END:
 	}
 }
 
+// TestFlagReset has a thread reset the flag that it has waited for with a plain store. The strong
+// write of the flag is part of the release, so a thread that acquires is ordered after it. With the
+// thread's other accesses after its fence that is not so.
+func TestFlagReset(t *testing.T) {
+	t.Parallel()
+	const spin = "setp.lt.u32 %p3, %r2, 1;\n @%p3 bra WAIT;\n"
+	check := func(write, read, between string, races bool) {
+		t.Helper()
+		for _, blocks := range []int{1, 2} {
+			g := setup{blocks: blocks, threads: 64 / blocks, out: 1, writtenBefore: true}
+			g.text = kernelWith(".global .align 4 .u32 flag;\n.global .align 4 .u32 data;", fmt.Sprintf(`
+	setp.eq.u32 %%p1, %%r63, 0;
+	@%%p1 bra WRITER;
+	setp.eq.u32 %%p2, %%r63, 32;
+	@!%%p2 bra END;
+WAIT:
+	%s
+	st.global.u32 [flag], 0;
+	%s
+	bra END;
+WRITER:
+	st.global.u32 [data], 41;
+	%s
+END:
+	ret;`, read, between, write))
+			for seed := range uint64(4) {
+				g.seed = seed
+				if got := simulate(t, g); races != (len(got.findings) > 0) || races && got.kinds() != "race" {
+					t.Errorf("%q to %q, %d blocks, seed %d: findings %v, want a race: %v", write, read, blocks, seed, got.findings, races)
+				}
+			}
+		}
+	}
+	readers := []string{
+		"ld.acquire.gpu.global.u32 %r2, [flag];\n" + spin,
+		"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + spin + "fence.acq_rel.gpu;",
+		"ld.volatile.global.u32 %r2, [flag];\n" + spin + "membar.gl;",
+		"atom.global.or.b32 %r2, [flag], 0;\n" + spin,
+		"atom.relaxed.sys.global.or.b32 %r2, [flag], 0;\n" + spin + "fence.sc.sys;",
+	}
+	for _, fence := range []string{"fence.acq_rel.gpu;\n", "fence.sc.gpu;\n", "fence.release.gpu;\n", "fence.acq_rel.sys;\n", "fence.sc.sys;\n", "membar.gl;\n", "membar.sys;\n"} {
+		for _, write := range []string{
+			"red.relaxed.gpu.global.add.u32 [flag], 1;", "red.global.add.u32 [flag], 1;", "atom.global.exch.b32 %r2, [flag], 1;",
+			"st.relaxed.gpu.global.u32 [flag], 1;", "st.volatile.global.u32 [flag], 1;",
+		} {
+			for _, read := range readers {
+				check(fence+write, read, "", false)
+			}
+		}
+	}
+	check("fence.acq_rel.gpu;\n red.relaxed.gpu.global.add.u32 [flag], 1;\n red.relaxed.gpu.global.add.u32 [flag], 1;",
+		strings.Replace(readers[0], "%r2, 1;", "%r2, 2;", 1), "", false)
+	// The same without a fence, and for data between the fence and the flag.
+	check("red.relaxed.gpu.global.add.u32 [flag], 1;", readers[0], "", true)
+	check("fence.acq_rel.gpu;\n st.global.u32 [data], 42;\n red.relaxed.gpu.global.add.u32 [flag], 1;", readers[0], "ld.global.u32 %r1, [data];\n st.global.u32 [%rd0], %r1;", true)
+	check("fence.acq_rel.gpu;\n red.relaxed.gpu.global.add.u32 [flag], 1;", "ld.relaxed.gpu.global.u32 %r2, [flag];\n"+spin, "", true)
+}
+
 func TestFences(t *testing.T) {
 	t.Parallel()
 	const variables = ".global .align 4 .u32 flag;\n.global .align 4 .u32 data;"

@@ -80,10 +80,12 @@ type launch struct {
 	grid            [3]int
 	threads         [3]int
 	cluster         [3]int
-	explicitCluster bool // the launch or the kernel specifies clusters
+	explicitCluster bool // the kernel specifies clusters, or they have several blocks
 	dynamic         int  // bytes of dynamic shared memory
 	params          []byte
 	communicates    bool // blocks may communicate, so they run interleaved
+	usesWgmma       bool // the module has warpgroup products
+	usesReserved    bool // the kernel reads the address of reserved shared memory
 
 	chip      mma.Chip
 	plans     map[int32]*matrixPlan // by the number of the operation
@@ -143,11 +145,14 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 	r := &launch{
 		program: p, memory: memory, code: c, options: o, grid: l.Grid, threads: l.Block, dynamic: l.DynamicShared, params: l.Params,
 		layout: layout, tails: map[*code]*tail{}, plans: map[int32]*matrixPlan{},
-		cluster: cluster, explicitCluster: l.Cluster != [3]int{} || f.ClusterBlocks[0] > 0,
+		cluster: cluster, explicitCluster: f.ExplicitCluster || f.ClusterBlocks[0] > 0,
 	}
+	r.explicitCluster = r.explicitCluster || r.clusterSize() > 1
 	r.communicates = r.clusterSize() > 1
 	for f := range reachable {
 		r.communicates = r.communicates || p.codes[f].communicates
+		r.usesReserved = r.usesReserved || p.codes[f].readsReserved()
+		r.usesWgmma = r.usesWgmma || len(p.codes[f].products) > 0
 	}
 	if r.chip, err = mma.ChipOf(p.arch); err != nil {
 		return nil, err

@@ -237,16 +237,27 @@ func runClusterArrive(w *warp, o *op, mask uint32) {
 	for m := mask; m != 0; m &= m - 1 {
 		w.clusterPhase[firstLane(m)] = c.phase + 1
 	}
-	if o.sync.release && w.block.launch.options.Checks {
-		now := w.block.newClock()
-		w.clocks.Publish(&now, mask, w.alive)
-		parity := c.phase & 1
-		c.published[parity] = c.published[parity].Join(now.Export(uint32(w.block.index)))
-		c.own[parity][w.block.rank].Join(&now)
+	if w.block.launch.options.Checks {
+		c.publish(w, mask, o.sync.release)
 	}
 	w.counters.Barriers++
 	w.block.changes++
 	c.completeIfReady()
+}
+
+// publish publishes what lanes have done to the threads that wait for the phase. A relaxed arrival
+// publishes what precedes the last fence.
+func (c *cluster) publish(w *warp, mask uint32, release bool) {
+	near, far := w.block.newClock(), w.block.newClock()
+	if release {
+		w.clocks.Publish(&far, mask, w.alive)
+	} else {
+		w.publishFenced(&near, &far, mask)
+	}
+	parity := c.phase & 1
+	c.published[parity] = c.published[parity].Join(far.Export(uint32(w.block.index)))
+	c.own[parity][w.block.rank].Join(&near)
+	c.own[parity][w.block.rank].Join(&far)
 }
 
 func runClusterWait(w *warp, o *op, mask uint32) {

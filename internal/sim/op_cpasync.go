@@ -173,7 +173,7 @@ func (w *warp) startCopy(o *op, lane int, to, from uint64, n int) {
 	w.checkAlignment(o, &a, to, lane, mem.Write)
 	w.counters.AsyncBytes += uint64(cp.size)
 	if w.block.launch.options.Checks {
-		if marks := s.Marks[p.offset : p.offset+cp.size]; !mem.IsPlain(marks) && !w.reportMarked(o, a, to, marks, lane, mem.Write) {
+		if marks := s.Marks[p.offset : p.offset+cp.size]; !mem.IsPlain(marks) && !w.reportMarked(o, a, w.block, to, marks, lane, mem.Write) {
 			return
 		}
 		me := w.observer(o, lane, order.Pending)
@@ -277,7 +277,7 @@ func runCopyArrive(w *warp, o *op, mask uint32) {
 	w.computeAddresses(o.sync.addr)
 	w.eachBarrier(o, mask, func(b *mbarrier, lanes uint32) {
 		epoch := w.clocks.Epoch()
-		w.publishTo(b, lanes)
+		w.publishTo(b, lanes, false)
 		for i := range w.copies.open {
 			if p := &w.copies.open[i]; lanes>>p.lane&1 != 0 && p.barrier == nil {
 				p.barrier = b

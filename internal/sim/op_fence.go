@@ -57,7 +57,9 @@ func (c *code) lowerProxyFence(in *ptx.Instruction, o *op) error {
 		o.run = runProxyFence
 	case "proxy.async.global":
 		o.run = func(w *warp, _ *op, _ uint32) { w.block.fenceGlobal() }
-	case "proxy.alias", "mbarrier_init.release.cluster":
+	case "mbarrier_init.release.cluster":
+		o.run = func(w *warp, _ *op, mask uint32) { w.inits.fence(mask) }
+	case "proxy.alias":
 	default:
 		if !strings.HasPrefix(words, "proxy.tensormap::generic.") {
 			return fmt.Errorf("unsupported form")

@@ -176,6 +176,20 @@ func (c *code) lowerPendingCount(in *ptx.Instruction, o *op) error {
 	return nil
 }
 
+// idle reports whether nothing has happened in the current phase.
+func (b *mbarrier) idle() bool {
+	return b.pending == b.expected && b.tx == 0 && b.pendingCopies == 0 && len(b.loads) == 0
+}
+
+// misuse is the severity of a use of the mbarrier's bytes that PTX does not define. To the chip an
+// mbarrier is 8 bytes of memory, which may be used for anything else between two phases.
+func (b *mbarrier) misuse() finding.Severity {
+	if b.idle() {
+		return finding.Strict
+	}
+	return finding.Error
+}
+
 // state returns the token that an arrival returns: the arrivals that are missing, and the phase.
 func (b *mbarrier) state() uint64 { return uint64(b.phase)<<32 | uint64(b.pending) }
 
@@ -259,13 +273,13 @@ func runMbarrierInit(w *warp, o *op, mask uint32) {
 			})
 		}
 		if old := w.block.mbarriers[uint32(address)]; old != nil {
-			w.reportPair(finding.BadBarrier, o, old.initialised, 1<<lane, func() string {
-				return fmt.Sprintf("initialises the mbarrier at address %#x, which is live already", address)
+			w.reportAs(old.misuse(), finding.BadBarrier, o, old.initialised, 1<<lane, func() string {
+				return fmt.Sprintf("initialises the mbarrier at address %#x, which is live already: no mbarrier.inval precedes it", address)
 			})
 		}
 		marks := s.Marks[offset : offset+8]
 		if bytes.IndexByte(marks, mem.Gap) >= 0 {
-			w.reportMarked(o, a, address, marks, lane, mem.Write)
+			w.reportMarked(o, a, w.block, address, marks, lane, mem.Write)
 			continue
 		}
 		b := &mbarrier{offset: offset, expected: arrivals, pending: arrivals, initialised: positionOf(w, o), owner: w.block, agentLane: uint8(len(w.block.mbarriers) % 32)}
@@ -273,11 +287,63 @@ func runMbarrierInit(w *warp, o *op, mask uint32) {
 		mem.Fill(marks, mem.Written)
 		binary.LittleEndian.PutUint64(w.value[:], b.state())
 		w.accessShared(o, a, address, lane, mem.Write)
+		w.stampInit(o, offset, lane)
 		mem.Fill(marks, mem.Barrier)
 		w.block.mbarriers[uint32(address)] = b
 		b.store(s)
 	}
 	w.block.changes++
+}
+
+// initializations are the mbarriers that a warp has initialised. They are accesses of an agent of
+// their own, whose lanes stand for warps. A fence.mbarrier_init publishes them with the next
+// relaxed arrival, and nothing else that the thread has done.
+type initializations struct {
+	count  uint32     // so far; the number of one is its epoch
+	last   [32]uint32 // of each lane
+	fenced [32]uint32 // of each lane before its last fence.mbarrier_init
+}
+
+func (i *initializations) fence(mask uint32) {
+	for m := mask; m != 0; m &= m - 1 {
+		lane := firstLane(m)
+		i.fenced[lane] = i.last[lane]
+	}
+}
+
+// stampInit makes the write of an initialisation one of the agent, which the lane knows of.
+func (w *warp) stampInit(o *op, offset, lane int) {
+	if !w.block.launch.options.Checks {
+		return
+	}
+	agent := w.block.initAgent()
+	w.inits.count++
+	w.inits.last[lane] = w.inits.count
+	w.block.shared.Shadow.Restamp(offset, 8, order.Access{
+		Epoch: w.inits.count, Op: o.number, Block: uint32(w.block.index), Warp: uint16(agent), Lane: uint8(w.index), Flags: order.Present,
+	})
+	known := w.block.newClock()
+	known.JoinLanes(agent, 1<<w.index, w.inits.count)
+	w.clocks.Learn(&known, 1<<lane, w.alive)
+}
+
+// publishFenced adds to clocks what precedes the fences of lanes, for a relaxed arrival: near for
+// threads of the block, far for other blocks.
+func (w *warp) publishFenced(near, far *order.Clock, lanes uint32) {
+	var h order.Handover
+	w.fences.HandOver(&w.clocks, &h, lanes)
+	if h.Near() != nil {
+		near.Join(h.Near())
+	}
+	if h.Far() != nil {
+		far.Join(h.Far())
+	}
+	for m := lanes; m != 0; m &= m - 1 {
+		if n := w.inits.fenced[firstLane(m)]; n > 0 {
+			near.JoinLanes(w.block.initAgent(), 1<<w.index, n)
+			far.JoinLanes(w.block.initAgent(), 1<<w.index, n)
+		}
+	}
 }
 
 func runMbarrierInval(w *warp, o *op, mask uint32) {
@@ -339,9 +405,7 @@ func runMbarrierArrive(w *warp, o *op, mask uint32) {
 	w.computeAddresses(o.sync.addr)
 	w.eachBarrier(o, mask, func(b *mbarrier, lanes uint32) {
 		phase := b.phase
-		if !op.relaxed {
-			w.publishTo(b, lanes)
-		}
+		w.publishTo(b, lanes, op.relaxed)
 		for m := lanes; m != 0; m &= m - 1 {
 			lane := firstLane(m)
 			n := uint32(1)
@@ -360,9 +424,7 @@ func runMbarrierArrive(w *warp, o *op, mask uint32) {
 				w.report(finding.BadBarrier, o, lanes, func() string {
 					return fmt.Sprintf("%d lanes arrive together and a phase completes between them: a waiting thread may continue too early or never", bits.OnesCount32(lanes))
 				})
-				if !op.relaxed {
-					b.clocks[phase&1].Join(&b.clocks[phase&1^1])
-				}
+				b.clocks[phase&1].Join(&b.clocks[phase&1^1])
 			}
 			w.arriveOn(o, b, n, lane)
 		}
@@ -370,18 +432,27 @@ func runMbarrierArrive(w *warp, o *op, mask uint32) {
 	w.block.changes++
 }
 
-// publishTo publishes what lanes have done to the threads that wait for the phase.
-func (w *warp) publishTo(b *mbarrier, lanes uint32) {
+// publishTo publishes what lanes have done to the threads that wait for the phase. A relaxed
+// arrival publishes what precedes the last fence.
+func (w *warp) publishTo(b *mbarrier, lanes uint32, relaxed bool) {
 	if !w.block.launch.options.Checks {
 		return
 	}
-	if b.owner == w.block {
+	if b.owner == w.block && !relaxed {
 		w.clocks.Publish(&b.clocks[b.phase&1], lanes, w.alive|w.clocks.EndedLanes())
 		return
 	}
-	now := w.block.newClock()
-	w.clocks.Publish(&now, lanes, w.alive|w.clocks.EndedLanes())
-	b.clocks[b.phase&1].Import(uint32(b.owner.index), now.Export(uint32(w.block.index)))
+	near, far := w.block.newClock(), w.block.newClock()
+	if relaxed {
+		w.publishFenced(&near, &far, lanes)
+	} else {
+		w.clocks.Publish(&far, lanes, w.alive|w.clocks.EndedLanes())
+	}
+	if b.owner == w.block {
+		b.clocks[b.phase&1].Join(&near)
+		return
+	}
+	b.clocks[b.phase&1].Import(uint32(b.owner.index), far.Export(uint32(w.block.index)))
 }
 
 // arriveOn counts arrivals.
@@ -432,7 +503,11 @@ func runMbarrierWait(w *warp, o *op, mask uint32) {
 		}
 		w.Preds[op.p.index] |= done[0] | done[1]
 		for parity, lanes := range done {
-			if lanes != 0 && !op.relaxed && w.block.launch.options.Checks {
+			switch {
+			case lanes == 0 || !w.block.launch.options.Checks:
+			case op.relaxed: // a fence after it acquires
+				w.fences.ObserveBlocks(b.clocks[parity].Export(uint32(b.owner.index)), lanes)
+			default:
 				w.clocks.Learn(&b.clocks[parity], lanes, w.alive)
 			}
 		}

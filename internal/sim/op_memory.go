@@ -29,7 +29,9 @@ type memOp struct {
 	ordered    bool // it specifies a memory order, at least .relaxed
 	blockScope bool // it is strong for threads of the block only
 	volatile   bool
+	stores     bool // it is st
 	onlyCopied bool // the loaded value is only copied
+	taints     bool // it is ld: the use of the loaded value decides whether unwritten bytes are a defect (taint.go)
 	readOnly   bool // ld.global.nc: the bytes do not change while the kernel runs
 	usesOld    bool // an atomic operation whose old value is used
 	expected   bool // a load of the value that a compare-and-swap expects
@@ -43,6 +45,7 @@ func (o *op) storesConstant() bool { return o.mem != nil && o.mem.constant }
 type element struct {
 	slot   slot
 	extend extension
+	unused bool // of a load: no instruction reads the register
 }
 
 // cacheHints are modifiers that change only where data is cached.
@@ -137,6 +140,8 @@ func (c *code) lowerAccess(in *ptx.Instruction, o *op) error {
 	if err := c.lowerElements(m, value, mods.typed, mods.vector, in.Opcode == "st"); err != nil {
 		return err
 	}
+	m.stores = in.Opcode == "st"
+	m.taints = in.Opcode != "st"
 	m.onlyCopied = in.Opcode != "st" && (m.space == ptx.Generic || m.space == ptx.Local) && c.isOnlyCopied(value, m.space)
 	m.expected = in.Opcode != "st" && !m.strong && (m.space == ptx.Global || m.space == ptx.Shared || m.space == ptx.Generic) && c.isExpected(&value)
 	m.constant = in.Opcode == "st" && len(in.Operands) == 2 && c.isConstant(&value)
@@ -214,7 +219,7 @@ func (c *code) lowerElements(m *memOp, value ptx.Operand, t ptx.Type, vector int
 		return fmt.Errorf("it accesses bytes outside of the parameter %s", m.param.Name)
 	}
 	for _, p := range parts {
-		var e element
+		e := element{unused: !store && !c.isRead(&p)}
 		switch {
 		case p.Kind == ptx.SinkOperand && !store:
 		case p.Kind == ptx.RegOperand:

@@ -20,14 +20,23 @@ type warpgroup struct {
 	steps []groupStep
 	base  int // number of steps before these, which all warps have executed
 
+	ended endedRead // the last B whose reads have ended
+
 	diverged bool // the warps do different things, which has been reported; they are not compared any more
+}
+
+// endedRead is a B that a product has read.
+type endedRead struct {
+	step int
+	b    *tile
 }
 
 // groupStep is an instruction that all warps of a warpgroup must execute alike.
 type groupStep struct {
-	op   *op
-	a, b mma.Descriptor
-	add  bool
+	op        *op
+	a, b      mma.Descriptor
+	add       bool
+	registers int // of setmaxnreg
 }
 
 func (w *warp) warpgroup() *warpgroup { return &w.block.warpgroups[w.index/groupWarps] }
@@ -90,6 +99,9 @@ func (w *warp) reportDivergence(o *op, other position, why string) {
 
 func (w *warp) compareStep(o *op, s, first groupStep) {
 	switch {
+	case s.registers > 0 && s.registers == first.registers:
+		// Compilers give each branch of a warp-specialised kernel its own setmaxnreg. The chip
+		// compares the counts, not the places in the code.
 	case s.op != first.op:
 		w.reportDivergence(o, positionOf(w, first.op), "another warp executes a different one")
 	case s != first && !w.warpgroup().diverged:
@@ -193,7 +205,7 @@ func (c *code) lowerMaxRegisters(in *ptx.Instruction, o *op) error {
 		if !w.gatherForWarpgroup(o, mask) || !w.setRegisters(o, n) {
 			return
 		}
-		w.takeStep(o, groupStep{op: o})
+		w.takeStep(o, groupStep{op: o, registers: n})
 	}
 	return nil
 }

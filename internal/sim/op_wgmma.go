@@ -14,11 +14,13 @@ import (
 
 // Matrix products of a warpgroup.
 //
-// Each of the four warps computes a quarter of the rows. It does so when a wait delivers the
-// result, at the last moment that is allowed. Until then the registers of the result are poisoned.
-// The operands are read from shared memory and registers at that moment too. A kernel that does not
-// wait, or that changes an operand too early, therefore gets a different result besides a finding.
-// That the four warps execute the same instructions is checked step by step (op_warpgroup.go).
+// Each of the four warps has a quarter of the rows. The product of all four is computed when the
+// first of them waits for it, at the last moment that is allowed: on an H200 the four warps start
+// together, and the operands may be overwritten as soon as one warp has waited. The operands are
+// read from shared memory and registers at that moment. A warp gets its quarter when it waits
+// itself; until then the registers of the result are poisoned. A kernel that does not wait, or that
+// changes an operand too early, therefore gets a different result besides a finding. That the four
+// warps execute the same instructions is checked step by step (op_warpgroup.go).
 
 // productOp is wgmma.mma_async.
 type productOp struct {
@@ -48,16 +50,21 @@ func (r *asyncRegister) busy() bool { return r.writes+r.reads > 0 }
 type pendingProduct struct {
 	op    *op
 	frame *frame
-	group int    // of the warp's groups
-	step  int    // of the warpgroup's steps
-	epoch uint32 // of its reads
+	group int // of the warp's groups
+	step  int // of the warpgroup's steps
 	descA mma.Descriptor
 	descB mma.Descriptor
 	add   bool
 	a     sharedMatrix // the warp's rows of A; empty where A is in registers
 	b     *tile
 	c     []uint32 // what the product is added to; the previous product sets it if that is in flight
+
+	computed bool
+	d        []uint32 // the result until the warp waits for it; nil where the next product has taken it
 }
+
+// epoch returns the epoch of the product's reads.
+func (p *pendingProduct) epoch() uint32 { return uint32(p.step) + 1 }
 
 // productQueue is the products that a warp has started.
 type productQueue struct {
@@ -343,6 +350,9 @@ func runWgmmaWait(w *warp, o *op, mask uint32) {
 		return
 	}
 	q.waiting, q.fencedSinceWait = false, false
+	if ready > 0 {
+		w.computeProducts(q.open[ready-1].step)
+	}
 	w.deliverProducts(ready)
 }
 
@@ -353,7 +363,7 @@ func runWgmma(w *warp, o *op, mask uint32) {
 	}
 	g := o.wgmma.product
 	p := w.wgmma.newProduct()
-	p.op, p.frame, p.group, p.epoch, p.add = o, w.frame, w.wgmma.groups, w.clocks.Epoch(), g.add
+	p.op, p.frame, p.group, p.add = o, w.frame, w.wgmma.groups, g.add
 	if g.scale.file == filePred {
 		p.add = w.uniformScale(o)
 	}
@@ -397,7 +407,8 @@ func (w *warp) checkRegisters(o *op) {
 	g, state := o.wgmma.product, w.frame.products
 	touched := func(s slot) bool { return state[s.index].touched }
 	if !w.wgmma.fenced || slices.ContainsFunc(g.d, touched) || slices.ContainsFunc(g.a, touched) {
-		w.report(finding.MissingFence, o, w.lanes, func() string {
+		// ptxas injects the fence (its note C7519), so the machine code is the same.
+		w.reportStrict(finding.MissingFence, o, position{}, w.lanes, func() string {
 			return "uses registers that other instructions have used, or is the first product, with no wgmma.fence before it"
 		})
 		w.fenceRegisters() // one report is enough
@@ -426,7 +437,9 @@ func (w *warp) lastInto(d []slot) *pendingProduct {
 // reserveRegisters marks the registers of a product as in use, and poisons its accumulator.
 func (w *warp) reserveRegisters(p *pendingProduct) {
 	g, f := p.op.wgmma.product, w.block.launch.plans[p.op.number].d
-	if w.lastInto(g.d) == nil {
+	if last := w.lastInto(g.d); last != nil {
+		p.c, last.d = last.d, nil // nil where the last product is not computed yet
+	} else {
 		registers := w.registersOf(p.frame, g.d)
 		if p.add {
 			p.c = w.wgmma.newAccumulators(f.Words())
@@ -471,7 +484,26 @@ func (w *warp) deliverProducts(n int) {
 	}
 }
 
-func (w *warp) deliverProduct(p *pendingProduct) {
+// computeProducts computes the products of all warps of the warpgroup up to a step. Warps that have
+// diverged compute their own.
+func (w *warp) computeProducts(step int) {
+	if w.warpgroup().diverged {
+		return
+	}
+	for _, other := range w.siblings() {
+		for i, p := range other.wgmma.open {
+			if p.step > step {
+				break
+			}
+			if !p.computed {
+				other.computeProduct(p, other.wgmma.open[i+1:])
+			}
+		}
+	}
+}
+
+// computeProduct computes a product and ends its reads. later are the products in flight after it.
+func (w *warp) computeProduct(p *pendingProduct, later []*pendingProduct) {
 	g, plan := p.op.wgmma.product, w.block.launch.plans[p.op.number]
 	a := resized(&w.mats.a, plan.a.Words())
 	if g.a != nil {
@@ -488,22 +520,38 @@ func (w *warp) deliverProduct(p *pendingProduct) {
 		c = nil
 	}
 	plan.product.MultiplyPrepared(&w.mats.scratch, d, a, &p.b.ready, c)
+	w.endReads(p)
+	p.computed = true
+	// If a later product adds to this one, the registers stay poisoned.
+	for _, next := range later {
+		if next.frame == p.frame && slices.Equal(next.op.wgmma.product.d, g.d) {
+			next.c = d
+			return
+		}
+	}
+	p.d = d
+}
+
+// deliverProduct gives the warp the result of a product that is no longer in flight.
+func (w *warp) deliverProduct(p *pendingProduct) {
+	if !p.computed {
+		w.computeProduct(p, w.wgmma.open)
+	}
+	g := p.op.wgmma.product
 	for _, s := range g.d {
 		p.frame.products[s.index].writes--
 	}
 	for _, s := range g.a {
 		p.frame.products[s.index].reads--
 	}
-	w.endReads(p)
-	// If a later product adds to this one, the registers stay poisoned.
-	for _, next := range w.wgmma.open {
-		if next.frame == p.frame && slices.Equal(next.op.wgmma.product.d, g.d) {
-			next.c = d
-			return
-		}
+	if w.block.launch.options.Checks {
+		w.clocks.LearnEpoch(w.readAgent(), p.epoch())
 	}
-	mma.Scatter(plan.d, w.registersOf(p.frame, g.d), d)
-	w.wgmma.accumulators = append(w.wgmma.accumulators, d)
+	if p.d != nil {
+		mma.Scatter(w.block.launch.plans[p.op.number].d, w.registersOf(p.frame, g.d), p.d)
+		w.wgmma.accumulators = append(w.wgmma.accumulators, p.d)
+		p.d = nil
+	}
 }
 
 // quarterRows is the number of rows of A and D that a warp computes.

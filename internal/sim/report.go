@@ -75,22 +75,35 @@ func sourceLine(m *ptx.Module, l *ptx.Location) string {
 	return text
 }
 
-// report adds a finding about an instruction.
+// report adds an error about an instruction.
 func (w *warp) report(kind finding.Kind, o *op, lanes uint32, detail func() string) {
 	w.reportPair(kind, o, position{}, lanes, detail)
 }
 
-// reportPair adds a finding about two instructions.
+// reportPair adds an error about two instructions.
 func (w *warp) reportPair(kind finding.Kind, o *op, other position, lanes uint32, detail func() string) {
+	w.reportAs(finding.Error, kind, o, other, lanes, detail)
+}
+
+// reportStrict adds a finding about something that PTX does not define and that works on hardware.
+func (w *warp) reportStrict(kind finding.Kind, o *op, other position, lanes uint32, detail func() string) {
+	w.reportAs(finding.Strict, kind, o, other, lanes, detail)
+}
+
+func (w *warp) reportAs(severity finding.Severity, kind finding.Kind, o *op, other position, lanes uint32, detail func() string) {
 	if !w.block.launch.options.Checks {
 		return
 	}
-	w.block.report(kind, positionOf(w, o), other, func() string { return w.threads(lanes) + ": " + detail() })
+	w.block.reportAs(severity, kind, positionOf(w, o), other, func() string { return w.threads(lanes) + ": " + detail() })
 }
 
-// report adds a finding of the block.
+// report adds an error of the block.
 func (b *block) report(kind finding.Kind, where, other position, detail func() string) {
-	b.launch.findings.Add(kind, where.line(), other.line(), b.index, func(f *finding.Finding) {
+	b.reportAs(finding.Error, kind, where, other, detail)
+}
+
+func (b *block) reportAs(severity finding.Severity, kind finding.Kind, where, other position, detail func() string) {
+	b.launch.findings.Add(kind, severity, where.line(), other.line(), b.index, func(f *finding.Finding) {
 		f.Where, f.Detail = where.place(), detail()
 		if other.code != nil {
 			place := other.place()

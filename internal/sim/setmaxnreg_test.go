@@ -44,6 +44,20 @@ func TestSetmaxnreg(t *testing.T) {
 	check(".maxntid 256, 1, 1", "", take216, false) // the number of registers is unknown
 }
 
+// TestSetmaxnregPlaces has the warps of a warpgroup execute setmaxnreg at different places of the
+// code. The counts must agree.
+func TestSetmaxnregPlaces(t *testing.T) {
+	t.Parallel()
+	body := func(one, other string) string {
+		return "setp.lt.u32 %p1, %r0, 32;\n @%p1 bra FIRST;\n" + one + "bra.uni END;\nFIRST:\n" + other + "END:\n"
+	}
+	const dec40, dec48 = "setmaxnreg.dec.sync.aligned.u32 40;\n", "setmaxnreg.dec.sync.aligned.u32 48;\n"
+	defect{
+		name: "different counts", kind: finding.DivergentBarrier, setup: setup{threads: 128, arch: "sm_90a"},
+		wrong: body(dec40, dec48), right: body(dec40, dec40), at: "*", with: "*", contains: []string{"another warp executes a different one"},
+	}.check(t)
+}
+
 func TestRegistersAtLaunch(t *testing.T) {
 	for _, c := range []struct {
 		f    ptx.Function

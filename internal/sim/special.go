@@ -57,6 +57,14 @@ func (w *warp) fillSpecials(f *frame) {
 	}
 }
 
+// sharedBytes returns the static and dynamic shared memory of a block.
+func (r *launch) sharedBytes() int {
+	if r.dynamic == 0 {
+		return r.layout.Bytes
+	}
+	return mem.AlignUp(r.layout.Bytes, r.layout.DynamicAlign) + r.dynamic
+}
+
 // multiprocessors is the number of multiprocessors of an H100 or H200.
 const multiprocessors = 132
 
@@ -102,14 +110,18 @@ func (w *warp) special(name string, lane int) uint32 {
 		return uint32(r.workspace >> 32)
 	case "envreg2":
 		return uint32(r.workspace)
-	case "reserved_smem_offset_end", "reserved_smem_offset_cap":
+	case "reserved_smem_offset_end":
+		return reservedEnd
+	case "reserved_smem_offset_cap":
 		return reservedShared
 	case "dynamic_smem_size":
 		return uint32(r.dynamic)
-	case "total_smem_size", "aggr_smem_size":
-		return uint32(mem.AlignUp(r.layout.Bytes, r.layout.DynamicAlign) + r.dynamic + reservedShared)
+	case "total_smem_size": // in units of allocation, without what the system reserves
+		return uint32(mem.AlignUp(r.sharedBytes(), 128))
+	case "aggr_smem_size":
+		return uint32(r.sharedBytes() + reservedShared)
 	}
-	return 0 // gridid
+	return 0 // gridid, and the offsets of reserved shared memory, which begins at address 0
 }
 
 // clusterSpecial returns the value of a special register about the block's place among clusters.

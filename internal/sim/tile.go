@@ -153,6 +153,17 @@ func (p *pendingProduct) operands() [2]*sharedMatrix {
 	return [2]*sharedMatrix{&p.a, &p.b.sharedMatrix}
 }
 
+// The reads of a product are accesses of the warpgroup, not of its warps. On an H200 the four warps
+// start together, and the wait of one warp means that the reads of all four are over. The epoch of
+// a read is the warpgroup's step.
+
+// readStamp returns the access as which the reads of a product are remembered.
+func (w *warp) readStamp(p *pendingProduct) order.Access {
+	return order.Access{
+		Epoch: p.epoch(), Op: p.op.number, Block: uint32(w.block.index), Warp: uint16(w.readAgent()), Lane: allLanes, Flags: order.WarpRead | order.Present,
+	}
+}
+
 // beginReads checks what a product reads from shared memory. Until a wait for the product, no
 // thread may write there.
 func (w *warp) beginReads(p *pendingProduct) {
@@ -160,36 +171,40 @@ func (w *warp) beginReads(p *pendingProduct) {
 		return
 	}
 	s := &w.block.shared
-	me := w.observer(p.op, allLanes, order.WarpRead)
+	me, stamp := w.observer(p.op, allLanes, order.WarpRead), w.readStamp(p)
 	var ordered order.Access
 	for _, m := range p.operands() {
 		whole := m.within(s) && s.First%order.Granule == 0
 		for _, address := range m.runs {
 			if whole {
 				at := uint64(address) - s.First
-				if mem.AllWritten16(s.Marks[at:at+runBytes]) && s.Shadow.ReadGranule(int(at)/order.Granule, &me, &ordered) {
+				if mem.AllWritten16(s.Marks[at:at+runBytes]) && s.Shadow.ReadGranule(int(at)/order.Granule, &me, &stamp, &ordered) {
 					continue
 				}
 			}
-			w.readAsync(p.op, uint64(address), runBytes)
+			w.readAsync(p.op, uint64(address), runBytes, stamp)
 		}
 	}
-	w.clocks.AdvanceEpoch() // the reads of the next product differ by their epoch
+	w.clocks.LearnEpoch(w.readAgent()+1, p.epoch())
 }
 
-// endReads turns the pending reads of a product into reads that its warp makes now.
+// endReads ends the pending reads of a product. B is the same for all warps of the warpgroup, so
+// its reads end once.
 func (w *warp) endReads(p *pendingProduct) {
 	if !w.block.launch.options.Checks {
 		return
 	}
-	s := &w.block.shared
-	me := w.observer(p.op, allLanes, 0).Access
-	me.Epoch = p.epoch
-	for _, m := range p.operands() {
+	s, g, stamp := &w.block.shared, w.warpgroup(), w.readStamp(p)
+	settle := func(m *sharedMatrix) {
 		for _, address := range m.runs {
 			if s.Holds(uint64(address), runBytes) {
-				s.Shadow.SettleReads(int(uint64(address)-s.First), runBytes, &me, w.clocks.Epoch())
+				s.Shadow.SettleReads(int(uint64(address)-s.First), runBytes, &stamp)
 			}
 		}
+	}
+	settle(&p.a)
+	if g.ended != (endedRead{p.step, p.b}) {
+		g.ended = endedRead{p.step, p.b}
+		settle(&p.b.sharedMatrix)
 	}
 }

@@ -37,6 +37,7 @@ type warp struct {
 	laneOps []lanes.Op
 	lanes.Registers
 	carry uint32
+	taint *taint // of the frame; nil where no register is tainted
 
 	groups []*laneGroup // all groups except the running one
 	halted bool         // the running group cannot continue now
@@ -48,6 +49,7 @@ type warp struct {
 	copies       copyQueue
 	wgmma        productQueue
 	bulk         bulkQueue
+	inits        initializations
 	registers    int        // per thread, for setmaxnreg; 0 where unknown
 	clusterPhase [32]uint64 // phase of the cluster barrier that each lane has arrived in, plus 1; 0 for none
 
@@ -125,6 +127,7 @@ type frame struct {
 	back   int32 // instruction to return to
 	call   *controlOp
 
+	taint    *taint          // registers with uninitialised values; nil for none so far
 	products []asyncRegister // state of the 32-bit registers; nil where no wgmma.mma_async uses any
 }
 
@@ -189,7 +192,7 @@ func (w *warp) load(g *laneGroup) {
 
 // enter makes a frame the running one.
 func (w *warp) enter(f *frame) {
-	w.frame, w.ops, w.laneOps, w.Registers = f, f.code.ops, f.code.laneOps, f.Registers
+	w.frame, w.ops, w.laneOps, w.Registers, w.taint = f, f.code.ops, f.code.laneOps, f.Registers, f.liveTaint()
 }
 
 func (w *warp) setReconvPC() {
@@ -248,7 +251,7 @@ func (w *warp) runGroup(slice int) int {
 			continue
 		}
 		o := &w.ops[w.pc]
-		if o.runLength > 0 && w.lanes == everyLane {
+		if o.runLength > 0 && w.lanes == everyLane && w.taint == nil {
 			n := min(int(o.runLength), left)
 			w.runLaneOps(o, n)
 			left -= n
@@ -264,6 +267,9 @@ func (w *warp) runGroup(slice int) int {
 			mask &= p
 		}
 		left--
+		if w.taint != nil {
+			w.passTaint(o, mask)
+		}
 		if mask == 0 {
 			continue
 		}

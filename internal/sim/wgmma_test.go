@@ -193,8 +193,10 @@ func TestWgmmaDefects(t *testing.T) {
 		productReady+groupFence+productA+groupCommit+groupWait+"mov.u32 %r21, 7;\n", "mov.u32 %r21, 7", strings.TrimSuffix(productA, ";\n"))
 	store := "st.shared.v4.u32 [%r11], {%r12,%r12,%r12,%r12};\n"
 	check("an operand in shared memory", finding.MissingWait, begun+"bar.sync 0;\n"+store+"bar.sync 0;\n"+groupWait, begun+groupWait+
-		"bar.sync 0;\n"+store, "*", "", "an operand of an asynchronous product that warp ", "started and no thread has waited for")
-	check("an operand that another warp reads", finding.Race, begun+groupWait+store, begun+groupWait+"bar.sync 0;\n"+store, "*", "")
+		"bar.sync 0;\n"+store, "*", "", "an operand of an asynchronous product that warpgroup 0 ", "started and no thread has waited for")
+	// The wait of one warp ends the reads of all four. It does not say that another warp has waited.
+	check("an operand that is stored twice", finding.Race, begun+groupWait+store+"st.shared.v4.u32 [%r10+2048], {%r0,%r0,%r0,%r0};\n",
+		begun+groupWait+store, "*", "*")
 	check("a thread that ends", finding.MissingWait, begun, begun+groupWait, productText, "", "ends while")
 	chained := "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%f4, %f5, %f6, %f7}, {%f0, %f1, %f2, %f3}, %rd11, 0, 1, 1"
 	check("a result as an operand", finding.MissingWait, begun+chained+";\n"+groupCommit+groupWait, begun+groupWait+chained+";\n"+

@@ -11,6 +11,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/ptx"
 	"attune/internal/sim"
+	"attune/internal/sim/finding"
 	"attune/internal/sim/mem"
 	"attune/internal/sim/mma"
 )
@@ -19,6 +20,7 @@ import (
 type Options struct {
 	Schedules int // at least 1
 	Checks    bool
+	Strict    bool // strict findings are findings; otherwise they are notes
 	Tensor    mma.Mode
 	Limit     time.Duration // of one job; 0 for none
 	Printf    func(string)
@@ -78,10 +80,15 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 			return nil, err
 		}
 		for _, f := range findings {
-			if !reported[f.key] {
-				reported[f.key] = true
+			switch {
+			case reported[f.key]:
+				continue
+			case f.note:
+				outcome.Notes = append(outcome.Notes, f.Finding)
+			default:
 				outcome.Findings = append(outcome.Findings, f.Finding)
 			}
+			reported[f.key] = true
 		}
 		if seed == 0 {
 			outcome.Outputs, outcome.Counters = outputs, counters
@@ -120,7 +127,8 @@ func (d *Device) load(image []byte) (*sim.Program, error) {
 // differ between schedules.
 type keyedFinding struct {
 	device.Finding
-	key string
+	key  string
+	note bool
 }
 
 // launch runs a job once, on fresh memory.
@@ -144,11 +152,14 @@ func (d *Device) launch(ctx context.Context, program *sim.Program, job device.Jo
 	}
 	var findings []keyedFinding
 	for _, f := range result.Findings {
-		findings = append(findings, keyedFinding{device.Finding{Kind: string(f.Kind), Text: f.String()}, f.Key()})
+		findings = append(findings, keyedFinding{
+			Finding: device.Finding{Kind: string(f.Kind), Text: f.String()},
+			key:     f.Key() + string(f.Severity), note: f.Severity == finding.Strict && !d.options.Strict,
+		})
 	}
 	outputs, more, err := collect(memory, job, buffers, d.options.Checks)
 	for _, f := range more {
-		findings = append(findings, keyedFinding{f, f.Kind + f.Text})
+		findings = append(findings, keyedFinding{Finding: f, key: f.Kind + f.Text})
 	}
 	return outputs, findings, named(&result.Counters), err
 }

@@ -139,6 +139,24 @@ END:`)), "add.u32 %r3, %r3, %r3;", "atom.shared.add.u32 %r3, [s], 1;", 1)), thre
 	}
 }
 
+// TestNotes checks that a strict finding is a note, and a finding with the option Strict. A load of
+// unwritten memory that no instruction uses is one.
+func TestNotes(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		outcome, err := sim.Open(sim.Options{Checks: true, Strict: strict, Schedules: 3}).Run(t.Context(), newJob(kernel("\tld.shared.u32 %r4, [s];"), threads))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, none := outcome.Notes, outcome.Findings
+		if strict {
+			list, none = none, list
+		}
+		if len(none) > 0 || len(list) != 1 || list[0].Kind != "uninitialized" || !strings.Contains(list[0].Text, "no instruction uses the value") {
+			t.Errorf("strict %v: findings %v, notes %v", strict, outcome.Findings, outcome.Notes)
+		}
+	}
+}
+
 // TestUnsupported tests PTX that the simulator does not support. It is not a fault of the kernel.
 func TestUnsupported(t *testing.T) {
 	check := func(name string, image []byte, want ...string) {

@@ -26,6 +26,15 @@ func Kinds() []Kind {
 	}
 }
 
+// Severity says whether a finding matters on a chip.
+type Severity string
+
+// The severities.
+const (
+	Error  Severity = "error"  // the kernel is wrong on hardware, or may be
+	Strict Severity = "strict" // PTX does not define it, but it works on hardware
+)
+
 // Place is an instruction in PTX and in the source that it was compiled from.
 type Place struct {
 	PTXLine int    `json:"ptx_line"`
@@ -46,11 +55,12 @@ func (p Place) String() string {
 
 // Finding is one defect. It is reported once for each pair of places, with a count.
 type Finding struct {
-	Kind   Kind   `json:"kind"`
-	Where  Place  `json:"where"`
-	Other  *Place `json:"other,omitempty"` // the access that it conflicts with
-	Count  int    `json:"count"`
-	Detail string `json:"detail"` // of the first occurrence: threads, address, and what is missing
+	Kind     Kind     `json:"kind"`
+	Severity Severity `json:"severity"`
+	Where    Place    `json:"where"`
+	Other    *Place   `json:"other,omitempty"` // the access that it conflicts with
+	Count    int      `json:"count"`
+	Detail   string   `json:"detail"` // of the first occurrence: threads, address, and what is missing
 }
 
 // String returns the finding in one line.

@@ -18,23 +18,33 @@ func TestKinds(t *testing.T) {
 // that of the lowest block.
 func TestSet(t *testing.T) {
 	var s Set
-	add := func(kind Kind, line, other int, block uint64, detail string) {
-		s.Add(kind, line, other, block, func(f *Finding) {
+	with := func(severity Severity, kind Kind, line, other int, block uint64, detail string) {
+		s.Add(kind, severity, line, other, block, func(f *Finding) {
 			f.Where, f.Detail = Place{PTXLine: line}, detail
 			if other > 0 {
 				f.Other = &Place{PTXLine: other}
 			}
 		})
 	}
+	add := func(kind Kind, line, other int, block uint64, detail string) {
+		with(Error, kind, line, other, block, detail)
+	}
 	add(Race, 7, 5, 3, "block 3")
 	add(Race, 5, 7, 2, "block 2")
 	add(Race, 7, 5, 4, "block 4")
 	add(Misaligned, 5, 0, 1, "other")
 	add(Deadlock, 5, 0, 1, "other")
+	// An error at the same place decides.
+	with(Strict, BadBarrier, 8, 0, 1, "strict")
+	with(Strict, BadBarrier, 9, 0, 1, "strict")
+	with(Error, BadBarrier, 9, 0, 2, "error")
+	with(Strict, BadBarrier, 9, 0, 3, "strict")
 	want := []Finding{
-		{Kind: Deadlock, Where: Place{PTXLine: 5}, Count: 1, Detail: "other"},
-		{Kind: Misaligned, Where: Place{PTXLine: 5}, Count: 1, Detail: "other"},
-		{Kind: Race, Where: Place{PTXLine: 5}, Other: &Place{PTXLine: 7}, Count: 3, Detail: "block 2"},
+		{Kind: Deadlock, Severity: Error, Where: Place{PTXLine: 5}, Count: 1, Detail: "other"},
+		{Kind: Misaligned, Severity: Error, Where: Place{PTXLine: 5}, Count: 1, Detail: "other"},
+		{Kind: Race, Severity: Error, Where: Place{PTXLine: 5}, Other: &Place{PTXLine: 7}, Count: 3, Detail: "block 2"},
+		{Kind: BadBarrier, Severity: Strict, Where: Place{PTXLine: 8}, Count: 1, Detail: "strict"},
+		{Kind: BadBarrier, Severity: Error, Where: Place{PTXLine: 9}, Count: 3, Detail: "error"},
 	}
 	got := s.List()
 	if d := cmp.Diff(want, got); d != "" {

@@ -26,8 +26,9 @@ type entry struct {
 
 // Add counts a finding at a pair of source lines. Lines are numbers that identify a line of the
 // program; 0 stands for no line. describe fills in the places and the detail. Those of the lowest
-// block are kept, so that the text does not depend on the order in which blocks ran.
-func (s *Set) Add(kind Kind, line, other int, block uint64, describe func(*Finding)) {
+// block are kept, so that the text does not depend on the order in which blocks ran. The finding is
+// an error if any of its occurrences is.
+func (s *Set) Add(kind Kind, severity Severity, line, other int, block uint64, describe func(*Finding)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.seen == nil {
@@ -36,11 +37,15 @@ func (s *Set) Add(kind Kind, line, other int, block uint64, describe func(*Findi
 	k := key{kind, min(line, other), max(line, other)}
 	e := s.seen[k]
 	if e == nil {
-		e = &entry{Finding: Finding{Kind: kind}, block: ^uint64(0)}
+		e = &entry{Finding: Finding{Kind: kind, Severity: severity}, block: ^uint64(0)}
 		s.seen[k] = e
 	}
 	e.Count++
-	if block < e.block {
+	raised := severity == Error && e.Severity == Strict
+	if raised {
+		e.Severity = Error
+	}
+	if block < e.block || raised {
 		e.block = block
 		e.Other = nil
 		describe(&e.Finding)
@@ -56,7 +61,7 @@ func (s *Set) List() []Finding {
 		all = append(all, e.Finding)
 	}
 	otherLine := func(f *Finding) int {
-		if f.Other == nil {
+		if f.Other == nil || f.Kind == Uninitialized { // the use follows the load, where the defect is
 			return 0
 		}
 		return f.Other.PTXLine

@@ -25,7 +25,9 @@ const (
 	Async            // of a tensor core or a bulk copy: made through the async proxy
 )
 
-// WarpRead are the flags of a read that a warp begins through the async proxy.
+// WarpRead are the flags of a read that a warpgroup begins through the async proxy. Two agents of
+// the warpgroup stand for such reads. Threads that have waited for a read know of the first, and
+// threads that have started it know of the second, which follows the first.
 const WarpRead = WarpWide | Pending | Async
 
 // Lanes returns the lanes that may have made an access.
@@ -34,15 +36,6 @@ func (a *Access) Lanes() uint32 {
 		return 1 << a.Lane
 	}
 	return ^uint32(0)
-}
-
-// within reports whether an access of some lanes is within what is known of their warp. A wait for
-// a tensor core is executed by all lanes of the warp, so one lane can publish its reads for all.
-func (a *Access) within(c *component, lanes uint32) bool {
-	if a.Flags&(WarpWide|Async) == WarpWide|Async && c.coversAny(a.Epoch) {
-		return true
-	}
-	return c.covers(lanes, a.Epoch)
 }
 
 func sameWarp(a, b *Access) bool { return a.Warp == b.Warp && a.Block == b.Block }
@@ -86,9 +79,12 @@ func (o *Observer) After(earlier *Access, lanes uint32) bool {
 	if earlier.Flags&Pending != 0 {
 		return false
 	}
+	if earlier.Flags&Strong != 0 && o.knowsStrong(earlier, lanes) {
+		return true
+	}
 	if earlier.Block != o.Block {
 		warps := o.clock.blocks[earlier.Block]
-		return warps != nil && earlier.within(&warps[earlier.Warp], lanes)
+		return warps != nil && warps[earlier.Warp].covers(lanes, earlier.Epoch)
 	}
 	if earlier.Warp == o.Warp {
 		if earlier.Flags&WarpWide != 0 {
@@ -100,13 +96,26 @@ func (o *Observer) After(earlier *Access, lanes uint32) bool {
 			lanes = 0
 		}
 	}
-	return lanes == 0 || earlier.within(&o.clock.warps[earlier.Warp], lanes)
+	return lanes == 0 || o.clock.warps[earlier.Warp].covers(lanes, earlier.Epoch)
 }
 
-// KnowsStart reports whether the start of an asynchronous copy happens before the observer.
+// knowsStrong reports whether the observer has acquired what a strong write of some lanes published.
+func (o *Observer) knowsStrong(earlier *Access, lanes uint32) bool {
+	strong := o.clock.strong
+	if earlier.Block != o.Block {
+		strong = o.clock.blocks[strongKey(earlier.Block)]
+	}
+	return len(strong) > 0 && earlier.Flags&wrote != 0 && strong[earlier.Warp].covers(lanes, earlier.Epoch)
+}
+
+// KnowsStart reports whether the start of an asynchronous copy or product happens before the
+// observer.
 func (o *Observer) KnowsStart(copied *Access) bool {
 	start := *copied
 	start.Flags &^= Pending
+	if start.Flags&WarpRead&^Pending == WarpRead&^Pending {
+		start.Warp++
+	}
 	return o.After(&start, start.Lanes())
 }
 

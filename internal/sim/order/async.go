@@ -57,6 +57,11 @@ func (s *Shadow) SettleAsync(offset, size int, stamp Access, epoch uint32) {
 	})
 }
 
+// Restamp makes the last write to a range one of another agent.
+func (s *Shadow) Restamp(offset, size int, stamp Access) {
+	s.each(offset, size, func(c *cell) { c.write = stamp })
+}
+
 // SettleWrite turns the pending write of a cp.async into a write that its thread makes now.
 func (s *Shadow) SettleWrite(offset, size int, o *Observer) {
 	s.each(offset, size, func(c *cell) {
@@ -66,38 +71,37 @@ func (s *Shadow) SettleWrite(offset, size int, o *Observer) {
 	})
 }
 
-// SettleReads turns the pending reads that a warp began in the epoch of a into reads of another
-// epoch.
-func (s *Shadow) SettleReads(offset, size int, a *Access, epoch uint32) {
+// SettleReads ends the pending reads of a product that were recorded under a stamp.
+func (s *Shadow) SettleReads(offset, size int, stamp *Access) {
 	if c := &s.cells[offset/Granule*granuleCells]; offset%Granule == 0 && size == Granule && !c.apart {
-		s.settleReads(c, a, epoch)
+		s.settleReads(c, stamp)
 		return
 	}
-	s.each(offset, size, func(c *cell) { s.settleReads(c, a, epoch) })
+	s.each(offset, size, func(c *cell) { s.settleReads(c, stamp) })
 }
 
-func (s *Shadow) settleReads(c *cell, a *Access, epoch uint32) {
+func (s *Shadow) settleReads(c *cell, stamp *Access) {
 	if c.many == 0 {
-		c.since.settleRead(a, epoch)
+		c.since.settleRead(stamp)
 		return
 	}
 	list := s.uses[c.many-1]
 	for i := range list {
-		list[i].settleRead(a, epoch)
+		list[i].settleRead(stamp)
 	}
 }
 
-func (u *use) settleRead(a *Access, epoch uint32) {
-	if u.Flags&Pending != 0 && u.Flags&wrote == 0 && u.Epoch == a.Epoch && sameWarp(&u.Access, a) {
+func (u *use) settleRead(stamp *Access) {
+	if u.Flags&Pending != 0 && u.Flags&wrote == 0 && u.Epoch == stamp.Epoch && sameWarp(&u.Access, stamp) {
 		u.Flags &^= Pending
-		u.Epoch = epoch
 	}
 }
 
 // ReadGranule records a read of one granule through the async proxy if a short check shows that the
 // read is in order. Otherwise it records nothing and returns false. ordered is a write that an
-// earlier read of the same observer found to be in order.
-func (s *Shadow) ReadGranule(number int, o *Observer, ordered *Access) bool {
+// earlier read of the same observer found to be in order. The stamp says as whose read it is
+// remembered.
+func (s *Shadow) ReadGranule(number int, o *Observer, stamp, ordered *Access) bool {
 	c := &s.cells[number*granuleCells]
 	if c.apart || s.wroteSince(c) {
 		return false
@@ -108,18 +112,8 @@ func (s *Shadow) ReadGranule(number int, o *Observer, ordered *Access) bool {
 		}
 		*ordered = c.write
 	}
-	s.record(c, o, 0)
+	s.record(c, &Observer{Access: *stamp, clock: o.clock}, 0)
 	return true
-}
-
-// Unfenced finds a write in a range that the observer knows of and that no proxy fence follows.
-func (s *Shadow) Unfenced(offset, size int, o *Observer) (earlier Access, found bool) {
-	s.each(offset, size, func(c *cell) {
-		if !found {
-			earlier, found = s.unfencedWrite(c, o)
-		}
-	})
-	return earlier, found
 }
 
 // unfencedWrite finds a write of the generic proxy that the observer knows of and that no proxy

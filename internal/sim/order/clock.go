@@ -27,11 +27,6 @@ func (c *component) covers(lanes, epoch uint32) bool {
 	return true
 }
 
-// coversAny reports whether the accesses of at least one lane at an epoch are known.
-func (c *component) coversAny(epoch uint32) bool {
-	return c.all >= epoch || c.lanes != nil && slices.Max(c.lanes[:]) >= epoch
-}
-
 // join adds what other knows.
 func (c *component) join(other component) {
 	c.all = max(c.all, other.all)
@@ -103,17 +98,19 @@ type Clock struct {
 	warps  []component
 	blocks Blocks      // other blocks; shared between clocks, so never written
 	fenced []component // what precedes a proxy fence (proxy.go); shared like blocks
+	strong []component // strong writes that are known by themselves (release.go); shared like blocks
 }
 
 // Blocks is what is known of several blocks, by block index. Its values are never written once
-// they are in a map. The key fencedKey(block) has the part of a block that precedes a proxy fence.
+// they are in a map. The key fencedKey(block) has the part of a block that precedes a proxy fence, and
+// strongKey(block) its strong writes.
 type Blocks map[uint32][]component
 
 // NewClock makes a clock that knows nothing, of a block with a number of warps.
 func NewClock(warps int) Clock { return Clock{warps: make([]component, warps)} }
 
 func (c *Clock) clone() Clock {
-	return Clock{warps: slices.Clone(c.warps), blocks: c.blocks, fenced: c.fenced}
+	return Clock{warps: slices.Clone(c.warps), blocks: c.blocks, fenced: c.fenced, strong: c.strong}
 }
 
 // Join adds what another clock of the same block knows.
@@ -122,7 +119,8 @@ func (c *Clock) Join(other *Clock) {
 		c.warps[i].join(other.warps[i])
 	}
 	c.blocks = c.blocks.Join(other.blocks)
-	c.fenced = joinFenced(c.fenced, other.fenced)
+	c.fenced = joinParts(c.fenced, other.fenced)
+	c.strong = joinParts(c.strong, other.strong)
 }
 
 // JoinLanes adds the accesses of single lanes of a warp up to an epoch.
@@ -133,7 +131,8 @@ func (c *Clock) intersect(other *Clock) {
 	for i := range c.warps {
 		c.warps[i].intersect(other.warps[i])
 	}
-	c.fenced = intersectFenced(c.fenced, other.fenced)
+	c.fenced = intersectParts(c.fenced, other.fenced)
+	c.strong = intersectParts(c.strong, other.strong)
 	if len(c.blocks) == 0 || len(other.blocks) == 0 {
 		c.blocks = nil
 		return
@@ -184,6 +183,9 @@ func (c *Clock) Export(block uint32) Blocks {
 	if c.fenced != nil {
 		own[fencedKey(block)] = c.fenced
 	}
+	if c.strong != nil {
+		own[strongKey(block)] = c.strong
+	}
 	return own.Join(c.blocks)
 }
 
@@ -193,10 +195,11 @@ func (c *Clock) Import(block uint32, blocks Blocks) {
 		for i := range own {
 			c.warps[i].join(own[i])
 		}
-		c.fenced = joinFenced(c.fenced, blocks[fencedKey(block)])
+		c.fenced = joinParts(c.fenced, blocks[fencedKey(block)])
+		c.strong = joinParts(c.strong, blocks[strongKey(block)])
 		others := make(Blocks, len(blocks))
 		for b, warps := range blocks {
-			if b != block && b != fencedKey(block) {
+			if b&indexBits != block {
 				others[b] = warps
 			}
 		}

@@ -174,7 +174,7 @@ func (e *execution) access() (model, shadow bool) {
 	switch {
 	case a.write:
 		_, shadow = e.shadow.Write(a.first, a.size, &o, nil)
-	case a.size == Granule && e.shadow.ReadGranule(a.first/Granule, &o, &Access{}):
+	case a.size == Granule && e.shadow.ReadGranule(a.first/Granule, &o, &o.Access, &Access{}):
 	default:
 		_, shadow = e.shadow.Read(a.first, a.size, &o)
 	}

@@ -50,16 +50,19 @@ func (b Blocks) fence() Blocks {
 		return b
 	}
 	both := make(Blocks, 2*len(b))
-	for block, warps := range b {
-		if !isFencedKey(block) {
-			both[block], both[fencedKey(block)] = warps, warps
+	for key, warps := range b {
+		switch {
+		case key == key&indexBits:
+			both[key], both[fencedKey(key)] = warps, warps
+		case key == strongKey(key&indexBits):
+			both[key] = warps
 		}
 	}
 	return both
 }
 
-// joinFenced merges two fenced parts. It makes a new slice only where neither of the two suffices.
-func joinFenced(a, b []component) []component {
+// joinParts merges two parts of clocks. It makes a new slice only where neither of the two suffices.
+func joinParts(a, b []component) []component {
 	switch {
 	case len(b) == 0:
 		return a
@@ -73,8 +76,8 @@ func joinFenced(a, b []component) []component {
 	return both
 }
 
-// intersectFenced keeps what is in both fenced parts.
-func intersectFenced(a, b []component) []component {
+// intersectParts keeps what is in both parts.
+func intersectParts(a, b []component) []component {
 	if len(a) == 0 || len(b) == 0 {
 		return nil
 	}
@@ -85,7 +88,11 @@ func intersectFenced(a, b []component) []component {
 	return both
 }
 
-// fencedKey is the key of a block's fenced part in Blocks. Indexes of blocks are below 1<<31.
+// indexBits are the bits of a key of Blocks that are the index of a block. No run gets as far as a
+// billion blocks.
+const indexBits = 1<<30 - 1
+
+// fencedKey is the key of a block's fenced part in Blocks, and strongKey that of its strong writes.
 func fencedKey(block uint32) uint32 { return block | 1<<31 }
 
-func isFencedKey(key uint32) bool { return key>>31 != 0 }
+func strongKey(block uint32) uint32 { return block | 1<<30 }

@@ -9,6 +9,11 @@ package order
 // that takes a ticket and then reads is correct on every chip. With block scope, nothing of this
 // reaches other blocks.
 //
+// A strong write after a fence is part of the release itself. A thread that has acquired what was
+// published at the location may therefore overwrite the location with a plain store, although other
+// accesses between the fence and the strong write are not published. Clocks have a part of their
+// own for such writes.
+//
 // Threads that synchronise at a barrier hand over their fences to each other. What one thread has
 // fenced before a barrier is visible to every thread that sees a flag which another thread writes
 // after the barrier.
@@ -23,6 +28,7 @@ type Fences struct {
 	// What a lane published and observed last. A loop that waits repeats both without effect.
 	last [32]struct {
 		address   uint64
+		epoch     uint32 // of the strong write
 		near, far Snapshot
 		from      observation
 	}
@@ -70,7 +76,7 @@ func (f *Fences) Acquire(w *Warp, mask, alive uint32, wide bool) {
 			if own == nil {
 				continue
 			}
-			observed = Blocks{w.block: own, fencedKey(w.block): observed[fencedKey(w.block)]}
+			observed = Blocks{w.block: own, fencedKey(w.block): observed[fencedKey(w.block)], strongKey(w.block): observed[strongKey(w.block)]}
 		} else {
 			f.observed[lane] = nil
 		}
@@ -104,6 +110,12 @@ func (f *Fences) HandOver(w *Warp, to *Handover, mask uint32) {
 		to.observed = to.observed.Join(f.observed[lane])
 	}
 }
+
+// Near returns what precedes the fences for threads of the same block; nil for nothing.
+func (h *Handover) Near() *Clock { return h.near }
+
+// Far returns what precedes the fences for threads of other blocks; nil for nothing.
+func (h *Handover) Far() *Clock { return h.far }
 
 // TakeOver gives lanes the fences of a handover. The barrier itself is a fence for the block.
 func (f *Fences) TakeOver(w *Warp, from *Handover, mask, alive uint32) {
@@ -170,15 +182,15 @@ func (f *Fences) Publish(w *Warp, lane int, t Target, near, far Snapshot) {
 		far = Snapshot{}
 	}
 	last := &f.last[lane]
-	if last.address == t.Address && last.near == near && last.far == far {
+	if last.address == t.Address && last.epoch == w.epoch && last.near == near && last.far == far {
 		return
 	}
-	last.address, last.near, last.far = t.Address, near, far
+	last.address, last.epoch, last.near, last.far = t.Address, w.epoch, near, far
 	if far.clock != nil {
-		t.Far.publish(t.Address, w.export(far, lane))
+		t.Far.publish(t.Address, w.exportStrong(far, lane))
 	}
 	if near.clock != nil && near != far {
-		t.Near.publish(t.Local, w.export(near, lane))
+		t.Near.publish(t.Local, w.exportStrong(near, lane))
 	}
 }
 
@@ -211,8 +223,14 @@ func (f *Fences) Observe(w *Warp, t Target, lanes, alive uint32, acquire bool) {
 		w.LearnBlocks(what, fresh, alive)
 		return
 	}
-	f.any |= fresh
-	for l := fresh; l != 0; l &= l - 1 {
+	f.ObserveBlocks(what, fresh)
+}
+
+// ObserveBlocks has lanes observe what is known of several blocks. They learn it at their next
+// fence.
+func (f *Fences) ObserveBlocks(what Blocks, lanes uint32) {
+	f.any |= lanes
+	for l := lanes; l != 0; l &= l - 1 {
 		lane := firstLane(l)
 		f.observed[lane] = f.observed[lane].Join(what)
 	}

@@ -27,8 +27,13 @@ func NewWarp(block uint32, index, warps int) Warp {
 // Epoch returns the epoch of the accesses that the warp makes now.
 func (w *Warp) Epoch() uint32 { return w.epoch }
 
-// AdvanceEpoch begins a new epoch, so that the accesses so far differ from those that follow.
-func (w *Warp) AdvanceEpoch() { w.epoch++ }
+// LearnEpoch tells all lanes of the accesses of an agent up to an epoch.
+func (w *Warp) LearnEpoch(agent int, epoch uint32) {
+	w.common.warps[agent].join(component{all: epoch})
+	for m := w.separate; m != 0; m &= m - 1 {
+		w.lanes[firstLane(m)].warps[agent].join(component{all: epoch})
+	}
+}
 
 // Separate returns the lanes that have a clock of their own.
 func (w *Warp) Separate() uint32 { return w.separate }
@@ -161,9 +166,13 @@ func (w *Warp) Snapshots(into *[32]Snapshot, mask uint32) {
 	w.epoch++
 }
 
-// export returns a lane's snapshot in the form that other blocks can import.
-func (w *Warp) export(s Snapshot, lane int) Blocks {
+// exportStrong returns a lane's snapshot, and its strong writes of the current epoch, in the form
+// that other blocks can import.
+func (w *Warp) exportStrong(s Snapshot, lane int) Blocks {
 	c := s.clock.clone()
 	c.warps[w.index].joinLanes(1<<lane, s.epoch)
+	own := make([]component, len(c.warps))
+	own[w.index].joinLanes(1<<lane, w.epoch)
+	c.strong = joinParts(c.strong, own)
 	return c.Export(w.block)
 }

@@ -1,0 +1,349 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sync"
+
+	"attune/internal/ptx"
+	"attune/internal/sim/finding"
+	"attune/internal/sim/mem"
+)
+
+// Uninitialised values.
+//
+// Compilers load speculatively: they hoist a load above its condition and discard the value with
+// selp. A load of bytes that were never written is therefore no defect. It taints its registers,
+// lane by lane. Arithmetic passes the taint on, and a store to local memory leaves its bytes
+// unwritten. A finding is made where the value is used: as an address, in a predicate that decides a
+// branch or an access, in a store that other threads can see, in an operation of several lanes, or
+// as an argument of a call. It names the load and the use.
+//
+// The taint of a result is exact for selections and for bitwise operations with one tainted
+// operand. Otherwise a result is tainted if any operand is. A load whose register no instruction
+// reads is reported at once, as a strict finding: it is harmless.
+//
+// A warp without tainted registers pays for one comparison per instruction.
+
+// taint has the tainted registers of a frame.
+type taint struct {
+	r32, r64, preds          []uint32 // lanes, by register
+	from32, from64, fromPred []*unwrittenLoad
+	live                     int // registers with tainted lanes
+	loads                    map[int32]*unwrittenLoad
+}
+
+// unwrittenLoad is a load of unwritten bytes. The text is that of a warp's first.
+type unwrittenLoad struct {
+	op   *op
+	text string
+}
+
+// at returns the tainted lanes of a register and where they come from. Both are nil for a constant
+// or a special register, which is never tainted.
+func (t *taint) at(s slot) (*uint32, **unwrittenLoad) {
+	switch {
+	case s.file == file32 && int(s.index) < len(t.r32):
+		return &t.r32[s.index], &t.from32[s.index]
+	case s.file == file64 && int(s.index) < len(t.r64):
+		return &t.r64[s.index], &t.from64[s.index]
+	case s.file == filePred:
+		return &t.preds[s.index], &t.fromPred[s.index]
+	}
+	return nil, nil
+}
+
+// lanes returns the tainted lanes of a register.
+func (t *taint) lanes(s slot) uint32 {
+	if mask, _ := t.at(s); mask != nil {
+		return *mask
+	}
+	return 0
+}
+
+// set makes exactly some of the lanes of mask tainted.
+func (t *taint) set(s slot, mask, tainted uint32, from *unwrittenLoad) {
+	at, origin := t.at(s)
+	if at == nil {
+		return
+	}
+	before := *at
+	*at = before&^mask | tainted&mask
+	if tainted&mask != 0 {
+		*origin = from
+	}
+	switch {
+	case before == 0 && *at != 0:
+		t.live++
+	case before != 0 && *at == 0:
+		t.live--
+	}
+}
+
+// liveTaint returns the frame's taint if it has tainted registers, else nil.
+func (f *frame) liveTaint() *taint {
+	if f.taint == nil || f.taint.live == 0 {
+		return nil
+	}
+	return f.taint
+}
+
+// readUnwritten handles a read of bytes that were never written. name describes a byte.
+func (w *warp) readUnwritten(o *op, a accessInfo, marks []byte, lane int, d mem.Direction, name func(int) string) {
+	text := func() string {
+		return fmt.Sprintf("%s %d bytes; %s was never written", d, a.bytes, name(bytes.IndexByte(marks, mem.Unwritten)))
+	}
+	if !a.taints {
+		w.report(finding.Uninitialized, o, w.laneBit(lane), text)
+		return
+	}
+	mask := w.laneBit(lane)
+	if lane == allLanes {
+		mask &= w.sharing
+	}
+	unused := false
+	for i := range o.mem.regs {
+		e := &o.mem.regs[i]
+		switch {
+		case bytes.IndexByte(marks[i*o.mem.size:(i+1)*o.mem.size], mem.Unwritten) < 0:
+		case e.unused:
+			unused = true
+		default:
+			t := w.frame.newTaint()
+			t.set(e.slot, mask, mask, t.load(w, o, mask, text))
+		}
+	}
+	if unused {
+		w.reportStrict(finding.Uninitialized, o, position{}, w.laneBit(lane), func() string { return text() + "; no instruction uses the value" })
+	}
+	w.taint = w.frame.liveTaint()
+}
+
+// load returns the description of a load of unwritten bytes.
+func (t *taint) load(w *warp, o *op, lanes uint32, text func() string) *unwrittenLoad {
+	from := t.loads[o.number]
+	if from == nil {
+		from = &unwrittenLoad{o, w.threads(lanes) + ": " + text()}
+		t.loads[o.number] = from
+	}
+	return from
+}
+
+// newTaint returns the frame's taint, and makes it where there is none.
+func (f *frame) newTaint() *taint {
+	if f.taint == nil {
+		c := f.code
+		f.taint = &taint{
+			r32: make([]uint32, c.tail32), r64: make([]uint32, c.tail64), preds: make([]uint32, c.nPred),
+			from32: make([]*unwrittenLoad, c.tail32), from64: make([]*unwrittenLoad, c.tail64), fromPred: make([]*unwrittenLoad, c.nPred),
+			loads: map[int32]*unwrittenLoad{},
+		}
+	}
+	return f.taint
+}
+
+// flow is how an instruction uses registers.
+type flow struct {
+	pure      bool   // it only computes registers of the same lane
+	dst, src  []slot // results and operands
+	addresses []slot // registers of addresses
+	data      int    // of a bitwise operation or a selection: the number of operands that are data, not control
+	combines  string // of setp with a third operand: how it is combined with the comparison
+}
+
+// flows are the flows of a function, made on first use.
+type flows struct {
+	once sync.Once
+	list []flow
+}
+
+// dataOperands lists the operations whose result depends on a data operand exactly if the
+// complement of the operand changes it.
+var dataOperands = map[string]int{
+	"and": 2, "or": 2, "lop3": 3, "selp": 2, "slct": 2, "prmt": 2, "bfi": 2, "bfe": 1, "shl": 1, "shr": 1, "shf": 2,
+}
+
+func (c *code) flow(pc int) *flow {
+	c.flows.once.Do(func() {
+		c.flows.list = make([]flow, len(c.ops))
+		for i := range c.fn.Code {
+			c.flows.list[i] = c.newFlow(&c.fn.Code[i], &c.ops[i])
+		}
+	})
+	return &c.flows.list[pc]
+}
+
+func (c *code) newFlow(in *ptx.Instruction, o *op) flow {
+	f := flow{data: dataOperands[in.Opcode]}
+	switch in.Opcode {
+	case "shfl", "vote", "match", "redux", "elect", "activemask", "setmaxnreg":
+	case "prefetch", "prefetchu", "nanosleep", "applypriority": // nothing depends on their operands
+		return f
+	default:
+		f.pure = o.mem == nil && o.sync == nil && o.ctl == nil && o.mat == nil && o.wgmma == nil
+	}
+	operands := in.Operands
+	if i := slices.IndexFunc(in.Modifiers, func(m string) bool { return m == "and" || m == "or" }); i >= 0 && in.Opcode == "setp" {
+		f.combines = in.Modifiers[i]
+	}
+	if in.HasResult() {
+		operands[0].EachRegister(func(r int) { f.dst = append(f.dst, c.regs[r]) })
+		operands = operands[1:]
+	}
+	for i := range operands {
+		list := &f.src
+		if operands[i].Kind == ptx.AddrOperand {
+			list = &f.addresses
+		}
+		operands[i].EachRegister(func(r int) { *list = append(*list, c.regs[r]) })
+	}
+	return f
+}
+
+// passTaint follows tainted values through the next instruction, before it runs. mask are the lanes
+// that execute it.
+func (w *warp) passTaint(o *op, mask uint32) {
+	t := w.taint
+	pc := int(o.number - w.frame.code.base)
+	if pc >= len(w.frame.code.fn.Code) {
+		return
+	}
+	f := w.frame.code.flow(pc)
+	guard := slot{}
+	if o.guard >= 0 {
+		guard = slot{filePred, o.guard}
+	}
+	inDoubt := t.lanes(guard) & w.lanes // it is open whether they execute the instruction
+	if f.pure {
+		w.passToResult(t, o, f, mask, guard, inDoubt)
+	} else {
+		w.useTainted(guard, inDoubt, o, useOf(o))
+		for _, s := range f.addresses {
+			w.useTainted(s, mask, o, "its address")
+		}
+		w.useOperands(t, o, f, mask)
+		for _, s := range f.dst {
+			t.set(s, mask, 0, nil)
+		}
+	}
+	w.taint = w.frame.liveTaint()
+}
+
+// passToResult sets the taint of the results of an operation on each lane by itself.
+func (w *warp) passToResult(t *taint, o *op, f *flow, mask uint32, guard slot, inDoubt uint32) {
+	var tainted, several uint32
+	var from *unwrittenLoad
+	for _, s := range f.src {
+		if m := t.lanes(s) & mask; m != 0 {
+			several |= tainted & m
+			tainted |= m
+			_, origin := t.at(s)
+			from = *origin
+		}
+	}
+	if tainted != 0 && o.alu != nil {
+		for m := tainted &^ several; m != 0; m &= m - 1 {
+			if lane := firstLane(m); !w.dependsOnTaint(t, o.alu, f, lane) {
+				tainted &^= 1 << lane
+			}
+		}
+	}
+	if inDoubt != 0 {
+		_, origin := t.at(guard)
+		from = *origin
+	}
+	for _, s := range f.dst {
+		t.set(s, mask|inDoubt, tainted|inDoubt, from)
+	}
+}
+
+// dependsOnTaint reports whether the result of an operation with one tainted operand depends on it.
+func (w *warp) dependsOnTaint(t *taint, a *aluOp, f *flow, lane int) bool {
+	var x [5]uint64
+	index := -1
+	for i := range a.n {
+		x[i] = w.get(&a.args[i], lane)
+		if t.lanes(a.args[i].slot)>>lane&1 != 0 {
+			index = i
+		}
+	}
+	if index >= f.data {
+		// Of setp: false and a comparison is false, true or a comparison is true.
+		decided := f.combines == "and" && x[2] == 0 || f.combines == "or" && x[2] == 1
+		return index == 2 || !decided
+	}
+	x[3] |= x[4] << 8 // the predicate of lop3 follows its table
+	before := a.Func(x[0], x[1], x[2], x[3])
+	x[index] = ^x[index] & a.args[index].mask
+	return a.Func(x[0], x[1], x[2], x[3]) != before
+}
+
+// useOperands reports the operands of an instruction that are tainted. A store decides itself, when
+// the state space of its address is known (storeTainted). The accumulator of a product counts if it
+// is added to.
+func (w *warp) useOperands(t *taint, o *op, f *flow, mask uint32) {
+	if o.isStore() && o.mem.param == nil {
+		return
+	}
+	if o.wgmma != nil && o.wgmma.product != nil {
+		g := o.wgmma.product
+		if g.add || g.scale.file == filePred && (w.Preds[g.scale.index]&w.lanes != 0) != g.not {
+			for _, s := range g.d {
+				w.useTainted(s, mask, o, "its accumulator")
+			}
+		}
+	}
+	for _, s := range f.src {
+		w.useTainted(s, mask, o, "an operand")
+	}
+}
+
+// useOf says what the guard of an instruction decides.
+func useOf(o *op) string {
+	if o.ctl != nil && len(o.ctl.targets) > 0 {
+		return "the condition of the branch"
+	}
+	return "its condition"
+}
+
+func (o *op) isStore() bool {
+	return o.mem != nil && o.mem.atomic == nil && o.sync == nil && o.mem.stores
+}
+
+// useTainted reports the use of a register in lanes where it is tainted. The taint ends there: one
+// report is enough.
+func (w *warp) useTainted(s slot, mask uint32, o *op, as string) {
+	t := w.frame.taint
+	lanes := t.lanes(s) & mask
+	if lanes == 0 {
+		return
+	}
+	_, origin := t.at(s)
+	from := *origin
+	for m := lanes; m != 0; m &= m - 1 {
+		w.block.report(finding.Uninitialized, positionOf(w, from.op), positionOf(w, o), func() string {
+			return fmt.Sprintf("%s; thread %d uses the value: it is %s", from.text, w.index*32+firstLane(m), as)
+		})
+	}
+	t.set(s, mask, 0, nil)
+}
+
+// storeTainted handles the store of tainted values by a lane. Local memory stays unwritten, since no
+// other thread can see it. Other stores are uses.
+func (w *warp) storeTainted(o *op, space ptx.Space, marks []byte, lane int) {
+	if !o.isStore() {
+		return
+	}
+	for i := range o.mem.regs {
+		s := o.mem.regs[i].slot
+		switch {
+		case w.taint == nil || w.taint.lanes(s)>>lane&1 == 0:
+		case space == ptx.Local:
+			mem.Fill(marks[i*o.mem.size:(i+1)*o.mem.size], mem.Unwritten)
+		default:
+			w.useTainted(s, 1<<lane, o, "stored")
+			w.taint = w.frame.liveTaint()
+		}
+	}
+}

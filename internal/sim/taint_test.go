@@ -1,0 +1,129 @@
+package sim
+
+import (
+	"strings"
+	"testing"
+
+	"attune/internal/sim/finding"
+)
+
+// taintLocal declares two words of local memory that only thread 5 writes. %p1 says that the thread
+// is that one. loadLocal loads the first word.
+const taintLocal = `.local .align 16 .b8 l[16];
+	setp.eq.u32 %p1, %r0, 5;
+	@%p1 st.local.u32 [l], 7;
+	@%p1 st.local.u32 [l+4], 8;
+	`
+
+const loadLocal = "ld.local.u32 %r2, [l];\n"
+
+// TestSpeculativeLoads loads a word that only one thread has written, and uses the value in that
+// thread alone.
+func TestSpeculativeLoads(t *testing.T) {
+	t.Parallel()
+	want := each(32, func(i uint32) uint32 {
+		if i == 5 {
+			return 7
+		}
+		return 1
+	})
+	for name, body := range map[string]string{
+		"selp":                   "selp.u32 %r1, %r2, 1, %p1;\n",
+		"selp the other way":     "not.pred %p2, %p1;\n selp.u32 %r1, 1, %r2, %p2;\n",
+		"slct":                   "selp.s32 %r3, 1, -1, %p1;\n slct.u32.s32 %r1, %r2, 1, %r3;\n",
+		"and with zero":          "selp.u32 %r3, -1, 0, %p1;\n and.b32 %r4, %r2, %r3;\n not.b32 %r5, %r3;\n and.b32 %r5, %r5, 1;\n or.b32 %r1, %r4, %r5;\n",
+		"or with ones":           "selp.u32 %r3, 0, -1, %p1;\n or.b32 %r4, %r2, %r3;\n selp.u32 %r1, %r4, 1, %p1;\n",
+		"lop3":                   "selp.u32 %r3, -1, 0, %p1;\n lop3.b32 %r4, %r2, %r3, 0, 0xC0;\n selp.u32 %r1, %r4, 1, %p1;\n",
+		"shift":                  "selp.u32 %r3, 0, 32, %p1;\n shl.b32 %r4, %r2, %r3;\n setp.eq.u32 %p3, %r4, 7;\n selp.u32 %r1, 7, 1, %p3;\n",
+		"a branch":               "mov.u32 %r1, 1;\n @!%p1 bra L;\n add.u32 %r1, %r2, 0;\nL:\n",
+		"a guard":                "mov.u32 %r1, 1;\n @%p1 mov.u32 %r1, %r2;\n",
+		"and of predicates":      "setp.eq.u32 %p2, %r2, 7;\n and.pred %p3, %p2, %p1;\n mov.u32 %r1, 1;\n @%p3 mov.u32 %r1, 7;\n @%p3 bra L;\nL:\n",
+		"or of predicates":       "not.pred %p4, %p1;\n setp.ne.u32 %p2, %r2, 7;\n or.pred %p3, %p2, %p4;\n @%p3 bra L;\n mov.u32 %r1, 7;\n bra M;\nL:\n mov.u32 %r1, 1;\nM:\n",
+		"setp with and":          "setp.eq.and.u32 %p3|%p4, %r2, 7, %p1;\n mov.u32 %r1, 1;\n @!%p3 bra L;\n mov.u32 %r1, 7;\nL:\n",
+		"setp with or":           "setp.ne.or.u32 %p3, %r2, 7, !%p1;\n mov.u32 %r1, 7;\n @!%p3 bra L;\n mov.u32 %r1, 1;\nL:\n",
+		"arithmetic and selp":    "mul.lo.u32 %r3, %r2, 3;\n add.f32 %f1, %f1, %f2;\n sub.u32 %r3, %r3, 14;\n selp.u32 %r1, %r3, 1, %p1;\n",
+		"64 bits":                "mov.u32 %r3, 1;\n mov.b64 %rd4, {%r2, %r3};\n mov.u64 %rd5, 1;\n selp.b64 %rd6, %rd4, %rd5, %p1;\n cvt.u32.u64 %r1, %rd6;\n",
+		"a vector":               "ld.local.v2.u32 {%r4, %r2}, [l];\n selp.u32 %r1, %r4, %r2, %p1;\n selp.u32 %r1, %r4, 1, %p1;\n",
+		"a copy on the stack":    "st.local.u32 [l+8], %r2;\n ld.local.u32 %r4, [l+8];\n selp.u32 %r1, %r4, 1, %p1;\n",
+		"a value that is lost":   "add.u32 %r3, %r2, 1;\n mov.u32 %r2, 3;\n mov.u32 %r3, %r2;\n st.local.u32 [l+8], %r3;\n ld.local.u32 %r4, [l];\n selp.u32 %r1, %r4, 1, %p1;\n",
+		"a prefetch":             "selp.u32 %r1, %r2, 1, %p1;\n nanosleep.u32 %r2;\n",
+		"a predicate in doubt":   "setp.eq.u32 %p2, %r2, 9;\n @%p2 mov.u32 %r3, 4;\n selp.u32 %r1, %r2, 1, %p1;\n",
+		"a register read before": "xor.b32 %r3, %r2, %r2;\n selp.u32 %r1, %r2, 1, %p1;\n",
+	} {
+		schedules(t, name, setup{text: kernel(storing(taintLocal + loadLocal + body))}, want)
+	}
+	// The same for shared and global memory. Lanes share one load.
+	shared := ".shared .align 16 .b8 s[16];"
+	fill := "setp.eq.u32 %p1, %r0, 5;\n"
+	text := kernelWith(shared, storing(fill+"ld.shared.u32 %r2, [s];\n @%p1 st.shared.u32 [s+4], 1;\n selp.u32 %r1, 3, %r0, %p1;\n selp.u32 %r1, %r0, %r2, %p1;\n mov.u32 %r1, %r0;\n"))
+	schedules(t, "shared memory", setup{text: text}, each(32, func(i uint32) uint32 { return i }))
+	text = kernel(storing(fill + "ld.global.u32 %r2, [%rd31];\n setp.ne.u32 %p2, %r0, 40;\n selp.u32 %r1, %r0, %r2, %p2;\n"))
+	schedules(t, "global memory", setup{text: text}, each(32, func(i uint32) uint32 { return i }))
+}
+
+// TestUninitializedUses uses a word that was never written. The finding has the load and the use.
+func TestUninitializedUses(t *testing.T) {
+	t.Parallel()
+	const (
+		shared = ".shared .align 16 .b8 s[512];\n.func f(.param .b32 x) { ret; }\n"
+		right  = taintLocal + "st.local.u32 [l], 0;\n st.local.u32 [l+4], 0;\n"
+		at     = "ld.local.u32 %r2, [l]"
+	)
+	check := func(name, body, use string, contains ...string) {
+		t.Helper()
+		if !strings.Contains(body, use+";") {
+			t.Fatalf("%s: %q is not in the body", name, use)
+		}
+		defect{
+			name: name, kind: finding.Uninitialized, declarations: shared, setup: setup{threads: 32, arch: "sm_90a", out: 64},
+			wrong: taintLocal + loadLocal + body, right: right + loadLocal + body, at: at, with: use,
+			contains: append(contains, "reads 4 bytes; byte 0 of local memory was never written", "uses the value"),
+		}.check(t)
+	}
+	const store = "st.global.u32 [%rd31], %r1"
+	check("a store", "mov.u32 %r1, %r2;\n"+store+";\n", store, "it is stored", "(31 times)")
+	check("a sum", "mov.u32 %r1, 3;\n add.u32 %r1, %r1, %r2;\n mul.lo.u32 %r1, %r1, 5;\n"+store+";\n", store)
+	check("a selected value", "selp.u32 %r1, 1, %r2, %p1;\n"+store+";\n", store)
+	check("a selection by it", "setp.eq.u32 %p2, %r2, 0;\n selp.u32 %r1, 1, 2, %p2;\n"+store+";\n", store)
+	check("a guard in doubt", "setp.eq.u32 %p2, %r2, 0;\n mov.u32 %r1, 2;\n @%p2 mov.u32 %r1, 1;\n"+store+";\n", store)
+	check("both operands", "and.b32 %r1, %r2, %r2;\n"+store+";\n", store)
+	check("a shift by it", "mov.u32 %r3, 1;\n shl.b32 %r1, %r3, %r2;\n"+store+";\n", store)
+	check("a carry", "add.cc.u32 %r1, %r2, 1;\n"+store+";\n", store)
+	check("a generic store", "cvta.global.u64 %rd4, %rd31;\n add.u32 %r3, %r2, 1;\n st.u32 [%rd4], %r3;\n", "st.u32 [%rd4], %r3")
+	check("a store to shared memory", "mov.u32 %r3, s;\n mad.lo.u32 %r3, %r0, 4, %r3;\n st.shared.u32 [%r3], %r2;\n", "st.shared.u32 [%r3], %r2")
+	check("an address", "and.b32 %r3, %r2, 0;\n and.b32 %r4, %r2, 60;\n cvt.u64.u32 %rd4, %r4;\n add.u64 %rd4, %rd4, %rd0;\n ld.global.u32 %r5, [%rd4];\n", "ld.global.u32 %r5, [%rd4]", "its address")
+	check("a branch", "setp.eq.u32 %p2, %r2, 0;\n @%p2 bra L;\n mov.u32 %r1, 2;\nL:\n", "@%p2 bra L", "the condition of the branch")
+	check("the guard of a store", "setp.eq.u32 %p2, %r2, 0;\n @%p2 st.global.u32 [%rd31], 1;\n", "@%p2 st.global.u32 [%rd31], 1", "its condition")
+	check("an atomic operation", "red.global.add.u32 [%rd0], %r2;\n", "red.global.add.u32 [%rd0], %r2", "an operand")
+	check("a shuffle", "shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1;\n", "shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1")
+	check("a vote", "setp.eq.u32 %p2, %r2, 0;\n vote.sync.ballot.b32 %r3, %p2, -1;\n", "vote.sync.ballot.b32 %r3, %p2, -1")
+	check("a barrier", "and.b32 %r3, %r2, 1;\n bar.sync %r3;\n", "bar.sync %r3")
+	check("a call", ".param .b32 p;\n st.param.b32 [p], %r2;\n add.u32 %r3, %r2, 1;\n call f, (p);\n", "st.param.b32 [p], %r2")
+	check("a matrix", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r2,%r3,%r4,%r5}, {%r6,%r7}, {%f5,%f6,%f7,%f8};\n",
+		"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r2,%r3,%r4,%r5}, {%r6,%r7}, {%f5,%f6,%f7,%f8}")
+	copied := "st.local.u32 [l+8], %r2;\n add.u32 %r6, %r2, 1;\n ld.local.u32 %r3, [l+8];\n st.global.u32 [%rd31], %r3;\n"
+	defect{
+		name: "a copy on the stack", kind: finding.Uninitialized, wrong: taintLocal + loadLocal + copied, right: right + loadLocal + copied,
+		at: "ld.local.u32 %r3, [l+8]", with: "st.global.u32 [%rd31], %r3", contains: []string{"byte 8 of local memory"},
+	}.check(t)
+}
+
+// TestUninitializedAccumulator adds to an accumulator of wgmma that was never written.
+func TestUninitializedAccumulator(t *testing.T) {
+	t.Parallel()
+	body := func(first, scale string) string {
+		return ".local .align 4 .b8 l[4];\n" + productReady + first + "ld.local.f32 %f0, [l];\n setp.ne.u32 %p2, %r0, 400;\n" + groupFence +
+			strings.Replace(product, "%rd11, 1,", "%rd11, "+scale+",", 1) + groupCommit + groupWait + result
+	}
+	const written = "st.local.u32 [l], 0;\n"
+	for _, scale := range []string{"1", "%p2"} {
+		defect{
+			name: "scale-d " + scale, kind: finding.Uninitialized, declarations: productShared, setup: setup{threads: 128, arch: "sm_90a"},
+			wrong: body("", scale), right: body(written, scale), at: "*", with: "*", contains: []string{"its accumulator"},
+		}.check(t)
+	}
+	g := setup{text: kernelWith(productShared, body("", "0")+"ret;"), threads: 128, arch: "sm_90a"}
+	if got := simulate(t, g); len(got.findings) > 0 {
+		t.Errorf("a product that is not added: %v", got.findings)
+	}
+}
