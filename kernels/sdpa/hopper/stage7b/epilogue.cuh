@@ -10,8 +10,8 @@
 
 namespace stage7b {
 
-// How ATTUNE_OUTPUTS describes the row sums: of P rounded to E4M3, with or without linear exp2.
-constexpr int kLseKind = knob::kExp2LinearEighths > 0 ? 3 : 2;
+// How ATTUNE_OUTPUTS describes the row sums: of P rounded to E4M3.
+constexpr int kLseKind = 2;
 
 // Merges the rows of two consumers with split keys. Each passes half of its columns to the other
 // through shared memory, and ends with the other half merged.
