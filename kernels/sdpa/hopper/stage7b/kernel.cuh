@@ -59,7 +59,11 @@ __device__ __forceinline__ void forward(const Problem& p, const TensorMap* q_map
     if (kEarlyLoads && threadIdx.x == 0) load_first_kv(smem, load, k_map, v_map);
     enter_producer_role();
     if (!kEarlyLoads && threadIdx.x == 0 && load.valid()) load_kv(smem, load, k_map, v_map);
-    producer_mainloop(p, scheduler, smem, k_map, v_map, load);
+    if constexpr (knob::kDirectV) {
+      producer_mainloop_direct(p, scheduler, smem, k_map, load);
+    } else {
+      producer_mainloop(p, scheduler, smem, k_map, v_map, load);
+    }
   } else {
     if (threadIdx.x == 128) init_barriers(*smem.barriers);
     write_ones(smem);

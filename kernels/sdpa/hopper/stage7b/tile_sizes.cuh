@@ -36,6 +36,7 @@ struct Sizes {
   static constexpr int kBoxes = kHeadDim / kRowBytes;
   static constexpr int kBoxBytes = kBlockN * kRowBytes;
   static constexpr int kTileBytes = kBlockN * kHeadDim;  // of K, or of V
+  static constexpr int kVBytes = knob::kDirectV ? 0 : kTileBytes;  // of V before the transpose
   static constexpr int kQTileBytes = kBlockM * kHeadDim;
   static constexpr int kQBytes = knob::kQInShared ? knob::kQBuffers * kQTileBytes : 0;
 
@@ -54,7 +55,7 @@ struct Sizes {
 
   static constexpr int kBarrierBytes = 8 * (6 * kStages + knob::kQBuffers * kConsumers);
   static constexpr int kSharedBytes =
-      kQBytes + kStages * (2 * kTileBytes + kVtBytes) + kMergeBytes + kBarrierBytes;
+      kQBytes + kStages * (kTileBytes + kVBytes + kVtBytes) + kMergeBytes + kBarrierBytes;
 };
 
 }  // namespace stage7b
