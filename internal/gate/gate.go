@@ -137,10 +137,9 @@ func Errors(e oracle.Errors, limits Limits) []string {
 // polynomial) and the logarithm add less than 2^-12.
 //
 // Sums: an exponential rounded to E4M3, with four significant bits, has a relative error of at most
-// 2^-4, and 2.6 % root mean square. The linear exp2 approximation is up to 4 % too low before that:
-// 10 % at most together, and 3.1 % in the mean. At most eight instructions, 256 keys, accumulate
-// the sum on the tensor cores; the addends are positive, so all truncations have the same sign. An
-// exponential below 2^-18 of the largest, which is scaled to 2^8, underflows in E4M3.
+// 2^-4, and 2.6 % root mean square. At most eight instructions, 256 keys, accumulate the sum on the
+// tensor cores; the addends are positive, so all truncations have the same sign. An exponential
+// below 2^-18 of the largest, which is scaled to 2^8, underflows in E4M3.
 func LSEFor(ref *oracle.Reference, sums toolchain.LSE) *LSE {
 	const (
 		depth, addends  = 32, 33
@@ -154,14 +153,10 @@ func LSEFor(ref *oracle.Reference, sums toolchain.LSE) *LSE {
 		MaxErr:  othersOfScore + ref.ScoreBound*cut*addends*instructions,
 		MeanErr: othersOfScore + ref.ScoreBound*cut*math.Sqrt(addends*instructions),
 	}
-	most, mean := 0x1p-4, 0.026
-	switch sums {
-	case toolchain.LSEInFP32:
+	if sums == toolchain.LSEInFP32 {
 		return limits
-	case toolchain.LSELinear:
-		most, mean = 0.1, 0.0315
 	}
-	const summed = cut * addends * sumInstructions
+	const most, mean, summed = 0x1p-4, 0.026, cut * addends * sumInstructions
 	below := lost * float64(ref.Shape.SeqK)
 	limits.MaxErr += below - math.Log(1-most-summed)
 	limits.MeanErr += below - math.Log(1-mean-summed)

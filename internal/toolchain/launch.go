@@ -40,9 +40,8 @@ type LSE string
 
 // The ways to sum.
 const (
-	LSEInFP32  LSE = "fp32"       // in FP32, before rounding
-	LSERounded LSE = "e4m3"       // on tensor cores, after rounding to E4M3
-	LSELinear  LSE = "e4m3-lines" // like LSERounded, some of it by linear exp2
+	LSEInFP32  LSE = "fp32" // in FP32, before rounding
+	LSERounded LSE = "e4m3" // on tensor cores, after rounding to E4M3
 )
 
 // TensorMap describes a tensor map that a kernel needs of one of its tensors.
@@ -109,10 +108,10 @@ func (l *Launch) parseOutputs(ptx string) error {
 		return fmt.Errorf("attune_outputs has %d words, want 1 or 2", len(words))
 	}
 	words = append(words, 0)
-	sums, formats := []LSE{"", LSEInFP32, LSERounded, LSELinear}, []Output{FP16, BF16}
+	sums, formats := []LSE{"", LSEInFP32, LSERounded}, []Output{FP16, BF16}
 	if words[0] >= len(sums) || words[1] >= len(formats) {
-		return fmt.Errorf("attune_outputs has lse %d and bf16 %d; want lse 0 (none), 1 (summed in FP32), 2 (summed after rounding) "+
-			"or 3 (with linear exp2), and bf16 0 or 1", words[0], words[1])
+		return fmt.Errorf("attune_outputs has lse %d and bf16 %d; want lse 0 (none), 1 (summed in FP32) "+
+			"or 2 (summed after rounding), and bf16 0 or 1", words[0], words[1])
 	}
 	l.LSE, l.Output = sums[words[0]], formats[words[1]]
 	return nil

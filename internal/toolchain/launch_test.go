@@ -74,11 +74,6 @@ func TestLaunchOutputs(t *testing.T) {
 			Launch{Threads: 128, QueryRows: 32, LSE: LSERounded},
 		},
 		{
-			"LSE with linear exp2",
-			".global .align 4 .u32 attune_launch[3] = {128, 32};\n.visible .global .align 4 .u32 attune_outputs[1] = {3};",
-			Launch{Threads: 128, QueryRows: 32, LSE: LSELinear},
-		},
-		{
 			"BF16",
 			".global .align 4 .u32 attune_launch[3] = {128, 32};\n.visible .global .align 4 .b8 attune_outputs[8] = {0, 0, 0, 0, 1};",
 			Launch{Threads: 128, QueryRows: 32, Output: BF16},
@@ -116,7 +111,7 @@ func TestInvalidLaunch(t *testing.T) {
 	}
 	for _, c := range []struct{ name, ptx, want string }{
 		{"outputs of three words", outputs("3", "1, 1, 1"), "attune_outputs has 3 words, want 1 or 2"},
-		{"an unknown LSE", outputs("1", "4"), "attune_outputs has lse 4 and bf16 0; want lse 0 (none), 1"},
+		{"an unknown LSE", outputs("1", "3"), "attune_outputs has lse 3 and bf16 0; want lse 0 (none), 1"},
 		{"an unknown format", outputs("2", "0, 2"), "attune_outputs has lse 0 and bf16 2"},
 		{"outputs that are not a number", outputs("1", "x"), "attune_outputs: element 0"},
 		{"none", ".visible .entry k()", "no array attune_launch; a kernel defines it with ATTUNE_LAUNCH"},

@@ -27,5 +27,4 @@
 // of each row's sum of exp(score). The value says how that sum is taken:
 //   1  in FP32, before P is rounded
 //   2  on the tensor cores, over P rounded to E4M3
-//   3  as 2, with some exponentials from the linear approximation (exp2.cuh)
 #define ATTUNE_OUTPUTS(...) extern "C" __device__ const unsigned attune_outputs[] = {__VA_ARGS__}

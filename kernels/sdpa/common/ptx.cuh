@@ -224,10 +224,14 @@ __device__ __forceinline__ void stmatrix_x2_trans(void* row, uint32_t a, uint32_
   asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};\n"
                :: "r"(shared_address(row)), "r"(a), "r"(b) : "memory");
 }
-__device__ __forceinline__ void stmatrix_x4_trans(void* row, uint32_t a, uint32_t b, uint32_t c,
+__device__ __forceinline__ void stmatrix_x4_trans(uint32_t row, uint32_t a, uint32_t b, uint32_t c,
                                                   uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};\n"
-               :: "r"(shared_address(row)), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+               :: "r"(row), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+__device__ __forceinline__ void stmatrix_x4_trans(void* row, uint32_t a, uint32_t b, uint32_t c,
+                                                  uint32_t d) {
+  stmatrix_x4_trans(shared_address(row), a, b, c, d);
 }
 
 // PTX ISA "stmatrix": lane 4g+t holds word t of row g of each of four matrices, and gives the

@@ -10,8 +10,8 @@
 
 namespace stage7b {
 
-// How ATTUNE_OUTPUTS describes the row sums: of P rounded to E4M3, with or without linear exp2.
-constexpr int kLseKind = knob::kExp2LinearEighths > 0 ? 3 : 2;
+// How ATTUNE_OUTPUTS describes the row sums: of P rounded to E4M3.
+constexpr int kLseKind = 2;
 
 // Merges the rows of two consumers with split keys. Each passes half of its columns to the other
 // through shared memory, and ends with the other half merged.
@@ -67,6 +67,18 @@ __device__ __forceinline__ void merge_split_keys(RowState& rows, const SharedSto
   }
 }
 
+// Stores the columns of one row of a lane with DIRECT_V: 16 adjacent ones of every 64.
+__device__ __forceinline__ void store_adjacent(const RowState& rows, int half, float scale,
+                                               uint16_t* to) {
+#pragma unroll
+  for (int i = 0; i < Sizes::kHeadDim / 32; ++i) {
+    const float* o = &rows.o[i / 2][i % 2 * 16 + 2 * half];
+    const auto pair = [&](int j) { return pack_output(o[4 * j] * scale, o[4 * j + 1] * scale); };
+    *reinterpret_cast<uint4*>(to + i / 2 * 64 + i % 2 * 8) =
+        make_uint4(pair(0), pair(1), pair(2), pair(3));
+  }
+}
+
 // Stores O / row_sum, and the log-sum-exp with USE_LSE. After a merge each consumer stores its half
 // of the columns, and the first one the log-sum-exp. A lane has columns 4t .. 4t+3 of every 16.
 __device__ __forceinline__ void store_output(const RowState& rows, const WorkTile& tile,
@@ -87,12 +99,16 @@ __device__ __forceinline__ void store_output(const RowState& rows, const WorkTil
         tile.lse[query] = log_sum_exp(row_sum, rows.neg_row_max_scaled[half]);
       }
     }
+    if constexpr (knob::kDirectV) {
+      store_adjacent(rows, half, scale, row + 12 * lane.t);
+    } else {
 #pragma unroll
-    for (int i = 0; i < kColumns / 16; ++i) {
-      constexpr int kBlocks = Sizes::kPartColumns / 16;
-      const float* o = &rows.o[i / kBlocks][i % kBlocks * 8 + 2 * half];
-      *reinterpret_cast<uint2*>(row + 16 * i) = make_uint2(
-          pack_output(o[0] * scale, o[4] * scale), pack_output(o[1] * scale, o[5] * scale));
+      for (int i = 0; i < kColumns / 16; ++i) {
+        constexpr int kBlocks = Sizes::kPartColumns / 16;
+        const float* o = &rows.o[i / kBlocks][i % kBlocks * 8 + 2 * half];
+        *reinterpret_cast<uint2*>(row + 16 * i) = make_uint2(
+            pack_output(o[0] * scale, o[4] * scale), pack_output(o[1] * scale, o[5] * scale));
+      }
     }
   }
 }

@@ -25,8 +25,8 @@ __device__ __forceinline__ void init_barriers(Barriers& barriers) {
   }
   if constexpr (knob::kQInShared && !kEarlyLoads) {
 #pragma unroll
-    for (int consumer = 0; consumer < Sizes::kConsumers; ++consumer) {
-      ptx::mbarrier_init(&barriers.q_full[consumer], 1);
+    for (int i = 0; i < knob::kQBuffers * Sizes::kConsumers; ++i) {
+      ptx::mbarrier_init(&barriers.q_full[i], 1);
     }
   }
   ptx::fence_mbarrier_init();
@@ -59,7 +59,11 @@ __device__ __forceinline__ void forward(const Problem& p, const TensorMap* q_map
     if (kEarlyLoads && threadIdx.x == 0) load_first_kv(smem, load, k_map, v_map);
     enter_producer_role();
     if (!kEarlyLoads && threadIdx.x == 0 && load.valid()) load_kv(smem, load, k_map, v_map);
-    producer_mainloop(p, scheduler, smem, k_map, v_map, load);
+    if constexpr (knob::kDirectV) {
+      producer_mainloop_direct(p, scheduler, smem, k_map, load);
+    } else {
+      producer_mainloop(p, scheduler, smem, k_map, v_map, load);
+    }
   } else {
     if (threadIdx.x == 128) init_barriers(*smem.barriers);
     write_ones(smem);

@@ -7,12 +7,16 @@ namespace knob {
 
 constexpr int kKvStages = KV_STAGES;                     // K/V tiles in the pipeline
 constexpr bool kQInShared = USE_Q_IN_SHARED;             // Q in shared memory instead of registers
+constexpr int kQBuffers = Q_BUFFERS;                     // tiles of Q in shared memory
 constexpr bool kOverlap = USE_OVERLAP;                   // P·V overlaps the next softmax step
 constexpr bool kSkipMasked = USE_SKIP_MASKED;            // consumers skip steps that are all masked
 constexpr int kStaggerCycles = STAGGER_CYCLES;           // start delay between consumer warpgroups
 constexpr int kProducerRegisters = PRODUCER_REGISTERS;   // per producer thread
 constexpr int kExp2LinearEighths = EXP2_LINEAR_EIGHTHS;  // linear exp2 approximation, of every 8
 constexpr int kExp2Segments = EXP2_SEGMENTS;             // linear segments per octave
+constexpr bool kCheckerboard = USE_CHECKERBOARD;         // linear exp2 alternates by row and key
+constexpr bool kDirectV = DIRECT_V > 0;                  // V^T from global memory by registers
+constexpr int kDirectVBlocks = DIRECT_V;                 // its blocks in flight, per warp
 constexpr int kTransposeBatch = TRANSPOSE_BATCH;         // blocks of V transposed at a time
 
 }  // namespace knob

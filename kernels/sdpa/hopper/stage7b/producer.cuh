@@ -27,6 +27,7 @@ __device__ __forceinline__ void load_kv(const SharedStorage& smem, const LoadCur
   const uint32_t empty_phase = load.state.phase ^ 1;
   ptx::mbarrier_try_wait_parity(&smem.barriers->k_empty[stage], empty_phase);
   issue_tile_load(smem.k + stage * Sizes::kTileBytes, k_map, load, &smem.barriers->k_full[stage]);
+  if constexpr (knob::kDirectV) return;
   ptx::mbarrier_try_wait_parity(&smem.barriers->v_empty[stage], empty_phase);
   issue_tile_load(smem.v + stage * Sizes::kTileBytes, v_map, load, &smem.barriers->v_full[stage]);
 }
@@ -40,6 +41,7 @@ __device__ __forceinline__ void load_first_kv(const SharedStorage& smem, const L
   ptx::fence_mbarrier_init();
   if (!load.valid()) return;
   issue_tile_load(smem.k, k_map, load, &smem.barriers->k_full[0]);
+  if constexpr (knob::kDirectV) return;
   issue_tile_load(smem.v, v_map, load, &smem.barriers->v_full[0]);
 }
 
@@ -151,6 +153,111 @@ __device__ __forceinline__ void transpose_v(const SharedStorage& smem,
   if (lane == 0) {
     ptx::mbarrier_arrive(&smem.barriers->v_t_full[stage]);
     ptx::mbarrier_arrive(&smem.barriers->v_empty[stage]);
+  }
+}
+
+// V of a step from global memory to V^T, through the registers of the producer: V takes no room in
+// shared memory and passes through it once instead of three times. A warp has 64 columns.
+//
+// Of 16 keys lane 4g+t loads 16 columns of the two that are pair g in the order of P. So register q
+// of eight holds columns 16t+2q and 16t+2q+1 of the pair. stmatrix.trans stores it as rows 8q to
+// 8q+7 of V^T, where row 8q+2t+e is column 16t+2q+e: a lane of P·V ends with 16 adjacent columns of
+// O.
+struct DirectV {
+  static constexpr int kColumnBlocks = Sizes::kHeadDim / 64;
+  static constexpr int kBlocks = Sizes::kBlockN / 16 * kColumnBlocks / 4;  // of 16 keys, per warp
+  static constexpr int kInFlight = knob::kDirectV ? knob::kDirectVBlocks : 1;
+  static_assert(!knob::kDirectV || (kBlocks == 8 && Sizes::kPanelKeys == 128));  // one panel
+  // Whether what a lane derives from its index, and the tile scheduler, are computed again instead
+  // of kept: 40 registers hold the loads in flight and the cursor.
+  static constexpr bool kFewRegisters = Sizes::kProducerRegisters < 56;
+  const uint8_t* v;  // the lane's first key and column in K/V head 0
+  uint32_t v_t;      // shared address of the lane's row in stage 0
+  int key;           // the lane's first key of a step
+
+  __device__ __forceinline__ DirectV(const Problem& p, const SharedStorage& smem) {
+    const int thread = kFewRegisters ? ptx::opaque(threadIdx.x) : threadIdx.x;
+    const int lane = thread % 32, g = lane / 4, warp = thread / 32;
+    const int column_block = warp % kColumnBlocks, panel = warp / kColumnBlocks;
+    key = 16 * kBlocks * panel + (g % 2 ? g + 7 : g);
+    v = p.v + 64 * column_block + 16 * (lane % 4);
+    v_t = ptx::shared_address(smem.v_t) + panel * Sizes::kPanelBytes +
+          swizzled_offset<Sizes::kPanelKeys>(64 * column_block + lane, 0);
+  }
+
+  // The step at the cursor. Its first blocks are requested before V^T is empty.
+  template <bool kInBounds>
+  __device__ __forceinline__ void run(const Problem& p, const SharedStorage& smem,
+                                      const LoadCursor& load) const {
+    const int first_key = load.n_block * Sizes::kBlockN + key, left = p.keys - first_key;
+    const uint8_t* from =
+        v + (static_cast<size_t>(static_cast<unsigned>(load.kv_head)) *
+                 static_cast<unsigned>(p.keys) + static_cast<unsigned>(first_key)) *
+                Sizes::kHeadDim;
+    const uint32_t to = v_t + load.state.stage * Sizes::kVtBytes;
+    uint4 rows[kInFlight][2];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) load_block<kInBounds>(rows[i], from, i, left);
+    ptx::mbarrier_try_wait_parity(&smem.barriers->v_t_empty[load.state.stage],
+                                  load.state.phase ^ 1);
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      store_block(rows[i % kInFlight], to, i);
+      if (i + kInFlight < kBlocks) {
+        load_block<kInBounds>(rows[i % kInFlight], from, i + kInFlight, left);
+      }
+    }
+  }
+
+ private:
+  // Rows beyond the last key are zeros: P is 0 there, but 0 times NaN is not.
+  template <bool kInBounds>
+  __device__ __forceinline__ static void load_block(uint4 (&rows)[2], const uint8_t* from, int i,
+                                                    int left) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      rows[e] = make_uint4(0, 0, 0, 0);
+      if (kInBounds || 16 * i + e < left) {
+        rows[e] = ptx::ld_global_nc_16(from + (16 * i + e) * Sizes::kHeadDim);
+      }
+    }
+  }
+  __device__ __forceinline__ static void store_block(const uint4 (&rows)[2], uint32_t to, int i) {
+    const uint32_t a[4] = {rows[0].x, rows[0].y, rows[0].z, rows[0].w};
+    const uint32_t b[4] = {rows[1].x, rows[1].y, rows[1].z, rows[1].w};
+#pragma unroll
+    for (int c = 0; c < 4; c += 2) {
+      ptx::stmatrix_x4_trans((to ^ 16 * i) + 16 * c * Sizes::kPanelKeys,
+                             __byte_perm(a[c], b[c], 0x5140), __byte_perm(a[c], b[c], 0x7362),
+                             __byte_perm(a[c + 1], b[c + 1], 0x5140),
+                             __byte_perm(a[c + 1], b[c + 1], 0x7362));
+    }
+  }
+};
+
+// With DIRECT_V: K and V of one n_block after the other. The caller has issued the first K.
+__device__ __forceinline__ void producer_mainloop_direct(const Problem& p,
+                                                         const TileScheduler& scheduler,
+                                                         const SharedStorage& smem,
+                                                         const TensorMap* k_map,
+                                                         LoadCursor& load) {
+  while (load.valid()) {
+    const DirectV direct(p, smem);
+    if ((load.n_block + 1) * Sizes::kBlockN <= p.keys) {
+      direct.run<true>(p, smem, load);
+    } else {
+      direct.run<false>(p, smem, load);
+    }
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&smem.barriers->v_t_full[load.state.stage]);
+    if constexpr (DirectV::kFewRegisters) {
+      load.next(p);
+    } else {
+      load.next(p, scheduler);
+    }
+    if (threadIdx.x == 0 && load.valid()) load_kv(smem, load, k_map, nullptr);
+    __syncwarp();
   }
 }
 

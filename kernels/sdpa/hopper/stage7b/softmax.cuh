@@ -95,10 +95,10 @@ __device__ __forceinline__ void update_row_max(const float (&s)[Sizes::kScores],
 
 // Whether score i takes the linear exp2 approximation. Pairs of scores share the choice, because
 // the approximation packs the results of a pair as two halves in the register of the first. With
-// two segments per octave the choice is a checkerboard of rows and blocks of eight keys: every row
-// and every key position has the same share.
+// two segments per octave, or USE_CHECKERBOARD, the choice is a checkerboard of rows and blocks of
+// eight keys: every row has the same share, and with four eighths every key position too.
 __device__ __forceinline__ constexpr bool is_linear(int i) {
-  constexpr bool kCheckerboard = knob::kExp2Segments == 2;
+  constexpr bool kCheckerboard = knob::kExp2Segments == 2 || knob::kCheckerboard;
   return exp2_on_fma<knob::kExp2LinearEighths>(kCheckerboard ? i / 4 + i / 2 % 2 : i / 2);
 }
 
