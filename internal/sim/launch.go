@@ -50,6 +50,8 @@ const (
 	maxThreads = 1024
 	maxStatic  = 48 << 10 // bytes of static shared memory
 
+	maxSharedAlign = 64 << 10 // bytes; every address then lies far below those of other blocks of a cluster
+
 	defaultMaxSteps = 500_000_000 // takes from half a minute to a minute
 )
 
@@ -130,7 +132,7 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 	c := p.codes[f]
 	reachable, used := p.module.Reachable(f)
 	layout := mem.NewLayout(p.static, used)
-	if err := p.checkLaunch(c, l, layout.Bytes); err != nil {
+	if err := p.checkLaunch(c, l, layout); err != nil {
 		return nil, fmt.Errorf("launch %s: %w", f.Name, err)
 	}
 	cluster, err := checkCluster(f, l)
@@ -166,9 +168,10 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 	return r, nil
 }
 
-// checkLaunch returns an error for a launch that the driver refuses. shared is the static shared
+// checkLaunch returns an error for a launch that the driver refuses. layout is the static shared
 // memory that the entry uses.
-func (p *Program) checkLaunch(c *code, l Launch, shared int) error {
+func (p *Program) checkLaunch(c *code, l Launch, layout *mem.Layout) error {
+	shared := layout.Bytes
 	for i, most := range [3]int{1<<31 - 1, 65535, 65535} {
 		if l.Grid[i] < 1 || l.Block[i] < 1 {
 			return fmt.Errorf("a grid of %v and a block of %v: every extent must be at least 1", l.Grid, l.Block)
@@ -187,10 +190,15 @@ func (p *Program) checkLaunch(c *code, l Launch, shared int) error {
 		return fmt.Errorf("a block of %d threads; the kernel is compiled for %d at most (.maxntid)", threads, most)
 	case f.RequiredThreads[0] > 0 && l.Block != f.RequiredThreads:
 		return fmt.Errorf("a block of %v threads; the kernel is compiled for %v (.reqntid)", l.Block, f.RequiredThreads)
+	case layout.Align > maxSharedAlign:
+		return fmt.Errorf("shared variables with an alignment of %d bytes; %d are allowed", layout.Align, maxSharedAlign)
 	case shared > maxStatic:
 		return fmt.Errorf("%d bytes of static shared memory; %d are allowed, and more only as dynamic", shared, maxStatic)
-	case l.DynamicShared < 0 || shared+l.DynamicShared > maxShared(p.arch):
-		return fmt.Errorf("%d bytes of shared memory, %d of them dynamic; %d are allowed on %s", shared+l.DynamicShared, l.DynamicShared, maxShared(p.arch), p.arch)
+	case l.DynamicShared < 0:
+		return fmt.Errorf("%d bytes of dynamic shared memory; it must be from 0 to %d on %s", l.DynamicShared, maxShared(p.arch), p.arch)
+	case l.DynamicShared > maxShared(p.arch)-shared: // the sum may overflow
+		return fmt.Errorf("%d bytes of shared memory, %d of them dynamic; %d are allowed on %s",
+			uint64(shared)+uint64(l.DynamicShared), l.DynamicShared, maxShared(p.arch), p.arch)
 	case len(l.Params) != c.entrySize:
 		return fmt.Errorf("%d bytes of parameters; the kernel takes %d bytes in %d parameters", len(l.Params), c.entrySize, len(f.Params))
 	}
