@@ -206,7 +206,7 @@ func byShapeTable(b *run.Bench) (header []string, rows [][]string) {
 		case r.Wrong != "":
 			cells[[2]string{r.Shape, name}] = "WRONG"
 		case r.P50US != nil:
-			cells[[2]string{r.Shape, name}] = fmt.Sprintf("%.2f (%.0f)", *r.P50US, *r.TFLOPS)
+			cells[[2]string{r.Shape, name}] = fmt.Sprintf("%.2f (%s)", *r.P50US, orMissing("%.0f", r.TFLOPS))
 		}
 	}
 	for _, a := range b.Checked {
@@ -281,7 +281,7 @@ func benchRow(r run.BenchRow, shares bool) []string {
 		row[5] = "best"
 	}
 	if r.P50US != nil {
-		row[3], row[4] = fmt.Sprintf("%.2f", *r.P50US), fmt.Sprintf("%.2f", *r.TFLOPS)
+		row[3], row[4] = fmt.Sprintf("%.2f", *r.P50US), orMissing("%.2f", r.TFLOPS)
 	}
 	if r.MaxErr != nil {
 		row[7] = fmt.Sprintf("%.3g", *r.MaxErr)
@@ -295,6 +295,14 @@ func benchRow(r run.BenchRow, shares bool) []string {
 		}
 	}
 	return row
+}
+
+// orMissing formats a number that a record may lack.
+func orMissing(format string, value *float64) string {
+	if value == nil {
+		return "-"
+	}
+	return fmt.Sprintf(format, *value)
 }
 
 // bestText compares our best variant on a shape with the best peer.
