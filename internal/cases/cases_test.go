@@ -76,11 +76,7 @@ func checkPasses(t *testing.T, c *cases.Case) {
 		seeds = 2
 	}
 	for seed := range seeds {
-		workers := 1 + int(seed%3)
-		if raceDetector && len(c.Expect.Findings) > 0 { // blocks that race in a kernel race in Go as well
-			workers = 1
-		}
-		checkRun(t, c, sim.Options{Seed: seed, Checks: true, Workers: workers})
+		checkRun(t, c, sim.Options{Seed: seed, Checks: true, Workers: 1 + int(seed%3)})
 	}
 	if len(c.Expect.Findings) == 0 { // the output of a defective kernel is undefined
 		checkRun(t, c, sim.Options{})
