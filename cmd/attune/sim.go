@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"attune/internal/cases"
+	"attune/internal/crash"
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
 	"attune/internal/report"
@@ -201,13 +202,9 @@ func (d *simulated) code() int {
 func (a *app) simulate(ctx context.Context, o simOptions, limit time.Duration, file string) *simulation {
 	s := &simulation{Outcome: &cases.Outcome{Name: file, Findings: []finding.Finding{}, Mismatches: []string{}}, Expected: []finding.Kind{}}
 	s.checked = o.checks == "on"
-	fail := func(err error) *simulation {
-		s.Pass, s.Error, s.err = false, err.Error(), err
-		return s
-	}
 	c, err := cases.Load(file)
 	if err != nil {
-		return fail(err)
+		return s.fail(err, file)
 	}
 	s.Name, s.Expected = c.Name, append(append(s.Expected, c.Expect.Findings...), c.Expect.Or...)
 	limited, cancel := context.WithTimeout(ctx, limit)
@@ -217,10 +214,10 @@ func (a *app) simulate(ctx context.Context, o simOptions, limit time.Duration, f
 			Seed: uint64(seed), Checks: s.checked, Tensor: tensorModes[o.tensor], Printf: func(text string) { fmt.Fprint(a.stderr, text) },
 		})
 		if errors.Is(err, context.DeadlineExceeded) {
-			return fail(fmt.Errorf("%s: %w", c.Name, &device.Timeout{Limit: limit}))
+			return s.fail(fmt.Errorf("%s: %w", c.Name, &device.Timeout{Limit: limit}), file)
 		}
 		if err != nil {
-			return fail(err)
+			return s.fail(err, file, c.PTXFile())
 		}
 		s.warpInstructions += outcome.Counters.WarpInstructions()
 		if seed == 0 || !outcome.Pass {
@@ -230,6 +227,15 @@ func (a *app) simulate(ctx context.Context, o simOptions, limit time.Duration, f
 			break
 		}
 	}
+	return s
+}
+
+// fail makes an error the outcome of a case. The report of a panic includes the files of the case.
+func (s *simulation) fail(err error, file string, files ...string) *simulation {
+	if crashed, ok := errors.AsType[*crash.Panic](err); ok {
+		err = fmt.Errorf("%w; %s", err, reportCrash(crashed, []string{"sim", file}, append(files, file)...))
+	}
+	s.Pass, s.Error, s.err = false, err.Error(), err
 	return s
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"strconv"
 
 	"attune/internal/device"
@@ -19,7 +18,7 @@ var errNotBuffer = errors.New("the argument is not a buffer")
 // Job returns the case as a job for any device. The kernel may change every buffer. Uninitialised
 // buffers are filled with the byte fill.
 func (c *Case) Job(fill byte) (device.Job, error) {
-	image, err := os.ReadFile(filepath.Join(c.dir, c.PTX))
+	image, err := os.ReadFile(c.PTXFile())
 	if err != nil {
 		return device.Job{}, fmt.Errorf("%s: %w", c.Name, err)
 	}

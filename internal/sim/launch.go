@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"attune/internal/crash"
 	"attune/internal/ptx"
 	"attune/internal/sim/count"
 	"attune/internal/sim/finding"
@@ -108,8 +110,9 @@ type launch struct {
 }
 
 // Run runs a launch to its end. An error concerns the launch as a whole; defects of the kernel are
-// findings.
-func (p *Program) Run(ctx context.Context, memory *mem.Memory, l Launch, o Options) (*Result, error) {
+// findings. A panic in the simulator is an error of type *crash.Panic, which names the instruction.
+func (p *Program) Run(ctx context.Context, memory *mem.Memory, l Launch, o Options) (result *Result, err error) {
+	defer crash.Catch(&err, func() string { return "the simulation of " + cmp.Or(l.Entry, "the kernel") })
 	r, err := p.prepare(memory, l, o)
 	if err != nil {
 		return nil, err
@@ -344,10 +347,11 @@ func (r *launch) run(ctx context.Context) error {
 	}
 	r.parallel = min(uint64(workers), total) > 1
 	var next atomic.Uint64
-	var group sync.WaitGroup
+	var group crash.Group
 	for range min(uint64(workers), total) {
 		group.Go(func() {
 			b := r.newBlock()
+			defer b.catch()
 			for ctx.Err() == nil && r.failed.Load() == nil {
 				n := next.Add(1) - 1
 				if n >= total {
@@ -361,6 +365,27 @@ func (r *launch) run(ctx context.Context) error {
 	}
 	group.Wait()
 	return r.err(ctx)
+}
+
+// catch ends the launch with an error after a panic in a block. It must be deferred itself. The pages
+// that the block holds are unlocked, because other blocks may wait for them.
+func (b *block) catch() {
+	if value := recover(); value != nil {
+		b.held.Unlock()
+		b.abort(crash.New(value, b.whereabouts()))
+	}
+}
+
+// whereabouts describes the instruction that the block runs, for the report of a panic. The state of
+// the block may be anything.
+func (b *block) whereabouts() string {
+	text := fmt.Sprintf("the simulation of %s, block %v", b.launch.code.fn.Name, b.at)
+	w := b.running
+	if w == nil || w.frame == nil {
+		return text
+	}
+	at := position{w.frame.code, max(w.pc-1, 0)}.place() // the program counter is already that of the next instruction
+	return fmt.Sprintf("%s, warp %d, at %s: %s", text, w.index, at, at.PTX)
 }
 
 // Numbers of resident blocks of an interleaved run: at first, and at most if they wait for each
@@ -428,10 +453,9 @@ func (s *interleaving) runSlices(ctx context.Context) bool {
 	changed := false
 	for i := 0; i < len(s.resident); {
 		b := s.resident[i]
-		b.run(ctx, interleavedSlice)
+		b.runSlice(ctx)
 		changed = changed || b.progressed
 		if b.done() {
-			b.finish()
 			s.spare = append(s.spare, b)
 			s.resident = append(s.resident[:i], s.resident[i+1:]...)
 			changed = true
@@ -443,6 +467,15 @@ func (s *interleaving) runSlices(ctx context.Context) bool {
 		s.idle = 0
 	}
 	return changed
+}
+
+// runSlice runs a time slice of a block, and finishes the block at its end.
+func (b *block) runSlice(ctx context.Context) {
+	defer b.catch()
+	b.run(ctx, interleavedSlice)
+	if b.done() {
+		b.finish()
+	}
 }
 
 // Numbers of idle rounds before lanes that wait for their warp are unblocked, and before the blocks
