@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"attune/internal/run"
 	"attune/internal/sim"
 	"attune/internal/sim/finding"
+	"attune/internal/sim/mem"
 	"attune/internal/sim/mma"
 )
 
@@ -81,6 +83,9 @@ or within ulp_f32 units in the last place) and the checkers report what
 "or" are accepted instead of those, and kinds in "also" besides them. The kinds
 are
 ` + wrapped(kindText(finding.Kinds(), ", ")+".", 80) + `
+
+A simulation may hold 2 GiB of memory, of which a byte of a buffer takes two,
+and print 1 MiB.
 `,
 		Example: "  attune sim add.json\n  attune sim cases/*.json --schedules 8\n  attune sim race.json --json",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -97,7 +102,7 @@ are
 		},
 	}
 	o.flags(cmd.Flags(), "")
-	cmd.Flags().DurationVar(&limit, "timeout", 5*time.Minute, "limit of one case")
+	cmd.Flags().DurationVar(&limit, "timeout", 50*time.Second, "limit of one case, under all schedules")
 	return cmd
 }
 
@@ -121,6 +126,7 @@ type simulation struct {
 }
 
 func (a *app) sim(ctx context.Context, o simOptions, limit time.Duration, files []string) error {
+	limitHeap()
 	status := a.status()
 	defer status.Clear()
 	document := simulated{SchemaVersion: 1, Cases: []*simulation{}}
@@ -149,6 +155,15 @@ func (a *app) sim(ctx context.Context, o simOptions, limit time.Duration, files 
 		err = gateError{code}
 	}
 	return err
+}
+
+// limitHeap has the garbage collector keep the program below 3 GiB: the limit of a simulation and
+// half as much again. GOMEMLIMIT may set less.
+func limitHeap() {
+	const most = mem.DefaultLimit + mem.DefaultLimit/2
+	if debug.SetMemoryLimit(-1) > most {
+		debug.SetMemoryLimit(most)
+	}
 }
 
 // count counts the cases that passed, that failed, and that did not run to their end.

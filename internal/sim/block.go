@@ -224,7 +224,7 @@ func (b *block) round(left *int, random bool) int {
 }
 
 func (b *block) done() bool    { return b.left == 0 || b.aborted }
-func (b *block) stopped() bool { return b.aborted || b.launch.failed.Load() != nil }
+func (b *block) stopped() bool { return b.aborted || b.launch.halt.Load() }
 
 // abort ends the launch with an error.
 func (b *block) abort(err error) {

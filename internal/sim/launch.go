@@ -101,11 +101,15 @@ type launch struct {
 	findings     finding.Set
 	locations    order.Locations // what strong accesses have published in global memory
 	failed       atomic.Pointer[error]
+	halt         atomic.Bool // the launch has failed, or its context has ended
+	maxBlocks    int         // that may be resident
+	printing     sync.Mutex
+	printed      printed
 	parallel     bool // several blocks run at the same time
 	mu           sync.Mutex
 	fencedGlobal map[uint32]bool // blocks that have executed fence.proxy.async.global
 	heap         mem.Heap
-	allocated    []uint64 // addresses of the buffers that the kernel has allocated
+	allocated    map[uint64]bool // addresses of the buffers that the kernel has allocated
 	counters     count.Counters
 }
 
@@ -113,11 +117,14 @@ type launch struct {
 // findings. A panic in the simulator is an error of type *crash.Panic, which names the instruction.
 func (p *Program) Run(ctx context.Context, memory *mem.Memory, l Launch, o Options) (result *Result, err error) {
 	defer crash.Catch(&err, func() string { return "the simulation of " + cmp.Or(l.Entry, "the kernel") })
+	// Variables of the module and a kernel's allocations do not outlive the launch here.
+	defer memory.FreeFrom(memory.Next())
 	r, err := p.prepare(memory, l, o)
 	if err != nil {
 		return nil, err
 	}
-	defer r.freeBuffers()
+	defer r.watch(ctx)()
+	defer r.printDropped()
 	if err := r.run(ctx); err != nil {
 		return nil, err
 	}
@@ -147,7 +154,7 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 	}
 	r := &launch{
 		program: p, memory: memory, code: c, options: o, grid: l.Grid, threads: l.Block, dynamic: l.DynamicShared, params: l.Params,
-		layout: layout, tails: map[*code]*tail{}, plans: map[int32]*matrixPlan{},
+		layout: layout, tails: map[*code]*tail{}, plans: map[int32]*matrixPlan{}, allocated: map[uint64]bool{},
 		cluster: cluster, explicitCluster: l.Cluster != [3]int{} || f.ClusterBlocks[0] > 0,
 	}
 	r.communicates = r.clusterSize() > 1
@@ -163,6 +170,9 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 	}
 	if err := r.placeGlobals(); err != nil {
 		return nil, err
+	}
+	if err := r.placeBlocks(); err != nil {
+		return nil, fmt.Errorf("launch %s: %w", f.Name, err)
 	}
 	for _, c := range p.codes {
 		r.tails[c] = r.newTail(c)
@@ -231,9 +241,7 @@ func (r *launch) placeGlobals() error {
 		if err != nil {
 			return err
 		}
-		value := make([]byte, v.Size())
-		copy(value, v.Init)
-		if err := r.memory.Write(base, value); err != nil {
+		if err := r.memory.Initialise(base, v.Init); err != nil {
 			return err
 		}
 		r.globals = append(r.globals, base)
@@ -276,7 +284,6 @@ func (r *launch) placeWorkspace() error {
 		return err
 	}
 	r.workspace = base
-	r.globals = append(r.globals, base) // after the module's variables, to be freed with them
 	return r.memory.Write(base, []byte{size, 0, 0, 0, 0, 0, 0, 0})
 }
 
@@ -320,18 +327,7 @@ func (r *launch) symbolAddress(p ptx.Relocation) (uint64, error) {
 func (r *launch) isAllocated(address uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Contains(r.allocated, address)
-}
-
-// freeBuffers frees the buffers that the launch has allocated. A kernel's allocations do not
-// outlive the launch here.
-func (r *launch) freeBuffers() {
-	for _, base := range r.allocated {
-		_ = r.memory.Free(base) // cannot fail: the launch has allocated it
-	}
-	for _, base := range r.globals {
-		_ = r.memory.Free(base) // cannot fail: the launch has allocated it
-	}
+	return r.allocated[address]
 }
 
 // run runs all blocks. They run in parallel if they cannot communicate, and interleaved otherwise,
@@ -341,14 +337,15 @@ func (r *launch) run(ctx context.Context) error {
 	if r.communicates {
 		return r.runInterleaved(ctx, total)
 	}
-	workers := r.options.Workers
-	if workers <= 0 {
-		workers = runtime.GOMAXPROCS(0)
+	workers := uint64(runtime.GOMAXPROCS(0))
+	if r.options.Workers > 0 {
+		workers = uint64(r.options.Workers)
 	}
-	r.parallel = min(uint64(workers), total) > 1
+	workers = min(workers, total, uint64(r.maxBlocks))
+	r.parallel = workers > 1
 	var next atomic.Uint64
 	var group crash.Group
-	for range min(uint64(workers), total) {
+	for range workers {
 		group.Go(func() {
 			b := r.newBlock()
 			defer b.catch()
@@ -413,7 +410,7 @@ type interleaving struct {
 
 // runInterleaved runs blocks one after another in time slices.
 func (r *launch) runInterleaved(ctx context.Context, total uint64) error {
-	s := &interleaving{launch: r, total: total, room: residentBlocks, tiles: tiles{}}
+	s := &interleaving{launch: r, total: total, room: min(residentBlocks, r.maxBlocks), tiles: tiles{}}
 	for ctx.Err() == nil && r.failed.Load() == nil {
 		s.startBlocks()
 		if len(s.resident) == 0 || !s.runSlices(ctx) && !s.resolveIdle() {
@@ -488,8 +485,8 @@ const (
 // resolveIdle does something about blocks that wait for each other, or for a block that is not
 // resident. It reports a deadlock and returns false where nothing helps.
 func (s *interleaving) resolveIdle() bool {
-	if s.started < s.total && s.room < maxResident {
-		s.room *= 2
+	if most := min(maxResident, s.launch.maxBlocks); s.started < s.total && s.room < most {
+		s.room = min(2*s.room, most)
 		return true
 	}
 	any := false
@@ -525,4 +522,7 @@ func (r *launch) err(ctx context.Context) error {
 }
 
 // fail ends the launch with an error.
-func (r *launch) fail(err error) { r.failed.CompareAndSwap(nil, &err) }
+func (r *launch) fail(err error) {
+	r.failed.CompareAndSwap(nil, &err)
+	r.halt.Store(true)
+}

@@ -319,7 +319,7 @@ func runMalloc(w *warp, o *op, mask uint32) {
 				return
 			}
 			r.mu.Lock()
-			r.allocated = append(r.allocated, address)
+			r.allocated[address] = true
 			r.mu.Unlock()
 		}
 		setParam(w.frame, o.ctl.returns[0], lane, littleEndian(address, 8))
@@ -352,9 +352,7 @@ func runPrintf(w *warp, o *op, mask uint32) {
 		format := fromLittleEndian(paramValue(w.frame, call.args[0], lane))
 		arguments := fromLittleEndian(paramValue(w.frame, call.args[1], lane))
 		text := w.format(o, lane, w.cString(o, lane, format), arguments)
-		if w.block.launch.options.Printf != nil {
-			w.block.launch.options.Printf(text)
-		}
+		w.block.launch.print(text)
 		setParam(w.frame, call.returns[0], lane, littleEndian(uint64(len(text)), 4))
 	}
 }
@@ -391,7 +389,7 @@ func (w *warp) format(o *op, lane int, format string, arguments uint64) string {
 		arguments += size
 		return value
 	}
-	for i := 0; i < len(format); i++ {
+	for i := 0; i < len(format) && out.Len() < maxText; i++ {
 		if format[i] != '%' {
 			out.WriteByte(format[i])
 			continue
@@ -412,7 +410,7 @@ func (w *warp) format(o *op, lane int, format string, arguments uint64) string {
 		}
 		out.WriteString(w.convert(o, lane, spec, format[i], long, next))
 	}
-	return out.String()
+	return out.String()[:min(out.Len(), maxText)]
 }
 
 func (w *warp) convert(o *op, lane int, spec string, verb byte, long bool, next func(uint64) uint64) string {

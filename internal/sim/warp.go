@@ -275,7 +275,7 @@ func (w *warp) runGroup(slice int) int {
 		if w.block.held.Any() {
 			w.block.held.Unlock()
 		}
-		if w.halted || w.group == nil {
+		if w.halted || w.group == nil || w.block.launch.halt.Load() { // one instruction may take long
 			break
 		}
 	}
