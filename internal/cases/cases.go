@@ -117,9 +117,6 @@ func (c *Case) validate() error {
 		if values != 1 {
 			return fmt.Errorf("argument %d has %d values; give exactly one of hex, bytes, u32, u64, f32, tensormap", i, values)
 		}
-		if a.Bytes != nil && *a.Bytes < 0 {
-			return fmt.Errorf("argument %d has %d bytes; a buffer has at least 0", i, *a.Bytes)
-		}
 	}
 	return nil
 }

@@ -330,3 +330,13 @@ func FuzzCase(f *testing.F) {
 		}
 	})
 }
+
+// TestJobSizes checks that a job cannot be made of a size that is no size.
+func TestJobSizes(t *testing.T) {
+	for _, size := range []string{"-1", "99999999999999"} {
+		c := loadText(t, caseText(`"bytes": 32`, `"bytes": `+size), copyPTX)
+		if _, err := c.Job(0); err == nil || !strings.Contains(err.Error(), "case.json: argument 1: a buffer of "+size+" bytes") {
+			t.Errorf("error %v for %s bytes", err, size)
+		}
+	}
+}

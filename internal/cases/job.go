@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"attune/internal/device"
+	"attune/internal/sim/mem"
 )
 
 var errNotBuffer = errors.New("the argument is not a buffer")
@@ -42,6 +43,8 @@ func (a *Argument) jobArg(fill byte) (device.Arg, error) {
 	case a.Hex != nil:
 		data, err := hex.DecodeString(*a.Hex)
 		return device.Arg{InOut: data}, err
+	case a.Bytes != nil && (*a.Bytes < 0 || *a.Bytes > mem.DefaultLimit):
+		return device.Arg{}, fmt.Errorf("a buffer of %d bytes; the size must be from 0 to %d", *a.Bytes, mem.DefaultLimit)
 	case a.Bytes != nil:
 		return device.Arg{InOut: bytes.Repeat([]byte{fill}, *a.Bytes)}, nil
 	case a.TensorMap != nil:
