@@ -93,7 +93,14 @@ func TestMutants(t *testing.T) {
 	folder := t.TempDir()
 	for i := *firstMutant; i < *firstMutant+n; i++ {
 		c := &chooser{random: rand.New(rand.NewPCG(19, uint64(i)))}
-		text, ptx := m.mutate(c, all[c.below(len(all))], 1+c.below(2)*c.below(3))
+		from, edits := pick(c, all), 1+c.below(2)*c.below(3)
+		if c.below(8) == 0 {
+			from = pick(c, handwritten)
+		}
+		if c.below(10) == 0 {
+			edits += c.below(6)
+		}
+		text, ptx := m.mutate(c, from, edits)
 		began := time.Now()
 		ok, err := runMutant(t.Context(), folder, text, ptx, uint64(i))
 		took := time.Since(began)
@@ -163,4 +170,13 @@ func FuzzMutant(f *testing.F) {
 			t.Fatalf("%v\n%s\n%s", err, text, ptx)
 		}
 	})
+}
+
+// TestHandwrittenOriginals runs the handwritten kernels without a change.
+func TestHandwrittenOriginals(t *testing.T) {
+	for _, o := range handwritten {
+		if ran, err := runMutant(t.Context(), t.TempDir(), o.json, o.ptx, 0); !ran || err != nil {
+			t.Errorf("%s: ran %v, %v", o.file, ran, err)
+		}
+	}
 }

@@ -71,9 +71,113 @@ func corpus(tb testing.TB, most int) []original {
 			all = append(all, original{file, string(text), string(ptx)})
 		}
 	}
+	all = append(all, handwritten...)
 	slices.SortStableFunc(all, func(a, b original) int { return len(a.ptx) + len(a.json) - len(b.ptx) - len(b.json) })
 	return all
 }
+
+// handwritten are kernels with what the cases lack: functions, recursion, local memory, printf and
+// the heap.
+var handwritten = []original{{file: "handwritten", json: `{"ptx": "k.ptx", "arch": "sm_90a", "entry": "k", "grid": [2,1,1], "block": [33,1,1], "cluster": [1,1,1],
+"shared": 64, "args": [{"bytes": 4096}, {"u32": 5}], "expect": {"args": {}, "findings": []}}`, ptx: `.version 8.0
+.target sm_90a
+.address_size 64
+.extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);
+.extern .func (.param .b64 r) malloc(.param .b64 n);
+.extern .func free(.param .b64 a);
+.extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 s);
+.global .align 1 .b8 text[] = {37,100,32,37,115,32,37,56,46,51,102,10,0};
+.global .align 8 .u64 table[2] = {generic(text), text};
+.const .align 4 .u32 limits[3] = {1, 2, 3};
+.extern .shared .align 16 .b8 dynamic[];
+.func (.param .b32 r, .param .b64 s) two(.param .b32 a, .param .b64 b)
+{
+	.reg .b32 %r<4>;
+	.reg .b64 %rd<4>;
+	.reg .pred %p<2>;
+	.local .align 8 .b8 l[16];
+	.param .b32 a2; .param .b64 b2; .param .b32 r2; .param .b64 s2;
+	ld.param.u32 %r1, [a];
+	ld.param.u64 %rd1, [b];
+	st.local.u32 [l+4], %r1;
+	setp.eq.u32 %p1, %r1, 0;
+	@%p1 bra DONE;
+	sub.u32 %r1, %r1, 1;
+	st.param.b32 [a2], %r1;
+	st.param.b64 [b2], %rd1;
+	call (r2, s2), two, (a2, b2);
+	ld.param.u32 %r2, [r2];
+	ld.local.u32 %r3, [l+4];
+	add.u32 %r1, %r2, %r3;
+DONE:
+	st.param.b32 [r], %r1;
+	st.param.b64 [s], %rd1;
+	ret;
+}
+.func (.reg .b32 r) plus(.reg .b32 a, .reg .pred p)
+{
+	add.u32 r, a, 1;
+	@p add.u32 r, r, 1;
+	ret;
+}
+.visible .entry k(.param .u64 out, .param .u32 n)
+{
+	.reg .pred %p<4>;
+	.reg .b32 %r<12>;
+	.reg .f64 %fd<2>;
+	.reg .b64 %rd<12>;
+	.local .align 8 .b8 args[24];
+	.param .b32 a; .param .b64 b; .param .b32 r; .param .b64 s;
+	.param .b64 f; .param .b64 g; .param .b32 c;
+	ld.param.u64 %rd1, [out];
+	ld.param.u32 %r1, [n];
+	mov.u32 %r2, %tid.x;
+	mul.wide.u32 %rd2, %r2, 4;
+	add.s64 %rd2, %rd1, %rd2;
+	st.param.b32 [a], %r1;
+	st.param.b64 [b], %rd1;
+	call (r, s), two, (a, b);
+	ld.param.u32 %r3, [r];
+	setp.lt.u32 %p1, %r2, 4;
+	call (%r4), plus, (%r3, %p1);
+	st.param.b64 [b], 64;
+	call (s), malloc, (b);
+	ld.param.u64 %rd3, [s];
+	setp.ne.u64 %p2, %rd3, 0;
+	@%p2 st.u32 [%rd3+4], %r4;
+	st.param.b64 [b], %rd3;
+	call free, (b);
+	mov.u64 %rd4, text;
+	cvta.global.u64 %rd4, %rd4;
+	mov.u64 %rd5, args;
+	cvta.local.u64 %rd5, %rd5;
+	st.local.u32 [args], %r4;
+	st.local.u64 [args+8], %rd4;
+	mov.f64 %fd1, 0d4004000000000000;
+	st.local.f64 [args+16], %fd1;
+	st.param.b64 [f], %rd4;
+	st.param.b64 [g], %rd5;
+	call (c), vprintf, (f, g);
+	mov.u64 %rd6, two;
+	P: .callprototype (.param .b32 r, .param .b64 s) _ (.param .b32 a, .param .b64 b);
+	st.param.b32 [a], 2;
+	st.param.b64 [b], %rd1;
+	call (r, s), %rd6, (a, b), P;
+	ld.const.u32 %r5, [limits+4];
+	and.b32 %r6, %r2, 1;
+	T: .branchtargets EVEN, ODD;
+	brx.idx %r6, T;
+EVEN:
+	add.u32 %r5, %r5, 1;
+ODD:
+	setp.gt.u32 %p3, %r5, 100;
+	@!%p3 bra STORE;
+	call __assertfail, (f, f, a, g, g);
+STORE:
+	st.global.u32 [%rd2], %r5;
+	ret;
+}
+`}}
 
 // mutator mutates cases. It has the words and lines of all of them.
 type mutator struct {
@@ -119,7 +223,7 @@ func newMutator(all []original) *mutator {
 // values are numbers at the edges of what sizes, counts and addresses may be.
 var values = []int64{
 	0, 1, -1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 127, 128, 255, 256, 1023, 1024, 1025, 4095, 4096, 49152, 65535, 65536, 1 << 20, 1<<24 - 1, 1 << 24,
-	1 << 30, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1 << 40, 1<<62 - 1, 1 << 62, 1<<63 - 1, -1 << 63, -2, -4, -128, -1 << 31,
+	1 << 28, 500_000_000, 1 << 30, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1 << 40, 1<<62 - 1, 1 << 62, 1<<63 - 1, -1 << 63, -2, -4, -128, -1 << 31,
 }
 
 // mutate returns a mutant of a case: JSON and PTX. edits is the number of changes.
