@@ -124,3 +124,13 @@ func TestInitialise(t *testing.T) {
 		t.Error("nine bytes fit into a buffer of eight")
 	}
 }
+
+func TestFill(t *testing.T) {
+	for _, size := range []int{0, 1, 63, 64, 65, 4095, 4096, 10_001} {
+		data := make([]byte, size+1)
+		Fill(data[:size], 0xAB)
+		if n := bytes.Count(data, []byte{0xAB}); n != size || data[size] != 0 {
+			t.Errorf("%d of %d bytes are set, and the byte after them is %#x", n, size, data[size])
+		}
+	}
+}
