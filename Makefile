@@ -23,7 +23,7 @@ STAMP = -X main.release=$(VERSION) -X main.branch=$(shell git rev-parse --abbrev
 
 START := $(shell date +%s)
 
-.PHONY: help build release check test tools style format unit coverage plain race bench fuzz ship docs gpu-tests clean
+.PHONY: help build release check test tools style format unit coverage plain race bench fuzz mutants ship docs gpu-tests clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ fuzz: ## every fuzz target for FUZZTIME (default 20s)
 			echo "$$package $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $${FUZZTIME:-20s} $$package || exit 1; \
 		done; \
 	done
+
+mutants: ## the simulator on MUTANTS (default 20000) mutated cases: no panic, no hang, bounded memory
+	$(GO) test -timeout 3h -v -run '^TestMutants$$' ./internal/cases -largest 20000 -mutants $${MUTANTS:-20000}
 
 ship: ## PTX and records of the stages and the examples again, after the kernels' sources have changed
 	$(GO) run ./kernels/ship

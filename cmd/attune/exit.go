@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"attune/internal/cases"
+	"attune/internal/crash"
 	"attune/internal/device"
 	"attune/internal/gate"
 	"attune/internal/lab"
@@ -48,6 +49,7 @@ func (a *app) silent(err error) bool {
 func (a *app) exitCode(ctx context.Context, err error) int {
 	var usage usageError
 	var failed gateError
+	var crashed *crash.Panic
 	var refused *toolchain.CompileError
 	var fault *toolchain.FaultError
 	var request lab.RequestError
@@ -56,6 +58,8 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &crashed):
+		return exitFailure
 	case ctx.Err() != nil:
 		return exitInterrupted
 	case errors.As(err, &failed):

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,9 +11,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"attune/internal/crash"
 )
 
 func main() {
@@ -25,9 +31,13 @@ func attune(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	a := newApp(stdout, stderr)
 	defer a.status().Clear()
-	root := a.rootCommand()
+	return a.execute(ctx, a.rootCommand(), args)
+}
+
+// execute runs a command and returns the exit code.
+func (a *app) execute(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err := recovered(ctx, root)
 	a.json = a.json || slices.Contains(args, "--json") // an unknown flag before it ends the parsing
 	code := a.exitCode(ctx, err)
 	if lost := a.written.failed(); lost != nil && code != exitInterrupted {
@@ -42,10 +52,35 @@ func attune(args []string, stdout, stderr io.Writer) int {
 	if code == exitNoCompiler && a.noCompiler != nil {
 		err = fmt.Errorf("%w (%w)", err, a.noCompiler)
 	}
+	if crashed, ok := errors.AsType[*crash.Panic](err); ok {
+		err = fmt.Errorf("%w; %s", err, reportCrash(crashed, args))
+	}
 	if err != nil && code != 0 && !a.silent(err) {
 		a.printError(err, code)
 	}
 	return code
+}
+
+// recovered runs a command. A panic of the command is its error.
+func recovered(ctx context.Context, root *cobra.Command) (err error) {
+	defer crash.Catch(&err, func() string { return "the command" })
+	return root.ExecuteContext(ctx)
+}
+
+// reportCrash writes the report of a panic, with the files that the command was reading, and says
+// where it is.
+func reportCrash(crashed *crash.Panic, args []string, files ...string) string {
+	g, _ := builtFrom()
+	facts := []string{
+		fmt.Sprintf("attune %s, commit %s, dirty %v", version(), cmp.Or(g.SHA, "not recorded"), g.Dirty),
+		fmt.Sprintf("%s %s/%s, %d processors", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
+		fmt.Sprintf("command: attune %q", args),
+	}
+	path, err := crashed.Report(os.TempDir(), facts, files...)
+	if err != nil {
+		return fmt.Sprintf("the report of it could not be written: %v", err)
+	}
+	return "the report of it is " + path
 }
 
 // printError writes an error as a line, or with --json as an object.

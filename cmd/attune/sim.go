@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -13,12 +14,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"attune/internal/cases"
+	"attune/internal/crash"
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
 	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/sim"
 	"attune/internal/sim/finding"
+	"attune/internal/sim/mem"
 	"attune/internal/sim/mma"
 )
 
@@ -86,6 +89,9 @@ are
 A finding has a severity. An error is wrong on hardware. Strict is what PTX
 leaves undefined and hardware does right: without --strict it is printed as a
 note and fails no case.
+
+A simulation may hold 2 GiB of memory, of which a byte of a buffer takes two,
+and print 1 MiB.
 `,
 		Example: "  attune sim add.json\n  attune sim cases/*.json --schedules 8\n  attune sim race.json --json",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -102,7 +108,7 @@ note and fails no case.
 		},
 	}
 	o.flags(cmd.Flags(), "")
-	cmd.Flags().DurationVar(&limit, "timeout", 5*time.Minute, "limit of one case")
+	cmd.Flags().DurationVar(&limit, "timeout", 50*time.Second, "limit of one case, under all schedules")
 	return cmd
 }
 
@@ -126,6 +132,7 @@ type simulation struct {
 }
 
 func (a *app) sim(ctx context.Context, o simOptions, limit time.Duration, files []string) error {
+	limitHeap()
 	status := a.status()
 	defer status.Clear()
 	document := simulated{SchemaVersion: 1, Cases: []*simulation{}}
@@ -154,6 +161,15 @@ func (a *app) sim(ctx context.Context, o simOptions, limit time.Duration, files 
 		err = gateError{code}
 	}
 	return err
+}
+
+// limitHeap has the garbage collector keep the program below 3 GiB: the limit of a simulation and
+// half as much again. GOMEMLIMIT may set less.
+func limitHeap() {
+	const most = mem.DefaultLimit + mem.DefaultLimit/2
+	if debug.SetMemoryLimit(-1) > most {
+		debug.SetMemoryLimit(most)
+	}
 }
 
 // count counts the cases that passed, that failed, and that did not run to their end.
@@ -207,13 +223,9 @@ func (d *simulated) code() int {
 func (a *app) simulate(ctx context.Context, o simOptions, limit time.Duration, file string) *simulation {
 	s := &simulation{Outcome: &cases.Outcome{Name: file, Findings: []finding.Finding{}, Mismatches: []string{}}, Expected: []finding.Kind{}}
 	s.checked = o.checks == "on"
-	fail := func(err error) *simulation {
-		s.Pass, s.Error, s.err = false, err.Error(), err
-		return s
-	}
 	c, err := cases.Load(file)
 	if err != nil {
-		return fail(err)
+		return s.fail(err, file)
 	}
 	c.Strict = o.strict
 	s.Name, s.Expected = c.Name, append(append(s.Expected, c.Expect.Findings...), c.Expect.Or...)
@@ -224,10 +236,10 @@ func (a *app) simulate(ctx context.Context, o simOptions, limit time.Duration, f
 			Seed: uint64(seed), Checks: s.checked, Tensor: tensorModes[o.tensor], Printf: func(text string) { fmt.Fprint(a.stderr, text) },
 		})
 		if errors.Is(err, context.DeadlineExceeded) {
-			return fail(fmt.Errorf("%s: %w", c.Name, &device.Timeout{Limit: limit}))
+			return s.fail(fmt.Errorf("%s: %w", c.Name, &device.Timeout{Limit: limit}), file)
 		}
 		if err != nil {
-			return fail(err)
+			return s.fail(err, file, c.PTXFile())
 		}
 		s.warpInstructions += outcome.Counters.WarpInstructions()
 		if seed == 0 || !outcome.Pass {
@@ -237,6 +249,15 @@ func (a *app) simulate(ctx context.Context, o simOptions, limit time.Duration, f
 			break
 		}
 	}
+	return s
+}
+
+// fail makes an error the outcome of a case. The report of a panic includes the files of the case.
+func (s *simulation) fail(err error, file string, files ...string) *simulation {
+	if crashed, ok := errors.AsType[*crash.Panic](err); ok {
+		err = fmt.Errorf("%w; %s", err, reportCrash(crashed, []string{"sim", file}, append(files, file)...))
+	}
+	s.Pass, s.Error, s.err = false, err.Error(), err
 	return s
 }
 

@@ -34,7 +34,8 @@ const exitCodesText = `Exit codes of all commands:
 
 A gate that could not be measured fails nothing. A run of several variants ends
 with 3 if one of them failed, and with the code of the gate if it was the only
-one. With --json the code is also in the error document on standard error.`
+one. With --json the code is also in the error document on standard error. After
+an internal error the message names a report in the folder of temporary files.`
 
 const variantsText = `A variant is a stage, or a stage with other knob values:
 

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"sync"
 	"sync/atomic"
 
+	"attune/internal/crash"
 	"attune/internal/fp8"
 	"attune/internal/half"
 	"attune/internal/oracle"
@@ -105,7 +105,7 @@ func (a arithmetic) attention(ctx context.Context, shape tensor.Shape, rows orac
 func onAllCores(ctx context.Context, s oracle.Span, worker func() func(i int)) {
 	next := atomic.Int64{}
 	next.Store(int64(s.From))
-	var workers sync.WaitGroup
+	var workers crash.Group
 	for range min(s.To-s.From, runtime.GOMAXPROCS(0)) {
 		workers.Go(func() {
 			do := worker()

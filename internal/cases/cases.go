@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 
+	"attune/internal/crash"
 	"attune/internal/device"
 	"attune/internal/ptx"
 	"attune/internal/sim"
@@ -139,9 +140,12 @@ func (e *extents) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Run runs a case on the simulator.
+// PTXFile returns the path of the PTX.
+func (c *Case) PTXFile() string { return filepath.Join(c.dir, c.PTX) }
+
+// Run runs a case on the simulator. A panic in the simulator is an error of type *crash.Panic.
 func (c *Case) Run(ctx context.Context, o sim.Options) (*Outcome, error) {
-	text, err := os.ReadFile(filepath.Join(c.dir, c.PTX))
+	text, err := os.ReadFile(c.PTXFile())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
@@ -160,12 +164,13 @@ func (c *Case) run(ctx context.Context, text []byte, o sim.Options) (*Outcome, e
 	return c.runProgram(ctx, program, o)
 }
 
-func (c *Case) load(text []byte) (*sim.Program, error) {
+func (c *Case) load(text []byte) (program *sim.Program, err error) {
+	defer crash.Catch(&err, func() string { return "the reader of " + c.PTX })
 	module, err := ptx.Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.PTX, err)
 	}
-	program, err := sim.Load(module, c.Arch)
+	program, err = sim.Load(module, c.Arch)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.PTX, err)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"attune/internal/cases"
+	"attune/internal/crash"
+	"attune/internal/device"
 	"attune/internal/sim"
 	"attune/internal/sim/finding"
 )
@@ -78,11 +80,7 @@ func checkPasses(t *testing.T, c *cases.Case) {
 		seeds = 2
 	}
 	for seed := range seeds {
-		workers := 1 + int(seed%3)
-		if raceDetector && len(c.Expect.Findings) > 0 { // blocks that race in a kernel race in Go as well
-			workers = 1
-		}
-		checkRun(t, c, sim.Options{Seed: seed, Checks: true, Workers: workers})
+		checkRun(t, c, sim.Options{Seed: seed, Checks: true, Workers: 1 + int(seed%3)})
 	}
 	if len(c.Expect.Findings) == 0 { // the output of a defective kernel is undefined
 		checkRun(t, c, sim.Options{})
@@ -362,8 +360,63 @@ func FuzzCase(f *testing.F) {
 			return
 		}
 		outcome, err := c.Run(t.Context(), sim.Options{Checks: true, MaxSteps: 1000})
+		if p, ok := errors.AsType[*crash.Panic](err); ok {
+			t.Fatalf("%v\n%s", p, p.Stack)
+		}
 		if (outcome == nil) == (err == nil) {
 			t.Errorf("the outcome %v and the error %v", outcome, err)
 		}
 	})
+}
+
+// TestJobSizes checks that a job cannot be made of a size that is no size.
+func TestJobSizes(t *testing.T) {
+	for _, size := range []string{"-1", "99999999999999"} {
+		c := loadText(t, caseText(`"bytes": 32`, `"bytes": `+size), copyPTX)
+		if _, err := c.Job(0); err == nil || !strings.Contains(err.Error(), "case.json: argument 1: a buffer of "+size+" bytes") {
+			t.Errorf("error %v for %s bytes", err, size)
+		}
+	}
+}
+
+// TestExtremeTensorMaps runs a case with tensor maps at the edges of what the driver accepts. A box
+// larger than shared memory is a finding, and is not divided into pieces.
+func TestExtremeTensorMaps(t *testing.T) {
+	const file = "testdata/recorded/tma_load_2d_f32_oob_nan.json"
+	run := func(change func(m *device.TensorMap)) (*cases.Outcome, error) {
+		c, err := cases.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range c.Args {
+			if a.TensorMap != nil {
+				change(a.TensorMap)
+			}
+		}
+		return c.Run(t.Context(), sim.Options{Checks: true, MaxSteps: 100_000})
+	}
+	outcome, err := run(func(m *device.TensorMap) { m.Box, m.ElementStrides = []int{256, 256}, nil })
+	if err != nil || len(outcome.Findings) == 0 || !strings.Contains(outcome.Findings[0].Detail, "a bulk copy of 262144 bytes; a block has at most 232448") {
+		t.Errorf("a large box: %+v, %v", outcome, err)
+	}
+	if outcome, err = run(func(m *device.TensorMap) { m.Dims, m.Strides = []int{1 << 32, 1 << 32}, []int{1<<40 - 16} }); err != nil {
+		t.Errorf("a large tensor: %+v, %v", outcome, err)
+	}
+	for name, change := range map[string]func(m *device.TensorMap){
+		"no dimensions":      func(m *device.TensorMap) { m.Dims = nil },
+		"six dimensions":     func(m *device.TensorMap) { m.Dims = []int{1, 1, 1, 1, 1, 1} },
+		"a negative extent":  func(m *device.TensorMap) { m.Dims[1] = -1 },
+		"a negative box":     func(m *device.TensorMap) { m.Box[0] = -1 << 63 },
+		"a box of no size":   func(m *device.TensorMap) { m.Box[1] = 0 },
+		"an element stride":  func(m *device.TensorMap) { m.ElementStrides = []int{1, 1 << 62} },
+		"a negative stride":  func(m *device.TensorMap) { m.Strides[0] = -16 },
+		"a missing stride":   func(m *device.TensorMap) { m.Strides = nil },
+		"another argument":   func(m *device.TensorMap) { m.Arg = 99 },
+		"a negative index":   func(m *device.TensorMap) { m.Arg = -1 },
+		"an unknown swizzle": func(m *device.TensorMap) { m.Swizzle = "256B" },
+	} {
+		if outcome, err := run(change); err == nil || !strings.Contains(err.Error(), "tma_load_2d_f32_oob_nan: argument ") {
+			t.Errorf("%s: %+v, %v", name, outcome, err)
+		}
+	}
 }

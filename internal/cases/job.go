@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"strconv"
 
 	"attune/internal/device"
+	"attune/internal/sim/mem"
 )
 
 var errNotBuffer = errors.New("the argument is not a buffer")
@@ -19,7 +19,7 @@ var errNotBuffer = errors.New("the argument is not a buffer")
 // Job returns the case as a job for any device. The kernel may change every buffer. Uninitialised
 // buffers are filled with the byte fill.
 func (c *Case) Job(fill byte) (device.Job, error) {
-	image, err := os.ReadFile(filepath.Join(c.dir, c.PTX))
+	image, err := os.ReadFile(c.PTXFile())
 	if err != nil {
 		return device.Job{}, fmt.Errorf("%s: %w", c.Name, err)
 	}
@@ -43,6 +43,8 @@ func (a *Argument) jobArg(fill byte) (device.Arg, error) {
 	case a.Hex != nil:
 		data, err := hex.DecodeString(*a.Hex)
 		return device.Arg{InOut: data}, err
+	case a.Bytes != nil && (*a.Bytes < 0 || *a.Bytes > mem.DefaultLimit):
+		return device.Arg{}, fmt.Errorf("a buffer of %d bytes; the size must be from 0 to %d", *a.Bytes, mem.DefaultLimit)
 	case a.Bytes != nil:
 		return device.Arg{InOut: bytes.Repeat([]byte{fill}, *a.Bytes)}, nil
 	case a.TensorMap != nil:

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"attune/internal/crash"
 	"attune/internal/mutate"
 	"attune/internal/sim"
 	"attune/internal/sim/finding"
@@ -55,7 +55,7 @@ const (
 // Mutate runs the case on single-line mutants of its kernel and on mutants of its tensor maps. A
 // mutant is killed by a finding, a mismatch, invalid PTX, or a run that does not end.
 func (c *Case) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, error) {
-	text, err := os.ReadFile(filepath.Join(c.dir, c.PTX))
+	text, err := os.ReadFile(c.PTXFile())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
@@ -169,6 +169,9 @@ func (t *mutationTrial) runOriginal(ctx context.Context, c *Case, text []byte) e
 // killedBy runs a case and returns the reason for which it fails; "" if it passes.
 func (t *mutationTrial) killedBy(ctx context.Context, c *Case, text []byte) (string, error) {
 	program, err := c.load(text)
+	if isPanic(err) {
+		return "", err // the mutant is not at fault
+	}
 	if err != nil {
 		return LoadError, nil
 	}
@@ -183,6 +186,8 @@ func (t *mutationTrial) killedBy(ctx context.Context, c *Case, text []byte) (str
 		switch {
 		case ctx.Err() != nil:
 			return "", ctx.Err()
+		case isPanic(err):
+			return "", err
 		case errors.Is(err, context.DeadlineExceeded):
 			return Timeout, nil
 		case err != nil:
@@ -194,4 +199,9 @@ func (t *mutationTrial) killedBy(ctx context.Context, c *Case, text []byte) (str
 		}
 	}
 	return "", nil
+}
+
+func isPanic(err error) bool {
+	_, ok := errors.AsType[*crash.Panic](err)
+	return ok
 }

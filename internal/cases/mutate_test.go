@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"attune/internal/cases"
+	"attune/internal/crash"
 	"attune/internal/mutate"
 	"attune/internal/sim"
 	"attune/internal/sim/finding"
@@ -175,5 +176,44 @@ func TestMutateErrors(t *testing.T) {
 	}
 	if report, err := loadText(t, caseText(), copyPTX).Mutate(ctx, m); !errors.Is(err, context.Canceled) || report != nil {
 		t.Errorf("cancelled: %+v, %v", report, err)
+	}
+}
+
+// printPTX has every thread print.
+const printPTX = `.version 8.0
+.target sm_80
+.address_size 64
+.extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);
+.global .align 1 .b8 text[] = {104,105,10,0};
+.visible .entry k(.param .u64 in, .param .u64 out, .param .u32 n)
+{
+	.reg .b64 %rd<2>;
+	.param .b64 f; .param .b64 a; .param .b32 r;
+	mov.u64 %rd1, text;
+	cvta.global.u64 %rd1, %rd1;
+	st.param.b64 [f], %rd1;
+	st.param.b64 [a], 0;
+	call (r), vprintf, (f, a);
+	ret;
+}
+`
+
+// TestPanic checks that a panic while a case runs is an error of its own, and kills no mutant.
+func TestPanic(t *testing.T) {
+	c := loadText(t, caseText(words(6, 7, 8, 9, 10, 11, 12, 13), ""), printPTX)
+	var p *crash.Panic
+	o := sim.Options{Checks: true, Printf: func(string) { panic("a defect") }}
+	if _, err := c.Run(t.Context(), o); !errors.As(err, &p) || !strings.Contains(err.Error(), "case.json: internal error") {
+		t.Errorf("error %v", err)
+	}
+	m := mutation()
+	calls := 0
+	m.Options.Printf = func(string) {
+		if calls++; calls > 16 { // the unchanged case runs twice
+			panic("a defect")
+		}
+	}
+	if report, err := c.Mutate(t.Context(), m); !errors.As(err, &p) {
+		t.Errorf("%+v, %v", report, err)
 	}
 }

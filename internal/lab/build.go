@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"attune/internal/crash"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
 )
@@ -53,6 +54,7 @@ func (b *builds) start(v spec.Variant) *build {
 	b.entries[v.String()] = entry
 	go func() {
 		defer close(entry.ready)
+		defer crash.Catch(&entry.err, func() string { return "the build of " + v.String() })
 		entry.image, entry.err = b.compile(v)
 	}()
 	return entry

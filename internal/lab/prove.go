@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"attune/internal/crash"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
 )
@@ -76,7 +77,7 @@ func (l *Lab) Prove(ctx context.Context, r ProofRequest) (*Proof, error) {
 		proof.Knobs[i], changes[i] = knobChanges(l.Kernel, stages, cover, i)
 		p.planned += len(changes[i])
 	}
-	var work sync.WaitGroup
+	var work crash.Group
 	for i := range changes {
 		work.Go(func() {
 			if err := p.prove(&proof.Knobs[i], changes[i]); err != nil {

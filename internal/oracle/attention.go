@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"sync"
 	"sync/atomic"
 
+	"attune/internal/crash"
 	"attune/internal/tensor"
 )
 
@@ -82,7 +82,7 @@ func attention(ctx context.Context, q, k, v source, shape tensor.Shape, rows Row
 // working memory of its own that runs a task.
 func onAllCores(tasks int, worker func() func(task int)) {
 	var next atomic.Int64
-	var workers sync.WaitGroup
+	var workers crash.Group
 	for range min(tasks, runtime.GOMAXPROCS(0)) {
 		workers.Go(func() {
 			do := worker()

@@ -208,7 +208,7 @@ func byShapeTable(b *run.Bench) (header []string, rows [][]string) {
 		case r.Wrong != "":
 			cells[[2]string{r.Shape, name}] = "WRONG"
 		case r.P50US != nil:
-			cells[[2]string{r.Shape, name}] = fmt.Sprintf("%.2f (%.0f)", *r.P50US, *r.TFLOPS)
+			cells[[2]string{r.Shape, name}] = fmt.Sprintf("%.2f (%s)", *r.P50US, orMissing("%.0f", r.TFLOPS))
 		}
 	}
 	for _, a := range b.Checked {
@@ -287,10 +287,7 @@ func benchRow(r run.BenchRow, shares bool) []string {
 		row[speedupColumn] = "best"
 	}
 	if r.P50US != nil {
-		row[3] = fmt.Sprintf("%.2f", *r.P50US)
-	}
-	if r.TFLOPS != nil {
-		row[5] = fmt.Sprintf("%.2f", *r.TFLOPS)
+		row[3], row[5] = fmt.Sprintf("%.2f", *r.P50US), orMissing("%.2f", r.TFLOPS)
 	}
 	if r.P50LowUS != nil && r.P50HighUS != nil && r.P50US != nil {
 		row[4] = spread(*r.P50US, *r.P50LowUS, *r.P50HighUS)
@@ -310,6 +307,14 @@ func benchRow(r run.BenchRow, shares bool) []string {
 		}
 	}
 	return row
+}
+
+// orMissing formats a number that a record may lack.
+func orMissing(format string, value *float64) string {
+	if value == nil {
+		return "-"
+	}
+	return fmt.Sprintf(format, *value)
 }
 
 // bestText compares our best variant on a shape with the best peer.

@@ -1,7 +1,9 @@
 package report
 
 import (
+	"bytes"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -67,6 +69,29 @@ func TestRecordedBench(t *testing.T) {
 	goldenOf(t, "bench_recorded.txt", func(w io.Writer) error { return Bench(w, b, screen) })
 	goldenOf(t, "bench_by_shape.txt", func(w io.Writer) error { return BenchByShape(w, b, screen) })
 	goldenOf(t, "bench_by_shape.md", func(w io.Writer) error { return BenchByShapeMarkdown(w, b) })
+}
+
+// TestIncompleteRows prints records that lack figures, as another program may write them.
+func TestIncompleteRows(t *testing.T) {
+	b := someBench()
+	b.Checked = []run.CheckedShape{{Shape: "1x8x512x64"}}
+	for i := range b.Rows {
+		b.Rows[i].TFLOPS, b.Rows[i].Shares = nil, nil
+	}
+	for name, write := range map[string]func(io.Writer) error{
+		"table":    func(w io.Writer) error { return Bench(w, b, screen) },
+		"by shape": func(w io.Writer) error { return BenchByShape(w, b, screen) },
+		"markdown": func(w io.Writer) error { return BenchByShapeMarkdown(w, b) },
+	} {
+		var text bytes.Buffer
+		if err := write(&text); err != nil || !strings.Contains(text.String(), "5.11") {
+			t.Errorf("%s: %v\n%s", name, err, text.String())
+		}
+	}
+	rows := performanceRows(&run.Run{Performance: []run.Performance{{Shape: "1x8x512x64", ParentRatio: ptr(1.5)}}})
+	if got := rows[0][8:11]; got[0] != "-" || got[1] != "1.500x" || got[2] != "- to -" {
+		t.Errorf("a ratio without times is printed as %q", got)
+	}
 }
 
 func TestSkippedLines(t *testing.T) {

@@ -297,8 +297,8 @@ func (r Results) ceilings(out *bytes.Buffer) {
 			continue
 		}
 		out.WriteString("\n")
-		paragraph(out, "The highest share of the e4m3 ceiling on this page (%s): %.0f %%, with %.0f%s TFLOP/s of `%s` on %s, %s (bench `%s`).",
-			c.Device, 100*top.row.Shares.FP8, *top.row.TFLOPS, benchExponentials(top.bench, top.row).mark(), top.row.Name, top.row.Shape,
+		paragraph(out, "The highest share of the e4m3 ceiling on this page (%s): %.0f %%, with %s%s TFLOP/s of `%s` on %s, %s (bench `%s`).",
+			c.Device, 100*top.row.Shares.FP8, orMissing("%.0f", top.row.TFLOPS), benchExponentials(top.bench, top.row).mark(), top.row.Name, top.row.Shape,
 			loadText(top.bench), shortID(top.bench.ID))
 	}
 }

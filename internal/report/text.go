@@ -319,8 +319,8 @@ func performanceRows(r *run.Run) [][]string {
 			fmt.Sprintf("%.2f", p.StdUS), orDash(p.SingleUS), fmt.Sprintf("%.2f", p.TFLOPS), millijoules(p.Joules), "-", "-", "-", "",
 		}
 		if p.ParentRatio != nil {
-			row[9], row[10] = fmt.Sprintf("%.2f", *p.ParentP50US), fmt.Sprintf("%.3fx", *p.ParentRatio)
-			row[11] = fmt.Sprintf("%.3f to %.3f", *p.RatioLow, *p.RatioHigh)
+			row[9], row[10] = orMissing("%.2f", p.ParentP50US), fmt.Sprintf("%.3fx", *p.ParentRatio)
+			row[11] = orMissing("%.3f", p.RatioLow) + " to " + orMissing("%.3f", p.RatioHigh)
 		}
 		if p.Benchmark {
 			row[12] = benchmarkWord

@@ -82,7 +82,11 @@ func (w *warp) laneBit(lane int) uint32 {
 
 // checkAlignment checks that the address is a multiple of the width.
 func (w *warp) checkAlignment(o *op, a *accessInfo, address uint64, lane int, d mem.Direction) {
-	if !a.aligned && address%uint64(a.bytes) != 0 {
+	n := uint64(a.bytes)
+	if a.aligned || n&(n-1) == 0 && address&(n-1) == 0 { // no division on the way of most accesses
+		return
+	}
+	if address%n != 0 {
 		w.reportMisaligned(o, *a, address, lane, d)
 	}
 }
@@ -233,6 +237,7 @@ func (w *warp) accessGlobal(o *op, a accessInfo, address uint64, lane int, d mem
 	offset := int(address - b.Base)
 	data := b.Data[offset : offset+a.bytes]
 	if !w.block.launch.options.Checks {
+		w.block.lockUnchecked(b, offset, a.bytes, d)
 		return data
 	}
 	bad := false
@@ -254,6 +259,7 @@ func (w *warp) accessGlobal(o *op, a accessInfo, address uint64, lane int, d mem
 
 // checkReadOnly reports a read by ld.global.nc of bytes that were written in this launch.
 func (w *warp) checkReadOnly(o *op, a accessInfo, b *mem.Buffer, offset, lane int) bool {
+	w.block.sharePages(b, offset, a.bytes)
 	if !b.Shadow.Dirty(offset) {
 		return false
 	}

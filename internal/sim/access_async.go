@@ -133,6 +133,7 @@ func (w *warp) accessAsyncGlobal(a *asyncAccess, address uint64, n int) ([]byte,
 	offset := int(address - b.Base)
 	data := b.Data[offset : offset+n]
 	if !w.block.launch.options.Checks {
+		w.block.lockUnchecked(b, offset, n, d)
 		return data, b
 	}
 	w.block.lockPages(b, offset, n)

@@ -19,7 +19,8 @@ type block struct {
 	at     [3]int
 
 	warps     []*warp
-	left      int // warps with lanes left
+	running   *warp // that runs, or ran last
+	left      int   // warps with lanes left
 	shared    mem.Shared
 	reserved  *mem.Shared // reserved.go; nil until the block accesses it
 	barriers  [16]barrier
@@ -213,6 +214,7 @@ func (b *block) round(left *int, random bool) int {
 			continue
 		}
 		ran++
+		b.running = w
 		before := w.retired
 		w.run(b.timeSlice())
 		b.steps += w.retired - before
@@ -225,7 +227,7 @@ func (b *block) round(left *int, random bool) int {
 }
 
 func (b *block) done() bool    { return b.left == 0 || b.aborted }
-func (b *block) stopped() bool { return b.aborted || b.launch.failed.Load() != nil }
+func (b *block) stopped() bool { return b.aborted || b.launch.halt.Load() }
 
 // abort ends the launch with an error.
 func (b *block) abort(err error) {
@@ -246,11 +248,28 @@ func (b *block) finish() {
 	}
 }
 
-// lockPages locks the pages of a range of a buffer until the next lockPages, or until the end of
-// the instruction. It does nothing while one block runs at a time.
+// lockPages locks the pages of a range of a buffer until the next lock, or until the end of the
+// instruction. It does nothing while one block runs at a time. Blocks that run at the same time may
+// access the same bytes, in a kernel with a race too, so every access to global memory needs a lock.
 func (b *block) lockPages(buffer *mem.Buffer, offset, size int) {
-	if b.launch.parallel {
+	if b.launch.parallel && !b.held.Covers(buffer.Shadow, offset, size, false) {
 		b.held.Lock(buffer.Shadow, offset, size)
+	}
+}
+
+// sharePages is lockPages for an access that reads the bytes and records nothing.
+func (b *block) sharePages(buffer *mem.Buffer, offset, size int) {
+	if b.launch.parallel && !b.held.Covers(buffer.Shadow, offset, size, true) {
+		b.held.Share(buffer.Shadow, offset, size)
+	}
+}
+
+// lockUnchecked locks the pages of an access that the checkers do not look at.
+func (b *block) lockUnchecked(buffer *mem.Buffer, offset, size int, d mem.Direction) {
+	if d == mem.Read {
+		b.sharePages(buffer, offset, size)
+	} else {
+		b.lockPages(buffer, offset, size)
 	}
 }
 

@@ -182,7 +182,9 @@ func (c *code) newSlot(t ptx.Type) slot {
 // placeMemory lays out the function's local variables and parameters.
 func (c *code) placeMemory() error {
 	c.localAt, c.paramAt, c.entryParam = map[*ptx.Variable]int{}, map[*ptx.Variable]int{}, map[*ptx.Variable]int{}
+	align := 0
 	place := func(at map[*ptx.Variable]int, size *int, v *ptx.Variable) {
+		align = max(align, v.Align)
 		*size = mem.AlignUp(*size, v.Align)
 		at[v] = *size
 		*size += v.Size()
@@ -208,7 +210,12 @@ func (c *code) placeMemory() error {
 	for _, limit := range []struct {
 		what      string
 		have, max int
-	}{{"local variables", c.localSize, maxLocal}, {"parameters", c.entrySize, maxParams}, {"parameters of calls", c.paramSize, maxCallParams}} {
+	}{
+		{"alignment", align, maxAlign},
+		{"local variables", c.localSize, maxLocal},
+		{"parameters", c.entrySize, maxParams},
+		{"parameters of calls", c.paramSize, maxCallParams},
+	} {
 		if limit.have > limit.max {
 			return &UnsupportedError{
 				Line: c.fn.Line, Text: "the function " + c.fn.Name, Why: fmt.Sprintf("%d bytes of %s; %d are allowed", limit.have, limit.what, limit.max),

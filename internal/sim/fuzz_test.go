@@ -1,11 +1,13 @@
 package sim
 
 import (
+	"errors"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"attune/internal/crash"
 	"attune/internal/ptx"
 )
 
@@ -145,6 +147,9 @@ func survives(t *testing.T, text string) {
 	for _, g := range []setup{{threads: 33, shared: 64}, {blocks: 2, seed: 5, unchecked: true}, {threads: 128, seed: 3}} {
 		g.text, g.steps, g.in = text, 3000, make([]uint32, 64)
 		got, err := try(t, g)
+		if p, ok := errors.AsType[*crash.Panic](err); ok { // the fuzzer would not see it
+			t.Fatalf("%v\n%s\n%s", p, p.Stack, text)
+		}
 		if err == nil && len(got.out) == 0 {
 			t.Error("neither an output nor an error")
 		}

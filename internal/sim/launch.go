@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"attune/internal/crash"
 	"attune/internal/ptx"
 	"attune/internal/sim/count"
 	"attune/internal/sim/finding"
@@ -49,6 +51,8 @@ type Result struct {
 const (
 	maxThreads = 1024
 	maxStatic  = 48 << 10 // bytes of static shared memory
+
+	maxSharedAlign = 64 << 10 // bytes; every address then lies far below those of other blocks of a cluster
 
 	defaultMaxSteps = 500_000_000 // takes from half a minute to a minute
 )
@@ -99,22 +103,30 @@ type launch struct {
 	findings     finding.Set
 	locations    order.Locations // what strong accesses have published in global memory
 	failed       atomic.Pointer[error]
+	halt         atomic.Bool // the launch has failed, or its context has ended
+	maxBlocks    int         // that may be resident
+	printing     sync.Mutex
+	printed      printed
 	parallel     bool // several blocks run at the same time
 	mu           sync.Mutex
 	fencedGlobal map[uint32]bool // blocks that have executed fence.proxy.async.global
 	heap         mem.Heap
-	allocated    []uint64 // addresses of the buffers that the kernel has allocated
+	allocated    map[uint64]bool // addresses of the buffers that the kernel has allocated
 	counters     count.Counters
 }
 
 // Run runs a launch to its end. An error concerns the launch as a whole; defects of the kernel are
-// findings.
-func (p *Program) Run(ctx context.Context, memory *mem.Memory, l Launch, o Options) (*Result, error) {
+// findings. A panic in the simulator is an error of type *crash.Panic, which names the instruction.
+func (p *Program) Run(ctx context.Context, memory *mem.Memory, l Launch, o Options) (result *Result, err error) {
+	defer crash.Catch(&err, func() string { return "the simulation of " + cmp.Or(l.Entry, "the kernel") })
+	// Variables of the module and a kernel's allocations do not outlive the launch here.
+	defer memory.FreeFrom(memory.Next())
 	r, err := p.prepare(memory, l, o)
 	if err != nil {
 		return nil, err
 	}
-	defer r.freeBuffers()
+	defer r.watch(ctx)()
+	defer r.printDropped()
 	if err := r.run(ctx); err != nil {
 		return nil, err
 	}
@@ -132,7 +144,7 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 	c := p.codes[f]
 	reachable, used := p.module.Reachable(f)
 	layout := mem.NewLayout(p.static, used)
-	if err := p.checkLaunch(c, l, layout.Bytes); err != nil {
+	if err := p.checkLaunch(c, l, layout); err != nil {
 		return nil, fmt.Errorf("launch %s: %w", f.Name, err)
 	}
 	cluster, err := checkCluster(f, l)
@@ -144,7 +156,7 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 	}
 	r := &launch{
 		program: p, memory: memory, code: c, options: o, grid: l.Grid, threads: l.Block, dynamic: l.DynamicShared, params: l.Params,
-		layout: layout, tails: map[*code]*tail{}, plans: map[int32]*matrixPlan{},
+		layout: layout, tails: map[*code]*tail{}, plans: map[int32]*matrixPlan{}, allocated: map[uint64]bool{},
 		cluster: cluster, explicitCluster: f.ExplicitCluster || f.ClusterBlocks[0] > 0,
 	}
 	r.explicitCluster = r.explicitCluster || r.clusterSize() > 1
@@ -164,6 +176,9 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 	if err := r.placeGlobals(); err != nil {
 		return nil, err
 	}
+	if err := r.placeBlocks(); err != nil {
+		return nil, fmt.Errorf("launch %s: %w", f.Name, err)
+	}
 	for _, c := range p.codes {
 		r.tails[c] = r.newTail(c)
 	}
@@ -171,9 +186,10 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 	return r, nil
 }
 
-// checkLaunch returns an error for a launch that the driver refuses. shared is the static shared
+// checkLaunch returns an error for a launch that the driver refuses. layout is the static shared
 // memory that the entry uses.
-func (p *Program) checkLaunch(c *code, l Launch, shared int) error {
+func (p *Program) checkLaunch(c *code, l Launch, layout *mem.Layout) error {
+	shared := layout.Bytes
 	for i, most := range [3]int{1<<31 - 1, 65535, 65535} {
 		if l.Grid[i] < 1 || l.Block[i] < 1 {
 			return fmt.Errorf("a grid of %v and a block of %v: every extent must be at least 1", l.Grid, l.Block)
@@ -192,10 +208,15 @@ func (p *Program) checkLaunch(c *code, l Launch, shared int) error {
 		return fmt.Errorf("a block of %d threads; the kernel is compiled for %d at most (.maxntid)", threads, most)
 	case f.RequiredThreads[0] > 0 && l.Block != f.RequiredThreads:
 		return fmt.Errorf("a block of %v threads; the kernel is compiled for %v (.reqntid)", l.Block, f.RequiredThreads)
+	case layout.Align > maxSharedAlign:
+		return fmt.Errorf("shared variables with an alignment of %d bytes; %d are allowed", layout.Align, maxSharedAlign)
 	case shared > maxStatic:
 		return fmt.Errorf("%d bytes of static shared memory; %d are allowed, and more only as dynamic", shared, maxStatic)
-	case l.DynamicShared < 0 || shared+l.DynamicShared > maxShared(p.arch):
-		return fmt.Errorf("%d bytes of shared memory, %d of them dynamic; %d are allowed on %s", shared+l.DynamicShared, l.DynamicShared, maxShared(p.arch), p.arch)
+	case l.DynamicShared < 0:
+		return fmt.Errorf("%d bytes of dynamic shared memory; it must be from 0 to %d on %s", l.DynamicShared, maxShared(p.arch), p.arch)
+	case l.DynamicShared > maxShared(p.arch)-shared: // the sum may overflow
+		return fmt.Errorf("%d bytes of shared memory, %d of them dynamic; %d are allowed on %s",
+			uint64(shared)+uint64(l.DynamicShared), l.DynamicShared, maxShared(p.arch), p.arch)
 	case len(l.Params) != c.entrySize:
 		return fmt.Errorf("%d bytes of parameters; the kernel takes %d bytes in %d parameters", len(l.Params), c.entrySize, len(f.Params))
 	}
@@ -225,9 +246,7 @@ func (r *launch) placeGlobals() error {
 		if err != nil {
 			return err
 		}
-		value := make([]byte, v.Size())
-		copy(value, v.Init)
-		if err := r.memory.Write(base, value); err != nil {
+		if err := r.memory.Initialise(base, v.Init); err != nil {
 			return err
 		}
 		r.globals = append(r.globals, base)
@@ -270,7 +289,6 @@ func (r *launch) placeWorkspace() error {
 		return err
 	}
 	r.workspace = base
-	r.globals = append(r.globals, base) // after the module's variables, to be freed with them
 	return r.memory.Write(base, []byte{size, 0, 0, 0, 0, 0, 0, 0})
 }
 
@@ -314,18 +332,7 @@ func (r *launch) symbolAddress(p ptx.Relocation) (uint64, error) {
 func (r *launch) isAllocated(address uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Contains(r.allocated, address)
-}
-
-// freeBuffers frees the buffers that the launch has allocated. A kernel's allocations do not
-// outlive the launch here.
-func (r *launch) freeBuffers() {
-	for _, base := range r.allocated {
-		_ = r.memory.Free(base) // cannot fail: the launch has allocated it
-	}
-	for _, base := range r.globals {
-		_ = r.memory.Free(base) // cannot fail: the launch has allocated it
-	}
+	return r.allocated[address]
 }
 
 // run runs all blocks. They run in parallel if they cannot communicate, and interleaved otherwise,
@@ -335,16 +342,18 @@ func (r *launch) run(ctx context.Context) error {
 	if r.communicates {
 		return r.runInterleaved(ctx, total)
 	}
-	workers := r.options.Workers
-	if workers <= 0 {
-		workers = runtime.GOMAXPROCS(0)
+	workers := uint64(runtime.GOMAXPROCS(0))
+	if r.options.Workers > 0 {
+		workers = uint64(r.options.Workers)
 	}
-	r.parallel = min(uint64(workers), total) > 1
+	workers = min(workers, total, uint64(r.maxBlocks))
+	r.parallel = workers > 1
 	var next atomic.Uint64
-	var group sync.WaitGroup
-	for range min(uint64(workers), total) {
+	var group crash.Group
+	for range workers {
 		group.Go(func() {
 			b := r.newBlock()
+			defer b.catch()
 			for ctx.Err() == nil && r.failed.Load() == nil {
 				n := next.Add(1) - 1
 				if n >= total {
@@ -358,6 +367,27 @@ func (r *launch) run(ctx context.Context) error {
 	}
 	group.Wait()
 	return r.err(ctx)
+}
+
+// catch ends the launch with an error after a panic in a block. It must be deferred itself. The pages
+// that the block holds are unlocked, because other blocks may wait for them.
+func (b *block) catch() {
+	if value := recover(); value != nil {
+		b.held.Unlock()
+		b.abort(crash.New(value, b.whereabouts()))
+	}
+}
+
+// whereabouts describes the instruction that the block runs, for the report of a panic. The state of
+// the block may be anything.
+func (b *block) whereabouts() string {
+	text := fmt.Sprintf("the simulation of %s, block %v", b.launch.code.fn.Name, b.at)
+	w := b.running
+	if w == nil || w.frame == nil {
+		return text
+	}
+	at := position{w.frame.code, max(w.pc-1, 0)}.place() // the program counter is already that of the next instruction
+	return fmt.Sprintf("%s, warp %d, at %s: %s", text, w.index, at, at.PTX)
 }
 
 // Numbers of resident blocks of an interleaved run: at first, and at most if they wait for each
@@ -385,7 +415,7 @@ type interleaving struct {
 
 // runInterleaved runs blocks one after another in time slices.
 func (r *launch) runInterleaved(ctx context.Context, total uint64) error {
-	s := &interleaving{launch: r, total: total, room: residentBlocks, tiles: tiles{}}
+	s := &interleaving{launch: r, total: total, room: min(residentBlocks, r.maxBlocks), tiles: tiles{}}
 	for ctx.Err() == nil && r.failed.Load() == nil {
 		s.startBlocks()
 		if len(s.resident) == 0 || !s.runSlices(ctx) && !s.resolveIdle() {
@@ -425,10 +455,9 @@ func (s *interleaving) runSlices(ctx context.Context) bool {
 	changed := false
 	for i := 0; i < len(s.resident); {
 		b := s.resident[i]
-		b.run(ctx, interleavedSlice)
+		b.runSlice(ctx)
 		changed = changed || b.progressed
 		if b.done() {
-			b.finish()
 			s.spare = append(s.spare, b)
 			s.resident = append(s.resident[:i], s.resident[i+1:]...)
 			changed = true
@@ -442,6 +471,15 @@ func (s *interleaving) runSlices(ctx context.Context) bool {
 	return changed
 }
 
+// runSlice runs a time slice of a block, and finishes the block at its end.
+func (b *block) runSlice(ctx context.Context) {
+	defer b.catch()
+	b.run(ctx, interleavedSlice)
+	if b.done() {
+		b.finish()
+	}
+}
+
 // Numbers of idle rounds before lanes that wait for their warp are unblocked, and before the blocks
 // count as deadlocked.
 const (
@@ -452,8 +490,8 @@ const (
 // resolveIdle does something about blocks that wait for each other, or for a block that is not
 // resident. It reports a deadlock and returns false where nothing helps.
 func (s *interleaving) resolveIdle() bool {
-	if s.started < s.total && s.room < maxResident {
-		s.room *= 2
+	if most := min(maxResident, s.launch.maxBlocks); s.started < s.total && s.room < most {
+		s.room = min(2*s.room, most)
 		return true
 	}
 	any := false
@@ -489,4 +527,7 @@ func (r *launch) err(ctx context.Context) error {
 }
 
 // fail ends the launch with an error.
-func (r *launch) fail(err error) { r.failed.CompareAndSwap(nil, &err) }
+func (r *launch) fail(err error) {
+	r.failed.CompareAndSwap(nil, &err)
+	r.halt.Store(true)
+}

@@ -227,6 +227,9 @@ func (w *warp) bulkPieces(o *op, lane int, shared, global uint64) (pieces []mem.
 			at[i] = int64(int32(w.R32[s.index][lane]))
 		}
 		w.checkBox(o, tensor, at, shared, lane)
+		if w.exceedsShared(o, tensor.BoxBytes(), lane) {
+			return nil, nil, 0
+		}
 		return tensor.Pieces(at, shared, !b.load), tensor, tensor.BoxBytes()
 	}
 	n := int(w.R32[b.size.index][lane])
@@ -240,16 +243,22 @@ func (w *warp) bulkPieces(o *op, lane int, shared, global uint64) (pieces []mem.
 			})
 		}
 	}
-	if most := maxShared(w.block.launch.program.arch); n > most {
-		w.report(finding.OutOfBounds, o, 1<<lane, func() string {
-			return fmt.Sprintf("a bulk copy of %d bytes; a block has at most %d bytes of shared memory", n, most)
-		})
-		return nil, nil, 0
-	}
-	if n == 0 {
+	if n == 0 || w.exceedsShared(o, n, lane) {
 		return nil, nil, 0
 	}
 	return []mem.Piece{{Shared: shared, Global: global, Size: n}}, nil, n
+}
+
+// exceedsShared reports a copy that no shared memory can hold. A box may have 2^43 bytes.
+func (w *warp) exceedsShared(o *op, n, lane int) bool {
+	most := maxShared(w.block.launch.program.arch)
+	if n <= most {
+		return false
+	}
+	w.report(finding.OutOfBounds, o, 1<<lane, func() string {
+		return fmt.Sprintf("a bulk copy of %d bytes; a block has at most %d bytes of shared memory", n, most)
+	})
+	return true
 }
 
 // tensorMap reads the tensor map at a lane's address. It reports and returns nil if there is none.

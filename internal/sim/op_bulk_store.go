@@ -166,8 +166,8 @@ func (w *warp) landStore(s *bulkStore) {
 			continue // the buffer has been freed
 		}
 		offset := int(p.Global - buffer.Base)
+		w.block.lockPages(buffer, offset, p.Size)
 		if w.block.launch.options.Checks {
-			w.block.lockPages(buffer, offset, p.Size)
 			buffer.Shadow.SettleAsync(offset, p.Size, s.stamp, w.clocks.Epoch())
 		}
 		merge(buffer.Data[offset:offset+p.Size], data, s.update, s.size)

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"attune/internal/ptx"
@@ -15,6 +16,11 @@ func (c *code) lowerCall(in *ptx.Instruction, o *op) error {
 		return fmt.Errorf("it has %d parts, want 3", len(in.Operands))
 	}
 	var err error
+	for _, r := range in.Operands[0].Parts {
+		if v := r.Symbol.Variable; r.Kind != ptx.RegOperand && (r.Kind != ptx.SymOperand || v == nil || v.Space != ptx.Param) {
+			return fmt.Errorf("a result must go to a register or a .param variable")
+		}
+	}
 	if o.ctl.returns, err = c.callParams(in.Operands[0].Parts); err != nil {
 		return err
 	}
@@ -30,28 +36,76 @@ func (c *code) lowerCall(in *ptx.Instruction, o *op) error {
 		}
 		return nil
 	}
-	o.ctl.callee = target.Symbol.Function
+	callee := target.Symbol.Function
+	o.ctl.callee = callee
 	switch {
-	case o.ctl.callee == nil:
+	case callee == nil:
 		return fmt.Errorf("it calls something that is not a function")
-	case o.ctl.callee.External && o.ctl.callee.Name == "vprintf":
-		o.run = runPrintf
-	case o.ctl.callee.External && o.ctl.callee.Name == "__assertfail":
-		o.run = runAssert
-	case o.ctl.callee.External && o.ctl.callee.Name == "malloc":
-		o.run = runMalloc
-	case o.ctl.callee.External && o.ctl.callee.Name == "free":
-		o.run = runFree
-	case o.ctl.callee.External:
-		return fmt.Errorf("the function %s is declared and not defined", o.ctl.callee.Name)
+	case callee.Entry:
+		return fmt.Errorf("it calls %s, which is an entry function", callee.Name)
+	case callee.External:
+		system, ok := systemCalls[callee.Name]
+		if !ok {
+			return fmt.Errorf("the function %s is declared and not defined", callee.Name)
+		}
+		if !sizesAre(callee.Params, system.params) || !sizesAre(callee.Returns, system.returns) {
+			return fmt.Errorf("%s is declared with other parameters; declare it as %s", callee.Name, system.declaration())
+		}
+		o.run = system.run
 	}
-	return c.checkCall(o.ctl, o.ctl.callee)
+	return c.checkCall(o.ctl, callee)
+}
+
+// systemCall is a function that the driver provides, with the sizes of its parameters and results
+// in bytes.
+type systemCall struct {
+	name            string
+	params, returns []int
+	run             func(w *warp, o *op, mask uint32)
+}
+
+var systemCalls = map[string]systemCall{
+	"vprintf":      {"vprintf", []int{8, 8}, []int{4}, runPrintf},
+	"__assertfail": {"__assertfail", []int{8, 8, 4, 8, 8}, nil, runAssert},
+	"malloc":       {"malloc", []int{8}, []int{8}, runMalloc},
+	"free":         {"free", []int{8}, nil, runFree},
+}
+
+// declaration returns the declaration of the function as compilers write it.
+func (s systemCall) declaration() string {
+	list := func(sizes []int) string {
+		var all []string
+		for i, n := range sizes {
+			all = append(all, fmt.Sprintf(".param .b%d p%d", 8*n, i))
+		}
+		return "(" + strings.Join(all, ", ") + ")"
+	}
+	text := ".extern .func "
+	if len(s.returns) > 0 {
+		text += strings.ReplaceAll(list(s.returns), " p", " r") + " "
+	}
+	return text + s.name + " " + list(s.params)
+}
+
+// sizesAre reports whether variables have these sizes in bytes.
+func sizesAre(variables []*ptx.Variable, sizes []int) bool {
+	return slices.EqualFunc(variables, sizes, func(v *ptx.Variable, n int) bool { return v.Size() == n })
 }
 
 func (c *code) checkCall(call *controlOp, callee *ptx.Function) error {
 	if len(call.args) != len(callee.Params) || len(call.returns) != len(callee.Returns) {
 		return fmt.Errorf("%s takes %d arguments and returns %d values, and the call has %d and %d", callee.Name, len(callee.Params), len(callee.Returns),
 			len(call.args), len(call.returns))
+	}
+	for i, v := range callee.Params {
+		if have := call.args[i]; have.slot.file == noFile && v.Space == ptx.Param && have.size != v.Size() {
+			return fmt.Errorf("%s takes %d bytes as argument %d, and the call has %d", callee.Name, v.Size(), i, have.size)
+		}
+	}
+	for i, v := range callee.Returns {
+		if have := call.returns[i]; have.slot.file == noFile && v.Space == ptx.Param && have.size != v.Size() {
+			return fmt.Errorf("%s returns %d bytes as result %d, and the call has %d", callee.Name, v.Size(), i, have.size)
+		}
 	}
 	return nil
 }
@@ -63,13 +117,18 @@ func (c *code) paramVariable(v *ptx.Variable) callParam {
 func (c *code) callParams(list []ptx.Operand) ([]callParam, error) {
 	var all []callParam
 	for _, o := range list {
-		if o.Kind == ptx.SymOperand && o.Symbol.Variable != nil && o.Symbol.Variable.Space == ptx.Param {
-			all = append(all, c.paramVariable(o.Symbol.Variable))
+		if v := o.Symbol.Variable; o.Kind == ptx.SymOperand && v != nil && v.Space == ptx.Param {
+			if _, isEntry := c.entryParam[v]; isEntry {
+				return nil, fmt.Errorf("the parameter %s of the entry cannot be passed to a call; load it and store it in a .param variable of the call", v.Name)
+			}
+			all = append(all, c.paramVariable(v))
 			continue
 		}
 		t := ptx.B64
 		if o.Kind == ptx.RegOperand {
-			t = c.fn.Registers[o.Register].Type
+			if t = c.fn.Registers[o.Register].Type; t.Bits() > 64 {
+				return nil, fmt.Errorf("a register of %d bits cannot be passed to a call; use a .param variable", t.Bits())
+			}
 		}
 		s, err := c.source(o, t)
 		if err != nil {
@@ -159,7 +218,7 @@ func (w *warp) indirect(o *op, mask uint32) (*ptx.Function, uint32) {
 		}
 	}
 	for f, c := range w.block.launch.program.codes {
-		if mem.FunctionAddress(c.number) == address && len(o.ctl.args) == len(f.Params) && len(o.ctl.returns) == len(f.Returns) && !f.External {
+		if mem.FunctionAddress(c.number) == address && len(o.ctl.args) == len(f.Params) && len(o.ctl.returns) == len(f.Returns) && !f.External && !f.Entry {
 			return f, same
 		}
 	}
@@ -240,10 +299,6 @@ func fromLittleEndian(data []byte) uint64 {
 func runAssert(w *warp, o *op, mask uint32) {
 	lane := firstLane(mask)
 	args := o.ctl.args
-	if len(args) < 4 {
-		runTrap(w, o, mask)
-		return
-	}
 	text := func(i int) string { return w.cString(o, lane, fromLittleEndian(paramValue(w.frame, args[i], lane))) }
 	line := uint32(fromLittleEndian(paramValue(w.frame, args[2], lane)))
 	w.block.abort(fmt.Errorf("the kernel's assertion `%s` failed in %s:%d, %s, in %s", text(0), text(1), line, text(3), w.threads(mask)))
@@ -252,10 +307,6 @@ func runAssert(w *warp, o *op, mask uint32) {
 // runMalloc runs malloc(size). It returns a null pointer where the heap has no room.
 func runMalloc(w *warp, o *op, mask uint32) {
 	r := w.block.launch
-	if len(o.ctl.args) != 1 || len(o.ctl.returns) != 1 {
-		w.block.abort(fmt.Errorf("malloc at %s must have one argument and one result", positionOf(w, o).place()))
-		return
-	}
 	for m := mask; m != 0; m &= m - 1 {
 		lane := firstLane(m)
 		size := fromLittleEndian(paramValue(w.frame, o.ctl.args[0], lane))
@@ -268,7 +319,7 @@ func runMalloc(w *warp, o *op, mask uint32) {
 				return
 			}
 			r.mu.Lock()
-			r.allocated = append(r.allocated, address)
+			r.allocated[address] = true
 			r.mu.Unlock()
 		}
 		setParam(w.frame, o.ctl.returns[0], lane, littleEndian(address, 8))
@@ -301,12 +352,8 @@ func runPrintf(w *warp, o *op, mask uint32) {
 		format := fromLittleEndian(paramValue(w.frame, call.args[0], lane))
 		arguments := fromLittleEndian(paramValue(w.frame, call.args[1], lane))
 		text := w.format(o, lane, w.cString(o, lane, format), arguments)
-		if w.block.launch.options.Printf != nil {
-			w.block.launch.options.Printf(text)
-		}
-		if len(call.returns) > 0 {
-			setParam(w.frame, call.returns[0], lane, littleEndian(uint64(len(text)), 4))
-		}
+		w.block.launch.print(text)
+		setParam(w.frame, call.returns[0], lane, littleEndian(uint64(len(text)), 4))
 	}
 }
 
@@ -342,7 +389,7 @@ func (w *warp) format(o *op, lane int, format string, arguments uint64) string {
 		arguments += size
 		return value
 	}
-	for i := 0; i < len(format); i++ {
+	for i := 0; i < len(format) && out.Len() < maxText; i++ {
 		if format[i] != '%' {
 			out.WriteByte(format[i])
 			continue
@@ -363,7 +410,7 @@ func (w *warp) format(o *op, lane int, format string, arguments uint64) string {
 		}
 		out.WriteString(w.convert(o, lane, spec, format[i], long, next))
 	}
-	return out.String()
+	return out.String()[:min(out.Len(), maxText)]
 }
 
 func (w *warp) convert(o *op, lane int, spec string, verb byte, long bool, next func(uint64) uint64) string {

@@ -67,6 +67,9 @@ func (r *launch) inClusters(n uint64) (index uint64, rank int) {
 func checkCluster(f *ptx.Function, l Launch) ([3]int, error) {
 	c := l.Cluster
 	for i := range c {
+		if c[i] < 0 || c[i] > 1<<20 { // the product of larger extents may overflow
+			return c, fmt.Errorf("clusters of %v blocks; every extent must be at least 1, and a cluster has %d blocks at most", l.Cluster, maxCluster)
+		}
 		c[i] = max(c[i], 1)
 	}
 	want := f.ClusterBlocks

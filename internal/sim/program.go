@@ -91,6 +91,7 @@ const (
 	maxConstants = 64 << 10
 	maxLocal     = 512 << 10
 	maxParams    = 32 << 10
+	maxAlign     = 4 << 10 // of a constant, a local variable or a parameter
 
 	maxCallParams = 1 << 20 // of all calls that a function makes
 )
@@ -110,6 +111,9 @@ func (p *Program) placeVariable(v *ptx.Variable) error {
 	case ptx.Const:
 		if v.Extern {
 			return refused("it is declared and not defined")
+		}
+		if v.Align > maxAlign {
+			return refused(fmt.Sprintf("an alignment of %d bytes; %d are allowed", v.Align, maxAlign))
 		}
 		if n := p.constants.Bytes() + v.Size(); n > maxConstants {
 			return refused(fmt.Sprintf("with it there are %d bytes of constants; %d are allowed", n, maxConstants))

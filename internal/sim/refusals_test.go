@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -76,6 +77,11 @@ func TestRefusals(t *testing.T) {
 	check("local memory", body(".local .align 4 .b8 l[1073741824];\n st.local.u32 [l], %r0;"), "local")
 	check("parameters of a function", setup{text: kernelWith(".func f(.param .b8 a[1073741824])\n{ ret; }", ".param .b8 a[1073741824];\n call f, (a);\n ret;")}, "param")
 	check("constants", setup{text: kernelWith(".const .b8 a[1073741824];", "ret;")}, "const")
+
+	const gigabyte = ".align 1073741824"
+	check("the alignment of a local variable", body(".local "+gigabyte+" .b32 l;\n st.local.u32 [l], %r0;"), "alignment")
+	check("the alignment of a constant", setup{text: kernelWith(".const .b32 a;\n.const "+gigabyte+" .b32 b;", "ret;")}, "alignment")
+	check("the alignment of a parameter", setup{text: kernelWith(".func f(.param "+gigabyte+" .b32 a)\n{ ret; }", ".param .b32 a;\n call f, (a);\n ret;")}, "alignment")
 
 	// Instructions of Hopper and later.
 	for _, text := range []string{
@@ -179,6 +185,16 @@ func TestLaunchRefusals(t *testing.T) {
 			t.Errorf("%d bytes of shared memory on %s, want %d", got, arch, most<<10)
 		}
 	}
+	const huge = math.MaxInt
+	check("shared memory that overflows", plain, func(l *Launch) { l.DynamicShared = huge }, "9223372036854775807 of them dynamic", "101376 are allowed")
+	some := load(kernelWith(".shared .b8 s[8];", "mov.u32 %r1, s;\n ret;"))
+	check("a sum of shared memory that overflows", some, func(l *Launch) { l.DynamicShared = huge }, "9223372036854775815 bytes of shared memory")
+	check("a grid that overflows", plain, func(l *Launch) { l.Grid = [3]int{huge, huge, huge} }, "a grid of [9223372036854775807 ")
+	check("a cluster that overflows", plain, func(l *Launch) { l.Cluster = [3]int{1 << 32, 1 << 32, 1} }, "clusters of [4294967296 4294967296 1]")
+	check("a negative cluster", plain, func(l *Launch) { l.Cluster = [3]int{-1, 1, 1} }, "clusters of [-1 1 1]", "at least 1")
+	check("two negative extents of a cluster", plain, func(l *Launch) { l.Cluster = [3]int{-2, -1, 1} }, "clusters of [-2 -1 1]")
+	aligned := load(kernelWith(".extern .shared .align 1073741824 .b8 s[];", "mov.u32 %r1, s;\n ret;"))
+	check("an alignment of a gigabyte", aligned, func(*Launch) {}, "an alignment of 1073741824 bytes; 65536 are allowed")
 	check("negative shared memory", plain, func(l *Launch) { l.DynamicShared = -4 }, "shared memory")
 	static := load(kernelWith(".shared .b8 s[49000];", "mov.u32 %r1, s;\n ret;"))
 	check("too much of both kinds", static, func(l *Launch) { l.DynamicShared = 53000 }, "102000 bytes of shared memory, 53000 of them dynamic")

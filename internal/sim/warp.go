@@ -176,8 +176,11 @@ func (f *frame) setLane(s slot, lane int, value uint64) {
 
 // lane reads a register in one lane.
 func (f *frame) lane(s slot, lane int) uint64 {
-	if s.file == file32 {
+	switch s.file {
+	case file32:
 		return uint64(f.R32[s.index][lane])
+	case filePred:
+		return uint64(f.Preds[s.index] >> lane & 1)
 	}
 	return f.R64[s.index][lane]
 }
@@ -278,7 +281,7 @@ func (w *warp) runGroup(slice int) int {
 		if w.block.held.Any() {
 			w.block.held.Unlock()
 		}
-		if w.halted || w.group == nil {
+		if w.halted || w.group == nil || w.block.launch.halt.Load() { // one instruction may take long
 			break
 		}
 	}

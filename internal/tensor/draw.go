@@ -2,9 +2,9 @@ package tensor
 
 import (
 	"runtime"
-	"sync"
 	"sync/atomic"
 
+	"attune/internal/crash"
 	"attune/internal/fp8"
 )
 
@@ -124,7 +124,7 @@ func (t *Tensor) Dequantize(values []float64, head, first int) {
 // parallel calls do for every i below n, on all cores.
 func parallel(n int, do func(i int)) {
 	var next atomic.Int64
-	var workers sync.WaitGroup
+	var workers crash.Group
 	for range min(n, runtime.GOMAXPROCS(0)) {
 		workers.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {

@@ -2,6 +2,8 @@ package tensormap
 
 import (
 	"fmt"
+	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -148,11 +150,15 @@ func (m *Map) BoxBytes() int {
 	return n
 }
 
-// TensorBytes returns the distance in bytes from the address of the tensor to its end.
+// TensorBytes returns the distance in bytes from the address of the tensor to its end. It returns
+// the largest integer for a tensor that is larger than the address space.
 func (m *Map) TensorBytes() int {
-	n := m.Dims[0] * m.ElementBytes()
+	n := uint64(m.Dims[0]) * uint64(m.ElementBytes())
 	for i := 1; i < len(m.Dims); i++ {
-		n += (m.Dims[i] - 1) * m.Strides[i-1]
+		high, low := bits.Mul64(uint64(m.Dims[i]-1), uint64(m.Strides[i-1]))
+		if n += low; high > 0 || low > math.MaxInt || n > math.MaxInt {
+			return math.MaxInt
+		}
 	}
-	return n
+	return int(n)
 }

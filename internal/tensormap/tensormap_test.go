@@ -1,6 +1,7 @@
 package tensormap_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -63,5 +64,18 @@ func TestSizes(t *testing.T) {
 	plain := tensormap.Map{Type: "u8", Dims: []int{64}, Box: []int{32}}
 	if plain.Extent(0) != 32 || plain.SwizzleBytes() != 0 || plain.FillsNaN() || plain.TensorBytes() != 64 {
 		t.Errorf("map with defaults: extent %d, span %d, %d bytes", plain.Extent(0), plain.SwizzleBytes(), plain.TensorBytes())
+	}
+}
+
+// TestTensorBytesOverflow measures tensors that are larger than the address space. The sum must not
+// wrap around to a size that a small buffer has.
+func TestTensorBytesOverflow(t *testing.T) {
+	for _, m := range []tensormap.Map{
+		{Type: "u8", Dims: []int{16, 1 << 32}, Strides: []int{1<<40 - 16}},
+		{Type: "f64", Dims: []int{1 << 32, 1<<23 + 1, 1<<23 + 1, 2}, Strides: []int{1<<40 - 16, 1<<40 - 16, 1<<40 - 16}},
+	} {
+		if got := m.TensorBytes(); got != math.MaxInt {
+			t.Errorf("%v with strides %v has %d bytes, want %d", m.Dims, m.Strides, got, math.MaxInt)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"attune/internal/crash"
 	"attune/internal/device"
 	"attune/internal/ptx"
 	"attune/internal/sim"
@@ -107,7 +108,8 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 	return outcome, nil
 }
 
-func (d *Device) load(image []byte) (*sim.Program, error) {
+func (d *Device) load(image []byte) (program *sim.Program, err error) {
+	defer crash.Catch(&err, func() string { return "the reader of the PTX" })
 	if p := d.programs[string(image)]; p != nil {
 		return p, nil
 	}
@@ -164,14 +166,17 @@ func (d *Device) launch(ctx context.Context, program *sim.Program, job device.Jo
 	return outputs, findings, named(&result.Counters), err
 }
 
-// kernelError distinguishes a fault of the kernel from a cancelled context and from PTX that is not
-// supported.
+// kernelError distinguishes a fault of the kernel from a cancelled context, from PTX that is not
+// supported, and from a panic in the simulator.
 func kernelError(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
 	if unsupported, ok := errors.AsType[*sim.UnsupportedError](err); ok {
 		return &device.Unsupported{Why: fmt.Sprintf("the simulator cannot run the PTX: %v", unsupported)}
+	}
+	if _, ok := errors.AsType[*crash.Panic](err); ok {
+		return err // the kernel is not at fault
 	}
 	return &device.Fault{Code: "simulator", Text: err.Error(), Operation: "run the kernel"}
 }

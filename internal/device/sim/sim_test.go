@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"attune/internal/crash"
 	"attune/internal/device"
 	"attune/internal/device/sim"
 	"attune/internal/tensormap"
@@ -378,5 +379,24 @@ func TestClustersAndTensorMaps(t *testing.T) {
 	job.Args[2] = device.Int32(0)
 	if _, err := d.Run(t.Context(), job); err == nil || !strings.Contains(err.Error(), "argument 2 has 4 bytes; the parameter in has 128") {
 		t.Errorf("error of a number instead of a map: %v", err)
+	}
+}
+
+// TestPanic checks that a panic in the simulator is not reported as a fault of the kernel.
+func TestPanic(t *testing.T) {
+	image := bytes.Replace(kernel(`
+	.param .b64 f; .param .b64 a; .param .b32 r;
+	mov.u64 %rd6, text;
+	cvta.global.u64 %rd6, %rd6;
+	st.param.b64 [f], %rd6;
+	st.param.b64 [a], 0;
+	call (r), vprintf, (f, a);`), []byte(".shared"), []byte(`.extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);
+.global .align 1 .b8 text[] = {104,105,10,0};
+.shared`), 1)
+	d := sim.Open(sim.Options{Printf: func(string) { panic("a defect") }})
+	_, err := d.Run(t.Context(), newJob(image, threads))
+	var p *crash.Panic
+	if !errors.As(err, &p) || device.Classify(err) != device.OtherFailure || !strings.Contains(err.Error(), "call (r), vprintf") {
+		t.Errorf("error %v", err)
 	}
 }

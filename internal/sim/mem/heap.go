@@ -10,11 +10,15 @@ type Heap struct {
 	used atomic.Int64
 }
 
+// heapUnit is what an allocation takes at least, in bytes, so that a kernel cannot allocate for ever.
+const heapUnit = 16
+
 // Take takes bytes from the heap and reports whether it had them.
 func (h *Heap) Take(size uint64) bool {
 	if size > HeapBytes {
 		return false
 	}
+	size = max(size, heapUnit)
 	if h.used.Add(int64(size)) <= HeapBytes {
 		return true
 	}
@@ -23,4 +27,4 @@ func (h *Heap) Take(size uint64) bool {
 }
 
 // Give returns bytes to the heap.
-func (h *Heap) Give(size int) { h.used.Add(-int64(size)) }
+func (h *Heap) Give(size int) { h.used.Add(-int64(max(size, heapUnit))) }

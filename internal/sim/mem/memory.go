@@ -1,7 +1,9 @@
 package mem
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -15,7 +17,16 @@ type Memory struct {
 	mu     sync.RWMutex
 	sorted []*Buffer // by base address
 	next   uint64
+	limit  int
+	used   int // of the limit, in bytes
 }
+
+// DefaultLimit bounds the memory of a simulation, in bytes: buffers with the marks of the checkers,
+// registers, shared memory and what the checkers remember.
+const DefaultLimit = 2 << 30
+
+// A buffer takes its bytes, as many marks, and this much besides.
+const bufferOverhead = 512
 
 const (
 	bufferAlign = 256
@@ -41,17 +52,35 @@ func (b *Buffer) Holds(address uint64, size int) bool {
 // Free marks the buffer as freed by a kernel and reports whether it was live.
 func (b *Buffer) Free() bool { return !b.isFreed.Swap(true) }
 
-// NewMemory makes an empty memory.
-func NewMemory() *Memory { return &Memory{next: globalBase} }
+// NewMemory makes an empty memory with the default limit.
+func NewMemory() *Memory { return NewLimited(DefaultLimit) }
+
+// NewLimited makes an empty memory with a limit in bytes.
+func NewLimited(limit int) *Memory { return &Memory{next: globalBase, limit: limit} }
+
+// Limit returns the limit in bytes.
+func (m *Memory) Limit() int { return m.limit }
+
+// Used returns how many bytes of the limit the buffers take. A byte of a buffer takes two, and a
+// buffer that a kernel has freed counts until the end of the launch.
+func (m *Memory) Used() int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.used
+}
 
 // Alloc makes a buffer whose bytes are unwritten. The name is for findings.
 func (m *Memory) Alloc(name string, size int) (uint64, error) {
-	const most = 8 << 30
-	if size < 0 || size > most {
-		return 0, fmt.Errorf("allocate %d bytes of simulated memory for %s: the size must be from 0 to %d", size, name, most)
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if size < 0 {
+		return 0, fmt.Errorf("allocate %d bytes of simulated memory for %s: the size must be at least 0", size, name)
+	}
+	if left := m.limit - m.used - bufferOverhead; size > left/2 {
+		return 0, fmt.Errorf("allocate %d bytes of simulated memory for %s: a byte takes two, %d are in use already, and the limit is %d (%d MiB)",
+			size, name, m.used, m.limit, m.limit>>20)
+	}
+	m.used += cost(size)
 	b := &Buffer{Name: name, Base: m.next, Data: make([]byte, size), Marks: make([]byte, size)}
 	Fill(b.Data, Poison)
 	b.Shadow = order.NewPages(size)
@@ -64,13 +93,39 @@ func (m *Memory) Alloc(name string, size int) (uint64, error) {
 func (m *Memory) Free(base uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i, b := range m.sorted {
-		if b.Base == base {
-			m.sorted = append(m.sorted[:i:i], m.sorted[i+1:]...)
-			return nil
-		}
+	i, found := m.index(base)
+	if !found {
+		return fmt.Errorf("free simulated memory: no buffer at %#x", base)
 	}
-	return fmt.Errorf("free simulated memory: no buffer at %#x", base)
+	m.used -= cost(len(m.sorted[i].Data))
+	m.sorted = slices.Delete(m.sorted, i, i+1)
+	return nil
+}
+
+func cost(size int) int { return 2*size + bufferOverhead }
+
+// index finds the buffer with a base address.
+func (m *Memory) index(base uint64) (int, bool) {
+	return slices.BinarySearchFunc(m.sorted, base, func(b *Buffer, base uint64) int { return cmp.Compare(b.Base, base) })
+}
+
+// FreeFrom removes all buffers from a base address on: those that were allocated since.
+func (m *Memory) FreeFrom(base uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i, _ := m.index(base)
+	for _, b := range m.sorted[i:] {
+		m.used -= cost(len(b.Data))
+	}
+	clear(m.sorted[i:])
+	m.sorted = m.sorted[:i]
+}
+
+// Next returns the base address that the next buffer will have.
+func (m *Memory) Next() uint64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.next
 }
 
 // Len returns the number of buffers.
@@ -93,6 +148,17 @@ func (m *Memory) Write(to uint64, data []byte) error {
 			b.Marks = nil
 		}
 	}
+	return nil
+}
+
+// Initialise sets all bytes of a buffer from outside: the first ones to data, the others to zero.
+func (m *Memory) Initialise(base uint64, data []byte) error {
+	b, _, err := m.inside(base, len(data))
+	if err != nil {
+		return fmt.Errorf("write simulated memory: %w", err)
+	}
+	clear(b.Data[copy(b.Data, data):])
+	b.Marks = nil
 	return nil
 }
 

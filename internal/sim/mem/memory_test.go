@@ -2,6 +2,7 @@ package mem
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -67,4 +68,69 @@ func TestMemory(t *testing.T) {
 	}
 	fails("freed", m.Write(a, make([]byte, 1)), "not inside of a buffer")
 	fails("freed twice", m.Free(a), "no buffer at")
+}
+
+// TestLimit tests that buffers, with their marks, never exceed the limit, and that freed ones count
+// no more.
+func TestLimit(t *testing.T) {
+	const limit = 10_000
+	m := NewLimited(limit)
+	a, err := m.Alloc("a", 2000)
+	if err != nil || m.Used() != 2*2000+bufferOverhead || m.Limit() != limit {
+		t.Fatalf("%v, %d of %d bytes in use", err, m.Used(), m.Limit())
+	}
+	mark := m.Next()
+	b, err := m.Alloc("b", 1000)
+	if err != nil || b != mark {
+		t.Fatalf("%v, at %#x, want %#x", err, b, mark)
+	}
+	for _, size := range []int{limit, 1245, 1 << 62, 1<<63 - 1} {
+		_, err := m.Alloc("c", size)
+		want := fmt.Sprintf("allocate %d bytes of simulated memory for c: a byte takes two, 7024 are in use already, and the limit is 10000", size)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v does not contain %q", err, want)
+		}
+	}
+	if _, err := m.Alloc("c", 1232); err != nil {
+		t.Error(err)
+	}
+	m.FreeFrom(mark)
+	if m.Len() != 1 || m.Used() != 2*2000+bufferOverhead {
+		t.Errorf("%d buffers are left, with %d bytes", m.Len(), m.Used())
+	}
+	m.FreeFrom(m.Next())
+	if err := m.Free(a); err != nil || m.Used() != 0 {
+		t.Errorf("%v, %d bytes are in use", err, m.Used())
+	}
+}
+
+func TestInitialise(t *testing.T) {
+	m := NewMemory()
+	a, err := m.Alloc("a", 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Initialise(a, []byte("abc")); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 8)
+	if err := m.Read(got, a); err != nil || string(got) != "abc\x00\x00\x00\x00\x00" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if n, _ := m.Unwritten(a); n != 0 {
+		t.Errorf("%d bytes are unwritten", n)
+	}
+	if err := m.Initialise(a, make([]byte, 9)); err == nil {
+		t.Error("nine bytes fit into a buffer of eight")
+	}
+}
+
+func TestFill(t *testing.T) {
+	for _, size := range []int{0, 1, 63, 64, 65, 4095, 4096, 10_001} {
+		data := make([]byte, size+1)
+		Fill(data[:size], 0xAB)
+		if n := bytes.Count(data, []byte{0xAB}); n != size || data[size] != 0 {
+			t.Errorf("%d of %d bytes are set, and the byte after them is %#x", n, size, data[size])
+		}
+	}
 }

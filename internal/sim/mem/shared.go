@@ -33,10 +33,14 @@ const (
 // waits for the copy. As f16 or f32 it is NaN.
 const Poison = 0xFF
 
-// Fill sets all bytes to a value.
+// Fill sets all bytes to a value. Buffers may have hundreds of megabytes, so it copies what it has
+// set already.
 func Fill(data []byte, value byte) {
-	for i := range data {
+	first := min(len(data), 64)
+	for i := range first {
 		data[i] = value
+	}
+	for n := first; n < len(data); n += copy(data[n:], data[:min(n, 4096)]) {
 	}
 }
 

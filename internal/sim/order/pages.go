@@ -13,7 +13,7 @@ type Pages struct {
 }
 
 type page struct {
-	mu     sync.Mutex
+	mu     sync.RWMutex // of the bytes of the page and of its shadow
 	shadow *Shadow
 	dirty  atomic.Bool // the page has been written
 }
@@ -118,31 +118,53 @@ func (p *Pages) do(offset, size int, f func(s *Shadow, offset, size int)) {
 
 // Held is the pages that a block has locked. The zero value holds none.
 type Held struct {
-	pages []*page
+	pages     []*page
+	of        *Pages // whose pages they are; nil for none
+	low, high int    // the bytes of these pages
+	shared    bool   // with blocks that only read
 }
 
-// Lock locks the pages of a range and unlocks all others. The pages stay locked until the next Lock
-// or Unlock. Checking an access and changing the bytes are one step for other blocks in this way.
-// Otherwise it would depend on timing whether two blocks that write the same value race.
-func (h *Held) Lock(p *Pages, offset, size int) {
-	pages := p.pages[offset/pageBytes : (offset+size+pageBytes-1)/pageBytes]
-	if len(pages) == 1 && len(h.pages) == 1 && h.pages[0] == &pages[0] {
-		return // the lanes of a warp mostly access one page
-	}
+// Covers reports whether a range is locked already. The lanes of a warp mostly access one page, so
+// this must be fast.
+func (h *Held) Covers(p *Pages, offset, size int, shared bool) bool {
+	return h.of == p && offset >= h.low && offset+size <= h.high && (shared || !h.shared)
+}
+
+// Lock locks the pages of a range and unlocks all others. The pages stay locked until the next Lock,
+// Share or Unlock. Checking an access and changing the bytes are one step for other blocks in this
+// way. Otherwise it would depend on timing whether two blocks that write the same value race.
+func (h *Held) Lock(p *Pages, offset, size int) { h.hold(p, offset, size, false) }
+
+// Share is Lock for a block that reads the bytes of a range and leaves its shadow alone. Other
+// blocks may read at the same time.
+func (h *Held) Share(p *Pages, offset, size int) { h.hold(p, offset, size, true) }
+
+func (h *Held) hold(p *Pages, offset, size int, shared bool) {
+	first, end := offset/pageBytes, (offset+size+pageBytes-1)/pageBytes
 	h.Unlock()
+	h.of, h.low, h.high, h.shared = p, first*pageBytes, end*pageBytes, shared
+	pages := p.pages[first:end]
 	for i := range pages {
-		pages[i].mu.Lock()
+		if shared {
+			pages[i].mu.RLock()
+		} else {
+			pages[i].mu.Lock()
+		}
 		h.pages = append(h.pages, &pages[i])
 	}
 }
 
 // Any reports whether any page is locked.
-func (h *Held) Any() bool { return len(h.pages) > 0 }
+func (h *Held) Any() bool { return h.of != nil }
 
 // Unlock unlocks all pages.
 func (h *Held) Unlock() {
 	for _, page := range h.pages {
-		page.mu.Unlock()
+		if h.shared {
+			page.mu.RUnlock()
+		} else {
+			page.mu.Unlock()
+		}
 	}
-	h.pages = h.pages[:0]
+	h.pages, h.of = h.pages[:0], nil
 }

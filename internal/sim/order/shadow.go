@@ -1,5 +1,7 @@
 package order
 
+import "unsafe"
+
 // use is a read, or a strong write, and the lanes of its warp that made it.
 type use struct {
 	Access
@@ -20,6 +22,9 @@ type cell struct {
 const Granule = 16
 
 const granuleCells = Granule / 4
+
+// ShadowBytes is the size of the shadow of one byte, while no word is split or used by many.
+const ShadowBytes = int(unsafe.Sizeof(cell{})) / 4
 
 // Shadow remembers the accesses to a range of memory.
 type Shadow struct {

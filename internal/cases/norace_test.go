@@ -1,5 +1,0 @@
-//go:build !race
-
-package cases_test
-
-const raceDetector = false

@@ -1,0 +1,122 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"runtime/metrics"
+	"time"
+
+	"attune/internal/sim/order"
+)
+
+// Limits of a launch: its memory and what it prints. MaxSteps bounds the instructions of a block,
+// and the context bounds the time.
+
+// Sizes of a register of a warp, in bytes.
+const (
+	bytes32 = 32 * 4
+	bytes64 = 32 * 8
+)
+
+// warpBytes returns the bytes of the registers and the parameters of a call.
+func (c *code) warpBytes() int { return c.n32*bytes32 + c.n64*bytes64 + 32*c.paramSize }
+
+// blockBytes returns the bytes that a resident block takes: registers and shared memory, with the
+// marks and the shadow of the checkers.
+func (r *launch) blockBytes() int {
+	warps := (r.threads[0]*r.threads[1]*r.threads[2] + 31) / 32
+	shared := r.layout.DynamicAt() + r.dynamic
+	perByte := 2
+	if r.options.Checks {
+		perByte += order.ShadowBytes
+	}
+	return warps*r.code.warpBytes() + shared*perByte
+}
+
+// placeBlocks decides how many blocks may be resident, so that they take at most half of what memory
+// is left. It returns an error where not even one worker or one cluster fits.
+func (r *launch) placeBlocks() error {
+	one, limit := r.blockBytes(), r.memory.Limit()
+	r.maxBlocks = max((limit-r.memory.Used())/2, 0) / max(one, 1)
+	if need := r.clusterSize(); r.maxBlocks < need {
+		return fmt.Errorf("%d block(s) of %d bytes must be resident: %d bytes of registers per warp and %d bytes of shared memory, with what the checkers "+
+			"remember of it; buffers take %d bytes, and the limit of the simulation is %d (%d MiB)",
+			need, one, r.code.warpBytes(), r.layout.DynamicAt()+r.dynamic, r.memory.Used(), limit, limit>>20)
+	}
+	return nil
+}
+
+// watchInterval is how often the memory of the program is compared with the limit.
+const watchInterval = 20 * time.Millisecond
+
+// watch ends the launch when its context ends, or when the program holds more memory than allowed:
+// what the checkers remember, calls and pending copies have no size that is known before. The caller
+// must call stop.
+func (r *launch) watch(ctx context.Context) (stop func()) {
+	cancelled := context.AfterFunc(ctx, func() { r.halt.Store(true) })
+	before := liveBytes()
+	timer := time.NewTimer(watchInterval)
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-timer.C:
+			}
+			if live, limit := liveBytes(), r.memory.Limit(); live > before+uint64(limit) {
+				r.fail(fmt.Errorf("the simulation of %s holds %d MiB of memory, and the limit is %d MiB: endless recursion, "+
+					"copies that no thread waits for, or too many bytes for the checkers", r.code.fn.Name, (live-before)>>20, limit>>20))
+				return
+			}
+			timer.Reset(watchInterval)
+		}
+	}()
+	return func() {
+		cancelled()
+		timer.Stop()
+		close(done)
+	}
+}
+
+// liveBytes returns the bytes that were reachable when the garbage collector last ran.
+func liveBytes() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// maxPrinted is the size of the buffer for printf in bytes: the driver's default. maxText bounds the
+// text of one call.
+const (
+	maxPrinted = 1 << 20
+	maxText    = 32 << 10
+)
+
+// printed counts what a launch has printed.
+type printed struct {
+	bytes, dropped int
+}
+
+// print passes text to the caller, one block at a time. What does not fit into the buffer is
+// dropped.
+func (r *launch) print(text string) {
+	if r.options.Printf == nil {
+		return
+	}
+	r.printing.Lock()
+	defer r.printing.Unlock()
+	if r.printed.bytes+len(text) > maxPrinted {
+		r.printed.dropped++
+		return
+	}
+	r.printed.bytes += len(text)
+	r.options.Printf(text)
+}
+
+// printDropped prints how many calls of printf were dropped.
+func (r *launch) printDropped() {
+	if n := r.printed.dropped; n > 0 {
+		r.options.Printf(fmt.Sprintf("attune: %d more calls of printf are not shown: a launch prints at most %d KiB\n", n, maxPrinted>>10))
+	}
+}
