@@ -243,6 +243,10 @@ func (b *bench) runShape(ctx context.Context, number int, shape tensor.Shape) er
 func (b *bench) checkVariants(ctx context.Context, ref *reference) ([]*contender, error) {
 	all := b.variantsOn(ref.inputs.Shape)
 	for _, c := range all {
+		if _, reasons := auditImage(c.variant, c.image); len(reasons) > 0 {
+			c.row.Wrong = reasons[0]
+			continue
+		}
 		result, err := b.lab.check(ctx, b.session, c.variant, c.image, ref)
 		if err != nil {
 			return nil, fmt.Errorf("%s on %s: %w", c.variant, ref.inputs.Shape, err)

@@ -124,7 +124,7 @@ func (c *comparison) build(ctx context.Context) (err error) {
 			needed = append(needed, p.variant)
 		}
 	}
-	c.images, err = c.lab.buildAll(ctx, c.request.Arch, needed...)
+	c.images, err = c.lab.buildAudited(ctx, c.request.Arch, needed...)
 	return err
 }
 

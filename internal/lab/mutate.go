@@ -35,7 +35,7 @@ func (l *Lab) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, e
 		return nil, err
 	}
 	variant := m.Variants[0]
-	images, err := l.buildAll(ctx, p.Arch, variant)
+	images, err := l.buildAudited(ctx, p.Arch, variant)
 	if err != nil {
 		return nil, err
 	}

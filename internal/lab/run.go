@@ -158,6 +158,9 @@ func (a *attempt) runGates(ctx context.Context, known measurements) error {
 		return err
 	}
 	if !a.Device.present() {
+		if !a.audit() {
+			return nil
+		}
 		a.gates.Correctness = gate.Unmeasured(a.Device.missing)
 		a.gates.Performance = gate.Unmeasured(device.ErrNoDevice.Error())
 		a.gates.Profile = a.gates.Performance
@@ -227,8 +230,12 @@ func (a *attempt) open(ctx context.Context) error {
 	return nil
 }
 
-// correctness compares every output with its reference, and adds what a sanitizer found.
+// correctness audits the PTX, compares every output with its reference, and adds what a sanitizer
+// found.
 func (a *attempt) correctness(ctx context.Context) error {
+	if !a.audit() {
+		return nil
+	}
 	wrong, err := a.checkAll(ctx)
 	if device.Classify(err) == device.KernelUnsupported {
 		a.gates.Correctness = gate.Unmeasured(err.Error())
@@ -420,6 +427,9 @@ func (a *attempt) parentImage() (*toolchain.Image, error) {
 	image, err := a.builds.launchable(*a.parent)
 	if err != nil {
 		return nil, fmt.Errorf("the parent %s: %w", a.parent, err)
+	}
+	if err := checkAudit(*a.parent, image); err != nil {
+		return nil, fmt.Errorf("the parent %w", err)
 	}
 	if a.same = codeOf(image) == codeOf(a.image); a.same {
 		return nil, nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"attune/internal/audit"
 	"attune/internal/device"
 	"attune/internal/gate"
 	"attune/internal/measure"
@@ -42,6 +43,7 @@ type Run struct {
 	TimedOut   bool         `json:"timed_out,omitempty"` // the failure is a timeout
 	Headline   *Headline    `json:"headline,omitempty"`
 
+	Audit           []audit.Finding  `json:"audit,omitempty"` // of the PTX; the correctness gate fails for those that are not allowed
 	Correctness     []Correctness    `json:"correctness"`
 	Performance     []Performance    `json:"performance"`
 	Speedup         *measure.Speedup `json:"speedup,omitempty"` // over the benchmark shapes
