@@ -37,6 +37,7 @@ type Options struct {
 	Workers  int      // blocks that run at once; 0 for the number of cores
 	MaxSteps uint64   // warp instructions of a block before it counts as endless; 0 for 500 million
 	Printf   func(text string)
+	Instance *Instance // keeps the module's variables between launches; nil for fresh ones
 }
 
 // Result is the result of a launch, besides what it has written.
@@ -212,9 +213,9 @@ func (r *launch) placeShared() {
 	}
 }
 
-// placeGlobals allocates the module's variables in global memory and fills in the addresses in
-// initial values.
-func (r *launch) placeGlobals() error {
+// initialiseVariables allocates the module's variables in global memory and fills in the addresses
+// in initial values.
+func (r *launch) initialiseVariables() error {
 	for _, v := range r.program.globals {
 		base, err := r.memory.Alloc("the variable "+v.Name, v.Size())
 		if err != nil {
@@ -232,6 +233,14 @@ func (r *launch) placeGlobals() error {
 		if err := r.relocate(v, write); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// placeGlobals prepares everything in global and constant memory that the module needs.
+func (r *launch) placeGlobals() error {
+	if err := r.placeVariables(); err != nil {
+		return err
 	}
 	if err := r.placeWorkspace(); err != nil {
 		return err
@@ -265,7 +274,6 @@ func (r *launch) placeWorkspace() error {
 		return err
 	}
 	r.workspace = base
-	r.globals = append(r.globals, base) // after the module's variables, to be freed with them
 	return r.memory.Write(base, []byte{size, 0, 0, 0, 0, 0, 0, 0})
 }
 
@@ -317,6 +325,12 @@ func (r *launch) isAllocated(address uint64) bool {
 func (r *launch) freeBuffers() {
 	for _, base := range r.allocated {
 		_ = r.memory.Free(base) // cannot fail: the launch has allocated it
+	}
+	if r.workspace != 0 {
+		_ = r.memory.Free(r.workspace) // cannot fail: the launch has allocated it
+	}
+	if !r.ownsGlobals() {
+		return
 	}
 	for _, base := range r.globals {
 		_ = r.memory.Free(base) // cannot fail: the launch has allocated it
