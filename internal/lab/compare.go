@@ -25,6 +25,8 @@ type CompareRequest struct {
 	Launches  int // limit of a graph; 0 for the default
 	Arch      string
 	MaxWork   float64 // multiply-adds of a complete reference; above it a sample of rows is checked
+
+	SampleSeed *uint64 // of the sampled rows, to repeat a comparison; nil for a random one
 }
 
 // Candidate is a variant, or a selection in its place.
@@ -59,7 +61,7 @@ func (r CompareRequest) entry(c Candidate, deviceArch string) (entry, error) {
 // every shape before they are timed. Rounds are added to shapes whose verdict is ambiguous, up to
 // the limit.
 func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, error) {
-	c := &comparison{lab: l, request: r, session: l.newSession(), refs: newSampledReferences(r.MaxWork)}
+	c := &comparison{lab: l, request: r, session: l.newSession(), refs: newSampledReferences(r.MaxWork, r.SampleSeed)}
 	defer c.session.close()
 	if err := c.build(ctx); err != nil {
 		return nil, err
@@ -70,6 +72,7 @@ func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, e
 	}
 	result := &run.Comparison{
 		A: c.describe(0), B: c.describe(1), Facts: d.Facts(), L2: r.L2, Launches: r.Launches, Same: c.sameCode(),
+		SampleSeed: &c.refs.secret,
 	}
 	if err := c.checkAll(ctx); err != nil {
 		return nil, err
@@ -176,10 +179,14 @@ func (c *comparison) checkAll(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		second, err := c.refs.second(ctx, p, c.request.Shapes, c.request.Seed)
+		if err != nil {
+			return err
+		}
 		for i, e := range c.entries {
 			v := e.on(shape)
 			c.lab.progress(Progress{Subject: v.String(), Step: "correctness " + p.String()})
-			result, err := c.lab.check(ctx, c.session, v, c.image(i, shape), ref)
+			result, err := c.lab.check(ctx, c.session, v, c.image(i, shape), ref, second)
 			if err != nil {
 				return fmt.Errorf("%s on %s: %w", v, p, err)
 			}

@@ -125,7 +125,7 @@ func (t *mutationTrial) firstWrong(ctx context.Context, ptx []byte) (problem, *c
 		if err != nil {
 			return p, nil, err
 		}
-		c, err := t.lab.check(ctx, s, t.variant, image, ref)
+		c, err := t.lab.check(ctx, s, t.variant, image, ref, nil)
 		if err != nil {
 			return p, nil, err
 		}

@@ -315,15 +315,14 @@ func (a *attempt) checkOne(ctx context.Context, p problem) (row *run.Correctness
 	if err != nil {
 		return nil, nil, err
 	}
-	if a.reused != nil {
-		reused := *a.reused.row(p)
-		errs := outputErrors{reused.Errors, reused.LSE}
-		reused.Limits, reused.Wrong = applyLimits(ref, a.image.Record.Launch, errs, reused.Findings,
-			a.variant.Stage().ErrorShare, a.Kernel.Tolerance)
-		reused.Pass = len(reused.Wrong) == 0
-		return &reused, nil, nil
+	second, err := a.refs.second(ctx, p, a.shapes, a.plan.Seeds[0])
+	if err != nil {
+		return nil, nil, err
 	}
-	c, err := a.check(ctx, a.session, a.variant, a.image, ref)
+	if a.reused != nil {
+		return a.reuseRow(p, ref, second), nil, nil
+	}
+	c, err := a.check(ctx, a.session, a.variant, a.image, ref, second)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -336,7 +335,7 @@ func (a *attempt) checkOne(ctx context.Context, p problem) (row *run.Correctness
 	return &run.Correctness{
 		Shape: p.shape.String(), Seed: p.seed, Inputs: p.inputs.String(), Errors: c.errors.Errors, LSE: c.errors.lse,
 		InputCost: ref.want.InputError, Limits: c.limits, Findings: c.outcome.Findings, Wrong: c.wrong,
-		Pass: len(c.wrong) == 0, OutputSHA256: hex.EncodeToString(sum[:]),
+		Pass: len(c.wrong) == 0, OutputSHA256: hex.EncodeToString(sum[:]), Relaunch: c.further,
 	}, nil, nil
 }
 

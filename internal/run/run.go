@@ -171,6 +171,17 @@ type Correctness struct {
 	Findings     []device.Finding  `json:"findings,omitempty"`
 	Wrong        []string          `json:"wrong,omitempty"`
 	OutputSHA256 string            `json:"output_sha256,omitempty"` // of the output bytes, to compare devices bit for bit
+	Relaunch     *Relaunch         `json:"relaunch,omitempty"`      // on the smallest shape
+}
+
+// Relaunch is the result of two further launches of the loaded kernel in the same buffers: on the
+// inputs of another seed, and on the first inputs again. Outputs are not poisoned in between.
+type Relaunch struct {
+	Seed uint64 `json:"seed"` // random, so that no kernel can know the inputs
+	Pass bool   `json:"pass"`
+	oracle.Errors
+	LSE     *oracle.LSEErrors `json:"lse,omitempty"`
+	Repeats bool              `json:"repeats"` // the output on the first inputs is that of the first launch
 }
 
 // Performance is the time of a variant on one shape, interleaved with its parent.
