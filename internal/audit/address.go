@@ -59,7 +59,7 @@ func (a *auditor) address(f *ptx.Function, in *ptx.Instruction, o *ptx.Operand, 
 		case tensor:
 			a.report(AbsoluteAddress, v.Name, in, "the tensor map %s is not an argument, so its address is not one of a buffer", v.Name)
 		case v.Space == ptx.Global && writes(in, number):
-			a.report(ModuleMemory, v.Name, in, "writes the variable %s, which outlives the launch", v.Name)
+			a.report(ModuleMemory, v.Name, in, "writes the variable %s of the module", v.Name)
 		}
 	}
 	const source = 1 // later addresses of a copy are barriers in shared memory

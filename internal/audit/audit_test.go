@@ -200,7 +200,7 @@ func TestTexts(t *testing.T) {
 		got = append(got, f.Reason())
 	}
 	want := []string{
-		`module-memory: writes the variable counter, which outlives the launch at kernel.cu:12 (ptx:17); ` +
+		`module-memory: writes the variable counter of the module at kernel.cu:12 (ptx:17); ` +
 			`remove it, or write allow = ["module-memory"] in kernel.toml if the kernel needs it`,
 		`clock: reads %clock at kernel.cu:12 (ptx:18) and 1 more; remove it, or write allow = ["clock"] in kernel.toml if the kernel needs it`,
 	}
