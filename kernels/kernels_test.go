@@ -74,7 +74,7 @@ func TestShippedImagesPassTheAudit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := audit.PTX(image.PTX, kernel.Name)
+		all := lab.Audit(image)
 		for _, f := range all {
 			needed[f.Kind] = true
 		}

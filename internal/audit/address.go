@@ -56,6 +56,9 @@ func (a *auditor) address(f *ptx.Function, in *ptx.Instruction, o *ptx.Operand, 
 	tensor := slices.Contains(in.Modifiers, "tensor") && len(o.Parts) > 1
 	for _, v := range from.variables {
 		switch {
+		case v.Space == ptx.Param && reads(in, number):
+			a.report(OutputRead, v.Name, in, "reads an output (%s), which has the result of an earlier launch", v.Name)
+		case v.Space == ptx.Param:
 		case tensor:
 			a.report(AbsoluteAddress, v.Name, in, "the tensor map %s is not an argument, so its address is not one of a buffer", v.Name)
 		case v.Space == ptx.Global && writes(in, number):
@@ -79,6 +82,21 @@ func writes(in *ptx.Instruction, number int) bool {
 		return number == 0 && !slices.Contains(in.Modifiers, "prefetch")
 	}
 	return true
+}
+
+// reads reports whether an instruction returns what is at its address operand of this number.
+func reads(in *ptx.Instruction, number int) bool {
+	switch in.Opcode {
+	case "ld", "ldu", "atom":
+		return true
+	case "multimem":
+		return slices.Contains(in.Modifiers, "ld_reduce")
+	case "wmma":
+		return !writes(in, number)
+	case "cp":
+		return number == 1
+	}
+	return false
 }
 
 // accesses reports whether an instruction accesses data, and not a barrier or a cache.

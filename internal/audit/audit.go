@@ -7,8 +7,10 @@ import (
 	"attune/internal/ptx"
 )
 
-// PTX audits an entry function and all functions that it can reach.
-func PTX(text []byte, entry string) []Finding {
+// PTX audits an entry function and all functions that it can reach. outputs are the indices of the
+// parameters that point to buffers which the kernel must only write, or that are tensor maps of
+// these.
+func PTX(text []byte, entry string, outputs ...int) []Finding {
 	module, err := ptx.Parse(text)
 	if err != nil {
 		return []Finding{{Kind: Unreadable, What: "PTX", Text: fmt.Sprintf("the audit cannot read the PTX: %v", err), Count: 1}}
@@ -25,11 +27,15 @@ func PTX(text []byte, entry string) []Finding {
 			a.values[f] = make([]origin, len(f.Registers))
 		}
 	}
-	for _, p := range module.Functions[i].Params {
+	for n, p := range module.Functions[i].Params {
 		a.params[p] = &origin{known: true}
+		if slices.Contains(outputs, n) {
+			a.params[p].variables = []*ptx.Variable{p}
+		}
 	}
 	a.trace()
 	for _, f := range a.functions {
+		a.unsetRegisters(f)
 		for j := range f.Code {
 			a.instruction(f, &f.Code[j])
 		}
@@ -143,11 +149,46 @@ func (a *auditor) escapes(f *ptx.Function, in *ptx.Instruction, o *ptx.Operand, 
 // initialValues reports variables whose address is part of the initial value of another: a load
 // returns it.
 func (a *auditor) initialValues() {
-	for _, holder := range a.module.Variables {
+	holders := slices.Clone(a.module.Variables)
+	for _, f := range a.functions {
+		holders = append(holders, f.Variables...)
+	}
+	for _, holder := range holders {
 		for _, r := range holder.Relocations {
 			if v := r.Symbol.Variable; v != nil && v.Space == ptx.Global {
 				a.report(ModuleMemory, v.Name, nil, "the address of the variable %s is in the initial value of %s", v.Name, holder.Name)
 			}
+		}
+	}
+}
+
+// unsetRegisters reports registers that a function reads and never sets. They may have what an
+// earlier launch left in them.
+func (a *auditor) unsetRegisters(f *ptx.Function) {
+	set := make([]bool, len(f.Registers))
+	mark := func(r int) { set[r] = true }
+	for _, p := range f.Params {
+		if p.Space == ptx.Reg {
+			mark(p.Register)
+		}
+	}
+	for i := range f.Code {
+		if operands := f.Code[i].Operands; len(operands) > 0 && isResult(&operands[0]) {
+			operands[0].EachRegister(mark)
+		}
+	}
+	for i := range f.Code {
+		in := &f.Code[i]
+		read := func(r int) {
+			if !set[r] {
+				a.report(UnsetRegister, f.Name+" "+f.Registers[r].Name, in, "reads the register %s, which nothing sets", f.Registers[r].Name)
+			}
+		}
+		for j := range in.Operands {
+			in.Operands[j].EachRegister(read)
+		}
+		if in.Guard >= 0 {
+			read(in.Guard)
 		}
 	}
 }

@@ -14,6 +14,8 @@ const (
 	ModuleMemory    Kind = "module-memory"    // a variable of the module that the kernel may write
 	Clock           Kind = "clock"            // a clock or a performance counter
 	LaunchID        Kind = "launch-id"        // a value that the driver sets for each launch
+	OutputRead      Kind = "output-read"      // an output, which has the result of an earlier launch
+	UnsetRegister   Kind = "unset-register"   // a register that nothing sets, with what was left in it
 	Allocation      Kind = "allocation"       // the heap, whose contents outlive the launch
 	DeviceLaunch    Kind = "device-launch"    // a launch of another grid
 	ExternalCall    Kind = "external-call"    // a function that is not in the module
@@ -26,7 +28,7 @@ const (
 // Kinds lists all kinds.
 func Kinds() []Kind {
 	return []Kind{
-		ModuleMemory, Clock, LaunchID, Allocation, DeviceLaunch, ExternalCall, IndirectCall, AbsoluteAddress, Texture, Unreadable,
+		ModuleMemory, Clock, LaunchID, OutputRead, UnsetRegister, Allocation, DeviceLaunch, ExternalCall, IndirectCall, AbsoluteAddress, Texture, Unreadable,
 	}
 }
 

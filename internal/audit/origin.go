@@ -11,8 +11,10 @@ import (
 type origin struct {
 	// known: from an argument, from memory, or from the address of a symbol. A register that is not
 	// known is computed from constants and special registers only.
-	known     bool
-	variables []*ptx.Variable // of the module, whose address the value is derived from
+	known bool
+	// variables of the module whose address the value is derived from, and parameters that lead to
+	// outputs.
+	variables []*ptx.Variable
 }
 
 // add merges another origin and reports whether that changed anything.
@@ -113,11 +115,19 @@ func (a *auditor) param(v *ptx.Variable) *origin {
 	return a.params[v]
 }
 
+// isResult reports whether the first operand of an instruction may be a result: registers, not an
+// address.
+func isResult(o *ptx.Operand) bool {
+	switch o.Kind {
+	case ptx.RegOperand, ptx.VecOperand, ptx.PairOperand, ptx.ListOperand:
+		return true
+	}
+	return false
+}
+
 // define merges an origin into the registers of a result. A predicate holds no address.
 func (a *auditor) define(f *ptx.Function, result *ptx.Operand, from origin) (changed bool) {
-	switch result.Kind {
-	case ptx.RegOperand, ptx.VecOperand, ptx.PairOperand, ptx.ListOperand:
-	default:
+	if !isResult(result) {
 		return false
 	}
 	result.EachRegister(func(r int) {

@@ -9,10 +9,15 @@ import (
 	"attune/internal/toolchain"
 )
 
-// auditImage reads the PTX of an image for state that outlives a launch. It returns all findings,
-// and the reasons against the image: those that the variant is not allowed to have.
+// Audit reads the PTX of an image for what could remember a launch or tell launches apart.
+func Audit(image *toolchain.Image) []audit.Finding {
+	return audit.PTX(image.PTX, image.Record.Kernel, outputParameters(image.Record.Launch)...)
+}
+
+// auditImage audits an image. It returns all findings, and the reasons against the image: the
+// findings that the variant is not allowed to have.
 func auditImage(v spec.Variant, image *toolchain.Image) (all []audit.Finding, reasons []string) {
-	all = audit.PTX(image.PTX, image.Record.Kernel)
+	all = Audit(image)
 	for _, f := range audit.Denied(all, v.Allowed()) {
 		reasons = append(reasons, f.Reason())
 	}
