@@ -103,6 +103,7 @@ gpu-tests: ## test binaries for a machine with a GPU and no Go
 	mkdir -p bin
 	$(GO) test -c -o bin/cuda.test ./internal/device/cuda
 	$(GO) test -c -o bin/cases.test ./internal/cases # to be run in internal/cases
+	$(GO) test -c -o bin/lab.test ./internal/lab # -test.run OnGPU, in internal/lab
 
 clean:
 	rm -rf bin dist coverage.out coverage.nogpu.out

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"attune/internal/audit"
 	"attune/internal/lab"
 	"attune/internal/spec"
 	"attune/internal/tensor"
@@ -52,6 +53,41 @@ func TestShippedImagesMatchSources(t *testing.T) {
 	}
 	if len(list.Images) != len(targets) {
 		t.Errorf("%d images are shipped for %d targets; run `make ship`", len(list.Images), len(targets))
+	}
+}
+
+// The audit finds nothing in a shipped image but what kernel.toml allows, and every knob with an
+// allowance needs it.
+func TestShippedImagesPassTheAudit(t *testing.T) {
+	kernel, err := spec.Load(SDPA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	shipped := toolchain.NewBuilder(SDPA(), nil, t.TempDir())
+	needed := map[audit.Kind]bool{}
+	for _, target := range lab.ShippedTargets(kernel) {
+		image, _, err := shipped.Build(t.Context(), target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := kernel.Variant(target.Variant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := lab.Audit(image)
+		for _, f := range all {
+			needed[f.Kind] = true
+		}
+		for _, f := range audit.Denied(all, v.Allowed()) {
+			t.Errorf("%s: %s", target, f.Reason())
+		}
+	}
+	for _, knob := range kernel.Knobs {
+		for _, kind := range knob.Allow {
+			if !needed[kind] {
+				t.Errorf("%s allows %s, and no shipped image needs it", knob.Name, kind)
+			}
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ type accuracyOptions struct {
 	device                   deviceOptions
 	inputs, recipes, lengths string
 	host                     bool
+	sample                   sampleSeed
 }
 
 func (a *app) accuracyCommand() *cobra.Command {
@@ -62,6 +63,7 @@ float64 would take minutes for all of them (2e10 multiply-adds).`,
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: few and small)")
 	f.StringVar(&o.lengths, "lengths", "", "one head of each of these lengths, with commas")
 	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas (default: the spec's)")
+	o.sample.flag(f)
 	f.BoolVar(&o.host, "host", false, "also, or without a variant only, E4M3 products computed on the host")
 	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's, else the newest)")
 	o.device.flags(f)
@@ -73,6 +75,7 @@ type accuracyDocument struct {
 	SchemaVersion int            `json:"schema_version"`
 	Device        *device.Facts  `json:"device,omitempty"` // nil if the host computed everything
 	Seeds         []uint64       `json:"seeds"`
+	SampleSeed    uint64         `json:"sample_seed"` // of the rows that were computed where not all were
 	Rows          []accuracy.Row `json:"rows"`
 }
 
@@ -106,7 +109,7 @@ func (a *app) accuracy(ctx context.Context, o accuracyOptions, args []string) er
 	if err != nil {
 		return err
 	}
-	document.Seeds = request.Seeds
+	document.Seeds, document.SampleSeed = request.Seeds, request.SampleSeed
 	if err := a.measureAccuracy(ctx, o, w, request, variants, &document); err != nil {
 		return interruptedWith(ctx, err, fmt.Sprintf("%d rows were finished", len(document.Rows)))
 	}
@@ -165,7 +168,10 @@ func (o accuracyOptions) answerers(
 
 // request makes a request of the options, and returns the variants to measure.
 func (o accuracyOptions) request(kernel *spec.Kernel, args []string, deviceArch string, slow bool) (accuracy.Request, []spec.Variant, error) {
-	r := accuracy.Request{MaxWork: oracle.MaxWork}
+	r := accuracy.Request{MaxWork: oracle.MaxWork, SampleSeed: oracle.RandomSeed()}
+	if o.sample.seed != nil {
+		r.SampleSeed = *o.sample.seed
+	}
 	if o.lengths != "" && o.shapes != "" {
 		return r, nil, usageError{errors.New("--lengths and --shapes: want one of them")}
 	}

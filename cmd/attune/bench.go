@@ -22,6 +22,7 @@ type benchOptions struct {
 	shapes, arch         string
 	peers, dtype, python string
 	seed                 uint64
+	sample               sampleSeed
 	rounds, launches     int
 	processes            int
 	energy               bool
@@ -74,6 +75,7 @@ records the finished shapes.`,
 	o.device.gpuFlags(f)
 	f.StringVar(&o.shapes, "shapes", benchShapes, "names or shapes, with commas")
 	seedFlag(f, &o.seed)
+	o.sample.flag(f)
 	f.IntVar(&o.rounds, "rounds", 60, "samples of each implementation on each shape")
 	f.IntVar(&o.processes, "processes", defaultProcesses, "processes that time the variants, in rotation")
 	energyFlag(f, &o.energy)
@@ -132,7 +134,8 @@ func (a *app) endBench(ctx context.Context, o benchOptions, request lab.BenchReq
 // request checks the options and makes a request of them.
 func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchRequest, error) {
 	r := lab.BenchRequest{
-		Seed: o.seed, Rounds: o.rounds, Processes: o.processes, Energy: o.energy, Launches: o.launches, Rest: o.rest, Arch: o.arch, MaxWork: oracle.MaxWork, Command: o.command(args),
+		Seed: o.seed, Rounds: o.rounds, Processes: o.processes, Energy: o.energy, Launches: o.launches, Rest: o.rest, Arch: o.arch,
+		MaxWork: oracle.MaxWork, SampleSeed: o.sample.seed, Command: o.command(args),
 	}
 	switch {
 	case o.rounds < 1:

@@ -25,6 +25,7 @@ type compareOptions struct {
 	device                         deviceOptions
 	shapes, arch, format, folder   string
 	seed                           uint64
+	sample                         sampleSeed
 	rounds, most, repeat, launches int
 	processes                      int
 	energy                         bool
@@ -81,6 +82,7 @@ variant twice it shows how reliable the machine is.`,
 	o.device.gpuFlags(f)
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas; all for every shape of two recorded runs (default: the benchmark shapes)")
 	seedFlag(f, &o.seed)
+	o.sample.flag(f)
 	f.IntVar(&o.rounds, "rounds", 100, "rounds of each shape to begin with")
 	f.IntVar(&o.most, "most", 1600, "limit of rounds of an ambiguous shape")
 	f.IntVar(&o.processes, "processes", 1, "fresh processes in which the rounds are taken")
@@ -123,8 +125,8 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 		return err
 	}
 	return a.compareVariants(ctx, o, w, lab.CompareRequest{
-		A: first, B: second, Shapes: shapes, Seed: o.seed, Rounds: o.rounds, MaxRounds: o.most, L2: o.l2, Processes: o.processes, Energy: o.energy,
-		Launches: o.launches, Arch: o.arch, MaxWork: oracle.MaxWork,
+		A: first, B: second, Shapes: shapes, Seed: o.seed, Rounds: o.rounds, MaxRounds: o.most, L2: o.l2,
+		Processes: o.processes, Energy: o.energy, Launches: o.launches, Arch: o.arch, MaxWork: oracle.MaxWork, SampleSeed: o.sample.seed,
 	})
 }
 

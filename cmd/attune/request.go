@@ -179,6 +179,29 @@ func seedFlag(f *pflag.FlagSet, into *uint64) {
 	f.Uint64Var(into, "seeds", 0, "seed of the inputs; one")
 }
 
+// sampleSeed is a flag whose default is a random seed.
+type sampleSeed struct{ seed *uint64 }
+
+func (s *sampleSeed) flag(f *pflag.FlagSet) {
+	f.Var(s, "sample-seed", "`seed` of the rows that are checked of large shapes (default: random)")
+}
+
+func (s *sampleSeed) Set(text string) error {
+	seed, err := strconv.ParseUint(text, 10, 64)
+	s.seed = &seed
+	return err
+}
+
+func (s *sampleSeed) Type() string { return "seed" }
+
+// String returns nothing for a seed that is not set, so that the help prints no default.
+func (s *sampleSeed) String() string {
+	if s.seed == nil {
+		return ""
+	}
+	return strconv.FormatUint(*s.seed, 10)
+}
+
 // l2Flag is the flag of commands that time kernels.
 func l2Flag(f *pflag.FlagSet, into *run.L2) {
 	f.TextVar(into, "l2", run.Warm,

@@ -46,6 +46,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("ATTUNE_CACHE", env.Getenv("WORK")+"/cache")
 			env.Setenv("INSTALLED", cacheDir)
 			env.Setenv("BROKEN", broken)
+			env.Setenv("CHEATS", filepath.Join(filepath.Dir(broken), "cheats"))
 			env.Setenv("COLUMNS", "300") // so that the scripts can match whole lines
 			env.Setenv("CASES", cases)
 			return nil

@@ -25,6 +25,8 @@ type Request struct {
 	// MaxWork is the number of multiply-adds of a reference above which the errors cover only a
 	// sample of the query rows; usually oracle.MaxWork.
 	MaxWork float64
+	// SampleSeed picks the rows of a sample. It is an oracle.RandomSeed unless a study is repeated.
+	SampleSeed uint64
 }
 
 // Row holds the errors of one implementation with one recipe on one shape, over all seeds.
@@ -55,7 +57,7 @@ func Measure(ctx context.Context, r Request, implementations []Implementation, p
 			for _, seed := range r.Seeds {
 				p := &problem{
 					inputs: tensor.Draw(shape, seed, tensor.Options{Distribution: inputs}),
-					rows:   oracle.Sample(shape, seed, r.MaxWork),
+					rows:   oracle.Sample(shape, r.SampleSeed, r.MaxWork),
 				}
 				t.checked[s] = p.rows.Coverage(shape)
 				if err := t.measure(ctx, p, s, report, &computed); err != nil {

@@ -53,6 +53,7 @@ type Job struct {
 	Cluster            [3]int // blocks of a cluster; zeros: as the image declares, or none
 	DynamicSharedBytes int
 	Args               []Arg
+	Relaunches         []Relaunch // after the launches on Args, by Run only
 }
 
 // Arg is one argument of a kernel. Exactly one of its fields is set.
@@ -96,11 +97,12 @@ func Float32(v float32) Arg {
 // Outcome is the result of a job.
 type Outcome struct {
 	// Outputs are the buffers that the kernel may write, in argument order, after the first launch.
-	Outputs  [][]byte
-	Findings []Finding
-	Notes    []Finding // what works on hardware, although PTX does not define it
-	Loaded   Attributes
-	Counters Counters // of one launch; nil for a device that has no counters
+	Outputs    [][]byte
+	Relaunched [][][]byte // the same after each relaunch of the job
+	Findings   []Finding
+	Notes      []Finding // what works on hardware, although PTX does not define it
+	Loaded     Attributes
+	Counters   Counters // of one launch; nil for a device that has no counters
 }
 
 // Counters are the hardware counters of one launch, by Nsight Compute's metric names. A metric that

@@ -87,6 +87,9 @@ func Run(m Machine, job Job) (*Outcome, error) {
 			outcome.Outputs = append(outcome.Outputs, b.inner(after[i][0]))
 		}
 	}
+	if err := relaunch(m, f, &job, buffers, values, outcome); err != nil {
+		return nil, err
+	}
 	outcome.Findings = outcome.Findings[:min(len(outcome.Findings), maxFindings)]
 	return outcome, nil
 }

@@ -23,7 +23,7 @@ type VariantRunner struct {
 // NewVariantRunner builds a variant, for an architecture or, if that is empty, for the device, and opens a
 // device. The caller closes the NewVariantRunner.
 func (l *Lab) NewVariantRunner(ctx context.Context, v spec.Variant, arch string) (*VariantRunner, error) {
-	images, err := l.buildAll(ctx, arch, v)
+	images, err := l.buildAudited(ctx, arch, v)
 	if err != nil {
 		return nil, err
 	}

@@ -78,6 +78,20 @@ func rotatedInputs(job device.Job, launch toolchain.Launch, in *tensor.Inputs, r
 	return &rotated
 }
 
+// outputParameters are the indices of a kernel's parameters that are outputs, or tensor maps of one.
+func outputParameters(launch toolchain.Launch) []int {
+	all, arguments := []int{argumentO}, 13
+	if launch.LSE != "" {
+		all, arguments = append(all, argumentO+1), arguments+1
+	}
+	for i, m := range launch.TensorMaps {
+		if m.Argument == argumentO {
+			all = append(all, arguments+i)
+		}
+	}
+	return all
+}
+
 // parameterRanges are the ranges of a kernel's integer arguments, by PTX parameter name. The
 // compiler names a parameter after the kernel and its index.
 func parameterRanges(kernel string, launch toolchain.Launch) map[string]mutate.Range {

@@ -31,6 +31,7 @@ type BenchRequest struct {
 	Rest       time.Duration // of the GPU before each sample
 	Arch       string
 	MaxWork    float64 // multiply-adds of a complete reference; above it a sample of rows is checked
+	SampleSeed *uint64 // of the sampled rows, to repeat a bench; nil for a random one
 	Command    string  // that repeats this bench, for the record
 
 	Peers      []peer.Peer
@@ -53,7 +54,7 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 	}
 	b := &bench{
 		lab: l, request: r, plan: p, blocks: min(r.Rounds, maxBlocks),
-		refs: newSampledReferences(r.MaxWork), excluded: map[string]bool{},
+		refs: newSampledReferences(r.MaxWork, r.SampleSeed), excluded: map[string]bool{},
 	}
 	b.sessions = l.newSessions(min(r.Processes, b.blocks))
 	b.result = b.newResult()
@@ -117,8 +118,9 @@ func (b *bench) newResult() *run.Bench {
 		SchemaVersion: run.BenchSchemaVersion, Time: time.Now().UTC().Truncate(time.Millisecond),
 		Kernel: l.Kernel.Name, Command: r.Command, Git: l.Git, GitSHA: l.Git.SHA, Attune: l.Version,
 		Facts: l.Device.facts, Seed: r.Seed, Rounds: r.Rounds, Blocks: b.blocks, Timing: r.timing(),
-		Ceilings: run.CeilingsOf(l.Device.facts.Name),
-		Checked:  []run.CheckedShape{}, Rows: []run.BenchRow{}, Best: []run.BestRow{}, Skipped: []run.Skipped{},
+		Ceilings:   run.CeilingsOf(l.Device.facts.Name),
+		SampleSeed: &b.refs.secret,
+		Checked:    []run.CheckedShape{}, Rows: []run.BenchRow{}, Best: []run.BestRow{}, Skipped: []run.Skipped{},
 	}
 	for _, shape := range r.Shapes {
 		result.Requested = append(result.Requested, shape.String())
@@ -247,9 +249,18 @@ func (b *bench) runShape(ctx context.Context, number int, shape tensor.Shape) er
 
 // checkVariants compares the output of every variant with the reference.
 func (b *bench) checkVariants(ctx context.Context, ref *reference) ([]*contender, error) {
+	p := problem{ref.inputs.Shape, b.request.Seed, tensor.Normal}
+	second, err := b.refs.second(ctx, p, b.request.Shapes, b.request.Seed)
+	if err != nil {
+		return nil, err
+	}
 	all := b.variantsOn(ref.inputs.Shape)
 	for _, c := range all {
-		result, err := b.lab.check(ctx, b.sessions[0], c.variant, c.image, ref)
+		if _, reasons := auditImage(c.variant, c.image); len(reasons) > 0 {
+			c.row.Wrong = reasons[0]
+			continue
+		}
+		result, err := b.lab.check(ctx, b.sessions[0], c.variant, c.image, ref, second)
 		if err != nil {
 			return nil, fmt.Errorf("%s on %s: %w", c.variant, ref.inputs.Shape, err)
 		}

@@ -311,7 +311,7 @@ func TestBenchCeilings(t *testing.T) {
 func TestBenchOnSampledRows(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash", "1x2x40x64", "1x1x8x64")
-	r.MaxWork = 10_000
+	r.MaxWork, r.SampleSeed = 10_000, new(uint64)
 	rows := oracle.Sample(r.Shapes[0], 0, r.MaxWork)
 	sampled, other := rows[len(rows)/2], -1
 	for i := range r.Shapes[0].Rows() {
@@ -346,7 +346,7 @@ func TestGatesCheckEveryRow(t *testing.T) {
 	if whole, err := newReferences().get(t.Context(), p); err != nil || !whole.coverage().Whole() {
 		t.Errorf("%v, %v", whole.coverage(), err)
 	}
-	if some, err := newSampledReferences(1).get(t.Context(), p); err != nil || some.coverage().Whole() {
+	if some, err := newSampledReferences(1, nil).get(t.Context(), p); err != nil || some.coverage().Whole() {
 		t.Errorf("%v, %v", some.coverage(), err)
 	}
 	if rows := oracle.Sample(shapes(t, "1x32x16384x64")[0], 0, newReferences().maxWork); rows != nil {

@@ -7,6 +7,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/gate"
 	"attune/internal/oracle"
+	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tensor"
 	"attune/internal/toolchain"
@@ -18,7 +19,8 @@ type checked struct {
 	outcome *device.Outcome // of the launch
 	errors  outputErrors
 	limits  gate.Limits
-	wrong   []string // the findings, then the errors over their limits
+	further *run.Relaunch // nil without a second problem
+	wrong   []string      // the findings, then the errors over their limits, then those of relaunches
 }
 
 // firstWrong is the first thing that is wrong with the kernel, or empty.
@@ -32,10 +34,15 @@ func (c *checked) firstWrong() string {
 	return ""
 }
 
-// check runs the problem of a reference on an image and compares the output with the reference. The
-// result has what the kernel did wrong; an error is not the kernel's fault.
-func (l *Lab) check(ctx context.Context, s *session, v spec.Variant, image *toolchain.Image, ref *reference) (*checked, error) {
-	outcome, err := s.run(ctx, image, ref.inputs)
+// check runs the problem of a reference on an image and compares the output with the reference. If
+// there is a second problem, it relaunches the image on that one and on the first again. The result
+// has what the kernel did wrong; an error is not the kernel's fault.
+func (l *Lab) check(ctx context.Context, s *session, v spec.Variant, image *toolchain.Image, ref, second *reference) (*checked, error) {
+	var further []*tensor.Inputs
+	if second != nil {
+		further = []*tensor.Inputs{second.inputs, ref.inputs}
+	}
+	outcome, err := s.run(ctx, image, ref.inputs, further...)
 	if err != nil {
 		if s.lost && ctx.Err() == nil {
 			return &checked{failure: err}, nil
@@ -47,17 +54,28 @@ func (l *Lab) check(ctx context.Context, s *session, v spec.Variant, image *tool
 	if c.errors, err = compareOutputs(ref, launch, outcome.Outputs, l.Kernel.Tolerance); err != nil {
 		return nil, err
 	}
-	c.limits, c.wrong = applyLimits(ref, launch, c.errors, outcome.Findings, v.Stage().ErrorShare, l.Kernel.Tolerance)
+	share := v.Stage().ErrorShare
+	c.limits, c.wrong = applyLimits(ref, launch, c.errors, outcome.Findings, share, l.Kernel.Tolerance)
+	if second != nil {
+		if c.further, err = compareRelaunched(second, launch, outcome, l.Kernel.Tolerance); err != nil {
+			return nil, err
+		}
+		c.wrong = append(c.wrong, relaunchWrong(second, launch, c.further, share, l.Kernel.Tolerance)...)
+	}
 	return c, nil
 }
 
-// run launches an image on inputs.
-func (s *session) run(ctx context.Context, image *toolchain.Image, in *tensor.Inputs) (*device.Outcome, error) {
+// run launches an image on inputs, and relaunches it on each of the further inputs.
+func (s *session) run(ctx context.Context, image *toolchain.Image, in *tensor.Inputs, further ...*tensor.Inputs) (*device.Outcome, error) {
 	d, err := s.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
-	outcome, err := d.Run(ctx, newJob(image, d.Facts(), in))
+	job := newJob(image, d.Facts(), in)
+	for _, next := range further {
+		job.Relaunches = append(job.Relaunches, contents(newJob(image, d.Facts(), next)))
+	}
+	outcome, err := d.Run(ctx, job)
 	s.failed(err)
 	return outcome, err
 }

@@ -9,8 +9,8 @@ import (
 	"attune/internal/measure"
 )
 
-// cheats are kernels with correct outputs at the gate that do something else when they are timed.
-func cheats() map[string]behaviour {
+// timedCheats are kernels with correct outputs at the gate that do something else when they are timed.
+func timedCheats() map[string]behaviour {
 	return map[string]behaviour{
 		"a wrong output of a timed launch": {timed: func(out []byte) { clear(out) }},
 		"a finding about timed launches":   {found: []device.Finding{{Kind: device.RemembersResults, Text: "it does not do all its work"}}},
@@ -19,7 +19,7 @@ func cheats() map[string]behaviour {
 
 // A variant whose timed launches are wrong is incorrect, and has no times.
 func TestTimedLaunchesAreChecked(t *testing.T) {
-	for name, cheat := range cheats() {
+	for name, cheat := range timedCheats() {
 		s := newSetup(t)
 		s.declare("stage1", cheat)
 		s.declare("stage1+USE_CP_ASYNC=0", behaviour{seconds: 20e-6})
@@ -38,7 +38,7 @@ func TestTimedLaunchesAreChecked(t *testing.T) {
 
 // A parent whose timed launches are wrong gives no speedup.
 func TestTimedLaunchesOfTheParentAreChecked(t *testing.T) {
-	for name, cheat := range cheats() {
+	for name, cheat := range timedCheats() {
 		s := newSetup(t)
 		s.declare("stage1", behaviour{})
 		s.declare("stage1+USE_CP_ASYNC=0", cheat)
@@ -56,7 +56,7 @@ func TestTimedLaunchesOfTheParentAreChecked(t *testing.T) {
 }
 
 func TestCompareChecksTimedLaunches(t *testing.T) {
-	for name, cheat := range cheats() {
+	for name, cheat := range timedCheats() {
 		s := newSetup(t)
 		s.declare("stage1", behaviour{})
 		s.declare("stage2", cheat)
@@ -68,7 +68,7 @@ func TestCompareChecksTimedLaunches(t *testing.T) {
 }
 
 func TestBenchChecksTimedLaunches(t *testing.T) {
-	for name, cheat := range cheats() {
+	for name, cheat := range timedCheats() {
 		s := newSetup(t)
 		r := s.bench(newPeers(t), "torch-flash")
 		s.declare("stage2", cheat)

@@ -28,6 +28,8 @@ type CompareRequest struct {
 	Launches  int // limit of a graph; 0 for the default
 	Arch      string
 	MaxWork   float64 // multiply-adds of a complete reference; above it a sample of rows is checked
+
+	SampleSeed *uint64 // of the sampled rows, to repeat a comparison; nil for a random one
 }
 
 // Candidate is a variant, or a selection in its place.
@@ -62,7 +64,9 @@ func (r CompareRequest) entry(c Candidate, deviceArch string) (entry, error) {
 // every shape before they are timed. Rounds are added to shapes whose verdict is ambiguous, up to
 // the limit.
 func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, error) {
-	c := &comparison{lab: l, request: r, sessions: l.newSessions(r.Processes), refs: newSampledReferences(r.MaxWork)}
+	c := &comparison{
+		lab: l, request: r, sessions: l.newSessions(r.Processes), refs: newSampledReferences(r.MaxWork, r.SampleSeed),
+	}
 	defer c.sessions.close()
 	if err := c.build(ctx); err != nil {
 		return nil, err
@@ -73,6 +77,7 @@ func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, e
 	}
 	result := &run.Comparison{
 		A: c.describe(0), B: c.describe(1), Facts: d.Facts(), L2: r.L2, Launches: r.Launches, Same: c.sameCode(),
+		SampleSeed: &c.refs.secret,
 	}
 	if err := c.checkAll(ctx); err != nil {
 		return nil, err
@@ -128,7 +133,7 @@ func (c *comparison) build(ctx context.Context) (err error) {
 			needed = append(needed, p.variant)
 		}
 	}
-	c.images, err = c.lab.buildAll(ctx, c.request.Arch, needed...)
+	c.images, err = c.lab.buildAudited(ctx, c.request.Arch, needed...)
 	return err
 }
 
@@ -185,10 +190,14 @@ func (c *comparison) checkAll(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		second, err := c.refs.second(ctx, p, c.request.Shapes, c.request.Seed)
+		if err != nil {
+			return err
+		}
 		for i, e := range c.entries {
 			v := e.on(shape)
 			c.lab.progress(Progress{Subject: v.String(), Step: "correctness " + p.String()})
-			result, err := c.lab.check(ctx, c.sessions[0], v, c.image(i, shape), ref)
+			result, err := c.lab.check(ctx, c.sessions[0], v, c.image(i, shape), ref, second)
 			if err != nil {
 				return fmt.Errorf("%s on %s: %w", v, p, err)
 			}

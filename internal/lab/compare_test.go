@@ -61,7 +61,7 @@ func TestCompareWithItself(t *testing.T) {
 func TestCompareOnSampledRows(t *testing.T) {
 	s := newSetup(t)
 	r := s.comparison("stage2", "stage2")
-	r.MaxWork = 10_000
+	r.MaxWork, r.SampleSeed = 10_000, new(uint64)
 	rows := oracle.Sample(r.Shapes[1], 0, r.MaxWork)
 	s.declare("stage2", behaviour{noise: 0.001})
 	c, err := s.Compare(t.Context(), r)

@@ -38,10 +38,11 @@ type fakeGPU struct {
 
 // behaviour is what the kernel of a variant does.
 type behaviour struct {
-	seconds  float64          // per launch; 0 for 10 us
-	causal   float64          // per launch with a causal mask; 0 for seconds
-	noise    float64          // relative standard deviation of the times
-	output   func(out []byte) // changes the output
+	seconds  float64                      // per launch; 0 for 10 us
+	causal   float64                      // per launch with a causal mask; 0 for seconds
+	noise    float64                      // relative standard deviation of the times
+	output   func(out []byte)             // changes the output
+	relaunch func(number int, out []byte) // changes the output of a relaunch, counted from 0
 	findings []device.Finding
 	launch   func(number int) error // called before each problem, counted from 0
 	timing   error
@@ -119,7 +120,24 @@ func (d *fakeDevice) Run(ctx context.Context, job device.Job) (*device.Outcome, 
 	if b.output != nil {
 		b.output(out)
 	}
-	return &device.Outcome{Outputs: [][]byte{out}, Findings: b.findings, Loaded: device.Attributes{Registers: 42, MaxThreads: 256}}, nil
+	outcome := &device.Outcome{Outputs: [][]byte{out}, Findings: b.findings, Loaded: device.Attributes{Registers: 42, MaxThreads: 256}}
+	for i, r := range job.Relaunches {
+		next, err := job.Relaunched(r)
+		if err != nil {
+			return nil, err
+		}
+		if out, err = attend(ctx, next); err != nil {
+			return nil, err
+		}
+		if b.output != nil {
+			b.output(out)
+		}
+		if b.relaunch != nil {
+			b.relaunch(i, out)
+		}
+		outcome.Relaunched = append(outcome.Relaunched, [][]byte{out})
+	}
+	return outcome, nil
 }
 
 func (d *fakeDevice) Time(ctx context.Context, jobs []device.Job, plan device.Plan) ([]device.Series, error) {

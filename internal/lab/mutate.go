@@ -35,7 +35,7 @@ func (l *Lab) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, e
 		return nil, err
 	}
 	variant := m.Variants[0]
-	images, err := l.buildAll(ctx, p.Arch, variant)
+	images, err := l.buildAudited(ctx, p.Arch, variant)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (t *mutationTrial) firstWrong(ctx context.Context, ptx []byte) (problem, *c
 		if err != nil {
 			return p, nil, err
 		}
-		c, err := t.lab.check(ctx, s, t.variant, image, ref)
+		c, err := t.lab.check(ctx, s, t.variant, image, ref, nil)
 		if err != nil {
 			return p, nil, err
 		}

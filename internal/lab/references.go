@@ -63,6 +63,9 @@ type references struct {
 	// computed. A command that only times kernels must not spend minutes on it; the gates compute
 	// every row.
 	maxWork float64
+	// secret is the seed of sampled rows and of the inputs of relaunches. A kernel that knew the
+	// rows could compute these alone.
+	secret uint64
 }
 
 // reference is a problem's inputs and the correct output.
@@ -72,11 +75,16 @@ type reference struct {
 }
 
 // newReferences computes every row of every reference.
-func newReferences() *references { return newSampledReferences(math.Inf(1)) }
+func newReferences() *references { return newSampledReferences(math.Inf(1), nil) }
 
-// newSampledReferences computes a sample of the rows of references above maxWork multiply-adds.
-func newSampledReferences(maxWork float64) *references {
-	return &references{map[problem]*reference{}, map[problem]*tensor.Inputs{}, maxWork}
+// newSampledReferences computes a sample of the rows of references above maxWork multiply-adds. The
+// seed of the sample is random unless it is given, to repeat an earlier one.
+func newSampledReferences(maxWork float64, seed *uint64) *references {
+	r := &references{computed: map[problem]*reference{}, drawn: map[problem]*tensor.Inputs{}, maxWork: maxWork, secret: oracle.RandomSeed()}
+	if seed != nil {
+		r.secret = *seed
+	}
+	return r
 }
 
 // keepOnly drops everything but one problem.
@@ -100,7 +108,7 @@ func (r *references) get(ctx context.Context, p problem) (*reference, error) {
 		return known, nil
 	}
 	inputs := r.inputs(p)
-	want, err := oracle.Compute(ctx, inputs, oracle.Sample(p.shape, p.seed, r.maxWork))
+	want, err := oracle.Compute(ctx, inputs, oracle.Sample(p.shape, r.secret, r.maxWork))
 	if err != nil {
 		return nil, err
 	}

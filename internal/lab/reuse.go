@@ -34,10 +34,11 @@ type measurement struct {
 }
 
 // add keeps a complete attempt. A sanitizer's findings are in no row of the record, so a run under
-// one is not reused.
+// one is not reused. Neither is one whose relaunch failed: another attempt may not have its shape.
 func (m measurements) add(a *attempt) {
 	complete := a.reused == nil && a.result.Failure == "" && a.result.Requested.Sanitizer == "" &&
-		len(a.result.Correctness) == a.result.Requested.Problems
+		len(a.result.Correctness) == a.result.Requested.Problems &&
+		!slices.ContainsFunc(a.result.Correctness, func(c run.Correctness) bool { return c.Relaunch != nil && !c.Relaunch.Pass })
 	if complete {
 		m[codeOf(a.image)] = &measurement{a.result, a.against}
 	}
@@ -67,6 +68,19 @@ func (a *attempt) reuse(same *measurement) {
 	a.reused = same
 	a.result.MeasuredAs = &run.MeasuredAs{Run: same.run.ID, Variant: same.run.Variant}
 	a.result.Device, a.result.Facts, a.result.Loaded, a.result.Ran = same.run.Device, same.run.Facts, same.run.Loaded, same.run.Ran
+}
+
+// reuseRow applies the limits of an attempt to the errors that the same code had on a problem.
+func (a *attempt) reuseRow(p problem, ref, second *reference) *run.Correctness {
+	row := *a.reused.row(p)
+	launch, share := a.image.Record.Launch, a.variant.Stage().ErrorShare
+	row.Limits, row.Wrong = applyLimits(ref, launch, outputErrors{row.Errors, row.LSE}, row.Findings, share, a.Kernel.Tolerance)
+	if row.Relaunch != nil && second != nil {
+		own := *row.Relaunch
+		row.Wrong, row.Relaunch = append(row.Wrong, relaunchWrong(second, launch, &own, share, a.Kernel.Tolerance)...), &own
+	}
+	row.Pass = len(row.Wrong) == 0
+	return &row
 }
 
 // reusedTimes are the times of the same code if they were interleaved with the same parent, else

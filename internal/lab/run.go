@@ -159,6 +159,9 @@ func (a *attempt) runGates(ctx context.Context, known measurements) error {
 		return err
 	}
 	if !a.Device.present() {
+		if !a.audit() {
+			return nil
+		}
 		a.gates.Correctness = gate.Unmeasured(a.Device.missing)
 		a.gates.Performance = gate.Unmeasured(device.ErrNoDevice.Error())
 		a.gates.Profile = a.gates.Performance
@@ -228,8 +231,12 @@ func (a *attempt) open(ctx context.Context) error {
 	return nil
 }
 
-// correctness compares every output with its reference, and adds what a sanitizer found.
+// correctness audits the PTX, compares every output with its reference, and adds what a sanitizer
+// found.
 func (a *attempt) correctness(ctx context.Context) error {
+	if !a.audit() {
+		return nil
+	}
 	wrong, err := a.checkAll(ctx)
 	if device.Classify(err) == device.KernelUnsupported {
 		a.gates.Correctness = gate.Unmeasured(err.Error())
@@ -309,15 +316,14 @@ func (a *attempt) checkOne(ctx context.Context, p problem) (row *run.Correctness
 	if err != nil {
 		return nil, nil, err
 	}
-	if a.reused != nil {
-		reused := *a.reused.row(p)
-		errs := outputErrors{reused.Errors, reused.LSE}
-		reused.Limits, reused.Wrong = applyLimits(ref, a.image.Record.Launch, errs, reused.Findings,
-			a.variant.Stage().ErrorShare, a.Kernel.Tolerance)
-		reused.Pass = len(reused.Wrong) == 0
-		return &reused, nil, nil
+	second, err := a.refs.second(ctx, p, a.shapes, a.plan.Seeds[0])
+	if err != nil {
+		return nil, nil, err
 	}
-	c, err := a.check(ctx, a.session, a.variant, a.image, ref)
+	if a.reused != nil {
+		return a.reuseRow(p, ref, second), nil, nil
+	}
+	c, err := a.check(ctx, a.session, a.variant, a.image, ref, second)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -330,7 +336,7 @@ func (a *attempt) checkOne(ctx context.Context, p problem) (row *run.Correctness
 	return &run.Correctness{
 		Shape: p.shape.String(), Seed: p.seed, Inputs: p.inputs.String(), Errors: c.errors.Errors, LSE: c.errors.lse,
 		InputCost: ref.want.InputError, Limits: c.limits, Findings: c.outcome.Findings, Notes: c.outcome.Notes, Wrong: c.wrong,
-		Pass: len(c.wrong) == 0, OutputSHA256: hex.EncodeToString(sum[:]),
+		Pass: len(c.wrong) == 0, OutputSHA256: hex.EncodeToString(sum[:]), Relaunch: c.further,
 	}, nil, nil
 }
 
@@ -453,6 +459,9 @@ func (a *attempt) parentImage() (*toolchain.Image, error) {
 	image, err := a.builds.launchable(*a.parent)
 	if err != nil {
 		return nil, fmt.Errorf("the parent %s: %w", a.parent, err)
+	}
+	if err := checkAudit(*a.parent, image); err != nil {
+		return nil, fmt.Errorf("the parent %w", err)
 	}
 	if a.same = codeOf(image) == codeOf(a.image); a.same {
 		return nil, nil

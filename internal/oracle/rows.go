@@ -1,6 +1,8 @@
 package oracle
 
 import (
+	crand "crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
@@ -29,7 +31,8 @@ const (
 // Sample selects rows of a problem that takes more than maxWork multiply-adds; for a smaller one it
 // returns nil, all rows. A sample has rows of every head: the first and the last, both sides of the
 // tile edges at both ends, and a random row of each of many equal ranges. The seed determines the
-// sample, on every machine alike.
+// sample, on every machine alike. To check a kernel it must be a RandomSeed: a kernel could compute
+// only the rows of a sample that is known before it runs.
 func Sample(shape tensor.Shape, seed uint64, maxWork float64) Rows {
 	if shape.FLOPs()/2 <= maxWork {
 		return nil
@@ -46,6 +49,14 @@ func Sample(shape tensor.Shape, seed uint64, maxWork float64) Rows {
 		}
 	}
 	return rows
+}
+
+// RandomSeed returns a seed that cannot be known in advance. It is below 2^53, so that every reader
+// of JSON keeps it exactly.
+func RandomSeed() uint64 {
+	var random [8]byte
+	_, _ = crand.Read(random[:]) // never fails
+	return binary.LittleEndian.Uint64(random[:]) >> 11
 }
 
 // sampleHead selects up to wanted rows of one head. A random row that is an edge row counts once.

@@ -1,6 +1,7 @@
 package ptx
 
 import (
+	"fmt"
 	"math"
 	"strings"
 )
@@ -114,4 +115,18 @@ func (p *parser) resolveInlinedNames() {
 		}
 		named.location.Function, _, _ = strings.Cut(names[start:], "\x00")
 	}
+}
+
+// SourceLine returns file:line of a location; empty for none. For an inlined function that is the
+// line of the call, followed by the line inside the function.
+func (m *Module) SourceLine(l *Location) string {
+	text := ""
+	for ; l != nil; l = l.Inlined {
+		line := fmt.Sprintf("%s:%d", m.Files[l.File], l.Line)
+		if text != "" {
+			line += " in " + text[strings.LastIndexByte(text, '/')+1:]
+		}
+		text = line
+	}
+	return text
 }

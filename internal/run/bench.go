@@ -33,6 +33,8 @@ type Bench struct {
 	Facts device.Facts `json:"facts"`
 	Peers *peer.Facts  `json:"peers,omitempty"` // nil if none was started
 	Seed  uint64       `json:"seed"`
+	// SampleSeed is the seed of the rows that were checked where not all were; nil in old records.
+	SampleSeed *uint64 `json:"sample_seed,omitempty"`
 
 	Rounds int    `json:"rounds"` // samples of each implementation
 	Blocks int    `json:"turns"`  // interleaved blocks of samples

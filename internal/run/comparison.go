@@ -20,6 +20,8 @@ type Comparison struct {
 	Shapes  []ComparedShape `json:"shapes"`
 	Facts   device.Facts    `json:"facts"`
 	L2      L2              `json:"l2"`
+	// SampleSeed is the seed of the rows that were checked where not all were; nil for recorded runs.
+	SampleSeed *uint64 `json:"sample_seed,omitempty"`
 
 	Launches int  `json:"launches,omitempty"` // limit of a graph; 0 for recorded runs, whose samples have their own
 	Recorded bool `json:"recorded"`           // the samples are those of recorded runs, which were not interleaved

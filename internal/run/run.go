@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"attune/internal/audit"
 	"attune/internal/device"
 	"attune/internal/gate"
 	"attune/internal/measure"
@@ -42,6 +43,7 @@ type Run struct {
 	TimedOut   bool         `json:"timed_out,omitempty"` // the failure is a timeout
 	Headline   *Headline    `json:"headline,omitempty"`
 
+	Audit           []audit.Finding  `json:"audit,omitempty"` // of the PTX; the correctness gate fails for those that are not allowed
 	Correctness     []Correctness    `json:"correctness"`
 	Performance     []Performance    `json:"performance"`
 	Speedup         *measure.Speedup `json:"speedup,omitempty"` // over the benchmark shapes
@@ -185,6 +187,17 @@ type Correctness struct {
 	Notes        []device.Finding  `json:"notes,omitempty"` // of the simulator: strict findings, which fail nothing
 	Wrong        []string          `json:"wrong,omitempty"`
 	OutputSHA256 string            `json:"output_sha256,omitempty"` // of the output bytes, to compare devices bit for bit
+	Relaunch     *Relaunch         `json:"relaunch,omitempty"`      // on the smallest shape
+}
+
+// Relaunch is the result of two further launches of the loaded kernel in the same buffers: on the
+// inputs of another seed, and on the first inputs again. Outputs are not poisoned in between.
+type Relaunch struct {
+	Seed uint64 `json:"seed"` // random, so that no kernel can know the inputs
+	Pass bool   `json:"pass"`
+	oracle.Errors
+	LSE     *oracle.LSEErrors `json:"lse,omitempty"`
+	Repeats bool              `json:"repeats"` // the output on the first inputs is that of the first launch
 }
 
 // Performance is the time of a variant on one shape, interleaved with its parent.

@@ -39,6 +39,7 @@ type Options struct {
 	Workers  int      // blocks that run at once; 0 for the number of cores
 	MaxSteps uint64   // warp instructions of a block before it counts as endless; 0 for 500 million
 	Printf   func(text string)
+	Instance *Instance // keeps the module's variables between launches; nil for fresh ones
 }
 
 // Result is the result of a launch, besides what it has written.
@@ -119,8 +120,10 @@ type launch struct {
 // findings. A panic in the simulator is an error of type *crash.Panic, which names the instruction.
 func (p *Program) Run(ctx context.Context, memory *mem.Memory, l Launch, o Options) (result *Result, err error) {
 	defer crash.Catch(&err, func() string { return "the simulation of " + cmp.Or(l.Entry, "the kernel") })
-	// Variables of the module and a kernel's allocations do not outlive the launch here.
-	defer memory.FreeFrom(memory.Next())
+	// Variables of the module, unless it has an instance, and a kernel's allocations do not outlive
+	// the launch here.
+	own := memory.Next()
+	defer func() { memory.FreeFrom(max(own, o.Instance.end())) }()
 	r, err := p.prepare(memory, l, o)
 	if err != nil {
 		return nil, err
@@ -238,9 +241,9 @@ func (r *launch) placeShared() {
 	}
 }
 
-// placeGlobals allocates the module's variables in global memory and fills in the addresses in
-// initial values.
-func (r *launch) placeGlobals() error {
+// initialiseVariables allocates the module's variables in global memory and fills in the addresses
+// in initial values.
+func (r *launch) initialiseVariables() error {
 	for _, v := range r.program.globals {
 		base, err := r.memory.Alloc("the variable "+v.Name, v.Size())
 		if err != nil {
@@ -256,6 +259,14 @@ func (r *launch) placeGlobals() error {
 		if err := r.relocate(v, write); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// placeGlobals prepares everything in global and constant memory that the module needs.
+func (r *launch) placeGlobals() error {
+	if err := r.placeVariables(); err != nil {
+		return err
 	}
 	if err := r.placeWorkspace(); err != nil {
 		return err

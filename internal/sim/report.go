@@ -5,7 +5,6 @@ import (
 	"math/bits"
 	"strings"
 
-	"attune/internal/ptx"
 	"attune/internal/sim/finding"
 )
 
@@ -35,7 +34,7 @@ func (p position) place() finding.Place {
 		return finding.Place{}
 	}
 	in := &p.code.fn.Code[p.pc]
-	return finding.Place{PTXLine: in.Line, PTX: p.code.fn.Text(int(p.pc)), Source: sourceLine(p.code.program.module, in.Location)}
+	return finding.Place{PTXLine: in.Line, PTX: p.code.fn.Text(int(p.pc)), Source: p.code.program.module.SourceLine(in.Location)}
 }
 
 // numberLines gives every instruction the number of its source line. An instruction without line
@@ -46,7 +45,7 @@ func (c *code) numberLines() {
 	for i := range c.lines {
 		source := ""
 		if i < len(c.fn.Code) {
-			source = sourceLine(p.module, c.fn.Code[i].Location)
+			source = p.module.SourceLine(c.fn.Code[i].Location)
 		}
 		if source == "" {
 			p.lines++
@@ -59,20 +58,6 @@ func (c *code) numberLines() {
 		}
 		c.lines[i] = p.lineNumbers[source]
 	}
-}
-
-// sourceLine returns file:line of a location. For an inlined function that is the line of the call,
-// followed by the line inside the function.
-func sourceLine(m *ptx.Module, l *ptx.Location) string {
-	text := ""
-	for ; l != nil; l = l.Inlined {
-		line := fmt.Sprintf("%s:%d", m.Files[l.File], l.Line)
-		if text != "" {
-			line += " in " + text[strings.LastIndexByte(text, '/')+1:]
-		}
-		text = line
-	}
-	return text
 }
 
 // report adds an error about an instruction.

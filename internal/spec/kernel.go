@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"attune/internal/audit"
 	"attune/internal/tensor"
 )
 
@@ -17,6 +18,7 @@ const File = "kernel.toml"
 type Kernel struct {
 	Name        string
 	About       string
+	Allow       []audit.Kind // findings of the audit that every variant may have
 	Knobs       []Knob
 	Retired     []Retired
 	Constraints []*Constraint
@@ -34,8 +36,9 @@ type Knob struct {
 	Values   []int
 	Default  int
 	About    string
-	Sources  []string // only stages built from one of these have the knob; all stages if empty
-	Formerly []string // earlier names, which recorded variant names may still use
+	Sources  []string     // only stages built from one of these have the knob; all stages if empty
+	Formerly []string     // earlier names, which recorded variant names may still use
+	Allow    []audit.Kind // findings of the audit that variants with another value than the default may have
 }
 
 // in reports whether the stages of a source have the knob.
@@ -64,7 +67,8 @@ type Stage struct {
 	Speedup    float64 // required over the parent; 0 without a parent
 	ErrorShare float64 // limit of the kernel's error over the quantisation error of the inputs
 	Budget     Budget
-	Archs      []string // architectures it builds for, such as sm_89 or sm_90a
+	Archs      []string     // architectures it builds for, such as sm_89 or sm_90a
+	Allow      []audit.Kind // findings of the audit that its variants may have
 
 	kernel *Kernel
 	values []int // one for each knob

@@ -60,6 +60,7 @@ func (l *loader) file(t *table) {
 	l.Name = t.text("name")
 	l.checkForm(t, "name", l.Name, nameForm)
 	l.About = t.prose("about")
+	l.Allow = allowList(t)
 
 	knobs, constraints := t.tables("knob", optional), t.tables("constraint", optional)
 	retired := t.tables("retired", optional)

@@ -26,6 +26,7 @@ func (l *loader) knob(t *table) {
 	k.About = t.prose("about")
 	k.Sources = l.sourceList(t)
 	k.Formerly = l.formerly(t)
+	k.Allow = allowList(t)
 	t.close()
 	l.Knobs = append(l.Knobs, k)
 	l.unusable = l.unusable || !ok

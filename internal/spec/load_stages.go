@@ -6,6 +6,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+
+	"attune/internal/audit"
 )
 
 // stages reads all stages before their parents, because a parent may be declared further down. It
@@ -94,6 +96,26 @@ func (l *loader) stage(t *table, s *Stage) {
 			err = fmt.Errorf("%q is not an architecture; want %s", arch, archForm.want)
 		}
 		return arch, err
+	})
+	s.Allow = allowList(t)
+}
+
+// allowList reads the optional list of findings of the audit that a kernel, a stage or a knob may
+// have.
+func allowList(t *table) []audit.Kind {
+	if t.get("allow") == nil {
+		return nil
+	}
+	var names []string
+	for _, kind := range audit.Kinds() {
+		names = append(names, string(kind))
+	}
+	return list(t, "allow", "kinds of findings", func(n *node) (audit.Kind, error) {
+		name, err := textItem(n)
+		if err == nil && !slices.Contains(names, name) {
+			err = fmt.Errorf("unknown kind of finding %q%s", name, hint(name, names))
+		}
+		return audit.Kind(name), err
 	})
 }
 

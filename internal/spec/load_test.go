@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"attune/internal/audit"
 	"attune/internal/tensor"
 )
 
@@ -144,7 +146,7 @@ func TestFileErrors(t *testing.T) {
 	swap("[tolerance]", "[tolerence]", `kernel.toml:1: the file has no "tolerance"`,
 		`kernel.toml:93: unknown key "tolerence" in the file; did you mean "tolerance"?`)
 	swap("about = \"a small", "zzz = 1\nabout = \"a small", `kernel.toml:2: unknown key "zzz" in the file; `+
-		`there are name, about, knob, constraint, retired, shapes, stage, selection, run, tolerance`)
+		`there are name, about, allow, knob, constraint, retired, shapes, stage, selection, run, tolerance`)
 	swap("about = \"a small", "run = 1\nabout = \"a small", `kernel.toml:89: not TOML: Key 'run' has already been defined`)
 	swap("[run]", "[[run]]", `kernel.toml:88: "run" in the file is an array; want a table`)
 }
@@ -224,6 +226,42 @@ func TestStageErrors(t *testing.T) {
 	swap(`  "sm_89", # tuned`, `  89, # tuned`, `kernel.toml:77: "archs" in [[stage]]: an item is an integer; want a string`)
 	swap(`  "sm_89", # tuned`, `  "sm_80", # tuned`, `kernel.toml:77: "archs" in [[stage]] has sm_80 twice`)
 	swap(`archs = ["sm_80", "sm_89", "sm_90a"]`, `archs = []`, `kernel.toml:53: "archs" in [[stage]] is empty; want architectures`)
+}
+
+func TestAllow(t *testing.T) {
+	swap := toySwap(t, "")
+	swap("error_share = 0.05", "error_share = 0.05\nallow = [\"clok\"]",
+		`kernel.toml:52: "allow" in [[stage]]: unknown kind of finding "clok"; did you mean "clock"?`)
+	swap("default = 0", "default = 0\nallow = [\"state\"]", `kernel.toml:9: "allow" in [[knob]]: unknown kind of finding "state"; `+
+		`there are module-memory, clock, launch-id, output-read, unset-register, allocation, device-launch, external-call, indirect-call, absolute-address, texture, unreadable`)
+	swap("about = \"a small", "allow = 1\nabout = \"a small", `kernel.toml:2: "allow" in the file is an integer; want an array of kinds of findings`)
+	swap("about = \"a small", "allow = []\nabout = \"a small", `kernel.toml:2: "allow" in the file is empty; want kinds of findings`)
+	swap("about = \"a small", "allow = [1]\nabout = \"a small", `kernel.toml:2: "allow" in the file: an item is an integer; want a string`)
+
+	text, err := os.ReadFile("testdata/kernel.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited := strings.NewReplacer(
+		"about = \"a small", "allow = [\"launch-id\"]\nabout = \"a small",
+		"name = \"USE_XOR_SWIZZLE\"", "name = \"USE_XOR_SWIZZLE\"\nallow = [\"clock\", \"texture\"]",
+		"name = \"stage2\"", "name = \"stage2\"\nallow = [\"module-memory\"]").Replace(string(text))
+	kernel, err := Load(fstest.MapFS{File: {Data: []byte(edited)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][]audit.Kind{
+		"stage1": {"launch-id"}, "stage2": {"launch-id", "module-memory"},
+		"stage2+USE_XOR_SWIZZLE=1": {"launch-id", "module-memory", "clock", "texture"},
+	} {
+		v, err := kernel.Variant(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := v.Allowed(); !slices.Equal(got, want) {
+			t.Errorf("%s allows %v, want %v", name, got, want)
+		}
+	}
 }
 
 func TestStageKnobErrors(t *testing.T) {

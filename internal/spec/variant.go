@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"attune/internal/audit"
 )
 
 // Variant is a full assignment of the knobs of a kernel: a stage, or a stage with some knobs
@@ -151,6 +153,18 @@ func (k *Kernel) check(v Variant) []error {
 
 // Stage returns the stage of the variant.
 func (v Variant) Stage() *Stage { return v.stage }
+
+// Allowed returns the findings of the audit that the variant may have: those of the kernel, of its
+// stage, and of every knob that is not at its default.
+func (v Variant) Allowed() []audit.Kind {
+	allowed := slices.Concat(v.stage.kernel.Allow, v.stage.Allow)
+	for i, knob := range v.stage.kernel.Knobs {
+		if v.values[i] != knob.Default {
+			allowed = append(allowed, knob.Allow...)
+		}
+	}
+	return allowed
+}
 
 // Values returns the settings of all knobs of the variant, in the order of their declaration.
 func (v Variant) Values() []Setting {

@@ -1,7 +1,8 @@
 // Ship builds every stage of the attention kernel and every variant of its selections, for each of
 // their architectures, with the pinned compiler. It writes the PTX and the build records that are
-// embedded in the program. Run it as `make ship` after a change of the sources or of kernel.toml; a
-// test compares its output with both.
+// embedded in the program. It does the same for the cheating kernels of the lab's tests, which also
+// run where there is no compiler. Run it as `make ship` after a change of the sources or of
+// kernel.toml; tests compare its output with both.
 package main
 
 import (
@@ -14,16 +15,16 @@ import (
 	"attune/internal/toolchain"
 )
 
-const kernelDir = "kernels/sdpa"
-
 func main() {
-	if err := ship(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, "ship:", err)
-		os.Exit(1)
+	for _, dir := range []string{"kernels/sdpa", "internal/lab/testdata/cheats"} {
+		if err := ship(context.Background(), dir); err != nil {
+			fmt.Fprintf(os.Stderr, "ship: %s: %v\n", dir, err)
+			os.Exit(1)
+		}
 	}
 }
 
-func ship(ctx context.Context) error {
+func ship(ctx context.Context, kernelDir string) error {
 	folder := os.DirFS(kernelDir)
 	kernel, err := spec.Load(folder)
 	if err != nil {

@@ -115,6 +115,7 @@ func TestOutcomeOverThePipe(t *testing.T) {
 	d, _ := start(t, "serve", long)
 	job := newJob("increment", 1)
 	job.Args = append(job.Args, device.Out(2))
+	job.Relaunches = []device.Relaunch{{}, {}}
 	m, _ := openMachine()
 	want, err := device.Run(m, job)
 	if err != nil {

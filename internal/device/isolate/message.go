@@ -48,6 +48,11 @@ func (r *request) payloads() []*[]byte {
 		for i := range job.Args {
 			all = append(all, &job.Args[i].Input, &job.Args[i].InOut)
 		}
+		for _, r := range job.Relaunches {
+			for i := range r.Inputs {
+				all = append(all, &r.Inputs[i])
+			}
+		}
 	}
 	if r.Run != nil {
 		add(r.Run)
@@ -65,6 +70,10 @@ func (r request) clone() *request {
 	if r.Run != nil {
 		job := *r.Run
 		job.Args = slices.Clone(job.Args)
+		job.Relaunches = slices.Clone(job.Relaunches)
+		for i := range job.Relaunches {
+			job.Relaunches[i].Inputs = slices.Clone(job.Relaunches[i].Inputs)
+		}
 		r.Run = &job
 	}
 	if r.Time != nil {
@@ -82,6 +91,11 @@ func (r *response) payloads() []*[]byte {
 	if r.Outcome != nil {
 		for i := range r.Outcome.Outputs {
 			all = append(all, &r.Outcome.Outputs[i])
+		}
+		for _, outputs := range r.Outcome.Relaunched {
+			for i := range outputs {
+				all = append(all, &outputs[i])
+			}
 		}
 	}
 	for _, s := range r.Series {

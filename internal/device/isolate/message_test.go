@@ -58,6 +58,8 @@ func TestBytesAreSentOnce(t *testing.T) {
 	changing := newJob("c", k)
 	changing.Args = append(changing.Args, device.Arg{InOut: q})
 	both := request{Time: &timing{[]device.Job{a, b}, device.Plan{Samples: 3, ColdL2: true, Launches: 7, Rest: time.Second, Secret: 5, Fresh: true}}}
+	relaunched := newJob("a", q)
+	relaunched.Relaunches = []device.Relaunch{{Inputs: [][]byte{k}}, {Inputs: [][]byte{q}}}
 	steps := []struct {
 		name    string
 		request request
@@ -70,6 +72,7 @@ func TestBytesAreSentOnce(t *testing.T) {
 		{"an input that may change", request{Run: &changing}, 0},
 		{"other inputs", request{Run: &device.Job{Entry: "k", Args: []device.Arg{device.In(bytes.Repeat([]byte{3}, large))}}}, 1},
 		{"the inputs before the previous ones", request{Run: &a}, 2},
+		{"inputs of relaunches", request{Run: &relaunched}, 0},
 		{"no payload", request{}, 0},
 	}
 	for _, remember := range []bool{true, false} {
@@ -87,7 +90,7 @@ func TestBytesAreSentOnce(t *testing.T) {
 	if sent := w.pass(t, both); sent/large != 1 {
 		t.Errorf("after a change of one input %d bytes were sent; want slightly more than that input", sent)
 	}
-	if a.Image == nil || a.Args[2].Input == nil {
+	if a.Image == nil || a.Args[2].Input == nil || relaunched.Relaunches[1].Inputs[0] == nil {
 		t.Error("send has cleared the caller's job")
 	}
 }

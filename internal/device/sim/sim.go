@@ -76,23 +76,20 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 	outcome := &device.Outcome{Loaded: device.Attributes{StaticSharedBytes: program.SharedBytes()}}
 	reported := map[string]bool{}
 	for seed := range d.options.Schedules {
-		outputs, findings, counters, err := d.launch(ctx, program, job, uint64(seed))
+		r, err := newResident(program, job)
 		if err != nil {
 			return nil, err
 		}
-		for _, f := range findings {
-			switch {
-			case reported[f.key]:
-				continue
-			case f.note:
-				outcome.Notes = append(outcome.Notes, f.Finding)
-			default:
-				outcome.Findings = append(outcome.Findings, f.Finding)
-			}
-			reported[f.key] = true
+		outputs, findings, counters, err := d.launch(ctx, r, uint64(seed))
+		if err != nil {
+			return nil, err
 		}
+		addFindings(outcome, findings, reported)
 		if seed == 0 {
 			outcome.Outputs, outcome.Counters = outputs, counters
+			if err := d.relaunch(ctx, r, outcome, reported); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		for i := range outputs {
@@ -133,22 +130,48 @@ type keyedFinding struct {
 	note bool
 }
 
-// launch runs a job once, on fresh memory.
-func (d *Device) launch(ctx context.Context, program *sim.Program, job device.Job, seed uint64) (
-	[][]byte, []keyedFinding, device.Counters, error,
-) {
-	memory := mem.NewMemory()
-	values, buffers, err := bind(memory, job)
+// addFindings adds the findings that are not reported yet.
+func addFindings(outcome *device.Outcome, findings []keyedFinding, reported map[string]bool) {
+	for _, f := range findings {
+		switch {
+		case reported[f.key]:
+			continue
+		case f.note:
+			outcome.Notes = append(outcome.Notes, f.Finding)
+		default:
+			outcome.Findings = append(outcome.Findings, f.Finding)
+		}
+		reported[f.key] = true
+	}
+}
+
+// resident is a job in a memory of its own: its buffers and the variables of its module.
+type resident struct {
+	program  *sim.Program
+	instance sim.Instance
+	memory   *mem.Memory
+	job      device.Job
+	buffers  []uint64 // by argument
+	params   []byte
+}
+
+func newResident(program *sim.Program, job device.Job) (*resident, error) {
+	r := &resident{program: program, memory: mem.NewMemory(), job: job}
+	values, buffers, err := bind(r.memory, job)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
-	params, err := program.Params(job.Entry, values)
-	if err != nil { // a mistake in the job; no kernel has run
-		return nil, nil, nil, err
-	}
-	result, err := program.Run(ctx, memory, sim.Launch{
-		Entry: job.Entry, Grid: job.Grid, Block: job.Block, Cluster: job.Cluster, DynamicShared: job.DynamicSharedBytes, Params: params,
-	}, sim.Options{Seed: seed, Checks: d.options.Checks, Tensor: d.options.Tensor, Printf: d.options.Printf})
+	r.buffers = buffers
+	r.params, err = program.Params(job.Entry, values) // an error is a mistake in the job; no kernel has run
+	return r, err
+}
+
+// launch runs a job once.
+func (d *Device) launch(ctx context.Context, r *resident, seed uint64) ([][]byte, []keyedFinding, device.Counters, error) {
+	job := &r.job
+	result, err := r.program.Run(ctx, r.memory, sim.Launch{
+		Entry: job.Entry, Grid: job.Grid, Block: job.Block, Cluster: job.Cluster, DynamicShared: job.DynamicSharedBytes, Params: r.params,
+	}, sim.Options{Seed: seed, Checks: d.options.Checks, Tensor: d.options.Tensor, Printf: d.options.Printf, Instance: &r.instance})
 	if err != nil {
 		return nil, nil, nil, kernelError(ctx, err)
 	}
@@ -159,7 +182,7 @@ func (d *Device) launch(ctx context.Context, program *sim.Program, job device.Jo
 			key:     f.Key() + string(f.Severity), note: f.Severity == finding.Strict && !d.options.Strict,
 		})
 	}
-	outputs, more, err := collect(memory, job, buffers, d.options.Checks)
+	outputs, more, err := collect(r.memory, *job, r.buffers, d.options.Checks)
 	for _, f := range more {
 		findings = append(findings, keyedFinding{Finding: f, key: f.Kind + f.Text})
 	}

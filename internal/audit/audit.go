@@ -1,0 +1,194 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+
+	"attune/internal/ptx"
+)
+
+// PTX audits an entry function and all functions that it can reach. outputs are the indices of the
+// parameters that point to buffers which the kernel must only write, or that are tensor maps of
+// these.
+func PTX(text []byte, entry string, outputs ...int) []Finding {
+	module, err := ptx.Parse(text)
+	if err != nil {
+		return []Finding{{Kind: Unreadable, What: "PTX", Text: fmt.Sprintf("the audit cannot read the PTX: %v", err), Count: 1}}
+	}
+	i := slices.IndexFunc(module.Functions, func(f *ptx.Function) bool { return f.Entry && f.Name == entry })
+	if i < 0 {
+		return []Finding{{Kind: Unreadable, What: entry, Text: "the PTX has no entry function " + entry, Count: 1}}
+	}
+	a := &auditor{module: module, index: map[key]int{}, values: map[*ptx.Function][]origin{}, params: map[*ptx.Variable]*origin{}}
+	reachable, _ := module.Reachable(module.Functions[i])
+	for _, f := range module.Functions { // in source order, so that the findings have one order
+		if reachable[f] {
+			a.functions = append(a.functions, f)
+			a.values[f] = make([]origin, len(f.Registers))
+		}
+	}
+	for n, p := range module.Functions[i].Params {
+		a.params[p] = &origin{known: true}
+		if slices.Contains(outputs, n) {
+			a.params[p].variables = []*ptx.Variable{p}
+		}
+	}
+	a.trace()
+	for _, f := range a.functions {
+		a.unsetRegisters(f)
+		for j := range f.Code {
+			a.instruction(f, &f.Code[j])
+		}
+	}
+	a.initialValues()
+	slices.SortStableFunc(a.findings, func(x, y Finding) int {
+		return slices.Index(Kinds(), x.Kind) - slices.Index(Kinds(), y.Kind)
+	})
+	return a.findings
+}
+
+// auditor audits one entry function.
+type auditor struct {
+	module    *ptx.Module
+	functions []*ptx.Function // that the entry function can reach
+	values    map[*ptx.Function][]origin
+	params    map[*ptx.Variable]*origin // of parameters, by the variables that pass them
+	findings  []Finding
+	index     map[key]int // in findings
+}
+
+// key tells findings apart. Several places of one are counted.
+type key struct {
+	kind Kind
+	what string
+}
+
+// report adds a finding about an instruction, or counts one more place of a known one.
+func (a *auditor) report(kind Kind, what string, in *ptx.Instruction, format string, args ...any) {
+	k := key{kind, what}
+	if i, known := a.index[k]; known {
+		a.findings[i].Count++
+		return
+	}
+	a.index[k] = len(a.findings)
+	a.findings = append(a.findings, Finding{
+		Kind: kind, What: what, Where: a.place(in), Text: fmt.Sprintf(format, args...), Count: 1,
+	})
+}
+
+// place is the source line, if known, and the PTX line of an instruction.
+func (a *auditor) place(in *ptx.Instruction) string {
+	if in == nil {
+		return ""
+	}
+	line := fmt.Sprintf("ptx:%d", in.Line)
+	if source := a.module.SourceLine(in.Location); source != "" {
+		return fmt.Sprintf("%s (%s)", source, line)
+	}
+	return line
+}
+
+// instruction reports the findings of one instruction.
+func (a *auditor) instruction(f *ptx.Function, in *ptx.Instruction) {
+	for i := range in.Operands {
+		a.registers(in, &in.Operands[i])
+	}
+	switch in.Opcode {
+	case "call":
+		a.call(f, in)
+	case "tex", "tld4", "txq", "suld", "sust", "sured", "suq":
+		a.report(Texture, in.Opcode, in, "the instruction %s", in)
+	}
+	a.addresses(f, in)
+}
+
+// registers reports the special registers of an operand, and variables that the module does not
+// define.
+func (a *auditor) registers(in *ptx.Instruction, o *ptx.Operand) {
+	if o.Kind == ptx.SpecialOperand {
+		if kind, found := register(o.Special); found {
+			a.report(kind, "%"+o.Special, in, "reads %%%s", o.Special)
+		}
+	}
+	if v := o.Symbol.Variable; v != nil && v.Extern && v.Space == ptx.Global {
+		a.report(ModuleMemory, v.Name, in, "uses the variable %s, which another module defines", v.Name)
+	}
+	for i := range o.Parts {
+		a.registers(in, &o.Parts[i])
+	}
+}
+
+// call reports calls of functions that have no body here, and addresses that they get.
+func (a *auditor) call(f *ptx.Function, in *ptx.Instruction) {
+	callee := in.Operands[1].Symbol.Function
+	if callee == nil {
+		if in.Callees == nil {
+			a.report(IndirectCall, "call", in, "calls through a register, and no .calltargets lists the functions")
+			a.escapes(f, in, &in.Operands[2], "passed to an unknown function")
+		}
+		return
+	}
+	if callee.Code != nil {
+		return
+	}
+	if kind, found := external(callee.Name); found {
+		a.report(kind, callee.Name, in, "calls %s", callee.Name)
+		a.escapes(f, in, &in.Operands[2], "passed to "+callee.Name)
+	}
+}
+
+// escapes reports the variables whose address an operand may carry out of the registers.
+func (a *auditor) escapes(f *ptx.Function, in *ptx.Instruction, o *ptx.Operand, how string) {
+	for _, v := range a.of(f, o).variables {
+		if v.Space == ptx.Global {
+			a.report(ModuleMemory, v.Name, in, "the address of the variable %s is %s", v.Name, how)
+		}
+	}
+}
+
+// initialValues reports variables whose address is part of the initial value of another: a load
+// returns it.
+func (a *auditor) initialValues() {
+	holders := slices.Clone(a.module.Variables)
+	for _, f := range a.functions {
+		holders = append(holders, f.Variables...)
+	}
+	for _, holder := range holders {
+		for _, r := range holder.Relocations {
+			if v := r.Symbol.Variable; v != nil && v.Space == ptx.Global {
+				a.report(ModuleMemory, v.Name, nil, "the address of the variable %s is in the initial value of %s", v.Name, holder.Name)
+			}
+		}
+	}
+}
+
+// unsetRegisters reports registers that a function reads and never sets. They may have what an
+// earlier launch left in them.
+func (a *auditor) unsetRegisters(f *ptx.Function) {
+	set := make([]bool, len(f.Registers))
+	mark := func(r int) { set[r] = true }
+	for _, p := range f.Params {
+		if p.Space == ptx.Reg {
+			mark(p.Register)
+		}
+	}
+	for i := range f.Code {
+		if operands := f.Code[i].Operands; len(operands) > 0 && isResult(&operands[0]) {
+			operands[0].EachRegister(mark)
+		}
+	}
+	for i := range f.Code {
+		in := &f.Code[i]
+		read := func(r int) {
+			if !set[r] {
+				a.report(UnsetRegister, f.Name+" "+f.Registers[r].Name, in, "reads the register %s, which nothing sets", f.Registers[r].Name)
+			}
+		}
+		for j := range in.Operands {
+			in.Operands[j].EachRegister(read)
+		}
+		if in.Guard >= 0 {
+			read(in.Guard)
+		}
+	}
+}

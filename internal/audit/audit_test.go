@@ -1,0 +1,299 @@
+package audit
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// module is a kernel with some declarations and a body. It has the parameter p, and registers of
+// the usual types.
+func module(declarations, body string) string {
+	return `.version 8.4
+.target sm_90a
+.address_size 64
+` + declarations + `
+.visible .entry k(.param .u64 p, .param .align 64 .b8 map[128])
+{
+	.reg .pred %p<4>;
+	.reg .b32 %r<8>;
+	.reg .b64 %rd<16>;
+	.reg .f32 %f<4>;
+	.shared .align 16 .b8 smem[64];
+	.local .align 8 .b8 stack[16];
+	ld.param.u64 %rd1, [p];
+	cvta.to.global.u64 %rd2, %rd1;
+` + body + `
+	ret;
+}
+`
+}
+
+const counter = ".global .align 4 .u32 counter;\n"
+
+// helper is a function that stores to the address that it is given, and one that returns it.
+const helper = `.func store(.param .b64 to) {
+	.reg .b64 %rd<2>;
+	ld.param.b64 %rd1, [to];
+	st.u32 [%rd1], 7;
+	ret;
+}
+.func (.param .b64 result) same(.param .b64 value) {
+	.reg .b64 %rd<2>;
+	ld.param.b64 %rd1, [value];
+	st.param.b64 [result], %rd1;
+	ret;
+}
+.func (.reg .b64 result) inc(.reg .b64 value) {
+	add.u64 result, value, 4;
+	ret;
+}
+`
+
+func TestFindings(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, declarations, body string
+		want                     []string // kind and what; empty for a clean kernel
+	}{
+		{"an argument", "", "ld.global.u32 %r1, [%rd2+4]; st.global.u32 [%rd2], %r1; atom.global.add.u32 %r2, [%rd2], 1;", nil},
+		{
+			"thread and block indices", "", "mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.y; mov.u32 %r3, %smid; mov.u32 %r4, %laneid;" +
+				"mul.wide.u32 %rd3, %r1, 4; add.s64 %rd4, %rd2, %rd3; st.global.u32 [%rd4], %r2;", nil,
+		},
+		{"a constant table", ".const .align 4 .u32 table[2] = {1, 2};", "ld.const.u32 %r1, [table+4];", nil},
+		{
+			"a table that is read", ".visible .global .align 4 .u32 table[2] = {1, 2};",
+			"mov.u64 %rd3, table; mul.wide.u32 %rd4, %r1, 4; add.s64 %rd5, %rd3, %rd4; ld.global.nc.u32 %r2, [%rd5+4]; prefetch.global.L2 [%rd5];", nil,
+		},
+		{"a variable that nothing uses", counter, "", nil},
+		{
+			"a variable of another entry", counter + ".entry other() { st.global.u32 [counter], 1; ret; }\n", "", nil,
+		},
+		{"shared and local memory", "", "mov.u64 %rd3, smem; cvta.shared.u64 %rd4, %rd3; st.u32 [%rd4], 1; mov.u64 %rd5, stack; st.local.u64 [%rd5], %rd4; ld.shared.u32 %r1, [8];", nil},
+		{
+			"a tensor map of an argument", "",
+			"mov.u64 %rd3, map; mov.u32 %r1, smem; cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd3, {%r2, %r3}], [%r1];", nil,
+		},
+		{"an address from memory", "", "ld.global.u64 %rd3, [%rd2]; st.global.u32 [%rd3], 1;", nil},
+		{
+			"printf", ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n.global .align 1 .b8 text[3] = {104, 105, 0};\n",
+			`{ .param .b64 a; .param .b64 b; .param .b32 r; mov.u64 %rd3, text; cvta.global.u64 %rd4, %rd3;
+			st.param.b64 [a], %rd4; st.param.b64 [b], 0; call.uni (r), vprintf, (a, b); ld.param.b32 %r1, [r]; }`, nil,
+		},
+		{"a comparison of addresses", counter, "mov.u64 %rd3, counter; setp.eq.u64 %p1, %rd3, %rd2; selp.b32 %r1, 1, 0, %p1; st.global.u32 [%rd2], %r1;", nil},
+
+		{"a store", counter, "st.global.u32 [counter], 1; st.global.u32 [counter], 2;", []string{"module-memory counter"}},
+		{"a reduction", counter, "red.global.add.u32 [counter], 1;", []string{"module-memory counter"}},
+		{"a counter of launches", counter, "mov.u64 %rd3, counter; atom.global.add.u32 %r1, [%rd3], 1;", []string{"module-memory counter"}},
+		{
+			"a generic address", ".visible .global .attribute(.managed) .align 8 .b8 cache[64];\n",
+			"mov.u64 %rd3, cache; cvta.global.u64 %rd4, %rd3; shl.b64 %rd5, %rd1, 3; add.s64 %rd6, %rd5, %rd4; st.u32 [%rd6+4], %r1;",
+			[]string{"module-memory cache"},
+		},
+		{
+			"an address that a loop moves", counter,
+			"mov.u64 %rd3, counter; bra L; M: st.global.u32 [%rd4], 1; ret; L: mov.u64 %rd4, %rd3; bra M;",
+			[]string{"module-memory counter"},
+		},
+		{"an address in two registers", counter, "mov.u64 %rd3, counter; mov.b64 {%r1, %r2}, %rd3; mov.b64 %rd4, {%r1, %r2}; st.global.u32 [%rd4], 1;", []string{"module-memory counter"}},
+		{"an address by a shuffle", counter, "mov.u64 %rd3, counter; cvt.u32.u64 %r1, %rd3; shfl.sync.idx.b32 %r2|%p1, %r1, 0, 31, -1; cvt.u64.u32 %rd4, %r2; st.global.u32 [%rd4], 1;", []string{"module-memory counter"}},
+		{"an address in shared memory", counter, "mov.u64 %rd3, counter; st.shared.u64 [smem], %rd3;", []string{"module-memory counter"}},
+		{"an address in an exchange", counter, "mov.u64 %rd3, counter; atom.global.exch.b64 %rd4, [%rd2], %rd3;", []string{"module-memory counter"}},
+		{"a variable of a function", "", ".global .align 4 .u32 inner; st.global.u32 [inner], 1;", []string{"module-memory inner"}},
+		{"a weak variable", ".weak .global .align 4 .u32 weak;\n", "st.global.u32 [weak], 1;", []string{"module-memory weak"}},
+		{"a variable elsewhere", ".extern .global .align 4 .u32 far;\n", "ld.global.u32 %r1, [far];", []string{"module-memory far"}},
+		{
+			"a table of pointers", counter + ".global .align 8 .u64 table[1] = {counter};\n",
+			"ld.global.u64 %rd3, [table]; st.global.u32 [%rd3], 1;",
+			[]string{"module-memory counter"},
+		},
+		{"a pointer in a function", counter, ".global .align 8 .u64 inner = counter; ld.global.u64 %rd3, [inner];", []string{"module-memory counter"}},
+		{
+			"a parameter of a function", counter + helper,
+			"{ .param .b64 a; mov.u64 %rd3, counter; cvta.global.u64 %rd4, %rd3; st.param.b64 [a], %rd4; call.uni store, (a); }",
+			[]string{"module-memory counter"},
+		},
+		{
+			"a return value", counter + helper,
+			`{ .param .b64 a; .param .b64 r; mov.u64 %rd3, counter; st.param.b64 [a], %rd3; call.uni (r), same, (a);
+			ld.param.b64 %rd4, [r]; st.global.u32 [%rd4], 1; }`,
+			[]string{"module-memory counter"},
+		},
+		{
+			"a return value in a register", counter + helper,
+			"mov.u64 %rd3, counter; call.uni (%rd4), inc, (%rd3); st.global.u32 [%rd4], 1;",
+			[]string{"module-memory counter"},
+		},
+		{
+			"a call by a list", counter + helper,
+			`{ .param .b64 a; mov.u64 %rd3, counter; mov.u64 %rd5, store; st.param.b64 [a], %rd3;
+			list: .calltargets store; call (), %rd5, (a), list; }`,
+			[]string{"module-memory counter"},
+		},
+		{
+			"a call of an unknown function", counter + helper,
+			`{ .param .b64 a; mov.u64 %rd3, counter; ld.global.u64 %rd5, [%rd2]; st.param.b64 [a], %rd3;
+			proto: .callprototype () _ (.param .b64 _); call (), %rd5, (a), proto; }`,
+			[]string{"module-memory counter", "indirect-call call"},
+		},
+		{"a bulk copy", counter, "mov.u64 %rd3, counter; cp.async.bulk.global.shared::cta.bulk_group [%rd3], [%r1], 16;", []string{"module-memory counter"}},
+
+		{"the clocks", "", "mov.u64 %rd3, %clock64; mov.u32 %r1, %clock; mov.u64 %rd4, %globaltimer; mov.u32 %r2, %globaltimer_lo; mov.u32 %r3, %clock_hi; mov.u32 %r4, %pm0;", []string{
+			"clock %clock64", "clock %clock", "clock %globaltimer", "clock %globaltimer_lo", "clock %clock_hi", "clock %pm0",
+		}},
+		{
+			"a clock in a function", ".func tick() { .reg .b64 %rd<2>; mov.u64 %rd1, %clock64; ret; }\n", "call.uni tick, ();",
+			[]string{"clock %clock64"},
+		},
+		{"the launch", "", "mov.u64 %rd3, %gridid; mov.u64 %rd4, %current_graph_exec; mov.b32 %r1, %envreg3;", []string{
+			"launch-id %gridid", "launch-id %current_graph_exec", "launch-id %envreg3",
+		}},
+		{
+			"the heap", ".extern .func (.param .b64 r) malloc(.param .b64 n);\n",
+			"{ .param .b64 n; .param .b64 r; st.param.b64 [n], 16; call.uni (r), malloc, (n); ld.param.b64 %rd3, [r]; st.u32 [%rd3], 1; }",
+			[]string{"allocation malloc"},
+		},
+		{
+			"another grid", ".extern .func (.param .b32 r) cudaLaunchDeviceV2(.param .b64 a, .param .b64 b);\n",
+			"{ .param .b64 a; .param .b64 b; .param .b32 r; st.param.b64 [a], %rd1; st.param.b64 [b], 0; call.uni (r), cudaLaunchDeviceV2, (a, b); }",
+			[]string{"device-launch cudaLaunchDeviceV2"},
+		},
+		{
+			"an unknown function", counter + ".extern .func elsewhere(.param .b64 a);\n",
+			"{ .param .b64 a; mov.u64 %rd3, counter; st.param.b64 [a], %rd3; call.uni elsewhere, (a); }",
+			[]string{"module-memory counter", "external-call elsewhere"},
+		},
+		{"a constant address", "", "ld.global.u32 %r1, [4096];", []string{"absolute-address ld"}},
+		{"a computed constant", "", "mov.u64 %rd3, 139637976727552; add.s64 %rd4, %rd3, 16; st.global.u32 [%rd4], 1;", []string{"absolute-address st"}},
+		{"an address from a clock", "", "mov.u64 %rd3, %clock64; red.global.add.u32 [%rd3], 1;", []string{"clock %clock64", "absolute-address red"}},
+		{
+			"a tensor map of the module", ".global .align 64 .b8 hidden[128] = {1};\n",
+			"mov.u64 %rd3, hidden; mov.u32 %r1, smem; cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd3, {%r2, %r3}], [%r1];",
+			[]string{"absolute-address hidden"},
+		},
+		{"a surface", "", "sust.b.1d.b32.trap [%rd1, {%r1}], %r2;", []string{"texture sust"}},
+		{"a texture", ".global .texref t;\n", "", []string{"unreadable PTX"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var got []string
+			for _, f := range PTX([]byte(module(c.declarations, c.body)), "k") {
+				if f.Kind == UnsetRegister { // the bodies are fragments
+					continue
+				}
+				got = append(got, string(f.Kind)+" "+f.What)
+				if f.Count < 1 || f.Text == "" || !strings.HasPrefix(f.String(), string(f.Kind)+": ") {
+					t.Errorf("the finding %+v", f)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("found %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// An output must not be read: it has the result of an earlier launch.
+func TestOutputs(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, body string
+		want       []string // kind and what
+	}{
+		{"stores", "st.global.u32 [%rd2], %r1; red.global.add.u32 [%rd2], %r1;", nil},
+		{
+			"a bulk store", "mov.u64 %rd3, map; mov.u32 %r1, smem; cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd3, {%r2, %r3}], [%r1];",
+			nil,
+		},
+		{"a load", "add.s64 %rd3, %rd2, 64; ld.global.u32 %r1, [%rd3+4];", []string{"output-read p"}},
+		{"a generic load", "ld.u32 %r1, [%rd1];", []string{"output-read p"}},
+		{"a reduced load", "multimem.ld_reduce.relaxed.gpu.global.add.u32 %r1, [%rd2];", []string{"output-read p"}},
+		{"a multicast reduction", "multimem.red.relaxed.gpu.global.add.u32 [%rd2], %r1;", nil},
+		{"an atomic", "atom.global.exch.b32 %r1, [%rd2], %r2;", []string{"output-read p"}},
+		{"an asynchronous copy", "mov.u32 %r1, smem; cp.async.ca.shared.global [%r1], [%rd2], 4;", []string{"output-read p"}},
+		{"a fragment", "wmma.load.c.sync.aligned.row.m16n16k16.global.f32 {%f0, %f1, %f2, %f3, %f0, %f1, %f2, %f3}, [%rd2];", []string{"output-read p"}},
+		{"a fragment that is stored", "wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd2], {%f0, %f1, %f2, %f3, %f0, %f1, %f2, %f3};", nil},
+		{
+			"a bulk load",
+			"mov.u64 %rd3, map; mov.u32 %r1, smem; cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd3, {%r2, %r3}], [%r1];",
+			[]string{"output-read map"},
+		},
+	} {
+		var got []string
+		for _, f := range PTX([]byte(module("", c.body)), "k", 0, 1) {
+			if f.Kind != UnsetRegister {
+				got = append(got, string(f.Kind)+" "+f.What)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: found %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestUnsetRegisters(t *testing.T) {
+	t.Parallel()
+	body := `{ .reg .b32 left; .reg .pred q; mov.b32 %r1, left; @q mov.b32 %r2, 0; }
+	setp.eq.u32 %p1|%p2, %r1, 0; @%p2 mov.b64 {%r3, %r4}, %rd1; st.global.v2.u32 [%rd2], {%r3, %r4};
+	alloca.u64 %rd5, 16; st.local.u32 [%rd5], %r1; call.uni (%rd4), inc, (%rd1); st.global.u64 [%rd4], %rd4;`
+	var got []string
+	for _, f := range PTX([]byte(module(helper, body)), "k") {
+		got = append(got, f.String())
+	}
+	want := []string{
+		"unset-register: reads the register left, which nothing sets at ptx:31",
+		"unset-register: reads the register q, which nothing sets at ptx:31",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestTexts(t *testing.T) {
+	t.Parallel()
+	text := module(counter, ".file 1 \"kernel.cu\"\n st.global.u32 [counter], 1;\n mov.u32 %r1, %clock;\n mov.u32 %r1, %clock;")
+	text = strings.Replace(text, ".file 1 \"kernel.cu\"\n", ".loc 1 12 3\n", 1) + ".file 1 \"kernel.cu\"\n"
+	all := PTX([]byte(text), "k")
+	var got []string
+	for _, f := range all {
+		got = append(got, f.Reason())
+	}
+	want := []string{
+		`module-memory: writes the variable counter of the module at kernel.cu:12 (ptx:17); ` +
+			`remove it, or write allow = ["module-memory"] in kernel.toml if the kernel needs it`,
+		`clock: reads %clock at kernel.cu:12 (ptx:18) and 1 more; remove it, or write allow = ["clock"] in kernel.toml if the kernel needs it`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s", strings.Join(got, "\n"))
+	}
+	if denied := Denied(all, []Kind{Clock}); len(denied) != 1 || denied[0].Kind != ModuleMemory || len(all) != 2 {
+		t.Errorf("denied %v", denied)
+	}
+	missing := PTX([]byte(text), "other")
+	if len(missing) != 1 || missing[0].Reason() != `unreadable: the PTX has no entry function other; `+
+		`write the kernel without it, or allow = ["unreadable"] in kernel.toml` {
+		t.Errorf("without the entry function: %v", missing)
+	}
+}
+
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	if n := len(slices.Compact(slices.Sorted(slices.Values(Kinds())))); n != len(Kinds()) || n != 12 {
+		t.Errorf("%d kinds, %d of them different; want 12", len(Kinds()), n)
+	}
+}
+
+// FuzzPTX checks that no PTX makes the audit fail, and that every finding has a kind.
+func FuzzPTX(f *testing.F) {
+	f.Add(module(counter+helper, "mov.u64 %rd3, counter; call.uni (%rd4), inc, (%rd3); st.global.u32 [%rd4], 1;"))
+	f.Add(module("", "mov.u64 %rd3, %clock64; red.global.add.u32 [%rd3], 1;"))
+	f.Add(module("", "st.param.b64 [%rd1], 1; st.param.b64 %rd1, %rd2; cp.async [%rd1]; atom %rd1;"))
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, found := range PTX([]byte(text), "k") {
+			if !slices.Contains(Kinds(), found.Kind) {
+				t.Errorf("the kind %q", found.Kind)
+			}
+		}
+	})
+}

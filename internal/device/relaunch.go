@@ -1,0 +1,93 @@
+package device
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// Relaunch is a further launch of a job with other contents of its buffers, at the same addresses.
+// A kernel that keeps a result from launch to launch, or counts launches, is wrong in it.
+type Relaunch struct {
+	Inputs [][]byte // of each input and in-out buffer, in argument order
+}
+
+// Relaunched is the job of a relaunch: the same arguments with other contents.
+func (j *Job) Relaunched(r Relaunch) (Job, error) {
+	next := *j
+	next.Args, next.Relaunches = append([]Arg(nil), j.Args...), nil
+	used := 0
+	for i := range next.Args {
+		arg := &next.Args[i]
+		content := &arg.Input
+		if arg.InOut != nil {
+			content = &arg.InOut
+		}
+		if *content == nil {
+			continue
+		}
+		if used == len(r.Inputs) || len(r.Inputs[used]) != len(*content) {
+			return next, fmt.Errorf("job %s: a relaunch needs %d bytes for argument %d", j.Entry, len(*content), i)
+		}
+		*content = r.Inputs[used]
+		used++
+	}
+	if used < len(r.Inputs) {
+		return next, fmt.Errorf("job %s: a relaunch has %d buffers; the job has %d that are not outputs", j.Entry, len(r.Inputs), used)
+	}
+	return next, nil
+}
+
+// relaunch launches a job that is bound and has run, once for each of its relaunches. Outputs keep
+// what the launch before has written: a kernel that skips its work leaves a result of other inputs.
+func relaunch(m Machine, f Function, job *Job, buffers []*Buffer, values [][]byte, outcome *Outcome) error {
+	for _, r := range job.Relaunches {
+		next, err := job.Relaunched(r)
+		if err != nil {
+			return err
+		}
+		for _, b := range buffers {
+			arg := next.Args[b.argument]
+			if b.initial = append(arg.Input, arg.InOut...); b.role == output { // at most one of the two is set
+				continue
+			}
+			if err := m.Write(b.base+guardBytes, b.initial); err != nil {
+				return err
+			}
+		}
+		if err := m.Launch(f, &next, values); err != nil {
+			return err
+		}
+		var outputs [][]byte
+		for _, b := range buffers {
+			whole := make([]byte, b.size+2*guardBytes)
+			if err := m.Read(whole, b.base); err != nil {
+				return err
+			}
+			outcome.Findings = append(outcome.Findings, b.inspectRelaunched(whole)...)
+			if b.role != input {
+				outputs = append(outputs, b.inner(whole))
+			}
+		}
+		outcome.Relaunched = append(outcome.Relaunched, outputs)
+	}
+	return nil
+}
+
+// inspectRelaunched reports the findings in a buffer after a relaunch. The guards still have the
+// bytes of the second launch.
+func (b *Buffer) inspectRelaunched(whole []byte) []Finding {
+	var findings []Finding
+	guard := fills[len(fills)-1].guard
+	touched := func(i int) bool { return whole[i] != guard }
+	end := guardBytes + b.size
+	if m := find(end, end+guardBytes, touched); m.count > 0 {
+		findings = append(findings, Finding{WroteOutside, fmt.Sprintf("argument %d: %d bytes written past its end by a relaunch", b.argument, m.count)})
+	}
+	if m := find(0, guardBytes, touched); m.count > 0 {
+		findings = append(findings, Finding{WroteOutside, fmt.Sprintf("argument %d: %d bytes written before its start by a relaunch", b.argument, m.count)})
+	}
+	if b.role == input && !bytes.Equal(b.inner(whole), b.initial) {
+		findings = append(findings, Finding{InputChanged, fmt.Sprintf("argument %d: bytes of an input changed by a relaunch", b.argument)})
+	}
+	return findings
+}

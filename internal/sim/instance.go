@@ -1,0 +1,33 @@
+package sim
+
+// Instance is a loaded module in one memory. Its variables keep their values from launch to launch,
+// as on a GPU. The zero value is a module whose variables have their initial values.
+type Instance struct {
+	placed  bool
+	globals []uint64 // addresses of the variables
+	next    uint64   // address after them
+}
+
+// end is the address after the variables; 0 for no instance.
+func (i *Instance) end() uint64 {
+	if i == nil {
+		return 0
+	}
+	return i.next
+}
+
+// placeVariables allocates the module's variables, or takes those of the instance.
+func (r *launch) placeVariables() error {
+	instance := r.options.Instance
+	if instance != nil && instance.placed {
+		r.globals = instance.globals
+		return nil
+	}
+	if err := r.initialiseVariables(); err != nil {
+		return err
+	}
+	if instance != nil {
+		instance.placed, instance.globals, instance.next = true, r.globals, r.memory.Next()
+	}
+	return nil
+}
