@@ -40,9 +40,9 @@ func (b *block) newClock() order.Clock { return order.NewClock(b.agents()) }
 // it is that of the reads that have begun.
 func (w *warp) readAgent() int { return w.block.initAgent() + 1 + w.index/groupWarps*2 }
 
-// readAsync records that the warp starts to read bytes of shared memory through the async proxy, as
-// an operand of wgmma. The stamp says as whose access the read is remembered.
-func (w *warp) readAsync(o *op, address uint64, size int, stamp order.Access) {
+// readAsync records that a warpgroup starts to read bytes of shared memory through the async proxy,
+// as an operand of wgmma. The stamp says as whose access the read is remembered.
+func (w *warp) readAsync(o *op, address uint64, size int, me *order.Observer, stamp order.Access) {
 	s := &w.block.shared
 	a := accessInfo{space: ptx.Shared, bytes: size, flags: order.WarpRead}
 	if !s.Holds(address, size) {
@@ -54,14 +54,17 @@ func (w *warp) readAsync(o *op, address uint64, size int, stamp order.Access) {
 	if !mem.IsPlain(marks) && !w.reportMarked(o, a, w.block, address, marks, allLanes, mem.Read) {
 		return
 	}
-	me := w.observer(o, allLanes, order.WarpRead)
-	result := s.Shadow.Async(offset, size, &me, stamp, false)
+	result := s.Shadow.Async(offset, size, me, stamp, false)
 	e := result.Earlier
 	switch {
 	case result.Races:
 		w.reportConflict(o, a, result.Conflict, address, allLanes, mem.Read)
 	case result.Unfenced:
-		w.reportPair(finding.MissingFence, o, w.block.launch.program.ops[e.Op], w.lanes, func() string {
+		writer, severity := w.block.launch.program.ops[e.Op], finding.Error
+		if writer.isCopy() { // NVIDIA's own kernels have no fence between cp.async and wgmma
+			severity = finding.Strict
+		}
+		w.reportAs(severity, finding.MissingFence, o, writer, w.lanes, func() string {
 			return fmt.Sprintf("wgmma reads %d bytes at %#x of shared memory, which %s stored, with no fence.proxy.async between the two", size, address,
 				w.threadOf(&e))
 		})

@@ -8,10 +8,11 @@ import (
 	"attune/internal/sim/count"
 	"attune/internal/sim/finding"
 	"attune/internal/sim/mma"
+	"attune/internal/sim/order"
 )
 
 // groupWarps is the number of warps of a warpgroup.
-const groupWarps = 4
+const groupWarps = order.GroupWarps
 
 // warpgroup is four warps that execute the same sequence of warpgroup instructions, each at its own
 // speed. The instructions are compared one by one. A wait for a product lasts until all four warps

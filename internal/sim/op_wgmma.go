@@ -10,6 +10,7 @@ import (
 	"attune/internal/sim/finding"
 	"attune/internal/sim/lanes"
 	"attune/internal/sim/mma"
+	"attune/internal/sim/order"
 )
 
 // Matrix products of a warpgroup.
@@ -59,6 +60,7 @@ type pendingProduct struct {
 	b     *tile
 	c     []uint32 // what the product is added to; the previous product sets it if that is in flight
 
+	start    order.Clock // what the warp had done and knew when it started the product
 	computed bool
 	d        []uint32 // the result until the warp waits for it; nil where the next product has taken it
 }
@@ -87,7 +89,7 @@ func (q *productQueue) newProduct() *pendingProduct {
 	}
 	p := q.spare[n-1]
 	q.spare = q.spare[:n-1]
-	*p = pendingProduct{a: sharedMatrix{runs: p.a.runs[:0]}}
+	*p = pendingProduct{a: sharedMatrix{runs: p.a.runs[:0]}, start: p.start}
 	return p
 }
 
@@ -374,9 +376,9 @@ func runWgmma(w *warp, o *op, mask uint32) {
 	p.step = w.takeStep(o, groupStep{op: o, a: p.descA, b: p.descB, add: p.add})
 	w.checkRegisters(o)
 	w.placeOperands(p)
-	w.beginReads(p)
 	w.reserveRegisters(p)
 	w.wgmma.open = append(w.wgmma.open, p)
+	w.startProduct(p)
 	w.counters.Product(o.mat.in, w.block.launch.plans[o.number].machine, quarterRows)
 }
 

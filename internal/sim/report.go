@@ -19,6 +19,11 @@ func positionOf(w *warp, o *op) position { return w.block.launch.program.ops[o.n
 
 func (p position) op() *op { return &p.code.ops[p.pc] }
 
+// isCopy reports whether the instruction is cp.async.
+func (p position) isCopy() bool {
+	return int(p.pc) < len(p.code.fn.Code) && p.code.fn.Code[p.pc].Opcode == "cp"
+}
+
 // line returns the number of the instruction's source line; 0 for no instruction. All instructions
 // of one line have the same number.
 func (p position) line() int {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"slices"
 
 	"attune/internal/sim/mem"
 	"attune/internal/sim/mma"
@@ -164,28 +165,64 @@ func (w *warp) readStamp(p *pendingProduct) order.Access {
 	}
 }
 
-// beginReads checks what a product reads from shared memory. Until a wait for the product, no
-// thread may write there.
-func (w *warp) beginReads(p *pendingProduct) {
+// startProduct notes that the warp has started a product. When the last warp of the warpgroup does
+// so, the reads of all four begin. They see what each warp had done when it started.
+func (w *warp) startProduct(p *pendingProduct) {
 	if !w.block.launch.options.Checks {
 		return
 	}
-	s := &w.block.shared
-	me, stamp := w.observer(p.op, allLanes, order.WarpRead), w.readStamp(p)
-	var ordered order.Access
-	for _, m := range p.operands() {
-		whole := m.within(s) && s.First%order.Granule == 0
-		for _, address := range m.runs {
-			if whole {
-				at := uint64(address) - s.First
-				if mem.AllWritten16(s.Marks[at:at+runBytes]) && s.Shadow.ReadGranule(int(at)/order.Granule, &me, &stamp, &ordered) {
-					continue
+	w.clocks.Start(&p.start, w.alive)
+	w.clocks.LearnEpoch(w.readAgent()+1, p.epoch())
+	switch {
+	case w.warpgroup().diverged:
+		w.beginReads(p, &[groupWarps]*pendingProduct{p})
+	case w.allHaveTaken(p.step):
+		var group [groupWarps]*pendingProduct
+		for i, other := range w.siblings() {
+			for _, q := range slices.Backward(other.wgmma.open) {
+				if q.step == p.step {
+					group[i] = q
 				}
 			}
-			w.readAsync(p.op, uint64(address), runBytes, stamp)
+		}
+		w.beginReads(p, &group)
+	}
+}
+
+// beginReads checks what the products of a warpgroup read from shared memory: a B, and the A of
+// each warp. Until a wait for the product, no thread may write there.
+func (w *warp) beginReads(p *pendingProduct, group *[groupWarps]*pendingProduct) {
+	var clocks [groupWarps]*order.Clock
+	for i, q := range group {
+		if q != nil {
+			clocks[i] = &q.start
 		}
 	}
-	w.clocks.LearnEpoch(w.readAgent()+1, p.epoch())
+	me, stamp := w.observer(p.op, allLanes, order.WarpRead), w.readStamp(p)
+	me.Together(&clocks)
+	var ordered order.Access
+	w.readMatrix(p.op, &p.b.sharedMatrix, &me, &stamp, &ordered)
+	for _, q := range group {
+		if q != nil {
+			w.readMatrix(p.op, &q.a, &me, &stamp, &ordered)
+		}
+	}
+}
+
+// readMatrix checks the read of one matrix. ordered is a write that an earlier read found to be in
+// order.
+func (w *warp) readMatrix(o *op, m *sharedMatrix, me *order.Observer, stamp, ordered *order.Access) {
+	s := &w.block.shared
+	whole := m.within(s) && s.First%order.Granule == 0
+	for _, address := range m.runs {
+		if whole {
+			at := uint64(address) - s.First
+			if mem.AllWritten16(s.Marks[at:at+runBytes]) && s.Shadow.ReadGranule(int(at)/order.Granule, me, stamp, ordered) {
+				continue
+			}
+		}
+		w.readAsync(o, uint64(address), runBytes, me, *stamp)
+	}
 }
 
 // endReads ends the pending reads of a product. B is the same for all warps of the warpgroup, so

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"attune/internal/sim/finding"
@@ -78,4 +79,37 @@ func TestReleaseByOneWarp(t *testing.T) {
 		schedules(t, name+", unchecked", g, all)
 	}
 	checkEarly(t, "before any wait", setup{text: kernelWith(productShared, begin+"bar.sync 0;\n"+byWarp0+groupWait+"ret;"), threads: 128, arch: "sm_90a"})
+}
+
+// TestProductSeesItsWarpgroup has each warp copy a part of the operands and start the product after
+// its own wait, without a barrier. The warps start together, so the product sees all parts. Without
+// a proxy fence that is a strict finding: NVIDIA's own kernels have none after cp.async.
+func TestProductSeesItsWarpgroup(t *testing.T) {
+	t.Parallel()
+	body := func(fence, wait string) string {
+		copied := strings.NewReplacer(
+			"st.shared.v4.u32 [%r11], {%r12,%r12,%r12,%r12};", "cp.async.cg.shared.global [%r11], [%rd1], 16;",
+			"@%p1 st.shared.v4.u32 [%r11+2048], {%r12,%r12,%r12,%r12};", "@%p1 cp.async.cg.shared.global [%r11+2048], [%rd1], 16;").Replace(productOnes)
+		return copied + wait + fence + productZero + groupFence + product + groupCommit + groupWait + result
+	}
+	const fence, wait = "fence.proxy.async;\n", "cp.async.wait_all;\n"
+	ones := []uint32{0x38383838, 0x38383838, 0x38383838, 0x38383838}
+	g := setup{text: kernelWith(productShared, body(fence, wait)+"ret;"), threads: 128, arch: "sm_90a", in: ones}
+	schedules(t, "with a fence", g, each(128, func(uint32) uint32 { return math.Float32bits(64) }))
+	g.text = kernelWith(productShared, body("", wait)+"ret;")
+	for g.seed = range uint64(4) {
+		got := simulate(t, g)
+		if len(got.findings) == 0 || got.out[127] != math.Float32bits(64) {
+			t.Errorf("without a fence, seed %d: %v, output %#x", g.seed, got.findings, got.out[127])
+		}
+		for _, f := range got.findings {
+			if f.Kind != finding.MissingFence || f.Severity != finding.Strict {
+				t.Errorf("without a fence, seed %d: %s finding %v", g.seed, f.Severity, f)
+			}
+		}
+	}
+	g.text = kernelWith(productShared, body(fence, "")+wait+"ret;")
+	if got := simulate(t, g); !strings.Contains(got.kinds(), string(finding.MissingWait)) && !strings.Contains(got.kinds(), string(finding.Race)) {
+		t.Errorf("without a wait: %v", got.findings)
+	}
 }

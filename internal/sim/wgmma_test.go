@@ -211,8 +211,21 @@ func TestWgmmaDefects(t *testing.T) {
 		"past the end")
 	check("uninitialised", finding.Uninitialized, without("@%p1 st.shared.v4.u32 [%r11+2048], {%r12,%r12,%r12,%r12};\n"), good,
 		productText, "", "was never written")
-	check("a race", finding.Race, good+"bar.sync 0;\n"+store+"fence.proxy.async;\n"+groupFence+product+end,
-		good+"bar.sync 0;\n"+store+"fence.proxy.async;\n bar.sync 0;\n"+groupFence+product+end, "*", "")
+	// The four warps start a product together, so it sees what each of them has written before. A
+	// fifth warp needs a barrier.
+	outsider := func(between string) string {
+		return "setp.ge.u32 %p6, %r0, 128;\n mov.u32 %r10, s;\n @%p6 st.shared.u32 [%r10+2048], 0;\n @%p6 fence.proxy.async;\n" + between +
+			"@%p6 bra END;\n" + strings.Replace(strings.Replace(good, " bar.sync 0;\n", " bar.sync 1, 128;\n", 1), "%p1, %r0, 16;", "%p1, %r0, 0;", 1) + "END:\n"
+	}
+	shared := strings.Replace(productShared, ";", ";\n", 1)
+	fill := func(body string) string {
+		return "mad.lo.u32 %r11, %r0, 16, s;\n setp.lt.u32 %p5, %r0, 16;\n mov.u32 %r12, 0;\n @%p5 st.shared.v4.u32 [%r11+2048], {%r12,%r12,%r12,%r12};\n" +
+			"fence.proxy.async;\n bar.sync 0;\n" + body
+	}
+	defect{
+		name: "a race", kind: finding.Race, declarations: shared, setup: setup{threads: 160, arch: "sm_90a"},
+		wrong: fill(outsider("")), right: fill(outsider("bar.sync 0;\n")), at: "*", with: "*",
+	}.check(t)
 
 	// The warpgroup.
 	check("three warps", finding.DivergentBarrier, productReady+"setp.ge.u32 %p2, %r0, 96;\n @%p2 bra END;\n"+groupFence+product+

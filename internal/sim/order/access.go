@@ -46,7 +46,16 @@ type Observer struct {
 	UsesOld bool // an atomic operation whose old value is used: it is ordered after earlier ones
 	clock   *Clock
 	lanes   uint32 // that make the access together; 0 for the lanes of Access
+
+	together *[GroupWarps]*Clock // of the warps that make the access together; nil for one warp
 }
+
+// GroupWarps is the number of warps of a warpgroup.
+const GroupWarps = 4
+
+// Together makes the observer one of several warps that make an access together. The clocks are
+// what each of them has done and knew when it started.
+func (o *Observer) Together(clocks *[GroupWarps]*Clock) { o.together = clocks }
 
 // Observer returns the lanes of the warp as the maker of an access of an instruction. lane is one
 // lane, or AllLanes for the lanes of the mask together.
@@ -79,11 +88,26 @@ func (o *Observer) After(earlier *Access, lanes uint32) bool {
 	if earlier.Flags&Pending != 0 {
 		return false
 	}
-	if earlier.Flags&Strong != 0 && o.knowsStrong(earlier, lanes) {
+	if o.after(o.clock, earlier, lanes) {
+		return true
+	}
+	if o.together != nil {
+		for _, c := range o.together {
+			if c != nil && o.after(c, earlier, lanes) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// after reports whether an earlier access is before the observer's by what one clock knows.
+func (o *Observer) after(clock *Clock, earlier *Access, lanes uint32) bool {
+	if earlier.Flags&Strong != 0 && o.knowsStrong(clock, earlier, lanes) {
 		return true
 	}
 	if earlier.Block != o.Block {
-		warps := o.clock.blocks[earlier.Block]
+		warps := clock.blocks[earlier.Block]
 		return warps != nil && warps[earlier.Warp].covers(lanes, earlier.Epoch)
 	}
 	if earlier.Warp == o.Warp {
@@ -96,14 +120,14 @@ func (o *Observer) After(earlier *Access, lanes uint32) bool {
 			lanes = 0
 		}
 	}
-	return lanes == 0 || o.clock.warps[earlier.Warp].covers(lanes, earlier.Epoch)
+	return lanes == 0 || clock.warps[earlier.Warp].covers(lanes, earlier.Epoch)
 }
 
 // knowsStrong reports whether the observer has acquired what a strong write of some lanes published.
-func (o *Observer) knowsStrong(earlier *Access, lanes uint32) bool {
-	strong := o.clock.strong
+func (o *Observer) knowsStrong(clock *Clock, earlier *Access, lanes uint32) bool {
+	strong := clock.strong
 	if earlier.Block != o.Block {
-		strong = o.clock.blocks[strongKey(earlier.Block)]
+		strong = clock.blocks[strongKey(earlier.Block)]
 	}
 	return len(strong) > 0 && earlier.Flags&wrote != 0 && strong[earlier.Warp].covers(lanes, earlier.Epoch)
 }
@@ -145,11 +169,26 @@ func (o *Observer) unfenced(earlier *Access, lanes uint32) bool {
 	if earlier.Flags&Present == 0 || earlier.Flags&(Async|Pending) != 0 || !o.After(earlier, lanes) {
 		return false
 	}
-	fenced := o.clock.fenced
-	if earlier.Block != o.Block {
-		fenced = o.clock.blocks[fencedKey(earlier.Block)]
+	if o.isFenced(o.clock, earlier, lanes) {
+		return false
 	}
-	return len(fenced) == 0 || !fenced[earlier.Warp].covers(lanes, earlier.Epoch)
+	if o.together != nil {
+		for _, c := range o.together {
+			if c != nil && o.isFenced(c, earlier, lanes) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// isFenced reports whether a proxy fence follows an earlier write by what one clock knows.
+func (o *Observer) isFenced(clock *Clock, earlier *Access, lanes uint32) bool {
+	fenced := clock.fenced
+	if earlier.Block != o.Block {
+		fenced = clock.blocks[fencedKey(earlier.Block)]
+	}
+	return len(fenced) > 0 && fenced[earlier.Warp].covers(lanes, earlier.Epoch)
 }
 
 // Conflict is an earlier access that is not ordered before the observer's.

@@ -27,6 +27,17 @@ func NewWarp(block uint32, index, warps int) Warp {
 // Epoch returns the epoch of the accesses that the warp makes now.
 func (w *Warp) Epoch() uint32 { return w.epoch }
 
+// Start makes a clock of what all lanes of the warp have done and know now. It reuses the memory of
+// the clock.
+func (w *Warp) Start(c *Clock, alive uint32) {
+	if len(c.warps) != len(w.common.warps) {
+		c.warps = make([]component, len(w.common.warps))
+	}
+	clear(c.warps)
+	c.blocks, c.fenced, c.strong = nil, nil, nil
+	w.Publish(c, alive, alive)
+}
+
 // LearnEpoch tells all lanes of the accesses of an agent up to an epoch.
 func (w *Warp) LearnEpoch(agent int, epoch uint32) {
 	w.common.warps[agent].join(component{all: epoch})
