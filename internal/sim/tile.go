@@ -148,12 +148,6 @@ func (w *warp) prepareTile(t *tile, plan *matrixPlan) {
 	plan.product.Prepare(&t.ready, units)
 }
 
-// operands returns the matrices that a product reads from shared memory. An A in registers has no
-// runs.
-func (p *pendingProduct) operands() [2]*sharedMatrix {
-	return [2]*sharedMatrix{&p.a, &p.b.sharedMatrix}
-}
-
 // The reads of a product are accesses of the warpgroup, not of its warps. On an H200 the four warps
 // start together, and the wait of one warp means that the reads of all four are over. The epoch of
 // a read is the warpgroup's step.
