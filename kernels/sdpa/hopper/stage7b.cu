@@ -24,7 +24,7 @@
 //   keys      a lane has the scores of keys 2t, 2t+1, 8+2t, 9+2t of every 16. As operand A its P
 //             are at positions 4t .. 4t+3. V^T has its keys in the same permuted order.
 //   O         row n of each 16 rows of V^T is column 2n of O for n < 8, and 2(n-8)+1 else. So a
-//             lane has columns 4t .. 4t+3 of every 16. With DIRECT_V row 8q+2t+e of each 64 is
+//             lane has columns 4t .. 4t+3 of every 16. With USE_DIRECT_V row 8q+2t+e of each 64 is
 //             column 16t+2q+e, and a lane has 16 adjacent columns.
 //   row sums  eight rows of ones below V^T add the row sum of P as one more column of P·V: the sum
 //             of what was multiplied, rounding included.

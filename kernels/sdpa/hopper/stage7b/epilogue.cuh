@@ -67,7 +67,7 @@ __device__ __forceinline__ void merge_split_keys(RowState& rows, const SharedSto
   }
 }
 
-// Stores the columns of one row of a lane with DIRECT_V: 16 adjacent ones of every 64.
+// Stores the columns of one row of a lane with USE_DIRECT_V: 16 adjacent ones of every 64.
 __device__ __forceinline__ void store_adjacent(const RowState& rows, int half, float scale,
                                                uint16_t* to) {
 #pragma unroll

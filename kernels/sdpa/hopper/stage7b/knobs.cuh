@@ -15,8 +15,7 @@ constexpr int kProducerRegisters = PRODUCER_REGISTERS;   // per producer thread
 constexpr int kExp2LinearEighths = EXP2_LINEAR_EIGHTHS;  // linear exp2 approximation, of every 8
 constexpr int kExp2Segments = EXP2_SEGMENTS;             // linear segments per octave
 constexpr bool kCheckerboard = USE_CHECKERBOARD;         // linear exp2 alternates by row and key
-constexpr bool kDirectV = DIRECT_V > 0;                  // V^T from global memory by registers
-constexpr int kDirectVBlocks = DIRECT_V;                 // its blocks in flight, per warp
+constexpr bool kDirectV = USE_DIRECT_V;                  // V^T from global memory by registers
 constexpr int kTransposeBatch = TRANSPOSE_BATCH;         // blocks of V transposed at a time
 
 }  // namespace knob

@@ -166,11 +166,11 @@ __device__ __forceinline__ void transpose_v(const SharedStorage& smem,
 struct DirectV {
   static constexpr int kColumnBlocks = Sizes::kHeadDim / 64;
   static constexpr int kBlocks = Sizes::kBlockN / 16 * kColumnBlocks / 4;  // of 16 keys, per warp
-  static constexpr int kInFlight = knob::kDirectV ? knob::kDirectVBlocks : 1;
   static_assert(!knob::kDirectV || (kBlocks == 8 && Sizes::kPanelKeys == 128));  // one panel
-  // Whether what a lane derives from its index, and the tile scheduler, are computed again instead
-  // of kept: 40 registers hold the loads in flight and the cursor.
+  // 40 registers hold two blocks in flight and the cursor, if what a lane derives from its index,
+  // and the tile scheduler, are computed again instead of kept.
   static constexpr bool kFewRegisters = Sizes::kProducerRegisters < 56;
+  static constexpr int kInFlight = kFewRegisters ? 2 : 3;
   const uint8_t* v;  // the lane's first key and column in K/V head 0
   uint32_t v_t;      // shared address of the lane's row in stage 0
   int key;           // the lane's first key of a step
@@ -235,7 +235,7 @@ struct DirectV {
   }
 };
 
-// With DIRECT_V: K and V of one n_block after the other. The caller has issued the first K.
+// With USE_DIRECT_V: K and V of one n_block after the other. The caller has issued the first K.
 __device__ __forceinline__ void producer_mainloop_direct(const Problem& p,
                                                          const TileScheduler& scheduler,
                                                          const SharedStorage& smem,

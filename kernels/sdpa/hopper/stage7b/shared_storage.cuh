@@ -21,7 +21,7 @@ static_assert(sizeof(Barriers) == Sizes::kBarrierBytes);
 struct SharedStorage {
   unsigned char* q;    // (buffers, consumers, boxes, 64, row bytes)
   unsigned char* k;    // (stages, boxes, TILE_N, row bytes)
-  unsigned char* v;    // (stages, boxes, TILE_N, row bytes), none with DIRECT_V
+  unsigned char* v;    // (stages, boxes, TILE_N, row bytes), none with USE_DIRECT_V
   unsigned char* v_t;  // (stages, panels, D + 8, panel keys)
   float4* merge;       // (2 tiles, consumers, chunks, 128 threads)
   Barriers* barriers;
