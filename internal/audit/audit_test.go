@@ -250,6 +250,26 @@ func TestUnsetRegisters(t *testing.T) {
 	}
 }
 
+// Local memory must be set before it is read, on every path.
+func TestUnsetLocal(t *testing.T) {
+	t.Parallel()
+	for body, found := range map[string]bool{
+		`ld.local.u32 %r1, [%rd5]; st.local.u32 [%rd5], %r1;`:                        true,
+		`st.local.u32 [%rd5], 1; ld.local.u32 %r1, [%rd5];`:                          false,
+		`@%p1 bra L; st.local.u32 [%rd5], 1; L: ld.local.u32 %r1, [%rd5];`:           true,
+		`@%p1 bra L; ret; L: st.local.u32 [%rd5], 1; ld.local.u32 %r1, [%rd5];`:      false,
+		`L: st.local.u32 [%rd5], 1; ld.local.u32 %r1, [%rd5]; @%p1 bra L;`:           false,
+		`bra M; L: ld.local.u32 %r1, [%rd5]; ret; M: st.local.u32 [%rd5], 1; bra L;`: false,
+		`call.uni (%rd4), inc, (%rd5); ld.local.u32 %r1, [%rd5];`:                    false,
+		`ret; ld.local.u32 %r1, [%rd5];`:                                             false,
+	} {
+		all := PTX([]byte(module(helper, "alloca.u64 %rd5, 16; setp.eq.u32 %p1, %r2, 0; "+body)), "k")
+		if got := slices.ContainsFunc(all, func(f Finding) bool { return f.Kind == UnsetLocal }); got != found {
+			t.Errorf("%s: found %t: %v", body, got, all)
+		}
+	}
+}
+
 func TestTexts(t *testing.T) {
 	t.Parallel()
 	text := module(counter, ".file 1 \"kernel.cu\"\n st.global.u32 [counter], 1;\n mov.u32 %r1, %clock;\n mov.u32 %r1, %clock;")
@@ -279,8 +299,8 @@ func TestTexts(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	t.Parallel()
-	if n := len(slices.Compact(slices.Sorted(slices.Values(Kinds())))); n != len(Kinds()) || n != 12 {
-		t.Errorf("%d kinds, %d of them different; want 12", len(Kinds()), n)
+	if n := len(slices.Compact(slices.Sorted(slices.Values(Kinds())))); n != len(Kinds()) || n != 13 {
+		t.Errorf("%d kinds, %d of them different; want 13", len(Kinds()), n)
 	}
 }
 

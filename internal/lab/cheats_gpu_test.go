@@ -36,8 +36,12 @@ func openGPU(ctx context.Context) (device.Device, error) {
 	return isolate.Start(ctx, isolate.Options{Command: []string{program, serverArg}, Limit: time.Minute})
 }
 
-// No cheat gets a merge or a time on a GPU, neither by the audit nor where all its findings are
-// allowed.
+// honestShare is by how much a cheat with a time may be faster than honest attention. A mark that a
+// launch cannot find, such as one in a register, makes a kernel honest.
+const honestShare = 1.05
+
+// No cheat gets a merge or a time on a GPU. Where all findings of the audit are allowed, none gets a
+// merge, nor a time that honest attention does not have.
 func TestCheatsOnGPU(t *testing.T) {
 	d, err := openGPU(t.Context())
 	if errors.Is(err, device.ErrNoDevice) {
@@ -68,14 +72,19 @@ func TestCheatsOnGPU(t *testing.T) {
 		t.Fatalf("honest attention is %s: %+v", got.Verdict, got.Reasons)
 	}
 	for _, c := range cheats {
-		for name, folder := range map[string]fs.FS{c.stage: folder, c.stage + " allowed": allowAll{folder}} {
-			t.Run(name, func(t *testing.T) {
-				got := take(t, folder, c.stage)
-				if got.Verdict != gate.Incorrect && got.Verdict != gate.Unknown || got.Headline != nil {
-					t.Errorf("it is %s, with a speedup of %+v", got.Verdict, got.Speedup)
-				}
-				t.Log(got.Cause())
-			})
-		}
+		t.Run(c.stage, func(t *testing.T) {
+			got := take(t, folder, c.stage)
+			if got.Verdict != gate.Incorrect && got.Verdict != gate.Unknown || got.Headline != nil {
+				t.Errorf("it is %s, with a speedup of %+v", got.Verdict, got.Speedup)
+			}
+			t.Log(got.Cause())
+		})
+		t.Run(c.stage+" allowed", func(t *testing.T) {
+			got := take(t, allowAll{folder}, c.stage)
+			if got.Verdict == gate.Merge || got.Speedup != nil && got.Speedup.Ratio > honestShare {
+				t.Errorf("it is %s, with a speedup of %+v", got.Verdict, got.Speedup)
+			}
+			t.Logf("%s: %s", got.Verdict, got.Cause())
+		})
 	}
 }

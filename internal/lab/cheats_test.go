@@ -45,7 +45,7 @@ var cheats = []struct {
 	{"grid_id", kinds(audit.LaunchID), ""},
 	{"graph", kinds(audit.LaunchID), "unsupported"},
 	{"shared_leftover", nil, "uninitialized at " + inCheat + "shared_leftover.cu:"},
-	{"local_leftover", nil, "uninitialized at " + inCheat + "local_leftover.cu:"},
+	{"local_leftover", kinds(audit.UnsetLocal), "uninitialized at " + inCheat + "local_leftover.cu:"},
 	{"register_leftover", kinds(audit.UnsetRegister), ""},
 	{"behind_the_end", kinds(audit.OutputRead), "out-of-bounds at " + inCheat + "behind_the_end.cu:"},
 	{"in_the_input", nil, "input-changed: argument 2"},

@@ -2,7 +2,7 @@
 // their architectures, with the pinned compiler. It writes the PTX and the build records that are
 // embedded in the program. It does the same for the cheating kernels of the lab's tests, which also
 // run where there is no compiler. Run it as `make ship` after a change of the sources or of
-// kernel.toml; tests compare its output with both.
+// kernel.toml; tests compare its output with both. Folders as arguments limit it to them.
 package main
 
 import (
@@ -16,7 +16,11 @@ import (
 )
 
 func main() {
-	for _, dir := range []string{"kernels/sdpa", "internal/lab/testdata/cheats"} {
+	dirs := []string{"kernels/sdpa", "internal/lab/testdata/cheats"}
+	if len(os.Args) > 1 {
+		dirs = os.Args[1:]
+	}
+	for _, dir := range dirs {
 		if err := ship(context.Background(), dir); err != nil {
 			fmt.Fprintf(os.Stderr, "ship: %s: %v\n", dir, err)
 			os.Exit(1)
