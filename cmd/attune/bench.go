@@ -77,7 +77,7 @@ records the finished shapes.`,
 	seedFlag(f, &o.seed)
 	o.sample.flag(f)
 	f.IntVar(&o.rounds, "rounds", 60, "samples of each implementation on each shape")
-	f.IntVar(&o.processes, "processes", defaultProcesses, "processes that time the variants, in rotation")
+	f.IntVar(&o.processes, "processes", defaultProcesses, "processes that time the variants")
 	energyFlag(f, &o.energy)
 	launchesFlag(f, &o.launches)
 	f.DurationVar(&o.rest, "rest", 0, fmt.Sprintf("rest of the GPU before each sample, at most %s", maxRest))

@@ -46,7 +46,8 @@ func (a *app) compareCommand() *cobra.Command {
 		Short: "report whether variant B is faster than variant A",
 		Long: `Compare times two variants in one process, interleaved (A B A', A' B A, ...),
 with A a second time as a control, after both have given correct outputs. The
-ratio is the median over pairs of rounds. "Faster" and "slower" need the whole
+ratio is the median over pairs of rounds. A selection takes the variant that its
+table chooses. "Faster" and "slower" need the whole
 interval beyond the noise floor: 1 %, or the difference of the control if that
 is larger. "Same" (~) needs it within 1 %. Rounds are added while the verdict is
 ambiguous (?), up to --most. The verdict and the geometric mean come first, then
@@ -56,19 +57,12 @@ with its interval. p treats the samples as two independent sets.
 Where the float64 reference would take minutes (2e10 multiply-adds), the outputs
 are checked on a sample of their rows, which the table reports.
 
-A selection runs each shape with the variant that its table chooses, which is
-printed below the shape.
-
 Two recorded runs (ids, or latest) are compared by their recorded samples. They
 were not interleaved, and the noise floor is 5 %.
 
-With --processes the rounds are spread over fresh processes. The interval is then
-that of the ratios of the processes, and the times of each variant are listed
-with what differs between processes. The same variant twice shows what the
-process contributes to a time.
-
---repeat repeats the whole comparison and counts the verdicts. With the same
-variant twice it shows how reliable the machine is.`,
+With --processes the rounds are spread over fresh processes, and the interval is
+that of their ratios. --repeat repeats the comparison and counts the verdicts.
+With the same variant twice both show how reliable the machine is.`,
 		Example: `  attune compare stage2 stage3b
   attune compare stage3b stage3b+USE_XOR_SWIZZLE=1 --shapes mission -o out
   attune compare stage3b stage7 --shapes mission,long
@@ -80,7 +74,7 @@ variant twice it shows how reliable the machine is.`,
 	}
 	f := cmd.Flags()
 	o.device.gpuFlags(f)
-	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas; all for every shape of two recorded runs (default: the benchmark shapes)")
+	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas; all: those of two recorded runs (default: the benchmark shapes)")
 	seedFlag(f, &o.seed)
 	o.sample.flag(f)
 	f.IntVar(&o.rounds, "rounds", 100, "rounds of each shape to begin with")

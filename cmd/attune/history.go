@@ -33,7 +33,10 @@ of them. Every command accepts the short ids that it prints.
 With --ladder it shows the newest timed run of each stage and selection on a
 device, in the order of the spec: the change from its parent, time, speedups,
 resources, verdict, and the reason if the verdict is not merge. The run of a
-champion is marked with the champion's architecture.`,
+champion is marked with the champion's architecture.
+
+A listed time is a median without its interval. Runs of one process differ by up
+to 1 % for no reason of the kernel; attune compare ID ID compares two runs.`,
 		Example: "  attune history --stage stage2 --limit 10\n  attune history --all --verdict merge\n  attune history --ladder --markdown --ledger results",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

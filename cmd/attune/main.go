@@ -41,10 +41,10 @@ func (a *app) execute(ctx context.Context, root *cobra.Command, args []string) i
 	a.json = a.json || slices.Contains(args, "--json") // an unknown flag before it ends the parsing
 	code := a.exitCode(ctx, err)
 	if lost := a.written.failed(); lost != nil && code != exitInterrupted {
-		code = exitFailure
-		if errors.Is(lost, syscall.EPIPE) {
-			return code // the reader, such as head, wants no more
+		if errors.Is(lost, syscall.EPIPE) && !a.json {
+			return code // the reader, such as head, wants no more; a document must be complete
 		}
+		code = exitFailure
 		if err == nil || a.silent(err) || strings.Contains(err.Error(), lost.Error()) { // nothing else is wrong
 			err = fmt.Errorf("the output is incomplete: %w", lost)
 		}

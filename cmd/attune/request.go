@@ -183,7 +183,7 @@ func seedFlag(f *pflag.FlagSet, into *uint64) {
 type sampleSeed struct{ seed *uint64 }
 
 func (s *sampleSeed) flag(f *pflag.FlagSet) {
-	f.Var(s, "sample-seed", "`seed` of the rows that are checked of large shapes (default: random)")
+	f.Var(s, "sample-seed", "`seed` of sampled rows (default: random)")
 }
 
 func (s *sampleSeed) Set(text string) error {
@@ -210,7 +210,7 @@ func l2Flag(f *pflag.FlagSet, into *run.L2) {
 
 // energyFlag is the flag of commands that measure the energy of a launch beside its time.
 func energyFlag(f *pflag.FlagSet, into *bool) {
-	f.BoolVar(into, "energy", true, "measure the energy of a launch too, about half a second each")
+	f.BoolVar(into, "energy", true, "measure the energy of a launch too")
 }
 
 // launchesFlag is the flag of commands that compare times.

@@ -41,8 +41,7 @@ all. Variants that are named take all, unless --quick is given. --shapes and
 --seeds replace those of either set. A selection, such as stage7, runs each
 variant that its table chooses, then is recorded as a whole.
 
-Each variant prints a line: outcome, correct outputs, resources, time of the
-first benchmark shape. What failed prints its details at the end.
+Each variant prints a line, and what failed prints its details at the end.
 
 Without a GPU the kernels run on the simulator with all its checkers. It
 measures no time; a gate that is not measured fails nothing.

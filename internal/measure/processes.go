@@ -17,9 +17,9 @@ const (
 	// minSpread is the least half-width of the interval of a time, as a share of it. Medians of a
 	// few processes can agree by chance.
 	minSpread = 0.003
-	// singleSpread is the least half-width for a single process: the largest difference between the
+	// SingleSpread is the least half-width for a single process: the largest difference between the
 	// medians of processes that was measured on an H200.
-	singleSpread = 0.01
+	SingleSpread = 0.01
 )
 
 // SummarizeProcesses describes samples by process; there must be at least one sample. Its interval
@@ -28,7 +28,7 @@ func SummarizeProcesses(processes [][]float64) Summary {
 	s := Summarize(slices.Concat(processes...))
 	if len(processes) < 2 {
 		if s.Median != nil {
-			s.Median = &Interval{min(s.Median.Low, s.P50*(1-singleSpread)), max(s.Median.High, s.P50*(1+singleSpread))}
+			s.Median = &Interval{min(s.Median.Low, s.P50*(1-SingleSpread)), max(s.Median.High, s.P50*(1+SingleSpread))}
 		}
 		return s
 	}
@@ -96,7 +96,7 @@ func CompareRecordedProcesses(a, b [][]float64, floor float64) Comparison {
 	flatA, flatB := slices.Concat(a...), slices.Concat(b...)
 	if len(a) < 2 || len(b) < 2 {
 		c := CompareRecorded(flatA, flatB, floor)
-		c.Low, c.High = min(c.Low, c.Ratio*(1-2*singleSpread)), max(c.High, c.Ratio*(1+2*singleSpread))
+		c.Low, c.High = min(c.Low, c.Ratio*(1-2*SingleSpread)), max(c.High, c.Ratio*(1+2*SingleSpread))
 		c.Verdict = verdict(c.Low, c.High, floor, floor)
 		return c
 	}

@@ -89,7 +89,7 @@ func TestIncompleteRows(t *testing.T) {
 		}
 	}
 	rows := performanceRows(&run.Run{Performance: []run.Performance{{Shape: "1x8x512x64", ParentRatio: ptr(1.5)}}})
-	if got := rows[0][8:11]; got[0] != "-" || got[1] != "1.500x" || got[2] != "- to -" {
+	if got := rows[0][9:12]; got[0] != "-" || got[1] != "1.500x" || got[2] != "- to -" {
 		t.Errorf("a ratio without times is printed as %q", got)
 	}
 }

@@ -27,12 +27,17 @@ func millijoules(joules *float64) string {
 	return fmt.Sprintf("%.*f", max(0, 2-int(math.Floor(math.Log10(mJ)))), mJ)
 }
 
-// plusMinus is the wider side of the interval of a median. Old records have no interval.
+// plusMinus is the wider side of the interval of a median. Old records have none, or one that covers
+// a single process only.
 func plusMinus(p run.Performance) string {
 	if p.P50LowUS == nil || p.P50HighUS == nil {
 		return "-"
 	}
-	return spread(p.P50US, *p.P50LowUS, *p.P50HighUS)
+	low, high := *p.P50LowUS, *p.P50HighUS
+	if p.Processes < 2 {
+		low, high = min(low, p.P50US*(1-measure.SingleSpread)), max(high, p.P50US*(1+measure.SingleSpread))
+	}
+	return spread(p.P50US, low, high)
 }
 
 func spread(p50, low, high float64) string { return percent(max(high/p50-1, 1-low/p50)) }
@@ -51,7 +56,7 @@ func timingLines(r *run.Run) []string {
 	processes := 0
 	for _, p := range r.Performance {
 		lines = append(lines, flushLine(p.Shape, r.Variant, p.RelatedTimes)...)
-		all, processes = append(all, p.Conditions), max(processes, p.Processes)
+		all, processes = append(all, p.Conditions), max(processes, p.Processes, 1)
 	}
 	if processes > 0 {
 		lines = append(lines, "samples of "+processesText(processes))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"attune/internal/measure"
 	"attune/internal/run"
 )
 
@@ -46,6 +47,7 @@ func TestTimingLinesWithColdL2(t *testing.T) {
 	}}}
 	want := []string{
 		"1x8x512x64, stage2, L2 cold: a flush and a launch 54.16 us, minus the flush alone 40.02 us",
+		"samples of 1 process: ± is at least 1 %, by which processes differ",
 		"empty node 0.60 us, included in every time above",
 	}
 	if diff := cmp.Diff(want, timingLines(r)); diff != "" {
@@ -54,5 +56,34 @@ func TestTimingLinesWithColdL2(t *testing.T) {
 	r.Requested = run.Requested{L2: run.Cold, Shapes: []string{"1x8x512x64"}, Seeds: []uint64{0}, Samples: 5}
 	if got := r.Command(); got != "attune run stage2 --shapes 1x8x512x64 --seeds 0 --rounds 5 --l2 cold" {
 		t.Error(got)
+	}
+}
+
+// Processes and energy are named, and a figure of one process does not look exact.
+func TestProcessAndEnergyTexts(t *testing.T) {
+	near := run.Performance{P50US: 10, P50LowUS: ptr(9.99), P50HighUS: ptr(10.01)}
+	several := near
+	several.Processes = 5
+	if one, five := plusMinus(near), plusMinus(several); one != "1.0%" || five != "0.1%" {
+		t.Errorf("± %s of one process and %s of five", one, five)
+	}
+	for joules, want := range map[float64]string{0.0015: "1.50", 0.0153: "15.3", 1.234: "1234"} {
+		if got := millijoules(&joules); got != want {
+			t.Errorf("%g J is %s mJ, want %s", joules, got, want)
+		}
+	}
+	lines := processLines(run.ComparedShape{
+		Shape: "S", ABetween: measure.Between{Processes: 2, Min: 1e-6, Max: 2e-6, Mean: 1.5e-6, CV: 0.5},
+		BBetween: measure.Between{Processes: 1}, AJoules: 0.002, BJoules: 0.001,
+	}, &run.Comparison{A: run.Compared{Variant: "a"}, B: run.Compared{Variant: "b"}})
+	want := []string{
+		"S, a: medians of 2 processes 1.000 to 2.000 us, mean 1.500 us, standard deviation 50.00 %",
+		"S: 2.00 mJ (a) and 1.00 mJ (b) a launch, -50.0 %",
+	}
+	if diff := cmp.Diff(want, lines); diff != "" {
+		t.Error(diff)
+	}
+	if text := processesText(5); text != "5 processes: ± covers what differs between them" {
+		t.Error(text)
 	}
 }
