@@ -115,13 +115,13 @@ func (o profileOptions) request(kernel *spec.Kernel, text string, simulated bool
 // profiledShapes are the requested shapes, or one by default.
 func (o profileOptions) profiledShapes(kernel *spec.Kernel, simulated bool) ([]tensor.Shape, error) {
 	if o.shapes != "" {
-		return kernel.Shapes(o.shapes)
+		return lab.AttentionShapes(kernel.Shapes(o.shapes))
 	}
 	names := kernel.Run.Benchmark
 	if simulated {
 		names = kernel.Run.SimShapes
 	}
-	shapes, err := kernel.Shapes(names[0])
+	shapes, err := lab.AttentionShapes(kernel.Shapes(names[0]))
 	if err != nil {
 		return nil, err
 	}

@@ -170,7 +170,7 @@ func (o reproduceOptions) request(kernel *spec.Kernel, recorded *run.Run) (lab.R
 	var only []tensor.Shape
 	if o.shapes != "" {
 		var err error
-		if only, err = kernel.Shapes(o.shapes); err != nil {
+		if only, err = lab.AttentionShapes(kernel.Shapes(o.shapes)); err != nil {
 			return lab.Request{}, usageError{err}
 		}
 	}

@@ -148,7 +148,7 @@ func checkTable(s *spec.Selection, shapes []string, measured string) error {
 
 // untimedShapes returns the benchmark shapes of the kernel without times in a run.
 func untimedShapes(kernel *spec.Kernel, r *run.Run) ([]string, error) {
-	shapes, err := kernel.Shapes(strings.Join(kernel.Run.Benchmark, ","))
+	shapes, err := AttentionShapes(kernel.Shapes(strings.Join(kernel.Run.Benchmark, ",")))
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func ReproduceRequest(kernel *spec.Kernel, recorded *run.Run, only []tensor.Shap
 		}
 	}
 	if recorded.Requested.Quick {
-		if r.NormalOnly, err = kernel.Shapes(strings.Join(kernel.Run.Benchmark, ",")); err != nil {
+		if r.NormalOnly, err = AttentionShapes(kernel.Shapes(strings.Join(kernel.Run.Benchmark, ","))); err != nil {
 			return refuse("%v", err)
 		}
 	}

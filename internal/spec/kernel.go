@@ -3,6 +3,7 @@ package spec
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,7 +27,10 @@ type Kernel struct {
 	Selections  []*Selection
 	Groups      []Group
 	Run         Run
-	Tolerance   Tolerance
+	Tolerance   Tolerance // of attention
+
+	Problem  string       // Attention or DeclaredProblem; empty means Attention
+	Declared *Declaration // nil for attention
 }
 
 // Knob is one build-time choice.
@@ -82,10 +86,16 @@ type Budget struct {
 	SpillBytes  int // per thread
 }
 
-// Group is a named list of shapes.
+// unlimited is the budget of a stage that declares none.
+var unlimited = Budget{math.MaxInt, math.MaxInt, math.MaxInt}
+
+// Unlimited reports whether the stage declares no budget.
+func (b Budget) Unlimited() bool { return b == unlimited }
+
+// Group is a named list of shapes. A group of a declared kernel has one shape, which it names.
 type Group struct {
 	Name   string
-	Shapes []tensor.Shape
+	Shapes []Shape
 }
 
 // Run holds the defaults of a run. Shapes are written as for Kernel.Shapes.
@@ -139,8 +149,8 @@ func (k *Kernel) Stage(name string) (*Stage, error) {
 // Shapes parses a comma-separated list of group names and shapes such as "1x8x512x64:causal". It
 // keeps the order and drops repeated shapes. The error reports everything that is wrong with the
 // text.
-func (k *Kernel) Shapes(text string) ([]tensor.Shape, error) {
-	var shapes []tensor.Shape
+func (k *Kernel) Shapes(text string) ([]Shape, error) {
+	var shapes []Shape
 	var wrong []error
 	for _, item := range strings.Split(text, ",") {
 		found, err := k.shapes(item)
@@ -160,7 +170,7 @@ func (k *Kernel) Shapes(text string) ([]tensor.Shape, error) {
 }
 
 // shapes parses one item of a list. A group name begins with a letter, a shape with a digit.
-func (k *Kernel) shapes(item string) ([]tensor.Shape, error) {
+func (k *Kernel) shapes(item string) ([]Shape, error) {
 	var names []string
 	for _, g := range k.Groups {
 		if g.Name == item {
@@ -175,11 +185,38 @@ func (k *Kernel) shapes(item string) ([]tensor.Shape, error) {
 		}
 		return nil, fmt.Errorf("unknown shape %q%s", item, choices)
 	}
-	shape, err := tensor.ParseShape(item)
+	shape, err := k.ParseShape(item)
 	if err != nil {
 		return nil, err
 	}
-	return []tensor.Shape{shape}, nil
+	return []Shape{shape}, nil
+}
+
+// ParseShape parses the text of one shape, as its String method formats it.
+func (k *Kernel) ParseShape(text string) (Shape, error) {
+	if k.Declared != nil {
+		panic("not yet")
+	}
+	shape, err := tensor.ParseShape(text)
+	if err != nil {
+		return nil, err
+	}
+	return shape, nil
+}
+
+// ShapeNames returns the names that kernel.toml gives to a shape, in the order of the file. The
+// shapes of attention have none.
+func (k *Kernel) ShapeNames(s Shape) []string {
+	if k.Declared == nil {
+		return nil
+	}
+	var names []string
+	for _, g := range k.Groups {
+		if slices.Contains(g.Shapes, s) {
+			names = append(names, g.Name)
+		}
+	}
+	return names
 }
 
 func (k *Kernel) knobNames() []string {

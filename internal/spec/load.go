@@ -5,8 +5,6 @@ import (
 	"io/fs"
 	"regexp"
 	"slices"
-
-	"attune/internal/tensor"
 )
 
 // form is the required form of a name: a pattern, and its description for messages.
@@ -117,19 +115,19 @@ func (l *loader) group(t *table) {
 	g := Group{Name: t.text("name")}
 	l.checkForm(t, "name", g.Name, nameForm)
 	l.checkUnique(t, g.Name, slices.ContainsFunc(l.Groups, func(o Group) bool { return o.Name == g.Name }))
-	g.Shapes = list(t, "problems", "shapes", func(n *node) (tensor.Shape, error) {
+	g.Shapes = list(t, "problems", "shapes", func(n *node) (Shape, error) {
 		text, err := textItem(n)
 		if err != nil {
-			return tensor.Shape{}, err
+			return nil, err
 		}
-		return tensor.ParseShape(text)
+		return l.ParseShape(text)
 	})
 	t.close()
 	l.Groups = append(l.Groups, g)
 }
 
 func (l *loader) run(t *table) {
-	var run []tensor.Shape
+	var run []Shape
 	l.Run.Shapes = list(t, "shapes", "shapes", func(n *node) (string, error) {
 		text, shapes, err := l.shapesItem(n)
 		run = append(run, shapes...)
@@ -180,7 +178,7 @@ func (l *loader) firstShapes(items []string) []string {
 }
 
 // benchmark reads the shapes of the performance gate, which must be among the shapes of a run.
-func (l *loader) benchmark(t *table, run []tensor.Shape) {
+func (l *loader) benchmark(t *table, run []Shape) {
 	if old := t.table["judged"]; old != nil {
 		t.read = append(t.read, "judged", "benchmark")
 		l.problems.add(old.line, "%q in %s is now called %q; rename the key", "judged", t.name, "benchmark")
@@ -206,7 +204,7 @@ func seedItem(n *node) (uint64, error) {
 }
 
 // shapesItem reads a group name or a shape. It returns the text and the shapes it stands for.
-func (l *loader) shapesItem(n *node) (string, []tensor.Shape, error) {
+func (l *loader) shapesItem(n *node) (string, []Shape, error) {
 	text, err := textItem(n)
 	if err != nil {
 		return "", nil, err

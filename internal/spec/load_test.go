@@ -34,7 +34,7 @@ func loadText(text string) (*Kernel, error) {
 
 func TestLoad(t *testing.T) {
 	k := loadToy(t)
-	shapes := func(texts ...string) (all []tensor.Shape) {
+	shapes := func(texts ...string) (all []Shape) {
 		for _, text := range texts {
 			s, err := tensor.ParseShape(text)
 			if err != nil {

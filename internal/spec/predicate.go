@@ -5,8 +5,6 @@ import (
 	"slices"
 
 	"go.starlark.net/syntax"
-
-	"attune/internal/tensor"
 )
 
 // Predicate names an expression over a shape, for use in the conditions of a selection. Its value
@@ -39,8 +37,8 @@ func (s *Selection) vocabulary(n int) vocabulary {
 
 // evaluate returns the properties of a shape and the values of all predicates, in the order of the
 // vocabulary. If a predicate cannot be evaluated, it returns the predicate's index and an error.
-func (s *Selection) evaluate(shape tensor.Shape) ([]int, int, error) {
-	values := properties(shape)
+func (s *Selection) evaluate(shape Shape) ([]int, int, error) {
+	_, values := shape.Axes()
 	for i, p := range s.Predicates {
 		value, err := p.rule.number(values)
 		if err != nil {

@@ -34,22 +34,12 @@ type Choice struct {
 // HeadDimKnob is the knob that must equal the head dim of a shape.
 const HeadDimKnob = "HEAD_DIM"
 
-// shapeProperties are the names that conditions may use. heads and kv_heads count over all batches,
-// because a kernel does not distinguish them.
-var shapeProperties = []string{"batch", "heads", "kv_heads", "queries", "keys", "head_dim", "causal"}
-
-// properties returns the values of shapeProperties.
-func properties(s tensor.Shape) []int {
-	causal := 0
-	if s.Causal {
-		causal = 1
-	}
-	return []int{s.Batch, s.HeadCount(), s.KVHeadCount(), s.SeqQ, s.SeqK, s.HeadDim, causal}
-}
+// shapeProperties are the names that conditions may use.
+var shapeProperties, _ = tensor.Shape{}.Axes()
 
 // Choose returns the choice for a shape. It returns an error if a condition cannot be evaluated,
 // for example because of a division by zero.
-func (s *Selection) Choose(shape tensor.Shape) (Choice, error) {
+func (s *Selection) Choose(shape Shape) (Choice, error) {
 	values, _, err := s.evaluate(shape)
 	if err != nil {
 		return Choice{}, err
@@ -188,7 +178,7 @@ func (l *loader) commonArchs(t *table, s *Selection) {
 // choices that apply only to shapes of another head dim. A choice that also fits some shapes is
 // accepted: a run reports the shapes that it does not fit.
 func (l *loader) tryChoices(s *Selection) {
-	misfit, fits := map[int]tensor.Shape{}, map[int]bool{} // by the line of the choice
+	misfit, fits := map[int]Shape{}, map[int]bool{} // by the line of the choice
 	for _, g := range l.Groups {
 		for _, shape := range g.Shapes {
 			values, _, err := s.evaluate(shape)
@@ -200,7 +190,7 @@ func (l *loader) tryChoices(s *Selection) {
 				l.problems.add(c.whenLine, "%s: %q cannot be evaluated for %s: %v", s.Name, c.When, shape, err)
 				return
 			}
-			if dim, ok := c.Variant.Value(HeadDimKnob); ok && dim != shape.HeadDim {
+			if dim, ok := c.Variant.Value(HeadDimKnob); ok && dim != shape.(tensor.Shape).HeadDim {
 				misfit[c.line] = shape
 			} else {
 				fits[c.line] = true
