@@ -54,6 +54,10 @@ type Job struct {
 	DynamicSharedBytes int
 	Args               []Arg
 	Relaunches         []Relaunch // after the launches on Args, by Run only
+	Cooperative        bool       // all blocks are resident at once and may synchronise as a grid
+	// Unordered says that the kernel adds floating-point numbers by atomic operations, so that equal
+	// launches may differ in rounding.
+	Unordered bool
 }
 
 // Arg is one argument of a kernel. Exactly one of its fields is set.

@@ -213,7 +213,7 @@ func Target(kernel *spec.Kernel, v spec.Variant, arch string) toolchain.Target {
 	for _, s := range v.Values() {
 		knobs[s.Knob] = s.Value
 	}
-	return toolchain.Target{Kernel: kernel.Name, Variant: v.String(), Source: v.Stage().Source, Arch: arch, Knobs: knobs}
+	return toolchain.Target{Kernel: kernel.Name, Variant: v.String(), Source: v.Stage().Source, Arch: arch, Knobs: knobs, Contract: true}
 }
 
 // ShippedTargets are the builds that ship with a kernel: every stage, every variant of a selection
