@@ -64,6 +64,16 @@ type Limits struct {
 	MeanErr     float64 `json:"mean_err"`
 	BadFraction float64 `json:"bad_fraction"`
 	LSE         *LSE    `json:"lse,omitempty"` // if the kernel writes the log-sum-exp
+
+	Outputs map[string]OutputLimit `json:"outputs,omitempty"` // of a declared problem, by name
+}
+
+// OutputLimit bounds the errors of one output of a declared problem. An element is bad if
+// |got - want| > Abs + Rel·|want|.
+type OutputLimit struct {
+	Abs         float64 `json:"abs"`
+	Rel         float64 `json:"rel"`
+	BadFraction float64 `json:"bad_fraction"`
 }
 
 // LSE bounds the error of the log-sum-exp of the scores.

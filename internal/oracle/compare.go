@@ -26,6 +26,12 @@ type Errors struct {
 	FirstNonFinite *Place `json:"first_non_finite,omitempty"`
 }
 
+// OutputErrors are the errors of one output of a declared problem.
+type OutputErrors struct {
+	Name string `json:"name"`
+	Errors
+}
+
 // Place is the position of an element in the output.
 type Place struct {
 	Batch int `json:"batch"`
