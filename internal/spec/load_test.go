@@ -84,6 +84,7 @@ func TestLoad(t *testing.T) {
 			SimQuick: []string{"1x1x32x64", "1x8x512x64", "1x8x33x64:causal"},
 		},
 		Tolerance: Tolerance{MaxErr: 0.06, MeanErr: 0.02, Atol: 0.06, Rtol: 0.06, BadFraction: 0.01},
+		Problem:   Attention,
 	}
 	if diff := cmp.Diff(want, k, cmpopts.IgnoreUnexported(Stage{}, Constraint{})); diff != "" {
 		t.Error(diff)
@@ -146,7 +147,7 @@ func TestFileErrors(t *testing.T) {
 	swap("[tolerance]", "[tolerence]", `kernel.toml:1: the file has no "tolerance"`,
 		`kernel.toml:93: unknown key "tolerence" in the file; did you mean "tolerance"?`)
 	swap("about = \"a small", "zzz = 1\nabout = \"a small", `kernel.toml:2: unknown key "zzz" in the file; `+
-		`there are name, about, allow, knob, constraint, retired, shapes, stage, selection, run, tolerance`)
+		`there are problem, name, about, allow, knob, constraint, retired, shapes, stage, selection, run, tolerance`)
 	swap("about = \"a small", "run = 1\nabout = \"a small", `kernel.toml:89: not TOML: Key 'run' has already been defined`)
 	swap("[run]", "[[run]]", `kernel.toml:88: "run" in the file is an array; want a table`)
 }
