@@ -53,6 +53,34 @@ func (d *Declaration) Values(v Variant, s Shape) []int {
 	return append(values, v.values...)
 }
 
+// Settings returns the knobs that expressions of the arguments, the launch and the work use, with
+// their values: variants of the same code that differ in them are launched differently.
+func (d *Declaration) Settings(v Variant) []Setting {
+	exprs := slices.Concat(d.Grid[:], d.Block[:], d.Cluster[:], []*Expr{d.Shared, d.FLOPs, d.Bytes})
+	for _, a := range d.Args {
+		exprs = append(append(exprs, a.Shape...), a.Value, a.Fill.A, a.Fill.B)
+		if a.Map != nil {
+			exprs = append(exprs, a.Map.Box...)
+		}
+	}
+	used := map[int]bool{}
+	for _, e := range exprs {
+		if e == nil {
+			continue
+		}
+		for _, name := range e.rule.uses {
+			used[name] = true
+		}
+	}
+	var settings []Setting
+	for i, knob := range v.stage.kernel.Knobs {
+		if used[len(d.Axes)+i] {
+			settings = append(settings, Setting{knob.Name, v.values[i]})
+		}
+	}
+	return settings
+}
+
 // EvalError adds to the error of an expression its place in kernel.toml and the shape.
 func (d *Declaration) EvalError(e *Expr, s Shape, err error) error {
 	return fmt.Errorf("%s:%d: %s (%q) for %s: %w", File, e.line, e.key, e.text, s, err)
@@ -119,7 +147,12 @@ func formatFloat(value float64) string {
 func (l *loader) compiled(t *table, key, text string, expr syntax.Expr) *Expr {
 	rule, wrong := compileExpr(expr, l.expressions())
 	for _, err := range wrong {
-		l.problems.add(t.at(key), "%q in %s is %q: %v", key, t.name, text, err)
+		if len(l.Declared.Axes) == 0 {
+			err = fmt.Errorf("%w; [shapes] declares no axis", err)
+		}
+		if l.isNews(err) {
+			l.problems.add(t.at(key), "%q in %s is %q: %v", key, t.name, text, err)
+		}
 	}
 	if len(wrong) > 0 {
 		return nil
@@ -128,6 +161,19 @@ func (l *loader) compiled(t *table, key, text string, expr syntax.Expr) *Expr {
 	runes := []rune(text)
 	part := string(runes[start.Col-1 : min(int(end.Col)-1, len(runes))])
 	return &Expr{text: part, line: t.at(key), key: fmt.Sprintf("%q in %s", key, t.name), rule: rule}
+}
+
+// isNews reports whether an error of an expression must be reported. Without axes every expression
+// has the same unknown ones, because [shapes] is missing or wrong.
+func (l *loader) isNews(err error) bool {
+	if len(l.Declared.Axes) > 0 {
+		return true
+	}
+	if slices.Contains(l.unknown, err.Error()) {
+		return false
+	}
+	l.unknown = append(l.unknown, err.Error())
+	return true
 }
 
 // exprs reads an array of expressions, or a single one in its place.

@@ -56,10 +56,14 @@ func Load(fsys fs.FS) (*Kernel, error) {
 // references to that part are not reported as well.
 type loader struct {
 	*Kernel
-	files      fs.FS // of the kernel's folder
-	problems   problems
-	listsArchs bool // the kernel lists its architectures, which a stage may narrow
-	unusable   bool // a knob or a constraint has errors, so that no variant can be checked
+	problems problems
+	unusable bool // a knob or a constraint has errors, so that no variant can be checked
+
+	// Of a declared kernel.
+	files      fs.FS             // of its folder
+	listsArchs bool              // it lists its architectures, which a stage may narrow
+	firstWith  map[string]string // by axis: the first shape that has it
+	unknown    []string          // axes of expressions that have been reported
 }
 
 func (l *loader) file(t *table) {
@@ -80,7 +84,7 @@ func (l *loader) file(t *table) {
 		l.constraint(t)
 	}
 	if l.Declared != nil {
-		l.namedShapes(t.inner("shapes", "[shapes]", optional))
+		l.namedShapes(t)
 		l.declaration(t)
 	} else {
 		for _, t := range t.tables("shapes", required) {

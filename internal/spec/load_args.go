@@ -19,6 +19,15 @@ var (
 	ranges = []string{"uniform", "integers"}
 )
 
+// typeNames are the names that CUDA and numpy have for the number formats.
+var typeNames = map[string]array.DType{
+	"double": array.F64, "float64": array.F64, "float": array.F32, "float32": array.F32, "fp32": array.F32,
+	"half": array.F16, "__half": array.F16, "float16": array.F16, "bfloat16": array.BF16, "__nv_bfloat16": array.BF16,
+	"char": array.I8, "int8": array.I8, "uint8": array.U8, "bool": array.U8,
+	"int": array.I32, "int32": array.I32, "unsigned": array.U32, "uint32": array.U32,
+	"int64": array.I64, "uint64": array.U64, "size": array.U64,
+}
+
 // args reads the arguments. A tensor map may name an argument below it.
 func (l *loader) args(tables []*table) {
 	d := l.Declared
@@ -156,12 +165,20 @@ func (l *loader) dtype(t *table) array.DType {
 	for _, d := range array.DTypes {
 		names = append(names, string(d))
 	}
-	l.problems.add(t.at("type"), "unknown type %q in %s%s", text, t.name, hint(text, names))
+	meant := hint(text, names)
+	if d, ok := typeNames[strings.TrimSuffix(text, "_t")]; ok {
+		meant = fmt.Sprintf("; did you mean %q?", d)
+	}
+	l.problems.add(t.at("type"), "unknown type %q in %s%s", text, t.name, meant)
 	return ""
 }
 
 // fill reads how the elements of a buffer are drawn: a name, or a call with two numbers.
 func (l *loader) fill(t *table, dtype array.DType) Fill {
+	if n := t.table["fill"]; n.kind() != "a string" {
+		t.wrongType("fill", n, "a string such as \"normal\" or \"integers(0, 10)\"")
+		return Fill{}
+	}
 	text := strings.Join(strings.Fields(t.text("fill")), " ")
 	if text == "" {
 		return Fill{}
@@ -224,6 +241,13 @@ func (l *loader) tensorMap(t *table, a *Arg) {
 	}
 	if n := m.need("box"); n != nil {
 		rule.Box = l.exprs(m, "box", n, maxRank)
+	}
+	if rule.Arg >= 0 && rule.Box != nil {
+		if rank := len(l.Declared.Args[rule.Arg].Shape); rank > 0 && rank != len(rule.Box) {
+			l.problems.add(m.at("box"), "%q in %s has %d extents; %s has %d dimensions", "box", m.name, len(rule.Box),
+				l.Declared.Args[rule.Arg].Name, rank)
+			rule.Box = nil
+		}
 	}
 	rule.Swizzle = word(m, "swizzle", rule.Swizzle, tensormap.Swizzles)
 	rule.OOB = word(m, "oob", rule.OOB, tensormap.OOBs)

@@ -37,7 +37,11 @@ func (l *loader) chooseProblem(t *table, text []byte) {
 // declaration reads what only a declared kernel has, except for its shapes.
 func (l *loader) declaration(t *table) {
 	d := l.Declared
-	d.Source = l.path(t, "source", l.Name+".cu")
+	d.Source = ""
+	if l.Name != "" {
+		d.Source = l.Name + ".cu"
+	}
+	d.Source = l.path(t, "source", d.Source)
 	d.Entry = strings.ReplaceAll(l.Name, "-", "_")
 	if t.get("entry") != nil {
 		d.Entry = t.text("entry")
@@ -187,6 +191,9 @@ func (l *loader) outputTolerances(t *table) {
 		if a.Role == Out || a.Role == InOut {
 			outputs = append(outputs, a.Name)
 		}
+	}
+	if len(outputs) == 0 { // reported already
+		return
 	}
 	for _, name := range t.keys {
 		i := slices.IndexFunc(l.Declared.Args, func(a Arg) bool { return a.Name == name })

@@ -100,8 +100,8 @@ func TestLoadDeclared(t *testing.T) {
 }
 
 // declaredSwap is toySwap for the declared kernel of the tests.
-func declaredSwap(t *testing.T, more string) func(old, text string, want ...string) {
-	whole := declaredText(t) + more
+func declaredSwap(t *testing.T) func(old, text string, want ...string) {
+	whole := declaredText(t)
 	return func(old, text string, want ...string) {
 		t.Helper()
 		if strings.Count(whole, old) == 0 {

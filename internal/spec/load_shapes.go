@@ -15,11 +15,17 @@ const benchmarkKey = "benchmark"
 const maxAxis = math.MaxInt32
 
 // namedShapes reads the shapes of a declared kernel. A kernel without axes has one shape.
-func (l *loader) namedShapes(t *table) {
-	if t == nil {
+func (l *loader) namedShapes(file *table) {
+	n := file.get("shapes")
+	if n != nil && n.table == nil {
+		file.wrongType("shapes", n, "a table [shapes] with lines such as small = { n = 256 }")
+	}
+	if n == nil || n.table == nil {
 		l.Groups = []Group{{string(noAxes), []Shape{noAxes}}}
 		return
 	}
+	t := &table{node: n, name: "[shapes]", problems: file.problems}
+	l.firstWith = map[string]string{}
 	var shapes []*table
 	for _, name := range t.keys {
 		if name == benchmarkKey {
@@ -57,6 +63,7 @@ func (l *loader) axisNames(t *table) {
 		if !slices.Contains(l.Declared.Axes, name) {
 			l.checkAxisName(t, name)
 			l.Declared.Axes = append(l.Declared.Axes, name)
+			l.firstWith[name] = t.name
 		}
 	}
 }
@@ -66,7 +73,7 @@ func (l *loader) axisValues(t *table) Axes {
 	values := make([]int, len(l.Declared.Axes))
 	for i, name := range l.Declared.Axes {
 		if t.get(name) == nil {
-			l.problems.add(t.line, "%s has no axis %q, which another shape has", t.name, name)
+			l.problems.add(t.line, "%s has no axis %q, which %s has", t.name, name, l.firstWith[name])
 			continue
 		}
 		values[i] = t.integer(name, 0, maxAxis)

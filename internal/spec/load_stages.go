@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -17,7 +18,7 @@ func (l *loader) stages(file *table) map[*Stage]bool {
 	valid := map[*Stage]bool{}
 	tables := file.tables("stage", l.required)
 	if file.table["stage"] == nil && l.Declared != nil {
-		name := &node{line: file.at("name"), value: l.Name}
+		name := &node{line: file.at("name"), value: cmp.Or(l.Name, "kernel")} // a missing name was reported
 		tables = []*table{{node: &node{line: name.line, table: map[string]*node{"name": name}}, name: file.name, problems: file.problems}}
 	}
 	for _, t := range tables {

@@ -68,6 +68,9 @@ func (l *loader) declaredBenchmark(file, run *table) {
 	}
 	l.Run.Benchmark = l.shapeList(t, benchmarkKey, l.Run.Shapes)
 	all := l.allShapes(l.Run.Shapes)
+	if len(all) == 0 { // reported already
+		return
+	}
 	for _, name := range l.Run.Benchmark {
 		shapes, _ := l.shapes(name)
 		for _, shape := range shapes {

@@ -173,7 +173,7 @@ func (t *trial) scalar(a *Arg) {
 		return
 	}
 	if value, ok := t.real(a.Value); ok && !math.IsInf(value, 0) && math.Abs(value) > floatLimits[a.Type] {
-		t.wrong(a.Value, "it is %g; the largest %s is %g", value, a.Type, floatLimits[a.Type])
+		t.wrong(a.Value, "it is %.5g; the largest %s is %.5g", value, a.Type, floatLimits[a.Type])
 	}
 }
 
@@ -225,16 +225,22 @@ func (t *trial) fill(a *Arg, extents []int) {
 	if a.Fill.Kind == "integers" {
 		last = to - 1
 		if from != math.Floor(from) || to != math.Floor(to) || !(from < to) {
-			t.wrong(a.Fill.A, "integers(%g, %g): want two integers, the first below the second", from, to)
+			t.wrongFill(a, "integers(%.10g, %.10g): want two integers, the first below the second", from, to)
 			return
 		}
 	}
 	switch {
 	case !(from <= to):
-		t.wrong(a.Fill.A, "%s(%g, %g): the first number is above the second", a.Fill.Kind, from, to)
+		t.wrongFill(a, "%s(%.10g, %.10g): the first number is above the second", a.Fill.Kind, from, to)
 	case from < low || last > high:
-		t.wrong(a.Fill.A, "%s(%g, %g): %s has %g to %g", a.Fill.Kind, from, to, a.Type, low, high)
+		t.wrongFill(a, "%s(%.10g, %.10g): %s has %.10g to %.10g", a.Fill.Kind, from, to, a.Type, low, high)
 	}
+}
+
+// wrongFill reports the range of a fill.
+func (t *trial) wrongFill(a *Arg, format string, args ...any) {
+	text := fmt.Sprintf("%s %s: ", a.Fill.A.key, t.where(a.Fill.A, a.Fill.B))
+	t.report(a.Fill.A, a.Fill.A.line, text+fmt.Sprintf(format, args...))
 }
 
 // launch checks a grid, a block and the dynamic shared memory.
@@ -272,7 +278,7 @@ func (t *trial) cluster() {
 // tensorMap checks a tensor map as the driver does.
 func (t *trial) tensorMap(a *Arg, extents []int) {
 	box := t.integers(a.Map.Box, 256)
-	if box == nil || extents == nil || a.Type == "" {
+	if len(box) == 0 || extents == nil || a.Type == "" {
 		return
 	}
 	m := tensormap.Map{Type: a.Type.TensorMapType(), Box: box, Swizzle: a.Map.Swizzle, OOB: a.Map.OOB}
