@@ -31,6 +31,9 @@ func TestDeclaredFileErrors(t *testing.T) {
 		`kernel.toml:1: unknown key "nmae" in the file; did you mean "name"?`)
 	swap(`source = "rmsnorm.cu"`, `source = "rmsnrm.cu"`,
 		`kernel.toml:2: "source" in the file: there is no file rmsnrm.cu beside kernel.toml`)
+	swap(`source = "rmsnorm.cu"`, `source = ""`, `kernel.toml:2: "source" in the file is empty`)
+	swap(`name = "rmsnorm"`, `name = "other-one"`, none)
+	swap("name = \"rmsnorm\"\nsource = \"rmsnorm.cu\"", `name = "rms"`, `kernel.toml:1: the file has no "source", and there is no file rms.cu beside kernel.toml`)
 	swap(`source = "rmsnorm.cu"`, `source = "../rmsnorm.cu"`,
 		`kernel.toml:2: "source" in the file is "../rmsnorm.cu"; want a path below the directory of kernel.toml`)
 	swap(`source = "rmsnorm.cu"`, `source = "./rmsnorm.cu"`, none)
@@ -67,6 +70,10 @@ func TestDeclaredShapeErrors(t *testing.T) {
 	swap(`small = { rows = 8, n = 256 }`, `small = { rows = -8, n = 256.5 }`,
 		`kernel.toml:7: "rows" in shape "small" is -8; want an integer from 0 to 2147483647`,
 		`kernel.toml:7: "n" in shape "small" is a float; want an integer`)
+	swap("small = { rows = 8, n = 256 }\nmain = { rows = 4096, n = 4096 }\n", "", `kernel.toml:6: [shapes] has no shape; write one such as small = { n = 256 }`,
+		`kernel.toml:7: "benchmark" in [shapes]: unknown shape "main"; there are none`,
+		`kernel.toml:12: "shape" in [[arg]] "x" is "rows": unknown axis or knob "rows"; there are THREADS; [shapes] declares no axis`,
+		`kernel.toml:12: "shape" in [[arg]] "x" is "n": unknown axis or knob "n"; there are THREADS; [shapes] declares no axis`)
 	swap(`small = { rows = 8, n = 256 }`, `small = 8`,
 		`kernel.toml:7: "small" in [shapes] is an integer; want a table`)
 	swap(`small = { rows = 8, n = 256 }`, `"sm all" = { rows = 8, n = 256 }`,
@@ -101,6 +108,10 @@ func TestDeclaredRunErrors(t *testing.T) {
 		`kernel.toml:53: "sim_seeds" in [run]: an item is a string; want an integer`,
 		`kernel.toml:54: "quick" in [run] is an integer; want an array of shapes`,
 		`kernel.toml:55: unknown key "quik" in [run]; did you mean "quick"?`)
+	swap(`[work]`, "[run]\nshapes = [\"small\", \"rows=0,n=256\", \"main\"]\n[work]",
+		`kernel.toml:14: "shape" in [[arg]] "x" ("rows") for rows=0,n=256: it is 0; want 1 to 2147483647`,
+		`kernel.toml:24: "shape" in [[arg]] "y" ("rows") for rows=0,n=256: it is 0; want 1 to 2147483647`,
+		`kernel.toml:36: "grid" in [launch] ("rows") for rows=0,n=256: it is 0; want 1 to 2147483647`)
 	swap(`[work]`, "[run]\nshapes = \"small\"\nquick = \"smal\"\n[work]",
 		`kernel.toml:9: "benchmark" in [shapes]: shape main is not among the "shapes" of a run`,
 		`kernel.toml:50: "quick" in [run]: unknown shape "smal"; did you mean "small"?`)
@@ -152,6 +163,16 @@ func TestDeclaredArgErrors(t *testing.T) {
 		`kernel.toml:29: "value" in [[arg]] "n" ("n / 2") for rows=8,n=256: the result is a float; want a boolean or an integer (// divides without a fraction)`)
 	swap(`value = "n"`, `value = "n * n * n"`,
 		`kernel.toml:29: "value" in [[arg]] "n" ("n * n * n") for rows=4096,n=4096: it is 68719476736; i32 has -2147483648 to 2147483647`)
+	swap(`value = "1e-5"`, `value = " "`, `kernel.toml:33: "value" in [[arg]] "eps" is empty`)
+	swap(`value = "1e-5"`, `value = inf`, none)
+	swap(`value = "1e-5"`, `value = nan`, none)
+	swap(`value = "1e-5"`, `value = "min"`, `kernel.toml:33: "value" in [[arg]] "eps" is "min": unknown axis or knob "min"; there are rows, n, THREADS`)
+	swap(`value = "1e-5"`, `value = "min(1, 2, key = 3)"`,
+		`kernel.toml:33: "value" in [[arg]] "eps" is "min(1, 2, key = 3)": column 11: an expression may contain only `+
+			`axes, knobs, numbers, operators, min, max, abs, int, float, ceil, floor, sqrt, and lists after "in"`)
+	swap(`value = "1e-5"`, `value = "float(int)"`,
+		`kernel.toml:33: "value" in [[arg]] "eps" is "float(int)": unknown axis or knob "int"; there are rows, n, THREADS`)
+	swap(`value = "1e-5"`, `value = "sqrt(-1)"`, none)
 	swap(`value = "1e-5"`, `value = 1e300`,
 		`kernel.toml:33: "value" in [[arg]] "eps" ("1e+300") for rows=8,n=256: it is 1e+300; the largest f32 is 3.4028e+38`)
 	swap(`value = "1e-5"`, `value = true`,
@@ -251,6 +272,10 @@ func TestDeclaredReferenceErrors(t *testing.T) {
 		`kernel.toml:40: [reference] needs exactly one of python, source, files; it has python and files`)
 	swap(`python = "reference.py"`, "python = \"reference.py\"\ngrid = 1",
 		`kernel.toml:42: "grid" in [reference] is only for a "source"; remove it`)
+	swap(`python = "reference.py"`, "source = \"naive.cu\"\nentry = \"naive kernel\"\nblock = \"THREADS * 8\"",
+		`kernel.toml:42: "entry" in [reference] is "naive kernel"; want a letter or _, then letters, digits or _`,
+		`kernel.toml:43: "block" in [reference] ("THREADS * 8") for rows=8,n=256 with THREADS=256: it is 2048; want 1 to 1024`)
+	swap(`python = "reference.py"`, `python = ""`, `kernel.toml:41: "python" in [reference] is empty`)
 	swap(`python = "reference.py"`, `files = "reference.py"`,
 		`kernel.toml:41: "files" in [reference]: reference.py is no folder`)
 	swap(`python = "reference.py"`, `pyton = "reference.py"`,

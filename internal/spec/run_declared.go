@@ -1,7 +1,7 @@
 package spec
 
 import (
-	"fmt"
+	"math"
 	"slices"
 )
 
@@ -136,25 +136,38 @@ func (l *loader) tryOut(valid map[*Stage]bool) {
 		variants = append(variants, s.Variants()...)
 	}
 	reported := map[any]bool{}
+	report := func(part any, line int, text string) {
+		if !reported[part] {
+			reported[part] = true
+			l.problems.add(line, "%s", text)
+		}
+	}
 	tries := 0
-	for _, g := range l.Groups {
-		for _, shape := range g.Shapes {
-			for _, v := range variants {
-				if tries++; tries > maxTries {
-					break
-				}
-				newTrial(l.Declared, v, shape, func(part any, line int, text string) {
-					if !reported[part] {
-						reported[part] = true
-						l.problems.add(line, "%s", text)
-					}
-				}).all()
+	for _, shape := range l.declaredShapes() {
+		for _, v := range variants {
+			if tries++; tries <= maxTries {
+				newTrial(l.Declared, v, shape, report).all()
 			}
 		}
 	}
 	if len(l.problems) == 0 {
 		l.simDefaults(variants[0])
 	}
+}
+
+// declaredShapes are the shapes of the file: those with a name and those of [run].
+func (l *loader) declaredShapes() []Shape {
+	var all []Shape
+	for _, g := range l.Groups {
+		all = append(all, g.Shapes...)
+	}
+	all = append(all, l.allShapes(slices.Concat(l.Run.Shapes, l.Run.SimShapes, l.Run.Quick))...)
+	seen := map[Shape]bool{}
+	return slices.DeleteFunc(all, func(s Shape) bool {
+		again := seen[s]
+		seen[s] = true
+		return again
+	})
 }
 
 // maxTries bounds the time to read a file of thousands of shapes and stages.
@@ -168,7 +181,7 @@ func (d *Declaration) Check(v Variant, s Shape) error {
 	return wrong.err()
 }
 
-// elements is the number of elements of all buffers of a declaration that was tried out.
+// elements is the number of elements of all buffers, or the largest integer if it is unknown.
 func (d *Declaration) elements(v Variant, s Shape) int {
 	sum := 0
 	values := d.Values(v, s)
@@ -177,7 +190,7 @@ func (d *Declaration) elements(v Variant, s Shape) int {
 		for _, e := range a.Shape {
 			extent, err := e.Int(values)
 			if err != nil {
-				panic(fmt.Sprintf("BUG: %s was tried out: %v", e.key, err))
+				return math.MaxInt
 			}
 			n *= extent
 		}

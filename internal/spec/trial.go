@@ -51,8 +51,7 @@ func (t *trial) all() {
 		}
 		t.fill(a, shapes[i])
 	}
-	t.launch(t.Grid, t.Block, t.Shared)
-	t.cluster()
+	t.cluster(t.launch(t.Grid, t.Block, t.Shared))
 	for _, e := range []*Expr{t.FLOPs, t.Bytes} {
 		if value, ok := t.real(e); ok && !(value >= 0 && value <= math.MaxFloat64) {
 			t.wrong(e, "it is %g; want a number of at least 0", value)
@@ -243,21 +242,20 @@ func (t *trial) wrongFill(a *Arg, format string, args ...any) {
 	t.report(a.Fill.A, a.Fill.A.line, text+fmt.Sprintf(format, args...))
 }
 
-// launch checks a grid, a block and the dynamic shared memory.
-func (t *trial) launch(grid, block [3]*Expr, shared *Expr) {
-	t.integers(grid[:], maxGridX, maxGridYZ)
+// launch checks a grid, a block and the dynamic shared memory. It returns the grid.
+func (t *trial) launch(grid, block [3]*Expr, shared *Expr) []int {
 	threads := t.integers(block[:], maxThreads, maxThreads, maxBlockZ)
 	if threads != nil && threads[0]*threads[1]*threads[2] > maxThreads {
 		t.report(block, block[0].line, fmt.Sprintf("%s %s: a block has %s threads; want at most %d",
 			block[0].key, t.where(block[:]...), product(threads), maxThreads))
 	}
 	t.integer(shared, 0, maxShared)
+	return t.integers(grid[:], maxGridX, maxGridYZ)
 }
 
 // cluster checks that the clusters fill the grid.
-func (t *trial) cluster() {
+func (t *trial) cluster(grid []int) {
 	cluster := t.integers(t.Cluster[:], maxCluster)
-	grid := t.integers(t.Grid[:], maxGridX, maxGridYZ)
 	if cluster == nil || grid == nil {
 		return
 	}
