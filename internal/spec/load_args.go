@@ -64,24 +64,26 @@ func (l *loader) args(tables []*table) {
 
 // role reads what the kernel does with an argument.
 func (l *loader) role(t *table) Role {
-	var given []string
-	role := In
-	for _, one := range []struct {
+	roles := []struct {
 		key  string
 		role Role
-	}{{"out", Out}, {"inout", InOut}} {
-		if t.optionalBool(one.key) {
-			given, role = append(given, one.key), one.role
+		has  bool
+	}{
+		{"out", Out, t.optionalBool("out")},
+		{"inout", InOut, t.optionalBool("inout")},
+		{"value", Scalar, t.get("value") != nil},
+		{"tensormap", Map, t.get("tensormap") != nil},
+	}
+	first := ""
+	role := In
+	for _, r := range roles {
+		switch {
+		case !r.has:
+		case first == "":
+			first, role = r.key, r.role
+		default:
+			l.problems.add(t.at(r.key), "%s has both %q and %q; an argument has one role", t.name, first, r.key)
 		}
-	}
-	if t.get("value") != nil {
-		given, role = append(given, "value"), Scalar
-	}
-	if t.get("tensormap") != nil {
-		given, role = append(given, "tensormap"), Map
-	}
-	if len(given) > 1 {
-		l.problems.add(t.at(given[1]), "%s has both %q and %q; an argument has one role", t.name, given[0], given[1])
 	}
 	return role
 }

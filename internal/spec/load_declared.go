@@ -116,7 +116,7 @@ func (l *loader) path(t *table, key, absent string) string {
 		return absent
 	}
 	clean := path.Clean(text)
-	if !fs.ValidPath(clean) || clean == "." {
+	if !fs.ValidPath(clean) || clean == "." && key != "files" {
 		l.problems.add(t.at(key), "%q in %s is %q; want a path below the directory of %s", key, t.name, text, File)
 		return ""
 	}

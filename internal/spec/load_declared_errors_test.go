@@ -275,6 +275,9 @@ func TestDeclaredReferenceErrors(t *testing.T) {
 	swap(`python = "reference.py"`, "source = \"naive.cu\"\nentry = \"naive kernel\"\nblock = \"THREADS * 8\"",
 		`kernel.toml:42: "entry" in [reference] is "naive kernel"; want a letter or _, then letters, digits or _`,
 		`kernel.toml:43: "block" in [reference] ("THREADS * 8") for rows=8,n=256 with THREADS=256: it is 2048; want 1 to 1024`)
+	swap(`python = "reference.py"`, `files = "."`, none)
+	swap(`python = "reference.py"`, `python = "."`,
+		`kernel.toml:41: "python" in [reference] is "."; want a path below the directory of kernel.toml`)
 	swap(`python = "reference.py"`, `python = ""`, `kernel.toml:41: "python" in [reference] is empty`)
 	swap(`python = "reference.py"`, `files = "reference.py"`,
 		`kernel.toml:41: "files" in [reference]: reference.py is no folder`)
