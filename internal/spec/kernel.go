@@ -186,7 +186,7 @@ func (k *Kernel) shapes(item string) ([]Shape, error) {
 	}
 	isShape := item != "" && item[0] >= '0' && item[0] <= '9'
 	if k.Declared != nil {
-		isShape = strings.Contains(item, "=")
+		isShape = strings.Contains(item, "=") || item == string(noAxes) && len(k.Declared.Axes) == 0
 	}
 	if !isShape {
 		choices := hint(item, names)

@@ -328,6 +328,11 @@ func TestDeclaredShapes(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
+	named := mustLoadDeclared(t, "name = 'rmsnorm'\nshapes = { one = {} }\n[[arg]]\nname = 'y'\ntype = 'u8'\nshape = 4\nout = true\n"+
+		"[launch]\ngrid = 1\nblock = 1\n[reference]\npython = 'reference.py'\n")
+	if shapes, err := named.Shapes("one,default"); err != nil || len(shapes) != 1 || shapes[0] != Shape(noAxes) {
+		t.Errorf("%v, %v", shapes, err)
+	}
 	if shape, err := fixed.ParseShape("default"); shape != Shape(noAxes) || err != nil {
 		t.Errorf("%v, %v", shape, err)
 	}
