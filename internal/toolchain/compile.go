@@ -16,9 +16,9 @@ import (
 
 // CompilePTX compiles a source in a folder to PTX, with the same bytes on every machine. A source
 // that the compiler rejects is a CompileError; a compiler that does not work is a FaultError. The
-// folders of -I among the flags must be absolute.
+// folders of -I among the flags are relative to the working directory.
 func CompilePTX(ctx context.Context, c *Compiler, folder fs.FS, source, arch string, flags ...string) ([]byte, error) {
-	own, err := splitFlags(flags, "")
+	own, err := splitFlags(flags, ".")
 	if err != nil {
 		return nil, err
 	}
