@@ -47,8 +47,8 @@ func Draw(shape Shape, seed uint64, options Options) *Inputs {
 			index, head = keyStream+(i-q)/kv, (i-q)%kv
 		}
 		values := tensors[index].original(head)
-		fill(values, stream(seed, index, head), options.Distribution)
-		adapt(values, shape.HeadDim, index, stream(seed, biasStream, head), options.Distribution)
+		fill(values, Stream(seed, index, head), options.Distribution)
+		adapt(values, shape.HeadDim, index, Stream(seed, biasStream, head), options.Distribution)
 		if options.Scale == fp8.PerHead { // now, while the head is in the cache
 			tensors[index].quantize(head, fp8.Descale(values))
 		}

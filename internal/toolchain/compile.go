@@ -15,9 +15,14 @@ import (
 )
 
 // CompilePTX compiles a source in a folder to PTX, with the same bytes on every machine. A source
-// that the compiler rejects is a CompileError; a compiler that does not work is a FaultError.
-func CompilePTX(ctx context.Context, c *Compiler, folder fs.FS, source, arch string) ([]byte, error) {
-	files, err := readSources(folder, source)
+// that the compiler rejects is a CompileError; a compiler that does not work is a FaultError. The
+// folders of -I among the flags are relative to the working directory.
+func CompilePTX(ctx context.Context, c *Compiler, folder fs.FS, source, arch string, flags ...string) ([]byte, error) {
+	own, err := splitFlags(flags, ".")
+	if err != nil {
+		return nil, err
+	}
+	files, err := readForeign(folder, source, own.include)
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +31,7 @@ func CompilePTX(ctx context.Context, c *Compiler, folder fs.FS, source, arch str
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	ptx, _, err := compilePTX(ctx, c, Target{Variant: source, Source: source, Arch: arch}, files, dir)
+	ptx, _, err := compilePTX(ctx, c, Target{Variant: source, Source: source, Arch: arch}, files, own, dir)
 	return ptx, err
 }
 
@@ -42,12 +47,12 @@ func workFolder() (string, error) {
 
 // compilePTX writes the sources to a folder and compiles them there. It returns the PTX and nvcc's
 // output.
-func compilePTX(ctx context.Context, c *Compiler, t Target, files sources, dir string) (ptx []byte, warnings string, err error) {
+func compilePTX(ctx context.Context, c *Compiler, t Target, files sources, own compilerFlags, dir string) (ptx []byte, warnings string, err error) {
 	if err := files.writeTo(dir); err != nil {
 		return nil, "", fmt.Errorf("write the sources: %w", err)
 	}
 	const file = "image.ptx"
-	options := append(flags(t.Arch), t.defines()...)
+	options := t.options(own)
 	if err := c.check(ctx, t); err != nil {
 		return nil, "", err
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -67,6 +68,9 @@ func (s sources) hash() string {
 // ptxas writes it into the debug information.
 func (s sources) writeTo(dir string) error {
 	for name, text := range s {
+		if strings.HasPrefix(name, outsidePrefix) {
+			continue
+		}
 		file := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err

@@ -93,7 +93,7 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 			continue
 		}
 		for i := range outputs {
-			if !bytes.Equal(outputs[i], outcome.Outputs[i]) && !reported[device.NotRepeatable] {
+			if !bytes.Equal(outputs[i], outcome.Outputs[i]) && !reported[device.NotRepeatable] && !job.Unordered {
 				reported[device.NotRepeatable] = true
 				outcome.Findings = append(outcome.Findings, device.Finding{
 					Kind: device.NotRepeatable,
@@ -171,6 +171,7 @@ func (d *Device) launch(ctx context.Context, r *resident, seed uint64) ([][]byte
 	job := &r.job
 	result, err := r.program.Run(ctx, r.memory, sim.Launch{
 		Entry: job.Entry, Grid: job.Grid, Block: job.Block, Cluster: job.Cluster, DynamicShared: job.DynamicSharedBytes, Params: r.params,
+		Cooperative: job.Cooperative,
 	}, sim.Options{Seed: seed, Checks: d.options.Checks, Tensor: d.options.Tensor, Printf: d.options.Printf, Instance: &r.instance})
 	if err != nil {
 		return nil, nil, nil, kernelError(ctx, err)
