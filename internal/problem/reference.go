@@ -76,7 +76,11 @@ var ErrNoSeed = errors.New("the reference has no outputs for this seed")
 type ReferenceError struct {
 	Why string
 	Do  string // the remedy; may be empty
+	Err error  // the cause, such as ErrNoSeed; may be nil
 }
+
+// Unwrap returns the cause.
+func (e *ReferenceError) Unwrap() error { return e.Err }
 
 // Error returns both in one line.
 func (e *ReferenceError) Error() string {
