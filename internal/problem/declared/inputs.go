@@ -1,7 +1,6 @@
 package declared
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -127,9 +126,6 @@ func (r *references) find(i problem.Instance, pattern string) (string, error) {
 type noSeedError struct{ error }
 
 func (e *noSeedError) Is(target error) bool { return target == problem.ErrNoSeed }
-
-// isNoSeed reports whether an error is that of a seed without a file.
-func isNoSeed(err error) bool { return errors.Is(err, problem.ErrNoSeed) }
 
 // tuple writes extents as Python does.
 func tuple(extents []int) string {

@@ -231,4 +231,3 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		})
 	}
 }
-

@@ -29,7 +29,9 @@ var _ problem.Problem = (*Problem)(nil)
 
 // New returns the problem of a kernel with a declaration. dir is its folder on disk, empty for an
 // embedded kernel.
-func New(k *spec.Kernel, folder fs.FS, dir string) *Problem { return &Problem{k, k.Declared, folder, dir} }
+func New(k *spec.Kernel, folder fs.FS, dir string) *Problem {
+	return &Problem{k, k.Declared, folder, dir}
+}
 
 // Name returns spec.DeclaredProblem.
 func (p *Problem) Name() string { return spec.DeclaredProblem }
@@ -95,17 +97,16 @@ func (p *Problem) Size(s spec.Shape) float64 {
 
 // Work evaluates [work].
 func (p *Problem) Work(v spec.Variant, s spec.Shape, _ string) (problem.Work, error) {
-	var w problem.Work
-	for e, value := range map[*spec.Expr]*float64{p.FLOPs: &w.FLOPs, p.Bytes: &w.Bytes} {
-		if e == nil {
-			continue
-		}
-		var err error
-		if *value, err = e.Real(p.Values(v, s)); err != nil {
-			return problem.Work{}, p.EvalError(e, s, err)
-		}
+	values := p.Values(v, s)
+	flops, err := p.real(p.FLOPs, values, s)
+	if err != nil {
+		return problem.Work{}, err
 	}
-	return w, nil
+	bytes, err := p.real(p.Bytes, values, s)
+	if err != nil {
+		return problem.Work{}, err
+	}
+	return problem.Work{FLOPs: flops, Bytes: bytes}, nil
 }
 
 // Parameters are the arguments.
@@ -115,7 +116,9 @@ func (p *Problem) Parameters(problem.Build) []problem.Parameter {
 		all[i] = problem.Parameter{Name: a.Name, Is: "pointer to " + string(a.Type), Bytes: 8, Output: a.Role == spec.Out}
 		switch a.Role {
 		case spec.Scalar:
-			all[i] = problem.Parameter{Name: a.Name, Is: string(a.Type), Bytes: a.Type.Bytes(), Float: a.Type.Float(), Range: p.scalarRange(a)}
+			// PTX has no parameters of narrower floats; __half is a structure there.
+			isFloat := a.Type == array.F32 || a.Type == array.F64
+			all[i] = problem.Parameter{Name: a.Name, Is: string(a.Type), Bytes: a.Type.Bytes(), Float: isFloat, Range: p.scalarRange(a)}
 		case spec.Map:
 			of := p.Args[a.Map.Arg]
 			all[i] = problem.Parameter{Name: a.Name, Is: "CUtensorMap of " + of.Name, Bytes: tensormap.Bytes, Output: of.Role == spec.Out}

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
+	slashpath "path"
 	"path/filepath"
 	"slices"
 
@@ -148,7 +148,7 @@ func readOutput(want, got pythonArray) (*array.Array, error) {
 		return nil, fmt.Errorf("wrote %d bytes of %q; want %d", info.Size(), want.Name, bytes)
 	}
 	data, err := os.ReadFile(want.File)
-	if err != nil {
+	if err = errors.Join(err, os.Remove(want.File)); err != nil {
 		return nil, err
 	}
 	return &array.Array{Name: want.Name, Type: dtype, Shape: want.Shape, Data: data}, nil
@@ -207,19 +207,25 @@ func (r *references) startPython(ctx context.Context) error {
 		p.failed = r.failure(known.Why, known.Do)
 		return p.failed
 	}
-	var versions struct{ Python, NumPy string }
+	var about struct {
+		Python, NumPy string
+		Files         []string // modules below the folder of the reference, relative to it
+	}
 	hello := struct {
 		Op   string `json:"op"`
 		Path string `json:"path"`
 	}{"hello", file}
-	if err := r.call(ctx, hello, &versions, "its import"); err != nil {
+	if err := r.call(ctx, hello, &about, "its import"); err != nil {
 		if p.process != nil { // it is well, but the module is not
 			p.failed = err
 		}
 		return err
 	}
-	r.fact("python", python.OneLine(versions.Python, 40))
-	r.fact("numpy", python.OneLine(versions.NumPy, 40))
+	r.fact("python", python.OneLine(about.Python, 40))
+	r.fact("numpy", python.OneLine(about.NumPy, 40))
+	for _, file := range about.Files {
+		r.hash(slashpath.Join(slashpath.Dir(r.Reference.Path), file))
+	}
 	r.hash(r.Reference.Path)
 	return nil
 }
@@ -239,7 +245,7 @@ func (r *references) pythonFile() (string, error) {
 	}
 	target := filepath.Join(p.folder, "kernel")
 	err := fs.WalkDir(r.folder, ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || path.Ext(name) != ".py" {
+		if err != nil || entry.IsDir() || slashpath.Ext(name) != ".py" {
 			return err
 		}
 		text, err := fs.ReadFile(r.folder, name)

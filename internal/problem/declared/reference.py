@@ -72,7 +72,15 @@ def hello(request):
         raise refuse(error)
     if not accepts(getattr(module, "reference", None)):
         raise Refused("it defines no function reference(axes, inputs)")
-    return {"python": sys.version.split()[0], "numpy": str(numpy.__version__)}
+    return {"python": sys.version.split()[0], "numpy": str(numpy.__version__), "files": local_modules()}
+
+
+def local_modules():
+    """The modules that the reference has imported from its folder."""
+    folder = os.path.dirname(path) + os.sep
+    files = [getattr(m, "__file__", None) or "" for m in list(sys.modules.values())]
+    own = [f[len(folder) :] for f in files if f.startswith(folder) and f.endswith(".py")]
+    return sorted(f for f in own if "site-packages" not in f)
 
 
 def accepts(function):

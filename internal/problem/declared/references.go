@@ -108,7 +108,7 @@ func (r *references) hash(name string) {
 
 // hashFile returns the SHA-256 of a file, empty if it cannot be read.
 func hashFile(folder fs.FS, name string) string {
-	text, err := fs.ReadFile(folder, name)
+	text, err := fs.ReadFile(folder, name) // an error for a name outside the folder
 	if err != nil {
 		return ""
 	}
