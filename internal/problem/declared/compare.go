@@ -168,7 +168,7 @@ type tally struct {
 	equal  int // NaN and infinities that agree
 	finite int
 	worst  int
-	excess float64 // of the worst element over its tolerance
+	rank   float64 // of the worst element: its error beyond the tolerance, or its error if none is bad
 	got    float64
 	want   float64
 
@@ -177,8 +177,8 @@ type tally struct {
 
 func newTally(w *wanted) *tally { return &tally{wanted: w, worst: -1} }
 
-// add adds an element with its error and tolerance. The worst element is that with the largest
-// error beyond its tolerance.
+// add adds an element with its error and tolerance. The worst element is the bad one with the
+// largest error beyond its tolerance, or that with the largest error if none is bad.
 func (t *tally) add(i int, got, want, off, tolerance float64) {
 	bad := !(off <= tolerance) && !t.isRounded(i, got)
 	if !(off <= math.MaxFloat64) { // true for NaN too
@@ -191,15 +191,13 @@ func (t *tally) add(i int, got, want, off, tolerance float64) {
 		}
 		return
 	}
+	rank, first := off, t.worst < 0
 	if bad {
 		t.e.Bad++
+		rank, first = off-tolerance, t.e.Bad == 1
 	}
-	excess := off - tolerance
-	if !bad {
-		excess = min(excess, 0)
-	}
-	if t.worst < 0 || excess > t.excess {
-		t.worst, t.excess, t.got, t.want = i, excess, got, want
+	if first || rank > t.rank && bad == (t.e.Bad > 0) {
+		t.worst, t.rank, t.got, t.want = i, rank, got, want
 	}
 	t.finite++
 	t.e.MaxErr = max(t.e.MaxErr, off)

@@ -9,70 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"attune/internal/problem"
 	"attune/internal/python"
 	"attune/internal/spec"
 )
-
-// scale is a kernel.toml with an input, an output and a scalar.
-const scale = `name = "scale"
-[shapes]
-small = { rows = 2, n = 3 }
-[[arg]]
-name = "x"
-type = "f32"
-shape = ["rows", "n"]
-[[arg]]
-name = "y"
-type = "f32"
-shape = ["rows", "n"]
-out = true
-[[arg]]
-name = "n"
-type = "i32"
-value = "n"
-[launch]
-grid = ["rows"]
-block = ["THREADS"]
-[reference]
-python = "reference.py"
-[[knob]]
-name = "THREADS"
-values = [32, 64]
-default = 32
-`
-
-// load loads a kernel from texts of files. A kernel.toml begins with its name; sources are empty.
-func load(t *testing.T, toml string, files map[string]string) *Problem {
-	t.Helper()
-	folder := fstest.MapFS{spec.File: {Data: []byte(toml)}, "scale.cu": {Data: []byte("\n")}}
-	for name, text := range files {
-		folder[name] = &fstest.MapFile{Data: []byte(text)}
-	}
-	kernel, err := spec.Load(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return New(kernel, folder, "")
-}
-
-// instance is the first shape of a kernel.
-func (p *Problem) instance(seed uint64) problem.Instance {
-	return p.Plain(p.kernel.Groups[0].Shapes[0], seed)
-}
-
-// stop closes references at the end of a test.
-func stop(t *testing.T, r problem.References) problem.References {
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return r
-}
 
 // Whatever a Python function does is reported in one line, and no fault of the kernel.
 func TestPythonFailures(t *testing.T) {
@@ -91,7 +33,7 @@ func TestPythonFailures(t *testing.T) {
 		"a deep exception": {"import json\n" + head + "return json.loads('{')", "JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1) (line 4)"},
 		"a bad message":    {"class E(Exception):\n    def __str__(self): raise E()\n" + head + "raise E()", "E (line 5)"},
 		"a wrong key":      {head + "return inputs['z']", "KeyError: 'z' (line 3)"},
-		"no syntax":        {"def reference(axes, inputs):\nreturn 1", "IndentationError: expected an indented block after function definition on line 1 (line 2)"},
+		"no syntax":        {"x = 1\nx = = 2", "SyntaxError: invalid syntax (line 2)"},
 		"a missing import": {"import nosuchmodule", "ModuleNotFoundError: No module named 'nosuchmodule' (line 1); PYTHON -m pip install nosuchmodule"},
 		"exits by raising": {head + "raise SystemExit(3)", "SystemExit: 3 (line 3)"},
 		"exits on import":  {"import sys\nsys.exit('bye')", "SystemExit: bye (line 2)"},
@@ -106,7 +48,7 @@ func TestPythonFailures(t *testing.T) {
 		"a flat shape":     {head + "return {'y': inputs['x'].ravel()}", `"y" has shape (6,); kernel.toml declares (2, 3)`},
 		"complex":          {head + "return {'y': inputs['x'] + 0j}", `"y" has dtype complex64; want a real number type`},
 		"objects":          {head + "return {'y': inputs['x'].astype(object)}", `"y" has dtype object; want a real number type`},
-		"ragged":           {head + "return {'y': [[1, 2, 3], [1]]}", `"y" is no array: ValueError: setting an array element with a sequence. The requested array has an inhomogeneous shape after 1 dimensions. The detected shape was (2,) + inhomogeneous part.`},
+		"ragged":           {head + "return {'y': [[1, 2, 3], [1]]}", `"y" is no array: ValueError: `},
 		"integers":         {head + "return {'y': np.ones((2, 3), dtype=np.int16)}", ""},
 		"booleans":         {head + "return {'y': inputs['x'] > 0}", ""},
 		"unsigned":         {head + "return {'y': np.ones((2, 3), dtype='>u4')}", ""},

@@ -51,8 +51,9 @@ def refuse(error):
 
 def hello(request):
     global numpy, module, path
-    if sys.version_info < (3, 8):
-        raise Refused("%s is Python %s" % (sys.executable, sys.version.split()[0]), "name a Python 3.9 or later with --python")
+    if sys.version_info < (3, 9):
+        version = sys.version.split()[0]
+        raise Refused("%s is Python %s" % (sys.executable, version), "name a Python 3.9 or later with --python")
     path = request["path"]
     sys.path[0] = os.path.dirname(path)
     try:
@@ -60,10 +61,12 @@ def hello(request):
     except ModuleNotFoundError as error:
         raise Refused(str(error), "%s -m pip install %s" % (sys.executable, error.name or "numpy"))
     except BaseException as error:
-        raise Refused("numpy does not load: " + describe(error), sys.executable + " -m pip install --force-reinstall numpy")
+        do = sys.executable + " -m pip install --force-reinstall numpy"
+        raise Refused("numpy does not load: " + describe(error), do)
     numpy = found
     name = os.path.splitext(os.path.basename(path))[0]
-    specification = importlib.util.spec_from_file_location(name, path, loader=importlib.machinery.SourceFileLoader(name, path))
+    loader = importlib.machinery.SourceFileLoader(name, path)  # whatever the extension is
+    specification = importlib.util.spec_from_file_location(name, path, loader=loader)
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module
     try:
@@ -132,7 +135,8 @@ def store(a, value):
     if dtype is None:
         raise Refused('"%s" has dtype %s; want a real number type' % (a["name"], value.dtype))
     if list(value.shape) != a["shape"]:
-        raise Refused('"%s" has shape %s; kernel.toml declares %s' % (a["name"], value.shape, tuple(a["shape"])))
+        shapes = (a["name"], value.shape, tuple(a["shape"]))
+        raise Refused('"%s" has shape %s; kernel.toml declares %s' % shapes)
     numpy.ascontiguousarray(value, dtype=dtype).tofile(a["file"])
     return {"name": a["name"], "dtype": dtype, "shape": list(value.shape)}
 

@@ -307,17 +307,6 @@ func contextual(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// outputNames lists the outputs for messages.
-func (p *Problem) outputNames() string {
-	var names []string
-	for _, a := range p.Args {
-		if isOutput(a) {
-			names = append(names, a.Name)
-		}
-	}
-	return strings.Join(names, ", ")
-}
-
 // notDeclared describes an output that has not the declared shape.
 func notDeclared(name string, have, want []int) string {
 	return fmt.Sprintf("%q has shape %s; %s declares %s", name, tuple(have), spec.File, tuple(want))
