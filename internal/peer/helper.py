@@ -28,7 +28,7 @@ FIRST_CALLS = 3  # before the capture: libraries load code and select algorithms
 WINDOW_SECONDS, WINDOW_REPLAYS = 25e-3, 3
 STABLE_SHARE, MAX_WARM_SECONDS = 0.005, 1.0
 LONG_SECONDS = 20e-3  # a replay of this length needs no lead-in
-ENERGY_SECONDS, ENERGY_BATCH, ENERGY_LIMIT = 0.25, 10e-3, 2.0
+ENERGY_SECONDS, ENERGY_BATCH, ENERGY_LIMIT = 0.95, 10e-3, 3.0
 
 torch = None
 jobs = {}

@@ -191,10 +191,10 @@ func durationText(d time.Duration) string {
 
 // loadText describes the load of a bench on the GPU.
 func loadText(b *run.Bench) string {
-	text := "no rests"
+	text := "steady load"
 	switch rest, load := restOf(b), loadOf(b); {
 	case load > 0:
-		text = "steady load for " + durationText(load)
+		text = "steady load of " + durationText(load) + " before each sample"
 	case rest > 0:
 		text = "rests of " + durationText(rest)
 	}
@@ -228,8 +228,7 @@ func paceSentence(rest, load time.Duration) string {
 	case rest > 0:
 		return fmt.Sprintf(" The GPU rested for %s before each sample, as in measurements of short bursts.", durationText(rest))
 	}
-	return " There were no rests, and samples of 5 ms in turns: a kernel that draws all the power the GPU allows runs slower than in " +
-		"short bursts, and faster than under a steady load."
+	return " The load was steady: a kernel that draws all the power the GPU allows runs slower than in short bursts."
 }
 
 func benchConditions(b *run.Bench) string {
@@ -493,7 +492,7 @@ func ratioRows(b *run.Bench, columns []column, shapes []string, causal bool) [][
 			if !peer.peer || peer.inputs != c.inputs {
 				continue
 			}
-			name := c.name + " / " + peer.title()
+			name := c.name + " / " + strings.TrimSuffix(peer.title(), "-fp8") // "inputs" has the type
 			if len(ours) == 1 {
 				name = "/ " + peer.title()
 			}
