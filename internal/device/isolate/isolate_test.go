@@ -316,7 +316,7 @@ func TestTimeoutOfTheStart(t *testing.T) {
 	}
 	t.Parallel()
 	out := &output{}
-	_, err := Start(t.Context(), Options{Command: command(t, "stuck"), Limit: 3 * time.Second, Stderr: out})
+	_, err := Start(t.Context(), Options{Command: command(t, "stuck"), Limit: 10 * time.Second, Stderr: out})
 	var timeout *device.Timeout
 	if !errors.As(err, &timeout) {
 		t.Fatalf("got %v; want a timeout", err)
