@@ -23,7 +23,7 @@ const exitCodesText = `Exit codes of all commands:
     1  failure of attune or of the machine
     2  usage: an unknown word or flag, or a kernel that does not fit its launch
     3  finished, and some of several variants failed
-   10  the resource gate failed, or the variant does not compile
+   10  the resource gate failed, or the variant does not compile or breaks a rule
    11  the correctness gate failed
    12  the performance gate failed
    13  the profile gate failed
