@@ -101,7 +101,7 @@ func (a *app) findDevice(ctx context.Context, o deviceOptions) (lab.Device, erro
 // simulator is the simulator with the selected settings.
 func (a *app) simulator(o deviceOptions) lab.Device {
 	options := o.sim.options()
-	options.Limit, options.Printf = o.limit, func(text string) { fmt.Fprint(a.stderr, text) }
+	options.Limit, options.Printf = o.limit, func(text string) { fmt.Fprint(a.kernels, text) }
 	open := func(context.Context) (device.Device, error) { return simdevice.Open(options), nil }
 	settings := run.Simulation{Schedules: o.sim.schedules, Checks: options.Checks, Tensor: o.sim.tensor, Strict: options.Strict}
 	return lab.Simulator(simdevice.Open(options).Facts(), open, settings)
@@ -131,7 +131,7 @@ func (a *app) child(name string, limit time.Duration) (isolate.Options, error) {
 	if err != nil {
 		return isolate.Options{}, fmt.Errorf("find this program to start it as a device server: %w", err)
 	}
-	return isolate.Options{Command: []string{self, serverName, strconv.Itoa(index)}, Limit: limit, Stderr: a.stderr}, nil
+	return isolate.Options{Command: []string{self, serverName, strconv.Itoa(index)}, Limit: limit, Stdout: a.kernels, Stderr: a.stderr}, nil
 }
 
 // deviceIndex is N for cuda:N, and 0 for cuda.
