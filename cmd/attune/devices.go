@@ -33,11 +33,13 @@ type deviceOptions struct {
 	name      string
 	limit     time.Duration
 	sanitizer string // tool of compute-sanitizer; empty for none
+	simulates bool   // the command also takes the simulator
 	sim       simOptions
 }
 
 // flags adds the flags of a command that runs on any device.
 func (o *deviceOptions) flags(f *pflag.FlagSet) {
+	o.simulates = true
 	f.StringVar(&o.name, "device", autoDevice, "cuda, cuda:N, sim; auto: the GPU, else sim")
 	f.DurationVar(&o.limit, "timeout", defaultLimit, "limit of one launch or timing")
 	o.sim.flags(f, "simulator: ")
@@ -94,6 +96,8 @@ func (a *app) findDevice(ctx context.Context, o deviceOptions) (lab.Device, erro
 			fmt.Fprintf(a.stderr, "attune: %s; the kernels run on the simulator\n", why)
 		}
 		return a.simulator(o), nil
+	case o.simulates && errors.Is(err, device.ErrNoDevice) && o.sanitizer == "":
+		err = fmt.Errorf("%w; --device sim runs the kernels without a GPU", err)
 	}
 	return lab.Device{}, err
 }

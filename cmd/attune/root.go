@@ -87,7 +87,9 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	}
 	var names []string
 	for _, sub := range cmd.Commands() {
-		names = append(names, sub.Name())
+		if !sub.Hidden {
+			names = append(names, sub.Name())
+		}
 	}
 	if nearest := spec.Nearest(args[0], names); nearest != "" {
 		return fmt.Errorf("unknown command %q of %s; did you mean %q?", args[0], cmd.CommandPath(), nearest)
