@@ -163,6 +163,8 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 		return errors.Join(err, written)
 	}
 	switch {
+	case ctx.Err() != nil && len(out.runs) == 0:
+		return fmt.Errorf("interrupted; 0 of %d runs were finished; nothing was recorded", len(out.names))
 	case ctx.Err() != nil:
 		return fmt.Errorf("interrupted; %d of %d runs were finished and are in %s",
 			len(withoutParts(out.runs)), len(out.names), a.ledgerPath())

@@ -233,7 +233,7 @@ func (a *app) simulate(ctx context.Context, o simOptions, limit time.Duration, f
 	defer cancel()
 	for seed := range o.schedules {
 		outcome, err := c.Run(limited, sim.Options{
-			Seed: uint64(seed), Checks: s.checked, Tensor: tensorModes[o.tensor], Printf: func(text string) { fmt.Fprint(a.stderr, text) },
+			Seed: uint64(seed), Checks: s.checked, Tensor: tensorModes[o.tensor], Printf: func(text string) { fmt.Fprint(a.kernels, text) },
 		})
 		if errors.Is(err, context.DeadlineExceeded) {
 			return s.fail(fmt.Errorf("%s: %w", c.Name, &device.Timeout{Limit: limit}), file)

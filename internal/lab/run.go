@@ -187,12 +187,13 @@ func (a *attempt) runGates(ctx context.Context, known measurements) error {
 	return a.performance(ctx)
 }
 
-// resources builds the variant and compares it with its budget. A variant that does not compile
-// fails this gate.
+// resources builds the variant and compares it with its budget. A variant that does not compile,
+// or whose source breaks a rule of attune, fails this gate.
 func (a *attempt) resources() error {
 	a.step("building", 0, 0)
 	image, err := a.builds.launchable(a.variant)
 	var refused *toolchain.CompileError
+	var broken *toolchain.SourceError
 	switch {
 	case errors.As(err, &refused):
 		a.result.Arch = refused.Target.Arch
@@ -200,6 +201,10 @@ func (a *attempt) resources() error {
 		a.result.Log = refused.Output
 		reasons := []string{"it does not compile", strings.TrimRight(refused.Output, "\n")}
 		a.gates.Resources = gate.Check{Status: gate.Fail, Reasons: reasons}
+		return nil
+	case errors.As(err, &broken):
+		a.result.Arch, a.result.Failure = broken.Target.Arch, broken.Error()
+		a.gates.Resources = gate.Check{Status: gate.Fail, Reasons: []string{broken.Problem}}
 		return nil
 	case err != nil:
 		return err
