@@ -62,6 +62,9 @@ var distributions = [...]string{
 	Ones: "ones", Dominant: "dominant", Sink6: "sink6", Sink9: "sink9", Uniform: "uniform",
 }
 
+// Studied are the distributions that study the exponentials of kernels that round P to E4M3.
+var Studied = []Distribution{Ones, Dominant, Sink6, Sink9, Uniform}
+
 func (d Distribution) String() string { return distributions[d] }
 
 // ParseDistribution returns the distribution of a name.
