@@ -61,7 +61,7 @@ func compareRelaunched(second *reference, launch toolchain.Launch, outcome *devi
 
 // relaunchWrong lists what is wrong with the relaunches, and records whether anything is.
 func relaunchWrong(second *reference, launch toolchain.Launch, r *run.Relaunch, share float64, tolerance spec.Tolerance) []string {
-	_, wrong := applyLimits(second, launch, outputErrors{r.Errors, r.LSE}, nil, share, tolerance)
+	_, wrong := applyLimits(second, launch, outputErrors{r.Errors, r.LSE, nil}, nil, share, tolerance)
 	for i, text := range wrong {
 		wrong[i] = fmt.Sprintf("relaunched with the inputs of seed %d, it depends on earlier launches: %s", r.Seed, text)
 	}

@@ -180,14 +180,16 @@ type Correctness struct {
 	Inputs string `json:"inputs,omitempty"` // distribution; empty means normal, in old records
 	Pass   bool   `json:"pass"`
 	oracle.Errors
-	LSE          *oracle.LSEErrors `json:"lse,omitempty"` // if the kernel writes the log-sum-exp
-	Limits       gate.Limits       `json:"limits"`
-	InputCost    oracle.ErrorSize  `json:"input_cost"`
-	Findings     []device.Finding  `json:"findings,omitempty"`
-	Notes        []device.Finding  `json:"notes,omitempty"` // of the simulator: strict findings, which fail nothing
-	Wrong        []string          `json:"wrong,omitempty"`
-	OutputSHA256 string            `json:"output_sha256,omitempty"` // of the output bytes, to compare devices bit for bit
-	Relaunch     *Relaunch         `json:"relaunch,omitempty"`      // on the smallest shape
+	LSE *oracle.LSEErrors `json:"lse,omitempty"` // if the kernel writes the log-sum-exp
+	// Exponentials compares the errors with those of exact exponentials, if P is rounded to E4M3.
+	Exponentials *oracle.Exponentials `json:"exponentials,omitempty"`
+	Limits       gate.Limits          `json:"limits"`
+	InputCost    oracle.ErrorSize     `json:"input_cost"`
+	Findings     []device.Finding     `json:"findings,omitempty"`
+	Notes        []device.Finding     `json:"notes,omitempty"` // of the simulator: strict findings, which fail nothing
+	Wrong        []string             `json:"wrong,omitempty"`
+	OutputSHA256 string               `json:"output_sha256,omitempty"` // of the output bytes, to compare devices bit for bit
+	Relaunch     *Relaunch            `json:"relaunch,omitempty"`      // on the smallest shape
 }
 
 // Relaunch is the result of two further launches of the loaded kernel in the same buffers: on the
