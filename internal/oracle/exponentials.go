@@ -76,7 +76,7 @@ func CompareModel(got []float64, ref *Reference, model *Model, byKey bool) *Expo
 		return nil
 	}
 	if byKey {
-		best.KeyClass = compareKeys(own, model.Outs[0], want, dims)
+		best.KeyClass = compareKeys(own, want, ref, model.Rows)
 	}
 	return best
 }
@@ -111,8 +111,11 @@ func (e *Exponentials) compareRows(ref *Reference, model *Model, errs, modelled 
 	deviation := math.Sqrt2 * allModelled.deviation()
 	e.Mean = Ratio{Ratio: quotient(all.mean(), allModelled.mean()), Slack: quotient(sigmas*deviation/math.Sqrt(all.n), allModelled.mean())}
 	// The mean of |x| over independent normal elements of a row fluctuates by this share of itself.
+	// Where one or two keys have the weight of a row, their rounding is the error of all elements, and
+	// the rows differ by more.
 	fluctuation := math.Sqrt((math.Pi/2 - 1) / float64(ref.Shape.HeadDim))
-	e.WorstRow = Ratio{Ratio: quotient(all.largest, allModelled.largest), Slack: worstRowSigmas * math.Sqrt2 * fluctuation}
+	fluctuation = max(math.Sqrt2*fluctuation, quotient(deviation, allModelled.largest))
+	e.WorstRow = Ratio{Ratio: quotient(all.largest, allModelled.largest), Slack: worstRowSigmas * fluctuation}
 	var classes, classesModelled [rowClasses + 2]moments // the last two are the halves of a fragment
 	for i, err := range errs {
 		class := model.Rows.At(i) % ref.Shape.SeqQ % rowClasses
@@ -144,24 +147,24 @@ func classText(class int) string {
 }
 
 // compareKeys compares the total weight of each class of keys, a channel of the output, with
-// float64. The model gives the error of a single weight, which is independent from row to row.
-func compareKeys(got, modelled, want []float64, dims int) *KeyClass {
-	squared := 0.0
-	for i := range want {
-		squared += (modelled[i] - want[i]) * (modelled[i] - want[i])
-	}
-	rows := float64(len(want) / dims)
-	deviation := math.Sqrt(squared/float64(len(want))) * math.Sqrt(rows) // of the sum over all rows
+// float64. E4M3 rounds a weight by 2.6 % root mean square, independently from key to key and from
+// row to row.
+func compareKeys(got, want []float64, ref *Reference, rows Rows) *KeyClass {
+	const rounding = 0.026
+	dims := ref.Shape.HeadDim
 	worst := &KeyClass{}
 	for class := range dims {
-		own, weight := 0.0, 0.0
-		for i := class; i < len(want); i += dims {
-			own += got[i]
-			weight += want[i]
+		own, weight, variance := 0.0, 0.0, 0.0
+		for i := range len(want) / dims {
+			w := want[i*dims+class]
+			keys := max(1, ref.Shape.Visible(rows.At(i)%ref.Shape.SeqQ)/dims) // of the class
+			own += got[i*dims+class]
+			weight += w
+			variance += rounding * w * rounding * w / float64(keys)
 		}
 		k := &KeyClass{Class: class, Deviation: math.Abs(quotient(own-weight, weight))}
 		if weight != 0 { // otherwise the class has no key, and chance gives it no weight
-			k.Slack = classSigmas * deviation / weight
+			k.Slack = classSigmas * math.Sqrt(variance) / weight
 		}
 		if class == 0 || k.Deviation-k.Slack > worst.Deviation-worst.Slack {
 			worst = k
