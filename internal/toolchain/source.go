@@ -200,20 +200,25 @@ func checkIncluded(c *Compiler, t Target, dir string) error {
 
 // foreignFile is the first file of a preprocessed source that is outside the folders and the
 // compiler's headers, or empty. nvcc includes cuda_runtime.h before everything else, so the first
-// one is in the folder of the toolkit's headers.
+// one is in the folder of the toolkit's headers. A header of the kernel can call itself a system
+// header, and with it all that it includes. So only the system headers before the first header of
+// the kernel show where such headers are.
 func foreignFile(preprocessed []byte, folders ...string) string {
-	runtime := false
+	system := []string{"/usr"}
+	runtime, trusted := false, true
 	for _, m := range enteredFile.FindAllSubmatch(preprocessed, -1) {
-		if bytes.Contains(m[2], []byte("3")) {
-			continue
-		}
 		file := filepath.Clean(strings.ReplaceAll(string(m[1]), `\\`, `\`))
-		if !runtime && filepath.Base(file) == "cuda_runtime.h" {
+		isSystem := bytes.Contains(m[2], []byte("3"))
+		switch {
+		case !filepath.IsAbs(file) && filepath.IsLocal(file):
+			trusted = false
+		case isSystem && trusted:
+			system = append(system, filepath.Dir(file))
+		case isSystem && within(file, system...), within(file, folders...):
+		case !isSystem && !runtime && filepath.Base(file) == "cuda_runtime.h":
 			runtime = true
 			folders = append(folders, filepath.Dir(file))
-		}
-		isForeign := filepath.IsAbs(file) && !within(file, folders...) || !filepath.IsAbs(file) && !filepath.IsLocal(file)
-		if isForeign {
+		default:
 			return file
 		}
 	}

@@ -175,11 +175,13 @@ func TestComputedIncludes(t *testing.T) {
 }
 
 func TestForeignFile(t *testing.T) {
-	const header = "# 0 \"k.cu\"\n# 1 \"/usr/include/stdc-predef.h\" 1 3 4\n# 1 \"/opt/sdk/include/cuda_runtime.h\" 1\n" +
+	const header = "# 0 \"k.cu\"\n# 1 \"/gcc/include/stddef.h\" 1 3 4\n# 1 \"/opt/sdk/include/cuda_runtime.h\" 1\n" +
 		"# 1 \"/opt/sdk/bin/..//include/crt/a.h\" 1\n# 1 \"ada/../common/a.h\" 1\n# 1 \"/build/b.h\" 1\n# 1 \"/cuda/include/c.h\" 1\n"
 	for more, want := range map[string]string{
 		"":                                  "",
 		"# 1 \"/usr/include/x.h\" 1\n":      "/usr/include/x.h",
+		"# 1 \"/home/x.h\" 1 3\n":           "/home/x.h", // behind a header of the kernel
+		"# 1 \"/gcc/include/y.h\" 1 3 4\n":  "",
 		"# 1 \"/usr/include/x.h\" 1 3\n":    "",
 		"# 7 \"/usr/include/x.h\" 2\n":      "",
 		"# 1 \"ada/../../x.h\" 1\n":         "../x.h",

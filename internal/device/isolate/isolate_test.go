@@ -221,6 +221,26 @@ func TestKernelsMayPrint(t *testing.T) {
 	}
 }
 
+// What kernels print is kept apart from the messages of the child.
+func TestKernelsPrintElsewhere(t *testing.T) {
+	t.Parallel()
+	var printed, messages bytes.Buffer
+	d, err := Start(t.Context(), Options{Command: command(t, "serve"), Limit: long, Stdout: &printed, Stderr: &messages})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := outputOf(t, d, "print", 9); got != 9 {
+		t.Errorf("a kernel that prints: %d", got)
+	}
+	d.Close()
+	if text := printed.String(); !strings.HasPrefix(text, "a kernel prints. ") || strings.Contains(text, "complains") {
+		t.Errorf("%d bytes of the kernel's prints arrived", len(text))
+	}
+	if text := messages.String(); strings.Contains(text, "prints") || !strings.Contains(text, "and complains\n") {
+		t.Errorf("the messages are %q", text)
+	}
+}
+
 // A device can be used after an error that is not a fault.
 func TestErrorsThatKeepTheDevice(t *testing.T) {
 	t.Parallel()
