@@ -121,3 +121,36 @@ func TestReachable(t *testing.T) {
 	check(2, []string{"direct", "g"}, []string{"a", "b"})
 	check(3, []string{"g", "h", "indirect"}, []string{"b", "c"})
 }
+
+func TestLoopsUntil(t *testing.T) {
+	const poll = "setp.eq.u32 p, %r1, 1; "
+	for body, want := range map[string]bool{
+		"L: " + poll + "@!p bra L; ret;":                          true,
+		"L: add.u32 %r1, %r1, 1; " + poll + "@!p bra L; ret;":     true,
+		"L: " + poll + "mov.u32 %r2, 1; @p bra D; bra L; D: ret;": true,
+		poll + "ret;":                     false,
+		poll + "@!p bra D; D: ret;":       false,
+		poll:                              false,
+		poll + "@p bra D; D: ret;":        false,
+		"D: " + poll + "@p bra D;":        false,
+		"L: " + poll + "@p bra L; bra L;": false,
+		"L: " + poll + "setp.eq.u32 p, %r2, 1; @!p bra L; ret;":            false,
+		"L: " + poll + "@q bra D; @!p bra L; D: ret;":                      false,
+		"L: add.u32 %r2, %r2, 1; @q bra D; " + poll + "@!p bra L; D: ret;": false,
+		"L: add.u32 %r2, %r2, 1; @q exit; " + poll + "@!p bra L; ret;":     false,
+		"L: mov.u32 %r2, 1; @q " + poll + "@!p bra L; ret;":                false,
+	} {
+		f := kernel(t, body)
+		at := slices.IndexFunc(f.Code, func(in Instruction) bool { return in.Opcode == "setp" })
+		if got := f.LoopsUntil(at, f.Code[at].Operands[0].Register); got != want {
+			t.Errorf("%s: %v", body, got)
+		}
+	}
+}
+
+func TestTestedRegisters(t *testing.T) {
+	f := kernel(t, "setp.eq.u32 p, %r1, 1; setp.eq.u32 q, %r2, 1; @q mov.u32 %r3, 1;")
+	if diff := cmp.Diff([]string{"%r1", "%r2", "q"}, marked(f, f.TestedRegisters())); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -26,6 +26,7 @@ type code struct {
 	// Analyses of the function's registers, made on first use.
 	copied, unused []bool
 	read, expected []bool
+	tested         []bool
 	onlyConstant   []bool
 	flows          flows // how instructions use registers (taint.go)
 
@@ -386,6 +387,14 @@ func (c *code) isRead(o *ptx.Operand) bool {
 		c.read = c.fn.ReadRegisters()
 	}
 	return o.HasRegister(c.read)
+}
+
+// isTested reports whether any instruction reads a register, as an operand or as its guard.
+func (c *code) isTested(register int) bool {
+	if c.tested == nil {
+		c.tested = c.fn.TestedRegisters()
+	}
+	return c.tested[register]
 }
 
 // isExpected reports whether a compare-and-swap expects the value that is loaded to an operand.
