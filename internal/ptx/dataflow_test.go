@@ -154,3 +154,34 @@ func TestTestedRegisters(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+func TestUnsetRegisters(t *testing.T) {
+	for body, want := range map[string][]string{
+		"mov.u32 %r1, 1; st.u32 [%rd1], %r1;":                                                    {"%rd1"},
+		"@p mov.u32 %r1, 1; mov.u32 %r2, %r1;":                                                   {"%r1", "p"},
+		"mov.u32 %r1, 1; L: add.u32 %r1, %r1, 1; @p bra L;":                                      {"p"},
+		"L: add.u32 %r1, %r1, 1; setp.eq.u32 p, %r1, 3; @p bra L;":                               {"%r1"},
+		"bra M; L: mov.u32 %r2, %r1; ret; M: mov.u32 %r1, 1; bra L;":                             nil,
+		"setp.eq.u32 p, 1, 2; @p bra M; mov.u32 %r1, 1; M: mov.u32 %r2, %r1;":                    {"%r1"},
+		"ld.v2.u32 {%r1, %r2}, [%rd1+4]; add.u32 %r3, %r1, %r2;":                                 {"%rd1"},
+		"setp.eq.u32 p, 1, 2; @p bra M; mov.u32 %r1, 1; mov.u32 %r2, %r1; M: exit;":              nil,
+		"setp.eq.u32 p, 1, 2; @!p ret; mov.u32 %r1, 1; @p bra M; ret; M: add.u32 %r2, %r1, %r1;": nil,
+	} {
+		f := kernel(t, body)
+		var got []string
+		l := f.Liveness()
+		for _, r := range l.UnsetRegisters(f) {
+			got = append(got, f.Registers[r].Name)
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", body, diff)
+		}
+	}
+	f := kernel(t, "mov.u32 %r1, 1; setp.eq.u32 p, 1, 2; @p bra M; mov.u32 %r2, %r1; M: exit;")
+	l := f.Liveness()
+	r := f.Code[0].Operands[0].Register
+	if !l.Start(3) || l.Start(1) || !l.Live(r, 3) || l.Live(r, 4) || l.Live(r, 0) {
+		t.Errorf("%%r1 is live at %v, %v, %v", l.Live(r, 3), l.Live(r, 4), l.Live(r, 0))
+	}
+}

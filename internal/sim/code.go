@@ -29,6 +29,7 @@ type code struct {
 	tested         []bool
 	onlyConstant   []bool
 	flows          flows // how instructions use registers (taint.go)
+	unsets         unset // registers that may be read before they are set (taint.go)
 
 	n32, n64, nPred int
 	regs            []slot // of the function's registers
