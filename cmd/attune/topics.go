@@ -20,7 +20,7 @@ func topics() []*cobra.Command {
 const exitCodesText = `Exit codes of all commands:
 
     0  all held
-    1  failure of attune or of the machine
+    1  failure of attune or of the machine, or a case of sim that cannot run
     2  usage: an unknown word or flag, or a kernel that does not fit its launch
     3  finished, and some of several variants failed
    10  the resource gate failed, or the variant does not compile
