@@ -82,8 +82,9 @@ A case is a JSON file with its PTX beside it:
 and f32 are scalars. The case passes if its buffers equal "args" (bit for bit,
 or within ulp_f32 units in the last place) and the checkers report what
 "findings" lists: nothing, or at least one of these kinds and no other. Kinds in
-"or" are accepted instead of those, and kinds in "also" besides them. The kinds
-are
+"or" are accepted instead of those, and kinds in "also" besides them. An expected
+"hex" shorter than its buffer is compared with the beginning, and the output says
+so. The kinds are
 ` + wrapped(kindText(finding.Kinds(), ", ")+".", 80) + `
 
 A finding has a severity. An error is wrong on hardware. Strict is what PTX
@@ -281,7 +282,7 @@ func printCase(w io.Writer, s *simulation) {
 	for _, f := range s.Findings {
 		printFinding(w, f)
 	}
-	for _, m := range s.Mismatches {
+	for _, m := range slices.Concat(s.Mismatches, s.Notes) {
 		fmt.Fprintf(w, "      %s\n", m)
 	}
 	if s.err != nil || s.Pass || !s.checked {

@@ -368,8 +368,7 @@ func (w *warp) missingOrder(e *order.Access) string {
 func (w *warp) accessLocal(o *op, a accessInfo, address uint64, lane int, d mem.Direction) []byte {
 	if !w.frame.holdsLocal(address, a.bytes) {
 		w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string {
-			return fmt.Sprintf("%s %d bytes at address %#x of local memory, outside of the variables of all active functions; %s has %d bytes at %#x",
-				d, a.bytes, address, w.frame.code.fn.Name, w.frame.code.localSize, w.frame.local)
+			return fmt.Sprintf("%s %d bytes at address %#x of local memory, outside of the variables of all active functions; %s", d, a.bytes, address, w.frame.describeLocals())
 		})
 		return nil
 	}
@@ -388,14 +387,37 @@ func (w *warp) accessLocal(o *op, a accessInfo, address uint64, lane int, d mem.
 	return l.Data[address : address+uint64(a.bytes)]
 }
 
-// holdsLocal reports whether bytes of local memory belong to variables of the frame or its callers.
+// holdsLocal reports whether bytes of local memory belong to a variable of the frame or its callers.
 func (f *frame) holdsLocal(address uint64, size int) bool {
 	for ; f != nil; f = f.caller {
-		if at := address - uint64(f.local); address >= uint64(f.local) && at <= uint64(f.code.localSize) && at+uint64(size) <= uint64(f.code.localSize) {
-			return true
+		if address < uint64(f.local) || address-uint64(f.local) > uint64(f.code.localSize) {
+			continue
+		}
+		at := int(address) - f.local
+		for _, v := range f.code.locals {
+			if at >= v.at && at+size <= v.at+v.size {
+				return true
+			}
 		}
 	}
 	return false
+}
+
+// describeLocals lists the local variables of the frame's function.
+func (f *frame) describeLocals() string {
+	const most = 4
+	text := f.code.fn.Name + " has no local variables"
+	for i, v := range f.code.locals {
+		switch {
+		case i == 0:
+			text = fmt.Sprintf("%s has %d bytes at %#x (%s)", f.code.fn.Name, v.size, f.local+v.at, v.name)
+		case i < most:
+			text += fmt.Sprintf(", %d at %#x (%s)", v.size, f.local+v.at, v.name)
+		case i == most:
+			text += " and more"
+		}
+	}
+	return text
 }
 
 // accessConstant checks an access to constants or to the kernel's parameters.

@@ -111,6 +111,7 @@ func (w *warp) start() {
 	w.wgmma = productQueue{spare: w.wgmma.spare, accumulators: w.wgmma.accumulators}
 	clear(entry.products)
 	entry.taint = nil
+	w.taintUnset(entry, w.alive)
 	w.clusterPhase = [32]uint64{}
 	w.local = [32]mem.Local{}
 	w.load(&laneGroup{pc: 0, lanes: w.alive, frame: entry})

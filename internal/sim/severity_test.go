@@ -11,7 +11,7 @@ func TestSeverities(t *testing.T) {
 	t.Parallel()
 	check := func(name, declarations, body string, kind finding.Kind, want finding.Severity) {
 		t.Helper()
-		g := setup{text: kernelWith(declarations, body+"\n\tret;"), threads: 128, arch: "sm_90a", writtenBefore: true}
+		g := setup{text: kernelWith(declarations, body+"\n\tret;"), threads: 128, arch: "sm_90a", writtenBefore: true, in: make([]uint32, 64)}
 		got := simulate(t, g)
 		if len(got.findings) == 0 {
 			t.Errorf("%s: no findings", name)
@@ -36,7 +36,9 @@ func TestSeverities(t *testing.T) {
 	check("the bytes of an mbarrier overwritten", barrier, init+arrive+arrive+store+"ld.shared.u32 %r1, [%r2+4];\n st.global.u32 [%rd31], %r1;\n"+end, finding.BadBarrier, finding.Strict)
 	check("the bytes of an mbarrier overwritten in a phase", barrier, init+arrive+store+end, finding.BadBarrier, finding.Error)
 	check("the bytes of an mbarrier read", barrier, init+arrive+"ld.shared.u32 %r1, [%r2+4];\n st.global.u32 [%rd31], %r1;\n"+end, finding.BadBarrier, finding.Strict)
-	check("two mbarriers overwritten", barrier, init+"mbarrier.init.shared.b64 [%r2+8], 1;\n st.shared.v2.u64 [%r2], {%rd5, %rd5};\n"+end, finding.BadBarrier, finding.Strict)
+	check("the bytes of an mbarrier read while another warp polls", pollShared, pollReady+pollLoad+pollWait+"ld.shared.u32 %r1, [%r11];\n st.global.u32 [%rd31], %r1;\n",
+		finding.BadBarrier, finding.Strict)
+	check("two mbarriers overwritten", barrier, init+"mbarrier.init.shared.b64 [%r2+8], 1;\n mov.u64 %rd5, 0;\n st.shared.v2.u64 [%r2], {%rd5, %rd5};\n"+end, finding.BadBarrier, finding.Strict)
 	check("no wgmma.fence", productShared, productReady+product+groupCommit+groupWait+result, finding.MissingFence, finding.Strict)
 	const local = ".local .align 16 .b8 l[16];\n"
 	check("an unused load", "", local+"st.local.u32 [l], 1;\n ld.local.u32 %r2, [l+4];\n", finding.Uninitialized, finding.Strict)

@@ -105,6 +105,19 @@ func (w *Warp) Learn(from *Clock, mask, alive uint32) {
 	}
 }
 
+// Knowing returns the lanes of the mask that know everything that a clock knows.
+func (w *Warp) Knowing(c *Clock, mask, alive uint32) uint32 {
+	var knowing uint32
+	for m := mask; m != 0; m &= m - 1 {
+		lane := firstLane(m)
+		others := alive &^ (1 << lane) // a lane knows its own accesses
+		if w.of(uint8(lane)).coversFor(c, w.index, others) {
+			knowing |= 1 << lane
+		}
+	}
+	return knowing
+}
+
 // LearnBlocks adds what is known of several blocks to what lanes know.
 func (w *Warp) LearnBlocks(from Blocks, mask, alive uint32) {
 	c := w.newClock()
