@@ -30,6 +30,7 @@ type simOptions struct {
 	schedules      int
 	checks, tensor string
 	strict         bool
+	addressSeed    uint64 // of simulated buffers; 0 for a fixed place
 }
 
 // defaultSim are the defaults of the flags.
@@ -59,7 +60,7 @@ func (o *simOptions) check() error {
 }
 
 func (o *simOptions) options() simdevice.Options {
-	return simdevice.Options{Schedules: o.schedules, Checks: o.checks == "on", Strict: o.strict, Tensor: tensorModes[o.tensor]}
+	return simdevice.Options{Schedules: o.schedules, Checks: o.checks == "on", Strict: o.strict, Tensor: tensorModes[o.tensor], AddressSeed: o.addressSeed}
 }
 
 func (a *app) simCommand() *cobra.Command {

@@ -132,6 +132,14 @@ func (r *Run) Notes() []string {
 	return list
 }
 
+// AllowedFindings are the findings of the audit that kernel.toml allows: those that are no reason
+// against the run.
+func (r *Run) AllowedFindings() []audit.Finding {
+	return slices.DeleteFunc(slices.Clone(r.Audit), func(f audit.Finding) bool {
+		return slices.Contains(r.Reasons.Correctness, f.Reason())
+	})
+}
+
 // GateOutcome is one gate of a run.
 type GateOutcome struct {
 	Name    string
@@ -195,8 +203,9 @@ type Correctness struct {
 // Relaunch is the result of two further launches of the loaded kernel in the same buffers: on the
 // inputs of another seed, and on the first inputs again. Outputs are not poisoned in between.
 type Relaunch struct {
-	Seed uint64 `json:"seed"` // random, so that no kernel can know the inputs
-	Pass bool   `json:"pass"`
+	Seed        uint64  `json:"seed"`                   // random, so that no kernel can know the inputs
+	ScaleFactor float64 `json:"scale_factor,omitempty"` // softmax scale of the other inputs, in units of the usual one
+	Pass        bool    `json:"pass"`
 	oracle.Errors
 	LSE     *oracle.LSEErrors `json:"lse,omitempty"`
 	Repeats bool              `json:"repeats"` // the output on the first inputs is that of the first launch
@@ -377,6 +386,9 @@ type Simulation struct {
 	Checks    bool   `json:"checks"`           // on or off, all together
 	Tensor    string `json:"tensor"`           // arithmetic of the tensor cores: exact, f32 or f64
 	Strict    bool   `json:"strict,omitempty"` // strict findings fail the correctness gate
+	// AddressSeed is random, so that no kernel can know the addresses of the simulator. 0 is a fixed
+	// place.
+	AddressSeed uint64 `json:"address_seed,omitempty"`
 }
 
 // ExactTensor is the setting with the arithmetic of the chip.

@@ -218,6 +218,19 @@ func (w *warp) checkWritten(o *op, a accessInfo, marks []byte, lane int, d mem.D
 	}
 }
 
+// checkKept reports a read of bytes that an earlier launch has left in a variable of the module. A
+// kernel that depends on them remembers that launch.
+func (w *warp) checkKept(o *op, b *mem.Buffer, offset, size, lane int, d mem.Direction) {
+	if d == mem.Write {
+		return
+	}
+	if i := bytes.IndexByte(b.Marks[offset:offset+size], mem.Kept); i >= 0 {
+		w.report(finding.KeptMemory, o, w.laneBit(lane), func() string {
+			return fmt.Sprintf("%s %d bytes; an earlier launch has written byte %d of %s", d, size, offset+i, b.Name)
+		})
+	}
+}
+
 // outsideShared describes an access outside of the block's shared memory.
 func (w *warp) outsideShared(a accessInfo, address uint64, d mem.Direction) string {
 	return fmt.Sprintf("%s %d bytes at address %#x of shared memory, %s", d, a.bytes, address, w.block.shared.DescribeOutside(address, a.bytes))
@@ -247,6 +260,7 @@ func (w *warp) accessGlobal(o *op, a accessInfo, address uint64, lane int, d mem
 		bad = w.checkOrder(o, a, b, offset, lane, d, data)
 	}
 	if b.Marks != nil {
+		w.checkKept(o, b, offset, a.bytes, lane, d)
 		w.checkWritten(o, a, b.Marks[offset:offset+a.bytes], lane, d, bad, func(i int) string {
 			return fmt.Sprintf("byte %d of %s", offset+i, b.Name)
 		})

@@ -145,6 +145,7 @@ func (w *warp) accessAsyncGlobal(a *asyncAccess, address uint64, n int) ([]byte,
 	result.Unfenced = result.Unfenced && !w.block.launch.hasFencedGlobal(uint32(w.block.index), result.Earlier.Block)
 	w.reportAsync(a, info, result, address, d)
 	if b.Marks != nil {
+		w.checkKept(a.op, b, offset, n, a.lane, a.markDirection(d))
 		w.checkWritten(a.op, info, b.Marks[offset:offset+n], a.lane, a.markDirection(d), result.Races, func(i int) string {
 			return fmt.Sprintf("byte %d of %s", offset+i, b.Name)
 		})

@@ -28,6 +28,8 @@ type Inputs struct {
 	Seed    uint64
 	Options Options
 	Q, K, V Tensor
+
+	ScaleFactor float64 // the softmax scale in units of the usual one; 0 means 1
 }
 
 // Draw generates the inputs of a shape, a seed and options. They are the same bits on every
