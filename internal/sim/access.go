@@ -318,7 +318,11 @@ func (w *warp) reportConflict(o *op, a accessInfo, c order.Conflict, address uin
 	if e.Flags&order.Pending != 0 && (e.Flags&(order.Async|order.WarpWide) == order.Async || w.knowsStart(&e, lane)) {
 		kind = finding.MissingWait
 	}
-	w.reportPair(kind, o, w.block.launch.program.ops[e.Op], w.laneBit(lane), func() string {
+	severity, relation := finding.Error, "nothing orders the two"
+	if kind == finding.Race && w.clocks.KnowsByShuffle(&e, uint8(lane)) { // cooperative groups do so
+		severity, relation = finding.Strict, "only a shuffle with a lane that has acquired it orders the two"
+	}
+	w.reportAs(severity, kind, o, w.block.launch.program.ops[e.Op], w.laneBit(lane), func() string {
 		what := fmt.Sprintf("%s %d bytes at %#x of .%s", d, a.bytes, address, a.space)
 		thread := w.threadOf(&e)
 		if kind == finding.MissingWait {
@@ -335,7 +339,7 @@ func (w *warp) reportConflict(o *op, a accessInfo, c order.Conflict, address uin
 		if c.Read {
 			verb = "read"
 		}
-		return fmt.Sprintf("%s, which %s %s; nothing orders the two%s", what, thread, verb, w.missingOrder(&e))
+		return fmt.Sprintf("%s, which %s %s; %s%s", what, thread, verb, relation, w.missingOrder(&e))
 	})
 }
 
