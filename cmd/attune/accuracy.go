@@ -48,6 +48,11 @@ kind of arithmetic.
             peaked      queries 16 times as large
             rising      scores that grow from key to key
             low         the same, from far below zero
+            ones        1 for V
+            dominant    each query a multiple of one key, whose score is about 10
+            sink6       a first key of score 6 and value 0, others N(0, 1/4)
+            sink9       the same with a score of 9
+            uniform     scores N(0, 1/64), one-hot V by the position of the key
 
 The table reports when only a sample of the query rows was computed, because
 float64 would take minutes for all of them (2e10 multiply-adds).`,

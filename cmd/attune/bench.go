@@ -26,7 +26,7 @@ type benchOptions struct {
 	rounds, launches     int
 	processes            int
 	energy               bool
-	rest                 time.Duration
+	pace                 peer.Pace
 	peerLimit            time.Duration
 	markdown             bool
 }
@@ -34,8 +34,12 @@ type benchOptions struct {
 // benchShapes are the default shapes: those with published figures of other implementations.
 const benchShapes = "small,mission,mission256,long,32x8x512x64"
 
-// maxRest limits --rest. The effect of the load before is gone after less than that.
-const maxRest = time.Second
+// maxRest limits --rest, and maxLoad --load. The effect of what was before is gone after less than
+// that.
+const (
+	maxRest = time.Second
+	maxLoad = 10 * time.Second
+)
 
 func (a *app) benchCommand() *cobra.Command {
 	var o benchOptions
@@ -56,7 +60,7 @@ refuses a shape or hangs is skipped with a line on standard error.
 
 The start of a graph takes 4 to 5 us on an H200 and is shared by its launches,
 so times from graphs of other lengths differ (--launches). A GPU at its power
-limit is slower under a steady load than in short bursts (--rest).
+limit is slower under a steady load (--load) than in short bursts (--rest).
 
 A bench is recorded: ` + "`attune show latest-bench`" + ` prints it. An interrupted bench
 records the finished shapes.`,
@@ -80,7 +84,8 @@ records the finished shapes.`,
 	f.IntVar(&o.processes, "processes", defaultProcesses, "processes that time the variants")
 	energyFlag(f, &o.energy)
 	launchesFlag(f, &o.launches)
-	f.DurationVar(&o.rest, "rest", 0, fmt.Sprintf("rest of the GPU before each sample, at most %s", maxRest))
+	f.DurationVar(&o.pace.Rest, "rest", 0, fmt.Sprintf("rest of the GPU before each sample, at most %s", maxRest))
+	f.DurationVar(&o.pace.Load, "load", 0, fmt.Sprintf("launches before each sample without a pause, at most %s", maxLoad))
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's)")
 	f.BoolVar(&o.markdown, "markdown", false, "print the table as Markdown")
 	return cmd
@@ -134,7 +139,7 @@ func (a *app) endBench(ctx context.Context, o benchOptions, request lab.BenchReq
 // request checks the options and makes a request of them.
 func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchRequest, error) {
 	r := lab.BenchRequest{
-		Seed: o.seed, Rounds: o.rounds, Processes: o.processes, Energy: o.energy, Launches: o.launches, Rest: o.rest, Arch: o.arch,
+		Seed: o.seed, Rounds: o.rounds, Processes: o.processes, Energy: o.energy, Launches: o.launches, Pace: o.pace, Arch: o.arch,
 		MaxWork: oracle.MaxWork, SampleSeed: o.sample.seed, Command: o.command(args),
 	}
 	switch {
@@ -142,8 +147,10 @@ func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchReq
 		return r, fmt.Errorf("--rounds %d: want at least 1", o.rounds)
 	case o.processes < 1:
 		return r, fmt.Errorf("--processes %d: want at least 1", o.processes)
-	case o.rest < 0 || o.rest > maxRest:
-		return r, fmt.Errorf("--rest %s: want 0s to %s", o.rest, maxRest)
+	case o.pace.Rest < 0 || o.pace.Rest > maxRest:
+		return r, fmt.Errorf("--rest %s: want 0s to %s", o.pace.Rest, maxRest)
+	case o.pace.Load < 0 || o.pace.Load > maxLoad:
+		return r, fmt.Errorf("--load %s: want 0s to %s", o.pace.Load, maxLoad)
 	case o.peerLimit <= 0:
 		return r, fmt.Errorf("--peer-timeout %s: want more than 0", o.peerLimit)
 	}
@@ -174,8 +181,11 @@ func (o *benchOptions) command(args []string) string {
 	words := append([]string{"attune", "bench"}, args...)
 	words = append(words, "--peer", o.peers, "--peer-dtype", o.dtype, "--shapes", o.shapes, "--seeds", fmt.Sprint(o.seed),
 		"--rounds", fmt.Sprint(o.rounds), "--processes", fmt.Sprint(o.processes), "--launches", fmt.Sprint(o.launches))
-	if o.rest > 0 {
-		words = append(words, "--rest", o.rest.String())
+	if o.pace.Rest > 0 {
+		words = append(words, "--rest", o.pace.Rest.String())
+	}
+	if o.pace.Load > 0 {
+		words = append(words, "--load", o.pace.Load.String())
 	}
 	if o.arch != "" {
 		words = append(words, "--arch", o.arch)

@@ -48,7 +48,7 @@ func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) devic
 			device.Rotating(floats(in.V.Descale), descaleUnit),
 			device.Int32(int32(shape.HeadCount())), device.Int32(int32(shape.Group())),
 			device.Int32(int32(shape.SeqQ)), device.Int32(int32(shape.SeqK)), device.Int32(causal),
-			device.Float32(float32(1 / math.Sqrt(float64(shape.HeadDim)))),
+			device.Float32(float32(in.SoftmaxScale())),
 		},
 	}
 	if launch.Cluster > 1 {

@@ -173,7 +173,7 @@ func TestLSEIsChecked(t *testing.T) {
 		for _, x := range lse {
 			outcome.Outputs[1] = binary.LittleEndian.AppendUint32(outcome.Outputs[1], math.Float32bits(float32(x)))
 		}
-		ref := &reference{in, answer}
+		ref := &reference{inputs: in, want: answer}
 		off, err := compareOutputs(ref, launch, outcome.Outputs, tolerance)
 		if err != nil {
 			t.Fatal(err)

@@ -2,9 +2,12 @@ package lab
 
 import (
 	"context"
+	"slices"
 
 	"attune/internal/audit"
+	"attune/internal/device"
 	"attune/internal/gate"
+	"attune/internal/sim/finding"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
 )
@@ -22,6 +25,15 @@ func auditImage(v spec.Variant, image *toolchain.Image) (all []audit.Finding, re
 		reasons = append(reasons, f.Reason())
 	}
 	return all, reasons
+}
+
+// unallowed removes the findings of a device about memory that the variant is allowed to have. A
+// kernel that skips work on the same inputs is found all the same.
+func unallowed(v spec.Variant, findings []device.Finding) []device.Finding {
+	if !slices.Contains(v.Allowed(), audit.ModuleMemory) {
+		return findings
+	}
+	return slices.DeleteFunc(findings, func(f device.Finding) bool { return f.Kind == string(finding.KeptMemory) })
 }
 
 // checkAudit returns a WrongError for an image with a finding that kernel.toml does not allow.

@@ -24,11 +24,11 @@ type BenchRequest struct {
 	Selections []*spec.Selection // on each shape, the variant that they choose
 	Shapes     []tensor.Shape
 	Seed       uint64
-	Rounds     int           // samples of each implementation
-	Processes  int           // that time the variants, in rotation; 0 is 1
-	Energy     bool          // measure that of a launch too
-	Launches   int           // limit of a graph; 0 for the default
-	Rest       time.Duration // of the GPU before each sample
+	Rounds     int       // samples of each implementation
+	Processes  int       // that time the variants, in rotation; 0 is 1
+	Energy     bool      // measure that of a launch too
+	Launches   int       // limit of a graph; 0 for the default
+	Pace       peer.Pace // of the GPU before each sample
 	Arch       string
 	MaxWork    float64 // multiply-adds of a complete reference; above it a sample of rows is checked
 	SampleSeed *uint64 // of the sampled rows, to repeat a bench; nil for a random one
@@ -155,9 +155,13 @@ func (r BenchRequest) timing() string {
 	if graphs := run.GraphsText(r.Launches); graphs != "" {
 		text += "; " + graphs
 	}
-	if r.Rest > 0 {
+	if r.Pace.Rest > 0 {
 		text += fmt.Sprintf("; the GPU rests for %s before each sample, so that its power limit slows it less than "+
-			"under a steady load", r.Rest)
+			"under a steady load", r.Pace.Rest)
+	}
+	if r.Pace.Load > 0 {
+		text += fmt.Sprintf("; the launches of a sample run for %s before it without a pause, so that clocks are those that the power "+
+			"limit allows", r.Pace.Load)
 	}
 	return text
 }
@@ -290,7 +294,7 @@ func (b *bench) peerGraph(ctx context.Context, ref *reference, ours []*contender
 }
 
 func (b *bench) timingPlan(samples int) device.Plan {
-	return device.Plan{Samples: samples, Launches: b.request.Launches, Rest: b.request.Rest}
+	return device.Plan{Samples: samples, Launches: b.request.Launches, Rest: b.request.Pace.Rest, Load: b.request.Pace.Load}
 }
 
 // time takes samples of variants, interleaved with each other. A variant whose timed launches are
@@ -348,7 +352,7 @@ func (b *bench) sampleBlock(ctx context.Context, block int, ref *reference, ours
 
 // samplePeer takes one block of samples of a peer, and in the first block its energy.
 func (b *bench) samplePeer(ctx context.Context, block int, c *contender, samples int) error {
-	seconds, err := b.peers.Sample(ctx, c.peer, samples, b.request.Rest)
+	seconds, err := b.peers.Sample(ctx, c.peer, samples, b.request.Pace)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ type fakePeers struct {
 	inputs  *tensor.Inputs
 	ready   map[string]bool
 	samples map[string]int
-	rested  []time.Duration
+	paced   []peer.Pace
 	lost    bool
 
 	joules    float64
@@ -116,7 +116,7 @@ func (p *fakePeers) Energy(_ context.Context, who peer.Peer) (float64, error) {
 	return p.joules, p.energyErr
 }
 
-func (p *fakePeers) Sample(_ context.Context, who peer.Peer, samples int, rest time.Duration) ([]float64, error) {
+func (p *fakePeers) Sample(_ context.Context, who peer.Peer, samples int, pace peer.Pace) ([]float64, error) {
 	name := who.String()
 	if !p.ready[name] {
 		p.t.Errorf("%s is timed and not prepared", who)
@@ -128,7 +128,7 @@ func (p *fakePeers) Sample(_ context.Context, who peer.Peer, samples int, rest t
 	}
 	p.log = append(p.log, name)
 	p.samples[name] += samples
-	p.rested = append(p.rested, rest)
+	p.paced = append(p.paced, pace)
 	seconds := p.seconds[name]
 	if seconds == 0 {
 		seconds = 20e-6
@@ -266,22 +266,23 @@ func TestBenchLaunches(t *testing.T) {
 	check("default, and ours are wrong", 0, 50, "", wrong)
 }
 
-// The GPU rests before the samples of ours and of peers, and the result mentions it.
-func TestBenchRest(t *testing.T) {
+// The GPU rests or is loaded before the samples of ours and of peers, and the result mentions it.
+func TestBenchPace(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash")
-	r.Rest = 50 * time.Millisecond
+	r.Pace = peer.Pace{Rest: 50 * time.Millisecond, Load: 300 * time.Millisecond}
 	b := s.benched(r)
-	if !strings.HasPrefix(b.Timing, benchTiming+"; the GPU rests for 50ms before each sample, ") {
+	if !strings.HasPrefix(b.Timing, benchTiming+"; the GPU rests for 50ms before each sample, ") ||
+		!strings.Contains(b.Timing, "; the launches of a sample run for 300ms before it without a pause, ") {
 		t.Errorf("timing: %s", b.Timing)
 	}
 	for _, plan := range s.gpu.planned {
-		if plan.Rest != r.Rest {
+		if plan.Rest != r.Pace.Rest || plan.Load != r.Pace.Load {
 			t.Errorf("a plan of %+v", plan)
 		}
 	}
-	if len(p.rested) == 0 || slices.ContainsFunc(p.rested, func(rest time.Duration) bool { return rest != r.Rest }) {
-		t.Errorf("a peer rested for %v", p.rested)
+	if len(p.paced) == 0 || slices.ContainsFunc(p.paced, func(pace peer.Pace) bool { return pace != r.Pace }) {
+		t.Errorf("the paces of a peer: %v", p.paced)
 	}
 }
 

@@ -3,9 +3,11 @@ package lab
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"attune/internal/device"
 	"attune/internal/gate"
+	"attune/internal/half"
 	"attune/internal/oracle"
 	"attune/internal/run"
 	"attune/internal/spec"
@@ -50,11 +52,15 @@ func (l *Lab) check(ctx context.Context, s *session, v spec.Variant, image *tool
 		return nil, err
 	}
 	launch := image.Record.Launch
+	outcome.Findings = unallowed(v, outcome.Findings)
 	c := &checked{outcome: outcome}
 	if c.errors, err = compareOutputs(ref, launch, outcome.Outputs, l.Kernel.Tolerance); err != nil {
 		return nil, err
 	}
 	share := v.Stage().ErrorShare
+	if v.Exponentials() != "" && ref.exact != nil {
+		c.errors.exponentials = compareExponentials(ref, launch, outcome.Outputs)
+	}
 	c.limits, c.wrong = applyLimits(ref, launch, c.errors, outcome.Findings, share, l.Kernel.Tolerance)
 	if second != nil {
 		if c.further, err = compareRelaunched(second, launch, outcome, l.Kernel.Tolerance); err != nil {
@@ -84,6 +90,8 @@ func (s *session) run(ctx context.Context, image *toolchain.Image, in *tensor.In
 type outputErrors struct {
 	oracle.Errors
 	lse *oracle.LSEErrors
+	// exponentials is nil unless they were compared with a model.
+	exponentials *oracle.Exponentials
 }
 
 // compareOutputs compares the outputs of a launch with the reference.
@@ -94,7 +102,31 @@ func compareOutputs(ref *reference, launch toolchain.Launch, written [][]byte, t
 		return outputErrors{Errors: errs}, err
 	}
 	lseErrors, err := oracle.CompareLSE(lse, ref.want)
-	return outputErrors{errs, &lseErrors}, err
+	return outputErrors{Errors: errs, lse: &lseErrors}, err
+}
+
+// compareExponentials compares the errors of O with those of exact exponentials. A kernel may sum P
+// before or after it is rounded; both are common.
+func compareExponentials(ref *reference, launch toolchain.Launch, written [][]byte) *oracle.Exponentials {
+	o, _ := outputs(launch, written, nil, ref.inputs.Shape.HeadDim)
+	model := &oracle.Model{Rows: ref.exactRows}
+	for _, out := range ref.exact {
+		model.Outs = append(model.Outs, roundOutput(out, launch.Output))
+	}
+	return oracle.CompareModel(o, ref.want, model, ref.inputs.Options.Distribution == tensor.Uniform)
+}
+
+// roundOutput rounds an output to its number format.
+func roundOutput(values []float64, format toolchain.Output) []float64 {
+	rounded := make([]float64, len(values))
+	for i, x := range values {
+		if format == toolchain.BF16 {
+			rounded[i] = float64(half.BFloat16FromFloat32(float32(x)).Float32())
+		} else {
+			rounded[i] = float64(half.Float16FromFloat64(x).Float32())
+		}
+	}
+	return rounded
 }
 
 // applyLimits derives the limits of the errors and lists what is wrong with an output.
@@ -102,7 +134,11 @@ func applyLimits(ref *reference, launch toolchain.Launch, errs outputErrors, fin
 	tolerance spec.Tolerance,
 ) (gate.Limits, []string) {
 	normal := ref.inputs.Options.Distribution == tensor.Normal
-	limits := gate.LimitsFor(ref.want, launch.Output, share, tolerance, normal)
+	want := ref.want
+	if slices.Contains(tensor.Studied, ref.inputs.Options.Distribution) {
+		want = ref.costOfP()
+	}
+	limits := gate.LimitsFor(want, launch.Output, share, tolerance, normal)
 	var wrong []string // findings first: they are often the cause of the errors
 	for _, f := range findings {
 		wrong = append(wrong, findingText(f))
@@ -113,6 +149,21 @@ func applyLimits(ref *reference, launch toolchain.Launch, errs outputErrors, fin
 		wrong = append(wrong, gate.LSEErrors(*errs.lse, limits.LSE)...)
 	}
 	return limits, wrong
+}
+
+// costOfP is the reference with the error of rounding P where that is larger than the quantisation
+// error. The inputs that study exponentials cost little or nothing to quantise. The factors leave
+// room for another rounding of the same exponentials; the comparison with the model is stricter.
+func (r *reference) costOfP() *oracle.Reference {
+	const maxFactor, meanFactor = 2, 1.5
+	want := *r.want
+	reference := oracle.SelectRows(r.exactRows, want.Out, want.Shape.HeadDim)
+	for _, out := range r.exact {
+		cost := oracle.Difference(out, reference)
+		want.InputError.Max = max(want.InputError.Max, maxFactor*cost.Max)
+		want.InputError.Mean = max(want.InputError.Mean, meanFactor*cost.Mean)
+	}
+	return &want
 }
 
 // notCorrect is the error of a command that needs a correct kernel: a WrongError, or the timeout of

@@ -83,7 +83,7 @@ func (l *Lab) checkTimed(ctx context.Context, b built, job device.Job, ref *refe
 		if err != nil {
 			return nil, err
 		}
-		rotated := &reference{inputs, want}
+		rotated := &reference{inputs: inputs, want: want}
 		errs, err := compareOutputs(rotated, launch, timed.Outputs, l.Kernel.Tolerance)
 		if err != nil {
 			return nil, err

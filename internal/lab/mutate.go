@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"attune/internal/device"
+	"attune/internal/gate"
 	"attune/internal/mutate"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
@@ -120,15 +121,20 @@ func (t *mutationTrial) firstWrong(ctx context.Context, ptx []byte) (problem, *c
 	s := t.lab.newSession()
 	defer s.close()
 	image := &toolchain.Image{Record: t.image.Record, PTX: ptx}
-	for _, p := range problems(t.plan.Shapes, t.plan.Seeds) {
+	for _, p := range t.plan.problems(t.variant, t.plan.Shapes) {
 		ref, err := t.refs.get(ctx, p)
 		if err != nil {
+			return p, nil, err
+		}
+		if err := t.refs.model(ctx, ref, t.variant); err != nil {
 			return p, nil, err
 		}
 		c, err := t.lab.check(ctx, s, t.variant, image, ref, nil)
 		if err != nil {
 			return p, nil, err
 		}
+		limits := gate.LimitsOfExponentials(t.variant.Exponentials(), false)
+		c.wrong = append(c.wrong, gate.ExponentialErrors(c.errors.exponentials, limits)...)
 		if c.firstWrong() != "" {
 			return p, c, nil
 		}

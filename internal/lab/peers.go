@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"attune/internal/device"
 	"attune/internal/oracle"
@@ -22,7 +21,7 @@ type Peers interface {
 	Missing(p peer.Peer) error
 	Prepare(ctx context.Context, p peer.Peer, in *tensor.Inputs, g peer.Graph) error
 	Output(ctx context.Context, p peer.Peer) ([]float32, error)
-	Sample(ctx context.Context, p peer.Peer, samples int, rest time.Duration) ([]float64, error)
+	Sample(ctx context.Context, p peer.Peer, samples int, pace peer.Pace) ([]float64, error)
 	Energy(ctx context.Context, p peer.Peer) (joules float64, err error)
 	Release(ctx context.Context) error
 	Lost() bool

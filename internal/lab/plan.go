@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"attune/internal/gate"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tensor"
@@ -36,11 +37,16 @@ type RequestError string
 
 func (e RequestError) Error() string { return string(e) }
 
-// problems are those of the correctness gate on some of the shapes.
-func (r Request) problems(shapes []tensor.Shape) []problem {
-	return slices.DeleteFunc(problems(shapes, r.Seeds), func(p problem) bool {
+// problems are those of the correctness gate for a variant on some of the shapes.
+func (r Request) problems(v spec.Variant, shapes []tensor.Shape) []problem {
+	all := slices.DeleteFunc(problems(shapes, r.Seeds), func(p problem) bool {
 		return p.inputs != tensor.Normal && slices.Contains(r.NormalOnly, p.shape)
 	})
+	if v.Exponentials() == "" {
+		return all
+	}
+	hard := slices.DeleteFunc(slices.Clone(shapes), func(s tensor.Shape) bool { return slices.Contains(r.NormalOnly, s) })
+	return append(all, studies(hard, r.Seeds)...)
 }
 
 // Check refuses shapes and architectures that a variant does not support. It needs no device.
@@ -71,6 +77,11 @@ type part struct {
 	shapes    []tensor.Shape
 	gated     []tensor.Shape // shapes that the performance gate of this part counts
 	parent    *spec.Variant  // nil where there is none to be measured against
+}
+
+// exponentialLimits are the limits of the part's exponentials.
+func (p *part) exponentialLimits() gate.ExponentialLimits {
+	return gate.LimitsOfExponentials(p.variant.Exponentials(), p.selection != nil)
 }
 
 // plan checks the request for a device. With an empty architecture it does not look at the device.

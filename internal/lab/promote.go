@@ -82,9 +82,10 @@ func (l *Lab) checkCode(ctx context.Context, whole, r *run.Run) error {
 	}
 	image, _, err := l.Builder.Build(ctx, Target(l.Kernel, variant, r.Arch))
 	var compile *toolchain.CompileError
+	var broken *toolchain.SourceError
 	switch {
-	case errors.As(err, &compile):
-		return refuse(whole, stale, "%v", compile)
+	case errors.As(err, &compile), errors.As(err, &broken):
+		return refuse(whole, stale, "%v", err)
 	case err != nil:
 		return err
 	case image.Record.CodeHash != r.CodeHash:

@@ -228,8 +228,9 @@ func (p *prover) compare(proof *KnobProof, c change) error {
 	after, errAfter := p.builds.image(c.after)
 	p.progress(c.after)
 	var refused *toolchain.CompileError
+	var broken *toolchain.SourceError
 	switch err := cmp.Or(err, errAfter); {
-	case errors.As(err, &refused):
+	case errors.As(err, &refused), errors.As(err, &broken):
 		v.Broken = append(v.Broken, name)
 	case err != nil:
 		return err

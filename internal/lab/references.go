@@ -6,7 +6,9 @@ import (
 	"maps"
 	"math"
 
+	"attune/internal/accuracy"
 	"attune/internal/oracle"
+	"attune/internal/spec"
 	"attune/internal/tensor"
 )
 
@@ -54,6 +56,43 @@ func problems(shapes []tensor.Shape, seeds []uint64) []problem {
 	return all
 }
 
+// studies are the problems that study the exponentials of a kernel: one shape and the first seed,
+// with each of the distributions for it.
+func studies(shapes []tensor.Shape, seeds []uint64) []problem {
+	var all []problem
+	if shape, ok := studyShape(shapes); ok {
+		for _, d := range tensor.Studied {
+			all = append(all, problem{shape, seeds[0], d})
+		}
+	}
+	return all
+}
+
+// studyShape is the shape of a study. Of the shapes that are not smaller than a tile it is the one
+// with the most rows, which decide how small a difference shows, unless that takes too long on the
+// simulator. If all of them take too long, it is a shape of its own: the study is about the kernel,
+// not about its shapes. Without a shape of at least a tile there is no study.
+func studyShape(shapes []tensor.Shape) (tensor.Shape, bool) {
+	const (
+		tile     = 64
+		maxFLOPs = 6e7 // 1024 rows of 128 keys and a head dim of 64 are 3e7
+	)
+	var study tensor.Shape
+	requested := false
+	for _, shape := range shapes {
+		if shape.SeqQ < tile || shape.SeqK < tile {
+			continue
+		}
+		if study == (tensor.Shape{}) {
+			study = tensor.Shape{Batch: 1, Heads: 1, SeqQ: 512, SeqK: 512, HeadDim: shape.HeadDim}
+		}
+		if shape.FLOPs() <= maxFLOPs && (!requested || shape.Rows() > study.Rows()) {
+			study, requested = shape, true
+		}
+	}
+	return study, study != tensor.Shape{}
+}
+
 // references caches inputs and references of a command: every variant is compared with the same
 // ones.
 type references struct {
@@ -72,6 +111,10 @@ type references struct {
 type reference struct {
 	inputs *tensor.Inputs
 	want   *oracle.Reference
+	// exact are the outputs of exact exponentials, on exactRows. They are nil unless the exponentials
+	// of a kernel are compared with them.
+	exact     [][]float64
+	exactRows oracle.Rows
 }
 
 // newReferences computes every row of every reference.
@@ -112,8 +155,23 @@ func (r *references) get(ctx context.Context, p problem) (*reference, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.computed[p] = &reference{inputs, want}
+	r.computed[p] = &reference{inputs: inputs, want: want}
 	return r.computed[p], nil
+}
+
+// maxModelWork limits the multiply-adds of a model of exact exponentials. Above it the model has a
+// sample of the rows: 4096 rows of 500 keys take some tenths of a second.
+const maxModelWork = 3e8
+
+// model adds the model of exact exponentials to a reference, once, if a variant is compared with it.
+func (r *references) model(ctx context.Context, ref *reference, v spec.Variant) error {
+	if ref.exact != nil || v.Exponentials() == "" {
+		return nil
+	}
+	var err error
+	ref.exactRows = oracle.Sample(ref.inputs.Shape, r.secret, maxModelWork)
+	ref.exact, err = accuracy.ExactExponentials(ctx, ref.inputs, ref.exactRows)
+	return err
 }
 
 // coverage is how many rows of an output the reference has.

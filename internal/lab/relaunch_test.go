@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -25,7 +26,8 @@ func TestRelaunchIsRecorded(t *testing.T) {
 			}
 			found = c.Relaunch
 		}
-		if found == nil || !found.Pass || !found.Repeats || found.MaxErr == 0 || found.Seed >= 1<<53 {
+		if found == nil || !found.Pass || !found.Repeats || found.MaxErr == 0 || found.Seed >= 1<<53 ||
+			math.Abs(found.ScaleFactor-1) < 0.2 || found.ScaleFactor < 0.59 || found.ScaleFactor > 1.45 {
 			t.Fatalf("the relaunch is %+v", found)
 		}
 		return found

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"attune/internal/gate"
 	"attune/internal/run"
 	"attune/internal/tensor"
 	"attune/internal/toolchain"
@@ -50,7 +51,10 @@ func (m *measurement) serves(a *attempt) bool {
 	if m.run.Variant == a.result.Variant && a.selection == nil {
 		return false
 	}
-	return !slices.ContainsFunc(a.plan.problems(a.shapes), func(p problem) bool { return m.row(p) == nil })
+	return !slices.ContainsFunc(a.plan.problems(a.variant, a.shapes), func(p problem) bool {
+		row := m.row(p)
+		return row == nil || a.variant.Exponentials() != "" && row.Exponentials == nil
+	})
 }
 
 // row is the result of a problem, or nil.
@@ -74,7 +78,9 @@ func (a *attempt) reuse(same *measurement) {
 func (a *attempt) reuseRow(p problem, ref, second *reference) *run.Correctness {
 	row := *a.reused.row(p)
 	launch, share := a.image.Record.Launch, a.variant.Stage().ErrorShare
-	row.Limits, row.Wrong = applyLimits(ref, launch, outputErrors{row.Errors, row.LSE}, row.Findings, share, a.Kernel.Tolerance)
+	errs := outputErrors{row.Errors, row.LSE, row.Exponentials}
+	row.Limits, row.Wrong = applyLimits(ref, launch, errs, row.Findings, share, a.Kernel.Tolerance)
+	row.Wrong = append(row.Wrong, gate.ExponentialErrors(errs.exponentials, a.exponentialLimits())...)
 	if row.Relaunch != nil && second != nil {
 		own := *row.Relaunch
 		row.Wrong, row.Relaunch = append(row.Wrong, relaunchWrong(second, launch, &own, share, a.Kernel.Tolerance)...), &own

@@ -110,6 +110,7 @@ func (a *attempt) finish() *run.Run {
 
 func (l *Lab) newRecord(p *plan, part part) *run.Run {
 	record := l.emptyRecord(p.Request, part.shapes)
+	record.Requested.Problems = len(p.problems(part.variant, part.shapes))
 	v := part.variant
 	record.Variant, record.Stage, record.Hypothesis = v.String(), v.Stage().Name, v.Stage().Hypothesis
 	if part.parent != nil {
@@ -140,7 +141,7 @@ func (l *Lab) emptyRecord(r Request, shapes []tensor.Shape) *run.Run {
 		Correctness:   []run.Correctness{},
 		Performance:   []run.Performance{},
 		Requested: run.Requested{
-			Seeds: r.Seeds, Samples: r.Samples, Processes: r.Processes, Arch: r.Arch, Problems: len(r.problems(shapes)),
+			Seeds: r.Seeds, Samples: r.Samples, Processes: r.Processes, Arch: r.Arch,
 			Quick: len(r.NormalOnly) > 0, Simulation: l.Device.simulation,
 		},
 		Git:    l.Git,
@@ -187,12 +188,13 @@ func (a *attempt) runGates(ctx context.Context, known measurements) error {
 	return a.performance(ctx)
 }
 
-// resources builds the variant and compares it with its budget. A variant that does not compile
-// fails this gate.
+// resources builds the variant and compares it with its budget. A variant that does not compile,
+// or whose source breaks a rule of attune, fails this gate.
 func (a *attempt) resources() error {
 	a.step("building", 0, 0)
 	image, err := a.builds.launchable(a.variant)
 	var refused *toolchain.CompileError
+	var broken *toolchain.SourceError
 	switch {
 	case errors.As(err, &refused):
 		a.result.Arch = refused.Target.Arch
@@ -200,6 +202,10 @@ func (a *attempt) resources() error {
 		a.result.Log = refused.Output
 		reasons := []string{"it does not compile", strings.TrimRight(refused.Output, "\n")}
 		a.gates.Resources = gate.Check{Status: gate.Fail, Reasons: reasons}
+		return nil
+	case errors.As(err, &broken):
+		a.result.Arch, a.result.Failure = broken.Target.Arch, broken.Error()
+		a.gates.Resources = gate.Check{Status: gate.Fail, Reasons: []string{broken.Problem}}
 		return nil
 	case err != nil:
 		return err
@@ -287,7 +293,7 @@ type sanitized interface {
 // run on a slow simulator: it is recorded and is not part of the list.
 func (a *attempt) checkAll(ctx context.Context) ([]string, error) {
 	var reasons failureReasons
-	all := a.plan.problems(a.shapes)
+	all := a.plan.problems(a.variant, a.shapes)
 	for i, p := range all {
 		a.step("correctness "+p.String(), i, len(all))
 		row, failure, err := a.checkOne(ctx, p)
@@ -316,6 +322,9 @@ func (a *attempt) checkOne(ctx context.Context, p problem) (row *run.Correctness
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := a.refs.model(ctx, ref, a.variant); err != nil {
+		return nil, nil, err
+	}
 	second, err := a.refs.second(ctx, p, a.shapes, a.plan.Seeds[0])
 	if err != nil {
 		return nil, nil, err
@@ -330,12 +339,14 @@ func (a *attempt) checkOne(ctx context.Context, p problem) (row *run.Correctness
 	if c.failure != nil {
 		return nil, c.failure, nil
 	}
+	c.wrong = append(c.wrong, gate.ExponentialErrors(c.errors.exponentials, a.exponentialLimits())...)
 	a.result.Loaded = &c.outcome.Loaded
 	a.result.Ran, _ = loadable(a.image, a.session.device.Facts())
 	sum := sha256.Sum256(slices.Concat(c.outcome.Outputs...))
 	return &run.Correctness{
 		Shape: p.shape.String(), Seed: p.seed, Inputs: p.inputs.String(), Errors: c.errors.Errors, LSE: c.errors.lse,
-		InputCost: ref.want.InputError, Limits: c.limits, Findings: c.outcome.Findings, Notes: c.outcome.Notes, Wrong: c.wrong,
+		Exponentials: c.errors.exponentials,
+		InputCost:    ref.want.InputError, Limits: c.limits, Findings: c.outcome.Findings, Notes: c.outcome.Notes, Wrong: c.wrong,
 		Pass: len(c.wrong) == 0, OutputSHA256: hex.EncodeToString(sum[:]), Relaunch: c.further,
 	}, nil, nil
 }

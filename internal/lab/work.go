@@ -17,7 +17,7 @@ func newWork(p *plan, timed bool) *work {
 	for _, e := range p.entries {
 		sum := 0.0
 		for _, part := range e.parts {
-			for _, problem := range p.problems(part.shapes) {
+			for _, problem := range p.problems(part.variant, part.shapes) {
 				sum += w.ofProblem(problem.shape)
 			}
 			if timed {

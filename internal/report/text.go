@@ -25,13 +25,8 @@ func Text(w io.Writer, r *run.Run, s terminal.Screen) error {
 	if r.MeasuredAs != nil {
 		field(out, s, "measured as", measuredAsText(r.MeasuredAs))
 	}
-	for i, note := range r.Notes() {
-		name := ""
-		if i == 0 {
-			name = "notes"
-		}
-		field(out, s, name, note)
-	}
+	fields(out, s, "allowed", allowedTexts(r))
+	fields(out, s, "notes", r.Notes())
 	textParts(out, r, s)
 	if r.Reproduces != "" {
 		field(out, s, "reproduces", r.Reproduces)
@@ -74,6 +69,23 @@ const fieldWidth = 12
 func field(w io.Writer, s terminal.Screen, name, text string) {
 	margin := fmt.Sprintf("  %-*s ", fieldWidth, name)
 	s.Paragraph(w, margin, text, len(margin)+2)
+}
+
+// fields writes texts under one name.
+func fields(w io.Writer, s terminal.Screen, name string, texts []string) {
+	for _, text := range texts {
+		field(w, s, name, text)
+		name = ""
+	}
+}
+
+// allowedTexts are the findings of the audit that kernel.toml allows.
+func allowedTexts(r *run.Run) []string {
+	var texts []string
+	for _, f := range r.AllowedFindings() {
+		texts = append(texts, f.String())
+	}
+	return texts
 }
 
 // textParts writes the parts of a selection, or the selection that a run is a part of.

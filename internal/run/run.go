@@ -132,6 +132,14 @@ func (r *Run) Notes() []string {
 	return list
 }
 
+// AllowedFindings are the findings of the audit that kernel.toml allows: those that are no reason
+// against the run.
+func (r *Run) AllowedFindings() []audit.Finding {
+	return slices.DeleteFunc(slices.Clone(r.Audit), func(f audit.Finding) bool {
+		return slices.Contains(r.Reasons.Correctness, f.Reason())
+	})
+}
+
 // GateOutcome is one gate of a run.
 type GateOutcome struct {
 	Name    string
@@ -180,21 +188,24 @@ type Correctness struct {
 	Inputs string `json:"inputs,omitempty"` // distribution; empty means normal, in old records
 	Pass   bool   `json:"pass"`
 	oracle.Errors
-	LSE          *oracle.LSEErrors `json:"lse,omitempty"` // if the kernel writes the log-sum-exp
-	Limits       gate.Limits       `json:"limits"`
-	InputCost    oracle.ErrorSize  `json:"input_cost"`
-	Findings     []device.Finding  `json:"findings,omitempty"`
-	Notes        []device.Finding  `json:"notes,omitempty"` // of the simulator: strict findings, which fail nothing
-	Wrong        []string          `json:"wrong,omitempty"`
-	OutputSHA256 string            `json:"output_sha256,omitempty"` // of the output bytes, to compare devices bit for bit
-	Relaunch     *Relaunch         `json:"relaunch,omitempty"`      // on the smallest shape
+	LSE *oracle.LSEErrors `json:"lse,omitempty"` // if the kernel writes the log-sum-exp
+	// Exponentials compares the errors with those of exact exponentials, if P is rounded to E4M3.
+	Exponentials *oracle.Exponentials `json:"exponentials,omitempty"`
+	Limits       gate.Limits          `json:"limits"`
+	InputCost    oracle.ErrorSize     `json:"input_cost"`
+	Findings     []device.Finding     `json:"findings,omitempty"`
+	Notes        []device.Finding     `json:"notes,omitempty"` // of the simulator: strict findings, which fail nothing
+	Wrong        []string             `json:"wrong,omitempty"`
+	OutputSHA256 string               `json:"output_sha256,omitempty"` // of the output bytes, to compare devices bit for bit
+	Relaunch     *Relaunch            `json:"relaunch,omitempty"`      // on the smallest shape
 }
 
 // Relaunch is the result of two further launches of the loaded kernel in the same buffers: on the
 // inputs of another seed, and on the first inputs again. Outputs are not poisoned in between.
 type Relaunch struct {
-	Seed uint64 `json:"seed"` // random, so that no kernel can know the inputs
-	Pass bool   `json:"pass"`
+	Seed        uint64  `json:"seed"`                   // random, so that no kernel can know the inputs
+	ScaleFactor float64 `json:"scale_factor,omitempty"` // softmax scale of the other inputs, in units of the usual one
+	Pass        bool    `json:"pass"`
 	oracle.Errors
 	LSE     *oracle.LSEErrors `json:"lse,omitempty"`
 	Repeats bool              `json:"repeats"` // the output on the first inputs is that of the first launch
@@ -375,6 +386,9 @@ type Simulation struct {
 	Checks    bool   `json:"checks"`           // on or off, all together
 	Tensor    string `json:"tensor"`           // arithmetic of the tensor cores: exact, f32 or f64
 	Strict    bool   `json:"strict,omitempty"` // strict findings fail the correctness gate
+	// AddressSeed is random, so that no kernel can know the addresses of the simulator. 0 is a fixed
+	// place.
+	AddressSeed uint64 `json:"address_seed,omitempty"`
 }
 
 // ExactTensor is the setting with the arithmetic of the chip.

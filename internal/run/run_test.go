@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"attune/internal/audit"
 	"attune/internal/device"
 	"attune/internal/gate"
 	"attune/internal/measure"
@@ -220,6 +221,19 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%v\nwritten: %s\nagain:   %s", err, written, again)
 		}
 	})
+}
+
+// TestAllowedFindings checks that a finding is allowed if it is no reason against the run.
+func TestAllowedFindings(t *testing.T) {
+	counter, clock := audit.Finding{Kind: audit.ModuleMemory, What: "counter"}, audit.Finding{Kind: audit.Clock, What: "%clock"}
+	r := &Run{Audit: []audit.Finding{counter, clock}}
+	if got := r.AllowedFindings(); !slices.Equal(got, r.Audit) {
+		t.Errorf("got %v", got)
+	}
+	r.Reasons.Correctness = []string{counter.Reason()}
+	if got := r.AllowedFindings(); !slices.Equal(got, []audit.Finding{clock}) || len(r.Audit) != 2 {
+		t.Errorf("with a reason: got %v", got)
+	}
 }
 
 // TestNotes checks that a note about one place is listed once.

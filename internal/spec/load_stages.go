@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"attune/internal/audit"
 )
@@ -98,6 +99,21 @@ func (l *loader) stage(t *table, s *Stage) {
 		return arch, err
 	})
 	s.Allow = allowList(t)
+	l.exactExponentials(t, s)
+}
+
+// exactExponentials reads the rule that says which variants of a stage have exact exponentials.
+func (l *loader) exactExponentials(t *table, s *Stage) {
+	const key = "exact_exponentials"
+	s.ExactExponentials = strings.Join(strings.Fields(t.optionalText(key)), " ")
+	if s.ExactExponentials == "" || l.unusable {
+		return
+	}
+	rule, wrong := compileCondition(s.ExactExponentials, knobVocabulary(l.knobNames()))
+	for _, err := range wrong {
+		l.problems.add(t.at(key), "%q in %s is %q: %v", key, t.name, s.ExactExponentials, err)
+	}
+	s.exact = &rule
 }
 
 // allowList reads the optional list of findings of the audit that a kernel, a stage or a knob may

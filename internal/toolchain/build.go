@@ -39,7 +39,11 @@ func (b *Builder) note(format string, args ...any) {
 func (b *Builder) noteDamage(t Target, err error) {
 	b.noteMutex.Lock()
 	defer b.noteMutex.Unlock()
-	b.note("the cached build of %s is damaged (%v); building it again", t, err)
+	state := "damaged"
+	if errors.As(err, &earlierBuild{}) {
+		state = "of an earlier version"
+	}
+	b.note("the cached build of %s is %s (%v); building it again", t, state, err)
 }
 
 // noteUncached reports a cache that cannot be written, once: the builds are good without it.
@@ -53,14 +57,13 @@ func (b *Builder) noteUncached(err error) {
 }
 
 // NewBuilder returns a builder for the kernel in a folder. Without a compiler (nil) it returns
-// shipped images only.
+// shipped images only. Without a cache folder (empty) it keeps no builds.
 func NewBuilder(kernel fs.FS, compiler *Compiler, cacheDir string) *Builder {
-	return &Builder{
-		kernel:   kernel,
-		compiler: compiler,
-		cache:    cache{filepath.Join(cacheDir, "builds")},
-		slots:    make(chan struct{}, runtime.NumCPU()),
+	b := &Builder{kernel: kernel, compiler: compiler, slots: make(chan struct{}, runtime.NumCPU())}
+	if cacheDir != "" {
+		b.cache.dir = filepath.Join(cacheDir, "builds")
 	}
+	return b
 }
 
 // Origin is where an image came from.
@@ -78,7 +81,7 @@ const (
 func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
 	files, err := readSources(b.kernel, t.Source)
 	if err != nil {
-		return nil, "", fmt.Errorf("build %s: %w", t, err)
+		return nil, "", buildError(t, err)
 	}
 	if b.compiler == nil {
 		image, err := shipped(b.kernel, t, files.hash())
@@ -88,6 +91,9 @@ func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
 		return image, FromShipped, nil
 	}
 	key := b.key(t, files.hash())
+	if files.computed() {
+		key = hashOfChecked(key)
+	}
 	cached, damage := b.cache.load(key, t)
 	if cached != nil {
 		return cached, FromCache, nil
@@ -103,20 +109,26 @@ func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
 	}
 	image, err := b.compile(ctx, t, files)
 	if err != nil {
-		var refused *CompileError
-		var fault *FaultError
 		if ctx.Err() != nil {
 			return nil, "", ctx.Err()
 		}
-		if errors.As(err, &refused) || errors.As(err, &fault) {
-			return nil, "", err // it names the target
-		}
-		return nil, "", fmt.Errorf("build %s: %w", t, err)
+		return nil, "", buildError(t, err)
 	}
 	if err := b.cache.store(key, t, image); err != nil {
 		b.noteUncached(err)
 	}
 	return image, FromCompiler, nil
+}
+
+// buildError is the error of a build, with the target.
+func buildError(t Target, err error) error {
+	var refused *CompileError
+	var fault *FaultError
+	var broken *SourceError
+	if errors.As(err, &refused) || errors.As(err, &fault) || errors.As(err, &broken) {
+		return forTarget(t, err) // it names the target
+	}
+	return fmt.Errorf("build %s: %w", t, err)
 }
 
 // flags are the compiler's flags without the knobs. They have no fast-math: a kernel that
@@ -142,6 +154,13 @@ func (b *Builder) key(t Target, sourceHash string) string {
 	fmt.Fprintln(hash, recordSchema, b.compiler.Version, runtime.GOARCH, sourceHash, t.Kernel, t.Source, t.Arch, t.defines(), flags(t.Arch),
 		environmentFlags())
 	return hex.EncodeToString(hash.Sum(nil))
+}
+
+// hashOfChecked is the key of a build whose includes the compiler's list has confirmed. Earlier
+// versions did not ask for that list, so their builds have other keys.
+func hashOfChecked(key string) string {
+	sum := sha256.Sum256([]byte(key + " includes checked"))
+	return hex.EncodeToString(sum[:])
 }
 
 func (b *Builder) compile(ctx context.Context, t Target, files sources) (*Image, error) {
@@ -179,11 +198,11 @@ var ptxEntry = regexp.MustCompile(`(?m)^\s*(?:\.\w+\s+)?\.entry\s`)
 func newImage(t Target, sourceHash, compiler string, ptx, cubin []byte, log string) (*Image, error) {
 	launch, err := parseLaunch(string(ptx))
 	if err != nil {
-		return nil, err
+		return nil, &SourceError{t, err.Error()}
 	}
 	resources, ok := parsePtxasLog(log)[t.Kernel]
 	if !ok {
-		return nil, fmt.Errorf("ptxas compiled no entry function %q; its log:\n%s", t.Kernel, log)
+		return nil, &SourceError{t, fmt.Sprintf("ptxas compiled no entry function %q; its log:\n%s", t.Kernel, log)}
 	}
 	resources.DynamicSharedBytes = launch.DynamicSharedBytes
 	code, err := codeHash(cubin)

@@ -15,18 +15,20 @@ import (
 )
 
 // CompilePTX compiles a source in a folder to PTX, with the same bytes on every machine. A source
-// that the compiler rejects is a CompileError; a compiler that does not work is a FaultError.
+// that the compiler rejects is a CompileError, one that attune rejects a SourceError; a compiler
+// that does not work is a FaultError.
 func CompilePTX(ctx context.Context, c *Compiler, folder fs.FS, source, arch string) ([]byte, error) {
+	t := Target{Variant: source, Source: source, Arch: arch}
 	files, err := readSources(folder, source)
 	if err != nil {
-		return nil, err
+		return nil, forTarget(t, err)
 	}
 	dir, err := workFolder()
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	ptx, _, err := compilePTX(ctx, c, Target{Variant: source, Source: source, Arch: arch}, files, dir)
+	ptx, _, err := compilePTX(ctx, c, t, files, dir)
 	return ptx, err
 }
 
@@ -51,7 +53,10 @@ func compilePTX(ctx context.Context, c *Compiler, t Target, files sources, dir s
 	if err := c.check(ctx, t); err != nil {
 		return nil, "", err
 	}
-	if warnings, err = c.run(ctx, t, dir, c.NVCC, append(options, "-ptx", "-o", file, t.Source)...); err != nil {
+	if warnings, err = c.run(ctx, t, dir, c.NVCC, append(options, "--keep", "-ptx", "-o", file, t.Source)...); err != nil {
+		return nil, "", err
+	}
+	if err := checkIncluded(c, t, dir); err != nil {
 		return nil, "", err
 	}
 	if ptx, err = c.output(ctx, t, c.NVCC, filepath.Join(dir, file), completePTX); err != nil {
