@@ -18,14 +18,20 @@ type Shape interface {
 }
 
 // Axes is a shape of a declared kernel: the value of each axis, in the order of Declaration.Axes,
-// such as "rows=8,n=256".
+// such as "rows=8,n=256". The one shape of a kernel without axes is "default".
 type Axes string
+
+// noAxes is the shape of a kernel without axes.
+const noAxes Axes = "default"
 
 // String returns the text, which is canonical.
 func (a Axes) String() string { return string(a) }
 
 // Axes returns the names and the values of the axes.
 func (a Axes) Axes() (names []string, values []int) {
+	if a == noAxes {
+		return nil, nil
+	}
 	for item := range strings.SplitSeq(string(a), ",") {
 		name, text, _ := strings.Cut(item, "=")
 		value, err := strconv.Atoi(text)

@@ -30,6 +30,7 @@ type Kernel struct {
 	Tolerance   Tolerance // of attention
 
 	Problem  string       // Attention or DeclaredProblem; empty means Attention
+	Archs    []string     // of a declared kernel: the architectures it builds for
 	Declared *Declaration // nil for attention
 }
 
@@ -150,13 +151,17 @@ func (k *Kernel) Stage(name string) (*Stage, error) {
 	return nil, fmt.Errorf("unknown stage %q%s", name, hint(name, names))
 }
 
-// Shapes parses a comma-separated list of group names and shapes such as "1x8x512x64:causal". It
-// keeps the order and drops repeated shapes. The error reports everything that is wrong with the
-// text.
+// Shapes parses a comma-separated list of group names and shapes such as "1x8x512x64:causal", or
+// "rows=8,n=256" for a declared kernel. It keeps the order and drops repeated shapes. The error
+// reports everything that is wrong with the text.
 func (k *Kernel) Shapes(text string) ([]Shape, error) {
 	var shapes []Shape
 	var wrong []error
-	for _, item := range strings.Split(text, ",") {
+	items := strings.Split(text, ",")
+	if k.Declared != nil {
+		items = k.Declared.items(text)
+	}
+	for _, item := range items {
 		found, err := k.shapes(item)
 		if err != nil {
 			wrong = append(wrong, err)
@@ -173,7 +178,8 @@ func (k *Kernel) Shapes(text string) ([]Shape, error) {
 	return shapes, nil
 }
 
-// shapes parses one item of a list. A group name begins with a letter, a shape with a digit.
+// shapes parses one item of a list. A group name of attention begins with a letter, a shape with a
+// digit; a shape of a declared kernel has an equals sign.
 func (k *Kernel) shapes(item string) ([]Shape, error) {
 	var names []string
 	for _, g := range k.Groups {
@@ -182,10 +188,14 @@ func (k *Kernel) shapes(item string) ([]Shape, error) {
 		}
 		names = append(names, g.Name)
 	}
-	if item == "" || item[0] < '0' || item[0] > '9' {
+	isShape := item != "" && item[0] >= '0' && item[0] <= '9'
+	if k.Declared != nil {
+		isShape = strings.Contains(item, "=") || item == string(noAxes) && len(k.Declared.Axes) == 0
+	}
+	if !isShape {
 		choices := hint(item, names)
 		if Nearest(item, names) == "" {
-			choices += ", and any BxHxSxD such as 1x8x512x64"
+			choices += k.anyShape()
 		}
 		return nil, fmt.Errorf("unknown shape %q%s", item, choices)
 	}
@@ -199,7 +209,11 @@ func (k *Kernel) shapes(item string) ([]Shape, error) {
 // ParseShape parses the text of one shape, as its String method formats it.
 func (k *Kernel) ParseShape(text string) (Shape, error) {
 	if k.Declared != nil {
-		panic("not yet")
+		shape, err := k.Declared.parse(text)
+		if err != nil {
+			return nil, err
+		}
+		return shape, nil
 	}
 	shape, err := tensor.ParseShape(text)
 	if err != nil {

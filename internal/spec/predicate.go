@@ -21,9 +21,12 @@ type Predicate struct {
 // vocabulary returns the names that the rule of predicate n may use: shape properties and the
 // predicates before n. With n = len(s.Predicates) these are the names that a condition may use.
 func (s *Selection) vocabulary(n int) vocabulary {
-	v := vocabulary{one: "shape property", many: "shape properties", names: slices.Clone(shapeProperties)}
+	v := vocabulary{one: "shape property", many: "shape properties", names: slices.Clone(s.properties)}
+	if s.declared {
+		v.one, v.many = "axis", "axes"
+	}
 	if len(s.Predicates) > 0 {
-		v.one, v.many = "shape property or predicate", "shape properties, predicates"
+		v.one, v.many = v.one+" or predicate", v.many+", predicates"
 	}
 	for i, p := range s.Predicates {
 		if i < n {
@@ -54,7 +57,7 @@ func (s *Selection) evaluate(shape Shape) ([]int, int, error) {
 func (l *loader) predicates(tables []*table, s *Selection) {
 	shared := len(s.Predicates)
 	for _, t := range tables {
-		p := Predicate{Name: t.text("name"), Rule: t.text("rule"), About: t.prose("about"), line: t.at("rule")}
+		p := Predicate{Name: t.text("name"), Rule: t.text("rule"), About: l.prose(t, "about"), line: t.at("rule")}
 		l.checkPredicateName(t, p.Name, s)
 		t.close()
 		s.Predicates = append(s.Predicates, p)
@@ -92,9 +95,13 @@ func (l *loader) sharedPredicates(t *table, s *Selection) {
 func (l *loader) checkPredicateName(t *table, name string, s *Selection) {
 	l.checkForm(t, "name", name, wordForm)
 	l.checkUnique(t, name, slices.ContainsFunc(s.Predicates, func(p Predicate) bool { return p.Name == name }))
+	what := "a shape property"
+	if s.declared {
+		what = "an axis"
+	}
 	switch {
-	case slices.Contains(shapeProperties, name):
-		l.problems.add(t.at("name"), "%s %q has the name of a shape property; choose another name", t.name, name)
+	case slices.Contains(s.properties, name):
+		l.problems.add(t.at("name"), "%s %q has the name of %s; choose another name", t.name, name, what)
 	case slices.Contains(ruleFunctions, name):
 		l.problems.add(t.at("name"), "%s %q has the name of a function; choose another name", t.name, name)
 	case wordForm.pattern.MatchString(name):

@@ -19,7 +19,9 @@ type Selection struct {
 	// Exponentials is what the selection claims of all its variants. It is empty without a claim.
 	Exponentials Exponentials
 
-	parent *Variant
+	parent     *Variant
+	properties []string // names of a shape that conditions may use
+	declared   bool     // they are axes of a declared kernel
 }
 
 // Choice is one line of the table.
@@ -36,7 +38,7 @@ type Choice struct {
 // HeadDimKnob is the knob that must equal the head dim of a shape.
 const HeadDimKnob = "HEAD_DIM"
 
-// shapeProperties are the names that conditions may use.
+// shapeProperties are the names that conditions of attention may use.
 var shapeProperties, _ = tensor.Shape{}.Axes()
 
 // Choose returns the choice for a shape. It returns an error if a condition cannot be evaluated,
@@ -109,14 +111,17 @@ func (s *Selection) notVariant() error {
 
 // selection reads a selection and tries it on every shape of the file.
 func (l *loader) selection(t *table, valid map[*Stage]bool) {
-	s := &Selection{Name: t.text("name")}
+	s := &Selection{Name: t.text("name"), properties: shapeProperties}
+	if l.Declared != nil {
+		s.properties, s.declared = l.Declared.Axes, true
+	}
 	ok := l.ok(func() {
 		l.checkForm(t, "name", s.Name, nameForm)
 		l.checkUnique(t, s.Name, l.Selection(s.Name) != nil)
 		if slices.ContainsFunc(l.Stages, func(o *Stage) bool { return o.Name == s.Name }) && s.Name != "" {
 			l.problems.add(t.at("name"), "%s %q has the name of a stage; choose another name", t.name, s.Name)
 		}
-		s.Hypothesis = t.prose("hypothesis")
+		s.Hypothesis = l.prose(t, "hypothesis")
 		s.parent = l.parentAndSpeedup(t, &s.Speedup, valid)
 		l.sharedPredicates(t, s)
 		l.predicates(t.tables("predicate", optional), s)
@@ -136,7 +141,7 @@ func (l *loader) selection(t *table, valid map[*Stage]bool) {
 
 func (l *loader) choices(tables []*table, s *Selection, valid map[*Stage]bool) {
 	for i, t := range tables {
-		c := Choice{When: t.optionalText("when"), Why: t.prose("why"), whenLine: t.at("when"), line: t.at("variant")}
+		c := Choice{When: t.optionalText("when"), Why: l.prose(t, "why"), whenLine: t.at("when"), line: t.at("variant")}
 		if v := l.variant(t, "variant", valid); v != nil {
 			c.Variant = *v
 		}
@@ -193,7 +198,8 @@ func (l *loader) tryChoices(s *Selection) {
 				l.problems.add(c.whenLine, "%s: %q cannot be evaluated for %s: %v", s.Name, c.When, shape, err)
 				return
 			}
-			if dim, ok := c.Variant.Value(HeadDimKnob); ok && dim != shape.(tensor.Shape).HeadDim {
+			attention, isAttention := shape.(tensor.Shape)
+			if dim, ok := c.Variant.Value(HeadDimKnob); ok && isAttention && dim != attention.HeadDim {
 				misfit[c.line] = shape
 			} else {
 				fits[c.line] = true
