@@ -71,7 +71,7 @@ func (a *app) builder(ctx context.Context, folder fs.FS) (*toolchain.Builder, *t
 		a.noCompiler = err
 	}
 	images := toolchain.NewBuilder(folder, compiler, cacheDir)
-	images.Note = a.note
+	images.Note, images.Dir = a.note, a.kernelPath()
 	return images, compiler, nil
 }
 

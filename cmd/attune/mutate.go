@@ -34,7 +34,7 @@ variant's PTX at a time, as a programming error would: a missing barrier, a
 comparison or an offset that is off by one, an inverted guard. Each mutant goes
 through the correctness gate on the simulator.
 
-With a case (a JSON file with its PTX, see "attune sim --help") it changes that
+With a case (a JSON file with its PTX, see "attune help cases") it changes that
 kernel and the case's tensor maps, and runs the case with all checkers. A
 finding, a buffer that differs, PTX that cannot be loaded and a run that does
 not end all kill a mutant.

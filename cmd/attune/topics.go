@@ -14,6 +14,7 @@ func topics() []*cobra.Command {
 		page("exit-codes", "the exit codes of all commands", exitCodesText),
 		page("variants", "how to write a variant, a stage and a selection", variantsText),
 		page("shapes", "how to write shapes and groups of shapes", shapesText),
+		page("cases", "launches as data, with their expected results", casesText),
 	}
 }
 

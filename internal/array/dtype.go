@@ -1,6 +1,10 @@
 package array
 
-import "math"
+import (
+	"fmt"
+	"math"
+	"strings"
+)
 
 // DType is the number format of an element.
 type DType string
@@ -37,6 +41,23 @@ var formats = map[DType]format{
 	E4M3: {1, 4, -9, true}, E5M2: {1, 3, -16, true},
 	I8: {bytes: 1, signed: true}, U8: {bytes: 1}, I32: {bytes: 4, signed: true}, U32: {bytes: 4},
 	I64: {bytes: 8, signed: true}, U64: {bytes: 8},
+}
+
+// typeNames lists the number formats for messages.
+func typeNames() string {
+	names := make([]string, len(DTypes))
+	for i, t := range DTypes {
+		names[i] = string(t)
+	}
+	return strings.Join(names, ", ")
+}
+
+// ParseDType returns the number format of a name.
+func ParseDType(name string) (DType, error) {
+	if t := DType(name); t.Bytes() > 0 {
+		return t, nil
+	}
+	return "", fmt.Errorf("unknown type %q; there are %s", name, typeNames())
 }
 
 // Bytes is the size of an element.

@@ -60,7 +60,7 @@ type Record struct {
 	SourceHash    string         `json:"source_sha256"`
 	PTXHash       string         `json:"ptx_sha256"`
 	CodeHash      string         `json:"code_hash"`
-	Launch        Launch         `json:"launch"`
+	Launch        Launch         `json:"launch,omitzero"`
 	Resources     Resources      `json:"resources"`
 }
 
