@@ -159,7 +159,7 @@ func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchReq
 	}
 	var errs [4]error
 	r.Peers, errs[0] = peer.Parse(o.peers, o.dtype)
-	r.Shapes, errs[1] = lab.AttentionShapes(kernel.Shapes(o.shapes))
+	r.Shapes, errs[1] = kernel.Shapes(o.shapes)
 	r.Variants, r.Selections, errs[2] = named(kernel, args)
 	if len(args) == 0 {
 		r.Variants = stageVariants(kernel)

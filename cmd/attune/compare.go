@@ -114,7 +114,7 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 	if o.shapes == "" {
 		o.shapes = strings.Join(kernel.Run.Benchmark, ",")
 	}
-	shapes, err := lab.AttentionShapes(kernel.Shapes(o.shapes))
+	shapes, err := kernel.Shapes(o.shapes)
 	if err := errors.Join(errA, errB, err); err != nil {
 		return usageError{err}
 	}
@@ -239,7 +239,7 @@ func recordedShapes(kernel *spec.Kernel, text string) ([]string, error) {
 	case "":
 		text = strings.Join(kernel.Run.Benchmark, ",")
 	}
-	shapes, err := lab.AttentionShapes(kernel.Shapes(text))
+	shapes, err := kernel.Shapes(text)
 	var names []string
 	for _, s := range shapes {
 		names = append(names, s.String())

@@ -313,9 +313,9 @@ func TestBenchOnSampledRows(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash", "1x2x40x64", "1x1x8x64")
 	r.MaxWork, r.SampleSeed = 10_000, new(uint64)
-	rows := oracle.Sample(r.Shapes[0], 0, r.MaxWork)
+	rows := oracle.Sample(r.Shapes[0].(tensor.Shape), 0, r.MaxWork)
 	sampled, other := rows[len(rows)/2], -1
-	for i := range r.Shapes[0].Rows() {
+	for i := range r.Shapes[0].(tensor.Shape).Rows() {
 		if !slices.Contains(rows, i) {
 			other = i
 		}
@@ -342,15 +342,15 @@ func TestBenchOnSampledRows(t *testing.T) {
 
 // The gates check every row, however much work that is.
 func TestGatesCheckEveryRow(t *testing.T) {
-	shape := shapes(t, "1x1x70x64")[0]
-	p := problem{shape: shape, inputs: tensor.Normal}
-	if whole, err := newReferences().get(t.Context(), p); err != nil || !whole.coverage().Whole() {
-		t.Errorf("%v, %v", whole.coverage(), err)
+	l := &Lab{}
+	p := l.problem().Plain(shapes(t, "1x1x70x64")[0], 0)
+	if whole, err := l.references(everyRow, nil).Get(t.Context(), p); err != nil || !whole.Coverage().Whole() {
+		t.Errorf("%v, %v", whole, err)
 	}
-	if some, err := newSampledReferences(1, nil).get(t.Context(), p); err != nil || some.coverage().Whole() {
-		t.Errorf("%v, %v", some.coverage(), err)
+	if some, err := l.references(1, nil).Get(t.Context(), p); err != nil || some.Coverage().Whole() {
+		t.Errorf("%v, %v", some, err)
 	}
-	if rows := oracle.Sample(shapes(t, "1x32x16384x64")[0], 0, newReferences().maxWork); rows != nil {
+	if rows := oracle.Sample(shapes(t, "1x32x16384x64")[0].(tensor.Shape), 0, everyRow); rows != nil {
 		t.Errorf("the gates check a sample of %d rows", len(rows))
 	}
 }

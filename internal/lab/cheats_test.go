@@ -104,7 +104,7 @@ func (s *setup) runCheat(stage string) *run.Run {
 	s.t.Helper()
 	r := s.request(stage)
 	var err error
-	if r.Shapes, err = AttentionShapes(s.Kernel.Shapes("small")); err != nil {
+	if r.Shapes, err = s.Kernel.Shapes("small"); err != nil {
 		s.t.Fatal(err)
 	}
 	r.Seeds, r.NormalOnly = []uint64{0}, r.Shapes

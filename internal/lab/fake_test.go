@@ -362,9 +362,15 @@ func (s *setup) request(variants ...string) Request {
 	return r
 }
 
-func shapes(t *testing.T, texts ...string) []tensor.Shape {
+// draw draws inputs of a shape from a seed.
+func draw(t *testing.T, shape string, seed uint64, options tensor.Options) *tensor.Inputs {
 	t.Helper()
-	var all []tensor.Shape
+	return tensor.Draw(shapes(t, shape)[0].(tensor.Shape), seed, options)
+}
+
+func shapes(t *testing.T, texts ...string) []spec.Shape {
+	t.Helper()
+	var all []spec.Shape
 	for _, text := range texts {
 		shape, err := tensor.ParseShape(text)
 		if err != nil {

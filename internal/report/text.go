@@ -328,7 +328,7 @@ func performanceRows(r *run.Run) [][]string {
 	for _, p := range r.Performance {
 		row := []string{
 			p.Shape, fmt.Sprintf("%.2f", p.P50US), plusMinus(p), fmt.Sprintf("%.2f", p.P90US), fmt.Sprintf("%.2f", p.P99US),
-			fmt.Sprintf("%.2f", p.StdUS), orDash(p.SingleUS), fmt.Sprintf("%.2f", p.TFLOPS), millijoules(p.Joules), "-", "-", "-", "",
+			fmt.Sprintf("%.2f", p.StdUS), orDash(p.SingleUS), orMissing("%.2f", p.TFLOPS), millijoules(p.Joules), "-", "-", "-", "",
 		}
 		if p.ParentRatio != nil {
 			row[9], row[10] = orMissing("%.2f", p.ParentP50US), fmt.Sprintf("%.3fx", *p.ParentRatio)
