@@ -33,14 +33,12 @@ func (a *app) accuracyCommand() *cobra.Command {
 recipes. It prints each error twice, both against float64: against the original
 inputs, which is what a user of the kernel gets, and against the quantised
 inputs, which is what the kernel adds. Attention in BF16, computed on the host,
-is printed for comparison. Without a variant it takes the last stage of each
-kind of arithmetic.
+is printed for comparison. Without a variant it takes the last stages.
 
   recipes   none        E4M3 with one descale factor per head
             per-tensor  one factor for all heads
             smooth-k    subtract the mean over the keys from each channel of K
-            hadamard    rotate Q and K: random signs, then Walsh-Hadamard
-            a+b         several of them
+            hadamard    rotate Q and K randomly; a+b joins recipes
   inputs    normal      Q, K and V from N(0, 1)
             outliers    N(0, 100) added to one element in a thousand
             biased      a value from N(0, 100) added to each channel of K

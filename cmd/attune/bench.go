@@ -62,8 +62,7 @@ The start of a graph takes 4 to 5 us on an H200 and is shared by its launches,
 so times from graphs of other lengths differ (--launches). A GPU at its power
 limit is slower under a steady load (--load) than in short bursts (--rest).
 
-A bench is recorded: ` + "`attune show latest-bench`" + ` prints it. An interrupted bench
-records the finished shapes.`,
+` + "`attune show latest-bench`" + ` prints the record, also of an interrupted bench.`,
 		Example: `  attune bench
   attune bench stage3b stage5 --shapes mission,long --peer torch-cudnn
   attune bench stage7 --shapes 8x8x2048x256 --launches 10 --load 300ms
