@@ -50,7 +50,7 @@ func (a *app) benchCommand() *cobra.Command {
 backends of PyTorch's scaled_dot_product_attention (torch-flash, torch-cudnn,
 torch-efficient, torch-math), and FlashAttention-3 on E4M3 if
 flash_attn_interface can be imported (fa3-fp8). Without a variant it times every
-stage that the device can run. A selection has a row of its own.
+stage that the device can run.
 
 Peers run in your own Python: --python, else ATTUNE_PYTHON, else python3 in
 PATH. Their inputs are the values of our FP8 inputs, and their times are taken
@@ -62,12 +62,10 @@ The start of a graph takes 4 to 5 us on an H200 and is shared by its launches,
 so times from graphs of other lengths differ (--launches). A GPU at its power
 limit is slower under a steady load (--load) than in short bursts (--rest).
 
-A bench is recorded: ` + "`attune show latest-bench`" + ` prints it. An interrupted bench
-records the finished shapes.`,
+` + "`attune show latest-bench`" + ` prints the record, also of an interrupted bench.`,
 		Example: `  attune bench
   attune bench stage3b stage5 --shapes mission,long --peer torch-cudnn
-  attune bench stage7 --shapes small --launches 10
-  attune bench stage7 --shapes 8x8x2048x256 --rest 50ms
+  attune bench stage7 --shapes 8x8x2048x256 --launches 10 --load 300ms
   attune bench stage3c --peer-dtype both --python ~/venv/bin/python3 --json`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.bench(cmd.Context(), o, args) },
 	}

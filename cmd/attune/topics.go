@@ -21,8 +21,8 @@ func topics() []*cobra.Command {
 const exitCodesText = `Exit codes of all commands:
 
     0  all held
-    1  failure, for example of the disk; a refused promotion; a damaged ledger;
-       a case of sim that cannot run
+    1  failure, as of the disk; a refused promotion; a damaged ledger; a sim
+       case that cannot run
     2  usage: an unknown name or flag, an error in kernel.toml, parameters not
        as launched
     3  finished, some of several variants failed; a run that is not reproduced;

@@ -46,7 +46,7 @@ var cheats = []struct {
 	{"graph", kinds(audit.LaunchID), "unsupported"},
 	{"shared_leftover", nil, "uninitialized at " + inCheat + "shared_leftover.cu:"},
 	{"local_leftover", kinds(audit.UnsetLocal), "uninitialized at " + inCheat + "local_leftover.cu:"},
-	{"register_leftover", kinds(audit.UnsetRegister), ""},
+	{"register_leftover", kinds(audit.UnsetRegister), "uninitialized at " + inCheat + "register_leftover.cu:"},
 	{"behind_the_end", kinds(audit.OutputRead), "out-of-bounds at " + inCheat + "behind_the_end.cu:"},
 	{"in_the_input", nil, "input-changed: argument 2"},
 	{"fixed_address", kinds(audit.AbsoluteAddress), "out-of-bounds at " + inCheat + "fixed_address.cu:"},

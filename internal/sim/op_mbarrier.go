@@ -198,9 +198,12 @@ func (b *mbarrier) misuse() finding.Severity {
 // state returns the token that an arrival returns: the arrivals that are missing, and the phase.
 func (b *mbarrier) state() uint64 { return uint64(b.phase)<<32 | uint64(b.pending) }
 
+// stored returns the state as the mbarrier's bytes have it.
+func (b *mbarrier) stored() uint64 { return b.state() | 1<<31 }
+
 // store writes the state to the mbarrier's bytes.
 func (b *mbarrier) store(s *mem.Shared) {
-	binary.LittleEndian.PutUint64(s.Data[b.offset:], b.state()|1<<31)
+	binary.LittleEndian.PutUint64(s.Data[b.offset:], b.stored())
 }
 
 // eachBarrier calls f for every mbarrier that lanes of the operation access, with these lanes. It
@@ -303,7 +306,7 @@ func runMbarrierInit(w *warp, o *op, mask uint32) {
 		b := &mbarrier{offset: offset, expected: arrivals, pending: arrivals, initialised: positionOf(w, o), owner: w.block, agentLane: uint8(len(w.block.mbarriers) % 32)}
 		b.clocks = [2]order.Clock{w.block.newClock(), w.block.newClock()}
 		mem.Fill(marks, mem.Written)
-		binary.LittleEndian.PutUint64(w.value[:], b.state())
+		binary.LittleEndian.PutUint64(w.value[:], b.stored())
 		w.accessShared(o, a, address, lane, mem.Write)
 		w.stampInit(o, offset, lane)
 		mem.Fill(marks, mem.Barrier)

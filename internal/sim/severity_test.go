@@ -31,6 +31,7 @@ func TestSeverities(t *testing.T) {
 		end     = "END:\n"
 	)
 	check("an mbarrier initialised again", barrier, init+again+end, finding.BadBarrier, finding.Strict)
+	check("an mbarrier initialised by every lane", barrier, "setp.gt.u32 %p1, %r0, 31;\n @%p1 bra END;\n mov.u32 %r2, b;\n"+again+end, finding.BadBarrier, finding.Strict)
 	check("an mbarrier initialised again after a phase", barrier, init+arrive+arrive+again+arrive+end, finding.BadBarrier, finding.Strict)
 	check("an mbarrier initialised again in a phase", barrier, init+arrive+again+end, finding.BadBarrier, finding.Error)
 	check("the bytes of an mbarrier overwritten", barrier, init+arrive+arrive+store+"ld.shared.u32 %r1, [%r2+4];\n st.global.u32 [%rd31], %r1;\n"+end, finding.BadBarrier, finding.Strict)
