@@ -38,6 +38,8 @@ type Place struct {
 	Head  int `json:"head"`
 	Row   int `json:"row"`
 	Dim   int `json:"dim"`
+
+	Element string `json:"element,omitempty"` // of a declared problem, such as y[3, 17]
 }
 
 // Worst is the first element with the largest error.
@@ -48,6 +50,9 @@ type Worst struct {
 }
 
 func (p Place) String() string {
+	if p.Element != "" {
+		return p.Element
+	}
 	return fmt.Sprintf("batch %d head %d row %d dim %d", p.Batch, p.Head, p.Row, p.Dim)
 }
 
