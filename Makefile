@@ -6,6 +6,12 @@ export CGO_ENABLED := 0
 # Packages whose goroutines share memory; they are tested under the race detector too.
 RACE := ./internal/cases ./internal/device/... ./internal/ledger ./internal/sim ./internal/terminal ./internal/toolchain
 
+# Packages that take minutes. They start first, so that the cores are busy to the end.
+SLOW := ./cmd/attune ./internal/toolchain ./internal/lab
+
+# A limit for tests that hang. Go's own, 10 minutes, is too short for kernels/ on two cores that other work shares.
+TIMEOUT := -timeout 40m
+
 # Packages that have assembly, and those that say whether it is right.
 ASSEMBLY := ./internal/sim/... ./internal/cases ./internal/device/sim ./internal/tensor
 
@@ -63,8 +69,8 @@ style: format ## format, static analysis, module file; `make unit` vets
 	$(GO) mod tidy -diff
 
 unit: ## all tests; those of kernels/ without coverage, which slows the simulator down
-	$(GO) test -vet=all -coverpkg=./internal/... -coverprofile=coverage.out $$($(GO) list ./... | grep -v /kernels)
-	$(GO) test -vet=all ./kernels/...
+	$(GO) test $(TIMEOUT) -vet=all -coverpkg=./internal/... -coverprofile=coverage.out $(SLOW) $$($(GO) list ./... | grep -v /kernels)
+	$(GO) test $(TIMEOUT) -vet=all ./kernels/...
 
 coverage: ## the coverage of the last `make unit`; fails below COVERAGE percent
 	@grep -v '$(NEEDS_GPU)' coverage.out > coverage.nogpu.out
@@ -72,12 +78,12 @@ coverage: ## the coverage of the last `make unit`; fails below COVERAGE percent
 		'/^total:/ { print "coverage of internal/... without a GPU: " $$3; if ($$3 + 0 < least) { print "want at least " least " %"; exit 1 } }'
 
 plain: ## the simulator and the inputs as they are on processors without AVX2: no assembly
-	GODEBUG=cpu.avx2=off $(GO) test -count=1 -short $(ASSEMBLY)
+	GODEBUG=cpu.avx2=off $(GO) test $(TIMEOUT) -count=1 -short $(ASSEMBLY)
 
 race: ## the packages that share memory, under the race detector
-	CGO_ENABLED=1 $(GO) test -race -short $(RACE)
-	CGO_ENABLED=1 $(GO) test -race -run Concurrent ./internal/toolchain
-	CGO_ENABLED=1 $(GO) test -race -short -run '^TestRun|^TestBench' ./internal/lab
+	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -race -short $(RACE)
+	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -race -run Concurrent ./internal/toolchain
+	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -race -short -run '^TestRun|^TestBench' ./internal/lab
 
 bench: ## benchmarks
 	$(GO) test -run '^$$' -bench . ./...

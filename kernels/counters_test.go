@@ -1,14 +1,35 @@
 package kernels
 
 import (
+	"context"
 	"testing"
 
+	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
 	"attune/internal/lab"
-	"attune/internal/ledger"
 	"attune/internal/profile"
+	"attune/internal/run"
 	"attune/internal/tensor"
 )
+
+// counter is the simulator, and keeps the counters of the last launch.
+type counter struct {
+	device.Device
+	last device.Counters
+}
+
+func (c *counter) open(context.Context) (device.Device, error) {
+	c.Device = simdevice.Open(simdevice.Options{})
+	return c, nil
+}
+
+func (c *counter) Run(ctx context.Context, job device.Job) (*device.Outcome, error) {
+	outcome, err := c.Device.Run(ctx, job)
+	if err == nil {
+		c.last = outcome.Counters
+	}
+	return outcome, err
+}
 
 // The simulator's counters must equal those that Nsight Compute reported on an H200.
 func TestCountersMatchH200(t *testing.T) {
@@ -22,11 +43,6 @@ func TestCountersMatchH200(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			records, err := ledger.Open(t.Context(), t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer records.Close()
 			variant, err := kernel.Variant(name)
 			if err != nil {
 				t.Fatal(err)
@@ -35,16 +51,20 @@ func TestCountersMatchH200(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l := &lab.Lab{Kernel: kernel, Builder: builder, Ledger: records, Device: simulator(simdevice.Options{})}
-			_, profiles, err := l.Profile(t.Context(), lab.ProfileRequest{
-				Variant: variant, Shapes: []tensor.Shape{shape}, Arch: "sm_90a", Simulator: simdevice.Open(simdevice.Options{}),
-			})
-			if err != nil || len(profiles) != 1 {
-				t.Fatalf("%d profiles, %v", len(profiles), err)
+			var counts counter
+			l := &lab.Lab{Kernel: kernel, Builder: builder, Device: lab.Simulator(simdevice.Open(simdevice.Options{}).Facts(), counts.open, run.Simulation{})}
+			runner, err := l.NewVariantRunner(t.Context(), variant, "sm_90a")
+			if err != nil {
+				t.Fatal(err)
 			}
+			defer runner.Close()
+			if _, err := runner.Output(t.Context(), tensor.Draw(shape, 0, tensor.Options{}), nil); err != nil {
+				t.Fatal(err)
+			}
+			got := profile.ValuesOf(counts.last)
 			for key, value := range want {
-				if got := profiles[0].Sim[key]; got != value {
-					t.Errorf("%s is %g on the simulator and %g on an H200", key, got, value)
+				if got[key] != value {
+					t.Errorf("%s is %g on the simulator and %g on an H200", key, got[key], value)
 				}
 			}
 		})

@@ -33,27 +33,27 @@ func (a *app) accuracyCommand() *cobra.Command {
 recipes. It prints each error twice, both against float64: against the original
 inputs, which is what a user of the kernel gets, and against the quantised
 inputs, which is what the kernel adds. Attention in BF16, computed on the host,
-is printed for comparison. Without a variant it takes the last stage of each
-kind of arithmetic.
+is printed for comparison. Without a variant it takes the last stages.
 
   recipes   none        E4M3 with one descale factor per head
             per-tensor  one factor for all heads
             smooth-k    subtract the mean over the keys from each channel of K
-            hadamard    rotate Q and K: random signs, then Walsh-Hadamard
-            or several of them, joined by +
+            hadamard    rotate Q and K randomly; a+b joins recipes
   inputs    normal      Q, K and V from N(0, 1)
             outliers    N(0, 100) added to one element in a thousand
             biased      a value from N(0, 100) added to each channel of K
             positive    |V| for V, whose sums only grow
             peaked      queries 16 times as large
-            rising      scores that grow from key to key
-            low         the same, from far below zero
+            rising low  scores that grow from key to key; from far below zero
+            ones        1 for V
+            dominant    each query a multiple of one key of score 10
+            sink6 sink9 a first key of score 6 or 9 and value 0
+            uniform     nearly equal scores, one-hot V by the key's position
 
-The table reports when only a sample of the query rows was computed, because
-float64 would take minutes for all of them (2e10 multiply-adds).`,
+The table says when only a sample of the query rows was computed.`,
 		Example: `  attune accuracy
   attune accuracy stage2 --inputs outliers --recipe none,hadamard
-  attune accuracy --lengths 512,2048,8192,16384,65536 --inputs positive
+  attune accuracy --lengths 512,2048,8192 --inputs positive
   attune accuracy --host --shapes 1x2x2048x128   no kernel, no device`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.accuracy(cmd.Context(), o, args) },
 	}
@@ -184,8 +184,11 @@ func (o accuracyOptions) request(kernel *spec.Kernel, args []string, deviceArch 
 			requested.Variants = lab.Arithmetics(kernel, o.arch, deviceArch)
 		}
 	}
-	requested.Shapes, errs[3] = o.measuredShapes(requested, slow)
-	r.Shapes, r.Seeds = requested.Shapes, requested.Seeds
+	r.Shapes, errs[3] = o.measuredShapes(requested, slow)
+	r.Seeds, requested.Shapes = requested.Seeds, nil
+	for _, shape := range r.Shapes {
+		requested.Shapes = append(requested.Shapes, shape)
+	}
 	r.Inputs, errs[4] = each(o.inputs, tensor.ParseDistribution)
 	r.Recipes, errs[5] = each(o.recipes, tensor.ParseRecipe)
 	if err := errors.Join(errs[:]...); err != nil {
@@ -201,7 +204,15 @@ func (o accuracyOptions) request(kernel *spec.Kernel, args []string, deviceArch 
 // have the head dim of the first variant.
 func (o accuracyOptions) measuredShapes(requested lab.Request, slow bool) ([]tensor.Shape, error) {
 	if o.shapes != "" {
-		return requested.Shapes, nil
+		var all []tensor.Shape
+		for _, s := range requested.Shapes {
+			shape, ok := s.(tensor.Shape)
+			if !ok {
+				return nil, fmt.Errorf("shape %s: accuracy studies FP8 attention", s)
+			}
+			all = append(all, shape)
+		}
+		return all, nil
 	}
 	dims := 64
 	if len(requested.Variants) > 0 && lab.HeadDim(requested.Variants[0]) > 0 {

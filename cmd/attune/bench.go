@@ -26,7 +26,7 @@ type benchOptions struct {
 	rounds, launches     int
 	processes            int
 	energy               bool
-	rest                 time.Duration
+	pace                 peer.Pace
 	peerLimit            time.Duration
 	markdown             bool
 }
@@ -34,8 +34,12 @@ type benchOptions struct {
 // benchShapes are the default shapes: those with published figures of other implementations.
 const benchShapes = "small,mission,mission256,long,32x8x512x64"
 
-// maxRest limits --rest. The effect of the load before is gone after less than that.
-const maxRest = time.Second
+// maxRest limits --rest, and maxLoad --load. The effect of what was before is gone after less than
+// that.
+const (
+	maxRest = time.Second
+	maxLoad = 10 * time.Second
+)
 
 func (a *app) benchCommand() *cobra.Command {
 	var o benchOptions
@@ -46,7 +50,7 @@ func (a *app) benchCommand() *cobra.Command {
 backends of PyTorch's scaled_dot_product_attention (torch-flash, torch-cudnn,
 torch-efficient, torch-math), and FlashAttention-3 on E4M3 if
 flash_attn_interface can be imported (fa3-fp8). Without a variant it times every
-stage that the device can run. A selection has a row of its own.
+stage that the device can run.
 
 Peers run in your own Python: --python, else ATTUNE_PYTHON, else python3 in
 PATH. Their inputs are the values of our FP8 inputs, and their times are taken
@@ -56,14 +60,12 @@ refuses a shape or hangs is skipped with a line on standard error.
 
 The start of a graph takes 4 to 5 us on an H200 and is shared by its launches,
 so times from graphs of other lengths differ (--launches). A GPU at its power
-limit is slower under a steady load than in short bursts (--rest).
+limit is slower under a steady load (--load) than in short bursts (--rest).
 
-A bench is recorded: ` + "`attune show latest-bench`" + ` prints it. An interrupted bench
-records the finished shapes.`,
+` + "`attune show latest-bench`" + ` prints the record, also of an interrupted bench.`,
 		Example: `  attune bench
   attune bench stage3b stage5 --shapes mission,long --peer torch-cudnn
-  attune bench stage7 --shapes small --launches 10
-  attune bench stage7 --shapes 8x8x2048x256 --rest 50ms
+  attune bench stage7 --shapes 8x8x2048x256 --launches 10 --load 300ms
   attune bench stage3c --peer-dtype both --python ~/venv/bin/python3 --json`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.bench(cmd.Context(), o, args) },
 	}
@@ -80,7 +82,8 @@ records the finished shapes.`,
 	f.IntVar(&o.processes, "processes", defaultProcesses, "processes that time the variants")
 	energyFlag(f, &o.energy)
 	launchesFlag(f, &o.launches)
-	f.DurationVar(&o.rest, "rest", 0, fmt.Sprintf("rest of the GPU before each sample, at most %s", maxRest))
+	f.DurationVar(&o.pace.Rest, "rest", 0, fmt.Sprintf("rest of the GPU before each sample, at most %s", maxRest))
+	f.DurationVar(&o.pace.Load, "load", 0, fmt.Sprintf("launches before each sample without a pause, at most %s", maxLoad))
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's)")
 	f.BoolVar(&o.markdown, "markdown", false, "print the table as Markdown")
 	return cmd
@@ -134,7 +137,7 @@ func (a *app) endBench(ctx context.Context, o benchOptions, request lab.BenchReq
 // request checks the options and makes a request of them.
 func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchRequest, error) {
 	r := lab.BenchRequest{
-		Seed: o.seed, Rounds: o.rounds, Processes: o.processes, Energy: o.energy, Launches: o.launches, Rest: o.rest, Arch: o.arch,
+		Seed: o.seed, Rounds: o.rounds, Processes: o.processes, Energy: o.energy, Launches: o.launches, Pace: o.pace, Arch: o.arch,
 		MaxWork: oracle.MaxWork, SampleSeed: o.sample.seed, Command: o.command(args),
 	}
 	switch {
@@ -142,8 +145,10 @@ func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchReq
 		return r, fmt.Errorf("--rounds %d: want at least 1", o.rounds)
 	case o.processes < 1:
 		return r, fmt.Errorf("--processes %d: want at least 1", o.processes)
-	case o.rest < 0 || o.rest > maxRest:
-		return r, fmt.Errorf("--rest %s: want 0s to %s", o.rest, maxRest)
+	case o.pace.Rest < 0 || o.pace.Rest > maxRest:
+		return r, fmt.Errorf("--rest %s: want 0s to %s", o.pace.Rest, maxRest)
+	case o.pace.Load < 0 || o.pace.Load > maxLoad:
+		return r, fmt.Errorf("--load %s: want 0s to %s", o.pace.Load, maxLoad)
 	case o.peerLimit <= 0:
 		return r, fmt.Errorf("--peer-timeout %s: want more than 0", o.peerLimit)
 	}
@@ -152,7 +157,7 @@ func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchReq
 	}
 	var errs [4]error
 	r.Peers, errs[0] = peer.Parse(o.peers, o.dtype)
-	r.Shapes, errs[1] = lab.AttentionShapes(kernel.Shapes(o.shapes))
+	r.Shapes, errs[1] = kernel.Shapes(o.shapes)
 	r.Variants, r.Selections, errs[2] = named(kernel, args)
 	if len(args) == 0 {
 		r.Variants = stageVariants(kernel)
@@ -174,8 +179,11 @@ func (o *benchOptions) command(args []string) string {
 	words := append([]string{"attune", "bench"}, args...)
 	words = append(words, "--peer", o.peers, "--peer-dtype", o.dtype, "--shapes", o.shapes, "--seeds", fmt.Sprint(o.seed),
 		"--rounds", fmt.Sprint(o.rounds), "--processes", fmt.Sprint(o.processes), "--launches", fmt.Sprint(o.launches))
-	if o.rest > 0 {
-		words = append(words, "--rest", o.rest.String())
+	if o.pace.Rest > 0 {
+		words = append(words, "--rest", o.pace.Rest.String())
+	}
+	if o.pace.Load > 0 {
+		words = append(words, "--load", o.pace.Load.String())
 	}
 	if o.arch != "" {
 		words = append(words, "--arch", o.arch)

@@ -106,8 +106,8 @@ func TestBenchEnds(t *testing.T) {
 
 // The command of a record repeats the bench.
 func TestBenchCommand(t *testing.T) {
-	o := benchOptions{peers: "torch-cudnn", dtype: "fp16", shapes: "small,1x8x512x64:causal", seed: 3, rounds: 60, processes: 5, launches: 10, rest: 50 * time.Millisecond}
-	want := "attune bench stage7 --peer torch-cudnn --peer-dtype fp16 --shapes small,1x8x512x64:causal --seeds 3 --rounds 60 --processes 5 --launches 10 --rest 50ms"
+	o := benchOptions{peers: "torch-cudnn", dtype: "fp16", shapes: "small,1x8x512x64:causal", seed: 3, rounds: 60, processes: 5, launches: 10, pace: peer.Pace{Rest: 50 * time.Millisecond, Load: time.Second}}
+	want := "attune bench stage7 --peer torch-cudnn --peer-dtype fp16 --shapes small,1x8x512x64:causal --seeds 3 --rounds 60 --processes 5 --launches 10 --rest 50ms --load 1s"
 	if got := o.command([]string{"stage7"}); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"attune/internal/lab"
 	"attune/internal/measure"
@@ -30,7 +31,11 @@ type compareOptions struct {
 	processes                      int
 	energy                         bool
 	l2                             run.L2
+	given                          []string // names of the flags on the command line
 }
+
+// recordedFlags are the flags of compare that recorded runs take. The others are for measurements.
+var recordedFlags = []string{"shapes", "format", "output", "kernel", "ledger", "json", "color"}
 
 // compareFormats write the samples of a comparison.
 var compareFormats = map[string]func(io.Writer, *run.Comparison) error{
@@ -70,7 +75,10 @@ With the same variant twice both show how reliable the machine is.`,
   attune compare stage2 stage2 --repeat 200
   attune compare 30323b latest --ledger results`,
 		Args: cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.compare(cmd.Context(), o, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cmd.Flags().Visit(func(f *pflag.Flag) { o.given = append(o.given, f.Name) })
+			return a.compare(cmd.Context(), o, args)
+		},
 	}
 	f := cmd.Flags()
 	o.device.gpuFlags(f)
@@ -106,7 +114,7 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 	if o.shapes == "" {
 		o.shapes = strings.Join(kernel.Run.Benchmark, ",")
 	}
-	shapes, err := lab.AttentionShapes(kernel.Shapes(o.shapes))
+	shapes, err := kernel.Shapes(o.shapes)
 	if err := errors.Join(errA, errB, err); err != nil {
 		return usageError{err}
 	}
@@ -231,7 +239,7 @@ func recordedShapes(kernel *spec.Kernel, text string) ([]string, error) {
 	case "":
 		text = strings.Join(kernel.Run.Benchmark, ",")
 	}
-	shapes, err := lab.AttentionShapes(kernel.Shapes(text))
+	shapes, err := kernel.Shapes(text)
 	var names []string
 	for _, s := range shapes {
 		names = append(names, s.String())
@@ -242,10 +250,15 @@ func recordedShapes(kernel *spec.Kernel, text string) ([]string, error) {
 // compareRecorded compares the samples of two recorded runs, shape by shape.
 func (a *app) compareRecorded(ctx context.Context, o compareOptions, kernel *spec.Kernel, refs []string) error {
 	want, err := recordedShapes(kernel, o.shapes)
+	for _, name := range o.given {
+		if !slices.Contains(recordedFlags, name) {
+			err = fmt.Errorf("--%s is for variants, which are measured; %s and %s are recorded runs, whose samples were taken", name, refs[0], refs[1])
+		}
+	}
 	if err != nil {
 		return usageError{err}
 	}
-	kept, err := a.openLedger(ctx)
+	kept, err := a.readLedger(ctx)
 	if err != nil {
 		return err
 	}

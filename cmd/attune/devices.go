@@ -33,11 +33,13 @@ type deviceOptions struct {
 	name      string
 	limit     time.Duration
 	sanitizer string // tool of compute-sanitizer; empty for none
+	simulates bool   // the command also takes the simulator
 	sim       simOptions
 }
 
 // flags adds the flags of a command that runs on any device.
 func (o *deviceOptions) flags(f *pflag.FlagSet) {
+	o.simulates = true
 	f.StringVar(&o.name, "device", autoDevice, "cuda, cuda:N, sim; auto: the GPU, else sim")
 	f.DurationVar(&o.limit, "timeout", defaultLimit, "limit of one launch or timing")
 	o.sim.flags(f, "simulator: ")
@@ -94,6 +96,8 @@ func (a *app) findDevice(ctx context.Context, o deviceOptions) (lab.Device, erro
 			fmt.Fprintf(a.stderr, "attune: %s; the kernels run on the simulator\n", why)
 		}
 		return a.simulator(o), nil
+	case o.simulates && errors.Is(err, device.ErrNoDevice) && o.sanitizer == "":
+		err = fmt.Errorf("%w; --device sim runs the kernels without a GPU", err)
 	}
 	return lab.Device{}, err
 }
@@ -101,9 +105,9 @@ func (a *app) findDevice(ctx context.Context, o deviceOptions) (lab.Device, erro
 // simulator is the simulator with the selected settings.
 func (a *app) simulator(o deviceOptions) lab.Device {
 	options := o.sim.options()
-	options.Limit, options.Printf = o.limit, func(text string) { fmt.Fprint(a.stderr, text) }
+	options.Limit, options.Printf = o.limit, func(text string) { fmt.Fprint(a.kernels, text) }
 	open := func(context.Context) (device.Device, error) { return simdevice.Open(options), nil }
-	settings := run.Simulation{Schedules: o.sim.schedules, Checks: options.Checks, Tensor: o.sim.tensor, Strict: options.Strict}
+	settings := run.Simulation{Schedules: o.sim.schedules, Checks: options.Checks, Tensor: o.sim.tensor, Strict: options.Strict, AddressSeed: options.AddressSeed}
 	return lab.Simulator(simdevice.Open(options).Facts(), open, settings)
 }
 
@@ -131,7 +135,7 @@ func (a *app) child(name string, limit time.Duration) (isolate.Options, error) {
 	if err != nil {
 		return isolate.Options{}, fmt.Errorf("find this program to start it as a device server: %w", err)
 	}
-	return isolate.Options{Command: []string{self, serverName, strconv.Itoa(index)}, Limit: limit, Stderr: a.stderr}, nil
+	return isolate.Options{Command: []string{self, serverName, strconv.Itoa(index)}, Limit: limit, Stdout: a.kernels, Stderr: a.stderr}, nil
 }
 
 // deviceIndex is N for cuda:N, and 0 for cuda.

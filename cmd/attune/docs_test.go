@@ -273,3 +273,25 @@ func anchors(text string) []string {
 	}
 	return all
 }
+
+// The guide and `attune help exit-codes` explain every exit code in the same words.
+func TestExitCodesInGuide(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/guide.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	explained := func(pattern, text string) map[string]string {
+		found := map[string]string{}
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			found[m[1]] = strings.Join(strings.Fields(strings.ReplaceAll(m[2], "`", "")), " ")
+		}
+		return found
+	}
+	_, rows, _ := strings.Cut(string(guide), "\n## Exit codes\n")
+	rows, _, _ = strings.Cut(rows, "\n## ")
+	inGuide := explained(`(?m)^\| (\d+) \| (.*) \|$`, rows)
+	inHelp := explained(`(?m)^ +(\d+)  (.*(?:\n {7}.*)*)`, exitCodesText)
+	if diff := cmp.Diff(inHelp, inGuide); diff != "" || len(inGuide) != 12 {
+		t.Errorf("%d codes, help and guide differ (-help +guide):\n%s", len(inGuide), diff)
+	}
+}

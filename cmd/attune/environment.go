@@ -36,7 +36,7 @@ func (a *app) kernelPath() string {
 func (a *app) kernel() (*spec.Kernel, fs.FS, error) {
 	path, folder := a.kernelPath(), kernels.SDPA()
 	if path != "" {
-		folder = os.DirFS(path)
+		folder = toolchain.Folder(path)
 	}
 	kernel, err := spec.Load(folder)
 	if err != nil && path != "" {
@@ -62,7 +62,7 @@ func (a *app) git(ctx context.Context) toolchain.Git {
 // compiler is nil.
 func (a *app) builder(ctx context.Context, folder fs.FS) (*toolchain.Builder, *toolchain.Compiler, error) {
 	cacheDir, err := toolchain.CacheDir()
-	if err != nil {
+	if err != nil && !errors.Is(err, toolchain.ErrNoCacheDir) { // builds need no cache
 		return nil, nil, err
 	}
 	compiler, err := toolchain.Find(ctx, cacheDir)

@@ -51,6 +51,7 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 	var failed gateError
 	var crashed *crash.Panic
 	var refused *toolchain.CompileError
+	var broken *toolchain.SourceError
 	var fault *toolchain.FaultError
 	var request lab.RequestError
 	var wrong *lab.WrongError
@@ -68,7 +69,7 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 		return exitUsage
 	case device.Classify(err) == device.KernelTimeout:
 		return exitTimeout
-	case errors.As(err, &refused):
+	case errors.As(err, &refused), errors.As(err, &broken):
 		return exitResources
 	case errors.As(err, &wrong), errors.As(err, &notPassed):
 		return exitCorrectness

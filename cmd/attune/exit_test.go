@@ -28,6 +28,7 @@ func TestExitCode(t *testing.T) {
 	check(true, wrapped(usageError{errors.New("unknown")}), exitUsage)
 	check(true, wrapped(lab.RequestError("not for this one")), exitUsage)
 	check(true, wrapped(&toolchain.CompileError{}), exitResources)
+	check(true, wrapped(&toolchain.SourceError{}), exitResources)
 	check(true, wrapped(&lab.WrongError{}), exitCorrectness)
 	check(true, wrapped(&device.Timeout{}), exitTimeout)
 	check(true, wrapped(device.ErrNoDevice), exitNoGPU)

@@ -38,19 +38,23 @@ func (a *app) ledgerVerifyCommand() *cobra.Command {
 		Short: "compare files with their checksums, and records with the chain",
 		Long: `Verify compares every file with its checksum, every record with the chain, the
 index with the runs, and the champions with each other and with their runs. It
-names each problem with its path; the exit code is then 1. It prints the root of
-the chain. With --root it also fails if the records up to that root are no
+names each problem with its path; the exit code is then 1. A ledger without any
+record is a problem too. Verify prints the root of the chain. With --root it also fails if the records up to that root are no
 longer the same; records that were added since are no problem.`,
 		Example: "  attune ledger verify\n  attune ledger verify --ledger results --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if root != "" && !rootPattern.MatchString(root) {
+			if cmd.Flags().Changed("root") && !rootPattern.MatchString(root) {
 				return usageError{fmt.Errorf("--root %q: want the 64 hex digits that verify prints", root)}
 			}
 			return a.withLedger(cmd.Context(), func(ctx context.Context, kept *ledger.Ledger) error {
 				report, err := kept.Verify(ctx)
 				if err != nil {
 					return err
+				}
+				if len(report.Problems) == 0 && report.Links() == 0 { // without a chain any record is a problem
+					report.Problems = []ledger.Problem{{File: "chain", What: fmt.Sprintf(
+						"is missing, and %s has no records; restore them from git or a copy, or give another --ledger", a.ledgerPath())}}
 				}
 				return a.printVerified(report, root)
 			})
@@ -87,7 +91,8 @@ func (a *app) ledgerSealCommand() *cobra.Command {
 		Long: `Seal adds every intact record that the chain does not name, the oldest first,
 and lists them. It makes the chain of a ledger that has none. Check first where
 the records come from: from then on verify trusts them as they are. A record
-that the chain names is never sealed again.`,
+that the chain names is never sealed again; if its files have changed since, it
+is named and the exit code is 1.`,
 		Example: "  attune ledger seal\n  attune ledger seal --ledger results",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -109,20 +114,24 @@ func (a *app) ledgerImportCommand() *cobra.Command {
 		Long: `Import copies records and adds them to the chain. DIR is the folder of one
 record, such as .attune/runs/ID, or a whole ledger. Every file is checked, and
 in a ledger with a chain the chain must name the record. If one is refused,
-nothing is imported. Records that the ledger already has are skipped.`,
+nothing is imported. Records that the ledger already has are skipped. A record
+of a ledger without a chain is imported with a note.`,
 		Example: "  attune ledger import .attune/runs/ID --ledger results\n  attune ledger import ../gpu/runs --ledger .attune",
 		Args:    atLeastOne("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withLedger(cmd.Context(), func(ctx context.Context, kept *ledger.Ledger) error {
-				if err := kept.Ready(); err != nil {
-					return err
-				}
-				report, err := kept.Import(ctx, args...)
-				if err != nil {
-					return err
-				}
-				return a.printLedgerReport(report, "imported")
-			})
+			kept, err := a.openRecordingLedger(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer kept.Close()
+			report, err := kept.Import(cmd.Context(), args...)
+			if err != nil {
+				return err
+			}
+			for _, record := range report.Unchained {
+				a.note(record + " comes from a ledger without a chain: only its own checksums show that it is as it was recorded")
+			}
+			return a.printLedgerReport(report, "imported")
 		},
 	}
 }
@@ -132,9 +141,9 @@ func (a *app) ledgerRemoveCommand() *cobra.Command {
 		Use:   "remove RECORD...",
 		Short: "delete runs or benches, and say so in the chain",
 		Long: `Remove deletes runs and benches. The chain keeps a line for each, so verify
-tells a removal on purpose from a loss. RECORD is an id, or the beginning or end
-of one if it is unique. It may be gone from the disk already. The run of a
-champion cannot be removed.`,
+tells a removal on purpose from a loss. RECORD is an id, the beginning or end of
+one if it is unique, "latest" or "latest-bench". It may be gone from the disk
+already. The run of a champion cannot be removed.`,
 		Example: "  attune ledger remove 30323b\n  attune ledger remove 20261115-052709-stage2-30323b",
 		Args:    atLeastOne("RECORD"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -177,9 +186,9 @@ func atLeastOne(what string) cobra.PositionalArgs {
 	}
 }
 
-// withLedger opens the ledger for a subcommand and closes it.
+// withLedger opens an existing ledger for a subcommand and closes it.
 func (a *app) withLedger(ctx context.Context, work func(context.Context, *ledger.Ledger) error) error {
-	kept, err := a.openLedger(ctx)
+	kept, err := a.readLedger(ctx)
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ func attune(args []string, stdout, stderr io.Writer) int {
 func (a *app) execute(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	err := recovered(ctx, root)
+	a.kernels.flush()
 	a.json = a.json || slices.Contains(args, "--json") // an unknown flag before it ends the parsing
 	code := a.exitCode(ctx, err)
 	if lost := a.written.failed(); lost != nil && code != exitInterrupted {

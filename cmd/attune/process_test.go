@@ -96,7 +96,7 @@ func TestInterrupt(t *testing.T) {
 		if code, died := exitOf(t, cmd.Wait()); code != exitInterrupted {
 			t.Errorf("%s: exit code %d, signal %v", signal, code, died)
 		}
-		if want := "attune: interrupted; 0 of 2 runs were finished and are in .attune\n"; stderr.String() != want {
+		if want := "attune: interrupted; 0 of 2 runs were finished; nothing was recorded\n"; stderr.String() != want {
 			t.Errorf("%s: standard error is %q, want %q", signal, stderr, want)
 		}
 		if left, err := os.ReadDir(temporary); err != nil || len(left) != 0 {

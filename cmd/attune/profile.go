@@ -13,7 +13,6 @@ import (
 	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/tensor"
 )
 
 type profileOptions struct {
@@ -113,15 +112,15 @@ func (o profileOptions) request(kernel *spec.Kernel, text string, simulated bool
 }
 
 // profiledShapes are the requested shapes, or one by default.
-func (o profileOptions) profiledShapes(kernel *spec.Kernel, simulated bool) ([]tensor.Shape, error) {
+func (o profileOptions) profiledShapes(kernel *spec.Kernel, simulated bool) ([]spec.Shape, error) {
 	if o.shapes != "" {
-		return lab.AttentionShapes(kernel.Shapes(o.shapes))
+		return kernel.Shapes(o.shapes)
 	}
 	names := kernel.Run.Benchmark
 	if simulated {
 		names = kernel.Run.SimShapes
 	}
-	shapes, err := lab.AttentionShapes(kernel.Shapes(names[0]))
+	shapes, err := kernel.Shapes(names[0])
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,6 @@ import (
 	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/tensor"
 	"attune/internal/toolchain"
 )
 
@@ -167,10 +166,10 @@ func (o reproduceOptions) request(kernel *spec.Kernel, recorded *run.Run) (lab.R
 	if err := checkLimit(o.limit); err != nil {
 		return lab.Request{}, usageError{err}
 	}
-	var only []tensor.Shape
+	var only []spec.Shape
 	if o.shapes != "" {
 		var err error
-		if only, err = lab.AttentionShapes(kernel.Shapes(o.shapes)); err != nil {
+		if only, err = kernel.Shapes(o.shapes); err != nil {
 			return lab.Request{}, usageError{err}
 		}
 	}
@@ -187,7 +186,7 @@ func (o reproduceOptions) deviceOf(recorded *run.Run) deviceOptions {
 		d.name = recorded.Device
 	}
 	if s := recorded.Requested.Simulation; s != nil {
-		d.sim = simOptions{schedules: s.Schedules, checks: "on", tensor: s.Tensor, strict: s.Strict}
+		d.sim = simOptions{schedules: s.Schedules, checks: "on", tensor: s.Tensor, strict: s.Strict, addressSeed: s.AddressSeed}
 		if !s.Checks {
 			d.sim.checks = "off"
 		}

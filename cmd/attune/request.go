@@ -43,8 +43,8 @@ func (o requestOptions) request(kernel *spec.Kernel, args []string, simulated bo
 	if o.shapes == "" {
 		o.shapes = strings.Join(shapes, ",")
 	}
-	r.Shapes, errs[1] = lab.AttentionShapes(kernel.Shapes(o.shapes))
-	r.Benchmark, errs[2] = lab.AttentionShapes(kernel.Shapes(strings.Join(kernel.Run.Benchmark, ",")))
+	r.Shapes, errs[1] = kernel.Shapes(o.shapes)
+	r.Benchmark, errs[2] = kernel.Shapes(strings.Join(kernel.Run.Benchmark, ","))
 	r.Seeds, errs[3] = parseSeeds(o.seeds, seeds)
 	if o.against != "" {
 		against, err := kernel.Variant(o.against)
@@ -145,7 +145,7 @@ func quickText(kernel *spec.Kernel, r lab.Request, simulated, named bool) string
 	if simulated {
 		all = kernel.Run.SimShapes
 	}
-	shapes, err := lab.AttentionShapes(kernel.Shapes(strings.Join(all, ",")))
+	shapes, err := kernel.Shapes(strings.Join(all, ","))
 	if err != nil {
 		return "" // the loader has checked them
 	}

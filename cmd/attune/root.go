@@ -22,6 +22,7 @@ type app struct {
 	line           *terminal.Status
 	out            io.Writer      // standard output itself, which may be a terminal
 	written        *checkedWriter // standard output, with its first error
+	kernels        *kernelOutput  // what kernels print, on standard error
 	colour         terminal.ColourMode
 
 	kernelDir string
@@ -86,7 +87,9 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	}
 	var names []string
 	for _, sub := range cmd.Commands() {
-		names = append(names, sub.Name())
+		if !sub.Hidden {
+			names = append(names, sub.Name())
+		}
 	}
 	if nearest := spec.Nearest(args[0], names); nearest != "" {
 		return fmt.Errorf("unknown command %q of %s; did you mean %q?", args[0], cmd.CommandPath(), nearest)
@@ -121,6 +124,10 @@ func newApp(stdout, stderr io.Writer) *app {
 		a.line = terminal.NewStatus(file)
 	}
 	a.stdout, a.stderr = a.line.Writer(a.written), a.line.MessageWriter(stderr)
+	a.kernels = &kernelOutput{w: a.stderr, json: &a.json}
+	if a.line != nil {
+		a.kernels.width = terminal.ScreenOf(stderr, terminal.ColourNever).Width
+	}
 	return a
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"attune/internal/device/isolate"
 	"attune/internal/lab"
+	"attune/internal/oracle"
 	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
@@ -137,6 +138,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 		return err
 	}
 	w.status.Set("looking for a device")
+	o.device.sim.addressSeed = oracle.RandomSeed() | 1 // 0 is the fixed place, which a kernel could know
 	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 		return err
 	}
@@ -163,6 +165,8 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 		return errors.Join(err, written)
 	}
 	switch {
+	case ctx.Err() != nil && len(out.runs) == 0:
+		return fmt.Errorf("interrupted; 0 of %d runs were finished; nothing was recorded", len(out.names))
 	case ctx.Err() != nil:
 		return fmt.Errorf("interrupted; %d of %d runs were finished and are in %s",
 			len(withoutParts(out.runs)), len(out.names), a.ledgerPath())

@@ -33,7 +33,8 @@ func TestScripts(t *testing.T) {
 	}
 	broken, brokenErr := filepath.Abs("../../internal/lab/testdata/broken") // a kernel with a stage for each way to be wrong
 	cases, casesErr := filepath.Abs("../../internal/cases/testdata")
-	if err := errors.Join(brokenErr, casesErr); err != nil {
+	buildsErr := os.MkdirAll(filepath.Join(cacheDir, "builds"), 0o755)
+	if err := errors.Join(brokenErr, casesErr, buildsErr); err != nil {
 		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
@@ -42,7 +43,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
 			// The cache is empty, so there is no compiler. Scripts that need one link to the
-			// installed one.
+			// installed one, and those that are not about builds to the builds of the machine.
 			env.Setenv("ATTUNE_CACHE", env.Getenv("WORK")+"/cache")
 			env.Setenv("INSTALLED", cacheDir)
 			env.Setenv("BROKEN", broken)

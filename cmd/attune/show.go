@@ -26,7 +26,8 @@ func (a *app) showCommand() *cobra.Command {
 		Long: `Show prints a recorded run or bench: the headline, the gates, then all figures.
 RUN is an id, the beginning or the end of
 one if it is unique, "latest" for the newest run or "latest-bench" for the
-newest bench. Files are checked against their hashes.`,
+newest bench. Files are checked against their hashes; changes of files that are
+not printed are noted.`,
 		Example: "  attune show latest\n  attune show 3f9a1c --file report.md\n  attune show latest-bench --by-shape --markdown --ledger results",
 		Args:    exactly("RUN", "latest"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.show(cmd.Context(), args[0], o) },
@@ -73,6 +74,7 @@ func (a *app) show(ctx context.Context, ref string, o showOptions) error {
 	if err != nil {
 		return err
 	}
+	a.noteDamage(kept, entry.ID)
 	if o.markdown {
 		_, err := a.stdout.Write(report.Markdown(r))
 		return err
@@ -93,6 +95,7 @@ func (a *app) showBench(ctx context.Context, kept *ledger.Ledger, id string, o s
 	if err != nil {
 		return err
 	}
+	a.noteDamage(kept, id)
 	b, err := run.DecodeBench(text)
 	switch {
 	case err != nil:
@@ -108,7 +111,14 @@ func (a *app) showBench(ctx context.Context, kept *ledger.Ledger, id string, o s
 // noteUnsealed says on stderr that the chain does not vouch for a record.
 func (a *app) noteUnsealed(kept *ledger.Ledger, id string) {
 	if err := kept.Sealed(id); err != nil {
-		fmt.Fprintf(a.stderr, "attune: %v\n", err)
+		a.note(err.Error())
+	}
+}
+
+// noteDamage says on stderr that files of a record have changed, though not the printed one.
+func (a *app) noteDamage(kept *ledger.Ledger, id string) {
+	for _, p := range kept.Damage(id) {
+		a.note(p.String())
 	}
 }
 

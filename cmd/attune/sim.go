@@ -30,6 +30,7 @@ type simOptions struct {
 	schedules      int
 	checks, tensor string
 	strict         bool
+	addressSeed    uint64 // of simulated buffers; 0 for a fixed place
 }
 
 // defaultSim are the defaults of the flags.
@@ -59,7 +60,7 @@ func (o *simOptions) check() error {
 }
 
 func (o *simOptions) options() simdevice.Options {
-	return simdevice.Options{Schedules: o.schedules, Checks: o.checks == "on", Strict: o.strict, Tensor: tensorModes[o.tensor]}
+	return simdevice.Options{Schedules: o.schedules, Checks: o.checks == "on", Strict: o.strict, Tensor: tensorModes[o.tensor], AddressSeed: o.addressSeed}
 }
 
 func (a *app) simCommand() *cobra.Command {
@@ -110,8 +111,9 @@ simulator, and "attune mutate" measures how much it checks:
 and f32 are scalars. The case passes if its buffers equal "args" (bit for bit,
 or within ulp_f32 units in the last place) and the checkers report what
 "findings" lists: nothing, or at least one of these kinds and no other. Kinds in
-"or" are accepted instead of those, and kinds in "also" besides them. The kinds
-are
+"or" are accepted instead of those, and kinds in "also" besides them. An expected
+"hex" shorter than its buffer is compared with the beginning, and the output says
+so. The kinds are
 ` + wrapped(kindText(finding.Kinds(), ", ")+".", 80) + `
 
 A finding has a severity. An error is wrong on hardware. Strict is what PTX
@@ -257,7 +259,7 @@ func (a *app) simulateCase(ctx context.Context, s *simulation, o simOptions, lim
 	defer cancel()
 	for seed := range o.schedules {
 		outcome, err := c.Run(limited, sim.Options{
-			Seed: uint64(seed), Checks: s.checked, Tensor: tensorModes[o.tensor], Printf: func(text string) { fmt.Fprint(a.stderr, text) },
+			Seed: uint64(seed), Checks: s.checked, Tensor: tensorModes[o.tensor], Printf: func(text string) { fmt.Fprint(a.kernels, text) },
 		})
 		if errors.Is(err, context.DeadlineExceeded) {
 			return s.fail(fmt.Errorf("%s: %w", c.Name, &device.Timeout{Limit: limit}), file)
@@ -308,7 +310,7 @@ func printCase(w io.Writer, s *simulation) {
 	for _, f := range s.Findings {
 		printFinding(w, f)
 	}
-	for _, m := range s.Mismatches {
+	for _, m := range slices.Concat(s.Mismatches, s.Notes) {
 		fmt.Fprintf(w, "      %s\n", m)
 	}
 	if s.err != nil || s.Pass || !s.checked {

@@ -80,9 +80,10 @@ func (a *app) toolchainVerifyCommand() *cobra.Command {
 		Use:   "verify",
 		Short: "compare the installed compiler with the hashes of its wheels",
 		Long: `Verify reads every file of the compiler that "attune toolchain install" has
-installed and compares it with the hash of its wheel. It prints the damaged
-files and ends with 21 if there are any; "attune toolchain install" repairs
-them. Attune has no hashes of other compilers, such as that of CUDA_HOME.`,
+installed and compares it with the hash of its wheel, and the lists of these
+hashes with digests in this program. It prints the damaged files and ends with
+21 if there are any; "attune toolchain install" repairs them. Attune has no
+hashes of other compilers, such as that of CUDA_HOME.`,
 		Example: "  attune toolchain verify",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

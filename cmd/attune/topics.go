@@ -21,17 +21,23 @@ func topics() []*cobra.Command {
 const exitCodesText = `Exit codes of all commands:
 
     0  all held
-    1  failure of attune or of the machine
-    2  usage: an unknown word or flag, or a kernel that does not fit its launch
-    3  finished, and some of several variants failed
-   10  the resource gate failed, or the variant does not compile
+    1  failure, as of the disk; a refused promotion; a damaged ledger; a sim
+       case that cannot run
+    2  usage: an unknown name or flag, an error in kernel.toml, parameters not
+       as launched
+    3  finished, some of several variants failed; a run that is not reproduced;
+       a dead knob
+   10  the resource gate failed: it does not compile, breaks a rule, or is over
+       its budget
    11  the correctness gate failed
    12  the performance gate failed
    13  the profile gate failed
    20  no GPU, and the command needs one
-   21  no compiler, or one that is damaged or was killed, and it is needed
-   22  timeout: a kernel exceeded --timeout; its verdict is not-measured
-  130  interrupted
+   21  no compiler, or one that is damaged, crashed or was killed: never a
+       verdict
+   22  timeout: the kernel hangs or needs a longer --timeout; its verdict is
+       not-measured
+  130  interrupted; finished runs and shapes are recorded
 
 A gate that could not be measured fails nothing. A run of several variants ends
 with 3 if one of them failed, and with the code of the gate if it was the only

@@ -11,7 +11,10 @@
 //
 // An implementation is a variant on a device or a model on the host. [BF16] and [E4M3] model the
 // arithmetic of such kernels, without tiles and order of summation. They reach lengths that the
-// simulator cannot, and serve inputs that no kernel supports yet. No gate uses them.
+// simulator cannot, and serve inputs that no kernel supports yet.
+//
+// [ExactExponentials] also models the sums of Hopper's tensor cores. The correctness gate compares
+// the errors of kernels that round P to E4M3 with its errors.
 //
 // The package runs nothing on a device and decides nothing.
 package accuracy

@@ -40,7 +40,7 @@ func TestUnroundedModelMatchesOracle(t *testing.T) {
 		}
 		one, both := func(int) float32 { return 1 }, func(int, int) float32 { return 1 }
 		a := arithmetic{roundP: same, roundOut: same, scaleP: 4}
-		got, err := a.attention(t.Context(), in.Shape, nil, operands{part(in.Q.Original), part(in.K.Original), part(in.V.Original), both, one})
+		got, _, err := a.attention(t.Context(), in.Shape, nil, operands{part(in.Q.Original), part(in.K.Original), part(in.V.Original), both, one})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,11 @@ var about = map[string]string{
 	"positive": "N(0, 1), with |V| for V",
 	"rising":   "N(0, 1), with Q and K whose scores grow from key to key",
 	"low":      "N(0, 1), with Q and K whose scores grow from key to key, from far below zero",
+	"ones":     "N(0, 1), with V = 1",
+	"dominant": "N(0, 1), with each query a multiple of one key, whose score is about 10",
+	"sink6":    "a first key with the score 6 and the value 0; other scores N(0, 1/4), |N(0, 1)| for V",
+	"sink9":    "a first key with the score 9 and the value 0; other scores N(0, 1/4), |N(0, 1)| for V",
+	"uniform":  "scores N(0, 1/64); V is 1 in the channel of the key's position, 0 elsewhere",
 }
 
 // columns are those of the table: the error against the unquantised inputs, then the error of the

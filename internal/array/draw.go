@@ -103,7 +103,7 @@ func drawPart(t DType, data []byte, fill string, a, b float64, first int, random
 		drawNormal(t, values, random)
 	case "uniform":
 		for i := range values {
-			values[i] = a + float64((b-a)*tensor.Uniform(random)) // the conversion forbids a fused operation
+			values[i] = a + float64((b-a)*tensor.UniformFloat(random)) // the conversion forbids a fused operation
 		}
 	case "ones":
 		for i := range values {
@@ -125,7 +125,7 @@ func drawNormal(t DType, values []float64, random *rand.PCG) {
 	for i, x := range narrow {
 		values[i] = float64(x)
 		if t == F64 {
-			values[i] *= 1 + 0x1p-24*(tensor.Uniform(random)-0.5)
+			values[i] *= 1 + 0x1p-24*(tensor.UniformFloat(random)-0.5)
 		}
 	}
 }

@@ -17,7 +17,7 @@ func (a *auditor) addresses(f *ptx.Function, in *ptx.Instruction) {
 	for i := range in.Operands {
 		o := &in.Operands[i]
 		if o.Kind != ptx.AddrOperand {
-			if number > 0 && !slices.Contains(spaces, ptx.Param) { // a value that st, red or atom puts into memory
+			if number > 0 && a.stored(in) == nil { // a value that st, red or atom puts into memory
 				a.escapes(f, in, o, "stored in memory")
 			}
 			continue
@@ -26,8 +26,11 @@ func (a *auditor) addresses(f *ptx.Function, in *ptx.Instruction) {
 		if len(spaces) > 0 {
 			space = spaces[min(number, len(spaces)-1)]
 		}
-		if space == ptx.Global || space == ptx.Generic {
+		switch {
+		case space == ptx.Global || space == ptx.Generic:
 			a.address(f, in, o, number)
+		case in.Opcode != "ld" && a.of(f, &o.Parts[0]).form == scrambled: // a later load finds what was written there
+			a.escapes(f, in, &o.Parts[0], "taken apart in another address")
 		}
 		number++
 	}
@@ -58,11 +61,15 @@ func (a *auditor) address(f *ptx.Function, in *ptx.Instruction, o *ptx.Operand, 
 		switch {
 		case v.Space == ptx.Param && reads(in, number):
 			a.report(OutputRead, v.Name, in, "reads an output (%s), which has the result of an earlier launch", v.Name)
+		case v.Space == ptx.Param && from.form == scrambled && in.Opcode != "prefetch":
+			a.escape(v, in, "taken apart in another address")
 		case v.Space == ptx.Param:
 		case tensor:
 			a.report(AbsoluteAddress, v.Name, in, "the tensor map %s is not an argument, so its address is not one of a buffer", v.Name)
 		case v.Space == ptx.Global && writes(in, number):
 			a.report(ModuleMemory, v.Name, in, "writes the variable %s of the module", v.Name)
+		case from.form == scrambled && in.Opcode != "ld" && in.Opcode != "prefetch":
+			a.escape(v, in, "taken apart in another address")
 		}
 	}
 	const source = 1 // later addresses of a copy are barriers in shared memory

@@ -24,11 +24,11 @@ func PTX(text []byte, entry string, outputs ...int) []Finding {
 	for _, f := range module.Functions { // in source order, so that the findings have one order
 		if reachable[f] {
 			a.functions = append(a.functions, f)
-			a.values[f] = make([]origin, len(f.Registers))
+			a.values[f] = make([]origin, len(f.Registers)+1)
 		}
 	}
 	for n, p := range module.Functions[i].Params {
-		a.params[p] = &origin{known: true}
+		a.params[p] = &origin{set: true, known: true}
 		if slices.Contains(outputs, n) {
 			a.params[p].variables = []*ptx.Variable{p}
 		}
@@ -51,9 +51,11 @@ func PTX(text []byte, entry string, outputs ...int) []Finding {
 // auditor audits one entry function.
 type auditor struct {
 	module    *ptx.Module
-	functions []*ptx.Function // that the entry function can reach
-	values    map[*ptx.Function][]origin
-	params    map[*ptx.Variable]*origin // of parameters, by the variables that pass them
+	functions []*ptx.Function            // that the entry function can reach
+	values    map[*ptx.Function][]origin // of registers, and of the carry flag behind them
+	params    map[*ptx.Variable]*origin  // of parameters, by the variables that pass them
+	local     origin                     // of all local memory
+	settled   bool                       // every register has an origin
 	findings  []Finding
 	index     map[key]int // in findings
 }
@@ -101,6 +103,7 @@ func (a *auditor) instruction(f *ptx.Function, in *ptx.Instruction) {
 		a.report(Texture, in.Opcode, in, "the instruction %s", in)
 	}
 	a.addresses(f, in)
+	a.decisions(f, in)
 }
 
 // registers reports the special registers of an operand, and variables that the module does not
@@ -138,15 +141,6 @@ func (a *auditor) call(f *ptx.Function, in *ptx.Instruction) {
 	}
 }
 
-// escapes reports the variables whose address an operand may carry out of the registers.
-func (a *auditor) escapes(f *ptx.Function, in *ptx.Instruction, o *ptx.Operand, how string) {
-	for _, v := range a.of(f, o).variables {
-		if v.Space == ptx.Global {
-			a.report(ModuleMemory, v.Name, in, "the address of the variable %s is %s", v.Name, how)
-		}
-	}
-}
-
 // initialValues reports variables whose address is part of the initial value of another: a load
 // returns it.
 func (a *auditor) initialValues() {
@@ -166,18 +160,7 @@ func (a *auditor) initialValues() {
 // unsetRegisters reports registers that a function reads and never sets. They may have what an
 // earlier launch left in them.
 func (a *auditor) unsetRegisters(f *ptx.Function) {
-	set := make([]bool, len(f.Registers))
-	mark := func(r int) { set[r] = true }
-	for _, p := range f.Params {
-		if p.Space == ptx.Reg {
-			mark(p.Register)
-		}
-	}
-	for i := range f.Code {
-		if operands := f.Code[i].Operands; len(operands) > 0 && isResult(&operands[0]) {
-			operands[0].EachRegister(mark)
-		}
-	}
+	set := setRegisters(f)
 	for i := range f.Code {
 		in := &f.Code[i]
 		read := func(r int) {
@@ -192,6 +175,23 @@ func (a *auditor) unsetRegisters(f *ptx.Function) {
 			read(in.Guard)
 		}
 	}
+}
+
+// setRegisters finds the registers that an instruction or a caller may set.
+func setRegisters(f *ptx.Function) []bool {
+	set := make([]bool, len(f.Registers))
+	mark := func(r int) { set[r] = true }
+	for _, p := range f.Params {
+		if p.Space == ptx.Reg {
+			mark(p.Register)
+		}
+	}
+	for i := range f.Code {
+		if operands := f.Code[i].Operands; len(operands) > 0 && isResult(&operands[0]) {
+			operands[0].EachRegister(mark)
+		}
+	}
+	return set
 }
 
 // unsetLocal reports loads from local memory that no store precedes on some path. They may return

@@ -8,7 +8,9 @@
 // not come from an argument. PTX finds them by a dataflow analysis over all functions that the
 // entry function can reach.
 //
-// The analysis is conservative about variables: an address that leaves the registers counts as a
-// write. It cannot decide where a computed address points; the guards around buffers and the
-// simulator's checkers find such accesses when they happen.
+// The analysis is conservative about the addresses of variables and outputs. Such an address may be
+// moved, and distances may be added to it. Where it is stored outside of the stack, compared, or
+// taken apart, a copy could exist that the analysis does not know, and that is a finding. It cannot
+// decide where another computed address points; the guards around buffers and the simulator's
+// checkers find such accesses when they happen.
 package audit

@@ -9,30 +9,69 @@ import (
 // origin is where the value of a register may come from. A register with several definitions has
 // the origins of all.
 type origin struct {
+	// set: a definition of the register is known. Until then the other fields mean nothing.
+	set bool
 	// known: from an argument, from memory, or from the address of a symbol. A register that is not
 	// known is computed from constants and special registers only.
 	known bool
-	// variables of the module whose address the value is derived from, and parameters that lead to
+	// variables of the module whose address the value depends on, and parameters that lead to
 	// outputs.
 	variables []*ptx.Variable
+	form      form // of the dependence; only with variables
 }
 
-// add merges another origin and reports whether that changed anything.
+// none is the origin of a value that depends on no address.
+func none(known bool) origin { return origin{set: true, known: known} }
+
+// add merges the origin of another definition and reports whether that changed anything.
 func (o *origin) add(other origin) (changed bool) {
-	if other.known && !o.known {
-		o.known, changed = true, true
+	if !other.set {
+		return false
 	}
+	form := max(o.form, other.form)
+	if o.set && !sameVariables(o.variables, other.variables) {
+		form = max(form, choice)
+	}
+	if !o.set || other.known && !o.known || form != o.form {
+		changed = true
+	}
+	o.set, o.known, o.form = true, o.known || other.known, form
 	for _, v := range other.variables {
 		if !slices.Contains(o.variables, v) {
-			o.variables, changed = append(o.variables, v), true
+			o.variables, changed = append(slices.Clip(o.variables), v), true
 		}
 	}
 	return changed
 }
 
+func sameVariables(a, b []*ptx.Variable) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(v *ptx.Variable) bool { return !slices.Contains(b, v) })
+}
+
 // trace computes the origins of all registers. It ignores the order of instructions, so that a
-// loop needs no special case.
+// loop needs no special case. Registers that nothing sets count as independent of addresses, and so
+// does the first value of registers that are set only from each other.
 func (a *auditor) trace() {
+	for _, f := range a.functions {
+		for r, set := range setRegisters(f) {
+			a.values[f][r].set = !set || f.Registers[r].Type == ptx.Pred
+		}
+		a.values[f][len(f.Registers)].set = true // the carry flag
+	}
+	a.traceDefinitions()
+	for _, f := range a.functions {
+		for r := range a.values[f] {
+			a.values[f][r].set = true
+		}
+	}
+	for _, p := range a.params {
+		p.set = true
+	}
+	a.settled = true
+	a.traceDefinitions()
+}
+
+func (a *auditor) traceDefinitions() {
 	for changed := true; changed; {
 		changed = false
 		for _, f := range a.functions {
@@ -51,66 +90,87 @@ func (a *auditor) step(f *ptx.Function, in *ptx.Instruction) (changed bool) {
 	if len(in.Operands) == 0 {
 		return false
 	}
-	if to := paramStored(in); to != nil {
-		return a.param(to).add(a.of(f, &in.Operands[1]))
+	if to := a.stored(in); to != nil {
+		return to.add(scrambledIf(typeOf(in).Bits() < addressBits, a.of(f, &in.Operands[1])))
 	}
-	var from origin
-	for i := range in.Operands[1:] {
-		from.add(a.read(f, in, &in.Operands[i+1]))
+	from := a.result(f, in)
+	if slices.Contains(in.Modifiers, "cc") { // the carry flag has a place after the registers
+		changed = a.values[f][len(f.Registers)].add(scrambledIf(true, from))
 	}
-	if in.Opcode == "alloca" || in.Opcode == "stacksave" {
-		from.known = true
-	}
-	return a.define(f, &in.Operands[0], from)
+	return a.define(f, &in.Operands[0], from) || changed
 }
 
-// paramStored is the parameter that st.param sets, or nil for another instruction.
-func paramStored(in *ptx.Instruction) *ptx.Variable {
-	if in.Opcode != "st" || !slices.Contains(spacesOf(in), ptx.Param) || len(in.Operands) != 2 || in.Operands[0].Kind != ptx.AddrOperand {
+// stored is the origin of the memory that a store sets, where that memory is tracked: a parameter,
+// or all of local memory. It is nil for another instruction.
+func (a *auditor) stored(in *ptx.Instruction) *origin {
+	if in.Opcode != "st" || len(in.Operands) != 2 || in.Operands[0].Kind != ptx.AddrOperand {
 		return nil
 	}
-	return in.Operands[0].Parts[0].Symbol.Variable
+	switch spaces := spacesOf(in); {
+	case slices.Contains(spaces, ptx.Local):
+		return &a.local
+	case slices.Contains(spaces, ptx.Param) && in.Operands[0].Parts[0].Symbol.Variable != nil:
+		return a.param(in.Operands[0].Parts[0].Symbol.Variable)
+	}
+	return nil
 }
 
-// read is the origin of a source operand. A load returns what is in memory: it may be an address
-// that the host has put there, but not one of a variable, because storing that is reported.
+// read is the origin of a source operand. A load returns what is in memory. That may be an address
+// that the host has put there. It is one of a variable or an output only in parameters and in local
+// memory, because storing such an address elsewhere is reported. A value that is loaded from a
+// scrambled address depends on it too: a table can return the bits of an index.
 func (a *auditor) read(f *ptx.Function, in *ptx.Instruction, o *ptx.Operand) origin {
 	if o.Kind != ptx.AddrOperand {
 		return a.of(f, o)
 	}
-	v := o.Parts[0].Symbol.Variable
-	if v != nil && v.Space == ptx.Param && in.Opcode == "ld" {
-		return *a.param(v)
+	base := a.of(f, &o.Parts[0])
+	spaces := spacesOf(in)
+	if in.Opcode == "ld" && slices.Contains(spaces, ptx.Param) {
+		base.known = true
+		return scrambledIf(typeOf(in).Bits() < addressBits, base)
 	}
-	return origin{known: true}
+	loaded := origin{set: base.set, known: true}
+	if base.form == scrambled {
+		loaded.variables, loaded.form = base.variables, scrambled
+	}
+	if base.set && (len(spaces) == 0 || slices.Contains(spaces, ptx.Local)) {
+		loaded.add(scrambledIf(typeOf(in).Bits() < addressBits, a.local))
+	}
+	return loaded
 }
 
 // of is the origin of an operand's value.
-func (a *auditor) of(f *ptx.Function, o *ptx.Operand) (from origin) {
+func (a *auditor) of(f *ptx.Function, o *ptx.Operand) origin {
 	switch o.Kind {
 	case ptx.RegOperand:
 		return a.values[f][o.Register]
 	case ptx.SymOperand:
-		from.known = true
 		v := o.Symbol.Variable
 		switch {
 		case v == nil:
 		case v.Space == ptx.Param:
-			from.add(*a.param(v))
+			from := *a.param(v)
+			from.known = true
+			return from
 		case v.Space == ptx.Global || v.Space == ptx.Const:
-			from.variables = []*ptx.Variable{v}
+			return origin{set: true, known: true, variables: []*ptx.Variable{v}}
 		}
+		return none(true)
 	}
+	if len(o.Parts) == 0 {
+		return none(false)
+	}
+	parts := make([]origin, len(o.Parts))
 	for i := range o.Parts {
-		from.add(a.of(f, &o.Parts[i]))
+		parts[i] = a.of(f, &o.Parts[i])
 	}
-	return from
+	return mix(parts...)
 }
 
 // param is the origin of a parameter's value.
 func (a *auditor) param(v *ptx.Variable) *origin {
 	if a.params[v] == nil {
-		a.params[v] = &origin{}
+		a.params[v] = &origin{set: a.settled}
 	}
 	return a.params[v]
 }
@@ -161,7 +221,7 @@ func (a *auditor) stepCall(f *ptx.Function, in *ptx.Instruction) (changed bool) 
 	}
 	if callees == nil || callees[0].Code == nil {
 		for i := range results {
-			changed = a.receive(f, &results[i], origin{known: true}) || changed
+			changed = a.receive(f, &results[i], none(true)) || changed
 		}
 	}
 	return changed
@@ -171,7 +231,7 @@ func (a *auditor) stepCall(f *ptx.Function, in *ptx.Instruction) (changed bool) 
 func (a *auditor) passToAll() (changed bool) {
 	for _, f := range a.functions {
 		for _, p := range f.Params {
-			changed = a.pass(f, p, origin{known: true}) || changed
+			changed = a.pass(f, p, none(true)) || changed
 		}
 	}
 	return changed

@@ -36,9 +36,9 @@ const (
 	mutantMemory = 4 << 30 // bytes of the process
 )
 
-// runMutant runs a mutated case, which may fail in any way that is an error. It reports whether the
-// case ran to its end.
-func runMutant(ctx context.Context, folder, text, ptx string, seed uint64) (ran bool, err error) {
+// runMutant runs a mutated case for at most a limit. The case may fail in any way that is an error.
+// It reports whether the case ran to its end.
+func runMutant(ctx context.Context, folder, text, ptx string, seed uint64, limit time.Duration) (ran bool, err error) {
 	file := filepath.Join(folder, "case.json")
 	name := ptxName.FindStringSubmatch(text)
 	if name == nil {
@@ -51,7 +51,7 @@ func runMutant(ctx context.Context, folder, text, ptx string, seed uint64) (ran 
 	if err != nil {
 		return false, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, mutantLimit)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	_, err = c.Run(ctx, sim.Options{Seed: seed, Checks: seed%4 != 3, MaxSteps: mutantSteps, Printf: func(string) {}})
 	var p *crash.Panic
@@ -102,7 +102,7 @@ func TestMutants(t *testing.T) {
 		}
 		text, ptx := m.mutate(c, from, edits)
 		began := time.Now()
-		ok, err := runMutant(t.Context(), folder, text, ptx, uint64(i))
+		ok, err := runMutant(t.Context(), folder, text, ptx, uint64(i), mutantLimit)
 		took := time.Since(began)
 		if ok {
 			ran++
@@ -148,11 +148,15 @@ func keep(t *testing.T, number int, text, ptx string) {
 	}
 }
 
-// FuzzMutant mutates a case by the choices that the bytes encode.
+// FuzzMutant mutates a case by the choices that the bytes encode. Under -short every tenth case is a
+// seed.
 func FuzzMutant(f *testing.F) {
 	all := corpus(f, 2000)
 	m := newMutator(all)
 	for i := range all {
+		if testing.Short() && i%10 != 0 {
+			continue
+		}
 		f.Add(uint16(i), []byte{})
 		f.Add(uint16(i), []byte{1, 0, 40, 1, 3, 0, 9, 7, 1, 1, 5, 2, 77, 0, 4, 0, 60, 0, 1, 0})
 	}
@@ -166,16 +170,17 @@ func FuzzMutant(f *testing.F) {
 		text, ptx := m.mutate(c, all[int(which)%len(all)], edits)
 		// Without the panic the fuzzer would hang and not show the case.
 		defer time.AfterFunc(time.Minute, func() { panic("BUG: the simulator hangs on\n" + text + "\n" + ptx) }).Stop()
-		if _, err := runMutant(t.Context(), folder, text, ptx, uint64(which)); err != nil {
+		if _, err := runMutant(t.Context(), folder, text, ptx, uint64(which), mutantLimit); err != nil {
 			t.Fatalf("%v\n%s\n%s", err, text, ptx)
 		}
 	})
 }
 
-// TestHandwrittenOriginals runs the handwritten kernels without a change.
+// TestHandwrittenOriginals runs the handwritten kernels without a change. They end after milliseconds;
+// the limit leaves room for a loaded machine.
 func TestHandwrittenOriginals(t *testing.T) {
 	for _, o := range handwritten {
-		if ran, err := runMutant(t.Context(), t.TempDir(), o.json, o.ptx, 0); !ran || err != nil {
+		if ran, err := runMutant(t.Context(), t.TempDir(), o.json, o.ptx, 0, time.Minute); !ran || err != nil {
 			t.Errorf("%s: ran %v, %v", o.file, ran, err)
 		}
 	}

@@ -1,13 +1,11 @@
 package cases
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"os"
@@ -27,7 +25,7 @@ import (
 // Case is a launch with its expected result.
 type Case struct {
 	Name    string         `json:"name"`
-	PTX     string         `json:"ptx"` // file name, in the folder of the case
+	PTX     string         `json:"ptx"` // file name, in the folder of the case; or an absolute path
 	Arch    string         `json:"arch"`
 	Entry   string         `json:"entry"`
 	Grid    extents        `json:"grid"`
@@ -75,6 +73,7 @@ type Outcome struct {
 	Pass       bool              `json:"pass"`
 	Findings   []finding.Finding `json:"findings"`
 	Mismatches []string          `json:"mismatches"`
+	Notes      []string          `json:"notes,omitempty"`   // buffers of which only the beginning was compared
 	Error      string            `json:"error,omitempty"`   // why the case could not run
 	Outputs    []Output          `json:"outputs,omitempty"` // of a direct run
 	Counters   count.Counters    `json:"-"`
@@ -87,13 +86,8 @@ func Load(file string) (*Case, error) {
 		return nil, err
 	}
 	c := &Case{dir: filepath.Dir(file)}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(c); err != nil {
+	if err := c.decode(text); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	if err := decoder.Decode(&json.RawMessage{}); err != io.EOF {
-		return nil, fmt.Errorf("%s: unexpected text after the case; a file holds one JSON object", file)
 	}
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
@@ -106,6 +100,9 @@ func Load(file string) (*Case, error) {
 
 // validate reports errors that are visible before a run.
 func (c *Case) validate() error {
+	if c.PTX == "" {
+		return errors.New(`the key "ptx" is missing: the name of the PTX file, in the folder of the case`)
+	}
 	for _, k := range slices.Concat(c.Expect.Findings, c.Expect.Or, c.Expect.Also) {
 		if !slices.Contains(finding.Kinds(), k) {
 			return fmt.Errorf("unknown finding %q; expected one of %q", k, finding.Kinds())
@@ -132,7 +129,7 @@ type extents [3]int
 func (e *extents) UnmarshalJSON(text []byte) error {
 	var list []int
 	if err := json.Unmarshal(text, &list); err != nil {
-		return err
+		return fmt.Errorf("found the extents %s; expected one to three integers", text)
 	}
 	if len(list) < 1 || len(list) > 3 {
 		return fmt.Errorf("found the extents %s; expected one to three integers", text)
@@ -143,7 +140,12 @@ func (e *extents) UnmarshalJSON(text []byte) error {
 }
 
 // PTXFile returns the path of the PTX.
-func (c *Case) PTXFile() string { return filepath.Join(c.dir, c.PTX) }
+func (c *Case) PTXFile() string {
+	if filepath.IsAbs(c.PTX) {
+		return c.PTX
+	}
+	return filepath.Join(c.dir, c.PTX)
+}
 
 // Run runs a case on the simulator. A panic in the simulator is an error of type *crash.Panic.
 func (c *Case) Run(ctx context.Context, o sim.Options) (*Outcome, error) {
@@ -254,7 +256,7 @@ func (a *Argument) buffer(memory *mem.Memory, index int) (uint64, error) {
 	if a.Bytes != nil {
 		return memory.Alloc(name, *a.Bytes)
 	}
-	data, err := hex.DecodeString(*a.Hex)
+	data, err := parseHex(*a.Hex)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", name, err)
 	}
@@ -283,6 +285,7 @@ func (c *Case) compare(o *Outcome, memory *mem.Memory, buffers map[int]uint64, c
 		return err
 	}
 	o.Mismatches = append(o.Mismatches, mismatches...)
+	o.Notes = c.partlyCompared()
 	o.Pass = len(o.Mismatches) == 0 && (!checked || c.expected(o.Findings))
 	return nil
 }
@@ -297,7 +300,7 @@ func (c *Case) mismatches(read func(index int, data []byte) error) ([]string, er
 			return nil, fmt.Errorf("expect.args: %q is not the index of an argument", name)
 		}
 		expected := c.Expect.Args[name]
-		want, err := hex.DecodeString(expected.Hex)
+		want, err := parseHex(expected.Hex)
 		got := make([]byte, len(want))
 		if err == nil {
 			err = read(index, got)
@@ -310,6 +313,24 @@ func (c *Case) mismatches(read func(index int, data []byte) error) ([]string, er
 		}
 	}
 	return list, nil
+}
+
+// partlyCompared describes the buffers that are longer than what the case expects of them.
+func (c *Case) partlyCompared() []string {
+	var list []string
+	for i, a := range c.Args {
+		size := 0
+		switch {
+		case a.Hex != nil:
+			size = len(*a.Hex) / 2
+		case a.Bytes != nil:
+			size = *a.Bytes
+		}
+		if expected, ok := c.Expect.Args[strconv.Itoa(i)]; ok && len(expected.Hex)/2 < size {
+			list = append(list, fmt.Sprintf("argument %d: only the first %d of %d bytes are compared", i, len(expected.Hex)/2, size))
+		}
+	}
+	return list
 }
 
 // expected reports whether the findings are those that the case expects. Other strict findings are

@@ -277,10 +277,10 @@ func TestCaseErrors(t *testing.T) {
 		}
 	}
 	check("no JSON", "k.ptx", "invalid character")
-	check("cut off", caseText()[:80], "unexpected EOF")
-	check("an unknown field", caseText(`"shared"`, `"colour": 1, "shared"`), `unknown field "colour"`)
-	check("a string for a number", caseText("32}", `"many"}`), "cannot unmarshal string")
-	check("too large a number", caseText(`"u32": 5`, `"u32": 4294967296`), "cannot unmarshal number 4294967296")
+	check("cut off", caseText()[:80], "unexpected end of the file in line 1")
+	check("an unknown field", caseText(`"shared"`, `"colour": 1, "shared"`), `unknown key "colour"`)
+	check("a string for a number", caseText("32}", `"many"}`), "line 2: args.bytes: found a string; expected an integer")
+	check("too large a number", caseText(`"u32": 5`, `"u32": 4294967296`), "line 2: args.u32: found number 4294967296; expected an integer from 0 to 4294967295")
 	check("no PTX", caseText("k.ptx", "none.ptx"), "case.json: open ")
 	check("an unknown entry", caseText(`"entry": "k"`, `"entry": "q"`), `no entry function "q"`)
 	check("an unsupported architecture", caseText("sm_80", "sm_10"), "sm_10")
@@ -289,7 +289,7 @@ func TestCaseErrors(t *testing.T) {
 		"argument 2 has 0 values; give exactly one of hex, bytes, u32, u64, f32, tensormap")
 	check("too few arguments", caseText(`, {"u32": 5}`, ""), "2 arguments; the kernel takes 3 parameters")
 	check("too many arguments", caseText(`{"u32": 5}`, `{"u32": 5}, {"u32": 6}`), "4 arguments; the kernel takes 3 parameters")
-	check("half a byte", caseText(`{"hex": "0`, `{"hex": "`), "argument 0: encoding/hex: odd length")
+	check("half a byte", caseText(`{"hex": "0`, `{"hex": "`), "argument 0: hex: 63 digits; a byte has two")
 	check("a negative size", caseText("32}", "-1}"), "allocate -1 bytes of simulated memory for argument 1")
 	check("text after the case", caseText()+"{}", "case.json")
 	check("a bracket after the case", caseText()+"}", "case.json")
@@ -301,7 +301,7 @@ func TestCaseErrors(t *testing.T) {
 	check("a tensor map", caseText(`{"u32": 5}`, `{"tensormap": {"arg": 0}}`), "argument 2: encode a tensor map: its type is")
 	check("expects of no argument", caseText(`"1": {`, `"one": {`), `expect.args: "one" is not the index of an argument`)
 	check("expects of a scalar", caseText(`"1": {`, `"2": {`), "expect.args: argument 2: the argument is not a buffer")
-	check("expects half a byte", caseText(`"1": {"hex": "0`, `"1": {"hex": "`), "expect.args: argument 1: encoding/hex: odd length")
+	check("expects half a byte", caseText(`"1": {"hex": "0`, `"1": {"hex": "`), "expect.args: argument 1: hex: 63 digits; a byte has two")
 	check("expects too much", caseText(words(13), words(13, 14)), "expect.args: argument 1: read simulated memory: 36 bytes")
 }
 

@@ -3,7 +3,6 @@ package cases
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -43,7 +42,7 @@ func (c *Case) Job(fill byte) (device.Job, error) {
 func (a *Argument) jobArg(fill byte) (device.Arg, error) {
 	switch {
 	case a.Hex != nil:
-		data, err := hex.DecodeString(*a.Hex)
+		data, err := parseHex(*a.Hex)
 		return device.Arg{InOut: data}, err
 	case a.Bytes != nil && (*a.Bytes < 0 || *a.Bytes > mem.DefaultLimit):
 		return device.Arg{}, fmt.Errorf("a buffer of %d bytes; the size must be from 0 to %d", *a.Bytes, mem.DefaultLimit)

@@ -3,21 +3,29 @@ package device
 import (
 	"bytes"
 	"fmt"
+	"slices"
 )
 
 // Relaunch is a further launch of a job with other contents of its buffers, at the same addresses.
 // A kernel that keeps a result from launch to launch, or counts launches, is wrong in it.
 type Relaunch struct {
-	Inputs [][]byte // of each input and in-out buffer, in argument order
+	Inputs  [][]byte // of each input and in-out buffer, in argument order
+	Scalars [][]byte // of each scalar, in argument order; nil for those of the job
 }
 
 // Relaunched is the job of a relaunch: the same arguments with other contents.
 func (j *Job) Relaunched(r Relaunch) (Job, error) {
 	next := *j
 	next.Args, next.Relaunches = append([]Arg(nil), j.Args...), nil
-	used := 0
+	used, scalars := 0, r.Scalars
 	for i := range next.Args {
 		arg := &next.Args[i]
+		if arg.Scalar != nil && r.Scalars != nil {
+			if len(scalars) == 0 || len(scalars[0]) != len(arg.Scalar) {
+				return next, fmt.Errorf("job %s: a relaunch needs a scalar of %d bytes for argument %d", j.Entry, len(arg.Scalar), i)
+			}
+			arg.Scalar, scalars = scalars[0], scalars[1:]
+		}
 		content := &arg.Input
 		if arg.InOut != nil {
 			content = &arg.InOut
@@ -30,6 +38,9 @@ func (j *Job) Relaunched(r Relaunch) (Job, error) {
 		}
 		*content = r.Inputs[used]
 		used++
+	}
+	if len(scalars) > 0 {
+		return next, fmt.Errorf("job %s: a relaunch has %d scalars; the job has %d", j.Entry, len(r.Scalars), len(r.Scalars)-len(scalars))
 	}
 	if used < len(r.Inputs) {
 		return next, fmt.Errorf("job %s: a relaunch has %d buffers; the job has %d that are not outputs", j.Entry, len(r.Inputs), used)
@@ -54,7 +65,7 @@ func relaunch(m Machine, f Function, job *Job, buffers []*Buffer, values [][]byt
 				return err
 			}
 		}
-		if err := m.Launch(f, &next, values); err != nil {
+		if err := m.Launch(f, &next, withScalars(values, &next)); err != nil {
 			return err
 		}
 		var outputs [][]byte
@@ -71,6 +82,17 @@ func relaunch(m Machine, f Function, job *Job, buffers []*Buffer, values [][]byt
 		outcome.Relaunched = append(outcome.Relaunched, outputs)
 	}
 	return nil
+}
+
+// withScalars are the values of arguments with the scalars of a job.
+func withScalars(values [][]byte, job *Job) [][]byte {
+	values = slices.Clone(values)
+	for i, arg := range job.Args {
+		if arg.Scalar != nil {
+			values[i] = arg.Scalar
+		}
+	}
+	return values
 }
 
 // inspectRelaunched reports the findings in a buffer after a relaunch. The guards still have the

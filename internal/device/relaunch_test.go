@@ -2,6 +2,7 @@ package device_test
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -116,5 +117,32 @@ func TestRelaunchErrors(t *testing.T) {
 	}
 	if _, err := device.Run(m, relaunchedJob()); err == nil || !strings.Contains(err.Error(), "boom") {
 		t.Errorf("a fault: %v", err)
+	}
+}
+
+// A relaunch may have other scalars. Without any it has those of the job.
+func TestScalarsOfRelaunches(t *testing.T) {
+	job := newJob()
+	index := slices.IndexFunc(job.Args, func(a device.Arg) bool { return a.Scalar != nil })
+	other := bytes.Repeat([]byte{7}, len(job.Args[index].Scalar))
+	inputs := [][]byte{job.Args[0].Input}
+	job.Relaunches = []device.Relaunch{{Inputs: inputs, Scalars: [][]byte{other}}, {Inputs: inputs}}
+	var got [][]byte
+	_, err := device.Run(newMachine(func(l *devicetest.Launch) error {
+		got = append(got, l.Args[index])
+		return nil
+	}), job)
+	first := job.Args[index].Scalar
+	if want := [][]byte{first, first, other, first}; err != nil || !cmp.Equal(got, want) {
+		t.Errorf("the launches have the scalars %v, %v; want %v", got, err, want)
+	}
+	for want, scalars := range map[string][][]byte{
+		"job k: a relaunch needs a scalar of 4 bytes for argument": {{1, 2}},
+		"job k: a relaunch has 2 scalars; the job has 1":           {other, other},
+	} {
+		job.Relaunches = []device.Relaunch{{Inputs: inputs, Scalars: scalars}}
+		if _, err := device.Run(newMachine(increment), job); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 }

@@ -9,7 +9,8 @@ import (
 const (
 	// TimedOutputDiffers: the output of a timed launch is not that of an untimed one.
 	TimedOutputDiffers = "timed-output-differs"
-	// RemembersResults: launches on new inputs take longer than launches on the same ones.
+	// RemembersResults: launches on new inputs take longer than launches on the same ones, or, on the
+	// simulator, execute more instructions.
 	RemembersResults = "remembers-results"
 )
 

@@ -22,6 +22,10 @@ type Plan struct {
 	// Rest is how long the GPU idles before each sample, to time a GPU that is not kept busy.
 	Rest time.Duration
 
+	// Load is how long the launches of a job run without a pause before each of its samples, to time
+	// a GPU whose clocks have come down to what its power limit allows.
+	Load time.Duration
+
 	// Secret determines the inputs of the timed launches, as Rotation describes. It must not be
 	// known to the kernel.
 	Secret uint64

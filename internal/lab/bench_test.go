@@ -42,7 +42,7 @@ type fakePeers struct {
 	inputs  *tensor.Inputs
 	ready   map[string]bool
 	samples map[string]int
-	rested  []time.Duration
+	paced   []peer.Pace
 	lost    bool
 
 	joules    float64
@@ -116,7 +116,7 @@ func (p *fakePeers) Energy(_ context.Context, who peer.Peer) (float64, error) {
 	return p.joules, p.energyErr
 }
 
-func (p *fakePeers) Sample(_ context.Context, who peer.Peer, samples int, rest time.Duration) ([]float64, error) {
+func (p *fakePeers) Sample(_ context.Context, who peer.Peer, samples int, pace peer.Pace) ([]float64, error) {
 	name := who.String()
 	if !p.ready[name] {
 		p.t.Errorf("%s is timed and not prepared", who)
@@ -128,7 +128,7 @@ func (p *fakePeers) Sample(_ context.Context, who peer.Peer, samples int, rest t
 	}
 	p.log = append(p.log, name)
 	p.samples[name] += samples
-	p.rested = append(p.rested, rest)
+	p.paced = append(p.paced, pace)
 	seconds := p.seconds[name]
 	if seconds == 0 {
 		seconds = 20e-6
@@ -266,22 +266,23 @@ func TestBenchLaunches(t *testing.T) {
 	check("default, and ours are wrong", 0, 50, "", wrong)
 }
 
-// The GPU rests before the samples of ours and of peers, and the result mentions it.
-func TestBenchRest(t *testing.T) {
+// The GPU rests or is loaded before the samples of ours and of peers, and the result mentions it.
+func TestBenchPace(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash")
-	r.Rest = 50 * time.Millisecond
+	r.Pace = peer.Pace{Rest: 50 * time.Millisecond, Load: 300 * time.Millisecond}
 	b := s.benched(r)
-	if !strings.HasPrefix(b.Timing, benchTiming+"; the GPU rests for 50ms before each sample, ") {
+	if !strings.HasPrefix(b.Timing, benchTiming+"; the GPU rests for 50ms before each sample, ") ||
+		!strings.Contains(b.Timing, "; the launches of a sample run for 300ms before it without a pause, ") {
 		t.Errorf("timing: %s", b.Timing)
 	}
 	for _, plan := range s.gpu.planned {
-		if plan.Rest != r.Rest {
+		if plan.Rest != r.Pace.Rest || plan.Load != r.Pace.Load {
 			t.Errorf("a plan of %+v", plan)
 		}
 	}
-	if len(p.rested) == 0 || slices.ContainsFunc(p.rested, func(rest time.Duration) bool { return rest != r.Rest }) {
-		t.Errorf("a peer rested for %v", p.rested)
+	if len(p.paced) == 0 || slices.ContainsFunc(p.paced, func(pace peer.Pace) bool { return pace != r.Pace }) {
+		t.Errorf("the paces of a peer: %v", p.paced)
 	}
 }
 
@@ -312,9 +313,9 @@ func TestBenchOnSampledRows(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash", "1x2x40x64", "1x1x8x64")
 	r.MaxWork, r.SampleSeed = 10_000, new(uint64)
-	rows := oracle.Sample(r.Shapes[0], 0, r.MaxWork)
+	rows := oracle.Sample(r.Shapes[0].(tensor.Shape), 0, r.MaxWork)
 	sampled, other := rows[len(rows)/2], -1
-	for i := range r.Shapes[0].Rows() {
+	for i := range r.Shapes[0].(tensor.Shape).Rows() {
 		if !slices.Contains(rows, i) {
 			other = i
 		}
@@ -341,15 +342,15 @@ func TestBenchOnSampledRows(t *testing.T) {
 
 // The gates check every row, however much work that is.
 func TestGatesCheckEveryRow(t *testing.T) {
-	shape := shapes(t, "1x1x70x64")[0]
-	p := problem{shape: shape, inputs: tensor.Normal}
-	if whole, err := newReferences().get(t.Context(), p); err != nil || !whole.coverage().Whole() {
-		t.Errorf("%v, %v", whole.coverage(), err)
+	l := &Lab{}
+	p := l.problem().Plain(shapes(t, "1x1x70x64")[0], 0)
+	if whole, err := l.references(everyRow, nil).Get(t.Context(), p); err != nil || !whole.Coverage().Whole() {
+		t.Errorf("%v, %v", whole, err)
 	}
-	if some, err := newSampledReferences(1, nil).get(t.Context(), p); err != nil || some.coverage().Whole() {
-		t.Errorf("%v, %v", some.coverage(), err)
+	if some, err := l.references(1, nil).Get(t.Context(), p); err != nil || some.Coverage().Whole() {
+		t.Errorf("%v, %v", some, err)
 	}
-	if rows := oracle.Sample(shapes(t, "1x32x16384x64")[0], 0, newReferences().maxWork); rows != nil {
+	if rows := oracle.Sample(shapes(t, "1x32x16384x64")[0].(tensor.Shape), 0, everyRow); rows != nil {
 		t.Errorf("the gates check a sample of %d rows", len(rows))
 	}
 }

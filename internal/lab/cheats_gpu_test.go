@@ -57,10 +57,10 @@ func TestCheatsOnGPU(t *testing.T) {
 		s := newSetupOf(t, folder, nil, t.TempDir())
 		s.Device = GPU(facts, openGPU)
 		r := s.request(stage)
-		if r.Shapes, err = AttentionShapes(s.Kernel.Shapes("small,timed")); err != nil {
+		if r.Shapes, err = s.Kernel.Shapes("small,timed"); err != nil {
 			t.Fatal(err)
 		}
-		r.Benchmark, err = AttentionShapes(s.Kernel.Shapes("timed"))
+		r.Benchmark, err = s.Kernel.Shapes("timed")
 		r.Seeds, r.NormalOnly, r.Samples = []uint64{0}, r.Shapes, 20
 		if err != nil {
 			t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"attune/internal/gate"
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/tensor"
 	"attune/internal/toolchain"
 )
 
@@ -82,9 +81,10 @@ func (l *Lab) checkCode(ctx context.Context, whole, r *run.Run) error {
 	}
 	image, _, err := l.Builder.Build(ctx, Target(l.Kernel, variant, r.Arch))
 	var compile *toolchain.CompileError
+	var broken *toolchain.SourceError
 	switch {
-	case errors.As(err, &compile):
-		return refuse(whole, stale, "%v", compile)
+	case errors.As(err, &compile), errors.As(err, &broken):
+		return refuse(whole, stale, "%v", err)
 	case err != nil:
 		return err
 	case image.Record.CodeHash != r.CodeHash:
@@ -110,7 +110,7 @@ func (l *Lab) checkParts(ctx context.Context, r *run.Run) error {
 			return refuse(r, missing, "its part %s names run %s, which has variant %s, device %s, correctness %s; %s",
 				p.Variant, p.Run, part.Variant, part.Device, part.Gates.Correctness, rerun(r))
 		}
-		if err := checkTable(s, p.Shapes, presentName(l.Kernel, p.Variant)); err != nil {
+		if err := checkTable(l.Kernel, s, p.Shapes, presentName(l.Kernel, p.Variant)); err != nil {
 			return refuse(r, stale, "%v; %s", err, rerun(r))
 		}
 		if err := l.checkCode(ctx, r, part); err != nil {
@@ -129,9 +129,9 @@ func (l *Lab) readPart(ctx context.Context, p run.Part) (*run.Run, error) {
 }
 
 // checkTable checks that today's table assigns these shapes to a measured variant.
-func checkTable(s *spec.Selection, shapes []string, measured string) error {
+func checkTable(kernel *spec.Kernel, s *spec.Selection, shapes []string, measured string) error {
 	for _, text := range shapes {
-		shape, err := tensor.ParseShape(text)
+		shape, err := kernel.ParseShape(text)
 		if err != nil {
 			return err
 		}
@@ -148,7 +148,7 @@ func checkTable(s *spec.Selection, shapes []string, measured string) error {
 
 // untimedShapes returns the benchmark shapes of the kernel without times in a run.
 func untimedShapes(kernel *spec.Kernel, r *run.Run) ([]string, error) {
-	shapes, err := AttentionShapes(kernel.Shapes(strings.Join(kernel.Run.Benchmark, ",")))
+	shapes, err := kernel.Shapes(strings.Join(kernel.Run.Benchmark, ","))
 	if err != nil {
 		return nil, err
 	}

@@ -127,6 +127,7 @@ func TestPromotionNeedsTodaysCode(t *testing.T) {
 	check("a comment", "\n// more\n", "", "")
 	check("another kernel", "\n__global__ void another(int* p) { *p = 1; }\n", stale, "today's sources give stage2 the code ")
 	check("a syntax error", "\n#error no\n", stale, "does not compile")
+	check("an include from elsewhere", "\n#include \"/etc/hostname\"\n", stale, "is outside the kernel's folder")
 }
 
 func TestPromotionWithoutCompiler(t *testing.T) {

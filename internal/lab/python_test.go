@@ -53,7 +53,7 @@ func TestBenchWithAnyPython(t *testing.T) {
 	}
 	const shape = "1x1x8x64"
 	right := filepath.Join(t.TempDir(), "answer")
-	values, err := oracle.Quantized(t.Context(), tensor.Draw(shapes(t, shape)[0], 0, tensor.Options{}), nil)
+	values, err := oracle.Quantized(t.Context(), draw(t, shape, 0, tensor.Options{}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

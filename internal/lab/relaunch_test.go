@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/oracle"
 	"attune/internal/run"
+	"attune/internal/tensor"
 )
 
 // Only the smallest shape is relaunched, and the seed of its inputs differs from run to run.
@@ -25,7 +27,8 @@ func TestRelaunchIsRecorded(t *testing.T) {
 			}
 			found = c.Relaunch
 		}
-		if found == nil || !found.Pass || !found.Repeats || found.MaxErr == 0 || found.Seed >= 1<<53 {
+		if found == nil || !found.Pass || !found.Repeats || found.MaxErr == 0 || found.Seed >= 1<<53 ||
+			math.Abs(found.ScaleFactor-1) < 0.2 || found.ScaleFactor < 0.59 || found.ScaleFactor > 1.45 {
 			t.Fatalf("the relaunch is %+v", found)
 		}
 		return found
@@ -115,7 +118,7 @@ func TestReuseAfterRelaunch(t *testing.T) {
 // sample alone is wrong.
 func TestSampledRowsAreSecret(t *testing.T) {
 	s := newSetup(t)
-	shape := shapes(t, "1x1x400x64")[0]
+	shape := shapes(t, "1x1x400x64")[0].(tensor.Shape)
 	const maxWork = 10_000
 	known := oracle.Sample(shape, 0, maxWork)
 	s.declare("stage0", behaviour{output: func(out []byte) {

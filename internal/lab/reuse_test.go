@@ -89,11 +89,9 @@ func TestSameCodeWithAnotherParentIsTimedAgain(t *testing.T) {
 func TestSameCodeHasItsOwnLimits(t *testing.T) {
 	s := newSetup(t)
 	s.declare("stage3b", behaviour{seconds: 20e-6})
-	s.declare("stage6", behaviour{output: func(out []byte) {
-		for ; len(out) > 0; out = out[2:] {
-			x := half.DecodeFloat16(out[:2])[0]
-			binary.LittleEndian.PutUint16(out, uint16(half.Float16FromFloat64(1.005*x)))
-		}
+	s.declare("stage6", behaviour{output: func(out []byte) { // one element, which no mean shows
+		x := half.DecodeFloat16(out[:2])[0]
+		binary.LittleEndian.PutUint16(out, uint16(half.Float16FromFloat64(x+0.005)))
 	}})
 	loose, strict := s.runTwo("stage6", "stage5+USE_WARP_SPECIALIZATION=0+USE_PERSISTENT_CTA=0+USE_FP8_MMA=1")
 	expectOutcome(t, loose, merged)

@@ -406,6 +406,32 @@ func TestOverBudget(t *testing.T) {
 	}
 }
 
+// A source that breaks a rule of attune fails its variant, and the next one runs.
+func TestVariantWithBrokenSource(t *testing.T) {
+	c, cacheDir := compiler(t)
+	if c == nil {
+		t.Skip(needsCompiler)
+	}
+	source, err := os.ReadFile("testdata/broken/broken.cu")
+	toml, err2 := os.ReadFile("testdata/broken/kernel.toml")
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	short := strings.Replace(string(source), "attune_launch[3] = {kHeadDim, 1, 0}", "attune_launch[2 + !DEFECT] = {kHeadDim, 1}", 1)
+	s := newSetupOf(t, fstest.MapFS{"kernel.toml": {Data: toml}, "broken.cu": {Data: []byte(short)}}, c, cacheDir)
+	s.declare("good", behaviour{})
+	if err := s.run(s.request("outside", "good")); err != nil {
+		t.Fatal(err)
+	}
+	r := s.runs[0]
+	expectOutcome(t, r, "over-budget fail/not-measured/not-measured/not-measured")
+	expectReason(t, r.Reasons.Resources, "attune_launch has 2 words, want 3 to 5")
+	if r.Arch != "sm_89" || r.Failure != "build outside for sm_89: attune_launch has 2 words, want 3 to 5" || r.Build != nil {
+		t.Errorf("the record is %+v", r)
+	}
+	expectOutcome(t, s.runs[1], merged)
+}
+
 func TestVariantThatDoesNotCompile(t *testing.T) {
 	s := newBroken(t)
 	s.declare("good", behaviour{})

@@ -42,6 +42,7 @@ func (l *Lab) join(p *plan, e entry, parts []*run.Run) *run.Run {
 			Variant: part.Variant, Run: part.ID, Arch: part.Arch, CodeHash: part.CodeHash, Verdict: part.Verdict,
 			Shapes: part.Requested.Shapes,
 		})
+		record.Requested.Problems += part.Requested.Problems
 		joinFacts(record, part)
 		if part.Parent != "" { // a part with another head dim has no parent
 			record.Parent, record.RequiredSpeedup = part.Parent, e.selection.Speedup
@@ -51,6 +52,7 @@ func (l *Lab) join(p *plan, e entry, parts []*run.Run) *run.Run {
 		record.Requested.Against, record.RequiredSpeedup = p.Against.String(), 1
 	}
 	record.CodeHash = joinedHash(record.Parts)
+	record.Problem = parts[len(parts)-1].Problem
 	pairs := joinRows(record, p, parts)
 	gates := joinGates(record, parts, pairs)
 	record.SetGates(gates)
@@ -98,11 +100,7 @@ func joinRows(record *run.Run, p *plan, parts []*run.Run) []measure.ProcessPair 
 	for _, shape := range p.Shapes {
 		name := shape.String()
 		part := parts[slices.IndexFunc(parts, func(r *run.Run) bool { return slices.Contains(r.Requested.Shapes, name) })]
-		for _, row := range part.Correctness {
-			if row.Shape == name {
-				record.Correctness = append(record.Correctness, row)
-			}
-		}
+		record.Correctness = append(record.Correctness, rowsOf(part, name)...)
 		i := slices.IndexFunc(part.Performance, func(row run.Performance) bool { return row.Shape == name })
 		if i < 0 {
 			continue
@@ -118,6 +116,20 @@ func joinRows(record *run.Run, p *plan, parts []*run.Run) []measure.ProcessPair 
 		}
 	}
 	return pairs
+}
+
+// rowsOf are the outputs of a part on a shape. Those of its study come with the last shape of the
+// part if they have a shape of their own.
+func rowsOf(part *run.Run, shape string) []run.Correctness {
+	shapes := part.Requested.Shapes
+	last := shape == shapes[len(shapes)-1]
+	var rows []run.Correctness
+	for _, row := range part.Correctness {
+		if row.Shape == shape || last && !slices.Contains(shapes, row.Shape) {
+			rows = append(rows, row)
+		}
+	}
+	return rows
 }
 
 // lacksTimes reports whether a part has no times for some shape, or none of its parent.

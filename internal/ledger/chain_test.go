@@ -532,3 +532,52 @@ func TestReadRegular(t *testing.T) {
 		}
 	}
 }
+
+// The newest run and bench have names, and a misspelt id is answered with the nearest.
+func TestRemoveByName(t *testing.T) {
+	l, runs := contenders(t, 2)
+	bench := recordBench(t, l, 5)
+	_, err := l.Remove(t.Context(), runs[0].ID[:len(runs[0].ID)-1]+"x")
+	wantError(t, err, "; the nearest are "+runs[0].ID)
+	for _, c := range []struct{ ref, want string }{
+		{"latest", "runs/" + runs[1].ID}, {"latest-bench", "benches/" + bench}, {"latest", "runs/" + runs[0].ID},
+	} {
+		if got, err := l.Remove(t.Context(), c.ref); err != nil || got != c.want {
+			t.Errorf("%s: removed %s, %v, want %s", c.ref, got, err, c.want)
+		}
+	}
+	_, err = l.Remove(t.Context(), "latest")
+	wantError(t, err, `no run "latest": the ledger has no runs`)
+}
+
+// Files that were changed after the record was sealed are named by Seal and Damage.
+func TestChangedAfterSeal(t *testing.T) {
+	l, runs := contenders(t, 2)
+	bench := recordBench(t, l, 5)
+	for _, file := range []string{filepath.Join(l.runPath(runs[0].ID), "report.md"), filepath.Join(l.benches().dir(bench), benchName)} {
+		if err := errors.Join(os.Chmod(file, 0o644), os.WriteFile(file, []byte("forged"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := l.Seal(t.Context())
+	if err != nil || len(r.Problems) != 2 || len(r.Added) != 0 {
+		t.Errorf("Seal: %+v, %v", r, err)
+	}
+	for id, want := range map[string]int{runs[0].ID: 1, runs[1].ID: 0, bench: 1, "none": 0} {
+		if found := l.Damage(id); len(found) != want {
+			t.Errorf("Damage of %s: %v, want %d problems", id, found, want)
+		}
+	}
+}
+
+// Records of a ledger without a chain are named.
+func TestImportUnchained(t *testing.T) {
+	from := t.TempDir()
+	e := sampleEntry(0)
+	plant(t, from, e)
+	chained, runs := contenders(t, 1)
+	r, err := open(t, t.TempDir()).Import(t.Context(), from, chained.runPath(runs[0].ID))
+	if want := []string{"runs/" + e.ID}; err != nil || !slices.Equal(r.Unchained, want) {
+		t.Errorf("%+v, %v, want %q", r, err, want)
+	}
+}

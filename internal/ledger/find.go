@@ -10,6 +10,9 @@ import (
 	"strings"
 )
 
+// latestRun is the reference of the newest run.
+const latestRun = "latest"
+
 // RefError is the error of a reference that does not name exactly one run.
 type RefError struct {
 	Ref       string
@@ -52,7 +55,7 @@ func (l *Ledger) Find(ctx context.Context, ref string) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	if ref == "latest" && len(entries) > 0 {
+	if ref == latestRun && len(entries) > 0 {
 		return entries[0], nil
 	}
 	var matches []Entry

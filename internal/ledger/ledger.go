@@ -84,6 +84,16 @@ func (l *Ledger) Read(ctx context.Context, id, name string) ([]byte, error) {
 	return l.runs().read(ctx, id, name)
 }
 
+// Damage returns what is wrong with the files of a run or bench, other than its document.
+func (l *Ledger) Damage(id string) []Problem {
+	for _, f := range []folder{l.runs(), l.benches()} {
+		if _, err := os.Stat(f.dir(id)); err == nil {
+			return f.named(id, f.verify(id))
+		}
+	}
+	return nil
+}
+
 func (l *Ledger) runs() folder { return folder{l.runsPath(), "run", runName, l.chain} }
 
 func (l *Ledger) runsPath() string         { return filepath.Join(l.dir, runsName) }

@@ -29,7 +29,8 @@ func (l *Ledger) Sealed(id string) error {
 }
 
 // Seal enters every intact record that the chain does not name into the chain, the oldest first.
-// Its report has the entered records and the ones that it refused.
+// Its report has the entered records, the ones that it refused, and those that are no longer as the
+// chain has them.
 func (l *Ledger) Seal(ctx context.Context) (Report, error) {
 	defer lockDir(l.dir, syscall.LOCK_EX)()
 	c, err := l.chain.parseSound()
@@ -58,6 +59,11 @@ func (l *Ledger) Seal(ctx context.Context) (Report, error) {
 		}
 		r.Problems = append(r.Problems, problems...)
 	}
+	changed, err := l.changed(c)
+	if err != nil {
+		return Report{}, err
+	}
+	r.Problems = append(r.Problems, changed...)
 	if len(r.Added) > 0 {
 		if err := l.chain.replace(c); err != nil {
 			return Report{}, fmt.Errorf("nothing was sealed: %w", nameFullDisk(err))
@@ -65,6 +71,24 @@ func (l *Ledger) Seal(ctx context.Context) (Report, error) {
 	}
 	r.setChain(c)
 	return r, nil
+}
+
+// changed returns the problems of the records on disk that the chain names: their files are not the
+// sealed ones.
+func (l *Ledger) changed(c *chain) ([]Problem, error) {
+	var problems []Problem
+	for _, f := range l.folders() {
+		ids, err := f.ids()
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
+			if _, ok := c.seal(f.record(id)); ok {
+				problems = append(problems, f.named(id, f.verify(id))...)
+			}
+		}
+	}
+	return problems, nil
 }
 
 // place is where a record is.
@@ -121,7 +145,7 @@ func (l *Ledger) checkRecord(ctx context.Context, f folder, id string) []Problem
 // Import copies records into the ledger and enters them into its chain. Each path is a ledger or
 // the directory of one record in a ledger. A record that the ledger already has is skipped. Records
 // that are damaged, or that the chain of their ledger does not name, are refused. One refusal
-// refuses all.
+// refuses all. The report names the records of a ledger without a chain.
 func (l *Ledger) Import(ctx context.Context, paths ...string) (Report, error) {
 	var r Report
 	var records []staged
@@ -151,6 +175,9 @@ func (l *Ledger) Import(ctx context.Context, paths ...string) (Report, error) {
 			}
 			records = append(records, s)
 			r.add(to, at.id)
+			if c, _ := source.chain.load(); !c.exists {
+				r.Unchained = append(r.Unchained, to.record(at.id))
+			}
 		}
 	}
 	defer lockDir(l.dir, syscall.LOCK_EX)()
@@ -243,8 +270,8 @@ func (f folder) has(id string, want sums) bool {
 	return err == nil
 }
 
-// Remove removes a run or a bench on purpose: the chain gets a link that says so. ref is an id, or
-// an unambiguous start or end of one. The record may already be gone from the disk. It returns the
+// Remove removes a run or a bench on purpose: the chain gets a link that says so. ref is an id, an
+// unambiguous start or end of one, "latest" or "latest-bench". The record may already be gone from the disk. It returns the
 // name of the record, such as runs/20261115-031522-stage2-3f9a1c.
 func (l *Ledger) Remove(ctx context.Context, ref string) (string, error) {
 	defer lockDir(l.dir, syscall.LOCK_EX)()
@@ -298,9 +325,11 @@ func (l *Ledger) removable(ctx context.Context, c *chain, ref string) (place, er
 			}
 		}
 	}
-	var found []string
-	for _, record := range slices.Sorted(maps.Keys(named)) {
+	all := slices.Sorted(maps.Keys(named))
+	var found, ids []string
+	for _, record := range all {
 		id := named[record].id
+		ids = append(ids, id)
 		if id == ref {
 			found = []string{record}
 			break
@@ -309,13 +338,28 @@ func (l *Ledger) removable(ctx context.Context, c *chain, ref string) (place, er
 			found = append(found, record)
 		}
 	}
+	for name, folder := range map[string]folder{latestRun: l.runs(), latestBench: l.benches()} {
+		if ref == name {
+			found = newest(all, filepath.Base(folder.path))
+		}
+	}
 	switch {
 	case len(found) == 0:
-		return place{}, &RefError{Ref: ref}
+		return place{}, &RefError{Ref: ref, Candidates: nearest(ids, ref)}
 	case len(found) > 1:
 		return place{}, &RefError{Ref: ref, Ambiguous: true, Candidates: found}
 	}
 	return named[found[0]], l.checkRemoval(ctx, named[found[0]])
+}
+
+// newest returns the last of sorted records in a folder: ids start with the time.
+func newest(records []string, folder string) []string {
+	for _, record := range slices.Backward(records) {
+		if filepath.Dir(record) == folder {
+			return []string{record}
+		}
+	}
+	return nil
 }
 
 // checkRemoval refuses records that the champions depend on.

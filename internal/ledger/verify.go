@@ -23,7 +23,10 @@ type Report struct {
 	Problems  []Problem
 
 	Added []string // Seal and Import: the added records, such as runs/20261115-031522-stage2-3f9a1c
-	Root  string   // hash of the last link of the chain; empty without a chain
+	// Unchained are the added records of ledgers without a chain: nothing but their own checksums
+	// shows that they are the ones that were written.
+	Unchained []string
+	Root      string // hash of the last link of the chain; empty without a chain
 
 	hashes []string // of all links
 }

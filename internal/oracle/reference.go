@@ -43,7 +43,7 @@ func Compute(ctx context.Context, in *tensor.Inputs, rows Rows) (*Reference, err
 	}
 	return &Reference{
 		Shape: in.Shape, Rows: rows, Out: r.out, LSE: r.lse,
-		ScoreBound: reach(in, rows), InputError: cost(r.out, originals),
+		ScoreBound: reach(in, rows), InputError: Difference(r.out, originals),
 	}, nil
 }
 
@@ -122,7 +122,8 @@ func rowLength(t *tensor.Tensor, dims int) func(head, row int) float64 {
 	}
 }
 
-func cost(a, b []float64) ErrorSize {
+// Difference measures the difference of two outputs.
+func Difference(a, b []float64) ErrorSize {
 	var c ErrorSize
 	for i := range a {
 		d := math.Abs(a[i] - b[i])

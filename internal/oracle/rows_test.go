@@ -38,7 +38,7 @@ func TestSomeRowsMatchAllRows(t *testing.T) {
 			want.Out = append(want.Out, whole.Out[row*dims:][:dims]...)
 			want.LSE = append(want.LSE, whole.LSE[row])
 		}
-		want.InputError = cost(want.Out, SelectRows(rows, originals, dims))
+		want.InputError = Difference(want.Out, SelectRows(rows, originals, dims))
 		if diff := cmp.Diff(want, some); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", text, diff)
 		}

@@ -256,11 +256,18 @@ func (h *Helper) Output(ctx context.Context, p Peer) ([]float32, error) {
 	return values, nil
 }
 
-// Sample warms a prepared peer up and samples it, each sample after a rest. The samples are in
-// seconds per launch.
-func (h *Helper) Sample(ctx context.Context, p Peer, samples int, rest time.Duration) ([]float64, error) {
+// Pace is what the GPU does before each sample.
+type Pace struct {
+	Rest time.Duration // it idles
+	Load time.Duration // then it runs the launches that are sampled, without a pause
+}
+
+// Sample warms a prepared peer up and samples it. The samples are in seconds per launch.
+func (h *Helper) Sample(ctx context.Context, p Peer, samples int, pace Pace) ([]float64, error) {
 	started := time.Now()
-	r, err := h.call(ctx, request{Op: "sample", Peer: p.Kind, DType: p.DType, Samples: samples, Rest: rest.Seconds()})
+	r, err := h.call(ctx, request{
+		Op: "sample", Peer: p.Kind, DType: p.DType, Samples: samples, Rest: pace.Rest.Seconds(), Load: pace.Load.Seconds(),
+	})
 	if err != nil {
 		return nil, err
 	}

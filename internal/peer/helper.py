@@ -28,7 +28,7 @@ FIRST_CALLS = 3  # before the capture: libraries load code and select algorithms
 WINDOW_SECONDS, WINDOW_REPLAYS = 25e-3, 3
 STABLE_SHARE, MAX_WARM_SECONDS = 0.005, 1.0
 LONG_SECONDS = 20e-3  # a replay of this length needs no lead-in
-ENERGY_SECONDS, ENERGY_BATCH, ENERGY_LIMIT = 0.25, 10e-3, 2.0
+ENERGY_SECONDS, ENERGY_BATCH, ENERGY_LIMIT = 0.95, 10e-3, 3.0
 
 torch = None
 jobs = {}
@@ -202,7 +202,7 @@ class Job:
         out = self.out.transpose(1, 2) if self.rows_first else self.out
         return out.float().contiguous().cpu()
 
-    def sample(self, samples, rest):
+    def sample(self, samples, rest, load):
         start, end, replay, stream = self.start, self.end, self.graph.replay, self.stream
 
         def once(lead_in=False):
@@ -224,6 +224,9 @@ class Job:
                 seconds = []
                 for _ in range(samples):
                     time.sleep(rest)
+                    busy = 0.0
+                    while busy < load:
+                        busy += 2 * once(lead_in=True)
                     seconds.append(once(lead_in) / self.launches)
                 return seconds
         finally:
@@ -322,7 +325,8 @@ def output(request):
 
 
 def sample(request):
-    return {"seconds": jobs[request["peer"], request["dtype"]].sample(request["samples"], request.get("rest", 0))}
+    return {"seconds": jobs[request["peer"], request["dtype"]].sample(
+        request["samples"], request.get("rest", 0), request.get("load", 0))}
 
 
 def energy(request):

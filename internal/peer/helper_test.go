@@ -249,7 +249,7 @@ func TestGoodHelper(t *testing.T) {
 	if diff := cmp.Diff(dequantized, output); diff != "" {
 		t.Errorf("the output is not the dequantised Q: %s", diff)
 	}
-	samples, err := h.Sample(t.Context(), flash, 3, 0)
+	samples, err := h.Sample(t.Context(), flash, 3, Pace{})
 	if err != nil || len(samples) != 3 || samples[0] != 1e-6/50 {
 		t.Errorf("got %v, %v; want 3 samples", samples, err)
 	}
@@ -379,7 +379,7 @@ func allSteps(t *testing.T, h *Helper) error {
 	if _, err := h.Output(t.Context(), flash); err != nil {
 		return err
 	}
-	_, err := h.Sample(t.Context(), flash, 5, 0)
+	_, err := h.Sample(t.Context(), flash, 5, Pace{})
 	return err
 }
 
@@ -398,7 +398,7 @@ func TestChildrenAreKilled(t *testing.T) {
 	if err := h.Close(); err != nil {
 		t.Error(err)
 	}
-	for range 1000 { // until init has reaped the process
+	for range 12_000 { // until init has reaped the process, at most a minute
 		if !alive(pid) {
 			return
 		}
@@ -425,7 +425,7 @@ func TestInterrupted(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { time.Sleep(20 * time.Millisecond); cancel() }()
-	if _, err := h.Sample(ctx, flash, 1, 0); !errors.Is(err, context.Canceled) || !h.Lost() {
+	if _, err := h.Sample(ctx, flash, 1, Pace{}); !errors.Is(err, context.Canceled) || !h.Lost() {
 		t.Errorf("got %v, lost %t", err, h.Lost())
 	}
 }

@@ -31,6 +31,7 @@ type request struct {
 
 	Samples int     `json:"samples"`
 	Rest    float64 `json:"rest,omitempty"` // seconds before each sample
+	Load    float64 `json:"load,omitempty"` // seconds of launches before each sample
 }
 
 // response is one line from the helper, for the request with the same ID.

@@ -103,7 +103,7 @@ func TestPythonWithFakePyTorch(t *testing.T) {
 		}
 		const rest = 5 * time.Millisecond
 		start := time.Now()
-		samples, err := h.Sample(t.Context(), flash, 4, rest)
+		samples, err := h.Sample(t.Context(), flash, 4, Pace{Rest: rest})
 		if took := time.Since(start); err != nil || len(samples) != 4 || took < 4*rest {
 			t.Errorf("%s: %v in %s, %v; want 4 samples, each after a rest of %s", shape, samples, took, err, rest)
 		}
@@ -111,7 +111,7 @@ func TestPythonWithFakePyTorch(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	_, err = h.Sample(t.Context(), flash, 1, 0)
+	_, err = h.Sample(t.Context(), flash, 1, Pace{})
 	expectError(t, "a released peer", err, "KeyError")
 	err = h.Prepare(t.Context(), Peer{Kind: "torch-efficient", DType: "fp16"}, newInputs(t, "1x1x2x8"), Graph{1, 2})
 	expectError(t, "an unsupported problem", err, "RuntimeError: No available kernel. Aborting execution. Memory efficient kernel not used because: unsupported head size.")

@@ -54,11 +54,23 @@ type Problem interface {
 	References(o Options) References
 }
 
+// Study is a problem that compares variants with a model of their arithmetic, besides the reference.
+type Study interface {
+	// Studies are the instances that a variant adds to those of the correctness gate.
+	Studies(v spec.Variant, shapes []spec.Shape, seeds []uint64) []Instance
+	// Model adds the model of a variant to a reference, once. Compare then measures the outputs by the
+	// model too.
+	Model(ctx context.Context, ref Reference, v spec.Variant) error
+}
+
 // Instance is one set of inputs of a problem.
 type Instance struct {
 	Shape  spec.Shape
 	Seed   uint64
 	Inputs string // their distribution: "normal", "outliers", ...; empty for a declared problem
+	// Relaunch marks the inputs of a relaunch, from a seed that no kernel can know. Attention draws
+	// its softmax scale too.
+	Relaunch bool
 }
 
 // String names the instance, without its distribution if that is the usual one.
@@ -78,6 +90,8 @@ type Build struct {
 	Variant spec.Variant
 	Image   *toolchain.Image
 	Code    []byte // the part of the image that the device loads
+
+	Selected bool // by the table of a selection, which may have limits of its own
 }
 
 // Parameter is one parameter of an entry function.

@@ -37,7 +37,8 @@ type Reference interface {
 	Compare(b Build, outputs [][]byte) (Result, error)
 	// CompareValues measures the errors of the outputs of a peer, by name. Attention has "o".
 	CompareValues(outputs map[string][]float64) (Result, error)
-	// Judge returns the limits of the errors, multiplied by a slack, and what is over them.
+	// Judge returns the limits of the errors, multiplied by a slack, and what is over them. A build
+	// without an image is a peer.
 	Judge(b Build, r Result, slack float64) (gate.Limits, []string)
 	// Timed is the reference of a timed launch, whose inputs are rotated. It is nil if that reference
 	// is too slow or cannot be computed.
@@ -59,6 +60,10 @@ type Result struct {
 	oracle.Errors                       // of the worst output
 	LSE           *oracle.LSEErrors     // of attention with a log-sum-exp
 	Outputs       []oracle.OutputErrors // of a declared problem, one per output
+
+	// Exponentials compares the errors of attention with those of exact exponentials. It is nil unless
+	// the reference has a model of them.
+	Exponentials *oracle.Exponentials
 }
 
 // PeerData is the inputs of a peer.

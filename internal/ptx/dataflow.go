@@ -108,6 +108,69 @@ func (f *Function) ReadRegisters() []bool {
 	return read
 }
 
+// TestedRegisters finds the registers that any instruction reads, as an operand or as its guard.
+func (f *Function) TestedRegisters() []bool {
+	tested := f.ReadRegisters()
+	for i := range f.Code {
+		if guard := f.Code[i].Guard; guard >= 0 {
+			tested[guard] = true
+		}
+	}
+	return tested
+}
+
+// LoopsUntil reports whether threads leave the loop around an instruction only if the predicate that
+// it sets is true. The loop has no other branch.
+func (f *Function) LoopsUntil(index, predicate int) bool {
+	if f.Code[index].Guard >= 0 {
+		return false
+	}
+	for i := index + 1; i < len(f.Code); i++ {
+		in := &f.Code[i]
+		switch {
+		case in.Opcode == "bra" && in.Guard == predicate && in.GuardNot:
+			return f.runsStraight(in.Targets[0], index)
+		case in.Opcode == "bra" && in.Guard == predicate:
+			if i+1 == len(f.Code) || in.Targets[0] <= i {
+				return false
+			}
+			back := &f.Code[i+1] // the branch that is not taken repeats the loop
+			return back.Opcode == "bra" && back.Guard < 0 && f.runsStraight(back.Targets[0], index)
+		case in.changesFlow() || in.HasResult() && in.Operands[0].hasRegister(predicate):
+			return false
+		}
+	}
+	return false
+}
+
+// runsStraight reports whether the instructions from one to another follow each other.
+func (f *Function) runsStraight(from, to int) bool {
+	if from > to {
+		return false
+	}
+	for i := from; i < to; i++ {
+		if f.Code[i].changesFlow() {
+			return false
+		}
+	}
+	return true
+}
+
+// changesFlow reports whether a thread may continue elsewhere than at the next instruction.
+func (in *Instruction) changesFlow() bool {
+	switch in.Opcode {
+	case "ret", "exit", "trap", "call":
+		return true
+	}
+	return in.Targets != nil
+}
+
+func (o *Operand) hasRegister(register int) bool {
+	found := false
+	o.EachRegister(func(r int) { found = found || r == register })
+	return found
+}
+
 // HasResult reports whether the first operand is a result.
 func (in *Instruction) HasResult() bool {
 	switch in.Opcode {

@@ -121,3 +121,67 @@ func TestReachable(t *testing.T) {
 	check(2, []string{"direct", "g"}, []string{"a", "b"})
 	check(3, []string{"g", "h", "indirect"}, []string{"b", "c"})
 }
+
+func TestLoopsUntil(t *testing.T) {
+	const poll = "setp.eq.u32 p, %r1, 1; "
+	for body, want := range map[string]bool{
+		"L: " + poll + "@!p bra L; ret;":                          true,
+		"L: add.u32 %r1, %r1, 1; " + poll + "@!p bra L; ret;":     true,
+		"L: " + poll + "mov.u32 %r2, 1; @p bra D; bra L; D: ret;": true,
+		poll + "ret;":                     false,
+		poll + "@!p bra D; D: ret;":       false,
+		poll:                              false,
+		poll + "@p bra D; D: ret;":        false,
+		"D: " + poll + "@p bra D;":        false,
+		"L: " + poll + "@p bra L; bra L;": false,
+		"L: " + poll + "setp.eq.u32 p, %r2, 1; @!p bra L; ret;":            false,
+		"L: " + poll + "@q bra D; @!p bra L; D: ret;":                      false,
+		"L: add.u32 %r2, %r2, 1; @q bra D; " + poll + "@!p bra L; D: ret;": false,
+		"L: add.u32 %r2, %r2, 1; @q exit; " + poll + "@!p bra L; ret;":     false,
+		"L: mov.u32 %r2, 1; @q " + poll + "@!p bra L; ret;":                false,
+	} {
+		f := kernel(t, body)
+		at := slices.IndexFunc(f.Code, func(in Instruction) bool { return in.Opcode == "setp" })
+		if got := f.LoopsUntil(at, f.Code[at].Operands[0].Register); got != want {
+			t.Errorf("%s: %v", body, got)
+		}
+	}
+}
+
+func TestTestedRegisters(t *testing.T) {
+	f := kernel(t, "setp.eq.u32 p, %r1, 1; setp.eq.u32 q, %r2, 1; @q mov.u32 %r3, 1;")
+	if diff := cmp.Diff([]string{"%r1", "%r2", "q"}, marked(f, f.TestedRegisters())); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestUnsetRegisters(t *testing.T) {
+	for body, want := range map[string][]string{
+		"mov.u32 %r1, 1; st.u32 [%rd1], %r1;":                                                    {"%rd1"},
+		"@p mov.u32 %r1, 1; mov.u32 %r2, %r1;":                                                   {"%r1", "p"},
+		"mov.u32 %r1, 1; L: add.u32 %r1, %r1, 1; @p bra L;":                                      {"p"},
+		"L: add.u32 %r1, %r1, 1; setp.eq.u32 p, %r1, 3; @p bra L;":                               {"%r1"},
+		"bra M; L: mov.u32 %r2, %r1; ret; M: mov.u32 %r1, 1; bra L;":                             nil,
+		"setp.eq.u32 p, 1, 2; @p bra M; mov.u32 %r1, 1; M: mov.u32 %r2, %r1;":                    {"%r1"},
+		"ld.v2.u32 {%r1, %r2}, [%rd1+4]; add.u32 %r3, %r1, %r2;":                                 {"%rd1"},
+		"setp.eq.u32 p, 1, 2; @p bra M; mov.u32 %r1, 1; mov.u32 %r2, %r1; M: exit;":              nil,
+		"setp.eq.u32 p, 1, 2; @!p ret; mov.u32 %r1, 1; @p bra M; ret; M: add.u32 %r2, %r1, %r1;": nil,
+	} {
+		f := kernel(t, body)
+		var got []string
+		l := f.Liveness()
+		for _, r := range l.UnsetRegisters(f) {
+			got = append(got, f.Registers[r].Name)
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", body, diff)
+		}
+	}
+	f := kernel(t, "mov.u32 %r1, 1; setp.eq.u32 p, 1, 2; @p bra M; mov.u32 %r2, %r1; M: exit;")
+	l := f.Liveness()
+	r := f.Code[0].Operands[0].Register
+	if !l.Start(3) || l.Start(1) || !l.Live(r, 3) || l.Live(r, 4) || l.Live(r, 0) {
+		t.Errorf("%%r1 is live at %v, %v, %v", l.Live(r, 3), l.Live(r, 4), l.Live(r, 0))
+	}
+}

@@ -46,6 +46,9 @@ func Markdown(r *run.Run) []byte {
 		fmt.Fprintf(&out, "\n## Correctness\n\n%s.\n\n", correctnessLine(r))
 		header, rows := byVariant(r, correctnessHeader, correctnessRows(r))
 		markdownTable(&out, header, rows)
+		if allowed := allowedTexts(r); len(allowed) > 0 {
+			fmt.Fprintf(&out, "\nFindings of the audit that kernel.toml allows:\n\n- %s\n", strings.Join(allowed, "\n- "))
+		}
 		if notes := r.Notes(); len(notes) > 0 {
 			fmt.Fprintf(&out, "\nPTX does not define these, and they work on hardware:\n\n- %s\n", strings.Join(notes, "\n- "))
 		}

@@ -171,9 +171,14 @@ func benchFlag(b *run.Bench, flag string) string {
 	return ""
 }
 
-func restOf(b *run.Bench) time.Duration {
-	rest, _ := time.ParseDuration(benchFlag(b, "--rest")) // 0 without the flag
-	return rest
+// restOf and loadOf are how long the GPU rested, or was loaded, before each sample: 0 without the
+// flag.
+func restOf(b *run.Bench) time.Duration { return durationFlag(b, "--rest") }
+func loadOf(b *run.Bench) time.Duration { return durationFlag(b, "--load") }
+
+func durationFlag(b *run.Bench, flag string) time.Duration {
+	duration, _ := time.ParseDuration(benchFlag(b, flag))
+	return duration
 }
 
 // durationText writes a duration with a space before its unit.
@@ -187,7 +192,10 @@ func durationText(d time.Duration) string {
 // loadText describes the load of a bench on the GPU.
 func loadText(b *run.Bench) string {
 	text := "steady load"
-	if rest := restOf(b); rest > 0 {
+	switch rest, load := restOf(b), loadOf(b); {
+	case load > 0:
+		text = "steady load of " + durationText(load) + " before each sample"
+	case rest > 0:
 		text = "rests of " + durationText(rest)
 	}
 	if launches := benchFlag(b, "--launches"); launches != "" && launches != fmt.Sprint(device.DefaultLaunches) {
@@ -211,6 +219,18 @@ func deviceLine(name, arch string, multiprocessors int, driver string) string {
 	return text
 }
 
+// paceSentence says what the GPU did before each sample.
+func paceSentence(rest, load time.Duration) string {
+	switch {
+	case load > 0:
+		return fmt.Sprintf(" The launches of a sample ran for %s before it without a pause: the load was steady, and a kernel that draws "+
+			"all the power the GPU allows runs slower than in short bursts.", durationText(load))
+	case rest > 0:
+		return fmt.Sprintf(" The GPU rested for %s before each sample, as in measurements of short bursts.", durationText(rest))
+	}
+	return " The load was steady: a kernel that draws all the power the GPU allows runs slower than in short bursts."
+}
+
 func benchConditions(b *run.Bench) string {
 	text := deviceLine(b.Facts.Name, b.Facts.Arch, b.Facts.Multiprocessors, b.Facts.Driver)
 	if b.Peers != nil {
@@ -218,11 +238,7 @@ func benchConditions(b *run.Bench) string {
 	}
 	text += fmt.Sprintf("; attune %s, %s. %d samples of each implementation and shape in %d interleaved blocks.",
 		b.Attune, b.Time.Format(time.DateOnly), b.Rounds, b.Blocks)
-	if rest := restOf(b); rest > 0 {
-		text += fmt.Sprintf(" The GPU rested for %s before each sample, as in measurements of short bursts.", durationText(rest))
-	} else {
-		text += " The load was steady: a kernel that draws all the power the GPU allows runs slower than in short bursts."
-	}
+	text += paceSentence(restOf(b), loadOf(b))
 	if m := b.Monitored; m != nil {
 		text += fmt.Sprintf(" SM clock %s MHz, at most %.0f W and %d C", rangeText("%d", m.ClockMHz[0], m.ClockMHz[1]), m.PowerWatts, m.Celsius)
 		if m.Throttled > 0 {
@@ -476,7 +492,7 @@ func ratioRows(b *run.Bench, columns []column, shapes []string, causal bool) [][
 			if !peer.peer || peer.inputs != c.inputs {
 				continue
 			}
-			name := c.name + " / " + peer.title()
+			name := c.name + " / " + strings.TrimSuffix(peer.title(), "-fp8") // "inputs" has the type
 			if len(ours) == 1 {
 				name = "/ " + peer.title()
 			}

@@ -25,13 +25,8 @@ func Text(w io.Writer, r *run.Run, s terminal.Screen) error {
 	if r.MeasuredAs != nil {
 		field(out, s, "measured as", measuredAsText(r.MeasuredAs))
 	}
-	for i, note := range r.Notes() {
-		name := ""
-		if i == 0 {
-			name = "notes"
-		}
-		field(out, s, name, note)
-	}
+	fields(out, s, "allowed", allowedTexts(r))
+	fields(out, s, "notes", r.Notes())
 	textParts(out, r, s)
 	if r.Reproduces != "" {
 		field(out, s, "reproduces", r.Reproduces)
@@ -74,6 +69,23 @@ const fieldWidth = 12
 func field(w io.Writer, s terminal.Screen, name, text string) {
 	margin := fmt.Sprintf("  %-*s ", fieldWidth, name)
 	s.Paragraph(w, margin, text, len(margin)+2)
+}
+
+// fields writes texts under one name.
+func fields(w io.Writer, s terminal.Screen, name string, texts []string) {
+	for _, text := range texts {
+		field(w, s, name, text)
+		name = ""
+	}
+}
+
+// allowedTexts are the findings of the audit that kernel.toml allows.
+func allowedTexts(r *run.Run) []string {
+	var texts []string
+	for _, f := range r.AllowedFindings() {
+		texts = append(texts, f.String())
+	}
+	return texts
 }
 
 // textParts writes the parts of a selection, or the selection that a run is a part of.
@@ -316,7 +328,7 @@ func performanceRows(r *run.Run) [][]string {
 	for _, p := range r.Performance {
 		row := []string{
 			p.Shape, fmt.Sprintf("%.2f", p.P50US), plusMinus(p), fmt.Sprintf("%.2f", p.P90US), fmt.Sprintf("%.2f", p.P99US),
-			fmt.Sprintf("%.2f", p.StdUS), orDash(p.SingleUS), fmt.Sprintf("%.2f", p.TFLOPS), millijoules(p.Joules), "-", "-", "-", "",
+			fmt.Sprintf("%.2f", p.StdUS), orDash(p.SingleUS), orMissing("%.2f", p.TFLOPS), millijoules(p.Joules), "-", "-", "-", "",
 		}
 		if p.ParentRatio != nil {
 			row[9], row[10] = orMissing("%.2f", p.ParentP50US), fmt.Sprintf("%.3fx", *p.ParentRatio)

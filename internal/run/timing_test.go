@@ -75,9 +75,9 @@ func TestNewPerformance(t *testing.T) {
 		return device.Series{Seconds: slices.Repeat([]float64{us * 1e-6}, n), Single: []float64{15e-6}, Copies: 4}
 	}
 	parent := series(20, 8)
-	p := NewPerformance(1e9, Samples{Shape: "1x8x512x64", Variant: series(10, 8), Parent: &parent})
+	p := NewPerformance(1e9, 0, Samples{Shape: "1x8x512x64", Variant: series(10, 8), Parent: &parent})
 	near := func(got *float64, want float64) bool { return got != nil && math.Abs(*got-want) < 1e-9 }
-	if p.Samples != 8 || p.Copies != 4 || !near(&p.P50US, 10) || !near(p.P50LowUS, 9.9) || !near(p.P50HighUS, 10.1) || !near(&p.TFLOPS, 100) || !near(p.SingleUS, 15) {
+	if p.Samples != 8 || p.Copies != 4 || !near(&p.P50US, 10) || !near(p.P50LowUS, 9.9) || !near(p.P50HighUS, 10.1) || !near(p.TFLOPS, 100) || !near(p.SingleUS, 15) {
 		t.Errorf("%+v", p)
 	}
 	if !near(p.ParentP50US, 20) || !near(p.ParentRatio, 2) || !near(p.RatioLow, 2) || !near(p.RatioHigh, 2) {
@@ -86,7 +86,7 @@ func TestNewPerformance(t *testing.T) {
 	if h := p.Headline(); h.Shape != "1x8x512x64" || h.P50US != p.P50US || !near(h.ParentRatio, 2) {
 		t.Errorf("the headline: %+v", h)
 	}
-	if alone := NewPerformance(1e9, Samples{Shape: "S", Variant: series(10, 1)}); alone.ParentRatio != nil || alone.P50LowUS != nil {
+	if alone := NewPerformance(1e9, 0, Samples{Shape: "S", Variant: series(10, 1)}); alone.ParentRatio != nil || alone.P50LowUS != nil {
 		t.Errorf("without a parent and with one sample: %+v", alone)
 	}
 }

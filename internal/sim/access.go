@@ -218,6 +218,19 @@ func (w *warp) checkWritten(o *op, a accessInfo, marks []byte, lane int, d mem.D
 	}
 }
 
+// checkKept reports a read of bytes that an earlier launch has left in a variable of the module. A
+// kernel that depends on them remembers that launch.
+func (w *warp) checkKept(o *op, b *mem.Buffer, offset, size, lane int, d mem.Direction) {
+	if d == mem.Write {
+		return
+	}
+	if i := bytes.IndexByte(b.Marks[offset:offset+size], mem.Kept); i >= 0 {
+		w.report(finding.KeptMemory, o, w.laneBit(lane), func() string {
+			return fmt.Sprintf("%s %d bytes; an earlier launch has written byte %d of %s", d, size, offset+i, b.Name)
+		})
+	}
+}
+
 // outsideShared describes an access outside of the block's shared memory.
 func (w *warp) outsideShared(a accessInfo, address uint64, d mem.Direction) string {
 	return fmt.Sprintf("%s %d bytes at address %#x of shared memory, %s", d, a.bytes, address, w.block.shared.DescribeOutside(address, a.bytes))
@@ -247,6 +260,7 @@ func (w *warp) accessGlobal(o *op, a accessInfo, address uint64, lane int, d mem
 		bad = w.checkOrder(o, a, b, offset, lane, d, data)
 	}
 	if b.Marks != nil {
+		w.checkKept(o, b, offset, a.bytes, lane, d)
 		w.checkWritten(o, a, b.Marks[offset:offset+a.bytes], lane, d, bad, func(i int) string {
 			return fmt.Sprintf("byte %d of %s", offset+i, b.Name)
 		})
@@ -304,7 +318,11 @@ func (w *warp) reportConflict(o *op, a accessInfo, c order.Conflict, address uin
 	if e.Flags&order.Pending != 0 && (e.Flags&(order.Async|order.WarpWide) == order.Async || w.knowsStart(&e, lane)) {
 		kind = finding.MissingWait
 	}
-	w.reportPair(kind, o, w.block.launch.program.ops[e.Op], w.laneBit(lane), func() string {
+	severity, relation := finding.Error, "nothing orders the two"
+	if kind == finding.Race && w.clocks.KnowsByShuffle(&e, uint8(lane)) { // cooperative groups do so
+		severity, relation = finding.Strict, "only a shuffle with a lane that has acquired it orders the two"
+	}
+	w.reportAs(severity, kind, o, w.block.launch.program.ops[e.Op], w.laneBit(lane), func() string {
 		what := fmt.Sprintf("%s %d bytes at %#x of .%s", d, a.bytes, address, a.space)
 		thread := w.threadOf(&e)
 		if kind == finding.MissingWait {
@@ -321,7 +339,7 @@ func (w *warp) reportConflict(o *op, a accessInfo, c order.Conflict, address uin
 		if c.Read {
 			verb = "read"
 		}
-		return fmt.Sprintf("%s, which %s %s; nothing orders the two%s", what, thread, verb, w.missingOrder(&e))
+		return fmt.Sprintf("%s, which %s %s; %s%s", what, thread, verb, relation, w.missingOrder(&e))
 	})
 }
 
@@ -368,8 +386,7 @@ func (w *warp) missingOrder(e *order.Access) string {
 func (w *warp) accessLocal(o *op, a accessInfo, address uint64, lane int, d mem.Direction) []byte {
 	if !w.frame.holdsLocal(address, a.bytes) {
 		w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string {
-			return fmt.Sprintf("%s %d bytes at address %#x of local memory, outside of the variables of all active functions; %s has %d bytes at %#x",
-				d, a.bytes, address, w.frame.code.fn.Name, w.frame.code.localSize, w.frame.local)
+			return fmt.Sprintf("%s %d bytes at address %#x of local memory, outside of the variables of all active functions; %s", d, a.bytes, address, w.frame.describeLocals())
 		})
 		return nil
 	}
@@ -388,14 +405,37 @@ func (w *warp) accessLocal(o *op, a accessInfo, address uint64, lane int, d mem.
 	return l.Data[address : address+uint64(a.bytes)]
 }
 
-// holdsLocal reports whether bytes of local memory belong to variables of the frame or its callers.
+// holdsLocal reports whether bytes of local memory belong to a variable of the frame or its callers.
 func (f *frame) holdsLocal(address uint64, size int) bool {
 	for ; f != nil; f = f.caller {
-		if at := address - uint64(f.local); address >= uint64(f.local) && at <= uint64(f.code.localSize) && at+uint64(size) <= uint64(f.code.localSize) {
-			return true
+		if address < uint64(f.local) || address-uint64(f.local) > uint64(f.code.localSize) {
+			continue
+		}
+		at := int(address) - f.local
+		for _, v := range f.code.locals {
+			if at >= v.at && at+size <= v.at+v.size {
+				return true
+			}
 		}
 	}
 	return false
+}
+
+// describeLocals lists the local variables of the frame's function.
+func (f *frame) describeLocals() string {
+	const most = 4
+	text := f.code.fn.Name + " has no local variables"
+	for i, v := range f.code.locals {
+		switch {
+		case i == 0:
+			text = fmt.Sprintf("%s has %d bytes at %#x (%s)", f.code.fn.Name, v.size, f.local+v.at, v.name)
+		case i < most:
+			text += fmt.Sprintf(", %d at %#x (%s)", v.size, f.local+v.at, v.name)
+		case i == most:
+			text += " and more"
+		}
+	}
+	return text
 }
 
 // accessConstant checks an access to constants or to the kernel's parameters.

@@ -54,7 +54,7 @@ func (w *warp) readAsync(o *op, address uint64, size int, me *order.Observer, st
 	if !mem.IsPlain(marks) && !w.reportMarked(o, a, w.block, address, marks, allLanes, mem.Read) {
 		return
 	}
-	result := s.Shadow.Async(offset, size, me, stamp, false)
+	result := s.Shadow.Async(offset, size, me, stamp, false, nil)
 	e := result.Earlier
 	switch {
 	case result.Races:
@@ -81,6 +81,8 @@ type asyncAccess struct {
 	stamp   order.Access // as which it is remembered
 	writes  bool
 	generic bool // st.async and red.async: they use the generic proxy
+
+	same order.Repeats // for a store to global memory: decides whether it repeats an earlier one
 }
 
 func (a *asyncAccess) info(space ptx.Space, n int) (accessInfo, mem.Direction) {
@@ -117,7 +119,7 @@ func (w *warp) accessAsyncShared(a *asyncAccess, owner *block, address uint64, n
 		return nil
 	}
 	me := w.observer(a.op, a.lane, a.stamp.Flags&order.Strong)
-	result := s.Shadow.Async(offset, n, &me, a.stamp, a.writes)
+	result := s.Shadow.Async(offset, n, &me, a.stamp, a.writes, nil)
 	w.reportAsync(a, info, result, address, d)
 	w.checkWritten(a.op, info, marks, a.lane, a.markDirection(d), result.Races, func(i int) string {
 		return fmt.Sprintf("byte %d of shared memory (%s)", offset+i, w.block.launch.layout.Describe(offset+i, 0))
@@ -141,10 +143,11 @@ func (w *warp) accessAsyncGlobal(a *asyncAccess, address uint64, n int) ([]byte,
 	}
 	w.block.lockPages(b, offset, n)
 	me := w.observer(a.op, a.lane, a.stamp.Flags&order.Strong)
-	result := b.Shadow.Async(offset, n, &me, a.stamp, a.writes)
+	result := b.Shadow.Async(offset, n, &me, a.stamp, a.writes, a.same)
 	result.Unfenced = result.Unfenced && !w.block.launch.hasFencedGlobal(uint32(w.block.index), result.Earlier.Block)
 	w.reportAsync(a, info, result, address, d)
 	if b.Marks != nil {
+		w.checkKept(a.op, b, offset, n, a.lane, a.markDirection(d))
 		w.checkWritten(a.op, info, b.Marks[offset:offset+n], a.lane, a.markDirection(d), result.Races, func(i int) string {
 			return fmt.Sprintf("byte %d of %s", offset+i, b.Name)
 		})

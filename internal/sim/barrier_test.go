@@ -431,8 +431,8 @@ func TestUndefined(t *testing.T) {
 	})
 	check(defect{
 		name:  "a member mask without the lane itself",
-		wrong: "mov.u32 %r2, 0xfffffffe;\n vote.sync.any.pred %p2, %p1, %r2;",
-		right: "mov.u32 %r2, 0xffffffff;\n vote.sync.any.pred %p2, %p1, %r2;",
+		wrong: "setp.eq.u32 %p1, %r0, 0;\n mov.u32 %r2, 0xfffffffe;\n vote.sync.any.pred %p2, %p1, %r2;",
+		right: "setp.eq.u32 %p1, %r0, 0;\n mov.u32 %r2, 0xffffffff;\n vote.sync.any.pred %p2, %p1, %r2;",
 		at:    "vote.sync.any.pred %p2, %p1, %r2", contains: []string{"thread 0", "the member mask 0xfffffffe, which does not contain the lane"},
 	})
 	check(defect{
@@ -443,7 +443,7 @@ func TestUndefined(t *testing.T) {
 	})
 	const product = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r10,%r11,%r12,%r13}, {%r14,%r15,%r16,%r17}, {%r18,%r19}, {%r20,%r21,%r22,%r23}"
 	check(defect{
-		name: "half a warp executes mma", wrong: half + "@%p1 " + product + ";", right: half + product + ";",
+		name: "half a warp executes mma", wrong: zeroed(14, 23) + half + "@%p1 " + product + ";", right: zeroed(14, 23) + half + product + ";",
 		at: "@%p1 " + product, contains: []string{"lanes 0x0000ffff", "all 32 lanes must execute together"},
 	})
 	check(defect{
@@ -454,7 +454,7 @@ func TestUndefined(t *testing.T) {
 	})
 	// A fragment may hold an element twice. Code that treats all registers alike keeps the copies
 	// equal.
-	load := fillShared + "mov.u32 %r3, s;\n " +
+	load := fillShared + zeroed(20, 27) + "mov.u32 %r3, s;\n " +
 		"wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r10,%r11,%r12,%r13,%r14,%r15,%r16,%r17}, [%r3], 16;\n%s" +
 		"wmma.load.b.sync.aligned.col.m16n16k16.shared.f16 {%r30,%r31,%r32,%r33,%r34,%r35,%r36,%r37}, [%r3], 16;\n" +
 		"wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {%r20,%r21,%r22,%r23,%r24,%r25,%r26,%r27}, " +

@@ -88,6 +88,7 @@ func BenchmarkMemoryChecked(b *testing.B) { benchmark(b, memoryLoop, 32, 128, tr
 
 // divergingLoop has the halves of each warp take different sides in every iteration.
 const divergingLoop = `
+	mov.u32 %r1, 0;
 	mov.u32 %r2, 0;
 	and.b32 %r3, %r0, 1;
 	setp.eq.u32 %p2, %r3, 0;

@@ -18,16 +18,17 @@ type block struct {
 	index  uint64 // in the grid
 	at     [3]int
 
-	warps     []*warp
-	running   *warp // that runs, or ran last
-	left      int   // warps with lanes left
-	shared    mem.Shared
-	reserved  *mem.Shared // reserved.go; nil until the block accesses it
-	barriers  [16]barrier
-	mbarriers map[uint32]*mbarrier // by address in shared memory
-	locations order.Locations      // what strong accesses have published in shared memory
-	landings  [32]uint32           // epochs of the bulk copies into shared memory (access_async.go)
-	outgoing  []outgoingCopy       // from its shared memory to other blocks of its cluster
+	warps       []*warp
+	running     *warp // that runs, or ran last
+	left        int   // warps with lanes left
+	shared      mem.Shared
+	reserved    *mem.Shared // reserved.go; nil until the block accesses it
+	barriers    [16]barrier
+	mbarriers   map[uint32]*mbarrier // by address in shared memory
+	changedMaps map[uint64]bool      // tensor maps in global memory that the block has changed since the last fence
+	locations   order.Locations      // what strong accesses have published in shared memory
+	landings    [32]uint32           // epochs of the bulk copies into shared memory (access_async.go)
+	outgoing    []outgoingCopy       // from its shared memory to other blocks of its cluster
 
 	warpgroups []warpgroup
 	tiles      tiles
@@ -111,6 +112,7 @@ func (w *warp) start() {
 	w.wgmma = productQueue{spare: w.wgmma.spare, accumulators: w.wgmma.accumulators}
 	clear(entry.products)
 	entry.taint = nil
+	w.taintUnset(entry, w.alive)
 	w.clusterPhase = [32]uint64{}
 	w.local = [32]mem.Local{}
 	w.load(&laneGroup{pc: 0, lanes: w.alive, frame: entry})

@@ -181,3 +181,42 @@ END:`)
 		wrong: strings.Replace(body("", ""), "setp.lt.u32 %p2", "fence.proxy.async;\n setp.lt.u32 %p2", 1),
 	}.check(t)
 }
+
+// TestRepeatedBulkStores has two warps store a tile to the same place. That is a defect unless both
+// tiles have the same bytes and one instruction stores them.
+func TestRepeatedBulkStores(t *testing.T) {
+	t.Parallel()
+	const fill = `shr.u32 %r5, %r0, 5;
+	mov.u32 %r10, s;
+	mad.lo.u32 %r10, %r5, 128, %r10;
+	and.b32 %r6, %r0, 31;
+	mad.lo.u32 %r12, %r6, 4, %r10;
+	setp.eq.u32 %p1, %r6, 0;
+	and.b32 %r7, %r0, 63;
+`
+	const store = "fence.proxy.async;\n bar.warp.sync -1;\n @%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r10], 128;\n cp.async.bulk.commit_group;\n"
+	const tile, other = "st.shared.u32 [%r12], %r6;\n", "st.shared.u32 [%r12], %r7;\n"
+	for _, c := range []struct {
+		name, wait string
+		kind       finding.Kind
+	}{
+		{"the first copy has read nothing", "bar.sync 0;\n cp.async.bulk.wait_group.read 0;\n", finding.MissingWait},
+		{"the first copy has read its source", "cp.async.bulk.wait_group.read 0;\n", finding.MissingWait},
+		{"the first copy has written", "cp.async.bulk.wait_group 0;\n", finding.Race},
+	} {
+		defect{
+			name: c.name, kind: c.kind, declarations: ".shared .align 128 .b8 s[256];\n",
+			wrong: fill + other + store + c.wait, right: fill + tile + store + c.wait,
+			at:    "@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r10], 128",
+			with:  "@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r10], 128",
+			setup: setup{threads: 64},
+		}.check(t)
+	}
+	// Two instructions are two decisions, although the bytes are the same.
+	two := strings.Replace(store, "@%p1 cp.async.bulk.global", "@%p2 cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r10], 128;\n @%p1 cp.async.bulk.global", 1)
+	first := "setp.eq.u32 %p2, %r0, 0;\n setp.eq.u32 %p1, %r0, 32;\n"
+	got := simulate(t, setup{threads: 64, text: kernelWith(".shared .align 128 .b8 s[256];\n", fill+first+tile+two+"cp.async.bulk.wait_group 0;\n ret;")})
+	if got.kinds() != "race" {
+		t.Errorf("two instructions: findings %v", got.findings)
+	}
+}

@@ -133,7 +133,17 @@ func TestBounds(t *testing.T) {
 	check(defect{
 		name:  "past local memory",
 		wrong: ".local .align 4 .b8 l[8];\n st.local.u32 [l+8], %r0;", right: ".local .align 4 .b8 l[8];\n st.local.u32 [l+4], %r0;",
-		at: "st.local.u32 [l+8], %r0", contains: []string{"address 0x8 of local memory"},
+		at: "st.local.u32 [l+8], %r0", contains: []string{"address 0x8 of local memory", "k has 8 bytes at 0x0 (l)"},
+	})
+	const several = ".local .align 4 .b8 a[16];\n .local .align 4 .b8 b[16];\n .local .align 4 .b8 c[4];\n .local .align 4 .b8 d[4];\n .local .align 4 .b8 e[4];\n"
+	check(defect{
+		name:  "from one local variable into the next",
+		wrong: several + "mov.u32 %r2, a;\n st.local.u32 [%r2+16], %r0;", right: several + "mov.u32 %r2, a;\n st.local.u32 [%r2+12], %r0;",
+		at: "st.local.u32 [%r2+16], %r0", contains: []string{"address 0x10 of local memory", "k has 16 bytes at 0x0 (a), 16 at 0x50 (b)", "(d) and more"},
+	})
+	check(defect{
+		name: "no local variables", wrong: "mov.u32 %r2, 8;\n st.local.u32 [%r2], %r0;", right: "mov.u32 %r2, 8;",
+		at: "st.local.u32 [%r2], %r0", contains: []string{"k has no local variables"},
 	})
 	check(defect{
 		name: "past the constants", declarations: ".const .align 4 .u32 c[2] = {1, 2};",

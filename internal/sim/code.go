@@ -26,8 +26,10 @@ type code struct {
 	// Analyses of the function's registers, made on first use.
 	copied, unused []bool
 	read, expected []bool
+	tested         []bool
 	onlyConstant   []bool
 	flows          flows // how instructions use registers (taint.go)
+	unsets         unset // registers that may be read before they are set (taint.go)
 
 	n32, n64, nPred int
 	regs            []slot // of the function's registers
@@ -40,7 +42,9 @@ type code struct {
 	specialSlots   map[string]slot
 
 	localAt    map[*ptx.Variable]int
-	localSize  int
+	locals     []localVariable // in the order of their places
+	localSize  int             // with the gaps between them
+	localBytes int             // without
 	localAlign int
 	paramAt    map[*ptx.Variable]int // byte offsets of .param variables in a lane's parameters
 	paramSize  int
@@ -49,6 +53,12 @@ type code struct {
 
 	communicates bool  // blocks may communicate through global memory, so they run interleaved
 	refused      error // why the function cannot run
+}
+
+// localVariable is a variable in local memory, with its place in those of the function.
+type localVariable struct {
+	name     string
+	at, size int
 }
 
 // slot is where an operand lives: a register of 32 or 64 bits per lane, or a predicate.
@@ -192,7 +202,12 @@ func (c *code) placeMemory() error {
 	for _, v := range c.fn.Variables {
 		switch v.Space {
 		case ptx.Local:
+			if len(c.locals) > 0 {
+				c.localSize += localGap
+			}
 			place(c.localAt, &c.localSize, v)
+			c.locals = append(c.locals, localVariable{v.Name, c.localAt[v], v.Size()})
+			c.localBytes = mem.AlignUp(c.localBytes, v.Align) + v.Size()
 			c.localAlign = max(c.localAlign, v.Align)
 		case ptx.Param:
 			place(c.paramAt, &c.paramSize, v)
@@ -212,7 +227,7 @@ func (c *code) placeMemory() error {
 		have, max int
 	}{
 		{"alignment", align, maxAlign},
-		{"local variables", c.localSize, maxLocal},
+		{"local variables", c.localBytes, maxLocal},
 		{"parameters", c.entrySize, maxParams},
 		{"parameters of calls", c.paramSize, maxCallParams},
 	} {
@@ -386,6 +401,14 @@ func (c *code) isRead(o *ptx.Operand) bool {
 		c.read = c.fn.ReadRegisters()
 	}
 	return o.HasRegister(c.read)
+}
+
+// isTested reports whether any instruction reads a register, as an operand or as its guard.
+func (c *code) isTested(register int) bool {
+	if c.tested == nil {
+		c.tested = c.fn.TestedRegisters()
+	}
+	return c.tested[register]
 }
 
 // isExpected reports whether a compare-and-swap expects the value that is loaded to an operand.

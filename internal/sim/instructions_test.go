@@ -203,6 +203,7 @@ func TestAccesses(t *testing.T) {
 	mov.u32 %r2, s;
 	mad.lo.u32 %r3, %r0, 4, %r2;
 	st.shared.u32 [%r3], %r0;
+	mov.u16 %h1, 0;
 	st.shared.v2.u16 [%r3+128], {%h1, 7};
 	bar.warp.sync -1;
 	ld.shared.u32 %r4, [s+12];
@@ -336,6 +337,8 @@ func TestAtomics(t *testing.T) {
 	@%p1 st.global.v2.u32 [%rd0+8], {%r0, %r0};
 	bar.sync 0;
 	atom.global.add.u64 %rd4, [%rd0], 1;
+	mov.f32 %f1, 0f00000000;
+	mov.f32 %f2, %f1;
 	red.global.add.v2.f32 [%rd0+8], {%f1, %f2};
 	.reg .b128 %q<4>;
 	mov.b128 %q1, {%rd2, %rd3};
@@ -400,6 +403,7 @@ func TestWarpOperations(t *testing.T) {
 	vote.sync.all.pred %p2, %p1, -1;
 	vote.sync.any.pred %p3, %p1, -1;
 	vote.sync.uni.pred %p4, %p1, -1;
+	setp.gt.u32 %p6, %r0, 40;
 	vote.sync.all.pred %p5, !%p6, -1;
 	vote.sync.any.pred %p7, 1, -1;
 	mov.u32 %r1, 0;
@@ -830,12 +834,14 @@ func TestMatrices(t *testing.T) {
 	st.global.u32 [%rd31], %r1;
 	ret;`, setup{in: ones}, each(32, func(uint32) uint32 { return 16 }))
 	check("nibbles", `
+	mov.u32 %r20, 0;
 	wmma.load.a.sync.aligned.row.m8n8k32.global.u4 {%r4}, [%rd1], 32;
 	wmma.load.b.sync.aligned.col.m8n8k32.global.u4 {%r5}, [%rd1], 32;
 	wmma.mma.sync.aligned.row.col.m8n8k32.s32.u4.u4.s32 {%r10,%r11}, {%r4}, {%r5}, {%r20,%r20};
 	st.global.u32 [%rd31], %r11;
 	ret;`, setup{in: ones}, each(32, func(uint32) uint32 { return 16 }))
 	check("bits", `
+	mov.u32 %r20, 0;
 	wmma.load.a.sync.aligned.row.m8n8k128.global.b1 {%r4}, [%rd1], 128;
 	wmma.load.b.sync.aligned.col.m8n8k128.global.b1 {%r5}, [%rd1], 128;
 	wmma.mma.and.popc.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32 {%r10,%r11}, {%r4}, {%r5}, {%r20,%r20};

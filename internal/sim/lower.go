@@ -42,7 +42,7 @@ func (c *code) lowerInstruction(in *ptx.Instruction, o *op, pc int) error {
 	case "cp":
 		return c.lowerCpAsync(in, o)
 	case "mbarrier":
-		return c.lowerMbarrier(in, o)
+		return c.lowerMbarrier(in, o, pc)
 	case "activemask", "shfl", "vote", "match", "redux", "elect":
 		return c.lowerWarpOp(in, o)
 	case "ldmatrix", "stmatrix", "movmatrix", "mma", "wmma":
@@ -51,6 +51,8 @@ func (c *code) lowerInstruction(in *ptx.Instruction, o *op, pc int) error {
 		return c.lowerWgmma(in, o)
 	case "setmaxnreg":
 		return c.lowerMaxRegisters(in, o)
+	case "tensormap":
+		return c.lowerTensorMap(in, o)
 	case "createpolicy":
 		return c.lowerPolicy(in, o)
 	case "prefetch", "prefetchu", "pmevent", "nanosleep", "brkpt", "applypriority", "griddepcontrol":

@@ -41,6 +41,8 @@ type syncOp struct {
 	mbar mbarrierOp
 	copy copyOp
 	bulk *bulkOp
+
+	tensorMap *tensorMapOp
 }
 
 // barrier is one of the 16 barriers of a block.

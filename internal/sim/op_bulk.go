@@ -11,7 +11,6 @@ import (
 	"attune/internal/sim/finding"
 	"attune/internal/sim/mem"
 	"attune/internal/sim/order"
-	"attune/internal/tensormap"
 )
 
 // bulkOp is cp.async.bulk, with or without a tensor map, and cp.reduce.async.bulk.
@@ -264,14 +263,14 @@ func (w *warp) exceedsShared(o *op, n, lane int) bool {
 // tensorMap reads the tensor map at a lane's address. It reports and returns nil if there is none.
 func (w *warp) tensorMap(o *op, address uint64, lane int) *mem.TensorMap {
 	space, inside := mem.FromGeneric(address)
-	if address%64 != 0 && space != ptx.Param {
-		w.report(finding.Misaligned, o, 1<<lane, func() string {
-			return fmt.Sprintf("the address %#x of the tensor map is not a multiple of 64", address)
-		})
-	}
-	data := w.access(o, accessInfo{space: space, bytes: tensormap.Bytes, aligned: true}, inside, lane, mem.Read)
+	data := w.accessTensorMap(o, space, inside, lane, mem.Read)
 	if data == nil {
 		return nil
+	}
+	if space == ptx.Global && w.block.changedMaps[inside] && w.block.launch.options.Checks {
+		w.report(finding.MissingFence, o, 1<<lane, func() string {
+			return fmt.Sprintf("uses the tensor map at %#x, which the block has changed, with no fence.proxy.tensormap::generic.acquire between the two", address)
+		})
 	}
 	t, err := mem.DecodeTensorMap(data)
 	if err == nil && len(t.Dims) != o.sync.bulk.rank {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -86,9 +87,13 @@ func (w *warp) startStore(o *op, lane int, to, from uint64) {
 		if p.Outside {
 			continue
 		}
-		if w.accessAsyncShared(&reads, w.block, p.Shared, p.Size) == nil {
+		source := w.accessAsyncShared(&reads, w.block, p.Shared, p.Size)
+		if source == nil {
 			p.Outside = true
 			continue
+		}
+		if b.reduce == "" {
+			writes.same = &repeatedStore{block: w.block, at: p.Global, source: source}
 		}
 		sector = count.AddBulk(&w.counters.BulkStoreBytes, p.Global, p.Size, sector)
 		data, _ := w.accessAsyncGlobal(&writes, p.Global, p.Size)
@@ -99,6 +104,55 @@ func (w *warp) startStore(o *op, lane int, to, from uint64) {
 		}
 	}
 	w.bulk.open = append(w.bulk.open, s)
+}
+
+// repeatedStore decides whether a piece of a copy to global memory repeats an earlier write, as when
+// two warpgroups have computed the same tile and both store it.
+type repeatedStore struct {
+	block  *block
+	at     uint64 // in global memory
+	source []byte
+}
+
+// WriteSame reports whether the bytes are those that the earlier operation has written or, while its
+// copy is pending, will write.
+func (r *repeatedStore) WriteSame(earlier, now int32) bool {
+	if !r.block.launch.program.WriteSame(earlier, now) {
+		return false
+	}
+	buffer := r.block.launch.memory.Find(r.at)
+	offset := int(r.at - buffer.Base)
+	if bytes.Equal(buffer.Data[offset:offset+len(r.source)], r.source) {
+		return true
+	}
+	for _, w := range r.block.warps {
+		for _, s := range w.bulk.open {
+			if s.op.number == earlier && bytes.Equal(w.pendingBytes(s, r.at), r.source) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// pendingBytes returns what a copy will write to an address, from the start of a piece; nil if no
+// piece begins there.
+func (w *warp) pendingBytes(s *bulkStore, address uint64) []byte {
+	at := 0
+	for _, p := range s.pieces {
+		switch {
+		case p.Outside:
+			continue
+		case p.Global != address:
+			at += p.Size
+			continue
+		case s.done:
+			return s.data[at : at+p.Size]
+		}
+		offset := int(p.Shared - w.block.shared.First)
+		return w.block.shared.Data[offset : offset+p.Size]
+	}
+	return nil
 }
 
 func runBulkCommit(w *warp, _ *op, mask uint32) {

@@ -174,6 +174,7 @@ func runCall(w *warp, o *op, mask uint32) {
 	}
 	f := w.newFrame(w.block.launch.program.codes[callee], w.frame)
 	f.back, f.call = back, o.ctl
+	w.taintUnset(f, mask)
 	copyArguments(f, mask)
 	if f.code.localSize > 0 {
 		for m := mask; m != 0; m &= m - 1 {

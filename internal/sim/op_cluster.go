@@ -212,7 +212,7 @@ func (w *warp) gatherAligned(o *op, mask uint32) (uint32, bool) {
 	mask, ready := w.gatherWarp(o, mask)
 	if ready && mask != w.alive {
 		w.report(finding.DivergentBarrier, o, mask, func() string {
-			return fmt.Sprintf("only %s of the warp execute a barrier that all remaining lanes (%#08x) must execute together", lanesText(mask), w.alive)
+			return fmt.Sprintf("only %s of the warp execute an instruction that all remaining lanes (%#08x) must execute together", lanesText(mask), w.alive)
 		})
 	}
 	return mask, ready

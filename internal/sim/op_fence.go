@@ -64,6 +64,7 @@ func (c *code) lowerProxyFence(in *ptx.Instruction, o *op) error {
 		if !strings.HasPrefix(words, "proxy.tensormap::generic.") {
 			return fmt.Errorf("unsupported form")
 		}
+		return c.lowerTensorMapFence(in, o)
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ type mbarrier struct {
 	loads         []*bulkLoad // bulk copies that signal it and have not landed
 	agentLane     uint8       // the lane of the block's agent for these copies (access_async.go)
 	landed        bool        // a bulk copy has landed in this phase
+	refusals      []refusal   // by warp; nil until a poll is refused (op_poll.go)
 }
 
 // mbarrierOp is an instruction on an mbarrier.
@@ -45,6 +46,8 @@ type mbarrierOp struct {
 	count      slot // operand: arrivals, bytes, parity or state
 	state      slot // destination of the state
 	p          slot // destination of a wait
+	blocks     bool // threads leave a wait only when the phase is complete (op_poll.go)
+	ignored    bool // no instruction reads the result of a wait
 }
 
 // Limits of the counts of an mbarrier.
@@ -54,7 +57,7 @@ const (
 )
 
 // lowerMbarrier lowers mbarrier.*.
-func (c *code) lowerMbarrier(in *ptx.Instruction, o *op) error {
+func (c *code) lowerMbarrier(in *ptx.Instruction, o *op, pc int) error {
 	if len(in.Modifiers) == 0 {
 		return fmt.Errorf("unsupported form")
 	}
@@ -90,7 +93,7 @@ func (c *code) lowerMbarrier(in *ptx.Instruction, o *op) error {
 		b.drop = b.kind == "arrive_drop"
 		return c.lowerArrive(in, o)
 	case "test_wait", "try_wait":
-		return c.lowerWait(in, o)
+		return c.lowerWait(in, o, pc)
 	case "pending_count":
 		return c.lowerPendingCount(in, o)
 	}
@@ -134,7 +137,7 @@ func (c *code) lowerArrive(in *ptx.Instruction, o *op) error {
 
 // lowerWait lowers mbarrier.test_wait and try_wait: p, [addr], state, or with .parity p, [addr],
 // parity. A time limit of try_wait is ignored.
-func (c *code) lowerWait(in *ptx.Instruction, o *op) error {
+func (c *code) lowerWait(in *ptx.Instruction, o *op, pc int) error {
 	if len(in.Operands) < 3 {
 		return fmt.Errorf("it has %d operands, want 3", len(in.Operands))
 	}
@@ -143,6 +146,8 @@ func (c *code) lowerWait(in *ptx.Instruction, o *op) error {
 		return err
 	}
 	o.sync.mbar.p = p
+	o.sync.mbar.ignored = !c.isTested(in.Operands[0].Register)
+	o.sync.mbar.blocks = c.fn.LoopsUntil(pc, in.Operands[0].Register)
 	if err := c.lowerMbarrierAddress(in, o, 1, -1, runMbarrierWait); err != nil {
 		return err
 	}
@@ -193,9 +198,12 @@ func (b *mbarrier) misuse() finding.Severity {
 // state returns the token that an arrival returns: the arrivals that are missing, and the phase.
 func (b *mbarrier) state() uint64 { return uint64(b.phase)<<32 | uint64(b.pending) }
 
+// stored returns the state as the mbarrier's bytes have it.
+func (b *mbarrier) stored() uint64 { return b.state() | 1<<31 }
+
 // store writes the state to the mbarrier's bytes.
 func (b *mbarrier) store(s *mem.Shared) {
-	binary.LittleEndian.PutUint64(s.Data[b.offset:], b.state()|1<<31)
+	binary.LittleEndian.PutUint64(s.Data[b.offset:], b.stored())
 }
 
 // eachBarrier calls f for every mbarrier that lanes of the operation access, with these lanes. It
@@ -239,16 +247,29 @@ func (w *warp) toShared(m *memOp, mask uint32) {
 }
 
 // touchBarrier records the access to the mbarrier's bytes. It is strong, so that only the
-// initialisation must be ordered before it.
+// initialisation must be ordered before it. A wait reads. A bulk copy counts as a read too: its bytes
+// are counted when it lands, before the phase completes.
 func (w *warp) touchBarrier(o *op, b *mbarrier, lanes uint32) {
 	if !w.block.launch.options.Checks {
 		return
 	}
+	d := mem.Update
+	if o.sync.mbar.p.file != noFile || o.sync.bulk != nil {
+		d = mem.Read
+	}
+	shadow := &b.owner.shared.Shadow
 	for m := lanes; m != 0; m &= m - 1 {
 		lane := firstLane(m)
 		me := w.observer(o, lane, order.Strong)
-		if c, bad := b.owner.shared.Shadow.Write(b.offset, 8, &me, nil); bad {
-			w.reportConflict(o, accessInfo{space: ptx.Shared, bytes: 8, flags: order.Strong}, c, w.addr[lane], lane, mem.Update)
+		var c order.Conflict
+		var bad bool
+		if d == mem.Read {
+			c, bad = shadow.Read(b.offset, 8, &me)
+		} else {
+			c, bad = shadow.Write(b.offset, 8, &me, nil)
+		}
+		if bad {
+			w.reportConflict(o, accessInfo{space: ptx.Shared, bytes: 8, flags: order.Strong}, c, w.addr[lane], lane, d)
 		}
 	}
 }
@@ -285,7 +306,7 @@ func runMbarrierInit(w *warp, o *op, mask uint32) {
 		b := &mbarrier{offset: offset, expected: arrivals, pending: arrivals, initialised: positionOf(w, o), owner: w.block, agentLane: uint8(len(w.block.mbarriers) % 32)}
 		b.clocks = [2]order.Clock{w.block.newClock(), w.block.newClock()}
 		mem.Fill(marks, mem.Written)
-		binary.LittleEndian.PutUint64(w.value[:], b.state())
+		binary.LittleEndian.PutUint64(w.value[:], b.stored())
 		w.accessShared(o, a, address, lane, mem.Write)
 		w.stampInit(o, offset, lane)
 		mem.Fill(marks, mem.Barrier)
@@ -473,59 +494,4 @@ func (w *warp) arriveOn(o *op, b *mbarrier, n uint32, lane int) {
 	}
 	w.endPhase(b)
 	b.store(&b.owner.shared)
-}
-
-func runMbarrierWait(w *warp, o *op, mask uint32) {
-	op := &o.sync.mbar
-	w.counters.Waits++
-	w.computeAddresses(o.sync.addr)
-	w.Preds[op.p.index] &^= mask
-	w.eachBarrier(o, mask, func(b *mbarrier, lanes uint32) {
-		if b.owner != w.block {
-			w.report(finding.Undefined, o, lanes, func() string { return "waits at an mbarrier of another block; only the block that owns it can wait" })
-		}
-		if b.pendingCopies > 0 {
-			w.block.finishCopies(b)
-		}
-		w.finishLoads(o, b)
-		var done [2]uint32 // lanes, by the parity of the phase that they waited for
-		for m := lanes; m != 0; m &= m - 1 {
-			lane := firstLane(m)
-			phase := uint32(0)
-			if op.parity {
-				phase = w.R32[op.count.index][lane] & 1
-			} else {
-				phase = uint32(w.R64[op.count.index][lane] >> 32)
-			}
-			if op.parity && b.phase&1 != phase || !op.parity && b.phase != phase {
-				done[phase&1] |= 1 << lane
-			}
-		}
-		w.Preds[op.p.index] |= done[0] | done[1]
-		for parity, lanes := range done {
-			switch {
-			case lanes == 0 || !w.block.launch.options.Checks:
-			case op.relaxed: // a fence after it acquires
-				w.fences.ObserveBlocks(b.clocks[parity].Export(uint32(b.owner.index)), lanes)
-			default:
-				w.clocks.Learn(&b.clocks[parity], lanes, w.alive)
-			}
-		}
-		if done[0]|done[1] != lanes {
-			w.notePoll()
-			w.polledBarrier = b
-		}
-	})
-}
-
-// describePoll describes the mbarrier that a group polls; empty for none.
-func (b *block) describePoll(g *laneGroup) string {
-	for _, w := range b.warps {
-		if w.polledBarrier != nil && g.polls > 0 && (w.group == g || slices.Contains(w.groups, g)) {
-			bar := w.polledBarrier
-			return fmt.Sprintf("waits for the mbarrier at address %#x of shared memory: phase %d, %d arrivals and %d bytes are missing",
-				uint64(bar.offset)+b.shared.First, bar.phase, bar.pending, bar.tx)
-		}
-	}
-	return ""
 }

@@ -291,6 +291,9 @@ func (c *code) lowerShuffle(in *ptx.Instruction, o *op) error {
 }
 
 func runShuffle(w *warp, mask uint32) {
+	if w.block.launch.options.Checks {
+		w.clocks.Shuffle(mask)
+	}
 	var from lanes.V32
 	for _, p := range w.participants {
 		values := &p.frame.R32[p.op.sync.a.index]

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"attune/internal/ptx"
@@ -31,6 +32,9 @@ func Load(module *ptx.Module, arch string) (*Program, error) {
 	if arch == "" {
 		arch = module.Target
 	}
+	if err := checkTarget(module.Target, arch); err != nil {
+		return nil, err
+	}
 	p := &Program{module: module, arch: arch, codes: map[*ptx.Function]*code{}, lineNumbers: map[string]int{}}
 	p.ops = append(p.ops, position{})
 	for _, v := range module.Variables {
@@ -54,6 +58,30 @@ func Load(module *ptx.Module, arch string) (*Program, error) {
 		p.codes[f].refused = p.codes[f].lower()
 	}
 	return p, p.refusal()
+}
+
+// checkTarget returns an error if a chip cannot run PTX for a target: one of a later chip, or one
+// with the features of another chip alone (sm_90a). Names without a number are not compared.
+func checkTarget(target, arch string) error {
+	of := func(name string) (number int, suffix string) {
+		_, version, _ := strings.Cut(name, "_")
+		digits := strings.TrimRight(version, "abcdefghijklmnopqrstuvwxyz")
+		number, err := strconv.Atoi(digits)
+		if err != nil {
+			return 0, ""
+		}
+		return number, version[len(digits):]
+	}
+	needs, suffix := of(target)
+	has, _ := of(arch)
+	switch {
+	case needs == 0 || has == 0 || needs == has:
+	case needs > has:
+		return fmt.Errorf(".target %s cannot run on %s: a chip does not run PTX for a later one; choose %s, or compile for %s", target, arch, target, arch)
+	case suffix == "a":
+		return fmt.Errorf(".target %s cannot run on %s: it has the features of one chip alone; choose %s, or compile for %s", target, arch, target, arch)
+	}
+	return nil
 }
 
 // refusal returns why no entry function can run; nil if one can, or if there is none.

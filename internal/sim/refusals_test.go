@@ -295,3 +295,25 @@ func mustParse(t testing.TB, text string) *ptx.Module {
 	}
 	return module
 }
+
+// TestTargets loads PTX for chips that can run its target, and for others.
+func TestTargets(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ target, arch, want string }{
+		{"sm_80", "sm_80", ""},
+		{"sm_80", "sm_90a", ""},
+		{"sm_90a", "sm_90", ""},
+		{"sm_90", "compute_90a", ""},
+		{"sm_90a", "", ""},
+		{"sm_90a", "hopper", ""},
+		{"sm_90a", "sm_80", ".target sm_90a cannot run on sm_80: a chip does not run PTX for a later one"},
+		{"sm_90", "sm_89", ".target sm_90 cannot run on sm_89"},
+		{"sm_90a", "sm_100", "it has the features of one chip alone; choose sm_90a, or compile for sm_100"},
+	} {
+		module := mustParse(t, ".version 8.0\n.target "+c.target+"\n.address_size 64\n.visible .entry k() { ret; }\n")
+		_, err := Load(module, c.arch)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s on %s: error %v, want %q", c.target, c.arch, err, c.want)
+		}
+	}
+}

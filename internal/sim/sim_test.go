@@ -46,6 +46,15 @@ func kernelWith(declarations, body string) string {
 // storing returns a body that stores %r1 at its end.
 func storing(body string) string { return body + "\n\tst.global.u32 [%rd31], %r1;\n\tret;" }
 
+// zeroed sets 32-bit registers %r first to last to zero.
+func zeroed(first, last int) string {
+	text := ""
+	for i := first; i <= last; i++ {
+		text += fmt.Sprintf("mov.u32 %%r%d, 0;\n", i)
+	}
+	return text
+}
+
 // setup is a launch of such a kernel. The zero value is one block of one warp, with a word of out
 // for each thread.
 type setup struct {

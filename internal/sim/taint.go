@@ -24,21 +24,30 @@ import (
 // operand. Otherwise a result is tainted if any operand is. A load whose register no instruction
 // reads is reported at once, as a strict finding: it is harmless.
 //
+// Registers start tainted too, if some path reads them before it sets them. Compilers leave such
+// registers where the value does not matter, so a shuffle passes their taint on, and an argument of
+// a call is no use. Taint ends at the start of a basic block where the register is dead.
+//
 // A warp without tainted registers pays for one comparison per instruction.
 
 // taint has the tainted registers of a frame.
 type taint struct {
 	r32, r64, preds          []uint32 // lanes, by register
 	from32, from64, fromPred []*unwrittenLoad
-	live                     int // registers with tainted lanes
+	tainted                  []slot // registers with tainted lanes, and some that had
+	live                     int    // registers with tainted lanes
 	loads                    map[int32]*unwrittenLoad
 }
 
-// unwrittenLoad is a load of unwritten bytes. The text is that of a warp's first.
+// unwrittenLoad is where a tainted value comes from: a load of unwritten bytes, or a register that
+// was never set. The text of a load is that of a warp's first.
 type unwrittenLoad struct {
-	op   *op
+	op   *op // nil for a register
 	text string
 }
+
+// isUnset reports whether the value is that of a register that was never set.
+func (u *unwrittenLoad) isUnset() bool { return u.op == nil }
 
 // at returns the tainted lanes of a register and where they come from. Both are nil for a constant
 // or a special register, which is never tainted.
@@ -76,6 +85,7 @@ func (t *taint) set(s slot, mask, tainted uint32, from *unwrittenLoad) {
 	switch {
 	case before == 0 && *at != 0:
 		t.live++
+		t.tainted = append(t.tainted, s)
 	case before != 0 && *at == 0:
 		t.live--
 	}
@@ -125,6 +135,9 @@ func (t *taint) load(w *warp, o *op, lanes uint32, text func() string) *unwritte
 	from := t.loads[o.number]
 	if from == nil {
 		from = &unwrittenLoad{o, w.threads(lanes) + ": " + text()}
+		if t.loads == nil {
+			t.loads = map[int32]*unwrittenLoad{}
+		}
 		t.loads[o.number] = from
 	}
 	return from
@@ -137,10 +150,67 @@ func (f *frame) newTaint() *taint {
 		f.taint = &taint{
 			r32: make([]uint32, c.tail32), r64: make([]uint32, c.tail64), preds: make([]uint32, c.nPred),
 			from32: make([]*unwrittenLoad, c.tail32), from64: make([]*unwrittenLoad, c.tail64), fromPred: make([]*unwrittenLoad, c.nPred),
-			loads: map[int32]*unwrittenLoad{},
 		}
 	}
 	return f.taint
+}
+
+// unset has the registers of a function that may be read before they are set, and where registers
+// are live.
+type unset struct {
+	once      sync.Once
+	registers []unsetRegister
+	liveness  *ptx.Liveness
+	register  map[slot]int // of the function, by slot
+}
+
+type unsetRegister struct {
+	slot slot
+	from *unwrittenLoad
+}
+
+func (c *code) unset() *unset {
+	c.unsets.once.Do(func() {
+		u := &c.unsets
+		u.liveness, u.register = c.fn.Liveness(), map[slot]int{}
+		for r, s := range c.regs {
+			u.register[s] = r
+		}
+		for _, r := range u.liveness.UnsetRegisters(c.fn) {
+			from := &unwrittenLoad{text: "the register " + c.fn.Registers[r].Name + " was never set"}
+			u.registers = append(u.registers, unsetRegister{c.regs[r], from})
+		}
+	})
+	return &c.unsets
+}
+
+// taintUnset taints the registers of a new frame that may be read before they are set.
+func (w *warp) taintUnset(f *frame, lanes uint32) {
+	if !w.block.launch.options.Checks {
+		return
+	}
+	for _, r := range f.code.unset().registers {
+		f.newTaint().set(r.slot, lanes, lanes, r.from)
+	}
+}
+
+// dropDead ends the taint of registers that are dead at the start of a basic block, in the lanes
+// that run.
+func (w *warp) dropDead(t *taint, pc int) {
+	u := w.frame.code.unset()
+	if !u.liveness.Start(pc) {
+		return
+	}
+	kept := t.tainted[:0]
+	for _, s := range t.tainted {
+		if !u.liveness.Live(u.register[s], pc) {
+			t.set(s, w.lanes, 0, nil)
+		}
+		if t.lanes(s) != 0 && !slices.Contains(kept, s) {
+			kept = append(kept, s)
+		}
+	}
+	t.tainted = kept
 }
 
 // flow is how an instruction uses registers.
@@ -149,6 +219,7 @@ type flow struct {
 	dst, src  []slot // results and operands
 	addresses []slot // registers of addresses
 	data      int    // of a bitwise operation or a selection: the number of operands that are data, not control
+	shuffles  bool   // shfl: the first operand goes to other lanes
 	combines  string // of setp with a third operand: how it is combined with the comparison
 }
 
@@ -175,7 +246,7 @@ func (c *code) flow(pc int) *flow {
 }
 
 func (c *code) newFlow(in *ptx.Instruction, o *op) flow {
-	f := flow{data: dataOperands[in.Opcode]}
+	f := flow{data: dataOperands[in.Opcode], shuffles: in.Opcode == "shfl"}
 	switch in.Opcode {
 	case "shfl", "vote", "match", "redux", "elect", "activemask", "setmaxnreg":
 	case "prefetch", "prefetchu", "nanosleep", "applypriority": // nothing depends on their operands
@@ -187,7 +258,7 @@ func (c *code) newFlow(in *ptx.Instruction, o *op) flow {
 	if i := slices.IndexFunc(in.Modifiers, func(m string) bool { return m == "and" || m == "or" }); i >= 0 && in.Opcode == "setp" {
 		f.combines = in.Modifiers[i]
 	}
-	if in.HasResult() {
+	if in.HasResult() || in.Opcode == "call" {
 		operands[0].EachRegister(func(r int) { f.dst = append(f.dst, c.regs[r]) })
 		operands = operands[1:]
 	}
@@ -209,6 +280,7 @@ func (w *warp) passTaint(o *op, mask uint32) {
 	if pc >= len(w.frame.code.fn.Code) {
 		return
 	}
+	w.dropDead(t, pc)
 	f := w.frame.code.flow(pc)
 	guard := slot{}
 	if o.guard >= 0 {
@@ -222,9 +294,9 @@ func (w *warp) passTaint(o *op, mask uint32) {
 		for _, s := range f.addresses {
 			w.useTainted(s, mask, o, "its address")
 		}
-		w.useOperands(t, o, f, mask)
+		shuffled, from := w.useOperands(t, o, f, mask)
 		for _, s := range f.dst {
-			t.set(s, mask, 0, nil)
+			t.set(s, mask, shuffled, from)
 		}
 	}
 	w.taint = w.frame.liveTaint()
@@ -281,10 +353,10 @@ func (w *warp) dependsOnTaint(t *taint, a *aluOp, f *flow, lane int) bool {
 
 // useOperands reports the operands of an instruction that are tainted. A store decides itself, when
 // the state space of its address is known (storeTainted). The accumulator of a product counts if it
-// is added to.
-func (w *warp) useOperands(t *taint, o *op, f *flow, mask uint32) {
+// is added to. It returns the lanes of a shuffle that get an unset value.
+func (w *warp) useOperands(t *taint, o *op, f *flow, mask uint32) (shuffled uint32, from *unwrittenLoad) {
 	if o.isStore() && o.mem.param == nil {
-		return
+		return 0, nil
 	}
 	if o.wgmma != nil && o.wgmma.product != nil {
 		g := o.wgmma.product
@@ -294,9 +366,37 @@ func (w *warp) useOperands(t *taint, o *op, f *flow, mask uint32) {
 			}
 		}
 	}
-	for _, s := range f.src {
-		w.useTainted(s, mask, o, "an operand")
+	for i, s := range f.src {
+		lanes, origin := t.at(s)
+		switch {
+		case lanes == nil || *lanes&mask == 0:
+		case (*origin).isUnset() && f.shuffles && i == 0:
+			shuffled, from = w.shuffledTaint(o, *lanes, mask), *origin
+		case (*origin).isUnset() && o.isStore():
+		default:
+			w.useTainted(s, mask, o, "an operand")
+		}
 	}
+	return shuffled, from
+}
+
+// shuffledTaint returns the lanes that a shuffle gives a tainted value to. If some lanes of the warp
+// are elsewhere, their values are not known yet, and no lane counts.
+func (w *warp) shuffledTaint(o *op, tainted, mask uint32) uint32 {
+	if mask != w.alive {
+		return 0
+	}
+	s, lanes := o.sync, uint32(0)
+	where, limit := &w.R32[s.b.index], &w.R32[s.mask.index]
+	for m := mask; m != 0; m &= m - 1 {
+		lane := firstLane(m)
+		source, inside := shuffleSource(s.kind, uint32(lane), where[lane]&31, limit[lane])
+		if !inside {
+			source = uint32(lane)
+		}
+		lanes |= tainted >> (source & 31) & 1 << lane
+	}
+	return lanes
 }
 
 // useOf says what the guard of an instruction decides.
@@ -322,11 +422,28 @@ func (w *warp) useTainted(s slot, mask uint32, o *op, as string) {
 	_, origin := t.at(s)
 	from := *origin
 	for m := lanes; m != 0; m &= m - 1 {
+		if from.isUnset() {
+			w.report(finding.Uninitialized, o, 1<<firstLane(m), func() string { return from.text + "; the value is " + as })
+			continue
+		}
 		w.block.report(finding.Uninitialized, positionOf(w, from.op), positionOf(w, o), func() string {
 			return fmt.Sprintf("%s; thread %d uses the value: it is %s", from.text, w.index*32+firstLane(m), as)
 		})
 	}
+	if from.isUnset() {
+		t.end(from, lanes)
+	}
 	t.set(s, mask, 0, nil)
+}
+
+// end ends the taint of all values that come from a register that was never set. One report of it
+// is enough.
+func (t *taint) end(from *unwrittenLoad, lanes uint32) {
+	for _, s := range t.tainted {
+		if _, origin := t.at(s); *origin == from {
+			t.set(s, lanes, 0, nil)
+		}
+	}
 }
 
 // storeTainted handles the store of tainted values by a lane. Local memory stays unwritten, since no

@@ -99,7 +99,7 @@ func TestUninitializedUses(t *testing.T) {
 	check("a vote", "setp.eq.u32 %p2, %r2, 0;\n vote.sync.ballot.b32 %r3, %p2, -1;\n", "vote.sync.ballot.b32 %r3, %p2, -1")
 	check("a barrier", "and.b32 %r3, %r2, 1;\n bar.sync %r3;\n", "bar.sync %r3")
 	check("a call", ".param .b32 p;\n st.param.b32 [p], %r2;\n add.u32 %r3, %r2, 1;\n call f, (p);\n", "st.param.b32 [p], %r2")
-	check("a matrix", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r2,%r3,%r4,%r5}, {%r6,%r7}, {%f5,%f6,%f7,%f8};\n",
+	check("a matrix", zeroed(3, 7)+"mov.f32 %f5, 0f00000000;\n mov.f32 %f6, %f5;\n mov.f32 %f7, %f5;\n mov.f32 %f8, %f5;\n mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r2,%r3,%r4,%r5}, {%r6,%r7}, {%f5,%f6,%f7,%f8};\n",
 		"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r2,%r3,%r4,%r5}, {%r6,%r7}, {%f5,%f6,%f7,%f8}")
 	copied := "st.local.u32 [l+8], %r2;\n add.u32 %r6, %r2, 1;\n ld.local.u32 %r3, [l+8];\n st.global.u32 [%rd31], %r3;\n"
 	defect{
@@ -126,4 +126,68 @@ func TestUninitializedAccumulator(t *testing.T) {
 	if got := simulate(t, g); len(got.findings) > 0 {
 		t.Errorf("a product that is not added: %v", got.findings)
 	}
+}
+
+// TestUnsetRegisters uses registers that no instruction has set.
+func TestUnsetRegisters(t *testing.T) {
+	t.Parallel()
+	const function = ".func (.reg .b32 y) f(.reg .b32 x) { .reg .b32 z; .reg .pred q; setp.eq.u32 q, x, z; @q bra L; L: mov.u32 y, x; ret; }\n.func (.reg .b32 y) g(.reg .b32 x) { mov.u32 y, x; ret; }\n"
+	check := func(name, wrong, right, at string, contains ...string) {
+		t.Helper()
+		defect{
+			name: name, kind: finding.Uninitialized, declarations: function + ".shared .align 4 .b8 s[4];\n", setup: setup{threads: 32, out: 64},
+			wrong: wrong, right: right, at: at, contains: append(contains, "was never set"),
+		}.check(t)
+	}
+	const (
+		store  = "st.global.u32 [%rd31], %r9"
+		stores = store + ";\n"
+		set    = "mov.u32 %r9, 4;\n"
+		fifth  = "setp.eq.u32 %p1, %r0, 5;\n"
+		shfl   = "shfl.sync.bfly.b32 %r9, %r8, 1, 31, -1;\n"
+	)
+	check("a store", stores, set+stores, store, "thread 0", "the register %r9", "the value is stored", "(32 times)")
+	check("a guarded definition", fifth+"@%p1 "+set+stores, fifth+"@%p1 "+set+"@!%p1 mov.u32 %r9, 0;\n"+stores, store, "(31 times)")
+	check("one side of a branch", fifth+"@%p1 bra L;\n"+set+"L:\n"+stores, fifth+set+"@%p1 bra L;\n mov.u32 %r9, 3;\nL:\n"+stores, store, "thread 5", "(1 times)")
+	check("a predicate", "@%p3 st.global.u32 [%rd31], %r0;\n", "setp.eq.u32 %p3, %r0, %r0;\n @%p3 st.global.u32 [%rd31], %r0;\n",
+		"@%p3 st.global.u32 [%rd31], %r0", "the register %p3", "its condition")
+	check("a branch", "@%p3 bra L;\n mov.u32 %r1, 1;\nL:\n", fifth+"@%p1 bra L;\n mov.u32 %r1, 1;\nL:\n", "@%p3 bra L", "the condition of the branch")
+	check("an address", "mad.wide.u32 %rd9, %r9, 4, %rd0;\n ld.global.u32 %r1, [%rd9];\n", set+"mad.wide.u32 %rd9, %r9, 4, %rd0;\n ld.global.u32 %r1, [%rd9];\n",
+		"ld.global.u32 %r1, [%rd9]", "its address")
+	check("a sum in a loop", "mov.u32 %r2, 0;\nL:\n add.u32 %r9, %r9, %r2;\n add.u32 %r2, %r2, 1;\n setp.lt.u32 %p1, %r2, 5;\n @%p1 bra L;\n"+stores,
+		set+"mov.u32 %r2, 0;\nL:\n add.u32 %r9, %r9, %r2;\n add.u32 %r2, %r2, 1;\n setp.lt.u32 %p1, %r2, 5;\n @%p1 bra L;\n"+stores, store, "(32 times)")
+	check("a shuffle", fifth+"@%p1 mov.u32 %r8, 1;\n"+shfl+stores, "mov.u32 %r8, 1;\n"+shfl+stores, store, "the register %r8", "(31 times)")
+	check("a shuffle by an unset distance", "shfl.sync.idx.b32 %r9, %r0, %r8, 31, -1;\n", "mov.u32 %r8, 1;\n shfl.sync.idx.b32 %r9, %r0, %r8, 31, -1;\n", "*")
+	check("a register of a function", "call (%r9), f, (%r0);\n", "call (%r9), g, (%r0);\n", "*")
+}
+
+// TestUnsetRegistersThatDoNotMatter reads registers that were never set, as compilers do.
+func TestUnsetRegistersThatDoNotMatter(t *testing.T) {
+	t.Parallel()
+	const function = ".func (.reg .b32 y) f(.param .b32 x) { mov.u32 y, 3; ret; }\n"
+	for name, body := range map[string]string{
+		"a copy":                "mov.u32 %r8, %r9;\n mov.u32 %r1, 7;\n",
+		"selp":                  "setp.eq.u32 %p1, %r0, %r0;\n selp.u32 %r1, 7, %r9, %p1;\n",
+		"a guard":               "setp.eq.u32 %p1, %r0, 5;\n mov.u32 %r1, 7;\n @%p1 mov.u32 %r9, 7;\n @%p1 mov.u32 %r1, %r9;\n",
+		"a shuffle to a copy":   "setp.lt.u32 %p1, %r0, 16;\n @%p1 mov.u32 %r8, 7;\n shfl.sync.idx.b32 %r1, %r8, 3, 31, -1;\n",
+		"a shuffle within half": "setp.lt.u32 %p1, %r0, 16;\n @%p1 mov.u32 %r8, 7;\n shfl.sync.down.b32 %r2, %r8, 1, 31, -1;\n setp.lt.u32 %p2, %r0, 15;\n selp.u32 %r1, %r2, 7, %p2;\n",
+		"lanes that diverge":    "setp.lt.u32 %p1, %r0, 16;\n mov.u32 %r1, 7;\n @%p1 bra L;\n shfl.sync.bfly.b32 %r2, %r8, 1, 31, 0xffff0000;\nL:\n",
+		"an argument":           ".param .b32 p;\n st.param.b32 [p], %r9;\n call (%r2), f, (p);\n add.u32 %r1, %r2, 4;\n",
+		"a dead register":       "mov.u32 %r1, 7;\n setp.eq.u32 %p1, %r0, 40;\n @!%p1 bra L;\n mov.u32 %r1, %r9;\nL:\n",
+	} {
+		schedules(t, name, setup{text: kernelWith(function, storing(body))}, each(32, func(uint32) uint32 { return 7 }))
+	}
+}
+
+// TestUnsetAccumulator starts a product whose accumulator was never set. It must not be added to.
+func TestUnsetAccumulator(t *testing.T) {
+	t.Parallel()
+	body := func(scale string) string {
+		return strings.TrimSuffix(productReady, productZero) + "setp.eq.u32 %p2, %r0, 400;\n not.pred %p3, %p2;\n" + groupFence +
+			strings.Replace(product, "%rd11, 1,", "%rd11, "+scale+",", 1) + groupCommit + groupWait + result
+	}
+	defect{
+		name: "an accumulator", kind: finding.Uninitialized, declarations: productShared, setup: setup{threads: 128, arch: "sm_90a"},
+		wrong: body("%p3"), right: body("%p2"), at: "*", contains: []string{"its accumulator", "the register %f0"},
+	}.check(t)
 }

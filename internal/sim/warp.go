@@ -131,7 +131,8 @@ type frame struct {
 	products []asyncRegister // state of the 32-bit registers; nil where no wgmma.mma_async uses any
 }
 
-// localGap separates the local variables of a caller and a callee, in bytes.
+// localGap separates the local variables of a function from each other, and those of a caller from
+// those of a callee, in bytes.
 const localGap = 64
 
 // newFrame makes a frame of a call, or of the entry function where there is no caller.

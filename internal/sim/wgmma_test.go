@@ -170,10 +170,10 @@ func TestWgmmaDefects(t *testing.T) {
 		"add.f32 %f2, %f2, %f2;\n"+groupFence+product+end, productText, "")
 	check("a result that was read", finding.MissingFence, good+product+end, good+groupFence+product+end, productText, "")
 	check("an operand that was changed", finding.MissingFence,
-		productReady+groupFence+"mov.u32 %r20, %r12;\n"+productA+end, productReady+"mov.u32 %r20, %r12;\n"+groupFence+productA+end, "*", "", "wgmma.fence")
+		productReady+zeroed(20, 23)+groupFence+"mov.u32 %r20, %r12;\n"+productA+end, productReady+zeroed(20, 23)+"mov.u32 %r20, %r12;\n"+groupFence+productA+end, "*", "", "wgmma.fence")
 	const zeros = "mov.f32 %f0, 0f00000000;\n mov.f32 %f1, %f0;\n mov.f32 %f2, %f1;\n mov.f32 %f3, %f0;\n"
 	check("an accumulator set to zero without a fence", finding.MissingFence, good+zeros+product+end, good+groupFence+zeros+product+end, productText, "")
-	check("an accumulator set to a variable after the fence", finding.MissingFence, good+groupFence+"mul.f32 %f0, %f9, %f9;\n"+zeros[strings.Index(zeros, "mov.f32 %f1"):]+product+end,
+	check("an accumulator set to a variable after the fence", finding.MissingFence, good+groupFence+"mul.f32 %f0, %f3, %f3;\n"+zeros[strings.Index(zeros, "mov.f32 %f1"):]+product+end,
 		good+groupFence+zeros+product+end, productText, "")
 
 	// Waits.
@@ -189,8 +189,8 @@ func TestWgmmaDefects(t *testing.T) {
 		"st.global.f32 [%rd31], %f2", productText)
 	check("one pending group too many", finding.MissingWait, begun+"wgmma.wait_group.sync.aligned 1;\n"+read+groupWait,
 		begun+groupCommit+"wgmma.wait_group.sync.aligned 1;\n"+read+groupWait, "st.global.f32 [%rd31], %f2", productText)
-	check("an operand in registers", finding.MissingWait, productReady+groupFence+productA+groupCommit+"mov.u32 %r21, 7;\n"+groupWait,
-		productReady+groupFence+productA+groupCommit+groupWait+"mov.u32 %r21, 7;\n", "mov.u32 %r21, 7", strings.TrimSuffix(productA, ";\n"))
+	check("an operand in registers", finding.MissingWait, productReady+zeroed(20, 23)+groupFence+productA+groupCommit+"mov.u32 %r21, 7;\n"+groupWait,
+		productReady+zeroed(20, 23)+groupFence+productA+groupCommit+groupWait+"mov.u32 %r21, 7;\n", "mov.u32 %r21, 7", strings.TrimSuffix(productA, ";\n"))
 	store := "st.shared.v4.u32 [%r11], {%r12,%r12,%r12,%r12};\n"
 	check("an operand in shared memory", finding.MissingWait, begun+"bar.sync 0;\n"+store+"bar.sync 0;\n"+groupWait, begun+groupWait+
 		"bar.sync 0;\n"+store, "*", "", "an operand of an asynchronous product that warpgroup 0 ", "started and no thread has waited for")
@@ -302,11 +302,13 @@ func BenchmarkWgmmaChecked(b *testing.B) { benchmarkWgmma(b, true) }
 func benchmarkWgmma(b *testing.B, checks bool) {
 	b.Helper()
 	var registers []string
+	zeros := ""
 	for i := range 32 {
 		registers = append(registers, fmt.Sprintf("%%f%d", i))
+		zeros += fmt.Sprintf("mov.f32 %%f%d, 0f00000000;\n", i)
 	}
 	wide := "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {" + strings.Join(registers, ",") + "}, %rd10, %rd11, 1, 1, 1;\n"
-	body := strings.ReplaceAll(productOnes, "@%p1 ", "") + "fence.proxy.async;\n bar.sync 0;\n" + `
+	body := strings.ReplaceAll(productOnes, "@%p1 ", "") + "fence.proxy.async;\n bar.sync 0;\n" + zeros + `
 	mov.u32 %r2, 0;
 LOOP:
 	` + groupFence + wide + wide + wide + wide + groupCommit + groupWait + `

@@ -17,9 +17,14 @@ func (c *Constraint) in(source string) bool { return covers(c.Sources, source) }
 // newConstraint compiles a rule over the named knobs. It reports everything that is wrong with the
 // rule.
 func newConstraint(rule, why string, knobs []string) (*Constraint, []error) {
-	e, wrong := compileCondition(rule, vocabulary{one: "knob", many: "knobs", names: knobs})
+	e, wrong := compileCondition(rule, knobVocabulary(knobs))
 	if len(wrong) > 0 {
 		return nil, wrong
 	}
 	return &Constraint{Rule: strings.Join(strings.Fields(rule), " "), Why: why, expression: e}, nil
+}
+
+// knobVocabulary is that of rules over knobs.
+func knobVocabulary(knobs []string) vocabulary {
+	return vocabulary{one: "knob", many: "knobs", names: knobs}
 }

@@ -74,7 +74,11 @@ type Stage struct {
 	Budget     Budget
 	Archs      []string     // architectures it builds for, such as sm_89 or sm_90a
 	Allow      []audit.Kind // findings of the audit that its variants may have
+	// ExactExponentials is a rule over knobs: where it holds, the exponentials of the softmax are
+	// exact to within what rounding to E4M3 loses. It is empty if the stage does not round P to E4M3.
+	ExactExponentials string
 
+	exact  *expression // nil if ExactExponentials is empty
 	kernel *Kernel
 	values []int // one for each knob
 	parent *Variant

@@ -119,6 +119,9 @@ func (l *loader) stage(t *table, s *Stage) {
 	s.Budget = l.budget(t)
 	s.Archs = l.archs(t, l.Archs)
 	s.Allow = allowList(t)
+	if l.Declared == nil {
+		l.exactExponentials(t, s)
+	}
 }
 
 // budget reads the limits of the resources. A declared kernel may omit any of them.
@@ -162,6 +165,20 @@ func (l *loader) archs(t *table, absent []string) []string {
 		}
 		return arch, err
 	})
+}
+
+// exactExponentials reads the rule that says which variants of a stage have exact exponentials.
+func (l *loader) exactExponentials(t *table, s *Stage) {
+	const key = "exact_exponentials"
+	s.ExactExponentials = strings.Join(strings.Fields(t.optionalText(key)), " ")
+	if s.ExactExponentials == "" || l.unusable {
+		return
+	}
+	rule, wrong := compileCondition(s.ExactExponentials, knobVocabulary(l.knobNames()))
+	for _, err := range wrong {
+		l.problems.add(t.at(key), "%q in %s is %q: %v", key, t.name, s.ExactExponentials, err)
+	}
+	s.exact = &rule
 }
 
 // allowList reads the optional list of findings of the audit that a kernel, a stage or a knob may

@@ -211,6 +211,9 @@ func TestStageErrors(t *testing.T) {
 	swap("error_share = 0.05", "error_share = nan", `kernel.toml:51: "error_share" in [[stage]] is NaN; want a number above 0, up to 4`)
 	swap("error_share = 0.05", "error_share = 'x'", `kernel.toml:51: "error_share" in [[stage]] is a string; want a number`)
 	swap("error_share = 0.05", "error_share = 1", none)
+	swap("error_share = 0.05", "error_share = 0.05\nexact_exponentials = 'TILE_M == 1'",
+		`kernel.toml:52: "exact_exponentials" in [[stage]] is "TILE_M == 1": unknown knob "TILE_M"; did you mean "TILE_N"?`)
+	swap("error_share = 0.05", "error_share = 0.05\nexact_exponentials = 1", `kernel.toml:52: "exact_exponentials" in [[stage]] is an integer; want a string`)
 	swap("registers = 128", "register = 128", `kernel.toml:52: budget of [[stage]] has no "registers"`,
 		`kernel.toml:52: unknown key "register" in budget of [[stage]]; did you mean "registers"?`)
 	swap("registers = 128", "registers = 256", `kernel.toml:52: "registers" in budget of [[stage]] is 256; want an integer from 1 to 255`)

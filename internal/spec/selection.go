@@ -16,6 +16,8 @@ type Selection struct {
 	Archs      []string // architectures that all its variants build for
 	Predicates []Predicate
 	Choices    []Choice // the first one that holds for a shape applies; the last always holds
+	// Exponentials is what the selection claims of all its variants. It is empty without a claim.
+	Exponentials Exponentials
 
 	parent     *Variant
 	properties []string // names of a shape that conditions may use
@@ -124,6 +126,7 @@ func (l *loader) selection(t *table, valid map[*Stage]bool) {
 		l.sharedPredicates(t, s)
 		l.predicates(t.tables("predicate", optional), s)
 		l.choices(t.tables("choice", required), s, valid)
+		l.exponentials(t, s)
 	})
 	t.close()
 	if !ok || l.unusable || len(s.Choices) == 0 { // reported already

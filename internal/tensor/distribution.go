@@ -38,11 +38,32 @@ const (
 	// has behind the last key would then have the row max, so that a mask that admits one changes
 	// the output completely.
 	Low
+	// Ones is N(0, 1) with V = 1. Every output is 1, whatever the weights, if the row sum adds the
+	// same numbers that P·V multiplies.
+	Ones
+	// Dominant is N(0, 1) with each query a multiple of one key that it sees, at a position that
+	// differs from row to row. That key's score is about 10 above the others, so that the others
+	// have some percent of the weight, in exponentials near the smallest of E4M3.
+	Dominant
+	// Sink6 has an attention sink: the score of the first key is exactly 6, those of the others are
+	// N(0, 1/4). The sink's value is 0 and the others' are positive, so that weight that the others
+	// lose shrinks the output.
+	Sink6
+	// Sink9 is Sink6 with a score of 9.
+	Sink9
+	// Uniform has scores from N(0, 1/64), so that all keys have nearly the same weight. V is 1 in
+	// the channel of the key's position modulo the head dim, and 0 elsewhere. The output is
+	// the total weight of each class of key positions.
+	Uniform
 )
 
 var distributions = [...]string{
 	Normal: "normal", Outliers: "outliers", Peaked: "peaked", Biased: "biased", Positive: "positive", Rising: "rising", Low: "low",
+	Ones: "ones", Dominant: "dominant", Sink6: "sink6", Sink9: "sink9", Uniform: "uniform",
 }
+
+// Studied are the distributions that study the exponentials of kernels that round P to E4M3.
+var Studied = []Distribution{Ones, Dominant, Sink6, Sink9, Uniform}
 
 func (d Distribution) String() string { return distributions[d] }
 
@@ -77,16 +98,30 @@ const (
 
 	// lowLevels is how many levels below zero the scores of Low begin.
 	lowLevels = 512
+
+	// dominance is about the score of a query of Dominant with its key.
+	dominance = 10
+
+	// sinkSpread is the standard deviation of the scores of Sink6 and Sink9 other than the sink's.
+	sinkSpread = 0.5
+
+	// sinkKey is the element that gives the sink its score. It is larger than any normal one, so that
+	// it fixes the descale factor and is exact. The channel is 0 in all other keys.
+	sinkKey = 8
+
+	// uniformFactor is how much smaller the queries of Uniform are: a power of two, as peakFactor.
+	uniformFactor = 1.0 / 8
 )
 
 // The numbers of the random streams of a seed: one for each tensor, one for the biases of K, one
-// for the rotation of a recipe.
+// for the rotation of a recipe, one for the positions of the keys of Dominant.
 const (
 	queryStream = iota
 	keyStream
 	valueStream
 	biasStream
 	rotationStream
+	positionStream
 )
 
 // Stream returns the generator of one head of one tensor. Each head has its own, so that heads can
@@ -105,8 +140,8 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Uniform returns one of the 2^52 evenly spaced midpoints of (0, 1), exactly. It is never 0 or 1.
-func Uniform(random *rand.PCG) float64 {
+// UniformFloat returns one of the 2^52 evenly spaced midpoints of (0, 1), exactly. It is never 0 or 1.
+func UniformFloat(random *rand.PCG) float64 {
 	return (float64(random.Uint64()>>12) + 0.5) * 0x1p-52
 }
 
@@ -117,9 +152,9 @@ func fill(values []float32, random *rand.PCG, distribution Distribution) {
 		return
 	}
 	for i := range values {
-		z := normalQuantile(Uniform(random))
-		if Uniform(random) < 0.001 {
-			z += float64(10 * normalQuantile(Uniform(random)))
+		z := normalQuantile(UniformFloat(random))
+		if UniformFloat(random) < 0.001 {
+			z += float64(10 * normalQuantile(UniformFloat(random)))
 		}
 		values[i] = float32(z)
 	}
@@ -131,44 +166,116 @@ func FillNormal(values []float32, random *rand.PCG) {
 	for len(values) > 0 {
 		part := values[:min(len(values), batchSize)]
 		for i := range part {
-			drawn[i] = Uniform(random)
+			drawn[i] = UniformFloat(random)
 		}
 		normalQuantiles(part, drawn[:len(part)])
 		values = values[len(part):]
 	}
 }
 
-// adapt changes normal elements of one head of a tensor into those of a distribution.
+// adapt changes normal elements of one head of a tensor into those of a distribution. A query head
+// of Dominant is made by fillDominant.
 func adapt(values []float32, dims, tensor int, random *rand.PCG, distribution Distribution) {
-	switch {
-	case distribution == Peaked && tensor == queryStream:
+	switch tensor {
+	case queryStream:
+		adaptQueries(values, dims, distribution)
+	case keyStream:
+		adaptKeys(values, dims, random, distribution)
+	case valueStream:
+		adaptValues(values, dims, distribution)
+	}
+}
+
+func adaptQueries(values []float32, dims int, distribution Distribution) {
+	switch distribution {
+	case Peaked:
+		multiply(values, peakFactor)
+	case Uniform:
+		multiply(values, uniformFactor)
+	case Rising, Low:
 		for i := range values {
-			values[i] *= peakFactor
+			values[i] = float32(3 * 512 * math.Sqrt(float64(dims)) * math.Ln2)
 		}
-	case distribution == Biased && tensor == keyStream:
+		setChannel(values, dims, dims-1, 0)
+	case Sink6, Sink9:
+		multiply(values, sinkSpread)
+		score := 6.0
+		if distribution == Sink9 {
+			score = 9
+		}
+		setChannel(values, dims, dims-1, float32(score*math.Sqrt(float64(dims))/sinkKey))
+	}
+}
+
+func adaptKeys(values []float32, dims int, random *rand.PCG, distribution Distribution) {
+	switch distribution {
+	case Biased:
 		for dim := range dims {
-			bias := float64(biasDeviation * normalQuantile(Uniform(random)))
+			bias := float64(biasDeviation * normalQuantile(UniformFloat(random)))
 			for i := dim; i < len(values); i += dims {
 				values[i] = float32(float64(values[i]) + bias)
 			}
 		}
-	case (distribution == Rising || distribution == Low) && tensor == queryStream:
-		for i := range values {
-			values[i] = float32(3 * 512 * math.Sqrt(float64(dims)) * math.Ln2)
-			if i%dims == dims-1 {
-				values[i] = 0
-			}
-		}
-	case distribution == Rising && tensor == keyStream:
+	case Rising:
 		fillRising(values, dims, dims-1)
-	case distribution == Low && tensor == keyStream:
+	case Low:
 		fillRising(values, dims, dims-2)
-		for i := dims - 2; i < len(values); i += dims {
-			values[i] = -lowLevels * smallestE4M3
-		}
-	case distribution == Positive && tensor == valueStream:
+		setChannel(values, dims, dims-2, -lowLevels*smallestE4M3)
+	case Sink6, Sink9:
+		setChannel(values, dims, dims-1, 0)
+		clear(values[:dims])
+		values[dims-1] = sinkKey
+	}
+}
+
+func adaptValues(values []float32, dims int, distribution Distribution) {
+	switch distribution {
+	case Positive, Sink6, Sink9:
 		for i, x := range values {
 			values[i] = float32(math.Abs(float64(x)))
+		}
+		if distribution != Positive {
+			clear(values[:dims])
+		}
+	case Ones:
+		for i := range values {
+			values[i] = 1
+		}
+	case Uniform:
+		clear(values)
+		for key := range len(values) / dims {
+			values[key*dims+key%dims] = 1
+		}
+	}
+}
+
+func multiply(values []float32, factor float32) {
+	for i := range values {
+		values[i] *= factor
+	}
+}
+
+// setChannel sets one channel of every row.
+func setChannel(values []float32, dims, channel int, x float32) {
+	for i := channel; i < len(values); i += dims {
+		values[i] = x
+	}
+}
+
+// fillDominant makes each query of a head a multiple of one of the keys. Under a causal mask the
+// query sees that key as well, so that the inputs are the same with and without a mask. A query
+// that sees none keeps its elements.
+func fillDominant(queries, keys []float32, shape Shape, random *rand.PCG) {
+	dims := shape.HeadDim
+	factor := float32(dominance / math.Sqrt(float64(dims)))
+	shape.Causal = true
+	for row := range shape.SeqQ {
+		position := int(UniformFloat(random) * float64(shape.Visible(row)))
+		if shape.Visible(row) == 0 {
+			continue
+		}
+		for dim, k := range keys[position*dims:][:dims] {
+			queries[row*dims+dim] = factor * k
 		}
 	}
 }

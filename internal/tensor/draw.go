@@ -28,6 +28,8 @@ type Inputs struct {
 	Seed    uint64
 	Options Options
 	Q, K, V Tensor
+
+	ScaleFactor float64 // the softmax scale in units of the usual one; 0 means 1
 }
 
 // Draw generates the inputs of a shape, a seed and options. They are the same bits on every
@@ -49,6 +51,11 @@ func Draw(shape Shape, seed uint64, options Options) *Inputs {
 		values := tensors[index].original(head)
 		fill(values, Stream(seed, index, head), options.Distribution)
 		adapt(values, shape.HeadDim, index, Stream(seed, biasStream, head), options.Distribution)
+		if options.Distribution == Dominant && index == queryStream {
+			keys := make([]float32, shape.SeqK*shape.HeadDim)
+			fill(keys, Stream(seed, keyStream, head/shape.Group()), options.Distribution)
+			fillDominant(values, keys, shape, Stream(seed, positionStream, head))
+		}
 		if options.Scale == fp8.PerHead { // now, while the head is in the cache
 			tensors[index].quantize(head, fp8.Descale(values))
 		}

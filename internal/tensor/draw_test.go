@@ -51,6 +51,11 @@ func TestDrawIsPinned(t *testing.T) {
 		{"1x8x512x64", 0, Options{Distribution: Peaked}, "96fa4c948b77e1ada911b7080c22b6cbf42d7cde664dd0422d176e6ef070f046"},
 		{"1x8x512x64", 0, Options{Distribution: Biased}, "a18364189e8e1373f9a6e32282448a3efa265d40a3d2ce61f7e2efd37f677f94"},
 		{"1x8x512x64", 0, Options{Distribution: Positive}, "675a0ba6c38743c3ec6bb9b40d2e0cfc833b605870b25b5372200e10a4ceb68b"},
+		{"1x4x256x64:kv=128:kvheads=2", 0, Options{Distribution: Ones}, "bf17b0aef2dfa032b2907c1ac451f75bea5d3173bd7b7d11e3e228393fa6cbab"},
+		{"1x4x256x64:kv=128:kvheads=2", 0, Options{Distribution: Dominant}, "4f57112268b9df66ef5651251315c39471894fbd065587cd56dca65c8186f0ee"},
+		{"1x4x256x64:kv=128:kvheads=2", 0, Options{Distribution: Sink6}, "eba7a91fedcebefa12a1e518fb4ea17fa1ce5c950a846783e387b12ee7360e2d"},
+		{"1x4x256x64:kv=128:kvheads=2", 0, Options{Distribution: Sink9}, "56f2f435fc3a1b78e08e87f6173088e8516230a9d98331aad23c1b26a2d53ce3"},
+		{"1x4x256x64:kv=128:kvheads=2", 0, Options{Distribution: Uniform}, "d291937b0f00c998f88fc4c5ea172737cf56e45062f5d8adb47413ebd49e0bc5"},
 	} {
 		if got := digest(Draw(mustShape(t, test.shape), test.seed, test.options)); got != test.want {
 			t.Errorf("%s seed %d %v: digest %s, want %s", test.shape, test.seed, test.options, got, test.want)
@@ -316,14 +321,149 @@ func TestPositiveInputs(t *testing.T) {
 	}
 }
 
+// exact fails if an element of a tensor is not the dequantised value of its code.
+func exact(t *testing.T, name string, one Tensor) {
+	t.Helper()
+	for i, x := range one.Dequantized() {
+		if original := one.Original[i]; math.Abs(float64(x-original)) > 1e-6*math.Abs(float64(original)) {
+			t.Fatalf("%s[%d] is %g, dequantised %g", name, i, original, x)
+		}
+	}
+}
+
+// scores returns the scores of a query head in natural units, of the quantised inputs.
+func scores(in *Inputs, head, row int) []float64 {
+	dims := in.Shape.HeadDim
+	q, k := make([]float64, dims), make([]float64, dims)
+	in.Q.Dequantize(q, head, row*dims)
+	var all []float64
+	for key := range in.Shape.SeqK {
+		in.K.Dequantize(k, head/in.Shape.Group(), key*dims)
+		sum := 0.0
+		for dim := range dims {
+			sum += q[dim] * k[dim]
+		}
+		all = append(all, sum/math.Sqrt(float64(dims)))
+	}
+	return all
+}
+
+// Ones differs from normal inputs only in V, which is exact.
+func TestOnesInputs(t *testing.T) {
+	shape := mustShape(t, "1x2x33x64")
+	normal, ones := Draw(shape, 3, Options{}), Draw(shape, 3, Options{Distribution: Ones})
+	if !reflect.DeepEqual(ones.Q, normal.Q) || !reflect.DeepEqual(ones.K, normal.K) {
+		t.Error("the inputs differ in more than the values")
+	}
+	exact(t, "V", ones.V)
+	for i, v := range ones.V.Original {
+		if v != 1 {
+			t.Fatalf("element %d is %v, want 1", i, v)
+		}
+	}
+}
+
+// A query of dominant inputs has one key, at various positions, that is far above the others and
+// that a causal mask leaves visible. A query that sees no key is normal.
+func TestDominantInputs(t *testing.T) {
+	for _, text := range []string{"2x4x70x64:kvheads=2", "1x2x40x128:kv=130", "1x1x60x64:kv=33", "1x1x30x256"} {
+		shape := mustShape(t, text)
+		in := Draw(shape, 3, Options{Distribution: Dominant})
+		masked := shape
+		masked.Causal = true
+		positions := map[int]bool{}
+		for head := range shape.HeadCount() {
+			for row := range shape.SeqQ {
+				if masked.Visible(row) == 0 {
+					continue
+				}
+				all := scores(in, head, row)
+				largest, second := 0, math.Inf(-1)
+				for key, score := range all {
+					if score > all[largest] {
+						largest = key
+					}
+				}
+				for key, score := range all {
+					if key != largest {
+						second = max(second, score)
+					}
+				}
+				if largest >= masked.Visible(row) || all[largest] < second+2 || all[largest] < 5 {
+					t.Errorf("%s head %d row %d: key %d has the score %g, the next %g; a mask leaves %d keys",
+						text, head, row, largest, all[largest], second, masked.Visible(row))
+				}
+				positions[largest] = true
+			}
+		}
+		if len(positions) < min(shape.SeqQ, shape.SeqK)/2 {
+			t.Errorf("%s: only %d keys dominate", text, len(positions))
+		}
+	}
+}
+
+// The sink's score is exact. The other scores are N(0, 1/4), and only they have values.
+func TestSinkInputs(t *testing.T) {
+	for distribution, want := range map[Distribution]float64{Sink6: 6, Sink9: 9} {
+		for _, text := range []string{"1x2x20x64:kv=200", "1x1x20x128:kv=200", "1x1x20x256:kv=200"} {
+			shape := mustShape(t, text)
+			in := Draw(shape, 3, Options{Distribution: distribution})
+			var others []float32
+			for head := range shape.HeadCount() {
+				for row := range shape.SeqQ {
+					all := scores(in, head, row)
+					if math.Abs(all[0]-want) > 1e-5 {
+						t.Errorf("%v %s: the sink of row %d has the score %g, want %g", distribution, text, row, all[0], want)
+					}
+					for _, score := range all[1:] {
+						others = append(others, float32(score))
+					}
+				}
+			}
+			mean, variance, _ := moments(others)
+			if math.Abs(mean) > 0.05 || math.Abs(variance-0.25) > 0.05 {
+				t.Errorf("%v %s: the other scores have mean %g and variance %g, want 0 and 0.25", distribution, text, mean, variance)
+			}
+			for i, v := range in.V.Original {
+				if sink := i%(shape.SeqK*shape.HeadDim) < shape.HeadDim; v < 0 || (v == 0) != sink {
+					t.Fatalf("%v %s: element %d of V is %g", distribution, text, i, v)
+				}
+			}
+		}
+	}
+}
+
+// Uniform inputs have scores close to each other, and values that name the position of their key.
+func TestUniformInputs(t *testing.T) {
+	shape := mustShape(t, "1x2x20x64:kv=150")
+	in := Draw(shape, 3, Options{Distribution: Uniform})
+	var all []float32
+	for row := range shape.SeqQ {
+		for _, score := range scores(in, 1, row) {
+			all = append(all, float32(score))
+		}
+	}
+	if mean, variance, _ := moments(all); math.Abs(mean) > 0.01 || math.Abs(variance-1.0/64) > 0.002 {
+		t.Errorf("scores have mean %g and variance %g, want 0 and 1/64", mean, variance)
+	}
+	exact(t, "V", in.V)
+	for i, v := range in.V.Original {
+		key, dim := i/64%150, i%64
+		if one := key%64 == dim; (v == 1) != one || !one && v != 0 {
+			t.Fatalf("channel %d of key %d is %g", dim, key, v)
+		}
+	}
+}
+
 func TestParseDistribution(t *testing.T) {
-	for _, want := range []Distribution{Normal, Outliers, Peaked, Biased, Positive} {
+	for want := Normal; want <= Uniform; want++ {
 		if got, err := ParseDistribution(want.String()); got != want || err != nil {
 			t.Errorf("%v is read as %v, %v", want, got, err)
 		}
 	}
-	_, err := ParseDistribution("uniform")
-	if want := `unknown inputs "uniform"; there are normal, outliers, peaked, biased, positive, rising, low`; err == nil || err.Error() != want {
+	_, err := ParseDistribution("gaussian")
+	if want := `unknown inputs "gaussian"; there are normal, outliers, peaked, biased, positive, rising, low, ` +
+		`ones, dominant, sink6, sink9, uniform`; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }

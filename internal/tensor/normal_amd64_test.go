@@ -24,7 +24,7 @@ func TestEvaluateVectorBits(t *testing.T) {
 		for count := range 40 {
 			x := make([]float64, count)
 			for i := range x {
-				x[i] = 4*Uniform(random) - 0.1
+				x[i] = 4*UniformFloat(random) - 0.1
 			}
 			got := append([]float64{}, x...)
 			if done := evaluateVector(got, f); done != count/8*8 {

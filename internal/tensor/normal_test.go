@@ -75,7 +75,7 @@ func TestQuantilesMatchQuantile(t *testing.T) {
 	for count := range batchSize + 1 {
 		all := make([]float64, count)
 		for i := range all {
-			if all[i] = Uniform(random); i%3 == 0 {
+			if all[i] = UniformFloat(random); i%3 == 0 {
 				all[i] = edges[(i/3+count)%len(edges)]
 			}
 		}

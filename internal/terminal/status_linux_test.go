@@ -73,7 +73,7 @@ func newTerminal(t *testing.T, width uint16) (program *os.File, written func() s
 // shows waits until the terminal shows a line.
 func shows(t *testing.T, written func() string, want string) {
 	t.Helper()
-	for range 1000 {
+	for range 12_000 { // a minute: the machine may be loaded
 		if screen(written()) == want && (want != "" || written() != "") {
 			return
 		}

@@ -45,7 +45,11 @@ func (b *Builder) note(format string, args ...any) {
 func (b *Builder) noteDamage(t Target, err error) {
 	b.noteMutex.Lock()
 	defer b.noteMutex.Unlock()
-	b.note("the cached build of %s is damaged (%v); building it again", t, err)
+	state := "damaged"
+	if errors.As(err, &earlierBuild{}) {
+		state = "of an earlier version"
+	}
+	b.note("the cached build of %s is %s (%v); building it again", t, state, err)
 }
 
 // noteUncached reports a cache that cannot be written, once: the builds are good without it.
@@ -59,14 +63,13 @@ func (b *Builder) noteUncached(err error) {
 }
 
 // NewBuilder returns a builder for the kernel in a folder. Without a compiler (nil) it returns
-// shipped images only.
+// shipped images only. Without a cache folder (empty) it keeps no builds.
 func NewBuilder(kernel fs.FS, compiler *Compiler, cacheDir string) *Builder {
-	return &Builder{
-		kernel:   kernel,
-		compiler: compiler,
-		cache:    cache{filepath.Join(cacheDir, "builds")},
-		slots:    make(chan struct{}, runtime.NumCPU()),
+	b := &Builder{kernel: kernel, compiler: compiler, slots: make(chan struct{}, runtime.NumCPU())}
+	if cacheDir != "" {
+		b.cache.dir = filepath.Join(cacheDir, "builds")
 	}
+	return b
 }
 
 // Origin is where an image came from.
@@ -84,7 +87,7 @@ const (
 func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
 	files, own, err := b.sources(t)
 	if err != nil {
-		return nil, "", fmt.Errorf("build %s: %w", t, err)
+		return nil, "", buildError(t, err)
 	}
 	if b.compiler == nil && !t.Contract {
 		return nil, "", fmt.Errorf("build %s: %w; run `attune toolchain install`", t, ErrNoCompiler)
@@ -97,6 +100,9 @@ func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
 		return image, FromShipped, nil
 	}
 	key := b.key(t, files.hash())
+	if files.computed() {
+		key = hashOfChecked(key)
+	}
 	cached, damage := b.cache.load(key, t)
 	if cached != nil {
 		return cached, FromCache, nil
@@ -112,20 +118,26 @@ func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
 	}
 	image, err := b.compile(ctx, t, files, own)
 	if err != nil {
-		var refused *CompileError
-		var fault *FaultError
 		if ctx.Err() != nil {
 			return nil, "", ctx.Err()
 		}
-		if errors.As(err, &refused) || errors.As(err, &fault) {
-			return nil, "", err // it names the target
-		}
-		return nil, "", fmt.Errorf("build %s: %w", t, err)
+		return nil, "", buildError(t, err)
 	}
 	if err := b.cache.store(key, t, image); err != nil {
 		b.noteUncached(err)
 	}
 	return image, FromCompiler, nil
+}
+
+// buildError is the error of a build, with the target.
+func buildError(t Target, err error) error {
+	var refused *CompileError
+	var fault *FaultError
+	var broken *SourceError
+	if errors.As(err, &refused) || errors.As(err, &fault) || errors.As(err, &broken) {
+		return forTarget(t, err) // it names the target
+	}
+	return fmt.Errorf("build %s: %w", t, err)
 }
 
 // sources reads what a target is built from, and sorts its flags.
@@ -171,6 +183,13 @@ func (b *Builder) key(t Target, sourceHash string) string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
+// hashOfChecked is the key of a build whose includes the compiler's list has confirmed. Earlier
+// versions did not ask for that list, so their builds have other keys.
+func hashOfChecked(key string) string {
+	sum := sha256.Sum256([]byte(key + " includes checked"))
+	return hex.EncodeToString(sum[:])
+}
+
 func (b *Builder) compile(ctx context.Context, t Target, files sources, own compilerFlags) (*Image, error) {
 	dir, err := workFolder()
 	if err != nil {
@@ -209,16 +228,16 @@ func newImage(t Target, sourceHash, compiler string, ptx, cubin []byte, log stri
 	if t.Contract {
 		var err error
 		if launch, err = parseLaunch(string(ptx)); err != nil {
-			return nil, err
+			return nil, &SourceError{t, err.Error()}
 		}
 	}
 	entries := parsePtxasLog(log)
 	resources, ok := entries[t.EntryName()]
 	switch {
 	case !ok && t.Contract:
-		return nil, fmt.Errorf("ptxas compiled no entry function %q; its log:\n%s", t.EntryName(), log)
+		return nil, &SourceError{t, fmt.Sprintf("ptxas compiled no entry function %q; its log:\n%s", t.EntryName(), log)}
 	case !ok:
-		return nil, t.noEntry(slices.Sorted(maps.Keys(entries)))
+		return nil, &SourceError{t, t.noEntry(slices.Sorted(maps.Keys(entries))).Error()}
 	}
 	resources.DynamicSharedBytes = launch.DynamicSharedBytes
 	code, err := codeHash(cubin)

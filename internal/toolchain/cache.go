@@ -18,7 +18,7 @@ import (
 // cache stores builds by key, one folder each, written once. Several processes may use it at the
 // same time, and it may be deleted at any time.
 type cache struct {
-	dir string
+	dir string // empty if there is no place for it
 }
 
 // The files of a cached build.
@@ -45,7 +45,7 @@ func sums(key string, files map[string][]byte) string {
 // error says what is damaged, and the build must not be used.
 func (c cache) load(key string, t Target) (*Image, error) {
 	dir := filepath.Join(c.dir, key)
-	if _, err := os.Stat(dir); err != nil {
+	if _, err := os.Stat(dir); err != nil || c.dir == "" {
 		return nil, nil
 	}
 	files := map[string][]byte{}
@@ -57,6 +57,9 @@ func (c cache) load(key string, t Target) (*Image, error) {
 		files[name] = data
 	}
 	stored, err := os.ReadFile(filepath.Join(dir, cachedSums))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, earlierBuild{missingFile(cachedSums, err)}
+	}
 	if err != nil {
 		return nil, missingFile(cachedSums, err)
 	}
@@ -75,10 +78,14 @@ func (c cache) load(key string, t Target) (*Image, error) {
 	}
 	record.Variant = t.Variant
 	if !reflect.DeepEqual(image.Record, record) {
-		return nil, fmt.Errorf("%s is of another build", cachedRecord)
+		return nil, earlierBuild{fmt.Errorf("%s does not say what this version finds in the files", cachedRecord)}
 	}
 	return image, nil
 }
+
+// earlierBuild is the error of a build that an earlier version of attune has stored, without hashes
+// or by other rules. It is built again, and nothing is damaged.
+type earlierBuild struct{ error }
 
 func missingFile(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,6 +111,9 @@ func compareSums(got, stored string) error {
 
 // store writes a build to a temporary folder and renames it into place, which is atomic.
 func (c cache) store(key string, t Target, image *Image) error {
+	if c.dir == "" {
+		return ErrNoCacheDir
+	}
 	record, err := encodeJSON(image.Record)
 	if err != nil {
 		return err

@@ -15,23 +15,25 @@ import (
 )
 
 // CompilePTX compiles a source in a folder to PTX, with the same bytes on every machine. A source
-// that the compiler rejects is a CompileError; a compiler that does not work is a FaultError. The
-// folders of -I among the flags are relative to the working directory.
+// that the compiler rejects is a CompileError, one that attune rejects a SourceError; a compiler
+// that does not work is a FaultError. The folders of -I among the flags are relative to the working
+// directory.
 func CompilePTX(ctx context.Context, c *Compiler, folder fs.FS, source, arch string, flags ...string) ([]byte, error) {
+	t := Target{Variant: source, Source: source, Arch: arch}
 	own, err := splitFlags(flags, ".")
 	if err != nil {
 		return nil, err
 	}
 	files, err := readForeign(folder, source, own.include)
 	if err != nil {
-		return nil, err
+		return nil, forTarget(t, err)
 	}
 	dir, err := workFolder()
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	ptx, _, err := compilePTX(ctx, c, Target{Variant: source, Source: source, Arch: arch}, files, own, dir)
+	ptx, _, err := compilePTX(ctx, c, t, files, own, dir)
 	return ptx, err
 }
 
@@ -56,7 +58,10 @@ func compilePTX(ctx context.Context, c *Compiler, t Target, files sources, own c
 	if err := c.check(ctx, t); err != nil {
 		return nil, "", err
 	}
-	if warnings, err = c.run(ctx, t, dir, c.NVCC, append(options, "-ptx", "-o", file, t.Source)...); err != nil {
+	if warnings, err = c.run(ctx, t, dir, c.NVCC, append(options, "--keep", "-ptx", "-o", file, t.Source)...); err != nil {
+		return nil, "", err
+	}
+	if err := checkIncluded(c, t, dir, own.include); err != nil {
 		return nil, "", err
 	}
 	if ptx, err = c.output(ctx, t, c.NVCC, filepath.Join(dir, file), completePTX); err != nil {

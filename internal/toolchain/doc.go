@@ -13,8 +13,10 @@
 //  5. The code hash covers the machine code without debug information. Two variants with one code
 //     hash are the same program.
 //
-// A compiler that rejects a source returns a CompileError. One that is damaged, crashes, is killed or
-// writes no output returns a FaultError, which is no statement about the source.
+// A compiler that rejects a source returns a CompileError. A source that compiles and breaks a rule
+// of attune, such as an include from outside the kernel's folder, returns a SourceError. A compiler
+// that is damaged, crashes, is killed or writes no output returns a FaultError, which is no statement
+// about the source.
 //
 // The PTX also carries the launch contract (attune_launch), which the kernel's source defines.
 //

@@ -33,6 +33,7 @@ func toolkit(t testing.TB, dir, version string) {
 func bareMachine(t *testing.T) string {
 	t.Helper()
 	plainEnvironment(t)
+	setDigests(t, nil) // of fake wheels there are none
 	bin := t.TempDir()
 	t.Setenv("CUDA_HOME", "")
 	t.Setenv("CUDA_PATH", "")

@@ -1,6 +1,7 @@
 package toolchain
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -16,42 +17,213 @@ import (
 	"time"
 )
 
+// SourceError is the error of a source that breaks a rule of attune, whether or not it compiles: it
+// includes a file outside the kernel's folder, or its launch contract is wrong.
+type SourceError struct {
+	Target  Target
+	Problem string
+}
+
+func (e *SourceError) Error() string { return fmt.Sprintf("build %s: %s", e.Target, e.Problem) }
+
+// forTarget enters the target into the SourceError of a function that does not know it.
+func forTarget(t Target, err error) error {
+	var broken *SourceError
+	if errors.As(err, &broken) {
+		broken.Target = t
+	}
+	return err
+}
+
+// outside is the error of a file that a build must not depend on: neither the hash of the sources
+// nor the version of the compiler covers it. The rule is the same for paths, links and macros.
+func outside(includer, file string) *SourceError {
+	return &SourceError{Problem: fmt.Sprintf("%s includes %s, which is outside the kernel's folder; copy it into the folder", includer, file)}
+}
+
+// within reports whether a clean path is below one of the folders.
+func within(file string, folders ...string) bool {
+	return slices.ContainsFunc(folders, func(dir string) bool { return strings.HasPrefix(file, strings.TrimSuffix(dir, "/")+"/") })
+}
+
+// Folder is the folder of a kernel on disk. Files behind links that lead out of it are refused.
+func Folder(dir string) fs.FS { return folder{os.DirFS(dir), dir} }
+
+type folder struct {
+	fs.FS
+	dir string
+}
+
+// errLink is the error of a link that leads out of the kernel's folder.
+var errLink = errors.New("it is a link to a file outside the kernel's folder")
+
+func (f folder) Open(name string) (fs.File, error) {
+	root, err := filepath.EvalSymlinks(f.dir)
+	if err == nil {
+		file, err := filepath.EvalSymlinks(filepath.Join(root, filepath.FromSlash(name)))
+		if err == nil && file != root && !within(file, root) {
+			return nil, &fs.PathError{Op: "open", Path: name, Err: errLink}
+		}
+	}
+	return f.FS.Open(name)
+}
+
 // sources are a source file of a kernel and every header that it includes from the kernel's folder,
 // by path.
 type sources map[string][]byte
 
-var includeDirective = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*include[ \t]*"([^"]+)"`)
+var (
+	continuedLine    = regexp.MustCompile(`\\\r?\n`)
+	includeDirective = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*include[ \t]*"([^"]+)"`)
+	anyInclude       = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*include\w*(.*)`)
+	plainInclude     = regexp.MustCompile(`^[ \t]*(?:"[^"]+"|<[^/>][^>]*>)`)
+	condition        = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*(?:el)?if\b.*__has_include.*`)
+	hasInclude       = regexp.MustCompile(`__has_include\w*[ \t]*\([ \t]*(?:"([^"]+)"|<([^>]+)>|([^)]*))`)
+)
 
 // readSources reads root and, recursively, the headers that it includes in quotes. Headers in angle
-// brackets belong to the compiler; its version identifies them.
+// brackets belong to the compiler; its version identifies them. Includes that a macro names are
+// checked after the compilation, by checkIncluded.
 func readSources(kernel fs.FS, root string) (sources, error) {
 	found := sources{}
-	pending := []string{root}
-	includedBy := map[string]string{}
+	pending := []header{{name: root}}
 	for len(pending) > 0 {
-		name := pending[0]
+		next := pending[0]
 		pending = pending[1:]
-		if _, seen := found[name]; seen {
+		if _, seen := found[next.name]; seen {
 			continue
 		}
-		text, err := fs.ReadFile(kernel, name)
+		text, err := fs.ReadFile(kernel, next.name)
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && includedBy[name] != "":
-			return nil, fmt.Errorf("%s includes %s, which does not exist", includedBy[name], name)
+		case errors.Is(err, fs.ErrNotExist) && next.optional:
+			continue
+		case errors.Is(err, fs.ErrNotExist) && next.includer != "":
+			return nil, &SourceError{Problem: fmt.Sprintf("%s includes %s, which does not exist", next.includer, next.name)}
+		case errors.Is(err, errLink):
+			return nil, &SourceError{Problem: fmt.Sprintf("read %s: %v; copy the file into the folder", next.name, errLink)}
 		case err != nil:
 			return nil, fmt.Errorf("read a source of the kernel: %w", err)
 		}
-		found[name] = text
-		for _, m := range includeDirective.FindAllSubmatch(text, -1) {
-			header := path.Join(path.Dir(name), string(m[1]))
-			if !fs.ValidPath(header) {
-				return nil, fmt.Errorf("%s includes %s, which is outside the kernel's folder", name, m[1])
-			}
-			includedBy[header] = name
-			pending = append(pending, header)
+		found[next.name] = text
+		headers, err := includes(next.name, text)
+		if err != nil {
+			return nil, err
 		}
+		pending = append(pending, headers...)
 	}
 	return found, nil
+}
+
+// header is a file that a source includes, or asks for.
+type header struct {
+	name     string // in the kernel's folder
+	includer string
+	optional bool // the includer asks with __has_include whether it exists
+}
+
+// includes lists the headers that a source names in quotes.
+func includes(name string, text []byte) ([]header, error) {
+	text = continuedLine.ReplaceAll(text, nil)
+	var all []header
+	asked := map[string]bool{}
+	for _, line := range condition.FindAll(text, -1) {
+		for _, m := range hasInclude.FindAllSubmatch(line, -1) {
+			if macro := strings.TrimSpace(string(m[3])); macro != "" {
+				return nil, &SourceError{Problem: fmt.Sprintf("%s has __has_include(%s); name the file in quotes or angle brackets, "+
+					"because the build depends on whether it exists", name, macro)}
+			}
+			file, err := resolve(name, string(m[1])+string(m[2]), m[1] != nil)
+			if err != nil {
+				return nil, err
+			}
+			if m[1] != nil {
+				asked[file] = true
+				all = append(all, header{file, name, true})
+			}
+		}
+	}
+	for _, m := range includeDirective.FindAllSubmatch(text, -1) {
+		file, err := resolve(name, string(m[1]), true)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, header{file, name, asked[file]})
+	}
+	return all, nil
+}
+
+// resolve is the path in the kernel's folder of a header that a source names, in quotes or in angle
+// brackets.
+func resolve(includer, file string, quoted bool) (string, error) {
+	joined := path.Join(path.Dir(includer), file)
+	if path.IsAbs(file) || quoted && !fs.ValidPath(joined) {
+		return "", outside(includer, file)
+	}
+	return joined, nil
+}
+
+// computed reports whether a source has an include that the text alone does not resolve.
+func (s sources) computed() bool {
+	for _, text := range s {
+		for _, m := range anyInclude.FindAllSubmatch(continuedLine.ReplaceAll(text, nil), -1) {
+			if !plainInclude.Match(m[1]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// enteredFile is the line that the preprocessor writes where it begins to read a file. A 3 marks
+// the headers of the host compiler.
+var enteredFile = regexp.MustCompile(`(?m)^# \d+ "((?:[^"\\\n]|\\.)+)" 1([ \d]*)$`)
+
+// checkIncluded returns a SourceError if the compiler has read a file that is neither a source in
+// dir nor in a folder of -I nor its own. nvcc --keep leaves the preprocessed source there, which names every file; that
+// costs no further run.
+func checkIncluded(c *Compiler, t Target, dir string, include []string) error {
+	kept, err := filepath.Glob(filepath.Join(dir, "*.ii"))
+	if err != nil {
+		return err
+	}
+	for _, file := range kept {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		own := append([]string{dir, filepath.Dir(filepath.Dir(c.NVCC))}, include...)
+		if foreign := foreignFile(text, own...); foreign != "" {
+			return forTarget(t, outside(t.Source, foreign))
+		}
+	}
+	return nil
+}
+
+// foreignFile is the first file of a preprocessed source that is outside the folders and the
+// compiler's headers, or empty. nvcc includes cuda_runtime.h before everything else, so the first
+// one is in the folder of the toolkit's headers. A header of the kernel can call itself a system
+// header, and with it all that it includes. So only the system headers before the first header of
+// the kernel show where such headers are.
+func foreignFile(preprocessed []byte, folders ...string) string {
+	system := []string{"/usr"}
+	runtime, trusted := false, true
+	for _, m := range enteredFile.FindAllSubmatch(preprocessed, -1) {
+		file := filepath.Clean(strings.ReplaceAll(string(m[1]), `\\`, `\`))
+		isSystem := bytes.Contains(m[2], []byte("3"))
+		switch {
+		case !filepath.IsAbs(file) && filepath.IsLocal(file):
+			trusted = false
+		case isSystem && trusted:
+			system = append(system, filepath.Dir(file))
+		case isSystem && within(file, system...), within(file, folders...):
+		case !isSystem && !runtime && filepath.Base(file) == "cuda_runtime.h":
+			runtime = true
+			folders = append(folders, filepath.Dir(file))
+		default:
+			return file
+		}
+	}
+	return ""
 }
 
 // hash is the SHA-256 of names and contents.

@@ -1,6 +1,8 @@
 package toolchain
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,7 +80,12 @@ func TestInvalidSources(t *testing.T) {
 		{"missing", `#include "gone.cuh"`, "ada/k.cu includes ada/gone.cuh, which does not exist"},
 		{"missing for a header", `#include "../common/h.cuh"`, "common/h.cuh includes common/gone.cuh, which does not exist"},
 		{"outside", `#include "../../secret.h"`, "ada/k.cu includes ../../secret.h, which is outside the kernel's folder"},
-		{"absolute", `#include "/etc/passwd"`, "ada/k.cu includes ada/etc/passwd, which does not exist"},
+		{"absolute", `#include "/etc/passwd"`, "ada/k.cu includes /etc/passwd, which is outside the kernel's folder; copy it into the folder"},
+		{"continued", "#include \\\n \"/etc/passwd\"", "ada/k.cu includes /etc/passwd, which is outside"},
+		{"asked for outside", "#if 1 && \\\n __has_include(\"/etc/passwd\")\n#endif", "ada/k.cu includes /etc/passwd, which is outside"},
+		{"asked for above", "#elif __has_include( \"../../x.h\" )", "ada/k.cu includes ../../x.h, which is outside"},
+		{"asked for in brackets", "#if __has_include(</etc/passwd>)", "ada/k.cu includes /etc/passwd, which is outside"},
+		{"asked for by a macro", "#if __has_include(FILE)", "ada/k.cu has __has_include(FILE); name the file in quotes"},
 		{"a folder", `#include "../common"`, "common"},
 	} {
 		folder := fstest.MapFS{
@@ -89,8 +96,127 @@ func TestInvalidSources(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "build v for sm_89: ") {
 			t.Errorf("%s: error %v, want %q", c.name, err, c.want)
 		}
+		var broken *SourceError
+		if errors.As(err, &broken) != (c.name != "a folder") {
+			t.Errorf("%s: error %T", c.name, err)
+		}
 	}
 	if _, err := readSources(fstest.MapFS{}, "k.cu"); err == nil || !strings.Contains(err.Error(), "k.cu") {
 		t.Errorf("no source at all: %v", err)
+	}
+}
+
+// A header that a source only asks for is copied if it exists, and may be missing.
+func TestOptionalHeaders(t *testing.T) {
+	folder := fstest.MapFS{
+		"k.cu": {Data: []byte("#if __has_include(\"a.h\") && __has_include(<cuda.h>)\n#include \"a.h\"\n#endif\n" +
+			"#if __has_include(\"b.h\")\n#include \"b.h\"\n#endif\n// __has_include(FILE)\n")},
+		"b.h": {Data: []byte("#define B")},
+	}
+	files, err := readSources(folder, "k.cu")
+	if err != nil || len(files) != 2 || files["b.h"] == nil {
+		t.Errorf("%v, %v, want k.cu and b.h", files, err)
+	}
+}
+
+// Links may point to files of the kernel's folder, and to no others.
+func TestFolder(t *testing.T) {
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{
+		"k.cu": "#include \"inside.h\"\n", "outside.cu": "#include \"outside.h\"\n", "below.cu": "#include \"folder/x.h\"\n",
+		"common/x.h": "1",
+	} {
+		script(t, filepath.Join(dir, name), "")
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := errors.Join(
+		os.WriteFile(filepath.Join(elsewhere, "x.h"), []byte("2"), 0o644),
+		os.Symlink("common/x.h", filepath.Join(dir, "inside.h")),
+		os.Symlink(filepath.Join(elsewhere, "x.h"), filepath.Join(dir, "outside.h")),
+		os.Symlink(elsewhere, filepath.Join(dir, "folder")),
+		os.Symlink(dir, filepath.Join(elsewhere, "kernel")),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, root := range []string{dir, filepath.Join(elsewhere, "kernel")} {
+		if files, err := readSources(Folder(root), "k.cu"); err != nil || string(files["inside.h"]) != "1" {
+			t.Errorf("a link inside: %v, %v", files, err)
+		}
+		for source, want := range map[string]string{"outside.cu": "read outside.h: ", "below.cu": "read folder/x.h: "} {
+			_, err := readSources(Folder(root), source)
+			if err == nil || !strings.Contains(err.Error(), want+"it is a link to a file outside the kernel's folder") {
+				t.Errorf("%s: %v", source, err)
+			}
+		}
+		if list, err := fs.ReadDir(Folder(root), "."); err != nil || len(list) == 0 {
+			t.Errorf("%v, %v", list, err)
+		}
+	}
+	if _, err := Folder(filepath.Join(dir, "gone")).Open("k.cu"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a folder that does not exist: %v", err)
+	}
+}
+
+func TestComputedIncludes(t *testing.T) {
+	for text, want := range map[string]bool{
+		"#include \"a.h\"\n#include <a.h> // why\n": false,
+		"#include FILE\n":          true,
+		"# include_next FILE\n":    true,
+		"#include </etc/passwd>\n": true,
+		"#include \\\n  <a.h>\n":   false,
+	} {
+		if got := (sources{"k.cu": []byte(text)}).computed(); got != want {
+			t.Errorf("%q: computed is %t", text, got)
+		}
+	}
+}
+
+func TestForeignFile(t *testing.T) {
+	const header = "# 0 \"k.cu\"\n# 1 \"/gcc/include/stddef.h\" 1 3 4\n# 1 \"/opt/sdk/include/cuda_runtime.h\" 1\n" +
+		"# 1 \"/opt/sdk/bin/..//include/crt/a.h\" 1\n# 1 \"ada/../common/a.h\" 1\n# 1 \"/build/b.h\" 1\n# 1 \"/cuda/include/c.h\" 1\n"
+	for more, want := range map[string]string{
+		"":                                  "",
+		"# 1 \"/usr/include/x.h\" 1\n":      "/usr/include/x.h",
+		"# 1 \"/home/x.h\" 1 3\n":           "/home/x.h", // behind a header of the kernel
+		"# 1 \"/gcc/include/y.h\" 1 3 4\n":  "",
+		"# 1 \"/usr/include/x.h\" 1 3\n":    "",
+		"# 7 \"/usr/include/x.h\" 2\n":      "",
+		"# 1 \"ada/../../x.h\" 1\n":         "../x.h",
+		"# 1 \"/builder/x.h\" 1\n":          "/builder/x.h",
+		"# 1 \"/build/../x.h\" 1\n":         "/x.h",
+		"# 1 \"/other/cuda_runtime.h\" 1\n": "/other/cuda_runtime.h",
+		"# 1 \"/a\\\\b.h\" 1\n":             `/a\b.h`,
+	} {
+		if got := foreignFile([]byte(header+more), "/build", "/cuda/"); got != want {
+			t.Errorf("%q: %q, want %q", more, got, want)
+		}
+	}
+}
+
+// A file that a macro names is found although the text does not name it, and the next build does not
+// depend on it.
+func TestComputedIncludeOutside(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "scale.h")
+	if err := os.WriteFile(outside, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	compiler, source := pinned(t), string(tiny()["ada/tiny.cu"].Data)
+	for name, line := range map[string]string{"a macro": "#include FILE", "angle brackets": "#include <" + outside + ">"} {
+		folder := with(tiny(), "ada/tiny.cu", "#define FILE \""+outside+"\"\n"+line+"\n"+source)
+		_, _, err := NewBuilder(folder, compiler, t.TempDir()).Build(t.Context(), tinyTarget())
+		var broken *SourceError
+		if !errors.As(err, &broken) || err.Error() != "build plain for sm_89: ada/tiny.cu includes "+outside+
+			", which is outside the kernel's folder; copy it into the folder" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	folder := with(tiny(), "ada/tiny.cu", "#define FILE \"../common/launch.cuh\"\n#include FILE\n"+source)
+	b := NewBuilder(folder, compiler, t.TempDir())
+	mustBuild(t, b, tinyTarget())
+	if _, origin := mustBuild(t, b, tinyTarget()); origin != FromCache {
+		t.Errorf("the second build is %s", origin)
 	}
 }

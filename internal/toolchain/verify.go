@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	_ "embed" // records.txt
 	"encoding/base64"
 	"encoding/csv"
 	"encoding/hex"
@@ -40,6 +41,7 @@ const (
 	fileUnreadable = "cannot be read"
 	fileNoProgram  = "is not executable"
 	fileForeign    = "belongs to no wheel"
+	fileLink       = "is a link"
 	recordCut      = "is cut short"
 )
 
@@ -51,7 +53,7 @@ type Verification struct {
 }
 
 // Verify compares every file of the compiler in the cache with the hash that pip recorded from its
-// wheel. Without an installed compiler the error is ErrNoCompiler.
+// wheel, and what pip recorded with the digests in this program. Without an installed compiler the error is ErrNoCompiler.
 func Verify(ctx context.Context, cacheDir string) (Verification, error) {
 	dir := installDir(cacheDir)
 	if _, err := os.Stat(dir); err != nil {
@@ -124,6 +126,9 @@ func compareFiles(ctx context.Context, dir string, hashes map[string]string) []D
 
 // compareFile returns the problem of a file, or nothing if it has this hash.
 func compareFile(name, want string) string {
+	if info, err := os.Lstat(name); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return fileLink // wheels have none, and the target may change unseen
+	}
 	file, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fileMissing
@@ -152,8 +157,38 @@ func compareFile(name, want string) string {
 // wheelLine is a line of wheels.txt.
 var wheelLine = regexp.MustCompile(`(?m)^([a-z-]+)==(\S+) `)
 
+//go:embed records.txt
+var recordLines string
+
+// recordDigest is a line of records.txt: wheel, release, architecture, digest.
+var recordDigest = regexp.MustCompile(`(?m)^([a-z-]+)==(\S+) (\S+) ([0-9a-f]{64})$`)
+
+// recordDigests are the digests of the wheels' lists for this architecture, by the path of the list.
+// Lists of other architectures are taken as they are.
+var recordDigests = func() map[string]string {
+	digests := map[string]string{}
+	for _, m := range recordDigest.FindAllStringSubmatch(recordLines, -1) {
+		if m[3] == runtime.GOARCH {
+			digests[recordName(m[1], m[2])] = m[4]
+		}
+	}
+	return digests
+}()
+
+// wheelDigest is the SHA-256 of the hashes in a wheel's list, without the files that pip adds.
+func wheelDigest(list string, hashes map[string]string) string {
+	hash := sha256.New()
+	for _, file := range slices.Sorted(maps.Keys(hashes)) {
+		if base := path.Base(file); path.Dir(file) == path.Dir(list) && slices.Contains([]string{"INSTALLER", "REQUESTED", "direct_url.json"}, base) {
+			continue
+		}
+		fmt.Fprintf(hash, "%s %s\n", file, hashes[file])
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
 // recordedHashes reads the lists that pip has written for each pinned wheel. It returns the SHA-256
-// of each file, and lists that are missing or damaged.
+// of each file, and lists that are missing, damaged, or not those of the pinned wheels.
 func recordedHashes(dir string) (map[string]string, []Damage) {
 	hashes := map[string]string{}
 	var damaged []Damage
@@ -165,6 +200,9 @@ func recordedHashes(dir string) (map[string]string, []Damage) {
 			continue
 		}
 		listed, err := parseRecord(text, name)
+		if want, known := recordDigests[name]; err == nil && known && wheelDigest(name, listed) != want {
+			err = errors.New(fileChanged)
+		}
 		if err != nil {
 			damaged = append(damaged, Damage{name, err.Error()})
 		}
@@ -220,7 +258,11 @@ func parseRecord(text []byte, self string) (map[string]string, error) {
 }
 
 // stampFile is the file in an install folder with the signature of the files that were verified.
-const stampFile = ".verified"
+// Earlier versions, which did not compare the lists with digests, have a stamp of their own.
+const (
+	stampPrefix = ".verified"
+	stampFile   = stampPrefix + "-lists"
+)
 
 // listFiles lists everything below dir that is not a folder, with slashes, without the stamp.
 func listFiles(dir string) ([]string, error) {
@@ -230,7 +272,7 @@ func listFiles(dir string) ([]string, error) {
 	}
 	var found []string
 	err = fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() && !strings.HasPrefix(name, stampFile) {
+		if err == nil && !entry.IsDir() && !strings.HasPrefix(name, stampPrefix) {
 			found = append(found, name)
 		}
 		return err
@@ -259,9 +301,11 @@ func readSignatures(dir string) (signatures, error) {
 	return all, nil
 }
 
-// hash is the SHA-256 of all signatures.
+// hash is the SHA-256 of all signatures. It depends on the digests, so that a program with others
+// does not trust an earlier verification.
 func (s signatures) hash() string {
 	hash := sha256.New()
+	io.WriteString(hash, recordLines)
 	for _, file := range slices.Sorted(maps.Keys(s)) {
 		io.WriteString(hash, s[file])
 	}

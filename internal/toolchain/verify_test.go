@@ -3,11 +3,15 @@ package toolchain
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -181,8 +185,92 @@ func TestVerificationIsRemembered(t *testing.T) {
 	}
 }
 
+// setDigests replaces the digests of the wheels' lists during a test.
+func setDigests(t *testing.T, digests map[string]string) {
+	t.Helper()
+	own := recordDigests
+	recordDigests = digests
+	t.Cleanup(func() { recordDigests = own })
+}
+
+// The digests in the program are those of the pinned wheels.
+func TestRecordDigests(t *testing.T) {
+	dir := pinned(t).folder()
+	for _, m := range wheelLine.FindAllSubmatch(wheels, -1) {
+		name := recordName(string(m[1]), string(m[2]))
+		hashes, err := parseRecord([]byte(readFile(t, filepath.Join(dir, name))), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := wheelDigest(name, hashes); recordDigests[name] != got {
+			t.Errorf("records.txt has %q; want the line\n%s==%s %s %s", recordDigests[name], m[1], m[2], runtime.GOARCH, got)
+		}
+	}
+	for _, arch := range []string{"amd64", "arm64"} {
+		if n := strings.Count(recordLines, " "+arch+" "); n != len(wheelLine.FindAll(wheels, -1)) {
+			t.Errorf("records.txt has %d lines for %s", n, arch)
+		}
+	}
+}
+
+// A header that is edited together with its line in the list of its wheel is found, and so are links
+// in the place of files.
+func TestVerifyForgedList(t *testing.T) {
+	cacheDir := t.TempDir()
+	dir := installDir(cacheDir)
+	wheel, list := fakeWheels(InstalledVersion), recordName("nvidia-cuda-nvcc", InstalledVersion)
+	digest := func(text string) string {
+		hashes, err := parseRecord([]byte(text), list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return wheelDigest(list, hashes)
+	}
+	setDigests(t, map[string]string{list: digest(wheel[list])})
+	if more := path.Dir(list) + "/REQUESTED,sha256=x,0\n" + path.Dir(list) + "/INSTALLER,sha256=y,4\n"; digest(wheel[list]+more) != digest(wheel[list]) {
+		t.Error("the digest depends on files that pip adds")
+	}
+	write := func(name, text string) {
+		t.Helper()
+		script(t, filepath.Join(dir, name), "")
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(want ...Damage) {
+		t.Helper()
+		if v, err := Verify(t.Context(), cacheDir); err != nil || !slices.Equal(v.Damaged, append([]Damage{}, want...)) {
+			t.Errorf("%+v, %v, want %v", v, err, want)
+		}
+	}
+	for name, text := range wheel {
+		write(name, text)
+	}
+	expect()
+
+	const file = "nvidia/cu13/bin/ptxas"
+	sum := func(text string) string {
+		raw := sha256.Sum256([]byte(text))
+		return base64.RawURLEncoding.EncodeToString(raw[:])
+	}
+	forged := wheel[file] + "exit 0\n"
+	write(file, forged)
+	write(list, strings.Replace(wheel[list], sum(wheel[file]), sum(forged), 1))
+	expect(Damage{list, fileChanged})
+
+	write(list, wheel[list])
+	elsewhere := filepath.Join(t.TempDir(), "ptxas")
+	err := errors.Join(os.WriteFile(elsewhere, []byte(wheel[file]), 0o755), os.Remove(filepath.Join(dir, file)),
+		os.Symlink(elsewhere, filepath.Join(dir, file)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(Damage{file, fileLink})
+}
+
 // Verify hashes a fake installation; this needs no compiler.
 func TestVerify(t *testing.T) {
+	setDigests(t, nil)
 	cacheDir := t.TempDir()
 	dir := installDir(cacheDir)
 	for name, text := range fakeWheels(InstalledVersion) {

@@ -27,13 +27,13 @@ func TestEnergyMeter(t *testing.T) {
 		{"no change", []reading{{0, 50}, {500 * ms, 50}}, 0, false},
 		{"one change", []reading{{0, 50}, {10 * ms, 60}, {500 * ms, 60}}, 0, false},
 		{"two changes, too close", []reading{{0, 50}, {10 * ms, 60}, {110 * ms, 70}}, 0, false},
-		{"two changes", []reading{{0, 50}, {10 * ms, 60}, {270 * ms, 100}}, 4, true},
+		{"two changes", []reading{{0, 50}, {10 * ms, 60}, {970 * ms, 100}}, 4, true},
 		{
 			"changes in between",
-			[]reading{{0, 50}, {10 * ms, 50}, {20 * ms, 60}, {120 * ms, 80}, {130 * ms, 80}, {220 * ms, 90}, {271 * ms, 110}},
+			[]reading{{0, 50}, {10 * ms, 50}, {20 * ms, 60}, {120 * ms, 80}, {130 * ms, 80}, {220 * ms, 90}, {971 * ms, 110}},
 			50.0 / 40, true,
 		},
-		{"a late change after many launches", []reading{{0, 50}, {10 * ms, 60}, {300 * ms, 60}, {310 * ms, 60}, {320 * ms, 90}}, 1, true},
+		{"a late change after many launches", []reading{{0, 50}, {10 * ms, 60}, {1000 * ms, 60}, {1010 * ms, 60}, {1020 * ms, 90}}, 1, true},
 	} {
 		var joules float64
 		m := energyMeter{read: func() (float64, bool) { return joules, true }}

@@ -140,6 +140,9 @@ func measure(ready []*timedJob, plan device.Plan) error {
 	}
 	sample := func(t *timedJob) error {
 		time.Sleep(plan.Rest)
+		if err := t.load(plan.Load); err != nil {
+			return err
+		}
 		return t.sample()
 	}
 	if err := interleave(ready, plan.Samples, sample); err != nil {
@@ -152,6 +155,18 @@ func measure(ready []*timedJob, plan device.Plan) error {
 		if err := t.subtract(ready); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// load replays the job without pauses for a time.
+func (t *timedJob) load(duration time.Duration) error {
+	for left := duration.Seconds(); left > 0; {
+		seconds, err := t.machine.clock.replay(t.graph, nil, t.graph)
+		if err != nil {
+			return err
+		}
+		left -= 2 * seconds
 	}
 	return nil
 }

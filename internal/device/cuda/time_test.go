@@ -324,6 +324,25 @@ func TestRest(t *testing.T) {
 	f.expectAllFreed(t)
 }
 
+// A job runs for the time of the load before each of its samples.
+func TestLoad(t *testing.T) {
+	const samples = 3
+	replays := func(load time.Duration) int {
+		f := newFakeWith("k")
+		f.kernels["k"].milliseconds = 0.01
+		m := f.open(t)
+		if _, err := m.Time([]device.Job{newJob("k"), newJob("k")}, device.Plan{Samples: samples, Load: load}); err != nil {
+			t.Fatal(err)
+		}
+		f.expectAllFreed(t)
+		return f.count("50 x k")
+	}
+	// A replay takes 0.5 ms.
+	if more := replays(2*time.Millisecond) - replays(0); more != 2*samples*4 {
+		t.Errorf("%d more replays; want %d", more, 2*samples*4)
+	}
+}
+
 // A graph has the launches of 5 ms, at most the plan's limit and at least one. The graph of empty
 // nodes has the plan's limit.
 func TestLaunchesOfAGraph(t *testing.T) {

@@ -284,11 +284,11 @@ func process(pid int) bool {
 // eventually waits until a condition is true.
 func eventually(t *testing.T, name string, condition func() bool) {
 	t.Helper()
-	for range 1000 {
+	for range 12_000 { // a minute: the machine may be loaded
 		if condition() {
 			return
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	t.Errorf("%s: still false after 5 s", name)
+	t.Errorf("%s: still false after a minute", name)
 }

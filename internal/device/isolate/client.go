@@ -20,7 +20,8 @@ var ErrDeviceLost = errors.New("the device was lost to an earlier failure")
 type Options struct {
 	Command []string      // program and arguments that call Serve
 	Limit   time.Duration // of each call
-	Stderr  io.Writer     // receives the child's output, including what its kernels print
+	Stdout  io.Writer     // receives what the child's kernels print; nil for Stderr
+	Stderr  io.Writer     // receives the child's messages
 }
 
 // closeGrace is the time limit for a child to exit by itself. A sanitizer writes its report first.
@@ -83,6 +84,9 @@ func spawn(o Options) (*Device, error) {
 	}
 	d.cmd.ExtraFiles = []*os.File{requestsOut, responsesIn}
 	d.cmd.Stdout, d.cmd.Stderr = o.Stderr, o.Stderr
+	if o.Stdout != nil {
+		d.cmd.Stdout = o.Stdout
+	}
 	d.cmd.WaitDelay = 2 * time.Second
 	// A process group of its own, so that kill ends a tool that wraps the child too.
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

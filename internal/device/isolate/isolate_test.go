@@ -153,7 +153,7 @@ func TestPlanAndSeriesOverThePipe(t *testing.T) {
 	t.Parallel()
 	d, _ := start(t, "serve", long)
 	jobs := []device.Job{newJob("increment", 1)}
-	plan := device.Plan{Samples: 2, ColdL2: true, Launches: 7, Rest: 50 * time.Millisecond, Secret: 1<<64 - 3, Fresh: true, Energy: true}
+	plan := device.Plan{Samples: 2, ColdL2: true, Launches: 7, Rest: 50 * time.Millisecond, Load: time.Second, Secret: 1<<64 - 3, Fresh: true, Energy: true}
 	want, err := (&machine{}).Time(jobs, plan)
 	if err != nil {
 		t.Fatal(err)
@@ -218,6 +218,26 @@ func TestKernelsMayPrint(t *testing.T) {
 	d.Close()
 	if text := out.String(); strings.Count(text, "a kernel prints. ") != 6*10_000 || strings.Count(text, "and complains\n") != 6 {
 		t.Errorf("%d bytes of the kernel's prints arrived", len(text))
+	}
+}
+
+// What kernels print is kept apart from the messages of the child.
+func TestKernelsPrintElsewhere(t *testing.T) {
+	t.Parallel()
+	var printed, messages bytes.Buffer
+	d, err := Start(t.Context(), Options{Command: command(t, "serve"), Limit: long, Stdout: &printed, Stderr: &messages})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := outputOf(t, d, "print", 9); got != 9 {
+		t.Errorf("a kernel that prints: %d", got)
+	}
+	d.Close()
+	if text := printed.String(); !strings.HasPrefix(text, "a kernel prints. ") || strings.Contains(text, "complains") {
+		t.Errorf("%d bytes of the kernel's prints arrived", len(text))
+	}
+	if text := messages.String(); strings.Contains(text, "prints") || !strings.Contains(text, "and complains\n") {
+		t.Errorf("the messages are %q", text)
 	}
 }
 
@@ -316,7 +336,7 @@ func TestTimeoutOfTheStart(t *testing.T) {
 	}
 	t.Parallel()
 	out := &output{}
-	_, err := Start(t.Context(), Options{Command: command(t, "stuck"), Limit: 3 * time.Second, Stderr: out})
+	_, err := Start(t.Context(), Options{Command: command(t, "stuck"), Limit: 10 * time.Second, Stderr: out})
 	var timeout *device.Timeout
 	if !errors.As(err, &timeout) {
 		t.Fatalf("got %v; want a timeout", err)

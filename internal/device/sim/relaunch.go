@@ -1,35 +1,115 @@
 package sim
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"slices"
 
 	"attune/internal/device"
 )
 
+// launched is the result of one launch.
+type launched struct {
+	outputs      [][]byte
+	findings     []keyedFinding
+	counters     device.Counters
+	instructions uint64 // that warps have executed
+}
+
+// repeat launches a job again if its first launch has written variables of the module. The outputs
+// count as unwritten and the inputs are the same, so the kernel must do the same work.
+func (d *Device) repeat(ctx context.Context, r *resident, first *launched, outcome *device.Outcome, reported map[string]bool) error {
+	if !r.instance.EndLaunch(r.memory) {
+		return nil
+	}
+	again, err := d.launchAgain(ctx, r, r.job)
+	if err != nil {
+		return err
+	}
+	for i := range again.outputs {
+		if !bytes.Equal(again.outputs[i], first.outputs[i]) && !r.job.Unordered {
+			again.add(device.NotRepeatable, fmt.Sprintf("output %d differs between two launches on the same inputs", i))
+		}
+	}
+	again.compareWork(first)
+	addFindings(outcome, again.findings, reported)
+	return nil
+}
+
 // relaunch launches a job that has run, once for each of its relaunches, in the same memory. Outputs
 // keep what the launch before has written, and the module's variables keep their values.
-func (d *Device) relaunch(ctx context.Context, r *resident, outcome *device.Outcome, reported map[string]bool) error {
-	first := r.job
-	for _, next := range first.Relaunches {
-		job, err := first.Relaunched(next)
+func (d *Device) relaunch(ctx context.Context, r *resident, first *launched, outcome *device.Outcome, reported map[string]bool) error {
+	job := r.job
+	for _, further := range job.Relaunches {
+		next, err := job.Relaunched(further)
 		if err != nil {
 			return err
 		}
-		r.job = job
-		for i, arg := range job.Args {
-			if arg.Input == nil && arg.InOut == nil {
-				continue
-			}
-			if err := r.memory.Write(r.buffers[i], append(arg.Input, arg.InOut...)); err != nil { // at most one of the two is set
-				return err
-			}
-		}
-		outputs, findings, _, err := d.launch(ctx, r, 0)
+		r.instance.EndLaunch(r.memory)
+		result, err := d.launchAgain(ctx, r, next)
 		if err != nil {
 			return err
 		}
-		addFindings(outcome, findings, reported)
-		outcome.Relaunched = append(outcome.Relaunched, outputs)
+		if sameInputs(job, next) {
+			result.compareWork(first)
+		}
+		addFindings(outcome, result.findings, reported)
+		outcome.Relaunched = append(outcome.Relaunched, result.outputs)
 	}
 	return nil
+}
+
+// launchAgain launches a job in the memory of an earlier one. The outputs have the earlier result,
+// and count as unwritten: the kernel may neither read them nor leave them as they are.
+func (d *Device) launchAgain(ctx context.Context, r *resident, job device.Job) (*launched, error) {
+	r.job, r.again = job, true
+	for i, arg := range job.Args {
+		if arg.Scalar != nil {
+			r.values[i] = arg.Scalar
+		}
+		var err error
+		switch content := append(arg.Input, arg.InOut...); { // at most one of the two is set
+		case content != nil:
+			err = r.memory.Write(r.buffers[i], content)
+		case arg.Output > 0:
+			err = r.memory.Forget(r.buffers[i])
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if r.params, err = r.program.Params(job.Entry, r.values); err != nil {
+		return nil, err
+	}
+	return d.launch(ctx, r, 0)
+}
+
+// sameInputs reports whether two jobs with the same arguments have the same contents.
+func sameInputs(a, b device.Job) bool {
+	return slices.EqualFunc(a.Args, b.Args, func(x, y device.Arg) bool {
+		return bytes.Equal(x.Input, y.Input) && bytes.Equal(x.InOut, y.InOut) && bytes.Equal(x.Scalar, y.Scalar)
+	})
+}
+
+// Launches of a kernel on the same inputs may differ by this share of the warp instructions, and by
+// these few besides: a tile counter may give the blocks other tiles.
+const (
+	workShare = 0.02
+	workSlack = 64
+)
+
+// compareWork reports a launch that has executed markedly fewer instructions than the first one on
+// the same inputs. It has found results of an earlier launch.
+func (l *launched) compareWork(first *launched) {
+	if float64(l.instructions)+workSlack < float64(first.instructions)*(1-workShare) {
+		l.add(device.RemembersResults, fmt.Sprintf("relaunched with the first inputs it executes %d warp instructions, in the first launch %d",
+			l.instructions, first.instructions))
+	}
+}
+
+// add adds a finding. It is reported once for each kind.
+func (l *launched) add(kind, text string) {
+	l.findings = append(l.findings, keyedFinding{Finding: device.Finding{Kind: kind, Text: text}, key: kind})
 }

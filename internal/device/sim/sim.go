@@ -25,6 +25,8 @@ type Options struct {
 	Tensor    mma.Mode
 	Limit     time.Duration // of one job; 0 for none
 	Printf    func(string)
+	// AddressSeed chooses the addresses of buffers. 0 is a fixed place.
+	AddressSeed uint64
 }
 
 // Device is the simulator.
@@ -76,30 +78,31 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 	outcome := &device.Outcome{Loaded: device.Attributes{StaticSharedBytes: program.SharedBytes()}}
 	reported := map[string]bool{}
 	for seed := range d.options.Schedules {
-		r, err := newResident(program, job)
+		r, err := d.newResident(program, job, uint64(seed))
 		if err != nil {
 			return nil, err
 		}
-		outputs, findings, counters, err := d.launch(ctx, r, uint64(seed))
+		result, err := d.launch(ctx, r, uint64(seed))
 		if err != nil {
 			return nil, err
 		}
-		addFindings(outcome, findings, reported)
 		if seed == 0 {
-			outcome.Outputs, outcome.Counters = outputs, counters
-			if err := d.relaunch(ctx, r, outcome, reported); err != nil {
-				return nil, err
+			outcome.Outputs, outcome.Counters = result.outputs, result.counters
+		}
+		for i := range result.outputs {
+			if !bytes.Equal(result.outputs[i], outcome.Outputs[i]) && !job.Unordered {
+				result.add(device.NotRepeatable, fmt.Sprintf("output %d differs between schedule 0 and schedule %d", i, seed))
 			}
+		}
+		addFindings(outcome, result.findings, reported)
+		if seed > 0 {
 			continue
 		}
-		for i := range outputs {
-			if !bytes.Equal(outputs[i], outcome.Outputs[i]) && !reported[device.NotRepeatable] && !job.Unordered {
-				reported[device.NotRepeatable] = true
-				outcome.Findings = append(outcome.Findings, device.Finding{
-					Kind: device.NotRepeatable,
-					Text: fmt.Sprintf("output %d differs between schedule 0 and schedule %d", i, seed),
-				})
-			}
+		if err := d.repeat(ctx, r, result, outcome, reported); err != nil {
+			return nil, err
+		}
+		if err := d.relaunch(ctx, r, result, outcome, reported); err != nil {
+			return nil, err
 		}
 	}
 	return outcome, nil
@@ -151,43 +154,50 @@ type resident struct {
 	instance sim.Instance
 	memory   *mem.Memory
 	job      device.Job
+	values   [][]byte // of the arguments
 	buffers  []uint64 // by argument
 	params   []byte
+	again    bool // it has been launched before
 }
 
-func newResident(program *sim.Program, job device.Job) (*resident, error) {
+// newResident places a job in memory. Its addresses differ between schedules, so that an output
+// that depends on them is not repeatable.
+func (d *Device) newResident(program *sim.Program, job device.Job, schedule uint64) (*resident, error) {
 	r := &resident{program: program, memory: mem.NewMemory(), job: job}
-	values, buffers, err := bind(r.memory, job)
-	if err != nil {
+	if seed := d.options.AddressSeed; seed != 0 {
+		r.memory.Scatter(seed, schedule)
+	}
+	var err error
+	if r.values, r.buffers, err = bind(r.memory, job); err != nil {
 		return nil, err
 	}
-	r.buffers = buffers
-	r.params, err = program.Params(job.Entry, values) // an error is a mistake in the job; no kernel has run
+	r.params, err = program.Params(job.Entry, r.values) // an error is a mistake in the job; no kernel has run
 	return r, err
 }
 
 // launch runs a job once.
-func (d *Device) launch(ctx context.Context, r *resident, seed uint64) ([][]byte, []keyedFinding, device.Counters, error) {
+func (d *Device) launch(ctx context.Context, r *resident, seed uint64) (*launched, error) {
 	job := &r.job
 	result, err := r.program.Run(ctx, r.memory, sim.Launch{
 		Entry: job.Entry, Grid: job.Grid, Block: job.Block, Cluster: job.Cluster, DynamicShared: job.DynamicSharedBytes, Params: r.params,
 		Cooperative: job.Cooperative,
 	}, sim.Options{Seed: seed, Checks: d.options.Checks, Tensor: d.options.Tensor, Printf: d.options.Printf, Instance: &r.instance})
 	if err != nil {
-		return nil, nil, nil, kernelError(ctx, err)
+		return nil, kernelError(ctx, err)
 	}
-	var findings []keyedFinding
+	l := &launched{counters: named(&result.Counters), instructions: result.Counters.WarpInstructions()}
 	for _, f := range result.Findings {
-		findings = append(findings, keyedFinding{
+		l.findings = append(l.findings, keyedFinding{
 			Finding: device.Finding{Kind: string(f.Kind), Text: f.String()},
 			key:     f.Key() + string(f.Severity), note: f.Severity == finding.Strict && !d.options.Strict,
 		})
 	}
-	outputs, more, err := collect(r.memory, *job, r.buffers, d.options.Checks)
+	var more []device.Finding
+	l.outputs, more, err = r.collect(d.options.Checks)
 	for _, f := range more {
-		findings = append(findings, keyedFinding{Finding: f, key: f.Kind + f.Text})
+		l.findings = append(l.findings, keyedFinding{Finding: f, key: f.Kind + f.Text})
 	}
-	return outputs, findings, named(&result.Counters), err
+	return l, err
 }
 
 // kernelError distinguishes a fault of the kernel from a cancelled context, from PTX that is not
@@ -240,13 +250,17 @@ func place(memory *mem.Memory, index int, arg device.Arg) (uint64, error) {
 }
 
 // collect reads the buffers back. Outputs must be written completely, and inputs must be unchanged.
-func collect(memory *mem.Memory, job device.Job, buffers []uint64, checks bool) (outputs [][]byte, findings []device.Finding, err error) {
-	for i, arg := range job.Args {
+func (r *resident) collect(checks bool) (outputs [][]byte, findings []device.Finding, err error) {
+	never := "never written"
+	if r.again {
+		never = "not written by a relaunch"
+	}
+	for i, arg := range r.job.Args {
 		if !arg.IsBuffer() {
 			continue
 		}
 		data := make([]byte, arg.BufferBytes())
-		if err := memory.Read(data, buffers[i]); err != nil {
+		if err := r.memory.Read(data, r.buffers[i]); err != nil {
 			return nil, nil, err
 		}
 		if arg.Input != nil {
@@ -256,9 +270,9 @@ func collect(memory *mem.Memory, job device.Job, buffers []uint64, checks bool) 
 			continue
 		}
 		outputs = append(outputs, data)
-		if n, first := memory.Unwritten(buffers[i]); checks && n > 0 && arg.InOut == nil {
+		if n, first := r.memory.Unwritten(r.buffers[i]); checks && n > 0 && arg.InOut == nil {
 			findings = append(findings, device.Finding{
-				Kind: device.Unwritten, Text: fmt.Sprintf("argument %d: %d of %d bytes never written, the first at byte %d", i, n, len(data), first),
+				Kind: device.Unwritten, Text: fmt.Sprintf("argument %d: %d of %d bytes %s, the first at byte %d", i, n, len(data), never, first),
 			})
 		}
 	}

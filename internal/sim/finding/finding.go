@@ -17,12 +17,14 @@ const (
 	Deadlock         Kind = "deadlock"          // a wait that never ends
 	BadBarrier       Kind = "bad-barrier"       // wrong use of a barrier: its count, its phase, its bytes
 	Undefined        Kind = "undefined"         // behaviour that PTX leaves undefined
+	KeptMemory       Kind = "kept-memory"       // a read of what an earlier launch has left in a variable
 )
 
 // Kinds lists all kinds of findings.
 func Kinds() []Kind {
 	return []Kind{
 		Race, MissingWait, MissingFence, Uninitialized, OutOfBounds, Misaligned, DivergentBarrier, Deadlock, BadBarrier, Undefined,
+		KeptMemory,
 	}
 }
 

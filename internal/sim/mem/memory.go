@@ -3,6 +3,7 @@ package mem
 import (
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sort"
 	"sync"
@@ -18,7 +19,8 @@ type Memory struct {
 	sorted []*Buffer // by base address
 	next   uint64
 	limit  int
-	used   int // of the limit, in bytes
+	used   int        // of the limit, in bytes
+	random *rand.Rand // of the addresses; nil for the same ones in every memory
 }
 
 // DefaultLimit bounds the memory of a simulation, in bytes: buffers with the marks of the checkers,
@@ -31,6 +33,8 @@ const bufferOverhead = 512
 const (
 	bufferAlign = 256
 	bufferGap   = 1 << 20
+
+	scatterBytes = 1 << 38 // the range of the first address
 )
 
 // Buffer is an allocation in global memory.
@@ -57,6 +61,13 @@ func NewMemory() *Memory { return NewLimited(DefaultLimit) }
 
 // NewLimited makes an empty memory with a limit in bytes.
 func NewLimited(limit int) *Memory { return &Memory{next: globalBase, limit: limit} }
+
+// Scatter makes the addresses of an empty memory, and the distances between its buffers, those of a
+// seed. A kernel that knows the addresses of the simulator could behave well there alone.
+func (m *Memory) Scatter(seed, stream uint64) {
+	m.random = rand.New(rand.NewPCG(seed, stream))
+	m.next = globalBase + m.random.Uint64N(scatterBytes/bufferAlign)*bufferAlign
+}
 
 // Limit returns the limit in bytes.
 func (m *Memory) Limit() int { return m.limit }
@@ -86,6 +97,9 @@ func (m *Memory) Alloc(name string, size int) (uint64, error) {
 	b.Shadow = order.NewPages(size)
 	m.sorted = append(m.sorted, b)
 	m.next += (uint64(size)+bufferGap+bufferAlign-1)/bufferAlign*bufferAlign + bufferGap
+	if m.random != nil {
+		m.next += m.random.Uint64N(bufferGap/bufferAlign) * bufferAlign
+	}
 	return b.Base, nil
 }
 
@@ -159,6 +173,44 @@ func (m *Memory) Initialise(base uint64, data []byte) error {
 	}
 	clear(b.Data[copy(b.Data, data):])
 	b.Marks = nil
+	return nil
+}
+
+// Outlive makes the marks of a buffer tell which launch has written a byte. The buffer has been
+// initialised and will be used by several launches.
+func (m *Memory) Outlive(base uint64) error {
+	b, _, err := m.inside(base, 0)
+	if err != nil {
+		return fmt.Errorf("mark simulated memory: %w", err)
+	}
+	b.Marks = make([]byte, len(b.Data))
+	Fill(b.Marks, Initial)
+	return nil
+}
+
+// Keep marks what a launch has written to such a buffer as written by an earlier one. It reports
+// whether there is any.
+func (m *Memory) Keep(base uint64) bool {
+	b := m.Find(base)
+	if b == nil || b.Base != base {
+		return false
+	}
+	found := false
+	for i, mark := range b.Marks {
+		if mark == Written {
+			b.Marks[i], found = Kept, true
+		}
+	}
+	return found
+}
+
+// Forget marks all bytes of a buffer as unwritten. They keep their values.
+func (m *Memory) Forget(base uint64) error {
+	b, _, err := m.inside(base, 0)
+	if err != nil {
+		return fmt.Errorf("mark simulated memory: %w", err)
+	}
+	b.Marks = make([]byte, len(b.Data))
 	return nil
 }
 

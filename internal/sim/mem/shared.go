@@ -27,6 +27,11 @@ const (
 	Written
 	Barrier // the byte belongs to a live mbarrier
 	Gap     // the byte lies between variables
+
+	// Marks of a variable of a module that outlives a launch. Written is a byte that the present
+	// launch has written.
+	Initial // no launch has written the byte
+	Kept    // an earlier launch has written the byte
 )
 
 // Poison fills memory that was never written, and the target of an asynchronous copy until a thread
@@ -66,10 +71,10 @@ func AllWritten16(marks []byte) bool {
 	return binary.LittleEndian.Uint64(marks) == all && binary.LittleEndian.Uint64(marks[8:]) == all
 }
 
-// MarkWritten marks unwritten bytes as written.
+// MarkWritten marks bytes as written that are not, or that were written before the launch.
 func MarkWritten(marks []byte) {
 	for i, m := range marks {
-		if m == Unwritten {
+		if m == Unwritten || m == Initial || m == Kept {
 			marks[i] = Written
 		}
 	}

@@ -59,19 +59,31 @@ func (t *TensorMap) Encode() ([]byte, error) {
 	return b, nil
 }
 
-// DecodeTensorMap is the inverse of Encode. It returns an error for bytes that Encode did not make.
+var errNotTensorMap = errors.New("the bytes are not a tensor map")
+
+// isTensorMap reports whether Encode or ReplaceField made the bytes.
+func isTensorMap(b []byte) bool {
+	le := binary.LittleEndian
+	return len(b) == tensormap.Bytes && le.Uint32(b) == tensorMagic && le.Uint32(b[124:]) == crc32.ChecksumIEEE(b[:124])
+}
+
+// DecodeTensorMap is the inverse of Encode. It returns an error for bytes that neither Encode nor
+// ReplaceField made.
 func DecodeTensorMap(b []byte) (*TensorMap, error) {
 	le := binary.LittleEndian
-	if len(b) != tensormap.Bytes || le.Uint32(b) != tensorMagic || le.Uint32(b[124:]) != crc32.ChecksumIEEE(b[:124]) {
-		return nil, errors.New("the bytes are not a tensor map")
+	if !isTensorMap(b) {
+		return nil, errNotTensorMap
 	}
 	rank := int(b[4])
-	if rank > 5 || int(b[5]) >= len(tensormap.Types) || int(b[6]) >= len(tensormap.Swizzles) || int(b[7]) >= len(tensormap.OOBs) {
-		return nil, errors.New("the bytes are not a tensor map")
+	if rank > 5 || int(b[interleaveByte]) >= len(tensormap.Interleaves) || int(b[5]) >= len(tensormap.Types) || int(b[6]) >= len(tensormap.Swizzles) || int(b[7]) >= len(tensormap.OOBs) {
+		return nil, errNotTensorMap
 	}
 	t := &TensorMap{
 		Address: le.Uint64(b[8:]),
 		Map:     tensormap.Map{Type: tensormap.Types[b[5]], Swizzle: tensormap.Swizzles[b[6]], OOB: tensormap.OOBs[b[7]]},
+	}
+	if i := b[interleaveByte]; i > 0 {
+		t.Interleave = tensormap.Interleaves[i]
 	}
 	for i := range rank {
 		t.Dims = append(t.Dims, int(le.Uint64(b[16+8*i:])))
@@ -82,6 +94,84 @@ func DecodeTensorMap(b []byte) (*TensorMap, error) {
 		t.ElementStrides = append(t.ElementStrides, int(b[98+i]))
 	}
 	return t, t.check()
+}
+
+// replacedTypes are the element types in the numbering of tensormap.replace. The driver's differs.
+var replacedTypes = []string{"u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32_ftz", "f64", "bf16", "tf32", "tf32_ftz"}
+
+// TensorMapField describes a field of tensormap.replace: whether its value has 64 bits, whether it
+// has one value a dimension, and whether there is such a field.
+func TensorMapField(name string) (wide, indexed, known bool) {
+	switch name {
+	case "global_address":
+		return true, false, true
+	case "global_stride":
+		return true, true, true
+	case "box_dim", "global_dim", "element_stride":
+		return false, true, true
+	case "rank", "elemtype", "interleave_layout", "swizzle_mode", "fill_mode":
+		return false, false, true
+	}
+	return false, false, false
+}
+
+// ReplaceField sets a field of an encoded tensor map as tensormap.replace does. Bytes that are all
+// zero are a map without fields; compilers begin with those. DecodeTensorMap checks the map as a
+// whole, because a kernel may replace its fields in any order.
+func ReplaceField(b []byte, field string, dimension int, value uint64) error {
+	if !isTensorMap(b) && slices.ContainsFunc(b, func(x byte) bool { return x != 0 }) {
+		return errNotTensorMap
+	}
+	outside := fmt.Errorf("the value %d is not one of %s", value, field)
+	le := binary.LittleEndian
+	switch field {
+	case "global_address":
+		le.PutUint64(b[8:], value)
+	case "global_dim":
+		le.PutUint64(b[16+8*dimension:], value)
+	case "global_stride": // of the dimension after the innermost one, and so on
+		if dimension > 3 {
+			return fmt.Errorf("the dimension %d has no stride; the last is 3", dimension)
+		}
+		le.PutUint64(b[56+8*dimension:], value)
+	case "box_dim":
+		le.PutUint16(b[88+2*dimension:], uint16(min(value, 1<<16-1)))
+	case "element_stride":
+		b[98+dimension] = byte(min(value, 255))
+	case "rank":
+		if value > 4 {
+			return outside
+		}
+		b[4] = byte(value + 1)
+	case "elemtype":
+		if value >= uint64(len(replacedTypes)) {
+			return outside
+		}
+		b[5] = byte(tensormap.EnumValue(replacedTypes[value], tensormap.Types))
+	default:
+		at, names := enumField(field)
+		if value >= uint64(len(names)) {
+			return outside
+		}
+		b[at] = byte(value)
+	}
+	le.PutUint32(b, tensorMagic)
+	le.PutUint32(b[124:], crc32.ChecksumIEEE(b[:124]))
+	return nil
+}
+
+// interleaveByte is where an encoded map has the interleave.
+const interleaveByte = 103
+
+// enumField returns the place and the values of a field that is a choice.
+func enumField(field string) (at int, values []string) {
+	switch field {
+	case "swizzle_mode":
+		return 6, tensormap.Swizzles
+	case "fill_mode":
+		return 7, tensormap.OOBs
+	}
+	return interleaveByte, tensormap.Interleaves
 }
 
 // Piece is a range of bytes of a bulk copy that is contiguous in shared memory and in the other

@@ -99,3 +99,70 @@ func FuzzTensorMap(f *testing.F) {
 		}
 	})
 }
+
+// TestReplaceField makes a map out of zeroed bytes, field by field.
+func TestReplaceField(t *testing.T) {
+	b := make([]byte, tensormap.Bytes)
+	replace := func(field string, dimension int, value uint64) {
+		t.Helper()
+		if _, _, known := TensorMapField(field); !known {
+			t.Errorf("%s is not known", field)
+		}
+		if err := ReplaceField(b, field, dimension, value); err != nil {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	want := exampleMap()
+	replace("global_address", 0, want.Address)
+	if _, err := DecodeTensorMap(b); err == nil {
+		t.Error("a map without dimensions is decoded without error")
+	}
+	replace("rank", 0, 2)
+	for i := range want.Dims {
+		replace("global_dim", i, uint64(want.Dims[i]))
+		replace("box_dim", i, uint64(want.Box[i]))
+		replace("element_stride", i, uint64(want.ElementStrides[i]))
+		if i > 0 {
+			replace("global_stride", i-1, uint64(want.Strides[i-1]))
+		}
+	}
+	replace("elemtype", 0, 6)
+	replace("swizzle_mode", 0, 2)
+	replace("fill_mode", 0, 1)
+	got, err := DecodeTensorMap(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(&want, got); d != "" {
+		t.Error(d)
+	}
+	replace("elemtype", 0, 10) // 8 is f32_ftz, which the driver numbers 10
+	if got, err := DecodeTensorMap(b); err != nil || got.Type != "bf16" {
+		t.Errorf("element type 10 is %s, error %v", got.Type, err)
+	}
+	replace("interleave_layout", 0, 1)
+	if _, err := DecodeTensorMap(b); err == nil || !strings.Contains(err.Error(), "interleave") {
+		t.Errorf("error %v for an interleave", err)
+	}
+}
+
+func TestReplaceFieldErrors(t *testing.T) {
+	check := func(want, field string, dimension int, value uint64) {
+		t.Helper()
+		if err := ReplaceField(make([]byte, tensormap.Bytes), field, dimension, value); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v does not contain %q", field, err, want)
+		}
+	}
+	check("the value 5 is not one of rank", "rank", 0, 5)
+	check("the value 13 is not one of elemtype", "elemtype", 0, 13)
+	check("swizzle_mode", "swizzle_mode", 0, 4)
+	check("fill_mode", "fill_mode", 0, 2)
+	check("interleave_layout", "interleave_layout", 0, 3)
+	check("the dimension 4 has no stride", "global_stride", 4, 16)
+	if err := ReplaceField([]byte{127: 1}, "rank", 0, 1); err == nil {
+		t.Error("a field of bytes that are no tensor map is replaced without error")
+	}
+	if _, _, known := TensorMapField("swizzle_atomicity"); known {
+		t.Error("swizzle_atomicity is known")
+	}
+}

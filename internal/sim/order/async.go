@@ -10,12 +10,12 @@ type AsyncResult struct {
 
 // Async records an access of the async proxy under a stamp, and compares it with earlier accesses
 // as the observer knows them. The observer is the thread that starts the copy. The stamp says as
-// whose access it is remembered.
-func (s *Shadow) Async(offset, size int, o *Observer, stamp Access, writes bool) AsyncResult {
+// whose access it is remembered. same decides whether a write repeats an earlier one; it may be nil.
+func (s *Shadow) Async(offset, size int, o *Observer, stamp Access, writes bool, same Repeats) AsyncResult {
 	var v AsyncResult
 	s.each(offset, size, func(c *cell) {
 		if !v.Races && !v.Unfenced {
-			if e, races := s.unorderedWrite(c, o); races {
+			if e, races := s.unorderedWrite(c, o); races && !(same != nil && same.WriteSame(e.Op, o.Op)) {
 				v = AsyncResult{Conflict{e, false}, true, false}
 			} else if e, races := s.unorderedRead(c, o); races && writes {
 				v = AsyncResult{Conflict{e, true}, true, false}

@@ -177,6 +177,42 @@ func (b Blocks) Join(other Blocks) Blocks {
 	return merged
 }
 
+// coversFor reports whether the clock knows everything that another clock knows. Of one warp only
+// the given lanes count.
+func (c *Clock) coversFor(other *Clock, warp int, lanes uint32) bool {
+	for i := range other.warps {
+		counted := ^uint32(0)
+		if i == warp {
+			counted = lanes
+		}
+		if !c.warps[i].coversAll(&other.warps[i], counted) {
+			return false
+		}
+	}
+	for block, warps := range other.blocks {
+		known := c.blocks[block]
+		for i := range warps {
+			if known == nil || !known[i].coversAll(&warps[i], ^uint32(0)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// coversAll reports whether a component knows what another knows of some lanes.
+func (c *component) coversAll(other *component, lanes uint32) bool {
+	if other.lanes == nil && c.all >= other.all {
+		return true
+	}
+	for m := lanes; m != 0; m &= m - 1 {
+		if i := firstLane(m); c.lane(i) < other.lane(i) {
+			return false
+		}
+	}
+	return true
+}
+
 // Export returns a clock of the given block in the form that other blocks can import.
 func (c *Clock) Export(block uint32) Blocks {
 	own := Blocks{block: slices.Clone(c.warps)}

@@ -216,3 +216,37 @@ func TestHappensBefore(t *testing.T) {
 	check("strong accesses too, warps and single lanes", true, false)
 	check("strong accesses too, subsets of warps", true, true)
 }
+
+// TestKnowing asks which lanes know what a clock knows, of their own block and of another one.
+func TestKnowing(t *testing.T) {
+	const all = 0xf
+	a, b := NewWarp(0, 0, 2), NewWarp(0, 1, 2)
+	check := func(step string, c *Clock, want uint32) {
+		t.Helper()
+		if got := b.Knowing(c, all, all); got != want {
+			t.Errorf("%s: lanes %#x know it, want %#x", step, got, want)
+		}
+	}
+	own := NewClock(2)
+	b.Publish(&own, 1, all)
+	check("published by lane 0 of the warp itself", &own, 1)
+	other := NewClock(2)
+	a.Publish(&other, all, all)
+	check("published by another warp", &other, 0)
+	b.Learn(&other, 2, all)
+	check("learned by lane 1", &other, 2)
+	b.Learn(&other, all, all)
+	check("learned by all", &other, all)
+	far := NewClock(2)
+	c := NewWarp(7, 0, 2)
+	c.Publish(&far, all, all)
+	imported := NewClock(2)
+	imported.Import(0, far.Export(7))
+	check("published by another block", &imported, 0)
+	b.Learn(&imported, 4, all)
+	check("learned of another block by lane 2", &imported, 4)
+	c.Publish(&far, all, all)
+	later := NewClock(2)
+	later.Import(0, far.Export(7))
+	check("published later by that block", &later, 0)
+}

@@ -83,13 +83,13 @@ func (p *Pages) Write(offset, size int, o *Observer, same Repeats) (first Confli
 }
 
 // Async is Shadow.Async.
-func (p *Pages) Async(offset, size int, o *Observer, stamp Access, writes bool) AsyncResult {
+func (p *Pages) Async(offset, size int, o *Observer, stamp Access, writes bool, same Repeats) AsyncResult {
 	if writes {
 		p.markDirty(offset, size)
 	}
 	var v AsyncResult
 	p.do(offset, size, func(s *Shadow, offset, size int) {
-		if found := s.Async(offset, size, o, stamp, writes); !v.Races && !v.Unfenced {
+		if found := s.Async(offset, size, o, stamp, writes, same); !v.Races && !v.Unfenced {
 			v = found
 		}
 	})

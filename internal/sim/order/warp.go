@@ -16,6 +16,9 @@ type Warp struct {
 	lanes    [32]*Clock
 	separate uint32 // lanes that have a clock of their own
 	ended    uint32 // lanes that ended since the warp last synchronised: their accesses are unpublished
+
+	shuffled      *Clock // what single lanes knew when they took part in a shuffle since the warp last synchronised
+	shuffledLanes uint32 // that took part
 }
 
 // NewWarp makes the clocks of a warp. Its clocks have one component for each of the given number of
@@ -105,6 +108,19 @@ func (w *Warp) Learn(from *Clock, mask, alive uint32) {
 	}
 }
 
+// Knowing returns the lanes of the mask that know everything that a clock knows.
+func (w *Warp) Knowing(c *Clock, mask, alive uint32) uint32 {
+	var knowing uint32
+	for m := mask; m != 0; m &= m - 1 {
+		lane := firstLane(m)
+		others := alive &^ (1 << lane) // a lane knows its own accesses
+		if w.of(uint8(lane)).coversFor(c, w.index, others) {
+			knowing |= 1 << lane
+		}
+	}
+	return knowing
+}
+
 // LearnBlocks adds what is known of several blocks to what lanes know.
 func (w *Warp) LearnBlocks(from Blocks, mask, alive uint32) {
 	c := w.newClock()
@@ -131,9 +147,38 @@ func (w *Warp) separateLane(lane int) *Clock {
 	return w.lanes[lane]
 }
 
+// Shuffle notes that lanes have exchanged values. That orders no accesses to memory, but what a
+// single lane has acquired before it is visible to the others on today's chips.
+func (w *Warp) Shuffle(mask uint32) {
+	if mask&w.separate == 0 {
+		return
+	}
+	if w.shuffled == nil {
+		c := w.newClock()
+		w.shuffled = &c
+	}
+	for m := mask & w.separate; m != 0; m &= m - 1 {
+		w.shuffled.Join(w.lanes[firstLane(m)])
+	}
+	w.shuffledLanes |= mask
+}
+
+// KnowsByShuffle reports whether a lane has shuffled with one that knows of an earlier access.
+func (w *Warp) KnowsByShuffle(earlier *Access, lane uint8) bool {
+	if w.shuffled == nil || lane >= AllLanes || w.shuffledLanes>>lane&1 == 0 {
+		return false
+	}
+	o := w.Observer(0, lane, 0, 0)
+	o.clock = w.shuffled
+	return o.After(earlier, earlier.Lanes())
+}
+
 // Reunite drops the clocks of single lanes. The caller has added the clock of a barrier that all
 // lanes have passed to the common clock, and that clock covers them.
-func (w *Warp) Reunite() { w.separate, w.ended = 0, 0 }
+func (w *Warp) Reunite() {
+	w.separate, w.ended = 0, 0
+	w.shuffled, w.shuffledLanes = nil, 0
+}
 
 // Sync is bar.warp.sync: the lanes of the mask learn from each other.
 func (w *Warp) Sync(mask, alive uint32) {

@@ -39,13 +39,10 @@ __device__ __forceinline__ void compute_tile(const Problem& problem, Head head,
   }
   const Scales scales = load_scales(problem, head);
   q_tile.store(q);
-  if constexpr (!Sizes::kEarlyV && !knob::kLateV) {
+  if constexpr (!Sizes::kEarlyV) {
     issue_v_load<kSingleStep>(warpgroup.v, tile, first_key, problem.keys);
   }
   ptx::fence_proxy_async();
-  if constexpr (knob::kLateV) {
-    issue_v_load<kSingleStep>(warpgroup.v, tile, first_key, problem.keys);
-  }
   __syncthreads();
 
   RowState rows;

@@ -26,15 +26,12 @@ __device__ __forceinline__ void mainloop(RowState& rows, KFragment& k, const Pro
                                          const WorkTile& tile, const Warpgroup& warpgroup,
                                          const Lane& lane, uint32_t q, float softmax_scale_log2,
                                          int first_key, int steps) {
-  constexpr bool kEarlyVt = kSingleStep || Sizes::kPrefetch;
   RowStats& stats = *warpgroup.stats;
   for (int step = 0; step < steps; ++step, first_key += Sizes::kStepKeys) {
     const bool last = step + 1 == steps;
     Scores scores;
     compute_scores(scores, k, q);
-    if (Sizes::kPrefetch && !last) {
-      k.load<false>(tile, lane, first_key + Sizes::kStepKeys, problem.keys);
-    }
+    if (!last) k.load<false>(tile, lane, first_key + Sizes::kStepKeys, problem.keys);
     if ((!kSingleStep && first_key + Sizes::kBlockN > problem.keys) ||
         (problem.causal && first_key + Sizes::kBlockN > tile.causal_key_end)) {
       mask_scores(scores, lane, first_key, tile.causal_key_end, problem.causal, problem.keys);
@@ -45,7 +42,7 @@ __device__ __forceinline__ void mainloop(RowState& rows, KFragment& k, const Pro
     ptx::cp_async_wait_group<0>();
     warpgroup.sync();  // V has arrived, and the row max of every warp is published
     VtFragment v_t;
-    if constexpr (kEarlyVt) v_t.load(warpgroup.v + step % 2 * Sizes::kVBytes, lane);
+    v_t.load(warpgroup.v + step % 2 * Sizes::kVBytes, lane);
     rows.update_row_max(stats, lane, softmax_scale_log2);
     if (!last) {
       issue_v_load<false>(warpgroup.v + (step + 1) % 2 * Sizes::kVBytes, tile,
@@ -54,7 +51,6 @@ __device__ __forceinline__ void mainloop(RowState& rows, KFragment& k, const Pro
     exponentiate<kSingleStep>(rows, scores, warpgroup.p, lane, softmax_scale_log2);
     ptx::fence_proxy_async();
     warpgroup.sync();  // P of every warp is stored
-    if constexpr (!kEarlyVt) v_t.load(warpgroup.v + step % 2 * Sizes::kVBytes, lane);
     Output pv;
     issue_pv(pv, v_t, ptx::descriptor_address(warpgroup.p));
     if (last) {
@@ -66,9 +62,6 @@ __device__ __forceinline__ void mainloop(RowState& rows, KFragment& k, const Pro
       rows.output = pv;
     } else {
       rows.accumulate(pv);
-    }
-    if (!Sizes::kPrefetch && !last) {
-      k.load<false>(tile, lane, first_key + Sizes::kStepKeys, problem.keys);
     }
   }
 }

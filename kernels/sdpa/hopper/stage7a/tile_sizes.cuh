@@ -46,11 +46,7 @@ struct Sizes {
 
   // V of a step this short does not delay K and Q, and is requested with them; a longer one after Q
   // has arrived.
-  static constexpr bool kEarlyV = !knob::kLateV && kStepKeys <= 128;
-
-  // Whether a tile of several steps has registers for K of the next step beside the scores, and for
-  // V^T beside the exponentials. Four warpgroups have 128 per thread.
-  static constexpr bool kPrefetch = kWarpgroups < 4;
+  static constexpr bool kEarlyV = kBlockN <= 128;
 };
 
 // The warpgroup of this thread. The shuffle tells the compiler that a warp has one value, which then

@@ -78,16 +78,6 @@ __device__ __forceinline__ void load_query(Q& q, Descales& descales, const Probl
   if constexpr (!knob::kQInShared) descales.load(p, tile.head);
 }
 
-// With two buffers: issues the loads of Q of the tile after `at`, before the steps of `at`.
-template <typename Q>
-__device__ __forceinline__ void prefetch_query(Q& q, const Problem& p,
-                                               const TileScheduler& scheduler,
-                                               const TileIndex& at) {
-  TileIndex next = at.opaque();
-  next.next(scheduler.paired);
-  if (scheduler.has(next)) q.load(scheduler.tile(p, next), p.queries, 1);
-}
-
 __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStorage& smem,
                                               const TensorMap* q_map) {
   if constexpr (!kEarlyLoads) enter_consumer_role();
@@ -118,7 +108,6 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
     const int unmasked_key_end =
         p.causal ? min(p.keys, tile.causal_key_end + first_row(consumer)) : p.keys;
     q.wait();
-    if constexpr (knob::kQBuffers == 2) prefetch_query(q, p, scheduler, at);
     RowState rows;
     rows.clear();
     // The fragments of a step. They are declared here and not in the mainloop because nvcc numbers
@@ -133,11 +122,7 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
     const float descale_v = descales.v;
     if constexpr (Sizes::kSplitKeys) merge_split_keys(rows, smem, consumer, at.round);
     at.next(scheduler.paired);
-    if constexpr (knob::kQBuffers == 2) {
-      q.next_buffer();
-    } else {
-      load_query(q, descales, p, scheduler, at);
-    }
+    load_query(q, descales, p, scheduler, at);
     store_output(rows, done, descale_v, p.queries, Sizes::kSplitKeys ? consumer : 0);
   }
 }

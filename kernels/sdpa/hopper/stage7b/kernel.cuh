@@ -25,8 +25,8 @@ __device__ __forceinline__ void init_barriers(Barriers& barriers) {
   }
   if constexpr (knob::kQInShared && !kEarlyLoads) {
 #pragma unroll
-    for (int i = 0; i < knob::kQBuffers * Sizes::kConsumers; ++i) {
-      ptx::mbarrier_init(&barriers.q_full[i], 1);
+    for (int consumer = 0; consumer < Sizes::kConsumers; ++consumer) {
+      ptx::mbarrier_init(&barriers.q_full[consumer], 1);
     }
   }
   ptx::fence_mbarrier_init();

@@ -7,7 +7,6 @@ namespace knob {
 
 constexpr int kKvStages = KV_STAGES;                     // K/V tiles in the pipeline
 constexpr bool kQInShared = USE_Q_IN_SHARED;             // Q in shared memory instead of registers
-constexpr int kQBuffers = Q_BUFFERS;                     // tiles of Q in shared memory
 constexpr bool kOverlap = USE_OVERLAP;                   // P·V overlaps the next softmax step
 constexpr bool kSkipMasked = USE_SKIP_MASKED;            // consumers skip steps that are all masked
 constexpr int kStaggerCycles = STAGGER_CYCLES;           // start delay between consumer warpgroups

@@ -167,17 +167,13 @@ struct DirectV {
   static constexpr int kColumnBlocks = Sizes::kHeadDim / 64;
   static constexpr int kBlocks = Sizes::kBlockN / 16 * kColumnBlocks / 4;  // of 16 keys, per warp
   static_assert(!knob::kDirectV || (kBlocks == 8 && Sizes::kPanelKeys == 128));  // one panel
-  // 40 registers hold two blocks in flight and the cursor, if what a lane derives from its index,
-  // and the tile scheduler, are computed again instead of kept.
-  static constexpr bool kFewRegisters = Sizes::kProducerRegisters < 56;
-  static constexpr int kInFlight = kFewRegisters ? 2 : 3;
+  static constexpr int kInFlight = 3;  // blocks that the registers of a warp hold
   const uint8_t* v;  // the lane's first key and column in K/V head 0
   uint32_t v_t;      // shared address of the lane's row in stage 0
   int key;           // the lane's first key of a step
 
   __device__ __forceinline__ DirectV(const Problem& p, const SharedStorage& smem) {
-    const int thread = kFewRegisters ? ptx::opaque(threadIdx.x) : threadIdx.x;
-    const int lane = thread % 32, g = lane / 4, warp = thread / 32;
+    const int lane = threadIdx.x % 32, g = lane / 4, warp = threadIdx.x / 32;
     const int column_block = warp % kColumnBlocks, panel = warp / kColumnBlocks;
     key = 16 * kBlocks * panel + (g % 2 ? g + 7 : g);
     v = p.v + 64 * column_block + 16 * (lane % 4);
@@ -241,8 +237,8 @@ __device__ __forceinline__ void producer_mainloop_direct(const Problem& p,
                                                          const SharedStorage& smem,
                                                          const TensorMap* k_map,
                                                          LoadCursor& load) {
+  const DirectV direct(p, smem);
   while (load.valid()) {
-    const DirectV direct(p, smem);
     if ((load.n_block + 1) * Sizes::kBlockN <= p.keys) {
       direct.run<true>(p, smem, load);
     } else {
@@ -251,11 +247,7 @@ __device__ __forceinline__ void producer_mainloop_direct(const Problem& p,
     ptx::fence_proxy_async();
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&smem.barriers->v_t_full[load.state.stage]);
-    if constexpr (DirectV::kFewRegisters) {
-      load.next(p);
-    } else {
-      load.next(p, scheduler);
-    }
+    load.next(p, scheduler);
     if (threadIdx.x == 0 && load.valid()) load_kv(smem, load, k_map, nullptr);
     __syncwarp();
   }

@@ -22,10 +22,9 @@ struct Query<false> {
 
   __device__ __forceinline__ void attach(const SharedStorage&, int, const TensorMap*) {}
   __device__ __forceinline__ void init_barrier() const {}
-  __device__ __forceinline__ void next_buffer() {}
 
   // Rows beyond the last query read the last one; their results are not stored.
-  __device__ __forceinline__ void load(const WorkTile& tile, int queries, int = 0) {
+  __device__ __forceinline__ void load(const WorkTile& tile, int queries) {
     const Lane lane;
     const int upper_row = min(tile.first_query + lane.row, queries - 1);
     const uint8_t* upper = tile.q + static_cast<size_t>(upper_row) * Sizes::kHeadDim + 4 * lane.t;
@@ -49,13 +48,11 @@ struct Query<false> {
 
 template <>
 struct Query<true> {
-  static constexpr bool kTwoBuffers = knob::kQBuffers == 2;
   const TensorMap* map;
-  unsigned char* shared;  // (boxes, 64, row bytes), of the first buffer
-  uint64_t* full;         // of the first buffer
+  unsigned char* shared;  // (boxes, 64, row bytes)
+  uint64_t* full;
   int consumer;
   uint32_t phase = 0;
-  int buffer = 0;  // of the tile that is computed
 
   __device__ __forceinline__ void attach(const SharedStorage& smem, int index,
                                          const TensorMap* tensor_map) {
@@ -70,43 +67,32 @@ struct Query<true> {
   __device__ __forceinline__ void init_barrier() const {
     if (threadIdx.x % 128 > 0) return;
     ptx::mbarrier_init(full, 1);
-    if constexpr (kTwoBuffers) ptx::mbarrier_init(full + Sizes::kConsumers, 1);
     ptx::fence_mbarrier_init();
   }
 
   // Issues the TMA loads once all warps have read Q of the previous tile. Rows beyond the last
-  // query are zeros; their results are not stored. With two buffers `ahead` is 1 for the tile after
-  // the one that is computed, whose buffer the tile before has left.
-  __device__ __forceinline__ void load(const WorkTile& tile, int, int ahead = 0) {
+  // query are zeros; their results are not stored.
+  __device__ __forceinline__ void load(const WorkTile& tile, int) {
     ptx::barrier_sync(1 + consumer, 128);
     if (ptx::opaque(threadIdx.x) % 128 > 0) return;
-    const int to = kTwoBuffers ? buffer ^ ahead : 0;
-    uint64_t* barrier = full + to * Sizes::kConsumers;
-    ptx::mbarrier_arrive_expect_tx(barrier, 64 * Sizes::kHeadDim);
+    ptx::mbarrier_arrive_expect_tx(full, 64 * Sizes::kHeadDim);
 #pragma unroll
     for (int box = 0; box < Sizes::kBoxes; ++box) {
-      ptx::cp_async_bulk_tensor_3d(shared + to * Sizes::kQTileBytes + box * 64 * Sizes::kRowBytes,
-                                   map, box * Sizes::kRowBytes, tile.first_query + consumer * 64,
-                                   tile.head.q, barrier);
+      ptx::cp_async_bulk_tensor_3d(shared + box * 64 * Sizes::kRowBytes, map,
+                                   box * Sizes::kRowBytes, tile.first_query + consumer * 64,
+                                   tile.head.q, full);
     }
   }
   __device__ __forceinline__ void wait() {
-    ptx::mbarrier_try_wait_parity(full + (kTwoBuffers ? buffer * Sizes::kConsumers : 0), phase);
-    if constexpr (!kTwoBuffers) phase ^= 1;
-  }
-
-  // With two buffers: the next tile uses the other one. Its phase changes every second tile.
-  __device__ __forceinline__ void next_buffer() {
-    phase ^= buffer;
-    buffer ^= 1;
+    ptx::mbarrier_try_wait_parity(full, phase);
+    phase ^= 1;
   }
 
   template <int kColumns = Sizes::kBlockN>
   __device__ __forceinline__ void multiply(float (&s)[kColumns / 2], int i, uint64_t k) const {
     const int box = 32 * i / Sizes::kRowBytes, column = 32 * i % Sizes::kRowBytes;
     const uint64_t q = ptx::wgmma_descriptor_swizzled<Sizes::kRowBytes>(
-        ptx::descriptor_address(shared) + (kTwoBuffers ? buffer * (Sizes::kQTileBytes / 16) : 0) +
-        (box * 64 * Sizes::kRowBytes + column) / 16);
+        ptx::descriptor_address(shared) + (box * 64 * Sizes::kRowBytes + column) / 16);
     ptx::wgmma_m64k32_e4m3<kColumns>(s, q, k, i > 0);
   }
 };

@@ -108,18 +108,6 @@ struct LoadCursor {
     enter_tile(p, scheduler);
   }
 
-  // The same with a scheduler that exists only between tiles: the steps need its registers.
-  __device__ __forceinline__ void next(const Problem& p) {
-    state.advance();
-    if (--n_block >= 0) return;
-    Problem again = p;
-    again.heads = ptx::opaque(p.heads), again.group = ptx::opaque(p.group);
-    again.queries = ptx::opaque(static_cast<unsigned>(p.queries));
-    const TileScheduler scheduler(again);
-    at.next(scheduler.paired);
-    enter_tile(again, scheduler);
-  }
-
  private:
   __device__ __forceinline__ void enter_tile(const Problem& p, const TileScheduler& scheduler) {
     if (!scheduler.has(at)) return;

@@ -12,14 +12,14 @@ struct Barriers {
   uint64_t k_full[Sizes::kStages], k_empty[Sizes::kStages];
   uint64_t v_full[Sizes::kStages], v_empty[Sizes::kStages];
   uint64_t v_t_full[Sizes::kStages], v_t_empty[Sizes::kStages];
-  uint64_t q_full[knob::kQBuffers * Sizes::kConsumers];
+  uint64_t q_full[Sizes::kConsumers];
 };
 static_assert(sizeof(Barriers) == Sizes::kBarrierBytes);
 
 // Every operand starts at a multiple of 1024 bytes: TMA and wgmma derive the swizzle of a row from
 // its address.
 struct SharedStorage {
-  unsigned char* q;    // (buffers, consumers, boxes, 64, row bytes)
+  unsigned char* q;    // (consumers, boxes, 64, row bytes)
   unsigned char* k;    // (stages, boxes, TILE_N, row bytes)
   unsigned char* v;    // (stages, boxes, TILE_N, row bytes), none with USE_DIRECT_V
   unsigned char* v_t;  // (stages, panels, D + 8, panel keys)

@@ -37,8 +37,7 @@ struct Sizes {
   static constexpr int kBoxBytes = kBlockN * kRowBytes;
   static constexpr int kTileBytes = kBlockN * kHeadDim;  // of K, or of V
   static constexpr int kVBytes = knob::kDirectV ? 0 : kTileBytes;  // of V before the transpose
-  static constexpr int kQTileBytes = kBlockM * kHeadDim;
-  static constexpr int kQBytes = knob::kQInShared ? knob::kQBuffers * kQTileBytes : 0;
+  static constexpr int kQBytes = knob::kQInShared ? kBlockM * kHeadDim : 0;
 
   // ---- V^T in shared memory: D rows, then 8 rows of ones ----
   // Panels of at most 128 keys: a swizzled wgmma operand has rows of at most 128 bytes. With
@@ -53,7 +52,7 @@ struct Sizes {
   static constexpr int kMergeChunks = kHeadDim / 16 + 1;  // of 16 bytes per lane
   static constexpr int kMergeBytes = kSplitKeys ? 2 * kConsumers * kMergeChunks * 128 * 16 : 0;
 
-  static constexpr int kBarrierBytes = 8 * (6 * kStages + knob::kQBuffers * kConsumers);
+  static constexpr int kBarrierBytes = 8 * (6 * kStages + kConsumers);
   static constexpr int kSharedBytes =
       kQBytes + kStages * (kTileBytes + kVBytes + kVtBytes) + kMergeBytes + kBarrierBytes;
 };
