@@ -284,11 +284,14 @@ func (r *reference) compare(a *answer, measure func(w *wanted) (oracle.Errors, e
 	return result, nil
 }
 
-// Judge limits the share of bad elements of each output.
+// Judge limits the share of bad elements of each output. A peer has no image and no variant.
 func (r *reference) Judge(b problem.Build, result problem.Result, slack float64) (gate.Limits, []string) {
 	limits := gate.Limits{Outputs: map[string]gate.OutputLimit{}}
 	var wrong []string
-	a, err := r.of(b)
+	a, err := r.answer(r.refs.defaults(r.instance.Shape))
+	if b.Image != nil {
+		a, err = r.of(b)
+	}
 	if err != nil {
 		return limits, []string{err.Error()}
 	}

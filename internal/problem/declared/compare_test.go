@@ -167,6 +167,8 @@ func TestCompareIntegers(t *testing.T) {
 		values := c.got.Floats()
 		if peer, err := ref.CompareValues(map[string][]float64{"y": values}); err != nil || (peer.Bad > 0) != (c.maxErr > 1) {
 			t.Errorf("%s: a peer with the same values has %+v, %v", c.name, peer, err)
+		} else if _, wrong := ref.Judge(problem.Build{}, peer, 1); (len(wrong) > 0) != (peer.Bad > 0) {
+			t.Errorf("%s: a peer is judged as %q", c.name, wrong)
 		}
 	}
 }
