@@ -98,6 +98,8 @@ func TestPerformance(t *testing.T) {
 	check(1.1, 1.1, 1.15, 1.15, NotMeasured, "1.100x stage1 (1.100 to 1.150), 1.15x required: too close to call")
 	// A required speedup of 1 means not slower: an interval around 1 decides nothing.
 	check(0.99, 1, 1.01, 1, NotMeasured, "1.000x stage1 (0.990 to 1.010), 1.00x required: too close to call")
+	// Without a required speedup the measured one is reported, whatever it is.
+	check(0.4, 0.5, 0.6, 0, Pass, "0.500x stage1 (0.400 to 0.600), none required")
 	// NaN decides nothing.
 	nan := math.NaN()
 	if got := Performance(measure.Speedup{Ratio: nan, Low: nan, High: nan}, 1, "stage1"); got.Status != NotMeasured {

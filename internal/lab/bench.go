@@ -72,6 +72,7 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 	if len(b.result.Checked) == 0 {
 		return nil, err
 	}
+	b.result.Problem = l.recordProblem(b.refs)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		b.result.Ended = "interrupted"
@@ -400,6 +401,10 @@ func (b *bench) conclude(shape spec.Shape, all []*contender) error {
 			return err
 		}
 		c.summarize(work, b.result.Ceilings)
+		if c.row.P50US != nil && b.lab.problem().Name() != spec.Attention && work.Bytes > 0 {
+			rate := work.Bytes / *c.row.P50US / 1e3
+			c.row.GBPerS = &rate
+		}
 		if c.row.Wrong != "" {
 			continue
 		}
@@ -436,12 +441,15 @@ func (c *contender) summarize(work problem.Work, ceilings *run.Ceilings) {
 		return
 	}
 	p50, p90 := 1e6*sum.P50, 1e6*sum.P90
-	c.row.P50US, c.row.P90US, c.row.TFLOPS = &p50, &p90, &tflops
+	c.row.P50US, c.row.P90US = &p50, &p90
+	if work.FLOPs > 0 {
+		c.row.TFLOPS = &tflops
+	}
 	if sum.Median != nil {
 		low, high := 1e6*sum.Median.Low, 1e6*sum.Median.High
 		c.row.P50LowUS, c.row.P50HighUS = &low, &high
 	}
-	if ceilings != nil {
+	if ceilings != nil && work != (problem.Work{}) {
 		c.row.Shares = ceilings.Shares(work.FLOPs, work.Bytes, sum.P50)
 	}
 }

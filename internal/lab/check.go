@@ -71,7 +71,7 @@ func (l *Lab) check(ctx context.Context, s *session, b problem.Build, ref, secon
 
 // unorderedNote explains why launches of a kernel are not compared bit for bit.
 var unorderedNote = device.Finding{
-	Kind: "unordered-sums", Text: "unordered floating-point atomics: launches need not agree bit for bit",
+	Kind: run.UnorderedSums, Text: "unordered floating-point atomics: launches need not agree bit for bit",
 }
 
 // job is the launch of a build on the inputs of a reference, and its relaunches on those of others.

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"io/fs"
 	"math"
-	"strings"
 
 	"attune/internal/device"
 	"attune/internal/oracle"
 	"attune/internal/problem"
 	"attune/internal/problem/attention"
+	"attune/internal/problem/declared"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
@@ -38,19 +38,18 @@ func (l *Lab) references(maxWork float64, seed *uint64) problem.References {
 	return l.problem().References(o)
 }
 
-// launchTrusted runs a kernel that computes a reference, on a device of its own. What goes wrong with
-// it is a ReferenceError, because it says nothing about the kernel under test.
+// launchTrusted runs a kernel that computes a reference, on a device of its own. What the checkers
+// find is an error.
 func (l *Lab) launchTrusted(ctx context.Context, t toolchain.Target, makeJob func(*toolchain.Image) (device.Job, error)) ([][]byte, error) {
+	var err error
 	if t.Arch == "" {
-		arch, err := Arch(l.Kernel.Stages[0], "", l.Device.facts.Arch)
-		if err != nil {
-			return nil, trustedError(t, err.Error())
+		if t.Arch, err = Arch(l.Kernel.Stages[0], "", l.Device.facts.Arch); err != nil {
+			return nil, err
 		}
-		t.Arch = arch
 	}
 	image, _, err := l.Builder.Build(ctx, t)
 	if err != nil {
-		return nil, trustedBuildError(t, err)
+		return nil, err
 	}
 	s := l.newSession()
 	defer s.close()
@@ -64,46 +63,13 @@ func (l *Lab) launchTrusted(ctx context.Context, t toolchain.Target, makeJob fun
 	}
 	_, job.Image = loadable(image, d.Facts())
 	outcome, err := s.run(ctx, job)
-	switch {
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case err != nil:
-		return nil, trustedError(t, err.Error())
-	case len(outcome.Findings) > 0:
-		return nil, trustedError(t, findingText(outcome.Findings[0]))
+	if err != nil {
+		return nil, err
+	}
+	if len(outcome.Findings) > 0 {
+		return nil, errors.New(findingText(outcome.Findings[0]))
 	}
 	return outcome.Outputs, nil
-}
-
-// trustedError is the failure of a trusted kernel, in one line. It hides the error of the device,
-// which would count as a failure of the kernel under test.
-func trustedError(t toolchain.Target, text string) error {
-	first, _, _ := strings.Cut(text, "\n")
-	return &problem.ReferenceError{Why: t.Source + ": " + first}
-}
-
-// trustedBuildError describes a trusted kernel that the compiler or attune refuses. Other errors
-// stay as they are.
-func trustedBuildError(t toolchain.Target, err error) error {
-	var refused *toolchain.CompileError
-	var broken *toolchain.SourceError
-	switch {
-	case errors.As(err, &refused):
-		return trustedError(t, "it does not compile: "+firstDiagnosis(refused.Output))
-	case errors.As(err, &broken):
-		return trustedError(t, broken.Problem)
-	}
-	return err
-}
-
-// firstDiagnosis is the first line of a compiler's output that reports an error, or the first line.
-func firstDiagnosis(output string) string {
-	for line := range strings.Lines(output) {
-		if strings.Contains(line, "error") {
-			return strings.TrimSpace(line)
-		}
-	}
-	return strings.TrimSpace(output)
 }
 
 // recordProblem describes the problem of a declared kernel in a record. Attention has none.
@@ -130,5 +96,8 @@ func (l *Lab) shapeName(s spec.Shape) string {
 // NewProblem returns what a kernel computes. The folder is the kernel's, and dir its path on disk,
 // empty for an embedded kernel.
 func NewProblem(k *spec.Kernel, folder fs.FS, dir string) problem.Problem {
-	return attention.New(k)
+	if k.Declared == nil {
+		return attention.New(k)
+	}
+	return declared.New(k, folder, dir)
 }

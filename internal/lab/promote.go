@@ -63,10 +63,30 @@ func (l *Lab) CheckPromotion(ctx context.Context, r *run.Run) error {
 	if len(untimed) > 0 {
 		return refuse(r, missing, "it has no times of the benchmark shapes %s; %s", strings.Join(untimed, ", "), rerun(r))
 	}
+	if changed := l.changedProblem(r); changed != "" {
+		return refuse(r, stale, "changed since then: %s; %s", changed, rerun(r))
+	}
 	if len(r.Parts) > 0 {
 		return l.checkParts(ctx, r)
 	}
 	return l.checkCode(ctx, r, r)
+}
+
+// changedProblem names what the problem of a run depends on and has changed since, or is empty.
+func (l *Lab) changedProblem(r *run.Run) string {
+	if r.Problem == nil {
+		return ""
+	}
+	var changed []string
+	if d := l.Kernel.Declared; d == nil || d.SHA256 != r.Problem.SpecSHA256 {
+		changed = append(changed, spec.File)
+	}
+	if p, ok := l.problem().(interface {
+		Stale(map[string]string) []string
+	}); ok {
+		changed = append(changed, p.Stale(r.Problem.Facts)...)
+	}
+	return strings.Join(changed, ", ")
 }
 
 // checkCode compares the code of a run with the code that today's sources give. The run is the

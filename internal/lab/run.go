@@ -258,6 +258,12 @@ func (a *attempt) correctness(ctx context.Context) error {
 		return nil
 	}
 	wrong, err := a.checkAll(ctx)
+	if a.referenceFailed(err) {
+		a.gates.Correctness = gate.Unmeasured("reference: " + a.result.ReferenceError)
+		a.gates.Performance = gate.Unmeasured("the reference failed")
+		a.gates.Profile = a.gates.Performance
+		return nil
+	}
 	if device.Classify(err) == device.KernelUnsupported {
 		a.gates.Correctness = gate.Unmeasured(err.Error())
 		a.gates.Performance = gate.Unmeasured("this device cannot run the kernel")
@@ -278,6 +284,17 @@ func (a *attempt) correctness(ctx context.Context) error {
 	}
 	a.gates.Correctness = gate.Correctness(wrong)
 	return nil
+}
+
+// referenceFailed records the failure of a reference, and reports whether the error is one. It is no
+// result of the variant, so that the next one runs.
+func (a *attempt) referenceFailed(err error) bool {
+	var failure *problem.ReferenceError
+	if !errors.As(err, &failure) {
+		return false
+	}
+	a.result.ReferenceError = failure.Error()
+	return true
 }
 
 // sanitize adds what a sanitizer found to what is wrong with the outputs.
@@ -435,6 +452,9 @@ func (a *attempt) timeShapes(ctx context.Context, parent problem.Build) (all []*
 			more, err := a.time(ctx, shape, parent, samples, process == 0)
 			a.work.add(a.work.ofTiming() / float64(processes))
 			switch {
+			case a.referenceFailed(err):
+				a.gates.Performance = gate.Unmeasured("reference: " + a.result.ReferenceError)
+				return nil, false, nil
 			case errors.Is(err, device.ErrNoClock):
 				a.gates.Performance = gate.Unmeasured(err.Error())
 				return nil, false, nil
@@ -566,11 +586,14 @@ func (a *attempt) addTimes(shape spec.Shape, s *run.Samples) error {
 	if err != nil {
 		return err
 	}
-	if a.problem().Name() == spec.Attention {
-		work.Bytes = 0 // its records have no GB/s
+	row := run.NewPerformance(work.FLOPs, 0, *s)
+	if a.problem().Name() != spec.Attention { // records of attention have neither GB/s nor shares
+		row = run.NewPerformance(work.FLOPs, work.Bytes, *s)
+		row.ShapeName = a.shapeName(shape)
+		if ceilings := run.CeilingsOf(a.Device.facts.Name); ceilings != nil && work != (problem.Work{}) {
+			row.Shares = ceilings.Shares(work.FLOPs, work.Bytes, row.P50US/1e6)
+		}
 	}
-	row := run.NewPerformance(work.FLOPs, work.Bytes, *s)
-	row.ShapeName = a.shapeName(shape)
 	row.Benchmark = slices.Contains(a.gated, shape)
 	if a.same { // a measured ratio would differ from 1 by noise only
 		one, own := 1.0, row.P50US

@@ -74,6 +74,9 @@ func joinFacts(record, part *run.Run) {
 	if part.Requested.Sanitizer != "" {
 		record.Requested.Sanitizer = part.Requested.Sanitizer
 	}
+	if record.ReferenceError == "" {
+		record.ReferenceError = part.ReferenceError
+	}
 	if part.Failure != "" && record.Failure == "" {
 		record.Failure, record.TimedOut = part.Variant+": "+part.Failure, part.TimedOut
 	}

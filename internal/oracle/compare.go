@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 )
@@ -42,11 +43,40 @@ type Place struct {
 	Element string `json:"element,omitempty"` // of a declared problem, such as y[3, 17]
 }
 
+// MarshalJSON writes the name of the element, or the position of an element of attention.
+func (p Place) MarshalJSON() ([]byte, error) {
+	if p.Element != "" {
+		return json.Marshal(struct {
+			Element string `json:"element"`
+		}{p.Element})
+	}
+	type plain Place // without this method
+	return json.Marshal(plain(p))
+}
+
 // Worst is the first element with the largest error.
 type Worst struct {
 	Place
 	Got  float64 `json:"got"`
 	Want float64 `json:"want"`
+}
+
+// MarshalJSON writes the place as that of Place does, and both values. Without it, the method of
+// Place would write the place only.
+func (w Worst) MarshalJSON() ([]byte, error) {
+	if w.Element != "" {
+		return json.Marshal(struct {
+			Element string  `json:"element"`
+			Got     float64 `json:"got"`
+			Want    float64 `json:"want"`
+		}{w.Element, w.Got, w.Want})
+	}
+	type plain Place
+	return json.Marshal(struct {
+		plain
+		Got  float64 `json:"got"`
+		Want float64 `json:"want"`
+	}{plain(w.Place), w.Got, w.Want})
 }
 
 func (p Place) String() string {

@@ -214,6 +214,15 @@ type Correctness struct {
 	Relaunch     *Relaunch             `json:"relaunch,omitempty"`      // on the smallest shape
 }
 
+// UnorderedSums is the kind of the note on a kernel that adds floating-point numbers by atomic
+// operations. Its outputs differ in rounding from launch to launch.
+const UnorderedSums = "unordered-sums"
+
+// unordered reports whether the bytes of the output may differ between equal launches.
+func (c *Correctness) unordered() bool {
+	return slices.ContainsFunc(c.Notes, func(f device.Finding) bool { return f.Kind == UnorderedSums })
+}
+
 // Relaunch is the result of two further launches of the loaded kernel in the same buffers: on the
 // inputs of another seed, and on the first inputs again. Outputs are not poisoned in between.
 type Relaunch struct {

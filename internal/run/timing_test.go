@@ -86,6 +86,9 @@ func TestNewPerformance(t *testing.T) {
 	if h := p.Headline(); h.Shape != "1x8x512x64" || h.P50US != p.P50US || !near(h.ParentRatio, 2) {
 		t.Errorf("the headline: %+v", h)
 	}
+	if known := NewPerformance(0, 2e6, Samples{Shape: "S", Variant: series(10, 1)}); known.TFLOPS != nil || !near(known.GBPerS, 200) {
+		t.Errorf("work of bytes only: %+v", known)
+	}
 	if alone := NewPerformance(1e9, 0, Samples{Shape: "S", Variant: series(10, 1)}); alone.ParentRatio != nil || alone.P50LowUS != nil {
 		t.Errorf("without a parent and with one sample: %+v", alone)
 	}
