@@ -84,9 +84,14 @@ func compareRelaunched(second *reference, launch toolchain.Launch, outcome *devi
 	return r, nil
 }
 
+// relaunchLimit widens the limits of a relaunch: they hold for the usual scale, and with a smaller one
+// weights are more alike, so that their errors are too. A result of other inputs, or of another
+// scale, is off by far more.
+const relaunchLimit = 2
+
 // relaunchWrong lists what is wrong with the relaunches, and records whether anything is.
 func relaunchWrong(second *reference, launch toolchain.Launch, r *run.Relaunch, share float64, tolerance spec.Tolerance) []string {
-	_, wrong := applyLimits(second, launch, outputErrors{r.Errors, r.LSE, nil}, nil, share, tolerance)
+	_, wrong := applyLimits(second, launch, outputErrors{r.Errors, r.LSE, nil}, nil, relaunchLimit*share, tolerance)
 	for i, text := range wrong {
 		wrong[i] = fmt.Sprintf("relaunched with the inputs of seed %d and %.3g times the softmax scale, it depends on earlier launches or on the usual scale: %s",
 			r.Seed, r.ScaleFactor, text)
