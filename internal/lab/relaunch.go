@@ -80,14 +80,20 @@ func compareRelaunched(b problem.Build, ref, second problem.Reference, outcome *
 	return r, nil
 }
 
+// relaunchSlack widens the limits of a relaunch with another softmax scale: they hold for the usual
+// scale, and with a smaller one weights are more alike, so that their errors are too. A result of
+// other inputs, or of another scale, is off by far more.
+const relaunchSlack = 2
+
 // relaunchWrong lists what is wrong with the relaunches, and records whether anything is.
 func relaunchWrong(b problem.Build, second problem.Reference, r *run.Relaunch) []string {
-	_, wrong := second.Judge(b, problem.Result{Errors: r.Errors, LSE: r.LSE, Outputs: r.Outputs}, 1)
-	cause := fmt.Sprintf("relaunched with the inputs of seed %d, it depends on earlier launches", r.Seed)
+	slack, cause := 1.0, fmt.Sprintf("relaunched with the inputs of seed %d, it depends on earlier launches", r.Seed)
 	if r.ScaleFactor != 0 {
+		slack = relaunchSlack
 		cause = fmt.Sprintf("relaunched with the inputs of seed %d and %.3g times the softmax scale, it depends on earlier launches or on the usual scale",
 			r.Seed, r.ScaleFactor)
 	}
+	_, wrong := second.Judge(b, problem.Result{Errors: r.Errors, LSE: r.LSE, Outputs: r.Outputs}, slack)
 	for i, text := range wrong {
 		wrong[i] = cause + ": " + text
 	}
