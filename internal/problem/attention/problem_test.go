@@ -82,7 +82,7 @@ func TestLaunchContract(t *testing.T) {
 		return problem.Build{Image: &toolchain.Image{Record: toolchain.Record{Launch: toolchain.Launch{Threads: threads, DynamicSharedBytes: 512}}}}
 	}
 	p := New(nil)
-	if p.LaunchKey(build(64)) == p.LaunchKey(build(128)) || p.LaunchKey(build(64)) != p.LaunchKey(build(64)) {
+	if narrow, same, wide := p.LaunchKey(build(64)), p.LaunchKey(build(64)), p.LaunchKey(build(128)); narrow != same || narrow == wide {
 		t.Error("the key is not that of the contract")
 	}
 	if bytes, err := p.SharedBytes(build(64), nil); err != nil || bytes != 512 {
