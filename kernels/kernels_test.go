@@ -159,9 +159,9 @@ func TestStage7SelectsByShape(t *testing.T) {
 		{"1x8x2048x128", 128, 128, 1},
 		{"2x8x2048x128:causal", 128, 128, 1}, // two waves with tiles of 128 or 192
 		{"32x16x512x128", 128, 128, 1},
-		{"4x16x4096x128", 128, 128, 1}, // few steps: two consumers with long ones
-		{"4x16x4096x128:causal", 128, 192, 1},
-		{"2x16x8192x128", 128, 192, 1},
+		{"4x16x4096x128", 128, 128, 1},        // few steps: two consumers with long ones
+		{"4x16x4096x128:causal", 128, 192, 1}, // many steps with a mask: three consumers
+		{"2x16x8192x128", 128, 128, 1},
 		{"1x16x16384x128:causal", 128, 192, 1},
 		{"1x1x1x256", 256, 64, 1},
 		{"1x8x1024x256:causal", 256, 64, 1},

@@ -33,7 +33,7 @@ func (a *app) accuracyCommand() *cobra.Command {
 recipes. It prints each error twice, both against float64: against the original
 inputs, which is what a user of the kernel gets, and against the quantised
 inputs, which is what the kernel adds. Attention in BF16, computed on the host,
-is printed for comparison. Without a variant it takes the last stages.
+is printed for comparison. Default: the last stage of each kind of arithmetic.
 
   recipes   none        E4M3 with one descale factor per head
             per-tensor  one factor for all heads

@@ -34,11 +34,9 @@ type benchOptions struct {
 // benchShapes are the default shapes: those with published figures of other implementations.
 const benchShapes = "small,mission,mission256,long,32x8x512x64"
 
-// maxRest limits --rest, and maxLoad --load. The effect of what was before is gone after less than
-// that.
 const (
-	maxRest = time.Second
-	maxLoad = 10 * time.Second
+	maxRest = time.Second      // the effect of the load before is gone after less
+	maxLoad = 10 * time.Second // clocks have settled after less
 )
 
 func (a *app) benchCommand() *cobra.Command {

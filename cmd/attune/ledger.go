@@ -39,8 +39,9 @@ func (a *app) ledgerVerifyCommand() *cobra.Command {
 		Long: `Verify compares every file with its checksum, every record with the chain, the
 index with the runs, and the champions with each other and with their runs. It
 names each problem with its path; the exit code is then 1. A ledger without any
-record is a problem too. Verify prints the root of the chain. With --root it also fails if the records up to that root are no
-longer the same; records that were added since are no problem.`,
+record is a problem too. Verify prints the root of the chain. With --root it
+also fails if the records up to that root are no longer the same; records that
+were added since are no problem.`,
 		Example: "  attune ledger verify\n  attune ledger verify --ledger results --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -208,11 +208,12 @@ func (a *auditor) isTame(f *ptx.Function, in *ptx.Instruction) bool {
 		return false
 	}
 	x, y := a.of(f, &in.Operands[1]), a.of(f, &in.Operands[2])
+	same := sameAddress([]origin{x, y})
 	if !slices.Contains(in.Modifiers, "eq") && !slices.Contains(in.Modifiers, "ne") {
-		return sameAddress([]origin{x, y}) && !slices.ContainsFunc(x.variables, func(v *ptx.Variable) bool { return v.Space != ptx.Param })
+		return same && x.variables[0].Space == ptx.Param
 	}
 	isNull := in.Operands[2].Kind == ptx.ImmOperand && in.Operands[2].Value == 0
-	return isNull && x.form != scrambled || sameAddress([]origin{x, y})
+	return same || isNull && x.form != scrambled
 }
 
 // escapes reports the variables and outputs whose address an operand may carry to where the

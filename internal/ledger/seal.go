@@ -271,8 +271,8 @@ func (f folder) has(id string, want sums) bool {
 }
 
 // Remove removes a run or a bench on purpose: the chain gets a link that says so. ref is an id, an
-// unambiguous start or end of one, "latest" or "latest-bench". The record may already be gone from the disk. It returns the
-// name of the record, such as runs/20261115-031522-stage2-3f9a1c.
+// unambiguous start or end of one, "latest" or "latest-bench". The record may already be gone from
+// the disk. It returns the name of the record, such as runs/20261115-031522-stage2-3f9a1c.
 func (l *Ledger) Remove(ctx context.Context, ref string) (string, error) {
 	defer lockDir(l.dir, syscall.LOCK_EX)()
 	c, err := l.chain.parseSound()
@@ -338,10 +338,11 @@ func (l *Ledger) removable(ctx context.Context, c *chain, ref string) (place, er
 			found = append(found, record)
 		}
 	}
-	for name, folder := range map[string]folder{latestRun: l.runs(), latestBench: l.benches()} {
-		if ref == name {
-			found = newest(all, filepath.Base(folder.path))
-		}
+	switch ref {
+	case latestRun:
+		found = newest(all, runsName)
+	case latestBench:
+		found = newest(all, benchesName)
 	}
 	switch {
 	case len(found) == 0:

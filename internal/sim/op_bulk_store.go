@@ -79,8 +79,11 @@ func (w *warp) startStore(o *op, lane int, to, from uint64) {
 	sector := ^uint64(0)
 	reads := asyncAccess{op: o, lane: lane, stamp: me.Access}
 	writes := asyncAccess{op: o, lane: lane, stamp: me.Access, writes: true}
+	same := &repeatedStore{block: w.block} // of the piece at hand
 	if b.reduce != "" {
 		writes.stamp.Flags |= order.Strong
+	} else {
+		writes.same = same
 	}
 	for i := range pieces {
 		p := &pieces[i]
@@ -92,9 +95,7 @@ func (w *warp) startStore(o *op, lane int, to, from uint64) {
 			p.Outside = true
 			continue
 		}
-		if b.reduce == "" {
-			writes.same = &repeatedStore{block: w.block, at: p.Global, source: source}
-		}
+		same.at, same.source = p.Global, source
 		sector = count.AddBulk(&w.counters.BulkStoreBytes, p.Global, p.Size, sector)
 		data, _ := w.accessAsyncGlobal(&writes, p.Global, p.Size)
 		if data == nil {

@@ -26,8 +26,7 @@ type refusal struct {
 	lanes uint32
 }
 
-// refuse returns the lanes that are told that the phase with a number is incomplete. Each lane is
-// told once.
+// refuse returns those lanes whose poll of a phase must fail. It fails once for each lane.
 func (w *warp) refuse(b *mbarrier, phase, lanes uint32) uint32 {
 	if phase%2 != 0 || lanes == 0 {
 		return 0
