@@ -1,20 +1,16 @@
 package peer
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"strings"
 	"time"
-	"unicode"
+
+	"attune/internal/python"
 )
 
 // request is one line to the helper.
 type request struct {
-	ID     int    `json:"id"`
 	Op     string `json:"op"` // hello, prepare, output, sample, energy, release
 	Device int    `json:"device"`
 
@@ -34,12 +30,8 @@ type request struct {
 	Load    float64 `json:"load,omitempty"` // seconds of launches before each sample
 }
 
-// response is one line from the helper, for the request with the same ID.
+// response is one line from the helper.
 type response struct {
-	ID    int    `json:"id"`
-	Error string `json:"error"`
-	Do    string `json:"do"`
-
 	Facts   *Facts    `json:"facts"`
 	Shape   []int     `json:"shape"`
 	Seconds []float64 `json:"seconds"` // per launch
@@ -57,37 +49,19 @@ type Facts struct {
 	Missing map[string]string `json:"missing,omitempty"`
 }
 
-// readResponse parses the response to request id. The error of an invalid response quotes its
-// beginning.
-func readResponse(line []byte, id int) (*response, error) {
-	var r response
-	decoder := json.NewDecoder(bytes.NewReader(line))
-	if err := decoder.Decode(&r); err != nil {
-		return nil, fmt.Errorf("its response %q is not JSON of the expected form", oneLine(string(line), 60))
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("its response %q is more than one JSON value", oneLine(string(line), 60))
-	}
-	if r.ID != id {
-		return nil, fmt.Errorf("it responded to request %d instead of request %d", r.ID, id)
-	}
-	r.Error, r.Do = oneLine(r.Error, 300), oneLine(r.Do, 300)
-	return &r, nil
-}
-
 // check rejects incomplete facts and makes every text a single printable line.
 func (f *Facts) check() error {
 	if f == nil {
 		return errors.New("its response has no versions")
 	}
 	for _, text := range []*string{&f.Python, &f.Torch, &f.CUDA, &f.CuDNN, &f.GPU, &f.UUID} {
-		*text = oneLine(*text, 80)
+		*text = python.OneLine(*text, 80)
 	}
 	if f.Torch == "" || f.GPU == "" {
 		return errors.New("its response names no PyTorch or no GPU")
 	}
 	for kind, why := range f.Missing {
-		f.Missing[kind] = oneLine(why, 300)
+		f.Missing[kind] = python.OneLine(why, 300)
 	}
 	return nil
 }
@@ -109,15 +83,4 @@ func checkSeconds(seconds []float64, samples, launches int, elapsed time.Duratio
 		return fmt.Errorf("its samples add up to %.3g s, but the whole request took %.3g s", sum, elapsed.Seconds())
 	}
 	return nil
-}
-
-// oneLine makes foreign text a single printable line of at most limit characters.
-func oneLine(text string, limit int) string {
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool {
-		return unicode.IsSpace(r) || !unicode.IsPrint(r) || r == unicode.ReplacementChar
-	}), " ")
-	if runes := []rune(text); len(runes) > limit {
-		text = string(runes[:limit]) + "…"
-	}
-	return text
 }

@@ -11,8 +11,8 @@ import (
 	"attune/internal/oracle"
 )
 
-// python starts a helper with the machine's python3 and a folder of testdata in PYTHONPATH.
-func python(t *testing.T, modules string) (*Helper, error) {
+// startPython starts a helper with the machine's python3 and a folder of testdata in PYTHONPATH.
+func startPython(t *testing.T, modules string) (*Helper, error) {
 	t.Helper()
 	name := "python3"
 	if _, err := exec.LookPath(name); err != nil {
@@ -32,7 +32,7 @@ func python(t *testing.T, modules string) (*Helper, error) {
 // The real program in a real Python, without PyTorch or with an unusable one.
 func TestPythonWithoutPyTorch(t *testing.T) {
 	if _, err := exec.Command("python3", "-c", "import torch").Output(); err != nil {
-		_, err := python(t, "")
+		_, err := startPython(t, "")
 		expectError(t, "no PyTorch", err, " has no PyTorch; ")
 		expectError(t, "no PyTorch", err, " -m pip install torch")
 	}
@@ -41,7 +41,7 @@ func TestPythonWithoutPyTorch(t *testing.T) {
 		"nogpu":  "PyTorch 2.11.0, built for CUDA 13.0, sees no GPU; see the output of `",
 		"broken": "PyTorch cannot be imported: OSError: libcudart.so.13: cannot open shared object file; see the output of `",
 	} {
-		_, err := python(t, modules)
+		_, err := startPython(t, modules)
 		expectError(t, modules, err, want)
 	}
 }
@@ -67,7 +67,7 @@ func TestModulesOfTheWorkingFolder(t *testing.T) {
 
 // The real program with a fake PyTorch: a peer is prepared, run and sampled.
 func TestPythonWithFakePyTorch(t *testing.T) {
-	h, err := python(t, "fake")
+	h, err := startPython(t, "fake")
 	if err != nil {
 		t.Fatal(err)
 	}
