@@ -20,6 +20,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/oracle"
 	"attune/internal/peer"
+	"attune/internal/problem"
 	"attune/internal/run"
 	"attune/internal/tensor"
 )
@@ -83,7 +84,8 @@ func (p *fakePeers) broken(err error) error {
 	return err
 }
 
-func (p *fakePeers) Prepare(_ context.Context, who peer.Peer, in *tensor.Inputs, g peer.Graph) error {
+func (p *fakePeers) Prepare(_ context.Context, who peer.Peer, data problem.PeerData, g peer.Graph) error {
+	in := data.Attention
 	if err := who.CheckShape(in.Shape); err != nil {
 		return err
 	}
@@ -94,7 +96,7 @@ func (p *fakePeers) Prepare(_ context.Context, who peer.Peer, in *tensor.Inputs,
 	return nil
 }
 
-func (p *fakePeers) Output(ctx context.Context, who peer.Peer) ([]float32, error) {
+func (p *fakePeers) Output(ctx context.Context, who peer.Peer) (map[string][]float64, error) {
 	if !p.ready[who.String()] {
 		p.t.Errorf("%s computes an output and is not prepared", who)
 	}
@@ -102,11 +104,10 @@ func (p *fakePeers) Output(ctx context.Context, who peer.Peer) ([]float32, error
 	if p.output != nil {
 		p.output(out)
 	}
-	var narrow []float32
-	for _, x := range out {
-		narrow = append(narrow, float32(x))
+	for i, x := range out {
+		out[i] = float64(float32(x))
 	}
-	return narrow, err
+	return map[string][]float64{"o": out}, err
 }
 
 func (p *fakePeers) Energy(_ context.Context, who peer.Peer) (float64, error) {

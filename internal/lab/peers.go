@@ -12,15 +12,14 @@ import (
 	"attune/internal/problem"
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/tensor"
 )
 
 // Peers is the process that runs the peers of a bench: a peer.Helper.
 type Peers interface {
 	Facts() peer.Facts
 	Missing(p peer.Peer) error
-	Prepare(ctx context.Context, p peer.Peer, in *tensor.Inputs, g peer.Graph) error
-	Output(ctx context.Context, p peer.Peer) ([]float32, error)
+	Prepare(ctx context.Context, p peer.Peer, data problem.PeerData, g peer.Graph) error
+	Output(ctx context.Context, p peer.Peer) (map[string][]float64, error)
 	Sample(ctx context.Context, p peer.Peer, samples int, pace peer.Pace) ([]float64, error)
 	Energy(ctx context.Context, p peer.Peer) (joules float64, err error)
 	Release(ctx context.Context) error
@@ -144,9 +143,7 @@ func (b *bench) checkPeers(ctx context.Context, ref problem.Reference, g peer.Gr
 		if b.excluded[p.String()] {
 			continue // since this loop began
 		}
-		c := &contender{peer: p, row: run.BenchRow{
-			Shape: shape, Name: p.String(), Peer: true, DType: p.DType, Launches: g.Launches, Copies: g.Copies,
-		}}
+		c := b.newPeer(p, ref.Instance().Shape, g)
 		b.lab.progress(Progress{Subject: p.String(), Step: "correctness " + shape})
 		if err := b.checkPeer(ctx, c, ref); err != nil {
 			var failed error
@@ -160,9 +157,23 @@ func (b *bench) checkPeers(ctx context.Context, ref problem.Reference, g peer.Gr
 	return all, ctx.Err()
 }
 
-// checkPeer prepares one peer and compares its output with the reference.
+// newPeer is a peer on a shape. A function computes the problem of the kernel in its number formats,
+// and does the work of its first variant.
+func (b *bench) newPeer(p peer.Peer, shape spec.Shape, g peer.Graph) *contender {
+	c := &contender{peer: p, row: run.BenchRow{
+		Shape: shape.String(), Name: p.String(), Peer: true, DType: p.DType, Launches: g.Launches, Copies: g.Copies,
+	}}
+	if p.Kind == peer.Python {
+		c.build.Variant = b.plan.entries[0].on(shape)
+		c.row.DType, c.row.ShapeName = b.lab.problem().DType(), b.lab.shapeName(shape)
+	}
+	return c
+}
+
+// checkPeer prepares one peer and compares its output with the reference. A wrong function is
+// refused: the user's file is wrong, and no library.
 func (b *bench) checkPeer(ctx context.Context, c *contender, ref problem.Reference) error {
-	if err := b.peers.Prepare(ctx, c.peer, ref.Peer().Attention, c.graph()); err != nil {
+	if err := b.peers.Prepare(ctx, c.peer, ref.Peer(), c.graph()); err != nil {
 		return err
 	}
 	output, err := b.peers.Output(ctx, c.peer)
@@ -170,20 +181,15 @@ func (b *bench) checkPeer(ctx context.Context, c *contender, ref problem.Referen
 		return err
 	}
 	result := checked{}
-	if result.result, err = ref.CompareValues(map[string][]float64{"o": toFloat64(output)}); err != nil {
+	if result.result, err = ref.CompareValues(output); err != nil {
 		return err
 	}
 	_, result.wrong = ref.Judge(problem.Build{}, result.result, 1)
+	if c.peer.Kind == peer.Python && len(result.wrong) > 0 {
+		return &peer.Error{Why: "its result is wrong: " + result.firstWrong()}
+	}
 	c.setErrors(result.result, result.firstWrong())
 	return nil
-}
-
-func toFloat64(values []float32) []float64 {
-	wide := make([]float64, len(values))
-	for i, x := range values {
-		wide[i] = float64(x)
-	}
-	return wide
 }
 
 // dropPeer skips a peer and returns the others. If the process was lost with it, the others are
@@ -201,7 +207,7 @@ func (b *bench) dropPeer(ctx context.Context, c *contender, all []*contender, re
 		if b.peers == nil {
 			return nil, nil // startPeers has recorded why
 		}
-		if err := b.peers.Prepare(ctx, c.peer, ref.Peer().Attention, c.graph()); err != nil {
+		if err := b.peers.Prepare(ctx, c.peer, ref.Peer(), c.graph()); err != nil {
 			return b.dropPeer(ctx, c, rest, ref, err)
 		}
 	}

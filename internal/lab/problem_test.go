@@ -168,7 +168,14 @@ func (r *doubledInstance) Timed(_ context.Context, _ problem.Build, job device.J
 }
 func (r *doubledInstance) Coverage() oracle.Coverage    { return oracle.Coverage{Rows: 1, Of: 1} }
 func (r *doubledInstance) InputCost() *oracle.ErrorSize { return nil }
-func (r *doubledInstance) Peer() problem.PeerData       { return problem.PeerData{} }
+func (r *doubledInstance) Peer() problem.PeerData {
+	n := extent(r.instance.Shape)
+	return problem.PeerData{
+		Axes:    map[string]int{"n": n},
+		Arrays:  []*array.Array{{Name: "x", Type: array.F32, Shape: []int{n}, Data: r.input}},
+		Outputs: []*array.Array{{Name: "y", Type: array.F32, Shape: []int{n}}},
+	}
+}
 
 const doublingSpec = `
 name = "double"

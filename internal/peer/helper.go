@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"attune/internal/array"
+	"attune/internal/problem"
 	"attune/internal/python"
 	"attune/internal/tensor"
 )
@@ -43,10 +45,13 @@ type Helper struct {
 	folder  string
 	process *python.Process
 
+	broken   bool           // by a function; the process is of no use for other peers
 	inputs   *tensor.Inputs // in the folder's files
+	arrays   []*array.Array // in the folder's files, of a declared problem
 	version  int            // of these files; it counts how often they were written
 	launches map[Peer]int
-	shapes   map[Peer]tensor.Shape
+	shapes   map[Peer]tensor.Shape   // of attention
+	outputs  map[Peer][]*array.Array // of a declared problem
 }
 
 // Start starts a helper and waits for its versions. Every error is an *Error, except that of a
@@ -60,7 +65,10 @@ func Start(ctx context.Context, o Options) (*Helper, error) {
 	if err != nil {
 		return nil, &Error{Why: "make a folder for the peers' inputs: " + err.Error(), Do: "set TMPDIR to a writable folder"}
 	}
-	h := &Helper{options: o, python: path, folder: folder, launches: map[Peer]int{}, shapes: map[Peer]tensor.Shape{}}
+	h := &Helper{
+		options: o, python: path, folder: folder,
+		launches: map[Peer]int{}, shapes: map[Peer]tensor.Shape{}, outputs: map[Peer][]*array.Array{},
+	}
 	h.process, err = python.Start(python.Options{Python: path, Program: program, Dir: folder, Limit: o.Limit})
 	if err != nil {
 		os.RemoveAll(folder)
@@ -107,7 +115,7 @@ func reason(err error) string {
 func (h *Helper) Facts() Facts { return h.facts }
 
 // Lost reports whether the helper cannot be used any more.
-func (h *Helper) Lost() bool { return h.process.Lost() }
+func (h *Helper) Lost() bool { return h.broken || h.process.Lost() }
 
 // Graph describes the CUDA graph that a sample of a peer replays.
 type Graph struct {
@@ -115,12 +123,20 @@ type Graph struct {
 	Copies   int // of the inputs; the launches rotate through them
 }
 
-// Prepare makes a peer ready for inputs. A peer that supports E4M3 gets our codes; any other gets
-// the dequantised values in its number format.
-func (h *Helper) Prepare(ctx context.Context, p Peer, in *tensor.Inputs, g Graph) error {
+// Prepare makes a peer ready for the inputs of a problem.
+func (h *Helper) Prepare(ctx context.Context, p Peer, data problem.PeerData, g Graph) error {
 	if err := h.Missing(p); err != nil {
 		return err
 	}
+	if p.Kind == Python {
+		return h.prepareFunction(ctx, p, data, g)
+	}
+	return h.prepareAttention(ctx, p, data.Attention, g)
+}
+
+// prepareAttention makes an implementation of attention ready. One that supports E4M3 gets our
+// codes; any other gets the dequantised values in its number format.
+func (h *Helper) prepareAttention(ctx context.Context, p Peer, in *tensor.Inputs, g Graph) error {
 	if err := p.CheckShape(in.Shape); err != nil {
 		return err
 	}
@@ -159,8 +175,20 @@ func installAdvice(kind, python string) string {
 	return "install a newer PyTorch: " + python + " -m pip install --upgrade torch"
 }
 
-// Output is the output of a prepared peer, in order [batch, head, row, dim].
-func (h *Helper) Output(ctx context.Context, p Peer) ([]float32, error) {
+// Output is the outputs of a prepared peer by name. Attention has "o", in order [batch, head, row,
+// dim].
+func (h *Helper) Output(ctx context.Context, p Peer) (map[string][]float64, error) {
+	if p.Kind == Python {
+		return h.functionOutputs(ctx, p)
+	}
+	values, err := h.attentionOutput(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]float64{"o": values}, nil
+}
+
+func (h *Helper) attentionOutput(ctx context.Context, p Peer) ([]float64, error) {
 	path := h.file("output")
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, &Error{Why: "remove its earlier output: " + err.Error()}
@@ -180,11 +208,7 @@ func (h *Helper) Output(ctx context.Context, p Peer) ([]float32, error) {
 	if want := 4 * s.Rows() * s.HeadDim; len(data) != want {
 		return nil, &Error{Why: fmt.Sprintf("its output has %d bytes; want %d", len(data), want)}
 	}
-	values := make([]float32, len(data)/4)
-	for i := range values {
-		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
-	}
-	return values, nil
+	return (&array.Array{Type: array.F32, Shape: r.Shape, Data: data}).Floats(), nil
 }
 
 // Pace is what the GPU does before each sample.
@@ -197,7 +221,7 @@ type Pace struct {
 func (h *Helper) Sample(ctx context.Context, p Peer, samples int, pace Pace) ([]float64, error) {
 	started := time.Now()
 	r, err := h.call(ctx, request{
-		Op: "sample", Peer: p.Kind, DType: p.DType, Samples: samples, Rest: pace.Rest.Seconds(), Load: pace.Load.Seconds(),
+		Op: "sample", Peer: p.id(), DType: p.DType, Samples: samples, Rest: pace.Rest.Seconds(), Load: pace.Load.Seconds(),
 	})
 	if err != nil {
 		return nil, err
@@ -211,7 +235,7 @@ func (h *Helper) Sample(ctx context.Context, p Peer, samples int, pace Pace) ([]
 // Energy measures the joules of one launch of a prepared peer. It is 0 if the GPU has no energy
 // counter.
 func (h *Helper) Energy(ctx context.Context, p Peer) (float64, error) {
-	r, err := h.call(ctx, request{Op: "energy", Peer: p.Kind, DType: p.DType})
+	r, err := h.call(ctx, request{Op: "energy", Peer: p.id(), DType: p.DType})
 	if err != nil {
 		return 0, err
 	}
@@ -242,7 +266,7 @@ func (h *Helper) writeInputs(in *tensor.Inputs) error {
 	if h.inputs != nil && same(&h.inputs.Q, &in.Q) && same(&h.inputs.K, &in.K) && same(&h.inputs.V, &in.V) {
 		return nil
 	}
-	h.inputs = nil
+	h.inputs, h.arrays = nil, nil
 	var writers sync.WaitGroup
 	var failed [3]error
 	for i, t := range []*tensor.Tensor{&in.Q, &in.K, &in.V} {
@@ -284,6 +308,10 @@ func (h *Helper) call(ctx context.Context, r request) (*response, error) {
 	r.Device = h.options.Device
 	var reply response
 	err := h.process.Call(ctx, r, &reply)
+	if reply.Broken != "" {
+		h.broken = true
+		return nil, &Error{Why: python.OneLine(reply.Broken, 300)}
+	}
 	if err == nil {
 		return &reply, nil
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"attune/internal/problem"
 	"attune/internal/tensor"
 )
 
@@ -233,6 +234,8 @@ func newInputs(t *testing.T, text string) *tensor.Inputs {
 	return tensor.Draw(shape, 3, tensor.Options{})
 }
 
+func attention(in *tensor.Inputs) problem.PeerData { return problem.PeerData{Attention: in} }
+
 var flash = Peer{Kind: "torch-flash", DType: "fp16"}
 
 func TestGoodHelper(t *testing.T) {
@@ -245,7 +248,7 @@ func TestGoodHelper(t *testing.T) {
 	}
 	in := newInputs(t, "1x2x3x4")
 	for range 2 { // a peer may be prepared twice
-		if err := h.Prepare(t.Context(), flash, in, Graph{50, 2}); err != nil {
+		if err := h.Prepare(t.Context(), flash, attention(in), Graph{50, 2}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -253,15 +256,15 @@ func TestGoodHelper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var dequantized []float32
+	var dequantized []float64
 	for head := range in.Q.Descale {
 		values := make([]float64, 12)
 		in.Q.Dequantize(values, head, 0)
 		for _, x := range values {
-			dequantized = append(dequantized, float32(x))
+			dequantized = append(dequantized, float64(float32(x)))
 		}
 	}
-	if diff := cmp.Diff(dequantized, output); diff != "" {
+	if diff := cmp.Diff(map[string][]float64{"o": dequantized}, output); diff != "" {
 		t.Errorf("the output is not the dequantised Q: %s", diff)
 	}
 	samples, err := h.Sample(t.Context(), flash, 3, Pace{})
@@ -284,7 +287,7 @@ func TestGoodHelper(t *testing.T) {
 func TestFilesForE4M3(t *testing.T) {
 	h := started(t, "good")
 	in := newInputs(t, "2x1x3x4:kv=5")
-	if err := h.Prepare(t.Context(), flash, in, Graph{1, 2}); err != nil {
+	if err := h.Prepare(t.Context(), flash, attention(in), Graph{1, 2}); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string][]byte{"q_codes": in.Q.Codes, "k_codes": in.K.Codes, "v_codes": in.V.Codes, "v_descale": bytesOf(in.V.Descale)} {
@@ -304,7 +307,7 @@ func TestInputsAreWrittenOnce(t *testing.T) {
 	h := started(t, "good")
 	check := func(in *tensor.Inputs, version int) {
 		t.Helper()
-		if err := h.Prepare(t.Context(), flash, in, Graph{1, 2}); err != nil {
+		if err := h.Prepare(t.Context(), flash, attention(in), Graph{1, 2}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := os.ReadFile(filepath.Join(h.folder, "k_codes"))
@@ -388,7 +391,7 @@ func TestHelpersThatFail(t *testing.T) {
 
 // allSteps prepares a peer, gets its output and samples it.
 func allSteps(t *testing.T, h *Helper) error {
-	if err := h.Prepare(t.Context(), flash, newInputs(t, "1x2x3x4"), Graph{20, 2}); err != nil {
+	if err := h.Prepare(t.Context(), flash, attention(newInputs(t, "1x2x3x4")), Graph{20, 2}); err != nil {
 		return err
 	}
 	if _, err := h.Output(t.Context(), flash); err != nil {
@@ -438,7 +441,7 @@ func TestInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	if err := h.Prepare(t.Context(), flash, newInputs(t, "1x1x1x4"), Graph{1, 2}); err != nil {
+	if err := h.Prepare(t.Context(), flash, attention(newInputs(t, "1x1x1x4")), Graph{1, 2}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -451,8 +454,8 @@ func TestInterrupted(t *testing.T) {
 func TestMissingPeers(t *testing.T) {
 	h := started(t, "good")
 	flash3 := Peer{Kind: "fa3-fp8", DType: "e4m3"}
-	expectError(t, "a missing kind", h.Prepare(t.Context(), flash3, newInputs(t, "1x1x1x4"), Graph{1, 2}), "no such module; install FlashAttention-3 for ")
-	expectError(t, "a different mask", h.Prepare(t.Context(), flash, newInputs(t, "1x1x2x4:kv=3:causal"), Graph{1, 2}), "not supported by this peer")
+	expectError(t, "a missing kind", h.Prepare(t.Context(), flash3, attention(newInputs(t, "1x1x1x4")), Graph{1, 2}), "no such module; install FlashAttention-3 for ")
+	expectError(t, "a different mask", h.Prepare(t.Context(), flash, attention(newInputs(t, "1x1x2x4:kv=3:causal")), Graph{1, 2}), "not supported by this peer")
 	if err := errors.Join(h.Missing(flash), flash.CheckShape(newInputs(t, "1x1x2x4:kv=3").Shape), flash3.CheckShape(newInputs(t, "1x1x2x4:kv=3:causal").Shape)); err != nil {
 		t.Error(err)
 	}

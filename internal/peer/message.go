@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"attune/internal/array"
 	"attune/internal/python"
 )
 
@@ -25,9 +26,24 @@ type request struct {
 	Files    map[string]string `json:"files,omitempty"`
 	Inputs   int               `json:"inputs,omitempty"` // changes with the files of the inputs
 
+	// Of a function that computes a declared problem.
+	File     string         `json:"file,omitempty"`
+	Function string         `json:"function,omitempty"`
+	Axes     map[string]int `json:"axes,omitempty"`
+	Arrays   []arrayFile    `json:"arrays,omitempty"`
+	Outputs  []arrayFile    `json:"outputs,omitempty"`
+
 	Samples int     `json:"samples"`
 	Rest    float64 `json:"rest,omitempty"` // seconds before each sample
 	Load    float64 `json:"load,omitempty"` // seconds of launches before each sample
+}
+
+// arrayFile is an array in a raw file, little-endian and row-major.
+type arrayFile struct {
+	Name  string      `json:"name"`
+	DType array.DType `json:"dtype"`
+	Shape []int       `json:"shape"`
+	File  string      `json:"file"`
 }
 
 // response is one line from the helper.
@@ -36,6 +52,10 @@ type response struct {
 	Shape   []int     `json:"shape"`
 	Seconds []float64 `json:"seconds"` // per launch
 	Joules  float64   `json:"joules"`  // per launch; 0 if it cannot be measured
+
+	Outputs []arrayFile `json:"outputs"` // of a function
+	// Broken is why a peer failed if it left the process in a state that no other peer can use.
+	Broken string `json:"broken"`
 }
 
 // Facts are the helper's versions, and the kinds of peer that it lacks with the reasons.
