@@ -46,10 +46,14 @@ no DRAM and no stalls; they are "not measured", and so is the gate.
 
 With --against-sim the simulator counts the same launch as the GPU. Figures that
 PTX determines must agree within 2 %. A difference in brackets is of a figure
-that need not agree. Metrics that ncu does not have are skipped and named.`,
+that need not agree. Metrics that ncu does not have are skipped and named.
+
+The roofline of a declared kernel needs flops in its [work]; the bytes that DRAM
+moves are compared with bytes there.`,
 		Example: `  attune profile stage3b
   attune profile stage3b --shapes 1x8x512x64 --against-sim -o out
-  attune profile stage2+USE_XOR_SWIZZLE=1 --device sim --json`,
+  attune profile stage2+USE_XOR_SWIZZLE=1 --device sim --json
+  attune profile rmsnorm --kernel rmsnorm --shapes rows=8,n=256`,
 		Args: exactly("VARIANT", "stage2"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.profile(cmd.Context(), o, args[0]) },
 	}

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"attune/internal/device"
 	"attune/internal/gate"
+	"attune/internal/problem"
 	"attune/internal/profile"
 	"attune/internal/run"
 	"attune/internal/spec"
@@ -155,13 +157,50 @@ func (a *attempt) profileShape(ctx context.Context, r ProfileRequest, shape spec
 		p.Sim = profile.ValuesOf(outcome.Counters)
 	}
 	p.Metrics = p.Rows()
-	p.Insights = profile.Explain(p.Values(), func(knob string) bool { _, has := r.Variant.Value(knob); return has })
-	roofline, err := profile.NewRoofline(facts, p.FLOPs, p.Values())
-	if err != nil {
+	p.Insights = a.insights(p.Values(), work)
+	if p.NoRoofline = missingWork(work); p.NoRoofline != "" {
+		return p, nil
+	}
+	if p.Roofline, err = profile.NewRoofline(facts, p.FLOPs, p.Values()); err != nil {
 		p.NoRoofline = err.Error()
 	}
-	p.Roofline = roofline
 	return p, nil
+}
+
+// insights say what limits a launch, with the knobs that the variant has. The traffic of a declared
+// problem is compared with its work.
+func (a *attempt) insights(v profile.Values, work problem.Work) []profile.Insight {
+	if a.problem().Name() != spec.Attention {
+		v = maps.Clone(v)
+		v[profile.WorkBytes] = work.Bytes
+	}
+	all := profile.Explain(v, a.problem().Hints())
+	for i := range all {
+		all[i].Knobs = knobsOf(a.variant, all[i].Knobs)
+	}
+	return all
+}
+
+// knobsOf are the knobs that a variant has. Hints list those of all kernels of a problem.
+func knobsOf(v spec.Variant, all []string) []string {
+	var own []string
+	for _, knob := range all {
+		if _, has := v.Value(knob); has {
+			own = append(own, knob)
+		}
+	}
+	return own
+}
+
+// missingWork is what a roofline needs to know of the work and kernel.toml does not declare.
+func missingWork(work problem.Work) string {
+	switch {
+	case work == (problem.Work{}):
+		return spec.File + " declares no [work] flops and no bytes"
+	case work.FLOPs <= 0:
+		return spec.File + " declares no [work] flops"
+	}
+	return ""
 }
 
 // profileGate fails if one shape does, and passes if all do.

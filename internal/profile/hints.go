@@ -1,9 +1,9 @@
 package profile
 
-// Hint is what a problem adds to one rule of Explain: a text for its kernels, and the knobs that
-// affect it.
+// Hint is what a problem says instead of the advice of one rule of Explain, and the knobs that affect
+// it.
 type Hint struct {
-	Text  string
+	Text  string // may be empty
 	Knobs []string
 }
 

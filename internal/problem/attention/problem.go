@@ -10,7 +10,6 @@ import (
 	"attune/internal/mutate"
 	"attune/internal/oracle"
 	"attune/internal/problem"
-	"attune/internal/profile"
 	"attune/internal/spec"
 	"attune/internal/tensor"
 	"attune/internal/tensormap"
@@ -217,6 +216,3 @@ func (p *Problem) SharedBytes(b problem.Build, _ []spec.Shape) (int, error) {
 
 // Allowed is nothing.
 func (p *Problem) Allowed() []audit.Kind { return nil }
-
-// Hints are none: the insights of a profile are written for attention.
-func (p *Problem) Hints() profile.Hints { return nil }
