@@ -17,6 +17,7 @@ import (
 
 type profileOptions struct {
 	device               deviceOptions
+	reference            referenceOptions
 	shapes, arch, folder string
 	seed                 uint64
 	againstSim           bool
@@ -65,6 +66,7 @@ moves are compared with bytes there.`,
 	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's, else the newest)")
 	f.StringVarP(&o.folder, "output", "o", "", "write tables, plots and ncu's reports into this `folder` as well")
 	f.DurationVar(&o.device.limit, "timeout", 5*time.Minute, "limit of one launch, with all passes of the profiler")
+	o.reference.flags(f)
 	return cmd
 }
 
@@ -81,6 +83,7 @@ func (a *app) profile(ctx context.Context, o profileOptions, text string) error 
 		return err
 	}
 	defer w.close()
+	o.reference.set(w)
 	w.status.Set("looking for a device")
 	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 		return err
@@ -100,13 +103,14 @@ func (a *app) profile(ctx context.Context, o profileOptions, text string) error 
 	if err := a.printProfiles(r, profiles); err != nil {
 		return err
 	}
+	a.noteReferenceErrors([]*run.Run{r})
 	return outcome([]*run.Run{r})
 }
 
 // request checks the options and makes a request of them, without counters.
 func (o profileOptions) request(kernel *spec.Kernel, text string, simulated bool) (lab.ProfileRequest, error) {
 	r := lab.ProfileRequest{Seed: o.seed, Arch: o.arch, Folder: o.folder}
-	errs := [3]error{checkLimit(o.device.limit)}
+	errs := [3]error{errors.Join(checkLimit(o.device.limit), o.reference.check())}
 	r.Variant, errs[1] = kernel.Variant(text)
 	r.Shapes, errs[2] = o.profiledShapes(kernel, simulated)
 	if err := errors.Join(errs[:]...); err != nil {
