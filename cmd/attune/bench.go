@@ -178,7 +178,10 @@ func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchReq
 		}
 		return helper, nil
 	}
-	return r, errors.Join(errs[:]...)
+	if err := errors.Join(errs[:]...); err != nil || kernel.Declared == nil {
+		return r, err
+	}
+	return r, lab.Request{Variants: r.Variants, Selections: r.Selections, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}.Check()
 }
 
 // command is the command line that repeats a bench, with defaults written out.
