@@ -182,7 +182,10 @@ func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchReq
 		}
 		return helper, nil
 	}
-	return r, errors.Join(errs[:]...)
+	if err := errors.Join(errs[:]...); err != nil || kernel.Declared == nil {
+		return r, err
+	}
+	return r, lab.Request{Variants: r.Variants, Selections: r.Selections, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}.Check()
 }
 
 // wantedPeers are the implementations of attention, or the Python functions of a declared kernel.
