@@ -50,6 +50,7 @@ func (b *bench) startPeers(ctx context.Context) error {
 	}
 	b.peers = peers
 	facts := peers.Facts()
+	facts.Functions = peer.Sources(b.request.Peers)
 	b.result.Peers = &facts
 	return b.skipMissing(ctx, wanted)
 }

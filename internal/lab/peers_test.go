@@ -77,6 +77,9 @@ func benchFunctions(t *testing.T, names string) *run.Bench {
 func TestBenchBesideFunctions(t *testing.T) {
 	b := benchFunctions(t, "sum,other")
 	expectSkipped(t, b)
+	if got := b.Peers.Functions["sum"]; !strings.HasPrefix(got, "peers.py:sum sha256:") {
+		t.Errorf("the record has the functions %v", b.Peers.Functions)
+	}
 	if len(b.Rows) != 6 || len(b.Best) != 2 {
 		t.Fatalf("%s", brief(b))
 	}

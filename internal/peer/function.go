@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -86,6 +87,25 @@ func addFunction(all []Peer, p Peer) ([]Peer, error) {
 		}
 	}
 	return append(all, p), nil
+}
+
+// Sources describes the functions among peers for a record, by name: file, function and the SHA-256
+// of the file. It is nil if there are none.
+func Sources(peers []Peer) map[string]string {
+	var all map[string]string
+	for _, p := range peers {
+		if p.Kind != Python {
+			continue
+		}
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[p.Name] = filepath.Base(p.File) + ":" + p.Function
+		if text, err := os.ReadFile(p.File); err == nil {
+			all[p.Name] += fmt.Sprintf(" sha256:%x", sha256.Sum256(text))
+		}
+	}
+	return all
 }
 
 // id is the helper's name of a peer.

@@ -57,6 +57,15 @@ func TestFunctions(t *testing.T) {
 	if first.String() != "torch" {
 		t.Error(first)
 	}
+	if got := Sources([]Peer{flash}); got != nil {
+		t.Errorf("the sources of PyTorch's attention: %v", got)
+	}
+	gone := Peer{Kind: Python, Name: "gone", File: "/no/gone.py", Function: "f"}
+	got := Sources([]Peer{first, gone})
+	if prefix := "peers.py:a_dict sha256:"; len(got) != 2 || got["gone"] != "gone.py:f" ||
+		!strings.HasPrefix(got["torch"], prefix) || len(got["torch"]) != len(prefix)+64 {
+		t.Errorf("%v", got)
+	}
 }
 
 // sum is the problem y = x + w on 2 rows of 4.

@@ -67,6 +67,8 @@ type Facts struct {
 	GPU     string            `json:"gpu"`
 	UUID    string            `json:"uuid,omitempty"`
 	Missing map[string]string `json:"missing,omitempty"`
+	// Functions are the files of functions by the names of their peers. Sources fills them.
+	Functions map[string]string `json:"functions,omitempty"`
 }
 
 // check rejects incomplete facts and makes every text a single printable line.
