@@ -26,7 +26,7 @@ var commandGroups = []struct {
 	id, title string
 	commands  []string
 }{
-	{"start", "Start:", []string{"doctor", "toolchain", "run", "watch", "list"}},
+	{"start", "Start:", []string{"doctor", "toolchain", "init", "run", "watch", "list"}},
 	{"measure", "Measure:", []string{"build", "sim", "compare", "bench", "profile", "accuracy", "mutate"}},
 	{"inspect", "Inspect:", []string{"history", "show"}},
 	{"records", "Records:", []string{"promote", "rollback", "reproduce", "ledger"}},
