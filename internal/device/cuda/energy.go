@@ -7,10 +7,11 @@ import (
 
 // The energy of a launch is too small for NVML's counter, which on an H200 changes every 100 ms, by
 // amounts that differ by up to 30 % under an even load. A job is therefore replayed without pauses
-// from one change of the counter to one of the tenth or later.
+// from one change of the counter to one of the tenth or later. To read the counter takes 4 ms, so
+// it is read while replays run: an idle GPU would use energy that belongs to no launch.
 const (
 	energySeconds = 0.95  // least time between the two changes
-	energyBatch   = 10e-3 // of replays that are enqueued together, so that the GPU does not wait
+	energyBatch   = 20e-3 // of replays that are enqueued together
 	energyLimit   = 3 * time.Second
 )
 
@@ -38,13 +39,16 @@ func (t *timedJob) joules(g *graph) (float64, error) {
 		before[i] = g
 	}
 	meter := energyMeter{read: t.machine.monitor.joules}
-	for began := time.Now(); time.Since(began) < energyLimit; {
-		if _, err := t.machine.clock.replay(g, nil, before...); err != nil {
+	launches, stop := 0, false // launches of the batch before
+	read := func() {
+		done, ok := meter.add(launches, time.Now())
+		stop = done || !ok
+	}
+	for began := time.Now(); !stop && time.Since(began) < energyLimit; {
+		if _, err := t.machine.clock.replay(g, read, before...); err != nil {
 			return 0, err
 		}
-		if done, ok := meter.add((len(before)+1)*g.launches, time.Now()); done || !ok {
-			break
-		}
+		launches = (len(before) + 1) * g.launches
 	}
 	return meter.perLaunch, nil
 }
