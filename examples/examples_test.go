@@ -2,6 +2,7 @@ package examples
 
 import (
 	"context"
+	"flag"
 	"io/fs"
 	"os/exec"
 	"strings"
@@ -51,7 +52,7 @@ func TestNames(t *testing.T) {
 
 // newLab makes a lab on the simulator with all checkers, strict ones too. It skips the test without
 // the compiler or numpy.
-func newLab(t *testing.T, name string) *lab.Lab {
+func newLab(t *testing.T, name string) (*lab.Lab, *toolchain.Compiler) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("runs NVIDIA's compiler, which -short leaves out")
@@ -72,12 +73,12 @@ func newLab(t *testing.T, name string) *lab.Lab {
 		t.Skipf("needs python3 with numpy: %v", err)
 	}
 	kernel, folder := load(t, name)
-	options := simdevice.Options{Checks: true, Strict: true, Limit: time.Minute}
+	options := simdevice.Options{Checks: true, Strict: true, Limit: 20 * time.Second}
 	open := func(context.Context) (device.Device, error) { return simdevice.Open(options), nil }
 	return &lab.Lab{
 		Kernel: kernel, Builder: toolchain.NewBuilder(folder, compiler, cacheDir), Problem: lab.NewProblem(kernel, folder, name),
 		Device: lab.Simulator(simdevice.Open(options).Facts(), open, run.Simulation{Schedules: 1, Checks: true, Tensor: run.ExactTensor}),
-	}
+	}, compiler
 }
 
 // request asks for variants on the shapes that a simulator runs by default.
@@ -110,7 +111,7 @@ func TestExamplesAreCorrect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, name)
+			l, _ := newLab(t, name)
 			err := l.Run(t.Context(), request(t, l.Kernel, more...), func(r *run.Run) {
 				if r.Gates.Resources != gate.Pass || r.Gates.Correctness != gate.Pass {
 					t.Errorf("%s: resources %s, correctness %s\n%s", r.Variant, r.Gates.Resources, r.Gates.Correctness,
@@ -122,6 +123,31 @@ func TestExamplesAreCorrect(t *testing.T) {
 			})
 			if err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+var mutants = flag.Int("mutants", 20, "mutants to try of each `variant`; 0 for all")
+
+// The mutants of a kernel, a sample of them, are found by the checkers or by the reference.
+func TestMutantsOfExamplesAreKilled(t *testing.T) {
+	for variant, name := range map[string]string{
+		"blank": "blank", "gelu": "gelu", "rmsnorm": "rmsnorm", "softmax": "softmax", "reduce": "reduce", "wmma": "gemm", "wgmma": "gemm",
+	} {
+		t.Run(variant, func(t *testing.T) {
+			l, compiler := newLab(t, name)
+			r := lab.MutationRequest{Request: request(t, l.Kernel, variant), Count: *mutants}
+			r.Assemble = func(ctx context.Context, ptx []byte, arch string) (string, error) {
+				return toolchain.Assemble(ctx, compiler, ptx, arch)
+			}
+			report, err := l.Mutate(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d of %d mutants are killed, %d are equivalent", report.Killed, report.Mutants, report.Equivalent)
+			if report.KillRate < 0.9 {
+				t.Errorf("the kill rate is %.3f: %+v", report.KillRate, report.Survivors)
 			}
 		})
 	}
