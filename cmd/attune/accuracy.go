@@ -87,6 +87,9 @@ func (a *app) accuracy(ctx context.Context, o accuracyOptions, args []string) er
 	if err != nil {
 		return err
 	}
+	if kernel.Declared != nil {
+		return usageError{fmt.Errorf("accuracy studies FP8 attention; `attune run --json` has the errors of %s", kernel.Name)}
+	}
 	if _, _, err := o.request(kernel, args, "", true); err != nil { // before anything is started
 		return err
 	}

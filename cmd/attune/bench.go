@@ -18,20 +18,22 @@ import (
 )
 
 type benchOptions struct {
-	device               deviceOptions
-	shapes, arch         string
-	peers, dtype, python string
-	seed                 uint64
-	sample               sampleSeed
-	rounds, launches     int
-	processes            int
-	energy               bool
-	pace                 peer.Pace
-	peerLimit            time.Duration
-	markdown             bool
+	device           deviceOptions
+	shapes, arch     string
+	peers, dtype     string
+	reference        referenceOptions
+	seed             uint64
+	sample           sampleSeed
+	rounds, launches int
+	processes        int
+	energy           bool
+	pace             peer.Pace
+	peerLimit        time.Duration
+	markdown         bool
 }
 
-// benchShapes are the default shapes: those with published figures of other implementations.
+// benchShapes are the default shapes of attention: those with published figures of other
+// implementations.
 const benchShapes = "small,mission,mission256,long,32x8x512x64"
 
 const (
@@ -70,10 +72,11 @@ limit is slower under a steady load (--load) than in short bursts (--rest).
 	f := cmd.Flags()
 	f.StringVar(&o.peers, "peer", "all", "with commas: "+strings.Join(peer.Kinds(), ", "))
 	f.StringVar(&o.dtype, "peer-dtype", "fp16", "type of PyTorch's inputs: "+strings.Join(peer.DTypes, ", "))
-	f.StringVar(&o.python, "python", "", "Python with PyTorch (default: "+peer.PythonVariable+", else python3 in PATH)")
+	f.StringVar(&o.reference.python, "python", "", "Python with PyTorch (default: "+peer.PythonVariable+", else python3 in PATH)")
 	f.DurationVar(&o.peerLimit, "peer-timeout", 3*time.Minute, "limit of one reply of Python, including the import of PyTorch")
 	o.device.gpuFlags(f)
-	f.StringVar(&o.shapes, "shapes", benchShapes, "names or shapes, with commas")
+	o.reference.limitFlag(f)
+	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: see attune help shapes)")
 	seedFlag(f, &o.seed)
 	o.sample.flag(f)
 	f.IntVar(&o.rounds, "rounds", 60, "samples of each implementation on each shape")
@@ -82,7 +85,7 @@ limit is slower under a steady load (--load) than in short bursts (--rest).
 	launchesFlag(f, &o.launches)
 	f.DurationVar(&o.pace.Rest, "rest", 0, fmt.Sprintf("rest of the GPU before each sample, at most %s", maxRest))
 	f.DurationVar(&o.pace.Load, "load", 0, fmt.Sprintf("launches before each sample without a pause, at most %s", maxLoad))
-	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's)")
+	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's)")
 	f.BoolVar(&o.markdown, "markdown", false, "print the table as Markdown")
 	return cmd
 }
@@ -101,6 +104,7 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 		return err
 	}
 	defer w.close()
+	o.reference.set(w)
 	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 		return err
 	}
@@ -134,6 +138,11 @@ func (a *app) endBench(ctx context.Context, o benchOptions, request lab.BenchReq
 
 // request checks the options and makes a request of them.
 func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchRequest, error) {
+	if o.shapes == "" && kernel.Declared == nil {
+		o.shapes = benchShapes
+	} else if o.shapes == "" {
+		o.shapes = strings.Join(kernel.Run.Benchmark, ",")
+	}
 	r := lab.BenchRequest{
 		Seed: o.seed, Rounds: o.rounds, Processes: o.processes, Energy: o.energy, Launches: o.launches, Pace: o.pace, Arch: o.arch,
 		MaxWork: oracle.MaxWork, SampleSeed: o.sample.seed, Command: o.command(args),
@@ -150,7 +159,7 @@ func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchReq
 	case o.peerLimit <= 0:
 		return r, fmt.Errorf("--peer-timeout %s: want more than 0", o.peerLimit)
 	}
-	if err := errors.Join(o.device.checkGPU("bench"), checkLaunches(o.launches)); err != nil {
+	if err := errors.Join(o.device.checkGPU("bench"), checkLaunches(o.launches), o.reference.check()); err != nil {
 		return r, err
 	}
 	var errs [4]error
@@ -163,13 +172,16 @@ func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchReq
 	index, err := deviceIndex(o.device.name)
 	errs[3] = err
 	r.StartPeers = func(ctx context.Context) (lab.Peers, error) {
-		helper, err := peer.Start(ctx, peer.Options{Python: o.python, Device: index, Limit: o.peerLimit})
+		helper, err := peer.Start(ctx, peer.Options{Python: o.reference.python, Device: index, Limit: o.peerLimit})
 		if err != nil {
 			return nil, err
 		}
 		return helper, nil
 	}
-	return r, errors.Join(errs[:]...)
+	if err := errors.Join(errs[:]...); err != nil || kernel.Declared == nil {
+		return r, err
+	}
+	return r, lab.Request{Variants: r.Variants, Selections: r.Selections, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}.Check()
 }
 
 // command is the command line that repeats a bench, with defaults written out.

@@ -22,6 +22,7 @@ import (
 type reproduceOptions struct {
 	device, shapes, from string
 	limit                time.Duration
+	reference            referenceOptions
 }
 
 func (a *app) reproduceCommand() *cobra.Command {
@@ -49,6 +50,7 @@ show.`,
 	f.StringVar(&o.device, "device", "", "cuda, cuda:N, sim or auto (default: the device of the record)")
 	f.StringVar(&o.shapes, "shapes", "", "only these shapes of the run, with commas")
 	f.DurationVar(&o.limit, "timeout", defaultLimit, "limit of one launch or timing")
+	o.reference.flags(f)
 	return cmd
 }
 
@@ -62,6 +64,7 @@ func (a *app) reproduce(ctx context.Context, o reproduceOptions, ref string) err
 		return err
 	}
 	defer w.close()
+	o.reference.set(w)
 	recorded, err := o.find(ctx, w.Ledger, ref)
 	if err != nil {
 		return err
@@ -89,6 +92,7 @@ func (a *app) reproduce(ctx context.Context, o reproduceOptions, ref string) err
 		return interruptedWith(ctx, err, nothing)
 	}
 	found := lab.CompareRepeated(kernel, recorded, repeated)
+	a.noteReferenceErrors([]*run.Run{repeated})
 	if err := a.printReproduction(found, repeated); err != nil {
 		if sourcesChanged(found, recorded, repeated) && !a.json {
 			fmt.Fprintf(a.stderr, "attune: %s\n", a.sourcesOf(ctx, recorded, o.from))
@@ -163,7 +167,7 @@ func (o reproduceOptions) find(ctx context.Context, kept *ledger.Ledger, ref str
 
 // request repeats the run.
 func (o reproduceOptions) request(kernel *spec.Kernel, recorded *run.Run) (lab.Request, error) {
-	if err := checkLimit(o.limit); err != nil {
+	if err := errors.Join(checkLimit(o.limit), o.reference.check()); err != nil {
 		return lab.Request{}, usageError{err}
 	}
 	var only []spec.Shape

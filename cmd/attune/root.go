@@ -49,7 +49,7 @@ func (a *app) rootCommand() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.kernelDir, "kernel", "", "`folder` of the kernel (default: kernels/sdpa, or built in)")
+	flags.StringVar(&a.kernelDir, "kernel", "", "`folder` of the kernel (default: see attune help kernels)")
 	flags.StringVar(&a.ledgerDir, "ledger", "", "`folder` of records (default: ATTUNE_LEDGER, or .attune)")
 	flags.BoolVar(&a.json, "json", false, "print one JSON document")
 	a.colour = terminal.ColourAuto

@@ -64,7 +64,7 @@ func (l *Lab) check(ctx context.Context, s *session, b problem.Build, ref, secon
 		if c.further, err = compareRelaunched(b, ref, second, outcome, job.Unordered); err != nil {
 			return nil, err
 		}
-		c.wrong = append(c.wrong, relaunchWrong(b, second, c.further)...)
+		c.wrong = append(c.wrong, relaunchWrong(b, second, c.further, c.wrong)...)
 	}
 	return c, nil
 }

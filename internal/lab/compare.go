@@ -80,6 +80,9 @@ func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, e
 		A: c.describe(0), B: c.describe(1), Facts: d.Facts(), L2: r.L2, Launches: r.Launches, Same: c.sameCode(),
 		SampleSeed: &seed,
 	}
+	if l.Kernel.Declared != nil {
+		result.Kernel = l.Kernel.Name
+	}
 	if err := c.checkAll(ctx); err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ type Lab struct {
 	Git     toolchain.Git
 	Version string // of this program
 
-	Problem        problem.Problem // what the kernel computes; attention if it is nil
+	Problem        problem.Problem // in place of the one that the spec declares; may be nil
 	ReferenceLimit time.Duration   // of one computation of a declared reference
 	Python         string          // the interpreter of references; empty for ATTUNE_PYTHON, else python3
 

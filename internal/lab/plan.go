@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"attune/internal/problem"
-	"attune/internal/problem/attention"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
@@ -13,7 +12,7 @@ import (
 
 // Request says what to run.
 type Request struct {
-	Problem    problem.Problem // of the kernel, for Check; attention if it is nil. A lab takes its own
+	Problem    problem.Problem // of the kernel; the one that its spec declares if it is nil. A lab takes its own
 	Variants   []spec.Variant
 	Selections []*spec.Selection // after the variants
 	Shapes     []spec.Shape
@@ -42,7 +41,18 @@ func (r Request) problem() problem.Problem {
 	if r.Problem != nil {
 		return r.Problem
 	}
-	return attention.New(nil) // a request is checked without the kernel's tolerance
+	return NewProblem(r.kernel(), nil, "") // Check reads no files
+}
+
+// kernel is the kernel of what the request names; nil for an empty request.
+func (r Request) kernel() *spec.Kernel {
+	for _, v := range r.Variants {
+		return v.Stage().Kernel()
+	}
+	for _, s := range r.Selections {
+		return s.Variants()[0].Stage().Kernel()
+	}
+	return nil
 }
 
 // instances are those of the correctness gate for a variant on some of the shapes.

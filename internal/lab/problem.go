@@ -16,12 +16,16 @@ import (
 	"attune/internal/toolchain"
 )
 
-// problem is what the kernel computes: attention unless the lab has another problem.
+// problem is what the kernel computes: the problem that its spec declares, unless the lab has
+// another one.
 func (l *Lab) problem() problem.Problem {
-	if l.Problem != nil {
+	switch {
+	case l.Problem != nil:
 		return l.Problem
+	case l.Builder == nil:
+		return NewProblem(l.Kernel, nil, "")
 	}
-	return attention.New(l.Kernel)
+	return NewProblem(l.Kernel, l.Builder.Folder(), l.Builder.Dir)
 }
 
 // everyRow is the work limit of references that have every row.
@@ -96,7 +100,7 @@ func (l *Lab) shapeName(s spec.Shape) string {
 // NewProblem returns what a kernel computes. The folder is the kernel's, and dir its path on disk,
 // empty for an embedded kernel.
 func NewProblem(k *spec.Kernel, folder fs.FS, dir string) problem.Problem {
-	if k.Declared == nil {
+	if k == nil || k.Declared == nil {
 		return attention.New(k)
 	}
 	return declared.New(k, folder, dir)

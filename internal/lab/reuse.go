@@ -79,7 +79,7 @@ func (a *attempt) reuseRow(i problem.Instance, ref, second problem.Reference) *r
 	row.Limits, row.Wrong = judge(a.build, ref, result, row.Findings)
 	if row.Relaunch != nil && second != nil {
 		own := *row.Relaunch
-		row.Wrong, row.Relaunch = append(row.Wrong, relaunchWrong(a.build, second, &own)...), &own
+		row.Wrong, row.Relaunch = append(row.Wrong, relaunchWrong(a.build, second, &own, row.Wrong)...), &own
 	}
 	row.Pass = len(row.Wrong) == 0
 	return &row

@@ -130,6 +130,9 @@ type Tolerance struct {
 	BadFraction float64
 }
 
+// Kernel returns the kernel of the stage.
+func (s *Stage) Kernel() *Kernel { return s.kernel }
+
 // Variant returns the stage itself as a variant.
 func (s *Stage) Variant() Variant { return Variant{s, s.values} }
 

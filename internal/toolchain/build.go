@@ -72,6 +72,9 @@ func NewBuilder(kernel fs.FS, compiler *Compiler, cacheDir string) *Builder {
 	return b
 }
 
+// Folder is the kernel's folder.
+func (b *Builder) Folder() fs.FS { return b.kernel }
+
 // Origin is where an image came from.
 type Origin string
 

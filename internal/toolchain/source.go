@@ -58,7 +58,10 @@ type folder struct {
 var errLink = errors.New("it is a link to a file outside the kernel's folder")
 
 func (f folder) Open(name string) (fs.File, error) {
-	root, err := filepath.EvalSymlinks(f.dir)
+	root, err := filepath.Abs(f.dir)
+	if err == nil {
+		root, err = filepath.EvalSymlinks(root)
+	}
 	if err == nil {
 		file, err := filepath.EvalSymlinks(filepath.Join(root, filepath.FromSlash(name)))
 		if err == nil && file != root && !within(file, root) {

@@ -155,6 +155,9 @@ func TestFolder(t *testing.T) {
 			t.Errorf("%v, %v", list, err)
 		}
 	}
+	if _, err := Folder(".").Open("source.go"); err != nil { // a relative folder is no link
+		t.Error(err)
+	}
 	if _, err := Folder(filepath.Join(dir, "gone")).Open("k.cu"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a folder that does not exist: %v", err)
 	}
