@@ -11,23 +11,26 @@
 
 namespace {
 
-// kWidth halves of a row, loaded and stored by one instruction.
+// kWidth halves of a row. A copy is one load or store. Functions take chunks by value: of a
+// reference to global memory they would load each half by itself.
 template <int kWidth>
 struct alignas(2 * kWidth) Chunk {
   __half h[kWidth];
-
-  __device__ float sum_of_squares() const {
-    float sum = 0;
-    for (int i = 0; i < kWidth; i++) sum += __half2float(h[i]) * __half2float(h[i]);
-    return sum;
-  }
-
-  __device__ Chunk times(const Chunk& w, float scale) const {
-    Chunk y;
-    for (int i = 0; i < kWidth; i++) y.h[i] = __float2half(__half2float(h[i]) * scale * __half2float(w.h[i]));
-    return y;
-  }
 };
+
+template <int kWidth>
+__device__ float sum_of_squares(Chunk<kWidth> x) {
+  float sum = 0;
+  for (int i = 0; i < kWidth; i++) sum += __half2float(x.h[i]) * __half2float(x.h[i]);
+  return sum;
+}
+
+template <int kWidth>
+__device__ Chunk<kWidth> scaled(Chunk<kWidth> x, Chunk<kWidth> w, float scale) {
+  Chunk<kWidth> y;
+  for (int i = 0; i < kWidth; i++) y.h[i] = __float2half(__half2float(x.h[i]) * scale * __half2float(w.h[i]));
+  return y;
+}
 
 // Adds up the values of all threads of the block. Every thread gets the sum.
 __device__ float block_sum(float value) {
@@ -56,19 +59,19 @@ __device__ void normalise(const __half* row, const __half* weights, __half* out,
   }
   float sum = 0;
 #pragma unroll
-  for (int i = 0; i < CHUNKS; i++) sum += kept[i].sum_of_squares();
+  for (int i = 0; i < CHUNKS; i++) sum += sum_of_squares(kept[i]);
 #pragma unroll 1
-  for (int c = rest; c < chunks; c += THREADS) sum += x[c].sum_of_squares();
+  for (int c = rest; c < chunks; c += THREADS) sum += sum_of_squares(x[c]);
 
   const float scale = rsqrtf(block_sum(sum) / n + eps);
 
 #pragma unroll
   for (int i = 0; i < CHUNKS; i++) {
     const int c = first + i * THREADS;
-    if (c < chunks) y[c] = kept[i].times(w[c], scale);
+    if (c < chunks) y[c] = scaled(kept[i], w[c], scale);
   }
 #pragma unroll 1
-  for (int c = rest; c < chunks; c += THREADS) y[c] = x[c].times(w[c], scale);
+  for (int c = rest; c < chunks; c += THREADS) y[c] = scaled(x[c], w[c], scale);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ __device__ float ex2_approx_ftz(float x) {
 
 __device__ float exp_approx(float x) { return ex2_approx_ftz(1.44269504f * x); }
 
-// kWidth halves of a row, loaded and stored by one instruction.
+// kWidth halves of a row. A copy is one load or store.
 template <int kWidth>
 struct alignas(2 * kWidth) Chunk {
   __half h[kWidth];
@@ -42,7 +42,8 @@ struct Elements {
   __device__ Elements() {
     for (int i = 0; i < kWidth; i++) v[i] = -INFINITY;
   }
-  __device__ explicit Elements(const Chunk<kWidth>& x) {
+  // By value: of a reference to global memory it would load each half by itself.
+  __device__ explicit Elements(Chunk<kWidth> x) {
     for (int i = 0; i < kWidth; i++) v[i] = __half2float(x.h[i]);
   }
   __device__ float max(float other) const {
