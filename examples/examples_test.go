@@ -2,7 +2,9 @@ package examples
 
 import (
 	"context"
+	"flag"
 	"io/fs"
+	"maps"
 	"os/exec"
 	"strings"
 	"testing"
@@ -49,9 +51,9 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// newLab makes a lab on the simulator with all checkers, strict ones too. It skips the test without
-// the compiler or numpy.
-func newLab(t *testing.T, name string) *lab.Lab {
+// newLab makes a lab on the simulator with all checkers, strict ones too. A launch may take as long
+// as limit. It skips the test without the compiler or numpy.
+func newLab(t *testing.T, name string, limit time.Duration) (*lab.Lab, *toolchain.Compiler) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("runs NVIDIA's compiler, which -short leaves out")
@@ -72,12 +74,12 @@ func newLab(t *testing.T, name string) *lab.Lab {
 		t.Skipf("needs python3 with numpy: %v", err)
 	}
 	kernel, folder := load(t, name)
-	options := simdevice.Options{Checks: true, Strict: true, Limit: time.Minute}
+	options := simdevice.Options{Checks: true, Strict: true, Limit: limit}
 	open := func(context.Context) (device.Device, error) { return simdevice.Open(options), nil }
 	return &lab.Lab{
 		Kernel: kernel, Builder: toolchain.NewBuilder(folder, compiler, cacheDir), Problem: lab.NewProblem(kernel, folder, name),
 		Device: lab.Simulator(simdevice.Open(options).Facts(), open, run.Simulation{Schedules: 1, Checks: true, Tensor: run.ExactTensor}),
-	}
+	}, compiler
 }
 
 // request asks for variants on the shapes that a simulator runs by default.
@@ -110,7 +112,7 @@ func TestExamplesAreCorrect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, name)
+			l, _ := newLab(t, name, time.Minute)
 			err := l.Run(t.Context(), request(t, l.Kernel, more...), func(r *run.Run) {
 				if r.Gates.Resources != gate.Pass || r.Gates.Correctness != gate.Pass {
 					t.Errorf("%s: resources %s, correctness %s\n%s", r.Variant, r.Gates.Resources, r.Gates.Correctness,
@@ -122,6 +124,33 @@ func TestExamplesAreCorrect(t *testing.T) {
 			})
 			if err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+var mutants = flag.Int("mutants", 10, "`number` of mutants to try of a variant; other than 10: of every variant; 0: all")
+
+// A sample of the mutants of a kernel is found by the checkers or by the reference.
+func TestMutantsOfExamplesAreKilled(t *testing.T) {
+	variants := map[string]string{"rmsnorm": "rmsnorm", "reduce": "reduce"}
+	if *mutants != 10 {
+		maps.Copy(variants, map[string]string{"blank": "blank", "gelu": "gelu", "softmax": "softmax", "wmma": "gemm", "wgmma": "gemm"})
+	}
+	for variant, name := range variants {
+		t.Run(variant, func(t *testing.T) {
+			l, compiler := newLab(t, name, 4*time.Second) // mutants may run for ever
+			r := lab.MutationRequest{Request: request(t, l.Kernel, variant), Count: *mutants}
+			r.Assemble = func(ctx context.Context, ptx []byte, arch string) (string, error) {
+				return toolchain.Assemble(ctx, compiler, ptx, arch)
+			}
+			report, err := l.Mutate(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d of %d mutants are killed, %d are equivalent", report.Killed, report.Mutants, report.Equivalent)
+			if report.KillRate < 0.9 {
+				t.Errorf("the kill rate is %.3f: %+v", report.KillRate, report.Survivors)
 			}
 		})
 	}

@@ -5,8 +5,8 @@
 // A and B have K innermost. M is arbitrary; N and K must be multiples of 8, so that rows are aligned
 // to 16 bytes. Rows beyond a matrix and columns beyond K are zeros.
 //
-// A block of 8 warps computes a 128 x 128 tile of C, each warp 64 x 32 of it. cp.async copies 32
-// columns of K, one stage, to shared memory while the warps multiply the stage before.
+// A block computes a 128 x 128 tile of C, each of its 4 or 8 warps 64 rows of it. A pipeline stage
+// holds 32 columns of K. cp.async fills STAGES - 1 stages ahead of the one that is multiplied.
 #include <cuda_fp16.h>
 #include <cuda_pipeline.h>
 #include <mma.h>
@@ -18,10 +18,9 @@ namespace wmma = nvcuda::wmma;
 namespace {
 
 constexpr int kTileM = TILE_M, kTileN = TILE_N, kTileK = 32;
-constexpr int kWarpM = 64, kWarpN = 32;  // of C per warp
-constexpr int kStride = kTileK + 8;      // halves; the padding spreads rows over the banks
-constexpr int kPieces = kTileK / 8;      // of a row, 16 bytes each
-static_assert(THREADS == 32 * (kTileM / kWarpM) * (kTileN / kWarpN), "a warp computes 64 x 32");
+constexpr int kWarpM = 64, kWarpN = kTileM * kTileN / (THREADS / 32) / kWarpM;  // of C per warp
+constexpr int kStride = kTileK + 8;  // halves; the padding spreads rows over the banks
+constexpr int kPieces = kTileK / 8;  // of a row, 16 bytes each
 
 using Accumulator = wmma::fragment<wmma::accumulator, 16, 16, 16, float>;
 
@@ -98,18 +97,22 @@ gemm(const __half* a,                    // (M, K)
   }
 
   const int steps = (k + kTileK - 1) / kTileK;
-  for (int step = 0; step < steps + STAGES - 1; step++) {
+  auto load = [&](int step) {
     if (step < steps) {  // otherwise the group is empty
       copy(stages[step % STAGES].a, a, row, step * kTileK, m, k);
       copy(stages[step % STAGES].b, b, column, step * kTileK, n, k);
     }
     __pipeline_commit();
-    if (step < STAGES - 1) continue;
-    __pipeline_wait_prior(STAGES - 1);
-    __syncthreads();  // the copies of all threads are there
-    multiply(sums, stages[(step - STAGES + 1) % STAGES], warp_m, warp_n);
-    __syncthreads();  // all warps have read the stage: the next step overwrites it
+  };
+  for (int step = 0; step < STAGES - 1; step++) load(step);
+  for (int step = 0; step < steps; step++) {
+    __pipeline_wait_prior(STAGES - 2);  // the copies of this thread for this step are done
+    __syncthreads();                    // those of all threads; and all have read the stage before
+    load(step + STAGES - 1);            // into the stage before
+    multiply(sums, stages[step % STAGES], warp_m, warp_n);
   }
+  __pipeline_wait_prior(0);
+  __syncthreads();  // the sums overwrite the stages
 
   float* buffer = reinterpret_cast<float*>(memory) + warp * 256;
   for (int i = 0; i < kWarpM / 16; i++) {

@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr int kTile = 4096;  // elements
+constexpr int kTile = 16384;  // elements
 
 // Adds up the values of all threads of the block. Thread 0 gets the sum.
 __device__ float block_sum(float value) {

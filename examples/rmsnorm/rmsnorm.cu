@@ -5,47 +5,29 @@
 //   3. Each thread scales its chunks and stores them.
 //
 // x is read from memory once: the kernel moves 4 bytes per element. The first CHUNKS chunks of a
-// thread stay in registers. Chunks beyond THREADS * CHUNKS are read again in step 3. If n is not a
-// multiple of 8, rows are not aligned to 16 bytes and chunks are read element by element.
+// thread stay in registers; chunks beyond THREADS * CHUNKS are read again in step 3. If n is not a
+// multiple of 8, rows are not aligned to 16 bytes and a chunk is one half.
 #include <cuda_fp16.h>
 
 namespace {
 
-constexpr int kWidth = 8;  // halves in a chunk
-
-struct alignas(16) Chunk {
+// kWidth halves of a row. A copy is one load or store. Functions take chunks by value: of a
+// reference to global memory they would load each half by itself.
+template <int kWidth>
+struct alignas(2 * kWidth) Chunk {
   __half h[kWidth];
 };
 
-// Loads chunk `c` of a row. Elements beyond n are 0.
-__device__ Chunk load(const __half* row, int c, int n) {
-  if (n % kWidth == 0) return *reinterpret_cast<const Chunk*>(row + kWidth * c);
-  Chunk chunk = {};
-  for (int i = 0; i < kWidth; i++) {
-    if (kWidth * c + i < n) chunk.h[i] = row[kWidth * c + i];
-  }
-  return chunk;
-}
-
-// Stores chunk `c` of a row, without the elements beyond n.
-__device__ void store(__half* row, int c, int n, const Chunk& chunk) {
-  if (n % kWidth == 0) {
-    *reinterpret_cast<Chunk*>(row + kWidth * c) = chunk;
-    return;
-  }
-  for (int i = 0; i < kWidth; i++) {
-    if (kWidth * c + i < n) row[kWidth * c + i] = chunk.h[i];
-  }
-}
-
-__device__ float sum_of_squares(const Chunk& x) {
+template <int kWidth>
+__device__ float sum_of_squares(Chunk<kWidth> x) {
   float sum = 0;
   for (int i = 0; i < kWidth; i++) sum += __half2float(x.h[i]) * __half2float(x.h[i]);
   return sum;
 }
 
-__device__ Chunk scaled(const Chunk& x, const Chunk& w, float scale) {
-  Chunk y;
+template <int kWidth>
+__device__ Chunk<kWidth> scaled(Chunk<kWidth> x, Chunk<kWidth> w, float scale) {
+  Chunk<kWidth> y;
   for (int i = 0; i < kWidth; i++) y.h[i] = __float2half(__half2float(x.h[i]) * scale * __half2float(w.h[i]));
   return y;
 }
@@ -61,6 +43,37 @@ __device__ float block_sum(float value) {
   return sum;
 }
 
+template <int kWidth>
+__device__ void normalise(const __half* row, const __half* weights, __half* out, int n, float eps) {
+  using Part = Chunk<kWidth>;
+  const Part* x = reinterpret_cast<const Part*>(row);
+  const Part* w = reinterpret_cast<const Part*>(weights);
+  Part* y = reinterpret_cast<Part*>(out);
+  const int chunks = n / kWidth, first = threadIdx.x, rest = first + CHUNKS * THREADS;
+
+  Part kept[CHUNKS];
+#pragma unroll
+  for (int i = 0; i < CHUNKS; i++) {
+    const int c = first + i * THREADS;
+    kept[i] = c < chunks ? x[c] : Part{};
+  }
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < CHUNKS; i++) sum += sum_of_squares(kept[i]);
+#pragma unroll 1
+  for (int c = rest; c < chunks; c += THREADS) sum += sum_of_squares(x[c]);
+
+  const float scale = rsqrtf(block_sum(sum) / n + eps);
+
+#pragma unroll
+  for (int i = 0; i < CHUNKS; i++) {
+    const int c = first + i * THREADS;
+    if (c < chunks) y[c] = scaled(kept[i], w[c], scale);
+  }
+#pragma unroll 1
+  for (int c = rest; c < chunks; c += THREADS) y[c] = scaled(x[c], w[c], scale);
+}
+
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -68,30 +81,10 @@ rmsnorm(const __half* x,  // (rows, n)
         const __half* w,  // (n)
         __half* y,        // (rows, n)
         int n, float eps) {
-  const size_t row = blockIdx.x;
-  const int chunks = (n + kWidth - 1) / kWidth, first = threadIdx.x;
-  x += row * n;
-  y += row * n;
-
-  Chunk kept[CHUNKS];
-#pragma unroll
-  for (int i = 0; i < CHUNKS; i++) {
-    const int c = first + i * THREADS;
-    kept[i] = c < chunks ? load(x, c, n) : Chunk{};
-  }
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < CHUNKS; i++) sum += sum_of_squares(kept[i]);
-  for (int c = first + CHUNKS * THREADS; c < chunks; c += THREADS) sum += sum_of_squares(load(x, c, n));
-
-  const float scale = rsqrtf(block_sum(sum) / n + eps);
-
-#pragma unroll
-  for (int i = 0; i < CHUNKS; i++) {
-    const int c = first + i * THREADS;
-    if (c < chunks) store(y, c, n, scaled(kept[i], load(w, c, n), scale));
-  }
-  for (int c = first + CHUNKS * THREADS; c < chunks; c += THREADS) {
-    store(y, c, n, scaled(load(x, c, n), load(w, c, n), scale));
+  const size_t start = size_t(blockIdx.x) * n;
+  if (n % 8 == 0) {
+    normalise<8>(x + start, w, y + start, n, eps);
+  } else {
+    normalise<1>(x + start, w, y + start, n, eps);
   }
 }

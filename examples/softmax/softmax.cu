@@ -1,54 +1,22 @@
 // Softmax of rows in FP16: y = exp(x - max(x)) / sum(exp(x - max(x))). One block per row.
 //
-//   1. Each thread loads its chunks of 8 halves, 16 bytes, into registers and takes their maximum.
-//   2. Warp shuffles, then one exchange through shared memory, give the maximum of the row.
-//   3. Each thread replaces its elements by their exponentials; the same exchange adds them up.
-//   4. Each thread divides by the sum and stores.
+//   1. Each thread loads its chunks of 8 halves, 16 bytes, into registers. Warp shuffles give the
+//      maximum of the warp's elements.
+//   2. Each thread replaces its elements by their exponentials, relative to the maximum of the
+//      warp. Warp shuffles add them up.
+//   3. The warps exchange their maxima and sums through shared memory. Both together give the
+//      maximum and the sum of the row, so that one barrier is enough.
+//   4. Each thread scales its exponentials and stores them.
 //
 // x is read from memory once: the kernel moves 4 bytes per element. The first CHUNKS chunks of a
-// thread stay in registers. Chunks beyond THREADS * CHUNKS are read again in steps 3 and 4. If n is
-// not a multiple of 8, rows are not aligned to 16 bytes and chunks are read element by element.
+// thread stay in registers; chunks beyond THREADS * CHUNKS are read again in steps 2 and 4. If n is
+// not a multiple of 8, rows are not aligned to 16 bytes and a chunk is one half.
 #include <cuda_fp16.h>
 
 namespace {
 
-constexpr int kWidth = 8;  // halves in a chunk
-constexpr float kLog2E = 1.44269504f;
-
-// 8 halves of a row, as they are in memory.
-struct alignas(16) Chunk {
-  __half h[kWidth];
-};
-
-// 8 elements of a row while they are computed with.
-struct Elements {
-  float v[kWidth];
-};
-
-// Loads chunk `c` of a row. Elements beyond n are -inf, so that their exponentials are 0.
-__device__ Elements load(const __half* row, int c, int n) {
-  Elements x;
-  if (n % kWidth == 0 && c < n / kWidth) {
-    const Chunk chunk = *reinterpret_cast<const Chunk*>(row + kWidth * c);
-    for (int i = 0; i < kWidth; i++) x.v[i] = __half2float(chunk.h[i]);
-  } else {
-    for (int i = 0; i < kWidth; i++) x.v[i] = kWidth * c + i < n ? __half2float(row[kWidth * c + i]) : -INFINITY;
-  }
-  return x;
-}
-
-// Stores chunk `c` of a row, without the elements beyond n.
-__device__ void store(__half* row, int c, int n, const Elements& y) {
-  Chunk chunk;
-  for (int i = 0; i < kWidth; i++) chunk.h[i] = __float2half(y.v[i]);
-  if (n % kWidth == 0) {
-    *reinterpret_cast<Chunk*>(row + kWidth * c) = chunk;
-    return;
-  }
-  for (int i = 0; i < kWidth; i++) {
-    if (kWidth * c + i < n) row[kWidth * c + i] = chunk.h[i];
-  }
-}
+constexpr int kWarps = THREADS / 32;
+constexpr float kLowest = -1e30f;  // below every half; not -inf, because -inf - -inf is NaN
 
 // PTX ISA "ex2": 2^x, within 2 ulp.
 __device__ float ex2_approx_ftz(float x) {
@@ -57,47 +25,111 @@ __device__ float ex2_approx_ftz(float x) {
   return y;
 }
 
-// exp(x - max). `offset` is -max * log2(e).
-__device__ Elements exponentials(const Elements& x, float offset) {
-  Elements e;
-  for (int i = 0; i < kWidth; i++) e.v[i] = ex2_approx_ftz(fmaf(x.v[i], kLog2E, offset));
-  return e;
-}
+__device__ float exp_approx(float x) { return ex2_approx_ftz(1.44269504f * x); }
 
-__device__ Elements scaled(const Elements& x, float scale) {
-  Elements y;
-  for (int i = 0; i < kWidth; i++) y.v[i] = x.v[i] * scale;
-  return y;
-}
-
-struct Max {
-  static constexpr float kIdentity = -INFINITY;
-  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+// kWidth halves of a row. A copy is one load or store.
+template <int kWidth>
+struct alignas(2 * kWidth) Chunk {
+  __half h[kWidth];
 };
 
-struct Sum {
-  static constexpr float kIdentity = 0;
-  __device__ float operator()(float a, float b) const { return a + b; }
+// The elements of a chunk while they are computed with. The exponential of an element that was not
+// loaded is 0.
+template <int kWidth>
+struct Elements {
+  float v[kWidth];
+
+  __device__ Elements() {
+    for (int i = 0; i < kWidth; i++) v[i] = -INFINITY;
+  }
+  // By value: of a reference to global memory it would load each half by itself.
+  __device__ explicit Elements(Chunk<kWidth> x) {
+    for (int i = 0; i < kWidth; i++) v[i] = __half2float(x.h[i]);
+  }
+  __device__ float max(float other) const {
+    for (int i = 0; i < kWidth; i++) other = fmaxf(other, v[i]);
+    return other;
+  }
+  __device__ float sum() const {
+    float sum = 0;
+    for (int i = 0; i < kWidth; i++) sum += v[i];
+    return sum;
+  }
+  __device__ Elements exp(float max) const {
+    Elements e;
+    for (int i = 0; i < kWidth; i++) e.v[i] = exp_approx(v[i] - max);
+    return e;
+  }
+  __device__ Chunk<kWidth> times(float scale) const {
+    Chunk<kWidth> y;
+    for (int i = 0; i < kWidth; i++) y.h[i] = __float2half(v[i] * scale);
+    return y;
+  }
 };
 
-template <class Op>
-__device__ float reduce(const Elements& x) {
-  float result = x.v[0];
-  for (int i = 1; i < kWidth; i++) result = Op()(result, x.v[i]);
-  return result;
+__device__ float warp_max(float value) {
+  for (int lane = 16; lane > 0; lane /= 2) value = fmaxf(value, __shfl_xor_sync(~0u, value, lane));
+  return value;
 }
 
-// Combines the values of all threads of the block. Every thread gets the result. Two calls need
-// different `warps`: a slow warp may still read the first result while a fast one writes its
-// second.
-template <class Op>
-__device__ float block_reduce(float value, float (&warps)[THREADS / 32]) {
-  for (int lane = 16; lane > 0; lane /= 2) value = Op()(value, __shfl_xor_sync(~0u, value, lane));
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
+__device__ float warp_sum(float value) {
+  for (int lane = 16; lane > 0; lane /= 2) value += __shfl_xor_sync(~0u, value, lane);
+  return value;
+}
+
+// The factor that turns exponentials relative to the maximum of the warp, which add up to `sum`,
+// into the softmax of the row.
+__device__ float scale_of_warp(float max, float sum) {
+  __shared__ float maxima[kWarps], sums[kWarps];
+  if (threadIdx.x % 32 == 0) {
+    maxima[threadIdx.x / 32] = max;
+    sums[threadIdx.x / 32] = sum;
+  }
   __syncthreads();
-  float result = Op::kIdentity;
-  for (int warp = 0; warp < THREADS / 32; warp++) result = Op()(result, warps[warp]);
-  return result;
+  float row_max = kLowest, row_sum = 0;
+  for (int warp = 0; warp < kWarps; warp++) row_max = fmaxf(row_max, maxima[warp]);
+  for (int warp = 0; warp < kWarps; warp++) row_sum += sums[warp] * exp_approx(maxima[warp] - row_max);
+  return exp_approx(max - row_max) / row_sum;
+}
+
+template <int kWidth>
+__device__ void softmax_of_row(const __half* row, __half* out, int n) {
+  using Part = Elements<kWidth>;
+  const auto* x = reinterpret_cast<const Chunk<kWidth>*>(row);
+  auto* y = reinterpret_cast<Chunk<kWidth>*>(out);
+  const int chunks = n / kWidth, first = threadIdx.x, rest = first + CHUNKS * THREADS;
+
+  Part kept[CHUNKS];
+#pragma unroll
+  for (int i = 0; i < CHUNKS; i++) {
+    const int c = first + i * THREADS;
+    if (c < chunks) kept[i] = Part(x[c]);
+  }
+  float max = kLowest;
+#pragma unroll
+  for (int i = 0; i < CHUNKS; i++) max = kept[i].max(max);
+#pragma unroll 1
+  for (int c = rest; c < chunks; c += THREADS) max = Part(x[c]).max(max);
+  max = warp_max(max);
+
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < CHUNKS; i++) {
+    kept[i] = kept[i].exp(max);
+    sum += kept[i].sum();
+  }
+#pragma unroll 1
+  for (int c = rest; c < chunks; c += THREADS) sum += Part(x[c]).exp(max).sum();
+
+  const float scale = scale_of_warp(max, warp_sum(sum));
+
+#pragma unroll
+  for (int i = 0; i < CHUNKS; i++) {
+    const int c = first + i * THREADS;
+    if (c < chunks) y[c] = kept[i].times(scale);
+  }
+#pragma unroll 1
+  for (int c = rest; c < chunks; c += THREADS) y[c] = Part(x[c]).exp(max).times(scale);
 }
 
 }  // namespace
@@ -106,34 +138,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 softmax(const __half* x,  // (rows, n)
         __half* y,        // (rows, n)
         int n) {
-  __shared__ float maxima[THREADS / 32], sums[THREADS / 32];
-  const int chunks = (n + kWidth - 1) / kWidth, first = threadIdx.x, rest = first + CHUNKS * THREADS;
-  x += size_t(blockIdx.x) * n;
-  y += size_t(blockIdx.x) * n;
-
-  Elements kept[CHUNKS];
-#pragma unroll
-  for (int i = 0; i < CHUNKS; i++) kept[i] = load(x, first + i * THREADS, n);
-
-  float max = -INFINITY;
-#pragma unroll
-  for (int i = 0; i < CHUNKS; i++) max = fmaxf(max, reduce<Max>(kept[i]));
-  for (int c = rest; c < chunks; c += THREADS) max = fmaxf(max, reduce<Max>(load(x, c, n)));
-  const float offset = -kLog2E * block_reduce<Max>(max, maxima);
-
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < CHUNKS; i++) {
-    kept[i] = exponentials(kept[i], offset);
-    sum += reduce<Sum>(kept[i]);
+  const size_t start = size_t(blockIdx.x) * n;
+  if (n % 8 == 0) {
+    softmax_of_row<8>(x + start, y + start, n);
+  } else {
+    softmax_of_row<1>(x + start, y + start, n);
   }
-  for (int c = rest; c < chunks; c += THREADS) sum += reduce<Sum>(exponentials(load(x, c, n), offset));
-  const float scale = 1 / block_reduce<Sum>(sum, sums);
-
-#pragma unroll
-  for (int i = 0; i < CHUNKS; i++) {
-    const int c = first + i * THREADS;
-    if (c < chunks) store(y, c, n, scaled(kept[i], scale));
-  }
-  for (int c = rest; c < chunks; c += THREADS) store(y, c, n, scaled(exponentials(load(x, c, n), offset), scale));
 }
