@@ -1,6 +1,7 @@
 package run
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -402,9 +403,15 @@ func (r *Run) Command() string {
 	return command
 }
 
-// FileName is the stem of a file about a variant on a shape.
+// FileName is the stem of a file about a variant on a shape, of characters that a ledger accepts.
+// Of a long name the end is replaced by a hash.
 func FileName(variant, shape string) string {
-	return strings.NewReplacer("+", "-", "=", "-", ":", "-").Replace(variant + "-" + shape)
+	const longest, kept = 160, 140
+	name := strings.NewReplacer("+", "-", "=", "-", ":", "-", ",", "-").Replace(variant + "-" + shape)
+	if len(name) <= longest {
+		return name
+	}
+	return fmt.Sprintf("%s-%x", name[:kept], sha256.Sum256([]byte(name)))[:longest]
 }
 
 // Simulation is the simulator's settings.

@@ -95,8 +95,18 @@ func TestNewPerformance(t *testing.T) {
 }
 
 func TestFileName(t *testing.T) {
-	if got := FileName("stage2+TILE_N=32", "1x8x512x64:causal"); got != "stage2-TILE_N-32-1x8x512x64-causal" {
-		t.Error(got)
+	for _, c := range [][3]string{
+		{"stage2+TILE_N=32", "1x8x512x64:causal", "stage2-TILE_N-32-1x8x512x64-causal"},
+		{"rmsnorm", "rows=4096,n=4096", "rmsnorm-rows-4096-n-4096"},
+	} {
+		if got := FileName(c[0], c[1]); got != c[2] {
+			t.Errorf("got %s; want %s", got, c[2])
+		}
+	}
+	long := strings.Repeat("stage7b+TILE_N=256", 10)
+	a, b := FileName(long, "rows=1"), FileName(long, "rows=2")
+	if len(a) != 160 || len(b) != 160 || a == b {
+		t.Errorf("long names become %s and %s", a, b)
 	}
 }
 
