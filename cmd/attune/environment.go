@@ -24,6 +24,9 @@ const defaultKernelPath = "kernels/sdpa"
 // a kernel.toml, or else kernels/sdpa below it. It is empty for the kernel in the program.
 func (a *app) kernelPath() string {
 	if a.kernelDir != "" {
+		if filepath.Base(a.kernelDir) == spec.File { // of the file itself
+			return filepath.Dir(a.kernelDir)
+		}
 		return a.kernelDir
 	}
 	for _, path := range []string{".", defaultKernelPath} {

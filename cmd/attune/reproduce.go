@@ -223,7 +223,10 @@ func (a *app) printReproduction(found *run.Reproduction, repeated *run.Run) erro
 	if err != nil {
 		return err
 	}
-	if !found.Holds {
+	switch {
+	case repeated.ReferenceError != "": // it says nothing about the run
+		return gateError{exitFailure}
+	case !found.Holds:
 		return gateError{exitSomeFailed}
 	}
 	return nil

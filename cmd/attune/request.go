@@ -207,7 +207,11 @@ func leftOutText(kernel *spec.Kernel, r lab.Request) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("not on the simulator: %s, which is large; --shapes %s takes it", strings.Join(names, ", "), strings.Join(names, ","))
+	which, them := "which is large", "it"
+	if len(names) > 1 {
+		which, them = "which are large", "them"
+	}
+	return fmt.Sprintf("not on the simulator: %s, %s; --shapes %s takes %s", strings.Join(names, ", "), which, strings.Join(names, ","), them)
 }
 
 func parseSeeds(text string, otherwise []uint64) ([]uint64, error) {

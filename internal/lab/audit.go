@@ -29,7 +29,11 @@ func (l *Lab) auditBuild(b problem.Build) (all []audit.Finding, reasons []string
 	p := l.problem()
 	all = Audit(p, b)
 	for _, f := range audit.Denied(all, slices.Concat(b.Variant.Allowed(), p.Allowed())) {
-		reasons = append(reasons, f.Reason())
+		reason := f.Reason()
+		if f.Kind == audit.OutputRead && p.Name() != spec.Attention {
+			reason = f.String() + "; write inout = true in its [[arg]] if the kernel updates it"
+		}
+		reasons = append(reasons, reason)
 	}
 	return all, reasons
 }

@@ -146,7 +146,7 @@ func (r *Run) Notes() []string {
 // against the run.
 func (r *Run) AllowedFindings() []audit.Finding {
 	return slices.DeleteFunc(slices.Clone(r.Audit), func(f audit.Finding) bool {
-		return slices.Contains(r.Reasons.Correctness, f.Reason())
+		return slices.ContainsFunc(r.Reasons.Correctness, func(reason string) bool { return strings.HasPrefix(reason, f.String()+";") })
 	})
 }
 
