@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"io/fs"
-	"maps"
 	"os/exec"
 	"strings"
 	"testing"
@@ -129,18 +128,32 @@ func TestExamplesAreCorrect(t *testing.T) {
 	}
 }
 
-var mutants = flag.Int("mutants", 10, "`number` of mutants to try of a variant; other than 10: of every variant; 0: all")
+var mutants = flag.Int("mutants", 10, "`number` of mutants to try of a variant, 0 for all; other than 10 it tries those of every variant")
 
-// A sample of the mutants of a kernel is found by the checkers or by the reference.
+// A sample of the mutants of a kernel is found by the checkers or by the reference. Less than 90 %
+// is required where a change does no harm or needs sizes that the simulator does not reach: softmax
+// is right with any number near the maximum, wmma with more steps of zeros, and the last block of
+// reduce has work for all its warps beyond four million elements.
 func TestMutantsOfExamplesAreKilled(t *testing.T) {
-	variants := map[string]string{"rmsnorm": "rmsnorm", "reduce": "reduce"}
-	if *mutants != 10 {
-		maps.Copy(variants, map[string]string{"blank": "blank", "gelu": "gelu", "softmax": "softmax", "wmma": "gemm", "wgmma": "gemm"})
-	}
-	for variant, name := range variants {
-		t.Run(variant, func(t *testing.T) {
-			l, compiler := newLab(t, name, 4*time.Second) // mutants may run for ever
-			r := lab.MutationRequest{Request: request(t, l.Kernel, variant), Count: *mutants}
+	for _, test := range []struct {
+		example, variant string
+		rate             float64
+		slow             bool
+	}{
+		{"blank", "blank", 0.9, false},
+		{"rmsnorm", "rmsnorm", 0.9, false},
+		{"gelu", "gelu", 0.9, true},
+		{"softmax", "softmax", 0.85, true},
+		{"reduce", "reduce", 0.85, true},
+		{"gemm", "wmma", 0.85, true},
+		{"gemm", "wgmma", 0.9, true},
+	} {
+		t.Run(test.variant, func(t *testing.T) {
+			if test.slow && *mutants == 10 {
+				t.Skip("-mutants 60 tries it")
+			}
+			l, compiler := newLab(t, test.example, 4*time.Second) // mutants may run for ever
+			r := lab.MutationRequest{Request: request(t, l.Kernel, test.variant), Count: *mutants}
 			r.Assemble = func(ctx context.Context, ptx []byte, arch string) (string, error) {
 				return toolchain.Assemble(ctx, compiler, ptx, arch)
 			}
@@ -149,7 +162,7 @@ func TestMutantsOfExamplesAreKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Logf("%d of %d mutants are killed, %d are equivalent", report.Killed, report.Mutants, report.Equivalent)
-			if report.KillRate < 0.9 {
+			if report.KillRate < test.rate {
 				t.Errorf("the kill rate is %.3f: %+v", report.KillRate, report.Survivors)
 			}
 		})

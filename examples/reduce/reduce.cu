@@ -15,31 +15,23 @@ namespace {
 
 constexpr int kTile = 16384;  // elements
 
-// Adds up the values of all threads of the block. Thread 0 gets the sum.
+// Adds up the values of all threads of the block. Every thread gets the sum. A barrier must separate
+// two calls: a slow thread may still read the sums of the first.
 __device__ float block_sum(float value) {
   __shared__ float warps[THREADS / 32];
   for (int lane = 16; lane > 0; lane /= 2) value += __shfl_xor_sync(~0u, value, lane);
-  __syncthreads();  // thread 0 has read the sums of the previous call
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
   __syncthreads();
   float sum = 0;
-  if (threadIdx.x == 0) {
-    for (int warp = 0; warp < THREADS / 32; warp++) sum += warps[warp];
-  }
+  for (int warp = 0; warp < THREADS / 32; warp++) sum += warps[warp];
   return sum;
 }
 
-// Adds 1 to a counter of the queue. Every thread of the block gets the value before it. What other
-// blocks wrote before they counted is visible afterwards, and what this block wrote is visible to
-// those that count later.
+// Adds 1 to a counter of the queue. Every thread of the block gets the value before it.
 __device__ uint32_t count(uint32_t* counter) {
   __shared__ uint32_t value;
   __syncthreads();  // all threads have read the previous value
-  if (threadIdx.x == 0) {
-    __threadfence();
-    value = atomicAdd(counter, 1);
-    __threadfence();
-  }
+  if (threadIdx.x == 0) value = atomicAdd(counter, 1);
   __syncthreads();
   return value;
 }
@@ -54,6 +46,7 @@ __device__ float sum_of_tile(const float* x, int n) {
       sum += (q.x + q.y) + (q.z + q.w);
     }
   } else {
+#pragma unroll 1
     for (int i = threadIdx.x; i < n; i += THREADS) sum += x[i];
   }
   return block_sum(sum);
@@ -72,7 +65,9 @@ reduce(const float* x,    // (n)
     const float sum = sum_of_tile(x + size_t(tile) * kTile, min(kTile, int(n - tile * kTile)));
     if (threadIdx.x == 0) partial[tile] = sum;
   }
+  __threadfence();  // the partial sums of this block are written before it is counted
   if (count(&queue[1]) < gridDim.x - 1) return;
+  __threadfence();  // those of the other blocks are read after the last one is counted
 
   float sum = 0;
   for (uint32_t tile = threadIdx.x; tile < tiles; tile += THREADS) sum += partial[tile];
