@@ -22,8 +22,8 @@ func topics() []*cobra.Command {
 const exitCodesText = `Exit codes of all commands:
 
     0  all held
-    1  failure, as of the disk or a reference; a refused promotion; a damaged
-       ledger; a sim case that cannot run
+    1  failure (disk, reference); refused promotion; damaged ledger; sim case
+       that cannot run
     2  usage: an unknown name or flag, an error in kernel.toml, parameters not
        as launched
     3  finished, some of several variants failed; a run that is not reproduced;

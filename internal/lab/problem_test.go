@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -539,3 +540,29 @@ func TestPromotionOfAChangedProblem(t *testing.T) {
 type staleProblem struct{ *doubling }
 
 func (staleProblem) Stale(map[string]string) []string { return []string{"reference.py"} }
+
+// A lab and a request without a problem take the one that the spec of the kernel declares.
+func TestProblemOfTheSpec(t *testing.T) {
+	kernel, err := spec.Load(os.DirFS(declaredKernels + "/add"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := (&Lab{Kernel: kernel}).problem(); p.Name() != spec.DeclaredProblem {
+		t.Error(p.Name())
+	}
+	shape, err := kernel.ParseShape("n=0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Request{Variants: []spec.Variant{kernel.Stages[0].Variant()}, Shapes: []spec.Shape{shape}, Seeds: []uint64{0}}
+	if err := r.Check(); err == nil || !strings.Contains(err.Error(), "n=0") {
+		t.Error(err)
+	}
+	if p := (Request{}).problem(); p.Name() != spec.Attention {
+		t.Error(p.Name())
+	}
+	sdpa := newShippedSetup(t).Kernel
+	if p := (Request{Selections: sdpa.Selections}).problem(); p.Name() != spec.Attention {
+		t.Error(p.Name())
+	}
+}

@@ -95,9 +95,12 @@ func (p *Problem) Size(s spec.Shape) float64 {
 	return size
 }
 
-// Work evaluates [work].
+// Work evaluates [work]. A peer, which has no variant, does the work of the defaults of all knobs.
 func (p *Problem) Work(v spec.Variant, s spec.Shape, _ string) (problem.Work, error) {
-	values := p.Values(v, s)
+	values := p.defaults(s)
+	if v.Stage() != nil {
+		values = p.Values(v, s)
+	}
 	flops, err := p.real(p.FLOPs, values, s)
 	if err != nil {
 		return problem.Work{}, err

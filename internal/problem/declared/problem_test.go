@@ -145,7 +145,7 @@ cooperative = true
 [reference]
 source = "naive.cu"
 [work]
-bytes = "rows * n"
+bytes = "rows * n * THREADS // THREADS"
 flops = "rows * n / 4"
 [[knob]]
 name = "THREADS"
@@ -210,6 +210,9 @@ func TestProblem(t *testing.T) {
 	}
 	if got, err := p.Work(v, small, ""); err != nil || got != (problem.Work{FLOPs: 128, Bytes: 512}) {
 		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := p.Work(spec.Variant{}, small, ""); err != nil || got.Bytes != 512 {
+		t.Errorf("%v, %v of a peer", got, err)
 	}
 	b := problem.Build{Variant: other}
 	if got := p.LaunchKey(b); got != "THREADS=32" {
