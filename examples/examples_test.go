@@ -104,7 +104,7 @@ func TestExamplesAreCorrect(t *testing.T) {
 	for name, more := range map[string][]string{
 		"blank":   {"blank"},
 		"gelu":    {"gelu", "gelu+BLOCKS=4"},
-		"rmsnorm": {"rmsnorm", "rmsnorm+THREADS=64+CHUNKS=1"},
+		"rmsnorm": {"rmsnorm", "rmsnorm+THREADS=64+CHUNKS=1", "rmsnorm+EARLY_WEIGHTS=0"},
 		"softmax": {"softmax", "softmax+THREADS=64+CHUNKS=1"},
 		"reduce":  {"reduce", "reduce+BLOCKS=3"},
 		"gemm":    {"wmma", "wgmma", "wgmma+GROUP_M=1"},

@@ -1,6 +1,7 @@
 // RMSNorm of rows in FP16: y = x / sqrt(mean(x^2) + eps) * w. One block per row.
 //
 //   1. Each thread loads its chunks of 8 halves, 16 bytes, into registers and sums the squares.
+//      With EARLY_WEIGHTS it loads w too, whose latency then overlaps with step 2.
 //   2. Warp shuffles, then one exchange through shared memory, add up the threads' sums.
 //   3. Each thread scales its chunks and stores them.
 //
@@ -51,11 +52,16 @@ __device__ void normalise(const __half* row, const __half* weights, __half* out,
   Part* y = reinterpret_cast<Part*>(out);
   const int chunks = n / kWidth, first = threadIdx.x, rest = first + CHUNKS * THREADS;
 
-  Part kept[CHUNKS];
+  Part kept[CHUNKS], weights_kept[CHUNKS];
 #pragma unroll
   for (int i = 0; i < CHUNKS; i++) {
     const int c = first + i * THREADS;
     kept[i] = c < chunks ? x[c] : Part{};
+  }
+#pragma unroll
+  for (int i = 0; i < CHUNKS; i++) {
+    const int c = first + i * THREADS;
+    if (EARLY_WEIGHTS && c < chunks) weights_kept[i] = w[c];
   }
   float sum = 0;
 #pragma unroll
@@ -68,7 +74,7 @@ __device__ void normalise(const __half* row, const __half* weights, __half* out,
 #pragma unroll
   for (int i = 0; i < CHUNKS; i++) {
     const int c = first + i * THREADS;
-    if (c < chunks) y[c] = scaled(kept[i], w[c], scale);
+    if (c < chunks) y[c] = scaled(kept[i], EARLY_WEIGHTS ? weights_kept[i] : w[c], scale);
   }
 #pragma unroll 1
   for (int c = rest; c < chunks; c += THREADS) y[c] = scaled(x[c], w[c], scale);
