@@ -19,6 +19,13 @@ ASSEMBLY := ./internal/sim/... ./internal/cases ./internal/device/sim ./internal
 COVERAGE := 97
 NEEDS_GPU := internal/device/cuda/
 
+# The Python of references in tests: ATTUNE_PYTHON or python3 if they have numpy, else one that `make tools` sets up. The variable is
+# expanded for each recipe, so that `make test` finds what `make tools` has made.
+NUMPY := numpy==2.2.6
+ifndef ATTUNE_PYTHON
+export ATTUNE_PYTHON = $(shell test -x .tools/python/bin/python3 && echo $(CURDIR)/.tools/python/bin/python3)
+endif
+
 # The version of a release, from the source unless another is given.
 VERSION ?= $(shell sed -n 's/^var release = "\(.*\)"/\1/p' cmd/attune/version.go)
 
@@ -29,7 +36,7 @@ STAMP = -X main.release=$(VERSION) -X main.branch=$(shell git rev-parse --abbrev
 
 START := $(shell date +%s)
 
-.PHONY: help build release check test tools style format unit coverage plain race bench fuzz mutants ship docs gpu-tests clean
+.PHONY: help build release check test tools numpy style format unit coverage plain race bench fuzz mutants ship docs gpu-tests clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,10 +63,19 @@ check: format ## format and the short tests: no network, no NVIDIA compiler; the
 test: tools style unit coverage plain race ## everything that continuous integration runs
 	@seconds=$$(( $$(date +%s) - $(START) )); echo "make test: passed in $$((seconds / 60)) min $$((seconds % 60)) s"
 
-tools: ## what the tests need beside Go: a C++ compiler and NVIDIA's
+tools: ## what the tests need beside Go: a C++ compiler, NVIDIA's, and Python with numpy
 	@command -v g++ >/dev/null || { apt-get update -qq && apt-get install -y -qq g++; } || \
 		{ echo "the tests need g++, and it could not be installed" >&2; exit 1; }
 	$(GO) run ./cmd/attune toolchain install
+	@"$${ATTUNE_PYTHON:-python3}" -c 'import numpy' 2>/dev/null || $(MAKE) -s numpy || \
+		{ echo "no numpy: the tests of references in Python are skipped" >&2; test -z "$$CI"; }
+
+numpy: # a Python of its own: that of the machine may refuse packages
+	@command -v python3 >/dev/null && python3 -c 'import ensurepip' 2>/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq python3 python3-venv; }
+	rm -rf .tools/python
+	python3 -m venv .tools/python
+	.tools/python/bin/python3 -m pip install -q --disable-pip-version-check '$(NUMPY)'
 
 format: ## fail if gofumpt would change a file
 	@unformatted=$$($(GO) tool gofumpt -l .); test -z "$$unformatted" || { echo "not gofumpt-clean:"; echo "$$unformatted"; exit 1; }
@@ -112,4 +128,4 @@ gpu-tests: ## test binaries for a machine with a GPU and no Go
 	$(GO) test -c -o bin/lab.test ./internal/lab # -test.run OnGPU, in internal/lab
 
 clean:
-	rm -rf bin dist coverage.out coverage.nogpu.out
+	rm -rf bin dist .tools coverage.out coverage.nogpu.out

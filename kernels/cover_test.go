@@ -148,7 +148,7 @@ func TestSelectedVariantsPropagateNaN(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer answerer.Close()
-		shape := shapesFor(t, v, []string{"1x1x80x%d:kv=80:causal"})[0]
+		shape := shapesFor(t, v, []string{"1x1x80x%d:kv=80:causal"})[0].(tensor.Shape)
 		for key := 40; key < 72; key++ { // every position in two products of 16 keys
 			in := tensor.Draw(shape, 0, tensor.Options{})
 			in.K.Codes[key*shape.HeadDim] = 0x7F
@@ -264,9 +264,9 @@ func valueOf(v spec.Variant, knob string) int {
 }
 
 // shapesFor fills the head dim of a variant into shapes.
-func shapesFor(t *testing.T, v spec.Variant, forms []string) []tensor.Shape {
+func shapesFor(t *testing.T, v spec.Variant, forms []string) []spec.Shape {
 	t.Helper()
-	var shapes []tensor.Shape
+	var shapes []spec.Shape
 	for _, form := range forms {
 		shape, err := tensor.ParseShape(fmt.Sprintf(form, valueOf(v, "HEAD_DIM")))
 		if err != nil {

@@ -7,6 +7,8 @@ import (
 
 	"attune/internal/audit"
 	"attune/internal/lab"
+	"attune/internal/problem"
+	"attune/internal/problem/attention"
 	"attune/internal/spec"
 	"attune/internal/tensor"
 	"attune/internal/toolchain"
@@ -74,7 +76,7 @@ func TestShippedImagesPassTheAudit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := lab.Audit(image)
+		all := lab.Audit(attention.New(kernel), problem.Build{Variant: v, Image: image})
 		for _, f := range all {
 			needed[f.Kind] = true
 		}

@@ -87,6 +87,9 @@ func (a *app) accuracy(ctx context.Context, o accuracyOptions, args []string) er
 	if err != nil {
 		return err
 	}
+	if kernel.Declared != nil {
+		return usageError{fmt.Errorf("accuracy studies FP8 attention; `attune run --json` has the errors of %s", kernel.Name)}
+	}
 	if _, _, err := o.request(kernel, args, "", true); err != nil { // before anything is started
 		return err
 	}
@@ -184,8 +187,11 @@ func (o accuracyOptions) request(kernel *spec.Kernel, args []string, deviceArch 
 			requested.Variants = lab.Arithmetics(kernel, o.arch, deviceArch)
 		}
 	}
-	requested.Shapes, errs[3] = o.measuredShapes(requested, slow)
-	r.Shapes, r.Seeds = requested.Shapes, requested.Seeds
+	r.Shapes, errs[3] = o.measuredShapes(requested, slow)
+	r.Seeds, requested.Shapes = requested.Seeds, nil
+	for _, shape := range r.Shapes {
+		requested.Shapes = append(requested.Shapes, shape)
+	}
 	r.Inputs, errs[4] = each(o.inputs, tensor.ParseDistribution)
 	r.Recipes, errs[5] = each(o.recipes, tensor.ParseRecipe)
 	if err := errors.Join(errs[:]...); err != nil {
@@ -201,7 +207,15 @@ func (o accuracyOptions) request(kernel *spec.Kernel, args []string, deviceArch 
 // have the head dim of the first variant.
 func (o accuracyOptions) measuredShapes(requested lab.Request, slow bool) ([]tensor.Shape, error) {
 	if o.shapes != "" {
-		return requested.Shapes, nil
+		var all []tensor.Shape
+		for _, s := range requested.Shapes {
+			shape, ok := s.(tensor.Shape)
+			if !ok {
+				return nil, fmt.Errorf("shape %s: accuracy studies FP8 attention", s)
+			}
+			all = append(all, shape)
+		}
+		return all, nil
 	}
 	dims := 64
 	if len(requested.Variants) > 0 && lab.HeadDim(requested.Variants[0]) > 0 {

@@ -18,20 +18,23 @@ import (
 )
 
 type benchOptions struct {
-	device               deviceOptions
-	shapes, arch         string
-	peers, dtype, python string
-	seed                 uint64
-	sample               sampleSeed
-	rounds, launches     int
-	processes            int
-	energy               bool
-	pace                 peer.Pace
-	peerLimit            time.Duration
-	markdown             bool
+	device           deviceOptions
+	shapes, arch     string
+	peers, dtype     string
+	reference        referenceOptions
+	seed             uint64
+	sample           sampleSeed
+	rounds, launches int
+	processes        int
+	energy           bool
+	pace             peer.Pace
+	peerLimit        time.Duration
+	kernelDir        string // of the files of [[peer]]
+	markdown         bool
 }
 
-// benchShapes are the default shapes: those with published figures of other implementations.
+// benchShapes are the default shapes of attention: those with published figures of other
+// implementations.
 const benchShapes = "small,mission,mission256,long,32x8x512x64"
 
 const (
@@ -44,17 +47,18 @@ func (a *app) benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench [VARIANT...]",
 		Short: "time variants beside PyTorch and FlashAttention-3",
-		Long: `Bench times variants beside peers, other implementations of attention: the
-backends of PyTorch's scaled_dot_product_attention (torch-flash, torch-cudnn,
+		Long: `Bench times variants beside peers. Those of attention are the backends of
+PyTorch's scaled_dot_product_attention (torch-flash, torch-cudnn,
 torch-efficient, torch-math), and FlashAttention-3 on E4M3 if
-flash_attn_interface can be imported (fa3-fp8). Without a variant it times every
-stage that the device can run.
+flash_attn_interface can be imported (fa3-fp8). Those of other kernels are
+functions f(axes, inputs) on torch tensors: [[peer]] of kernel.toml, and
+FILE.py:FUNCTION. Without a variant it times every stage that the device runs.
 
 Peers run in your own Python: --python, else ATTUNE_PYTHON, else python3 in
-PATH. Their inputs are the values of our FP8 inputs, and their times are taken
-as ours are, interleaved. All outputs are compared with the same float64
-reference. A wrong output is marked WRONG and not timed. A peer that is missing,
-refuses a shape or hangs is skipped with a line on standard error.
+PATH. Their inputs have the values of ours, and their times are taken as ours
+are, interleaved. All outputs are compared with the same reference. A wrong
+output of attention is marked WRONG and not timed. A peer that is missing, fails
+or hangs, or a function that is wrong, is skipped with a line on standard error.
 
 The start of a graph takes 4 to 5 us on an H200 and is shared by its launches,
 so times from graphs of other lengths differ (--launches). A GPU at its power
@@ -64,16 +68,18 @@ limit is slower under a steady load (--load) than in short bursts (--rest).
 		Example: `  attune bench
   attune bench stage3b stage5 --shapes mission,long --peer torch-cudnn
   attune bench stage7 --shapes 8x8x2048x256 --launches 10 --load 300ms
-  attune bench stage3c --peer-dtype both --python ~/venv/bin/python3 --json`,
+  attune bench stage3c --peer-dtype both --python ~/venv/bin/python3 --json
+  attune bench --kernel rmsnorm --peer torch,mine.py:fused_rmsnorm`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.bench(cmd.Context(), o, args) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.peers, "peer", "all", "with commas: "+strings.Join(peer.Kinds(), ", "))
+	f.StringVar(&o.peers, "peer", "all", "peers with commas, all or none")
 	f.StringVar(&o.dtype, "peer-dtype", "fp16", "type of PyTorch's inputs: "+strings.Join(peer.DTypes, ", "))
-	f.StringVar(&o.python, "python", "", "Python with PyTorch (default: "+peer.PythonVariable+", else python3 in PATH)")
-	f.DurationVar(&o.peerLimit, "peer-timeout", 3*time.Minute, "limit of one reply of Python, including the import of PyTorch")
+	f.StringVar(&o.reference.python, "python", "", "Python with PyTorch")
+	f.DurationVar(&o.peerLimit, "peer-timeout", 3*time.Minute, "limit of one reply of Python")
 	o.device.gpuFlags(f)
-	f.StringVar(&o.shapes, "shapes", benchShapes, "names or shapes, with commas")
+	o.reference.limitFlag(f)
+	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: see attune help shapes)")
 	seedFlag(f, &o.seed)
 	o.sample.flag(f)
 	f.IntVar(&o.rounds, "rounds", 60, "samples of each implementation on each shape")
@@ -82,7 +88,7 @@ limit is slower under a steady load (--load) than in short bursts (--rest).
 	launchesFlag(f, &o.launches)
 	f.DurationVar(&o.pace.Rest, "rest", 0, fmt.Sprintf("rest of the GPU before each sample, at most %s", maxRest))
 	f.DurationVar(&o.pace.Load, "load", 0, fmt.Sprintf("launches before each sample without a pause, at most %s", maxLoad))
-	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's)")
+	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's)")
 	f.BoolVar(&o.markdown, "markdown", false, "print the table as Markdown")
 	return cmd
 }
@@ -92,6 +98,7 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 	if err != nil {
 		return err
 	}
+	o.kernelDir = a.kernelPath()
 	request, err := o.request(kernel, args)
 	if err != nil {
 		return usageError{err}
@@ -101,6 +108,7 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 		return err
 	}
 	defer w.close()
+	o.reference.set(w)
 	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 		return err
 	}
@@ -134,6 +142,11 @@ func (a *app) endBench(ctx context.Context, o benchOptions, request lab.BenchReq
 
 // request checks the options and makes a request of them.
 func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchRequest, error) {
+	if o.shapes == "" && kernel.Declared == nil {
+		o.shapes = benchShapes
+	} else if o.shapes == "" {
+		o.shapes = strings.Join(kernel.Run.Benchmark, ",")
+	}
 	r := lab.BenchRequest{
 		Seed: o.seed, Rounds: o.rounds, Processes: o.processes, Energy: o.energy, Launches: o.launches, Pace: o.pace, Arch: o.arch,
 		MaxWork: oracle.MaxWork, SampleSeed: o.sample.seed, Command: o.command(args),
@@ -150,11 +163,11 @@ func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchReq
 	case o.peerLimit <= 0:
 		return r, fmt.Errorf("--peer-timeout %s: want more than 0", o.peerLimit)
 	}
-	if err := errors.Join(o.device.checkGPU("bench"), checkLaunches(o.launches)); err != nil {
+	if err := errors.Join(o.device.checkGPU("bench"), checkLaunches(o.launches), o.reference.check()); err != nil {
 		return r, err
 	}
 	var errs [4]error
-	r.Peers, errs[0] = peer.Parse(o.peers, o.dtype)
+	r.Peers, errs[0] = o.wantedPeers(kernel)
 	r.Shapes, errs[1] = kernel.Shapes(o.shapes)
 	r.Variants, r.Selections, errs[2] = named(kernel, args)
 	if len(args) == 0 {
@@ -163,13 +176,30 @@ func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchReq
 	index, err := deviceIndex(o.device.name)
 	errs[3] = err
 	r.StartPeers = func(ctx context.Context) (lab.Peers, error) {
-		helper, err := peer.Start(ctx, peer.Options{Python: o.python, Device: index, Limit: o.peerLimit})
+		helper, err := peer.Start(ctx, peer.Options{Python: o.reference.python, Device: index, Limit: o.peerLimit})
 		if err != nil {
 			return nil, err
 		}
 		return helper, nil
 	}
-	return r, errors.Join(errs[:]...)
+	if err := errors.Join(errs[:]...); err != nil || kernel.Declared == nil {
+		return r, err
+	}
+	return r, lab.Request{Variants: r.Variants, Selections: r.Selections, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}.Check()
+}
+
+// wantedPeers are the implementations of attention, or the Python functions of a declared kernel.
+func (o *benchOptions) wantedPeers(kernel *spec.Kernel) ([]peer.Peer, error) {
+	if kernel.Declared == nil {
+		return peer.Parse(o.peers, o.dtype)
+	}
+	all, err := peer.Functions(o.peers, kernel.Declared.Peers, o.kernelDir)
+	for _, p := range all {
+		if _, err := kernel.Variant(p.Name); err == nil {
+			return nil, fmt.Errorf("peer %s has the name of a variant; name the function otherwise, or give it a name in [[peer]]", p.Name)
+		}
+	}
+	return all, err
 }
 
 // command is the command line that repeats a bench, with defaults written out.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"attune/internal/lab"
+	"attune/internal/problem"
+	"attune/internal/spec"
 	"attune/internal/toolchain"
 )
 
@@ -79,6 +82,9 @@ func (a *app) build(ctx context.Context, o buildOptions, text string) error {
 	if err != nil {
 		return err
 	}
+	if err := setSharedBytes(kernel, v, folder, image); err != nil {
+		return err
+	}
 	files, err := emit(ctx, image, compiler, kinds, o.folder)
 	if err != nil {
 		return err
@@ -98,6 +104,24 @@ func (a *app) build(ctx context.Context, o buildOptions, text string) error {
 		return a.printJSON(document)
 	}
 	return a.printBuild(document)
+}
+
+// setSharedBytes enters the dynamic shared memory of a declared kernel: the most that a shape of
+// kernel.toml needs. The code does not say it.
+func setSharedBytes(kernel *spec.Kernel, v spec.Variant, folder fs.FS, image *toolchain.Image) error {
+	if kernel.Declared == nil {
+		return nil
+	}
+	var shapes []spec.Shape
+	for _, g := range kernel.Groups {
+		shapes = append(shapes, g.Shapes...)
+	}
+	bytes, err := lab.NewProblem(kernel, folder, "").SharedBytes(problem.Build{Variant: v, Image: image}, shapes)
+	if err != nil {
+		return usageError{err}
+	}
+	image.Record.Resources.DynamicSharedBytes = bytes
+	return nil
 }
 
 func (a *app) printBuild(b built) error {

@@ -24,6 +24,7 @@ import (
 
 type compareOptions struct {
 	device                         deviceOptions
+	reference                      referenceOptions
 	shapes, arch, format, folder   string
 	seed                           uint64
 	sample                         sampleSeed
@@ -82,6 +83,7 @@ With the same variant twice both show how reliable the machine is.`,
 	}
 	f := cmd.Flags()
 	o.device.gpuFlags(f)
+	o.reference.flags(f)
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas; all: those of two recorded runs (default: the benchmark shapes)")
 	seedFlag(f, &o.seed)
 	o.sample.flag(f)
@@ -108,7 +110,7 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 	}
 	first, errA := candidate(kernel, args[0])
 	second, errB := candidate(kernel, args[1])
-	if errA != nil && errB != nil && !strings.HasPrefix(args[0], "stage") {
+	if errA != nil && errB != nil && !namesStage(kernel, args[0]) {
 		return a.compareRecorded(ctx, o, kernel, args)
 	}
 	if o.shapes == "" {
@@ -123,6 +125,7 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 		return err
 	}
 	defer w.close()
+	o.reference.set(w)
 	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 		return err
 	}
@@ -156,6 +159,13 @@ func (a *app) compareVariants(ctx context.Context, o compareOptions, w *workplac
 	return a.printCounts(counts, o.repeat)
 }
 
+// namesStage reports whether a text that is no variant is meant as one, and not as a run.
+func namesStage(kernel *spec.Kernel, text string) bool {
+	name, _, changed := strings.Cut(text, "+")
+	_, err := kernel.Stage(name)
+	return changed || err == nil || strings.HasPrefix(text, "stage")
+}
+
 // candidate reads a variant, or the name of a selection.
 func candidate(kernel *spec.Kernel, text string) (lab.Candidate, error) {
 	if s := kernel.Selection(text); s != nil {
@@ -178,7 +188,7 @@ func (o *compareOptions) check() error {
 	case o.repeat > 1 && (o.format != "" || o.folder != ""):
 		return errors.New("--repeat counts verdicts; it does not go with --format or -o")
 	}
-	return errors.Join(o.device.checkGPU("compare"), checkLaunches(o.launches))
+	return errors.Join(o.device.checkGPU("compare"), checkLaunches(o.launches), o.reference.check())
 }
 
 func (a *app) printCounts(counts map[measure.Verdict]int, total int) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"attune/examples"
 	"attune/internal/gate"
 	"attune/internal/ledger"
 	"attune/internal/spec"
@@ -21,6 +22,7 @@ type completer = func(cmd *cobra.Command, args []string, begun string) ([]string
 func (a *app) addCompletions(root *cobra.Command) {
 	one := func(c completer) completer { return upTo(1, c) }
 	arguments := map[string]completer{
+		"init":      one(fixed(examples.Names()...)),
 		"run":       a.completeVariants(true),
 		"watch":     one(a.completeVariants(true)),
 		"bench":     a.completeVariants(true),

@@ -52,6 +52,8 @@ func TestCompletion(t *testing.T) {
 		{args: []string{"reproduce", "--ledger", "../../results", "20261115-052709"}, has: []string{"20261115-052709-stage2-30323b"}},
 		{args: []string{"compare", "--ledger", "../../results", "20261115-052709"}, has: []string{"20261115-052709-stage2-30323b"}},
 		{args: []string{"show", "--ledger", "nowhere", ""}},
+		{args: []string{"init", ""}, has: []string{"blank", "rmsnorm", "gemm"}},
+		{args: []string{"init", "gelu", ""}, lacks: []string{"gemm"}},
 		{args: []string{"help", "exit"}, has: []string{"exit-codes"}},
 		{args: []string{"help", "ledger", ""}, has: []string{"verify"}},
 		{args: []string{"help", "run", "now", ""}},

@@ -20,14 +20,19 @@ import (
 // defaultKernelPath is the folder of the kernel of this repository.
 const defaultKernelPath = "kernels/sdpa"
 
-// kernelPath is the folder of the kernel: the requested one, or the one in the working directory.
-// It is empty for the kernel in the program.
+// kernelPath is the folder of the kernel: the requested one, or else the working directory if it has
+// a kernel.toml, or else kernels/sdpa below it. It is empty for the kernel in the program.
 func (a *app) kernelPath() string {
 	if a.kernelDir != "" {
+		if filepath.Base(a.kernelDir) == spec.File { // of the file itself
+			return filepath.Dir(a.kernelDir)
+		}
 		return a.kernelDir
 	}
-	if _, err := os.Stat(filepath.Join(defaultKernelPath, spec.File)); err == nil {
-		return defaultKernelPath
+	for _, path := range []string{".", defaultKernelPath} {
+		if _, err := os.Stat(filepath.Join(path, spec.File)); err == nil {
+			return path
+		}
 	}
 	return ""
 }
@@ -39,7 +44,7 @@ func (a *app) kernel() (*spec.Kernel, fs.FS, error) {
 		folder = toolchain.Folder(path)
 	}
 	kernel, err := spec.Load(folder)
-	if err != nil && path != "" {
+	if err != nil && path != "" && path != "." {
 		err = fmt.Errorf("kernel %s: %w", path, err)
 	}
 	if err != nil {
@@ -71,7 +76,7 @@ func (a *app) builder(ctx context.Context, folder fs.FS) (*toolchain.Builder, *t
 		a.noCompiler = err
 	}
 	images := toolchain.NewBuilder(folder, compiler, cacheDir)
-	images.Note = a.note
+	images.Note, images.Dir = a.note, a.kernelPath()
 	return images, compiler, nil
 }
 
@@ -127,7 +132,7 @@ func (a *app) newWorkplace(ctx context.Context, kernel *spec.Kernel, folder fs.F
 	}
 	w := &workplace{status: a.status(), compiler: compiler}
 	w.Lab = &lab.Lab{
-		Kernel: kernel, Builder: images, Render: report.Markdown, RenderBench: report.BenchMarkdown, RenderProfiles: report.ProfileFiles,
+		Kernel: kernel, Builder: images, ReferenceLimit: defaultReferenceLimit, Render: report.Markdown, RenderBench: report.BenchMarkdown, RenderProfiles: report.ProfileFiles,
 		Progress: func(p lab.Progress) {
 			w.last = p
 			w.status.Set("%s", progressText(p))

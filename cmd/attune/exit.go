@@ -82,15 +82,16 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 }
 
 // outcome is the error of finished runs: with the code of the only run, or 3 if some of several
-// failed.
+// failed. References that failed are no failures of variants.
 func outcome(runs []*run.Run) error {
 	code := exitOK
 	for _, r := range runs {
-		if failed := runCode(r); failed != exitOK {
+		switch failed := runCode(r); {
+		case failed == exitOK || failed == exitFailure && code != exitOK:
+		case failed == exitFailure || len(runs) == 1:
 			code = failed
-			if len(runs) > 1 {
-				code = exitSomeFailed
-			}
+		default:
+			code = exitSomeFailed
 		}
 	}
 	if code == exitOK {
@@ -111,6 +112,8 @@ func runCode(r *run.Run) int {
 		return exitPerformance
 	case r.Gates.Profile == gate.Fail:
 		return exitProfile
+	case r.ReferenceError != "": // the reference's failure; the kernel was not checked
+		return exitFailure
 	}
 	return exitOK
 }

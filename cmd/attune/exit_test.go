@@ -76,6 +76,11 @@ func TestOutcome(t *testing.T) {
 	check(exitSomeFailed, held, correctness)
 	check(exitSomeFailed, performance, held)
 	check(exitSomeFailed, resources, timeout)
+	reference := failing(func(r *run.Run) { r.Gates.Correctness, r.ReferenceError = gate.NotMeasured, "no numpy" })
+	check(exitFailure, reference)
+	check(exitFailure, reference, held)
+	check(exitSomeFailed, reference, correctness)
+	check(exitSomeFailed, resources, reference)
 }
 
 func TestProgressText(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -25,7 +26,7 @@ var commandGroups = []struct {
 	id, title string
 	commands  []string
 }{
-	{"start", "Start:", []string{"doctor", "toolchain", "run", "watch", "list"}},
+	{"start", "Start:", []string{"doctor", "toolchain", "init", "run", "watch", "list"}},
 	{"measure", "Measure:", []string{"build", "sim", "compare", "bench", "profile", "accuracy", "mutate"}},
 	{"inspect", "Inspect:", []string{"history", "show"}},
 	{"records", "Records:", []string{"promote", "rollback", "reproduce", "ledger"}},
@@ -113,7 +114,11 @@ func usage(cmd *cobra.Command) string {
 	}
 	section(other, commandList(cmd, func(sub *cobra.Command) bool { return sub.GroupID == "" && !isTopic(sub) }))
 	section("Topics (attune help TOPIC):", commandList(cmd, isTopic))
-	section("Flags:", cmd.LocalFlags().FlagUsagesWrapped(helpWidth))
+	own, elsewhere := describedFlags(cmd.LocalFlags())
+	section("Flags:", own.FlagUsagesWrapped(helpWidth))
+	for _, topic := range slices.Sorted(maps.Keys(elsewhere)) {
+		fmt.Fprintf(&out, "More flags: %s (attune help %s)\n", strings.Join(elsewhere[topic], ", "), topic)
+	}
 	if globals := globalFlags(cmd); globals != "" {
 		fmt.Fprintf(&out, "Global flags: %s (attune --help)\n", globals)
 	}
@@ -143,6 +148,28 @@ func commandList(cmd *cobra.Command, include func(*cobra.Command) bool) string {
 		fmt.Fprintf(&out, "  %-10s  %s\n", sub.Name(), sub.Short)
 	}
 	return out.String()
+}
+
+// topicAnnotation is the help topic that describes a flag, in place of the pages of commands.
+const topicAnnotation = "attune_topic"
+
+// describeIn makes a topic describe a flag that several commands have.
+func describeIn(f *pflag.FlagSet, topic, flag string) {
+	_ = f.SetAnnotation(flag, topicAnnotation, []string{topic}) // it fails only for a flag that does not exist
+}
+
+// describedFlags splits flags into those that the page of a command describes, and the names of
+// those that topics describe.
+func describedFlags(all *pflag.FlagSet) (own *pflag.FlagSet, elsewhere map[string][]string) {
+	own, elsewhere = pflag.NewFlagSet("", pflag.ContinueOnError), map[string][]string{}
+	all.VisitAll(func(f *pflag.Flag) {
+		if topic := f.Annotations[topicAnnotation]; topic != nil {
+			elsewhere[topic[0]] = append(elsewhere[topic[0]], "--"+f.Name)
+			return
+		}
+		own.AddFlag(f)
+	})
+	return own, elsewhere
 }
 
 // globalFlags lists the flags that a command has from the program.

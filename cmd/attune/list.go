@@ -56,6 +56,9 @@ failure. The first proof takes minutes; builds are cached.`,
 			if a.json {
 				return a.printJSON(listing(kernel, wants))
 			}
+			if len(args) == 0 && kernel.Declared != nil {
+				a.listProblem(kernel)
+			}
 			if wants("stages") {
 				a.listStages(kernel)
 			}
@@ -97,18 +100,102 @@ func item(w io.Writer, s terminal.Screen, name string, width int, text string) {
 
 func (a *app) listStages(kernel *spec.Kernel) {
 	screen := a.screen()
-	screen.Paragraph(a.stdout, "", fmt.Sprintf("stages of %s: %s", kernel.Name, kernel.About), 2)
+	heading := "stages of " + kernel.Name
+	if kernel.About != "" {
+		heading += ": " + kernel.About
+	}
+	screen.Paragraph(a.stdout, "", heading, 2)
 	for _, s := range kernel.Stages {
 		item(a.stdout, screen, s.Name, listIndent, s.Hypothesis)
 		if parent, ok := s.Variant().Parent(); ok {
-			item(a.stdout, screen, "", listIndent, fmt.Sprintf("must be %.2fx as fast as %s", s.Speedup, parent))
+			item(a.stdout, screen, "", listIndent, parentText(s.Speedup, parent))
 		}
-		item(a.stdout, screen, "", listIndent, fmt.Sprintf("for %s, within %d registers, %d bytes of shared memory, %d bytes of spill",
-			strings.Join(s.Archs, ", "), s.Budget.Registers, s.Budget.SharedBytes, s.Budget.SpillBytes))
+		item(a.stdout, screen, "", listIndent, fmt.Sprintf("for %s%s", strings.Join(s.Archs, ", "), budgetText(s.Budget)))
 	}
 }
 
+// parentText says what a stage or a selection must reach, if anything.
+func parentText(speedup float64, parent spec.Variant) string {
+	if speedup == 0 {
+		return fmt.Sprintf("compared with %s, no speedup required", parent)
+	}
+	return fmt.Sprintf("must be %.2fx as fast as %s", speedup, parent)
+}
+
+func budgetText(b spec.Budget) string {
+	if b.Unlimited() {
+		return ""
+	}
+	return fmt.Sprintf(", within %d registers, %d bytes of shared memory, %d bytes of spill", b.Registers, b.SharedBytes, b.SpillBytes)
+}
+
+// listProblem lists what a declared kernel computes.
+func (a *app) listProblem(kernel *spec.Kernel) {
+	d, screen := kernel.Declared, a.screen()
+	const indent = 10
+	fmt.Fprintf(a.stdout, "arguments of %s\n", d.Entry)
+	for _, arg := range d.Args {
+		item(a.stdout, screen, arg.Name, indent, argumentText(d, arg))
+	}
+	launch := fmt.Sprintf("grid %s, block %s", extents(d.Grid), extents(d.Block))
+	if d.Cluster[0] != nil {
+		launch += ", cluster " + extents(d.Cluster)
+	}
+	if d.Shared != nil {
+		launch += fmt.Sprintf(", shared %s bytes", d.Shared)
+	}
+	if d.Cooperative {
+		launch += ", cooperative"
+	}
+	item(a.stdout, screen, "launch", indent, launch)
+	item(a.stdout, screen, "reference", indent, d.Reference.Kind+" "+d.Reference.Path)
+}
+
+// argumentText describes an argument of a declared kernel, as kernel.toml does.
+func argumentText(d *spec.Declaration, arg spec.Arg) string {
+	shape := fmt.Sprintf("%s [%s]", arg.Type, expressions(arg.Shape))
+	switch arg.Role {
+	case spec.Scalar:
+		return fmt.Sprintf("%s = %s", arg.Type, arg.Value)
+	case spec.Map:
+		return fmt.Sprintf("tensor map of %s, box [%s], swizzle %s", d.Args[arg.Map.Arg].Name, expressions(arg.Map.Box), arg.Map.Swizzle)
+	case spec.Out:
+		return shape + ", out"
+	case spec.InOut:
+		shape += ", inout"
+	}
+	if arg.File != "" {
+		return shape + ", file " + arg.File
+	}
+	if arg.Fill.A != nil {
+		return fmt.Sprintf("%s, %s(%s, %s)", shape, arg.Fill.Kind, arg.Fill.A, arg.Fill.B)
+	}
+	return shape + ", " + arg.Fill.Kind
+}
+
+func expressions(all []*spec.Expr) string {
+	texts := make([]string, len(all))
+	for i, e := range all {
+		texts[i] = e.String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+// extents writes the dimensions of a grid, a block or a cluster, without those at the end that are 1.
+func extents(all [3]*spec.Expr) string {
+	n := 1
+	for i, e := range all {
+		if e != nil && e.String() != "1" {
+			n = i + 1
+		}
+	}
+	return "[" + expressions(all[:n]) + "]"
+}
+
 func (a *app) listSelections(kernel *spec.Kernel) {
+	if kernel.Declared != nil && len(kernel.Selections) == 0 {
+		return
+	}
 	screen := a.screen()
 	screen.Paragraph(a.stdout, "", "selections (the first line that holds for a shape chooses its variant)", 2)
 	for _, s := range kernel.Selections {
@@ -118,12 +205,14 @@ func (a *app) listSelections(kernel *spec.Kernel) {
 		}
 		item(a.stdout, screen, s.Name, listIndent, s.Hypothesis)
 		if parent, ok := s.Parent(); ok {
-			line("must be %.2fx as fast as %s", s.Speedup, parent)
+			line("%s", parentText(s.Speedup, parent))
 		}
 		line("for %s", strings.Join(s.Archs, ", "))
 		for _, p := range s.Predicates {
 			line("let %s = %s", p.Name, p.Rule)
-			line("  %s", p.About)
+			if p.About != "" {
+				line("  %s", p.About)
+			}
 		}
 		for _, c := range s.Choices {
 			when := "else"
@@ -131,7 +220,9 @@ func (a *app) listSelections(kernel *spec.Kernel) {
 				when = "where " + c.When
 			}
 			line("%s: %s", when, c.Variant)
-			line("  %s", c.Why)
+			if c.Why != "" {
+				line("  %s", c.Why)
+			}
 		}
 	}
 }
@@ -139,15 +230,25 @@ func (a *app) listSelections(kernel *spec.Kernel) {
 func (a *app) listKnobs(kernel *spec.Kernel) {
 	screen := a.screen()
 	const indent = 16
+	if kernel.Declared != nil && len(kernel.Knobs) == 0 {
+		return
+	}
 	fmt.Fprintln(a.stdout, "knobs")
 	for _, k := range kernel.Knobs {
 		item(a.stdout, screen, k.Name, indent, fmt.Sprintf("%s, %s (default %d)", k.Layer, joined(k.Values), k.Default))
-		item(a.stdout, screen, "", indent, k.About)
+		if k.About != "" {
+			item(a.stdout, screen, "", indent, k.About)
+		}
+	}
+	if kernel.Declared != nil && len(kernel.Constraints) == 0 {
+		return
 	}
 	fmt.Fprintln(a.stdout, "constraints")
 	for _, c := range kernel.Constraints {
 		screen.Paragraph(a.stdout, "  ", c.Rule, 4)
-		screen.Paragraph(a.stdout, "      ", c.Why, 6)
+		if c.Why != "" {
+			screen.Paragraph(a.stdout, "      ", c.Why, 6)
+		}
 	}
 }
 
@@ -170,21 +271,13 @@ func joined[T any](values []T) string {
 // listing is the JSON document of `attune list`.
 func listing(kernel *spec.Kernel, wants func(string) bool) map[string]any {
 	document := map[string]any{"schema_version": 1, "kernel": kernel.Name, "about": kernel.About}
+	if d := kernel.Declared; d != nil {
+		document["problem"] = problemListing(d)
+	}
 	if wants("stages") {
 		var stages []map[string]any
 		for _, s := range kernel.Stages {
-			knobs := map[string]int{}
-			for _, setting := range s.Variant().Values() {
-				knobs[setting.Knob] = setting.Value
-			}
-			stage := map[string]any{
-				"name": s.Name, "hypothesis": s.Hypothesis, "knobs": knobs, "archs": s.Archs, "error_share": s.ErrorShare,
-				"budget": map[string]int{"registers": s.Budget.Registers, "shared_bytes": s.Budget.SharedBytes, "spill_bytes": s.Budget.SpillBytes},
-			}
-			if parent, ok := s.Variant().Parent(); ok {
-				stage["parent"], stage["speedup"] = parent.String(), s.Speedup
-			}
-			stages = append(stages, stage)
+			stages = append(stages, stageListing(s))
 		}
 		document["stages"] = stages
 	}
@@ -196,7 +289,7 @@ func listing(kernel *spec.Kernel, wants func(string) bool) map[string]any {
 		document["selections"] = selections
 	}
 	if wants("knobs") {
-		var knobs, rules []map[string]any
+		knobs, rules := []map[string]any{}, []map[string]any{}
 		for _, k := range kernel.Knobs {
 			knobs = append(knobs, map[string]any{"name": k.Name, "layer": k.Layer, "values": k.Values, "default": k.Default, "about": k.About})
 		}
@@ -215,6 +308,36 @@ func listing(kernel *spec.Kernel, wants func(string) bool) map[string]any {
 		document["shapes"] = shapes
 	}
 	return document
+}
+
+func stageListing(s *spec.Stage) map[string]any {
+	knobs := map[string]int{}
+	for _, setting := range s.Variant().Values() {
+		knobs[setting.Knob] = setting.Value
+	}
+	stage := map[string]any{"name": s.Name, "hypothesis": s.Hypothesis, "knobs": knobs, "archs": s.Archs, "error_share": s.ErrorShare}
+	if !s.Budget.Unlimited() {
+		stage["budget"] = map[string]int{"registers": s.Budget.Registers, "shared_bytes": s.Budget.SharedBytes, "spill_bytes": s.Budget.SpillBytes}
+	}
+	if parent, ok := s.Variant().Parent(); ok {
+		stage["parent"], stage["speedup"] = parent.String(), s.Speedup
+	}
+	return stage
+}
+
+// problemListing is what a declared kernel computes.
+func problemListing(d *spec.Declaration) map[string]any {
+	var args []map[string]any
+	for _, arg := range d.Args {
+		entry := map[string]any{"name": arg.Name, "is": argumentText(d, arg)}
+		if arg.Type != "" {
+			entry["type"] = arg.Type
+		}
+		args = append(args, entry)
+	}
+	return map[string]any{
+		"entry": d.Entry, "axes": d.Axes, "args": args, "reference": map[string]string{"kind": d.Reference.Kind, "path": d.Reference.Path},
+	}
 }
 
 func selectionListing(s *spec.Selection) map[string]any {

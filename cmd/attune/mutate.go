@@ -19,9 +19,10 @@ import (
 
 type mutateOptions struct {
 	requestOptions
-	device deviceOptions
-	count  int
-	seed   uint64 // picks the mutants
+	device    deviceOptions
+	reference referenceOptions
+	count     int
+	seed      uint64 // picks the mutants
 }
 
 func (a *app) mutateCommand() *cobra.Command {
@@ -34,7 +35,7 @@ variant's PTX at a time, as a programming error would: a missing barrier, a
 comparison or an offset that is off by one, an inverted guard. Each mutant goes
 through the correctness gate on the simulator.
 
-With a case (a JSON file with its PTX, see "attune sim --help") it changes that
+With a case (a JSON file with its PTX, see "attune help cases") it changes that
 kernel and the case's tensor maps, and runs the case with all checkers. A
 finding, a buffer that differs, PTX that cannot be loaded and a run that does
 not end all kill a mutant.
@@ -75,6 +76,7 @@ equivalent. More shapes, seeds and schedules kill more.`,
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the newest of the stage)")
 	f.DurationVar(&o.device.limit, "timeout", 20*time.Second, "limit of one launch; a mutant that takes longer is killed")
 	o.device.sim.flags(f, "")
+	o.reference.flags(f)
 	return cmd
 }
 
@@ -82,7 +84,7 @@ func (o mutateOptions) check() error {
 	if o.count < 0 {
 		return fmt.Errorf("--mutants %d: want 0 for all, or more", o.count)
 	}
-	return errors.Join(checkLimit(o.device.limit), o.device.sim.check())
+	return errors.Join(checkLimit(o.device.limit), o.device.sim.check(), o.reference.check())
 }
 
 func (a *app) mutate(ctx context.Context, o mutateOptions, text string) error {
@@ -99,6 +101,7 @@ func (a *app) mutate(ctx context.Context, o mutateOptions, text string) error {
 		return err
 	}
 	defer w.close()
+	o.reference.set(w)
 	o.device.sim.strict = true // a mutant that only the letter of PTX forbids is detected too
 	w.Device = a.simulator(o.device)
 	mutation := lab.MutationRequest{Request: request, Count: o.count, Seed: o.seed}

@@ -13,11 +13,11 @@ import (
 	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/tensor"
 )
 
 type profileOptions struct {
 	device               deviceOptions
+	reference            referenceOptions
 	shapes, arch, folder string
 	seed                 uint64
 	againstSim           bool
@@ -47,10 +47,14 @@ no DRAM and no stalls; they are "not measured", and so is the gate.
 
 With --against-sim the simulator counts the same launch as the GPU. Figures that
 PTX determines must agree within 2 %. A difference in brackets is of a figure
-that need not agree. Metrics that ncu does not have are skipped and named.`,
+that need not agree. Metrics that ncu does not have are skipped and named.
+
+The roofline of a declared kernel needs flops in its [work]; the bytes that DRAM
+moves are compared with bytes there.`,
 		Example: `  attune profile stage3b
   attune profile stage3b --shapes 1x8x512x64 --against-sim -o out
-  attune profile stage2+USE_XOR_SWIZZLE=1 --device sim --json`,
+  attune profile stage2+USE_XOR_SWIZZLE=1 --device sim --json
+  attune profile rmsnorm --kernel rmsnorm --shapes rows=8,n=256`,
 		Args: exactly("VARIANT", "stage2"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.profile(cmd.Context(), o, args[0]) },
 	}
@@ -62,6 +66,7 @@ that need not agree. Metrics that ncu does not have are skipped and named.`,
 	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's, else the newest)")
 	f.StringVarP(&o.folder, "output", "o", "", "write tables, plots and ncu's reports into this `folder` as well")
 	f.DurationVar(&o.device.limit, "timeout", 5*time.Minute, "limit of one launch, with all passes of the profiler")
+	o.reference.flags(f)
 	return cmd
 }
 
@@ -78,6 +83,7 @@ func (a *app) profile(ctx context.Context, o profileOptions, text string) error 
 		return err
 	}
 	defer w.close()
+	o.reference.set(w)
 	w.status.Set("looking for a device")
 	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 		return err
@@ -97,13 +103,14 @@ func (a *app) profile(ctx context.Context, o profileOptions, text string) error 
 	if err := a.printProfiles(r, profiles); err != nil {
 		return err
 	}
+	a.noteReferenceErrors([]*run.Run{r})
 	return outcome([]*run.Run{r})
 }
 
 // request checks the options and makes a request of them, without counters.
 func (o profileOptions) request(kernel *spec.Kernel, text string, simulated bool) (lab.ProfileRequest, error) {
 	r := lab.ProfileRequest{Seed: o.seed, Arch: o.arch, Folder: o.folder}
-	errs := [3]error{checkLimit(o.device.limit)}
+	errs := [3]error{errors.Join(checkLimit(o.device.limit), o.reference.check())}
 	r.Variant, errs[1] = kernel.Variant(text)
 	r.Shapes, errs[2] = o.profiledShapes(kernel, simulated)
 	if err := errors.Join(errs[:]...); err != nil {
@@ -113,7 +120,7 @@ func (o profileOptions) request(kernel *spec.Kernel, text string, simulated bool
 }
 
 // profiledShapes are the requested shapes, or one by default.
-func (o profileOptions) profiledShapes(kernel *spec.Kernel, simulated bool) ([]tensor.Shape, error) {
+func (o profileOptions) profiledShapes(kernel *spec.Kernel, simulated bool) ([]spec.Shape, error) {
 	if o.shapes != "" {
 		return kernel.Shapes(o.shapes)
 	}

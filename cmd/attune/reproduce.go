@@ -16,13 +16,13 @@ import (
 	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/tensor"
 	"attune/internal/toolchain"
 )
 
 type reproduceOptions struct {
 	device, shapes, from string
 	limit                time.Duration
+	reference            referenceOptions
 }
 
 func (a *app) reproduceCommand() *cobra.Command {
@@ -50,6 +50,7 @@ show.`,
 	f.StringVar(&o.device, "device", "", "cuda, cuda:N, sim or auto (default: the device of the record)")
 	f.StringVar(&o.shapes, "shapes", "", "only these shapes of the run, with commas")
 	f.DurationVar(&o.limit, "timeout", defaultLimit, "limit of one launch or timing")
+	o.reference.flags(f)
 	return cmd
 }
 
@@ -63,6 +64,7 @@ func (a *app) reproduce(ctx context.Context, o reproduceOptions, ref string) err
 		return err
 	}
 	defer w.close()
+	o.reference.set(w)
 	recorded, err := o.find(ctx, w.Ledger, ref)
 	if err != nil {
 		return err
@@ -90,6 +92,7 @@ func (a *app) reproduce(ctx context.Context, o reproduceOptions, ref string) err
 		return interruptedWith(ctx, err, nothing)
 	}
 	found := lab.CompareRepeated(kernel, recorded, repeated)
+	a.noteReferenceErrors([]*run.Run{repeated})
 	if err := a.printReproduction(found, repeated); err != nil {
 		if sourcesChanged(found, recorded, repeated) && !a.json {
 			fmt.Fprintf(a.stderr, "attune: %s\n", a.sourcesOf(ctx, recorded, o.from))
@@ -164,10 +167,10 @@ func (o reproduceOptions) find(ctx context.Context, kept *ledger.Ledger, ref str
 
 // request repeats the run.
 func (o reproduceOptions) request(kernel *spec.Kernel, recorded *run.Run) (lab.Request, error) {
-	if err := checkLimit(o.limit); err != nil {
+	if err := errors.Join(checkLimit(o.limit), o.reference.check()); err != nil {
 		return lab.Request{}, usageError{err}
 	}
-	var only []tensor.Shape
+	var only []spec.Shape
 	if o.shapes != "" {
 		var err error
 		if only, err = kernel.Shapes(o.shapes); err != nil {
@@ -220,7 +223,10 @@ func (a *app) printReproduction(found *run.Reproduction, repeated *run.Run) erro
 	if err != nil {
 		return err
 	}
-	if !found.Holds {
+	switch {
+	case repeated.ReferenceError != "": // it says nothing about the run
+		return gateError{exitFailure}
+	case !found.Holds:
 		return gateError{exitSomeFailed}
 	}
 	return nil

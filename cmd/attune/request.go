@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"attune/internal/device"
 	"attune/internal/lab"
+	"attune/internal/python"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -26,6 +28,37 @@ type requestOptions struct {
 	energy                       bool
 	l2                           run.L2
 }
+
+// defaultReferenceLimit limits the time of one computation of a reference.
+const defaultReferenceLimit = 2 * time.Minute
+
+// referenceOptions say how the reference of a declared kernel is computed.
+type referenceOptions struct {
+	limit  time.Duration
+	python string
+}
+
+// flags adds the flags of a command that checks outputs.
+func (o *referenceOptions) flags(f *pflag.FlagSet) {
+	o.limitFlag(f)
+	f.StringVar(&o.python, "python", "", "Python of a reference (default: "+python.Variable+", else python3 in PATH)")
+	describeIn(f, "kernels", "python")
+}
+
+func (o *referenceOptions) limitFlag(f *pflag.FlagSet) {
+	f.DurationVar(&o.limit, "reference-timeout", defaultReferenceLimit, "limit of one computation of a declared reference")
+	describeIn(f, "kernels", "reference-timeout")
+}
+
+func (o *referenceOptions) check() error {
+	if o.limit <= 0 {
+		return fmt.Errorf("--reference-timeout %s: want more than 0", o.limit)
+	}
+	return nil
+}
+
+// set makes a workplace compute references with the options.
+func (o *referenceOptions) set(w *workplace) { w.ReferenceLimit, w.Python = o.limit, o.python }
 
 // request makes a request of the options. Shapes and seeds that are not given are the spec's, for
 // the simulator or for a GPU. All errors are reported together.
@@ -149,6 +182,9 @@ func quickText(kernel *spec.Kernel, r lab.Request, simulated, named bool) string
 	if err != nil {
 		return "" // the loader has checked them
 	}
+	if kernel.Declared != nil && len(shapes) == len(r.Shapes) {
+		return "" // a declared kernel has no harder inputs that a quick run leaves out
+	}
 	word, how := "shapes", fmt.Sprintf("--full takes all %d shapes", len(shapes))
 	if len(r.Shapes) == 1 {
 		word = "shape"
@@ -157,6 +193,25 @@ func quickText(kernel *spec.Kernel, r lab.Request, simulated, named bool) string
 		how = fmt.Sprintf("without --quick all %d shapes run", len(shapes))
 	}
 	return fmt.Sprintf("quick set of %d %s, seed %d; %s", len(r.Shapes), word, r.Seeds[0], how)
+}
+
+// leftOutText names the shapes of a declared kernel that are too large for the simulator by default,
+// and how to take them. It is empty if there are none.
+func leftOutText(kernel *spec.Kernel, r lab.Request) string {
+	var names []string
+	for _, g := range kernel.Groups {
+		if kernel.Declared != nil && slices.Contains(kernel.Run.Shapes, g.Name) && !slices.Contains(r.Shapes, g.Shapes[0]) {
+			names = append(names, g.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	which, them := "which is large", "it"
+	if len(names) > 1 {
+		which, them = "which are large", "them"
+	}
+	return fmt.Sprintf("not on the simulator: %s, %s; --shapes %s takes %s", strings.Join(names, ", "), which, strings.Join(names, ","), them)
 }
 
 func parseSeeds(text string, otherwise []uint64) ([]uint64, error) {

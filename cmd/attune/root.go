@@ -37,10 +37,9 @@ func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "attune",
 		Short: "a lab for GPU kernels: build, check, time, compare, profile, record",
-		Long: `attune takes a kernel variant from its source to a verdict: does it fit the
-chip, is it correct, is it faster.`,
+		Long:  `attune takes a kernel from its source to a verdict: fits, correct, faster.`,
 		Example: `  attune run                   every stage and selection, quickly
-  attune run stage2 --shapes mission --seeds 0
+  attune init rmsnorm          a kernel of your own, from an example
   attune sim race.json         any PTX kernel on the simulator
   attune doctor                what attune can do on this machine`,
 		Version:       version(),
@@ -50,7 +49,7 @@ chip, is it correct, is it faster.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.kernelDir, "kernel", "", "`folder` of the kernel (default: kernels/sdpa, or built in)")
+	flags.StringVar(&a.kernelDir, "kernel", "", "`folder` of the kernel (default: see attune help kernels)")
 	flags.StringVar(&a.ledgerDir, "ledger", "", "`folder` of records (default: ATTUNE_LEDGER, or .attune)")
 	flags.BoolVar(&a.json, "json", false, "print one JSON document")
 	a.colour = terminal.ColourAuto
@@ -58,7 +57,7 @@ chip, is it correct, is it faster.`,
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.started = true }
 	root.AddCommand(
-		a.runCommand(), a.watchCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.simCommand(),
+		a.initCommand(), a.runCommand(), a.watchCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.simCommand(),
 		a.mutateCommand(), a.accuracyCommand(), a.listCommand(), a.historyCommand(), a.showCommand(), a.ledgerCommand(),
 		a.promoteCommand(), a.rollbackCommand(), a.reproduceCommand(),
 		a.toolchainCommand(), a.doctorCommand(), a.versionCommand(), a.serverCommand(),

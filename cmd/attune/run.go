@@ -23,6 +23,7 @@ import (
 type runOptions struct {
 	requestOptions
 	device      deviceOptions
+	reference   referenceOptions
 	junit       string
 	quick, full bool
 	verbose     bool
@@ -65,8 +66,9 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 	energyFlag(f, &o.energy)
 	l2Flag(f, &o.l2)
 	f.StringVar(&o.against, "against", "", "compare with this variant instead of the parents")
-	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's, else the newest)")
+	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's, or newest)")
 	o.device.flags(f)
+	o.reference.flags(f)
 	f.StringVar(&o.device.sanitizer, "sanitizer", "",
 		"check under this tool of compute-sanitizer, without timing: "+strings.Join(isolate.SanitizerTools, ", "))
 	f.BoolVar(&o.quick, "quick", false, "the quick set, also for named variants")
@@ -90,7 +92,7 @@ func (o runOptions) check() error {
 	case tool != "" && o.device.name == simDevice:
 		return errors.New("--sanitizer needs a GPU; the simulator has its own checkers")
 	}
-	return errors.Join(checkLimit(o.device.limit), o.device.sim.check())
+	return errors.Join(checkLimit(o.device.limit), o.device.sim.check(), o.reference.check())
 }
 
 // isQuick reports whether a run takes the quick set.
@@ -133,6 +135,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 		return err
 	}
 	defer w.close()
+	o.reference.set(w)
 	junit, err := createJUnit(o.junit) // before the work, so that a wrong path costs none of it
 	if err != nil {
 		return err
@@ -161,6 +164,9 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	if ctx.Err() == nil && err == nil && o.isQuick(args) {
 		out.quick = quickText(kernel, request, w.Device.Simulated(), len(args) > 0)
 	}
+	if w.Device.Simulated() && o.shapes == "" {
+		out.leftOut = leftOutText(kernel, request)
+	}
 	if written := errors.Join(out.end(ctx, err), writeJUnit(junit, withoutParts(out.runs))); written != nil {
 		return errors.Join(err, written)
 	}
@@ -173,7 +179,19 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	case err != nil:
 		return err
 	}
+	a.noteReferenceErrors(out.runs)
 	return outcome(withoutParts(out.runs))
+}
+
+// noteReferenceErrors writes why references failed, each text once.
+func (a *app) noteReferenceErrors(runs []*run.Run) {
+	var written []string
+	for _, r := range runs {
+		if r.ReferenceError != "" && !slices.Contains(written, r.ReferenceError) {
+			written = append(written, r.ReferenceError)
+			a.note(r.ReferenceError)
+		}
+	}
 }
 
 // ignoreClosedPipe keeps the program running when the reader of its output is gone: the ledger

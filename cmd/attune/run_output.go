@@ -23,6 +23,7 @@ type runPrinter struct {
 	started time.Time
 	runs    []*run.Run // finished, with the parts of selections
 	quick   string
+	leftOut string // shapes that the simulator did not run
 
 	mu     sync.Mutex
 	last   lab.Progress
@@ -145,7 +146,7 @@ func (p *runPrinter) end(ctx context.Context, failed error) error {
 		return nil
 	}
 	_ = report.Summary{
-		Runs: whole, Elapsed: time.Since(p.started), Ledger: p.ledgerPath(), Quick: p.quick, Screen: p.screen(),
+		Runs: whole, Elapsed: time.Since(p.started), Ledger: p.ledgerPath(), Quick: p.quick, LeftOut: p.leftOut, Screen: p.screen(),
 	}.Write(p.stdout)
 	return nil
 }

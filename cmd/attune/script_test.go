@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"attune/internal/device/cuda"
+	"attune/internal/python"
 	"attune/internal/toolchain"
 )
 
@@ -50,6 +52,10 @@ func TestScripts(t *testing.T) {
 			env.Setenv("CHEATS", filepath.Join(filepath.Dir(broken), "cheats"))
 			env.Setenv("COLUMNS", "300") // so that the scripts can match whole lines
 			env.Setenv("CASES", cases)
+			env.Setenv("DECLARED", filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(broken))), "problem/declared/testdata"))
+			if path := numpy(); path != "" { // itself: a shim of the machine may need a home
+				env.Setenv("ATTUNE_PYTHON", path)
+			}
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
@@ -63,6 +69,8 @@ func TestScripts(t *testing.T) {
 			case "nvcc": // the machine has another compiler
 				_, err := toolchain.Find(t.Context(), t.TempDir())
 				return err == nil, nil
+			case "numpy": // for references in Python
+				return numpy() != "", nil
 			case "gpu":
 				machine, err := cuda.Open(0)
 				if err != nil {
@@ -75,6 +83,19 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "keys": keys, "measured": measured, "benched": benched},
 	})
 }
+
+// numpy is the path of a Python with numpy, or empty.
+var numpy = sync.OnceValue(func() string {
+	path, err := python.Find("")
+	if err != nil {
+		return ""
+	}
+	executable, err := exec.Command(path, "-c", "import sys, numpy; print(sys.executable)").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(executable))
+})
 
 // exits CODE program args... runs a program and expects this exit code.
 func exits(ts *testscript.TestScript, neg bool, args []string) {

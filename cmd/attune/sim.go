@@ -66,11 +66,39 @@ func (o *simOptions) options() simdevice.Options {
 func (a *app) simCommand() *cobra.Command {
 	var o simOptions
 	var limit time.Duration
+	var direct directOptions
 	cmd := &cobra.Command{
-		Use:   "sim CASE.json...",
-		Short: "run any PTX kernel on the simulator, with all checkers",
-		Long: `Sim runs cases on the simulator and compares the results with what they expect.
-A case is a JSON file with its PTX beside it:
+		Use:   "sim CASE.json... | KERNEL.cu | KERNEL.ptx",
+		Short: "run any kernel on the simulator, with all checkers",
+		Long: `Sim runs a kernel on the simulator, with all checkers. The flags describe the
+launch: --grid, --block, and an --arg for each parameter, in order.
+
+` + directHelp + `
+Sim also runs cases, launches with their expected results as JSON files: "attune
+help cases". A simulation may hold 2 GiB of memory, of which a byte of a buffer
+takes two, and print 1 MiB.
+`,
+		Example: directExamples + "  attune sim cases/*.json --schedules 8\n  attune sim race.json --json",
+		Args:    func(cmd *cobra.Command, args []string) error { return direct.checkFiles(cmd.Flags(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := errors.Join(o.check(), checkLimit(limit)); err != nil {
+				return usageError{err}
+			}
+			if isKernel(args[0]) {
+				return a.simDirect(cmd.Context(), o, direct, limit, args[0])
+			}
+			return a.sim(cmd.Context(), o, limit, args)
+		},
+	}
+	direct.flags(cmd.Flags())
+	o.flags(cmd.Flags(), "")
+	cmd.Flags().DurationVar(&limit, "timeout", 50*time.Second, "limit of one case, under all schedules")
+	return cmd
+}
+
+// casesText is the help page about cases.
+var casesText = `A case is a JSON file with its PTX beside it. "attune sim" runs it on the
+simulator, and "attune mutate" measures how much it checks:
 
   {"ptx": "add.ptx", "entry": "add",
    "grid": [1, 1, 1], "block": [64, 1, 1], "shared": 0,
@@ -90,33 +118,12 @@ so. The kinds are
 
 A finding has a severity. An error is wrong on hardware. Strict is what PTX
 leaves undefined and hardware does right: without --strict it is printed as a
-note and fails no case.
-
-A simulation may hold 2 GiB of memory, of which a byte of a buffer takes two,
-and print 1 MiB.
-`,
-		Example: "  attune sim add.json\n  attune sim cases/*.json --schedules 8\n  attune sim race.json --json",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("sim takes one CASE.json or more, such as `attune sim race.json`")
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := errors.Join(o.check(), checkLimit(limit)); err != nil {
-				return usageError{err}
-			}
-			return a.sim(cmd.Context(), o, limit, args)
-		},
-	}
-	o.flags(cmd.Flags(), "")
-	cmd.Flags().DurationVar(&limit, "timeout", 50*time.Second, "limit of one case, under all schedules")
-	return cmd
-}
+note and fails no case.`
 
 // simulated is the JSON document of `attune sim`.
 type simulated struct {
 	SchemaVersion    int           `json:"schema_version"`
+	Device           string        `json:"device,omitempty"` // the GPU of a direct run
 	Cases            []*simulation `json:"cases"`
 	WarpInstructions uint64        `json:"warp_instructions"`
 	Seconds          float64       `json:"seconds"`
@@ -153,6 +160,11 @@ func (a *app) sim(ctx context.Context, o simOptions, limit time.Duration, files 
 		}
 	}
 	document.Seconds = time.Since(began).Seconds()
+	return a.finishSim(&document)
+}
+
+// finishSim prints the document or its summary, and returns the error of its exit code.
+func (a *app) finishSim(document *simulated) error {
 	var err error
 	if a.json {
 		err = a.printJSON(document)
@@ -201,6 +213,9 @@ func (d *simulated) summary() string {
 	if slices.ContainsFunc(d.Cases, func(s *simulation) bool { return !s.checked }) {
 		text += ", checkers off"
 	}
+	if d.Device != "" {
+		return fmt.Sprintf("%s on %s, in %.1f s", text, d.Device, d.Seconds)
+	}
 	return fmt.Sprintf("%s; %d warp instructions in %.1f s", text, d.WarpInstructions, d.Seconds)
 }
 
@@ -223,14 +238,23 @@ func (d *simulated) code() int {
 
 // simulate runs a case under every schedule. Its outcome is that of the first that does not pass.
 func (a *app) simulate(ctx context.Context, o simOptions, limit time.Duration, file string) *simulation {
-	s := &simulation{Outcome: &cases.Outcome{Name: file, Findings: []finding.Finding{}, Mismatches: []string{}}, Expected: []finding.Kind{}}
+	s := newSimulation(file)
 	s.checked = o.checks == "on"
 	c, err := cases.Load(file)
 	if err != nil {
 		return s.fail(err, file)
 	}
-	c.Strict = o.strict
 	s.Name, s.Expected = c.Name, append(append(s.Expected, c.Expect.Findings...), c.Expect.Or...)
+	return a.simulateCase(ctx, s, o, limit, c, file, c.PTXFile())
+}
+
+func newSimulation(name string) *simulation {
+	return &simulation{Outcome: &cases.Outcome{Name: name, Findings: []finding.Finding{}, Mismatches: []string{}}, Expected: []finding.Kind{}}
+}
+
+// simulateCase runs a case that is loaded from files.
+func (a *app) simulateCase(ctx context.Context, s *simulation, o simOptions, limit time.Duration, c *cases.Case, file string, files ...string) *simulation {
+	c.Strict = o.strict
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for seed := range o.schedules {
@@ -241,7 +265,10 @@ func (a *app) simulate(ctx context.Context, o simOptions, limit time.Duration, f
 			return s.fail(fmt.Errorf("%s: %w", c.Name, &device.Timeout{Limit: limit}), file)
 		}
 		if err != nil {
-			return s.fail(err, file, c.PTXFile())
+			return s.fail(err, file, files...)
+		}
+		if seed > 0 {
+			c.CheckRepeat(s.Outcome, outcome, seed)
 		}
 		s.warpInstructions += outcome.Counters.WarpInstructions()
 		if seed == 0 || !outcome.Pass {

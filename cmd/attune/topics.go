@@ -12,16 +12,18 @@ func topics() []*cobra.Command {
 	}
 	return []*cobra.Command{
 		page("exit-codes", "the exit codes of all commands", exitCodesText),
+		page("kernels", "how to bring a kernel of your own", kernelsText),
 		page("variants", "how to write a variant, a stage and a selection", variantsText),
 		page("shapes", "how to write shapes and groups of shapes", shapesText),
+		page("cases", "launches as data, with their expected results", casesText),
 	}
 }
 
 const exitCodesText = `Exit codes of all commands:
 
     0  all held
-    1  failure, as of the disk; a refused promotion; a damaged ledger; a sim
-       case that cannot run
+    1  failure (disk, reference); refused promotion; damaged ledger; sim case
+       that cannot run
     2  usage: an unknown name or flag, an error in kernel.toml, parameters not
        as launched
     3  finished, some of several variants failed; a run that is not reproduced;
@@ -43,6 +45,31 @@ with 3 if one of them failed, and with the code of the gate if it was the only
 one. With --json the code is also in the error document on standard error. After
 an internal error the message names a report in the folder of temporary files.`
 
+const kernelsText = `A kernel is a folder with a CUDA source and a kernel.toml, which declares its
+arguments, shapes, launch, reference, tolerance and work (docs/kernel-toml.md).
+The commands take the kernel of
+
+  --kernel DIR     this folder
+  ./kernel.toml    else the working directory
+  kernels/sdpa     else the attention kernel of the working directory
+                   else the attention kernel in the program
+
+The reference computes the right outputs: a Python function with numpy, a
+trusted kernel, or safetensors files. Its failure is not the kernel's: the
+verdict is not-measured, standard error has the reason, and the exit code is 1.
+
+  --python PROGRAM       Python of the reference (default: ATTUNE_PYTHON, else
+                         python3 in PATH); bench runs its peers by it too
+  --reference-timeout T  limit of one computation (default 2m)
+
+  attune run --kernel rmsnorm --device sim
+  attune run --kernel rmsnorm rmsnorm+THREADS=512 --shapes rows=8,n=256
+  attune list --kernel rmsnorm
+
+On the simulator a run leaves out shapes of more than a million elements, and
+says so. --shapes takes them. Knobs are -D macros of the source; a stage names a
+variant. Without stages the kernel has one variant, with the kernel's name.`
+
 const variantsText = `A variant is a stage, or a stage with other knob values:
 
   stage2
@@ -61,11 +88,11 @@ run, compare and bench take selections too.
   attune list knobs        the knobs, their values and the constraints
   attune list selections   the tables
 
-The kernel is that of --kernel, else kernels/sdpa in the working directory, else
-the one in the program. The shell completes stages, knobs and values after
+Without stages a kernel has one variant, with the kernel's name. The kernel is
+found as attune help kernels says. The shell completes stages, knobs and values after
 "attune completion" (stage2+TI<TAB>).`
 
-const shapesText = `A shape is BxHxSxD (batch, heads, queries, head dim) with options:
+const shapesText = `A shape of attention is BxHxSxD (batch, heads, queries, head dim) with options:
 
   1x8x512x64               batch 1, 8 heads, 512 queries and keys, head dim 64
   1x8x512x64:causal        each query sees the keys up to its own position
@@ -80,5 +107,13 @@ shapes, with commas:
   attune run stage2 --shapes small,1x8x1024x64:causal
   attune list shapes       the groups
 
+A shape of a kernel that kernel.toml declares is a value for each axis, such as
+rows=8,n=256; its names are those of [shapes]:
+
+  attune run --kernel rmsnorm --shapes small,rows=8,n=256,rows=9,n=100
+
 Benchmark shapes are those on which the performance gate compares a stage with
-its parent. The head dim of a shape must be that of the variant (HEAD_DIM).`
+its parent; compare and bench take them too. The head dim of a shape must be
+that of the variant (HEAD_DIM). The default of bench for attention is
+
+  --shapes ` + benchShapes

@@ -40,6 +40,7 @@ shipped variants whose sources are unchanged, and says so. Ctrl-C ends it.`,
 	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas (default: the first of the spec)")
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's, or the newest of the stage)")
 	o.device.flags(f)
+	o.reference.flags(f)
 	o.quick, o.rounds, o.processes = true, 20, 1
 	return cmd
 }
@@ -177,6 +178,7 @@ func (a *app) checkWatched(ctx context.Context, o runOptions, args []string, dev
 	}
 	defer w.close()
 	w.Device = device
+	o.reference.set(w)
 	p := a.newRunPrinter(w, false, request)
 	var result *run.Run
 	err = w.Run(ctx, request, func(r *run.Run) { result = r }) // the last one is that of the selection

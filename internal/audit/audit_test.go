@@ -150,6 +150,11 @@ func TestFindings(t *testing.T) {
 			"launch-id %gridid", "launch-id %current_graph_exec", "launch-id %envreg3",
 		}},
 		{
+			"the barrier of a cooperative grid", "",
+			"mov.b32 %r1, %envreg1; mov.b32 %r2, %envreg2; mov.b64 %rd3, {%r1, %r2}; atom.global.add.u32 %r3, [%rd3], 1;",
+			[]string{"launch-id %envreg1", "launch-id %envreg2"},
+		},
+		{
 			"the heap", ".extern .func (.param .b64 r) malloc(.param .b64 n);\n",
 			"{ .param .b64 n; .param .b64 r; st.param.b64 [n], 16; call.uni (r), malloc, (n); ld.param.b64 %rd3, [r]; st.u32 [%rd3], 1; }",
 			[]string{"allocation malloc"},

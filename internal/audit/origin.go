@@ -2,6 +2,7 @@ package audit
 
 import (
 	"slices"
+	"strings"
 
 	"attune/internal/ptx"
 )
@@ -156,6 +157,10 @@ func (a *auditor) of(f *ptx.Function, o *ptx.Operand) origin {
 			return origin{set: true, known: true, variables: []*ptx.Variable{v}}
 		}
 		return none(true)
+	case ptx.SpecialOperand:
+		// The driver passes the address of the barrier of a cooperative grid in these registers, which
+		// are a finding of their own.
+		return none(strings.HasPrefix(o.Special, "envreg"))
 	}
 	if len(o.Parts) == 0 {
 		return none(false)

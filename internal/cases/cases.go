@@ -39,7 +39,8 @@ type Case struct {
 
 	Strict bool `json:"-"` // strict findings that the case does not expect fail it too
 
-	dir string
+	dir    string
+	launch *Launch // of a direct run, in place of the files and Args
 }
 
 // Argument is a kernel argument. Exactly one field is set.
@@ -72,8 +73,9 @@ type Outcome struct {
 	Pass       bool              `json:"pass"`
 	Findings   []finding.Finding `json:"findings"`
 	Mismatches []string          `json:"mismatches"`
-	Notes      []string          `json:"notes,omitempty"` // buffers of which only the beginning was compared
-	Error      string            `json:"error,omitempty"` // why the case could not run
+	Notes      []string          `json:"notes,omitempty"`   // buffers of which only the beginning was compared
+	Error      string            `json:"error,omitempty"`   // why the case could not run
+	Outputs    []Output          `json:"outputs,omitempty"` // of a direct run
 	Counters   count.Counters    `json:"-"`
 }
 
@@ -147,7 +149,7 @@ func (c *Case) PTXFile() string {
 
 // Run runs a case on the simulator. A panic in the simulator is an error of type *crash.Panic.
 func (c *Case) Run(ctx context.Context, o sim.Options) (*Outcome, error) {
-	text, err := os.ReadFile(c.PTXFile())
+	text, err := c.text()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
@@ -156,6 +158,14 @@ func (c *Case) Run(ctx context.Context, o sim.Options) (*Outcome, error) {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
 	return outcome, nil
+}
+
+// text returns the PTX.
+func (c *Case) text() ([]byte, error) {
+	if c.launch != nil {
+		return c.launch.PTX, nil
+	}
+	return os.ReadFile(c.PTXFile())
 }
 
 func (c *Case) run(ctx context.Context, text []byte, o sim.Options) (*Outcome, error) {
@@ -191,6 +201,7 @@ func (c *Case) runProgram(ctx context.Context, program *sim.Program, o sim.Optio
 	}
 	result, err := program.Run(ctx, memory, sim.Launch{
 		Entry: c.Entry, Grid: c.Grid, Block: c.Block, Cluster: c.Cluster, DynamicShared: c.Shared, Params: params,
+		Cooperative: c.launch != nil && c.launch.Cooperative,
 	}, o)
 	if err != nil {
 		return nil, err
@@ -204,6 +215,9 @@ func (c *Case) runProgram(ctx context.Context, program *sim.Program, o sim.Optio
 
 // arguments allocates the buffers and returns the values of all arguments.
 func (c *Case) arguments(memory *mem.Memory) (values [][]byte, buffers map[int]uint64, err error) {
+	if c.launch != nil {
+		return c.launch.bind(memory)
+	}
 	buffers = map[int]uint64{}
 	for i, a := range c.Args {
 		var value []byte
@@ -255,6 +269,11 @@ func (a *Argument) buffer(memory *mem.Memory, index int) (uint64, error) {
 
 // compare compares the findings and the buffers with the expected result.
 func (c *Case) compare(o *Outcome, memory *mem.Memory, buffers map[int]uint64, checked bool) error {
+	if c.launch != nil {
+		err := c.launch.inspect(o, memory, buffers, checked)
+		o.Pass = c.expected(o.Findings)
+		return err
+	}
 	mismatches, err := c.mismatches(func(index int, data []byte) error {
 		base, ok := buffers[index]
 		if !ok {

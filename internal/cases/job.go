@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"strconv"
 
 	"attune/internal/device"
@@ -18,7 +17,10 @@ var errNotBuffer = errors.New("the argument is not a buffer")
 // Job returns the case as a job for any device. The kernel may change every buffer. Uninitialised
 // buffers are filled with the byte fill.
 func (c *Case) Job(fill byte) (device.Job, error) {
-	image, err := os.ReadFile(c.PTXFile())
+	if c.launch != nil {
+		return c.launch.job(), nil
+	}
+	image, err := c.text()
 	if err != nil {
 		return device.Job{}, fmt.Errorf("%s: %w", c.Name, err)
 	}

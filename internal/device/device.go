@@ -54,6 +54,10 @@ type Job struct {
 	DynamicSharedBytes int
 	Args               []Arg
 	Relaunches         []Relaunch // after the launches on Args, by Run only
+	Cooperative        bool       // all blocks are resident at once and may synchronise as a grid
+	// Unordered says that the kernel adds floating-point numbers by atomic operations, so that equal
+	// launches may differ in rounding.
+	Unordered bool
 }
 
 // Arg is one argument of a kernel. Exactly one of its fields is set.
@@ -61,7 +65,7 @@ type Arg struct {
 	Input  []byte // a buffer with these bytes; the kernel must not change it
 	Output int    // a buffer of this size in bytes; the kernel must fill it
 	InOut  []byte // a buffer with these bytes; the kernel may change it
-	Scalar []byte // a value of 4 or 8 bytes, little-endian
+	Scalar []byte // a value of 1, 2, 4 or 8 bytes, little-endian
 
 	TensorMap *TensorMap
 
@@ -158,7 +162,7 @@ func (j *Job) Check() error {
 	for i, arg := range j.Args {
 		if !arg.valid() {
 			return fmt.Errorf("job %s: argument %d must be exactly one of: a non-empty input, an output of at least 1 byte, "+
-				"a non-empty in-out buffer, a scalar of 4 or 8 bytes, a tensor map", j.Entry, i)
+				"a non-empty in-out buffer, a scalar of 1, 2, 4 or 8 bytes, a tensor map", j.Entry, i)
 		}
 		if arg.Unit != 0 && (!slices.Contains(RotationUnits, arg.Unit) || arg.Input == nil || len(arg.Input)%arg.Unit != 0) {
 			return fmt.Errorf("job %s: argument %d cannot be rotated by units of %d bytes: that needs an input of whole units of 16, 4 or 1 bytes",
@@ -231,7 +235,7 @@ func (a Arg) valid() bool {
 	case a.IsBuffer():
 		return a.BufferBytes() > 0
 	case a.Scalar != nil:
-		return len(a.Scalar) == 4 || len(a.Scalar) == 8
+		return slices.Contains([]int{1, 2, 4, 8}, len(a.Scalar))
 	}
 	return true
 }

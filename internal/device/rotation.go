@@ -106,5 +106,8 @@ func (b *Buffer) unit(job Job) int {
 	return 1
 }
 
+// IsInOut reports whether the kernel may change the buffer, which has contents before the launch.
+func (b *Buffer) IsInOut() bool { return b.role == inOut }
+
 // Start is the address of the buffer behind its leading guard.
 func (b *Buffer) Start() Address { return b.base + guardBytes }

@@ -223,6 +223,35 @@ func TestInputsAndOutputs(t *testing.T) {
 	})
 }
 
+// An unordered job may differ from launch to launch; its other findings stay.
+func TestUnordered(t *testing.T) {
+	launches = 0
+	m := newMachine(func(l *devicetest.Launch) error {
+		out := l.At(l.Pointer(1), size)
+		fill(out[8:], 0)
+		out[30] = byte(launch())
+		return nil
+	})
+	job := newJob()
+	job.Unordered = true
+	got, err := device.Run(m, job)
+	want := []device.Finding{{Kind: device.Unwritten, Text: "argument 1: 8 of 64 bytes never written, the first at byte 0"}}
+	if diff := cmp.Diff(want, got.Findings); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}
+
+func TestScalarSizes(t *testing.T) {
+	for bytes := range 17 {
+		job := newJob()
+		job.Args[2] = device.Arg{Scalar: make([]byte, bytes)}
+		valid := bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8
+		if err := job.Check(); (err == nil) != valid {
+			t.Errorf("a scalar of %d bytes: %v", bytes, err)
+		}
+	}
+}
+
 func checkFindings(t *testing.T, cases []findingCase) {
 	t.Helper()
 	for _, c := range cases {
@@ -475,7 +504,7 @@ func TestBadGeometry(t *testing.T) {
 
 func TestBadArguments(t *testing.T) {
 	const badArg = "must be exactly one of: a non-empty input, an output of at least 1 byte, " +
-		"a non-empty in-out buffer, a scalar of 4 or 8 bytes, a tensor map"
+		"a non-empty in-out buffer, a scalar of 1, 2, 4 or 8 bytes, a tensor map"
 	checkBadJobs(t, []badJob{
 		{
 			"a map of a missing argument", func(j *device.Job) { j.Args[2] = device.Arg{TensorMap: mapOf(3)} },
@@ -508,7 +537,7 @@ func TestBadArguments(t *testing.T) {
 		{"input and scalar", func(j *device.Job) { j.Args[0].Scalar = make([]byte, 4) }, "job k: argument 0 " + badArg},
 		{"scalar and output", func(j *device.Job) { j.Args[2].Output = 1 }, "job k: argument 2 " + badArg},
 		{"empty scalar", func(j *device.Job) { j.Args[2].Scalar = []byte{} }, "job k: argument 2 " + badArg},
-		{"scalar of two bytes", func(j *device.Job) { j.Args[2].Scalar = []byte{1, 2} }, "job k: argument 2 " + badArg},
+		{"scalar of three bytes", func(j *device.Job) { j.Args[2].Scalar = []byte{1, 2, 3} }, "job k: argument 2 " + badArg},
 	})
 }
 

@@ -34,14 +34,14 @@ func write(t *testing.T, m device.Machine, to device.Address, data ...byte) {
 func TestInspectTimed(t *testing.T) {
 	_, buffers := bound(t)
 	none := make([]device.Differences, len(buffers))
-	if got := device.InspectTimed(buffers, none); got != nil {
+	if got := device.InspectTimed(false, buffers, none); got != nil {
 		t.Errorf("no differences: %v", got)
 	}
 	none[1].First = -1 // as the kernel leaves it
-	if got := device.InspectTimed(buffers, none); got != nil {
+	if got := device.InspectTimed(false, buffers, none); got != nil {
 		t.Errorf("no differences: %v", got)
 	}
-	got := device.InspectTimed(buffers, []device.Differences{{2, 0}, {64, 3}, {1, 2}, {4, 1}})
+	got := device.InspectTimed(false, buffers, []device.Differences{{2, 0}, {64, 3}, {1, 2}, {4, 1}})
 	const differs = " bytes that a timed launch wrote differ from those of an untimed launch on the same inputs, the first at byte "
 	want := []device.Finding{
 		{Kind: device.InputChanged, Text: "argument 0: 2 bytes of an input changed while it was timed, the first at byte 0"},
@@ -49,6 +49,15 @@ func TestInspectTimed(t *testing.T) {
 		{Kind: device.TimedOutputDiffers, Text: "argument 3: 1 of 3" + differs + "2"},
 		{Kind: device.TimedOutputDiffers, Text: "argument 4: 4 of 5" + differs + "1"},
 	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestInspectTimedUnordered(t *testing.T) {
+	_, buffers := bound(t)
+	got := device.InspectTimed(true, buffers, []device.Differences{{2, 0}, {64, 3}, {1, 2}, {4, 1}})
+	want := []device.Finding{{Kind: device.InputChanged, Text: "argument 0: 2 bytes of an input changed while it was timed, the first at byte 0"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -50,6 +50,10 @@ type Series struct {
 	// Processes has the number of samples of each process, in order. It is empty for one process.
 	Processes []int `json:"samples_per_process,omitempty"`
 
+	// Restored says that the in-out buffers were restored before every launch. The time of the
+	// restores, measured beside the samples, is subtracted.
+	Restored bool `json:"restored,omitempty"`
+
 	Copies      int     `json:"copies,omitempty"`          // of the buffers, used in rotation
 	WarmSeconds float64 `json:"warm_up_seconds,omitempty"` // of replays before the first sample
 	Unstable    bool    `json:"unstable,omitempty"`        // the warm-up did not settle

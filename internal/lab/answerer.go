@@ -7,51 +7,57 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/oracle"
+	"attune/internal/problem"
+	"attune/internal/problem/attention"
 	"attune/internal/spec"
 	"attune/internal/tensor"
-	"attune/internal/toolchain"
 )
 
 // VariantRunner is a variant with a device of its own that computes outputs for any inputs. It passes no
 // gate and writes no record.
 type VariantRunner struct {
-	variant spec.Variant
-	image   *toolchain.Image
+	build   problem.Build
 	session *session
 }
 
 // NewVariantRunner builds a variant, for an architecture or, if that is empty, for the device, and opens a
 // device. The caller closes the NewVariantRunner.
 func (l *Lab) NewVariantRunner(ctx context.Context, v spec.Variant, arch string) (*VariantRunner, error) {
-	images, err := l.buildAudited(ctx, arch, v)
+	builds, err := l.buildAudited(ctx, arch, v)
 	if err != nil {
 		return nil, err
 	}
-	a := &VariantRunner{v, images[v.String()], l.newSession()}
-	if _, err := a.session.ready(ctx); err != nil {
+	a := &VariantRunner{builds[v.String()], l.newSession()}
+	d, err := a.session.ready(ctx)
+	if err != nil {
 		return nil, err
 	}
+	_, a.build.Code = loadable(a.build.Image, d.Facts())
 	return a, nil
 }
 
 // Output computes some rows of the output for inputs. A kernel with a finding or a failure returns
 // a WrongError: the errors of its output would say nothing about its arithmetic.
 func (a *VariantRunner) Output(ctx context.Context, in *tensor.Inputs, rows oracle.Rows) ([]float64, error) {
-	outcome, err := a.session.run(ctx, a.image, in)
+	d, err := a.session.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	outcome, err := a.session.run(ctx, attention.Job(a.build, d.Facts(), in))
 	wrong := ""
 	switch {
 	case device.Classify(err).LosesDevice():
 		wrong = err.Error()
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w", a.variant, err)
+		return nil, fmt.Errorf("%s: %w", a.build.Variant, err)
 	case len(outcome.Findings) > 0:
 		wrong = findingText(outcome.Findings[0])
 	default:
-		o, _ := outputs(a.image.Record.Launch, outcome.Outputs, rows, in.Shape.HeadDim)
+		o, _ := attention.Outputs(a.build.Image.Record.Launch, outcome.Outputs, rows, in.Shape.HeadDim)
 		return o, nil
 	}
-	p := problem{in.Shape, in.Seed, in.Options.Distribution}
-	return nil, notCorrect(a.variant, p, wrong, err)
+	i := problem.Instance{Shape: in.Shape, Seed: in.Seed, Inputs: in.Options.Distribution.String()}
+	return nil, notCorrect(a.build.Variant, i, wrong, err)
 }
 
 // Close closes the device.

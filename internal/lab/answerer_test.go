@@ -23,7 +23,7 @@ func TestAnswerer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := tensor.Recipe{SmoothK: true, Hadamard: true}.Apply(tensor.Draw(shapes(t, "1x2x33x64")[0], 1, tensor.Options{Distribution: tensor.Biased}))
+	in := tensor.Recipe{SmoothK: true, Hadamard: true}.Apply(draw(t, "1x2x33x64", 1, tensor.Options{Distribution: tensor.Biased}))
 	got, err := a.Output(t.Context(), in, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestAnswererOfAWrongKernel(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer a.Close()
-		_, err = a.Output(t.Context(), tensor.Draw(shapes(t, "1x1x8x64")[0], 3, tensor.Options{Distribution: tensor.Positive}), nil)
+		_, err = a.Output(t.Context(), draw(t, "1x1x8x64", 3, tensor.Options{Distribution: tensor.Positive}), nil)
 		var known *WrongError
 		if err == nil || errors.As(err, &known) != wrong || !strings.Contains(err.Error(), text) {
 			t.Errorf("error %v, want %q in it and a WrongError is %t", err, text, wrong)
@@ -80,7 +80,7 @@ func TestAnswererIsRefused(t *testing.T) {
 // The simulator reports a race even if the output is right.
 func TestAnswererOnTheSimulator(t *testing.T) {
 	s := newSimulated(t, simdevice.Options{Checks: true, Limit: time.Minute})
-	in := tensor.Draw(shapes(t, "1x1x4x64")[0], 0, tensor.Options{})
+	in := draw(t, "1x1x4x64", 0, tensor.Options{})
 	for variant, right := range map[string]bool{"good": true, "racy": false} {
 		a, err := s.NewVariantRunner(t.Context(), s.variant(variant), "")
 		if err != nil {

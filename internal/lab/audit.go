@@ -7,22 +7,33 @@ import (
 	"attune/internal/audit"
 	"attune/internal/device"
 	"attune/internal/gate"
+	"attune/internal/problem"
 	"attune/internal/sim/finding"
 	"attune/internal/spec"
-	"attune/internal/toolchain"
 )
 
-// Audit reads the PTX of an image for what could remember a launch or tell launches apart.
-func Audit(image *toolchain.Image) []audit.Finding {
-	return audit.PTX(image.PTX, image.Record.Kernel, outputParameters(image.Record.Launch)...)
+// Audit reads the PTX of a build for what could remember a launch or tell launches apart.
+func Audit(p problem.Problem, b problem.Build) []audit.Finding {
+	var outputs []int
+	for i, parameter := range p.Parameters(b) {
+		if parameter.Output {
+			outputs = append(outputs, i)
+		}
+	}
+	return audit.PTX(b.Image.PTX, b.Image.Record.EntryName(), outputs...)
 }
 
-// auditImage audits an image. It returns all findings, and the reasons against the image: the
-// findings that the variant is not allowed to have.
-func auditImage(v spec.Variant, image *toolchain.Image) (all []audit.Finding, reasons []string) {
-	all = Audit(image)
-	for _, f := range audit.Denied(all, v.Allowed()) {
-		reasons = append(reasons, f.Reason())
+// auditBuild audits a build. It returns all findings, and the reasons against the build: the
+// findings that neither the variant nor its problem allows.
+func (l *Lab) auditBuild(b problem.Build) (all []audit.Finding, reasons []string) {
+	p := l.problem()
+	all = Audit(p, b)
+	for _, f := range audit.Denied(all, slices.Concat(b.Variant.Allowed(), p.Allowed())) {
+		reason := f.Reason()
+		if f.Kind == audit.OutputRead && p.Name() != spec.Attention {
+			reason = f.String() + "; write inout = true in its [[arg]] if the kernel updates it"
+		}
+		reasons = append(reasons, reason)
 	}
 	return all, reasons
 }
@@ -36,33 +47,33 @@ func unallowed(v spec.Variant, findings []device.Finding) []device.Finding {
 	return slices.DeleteFunc(findings, func(f device.Finding) bool { return f.Kind == string(finding.KeptMemory) })
 }
 
-// checkAudit returns a WrongError for an image with a finding that kernel.toml does not allow.
-func checkAudit(v spec.Variant, image *toolchain.Image) error {
-	if _, reasons := auditImage(v, image); len(reasons) > 0 {
-		return &WrongError{v.String(), reasons[0]}
+// checkAudit returns a WrongError for a build with a finding that kernel.toml does not allow.
+func (l *Lab) checkAudit(b problem.Build) error {
+	if _, reasons := l.auditBuild(b); len(reasons) > 0 {
+		return &WrongError{b.Variant.String(), reasons[0]}
 	}
 	return nil
 }
 
 // buildAudited builds variants as buildAll does and refuses those that fail the audit.
-func (l *Lab) buildAudited(ctx context.Context, arch string, variants ...spec.Variant) (map[string]*toolchain.Image, error) {
-	images, err := l.buildAll(ctx, arch, variants...)
+func (l *Lab) buildAudited(ctx context.Context, arch string, variants ...spec.Variant) (map[string]problem.Build, error) {
+	builds, err := l.buildAll(ctx, arch, variants...)
 	if err != nil {
 		return nil, err
 	}
 	for _, v := range variants {
-		if err := checkAudit(v, images[v.String()]); err != nil {
+		if err := l.checkAudit(builds[v.String()]); err != nil {
 			return nil, err
 		}
 	}
-	return images, nil
+	return builds, nil
 }
 
 // audit fails the correctness gate of a variant that has a finding which kernel.toml does not
 // allow, and reports whether it has none. It needs no device, and a variant that fails is not
 // launched.
 func (a *attempt) audit() bool {
-	all, reasons := auditImage(a.variant, a.image)
+	all, reasons := a.auditBuild(a.build)
 	a.result.Audit = all
 	if len(reasons) > 0 {
 		a.gates.Correctness = gate.Correctness(reasons)

@@ -12,17 +12,16 @@ import (
 	"attune/internal/ledger"
 	"attune/internal/measure"
 	"attune/internal/peer"
+	"attune/internal/problem"
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/tensor"
-	"attune/internal/toolchain"
 )
 
 // BenchRequest says which variants to time beside which peers, and how.
 type BenchRequest struct {
 	Variants   []spec.Variant
 	Selections []*spec.Selection // on each shape, the variant that they choose
-	Shapes     []tensor.Shape
+	Shapes     []spec.Shape
 	Seed       uint64
 	Rounds     int       // samples of each implementation
 	Processes  int       // that time the variants, in rotation; 0 is 1
@@ -47,19 +46,19 @@ const maxBlocks = 12
 // the bench is interrupted or fails, the finished shapes are recorded and returned beside the
 // error. A bench that could not be recorded has no id.
 func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
-	request := Request{Variants: r.Variants, Selections: r.Selections, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}
+	request := Request{Problem: l.problem(), Variants: r.Variants, Selections: r.Selections, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}
 	p, err := request.plan(l.Device.facts.Arch)
 	if err != nil {
 		return nil, err
 	}
 	b := &bench{
 		lab: l, request: r, plan: p, blocks: min(r.Rounds, maxBlocks),
-		refs: newSampledReferences(r.MaxWork, r.SampleSeed), excluded: map[string]bool{},
+		refs: l.references(r.MaxWork, r.SampleSeed), excluded: map[string]bool{},
 	}
 	b.sessions = l.newSessions(min(r.Processes, b.blocks))
 	b.result = b.newResult()
 	defer b.close()
-	if b.images, err = l.buildAll(ctx, r.Arch, p.variants(false)...); err != nil {
+	if b.builds, err = l.buildAll(ctx, r.Arch, p.variants(false)...); err != nil {
 		return nil, err
 	}
 	b.addBuilds()
@@ -73,6 +72,7 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 	if len(b.result.Checked) == 0 {
 		return nil, err
 	}
+	b.result.Problem = l.recordProblem(b.refs)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		b.result.Ended = "interrupted"
@@ -105,21 +105,21 @@ type bench struct {
 	blocks     int
 	result     *run.Bench
 	freshBlock int // block in which launches on new inputs are timed
-	refs       *references
-	images     map[string]*toolchain.Image // by variant
-	sessions   sessions                    // blocks take turns in them
-	peers      Peers                       // nil if none are running
-	excluded   map[string]bool             // peers that are missing or ended their process
+	refs       problem.References
+	builds     map[string]problem.Build // by variant
+	sessions   sessions                 // blocks take turns in them
+	peers      Peers                    // nil if none are running
+	excluded   map[string]bool          // peers that are missing or ended their process
 }
 
 func (b *bench) newResult() *run.Bench {
-	l, r := b.lab, b.request
+	l, r, seed := b.lab, b.request, b.refs.Secret()
 	result := &run.Bench{
 		SchemaVersion: run.BenchSchemaVersion, Time: time.Now().UTC().Truncate(time.Millisecond),
 		Kernel: l.Kernel.Name, Command: r.Command, Git: l.Git, GitSHA: l.Git.SHA, Attune: l.Version,
 		Facts: l.Device.facts, Seed: r.Seed, Rounds: r.Rounds, Blocks: b.blocks, Timing: r.timing(),
 		Ceilings:   run.CeilingsOf(l.Device.facts.Name),
-		SampleSeed: &b.refs.secret,
+		SampleSeed: &seed,
 		Checked:    []run.CheckedShape{}, Rows: []run.BenchRow{}, Best: []run.BestRow{}, Skipped: []run.Skipped{},
 	}
 	for _, shape := range r.Shapes {
@@ -133,7 +133,7 @@ func (b *bench) addBuilds() {
 	known := map[string]bool{}
 	for _, v := range b.plan.variants(false) {
 		if !known[v.String()] {
-			b.result.Builds = append(b.result.Builds, b.images[v.String()].Record)
+			b.result.Builds = append(b.result.Builds, b.builds[v.String()].Image.Record)
 		}
 		known[v.String()] = true
 	}
@@ -142,6 +142,7 @@ func (b *bench) addBuilds() {
 func (b *bench) close() {
 	b.sessions.close()
 	b.closePeers()
+	b.refs.Close()
 }
 
 // benchTiming describes in the result how times were taken.
@@ -168,10 +169,9 @@ func (r BenchRequest) timing() string {
 
 // contender is an implementation on one shape.
 type contender struct {
-	row     run.BenchRow
-	variant spec.Variant     // of ours
-	image   *toolchain.Image // of ours; nil for a peer
-	peer    peer.Peer        // where there is no image
+	row   run.BenchRow
+	build problem.Build // of ours; without an image for a peer
+	peer  peer.Peer     // where there is no image
 }
 
 // graph is what one sample of a peer replays.
@@ -180,7 +180,7 @@ func (c *contender) graph() peer.Graph {
 }
 
 // setErrors records the errors of an output, and what is wrong with it if anything is.
-func (c *contender) setErrors(errs outputErrors, wrong string) {
+func (c *contender) setErrors(errs problem.Result, wrong string) {
 	c.row.MaxErr, c.row.MeanErr, c.row.Wrong = &errs.MaxErr, &errs.MeanErr, wrong
 }
 
@@ -190,12 +190,12 @@ func correct(all []*contender) []*contender {
 }
 
 // variantsOn are our contenders on a shape: every entry of the plan.
-func (b *bench) variantsOn(shape tensor.Shape) []*contender {
+func (b *bench) variantsOn(shape spec.Shape) []*contender {
 	var all []*contender
 	for _, e := range b.plan.entries {
 		v := e.on(shape)
-		c := &contender{variant: v, image: b.images[v.String()]}
-		c.row = run.BenchRow{Shape: shape.String(), Name: e.name, DType: "e4m3"}
+		c := &contender{build: b.builds[v.String()]}
+		c.row = run.BenchRow{Shape: shape.String(), ShapeName: b.lab.shapeName(shape), Name: e.name, DType: b.lab.problem().DType()}
 		if e.selection != nil {
 			c.row.Variant = v.String()
 		}
@@ -215,14 +215,14 @@ func (b *bench) runShapes(ctx context.Context) error {
 }
 
 // runShape checks all outputs on one shape, then takes the times.
-func (b *bench) runShape(ctx context.Context, number int, shape tensor.Shape) error {
+func (b *bench) runShape(ctx context.Context, number int, shape spec.Shape) error {
 	progress := func(step string) {
 		b.lab.progress(Progress{Subject: shape.String(), Step: step, Done: number, Total: len(b.request.Shapes)})
 	}
 	progress("reference")
-	p := problem{shape: shape, seed: b.request.Seed, inputs: tensor.Normal}
-	b.refs.keepOnly(p)
-	ref, err := b.refs.get(ctx, p)
+	p := b.lab.problem().Plain(shape, b.request.Seed)
+	b.refs.KeepOnly(p)
+	ref, err := b.refs.Get(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -246,27 +246,29 @@ func (b *bench) runShape(ctx context.Context, number int, shape tensor.Shape) er
 			return err
 		}
 	}
-	b.conclude(shape, slices.Concat(ours, peers))
-	b.result.Checked = append(b.result.Checked, run.CheckedShape{Shape: shape.String(), Coverage: ref.coverage()})
+	if err := b.conclude(shape, slices.Concat(ours, peers)); err != nil {
+		return err
+	}
+	b.result.Checked = append(b.result.Checked, run.CheckedShape{Shape: shape.String(), Coverage: ref.Coverage()})
 	return b.forgetPeers(ctx, shape)
 }
 
 // checkVariants compares the output of every variant with the reference.
-func (b *bench) checkVariants(ctx context.Context, ref *reference) ([]*contender, error) {
-	p := problem{ref.inputs.Shape, b.request.Seed, tensor.Normal}
-	second, err := b.refs.second(ctx, p, b.request.Shapes, b.request.Seed)
+func (b *bench) checkVariants(ctx context.Context, ref problem.Reference) ([]*contender, error) {
+	shape := ref.Instance().Shape
+	second, err := second(ctx, b.refs, b.lab.problem(), ref.Instance(), b.request.Shapes, b.request.Seed)
 	if err != nil {
 		return nil, err
 	}
-	all := b.variantsOn(ref.inputs.Shape)
+	all := b.variantsOn(shape)
 	for _, c := range all {
-		if _, reasons := auditImage(c.variant, c.image); len(reasons) > 0 {
+		if _, reasons := b.lab.auditBuild(c.build); len(reasons) > 0 {
 			c.row.Wrong = reasons[0]
 			continue
 		}
-		result, err := b.lab.check(ctx, b.sessions[0], c.variant, c.image, ref, second)
+		result, err := b.lab.check(ctx, b.sessions[0], c.build, ref, second)
 		if err != nil {
-			return nil, fmt.Errorf("%s on %s: %w", c.variant, ref.inputs.Shape, err)
+			return nil, fmt.Errorf("%s on %s: %w", c.build.Variant, shape, err)
 		}
 		if result.failure != nil {
 			c.row.Wrong = result.failure.Error()
@@ -275,13 +277,13 @@ func (b *bench) checkVariants(ctx context.Context, ref *reference) ([]*contender
 			}
 			continue
 		}
-		c.setErrors(result.errors, result.firstWrong())
+		c.setErrors(result.result, result.firstWrong())
 	}
 	return all, nil
 }
 
 // peerGraph is what one sample of a peer replays: as many launches and input copies as one of ours.
-func (b *bench) peerGraph(ctx context.Context, ref *reference, ours []*contender) (peer.Graph, error) {
+func (b *bench) peerGraph(ctx context.Context, ref problem.Reference, ours []*contender) (peer.Graph, error) {
 	series, err := b.time(ctx, b.sessions[0], ref, correct(ours), b.timingPlan(1))
 	g := peer.Graph{Copies: 1}
 	for _, s := range series {
@@ -299,17 +301,17 @@ func (b *bench) timingPlan(samples int) device.Plan {
 
 // time takes samples of variants, interleaved with each other. A variant whose timed launches are
 // wrong is marked so.
-func (b *bench) time(ctx context.Context, session *session, ref *reference, ours []*contender, plan device.Plan) ([]device.Series, error) {
+func (b *bench) time(ctx context.Context, session *session, ref problem.Reference, ours []*contender, plan device.Plan) ([]device.Series, error) {
 	if len(ours) == 0 {
 		return nil, nil
 	}
-	var images []built
+	var builds []problem.Build
 	for _, c := range ours {
-		images = append(images, built{c.variant, c.image})
+		builds = append(builds, c.build)
 	}
-	all, err := b.lab.time(ctx, session, ref, plan, images...)
+	all, err := b.lab.time(ctx, session, ref, plan, builds...)
 	if err != nil {
-		return nil, fmt.Errorf("time %s: %w", ref.inputs.Shape, err)
+		return nil, fmt.Errorf("time %s: %w", ref.Instance().Shape, err)
 	}
 	var series []device.Series
 	for i, t := range all {
@@ -323,7 +325,7 @@ func (b *bench) time(ctx context.Context, session *session, ref *reference, ours
 
 // sampleBlock takes one block of samples of every implementation. Odd blocks are in reverse order.
 // It returns the peers that are left.
-func (b *bench) sampleBlock(ctx context.Context, block int, ref *reference, ours, peers []*contender) ([]*contender, error) {
+func (b *bench) sampleBlock(ctx context.Context, block int, ref problem.Reference, ours, peers []*contender) ([]*contender, error) {
 	samples := b.request.Rounds*(block+1)/b.blocks - b.request.Rounds*block/b.blocks
 	order := append([]*contender{nil}, correct(peers)...) // nil stands for all variants
 	if block%2 == 1 {
@@ -365,7 +367,7 @@ func (b *bench) samplePeer(ctx context.Context, block int, c *contender, samples
 
 // sampleVariants takes one block of samples of every variant. In one block, which no kernel can
 // predict, launches on new inputs are timed too.
-func (b *bench) sampleVariants(ctx context.Context, block int, ref *reference, ours []*contender, samples int) error {
+func (b *bench) sampleVariants(ctx context.Context, block int, ref problem.Reference, ours []*contender, samples int) error {
 	plan := b.timingPlan(samples)
 	plan.Fresh, plan.Energy = block == b.freshBlock, block == 0 && b.request.Energy
 	series, err := b.time(ctx, b.sessions[block%len(b.sessions)], ref, ours, plan)
@@ -391,10 +393,18 @@ func (b *bench) sampleVariants(ctx context.Context, block int, ref *reference, o
 }
 
 // conclude writes the figures of one shape.
-func (b *bench) conclude(shape tensor.Shape, all []*contender) {
+func (b *bench) conclude(shape spec.Shape, all []*contender) error {
 	var best, bestPeer *contender
 	for _, c := range correct(all) {
-		c.summarize(shape, b.result.Ceilings)
+		work, err := b.lab.problem().Work(c.build.Variant, shape, c.row.DType)
+		if err != nil {
+			return err
+		}
+		c.summarize(work, b.result.Ceilings)
+		if c.row.P50US != nil && b.lab.problem().Name() != spec.Attention && work.Bytes > 0 {
+			rate := work.Bytes / *c.row.P50US / 1e3
+			c.row.GBPerS = &rate
+		}
 		if c.row.Wrong != "" {
 			continue
 		}
@@ -418,35 +428,28 @@ func (b *bench) conclude(shape tensor.Shape, all []*contender) {
 			Shape: shape.String(), Variant: best.row.Name, Peer: bestPeer.row.Name, Speedup: *bestPeer.row.Speedup,
 		})
 	}
+	return nil
 }
 
 // summarize derives the figures from the samples. A time that exceeds the device's measured FP8
 // rate cannot be true, and marks the row as wrong.
-func (c *contender) summarize(shape tensor.Shape, ceilings *run.Ceilings) {
+func (c *contender) summarize(work problem.Work, ceilings *run.Ceilings) {
 	sum := measure.SummarizeProcesses(c.row.ByProcess())
-	tflops := shape.FLOPs() / sum.P50 / 1e12
+	tflops := work.FLOPs / sum.P50 / 1e12
 	if ceilings != nil && tflops > ceilings.FP8 {
 		c.row.Wrong = fmt.Sprintf("its time means %.0f TFLOP/s, and an FP8 GEMM reaches %.0f on this device", tflops, ceilings.FP8)
 		return
 	}
 	p50, p90 := 1e6*sum.P50, 1e6*sum.P90
-	c.row.P50US, c.row.P90US, c.row.TFLOPS = &p50, &p90, &tflops
+	c.row.P50US, c.row.P90US = &p50, &p90
+	if work.FLOPs > 0 {
+		c.row.TFLOPS = &tflops
+	}
 	if sum.Median != nil {
 		low, high := 1e6*sum.Median.Low, 1e6*sum.Median.High
 		c.row.P50LowUS, c.row.P50HighUS = &low, &high
 	}
-	if ceilings != nil {
-		c.row.Shares = ceilings.Shares(shape.FLOPs(), c.minBytes(shape), sum.P50)
+	if ceilings != nil && work != (problem.Work{}) {
+		c.row.Shares = ceilings.Shares(work.FLOPs, work.Bytes, sum.P50)
 	}
-}
-
-// minBytes is the least memory traffic: inputs in the contender's format, and an output of two
-// bytes an element.
-func (c *contender) minBytes(shape tensor.Shape) float64 {
-	element := 1
-	if c.row.Peer {
-		element = c.peer.ElementBytes()
-	}
-	rows, keys := float64(shape.Rows()), float64(shape.KVHeadCount())*float64(shape.SeqK)
-	return float64(shape.HeadDim) * (float64(element)*(rows+2*keys) + 2*rows)
 }

@@ -20,6 +20,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/oracle"
 	"attune/internal/peer"
+	"attune/internal/problem"
 	"attune/internal/run"
 	"attune/internal/tensor"
 )
@@ -83,7 +84,8 @@ func (p *fakePeers) broken(err error) error {
 	return err
 }
 
-func (p *fakePeers) Prepare(_ context.Context, who peer.Peer, in *tensor.Inputs, g peer.Graph) error {
+func (p *fakePeers) Prepare(_ context.Context, who peer.Peer, data problem.PeerData, g peer.Graph) error {
+	in := data.Attention
 	if err := who.CheckShape(in.Shape); err != nil {
 		return err
 	}
@@ -94,7 +96,7 @@ func (p *fakePeers) Prepare(_ context.Context, who peer.Peer, in *tensor.Inputs,
 	return nil
 }
 
-func (p *fakePeers) Output(ctx context.Context, who peer.Peer) ([]float32, error) {
+func (p *fakePeers) Output(ctx context.Context, who peer.Peer) (map[string][]float64, error) {
 	if !p.ready[who.String()] {
 		p.t.Errorf("%s computes an output and is not prepared", who)
 	}
@@ -102,11 +104,10 @@ func (p *fakePeers) Output(ctx context.Context, who peer.Peer) ([]float32, error
 	if p.output != nil {
 		p.output(out)
 	}
-	var narrow []float32
-	for _, x := range out {
-		narrow = append(narrow, float32(x))
+	for i, x := range out {
+		out[i] = float64(float32(x))
 	}
-	return narrow, err
+	return map[string][]float64{"o": out}, err
 }
 
 func (p *fakePeers) Energy(_ context.Context, who peer.Peer) (float64, error) {
@@ -313,9 +314,9 @@ func TestBenchOnSampledRows(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash", "1x2x40x64", "1x1x8x64")
 	r.MaxWork, r.SampleSeed = 10_000, new(uint64)
-	rows := oracle.Sample(r.Shapes[0], 0, r.MaxWork)
+	rows := oracle.Sample(r.Shapes[0].(tensor.Shape), 0, r.MaxWork)
 	sampled, other := rows[len(rows)/2], -1
-	for i := range r.Shapes[0].Rows() {
+	for i := range r.Shapes[0].(tensor.Shape).Rows() {
 		if !slices.Contains(rows, i) {
 			other = i
 		}
@@ -342,15 +343,15 @@ func TestBenchOnSampledRows(t *testing.T) {
 
 // The gates check every row, however much work that is.
 func TestGatesCheckEveryRow(t *testing.T) {
-	shape := shapes(t, "1x1x70x64")[0]
-	p := problem{shape: shape, inputs: tensor.Normal}
-	if whole, err := newReferences().get(t.Context(), p); err != nil || !whole.coverage().Whole() {
-		t.Errorf("%v, %v", whole.coverage(), err)
+	l := &Lab{}
+	p := l.problem().Plain(shapes(t, "1x1x70x64")[0], 0)
+	if whole, err := l.references(everyRow, nil).Get(t.Context(), p); err != nil || !whole.Coverage().Whole() {
+		t.Errorf("%v, %v", whole, err)
 	}
-	if some, err := newSampledReferences(1, nil).get(t.Context(), p); err != nil || some.coverage().Whole() {
-		t.Errorf("%v, %v", some.coverage(), err)
+	if some, err := l.references(1, nil).Get(t.Context(), p); err != nil || some.Coverage().Whole() {
+		t.Errorf("%v, %v", some, err)
 	}
-	if rows := oracle.Sample(shapes(t, "1x32x16384x64")[0], 0, newReferences().maxWork); rows != nil {
+	if rows := oracle.Sample(shapes(t, "1x32x16384x64")[0].(tensor.Shape), 0, everyRow); rows != nil {
 		t.Errorf("the gates check a sample of %d rows", len(rows))
 	}
 }

@@ -5,12 +5,14 @@ import (
 	"sync"
 
 	"attune/internal/crash"
+	"attune/internal/problem"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
 )
 
 // builds makes images, each once, several at a time.
 type builds struct {
+	problem problem.Problem
 	compile func(spec.Variant) (*toolchain.Image, error)
 	cancel  context.CancelFunc
 
@@ -28,7 +30,7 @@ type build struct {
 // The caller collects them with image and ends the rest with stop.
 func (l *Lab) startBuilds(ctx context.Context, arch string, variants ...spec.Variant) *builds {
 	ctx, cancel := context.WithCancel(ctx)
-	b := &builds{cancel: cancel, entries: map[string]*build{}}
+	b := &builds{problem: l.problem(), cancel: cancel, entries: map[string]*build{}}
 	b.compile = func(v spec.Variant) (*toolchain.Image, error) {
 		arch, err := Arch(v.Stage(), arch, l.Device.facts.Arch)
 		if err != nil {
@@ -67,13 +69,14 @@ func (b *builds) image(v spec.Variant) (*toolchain.Image, error) {
 	return entry.image, entry.err
 }
 
-// launchable waits for the image of a variant that will be launched, and checks that it can be.
-func (b *builds) launchable(v spec.Variant) (*toolchain.Image, error) {
+// launchable waits for the build of a variant that will be launched, and checks that it can be.
+func (b *builds) launchable(v spec.Variant) (problem.Build, error) {
 	image, err := b.image(v)
 	if err != nil {
-		return nil, err
+		return problem.Build{}, err
 	}
-	return image, checkParameters(image)
+	launchable := problem.Build{Variant: v, Image: image}
+	return launchable, checkParameters(b.problem, launchable)
 }
 
 // stop ends the builds that are still running, and waits until their compilers are gone and have
@@ -86,17 +89,17 @@ func (b *builds) stop() {
 }
 
 // buildAll waits for all variants and reports each as a step.
-func (l *Lab) buildAll(ctx context.Context, arch string, variants ...spec.Variant) (map[string]*toolchain.Image, error) {
+func (l *Lab) buildAll(ctx context.Context, arch string, variants ...spec.Variant) (map[string]problem.Build, error) {
 	b := l.startBuilds(ctx, arch, variants...)
 	defer b.stop()
-	images := map[string]*toolchain.Image{}
+	all := map[string]problem.Build{}
 	for _, v := range variants {
 		l.progress(Progress{Subject: v.String(), Step: "building"})
-		image, err := b.launchable(v)
+		built, err := b.launchable(v)
 		if err != nil {
 			return nil, err
 		}
-		images[v.String()] = image
+		all[v.String()] = built
 	}
-	return images, nil
+	return all, nil
 }

@@ -3,25 +3,21 @@ package lab
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"attune/internal/device"
 	"attune/internal/gate"
-	"attune/internal/half"
-	"attune/internal/oracle"
+	"attune/internal/problem"
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/tensor"
-	"attune/internal/toolchain"
 )
 
-// checked is the result of one problem on one image.
+// checked is the result of one instance on one build.
 type checked struct {
 	failure error           // the kernel's fault, timeout or crash; the other fields are then empty
 	outcome *device.Outcome // of the launch
-	errors  outputErrors
+	result  problem.Result
 	limits  gate.Limits
-	further *run.Relaunch // nil without a second problem
+	further *run.Relaunch // nil without a second instance
 	wrong   []string      // the findings, then the errors over their limits, then those of relaunches
 }
 
@@ -36,143 +32,99 @@ func (c *checked) firstWrong() string {
 	return ""
 }
 
-// check runs the problem of a reference on an image and compares the output with the reference. If
-// there is a second problem, it relaunches the image on that one and on the first again. The result
+// check runs the instance of a reference on a build and compares the outputs with the reference. If
+// there is a second reference, it relaunches the build on that one and on the first again. The result
 // has what the kernel did wrong; an error is not the kernel's fault.
-func (l *Lab) check(ctx context.Context, s *session, v spec.Variant, image *toolchain.Image, ref, second *reference) (*checked, error) {
-	var further []*tensor.Inputs
+func (l *Lab) check(ctx context.Context, s *session, b problem.Build, ref, second problem.Reference) (*checked, error) {
+	var further []problem.Reference
 	if second != nil {
-		further = []*tensor.Inputs{second.inputs, ref.inputs}
+		further = []problem.Reference{second, ref}
 	}
-	outcome, err := s.run(ctx, image, ref.inputs, further...)
+	job, err := s.job(ctx, &b, ref, further...)
+	if err != nil {
+		return nil, err
+	}
+	outcome, err := s.run(ctx, job)
 	if err != nil {
 		if s.lost && ctx.Err() == nil {
 			return &checked{failure: err}, nil
 		}
 		return nil, err
 	}
-	launch := image.Record.Launch
-	outcome.Findings = unallowed(v, outcome.Findings)
+	outcome.Findings = unallowed(b.Variant, outcome.Findings)
+	if job.Unordered {
+		outcome.Notes = append(outcome.Notes, unorderedNote)
+	}
 	c := &checked{outcome: outcome}
-	if c.errors, err = compareOutputs(ref, launch, outcome.Outputs, l.Kernel.Tolerance); err != nil {
+	if c.result, err = ref.Compare(b, outcome.Outputs); err != nil {
 		return nil, err
 	}
-	share := v.Stage().ErrorShare
-	if v.Exponentials() != "" && ref.exact != nil {
-		c.errors.exponentials = compareExponentials(ref, launch, outcome.Outputs)
-	}
-	c.limits, c.wrong = applyLimits(ref, launch, c.errors, outcome.Findings, share, l.Kernel.Tolerance)
+	c.limits, c.wrong = judge(b, ref, c.result, outcome.Findings)
 	if second != nil {
-		if c.further, err = compareRelaunched(second, launch, outcome, l.Kernel.Tolerance); err != nil {
+		if c.further, err = compareRelaunched(b, ref, second, outcome, job.Unordered); err != nil {
 			return nil, err
 		}
-		c.wrong = append(c.wrong, relaunchWrong(second, launch, c.further, share, l.Kernel.Tolerance)...)
+		c.wrong = append(c.wrong, relaunchWrong(b, second, c.further, c.wrong)...)
 	}
 	return c, nil
 }
 
-// run launches an image on inputs, and relaunches it on each of the further inputs.
-func (s *session) run(ctx context.Context, image *toolchain.Image, in *tensor.Inputs, further ...*tensor.Inputs) (*device.Outcome, error) {
+// unorderedNote explains why launches of a kernel are not compared bit for bit.
+var unorderedNote = device.Finding{
+	Kind: run.UnorderedSums, Text: "unordered floating-point atomics: launches need not agree bit for bit",
+}
+
+// job is the launch of a build on the inputs of a reference, and its relaunches on those of others.
+// It sets the code of the build to what the device loads.
+func (s *session) job(ctx context.Context, b *problem.Build, ref problem.Reference, further ...problem.Reference) (device.Job, error) {
+	d, err := s.ready(ctx)
+	if err != nil {
+		return device.Job{}, err
+	}
+	_, b.Code = loadable(b.Image, d.Facts())
+	job, err := ref.Job(*b, d.Facts())
+	if err != nil {
+		return device.Job{}, err
+	}
+	for _, next := range further {
+		other, err := next.Job(*b, d.Facts())
+		if err != nil {
+			return device.Job{}, err
+		}
+		job.Relaunches = append(job.Relaunches, contents(other))
+	}
+	return job, nil
+}
+
+// run runs a job.
+func (s *session) run(ctx context.Context, job device.Job) (*device.Outcome, error) {
 	d, err := s.ready(ctx)
 	if err != nil {
 		return nil, err
-	}
-	job := newJob(image, d.Facts(), in)
-	for _, next := range further {
-		job.Relaunches = append(job.Relaunches, contents(newJob(image, d.Facts(), next)))
 	}
 	outcome, err := d.Run(ctx, job)
 	s.failed(err)
 	return outcome, err
 }
 
-// outputErrors are the errors of one output: of O, and of the log-sum-exp if the kernel writes it.
-type outputErrors struct {
-	oracle.Errors
-	lse *oracle.LSEErrors
-	// exponentials is nil unless they were compared with a model.
-	exponentials *oracle.Exponentials
-}
-
-// compareOutputs compares the outputs of a launch with the reference.
-func compareOutputs(ref *reference, launch toolchain.Launch, written [][]byte, tolerance spec.Tolerance) (outputErrors, error) {
-	o, lse := outputs(launch, written, ref.want.Rows, ref.inputs.Shape.HeadDim)
-	errs, err := oracle.Compare(o, ref.want, oracle.Tolerance{Abs: tolerance.Atol, Rel: tolerance.Rtol})
-	if err != nil || lse == nil {
-		return outputErrors{Errors: errs}, err
-	}
-	lseErrors, err := oracle.CompareLSE(lse, ref.want)
-	return outputErrors{Errors: errs, lse: &lseErrors}, err
-}
-
-// compareExponentials compares the errors of O with those of exact exponentials. A kernel may sum P
-// before or after it is rounded; both are common.
-func compareExponentials(ref *reference, launch toolchain.Launch, written [][]byte) *oracle.Exponentials {
-	o, _ := outputs(launch, written, nil, ref.inputs.Shape.HeadDim)
-	model := &oracle.Model{Rows: ref.exactRows}
-	for _, out := range ref.exact {
-		model.Outs = append(model.Outs, roundOutput(out, launch.Output))
-	}
-	return oracle.CompareModel(o, ref.want, model, ref.inputs.Options.Distribution == tensor.Uniform)
-}
-
-// roundOutput rounds an output to its number format.
-func roundOutput(values []float64, format toolchain.Output) []float64 {
-	rounded := make([]float64, len(values))
-	for i, x := range values {
-		if format == toolchain.BF16 {
-			rounded[i] = float64(half.BFloat16FromFloat32(float32(x)).Float32())
-		} else {
-			rounded[i] = float64(half.Float16FromFloat64(x).Float32())
-		}
-	}
-	return rounded
-}
-
-// applyLimits derives the limits of the errors and lists what is wrong with an output.
-func applyLimits(ref *reference, launch toolchain.Launch, errs outputErrors, findings []device.Finding, share float64,
-	tolerance spec.Tolerance,
-) (gate.Limits, []string) {
-	normal := ref.inputs.Options.Distribution == tensor.Normal
-	want := ref.want
-	if slices.Contains(tensor.Studied, ref.inputs.Options.Distribution) {
-		want = ref.costOfP()
-	}
-	limits := gate.LimitsFor(want, launch.Output, share, tolerance, normal)
-	var wrong []string // findings first: they are often the cause of the errors
+// judge derives the limits of the errors and lists what is wrong with a launch. Findings come first:
+// they are often the cause of the errors.
+func judge(b problem.Build, ref problem.Reference, result problem.Result, findings []device.Finding) (gate.Limits, []string) {
+	var wrong []string
 	for _, f := range findings {
 		wrong = append(wrong, findingText(f))
 	}
-	wrong = append(wrong, gate.Errors(errs.Errors, limits)...)
-	if errs.lse != nil {
-		limits.LSE = gate.LSEFor(ref.want, launch.LSE)
-		wrong = append(wrong, gate.LSEErrors(*errs.lse, limits.LSE)...)
-	}
-	return limits, wrong
-}
-
-// costOfP is the reference with the error of rounding P where that is larger than the quantisation
-// error. The inputs that study exponentials cost little or nothing to quantise. The factors leave
-// room for another rounding of the same exponentials; the comparison with the model is stricter.
-func (r *reference) costOfP() *oracle.Reference {
-	const maxFactor, meanFactor = 2, 1.5
-	want := *r.want
-	reference := oracle.SelectRows(r.exactRows, want.Out, want.Shape.HeadDim)
-	for _, out := range r.exact {
-		cost := oracle.Difference(out, reference)
-		want.InputError.Max = max(want.InputError.Max, maxFactor*cost.Max)
-		want.InputError.Mean = max(want.InputError.Mean, meanFactor*cost.Mean)
-	}
-	return &want
+	limits, over := ref.Judge(b, result, 1)
+	return limits, append(wrong, over...)
 }
 
 // notCorrect is the error of a command that needs a correct kernel: a WrongError, or the timeout of
 // a kernel that was not checked to the end.
-func notCorrect(v spec.Variant, p problem, wrong string, failure error) error {
+func notCorrect(v spec.Variant, i problem.Instance, wrong string, failure error) error {
 	if device.Classify(failure) == device.KernelTimeout {
-		return fmt.Errorf("%s was not checked: %s: %w", v, p, failure)
+		return fmt.Errorf("%s was not checked: %s: %w", v, i, failure)
 	}
-	return &WrongError{v.String(), p.String() + ": " + wrong}
+	return &WrongError{v.String(), i.String() + ": " + wrong}
 }
 
 // WrongError is the error of a command that needs a correct kernel and was given one that is not.

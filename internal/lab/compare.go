@@ -9,16 +9,15 @@ import (
 	"attune/internal/device"
 	"attune/internal/measure"
 	"attune/internal/oracle"
+	"attune/internal/problem"
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/tensor"
-	"attune/internal/toolchain"
 )
 
 // CompareRequest says which two variants or selections to compare, and how.
 type CompareRequest struct {
 	A, B      Candidate
-	Shapes    []tensor.Shape
+	Shapes    []spec.Shape
 	Seed      uint64
 	Rounds    int // to begin with
 	MaxRounds int // limit of an ambiguous shape
@@ -46,18 +45,18 @@ func (c Candidate) String() string {
 }
 
 // entry plans one candidate.
-func (r CompareRequest) entry(c Candidate, deviceArch string) (entry, error) {
-	request := Request{Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}
+func (r CompareRequest) entry(p problem.Problem, c Candidate, deviceArch string) (entry, error) {
+	request := Request{Problem: p, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}
 	if c.Selection != nil {
 		request.Selections = []*spec.Selection{c.Selection}
 	} else {
 		request.Variants = []spec.Variant{c.Variant}
 	}
-	p, err := request.plan(deviceArch)
+	planned, err := request.plan(deviceArch)
 	if err != nil {
 		return entry{}, err
 	}
-	return p.entries[0], nil
+	return planned.entries[0], nil
 }
 
 // Compare times A, B and A again as a control, interleaved in one process. Both must be correct on
@@ -65,9 +64,10 @@ func (r CompareRequest) entry(c Candidate, deviceArch string) (entry, error) {
 // the limit.
 func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, error) {
 	c := &comparison{
-		lab: l, request: r, sessions: l.newSessions(r.Processes), refs: newSampledReferences(r.MaxWork, r.SampleSeed),
+		lab: l, request: r, sessions: l.newSessions(r.Processes), refs: l.references(r.MaxWork, r.SampleSeed),
 	}
 	defer c.sessions.close()
+	defer c.refs.Close()
 	if err := c.build(ctx); err != nil {
 		return nil, err
 	}
@@ -75,9 +75,13 @@ func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, e
 	if err != nil {
 		return nil, err
 	}
+	seed := c.refs.Secret()
 	result := &run.Comparison{
 		A: c.describe(0), B: c.describe(1), Facts: d.Facts(), L2: r.L2, Launches: r.Launches, Same: c.sameCode(),
-		SampleSeed: &c.refs.secret,
+		SampleSeed: &seed,
+	}
+	if l.Kernel.Declared != nil {
+		result.Kernel = l.Kernel.Name
 	}
 	if err := c.checkAll(ctx); err != nil {
 		return nil, err
@@ -105,10 +109,10 @@ func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, e
 type comparison struct {
 	lab      *Lab
 	request  CompareRequest
-	entries  [2]entry // A and B
-	images   map[string]*toolchain.Image
+	entries  [2]entry                 // A and B
+	builds   map[string]problem.Build // by variant
 	sessions sessions
-	refs     *references
+	refs     problem.References
 	shapes   []comparedShape
 }
 
@@ -126,44 +130,40 @@ type comparedShape struct {
 func (c *comparison) build(ctx context.Context) (err error) {
 	var needed []spec.Variant
 	for i, candidate := range []Candidate{c.request.A, c.request.B} {
-		if c.entries[i], err = c.request.entry(candidate, c.lab.Device.facts.Arch); err != nil {
+		if c.entries[i], err = c.request.entry(c.lab.problem(), candidate, c.lab.Device.facts.Arch); err != nil {
 			return err
 		}
 		for _, p := range c.entries[i].parts {
 			needed = append(needed, p.variant)
 		}
 	}
-	c.images, err = c.lab.buildAudited(ctx, c.request.Arch, needed...)
+	c.builds, err = c.lab.buildAudited(ctx, c.request.Arch, needed...)
 	return err
 }
 
-// image is what an entry runs on a shape.
-func (c *comparison) image(entry int, shape tensor.Shape) *toolchain.Image {
-	return c.built(entry, shape).image
-}
-
-func (c *comparison) built(entry int, shape tensor.Shape) built {
-	v := c.entries[entry].on(shape)
-	return built{v, c.images[v.String()]}
+// built is what an entry runs on a shape.
+func (c *comparison) built(entry int, shape spec.Shape) problem.Build {
+	return c.builds[c.entries[entry].on(shape).String()]
 }
 
 // sameCode reports whether both entries run the same code on every shape.
 func (c *comparison) sameCode() bool {
-	return !slices.ContainsFunc(c.request.Shapes, func(shape tensor.Shape) bool {
-		return codeOf(c.image(0, shape)) != codeOf(c.image(1, shape))
+	p := c.lab.problem()
+	return !slices.ContainsFunc(c.request.Shapes, func(shape spec.Shape) bool {
+		return codeOf(p, c.built(0, shape)) != codeOf(p, c.built(1, shape))
 	})
 }
 
 // describe identifies an entry by its build, or a selection by those of its parts.
 func (c *comparison) describe(i int) run.Compared {
-	e, first := c.entries[i], c.image(i, c.request.Shapes[0]).Record
+	e, first := c.entries[i], c.built(i, c.request.Shapes[0]).Image.Record
 	compared := run.Compared{Variant: e.name, Arch: first.Arch, CodeHash: first.CodeHash}
 	if e.selection == nil {
 		return compared
 	}
 	var all []run.Part
 	for _, p := range e.parts {
-		part := run.Part{CodeHash: c.images[p.variant.String()].Record.CodeHash}
+		part := run.Part{CodeHash: c.builds[p.variant.String()].Image.Record.CodeHash}
 		for _, shape := range p.shapes {
 			part.Shapes = append(part.Shapes, shape.String())
 		}
@@ -176,28 +176,28 @@ func (c *comparison) describe(i int) run.Compared {
 // both names the two candidates in progress steps.
 func (c *comparison) both() string { return c.request.A.String() + " and " + c.request.B.String() }
 
-func (c *comparison) problem(shape tensor.Shape) problem {
-	return problem{shape: shape, seed: c.request.Seed, inputs: tensor.Normal}
+func (c *comparison) instance(shape spec.Shape) problem.Instance {
+	return c.lab.problem().Plain(shape, c.request.Seed)
 }
 
-// checkAll refuses a variant that is wrong on any shape. It keeps one problem in memory at a time.
+// checkAll refuses a variant that is wrong on any shape. It keeps one instance in memory at a time.
 func (c *comparison) checkAll(ctx context.Context) error {
 	for _, shape := range c.request.Shapes {
-		p := c.problem(shape)
+		p := c.instance(shape)
 		c.lab.progress(Progress{Subject: c.both(), Step: "reference of " + p.String()})
-		c.refs.keepOnly(p)
-		ref, err := c.refs.get(ctx, p)
+		c.refs.KeepOnly(p)
+		ref, err := c.refs.Get(ctx, p)
 		if err != nil {
 			return err
 		}
-		second, err := c.refs.second(ctx, p, c.request.Shapes, c.request.Seed)
+		second, err := second(ctx, c.refs, c.lab.problem(), p, c.request.Shapes, c.request.Seed)
 		if err != nil {
 			return err
 		}
 		for i, e := range c.entries {
 			v := e.on(shape)
 			c.lab.progress(Progress{Subject: v.String(), Step: "correctness " + p.String()})
-			result, err := c.lab.check(ctx, c.sessions[0], v, c.image(i, shape), ref, second)
+			result, err := c.lab.check(ctx, c.sessions[0], c.built(i, shape), ref, second)
 			if err != nil {
 				return fmt.Errorf("%s on %s: %w", v, p, err)
 			}
@@ -205,7 +205,7 @@ func (c *comparison) checkAll(ctx context.Context) error {
 				return notCorrect(v, p, wrong, result.failure)
 			}
 		}
-		c.shapes = append(c.shapes, comparedShape{coverage: ref.coverage(), processes: make([]measure.Interleaved, len(c.sessions))})
+		c.shapes = append(c.shapes, comparedShape{coverage: ref.Coverage(), processes: make([]measure.Interleaved, len(c.sessions))})
 	}
 	return nil
 }
@@ -228,10 +228,10 @@ func (c *comparison) addRounds(ctx context.Context, rounds int, results []run.Co
 }
 
 // timeShape takes the missing rounds of one shape.
-func (c *comparison) timeShape(ctx context.Context, shape tensor.Shape, rounds int, s *comparedShape) error {
-	p := c.problem(shape)
-	c.refs.keepOnly(p)
-	ref, err := c.refs.get(ctx, p)
+func (c *comparison) timeShape(ctx context.Context, shape spec.Shape, rounds int, s *comparedShape) error {
+	p := c.instance(shape)
+	c.refs.KeepOnly(p)
+	ref, err := c.refs.Get(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -252,7 +252,7 @@ func (c *comparison) timeShape(ctx context.Context, shape tensor.Shape, rounds i
 }
 
 // timeProcess takes rounds of one shape in one process.
-func (c *comparison) timeProcess(ctx context.Context, process int, shape tensor.Shape, ref *reference, plan device.Plan, s *comparedShape) error {
+func (c *comparison) timeProcess(ctx context.Context, process int, shape spec.Shape, ref problem.Reference, plan device.Plan, s *comparedShape) error {
 	a, b := c.built(0, shape), c.built(1, shape)
 	all, err := c.lab.time(ctx, c.sessions[process], ref, plan, a, b, a)
 	if err != nil {
@@ -261,7 +261,7 @@ func (c *comparison) timeProcess(ctx context.Context, process int, shape tensor.
 	var series []device.Series
 	for i, t := range all {
 		if len(t.wrong) > 0 {
-			return timedWrong([]built{a, b, a}[i], shape, t.wrong[0])
+			return timedWrong([]problem.Build{a, b, a}[i], shape, t.wrong[0])
 		}
 		series = append(series, t.Series)
 	}

@@ -9,6 +9,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/measure"
 	"attune/internal/oracle"
+	"attune/internal/tensor"
 )
 
 func (s *setup) comparison(a, b string) CompareRequest {
@@ -62,7 +63,7 @@ func TestCompareOnSampledRows(t *testing.T) {
 	s := newSetup(t)
 	r := s.comparison("stage2", "stage2")
 	r.MaxWork, r.SampleSeed = 10_000, new(uint64)
-	rows := oracle.Sample(r.Shapes[1], 0, r.MaxWork)
+	rows := oracle.Sample(r.Shapes[1].(tensor.Shape), 0, r.MaxWork)
 	s.declare("stage2", behaviour{noise: 0.001})
 	c, err := s.Compare(t.Context(), r)
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 	"attune/kernels"
 )
 
-// fakeGPU stands for a machine with a GPU. Its devices compute attention on the CPU from the
-// arguments of a job, and take times that the test sets.
+// fakeGPU stands for a machine with a GPU. Its devices compute attention, or what the test sets, on
+// the CPU from the arguments of a job, and take times that the test sets.
 type fakeGPU struct {
 	facts     device.Facts
 	variants  map[string]string    // by image
@@ -34,6 +34,7 @@ type fakeGPU struct {
 	opened    int
 	closed    int
 	planned   []device.Plan // of each timing
+	compute   func(context.Context, device.Job) ([]byte, error)
 }
 
 // behaviour is what the kernel of a variant does.
@@ -58,7 +59,7 @@ type behaviour struct {
 func newGPU(arch string) *fakeGPU {
 	return &fakeGPU{
 		facts:    device.Facts{Kind: "cuda", Name: "a fake", Arch: arch, Multiprocessors: 1},
-		variants: map[string]string{}, behaviour: map[string]behaviour{},
+		variants: map[string]string{}, behaviour: map[string]behaviour{}, compute: attend,
 	}
 }
 
@@ -113,7 +114,7 @@ func (d *fakeDevice) Run(ctx context.Context, job device.Job) (*device.Outcome, 
 	if err := errors.Join(d.usable(nil), ctx.Err()); err != nil {
 		return nil, err
 	}
-	out, err := attend(ctx, job)
+	out, err := d.compute(ctx, job)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +127,7 @@ func (d *fakeDevice) Run(ctx context.Context, job device.Job) (*device.Outcome, 
 		if err != nil {
 			return nil, err
 		}
-		if out, err = attend(ctx, next); err != nil {
+		if out, err = d.compute(ctx, next); err != nil {
 			return nil, err
 		}
 		if b.output != nil {
@@ -151,7 +152,7 @@ func (d *fakeDevice) Time(ctx context.Context, jobs []device.Job, plan device.Pl
 		if b.seconds == 0 {
 			b.seconds = 10e-6
 		}
-		if isCausal := job.Args[11].Scalar[0] != 0; isCausal && b.causal != 0 {
+		if b.causal != 0 && job.Args[11].Scalar[0] != 0 {
 			b.seconds = b.causal
 		}
 		random := rand.New(rand.NewPCG(7, uint64(i)))
@@ -179,7 +180,7 @@ func (d *fakeDevice) Time(ctx context.Context, jobs []device.Job, plan device.Pl
 			series.Joules = b.joules
 		}
 		var err error
-		if series.Check, err = b.check(ctx, job, plan); err != nil {
+		if series.Check, err = b.check(ctx, d.compute, job, plan); err != nil {
 			return nil, err
 		}
 		all = append(all, series)
@@ -188,9 +189,9 @@ func (d *fakeDevice) Time(ctx context.Context, jobs []device.Job, plan device.Pl
 }
 
 // check is what the device reports about the timed launches: one with its output.
-func (b behaviour) check(ctx context.Context, job device.Job, plan device.Plan) (*device.TimedCheck, error) {
+func (b behaviour) check(ctx context.Context, compute func(context.Context, device.Job) ([]byte, error), job device.Job, plan device.Plan) (*device.TimedCheck, error) {
 	rotation := device.Rotation{Secret: plan.Secret, Count: 3, Step: 1}
-	out, err := attend(ctx, job.Rotate(rotation))
+	out, err := compute(ctx, job.Rotate(rotation))
 	if err != nil {
 		return nil, err
 	}
@@ -362,9 +363,15 @@ func (s *setup) request(variants ...string) Request {
 	return r
 }
 
-func shapes(t *testing.T, texts ...string) []tensor.Shape {
+// draw draws inputs of a shape from a seed.
+func draw(t *testing.T, shape string, seed uint64, options tensor.Options) *tensor.Inputs {
 	t.Helper()
-	var all []tensor.Shape
+	return tensor.Draw(shapes(t, shape)[0].(tensor.Shape), seed, options)
+}
+
+func shapes(t *testing.T, texts ...string) []spec.Shape {
+	t.Helper()
+	var all []spec.Shape
 	for _, text := range texts {
 		shape, err := tensor.ParseShape(text)
 		if err != nil {

@@ -3,8 +3,10 @@ package lab
 import (
 	"context"
 	"maps"
+	"time"
 
 	"attune/internal/ledger"
+	"attune/internal/problem"
 	"attune/internal/profile"
 	"attune/internal/run"
 	"attune/internal/spec"
@@ -13,12 +15,17 @@ import (
 
 // Lab is the equipment that requests share.
 type Lab struct {
-	Kernel   *spec.Kernel
-	Builder  *toolchain.Builder
-	Ledger   *ledger.Ledger // Run records nothing if it is nil
-	Device   Device
-	Git      toolchain.Git
-	Version  string         // of this program
+	Kernel  *spec.Kernel
+	Builder *toolchain.Builder
+	Ledger  *ledger.Ledger // Run records nothing if it is nil
+	Device  Device
+	Git     toolchain.Git
+	Version string // of this program
+
+	Problem        problem.Problem // in place of the one that the spec declares; may be nil
+	ReferenceLimit time.Duration   // of one computation of a declared reference
+	Python         string          // the interpreter of references; empty for ATTUNE_PYTHON, else python3
+
 	Progress func(Progress) // called at each step of the work; may be nil
 
 	// Render and RenderBench write report.md of a record. Without them a record has no report.md.

@@ -7,33 +7,29 @@ import (
 	"fmt"
 
 	"attune/internal/device"
-	"attune/internal/oracle"
-	"attune/internal/spec"
-	"attune/internal/toolchain"
+	"attune/internal/problem"
 )
 
-// built is a variant and its image.
-type built struct {
-	variant spec.Variant
-	image   *toolchain.Image
-}
-
-// timed is the timing of one image.
+// timed is the timing of one build.
 type timed struct {
 	device.Series
 	wrong []string // with the launches that were timed; the times of a wrong kernel mean nothing
 }
 
-// time measures images on the inputs of a reference, interleaved, and checks the timed launches.
-func (l *Lab) time(ctx context.Context, s *session, ref *reference, plan device.Plan, images ...built) ([]timed, error) {
+// time measures builds on the inputs of a reference, interleaved, and checks the timed launches.
+func (l *Lab) time(ctx context.Context, s *session, ref problem.Reference, plan device.Plan, builds ...problem.Build) ([]timed, error) {
 	d, err := s.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
 	plan.Secret = secret()
 	var jobs []device.Job
-	for _, b := range images {
-		jobs = append(jobs, newJob(b.image, d.Facts(), ref.inputs))
+	for _, b := range builds {
+		job, err := s.job(ctx, &b, ref)
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, job)
 	}
 	series, err := d.Time(ctx, jobs, plan)
 	s.failed(err)
@@ -46,7 +42,7 @@ func (l *Lab) time(ctx context.Context, s *session, ref *reference, plan device.
 		if one.Check == nil {
 			continue
 		}
-		if all[i].wrong, err = l.checkTimed(ctx, images[i], jobs[i], ref, one.Check); err != nil {
+		if all[i].wrong, err = checkTimed(ctx, builds[i], jobs[i], ref, one.Check); err != nil {
 			return nil, err
 		}
 		one.Check.Launches = nil // they are large, and their result is known
@@ -61,34 +57,26 @@ func secret() uint64 {
 	return binary.LittleEndian.Uint64(random[:])
 }
 
-const (
-	// timedWork limits the multiply-adds of the reference of one timed launch. Its output was already
-	// compared with that of an untimed launch, so a small sample of rows is enough.
-	timedWork = 5e8
-	// timedLimit widens the limits of the errors: they are derived from the inputs of the gate, and
-	// the largest error on other inputs is another.
-	timedLimit = 1.5
-)
-
-// checkTimed lists what is wrong with the timed launches of an image.
-func (l *Lab) checkTimed(ctx context.Context, b built, job device.Job, ref *reference, check *device.TimedCheck) ([]string, error) {
+// checkTimed lists what is wrong with the timed launches of a build. Launches whose reference cannot
+// be computed were compared with an untimed launch only.
+func checkTimed(ctx context.Context, b problem.Build, job device.Job, ref problem.Reference, check *device.TimedCheck) ([]string, error) {
 	var wrong []string
 	for _, f := range check.Findings {
 		wrong = append(wrong, findingText(f))
 	}
-	launch := b.image.Record.Launch
 	for _, timed := range check.Launches {
-		inputs := rotatedInputs(job, launch, ref.inputs, timed.Rotation)
-		want, err := oracle.ComputeLike(ctx, inputs, oracle.Sample(inputs.Shape, secret(), timedWork), ref.want)
+		want, err := ref.Timed(ctx, b, job, timed.Rotation)
 		if err != nil {
 			return nil, err
 		}
-		rotated := &reference{inputs: inputs, want: want}
-		errs, err := compareOutputs(rotated, launch, timed.Outputs, l.Kernel.Tolerance)
+		if want == nil {
+			continue
+		}
+		result, err := want.Compare(b, timed.Outputs)
 		if err != nil {
 			return nil, err
 		}
-		_, over := applyLimits(rotated, launch, errs, nil, timedLimit*b.variant.Stage().ErrorShare, l.Kernel.Tolerance)
+		_, over := want.Judge(b, result, problem.TimedSlack)
 		for _, text := range over {
 			wrong = append(wrong, "a timed launch: "+text)
 		}
@@ -97,6 +85,6 @@ func (l *Lab) checkTimed(ctx context.Context, b built, job device.Job, ref *refe
 }
 
 // timedWrong is the error of a kernel whose timed launches were wrong on a shape.
-func timedWrong(b built, shape fmt.Stringer, wrong string) error {
-	return &WrongError{b.variant.String(), fmt.Sprintf("timed on %s: %s", shape, wrong)}
+func timedWrong(b problem.Build, shape fmt.Stringer, wrong string) error {
+	return &WrongError{b.Variant.String(), fmt.Sprintf("timed on %s: %s", shape, wrong)}
 }

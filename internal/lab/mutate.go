@@ -5,9 +5,8 @@ import (
 	"fmt"
 
 	"attune/internal/device"
-	"attune/internal/gate"
 	"attune/internal/mutate"
-	"attune/internal/spec"
+	"attune/internal/problem"
 	"attune/internal/toolchain"
 )
 
@@ -31,25 +30,28 @@ type MutationRequest struct {
 
 // Mutate changes a variant one line at a time and takes each mutant through the correctness gate.
 func (l *Lab) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, error) {
+	m.Problem = l.problem()
 	p, err := m.plan(l.Device.facts.Arch)
 	if err != nil {
 		return nil, err
 	}
 	variant := m.Variants[0]
-	images, err := l.buildAudited(ctx, p.Arch, variant)
+	builds, err := l.buildAudited(ctx, p.Arch, variant)
 	if err != nil {
 		return nil, err
 	}
-	image := images[variant.String()]
-	all, err := mutate.All(image.PTX, l.Kernel.Name)
+	build := builds[variant.String()]
+	record := &build.Image.Record
+	all, err := mutate.All(build.Image.PTX, record.EntryName())
 	if err != nil {
 		return nil, err
 	}
-	t := &mutationTrial{lab: l, plan: p, variant: variant, image: image, refs: newReferences()}
+	t := &mutationTrial{lab: l, plan: p, build: build, refs: l.references(everyRow, nil)}
+	defer t.refs.Close()
 	if t.original, err = t.checkOriginal(ctx, m); err != nil {
 		return nil, err
 	}
-	report := &MutationReport{Variant: variant.String(), Arch: image.Record.Arch, Report: mutate.NewReport(len(all))}
+	report := &MutationReport{Variant: variant.String(), Arch: record.Arch, Report: mutate.NewReport(len(all))}
 	picked := mutate.Sample(all, m.Count, m.Seed)
 	for i, mutant := range picked {
 		step := fmt.Sprintf("mutant at line %d: %s", mutant.Line, mutant.Kind)
@@ -65,9 +67,8 @@ func (l *Lab) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, e
 type mutationTrial struct {
 	lab      *Lab
 	plan     *plan
-	variant  spec.Variant
-	image    *toolchain.Image
-	refs     *references
+	build    problem.Build
+	refs     problem.References
 	original *mutate.Original // nil without a compiler
 }
 
@@ -75,31 +76,43 @@ type mutationTrial struct {
 // with mutants. The code hash of the build record does not serve: another compiler may have made
 // it.
 func (t *mutationTrial) checkOriginal(ctx context.Context, m MutationRequest) (*mutate.Original, error) {
-	t.lab.progress(Progress{Subject: t.variant.String(), Step: "correctness of the unchanged kernel"})
-	p, wrong, err := t.firstWrong(ctx, t.image.PTX)
+	v, image := t.build.Variant, t.build.Image
+	t.lab.progress(Progress{Subject: v.String(), Step: "correctness of the unchanged kernel"})
+	p, wrong, err := t.firstWrong(ctx, image.PTX)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", t.variant, err)
+		return nil, fmt.Errorf("%s: %w", v, err)
 	}
 	if wrong != nil {
-		return nil, notCorrect(t.variant, p, wrong.firstWrong(), wrong.failure)
+		return nil, notCorrect(v, p, wrong.firstWrong(), wrong.failure)
 	}
 	if m.Assemble == nil {
 		return nil, nil
 	}
 	assemble := func(ctx context.Context, ptx []byte) (string, error) {
-		return m.Assemble(ctx, ptx, t.image.Record.Arch)
+		return m.Assemble(ctx, ptx, image.Record.Arch)
 	}
-	kernel := t.lab.Kernel.Name
-	original, err := mutate.NewOriginal(ctx, assemble, t.image.PTX, kernel, parameterRanges(kernel, t.image.Record.Launch))
+	original, err := mutate.NewOriginal(ctx, assemble, image.PTX, image.Record.EntryName(), parameterRanges(t.lab.problem(), t.build))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", t.variant, err)
+		return nil, fmt.Errorf("%s: %w", v, err)
 	}
 	return original, nil
 }
 
+// parameterRanges are the ranges of a kernel's integer arguments, by PTX parameter name. The
+// compiler names a parameter after the entry function and its index.
+func parameterRanges(p problem.Problem, b problem.Build) map[string]mutate.Range {
+	all := map[string]mutate.Range{}
+	for i, parameter := range p.Parameters(b) {
+		if parameter.Range != nil {
+			all[fmt.Sprintf("%s_param_%d", b.Image.Record.EntryName(), i)] = *parameter.Range
+		}
+	}
+	return all
+}
+
 // try runs one mutant and reports whether it was killed.
 func (t *mutationTrial) try(ctx context.Context, mutant mutate.Mutant, report *MutationReport) error {
-	text := mutant.Apply(t.image.PTX)
+	text := mutant.Apply(t.build.Image.PTX)
 	_, wrong, err := t.firstWrong(ctx, text)
 	if device.Classify(err) == device.KernelUnsupported {
 		return nil // the mutant is not a program: the compiler would refuse it too
@@ -115,29 +128,25 @@ func (t *mutationTrial) try(ctx context.Context, mutant mutate.Mutant, report *M
 	return ctx.Err()
 }
 
-// firstWrong runs PTX through the correctness gate on a fresh device, and returns the first problem
+// firstWrong runs PTX through the correctness gate on a fresh device, and returns the first instance
 // with something wrong, or nil.
-func (t *mutationTrial) firstWrong(ctx context.Context, ptx []byte) (problem, *checked, error) {
+func (t *mutationTrial) firstWrong(ctx context.Context, ptx []byte) (problem.Instance, *checked, error) {
 	s := t.lab.newSession()
 	defer s.close()
-	image := &toolchain.Image{Record: t.image.Record, PTX: ptx}
-	for _, p := range t.plan.problems(t.variant, t.plan.Shapes) {
-		ref, err := t.refs.get(ctx, p)
+	mutant := t.build
+	mutant.Image = &toolchain.Image{Record: t.build.Image.Record, PTX: ptx}
+	for _, i := range t.plan.instances(mutant.Variant, t.plan.Shapes) {
+		ref, err := t.lab.modelled(ctx, t.refs, i, mutant.Variant)
 		if err != nil {
-			return p, nil, err
+			return i, nil, err
 		}
-		if err := t.refs.model(ctx, ref, t.variant); err != nil {
-			return p, nil, err
-		}
-		c, err := t.lab.check(ctx, s, t.variant, image, ref, nil)
+		c, err := t.lab.check(ctx, s, mutant, ref, nil)
 		if err != nil {
-			return p, nil, err
+			return i, nil, err
 		}
-		limits := gate.LimitsOfExponentials(t.variant.Exponentials(), false)
-		c.wrong = append(c.wrong, gate.ExponentialErrors(c.errors.exponentials, limits)...)
 		if c.firstWrong() != "" {
-			return p, c, nil
+			return i, c, nil
 		}
 	}
-	return problem{}, nil, nil
+	return problem.Instance{}, nil, nil
 }

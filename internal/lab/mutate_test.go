@@ -15,6 +15,7 @@ import (
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
 	"attune/internal/mutate"
+	"attune/internal/problem"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
@@ -293,10 +294,11 @@ func TestMutantsOnTheSimulator(t *testing.T) {
 	s := newSimulated(t, simdevice.Options{Checks: true})
 	c, _ := compiler(t)
 	image := s.built("padded", "sm_90a")
+	build := problem.Build{Variant: s.variant("padded"), Image: image}
 	assemble := func(ctx context.Context, ptx []byte) (string, error) {
 		return toolchain.Assemble(ctx, c, ptx, "sm_90a")
 	}
-	original, err := mutate.NewOriginal(t.Context(), assemble, image.PTX, "sdpa", parameterRanges("sdpa", image.Record.Launch))
+	original, err := mutate.NewOriginal(t.Context(), assemble, image.PTX, "sdpa", parameterRanges(s.problem(), build))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +308,7 @@ func TestMutantsOnTheSimulator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trial := &mutationTrial{lab: s.Lab, plan: p, variant: s.variant("padded"), image: image, refs: newReferences(), original: original}
+	trial := &mutationTrial{lab: s.Lab, plan: p, build: build, refs: s.references(everyRow, nil), original: original}
 	check := func(before, after string, want mutate.Report) {
 		t.Helper()
 		line := 1

@@ -6,40 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
-	"attune/internal/tensor"
+	"attune/internal/problem"
+	"attune/internal/problem/attention"
 	"attune/internal/toolchain"
 )
-
-// The list of arguments describes the job that is launched.
-func TestArgumentsOfJob(t *testing.T) {
-	for _, launch := range []toolchain.Launch{
-		{Threads: 32, QueryRows: 16},
-		{Threads: 32, QueryRows: 16, LSE: toolchain.LSEInFP32, TensorMaps: []toolchain.TensorMap{
-			{Argument: 0, Rows: 8, InnerBytes: 64}, {Argument: 3, Rows: 8, InnerBytes: 64},
-		}},
-	} {
-		image := &toolchain.Image{Record: toolchain.Record{Launch: launch}}
-		job := newJob(image, device.Facts{}, tensor.Draw(shapes(t, "1x1x32x64")[0], 0, tensor.Options{}))
-		passed := arguments(launch)
-		if len(passed) != len(job.Args) {
-			t.Fatalf("%d arguments are listed, %d are passed", len(passed), len(job.Args))
-		}
-		for i, arg := range job.Args {
-			size := 8
-			switch {
-			case arg.Scalar != nil:
-				size = len(arg.Scalar)
-			case arg.TensorMap != nil:
-				size = 128
-			}
-			if passed[i].bytes != size {
-				t.Errorf("argument %d: %s is listed, %d bytes are passed", i, passed[i], size)
-			}
-		}
-	}
-}
 
 func TestCheckParameters(t *testing.T) {
 	const pointers, integers = ".u64 a, .param .u64 b, .param .u64 c, .param .u64 d, .param .u64 e, .param .u64 f, .param .u64 g", ".u32 h, .param .u32 i, .param .u32 j, .param .u32 k"
@@ -47,7 +18,7 @@ func TestCheckParameters(t *testing.T) {
 		t.Helper()
 		text := fmt.Sprintf(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry %s(.param %s)\n{\n\tret;\n}\n", entry, params)
 		image := &toolchain.Image{PTX: []byte(text), Record: toolchain.Record{Kernel: "mine", Variant: "only"}}
-		err := checkParameters(image)
+		err := checkParameters(attention.New(nil), problem.Build{Image: image})
 		var request RequestError
 		switch {
 		case want == "" && err != nil:
@@ -65,7 +36,7 @@ func TestCheckParameters(t *testing.T) {
 	check("mine", strings.Replace(ok, ".f32", ".u32", 1), "parameter 12 (scale) is no float; the launch passes softmax_scale (float, 4 bytes)")
 	check("mine", strings.Replace(ok, ".u32 causal", ".f32 causal", 1), "parameter 11 (causal) is a float; the launch passes causal (int, 4 bytes)")
 	check("other", ok, "the source has no entry function mine")
-	if err := checkParameters(&toolchain.Image{PTX: []byte("not PTX")}); err != nil {
+	if err := checkParameters(attention.New(nil), problem.Build{Image: &toolchain.Image{PTX: []byte("not PTX")}}); err != nil {
 		t.Errorf("PTX that only the device can refuse: %v", err)
 	}
 }

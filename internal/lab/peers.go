@@ -8,29 +8,24 @@ import (
 	"strings"
 
 	"attune/internal/device"
-	"attune/internal/oracle"
 	"attune/internal/peer"
+	"attune/internal/problem"
 	"attune/internal/run"
-	"attune/internal/tensor"
-	"attune/internal/toolchain"
+	"attune/internal/spec"
 )
 
 // Peers is the process that runs the peers of a bench: a peer.Helper.
 type Peers interface {
 	Facts() peer.Facts
 	Missing(p peer.Peer) error
-	Prepare(ctx context.Context, p peer.Peer, in *tensor.Inputs, g peer.Graph) error
-	Output(ctx context.Context, p peer.Peer) ([]float32, error)
+	Prepare(ctx context.Context, p peer.Peer, data problem.PeerData, g peer.Graph) error
+	Output(ctx context.Context, p peer.Peer) (map[string][]float64, error)
 	Sample(ctx context.Context, p peer.Peer, samples int, pace peer.Pace) ([]float64, error)
 	Energy(ctx context.Context, p peer.Peer) (joules float64, err error)
 	Release(ctx context.Context) error
 	Lost() bool
 	Close() error
 }
-
-// peerShare limits the error of a peer, as a share of the quantisation error of FP8 inputs. It
-// equals the share of variants with E4M3 products.
-const peerShare = 1
 
 // startPeers starts the process of the peers. If that fails, all of them are skipped.
 func (b *bench) startPeers(ctx context.Context) error {
@@ -55,6 +50,7 @@ func (b *bench) startPeers(ctx context.Context) error {
 	}
 	b.peers = peers
 	facts := peers.Facts()
+	facts.Functions = peer.Sources(b.request.Peers)
 	b.result.Peers = &facts
 	return b.skipMissing(ctx, wanted)
 }
@@ -67,7 +63,7 @@ func (b *bench) closePeers() {
 }
 
 // forgetPeers frees the peers' inputs of a shape.
-func (b *bench) forgetPeers(ctx context.Context, shape tensor.Shape) error {
+func (b *bench) forgetPeers(ctx context.Context, shape spec.Shape) error {
 	if b.peers == nil {
 		return nil
 	}
@@ -138,8 +134,8 @@ func (b *bench) skip(ctx context.Context, name, shape string, err error) error {
 }
 
 // checkPeers prepares every peer and compares its output with the reference.
-func (b *bench) checkPeers(ctx context.Context, ref *reference, g peer.Graph) ([]*contender, error) {
-	shape := ref.inputs.Shape.String()
+func (b *bench) checkPeers(ctx context.Context, ref problem.Reference, g peer.Graph) ([]*contender, error) {
+	shape := ref.Instance().Shape.String()
 	var all []*contender
 	for _, p := range b.wantedPeers() {
 		if b.peers == nil {
@@ -148,9 +144,7 @@ func (b *bench) checkPeers(ctx context.Context, ref *reference, g peer.Graph) ([
 		if b.excluded[p.String()] {
 			continue // since this loop began
 		}
-		c := &contender{peer: p, row: run.BenchRow{
-			Shape: shape, Name: p.String(), Peer: true, DType: p.DType, Launches: g.Launches, Copies: g.Copies,
-		}}
+		c := b.newPeer(p, ref.Instance().Shape, g)
 		b.lab.progress(Progress{Subject: p.String(), Step: "correctness " + shape})
 		if err := b.checkPeer(ctx, c, ref); err != nil {
 			var failed error
@@ -164,38 +158,44 @@ func (b *bench) checkPeers(ctx context.Context, ref *reference, g peer.Graph) ([
 	return all, ctx.Err()
 }
 
-// checkPeer prepares one peer and compares its output with the reference.
-func (b *bench) checkPeer(ctx context.Context, c *contender, ref *reference) error {
-	if err := b.peers.Prepare(ctx, c.peer, ref.inputs, c.graph()); err != nil {
+// newPeer is a peer on a shape. A function computes the problem of the kernel in its number formats,
+// and does the work of its first variant.
+func (b *bench) newPeer(p peer.Peer, shape spec.Shape, g peer.Graph) *contender {
+	c := &contender{peer: p, row: run.BenchRow{
+		Shape: shape.String(), Name: p.String(), Peer: true, DType: p.DType, Launches: g.Launches, Copies: g.Copies,
+	}}
+	if p.Kind == peer.Python {
+		c.build.Variant = b.plan.entries[0].on(shape)
+		c.row.DType, c.row.ShapeName = b.lab.problem().DType(), b.lab.shapeName(shape)
+	}
+	return c
+}
+
+// checkPeer prepares one peer and compares its output with the reference. A wrong function is
+// refused: the user's file is wrong, and no library.
+func (b *bench) checkPeer(ctx context.Context, c *contender, ref problem.Reference) error {
+	if err := b.peers.Prepare(ctx, c.peer, ref.Peer(), c.graph()); err != nil {
 		return err
 	}
 	output, err := b.peers.Output(ctx, c.peer)
 	if err != nil {
 		return err
 	}
-	tolerance := b.lab.Kernel.Tolerance
-	rows := toFloat64(oracle.SelectRows(ref.want.Rows, output, ref.inputs.Shape.HeadDim))
-	found, err := oracle.Compare(rows, ref.want, oracle.Tolerance{Abs: tolerance.Atol, Rel: tolerance.Rtol})
-	if err != nil {
+	result := checked{}
+	if result.result, err = ref.CompareValues(output); err != nil {
 		return err
 	}
-	result := checked{errors: outputErrors{Errors: found}}
-	_, result.wrong = applyLimits(ref, toolchain.Launch{}, result.errors, nil, peerShare, tolerance)
-	c.setErrors(result.errors, result.firstWrong())
-	return nil
-}
-
-func toFloat64(values []float32) []float64 {
-	wide := make([]float64, len(values))
-	for i, x := range values {
-		wide[i] = float64(x)
+	_, result.wrong = ref.Judge(problem.Build{}, result.result, 1)
+	if c.peer.Kind == peer.Python && len(result.wrong) > 0 {
+		return &peer.Error{Why: "its result is wrong: " + result.firstWrong()}
 	}
-	return wide
+	c.setErrors(result.result, result.firstWrong())
+	return nil
 }
 
 // dropPeer skips a peer and returns the others. If the process was lost with it, the others are
 // prepared in a new one.
-func (b *bench) dropPeer(ctx context.Context, c *contender, all []*contender, ref *reference, err error) ([]*contender, error) {
+func (b *bench) dropPeer(ctx context.Context, c *contender, all []*contender, ref problem.Reference, err error) ([]*contender, error) {
 	lost := b.peers.Lost()
 	if err := b.recoverPeers(ctx, c.row.Name, c.row.Shape, err); err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func (b *bench) dropPeer(ctx context.Context, c *contender, all []*contender, re
 		if b.peers == nil {
 			return nil, nil // startPeers has recorded why
 		}
-		if err := b.peers.Prepare(ctx, c.peer, ref.inputs, c.graph()); err != nil {
+		if err := b.peers.Prepare(ctx, c.peer, ref.Peer(), c.graph()); err != nil {
 			return b.dropPeer(ctx, c, rest, ref, err)
 		}
 	}

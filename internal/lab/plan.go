@@ -4,27 +4,27 @@ import (
 	"fmt"
 	"slices"
 
-	"attune/internal/gate"
+	"attune/internal/problem"
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/tensor"
 	"attune/internal/toolchain"
 )
 
 // Request says what to run.
 type Request struct {
+	Problem    problem.Problem // of the kernel; the one that its spec declares if it is nil. A lab takes its own
 	Variants   []spec.Variant
 	Selections []*spec.Selection // after the variants
-	Shapes     []tensor.Shape
-	Benchmark  []tensor.Shape // the performance gate counts those of them that are among Shapes
+	Shapes     []spec.Shape
+	Benchmark  []spec.Shape // the performance gate counts those of them that are among Shapes
 	Seeds      []uint64
-	NormalOnly []tensor.Shape // shapes without the harder inputs, to save time in a quick run
-	Samples    int            // of each shape's time
-	Processes  int            // in which the samples are taken, one after the other; 0 is 1
-	Energy     bool           // measure that of the benchmark shapes
-	L2         run.L2         // state of the L2 cache before a timed launch
-	Against    *spec.Variant  // replaces the parent of every variant
-	Arch       string         // replaces the device's, or the newest of the stage
+	NormalOnly []spec.Shape  // shapes without the harder inputs, to save time in a quick run
+	Samples    int           // of each shape's time
+	Processes  int           // in which the samples are taken, one after the other; 0 is 1
+	Energy     bool          // measure that of the benchmark shapes
+	L2         run.L2        // state of the L2 cache before a timed launch
+	Against    *spec.Variant // replaces the parent of every variant
+	Arch       string        // replaces the device's, or the newest of the stage
 
 	Reproduces string // id of the recorded run that this request repeats
 }
@@ -37,16 +37,35 @@ type RequestError string
 
 func (e RequestError) Error() string { return string(e) }
 
-// problems are those of the correctness gate for a variant on some of the shapes.
-func (r Request) problems(v spec.Variant, shapes []tensor.Shape) []problem {
-	all := slices.DeleteFunc(problems(shapes, r.Seeds), func(p problem) bool {
-		return p.inputs != tensor.Normal && slices.Contains(r.NormalOnly, p.shape)
-	})
-	if v.Exponentials() == "" {
-		return all
+func (r Request) problem() problem.Problem {
+	if r.Problem != nil {
+		return r.Problem
 	}
-	hard := slices.DeleteFunc(slices.Clone(shapes), func(s tensor.Shape) bool { return slices.Contains(r.NormalOnly, s) })
-	return append(all, studies(hard, r.Seeds)...)
+	return NewProblem(r.kernel(), nil, "") // Check reads no files
+}
+
+// kernel is the kernel of what the request names; nil for an empty request.
+func (r Request) kernel() *spec.Kernel {
+	for _, v := range r.Variants {
+		return v.Stage().Kernel()
+	}
+	for _, s := range r.Selections {
+		return s.Variants()[0].Stage().Kernel()
+	}
+	return nil
+}
+
+// instances are those of the correctness gate for a variant on some of the shapes.
+func (r Request) instances(v spec.Variant, shapes []spec.Shape) []problem.Instance {
+	p := r.problem()
+	all := slices.DeleteFunc(p.Instances(shapes, r.Seeds), func(i problem.Instance) bool {
+		return i != p.Plain(i.Shape, i.Seed) && slices.Contains(r.NormalOnly, i.Shape)
+	})
+	if study, ok := p.(problem.Study); ok {
+		hard := slices.DeleteFunc(slices.Clone(shapes), func(s spec.Shape) bool { return slices.Contains(r.NormalOnly, s) })
+		all = append(all, study.Studies(v, hard, r.Seeds)...)
+	}
+	return all
 }
 
 // Check refuses shapes and architectures that a variant does not support. It needs no device.
@@ -59,8 +78,8 @@ func (r Request) Check() error {
 // from here.
 type plan struct {
 	Request
-	entries []entry        // variants, then selections, in the order of the request
-	gated   []tensor.Shape // shapes that the performance gate counts
+	entries []entry      // variants, then selections, in the order of the request
+	gated   []spec.Shape // shapes that the performance gate counts
 }
 
 // entry is one requested variant or selection.
@@ -74,26 +93,14 @@ type entry struct {
 type part struct {
 	variant   spec.Variant
 	selection *spec.Selection // whose table chose the variant; nil where the request names it
-	shapes    []tensor.Shape
-	gated     []tensor.Shape // shapes that the performance gate of this part counts
-	parent    *spec.Variant  // nil where there is none to be measured against
-}
-
-// exponentialLimits are the limits of the part's exponentials.
-func (p *part) exponentialLimits() gate.ExponentialLimits {
-	return gate.LimitsOfExponentials(p.variant.Exponentials(), p.selection != nil)
+	shapes    []spec.Shape
+	gated     []spec.Shape  // shapes that the performance gate of this part counts
+	parent    *spec.Variant // nil where there is none to be measured against
 }
 
 // plan checks the request for a device. With an empty architecture it does not look at the device.
 func (r Request) plan(deviceArch string) (*plan, error) {
 	p := &plan{Request: r, gated: gatedShapes(r.Shapes, r.Benchmark)}
-	for _, shape := range r.Shapes {
-		if shape.Group() > 1 && max(shape.Group(), shape.KVHeadCount()) > maxGridYZ {
-			return nil, RequestError(fmt.Sprintf("shape %s has %d K/V heads over all batches, each for %d heads; "+
-				"a grid of grouped heads holds at most %d of either",
-				shape, shape.KVHeadCount(), shape.Group(), maxGridYZ))
-		}
-	}
 	for _, v := range r.Variants {
 		one := part{variant: v, shapes: r.Shapes, gated: p.gated}
 		if err := r.complete(&one, deviceArch); err != nil {
@@ -108,8 +115,8 @@ func (r Request) plan(deviceArch string) (*plan, error) {
 		}
 		p.entries = append(p.entries, e)
 	}
-	if r.Against != nil { // a variant's own parent has the variant's head dim
-		return p, checkHeadDim(*r.Against, r.Shapes)
+	if r.Against != nil { // a variant's own parent runs the variant's shapes
+		return p, r.checkShapes(*r.Against, r.Shapes)
 	}
 	return p, nil
 }
@@ -140,13 +147,13 @@ func (r Request) resolve(s *spec.Selection, deviceArch string) (entry, error) {
 	return e, nil
 }
 
-// complete checks a part and finds its parent. A variant with another head dim than the parent has
-// none: the two have no shape in common.
+// complete checks a part and finds its parent. A variant that has no shape in common with its parent,
+// such as one with another head dim, has none.
 func (r Request) complete(p *part, deviceArch string) error {
 	if _, err := Arch(p.variant.Stage(), r.Arch, deviceArch); err != nil {
 		return err
 	}
-	if err := checkHeadDim(p.variant, p.shapes); err != nil {
+	if err := r.checkShapes(p.variant, p.shapes); err != nil {
 		return err
 	}
 	if p.parent = r.Against; p.parent != nil {
@@ -156,27 +163,24 @@ func (r Request) complete(p *part, deviceArch string) error {
 	if p.selection != nil {
 		parent, ok = p.selection.Parent()
 	}
-	if ok && HeadDim(parent) == HeadDim(p.variant) {
+	if ok && r.problem().Common(parent, p.variant) {
 		p.parent = &parent
 	}
 	return nil
 }
 
-func checkHeadDim(v spec.Variant, shapes []tensor.Shape) error {
-	dim, fixed := v.Value(spec.HeadDimKnob)
-	for _, shape := range shapes {
-		if fixed && dim != shape.HeadDim {
-			return RequestError(fmt.Sprintf("shape %s has head dim %d, and %s is built for %d",
-				shape, shape.HeadDim, v, dim))
-		}
+// checkShapes refuses shapes that a variant cannot run.
+func (r Request) checkShapes(v spec.Variant, shapes []spec.Shape) error {
+	if err := r.problem().CheckShapes(v, shapes); err != nil {
+		return RequestError(err.Error())
 	}
 	return nil
 }
 
 // gatedShapes are the shapes that the performance gate counts: the benchmark shapes among them, or
 // all where there is none.
-func gatedShapes(shapes, benchmark []tensor.Shape) []tensor.Shape {
-	var gated []tensor.Shape
+func gatedShapes(shapes, benchmark []spec.Shape) []spec.Shape {
+	var gated []spec.Shape
 	for _, shape := range shapes {
 		if slices.Contains(benchmark, shape) {
 			gated = append(gated, shape)
@@ -189,7 +193,7 @@ func gatedShapes(shapes, benchmark []tensor.Shape) []tensor.Shape {
 }
 
 // on is the variant that takes a shape.
-func (e entry) on(shape tensor.Shape) spec.Variant {
+func (e entry) on(shape spec.Shape) spec.Variant {
 	for _, p := range e.parts {
 		if slices.Contains(p.shapes, shape) {
 			return p.variant
@@ -224,7 +228,11 @@ func Target(kernel *spec.Kernel, v spec.Variant, arch string) toolchain.Target {
 	for _, s := range v.Values() {
 		knobs[s.Knob] = s.Value
 	}
-	return toolchain.Target{Kernel: kernel.Name, Variant: v.String(), Source: v.Stage().Source, Arch: arch, Knobs: knobs}
+	t := toolchain.Target{Kernel: kernel.Name, Variant: v.String(), Source: v.Stage().Source, Arch: arch, Knobs: knobs, Contract: true}
+	if d := kernel.Declared; d != nil {
+		t.Entry, t.Flags, t.Contract = d.Entry, d.Flags, false
+	}
+	return t
 }
 
 // ShippedTargets are the builds that ship with a kernel: every stage, every variant of a selection

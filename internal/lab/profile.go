@@ -5,22 +5,23 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"attune/internal/device"
 	"attune/internal/gate"
+	"attune/internal/problem"
 	"attune/internal/profile"
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/tensor"
 )
 
 // ProfileRequest says what to profile, and with what.
 type ProfileRequest struct {
 	Variant spec.Variant
-	Shapes  []tensor.Shape
+	Shapes  []spec.Shape
 	Seed    uint64
 	Arch    string
 
@@ -40,7 +41,7 @@ type Profiler interface {
 // It returns a profile for each shape, and none if the variant is not correct. An error is the
 // lab's own.
 func (l *Lab) Profile(ctx context.Context, r ProfileRequest) (*run.Run, []*profile.Profile, error) {
-	request := Request{Variants: []spec.Variant{r.Variant}, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}
+	request := Request{Problem: l.problem(), Variants: []spec.Variant{r.Variant}, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}
 	p, err := request.plan(l.Device.facts.Arch)
 	if err != nil {
 		return nil, nil, err
@@ -52,7 +53,9 @@ func (l *Lab) Profile(ctx context.Context, r ProfileRequest) (*run.Run, []*profi
 	defer remove()
 	b := l.startBuilds(ctx, r.Arch, r.Variant)
 	defer b.stop()
-	a := (&runner{Lab: l, plan: p, builds: b, refs: newReferences(), work: newWork(p, l.Device.timed())}).newAttempt(p.entries[0].parts[0])
+	refs := l.references(everyRow, nil)
+	defer refs.Close()
+	a := (&runner{Lab: l, plan: p, builds: b, refs: refs, work: newWork(p, l.Device.timed())}).newAttempt(p.entries[0].parts[0])
 	a.result.Requested.Profile = true
 	defer a.session.close()
 	profiles, err := a.profileShapes(ctx, r, reports)
@@ -117,10 +120,23 @@ func (r ProfileRequest) withoutProfiler(why string) ProfileRequest {
 }
 
 // profileShape counts one launch on the chip, on the simulator or on both, and derives the metrics.
-func (a *attempt) profileShape(ctx context.Context, r ProfileRequest, shape tensor.Shape, reports string) (*profile.Profile, error) {
+func (a *attempt) profileShape(ctx context.Context, r ProfileRequest, shape spec.Shape, reports string) (*profile.Profile, error) {
 	facts := *a.result.Facts
-	job := newJob(a.image, facts, tensor.Draw(shape, r.Seed, tensor.Options{}))
-	p := &profile.Profile{Shape: shape.String(), Seed: r.Seed, FLOPs: shape.FLOPs()}
+	ref, err := a.refs.Get(ctx, a.problem().Plain(shape, r.Seed))
+	if err != nil {
+		return nil, err
+	}
+	b := a.build
+	_, b.Code = loadable(b.Image, facts)
+	job, err := ref.Job(b, facts)
+	if err != nil {
+		return nil, err
+	}
+	work, err := a.problem().Work(a.variant, shape, a.problem().DType())
+	if err != nil {
+		return nil, err
+	}
+	p := &profile.Profile{Shape: shape.String(), Seed: r.Seed, FLOPs: work.FLOPs}
 	if r.Profiler != nil {
 		name := run.FileName(r.Variant.String(), p.Shape) + ".ncu-rep"
 		capture, err := r.Profiler.Capture(ctx, job, filepath.Join(reports, name))
@@ -133,7 +149,7 @@ func (a *attempt) profileShape(ctx context.Context, r ProfileRequest, shape tens
 		p.Ncu, p.Unknown = profile.ValuesOf(capture.Counters), capture.Unknown
 	}
 	if r.Simulator != nil {
-		job.Image = a.image.PTX // the simulator runs PTX, the chip ran the machine code made from it
+		job.Image = b.Image.PTX // the simulator runs PTX, the chip ran the machine code made from it
 		outcome, err := r.Simulator.Run(ctx, job)
 		if err != nil {
 			return nil, fmt.Errorf("on the simulator: %w", err)
@@ -141,13 +157,50 @@ func (a *attempt) profileShape(ctx context.Context, r ProfileRequest, shape tens
 		p.Sim = profile.ValuesOf(outcome.Counters)
 	}
 	p.Metrics = p.Rows()
-	p.Insights = profile.Explain(p.Values(), func(knob string) bool { _, has := r.Variant.Value(knob); return has })
-	roofline, err := profile.NewRoofline(facts, p.FLOPs, p.Values())
-	if err != nil {
+	p.Insights = a.insights(p.Values(), work)
+	if p.NoRoofline = missingWork(work); p.NoRoofline != "" {
+		return p, nil
+	}
+	if p.Roofline, err = profile.NewRoofline(facts, p.FLOPs, p.Values()); err != nil {
 		p.NoRoofline = err.Error()
 	}
-	p.Roofline = roofline
 	return p, nil
+}
+
+// insights say what limits a launch, with the knobs that the variant has. The traffic of a declared
+// problem is compared with its work.
+func (a *attempt) insights(v profile.Values, work problem.Work) []profile.Insight {
+	if a.problem().Name() != spec.Attention {
+		v = maps.Clone(v)
+		v[profile.WorkBytes] = work.Bytes
+	}
+	all := profile.Explain(v, a.problem().Hints())
+	for i := range all {
+		all[i].Knobs = knobsOf(a.variant, all[i].Knobs)
+	}
+	return all
+}
+
+// knobsOf are the knobs that a variant has. Hints list those of all kernels of a problem.
+func knobsOf(v spec.Variant, all []string) []string {
+	var own []string
+	for _, knob := range all {
+		if _, has := v.Value(knob); has {
+			own = append(own, knob)
+		}
+	}
+	return own
+}
+
+// missingWork is what a roofline needs to know of the work and kernel.toml does not declare.
+func missingWork(work problem.Work) string {
+	switch {
+	case work == (problem.Work{}):
+		return spec.File + " declares no [work] flops and no bytes"
+	case work.FLOPs <= 0:
+		return spec.File + " declares no [work] flops"
+	}
+	return ""
 }
 
 // profileGate fails if one shape does, and passes if all do.

@@ -15,6 +15,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/device/isolate"
 	simdevice "attune/internal/device/sim"
+	"attune/internal/problem"
 	"attune/internal/profile"
 	"attune/internal/run"
 )
@@ -274,4 +275,60 @@ exit 1
 		r.Profiler = &profile.Nsight{Program: forbidden, Arch: "sm_90", Child: isolate.Options{Command: []string{"/bin/true"}, Limit: time.Minute}}
 	})
 	check("no ncu", "there is no ncu in PATH, ", func(r *ProfileRequest) { r.NoProfiler = profile.ErrNoProfiler.Error() })
+}
+
+// A declared kernel gets insights by pipe that speak of no kernel of ours, a comparison of its
+// traffic with [work], and a roofline or what [work] lacks for one.
+func TestProfileOfAnotherProblem(t *testing.T) {
+	check := func(d *doubling, roofline bool, missing, traffic string) {
+		t.Helper()
+		s := newDoubling(t, d)
+		s.gpu.facts.Name = "NVIDIA H200"
+		s.Device = GPU(s.gpu.facts, s.gpu.open)
+		request := s.doublingRequest("plain")
+		r, profiles, err := s.Profile(t.Context(), ProfileRequest{Variant: request.Variants[0], Shapes: request.Shapes[1:], Profiler: &fakeProfiler{counters: busy(10, 80)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		expectOutcome(t, r, "not-measured pass/pass/not-measured/pass")
+		p := profiles[0]
+		if (p.Roofline != nil) != roofline || p.NoRoofline != missing {
+			t.Errorf("roofline %+v, or %q; want %q", p.Roofline, p.NoRoofline, missing)
+		}
+		want := []profile.Insight{
+			{Rule: "memory-bound", Text: "DRAM is at 80 % of its peak: move fewer bytes: a narrower type, or fusion with the kernels before and after"},
+			{Rule: "excess-traffic", Text: traffic},
+		}
+		if diff := cmp.Diff(want, p.Insights); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if _, counted := p.Values()[profile.WorkBytes]; counted {
+			t.Error("the work is among the counters")
+		}
+	}
+	check(&doubling{}, true, "", "DRAM moves 101.55 times the bytes of [work]: inputs are loaded again, sectors are used in part, or registers spill")
+	unknown := "DRAM moves 812410 bytes; kernel.toml declares no [work] bytes to compare them with"
+	check(&doubling{unknown: true}, false, "kernel.toml declares no [work] flops and no bytes", unknown)
+	if got := missingWork(problem.Work{Bytes: 8}); got != "kernel.toml declares no [work] flops" {
+		t.Error(got)
+	}
+}
+
+// Insights of attention name the knobs that the variant has.
+func TestProfileNamesKnobs(t *testing.T) {
+	s := newSetup(t)
+	_, profiles, err := s.Profile(t.Context(), s.profileRequest("stage2", &fakeProfiler{counters: busy(10, 80)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []profile.Insight{{
+		Rule: "memory-bound", Text: "DRAM is at 80 % of its peak: reduce the bytes, for example with more query rows per byte of K and V",
+		Knobs: []string{"TILE_M", "USE_FP8_MMA"},
+	}}
+	if diff := cmp.Diff(want, profiles[0].Insights); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := knobsOf(s.variant("stage7b"), []string{"USE_XOR_SWIZZLE", "TILE_M"}); !slices.Equal(got, []string{"TILE_M"}) {
+		t.Errorf("stage7b has the knobs %v", got)
+	}
 }

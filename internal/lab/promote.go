@@ -10,7 +10,6 @@ import (
 	"attune/internal/gate"
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/tensor"
 	"attune/internal/toolchain"
 )
 
@@ -64,10 +63,30 @@ func (l *Lab) CheckPromotion(ctx context.Context, r *run.Run) error {
 	if len(untimed) > 0 {
 		return refuse(r, missing, "it has no times of the benchmark shapes %s; %s", strings.Join(untimed, ", "), rerun(r))
 	}
+	if changed := l.changedProblem(r); changed != "" {
+		return refuse(r, stale, "changed since then: %s; %s", changed, rerun(r))
+	}
 	if len(r.Parts) > 0 {
 		return l.checkParts(ctx, r)
 	}
 	return l.checkCode(ctx, r, r)
+}
+
+// changedProblem names what the problem of a run depends on and has changed since, or is empty.
+func (l *Lab) changedProblem(r *run.Run) string {
+	if r.Problem == nil {
+		return ""
+	}
+	var changed []string
+	if d := l.Kernel.Declared; d == nil || d.SHA256 != r.Problem.SpecSHA256 {
+		changed = append(changed, spec.File)
+	}
+	if p, ok := l.problem().(interface {
+		Stale(map[string]string) []string
+	}); ok {
+		changed = append(changed, p.Stale(r.Problem.Facts)...)
+	}
+	return strings.Join(changed, ", ")
 }
 
 // checkCode compares the code of a run with the code that today's sources give. The run is the
@@ -111,7 +130,7 @@ func (l *Lab) checkParts(ctx context.Context, r *run.Run) error {
 			return refuse(r, missing, "its part %s names run %s, which has variant %s, device %s, correctness %s; %s",
 				p.Variant, p.Run, part.Variant, part.Device, part.Gates.Correctness, rerun(r))
 		}
-		if err := checkTable(s, p.Shapes, presentName(l.Kernel, p.Variant)); err != nil {
+		if err := checkTable(l.Kernel, s, p.Shapes, presentName(l.Kernel, p.Variant)); err != nil {
 			return refuse(r, stale, "%v; %s", err, rerun(r))
 		}
 		if err := l.checkCode(ctx, r, part); err != nil {
@@ -130,9 +149,9 @@ func (l *Lab) readPart(ctx context.Context, p run.Part) (*run.Run, error) {
 }
 
 // checkTable checks that today's table assigns these shapes to a measured variant.
-func checkTable(s *spec.Selection, shapes []string, measured string) error {
+func checkTable(kernel *spec.Kernel, s *spec.Selection, shapes []string, measured string) error {
 	for _, text := range shapes {
-		shape, err := tensor.ParseShape(text)
+		shape, err := kernel.ParseShape(text)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"attune/internal/crash"
+	"attune/internal/problem"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
 )
@@ -234,7 +235,7 @@ func (p *prover) compare(proof *KnobProof, c change) error {
 		v.Broken = append(v.Broken, name)
 	case err != nil:
 		return err
-	case codeOf(after) != codeOf(before):
+	case p.codeOf(c.after, after) != p.codeOf(c.before, before):
 		v.Alive, proof.Fate = append(v.Alive, name), Alive
 	default:
 		v.Equal = append(v.Equal, name)
@@ -243,6 +244,10 @@ func (p *prover) compare(proof *KnobProof, c change) error {
 		}
 	}
 	return nil
+}
+
+func (p *prover) codeOf(v spec.Variant, image *toolchain.Image) code {
+	return codeOf(p.lab.problem(), problem.Build{Variant: v, Image: image})
 }
 
 func (p *prover) progress(v spec.Variant) {

@@ -53,7 +53,7 @@ func TestBenchWithAnyPython(t *testing.T) {
 	}
 	const shape = "1x1x8x64"
 	right := filepath.Join(t.TempDir(), "answer")
-	values, err := oracle.Quantized(t.Context(), tensor.Draw(shapes(t, shape)[0], 0, tensor.Options{}), nil)
+	values, err := oracle.Quantized(t.Context(), draw(t, shape, 0, tensor.Options{}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestBenchWithAnyPython(t *testing.T) {
 	const long, short = time.Minute, 300 * time.Millisecond
 	nothing := ":"
 	check("missing", "", long, "skipped: there is no python3 in PATH; to include it: install Python 3.9 or later with PyTorch")
-	check("dies", "#!/bin/sh\necho 'ImportError: no luck' >&2\nexit 3\n", long, "it exited (exit status 3: ImportError: no luck)")
+	check("dies", "#!/bin/sh\necho 'ImportError: no luck' >&2\nexit 3\n", long, "python3 exited (exit status 3): ImportError: no luck")
 	check("hangs", pythonScript(nothing, nothing, nothing, nothing), short, "did not respond within 300ms and was killed; to include it: give it more time with --peer-timeout")
 	check("hangs midway", pythonScript(repliesHello, nothing, nothing, nothing), 2*time.Second, "did not respond within 2s and was killed")
 	check("replies with no JSON", pythonScript(`echo "Traceback (most recent call last):" >&4`, nothing, nothing, nothing), long, "is not JSON of the expected form")

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"attune/internal/device"
+	"attune/internal/problem"
 	"attune/internal/run"
 )
 
@@ -21,7 +22,7 @@ type failureReason struct {
 	text        string
 }
 
-func (r *failureReasons) add(p problem, row *run.Correctness) {
+func (r *failureReasons) add(p problem.Instance, row *run.Correctness) {
 	if r.index == nil {
 		r.index = map[string]int{}
 	}

@@ -10,6 +10,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/oracle"
 	"attune/internal/run"
+	"attune/internal/tensor"
 )
 
 // Only the smallest shape is relaunched, and the seed of its inputs differs from run to run.
@@ -117,7 +118,7 @@ func TestReuseAfterRelaunch(t *testing.T) {
 // sample alone is wrong.
 func TestSampledRowsAreSecret(t *testing.T) {
 	s := newSetup(t)
-	shape := shapes(t, "1x1x400x64")[0]
+	shape := shapes(t, "1x1x400x64")[0].(tensor.Shape)
 	const maxWork = 10_000
 	known := oracle.Sample(shape, 0, maxWork)
 	s.declare("stage0", behaviour{output: func(out []byte) {

@@ -7,13 +7,12 @@ import (
 
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/tensor"
 )
 
 // ReproduceRequest is the request that repeats a recorded run: the same variant or selection,
 // shapes, seeds, samples, L2 state and architecture, against the same parent. With a list of shapes
 // it repeats only those of them that the run has.
-func ReproduceRequest(kernel *spec.Kernel, recorded *run.Run, only []tensor.Shape) (Request, error) {
+func ReproduceRequest(kernel *spec.Kernel, recorded *run.Run, only []spec.Shape) (Request, error) {
 	refuse := func(format string, args ...any) (Request, error) {
 		return Request{}, RequestError(fmt.Sprintf("run %s cannot be repeated: ", recorded.ID) + fmt.Sprintf(format, args...))
 	}
@@ -24,7 +23,8 @@ func ReproduceRequest(kernel *spec.Kernel, recorded *run.Run, only []tensor.Shap
 		return refuse("it is a profile; `%s` takes a new one", recorded.Command())
 	}
 	r := Request{
-		Seeds: recorded.Requested.Seeds, Samples: recorded.Requested.Samples, Processes: recorded.Requested.Processes, L2: recorded.Requested.L2, Arch: recorded.Arch,
+		Problem: NewProblem(kernel, nil, ""),
+		Seeds:   recorded.Requested.Seeds, Samples: recorded.Requested.Samples, Processes: recorded.Requested.Processes, L2: recorded.Requested.L2, Arch: recorded.Arch,
 		Reproduces: recorded.ID,
 	}
 	if strings.Contains(recorded.Arch, ", ") { // the parts of a selection were built for several
@@ -44,7 +44,7 @@ func ReproduceRequest(kernel *spec.Kernel, recorded *run.Run, only []tensor.Shap
 		}
 	}
 	for _, text := range recorded.Requested.Shapes {
-		shape, err := tensor.ParseShape(text)
+		shape, err := kernel.ParseShape(text)
 		if err != nil {
 			return refuse("%v", err)
 		}

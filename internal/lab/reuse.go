@@ -1,27 +1,25 @@
 package lab
 
 import (
-	"fmt"
 	"slices"
 
-	"attune/internal/gate"
+	"attune/internal/problem"
 	"attune/internal/run"
-	"attune/internal/tensor"
-	"attune/internal/toolchain"
+	"attune/internal/spec"
 )
 
-// code identifies what the chip executes. Images with equal code are the same program.
+// code identifies what the chip executes. Builds with equal code are the same program.
 type code struct {
 	hash, arch string
-	launch     string // formatted, to be comparable
+	launch     string // what the launch depends on besides
 }
 
-// codeOf is zero for no image.
-func codeOf(image *toolchain.Image) code {
-	if image == nil {
+// codeOf is zero for no build.
+func codeOf(p problem.Problem, b problem.Build) code {
+	if b.Image == nil {
 		return code{}
 	}
-	return code{image.Record.CodeHash, image.Record.Arch, fmt.Sprint(image.Record.Launch)}
+	return code{b.Image.Record.CodeHash, b.Image.Record.Arch, p.LaunchKey(b)}
 }
 
 // measurements has the first measured variant of a command for each code. A later variant with the
@@ -41,7 +39,7 @@ func (m measurements) add(a *attempt) {
 		len(a.result.Correctness) == a.result.Requested.Problems &&
 		!slices.ContainsFunc(a.result.Correctness, func(c run.Correctness) bool { return c.Relaunch != nil && !c.Relaunch.Pass })
 	if complete {
-		m[codeOf(a.image)] = &measurement{a.result, a.against}
+		m[codeOf(a.problem(), a.build)] = &measurement{a.result, a.against}
 	}
 }
 
@@ -51,16 +49,16 @@ func (m *measurement) serves(a *attempt) bool {
 	if m.run.Variant == a.result.Variant && a.selection == nil {
 		return false
 	}
-	return !slices.ContainsFunc(a.plan.problems(a.variant, a.shapes), func(p problem) bool {
-		row := m.row(p)
+	return !slices.ContainsFunc(a.plan.instances(a.variant, a.shapes), func(i problem.Instance) bool {
+		row := m.row(i)
 		return row == nil || a.variant.Exponentials() != "" && row.Exponentials == nil
 	})
 }
 
-// row is the result of a problem, or nil.
-func (m *measurement) row(p problem) *run.Correctness {
+// row is the result of an instance, or nil.
+func (m *measurement) row(of problem.Instance) *run.Correctness {
 	for i := range m.run.Correctness {
-		if c := &m.run.Correctness[i]; c.Shape == p.shape.String() && c.Seed == p.seed && c.Inputs == p.inputs.String() {
+		if c := &m.run.Correctness[i]; c.Shape == of.Shape.String() && c.Seed == of.Seed && c.Inputs == of.Inputs {
 			return c
 		}
 	}
@@ -74,16 +72,14 @@ func (a *attempt) reuse(same *measurement) {
 	a.result.Device, a.result.Facts, a.result.Loaded, a.result.Ran = same.run.Device, same.run.Facts, same.run.Loaded, same.run.Ran
 }
 
-// reuseRow applies the limits of an attempt to the errors that the same code had on a problem.
-func (a *attempt) reuseRow(p problem, ref, second *reference) *run.Correctness {
-	row := *a.reused.row(p)
-	launch, share := a.image.Record.Launch, a.variant.Stage().ErrorShare
-	errs := outputErrors{row.Errors, row.LSE, row.Exponentials}
-	row.Limits, row.Wrong = applyLimits(ref, launch, errs, row.Findings, share, a.Kernel.Tolerance)
-	row.Wrong = append(row.Wrong, gate.ExponentialErrors(errs.exponentials, a.exponentialLimits())...)
+// reuseRow applies the limits of an attempt to the errors that the same code had on an instance.
+func (a *attempt) reuseRow(i problem.Instance, ref, second problem.Reference) *run.Correctness {
+	row := *a.reused.row(i)
+	result := problem.Result{Errors: row.Errors, LSE: row.LSE, Outputs: row.Outputs, Exponentials: row.Exponentials}
+	row.Limits, row.Wrong = judge(a.build, ref, result, row.Findings)
 	if row.Relaunch != nil && second != nil {
 		own := *row.Relaunch
-		row.Wrong, row.Relaunch = append(row.Wrong, relaunchWrong(second, launch, &own, share, a.Kernel.Tolerance)...), &own
+		row.Wrong, row.Relaunch = append(row.Wrong, relaunchWrong(a.build, second, &own, row.Wrong)...), &own
 	}
 	row.Pass = len(row.Wrong) == 0
 	return &row
@@ -91,8 +87,8 @@ func (a *attempt) reuseRow(p problem, ref, second *reference) *run.Correctness {
 
 // reusedTimes are the times of the same code if they were interleaved with the same parent, else
 // nil.
-func (a *attempt) reusedTimes(shape tensor.Shape, parent *toolchain.Image) *run.Samples {
-	if a.reused == nil || a.reused.against != codeOf(parent) {
+func (a *attempt) reusedTimes(shape spec.Shape, parent problem.Build) *run.Samples {
+	if a.reused == nil || a.reused.against != codeOf(a.problem(), parent) {
 		return nil
 	}
 	i := slices.IndexFunc(a.reused.run.Samples, func(s run.Samples) bool { return s.Shape == shape.String() })

@@ -13,9 +13,9 @@ import (
 	"attune/internal/device"
 	"attune/internal/gate"
 	"attune/internal/measure"
+	"attune/internal/problem"
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/tensor"
 	"attune/internal/toolchain"
 )
 
@@ -24,14 +24,16 @@ import (
 // ledger; a record that could not be written has no id. An error means that the lab itself failed
 // or was interrupted. Failures of a variant are in its record.
 func (l *Lab) Run(ctx context.Context, request Request, done func(*run.Run)) error {
+	request.Problem = l.problem()
 	p, err := request.plan(l.Device.facts.Arch)
 	if err != nil {
 		return err
 	}
 	r := &runner{
-		Lab: l, plan: p, builds: l.startBuilds(ctx, p.Arch, p.variants(l.Device.timed())...), refs: newReferences(),
+		Lab: l, plan: p, builds: l.startBuilds(ctx, p.Arch, p.variants(l.Device.timed())...), refs: l.references(everyRow, nil),
 		work: newWork(p, l.Device.timed()),
 	}
+	defer r.refs.Close()
 	defer r.builds.stop()
 	known := measurements{}
 	for i, e := range p.entries {
@@ -53,7 +55,7 @@ type runner struct {
 	*Lab
 	plan   *plan
 	builds *builds
-	refs   *references
+	refs   problem.References
 	work   *work
 }
 
@@ -82,10 +84,10 @@ type attempt struct {
 	session     *session
 	result      *run.Run // the record
 	gates       gate.Gates
-	image       *toolchain.Image
-	reused      *measurement // of the same code, measured earlier
-	against     code         // code of the parent, with which the times were interleaved
-	same        bool         // the parent has the same code as the variant
+	build       problem.Build // without an image before it is built
+	reused      *measurement  // of the same code, measured earlier
+	against     code          // code of the parent, with which the times were interleaved
+	same        bool          // the parent has the same code as the variant
 	timed       bool
 	parentWrong string // what was wrong with the timed launches of the parent
 	timeout     string // the problem that exceeded the time limit, and the limit
@@ -103,6 +105,7 @@ func (r *runner) newAttempt(part part) *attempt {
 
 // finish completes the record.
 func (a *attempt) finish() *run.Run {
+	a.result.Problem = a.recordProblem(a.refs)
 	a.result.SetGates(a.gates)
 	a.result.Verdict = a.gates.Verdict(a.timed)
 	return a.result
@@ -110,7 +113,7 @@ func (a *attempt) finish() *run.Run {
 
 func (l *Lab) newRecord(p *plan, part part) *run.Run {
 	record := l.emptyRecord(p.Request, part.shapes)
-	record.Requested.Problems = len(p.problems(part.variant, part.shapes))
+	record.Requested.Problems = len(p.instances(part.variant, part.shapes))
 	v := part.variant
 	record.Variant, record.Stage, record.Hypothesis = v.String(), v.Stage().Name, v.Stage().Hypothesis
 	if part.parent != nil {
@@ -131,7 +134,7 @@ func (l *Lab) newRecord(p *plan, part part) *run.Run {
 }
 
 // emptyRecord describes the request and the program.
-func (l *Lab) emptyRecord(r Request, shapes []tensor.Shape) *run.Run {
+func (l *Lab) emptyRecord(r Request, shapes []spec.Shape) *run.Run {
 	record := &run.Run{
 		SchemaVersion: run.SchemaVersion,
 		Time:          time.Now().UTC().Truncate(time.Millisecond),
@@ -168,7 +171,7 @@ func (a *attempt) runGates(ctx context.Context, known measurements) error {
 		a.gates.Profile = a.gates.Performance
 		return nil
 	}
-	if same := known[codeOf(a.image)]; same != nil && same.serves(a) {
+	if same := known[codeOf(a.problem(), a.build)]; same != nil && same.serves(a) {
 		a.reuse(same)
 	} else if err := a.open(ctx); err != nil {
 		return err
@@ -192,7 +195,7 @@ func (a *attempt) runGates(ctx context.Context, known measurements) error {
 // or whose source breaks a rule of attune, fails this gate.
 func (a *attempt) resources() error {
 	a.step("building", 0, 0)
-	image, err := a.builds.launchable(a.variant)
+	build, err := a.builds.launchable(a.variant)
 	var refused *toolchain.CompileError
 	var broken *toolchain.SourceError
 	switch {
@@ -210,20 +213,31 @@ func (a *attempt) resources() error {
 	case err != nil:
 		return err
 	}
-	a.image = image
-	a.result.Build, a.result.Log = &image.Record, image.Log
-	a.result.Arch, a.result.CodeHash = image.Record.Arch, image.Record.CodeHash
-	a.gates.Resources = gate.Resources(image.Record.Resources, budget(a.variant))
+	if err := a.setSharedBytes(&build); err != nil {
+		return err
+	}
+	build.Selected = a.selection != nil
+	a.build = build
+	record := &build.Image.Record
+	a.result.Build, a.result.Log = record, build.Image.Log
+	a.result.Arch, a.result.CodeHash = record.Arch, record.CodeHash
+	a.gates.Resources = gate.Resources(record.Resources, a.problem().Budget(a.variant))
 	return nil
 }
 
-// budget is the stage's, with shared memory in proportion to the head dim: tiles grow with it.
-func budget(v spec.Variant) spec.Budget {
-	b := v.Stage().Budget
-	if own := HeadDim(v.Stage().Variant()); own > 0 {
-		b.SharedBytes = b.SharedBytes * HeadDim(v) / own
+// setSharedBytes records the largest dynamic shared memory of the launches, in a copy of the image:
+// other parts may launch the same image with less.
+func (a *attempt) setSharedBytes(b *problem.Build) error {
+	bytes, err := a.problem().SharedBytes(*b, a.shapes)
+	if err != nil {
+		return RequestError(err.Error())
 	}
-	return b
+	if bytes != b.Image.Record.Resources.DynamicSharedBytes {
+		own := *b.Image
+		own.Record.Resources.DynamicSharedBytes = bytes
+		b.Image = &own
+	}
+	return nil
 }
 
 func (a *attempt) open(ctx context.Context) error {
@@ -244,6 +258,12 @@ func (a *attempt) correctness(ctx context.Context) error {
 		return nil
 	}
 	wrong, err := a.checkAll(ctx)
+	if a.referenceFailed(err) {
+		a.gates.Correctness = gate.Unmeasured("reference: " + a.result.ReferenceError)
+		a.gates.Performance = gate.Unmeasured("the reference failed")
+		a.gates.Profile = a.gates.Performance
+		return nil
+	}
 	if device.Classify(err) == device.KernelUnsupported {
 		a.gates.Correctness = gate.Unmeasured(err.Error())
 		a.gates.Performance = gate.Unmeasured("this device cannot run the kernel")
@@ -264,6 +284,17 @@ func (a *attempt) correctness(ctx context.Context) error {
 	}
 	a.gates.Correctness = gate.Correctness(wrong)
 	return nil
+}
+
+// referenceFailed records the failure of a reference, and reports whether the error is one. It is no
+// result of the variant, so that the next one runs.
+func (a *attempt) referenceFailed(err error) bool {
+	var failure *problem.ReferenceError
+	if !errors.As(err, &failure) {
+		return false
+	}
+	a.result.ReferenceError = failure.Error()
+	return true
 }
 
 // sanitize adds what a sanitizer found to what is wrong with the outputs.
@@ -293,11 +324,11 @@ type sanitized interface {
 // run on a slow simulator: it is recorded and is not part of the list.
 func (a *attempt) checkAll(ctx context.Context) ([]string, error) {
 	var reasons failureReasons
-	all := a.plan.problems(a.variant, a.shapes)
+	all := a.plan.instances(a.variant, a.shapes)
 	for i, p := range all {
 		a.step("correctness "+p.String(), i, len(all))
 		row, failure, err := a.checkOne(ctx, p)
-		a.work.add(a.work.ofProblem(p.shape))
+		a.work.add(a.work.ofInstance(p.Shape))
 		if err != nil {
 			return nil, err
 		}
@@ -316,39 +347,52 @@ func (a *attempt) checkAll(ctx context.Context) ([]string, error) {
 	return reasons.texts(), nil
 }
 
-// checkOne checks a problem, or applies the limits to the errors that the same code had.
-func (a *attempt) checkOne(ctx context.Context, p problem) (row *run.Correctness, failure, err error) {
-	ref, err := a.refs.get(ctx, p)
+// checkOne checks an instance, or applies the limits to the errors that the same code had.
+func (a *attempt) checkOne(ctx context.Context, i problem.Instance) (row *run.Correctness, failure, err error) {
+	ref, err := a.modelled(ctx, a.refs, i, a.variant)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := a.refs.model(ctx, ref, a.variant); err != nil {
-		return nil, nil, err
-	}
-	second, err := a.refs.second(ctx, p, a.shapes, a.plan.Seeds[0])
+	second, err := second(ctx, a.refs, a.problem(), i, a.shapes, a.plan.Seeds[0])
 	if err != nil {
 		return nil, nil, err
 	}
 	if a.reused != nil {
-		return a.reuseRow(p, ref, second), nil, nil
+		return a.reuseRow(i, ref, second), nil, nil
 	}
-	c, err := a.check(ctx, a.session, a.variant, a.image, ref, second)
+	c, err := a.check(ctx, a.session, a.build, ref, second)
 	if err != nil {
 		return nil, nil, err
 	}
 	if c.failure != nil {
 		return nil, c.failure, nil
 	}
-	c.wrong = append(c.wrong, gate.ExponentialErrors(c.errors.exponentials, a.exponentialLimits())...)
 	a.result.Loaded = &c.outcome.Loaded
-	a.result.Ran, _ = loadable(a.image, a.session.device.Facts())
+	a.result.Ran, _ = loadable(a.build.Image, a.session.device.Facts())
+	return a.row(i, ref, c), nil, nil
+}
+
+// row is the record of a checked instance.
+func (a *attempt) row(i problem.Instance, ref problem.Reference, c *checked) *run.Correctness {
 	sum := sha256.Sum256(slices.Concat(c.outcome.Outputs...))
 	return &run.Correctness{
-		Shape: p.shape.String(), Seed: p.seed, Inputs: p.inputs.String(), Errors: c.errors.Errors, LSE: c.errors.lse,
-		Exponentials: c.errors.exponentials,
-		InputCost:    ref.want.InputError, Limits: c.limits, Findings: c.outcome.Findings, Notes: c.outcome.Notes, Wrong: c.wrong,
+		Shape: i.Shape.String(), ShapeName: a.shapeName(i.Shape), Seed: i.Seed, Inputs: i.Inputs,
+		Errors: c.result.Errors, LSE: c.result.LSE, Exponentials: c.result.Exponentials, Outputs: c.result.Outputs,
+		InputCost: ref.InputCost(), Limits: c.limits, Findings: c.outcome.Findings, Notes: c.outcome.Notes, Wrong: c.wrong,
 		Pass: len(c.wrong) == 0, OutputSHA256: hex.EncodeToString(sum[:]), Relaunch: c.further,
-	}, nil, nil
+	}
+}
+
+// modelled computes the reference of an instance, with the model of a variant if the problem has one.
+func (l *Lab) modelled(ctx context.Context, refs problem.References, i problem.Instance, v spec.Variant) (problem.Reference, error) {
+	ref, err := refs.Get(ctx, i)
+	if err != nil {
+		return nil, err
+	}
+	if study, ok := l.problem().(problem.Study); ok {
+		err = study.Model(ctx, ref, v)
+	}
+	return ref, err
 }
 
 // recordFailure records a fault, a timeout or a crash.
@@ -359,15 +403,17 @@ func (a *attempt) recordFailure(err error) {
 
 // performance times every shape, interleaved with the parent if there is one.
 func (a *attempt) performance(ctx context.Context) error {
-	parent, missing := a.parentImage()
-	a.against = codeOf(parent)
+	parent, missing := a.parentBuild()
+	a.against = codeOf(a.problem(), parent)
 	all, complete, err := a.timeShapes(ctx, parent)
 	if err != nil || !complete {
 		return err
 	}
 	var pairs []measure.ProcessPair
 	for i, shape := range a.shapes {
-		a.addTimes(shape, all[i])
+		if err := a.addTimes(shape, all[i]); err != nil {
+			return err
+		}
 		if all[i].Parent != nil && slices.Contains(a.gated, shape) {
 			pairs = append(pairs, all[i].Pair())
 		}
@@ -383,7 +429,7 @@ func (a *attempt) performance(ctx context.Context) error {
 
 // timeShapes takes the samples of every shape, in several processes one after the other. It is not
 // complete if a gate has failed or the device cannot measure time.
-func (a *attempt) timeShapes(ctx context.Context, parent *toolchain.Image) (all []*run.Samples, complete bool, err error) {
+func (a *attempt) timeShapes(ctx context.Context, parent problem.Build) (all []*run.Samples, complete bool, err error) {
 	all = make([]*run.Samples, len(a.shapes))
 	reused := make([]bool, len(a.shapes))
 	for i, shape := range a.shapes {
@@ -406,6 +452,9 @@ func (a *attempt) timeShapes(ctx context.Context, parent *toolchain.Image) (all 
 			more, err := a.time(ctx, shape, parent, samples, process == 0)
 			a.work.add(a.work.ofTiming() / float64(processes))
 			switch {
+			case a.referenceFailed(err):
+				a.gates.Performance = gate.Unmeasured("reference: " + a.result.ReferenceError)
+				return nil, false, nil
 			case errors.Is(err, device.ErrNoClock):
 				a.gates.Performance = gate.Unmeasured(err.Error())
 				return nil, false, nil
@@ -425,10 +474,10 @@ func (a *attempt) timeShapes(ctx context.Context, parent *toolchain.Image) (all 
 
 // failedTiming records a failure that lost the device while a shape was timed. A kernel that faults
 // is incorrect, even if all its outputs were right. A timeout leaves the performance unknown.
-func (a *attempt) failedTiming(shape tensor.Shape, parent *toolchain.Image, err error) {
+func (a *attempt) failedTiming(shape spec.Shape, parent problem.Build, err error) {
 	a.recordFailure(err)
 	what := shape.String()
-	if parent != nil { // either of the two kernels may have caused it
+	if parent.Image != nil { // either of the two kernels may have caused it
 		what += " interleaved with " + a.result.Parent
 	}
 	text := fmt.Sprintf("timing %s: %v", what, err)
@@ -461,50 +510,50 @@ func (a *attempt) gateSpeed(pairs []measure.ProcessPair) {
 // noParent is the performance gate of a variant without a parent.
 var noParent = gate.Check{Status: gate.Pass, Reasons: []string{"it has no parent to be faster than"}}
 
-// parentImage is the image to interleave with: nil if there is no parent, or if it has the same
-// code.
-func (a *attempt) parentImage() (*toolchain.Image, error) {
+// parentBuild is the build to interleave with. It has no image if there is no parent, or if the
+// parent has the same code.
+func (a *attempt) parentBuild() (problem.Build, error) {
 	if a.parent == nil {
-		return nil, nil
+		return problem.Build{}, nil
 	}
-	image, err := a.builds.launchable(*a.parent)
+	parent, err := a.builds.launchable(*a.parent)
 	if err != nil {
-		return nil, fmt.Errorf("the parent %s: %w", a.parent, err)
+		return problem.Build{}, fmt.Errorf("the parent %s: %w", a.parent, err)
 	}
-	if err := checkAudit(*a.parent, image); err != nil {
-		return nil, fmt.Errorf("the parent %w", err)
+	if err := a.checkAudit(parent); err != nil {
+		return problem.Build{}, fmt.Errorf("the parent %w", err)
 	}
-	if a.same = codeOf(image) == codeOf(a.image); a.same {
-		return nil, nil
+	if a.same = codeOf(a.problem(), parent) == codeOf(a.problem(), a.build); a.same {
+		return problem.Build{}, nil
 	}
-	return image, nil
+	return parent, nil
 }
 
 // time takes samples of one shape. Timed launches that are wrong make the variant incorrect; those
 // of the parent leave its performance unknown. The first process also measures the energy of the
 // benchmark shapes.
-func (a *attempt) time(ctx context.Context, shape tensor.Shape, parent *toolchain.Image, count int, first bool) (*run.Samples, error) {
+func (a *attempt) time(ctx context.Context, shape spec.Shape, parent problem.Build, count int, first bool) (*run.Samples, error) {
 	if a.session.device == nil {
 		if err := a.open(ctx); err != nil {
 			return nil, err
 		}
 	}
-	images := []built{{a.variant, a.image}}
-	if parent != nil {
-		images = append(images, built{*a.parent, parent})
+	builds := []problem.Build{a.build}
+	if parent.Image != nil {
+		builds = append(builds, parent)
 	}
-	ref, err := a.refs.get(ctx, problem{shape: shape, seed: a.plan.Seeds[0], inputs: tensor.Normal})
+	ref, err := a.refs.Get(ctx, a.problem().Plain(shape, a.plan.Seeds[0]))
 	if err != nil {
 		return nil, err
 	}
 	plan := device.Plan{Samples: count, ColdL2: a.plan.L2 == run.Cold, Fresh: true}
 	plan.Energy = a.plan.Energy && first && slices.Contains(a.gated, shape)
-	all, err := a.Lab.time(ctx, a.session, ref, plan, images...)
+	all, err := a.Lab.time(ctx, a.session, ref, plan, builds...)
 	if err != nil {
 		return nil, err
 	}
 	samples := &run.Samples{Shape: shape.String(), Variant: all[0].Series}
-	if parent != nil {
+	if parent.Image != nil {
 		samples.Parent = &all[1].Series
 	}
 	a.noteTimedWrong(shape, all)
@@ -513,7 +562,7 @@ func (a *attempt) time(ctx context.Context, shape tensor.Shape, parent *toolchai
 
 // noteTimedWrong fails the correctness gate for a variant whose timed launches were wrong. If the
 // parent's were wrong, there is nothing to compare the variant with.
-func (a *attempt) noteTimedWrong(shape tensor.Shape, all []timed) {
+func (a *attempt) noteTimedWrong(shape spec.Shape, all []timed) {
 	for i, t := range all {
 		if len(t.wrong) == 0 {
 			continue
@@ -532,8 +581,19 @@ func (a *attempt) noteTimedWrong(shape tensor.Shape, all []timed) {
 }
 
 // addTimes adds the times of one shape to the record.
-func (a *attempt) addTimes(shape tensor.Shape, s *run.Samples) {
-	row := run.NewPerformance(shape.FLOPs(), *s)
+func (a *attempt) addTimes(shape spec.Shape, s *run.Samples) error {
+	work, err := a.problem().Work(a.variant, shape, a.problem().DType())
+	if err != nil {
+		return err
+	}
+	row := run.NewPerformance(work.FLOPs, 0, *s)
+	if a.problem().Name() != spec.Attention { // records of attention have neither GB/s nor shares
+		row = run.NewPerformance(work.FLOPs, work.Bytes, *s)
+		row.ShapeName = a.shapeName(shape)
+		if ceilings := run.CeilingsOf(a.Device.facts.Name); ceilings != nil && work != (problem.Work{}) {
+			row.Shares = ceilings.Shares(work.FLOPs, work.Bytes, row.P50US/1e6)
+		}
+	}
 	row.Benchmark = slices.Contains(a.gated, shape)
 	if a.same { // a measured ratio would differ from 1 by noise only
 		one, own := 1.0, row.P50US
@@ -545,6 +605,7 @@ func (a *attempt) addTimes(shape tensor.Shape, s *run.Samples) {
 	if row.Benchmark && a.result.Headline == nil {
 		a.result.Headline = row.Headline()
 	}
+	return nil
 }
 
 func (a *attempt) step(step string, done, total int) {

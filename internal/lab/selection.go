@@ -52,6 +52,7 @@ func (l *Lab) join(p *plan, e entry, parts []*run.Run) *run.Run {
 		record.Requested.Against, record.RequiredSpeedup = p.Against.String(), 1
 	}
 	record.CodeHash = joinedHash(record.Parts)
+	record.Problem = parts[len(parts)-1].Problem
 	pairs := joinRows(record, p, parts)
 	gates := joinGates(record, parts, pairs)
 	record.SetGates(gates)
@@ -72,6 +73,9 @@ func joinFacts(record, part *run.Run) {
 	}
 	if part.Requested.Sanitizer != "" {
 		record.Requested.Sanitizer = part.Requested.Sanitizer
+	}
+	if record.ReferenceError == "" {
+		record.ReferenceError = part.ReferenceError
 	}
 	if part.Failure != "" && record.Failure == "" {
 		record.Failure, record.TimedOut = part.Variant+": "+part.Failure, part.TimedOut

@@ -334,7 +334,7 @@ why = "all shapes"
 	if diff := cmp.Diff(want, CompareRepeated(kernel, of("stage99", "aa"), of(is, "aa")).Differences); diff != "" {
 		t.Error(diff)
 	}
-	if err := checkTable(kernel.Selection("hopper"), []string{shape}, presentName(kernel, was)); err != nil {
+	if err := checkTable(kernel, kernel.Selection("hopper"), []string{shape}, presentName(kernel, was)); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,6 +1,6 @@
 package lab
 
-import "attune/internal/tensor"
+import "attune/internal/spec"
 
 // work estimates how much of a plan is finished, for the time that is left. The unit is arbitrary.
 type work struct {
@@ -17,8 +17,8 @@ func newWork(p *plan, timed bool) *work {
 	for _, e := range p.entries {
 		sum := 0.0
 		for _, part := range e.parts {
-			for _, problem := range p.problems(part.variant, part.shapes) {
-				sum += w.ofProblem(problem.shape)
+			for _, i := range p.instances(part.variant, part.shapes) {
+				sum += w.ofInstance(i.Shape)
 			}
 			if timed {
 				sum += float64(len(part.shapes)) * w.ofTiming()
@@ -30,14 +30,14 @@ func newWork(p *plan, timed bool) *work {
 	return w
 }
 
-// ofProblem is the work to check one output. The simulator's time grows with the arithmetic; a GPU
+// ofInstance is the work to check one output. The simulator's time grows with the arithmetic; a GPU
 // takes about the same time for every shape.
-func (w *work) ofProblem(shape tensor.Shape) float64 {
+func (w *work) ofInstance(shape spec.Shape) float64 {
 	if w.timed {
 		return 1
 	}
 	const overhead = 4e6 // FLOP that the simulator would execute in the time of a launch without any
-	return overhead + shape.FLOPs()
+	return overhead + w.plan.problem().Size(shape)
 }
 
 // ofTiming is the work to time one shape: about three checks.

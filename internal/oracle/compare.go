@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 )
@@ -26,12 +27,31 @@ type Errors struct {
 	FirstNonFinite *Place `json:"first_non_finite,omitempty"`
 }
 
+// OutputErrors are the errors of one output of a declared problem.
+type OutputErrors struct {
+	Name string `json:"name"`
+	Errors
+}
+
 // Place is the position of an element in the output.
 type Place struct {
 	Batch int `json:"batch"`
 	Head  int `json:"head"`
 	Row   int `json:"row"`
 	Dim   int `json:"dim"`
+
+	Element string `json:"element,omitempty"` // of a declared problem, such as y[3, 17]
+}
+
+// MarshalJSON writes the name of the element, or the position of an element of attention.
+func (p Place) MarshalJSON() ([]byte, error) {
+	if p.Element != "" {
+		return json.Marshal(struct {
+			Element string `json:"element"`
+		}{p.Element})
+	}
+	type plain Place // without this method
+	return json.Marshal(plain(p))
 }
 
 // Worst is the first element with the largest error.
@@ -41,7 +61,28 @@ type Worst struct {
 	Want float64 `json:"want"`
 }
 
+// MarshalJSON writes the place as that of Place does, and both values. Without it, the method of
+// Place would write the place only.
+func (w Worst) MarshalJSON() ([]byte, error) {
+	if w.Element != "" {
+		return json.Marshal(struct {
+			Element string  `json:"element"`
+			Got     float64 `json:"got"`
+			Want    float64 `json:"want"`
+		}{w.Element, w.Got, w.Want})
+	}
+	type plain Place
+	return json.Marshal(struct {
+		plain
+		Got  float64 `json:"got"`
+		Want float64 `json:"want"`
+	}{plain(w.Place), w.Got, w.Want})
+}
+
 func (p Place) String() string {
+	if p.Element != "" {
+		return p.Element
+	}
 	return fmt.Sprintf("batch %d head %d row %d dim %d", p.Batch, p.Head, p.Row, p.Dim)
 }
 

@@ -1,5 +1,6 @@
-// Package peer runs other implementations of attention, to time ours beside them: PyTorch's
-// backends, and FlashAttention-3 if it is installed.
+// Package peer runs other implementations of a problem, to time ours beside them. Those of attention
+// are PyTorch's backends, and FlashAttention-3 if it is installed. Those of a declared problem are
+// functions of the user's Python files, which get and return tensors of PyTorch.
 //
 // The peers run in a helper process: the user's Python, which reads a small program (helper.py) on
 // its standard input and then serves requests over two pipes, one line of JSON each. The helper

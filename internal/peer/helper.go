@@ -1,24 +1,21 @@
 package peer
 
 import (
-	"bufio"
 	"context"
 	_ "embed"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
 
+	"attune/internal/array"
+	"attune/internal/problem"
+	"attune/internal/python"
 	"attune/internal/tensor"
 )
 
@@ -26,17 +23,7 @@ import (
 var program string
 
 // Error is the reason why a peer was not timed, and the remedy.
-type Error struct {
-	Why string
-	Do  string // may be empty
-}
-
-func (e *Error) Error() string {
-	if e.Do == "" {
-		return e.Why
-	}
-	return e.Why + "; " + e.Do
-}
+type Error = python.Error
 
 // Options describe how to start a helper.
 type Options struct {
@@ -46,13 +33,7 @@ type Options struct {
 }
 
 // PythonVariable is the environment variable with the Python to use.
-const PythonVariable = "ATTUNE_PYTHON"
-
-const (
-	maxLineBytes = 4 << 20 // of a response
-	// closeGrace is the time limit for a helper to exit by itself.
-	closeGrace = 5 * time.Second
-)
+const PythonVariable = python.Variable
 
 // Helper is a Python process that runs peers. Its methods are called one at a time.
 type Helper struct {
@@ -62,45 +43,41 @@ type Helper struct {
 	// folder has the inputs and outputs. It is also the helper's working directory, so that Python
 	// imports no module from the user's folder.
 	folder  string
-	cmd     *exec.Cmd
-	printed *tail
-	in      *os.File
-	out     *bufio.Reader
-	pipes   []io.Closer
-	exited  chan struct{}
-	exitErr error
-	last    int // ID of the last request
-	lost    bool
+	process *python.Process
 
+	broken   bool           // by a function; the process is of no use for other peers
 	inputs   *tensor.Inputs // in the folder's files
+	arrays   []*array.Array // in the folder's files, of a declared problem
 	version  int            // of these files; it counts how often they were written
 	launches map[Peer]int
-	shapes   map[Peer]tensor.Shape
+	shapes   map[Peer]tensor.Shape   // of attention
+	outputs  map[Peer][]*array.Array // of a declared problem
 }
 
 // Start starts a helper and waits for its versions. Every error is an *Error, except that of a
 // cancelled context.
 func Start(ctx context.Context, o Options) (*Helper, error) {
-	python, err := find(o.Python)
+	path, err := find(o.Python)
 	if err != nil {
 		return nil, err
 	}
 	folder, err := os.MkdirTemp("", "attune-peer-")
 	if err != nil {
-		return nil, &Error{"make a folder for the peers' inputs: " + err.Error(), "set TMPDIR to a writable folder"}
+		return nil, &Error{Why: "make a folder for the peers' inputs: " + err.Error(), Do: "set TMPDIR to a writable folder"}
 	}
 	h := &Helper{
-		options: o, python: python, folder: folder, printed: &tail{}, exited: make(chan struct{}),
-		launches: map[Peer]int{}, shapes: map[Peer]tensor.Shape{},
+		options: o, python: path, folder: folder,
+		launches: map[Peer]int{}, shapes: map[Peer]tensor.Shape{}, outputs: map[Peer][]*array.Array{},
 	}
-	if err := h.launch(); err != nil {
+	h.process, err = python.Start(python.Options{Python: path, Program: program, Dir: folder, Limit: o.Limit})
+	if err != nil {
 		os.RemoveAll(folder)
-		return nil, &Error{fmt.Sprintf("%s does not start: %v", python, err), useAnother}
+		return nil, &Error{Why: reason(err), Do: useAnother}
 	}
 	r, err := h.call(ctx, request{Op: "hello"})
 	if err == nil {
 		if invalid := r.Facts.check(); invalid != nil {
-			err = h.lose(invalid)
+			err = &Error{Why: fmt.Sprintf("%s failed: %v", path, invalid), Do: useAnother}
 		}
 	}
 	if err != nil {
@@ -113,70 +90,32 @@ func Start(ctx context.Context, o Options) (*Helper, error) {
 
 const useAnother = "name a Python that has PyTorch with --python or " + PythonVariable
 
-// find finds the Python to use.
+// find finds the Python to use. The remedy names PyTorch, which other uses of Python do not need.
 func find(requested string) (string, error) {
-	name, from := requested, "--python"
-	if name == "" {
-		name, from = os.Getenv(PythonVariable), PythonVariable
-	}
-	if name == "" {
-		name, from = "python3", "PATH"
-	}
-	path, err := exec.LookPath(name)
-	if err == nil {
-		path, err = filepath.Abs(path) // the helper runs in another folder
-	}
+	path, err := python.Find(requested)
 	if err == nil {
 		return path, nil
 	}
-	if from == "PATH" {
-		return "", &Error{"there is no python3 in PATH", "install Python 3.9 or later with PyTorch, or " + useAnother}
+	do := useAnother
+	if requested == "" && os.Getenv(PythonVariable) == "" {
+		do = "install Python 3.9 or later with PyTorch, or " + useAnother
 	}
-	return "", &Error{fmt.Sprintf("there is no program %q, which %s names", name, from), useAnother}
+	return "", &Error{Why: reason(err), Do: do}
 }
 
-// launch starts the process, with the program on standard input and the pipes as descriptors 3 and
-// 4.
-func (h *Helper) launch() error {
-	requestsOut, requestsIn, err := os.Pipe()
-	if err != nil {
-		return err
+// reason is the error of package python without its remedy.
+func reason(err error) string {
+	if known := (*Error)(nil); errors.As(err, &known) {
+		return known.Why
 	}
-	responsesOut, responsesIn, err := os.Pipe()
-	if err != nil {
-		return errors.Join(err, requestsOut.Close(), requestsIn.Close())
-	}
-	h.in, h.out, h.pipes = requestsIn, bufio.NewReader(responsesOut), []io.Closer{requestsIn, responsesOut}
-	h.cmd = exec.Command(h.python, "-")
-	h.cmd.Dir = h.folder
-	h.cmd.Stdin = strings.NewReader(program)
-	h.cmd.Stdout, h.cmd.Stderr = h.printed, h.printed
-	h.cmd.ExtraFiles = []*os.File{requestsOut, responsesIn}
-	h.cmd.WaitDelay = time.Second
-	// A process group of its own, so that kill also ends the processes that it starts.
-	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	err = h.cmd.Start()
-	// The parent must not keep the helper's pipe ends open, or it would not see EOF when the helper
-	// dies.
-	requestsOut.Close()
-	responsesIn.Close()
-	if err != nil {
-		h.closePipes()
-		return err
-	}
-	go func() {
-		h.exitErr = h.cmd.Wait()
-		h.killGroup() // processes that it started may still run
-		close(h.exited)
-	}()
-	return nil
+	return err.Error()
 }
 
 // Facts are the helper's versions.
 func (h *Helper) Facts() Facts { return h.facts }
 
 // Lost reports whether the helper cannot be used any more.
-func (h *Helper) Lost() bool { return h.lost }
+func (h *Helper) Lost() bool { return h.broken || h.process.Lost() }
 
 // Graph describes the CUDA graph that a sample of a peer replays.
 type Graph struct {
@@ -184,17 +123,25 @@ type Graph struct {
 	Copies   int // of the inputs; the launches rotate through them
 }
 
-// Prepare makes a peer ready for inputs. A peer that supports E4M3 gets our codes; any other gets
-// the dequantised values in its number format.
-func (h *Helper) Prepare(ctx context.Context, p Peer, in *tensor.Inputs, g Graph) error {
+// Prepare makes a peer ready for the inputs of a problem.
+func (h *Helper) Prepare(ctx context.Context, p Peer, data problem.PeerData, g Graph) error {
 	if err := h.Missing(p); err != nil {
 		return err
 	}
+	if p.Kind == Python {
+		return h.prepareFunction(ctx, p, data, g)
+	}
+	return h.prepareAttention(ctx, p, data.Attention, g)
+}
+
+// prepareAttention makes an implementation of attention ready. One that supports E4M3 gets our
+// codes; any other gets the dequantised values in its number format.
+func (h *Helper) prepareAttention(ctx context.Context, p Peer, in *tensor.Inputs, g Graph) error {
 	if err := p.CheckShape(in.Shape); err != nil {
 		return err
 	}
 	if err := h.writeInputs(in); err != nil {
-		return &Error{"write its inputs: " + err.Error(), "set TMPDIR to a folder with free space"}
+		return &Error{Why: "write its inputs: " + err.Error(), Do: "set TMPDIR to a folder with free space"}
 	}
 	files := map[string]string{}
 	for _, name := range names {
@@ -216,7 +163,7 @@ func (h *Helper) Prepare(ctx context.Context, p Peer, in *tensor.Inputs, g Graph
 // Missing returns an error for a peer that the helper lacks.
 func (h *Helper) Missing(p Peer) error {
 	if why := h.facts.Missing[p.Kind]; why != "" {
-		return &Error{why, installAdvice(p.Kind, h.python)}
+		return &Error{Why: why, Do: installAdvice(p.Kind, h.python)}
 	}
 	return nil
 }
@@ -228,11 +175,23 @@ func installAdvice(kind, python string) string {
 	return "install a newer PyTorch: " + python + " -m pip install --upgrade torch"
 }
 
-// Output is the output of a prepared peer, in order [batch, head, row, dim].
-func (h *Helper) Output(ctx context.Context, p Peer) ([]float32, error) {
+// Output is the outputs of a prepared peer by name. Attention has "o", in order [batch, head, row,
+// dim].
+func (h *Helper) Output(ctx context.Context, p Peer) (map[string][]float64, error) {
+	if p.Kind == Python {
+		return h.functionOutputs(ctx, p)
+	}
+	values, err := h.attentionOutput(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]float64{"o": values}, nil
+}
+
+func (h *Helper) attentionOutput(ctx context.Context, p Peer) ([]float64, error) {
 	path := h.file("output")
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, &Error{"remove its earlier output: " + err.Error(), ""}
+		return nil, &Error{Why: "remove its earlier output: " + err.Error()}
 	}
 	r, err := h.call(ctx, request{Op: "output", Peer: p.Kind, DType: p.DType, Files: map[string]string{"output": path}})
 	if err != nil {
@@ -240,20 +199,16 @@ func (h *Helper) Output(ctx context.Context, p Peer) ([]float32, error) {
 	}
 	s := h.shapes[p]
 	if want := []int{s.Batch, s.Heads, s.SeqQ, s.HeadDim}; !slices.Equal(r.Shape, want) {
-		return nil, &Error{fmt.Sprintf("its output has the shape %v; want %v", r.Shape, want), ""}
+		return nil, &Error{Why: fmt.Sprintf("its output has the shape %v; want %v", r.Shape, want)}
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, &Error{"it wrote no output: " + err.Error(), ""}
+		return nil, &Error{Why: "it wrote no output: " + err.Error()}
 	}
 	if want := 4 * s.Rows() * s.HeadDim; len(data) != want {
-		return nil, &Error{fmt.Sprintf("its output has %d bytes; want %d", len(data), want), ""}
+		return nil, &Error{Why: fmt.Sprintf("its output has %d bytes; want %d", len(data), want)}
 	}
-	values := make([]float32, len(data)/4)
-	for i := range values {
-		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
-	}
-	return values, nil
+	return (&array.Array{Type: array.F32, Shape: r.Shape, Data: data}).Floats(), nil
 }
 
 // Pace is what the GPU does before each sample.
@@ -266,13 +221,13 @@ type Pace struct {
 func (h *Helper) Sample(ctx context.Context, p Peer, samples int, pace Pace) ([]float64, error) {
 	started := time.Now()
 	r, err := h.call(ctx, request{
-		Op: "sample", Peer: p.Kind, DType: p.DType, Samples: samples, Rest: pace.Rest.Seconds(), Load: pace.Load.Seconds(),
+		Op: "sample", Peer: p.id(), DType: p.DType, Samples: samples, Rest: pace.Rest.Seconds(), Load: pace.Load.Seconds(),
 	})
 	if err != nil {
 		return nil, err
 	}
 	if err := checkSeconds(r.Seconds, samples, h.launches[p], time.Since(started)); err != nil {
-		return nil, &Error{err.Error(), "its times cannot be used"}
+		return nil, &Error{Why: err.Error(), Do: "its times cannot be used"}
 	}
 	return r.Seconds, nil
 }
@@ -280,12 +235,12 @@ func (h *Helper) Sample(ctx context.Context, p Peer, samples int, pace Pace) ([]
 // Energy measures the joules of one launch of a prepared peer. It is 0 if the GPU has no energy
 // counter.
 func (h *Helper) Energy(ctx context.Context, p Peer) (float64, error) {
-	r, err := h.call(ctx, request{Op: "energy", Peer: p.Kind, DType: p.DType})
+	r, err := h.call(ctx, request{Op: "energy", Peer: p.id(), DType: p.DType})
 	if err != nil {
 		return 0, err
 	}
 	if !(r.Joules >= 0) || math.IsInf(r.Joules, 1) {
-		return 0, &Error{fmt.Sprintf("it returned an energy of %g J", r.Joules), ""}
+		return 0, &Error{Why: fmt.Sprintf("it returned an energy of %g J", r.Joules)}
 	}
 	return r.Joules, nil
 }
@@ -311,7 +266,7 @@ func (h *Helper) writeInputs(in *tensor.Inputs) error {
 	if h.inputs != nil && same(&h.inputs.Q, &in.Q) && same(&h.inputs.K, &in.K) && same(&h.inputs.V, &in.V) {
 		return nil
 	}
-	h.inputs = nil
+	h.inputs, h.arrays = nil, nil
 	var writers sync.WaitGroup
 	var failed [3]error
 	for i, t := range []*tensor.Tensor{&in.Q, &in.K, &in.V} {
@@ -346,156 +301,30 @@ func bytesOf(values []float32) []byte {
 	return data
 }
 
-// call sends a request and waits for the response, the time limit or the end of the context.
+// call sends a request and waits for the response. The remedy for a process that it loses is another
+// Python, or more time.
 func (h *Helper) call(ctx context.Context, r request) (*response, error) {
-	if h.lost {
-		return nil, &Error{"its Python was lost to an earlier failure", ""}
+	usable := !h.process.Lost()
+	r.Device = h.options.Device
+	var reply response
+	err := h.process.Call(ctx, r, &reply)
+	if reply.Broken != "" {
+		h.broken = true
+		return nil, &Error{Why: python.OneLine(reply.Broken, 300)}
 	}
-	h.last++
-	r.ID, r.Device = h.last, h.options.Device
-	line, err := json.Marshal(r)
-	if err != nil {
-		panic("BUG: a request is not JSON: " + err.Error())
+	if err == nil {
+		return &reply, nil
 	}
-	type received struct {
-		line []byte
-		err  error
+	failed := (*Error)(nil)
+	if !errors.As(err, &failed) || !usable || !h.process.Lost() {
+		return nil, err
 	}
-	responses := make(chan received, 1)
-	go func() {
-		var got received
-		if _, got.err = h.in.Write(append(line, '\n')); got.err == nil {
-			got.line, got.err = readLine(h.out)
-		}
-		responses <- got
-	}()
-	limit := time.NewTimer(h.options.Limit)
-	defer limit.Stop()
-	select {
-	case got := <-responses:
-		if got.err != nil {
-			return nil, h.lose(h.death(got.err))
-		}
-		response, err := readResponse(got.line, r.ID)
-		if err != nil {
-			return nil, h.lose(err)
-		}
-		if response.Error != "" {
-			return nil, &Error{response.Error, response.Do}
-		}
-		return response, nil
-	case <-limit.C:
-		h.lost = true
-		h.kill()
-		return nil, &Error{
-			fmt.Sprintf("%s did not respond within %s and was killed", h.python, h.options.Limit),
-			"give it more time with --peer-timeout, or " + useAnother,
-		}
-	case <-ctx.Done():
-		h.lost = true
-		h.kill()
-		return nil, ctx.Err()
+	do := useAnother
+	if h.process.Late() {
+		do = "give it more time with --peer-timeout, or " + useAnother
 	}
+	return nil, &Error{Why: failed.Why, Do: do}
 }
 
-var errLongLine = fmt.Errorf("its response exceeds %d bytes", maxLineBytes)
-
-// readLine reads a line of at most maxLineBytes.
-func readLine(in *bufio.Reader) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := in.ReadSlice('\n')
-		line = append(line, part...)
-		switch {
-		case len(line) > maxLineBytes:
-			return nil, errLongLine
-		case err == nil:
-			return line, nil
-		case !errors.Is(err, bufio.ErrBufferFull):
-			return nil, err
-		}
-	}
-}
-
-// death is the error of a helper whose pipe failed: how it exited, and the last line that it
-// printed.
-func (h *Helper) death(pipeErr error) error {
-	if errors.Is(pipeErr, errLongLine) {
-		return pipeErr
-	}
-	select {
-	case <-h.exited:
-	case <-time.After(closeGrace):
-		return fmt.Errorf("its pipe failed: %w", pipeErr)
-	}
-	how := "exit status 0"
-	if h.exitErr != nil {
-		how = h.exitErr.Error()
-	}
-	if last := h.printed.lastLine(); last != "" {
-		how += ": " + last
-	}
-	return fmt.Errorf("it exited (%s)", how)
-}
-
-// lose marks the helper as lost and kills it.
-func (h *Helper) lose(why error) error {
-	h.lost = true
-	h.kill()
-	return &Error{fmt.Sprintf("%s failed: %v", h.python, why), useAnother}
-}
-
-// kill kills the helper and the processes that it started, unless the helper has exited: its
-// process ID may then belong to another process.
-func (h *Helper) kill() {
-	select {
-	case <-h.exited:
-	default:
-		h.killGroup()
-	}
-}
-
-func (h *Helper) killGroup() { _ = syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL) }
-
-// Close closes the helper's pipes, which makes it exit, kills it after the grace time, and removes
-// its files.
-func (h *Helper) Close() error {
-	h.closePipes()
-	select {
-	case <-h.exited:
-	case <-time.After(closeGrace):
-		h.kill()
-		<-h.exited
-	}
-	return os.RemoveAll(h.folder)
-}
-
-func (h *Helper) closePipes() {
-	for _, p := range h.pipes {
-		p.Close()
-	}
-}
-
-// tail keeps the last bytes of a helper's output.
-type tail struct {
-	mutex sync.Mutex
-	text  []byte
-}
-
-const tailBytes = 4096
-
-func (t *tail) Write(data []byte) (int, error) {
-	t.mutex.Lock()
-	defer t.mutex.Unlock()
-	t.text = append(t.text, data...)
-	t.text = t.text[max(0, len(t.text)-tailBytes):]
-	return len(data), nil
-}
-
-// lastLine is the last non-empty line. Python ends a traceback with the error.
-func (t *tail) lastLine() string {
-	t.mutex.Lock()
-	defer t.mutex.Unlock()
-	lines := strings.Split(strings.TrimSpace(string(t.text)), "\n")
-	return oneLine(lines[len(lines)-1], 300)
-}
+// Close ends the process and removes its files.
+func (h *Helper) Close() error { return errors.Join(h.process.Close(), os.RemoveAll(h.folder)) }

@@ -4,6 +4,8 @@
 import contextlib
 import ctypes
 import gc
+import importlib.machinery
+import importlib.util
 import json
 import os
 import platform
@@ -30,8 +32,14 @@ STABLE_SHARE, MAX_WARM_SECONDS = 0.005, 1.0
 LONG_SECONDS = 20e-3  # a replay of this length needs no lead-in
 ENERGY_SECONDS, ENERGY_BATCH, ENERGY_LIMIT = 0.95, 20e-3, 3.0
 
+# The number formats of kernel.toml, and integers of the same size to compare and overwrite bits.
+DTYPES = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn",
+          "e5m2": "float8_e5m2", "i8": "int8", "u8": "uint8", "i32": "int32", "u32": "uint32", "i64": "int64", "u64": "uint64"}
+BITS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
+
 torch = None
 jobs = {}
+modules = {}  # of functions, by path
 inputs, loaded = 0, {}  # the version of the input files, and their contents by path
 
 
@@ -43,10 +51,22 @@ class Refused(Exception):
         self.why, self.do = why, do
 
 
-def describe(error):
-    """The type of an error and the first line of its message."""
+class Broken(Refused):
+    """A refusal that leaves the process in a state that no other peer can use."""
+
+
+def describe(error, path=""):
+    """The type of an error and the first line of its message, with the line of the user's file at path."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return type(error).__name__ + (": " + lines[0] if lines else "")
+    text = type(error).__name__ + (": " + lines[0] if lines else "")
+    number, frame = 0, error.__traceback__
+    if path and isinstance(error, SyntaxError) and error.filename == path:
+        text, number = "%s: %s" % (type(error).__name__, error.msg), error.lineno
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == path:
+            number = frame.tb_lineno
+        frame = frame.tb_next
+    return text + (" (line %d)" % number if number else "")
 
 
 def hello(request):
@@ -113,94 +133,17 @@ def missing():
 
 
 class Job:
-    """A peer on one problem: a captured graph of equal launches, and the output of the last launch.
+    """A peer on one problem: a captured graph of equal launches, and the outputs of the last launch.
 
     The launches rotate through copies of the inputs.
     """
 
     def __init__(self, request):
-        batch, heads, queries, keys, dim = request["shape"]
         self.launches = request["launches"]
         self.stream = torch.cuda.Stream()
         self.start, self.end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        self.rows_first = request["peer"] == FLASH3  # its tensors are [batch, row, head, dim]
-        shared = (batch, request["kv_heads"], keys, dim)
-        shapes = {"q": (batch, heads, queries, dim), "k": shared, "v": shared}
-        make = self.flash3 if self.rows_first else self.sdpa
         with torch.no_grad():
-            copy, backend = make(request, shapes)
-            # The calls are kept, because they own the inputs that the graph reads.
-            self.calls = [copy() for _ in range(request["copies"])]
-            self.capture(backend)
-
-    def sdpa(self, request, shapes):
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-        from torch.nn.functional import scaled_dot_product_attention
-        kind = {"fp16": torch.float16, "bf16": torch.bfloat16}[request["dtype"]]
-        backend = getattr(SDPBackend, BACKENDS[request["peer"]])
-        options = {"is_causal": request["causal"]}
-        if shapes["k"][1] != shapes["q"][1]:
-            options["enable_gqa"] = True  # a backend without grouped heads raises an error
-
-        def copy():
-            q, k, v = (load(request["files"][n], torch.float32).reshape(shapes[n]).cuda().to(kind).contiguous()
-                       for n in "qkv")
-            return lambda: scaled_dot_product_attention(q, k, v, **options)
-
-        return copy, lambda: sdpa_kernel(backend)
-
-    def flash3(self, request, shapes):
-        from flash_attn_interface import flash_attn_func
-        files = request["files"]
-
-        def codes(name):
-            data = load(files[name + "_codes"], torch.uint8).reshape(shapes[name]).cuda()
-            return data.transpose(1, 2).contiguous().view(torch.float8_e4m3fn)
-
-        causal = request["causal"]
-
-        def copy():
-            q, k, v = codes("q"), codes("k"), codes("v")
-            scales = {n + "_descale": load(files[n + "_descale"], torch.float32).reshape(shapes[n][:2]).cuda()
-                      for n in "qkv"}
-
-            def call():
-                out = flash_attn_func(q, k, v, causal=causal, **scales)
-                return out[0] if isinstance(out, tuple) else out
-
-            return call
-
-        return copy, contextlib.nullcontext
-
-    def capture(self, backend):
-        # The default stream must have loaded the inputs before the first call on this stream.
-        torch.cuda.synchronize()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            try:
-                with torch.cuda.stream(self.stream), backend():
-                    for _ in range(FIRST_CALLS):
-                        self.out = self.calls[0]()
-                self.stream.synchronize()
-            except RuntimeError as error:
-                # PyTorch warns why a backend does not support a problem.
-                reasons = [str(w.message).split(" (Triggered internally")[0].strip() for w in caught]
-                raise Refused(" ".join([describe(error)] + reasons))
-        self.out = None
-        self.graph = torch.cuda.CUDAGraph()
-        with backend(), torch.cuda.graph(self.graph, stream=self.stream):
-            for i in range(self.launches):
-                self.out = self.calls[i % len(self.calls)]()
-        torch.cuda.synchronize()
-
-    def output(self):
-        """The output of the graph that is timed, written over NaN."""
-        with torch.no_grad(), torch.cuda.stream(self.stream):
-            self.out.fill_(float("nan"))
-            self.graph.replay()
-        self.stream.synchronize()
-        out = self.out.transpose(1, 2) if self.rows_first else self.out
-        return out.float().contiguous().cpu()
+            self.set_up(request)
 
     def sample(self, samples, rest, load):
         start, end, replay, stream = self.start, self.end, self.graph.replay, self.stream
@@ -262,6 +205,248 @@ class Job:
         return 0.0
 
 
+class Attention(Job):
+    """A library's attention."""
+
+    def set_up(self, request):
+        batch, heads, queries, keys, dim = request["shape"]
+        self.rows_first = request["peer"] == FLASH3  # its tensors are [batch, row, head, dim]
+        shared = (batch, request["kv_heads"], keys, dim)
+        shapes = {"q": (batch, heads, queries, dim), "k": shared, "v": shared}
+        make = self.flash3 if self.rows_first else self.sdpa
+        copy, backend = make(request, shapes)
+        # The calls are kept, because they own the inputs that the graph reads.
+        self.calls = [copy() for _ in range(request["copies"])]
+        self.capture(backend)
+
+    def sdpa(self, request, shapes):
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        from torch.nn.functional import scaled_dot_product_attention
+        kind = {"fp16": torch.float16, "bf16": torch.bfloat16}[request["dtype"]]
+        backend = getattr(SDPBackend, BACKENDS[request["peer"]])
+        options = {"is_causal": request["causal"]}
+        if shapes["k"][1] != shapes["q"][1]:
+            options["enable_gqa"] = True  # a backend without grouped heads raises an error
+
+        def copy():
+            q, k, v = (load(request["files"][n], torch.float32).reshape(shapes[n]).cuda().to(kind).contiguous()
+                       for n in "qkv")
+            return lambda: scaled_dot_product_attention(q, k, v, **options)
+
+        return copy, lambda: sdpa_kernel(backend)
+
+    def flash3(self, request, shapes):
+        from flash_attn_interface import flash_attn_func
+        files = request["files"]
+
+        def codes(name):
+            data = load(files[name + "_codes"], torch.uint8).reshape(shapes[name]).cuda()
+            return data.transpose(1, 2).contiguous().view(torch.float8_e4m3fn)
+
+        causal = request["causal"]
+
+        def copy():
+            q, k, v = codes("q"), codes("k"), codes("v")
+            scales = {n + "_descale": load(files[n + "_descale"], torch.float32).reshape(shapes[n][:2]).cuda()
+                      for n in "qkv"}
+
+            def call():
+                out = flash_attn_func(q, k, v, causal=causal, **scales)
+                return out[0] if isinstance(out, tuple) else out
+
+            return call
+
+        return copy, contextlib.nullcontext
+
+    def capture(self, backend):
+        # The default stream must have loaded the inputs before the first call on this stream.
+        torch.cuda.synchronize()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                with torch.cuda.stream(self.stream), backend():
+                    for _ in range(FIRST_CALLS):
+                        self.out = self.calls[0]()
+                self.stream.synchronize()
+            except RuntimeError as error:
+                # PyTorch warns why a backend does not support a problem.
+                reasons = [str(w.message).split(" (Triggered internally")[0].strip() for w in caught]
+                raise Refused(" ".join([describe(error)] + reasons))
+        self.out = None
+        self.graph = torch.cuda.CUDAGraph()
+        with backend(), torch.cuda.graph(self.graph, stream=self.stream):
+            for i in range(self.launches):
+                self.out = self.calls[i % len(self.calls)]()
+        torch.cuda.synchronize()
+
+    def output(self, files):
+        """Writes the output of the graph that is timed, which it computes over NaN."""
+        with torch.no_grad(), torch.cuda.stream(self.stream):
+            self.out.fill_(float("nan"))
+            self.graph.replay()
+        self.stream.synchronize()
+        out = self.out.transpose(1, 2) if self.rows_first else self.out
+        out = out.float().contiguous().cpu()
+        write(out, files["output"])
+        return {"shape": list(out.shape)}
+
+
+class Function(Job):
+    """A function f(axes, inputs) of the user's file, which computes a declared problem."""
+
+    def set_up(self, request):
+        self.path, self.axes, self.wanted = request["file"], request.get("axes", {}), request["outputs"]
+        self.call = find_function(self.path, request["function"])
+        self.types = [dtype(a["dtype"]) for a in self.wanted]
+        arrays = request.get("arrays", [])
+        self.inputs = [{a["name"]: device_array(a) for a in arrays} for _ in range(request["copies"])]
+        torch.cuda.synchronize()  # the default stream has loaded the inputs
+        try:
+            with torch.cuda.stream(self.stream):
+                for _ in range(FIRST_CALLS):
+                    self.launch(0)
+            self.stream.synchronize()
+        except Refused:
+            raise
+        except (Exception, SystemExit) as error:
+            raise Refused(self.describe(error))
+        self.check_inputs(arrays)
+        self.capture()
+
+    def describe(self, error):
+        return describe(error, self.path)
+
+    def launch(self, copy):
+        """Calls the function on a copy of the inputs. It gets dicts of its own, which it may change."""
+        return self.check(self.call(dict(self.axes), dict(self.inputs[copy])))
+
+    def check(self, returned):
+        """The outputs in their order, without a look at the values, which a capture does not allow."""
+        names = [a["name"] for a in self.wanted]
+        if isinstance(returned, torch.Tensor) and len(names) == 1:
+            returned = {names[0]: returned}
+        if not isinstance(returned, dict):
+            kind = "nothing" if returned is None else "a " + type(returned).__name__
+            raise Refused("returned %s; want a dict of tensors: %s" % (kind, ", ".join(names)))
+        for name in returned:
+            if name not in names:
+                raise Refused('returned "%s", which is no output; there are %s' % (name, ", ".join(names)))
+        for a, declared in zip(self.wanted, self.types):
+            if a["name"] not in returned:
+                raise Refused('returned no "%s"' % a["name"])
+            self.check_output(a, declared, returned[a["name"]])
+        return [returned[name] for name in names]
+
+    def check_output(self, a, declared, out):
+        name = a["name"]
+        if not isinstance(out, torch.Tensor):
+            raise Refused('"%s" is a %s; want a tensor' % (name, type(out).__name__))
+        if not out.is_cuda:
+            raise Refused('"%s" is not on the GPU' % name)
+        if list(out.shape) != a["shape"]:
+            raise Refused('"%s" has shape %s; kernel.toml declares %s' % (name, tuple(out.shape), tuple(a["shape"])))
+        integers = not (declared.is_floating_point or out.dtype.is_floating_point or out.dtype.is_complex)
+        if out.dtype != declared and not integers:
+            raise Refused('"%s" has type %s; kernel.toml declares %s' % (name, out.dtype, declared),
+                          "convert it in the function")
+        for inputs in self.inputs:
+            for other, x in inputs.items():
+                if x.data_ptr() == out.data_ptr():
+                    raise Refused('"%s" is in the memory of its input "%s"' % (name, other), "return a new tensor")
+
+    def check_inputs(self, arrays):
+        """Refuses a function that changes its inputs: launches would compute different problems."""
+        for a in arrays:
+            now, then = bits(self.inputs[0][a["name"]]).cpu(), bits(host_array(a))
+            if not torch.equal(now, then):
+                raise Refused('it changes its input "%s"' % a["name"], "return a new tensor")
+
+    def capture(self):
+        """Captures the launches. Every copy of the inputs has an output of its own, as attune's copies have."""
+        self.graph, cause = torch.cuda.CUDAGraph(), None
+        outs = [None] * len(self.inputs)
+        try:
+            with torch.cuda.graph(self.graph, stream=self.stream):
+                try:
+                    for i in range(self.launches):
+                        copy = i % len(outs)
+                        outs[copy] = None  # its memory is that of the next output
+                        outs[copy] = self.launch(copy)
+                except (Exception, SystemExit) as error:
+                    cause = error  # the end of a failed capture raises another one
+                    raise
+            torch.cuda.synchronize()
+        except (Exception, SystemExit) as error:
+            raise Broken("cannot be captured as a CUDA graph: " + self.describe(cause or error))
+        self.outs = outs[copy]
+
+    def output(self, files):
+        """Writes the outputs of the graph that is timed, which it computes over bytes of 255."""
+        with torch.no_grad(), torch.cuda.stream(self.stream):
+            for out in self.outs:
+                bits(out).fill_(-1)
+            self.graph.replay()
+        self.stream.synchronize()
+        written = []
+        for a, declared, out in zip(self.wanted, self.types, self.outs):
+            out, kind = out.contiguous().cpu(), a["dtype"]
+            if out.dtype != declared:
+                out, kind = out.to(torch.int64), "i64"
+            write(out, next(f["file"] for f in files if f["name"] == a["name"]))
+            written.append({"name": a["name"], "dtype": kind, "shape": list(out.shape)})
+        return {"outputs": written}
+
+
+def find_function(path, name):
+    """A function of a file. The modules beside the file can be imported, as from a script."""
+    file = os.path.basename(path)
+    if path not in modules:
+        sys.path.insert(0, os.path.dirname(path))
+        stem = os.path.splitext(file)[0]
+        stem = "attune_" + stem if stem in sys.modules else stem
+        loader = importlib.machinery.SourceFileLoader(stem, path)  # whatever the extension is
+        specification = importlib.util.spec_from_file_location(stem, path, loader=loader)
+        module = sys.modules[stem] = importlib.util.module_from_spec(specification)
+        try:
+            loader.exec_module(module)
+        except (Exception, SystemExit) as error:
+            del sys.modules[stem]
+            missing = error.name if isinstance(error, ModuleNotFoundError) else ""
+            do = "%s -m pip install %s" % (sys.executable, missing.split(".")[0]) if missing else ""
+            raise Refused("%s: %s" % (file, describe(error, path)), do)
+        modules[path] = module
+    function = getattr(modules[path], name, None)
+    if not callable(function):
+        raise Refused("%s defines no function %s(axes, inputs)" % (file, name))
+    return function
+
+
+def dtype(name):
+    found = getattr(torch, DTYPES[name], None)
+    if found is None:
+        raise Refused("PyTorch %s has no type %s" % (torch.__version__, DTYPES[name]),
+                      sys.executable + " -m pip install --upgrade torch")
+    return found
+
+
+def host_array(a):
+    return load(a["file"], torch.uint8).view(dtype(a["dtype"])).reshape(a["shape"])
+
+
+def device_array(a):
+    return host_array(a).cuda()
+
+
+def bits(tensor):
+    """A view of the elements as integers: NaN equals itself there."""
+    return tensor.view(getattr(torch, BITS[tensor.element_size()]))
+
+
+def write(tensor, path):
+    with open(path, "wb") as file:
+        file.write(ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size()))
+
+
 def energy_counter():
     """A function that reads the GPU's energy counter in joules, or None without one."""
     try:
@@ -308,28 +493,29 @@ def load(path, dtype):
 
 def prepare(request):
     global inputs
-    jobs.pop((request["peer"], request["dtype"]), None)
+    jobs.pop(key(request), None)
     if request["inputs"] != inputs:
         loaded.clear()
         inputs = request["inputs"]
-    jobs[request["peer"], request["dtype"]] = Job(request)
+    jobs[key(request)] = Function(request) if "function" in request else Attention(request)
     return {}
 
 
+def key(request):
+    return request["peer"], request.get("dtype", "")
+
+
 def output(request):
-    out = jobs[request["peer"], request["dtype"]].output()
-    with open(request["files"]["output"], "wb") as file:
-        file.write(ctypes.string_at(out.data_ptr(), out.numel() * 4))
-    return {"shape": list(out.shape)}
+    return jobs[key(request)].output(request.get("files") or request["outputs"])
 
 
 def sample(request):
-    return {"seconds": jobs[request["peer"], request["dtype"]].sample(
+    return {"seconds": jobs[key(request)].sample(
         request["samples"], request.get("rest", 0), request.get("load", 0))}
 
 
 def energy(request):
-    return {"joules": jobs[request["peer"], request["dtype"]].energy()}
+    return {"joules": jobs[key(request)].energy()}
 
 
 def release(request):
@@ -346,10 +532,20 @@ OPERATIONS = {"hello": hello, "prepare": prepare, "output": output, "sample": sa
 def respond(request):
     try:
         return OPERATIONS[request["op"]](request)
-    except Refused as refused:
-        return {"error": refused.why, "do": refused.do}
     except Exception as error:
-        return {"error": describe(error)}
+        refused = error if isinstance(error, Refused) else Refused(describe(error))
+    if isinstance(refused, Broken) or request["op"] != "hello" and broken():
+        return {"broken": refused.why}
+    return {"error": refused.why, "do": refused.do}
+
+
+def broken():
+    """Whether the GPU context has ended. It repeats the error of the kernel that ended it."""
+    try:
+        torch.cuda.synchronize()
+    except Exception:
+        return True
+    return False
 
 
 def listen(lines, pending):

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"attune/internal/problem"
 	"attune/internal/tensor"
 )
 
@@ -33,38 +34,44 @@ func TestMain(m *testing.M) {
 	serve(b)
 }
 
+// numbered is a request as it is on the pipe.
+type numbered struct {
+	ID int `json:"id"`
+	request
+}
+
 // behaviour returns the response to a request, or nil if it has written to out or does not respond.
-type behaviour func(r request, out *os.File) map[string]any
+type behaviour func(r numbered, out *os.File) map[string]any
 
 var behaviours = map[string]behaviour{
 	"good": good,
-	"garbage": func(_ request, out *os.File) map[string]any {
+	"garbage": func(_ numbered, out *os.File) map[string]any {
 		fmt.Fprintln(out, "\x1b[31mTraceback\x00 (most recent call last):")
 		return nil
 	},
-	"two values": func(r request, out *os.File) map[string]any {
+	"two values": func(r numbered, out *os.File) map[string]any {
 		fmt.Fprintf(out, `{"id": %d} {"id": %d}`+"\n", r.ID, r.ID)
 		return nil
 	},
-	"wrong ID": func(r request, _ *os.File) map[string]any { r.ID += 7; return good(r, nil) },
-	"endless":  func(_ request, out *os.File) map[string]any { return endless(out) },
-	"no facts": func(request, *os.File) map[string]any { return map[string]any{} },
-	"no GPU": func(request, *os.File) map[string]any {
+	"wrong ID": func(r numbered, _ *os.File) map[string]any { r.ID += 7; return good(r, nil) },
+	"endless":  func(_ numbered, out *os.File) map[string]any { return endless(out) },
+	"no facts": func(numbered, *os.File) map[string]any { return map[string]any{} },
+	"no GPU": func(numbered, *os.File) map[string]any {
 		return map[string]any{"facts": map[string]any{"torch": "2.11"}}
 	},
-	"hangs": func(request, *os.File) map[string]any { hang(); return nil },
-	"dies": func(request, *os.File) map[string]any {
+	"hangs": func(numbered, *os.File) map[string]any { hang(); return nil },
+	"dies": func(numbered, *os.File) map[string]any {
 		fmt.Fprintln(os.Stderr, "Traceback:\nMemoryError: out of memory")
 		os.Exit(3)
 		return nil
 	},
-	"dies midway": on("sample", func(request) map[string]any {
+	"dies midway": on("sample", func(numbered) map[string]any {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		hang()
 		return nil
 	}),
-	"hangs midway": on("sample", func(request) map[string]any { hang(); return nil }),
-	"has a child": on("sample", func(request) map[string]any {
+	"hangs midway": on("sample", func(numbered) map[string]any { hang(); return nil }),
+	"has a child": on("sample", func(numbered) map[string]any {
 		child := exec.Command("sleep", "1000")
 		if err := child.Start(); err != nil {
 			panic(err)
@@ -75,7 +82,7 @@ var behaviours = map[string]behaviour{
 		hang()
 		return nil
 	}),
-	"rejects": on("prepare", func(request) map[string]any {
+	"rejects": on("prepare", func(numbered) map[string]any {
 		return map[string]any{"error": "No available\nkernel.", "do": "use another"}
 	}),
 	"NaN":           on("sample", seconds("NaN")),
@@ -84,25 +91,25 @@ var behaviours = map[string]behaviour{
 	"zero":          on("sample", seconds(0)),
 	"negative":      on("sample", seconds(-1e-6)),
 	"milliseconds":  on("sample", seconds(1e3)),
-	"few":           on("sample", func(request) map[string]any { return map[string]any{"seconds": []float64{1e-6}} }),
-	"wrong shape": on("output", func(r request) map[string]any {
+	"few":           on("sample", func(numbered) map[string]any { return map[string]any{"seconds": []float64{1e-6}} }),
+	"wrong shape": on("output", func(r numbered) map[string]any {
 		response := good(r, nil)
 		response["shape"] = []int{1, 1, 1, 1}
 		return response
 	}),
-	"short output": on("output", func(r request) map[string]any {
+	"short output": on("output", func(r numbered) map[string]any {
 		response := good(r, nil)
 		if err := os.WriteFile(r.Files["output"], []byte{1, 2, 3}, 0o600); err != nil {
 			panic(err)
 		}
 		return response
 	}),
-	"no output": on("output", func(request) map[string]any { return map[string]any{"shape": []int{1, 2, 3, 4}} }),
+	"no output": on("output", func(numbered) map[string]any { return map[string]any{"shape": []int{1, 2, 3, 4}} }),
 }
 
 // on is the good behaviour except for one operation.
-func on(op string, respond func(request) map[string]any) behaviour {
-	return func(r request, out *os.File) map[string]any {
+func on(op string, respond func(numbered) map[string]any) behaviour {
+	return func(r numbered, out *os.File) map[string]any {
 		if r.Op == op {
 			return respond(r)
 		}
@@ -110,8 +117,8 @@ func on(op string, respond func(request) map[string]any) behaviour {
 	}
 }
 
-func seconds(value any) func(request) map[string]any {
-	return func(r request) map[string]any {
+func seconds(value any) func(numbered) map[string]any {
+	return func(r numbered) map[string]any {
 		all := make([]any, r.Samples)
 		for i := range all {
 			all[i] = value
@@ -121,10 +128,10 @@ func seconds(value any) func(request) map[string]any {
 }
 
 // prepared is the last request to prepare.
-var prepared request
+var prepared numbered
 
 // good responds correctly to every request. Its output is a copy of Q.
-func good(r request, _ *os.File) map[string]any {
+func good(r numbered, _ *os.File) map[string]any {
 	switch r.Op {
 	case "hello":
 		return map[string]any{"facts": map[string]any{
@@ -154,7 +161,7 @@ func good(r request, _ *os.File) map[string]any {
 func serve(b behaviour) {
 	in, out := json.NewDecoder(os.NewFile(3, "requests")), os.NewFile(4, "responses")
 	for {
-		var r request
+		var r numbered
 		if err := in.Decode(&r); err != nil {
 			os.Exit(0)
 		}
@@ -186,17 +193,26 @@ func hang() { time.Sleep(time.Hour) }
 // start starts a fake helper. Only those that hang get a short limit.
 func start(t *testing.T, name string) (*Helper, error) {
 	t.Helper()
+	return startWithin(t, name, limitOf(name))
+}
+
+func startWithin(t *testing.T, name string, limit time.Duration) (*Helper, error) {
+	t.Helper()
 	t.Setenv(behaviourVariable, name)
 	t.Setenv("TMPDIR", t.TempDir())
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	limit := time.Minute
-	if strings.Contains(name, "hang") || strings.Contains(name, "child") {
-		limit = 300 * time.Millisecond
-	}
 	return Start(t.Context(), Options{Python: self, Device: 1, Limit: limit})
+}
+
+// limitOf is the limit of a response.
+func limitOf(name string) time.Duration {
+	if strings.Contains(name, "hang") || strings.Contains(name, "child") {
+		return 300 * time.Millisecond
+	}
+	return time.Minute
 }
 
 func started(t *testing.T, name string) *Helper {
@@ -218,6 +234,8 @@ func newInputs(t *testing.T, text string) *tensor.Inputs {
 	return tensor.Draw(shape, 3, tensor.Options{})
 }
 
+func attention(in *tensor.Inputs) problem.PeerData { return problem.PeerData{Attention: in} }
+
 var flash = Peer{Kind: "torch-flash", DType: "fp16"}
 
 func TestGoodHelper(t *testing.T) {
@@ -230,7 +248,7 @@ func TestGoodHelper(t *testing.T) {
 	}
 	in := newInputs(t, "1x2x3x4")
 	for range 2 { // a peer may be prepared twice
-		if err := h.Prepare(t.Context(), flash, in, Graph{50, 2}); err != nil {
+		if err := h.Prepare(t.Context(), flash, attention(in), Graph{50, 2}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -238,15 +256,15 @@ func TestGoodHelper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var dequantized []float32
+	var dequantized []float64
 	for head := range in.Q.Descale {
 		values := make([]float64, 12)
 		in.Q.Dequantize(values, head, 0)
 		for _, x := range values {
-			dequantized = append(dequantized, float32(x))
+			dequantized = append(dequantized, float64(float32(x)))
 		}
 	}
-	if diff := cmp.Diff(dequantized, output); diff != "" {
+	if diff := cmp.Diff(map[string][]float64{"o": dequantized}, output); diff != "" {
 		t.Errorf("the output is not the dequantised Q: %s", diff)
 	}
 	samples, err := h.Sample(t.Context(), flash, 3, Pace{})
@@ -269,7 +287,7 @@ func TestGoodHelper(t *testing.T) {
 func TestFilesForE4M3(t *testing.T) {
 	h := started(t, "good")
 	in := newInputs(t, "2x1x3x4:kv=5")
-	if err := h.Prepare(t.Context(), flash, in, Graph{1, 2}); err != nil {
+	if err := h.Prepare(t.Context(), flash, attention(in), Graph{1, 2}); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string][]byte{"q_codes": in.Q.Codes, "k_codes": in.K.Codes, "v_codes": in.V.Codes, "v_descale": bytesOf(in.V.Descale)} {
@@ -289,7 +307,7 @@ func TestInputsAreWrittenOnce(t *testing.T) {
 	h := started(t, "good")
 	check := func(in *tensor.Inputs, version int) {
 		t.Helper()
-		if err := h.Prepare(t.Context(), flash, in, Graph{1, 2}); err != nil {
+		if err := h.Prepare(t.Context(), flash, attention(in), Graph{1, 2}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := os.ReadFile(filepath.Join(h.folder, "k_codes"))
@@ -316,14 +334,14 @@ func expectError(t *testing.T, name string, err error, want string) {
 
 func TestHelpersThatDoNotStart(t *testing.T) {
 	for name, want := range map[string]string{
-		"garbage":    `failed: its response "[31mTraceback (most recent call last):" is not JSON`,
-		"two values": "is more than one JSON value",
-		"wrong ID":   "it responded to request 8 instead of request 1",
-		"endless":    "its response exceeds 4194304 bytes",
+		"garbage":    `peer.test replied "[31mTraceback (most recent call last):", which is not JSON`,
+		"two values": "which is more than one JSON value",
+		"wrong ID":   "responded to request 8 instead of request 1",
+		"endless":    "sent a response of more than 4194304 bytes",
 		"no facts":   "its response has no versions",
 		"no GPU":     "its response names no PyTorch or no GPU",
 		"hangs":      "did not respond within 300ms and was killed; give it more time with --peer-timeout",
-		"dies":       "it exited (exit status 3: MemoryError: out of memory)",
+		"dies":       "peer.test exited (exit status 3): MemoryError: out of memory; name a Python that has PyTorch",
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, err := start(t, name)
@@ -355,7 +373,7 @@ func TestHelpersThatFail(t *testing.T) {
 		{"wrong shape", "its output has the shape [1 1 1 1]; want [1 2 3 4]", false},
 		{"short output", "its output has 3 bytes; want 96", false},
 		{"no output", "it wrote no output", false},
-		{"dies midway", "it exited (signal: killed", true},
+		{"dies midway", "exited (signal: killed)", true},
 		{"hangs midway", "did not respond within 300ms and was killed", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -373,7 +391,7 @@ func TestHelpersThatFail(t *testing.T) {
 
 // allSteps prepares a peer, gets its output and samples it.
 func allSteps(t *testing.T, h *Helper) error {
-	if err := h.Prepare(t.Context(), flash, newInputs(t, "1x2x3x4"), Graph{20, 2}); err != nil {
+	if err := h.Prepare(t.Context(), flash, attention(newInputs(t, "1x2x3x4")), Graph{20, 2}); err != nil {
 		return err
 	}
 	if _, err := h.Output(t.Context(), flash); err != nil {
@@ -418,9 +436,12 @@ func alive(pid int) bool {
 }
 
 func TestInterrupted(t *testing.T) {
-	h := started(t, "hangs midway")
-	h.options.Limit = time.Hour
-	if err := h.Prepare(t.Context(), flash, newInputs(t, "1x1x1x4"), Graph{1, 2}); err != nil {
+	h, err := startWithin(t, "hangs midway", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if err := h.Prepare(t.Context(), flash, attention(newInputs(t, "1x1x1x4")), Graph{1, 2}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -433,8 +454,8 @@ func TestInterrupted(t *testing.T) {
 func TestMissingPeers(t *testing.T) {
 	h := started(t, "good")
 	flash3 := Peer{Kind: "fa3-fp8", DType: "e4m3"}
-	expectError(t, "a missing kind", h.Prepare(t.Context(), flash3, newInputs(t, "1x1x1x4"), Graph{1, 2}), "no such module; install FlashAttention-3 for ")
-	expectError(t, "a different mask", h.Prepare(t.Context(), flash, newInputs(t, "1x1x2x4:kv=3:causal"), Graph{1, 2}), "not supported by this peer")
+	expectError(t, "a missing kind", h.Prepare(t.Context(), flash3, attention(newInputs(t, "1x1x1x4")), Graph{1, 2}), "no such module; install FlashAttention-3 for ")
+	expectError(t, "a different mask", h.Prepare(t.Context(), flash, attention(newInputs(t, "1x1x2x4:kv=3:causal")), Graph{1, 2}), "not supported by this peer")
 	if err := errors.Join(h.Missing(flash), flash.CheckShape(newInputs(t, "1x1x2x4:kv=3").Shape), flash3.CheckShape(newInputs(t, "1x1x2x4:kv=3:causal").Shape)); err != nil {
 		t.Error(err)
 	}
@@ -468,7 +489,7 @@ func TestFindPython(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\necho 'python: no such module' >&2\nexit 4\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	check("a program that exits", "./python3", script+" failed: it exited (exit status 4: python: no such module)")
+	check("a program that exits", "./python3", "python3 exited (exit status 4): python: no such module; name a Python that has PyTorch")
 	t.Setenv("TMPDIR", filepath.Join(empty, "no", "such", "folder"))
 	check("no folder for files", "./python3", "make a folder for the peers' inputs")
 }

@@ -1,20 +1,17 @@
 package peer
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"strings"
 	"time"
-	"unicode"
+
+	"attune/internal/array"
+	"attune/internal/python"
 )
 
 // request is one line to the helper.
 type request struct {
-	ID     int    `json:"id"`
 	Op     string `json:"op"` // hello, prepare, output, sample, energy, release
 	Device int    `json:"device"`
 
@@ -29,21 +26,36 @@ type request struct {
 	Files    map[string]string `json:"files,omitempty"`
 	Inputs   int               `json:"inputs,omitempty"` // changes with the files of the inputs
 
+	// Of a function that computes a declared problem.
+	File     string         `json:"file,omitempty"`
+	Function string         `json:"function,omitempty"`
+	Axes     map[string]int `json:"axes,omitempty"`
+	Arrays   []arrayFile    `json:"arrays,omitempty"`
+	Outputs  []arrayFile    `json:"outputs,omitempty"`
+
 	Samples int     `json:"samples"`
 	Rest    float64 `json:"rest,omitempty"` // seconds before each sample
 	Load    float64 `json:"load,omitempty"` // seconds of launches before each sample
 }
 
-// response is one line from the helper, for the request with the same ID.
-type response struct {
-	ID    int    `json:"id"`
-	Error string `json:"error"`
-	Do    string `json:"do"`
+// arrayFile is an array in a raw file, little-endian and row-major.
+type arrayFile struct {
+	Name  string      `json:"name"`
+	DType array.DType `json:"dtype"`
+	Shape []int       `json:"shape"`
+	File  string      `json:"file"`
+}
 
+// response is one line from the helper.
+type response struct {
 	Facts   *Facts    `json:"facts"`
 	Shape   []int     `json:"shape"`
 	Seconds []float64 `json:"seconds"` // per launch
 	Joules  float64   `json:"joules"`  // per launch; 0 if it cannot be measured
+
+	Outputs []arrayFile `json:"outputs"` // of a function
+	// Broken is why a peer failed if it left the process in a state that no other peer can use.
+	Broken string `json:"broken"`
 }
 
 // Facts are the helper's versions, and the kinds of peer that it lacks with the reasons.
@@ -55,24 +67,8 @@ type Facts struct {
 	GPU     string            `json:"gpu"`
 	UUID    string            `json:"uuid,omitempty"`
 	Missing map[string]string `json:"missing,omitempty"`
-}
-
-// readResponse parses the response to request id. The error of an invalid response quotes its
-// beginning.
-func readResponse(line []byte, id int) (*response, error) {
-	var r response
-	decoder := json.NewDecoder(bytes.NewReader(line))
-	if err := decoder.Decode(&r); err != nil {
-		return nil, fmt.Errorf("its response %q is not JSON of the expected form", oneLine(string(line), 60))
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("its response %q is more than one JSON value", oneLine(string(line), 60))
-	}
-	if r.ID != id {
-		return nil, fmt.Errorf("it responded to request %d instead of request %d", r.ID, id)
-	}
-	r.Error, r.Do = oneLine(r.Error, 300), oneLine(r.Do, 300)
-	return &r, nil
+	// Functions are the files of functions by the names of their peers. Sources fills them.
+	Functions map[string]string `json:"functions,omitempty"`
 }
 
 // check rejects incomplete facts and makes every text a single printable line.
@@ -81,13 +77,13 @@ func (f *Facts) check() error {
 		return errors.New("its response has no versions")
 	}
 	for _, text := range []*string{&f.Python, &f.Torch, &f.CUDA, &f.CuDNN, &f.GPU, &f.UUID} {
-		*text = oneLine(*text, 80)
+		*text = python.OneLine(*text, 80)
 	}
 	if f.Torch == "" || f.GPU == "" {
 		return errors.New("its response names no PyTorch or no GPU")
 	}
 	for kind, why := range f.Missing {
-		f.Missing[kind] = oneLine(why, 300)
+		f.Missing[kind] = python.OneLine(why, 300)
 	}
 	return nil
 }
@@ -109,15 +105,4 @@ func checkSeconds(seconds []float64, samples, launches int, elapsed time.Duratio
 		return fmt.Errorf("its samples add up to %.3g s, but the whole request took %.3g s", sum, elapsed.Seconds())
 	}
 	return nil
-}
-
-// oneLine makes foreign text a single printable line of at most limit characters.
-func oneLine(text string, limit int) string {
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool {
-		return unicode.IsSpace(r) || !unicode.IsPrint(r) || r == unicode.ReplacementChar
-	}), " ")
-	if runes := []rune(text); len(runes) > limit {
-		text = string(runes[:limit]) + "…"
-	}
-	return text
 }

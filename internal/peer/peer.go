@@ -10,8 +10,10 @@ import (
 
 // Peer is another implementation in one number format.
 type Peer struct {
-	Kind  string // torch-flash, torch-cudnn, torch-efficient, torch-math, fa3-fp8
-	DType string // of its inputs: fp16, bf16, e4m3
+	Kind  string // torch-flash, torch-cudnn, torch-efficient, torch-math, fa3-fp8, python
+	DType string // of its inputs: fp16, bf16, e4m3; empty for python
+	// A peer of kind python is a function of a file. It computes a declared problem.
+	Name, File, Function string
 	// A welcome peer is timed if it is installed, and skipped silently if it is not.
 	Optional bool
 }
@@ -19,7 +21,11 @@ type Peer struct {
 // The kinds of PyTorch are the backends of its scaled_dot_product_attention.
 var torchKinds = []string{"torch-flash", "torch-cudnn", "torch-efficient", "torch-math"}
 
-const flash3Kind = "fa3-fp8"
+const (
+	flash3Kind = "fa3-fp8"
+	// Python is the kind of a function f(axes, inputs) of a Python file.
+	Python = "python"
+)
 
 // Keywords for several kinds or formats.
 const (
@@ -75,8 +81,11 @@ func Parse(kinds, dtype string) ([]Peer, error) {
 	return all, nil
 }
 
-// String is the kind, with the number format if it is not the default.
+// String is the kind, with the number format if it is not the default, or the name of a function.
 func (p Peer) String() string {
+	if p.Kind == Python {
+		return p.Name
+	}
 	if p.DType == "bf16" {
 		return p.Kind + "-bf16"
 	}

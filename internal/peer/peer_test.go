@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -52,25 +53,19 @@ func TestElementBytes(t *testing.T) {
 	}
 }
 
-// Any line on the pipe is either a response to the request, with texts of one printable line, or an
-// error of one line.
-func FuzzReadResponse(f *testing.F) {
+// Whatever JSON a helper responds with, its facts are single printable lines and its times possible.
+// Package python reads the line.
+func FuzzResponse(f *testing.F) {
 	for _, seed := range []string{
-		`{"id": 1}`, `{"id": 1, "error": "no\nway", "do": "\u001b[2J"}`, `{"id": 2}`, `{"id": 1} {"id": 1}`, `[1]`, `null`, `1`, "", "\x00\xff", `{"id": 1, "seconds": [NaN]}`,
-		`{"id": 1, "seconds": [1e-6, 1e999]}`, `{"id": 1, "facts": {"torch": 2}}`, `{"id": 1, "facts": {"torch": "2", "gpu": "a", "missing": {"x": "\n"}}}`, `{"id": 1e30}`,
+		`{"id": 1}`, `null`, `{"seconds": [1e-6, 1]}`, `{"facts": {"torch": 2}}`,
+		`{"facts": {"torch": "2", "gpu": "a", "missing": {"x": "\n"}}}`, `{"facts": {"torch": "\u001b[2J", "gpu": "a\nb"}}`,
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
-		r, err := readResponse(line, 1)
-		if err != nil {
-			if strings.ContainsAny(err.Error(), "\n\x1b\x00") || len(err.Error()) > 1000 {
-				t.Errorf("an error of more than one line: %q", err)
-			}
+		var r response
+		if json.Unmarshal(line, &r) != nil {
 			return
-		}
-		if r.ID != 1 || strings.ContainsAny(r.Error+r.Do, "\n\x1b\x00") {
-			t.Errorf("accepted %+v", r)
 		}
 		if r.Facts.check() == nil && (r.Facts.Torch == "" || strings.ContainsAny(r.Facts.Torch+r.Facts.GPU, "\n\x1b")) {
 			t.Errorf("accepted %+v", r.Facts)

@@ -8,12 +8,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func anyKnob(string) bool { return true }
-
 // appliedRules are the names of the rules that apply.
 func appliedRules(v Values) []string {
 	names := []string{}
-	for _, i := range Explain(v, anyKnob) {
+	for _, i := range Explain(v, nil) {
 		names = append(names, i.Rule)
 	}
 	return names
@@ -31,7 +29,7 @@ func TestRecordedLaunches(t *testing.T) {
 	}
 	check := func(rule, want string) {
 		t.Helper()
-		for _, i := range Explain(recorded(t, "stage3b"), anyKnob) {
+		for _, i := range Explain(recorded(t, "stage3b"), nil) {
 			if i.Rule == rule && !strings.Contains(i.Text, want) {
 				t.Errorf("%s: %q; want %q in it", rule, i.Text, want)
 			}
@@ -47,7 +45,7 @@ func TestRecordedLaunches(t *testing.T) {
 func TestRules(t *testing.T) {
 	// good is a launch to which no rule applies.
 	good := Values{
-		TensorBusy: 59, DRAMBusy: 30, L2Busy: 30, L1Busy: 30, SMBusy: 59, ALUBusy: 30, FMABusy: 30, XUBusy: 30, IssueBusy: 50, Occupancy: 50, Registers: 64,
+		TensorBusy: 59, DRAMBusy: 30, L2Busy: 30, L1Busy: 30, SMBusy: 59, ALUBusy: 30, FMABusy: 30, XUBusy: 30, LSUBusy: 30, IssueBusy: 50, Occupancy: 50, Registers: 64,
 		Waves: 4, LoadConflicts: 9, storeConflicts: 0, wavefronts: 100, LoadUse: 32, StoreUse: 32, latency: 8,
 	}
 	check := func(change Values, want ...string) {
@@ -66,7 +64,15 @@ func TestRules(t *testing.T) {
 	check(Values{ALUBusy: 61}, "integer-bound")
 	check(Values{FMABusy: 61}, "fma-bound")
 	check(Values{XUBusy: 61}, "exponential-bound")
-	check(Values{IssueBusy: 39}) // the tensor cores are busy
+	check(Values{LSUBusy: 61}, "lsu-bound")
+	check(Values{IssueBusy: 80}, "issue-bound")
+	check(Values{IssueBusy: 79})
+	check(Values{DRAMBytes: 124, WorkBytes: 100})
+	check(Values{DRAMBytes: 125, WorkBytes: 100}, "excess-traffic")
+	check(Values{DRAMBytes: 125, WorkBytes: 0}, "excess-traffic")
+	check(Values{DRAMBytes: 125}) // a problem that does not declare its work
+	check(Values{WorkBytes: 100}) // not measured
+	check(Values{IssueBusy: 39})  // the tensor cores are busy
 	check(Values{IssueBusy: 39, TensorBusy: 39, SMBusy: 39}, "latency-bound")
 	check(Values{IssueBusy: 40, TensorBusy: 39, SMBusy: 39})
 	check(Values{Waves: 0.9}, "small-grid")
@@ -90,14 +96,40 @@ func TestRulesWithoutFigures(t *testing.T) {
 		t.Errorf("without figures: %v", got)
 	}
 	v := Values{LoadConflicts: 32768, storeConflicts: 0, wavefronts: 204800}
-	got := Explain(v, func(knob string) bool { return knob == "USE_XOR_SWIZZLE" })
+	got := Explain(v, nil)
 	want := []Insight{{
-		"bank-conflicts", "bank conflicts cause 32768 of the 204800 wavefronts of shared memory", []string{"USE_XOR_SWIZZLE"},
+		"bank-conflicts",
+		"bank conflicts cause 32768 of the 204800 wavefronts of shared memory: " +
+			"pad or swizzle the rows, so that the lanes of a warp access different banks", nil,
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if got := Explain(v, func(string) bool { return false }); got[0].Knobs != nil {
-		t.Errorf("knobs that the kernel does not have: %v", got[0].Knobs)
+}
+
+// Hints replace the advice, and rules without a hint are left out.
+func TestExplainWithHints(t *testing.T) {
+	v := Values{DRAMBusy: 70, L2Busy: 70, ALUBusy: 70}
+	hints := Hints{"memory-bound": {Text: "read less", Knobs: []string{"TILE"}}, "integer-bound": {}}
+	want := []Insight{
+		{"memory-bound", "DRAM is at 70 % of its peak: read less", []string{"TILE"}},
+		{"integer-bound", "the ALU pipe is at 70 % of its peak", nil},
+	}
+	if diff := cmp.Diff(want, Explain(v, hints)); diff != "" {
+		t.Error(diff)
+	}
+	if got := Explain(v, Hints{}); len(got) > 0 {
+		t.Errorf("no hints: %v", got)
+	}
+}
+
+// Advice for any kernel names no kernel of ours.
+func TestAdviceIsNeutral(t *testing.T) {
+	for _, r := range rules {
+		for _, word := range []string{"K and V", "query", "E4M3", "softmax", "_"} {
+			if strings.Contains(r.advice, word) {
+				t.Errorf("%s: %q", r.name, r.advice)
+			}
+		}
 	}
 }

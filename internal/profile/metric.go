@@ -45,6 +45,7 @@ const (
 	ALUBusy       = "alu_busy_pct"
 	FMABusy       = "fma_busy_pct"
 	XUBusy        = "xu_busy_pct"
+	LSUBusy       = "lsu_busy_pct"
 	IssueBusy     = "issue_busy_pct"
 	Occupancy     = "occupancy_pct"
 	Registers     = "registers_per_thread"
@@ -52,6 +53,9 @@ const (
 	LoadConflicts = "shared_load_conflicts"
 	LoadUse       = "global_load_bytes_per_sector"
 	StoreUse      = "global_store_bytes_per_sector"
+
+	// WorkBytes is no figure of a profiler: the bytes that a problem must move, 0 if unknown.
+	WorkBytes = "work_bytes"
 
 	storeConflicts = "shared_store_conflicts"
 	copyConflicts  = "copy_conflicts"
@@ -129,6 +133,7 @@ var Metrics = slices.Concat([]Metric{
 	{Key: ALUBusy, About: "ALU pipe, while active", Unit: "%", from: single("sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active")},
 	{Key: FMABusy, About: "FMA pipe, while active", Unit: "%", from: single("sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active")},
 	{Key: XUBusy, About: "XU pipe, while active", Unit: "%", from: single("sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active")},
+	{Key: LSUBusy, About: "LSU pipe, while active", Unit: "%", from: single("sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_active"), in: inSet},
 	{Key: Occupancy, About: "occupancy", Unit: "%", from: single("sm__warps_active.avg.pct_of_peak_sustained_active")},
 	{Key: Registers, About: "registers per thread", from: single("launch__registers_per_thread")},
 	{Key: Waves, About: "waves of blocks", from: single("launch__waves_per_multiprocessor")},

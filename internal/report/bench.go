@@ -31,6 +31,7 @@ func Bench(w io.Writer, b *run.Bench, s terminal.Screen) error {
 		{Name: "p50 us", Keep: true},
 		{Name: "±", Optional: 8},
 		{Name: "TFLOP/s", Keep: true, Optional: 1},
+		{Name: "GB/s", Keep: true, Optional: 1},
 		{Name: "mJ", Optional: 9},
 		{Name: "speedup"},
 		{Name: "95 % interval", Optional: 7},
@@ -109,7 +110,7 @@ func BenchTableMarkdown(w io.Writer, b *run.Bench) error {
 		fmt.Fprintln(out, note)
 	}
 	out.WriteString("\n")
-	header := []string{"shape", "name", "inputs", "p50 us", "±", "TFLOP/s", "mJ", "speedup", "95 % interval", "max_err"}
+	header := []string{"shape", "name", "inputs", "p50 us", "±", "TFLOP/s", "GB/s", "mJ", "speedup", "95 % interval", "max_err"}
 	if b.Ceilings != nil {
 		header = append(header, "of bf16", "of FP8", "of copy")
 	}
@@ -124,6 +125,12 @@ func BenchTableMarkdown(w io.Writer, b *run.Bench) error {
 			row = slices.Insert(row, 2, cmp.Or(r.Variant, "-"))
 		}
 		rows = append(rows, row)
+	}
+	if !slices.ContainsFunc(b.Rows, func(r run.BenchRow) bool { return r.GBPerS != nil }) {
+		header, rows = withoutColumn("GB/s", header, rows)
+	}
+	if b.Problem != nil {
+		header, rows = withoutEmpty(header, rows)
 	}
 	markdownTable(out, header, rows)
 	out.WriteString("\n")
@@ -148,7 +155,7 @@ func BenchTableMarkdown(w io.Writer, b *run.Bench) error {
 func BenchByShape(w io.Writer, b *run.Bench, s terminal.Screen) error {
 	out := &bytes.Buffer{}
 	s.Paragraph(out, "", overallLine(b), 2)
-	s.Paragraph(out, "", benchDevice(b)+". "+byShapeUnits, 2)
+	s.Paragraph(out, "", benchDevice(b)+". "+byShapeUnits(b), 2)
 	out.WriteString("\n")
 	names := newShortNames()
 	header, rows := byShapeTable(b)
@@ -171,12 +178,35 @@ func BenchByShape(w io.Writer, b *run.Bench, s terminal.Screen) error {
 }
 
 // byShapeUnits are the units of a bench by shape.
-const byShapeUnits = "Microseconds (p50) and, in brackets, TFLOP/s."
+func byShapeUnits(b *run.Bench) string {
+	if b.Problem != nil {
+		return "Microseconds (p50) and, in brackets, the rates by [work]."
+	}
+	return "Microseconds (p50) and, in brackets, TFLOP/s."
+}
+
+// byShapeCell is the time of an implementation on a shape, with its rates.
+func byShapeCell(b *run.Bench, r run.BenchRow) string {
+	if b.Problem == nil {
+		return fmt.Sprintf("%.2f (%s)", *r.P50US, orMissing("%.0f", r.TFLOPS))
+	}
+	var rates []string
+	if r.GBPerS != nil {
+		rates = append(rates, fmt.Sprintf("%.0f GB/s", *r.GBPerS))
+	}
+	if r.TFLOPS != nil {
+		rates = append(rates, fmt.Sprintf("%.3g TFLOP/s", *r.TFLOPS))
+	}
+	if rates == nil {
+		return fmt.Sprintf("%.2f", *r.P50US)
+	}
+	return fmt.Sprintf("%.2f (%s)", *r.P50US, strings.Join(rates, ", "))
+}
 
 // BenchByShapeMarkdown writes a bench with one line per shape as Markdown.
 func BenchByShapeMarkdown(w io.Writer, b *run.Bench) error {
 	out := &bytes.Buffer{}
-	fmt.Fprintf(out, "%s. %s\n\n", benchDevice(b), byShapeUnits)
+	fmt.Fprintf(out, "%s. %s\n\n", benchDevice(b), byShapeUnits(b))
 	header, rows := byShapeTable(b)
 	markdownTable(out, header, rows)
 	if len(b.Best) != 1 {
@@ -208,7 +238,7 @@ func byShapeTable(b *run.Bench) (header []string, rows [][]string) {
 		case r.Wrong != "":
 			cells[[2]string{r.Shape, name}] = "WRONG"
 		case r.P50US != nil:
-			cells[[2]string{r.Shape, name}] = fmt.Sprintf("%.2f (%s)", *r.P50US, orMissing("%.0f", r.TFLOPS))
+			cells[[2]string{r.Shape, name}] = byShapeCell(b, r)
 		}
 	}
 	for _, a := range b.Checked {
@@ -273,10 +303,10 @@ func peerVersions(b *run.Bench) string {
 }
 
 // speedupColumn is the index of the speedup in a benchRow.
-const speedupColumn = 7
+const speedupColumn = 8
 
 func benchRow(r run.BenchRow, shares bool) []string {
-	row := []string{r.Shape, r.Name, r.DType, "-", "-", "-", "-", "-", "-", "-"}
+	row := []string{r.Shape, r.Name, r.DType, "-", "-", "-", "-", "-", "-", "-", "-"}
 	switch {
 	case r.Wrong != "":
 		row[3] = "WRONG"
@@ -287,22 +317,24 @@ func benchRow(r run.BenchRow, shares bool) []string {
 		row[speedupColumn] = "best"
 	}
 	if r.P50US != nil {
-		row[3], row[5] = fmt.Sprintf("%.2f", *r.P50US), orMissing("%.2f", r.TFLOPS)
+		row[3], row[5], row[6] = fmt.Sprintf("%.2f", *r.P50US), orMissing("%.2f", r.TFLOPS), orMissing("%.0f", r.GBPerS)
 	}
 	if r.P50LowUS != nil && r.P50HighUS != nil && r.P50US != nil {
 		row[4] = spread(*r.P50US, *r.P50LowUS, *r.P50HighUS)
 	}
 	if r.Joules > 0 {
-		row[6] = millijoules(&r.Joules)
+		row[7] = millijoules(&r.Joules)
 	}
 	if r.MaxErr != nil {
-		row[9] = fmt.Sprintf("%.3g", *r.MaxErr)
+		row[10] = fmt.Sprintf("%.3g", *r.MaxErr)
 	}
 	if shares {
 		row = append(row, "-", "-", "-")
 		if r.Shares != nil {
 			for i, share := range []float64{r.Shares.BF16, r.Shares.FP8, r.Shares.Copy} {
-				row[10+i] = fmt.Sprintf("%.1f %%", 100*share)
+				if share > 0 {
+					row[11+i] = fmt.Sprintf("%.1f %%", 100*share)
+				}
 			}
 		}
 	}
@@ -325,10 +357,12 @@ func bestText(best run.BestRow, name func(string) string) string {
 
 // overallLine compares our best variants with the best peers.
 func overallLine(b *run.Bench) string {
-	switch len(b.Best) {
-	case 0:
+	switch {
+	case len(b.Best) == 0 && b.Problem != nil:
+		return "no peer was timed; the rows compare variants"
+	case len(b.Best) == 0:
 		return "no peer was timed, so there is nothing to compare with"
-	case 1:
+	case len(b.Best) == 1:
 		return bestText(b.Best[0], newShortNames().add)
 	}
 	overall := b.Overall()

@@ -59,7 +59,7 @@ func Figures(r *run.Run) string {
 	}
 	if r.Speedup != nil {
 		s := r.Speedup
-		parts = append(parts, fmt.Sprintf("%.3fx %s (%.3f to %.3f), %.2fx required", s.Ratio, r.Parent, s.Low, s.High, r.RequiredSpeedup))
+		parts = append(parts, fmt.Sprintf("%.3fx %s (%.3f to %.3f), %s", s.Ratio, r.Parent, s.Low, s.High, requiredText(r)))
 	}
 	if r.Build != nil {
 		need := r.Build.Resources

@@ -137,4 +137,12 @@ func TestReproduction(t *testing.T) {
 	if text := printed(t, func(w *bytes.Buffer) error { return Reproduction(w, bare, screen) }); !strings.Contains(text, "no outputs to compare with") {
 		t.Error(text)
 	}
+	changed := held()
+	changed.Outputs.Unordered, changed.Changed = 2, []string{"kernel.toml has changed", "reference.py has changed"}
+	text := printed(t, func(w *bytes.Buffer) error { return Reproduction(w, changed, screen) })
+	for _, want := range []string{"differs       kernel.toml has changed; reference.py has changed", "bit for bit; 2 differ, which their unordered sums may"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
 }

@@ -277,12 +277,20 @@ func ComparisonBenchstat(w io.Writer, c *run.Comparison) error {
 				name += ",again"
 			}
 			for _, seconds := range series.samples {
-				fmt.Fprintf(out, "BenchmarkAttention/shape=%s/variant=%s 1 %.4f ns/op\n", s.Shape, name, 1e9*seconds)
+				fmt.Fprintf(out, "Benchmark%s/shape=%s/variant=%s 1 %.4f ns/op\n", benchmarkName(c), s.Shape, name, 1e9*seconds)
 			}
 		}
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
+}
+
+// benchmarkName is the name of a kernel as Go names benchmarks.
+func benchmarkName(c *run.Comparison) string {
+	if c.Kernel == "" {
+		return "Attention"
+	}
+	return strings.ToUpper(c.Kernel[:1]) + c.Kernel[1:]
 }
 
 // ComparisonCSV writes one line per sample.

@@ -19,7 +19,7 @@ func Markdown(r *run.Run) []byte {
 		fmt.Fprintf(&out, "Hypothesis: %s.\n", strings.TrimSuffix(r.Hypothesis, "."))
 	}
 	if r.Parent != "" {
-		fmt.Fprintf(&out, "Measured against `%s`; %.2fx is required.\n", r.Parent, r.RequiredSpeedup)
+		fmt.Fprintf(&out, "Measured against `%s`; %s.\n", r.Parent, strings.Replace(requiredText(r), " required", " is required", 1))
 	}
 	if r.Change != "" {
 		fmt.Fprintf(&out, "Change from it: `%s`.\n", r.Change)
@@ -44,7 +44,11 @@ func Markdown(r *run.Run) []byte {
 	markdownBuild(&out, r)
 	if len(r.Correctness) > 0 {
 		fmt.Fprintf(&out, "\n## Correctness\n\n%s.\n\n", correctnessLine(r))
-		header, rows := byVariant(r, correctnessHeader, correctnessRows(r))
+		header, rows := correctnessHeader, correctnessRows(r)
+		if r.Problem != nil {
+			header, rows = withoutEmpty(declaredHeader, declaredRows(r))
+		}
+		header, rows = byVariant(r, header, rows)
 		markdownTable(&out, header, rows)
 		if allowed := allowedTexts(r); len(allowed) > 0 {
 			fmt.Fprintf(&out, "\nFindings of the audit that kernel.toml allows:\n\n- %s\n", strings.Join(allowed, "\n- "))
@@ -55,7 +59,11 @@ func Markdown(r *run.Run) []byte {
 	}
 	if len(r.Performance) > 0 {
 		fmt.Fprintf(&out, "\n## Performance\n\n%s.\n\n", r.Requested.Timing)
-		header, rows := byVariant(r, performanceHeader, performanceRows(r))
+		header, rows := performanceHeader, performanceRows(r)
+		if r.Problem != nil {
+			header, rows = withoutEmpty(withRates(r, header, rows))
+		}
+		header, rows = byVariant(r, header, rows)
 		markdownTable(&out, header, rows)
 		for _, line := range timingLines(r) {
 			fmt.Fprintf(&out, "\n%s.\n", line)
@@ -126,6 +134,9 @@ func markdownProvenance(out *bytes.Buffer, r *run.Run) {
 	rows := [][]string{{"attune", r.Attune}, {"git", git}}
 	if r.Facts != nil {
 		rows = append(rows, []string{"device", factsLine(r.Facts)})
+	}
+	if r.Problem != nil && len(r.Problem.Facts) > 0 {
+		rows = append(rows, []string{"reference", problemText(r.Problem)})
 	}
 	rows = append(rows, []string{"command", "`" + r.Command() + "`"})
 	markdownTable(out, []string{"", ""}, rows)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"attune/internal/device"
+	"attune/internal/problem/attention"
 	"attune/internal/profile"
 )
 
@@ -27,7 +28,7 @@ func newProfile(t *testing.T, facts device.Facts) *profile.Profile {
 		},
 		Unknown: []string{"dram__bytes.sum"},
 	}
-	p.Insights = profile.Explain(p.Values(), func(knob string) bool { return knob != "BLOCKS_PER_SM" })
+	p.Insights = profile.Explain(p.Values(), attention.New(nil).Hints())
 	roofline, err := profile.NewRoofline(facts, p.FLOPs, p.Values())
 	if err != nil {
 		t.Fatal(err)

@@ -111,12 +111,12 @@ func passing() *run.Run {
 	}
 	r.Performance = []run.Performance{
 		{
-			Shape: "1x8x512x64", P50US: 12.3456, P90US: 13, P99US: 14.5, StdUS: 0.25, TFLOPS: 43.5, Samples: 100,
+			Shape: "1x8x512x64", P50US: 12.3456, P90US: 13, P99US: 14.5, StdUS: 0.25, TFLOPS: ptr(43.5), Samples: 100,
 			P50LowUS: ptr(12.3), P50HighUS: ptr(12.6), CV: 0.02, RelatedTimes: run.RelatedTimes{SingleUS: ptr(16.25)}, Conditions: someConditions(),
 			ParentP50US: ptr(15.4), ParentRatio: ptr(1.2474), RatioLow: ptr(1.24), RatioHigh: ptr(1.2555), Benchmark: true,
 		},
 		{
-			Shape: "2x3x33x64:causal", P50US: 3.2, P90US: 3.3, P99US: 3.4, StdUS: 0.01, TFLOPS: 0.26, Samples: 100,
+			Shape: "2x3x33x64:causal", P50US: 3.2, P90US: 3.3, P99US: 3.4, StdUS: 0.01, TFLOPS: ptr(0.26), Samples: 100,
 			ParentP50US: ptr(3.2), ParentRatio: ptr(1.0), RatioLow: ptr(0.99), RatioHigh: ptr(1.01),
 		},
 	}

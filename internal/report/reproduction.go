@@ -22,6 +22,9 @@ func Reproduction(w io.Writer, r *run.Reproduction, s terminal.Screen) error {
 	} else {
 		line("code", "differs", "was %s, is %s", orNone(shortHash(r.Code.Recorded)), orNone(shortHash(r.Code.Repeated)))
 	}
+	if len(r.Changed) > 0 {
+		line("problem", "differs", "%s", strings.Join(r.Changed, "; "))
+	}
 	line("outputs", outputsWord(r.Outputs), "%s", outputsText(r.Outputs))
 	for _, g := range append(r.Gates, r.Verdict) {
 		switch {
@@ -64,6 +67,9 @@ func outputsText(o run.OutputCheck) string {
 	text := fmt.Sprintf("%d of %d bit for bit", o.Same, o.Same+o.Different+o.Missing)
 	if o.Same+o.Different+o.Missing == 0 {
 		text = "the record has no outputs to compare with"
+	}
+	if o.Unordered > 0 {
+		text += fmt.Sprintf("; %d differ, which their unordered sums may", o.Unordered)
 	}
 	if o.Skipped > 0 {
 		text += fmt.Sprintf("; %d were skipped", o.Skipped)

@@ -172,6 +172,7 @@ type Summary struct {
 	Elapsed time.Duration
 	Ledger  string // folder
 	Quick   string // what a quick run took, and how to take more; empty for another run
+	LeftOut string // shapes that did not run, and how to run them; may be empty
 	Screen  terminal.Screen
 }
 
@@ -182,7 +183,7 @@ func (s Summary) Write(w io.Writer) error {
 		out.WriteString("\n")
 		s.gates(out)
 	}
-	for _, line := range []string{s.totals(), s.Quick} {
+	for _, line := range []string{s.totals(), s.Quick, s.LeftOut} {
 		if line != "" {
 			s.Screen.Paragraph(out, "", line, 2)
 		}

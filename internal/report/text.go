@@ -31,12 +31,19 @@ func Text(w io.Writer, r *run.Run, s terminal.Screen) error {
 	if r.Reproduces != "" {
 		field(out, s, "reproduces", r.Reproduces)
 	}
+	if r.Problem != nil && len(r.Problem.Facts) > 0 {
+		field(out, s, "reference", problemText(r.Problem))
+	}
 	if r.ID != "" {
 		field(out, s, "run", r.ID)
 	}
 	if len(r.Correctness) > 0 && len(r.Parts) == 0 { // the parts of a selection have their own
 		out.WriteString("\ncorrectness\n")
-		textTable(correctnessColumns, textCorrectnessRows(r)).Write(out, s)
+		table := textTable(correctnessColumns, textCorrectnessRows(r))
+		if r.Problem != nil {
+			table = textTable(declaredColumns, declaredRows(r))
+		}
+		table.Write(out, s)
 	}
 	if len(r.Performance) > 0 {
 		textPerformance(out, r, s)
@@ -214,7 +221,7 @@ func correctnessLine(r *run.Run) string {
 	if all == 0 { // an old record, with normal inputs only
 		all = len(r.Requested.Shapes) * len(r.Requested.Seeds)
 	}
-	line := fmt.Sprintf("%d of %d correct against float64", passed, all)
+	line := fmt.Sprintf("%d of %d correct against %s", passed, all, referenceText(r))
 	if worst := worstLSE(r); worst != nil {
 		line += fmt.Sprintf(", lse error %.2g of %.2g allowed", worst.LSE.MaxErr, worst.Limits.LSE.MaxErr)
 	}
@@ -328,7 +335,7 @@ func performanceRows(r *run.Run) [][]string {
 	for _, p := range r.Performance {
 		row := []string{
 			p.Shape, fmt.Sprintf("%.2f", p.P50US), plusMinus(p), fmt.Sprintf("%.2f", p.P90US), fmt.Sprintf("%.2f", p.P99US),
-			fmt.Sprintf("%.2f", p.StdUS), orDash(p.SingleUS), fmt.Sprintf("%.2f", p.TFLOPS), millijoules(p.Joules), "-", "-", "-", "",
+			fmt.Sprintf("%.2f", p.StdUS), orDash(p.SingleUS), orMissing("%.2f", p.TFLOPS), millijoules(p.Joules), "-", "-", "-", "",
 		}
 		if p.ParentRatio != nil {
 			row[9], row[10] = orMissing("%.2f", p.ParentP50US), fmt.Sprintf("%.3fx", *p.ParentRatio)
@@ -350,6 +357,8 @@ var performanceColumns = []terminal.Column{
 	{Name: "p99 us", Optional: 5},
 	{Name: "single us", Optional: 4},
 	{Name: "TFLOP/s", Keep: true},
+	{Name: "GB/s", Keep: true},
+	{Name: "of ceiling", Keep: true, Optional: 1},
 	{Name: "mJ", Optional: 2},
 	{Name: "parent us", Optional: 3},
 	{Name: "speedup", Keep: true},
@@ -358,7 +367,7 @@ var performanceColumns = []terminal.Column{
 }
 
 func textPerformanceRows(r *run.Run) [][]string {
-	rows := performanceRows(r)
+	_, rows := withRates(r, performanceHeader, performanceRows(r))
 	for i, row := range rows {
 		rows[i] = slices.Concat(row[:3], row[4:5], row[6:]) // without p90 and std
 	}

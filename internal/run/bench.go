@@ -21,9 +21,10 @@ type Bench struct {
 	ID            string    `json:"id,omitempty"` // in the ledger; empty if it was not recorded
 	Time          time.Time `json:"time"`
 	Kernel        string    `json:"kernel"`
-	Command       string    `json:"command"`         // that repeats it
-	Requested     []string  `json:"asked_shapes"`    // shapes; the finished ones are in Checked
-	Ended         string    `json:"ended,omitempty"` // why shapes are missing
+	Command       string    `json:"command"`           // that repeats it
+	Requested     []string  `json:"asked_shapes"`      // shapes; the finished ones are in Checked
+	Ended         string    `json:"ended,omitempty"`   // why shapes are missing
+	Problem       *Problem  `json:"problem,omitempty"` // of a declared kernel
 
 	Builds []toolchain.Record `json:"builds"` // of the variants, including those that selections chose
 	GitSHA string             `json:"git_sha,omitempty"`
@@ -57,11 +58,12 @@ type CheckedShape struct {
 
 // BenchRow is one implementation on one shape. An implementation with a wrong output has no times.
 type BenchRow struct {
-	Shape   string `json:"shape"`
-	Name    string `json:"name"`
-	Variant string `json:"variant,omitempty"` // that the selection of this name chose
-	Peer    bool   `json:"peer"`              // false for a variant or selection
-	DType   string `json:"dtype"`
+	Shape     string `json:"shape"`
+	ShapeName string `json:"shape_name,omitempty"` // label of a declared shape
+	Name      string `json:"name"`
+	Variant   string `json:"variant,omitempty"` // that the selection of this name chose
+	Peer      bool   `json:"peer"`              // false for a variant or selection
+	DType     string `json:"dtype"`
 
 	P50US     *float64 `json:"p50_us"`
 	P90US     *float64 `json:"p90_us"`
@@ -69,8 +71,9 @@ type BenchRow struct {
 	P50HighUS *float64 `json:"p50_high_us,omitempty"`
 	Processes int      `json:"processes,omitempty"`         // in which the samples were taken; 0 means 1, in old records
 	Joules    float64  `json:"joules_per_launch,omitempty"` // 0 means not measured
-	TFLOPS    *float64 `json:"tflops"`
-	MaxErr    *float64 `json:"max_err"` // against float64; nil without an output
+	TFLOPS    *float64 `json:"tflops"`                      // nil if the work of a declared problem is unknown
+	GBPerS    *float64 `json:"gb_per_s,omitempty"`          // of a declared problem
+	MaxErr    *float64 `json:"max_err"`                     // against float64; nil without an output
 	MeanErr   *float64 `json:"mean_err"`
 	Wrong     string   `json:"wrong,omitempty"`
 	Launches  int      `json:"launches_per_sample,omitempty"`

@@ -15,6 +15,7 @@ import (
 type Comparison struct {
 	A       Compared        `json:"a"`
 	B       Compared        `json:"b"`
+	Kernel  string          `json:"kernel,omitempty"` // a declared one
 	Same    bool            `json:"same_code"`
 	Verdict measure.Verdict `json:"verdict"`
 	Shapes  []ComparedShape `json:"shapes"`
@@ -99,6 +100,9 @@ func CompareRecorded(a, b *Run, floor float64, shapes []string) (*Comparison, er
 			a.ID, a.Requested.L2, b.ID, b.Requested.L2)
 	}
 	c := &Comparison{A: comparedRun(a), B: comparedRun(b), L2: a.Requested.L2, Recorded: true}
+	if b.Problem != nil {
+		c.Kernel = b.Kernel
+	}
 	c.Same = c.A.CodeHash != "" && c.A.CodeHash == c.B.CodeHash
 	if b.Facts != nil {
 		c.Facts = *b.Facts

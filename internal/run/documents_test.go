@@ -121,6 +121,9 @@ func TestDocumentsRefuseNaN(t *testing.T) {
 
 func TestDecodeBenchRefusesTimesWithoutRates(t *testing.T) {
 	_, err := DecodeBench([]byte(`{"schema_version": 1, "id": "x", "rows": [{"p50_us": 1}]}`))
+	if _, err := DecodeBench([]byte(`{"schema_version": 1, "problem": {"kind": "declared"}, "rows": [{"p50_us": 1}]}`)); err != nil {
+		t.Errorf("the work of a declared problem may be unknown: %v", err)
+	}
 	if want := "bench x is damaged: rows.0 of its bench.json has a p50_us without tflops"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

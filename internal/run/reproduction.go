@@ -1,8 +1,11 @@
 package run
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"attune/internal/measure"
 )
@@ -28,6 +31,10 @@ type Reproduction struct {
 	Times []TimeCheck      `json:"times,omitempty"`
 
 	Differences []string `json:"differences,omitempty"` // all of them, in words
+
+	// Changed lists what the problem of a declared kernel depends on and has changed, such as its
+	// reference. Outputs may be the same all the same.
+	Changed []string `json:"changed,omitempty"`
 }
 
 // CodeCheck compares the machine code by its hashes.
@@ -43,6 +50,8 @@ type OutputCheck struct {
 	Different int `json:"different"`
 	Missing   int `json:"missing"`            // only the recorded run has them
 	Skipped   int `json:"left_out,omitempty"` // their shapes were not repeated
+	// Unordered ones differ, as the sums of floating-point atomics may. The gates have compared them.
+	Unordered int `json:"unordered,omitempty"`
 }
 
 // GateCheck compares one gate, or the verdict.
@@ -67,12 +76,36 @@ type TimeCheck struct {
 func CompareRepeated(recorded, repeated *Run) *Reproduction {
 	r := &Reproduction{Recorded: recorded.ID, Repeated: repeated.ID}
 	r.CorrectnessOnly = len(recorded.Performance) > 0 && repeated.Requested.Simulation != nil
+	r.Changed = changedProblem(recorded.Problem, repeated.Problem)
 	r.compareCode(recorded, repeated)
 	r.compareOutputs(recorded, repeated)
 	r.compareGates(recorded, repeated)
 	r.compareTimes(recorded, repeated)
 	r.Holds = len(r.Differences) == 0
 	return r
+}
+
+// changedProblem lists what differs between the problems of two runs.
+func changedProblem(recorded, repeated *Problem) []string {
+	if recorded == nil || repeated == nil {
+		return nil
+	}
+	var changed []string
+	if recorded.SpecSHA256 != repeated.SpecSHA256 {
+		changed = append(changed, "kernel.toml has changed")
+	}
+	for _, key := range slices.Sorted(maps.Keys(recorded.Facts)) {
+		was, is := recorded.Facts[key], repeated.Facts[key]
+		name, isHash := strings.CutPrefix(key, "sha256:")
+		switch {
+		case was == is:
+		case isHash:
+			changed = append(changed, name+" has changed")
+		default:
+			changed = append(changed, fmt.Sprintf("%s was %s and is %s", key, was, cmp.Or(is, "missing")))
+		}
+	}
+	return changed
 }
 
 func (r *Reproduction) differ(format string, args ...any) {
@@ -152,10 +185,15 @@ func (r *Reproduction) compareOutputs(recorded, repeated *Run) {
 			r.Outputs.Missing++
 		case hash == c.OutputSHA256:
 			r.Outputs.Same++
+		case c.unordered():
+			r.Outputs.Unordered++
 		default:
 			r.Outputs.Different++
 			if first == "" {
 				first = fmt.Sprintf("%s %s seed %d", c.Shape, of(c).inputs, c.Seed)
+				if recorded.Problem != nil { // it has one kind of inputs
+					first = fmt.Sprintf("%s seed %d", c.Shape, c.Seed)
+				}
 			}
 		}
 	}

@@ -90,6 +90,25 @@ func TestCompareRepeated(t *testing.T) {
 	}
 }
 
+// A changed problem is reported, and decides nothing by itself. Unordered sums may differ.
+func TestCompareRepeatedProblem(t *testing.T) {
+	recorded, repeated := someRun(), someRun()
+	recorded.Problem = &Problem{SpecSHA256: "aa", Facts: map[string]string{"numpy": "2.1", "path": "r.py", "python": "3.12", "sha256:r.py": "11"}}
+	repeated.Problem = &Problem{SpecSHA256: "bb", Facts: map[string]string{"numpy": "2.2", "path": "r.py", "sha256:r.py": "22"}}
+	recorded.Correctness[1].Notes = []device.Finding{{Kind: UnorderedSums}}
+	repeated.Correctness[1].OutputSHA256 = "cc"
+	got := CompareRepeated(recorded, repeated)
+	want := []string{"kernel.toml has changed", "numpy was 2.1 and is 2.2", "python was 3.12 and is missing", "r.py has changed"}
+	if diff := cmp.Diff(want, got.Changed); diff != "" || !got.Holds || got.Outputs != (OutputCheck{Same: 1, Unordered: 1}) {
+		t.Errorf("%+v (-want +got):\n%s", got, diff)
+	}
+	repeated.Problem, repeated.Correctness[0].OutputSHA256 = nil, "dd"
+	got = CompareRepeated(recorded, repeated)
+	if diff := cmp.Diff([]string{"1 of 1 outputs have different bytes, the first on 1x8x512x64 seed 1"}, got.Differences); diff != "" || got.Changed != nil {
+		t.Errorf("%v\n%s", got.Changed, diff)
+	}
+}
+
 // Times of two sessions decide nothing, however different they are.
 func TestTimesDecideNothing(t *testing.T) {
 	recorded, repeated := someRun(), someRun()

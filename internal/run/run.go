@@ -1,6 +1,7 @@
 package run
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -43,6 +44,9 @@ type Run struct {
 	TimedOut   bool         `json:"timed_out,omitempty"` // the failure is a timeout
 	Headline   *Headline    `json:"headline,omitempty"`
 
+	Problem        *Problem `json:"problem,omitempty"`         // of a declared kernel
+	ReferenceError string   `json:"reference_error,omitempty"` // why outputs could not be compared
+
 	Audit           []audit.Finding  `json:"audit,omitempty"` // of the PTX; the correctness gate fails for those that are not allowed
 	Correctness     []Correctness    `json:"correctness"`
 	Performance     []Performance    `json:"performance"`
@@ -61,6 +65,13 @@ type Run struct {
 
 	Samples []Samples `json:"-"` // in a file of their own
 	Log     string    `json:"-"` // of ptxas
+}
+
+// Problem is what a declared kernel computes.
+type Problem struct {
+	Kind       string            `json:"kind"`
+	SpecSHA256 string            `json:"spec_sha256,omitempty"` // of kernel.toml
+	Facts      map[string]string `json:"facts,omitempty"`       // how references were computed
 }
 
 // Part is one variant of a selection: a run of its own, on the shapes that the selection chose it
@@ -136,7 +147,7 @@ func (r *Run) Notes() []string {
 // against the run.
 func (r *Run) AllowedFindings() []audit.Finding {
 	return slices.DeleteFunc(slices.Clone(r.Audit), func(f audit.Finding) bool {
-		return slices.Contains(r.Reasons.Correctness, f.Reason())
+		return slices.ContainsFunc(r.Reasons.Correctness, func(reason string) bool { return strings.HasPrefix(reason, f.String()+";") })
 	})
 }
 
@@ -183,21 +194,34 @@ type Headline struct {
 
 // Correctness is one output compared with its reference.
 type Correctness struct {
-	Shape  string `json:"shape"`
-	Seed   uint64 `json:"seed"`
-	Inputs string `json:"inputs,omitempty"` // distribution; empty means normal, in old records
-	Pass   bool   `json:"pass"`
+	Shape     string `json:"shape"`
+	ShapeName string `json:"shape_name,omitempty"` // label of a declared shape
+	Seed      uint64 `json:"seed"`
+	Inputs    string `json:"inputs,omitempty"` // distribution of attention; empty means normal, in old records
+	Pass      bool   `json:"pass"`
 	oracle.Errors
 	LSE *oracle.LSEErrors `json:"lse,omitempty"` // if the kernel writes the log-sum-exp
 	// Exponentials compares the errors with those of exact exponentials, if P is rounded to E4M3.
 	Exponentials *oracle.Exponentials `json:"exponentials,omitempty"`
-	Limits       gate.Limits          `json:"limits"`
-	InputCost    oracle.ErrorSize     `json:"input_cost"`
-	Findings     []device.Finding     `json:"findings,omitempty"`
-	Notes        []device.Finding     `json:"notes,omitempty"` // of the simulator: strict findings, which fail nothing
-	Wrong        []string             `json:"wrong,omitempty"`
-	OutputSHA256 string               `json:"output_sha256,omitempty"` // of the output bytes, to compare devices bit for bit
-	Relaunch     *Relaunch            `json:"relaunch,omitempty"`      // on the smallest shape
+	// Outputs are those of a declared problem. The other errors are then of the output with the largest
+	// share of bad elements.
+	Outputs      []oracle.OutputErrors `json:"outputs,omitempty"`
+	Limits       gate.Limits           `json:"limits"`
+	InputCost    *oracle.ErrorSize     `json:"input_cost,omitempty"` // of attention
+	Findings     []device.Finding      `json:"findings,omitempty"`
+	Notes        []device.Finding      `json:"notes,omitempty"` // what fails nothing, such as strict findings of the simulator
+	Wrong        []string              `json:"wrong,omitempty"`
+	OutputSHA256 string                `json:"output_sha256,omitempty"` // of the output bytes, to compare devices bit for bit
+	Relaunch     *Relaunch             `json:"relaunch,omitempty"`      // on the smallest shape
+}
+
+// UnorderedSums is the kind of the note on a kernel that adds floating-point numbers by atomic
+// operations. Its outputs differ in rounding from launch to launch.
+const UnorderedSums = "unordered-sums"
+
+// unordered reports whether the bytes of the output may differ between equal launches.
+func (c *Correctness) unordered() bool {
+	return slices.ContainsFunc(c.Notes, func(f device.Finding) bool { return f.Kind == UnorderedSums })
 }
 
 // Relaunch is the result of two further launches of the loaded kernel in the same buffers: on the
@@ -207,13 +231,15 @@ type Relaunch struct {
 	ScaleFactor float64 `json:"scale_factor,omitempty"` // softmax scale of the other inputs, in units of the usual one
 	Pass        bool    `json:"pass"`
 	oracle.Errors
-	LSE     *oracle.LSEErrors `json:"lse,omitempty"`
-	Repeats bool              `json:"repeats"` // the output on the first inputs is that of the first launch
+	LSE     *oracle.LSEErrors     `json:"lse,omitempty"`
+	Outputs []oracle.OutputErrors `json:"outputs,omitempty"`
+	Repeats bool                  `json:"repeats"` // the output on the first inputs is that of the first launch
 }
 
 // Performance is the time of a variant on one shape, interleaved with its parent.
 type Performance struct {
 	Shape        string   `json:"shape"`
+	ShapeName    string   `json:"shape_name,omitempty"` // label of a declared shape
 	P50US        float64  `json:"p50_us"`
 	P90US        float64  `json:"p90_us"`
 	P99US        float64  `json:"p99_us"`
@@ -222,7 +248,9 @@ type Performance struct {
 	P50HighUS    *float64 `json:"p50_high_us,omitempty"`
 	Processes    int      `json:"processes,omitempty"` // in which the samples were taken; 0 means 1, in old records
 	CV           float64  `json:"cv,omitempty"`        // standard deviation over mean
-	TFLOPS       float64  `json:"tflops"`
+	TFLOPS       *float64 `json:"tflops,omitempty"`    // nil if the work is unknown
+	GBPerS       *float64 `json:"gb_per_s,omitempty"`  // of a declared problem
+	Shares       *Shares  `json:"shares,omitempty"`    // of the device's ceilings, for a declared problem
 	Samples      int      `json:"samples"`
 	ParentP50US  *float64 `json:"parent_p50_us,omitempty"`
 	ParentRatio  *float64 `json:"parent_ratio,omitempty"`
@@ -235,15 +263,15 @@ type Performance struct {
 	Conditions
 }
 
-// NewPerformance derives the figures of one shape from its samples. flops is the work of one
-// launch.
-func NewPerformance(flops float64, s Samples) Performance {
+// NewPerformance derives the figures of one shape from its samples. flops and bytes are the work of
+// one launch; 0 means unknown.
+func NewPerformance(flops, bytes float64, s Samples) Performance {
 	const us = 1e6
 	pair := s.Pair()
 	sum := measure.SummarizeProcesses(pair.Variant)
 	p := Performance{
 		Shape: s.Shape, P50US: sum.P50 * us, P90US: sum.P90 * us, P99US: sum.P99 * us, StdUS: sum.Std * us, CV: sum.CV,
-		TFLOPS: flops / sum.P50 / 1e12, Samples: len(slices.Concat(pair.Variant...)), Processes: len(pair.Variant),
+		TFLOPS: measured(flops / sum.P50 / 1e12), GBPerS: measured(bytes / sum.P50 / 1e9), Samples: len(slices.Concat(pair.Variant...)), Processes: len(pair.Variant),
 		Joules: measured(s.Variant.Joules), RelatedTimes: RelatedTimesOf(s.Variant), Conditions: s.Conditions(),
 	}
 	if sum.Median != nil {
@@ -375,9 +403,15 @@ func (r *Run) Command() string {
 	return command
 }
 
-// FileName is the stem of a file about a variant on a shape.
+// FileName is the stem of a file about a variant on a shape, of characters that a ledger accepts.
+// Of a long name the end is replaced by a hash.
 func FileName(variant, shape string) string {
-	return strings.NewReplacer("+", "-", "=", "-", ":", "-").Replace(variant + "-" + shape)
+	const longest, kept = 160, 140
+	name := strings.NewReplacer("+", "-", "=", "-", ":", "-", ",", "-").Replace(variant + "-" + shape)
+	if len(name) <= longest {
+		return name
+	}
+	return fmt.Sprintf("%s-%x", name[:kept], sha256.Sum256([]byte(name)))[:longest]
 }
 
 // Simulation is the simulator's settings.

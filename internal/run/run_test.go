@@ -40,11 +40,11 @@ func full() *Run {
 				Worst: oracle.Worst{Place: place, Got: 1, Want: 2}, FirstNonFinite: &place,
 			},
 			LSE:    &oracle.LSEErrors{MaxErr: 0.1, MeanErr: 0.01, Worst: oracle.Worst{Place: place, Got: 3, Want: 4}, NonFinite: 1, FirstNonFinite: &place},
-			Limits: gate.Limits{MaxErr: 0.06, MeanErr: 0.02, LSE: &gate.LSE{MaxErr: 0.2, MeanErr: 0.1}}, InputCost: oracle.ErrorSize{Max: 0.3, Mean: 0.1},
+			Limits: gate.Limits{MaxErr: 0.06, MeanErr: 0.02, LSE: &gate.LSE{MaxErr: 0.2, MeanErr: 0.1}}, InputCost: &oracle.ErrorSize{Max: 0.3, Mean: 0.1},
 			Findings: []device.Finding{{Kind: device.Unwritten, Text: "2 bytes"}}, Wrong: []string{"unwritten: 2 bytes"}, OutputSHA256: "00ff",
 		}},
 		Performance: []Performance{{
-			Shape: "1x8x512x64", P50US: 12.5, P90US: 13, P99US: 14, StdUS: 0.5, TFLOPS: 42, Samples: 100,
+			Shape: "1x8x512x64", P50US: 12.5, P90US: 13, P99US: 14, StdUS: 0.5, TFLOPS: ptr(42.0), Samples: 100,
 			ParentP50US: ptr(15.0), ParentRatio: ptr(1.25), RatioLow: ptr(1.2), RatioHigh: ptr(1.3), Benchmark: true,
 		}},
 		Speedup: &measure.Speedup{Ratio: 1.25, Low: 1.2, High: 1.3}, RequiredSpeedup: 1.15,

@@ -75,9 +75,9 @@ func TestNewPerformance(t *testing.T) {
 		return device.Series{Seconds: slices.Repeat([]float64{us * 1e-6}, n), Single: []float64{15e-6}, Copies: 4}
 	}
 	parent := series(20, 8)
-	p := NewPerformance(1e9, Samples{Shape: "1x8x512x64", Variant: series(10, 8), Parent: &parent})
+	p := NewPerformance(1e9, 0, Samples{Shape: "1x8x512x64", Variant: series(10, 8), Parent: &parent})
 	near := func(got *float64, want float64) bool { return got != nil && math.Abs(*got-want) < 1e-9 }
-	if p.Samples != 8 || p.Copies != 4 || !near(&p.P50US, 10) || !near(p.P50LowUS, 9.9) || !near(p.P50HighUS, 10.1) || !near(&p.TFLOPS, 100) || !near(p.SingleUS, 15) {
+	if p.Samples != 8 || p.Copies != 4 || !near(&p.P50US, 10) || !near(p.P50LowUS, 9.9) || !near(p.P50HighUS, 10.1) || !near(p.TFLOPS, 100) || !near(p.SingleUS, 15) {
 		t.Errorf("%+v", p)
 	}
 	if !near(p.ParentP50US, 20) || !near(p.ParentRatio, 2) || !near(p.RatioLow, 2) || !near(p.RatioHigh, 2) {
@@ -86,14 +86,27 @@ func TestNewPerformance(t *testing.T) {
 	if h := p.Headline(); h.Shape != "1x8x512x64" || h.P50US != p.P50US || !near(h.ParentRatio, 2) {
 		t.Errorf("the headline: %+v", h)
 	}
-	if alone := NewPerformance(1e9, Samples{Shape: "S", Variant: series(10, 1)}); alone.ParentRatio != nil || alone.P50LowUS != nil {
+	if known := NewPerformance(0, 2e6, Samples{Shape: "S", Variant: series(10, 1)}); known.TFLOPS != nil || !near(known.GBPerS, 200) {
+		t.Errorf("work of bytes only: %+v", known)
+	}
+	if alone := NewPerformance(1e9, 0, Samples{Shape: "S", Variant: series(10, 1)}); alone.ParentRatio != nil || alone.P50LowUS != nil {
 		t.Errorf("without a parent and with one sample: %+v", alone)
 	}
 }
 
 func TestFileName(t *testing.T) {
-	if got := FileName("stage2+TILE_N=32", "1x8x512x64:causal"); got != "stage2-TILE_N-32-1x8x512x64-causal" {
-		t.Error(got)
+	for _, c := range [][3]string{
+		{"stage2+TILE_N=32", "1x8x512x64:causal", "stage2-TILE_N-32-1x8x512x64-causal"},
+		{"rmsnorm", "rows=4096,n=4096", "rmsnorm-rows-4096-n-4096"},
+	} {
+		if got := FileName(c[0], c[1]); got != c[2] {
+			t.Errorf("got %s; want %s", got, c[2])
+		}
+	}
+	long := strings.Repeat("stage7b+TILE_N=256", 10)
+	a, b := FileName(long, "rows=1"), FileName(long, "rows=2")
+	if len(a) != 160 || len(b) != 160 || a == b {
+		t.Errorf("long names become %s and %s", a, b)
 	}
 }
 

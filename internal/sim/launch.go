@@ -28,6 +28,7 @@ type Launch struct {
 	Grid, Block   [3]int
 	DynamicShared int    // bytes
 	Cluster       [3]int // blocks of a cluster; zero for the kernel's own, or none
+	Cooperative   bool   // all blocks must be resident at once
 	Params        []byte // the parameters as the driver lays them out; Program.Params makes them
 }
 
@@ -163,7 +164,7 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 		cluster: cluster, explicitCluster: f.ExplicitCluster || f.ClusterBlocks[0] > 0,
 	}
 	r.explicitCluster = r.explicitCluster || r.clusterSize() > 1
-	r.communicates = r.clusterSize() > 1
+	r.communicates = r.clusterSize() > 1 || l.Cooperative
 	for f := range reachable {
 		r.communicates = r.communicates || p.codes[f].communicates
 		r.usesReserved = r.usesReserved || p.codes[f].readsReserved()
@@ -179,7 +180,7 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 	if err := r.placeGlobals(); err != nil {
 		return nil, err
 	}
-	if err := r.placeBlocks(); err != nil {
+	if err := r.placeBlocks(l.Cooperative); err != nil {
 		return nil, fmt.Errorf("launch %s: %w", f.Name, err)
 	}
 	for _, c := range p.codes {

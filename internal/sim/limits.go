@@ -34,14 +34,19 @@ func (r *launch) blockBytes() int {
 }
 
 // placeBlocks decides how many blocks may be resident, so that they take at most half of what memory
-// is left. It returns an error where not even one worker or one cluster fits.
-func (r *launch) placeBlocks() error {
+// is left. It returns an error where not even one worker or one cluster fits, or not all blocks of a
+// cooperative grid.
+func (r *launch) placeBlocks(cooperative bool) error {
 	one, limit := r.blockBytes(), r.memory.Limit()
 	r.maxBlocks = max((limit-r.memory.Used())/2, 0) / max(one, 1)
 	if need := r.clusterSize(); r.maxBlocks < need {
 		return fmt.Errorf("%d block(s) of %d bytes must be resident: %d bytes of registers per warp and %d bytes of shared memory, with what the checkers "+
 			"remember of it; buffers take %d bytes, and the limit of the simulation is %d (%d MiB)",
 			need, one, r.code.warpBytes(), r.layout.DynamicAt()+r.dynamic, r.memory.Used(), limit, limit>>20)
+	}
+	total, most := uint64(r.grid[0])*uint64(r.grid[1])*uint64(r.grid[2]), min(r.maxBlocks, maxResident)
+	if cooperative && total > uint64(most) {
+		return fmt.Errorf("a cooperative grid of %d blocks; at most %d can be resident at once", total, most)
 	}
 	return nil
 }

@@ -2,6 +2,13 @@
 // knobs, the constraints between them, its stages, the selection of a variant for each shape, the
 // shapes to run and the tolerated error.
 //
+// # Problems
+//
+// FP8 attention is built in. Any other kernel declares its problem in the file: a [Declaration] has
+// the arguments, the launch, the reference and the work as expressions over axes and knobs. Its
+// shapes are [Axes]. All expressions are tried when the file is read; [Declaration.Check] does the
+// same for a variant and a shape that the file does not have.
+//
 // Hypotheses, required speedups and budgets are fixed in this file before a stage runs, so the
 // package guesses nothing. An unknown key, a value of the wrong type or a stage that breaks a
 // constraint is an error with its line. All errors are reported at once.
@@ -31,7 +38,7 @@
 // speedup as a stage has them. The first choice whose condition holds applies; the last choice has
 // no condition. A condition is a rule as above, over the properties of a shape instead of knobs:
 // batch, heads and kv_heads (over all batches), queries, keys, head_dim and causal, which is 0 or
-// 1.
+// 1. For a declared kernel these are its axes.
 //
 // A condition may also use predicates: expressions that the selection names once, with their
 // meaning. A predicate sees the properties of a shape and the predicates above it. Its value is an
@@ -48,6 +55,6 @@
 // [Kernel.Cover] returns a small set of variants that has every two values of two knobs that any
 // allowed variant has.
 //
-// The package opens no file but kernel.toml. It does not check that a stage's source exists or
-// compiles.
+// The package opens no file but kernel.toml. It does not check that a stage's source compiles, nor,
+// for attention, that it exists.
 package spec

@@ -3,9 +3,12 @@ package spec
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"sync"
 
+	starlarkmath "go.starlark.net/lib/math"
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 )
@@ -16,6 +19,7 @@ type vocabulary struct {
 	one, many string   // what error messages call a name
 	names     []string // in the order of the values of an evaluation
 	later     []string // predicates that are declared further down in the file
+	numeric   bool     // with inf, nan and the functions of numericFunctions
 }
 
 // expression is a compiled rule.
@@ -93,14 +97,23 @@ func compileCondition(rule string, of vocabulary) (expression, []error) {
 
 // compile compiles a rule. It reports everything that is wrong with the rule.
 func compile(rule string, of vocabulary) (expression, []error) {
-	options := new(syntax.FileOptions)
-	expr, err := options.ParseExpr("rule", rule, 0)
+	expr, err := parseExpr(rule)
 	if err != nil {
-		if at, ok := errors.AsType[syntax.Error](err); ok {
-			err = fmt.Errorf("column %d: %s", at.Pos.Col, at.Msg)
-		}
 		return expression{}, []error{err}
 	}
+	return compileExpr(expr, of)
+}
+
+// parseExpr parses a Starlark expression.
+func parseExpr(text string) (syntax.Expr, error) {
+	expr, err := new(syntax.FileOptions).ParseExpr("rule", text, 0)
+	if at, ok := errors.AsType[syntax.Error](err); ok {
+		err = fmt.Errorf("column %d: %s", at.Pos.Col, at.Msg)
+	}
+	return expr, err
+}
+
+func compileExpr(expr syntax.Expr, of vocabulary) (expression, []error) {
 	c := ruleChecker{vocabulary: of}
 	c.check(expr)
 	if len(c.wrong) > 0 {
@@ -113,7 +126,7 @@ func compile(rule string, of vocabulary) (expression, []error) {
 	for _, name := range c.uses {
 		lambda.Params = append(lambda.Params, &syntax.Ident{Name: of.names[name]})
 	}
-	value, err := starlark.EvalExprOptions(options, new(starlark.Thread), lambda, nil)
+	value, err := starlark.EvalExprOptions(new(syntax.FileOptions), new(starlark.Thread), lambda, numericNames)
 	if err != nil {
 		return expression{}, []error{err}
 	}
@@ -134,7 +147,23 @@ type ruleChecker struct {
 var (
 	ruleConstants = []string{"True", "False"}
 	ruleFunctions = []string{"min", "max", "abs"}
+
+	// numericFunctions are those of expressions whose result is a number.
+	numericConstants = []string{"inf", "nan"}
+	numericFunctions = slices.Concat(ruleFunctions, []string{"int", "float", "ceil", "floor", "sqrt"})
+	numericNames     = starlark.StringDict{
+		"inf": starlark.Float(math.Inf(1)), "nan": starlark.Float(math.NaN()),
+		"ceil": starlarkmath.Module.Members["ceil"], "floor": starlarkmath.Module.Members["floor"],
+		"sqrt": starlarkmath.Module.Members["sqrt"],
+	}
 )
+
+func (v vocabulary) functions() []string {
+	if v.numeric {
+		return numericFunctions
+	}
+	return ruleFunctions
+}
 
 func (c *ruleChecker) check(expr syntax.Expr) {
 	switch e := expr.(type) {
@@ -159,7 +188,7 @@ func (c *ruleChecker) check(expr syntax.Expr) {
 		c.check(e.True)
 		c.check(e.False)
 	case *syntax.CallExpr:
-		if f, ok := e.Fn.(*syntax.Ident); !ok || !slices.Contains(ruleFunctions, f.Name) {
+		if f, ok := e.Fn.(*syntax.Ident); !ok || !slices.Contains(c.functions(), f.Name) {
 			c.notPlain(e)
 			return
 		}
@@ -218,6 +247,9 @@ func (c *ruleChecker) name(e *syntax.Ident) {
 		}
 		return
 	}
+	if c.numeric && slices.Contains(numericConstants, e.Name) {
+		return
+	}
 	c.unknown = append(c.unknown, e.Name)
 	if slices.Contains(c.later, e.Name) {
 		c.wrong = append(c.wrong, fmt.Errorf("predicate %q is declared below; a rule sees only the predicates above it", e.Name))
@@ -228,6 +260,10 @@ func (c *ruleChecker) name(e *syntax.Ident) {
 
 func (c *ruleChecker) notPlain(e syntax.Expr) {
 	start, _ := e.Span()
-	c.wrong = append(c.wrong, fmt.Errorf("column %d: a rule may contain only %s, numbers, operators, min, max, abs, "+
-		"and lists after \"in\"", start.Col, c.many))
+	what := "a rule"
+	if c.numeric {
+		what = "an expression"
+	}
+	c.wrong = append(c.wrong, fmt.Errorf("column %d: %s may contain only %s, numbers, operators, %s, "+
+		"and lists after \"in\"", start.Col, what, c.many, strings.Join(c.functions(), ", ")))
 }

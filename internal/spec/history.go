@@ -69,7 +69,7 @@ func (l *loader) formerly(t *table) []string {
 
 // retired reads a knob that the kernel no longer has.
 func (l *loader) retired(t *table) {
-	r := Retired{Name: t.text("name"), Value: t.integer("value", math.MinInt, math.MaxInt), Why: t.prose("why")}
+	r := Retired{Name: t.text("name"), Value: t.integer("value", math.MinInt, math.MaxInt), Why: l.prose(t, "why")}
 	l.checkForm(t, "name", r.Name, knobForm)
 	if t.get("stages") != nil {
 		r.Stages = list(t, "stages", "stages", textItem)

@@ -3,6 +3,7 @@ package spec
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,7 +27,11 @@ type Kernel struct {
 	Selections  []*Selection
 	Groups      []Group
 	Run         Run
-	Tolerance   Tolerance
+	Tolerance   Tolerance // of attention
+
+	Problem  string       // Attention or DeclaredProblem; empty means Attention
+	Archs    []string     // of a declared kernel: the architectures it builds for
+	Declared *Declaration // nil for attention
 }
 
 // Knob is one build-time choice.
@@ -86,10 +91,16 @@ type Budget struct {
 	SpillBytes  int // per thread
 }
 
-// Group is a named list of shapes.
+// unlimited is the budget of a stage that declares none.
+var unlimited = Budget{math.MaxInt, math.MaxInt, math.MaxInt}
+
+// Unlimited reports whether the stage declares no budget.
+func (b Budget) Unlimited() bool { return b == unlimited }
+
+// Group is a named list of shapes. A group of a declared kernel has one shape, which it names.
 type Group struct {
 	Name   string
-	Shapes []tensor.Shape
+	Shapes []Shape
 }
 
 // Run holds the defaults of a run. Shapes are written as for Kernel.Shapes.
@@ -119,6 +130,9 @@ type Tolerance struct {
 	BadFraction float64
 }
 
+// Kernel returns the kernel of the stage.
+func (s *Stage) Kernel() *Kernel { return s.kernel }
+
 // Variant returns the stage itself as a variant.
 func (s *Stage) Variant() Variant { return Variant{s, s.values} }
 
@@ -140,13 +154,17 @@ func (k *Kernel) Stage(name string) (*Stage, error) {
 	return nil, fmt.Errorf("unknown stage %q%s", name, hint(name, names))
 }
 
-// Shapes parses a comma-separated list of group names and shapes such as "1x8x512x64:causal". It
-// keeps the order and drops repeated shapes. The error reports everything that is wrong with the
-// text.
-func (k *Kernel) Shapes(text string) ([]tensor.Shape, error) {
-	var shapes []tensor.Shape
+// Shapes parses a comma-separated list of group names and shapes such as "1x8x512x64:causal", or
+// "rows=8,n=256" for a declared kernel. It keeps the order and drops repeated shapes. The error
+// reports everything that is wrong with the text.
+func (k *Kernel) Shapes(text string) ([]Shape, error) {
+	var shapes []Shape
 	var wrong []error
-	for _, item := range strings.Split(text, ",") {
+	items := strings.Split(text, ",")
+	if k.Declared != nil {
+		items = k.Declared.items(text)
+	}
+	for _, item := range items {
 		found, err := k.shapes(item)
 		if err != nil {
 			wrong = append(wrong, err)
@@ -163,8 +181,9 @@ func (k *Kernel) Shapes(text string) ([]tensor.Shape, error) {
 	return shapes, nil
 }
 
-// shapes parses one item of a list. A group name begins with a letter, a shape with a digit.
-func (k *Kernel) shapes(item string) ([]tensor.Shape, error) {
+// shapes parses one item of a list. A group name of attention begins with a letter, a shape with a
+// digit; a shape of a declared kernel has an equals sign.
+func (k *Kernel) shapes(item string) ([]Shape, error) {
 	var names []string
 	for _, g := range k.Groups {
 		if g.Name == item {
@@ -172,18 +191,53 @@ func (k *Kernel) shapes(item string) ([]tensor.Shape, error) {
 		}
 		names = append(names, g.Name)
 	}
-	if item == "" || item[0] < '0' || item[0] > '9' {
+	isShape := item != "" && item[0] >= '0' && item[0] <= '9'
+	if k.Declared != nil {
+		isShape = strings.Contains(item, "=") || item == string(noAxes) && len(k.Declared.Axes) == 0
+	}
+	if !isShape {
 		choices := hint(item, names)
 		if Nearest(item, names) == "" {
-			choices += ", and any BxHxSxD such as 1x8x512x64"
+			choices += k.anyShape()
 		}
 		return nil, fmt.Errorf("unknown shape %q%s", item, choices)
 	}
-	shape, err := tensor.ParseShape(item)
+	shape, err := k.ParseShape(item)
 	if err != nil {
 		return nil, err
 	}
-	return []tensor.Shape{shape}, nil
+	return []Shape{shape}, nil
+}
+
+// ParseShape parses the text of one shape, as its String method formats it.
+func (k *Kernel) ParseShape(text string) (Shape, error) {
+	if k.Declared != nil {
+		shape, err := k.Declared.parse(text)
+		if err != nil {
+			return nil, err
+		}
+		return shape, nil
+	}
+	shape, err := tensor.ParseShape(text)
+	if err != nil {
+		return nil, err
+	}
+	return shape, nil
+}
+
+// ShapeNames returns the names that kernel.toml gives to a shape, in the order of the file. The
+// shapes of attention have none.
+func (k *Kernel) ShapeNames(s Shape) []string {
+	if k.Declared == nil {
+		return nil
+	}
+	var names []string
+	for _, g := range k.Groups {
+		if slices.Contains(g.Shapes, s) {
+			names = append(names, g.Name)
+		}
+	}
+	return names
 }
 
 func (k *Kernel) knobNames() []string {

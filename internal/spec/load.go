@@ -5,8 +5,6 @@ import (
 	"io/fs"
 	"regexp"
 	"slices"
-
-	"attune/internal/tensor"
 )
 
 // form is the required form of a name: a pattern, and its description for messages.
@@ -16,9 +14,13 @@ type form struct {
 }
 
 var (
-	knobForm = form{regexp.MustCompile(`^[A-Z][A-Z0-9_]*$`), "an upper-case letter, then upper-case letters, digits or _"}
-	nameForm = form{regexp.MustCompile(`^[a-z][a-z0-9_-]*$`), "a lower-case letter, then lower-case letters, digits, _ or -"}
-	wordForm = form{regexp.MustCompile(`^[a-z][a-z0-9_]*$`), "a lower-case letter, then lower-case letters, digits or _"}
+	knobForm       = form{regexp.MustCompile(`^[A-Z][A-Z0-9_]*$`), "an upper-case letter, then upper-case letters, digits or _"}
+	nameForm       = form{regexp.MustCompile(`^[a-z][a-z0-9_-]*$`), "a lower-case letter, then lower-case letters, digits, _ or -"}
+	wordForm       = form{regexp.MustCompile(`^[a-z][a-z0-9_]*$`), "a lower-case letter, then lower-case letters, digits or _"}
+	axisForm       = form{regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`), "a letter, then letters, digits or _"}
+	shapeForm      = form{regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`), "letters, digits, _ and -"}
+	identifierForm = form{regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`), "a letter or _, then letters, digits or _"}
+
 	archForm = form{regexp.MustCompile(`^sm_[1-9][0-9]{1,2}a?$`), "one such as sm_89 or sm_90a"}
 )
 
@@ -40,8 +42,10 @@ func Load(fsys fs.FS) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := loader{Kernel: new(Kernel)}
-	l.file(&table{node: root, name: "the file", problems: &l.problems})
+	l := loader{Kernel: new(Kernel), files: fsys}
+	t := &table{node: root, name: "the file", problems: &l.problems}
+	l.chooseProblem(t, text)
+	l.file(t)
 	if err := l.problems.err(); err != nil {
 		return nil, err
 	}
@@ -54,12 +58,18 @@ type loader struct {
 	*Kernel
 	problems problems
 	unusable bool // a knob or a constraint has errors, so that no variant can be checked
+
+	// Of a declared kernel.
+	files      fs.FS             // of its folder
+	listsArchs bool              // it lists its architectures, which a stage may narrow
+	firstWith  map[string]string // by axis: the first shape that has it
+	unknown    []string          // axes of expressions that have been reported
 }
 
 func (l *loader) file(t *table) {
 	l.Name = t.text("name")
 	l.checkForm(t, "name", l.Name, nameForm)
-	l.About = t.prose("about")
+	l.About = l.prose(t, "about")
 	l.Allow = allowList(t)
 
 	knobs, constraints := t.tables("knob", optional), t.tables("constraint", optional)
@@ -73,23 +83,54 @@ func (l *loader) file(t *table) {
 	for _, t := range constraints {
 		l.constraint(t)
 	}
-	for _, t := range t.tables("shapes", required) {
-		l.group(t)
+	if l.Declared != nil {
+		l.namedShapes(t)
+		l.declaration(t)
+	} else {
+		for _, t := range t.tables("shapes", required) {
+			l.group(t)
+		}
 	}
-	valid := l.stages(t.tables("stage", required))
+	valid := l.stages(t)
 	l.checkSources(knobs, constraints)
 	l.checkFormerNames(knobs)
 	l.checkRetired(retired)
 	for _, t := range t.tables("selection", optional) {
 		l.selection(t, valid)
 	}
+	if l.Declared != nil {
+		l.declaredRun(t)
+		l.tryOut(valid)
+	} else {
+		l.attention(t)
+	}
+	t.close()
+}
+
+// attention reads the parts that only attention has.
+func (l *loader) attention(t *table) {
 	if t := t.inner("run", "[run]", required); t != nil {
 		l.run(t)
 	}
 	if t := t.inner("tolerance", "[tolerance]", required); t != nil {
 		l.tolerance(t)
 	}
-	t.close()
+}
+
+// required is the lookup of a key that attention requires and a declared kernel may omit.
+func (l *loader) required(t *table, key string) *node {
+	if l.Declared != nil {
+		return t.get(key)
+	}
+	return t.need(key)
+}
+
+// prose reads a text for people, which a declared kernel may omit.
+func (l *loader) prose(t *table, key string) string {
+	if l.required(t, key) == nil {
+		return ""
+	}
+	return t.prose(key)
 }
 
 // ok reports whether a part of the file was read without a problem.
@@ -117,19 +158,19 @@ func (l *loader) group(t *table) {
 	g := Group{Name: t.text("name")}
 	l.checkForm(t, "name", g.Name, nameForm)
 	l.checkUnique(t, g.Name, slices.ContainsFunc(l.Groups, func(o Group) bool { return o.Name == g.Name }))
-	g.Shapes = list(t, "problems", "shapes", func(n *node) (tensor.Shape, error) {
+	g.Shapes = list(t, "problems", "shapes", func(n *node) (Shape, error) {
 		text, err := textItem(n)
 		if err != nil {
-			return tensor.Shape{}, err
+			return nil, err
 		}
-		return tensor.ParseShape(text)
+		return l.ParseShape(text)
 	})
 	t.close()
 	l.Groups = append(l.Groups, g)
 }
 
 func (l *loader) run(t *table) {
-	var run []tensor.Shape
+	var run []Shape
 	l.Run.Shapes = list(t, "shapes", "shapes", func(n *node) (string, error) {
 		text, shapes, err := l.shapesItem(n)
 		run = append(run, shapes...)
@@ -180,7 +221,7 @@ func (l *loader) firstShapes(items []string) []string {
 }
 
 // benchmark reads the shapes of the performance gate, which must be among the shapes of a run.
-func (l *loader) benchmark(t *table, run []tensor.Shape) {
+func (l *loader) benchmark(t *table, run []Shape) {
 	if old := t.table["judged"]; old != nil {
 		t.read = append(t.read, "judged", "benchmark")
 		l.problems.add(old.line, "%q in %s is now called %q; rename the key", "judged", t.name, "benchmark")
@@ -206,7 +247,7 @@ func seedItem(n *node) (uint64, error) {
 }
 
 // shapesItem reads a group name or a shape. It returns the text and the shapes it stands for.
-func (l *loader) shapesItem(n *node) (string, []tensor.Shape, error) {
+func (l *loader) shapesItem(n *node) (string, []Shape, error) {
 	text, err := textItem(n)
 	if err != nil {
 		return "", nil, err

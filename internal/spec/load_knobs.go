@@ -19,11 +19,14 @@ func (l *loader) knob(t *table) {
 		l.problems.add(t.at("default"), "the default of %s is %d; %s", k.Name, k.Default, k.allowed())
 		ok = false
 	}
-	k.Layer = Layer(t.text("layer"))
+	k.Layer = Micro
+	if l.required(t, "layer") != nil {
+		k.Layer = Layer(t.text("layer"))
+	}
 	if layers := []string{string(Macro), string(Micro)}; k.Layer != "" && !slices.Contains(layers, string(k.Layer)) {
 		l.problems.add(t.at("layer"), "unknown layer %q in %s%s", k.Layer, t.name, hint(string(k.Layer), layers))
 	}
-	k.About = t.prose("about")
+	k.About = l.prose(t, "about")
 	k.Sources = l.sourceList(t)
 	k.Formerly = l.formerly(t)
 	k.Allow = allowList(t)
@@ -33,7 +36,7 @@ func (l *loader) knob(t *table) {
 }
 
 func (l *loader) constraint(t *table) {
-	rule, why, sources := t.text("rule"), t.prose("why"), l.sourceList(t)
+	rule, why, sources := t.text("rule"), l.prose(t, "why"), l.sourceList(t)
 	t.close()
 	c, wrong := newConstraint(rule, why, l.knobNames())
 	if rule != "" { // otherwise its absence has been reported

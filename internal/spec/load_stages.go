@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -12,11 +13,16 @@ import (
 )
 
 // stages reads all stages before their parents, because a parent may be declared further down. It
-// returns the stages whose knobs are valid.
-func (l *loader) stages(tables []*table) map[*Stage]bool {
+// returns the stages whose knobs are valid. A declared kernel without stages has one of its name.
+func (l *loader) stages(file *table) map[*Stage]bool {
 	valid := map[*Stage]bool{}
+	tables := file.tables("stage", l.required)
+	if file.table["stage"] == nil && l.Declared != nil {
+		name := &node{line: file.at("name"), value: cmp.Or(l.Name, "kernel")} // a missing name was reported
+		tables = []*table{{node: &node{line: name.line, table: map[string]*node{"name": name}}, name: file.name, problems: file.problems}}
+	}
 	for _, t := range tables {
-		s := &Stage{kernel: l.Kernel, Name: t.text("name"), Source: t.text("source")}
+		s := &Stage{kernel: l.Kernel, Name: t.text("name"), Source: l.stageSource(t)}
 		valid[s] = l.ok(func() { l.assignment(t, s) }) && !l.unusable
 		l.Stages = append(l.Stages, s)
 		l.stage(t, s)
@@ -28,10 +34,35 @@ func (l *loader) stages(tables []*table) map[*Stage]bool {
 		l.parent(t, l.Stages[i], valid)
 	}
 	l.checkCycles(tables)
+	l.checkStageSources(file, tables)
 	for _, t := range tables {
 		t.close()
 	}
 	return valid
+}
+
+// stageSource reads the source of a stage. That of the kernel is the default.
+func (l *loader) stageSource(t *table) string {
+	if l.Declared == nil {
+		return t.text("source")
+	}
+	return l.path(t, "source", l.Declared.Source)
+}
+
+// checkStageSources reports sources of a declared kernel that do not exist.
+func (l *loader) checkStageSources(file *table, tables []*table) {
+	if l.Declared == nil {
+		return
+	}
+	own := l.Declared.Source
+	if file.table["source"] != nil || slices.ContainsFunc(l.Stages, func(s *Stage) bool { return s.Source == own }) {
+		l.checkFile(file, "source", own, false)
+	}
+	for i, t := range tables {
+		if source := l.Stages[i].Source; source != own {
+			l.checkFile(t, "source", source, false)
+		}
+	}
 }
 
 // checkConstraints reports the constraints that a variant breaks.
@@ -81,25 +112,59 @@ func (l *loader) stage(t *table, s *Stage) {
 		l.problems.add(t.at("source"), "%q in %s is %q; want a path below the directory of %s, without . and ..",
 			"source", t.name, s.Source, File)
 	}
-	s.Hypothesis = t.prose("hypothesis")
-	s.ErrorShare = t.number("error_share", func(x float64) bool { return x > 0 && x <= 4 }, "above 0, up to 4")
-	if budget := t.inner("budget", "budget of [[stage]]", required); budget != nil {
-		s.Budget = Budget{
-			Registers:   budget.integer("registers", 1, 255),
-			SharedBytes: budget.integer("shared_bytes", 0, math.MaxInt),
-			SpillBytes:  budget.integer("spill_bytes", 0, math.MaxInt),
-		}
-		budget.close()
+	s.Hypothesis = l.prose(t, "hypothesis")
+	if l.Declared == nil {
+		s.ErrorShare = t.number("error_share", func(x float64) bool { return x > 0 && x <= 4 }, "above 0, up to 4")
 	}
-	s.Archs = list(t, "archs", "architectures", func(n *node) (string, error) {
+	s.Budget = l.budget(t)
+	s.Archs = l.archs(t, l.Archs)
+	s.Allow = allowList(t)
+	if l.Declared == nil {
+		l.exactExponentials(t, s)
+	}
+}
+
+// budget reads the limits of the resources. A declared kernel may omit any of them.
+func (l *loader) budget(t *table) Budget {
+	b := unlimited
+	budget := t.inner("budget", "budget of [[stage]]", l.required)
+	if budget == nil {
+		return b
+	}
+	for _, limit := range []struct {
+		key       string
+		value     *int
+		low, high int
+	}{
+		{"registers", &b.Registers, 1, 255},
+		{"shared_bytes", &b.SharedBytes, 0, math.MaxInt},
+		{"spill_bytes", &b.SpillBytes, 0, math.MaxInt},
+	} {
+		if l.required(budget, limit.key) != nil {
+			*limit.value = budget.integer(limit.key, limit.low, limit.high)
+		}
+	}
+	budget.close()
+	return b
+}
+
+// archs reads a list of architectures. A declared kernel lists those of all its stages at the top
+// of the file, or none.
+func (l *loader) archs(t *table, absent []string) []string {
+	if l.required(t, "archs") == nil {
+		return absent
+	}
+	return list(t, "archs", "architectures", func(n *node) (string, error) {
 		arch, err := textItem(n)
-		if err == nil && !archForm.pattern.MatchString(arch) {
+		switch {
+		case err != nil:
+		case !archForm.pattern.MatchString(arch):
 			err = fmt.Errorf("%q is not an architecture; want %s", arch, archForm.want)
+		case l.listsArchs && !slices.Contains(l.Archs, arch):
+			err = fmt.Errorf("%s is not among the architectures of the kernel, %s", arch, strings.Join(l.Archs, ", "))
 		}
 		return arch, err
 	})
-	s.Allow = allowList(t)
-	l.exactExponentials(t, s)
 }
 
 // exactExponentials reads the rule that says which variants of a stage have exact exponentials.
@@ -154,7 +219,9 @@ func (l *loader) parentAndSpeedup(t *table, speedup *float64, valid map[*Stage]b
 		}
 		return nil
 	}
-	*speedup = t.positive("speedup")
+	if l.required(t, "speedup") != nil {
+		*speedup = t.positive("speedup")
+	}
 	return l.variant(t, "parent", valid)
 }
 

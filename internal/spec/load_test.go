@@ -34,7 +34,7 @@ func loadText(text string) (*Kernel, error) {
 
 func TestLoad(t *testing.T) {
 	k := loadToy(t)
-	shapes := func(texts ...string) (all []tensor.Shape) {
+	shapes := func(texts ...string) (all []Shape) {
 		for _, text := range texts {
 			s, err := tensor.ParseShape(text)
 			if err != nil {
@@ -84,6 +84,7 @@ func TestLoad(t *testing.T) {
 			SimQuick: []string{"1x1x32x64", "1x8x512x64", "1x8x33x64:causal"},
 		},
 		Tolerance: Tolerance{MaxErr: 0.06, MeanErr: 0.02, Atol: 0.06, Rtol: 0.06, BadFraction: 0.01},
+		Problem:   Attention,
 	}
 	if diff := cmp.Diff(want, k, cmpopts.IgnoreUnexported(Stage{}, Constraint{})); diff != "" {
 		t.Error(diff)
@@ -146,7 +147,7 @@ func TestFileErrors(t *testing.T) {
 	swap("[tolerance]", "[tolerence]", `kernel.toml:1: the file has no "tolerance"`,
 		`kernel.toml:93: unknown key "tolerence" in the file; did you mean "tolerance"?`)
 	swap("about = \"a small", "zzz = 1\nabout = \"a small", `kernel.toml:2: unknown key "zzz" in the file; `+
-		`there are name, about, allow, knob, constraint, retired, shapes, stage, selection, run, tolerance`)
+		`there are problem, name, about, allow, knob, constraint, retired, shapes, stage, selection, run, tolerance`)
 	swap("about = \"a small", "run = 1\nabout = \"a small", `kernel.toml:89: not TOML: Key 'run' has already been defined`)
 	swap("[run]", "[[run]]", `kernel.toml:88: "run" in the file is an array; want a table`)
 }
@@ -447,9 +448,16 @@ func FuzzLoad(f *testing.F) {
 		"[[retired]]\nname = 'TILE_M'\nvalue = 1\nwhy = 'x'\nstages = ['stage1']\n")
 	f.Add("[[selection]]\nname = 'a'\n[[selection.choice]]\nvariant = 'a'\n[[selection.choice]]\nwhen = '1 // causal'\n")
 	f.Add(strings.ReplaceAll(toy, `"TILE_N"`, `"HEAD_DIM"`) + strings.ReplaceAll(toySelection, "keys", "keys // causal"))
+	declared := declaredText(f)
+	f.Add(declared)
+	f.Add(declared + "[run]\nshapes = ['small', 'rows=3,n=7']\nseeds = [1]\n[[stage]]\nname = 'rmsnorm'\n[[stage]]\nname = 'b'\nparent = 'rmsnorm'\n" +
+		"[[selection]]\nname = 'best'\n[[selection.choice]]\nwhen = 'rows // n'\nvariant = 'b'\n[[selection.choice]]\nvariant = 'rmsnorm'\n")
+	f.Add(declared + "[[arg]]\nname = 'm'\ntensormap = { arg = 'x', box = [64, 'THREADS // 4'], swizzle = '128B' }\n[[peer]]\npython = 'peers.py:f'\n")
+	f.Add("name = 'rmsnorm'\n[[arg]]\nname = 'y'\ntype = 'i8'\nshape = 4\ninout = true\nfill = 'integers(-1, 2)'\n" +
+		"[launch]\ngrid = 1\nblock = '32'\ncluster = [1]\n[reference]\nsource = 'naive.cu'\ngrid = 2\n")
 	named := regexp.MustCompile(`^kernel\.toml:[1-9][0-9]*: `)
 	f.Fuzz(func(t *testing.T, text string) {
-		k, err := loadText(text)
+		k, err := loadDeclared(text)
 		if err != nil {
 			lines := strings.Count(text, "\n") + 1
 			for _, message := range strings.Split(err.Error(), "\n") {
@@ -488,8 +496,22 @@ func FuzzLoad(f *testing.F) {
 				}
 			}
 		}
-		if _, err := k.Shapes(strings.Join(k.Run.Shapes, ",")); err != nil {
+		if _, err := k.Shapes(strings.Join(slices.Concat(k.Run.Shapes, k.Run.SimShapes, k.Run.Quick), ",")); err != nil {
 			t.Fatal(err)
+		}
+		if k.Declared == nil {
+			return
+		}
+		for _, g := range k.Groups {
+			for _, s := range k.Stages {
+				if err := k.Declared.Check(s.Variant(), g.Shapes[0]); err != nil && len(k.Groups)*len(k.Stages) < maxTries {
+					t.Fatal(err)
+				}
+				k.Declared.Settings(s.Variant())
+			}
+			if shape, err := k.ParseShape(g.Shapes[0].String()); shape != g.Shapes[0] {
+				t.Fatalf("%s is %v, %v", g.Shapes[0], shape, err)
+			}
 		}
 	})
 }

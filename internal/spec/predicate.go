@@ -5,8 +5,6 @@ import (
 	"slices"
 
 	"go.starlark.net/syntax"
-
-	"attune/internal/tensor"
 )
 
 // Predicate names an expression over a shape, for use in the conditions of a selection. Its value
@@ -23,9 +21,12 @@ type Predicate struct {
 // vocabulary returns the names that the rule of predicate n may use: shape properties and the
 // predicates before n. With n = len(s.Predicates) these are the names that a condition may use.
 func (s *Selection) vocabulary(n int) vocabulary {
-	v := vocabulary{one: "shape property", many: "shape properties", names: slices.Clone(shapeProperties)}
+	v := vocabulary{one: "shape property", many: "shape properties", names: slices.Clone(s.properties)}
+	if s.declared {
+		v.one, v.many = "axis", "axes"
+	}
 	if len(s.Predicates) > 0 {
-		v.one, v.many = "shape property or predicate", "shape properties, predicates"
+		v.one, v.many = v.one+" or predicate", v.many+", predicates"
 	}
 	for i, p := range s.Predicates {
 		if i < n {
@@ -39,8 +40,8 @@ func (s *Selection) vocabulary(n int) vocabulary {
 
 // evaluate returns the properties of a shape and the values of all predicates, in the order of the
 // vocabulary. If a predicate cannot be evaluated, it returns the predicate's index and an error.
-func (s *Selection) evaluate(shape tensor.Shape) ([]int, int, error) {
-	values := properties(shape)
+func (s *Selection) evaluate(shape Shape) ([]int, int, error) {
+	_, values := shape.Axes()
 	for i, p := range s.Predicates {
 		value, err := p.rule.number(values)
 		if err != nil {
@@ -56,7 +57,7 @@ func (s *Selection) evaluate(shape tensor.Shape) ([]int, int, error) {
 func (l *loader) predicates(tables []*table, s *Selection) {
 	shared := len(s.Predicates)
 	for _, t := range tables {
-		p := Predicate{Name: t.text("name"), Rule: t.text("rule"), About: t.prose("about"), line: t.at("rule")}
+		p := Predicate{Name: t.text("name"), Rule: t.text("rule"), About: l.prose(t, "about"), line: t.at("rule")}
 		l.checkPredicateName(t, p.Name, s)
 		t.close()
 		s.Predicates = append(s.Predicates, p)
@@ -94,9 +95,13 @@ func (l *loader) sharedPredicates(t *table, s *Selection) {
 func (l *loader) checkPredicateName(t *table, name string, s *Selection) {
 	l.checkForm(t, "name", name, wordForm)
 	l.checkUnique(t, name, slices.ContainsFunc(s.Predicates, func(p Predicate) bool { return p.Name == name }))
+	what := "a shape property"
+	if s.declared {
+		what = "an axis"
+	}
 	switch {
-	case slices.Contains(shapeProperties, name):
-		l.problems.add(t.at("name"), "%s %q has the name of a shape property; choose another name", t.name, name)
+	case slices.Contains(s.properties, name):
+		l.problems.add(t.at("name"), "%s %q has the name of %s; choose another name", t.name, name, what)
 	case slices.Contains(ruleFunctions, name):
 		l.problems.add(t.at("name"), "%s %q has the name of a function; choose another name", t.name, name)
 	case wordForm.pattern.MatchString(name):

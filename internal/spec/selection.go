@@ -19,7 +19,9 @@ type Selection struct {
 	// Exponentials is what the selection claims of all its variants. It is empty without a claim.
 	Exponentials Exponentials
 
-	parent *Variant
+	parent     *Variant
+	properties []string // names of a shape that conditions may use
+	declared   bool     // they are axes of a declared kernel
 }
 
 // Choice is one line of the table.
@@ -36,22 +38,12 @@ type Choice struct {
 // HeadDimKnob is the knob that must equal the head dim of a shape.
 const HeadDimKnob = "HEAD_DIM"
 
-// shapeProperties are the names that conditions may use. heads and kv_heads count over all batches,
-// because a kernel does not distinguish them.
-var shapeProperties = []string{"batch", "heads", "kv_heads", "queries", "keys", "head_dim", "causal"}
-
-// properties returns the values of shapeProperties.
-func properties(s tensor.Shape) []int {
-	causal := 0
-	if s.Causal {
-		causal = 1
-	}
-	return []int{s.Batch, s.HeadCount(), s.KVHeadCount(), s.SeqQ, s.SeqK, s.HeadDim, causal}
-}
+// shapeProperties are the names that conditions of attention may use.
+var shapeProperties, _ = tensor.Shape{}.Axes()
 
 // Choose returns the choice for a shape. It returns an error if a condition cannot be evaluated,
 // for example because of a division by zero.
-func (s *Selection) Choose(shape tensor.Shape) (Choice, error) {
+func (s *Selection) Choose(shape Shape) (Choice, error) {
 	values, _, err := s.evaluate(shape)
 	if err != nil {
 		return Choice{}, err
@@ -119,14 +111,17 @@ func (s *Selection) notVariant() error {
 
 // selection reads a selection and tries it on every shape of the file.
 func (l *loader) selection(t *table, valid map[*Stage]bool) {
-	s := &Selection{Name: t.text("name")}
+	s := &Selection{Name: t.text("name"), properties: shapeProperties}
+	if l.Declared != nil {
+		s.properties, s.declared = l.Declared.Axes, true
+	}
 	ok := l.ok(func() {
 		l.checkForm(t, "name", s.Name, nameForm)
 		l.checkUnique(t, s.Name, l.Selection(s.Name) != nil)
 		if slices.ContainsFunc(l.Stages, func(o *Stage) bool { return o.Name == s.Name }) && s.Name != "" {
 			l.problems.add(t.at("name"), "%s %q has the name of a stage; choose another name", t.name, s.Name)
 		}
-		s.Hypothesis = t.prose("hypothesis")
+		s.Hypothesis = l.prose(t, "hypothesis")
 		s.parent = l.parentAndSpeedup(t, &s.Speedup, valid)
 		l.sharedPredicates(t, s)
 		l.predicates(t.tables("predicate", optional), s)
@@ -146,7 +141,7 @@ func (l *loader) selection(t *table, valid map[*Stage]bool) {
 
 func (l *loader) choices(tables []*table, s *Selection, valid map[*Stage]bool) {
 	for i, t := range tables {
-		c := Choice{When: t.optionalText("when"), Why: t.prose("why"), whenLine: t.at("when"), line: t.at("variant")}
+		c := Choice{When: t.optionalText("when"), Why: l.prose(t, "why"), whenLine: t.at("when"), line: t.at("variant")}
 		if v := l.variant(t, "variant", valid); v != nil {
 			c.Variant = *v
 		}
@@ -191,7 +186,7 @@ func (l *loader) commonArchs(t *table, s *Selection) {
 // choices that apply only to shapes of another head dim. A choice that also fits some shapes is
 // accepted: a run reports the shapes that it does not fit.
 func (l *loader) tryChoices(s *Selection) {
-	misfit, fits := map[int]tensor.Shape{}, map[int]bool{} // by the line of the choice
+	misfit, fits := map[int]Shape{}, map[int]bool{} // by the line of the choice
 	for _, g := range l.Groups {
 		for _, shape := range g.Shapes {
 			values, _, err := s.evaluate(shape)
@@ -203,7 +198,8 @@ func (l *loader) tryChoices(s *Selection) {
 				l.problems.add(c.whenLine, "%s: %q cannot be evaluated for %s: %v", s.Name, c.When, shape, err)
 				return
 			}
-			if dim, ok := c.Variant.Value(HeadDimKnob); ok && dim != shape.HeadDim {
+			attention, isAttention := shape.(tensor.Shape)
+			if dim, ok := c.Variant.Value(HeadDimKnob); ok && isAttention && dim != attention.HeadDim {
 				misfit[c.line] = shape
 			} else {
 				fits[c.line] = true

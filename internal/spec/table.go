@@ -49,7 +49,9 @@ type table struct {
 
 // get returns the value of a key, nil if it is absent.
 func (t *table) get(key string) *node {
-	t.read = append(t.read, key)
+	if !slices.Contains(t.read, key) {
+		t.read = append(t.read, key)
+	}
 	return t.table[key]
 }
 
@@ -116,6 +118,19 @@ func (t *table) optionalText(key string) string {
 		return ""
 	}
 	return t.text(key)
+}
+
+// optionalBool reads a boolean; it is false if the key is absent.
+func (t *table) optionalBool(key string) bool {
+	n := t.get(key)
+	if n == nil {
+		return false
+	}
+	value, ok := n.value.(bool)
+	if !ok {
+		t.wrongType(key, n, "true or false")
+	}
+	return value
 }
 
 // prose reads a string for people. Line breaks in the file become spaces.

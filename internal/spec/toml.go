@@ -2,6 +2,7 @@ package spec
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -15,12 +16,14 @@ type node struct {
 	value any              // string, int64, float64, bool or time.Time; nil for a table or an array
 	table map[string]*node // not nil for a table
 	array []*node          // not nil for an array
+	keys  []string         // of a table, in the order of the file
 }
 
 // readTOML parses a file. Its error is a problem with a line.
 func readTOML(text string) (*node, error) {
 	var values map[string]any
-	if _, err := toml.Decode(text, &values); err != nil {
+	meta, err := toml.Decode(text, &values)
+	if err != nil {
 		p := problem{line: 1, text: err.Error()}
 		if at, ok := errors.AsType[toml.ParseError](err); ok {
 			p.line = max(1, at.Position.Line)
@@ -30,7 +33,24 @@ func readTOML(text string) (*node, error) {
 	}
 	root := scanLines(text)
 	root.fill(values)
+	for _, path := range meta.Keys() {
+		root.order(path)
+	}
 	return root, nil
+}
+
+// order adds the keys of a path to their tables. Paths come in the order of the file. The tables of
+// an array share their paths, so that their keys have no order.
+func (n *node) order(path []string) {
+	for _, key := range path {
+		if n == nil || n.table == nil {
+			return
+		}
+		if !slices.Contains(n.keys, key) {
+			n.keys = append(n.keys, key)
+		}
+		n = n.table[key]
+	}
 }
 
 // fill adds the values that the library parsed to a scanned node. A value that the scan missed gets

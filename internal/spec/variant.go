@@ -146,7 +146,11 @@ func (k *Kernel) check(v Variant) []error {
 			broken = append(broken, fmt.Errorf("%s: rule %q cannot be evaluated for %s: %w", v, c.Rule, with, err))
 			continue
 		}
-		broken = append(broken, fmt.Errorf("%s breaks the rule %q with %s: %s", v, c.Rule, with, c.Why))
+		why := ""
+		if c.Why != "" {
+			why = ": " + c.Why
+		}
+		broken = append(broken, fmt.Errorf("%s breaks the rule %q with %s%s", v, c.Rule, with, why))
 	}
 	return broken
 }
@@ -215,7 +219,7 @@ func (v Variant) Parent() (Variant, bool) {
 }
 
 // RequiredSpeedup returns the required speedup over the parent. It is 1, not slower, unless the
-// variant is a stage with a parent.
+// variant is a stage with a parent. It is 0 for a stage that is timed but need not be faster.
 func (v Variant) RequiredSpeedup() float64 {
 	if v.differs() || v.stage.parent == nil {
 		return 1

@@ -124,10 +124,10 @@ const (
 	positionStream
 )
 
-// stream returns the generator of one head of one tensor. Each head has its own, so that heads can
+// Stream returns the generator of one head of one tensor. Each head has its own, so that heads can
 // be drawn in parallel. The seed is mixed because PCG keeps the low half of its state separate from
 // the high half: generators with neighbouring seeds would be correlated.
-func stream(seed uint64, tensor, head int) *rand.PCG {
+func Stream(seed uint64, tensor, head int) *rand.PCG {
 	key := mix(mix(mix(seed)+uint64(tensor)) + uint64(head))
 	return rand.NewPCG(mix(key), mix(key+1))
 }
@@ -140,32 +140,33 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// uniform returns one of the 2^52 evenly spaced midpoints of (0, 1), exactly. It is never 0 or 1.
-func uniform(random *rand.PCG) float64 {
+// UniformFloat returns one of the 2^52 evenly spaced midpoints of (0, 1), exactly. It is never 0 or 1.
+func UniformFloat(random *rand.PCG) float64 {
 	return (float64(random.Uint64()>>12) + 0.5) * 0x1p-52
 }
 
 // fill draws the elements of one head before adapt.
 func fill(values []float32, random *rand.PCG, distribution Distribution) {
 	if distribution != Outliers {
-		fillNormal(values, random)
+		FillNormal(values, random)
 		return
 	}
 	for i := range values {
-		z := normalQuantile(uniform(random))
-		if uniform(random) < 0.001 {
-			z += float64(10 * normalQuantile(uniform(random)))
+		z := normalQuantile(UniformFloat(random))
+		if UniformFloat(random) < 0.001 {
+			z += float64(10 * normalQuantile(UniformFloat(random)))
 		}
 		values[i] = float32(z)
 	}
 }
 
-func fillNormal(values []float32, random *rand.PCG) {
+// FillNormal draws values from N(0, 1). They are the same bits on every machine.
+func FillNormal(values []float32, random *rand.PCG) {
 	var drawn [batchSize]float64
 	for len(values) > 0 {
 		part := values[:min(len(values), batchSize)]
 		for i := range part {
-			drawn[i] = uniform(random)
+			drawn[i] = UniformFloat(random)
 		}
 		normalQuantiles(part, drawn[:len(part)])
 		values = values[len(part):]
@@ -210,7 +211,7 @@ func adaptKeys(values []float32, dims int, random *rand.PCG, distribution Distri
 	switch distribution {
 	case Biased:
 		for dim := range dims {
-			bias := float64(biasDeviation * normalQuantile(uniform(random)))
+			bias := float64(biasDeviation * normalQuantile(UniformFloat(random)))
 			for i := dim; i < len(values); i += dims {
 				values[i] = float32(float64(values[i]) + bias)
 			}
@@ -269,7 +270,7 @@ func fillDominant(queries, keys []float32, shape Shape, random *rand.PCG) {
 	factor := float32(dominance / math.Sqrt(float64(dims)))
 	shape.Causal = true
 	for row := range shape.SeqQ {
-		position := int(uniform(random) * float64(shape.Visible(row)))
+		position := int(UniformFloat(random) * float64(shape.Visible(row)))
 		if shape.Visible(row) == 0 {
 			continue
 		}

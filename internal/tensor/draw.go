@@ -49,12 +49,12 @@ func Draw(shape Shape, seed uint64, options Options) *Inputs {
 			index, head = keyStream+(i-q)/kv, (i-q)%kv
 		}
 		values := tensors[index].original(head)
-		fill(values, stream(seed, index, head), options.Distribution)
-		adapt(values, shape.HeadDim, index, stream(seed, biasStream, head), options.Distribution)
+		fill(values, Stream(seed, index, head), options.Distribution)
+		adapt(values, shape.HeadDim, index, Stream(seed, biasStream, head), options.Distribution)
 		if options.Distribution == Dominant && index == queryStream {
 			keys := make([]float32, shape.SeqK*shape.HeadDim)
-			fill(keys, stream(seed, keyStream, head/shape.Group()), options.Distribution)
-			fillDominant(values, keys, shape, stream(seed, positionStream, head))
+			fill(keys, Stream(seed, keyStream, head/shape.Group()), options.Distribution)
+			fillDominant(values, keys, shape, Stream(seed, positionStream, head))
 		}
 		if options.Scale == fp8.PerHead { // now, while the head is in the cache
 			tensors[index].quantize(head, fp8.Descale(values))

@@ -105,7 +105,7 @@ func TestStreamsDiffer(t *testing.T) {
 		for tensor := range 3 {
 			for head := range 20 {
 				name := fmt.Sprintf("seed %d tensor %d head %d", seed, tensor, head)
-				first := stream(seed, tensor, head).Uint64()
+				first := Stream(seed, tensor, head).Uint64()
 				if other, ok := seen[first]; ok {
 					t.Errorf("%s starts like %s", name, other)
 				}
@@ -121,7 +121,7 @@ func TestStreamsAreUncorrelated(t *testing.T) {
 	const n = 100_000
 	draw := func(seed uint64, tensor, head int) []float32 {
 		values := make([]float32, n)
-		fill(values, stream(seed, tensor, head), Normal)
+		fill(values, Stream(seed, tensor, head), Normal)
 		return values
 	}
 	base := draw(0, 0, 0)
@@ -160,14 +160,14 @@ func TestDistributions(t *testing.T) {
 			t.Errorf("%v: %s %v, want %v to within %v", d, name, got, want, slack)
 		}
 	}
-	fill(values, stream(0, 0, 0), Normal)
+	fill(values, Stream(0, 0, 0), Normal)
 	mean, variance, kurtosis := moments(values)
 	check(Normal, "mean", mean, 0, 0.005)
 	check(Normal, "variance", variance, 1, 0.007)
 	check(Normal, "kurtosis", kurtosis, 3, 0.025)
 
 	// Variance 1 + 0.001*100; fourth moment 3 (1 + 0.001 (101^2-1)) = 33.6, over 1.1^2.
-	fill(values, stream(0, 0, 0), Outliers)
+	fill(values, Stream(0, 0, 0), Outliers)
 	mean, variance, kurtosis = moments(values)
 	check(Outliers, "mean", mean, 0, 0.005)
 	check(Outliers, "variance", variance, 1.1, 0.03)

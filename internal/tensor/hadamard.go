@@ -15,7 +15,7 @@ type rotation struct {
 func newRotation(dims int, seed uint64) *rotation {
 	r := &rotation{signs: make([]float64, dims), block: dims & -dims}
 	r.scale = 1 / math.Sqrt(float64(r.block))
-	random := stream(seed, rotationStream, 0)
+	random := Stream(seed, rotationStream, 0)
 	for dim := range r.signs {
 		r.signs[dim] = 1 - 2*float64(random.Uint64()>>63)
 	}

@@ -19,12 +19,12 @@ func TestEvaluateVectorBits(t *testing.T) {
 	if reflect.ValueOf(evaluateVector).Pointer() != reflect.ValueOf(evaluateAVX2).Pointer() {
 		t.Skip("this processor has no AVX2")
 	}
-	random := stream(4, 5, 6)
+	random := Stream(4, 5, 6)
 	for name, f := range map[string]*rational{"centre": &centre, "tail": &tail, "far tail": &farTail} {
 		for count := range 40 {
 			x := make([]float64, count)
 			for i := range x {
-				x[i] = 4*uniform(random) - 0.1
+				x[i] = 4*UniformFloat(random) - 0.1
 			}
 			got := append([]float64{}, x...)
 			if done := evaluateVector(got, f); done != count/8*8 {

@@ -71,11 +71,11 @@ func TestQuantilesMatchQuantile(t *testing.T) {
 			}
 		}
 	}
-	random := stream(1, 2, 3)
+	random := Stream(1, 2, 3)
 	for count := range batchSize + 1 {
 		all := make([]float64, count)
 		for i := range all {
-			if all[i] = uniform(random); i%3 == 0 {
+			if all[i] = UniformFloat(random); i%3 == 0 {
 				all[i] = edges[(i/3+count)%len(edges)]
 			}
 		}

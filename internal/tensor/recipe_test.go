@@ -109,8 +109,8 @@ func softmax(q []float64, keys [][]float64) []float64 {
 func TestSmoothKKeepsSoftmax(t *testing.T) {
 	const dims, count = 64, 40
 	head := make([]float32, count*dims)
-	fill(head, stream(1, 1, 0), Normal)
-	adapt(head, dims, 1, stream(1, biasStream, 0), Biased)
+	fill(head, Stream(1, 1, 0), Normal)
+	adapt(head, dims, 1, Stream(1, biasStream, 0), Biased)
 	means := channelMeans(head, dims)
 	var keys, smooth [][]float64
 	for start := 0; start < len(head); start += dims {

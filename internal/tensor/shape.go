@@ -110,6 +110,19 @@ func (s Shape) String() string {
 	return text
 }
 
+// axisNames are the names of Axes.
+var axisNames = []string{"batch", "heads", "kv_heads", "queries", "keys", "head_dim", "causal"}
+
+// Axes returns the names and values that the conditions of selections see. heads and kv_heads count
+// over all batches, because a kernel does not distinguish them. The names are shared and immutable.
+func (s Shape) Axes() (names []string, values []int) {
+	causal := 0
+	if s.Causal {
+		causal = 1
+	}
+	return axisNames, []int{s.Batch, s.HeadCount(), s.KVHeadCount(), s.SeqQ, s.SeqK, s.HeadDim, causal}
+}
+
 // HeadCount returns the number of query heads over all batches.
 func (s Shape) HeadCount() int { return s.Batch * s.Heads }
 

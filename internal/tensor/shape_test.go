@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -127,5 +128,20 @@ func TestVisible(t *testing.T) {
 				t.Errorf("%s: row %d sees %d keys, want %d", test.shape, row, got, want)
 			}
 		}
+	}
+}
+
+func TestAxes(t *testing.T) {
+	shape, err := ParseShape("2x8x33x64:kv=40:kvheads=2:causal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, values := shape.Axes()
+	if got, want := fmt.Sprint(names, values), "[batch heads kv_heads queries keys head_dim causal] [2 16 4 33 40 64 1]"; got != want {
+		t.Errorf("%s; want %s", got, want)
+	}
+	shape.Causal = false
+	if _, values := shape.Axes(); values[6] != 0 {
+		t.Errorf("without a mask causal is %d", values[6])
 	}
 }

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -21,6 +23,10 @@ type Builder struct {
 	compiler *Compiler
 	cache    cache
 	slots    chan struct{} // limits concurrent compilations to the number of cores
+
+	// Dir is the kernel's folder on disk, to which the folders of -I are relative. It is empty for
+	// an embedded kernel.
+	Dir string
 
 	// Note receives a line about a cached build that is damaged, or about a cache that cannot be
 	// written. It may be nil. Calls do not overlap.
@@ -66,6 +72,9 @@ func NewBuilder(kernel fs.FS, compiler *Compiler, cacheDir string) *Builder {
 	return b
 }
 
+// Folder is the kernel's folder.
+func (b *Builder) Folder() fs.FS { return b.kernel }
+
 // Origin is where an image came from.
 type Origin string
 
@@ -79,9 +88,12 @@ const (
 // Build returns the image of a target: from the cache, from the compiler or, without a compiler,
 // from the kernel's shipped PTX. Several goroutines may call it at the same time.
 func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
-	files, err := readSources(b.kernel, t.Source)
+	files, own, err := b.sources(t)
 	if err != nil {
 		return nil, "", buildError(t, err)
+	}
+	if b.compiler == nil && !t.Contract {
+		return nil, "", fmt.Errorf("build %s: %w; run `attune toolchain install`", t, ErrNoCompiler)
 	}
 	if b.compiler == nil {
 		image, err := shipped(b.kernel, t, files.hash())
@@ -107,7 +119,7 @@ func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
 	case <-ctx.Done():
 		return nil, "", ctx.Err()
 	}
-	image, err := b.compile(ctx, t, files)
+	image, err := b.compile(ctx, t, files, own)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, "", ctx.Err()
@@ -129,6 +141,21 @@ func buildError(t Target, err error) error {
 		return forTarget(t, err) // it names the target
 	}
 	return fmt.Errorf("build %s: %w", t, err)
+}
+
+// sources reads what a target is built from, and sorts its flags.
+func (b *Builder) sources(t Target) (sources, compilerFlags, error) {
+	if t.Contract {
+		files, err := readSources(b.kernel, t.Source)
+		return files, compilerFlags{}, err
+	}
+	own, err := splitFlags(t.Flags, b.Dir)
+	if err != nil {
+		return nil, own, err
+	}
+	own.include = append(own.include, t.Include...)
+	files, err := readForeign(b.kernel, t.Source, own.include)
+	return files, own, err
 }
 
 // flags are the compiler's flags without the knobs. They have no fast-math: a kernel that
@@ -153,6 +180,9 @@ func (b *Builder) key(t Target, sourceHash string) string {
 	hash := sha256.New()
 	fmt.Fprintln(hash, recordSchema, b.compiler.Version, runtime.GOARCH, sourceHash, t.Kernel, t.Source, t.Arch, t.defines(), flags(t.Arch),
 		environmentFlags())
+	if !t.Contract {
+		fmt.Fprintf(hash, "%q %q %q %q\n", t.Entry, t.Flags, b.Dir, t.Include)
+	}
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
@@ -163,21 +193,22 @@ func hashOfChecked(key string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (b *Builder) compile(ctx context.Context, t Target, files sources) (*Image, error) {
+func (b *Builder) compile(ctx context.Context, t Target, files sources, own compilerFlags) (*Image, error) {
 	dir, err := workFolder()
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	const ptxFile, cubinFile = "image.ptx", "image.cubin"
-	ptx, warnings, err := compilePTX(ctx, b.compiler, t, files, dir)
+	ptx, warnings, err := compilePTX(ctx, b.compiler, t, files, own, dir)
 	if err != nil {
 		return nil, err
 	}
 	if err := os.WriteFile(filepath.Join(dir, ptxFile), ptx, 0o644); err != nil {
 		return nil, err
 	}
-	log, err := b.compiler.run(ctx, t, dir, b.compiler.PTXAS, "-v", "-arch="+t.Arch, "--generate-line-info", "-o", cubinFile, ptxFile)
+	options := append([]string{"-v", "-arch=" + t.Arch, "--generate-line-info"}, own.ptxas...)
+	log, err := b.compiler.run(ctx, t, dir, b.compiler.PTXAS, append(options, "-o", cubinFile, ptxFile)...)
 	if err != nil {
 		return nil, err
 	}
@@ -196,13 +227,20 @@ var ptxEntry = regexp.MustCompile(`(?m)^\s*(?:\.\w+\s+)?\.entry\s`)
 
 // newImage computes the record of a finished build from its files.
 func newImage(t Target, sourceHash, compiler string, ptx, cubin []byte, log string) (*Image, error) {
-	launch, err := parseLaunch(string(ptx))
-	if err != nil {
-		return nil, &SourceError{t, err.Error()}
+	var launch Launch
+	if t.Contract {
+		var err error
+		if launch, err = parseLaunch(string(ptx)); err != nil {
+			return nil, &SourceError{t, err.Error()}
+		}
 	}
-	resources, ok := parsePtxasLog(log)[t.Kernel]
-	if !ok {
-		return nil, &SourceError{t, fmt.Sprintf("ptxas compiled no entry function %q; its log:\n%s", t.Kernel, log)}
+	entries := parsePtxasLog(log)
+	resources, ok := entries[t.EntryName()]
+	switch {
+	case !ok && t.Contract:
+		return nil, &SourceError{t, fmt.Sprintf("ptxas compiled no entry function %q; its log:\n%s", t.EntryName(), log)}
+	case !ok:
+		return nil, &SourceError{t, t.noEntry(slices.Sorted(maps.Keys(entries))).Error()}
 	}
 	resources.DynamicSharedBytes = launch.DynamicSharedBytes
 	code, err := codeHash(cubin)
@@ -214,8 +252,8 @@ func newImage(t Target, sourceHash, compiler string, ptx, cubin []byte, log stri
 		PTX: ptx, Cubin: cubin, Log: log,
 		Record: Record{
 			SchemaVersion: recordSchema,
-			Kernel:        t.Kernel, Variant: t.Variant, Source: t.Source, Arch: t.Arch, Knobs: t.Knobs,
-			Flags: append(flags(t.Arch), environmentFlags()...), Compiler: compiler,
+			Kernel:        t.Kernel, Entry: t.Entry, Variant: t.Variant, Source: t.Source, Arch: t.Arch, Knobs: t.Knobs,
+			Flags: slices.Concat(flags(t.Arch), t.Flags, environmentFlags()), Compiler: compiler,
 			SourceHash: sourceHash, PTXHash: hex.EncodeToString(ptxHash[:]), CodeHash: code,
 			Launch: launch, Resources: resources,
 		},

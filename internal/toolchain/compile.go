@@ -16,10 +16,15 @@ import (
 
 // CompilePTX compiles a source in a folder to PTX, with the same bytes on every machine. A source
 // that the compiler rejects is a CompileError, one that attune rejects a SourceError; a compiler
-// that does not work is a FaultError.
-func CompilePTX(ctx context.Context, c *Compiler, folder fs.FS, source, arch string) ([]byte, error) {
+// that does not work is a FaultError. The folders of -I among the flags are relative to the working
+// directory.
+func CompilePTX(ctx context.Context, c *Compiler, folder fs.FS, source, arch string, flags ...string) ([]byte, error) {
 	t := Target{Variant: source, Source: source, Arch: arch}
-	files, err := readSources(folder, source)
+	own, err := splitFlags(flags, ".")
+	if err != nil {
+		return nil, err
+	}
+	files, err := readForeign(folder, source, own.include)
 	if err != nil {
 		return nil, forTarget(t, err)
 	}
@@ -28,7 +33,7 @@ func CompilePTX(ctx context.Context, c *Compiler, folder fs.FS, source, arch str
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	ptx, _, err := compilePTX(ctx, c, t, files, dir)
+	ptx, _, err := compilePTX(ctx, c, t, files, own, dir)
 	return ptx, err
 }
 
@@ -44,19 +49,19 @@ func workFolder() (string, error) {
 
 // compilePTX writes the sources to a folder and compiles them there. It returns the PTX and nvcc's
 // output.
-func compilePTX(ctx context.Context, c *Compiler, t Target, files sources, dir string) (ptx []byte, warnings string, err error) {
+func compilePTX(ctx context.Context, c *Compiler, t Target, files sources, own compilerFlags, dir string) (ptx []byte, warnings string, err error) {
 	if err := files.writeTo(dir); err != nil {
 		return nil, "", fmt.Errorf("write the sources: %w", err)
 	}
 	const file = "image.ptx"
-	options := append(flags(t.Arch), t.defines()...)
+	options := t.options(own)
 	if err := c.check(ctx, t); err != nil {
 		return nil, "", err
 	}
 	if warnings, err = c.run(ctx, t, dir, c.NVCC, append(options, "--keep", "-ptx", "-o", file, t.Source)...); err != nil {
 		return nil, "", err
 	}
-	if err := checkIncluded(c, t, dir); err != nil {
+	if err := checkIncluded(c, t, dir, own.include); err != nil {
 		return nil, "", err
 	}
 	if ptx, err = c.output(ctx, t, c.NVCC, filepath.Join(dir, file), completePTX); err != nil {

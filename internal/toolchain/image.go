@@ -1,6 +1,7 @@
 package toolchain
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,12 +11,20 @@ import (
 
 // Target is a variant's source and knobs for one architecture.
 type Target struct {
-	Kernel  string         // also the name of the entry function
+	Kernel  string
 	Variant string         // for messages and records; the build depends on Knobs only
 	Source  string         // path in the kernel's folder
 	Arch    string         // such as sm_89 or sm_90a
 	Knobs   map[string]int // every knob of the kernel
+
+	Entry    string   // the entry function; empty for one named after the kernel
+	Flags    []string // further flags of the compiler, from kernel.toml
+	Include  []string // folders in which the compiler looks for includes, from kernel.toml
+	Contract bool     // the source defines a launch contract (common/launch.cuh)
 }
+
+// EntryName is the name of the entry function.
+func (t Target) EntryName() string { return cmp.Or(t.Entry, t.Kernel) }
 
 // String names the target in messages.
 func (t Target) String() string { return t.Variant + " for " + t.Arch }
@@ -41,6 +50,7 @@ type Image struct {
 type Record struct {
 	SchemaVersion int            `json:"schema_version"`
 	Kernel        string         `json:"kernel"`
+	Entry         string         `json:"entry,omitempty"` // empty for one named after the kernel
 	Variant       string         `json:"variant"`
 	Source        string         `json:"source"`
 	Arch          string         `json:"arch"`
@@ -50,9 +60,12 @@ type Record struct {
 	SourceHash    string         `json:"source_sha256"`
 	PTXHash       string         `json:"ptx_sha256"`
 	CodeHash      string         `json:"code_hash"`
-	Launch        Launch         `json:"launch"`
+	Launch        Launch         `json:"launch,omitzero"`
 	Resources     Resources      `json:"resources"`
 }
+
+// EntryName is the name of the entry function.
+func (r *Record) EntryName() string { return cmp.Or(r.Entry, r.Kernel) }
 
 const recordSchema = 1
 

@@ -297,7 +297,7 @@ func TestRecordAgreesWithPtxas(t *testing.T) {
 		return s.Record.Variant == "stage2" && s.Record.Arch == "sm_89"
 	})].Record
 	checkRecord(t, compiler, NewBuilder(sdpa(t), compiler, t.TempDir()),
-		Target{Kernel: "sdpa", Variant: "stage2", Source: stage.Source, Arch: "sm_89", Knobs: stage.Knobs}, false)
+		Target{Kernel: "sdpa", Variant: "stage2", Source: stage.Source, Arch: "sm_89", Knobs: stage.Knobs, Contract: true}, false)
 
 	spilling := with(tiny(), "ada/tiny.cu", `#include "../common/launch.cuh"
 ATTUNE_LAUNCH(1024, 16, 4096);

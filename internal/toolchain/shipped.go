@@ -87,7 +87,7 @@ func (i *Image) checkShipped() error {
 	if err != nil {
 		return err
 	}
-	resources := parsePtxasLog(i.Log)[i.Record.Kernel]
+	resources := parsePtxasLog(i.Log)[i.Record.EntryName()]
 	resources.DynamicSharedBytes = launch.DynamicSharedBytes
 	if !reflect.DeepEqual(i.Record.Launch, launch) || i.Record.Resources != resources {
 		return fmt.Errorf("the record of %s in %s does not match its PTX and log; run `make ship`", i.Record.Variant, shippedIndex)

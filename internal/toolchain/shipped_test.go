@@ -25,7 +25,7 @@ func stage(t testing.TB, variant, arch string) (Target, ShippedImage) {
 	}
 	for _, s := range list.Images {
 		if r := s.Record; r.Variant == variant && r.Arch == arch {
-			return Target{Kernel: r.Kernel, Variant: r.Variant, Source: r.Source, Arch: r.Arch, Knobs: r.Knobs}, s
+			return Target{Kernel: r.Kernel, Variant: r.Variant, Source: r.Source, Arch: r.Arch, Knobs: r.Knobs, Contract: true}, s
 		}
 	}
 	t.Fatalf("%s for %s is not shipped", variant, arch)
@@ -174,7 +174,7 @@ func TestWriteShipped(t *testing.T) {
 	}
 	for _, want := range images {
 		r := want.Record
-		target := Target{Kernel: r.Kernel, Variant: r.Variant, Source: r.Source, Arch: r.Arch, Knobs: r.Knobs}
+		target := Target{Kernel: r.Kernel, Variant: r.Variant, Source: r.Source, Arch: r.Arch, Knobs: r.Knobs, Contract: true}
 		got, err := shipped(os.DirFS(dir), target, r.SourceHash)
 		if err != nil {
 			t.Fatal(err)

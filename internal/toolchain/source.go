@@ -58,7 +58,10 @@ type folder struct {
 var errLink = errors.New("it is a link to a file outside the kernel's folder")
 
 func (f folder) Open(name string) (fs.File, error) {
-	root, err := filepath.EvalSymlinks(f.dir)
+	root, err := filepath.Abs(f.dir)
+	if err == nil {
+		root, err = filepath.EvalSymlinks(root)
+	}
 	if err == nil {
 		file, err := filepath.EvalSymlinks(filepath.Join(root, filepath.FromSlash(name)))
 		if err == nil && file != root && !within(file, root) {
@@ -179,9 +182,9 @@ func (s sources) computed() bool {
 var enteredFile = regexp.MustCompile(`(?m)^# \d+ "((?:[^"\\\n]|\\.)+)" 1([ \d]*)$`)
 
 // checkIncluded returns a SourceError if the compiler has read a file that is neither a source in
-// dir nor its own. nvcc --keep leaves the preprocessed source there, which names every file; that
+// dir nor in a folder of -I nor its own. nvcc --keep leaves the preprocessed source there, which names every file; that
 // costs no further run.
-func checkIncluded(c *Compiler, t Target, dir string) error {
+func checkIncluded(c *Compiler, t Target, dir string, include []string) error {
 	kept, err := filepath.Glob(filepath.Join(dir, "*.ii"))
 	if err != nil {
 		return err
@@ -191,7 +194,8 @@ func checkIncluded(c *Compiler, t Target, dir string) error {
 		if err != nil {
 			return err
 		}
-		if foreign := foreignFile(text, dir, filepath.Dir(filepath.Dir(c.NVCC))); foreign != "" {
+		own := append([]string{dir, filepath.Dir(filepath.Dir(c.NVCC))}, include...)
+		if foreign := foreignFile(text, own...); foreign != "" {
 			return forTarget(t, outside(t.Source, foreign))
 		}
 	}
@@ -239,6 +243,9 @@ func (s sources) hash() string {
 // ptxas writes it into the debug information.
 func (s sources) writeTo(dir string) error {
 	for name, text := range s {
+		if strings.HasPrefix(name, outsidePrefix) {
+			continue
+		}
 		file := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err

@@ -92,7 +92,7 @@ func TestInvalidSources(t *testing.T) {
 			"ada/k.cu":     {Data: []byte("// A kernel.\n" + c.source + "\n")},
 			"common/h.cuh": {Data: []byte(`#include "gone.cuh"`)},
 		}
-		_, _, err := NewBuilder(folder, nil, t.TempDir()).Build(t.Context(), Target{Variant: "v", Source: "ada/k.cu", Arch: "sm_89"})
+		_, _, err := NewBuilder(folder, nil, t.TempDir()).Build(t.Context(), Target{Variant: "v", Source: "ada/k.cu", Arch: "sm_89", Contract: true})
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "build v for sm_89: ") {
 			t.Errorf("%s: error %v, want %q", c.name, err, c.want)
 		}
@@ -154,6 +154,9 @@ func TestFolder(t *testing.T) {
 		if list, err := fs.ReadDir(Folder(root), "."); err != nil || len(list) == 0 {
 			t.Errorf("%v, %v", list, err)
 		}
+	}
+	if _, err := Folder(".").Open("source.go"); err != nil { // a relative folder is no link
+		t.Error(err)
 	}
 	if _, err := Folder(filepath.Join(dir, "gone")).Open("k.cu"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a folder that does not exist: %v", err)

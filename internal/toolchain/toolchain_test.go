@@ -74,7 +74,7 @@ extern "C" __global__ void tiny(float* out, const float* x) {
 
 // tinyTarget is a variant of tiny.
 func tinyTarget() Target {
-	return Target{Kernel: "tiny", Variant: "plain", Source: "ada/tiny.cu", Arch: "sm_89", Knobs: map[string]int{"SCALE": 3}}
+	return Target{Kernel: "tiny", Variant: "plain", Source: "ada/tiny.cu", Arch: "sm_89", Knobs: map[string]int{"SCALE": 3}, Contract: true}
 }
 
 // with is a copy of a folder in which one file is added or replaced.

@@ -90,7 +90,7 @@ func (t *timedJob) compareCopy(c, spare *bufferCopy, untimed function) error {
 		return err
 	}
 	t.series.Check.Outputs++
-	found := device.InspectTimed(c.buffers, differences)
+	found := device.InspectTimed(t.job.Unordered, c.buffers, differences)
 	guards, err := device.InspectGuards(m, c.buffers)
 	t.series.Check.Findings = append(t.series.Check.Findings, append(found, guards...)...)
 	return err

@@ -74,13 +74,13 @@ type launchConfig struct {
 	_           uint32
 }
 
-// launchAttribute is a CUlaunchAttribute with the cluster size: an ID, padding to 8 bytes, and a
-// union of 64 bytes.
+// launchAttribute is a CUlaunchAttribute: an ID, padding to 8 bytes, and a union of 64 bytes. The
+// union has the cluster size, or a 1 in its first word for a cooperative launch.
 type launchAttribute struct {
-	id      int32
-	_       int32
-	cluster [3]uint32
-	_       [52]byte
+	id    int32
+	_     int32
+	value [3]uint32
+	_     [52]byte
 }
 
 // Attributes of devices and functions, and options of the loader. The values are those of cuda.h.
@@ -100,6 +100,7 @@ const (
 	functionDynamicShared      = 8
 	functionNonPortableCluster = 14
 
+	launchCooperative      = 2
 	launchClusterDimension = 4
 
 	loadErrorLog      = 5

@@ -16,15 +16,15 @@ const (
 )
 
 // energy measures the joules of one launch. It leaves them out if NVML has no energy counter. With
-// a cold L2 it subtracts those of the flush.
+// a cold L2 it subtracts those of the flush, and with in-out buffers those of their restore.
 func (t *timedJob) energy() error {
 	launch, err := t.joules(t.graph)
-	if err != nil || launch == 0 || t.flush == nil {
+	if err != nil || launch == 0 || t.beforeGraph == nil {
 		t.series.Joules = launch
 		return err
 	}
-	flush, err := t.joules(t.flushGraph)
-	t.series.Joules = launch - flush
+	before, err := t.joules(t.beforeGraph)
+	t.series.Joules = launch - before
 	return err
 }
 

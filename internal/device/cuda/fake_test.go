@@ -384,7 +384,7 @@ func launchText(c *launchConfig) string {
 	grid, block := fmt.Sprint(c.grid), fmt.Sprint(c.block)
 	text := strings.ReplaceAll(fmt.Sprintf("<<<%s; %s; %d>>>", grid[1:len(grid)-1], block[1:len(block)-1], c.sharedBytes), " ", ",")
 	for _, a := range unsafe.Slice(c.attributes, c.count) {
-		text += fmt.Sprintf(" attribute %d: %v", a.id, a.cluster)
+		text += fmt.Sprintf(" attribute %d: %v", a.id, a.value)
 	}
 	return strings.ReplaceAll(text, ";,", "; ")
 }

@@ -305,7 +305,7 @@ func (m *Machine) raiseLimits(f function, job *device.Job) error {
 }
 
 // launch starts a kernel on a stream. The driver copies the arguments before it returns. A captured
-// launch keeps its cluster size in the graph.
+// launch keeps its attributes in the graph.
 func (m *Machine) launch(f function, stream handle, job *device.Job, args [][]byte) error {
 	var pin runtime.Pinner
 	defer pin.Unpin()
@@ -315,12 +315,22 @@ func (m *Machine) launch(f function, stream handle, job *device.Job, args [][]by
 		params[i] = unsafe.Pointer(&arg[0])
 	}
 	config := launchConfig{grid: extents(job.Grid), block: extents(job.Block), sharedBytes: uint32(job.DynamicSharedBytes), stream: stream}
-	if job.Cluster != [3]int{} {
-		attribute := &launchAttribute{id: launchClusterDimension, cluster: extents(job.Cluster)}
-		pin.Pin(attribute)
-		config.attributes, config.count = attribute, 1
+	if attributes := launchAttributes(job); len(attributes) > 0 {
+		pin.Pin(&attributes[0])
+		config.attributes, config.count = &attributes[0], uint32(len(attributes))
 	}
 	return m.driver.fault(m.driver.cuLaunchKernelEx(&config, f.handle, &params[0], 0), "launch the kernel")
+}
+
+func launchAttributes(job *device.Job) []launchAttribute {
+	var attributes []launchAttribute
+	if job.Cluster != [3]int{} {
+		attributes = append(attributes, launchAttribute{id: launchClusterDimension, value: extents(job.Cluster)})
+	}
+	if job.Cooperative {
+		attributes = append(attributes, launchAttribute{id: launchCooperative, value: [3]uint32{1}})
+	}
+	return attributes
 }
 
 func extents(e [3]int) [3]uint32 { return [3]uint32{uint32(e[0]), uint32(e[1]), uint32(e[2])} }

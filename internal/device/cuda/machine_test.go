@@ -157,10 +157,31 @@ func TestLaunchLayout(t *testing.T) {
 	var a launchAttribute
 	got := []uintptr{
 		unsafe.Sizeof(c), unsafe.Offsetof(c.block), unsafe.Offsetof(c.sharedBytes), unsafe.Offsetof(c.stream), unsafe.Offsetof(c.attributes),
-		unsafe.Offsetof(c.count), unsafe.Sizeof(a), unsafe.Offsetof(a.cluster),
+		unsafe.Offsetof(c.count), unsafe.Sizeof(a), unsafe.Offsetof(a.value),
 	}
 	if diff := cmp.Diff([]uintptr{56, 12, 24, 32, 40, 48, 72, 8}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A cooperative launch has its attribute beside the cluster size, also in a graph.
+func TestCooperative(t *testing.T) {
+	f := newFakeWith("k")
+	m := f.open(t)
+	job := newJob("k")
+	job.Grid, job.Cooperative = [3]int{4, 2, 2}, true
+	if _, err := device.Run(m, job); err != nil {
+		t.Fatal(err)
+	}
+	if n := f.count("k<<<4,2,2; 4,5,6; 0>>> attribute 2: [1 0 0]"); n != 2 {
+		t.Errorf("calls %v; want two cooperative launches", f.calls)
+	}
+	f.calls, job.Cluster = nil, [3]int{2, 1, 1}
+	if _, err := m.Time([]device.Job{job}, device.Plan{Samples: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if n := f.count("k<<<4,2,2; 4,5,6; 0>>> attribute 4: [2 1 1] attribute 2: [1 0 0]"); n < 3 {
+		t.Errorf("%d launches of a timing are cooperative; calls %v", n, f.calls)
 	}
 }
 

@@ -91,6 +91,10 @@ type bufferCopy struct {
 	args    [][]byte
 	table   device.Address  // rotation table
 	last    device.Rotation // of the copy
+
+	restoreTable device.Address // rotation table of the in-out buffers; 0 without any
+	restoreCount int            // of in-out buffers
+	restoreGrid  device.Job     // launch of their restore
 }
 
 // newCopy allocates a copy. The originals have the inputs without rotation.
@@ -104,7 +108,10 @@ func (m *Machine) newCopy(job device.Job, originals []*device.Buffer) (*bufferCo
 	if c.table, err = m.Alloc(max(len(table), 1)); err != nil {
 		return c, err
 	}
-	return c, m.Write(c.table, table)
+	if err := m.Write(c.table, table); err != nil {
+		return c, err
+	}
+	return c, c.addRestore(m, job, originals)
 }
 
 func (c *bufferCopy) free(m *Machine) {
@@ -113,5 +120,8 @@ func (c *bufferCopy) free(m *Machine) {
 	}
 	if c.table != 0 {
 		_ = m.Free(c.table)
+	}
+	if c.restoreTable != 0 {
+		_ = m.Free(c.restoreTable)
 	}
 }

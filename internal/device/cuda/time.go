@@ -49,9 +49,10 @@ type timedJob struct {
 	leadIn      bool // a sample needs a lead-in replay
 	graph       *graph
 	rotator     *rotator
-	rotateGraph *graph // new inputs for all copies, and poisoned outputs
-	flush       *flush // nil with a warm L2
-	flushGraph  *graph // the flushes of graph, without the launches
+	rotateGraph *graph    // new inputs for all copies, and poisoned outputs
+	flush       *flush    // nil with a warm L2
+	beforeGraph *graph    // the flushes and restores of graph, without the launches; nil without any
+	with, alone []float64 // seconds of graph and of beforeGraph, for each sample
 	empty       float64
 	series      device.Series
 }
@@ -147,8 +148,13 @@ func measure(ready []*timedJob, plan device.Plan) error {
 	if err := interleave(ready, plan.Samples, sample); err != nil {
 		return err
 	}
-	if plan.ColdL2 {
-		return subtractFlush(ready)
+	for _, t := range ready {
+		if plan.ColdL2 {
+			t.series.WithFlush, t.series.Flush = t.with, t.alone
+		}
+		if err := t.subtract(ready); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -216,7 +222,7 @@ func (m *Machine) prepare(job device.Job, rotator *rotator, flush *flush, maxLau
 func (m *Machine) copies(job device.Job, cold bool) int {
 	bytes := int64(1)
 	for _, arg := range job.Args {
-		bytes += int64(len(arg.Input) + arg.Output)
+		bytes += int64(arg.BufferBytes())
 	}
 	least := int64(1)
 	if cold {
@@ -238,7 +244,7 @@ func (t *timedJob) bind(n int) error {
 			return err
 		}
 	}
-	t.series.Copies = n
+	t.series.Copies, t.series.Restored = n, t.restores()
 	return nil
 }
 
@@ -289,15 +295,13 @@ func (t *timedJob) capture(n int) error {
 	t.dropGraphs()
 	t.next = 0
 	launch := func() error { return t.launch(t.machine.clock) }
-	steps := []func() error{launch}
 	var err error
-	if t.flush != nil {
-		flush := func() error { return t.flush.write(t.machine.clock) }
-		if t.flushGraph, err = t.machine.capture("the flush of L2", n, flush); err != nil {
+	if before := t.beforeLaunch(); len(before) > 0 {
+		if t.beforeGraph, err = t.machine.capture(t.beforeName(), n, before...); err != nil {
 			return err
 		}
-		steps = []func() error{flush, launch}
 	}
+	steps := append(t.beforeLaunch(), launch)
 	if t.rotateGraph, err = t.captureRotation(); err != nil {
 		return err
 	}
@@ -333,34 +337,50 @@ func (t *timedJob) launch(c *clock) error {
 }
 
 // sample adds the time of one replay and a reading of the GPU during it. The inputs are rotated and
-// the outputs poisoned right before. With a cold L2 it times the flush alone right after.
+// the outputs poisoned right before. It times a flush of L2 alone right after, and a restore of
+// in-out buffers right before: after the sample it would overwrite what the launches have written.
 func (t *timedJob) sample() error {
 	var reading device.Reading
-	s := &t.series
+	if t.restores() {
+		if err := t.sampleBefore(); err != nil {
+			return err
+		}
+	}
 	seconds, err := t.replay(t.graph, t.rotateGraph, func() { reading = t.machine.monitor.read() })
 	if err != nil {
 		return err
 	}
 	for i, c := range t.copies {
-		if c.last = (device.Rotation{}); i < t.graph.launches && !t.accumulates() {
+		if c.last = (device.Rotation{}); i < t.graph.launches {
 			c.last = t.rotator.rotation(i)
 		}
 	}
+	s := &t.series
 	s.Readings = append(s.Readings, reading)
-	if t.flush == nil {
+	if t.beforeGraph == nil {
 		s.Seconds = append(s.Seconds, seconds)
 		return nil
 	}
-	alone, err := t.replay(t.flushGraph, nil, nil)
-	s.WithFlush, s.Flush = append(s.WithFlush, seconds), append(s.Flush, alone)
+	t.with = append(t.with, seconds)
+	if t.restores() {
+		return nil
+	}
+	return t.sampleBefore()
+}
+
+// sampleBefore adds the time of the steps before a launch, without the launch.
+func (t *timedJob) sampleBefore() error {
+	seconds, err := t.replay(t.beforeGraph, nil, nil)
+	t.alone = append(t.alone, seconds)
 	return err
 }
 
-// accumulates reports whether the launches of a replay change the contents of a copy one after the
-// other: its in-out buffers are not those of one launch.
-func (t *timedJob) accumulates() bool {
-	isInOut := func(a device.Arg) bool { return a.InOut != nil }
-	return t.graph.launches > len(t.copies) && slices.ContainsFunc(t.job.Args, isInOut)
+// beforeName names the steps before a launch in errors.
+func (t *timedJob) beforeName() string {
+	if t.restores() {
+		return "the restore of in-out buffers"
+	}
+	return "the flush of L2"
 }
 
 // replay returns the seconds per launch of one replay. A rotation that is not nil comes between the
@@ -377,24 +397,32 @@ func (t *timedJob) replay(g, rotation *graph, during func()) (float64, error) {
 	return seconds / float64(g.launches), err
 }
 
-// subtractFlush computes the samples of a cold L2. It subtracts the median flush time of all jobs
-// in the round and its two neighbours: the median follows the clocks, and a single slow flush does
-// not make a launch look short.
-func subtractFlush(ready []*timedJob) error {
-	for round := range ready[0].series.WithFlush {
+// subtract computes the samples of a job with a flush or a restore before each launch. It subtracts
+// the median of their times in the round and its two neighbours: the median follows the clocks, and
+// a single slow flush does not make a launch look short. Flushes are equal, so that those of all
+// jobs count; restores differ.
+func (t *timedJob) subtract(ready []*timedJob) error {
+	alike := ready
+	if t.restores() {
+		alike = []*timedJob{t}
+	}
+	for round, with := range t.with {
 		var near []float64
-		for _, t := range ready {
-			near = append(near, t.series.Flush[max(0, round-1):min(round+2, len(t.series.Flush))]...)
-		}
-		flush := median(near)
-		for _, t := range ready {
-			seconds := t.series.WithFlush[round] - flush
-			if seconds <= 0 {
-				return fmt.Errorf("%s with a flush of L2 takes no longer than the flush alone (%.2f us): "+
-					"it is too short to be timed cold; use --l2 warm", t.job.Entry, 1e6*flush)
+		for _, other := range alike {
+			if other == t || !other.restores() {
+				near = append(near, other.alone[max(0, round-1):min(round+2, len(other.alone))]...)
 			}
-			t.series.Seconds = append(t.series.Seconds, seconds)
 		}
+		before := median(near)
+		if with <= before {
+			if t.flush == nil {
+				return fmt.Errorf("%s with the restore of its in-out buffers takes no longer than the restore alone (%.2f us): "+
+					"it is too short to be timed; choose a larger shape", t.job.Entry, 1e6*before)
+			}
+			return fmt.Errorf("%s with a flush of L2 takes no longer than the flush alone (%.2f us): "+
+				"it is too short to be timed cold; use --l2 warm", t.job.Entry, 1e6*before)
+		}
+		t.series.Seconds = append(t.series.Seconds, with-before)
 	}
 	return nil
 }
@@ -405,6 +433,10 @@ func subtractFlush(ready []*timedJob) error {
 func (t *timedJob) single() error {
 	direct := t.machine.directClock
 	var before []func() error
+	if t.restores() {
+		copy := t.next
+		before = append(before, func() error { return t.restore(direct, copy) })
+	}
 	if t.flush != nil {
 		before = append(before, func() error { return t.flush.write(direct) })
 	}
@@ -415,7 +447,7 @@ func (t *timedJob) single() error {
 }
 
 func (t *timedJob) dropGraphs() {
-	for _, g := range []**graph{&t.graph, &t.rotateGraph, &t.flushGraph} {
+	for _, g := range []**graph{&t.graph, &t.rotateGraph, &t.beforeGraph} {
 		(*g).drop()
 		*g = nil
 	}

@@ -234,12 +234,12 @@ func TestSubtractFlush(t *testing.T) {
 		t.Helper()
 		var ready []*timedJob
 		for i := range withFlush {
-			ready = append(ready, &timedJob{series: device.Series{WithFlush: withFlush[i], Flush: flush[i]}})
-		}
-		if err := subtractFlush(ready); err != nil {
-			t.Fatalf("%s: %v", name, err)
+			ready = append(ready, &timedJob{with: withFlush[i], alone: flush[i]})
 		}
 		for i, t1 := range ready {
+			if err := t1.subtract(ready); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
 			if diff := cmp.Diff(want[i], t1.series.Seconds, about); diff != "" {
 				t.Errorf("%s, job %d: %s", name, i, diff)
 			}
@@ -251,6 +251,62 @@ func TestSubtractFlush(t *testing.T) {
 	check("one slow flush", steady, [2][]float64{{40, 200, 40, 40}, {40, 40, 40, 40}}, own)
 	check("a step", [2][]float64{{50, 50, 50, 60, 60, 60}, {60, 60, 60, 70, 70, 70}}, [2][]float64{{40, 40, 40, 50, 50, 50}, {40, 40, 40, 50, 50, 50}},
 		[2][]float64{{10, 10, 10, 10, 10, 10}, {20, 20, 20, 20, 20, 20}})
+}
+
+// In-out buffers are restored before every launch, and the time of the restores is subtracted.
+func TestTimeRestoresInOut(t *testing.T) {
+	newTimed := func(cold bool) (*fake, []device.Series, error) {
+		f := newFakeKernel(func() func(*fakeLaunch) {
+			return func(l *fakeLaunch) {
+				for i := range l.n {
+					if l.out[i] != 5 {
+						t.Errorf("a launch finds %d in its in-out buffer", l.out[i])
+					}
+					l.out[i] += l.in[i]
+				}
+			}
+		})
+		f.kernels["k"].milliseconds, f.kernels[rotateEntry].milliseconds, f.flushes = 0.01, 0.002, 0.035
+		job := rotatingJob("k")
+		job.Args[1] = device.Arg{InOut: bytes.Repeat([]byte{5}, job.Args[1].Output)}
+		got, err := f.open(t).Time([]device.Job{job}, device.Plan{Samples: 2, ColdL2: cold, Launches: 10, Fresh: true})
+		return f, got, err
+	}
+	for _, cold := range []bool{false, true} {
+		f, got, err := newTimed(cold)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := got[0]
+		if diff := cmp.Diff([]float64{10e-6, 10e-6}, s.Seconds, about); diff != "" || !s.Restored || (s.WithFlush != nil) != cold {
+			t.Errorf("cold %t: %+v\n%s", cold, s, diff)
+		}
+		if diff := cmp.Diff([]float64{10e-6, 10e-6}, s.Single, about); diff != "" {
+			t.Errorf("cold %t: single launches\n%s", cold, diff)
+		}
+		if len(s.Check.Findings) > 0 || s.Check.Outputs != 8 {
+			t.Errorf("cold %t: %+v", cold, s.Check)
+		}
+		f.expectAllFreed(t)
+	}
+}
+
+// The restores of one job say nothing about those of another, nor about a flush alone.
+func TestSubtractRestore(t *testing.T) {
+	restoring := device.Job{Entry: "k", Args: []device.Arg{{InOut: []byte{1}}}}
+	one := &timedJob{job: restoring, with: []float64{50, 50}, alone: []float64{40, 40}}
+	other := &timedJob{job: restoring, with: []float64{50, 50}, alone: []float64{10, 10}}
+	plain := &timedJob{with: []float64{50, 50}, alone: []float64{30, 30}}
+	for want, timed := range map[float64]*timedJob{10: one, 40: other, 20: plain} {
+		if err := timed.subtract([]*timedJob{one, other, plain}); err != nil || !slices.Equal(timed.series.Seconds, []float64{want, want}) {
+			t.Errorf("%v, %v; want %g", timed.series.Seconds, err, want)
+		}
+	}
+	short := &timedJob{job: restoring, with: []float64{1e-6}, alone: []float64{2e-6}}
+	if err := short.subtract([]*timedJob{short}); err == nil || err.Error() != "k with the restore of its in-out buffers takes no longer than "+
+		"the restore alone (2.00 us): it is too short to be timed; choose a larger shape" {
+		t.Errorf("%v", err)
+	}
 }
 
 // The GPU rests before each sample of each job.

@@ -103,7 +103,7 @@ func (m *machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 		}
 		if plan.ColdL2 {
 			empty := 6e-7
-			s.Copies, s.WarmSeconds, s.Unstable, s.Processes = 4, plan.Rest.Seconds(), true, []int{1, 1}
+			s.Copies, s.WarmSeconds, s.Unstable, s.Processes, s.Restored = 4, plan.Rest.Seconds(), true, []int{1, 1}, true
 			s.WithFlush, s.Flush, s.Single, s.EmptyNode, s.NoReadings = []float64{3}, []float64{2}, []float64{4}, &empty, "no NVML"
 			s.Readings = []device.Reading{{ClockMHz: 1980, MemoryClockMHz: 3201, PowerWatts: 412.5, Celsius: 45, Throttled: []string{"power cap"}}, {}}
 			if plan.Energy {
@@ -172,7 +172,7 @@ var kernels = map[string]devicetest.Kernel{
 	"illegal address": func(l *devicetest.Launch) error { l.At(l.Pointer(0)+1<<40, 1)[0] = 0; return nil },
 	"hopper": func(l *devicetest.Launch) error {
 		m := l.Map(2)
-		saw := fmt.Sprint(l.Job.Cluster, m.Address == l.Pointer(0), m.Map)
+		saw := fmt.Sprint(l.Job.Cluster, l.Job.Cooperative, l.Job.Unordered, m.Address == l.Pointer(0), m.Map)
 		copy(l.At(l.Pointer(0), 128), fmt.Sprintf("%-128s", saw))
 		return nil
 	},

@@ -574,7 +574,7 @@ func TestNoLeaks(t *testing.T) {
 	}
 }
 
-// Cluster sizes and tensor maps reach the child, and the maps point to the child's buffers.
+// Attributes of a launch and tensor maps reach the child, and the maps point to the child's buffers.
 func TestHopperJobsOverThePipe(t *testing.T) {
 	d, _ := start(t, "serve", long)
 	job := newJob("hopper", 0)
@@ -582,14 +582,14 @@ func TestHopperJobsOverThePipe(t *testing.T) {
 		Type: "f16", Dims: []int{64, 1}, Strides: []int{128}, Box: []int{8, 1}, ElementStrides: []int{1, 1}, Interleave: "none", Swizzle: "32B", OOB: "nan",
 		L2Promotion: "64B",
 	}
-	job.Grid[0], job.Cluster = 4, [3]int{2, 1, 1}
+	job.Grid[0], job.Cluster, job.Cooperative, job.Unordered = 4, [3]int{2, 1, 1}, true, true
 	job.Args[0] = device.Out(128)
 	job.Args = append(job.Args, device.Arg{TensorMap: &device.TensorMap{Arg: 0, Map: m}})
 	got, err := d.Run(t.Context(), job)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if saw, want := strings.TrimSpace(string(got.Outputs[0])), fmt.Sprint(job.Cluster, true, m); saw != want {
+	if saw, want := strings.TrimSpace(string(got.Outputs[0])), fmt.Sprint(job.Cluster, true, true, true, m); saw != want {
 		t.Errorf("the kernel saw %q; want %q", saw, want)
 	}
 }

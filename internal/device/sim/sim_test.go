@@ -138,6 +138,10 @@ END:`)), "add.u32 %r3, %r3, %r3;", "atom.shared.add.u32 %r3, [s], 1;", 1)), thre
 	if err != nil || len(outcome.Findings) != 1 || outcome.Findings[0].Kind != device.NotRepeatable {
 		t.Errorf("an output that depends on the schedule: %+v, %v", outcome, err)
 	}
+	racing.Unordered = true
+	if outcome, err := sim.Open(sim.Options{Schedules: 8}).Run(t.Context(), racing); err != nil || len(outcome.Findings) > 0 {
+		t.Errorf("an unordered job: %+v, %v", outcome, err)
+	}
 }
 
 // TestNotes checks that a strict finding is a note, and a finding with the option Strict. A load of

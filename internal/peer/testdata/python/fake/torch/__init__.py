@@ -74,6 +74,9 @@ class Tensor:
     def numel(self):
         return len(self.values)
 
+    def element_size(self):
+        return self.values.itemsize
+
 
 def frombuffer(data, dtype):
     assert dtype == float32

@@ -1,4 +1,4 @@
-package lab
+package attention
 
 import (
 	"encoding/binary"
@@ -7,9 +7,7 @@ import (
 	"slices"
 
 	"attune/internal/device"
-	"attune/internal/half"
-	"attune/internal/mutate"
-	"attune/internal/oracle"
+	"attune/internal/problem"
 	"attune/internal/tensor"
 	"attune/internal/tensormap"
 	"attune/internal/toolchain"
@@ -25,19 +23,18 @@ const (
 	descaleUnit = 4
 )
 
-// newJob is the launch of an attention kernel. The arguments are in the order of its entry
-// function: q, k, v, o, lse if the kernel writes it, descale_q, descale_k, descale_v, heads, group,
-// queries, keys, causal, softmax_scale, and the tensor maps that the launch contract names.
-func newJob(image *toolchain.Image, facts device.Facts, in *tensor.Inputs) device.Job {
-	shape, launch := in.Shape, image.Record.Launch
+// Job is the launch of a build on inputs. The arguments are in the order of the entry function: q,
+// k, v, o, lse if the kernel writes it, descale_q, descale_k, descale_v, heads, group, queries, keys,
+// causal, softmax_scale, and the tensor maps that the launch contract names.
+func Job(b problem.Build, facts device.Facts, in *tensor.Inputs) device.Job {
+	shape, launch := in.Shape, b.Image.Record.Launch
 	causal := int32(0)
 	if shape.Causal {
 		causal = 1
 	}
-	_, code := loadable(image, facts)
 	job := device.Job{
-		Image:              code,
-		Entry:              image.Record.Kernel,
+		Image:              b.Code,
+		Entry:              b.Image.Record.EntryName(),
 		Grid:               grid(launch, shape, facts),
 		Block:              [3]int{launch.Threads, 1, 1},
 		DynamicSharedBytes: launch.DynamicSharedBytes,
@@ -76,36 +73,6 @@ func rotatedInputs(job device.Job, launch toolchain.Launch, in *tensor.Inputs, r
 		*t = tensor.Tensor{Codes: args[i].Input, Descale: decodeFloats(args[descales+i].Input)}
 	}
 	return &rotated
-}
-
-// outputParameters are the indices of a kernel's parameters that are outputs, or tensor maps of one.
-func outputParameters(launch toolchain.Launch) []int {
-	all, arguments := []int{argumentO}, 13
-	if launch.LSE != "" {
-		all, arguments = append(all, argumentO+1), arguments+1
-	}
-	for i, m := range launch.TensorMaps {
-		if m.Argument == argumentO {
-			all = append(all, arguments+i)
-		}
-	}
-	return all
-}
-
-// parameterRanges are the ranges of a kernel's integer arguments, by PTX parameter name. The
-// compiler names a parameter after the kernel and its index.
-func parameterRanges(kernel string, launch toolchain.Launch) map[string]mutate.Range {
-	first := argumentO + 4 // after o and three descale factors
-	if launch.LSE != "" {
-		first++
-	}
-	all := map[string]mutate.Range{}
-	extent := mutate.Range{Min: 1, Max: tensor.MaxExtent}
-	heads, causal := mutate.Range{Min: 1, Max: math.MaxInt32}, mutate.Range{Min: 0, Max: 1}
-	for i, r := range []mutate.Range{heads, extent, extent, extent, causal} { // extents: group, queries, keys
-		all[fmt.Sprintf("%s_param_%d", kernel, first+i)] = r
-	}
-	return all
 }
 
 // newTensorMap is the tensor map of q, k, v or o. Its dimensions are columns, rows and heads; a box
@@ -160,31 +127,6 @@ func grid(launch toolchain.Launch, shape tensor.Shape, facts device.Facts) [3]in
 		y = (heads + z - 1) / z
 	}
 	return [3]int{(tiles + cluster - 1) / cluster * cluster, y, z}
-}
-
-// loadable is the part of an image that a device runs: the machine code ("cubin") if it was built
-// and fits the device, else the PTX ("ptx"), which the device compiles or simulates.
-func loadable(image *toolchain.Image, facts device.Facts) (form string, data []byte) {
-	if image.Cubin != nil && native(image.Record.Arch, facts.Arch) {
-		return "cubin", image.Cubin
-	}
-	return "ptx", image.PTX
-}
-
-// outputs decodes some rows of a kernel's output: O, and the log-sum-exp if the kernel writes it.
-func outputs(launch toolchain.Launch, written [][]byte, rows oracle.Rows, dims int) (o, lse []float64) {
-	codes := oracle.SelectRows(rows, written[0], 2*dims)
-	if launch.Output == toolchain.BF16 {
-		o = half.DecodeBFloat16(codes)
-	} else {
-		o = half.DecodeFloat16(codes)
-	}
-	if launch.LSE != "" {
-		for _, x := range decodeFloats(oracle.SelectRows(rows, written[1], 4)) {
-			lse = append(lse, float64(x))
-		}
-	}
-	return o, lse
 }
 
 func decodeFloats(data []byte) []float32 {

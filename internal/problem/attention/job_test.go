@@ -1,24 +1,18 @@
-package lab
+package attention
 
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
-	"io/fs"
 	"math"
-	"os"
 	"slices"
-	"strings"
 	"testing"
-	"testing/fstest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"attune/internal/device"
-	simdevice "attune/internal/device/sim"
-	"attune/internal/half"
+	"attune/internal/mutate"
 	"attune/internal/oracle"
+	"attune/internal/problem"
 	"attune/internal/spec"
 	"attune/internal/tensor"
 	"attune/internal/tensormap"
@@ -26,12 +20,45 @@ import (
 	"attune/kernels"
 )
 
+// parse reads a shape.
+func parse(t *testing.T, text string) tensor.Shape {
+	t.Helper()
+	shape, err := tensor.ParseShape(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shape
+}
+
+func shapes(t *testing.T, texts ...string) []spec.Shape {
+	t.Helper()
+	var all []spec.Shape
+	for _, text := range texts {
+		all = append(all, parse(t, text))
+	}
+	return all
+}
+
+// variant returns a variant of the shipped kernel.
+func variant(t *testing.T, text string) spec.Variant {
+	t.Helper()
+	kernel, err := spec.Load(kernels.SDPA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := kernel.Variant(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
 func TestNewJob(t *testing.T) {
 	image := &toolchain.Image{PTX: []byte("ptx"), Cubin: []byte("cubin")}
 	image.Record.Kernel, image.Record.Arch = "sdpa", "sm_89"
 	image.Record.Launch = toolchain.Launch{Threads: 256, QueryRows: 32, DynamicSharedBytes: 1024}
 	in := tensor.Draw(tensor.Shape{Batch: 2, Heads: 3, SeqQ: 33, SeqK: 7, HeadDim: 64, Causal: true}, 5, tensor.Options{})
-	job := newJob(image, device.Facts{Arch: "sm_89"}, in)
+	job := Job(problem.Build{Image: image, Code: image.Cubin}, device.Facts{Arch: "sm_89"}, in)
 
 	if string(job.Image) != "cubin" || job.Entry != "sdpa" || job.DynamicSharedBytes != 1024 {
 		t.Errorf("image %s, entry %s, %d bytes", job.Image, job.Entry, job.DynamicSharedBytes)
@@ -67,12 +94,12 @@ func TestNewJob(t *testing.T) {
 		t.Errorf("%d arguments, clusters of %v", len(job.Args), job.Cluster)
 	}
 	plain := tensor.Draw(tensor.Shape{Batch: 1, Heads: 1, SeqQ: 32, SeqK: 32, HeadDim: 64}, 5, tensor.Options{})
-	job = newJob(image, device.Facts{Arch: "sm_89"}, plain)
+	job = Job(problem.Build{Image: image, Code: image.Cubin}, device.Facts{Arch: "sm_89"}, plain)
 	if job.Grid[0] != 1 || !bytes.Equal(job.Args[11].Scalar, []byte{0, 0, 0, 0}) {
 		t.Errorf("32 rows without a mask: grid %v, causal %v", job.Grid, job.Args[11].Scalar)
 	}
-	grouped := tensor.Draw(shapes(t, "2x6x33x64:kv=7:kvheads=2")[0], 5, tensor.Options{})
-	job = newJob(image, device.Facts{Arch: "sm_89"}, grouped)
+	grouped := tensor.Draw(parse(t, "2x6x33x64:kv=7:kvheads=2"), 5, tensor.Options{})
+	job = Job(problem.Build{Image: image, Code: image.Cubin}, device.Facts{Arch: "sm_89"}, grouped)
 	// Three heads share each of four K/V heads.
 	if job.Grid != [3]int{2, 3, 4} || !bytes.Equal(job.Args[7].Scalar, []byte{12, 0, 0, 0}) || !bytes.Equal(job.Args[8].Scalar, []byte{3, 0, 0, 0}) {
 		t.Errorf("grouped heads: grid %v, %v heads in groups of %v", job.Grid, job.Args[7].Scalar, job.Args[8].Scalar)
@@ -88,11 +115,17 @@ func TestParameterRanges(t *testing.T) {
 		t.Helper()
 		image := &toolchain.Image{}
 		image.Record.Launch = toolchain.Launch{Threads: 128, QueryRows: 32, LSE: lse}
-		ranges := parameterRanges("k", image.Record.Launch)
+		ranges := map[int]mutate.Range{}
+		parameters := New(nil).Parameters(problem.Build{Image: image})
+		for i, p := range parameters {
+			if p.Range != nil {
+				ranges[i] = *p.Range
+			}
+		}
 		in := tensor.Draw(tensor.Shape{Batch: 1, Heads: 6, KVHeads: 2, SeqQ: 5, SeqK: 7, HeadDim: 64, Causal: true}, 0, tensor.Options{})
 		values := map[int64]bool{}
-		for i, arg := range newJob(image, device.Facts{}, in).Args {
-			r, known := ranges[fmt.Sprintf("k_param_%d", i)]
+		for i, arg := range Job(problem.Build{Image: image}, device.Facts{}, in).Args {
+			r, known := ranges[i]
 			if !known {
 				continue
 			}
@@ -107,12 +140,41 @@ func TestParameterRanges(t *testing.T) {
 		if diff := cmp.Diff(map[int64]bool{6: true, 3: true, 5: true, 7: true, 1: true}, values); diff != "" || len(ranges) != 5 {
 			t.Errorf("heads, group, queries, keys and causal:\n%s", diff)
 		}
-		if causal := ranges[fmt.Sprintf("k_param_%d", argumentO+8+len(lse)/max(len(lse), 1))]; causal.Max != 1 {
+		if causal := ranges[argumentO+8+len(lse)/max(len(lse), 1)]; causal.Max != 1 {
 			t.Errorf("causal is %+v", causal)
 		}
 	}
 	check("")
 	check(toolchain.LSERounded)
+}
+
+// The list of parameters describes the job that is launched.
+func TestParametersOfJob(t *testing.T) {
+	for _, launch := range []toolchain.Launch{
+		{Threads: 32, QueryRows: 16},
+		{Threads: 32, QueryRows: 16, LSE: toolchain.LSEInFP32, TensorMaps: []toolchain.TensorMap{
+			{Argument: 0, Rows: 8, InnerBytes: 64}, {Argument: 3, Rows: 8, InnerBytes: 64},
+		}},
+	} {
+		image := &toolchain.Image{Record: toolchain.Record{Launch: launch}}
+		job := Job(problem.Build{Image: image}, device.Facts{}, tensor.Draw(parse(t, "1x1x32x64"), 0, tensor.Options{}))
+		passed := New(nil).Parameters(problem.Build{Image: image})
+		if len(passed) != len(job.Args) {
+			t.Fatalf("%d arguments are listed, %d are passed", len(passed), len(job.Args))
+		}
+		for i, arg := range job.Args {
+			size := 8
+			switch {
+			case arg.Scalar != nil:
+				size = len(arg.Scalar)
+			case arg.TensorMap != nil:
+				size = 128
+			}
+			if passed[i].Bytes != size {
+				t.Errorf("argument %d: %+v is listed, %d bytes are passed", i, passed[i], size)
+			}
+		}
+	}
 }
 
 // A kernel that writes the log-sum-exp has its buffer after o. Tensor maps count arguments from q.
@@ -121,8 +183,8 @@ func TestNewJobWithLSE(t *testing.T) {
 	image.Record.Launch = toolchain.Launch{
 		Threads: 128, QueryRows: 32, LSE: toolchain.LSEInFP32, TensorMaps: []toolchain.TensorMap{{Argument: 3, Rows: 16, InnerBytes: 128}},
 	}
-	in := tensor.Draw(shapes(t, "2x3x33x64:kv=7")[0], 5, tensor.Options{})
-	job := newJob(image, device.Facts{}, in)
+	in := tensor.Draw(parse(t, "2x3x33x64:kv=7"), 5, tensor.Options{})
+	job := Job(problem.Build{Image: image, Code: image.Cubin}, device.Facts{}, in)
 	sizes := []int{len(job.Args), job.Args[3].Output, job.Args[4].Output, len(job.Args[5].Input), job.Args[14].TensorMap.Arg}
 	if diff := cmp.Diff([]int{15, 2 * 6 * 33 * 64, 4 * 6 * 33, 24, 3}, sizes); diff != "" {
 		t.Errorf("arguments, bytes of o, of lse and of factors, and the mapped argument:\n%s", diff)
@@ -131,66 +193,26 @@ func TestNewJobWithLSE(t *testing.T) {
 		t.Error(err)
 	}
 	outcome := &device.Outcome{Outputs: [][]byte{{0x00, 0x3C}, {0, 0, 0x80, 0xFF, 0, 0, 0x20, 0x41}}}
-	o, lse := outputs(image.Record.Launch, outcome.Outputs, nil, 1)
+	o, lse := Outputs(image.Record.Launch, outcome.Outputs, nil, 1)
 	if diff := cmp.Diff([][]float64{{1}, {math.Inf(-1), 10}}, [][]float64{o, lse}); diff != "" {
 		t.Error(diff)
 	}
 	three := &device.Outcome{Outputs: [][]byte{{0, 0x3C, 0, 0x40, 0, 0x42, 0, 0x44, 0, 0x45, 0, 0x46}, {0, 0, 0x80, 0x3F, 0, 0, 0, 0x40, 0, 0, 0x40, 0x40}}}
-	o, lse = outputs(image.Record.Launch, three.Outputs, oracle.Rows{0, 2}, 2)
+	o, lse = Outputs(image.Record.Launch, three.Outputs, oracle.Rows{0, 2}, 2)
 	if diff := cmp.Diff([][]float64{{1, 2, 5, 6}, {1, 3}}, [][]float64{o, lse}); diff != "" {
 		t.Errorf("the first and the last of three rows: %s", diff)
 	}
 	bf16 := &device.Outcome{Outputs: [][]byte{{0x80, 0x3F, 0x00, 0xC0}}}
-	if o, _ := outputs(toolchain.Launch{Output: toolchain.BF16}, bf16.Outputs, nil, 2); !slices.Equal(o, []float64{1, -2}) {
+	if o, _ := Outputs(toolchain.Launch{Output: toolchain.BF16}, bf16.Outputs, nil, 2); !slices.Equal(o, []float64{1, -2}) {
 		t.Errorf("1 and -2 in BF16 are %v", o)
 	}
 	image.Record.Launch.Output = toolchain.BF16
-	if job := newJob(image, device.Facts{}, in); job.Args[14].TensorMap.Type != "bf16" || job.Args[3].Output != 2*6*33*64 {
+	if job := Job(problem.Build{Image: image, Code: image.Cubin}, device.Facts{}, in); job.Args[14].TensorMap.Type != "bf16" || job.Args[3].Output != 2*6*33*64 {
 		t.Errorf("o of BF16 is mapped as %s, in %d bytes", job.Args[14].TensorMap.Type, job.Args[3].Output)
 	}
-	if _, lse := outputs(toolchain.Launch{}, outcome.Outputs, nil, 1); lse != nil {
+	if _, lse := Outputs(toolchain.Launch{}, outcome.Outputs, nil, 1); lse != nil {
 		t.Errorf("a kernel without log-sum-exp has %v", lse)
 	}
-}
-
-// A wrong log-sum-exp is an error even if O is right.
-func TestLSEIsChecked(t *testing.T) {
-	in := tensor.Draw(shapes(t, "1x2x33x64:kv=20:causal")[0], 0, tensor.Options{})
-	answer, err := oracle.Compute(t.Context(), in, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	launch := toolchain.Launch{LSE: toolchain.LSEInFP32}
-	tolerance := spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02, Atol: 0.06, Rtol: 0.06, BadFraction: 0.01}
-	check := func(what string, change func(lse []float64), want string) {
-		t.Helper()
-		lse := slices.Clone(answer.LSE)
-		change(lse)
-		outcome := &device.Outcome{Outputs: make([][]byte, 2)}
-		for _, x := range answer.Out {
-			outcome.Outputs[0] = binary.LittleEndian.AppendUint16(outcome.Outputs[0], uint16(half.Float16FromFloat64(x)))
-		}
-		for _, x := range lse {
-			outcome.Outputs[1] = binary.LittleEndian.AppendUint32(outcome.Outputs[1], math.Float32bits(float32(x)))
-		}
-		ref := &reference{inputs: in, want: answer}
-		off, err := compareOutputs(ref, launch, outcome.Outputs, tolerance)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, wrong := applyLimits(ref, launch, off, nil, 1, tolerance)
-		if got := strings.Join(wrong, "; "); (got == "") != (want == "") || !strings.Contains(got, want) {
-			t.Errorf("%s: %q, want %q", what, got, want)
-		}
-	}
-	check("right", func([]float64) {}, "")
-	check("one is off", func(lse []float64) { lse[65] += 0.2 }, "at batch 0 head 1 row 32: got")
-	check("all in another base", func(lse []float64) {
-		for i := range lse {
-			lse[i] /= math.Ln2
-		}
-	}, "lse: max_err")
-	check("rows that see no key have zeros", func(lse []float64) { clear(lse[:13]) }, "lse: 13 rows are not finite, or are finite instead of minus infinity")
 }
 
 // A Hopper kernel has clusters, and tensor maps in the order of its launch contract.
@@ -205,7 +227,7 @@ func TestNewJobOfHopper(t *testing.T) {
 		},
 	}
 	in := tensor.Draw(tensor.Shape{Batch: 2, Heads: 3, KVHeads: 1, SeqQ: 33, SeqK: 7, HeadDim: 64}, 5, tensor.Options{})
-	job := newJob(image, device.Facts{}, in)
+	job := Job(problem.Build{Image: image, Code: image.Cubin}, device.Facts{}, in)
 	if job.Cluster != [3]int{2, 1, 1} {
 		t.Errorf("clusters of %v", job.Cluster)
 	}
@@ -225,47 +247,6 @@ func TestNewJobOfHopper(t *testing.T) {
 	}
 	if err := job.Check(); err != nil {
 		t.Error(err)
-	}
-}
-
-// A kernel with clusters and tensor maps runs from its source to an output of the simulator.
-func TestTensorMapsOnTheSimulator(t *testing.T) {
-	c, cacheDir := compiler(t)
-	if c == nil {
-		t.Skip(needsCompiler)
-	}
-	folder, mapped := fstest.MapFS{}, os.DirFS("testdata/mapped")
-	for name, from := range map[string]fs.FS{"kernel.toml": mapped, "mapped.cu": mapped, "common/launch.cuh": kernels.SDPA()} {
-		text, err := fs.ReadFile(from, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		folder[name] = &fstest.MapFile{Data: text}
-	}
-	s := newSetupOf(t, folder, c, cacheDir)
-	for stage, blocks := range map[string][3]int{"tiles": {4, 2, 1}, "persistent": {2, 1, 1}} {
-		image, _, err := s.Builder.Build(t.Context(), Target(s.Kernel, s.variant(stage), "sm_90a"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		// The third tile is partial, and the fourth only completes the cluster.
-		in := tensor.Draw(tensor.Shape{Batch: 1, Heads: 2, SeqQ: 40, SeqK: 5, HeadDim: 64}, 0, tensor.Options{})
-		d := simdevice.Open(simdevice.Options{Schedules: 3, Checks: true, Limit: time.Minute})
-		job := newJob(image, d.Facts(), in)
-		if job.Grid != blocks {
-			t.Errorf("%s: a grid of %v, want %v", stage, job.Grid, blocks)
-		}
-		outcome, err := d.Run(t.Context(), job)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var want []byte
-		for _, code := range in.Q.Codes {
-			want = binary.LittleEndian.AppendUint16(want, uint16(half.Float16FromFloat32(float32(code))))
-		}
-		if len(outcome.Findings) > 0 || !bytes.Equal(outcome.Outputs[0], want) {
-			t.Errorf("%s: findings %v; o is q: %t", stage, outcome.Findings, bytes.Equal(outcome.Outputs[0], want))
-		}
 	}
 }
 
@@ -296,24 +277,4 @@ func TestGrid(t *testing.T) {
 	check("persistent clusters, no more than tiles need", persistent, 1, 5, 32, 10, [3]int{8, 1, 1})
 	check("persistent clusters, on a device of unknown size", persistent, 2, 8, 32, 0, [3]int{4, 1, 1})
 	check("persistent blocks, on a device of unknown size", three, 2, 8, 32, 0, [3]int{3, 1, 1})
-}
-
-func TestLoadable(t *testing.T) {
-	for _, test := range []struct {
-		cubin, device, want string
-	}{
-		{"cubin", "sm_89", "cubin"},
-		{"cubin", "sm_90", "ptx"}, // another chip: the driver compiles
-		{"", "sm_89", "ptx"},      // shipped
-	} {
-		image := &toolchain.Image{PTX: []byte("ptx")}
-		image.Record.Arch = "sm_89"
-		if test.cubin != "" {
-			image.Cubin = []byte(test.cubin)
-		}
-		facts := device.Facts{Arch: test.device}
-		if form, code := loadable(image, facts); string(code) != test.want || form != test.want {
-			t.Errorf("with cubin %q on %s it loads %s as %s, want %s", test.cubin, test.device, code, form, test.want)
-		}
-	}
 }

@@ -1,0 +1,261 @@
+package cases
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"attune/internal/array"
+	"attune/internal/device"
+	"attune/internal/ptx"
+	"attune/internal/sim/finding"
+	"attune/internal/sim/mem"
+)
+
+// Launch is a launch without an expected result: a kernel that the command line names.
+type Launch struct {
+	Name                 string
+	PTX                  []byte
+	Arch                 string // empty for the target of the PTX
+	Entry                string
+	Grid, Block, Cluster [3]int // zeros in Cluster for none
+	Shared               int    // bytes of dynamic shared memory
+	Cooperative          bool
+	Args                 []LaunchArg
+}
+
+// FromLaunch returns a case of a launch. It passes if the checkers find nothing, the kernel writes
+// all of its outputs and changes none of its inputs.
+func FromLaunch(l Launch) *Case {
+	return &Case{
+		Name: l.Name, PTX: l.Name, Arch: l.Arch, Entry: l.Entry, Grid: l.Grid, Block: l.Block, Cluster: l.Cluster, Shared: l.Shared,
+		Expect: Expect{Args: map[string]Buffer{}}, launch: &l,
+	}
+}
+
+// Resolve finds the entry function, and compares its parameters with the arguments. An empty entry
+// is the only one of the module; a C++ function may be named without its parameters.
+func (l *Launch) Resolve() error {
+	module, err := ptx.Parse(l.PTX)
+	if err != nil {
+		return fmt.Errorf("%s: %w", l.Name, err)
+	}
+	f, err := l.entry(module)
+	if err != nil {
+		return err
+	}
+	l.Entry = f.Name
+	if len(f.Params) != len(l.Args) {
+		return fmt.Errorf("%s takes %d parameters%s; there are %d --arg", f.Name, len(f.Params), parameterTypes(f), len(l.Args))
+	}
+	for i, p := range f.Params {
+		arg := l.Args[i]
+		if have := arg.parameterBytes(); have != p.Size() {
+			what := "a scalar"
+			if arg.Role != Scalar {
+				what = "a buffer"
+			}
+			return fmt.Errorf("argument %d is %s, %d bytes; parameter %d of %s has %d bytes (%s)", i, what, have, i, f.Name, p.Size(), parameterType(p))
+		}
+	}
+	return nil
+}
+
+// entry finds the entry function.
+func (l *Launch) entry(module *ptx.Module) (*ptx.Function, error) {
+	var found []*ptx.Function
+	var names []string
+	mangled := fmt.Sprintf("_Z%d%s", len(l.Entry), l.Entry)
+	for _, f := range module.Functions {
+		if !f.Entry {
+			continue
+		}
+		if f.Name == l.Entry {
+			return f, nil
+		}
+		names = append(names, f.Name)
+		if l.Entry == "" || strings.HasPrefix(f.Name, mangled) {
+			found = append(found, f)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(names) == 0:
+		return nil, fmt.Errorf("%s has no entry function; declare one with __global__", l.Name)
+	case l.Entry == "" || len(found) > 1:
+		return nil, fmt.Errorf("%s has %d entry functions; choose one by --entry: %s", l.Name, len(names), strings.Join(names, ", "))
+	}
+	return nil, fmt.Errorf("%s has no entry function %q; it has %s", l.Name, l.Entry, strings.Join(names, ", "))
+}
+
+// parameterTypes lists the parameters of a function for messages.
+func parameterTypes(f *ptx.Function) string {
+	if len(f.Params) == 0 {
+		return ""
+	}
+	types := make([]string, len(f.Params))
+	for i, p := range f.Params {
+		types[i] = parameterType(p)
+	}
+	return " (" + strings.Join(types, ", ") + ")"
+}
+
+// parameterType is the type of a parameter as the PTX declares it.
+func parameterType(p *ptx.Variable) string {
+	if p.IsArray {
+		return fmt.Sprintf("%s[%d]", p.Type, p.Count)
+	}
+	return p.Type.String()
+}
+
+// parameterBytes is the size of the argument as a parameter: a buffer is an address.
+func (a LaunchArg) parameterBytes() int {
+	if a.Role == Scalar {
+		return len(a.Array.Data)
+	}
+	return 8
+}
+
+// bytes is the size of the buffer.
+func (a LaunchArg) bytes() int { return a.Array.Len() * a.Array.Type.Bytes() }
+
+// bind allocates the buffers in the simulator's memory and returns the values of all arguments.
+func (l *Launch) bind(memory *mem.Memory) (values [][]byte, buffers map[int]uint64, err error) {
+	buffers = map[int]uint64{}
+	for i, a := range l.Args {
+		if a.Role == Scalar {
+			values = append(values, a.Array.Data)
+			continue
+		}
+		base, err := memory.Alloc(argumentName(i, a), a.bytes())
+		if err == nil && a.Role != Out {
+			err = memory.Write(base, a.Array.Data)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		buffers[i] = base
+		values = append(values, binary.LittleEndian.AppendUint64(nil, base))
+	}
+	return values, buffers, nil
+}
+
+func argumentName(index int, a LaunchArg) string {
+	if a.Array.Name != "" {
+		return fmt.Sprintf("argument %d %q", index, a.Array.Name)
+	}
+	return fmt.Sprintf("argument %d", index)
+}
+
+// inspect reads the outputs, and reports changed inputs and outputs that are not written.
+func (l *Launch) inspect(o *Outcome, memory *mem.Memory, buffers map[int]uint64, checked bool) error {
+	for i, a := range l.Args {
+		if a.Role == Scalar {
+			continue
+		}
+		data := make([]byte, a.bytes())
+		if err := memory.Read(data, buffers[i]); err != nil {
+			return err
+		}
+		if a.Role == In {
+			if !bytes.Equal(data, a.Array.Data) {
+				o.Findings = append(o.Findings, deviceFinding(device.InputChanged, argumentName(i, a)+": an input was changed"))
+			}
+			continue
+		}
+		if n, first := memory.Unwritten(buffers[i]); checked && n > 0 && a.Role == Out {
+			text := fmt.Sprintf("%s: %d of %d bytes never written, the first at byte %d", argumentName(i, a), n, len(data), first)
+			o.Findings = append(o.Findings, deviceFinding(device.Unwritten, text))
+		}
+		o.Outputs = append(o.Outputs, newOutput(i, a, data))
+	}
+	return nil
+}
+
+// deviceFinding is a finding about a buffer as a whole, which no instruction causes.
+func deviceFinding(kind, text string) finding.Finding {
+	return finding.Finding{Kind: finding.Kind(kind), Severity: finding.Error, Count: 1, Detail: text}
+}
+
+// CheckRepeat compares the outputs of a direct run under a schedule with those under the first. They
+// must be equal, unless the kernel adds floats by atomic operations.
+func (c *Case) CheckRepeat(first, next *Outcome, schedule int) {
+	if c.launch == nil || unordered(c.launch.PTX) {
+		return
+	}
+	for i, o := range next.Outputs {
+		if !bytes.Equal(o.Array.Data, first.Outputs[i].Array.Data) {
+			text := fmt.Sprintf("%s: it differs between schedule 0 and schedule %d", argumentName(o.Arg, c.launch.Args[o.Arg]), schedule)
+			next.Findings, next.Pass = append(next.Findings, deviceFinding(device.NotRepeatable, text)), false
+		}
+	}
+}
+
+// job is the launch as a job of any device.
+func (l *Launch) job() device.Job {
+	job := device.Job{
+		Image: l.PTX, Entry: l.Entry, Grid: l.Grid, Block: l.Block, Cluster: l.Cluster,
+		DynamicSharedBytes: l.Shared, Cooperative: l.Cooperative, Unordered: unordered(l.PTX),
+	}
+	for _, a := range l.Args {
+		switch a.Role {
+		case Scalar:
+			job.Args = append(job.Args, device.Arg{Scalar: a.Array.Data})
+		case In:
+			job.Args = append(job.Args, device.In(a.Array.Data))
+		case InOut:
+			job.Args = append(job.Args, device.Arg{InOut: a.Array.Data})
+		default:
+			job.Args = append(job.Args, device.Out(a.bytes()))
+		}
+	}
+	return job
+}
+
+// unordered reports whether PTX adds floating-point numbers by atomic operations.
+func unordered(text []byte) bool {
+	module, err := ptx.Parse(text)
+	return err == nil && module.UnorderedSums()
+}
+
+// errNoLaunch is returned for a case from a file.
+var errNoLaunch = errors.New("the case is no direct launch")
+
+// DeviceOutcome is the outcome of the case's job on a device. Findings of a device have no place.
+func (c *Case) DeviceOutcome(o *device.Outcome) (*Outcome, error) {
+	if c.launch == nil {
+		return nil, errNoLaunch
+	}
+	outcome := &Outcome{Name: c.Name, Pass: len(o.Findings) == 0, Findings: []finding.Finding{}, Mismatches: []string{}}
+	for _, f := range o.Findings {
+		outcome.Findings = append(outcome.Findings, deviceFinding(f.Kind, f.Text))
+	}
+	next := 0
+	for i, a := range c.launch.Args {
+		if a.Role == Out || a.Role == InOut {
+			outcome.Outputs = append(outcome.Outputs, newOutput(i, a, o.Outputs[next]))
+			next++
+		}
+	}
+	return outcome, nil
+}
+
+// Output is a buffer after a launch.
+type Output struct {
+	Arg       int      `json:"arg"`
+	Name      string   `json:"name,omitempty"`
+	Type      string   `json:"type"`
+	Shape     []int    `json:"shape"`
+	Min       *float64 `json:"min"` // of the finite elements; null if there is none
+	Max       *float64 `json:"max"`
+	NonFinite int      `json:"non_finite"`
+	First     []string `json:"first"` // elements
+
+	Array *array.Array `json:"-"`
+}
+
+// firstElements is the number of elements that an Output shows.
+const firstElements = 6

@@ -1,0 +1,2 @@
+"""A module that peers.py imports from its folder."""
+ONE = 1

@@ -1,0 +1,2 @@
+def f(axes, inputs):
+    return inputs[

@@ -1,0 +1,123 @@
+package declared
+
+import (
+	"slices"
+
+	"attune/internal/array"
+	"attune/internal/device"
+	"attune/internal/ptx"
+	"attune/internal/spec"
+	"attune/internal/tensormap"
+	"attune/internal/toolchain"
+)
+
+// launch is the expressions of a launch.
+type launch struct {
+	grid, block, cluster [3]*spec.Expr
+	shared               *spec.Expr
+	cooperative          bool
+}
+
+// job makes the launch of an image on arrays, which are by argument.
+func (p *Problem) job(l launch, values []int, s spec.Shape, arrays []*array.Array) (device.Job, error) {
+	var job device.Job
+	absent := 1
+	for _, dimension := range []struct {
+		extents [3]*spec.Expr
+		to      *[3]int
+	}{{l.grid, &job.Grid}, {l.block, &job.Block}, {l.cluster, &job.Cluster}} {
+		if dimension.extents[0] == nil {
+			absent = 0 // no cluster
+		}
+		extents, err := p.integers(dimension.extents[:], absent, values, s)
+		if err != nil {
+			return job, err
+		}
+		*dimension.to = [3]int(extents)
+	}
+	var err error
+	if job.DynamicSharedBytes, err = p.integer(l.shared, 0, values, s); err != nil {
+		return job, err
+	}
+	job.Cooperative = l.cooperative
+	for i := range p.Args {
+		arg, err := p.arg(&p.Args[i], values, s, arrays)
+		if err != nil {
+			return job, err
+		}
+		if a := arrays[i]; a != nil {
+			switch p.Args[i].Role {
+			case spec.In:
+				arg = device.Arg{Input: a.Data, Unit: rotationUnit(p.Args[i], len(a.Data))}
+			case spec.Out:
+				arg = device.Out(a.Len() * a.Type.Bytes())
+			case spec.InOut:
+				arg = device.Arg{InOut: a.Data}
+			}
+		}
+		job.Args = append(job.Args, arg)
+	}
+	return job, nil
+}
+
+// arg is the argument of a scalar or a tensor map.
+func (p *Problem) arg(a *spec.Arg, values []int, s spec.Shape, arrays []*array.Array) (device.Arg, error) {
+	switch a.Role {
+	case spec.Map:
+		box, err := p.integers(a.Map.Box, 1, values, s)
+		return device.Arg{TensorMap: newTensorMap(a.Map, arrays[a.Map.Arg], box)}, err
+	case spec.Scalar:
+		var real float64
+		var integer int
+		var err error
+		if a.Type.Float() {
+			real, err = p.real(a.Value, values, s)
+		} else {
+			integer, err = p.integer(a.Value, 0, values, s)
+		}
+		if err != nil {
+			return device.Arg{}, err
+		}
+		value, err := array.Scalar(a.Type, real, int64(integer))
+		if err != nil {
+			return device.Arg{}, p.EvalError(a.Value, s, err)
+		}
+		return device.Arg{Scalar: value}, nil
+	}
+	return device.Arg{}, nil
+}
+
+// newTensorMap is the tensor map of a whole buffer.
+func newTensorMap(m *spec.MapRule, a *array.Array, box []int) *device.TensorMap {
+	all := tensormap.Map{Type: a.Type.TensorMapType(), Box: box, Swizzle: m.Swizzle, OOB: m.OOB, L2Promotion: "128B"}
+	stride := a.Type.Bytes()
+	for _, extent := range slices.Backward(a.Shape) {
+		all.Dims = append(all.Dims, extent)
+		stride *= extent
+		all.Strides = append(all.Strides, stride)
+	}
+	all.Strides = all.Strides[:len(all.Strides)-1]
+	return &device.TensorMap{Arg: m.Arg, Map: all}
+}
+
+// rotationUnit is the unit by which an input may be rotated while the kernel is timed. The elements
+// of a random fill are independent of each other, so that their order has no meaning. An element
+// must not be cut, and must keep its place in a unit.
+func rotationUnit(a spec.Arg, bytes int) int {
+	if a.File != "" || !slices.Contains([]string{"normal", "uniform", "integers"}, a.Fill.Kind) {
+		return 0
+	}
+	for _, unit := range device.RotationUnits {
+		if bytes%unit == 0 && unit >= a.Type.Bytes() {
+			return unit
+		}
+	}
+	return 0
+}
+
+// unordered reports whether the kernel adds floats by atomic operations. PTX that cannot be read is
+// the concern of the device.
+func unordered(image *toolchain.Image) bool {
+	module, err := ptx.Parse(image.PTX)
+	return err == nil && module.UnorderedSums()
+}

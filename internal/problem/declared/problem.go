@@ -1,0 +1,240 @@
+package declared
+
+import (
+	"fmt"
+	"io/fs"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"attune/internal/array"
+	"attune/internal/audit"
+	"attune/internal/mutate"
+	"attune/internal/problem"
+	"attune/internal/profile"
+	"attune/internal/spec"
+	"attune/internal/tensormap"
+)
+
+// Problem is the problem of a declared kernel.
+type Problem struct {
+	kernel *spec.Kernel
+	*spec.Declaration
+	folder fs.FS
+	dir    string // the folder on disk; empty for an embedded kernel
+}
+
+var _ problem.Problem = (*Problem)(nil)
+
+// New returns the problem of a kernel with a declaration. dir is its folder on disk, empty for an
+// embedded kernel.
+func New(k *spec.Kernel, folder fs.FS, dir string) *Problem {
+	return &Problem{k, k.Declared, folder, dir}
+}
+
+// Name returns spec.DeclaredProblem.
+func (p *Problem) Name() string { return spec.DeclaredProblem }
+
+// DType lists the number formats of the inputs.
+func (p *Problem) DType() string {
+	var names []string
+	for _, a := range p.Args {
+		if (a.Role == spec.In || a.Role == spec.InOut) && !slices.Contains(names, string(a.Type)) {
+			names = append(names, string(a.Type))
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// CheckShapes evaluates all expressions for the shapes.
+func (p *Problem) CheckShapes(v spec.Variant, shapes []spec.Shape) error {
+	for _, s := range shapes {
+		if err := p.Check(v, s); err != nil {
+			first, _, _ := strings.Cut(err.Error(), "\n")
+			return fmt.Errorf("%s: %s", v, first)
+		}
+	}
+	return nil
+}
+
+// Common is true: every variant runs every shape.
+func (p *Problem) Common(a, b spec.Variant) bool { return true }
+
+// Budget is that of the stage.
+func (p *Problem) Budget(v spec.Variant) spec.Budget { return v.Stage().Budget }
+
+// Instances are every shape with every seed.
+func (p *Problem) Instances(shapes []spec.Shape, seeds []uint64) []problem.Instance {
+	var all []problem.Instance
+	for _, s := range shapes {
+		for _, seed := range seeds {
+			all = append(all, p.Plain(s, seed))
+		}
+	}
+	return all
+}
+
+// Plain is the instance of a shape and a seed.
+func (p *Problem) Plain(s spec.Shape, seed uint64) problem.Instance {
+	return problem.Instance{Shape: s, Seed: seed}
+}
+
+// Size is the number of elements of all buffers, with the defaults of all knobs.
+func (p *Problem) Size(s spec.Shape) float64 {
+	size := 0.0
+	b, err := p.buffers(p.defaults(s), s)
+	if err != nil {
+		return math.Inf(1)
+	}
+	for i, a := range p.Args {
+		if a.Role <= spec.InOut {
+			size += float64(elements(b.extents[i]))
+		}
+	}
+	return size
+}
+
+// Work evaluates [work]. A peer, which has no variant, does the work of the defaults of all knobs.
+func (p *Problem) Work(v spec.Variant, s spec.Shape, _ string) (problem.Work, error) {
+	values := p.defaults(s)
+	if v.Stage() != nil {
+		values = p.Values(v, s)
+	}
+	flops, err := p.real(p.FLOPs, values, s)
+	if err != nil {
+		return problem.Work{}, err
+	}
+	bytes, err := p.real(p.Bytes, values, s)
+	if err != nil {
+		return problem.Work{}, err
+	}
+	return problem.Work{FLOPs: flops, Bytes: bytes}, nil
+}
+
+// Parameters are the arguments.
+func (p *Problem) Parameters(problem.Build) []problem.Parameter {
+	all := make([]problem.Parameter, len(p.Args))
+	for i, a := range p.Args {
+		all[i] = problem.Parameter{Name: a.Name, Is: "pointer to " + string(a.Type), Bytes: 8, Output: a.Role == spec.Out}
+		switch a.Role {
+		case spec.Scalar:
+			// PTX has no parameters of narrower floats; __half is a structure there.
+			isFloat := a.Type == array.F32 || a.Type == array.F64
+			all[i] = problem.Parameter{Name: a.Name, Is: string(a.Type), Bytes: a.Type.Bytes(), Float: isFloat, Range: p.scalarRange(a)}
+		case spec.Map:
+			of := p.Args[a.Map.Arg]
+			all[i] = problem.Parameter{Name: a.Name, Is: "CUtensorMap of " + of.Name, Bytes: tensormap.Bytes, Output: of.Role == spec.Out}
+		}
+	}
+	return all
+}
+
+// scalarRange returns the range of an integer that is an axis or a constant, nil of others.
+func (p *Problem) scalarRange(a spec.Arg) *mutate.Range {
+	if a.Type.Float() {
+		return nil
+	}
+	if slices.Contains(p.Axes, a.Value.String()) {
+		most := map[array.DType]int64{array.I8: math.MaxInt8, array.U8: math.MaxUint8}[a.Type]
+		if most == 0 {
+			most = math.MaxInt32
+		}
+		return &mutate.Range{Min: 1, Max: most}
+	}
+	if constant, err := strconv.ParseInt(a.Value.String(), 10, 64); err == nil {
+		return &mutate.Range{Min: constant, Max: constant}
+	}
+	return nil
+}
+
+// ParameterHelp says where the parameters are declared.
+func (p *Problem) ParameterHelp() string {
+	return "the parameters are the [[arg]] of " + spec.File + ", in their order"
+}
+
+// LaunchKey lists the knobs that expressions of the declaration use.
+func (p *Problem) LaunchKey(b problem.Build) string {
+	var settings []string
+	for _, s := range p.Settings(b.Variant) {
+		settings = append(settings, s.String())
+	}
+	return strings.Join(settings, " ")
+}
+
+// SharedBytes evaluates "shared" of [launch].
+func (p *Problem) SharedBytes(b problem.Build, shapes []spec.Shape) (int, error) {
+	most := 0
+	for _, s := range shapes {
+		bytes, err := p.integer(p.Shared, 0, p.Values(b.Variant, s), s)
+		if err != nil {
+			return 0, err
+		}
+		most = max(most, bytes)
+	}
+	return most, nil
+}
+
+// Allowed permits a cooperative kernel to read the registers that the driver sets for its barrier.
+func (p *Problem) Allowed() []audit.Kind {
+	if p.Cooperative {
+		return []audit.Kind{audit.LaunchID}
+	}
+	return nil
+}
+
+// Hints returns none.
+func (p *Problem) Hints() profile.Hints { return nil }
+
+// defaults returns the values of the axes and the defaults of all knobs.
+func (p *Problem) defaults(s spec.Shape) []int {
+	_, values := s.Axes()
+	for _, knob := range p.kernel.Knobs {
+		values = append(values, knob.Default)
+	}
+	return values
+}
+
+// integer evaluates an expression; absent ones have a default.
+func (p *Problem) integer(e *spec.Expr, absent int, values []int, s spec.Shape) (int, error) {
+	if e == nil {
+		return absent, nil
+	}
+	value, err := e.Int(values)
+	if err != nil {
+		return 0, p.EvalError(e, s, err)
+	}
+	return value, nil
+}
+
+// integers evaluates several expressions.
+func (p *Problem) integers(exprs []*spec.Expr, absent int, values []int, s spec.Shape) ([]int, error) {
+	all := make([]int, len(exprs))
+	for i, e := range exprs {
+		var err error
+		if all[i], err = p.integer(e, absent, values, s); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// real evaluates an expression to a number; 0 if it is absent.
+func (p *Problem) real(e *spec.Expr, values []int, s spec.Shape) (float64, error) {
+	if e == nil {
+		return 0, nil
+	}
+	value, err := e.Real(values)
+	if err != nil {
+		return 0, p.EvalError(e, s, err)
+	}
+	return value, nil
+}
+
+func elements(extents []int) int {
+	n := 1
+	for _, extent := range extents {
+		n *= extent
+	}
+	return n
+}

@@ -1,0 +1,2 @@
+def reference(axes, inputs):
+    return {"e4m3": inputs["x"], "half": inputs["codes"]}

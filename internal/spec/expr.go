@@ -1,0 +1,220 @@
+package spec
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+)
+
+// Expr is an expression of a declaration over axes and knobs. Declaration.Values gives the values
+// of both. A number of kernel.toml is an expression that uses neither.
+type Expr struct {
+	text string
+	line int    // in kernel.toml
+	key  string // where it is, for messages: "grid" in [launch]
+	rule expression
+}
+
+// Int evaluates the expression to an integer. A boolean counts as 0 or 1. A float is an error that
+// names the integer division.
+func (e *Expr) Int(values []int) (int, error) { return e.rule.number(values) }
+
+// Real evaluates the expression to a number. A boolean counts as 0 or 1.
+func (e *Expr) Real(values []int) (float64, error) {
+	value, err := e.rule.evaluate(values)
+	if err != nil {
+		return 0, err
+	}
+	switch value := value.(type) {
+	case starlark.Bool:
+		if value {
+			return 1, nil
+		}
+		return 0, nil
+	case starlark.Int:
+		return float64(value.Float()), nil
+	case starlark.Float:
+		return float64(value), nil
+	}
+	return 0, fmt.Errorf("the result is a %s; want a number", value.Type())
+}
+
+// String returns the expression as kernel.toml has it.
+func (e *Expr) String() string { return e.text }
+
+// Values returns the values of the axes and then of all knobs, for Expr.Int and Expr.Real.
+func (d *Declaration) Values(v Variant, s Shape) []int {
+	_, values := s.Axes()
+	return append(values, v.values...)
+}
+
+// Settings returns the knobs that expressions of the arguments, the launch and the work use, with
+// their values: variants of the same code that differ in them are launched differently.
+func (d *Declaration) Settings(v Variant) []Setting {
+	exprs := slices.Concat(d.Grid[:], d.Block[:], d.Cluster[:], []*Expr{d.Shared, d.FLOPs, d.Bytes})
+	for _, a := range d.Args {
+		exprs = append(append(exprs, a.Shape...), a.Value, a.Fill.A, a.Fill.B)
+		if a.Map != nil {
+			exprs = append(exprs, a.Map.Box...)
+		}
+	}
+	used := map[int]bool{}
+	for _, e := range exprs {
+		if e == nil {
+			continue
+		}
+		for _, name := range e.rule.uses {
+			used[name] = true
+		}
+	}
+	var settings []Setting
+	for i, knob := range v.stage.kernel.Knobs {
+		if used[len(d.Axes)+i] {
+			settings = append(settings, Setting{knob.Name, v.values[i]})
+		}
+	}
+	return settings
+}
+
+// EvalError adds to the error of an expression its place in kernel.toml and the shape.
+func (d *Declaration) EvalError(e *Expr, s Shape, err error) error {
+	return fmt.Errorf("%s:%d: %s (%q) for %s: %w", File, e.line, e.key, e.text, s, err)
+}
+
+// maxRank is the largest number of dimensions of a buffer, as in numpy.
+const maxRank = 32
+
+// expressions lists the names of expressions: axes, then knobs.
+func (l *loader) expressions() vocabulary {
+	return vocabulary{
+		one: "axis or knob", many: "axes, knobs", names: slices.Concat(l.Declared.Axes, l.knobNames()), numeric: true,
+	}
+}
+
+// expr reads an expression, or a number in its place. It is nil if the expression is wrong.
+func (l *loader) expr(t *table, key string, n *node) *Expr {
+	var text string
+	switch value := n.value.(type) {
+	case string:
+		text = strings.Join(strings.Fields(value), " ")
+	case int64:
+		text = strconv.FormatInt(value, 10)
+	case float64:
+		text = formatFloat(value)
+	default:
+		t.wrongType(key, n, "an expression or a number")
+		return nil
+	}
+	if text == "" {
+		l.problems.add(n.line, "%q in %s is empty", key, t.name)
+		return nil
+	}
+	expr, err := parseExpr(text)
+	if err != nil {
+		l.problems.add(n.line, "%q in %s is %q: %v", key, t.name, text, err)
+		return nil
+	}
+	e := l.compiled(t, key, text, expr)
+	if e != nil {
+		e.text, e.line = text, n.line
+	}
+	return e
+}
+
+// formatFloat writes a float of TOML as a Starlark expression.
+func formatFloat(value float64) string {
+	switch {
+	case math.IsNaN(value):
+		return "nan"
+	case math.IsInf(value, 1):
+		return "inf"
+	case math.IsInf(value, -1):
+		return "-inf"
+	}
+	text := strconv.FormatFloat(value, 'g', -1, 64)
+	if !strings.ContainsAny(text, ".e") {
+		text += ".0"
+	}
+	return text
+}
+
+// compiled compiles a parsed expression, or a part of one, of the text of a key.
+func (l *loader) compiled(t *table, key, text string, expr syntax.Expr) *Expr {
+	rule, wrong := compileExpr(expr, l.expressions())
+	for _, err := range wrong {
+		if len(l.Declared.Axes) == 0 {
+			err = fmt.Errorf("%w; [shapes] declares no axis", err)
+		}
+		if l.isNews(err) {
+			l.problems.add(t.at(key), "%q in %s is %q: %v", key, t.name, text, err)
+		}
+	}
+	if len(wrong) > 0 {
+		return nil
+	}
+	start, end := expr.Span()
+	runes := []rune(text)
+	part := string(runes[start.Col-1 : min(int(end.Col)-1, len(runes))])
+	return &Expr{text: part, line: t.at(key), key: fmt.Sprintf("%q in %s", key, t.name), rule: rule}
+}
+
+// isNews reports whether an error of an expression must be reported. Without axes every expression
+// has the same unknown ones, because [shapes] is missing or wrong.
+func (l *loader) isNews(err error) bool {
+	if len(l.Declared.Axes) > 0 {
+		return true
+	}
+	if slices.Contains(l.unknown, err.Error()) {
+		return false
+	}
+	l.unknown = append(l.unknown, err.Error())
+	return true
+}
+
+// exprs reads an array of expressions, or a single one in its place.
+func (l *loader) exprs(t *table, key string, n *node, most int) []*Expr {
+	items := n.array
+	if items == nil {
+		items = []*node{n}
+	}
+	if len(items) == 0 || len(items) > most {
+		l.problems.add(n.line, "%q in %s has %d expressions; want 1 to %d", key, t.name, len(items), most)
+		return nil
+	}
+	var all []*Expr
+	for _, n := range items {
+		all = append(all, l.expr(t, key, n))
+	}
+	return all
+}
+
+// optionalExpr reads an expression; nil if the key is absent.
+func (l *loader) optionalExpr(t *table, key string) *Expr {
+	n := t.get(key)
+	if n == nil {
+		return nil
+	}
+	return l.expr(t, key, n)
+}
+
+// extents reads up to three dimensions; omitted ones are 1. All are nil if the key is absent.
+func (l *loader) extents(t *table, key string, look lookup) (all [3]*Expr) {
+	n := look(t, key)
+	if n == nil {
+		return all
+	}
+	given := l.exprs(t, key, n, len(all))
+	if given == nil {
+		return all
+	}
+	copy(all[:], given)
+	for i := len(given); i < len(all); i++ {
+		all[i] = l.expr(t, key, &node{line: n.line, value: int64(1)})
+	}
+	return all
+}

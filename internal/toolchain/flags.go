@@ -1,0 +1,110 @@
+package toolchain
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// compilerFlags are the flags of a kernel by the program and the purpose that they are for.
+type compilerFlags struct {
+	nvcc    []string
+	ptxas   []string // attune runs ptxas itself
+	include []string // absolute folders
+}
+
+// ownFlags are the flags that attune sets, and the way to what they are used for.
+var ownFlags = map[string]string{
+	"arch": "name the architecture in archs", "gpu-architecture": "name the architecture in archs",
+	"code": "name the architecture in archs", "gpu-code": "name the architecture in archs",
+	"gencode": "name the architecture in archs", "generate-code": "name the architecture in archs",
+	"o": "leave it out", "output-file": "leave it out", "odir": "leave it out",
+	"ptx": "leave it out", "cubin": "leave it out", "fatbin": "leave it out", "c": "leave it out",
+	"dc": "leave it out", "compile": "leave it out", "run": "leave it out", "keep": "leave it out", "dryrun": "leave it out",
+}
+
+// splitFlags sorts the flags of a kernel. Folders of -I are relative to dir, the kernel's folder on
+// disk, which is empty for a kernel that has none.
+func splitFlags(flags []string, dir string) (compilerFlags, error) {
+	var split compilerFlags
+	for i := 0; i < len(flags); i++ {
+		text := flags[i]
+		if !strings.HasPrefix(text, "-") || text == "-" {
+			return split, fmt.Errorf("the compiler's flag %q does not begin with -; write a flag and its value as one string", text)
+		}
+		name, value, hasValue := flagName(text)
+		if way, own := ownFlags[name]; own {
+			return split, fmt.Errorf("the compiler's flag %q is set by attune; %s", text, way)
+		}
+		takesValue := slices.Contains([]string{"I", "include-path", "Xptxas", "ptxas-options", "maxrregcount", "std", "D", "define-macro", "U", "undefine-macro"}, name)
+		if takesValue && !hasValue {
+			if i++; i == len(flags) {
+				return split, fmt.Errorf("the compiler's flag %q needs a value", text)
+			}
+			value, text = flags[i], "-"+name+"="+flags[i]
+		}
+		switch name {
+		case "I", "include-path":
+			folder, err := includeFolder(value, dir)
+			if err != nil {
+				return split, err
+			}
+			split.include = append(split.include, folder)
+		case "Xptxas", "ptxas-options":
+			split.ptxas = append(split.ptxas, strings.Split(value, ",")...)
+		case "maxrregcount":
+			split.ptxas = append(split.ptxas, "-maxrregcount="+value)
+		default:
+			split.nvcc = append(split.nvcc, text)
+		}
+	}
+	return split, nil
+}
+
+// flagName splits a flag such as -std=c++20 or -I../include.
+func flagName(text string) (name, value string, hasValue bool) {
+	long := strings.HasPrefix(text, "--")
+	name, value, hasValue = strings.Cut(strings.TrimLeft(text, "-"), "=")
+	if short := name[:min(len(name), 1)]; !long && slices.Contains([]string{"I", "D", "U"}, short) && len(name) > 1 {
+		return short, strings.TrimLeft(text, "-")[1:], true
+	}
+	return name, value, hasValue
+}
+
+// includeFolder makes a folder of -I absolute: the compiler runs elsewhere.
+func includeFolder(folder, dir string) (string, error) {
+	if filepath.IsAbs(folder) {
+		return filepath.Clean(folder), nil
+	}
+	if dir == "" {
+		return "", fmt.Errorf("-I%s is relative to the kernel's folder, and this kernel is not in a folder on disk", folder)
+	}
+	return filepath.Abs(filepath.Join(dir, folder))
+}
+
+// options are nvcc's options for a target. A -std of the kernel replaces attune's.
+func (t Target) options(own compilerFlags) []string {
+	options := flags(t.Arch)
+	if slices.ContainsFunc(own.nvcc, func(text string) bool { name, _, _ := flagName(text); return name == "std" }) {
+		options = slices.DeleteFunc(options, func(text string) bool { return strings.HasPrefix(text, "-std=") })
+	}
+	options = append(append(options, t.defines()...), own.nvcc...)
+	for _, folder := range own.include {
+		options = append(options, "-I"+folder)
+	}
+	return options
+}
+
+// noEntry is the error of code without the entry function of a target. It names those that exist.
+func (t Target) noEntry(entries []string) error {
+	name := t.EntryName()
+	switch {
+	case len(entries) == 0:
+		return errors.New("it has no entry function: declare one with __global__")
+	case slices.ContainsFunc(entries, func(e string) bool { return strings.HasPrefix(e, "_Z") && strings.Contains(e, name) }):
+		return fmt.Errorf(`it has no entry function %q, but %s; declare it extern "C", so that it keeps its name`, name, strings.Join(entries, ", "))
+	}
+	return fmt.Errorf("it has no entry function %q, but %s; name one by entry", name, strings.Join(entries, ", "))
+}

@@ -1,0 +1,202 @@
+package toolchain
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Cached builds and records of attention are found again: the key of a target with a launch
+// contract must not change.
+func TestKeyOfAttentionIsPinned(t *testing.T) {
+	plainEnvironment(t)
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the key has the architecture of the host")
+	}
+	b := NewBuilder(tiny(), &Compiler{Version: "13.0.88"}, "")
+	const want = "9045a174e68be0f8f143f41f9f12ce8a317e72f3ea20f90a605e846ad511cefb"
+	target := tinyTarget()
+	if got := b.key(target, "0123"); got != want {
+		t.Errorf("the key is %s; want %s", got, want)
+	}
+	target.Contract = false
+	keys := map[string]string{b.key(target, "0123"): "plain", want: "attention"}
+	for name, change := range map[string]func(*Target){
+		"entry":   func(t *Target) { t.Entry = "e" },
+		"flags":   func(t *Target) { t.Flags = []string{"-O1"} },
+		"include": func(t *Target) { t.Include = []string{"/x"} },
+	} {
+		changed := target
+		change(&changed)
+		if other, taken := keys[b.key(changed, "0123")]; taken {
+			t.Errorf("another %s has the key of %s", name, other)
+		}
+		keys[b.key(changed, "0123")] = name
+	}
+}
+
+func TestSplitFlags(t *testing.T) {
+	for _, c := range []struct {
+		flags string
+		want  compilerFlags
+		err   string
+	}{
+		{"", compilerFlags{}, ""},
+		{"-O3 --use_fast_math -DN=1 -D M -std=c++20", compilerFlags{nvcc: []string{"-O3", "--use_fast_math", "-DN=1", "-D=M", "-std=c++20"}}, ""},
+		{"-I../include -I /opt/lib/ --include-path=x -Ia=b", compilerFlags{include: []string{"/k/include", "/opt/lib", "/k/dir/x", "/k/dir/a=b"}}, ""},
+		{"-maxrregcount=64 -Xptxas -O1,-v --ptxas-options=-dlcm=ca", compilerFlags{ptxas: []string{"-maxrregcount=64", "-O1", "-v", "-dlcm=ca"}}, ""},
+		{"-I", compilerFlags{}, `the compiler's flag "-I" needs a value`},
+		{"foo.cu", compilerFlags{}, `the compiler's flag "foo.cu" does not begin with -; write a flag and its value as one string`},
+		{"-arch=sm_90a", compilerFlags{}, `the compiler's flag "-arch=sm_90a" is set by attune; name the architecture in archs`},
+		{"-gencode", compilerFlags{}, `the compiler's flag "-gencode" is set by attune; name the architecture in archs`},
+		{"-o", compilerFlags{}, `the compiler's flag "-o" is set by attune; leave it out`},
+	} {
+		got, err := splitFlags(strings.Fields(c.flags), "/k/dir")
+		if err != nil && err.Error() != c.err || err == nil && c.err != "" {
+			t.Errorf("%s: %v; want %s", c.flags, err, c.err)
+		}
+		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(compilerFlags{})); err == nil && diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.flags, diff)
+		}
+	}
+	if _, err := splitFlags([]string{"-Iinclude"}, ""); err == nil || !strings.Contains(err.Error(), "-Iinclude is relative to the kernel's folder") {
+		t.Errorf("a relative folder without a kernel's folder: %v", err)
+	}
+}
+
+func TestOptionsReplaceStd(t *testing.T) {
+	target := Target{Arch: "sm_90a", Knobs: map[string]int{"N": 2}}
+	got := target.options(compilerFlags{nvcc: []string{"-std=c++20"}, include: []string{"/x"}})
+	if want := []string{"-lineinfo", "-arch=compute_90a", "-DN=2", "-std=c++20", "-I/x"}; !slices.Equal(got, want) {
+		t.Errorf("%q; want %q", got, want)
+	}
+}
+
+// A kernel of one's own needs no launch contract: it has an entry of any name, flags and headers of
+// other folders.
+func TestBuildForeignKernel(t *testing.T) {
+	compiler := pinned(t)
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"kernel/k.cu": "#include \"cuda_fp16.h\"\n#include <scale/scale.cuh>\n#include \"near.cuh\"\n" +
+			"extern \"C\" __global__ void doubled(float* x) { x[threadIdx.x] *= scale<float> * near * N; }\n",
+		"kernel/near.cuh":          "constexpr int near = 3;\n",
+		"include/scale/scale.cuh":  "#pragma once\n#include \"detail.cuh\"\n",
+		"include/scale/detail.cuh": "template <class T> concept Any = true;\ntemplate <Any T> constexpr T scale = 2;\n",
+	} {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := NewBuilder(os.DirFS(filepath.Join(dir, "kernel")), compiler, t.TempDir())
+	b.Dir = filepath.Join(dir, "kernel")
+	target := Target{
+		Kernel: "k", Entry: "doubled", Variant: "k", Source: "k.cu", Arch: "sm_90a",
+		Flags: []string{"-I../include", "-std=c++20", "-Xptxas", "-O1"}, Knobs: map[string]int{"N": 1},
+	}
+	image, _ := mustBuild(t, b, target)
+	if image.Record.EntryName() != "doubled" || !slices.Contains(image.Record.Flags, "-I../include") {
+		t.Errorf("%+v", image.Record)
+	}
+	if text, err := json.Marshal(image.Record); err != nil || strings.Contains(string(text), `"launch"`) || strings.Contains(string(text), dir) {
+		t.Errorf("%v: the record is %s", err, text)
+	}
+	if _, origin := mustBuild(t, b, target); origin != FromCache {
+		t.Errorf("the second build is %s", origin)
+	}
+	// A change of a header of another folder is another build.
+	detail := filepath.Join(dir, "include/scale/detail.cuh")
+	if err := os.WriteFile(detail, []byte(strings.Replace(readFile(t, detail), "= 2", "= 4", 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if changed, origin := mustBuild(t, b, target); origin != FromCompiler || changed.Record.CodeHash == image.Record.CodeHash {
+		t.Errorf("the build with another header is %s", origin)
+	}
+
+	target.Entry = ""
+	if _, _, err := b.Build(t.Context(), target); err == nil || !strings.Contains(err.Error(), `it has no entry function "k", but doubled; name one by entry`) {
+		t.Errorf("without the entry: %v", err)
+	}
+	if _, _, err := NewBuilder(os.DirFS(b.Dir), compiler, t.TempDir()).Build(t.Context(), target); err == nil || !strings.Contains(err.Error(), "-I../include is relative") {
+		t.Errorf("without a folder: %v", err)
+	}
+	if _, _, err := NewBuilder(os.DirFS(b.Dir), nil, "").Build(t.Context(), Target{Variant: "k", Source: "k.cu"}); !errors.Is(err, ErrNoCompiler) ||
+		!strings.Contains(err.Error(), "attune toolchain install") {
+		t.Errorf("without a compiler: %v", err)
+	}
+	text, err := CompilePTX(t.Context(), compiler, os.DirFS(b.Dir), "k.cu", "sm_90a", "-I"+filepath.Join(dir, "include"), "-std=c++20", "-DN=2")
+	if err != nil || !strings.Contains(string(text), ".entry doubled(") {
+		t.Errorf("as PTX: %v", err)
+	}
+	if _, err := CompilePTX(t.Context(), compiler, os.DirFS(b.Dir), "k.cu", "sm_90a", "-ptx"); err == nil {
+		t.Error("a flag of attune is accepted")
+	}
+}
+
+func TestNoEntry(t *testing.T) {
+	target := Target{Kernel: "norm"}
+	for want, entries := range map[string][]string{
+		"it has no entry function: declare one with __global__":                                            nil,
+		`it has no entry function "norm", but _Z4normPf; declare it extern "C", so that it keeps its name`: {"_Z4normPf"},
+		`it has no entry function "norm", but a, b; name one by entry`:                                     {"a", "b"},
+	} {
+		if err := target.noEntry(entries); err.Error() != want {
+			t.Errorf("%v; want %s", err, want)
+		}
+	}
+}
+
+func TestForeignSources(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a/x.cuh": "#include <y.cuh>\n#include \"x.cuh\"\n", "b/y.cuh": "#include \"../b/z.cuh\"", "b/z.cuh": "", "a/cuda/n": "",
+	} {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kernel := fstest.MapFS{
+		"k.cu":   {Data: []byte("#include \"h.cuh\"\n#include \"x.cuh\"\n#include <cuda>\n#include \"math.h\"\n#include \"h.cuh\"\n")},
+		"h.cuh":  {Data: []byte("#include \"../b/y.cuh\"\n")},
+		"up.cu":  {Data: []byte("#include \"../gone.cuh\"\n")},
+		"dir.cu": {Data: []byte("#include \"d\"\n")},
+		"d/file": {},
+	}
+	include := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}
+	files, err := readForeign(kernel, "k.cu", include)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for name := range files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	if want := []string{"-I0/../b/y.cuh", "-I0/../b/z.cuh", "-I0/x.cuh", "-I1/y.cuh", "-I1/../b/z.cuh", "h.cuh", "k.cu"}; !slices.Equal(names, slices.Sorted(slices.Values(want))) {
+		t.Errorf("%q; want %q", names, want)
+	}
+	for _, c := range []struct {
+		root    string
+		include []string
+		want    string
+	}{
+		{"none.cu", nil, "read a source of the kernel: open none.cu: file does not exist"},
+		{"up.cu", include, "up.cu includes ../gone.cuh, which is outside the kernel's folder; name its folder by -I in flags"},
+		{"dir.cu", nil, "read a source of the kernel: read d: invalid argument"},
+		{"k.cu", []string{filepath.Join(dir, "none")}, "there is no folder " + filepath.Join(dir, "none") + ", which -I names"},
+	} {
+		if _, err := readForeign(kernel, c.root, c.include); err == nil || err.Error() != c.want {
+			t.Errorf("%s: %v; want %s", c.root, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package toolchain
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+)
+
+// anyHeader is an include in quotes or in angle brackets.
+var anyHeader = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)`)
+
+// headerSearch collects what a source without a launch contract includes: headers of the kernel's
+// folder, and headers of the folders of -I. All others belong to the compiler, or are missing, which
+// the compiler reports with the line.
+type headerSearch struct {
+	kernel  fs.FS
+	include []string // absolute folders
+	found   sources
+}
+
+// outsidePrefix begins the names of headers that are not in the kernel's folder. They are hashed,
+// and the compiler reads them where they are. The number of the folder and the path in it follow.
+const outsidePrefix = "-I"
+
+// readForeign reads the sources of a target without a launch contract. Its includes may name
+// headers that only the compiler has.
+func readForeign(kernel fs.FS, root string, include []string) (sources, error) {
+	s := headerSearch{kernel: kernel, include: include, found: sources{}}
+	for _, folder := range include {
+		if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("there is no folder %s, which -I names", folder)
+		}
+	}
+	text, err := fs.ReadFile(kernel, root)
+	if err != nil {
+		return nil, fmt.Errorf("read a source of the kernel: %w", err)
+	}
+	s.found[root] = text
+	if err := s.follow(root, inKernel, text); err != nil {
+		return nil, err
+	}
+	return s.found, nil
+}
+
+// inKernel stands for the number of a folder of -I, for files of the kernel.
+const inKernel = -1
+
+// follow adds the headers that a file includes. The file is in a folder of -I or in the kernel's.
+func (s *headerSearch) follow(name string, folder int, text []byte) error {
+	for _, m := range anyHeader.FindAllSubmatch(text, -1) {
+		if quoted := string(m[1]); quoted != "" {
+			done, err := s.beside(name, folder, quoted)
+			if err != nil {
+				return err
+			}
+			if done {
+				continue
+			}
+		}
+		for i := range s.include {
+			done, err := s.onDisk(i, string(m[1])+string(m[2]))
+			if err != nil {
+				return err
+			}
+			if done {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// beside looks for a header in the folder of the file that includes it.
+func (s *headerSearch) beside(name string, folder int, header string) (bool, error) {
+	file := path.Join(path.Dir(name), header)
+	if folder != inKernel {
+		return s.onDisk(folder, file)
+	}
+	if path.IsAbs(header) || !fs.ValidPath(file) {
+		if slices.ContainsFunc(s.include, func(dir string) bool { return isFile(filepath.Join(dir, header)) }) {
+			return false, nil
+		}
+		return false, fmt.Errorf("%s includes %s, which is outside the kernel's folder; name its folder by -I in flags", name, header)
+	}
+	if _, seen := s.found[file]; seen {
+		return true, nil
+	}
+	text, err := fs.ReadFile(s.kernel, file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read a source of the kernel: %w", err)
+	}
+	s.found[file] = text
+	return true, s.follow(file, inKernel, text)
+}
+
+// onDisk adds a header of a folder of -I, if it exists. The name is the path in that folder.
+func (s *headerSearch) onDisk(folder int, name string) (bool, error) {
+	key := fmt.Sprintf("%s%d/%s", outsidePrefix, folder, path.Clean(name))
+	if _, seen := s.found[key]; seen {
+		return true, nil
+	}
+	file := filepath.Join(s.include[folder], filepath.FromSlash(name))
+	if !isFile(file) {
+		return false, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return false, fmt.Errorf("read a header of -I: %w", err)
+	}
+	s.found[key] = text
+	return true, s.follow(path.Clean(name), folder, text)
+}
+
+// isFile reports whether a path is a file and not a folder: <cuda> may be both in different folders.
+func isFile(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Mode().IsRegular()
+}
