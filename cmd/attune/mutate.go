@@ -110,16 +110,27 @@ func (a *app) mutate(ctx context.Context, o mutateOptions, text string) error {
 	}
 	result, err := w.Mutate(ctx, mutation)
 	w.status.Clear()
-	if err := mutationError(ctx, err, w.last.Done, w.last.Total); err != nil {
-		return err
+	if result == nil {
+		return mutationError(ctx, err, 0, 0)
+	}
+	document := struct {
+		SchemaVersion int `json:"schema_version"`
+		*lab.MutationReport
+	}{1, result}
+	return errors.Join(a.printMutation(ctx, document, result.Variant+" for "+result.Arch, &result.Report, w.compiler != nil),
+		mutationError(ctx, err, result.Mutants, w.last.Total))
+}
+
+// printMutation prints the mutants that were tried. Interrupted before the first one, it prints
+// nothing.
+func (a *app) printMutation(ctx context.Context, document any, kernel string, r *mutate.Report, compiler bool) error {
+	if r.Mutants == 0 && ctx.Err() != nil {
+		return nil
 	}
 	if a.json {
-		return a.printJSON(struct {
-			SchemaVersion int `json:"schema_version"`
-			*lab.MutationReport
-		}{1, result})
+		return a.printJSON(document)
 	}
-	return report.Mutation(a.stdout, result.Variant+" for "+result.Arch, &result.Report, w.compiler != nil)
+	return report.Mutation(a.stdout, kernel, r, compiler)
 }
 
 // mutationError replaces the error of an interrupted mutation by how far it got.
@@ -152,12 +163,12 @@ func (a *app) mutateCase(ctx context.Context, o mutateOptions, file string) erro
 	status := a.status()
 	defer status.Clear()
 	options := o.device.sim.options()
-	var tried, total int
+	var total int
 	mutation := cases.MutationRequest{
 		Options: sim.Options{Checks: options.Checks, Tensor: options.Tensor}, Schedules: options.Schedules, RunTimeout: o.device.limit,
 		Count: o.count, Seed: o.seed,
 		Progress: func(m mutate.Mutant, done, of int) {
-			tried, total = done, of
+			total = of
 			status.Set("%s: mutant at line %d: %s (%d of %d)", c.Name, m.Line, m.Kind, done+1, of)
 		},
 	}
@@ -166,14 +177,13 @@ func (a *app) mutateCase(ctx context.Context, o mutateOptions, file string) erro
 	}
 	result, err := c.Mutate(ctx, mutation)
 	status.Clear()
-	if err := mutationError(ctx, err, tried, total); err != nil {
-		return err
+	if result == nil {
+		return mutationError(ctx, err, 0, 0)
 	}
-	if a.json {
-		return a.printJSON(struct {
-			SchemaVersion int `json:"schema_version"`
-			*cases.MutationReport
-		}{1, result})
-	}
-	return report.Mutation(a.stdout, result.Case+" for "+result.Arch, &result.Report, compiler != nil)
+	document := struct {
+		SchemaVersion int `json:"schema_version"`
+		*cases.MutationReport
+	}{1, result}
+	return errors.Join(a.printMutation(ctx, document, result.Case+" for "+result.Arch, &result.Report, compiler != nil),
+		mutationError(ctx, err, result.Mutants, total))
 }

@@ -77,12 +77,16 @@ func (c *Case) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, 
 		by, err := t.killedBy(ctx, c.withMutant(mutant), applyMutant(mutant, text))
 		switch {
 		case err != nil:
-			return nil, err
+			return report, err
 		case by != "":
 			report.Kill(mutant, by)
-		default:
-			report.Survive(mutant, mutant.Kind != otherTensorMap && t.original.IsEquivalent(ctx, mutant.Apply(text)))
+			continue
 		}
+		equivalent := mutant.Kind != otherTensorMap && t.original.IsEquivalent(ctx, mutant.Apply(text))
+		if ctx.Err() != nil {
+			return report, ctx.Err() // the compiler was stopped, and says nothing about the mutant
+		}
+		report.Survive(mutant, equivalent)
 	}
 	return report, nil
 }

@@ -174,8 +174,8 @@ func TestMutateErrors(t *testing.T) {
 			cancel()
 		}
 	}
-	if report, err := loadText(t, caseText(), copyPTX).Mutate(ctx, m); !errors.Is(err, context.Canceled) || report != nil {
-		t.Errorf("cancelled: %+v, %v", report, err)
+	if report, err := loadText(t, caseText(), copyPTX).Mutate(ctx, m); !errors.Is(err, context.Canceled) || report.Mutants != 3 {
+		t.Errorf("cancelled: %+v, %v; want the three mutants before", report, err)
 	}
 }
 

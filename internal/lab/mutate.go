@@ -29,6 +29,7 @@ type MutationRequest struct {
 }
 
 // Mutate changes a variant one line at a time and takes each mutant through the correctness gate.
+// If it is interrupted, the report has the mutants that were tried.
 func (l *Lab) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, error) {
 	m.Problem = l.problem()
 	p, err := m.plan(l.Device.facts.Arch)
@@ -57,7 +58,7 @@ func (l *Lab) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, e
 		step := fmt.Sprintf("mutant at line %d: %s", mutant.Line, mutant.Kind)
 		l.progress(Progress{Subject: variant.String(), Step: step, Done: i, Total: len(picked)})
 		if err := t.try(ctx, mutant, report); err != nil {
-			return nil, err
+			return report, err
 		}
 	}
 	return report, nil
@@ -122,10 +123,14 @@ func (t *mutationTrial) try(ctx context.Context, mutant mutate.Mutant, report *M
 	}
 	if wrong != nil {
 		report.Kill(mutant, "")
-	} else {
-		report.Survive(mutant, t.original.IsEquivalent(ctx, text))
+		return nil
 	}
-	return ctx.Err()
+	equivalent := t.original.IsEquivalent(ctx, text)
+	if ctx.Err() != nil {
+		return ctx.Err() // the compiler was stopped, and says nothing about the mutant
+	}
+	report.Survive(mutant, equivalent)
+	return nil
 }
 
 // firstWrong runs PTX through the correctness gate on a fresh device, and returns the first instance

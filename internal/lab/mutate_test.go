@@ -281,8 +281,8 @@ func TestMutateCancelled(t *testing.T) {
 		}
 	}
 	report, err := s.Mutate(ctx, m)
-	if !errors.Is(err, context.Canceled) || report != nil {
-		t.Errorf("got %+v, %v", report, err)
+	if !errors.Is(err, context.Canceled) || report == nil || report.Mutants != 3 {
+		t.Errorf("got %+v, %v; want the three mutants before the interruption", report, err)
 	}
 	if c.opened != c.closed || c.opened > 6 {
 		t.Errorf("%d devices opened, %d closed", c.opened, c.closed)
