@@ -131,8 +131,12 @@ func cacheWord(f Failure) string {
 func (r *Recording) WriteCache(w io.Writer) error {
 	var out bytes.Buffer
 	header := orderedObject{
-		{"device_name", r.Device}, {"kernel_name", r.Kernel}, {"problem_size", orNull(r.ProblemSize)},
-		{"tune_params_keys", r.names()}, {"tune_params", r.params()}, {"objective", r.Objective},
+		{"device_name", r.Device},
+		{"kernel_name", r.Kernel},
+		{"problem_size", orNull(r.ProblemSize)},
+		{"tune_params_keys", r.names()},
+		{"tune_params", r.params()},
+		{"objective", r.Objective},
 	}
 	if err := header.write(&out); err != nil {
 		return err

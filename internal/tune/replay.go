@@ -73,10 +73,7 @@ func (r *Replay) measure() error {
 	if r.Failing == r.Variants {
 		return errors.New("no recorded variant ran: there is no optimum to search for")
 	}
-	r.Optimum = math.Abs(best)
-	if best < 0 != r.Recording.maximises() {
-		r.Optimum = -r.Optimum
-	}
+	r.Optimum = r.Value(best)
 	r.limit = best + Within*math.Abs(best)
 	for _, e := range r.entries {
 		if e.Failure == "" && r.Recording.Cost(e) <= r.limit {
@@ -231,6 +228,22 @@ func (r *Replay) repeat(ctx context.Context, strategy string, o Options) (evalua
 		s.Tell(p, result)
 	}
 	return math.Inf(1), math.Inf(1), nil
+}
+
+// Search runs a search up to a number of evaluations, those of its journal included.
+func (r *Replay) Search(ctx context.Context, s *Search, budget int, progress func(done int)) error {
+	for len(s.Evaluations()) < budget && ctx.Err() == nil {
+		p, ok := s.Ask()
+		if !ok {
+			return nil
+		}
+		result, _ := r.Evaluate(p)
+		if err := s.Tell(p, result); err != nil {
+			return err
+		}
+		progress(len(s.Evaluations()))
+	}
+	return ctx.Err()
 }
 
 // quantile interpolates between the two nearest values. It is nil if that is infinite.

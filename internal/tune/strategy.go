@@ -59,15 +59,22 @@ var strategies = map[string]func(*history, Options) Strategy{
 // Strategies are the names of all strategies, the default first.
 var Strategies = []string{"evo", "bayes", "genetic", "anneal", "random", "grid"}
 
+// CheckStrategy returns an error if there is no strategy of a name.
+func CheckStrategy(name string) error {
+	if strategies[name] != nil {
+		return nil
+	}
+	hint := "; there are " + strings.Join(Strategies, ", ")
+	if near := spec.Nearest(name, Strategies); near != "" {
+		hint = fmt.Sprintf("; did you mean %q?", near)
+	}
+	return fmt.Errorf("unknown strategy %q%s", name, hint)
+}
+
 // NewStrategy returns a strategy by its name.
 func NewStrategy(name string, s *Space, o Options) (Strategy, error) {
-	create := strategies[name]
-	if create == nil {
-		hint := "; there are " + strings.Join(Strategies, ", ")
-		if near := spec.Nearest(name, Strategies); near != "" {
-			hint = fmt.Sprintf("; did you mean %q?", near)
-		}
-		return nil, fmt.Errorf("unknown strategy %q%s", name, hint)
+	if err := CheckStrategy(name); err != nil {
+		return nil, err
 	}
 	if o.Budget <= 0 {
 		o.Budget = DefaultBudget
@@ -75,7 +82,7 @@ func NewStrategy(name string, s *Space, o Options) (Strategy, error) {
 	if o.Elites <= 0 {
 		o.Elites = DefaultElites
 	}
-	return create(newHistory(s, o.Seed), o), nil
+	return strategies[name](newHistory(s, o.Seed), o), nil
 }
 
 // history is what all strategies keep: what was asked for, and the results so far.

@@ -150,8 +150,12 @@ func (r *Recording) t4Object(e *Entry) orderedObject {
 	o := orderedObject{
 		{"configuration", configuration},
 		{"times", orderedObject{
-			{"compilation", e.Compile}, {"benchmark", e.Benchmark}, {"framework", e.Framework},
-			{"search_algorithm", e.Search}, {"validation", e.Verify}, {"runtimes", runtimes},
+			{"compilation", e.Compile},
+			{"benchmark", e.Benchmark},
+			{"framework", e.Framework},
+			{"search_algorithm", e.Search},
+			{"validation", e.Verify},
+			{"runtimes", runtimes},
 		}},
 		{"invalidity", string(invalidity)},
 		{"correctness", correct},
