@@ -53,7 +53,7 @@ func (a *app) rootCommand() *cobra.Command {
 	flags.StringVar(&a.ledgerDir, "ledger", "", "`folder` of records (default: ATTUNE_LEDGER, or .attune)")
 	flags.BoolVar(&a.json, "json", false, "print one JSON document")
 	a.colour = terminal.ColourAuto
-	flags.Var(&a.colour, "color", "colour verdicts: auto (on a terminal, unless NO_COLOR is set), always, never")
+	flags.Var(&a.colour, "color", "auto (obeys NO_COLOR), always, never")
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.started = true }
 	root.AddCommand(

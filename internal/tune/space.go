@@ -65,8 +65,8 @@ const (
 	maxValues = 1 << 16
 	// maxTable is the largest number of combinations of a component that are kept in memory.
 	maxTable = 1 << 20
-	// maxVisits ends the enumeration of a component: about two seconds.
-	maxVisits = 1 << 23
+	// maxVisits ends the enumeration of a component: about a second.
+	maxVisits = 1 << 21
 )
 
 // ErrEmpty is the error of a space without any allowed variant.
