@@ -63,15 +63,13 @@ var behaviours = map[string]behaviour{
 		hang()
 		return nil
 	}),
-	"hangs midway": on("sample", func(request) map[string]any { hang(); return nil }),
+	"hangs midway": on("sample", func(request) map[string]any { note("sampling", "now"); hang(); return nil }),
 	"has a child": on("sample", func(request) map[string]any {
 		child := exec.Command("sleep", "1000")
 		if err := child.Start(); err != nil {
 			panic(err)
 		}
-		if err := os.WriteFile("child", []byte(strconv.Itoa(child.Process.Pid)), 0o600); err != nil {
-			panic(err)
-		}
+		note("child", strconv.Itoa(child.Process.Pid))
 		hang()
 		return nil
 	}),
@@ -183,7 +181,18 @@ func endless(out *os.File) map[string]any {
 
 func hang() { time.Sleep(time.Hour) }
 
-// start starts a fake helper. Only those that hang get a short limit.
+// note writes a file for the test, which sees it whole or not at all.
+func note(name, text string) {
+	if err := errors.Join(os.WriteFile(name+".part", []byte(text), 0o600), os.Rename(name+".part", name)); err != nil {
+		panic(err)
+	}
+}
+
+// short is the limit of a response that never comes. Every other response has a minute, because a
+// loaded machine may take longer than this to start a process.
+const short = 300 * time.Millisecond
+
+// start starts a fake helper. Only one that does not start gets the short limit.
 func start(t *testing.T, name string) (*Helper, error) {
 	t.Helper()
 	t.Setenv(behaviourVariable, name)
@@ -193,8 +202,8 @@ func start(t *testing.T, name string) (*Helper, error) {
 		t.Fatal(err)
 	}
 	limit := time.Minute
-	if strings.Contains(name, "hang") || strings.Contains(name, "child") {
-		limit = 300 * time.Millisecond
+	if name == "hangs" {
+		limit = short
 	}
 	return Start(t.Context(), Options{Python: self, Device: 1, Limit: limit})
 }
@@ -360,7 +369,11 @@ func TestHelpersThatFail(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := started(t, c.name)
-			expectError(t, c.name, allSteps(t, h), c.want)
+			limit := h.options.Limit
+			if c.name == "hangs midway" {
+				limit = short
+			}
+			expectError(t, c.name, allSteps(t, h, limit), c.want)
 			if h.Lost() != c.lost {
 				t.Errorf("lost is %t; want %t", h.Lost(), c.lost)
 			}
@@ -371,25 +384,30 @@ func TestHelpersThatFail(t *testing.T) {
 	}
 }
 
-// allSteps prepares a peer, gets its output and samples it.
-func allSteps(t *testing.T, h *Helper) error {
+// allSteps prepares a peer, gets its output and samples it. The samples have a limit of their own.
+func allSteps(t *testing.T, h *Helper, limit time.Duration) error {
 	if err := h.Prepare(t.Context(), flash, newInputs(t, "1x2x3x4"), Graph{20, 2}); err != nil {
 		return err
 	}
 	if _, err := h.Output(t.Context(), flash); err != nil {
 		return err
 	}
+	h.options.Limit = limit
 	_, err := h.Sample(t.Context(), flash, 5, Pace{})
 	return err
 }
 
 // Processes that a helper has started are killed with it.
 func TestChildrenAreKilled(t *testing.T) {
-	h := started(t, "has a child")
-	expectError(t, "hangs", allSteps(t, h), "did not respond")
-	text, err := os.ReadFile(h.file("child"))
-	if err != nil {
-		t.Fatal(err)
+	var h *Helper
+	var text []byte
+	for limit := short; text == nil; limit *= 2 { // until the helper has the time to start its child
+		h = started(t, "has a child")
+		expectError(t, "hangs", allSteps(t, h, limit), "did not respond")
+		var err error
+		if text, err = os.ReadFile(h.file("child")); err != nil && limit > time.Minute {
+			t.Fatal(err)
+		}
 	}
 	pid, err := strconv.Atoi(string(text))
 	if err != nil {
@@ -424,7 +442,15 @@ func TestInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { time.Sleep(20 * time.Millisecond); cancel() }()
+	go func() {
+		defer cancel()
+		for t.Context().Err() == nil {
+			if _, err := os.Stat(h.file("sampling")); err == nil {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
 	if _, err := h.Sample(ctx, flash, 1, Pace{}); !errors.Is(err, context.Canceled) || !h.Lost() {
 		t.Errorf("got %v, lost %t", err, h.Lost())
 	}
