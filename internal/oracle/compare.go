@@ -25,6 +25,8 @@ type Errors struct {
 	Worst       Worst   `json:"worst"`
 	// FirstNonFinite is nil if NonFinite is 0.
 	FirstNonFinite *Place `json:"first_non_finite,omitempty"`
+	// FirstValues are both values there, such as "got NaN, want 1"; JSON has no such numbers.
+	FirstValues string `json:"-"`
 }
 
 // OutputErrors are the errors of one output of a declared problem.

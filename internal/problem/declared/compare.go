@@ -139,15 +139,20 @@ func (w *wanted) compareFloats(got []float64) (oracle.Errors, error) {
 		x := got[i]
 		switch {
 		case want != want && x != x, x == want && math.IsInf(x, 0):
-			t.equal++
 		case want != want:
 			return oracle.Errors{}, fmt.Errorf("returned NaN for %s, where the kernel has %.6g", w.element(i), x)
+		case !finite(x) || !finite(want):
+			t.addNonFinite(i, x, want)
 		default:
-			t.add(i, x, want, math.Abs(x-want), w.tolerance.Abs+w.tolerance.Rel*math.Abs(want))
+			off := min(math.Abs(x-want), math.MaxFloat64)
+			t.add(i, x, want, off, w.tolerance.Abs+w.tolerance.Rel*math.Abs(want))
 		}
 	}
 	return t.errors(), nil
 }
+
+// finite reports whether x is neither NaN nor an infinity.
+func finite(x float64) bool { return math.Abs(x) <= math.MaxFloat64 }
 
 // isRounded reports whether got is the right element as the output's type has it. A right element
 // beyond the range of the type becomes infinite or the largest number.
@@ -165,8 +170,7 @@ func (w *wanted) isRounded(i int, got float64) bool {
 type tally struct {
 	*wanted
 	e      oracle.Errors
-	equal  int // NaN and infinities that agree
-	finite int
+	finite int // elements that are finite in the output and in the reference
 	worst  int
 	rank   float64 // of the worst element: its error beyond the tolerance, or its error if none is bad
 	got    float64
@@ -177,20 +181,22 @@ type tally struct {
 
 func newTally(w *wanted) *tally { return &tally{wanted: w, worst: -1} }
 
-// add adds an element with its error and tolerance. The worst element is the bad one with the
-// largest error beyond its tolerance, or that with the largest error if none is bad.
-func (t *tally) add(i int, got, want, off, tolerance float64) {
-	bad := !(off <= tolerance) && !t.isRounded(i, got)
-	if !(off <= math.MaxFloat64) { // true for NaN too
-		if !bad {
-			t.equal++
-			return
-		}
-		if t.e.NonFinite++; t.e.NonFinite == 1 {
-			t.e.FirstNonFinite = &oracle.Place{Element: t.element(i)}
-		}
+// addNonFinite adds an element that is NaN or infinite in the output or in the reference, but not
+// the same in both. No tolerance covers it: that of an infinite element would be infinite.
+func (t *tally) addNonFinite(i int, got, want float64) {
+	if t.isRounded(i, got) {
 		return
 	}
+	if t.e.NonFinite++; t.e.NonFinite == 1 {
+		t.e.FirstNonFinite = &oracle.Place{Element: t.element(i)}
+		t.e.FirstValues = fmt.Sprintf("got %.9g, want %.9g", got, want)
+	}
+}
+
+// add adds an element with its error and tolerance, all finite. The worst element is the bad one
+// with the largest error beyond its tolerance, or that with the largest error if none is bad.
+func (t *tally) add(i int, got, want, off, tolerance float64) {
+	bad := off > tolerance && !t.isRounded(i, got)
 	rank, first := off, t.worst < 0
 	if bad {
 		t.e.Bad++
@@ -284,7 +290,8 @@ func (r *reference) compare(a *answer, measure func(w *wanted) (oracle.Errors, e
 	return result, nil
 }
 
-// Judge limits the share of bad elements of each output. A peer has no image and no variant.
+// Judge limits the share of bad elements of each output, and allows none that is not finite where
+// the right one is. A peer has no image and no variant.
 func (r *reference) Judge(b problem.Build, result problem.Result, slack float64) (gate.Limits, []string) {
 	limits := gate.Limits{Outputs: map[string]gate.OutputLimit{}}
 	var wrong []string
@@ -303,7 +310,7 @@ func (r *reference) Judge(b problem.Build, result problem.Result, slack float64)
 		limits.Outputs[w.arg.Name] = gate.OutputLimit{Abs: t.Abs, Rel: t.Rel, BadFraction: t.BadFraction}
 		limits.BadFraction = max(limits.BadFraction, t.BadFraction)
 		for _, o := range result.Outputs {
-			if o.Name == w.arg.Name && o.BadFraction > t.BadFraction*slack {
+			if o.Name == w.arg.Name && (o.BadFraction > t.BadFraction*slack || o.NonFinite > 0) {
 				wrong = append(wrong, w.describe(o.Errors, slack))
 			}
 		}
@@ -316,7 +323,7 @@ func (w *wanted) describe(e oracle.Errors, slack float64) string {
 	n := w.len()
 	text := fmt.Sprintf("%s: %d of %d elements are bad (%d allowed)", w.arg.Name, e.Bad, n, int(w.tolerance.BadFraction*slack*float64(n)))
 	if e.NonFinite > 0 {
-		text += fmt.Sprintf(", %d of them not finite, the first %s", e.NonFinite, e.FirstNonFinite)
+		text += fmt.Sprintf(", %d of them not finite (0 allowed), the first %s: %s", e.NonFinite, e.FirstNonFinite, e.FirstValues)
 	}
 	if e.Bad > e.NonFinite {
 		bound := w.tolerance.Abs + w.tolerance.Rel*math.Abs(e.Worst.Want)

@@ -62,8 +62,16 @@ func TestCompareFloats(t *testing.T) {
 		{"overflow", array.F16, nil, []float64{1e6, -1e6, 65519, 0, 0, 0}, []float64{inf, -inf, 65504, 0, 0, 0}, ""},
 		{"overflow with a tolerance", array.F16, loose, []float64{1e6, 0, 0, 0, 0, 0}, []float64{inf, 0, 0, 0, 0, 0}, ""},
 		{"saturation", array.E4M3, nil, []float64{500, -1e9, 0, 0, 0, 0}, []float64{448, -448, 0, 0, 0, 0}, ""},
-		{"wrong overflow", array.F16, loose, []float64{100, 0, 0, 0, 0, 0}, []float64{inf, 0, 0, 0, 0, 0}, "y: 1 of 6 elements are bad (0 allowed), 1 of them not finite, the first y[0, 0]"},
-		{"NaN of the kernel", array.F32, loose, []float64{1, 2, 3, 4, 5, 6}, []float64{1, 2, nan, 4, nan, 6}, "y: 2 of 6 elements are bad (0 allowed), 2 of them not finite, the first y[0, 2]"},
+		{"wrong overflow", array.F16, loose, []float64{100, 0, 0, 0, 0, 0}, []float64{inf, 0, 0, 0, 0, 0}, "y: 1 of 6 elements are bad (0 allowed), 1 of them not finite (0 allowed), the first y[0, 0]: got +Inf, want 100"},
+		{"NaN of the kernel", array.F32, loose, []float64{1, 2, 3, 4, 5, 6}, []float64{1, 2, nan, 4, nan, 6}, "y: 2 of 6 elements are bad (0 allowed), 2 of them not finite (0 allowed), the first y[0, 2]: got NaN, want 3"},
+		// The tolerance of an infinite element is infinite; it must not excuse the output.
+		{"infinity of the reference", array.F32, loose, []float64{inf, -inf, inf, 0, 0, 0}, []float64{0, inf, inf, 0, 0, 0}, "y: 2 of 6 elements are bad (0 allowed), 2 of them not finite (0 allowed), the first y[0, 0]: got 0, want +Inf"},
+		{"infinity of the reference, rel 0", array.F32, &spec.OutputTolerance{Abs: 1, Given: true}, []float64{inf, 0, 0, 0, 0, 0}, []float64{inf, 0, 0, 0, 0, 0}, ""},
+		{"infinite tolerance", array.F64, &spec.OutputTolerance{Rel: 10, Given: true}, []float64{1e308, 1e308, 0, 0, 0, 0}, []float64{inf, -1e308, 0, 0, 0, 0}, "y: 1 of 6 elements are bad (0 allowed), 1 of them not finite (0 allowed), the first y[0, 0]: got +Inf, want 1e+308"},
+		{"infinite error", array.F64, loose, []float64{1.5e308, 0, 0, 0, 0, 0}, []float64{-1.5e308, 0, 0, 0, 0, 0}, "y: 1 of 6 elements are bad (0 allowed), the worst y[0, 0]: got -1.5e+308, want 1.5e+308, tolerance 1.5e+306"},
+		{"saturated infinity", array.E4M3, nil, []float64{inf, 0, 0, 0, 0, 0}, []float64{448, 0, 0, 0, 0, 0}, ""},
+		// bad_fraction does not excuse NaN.
+		{"NaN within the share", array.F32, &spec.OutputTolerance{BadFraction: 0.5, Given: true}, []float64{1, 2, 3, 4, 5, 6}, []float64{1, 2, nan, 4, 5, 6}, "y: 1 of 6 elements are bad (3 allowed), 1 of them not finite (0 allowed), the first y[0, 2]: got NaN, want 3"},
 		// The element with the largest error is within its tolerance; the bad one is named.
 		{"the worst", array.F32, loose, []float64{1000, 1, 0, 0, 0, 0}, []float64{1005, 2, 0, 0, 0, 0}, "y: 1 of 6 elements are bad (0 allowed), the worst y[0, 1]: got 2, want 1, tolerance 0.11"},
 		{"a share", array.F32, &spec.OutputTolerance{BadFraction: 0.34, Given: true}, []float64{1, 2, 3, 4, 5, 6}, []float64{2, 3, 3, 4, 5, 6}, ""},
