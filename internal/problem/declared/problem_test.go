@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -681,4 +682,22 @@ func TestUnknownKindOfReference(t *testing.T) {
 		}
 	}()
 	_, _ = p.References(problem.Options{}).Get(t.Context(), p.instance(0))
+}
+
+// Buffers beyond the memory of the device are refused before the inputs are drawn: those of this
+// shape would take 12 GB.
+func TestMemory(t *testing.T) {
+	p := load(t, scale, map[string]string{"reference.py": "raise SystemExit"})
+	refs := stop(t, p.References(problem.Options{Memory: 1 << 30, Device: "the simulator"}))
+	_, err := refs.Get(t.Context(), p.Plain(spec.Axes("rows=3,n=500000000"), 0))
+	const want = "the buffers of rows=3,n=500000000 have 12000 MB, x alone 6000 MB; the simulator holds 1074 MB of buffers; choose a smaller shape"
+	if known := new(*problem.ReferenceError); !errors.As(err, known) || err.Error() != want {
+		t.Errorf("%v; want %s", err, want)
+	}
+	if got := p.Size(spec.Axes("rows=2147483647,n=2147483647")); got != 2*float64(2147483647)*2147483647 {
+		t.Errorf("%g elements", got)
+	}
+	if got := elements([]int{1 << 31, 1 << 31, 1 << 31}); got != math.MaxInt {
+		t.Errorf("%d elements", got)
+	}
 }
