@@ -92,11 +92,18 @@ func (l *loader) flags(t *table) []string {
 		t.wrongType("flags", n, "an array of strings")
 		return nil
 	}
+	l.Declared.FlagsAt = fmt.Sprintf("%s:%d", File, n.line)
 	var flags []string
 	for _, n := range n.array {
 		flag, err := textItem(n)
-		if err == nil && strings.TrimSpace(flag) == "" {
+		words := strings.Fields(flag)
+		switch {
+		case err != nil:
+		case len(words) == 0:
 			err = fmt.Errorf("a flag is empty")
+		case slices.ContainsFunc(words[1:], func(word string) bool { return strings.HasPrefix(word, "-") }),
+			len(words) == 2 && slices.Contains([]string{"-I", "-D", "-U", "-Xptxas", "-maxrregcount"}, words[0]):
+			err = fmt.Errorf("%q is more than one word of a command line; split it: \"%s\"", flag, strings.Join(words, `", "`))
 		}
 		if err != nil {
 			l.problems.add(n.line, "%q in %s: %v", "flags", t.name, err)

@@ -46,6 +46,9 @@ func TestDeclaredFileErrors(t *testing.T) {
 	swap(`flags = ["-I../include"]`, `flags = ["-I", "a", "-I", "", 3]`,
 		`kernel.toml:4: "flags" in the file: a flag is empty`,
 		`kernel.toml:4: "flags" in the file: an item is an integer; want a string`)
+	swap(`flags = ["-I../include"]`, `flags = ["-O3 -lineinfo", "-I include", "-I../with a space", "-DTEXT=a b"]`,
+		`kernel.toml:4: "flags" in the file: "-O3 -lineinfo" is more than one word of a command line; split it: "-O3", "-lineinfo"`,
+		`kernel.toml:4: "flags" in the file: "-I include" is more than one word of a command line; split it: "-I", "include"`)
 }
 
 func TestDeclaredShapeErrors(t *testing.T) {
