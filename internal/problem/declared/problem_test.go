@@ -684,6 +684,20 @@ func TestUnknownKindOfReference(t *testing.T) {
 	_, _ = p.References(problem.Options{}).Get(t.Context(), p.instance(0))
 }
 
+// A scalar of type u64 has all 64 bits.
+func TestUnsignedScalar(t *testing.T) {
+	p := load(t, strings.Replace(scale, "type = \"i32\"\nvalue = \"n\"", "type = \"u64\"\nvalue = \"18446744073709551618 - n\"", 1), map[string]string{"reference.py": ""})
+	shape := p.kernel.Groups[0].Shapes[0]
+	arg, err := p.arg(&p.Args[2], p.defaults(shape), shape, nil)
+	if err != nil || !bytes.Equal(arg.Scalar, bytes.Repeat([]byte{0xff}, 8)) {
+		t.Errorf("%x, %v", arg.Scalar, err)
+	}
+	_, err = p.arg(&p.Args[2], p.defaults(spec.Axes("rows=2,n=2")), spec.Axes("rows=2,n=2"), nil)
+	if err == nil || !strings.Contains(err.Error(), "it is 18446744073709551616; u64 has 0 to 18446744073709551615") {
+		t.Error(err)
+	}
+}
+
 // Buffers beyond the memory of the device are refused before the inputs are drawn: those of this
 // shape would take 12 GB.
 func TestMemory(t *testing.T) {
