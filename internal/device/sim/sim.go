@@ -17,6 +17,9 @@ import (
 	"attune/internal/sim/mma"
 )
 
+// BufferBytes is how many bytes of buffers a job may have: each takes a byte of marks besides.
+const BufferBytes = mem.DefaultLimit / 2
+
 // Options are the options of the device.
 type Options struct {
 	Schedules int // at least 1

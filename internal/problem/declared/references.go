@@ -192,6 +192,9 @@ func (r *reference) answer(values []int) (*answer, error) {
 	if known := r.answers[key]; known != nil {
 		return known, nil
 	}
+	if err := r.refs.checkMemory(r.instance.Shape, b); err != nil {
+		return nil, err
+	}
 	arrays, err := r.refs.arrays(r.instance, b)
 	if err != nil {
 		return nil, err
