@@ -241,7 +241,7 @@ func (w *warp) accessGlobal(o *op, a accessInfo, address uint64, lane int, d mem
 	if b == nil || !b.Holds(address, a.bytes) {
 		b = w.block.launch.memory.Find(address)
 		if b == nil || !b.Holds(address, a.bytes) {
-			w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string { return outsideGlobal(b, a, address, d) })
+			w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string { return w.outsideGlobal(b, a, address, d) })
 			return nil
 		}
 		w.lastBuffer = b
@@ -306,8 +306,17 @@ func (w *warp) checkOrder(o *op, a accessInfo, b *mem.Buffer, offset, lane int, 
 	return bad
 }
 
-func outsideGlobal(nearest *mem.Buffer, a accessInfo, address uint64, d mem.Direction) string {
-	return fmt.Sprintf("%s %d bytes at address %#x of global memory, %s", d, a.bytes, address, mem.DescribeOutside(nearest, address, a.bytes))
+// nullPage is the size of the addresses around null, in bytes. A field of a struct that a null
+// pointer points to is there.
+const nullPage = 4096
+
+// outsideGlobal describes an access outside of all buffers.
+func (w *warp) outsideGlobal(nearest *mem.Buffer, a accessInfo, address uint64, d mem.Direction) string {
+	text := fmt.Sprintf("%s %d bytes at address %#x of global memory, %s", d, a.bytes, address, mem.DescribeOutside(nearest, address, a.bytes))
+	if address < nullPage {
+		text += w.block.launch.missingGrid()
+	}
+	return text
 }
 
 // reportConflict reports a race, or the use of an asynchronous copy that no thread has waited for.

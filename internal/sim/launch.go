@@ -92,12 +92,13 @@ type launch struct {
 	communicates    bool // blocks may communicate, so they run interleaved
 	usesWgmma       bool // the module has warpgroup products
 	usesReserved    bool // the kernel reads the address of reserved shared memory
+	lacksWorkspace  bool // the kernel reads the address of the grid's barrier, and the launch has none
 
 	chip      mma.Chip
 	plans     map[int32]*matrixPlan // by the number of the operation
 	tails     map[*code]*tail
 	globals   []uint64 // addresses of the module's variables
-	workspace uint64   // address of the grid's barrier; 0 where the kernel does not use it
+	workspace uint64   // address of the grid's barrier; 0 where the kernel does not use it, or has none
 	constants []byte
 	layout    *mem.Layout
 	shared    int // address of shared memory in each block
@@ -177,7 +178,7 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 	if err := r.planMatrices(); err != nil {
 		return nil, err
 	}
-	if err := r.placeGlobals(); err != nil {
+	if err := r.placeGlobals(l.Cooperative); err != nil {
 		return nil, err
 	}
 	if err := r.placeBlocks(l.Cooperative); err != nil {
@@ -265,11 +266,11 @@ func (r *launch) initialiseVariables() error {
 }
 
 // placeGlobals prepares everything in global and constant memory that the module needs.
-func (r *launch) placeGlobals() error {
+func (r *launch) placeGlobals(cooperative bool) error {
 	if err := r.placeVariables(); err != nil {
 		return err
 	}
-	if err := r.placeWorkspace(); err != nil {
+	if err := r.placeWorkspace(cooperative); err != nil {
 		return err
 	}
 	r.constants = slices.Clone(r.program.constants.Data)
@@ -286,13 +287,14 @@ func (r *launch) placeGlobals() error {
 }
 
 // placeWorkspace allocates what the driver provides to a cooperative grid: its size and a barrier,
-// 4 bytes each.
-func (r *launch) placeWorkspace() error {
+// 4 bytes each. A launch that is not cooperative has none, and its address reads as null.
+func (r *launch) placeWorkspace(cooperative bool) error {
 	used := false
 	for _, c := range r.program.codes {
 		used = used || slices.ContainsFunc(c.specials, func(s specialSlot) bool { return strings.HasPrefix(s.name, "envreg") })
 	}
-	if !used {
+	r.lacksWorkspace = used && !cooperative
+	if !used || !cooperative {
 		return nil
 	}
 	const size = 8
@@ -302,6 +304,15 @@ func (r *launch) placeWorkspace() error {
 	}
 	r.workspace = base
 	return r.memory.Write(base, []byte{size, 0, 0, 0, 0, 0, 0, 0})
+}
+
+// missingGrid explains a trap, or an access through a null pointer, of a kernel that needs the
+// barrier of a cooperative grid and was launched without it. It is empty for other launches.
+func (r *launch) missingGrid() string {
+	if !r.lacksWorkspace {
+		return ""
+	}
+	return "; a grid barrier needs a cooperative launch, and this one is not: set cooperative = true in [launch] of kernel.toml, or --cooperative of attune sim"
 }
 
 // relocate writes addresses into the initial value of a variable.
