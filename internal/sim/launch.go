@@ -34,7 +34,7 @@ type Launch struct {
 
 // Options are the options of a run.
 type Options struct {
-	Seed     uint64   // of the schedule (warps, sides of branches) and of wmma's fragment layout
+	Seed     uint64   // of the schedule (blocks, warps, sides of branches) and of wmma's fragment layout
 	Checks   bool     // enables all checkers
 	Tensor   mma.Mode // arithmetic of the tensor cores
 	Workers  int      // blocks that run at once; 0 for the number of cores
@@ -371,6 +371,7 @@ func (r *launch) run(ctx context.Context) error {
 	}
 	workers = min(workers, total, uint64(r.maxBlocks))
 	r.parallel = workers > 1
+	started := newBlockOrder(r.options.Seed, total)
 	var next atomic.Uint64
 	var group crash.Group
 	for range workers {
@@ -382,7 +383,7 @@ func (r *launch) run(ctx context.Context) error {
 				if n >= total {
 					return
 				}
-				b.start(n)
+				b.start(started.at(n))
 				b.run(ctx, math.MaxInt)
 				b.finish()
 			}
@@ -420,7 +421,8 @@ const (
 	maxResident    = 4096
 )
 
-// interleavedSlice is the time slice of a block in an interleaved run, in warp instructions.
+// interleavedSlice is the time slice of a block in an interleaved run, in warp instructions. With a
+// seed other than 0 it is the longest one.
 const interleavedSlice = 20_000
 
 // interleaving is the state of an interleaved run.
@@ -428,7 +430,10 @@ type interleaving struct {
 	launch   *launch
 	total    uint64 // blocks of the grid
 	started  uint64
-	room     int // for resident blocks
+	clusters blockOrder
+	ranks    blockOrder // of the blocks of a cluster
+	random   *rand.Rand // nil with seed 0
+	room     int        // for resident blocks
 	resident []*block
 	spare    []*block // ended blocks, to be used again
 	cluster  *cluster // of the blocks that are started now
@@ -438,7 +443,13 @@ type interleaving struct {
 
 // runInterleaved runs blocks one after another in time slices.
 func (r *launch) runInterleaved(ctx context.Context, total uint64) error {
-	s := &interleaving{launch: r, total: total, room: min(residentBlocks, r.maxBlocks), tiles: tiles{}}
+	s := &interleaving{
+		launch: r, total: total, room: min(residentBlocks, r.maxBlocks), tiles: tiles{},
+		clusters: newBlockOrder(r.options.Seed, total/uint64(r.clusterSize())), ranks: newBlockOrder(r.options.Seed, uint64(r.clusterSize())),
+	}
+	if r.options.Seed != 0 {
+		s.random = rand.New(rand.NewPCG(r.options.Seed, 11))
+	}
 	for ctx.Err() == nil && r.failed.Load() == nil {
 		s.startBlocks()
 		if len(s.resident) == 0 || !s.runSlices(ctx) && !s.resolveIdle() {
@@ -460,9 +471,9 @@ func (s *interleaving) startBlocks() {
 			b = r.newBlock()
 			b.tiles = s.tiles
 		}
-		index, rank := r.inClusters(s.started)
+		index, rank := r.inClusters(s.clusters.at(s.started/size)*size + s.ranks.at(s.started%size))
 		if size > 1 {
-			if rank == 0 {
+			if s.started%size == 0 {
 				s.cluster = newCluster(int(size))
 			}
 			s.cluster.join(b, rank)
@@ -474,11 +485,15 @@ func (s *interleaving) startBlocks() {
 }
 
 // runSlices runs a time slice of every resident block, and reports whether anything has changed.
+// With a seed other than 0 the slices have random lengths.
 func (s *interleaving) runSlices(ctx context.Context) bool {
 	changed := false
 	for i := 0; i < len(s.resident); {
-		b := s.resident[i]
-		b.runSlice(ctx)
+		b, budget := s.resident[i], interleavedSlice
+		if s.random != nil {
+			budget = 1 + s.random.IntN(interleavedSlice)
+		}
+		b.runSlice(ctx, budget)
 		changed = changed || b.progressed
 		if b.done() {
 			s.spare = append(s.spare, b)
@@ -495,9 +510,9 @@ func (s *interleaving) runSlices(ctx context.Context) bool {
 }
 
 // runSlice runs a time slice of a block, and finishes the block at its end.
-func (b *block) runSlice(ctx context.Context) {
+func (b *block) runSlice(ctx context.Context, budget int) {
 	defer b.catch()
-	b.run(ctx, interleavedSlice)
+	b.run(ctx, budget)
 	if b.done() {
 		b.finish()
 	}
