@@ -33,7 +33,8 @@ func (a *app) reproduceCommand() *cobra.Command {
 		Long: `Reproduce repeats a recorded run: the same variant, shapes, seeds, inputs,
 architecture and samples, against the same parent, on a device of the same kind.
 The run holds if the machine code, the bytes of every output, the gates and the
-verdict are the same. Times are compared too, but the sessions differ, so they
+verdict are the same, and kernel.toml and the reference of a declared kernel are
+unchanged; else the exit code is 3. Times are compared too, but the sessions differ, so they
 decide nothing. The new run is recorded, with the id of the old one. With --from
 the old run is read from another ledger, which stays as it is. If the sources
 have changed, the commit to check out and the commands are printed.
@@ -102,9 +103,13 @@ func (a *app) reproduce(ctx context.Context, o reproduceOptions, ref string) err
 	return nil
 }
 
-// sourcesChanged reports whether other sources may explain other machine code. The record of a
-// selection has no hash of the sources.
+// sourcesChanged reports whether the commit of the record would repeat it: the problem has changed,
+// or other sources may explain other machine code. The record of a selection has no hash of the
+// sources.
 func sourcesChanged(found *run.Reproduction, recorded, repeated *run.Run) bool {
+	if found.Stale {
+		return true
+	}
 	if found.Code.Same {
 		return false
 	}

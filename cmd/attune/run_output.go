@@ -136,6 +136,11 @@ func (p *runPrinter) end(ctx context.Context, failed error) error {
 	whole := withoutParts(p.runs)
 	if !p.verbose {
 		for _, r := range whole {
+			if note := report.Excused(r); note != "" {
+				p.screen().Paragraph(p.stdout, "", note, 2)
+			}
+		}
+		for _, r := range whole {
 			if report.Failed(r) {
 				fmt.Fprintln(p.stdout)
 				_ = report.Failure(p.stdout, r, p.screen())

@@ -73,7 +73,7 @@ type Outcome struct {
 	Pass       bool              `json:"pass"`
 	Findings   []finding.Finding `json:"findings"`
 	Mismatches []string          `json:"mismatches"`
-	Notes      []string          `json:"notes,omitempty"`   // buffers of which only the beginning was compared
+	Notes      []string          `json:"notes,omitempty"`   // what was not compared, or not bit for bit
 	Error      string            `json:"error,omitempty"`   // why the case could not run
 	Outputs    []Output          `json:"outputs,omitempty"` // of a direct run
 	Counters   count.Counters    `json:"-"`

@@ -120,9 +120,9 @@ type Finding struct {
 }
 
 // Place identifies a finding across jobs: its kind and the places in the code. In a text with a
-// count, "(N times): ", the places stand before the count.
+// count, "(N times): " or "(once): ", the places stand before the count.
 func (f Finding) Place() string {
-	places, _, counted := strings.Cut(f.Text, " times): ")
+	places, _, counted := strings.Cut(strings.Replace(f.Text, " (once): ", " (1 times): ", 1), " times): ")
 	if counted {
 		places = places[:strings.LastIndexByte(places, '(')+1]
 	}

@@ -152,6 +152,19 @@ func Failure(w io.Writer, r *run.Run, s terminal.Screen) error {
 	return err
 }
 
+// Excused is the note of a run about differences that its gates accept: floating-point atomics have
+// no order, so that launches need not agree bit for bit. It is empty for a run without such a note.
+func Excused(r *run.Run) string {
+	for _, c := range r.Correctness {
+		for _, f := range c.Notes {
+			if f.Kind == run.UnorderedSums {
+				return "note: " + r.Variant + ": " + f.Text
+			}
+		}
+	}
+	return ""
+}
+
 // writeGate writes a gate with the first lines of its reasons.
 func writeGate(w io.Writer, g run.GateOutcome, s terminal.Screen) {
 	const most = 6 // lines; the record has all of them

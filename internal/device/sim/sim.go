@@ -92,11 +92,7 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 		if seed == 0 {
 			outcome.Outputs, outcome.Counters = result.outputs, result.counters
 		}
-		for i := range result.outputs {
-			if !bytes.Equal(result.outputs[i], outcome.Outputs[i]) && !job.Unordered {
-				result.add(device.NotRepeatable, fmt.Sprintf("output %d differs between schedule 0 and schedule %d", i, seed))
-			}
-		}
+		result.compareOutputs(&job, outcome.Outputs, fmt.Sprintf("between schedule 0 and schedule %d", seed))
 		addFindings(outcome, result.findings, reported)
 		if seed > 0 {
 			continue
