@@ -141,7 +141,7 @@ func (p *runPrinter) end(ctx context.Context, failed error) error {
 			}
 		}
 		for _, r := range whole {
-			if report.Failed(r) {
+			if report.Failed(r) || report.Unchecked(r) {
 				fmt.Fprintln(p.stdout)
 				_ = report.Failure(p.stdout, r, p.screen())
 			}

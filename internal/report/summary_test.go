@@ -33,7 +33,7 @@ func TestRunLines(t *testing.T) {
 			out.WriteString(RunLine(r, NameWidth(names), terminal.Screen{Width: width}) + "\n")
 		}
 		for _, r := range outcomes() {
-			if Failed(r) {
+			if Failed(r) || Unchecked(r) {
 				if err := Failure(out, r, terminal.Screen{Width: width}); err != nil {
 					t.Fatal(err)
 				}

@@ -335,7 +335,7 @@ func (w *warp) reportConflict(o *op, a accessInfo, c order.Conflict, address uin
 		return
 	}
 	occurrence := finding.Occurrence{Kind: kind, Severity: severity}
-	if w.isOtherWarp(&e) { // __syncthreads() mends these and those within a warp
+	if kind == finding.Race && w.isOtherWarp(&e) { // __syncthreads() mends these and those within a warp
 		occurrence.Rank = 1
 	}
 	w.block.add(occurrence, positionOf(w, o), w.block.launch.program.ops[e.Op], func() string {
