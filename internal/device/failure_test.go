@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,5 +40,14 @@ func TestClassify(t *testing.T) {
 				t.Errorf("Classify(%v) = %v, loses the device: %v; want %v, %v", err, got, got.LosesDevice(), c.name, c.losesDevice)
 			}
 		}
+	}
+}
+
+// Messages have the names of arguments that have one.
+func TestLabels(t *testing.T) {
+	job := device.Job{Args: []device.Arg{{Input: []byte{1}, Name: "x"}, {Output: 4, Name: "y"}, {InOut: []byte{1}}}}
+	got := []string{job.Args[0].Label(0), job.Args[2].Label(2), job.OutputLabel(0), job.OutputLabel(1)}
+	if want := []string{`argument 0 "x"`, "argument 2", `output 0 "y"`, "output 1"}; !slices.Equal(got, want) {
+		t.Errorf("%q; want %q", got, want)
 	}
 }

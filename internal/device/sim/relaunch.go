@@ -29,7 +29,7 @@ func (d *Device) repeat(ctx context.Context, r *resident, first *launched, outco
 	}
 	for i := range again.outputs {
 		if !bytes.Equal(again.outputs[i], first.outputs[i]) && !r.job.Unordered {
-			again.add(device.NotRepeatable, fmt.Sprintf("output %d differs between two launches on the same inputs", i))
+			again.add(device.NotRepeatable, r.job.OutputLabel(i)+" differs between two launches on the same inputs")
 		}
 	}
 	again.compareWork(first)
