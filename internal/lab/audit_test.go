@@ -7,10 +7,9 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"attune/internal/problem"
 	"attune/internal/spec"
 	"attune/kernels"
-
-	"attune/internal/problem"
 )
 
 // withoutAllowances is the shipped kernel with a kernel.toml that allows no finding of the audit.
