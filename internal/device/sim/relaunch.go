@@ -126,7 +126,7 @@ func (l *launched) compareOutputs(job *device.Job, earlier [][]byte, between str
 				count++
 			}
 		}
-		l.add(device.NotRepeatable, fmt.Sprintf("argument %d: %d of %d bytes differ %s, the first at byte %d", argument, count, len(one), between, first))
+		l.add(device.NotRepeatable, fmt.Sprintf("%s: %d of %d bytes differ %s, the first at byte %d", arg.Label(argument), count, len(one), between, first))
 		return
 	}
 }

@@ -233,7 +233,7 @@ func bind(memory *mem.Memory, job device.Job) (values [][]byte, buffers []uint64
 		}
 		t := mem.TensorMap{Map: arg.TensorMap.Map, Address: buffers[arg.TensorMap.Arg]}
 		if values[i], err = t.Encode(); err != nil {
-			return nil, nil, &device.Unsupported{Why: fmt.Sprintf("argument %d: %v", i, err)}
+			return nil, nil, &device.Unsupported{Why: fmt.Sprintf("%s: %v", arg.Label(i), err)}
 		}
 	}
 	return values, buffers, nil
@@ -241,7 +241,7 @@ func bind(memory *mem.Memory, job device.Job) (values [][]byte, buffers []uint64
 
 // place allocates the buffer of an argument, with its bytes. An output stays uninitialised.
 func place(memory *mem.Memory, index int, arg device.Arg) (uint64, error) {
-	base, err := memory.Alloc(fmt.Sprintf("argument %d", index), arg.BufferBytes())
+	base, err := memory.Alloc(arg.Label(index), arg.BufferBytes())
 	if err != nil || arg.Output > 0 {
 		return base, err
 	}
@@ -264,14 +264,14 @@ func (r *resident) collect(checks bool) (outputs [][]byte, findings []device.Fin
 		}
 		if arg.Input != nil {
 			if !bytes.Equal(data, arg.Input) {
-				findings = append(findings, device.Finding{Kind: device.InputChanged, Text: fmt.Sprintf("argument %d: an input was changed", i)})
+				findings = append(findings, device.Finding{Kind: device.InputChanged, Text: arg.Label(i) + ": an input was changed"})
 			}
 			continue
 		}
 		outputs = append(outputs, data)
 		if n, first := r.memory.Unwritten(r.buffers[i]); checks && n > 0 && arg.InOut == nil {
 			findings = append(findings, device.Finding{
-				Kind: device.Unwritten, Text: fmt.Sprintf("argument %d: %d of %d bytes %s, the first at byte %d", i, n, len(data), never, first),
+				Kind: device.Unwritten, Text: fmt.Sprintf("%s: %d of %d bytes %s, the first at byte %d", arg.Label(i), n, len(data), never, first),
 			})
 		}
 	}

@@ -30,6 +30,7 @@ type wanted struct {
 	shape     []int
 	floats    []float64
 	ints      []int64   // of the output's type; values of u64 are reinterpreted
+	narrow    string    // the type of the reference if it has fewer bits than the output's
 	rounded   []float64 // floats in the output's type; computed when an element is beyond its tolerance
 }
 
@@ -384,6 +385,9 @@ func (w *wanted) describe(e oracle.Errors, slack float64) string {
 	}
 	if e.Bad > e.NonFinite {
 		text += fmt.Sprintf(", the worst %s: %s, tolerance %.3g", e.Worst.Place, e.Worst.Values(), w.bound(e.Worst.Want))
+	}
+	if w.narrow != "" {
+		text += fmt.Sprintf("; the reference returned %s, which has fewer bits than %s: compute it in float64", w.narrow, w.arg.Type)
 	}
 	if !w.tolerance.Given && w.arg.Type.Float() {
 		text += fmt.Sprintf("; %s has no [tolerance]: the default is one rounding to %s (rel %.0e)", w.arg.Name, w.arg.Type, w.tolerance.Rel)

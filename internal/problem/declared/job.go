@@ -56,6 +56,7 @@ func (p *Problem) job(l launch, values []int, s spec.Shape, arrays []*array.Arra
 				arg = device.Arg{InOut: a.Data}
 			}
 		}
+		arg.Name = p.Args[i].Name
 		job.Args = append(job.Args, arg)
 	}
 	return job, nil

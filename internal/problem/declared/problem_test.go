@@ -293,7 +293,7 @@ func TestJob(t *testing.T) {
 	if !slices.Equal(units, []int{16, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) {
 		t.Errorf("rotation units %v", units)
 	}
-	if a := job.Args; len(a[0].Input) != 1024 || a[5].Output != 1024 || len(a[4].InOut) != 4 || !bytes.Equal(a[6].Scalar, []byte{64, 0, 0, 0}) ||
+	if a := job.Args; a[0].Name != "x" || a[11].Name != "y_map" || len(a[0].Input) != 1024 || a[5].Output != 1024 || len(a[4].InOut) != 4 || !bytes.Equal(a[6].Scalar, []byte{64, 0, 0, 0}) ||
 		!bytes.Equal(a[7].Scalar, []byte{8}) || !bytes.Equal(a[10].Scalar, []byte{0, 0, 0x80, 0x3c}) {
 		t.Errorf("%+v", a)
 	}
