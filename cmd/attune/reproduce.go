@@ -66,7 +66,7 @@ func (a *app) reproduce(ctx context.Context, o reproduceOptions, ref string) err
 	}
 	defer w.close()
 	o.reference.set(w)
-	recorded, err := o.find(ctx, w.Ledger, ref)
+	recorded, err := o.find(ctx, a, w.Ledger, ref)
 	if err != nil {
 		return err
 	}
@@ -155,9 +155,9 @@ func (a *app) kernelPrefix(ctx context.Context) string {
 }
 
 // find reads the run from the ledger of --from, or from the one to record in.
-func (o reproduceOptions) find(ctx context.Context, kept *ledger.Ledger, ref string) (*run.Run, error) {
+func (o reproduceOptions) find(ctx context.Context, a *app, kept *ledger.Ledger, ref string) (*run.Run, error) {
 	if o.from == "" {
-		return readWithSamples(ctx, kept, ref)
+		return a.readWithSamples(ctx, kept, ref)
 	}
 	if _, err := os.Stat(o.from); err != nil {
 		return nil, usageError{fmt.Errorf("--from: %w", err)}
@@ -167,7 +167,7 @@ func (o reproduceOptions) find(ctx context.Context, kept *ledger.Ledger, ref str
 		return nil, err
 	}
 	defer other.Close()
-	return readWithSamples(ctx, other, ref)
+	return a.readWithSamples(ctx, other, ref)
 }
 
 // request repeats the run.
@@ -206,8 +206,8 @@ func (o reproduceOptions) deviceOf(recorded *run.Run) deviceOptions {
 	return d
 }
 
-func readWithSamples(ctx context.Context, kept *ledger.Ledger, ref string) (*run.Run, error) {
-	r, err := findRun(ctx, kept, ref)
+func (a *app) readWithSamples(ctx context.Context, kept *ledger.Ledger, ref string) (*run.Run, error) {
+	r, err := a.findRun(ctx, kept, ref)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"attune/internal/crash"
 	"attune/internal/device"
@@ -98,14 +99,15 @@ func Load(file string) (*Case, error) {
 	return c, nil
 }
 
-// validate reports errors that are visible before a run.
+// validate reports all errors that are visible before a run.
 func (c *Case) validate() error {
+	var faults []string
 	if c.PTX == "" {
-		return errors.New(`the key "ptx" is missing: the name of the PTX file, in the folder of the case`)
+		faults = append(faults, `the key "ptx" is missing: the name of the PTX file, in the folder of the case`)
 	}
 	for _, k := range slices.Concat(c.Expect.Findings, c.Expect.Or, c.Expect.Also) {
 		if !slices.Contains(finding.Kinds(), k) {
-			return fmt.Errorf("unknown finding %q; expected one of %q", k, finding.Kinds())
+			faults = append(faults, fmt.Sprintf("unknown finding %q; expected one of %q", k, finding.Kinds()))
 		}
 	}
 	for i, a := range c.Args {
@@ -116,8 +118,11 @@ func (c *Case) validate() error {
 			}
 		}
 		if values != 1 {
-			return fmt.Errorf("argument %d has %d values; give exactly one of hex, bytes, u32, u64, f32, tensormap", i, values)
+			faults = append(faults, fmt.Sprintf("argument %d has %d values; give exactly one of hex, bytes, u32, u64, f32, tensormap", i, values))
 		}
+	}
+	if len(faults) > 0 {
+		return errors.New(strings.Join(faults, "; "))
 	}
 	return nil
 }

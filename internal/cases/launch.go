@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"attune/internal/array"
@@ -48,7 +49,15 @@ func (l *Launch) Resolve() error {
 	}
 	l.Entry = f.Name
 	if len(f.Params) != len(l.Args) {
-		return fmt.Errorf("%s takes %d parameters%s; there are %d --arg", f.Name, len(f.Params), parameterTypes(f), len(l.Args))
+		given := fmt.Sprintf("there are %d --arg", len(l.Args))
+		if len(l.Args) == 1 {
+			given = "there is 1 --arg"
+		}
+		parameters := fmt.Sprintf("%d parameters", len(f.Params))
+		if len(f.Params) == 1 {
+			parameters = "1 parameter"
+		}
+		return fmt.Errorf("%s takes %s%s; %s%s", f.Name, parameters, parameterTypes(f), given, tensorMapHint(f.Params))
 	}
 	for i, p := range f.Params {
 		arg := l.Args[i]
@@ -57,10 +66,20 @@ func (l *Launch) Resolve() error {
 			if arg.Role != Scalar {
 				what = "a buffer"
 			}
-			return fmt.Errorf("argument %d is %s, %d bytes; parameter %d of %s has %d bytes (%s)", i, what, have, i, f.Name, p.Size(), parameterType(p))
+			return fmt.Errorf("argument %d is %s, %d bytes; parameter %d of %s has %d bytes (%s)%s", i, what, have, i, f.Name, p.Size(), parameterType(p),
+				tensorMapHint([]*ptx.Variable{p}))
 		}
 	}
 	return nil
+}
+
+// tensorMapHint says what to do about a parameter that looks like a tensor map: 128 aligned bytes.
+func tensorMapHint(params []*ptx.Variable) string {
+	const mapBytes, mapAlign = 128, 64
+	if !slices.ContainsFunc(params, func(p *ptx.Variable) bool { return p.Size() == mapBytes && p.Align >= mapAlign }) {
+		return ""
+	}
+	return "; --arg has no form for a tensor map: write a case (attune help cases) or a kernel.toml with tensormap = { ... } (attune help kernels)"
 }
 
 // entry finds the entry function.

@@ -119,6 +119,9 @@ type Counters map[string]float64
 type Finding struct {
 	Kind string `json:"kind"`
 	Text string `json:"text"`
+	// The source line of a finding about an instruction, where the module has line information.
+	File string `json:"file,omitempty"`
+	Line int    `json:"line,omitempty"`
 }
 
 // Place identifies a finding across jobs: its kind and the places in the code. In a text with a

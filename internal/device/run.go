@@ -216,7 +216,7 @@ func (b *Buffer) inspect(after [2][]byte, unordered bool) []Finding {
 	report := func(kind string, m matches, format string, args ...any) {
 		if m.count > 0 {
 			text := fmt.Sprintf("%s: %d ", b.label, m.count) + fmt.Sprintf(format, args...)
-			findings = append(findings, Finding{kind, fmt.Sprintf("%s, the first at byte %d", text, m.first-guardBytes)})
+			findings = append(findings, Finding{Kind: kind, Text: fmt.Sprintf("%s, the first at byte %d", text, m.first-guardBytes)})
 		}
 	}
 	first, second := after[0], after[1]

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"attune/internal/crash"
@@ -187,7 +189,7 @@ func (d *Device) launch(ctx context.Context, r *resident, seed uint64) (*launche
 	l := &launched{counters: named(&result.Counters), instructions: result.Counters.WarpInstructions()}
 	for _, f := range result.Findings {
 		l.findings = append(l.findings, keyedFinding{
-			Finding: device.Finding{Kind: string(f.Kind), Text: f.String()},
+			Finding: located(f),
 			key:     f.Key() + string(f.Severity), note: f.Severity == finding.Strict && !d.options.Strict,
 		})
 	}
@@ -197,6 +199,19 @@ func (d *Device) launch(ctx context.Context, r *resident, seed uint64) (*launche
 		l.findings = append(l.findings, keyedFinding{Finding: f, key: f.Kind + f.Text})
 	}
 	return l, err
+}
+
+// located is a finding with its source line. Of inlined code it is the line in the kernel, which is
+// the first of several.
+func located(f finding.Finding) device.Finding {
+	d := device.Finding{Kind: string(f.Kind), Text: f.String()}
+	source, _, _ := strings.Cut(f.Where.Source, " in ")
+	if i := strings.LastIndexByte(source, ':'); i > 0 {
+		if line, err := strconv.Atoi(source[i+1:]); err == nil {
+			d.File, d.Line = source[:i], line
+		}
+	}
+	return d
 }
 
 // kernelError distinguishes a fault of the kernel from a cancelled context, from PTX that is not
