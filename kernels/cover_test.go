@@ -116,7 +116,10 @@ func TestShippedVariantsAreCorrect(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			testVariant(t, kernel, builder, v, lab.Request{Arch: arch, Shapes: shapesFor(t, v, shippedShapes(v))})
+			shapes := shapesFor(t, v, shippedShapes(v))
+			// TestCoverIsCorrect refills the pipeline with the harder inputs. Here they run on the
+			// first shape, which is also that of the study of exponentials.
+			testVariant(t, kernel, builder, v, lab.Request{Arch: arch, Shapes: shapes, NormalOnly: shapes[1:2]})
 		})
 	}
 }

@@ -27,14 +27,20 @@ type buildOptions struct {
 func (a *app) buildCommand() *cobra.Command {
 	var o buildOptions
 	cmd := &cobra.Command{
-		Use:   "build VARIANT",
+		Use:   "build [VARIANT]",
 		Short: "compile a variant and report its resources",
 		Long: `Build compiles a variant to PTX and machine code and prints registers, shared
 memory, spills and the hash of the machine code. Builds are cached.`,
 		Example: `  attune build stage2 --arch sm_89 --emit ptx,cubin,log -o out
   attune build stage2+TILE_N=32 --json`,
-		Args: exactly("VARIANT", "stage2"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.build(cmd.Context(), o, args[0]) },
+		Args: a.oneVariant("VARIANT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			variant, err := a.variantArgument(args)
+			if err != nil {
+				return err
+			}
+			return a.build(cmd.Context(), o, variant)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.arch, "arch", "", "architecture, such as sm_89 (default: the newest of the stage)")

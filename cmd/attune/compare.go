@@ -275,7 +275,7 @@ func (a *app) compareRecorded(ctx context.Context, o compareOptions, kernel *spe
 	defer kept.Close()
 	var runs [2]*run.Run
 	for i, ref := range refs {
-		if runs[i], err = readWithSamples(ctx, kept, ref); err != nil {
+		if runs[i], err = a.readWithSamples(ctx, kept, ref); err != nil {
 			return err
 		}
 	}

@@ -37,12 +37,27 @@ func (e usageError) Unwrap() error { return e.error }
 // gateError ends a command with the code of the gate that failed. The results have been printed.
 type gateError struct{ code int }
 
-func (gateError) Error() string { return "not all held" }
+func (e gateError) Error() string {
+	switch e.code {
+	case exitResources:
+		return "the resource gate failed"
+	case exitCorrectness:
+		return "the correctness gate failed"
+	case exitPerformance:
+		return "the performance gate failed"
+	case exitProfile:
+		return "the profile gate failed"
+	case exitTimeout:
+		return "the kernel did not end within the time limit"
+	}
+	return "not all held"
+}
 
-// silent reports whether an error needs no message because the printed results include it.
+// silent reports whether an error needs no message because the printed results include it. A program
+// that reads --json gets an error document for every code other than 0.
 func (a *app) silent(err error) bool {
 	var failed gateError
-	return errors.As(err, &failed)
+	return !a.json && errors.As(err, &failed)
 }
 
 // exitCode is the exit code for an error.

@@ -28,7 +28,8 @@ func (a *app) historyCommand() *cobra.Command {
 		Use:   "history",
 		Short: "list the recorded runs, or the ladder of stages",
 		Long: `History lists the last 20 runs of the ledger, the newest first; with --json all
-of them. Every command accepts the short ids that it prints.
+of them. With --kernel it lists the runs of that kernel. Every command accepts
+the short ids that it prints.
 
 With --ladder it shows the newest timed run of each stage and selection on a
 device, in the order of the spec: the change from its parent, time, speedups,
@@ -72,6 +73,13 @@ func (a *app) history(ctx context.Context, o historyOptions) error {
 	defer kept.Close()
 	if o.ladder {
 		return a.historyLadder(ctx, kept, o)
+	}
+	if a.kernelDir != "" {
+		kernel, _, err := a.kernel()
+		if err != nil {
+			return err
+		}
+		o.filter.Kernel = kernel.Name
 	}
 	entries, err := kept.List(ctx, o.filter)
 	if err != nil {

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -122,11 +124,21 @@ func parentText(speedup float64, parent spec.Variant) string {
 	return fmt.Sprintf("must be %.2fx as fast as %s", speedup, parent)
 }
 
+// budgetText lists the parts of a budget that the stage declares.
 func budgetText(b spec.Budget) string {
-	if b.Unlimited() {
+	var parts []string
+	for _, part := range []struct {
+		limit int
+		what  string
+	}{{b.Registers, "registers"}, {b.SharedBytes, "bytes of shared memory"}, {b.SpillBytes, "bytes of spill"}} {
+		if part.limit != math.MaxInt {
+			parts = append(parts, fmt.Sprintf("%d %s", part.limit, part.what))
+		}
+	}
+	if len(parts) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", within %d registers, %d bytes of shared memory, %d bytes of spill", b.Registers, b.SharedBytes, b.SpillBytes)
+	return ", within " + strings.Join(parts, ", ")
 }
 
 // listProblem lists what a declared kernel computes.
@@ -317,7 +329,9 @@ func stageListing(s *spec.Stage) map[string]any {
 	}
 	stage := map[string]any{"name": s.Name, "hypothesis": s.Hypothesis, "knobs": knobs, "archs": s.Archs, "error_share": s.ErrorShare}
 	if !s.Budget.Unlimited() {
-		stage["budget"] = map[string]int{"registers": s.Budget.Registers, "shared_bytes": s.Budget.SharedBytes, "spill_bytes": s.Budget.SpillBytes}
+		budget := map[string]int{"registers": s.Budget.Registers, "shared_bytes": s.Budget.SharedBytes, "spill_bytes": s.Budget.SpillBytes}
+		maps.DeleteFunc(budget, func(_ string, limit int) bool { return limit == math.MaxInt })
+		stage["budget"] = budget
 	}
 	if parent, ok := s.Variant().Parent(); ok {
 		stage["parent"], stage["speedup"] = parent.String(), s.Speedup

@@ -86,10 +86,11 @@ func reportCrash(crashed *crash.Panic, args []string, files ...string) string {
 
 // printError writes an error as a line, or with --json as an object.
 func (a *app) printError(err error, code int) {
+	text := a.withKernel(err.Error())
 	if a.json {
 		// Without standard error there is nowhere left to report to.
-		_ = json.NewEncoder(a.stderr).Encode(map[string]any{"message_type": "exit_error", "code": code, "message": err.Error()})
+		_ = json.NewEncoder(a.stderr).Encode(map[string]any{"message_type": "exit_error", "code": code, "message": text})
 		return
 	}
-	fmt.Fprintf(a.stderr, "attune: %v\n", err)
+	fmt.Fprintf(a.stderr, "attune: %s\n", text)
 }

@@ -24,7 +24,7 @@ func measured(ts *testscript.TestScript, neg bool, args []string) {
 	kept, err := ledger.Open(ctx, filepath.Join(ts.Getenv("WORK"), args[0]))
 	ts.Check(err)
 	defer kept.Close()
-	r, err := findRun(ctx, kept, "latest")
+	r, err := new(app).findRun(ctx, kept, "latest")
 	ts.Check(err)
 
 	r.Time = time.Now().UTC().Truncate(time.Millisecond)

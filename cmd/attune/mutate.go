@@ -28,7 +28,7 @@ type mutateOptions struct {
 func (a *app) mutateCommand() *cobra.Command {
 	var o mutateOptions
 	cmd := &cobra.Command{
-		Use:   "mutate VARIANT|CASE.json",
+		Use:   "mutate [VARIANT|CASE.json]",
 		Short: "break a kernel one line at a time and count what the gates catch",
 		Long: `Mutate measures what the correctness gate catches. It changes one line of the
 variant's PTX at a time, as a programming error would: a missing barrier, a
@@ -52,22 +52,26 @@ equivalent. More shapes, seeds and schedules kill more.`,
   attune mutate stage2 --mutants 20 --shapes 1x1x33x64:causal
   attune mutate stage2 --mutants 0 --json
   attune mutate examples/matmul/small.json --mutants 0`,
-		Args: exactly("VARIANT or CASE.json", "stage2"),
+		Args: a.oneVariant("VARIANT or CASE.json"),
 	}
 	f := cmd.Flags()
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := o.check(); err != nil {
 			return usageError{err}
 		}
-		if !strings.HasSuffix(args[0], ".json") {
-			return a.mutate(cmd.Context(), o, args[0])
+		name, err := a.variantArgument(args)
+		if err != nil {
+			return err
+		}
+		if !strings.HasSuffix(name, ".json") {
+			return a.mutate(cmd.Context(), o, name)
 		}
 		for _, name := range []string{"shapes", "seeds", "arch"} {
 			if f.Changed(name) {
 				return usageError{fmt.Errorf("--%s is for variants; a case has its own", name)}
 			}
 		}
-		return a.mutateCase(cmd.Context(), o, args[0])
+		return a.mutateCase(cmd.Context(), o, name)
 	}
 	f.IntVar(&o.count, "mutants", 300, "number of mutants to try, picked at random; 0 for all")
 	f.Uint64Var(&o.seed, "mutant-seed", 0, "picks the mutants; the same ones for the same seed")

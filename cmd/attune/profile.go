@@ -26,7 +26,7 @@ type profileOptions struct {
 func (a *app) profileCommand() *cobra.Command {
 	o := profileOptions{device: deviceOptions{sim: defaultSim}}
 	cmd := &cobra.Command{
-		Use:   "profile VARIANT",
+		Use:   "profile [VARIANT]",
 		Short: "count what a variant does, and report what limits it",
 		Long: `Profile takes a variant through the gates with counters instead of times, and
 records the run. On a GPU the counters are those of Nsight Compute (ncu), which
@@ -55,8 +55,14 @@ moves are compared with bytes there.`,
   attune profile stage3b --shapes 1x8x512x64 --against-sim -o out
   attune profile stage2+USE_XOR_SWIZZLE=1 --device sim --json
   attune profile rmsnorm --kernel rmsnorm --shapes rows=8,n=256`,
-		Args: exactly("VARIANT", "stage2"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.profile(cmd.Context(), o, args[0]) },
+		Args: a.oneVariant("VARIANT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			variant, err := a.variantArgument(args)
+			if err != nil {
+				return err
+			}
+			return a.profile(cmd.Context(), o, variant)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.device.name, "device", autoDevice, "cuda, cuda:N, sim; auto: the GPU, else sim")

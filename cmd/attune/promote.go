@@ -65,7 +65,7 @@ func (a *app) promote(ctx context.Context, ref, changelog string, tagged bool) e
 		return err
 	}
 	defer kept.Close()
-	r, err := findRun(ctx, kept, ref)
+	r, err := a.findRun(ctx, kept, ref)
 	if err != nil {
 		return err
 	}

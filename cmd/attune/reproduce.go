@@ -33,7 +33,8 @@ func (a *app) reproduceCommand() *cobra.Command {
 		Long: `Reproduce repeats a recorded run: the same variant, shapes, seeds, inputs,
 architecture and samples, against the same parent, on a device of the same kind.
 The run holds if the machine code, the bytes of every output, the gates and the
-verdict are the same. Times are compared too, but the sessions differ, so they
+verdict are the same, and kernel.toml and the reference of a declared kernel are
+unchanged; else the exit code is 3. Times are compared too, but the sessions differ, so they
 decide nothing. The new run is recorded, with the id of the old one. With --from
 the old run is read from another ledger, which stays as it is. If the sources
 have changed, the commit to check out and the commands are printed.
@@ -65,7 +66,7 @@ func (a *app) reproduce(ctx context.Context, o reproduceOptions, ref string) err
 	}
 	defer w.close()
 	o.reference.set(w)
-	recorded, err := o.find(ctx, w.Ledger, ref)
+	recorded, err := o.find(ctx, a, w.Ledger, ref)
 	if err != nil {
 		return err
 	}
@@ -102,9 +103,13 @@ func (a *app) reproduce(ctx context.Context, o reproduceOptions, ref string) err
 	return nil
 }
 
-// sourcesChanged reports whether other sources may explain other machine code. The record of a
-// selection has no hash of the sources.
+// sourcesChanged reports whether the commit of the record would repeat it: the problem has changed,
+// or other sources may explain other machine code. The record of a selection has no hash of the
+// sources.
 func sourcesChanged(found *run.Reproduction, recorded, repeated *run.Run) bool {
+	if found.Stale {
+		return true
+	}
 	if found.Code.Same {
 		return false
 	}
@@ -150,9 +155,9 @@ func (a *app) kernelPrefix(ctx context.Context) string {
 }
 
 // find reads the run from the ledger of --from, or from the one to record in.
-func (o reproduceOptions) find(ctx context.Context, kept *ledger.Ledger, ref string) (*run.Run, error) {
+func (o reproduceOptions) find(ctx context.Context, a *app, kept *ledger.Ledger, ref string) (*run.Run, error) {
 	if o.from == "" {
-		return readWithSamples(ctx, kept, ref)
+		return a.readWithSamples(ctx, kept, ref)
 	}
 	if _, err := os.Stat(o.from); err != nil {
 		return nil, usageError{fmt.Errorf("--from: %w", err)}
@@ -162,7 +167,7 @@ func (o reproduceOptions) find(ctx context.Context, kept *ledger.Ledger, ref str
 		return nil, err
 	}
 	defer other.Close()
-	return readWithSamples(ctx, other, ref)
+	return a.readWithSamples(ctx, other, ref)
 }
 
 // request repeats the run.
@@ -201,8 +206,8 @@ func (o reproduceOptions) deviceOf(recorded *run.Run) deviceOptions {
 	return d
 }
 
-func readWithSamples(ctx context.Context, kept *ledger.Ledger, ref string) (*run.Run, error) {
-	r, err := findRun(ctx, kept, ref)
+func (a *app) readWithSamples(ctx context.Context, kept *ledger.Ledger, ref string) (*run.Run, error) {
+	r, err := a.findRun(ctx, kept, ref)
 	if err != nil {
 		return nil, err
 	}

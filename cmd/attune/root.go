@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 
@@ -77,6 +79,42 @@ func exactly(what, example string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// oneVariant checks that there is one argument. A kernel with one stage needs none; the others are
+// listed by name. what names the argument.
+func (a *app) oneVariant(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		usual := exactly(what, "stage2")(cmd, args)
+		if usual == nil {
+			return nil
+		}
+		kernel, _, err := a.kernel()
+		if err != nil || kernel.Declared == nil {
+			return usual
+		}
+		var names []string
+		for _, s := range kernel.Stages {
+			names = append(names, s.Name)
+		}
+		if len(args) == 0 && len(names) == 1 {
+			return nil
+		}
+		return fmt.Errorf("%s takes one %s, such as `%s %s`, and got %d; %s has %s",
+			cmd.Name(), what, cmd.CommandPath(), names[0], len(args), kernel.Name, strings.Join(names, ", "))
+	}
+}
+
+// variantArgument is the argument of a command, or the only stage of the kernel.
+func (a *app) variantArgument(args []string) (string, error) {
+	if len(args) > 0 {
+		return args[0], nil
+	}
+	kernel, _, err := a.kernel()
+	if err != nil {
+		return "", err
+	}
+	return kernel.Stages[0].Name, nil
 }
 
 // noSuchCommand refuses arguments of a command that only has subcommands, and suggests the nearest.
@@ -162,10 +200,27 @@ func (a *app) status() *terminal.Status { return a.line }
 // it is an object.
 func (a *app) note(text string) {
 	if a.json {
-		_ = json.NewEncoder(a.stderr).Encode(map[string]any{"message_type": "note", "message": text})
+		_ = json.NewEncoder(a.stderr).Encode(map[string]any{"message_type": "note", "message": a.withKernel(text)})
 		return
 	}
-	fmt.Fprintf(a.stderr, "attune: %s\n", text)
+	fmt.Fprintf(a.stderr, "attune: %s\n", a.withKernel(text))
+}
+
+// suggestedCommand is a command in a message that is about the kernel.
+var suggestedCommand = regexp.MustCompile("`attune (run|build|list|profile|mutate|watch|compare|bench)( [^`]*)?`")
+
+// withKernel repeats --kernel in the commands that a message suggests, so that they are about the
+// kernel of the command that failed.
+func (a *app) withKernel(text string) string {
+	if a.kernelDir == "" {
+		return text
+	}
+	return suggestedCommand.ReplaceAllStringFunc(text, func(command string) string {
+		if strings.Contains(command, "--kernel") {
+			return command
+		}
+		return strings.TrimSuffix(command, "`") + " --kernel " + shellWord(filepath.ToSlash(a.kernelDir)) + "`"
+	})
 }
 
 // screen describes standard output.

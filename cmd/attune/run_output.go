@@ -136,7 +136,12 @@ func (p *runPrinter) end(ctx context.Context, failed error) error {
 	whole := withoutParts(p.runs)
 	if !p.verbose {
 		for _, r := range whole {
-			if report.Failed(r) {
+			if note := report.Excused(r); note != "" {
+				p.screen().Paragraph(p.stdout, "", note, 2)
+			}
+		}
+		for _, r := range whole {
+			if report.Failed(r) || report.Unchecked(r) {
 				fmt.Fprintln(p.stdout)
 				_ = report.Failure(p.stdout, r, p.screen())
 			}

@@ -24,9 +24,9 @@ func (a *app) showCommand() *cobra.Command {
 		Use:   "show RUN",
 		Short: "print one recorded run or bench",
 		Long: `Show prints a recorded run or bench: the headline, the gates, then all figures.
-RUN is an id, the beginning or the end of
-one if it is unique, "latest" for the newest run or "latest-bench" for the
-newest bench. Files are checked against their hashes; changes of files that are
+RUN is an id, the beginning or the end of one if it is unique, "latest" for the
+newest run (with --kernel of that kernel) or "latest-bench" for the newest
+bench. Files are checked against their hashes; changes of files that are
 not printed are noted.`,
 		Example: "  attune show latest\n  attune show 3f9a1c --file report.md\n  attune show latest-bench --by-shape --markdown --ledger results",
 		Args:    exactly("RUN", "latest"),
@@ -51,7 +51,7 @@ func (a *app) show(ctx context.Context, ref string, o showOptions) error {
 		return err
 	}
 	defer kept.Close()
-	entry, err := kept.Find(ctx, ref)
+	entry, err := a.find(ctx, kept, ref)
 	var unknown *ledger.RefError
 	switch {
 	case errors.As(err, &unknown) && unknown.Bench != "":
@@ -133,9 +133,31 @@ func (a *app) showFile(text []byte, err error) error {
 	return err
 }
 
+// find finds a run by its reference. With --kernel, "latest" is the newest run of that kernel.
+func (a *app) find(ctx context.Context, kept *ledger.Ledger, ref string) (ledger.Entry, error) {
+	if ref != "latest" || a.kernelDir == "" {
+		return kept.Find(ctx, ref)
+	}
+	kernel, _, err := a.kernel()
+	if err != nil {
+		return ledger.Entry{}, err
+	}
+	entries, err := kept.List(ctx, ledger.Filter{Kernel: kernel.Name})
+	if err == nil && len(entries) == 0 {
+		if _, err := kept.Find(ctx, ref); err != nil {
+			return ledger.Entry{}, err
+		}
+		err = usageError{fmt.Errorf("no run of %s in %s; attune history lists the runs of all kernels", kernel.Name, a.ledgerPath())}
+	}
+	if err != nil {
+		return ledger.Entry{}, err
+	}
+	return entries[0], nil
+}
+
 // findEntry finds a run by its reference. An unknown reference is a usage error.
-func findEntry(ctx context.Context, kept *ledger.Ledger, ref string) (ledger.Entry, error) {
-	entry, err := kept.Find(ctx, ref)
+func (a *app) findEntry(ctx context.Context, kept *ledger.Ledger, ref string) (ledger.Entry, error) {
+	entry, err := a.find(ctx, kept, ref)
 	var unknown *ledger.RefError
 	if errors.As(err, &unknown) {
 		return entry, usageError{err}
@@ -143,8 +165,8 @@ func findEntry(ctx context.Context, kept *ledger.Ledger, ref string) (ledger.Ent
 	return entry, err
 }
 
-func findRun(ctx context.Context, kept *ledger.Ledger, ref string) (*run.Run, error) {
-	entry, err := findEntry(ctx, kept, ref)
+func (a *app) findRun(ctx context.Context, kept *ledger.Ledger, ref string) (*run.Run, error) {
+	entry, err := a.findEntry(ctx, kept, ref)
 	if err != nil {
 		return nil, err
 	}

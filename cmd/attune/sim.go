@@ -111,9 +111,15 @@ simulator, and "attune mutate" measures how much it checks:
 and f32 are scalars. The case passes if its buffers equal "args" (bit for bit,
 or within ulp_f32 units in the last place) and the checkers report what
 "findings" lists: nothing, or at least one of these kinds and no other. Kinds in
-"or" are accepted instead of those, and kinds in "also" besides them. An expected
-"hex" shorter than its buffer is compared with the beginning, and the output says
-so. The kinds are
+"or" are accepted instead of those, and kinds in "also" besides them. An
+expected "hex" shorter than its buffer is compared with the beginning, and the
+output says so. The keys "name", "arch", "cluster", "about" and "hw" are
+optional. A tensor map of argument 0, innermost dimension first:
+
+  {"tensormap": {"arg": 0, "dtype": "f32", "dims": [64, 32],
+                 "strides": [256], "box": [16, 8], "swizzle": "none"}}
+
+The kinds are
 ` + wrapped(kindText(finding.Kinds(), ", ")+".", 80) + `
 
 A finding has a severity. An error is wrong on hardware. Strict is what PTX

@@ -32,7 +32,8 @@ const directHelp = `  --arg f32:in:x.npy           a buffer that the kernel read
 Types: f64 f32 f16 bf16 e4m3 e5m2 i8 u8 i32 u32 i64 u64. A file is .npy, or
 x.safetensors#tensor; f32 and f64 are rounded to the type. --save y.npy writes
 the output, y:y.npy or 1:y.npy one of several, out.safetensors all. A run passes
-if the checkers find nothing, outputs are written and inputs are unchanged.
+if the checkers find nothing, outputs are written and inputs are unchanged. A
+tensor map has no --arg: use a case, or a kernel.toml ("attune help kernels").
 `
 
 const directExamples = `  attune sim saxpy.cu --grid 4 --block 256 --arg i32:1000 --arg f32:2 \
@@ -111,6 +112,9 @@ func (o *directOptions) launch(file string) (cases.Launch, error) {
 			return l, fmt.Errorf("--%s %s: %w", part.name, part.text, err)
 		}
 	}
+	if err := checkBlock(o.block, l.Block); err != nil {
+		return l, err
+	}
 	if o.shared < 0 {
 		return l, fmt.Errorf("--shared %d: want 0 or more bytes", o.shared)
 	}
@@ -122,6 +126,15 @@ func (o *directOptions) launch(file string) (cases.Launch, error) {
 		l.Args = append(l.Args, arg)
 	}
 	return l, nil
+}
+
+// checkBlock refuses a block that no chip can launch.
+func checkBlock(text string, block [3]int) error {
+	const most, deepest = 1024, 64 // threads, and the extent in z
+	if threads := int64(block[0]) * int64(block[1]); block[0] > most || block[1] > most || block[2] > deepest || threads*int64(block[2]) > most {
+		return fmt.Errorf("--block %s: a block has %d threads at most, and %d in z", text, most, deepest)
+	}
+	return nil
 }
 
 // parseExtents reads up to three extents with commas. An empty text has none.

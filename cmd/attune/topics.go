@@ -89,8 +89,8 @@ run, compare and bench take selections too.
   attune list selections   the tables
 
 Without stages a kernel has one variant, with the kernel's name. The kernel is
-found as attune help kernels says. The shell completes stages, knobs and values after
-"attune completion" (stage2+TI<TAB>).`
+found as attune help kernels says. The shell completes stages, knobs and values
+after "attune completion" (stage2+TI<TAB>).`
 
 const shapesText = `A shape of attention is BxHxSxD (batch, heads, queries, head dim) with options:
 

@@ -21,7 +21,7 @@ import (
 func (a *app) watchCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use:   "watch VARIANT",
+		Use:   "watch [VARIANT]",
 		Short: "check a variant again whenever a file of the kernel is saved",
 		Long: `Watch builds a variant or a selection, takes it through the gates on the quick
 set of shapes, and does so again whenever a file of the kernel's folder is
@@ -32,8 +32,14 @@ Without a GPU it checks on the simulator. Without a compiler it can check only
 shipped variants whose sources are unchanged, and says so. Ctrl-C ends it.`,
 		Example: `  attune watch stage2 --device sim
   attune watch stage2+TILE_N=32 --shapes 1x2x33x64:causal`,
-		Args: exactly("VARIANT", "stage2"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.watch(cmd.Context(), o, args) },
+		Args: a.oneVariant("VARIANT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			variant, err := a.variantArgument(args)
+			if err != nil {
+				return err
+			}
+			return a.watch(cmd.Context(), o, []string{variant})
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the quick set)")

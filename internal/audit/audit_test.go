@@ -383,6 +383,10 @@ func TestTexts(t *testing.T) {
 	if denied := Denied(all, []Kind{Clock}); len(denied) != 1 || denied[0].Kind != ModuleMemory || len(all) != 2 {
 		t.Errorf("denied %v", denied)
 	}
+	grid := PTX([]byte(module("", "mov.b32 %r1, %envreg1;")), "k")
+	if len(grid) != 1 || grid[0].Reason() != `launch-id: reads %envreg1 at ptx:15; a grid barrier needs cooperative = true in [launch] of kernel.toml` {
+		t.Errorf("the barrier of a grid: %v", grid[0].Reason())
+	}
 	missing := PTX([]byte(text), "other")
 	if len(missing) != 1 || missing[0].Reason() != `unreadable: the PTX has no entry function other; `+
 		`write the kernel without it, or allow = ["unreadable"] in kernel.toml` {

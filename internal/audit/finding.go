@@ -62,8 +62,11 @@ func Denied(all []Finding, allowed []Kind) []Finding {
 
 // Reason is a finding with the way to allow it.
 func (f Finding) Reason() string {
-	if f.Kind == Unreadable {
+	switch {
+	case f.Kind == Unreadable:
 		return fmt.Sprintf("%s; write the kernel without it, or allow = [%q] in kernel.toml", f, f.Kind)
+	case f.What == "%envreg1" || f.What == "%envreg2": // the address of the barrier of a cooperative grid
+		return f.String() + "; a grid barrier needs cooperative = true in [launch] of kernel.toml"
 	}
 	return fmt.Sprintf("%s; remove it, or write allow = [%q] in kernel.toml if the kernel needs it", f, f.Kind)
 }

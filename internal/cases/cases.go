@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"attune/internal/crash"
 	"attune/internal/device"
@@ -73,7 +74,7 @@ type Outcome struct {
 	Pass       bool              `json:"pass"`
 	Findings   []finding.Finding `json:"findings"`
 	Mismatches []string          `json:"mismatches"`
-	Notes      []string          `json:"notes,omitempty"`   // buffers of which only the beginning was compared
+	Notes      []string          `json:"notes,omitempty"`   // what was not compared, or not bit for bit
 	Error      string            `json:"error,omitempty"`   // why the case could not run
 	Outputs    []Output          `json:"outputs,omitempty"` // of a direct run
 	Counters   count.Counters    `json:"-"`
@@ -98,14 +99,15 @@ func Load(file string) (*Case, error) {
 	return c, nil
 }
 
-// validate reports errors that are visible before a run.
+// validate reports all errors that are visible before a run.
 func (c *Case) validate() error {
+	var faults []string
 	if c.PTX == "" {
-		return errors.New(`the key "ptx" is missing: the name of the PTX file, in the folder of the case`)
+		faults = append(faults, `the key "ptx" is missing: the name of the PTX file, in the folder of the case`)
 	}
 	for _, k := range slices.Concat(c.Expect.Findings, c.Expect.Or, c.Expect.Also) {
 		if !slices.Contains(finding.Kinds(), k) {
-			return fmt.Errorf("unknown finding %q; expected one of %q", k, finding.Kinds())
+			faults = append(faults, fmt.Sprintf("unknown finding %q; expected one of %q", k, finding.Kinds()))
 		}
 	}
 	for i, a := range c.Args {
@@ -116,8 +118,11 @@ func (c *Case) validate() error {
 			}
 		}
 		if values != 1 {
-			return fmt.Errorf("argument %d has %d values; give exactly one of hex, bytes, u32, u64, f32, tensormap", i, values)
+			faults = append(faults, fmt.Sprintf("argument %d has %d values; give exactly one of hex, bytes, u32, u64, f32, tensormap", i, values))
 		}
+	}
+	if len(faults) > 0 {
+		return errors.New(strings.Join(faults, "; "))
 	}
 	return nil
 }
@@ -381,12 +386,15 @@ func compareFloats(got, want []byte, ulps uint32) string {
 		if g == w || isNaN(g) && isNaN(w) {
 			continue
 		}
-		if d := floatOrder(g) - floatOrder(w); d > int64(ulps) || d < -int64(ulps) {
+		d := floatOrder(g) - floatOrder(w)
+		if !isFinite(g) || !isFinite(w) || d > int64(ulps) || d < -int64(ulps) { // the largest float is next to infinity
 			return fmt.Sprintf("float %d is %g (%#08x), want %g (%#08x) within %d ulps", i/4, math.Float32frombits(g), g, math.Float32frombits(w), w, ulps)
 		}
 	}
 	return ""
 }
+
+func isFinite(bits uint32) bool { return bits&0x7f800000 != 0x7f800000 }
 
 func isNaN(bits uint32) bool { return bits&0x7fffffff > 0x7f800000 }
 

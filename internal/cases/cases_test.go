@@ -199,6 +199,9 @@ func TestOutcome(t *testing.T) {
 	check("a NaN for a number", caseText(words(1), words(0x7fc00000-5), `"hex": "06000000`, `"ulp_f32": 9, "hex": "06000000`), cases.Outcome{
 		Name: "case.json", Mismatches: []string{"argument 1: float 0 is NaN (0x7fc00000), want 8e-45 (0x00000006) within 9 ulps"},
 	})
+	check("the largest float for an infinity", caseText(words(1), words(0x7f7fffff-5), `"hex": "06000000`, `"ulp_f32": 9, "hex": "0000807f`), cases.Outcome{
+		Name: "case.json", Mismatches: []string{"argument 1: float 0 is 3.4028235e+38 (0x7f7fffff), want +Inf (0x7f800000) within 9 ulps"},
+	})
 	// -0 and +0 have the same order, and the least negative number is one step below.
 	check("across zero", caseText(words(1), words(0x80000001-5), `"hex": "06000000`, `"ulp_f32": 2, "hex": "01000000`), cases.Outcome{Name: "case.json", Pass: true})
 }

@@ -268,15 +268,21 @@ func TestCheckRepeat(t *testing.T) {
 	outcome := func(value byte) *Outcome {
 		return &Outcome{Pass: true, Outputs: []Output{{Arg: 1, Array: &array.Array{Type: array.U8, Shape: []int{1}, Data: []byte{value}}}}}
 	}
+	const different = "argument 1 \"out\": 1 of 1 elements differ between schedule 0 and schedule 3, the first at 0 (1 and 2)"
 	for _, c := range []struct {
 		more string
 		next byte
 		pass bool
 	}{{"", 1, true}, {"", 2, false}, {"red.global.add.f32 [%rd2], 0f00000000;", 2, true}} {
-		next := outcome(c.next)
-		FromLaunch(direct(t, c.more)).CheckRepeat(outcome(1), next, 3)
-		if next.Pass != c.pass || !c.pass && next.Findings[0].Detail != "argument 1 \"out\": it differs between schedule 0 and schedule 3" {
+		first, next := outcome(1), outcome(c.next)
+		for range 2 { // the second time the note is known
+			FromLaunch(direct(t, c.more)).CheckRepeat(first, next, 3)
+		}
+		if next.Pass != c.pass || !c.pass && next.Findings[0].Detail != different {
 			t.Errorf("%q %d: %+v", c.more, c.next, next)
+		}
+		if noted := strings.Join(first.Notes, "; "); c.more != "" && !strings.HasPrefix(noted, different+"; the floating-point atomics at ptx:") {
+			t.Errorf("%q: the notes are %q", c.more, noted)
 		}
 	}
 	new(Case).CheckRepeat(nil, outcome(1), 1)

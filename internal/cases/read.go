@@ -7,8 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
+
+	"attune/internal/spec"
 )
 
 // decode reads the JSON of a case. Its errors say what the text has and what a case needs.
@@ -19,8 +23,10 @@ func (c *Case) decode(text []byte) error {
 	if err := checkKeys(text); err != nil {
 		return err
 	}
+	if err := unknownKeys(text); err != nil {
+		return err
+	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(c); err != nil {
 		return explain(err, text)
 	}
@@ -44,10 +50,77 @@ func explain(err error, text []byte) error {
 	case errors.As(err, &mistyped):
 		return fmt.Errorf("line %d: %s: found %s; expected %s", lineAt(text, mistyped.Offset), mistyped.Field, article(mistyped.Value), expectedValue(mistyped.Type))
 	}
-	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return fmt.Errorf("unknown key %s; `attune sim --help` lists the keys of a case", name)
-	}
 	return err
+}
+
+// unknownKeys reports all keys that a case does not have, each with the nearest one that it has.
+func unknownKeys(text []byte) error {
+	var document any
+	if json.Unmarshal(text, &document) != nil {
+		return nil // the reader of the case reports it
+	}
+	var faults []string
+	visitKeys(document, reflect.TypeFor[Case](), "", &faults)
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s; `attune help cases` lists the keys of a case", strings.Join(faults, "; "))
+}
+
+// visitKeys compares the keys of a value with the fields of the type that it is read into. path is
+// that of the value, with a dot at its end.
+func visitKeys(value any, t reflect.Type, path string, faults *[]string) {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch value := value.(type) {
+	case []any:
+		if t.Kind() == reflect.Slice {
+			for i, element := range value {
+				visitKeys(element, t.Elem(), fmt.Sprintf("%s%d.", path, i), faults)
+			}
+		}
+	case map[string]any:
+		known := map[string]reflect.Type{}
+		if t.Kind() == reflect.Struct {
+			addFields(t, known)
+		}
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			field := known[strings.ToLower(key)]
+			switch {
+			case t.Kind() == reflect.Map:
+				field = t.Elem()
+			case t.Kind() != reflect.Struct:
+				return // a mistyped value, which the reader reports
+			case field == nil:
+				*faults = append(*faults, unknownKey(path+key, key, known))
+				continue
+			}
+			visitKeys(value[key], field, path+key+".", faults)
+		}
+	}
+}
+
+func unknownKey(path, key string, known map[string]reflect.Type) string {
+	text := fmt.Sprintf("unknown key %q", path)
+	if nearest := spec.Nearest(key, slices.Sorted(maps.Keys(known))); nearest != "" {
+		text += fmt.Sprintf(", did you mean %q?", nearest)
+	}
+	return text
+}
+
+// addFields adds the keys of a struct and of those that it embeds.
+func addFields(t reflect.Type, known map[string]reflect.Type) {
+	for i := range t.NumField() {
+		field := t.Field(i)
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch {
+		case field.Anonymous:
+			addFields(field.Type, known)
+		case field.IsExported() && name != "" && name != "-":
+			known[name] = field.Type
+		}
+	}
 }
 
 func article(value string) string {

@@ -11,12 +11,14 @@ import (
 func TestLoadErrors(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"":                                     "the file is empty; a case is a JSON object",
-		" \n":                                  "the file is empty",
-		"null":                                 `the key "ptx" is missing`,
-		"[1]":                                  "found an array; expected an object",
-		"7":                                    "found number; expected an object",
-		`{"ptx": "k", "args": [{"u32": "x"}]}`: "line 1: args.u32: found a string; expected an integer from 0 to 4294967295",
+		"":     "the file is empty; a case is a JSON object",
+		" \n":  "the file is empty",
+		"null": `the key "ptx" is missing`,
+		`{"args": [{}], "expect": {"findings": ["racy"]}}`: `of the case; unknown finding "racy"; expected one of`,
+		`{"args": [{}, {"u32": 1, "bytes": 4}]}`:           "argument 0 has 0 values; give exactly one of hex, bytes, u32, u64, f32, tensormap; argument 1 has 2 values",
+		"[1]":                                              "found an array; expected an object",
+		"7":                                                "found number; expected an object",
+		`{"ptx": "k", "args": [{"u32": "x"}]}`:             "line 1: args.u32: found a string; expected an integer from 0 to 4294967295",
 		"{\"ptx\": \"k\",\n \"args\": [{\"u64\": -1}]}": "line 2: args.u64: found number -1; expected an integer from 0 to 18446744073709551615",
 		`{"ptx": "k", "args": [{"f32": 1e99}]}`:         "args.f32: found number 1e99; expected a number that fits a float of 32 bits",
 		`{"ptx": "k", "args": [{"bytes": true}]}`:       "args.bytes: found a bool; expected an integer",
@@ -26,7 +28,10 @@ func TestLoadErrors(t *testing.T) {
 		`{"ptx": "k", "args": [}`:    "line 1: no valid JSON: ",
 		"{\"ptx\": \"k\",\n":         "unexpected end of the file in line 1; is a bracket missing?",
 		`{"ptx": "k"} {}`:            "unexpected text after the case",
-		`{"ptx": "k", "entri": "k"}`: "unknown key \"entri\"; `attune sim --help` lists the keys of a case",
+		`{"ptx": "k", "entri": "k"}`: "unknown key \"entri\", did you mean \"entry\"?; `attune help cases` lists the keys of a case",
+		`{"ptx": "k", "zzz": 1, "args": [{"u32": 1}, {"byts": 4, "tensormap": {"dim": []}}], "expect": {"args": {"1": {"hexx": ""}}, "finding": []}, "hw": {"a": 1}}`: `unknown key "args.1.byts", did you mean "bytes"?; ` +
+			`unknown key "args.1.tensormap.dim", did you mean "dims"?; unknown key "expect.args.1.hexx", did you mean "hex"?; ` +
+			`unknown key "expect.finding", did you mean "findings"?; unknown key "zzz"; `,
 		"{\"ptx\": \"k\", \"expect\": {\"findings\": [\"race\"]},\n \"expect\": {}}":      `line 2: the key "expect" is given twice`,
 		`{"ptx": "k", "args": [{"u32": 1, "U32": 2}]}`:                                    `the key "u32" is given twice`,
 		`{"ptx": "k", "expect": {"args": {"0": {"hex": ""}, "1": {}, "0": {"hex": ""}}}}`: `the key "0" is given twice`,

@@ -60,7 +60,7 @@ type Job struct {
 	Unordered bool
 }
 
-// Arg is one argument of a kernel. Exactly one of its fields is set.
+// Arg is one argument of a kernel. Exactly one of its values is set.
 type Arg struct {
 	Input  []byte // a buffer with these bytes; the kernel must not change it
 	Output int    // a buffer of this size in bytes; the kernel must fill it
@@ -68,6 +68,8 @@ type Arg struct {
 	Scalar []byte // a value of 1, 2, 4 or 8 bytes, little-endian
 
 	TensorMap *TensorMap
+
+	Name string // in kernel.toml, for messages; may be empty
 
 	// Unit allows an input to be rotated by multiples of this many bytes while the job is timed: 16,
 	// 4 or 1. 0 forbids it, for inputs whose order has a meaning to the problem.
@@ -117,12 +119,15 @@ type Counters map[string]float64
 type Finding struct {
 	Kind string `json:"kind"`
 	Text string `json:"text"`
+	// The source line of a finding about an instruction, where the module has line information.
+	File string `json:"file,omitempty"`
+	Line int    `json:"line,omitempty"`
 }
 
 // Place identifies a finding across jobs: its kind and the places in the code. In a text with a
-// count, "(N times): ", the places stand before the count.
+// count, "(N times): " or "(once): ", the places stand before the count.
 func (f Finding) Place() string {
-	places, _, counted := strings.Cut(f.Text, " times): ")
+	places, _, counted := strings.Cut(strings.Replace(f.Text, " (once): ", " (1 times): ", 1), " times): ")
 	if counted {
 		places = places[:strings.LastIndexByte(places, '(')+1]
 	}
@@ -214,6 +219,14 @@ func (j *Job) checkMap(m *TensorMap) error {
 		return fmt.Errorf("the map covers %d bytes, the buffer has %d", m.TensorBytes(), have)
 	}
 	return nil
+}
+
+// Label names the argument at an index in messages.
+func (a Arg) Label(index int) string {
+	if a.Name != "" {
+		return fmt.Sprintf("argument %d %q", index, a.Name)
+	}
+	return fmt.Sprintf("argument %d", index)
 }
 
 // IsBuffer reports whether the argument is the address of a buffer of its own.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,5 +40,13 @@ func TestClassify(t *testing.T) {
 				t.Errorf("Classify(%v) = %v, loses the device: %v; want %v, %v", err, got, got.LosesDevice(), c.name, c.losesDevice)
 			}
 		}
+	}
+}
+
+// Messages have the names of arguments that have one.
+func TestLabels(t *testing.T) {
+	got := []string{device.Arg{Input: []byte{1}, Name: "x"}.Label(0), device.Arg{Output: 4}.Label(2)}
+	if want := []string{`argument 0 "x"`, "argument 2"}; !slices.Equal(got, want) {
+		t.Errorf("%q; want %q", got, want)
 	}
 }

@@ -103,13 +103,13 @@ func (b *Buffer) inspectRelaunched(whole []byte) []Finding {
 	touched := func(i int) bool { return whole[i] != guard }
 	end := guardBytes + b.size
 	if m := find(end, end+guardBytes, touched); m.count > 0 {
-		findings = append(findings, Finding{WroteOutside, fmt.Sprintf("argument %d: %d bytes written past its end by a relaunch", b.argument, m.count)})
+		findings = append(findings, Finding{Kind: WroteOutside, Text: fmt.Sprintf("%s: %d bytes written past its end by a relaunch", b.label, m.count)})
 	}
 	if m := find(0, guardBytes, touched); m.count > 0 {
-		findings = append(findings, Finding{WroteOutside, fmt.Sprintf("argument %d: %d bytes written before its start by a relaunch", b.argument, m.count)})
+		findings = append(findings, Finding{Kind: WroteOutside, Text: fmt.Sprintf("%s: %d bytes written before its start by a relaunch", b.label, m.count)})
 	}
 	if b.role == input && !bytes.Equal(b.inner(whole), b.initial) {
-		findings = append(findings, Finding{InputChanged, fmt.Sprintf("argument %d: bytes of an input changed by a relaunch", b.argument)})
+		findings = append(findings, Finding{Kind: InputChanged, Text: fmt.Sprintf("%s: bytes of an input changed by a relaunch", b.label)})
 	}
 	return findings
 }

@@ -97,6 +97,7 @@ func Run(m Machine, job Job) (*Outcome, error) {
 // Buffer is a buffer of a job in a machine's memory, between two guards.
 type Buffer struct {
 	argument int
+	label    string  // of the argument, for messages
 	base     Address // start of the leading guard
 	size     int
 	role     role
@@ -129,7 +130,7 @@ func Bind(m Machine, job Job) ([]*Buffer, [][]byte, error) {
 		b := newBuffer(i, arg)
 		base, err := m.Alloc(b.size + 2*guardBytes)
 		if err != nil {
-			return buffers, nil, fmt.Errorf("argument %d, %d bytes: %w", i, b.size, err)
+			return buffers, nil, fmt.Errorf("%s, %d bytes: %w", arg.Label(i), b.size, err)
 		}
 		b.base = base
 		buffers = append(buffers, b)
@@ -145,7 +146,7 @@ func Bind(m Machine, job Job) ([]*Buffer, [][]byte, error) {
 		}
 		value, err := m.EncodeTensorMap(&arg.TensorMap.Map, addresses[arg.TensorMap.Arg])
 		if err != nil {
-			return buffers, nil, fmt.Errorf("argument %d: %w", i, err)
+			return buffers, nil, fmt.Errorf("%s: %w", arg.Label(i), err)
 		}
 		values[i] = value
 	}
@@ -153,7 +154,7 @@ func Bind(m Machine, job Job) ([]*Buffer, [][]byte, error) {
 }
 
 func newBuffer(index int, arg Arg) *Buffer {
-	b := &Buffer{argument: index, size: arg.BufferBytes()}
+	b := &Buffer{argument: index, label: arg.Label(index), size: arg.BufferBytes()}
 	switch {
 	case arg.Input != nil:
 		b.role, b.initial = input, arg.Input
@@ -214,8 +215,8 @@ func (b *Buffer) inspect(after [2][]byte, unordered bool) []Finding {
 	var findings []Finding
 	report := func(kind string, m matches, format string, args ...any) {
 		if m.count > 0 {
-			text := fmt.Sprintf("argument %d: %d ", b.argument, m.count) + fmt.Sprintf(format, args...)
-			findings = append(findings, Finding{kind, fmt.Sprintf("%s, the first at byte %d", text, m.first-guardBytes)})
+			text := fmt.Sprintf("%s: %d ", b.label, m.count) + fmt.Sprintf(format, args...)
+			findings = append(findings, Finding{Kind: kind, Text: fmt.Sprintf("%s, the first at byte %d", text, m.first-guardBytes)})
 		}
 	}
 	first, second := after[0], after[1]

@@ -147,31 +147,31 @@ func TestWritesOutside(t *testing.T) {
 	checkFindings(t, []findingCase{
 		{"past the end of the output", incrementThen(func(l *devicetest.Launch, _, out device.Address) {
 			fill(l.At(out+size, 12), 0)
-		}), []device.Finding{{device.WroteOutside, "argument 1: 12 bytes written past its end (it has 64), the first at byte 64"}}},
+		}), []device.Finding{{Kind: device.WroteOutside, Text: "argument 1: 12 bytes written past its end (it has 64), the first at byte 64"}}},
 		{"past the end, with a gap", incrementThen(func(l *devicetest.Launch, _, out device.Address) {
 			fill(l.At(out+size+100, 1), 0)
 			fill(l.At(out+size+4095, 1), 0)
-		}), []device.Finding{{device.WroteOutside, "argument 1: 2 bytes written past its end (it has 64), the first at byte 164"}}},
+		}), []device.Finding{{Kind: device.WroteOutside, Text: "argument 1: 2 bytes written past its end (it has 64), the first at byte 164"}}},
 		{"before the start", incrementThen(func(l *devicetest.Launch, _, out device.Address) {
 			fill(l.At(out-8, 4), 0)
-		}), []device.Finding{{device.WroteOutside, "argument 1: 4 bytes written before its start, the first at byte -8"}}},
+		}), []device.Finding{{Kind: device.WroteOutside, Text: "argument 1: 4 bytes written before its start, the first at byte -8"}}},
 		{"on both sides of an input", incrementThen(func(l *devicetest.Launch, in, _ device.Address) {
 			fill(l.At(in+size, 1), 0)
 			fill(l.At(in-4096, 1), 0)
 		}), []device.Finding{
-			{device.WroteOutside, "argument 0: 1 bytes written past its end (it has 64), the first at byte 64"},
-			{device.WroteOutside, "argument 0: 1 bytes written before its start, the first at byte -4096"},
+			{Kind: device.WroteOutside, Text: "argument 0: 1 bytes written past its end (it has 64), the first at byte 64"},
+			{Kind: device.WroteOutside, Text: "argument 0: 1 bytes written before its start, the first at byte -4096"},
 		}},
 		{"past the end, with every byte value", incrementThen(func(l *devicetest.Launch, _, out device.Address) {
 			for i := range l.At(out+size, 256) {
 				l.At(out+size, 256)[i] = byte(i)
 			}
-		}), []device.Finding{{device.WroteOutside, "argument 1: 256 bytes written past its end (it has 64), the first at byte 64"}}},
+		}), []device.Finding{{Kind: device.WroteOutside, Text: "argument 1: 256 bytes written past its end (it has 64), the first at byte 64"}}},
 		{"outside in one launch only", incrementThen(func(l *devicetest.Launch, _, out device.Address) {
 			if launch()%2 == 1 {
 				fill(l.At(out+size, 3), 0)
 			}
-		}), []device.Finding{{device.WroteOutside, "argument 1: 3 bytes written past its end (it has 64), the first at byte 64"}}},
+		}), []device.Finding{{Kind: device.WroteOutside, Text: "argument 1: 3 bytes written past its end (it has 64), the first at byte 64"}}},
 	})
 }
 
@@ -180,19 +180,19 @@ func TestInputsAndOutputs(t *testing.T) {
 		{"input changed", incrementThen(func(l *devicetest.Launch, in, _ device.Address) {
 			l.At(in, size)[7] ^= 1
 			l.At(in, size)[9] ^= 1
-		}), []device.Finding{{device.InputChanged, "argument 0: 2 bytes of an input changed, the first at byte 7"}}},
+		}), []device.Finding{{Kind: device.InputChanged, Text: "argument 0: 2 bytes of an input changed, the first at byte 7"}}},
 		{"input changed by the second launch only", incrementThen(func(l *devicetest.Launch, in, _ device.Address) {
 			if launch()%2 == 1 {
 				l.At(in, size)[3] ^= 1
 			}
-		}), []device.Finding{{device.InputChanged, "argument 0: 1 bytes of an input changed, the first at byte 3"}}},
+		}), []device.Finding{{Kind: device.InputChanged, Text: "argument 0: 1 bytes of an input changed, the first at byte 3"}}},
 		{"unwritten", func(l *devicetest.Launch) error {
 			fill(l.At(l.Pointer(1), size)[:60], 0)
 			return nil
-		}, []device.Finding{{device.Unwritten, "argument 1: 4 of 64 bytes never written, the first at byte 60"}}},
+		}, []device.Finding{{Kind: device.Unwritten, Text: "argument 1: 4 of 64 bytes never written, the first at byte 60"}}},
 		{
 			"nothing written", func(*devicetest.Launch) error { return nil },
-			[]device.Finding{{device.Unwritten, "argument 1: 64 of 64 bytes never written, the first at byte 0"}},
+			[]device.Finding{{Kind: device.Unwritten, Text: "argument 1: 64 of 64 bytes never written, the first at byte 0"}},
 		},
 		{"the poisons themselves, written", func(l *devicetest.Launch) error {
 			fill(l.At(l.Pointer(1), size)[:32], 0xFF)
@@ -202,7 +202,7 @@ func TestInputsAndOutputs(t *testing.T) {
 		{"not repeatable", incrementThen(func(l *devicetest.Launch, _, out device.Address) {
 			fill(l.At(out, size)[20:22], byte(launch()))
 		}), []device.Finding{
-			{device.NotRepeatable, "argument 1: 2 bytes differ between two launches on the same input, the first at byte 20"},
+			{Kind: device.NotRepeatable, Text: "argument 1: 2 bytes differ between two launches on the same input, the first at byte 20"},
 		}},
 		{"partly unwritten and not repeatable", func(l *devicetest.Launch) error {
 			out := l.At(l.Pointer(1), size)
@@ -210,15 +210,15 @@ func TestInputsAndOutputs(t *testing.T) {
 			out[30] = byte(launch())
 			return nil
 		}, []device.Finding{
-			{device.Unwritten, "argument 1: 8 of 64 bytes never written, the first at byte 0"},
-			{device.NotRepeatable, "argument 1: 1 bytes differ between two launches on the same input, the first at byte 30"},
+			{Kind: device.Unwritten, Text: "argument 1: 8 of 64 bytes never written, the first at byte 0"},
+			{Kind: device.NotRepeatable, Text: "argument 1: 1 bytes differ between two launches on the same input, the first at byte 30"},
 		}},
 		{"unwritten by one launch only", incrementThen(func(l *devicetest.Launch, _, out device.Address) {
 			if launch()%2 == 0 {
 				l.At(out, size)[5] = 0xFF // the poison of the first launch
 			}
 		}), []device.Finding{
-			{device.NotRepeatable, "argument 1: 1 bytes differ between two launches on the same input, the first at byte 5"},
+			{Kind: device.NotRepeatable, Text: "argument 1: 1 bytes differ between two launches on the same input, the first at byte 5"},
 		}},
 	})
 }
@@ -579,7 +579,7 @@ func TestLargeOutputs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := []device.Finding{{device.Unwritten, fmt.Sprintf("argument 1: 1 of %d bytes never written, the first at byte %d", bytes, left)}}
+			want := []device.Finding{{Kind: device.Unwritten, Text: fmt.Sprintf("argument 1: 1 of %d bytes never written, the first at byte %d", bytes, left)}}
 			if diff := cmp.Diff(want, got.Findings); diff != "" {
 				t.Errorf("%d bytes without byte %d: %s", bytes, left, diff)
 			}

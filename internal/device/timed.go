@@ -29,11 +29,11 @@ func InspectTimed(unordered bool, buffers []*Buffer, differences []Differences) 
 		if d.Bytes == 0 || unordered && b.role != input {
 			continue
 		}
-		f := Finding{TimedOutputDiffers, fmt.Sprintf("argument %d: %d of %d bytes that a timed launch wrote differ from those of "+
-			"an untimed launch on the same inputs, the first at byte %d", b.argument, d.Bytes, b.size, d.First)}
+		f := Finding{Kind: TimedOutputDiffers, Text: fmt.Sprintf("%s: %d of %d bytes that a timed launch wrote differ from those of "+
+			"an untimed launch on the same inputs, the first at byte %d", b.label, d.Bytes, b.size, d.First)}
 		if b.role == input {
-			f = Finding{InputChanged, fmt.Sprintf("argument %d: %d bytes of an input changed while it was timed, the first at byte %d",
-				b.argument, d.Bytes, d.First)}
+			f = Finding{Kind: InputChanged, Text: fmt.Sprintf("%s: %d bytes of an input changed while it was timed, the first at byte %d",
+				b.label, d.Bytes, d.First)}
 		}
 		findings = append(findings, f)
 	}
@@ -53,7 +53,7 @@ func InspectGuards(m Machine, buffers []*Buffer) ([]Finding, error) {
 				return nil, err
 			}
 			if !bytes.Equal(got, want) {
-				findings = append(findings, Finding{WroteOutside, fmt.Sprintf("argument %d: bytes written %s while it was timed", b.argument, guard.where)})
+				findings = append(findings, Finding{Kind: WroteOutside, Text: fmt.Sprintf("%s: bytes written %s while it was timed", b.label, guard.where)})
 			}
 		}
 	}

@@ -2,7 +2,9 @@ package lab
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
 	"attune/internal/audit"
 	"attune/internal/device"
@@ -20,7 +22,21 @@ func Audit(p problem.Problem, b problem.Build) []audit.Finding {
 			outputs = append(outputs, i)
 		}
 	}
-	return audit.PTX(b.Image.PTX, b.Image.Record.EntryName(), outputs...)
+	all := audit.PTX(b.Image.PTX, b.Image.Record.EntryName(), outputs...)
+	if p.Name() == spec.DeclaredProblem {
+		for i := range all {
+			all[i].Text = argumentNames(all[i].Text, b.Image.Record.EntryName(), p.Parameters(b))
+		}
+	}
+	return all
+}
+
+// argumentNames replaces the names that the compiler has given to parameters by those of kernel.toml.
+func argumentNames(text, entry string, parameters []problem.Parameter) string {
+	for i, p := range slices.Backward(parameters) { // k_param_1 begins k_param_10
+		text = strings.ReplaceAll(text, fmt.Sprintf("%s_param_%d", entry, i), p.Name)
+	}
+	return text
 }
 
 // auditBuild audits a build. It returns all findings, and the reasons against the build: the
@@ -31,7 +47,8 @@ func (l *Lab) auditBuild(b problem.Build) (all []audit.Finding, reasons []string
 	for _, f := range audit.Denied(all, slices.Concat(b.Variant.Allowed(), p.Allowed())) {
 		reason := f.Reason()
 		if f.Kind == audit.OutputRead && p.Name() != spec.Attention {
-			reason = f.String() + "; write inout = true in its [[arg]] if the kernel updates it"
+			reason = f.String() + "; write inout = true in its [[arg]] if the kernel updates it, or " +
+				"allow = [\"output-read\"] if it reads only what it has written"
 		}
 		reasons = append(reasons, reason)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"attune/internal/problem"
 	"attune/internal/spec"
 	"attune/kernels"
 )
@@ -87,5 +88,15 @@ func TestAllowedFindingsAreRecorded(t *testing.T) {
 	expectOutcome(t, got, merged)
 	if len(got.Audit) != 1 || got.Audit[0].Kind != "module-memory" {
 		t.Errorf("the audit is %+v", got.Audit)
+	}
+}
+
+func TestArgumentNames(t *testing.T) {
+	parameters := make([]problem.Parameter, 11)
+	for i := range parameters {
+		parameters[i].Name = string(rune('a' + i))
+	}
+	if got := argumentNames("k_param_1 and k_param_10", "k", parameters); got != "b and k" {
+		t.Error(got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/gate"
 	"attune/internal/problem"
+	"attune/internal/ptx"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -52,8 +53,9 @@ func (l *Lab) check(ctx context.Context, s *session, b problem.Build, ref, secon
 		return nil, err
 	}
 	outcome.Findings = unallowed(b.Variant, outcome.Findings)
+	l.nameArguments(b, outcome.Findings)
 	if job.Unordered {
-		outcome.Notes = append(outcome.Notes, unorderedNote)
+		outcome.Notes = append(outcome.Notes, unorderedNote(b))
 	}
 	c := &checked{outcome: outcome}
 	if c.result, err = ref.Compare(b, outcome.Outputs); err != nil {
@@ -70,8 +72,12 @@ func (l *Lab) check(ctx context.Context, s *session, b problem.Build, ref, secon
 }
 
 // unorderedNote explains why launches of a kernel are not compared bit for bit.
-var unorderedNote = device.Finding{
-	Kind: run.UnorderedSums, Text: "unordered floating-point atomics: launches need not agree bit for bit",
+func unorderedNote(b problem.Build) device.Finding {
+	where := ""
+	if module, err := ptx.Parse(b.Image.PTX); err == nil && module.UnorderedSums() {
+		where = " at " + module.FirstUnorderedSum()
+	}
+	return device.Finding{Kind: run.UnorderedSums, Text: "unordered floating-point atomics" + where + ": launches need not agree bit for bit"}
 }
 
 // job is the launch of a build on the inputs of a reference, and its relaunches on those of others.

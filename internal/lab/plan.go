@@ -230,7 +230,7 @@ func Target(kernel *spec.Kernel, v spec.Variant, arch string) toolchain.Target {
 	}
 	t := toolchain.Target{Kernel: kernel.Name, Variant: v.String(), Source: v.Stage().Source, Arch: arch, Knobs: knobs, Contract: true}
 	if d := kernel.Declared; d != nil {
-		t.Entry, t.Flags, t.Contract = d.Entry, d.Flags, false
+		t.Entry, t.Flags, t.FlagsAt, t.Contract = d.Entry, d.Flags, d.FlagsAt, false
 	}
 	return t
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"attune/internal/device"
+	"attune/internal/device/sim"
 	"attune/internal/oracle"
 	"attune/internal/problem"
 	"attune/internal/problem/attention"
@@ -38,6 +39,10 @@ func (l *Lab) references(maxWork float64, seed *uint64) problem.References {
 	o := problem.Options{MaxWork: maxWork, Secret: oracle.RandomSeed(), Launch: l.launchTrusted, Limit: l.ReferenceLimit, Python: l.Python}
 	if seed != nil {
 		o.Secret = *seed
+	}
+	o.Memory, o.Device = l.Device.facts.MemoryBytes, l.Device.facts.Name
+	if l.Device.Simulated() {
+		o.Memory, o.Device = sim.BufferBytes, "the simulator"
 	}
 	return l.problem().References(o)
 }

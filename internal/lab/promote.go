@@ -44,11 +44,11 @@ func rerun(r *run.Run) string { return fmt.Sprintf("re-run `attune run %s` on a 
 // today's table must assign each part its shapes. If not, the error is a [*Refusal]. The lab needs
 // a kernel, a builder and a ledger.
 func (l *Lab) CheckPromotion(ctx context.Context, r *run.Run) error {
-	if r.Device != "cuda" || r.Facts == nil {
-		return refuse(r, missing, "it ran on device %s, which takes no GPU times; %s", r.Device, rerun(r))
-	}
 	if r.Kernel != l.Kernel.Name {
 		return refuse(r, missing, "its kernel is %s, and this one is %s; give its folder with --kernel", r.Kernel, l.Kernel.Name)
+	}
+	if r.Device != "cuda" || r.Facts == nil {
+		return refuse(r, missing, "it ran on device %s, which takes no GPU times; %s", r.Device, rerun(r))
 	}
 	if r.Verdict == gate.Unknown || r.Verdict == gate.Merge && len(r.Performance) == 0 {
 		return refuse(r, missing, "its performance was not measured: %s; %s", r.Cause(), rerun(r))

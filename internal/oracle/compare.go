@@ -25,6 +25,8 @@ type Errors struct {
 	Worst       Worst   `json:"worst"`
 	// FirstNonFinite is nil if NonFinite is 0.
 	FirstNonFinite *Place `json:"first_non_finite,omitempty"`
+	// FirstValues are both values there, such as "got NaN, want 1"; JSON has no such numbers.
+	FirstValues string `json:"-"`
 }
 
 // OutputErrors are the errors of one output of a declared problem.
@@ -59,17 +61,33 @@ type Worst struct {
 	Place
 	Got  float64 `json:"got"`
 	Want float64 `json:"want"`
+
+	// GotInteger and WantInteger are the values of integers, with all digits; empty for floats.
+	GotInteger  string `json:"-"`
+	WantInteger string `json:"-"`
+}
+
+// Values are both values, for messages.
+func (w Worst) Values() string {
+	if w.GotInteger != "" {
+		return fmt.Sprintf("got %s, want %s", w.GotInteger, w.WantInteger)
+	}
+	return fmt.Sprintf("got %.9g, want %.9g", w.Got, w.Want)
 }
 
 // MarshalJSON writes the place as that of Place does, and both values. Without it, the method of
 // Place would write the place only.
 func (w Worst) MarshalJSON() ([]byte, error) {
 	if w.Element != "" {
-		return json.Marshal(struct {
-			Element string  `json:"element"`
-			Got     float64 `json:"got"`
-			Want    float64 `json:"want"`
-		}{w.Element, w.Got, w.Want})
+		element := struct {
+			Element string `json:"element"`
+			Got     any    `json:"got"`
+			Want    any    `json:"want"`
+		}{w.Element, w.Got, w.Want}
+		if w.GotInteger != "" {
+			element.Got, element.Want = json.Number(w.GotInteger), json.Number(w.WantInteger)
+		}
+		return json.Marshal(element)
 	}
 	type plain Place
 	return json.Marshal(struct {

@@ -130,7 +130,7 @@ func TestComparePlantedErrors(t *testing.T) {
 	want := Errors{
 		MaxErr: 0.5, MeanErr: 0.751 / 120, Bad: 2, BadFraction: 2.0 / 120,
 		Cosine: got.Cosine,
-		Worst:  Worst{Place{Batch: 1, Head: 2, Row: 3, Dim: 1}, out[at], ref.Out[at]},
+		Worst:  Worst{Place: Place{Batch: 1, Head: 2, Row: 3, Dim: 1}, Got: out[at], Want: ref.Out[at]},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-12)); diff != "" {
 		t.Errorf("errors (-want +got):\n%s", diff)
@@ -164,7 +164,7 @@ func TestCompareNonFinite(t *testing.T) {
 	want := Errors{
 		MaxErr: 0.5, MeanErr: 0.5 / 117, Bad: 3, BadFraction: 3.0 / 120, NonFinite: 3,
 		Cosine:         got.Cosine,
-		Worst:          Worst{Place{Batch: 1}, out[60], ref.Out[60]},
+		Worst:          Worst{Place: Place{Batch: 1}, Got: out[60], Want: ref.Out[60]},
 		FirstNonFinite: &Place{Head: 1, Dim: 3},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-12)); diff != "" {

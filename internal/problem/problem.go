@@ -117,4 +117,9 @@ type Options struct {
 	Launch func(ctx context.Context, t toolchain.Target, job func(*toolchain.Image) (device.Job, error)) ([][]byte, error)
 	Limit  time.Duration // of one computation of a reference
 	Python string        // the interpreter; empty for ATTUNE_PYTHON, else python3
+
+	// Memory limits the buffers of an instance in bytes, to what the device can hold; 0 for no limit.
+	// Device is its name for messages.
+	Memory int64
+	Device string
 }

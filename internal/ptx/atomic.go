@@ -1,16 +1,31 @@
 package ptx
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
 
 // UnorderedSums reports whether the module adds floating-point numbers by atomic operations or bulk
 // reductions. The order of such sums, and therefore their rounding, differs from launch to launch.
-func (m *Module) UnorderedSums() bool {
-	return slices.ContainsFunc(m.Functions, func(f *Function) bool {
-		return slices.ContainsFunc(f.Code, func(in Instruction) bool { return in.unorderedSum() })
-	})
+func (m *Module) UnorderedSums() bool { return m.FirstUnorderedSum() != "" }
+
+// FirstUnorderedSum is the source line, or else the PTX line, of the first such operation; empty
+// without one.
+func (m *Module) FirstUnorderedSum() string {
+	for _, f := range m.Functions {
+		for i := range f.Code {
+			in := &f.Code[i]
+			if !in.unorderedSum() {
+				continue
+			}
+			if source := m.SourceLine(in.Location); source != "" {
+				return source
+			}
+			return fmt.Sprintf("ptx:%d", in.Line)
+		}
+	}
+	return ""
 }
 
 // unorderedSum reports whether the instruction is an atomic sum of floats.

@@ -39,7 +39,7 @@ func declaredRows(r *run.Run) [][]string {
 			row := []string{
 				c.Shape, orDashText(c.ShapeName), fmt.Sprint(c.Seed), o.Name, fmt.Sprintf("%.3g", o.MaxErr), fmt.Sprintf("%.3g", o.MeanErr),
 				badText(o.Errors), share(limit.BadFraction), toleranceText(limit.Abs, limit.Rel), orDashText(o.Worst.Place.Element),
-				passWord(c.Pass || onlyOther && o.BadFraction <= limit.BadFraction),
+				passWord(c.Pass || onlyOther && o.BadFraction <= limit.BadFraction && o.NonFinite == 0),
 			}
 			if o.FirstNonFinite != nil { // the other figures do not include the non-finite elements
 				row[4], row[5], row[9] = "not finite", none, o.FirstNonFinite.String()

@@ -87,7 +87,7 @@ func outcomeWord(r *run.Run) string {
 func lineEnd(r *run.Run) string {
 	for _, g := range r.GateOutcomes() {
 		if g.Status == gate.Fail && g.Name != "performance" {
-			return g.Name + ": " + r.Cause()
+			return g.Name + ": " + kindFirst(r, r.Cause())
 		}
 	}
 	switch h := r.Headline; {
@@ -100,6 +100,29 @@ func lineEnd(r *run.Run) string {
 	default:
 		return fmt.Sprintf("%.2f us", h.P50US)
 	}
+}
+
+// kindFirst is the cause of a failed run with the kind and the source line of its finding before the
+// problem, because a line may be cut. Causes that are no findings stay as they are.
+func kindFirst(r *run.Run, cause string) string {
+	for _, row := range r.Correctness {
+		for _, f := range row.Findings {
+			text := f.Text
+			if !strings.HasPrefix(text, f.Kind+" ") {
+				text = f.Kind + ": " + text
+			}
+			where, found := strings.CutSuffix(cause, ": "+text)
+			if !found {
+				continue
+			}
+			if strings.HasPrefix(text, f.Kind+" at ") {
+				text, _, _ = strings.Cut(text, " (")
+				text, _, _ = strings.Cut(text, " in ") // the line in the kernel, not in a header
+			}
+			return text + ", " + where
+		}
+	}
+	return cause
 }
 
 // untimed is why a run has no time, in two words.
@@ -136,12 +159,16 @@ func Failed(r *run.Run) bool {
 	return slices.ContainsFunc(r.GateOutcomes(), func(g run.GateOutcome) bool { return g.Status == gate.Fail })
 }
 
-// Failure writes the details of a failed run: the gates that failed, with their reasons.
+// Unchecked reports whether the outputs of a run could not be checked, and no gate failed.
+func Unchecked(r *run.Run) bool { return outcomeWord(r) == openWord }
+
+// Failure writes the details of a run that failed or is unchecked: the gates that failed, or else the
+// correctness gate, with their reasons.
 func Failure(w io.Writer, r *run.Run, s terminal.Screen) error {
 	out := &strings.Builder{}
 	s.Paragraph(out, "", r.Variant+": "+verdictText(r), 2)
 	for _, g := range r.GateOutcomes() {
-		if g.Status == gate.Fail {
+		if g.Status == gate.Fail || Unchecked(r) && g.Name == "correctness" {
 			writeGate(out, g, s)
 		}
 	}
@@ -150,6 +177,19 @@ func Failure(w io.Writer, r *run.Run, s terminal.Screen) error {
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
+}
+
+// Excused is the note of a run about differences that its gates accept: floating-point atomics have
+// no order, so that launches need not agree bit for bit. It is empty for a run without such a note.
+func Excused(r *run.Run) string {
+	for _, c := range r.Correctness {
+		for _, f := range c.Notes {
+			if f.Kind == run.UnorderedSums {
+				return "note: " + r.Variant + ": " + f.Text
+			}
+		}
+	}
+	return ""
 }
 
 // writeGate writes a gate with the first lines of its reasons.
@@ -235,7 +275,7 @@ func (s Summary) totals() string {
 	}
 	show := "; details: attune show ID"
 	switch {
-	case len(s.Runs) == 1 && Failed(s.Runs[0]):
+	case len(s.Runs) == 1 && (Failed(s.Runs[0]) || Unchecked(s.Runs[0])):
 		show = "" // the line above names it
 	case len(s.Runs) == 1:
 		show = "; details: attune show " + s.Runs[0].ID

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"attune/internal/device"
 	"attune/internal/run"
 	"attune/internal/terminal"
 )
@@ -32,7 +33,7 @@ func TestRunLines(t *testing.T) {
 			out.WriteString(RunLine(r, NameWidth(names), terminal.Screen{Width: width}) + "\n")
 		}
 		for _, r := range outcomes() {
-			if Failed(r) {
+			if Failed(r) || Unchecked(r) {
 				if err := Failure(out, r, terminal.Screen{Width: width}); err != nil {
 					t.Fatal(err)
 				}
@@ -91,5 +92,17 @@ func TestSummaryOfOneRun(t *testing.T) {
 		if err := write(&closedPipe{}); !errors.Is(err, os.ErrClosed) {
 			t.Errorf("%s: got %v", name, err)
 		}
+	}
+}
+
+func TestExcused(t *testing.T) {
+	r := noted()
+	if got := Excused(r); got != "" {
+		t.Errorf("a run without unordered sums: %q", got)
+	}
+	row := &r.Correctness[1]
+	row.Notes = append(row.Notes, device.Finding{Kind: run.UnorderedSums, Text: "unordered floating-point atomics at red.cu:5: launches need not agree bit for bit"})
+	if got := Excused(r); got != "note: stage2: unordered floating-point atomics at red.cu:5: launches need not agree bit for bit" {
+		t.Errorf("%q", got)
 	}
 }

@@ -31,6 +31,9 @@ func Text(w io.Writer, r *run.Run, s terminal.Screen) error {
 	if r.Reproduces != "" {
 		field(out, s, "reproduces", r.Reproduces)
 	}
+	if r.Problem != nil && r.Kernel != "" {
+		field(out, s, "kernel", r.Kernel)
+	}
 	if r.Problem != nil && len(r.Problem.Facts) > 0 {
 		field(out, s, "reference", problemText(r.Problem))
 	}
@@ -397,12 +400,26 @@ func History(w io.Writer, entries []ledger.Entry, champions Champions, ids func(
 		last := len(t.Columns) - 1
 		t.Columns = t.Columns[:last]
 	}
+	verdicts := columnOf(t.Rows, 3)
+	if severalKernels(entries) {
+		const at = 2
+		t.Columns = slices.Insert(t.Columns, at, terminal.Column{Name: "kernel", Keep: true})
+		for i, e := range entries {
+			t.Rows[i] = slices.Insert(t.Rows[i], at, e.Kernel)
+		}
+	}
 	var out bytes.Buffer
 	t.Write(&out, s)
 	names.write(&out, s, out.String())
-	writeVerdictNote(&out, s, columnOf(t.Rows, 3))
+	writeVerdictNote(&out, s, verdicts)
 	_, err := w.Write(out.Bytes())
 	return err
+}
+
+// severalKernels reports whether the runs are of more than one kernel, so that a variant alone does
+// not name its kernel.
+func severalKernels(entries []ledger.Entry) bool {
+	return slices.ContainsFunc(entries, func(e ledger.Entry) bool { return e.Kernel != entries[0].Kernel })
 }
 
 // historyFigures are the device, the shape, the time and the speedup of a run.
@@ -424,6 +441,10 @@ func HistoryMarkdown(w io.Writer, entries []ledger.Entry, champions Champions) e
 	if marked {
 		header = append(header, "champion")
 	}
+	several, verdict := severalKernels(entries), 3
+	if several {
+		header, verdict = slices.Insert(header, 1, "kernel"), verdict+1
+	}
 	var rows [][]string
 	for _, e := range entries {
 		figures := historyFigures(e)
@@ -431,9 +452,12 @@ func HistoryMarkdown(w io.Writer, entries []ledger.Entry, champions Champions) e
 		if marked {
 			row = append(row, champions[e.ID])
 		}
+		if several {
+			row = slices.Insert(row, 1, e.Kernel)
+		}
 		rows = append(rows, row)
 	}
-	return writeMarkdownTable(w, header, rows, verdictNote(columnOf(rows, 3)))
+	return writeMarkdownTable(w, header, rows, verdictNote(columnOf(rows, verdict)))
 }
 
 // writeMarkdownTable writes a table and, if it is not empty, a note below it.

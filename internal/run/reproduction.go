@@ -33,8 +33,11 @@ type Reproduction struct {
 	Differences []string `json:"differences,omitempty"` // all of them, in words
 
 	// Changed lists what the problem of a declared kernel depends on and has changed, such as its
-	// reference. Outputs may be the same all the same.
+	// reference or a version of numpy. Outputs may be the same all the same.
 	Changed []string `json:"changed,omitempty"`
+	// Stale reports that kernel.toml or a file of the reference is among them. The two runs then
+	// judge different problems, so the record does not hold.
+	Stale bool `json:"stale,omitempty"`
 }
 
 // CodeCheck compares the machine code by its hashes.
@@ -76,7 +79,7 @@ type TimeCheck struct {
 func CompareRepeated(recorded, repeated *Run) *Reproduction {
 	r := &Reproduction{Recorded: recorded.ID, Repeated: repeated.ID}
 	r.CorrectnessOnly = len(recorded.Performance) > 0 && repeated.Requested.Simulation != nil
-	r.Changed = changedProblem(recorded.Problem, repeated.Problem)
+	r.compareProblem(recorded.Problem, repeated.Problem)
 	r.compareCode(recorded, repeated)
 	r.compareOutputs(recorded, repeated)
 	r.compareGates(recorded, repeated)
@@ -85,14 +88,17 @@ func CompareRepeated(recorded, repeated *Run) *Reproduction {
 	return r
 }
 
-// changedProblem lists what differs between the problems of two runs.
-func changedProblem(recorded, repeated *Problem) []string {
+// compareProblem lists what differs between the problems of two runs.
+func (r *Reproduction) compareProblem(recorded, repeated *Problem) {
 	if recorded == nil || repeated == nil {
-		return nil
+		return
 	}
-	var changed []string
+	file := func(name string) {
+		r.Changed, r.Stale = append(r.Changed, name+" has changed"), true
+		r.differ("%s has changed; restore it, or record a new run", name)
+	}
 	if recorded.SpecSHA256 != repeated.SpecSHA256 {
-		changed = append(changed, "kernel.toml has changed")
+		file("kernel.toml")
 	}
 	for _, key := range slices.Sorted(maps.Keys(recorded.Facts)) {
 		was, is := recorded.Facts[key], repeated.Facts[key]
@@ -100,12 +106,11 @@ func changedProblem(recorded, repeated *Problem) []string {
 		switch {
 		case was == is:
 		case isHash:
-			changed = append(changed, name+" has changed")
+			file(name)
 		default:
-			changed = append(changed, fmt.Sprintf("%s was %s and is %s", key, was, cmp.Or(is, "missing")))
+			r.Changed = append(r.Changed, fmt.Sprintf("%s was %s and is %s", key, was, cmp.Or(is, "missing")))
 		}
 	}
-	return changed
 }
 
 func (r *Reproduction) differ(format string, args ...any) {

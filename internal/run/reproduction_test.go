@@ -90,7 +90,8 @@ func TestCompareRepeated(t *testing.T) {
 	}
 }
 
-// A changed problem is reported, and decides nothing by itself. Unordered sums may differ.
+// With a changed kernel.toml or reference a record does not hold. Other versions of Python and numpy
+// are reported and decide nothing. Unordered sums may differ.
 func TestCompareRepeatedProblem(t *testing.T) {
 	recorded, repeated := someRun(), someRun()
 	recorded.Problem = &Problem{SpecSHA256: "aa", Facts: map[string]string{"numpy": "2.1", "path": "r.py", "python": "3.12", "sha256:r.py": "11"}}
@@ -99,8 +100,16 @@ func TestCompareRepeatedProblem(t *testing.T) {
 	repeated.Correctness[1].OutputSHA256 = "cc"
 	got := CompareRepeated(recorded, repeated)
 	want := []string{"kernel.toml has changed", "numpy was 2.1 and is 2.2", "python was 3.12 and is missing", "r.py has changed"}
-	if diff := cmp.Diff(want, got.Changed); diff != "" || !got.Holds || got.Outputs != (OutputCheck{Same: 1, Unordered: 1}) {
+	if diff := cmp.Diff(want, got.Changed); diff != "" || got.Holds || !got.Stale || got.Outputs != (OutputCheck{Same: 1, Unordered: 1}) {
 		t.Errorf("%+v (-want +got):\n%s", got, diff)
+	}
+	want = []string{"kernel.toml has changed; restore it, or record a new run", "r.py has changed; restore it, or record a new run"}
+	if diff := cmp.Diff(want, got.Differences); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	repeated.Problem = &Problem{SpecSHA256: "aa", Facts: map[string]string{"numpy": "2.2", "path": "r.py", "python": "3.12", "sha256:r.py": "11"}}
+	if got := CompareRepeated(recorded, repeated); !got.Holds || got.Stale || len(got.Changed) != 1 {
+		t.Errorf("another numpy: %+v", got)
 	}
 	repeated.Problem, repeated.Correctness[0].OutputSHA256 = nil, "dd"
 	got = CompareRepeated(recorded, repeated)

@@ -92,7 +92,7 @@ func (w *warp) checkAlignment(o *op, a *accessInfo, address uint64, lane int, d 
 }
 
 func (w *warp) reportMisaligned(o *op, a accessInfo, address uint64, lane int, d mem.Direction) {
-	w.report(finding.Misaligned, o, w.laneBit(lane), func() string {
+	w.reportAccess(finding.Misaligned, o, d, uint64(a.space), lane, func() string {
 		return fmt.Sprintf("%s %d bytes at address %#x of .%s, which is not a multiple of %d", d, a.bytes, address, a.space, a.bytes)
 	})
 }
@@ -107,7 +107,7 @@ func (w *warp) accessShared(o *op, a accessInfo, address uint64, lane int, d mem
 	s := &owner.shared
 	if !s.Holds(address, a.bytes) {
 		if s = owner.reservedAt(address, a.bytes); s == nil {
-			w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string { return w.outsideShared(a, address, d) })
+			w.reportAccess(finding.OutOfBounds, o, d, 0, lane, func() string { return w.outsideShared(a, address, d) })
 			return nil
 		}
 	}
@@ -241,7 +241,7 @@ func (w *warp) accessGlobal(o *op, a accessInfo, address uint64, lane int, d mem
 	if b == nil || !b.Holds(address, a.bytes) {
 		b = w.block.launch.memory.Find(address)
 		if b == nil || !b.Holds(address, a.bytes) {
-			w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string { return outsideGlobal(b, a, address, d) })
+			w.reportAccess(finding.OutOfBounds, o, d, b.Start(), lane, func() string { return w.outsideGlobal(b, a, address, d) })
 			return nil
 		}
 		w.lastBuffer = b
@@ -306,8 +306,17 @@ func (w *warp) checkOrder(o *op, a accessInfo, b *mem.Buffer, offset, lane int, 
 	return bad
 }
 
-func outsideGlobal(nearest *mem.Buffer, a accessInfo, address uint64, d mem.Direction) string {
-	return fmt.Sprintf("%s %d bytes at address %#x of global memory, %s", d, a.bytes, address, mem.DescribeOutside(nearest, address, a.bytes))
+// nullPage is the size of the addresses around null, in bytes. A field of a struct that a null
+// pointer points to is there.
+const nullPage = 4096
+
+// outsideGlobal describes an access outside of all buffers.
+func (w *warp) outsideGlobal(nearest *mem.Buffer, a accessInfo, address uint64, d mem.Direction) string {
+	text := fmt.Sprintf("%s %d bytes at address %#x of global memory, %s", d, a.bytes, address, mem.DescribeOutside(nearest, address, a.bytes))
+	if address < nullPage {
+		text += w.block.launch.missingGrid()
+	}
+	return text
 }
 
 // reportConflict reports a race, or the use of an asynchronous copy that no thread has waited for.
@@ -322,8 +331,15 @@ func (w *warp) reportConflict(o *op, a accessInfo, c order.Conflict, address uin
 	if kind == finding.Race && w.clocks.KnowsByShuffle(&e, uint8(lane)) { // cooperative groups do so
 		severity, relation = finding.Strict, "only a shuffle with a lane that has acquired it orders the two"
 	}
-	w.reportAs(severity, kind, o, w.block.launch.program.ops[e.Op], w.laneBit(lane), func() string {
-		what := fmt.Sprintf("%s %d bytes at %#x of .%s", d, a.bytes, address, a.space)
+	if !w.block.launch.options.Checks {
+		return
+	}
+	occurrence := finding.Occurrence{Kind: kind, Severity: severity}
+	if kind == finding.Race && w.isOtherWarp(&e) { // __syncthreads() mends these and those within a warp
+		occurrence.Rank = 1
+	}
+	w.block.add(occurrence, positionOf(w, o), w.block.launch.program.ops[e.Op], func() string {
+		what := fmt.Sprintf("%s: %s %d bytes at %#x of .%s", w.threads(w.laneBit(lane)), d, a.bytes, address, a.space)
 		thread := w.threadOf(&e)
 		if kind == finding.MissingWait {
 			role := "the target of an asynchronous copy"
@@ -370,17 +386,22 @@ func (w *warp) threadOf(e *order.Access) string {
 
 // missingOrder returns what would order two accesses.
 func (w *warp) missingOrder(e *order.Access) string {
+	switch {
+	case uint64(e.Block) != w.block.index:
+		return " (blocks need an atomic operation, or a fence and a flag)"
+	case w.isOtherWarp(e):
+		return " (warps need a barrier)"
+	}
+	return " (lanes of one warp need bar.warp.sync)"
+}
+
+// isOtherWarp reports whether another warp of the block made an earlier access.
+func (w *warp) isOtherWarp(e *order.Access) bool {
 	warp := int(e.Warp)
 	if warp == w.block.initAgent() {
 		warp = int(e.Lane)
 	}
-	switch {
-	case uint64(e.Block) != w.block.index:
-		return " (blocks need an atomic operation, or a fence and a flag)"
-	case warp == w.index:
-		return " (lanes of one warp need bar.warp.sync)"
-	}
-	return " (warps need a barrier)"
+	return uint64(e.Block) == w.block.index && warp != w.index
 }
 
 func (w *warp) accessLocal(o *op, a accessInfo, address uint64, lane int, d mem.Direction) []byte {

@@ -132,7 +132,7 @@ func (w *warp) accessAsyncGlobal(a *asyncAccess, address uint64, n int) ([]byte,
 	b := w.block.launch.memory.Find(address)
 	info, d := a.info(ptx.Global, n)
 	if b == nil || !b.Holds(address, n) {
-		w.report(finding.OutOfBounds, a.op, 1<<a.lane, func() string { return outsideGlobal(b, info, address, d) })
+		w.report(finding.OutOfBounds, a.op, 1<<a.lane, func() string { return w.outsideGlobal(b, info, address, d) })
 		return nil, nil
 	}
 	offset := int(address - b.Base)

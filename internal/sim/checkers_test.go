@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -96,7 +98,7 @@ func TestBounds(t *testing.T) {
 		wrong:    "mad.wide.u32 %rd2, %r0, 4, %rd1;\n ld.global.u32 %r1, [%rd2+4];",
 		right:    "mad.wide.u32 %rd2, %r0, 4, %rd1;\n ld.global.u32 %r1, [%rd2];",
 		at:       "ld.global.u32 %r1, [%rd2+4]",
-		contains: []string{"thread 31 of block [0 0 0]", "reads 4 bytes", "4 bytes past the end of in (128 bytes)", "(1 times)"},
+		contains: []string{"thread 31 of block [0 0 0]", "reads 4 bytes", "4 bytes past the end of in (128 bytes)", "(once)"},
 	})
 	check(defect{
 		name: "before a buffer", setup: setup{in: make([]uint32, 32), out: 40},
@@ -183,7 +185,7 @@ func TestBounds(t *testing.T) {
 			"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4,%r5,%r6,%r7}, [%r3+16];",
 		right: fillShared + "mov.u32 %r3, s;\n mad.lo.u32 %r3, %r0, 16, %r3;\n " +
 			"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4,%r5,%r6,%r7}, [%r3];",
-		at: "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4,%r5,%r6,%r7}, [%r3+16]", contains: []string{"reads 16 bytes", "(1 times)"},
+		at: "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4,%r5,%r6,%r7}, [%r3+16]", contains: []string{"reads 16 bytes", "(once)"},
 	})
 }
 
@@ -545,3 +547,40 @@ const fillOnce = `
 	st.shared.u32 [%r50], %r0;
 	bar.sync 0;
 `
+
+// A line that reads past one buffer and writes past another has two findings, and accesses of several
+// lanes or unrolled copies to one buffer are one.
+func TestAccessesOfOneLine(t *testing.T) {
+	t.Parallel()
+	const line = ".loc 1 7 3\n"
+	text := kernel(line+"mad.wide.u32 %rd2, %r0, 4, %rd1;\n ld.global.u32 %r1, [%rd2+4];\n "+
+		"st.global.u32 [%rd31+4], %r1;\n st.global.u32 [%rd31+8], %r1;\n ld.global.u32 %r2, [%rd31+4];\n ret;") + ".file 1 \"k.cu\"\n"
+	got := simulate(t, setup{text: text, out: 32, in: make([]uint32, 32), writtenBefore: true})
+	var all []string
+	for _, f := range got.findings {
+		if f.Kind == finding.OutOfBounds {
+			all = append(all, f.Detail[strings.Index(f.Detail, ": ")+2:][:len("writes")]+fmt.Sprintf(" %s %d", f.Detail[strings.LastIndex(f.Detail, "of ")+3:], f.Count))
+		}
+	}
+	if want := []string{"reads  in (128 bytes) 1", "writes out (128 bytes) 3", "reads  out (128 bytes) 1"}; !slices.Equal(all, want) {
+		t.Errorf("%q", all)
+	}
+}
+
+// A missing barrier shows as races within a warp and between warps. The text is about the latter,
+// which a barrier of the warp does not mend.
+func TestRaceBetweenWarps(t *testing.T) {
+	t.Parallel()
+	body := `
+	mov.u32 %r2, s;
+	mad.lo.u32 %r3, %r0, 4, %r2;
+	st.shared.u32 [%r3], %r0;
+	add.u32 %r4, %r0, 31;
+	rem.u32 %r4, %r4, 64;
+	mad.lo.u32 %r4, %r4, 4, %r2;
+	ld.shared.u32 %r1, [%r4];`
+	got := simulate(t, setup{text: kernelWith(".shared .align 4 .b32 s[64];", storing(body)), threads: 64})
+	if !strings.HasPrefix(got.kinds(), "race") || !strings.HasSuffix(got.findings[0].Detail, "(warps need a barrier)") {
+		t.Errorf("%v", got.findings)
+	}
+}

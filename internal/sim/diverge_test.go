@@ -559,9 +559,31 @@ SYNCED:
 	ret;`
 	text := kernel(body)
 	want := append(each(240, func(i uint32) uint32 { return i }), each(240, func(i uint32) uint32 { return (i+48)%240 + 8 })...)
-	schedules(t, "five blocks", setup{text: text, blocks: 5, threads: 48, out: 480}, want)
+	schedules(t, "five blocks", setup{text: text, blocks: 5, threads: 48, out: 480, cooperative: true}, want)
 	early := strings.Replace(text, "%r5, 5;", "%r5, 4;", 1)
-	if got := simulate(t, setup{text: early, blocks: 5, threads: 48, out: 480, writtenBefore: true}); got.kinds() != "race" {
+	if got := simulate(t, setup{text: early, blocks: 5, threads: 48, out: 480, writtenBefore: true, cooperative: true}); got.kinds() != "race" {
 		t.Errorf("findings of a barrier for four of five blocks: %v", got.findings)
+	}
+}
+
+// Outside of a cooperative launch the address of the grid's barrier is null, as on a GPU. Cooperative
+// groups then trap; other kernels access the null page.
+func TestGridBarrierWithoutCooperativeLaunch(t *testing.T) {
+	t.Parallel()
+	const (
+		address = "mov.u32 %r2, %envreg1;\n mov.u32 %r3, %envreg2;\n mov.b64 %rd2, {%r3, %r2};\n"
+		hint    = "a grid barrier needs a cooperative launch, and this one is not: set cooperative = true in [launch]"
+	)
+	_, err := try(t, setup{text: kernel(storing(address + "setp.eq.u64 %p1, %rd2, 0;\n @%p1 trap;\n mov.u32 %r1, 1;"))})
+	if err == nil || !strings.Contains(err.Error(), hint) {
+		t.Errorf("a trap: %v", err)
+	}
+	got := simulate(t, setup{text: kernel(storing(address + "atom.global.add.u32 %r1, [%rd2+4], 1;"))})
+	if got.kinds() != "out-of-bounds" || !strings.Contains(got.findings[0].Detail, hint) {
+		t.Errorf("an access: %v", got.findings)
+	}
+	got = simulate(t, setup{text: kernel(storing(address + "mov.u64 %rd2, 8;\n ld.global.u32 %r1, [%rd2];")), cooperative: true})
+	if got.kinds() != "out-of-bounds" || strings.Contains(got.findings[0].Detail, hint) {
+		t.Errorf("an access in a cooperative launch: %v", got.findings)
 	}
 }

@@ -49,7 +49,7 @@ func TestInstance(t *testing.T) {
 	run := func(o Options) byte {
 		t.Helper()
 		o.Checks = true
-		result, err := program.Run(t.Context(), memory, Launch{Entry: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}, Params: params}, o)
+		result, err := program.Run(t.Context(), memory, Launch{Entry: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}, Params: params, Cooperative: true}, o)
 		if err != nil || len(result.Findings) > 0 {
 			t.Fatalf("%+v, %v", result, err)
 		}

@@ -34,7 +34,7 @@ type Launch struct {
 
 // Options are the options of a run.
 type Options struct {
-	Seed     uint64   // of the schedule (warps, sides of branches) and of wmma's fragment layout
+	Seed     uint64   // of the schedule (blocks, warps, sides of branches) and of wmma's fragment layout
 	Checks   bool     // enables all checkers
 	Tensor   mma.Mode // arithmetic of the tensor cores
 	Workers  int      // blocks that run at once; 0 for the number of cores
@@ -92,12 +92,13 @@ type launch struct {
 	communicates    bool // blocks may communicate, so they run interleaved
 	usesWgmma       bool // the module has warpgroup products
 	usesReserved    bool // the kernel reads the address of reserved shared memory
+	lacksWorkspace  bool // the kernel reads the address of the grid's barrier, and the launch has none
 
 	chip      mma.Chip
 	plans     map[int32]*matrixPlan // by the number of the operation
 	tails     map[*code]*tail
 	globals   []uint64 // addresses of the module's variables
-	workspace uint64   // address of the grid's barrier; 0 where the kernel does not use it
+	workspace uint64   // address of the grid's barrier; 0 where the kernel does not use it, or has none
 	constants []byte
 	layout    *mem.Layout
 	shared    int // address of shared memory in each block
@@ -177,7 +178,7 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 	if err := r.planMatrices(); err != nil {
 		return nil, err
 	}
-	if err := r.placeGlobals(); err != nil {
+	if err := r.placeGlobals(l.Cooperative); err != nil {
 		return nil, err
 	}
 	if err := r.placeBlocks(l.Cooperative); err != nil {
@@ -265,11 +266,11 @@ func (r *launch) initialiseVariables() error {
 }
 
 // placeGlobals prepares everything in global and constant memory that the module needs.
-func (r *launch) placeGlobals() error {
+func (r *launch) placeGlobals(cooperative bool) error {
 	if err := r.placeVariables(); err != nil {
 		return err
 	}
-	if err := r.placeWorkspace(); err != nil {
+	if err := r.placeWorkspace(cooperative); err != nil {
 		return err
 	}
 	r.constants = slices.Clone(r.program.constants.Data)
@@ -286,13 +287,14 @@ func (r *launch) placeGlobals() error {
 }
 
 // placeWorkspace allocates what the driver provides to a cooperative grid: its size and a barrier,
-// 4 bytes each.
-func (r *launch) placeWorkspace() error {
+// 4 bytes each. A launch that is not cooperative has none, and its address reads as null.
+func (r *launch) placeWorkspace(cooperative bool) error {
 	used := false
 	for _, c := range r.program.codes {
 		used = used || slices.ContainsFunc(c.specials, func(s specialSlot) bool { return strings.HasPrefix(s.name, "envreg") })
 	}
-	if !used {
+	r.lacksWorkspace = used && !cooperative
+	if !used || !cooperative {
 		return nil
 	}
 	const size = 8
@@ -302,6 +304,15 @@ func (r *launch) placeWorkspace() error {
 	}
 	r.workspace = base
 	return r.memory.Write(base, []byte{size, 0, 0, 0, 0, 0, 0, 0})
+}
+
+// missingGrid explains a trap, or an access through a null pointer, of a kernel that needs the
+// barrier of a cooperative grid and was launched without it. It is empty for other launches.
+func (r *launch) missingGrid() string {
+	if !r.lacksWorkspace {
+		return ""
+	}
+	return "; a grid barrier needs a cooperative launch, and this one is not: set cooperative = true in [launch] of kernel.toml, or --cooperative of attune sim"
 }
 
 // relocate writes addresses into the initial value of a variable.
@@ -360,6 +371,7 @@ func (r *launch) run(ctx context.Context) error {
 	}
 	workers = min(workers, total, uint64(r.maxBlocks))
 	r.parallel = workers > 1
+	started := newBlockOrder(r.options.Seed, total)
 	var next atomic.Uint64
 	var group crash.Group
 	for range workers {
@@ -371,7 +383,7 @@ func (r *launch) run(ctx context.Context) error {
 				if n >= total {
 					return
 				}
-				b.start(n)
+				b.start(started.at(n))
 				b.run(ctx, math.MaxInt)
 				b.finish()
 			}
@@ -409,7 +421,8 @@ const (
 	maxResident    = 4096
 )
 
-// interleavedSlice is the time slice of a block in an interleaved run, in warp instructions.
+// interleavedSlice is the time slice of a block in an interleaved run, in warp instructions. With a
+// seed other than 0 it is the longest one.
 const interleavedSlice = 20_000
 
 // interleaving is the state of an interleaved run.
@@ -417,7 +430,10 @@ type interleaving struct {
 	launch   *launch
 	total    uint64 // blocks of the grid
 	started  uint64
-	room     int // for resident blocks
+	clusters blockOrder
+	ranks    blockOrder // of the blocks of a cluster
+	random   *rand.Rand // nil with seed 0
+	room     int        // for resident blocks
 	resident []*block
 	spare    []*block // ended blocks, to be used again
 	cluster  *cluster // of the blocks that are started now
@@ -427,7 +443,13 @@ type interleaving struct {
 
 // runInterleaved runs blocks one after another in time slices.
 func (r *launch) runInterleaved(ctx context.Context, total uint64) error {
-	s := &interleaving{launch: r, total: total, room: min(residentBlocks, r.maxBlocks), tiles: tiles{}}
+	s := &interleaving{
+		launch: r, total: total, room: min(residentBlocks, r.maxBlocks), tiles: tiles{},
+		clusters: newBlockOrder(r.options.Seed, total/uint64(r.clusterSize())), ranks: newBlockOrder(r.options.Seed, uint64(r.clusterSize())),
+	}
+	if r.options.Seed != 0 {
+		s.random = rand.New(rand.NewPCG(r.options.Seed, 11))
+	}
 	for ctx.Err() == nil && r.failed.Load() == nil {
 		s.startBlocks()
 		if len(s.resident) == 0 || !s.runSlices(ctx) && !s.resolveIdle() {
@@ -449,9 +471,9 @@ func (s *interleaving) startBlocks() {
 			b = r.newBlock()
 			b.tiles = s.tiles
 		}
-		index, rank := r.inClusters(s.started)
+		index, rank := r.inClusters(s.clusters.at(s.started/size)*size + s.ranks.at(s.started%size))
 		if size > 1 {
-			if rank == 0 {
+			if s.started%size == 0 {
 				s.cluster = newCluster(int(size))
 			}
 			s.cluster.join(b, rank)
@@ -463,11 +485,15 @@ func (s *interleaving) startBlocks() {
 }
 
 // runSlices runs a time slice of every resident block, and reports whether anything has changed.
+// With a seed other than 0 the slices have random lengths.
 func (s *interleaving) runSlices(ctx context.Context) bool {
 	changed := false
 	for i := 0; i < len(s.resident); {
-		b := s.resident[i]
-		b.runSlice(ctx)
+		b, budget := s.resident[i], interleavedSlice
+		if s.random != nil {
+			budget = 1 + s.random.IntN(interleavedSlice)
+		}
+		b.runSlice(ctx, budget)
 		changed = changed || b.progressed
 		if b.done() {
 			s.spare = append(s.spare, b)
@@ -484,9 +510,9 @@ func (s *interleaving) runSlices(ctx context.Context) bool {
 }
 
 // runSlice runs a time slice of a block, and finishes the block at its end.
-func (b *block) runSlice(ctx context.Context) {
+func (b *block) runSlice(ctx context.Context, budget int) {
 	defer b.catch()
-	b.run(ctx, interleavedSlice)
+	b.run(ctx, budget)
 	if b.done() {
 		b.finish()
 	}

@@ -147,5 +147,5 @@ func (w *warp) unwind(f *frame) {
 }
 
 func runTrap(w *warp, o *op, mask uint32) {
-	w.block.abort(fmt.Errorf("the kernel executed trap at %s, in %s", positionOf(w, o).place(), w.threads(mask)))
+	w.block.abort(fmt.Errorf("the kernel executed trap at %s, in %s%s", positionOf(w, o).place(), w.threads(mask), w.block.launch.missingGrid()))
 }

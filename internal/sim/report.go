@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"attune/internal/sim/finding"
+	"attune/internal/sim/mem"
 )
 
 // position is an instruction of a program: a function and an index in its code. The zero value is
@@ -93,13 +94,28 @@ func (b *block) report(kind finding.Kind, where, other position, detail func() s
 }
 
 func (b *block) reportAs(severity finding.Severity, kind finding.Kind, where, other position, detail func() string) {
-	b.launch.findings.Add(kind, severity, where.line(), other.line(), b.index, func(f *finding.Finding) {
+	b.add(finding.Occurrence{Kind: kind, Severity: severity}, where, other, detail)
+}
+
+// add adds an occurrence of a finding in the block.
+func (b *block) add(o finding.Occurrence, where, other position, detail func() string) {
+	o.Line, o.Other, o.Block = where.line(), other.line(), b.index
+	b.launch.findings.Add(o, func(f *finding.Finding) {
 		f.Where, f.Detail = where.place(), detail()
-		if other.code != nil {
-			place := other.place()
+		if place := other.place(); place.PTXLine > 0 { // the end of a block has none
 			f.Other = &place
 		}
 	})
+}
+
+// reportAccess adds an error about an access of a lane to one of several buffers or variables. The
+// memory is any number that identifies it.
+func (w *warp) reportAccess(kind finding.Kind, o *op, d mem.Direction, memory uint64, lane int, detail func() string) {
+	if !w.block.launch.options.Checks {
+		return
+	}
+	occurrence := finding.Occurrence{Kind: kind, Severity: finding.Error, Access: finding.Access{Direction: uint8(d), Memory: memory}}
+	w.block.add(occurrence, positionOf(w, o), position{}, func() string { return w.threads(w.laneBit(lane)) + ": " + detail() })
 }
 
 // threads names the threads of a finding: the block, the warp and the lanes.

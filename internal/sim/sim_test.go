@@ -70,6 +70,7 @@ type setup struct {
 	steps         uint64
 	printf        func(string)
 	arch          string
+	cooperative   bool
 	writtenBefore bool   // out counts as initialised
 	schedules     uint64 // at most
 }
@@ -126,7 +127,7 @@ func try(t testing.TB, g setup) (outcome, error) {
 	}
 	put(t, memory, in, g.in)
 	l := Launch{
-		Grid: [3]int{g.blocks, 1, 1}, Block: [3]int{g.threads, 1, 1}, DynamicShared: g.shared,
+		Grid: [3]int{g.blocks, 1, 1}, Block: [3]int{g.threads, 1, 1}, DynamicShared: g.shared, Cooperative: g.cooperative,
 		Params: binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, out), in),
 	}
 	result, err := p.Run(t.Context(), memory, l, Options{

@@ -148,7 +148,7 @@ func TestUnsetRegisters(t *testing.T) {
 	)
 	check("a store", stores, set+stores, store, "thread 0", "the register %r9", "the value is stored", "(32 times)")
 	check("a guarded definition", fifth+"@%p1 "+set+stores, fifth+"@%p1 "+set+"@!%p1 mov.u32 %r9, 0;\n"+stores, store, "(31 times)")
-	check("one side of a branch", fifth+"@%p1 bra L;\n"+set+"L:\n"+stores, fifth+set+"@%p1 bra L;\n mov.u32 %r9, 3;\nL:\n"+stores, store, "thread 5", "(1 times)")
+	check("one side of a branch", fifth+"@%p1 bra L;\n"+set+"L:\n"+stores, fifth+set+"@%p1 bra L;\n mov.u32 %r9, 3;\nL:\n"+stores, store, "thread 5", "(once)")
 	check("a predicate", "@%p3 st.global.u32 [%rd31], %r0;\n", "setp.eq.u32 %p3, %r0, %r0;\n @%p3 st.global.u32 [%rd31], %r0;\n",
 		"@%p3 st.global.u32 [%rd31], %r0", "the register %p3", "its condition")
 	check("a branch", "@%p3 bra L;\n mov.u32 %r1, 1;\nL:\n", fifth+"@%p1 bra L;\n mov.u32 %r1, 1;\nL:\n", "@%p3 bra L", "the condition of the branch")

@@ -11,6 +11,8 @@ type Declaration struct {
 	Axes   []string // in the order of their first appearance in [shapes]
 	Args   []Arg    // in the order of the kernel's parameters
 
+	FlagsAt string // the line of Flags, such as kernel.toml:3; empty without flags
+
 	Grid, Block [3]*Expr
 	Cluster     [3]*Expr // all nil without a cluster
 	Shared      *Expr    // bytes of dynamic shared memory; nil for none

@@ -9,6 +9,8 @@ import (
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
+
+	"attune/internal/array"
 )
 
 // Expr is an expression of a declaration over axes and knobs. Declaration.Values gives the values
@@ -23,6 +25,23 @@ type Expr struct {
 // Int evaluates the expression to an integer. A boolean counts as 0 or 1. A float is an error that
 // names the integer division.
 func (e *Expr) Int(values []int) (int, error) { return e.rule.number(values) }
+
+// Uint evaluates the expression to an integer from 0 to 2^64-1, for scalars of 64 bits without a
+// sign. A boolean counts as 0 or 1.
+func (e *Expr) Uint(values []int) (uint64, error) {
+	value, err := e.rule.evaluate(values)
+	if err != nil {
+		return 0, err
+	}
+	if large, ok := value.(starlark.Int); ok {
+		if n, fits := large.Uint64(); fits {
+			return n, nil
+		}
+		return 0, fmt.Errorf("it is %v; %s has 0 to %d", value, array.U64, uint64(math.MaxUint64))
+	}
+	n, err := e.rule.number(values)
+	return uint64(n), err
+}
 
 // Real evaluates the expression to a number. A boolean counts as 0 or 1.
 func (e *Expr) Real(values []int) (float64, error) {
@@ -83,7 +102,16 @@ func (d *Declaration) Settings(v Variant) []Setting {
 
 // EvalError adds to the error of an expression its place in kernel.toml and the shape.
 func (d *Declaration) EvalError(e *Expr, s Shape, err error) error {
-	return fmt.Errorf("%s:%d: %s (%q) for %s: %w", File, e.line, e.key, e.text, s, err)
+	return fmt.Errorf("%s:%d: %s (%q) for %s: %w", File, e.line, e.key, clip(e.text), s, err)
+}
+
+// clip cuts an expression for a message.
+func clip(text string) string {
+	const most = 80
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
 }
 
 // maxRank is the largest number of dimensions of a buffer, as in numpy.
@@ -116,7 +144,7 @@ func (l *loader) expr(t *table, key string, n *node) *Expr {
 	}
 	expr, err := parseExpr(text)
 	if err != nil {
-		l.problems.add(n.line, "%q in %s is %q: %v", key, t.name, text, err)
+		l.problems.add(n.line, "%q in %s is %q: %v", key, t.name, clip(text), err)
 		return nil
 	}
 	e := l.compiled(t, key, text, expr)
@@ -151,7 +179,7 @@ func (l *loader) compiled(t *table, key, text string, expr syntax.Expr) *Expr {
 			err = fmt.Errorf("%w; [shapes] declares no axis", err)
 		}
 		if l.isNews(err) {
-			l.problems.add(t.at(key), "%q in %s is %q: %v", key, t.name, text, err)
+			l.problems.add(t.at(key), "%q in %s is %q: %v", key, t.name, clip(text), err)
 		}
 	}
 	if len(wrong) > 0 {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	starlarkmath "go.starlark.net/lib/math"
 	"go.starlark.net/starlark"
@@ -109,6 +110,10 @@ func parseExpr(text string) (syntax.Expr, error) {
 	expr, err := new(syntax.FileOptions).ParseExpr("rule", text, 0)
 	if at, ok := errors.AsType[syntax.Error](err); ok {
 		err = fmt.Errorf("column %d: %s", at.Pos.Col, at.Msg)
+		if strings.Contains(at.Msg, "got '**'") {
+			before, _, _ := strings.Cut(text, "**")
+			err = fmt.Errorf("column %d: there is no power operator **; multiply, or shift as in 1 << n", utf8.RuneCountInString(before)+1)
+		}
 	}
 	return expr, err
 }

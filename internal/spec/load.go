@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"regexp"
@@ -33,7 +34,7 @@ const maxFile = 256 << 10
 func Load(fsys fs.FS) (*Kernel, error) {
 	text, err := fs.ReadFile(fsys, File)
 	if err != nil {
-		return nil, fmt.Errorf("reading the spec of a kernel: %w", err)
+		return nil, missing(fsys, err)
 	}
 	if len(text) > maxFile {
 		return nil, problem{1, fmt.Sprintf("the file has %d bytes; a spec has at most %d", len(text), maxFile)}
@@ -51,6 +52,26 @@ func Load(fsys fs.FS) (*Kernel, error) {
 	}
 	return l.Kernel, nil
 }
+
+// missing is the error of a folder without kernel.toml, or of a folder that does not exist.
+func missing(fsys fs.FS, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("reading the spec of a kernel: %w", err)
+	}
+	if _, folder := fs.Stat(fsys, "."); folder != nil {
+		return &notFound{"the folder does not exist", err}
+	}
+	return &notFound{fmt.Sprintf("the folder has no %s", File), err}
+}
+
+// notFound is a message in place of that of the file system.
+type notFound struct {
+	text string
+	error
+}
+
+func (e *notFound) Error() string { return e.text }
+func (e *notFound) Unwrap() error { return e.error }
 
 // loader fills a kernel, table by table. It keeps what it can read of a part with errors, so that
 // references to that part are not reported as well.

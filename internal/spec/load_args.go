@@ -171,6 +171,9 @@ func (l *loader) dtype(t *table) array.DType {
 	if d, ok := typeNames[strings.TrimSuffix(text, "_t")]; ok {
 		meant = fmt.Sprintf("; did you mean %q?", d)
 	}
+	if !strings.Contains(meant, "there are") {
+		meant += " There are " + strings.Join(names, ", ")
+	}
 	l.problems.add(t.at("type"), "unknown type %q in %s%s", text, t.name, meant)
 	return ""
 }
@@ -186,7 +189,7 @@ func (l *loader) fill(t *table, dtype array.DType) Fill {
 		return Fill{}
 	}
 	wrong := func(format string, args ...any) Fill {
-		l.problems.add(t.at("fill"), "%q in %s is %q: %s", "fill", t.name, text, fmt.Sprintf(format, args...))
+		l.problems.add(t.at("fill"), "%q in %s is %q: %s", "fill", t.name, clip(text), fmt.Sprintf(format, args...))
 		return Fill{}
 	}
 	expr, err := parseExpr(text)

@@ -13,8 +13,14 @@ import (
 	"go.starlark.net/syntax"
 )
 
+// The keys of a file by the problem that has them. A file of either has the name.
+var (
+	declaredKeys  = []string{"arg", "launch", "reference", "source", "entry", "flags", "archs", "work", "peer"}
+	attentionKeys = []string{"about", "stage", "selection", "run", "tolerance", "knob", "constraint", "retired", "shapes"}
+)
+
 // chooseProblem reads which problem the kernel computes. A file that does not say so declares its
-// problem if it has a part that only such files have.
+// problem if it has a part that only such files have, or a misspelt one.
 func (l *loader) chooseProblem(t *table, text []byte) {
 	l.Problem = t.optionalText("problem")
 	if known := []string{Attention, DeclaredProblem}; l.Problem != "" && !slices.Contains(known, l.Problem) {
@@ -22,16 +28,32 @@ func (l *loader) chooseProblem(t *table, text []byte) {
 		l.Problem = ""
 	}
 	if l.Problem == "" {
-		l.Problem = Attention
-		shapes := t.table["shapes"]
-		if t.table["arg"] != nil || t.table["launch"] != nil || t.table["reference"] != nil || shapes != nil && len(shapes.table) > 0 {
-			l.Problem = DeclaredProblem
-		}
+		l.Problem = l.guessProblem(t)
 	}
 	if l.Problem == DeclaredProblem {
 		sum := sha256.Sum256(text)
 		l.Declared = &Declaration{SHA256: hex.EncodeToString(sum[:])}
 	}
+}
+
+// guessProblem decides by the keys of a file. Without any of them the file is reported as one of a
+// declared kernel, which is what most files are.
+func (l *loader) guessProblem(t *table) string {
+	all := slices.Concat(declaredKeys, attentionKeys, []string{"name", "problem", "allow"})
+	guess := ""
+	for key, n := range t.table {
+		switch near := Nearest(key, all); {
+		case slices.Contains(declaredKeys, near), near == "shapes" && len(n.table) > 0:
+			return DeclaredProblem
+		case slices.Contains(attentionKeys, near):
+			guess = Attention
+		}
+	}
+	if guess == "" {
+		l.problems.add(t.line, "the file declares no kernel; it needs a name, [[arg]], [launch] and [reference], as docs/kernel-toml.md explains")
+		return DeclaredProblem
+	}
+	return guess
 }
 
 // declaration reads what only a declared kernel has, except for its shapes.
@@ -92,11 +114,18 @@ func (l *loader) flags(t *table) []string {
 		t.wrongType("flags", n, "an array of strings")
 		return nil
 	}
+	l.Declared.FlagsAt = fmt.Sprintf("%s:%d", File, n.line)
 	var flags []string
 	for _, n := range n.array {
 		flag, err := textItem(n)
-		if err == nil && strings.TrimSpace(flag) == "" {
+		words := strings.Fields(flag)
+		switch {
+		case err != nil:
+		case len(words) == 0:
 			err = fmt.Errorf("a flag is empty")
+		case slices.ContainsFunc(words[1:], func(word string) bool { return strings.HasPrefix(word, "-") }),
+			len(words) == 2 && slices.Contains([]string{"-I", "-D", "-U", "-Xptxas", "-maxrregcount"}, words[0]):
+			err = fmt.Errorf("%q is more than one word of a command line; split it: \"%s\"", flag, strings.Join(words, `", "`))
 		}
 		if err != nil {
 			l.problems.add(n.line, "%q in %s: %v", "flags", t.name, err)
@@ -124,23 +153,36 @@ func (l *loader) path(t *table, key, absent string) string {
 }
 
 // checkFile reports a file or a folder that does not exist. An empty path has been reported.
-func (l *loader) checkFile(t *table, key, path string, folder bool) {
-	if path == "" || !fs.ValidPath(path) {
+func (l *loader) checkFile(t *table, key, name string, folder bool) {
+	if name == "" || !fs.ValidPath(name) {
 		return
 	}
 	what, info := "file", fs.FileInfo(nil)
 	if folder {
 		what = "folder"
 	}
-	info, err := fs.Stat(l.files, path)
+	info, err := fs.Stat(l.files, name)
 	switch {
 	case err != nil && t.table[key] == nil:
-		l.problems.add(t.line, "%s has no %q, and there is no %s %s beside %s", t.name, key, what, path, File)
+		l.problems.add(t.line, "%s has no %q, and there is no %s %s beside %s", t.name, key, what, name, File)
 	case err != nil:
-		l.problems.add(t.at(key), "%q in %s: there is no %s %s beside %s", key, t.name, what, path, File)
+		l.problems.add(t.at(key), "%q in %s: there is no %s %s beside %s%s", key, t.name, what, name, File, l.nearestFile(name))
 	case info.IsDir() != folder:
-		l.problems.add(t.at(key), "%q in %s: %s is no %s", key, t.name, path, what)
+		l.problems.add(t.at(key), "%q in %s: %s is no %s", key, t.name, name, what)
 	}
+}
+
+// nearestFile ends the message about a missing file with one of its folder that has a similar name.
+func (l *loader) nearestFile(missing string) string {
+	entries, _ := fs.ReadDir(l.files, path.Dir(missing)) // without the folder there is no such file
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if near := Nearest(path.Base(missing), names); near != "" {
+		return fmt.Sprintf("; did you mean %q?", path.Join(path.Dir(missing), near))
+	}
+	return ""
 }
 
 // reference reads how the right outputs are computed.

@@ -1,6 +1,9 @@
 package spec
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestDeclaredFileErrors(t *testing.T) {
 	swap := declaredSwap(t)
@@ -30,7 +33,7 @@ func TestDeclaredFileErrors(t *testing.T) {
 		`kernel.toml:1: the file has no "name"`,
 		`kernel.toml:1: unknown key "nmae" in the file; did you mean "name"?`)
 	swap(`source = "rmsnorm.cu"`, `source = "rmsnrm.cu"`,
-		`kernel.toml:2: "source" in the file: there is no file rmsnrm.cu beside kernel.toml`)
+		`kernel.toml:2: "source" in the file: there is no file rmsnrm.cu beside kernel.toml; did you mean "rmsnorm.cu"?`)
 	swap(`source = "rmsnorm.cu"`, `source = ""`, `kernel.toml:2: "source" in the file is empty`)
 	swap(`name = "rmsnorm"`, `name = "other-one"`, none)
 	swap("name = \"rmsnorm\"\nsource = \"rmsnorm.cu\"", `name = "rms"`, `kernel.toml:1: the file has no "source", and there is no file rms.cu beside kernel.toml`)
@@ -41,11 +44,19 @@ func TestDeclaredFileErrors(t *testing.T) {
 		`kernel.toml:2: "source" in the file: expected is no file`)
 	swap(`entry = "rmsnorm"`, `entry = "rms norm"`,
 		`kernel.toml:3: "entry" in the file is "rms norm"; want a letter or _, then letters, digits or _`)
+	const known = "sm_75, sm_80, sm_86, sm_87, sm_88, sm_89, sm_90, sm_90a, sm_100, sm_100a, sm_103, sm_103a, sm_110, sm_110a, sm_120, sm_120a, sm_121, sm_121a"
+	swap(`entry = "rmsnorm"`, `archs = ["sm_100a", "sm_99", "sm_89a", "sm_70"]`,
+		`kernel.toml:3: "archs" in the file: the compiler does not know sm_99; it knows `+known,
+		`kernel.toml:3: "archs" in the file: the compiler does not know sm_89a; it knows `+known,
+		`kernel.toml:3: "archs" in the file: the compiler does not know sm_70; it knows `+known)
 	swap(`flags = ["-I../include"]`, `flags = "-O3"`,
 		`kernel.toml:4: "flags" in the file is a string; want an array of strings`)
 	swap(`flags = ["-I../include"]`, `flags = ["-I", "a", "-I", "", 3]`,
 		`kernel.toml:4: "flags" in the file: a flag is empty`,
 		`kernel.toml:4: "flags" in the file: an item is an integer; want a string`)
+	swap(`flags = ["-I../include"]`, `flags = ["-O3 -lineinfo", "-I include", "-I../with a space", "-DTEXT=a b"]`,
+		`kernel.toml:4: "flags" in the file: "-O3 -lineinfo" is more than one word of a command line; split it: "-O3", "-lineinfo"`,
+		`kernel.toml:4: "flags" in the file: "-I include" is more than one word of a command line; split it: "-I", "include"`)
 }
 
 func TestDeclaredShapeErrors(t *testing.T) {
@@ -120,7 +131,21 @@ func TestDeclaredRunErrors(t *testing.T) {
 func TestDeclaredArgErrors(t *testing.T) {
 	swap := declaredSwap(t)
 	swap(`type = "f16"`, `type = "fp16"`,
-		`kernel.toml:13: unknown type "fp16" in [[arg]] "x"; did you mean "f16"?`)
+		`kernel.toml:13: unknown type "fp16" in [[arg]] "x"; did you mean "f16"? There are f64, f32, f16, bf16, e4m3, e5m2, i8, u8, i32, u32, i64, u64`)
+	swap(`type = "i32"`, `type = "int"`,
+		`kernel.toml:28: unknown type "int" in [[arg]] "n"; did you mean "i32"? There are f64, f32, f16, bf16, e4m3, e5m2, i8, u8, i32, u32, i64, u64`)
+	swap("type = \"i32\"\nvalue = \"n\" ", "type = \"u64\"\nvalue = \"18446744073709551615\" ", none)
+	swap("type = \"i32\"\nvalue = \"n\" ", "type = \"u64\"\nvalue = \"18446744073709551616\" ",
+		`kernel.toml:29: "value" in [[arg]] "n" ("18446744073709551616") for rows=8,n=256: it is 18446744073709551616; u64 has 0 to 18446744073709551615`)
+	swap("type = \"i32\"\nvalue = \"n\" ", "type = \"u64\"\nvalue = \"n - 257\" ",
+		`kernel.toml:29: "value" in [[arg]] "n" ("n - 257") for rows=8,n=256: it is -1; u64 has 0 to 18446744073709551615`)
+	swap("type = \"i32\"\nvalue = \"n\" ", "type = \"u64\"\nvalue = \"n // (n - 256)\" ",
+		`kernel.toml:29: "value" in [[arg]] "n" ("n // (n - 256)") for rows=8,n=256: floored division by zero`)
+	swap("type = \"i32\"\nvalue = \"n\" ", "type = \"u64\"\nvalue = \"n > 3\" ", none)
+	swap("type = \"i32\"\nvalue = \"n\" ", "type = \"i32\"\nvalue = \"n ** 2\" ",
+		`kernel.toml:29: "value" in [[arg]] "n" is "n ** 2": column 3: there is no power operator **; multiply, or shift as in 1 << n`)
+	swap("type = \"i32\"\nvalue = \"n\" ", "type = \"i32\"\nvalue = \"m"+strings.Repeat(" + n", 30)+"\" ",
+		`kernel.toml:29: "value" in [[arg]] "n" is "m`+strings.Repeat(" + n", 19)+` +…": unknown axis or knob "m"; there are rows, n, THREADS`)
 	swap(`type = "f16"`, `typ = "f16"`,
 		`kernel.toml:11: [[arg]] "x" has no "type"`,
 		`kernel.toml:13: unknown key "typ" in [[arg]] "x"; did you mean "type"?`)
@@ -180,9 +205,9 @@ func TestDeclaredArgErrors(t *testing.T) {
 	swap(`[[arg]]`, `[[args]]`,
 		`kernel.toml:11: unknown key "args" in the file; did you mean "arg"?`)
 	swap(`type = "f16"`, `type = "__half"`,
-		`kernel.toml:13: unknown type "__half" in [[arg]] "x"; did you mean "f16"?`)
+		`kernel.toml:13: unknown type "__half" in [[arg]] "x"; did you mean "f16"? There are f64, f32, f16, bf16, e4m3, e5m2, i8, u8, i32, u32, i64, u64`)
 	swap(`type = "f16"`, `type = "int32_t"`,
-		`kernel.toml:13: unknown type "int32_t" in [[arg]] "x"; did you mean "i32"?`)
+		`kernel.toml:13: unknown type "int32_t" in [[arg]] "x"; did you mean "i32"? There are f64, f32, f16, bf16, e4m3, e5m2, i8, u8, i32, u32, i64, u64`)
 	swap(`type = "f16"`, `type = "u8"`,
 		`kernel.toml:15: "fill" in [[arg]] "x" is "normal": normal draws real numbers, and u8 is an integer type; use integers(a, b)`)
 }
@@ -212,7 +237,7 @@ func TestDeclaredFillErrors(t *testing.T) {
 	swap(`fill = "normal"`, "fill = \"normal\"\nfile = \"x.npy\"",
 		`kernel.toml:16: [[arg]] "x" has both "fill" and "file"; choose one`)
 	swap(`fill = "normal"`, `file = "y.npy"`,
-		`kernel.toml:15: "file" in [[arg]] "x": there is no file y.npy beside kernel.toml`)
+		`kernel.toml:15: "file" in [[arg]] "x": there is no file y.npy beside kernel.toml; did you mean "x.npy"?`)
 	swap(`fill = "normal"`, `file = "x.bin"`,
 		`kernel.toml:15: "file" in [[arg]] "x" is "x.bin"; want a .npy or a .safetensors file`)
 	swap(`fill = "normal"`, `file = "../x.npy"`,
@@ -265,7 +290,7 @@ func TestDeclaredLaunchErrors(t *testing.T) {
 func TestDeclaredReferenceErrors(t *testing.T) {
 	swap := declaredSwap(t)
 	swap(`python = "reference.py"`, `python = "referense.py"`,
-		`kernel.toml:41: "python" in [reference]: there is no file referense.py beside kernel.toml`)
+		`kernel.toml:41: "python" in [reference]: there is no file referense.py beside kernel.toml; did you mean "reference.py"?`)
 	swap(`python = "reference.py"`, ``,
 		`kernel.toml:40: [reference] needs exactly one of python, source, files; it has none of them`)
 	swap(`python = "reference.py"`, "python = \"reference.py\"\nfiles = \"expected\"",
@@ -300,7 +325,7 @@ func TestDeclaredReferenceErrors(t *testing.T) {
 		`kernel.toml:50: unknown key "flop" in [work]; did you mean "flops"?`)
 	swap(`[[knob]]`, "[[peer]]\npython = \"peers.py\"\n[[peer]]\npython = \"pers.py:f\"\nname = 'F F'\n[[knob]]",
 		`kernel.toml:53: "python" in [[peer]] is "peers.py"; want a file and a function of it, such as peers.py:torch_sum`,
-		`kernel.toml:55: "python" in [[peer]]: there is no file pers.py beside kernel.toml`,
+		`kernel.toml:55: "python" in [[peer]]: there is no file pers.py beside kernel.toml; did you mean "peers.py"?`,
 		`kernel.toml:56: "name" in [[peer]] is "F F"; want a lower-case letter, then lower-case letters, digits, _ or -`)
 }
 

@@ -51,7 +51,7 @@ func TestLoadDeclared(t *testing.T) {
 	e := func(text string) *Expr { return &Expr{text: text} }
 	one := e("1")
 	want := &Declaration{
-		Source: "rmsnorm.cu", Entry: "rmsnorm", Flags: []string{"-I../include"}, Axes: []string{"rows", "n"},
+		Source: "rmsnorm.cu", Entry: "rmsnorm", Flags: []string{"-I../include"}, FlagsAt: "kernel.toml:4", Axes: []string{"rows", "n"},
 		Args: []Arg{
 			{Name: "x", Type: array.F16, Line: 11, Shape: []*Expr{e("rows"), e("n")}, Fill: Fill{Kind: "normal"}},
 			{Name: "w", Type: array.F16, Line: 16, Shape: []*Expr{e("n")}, Fill: Fill{Kind: "uniform", A: e("0.5"), B: e("1.5")}},

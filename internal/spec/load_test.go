@@ -375,12 +375,24 @@ func TestLoadOtherForms(t *testing.T) {
 			t.Errorf("%s:\n%s\nwant:\n%s", name, got, want)
 		}
 	}
-	check("an empty file", "", `kernel.toml:1: the file has no "name"
-kernel.toml:1: the file has no "about"
-kernel.toml:1: the file has no "shapes"
-kernel.toml:1: the file has no "stage"
-kernel.toml:1: the file has no "run"
-kernel.toml:1: the file has no "tolerance"`)
+	check("an empty file", "", `kernel.toml:1: the file declares no kernel; it needs a name, [[arg]], [launch] and [reference], as docs/kernel-toml.md explains
+kernel.toml:1: the file has no "name"
+kernel.toml:1: the file has no "arg"
+kernel.toml:1: the file has no "launch"
+kernel.toml:1: the file has no "reference"`)
+	check("only a name and an unknown key", "name = 'k'\nnmae = 'k'\n", `kernel.toml:1: the file declares no kernel; it needs a name, [[arg]], [launch] and [reference], as docs/kernel-toml.md explains
+kernel.toml:1: the file has no "arg"
+kernel.toml:1: the file has no "launch"
+kernel.toml:1: the file has no "reference"
+kernel.toml:1: the file has no "source", and there is no file k.cu beside kernel.toml
+kernel.toml:2: unknown key "nmae" in the file; did you mean "name"?`)
+	check("misspelt sections of a declared kernel", "name = 'k'\n[[args]]\n[lanch]\n[refrence]\n", `kernel.toml:1: the file has no "arg"
+kernel.toml:1: the file has no "launch"
+kernel.toml:1: the file has no "reference"
+kernel.toml:1: the file has no "source", and there is no file k.cu beside kernel.toml
+kernel.toml:2: unknown key "args" in the file; did you mean "arg"?
+kernel.toml:3: unknown key "lanch" in the file; did you mean "launch"?
+kernel.toml:4: unknown key "refrence" in the file; did you mean "reference"?`)
 	rest := "name = 'x'\nabout = 'x'\n[tolerance]\nmax_err = 1\nmean_err = 1\natol = 1\nrtol = 1\nbad_fraction = 0\n" +
 		"[run]\nshapes = ['1x1x1x1']\nbenchmark = ['1x1x1x1']\nseeds = [0]\n"
 	check("empty arrays", "stage = []\nshapes = []\n"+rest,
@@ -427,6 +439,14 @@ func TestLoadCycles(t *testing.T) {
 func TestLoadWithoutFile(t *testing.T) {
 	_, err := Load(fstest.MapFS{})
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), File) {
+		t.Errorf("%v", err)
+	}
+	_, err = Load(os.DirFS(filepath.Join(t.TempDir(), "nosuch")))
+	if !errors.Is(err, fs.ErrNotExist) || err.Error() != "the folder does not exist" {
+		t.Errorf("%v", err)
+	}
+	_, err = Load(fstest.MapFS{File: {Mode: fs.ModeDir}})
+	if err == nil || !strings.HasPrefix(err.Error(), "reading the spec of a kernel: ") {
 		t.Errorf("%v", err)
 	}
 	_, err = loadText(strings.Repeat("#", maxFile+1))

@@ -28,6 +28,12 @@ func readTOML(text string) (*node, error) {
 		if at, ok := errors.AsType[toml.ParseError](err); ok {
 			p.line = max(1, at.Position.Line)
 			p.text = "not TOML: " + strings.TrimSuffix(at.Message, ".")
+			if start := at.Position.Start; start < len(text) && text[start] == '\n' { // the line that ends here
+				p.line = 1 + strings.Count(text[:start], "\n")
+			}
+			if strings.Contains(at.Message, "out of range for int64") {
+				p.text += "; write a larger number as a string, in double quotes"
+			}
 		}
 		return nil, p
 	}

@@ -101,6 +101,8 @@ func TestInvalidTOML(t *testing.T) {
 	check("a = 1\nb = \n", "kernel.toml:2: not TOML: expected value but found '\\n' instead")
 	check("a = 1\n\na = 2\n", "kernel.toml:3: not TOML: Key 'a' has already been defined")
 	check("a = 0x\n", `kernel.toml:1: not TOML: not a hexadecimal number: '0x\n'`)
+	check("a = 1\n[shapes\nb = 1\n", "kernel.toml:2: not TOML: expected '.' or ']' to end table name, but got '\\n' instead")
+	check("a = 18446744073709551615\n", "kernel.toml:1: not TOML: 18446744073709551615 is out of range for int64; write a larger number as a string, in double quotes")
 	check("=", "kernel.toml:1: not TOML: unexpected '=': key name appears blank")
 }
 

@@ -73,7 +73,7 @@ func (t *trial) reference() {
 
 // wrong reports an expression. A nil one has been reported before.
 func (t *trial) wrong(e *Expr, format string, args ...any) {
-	t.report(e, e.line, fmt.Sprintf("%s (%q) %s: %s", e.key, e.text, t.where(e), fmt.Sprintf(format, args...)))
+	t.report(e, e.line, fmt.Sprintf("%s (%q) %s: %s", e.key, clip(e.text), t.where(e), fmt.Sprintf(format, args...)))
 }
 
 // where names the shape, and the knobs that an expression uses.
@@ -164,7 +164,15 @@ func product(extents []int) string {
 
 // scalar checks that a value fits its type.
 func (t *trial) scalar(a *Arg) {
-	if !a.Type.Float() {
+	switch {
+	case a.Type == "" || a.Value == nil: // reported already
+		return
+	case a.Type == array.U64:
+		if _, err := a.Value.Uint(t.values); err != nil {
+			t.wrong(a.Value, "%v", err)
+		}
+		return
+	case !a.Type.Float():
 		low, high := integerLimits(a.Type)
 		if value, ok := t.integer(a.Value, math.MinInt, math.MaxInt); ok && (value < low || value > high) {
 			t.wrong(a.Value, "it is %d; %s has %d to %d", value, a.Type, low, high)
@@ -176,8 +184,7 @@ func (t *trial) scalar(a *Arg) {
 	}
 }
 
-// integerLimits are the least and the greatest value of an integer type. Values beyond int cannot
-// be written in kernel.toml.
+// integerLimits are the least and the greatest value of an integer type, as far as int has them.
 func integerLimits(d array.DType) (low, high int) {
 	bits := 8 * d.Bytes()
 	switch {

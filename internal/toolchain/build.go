@@ -151,7 +151,7 @@ func (b *Builder) sources(t Target) (sources, compilerFlags, error) {
 	}
 	own, err := splitFlags(t.Flags, b.Dir)
 	if err != nil {
-		return nil, own, err
+		return nil, own, &SourceError{t, t.inFlags() + err.Error()}
 	}
 	own.include = append(own.include, t.Include...)
 	files, err := readForeign(b.kernel, t.Source, own.include)

@@ -19,7 +19,7 @@ import (
 // that does not work is a FaultError. The folders of -I among the flags are relative to the working
 // directory.
 func CompilePTX(ctx context.Context, c *Compiler, folder fs.FS, source, arch string, flags ...string) ([]byte, error) {
-	t := Target{Variant: source, Source: source, Arch: arch}
+	t := Target{Variant: source, Source: source, Arch: arch, Flags: flags}
 	own, err := splitFlags(flags, ".")
 	if err != nil {
 		return nil, err

@@ -37,6 +37,9 @@ func (c *Compiler) check(ctx context.Context, t Target) error {
 // (FaultError). Damaged files make it a fault whatever the compiler printed: a damaged header gives
 // errors with lines of the source.
 func (c *Compiler) diagnose(ctx context.Context, t Target, program string, failure error, output string) error {
+	if err := t.flagError(output); err != nil {
+		return err
+	}
 	if symptom := symptomOf(program, failure, output); symptom != "" {
 		return c.broken(ctx, t, symptom)
 	}

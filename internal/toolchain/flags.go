@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -61,6 +62,37 @@ func splitFlags(flags []string, dir string) (compilerFlags, error) {
 		}
 	}
 	return split, nil
+}
+
+// rejectedFlag is the line of nvcc or ptxas about a flag, or the value of one, which it quotes.
+var rejectedFlag = regexp.MustCompile(`(?m)^(nvcc|ptxas) fatal *: (.*?'([^'\n]+)'.*)$`)
+
+// flagError is the error of a compiler that rejects one of the target's own flags; nil if the output
+// has no such line. nvcc may quote a part of the flag, or write it with another number of dashes.
+func (t Target) flagError(output string) error {
+	line := rejectedFlag.FindStringSubmatch(output)
+	if line == nil {
+		return nil
+	}
+	part := strings.TrimLeft(line[3], "-")
+	at := slices.IndexFunc(t.Flags, func(flag string) bool { // the whole flag, or else a part of one
+		return flag == line[3] || strings.HasSuffix(flag, "-"+part) || strings.HasSuffix(flag, "="+part)
+	})
+	if at < 0 {
+		at = slices.IndexFunc(t.Flags, func(flag string) bool { return part != "" && strings.Contains(flag, part) })
+	}
+	if at < 0 {
+		return nil
+	}
+	return &SourceError{t, fmt.Sprintf("%sthe flag %q: %s: %s", t.inFlags(), t.Flags[at], line[1], line[2])}
+}
+
+// inFlags begins a message about the target's own flags.
+func (t Target) inFlags() string {
+	if t.FlagsAt == "" {
+		return ""
+	}
+	return t.FlagsAt + `: "flags": `
 }
 
 // flagName splits a flag such as -std=c++20 or -I../include.

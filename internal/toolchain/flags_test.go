@@ -72,6 +72,28 @@ func TestSplitFlags(t *testing.T) {
 	}
 }
 
+// A flag that the compiler rejects is an error of the flag, not of the compiler.
+func TestFlagError(t *testing.T) {
+	target := Target{Variant: "k", Arch: "sm_90a", Flags: []string{"-lineinfo", "--nonsense", "-std=c++99", "-Xptxas=--nons"}, FlagsAt: "kernel.toml:2"}
+	for output, want := range map[string]string{
+		"nvcc fatal   : Unknown option '--nonsense'\n":                    `build k for sm_90a: kernel.toml:2: "flags": the flag "--nonsense": nvcc: Unknown option '--nonsense'`,
+		"nvcc fatal   : Value 'c++99' is not defined for option 'std'\n":  `build k for sm_90a: kernel.toml:2: "flags": the flag "-std=c++99": nvcc: Value 'c++99' is not defined for option 'std'`,
+		"warning\nptxas fatal   : Unknown option '-nons'\n":               `build k for sm_90a: kernel.toml:2: "flags": the flag "-Xptxas=--nons": ptxas: Unknown option '-nons'`,
+		"nvcc fatal   : Unknown option '--other'\n":                       "",
+		"k.cu(3): error: identifier 'nonsense' is undefined\n":            "",
+		"nvcc fatal   : Memory allocation failure\n":                      "",
+		"nvcc fatal   : Don't know what to do with '--'\nnvcc fatal: x\n": "",
+	} {
+		if err := target.flagError(output); err == nil && want != "" || err != nil && err.Error() != want {
+			t.Errorf("%q: %v; want %s", output, err, want)
+		}
+	}
+	target.FlagsAt = ""
+	if err := target.flagError("nvcc fatal   : Unknown option '--nonsense'"); err == nil || err.Error() != `build k for sm_90a: the flag "--nonsense": nvcc: Unknown option '--nonsense'` {
+		t.Error(err)
+	}
+}
+
 func TestOptionsReplaceStd(t *testing.T) {
 	target := Target{Arch: "sm_90a", Knobs: map[string]int{"N": 2}}
 	got := target.options(compilerFlags{nvcc: []string{"-std=c++20"}, include: []string{"/x"}})

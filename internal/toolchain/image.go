@@ -19,6 +19,7 @@ type Target struct {
 
 	Entry    string   // the entry function; empty for one named after the kernel
 	Flags    []string // further flags of the compiler, from kernel.toml
+	FlagsAt  string   // where Flags are, for messages, such as kernel.toml:3
 	Include  []string // folders in which the compiler looks for includes, from kernel.toml
 	Contract bool     // the source defines a launch contract (common/launch.cuh)
 }

@@ -39,7 +39,8 @@ var children = map[string]func() error{
 	"sleeper":      func() error { hang(); return nil },
 	"garbage":      writeGarbage,
 	"not reading":  neverRead,
-	"slow to exit": exitSlowly,
+	"slow to exit": func() error { return exitAfter(time.Second / 2) },
+	"never exits":  func() error { return exitAfter(time.Hour) },
 	"parent":       runAsParent,
 }
 
@@ -246,9 +247,9 @@ func neverRead() error {
 	return nil
 }
 
-// exitSlowly serves requests, and exits half a second after its parent has closed the pipe.
-func exitSlowly() error {
-	parentGone = func() { time.Sleep(time.Second / 2); os.Exit(0) }
+// exitAfter serves requests, and exits some time after its parent has closed the pipe.
+func exitAfter(rest time.Duration) error {
+	parentGone = func() { time.Sleep(rest); os.Exit(0) }
 	err := Serve(openMachine)
 	time.Sleep(time.Hour)
 	return err

@@ -335,15 +335,20 @@ func TestTimeoutOfTheStart(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
-	out := &output{}
-	_, err := Start(t.Context(), Options{Command: command(t, "stuck"), Limit: 10 * time.Second, Stderr: out})
-	var timeout *device.Timeout
-	if !errors.As(err, &timeout) {
-		t.Fatalf("got %v; want a timeout", err)
-	}
-	var pid int
-	if _, err := fmt.Sscanf(out.String(), "hanging in %d\n", &pid); err != nil || process(pid) {
-		t.Errorf("the child printed %q (%v), running: %t", out, err, process(pid))
+	for limit := time.Second; ; limit *= 2 { // until the child has the time to start and to print
+		out := &output{}
+		_, err := Start(t.Context(), Options{Command: command(t, "stuck"), Limit: limit, Stderr: out})
+		var timeout *device.Timeout
+		if !errors.As(err, &timeout) {
+			t.Fatalf("got %v; want a timeout", err)
+		}
+		var pid int
+		if _, err := fmt.Sscanf(out.String(), "hanging in %d\n", &pid); err != nil && limit < long {
+			continue
+		} else if err != nil || process(pid) {
+			t.Errorf("the child printed %q (%v), running: %t", out, err, process(pid))
+		}
+		return
 	}
 }
 
@@ -460,10 +465,10 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// Close waits for a child that exits slowly, and kills it after the grace time.
+// Close waits for a child that exits slowly, and kills one that does not exit within the grace time.
 func TestCloseKills(t *testing.T) {
 	t.Parallel()
-	d, _ := start(t, "slow to exit", long)
+	d, _ := start(t, "never exits", long)
 	d.grace = 50 * time.Millisecond
 	if err := d.Close(); err != nil {
 		t.Error(err)
@@ -472,6 +477,7 @@ func TestCloseKills(t *testing.T) {
 		t.Errorf("the child ended with %s", got)
 	}
 	d, _ = start(t, "slow to exit", long)
+	d.grace = long
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}

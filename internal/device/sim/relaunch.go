@@ -27,11 +27,7 @@ func (d *Device) repeat(ctx context.Context, r *resident, first *launched, outco
 	if err != nil {
 		return err
 	}
-	for i := range again.outputs {
-		if !bytes.Equal(again.outputs[i], first.outputs[i]) && !r.job.Unordered {
-			again.add(device.NotRepeatable, fmt.Sprintf("output %d differs between two launches on the same inputs", i))
-		}
-	}
+	again.compareOutputs(&r.job, first.outputs, "between two launches on the same inputs")
 	again.compareWork(first)
 	addFindings(outcome, again.findings, reported)
 	return nil
@@ -106,6 +102,32 @@ func (l *launched) compareWork(first *launched) {
 	if float64(l.instructions)+workSlack < float64(first.instructions)*(1-workShare) {
 		l.add(device.RemembersResults, fmt.Sprintf("relaunched with the first inputs it executes %d warp instructions, in the first launch %d",
 			l.instructions, first.instructions))
+	}
+}
+
+// compareOutputs reports the first output that is not the same as in an earlier launch.
+func (l *launched) compareOutputs(job *device.Job, earlier [][]byte, between string) {
+	next := 0
+	for argument, arg := range job.Args {
+		if !arg.IsBuffer() || arg.Input != nil {
+			continue
+		}
+		one, other := earlier[next], l.outputs[next]
+		next++
+		if job.Unordered || bytes.Equal(one, other) {
+			continue
+		}
+		first, count := -1, 0
+		for i := range one {
+			if one[i] != other[i] {
+				if first < 0 {
+					first = i
+				}
+				count++
+			}
+		}
+		l.add(device.NotRepeatable, fmt.Sprintf("%s: %d of %d bytes differ %s, the first at byte %d", arg.Label(argument), count, len(one), between, first))
+		return
 	}
 }
 

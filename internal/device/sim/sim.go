@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"attune/internal/crash"
@@ -16,6 +18,9 @@ import (
 	"attune/internal/sim/mem"
 	"attune/internal/sim/mma"
 )
+
+// BufferBytes is how many bytes of buffers a job may have: each takes a byte of marks besides.
+const BufferBytes = mem.DefaultLimit / 2
 
 // Options are the options of the device.
 type Options struct {
@@ -89,11 +94,7 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 		if seed == 0 {
 			outcome.Outputs, outcome.Counters = result.outputs, result.counters
 		}
-		for i := range result.outputs {
-			if !bytes.Equal(result.outputs[i], outcome.Outputs[i]) && !job.Unordered {
-				result.add(device.NotRepeatable, fmt.Sprintf("output %d differs between schedule 0 and schedule %d", i, seed))
-			}
-		}
+		result.compareOutputs(&job, outcome.Outputs, fmt.Sprintf("between schedule 0 and schedule %d", seed))
 		addFindings(outcome, result.findings, reported)
 		if seed > 0 {
 			continue
@@ -188,7 +189,7 @@ func (d *Device) launch(ctx context.Context, r *resident, seed uint64) (*launche
 	l := &launched{counters: named(&result.Counters), instructions: result.Counters.WarpInstructions()}
 	for _, f := range result.Findings {
 		l.findings = append(l.findings, keyedFinding{
-			Finding: device.Finding{Kind: string(f.Kind), Text: f.String()},
+			Finding: located(f),
 			key:     f.Key() + string(f.Severity), note: f.Severity == finding.Strict && !d.options.Strict,
 		})
 	}
@@ -198,6 +199,19 @@ func (d *Device) launch(ctx context.Context, r *resident, seed uint64) (*launche
 		l.findings = append(l.findings, keyedFinding{Finding: f, key: f.Kind + f.Text})
 	}
 	return l, err
+}
+
+// located is a finding with its source line. Of inlined code it is the line in the kernel, which is
+// the first of several.
+func located(f finding.Finding) device.Finding {
+	d := device.Finding{Kind: string(f.Kind), Text: f.String()}
+	source, _, _ := strings.Cut(f.Where.Source, " in ")
+	if i := strings.LastIndexByte(source, ':'); i > 0 {
+		if line, err := strconv.Atoi(source[i+1:]); err == nil {
+			d.File, d.Line = source[:i], line
+		}
+	}
+	return d
 }
 
 // kernelError distinguishes a fault of the kernel from a cancelled context, from PTX that is not
@@ -234,7 +248,7 @@ func bind(memory *mem.Memory, job device.Job) (values [][]byte, buffers []uint64
 		}
 		t := mem.TensorMap{Map: arg.TensorMap.Map, Address: buffers[arg.TensorMap.Arg]}
 		if values[i], err = t.Encode(); err != nil {
-			return nil, nil, &device.Unsupported{Why: fmt.Sprintf("argument %d: %v", i, err)}
+			return nil, nil, &device.Unsupported{Why: fmt.Sprintf("%s: %v", arg.Label(i), err)}
 		}
 	}
 	return values, buffers, nil
@@ -242,7 +256,7 @@ func bind(memory *mem.Memory, job device.Job) (values [][]byte, buffers []uint64
 
 // place allocates the buffer of an argument, with its bytes. An output stays uninitialised.
 func place(memory *mem.Memory, index int, arg device.Arg) (uint64, error) {
-	base, err := memory.Alloc(fmt.Sprintf("argument %d", index), arg.BufferBytes())
+	base, err := memory.Alloc(arg.Label(index), arg.BufferBytes())
 	if err != nil || arg.Output > 0 {
 		return base, err
 	}
@@ -265,14 +279,14 @@ func (r *resident) collect(checks bool) (outputs [][]byte, findings []device.Fin
 		}
 		if arg.Input != nil {
 			if !bytes.Equal(data, arg.Input) {
-				findings = append(findings, device.Finding{Kind: device.InputChanged, Text: fmt.Sprintf("argument %d: an input was changed", i)})
+				findings = append(findings, device.Finding{Kind: device.InputChanged, Text: arg.Label(i) + ": an input was changed"})
 			}
 			continue
 		}
 		outputs = append(outputs, data)
 		if n, first := r.memory.Unwritten(r.buffers[i]); checks && n > 0 && arg.InOut == nil {
 			findings = append(findings, device.Finding{
-				Kind: device.Unwritten, Text: fmt.Sprintf("argument %d: %d of %d bytes %s, the first at byte %d", i, n, len(data), never, first),
+				Kind: device.Unwritten, Text: fmt.Sprintf("%s: %d of %d bytes %s, the first at byte %d", arg.Label(i), n, len(data), never, first),
 			})
 		}
 	}

@@ -3,6 +3,7 @@ package declared
 import (
 	"fmt"
 	"math"
+	"math/big"
 	"strconv"
 	"strings"
 
@@ -22,40 +23,58 @@ func (p *Problem) tolerance(a spec.Arg) spec.OutputTolerance {
 	return spec.OutputTolerance{Abs: abs, Rel: rel}
 }
 
-// wanted is the right elements of one output: integers if they must be equal, else floats.
+// wanted is the right elements of one output: integers if the output has them, else floats.
 type wanted struct {
 	arg       spec.Arg
 	tolerance spec.OutputTolerance
 	shape     []int
 	floats    []float64
 	ints      []int64   // of the output's type; values of u64 are reinterpreted
+	narrow    string    // the type of the reference if it has fewer bits than the output's
 	rounded   []float64 // floats in the output's type; computed when an element is beyond its tolerance
 }
 
 // newWanted takes the elements that a reference returned. An integer output without a tolerance
-// must have integers that its type can hold.
+// must have integers that its type can hold. With one it is compared as integers too, if it has
+// them: float64 has no integers next to each other beyond 2^53.
 func newWanted(a spec.Arg, tolerance spec.OutputTolerance, shape []int, right *array.Array) (*wanted, error) {
 	w := &wanted{arg: a, tolerance: tolerance, shape: shape}
-	if a.Type.Float() || tolerance.Abs > 0 || tolerance.Rel > 0 {
+	if a.Type.Float() {
 		w.floats = right.Floats()
 		return w, nil
 	}
+	err := w.fromInts(right)
+	if err != nil && (tolerance.Abs > 0 || tolerance.Rel > 0) {
+		w.floats, w.ints, err = right.Floats(), nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// fromInts takes integers.
+func (w *wanted) fromInts(right *array.Array) error {
 	if right.Type.Float() {
-		return w, w.fromFloats(right.Floats())
+		return w.fromFloats(right.Floats())
 	}
 	w.ints = right.Ints()
-	low, high := limits(a.Type)
+	low, high := limits(w.arg.Type)
 	for i, x := range w.ints {
 		negative := right.Type.Signed() && x < 0
 		if negative && x < low || !negative && uint64(x) > high {
-			text := strconv.FormatUint(uint64(x), 10)
-			if negative {
-				text = strconv.FormatInt(x, 10)
-			}
-			return nil, w.cannotHold(i, text)
+			return w.cannotHold(i, integerText(x, right.Type.Signed()))
 		}
 	}
-	return w, nil
+	return nil
+}
+
+// integerText writes an integer whose bits are in an int64.
+func integerText(x int64, signed bool) string {
+	if signed {
+		return strconv.FormatInt(x, 10)
+	}
+	return strconv.FormatUint(uint64(x), 10)
 }
 
 // fromFloats takes integers in floating point.
@@ -108,18 +127,58 @@ func (w *wanted) compare(data []byte) (oracle.Errors, error) {
 	if w.ints == nil {
 		return w.compareFloats(got.Floats())
 	}
+	return w.compareInts(got.Ints()), nil
+}
+
+// compareInts measures the errors of integers.
+func (w *wanted) compareInts(got []int64) oracle.Errors {
 	t := newTally(w)
-	for i, x := range got.Ints() {
+	for i, x := range got {
 		want := w.ints[i]
-		off := uint64(max(x, want)) - uint64(min(x, want))
 		a, b := float64(x), float64(want)
+		off := uint64(max(x, want)) - uint64(min(x, want))
 		if w.arg.Type == array.U64 {
-			off = max(uint64(x), uint64(want)) - min(uint64(x), uint64(want))
 			a, b = float64(uint64(x)), float64(uint64(want))
+			off = max(uint64(x), uint64(want)) - min(uint64(x), uint64(want))
 		}
-		t.add(i, a, b, float64(off), 0)
+		t.add(i, a, b, float64(off), w.bound(b), w.beyond(off, want))
 	}
-	return t.errors(), nil
+	e := t.errors()
+	if t.worst >= 0 {
+		signed := w.arg.Type.Signed()
+		e.Worst.GotInteger, e.Worst.WantInteger = integerText(got[t.worst], signed), integerText(w.ints[t.worst], signed)
+	}
+	return e
+}
+
+// bound is the tolerance of an element.
+func (w *wanted) bound(want float64) float64 {
+	return w.tolerance.Abs + w.tolerance.Rel*math.Abs(want)
+}
+
+// beyond reports whether the difference of integers is above the tolerance, exactly.
+func (w *wanted) beyond(off uint64, want int64) bool {
+	if off == 0 {
+		return false
+	}
+	abs, rel := w.tolerance.Abs, w.tolerance.Rel
+	magnitude := uint64(want)
+	if w.arg.Type.Signed() && want < 0 {
+		magnitude = -magnitude
+	}
+	// Where rounding cannot matter, float64 is enough.
+	const margin = 1e-9
+	bound := abs + rel*float64(magnitude)
+	switch {
+	case float64(off) > bound*(1+margin):
+		return true
+	case float64(off) < bound*(1-margin):
+		return false
+	}
+	number := func(x float64) *big.Rat { return new(big.Rat).SetFloat64(x) }
+	exact := new(big.Rat).SetUint64(magnitude)
+	exact.Add(exact.Mul(exact, number(rel)), number(abs))
+	return new(big.Rat).SetUint64(off).Cmp(exact) > 0
 }
 
 // compareFloats measures the errors of elements. The error is a NaN of the reference where the
@@ -139,15 +198,20 @@ func (w *wanted) compareFloats(got []float64) (oracle.Errors, error) {
 		x := got[i]
 		switch {
 		case want != want && x != x, x == want && math.IsInf(x, 0):
-			t.equal++
 		case want != want:
 			return oracle.Errors{}, fmt.Errorf("returned NaN for %s, where the kernel has %.6g", w.element(i), x)
+		case !finite(x) || !finite(want):
+			t.addNonFinite(i, x, want)
 		default:
-			t.add(i, x, want, math.Abs(x-want), w.tolerance.Abs+w.tolerance.Rel*math.Abs(want))
+			off, bound := min(math.Abs(x-want), math.MaxFloat64), w.bound(want)
+			t.add(i, x, want, off, bound, off > bound && !t.isRounded(i, x))
 		}
 	}
 	return t.errors(), nil
 }
+
+// finite reports whether x is neither NaN nor an infinity.
+func finite(x float64) bool { return math.Abs(x) <= math.MaxFloat64 }
 
 // isRounded reports whether got is the right element as the output's type has it. A right element
 // beyond the range of the type becomes infinite or the largest number.
@@ -165,8 +229,7 @@ func (w *wanted) isRounded(i int, got float64) bool {
 type tally struct {
 	*wanted
 	e      oracle.Errors
-	equal  int // NaN and infinities that agree
-	finite int
+	finite int // elements that are finite in the output and in the reference
 	worst  int
 	rank   float64 // of the worst element: its error beyond the tolerance, or its error if none is bad
 	got    float64
@@ -177,20 +240,21 @@ type tally struct {
 
 func newTally(w *wanted) *tally { return &tally{wanted: w, worst: -1} }
 
-// add adds an element with its error and tolerance. The worst element is the bad one with the
-// largest error beyond its tolerance, or that with the largest error if none is bad.
-func (t *tally) add(i int, got, want, off, tolerance float64) {
-	bad := !(off <= tolerance) && !t.isRounded(i, got)
-	if !(off <= math.MaxFloat64) { // true for NaN too
-		if !bad {
-			t.equal++
-			return
-		}
-		if t.e.NonFinite++; t.e.NonFinite == 1 {
-			t.e.FirstNonFinite = &oracle.Place{Element: t.element(i)}
-		}
+// addNonFinite adds an element that is NaN or infinite in the output or in the reference, but not
+// the same in both. No tolerance covers it: that of an infinite element would be infinite.
+func (t *tally) addNonFinite(i int, got, want float64) {
+	if t.isRounded(i, got) {
 		return
 	}
+	if t.e.NonFinite++; t.e.NonFinite == 1 {
+		t.e.FirstNonFinite = &oracle.Place{Element: t.element(i)}
+		t.e.FirstValues = fmt.Sprintf("got %.9g, want %.9g", got, want)
+	}
+}
+
+// add adds an element with its error and tolerance, all finite. The worst element is the bad one
+// with the largest error beyond its tolerance, or that with the largest error if none is bad.
+func (t *tally) add(i int, got, want, off, tolerance float64, bad bool) {
 	rank, first := off, t.worst < 0
 	if bad {
 		t.e.Bad++
@@ -284,7 +348,8 @@ func (r *reference) compare(a *answer, measure func(w *wanted) (oracle.Errors, e
 	return result, nil
 }
 
-// Judge limits the share of bad elements of each output. A peer has no image and no variant.
+// Judge limits the share of bad elements of each output, and allows none that is not finite where
+// the right one is. A peer has no image and no variant.
 func (r *reference) Judge(b problem.Build, result problem.Result, slack float64) (gate.Limits, []string) {
 	limits := gate.Limits{Outputs: map[string]gate.OutputLimit{}}
 	var wrong []string
@@ -303,7 +368,7 @@ func (r *reference) Judge(b problem.Build, result problem.Result, slack float64)
 		limits.Outputs[w.arg.Name] = gate.OutputLimit{Abs: t.Abs, Rel: t.Rel, BadFraction: t.BadFraction}
 		limits.BadFraction = max(limits.BadFraction, t.BadFraction)
 		for _, o := range result.Outputs {
-			if o.Name == w.arg.Name && o.BadFraction > t.BadFraction*slack {
+			if o.Name == w.arg.Name && (o.BadFraction > t.BadFraction*slack || o.NonFinite > 0) {
 				wrong = append(wrong, w.describe(o.Errors, slack))
 			}
 		}
@@ -316,11 +381,13 @@ func (w *wanted) describe(e oracle.Errors, slack float64) string {
 	n := w.len()
 	text := fmt.Sprintf("%s: %d of %d elements are bad (%d allowed)", w.arg.Name, e.Bad, n, int(w.tolerance.BadFraction*slack*float64(n)))
 	if e.NonFinite > 0 {
-		text += fmt.Sprintf(", %d of them not finite, the first %s", e.NonFinite, e.FirstNonFinite)
+		text += fmt.Sprintf(", %d of them not finite (0 allowed), the first %s: %s", e.NonFinite, e.FirstNonFinite, e.FirstValues)
 	}
 	if e.Bad > e.NonFinite {
-		bound := w.tolerance.Abs + w.tolerance.Rel*math.Abs(e.Worst.Want)
-		text += fmt.Sprintf(", the worst %s: got %.9g, want %.9g, tolerance %.3g", e.Worst.Place, e.Worst.Got, e.Worst.Want, bound)
+		text += fmt.Sprintf(", the worst %s: %s, tolerance %.3g", e.Worst.Place, e.Worst.Values(), w.bound(e.Worst.Want))
+	}
+	if w.narrow != "" {
+		text += fmt.Sprintf("; the reference returned %s, which has fewer bits than %s: compute it in float64", w.narrow, w.arg.Type)
 	}
 	if !w.tolerance.Given && w.arg.Type.Float() {
 		text += fmt.Sprintf("; %s has no [tolerance]: the default is one rounding to %s (rel %.0e)", w.arg.Name, w.arg.Type, w.tolerance.Rel)

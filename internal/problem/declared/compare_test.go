@@ -62,8 +62,16 @@ func TestCompareFloats(t *testing.T) {
 		{"overflow", array.F16, nil, []float64{1e6, -1e6, 65519, 0, 0, 0}, []float64{inf, -inf, 65504, 0, 0, 0}, ""},
 		{"overflow with a tolerance", array.F16, loose, []float64{1e6, 0, 0, 0, 0, 0}, []float64{inf, 0, 0, 0, 0, 0}, ""},
 		{"saturation", array.E4M3, nil, []float64{500, -1e9, 0, 0, 0, 0}, []float64{448, -448, 0, 0, 0, 0}, ""},
-		{"wrong overflow", array.F16, loose, []float64{100, 0, 0, 0, 0, 0}, []float64{inf, 0, 0, 0, 0, 0}, "y: 1 of 6 elements are bad (0 allowed), 1 of them not finite, the first y[0, 0]"},
-		{"NaN of the kernel", array.F32, loose, []float64{1, 2, 3, 4, 5, 6}, []float64{1, 2, nan, 4, nan, 6}, "y: 2 of 6 elements are bad (0 allowed), 2 of them not finite, the first y[0, 2]"},
+		{"wrong overflow", array.F16, loose, []float64{100, 0, 0, 0, 0, 0}, []float64{inf, 0, 0, 0, 0, 0}, "y: 1 of 6 elements are bad (0 allowed), 1 of them not finite (0 allowed), the first y[0, 0]: got +Inf, want 100"},
+		{"NaN of the kernel", array.F32, loose, []float64{1, 2, 3, 4, 5, 6}, []float64{1, 2, nan, 4, nan, 6}, "y: 2 of 6 elements are bad (0 allowed), 2 of them not finite (0 allowed), the first y[0, 2]: got NaN, want 3"},
+		// The tolerance of an infinite element is infinite; it must not excuse the output.
+		{"infinity of the reference", array.F32, loose, []float64{inf, -inf, inf, 0, 0, 0}, []float64{0, inf, inf, 0, 0, 0}, "y: 2 of 6 elements are bad (0 allowed), 2 of them not finite (0 allowed), the first y[0, 0]: got 0, want +Inf"},
+		{"infinity of the reference, rel 0", array.F32, &spec.OutputTolerance{Abs: 1, Given: true}, []float64{inf, 0, 0, 0, 0, 0}, []float64{inf, 0, 0, 0, 0, 0}, ""},
+		{"infinite tolerance", array.F64, &spec.OutputTolerance{Rel: 10, Given: true}, []float64{1e308, 1e308, 0, 0, 0, 0}, []float64{inf, -1e308, 0, 0, 0, 0}, "y: 1 of 6 elements are bad (0 allowed), 1 of them not finite (0 allowed), the first y[0, 0]: got +Inf, want 1e+308"},
+		{"infinite error", array.F64, loose, []float64{1.5e308, 0, 0, 0, 0, 0}, []float64{-1.5e308, 0, 0, 0, 0, 0}, "y: 1 of 6 elements are bad (0 allowed), the worst y[0, 0]: got -1.5e+308, want 1.5e+308, tolerance 1.5e+306"},
+		{"saturated infinity", array.E4M3, nil, []float64{inf, 0, 0, 0, 0, 0}, []float64{448, 0, 0, 0, 0, 0}, ""},
+		// bad_fraction does not excuse NaN.
+		{"NaN within the share", array.F32, &spec.OutputTolerance{BadFraction: 0.5, Given: true}, []float64{1, 2, 3, 4, 5, 6}, []float64{1, 2, nan, 4, 5, 6}, "y: 1 of 6 elements are bad (3 allowed), 1 of them not finite (0 allowed), the first y[0, 2]: got NaN, want 3"},
 		// The element with the largest error is within its tolerance; the bad one is named.
 		{"the worst", array.F32, loose, []float64{1000, 1, 0, 0, 0, 0}, []float64{1005, 2, 0, 0, 0, 0}, "y: 1 of 6 elements are bad (0 allowed), the worst y[0, 1]: got 2, want 1, tolerance 0.11"},
 		{"a share", array.F32, &spec.OutputTolerance{BadFraction: 0.34, Given: true}, []float64{1, 2, 3, 4, 5, 6}, []float64{2, 3, 3, 4, 5, 6}, ""},
@@ -113,18 +121,71 @@ func TestNaNOfTheReference(t *testing.T) {
 	}
 }
 
-func TestCompareIntegers(t *testing.T) {
-	ints := func(dtype array.DType, values ...int64) *array.Array {
-		a := &array.Array{Type: dtype, Shape: []int{2, 3}}
-		for _, x := range values {
-			data := make([]byte, 8)
-			for i := range data {
-				data[i] = byte(x >> (8 * i))
-			}
-			a.Data = append(a.Data, data[:dtype.Bytes()]...)
+// ints is an array of six integers.
+func ints(dtype array.DType, values ...int64) *array.Array {
+	a := &array.Array{Type: dtype, Shape: []int{2, 3}}
+	for _, x := range values {
+		data := make([]byte, 8)
+		for i := range data {
+			data[i] = byte(x >> (8 * i))
 		}
-		return a
+		a.Data = append(a.Data, data[:dtype.Bytes()]...)
 	}
+	return a
+}
+
+// A tolerance of integers is exact where float64 is not.
+func TestIntegersWithATolerance(t *testing.T) {
+	const big = 1 << 53 // the next integer is no float64
+	for _, c := range []struct {
+		name      string
+		dtype     array.DType
+		abs, rel  float64
+		want, got int64
+		wrong     string
+	}{
+		{"one apart", array.I64, 0.5, 0, big, big + 1, "got 9007199254740993, want 9007199254740992, tolerance 0.5"},
+		{"one allowed", array.I64, 1, 0, big, big + 1, ""},
+		{"two of one", array.U64, 1, 0, big + 1, big + 3, "got 9007199254740995, want 9007199254740993, tolerance 1"},
+		{"below the tolerance", array.I64, 10, 0, big + 1, big + 3, ""},
+		{"relative", array.I64, 0, 0x1p-53, -big, -big - 1, ""},
+		{"relative, one more", array.I64, 0, 0x1p-53, -big, -big - 2, "got -9007199254740994, want -9007199254740992, tolerance 1"},
+		// The bound is 3 + 2^-52, too near to 3 for float64.
+		{"just below", array.U64, 3, 0x1p-116, -1, -4, ""},
+		{"u64", array.U64, 1, 0, -1, -3, "got 18446744073709551613, want 18446744073709551615, tolerance 1"},
+		{"the whole range", array.I64, 0x1p63, 0, math.MinInt64, math.MaxInt64, "got 9223372036854775807, want -9223372036854775808, tolerance 9.22e+18"},
+	} {
+		right := array.I64
+		if c.dtype == array.U64 {
+			right = array.U64
+		}
+		ref, b, err := given(t, c.dtype, &spec.OutputTolerance{Abs: c.abs, Rel: c.rel, Given: true}, ints(right, c.want, 0, 0, 0, 0, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := ref.Compare(b, [][]byte{ints(c.dtype, c.got, 0, 0, 0, 0, 0).Data})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := ""
+		if c.wrong != "" {
+			want = "y: 1 of 6 elements are bad (0 allowed), the worst y[0, 0]: " + c.wrong
+		}
+		if _, wrong := ref.Judge(b, result, 1); strings.Join(wrong, "\n") != want {
+			t.Errorf("%s: %q; want %q", c.name, wrong, want)
+		}
+	}
+	// A right value that the type cannot hold saturates, as a float does.
+	ref, b, err := given(t, array.U8, &spec.OutputTolerance{Abs: 1, Given: true}, ints(array.I64, 300, -1, 0, 0, 0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result, err := ref.Compare(b, [][]byte{{255, 0, 0, 0, 0, 0}}); err != nil || result.Bad > 0 {
+		t.Errorf("%+v, %v", result, err)
+	}
+}
+
+func TestCompareIntegers(t *testing.T) {
 	const big = 1<<62 + 1
 	for _, c := range []struct {
 		name   string
@@ -136,10 +197,10 @@ func TestCompareIntegers(t *testing.T) {
 	}{
 		{"equal", array.I8, ints(array.I64, -128, 127, 0, 0, 0, 0), ints(array.I8, -128, 127, 0, 0, 0, 0), "", 0},
 		{"floats", array.I32, array.FromFloats(array.F64, []int{2, 3}, []float64{-5, 7, 0, 0, 0, 0}), ints(array.I32, -5, 7, 0, 0, 0, 0), "", 0},
-		{"beyond 2^53", array.I64, ints(array.I64, big, 0, 0, 0, 0, 0), ints(array.I64, big-1, 0, 0, 0, 0, 0), "y: 1 of 6 elements are bad (0 allowed), the worst y[0, 0]: got 4.61168602e+18, want 4.61168602e+18, tolerance 0", 1},
+		{"beyond 2^53", array.I64, ints(array.I64, big, 0, 0, 0, 0, 0), ints(array.I64, big-1, 0, 0, 0, 0, 0), "y: 1 of 6 elements are bad (0 allowed), the worst y[0, 0]: got 4611686018427387904, want 4611686018427387905, tolerance 0", 1},
 		{"the largest", array.U64, ints(array.U64, -1, 0, 0, 0, 0, 0), ints(array.U64, -1, 0, 0, 0, 0, 0), "", 0},
-		{"far apart", array.U64, ints(array.U64, -1, 0, 0, 0, 0, 0), ints(array.U64, 0, 0, 0, 0, 0, 0), "y: 1 of 6 elements are bad (0 allowed), the worst y[0, 0]: got 0, want 1.84467441e+19, tolerance 0", 0x1p64},
-		{"signs", array.I64, ints(array.I64, math.MinInt64, 0, 0, 0, 0, 0), ints(array.I64, math.MaxInt64, 0, 0, 0, 0, 0), "y: 1 of 6 elements are bad (0 allowed), the worst y[0, 0]: got 9.22337204e+18, want -9.22337204e+18, tolerance 0", 0x1p64},
+		{"far apart", array.U64, ints(array.U64, -1, 0, 0, 0, 0, 0), ints(array.U64, 0, 0, 0, 0, 0, 0), "y: 1 of 6 elements are bad (0 allowed), the worst y[0, 0]: got 0, want 18446744073709551615, tolerance 0", 0x1p64},
+		{"signs", array.I64, ints(array.I64, math.MinInt64, 0, 0, 0, 0, 0), ints(array.I64, math.MaxInt64, 0, 0, 0, 0, 0), "y: 1 of 6 elements are bad (0 allowed), the worst y[0, 0]: got 9223372036854775807, want -9223372036854775808, tolerance 0", 0x1p64},
 		{"2^63", array.U64, array.FromFloats(array.F64, []int{2, 3}, []float64{0x1p63, 0, 0, 0, 0, 0}), ints(array.U64, math.MinInt64, 0, 0, 0, 0, 0), "", 0},
 		{"too large", array.U8, ints(array.I64, 0, 256, 0, 0, 0, 0), nil, "returned 256 for y[0, 1], which is no u8; give y a [tolerance], or return integers", 0},
 		{"negative", array.U8, ints(array.I64, 0, -1, 0, 0, 0, 0), nil, "returned -1 for y[0, 1], which is no u8; give y a [tolerance], or return integers", 0},

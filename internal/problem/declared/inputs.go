@@ -40,6 +40,33 @@ func (p *Problem) buffers(values []int, s spec.Shape) (*buffers, error) {
 // key identifies the buffers of a shape.
 func (b *buffers) key() string { return fmt.Sprint(b.extents, b.fills) }
 
+// checkMemory refuses buffers that the device cannot hold, before any of them exists: the inputs and
+// the reference of such a shape would use up the memory of the host first.
+func (r *references) checkMemory(s spec.Shape, b *buffers) error {
+	if r.options.Memory <= 0 {
+		return nil
+	}
+	sum, largest, most := 0.0, "", 0.0
+	for i, a := range r.Args {
+		if a.Role > spec.InOut {
+			continue
+		}
+		bytes := float64(elements(b.extents[i])) * float64(a.Type.Bytes())
+		if sum += bytes; bytes > most {
+			largest, most = a.Name, bytes
+		}
+	}
+	if sum <= float64(r.options.Memory) {
+		return nil
+	}
+	const mega = 1e6
+	return &problem.ReferenceError{
+		Why: fmt.Sprintf("the buffers of %s have %.0f MB, %s alone %.0f MB; %s holds %.0f MB of buffers", s, sum/mega, largest, most/mega,
+			r.options.Device, float64(r.options.Memory)/mega),
+		Do: "choose a smaller shape",
+	}
+}
+
 // arrays makes the arrays of an instance, by argument: contents of inputs, outputs without Data, nil
 // for scalars and tensor maps.
 func (r *references) arrays(i problem.Instance, b *buffers) ([]*array.Array, error) {

@@ -1,6 +1,7 @@
 package declared
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"attune/internal/array"
@@ -55,6 +56,7 @@ func (p *Problem) job(l launch, values []int, s spec.Shape, arrays []*array.Arra
 				arg = device.Arg{InOut: a.Data}
 			}
 		}
+		arg.Name = p.Args[i].Name
 		job.Args = append(job.Args, arg)
 	}
 	return job, nil
@@ -67,6 +69,13 @@ func (p *Problem) arg(a *spec.Arg, values []int, s spec.Shape, arrays []*array.A
 		box, err := p.integers(a.Map.Box, 1, values, s)
 		return device.Arg{TensorMap: newTensorMap(a.Map, arrays[a.Map.Arg], box)}, err
 	case spec.Scalar:
+		if a.Type == array.U64 {
+			value, err := a.Value.Uint(values)
+			if err != nil {
+				return device.Arg{}, p.EvalError(a.Value, s, err)
+			}
+			return device.Arg{Scalar: binary.LittleEndian.AppendUint64(nil, value)}, nil
+		}
 		var real float64
 		var integer int
 		var err error

@@ -231,9 +231,13 @@ func (p *Problem) real(e *spec.Expr, values []int, s spec.Shape) (float64, error
 	return value, nil
 }
 
+// elements is the number of elements of a buffer, or the largest integer if it is beyond.
 func elements(extents []int) int {
 	n := 1
 	for _, extent := range extents {
+		if extent > 0 && n > math.MaxInt/extent {
+			return math.MaxInt
+		}
 		n *= extent
 	}
 	return n

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -292,7 +293,7 @@ func TestJob(t *testing.T) {
 	if !slices.Equal(units, []int{16, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) {
 		t.Errorf("rotation units %v", units)
 	}
-	if a := job.Args; len(a[0].Input) != 1024 || a[5].Output != 1024 || len(a[4].InOut) != 4 || !bytes.Equal(a[6].Scalar, []byte{64, 0, 0, 0}) ||
+	if a := job.Args; a[0].Name != "x" || a[11].Name != "y_map" || len(a[0].Input) != 1024 || a[5].Output != 1024 || len(a[4].InOut) != 4 || !bytes.Equal(a[6].Scalar, []byte{64, 0, 0, 0}) ||
 		!bytes.Equal(a[7].Scalar, []byte{8}) || !bytes.Equal(a[10].Scalar, []byte{0, 0, 0x80, 0x3c}) {
 		t.Errorf("%+v", a)
 	}
@@ -681,4 +682,36 @@ func TestUnknownKindOfReference(t *testing.T) {
 		}
 	}()
 	_, _ = p.References(problem.Options{}).Get(t.Context(), p.instance(0))
+}
+
+// A scalar of type u64 has all 64 bits.
+func TestUnsignedScalar(t *testing.T) {
+	p := load(t, strings.Replace(scale, "type = \"i32\"\nvalue = \"n\"", "type = \"u64\"\nvalue = \"18446744073709551618 - n\"", 1), map[string]string{"reference.py": ""})
+	shape := p.kernel.Groups[0].Shapes[0]
+	arg, err := p.arg(&p.Args[2], p.defaults(shape), shape, nil)
+	if err != nil || !bytes.Equal(arg.Scalar, bytes.Repeat([]byte{0xff}, 8)) {
+		t.Errorf("%x, %v", arg.Scalar, err)
+	}
+	_, err = p.arg(&p.Args[2], p.defaults(spec.Axes("rows=2,n=2")), spec.Axes("rows=2,n=2"), nil)
+	if err == nil || !strings.Contains(err.Error(), "it is 18446744073709551616; u64 has 0 to 18446744073709551615") {
+		t.Error(err)
+	}
+}
+
+// Buffers beyond the memory of the device are refused before the inputs are drawn: those of this
+// shape would take 12 GB.
+func TestMemory(t *testing.T) {
+	p := load(t, scale, map[string]string{"reference.py": "raise SystemExit"})
+	refs := stop(t, p.References(problem.Options{Memory: 1 << 30, Device: "the simulator"}))
+	_, err := refs.Get(t.Context(), p.Plain(spec.Axes("rows=3,n=500000000"), 0))
+	const want = "the buffers of rows=3,n=500000000 have 12000 MB, x alone 6000 MB; the simulator holds 1074 MB of buffers; choose a smaller shape"
+	if known := new(*problem.ReferenceError); !errors.As(err, known) || err.Error() != want {
+		t.Errorf("%v; want %s", err, want)
+	}
+	if got := p.Size(spec.Axes("rows=2147483647,n=2147483647")); got != 2*float64(2147483647)*2147483647 {
+		t.Errorf("%g elements", got)
+	}
+	if got := elements([]int{1 << 31, 1 << 31, 1 << 31}); got != math.MaxInt {
+		t.Errorf("%d elements", got)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	slashpath "path"
 	"path/filepath"
@@ -51,6 +52,11 @@ type pythonArray struct {
 	DType string `json:"dtype,omitempty"`
 	Shape []int  `json:"shape"`
 	File  string `json:"file,omitempty"`
+
+	// Of a result: the type that the function returned, and the bits of its significand if that is a
+	// float.
+	Returned string `json:"returned,omitempty"`
+	Bits     int    `json:"bits,omitempty"`
 }
 
 // pythonTypes are the names of numpy. Formats that numpy lacks become float32.
@@ -79,6 +85,7 @@ func (r *references) runPython(ctx context.Context, i problem.Instance, arrays [
 		return nil, err
 	}
 	right := map[string]*array.Array{}
+	r.returned = map[string]pythonArray{}
 	for n, want := range request.Outputs {
 		if n >= len(reply.Outputs) || reply.Outputs[n].Name != want.Name {
 			return nil, r.failure(fmt.Sprintf("returned no %q", want.Name), "")
@@ -86,8 +93,18 @@ func (r *references) runPython(ctx context.Context, i problem.Instance, arrays [
 		if right[want.Name], err = readOutput(want, reply.Outputs[n]); err != nil {
 			return nil, r.failure(err.Error(), "")
 		}
+		r.returned[want.Name] = reply.Outputs[n]
 	}
 	return right, nil
+}
+
+// narrower is the type of the results for an output if it has fewer bits than the output's type.
+func (r *references) narrower(a spec.Arg) string {
+	_, rel := a.Type.Rounding()
+	if from := r.returned[a.Name]; from.Bits > 0 && math.Ldexp(1, -from.Bits) > rel {
+		return python.OneLine(from.Returned, 40)
+	}
+	return ""
 }
 
 // computeRequest is a request to call the function.
@@ -117,7 +134,7 @@ func (r *references) request(i problem.Instance, arrays []*array.Array) (*comput
 			if err := os.WriteFile(file, data, 0o600); err != nil {
 				return nil, err
 			}
-			request.Inputs = append(request.Inputs, pythonArray{a.Name, pythonTypes[a.Type], arrays[n].Shape, file})
+			request.Inputs = append(request.Inputs, pythonArray{Name: a.Name, DType: pythonTypes[a.Type], Shape: arrays[n].Shape, File: file})
 		}
 		if isOutput(a) {
 			file := filepath.Join(r.python.folder, fmt.Sprintf("output%d", n))

@@ -14,6 +14,7 @@ import (
 	"attune/internal/problem"
 	"attune/internal/python"
 	"attune/internal/spec"
+	"attune/internal/toolchain"
 )
 
 // Whatever a Python function does is reported in one line, and no fault of the kernel.
@@ -28,7 +29,8 @@ func TestPythonFailures(t *testing.T) {
 		"prints":           {head + "print('x' * 10000); return {'y': 2 * inputs['x']}", ""},
 		"no function":      {"x = 1", "it defines no function reference(axes, inputs)"},
 		"no callable":      {"reference = 1", "it defines no function reference(axes, inputs)"},
-		"one parameter":    {"def reference(axes): pass", "it defines no function reference(axes, inputs)"},
+		"one parameter":    {"def reference(x): pass", "reference takes 1 argument; want reference(axes, inputs)"},
+		"no parameter":     {"def reference(): pass", "reference takes 0 arguments; want reference(axes, inputs)"},
 		"an exception":     {head + "\n    raise ValueError('no luck\\nat all')", "ValueError: no luck (line 4)"},
 		"a deep exception": {"import json\n" + head + "return json.loads('{')", "JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1) (line 4)"},
 		"a bad message":    {"class E(Exception):\n    def __str__(self): raise E()\n" + head + "raise E()", "E (line 5)"},
@@ -258,5 +260,29 @@ func TestFacts(t *testing.T) {
 	result, err := ref.CompareValues(map[string][]float64{"y": x})
 	if err != nil || result.MaxErr > 1e-6 {
 		t.Errorf("%+v, %v", result, err)
+	}
+}
+
+// The message about bad elements names a type of the reference that is too narrow for the output.
+func TestNarrowReference(t *testing.T) {
+	needsNumPy(t)
+	for dtype, want := range map[string]string{
+		"float16": "; the reference returned float16, which has fewer bits than f32: compute it in float64", "float32": "", "float64": "", "int32": "",
+	} {
+		p := load(t, scale, map[string]string{"reference.py": "import numpy as np\ndef reference(axes, inputs):\n    return {'y': np.ones((2, 3), np." + dtype + ")}\n"})
+		refs := stop(t, p.References(problem.Options{}))
+		ref, err := refs.Get(t.Context(), p.instance(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := problem.Build{Variant: p.kernel.Stages[0].Variant(), Image: &toolchain.Image{}}
+		result, err := ref.Compare(b, [][]byte{make([]byte, 24)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, wrong := ref.Judge(b, result, 1)
+		if len(wrong) != 1 || strings.Contains(wrong[0], "fewer bits") != (want != "") || !strings.Contains(wrong[0], want) {
+			t.Errorf("%s: %q; want %q", dtype, wrong, want)
+		}
 	}
 }

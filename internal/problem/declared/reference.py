@@ -73,8 +73,13 @@ def hello(request):
         specification.loader.exec_module(module)
     except BaseException as error:
         raise refuse(error)
-    if not accepts(getattr(module, "reference", None)):
+    function = getattr(module, "reference", None)
+    if not callable(function):
         raise Refused("it defines no function reference(axes, inputs)")
+    if not accepts(function):
+        count = len(inspect.signature(function).parameters)
+        arguments = "%d argument%s" % (count, "" if count == 1 else "s")
+        raise Refused("reference takes %s; want reference(axes, inputs)" % arguments)
     return {"python": sys.version.split()[0], "numpy": str(numpy.__version__), "files": local_modules()}
 
 
@@ -88,8 +93,6 @@ def local_modules():
 
 def accepts(function):
     """Whether it can be called with axes and inputs."""
-    if not callable(function):
-        return False
     try:
         inspect.signature(function).bind({}, {})
     except TypeError:
@@ -138,7 +141,13 @@ def store(a, value):
         shapes = (a["name"], value.shape, tuple(a["shape"]))
         raise Refused('"%s" has shape %s; kernel.toml declares %s' % shapes)
     numpy.ascontiguousarray(value, dtype=dtype).tofile(a["file"])
-    return {"name": a["name"], "dtype": dtype, "shape": list(value.shape)}
+    own = value.dtype.name
+    return {"name": a["name"], "dtype": dtype, "shape": list(value.shape), "returned": own, "bits": significand(value.dtype)}
+
+
+def significand(dtype):
+    """The bits of the significand of a float of numpy; 0 for other types."""
+    return numpy.finfo(dtype).nmant + 1 if dtype.kind == "f" else 0
 
 
 def main():

@@ -50,6 +50,7 @@ type references struct {
 	facts     map[string]string
 	unordered map[*toolchain.Image]bool
 	python    interpreter
+	returned  map[string]pythonArray // by output, of the last call of the function
 }
 
 // Get computes the reference of an instance, once. It fails once as well: a function that hangs
@@ -160,6 +161,9 @@ func (r *references) newAnswer(ctx context.Context, i problem.Instance, arrays [
 		if a.want[n], err = newWanted(arg, r.tolerance(arg), arrays[n].Shape, right[arg.Name]); err != nil {
 			return nil, r.failure(err.Error(), "")
 		}
+		if arg.Type.Float() {
+			a.want[n].narrow = r.narrower(arg)
+		}
 	}
 	return a, nil
 }
@@ -191,6 +195,9 @@ func (r *reference) answer(values []int) (*answer, error) {
 	key := b.key()
 	if known := r.answers[key]; known != nil {
 		return known, nil
+	}
+	if err := r.refs.checkMemory(r.instance.Shape, b); err != nil {
+		return nil, err
 	}
 	arrays, err := r.refs.arrays(r.instance, b)
 	if err != nil {

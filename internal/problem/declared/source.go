@@ -18,7 +18,7 @@ func (r *references) runSource(ctx context.Context, i problem.Instance, arrays [
 		return nil, r.failure("there is no device for the trusted kernel", "")
 	}
 	t := toolchain.Target{
-		Kernel: r.kernel.Name, Variant: "reference", Source: r.Reference.Path, Entry: r.Reference.Entry, Flags: r.Flags,
+		Kernel: r.kernel.Name, Variant: "reference", Source: r.Reference.Path, Entry: r.Reference.Entry, Flags: r.Flags, FlagsAt: r.FlagsAt,
 		Knobs: map[string]int{},
 	}
 	for _, knob := range r.kernel.Knobs {

@@ -68,10 +68,14 @@ type Finding struct {
 // String returns the finding in one line.
 func (f Finding) String() string {
 	other := ""
-	if f.Other != nil {
+	if f.Other != nil && f.Other.PTXLine > 0 {
 		other = " with " + f.Other.String()
 	}
-	return fmt.Sprintf("%s at %s%s (%d times): %s", f.Kind, f.Where, other, f.Count, f.Detail)
+	times := fmt.Sprintf("%d times", f.Count)
+	if f.Count == 1 {
+		times = "once"
+	}
+	return fmt.Sprintf("%s at %s%s (%s): %s", f.Kind, f.Where, other, times, f.Detail)
 }
 
 // Key identifies a finding across launches: the kind and the two places in either order.

@@ -19,7 +19,7 @@ func TestKinds(t *testing.T) {
 func TestSet(t *testing.T) {
 	var s Set
 	with := func(severity Severity, kind Kind, line, other int, block uint64, detail string) {
-		s.Add(kind, severity, line, other, block, func(f *Finding) {
+		s.Add(Occurrence{Kind: kind, Severity: severity, Line: line, Other: other, Block: block}, func(f *Finding) {
 			f.Where, f.Detail = Place{PTXLine: line}, detail
 			if other > 0 {
 				f.Other = &Place{PTXLine: other}
@@ -56,5 +56,37 @@ func TestSet(t *testing.T) {
 	swapped := Finding{Kind: Race, Where: Place{PTXLine: 7}, Other: &Place{PTXLine: 5}}
 	if got[2].Key() != swapped.Key() || got[2].Key() == got[0].Key() {
 		t.Errorf("keys %q, %q and %q", got[2].Key(), swapped.Key(), got[0].Key())
+	}
+}
+
+// TestSetAccesses checks that accesses to different memory, or in different directions, are findings
+// of their own, and that an occurrence of a higher rank describes a finding.
+func TestSetAccesses(t *testing.T) {
+	var s Set
+	add := func(o Occurrence, detail string) {
+		o.Kind, o.Severity = OutOfBounds, Error
+		s.Add(o, func(f *Finding) { f.Where, f.Detail = Place{PTXLine: 3}, detail })
+	}
+	add(Occurrence{Line: 1, Access: Access{1, 64}}, "writes x")
+	add(Occurrence{Line: 1, Access: Access{0, 64}}, "reads x")
+	add(Occurrence{Line: 1, Access: Access{0, 64}, Block: 2, Rank: 1}, "reads x, better")
+	add(Occurrence{Line: 1, Access: Access{0, 64}, Block: 1, Rank: 1}, "reads x, best")
+	add(Occurrence{Line: 1, Access: Access{0, 64}}, "reads x again")
+	add(Occurrence{Line: 1, Access: Access{0, 128}}, "reads y")
+	where := Place{PTXLine: 3}
+	want := []Finding{
+		{Kind: OutOfBounds, Severity: Error, Where: where, Count: 4, Detail: "reads x, best"},
+		{Kind: OutOfBounds, Severity: Error, Where: where, Count: 1, Detail: "reads y"},
+		{Kind: OutOfBounds, Severity: Error, Where: where, Count: 1, Detail: "writes x"},
+	}
+	if d := cmp.Diff(want, s.List()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestString(t *testing.T) {
+	f := Finding{Kind: Race, Where: Place{PTXLine: 5}, Other: &Place{}, Count: 1, Detail: "text"}
+	if got := f.String(); got != "race at ptx:5 (once): text" {
+		t.Errorf("%q", got)
 	}
 }

@@ -12,41 +12,60 @@ type Set struct {
 	seen map[key]*entry
 }
 
-// key tells findings apart: the kind and a pair of source lines, the smaller first.
+// Occurrence is one occurrence of a finding. Lines are numbers that identify a line of the program;
+// 0 stands for no line.
+type Occurrence struct {
+	Kind        Kind
+	Severity    Severity
+	Line, Other int
+	Block       uint64
+	Access      Access // zero where only the lines tell findings apart
+	Rank        int    // occurrences of a higher rank describe the finding better
+}
+
+// Access is what an instruction does to which memory. A line of source may read one buffer and write
+// another, and both may be wrong.
+type Access struct {
+	Direction uint8
+	Memory    uint64 // any number that identifies it
+}
+
+// key tells findings apart: the kind, a pair of source lines, the smaller first, and the access.
 type key struct {
 	kind       Kind
 	one, other int
+	access     Access
 }
 
-// entry is a finding and the lowest block that has it.
+// entry is a finding and the occurrence that describes it.
 type entry struct {
 	Finding
+	rank  int
 	block uint64
 }
 
-// Add counts a finding at a pair of source lines. Lines are numbers that identify a line of the
-// program; 0 stands for no line. describe fills in the places and the detail. Those of the lowest
-// block are kept, so that the text does not depend on the order in which blocks ran. The finding is
-// an error if any of its occurrences is.
-func (s *Set) Add(kind Kind, severity Severity, line, other int, block uint64, describe func(*Finding)) {
+// Add counts an occurrence of a finding. describe fills in the places and the detail. Those of the
+// highest rank are kept, and of the lowest block with that rank, so that the text does not depend on
+// the order in which blocks ran. The finding is an error if any of its occurrences is.
+func (s *Set) Add(o Occurrence, describe func(*Finding)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.seen == nil {
 		s.seen = map[key]*entry{}
 	}
-	k := key{kind, min(line, other), max(line, other)}
+	k := key{o.Kind, min(o.Line, o.Other), max(o.Line, o.Other), o.Access}
 	e := s.seen[k]
 	if e == nil {
-		e = &entry{Finding: Finding{Kind: kind, Severity: severity}, block: ^uint64(0)}
+		e = &entry{Finding: Finding{Kind: o.Kind, Severity: o.Severity}, rank: o.Rank, block: ^uint64(0)}
 		s.seen[k] = e
 	}
 	e.Count++
-	raised := severity == Error && e.Severity == Strict
+	raised := o.Severity == Error && e.Severity == Strict
 	if raised {
 		e.Severity = Error
 	}
-	if block < e.block || raised {
-		e.block = block
+	if raised || o.Rank > e.rank || o.Rank == e.rank && o.Block < e.block {
+		e.rank, e.block = o.Rank, o.Block
 		e.Other = nil
 		describe(&e.Finding)
 	}
@@ -67,7 +86,8 @@ func (s *Set) List() []Finding {
 		return f.Other.PTXLine
 	}
 	slices.SortFunc(all, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.Where.PTXLine, b.Where.PTXLine), cmp.Compare(otherLine(&a), otherLine(&b)), cmp.Compare(a.Kind, b.Kind))
+		return cmp.Or(cmp.Compare(a.Where.PTXLine, b.Where.PTXLine), cmp.Compare(otherLine(&a), otherLine(&b)), cmp.Compare(a.Kind, b.Kind),
+			cmp.Compare(a.Detail, b.Detail))
 	})
 	return all
 }

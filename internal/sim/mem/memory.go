@@ -47,6 +47,14 @@ type Buffer struct {
 	isFreed atomic.Bool // a kernel has freed it
 }
 
+// Start is the address of the buffer; 0 for none.
+func (b *Buffer) Start() uint64 {
+	if b == nil {
+		return 0
+	}
+	return b.Base
+}
+
 // Holds reports whether a range of addresses lies inside the buffer.
 func (b *Buffer) Holds(address uint64, size int) bool {
 	at := address - b.Base
