@@ -12,6 +12,7 @@ import (
 	"attune/internal/gate"
 	"attune/internal/ledger"
 	"attune/internal/spec"
+	"attune/internal/tune"
 )
 
 // completer completes an argument or the value of a flag.
@@ -36,14 +37,15 @@ func (a *app) addCompletions(root *cobra.Command) {
 		"reproduce": one(a.completeRuns),
 	}
 	flags := map[string]completer{
-		"shapes":  a.completeShapes,
-		"against": a.completeVariants(false),
-		"variant": a.completeVariants(false),
-		"stage":   a.completeStages,
-		"verdict": fixed(joinable(gate.Verdicts)...),
-		"device":  fixed(autoDevice, cudaDevice, simDevice),
-		"l2":      fixed("warm", "cold"),
-		"checks":  fixed("on", "off"),
+		"shapes":   a.completeShapes,
+		"against":  a.completeVariants(false),
+		"variant":  a.completeVariants(false),
+		"stage":    a.completeStages,
+		"verdict":  fixed(joinable(gate.Verdicts)...),
+		"device":   fixed(autoDevice, cudaDevice, simDevice),
+		"l2":       fixed("warm", "cold"),
+		"checks":   fixed("on", "off"),
+		"strategy": fixed(append([]string{"all"}, tune.Strategies...)...),
 	}
 	for _, cmd := range root.Commands() {
 		if c := arguments[cmd.Name()]; c != nil {

@@ -55,12 +55,12 @@ func (a *app) rootCommand() *cobra.Command {
 	flags.StringVar(&a.ledgerDir, "ledger", "", "`folder` of records (default: ATTUNE_LEDGER, or .attune)")
 	flags.BoolVar(&a.json, "json", false, "print one JSON document")
 	a.colour = terminal.ColourAuto
-	flags.Var(&a.colour, "color", "colour verdicts: auto (on a terminal, unless NO_COLOR is set), always, never")
+	flags.Var(&a.colour, "color", "auto (obeys NO_COLOR), always, never")
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.started = true }
 	root.AddCommand(
 		a.initCommand(), a.runCommand(), a.watchCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.simCommand(),
-		a.mutateCommand(), a.accuracyCommand(), a.listCommand(), a.historyCommand(), a.showCommand(), a.ledgerCommand(),
+		a.mutateCommand(), a.accuracyCommand(), a.tuneCommand(), a.listCommand(), a.historyCommand(), a.showCommand(), a.ledgerCommand(),
 		a.promoteCommand(), a.rollbackCommand(), a.reproduceCommand(),
 		a.toolchainCommand(), a.doctorCommand(), a.versionCommand(), a.serverCommand(),
 	)

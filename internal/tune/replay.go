@@ -1,0 +1,278 @@
+package tune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Within is how near to the optimum a search must come: 5 %.
+const Within = 0.05
+
+// Replay is a recording as the objective of searches.
+type Replay struct {
+	Recording *Recording
+	Space     *Space
+	Variants  int     // allowed and recorded
+	Failing   int     // of these
+	Missing   int     // allowed and not recorded; they count as failed. -1 if unknown
+	Outside   int     // recorded and not allowed
+	Optimum   float64 // the best value of the objective
+	Near      int     // variants within 5 % of it
+
+	limit   float64 // cost within 5 % of the optimum
+	entries map[string]*Entry
+}
+
+// NewReplay returns the replay of a recording in its own space, or in the given one.
+func NewReplay(r *Recording, s *Space) (*Replay, error) {
+	replay := &Replay{Recording: r, Space: s, entries: map[string]*Entry{}}
+	translate := func(p Point) (Point, bool) { return p, true }
+	if s == nil {
+		replay.Space = r.Space
+	} else {
+		var err error
+		if translate, err = translation(r.Space, s); err != nil {
+			return nil, err
+		}
+	}
+	for i := range r.Entries {
+		p, ok := translate(r.Entries[i].Point)
+		if !ok || !replay.Space.Allowed(p) {
+			replay.Outside++
+			continue
+		}
+		replay.entries[p.Key()] = &r.Entries[i]
+	}
+	replay.Variants = len(replay.entries)
+	replay.Missing = -1
+	if n, exact := replay.Space.Size(); exact {
+		replay.Missing = int(n) - replay.Variants
+	}
+	return replay, replay.measure()
+}
+
+// measure finds the optimum.
+func (r *Replay) measure() error {
+	best := math.Inf(1)
+	for _, e := range r.entries {
+		if e.Failure != "" {
+			r.Failing++
+			continue
+		}
+		best = min(best, r.Recording.Cost(e))
+	}
+	if r.Variants == 0 {
+		return errors.New("no recorded variant is allowed by the space")
+	}
+	if r.Failing == r.Variants {
+		return errors.New("no recorded variant ran: there is no optimum to search for")
+	}
+	r.Optimum = r.Value(best)
+	r.limit = best + Within*math.Abs(best)
+	for _, e := range r.entries {
+		if e.Failure == "" && r.Recording.Cost(e) <= r.limit {
+			r.Near++
+		}
+	}
+	return nil
+}
+
+// translation maps points of one space to another with the same knobs, in any order. It is false for
+// a value that the other space does not have.
+func translation(from, to *Space) (func(Point) (Point, bool), error) {
+	place := make([]int, len(to.Knobs))
+	values := make([][]int, len(to.Knobs))
+	for i, k := range to.Knobs {
+		place[i] = slices.IndexFunc(from.Knobs, func(other Knob) bool { return other.Name == k.Name })
+		if place[i] < 0 {
+			return nil, fmt.Errorf("the recording has no knob %q of the space", k.Name)
+		}
+		for _, v := range from.Knobs[place[i]].Values {
+			values[i] = append(values[i], slices.IndexFunc(k.Values, v.equal))
+		}
+	}
+	for _, k := range from.Knobs {
+		if !slices.ContainsFunc(to.Knobs, func(other Knob) bool { return other.Name == k.Name }) {
+			return nil, fmt.Errorf("the space has no knob %q of the recording", k.Name)
+		}
+	}
+	return func(p Point) (Point, bool) {
+		q := make(Point, len(to.Knobs))
+		for i, from := range place {
+			v := values[i][p[from]]
+			if v < 0 {
+				return nil, false
+			}
+			q[i] = uint16(v)
+		}
+		return q, true
+	}, nil
+}
+
+// Evaluate returns the recorded result of a variant, and the seconds that it took.
+func (r *Replay) Evaluate(p Point) (Result, float64) {
+	e := r.entries[p.Key()]
+	if e == nil {
+		return Result{Failure: notRecorded}, 0
+	}
+	return Result{r.Recording.Cost(e), e.Failure}, e.Seconds()
+}
+
+// Reached reports whether a result is within 5 % of the optimum.
+func (r *Replay) Reached(result Result) bool { return result.OK() && result.Cost <= r.limit }
+
+// Value returns the objective of a cost.
+func (r *Replay) Value(cost float64) float64 {
+	if r.Recording.maximises() {
+		return -cost
+	}
+	return cost
+}
+
+// RandomMedian returns the median number of evaluations that a random search needs to come within
+// 5 %, computed from the number of such variants.
+func (r *Replay) RandomMedian() int {
+	total := r.Variants + max(r.Missing, 0)
+	missed := 1.0 // probability that n draws without repetition have none of them
+	for n := 1; n <= total; n++ {
+		missed *= float64(total-r.Near-n+1) / float64(total-n+1)
+		if missed <= 0.5 {
+			return n
+		}
+	}
+	return total
+}
+
+// Summary is what repeated searches needed to come within 5 % of the optimum. Repeats that did not
+// within the budget count as infinitely many evaluations; a quantile that is infinite is nil.
+type Summary struct {
+	Strategy    string   `json:"strategy"`
+	Repeats     int      `json:"repeats"`
+	Median      *float64 `json:"median_evaluations_to_5pct"`
+	SuccessRate float64  `json:"success_rate"`
+	P10         *float64 `json:"p10_evaluations_to_5pct"`
+	P90         *float64 `json:"p90_evaluations_to_5pct"`
+	Seconds     *float64 `json:"median_recorded_s_to_5pct"` // compilation, verification and timing as recorded
+	Budget      int      `json:"budget"`
+}
+
+// Repeats are what to repeat.
+type Repeats struct {
+	Strategy string
+	Options  Options // Seed is that of the first repeat
+	Count    int
+	Progress func(done int) // called after each repeat, from several goroutines
+}
+
+// Run repeats a search with different seeds, on all cores. Each repeat ends within 5 % of the
+// optimum or at the budget.
+func (r *Replay) Run(ctx context.Context, repeats Repeats) (*Summary, error) {
+	evaluations := make([]float64, repeats.Count)
+	seconds := make([]float64, repeats.Count)
+	errs := make([]error, repeats.Count)
+	var next, done atomic.Int64
+	var workers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), repeats.Count) {
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= repeats.Count {
+					return
+				}
+				o := repeats.Options
+				o.Seed += uint64(i)
+				evaluations[i], seconds[i], errs[i] = r.repeat(ctx, repeats.Strategy, o)
+				repeats.Progress(int(done.Add(1)))
+			}
+		})
+	}
+	workers.Wait()
+	if err := errors.Join(ctx.Err(), errors.Join(errs...)); err != nil {
+		return nil, err
+	}
+	s := &Summary{Strategy: repeats.Strategy, Repeats: repeats.Count, Budget: repeats.Options.Budget}
+	for _, n := range evaluations {
+		if !math.IsInf(n, 1) {
+			s.SuccessRate += 1 / float64(repeats.Count)
+		}
+	}
+	s.SuccessRate = math.Round(s.SuccessRate*1e9) / 1e9
+	s.Median, s.P10, s.P90 = quantile(evaluations, 0.5), quantile(evaluations, 0.1), quantile(evaluations, 0.9)
+	s.Seconds = quantile(seconds, 0.5)
+	return s, nil
+}
+
+// repeat returns the evaluations and the recorded seconds until a search came within 5 %, both
+// infinite if it did not.
+func (r *Replay) repeat(ctx context.Context, strategy string, o Options) (evaluations, seconds float64, err error) {
+	s, err := NewStrategy(strategy, r.Space, o)
+	if err != nil {
+		return 0, 0, err
+	}
+	for n := 1; n <= o.Budget && ctx.Err() == nil; n++ {
+		p, ok := s.Ask()
+		if !ok {
+			break
+		}
+		result, took := r.Evaluate(p)
+		seconds += took
+		if r.Reached(result) {
+			return float64(n), seconds, nil
+		}
+		s.Tell(p, result)
+	}
+	return math.Inf(1), math.Inf(1), nil
+}
+
+// Search runs a search up to a number of evaluations, those of its journal included.
+func (r *Replay) Search(ctx context.Context, s *Search, budget int, progress func(done int)) error {
+	for len(s.Evaluations()) < budget && ctx.Err() == nil {
+		p, ok := s.Ask()
+		if !ok {
+			return nil
+		}
+		result, _ := r.Evaluate(p)
+		if err := s.Tell(p, result); err != nil {
+			return err
+		}
+		progress(len(s.Evaluations()))
+	}
+	return ctx.Err()
+}
+
+// quantile interpolates between the two nearest values. It is nil if that is infinite.
+func quantile(values []float64, q float64) *float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	at := q * float64(len(sorted)-1)
+	low, high := sorted[int(math.Floor(at))], sorted[int(math.Ceil(at))]
+	x := low
+	if high != low {
+		x += (high - low) * (at - math.Floor(at))
+	}
+	if math.IsInf(x, 0) || math.IsNaN(x) {
+		return nil
+	}
+	return &x
+}
+
+// Subset returns a recording of some evaluations of the replay, for export.
+func (r *Replay) Subset(evaluations []Evaluation) *Recording {
+	out := *r.Recording
+	out.Space, out.Entries, out.index, out.Truncated = r.Space, nil, map[string]int{}, false
+	for _, e := range evaluations {
+		entry := Entry{Failure: notRecorded}
+		if recorded := r.entries[e.Point.Key()]; recorded != nil {
+			entry = *recorded
+		}
+		entry.Point = e.Point
+		out.index[e.Point.Key()] = len(out.Entries)
+		out.Entries = append(out.Entries, entry)
+	}
+	return &out
+}

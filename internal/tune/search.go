@@ -1,0 +1,89 @@
+package tune
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Search drives a strategy and keeps its evaluations, in memory and in a journal.
+type Search struct {
+	space    *Space
+	strategy Strategy
+	identity string // what a journal must agree with
+	done     []Evaluation
+	best     int     // index into done; -1 before the first result
+	asked    int     // answers of the strategy
+	pending  []Point // asked for and without a result
+	again    []Point // pending when the journal ended; they are handed out first
+	journal  *journal
+}
+
+// Evaluation is one reported result.
+type Evaluation struct {
+	Point Point
+	Result
+}
+
+// NewSearch starts a search by the strategy of a name. subject identifies what is measured, for
+// example a kernel and a device: a journal of another subject is not resumed.
+func NewSearch(s *Space, strategy, subject string, o Options) (*Search, error) {
+	created, err := NewStrategy(strategy, s, o)
+	if err != nil {
+		return nil, err
+	}
+	identity := fmt.Sprintf("strategy %s, seed %d, elites %d, space %s, %s", strategy, o.Seed, max(o.Elites, 0), s.Fingerprint(), subject)
+	if strategy == "anneal" { // its temperature depends on the budget
+		identity += fmt.Sprintf(", budget %d", o.Budget)
+	}
+	return &Search{space: s, strategy: created, identity: identity, best: -1}, nil
+}
+
+// Ask returns the next variant to evaluate; false if every variant was asked for. After a resume
+// these are first the variants whose results were lost.
+func (s *Search) Ask() (Point, bool) {
+	if len(s.again) > 0 {
+		p := s.again[0]
+		s.again = s.again[1:]
+		return p, true
+	}
+	p, ok := s.strategy.Ask()
+	if ok {
+		s.asked++
+		s.pending = append(s.pending, p)
+	}
+	return p, ok
+}
+
+// Tell reports a result and writes it to the journal. The variant may be one of the caller's.
+func (s *Search) Tell(p Point, r Result) error {
+	own := !s.isPending(p)
+	s.tell(p, r)
+	if s.journal == nil {
+		return nil
+	}
+	return s.journal.write(s.asked, own, p, r)
+}
+
+func (s *Search) isPending(p Point) bool {
+	return slices.ContainsFunc(s.pending, func(q Point) bool { return slices.Equal(p, q) })
+}
+
+func (s *Search) tell(p Point, r Result) {
+	s.pending = slices.DeleteFunc(s.pending, func(q Point) bool { return slices.Equal(p, q) })
+	s.strategy.Tell(p, r)
+	s.done = append(s.done, Evaluation{p, r})
+	if r.OK() && (s.best < 0 || r.Cost < s.done[s.best].Cost) {
+		s.best = len(s.done) - 1
+	}
+}
+
+// Evaluations returns the results so far, in their order.
+func (s *Search) Evaluations() []Evaluation { return s.done }
+
+// Best returns the best result; false if no variant ran.
+func (s *Search) Best() (Evaluation, bool) {
+	if s.best < 0 {
+		return Evaluation{}, false
+	}
+	return s.done[s.best], true
+}

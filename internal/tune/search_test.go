@@ -1,0 +1,360 @@
+package tune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"attune/internal/terminal"
+)
+
+// record makes a recording of a landscape: a cache as Kernel Tuner writes it, read again.
+func record(t *testing.T, l landscape) *Recording {
+	t.Helper()
+	r := &Recording{Kernel: "synthetic", Device: "none", Objective: "time", Space: l.space}
+	for p := range l.space.All() {
+		result := l.cost(p)
+		r.Entries = append(r.Entries, Entry{Point: p, Value: result.Cost, Failure: result.Failure, Compile: 500, Benchmark: 100})
+	}
+	var out strings.Builder
+	if err := r.WriteCache(&out); err != nil {
+		t.Fatal(err)
+	}
+	again, err := ReadRecording([]byte(out.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again
+}
+
+func mustReplay(t *testing.T, r *Recording, s *Space) *Replay {
+	t.Helper()
+	replay, err := NewReplay(r, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return replay
+}
+
+func quiet(int) {}
+
+// A search that is killed at ten random moments and resumed ends with the evaluations of one that
+// was not. A kill leaves the journal cut anywhere, also in the middle of a line.
+func TestKilledSearchResumes(t *testing.T) {
+	replay := mustReplay(t, record(t, landscapes(t)["failing"]), nil)
+	random := rand.New(rand.NewPCG(5, 5))
+	for _, strategy := range Strategies {
+		t.Run(strategy, func(t *testing.T) {
+			const budget = 90
+			options := Options{Seed: 9, Budget: budget}
+			begin := func() *Search {
+				s, err := NewSearch(replay.Space, strategy, "a recording", options)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			}
+			whole := begin()
+			if err := replay.Search(t.Context(), whole, budget, quiet); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(t.TempDir(), "journal.jsonl")
+			for kill := range 11 {
+				s := begin()
+				if err := s.Resume(path, kill%2 == 0); err != nil {
+					t.Fatal(err)
+				}
+				target := budget
+				if kill < 10 {
+					target = min(len(s.Evaluations())+random.IntN(25), budget)
+				}
+				if err := errors.Join(replay.Search(t.Context(), s, target, quiet), s.Close()); err != nil {
+					t.Fatal(err)
+				}
+				if kill < 10 {
+					cut(t, path, random)
+					continue
+				}
+				if !slices.EqualFunc(s.Evaluations(), whole.Evaluations(), func(a, b Evaluation) bool { return slices.Equal(a.Point, b.Point) }) {
+					t.Error("the resumed search made other evaluations")
+				}
+				a, _ := s.Best()
+				b, _ := whole.Best()
+				if !slices.Equal(a.Point, b.Point) || a.Cost != b.Cost {
+					t.Errorf("best %v, want %v", a, b)
+				}
+			}
+		})
+	}
+}
+
+// cut removes up to 200 bytes from the end of a file.
+func cut(t *testing.T, path string, random *rand.Rand) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data[:max(0, len(data)-random.IntN(200))], 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// With variants in flight, a resumed search first hands out those without a result, and then
+// continues the same sequence.
+func TestResumeWithVariantsInFlight(t *testing.T) {
+	l := landscapes(t)["layers"]
+	run := func(path string, kill int) []Evaluation {
+		s, err := NewSearch(l.space, "evo", "x", Options{Seed: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Resume(path, false); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Evaluations()) == 0 {
+			first := s.space.Random(rand.New(rand.NewPCG(1, 1)))
+			if err := s.Tell(first, l.cost(first)); err != nil { // the default variant, say
+				t.Fatal(err)
+			}
+		}
+		var flight []Point
+		for len(s.Evaluations()) < kill {
+			for len(flight) < 3 {
+				p, _ := s.Ask()
+				flight = append(flight, p)
+			}
+			if err := s.Tell(flight[0], l.cost(flight[0])); err != nil {
+				t.Fatal(err)
+			}
+			flight = flight[1:]
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return s.Evaluations()
+	}
+	dir := t.TempDir()
+	want := run(filepath.Join(dir, "whole"), 60)
+	path := filepath.Join(dir, "killed")
+	run(path, 20)
+	run(path, 41)
+	got := run(path, 60)
+	if !slices.EqualFunc(got, want, func(a, b Evaluation) bool { return slices.Equal(a.Point, b.Point) }) {
+		t.Error("the resumed search made other evaluations")
+	}
+}
+
+func TestJournalErrors(t *testing.T) {
+	l := landscapes(t)["tiny"]
+	dir := t.TempDir()
+	search := func(seed uint64) *Search {
+		s, err := NewSearch(l.space, "random", "x", Options{Seed: seed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	path := filepath.Join(dir, "journal")
+	s := search(1)
+	if err := s.Create(path, true); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := s.Ask()
+	if err := errors.Join(s.Tell(p, l.cost(p)), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if s.Tell(p, Result{Cost: 1}) == nil {
+		t.Error("no error for a closed journal")
+	}
+	if s.Tell(p, Result{Cost: inf}) == nil {
+		t.Error("no error for an infinite cost")
+	}
+	if err := search(1).Create(path, false); err == nil || !strings.Contains(err.Error(), "exists; resume it") {
+		t.Error(err)
+	}
+	if err := search(2).Resume(path, false); err == nil || !strings.Contains(err.Error(), ":1: the journal is of another search: it has strategy random, seed 1") {
+		t.Error(err)
+	}
+	if err := search(1).Create(filepath.Join(dir, "no", "folder"), false); err == nil {
+		t.Error("no error without a folder")
+	}
+	if err := search(1).Resume(dir, false); err == nil {
+		t.Error("no error for a folder")
+	}
+	header, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(header), "\n")
+	for text, want := range map[string]string{
+		"text\n":         ":1: this is not the journal of a search",
+		first + "\n{\n":  ":2: damaged line",
+		first + "\n{}\n": ":2: damaged line: it has no whole result",
+		first + `` + "\n" + `{"asked": 1, "point": [9, 9], "cost": 1}` + "\n":  ":2: the strategy now proposes other variants",
+		first + `` + "\n" + `{"asked": 99, "point": [9, 9], "cost": 1}` + "\n": ":2: the strategy now proposes other variants",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := search(1).Resume(path, false); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if err := search(1).Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReplay(t *testing.T) {
+	l := landscapes(t)["failing"]
+	r := record(t, l)
+	replay := mustReplay(t, r, nil)
+	s, err := replay.Run(t.Context(), Repeats{Strategy: "evo", Options: Options{Budget: 500}, Count: 8, Progress: quiet})
+	if err != nil || s.SuccessRate != 1 || s.Median == nil || math.Abs(*s.Seconds-0.6**s.Median) > 1e-9 {
+		t.Errorf("%+v %v", s, err)
+	}
+	var out strings.Builder
+	screen := terminal.Screen{Width: 200}
+	replay.Describe(&out, screen)
+	few, err := replay.Run(t.Context(), Repeats{Strategy: "random", Options: Options{Budget: 1}, Count: 3, Progress: quiet})
+	if err != nil || few.Median != nil {
+		t.Errorf("%+v %v", few, err)
+	}
+	minutes := *s
+	minutes.Seconds = new(600.0)
+	replay.WriteSummaries(&out, screen, []*Summary{s, few, &minutes})
+	for _, want := range []string{"synthetic on none: 3840 variants, 2838 of which fail", "> 1", "100 %", "10 min", "8 repeats, each of at most 500 evaluations"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, out.String())
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := replay.Run(ctx, Repeats{Strategy: "evo", Count: 2, Progress: quiet}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if _, err := replay.Run(t.Context(), Repeats{Strategy: "q", Count: 2, Progress: quiet}); err == nil {
+		t.Error("no error for an unknown strategy")
+	}
+}
+
+// The computed median of a random search is that of the random strategy.
+func TestRandomMedian(t *testing.T) {
+	replay := mustReplay(t, record(t, landscapes(t)["rugged"]), nil)
+	s, err := replay.Run(t.Context(), Repeats{Strategy: "random", Options: Options{Budget: 4000}, Count: 400, Progress: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ratio := *s.Median / float64(replay.RandomMedian()); ratio < 0.8 || ratio > 1.25 {
+		t.Errorf("median %v, computed %d", *s.Median, replay.RandomMedian())
+	}
+}
+
+// A T1 definition may have the knobs in another order, fewer values than the recording, and variants
+// that were not recorded.
+func TestReplayInSpace(t *testing.T) {
+	r, err := ReadRecording([]byte(cacheText))
+	if err != nil {
+		t.Fatal(err)
+	}
+	modes := Knob{Name: "m", Values: []Value{Text("b"), Text("c")}, Default: -1}
+	replay := mustReplay(t, r, mustSpace(t, []Knob{modes, ints("x", 32, 16)}))
+	if replay.Variants != 2 || replay.Missing != 2 || replay.Outside != 2 || replay.Optimum != 1.5 {
+		t.Errorf("%+v", replay)
+	}
+	if notes := replay.Notes(); len(notes) != 3 {
+		t.Errorf("%q", notes)
+	}
+	if result, _ := replay.Evaluate(Point{1, 0}); result.OK() {
+		t.Error("a variant that is not recorded has a result")
+	}
+	s, err := NewSearch(replay.Space, "grid", "x", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	replay.WriteBest(&out, terminal.Screen{Width: 200}, s)
+	if err := replay.Search(t.Context(), s, 9, quiet); err != nil || len(s.Evaluations()) != 4 {
+		t.Error(err)
+	}
+	replay.WriteBest(&out, terminal.Screen{Width: 200}, s)
+	if want := "0 evaluations, all of which failed\nbest of 4 evaluations: 1.5 ms, 0.0 % over the best of the recording, at evaluation 1\n  m=b x=32\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+	checkRoundTrip(t, replay.Subset(s.Evaluations()[:2]))
+	exported := replay.Subset(s.Evaluations())
+	if err := exported.WriteT4(&out); err != nil || exported.Entries[2].Failure != notRecorded || !strings.Contains(out.String(), `"runtime"`) {
+		t.Error(err)
+	}
+	open := &Space{Knobs: []Knob{ints("x", 16, 32), modes}}
+	open.components = []component{{knobs: []int{0, 1}, solver: newSolver(open.Knobs, nil, []int{0, 1})}}
+	if replay := mustReplay(t, r, open); replay.Missing != -1 {
+		t.Errorf("%+v", replay)
+	}
+	for _, test := range []struct {
+		space *Space
+		want  string
+	}{
+		{mustSpace(t, []Knob{ints("x", 16)}), `the space has no knob "m"`},
+		{mustSpace(t, []Knob{ints("z", 16)}), `the recording has no knob "z"`},
+		{mustSpace(t, []Knob{ints("x", 99), modes}), "no recorded variant is allowed"},
+		{mustSpace(t, []Knob{ints("x", 16), {Name: "m", Values: []Value{Text("b")}}}), "no recorded variant ran"},
+	} {
+		if _, err := NewReplay(r, test.space); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%v, want %q", err, test.want)
+		}
+	}
+}
+
+// Describe names what it knows.
+func TestDescribe(t *testing.T) {
+	r, err := ReadRecording([]byte(`{"tune_params_keys": ["x"], "cache": {"1": {"x": 1, "time": 5}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	mustReplay(t, r, nil).Describe(&out, terminal.Screen{Width: 300})
+	if want := "recorded results: 1 variants, 0 of which fail; the best time is 5 ms, and 1 variant is within 5 % of it."; !strings.HasPrefix(out.String(), want) {
+		t.Error(out.String())
+	}
+}
+
+// The bars of the search, on recorded results of real kernels: ATTUNE_TUNING_DATA names a folder of
+// Kernel Tuner caches.
+func TestRecordedSpaces(t *testing.T) {
+	dir := os.Getenv("ATTUNE_TUNING_DATA")
+	files, _ := filepath.Glob(filepath.Join(dir, "*.json.gz"))
+	if dir == "" || len(files) == 0 {
+		t.Skip("ATTUNE_TUNING_DATA names no folder with caches")
+	}
+	var medians []float64
+	for _, file := range files {
+		r, err := LoadRecording(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replay := mustReplay(t, r, nil)
+		s, err := replay.Run(t.Context(), Repeats{Strategy: DefaultStrategy, Options: Options{Budget: 1000}, Count: 100, Progress: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := fmt.Sprintf("%s: success %v", filepath.Base(file), s.SuccessRate)
+		if s.SuccessRate < 1 || s.Median == nil || *s.Median > 0.6*float64(replay.RandomMedian()) {
+			t.Errorf("%s, random needs %d", line, replay.RandomMedian())
+			continue
+		}
+		t.Logf("%s, median %v, random %d", line, *s.Median, replay.RandomMedian())
+		medians = append(medians, *s.Median)
+	}
+	if m := quantile(medians, 0.5); *m > 80 {
+		t.Errorf("the median over the spaces is %v", *m)
+	}
+}

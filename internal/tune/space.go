@@ -1,0 +1,428 @@
+package tune
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"attune/internal/spec"
+)
+
+// Knob is one choice of a search space.
+type Knob struct {
+	Name    string
+	Layer   spec.Layer // the layer of evo's moves; micro if empty
+	Values  []Value    // distinct, in the order of the definition
+	Default int        // index into Values, -1 if the definition has none
+}
+
+// Point is a variant of a search space: for each knob the index of its value. A Point is immutable.
+type Point []uint16
+
+// Key returns the point as a map key.
+func (p Point) Key() string {
+	b := make([]byte, 0, 2*len(p))
+	for _, v := range p {
+		b = binary.BigEndian.AppendUint16(b, v)
+	}
+	return string(b)
+}
+
+// with returns the point with another value of one knob.
+func (p Point) with(knob int, value uint16) Point {
+	q := slices.Clone(p)
+	q[knob] = value
+	return q
+}
+
+// Space is a set of allowed variants. It is immutable and safe for concurrent use.
+//
+// Knobs that no constraint connects are independent, so a space is the product of components. A
+// component whose allowed combinations are few is a sorted table. One with more than maxTable is
+// open: its combinations are drawn and checked by the solver.
+type Space struct {
+	Name       string
+	Knobs      []Knob
+	components []component
+	rules      []*expression
+}
+
+// component is a set of connected knobs.
+type component struct {
+	knobs  []int
+	rows   []Point // sorted; over knobs, not all knobs of the space
+	solver *solver // of an open component; nil if rows has everything
+}
+
+// Limits of a space.
+const (
+	maxKnobs  = 1000
+	maxValues = 1 << 16
+	// maxTable is the largest number of combinations of a component that are kept in memory.
+	maxTable = 1 << 20
+	// maxVisits ends the enumeration of a component: about a second.
+	maxVisits = 1 << 21
+)
+
+// ErrEmpty is the error of a space without any allowed variant.
+var ErrEmpty = errors.New("no variant is allowed")
+
+// NewSpace returns the space of the knobs' values that obey all rules. A rule is a Python expression
+// over knobs; a value that makes it fail, for example by a division by zero, is not allowed.
+func NewSpace(name string, knobs []Knob, rules []string) (*Space, error) {
+	s := &Space{Name: name, Knobs: knobs}
+	if err := s.checkKnobs(); err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, k := range knobs {
+		names = append(names, k.Name)
+	}
+	for _, rule := range rules {
+		compiled, err := compile(rule, names)
+		if err != nil {
+			return nil, fmt.Errorf("the constraint %q: %w", rule, err)
+		}
+		s.rules = append(s.rules, compiled...)
+	}
+	for _, group := range s.groups() {
+		c, err := s.component(group)
+		if err != nil {
+			return nil, err
+		}
+		s.components = append(s.components, c)
+	}
+	return s, nil
+}
+
+// newListed returns the space of exactly these points.
+func newListed(name string, knobs []Knob, points []Point) (*Space, error) {
+	s := &Space{Name: name, Knobs: knobs}
+	if err := s.checkKnobs(); err != nil {
+		return nil, err
+	}
+	if len(points) == 0 {
+		return nil, ErrEmpty
+	}
+	all := make([]int, len(knobs))
+	for i := range all {
+		all[i] = i
+	}
+	rows := slices.SortedFunc(slices.Values(points), slices.Compare[Point])
+	s.components = []component{{knobs: all, rows: slices.CompactFunc(rows, slices.Equal[Point])}}
+	return s, nil
+}
+
+func (s *Space) checkKnobs() error {
+	if len(s.Knobs) == 0 {
+		return errors.New("the space has no knobs")
+	}
+	if len(s.Knobs) > maxKnobs {
+		return fmt.Errorf("the space has %d knobs; at most %d are supported", len(s.Knobs), maxKnobs)
+	}
+	names := map[string]bool{}
+	for _, k := range s.Knobs {
+		if names[k.Name] {
+			return fmt.Errorf("the knob %q is declared twice", k.Name)
+		}
+		names[k.Name] = true
+		if len(k.Values) == 0 {
+			return fmt.Errorf("the knob %q has no values", k.Name)
+		}
+		if len(k.Values) >= maxValues {
+			return fmt.Errorf("the knob %q has %d values; at most %d are supported", k.Name, len(k.Values), maxValues-1)
+		}
+		seen := map[Value]bool{}
+		for _, v := range k.Values {
+			if seen[v] {
+				return fmt.Errorf("the knob %q has the value %s twice", k.Name, v)
+			}
+			seen[v] = true
+		}
+	}
+	return nil
+}
+
+// groups returns the knobs that are connected by rules, each group in the order of declaration.
+func (s *Space) groups() [][]int {
+	of := make([]int, len(s.Knobs))
+	for i := range of {
+		of[i] = i
+	}
+	for _, rule := range s.rules {
+		for _, knob := range rule.uses {
+			from, to := of[knob], of[rule.uses[0]]
+			for i := range of {
+				if of[i] == from {
+					of[i] = to
+				}
+			}
+		}
+	}
+	var groups [][]int
+	for i := range of {
+		var group []int
+		for knob, g := range of {
+			if g == i {
+				group = append(group, knob)
+			}
+		}
+		if group != nil {
+			groups = append(groups, group)
+		}
+	}
+	return groups
+}
+
+// component enumerates the combinations of some knobs. If they are too many, it only makes sure
+// that there is one.
+func (s *Space) component(group []int) (component, error) {
+	solver := newSolver(s.Knobs, s.rules, group)
+	rows, complete := solver.enumerate(maxTable, maxVisits)
+	if complete && len(rows) == 0 {
+		return component{}, s.contradiction(solver)
+	}
+	if complete {
+		return component{knobs: group, rows: rows}, nil
+	}
+	if len(rows) == 0 { // the enumeration gave up; propagation may still find one, or that there is none
+		if solver.draw(rand.New(rand.NewPCG(0, 0)), nil, -1) == nil {
+			return component{}, s.contradiction(solver)
+		}
+	}
+	return component{knobs: group, solver: solver}, nil
+}
+
+// contradiction names the fewest rules that the solver shows to contradict each other.
+func (s *Space) contradiction(of *solver) error {
+	rules := of.rules
+	for i := 0; i < len(rules); {
+		fewer := slices.Delete(slices.Clone(rules), i, i+1)
+		one := newSolver(s.Knobs, fewer, of.knobs)
+		if one.draw(rand.New(rand.NewPCG(0, 0)), nil, -1) != nil {
+			i++
+			continue
+		}
+		rules = fewer
+	}
+	var texts []string
+	for _, rule := range rules {
+		if text := fmt.Sprintf("%q", rule.text); !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	return fmt.Errorf("%w: no values obey %s", ErrEmpty, strings.Join(texts, " and "))
+}
+
+// Size returns the number of allowed variants. It is false if an open component makes it unknown;
+// the number is then a lower bound.
+func (s *Space) Size() (n float64, exact bool) {
+	n, exact = 1, true
+	for _, c := range s.components {
+		if c.solver != nil {
+			n, exact = n*maxTable, false
+			continue
+		}
+		n *= float64(len(c.rows))
+	}
+	return n, exact
+}
+
+// Random draws an allowed variant, uniformly unless a component is open.
+func (s *Space) Random(random *rand.Rand) Point {
+	p := make(Point, len(s.Knobs))
+	for _, c := range s.components {
+		var row Point
+		if c.solver != nil {
+			row = c.solver.draw(random, nil, -1)
+		} else {
+			row = c.rows[random.IntN(len(c.rows))]
+		}
+		for i, knob := range c.knobs {
+			p[knob] = row[i]
+		}
+	}
+	return p
+}
+
+// Allowed reports whether a point obeys all constraints.
+func (s *Space) Allowed(p Point) bool {
+	for i := range s.components {
+		if !s.components[i].allowed(p) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *component) allowed(p Point) bool {
+	if c.solver != nil {
+		return c.solver.allowed(p)
+	}
+	_, found := slices.BinarySearchFunc(c.rows, p, func(row, p Point) int {
+		for i, knob := range c.knobs {
+			if row[i] != p[knob] {
+				return int(row[i]) - int(p[knob])
+			}
+		}
+		return 0
+	})
+	return found
+}
+
+// near returns an allowed variant with one value given and few other differences from p; false if
+// there is none.
+func (s *Space) near(p Point, knob int, value uint16, random *rand.Rand) (Point, bool) {
+	p = p.with(knob, value)
+	for i := range s.components {
+		c := &s.components[i]
+		if !slices.Contains(c.knobs, knob) || c.allowed(p) {
+			continue
+		}
+		row := c.near(p, knob, random)
+		if row == nil {
+			return nil, false
+		}
+		for i, k := range c.knobs {
+			p[k] = row[i]
+		}
+	}
+	return p, true
+}
+
+// near returns the combination that differs least from p and has p's value of the knob.
+func (c *component) near(p Point, knob int, random *rand.Rand) Point {
+	if c.solver != nil {
+		return c.solver.draw(random, p, knob)
+	}
+	var best Point
+	least, ties := len(c.knobs)+1, 0
+	fixed := slices.Index(c.knobs, knob)
+	for _, row := range c.rows {
+		if row[fixed] != p[knob] {
+			continue
+		}
+		differ := 0
+		for i, k := range c.knobs {
+			if row[i] != p[k] {
+				differ++
+			}
+		}
+		if differ < least {
+			best, least, ties = row, differ, 0
+		}
+		if differ == least {
+			if ties++; random.IntN(ties) == 0 {
+				best = row
+			}
+		}
+	}
+	return best
+}
+
+// after returns the combination that follows a row, or the first if row is nil; false after the
+// last.
+func (c *component) after(row Point) (Point, bool) {
+	if c.solver != nil {
+		return c.solver.after(row)
+	}
+	at := 0
+	if row != nil {
+		at, _ = slices.BinarySearchFunc(c.rows, row, slices.Compare[Point])
+		at++
+	}
+	if at == len(c.rows) {
+		return nil, false
+	}
+	return c.rows[at], true
+}
+
+// All yields the allowed variants: those of the first component change slowest. Of an open
+// component it yields every combination too, in the order of its knobs.
+func (s *Space) All() iter.Seq[Point] {
+	return func(yield func(Point) bool) {
+		s.product(make(Point, len(s.Knobs)), 0, yield)
+	}
+}
+
+func (s *Space) product(p Point, at int, yield func(Point) bool) bool {
+	if at == len(s.components) {
+		return yield(slices.Clone(p))
+	}
+	c := &s.components[at]
+	each := func(row Point) bool {
+		for i, knob := range c.knobs {
+			p[knob] = row[i]
+		}
+		return s.product(p, at+1, yield)
+	}
+	if c.solver != nil {
+		return c.solver.visit(each)
+	}
+	for _, row := range c.rows {
+		if !each(row) {
+			return false
+		}
+	}
+	return true
+}
+
+// Default returns the variant of the knobs' defaults; false if a knob has none, or if it is not
+// allowed.
+func (s *Space) Default() (Point, bool) {
+	p := make(Point, len(s.Knobs))
+	for i, k := range s.Knobs {
+		if k.Default < 0 {
+			return nil, false
+		}
+		p[i] = uint16(k.Default)
+	}
+	return p, s.Allowed(p)
+}
+
+// Values returns the values of a point, in the order of the knobs.
+func (s *Space) Values(p Point) []Value {
+	values := make([]Value, len(p))
+	for i, v := range p {
+		values[i] = s.Knobs[i].Values[v]
+	}
+	return values
+}
+
+// Format formats a point as settings of the knobs that have more than one value.
+func (s *Space) Format(p Point) string {
+	var settings []string
+	for i, v := range p {
+		if k := s.Knobs[i]; len(k.Values) > 1 {
+			settings = append(settings, k.Name+"="+k.Values[v].String())
+		}
+	}
+	if len(settings) == 0 {
+		return "the only variant"
+	}
+	return strings.Join(settings, " ")
+}
+
+// Fingerprint identifies the space, so that a journal is never resumed in another one.
+func (s *Space) Fingerprint() string {
+	h := fnv.New64a()
+	for _, k := range s.Knobs {
+		fmt.Fprintf(h, "%q %q %q\n", k.Name, k.Layer, k.Values)
+	}
+	for _, rule := range s.rules {
+		fmt.Fprintf(h, "%q\n", rule.text)
+	}
+	for _, c := range s.components {
+		for _, row := range c.rows {
+			for _, v := range row {
+				_, _ = h.Write([]byte{byte(v >> 8), byte(v)})
+			}
+		}
+	}
+	return fmt.Sprintf("%016x", h.Sum64())
+}

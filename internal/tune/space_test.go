@@ -1,0 +1,393 @@
+package tune
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"attune/internal/spec"
+)
+
+// ints makes a knob of integers.
+func ints(name string, values ...int64) Knob {
+	k := Knob{Name: name, Default: -1}
+	for _, v := range values {
+		k.Values = append(k.Values, Int(v))
+	}
+	return k
+}
+
+// steps makes a knob of the integers from first to last.
+func steps(name string, first, last, step int64) Knob {
+	var values []int64
+	for v := first; v <= last; v += step {
+		values = append(values, v)
+	}
+	return ints(name, values...)
+}
+
+// t1Text writes a T1 definition.
+func t1Text(knobs []Knob, rules ...string) []byte {
+	type parameter struct {
+		Name, Type, Values string
+		Default            any
+	}
+	var file struct {
+		General            struct{ BenchmarkName string }
+		ConfigurationSpace struct {
+			TuningParameters []parameter
+			Conditions       []struct{ Expression string }
+		}
+	}
+	file.General.BenchmarkName = "test"
+	for _, k := range knobs {
+		values, _ := json.Marshal(k.Values)
+		file.ConfigurationSpace.TuningParameters = append(file.ConfigurationSpace.TuningParameters, parameter{k.Name, "int", string(values), k.Values[0]})
+	}
+	for _, rule := range rules {
+		file.ConfigurationSpace.Conditions = append(file.ConfigurationSpace.Conditions, struct{ Expression string }{rule})
+	}
+	text, _ := json.Marshal(file)
+	return text
+}
+
+// The two public spaces have known numbers of allowed variants.
+func TestPublicSpaces(t *testing.T) {
+	convolution := t1Text([]Knob{
+		steps("bx", 16, 256, 16), ints("by", 1, 2, 4, 8, 16), steps("tx", 1, 4, 1), steps("ty", 1, 4, 1), ints("ro", 0, 1), ints("pad", 0, 1),
+		ints("shared", 0, 1), ints("h", 15), ints("w", 15),
+	}, "bx * by <= 1024", "pad == 0 or bx % 32 != 0", "pad == 0 or shared != 0", "not shared or (bx * tx + w - 1) * (by * ty + h - 1) < 12 * 1024")
+	dedispersion := t1Text([]Knob{
+		ints("bx", 1, 2, 4, 8, 16, 32), steps("by", 32, 256, 8), steps("tx", 1, 4, 1), steps("ty", 1, 8, 1), ints("sx", 0, 1), ints("sy", 0, 1),
+	}, "32 <= bx * by <= 1024", "tx > 1 or sx == 0", "ty > 1 or sy == 0")
+	for _, test := range []struct {
+		text []byte
+		want int
+	}{{convolution, 4362}, {dedispersion, 11130}} {
+		start := time.Now()
+		s, err := ReadT1(test.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := 0
+		for p := range s.All() {
+			if got++; !s.Allowed(p) {
+				t.Fatal("an enumerated variant is not allowed")
+			}
+		}
+		size, exact := s.Size()
+		if got != test.want || int(size) != test.want || !exact {
+			t.Errorf("%d variants, size %v %v; want %d", got, size, exact, test.want)
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("the enumeration took %v", took)
+		}
+	}
+}
+
+// The solver agrees with trying every combination, for random rules, in tables and when a component
+// is open.
+func TestSolverIsExact(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 7))
+	names := []string{"a", "b", "c", "d"}
+	forms := []string{"%s * %s <= 9", "%s %% %s == 0", "%s + %s != 5", "%s < %s or %[1]s == 4", "%s // (%s - 2) < 2"}
+	for range 60 {
+		var knobs []Knob
+		for _, name := range names {
+			knobs = append(knobs, steps(name, 1, int64(2+random.IntN(4)), 1))
+		}
+		var rules []string
+		for range 1 + random.IntN(4) {
+			rules = append(rules, fmt.Sprintf(forms[random.IntN(len(forms))], names[random.IntN(4)], names[random.IntN(4)]))
+		}
+		want := bruteForce(t, knobs, rules)
+		s, err := NewSpace("random", knobs, rules)
+		if len(want) == 0 {
+			if !errors.Is(err, ErrEmpty) {
+				t.Fatalf("%q: %v, want an empty space", rules, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%q: %v", rules, err)
+		}
+		checkSpace(t, s, want, random)
+		for i := range s.components { // the same without tables
+			c := &s.components[i]
+			c.rows, c.solver = nil, newSolver(s.Knobs, s.rules, c.knobs)
+		}
+		checkSpace(t, s, want, random)
+	}
+}
+
+func bruteForce(t *testing.T, knobs []Knob, rules []string) map[string]bool {
+	t.Helper()
+	all, err := NewSpace("all", knobs, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var compiled []*expression
+	for _, rule := range rules {
+		e, err := compile(rule, []string{"a", "b", "c", "d"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		compiled = append(compiled, e...)
+	}
+	want := map[string]bool{}
+	for p := range all.All() {
+		env := all.Values(p)
+		if !slices.ContainsFunc(compiled, func(e *expression) bool { return !e.holds(env) }) {
+			want[p.Key()] = true
+		}
+	}
+	return want
+}
+
+func checkSpace(t *testing.T, s *Space, want map[string]bool, random *rand.Rand) {
+	t.Helper()
+	n := 0
+	for p := range s.All() {
+		if n++; !want[p.Key()] || !s.Allowed(p) {
+			t.Fatalf("%v is not allowed", p)
+		}
+	}
+	if n != len(want) {
+		t.Fatalf("%d variants, want %d", n, len(want))
+	}
+	grid := newGrid(newHistory(s, 1), Options{})
+	for range want {
+		if p, ok := grid.Ask(); !ok || !want[p.Key()] {
+			t.Fatalf("grid: %v %v", p, ok)
+		}
+	}
+	if p, ok := grid.Ask(); ok {
+		t.Fatalf("grid: %v after the last", p)
+	}
+	if _, ok := grid.Ask(); ok {
+		t.Fatal("grid starts again")
+	}
+	for range 20 {
+		p := s.Random(random)
+		if !want[p.Key()] {
+			t.Fatalf("drew %v", p)
+		}
+		knob := random.IntN(len(p))
+		value := uint16(random.IntN(len(s.Knobs[knob].Values)))
+		q, ok := s.near(p, knob, value, random)
+		if ok && (!want[q.Key()] || q[knob] != value) {
+			t.Fatalf("near: %v", q)
+		}
+		possible := false
+		for r := range s.All() {
+			possible = possible || r[knob] == value
+		}
+		if ok != possible {
+			t.Fatalf("near: %v, want %v", ok, possible)
+		}
+	}
+	for range s.All() { // the caller may stop
+		break
+	}
+}
+
+// A component that is too large for a table is drawn from by propagation.
+func TestOpenSpace(t *testing.T) {
+	var knobs []Knob
+	var sum []string
+	for i := range 24 {
+		name := fmt.Sprintf("k%d", i)
+		knobs = append(knobs, ints(name, 0, 1, 2))
+		sum = append(sum, name)
+	}
+	s, err := NewSpace("open", knobs, []string{strings.Join(sum, " + ") + " == 24", "k0 == k1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, exact := s.Size(); exact {
+		t.Error("the size is known")
+	}
+	random := rand.New(rand.NewPCG(1, 1))
+	for range 20 {
+		p := s.Random(random)
+		if !s.Allowed(p) || p[0] != p[1] {
+			t.Fatalf("drew %v", p)
+		}
+	}
+	for _, name := range Strategies {
+		st, err := NewStrategy(name, s, Options{Seed: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 8 {
+			p, ok := st.Ask()
+			if !ok || !s.Allowed(p) {
+				t.Fatalf("%s: %v %v", name, p, ok)
+			}
+			st.Tell(p, Result{Cost: 1 + float64(i%7)})
+		}
+	}
+}
+
+// Contradictions that an enumeration would not find in time are found by propagation, and the error
+// names only the rules that contradict each other.
+func TestContradiction(t *testing.T) {
+	var knobs []Knob
+	rules := []string{"k3 < 9"}
+	for i := range 30 {
+		knobs = append(knobs, ints(fmt.Sprintf("k%d", i), 1, 2, 3))
+		if i > 0 {
+			rules = append(rules, fmt.Sprintf("k%d <= k%d", i-1, i))
+		}
+	}
+	rules = append(rules, "k28 > k29", "k5 + k6 > 0")
+	_, err := NewSpace("never", knobs, rules)
+	if !errors.Is(err, ErrEmpty) || err.Error() != `no variant is allowed: no values obey "k28 <= k29" and "k28 > k29"` {
+		t.Error(err)
+	}
+	for _, rules := range [][]string{{"1 > 2"}, {"k0 > 3"}, {"k0 > 1 and k0 < 2"}} {
+		if _, err := NewSpace("never", knobs, rules); !errors.Is(err, ErrEmpty) {
+			t.Errorf("%q: %v", rules, err)
+		}
+	}
+}
+
+func TestSpaceErrors(t *testing.T) {
+	many := make([]Knob, maxKnobs+1)
+	for i := range many {
+		many[i] = ints(fmt.Sprint("k", i), 1)
+	}
+	for _, test := range []struct {
+		knobs []Knob
+		rule  string
+		want  string
+	}{
+		{nil, "", "the space has no knobs"},
+		{[]Knob{ints("x", 1), ints("x", 1)}, "", `the knob "x" is declared twice`},
+		{[]Knob{ints("x")}, "", `the knob "x" has no values`},
+		{[]Knob{ints("x", 1, 1)}, "", `the knob "x" has the value 1 twice`},
+		{[]Knob{steps("x", 1, maxValues, 1)}, "", `the knob "x" has 65536 values`},
+		{many, "", "the space has 1001 knobs"},
+		{[]Knob{ints("x", 1)}, "x >", `the constraint "x >": column 4`},
+	} {
+		if _, err := NewSpace("wrong", test.knobs, []string{test.rule}[:min(len(test.rule), 1)]); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%v, want %q", err, test.want)
+		}
+	}
+	if _, err := newListed("empty", []Knob{ints("x", 1)}, nil); !errors.Is(err, ErrEmpty) {
+		t.Error(err)
+	}
+	if _, err := newListed("empty", nil, nil); err == nil {
+		t.Error("no error without knobs")
+	}
+}
+
+func TestReadT1(t *testing.T) {
+	s, err := ReadT1([]byte(`{"ConfigurationSpace": {"TuningParameters": [
+		{"Name": "x", "Values": "[2**i for i in range(3)]", "Default": 2},
+		{"Name": "y", "Values": [0.5, true, "t"], "Default": [1]}],
+		"Conditions": [{"Expression": " "}]}, "KernelSpecification": {"KernelName": "k"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := s.Size(); n != 9 || s.Name != "k" || s.Knobs[0].Default != 1 || s.Knobs[1].Default != -1 {
+		t.Errorf("%+v", s)
+	}
+	if _, ok := s.Default(); ok {
+		t.Error("a space without defaults has a default variant")
+	}
+	if got := s.Format(Point{1, 2}); got != "x=2 y=t" {
+		t.Error(got)
+	}
+	for text, want := range map[string]string{
+		"{":  "not a T1 definition",
+		"{}": "it has no ConfigurationSpace",
+		`{"ConfigurationSpace": {"TuningParameters": [{"Values": "[1]"}]}}`:                "tuning parameter 1 has no Name",
+		`{"ConfigurationSpace": {"TuningParameters": [{"Name": "x", "Values": "[1"}]}}`:    "the values of x: column 3",
+		`{"ConfigurationSpace": {"TuningParameters": [{"Name": "x", "Values": 5}]}}`:       "want an array",
+		`{"ConfigurationSpace": {"TuningParameters": [{"Name": "x", "Values": [[1]]}]}}`:   "is not a number",
+		`{"ConfigurationSpace": {"TuningParameters": [{"Name": "x", "Values": [1e999]}]}}`: "does not fit",
+	} {
+		if _, err := ReadT1([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// The variants of a stage are those that kernel.toml allows, its own among them.
+func TestOfStage(t *testing.T) {
+	kernel, err := spec.Load(os.DirFS("../../kernels/sdpa"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(1, 1))
+	for _, stage := range kernel.Stages {
+		s, err := OfStage(stage)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, ok := s.Default()
+		if v, err := VariantOf(stage, s, p); !ok || err != nil || v.String() != stage.Name {
+			t.Errorf("%s: the default is %v %v", stage.Name, v, err)
+		}
+		for range 50 {
+			if _, err := VariantOf(stage, s, s.Random(random)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	// Where Starlark forbids, the solver does too: every change of one knob.
+	stage := kernel.Stages[len(kernel.Stages)-1]
+	s, err := OfStage(stage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _ := s.Default()
+	for knob, k := range s.Knobs {
+		for v := range k.Values {
+			q := p.with(knob, uint16(v))
+			if _, err := VariantOf(stage, s, q); (err == nil) != s.Allowed(q) {
+				t.Errorf("%s: allowed %v, kernel.toml: %v", s.Format(q), s.Allowed(q), err)
+			}
+		}
+	}
+}
+
+func TestValues(t *testing.T) {
+	for text, want := range map[string]string{
+		"1": "1", "1.0": "1.0", "1e5": "100000.0", "1e-05": "1e-05", "true": "True", "false": "False", `"t"`: "t",
+		"123456789012345678901": "1.2345678901234568e+20", "-0.25": "-0.25",
+	} {
+		var v Value
+		if err := json.Unmarshal([]byte(text), &v); err != nil || v.String() != want {
+			t.Errorf("%s: %s %v", text, v, err)
+		}
+		again, err := json.Marshal(v)
+		var w Value
+		if err != nil || json.Unmarshal(again, &w) != nil || v != w {
+			t.Errorf("%s is %s when it is read again", text, w)
+		}
+	}
+	for _, v := range []Value{Real(inf), Real(-inf), Real(inf - inf), bad("wrong")} {
+		if text, err := json.Marshal(v); err == nil {
+			t.Errorf("%s is written as %s", v, text)
+		}
+	}
+	if Text("1").truth() != true || Text("").truth() || Real(0).truth() || Real(1).equal(Text("1")) {
+		t.Error("the truth of values is not Python's")
+	}
+	if (&Value{}).UnmarshalJSON([]byte("{")) == nil {
+		t.Error("broken JSON is a value")
+	}
+}
+
+func FuzzReadT1(f *testing.F) {
+	f.Add(t1Text([]Knob{ints("x", 1, 2), ints("y", 1, 2)}, "x < y"))
+	f.Fuzz(func(t *testing.T, data []byte) { _, _ = ReadT1(data) })
+}

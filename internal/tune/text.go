@@ -1,0 +1,117 @@
+package tune
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"attune/internal/terminal"
+)
+
+// Describe writes what a replay searches: one paragraph.
+func (r *Replay) Describe(w io.Writer, s terminal.Screen) {
+	what := r.Recording.Kernel
+	if what == "" {
+		what = "recorded results"
+	}
+	if r.Recording.Device != "" {
+		what += " on " + r.Recording.Device
+	}
+	text := fmt.Sprintf("%s: %d variants, %d of which fail; the best %s is %s, and %s within 5 %% of it. "+
+		"A random search needs %d evaluations in the median (computed).",
+		what, r.Variants, r.Failing, r.Recording.Objective, r.format(r.Optimum), are(r.Near), r.RandomMedian())
+	s.Paragraph(w, "", text, 0)
+}
+
+func are(n int) string {
+	if n == 1 {
+		return "1 variant is"
+	}
+	return fmt.Sprintf("%d variants are", n)
+}
+
+// format formats a value of the objective with its unit.
+func (r *Replay) format(value float64) string {
+	text := strconv.FormatFloat(value, 'g', 5, 64)
+	if r.Recording.Objective == "time" {
+		text += " ms"
+	}
+	return text
+}
+
+// Notes are remarks about how well the recording fits the space.
+func (r *Replay) Notes() []string {
+	var notes []string
+	if r.Recording.Truncated {
+		notes = append(notes, fmt.Sprintf("the recording ends in the middle; its %d complete results are used", len(r.Recording.Entries)))
+	}
+	if r.Missing > 0 {
+		notes = append(notes, fmt.Sprintf("%d allowed variants are not in the recording; they count as failed", r.Missing))
+	}
+	if r.Outside > 0 {
+		notes = append(notes, fmt.Sprintf("%d recorded results are not in the space; they are left out", r.Outside))
+	}
+	return notes
+}
+
+// WriteSummaries writes a table of strategies.
+func (r *Replay) WriteSummaries(w io.Writer, s terminal.Screen, all []*Summary) {
+	t := terminal.Table{Columns: []terminal.Column{
+		{Name: "strategy"},
+		{Name: "median evaluations", Keep: true},
+		{Name: "10 %", Keep: true},
+		{Name: "90 %", Keep: true},
+		{Name: "of random", Keep: true},
+		{Name: "success", Keep: true},
+		{Name: "recorded time", Keep: true, Optional: 1},
+	}}
+	for _, one := range all {
+		ratio := "-"
+		if one.Median != nil {
+			ratio = fmt.Sprintf("%.2f", *one.Median/float64(r.RandomMedian()))
+		}
+		t.Rows = append(t.Rows, []string{
+			one.Strategy, one.count(one.Median), one.count(one.P10), one.count(one.P90), ratio,
+			fmt.Sprintf("%.0f %%", math.Floor(100*one.SuccessRate)), duration(one.Seconds),
+		})
+	}
+	t.Write(w, s)
+	if len(all) > 0 {
+		s.Paragraph(w, "", fmt.Sprintf("Evaluations until a variant within 5 %% of the best: %d repeats, each of at most %d evaluations.",
+			all[0].Repeats, all[0].Budget), 0)
+	}
+}
+
+// count formats a number of evaluations; one that is over the budget is not known.
+func (s *Summary) count(n *float64) string {
+	if n == nil {
+		return fmt.Sprintf("> %d", s.Budget)
+	}
+	return strconv.FormatFloat(math.Round(*n), 'f', 0, 64)
+}
+
+func duration(seconds *float64) string {
+	switch {
+	case seconds == nil:
+		return "-"
+	case *seconds < 120:
+		return fmt.Sprintf("%.1f s", *seconds)
+	}
+	return fmt.Sprintf("%.0f min", *seconds/60)
+}
+
+// WriteBest writes the result of one search.
+func (r *Replay) WriteBest(w io.Writer, s terminal.Screen, search *Search) {
+	best, ok := search.Best()
+	n := len(search.Evaluations())
+	if !ok {
+		fmt.Fprintf(w, "%d evaluations, all of which failed\n", n)
+		return
+	}
+	value := r.Value(best.Cost)
+	s.Paragraph(w, "", fmt.Sprintf("best of %d evaluations: %s, %.1f %% over the best of the recording, at evaluation %d",
+		n, r.format(value), 100*math.Abs(value/r.Optimum-1), search.best+1), 2)
+	s.Paragraph(w, "  ", strings.TrimSpace(r.Space.Format(best.Point)), 4)
+}
