@@ -13,6 +13,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/peer"
+	"attune/internal/python"
 	"attune/internal/toolchain"
 )
 
@@ -45,6 +46,7 @@ func Examine(ctx context.Context, m Machine) []Ability {
 		compile(ctx, compiler, compilerErr),
 		disassemble(compiler),
 		install(ctx),
+		numpy(ctx),
 		pytorch(ctx),
 		tool("find bad accesses on the GPU", "compute-sanitizer", "install the CUDA toolkit"),
 		tool("read the GPU's counters", "ncu", "install Nsight Compute"),
@@ -115,14 +117,14 @@ func install(ctx context.Context) Ability {
 		a.Why, a.Do = "NVIDIA's compiler wheels are for Linux", "build variants on a Linux machine"
 		return a
 	}
-	python, err := exec.LookPath("python3")
+	path, err := exec.LookPath("python3")
 	if err != nil {
 		a.Why, a.Do = "there is no python3 in PATH", "install Python 3 with pip"
 		return a
 	}
-	out, err := exec.CommandContext(ctx, python, "-m", "pip", "--version").Output()
+	out, err := exec.CommandContext(ctx, path, "-m", "pip", "--version").Output()
 	if err != nil {
-		a.Why, a.Do = err.Error(), "install pip for "+python
+		a.Why, a.Do = err.Error(), "install pip for "+path
 		if failed := (*exec.ExitError)(nil); errors.As(err, &failed) && len(failed.Stderr) > 0 {
 			a.Why = oneLine(string(failed.Stderr))
 		}
@@ -130,6 +132,28 @@ func install(ctx context.Context) Ability {
 	}
 	version, _, _ := strings.Cut(string(out), " from ")
 	a.OK, a.Why = true, oneLine(version)
+	return a
+}
+
+// numpy examines the Python that references of declared kernels run in.
+func numpy(ctx context.Context) Ability {
+	a := Ability{Name: "compute references in Python"}
+	path, err := python.Find("")
+	if err != nil {
+		a.Why = oneLine(err.Error())
+		if reason := (*python.Error)(nil); errors.As(err, &reason) {
+			a.Why, a.Do = reason.Why, reason.Do
+		}
+		return a
+	}
+	ctx, cancel := context.WithTimeout(ctx, importLimit)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, "-c", "import numpy; print(numpy.__version__)").Output()
+	if err != nil {
+		a.Why, a.Do = path+" has no numpy that works", path+" -m pip install numpy, or "+python.UseAnother
+		return a
+	}
+	a.OK, a.Why = true, fmt.Sprintf("numpy %s of %s", oneLine(string(out)), path)
 	return a
 }
 

@@ -39,12 +39,13 @@ func programs(t *testing.T, scripts map[string]string) string {
 
 // The programs of a complete machine.
 var (
-	nvcc = "echo 'Cuda compilation tools, release 13.0, V13.0.88'"
-	pip  = `[ "$*" = "-m pip --version" ] && echo "a warning" >&2 && echo "pip 24.0 from /usr/lib/python3/dist-packages/pip (python 3.12)"`
+	nvcc    = "echo 'Cuda compilation tools, release 13.0, V13.0.88'"
+	pip     = `[ "$*" = "-m pip --version" ] && echo "a warning" >&2 && echo "pip 24.0 from /usr/lib/python3/dist-packages/pip (python 3.12)"`
+	numeric = `[ "$1" = -c ] && echo 2.3.4 && exit`
 	// As a helper, python3 responds to the first request on its pipes.
 	torch = `[ "$*" = - ] && read request <&3 && echo '{"id": 1, "facts": {"torch": "2.11.0", "cuda": "13.0", "gpu": "NVIDIA H200"}}' >&4 && exit`
 	all   = map[string]string{
-		"nvcc": nvcc, "ptxas": "", "nvdisasm": "", "gcc": "", "python3": torch + "\n" + pip, "compute-sanitizer": "", "ncu": "", "git": "",
+		"nvcc": nvcc, "ptxas": "", "nvdisasm": "", "gcc": "", "python3": numeric + "\n" + torch + "\n" + pip, "compute-sanitizer": "", "ncu": "", "git": "",
 	}
 )
 
@@ -116,6 +117,7 @@ func TestCompleteMachine(t *testing.T) {
 		{"build variants", true, "nvcc 13.0.88 from PATH (" + in("nvcc") + ")", ""},
 		{"show machine code (--emit sass)", true, in("nvdisasm"), ""},
 		{"install the compiler", true, "pip 24.0", ""},
+		{"compute references in Python", true, "numpy 2.3.4 of " + in("python3"), ""},
 		{"time PyTorch beside ours", true, "PyTorch 2.11.0, CUDA 13.0, cuDNN none, on NVIDIA H200", ""},
 		{"find bad accesses on the GPU", true, in("compute-sanitizer"), ""},
 		{"read the GPU's counters", true, in("ncu"), ""},
@@ -145,6 +147,7 @@ func TestBareMachine(t *testing.T) {
 		"build variants":                          "attune toolchain install",
 		"show machine code (--emit sass)":         "attune toolchain install",
 		"install the compiler":                    "install Python 3 with pip",
+		"compute references in Python":            "install Python 3.9 or later, or name one with --python or ATTUNE_PYTHON",
 		"time PyTorch beside ours":                "install Python 3.9 or later with PyTorch, or name a Python that has PyTorch with --python or ATTUNE_PYTHON",
 		"find bad accesses on the GPU":            "install the CUDA toolkit",
 		"read the GPU's counters":                 "install Nsight Compute",
@@ -189,6 +192,10 @@ func TestIncompleteMachines(t *testing.T) {
 			"install the compiler", "Traceback: oh", "install pip for ", false,
 		},
 		{"pip without a message", with("python3", "exit 7"), "install the compiler", "exit status 7", "install pip for ", false},
+		{
+			"no numpy", with("python3", "exit 1"), "compute references in Python",
+			"has no numpy that works", "", false,
+		},
 		{
 			"no PyTorch", with("python3", `read request <&3; echo '{"id": 1, "error": "python3 has no PyTorch", "do": "python3 -m pip install torch"}' >&4`),
 			"time PyTorch beside ours", "python3 has no PyTorch", "python3 -m pip install torch", false,
