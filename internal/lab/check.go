@@ -53,7 +53,6 @@ func (l *Lab) check(ctx context.Context, s *session, b problem.Build, ref, secon
 		return nil, err
 	}
 	outcome.Findings = unallowed(b.Variant, outcome.Findings)
-	l.nameArguments(b, outcome.Findings)
 	if job.Unordered {
 		outcome.Notes = append(outcome.Notes, unorderedNote(b))
 	}

@@ -2,14 +2,11 @@ package lab
 
 import (
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 
 	"attune/internal/device"
 	"attune/internal/problem"
 	"attune/internal/run"
-	"attune/internal/spec"
 )
 
 // failureReasons collects what is wrong with the outputs of a variant. A finding at one place of
@@ -64,25 +61,4 @@ func findingText(f device.Finding) string {
 		return f.Text
 	}
 	return f.Kind + ": " + f.Text
-}
-
-var argumentNumber = regexp.MustCompile(`\bargument (\d+)\b`)
-
-// nameArguments adds the names of the arguments to findings about a declared kernel: devices know
-// only their numbers. The arguments of attention have fixed numbers, which its docs list.
-func (l *Lab) nameArguments(b problem.Build, findings []device.Finding) {
-	p := l.problem()
-	if p.Name() == spec.Attention {
-		return
-	}
-	parameters := p.Parameters(b)
-	for i := range findings {
-		findings[i].Text = argumentNumber.ReplaceAllStringFunc(findings[i].Text, func(text string) string {
-			n, err := strconv.Atoi(strings.TrimPrefix(text, "argument "))
-			if err != nil || n >= len(parameters) {
-				return text
-			}
-			return fmt.Sprintf("%s %q", text, parameters[n].Name)
-		})
-	}
 }
