@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,6 +49,73 @@ func declaredRows(r *run.Run) [][]string {
 		}
 	}
 	return rows
+}
+
+// shapeLabels are the names of shapes whose axes are too long for a table.
+type shapeLabels struct {
+	names map[string]string // by axes
+	order []string          // axes
+}
+
+// longShape is the length from which the axes of a shape are written above the tables.
+const longShape = 32
+
+// newShapeLabels has the names of a run's shapes, or none if all shapes are short or one has no name.
+func newShapeLabels(r *run.Run) shapeLabels {
+	l := shapeLabels{names: map[string]string{}}
+	long, named := false, true
+	add := func(axes, name string) {
+		if _, known := l.names[axes]; !known {
+			l.order = append(l.order, axes)
+		}
+		l.names[axes] = name
+		long, named = long || len(axes) >= longShape, named && name != ""
+	}
+	for _, c := range r.Correctness {
+		add(c.Shape, c.ShapeName)
+	}
+	for _, p := range r.Performance {
+		add(p.Shape, p.ShapeName)
+	}
+	if !long || !named {
+		return shapeLabels{}
+	}
+	return l
+}
+
+// write lists the axes of each name.
+func (l shapeLabels) write(w *strings.Builder, s terminal.Screen) {
+	if len(l.order) == 0 {
+		return
+	}
+	w.WriteString("\nshapes\n")
+	width := 0
+	for _, name := range l.names {
+		width = max(width, len(name))
+	}
+	for _, axes := range l.order {
+		s.Paragraph(w, fmt.Sprintf("  %-*s  ", width, l.names[axes]), axes, width+4)
+	}
+}
+
+// label replaces the axes in the first column of a table by the name.
+func (l shapeLabels) label(rows [][]string) [][]string {
+	for _, row := range rows {
+		row[0] = cmp.Or(l.names[row[0]], row[0])
+	}
+	return rows
+}
+
+// declaredTable is the outputs of a declared kernel, for people.
+func declaredTable(r *run.Run, shapes shapeLabels) terminal.Table {
+	columns, rows := declaredColumns, shapes.label(declaredRows(r))
+	if len(shapes.order) > 0 { // the names stand in the first column
+		columns = slices.Delete(slices.Clone(columns), 1, 2)
+		for i, row := range rows {
+			rows[i] = slices.Delete(row, 1, 2)
+		}
+	}
+	return textTable(columns, rows)
 }
 
 // badText is the number and the share of the bad elements.

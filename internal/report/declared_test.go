@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"io"
+	"strings"
 	"testing"
 
 	"attune/internal/device"
@@ -58,6 +59,20 @@ func TestDeclaredRun(t *testing.T) {
 	if got, want := Figures(declared()), "1.200x plain (1.100 to 1.300), none required; 74 registers, 43520 bytes of shared memory; "+
 		"1 of 2 correct against reference.py; NVIDIA H200"; got != want {
 		t.Errorf("%q; want %q", got, want)
+	}
+}
+
+// Long axes are written once, above the tables, which have the names of the shapes.
+func TestLongShapes(t *testing.T) {
+	const long = "batch=1,kv_heads=2,group=4,queries=1,keys=300"
+	r := declared()
+	r.Correctness[0].Shape, r.Performance[0].Shape = long, long
+	r.Correctness[1].ShapeName, r.Performance[1].ShapeName = "odd", "odd"
+	goldenOf(t, "long_shapes.txt", func(w io.Writer) error { return Text(w, r, screen) })
+	r.Correctness[1].ShapeName = ""
+	var out strings.Builder
+	if err := Text(&out, r, screen); err != nil || strings.Contains(out.String(), "\nshapes\n") {
+		t.Errorf("%v: a shape without a name is labelled:\n%s", err, out.String())
 	}
 }
 

@@ -40,16 +40,18 @@ func Text(w io.Writer, r *run.Run, s terminal.Screen) error {
 	if r.ID != "" {
 		field(out, s, "run", r.ID)
 	}
+	shapes := newShapeLabels(r)
+	shapes.write(out, s)
 	if len(r.Correctness) > 0 && len(r.Parts) == 0 { // the parts of a selection have their own
 		out.WriteString("\ncorrectness\n")
 		table := textTable(correctnessColumns, textCorrectnessRows(r))
 		if r.Problem != nil {
-			table = textTable(declaredColumns, declaredRows(r))
+			table = declaredTable(r, shapes)
 		}
 		table.Write(out, s)
 	}
 	if len(r.Performance) > 0 {
-		textPerformance(out, r, s)
+		textPerformance(out, r, shapes, s)
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
@@ -111,7 +113,7 @@ func textParts(w io.Writer, r *run.Run, s terminal.Screen) {
 }
 
 // textPerformance writes the times of a run and their conditions.
-func textPerformance(w *strings.Builder, r *run.Run, s terminal.Screen) {
+func textPerformance(w *strings.Builder, r *run.Run, shapes shapeLabels, s terminal.Screen) {
 	fmt.Fprint(w, "\nperformance\n")
 	rows := textPerformanceRows(r)
 	columns := performanceColumns
@@ -122,7 +124,7 @@ func textPerformance(w *strings.Builder, r *run.Run, s terminal.Screen) {
 			rows[i] = slices.Insert(row, 1, names.add(r.VariantOn(row[0])))
 		}
 	}
-	textTable(columns, rows).Write(w, s)
+	textTable(columns, shapes.label(rows)).Write(w, s)
 	names.write(w, s, w.String())
 	for _, line := range append([]string{r.Requested.Timing}, timingLines(r)...) {
 		s.Paragraph(w, "  ", line, 4)
