@@ -173,6 +173,8 @@ func argumentText(d *spec.Declaration, arg spec.Arg) string {
 		return fmt.Sprintf("tensor map of %s, box [%s], swizzle %s", d.Args[arg.Map.Arg].Name, expressions(arg.Map.Box), arg.Map.Swizzle)
 	case spec.Out:
 		return shape + ", out"
+	case spec.Scratch:
+		return shape + ", scratch"
 	case spec.InOut:
 		shape += ", inout"
 	}

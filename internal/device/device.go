@@ -66,6 +66,9 @@ type Arg struct {
 	Output int    // a buffer of this size in bytes; the kernel must fill it
 	InOut  []byte // a buffer with these bytes; the kernel may change it
 	Scalar []byte // a value of 1, 2, 4 or 8 bytes, little-endian
+	// Scratch is a buffer of this size in bytes that is zero before the first launch. Later launches
+	// find what earlier ones have left, as a caller's would; nothing compares it.
+	Scratch int
 
 	TensorMap *TensorMap
 
@@ -167,7 +170,7 @@ func (j *Job) Check() error {
 	for i, arg := range j.Args {
 		if !arg.valid() {
 			return fmt.Errorf("job %s: argument %d must be exactly one of: a non-empty input, an output of at least 1 byte, "+
-				"a non-empty in-out buffer, a scalar of 1, 2, 4 or 8 bytes, a tensor map", j.Entry, i)
+				"a non-empty in-out buffer, scratch of at least 1 byte, a scalar of 1, 2, 4 or 8 bytes, a tensor map", j.Entry, i)
 		}
 		if arg.Unit != 0 && (!slices.Contains(RotationUnits, arg.Unit) || arg.Input == nil || len(arg.Input)%arg.Unit != 0) {
 			return fmt.Errorf("job %s: argument %d cannot be rotated by units of %d bytes: that needs an input of whole units of 16, 4 or 1 bytes",
@@ -233,11 +236,11 @@ func (a Arg) Label(index int) string {
 func (a Arg) IsBuffer() bool { return a.Scalar == nil && a.TensorMap == nil }
 
 // BufferBytes is the size of the argument's buffer; 0 for an argument that is not a buffer.
-func (a Arg) BufferBytes() int { return max(len(a.Input), a.Output, len(a.InOut)) }
+func (a Arg) BufferBytes() int { return max(len(a.Input), a.Output, len(a.InOut), a.Scratch) }
 
 func (a Arg) valid() bool {
 	set := 0
-	for _, isSet := range []bool{a.Input != nil, a.Output != 0, a.InOut != nil, a.Scalar != nil, a.TensorMap != nil} {
+	for _, isSet := range []bool{a.Input != nil, a.Output != 0, a.InOut != nil, a.Scratch != 0, a.Scalar != nil, a.TensorMap != nil} {
 		if isSet {
 			set++
 		}

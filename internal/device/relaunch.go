@@ -58,7 +58,7 @@ func relaunch(m Machine, f Function, job *Job, buffers []*Buffer, values [][]byt
 		}
 		for _, b := range buffers {
 			arg := next.Args[b.argument]
-			if b.initial = append(arg.Input, arg.InOut...); b.role == output { // at most one of the two is set
+			if b.initial = append(arg.Input, arg.InOut...); b.initial == nil { // at most one of the two is set
 				continue
 			}
 			if err := m.Write(b.base+guardBytes, b.initial); err != nil {
@@ -75,7 +75,7 @@ func relaunch(m Machine, f Function, job *Job, buffers []*Buffer, values [][]byt
 				return err
 			}
 			outcome.Findings = append(outcome.Findings, b.inspectRelaunched(whole)...)
-			if b.role != input {
+			if b.isOutput() {
 				outputs = append(outputs, b.inner(whole))
 			}
 		}

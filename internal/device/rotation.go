@@ -66,12 +66,13 @@ func (j Job) Rotate(r Rotation) Job {
 
 // RotationTable describes the buffers of one copy for the kernel that rotates them: for each buffer
 // its address, the address of the original (0 for an output, which is poisoned), the number of
-// units, the unit in bytes and the index of the argument. In-out buffers are restored, not rotated.
+// units, the unit in bytes and the index of the argument. In-out buffers are restored, not rotated;
+// scratch has no units.
 func RotationTable(job Job, buffers, originals []*Buffer) []byte {
 	var table []byte
 	for i, b := range buffers {
 		unit, source := b.unit(job), uint64(0)
-		if b.role != output {
+		if b.role == input || b.role == inOut {
 			source = uint64(originals[i].Start())
 		}
 		index := uint32(b.argument)
@@ -80,7 +81,11 @@ func RotationTable(job Job, buffers, originals []*Buffer) []byte {
 		}
 		table = binary.LittleEndian.AppendUint64(table, uint64(b.Start()))
 		table = binary.LittleEndian.AppendUint64(table, source)
-		table = binary.LittleEndian.AppendUint64(table, uint64(b.size/unit))
+		units := b.size / unit
+		if b.role == scratch {
+			units = 0 // it stays as it is
+		}
+		table = binary.LittleEndian.AppendUint64(table, uint64(units))
 		table = binary.LittleEndian.AppendUint32(table, uint32(unit))
 		table = binary.LittleEndian.AppendUint32(table, index)
 	}

@@ -153,7 +153,7 @@ func TestRotationTable(t *testing.T) {
 		device.Int32(5), device.Rotating(numbered(32), 4), device.Rotating(numbered(32), 16), device.Rotating(numbered(32), 1),
 		device.In(numbered(48)), device.In(numbered(20)),
 		{InOut: numbered(7)},
-		device.Out(64), device.Out(12), device.Out(5),
+		device.Out(64), device.Out(12), device.Out(5), {Scratch: 8},
 	}}
 	bind := func() []*device.Buffer {
 		buffers, _, err := device.Bind(m, job)
@@ -174,6 +174,7 @@ func TestRotationTable(t *testing.T) {
 		{4, 16, 7},
 		{3, 4, 8},
 		{5, 1, 9},
+		{0, 4, fixed},
 	}
 	table := device.RotationTable(job, copied, originals)
 	if len(table) != 32*len(want) || len(copied) != len(want) {
@@ -182,7 +183,7 @@ func TestRotationTable(t *testing.T) {
 	for i, w := range want {
 		original := uint64(originals[i].Start())
 		if i >= 6 {
-			original = 0 // an output
+			original = 0 // an output, or scratch
 		}
 		entry := table[32*i:]
 		word := func(at int) uint64 { return binary.LittleEndian.Uint64(entry[at:]) }

@@ -83,7 +83,7 @@ func Run(m Machine, job Job) (*Outcome, error) {
 	outcome := &Outcome{Loaded: attributes}
 	for i, b := range buffers {
 		outcome.Findings = append(outcome.Findings, b.inspect(after[i], job.Unordered)...)
-		if b.role != input {
+		if b.isOutput() {
 			outcome.Outputs = append(outcome.Outputs, b.inner(after[i][0]))
 		}
 	}
@@ -111,6 +111,7 @@ const (
 	input role = iota
 	output
 	inOut
+	scratch
 )
 
 // Bind allocates the buffers of a job, fills the inputs and poisons the outputs. It returns the
@@ -160,11 +161,16 @@ func newBuffer(index int, arg Arg) *Buffer {
 		b.role, b.initial = input, arg.Input
 	case arg.InOut != nil:
 		b.role, b.initial = inOut, arg.InOut
+	case arg.Scratch > 0:
+		b.role = scratch
 	default:
 		b.role = output
 	}
 	return b
 }
+
+// isOutput reports whether what the kernel leaves in the buffer is a result.
+func (b *Buffer) isOutput() bool { return b.role == output || b.role == inOut }
 
 // Free releases the buffer's memory.
 func (b *Buffer) Free(m Machine) error { return m.Free(b.base) }
@@ -198,6 +204,12 @@ func (b *Buffer) prepare(m Machine, pass int) error {
 		return m.Write(start, b.initial)
 	}
 	poison := bytes.Repeat([]byte{fills[pass].poison}, min(b.size, poisonBytes))
+	if b.role == scratch {
+		if pass > 0 {
+			return nil
+		}
+		clear(poison)
+	}
 	for done := 0; done < b.size; done += len(poison) {
 		if err := m.Write(start+Address(done), poison[:min(len(poison), b.size-done)]); err != nil {
 			return err
@@ -224,6 +236,9 @@ func (b *Buffer) inspect(after [2][]byte, unordered bool) []Finding {
 	guardTouched := func(i int) bool { return first[i] != fills[0].guard || second[i] != fills[1].guard }
 	report(WroteOutside, find(end, end+guardBytes, guardTouched), "bytes written past its end (it has %d)", b.size)
 	report(WroteOutside, find(0, start, guardTouched), "bytes written before its start")
+	if b.role == scratch {
+		return findings
+	}
 	// The byte-by-byte search is slow in a large buffer, so bytes.Equal decides first whether it is
 	// needed. An unwritten byte fails bytes.Equal too, because the two poisons differ.
 	if b.role == input {

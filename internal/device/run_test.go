@@ -381,6 +381,32 @@ func TestInOut(t *testing.T) {
 	}
 }
 
+// Scratch is zero before the first launch, and the launches after it find what was left. It is no
+// output, and only writes outside of it are findings.
+func TestScratch(t *testing.T) {
+	var seen []byte
+	m := newMachine(incrementThen(func(l *devicetest.Launch, _, _ device.Address) {
+		scratch := l.At(l.Pointer(3), size)
+		seen = append(seen, scratch[0])
+		scratch[0]++
+	}))
+	job := newJob()
+	job.Args = append(job.Args, device.Arg{Scratch: size})
+	job.Relaunches = []device.Relaunch{{Inputs: [][]byte{job.Args[0].Input}}}
+	got, err := device.Run(m, job)
+	if err != nil || len(got.Findings) > 0 || len(got.Outputs) != 1 || len(got.Relaunched[0]) != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if !bytes.Equal(seen, []byte{0, 1, 2}) {
+		t.Errorf("the launches find %v; want 0, 1 and 2", seen)
+	}
+	m = newMachine(incrementThen(func(l *devicetest.Launch, _, _ device.Address) { l.At(l.Pointer(3), size+1)[size]++ }))
+	got, err = device.Run(m, job)
+	if err != nil || len(got.Findings) == 0 || got.Findings[0].Kind != device.WroteOutside {
+		t.Errorf("%+v, %v; want a write outside", got, err)
+	}
+}
+
 func TestFindingsAreCapped(t *testing.T) {
 	job := newJob()
 	job.Args = nil
@@ -504,7 +530,7 @@ func TestBadGeometry(t *testing.T) {
 
 func TestBadArguments(t *testing.T) {
 	const badArg = "must be exactly one of: a non-empty input, an output of at least 1 byte, " +
-		"a non-empty in-out buffer, a scalar of 1, 2, 4 or 8 bytes, a tensor map"
+		"a non-empty in-out buffer, scratch of at least 1 byte, a scalar of 1, 2, 4 or 8 bytes, a tensor map"
 	checkBadJobs(t, []badJob{
 		{
 			"a map of a missing argument", func(j *device.Job) { j.Args[2] = device.Arg{TensorMap: mapOf(3)} },

@@ -26,7 +26,7 @@ func InspectTimed(unordered bool, buffers []*Buffer, differences []Differences) 
 	var findings []Finding
 	for i, b := range buffers {
 		d := differences[i]
-		if d.Bytes == 0 || unordered && b.role != input {
+		if d.Bytes == 0 || b.role == scratch || unordered && b.role != input {
 			continue
 		}
 		f := Finding{Kind: TimedOutputDiffers, Text: fmt.Sprintf("%s: %d of %d bytes that a timed launch wrote differ from those of "+
@@ -64,7 +64,7 @@ func InspectGuards(m Machine, buffers []*Buffer) ([]Finding, error) {
 func Outputs(m Machine, buffers []*Buffer) ([][]byte, error) {
 	var all [][]byte
 	for _, b := range buffers {
-		if b.role == input {
+		if !b.isOutput() {
 			continue
 		}
 		data := make([]byte, b.size)

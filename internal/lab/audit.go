@@ -47,7 +47,7 @@ func (l *Lab) auditBuild(b problem.Build) (all []audit.Finding, reasons []string
 	for _, f := range audit.Denied(all, slices.Concat(b.Variant.Allowed(), p.Allowed())) {
 		reason := f.Reason()
 		if f.Kind == audit.OutputRead && p.Name() != spec.Attention {
-			reason = f.String() + "; write inout = true in its [[arg]] if the kernel updates it, or " +
+			reason = f.String() + "; write inout = true in its [[arg]] if the kernel updates it, scratch = true if it is a workspace, or " +
 				"allow = [\"output-read\"] if it reads only what it has written"
 		}
 		reasons = append(reasons, reason)

@@ -31,12 +31,16 @@ type Role int
 
 // The roles.
 const (
-	In     Role = iota // a buffer that the kernel reads
-	Out                // a buffer that the kernel fills
-	InOut              // a buffer that the kernel updates in place
-	Scalar             // a value
-	Map                // a tensor map of a buffer
+	In      Role = iota // a buffer that the kernel reads
+	Out                 // a buffer that the kernel fills
+	InOut               // a buffer that the kernel updates in place
+	Scratch             // a buffer for the kernel's own use, zero before the first launch
+	Scalar              // a value
+	Map                 // a tensor map of a buffer
 )
+
+// IsBuffer reports whether an argument of the role is the address of a buffer.
+func (r Role) IsBuffer() bool { return r <= Scratch }
 
 // Arg is one argument of a declared kernel.
 type Arg struct {

@@ -71,6 +71,7 @@ func (l *loader) role(t *table) Role {
 	}{
 		{"out", Out, t.optionalBool("out")},
 		{"inout", InOut, t.optionalBool("inout")},
+		{"scratch", Scratch, t.optionalBool("scratch")},
 		{"value", Scalar, t.get("value") != nil},
 		{"tensormap", Map, t.get("tensormap") != nil},
 	}
@@ -112,6 +113,10 @@ func (l *loader) buffer(t *table, a *Arg) {
 	}
 	if a.Role == Out {
 		l.forbid(t, "an output has no initial contents; use inout = true for a buffer that is updated in place", "fill", "file")
+		return
+	}
+	if a.Role == Scratch {
+		l.forbid(t, "scratch is zero before the first launch; use inout = true for other contents", "fill", "file")
 		return
 	}
 	a.Fill = Fill{Kind: "normal"}
@@ -234,12 +239,12 @@ func (l *loader) tensorMap(t *table, a *Arg) {
 	rule := &MapRule{Arg: -1, Swizzle: tensormap.Swizzles[0], OOB: tensormap.OOBs[0]}
 	var buffers []string
 	for _, o := range l.Declared.Args {
-		if o.Role <= InOut {
+		if o.Role.IsBuffer() {
 			buffers = append(buffers, o.Name)
 		}
 	}
 	if name := m.text("arg"); slices.Contains(buffers, name) {
-		rule.Arg = slices.IndexFunc(l.Declared.Args, func(o Arg) bool { return o.Name == name && o.Role <= InOut })
+		rule.Arg = slices.IndexFunc(l.Declared.Args, func(o Arg) bool { return o.Name == name && o.Role.IsBuffer() })
 		a.Type = l.Declared.Args[rule.Arg].Type
 	} else if name != "" {
 		l.problems.add(m.at("arg"), "%q in %s is %q, which is no buffer%s", "arg", m.name, name, hint(name, buffers))

@@ -176,7 +176,7 @@ func TestDeclaredForms(t *testing.T) {
 				}
 				return words(strings.Join(text, ", "), d.Cooperative)
 			},
-			"2 zeros, 0 integers, 0 x.safetensors#layer.0, 0 in/{shape}-{seed}.npy, 3 is -Inf <nil>, 3 is NaN <nil>, 3 is 1 <nil>, 3 is 0.5 <nil>, 3 is 2 <nil> true",
+			"2 zeros, 0 integers, 0 x.safetensors#layer.0, 0 in/{shape}-{seed}.npy, 4 is -Inf <nil>, 4 is NaN <nil>, 4 is 1 <nil>, 4 is 0.5 <nil>, 4 is 2 <nil> true",
 		},
 		{
 			"a tensor map above its buffer", head + "[shapes]\none = { n = 64 }\n" +
@@ -185,7 +185,7 @@ func TestDeclaredForms(t *testing.T) {
 				m := d.Args[0].Map
 				return words(d.Args[0].Role, d.Args[0].Type, m.Arg, m.Box, m.Swizzle, m.OOB, k.Stages[0].Archs)
 			},
-			"4 f32 1 [n] none zero [sm_90a]",
+			"5 f32 1 [n] none zero [sm_90a]",
 		},
 		{
 			"a source as reference", head + "entry = 'my_kernel'\n[shapes]\none = { n = 64 }\n" + output +

@@ -194,7 +194,7 @@ func (d *Declaration) elements(v Variant, s Shape) int {
 			}
 			n *= extent
 		}
-		if a.Role <= InOut {
+		if a.Role.IsBuffer() {
 			sum += n
 		}
 	}

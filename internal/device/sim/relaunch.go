@@ -109,7 +109,7 @@ func (l *launched) compareWork(first *launched) {
 func (l *launched) compareOutputs(job *device.Job, earlier [][]byte, between string) {
 	next := 0
 	for argument, arg := range job.Args {
-		if !arg.IsBuffer() || arg.Input != nil {
+		if !arg.IsBuffer() || arg.Input != nil || arg.Scratch > 0 {
 			continue
 		}
 		one, other := earlier[next], l.outputs[next]

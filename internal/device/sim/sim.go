@@ -260,6 +260,9 @@ func place(memory *mem.Memory, index int, arg device.Arg) (uint64, error) {
 	if err != nil || arg.Output > 0 {
 		return base, err
 	}
+	if arg.Scratch > 0 {
+		return base, memory.Write(base, make([]byte, arg.Scratch))
+	}
 	return base, memory.Write(base, append(arg.Input, arg.InOut...)) // at most one of the two is set
 }
 
@@ -270,7 +273,7 @@ func (r *resident) collect(checks bool) (outputs [][]byte, findings []device.Fin
 		never = "not written by a relaunch"
 	}
 	for i, arg := range r.job.Args {
-		if !arg.IsBuffer() {
+		if !arg.IsBuffer() || arg.Scratch > 0 {
 			continue
 		}
 		data := make([]byte, arg.BufferBytes())

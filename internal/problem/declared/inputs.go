@@ -48,7 +48,7 @@ func (r *references) checkMemory(s spec.Shape, b *buffers) error {
 	}
 	sum, largest, most := 0.0, "", 0.0
 	for i, a := range r.Args {
-		if a.Role > spec.InOut {
+		if !a.Role.IsBuffer() {
 			continue
 		}
 		bytes := float64(elements(b.extents[i])) * float64(a.Type.Bytes())
@@ -67,15 +67,15 @@ func (r *references) checkMemory(s spec.Shape, b *buffers) error {
 	}
 }
 
-// arrays makes the arrays of an instance, by argument: contents of inputs, outputs without Data, nil
+// arrays makes the arrays of an instance, by argument: contents of inputs, outputs and scratch without Data, nil
 // for scalars and tensor maps.
 func (r *references) arrays(i problem.Instance, b *buffers) ([]*array.Array, error) {
 	all := make([]*array.Array, len(r.Args))
 	for n, a := range r.Args {
 		switch {
-		case a.Role == spec.Out:
+		case a.Role == spec.Out || a.Role == spec.Scratch:
 			all[n] = &array.Array{Name: a.Name, Type: a.Type, Shape: b.extents[n]}
-		case a.Role > spec.InOut:
+		case !a.Role.IsBuffer():
 		case a.File != "":
 			read, err := r.readInput(i, a, b.extents[n])
 			if err != nil {

@@ -54,6 +54,8 @@ func (p *Problem) job(l launch, values []int, s spec.Shape, arrays []*array.Arra
 				arg = device.Out(a.Len() * a.Type.Bytes())
 			case spec.InOut:
 				arg = device.Arg{InOut: a.Data}
+			case spec.Scratch:
+				arg = device.Arg{Scratch: a.Len() * a.Type.Bytes()}
 			}
 		}
 		arg.Name = p.Args[i].Name
