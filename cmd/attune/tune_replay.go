@@ -12,12 +12,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"attune/internal/tune"
 )
 
-type tuneOptions struct {
+// replayOptions are those of a search of recorded results.
+type replayOptions struct {
 	replay, space, strategy string
 	budget                  string
 	repeat                  int
@@ -27,61 +26,11 @@ type tuneOptions struct {
 	resume                  bool
 }
 
-func (a *app) tuneCommand() *cobra.Command {
-	var o tuneOptions
-	cmd := &cobra.Command{
-		Use:   "tune --replay CACHE",
-		Short: "search recorded results, to compare search strategies",
-		Long: `Tune searches the knobs of a kernel. With --replay it searches results that were
-recorded for every variant: a Kernel Tuner cache or T4 results, plain or gzip.
-It repeats the search with different seeds and counts the evaluations until a
-variant is within 5 % of the best. Nothing is compiled or run.
-
-  evo      elites, moves of one or two knobs, crossover, restarts; a model of
-           the results so far chooses among the children (the default)
-  bayes    the model chooses among random variants and neighbours of the best
-  genetic  a population of 24; the worst is replaced
-  anneal   simulated annealing over the budget
-  random   without repetition
-  grid     in the order of the definition
-
-The space is what the recording holds, or a T1 definition (--space). Failed
-variants count as evaluations. With --journal or --export it is one search over
-the whole budget, which --resume continues after a kill. docs/tuning.md has more.`,
-		Example: `  attune tune --replay gemm.json.gz
-  attune tune --replay conv.json.gz --space conv.T1.json --strategy all
-  attune tune --replay gemm.json.gz --strategy evo --repeat 100 --json
-  attune tune --replay gemm.json.gz --journal gemm.jsonl --resume`,
-	}
-	f := cmd.Flags()
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !f.Changed("repeat") && o.single() {
-			o.repeat = 1
-		}
-		budget, err := o.check(args)
-		if err != nil {
-			return usageError{err}
-		}
-		return a.tune(cmd.Context(), o, budget)
-	}
-	f.StringVar(&o.replay, "replay", "", "`file` of recorded results: a Kernel Tuner cache or T4")
-	f.StringVar(&o.space, "space", "", "T1 `file` with the knobs and constraints (default: what the recording holds)")
-	f.StringVar(&o.strategy, "strategy", tune.DefaultStrategy, "strategies, with commas, or all")
-	f.StringVar(&o.budget, "budget", strconv.Itoa(tune.DefaultBudget), "most evaluations of a search")
-	f.IntVar(&o.repeat, "repeat", 100, "number of searches, each with another seed")
-	f.Uint64Var(&o.seed, "seed", 1, "seed of the first search")
-	f.IntVar(&o.elites, "elites", tune.DefaultElites, "variants that evo keeps as parents")
-	f.StringVar(&o.journal, "journal", "", "`file` that gets each evaluation of one search")
-	f.BoolVar(&o.resume, "resume", false, "continue the search of the journal")
-	f.StringVar(&o.export, "export", "", "`file` for the evaluations of one search: T4 if it ends in T4.json, else a cache")
-	return cmd
-}
-
 // single reports whether the options ask for one search instead of a statistic.
-func (o tuneOptions) single() bool { return o.journal != "" || o.export != "" }
+func (o replayOptions) single() bool { return o.journal != "" || o.export != "" }
 
 // strategies are those of the flag.
-func (o tuneOptions) strategies() []string {
+func (o replayOptions) strategies() []string {
 	if o.strategy == "all" {
 		return tune.Strategies
 	}
@@ -89,13 +38,13 @@ func (o tuneOptions) strategies() []string {
 }
 
 // check returns the budget, or everything that is wrong with the options.
-func (o tuneOptions) check(args []string) (int, error) {
+func (o replayOptions) check(args []string) (int, error) {
 	var errs []error
 	if len(args) > 0 {
-		errs = append(errs, fmt.Errorf("tune searches recorded results and takes no variant; got %q", args[0]))
+		errs = append(errs, fmt.Errorf("--replay searches recorded results and takes no variant; got %q", args[0]))
 	}
-	if o.replay == "" {
-		errs = append(errs, errors.New("tune needs recorded results, such as `attune tune --replay gemm.json.gz`"))
+	if o.budget == "" {
+		o.budget = strconv.Itoa(tune.DefaultBudget)
 	}
 	budget, err := strconv.Atoi(o.budget)
 	if err != nil {
@@ -121,7 +70,16 @@ func (o tuneOptions) check(args []string) (int, error) {
 	return budget, errors.Join(errs...)
 }
 
-func (a *app) tune(ctx context.Context, o tuneOptions, budget int) error {
+// tuneReplay searches recorded results.
+func (a *app) tuneReplay(ctx context.Context, all tuneOptions, args []string) error {
+	o := all.replayOptions
+	if !slices.Contains(all.given, "repeat") && o.single() {
+		o.repeat = 1
+	}
+	budget, err := o.check(args)
+	if err := errors.Join(all.checkFlags(), err); err != nil {
+		return usageError{err}
+	}
 	replay, err := a.loadReplay(o)
 	if err != nil {
 		return err
@@ -157,7 +115,7 @@ func (a *app) tune(ctx context.Context, o tuneOptions, budget int) error {
 
 // loadReplay reads the recording and the space. A space without a variant is a mistake of its
 // definition.
-func (a *app) loadReplay(o tuneOptions) (*tune.Replay, error) {
+func (a *app) loadReplay(o replayOptions) (*tune.Replay, error) {
 	a.status().Set("reading %s", o.replay)
 	defer a.status().Clear()
 	var space *tune.Space
@@ -229,7 +187,7 @@ func newTuneLine(r *tune.Replay, s *tune.Summary, seconds float64) tuneLine {
 func (a *app) printLine(line any) error { return json.NewEncoder(a.stdout).Encode(line) }
 
 // searchReplay runs one search over the whole budget.
-func (a *app) searchReplay(ctx context.Context, o tuneOptions, replay *tune.Replay, options tune.Options) (err error) {
+func (a *app) searchReplay(ctx context.Context, o replayOptions, replay *tune.Replay, options tune.Options) (err error) {
 	subject := fmt.Sprintf("recording of %s on %s", replay.Recording.Kernel, replay.Recording.Device)
 	search, err := tune.NewSearch(replay.Space, o.strategy, subject, options)
 	if err != nil {

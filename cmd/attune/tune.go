@@ -1,0 +1,309 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"attune/internal/lab"
+	"attune/internal/oracle"
+	"attune/internal/report"
+	"attune/internal/run"
+	"attune/internal/spec"
+	"attune/internal/tune"
+)
+
+type tuneOptions struct {
+	replayOptions
+	requestOptions
+	device    deviceOptions
+	reference referenceOptions
+	objective string
+	fixed     string
+	given     []string // names of the flags on the command line
+}
+
+// defaultTuneBudget is the budget of a search on a device.
+const defaultTuneBudget = 200
+
+// Flags of searches on a device, and of searches of recorded results. The other flags are for both.
+var (
+	tuneDeviceFlags = []string{"shapes", "seeds", "objective", "device", "timeout", "fix", "arch", "processes", "python", "reference-timeout"}
+	tuneReplayFlags = []string{"space", "repeat", "journal", "export"}
+)
+
+func (a *app) tuneCommand() *cobra.Command {
+	var o tuneOptions
+	cmd := &cobra.Command{
+		Use:   "tune [VARIANT]",
+		Short: "search the knobs of a kernel for its fastest variant",
+		Long: `Tune searches the knobs of a variant's stage, within the constraints of
+kernel.toml. Each variant is built, checked against the reference on a small
+shape, and timed interleaved with the best so far; a slow one is given up after
+a few launches. At the end the best few and VARIANT are checked on all shapes
+and seeds and timed together. Unless one is faster beyond doubt, VARIANT stays
+the best. A kernel with one stage needs no argument.
+
+Without a GPU the objective is a cost from the simulator's counters, no time.
+The search is recorded. After Ctrl-C or a kill, --resume continues it. With
+--replay it searches results that were recorded for every variant, to compare
+strategies: evo (the default), bayes, genetic, anneal, random, grid. See
+docs/tuning.md.`,
+		Example: `  attune tune --kernel examples/softmax --budget 20m
+  attune tune stage2 --shapes mission --budget 200 --fix USE_LSE
+  attune tune stage2 --shapes mission --resume
+  attune tune --replay gemm.json.gz --strategy all`,
+	}
+	f := cmd.Flags()
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		f.Visit(func(flag *pflag.Flag) { o.given = append(o.given, flag.Name) })
+		if o.replay != "" {
+			return a.tuneReplay(cmd.Context(), o, args)
+		}
+		return a.tuneDevice(cmd.Context(), o, args)
+	}
+	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the benchmark shapes)")
+	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas (default: the spec's)")
+	f.StringVar(&o.budget, "budget", "", "evaluations (200), a time (20m), or both (200,20m) (default: 200; replay: 1000)")
+	f.StringVar(&o.strategy, "strategy", tune.DefaultStrategy, "strategy; of a replay several with commas, or all")
+	f.IntVar(&o.elites, "elites", tune.DefaultElites, "variants in the finals, and parents of evo")
+	f.StringVar(&o.objective, "objective", "", "time, energy, or cost (default: time; simulator: cost)")
+	f.StringVar(&o.fixed, "fix", "", "`knobs` that keep their value, with commas")
+	f.BoolVar(&o.resume, "resume", false, "continue the newest unfinished search of this request")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of the search")
+	f.StringVar(&o.device.name, "device", autoDevice, "cuda, cuda:N, sim; auto: the GPU, else sim")
+	f.DurationVar(&o.device.limit, "timeout", defaultLimit, "limit of one launch or timing")
+	f.IntVar(&o.processes, "processes", 3, "fresh processes of the finals")
+	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's, or newest)")
+	o.reference.flags(f)
+	f.StringVar(&o.replay, "replay", "", "`file` of recorded results: a Kernel Tuner cache or T4")
+	f.StringVar(&o.space, "space", "", "replay: T1 `file` of the knobs and constraints (default: the recording's)")
+	f.IntVar(&o.repeat, "repeat", 100, "replay: number of searches, each with another seed")
+	f.StringVar(&o.journal, "journal", "", "replay: `file` that gets each evaluation of one search")
+	f.StringVar(&o.export, "export", "", "replay: `file` for the evaluations of one search: T4 or a cache")
+	return cmd
+}
+
+// checkFlags refuses flags of the other kind of search.
+func (o tuneOptions) checkFlags() error {
+	if o.replay != "" {
+		for _, name := range o.given {
+			if slices.Contains(tuneDeviceFlags, name) {
+				return fmt.Errorf("--%s is for a search on a device; --replay searches recorded results", name)
+			}
+		}
+		return nil
+	}
+	for _, name := range o.given {
+		if slices.Contains(tuneReplayFlags, name) {
+			return fmt.Errorf("--%s is for recorded results (--replay FILE); a search on a device is recorded in the ledger", name)
+		}
+	}
+	return nil
+}
+
+// parseBudget reads a number of evaluations, a time, or both.
+func parseBudget(text string) (lab.TuneBudget, error) {
+	b := lab.TuneBudget{}
+	wrong := fmt.Errorf("--budget %s: want a number of evaluations above 0, such as 200, a time such as 20m, or both: 200,20m", text)
+	for _, part := range strings.Split(text, ",") {
+		part = strings.TrimSpace(part)
+		if n, err := strconv.Atoi(part); err == nil {
+			if n < 1 || b.Evaluations != 0 {
+				return b, wrong
+			}
+			b.Evaluations = n
+			continue
+		}
+		d, err := time.ParseDuration(part)
+		if err != nil || d <= 0 || b.Time != 0 {
+			return b, wrong
+		}
+		b.Time = d
+	}
+	return b, nil
+}
+
+// tuneRequest makes a request of the options.
+func (o tuneOptions) tuneRequest(kernel *spec.Kernel, name string, simulated bool) (lab.TuneRequest, error) {
+	r := lab.TuneRequest{
+		Strategy: o.strategy, Options: tune.Options{Seed: o.seed, Elites: o.elites}, Objective: o.objective, Resume: o.resume,
+		Arch: o.arch, MaxWork: oracle.MaxWork, Processes: o.processes,
+	}
+	if o.budget == "" {
+		o.budget = strconv.Itoa(defaultTuneBudget)
+	}
+	shapes, seeds := kernel.Run.Benchmark, kernel.Run.Seeds
+	if simulated {
+		shapes, seeds = kernel.Run.SimQuick, kernel.Run.SimSeeds
+	}
+	if o.shapes == "" {
+		o.shapes = strings.Join(shapes, ",")
+	}
+	if o.fixed != "" {
+		r.Fixed = strings.Split(o.fixed, ",")
+	}
+	var errs [6]error
+	r.Variant, errs[0] = kernel.Variant(name)
+	r.Shapes, errs[1] = kernel.Shapes(o.shapes)
+	r.Seeds, errs[2] = parseSeeds(o.seeds, seeds)
+	r.Budget, errs[3] = parseBudget(o.budget)
+	errs[4] = tune.CheckStrategy(o.strategy)
+	if o.elites < 1 {
+		errs[5] = fmt.Errorf("--elites %d: want at least 1", o.elites)
+	}
+	if o.processes < 1 {
+		errs[5] = errors.Join(errs[5], fmt.Errorf("--processes %d: want at least 1", o.processes))
+	}
+	r.Options.Budget = r.Budget.Evaluations
+	return r, errors.Join(errs[:]...)
+}
+
+// tuneDevice searches on a GPU or the simulator.
+func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) error {
+	if err := errors.Join(o.checkFlags(), checkLimit(o.device.limit), o.reference.check()); err != nil {
+		return usageError{err}
+	}
+	kernel, folder, err := a.kernel()
+	if err != nil {
+		return err
+	}
+	name, err := tuneVariant(kernel, args)
+	if err != nil {
+		return usageError{err}
+	}
+	if _, err := o.tuneRequest(kernel, name, o.device.name == simDevice); err != nil { // before anything is started
+		return usageError{err}
+	}
+	w, err := a.newRecordingWorkplace(ctx, kernel, folder)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	if w.compiler == nil {
+		return fmt.Errorf("tune builds variants: %w", a.noCompiler)
+	}
+	o.reference.set(w)
+	w.RenderTuning = report.TuningFiles
+	w.status.Set("looking for a device")
+	o.device.sim, o.device.simulates = defaultSim, true
+	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
+		return err
+	}
+	request, err := o.tuneRequest(kernel, name, w.Device.Simulated())
+	if err != nil {
+		return usageError{err}
+	}
+	return a.tuneVariants(ctx, w, request)
+}
+
+// tuneVariant is the variant to tune: the argument, or the only stage of the kernel.
+func tuneVariant(kernel *spec.Kernel, args []string) (string, error) {
+	if len(args) == 1 {
+		return args[0], nil
+	}
+	var names []string
+	for _, s := range kernel.Stages {
+		names = append(names, s.Name)
+	}
+	if len(args) == 0 && len(names) == 1 {
+		return names[0], nil
+	}
+	return "", fmt.Errorf("tune takes one variant to start from, such as `attune tune %s`, and got %d; %s has %s; --replay searches recorded results",
+		names[0], len(args), kernel.Name, strings.Join(names, ", "))
+}
+
+// tuneVariants carries out a search and prints it.
+func (a *app) tuneVariants(ctx context.Context, w *workplace, r lab.TuneRequest) error {
+	p := &tunePrinter{app: a, work: w, request: r, started: time.Now()}
+	w.Progress = p.progress
+	defer ignoreClosedPipe()()
+	result, err := w.Tune(ctx, r, p.finished)
+	w.status.Clear()
+	switch {
+	case ctx.Err() != nil && p.evaluations == 0:
+		return errors.New("interrupted before the first evaluation was finished")
+	case ctx.Err() != nil:
+		return fmt.Errorf("interrupted after %s; the same command with --resume continues", counted(p.evaluations, "evaluation", "evaluations"))
+	case err != nil:
+		return err
+	}
+	if a.json {
+		return a.printLine(result)
+	}
+	return report.Tuning(a.stdout, result, w.Kernel, a.screen(), a.withKernel)
+}
+
+// tunePrinter prints the evaluations of a search as they finish.
+type tunePrinter struct {
+	*app
+	work        *workplace
+	request     lab.TuneRequest
+	started     time.Time
+	evaluations int // that count against the budget
+	failures    int
+	standard    *run.TuneEvaluation
+	best        *run.TuneEvaluation
+}
+
+// finished takes one evaluation: a JSON line, or a line on standard error for each new best.
+func (p *tunePrinter) finished(e run.TuneEvaluation) {
+	if e.SameAs == "" {
+		p.evaluations++
+	}
+	if !e.OK() {
+		p.failures++
+	}
+	if p.standard == nil {
+		p.standard = &e
+	}
+	if e.Best {
+		p.best = &e
+	}
+	if p.json {
+		_ = p.printLine(e) // the writer keeps the error, and the search goes on
+		return
+	}
+	if e.Best {
+		fmt.Fprintf(p.stderr, "attune: %s\n", report.TuneBest(&e, p.standard))
+	}
+}
+
+// progress shows the best so far, the numbers and the time left.
+func (p *tunePrinter) progress(step lab.Progress) {
+	text := fmt.Sprintf("%s evaluations, %d failed", p.count(), p.failures)
+	if p.best != nil && p.standard != nil {
+		text = fmt.Sprintf("best %.3fx the default, %s", *p.standard.Cost / *p.best.Cost, text)
+	}
+	p.work.status.Set("%s%s; %s: %s", text, p.left(), step.Subject, step.Step)
+}
+
+func (p *tunePrinter) count() string {
+	if most := p.request.Budget.Evaluations; most > 0 {
+		return fmt.Sprintf("%d of %d", p.evaluations, most)
+	}
+	return strconv.Itoa(p.evaluations)
+}
+
+// left is the time left until the first limit of the budget.
+func (p *tunePrinter) left() string {
+	spent := time.Since(p.started)
+	var left []time.Duration
+	if most := p.request.Budget.Evaluations; most > 0 && p.evaluations > 0 {
+		left = append(left, spent*time.Duration(max(0, most-p.evaluations))/time.Duration(p.evaluations))
+	}
+	if p.request.Budget.Time > 0 {
+		left = append(left, max(0, p.request.Budget.Time-spent))
+	}
+	if len(left) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", about %s left", slices.Min(left).Round(time.Second))
+}
