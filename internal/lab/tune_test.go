@@ -709,7 +709,7 @@ func TestTuneEndsWithoutNewCode(t *testing.T) {
 
 func TestBlockNeeds(t *testing.T) {
 	for want, n := range map[string]blockNeeds{
-		"": blockNeeds{threads: 256, warps: 8, registers: 255, shared: 90000},
+		"": {threads: 256, warps: 8, registers: 255, shared: 90000},
 		"2048 threads of a block; the chip allows 1024":                 {threads: 2048, warps: 64},
 		"110000 bytes of shared memory of a block; the chip has 101376": {threads: 32, warps: 1, shared: 110000},
 		"255 registers of each of 512 threads; the chip has 65536":      {threads: 512, warps: 16, registers: 255},
