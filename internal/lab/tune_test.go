@@ -361,8 +361,8 @@ func TestResumeOfAnotherSearch(t *testing.T) {
 		"objective: time then, energy now":       func(r *TuneRequest) { r.Objective = run.ObjectiveEnergy },
 		"shapes: [n=4096] then, [n=300] now":     func(r *TuneRequest) { r.Shapes = r.Small },
 		"variant: tuned then, tuned+ITEMS=2 now": func(r *TuneRequest) { r.Variant = s.variant("tuned+ITEMS=2") },
-		"space: ": func(r *TuneRequest) { r.Fixed = []string{"MODE"} },
-		"device: a fake then, another now": func(*TuneRequest) { s.Device.facts.Name = "another" },
+		"space: ":                                func(r *TuneRequest) { r.Fixed = []string{"MODE"} },
+		"device: a fake then, another now":       func(*TuneRequest) { s.Device.facts.Name = "another" },
 	} {
 		r := s.tuneRequest()
 		r.Resume = true
@@ -687,6 +687,13 @@ func TestTuneOnTheSimulator(t *testing.T) {
 	}
 	if e := evaluationOf(t, all, "tuned+SCRATCH=200000"); !e.OK() || *e.Cost < *standard.Cost {
 		t.Errorf("fewer blocks at once cost no more: %+v", e)
+	}
+	// Shapes that are not small are run for their cost, and checked there.
+	r = s.tuneRequest()
+	r.Strategy, r.Fixed = "anneal", []string{"UNUSED", "SCRATCH", "MODE", "ITEMS"}
+	again, _ := s.tuned(r)
+	if again.Identity.Budget != 100 || again.Evaluations != 3 || *again.Default.Cost != *result.Default.Cost {
+		t.Errorf("%+v", again)
 	}
 }
 
