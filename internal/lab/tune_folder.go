@@ -26,9 +26,9 @@ func (l *Lab) newTuning(ctx context.Context, r TuneRequest) (*tuning, error) {
 	}
 	t := &tuning{
 		Lab: l, request: r, space: space, refs: l.references(r.MaxWork, nil), session: l.newSession(), unlock: func() {},
-		builds: l.startBuilds(ctx, r.Arch, r.Variant), known: map[code]int{}, tried: map[string]bool{},
+		builds: l.startBuilds(ctx, r.Arch, r.Variant), known: map[code]int{}, tried: map[string]bool{}, started: time.Now(),
 	}
-	started := time.Now().UTC().Truncate(time.Millisecond)
+	started := t.started.UTC().Truncate(time.Millisecond)
 	t.document = run.TuneSearch{
 		SchemaVersion: run.TuningSchemaVersion, ID: ledger.NewID(started, r.Variant.Stage().Name), Time: started, Ahead: ahead(),
 	}
@@ -200,9 +200,13 @@ func (t *tuning) restore(ctx context.Context) error {
 			return err
 		}
 		t.add(e, who)
+		t.earlier += time.Duration(e.Seconds * float64(time.Second))
 	}
 	if t.standard == nil {
 		return nil
+	}
+	if t.request.Resumed != nil {
+		t.request.Resumed(t.state())
 	}
 	return t.writeElites()
 }
