@@ -33,8 +33,9 @@ type ValueEffect struct {
 }
 
 // Effects returns the effect of each knob that has more than one value among the evaluations, the
-// largest spread first.
+// largest spread first. Evaluations without a point, of patched kernels, say nothing about knobs.
 func Effects(s *Space, evaluations []Evaluation) []KnobEffect {
+	evaluations = slices.DeleteFunc(slices.Clone(evaluations), func(e Evaluation) bool { return e.Point == nil })
 	best := math.Inf(1)
 	for _, e := range evaluations {
 		if e.OK() {

@@ -8,7 +8,7 @@ import (
 )
 
 func evaluation(cost float64, point ...uint16) Evaluation {
-	return Evaluation{point, Result{Cost: cost}}
+	return Evaluation{Point: point, Result: Result{Cost: cost}}
 }
 
 func near(t *testing.T, what string, got *float64, want float64) {
@@ -37,7 +37,8 @@ func TestEffects(t *testing.T) {
 		evaluation(8, 0, 0, 1), // neighbour of the first: threads
 		evaluation(11, 0, 1, 0),
 		evaluation(8.4, 0, 1, 1),
-		{Point{0, 1, 2}, Result{Failure: "crashed"}},
+		{Point: Point{0, 1, 2}, Result: Result{Failure: "crashed"}},
+		{Result: Result{Cost: 1}}, // of a patched kernel
 		evaluation(16, 0, 2, 0),
 	})
 	if len(effects) != 2 || effects[0].Knob != "unroll" || effects[1].Knob != "threads" {

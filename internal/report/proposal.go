@@ -1,0 +1,103 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"attune/internal/terminal"
+	"attune/internal/tune"
+)
+
+// Proposal writes a proposed table of a selection for people: how it compares with the present one,
+// each shape, and the choices as kernel.toml has them.
+func Proposal(w io.Writer, p *tune.Proposal, unit string, s terminal.Screen) error {
+	out := &strings.Builder{}
+	for _, sentence := range ProposalSentences(p, unit) {
+		s.Paragraph(out, "", sentence, 2)
+	}
+	out.WriteString("\n")
+	header, rows := proposalTable(p, unit)
+	t := plainTable(header, rows)
+	t.Write(out, s)
+	fmt.Fprintf(out, "\n%s", p.TOML())
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+// ProposalMarkdown writes the same as Markdown.
+func ProposalMarkdown(w io.Writer, p *tune.Proposal, unit string) error {
+	out := &strings.Builder{}
+	fmt.Fprintf(out, "# A table for %s\n\n", p.Selection)
+	for _, sentence := range ProposalSentences(p, unit) {
+		fmt.Fprintf(out, "- %s\n", sentence)
+	}
+	out.WriteString("\n")
+	header, rows := proposalTable(p, unit)
+	if err := writeMarkdownTable(out, header, rows, ""); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nIn place of the choices of %s in kernel.toml:\n\n```toml\n%s```\n", p.Selection, p.TOML())
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+// ProposalSentences say how the proposed table compares with the present one, and whether the shapes
+// that were held out confirm it.
+func ProposalSentences(p *tune.Proposal, unit string) []string {
+	held := 0
+	for _, row := range p.Shapes {
+		if row.Holdout {
+			held++
+		}
+	}
+	whole := "its speed is not known, because a table has no measured form for some shape"
+	if p.Speedup != nil {
+		whole = fmt.Sprintf("%.3fx as fast as the present table", *p.Speedup)
+	}
+	if name, _ := CostScale(unit); name != "us" && p.Speedup != nil {
+		whole = fmt.Sprintf("%.3fx the present table's cost in %s", 1 / *p.Speedup, name)
+	}
+	all := []string{fmt.Sprintf("%s: %d forms for %d, %s (geometric mean of %d shapes).", p.Selection, p.Forms, p.PresentForms, whole, len(p.Shapes))}
+	if worst := p.WorstChange(); worst != nil {
+		all = append(all, fmt.Sprintf("Worst shape against the present table: %s, %+.1f %%.",
+			worst.Shape, 100*(*worst.Proposed.Cost / *worst.Present.Cost - 1)))
+	}
+	if !p.Fewest {
+		all = append(all, "The search for the fewest forms was cut off: fewer may do.")
+	}
+	return append(all, holdoutSentence(p, held))
+}
+
+func holdoutSentence(p *tune.Proposal, held int) string {
+	worst := p.WorstLoss(true)
+	switch {
+	case worst == nil:
+		return "No shape was held out: the table is not tested on shapes that it was not derived from. Give more shapes, or --holdout."
+	case worst.Loss == nil:
+		return fmt.Sprintf("NOT CONFIRMED by %d held-out shapes: %s has no measured form that takes %s. Tune with that shape.", held, worst.Proposed.Variant, worst.Shape)
+	case !p.Holds():
+		return fmt.Sprintf("NOT CONFIRMED by %d held-out shapes: on %s the table's form is %.1f %% slower than the best, %s. Tune with more shapes near it.",
+			held, worst.Shape, 100**worst.Loss, worst.Best.Variant)
+	}
+	return fmt.Sprintf("Confirmed by %d held-out shapes: at most %.1f %% slower than the best form measured, on %s.", held, 100**worst.Loss, worst.Shape)
+}
+
+// proposalTable has a row for each shape.
+func proposalTable(p *tune.Proposal, unit string) (header []string, rows [][]string) {
+	name, _ := CostScale(unit)
+	header = []string{"shape", "", "present " + name, "proposed " + name, "best " + name, "loss"}
+	for _, row := range p.Shapes {
+		kind, loss := "tuned", "-"
+		if row.Holdout {
+			kind = "held out"
+		}
+		if row.Loss != nil {
+			loss = fmt.Sprintf("%.1f %%", 100**row.Loss)
+		}
+		rows = append(rows, []string{
+			row.Shape, kind, costText(row.Present.Cost, unit), costText(row.Proposed.Cost, unit), costText(row.Best.Cost, unit), loss,
+		})
+	}
+	return header, rows
+}
