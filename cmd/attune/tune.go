@@ -22,6 +22,7 @@ import (
 
 type tuneOptions struct {
 	replayOptions
+	selectionOptions
 	requestOptions
 	device    deviceOptions
 	reference referenceOptions
@@ -35,8 +36,8 @@ const defaultTuneBudget = 200
 
 // Flags of searches on a device, and of searches of recorded results. The other flags are for both.
 var (
-	tuneDeviceFlags = []string{"shapes", "seeds", "objective", "device", "timeout", "fix", "arch", "processes", "python", "reference-timeout"}
-	tuneReplayFlags = []string{"space", "repeat", "journal", "export"}
+	tuneDeviceFlags = []string{"shapes", "seeds", "objective", "device", "timeout", "fix", "arch", "processes", "python", "reference-timeout", "selection", "holdout"}
+	tuneReplayFlags = []string{"space", "repeat", "journal", "export", "plot"}
 )
 
 func (a *app) tuneCommand() *cobra.Command {
@@ -52,6 +53,8 @@ and seeds and timed together. Unless one is faster beyond doubt, VARIANT stays
 the best. A kernel with one stage needs no argument.
 
 Without a GPU the objective is a cost from the simulator's counters, no time.
+With --selection it searches each shape from the selection's present form, then
+proposes a table with the fewest forms within 2 % of the best of each shape.
 The search is recorded. After Ctrl-C or a kill, --resume continues it. With
 --replay it searches results that were recorded for every variant, to compare
 strategies: evo (the default), bayes, genetic, anneal, random, grid. See
@@ -59,6 +62,7 @@ docs/tuning.md.`,
 		Example: `  attune tune --kernel examples/softmax --budget 20m
   attune tune stage2 --shapes mission --budget 200 --fix USE_LSE
   attune tune stage2 --shapes mission --resume
+  attune tune --selection stage7 --shapes mission,long,wide --budget 60m
   attune tune --replay gemm.json.gz --strategy all`,
 	}
 	f := cmd.Flags()
@@ -76,6 +80,8 @@ docs/tuning.md.`,
 	f.IntVar(&o.elites, "elites", tune.DefaultElites, "variants in the finals, and parents of evo")
 	f.StringVar(&o.objective, "objective", "", "time, energy, or cost (default: time; simulator: cost)")
 	f.StringVar(&o.fixed, "fix", "", "`knobs` that keep their value, with commas")
+	f.StringVar(&o.selection, "selection", "", "tune the table of this selection, a search for each shape")
+	f.IntVar(&o.holdout, "holdout", defaultHoldout, "selection: every such shape only tests the table; 0: none")
 	f.BoolVar(&o.resume, "resume", false, "continue the newest unfinished search of this request")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the search")
 	f.StringVar(&o.device.name, "device", autoDevice, "cuda, cuda:N, sim; auto: the GPU, else sim")
@@ -87,6 +93,7 @@ docs/tuning.md.`,
 	f.StringVar(&o.space, "space", "", "replay: T1 `file` of the knobs and constraints (default: the recording's)")
 	f.IntVar(&o.repeat, "repeat", 100, "replay: number of searches, each with another seed")
 	f.StringVar(&o.journal, "journal", "", "replay: `file` that gets each evaluation of one search")
+	f.StringVar(&o.plot, "plot", "", "replay: SVG `file` for the course of one search")
 	f.StringVar(&o.export, "export", "", "replay: `file` for the evaluations of one search: T4 or a cache")
 	return cmd
 }
@@ -175,11 +182,13 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 	if err != nil {
 		return err
 	}
-	name, err := tuneVariant(kernel, args)
-	if err != nil {
-		return usageError{err}
+	name := ""
+	if o.selection != "" {
+		_, err = o.selectionRequest(kernel, o.device.name == simDevice, args)
+	} else if name, err = tuneVariant(kernel, args); err == nil {
+		_, err = o.tuneRequest(kernel, name, o.device.name == simDevice)
 	}
-	if _, err := o.tuneRequest(kernel, name, o.device.name == simDevice); err != nil { // before anything is started
+	if err != nil { // before anything is started
 		return usageError{err}
 	}
 	w, err := a.newRecordingWorkplace(ctx, kernel, folder)
@@ -196,6 +205,13 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 	o.device.sim, o.device.simulates = defaultSim, true
 	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 		return err
+	}
+	if o.selection != "" {
+		request, err := o.selectionRequest(kernel, w.Device.Simulated(), nil)
+		if err != nil {
+			return usageError{err}
+		}
+		return a.tuneSelection(ctx, w, request)
 	}
 	request, err := o.tuneRequest(kernel, name, w.Device.Simulated())
 	if err != nil {
@@ -255,6 +271,14 @@ type tunePrinter struct {
 
 // finished takes one evaluation: a JSON line, or a line on standard error for each new best.
 func (p *tunePrinter) finished(e run.TuneEvaluation) {
+	p.take(e)
+	if p.json {
+		_ = p.printLine(e) // the writer keeps the error, and the search goes on
+	}
+}
+
+// take counts an evaluation, and prints a line for a new best.
+func (p *tunePrinter) take(e run.TuneEvaluation) {
 	if e.SameAs == "" {
 		p.evaluations++
 	}
@@ -267,11 +291,7 @@ func (p *tunePrinter) finished(e run.TuneEvaluation) {
 	if e.Best {
 		p.best = &e
 	}
-	if p.json {
-		_ = p.printLine(e) // the writer keeps the error, and the search goes on
-		return
-	}
-	if e.Best {
+	if e.Best && !p.json {
 		fmt.Fprintf(p.stderr, "attune: %s\n", report.TuneBest(&e, p.standard))
 	}
 }

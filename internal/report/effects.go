@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strconv"
@@ -79,12 +80,13 @@ func Effects(w io.Writer, effects []tune.KnobEffect, unit string, s terminal.Scr
 	return err
 }
 
-// EffectsMarkdown writes the table of all knobs.
-func EffectsMarkdown(w io.Writer, effects []tune.KnobEffect, unit string) error {
+// effectsMarkdown writes the table of all knobs.
+func effectsMarkdown(out *bytes.Buffer, effects []tune.KnobEffect, unit string) {
 	if len(effects) == 0 {
-		_, err := io.WriteString(w, "No knob has two values among the evaluations.\n")
-		return err
+		out.WriteString("No knob has two values among the evaluations.\n")
+		return
 	}
 	header, rows := effectsTable(effects, unit)
-	return writeMarkdownTable(w, header, rows, effectsNote)
+	markdownTable(out, header, rows)
+	fmt.Fprintf(out, "\n%s\n", effectsNote)
 }

@@ -1,10 +1,12 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
 
+	"attune/internal/run"
 	"attune/internal/terminal"
 	"attune/internal/tune"
 )
@@ -23,6 +25,41 @@ func Proposal(w io.Writer, p *tune.Proposal, unit string, s terminal.Screen) err
 	fmt.Fprintf(out, "\n%s", p.TOML())
 	_, err := io.WriteString(w, out.String())
 	return err
+}
+
+// SelectionTuning writes a tuned selection for people.
+func SelectionTuning(w io.Writer, t *run.SelectionTuning, s terminal.Screen) error {
+	out := &strings.Builder{}
+	s.Paragraph(out, "", selectionNumbers(t), 2)
+	if err := Proposal(out, t.Proposal, t.Unit, s); err != nil {
+		return err
+	}
+	if t.ID != "" {
+		out.WriteString("\n")
+		s.Paragraph(out, "", fmt.Sprintf("Paste these choices in place of those of %s. Recorded as %s.", t.Selection, t.ID), 2)
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+// SelectionTuningMarkdown is report.md of a tuned selection.
+func SelectionTuningMarkdown(t *run.SelectionTuning) ([]byte, error) {
+	var out bytes.Buffer
+	if err := ProposalMarkdown(&out, t.Proposal, t.Unit); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(&out, "\n%s\n", selectionNumbers(t))
+	return out.Bytes(), nil
+}
+
+// selectionNumbers says what was searched and measured.
+func selectionNumbers(t *run.SelectionTuning) string {
+	text := fmt.Sprintf("%d of %s searched, with %s in all; %s measured on all of them, %s",
+		len(t.Searches), number(len(t.Proposal.Shapes), "shape"), number(t.Evaluations, "evaluation"), number(len(t.Forms), "form"), t.Facts.Name)
+	if t.Objective == run.ObjectiveCost {
+		text += "; " + run.CostLabel
+	}
+	return text + "."
 }
 
 // ProposalMarkdown writes the same as Markdown.
@@ -58,7 +95,8 @@ func ProposalSentences(p *tune.Proposal, unit string) []string {
 	if name, _ := CostScale(unit); name != "us" && p.Speedup != nil {
 		whole = fmt.Sprintf("%.3fx the present table's cost in %s", 1 / *p.Speedup, name)
 	}
-	all := []string{fmt.Sprintf("%s: %d forms for %d, %s (geometric mean of %d shapes).", p.Selection, p.Forms, p.PresentForms, whole, len(p.Shapes))}
+	all := []string{fmt.Sprintf("%s: %s instead of %d, %s (geometric mean of %s).",
+		p.Selection, number(p.Forms, "form"), p.PresentForms, whole, number(len(p.Shapes), "shape"))}
 	if worst := p.WorstChange(); worst != nil {
 		all = append(all, fmt.Sprintf("Worst shape against the present table: %s, %+.1f %%.",
 			worst.Shape, 100*(*worst.Proposed.Cost / *worst.Present.Cost - 1)))
@@ -70,17 +108,26 @@ func ProposalSentences(p *tune.Proposal, unit string) []string {
 }
 
 func holdoutSentence(p *tune.Proposal, held int) string {
-	worst := p.WorstLoss(true)
+	worst, heldOut := p.WorstLoss(true), number(held, "held-out shape")
 	switch {
 	case worst == nil:
 		return "No shape was held out: the table is not tested on shapes that it was not derived from. Give more shapes, or --holdout."
 	case worst.Loss == nil:
-		return fmt.Sprintf("NOT CONFIRMED by %d held-out shapes: %s has no measured form that takes %s. Tune with that shape.", held, worst.Proposed.Variant, worst.Shape)
+		return fmt.Sprintf("NOT CONFIRMED by %s: %s has no measured form that takes %s. Tune with that shape.",
+			heldOut, worst.Proposed.Variant, worst.Shape)
 	case !p.Holds():
-		return fmt.Sprintf("NOT CONFIRMED by %d held-out shapes: on %s the table's form is %.1f %% slower than the best, %s. Tune with more shapes near it.",
-			held, worst.Shape, 100**worst.Loss, worst.Best.Variant)
+		return fmt.Sprintf("NOT CONFIRMED by %s: on %s the table's form is %.1f %% over the best, %s. Tune with more shapes near it.",
+			heldOut, worst.Shape, 100**worst.Loss, worst.Best.Variant)
 	}
-	return fmt.Sprintf("Confirmed by %d held-out shapes: at most %.1f %% slower than the best form measured, on %s.", held, 100**worst.Loss, worst.Shape)
+	return fmt.Sprintf("Confirmed by %s: at most %.1f %% over the best form measured, on %s.", heldOut, 100**worst.Loss, worst.Shape)
+}
+
+// number is a count with its noun.
+func number(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // proposalTable has a row for each shape.

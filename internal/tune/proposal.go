@@ -197,9 +197,9 @@ func (m *Measured) derive(own, tuned []int, loss [][]float64, forms []int) ([]ta
 
 // reason says why a form was chosen.
 func reason(worst float64, shapes []string) string {
-	text := "the fastest form measured on "
+	text := "the best form measured on "
 	if worst > 1 {
-		text = fmt.Sprintf("at most %.1f %% slower than the fastest form measured on ", math.Ceil(1000*(worst-1)-1e-6)/10)
+		text = fmt.Sprintf("at most %.1f %% over the best form measured on ", math.Ceil(1000*(worst-1)-1e-6)/10)
 	}
 	const most = 4
 	if more := len(shapes) - most; more > 0 {

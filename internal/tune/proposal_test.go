@@ -182,11 +182,11 @@ func TestProposalOfDeclaredKernel(t *testing.T) {
 	want := `[[selection.choice]]
 when = "n <= 512"
 variant = "copy+THREADS=128"
-why = "at most 1.0 % slower than the fastest form measured on n=64, n=128"
+why = "at most 1.0 % over the best form measured on n=64, n=128"
 
 [[selection.choice]]
 variant = "copy+THREADS=256"
-why = "the fastest form measured on n=4096, n=8192"
+why = "the best form measured on n=4096, n=8192"
 `
 	if p.TOML() != want {
 		t.Errorf("got\n%s\nwant\n%s", p.TOML(), want)
