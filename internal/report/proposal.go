@@ -101,6 +101,10 @@ func ProposalSentences(p *tune.Proposal, unit string) []string {
 		all = append(all, fmt.Sprintf("Worst shape against the present table: %s, %+.1f %%.",
 			worst.Shape, 100*(*worst.Proposed.Cost / *worst.Present.Cost - 1)))
 	}
+	if len(p.Dropped) > 0 {
+		all = append(all, fmt.Sprintf("DROPPED: %s of the present table that no shape here selects (\"dropped\" in --json). Add shapes that do, or keep those lines.",
+			number(len(p.Dropped), "form")))
+	}
 	if !p.Fewest {
 		all = append(all, "The search for the fewest forms was cut off: fewer may do.")
 	}

@@ -82,6 +82,10 @@ func TestProposalSentences(t *testing.T) {
 		"nothing held out": {
 			func(p *tune.Proposal) { p.Shapes[1].Holdout = false }, "seconds", "No shape was held out",
 		},
+		"forms that no shape selects": {
+			func(p *tune.Proposal) { p.Dropped = []string{"copy+THREADS=64"} }, "seconds",
+			"DROPPED: 1 form of the present table that no shape here selects (\"dropped\" in --json). Add shapes that do, or keep those lines.",
+		},
 		"a search that was cut off": {func(p *tune.Proposal) { p.Fewest = false }, "seconds", "cut off: fewer may do"},
 		"a simulated cost":          {func(*tune.Proposal) {}, "cycles (simulated cost, no time)", "0.800x the present table's cost in cycles"},
 		"energy":                    {func(*tune.Proposal) {}, "joules", "0.800x the present table's cost in mJ"},

@@ -24,13 +24,15 @@ type Measured struct {
 
 // Proposal is a table for a selection, and how it compares with the present one.
 type Proposal struct {
-	Selection    string          `json:"selection"`
-	Tolerance    float64         `json:"tolerance"`
-	Choices      []TableChoice   `json:"choices"`
-	Forms        int             `json:"forms"`
-	PresentForms int             `json:"present_forms"` // that the present table chooses for these shapes
-	Fewest       bool            `json:"fewest"`        // no fewer forms are within the tolerance
-	Shapes       []ProposedShape `json:"shapes"`
+	Selection    string        `json:"selection"`
+	Tolerance    float64       `json:"tolerance"`
+	Choices      []TableChoice `json:"choices"`
+	Forms        int           `json:"forms"`
+	PresentForms int           `json:"present_forms"` // that the present table chooses for these shapes
+	Fewest       bool          `json:"fewest"`        // no fewer forms are within the tolerance
+	// Dropped are forms of the present table that take none of the shapes, and are not in the proposed one.
+	Dropped []string        `json:"dropped"`
+	Shapes  []ProposedShape `json:"shapes"`
 	// Speedup is the geometric mean over the shapes of the present form's cost over the proposed one's;
 	// nil if a table has no form for some shape.
 	Speedup *float64 `json:"speedup"`
@@ -91,7 +93,24 @@ func Propose(m Measured) (*Proposal, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p, p.compare(m, table)
+	if err := p.compare(m, table); err != nil {
+		return nil, err
+	}
+	p.drop(m.Selection)
+	return p, nil
+}
+
+// drop lists the forms that only shapes outside of the measurement need.
+func (p *Proposal) drop(present *spec.Selection) {
+	p.Dropped = []string{}
+	for _, v := range present.Variants() {
+		name := v.String()
+		kept := slices.ContainsFunc(p.Choices, func(c TableChoice) bool { return c.Variant == name })
+		taken := slices.ContainsFunc(p.Shapes, func(s ProposedShape) bool { return s.Present.Variant == name })
+		if !kept && !taken {
+			p.Dropped = append(p.Dropped, name)
+		}
+	}
 }
 
 // tuned returns the indices of the shapes that are not held out, and the forms' costs on them.

@@ -112,7 +112,10 @@ func TestProposalReadByKernel(t *testing.T) {
 	if !p.Fewest || p.Forms > p.PresentForms || p.Speedup == nil || math.Abs(*p.Speedup-1) > 0.1 {
 		t.Errorf("got %d forms for %d, fewest %v, speedup %v", p.Forms, p.PresentForms, p.Fewest, p.Speedup)
 	}
-	t.Logf("holds: %v\n%s", p.Holds(), p.TOML())
+	// Nothing here selects the forms for 2048 and more keys of few queries, among others.
+	if !slices.Contains(p.Dropped, "stage7b+HEAD_DIM=128+TILE_M=64+KEY_GROUPS=2+KV_STAGES=2+USE_OVERLAP=0+EXP2_LINEAR_EIGHTHS=4+EXP2_SEGMENTS=2") {
+		t.Errorf("dropped are %q", p.Dropped)
+	}
 }
 
 const copyKernel = `
@@ -195,6 +198,9 @@ why = "the best form measured on n=4096, n=8192"
 	// 64 elements are 1 % slower than with 64 threads, 128 elements are 15/12 as fast.
 	if want := math.Pow(10/10.1*15/12, 0.25); math.Abs(*p.Speedup-want) > 1e-9 || p.Forms != 2 || p.PresentForms != 2 {
 		t.Errorf("got a speedup of %v with %d forms for %d; want %v with 2 for 2", *p.Speedup, p.Forms, p.PresentForms, want)
+	}
+	if len(p.Dropped) > 0 {
+		t.Errorf("dropped are %q, want none", p.Dropped)
 	}
 	if worst := p.WorstChange(); worst.Shape != "n=64" {
 		t.Errorf("the worst change is on %s, want n=64", worst.Shape)
