@@ -2,8 +2,11 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"attune/internal/measure"
@@ -27,7 +30,7 @@ func (t *selectionTuning) measureForms(ctx context.Context) (*tune.Measured, err
 		m.Costs = append(m.Costs, slices.Repeat([]float64{math.NaN()}, len(m.Shapes)))
 	}
 	for i, shape := range m.Shapes {
-		costs, err := t.measureShape(ctx, i, forms)
+		costs, err := t.measuredShape(ctx, i, forms)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", shape, err)
 		}
@@ -44,6 +47,39 @@ func known(cost float64) *float64 {
 		return nil
 	}
 	return &cost
+}
+
+// measuredShape measures the forms on a shape, or reads what was measured before an interruption. The
+// forms of a shape are always measured together.
+func (t *selectionTuning) measuredShape(ctx context.Context, i int, forms []spec.Variant) ([]float64, error) {
+	if t.folder == "" {
+		return t.measureShape(ctx, i, forms)
+	}
+	path := filepath.Join(t.folder, shapeFolder(i, t.Search.Shapes[i])+"-forms.json")
+	var kept []run.MeasuredForm
+	text, err := os.ReadFile(path)
+	if err == nil && json.Unmarshal(text, &kept) == nil && slices.EqualFunc(kept, forms, isOf) {
+		costs := slices.Repeat([]float64{math.NaN()}, len(forms))
+		for form, f := range kept {
+			if f.Costs[0] != nil {
+				costs[form] = *f.Costs[0]
+			}
+		}
+		return costs, nil
+	}
+	costs, err := t.measureShape(ctx, i, forms)
+	if err != nil {
+		return nil, err
+	}
+	kept = nil
+	for form, v := range forms {
+		kept = append(kept, run.MeasuredForm{Variant: v.String(), Costs: []*float64{known(costs[form])}})
+	}
+	return costs, replaceJSON(path, kept)
+}
+
+func isOf(f run.MeasuredForm, v spec.Variant) bool {
+	return f.Variant == v.String() && len(f.Costs) == 1
 }
 
 // measureShape measures the forms that take a shape and are correct on it; the cost of others is NaN.

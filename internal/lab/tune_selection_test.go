@@ -237,7 +237,23 @@ func TestKilledSelectionTuningResumes(t *testing.T) {
 			_ = os.Truncate(torn, int64(len(text)-random.IntN(300)))
 		}
 	}
+	// The forms of the first shape are measured, those of the second are not: what is measured is read.
+	measured := filepath.Join(s.dir, "tuning", "*", "01-n-100-forms.json")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s.Progress = func(Progress) {
+		if found, _ := filepath.Glob(measured); len(found) == 1 {
+			cancel()
+		}
+	}
+	if _, err := s.TuneSelection(ctx, r, ignoreEvaluation); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	s.Progress, s.gpu.timed = func(Progress) {}, nil
 	again, err := s.TuneSelection(t.Context(), r, ignoreEvaluation)
+	if len(s.gpu.timed) != 2 { // a few rounds of the forms on the second shape, then more
+		t.Errorf("%d timings after the last resume, want 2", len(s.gpu.timed))
+	}
 	if err != nil || !reflect.DeepEqual(again.Proposal, whole.Proposal) || again.Evaluations != whole.Evaluations {
 		t.Errorf("%+v, %v; want %+v", again, err, whole)
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"attune/internal/device"
+	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/terminal"
 	"attune/internal/tune"
@@ -143,5 +145,55 @@ func TestEffects(t *testing.T) {
 	out.Reset()
 	if err := Effects(&out, nil, "seconds", terminal.Screen{Width: 100}); err != nil || out.Len() > 0 {
 		t.Errorf("got %v\n%s", err, out.String())
+	}
+}
+
+func TestSelectionTuning(t *testing.T) {
+	t.Parallel()
+	tuned := &run.SelectionTuning{
+		ID: "20261117-045527-best-ff5ab5", Selection: "best", Objective: run.ObjectiveCost, Unit: run.ObjectiveUnit(run.ObjectiveCost),
+		Proposal: proposal(), Evaluations: 40, Searches: []*run.Tuning{{}}, Forms: []run.MeasuredForm{{}, {}}, Facts: device.Facts{Name: "PTX simulator"},
+	}
+	var out strings.Builder
+	if err := SelectionTuning(&out, tuned, terminal.Screen{Width: 100}); err != nil {
+		t.Fatal(err)
+	}
+	const numbers = "1 of 2 shapes searched, with 40 evaluations in all; 2 forms measured on all of them, PTX simulator;"
+	if got := out.String(); !strings.HasPrefix(got, numbers+"\n  simulated cost, no time.\n") || !strings.Contains(got, "Recorded as 20261117-045527-best-ff5ab5.\n") {
+		t.Errorf("got\n%s", got)
+	}
+	text, err := SelectionTuningMarkdown(tuned)
+	if err != nil || !strings.Contains(string(text), "# A table for best\n") || !strings.Contains(string(text), numbers+" simulated cost, no time.\n") {
+		t.Errorf("got %v\n%s", err, text)
+	}
+	tuned.ID, tuned.Objective = "", run.ObjectiveTime
+	out.Reset()
+	if err := SelectionTuning(&out, tuned, terminal.Screen{Width: 100}); err != nil || strings.Contains(out.String(), "Recorded") || strings.Contains(out.String(), "simulated") {
+		t.Errorf("got %v\n%s", err, out.String())
+	}
+}
+
+// The plot of a search leaves out what the budget does not count.
+func TestTuningConvergence(t *testing.T) {
+	t.Parallel()
+	tuned := someTuning()
+	evaluations := []run.TuneEvaluation{
+		{Variant: "copy", Cost: new(2e-6)},
+		{Variant: "copy+UNUSED=1", SameAs: "copy", Cost: new(2e-6)},
+		{Variant: "copy+THREADS=1", Failure: run.FailedCompile},
+		{Variant: "copy+THREADS=256", Cost: new(1e-6)},
+	}
+	c := tuningConvergence(tuned, evaluations)
+	const want = "The best time, 1 us, was found at evaluation 3 of 3; default: 2 us. New bests after the first: 1. Failed evaluations: 1."
+	if c.Sentence() != want {
+		t.Errorf("got %q, want %q", c.Sentence(), want)
+	}
+	files, err := TuningFiles(tuned, evaluations)
+	if err != nil || !strings.Contains(string(files[convergenceFile]), want) || !strings.Contains(string(files[run.TuningReport]), "!["+want+"]") {
+		t.Errorf("got %v\n%s", err, files[run.TuningReport])
+	}
+	tuned.Objective, tuned.Unit = run.ObjectiveCost, run.ObjectiveUnit(run.ObjectiveCost)
+	if got := tuningConvergence(tuned, evaluations).Objective; got != "simulated cost" {
+		t.Errorf("the objective is %q", got)
 	}
 }
