@@ -88,12 +88,15 @@ func (t *selectionTuning) measureShape(ctx context.Context, i int, forms []spec.
 	if err != nil {
 		return nil, err
 	}
-	r.Folder = ""
+	r.Folder, r.Small = "", r.Shapes
 	one, err := t.newTuning(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	defer one.close()
+	if err := one.loadInputs(ctx); err != nil {
+		return nil, err
+	}
 	costs := slices.Repeat([]float64{math.NaN()}, len(forms))
 	var all []*finalist
 	var at []int // index in forms of each
@@ -133,6 +136,7 @@ func (t *tuning) checkForm(ctx context.Context, v spec.Variant) (*finalist, erro
 		do   func(context.Context) error
 	}{
 		{"building", c.compile},
+		{"comparing its code", c.compareCode}, // with nothing; it notes the architecture
 		{"resources", c.fits},
 		{"correctness", func(ctx context.Context) error { return c.checkInstances(ctx, t.request.Shapes, t.request.Seeds[:1]) }},
 	} {

@@ -67,7 +67,7 @@ func (s *setup) selectionRequest(names ...string) SelectionTuneRequest {
 	}
 }
 
-func ignoreEvaluation(spec.Shape, run.TuneEvaluation) {}
+func ignoreSearch(spec.Shape, run.TuneEvaluation) {}
 
 func TestTuneSelection(t *testing.T) {
 	s := newSelected(t)
@@ -142,7 +142,7 @@ func TestTuneSelectionWithWrongForms(t *testing.T) {
 	}
 	s.gpu.behaviour["selected+THREADS=256"] = cheat
 	s.gpu.behaviour["selected+THREADS=512"] = behaviour{ofJob: func(device.Job) float64 { return 1e-6 }, timed: func(out []byte) { out[3] ^= 0x40 }}
-	result, err := s.TuneSelection(t.Context(), s.selectionRequest("n=100", "n=3000", "n=4000", "n=6000"), ignoreEvaluation)
+	result, err := s.TuneSelection(t.Context(), s.selectionRequest("n=100", "n=3000", "n=4000", "n=6000"), ignoreSearch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestTuneSelectionByEnergy(t *testing.T) {
 	s := newSelected(t)
 	r := s.selectionRequest("n=100", "n=3000")
 	r.Search.Objective = run.ObjectiveEnergy
-	result, err := s.TuneSelection(t.Context(), r, ignoreEvaluation)
+	result, err := s.TuneSelection(t.Context(), r, ignoreSearch)
 	if err != nil || result.Unit != "joules" || result.Proposal.Forms != 1 || *result.Proposal.Shapes[1].Proposed.Cost != 10 {
 		t.Errorf("%+v, %v", result, err)
 	}
@@ -193,9 +193,13 @@ func TestTuneSelectionByEnergy(t *testing.T) {
 // Without a GPU the costs are those of the simulator.
 func TestTuneSelectionOnSimulator(t *testing.T) {
 	s := newDeclared(t, "testdata/selected")
-	result, err := s.TuneSelection(t.Context(), s.selectionRequest("n=100"), ignoreEvaluation)
-	if err != nil || result.Objective != run.ObjectiveCost || result.Proposal.Shapes[0].Best.Cost == nil || len(result.Forms) < 3 {
-		t.Errorf("%+v, %v", result, err)
+	result, err := s.TuneSelection(t.Context(), s.selectionRequest("n=100"), ignoreSearch)
+	if err != nil || result.Objective != run.ObjectiveCost || len(result.Forms) < 3 {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	searched, measured := result.Searches[0].Default.Cost, result.Proposal.Shapes[0].Present.Cost
+	if measured == nil || math.Abs(*measured / *searched - 1) > 1e-9 {
+		t.Errorf("the present form costs %v in the search and %v beside other forms", *searched, measured)
 	}
 }
 
@@ -210,7 +214,7 @@ func (s *setup) killSelection(steps int, r SelectionTuneRequest) (*run.Selection
 			cancel()
 		}
 	}
-	return s.TuneSelection(ctx, r, ignoreEvaluation)
+	return s.TuneSelection(ctx, r, ignoreSearch)
 }
 
 // Killed at ten random moments and resumed, also with a torn journal, the call proposes the table of
@@ -218,7 +222,7 @@ func (s *setup) killSelection(steps int, r SelectionTuneRequest) (*run.Selection
 func TestKilledSelectionTuningResumes(t *testing.T) {
 	s := newSelected(t)
 	r := s.selectionRequest("n=100", "n=3000")
-	whole, err := s.TuneSelection(t.Context(), r, ignoreEvaluation)
+	whole, err := s.TuneSelection(t.Context(), r, ignoreSearch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,18 +250,18 @@ func TestKilledSelectionTuningResumes(t *testing.T) {
 			cancel()
 		}
 	}
-	if _, err := s.TuneSelection(ctx, r, ignoreEvaluation); !errors.Is(err, context.Canceled) {
+	if _, err := s.TuneSelection(ctx, r, ignoreSearch); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	s.Progress, s.gpu.timed = func(Progress) {}, nil
-	again, err := s.TuneSelection(t.Context(), r, ignoreEvaluation)
+	again, err := s.TuneSelection(t.Context(), r, ignoreSearch)
 	if len(s.gpu.timed) != 2 { // a few rounds of the forms on the second shape, then more
 		t.Errorf("%d timings after the last resume, want 2", len(s.gpu.timed))
 	}
 	if err != nil || !reflect.DeepEqual(again.Proposal, whole.Proposal) || again.Evaluations != whole.Evaluations {
 		t.Errorf("%+v, %v; want %+v", again, err, whole)
 	}
-	if _, err := s.TuneSelection(t.Context(), r, ignoreEvaluation); err == nil || !strings.HasPrefix(err.Error(), "there is no unfinished search of best with these shapes") {
+	if _, err := s.TuneSelection(t.Context(), r, ignoreSearch); err == nil || !strings.HasPrefix(err.Error(), "there is no unfinished search of best with these shapes") {
 		t.Error(err)
 	}
 }
@@ -279,7 +283,7 @@ func TestResumeOfAnotherSelectionTuning(t *testing.T) {
 	}
 	r.Search.Resume = true
 	s.Device.facts.Name = "another"
-	if _, err := s.TuneSelection(t.Context(), r, ignoreEvaluation); err == nil || !strings.Contains(err.Error(), "its device is a fake, and now it is another") {
+	if _, err := s.TuneSelection(t.Context(), r, ignoreSearch); err == nil || !strings.Contains(err.Error(), "its device is a fake, and now it is another") {
 		t.Error(err)
 	}
 	s.Device.facts.Name = "a fake"
@@ -291,13 +295,13 @@ func TestResumeOfAnotherSelectionTuning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.TuneSelection(t.Context(), r, ignoreEvaluation); err == nil || !strings.Contains(err.Error(), "is running in another process") {
+	if _, err := s.TuneSelection(t.Context(), r, ignoreSearch); err == nil || !strings.Contains(err.Error(), "is running in another process") {
 		t.Error(err)
 	}
 	unlock()
 	other := s.selectionRequest("n=100")
 	other.Search.Resume = true
-	if _, err := s.TuneSelection(t.Context(), other, ignoreEvaluation); err == nil || !strings.Contains(err.Error(), "no unfinished search of best") {
+	if _, err := s.TuneSelection(t.Context(), other, ignoreSearch); err == nil || !strings.Contains(err.Error(), "no unfinished search of best") {
 		t.Error(err)
 	}
 	finished, _ := filepath.Glob(filepath.Join(s.dir, "tuning", "*", "01-*", run.TuningFile))
@@ -307,7 +311,7 @@ func TestResumeOfAnotherSelectionTuning(t *testing.T) {
 	if err := os.WriteFile(finished[0], []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.TuneSelection(t.Context(), r, ignoreEvaluation); err == nil || !strings.Contains(err.Error(), finished[0]) {
+	if _, err := s.TuneSelection(t.Context(), r, ignoreSearch); err == nil || !strings.Contains(err.Error(), finished[0]) {
 		t.Errorf("%v, want the damaged file", err)
 	}
 }
@@ -326,7 +330,7 @@ func TestTuneSelectionRefuses(t *testing.T) {
 	} {
 		r := s.selectionRequest("n=100", "n=77")
 		change(&r)
-		if _, err := s.TuneSelection(t.Context(), r, ignoreEvaluation); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := s.TuneSelection(t.Context(), r, ignoreSearch); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q", err, want)
 		}
 	}
@@ -335,11 +339,11 @@ func TestTuneSelectionRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	s.Ledger = nil
-	if result, err := s.TuneSelection(t.Context(), r, ignoreEvaluation); err != nil || result.Proposal.Forms != 1 {
+	if result, err := s.TuneSelection(t.Context(), r, ignoreSearch); err != nil || result.Proposal.Forms != 1 {
 		t.Errorf("%+v, %v", result, err)
 	}
 	r.Search.Resume = true
-	if _, err := s.TuneSelection(t.Context(), r, ignoreEvaluation); err == nil || err.Error() != "there is no ledger with a search to resume" {
+	if _, err := s.TuneSelection(t.Context(), r, ignoreSearch); err == nil || err.Error() != "there is no ledger with a search to resume" {
 		t.Error(err)
 	}
 }

@@ -103,7 +103,7 @@ func ConvergencePlot(w io.Writer, c *Convergence) error {
 	fmt.Fprintf(out, `<rect class="bg" width="%.0f" height="%.0f"/>`+"\n", convergeWidth, convergeHeight)
 	fmt.Fprintf(out, `<text class="b" x="8" y="18">%s</text>`+"\n", escaped(shorten(c.Title, 40)))
 	p := newConvergePlot(c)
-	fmt.Fprintf(out, `<text x="8" y="36">%s</text>`+"\n", escaped(shorten(p.headline(), 50)))
+	fmt.Fprintf(out, `<text x="8" y="36">%s</text>`+"\n", escaped(shorten(p.headline(), 54)))
 	p.axes(out)
 	p.marks(out)
 	p.legend(out)

@@ -89,7 +89,7 @@ func labels(t *testing.T, svg []byte) (all []box) {
 		}
 		x, _ := strconv.ParseFloat(at["x"], 64)
 		y, _ := strconv.ParseFloat(at["y"], 64)
-		width := 0.58 * convergeFont * float64(utf8.RuneCountInString(text))
+		width := 0.54 * convergeFont * float64(utf8.RuneCountInString(text))
 		switch at["text-anchor"] {
 		case "middle":
 			x -= width / 2
