@@ -283,7 +283,7 @@ func TestResumeOfAnotherSelectionTuning(t *testing.T) {
 	}
 	r.Search.Resume = true
 	s.Device.facts.Name = "another"
-	if _, err := s.TuneSelection(t.Context(), r, ignoreSearch); err == nil || !strings.Contains(err.Error(), "its device is a fake, and now it is another") {
+	if _, err := s.TuneSelection(t.Context(), r, ignoreSearch); err == nil || !strings.Contains(err.Error(), "device: a fake then, another now") {
 		t.Error(err)
 	}
 	s.Device.facts.Name = "a fake"
