@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -203,6 +204,7 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 	w.RenderTuning = report.TuningFiles
 	w.status.Set("looking for a device")
 	o.device.sim, o.device.simulates = defaultSim, true
+	a.kernels = &kernelOutput{w: io.Discard, json: &a.json} // hundreds of variants may print
 	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 		return err
 	}
