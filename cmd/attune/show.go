@@ -127,6 +127,13 @@ func (a *app) showTuning(ctx context.Context, kept *ledger.Ledger, id string, o 
 		return err
 	}
 	a.noteDamage(kept, id)
+	selection, err := run.DecodeSelectionTuning(text)
+	if err != nil {
+		return err
+	}
+	if selection != nil {
+		return a.showSelectionTuning(selection, o)
+	}
 	t, err := run.DecodeTuning(text)
 	if err != nil {
 		return err
@@ -135,7 +142,11 @@ func (a *app) showTuning(ctx context.Context, kept *ledger.Ledger, id string, o 
 		_, err := a.stdout.Write(report.TuningMarkdown(t))
 		return err
 	}
-	return report.Tuning(a.stdout, t, nil, a.screen(), a.withKernel)
+	if err := report.Tuning(a.stdout, t, nil, a.screen(), a.withKernel); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.stdout)
+	return report.Effects(a.stdout, t.Effects, t.Unit, a.screen())
 }
 
 // noteUnsealed says on stderr that the chain does not vouch for a record.

@@ -23,6 +23,7 @@ import (
 
 type tuneOptions struct {
 	replayOptions
+	selectionOptions
 	requestOptions
 	device    deviceOptions
 	reference referenceOptions
@@ -36,8 +37,8 @@ const defaultTuneBudget = 200
 
 // Flags of searches on a device, and of searches of recorded results. The other flags are for both.
 var (
-	tuneDeviceFlags = []string{"shapes", "seeds", "objective", "device", "timeout", "fix", "arch", "processes", "python", "reference-timeout"}
-	tuneReplayFlags = []string{"space", "repeat", "journal", "export"}
+	tuneDeviceFlags = []string{"shapes", "seeds", "objective", "device", "timeout", "fix", "arch", "processes", "python", "reference-timeout", "selection", "holdout"}
+	tuneReplayFlags = []string{"space", "repeat", "journal", "export", "plot"}
 )
 
 func (a *app) tuneCommand() *cobra.Command {
@@ -53,6 +54,8 @@ and seeds and timed together. Unless one is faster beyond doubt, VARIANT stays
 the best. A kernel with one stage needs no argument.
 
 Without a GPU the objective is a cost from the simulator's counters, no time.
+With --selection it searches each shape from the selection's present form, then
+proposes a table with the fewest forms within 2 % of the best of each shape.
 The search is recorded. After Ctrl-C or a kill, --resume continues it. With
 --replay it searches results that were recorded for every variant, to compare
 strategies: evo (the default), bayes, genetic, anneal, random, grid. See
@@ -60,6 +63,7 @@ docs/tuning.md.`,
 		Example: `  attune tune --kernel examples/softmax --budget 20m
   attune tune stage2 --shapes mission --budget 200 --fix USE_LSE
   attune tune stage2 --shapes mission --resume
+  attune tune --selection stage7 --shapes mission,long,wide --budget 60m
   attune tune --replay gemm.json.gz --strategy all`,
 	}
 	f := cmd.Flags()
@@ -71,24 +75,27 @@ docs/tuning.md.`,
 		return a.tuneDevice(cmd.Context(), o, args)
 	}
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the benchmark shapes)")
-	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas (default: the spec's)")
+	f.StringVar(&o.seeds, "seeds", "", "input seeds, with commas (default: the spec's)")
 	f.StringVar(&o.budget, "budget", "", "evaluations (200), a time (20m), or both (200,20m) (default: 200; replay: 1000)")
 	f.StringVar(&o.strategy, "strategy", tune.DefaultStrategy, "strategy; of a replay several with commas, or all")
-	f.IntVar(&o.elites, "elites", tune.DefaultElites, "variants in the finals, and parents of evo")
-	f.StringVar(&o.objective, "objective", "", "time, energy, or cost (default: time; simulator: cost)")
+	f.IntVar(&o.elites, "elites", tune.DefaultElites, "variants in finals, parents of evo")
+	f.StringVar(&o.objective, "objective", "", "time, energy, cost (default: time; simulator: cost)")
 	f.StringVar(&o.fixed, "fix", "", "`knobs` that keep their value, with commas")
-	f.BoolVar(&o.resume, "resume", false, "continue the newest unfinished search of this request")
+	f.StringVar(&o.selection, "selection", "", "tune this selection's table, shape by shape")
+	f.IntVar(&o.holdout, "holdout", defaultHoldout, "selection: every Nth shape is a test")
+	f.BoolVar(&o.resume, "resume", false, "continue the newest unfinished search")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the search")
-	f.StringVar(&o.device.name, "device", autoDevice, "cuda, cuda:N, sim; auto: the GPU, else sim")
+	f.StringVar(&o.device.name, "device", autoDevice, "cuda, cuda:N, sim; auto: GPU, else sim")
 	f.DurationVar(&o.device.limit, "timeout", defaultLimit, "limit of one launch or timing")
 	f.IntVar(&o.processes, "processes", 3, "fresh processes of the finals")
 	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's, or newest)")
 	o.reference.flags(f)
 	f.StringVar(&o.replay, "replay", "", "`file` of recorded results: a Kernel Tuner cache or T4")
 	f.StringVar(&o.space, "space", "", "replay: T1 `file` of the knobs and constraints (default: the recording's)")
-	f.IntVar(&o.repeat, "repeat", 100, "replay: number of searches, each with another seed")
+	f.IntVar(&o.repeat, "repeat", 100, "replay: number of searches")
 	f.StringVar(&o.journal, "journal", "", "replay: `file` that gets each evaluation of one search")
-	f.StringVar(&o.export, "export", "", "replay: `file` for the evaluations of one search: T4 or a cache")
+	f.StringVar(&o.plot, "plot", "", "replay: SVG `file` for the course of one search")
+	f.StringVar(&o.export, "export", "", "replay: `file` for the evaluations: T4 or a cache")
 	return cmd
 }
 
@@ -176,11 +183,13 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 	if err != nil {
 		return err
 	}
-	name, err := tuneVariant(kernel, args)
-	if err != nil {
-		return usageError{err}
+	name := ""
+	if o.selection != "" {
+		_, err = o.selectionRequest(kernel, o.device.name == simDevice, args)
+	} else if name, err = tuneVariant(kernel, args); err == nil {
+		_, err = o.tuneRequest(kernel, name, o.device.name == simDevice)
 	}
-	if _, err := o.tuneRequest(kernel, name, o.device.name == simDevice); err != nil { // before anything is started
+	if err != nil { // before anything is started
 		return usageError{err}
 	}
 	w, err := a.newRecordingWorkplace(ctx, kernel, folder)
@@ -198,6 +207,13 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 	a.kernels = &kernelOutput{w: io.Discard, json: &a.json} // hundreds of variants may print
 	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 		return err
+	}
+	if o.selection != "" {
+		request, err := o.selectionRequest(kernel, w.Device.Simulated(), nil)
+		if err != nil {
+			return usageError{err}
+		}
+		return a.tuneSelection(ctx, w, request)
 	}
 	request, err := o.tuneRequest(kernel, name, w.Device.Simulated())
 	if err != nil {
@@ -268,6 +284,14 @@ func (p *tunePrinter) resumed(s lab.TuneState) {
 
 // finished takes one evaluation: a JSON line, or a line on standard error for each new best.
 func (p *tunePrinter) finished(e run.TuneEvaluation) {
+	p.take(e)
+	if p.json {
+		_ = p.printLine(e) // the writer keeps the error, and the search goes on
+	}
+}
+
+// take counts an evaluation, and prints a line for a new best.
+func (p *tunePrinter) take(e run.TuneEvaluation) {
 	if e.SameAs == "" {
 		p.evaluations++
 	}
@@ -280,11 +304,7 @@ func (p *tunePrinter) finished(e run.TuneEvaluation) {
 	if e.Best {
 		p.best = &e
 	}
-	if p.json {
-		_ = p.printLine(e) // the writer keeps the error, and the search goes on
-		return
-	}
-	if e.Best {
+	if e.Best && !p.json {
 		fmt.Fprintf(p.stderr, "attune: %s\n", report.TuneBest(&e, p.standard))
 	}
 }

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -12,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"attune/internal/report"
 	"attune/internal/tune"
 )
 
@@ -22,12 +26,12 @@ type replayOptions struct {
 	repeat                  int
 	seed                    uint64
 	elites                  int
-	journal, export         string
+	journal, export, plot   string
 	resume                  bool
 }
 
 // single reports whether the options ask for one search instead of a statistic.
-func (o replayOptions) single() bool { return o.journal != "" || o.export != "" }
+func (o replayOptions) single() bool { return o.journal != "" || o.export != "" || o.plot != "" }
 
 // strategies are those of the flag.
 func (o replayOptions) strategies() []string {
@@ -59,7 +63,7 @@ func (o replayOptions) check(args []string) (int, error) {
 		errs = append(errs, fmt.Errorf("--elites %d: want at least 1", o.elites))
 	}
 	if o.single() && (o.repeat != 1 || len(o.strategies()) != 1) {
-		errs = append(errs, errors.New("--journal and --export take one search: one strategy, no --repeat"))
+		errs = append(errs, errors.New("--journal, --export and --plot take one search: one strategy, no --repeat"))
 	}
 	if o.resume && o.journal == "" {
 		errs = append(errs, errors.New("--resume needs the journal to continue (--journal FILE)"))
@@ -216,7 +220,7 @@ func (a *app) searchReplay(ctx context.Context, o replayOptions, replay *tune.Re
 	if err != nil {
 		return err
 	}
-	if err := exportSearch(replay, search, o.export); err != nil {
+	if err := errors.Join(exportSearch(replay, search, o.export), plotSearch(replay, search, o)); err != nil {
 		return err
 	}
 	if a.json {
@@ -248,6 +252,30 @@ func exportSearch(replay *tune.Replay, search *tune.Search, path string) (err er
 		return recording.WriteT4(file)
 	}
 	return recording.WriteCache(file)
+}
+
+// plotSearch draws the course of a search.
+func plotSearch(replay *tune.Replay, search *tune.Search, o replayOptions) error {
+	if o.plot == "" {
+		return nil
+	}
+	r := replay.Recording
+	c := &report.Convergence{
+		Title: fmt.Sprintf("%s on %s, %s", cmp.Or(r.Kernel, "recorded results"), cmp.Or(r.Device, "an unknown device"), o.strategy), Objective: r.Objective,
+		Unit: replay.Unit(), Maximised: replay.Value(1) < 0, Reference: replay.Optimum, ReferenceName: "best of the recording",
+	}
+	for _, e := range search.Evaluations() {
+		value := math.NaN()
+		if e.OK() {
+			value = replay.Value(e.Cost)
+		}
+		c.Values = append(c.Values, value)
+	}
+	var out bytes.Buffer
+	if err := report.ConvergencePlot(&out, c); err != nil {
+		return err
+	}
+	return os.WriteFile(o.plot, out.Bytes(), 0o644)
 }
 
 // searchLine is the JSON document of one search.

@@ -43,6 +43,7 @@ type fakeGPU struct {
 type behaviour struct {
 	seconds  float64                      // per launch; 0 for 10 us
 	causal   float64                      // per launch with a causal mask; 0 for seconds
+	ofJob    func(device.Job) float64     // seconds per launch of a job; may be nil
 	noise    float64                      // relative standard deviation of the times
 	output   func(out []byte)             // changes the output
 	relaunch func(number int, out []byte) // changes the output of a relaunch, counted from 0
@@ -166,6 +167,9 @@ func (d *fakeDevice) Time(ctx context.Context, jobs []device.Job, plan device.Pl
 		}
 		if b.causal != 0 && job.Args[11].Scalar[0] != 0 {
 			b.seconds = b.causal
+		}
+		if b.ofJob != nil {
+			b.seconds = b.ofJob(job)
 		}
 		if plan.Estimate {
 			all = append(all, device.Series{Single: []float64{b.seconds + 4e-6}})

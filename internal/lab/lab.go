@@ -35,6 +35,8 @@ type Lab struct {
 	RenderProfiles func(variant string, profiles []*profile.Profile) (map[string][]byte, error)
 	// RenderTuning writes report.md and plots of a search, by file name. It may be nil.
 	RenderTuning func(t *run.Tuning, evaluations []run.TuneEvaluation) (map[string][]byte, error)
+	// RenderSelection writes report.md of a tuned selection. It may be nil.
+	RenderSelection func(*run.SelectionTuning) ([]byte, error)
 }
 
 // Progress is one step of the work, for a status line.

@@ -14,6 +14,7 @@ import (
 	"attune/internal/problem"
 	"attune/internal/run"
 	"attune/internal/spec"
+	"attune/internal/tune"
 )
 
 const (
@@ -320,7 +321,17 @@ func (t *tuning) describe(standard run.TunedVariant, elites []run.TunedVariant) 
 			r.Failures[e.Failure]++
 		}
 	}
+	r.Effects = t.effects()
 	return r
+}
+
+// effects are those of the knobs. An evaluation whose variant was found to be wrong later is a failure.
+func (t *tuning) effects() []tune.KnobEffect {
+	all := slices.Clone(t.searcher.Evaluations())
+	for i := range all {
+		all[i].Failure = tune.Failure(t.evaluations[i].Failure)
+	}
+	return tune.Effects(t.space, all)
 }
 
 // finish writes the record into the ledger, or into the folder of the search if there is no ledger.

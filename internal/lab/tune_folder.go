@@ -252,15 +252,20 @@ func (t *tuning) folderFiles() (map[string][]byte, error) {
 	return files, nil
 }
 
-// writeAll writes the documents of a finished search into its folder, beside the journal.
+// writeAll writes the documents of a finished search into its folder, beside the journal. tuning.json
+// comes last and appears as a whole, so that a folder that has it is complete.
 func writeAll(folder string, files map[string][]byte) error {
 	for name, data := range files {
-		if name == run.TuneJournal {
-			continue // it is there
+		if name == run.TuneJournal || name == run.TuningFile {
+			continue // the journal is there
 		}
 		if err := os.WriteFile(filepath.Join(folder, name), data, 0o644); err != nil {
 			return err
 		}
 	}
-	return nil
+	path := filepath.Join(folder, run.TuningFile)
+	if err := os.WriteFile(path+".new", files[run.TuningFile], 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }

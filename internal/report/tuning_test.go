@@ -50,7 +50,7 @@ func TestTuning(t *testing.T) {
 	all := someTuning()
 	kernel := sdpa(t)
 	goldenOf(t, "tuning.txt", func(w io.Writer) error { return Tuning(w, all, kernel, screen, same) })
-	files, err := TuningFiles(all, nil)
+	files, err := TuningFiles(all, []run.TuneEvaluation{{Cost: all.Default.Cost}, {Cost: all.Best.Cost}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/measure"
 	"attune/internal/toolchain"
+	"attune/internal/tune"
 )
 
 // TuningSchemaVersion counts incompatible changes of a tuning's documents.
@@ -149,7 +150,9 @@ type Tuning struct {
 	EqualCode   int            `json:"equal_code"`  // variants whose machine code was evaluated before
 	Failures    map[string]int `json:"failures"`    // by kind
 	Ended       string         `json:"ended"`       // why the search ended
-	Seconds     float64        `json:"seconds"`     // of all sessions
+	// Effects are those of the knobs, the largest first.
+	Effects []tune.KnobEffect `json:"effects,omitempty"`
+	Seconds float64           `json:"seconds"` // of all sessions
 
 	Facts  device.Facts  `json:"facts"`
 	Git    toolchain.Git `json:"git"`

@@ -89,6 +89,42 @@ func (s *Selection) Variants() []Variant {
 	return all
 }
 
+// Terms returns the names that conditions of the selection may use, and their values for a shape:
+// first the axes of the problem, whose number is returned too, then the predicates.
+func (s *Selection) Terms(shape Shape) (names []string, values []int, axes int, err error) {
+	values, _, err = s.evaluate(shape)
+	return s.vocabulary(len(s.Predicates)).names, values, len(s.properties), err
+}
+
+// WithChoices returns the selection with another table. It refuses what kernel.toml may not have: a
+// wrong condition, a last choice with a condition, an approximation where the selection claims exact
+// exponentials.
+func (s *Selection) WithChoices(choices []Choice) (*Selection, error) {
+	other := *s
+	other.Choices = slices.Clone(choices)
+	for i := range other.Choices {
+		c := &other.Choices[i]
+		if last := i == len(choices)-1; last != (c.When == "") {
+			return nil, fmt.Errorf("%s: choice %d of %d has the condition %q; all but the last have one", s.Name, i+1, len(choices), c.When)
+		}
+		if s.Exponentials == ExactExponentials && c.Variant.Exponentials() != ExactExponentials {
+			return nil, fmt.Errorf("%s has exact exponentials, but not in %s", s.Name, c.Variant)
+		}
+		if c.when = nil; c.When == "" {
+			continue
+		}
+		when, wrong := compileCondition(c.When, s.vocabulary(len(s.Predicates)))
+		if len(wrong) > 0 {
+			return nil, fmt.Errorf("%s: the condition %q: %w", s.Name, c.When, wrong[0])
+		}
+		c.when = &when
+	}
+	if len(choices) == 0 {
+		return nil, fmt.Errorf("%s: a table needs a choice", s.Name)
+	}
+	return &other, nil
+}
+
 // Selection returns the selection of a name, nil if there is none.
 func (k *Kernel) Selection(name string) *Selection {
 	for _, s := range k.Selections {

@@ -210,3 +210,60 @@ func TestSelectionHeadDims(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestTermsOfSelection(t *testing.T) {
+	k, err := loadText(toyText(t) + strings.Replace(toySelection, "[[selection.choice]]",
+		"[[selection.predicate]]\nname = \"rows\"\nrule = \"heads * queries\"\nabout = \"query rows\"\n\n[[selection.choice]]", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shape := tensor.Shape{Batch: 2, Heads: 3, SeqQ: 5, SeqK: 7, HeadDim: 64}
+	names, values, axes, err := k.Selection("best").Terms(shape)
+	if err != nil || len(names) != len(values) || axes != len(names)-1 || names[axes] != "rows" || values[axes] != 30 {
+		t.Errorf("got %v, %v, %d axes, %v; want the axes, then rows = 30", names, values, axes, err)
+	}
+}
+
+func TestSelectionWithChoices(t *testing.T) {
+	k, s := loadSelection(t)
+	short, long := tensor.Shape{Batch: 1, Heads: 1, SeqQ: 8, SeqK: 8, HeadDim: 64}, tensor.Shape{Batch: 1, Heads: 1, SeqQ: 99, SeqK: 99, HeadDim: 64}
+	stage1, stage2 := variantOf(t, k, "stage1"), variantOf(t, k, "stage2")
+	other, err := s.WithChoices([]Choice{{When: "keys <= 8", Variant: stage2}, {Variant: stage1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for shape, want := range map[tensor.Shape]string{short: "stage2", long: "stage1"} {
+		if c, err := other.Choose(shape); err != nil || c.Variant.String() != want {
+			t.Errorf("%s: got %s, %v; want %s", shape, c.Variant, err, want)
+		}
+	}
+	if c, _ := s.Choose(short); c.Variant.String() != "stage1+TILE_N=16" {
+		t.Errorf("the selection itself has changed: it chooses %s", c.Variant)
+	}
+	exact := *s
+	exact.Exponentials = ExactExponentials
+	for _, test := range []struct {
+		of      *Selection
+		choices []Choice
+		want    string
+	}{
+		{s, nil, "needs a choice"},
+		{s, []Choice{{When: "keys <= 8", Variant: stage1}}, "choice 1 of 1"},
+		{s, []Choice{{Variant: stage1}, {Variant: stage2}}, "choice 1 of 2"},
+		{s, []Choice{{When: "kees <= 8", Variant: stage1}, {Variant: stage2}}, `"kees <= 8"`},
+		{&exact, []Choice{{Variant: stage1}}, "exact exponentials, but not in stage1"},
+	} {
+		if _, err := test.of.WithChoices(test.choices); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v: got %v, want %q", test.choices, err, test.want)
+		}
+	}
+}
+
+func variantOf(t *testing.T, k *Kernel, name string) Variant {
+	t.Helper()
+	v, err := k.Variant(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}

@@ -34,11 +34,15 @@ func are(n int) string {
 
 // format formats a value of the objective with its unit.
 func (r *Replay) format(value float64) string {
-	text := strconv.FormatFloat(value, 'g', 5, 64)
+	return strings.TrimSpace(strconv.FormatFloat(value, 'g', 5, 64) + " " + r.Unit())
+}
+
+// Unit is the unit of the objective: milliseconds, or empty if the recording does not say.
+func (r *Replay) Unit() string {
 	if r.Recording.Objective == "time" {
-		text += " ms"
+		return "ms"
 	}
-	return text
+	return ""
 }
 
 // Notes are remarks about how well the recording fits the space.

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"attune/internal/lab"
+	"attune/internal/report"
+	"attune/internal/run"
+	"attune/internal/spec"
+	"attune/internal/tune"
+)
+
+// selectionOptions are those of a selection's tuning.
+type selectionOptions struct {
+	selection string
+	holdout   int
+}
+
+// defaultHoldout holds out every fourth shape.
+const defaultHoldout = 4
+
+// selectionToTune is the selection of the flag.
+func selectionToTune(kernel *spec.Kernel, name string) (*spec.Selection, error) {
+	var names []string
+	for _, s := range kernel.Selections {
+		if s.Name == name {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	switch near := spec.Nearest(name, names); {
+	case len(names) == 0:
+		return nil, fmt.Errorf("%s has no selection; a [[selection]] in %s is a table of forms", kernel.Name, spec.File)
+	case near != "":
+		return nil, fmt.Errorf("unknown selection %q; did you mean %q?", name, near)
+	}
+	return nil, fmt.Errorf("unknown selection %q; there are %s", name, strings.Join(names, ", "))
+}
+
+// selectionRequest makes a request of the options.
+func (o tuneOptions) selectionRequest(kernel *spec.Kernel, simulated bool, args []string) (lab.SelectionTuneRequest, error) {
+	var r lab.SelectionTuneRequest
+	var err error
+	if r.Selection, err = selectionToTune(kernel, o.selection); err != nil {
+		return r, err
+	}
+	if len(args) > 0 {
+		return r, fmt.Errorf("--selection starts from the forms of %s and takes no variant; got %q", o.selection, args[0])
+	}
+	if o.holdout < 0 || o.holdout == 1 {
+		return r, fmt.Errorf("--holdout %d: want 0 for none, or 2 and more for every such shape", o.holdout)
+	}
+	r.Search, err = o.tuneRequest(kernel, r.Selection.Variants()[0].String(), simulated)
+	r.Holdout = tune.Holdout(len(r.Search.Shapes), o.holdout)
+	return r, err
+}
+
+// tuneSelection tunes a selection and prints the table.
+func (a *app) tuneSelection(ctx context.Context, w *workplace, r lab.SelectionTuneRequest) error {
+	w.RenderSelection = report.SelectionTuningMarkdown
+	p := &selectionPrinter{tunePrinter: tunePrinter{app: a, work: w, request: r.Search, started: time.Now()}}
+	w.Progress = p.progress
+	defer ignoreClosedPipe()()
+	result, err := w.TuneSelection(ctx, r, p.finished)
+	w.status.Clear()
+	switch {
+	case ctx.Err() != nil && p.total == 0:
+		return errors.New("interrupted before the first evaluation was finished")
+	case ctx.Err() != nil:
+		return fmt.Errorf("interrupted after %s; the same command with --resume continues", counted(p.total, "evaluation", "evaluations"))
+	case err != nil:
+		return err
+	}
+	if a.json {
+		return a.printLine(result)
+	}
+	return report.SelectionTuning(a.stdout, result, a.screen())
+}
+
+// selectionPrinter prints the evaluations of one shape after the other.
+type selectionPrinter struct {
+	tunePrinter
+	shape spec.Shape
+	total int // evaluations of earlier shapes too
+}
+
+// selectionLine is an evaluation in the search of one shape.
+type selectionLine struct {
+	run.TuneEvaluation
+	Search string `json:"search_shape"`
+}
+
+func (p *selectionPrinter) finished(shape spec.Shape, e run.TuneEvaluation) {
+	if shape != p.shape {
+		p.shape, p.standard, p.best = shape, nil, nil
+		if !p.json {
+			fmt.Fprintf(p.stderr, "attune: %s\n", shape)
+		}
+	}
+	p.total++
+	p.take(e)
+	if p.json {
+		_ = p.printLine(selectionLine{e, shape.String()}) // the writer keeps the error, and the search goes on
+	}
+}
+
+func (a *app) showSelectionTuning(t *run.SelectionTuning, o showOptions) error {
+	if !o.markdown {
+		return report.SelectionTuning(a.stdout, t, a.screen())
+	}
+	text, err := report.SelectionTuningMarkdown(t)
+	if err != nil {
+		return err
+	}
+	_, err = a.stdout.Write(text)
+	return err
+}
