@@ -375,13 +375,13 @@ func TestMessages(t *testing.T) {
 	expect(t, "the state", string(encode(s.message(State{}))),
 		`{"type":"state","round":0,"evaluations":0,"elites":[],"insights":[],"last":[{"proposal":1,"stage":"build","reason":"no"}]}`+"\n")
 	full := State{
-		Evaluations: 3, Default: &Score{Variant: "k", P50US: 2}, Best: &Score{Variant: "k", Patch: 1, Cost: 1.5, Origin: "evo"},
+		Evaluations: 3, Default: &Score{Variant: "k", Knobs: map[string]int{"UNROLL": 1}, P50US: 2}, Best: &Score{Variant: "k", Patch: 1, Cost: 1.5, Origin: "evo"},
 		Elites: []Score{{Variant: "k"}}, Insights: []profile.Insight{{Rule: "r", Text: "t", Knobs: []string{"A"}}},
 	}
 	s.last = nil
 	expect(t, "the state", string(encode(s.message(full))),
-		`{"type":"state","round":0,"evaluations":3,"default":{"variant":"k","p50_us":2},"best":{"variant":"k","patch":1,"cost":1.5,"origin":"evo"},`+
-			`"elites":[{"variant":"k"}],"insights":[{"rule":"r","text":"t","knobs":["A"]}],"last":[]}`+"\n")
+		`{"type":"state","round":0,"evaluations":3,"default":{"variant":"k","knobs":{"UNROLL":1},"p50_us":2},"best":{"variant":"k","knobs":null,"patch":1,"cost":1.5,"origin":"evo"},`+
+			`"elites":[{"variant":"k","knobs":null}],"insights":[{"rule":"r","text":"t","knobs":["A"]}],"last":[]}`+"\n")
 	expect(t, "hello", string(encode(s.subject.hello(s.options.Limits))),
 		`{"type":"hello","protocol":1,"kernel":"k","variant":"k","objective":"cost","shapes":["n=64"],`+
 			`"limits":{"seconds":60,"line_bytes":4194304,"variants":16,"patches":4,"patch_bytes":65536},`+

@@ -76,11 +76,12 @@ type State struct {
 
 // Score is a variant with its result: a time, or another cost.
 type Score struct {
-	Variant string  `json:"variant"`
-	Patch   int     `json:"patch,omitempty"` // number of the patch, 0 for the sources as they are
-	P50US   float64 `json:"p50_us,omitempty"`
-	Cost    float64 `json:"cost,omitempty"`
-	Origin  string  `json:"origin,omitempty"`
+	Variant string         `json:"variant"`
+	Knobs   map[string]int `json:"knobs"`           // all of them
+	Patch   int            `json:"patch,omitempty"` // number of the patch, 0 for the sources as they are
+	P50US   float64        `json:"p50_us,omitempty"`
+	Cost    float64        `json:"cost,omitempty"`
+	Origin  string         `json:"origin,omitempty"`
 }
 
 // Result is what became of a proposal.
