@@ -11,6 +11,7 @@ import (
 	"attune/examples"
 	"attune/internal/gate"
 	"attune/internal/ledger"
+	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tune"
 )
@@ -31,6 +32,7 @@ func (a *app) addCompletions(root *cobra.Command) {
 		"accuracy":  a.completeVariants(false),
 		"build":     one(a.completeVariants(false)),
 		"profile":   one(a.completeVariants(false)),
+		"tune":      one(a.completeVariants(false)),
 		"mutate":    one(withFiles(a.completeVariants(false))),
 		"show":      one(a.completeRuns),
 		"promote":   one(a.completeRuns),
@@ -46,6 +48,8 @@ func (a *app) addCompletions(root *cobra.Command) {
 		"l2":       fixed("warm", "cold"),
 		"checks":   fixed("on", "off"),
 		"strategy": fixed(append([]string{"all"}, tune.Strategies...)...),
+
+		"objective": fixed(run.ObjectiveTime, run.ObjectiveEnergy, run.ObjectiveCost),
 	}
 	for _, cmd := range root.Commands() {
 		if c := arguments[cmd.Name()]; c != nil {

@@ -140,11 +140,11 @@ of a ledger without a chain is imported with a note.`,
 func (a *app) ledgerRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove RECORD...",
-		Short: "delete runs or benches, and say so in the chain",
-		Long: `Remove deletes runs and benches. The chain keeps a line for each, so verify
-tells a removal on purpose from a loss. RECORD is an id, the beginning or end of
-one if it is unique, "latest" or "latest-bench". It may be gone from the disk
-already. The run of a champion cannot be removed.`,
+		Short: "delete runs, benches or tunings, and say so in the chain",
+		Long: `Remove deletes runs, benches and tunings. The chain keeps a line for each, so
+verify tells a removal on purpose from a loss. RECORD is an id, the beginning or
+end of one if it is unique, "latest", "latest-bench" or "latest-tuning". It may
+be gone from the disk already. The run of a champion cannot be removed.`,
 		Example: "  attune ledger remove 30323b\n  attune ledger remove 20261115-052709-stage2-30323b",
 		Args:    atLeastOne("RECORD"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -218,7 +218,7 @@ func (a *app) printLedgerReport(r ledger.Report, done string) error {
 		problems = append(problems, p.String())
 	}
 	if a.json {
-		document := map[string]any{"schema_version": 1, "runs": r.Runs, "champions": r.Champions, "benches": r.Benches, "problems": problems}
+		document := map[string]any{"schema_version": 1, "runs": r.Runs, "champions": r.Champions, "benches": r.Benches, "tunings": r.Tunings, "problems": problems}
 		if r.Root != "" {
 			document["root"], document["links"] = r.Root, r.Links()
 		}
@@ -250,6 +250,9 @@ func recordCounts(r ledger.Report) string {
 	line := counted(r.Runs, "run", "runs")
 	if r.Benches > 0 {
 		line += ", " + counted(r.Benches, "bench", "benches")
+	}
+	if r.Tunings > 0 {
+		line += ", " + counted(r.Tunings, "tuning", "tunings")
 	}
 	if r.Champions > 0 {
 		line += ", " + counted(r.Champions, "change", "changes") + " of champions"

@@ -22,18 +22,18 @@ func (a *app) showCommand() *cobra.Command {
 	var o showOptions
 	cmd := &cobra.Command{
 		Use:   "show RUN",
-		Short: "print one recorded run or bench",
-		Long: `Show prints a recorded run or bench: the headline, the gates, then all figures.
-RUN is an id, the beginning or the end of one if it is unique, "latest" for the
-newest run (with --kernel of that kernel) or "latest-bench" for the newest
-bench. Files are checked against their hashes; changes of files that are
-not printed are noted.`,
+		Short: "print one recorded run, bench or tuning",
+		Long: `Show prints a recorded run, bench or tuning: the headline, the gates, then all
+figures. RUN is an id, the beginning or the end of one if it is unique, "latest"
+for the newest run (with --kernel of that kernel), "latest-bench" or
+"latest-tuning". Files are checked against their hashes; changes of files that
+are not printed are noted.`,
 		Example: "  attune show latest\n  attune show 3f9a1c --file report.md\n  attune show latest-bench --by-shape --markdown --ledger results",
 		Args:    exactly("RUN", "latest"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.show(cmd.Context(), args[0], o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.file, "file", "", "print this file of the record: run.json or bench.json, samples.json, report.md, ptxas.log")
+	f.StringVar(&o.file, "file", "", "print this file of the record: run.json, bench.json or tuning.json, samples.json, report.md, ptxas.log, journal.jsonl")
 	f.BoolVar(&o.markdown, "markdown", false, "print it as Markdown")
 	f.BoolVar(&o.byShape, "by-shape", false, "one line per shape, of a bench")
 	return cmd
@@ -56,6 +56,8 @@ func (a *app) show(ctx context.Context, ref string, o showOptions) error {
 	switch {
 	case errors.As(err, &unknown) && unknown.Bench != "":
 		return a.showBench(ctx, kept, unknown.Bench, o)
+	case errors.As(err, &unknown) && unknown.Tuning != "":
+		return a.showTuning(ctx, kept, unknown.Tuning, o)
 	case errors.As(err, &unknown):
 		return usageError{err}
 	case err != nil:
@@ -106,6 +108,34 @@ func (a *app) showBench(ctx context.Context, kept *ledger.Ledger, id string, o s
 		return report.BenchByShape(a.stdout, b, a.screen())
 	}
 	return a.printBench(b, o.markdown)
+}
+
+// showTuning prints a finished search.
+func (a *app) showTuning(ctx context.Context, kept *ledger.Ledger, id string, o showOptions) error {
+	if o.byShape {
+		return usageError{fmt.Errorf("--by-shape is for benches, and %s is a tuning", id)}
+	}
+	a.noteUnsealed(kept, id)
+	if a.json {
+		o.file = run.TuningFile
+	}
+	if o.file != "" {
+		return a.showFile(kept.ReadTuning(ctx, id, o.file))
+	}
+	text, err := kept.ReadTuning(ctx, id, run.TuningFile)
+	if err != nil {
+		return err
+	}
+	a.noteDamage(kept, id)
+	t, err := run.DecodeTuning(text)
+	if err != nil {
+		return err
+	}
+	if o.markdown {
+		_, err := a.stdout.Write(report.TuningMarkdown(t))
+		return err
+	}
+	return report.Tuning(a.stdout, t, nil, a.screen(), a.withKernel)
 }
 
 // noteUnsealed says on stderr that the chain does not vouch for a record.

@@ -2,329 +2,308 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"attune/internal/lab"
+	"attune/internal/oracle"
+	"attune/internal/report"
+	"attune/internal/run"
+	"attune/internal/spec"
 	"attune/internal/tune"
 )
 
 type tuneOptions struct {
-	replay, space, strategy string
-	budget                  string
-	repeat                  int
-	seed                    uint64
-	elites                  int
-	journal, export         string
-	resume                  bool
+	replayOptions
+	requestOptions
+	device    deviceOptions
+	reference referenceOptions
+	objective string
+	fixed     string
+	given     []string // names of the flags on the command line
 }
+
+// defaultTuneBudget is the budget of a search on a device.
+const defaultTuneBudget = 200
+
+// Flags of searches on a device, and of searches of recorded results. The other flags are for both.
+var (
+	tuneDeviceFlags = []string{"shapes", "seeds", "objective", "device", "timeout", "fix", "arch", "processes", "python", "reference-timeout"}
+	tuneReplayFlags = []string{"space", "repeat", "journal", "export"}
+)
 
 func (a *app) tuneCommand() *cobra.Command {
 	var o tuneOptions
 	cmd := &cobra.Command{
-		Use:   "tune --replay CACHE",
-		Short: "search recorded results, to compare search strategies",
-		Long: `Tune searches the knobs of a kernel. With --replay it searches results that were
-recorded for every variant: a Kernel Tuner cache or T4 results, plain or gzip.
-It repeats the search with different seeds and counts the evaluations until a
-variant is within 5 % of the best. Nothing is compiled or run.
+		Use:   "tune [VARIANT]",
+		Short: "search the knobs of a kernel for its fastest variant",
+		Long: `Tune searches the knobs of a variant's stage, within the constraints of
+kernel.toml. Each variant is built, checked against the reference on a small
+shape, and timed interleaved with the best so far; a slow one is given up after
+a few launches. At the end the best few and VARIANT are checked on all shapes
+and seeds and timed together. Unless one is faster beyond doubt, VARIANT stays
+the best. A kernel with one stage needs no argument.
 
-  evo      elites, moves of one or two knobs, crossover, restarts; a model of
-           the results so far chooses among the children (the default)
-  bayes    the model chooses among random variants and neighbours of the best
-  genetic  a population of 24; the worst is replaced
-  anneal   simulated annealing over the budget
-  random   without repetition
-  grid     in the order of the definition
-
-The space is what the recording holds, or a T1 definition (--space). Failed
-variants count as evaluations. With --journal or --export it is one search over
-the whole budget, which --resume continues after a kill. docs/tuning.md has more.`,
-		Example: `  attune tune --replay gemm.json.gz
-  attune tune --replay conv.json.gz --space conv.T1.json --strategy all
-  attune tune --replay gemm.json.gz --strategy evo --repeat 100 --json
-  attune tune --replay gemm.json.gz --journal gemm.jsonl --resume`,
+Without a GPU the objective is a cost from the simulator's counters, no time.
+The search is recorded. After Ctrl-C or a kill, --resume continues it. With
+--replay it searches results that were recorded for every variant, to compare
+strategies: evo (the default), bayes, genetic, anneal, random, grid. See
+docs/tuning.md.`,
+		Example: `  attune tune --kernel examples/softmax --budget 20m
+  attune tune stage2 --shapes mission --budget 200 --fix USE_LSE
+  attune tune stage2 --shapes mission --resume
+  attune tune --replay gemm.json.gz --strategy all`,
 	}
 	f := cmd.Flags()
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !f.Changed("repeat") && o.single() {
-			o.repeat = 1
+		f.Visit(func(flag *pflag.Flag) { o.given = append(o.given, flag.Name) })
+		if o.replay != "" {
+			return a.tuneReplay(cmd.Context(), o, args)
 		}
-		budget, err := o.check(args)
-		if err != nil {
-			return usageError{err}
-		}
-		return a.tune(cmd.Context(), o, budget)
+		return a.tuneDevice(cmd.Context(), o, args)
 	}
+	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the benchmark shapes)")
+	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas (default: the spec's)")
+	f.StringVar(&o.budget, "budget", "", "evaluations (200), a time (20m), or both (200,20m) (default: 200; replay: 1000)")
+	f.StringVar(&o.strategy, "strategy", tune.DefaultStrategy, "strategy; of a replay several with commas, or all")
+	f.IntVar(&o.elites, "elites", tune.DefaultElites, "variants in the finals, and parents of evo")
+	f.StringVar(&o.objective, "objective", "", "time, energy, or cost (default: time; simulator: cost)")
+	f.StringVar(&o.fixed, "fix", "", "`knobs` that keep their value, with commas")
+	f.BoolVar(&o.resume, "resume", false, "continue the newest unfinished search of this request")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of the search")
+	f.StringVar(&o.device.name, "device", autoDevice, "cuda, cuda:N, sim; auto: the GPU, else sim")
+	f.DurationVar(&o.device.limit, "timeout", defaultLimit, "limit of one launch or timing")
+	f.IntVar(&o.processes, "processes", 3, "fresh processes of the finals")
+	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's, or newest)")
+	o.reference.flags(f)
 	f.StringVar(&o.replay, "replay", "", "`file` of recorded results: a Kernel Tuner cache or T4")
-	f.StringVar(&o.space, "space", "", "T1 `file` with the knobs and constraints (default: what the recording holds)")
-	f.StringVar(&o.strategy, "strategy", tune.DefaultStrategy, "strategies, with commas, or all")
-	f.StringVar(&o.budget, "budget", strconv.Itoa(tune.DefaultBudget), "most evaluations of a search")
-	f.IntVar(&o.repeat, "repeat", 100, "number of searches, each with another seed")
-	f.Uint64Var(&o.seed, "seed", 1, "seed of the first search")
-	f.IntVar(&o.elites, "elites", tune.DefaultElites, "variants that evo keeps as parents")
-	f.StringVar(&o.journal, "journal", "", "`file` that gets each evaluation of one search")
-	f.BoolVar(&o.resume, "resume", false, "continue the search of the journal")
-	f.StringVar(&o.export, "export", "", "`file` for the evaluations of one search: T4 if it ends in T4.json, else a cache")
+	f.StringVar(&o.space, "space", "", "replay: T1 `file` of the knobs and constraints (default: the recording's)")
+	f.IntVar(&o.repeat, "repeat", 100, "replay: number of searches, each with another seed")
+	f.StringVar(&o.journal, "journal", "", "replay: `file` that gets each evaluation of one search")
+	f.StringVar(&o.export, "export", "", "replay: `file` for the evaluations of one search: T4 or a cache")
 	return cmd
 }
 
-// single reports whether the options ask for one search instead of a statistic.
-func (o tuneOptions) single() bool { return o.journal != "" || o.export != "" }
-
-// strategies are those of the flag.
-func (o tuneOptions) strategies() []string {
-	if o.strategy == "all" {
-		return tune.Strategies
-	}
-	return strings.Split(o.strategy, ",")
-}
-
-// check returns the budget, or everything that is wrong with the options.
-func (o tuneOptions) check(args []string) (int, error) {
-	var errs []error
-	if len(args) > 0 {
-		errs = append(errs, fmt.Errorf("tune searches recorded results and takes no variant; got %q", args[0]))
-	}
-	if o.replay == "" {
-		errs = append(errs, errors.New("tune needs recorded results, such as `attune tune --replay gemm.json.gz`"))
-	}
-	budget, err := strconv.Atoi(o.budget)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("--budget %s: a replay takes a number of evaluations", o.budget))
-	} else if budget < 1 {
-		errs = append(errs, fmt.Errorf("--budget %d: want at least 1 evaluation", budget))
-	}
-	if o.repeat < 1 {
-		errs = append(errs, fmt.Errorf("--repeat %d: want at least 1", o.repeat))
-	}
-	if o.elites < 1 {
-		errs = append(errs, fmt.Errorf("--elites %d: want at least 1", o.elites))
-	}
-	if o.single() && (o.repeat != 1 || len(o.strategies()) != 1) {
-		errs = append(errs, errors.New("--journal and --export take one search: one strategy, no --repeat"))
-	}
-	if o.resume && o.journal == "" {
-		errs = append(errs, errors.New("--resume needs the journal to continue (--journal FILE)"))
-	}
-	for _, name := range o.strategies() {
-		errs = append(errs, tune.CheckStrategy(name))
-	}
-	return budget, errors.Join(errs...)
-}
-
-func (a *app) tune(ctx context.Context, o tuneOptions, budget int) error {
-	replay, err := a.loadReplay(o)
-	if err != nil {
-		return err
-	}
-	for _, note := range replay.Notes() {
-		a.note(note)
-	}
-	if !a.json {
-		replay.Describe(a.stdout, a.screen())
-	}
-	options := tune.Options{Seed: o.seed, Budget: budget, Elites: o.elites}
-	if o.single() {
-		return a.searchReplay(ctx, o, replay, options)
-	}
-	var summaries []*tune.Summary
-	for _, name := range o.strategies() {
-		summary, seconds, err := a.repeatReplay(ctx, replay, tune.Repeats{Strategy: name, Options: options, Count: o.repeat})
-		if err != nil {
-			return err
-		}
-		summaries = append(summaries, summary)
-		if a.json {
-			if err := a.printLine(newTuneLine(replay, summary, seconds)); err != nil {
-				return err
+// checkFlags refuses flags of the other kind of search.
+func (o tuneOptions) checkFlags() error {
+	if o.replay != "" {
+		for _, name := range o.given {
+			if slices.Contains(tuneDeviceFlags, name) {
+				return fmt.Errorf("--%s is for a search on a device; --replay searches recorded results", name)
 			}
 		}
+		return nil
 	}
-	if !a.json {
-		replay.WriteSummaries(a.stdout, a.screen(), summaries)
+	for _, name := range o.given {
+		if slices.Contains(tuneReplayFlags, name) {
+			return fmt.Errorf("--%s is for recorded results (--replay FILE); a search on a device is recorded in the ledger", name)
+		}
 	}
 	return nil
 }
 
-// loadReplay reads the recording and the space. A space without a variant is a mistake of its
-// definition.
-func (a *app) loadReplay(o tuneOptions) (*tune.Replay, error) {
-	a.status().Set("reading %s", o.replay)
-	defer a.status().Clear()
-	var space *tune.Space
-	if o.space != "" {
-		var err error
-		if space, err = tune.LoadSpace(o.space); err != nil {
-			if _, isPath := errors.AsType[*os.PathError](err); !isPath {
-				err = usageError{err}
+// parseBudget reads a number of evaluations, a time, or both.
+func parseBudget(text string) (lab.TuneBudget, error) {
+	b := lab.TuneBudget{}
+	wrong := fmt.Errorf("--budget %s: want a number of evaluations above 0, such as 200, a time such as 20m, or both: 200,20m", text)
+	for _, part := range strings.Split(text, ",") {
+		part = strings.TrimSpace(part)
+		if n, err := strconv.Atoi(part); err == nil {
+			if n < 1 || b.Evaluations != 0 {
+				return b, wrong
 			}
-			return nil, err
+			b.Evaluations = n
+			continue
 		}
+		d, err := time.ParseDuration(part)
+		if err != nil || d <= 0 || b.Time != 0 {
+			return b, wrong
+		}
+		b.Time = d
 	}
-	recording, err := tune.LoadRecording(o.replay)
-	if errors.Is(err, tune.ErrEmpty) {
-		return nil, usageError{err}
+	return b, nil
+}
+
+// tuneRequest makes a request of the options.
+func (o tuneOptions) tuneRequest(kernel *spec.Kernel, name string, simulated bool) (lab.TuneRequest, error) {
+	r := lab.TuneRequest{
+		Strategy: o.strategy, Options: tune.Options{Seed: o.seed, Elites: o.elites}, Objective: o.objective, Resume: o.resume,
+		Arch: o.arch, MaxWork: oracle.MaxWork, Processes: o.processes,
 	}
+	if o.budget == "" {
+		o.budget = strconv.Itoa(defaultTuneBudget)
+	}
+	shapes, seeds := kernel.Run.Benchmark, kernel.Run.Seeds
+	if simulated {
+		shapes, seeds = kernel.Run.SimQuick, kernel.Run.SimSeeds
+	}
+	if o.shapes == "" {
+		o.shapes = strings.Join(shapes, ",")
+	}
+	if o.fixed != "" {
+		r.Fixed = strings.Split(o.fixed, ",")
+	}
+	var errs [6]error
+	r.Variant, errs[0] = kernel.Variant(name)
+	r.Shapes, errs[1] = kernel.Shapes(o.shapes)
+	r.Seeds, errs[2] = parseSeeds(o.seeds, seeds)
+	r.Budget, errs[3] = parseBudget(o.budget)
+	errs[4] = tune.CheckStrategy(o.strategy)
+	if o.elites < 1 {
+		errs[5] = fmt.Errorf("--elites %d: want at least 1", o.elites)
+	}
+	if o.processes < 1 {
+		errs[5] = errors.Join(errs[5], fmt.Errorf("--processes %d: want at least 1", o.processes))
+	}
+	r.Options.Budget = r.Budget.Evaluations
+	return r, errors.Join(errs[:]...)
+}
+
+// tuneDevice searches on a GPU or the simulator.
+func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) error {
+	if err := errors.Join(o.checkFlags(), checkLimit(o.device.limit), o.reference.check()); err != nil {
+		return usageError{err}
+	}
+	kernel, folder, err := a.kernel()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	replay, err := tune.NewReplay(recording, space)
-	if err != nil {
-		return nil, usageError{fmt.Errorf("%s: %w", o.replay, err)}
-	}
-	return replay, nil
-}
-
-// repeatReplay runs the repeats of a strategy, with progress.
-func (a *app) repeatReplay(ctx context.Context, replay *tune.Replay, r tune.Repeats) (*tune.Summary, float64, error) {
-	start := time.Now()
-	status := a.status()
-	defer status.Clear()
-	status.Set("%s: %d repeats", r.Strategy, r.Count)
-	var finished atomic.Int64
-	r.Progress = func(done int) {
-		finished.Add(1)
-		left := time.Since(start) * time.Duration(r.Count-done) / time.Duration(done)
-		status.Set("%s: %d of %d repeats, about %s left", r.Strategy, done, r.Count, left.Round(time.Second))
-	}
-	summary, err := replay.Run(ctx, r)
-	if ctx.Err() != nil {
-		err = fmt.Errorf("interrupted; %s: %d of %d repeats were finished", r.Strategy, finished.Load(), r.Count)
-	}
-	return summary, time.Since(start).Seconds(), err
-}
-
-// tuneLine is a line of `attune tune --json`.
-type tuneLine struct {
-	SchemaVersion int `json:"schema_version"`
-	*tune.Summary
-	Kernel       string  `json:"kernel"`
-	Device       string  `json:"device"`
-	Objective    string  `json:"objective"`
-	Variants     int     `json:"variants"`
-	Failing      int     `json:"failing"`
-	Optimum      float64 `json:"optimum"`
-	Near         int     `json:"variants_within_5pct"`
-	RandomMedian int     `json:"random_median_evaluations_to_5pct"` // computed
-	Seconds      float64 `json:"seconds"`                           // of the repeats
-}
-
-func newTuneLine(r *tune.Replay, s *tune.Summary, seconds float64) tuneLine {
-	return tuneLine{
-		1, s, r.Recording.Kernel, r.Recording.Device, r.Recording.Objective, r.Variants, r.Failing, r.Optimum, r.Near,
-		r.RandomMedian(), seconds,
-	}
-}
-
-// printLine writes a JSON line.
-func (a *app) printLine(line any) error { return json.NewEncoder(a.stdout).Encode(line) }
-
-// searchReplay runs one search over the whole budget.
-func (a *app) searchReplay(ctx context.Context, o tuneOptions, replay *tune.Replay, options tune.Options) (err error) {
-	subject := fmt.Sprintf("recording of %s on %s", replay.Recording.Kernel, replay.Recording.Device)
-	search, err := tune.NewSearch(replay.Space, o.strategy, subject, options)
+	name, err := tuneVariant(kernel, args)
 	if err != nil {
 		return usageError{err}
 	}
-	if o.journal != "" {
-		begin := search.Create
-		if o.resume {
-			begin = search.Resume
-		}
-		if err := begin(o.journal, false); err != nil {
-			return usageError{err}
-		}
-		defer func() { err = errors.Join(err, search.Close()) }()
+	if _, err := o.tuneRequest(kernel, name, o.device.name == simDevice); err != nil { // before anything is started
+		return usageError{err}
 	}
-	start := time.Now()
-	status := a.status()
-	err = replay.Search(ctx, search, options.Budget, func(done int) {
-		left := time.Since(start) * time.Duration(options.Budget-done) / time.Duration(done)
-		status.Set("%s: %d of %d evaluations, about %s left", o.strategy, done, options.Budget, left.Round(time.Second))
-	})
-	status.Clear()
-	if ctx.Err() != nil {
-		return fmt.Errorf("interrupted after %d evaluations; %s", len(search.Evaluations()), kept(o.journal))
-	}
+	w, err := a.newRecordingWorkplace(ctx, kernel, folder)
 	if err != nil {
 		return err
 	}
-	if err := exportSearch(replay, search, o.export); err != nil {
+	defer w.close()
+	if w.compiler == nil {
+		return fmt.Errorf("tune builds variants: %w", a.noCompiler)
+	}
+	o.reference.set(w)
+	w.RenderTuning = report.TuningFiles
+	w.status.Set("looking for a device")
+	o.device.sim, o.device.simulates = defaultSim, true
+	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
+		return err
+	}
+	request, err := o.tuneRequest(kernel, name, w.Device.Simulated())
+	if err != nil {
+		return usageError{err}
+	}
+	return a.tuneVariants(ctx, w, request)
+}
+
+// tuneVariant is the variant to tune: the argument, or the only stage of the kernel.
+func tuneVariant(kernel *spec.Kernel, args []string) (string, error) {
+	if len(args) == 1 {
+		return args[0], nil
+	}
+	var names []string
+	for _, s := range kernel.Stages {
+		names = append(names, s.Name)
+	}
+	if len(args) == 0 && len(names) == 1 {
+		return names[0], nil
+	}
+	return "", fmt.Errorf("tune takes one variant to start from, such as `attune tune %s`, and got %d; %s has %s; --replay searches recorded results",
+		names[0], len(args), kernel.Name, strings.Join(names, ", "))
+}
+
+// tuneVariants carries out a search and prints it.
+func (a *app) tuneVariants(ctx context.Context, w *workplace, r lab.TuneRequest) error {
+	p := &tunePrinter{app: a, work: w, request: r, started: time.Now()}
+	w.Progress = p.progress
+	defer ignoreClosedPipe()()
+	result, err := w.Tune(ctx, r, p.finished)
+	w.status.Clear()
+	switch {
+	case ctx.Err() != nil && p.evaluations == 0:
+		return errors.New("interrupted before the first evaluation was finished")
+	case ctx.Err() != nil:
+		return fmt.Errorf("interrupted after %s; the same command with --resume continues", counted(p.evaluations, "evaluation", "evaluations"))
+	case err != nil:
 		return err
 	}
 	if a.json {
-		return a.printLine(newSearchLine(replay, search, o.strategy))
+		return a.printLine(result)
 	}
-	replay.WriteBest(a.stdout, a.screen(), search)
-	return nil
+	return report.Tuning(a.stdout, result, w.Kernel, a.screen(), a.withKernel)
 }
 
-func kept(journal string) string {
-	if journal == "" {
-		return "without --journal nothing is kept"
-	}
-	return fmt.Sprintf("--journal %s --resume continues", journal)
+// tunePrinter prints the evaluations of a search as they finish.
+type tunePrinter struct {
+	*app
+	work        *workplace
+	request     lab.TuneRequest
+	started     time.Time
+	evaluations int // that count against the budget
+	failures    int
+	standard    *run.TuneEvaluation
+	best        *run.TuneEvaluation
 }
 
-// exportSearch writes the evaluations of a search.
-func exportSearch(replay *tune.Replay, search *tune.Search, path string) (err error) {
-	if path == "" {
-		return nil
+// finished takes one evaluation: a JSON line, or a line on standard error for each new best.
+func (p *tunePrinter) finished(e run.TuneEvaluation) {
+	if e.SameAs == "" {
+		p.evaluations++
 	}
-	file, err := os.Create(path)
-	if err != nil {
-		return err
+	if !e.OK() {
+		p.failures++
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	recording := replay.Subset(search.Evaluations())
-	if strings.HasSuffix(strings.ToLower(path), "t4.json") {
-		return recording.WriteT4(file)
+	if p.standard == nil {
+		p.standard = &e
 	}
-	return recording.WriteCache(file)
+	if e.Best {
+		p.best = &e
+	}
+	if p.json {
+		_ = p.printLine(e) // the writer keeps the error, and the search goes on
+		return
+	}
+	if e.Best {
+		fmt.Fprintf(p.stderr, "attune: %s\n", report.TuneBest(&e, p.standard))
+	}
 }
 
-// searchLine is the JSON document of one search.
-type searchLine struct {
-	SchemaVersion int            `json:"schema_version"`
-	Strategy      string         `json:"strategy"`
-	Evaluations   int            `json:"evaluations"`
-	Failed        int            `json:"failed"`
-	To5pct        *int           `json:"evaluations_to_5pct"` // null if the search did not come so near
-	Best          *searchVariant `json:"best"`                // null if no variant ran
-	Optimum       float64        `json:"optimum"`
-}
-
-type searchVariant struct {
-	Variant    map[string]tune.Value `json:"variant"`
-	Value      float64               `json:"value"` // of the objective
-	Evaluation int                   `json:"evaluation"`
-}
-
-func newSearchLine(r *tune.Replay, s *tune.Search, strategy string) searchLine {
-	line := searchLine{SchemaVersion: 1, Strategy: strategy, Evaluations: len(s.Evaluations()), Optimum: r.Optimum}
-	best, ok := s.Best()
-	for i, e := range s.Evaluations() {
-		if !e.OK() {
-			line.Failed++
-		}
-		if line.To5pct == nil && r.Reached(e.Result) {
-			line.To5pct = new(i + 1)
-		}
-		if ok && line.Best == nil && slices.Equal(e.Point, best.Point) {
-			line.Best = &searchVariant{map[string]tune.Value{}, r.Value(e.Cost), i + 1}
-			for k, v := range r.Space.Values(e.Point) {
-				line.Best.Variant[r.Space.Knobs[k].Name] = v
-			}
-		}
+// progress shows the best so far, the numbers and the time left.
+func (p *tunePrinter) progress(step lab.Progress) {
+	text := fmt.Sprintf("%s evaluations, %d failed", p.count(), p.failures)
+	if p.best != nil && p.standard != nil {
+		text = fmt.Sprintf("best %.3fx the default, %s", *p.standard.Cost / *p.best.Cost, text)
 	}
-	return line
+	p.work.status.Set("%s%s; %s: %s", text, p.left(), step.Subject, step.Step)
+}
+
+func (p *tunePrinter) count() string {
+	if most := p.request.Budget.Evaluations; most > 0 {
+		return fmt.Sprintf("%d of %d", p.evaluations, most)
+	}
+	return strconv.Itoa(p.evaluations)
+}
+
+// left is the time left until the first limit of the budget.
+func (p *tunePrinter) left() string {
+	spent := time.Since(p.started)
+	var left []time.Duration
+	if most := p.request.Budget.Evaluations; most > 0 && p.evaluations > 0 {
+		left = append(left, spent*time.Duration(max(0, most-p.evaluations))/time.Duration(p.evaluations))
+	}
+	if p.request.Budget.Time > 0 {
+		left = append(left, max(0, p.request.Budget.Time-spent))
+	}
+	if len(left) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", about %s left", slices.Min(left).Round(time.Second))
 }

@@ -35,6 +35,11 @@ type Plan struct {
 
 	// Energy measures the energy of a launch too.
 	Energy bool
+
+	// Estimate times direct launches only, as many as Samples, after one that is not timed: no graphs,
+	// no warm-up, no checks. A series then has Single and nothing else. It tells a kernel that is
+	// several times slower than another at the price of a few launches.
+	Estimate bool
 }
 
 // LaunchLimit is the upper limit of the launches in a graph.

@@ -69,6 +69,13 @@ func (b *builds) image(v spec.Variant) (*toolchain.Image, error) {
 	return entry.image, entry.err
 }
 
+// forget drops a finished build, so that a long search does not keep every image in memory.
+func (b *builds) forget(v spec.Variant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.entries, v.String())
+}
+
 // launchable waits for the build of a variant that will be launched, and checks that it can be.
 func (b *builds) launchable(v spec.Variant) (problem.Build, error) {
 	image, err := b.image(v)

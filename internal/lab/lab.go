@@ -35,6 +35,8 @@ type Lab struct {
 	RenderBench func(*run.Bench) ([]byte, error)
 	// RenderProfiles writes tables and plots of a variant's profiles, by file name. It may be nil.
 	RenderProfiles func(variant string, profiles []*profile.Profile) (map[string][]byte, error)
+	// RenderTuning writes report.md and plots of a search, by file name. It may be nil.
+	RenderTuning func(t *run.Tuning, evaluations []run.TuneEvaluation) (map[string][]byte, error)
 }
 
 // Progress is one step of the work, for a status line.

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -29,7 +27,7 @@ func (l *Ledger) RecordBench(ctx context.Context, files map[string][]byte) error
 	if !ok {
 		return fmt.Errorf("the bench was not recorded: it has no %s", benchName)
 	}
-	id, err := parseBench(document)
+	id, err := parseIdentified(benchName, document)
 	if err != nil {
 		return fmt.Errorf("the bench was not recorded: %w", err)
 	}
@@ -51,82 +49,70 @@ func (l *Ledger) ReadBench(ctx context.Context, id, name string) ([]byte, error)
 
 // findBench returns the id of the bench that ref names. ref is an id, an unambiguous start or end
 // of one, or "latest-bench". The id is empty if ref names no bench or several.
-func (l *Ledger) findBench(ref string) (string, error) {
-	ids, err := l.benches().ids()
-	if err != nil {
-		return "", err
-	}
-	if ref == latestBench && len(ids) > 0 {
-		return slices.Max(ids), nil // ids start with the time
-	}
-	var matches []string
-	for _, id := range ids {
-		if id == ref {
-			return id, nil
-		}
-		if ref != "" && (strings.HasPrefix(id, ref) || strings.HasSuffix(id, ref)) {
-			matches = append(matches, id)
-		}
-	}
-	if len(matches) != 1 {
-		return "", nil
-	}
-	return matches[0], nil
-}
+func (l *Ledger) findBench(ref string) (string, error) { return l.benches().findID(ref, latestBench) }
 
-// parseBench returns the id in a bench.json. It checks the keys that identify a bench.
-func parseBench(document []byte) (id string, err error) {
+// parseIdentified returns the id in the document of a bench or a tuning. It checks the keys that
+// identify the record.
+func parseIdentified(name string, document []byte) (id string, err error) {
 	var b struct {
 		ID     string    `json:"id"`
 		Time   time.Time `json:"time"`
 		Kernel string    `json:"kernel"`
 	}
 	if err := json.Unmarshal(document, &b); err != nil {
-		return "", fmt.Errorf("%s: %w", benchName, err)
+		return "", fmt.Errorf("%s: %w", name, err)
 	}
 	started, err := parseID(b.ID)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("%s: key id: %w", benchName, err)
+		return "", fmt.Errorf("%s: key id: %w", name, err)
 	case !b.Time.UTC().Truncate(time.Second).Equal(started):
 		return "", fmt.Errorf("%s: key time is %s, but the id %s has %s: make both from one clock reading",
-			benchName, b.Time.Format(time.RFC3339), b.ID, started.Format(time.RFC3339))
+			name, b.Time.Format(time.RFC3339), b.ID, started.Format(time.RFC3339))
 	case b.Kernel == "":
-		return "", fmt.Errorf("%s: key kernel is missing or empty", benchName)
+		return "", fmt.Errorf("%s: key kernel is missing or empty", name)
 	}
 	return b.ID, nil
 }
 
-// verifyBenches checks the files of every bench.
-func (l *Ledger) verifyBenches(ctx context.Context) (sound int, problems []Problem, err error) {
-	folder := l.benches()
-	ids, err := folder.ids()
-	if err != nil {
-		return 0, nil, err
-	}
-	return folder.verifyAll(ctx, ids, func(id string) []Problem { return l.verifyBench(ctx, id) })
-}
-
-func (l *Ledger) verifyBench(ctx context.Context, id string) []Problem {
-	document, err := l.ReadBench(ctx, id, benchName)
+// verifyIdentified checks the document of a bench or a tuning.
+func verifyIdentified(ctx context.Context, f folder, id string) []Problem {
+	document, err := f.read(ctx, id, f.document)
 	recorded := ""
 	if err == nil {
-		recorded, err = parseBench(document)
+		recorded, err = parseIdentified(f.document, document)
 	}
 	if err == nil && recorded != id {
 		err = errors.New("its id is " + recorded + ": the directory was renamed")
 	}
 	if err != nil {
-		return []Problem{{File: benchName, What: err.Error()}}
+		return []Problem{{File: f.document, What: err.Error()}}
 	}
 	return nil
 }
 
-// benchRefError returns the error of a reference that names a bench instead of a run, or nil.
+// verifyIdentifieds checks the files of every record of a folder.
+func verifyIdentifieds(ctx context.Context, f folder) (sound int, problems []Problem, err error) {
+	ids, err := f.ids()
+	if err != nil {
+		return 0, nil, err
+	}
+	return f.verifyAll(ctx, ids, func(id string) []Problem { return verifyIdentified(ctx, f, id) })
+}
+
+// benchRefError returns the error of a reference that names a bench or a tuning instead of a run, or
+// nil.
 func (l *Ledger) benchRefError(ref string) error {
 	id, err := l.findBench(ref)
+	if err != nil {
+		return err
+	}
+	if id != "" {
+		return &RefError{Ref: ref, Bench: id}
+	}
+	id, err = l.tunings().findID(ref, latestTuning)
 	if err != nil || id == "" {
 		return err
 	}
-	return &RefError{Ref: ref, Bench: id}
+	return &RefError{Ref: ref, Tuning: id}
 }

@@ -197,7 +197,7 @@ func FuzzBench(f *testing.F) {
 	f.Add([]byte(`{"id":"../..","time":"2026-11-15T03:15:22Z","kernel":"sdpa"}`))
 	f.Add([]byte(`[]`))
 	f.Fuzz(func(t *testing.T, document []byte) {
-		if id, err := parseBench(document); err == nil && (strings.ContainsAny(id, "/\\") || len(id) < len(idTime)) {
+		if id, err := parseIdentified(benchName, document); err == nil && (strings.ContainsAny(id, "/\\") || len(id) < len(idTime)) {
 			t.Errorf("%s is read as %q", document, id)
 		}
 	})

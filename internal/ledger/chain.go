@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -142,7 +143,7 @@ func (c *chain) parseLine(line string) error {
 	}
 	action, record, seal, hash := fields[0], fields[1], fields[2], fields[3]
 	kind, id, _ := strings.Cut(record, "/")
-	if _, err := parseID(id); err != nil || kind != runsName && kind != benchesName && kind != championsName {
+	if _, err := parseID(id); err != nil || !slices.Contains([]string{runsName, benchesName, championsName, tuningsName}, kind) {
 		return fmt.Errorf("%q is not a record", record)
 	}
 	if len(seal) != len(firstLink) || !isHex(seal) {

@@ -134,7 +134,9 @@ func (l *Ledger) retract(before *chain, moved []staged) error {
 }
 
 // folders returns the folders of all kinds of records.
-func (l *Ledger) folders() []folder { return []folder{l.runs(), l.benches(), l.champions()} }
+func (l *Ledger) folders() []folder {
+	return []folder{l.runs(), l.benches(), l.champions(), l.tunings()}
+}
 
 // settle finishes what killed processes have begun. A record that the chain names is moved into
 // place. Other temporary directories of dead processes are removed. It returns what failed.

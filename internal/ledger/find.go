@@ -18,6 +18,7 @@ type RefError struct {
 	Ref       string
 	Ambiguous bool
 	Bench     string // id of the bench that the reference names; may be empty
+	Tuning    string // id of the finished search that the reference names; may be empty
 	// Candidates are the ids that the reference matches, or the three nearest if it matches none.
 	Candidates []string
 }
@@ -31,6 +32,10 @@ func (e *RefError) Error() string {
 	switch {
 	case e.Bench != "":
 		return fmt.Sprintf("%s is a bench, not a run; `attune show` prints it", e.Bench)
+	case e.Tuning != "":
+		return fmt.Sprintf("%s is a tuning, not a run; `attune show` prints it", e.Tuning)
+	case e.Ref == latestTuning:
+		return "the ledger has no tunings; `attune tune` makes one"
 	case e.Ref == latestBench:
 		return "the ledger has no benches; `attune bench` makes one"
 	case e.Ambiguous:

@@ -84,9 +84,9 @@ func (l *Ledger) Read(ctx context.Context, id, name string) ([]byte, error) {
 	return l.runs().read(ctx, id, name)
 }
 
-// Damage returns what is wrong with the files of a run or bench, other than its document.
+// Damage returns what is wrong with the files of a run, bench or tuning, other than its document.
 func (l *Ledger) Damage(id string) []Problem {
-	for _, f := range []folder{l.runs(), l.benches()} {
+	for _, f := range []folder{l.runs(), l.benches(), l.tunings()} {
 		if _, err := os.Stat(f.dir(id)); err == nil {
 			return f.named(id, f.verify(id))
 		}

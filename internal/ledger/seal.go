@@ -134,7 +134,7 @@ func (l *Ledger) checkRecord(ctx context.Context, f folder, id string) []Problem
 	case championName:
 		_, err = l.readChampion(ctx, id)
 	default:
-		problems = l.verifyBench(ctx, id)
+		problems = verifyIdentified(ctx, f, id)
 	}
 	if err != nil {
 		problems = []Problem{{File: f.document, What: err.Error()}}
@@ -270,9 +270,9 @@ func (f folder) has(id string, want sums) bool {
 	return err == nil
 }
 
-// Remove removes a run or a bench on purpose: the chain gets a link that says so. ref is an id, an
-// unambiguous start or end of one, "latest" or "latest-bench". The record may already be gone from
-// the disk. It returns the name of the record, such as runs/20261115-031522-stage2-3f9a1c.
+// Remove removes a run, a bench or a tuning on purpose: the chain gets a link that says so. ref is an
+// id, an unambiguous start or end of one, "latest", "latest-bench" or "latest-tuning". The record may
+// already be gone from the disk. It returns the name of the record, such as runs/20261115-031522-stage2-3f9a1c.
 func (l *Ledger) Remove(ctx context.Context, ref string) (string, error) {
 	defer lockDir(l.dir, syscall.LOCK_EX)()
 	c, err := l.chain.parseSound()
@@ -343,6 +343,8 @@ func (l *Ledger) removable(ctx context.Context, c *chain, ref string) (place, er
 		found = newest(all, runsName)
 	case latestBench:
 		found = newest(all, benchesName)
+	case latestTuning:
+		found = newest(all, tuningsName)
 	}
 	switch {
 	case len(found) == 0:

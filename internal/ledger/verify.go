@@ -20,6 +20,7 @@ type Report struct {
 	Runs      int // Verify: runs without a problem; Reindex: indexed runs; else added ones
 	Champions int // Verify: champion records without a problem; Reindex: 0; else added ones
 	Benches   int // Verify: benches without a problem; Reindex: 0; else added ones
+	Tunings   int // the same of finished searches
 	Problems  []Problem
 
 	Added []string // Seal and Import: the added records, such as runs/20261115-031522-stage2-3f9a1c
@@ -38,6 +39,8 @@ func (r *Report) add(f folder, id string) {
 		r.Runs++
 	case benchName:
 		r.Benches++
+	case tuningName:
+		r.Tunings++
 	default:
 		r.Champions++
 	}
@@ -114,11 +117,16 @@ func (l *Ledger) Verify(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	r.Champions, r.Problems = champions, append(r.Problems, problems...)
-	benches, problems, err := l.verifyBenches(ctx)
+	benches, problems, err := verifyIdentifieds(ctx, l.benches())
 	if err != nil {
 		return Report{}, err
 	}
 	r.Benches, r.Problems = benches, append(r.Problems, problems...)
+	tunings, problems, err := verifyIdentifieds(ctx, l.tunings())
+	if err != nil {
+		return Report{}, err
+	}
+	r.Tunings, r.Problems = tunings, append(r.Problems, problems...)
 	problems, err = l.verifyChain(&r)
 	r.Problems = append(r.Problems, problems...)
 	return r, err
@@ -207,7 +215,7 @@ func (f folder) missing(c *chain, id string) Problem {
 // verifyParts reports links in the place of the ledger's own files and directories.
 func (l *Ledger) verifyParts() []Problem {
 	var problems []Problem
-	for _, name := range []string{runsName, benchesName, championsName, indexName} {
+	for _, name := range []string{runsName, benchesName, championsName, tuningsName, indexName} {
 		if info, err := os.Lstat(filepath.Join(l.dir, name)); err == nil && info.Mode()&fs.ModeSymlink != 0 {
 			problems = append(problems, Problem{File: name, What: "is a symbolic link; a ledger is complete in its own directory"})
 		}

@@ -3,6 +3,7 @@ package profile
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"attune/internal/device"
 )
@@ -80,6 +81,17 @@ var tensorRates = map[string]struct{ half, fp8 float64 }{
 	"sm_100": {half: 8192, fp8: 16384},
 	"sm_103": {half: 8192, fp8: 16384},
 	"sm_120": {half: 1024, fp8: 2048},
+}
+
+// TensorRates are the dense FLOPs per cycle of the tensor cores of one multiprocessor, for 16-bit and
+// 8-bit inputs. A chip without 8-bit products has the same rate for both, and an unknown chip has the
+// rates of sm_90.
+func TensorRates(arch string) (half, narrow float64) {
+	rates, known := tensorRates[strings.TrimRight(arch, "af")]
+	if !known {
+		rates = tensorRates["sm_90"]
+	}
+	return rates.half, max(rates.half, rates.fp8)
 }
 
 // computedCeilings are the theoretical peaks of the tensor cores at the maximum clock. Real kernels

@@ -22,7 +22,8 @@ type evo struct {
 	model  *model
 	asks   int
 
-	improved int // results before the best one
+	improved  int   // results before the best one
+	suggested []int // micro knobs that moves prefer; none without a suggestion
 }
 
 const (
@@ -39,6 +40,8 @@ const (
 	macroShare     = 20
 	// twoKnobShare is the share of the moves that change two knobs.
 	twoKnobShare = 30
+	// suggestedShare is the share of the moves that change suggested knobs only.
+	suggestedShare = 40
 )
 
 func newEvo(h *history, o Options) Strategy {
@@ -137,7 +140,22 @@ func (e *evo) child(elites []observation) (Point, bool) {
 	if e.random.IntN(100) < twoKnobShare {
 		n = 2
 	}
-	return e.move(parent, e.micro, n)
+	knobs := e.micro
+	if len(e.suggested) > 0 && e.random.IntN(100) < suggestedShare {
+		knobs = e.suggested
+	}
+	return e.move(parent, knobs, n)
+}
+
+// Suggest makes a share of the moves change these knobs. Macro moves are never suggested: they change
+// the algorithm, and what limited the old one says little about the new one.
+func (e *evo) Suggest(knobs []int) {
+	e.suggested = nil
+	for _, knob := range e.micro {
+		if slices.Contains(knobs, knob) {
+			e.suggested = append(e.suggested, knob)
+		}
+	}
 }
 
 // leap changes two micro knobs of an elite. All such neighbours are equally likely, so that a search

@@ -28,10 +28,13 @@ type journalHeader struct {
 // variants in flight a strategy is asked ahead of its results, and a resumed one must be too.
 type journalLine struct {
 	Asked   int      `json:"asked"`
-	Own     bool     `json:"own,omitempty"` // the caller's variant, not the strategy's
-	Point   Point    `json:"point"`         // an index into the values of each knob
+	Own     bool     `json:"own,omitempty"`   // the caller's variant, not the strategy's
+	Point   Point    `json:"point,omitempty"` // an index into the values of each knob; none outside of the space
 	Cost    *float64 `json:"cost,omitempty"`
 	Failure Failure  `json:"failure,omitempty"`
+
+	Suggest []int           `json:"suggest,omitempty"` // knobs
+	Detail  json.RawMessage `json:"detail,omitempty"`
 }
 
 // Create writes the search to a new journal. With durable set each evaluation survives a crash of
@@ -117,7 +120,8 @@ func (s *Search) replayLine(line []byte) error {
 	if err := json.Unmarshal(line, &l); err != nil {
 		return fmt.Errorf("damaged line: %w", err)
 	}
-	if len(l.Point) != len(s.space.Knobs) || l.Cost == nil && l.Failure == "" {
+	outside := l.Own && l.Point == nil && l.Detail != nil
+	if len(l.Point) != len(s.space.Knobs) && !outside || l.Cost == nil && l.Failure == "" {
 		return errors.New("damaged line: it has no whole result")
 	}
 	for s.asked < l.Asked {
@@ -131,11 +135,11 @@ func (s *Search) replayLine(line []byte) error {
 	if !l.Own && !s.isPending(l.Point) {
 		return errors.New("the strategy now proposes other variants than it did; remove the journal to start again")
 	}
-	r := Result{Failure: l.Failure}
+	e := Evaluation{Point: l.Point, Result: Result{Failure: l.Failure}, Suggest: l.Suggest, Detail: l.Detail}
 	if l.Cost != nil {
-		r.Cost = *l.Cost
+		e.Cost = *l.Cost
 	}
-	s.tell(l.Point, r)
+	s.record(e)
 	return nil
 }
 
@@ -147,10 +151,10 @@ func (s *Search) Close() error {
 	return s.journal.file.Close()
 }
 
-func (j *journal) write(asked int, own bool, p Point, r Result) error {
-	line := journalLine{Asked: asked, Own: own, Point: p, Failure: r.Failure}
-	if r.OK() {
-		line.Cost = &r.Cost
+func (j *journal) write(asked int, own bool, e Evaluation) error {
+	line := journalLine{Asked: asked, Own: own, Point: e.Point, Failure: e.Failure, Suggest: e.Suggest, Detail: e.Detail}
+	if e.OK() {
+		line.Cost = &e.Cost
 	}
 	return j.append(line)
 }

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"fmt"
 	"slices"
 
 	"attune/internal/spec"
@@ -8,16 +9,29 @@ import (
 
 // OfStage returns the space of the variants of a stage: the knobs that its source has, with the
 // stage's values as defaults, and the constraints between them.
-func OfStage(stage *spec.Stage) (*Space, error) {
-	kernel := stage.Kernel()
-	own := stage.Variant().Values()
+func OfStage(stage *spec.Stage) (*Space, error) { return OfVariant(stage.Variant()) }
+
+// OfVariant returns the space of the variants of a variant's stage, with the variant's values as
+// defaults. Fixed knobs have the variant's value only.
+func OfVariant(v spec.Variant, fixed ...string) (*Space, error) {
+	kernel := v.Stage().Kernel()
+	own := v.Values()
+	for _, name := range fixed {
+		if _, has := v.Value(name); !has {
+			return nil, fmt.Errorf("%s has no knob %q", v.Stage().Name, name)
+		}
+	}
 	var knobs []Knob
 	for _, setting := range own {
 		i := slices.IndexFunc(kernel.Knobs, func(k spec.Knob) bool { return k.Name == setting.Knob })
 		k := kernel.Knobs[i]
-		knob := Knob{Name: k.Name, Layer: k.Layer, Default: slices.Index(k.Values, setting.Value)}
-		for _, v := range k.Values {
-			knob.Values = append(knob.Values, Int(int64(v)))
+		values := k.Values
+		if slices.Contains(fixed, k.Name) {
+			values = []int{setting.Value}
+		}
+		knob := Knob{Name: k.Name, Layer: k.Layer, Default: slices.Index(values, setting.Value)}
+		for _, value := range values {
+			knob.Values = append(knob.Values, Int(int64(value)))
 		}
 		knobs = append(knobs, knob)
 	}
@@ -29,11 +43,11 @@ func OfStage(stage *spec.Stage) (*Space, error) {
 	}
 	var rules []string
 	for _, c := range kernel.Constraints {
-		if len(c.Sources) == 0 || slices.Contains(c.Sources, stage.Source) {
+		if len(c.Sources) == 0 || slices.Contains(c.Sources, v.Stage().Source) {
 			rules = append(rules, c.Rule)
 		}
 	}
-	return NewSpace(stage.Name, knobs, rules)
+	return NewSpace(v.Stage().Name, knobs, rules)
 }
 
 // VariantOf returns the variant of a point of OfStage.
@@ -45,4 +59,18 @@ func VariantOf(stage *spec.Stage, s *Space, p Point) (spec.Variant, error) {
 		}
 	}
 	return stage.Kernel().Variant(name)
+}
+
+// PointOf returns the point of a variant in a space of its stage; false if a fixed knob has another
+// value.
+func PointOf(s *Space, v spec.Variant) (Point, bool) {
+	p := make(Point, len(s.Knobs))
+	for i, setting := range v.Values() {
+		at := slices.Index(s.Knobs[i].Values, Int(int64(setting.Value)))
+		if at < 0 {
+			return nil, false
+		}
+		p[i] = uint16(at)
+	}
+	return p, s.Allowed(p)
 }

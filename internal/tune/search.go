@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 )
@@ -20,8 +21,12 @@ type Search struct {
 
 // Evaluation is one reported result.
 type Evaluation struct {
-	Point Point
+	Point Point // nil for a variant outside of the space, which the strategy does not learn about
 	Result
+	// Suggest are knobs whose moves are promising from now on, by an explanation of this result. nil
+	// keeps the earlier suggestion.
+	Suggest []int
+	Detail  json.RawMessage // of the caller, for the journal; may be nil
 }
 
 // NewSearch starts a search by the strategy of a name. subject identifies what is measured, for
@@ -55,24 +60,32 @@ func (s *Search) Ask() (Point, bool) {
 }
 
 // Tell reports a result and writes it to the journal. The variant may be one of the caller's.
-func (s *Search) Tell(p Point, r Result) error {
-	own := !s.isPending(p)
-	s.tell(p, r)
+func (s *Search) Tell(p Point, r Result) error { return s.Record(Evaluation{Point: p, Result: r}) }
+
+// Record reports an evaluation and writes it to the journal as one line.
+func (s *Search) Record(e Evaluation) error {
+	own := !s.isPending(e.Point)
+	s.record(e)
 	if s.journal == nil {
 		return nil
 	}
-	return s.journal.write(s.asked, own, p, r)
+	return s.journal.write(s.asked, own, e)
 }
 
 func (s *Search) isPending(p Point) bool {
 	return slices.ContainsFunc(s.pending, func(q Point) bool { return slices.Equal(p, q) })
 }
 
-func (s *Search) tell(p Point, r Result) {
-	s.pending = slices.DeleteFunc(s.pending, func(q Point) bool { return slices.Equal(p, q) })
-	s.strategy.Tell(p, r)
-	s.done = append(s.done, Evaluation{p, r})
-	if r.OK() && (s.best < 0 || r.Cost < s.done[s.best].Cost) {
+func (s *Search) record(e Evaluation) {
+	if e.Point != nil {
+		s.pending = slices.DeleteFunc(s.pending, func(q Point) bool { return slices.Equal(e.Point, q) })
+		s.strategy.Tell(e.Point, e.Result)
+	}
+	if suggester, ok := s.strategy.(Suggester); ok && e.Suggest != nil {
+		suggester.Suggest(e.Suggest)
+	}
+	s.done = append(s.done, e)
+	if e.OK() && (s.best < 0 || e.Cost < s.done[s.best].Cost) {
 		s.best = len(s.done) - 1
 	}
 }

@@ -22,6 +22,13 @@ type Strategy interface {
 	Tell(Point, Result)
 }
 
+// Suggester is a strategy that prefers moves of some knobs, such as those that a profile names.
+type Suggester interface {
+	Strategy
+	// Suggest replaces the preferred knobs, which are indices into those of the space.
+	Suggest(knobs []int)
+}
+
 // Result is the result of one evaluation.
 type Result struct {
 	Cost    float64 // to be minimised; undefined after a failure

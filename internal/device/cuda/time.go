@@ -82,14 +82,21 @@ func (m *Machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 			t.free()
 		}
 	}()
+	prepare := m.prepare
+	if plan.Estimate {
+		prepare = m.prepareEstimate
+	}
 	for _, job := range jobs {
-		t, err := m.prepare(job, rotator, flush, plan.LaunchLimit())
+		t, err := prepare(job, rotator, flush, plan.LaunchLimit())
 		if t != nil {
 			ready = append(ready, t)
 		}
 		if err != nil {
 			return nil, err
 		}
+	}
+	if plan.Estimate {
+		return estimate(ready, plan)
 	}
 	if err := measure(ready, plan); err != nil {
 		return nil, err
@@ -215,6 +222,31 @@ func (m *Machine) prepare(job device.Job, rotator *rotator, flush *flush, maxLau
 		return t, err
 	}
 	return t, t.warmUp()
+}
+
+// prepareEstimate binds a job's memory and launches it once.
+func (m *Machine) prepareEstimate(job device.Job, rotator *rotator, flush *flush, _ int) (*timedJob, error) {
+	t := &timedJob{machine: m, job: job, rotator: rotator, flush: flush}
+	var err error
+	if t.function, t.unload, err = m.loadFresh(job); err != nil {
+		return nil, err
+	}
+	if err := t.bind(1); err != nil {
+		return t, err
+	}
+	return t, m.Launch(t.function, &job, t.copies[0].args)
+}
+
+// estimate takes single launches of all jobs.
+func estimate(ready []*timedJob, plan device.Plan) ([]device.Series, error) {
+	if err := interleave(ready, plan.Samples, (*timedJob).single); err != nil {
+		return nil, err
+	}
+	var all []device.Series
+	for _, t := range ready {
+		all = append(all, t.series)
+	}
+	return all, nil
 }
 
 // copies is the number of copies of a job's buffers. With a cold L2 there are at least two: the

@@ -574,3 +574,36 @@ func TestSinglesAreLimited(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// An estimate of a slow kernel costs one launch that is not timed and the timed ones: no graph is
+// replayed.
+func TestEstimate(t *testing.T) {
+	f := newFakeWith("slow", "fast")
+	launches := map[string]int{}
+	for name, milliseconds := range map[string]float64{"slow": 300, "fast": 0.02} {
+		f.kernels[name].milliseconds = milliseconds
+		run := f.kernels[name].run
+		f.kernels[name].run = func(args *unsafe.Pointer) { launches[name]++; run(args) }
+	}
+	got, err := f.open(t).Time([]device.Job{newJob("slow"), newJob("fast")}, device.Plan{Samples: 1, Estimate: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []device.Series{{Single: []float64{0.3}, Copies: 1}, {Single: []float64{20e-6}, Copies: 1}}
+	if diff := cmp.Diff(want, got, about); diff != "" {
+		t.Error(diff)
+	}
+	if replays := f.replays(); len(replays) > 0 || launches["slow"] != 2 {
+		t.Errorf("%d launches, replays %q", launches["slow"], replays)
+	}
+	f.expectAllFreed(t)
+	for _, function := range []string{"cuModuleLoadDataEx", "cuMemAlloc_v2", "cuLaunchKernelEx", "cuEventElapsedTime"} {
+		f := newFakeWith("k")
+		m := f.open(t)
+		f.fails[function] = illegalAddress
+		if _, err := m.Time([]device.Job{newJob("k")}, device.Plan{Samples: 1, Estimate: true}); err == nil {
+			t.Errorf("%s: no error", function)
+		}
+		f.expectAllFreed(t)
+	}
+}

@@ -153,7 +153,7 @@ func TestPlanAndSeriesOverThePipe(t *testing.T) {
 	t.Parallel()
 	d, _ := start(t, "serve", long)
 	jobs := []device.Job{newJob("increment", 1)}
-	plan := device.Plan{Samples: 2, ColdL2: true, Launches: 7, Rest: 50 * time.Millisecond, Load: time.Second, Secret: 1<<64 - 3, Fresh: true, Energy: true}
+	plan := device.Plan{Samples: 2, ColdL2: true, Launches: 7, Rest: 50 * time.Millisecond, Load: time.Second, Secret: 1<<64 - 3, Fresh: true, Energy: true, Estimate: true}
 	want, err := (&machine{}).Time(jobs, plan)
 	if err != nil {
 		t.Fatal(err)

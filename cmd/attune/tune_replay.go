@@ -1,0 +1,288 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"attune/internal/tune"
+)
+
+// replayOptions are those of a search of recorded results.
+type replayOptions struct {
+	replay, space, strategy string
+	budget                  string
+	repeat                  int
+	seed                    uint64
+	elites                  int
+	journal, export         string
+	resume                  bool
+}
+
+// single reports whether the options ask for one search instead of a statistic.
+func (o replayOptions) single() bool { return o.journal != "" || o.export != "" }
+
+// strategies are those of the flag.
+func (o replayOptions) strategies() []string {
+	if o.strategy == "all" {
+		return tune.Strategies
+	}
+	return strings.Split(o.strategy, ",")
+}
+
+// check returns the budget, or everything that is wrong with the options.
+func (o replayOptions) check(args []string) (int, error) {
+	var errs []error
+	if len(args) > 0 {
+		errs = append(errs, fmt.Errorf("--replay searches recorded results and takes no variant; got %q", args[0]))
+	}
+	if o.budget == "" {
+		o.budget = strconv.Itoa(tune.DefaultBudget)
+	}
+	budget, err := strconv.Atoi(o.budget)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("--budget %s: a replay takes a number of evaluations", o.budget))
+	} else if budget < 1 {
+		errs = append(errs, fmt.Errorf("--budget %d: want at least 1 evaluation", budget))
+	}
+	if o.repeat < 1 {
+		errs = append(errs, fmt.Errorf("--repeat %d: want at least 1", o.repeat))
+	}
+	if o.elites < 1 {
+		errs = append(errs, fmt.Errorf("--elites %d: want at least 1", o.elites))
+	}
+	if o.single() && (o.repeat != 1 || len(o.strategies()) != 1) {
+		errs = append(errs, errors.New("--journal and --export take one search: one strategy, no --repeat"))
+	}
+	if o.resume && o.journal == "" {
+		errs = append(errs, errors.New("--resume needs the journal to continue (--journal FILE)"))
+	}
+	for _, name := range o.strategies() {
+		errs = append(errs, tune.CheckStrategy(name))
+	}
+	return budget, errors.Join(errs...)
+}
+
+// tuneReplay searches recorded results.
+func (a *app) tuneReplay(ctx context.Context, all tuneOptions, args []string) error {
+	o := all.replayOptions
+	if !slices.Contains(all.given, "repeat") && o.single() {
+		o.repeat = 1
+	}
+	budget, err := o.check(args)
+	if err := errors.Join(all.checkFlags(), err); err != nil {
+		return usageError{err}
+	}
+	replay, err := a.loadReplay(o)
+	if err != nil {
+		return err
+	}
+	for _, note := range replay.Notes() {
+		a.note(note)
+	}
+	if !a.json {
+		replay.Describe(a.stdout, a.screen())
+	}
+	options := tune.Options{Seed: o.seed, Budget: budget, Elites: o.elites}
+	if o.single() {
+		return a.searchReplay(ctx, o, replay, options)
+	}
+	var summaries []*tune.Summary
+	for _, name := range o.strategies() {
+		summary, seconds, err := a.repeatReplay(ctx, replay, tune.Repeats{Strategy: name, Options: options, Count: o.repeat})
+		if err != nil {
+			return err
+		}
+		summaries = append(summaries, summary)
+		if a.json {
+			if err := a.printLine(newTuneLine(replay, summary, seconds)); err != nil {
+				return err
+			}
+		}
+	}
+	if !a.json {
+		replay.WriteSummaries(a.stdout, a.screen(), summaries)
+	}
+	return nil
+}
+
+// loadReplay reads the recording and the space. A space without a variant is a mistake of its
+// definition.
+func (a *app) loadReplay(o replayOptions) (*tune.Replay, error) {
+	a.status().Set("reading %s", o.replay)
+	defer a.status().Clear()
+	var space *tune.Space
+	if o.space != "" {
+		var err error
+		if space, err = tune.LoadSpace(o.space); err != nil {
+			if _, isPath := errors.AsType[*os.PathError](err); !isPath {
+				err = usageError{err}
+			}
+			return nil, err
+		}
+	}
+	recording, err := tune.LoadRecording(o.replay)
+	if errors.Is(err, tune.ErrEmpty) {
+		return nil, usageError{err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	replay, err := tune.NewReplay(recording, space)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("%s: %w", o.replay, err)}
+	}
+	return replay, nil
+}
+
+// repeatReplay runs the repeats of a strategy, with progress.
+func (a *app) repeatReplay(ctx context.Context, replay *tune.Replay, r tune.Repeats) (*tune.Summary, float64, error) {
+	start := time.Now()
+	status := a.status()
+	defer status.Clear()
+	status.Set("%s: %d repeats", r.Strategy, r.Count)
+	var finished atomic.Int64
+	r.Progress = func(done int) {
+		finished.Add(1)
+		left := time.Since(start) * time.Duration(r.Count-done) / time.Duration(done)
+		status.Set("%s: %d of %d repeats, about %s left", r.Strategy, done, r.Count, left.Round(time.Second))
+	}
+	summary, err := replay.Run(ctx, r)
+	if ctx.Err() != nil {
+		err = fmt.Errorf("interrupted; %s: %d of %d repeats were finished", r.Strategy, finished.Load(), r.Count)
+	}
+	return summary, time.Since(start).Seconds(), err
+}
+
+// tuneLine is a line of `attune tune --json`.
+type tuneLine struct {
+	SchemaVersion int `json:"schema_version"`
+	*tune.Summary
+	Kernel       string  `json:"kernel"`
+	Device       string  `json:"device"`
+	Objective    string  `json:"objective"`
+	Variants     int     `json:"variants"`
+	Failing      int     `json:"failing"`
+	Optimum      float64 `json:"optimum"`
+	Near         int     `json:"variants_within_5pct"`
+	RandomMedian int     `json:"random_median_evaluations_to_5pct"` // computed
+	Seconds      float64 `json:"seconds"`                           // of the repeats
+}
+
+func newTuneLine(r *tune.Replay, s *tune.Summary, seconds float64) tuneLine {
+	return tuneLine{
+		1, s, r.Recording.Kernel, r.Recording.Device, r.Recording.Objective, r.Variants, r.Failing, r.Optimum, r.Near,
+		r.RandomMedian(), seconds,
+	}
+}
+
+// printLine writes a JSON line.
+func (a *app) printLine(line any) error { return json.NewEncoder(a.stdout).Encode(line) }
+
+// searchReplay runs one search over the whole budget.
+func (a *app) searchReplay(ctx context.Context, o replayOptions, replay *tune.Replay, options tune.Options) (err error) {
+	subject := fmt.Sprintf("recording of %s on %s", replay.Recording.Kernel, replay.Recording.Device)
+	search, err := tune.NewSearch(replay.Space, o.strategy, subject, options)
+	if err != nil {
+		return usageError{err}
+	}
+	if o.journal != "" {
+		begin := search.Create
+		if o.resume {
+			begin = search.Resume
+		}
+		if err := begin(o.journal, false); err != nil {
+			return usageError{err}
+		}
+		defer func() { err = errors.Join(err, search.Close()) }()
+	}
+	start := time.Now()
+	status := a.status()
+	err = replay.Search(ctx, search, options.Budget, func(done int) {
+		left := time.Since(start) * time.Duration(options.Budget-done) / time.Duration(done)
+		status.Set("%s: %d of %d evaluations, about %s left", o.strategy, done, options.Budget, left.Round(time.Second))
+	})
+	status.Clear()
+	if ctx.Err() != nil {
+		return fmt.Errorf("interrupted after %d evaluations; %s", len(search.Evaluations()), kept(o.journal))
+	}
+	if err != nil {
+		return err
+	}
+	if err := exportSearch(replay, search, o.export); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printLine(newSearchLine(replay, search, o.strategy))
+	}
+	replay.WriteBest(a.stdout, a.screen(), search)
+	return nil
+}
+
+func kept(journal string) string {
+	if journal == "" {
+		return "without --journal nothing is kept"
+	}
+	return fmt.Sprintf("--journal %s --resume continues", journal)
+}
+
+// exportSearch writes the evaluations of a search.
+func exportSearch(replay *tune.Replay, search *tune.Search, path string) (err error) {
+	if path == "" {
+		return nil
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	recording := replay.Subset(search.Evaluations())
+	if strings.HasSuffix(strings.ToLower(path), "t4.json") {
+		return recording.WriteT4(file)
+	}
+	return recording.WriteCache(file)
+}
+
+// searchLine is the JSON document of one search.
+type searchLine struct {
+	SchemaVersion int            `json:"schema_version"`
+	Strategy      string         `json:"strategy"`
+	Evaluations   int            `json:"evaluations"`
+	Failed        int            `json:"failed"`
+	To5pct        *int           `json:"evaluations_to_5pct"` // null if the search did not come so near
+	Best          *searchVariant `json:"best"`                // null if no variant ran
+	Optimum       float64        `json:"optimum"`
+}
+
+type searchVariant struct {
+	Variant    map[string]tune.Value `json:"variant"`
+	Value      float64               `json:"value"` // of the objective
+	Evaluation int                   `json:"evaluation"`
+}
+
+func newSearchLine(r *tune.Replay, s *tune.Search, strategy string) searchLine {
+	line := searchLine{SchemaVersion: 1, Strategy: strategy, Evaluations: len(s.Evaluations()), Optimum: r.Optimum}
+	best, ok := s.Best()
+	for i, e := range s.Evaluations() {
+		if !e.OK() {
+			line.Failed++
+		}
+		if line.To5pct == nil && r.Reached(e.Result) {
+			line.To5pct = new(i + 1)
+		}
+		if ok && line.Best == nil && slices.Equal(e.Point, best.Point) {
+			line.Best = &searchVariant{map[string]tune.Value{}, r.Value(e.Cost), i + 1}
+			for k, v := range r.Space.Values(e.Point) {
+				line.Best.Variant[r.Space.Knobs[k].Name] = v
+			}
+		}
+	}
+	return line
+}

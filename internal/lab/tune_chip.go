@@ -1,0 +1,125 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"attune/internal/device"
+	"attune/internal/problem"
+	"attune/internal/run"
+)
+
+// chip has the limits of a multiprocessor, by NVIDIA's table of compute capabilities.
+type chip struct {
+	blockShared int // bytes of shared memory of a block, opted into
+	shared      int // bytes of all blocks; the driver takes driverShared of each
+	warps       int
+	blocks      int
+}
+
+const (
+	registerFile   = 65536 // of a multiprocessor, and of a block
+	registerUnit   = 8     // registers of a thread are allocated in steps of 8
+	maxThreads     = 1024  // of a block
+	driverShared   = 1024
+	lanes          = 32
+	kilobyte       = 1024
+	fallbackNumber = 90 // the chip in whose cycles a cost is estimated if the architecture is unknown
+)
+
+var chips = map[int]chip{
+	75:  {64 * kilobyte, 64 * kilobyte, 32, 16},
+	80:  {163 * kilobyte, 164 * kilobyte, 64, 32},
+	86:  {99 * kilobyte, 100 * kilobyte, 48, 16},
+	87:  {163 * kilobyte, 164 * kilobyte, 48, 16},
+	89:  {99 * kilobyte, 100 * kilobyte, 48, 24},
+	90:  {227 * kilobyte, 228 * kilobyte, 64, 32},
+	100: {227 * kilobyte, 228 * kilobyte, 64, 32},
+	103: {227 * kilobyte, 228 * kilobyte, 64, 32},
+	120: {99 * kilobyte, 100 * kilobyte, 48, 24},
+}
+
+// chipOf are the limits of an architecture, and whether they are known.
+func chipOf(arch string) (chip, bool) {
+	number, _ := archNumber(arch)
+	c, known := chips[number]
+	if !known {
+		c = chips[fallbackNumber]
+	}
+	return c, known
+}
+
+// blockNeeds are the resources of one block.
+type blockNeeds struct {
+	threads, warps int
+	registers      int // of a thread; 0 if unknown
+	shared         int // bytes
+}
+
+func needsOf(b problem.Build, job device.Job) blockNeeds {
+	threads := job.Block[0] * job.Block[1] * job.Block[2]
+	r := b.Image.Record.Resources
+	return blockNeeds{threads, (threads + lanes - 1) / lanes, r.Registers, r.StaticSharedBytes + job.DynamicSharedBytes}
+}
+
+// warpRegisters are the registers that a warp is given.
+func (n blockNeeds) warpRegisters() int {
+	return (n.registers + registerUnit - 1) / registerUnit * registerUnit * lanes
+}
+
+// over is what the block needs more of than a chip has; empty if it fits. sharedLimit is the device's
+// own limit, or 0.
+func (n blockNeeds) over(arch string, sharedLimit int) string {
+	limits, known := chipOf(arch)
+	if sharedLimit == 0 && known {
+		sharedLimit = limits.blockShared
+	}
+	switch {
+	case n.threads > maxThreads:
+		return fmt.Sprintf("%d threads of a block; the chip allows %d", n.threads, maxThreads)
+	case sharedLimit > 0 && n.shared > sharedLimit:
+		return fmt.Sprintf("%d bytes of shared memory of a block; the chip has %d", n.shared, sharedLimit)
+	case n.warps*n.warpRegisters() > registerFile:
+		return fmt.Sprintf("%d registers of each of %d threads; the chip has %d", n.registers, n.threads, registerFile)
+	}
+	return ""
+}
+
+// resident is how many blocks a multiprocessor runs at once: at least 1.
+func (n blockNeeds) resident(c chip) int {
+	blocks := min(c.blocks, c.warps/max(1, n.warps), c.shared/(n.shared+driverShared))
+	if n.registers > 0 {
+		blocks = min(blocks, registerFile/(n.warpRegisters()*max(1, n.warps)))
+	}
+	return max(1, blocks)
+}
+
+// fits compares the launches on all shapes with the limits of the chip, without opening the device.
+func (c *trial) fits(ctx context.Context) error {
+	shapes := slices.Concat(c.request.Small, c.request.Shapes)
+	if err := c.problem().CheckShapes(c.variant, shapes); err != nil {
+		c.fail(run.FailedResources, err.Error(), RequestError(err.Error()))
+		return nil
+	}
+	facts := c.Device.facts
+	for _, shape := range shapes {
+		ref, err := c.reference(ctx, shape)
+		if err != nil {
+			return err
+		}
+		b := c.build
+		_, b.Code = loadable(b.Image, facts)
+		job, err := ref.Job(b, facts)
+		if err != nil {
+			return err
+		}
+		needs := needsOf(b, job)
+		c.e.SharedBytes = max(c.e.SharedBytes, needs.shared)
+		if over := needs.over(c.e.Arch, facts.SharedBlockLimit); over != "" {
+			c.fail(run.FailedResources, fmt.Sprintf("%s: %s", shape, over), nil)
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,322 @@
+package lab
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+
+	"attune/internal/problem"
+	"attune/internal/profile"
+	"attune/internal/run"
+	"attune/internal/spec"
+	"attune/internal/tune"
+)
+
+// tuning is a TuneRequest in progress.
+type tuning struct {
+	*Lab
+	request  TuneRequest
+	space    *tune.Space
+	searcher *tune.Search
+	builds   *builds
+	refs     problem.References
+	session  *session
+	done     func(run.TuneEvaluation)
+
+	folder   string // empty if nothing is written
+	unlock   func()
+	document run.TuneSearch
+
+	flight      []*trial             // asked for and compiling, in the order of the strategy
+	evaluations []run.TuneEvaluation // all of them
+	entrants    []*entrant           // those with a cost, each code once
+	known       map[code]int         // index in evaluations
+	tried       map[string]bool      // variants that were evaluated, by key
+	standard    *entrant             // the default
+	best        *entrant             // the best so far: the incumbent
+	insights    []profile.Insight    // of best
+	counted     int                  // evaluations of the budget
+	spent       time.Duration        // in evaluations
+	ended       string               // why the search ended
+}
+
+// entrant is an evaluated variant. Its build is made again when it is needed after a resume.
+type entrant struct {
+	run.TuneEvaluation
+	lab     *Lab
+	variant spec.Variant
+	build   problem.Build
+}
+
+// maxFree limits the variants of equal code, which are not counted against a budget of evaluations:
+// so many for each evaluation. A space of knobs that change nothing would never end.
+const maxFree = 10
+
+// search evaluates the default, then variants of the strategy and of the proposer until the budget
+// is spent.
+func (t *tuning) search(ctx context.Context) error {
+	if t.standard == nil {
+		if err := t.evaluateDefault(ctx); err != nil {
+			return err
+		}
+	}
+	for {
+		if err := t.evaluateProposals(ctx); err != nil {
+			return err
+		}
+		if t.ended = t.over(); t.ended != "" {
+			return nil
+		}
+		next, err := t.next()
+		if err != nil {
+			return err
+		}
+		if next == nil {
+			t.ended = "every variant was evaluated"
+			return nil
+		}
+		if err := t.try(ctx, next); err != nil {
+			return err
+		}
+	}
+}
+
+// over is why the budget is spent; empty if it is not.
+func (t *tuning) over() string {
+	b := t.request.Budget
+	free := len(t.evaluations) - t.counted
+	switch {
+	case b.Evaluations > 0 && t.counted >= b.Evaluations:
+		return fmt.Sprintf("the budget of %d evaluations is spent", b.Evaluations)
+	case b.Evaluations > 0 && free >= maxFree*b.Evaluations:
+		return fmt.Sprintf("%d variants had machine code that was evaluated before", free)
+	case b.Time > 0 && t.spent >= b.Time:
+		return fmt.Sprintf("the budget of %s is spent", b.Time)
+	}
+	return ""
+}
+
+// evaluateDefault evaluates the default, which must run.
+func (t *tuning) evaluateDefault(ctx context.Context) error {
+	point, ok := tune.PointOf(t.space, t.request.Variant)
+	if !ok {
+		return RequestError(fmt.Sprintf("%s itself is not in the space of %s", t.request.Variant, t.request.Variant.Stage().Name))
+	}
+	c := t.newTrial(nil, t.request.Variant, point, "default")
+	c.isDefault = true
+	if err := t.try(ctx, c); err != nil {
+		return err
+	}
+	return nil
+}
+
+// next returns the strategy's next variant, and starts to compile those behind it; nil if the space
+// is exhausted.
+func (t *tuning) next() (*trial, error) {
+	for len(t.flight) < t.document.Ahead {
+		point, ok := t.searcher.Ask()
+		if !ok {
+			break
+		}
+		v, err := tune.VariantOf(t.request.Variant.Stage(), t.space, point)
+		if err != nil {
+			return nil, fmt.Errorf("BUG: the strategy proposed a variant that the kernel does not allow: %w", err)
+		}
+		t.builds.start(v)
+		t.flight = append(t.flight, t.newTrial(nil, v, point, t.request.Strategy))
+	}
+	if len(t.flight) == 0 {
+		return nil, nil
+	}
+	first := t.flight[0]
+	t.flight = t.flight[1:]
+	return first, nil
+}
+
+// evaluateProposals evaluates what the proposer suggests, except for variants that were evaluated or
+// that the strategy has asked for.
+func (t *tuning) evaluateProposals(ctx context.Context) error {
+	if t.request.Proposer == nil || t.over() != "" {
+		return nil
+	}
+	proposals, err := t.request.Proposer.Propose(ctx, t.state())
+	if err != nil {
+		return err
+	}
+	for _, p := range proposals {
+		c := t.newTrial(p.Lab, p.Variant, nil, cmp.Or(p.Origin, "proposer"))
+		c.patch, c.e.Parent = p.Patch, p.Parent
+		if p.Lab == nil {
+			c.point, _ = tune.PointOf(t.space, p.Variant)
+		}
+		inFlight := func(f *trial) bool { return p.Lab == nil && f.variant.String() == p.Variant.String() }
+		if t.over() != "" || t.tried[c.key()] || slices.ContainsFunc(t.flight, inFlight) {
+			continue
+		}
+		if err := t.try(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// state is what a proposer knows.
+func (t *tuning) state() TuneState {
+	s := TuneState{
+		Space: t.space, Default: t.standard.TuneEvaluation, Best: t.best.TuneEvaluation, Evaluations: t.counted, Insights: t.insights,
+	}
+	for _, e := range t.elites() {
+		s.Elites = append(s.Elites, e.TuneEvaluation)
+	}
+	return s
+}
+
+// elites are the best variants so far, the best first.
+func (t *tuning) elites() []*entrant {
+	ranked := t.ranked()
+	return ranked[:min(len(ranked), t.request.Options.Elites)]
+}
+
+func (t *tuning) ranked() []*entrant {
+	ranked := slices.Clone(t.entrants)
+	slices.SortStableFunc(ranked, func(a, b *entrant) int { return cmp.Compare(*a.Cost, *b.Cost) })
+	return ranked
+}
+
+// try evaluates a variant, writes the result to the journal and reports it. An interrupted evaluation
+// leaves no trace, so that a resumed search repeats it.
+func (t *tuning) try(ctx context.Context, c *trial) error {
+	began := time.Now()
+	err := c.evaluate(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err == nil && c.isDefault {
+		err = c.mustRun()
+	}
+	if err != nil {
+		return err
+	}
+	c.e.Number, c.e.Seconds = len(t.evaluations)+1, time.Since(began).Seconds()
+	if c.e.Best {
+		c.explain(ctx)
+	}
+	if err := c.savePatch(); err != nil {
+		return err
+	}
+	detail, err := json.Marshal(c.e)
+	if err != nil {
+		return fmt.Errorf("the journal: %w", err)
+	}
+	result := tune.Result{Failure: tune.Failure(c.e.Failure)}
+	if c.e.OK() {
+		result.Cost = *c.e.Cost
+	}
+	if err := t.searcher.Record(tune.Evaluation{Point: c.point, Result: result, Suggest: c.suggest, Detail: detail}); err != nil {
+		return err
+	}
+	t.add(c.e, &entrant{c.e, c.lab, c.variant, c.build})
+	t.builds.forget(c.variant)
+	if err := t.writeElites(); err != nil {
+		return err
+	}
+	t.done(c.e)
+	return nil
+}
+
+// add takes an evaluation into the state of the search: a new one, or one of the journal.
+func (t *tuning) add(e run.TuneEvaluation, who *entrant) {
+	t.evaluations = append(t.evaluations, e)
+	t.tried[trialKey(e.Variant, e.Patch)] = true
+	t.spent += time.Duration(e.Seconds * float64(time.Second))
+	if e.Demoted != "" {
+		t.demote(e.Demoted)
+	}
+	if e.SameAs != "" {
+		return
+	}
+	t.counted++
+	if e.CodeHash != "" {
+		t.known[code{e.CodeHash, e.Arch, e.LaunchKey}] = len(t.evaluations) - 1
+	}
+	if !e.OK() || who == nil {
+		return
+	}
+	t.entrants = append(t.entrants, who)
+	if t.standard == nil {
+		t.standard = who
+	}
+	if e.Best {
+		t.best = who
+	}
+}
+
+// demote removes a variant that turned out to be wrong while it was timed again.
+func (t *tuning) demote(variant string) {
+	t.entrants = slices.DeleteFunc(t.entrants, func(e *entrant) bool { return e != t.standard && e.Variant == variant })
+	for i := range t.evaluations {
+		if e := &t.evaluations[i]; e.Variant == variant && e.OK() {
+			e.Failure, e.Reason, e.Cost = run.FailedIncorrect, "a timed launch was wrong when it was timed again", nil
+		}
+	}
+	if t.best != nil && t.best.Variant == variant {
+		t.best = t.ranked()[0]
+	}
+}
+
+// writeElites replaces elite.json.
+func (t *tuning) writeElites() error {
+	if t.folder == "" {
+		return nil
+	}
+	document := run.TuneElites{
+		SchemaVersion: run.TuningSchemaVersion, ID: t.document.ID, Objective: t.request.Objective, Unit: run.ObjectiveUnit(t.request.Objective),
+		Evaluations: t.counted, Default: t.standard.TuneEvaluation, Elites: []run.TuneEvaluation{},
+	}
+	for _, e := range t.elites() {
+		document.Elites = append(document.Elites, e.TuneEvaluation)
+	}
+	return replaceJSON(filepath.Join(t.folder, run.TuneEliteFile), document)
+}
+
+// replaceJSON writes a document beside a file and moves it into its place: a reader sees the old
+// document or the new one.
+func replaceJSON(path string, document any) error {
+	text, err := json.MarshalIndent(document, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	temporary := path + ".new"
+	if err := os.WriteFile(temporary, append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(temporary, path)
+}
+
+// step reports a step of the search.
+func (t *tuning) step(subject, step string) {
+	p := Progress{Subject: subject, Step: step, Done: t.counted, Total: t.request.Budget.Evaluations}
+	t.progress(p)
+}
+
+func (t *tuning) close() error {
+	t.builds.stop()
+	t.session.close()
+	err := t.refs.Close()
+	if t.searcher != nil {
+		err = errors.Join(err, t.searcher.Close())
+	}
+	t.unlock()
+	return err
+}
+
+// ahead is how many variants compile while one is measured: one a core, at least 2. More would let
+// the strategy choose with fewer results.
+func ahead() int { return min(max(2, runtime.GOMAXPROCS(0)), 8) }

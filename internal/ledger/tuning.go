@@ -1,0 +1,144 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+const (
+	tuningsName = "tunings"
+	tuningName  = "tuning.json"
+	// unfinishedName is the directory of the searches that run or were interrupted. They are no records.
+	unfinishedName = "tuning"
+	latestTuning   = "latest-tuning"
+)
+
+// tunings returns the folder of the finished searches.
+func (l *Ledger) tunings() folder {
+	return folder{filepath.Join(l.dir, tuningsName), "tuning", tuningName, l.chain}
+}
+
+// RecordTuning writes a finished search. The files must include tuning.json with an id from [NewID],
+// the time in the id, and the kernel. As with [Ledger.Record], the record is complete or absent. A
+// record that the ledger already has is left as it is.
+func (l *Ledger) RecordTuning(ctx context.Context, files map[string][]byte) error {
+	document, ok := files[tuningName]
+	if !ok {
+		return fmt.Errorf("the tuning was not recorded: it has no %s", tuningName)
+	}
+	id, err := parseIdentified(tuningName, document)
+	if err != nil {
+		return fmt.Errorf("the tuning was not recorded: %w", err)
+	}
+	folder := l.tunings()
+	if _, err := os.Lstat(folder.dir(id)); err == nil {
+		return nil // the process was killed between this and the removal of the unfinished search
+	}
+	if err := l.write(ctx, folder, id, files); err != nil {
+		return fmt.Errorf("tuning %s was not recorded: %w", id, err)
+	}
+	if err := syncDir(folder.path); err != nil {
+		return fmt.Errorf("tuning %s was recorded, but a power cut may undo it: flush %s: %w", id, folder.path, err)
+	}
+	return nil
+}
+
+// ReadTuning returns a file of a finished search. A file whose checksum differs from the recorded one
+// is an error.
+func (l *Ledger) ReadTuning(ctx context.Context, id, name string) ([]byte, error) {
+	return l.tunings().read(ctx, id, name)
+}
+
+// TuningFolder returns the directory of an unfinished search.
+func (l *Ledger) TuningFolder(id string) string { return filepath.Join(l.dir, unfinishedName, id) }
+
+// StartTuning makes the directory of a new search and locks it for this process.
+func (l *Ledger) StartTuning(id string) (dir string, unlock func(), err error) {
+	if _, err := parseID(id); err != nil {
+		return "", func() {}, err
+	}
+	dir = l.TuningFolder(id)
+	if err := makeDir(dir); err != nil {
+		return "", func() {}, nameFullDisk(err)
+	}
+	unlock, err = l.LockTuning(id)
+	return dir, unlock, err
+}
+
+// errBusy is the error of a search that another process runs.
+var errBusy = errors.New("another process runs it")
+
+// LockTuning locks the directory of an unfinished search until unlock is called or the process ends.
+func (l *Ledger) LockTuning(id string) (unlock func(), err error) {
+	d, err := os.Open(l.TuningFolder(id))
+	if err != nil {
+		return func() {}, err
+	}
+	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
+		d.Close()
+		return func() {}, fmt.Errorf("the search %s: %w", id, errBusy)
+	}
+	return func() { d.Close() }, nil // a file system without locks has none
+}
+
+// UnfinishedTunings returns the ids of the searches that run or were interrupted, the newest first.
+// What was left of a search that is recorded is removed.
+func (l *Ledger) UnfinishedTunings() ([]string, error) {
+	unfinished := folder{path: filepath.Join(l.dir, unfinishedName)}
+	ids, err := unfinished.ids()
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(ids)
+	slices.Reverse(ids)
+	return slices.DeleteFunc(ids, func(id string) bool {
+		if _, err := os.Lstat(l.tunings().dir(id)); err != nil {
+			return false
+		}
+		_ = l.RemoveUnfinishedTuning(id) // a leftover does no harm
+		return true
+	}), nil
+}
+
+// RemoveUnfinishedTuning removes the directory of a search, which is recorded.
+func (l *Ledger) RemoveUnfinishedTuning(id string) error {
+	if _, err := parseID(id); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(l.TuningFolder(id)); err != nil {
+		return fmt.Errorf("tuning %s is recorded, but its folder was not removed: %w", id, err)
+	}
+	_ = os.Remove(filepath.Join(l.dir, unfinishedName)) // if it is empty
+	return nil
+}
+
+// findID returns the id that a reference names among those of a folder: an id, an unambiguous start
+// or end of one, or the reference of the newest one. It is empty if there is none, or several.
+func (f folder) findID(ref, latest string) (string, error) {
+	ids, err := f.ids()
+	if err != nil {
+		return "", err
+	}
+	if ref == latest && len(ids) > 0 {
+		return slices.Max(ids), nil // ids start with the time
+	}
+	var matches []string
+	for _, id := range ids {
+		if id == ref {
+			return id, nil
+		}
+		if ref != "" && (strings.HasPrefix(id, ref) || strings.HasSuffix(id, ref)) {
+			matches = append(matches, id)
+		}
+	}
+	if len(matches) != 1 {
+		return "", nil
+	}
+	return matches[0], nil
+}
