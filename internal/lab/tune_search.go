@@ -68,7 +68,8 @@ func (t *tuning) search(ctx context.Context) error {
 		}
 	}
 	for {
-		if err := t.evaluateProposals(ctx); err != nil {
+		proposed, err := t.evaluateProposals(ctx)
+		if err != nil {
 			return err
 		}
 		if t.ended = t.over(); t.ended != "" {
@@ -77,6 +78,9 @@ func (t *tuning) search(ctx context.Context) error {
 		next, err := t.next()
 		if err != nil {
 			return err
+		}
+		if next == nil && proposed > 0 {
+			continue // patched kernels have more variants
 		}
 		if next == nil {
 			t.ended = "every variant was evaluated"
@@ -141,18 +145,21 @@ func (t *tuning) next() (*trial, error) {
 }
 
 // evaluateProposals evaluates what the proposer suggests, except for variants that were evaluated or
-// that the strategy has asked for.
-func (t *tuning) evaluateProposals(ctx context.Context) error {
+// that the strategy has asked for. It returns the number of evaluations.
+func (t *tuning) evaluateProposals(ctx context.Context) (evaluated int, err error) {
 	if t.request.Proposer == nil || t.over() != "" {
-		return nil
+		return 0, nil
 	}
+	t.step(t.request.Variant.String(), "waiting for the proposer")
+	began := time.Now()
 	proposals, err := t.request.Proposer.Propose(ctx, t.state())
+	t.spent += time.Since(began) // a slow program costs a budget of time too
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, p := range proposals {
 		c := t.newTrial(p.Lab, p.Variant, nil, cmp.Or(p.Origin, "proposer"))
-		c.patch, c.e.Parent = p.Patch, p.Parent
+		c.patch, c.kept, c.e.Parent = p.Patch, p.PatchFile, p.Parent
 		if p.Lab == nil {
 			c.point, _ = tune.PointOf(t.space, p.Variant)
 		}
@@ -161,10 +168,11 @@ func (t *tuning) evaluateProposals(ctx context.Context) error {
 			continue
 		}
 		if err := t.try(ctx, c); err != nil {
-			return err
+			return evaluated, err
 		}
+		evaluated++
 	}
-	return nil
+	return evaluated, nil
 }
 
 // state is what a proposer knows.
@@ -198,6 +206,12 @@ func (t *tuning) try(ctx context.Context, c *trial) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if err != nil && c.foreign() {
+		// Foreign code can break anything beside it. If the lab itself is broken, the next variant of
+		// the kernel shows it.
+		c.fail(run.FailedCrashed, err.Error(), err)
+		err = nil
+	}
 	if err == nil && c.isDefault {
 		err = c.mustRun()
 	}
@@ -223,7 +237,9 @@ func (t *tuning) try(ctx context.Context, c *trial) error {
 		return err
 	}
 	t.add(c.e, &entrant{c.e, c.lab, c.variant, c.build})
-	t.builds.forget(c.variant)
+	if !c.foreign() {
+		t.builds.forget(c.variant)
+	}
 	if err := t.writeElites(); err != nil {
 		return err
 	}
@@ -259,14 +275,14 @@ func (t *tuning) add(e run.TuneEvaluation, who *entrant) {
 }
 
 // demote removes a variant that turned out to be wrong while it was timed again.
-func (t *tuning) demote(variant string) {
-	t.entrants = slices.DeleteFunc(t.entrants, func(e *entrant) bool { return e != t.standard && e.Variant == variant })
+func (t *tuning) demote(name string) {
+	t.entrants = slices.DeleteFunc(t.entrants, func(e *entrant) bool { return e != t.standard && e.Name() == name })
 	for i := range t.evaluations {
-		if e := &t.evaluations[i]; e.Variant == variant && e.OK() {
+		if e := &t.evaluations[i]; e.Name() == name && e.OK() {
 			e.Failure, e.Reason, e.Cost = run.FailedIncorrect, "a timed launch was wrong when it was timed again", nil
 		}
 	}
-	if t.best != nil && t.best.Variant == variant {
+	if t.best != nil && t.best.Name() == name {
 		t.best = t.ranked()[0]
 	}
 }

@@ -156,7 +156,7 @@ func TestProposals(t *testing.T) {
 	expect(t, "after done", s.Ended(), true)
 	expect(t, "after done", s.ask(), []string(nil))
 	expect(t, "notes", s.notes, []string(nil))
-	got, err := os.ReadFile(filepath.Join(s.folder, "patches", "1.diff"))
+	got, err := os.ReadFile(filepath.Join(s.folder, "patch-1.diff"))
 	if err != nil || !strings.HasPrefix(string(got), "--- k.cu\n+++ k.cu\n@@ -2,2 +2,3 @@\n") {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -404,7 +404,7 @@ func TestContinuedSearch(t *testing.T) {
 	if err := os.WriteFile(record, []byte(s.events()+`{"message_ty`), 0o644); err != nil { // killed while it wrote
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(s.folder, "patches", "2.diff.part"), []byte("half"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(s.folder, "patch-2.diff.part"), []byte("half"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	again := New(Options{Command: program(t, "say", `{"type":"proposals","variants":[{"patch":1}]}`)}, newSubject(t))
@@ -427,9 +427,8 @@ func TestDamagedFolder(t *testing.T) {
 		file, text, want string
 	}{
 		"record":            {RecordFile, "{\"a\n", "proposals.jsonl is damaged: "},
-		"patch":             {"patches/1.diff", "x", "1.diff does not fit any more: the diff changes no file"},
-		"patch is a folder": {"patches/1.diff/x", "x", "is a directory"},
-		"patches is a file": {"patches", "x", "not a directory"},
+		"patch":             {"patch-1.diff", "x", "patch-1.diff does not fit any more: the diff changes no file"},
+		"patch is a folder": {"patch-1.diff/x", "x", "is a directory"},
 		"record is folder":  {RecordFile + "/x", "x", "is a directory"},
 	} {
 		folder := t.TempDir()
@@ -459,13 +458,13 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	const patch = `{"type":"proposals","patches":[{"diff":"--- h.cuh\n+++ h.cuh\n@@ -1 +1 @@\n-// h\n+x\n"}]}`
-	for _, block := range []string{"patches", "patches/1.diff.part/x", "patches/1.diff/x"} {
+	for _, block := range []string{"patch-1.diff.part/x", "patch-1.diff/x"} {
 		s := newSetup(t, program(t, "say", patch), Limits{})
 		file := filepath.Join(s.folder, block)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, nil, 0o644)); err != nil {
 			t.Fatal(err)
 		}
-		if got := s.ask(); got != nil || len(s.notes) == 0 || !strings.Contains(s.notes[0], "patches") {
+		if got := s.ask(); got != nil || len(s.notes) == 0 || !strings.Contains(s.notes[0], "patch-1.diff") {
 			t.Errorf("%s: %v, %q", block, got, s.notes)
 		}
 	}

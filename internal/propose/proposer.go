@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"attune/internal/child"
@@ -31,6 +33,7 @@ type Proposer struct {
 	proposals int // numbers given
 	faults    int // in a row
 	ended     bool
+	closed    bool
 	last      []Result // that the program does not know
 	patches   patches
 }
@@ -61,7 +64,7 @@ func New(o Options, s Subject) *Proposer {
 // patches. Those of an earlier part of the search are kept. Without Open nothing is written.
 func (p *Proposer) Open(folder string) error {
 	var err error
-	if p.patches, err = openPatches(filepath.Join(folder, patchFolder), &p.subject); err != nil {
+	if p.patches, err = openPatches(folder, &p.subject); err != nil {
 		return err
 	}
 	if p.record, err = openRecord(filepath.Join(folder, RecordFile)); err != nil {
@@ -74,9 +77,8 @@ func (p *Proposer) Open(folder string) error {
 
 // Files of a proposer in the folder of a search.
 const (
-	RecordFile  = "proposals.jsonl"
-	LogFile     = "proposer.log" // what the program prints on standard error
-	patchFolder = "patches"
+	RecordFile = "proposals.jsonl"
+	LogFile    = "proposer.log" // what the program prints on standard error
 )
 
 // Ended reports whether the program will not be asked again.
@@ -188,7 +190,7 @@ func (p *Proposer) Report(r Result) error {
 	r.Reason = child.OneLine(r.Reason, 400)
 	p.last = append(p.last, r)
 	return p.record.write(event{
-		Message: "result", Proposal: r.Proposal, Variant: r.Variant, Patch: r.Patch, Stage: r.Stage, Reason: r.Reason, P50US: r.P50US, Cost: r.Cost,
+		Message: "result", Proposal: r.Proposal, Variant: r.Variant, Patch: r.Patch, Stage: r.Stage, Reason: r.Reason, P50US: r.P50US, Cost: r.Cost, Best: r.Best,
 	})
 }
 
@@ -202,12 +204,32 @@ func (p *Proposer) stop() {
 	p.process = nil
 }
 
+// Files are the names of the files that it keeps in the folder of the search.
+func (p *Proposer) Files() []string {
+	if p.record == nil {
+		return nil
+	}
+	names := []string{RecordFile}
+	if p.log.used() {
+		names = append(names, LogFile)
+	}
+	for _, n := range slices.Sorted(maps.Keys(p.patches.known)) {
+		names = append(names, patchFile(n))
+	}
+	return names
+}
+
 // Close ends the program. It gets the end of its input and a few seconds to exit by itself.
 func (p *Proposer) Close() error {
 	if p.process != nil {
 		p.process.Close()
 		p.process = nil
 	}
+	p.ended = true
+	if p.closed {
+		return nil
+	}
+	p.closed = true
 	return errors.Join(p.record.close(), p.log.close())
 }
 

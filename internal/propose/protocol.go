@@ -86,13 +86,16 @@ type Score struct {
 
 // Result is what became of a proposal.
 type Result struct {
-	Proposal int     `json:"proposal"` // its number
-	Variant  string  `json:"variant,omitempty"`
-	Patch    int     `json:"patch,omitempty"`
-	Stage    string  `json:"stage"` // that ended it: refused, build, correctness, ...
-	Reason   string  `json:"reason,omitempty"`
-	P50US    float64 `json:"p50_us,omitempty"`
-	Cost     float64 `json:"cost,omitempty"`
+	Proposal int    `json:"proposal"` // its number
+	Variant  string `json:"variant,omitempty"`
+	Patch    int    `json:"patch,omitempty"`
+	// Stage is the one that ended it: refused, skipped, build, resources, correctness or timing; or
+	// measured.
+	Stage  string  `json:"stage"`
+	Reason string  `json:"reason,omitempty"`
+	P50US  float64 `json:"p50_us,omitempty"`
+	Cost   float64 `json:"cost,omitempty"`
+	Best   bool    `json:"new_best,omitempty"` // it is the best so far
 }
 
 // refusedStage is the stage of a proposal that was not built.

@@ -26,6 +26,7 @@ type event struct {
 	Reason   string  `json:"reason,omitempty"`
 	P50US    float64 `json:"p50_us,omitempty"`
 	Cost     float64 `json:"cost,omitempty"`
+	Best     bool    `json:"new_best,omitempty"`
 	Stopped  bool    `json:"stopped,omitempty"` // it is not asked again
 }
 
@@ -75,9 +76,9 @@ func (r *record) close() error {
 	return r.file.Close()
 }
 
-// patches are the accepted diffs of a search, numbered from 1, in files n.diff.
+// patches are the accepted diffs of a search, numbered from 1.
 type patches struct {
-	dir   string // empty if they are not written
+	dir   string // folder of the search; empty if they are not written
 	known map[int]kept
 }
 
@@ -86,23 +87,28 @@ type kept struct {
 	files map[string][]byte
 }
 
+// patchFile is the name of a patch in the folder of the search, and in its record, which has no
+// folders.
+func patchFile(n int) string { return fmt.Sprintf("patch-%d.diff", n) }
+
+// patchNumber is the number of a patch's file.
+func patchNumber(name string) (int, bool) {
+	text, ok := strings.CutPrefix(strings.TrimSuffix(name, ".diff"), "patch-")
+	n, err := strconv.Atoi(text)
+	return n, ok && err == nil && patchFile(n) == name
+}
+
 // openPatches reads the patches of an earlier part of the search.
 func openPatches(dir string, s *Subject) (patches, error) {
 	p := patches{dir, map[int]kept{}}
-	if dir == "" {
-		return p, nil
-	}
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return p, nil
-	}
 	if err != nil {
 		return p, err
 	}
 	for _, entry := range entries {
-		n, err := strconv.Atoi(strings.TrimSuffix(entry.Name(), ".diff"))
-		if err != nil {
-			continue // n.diff.part of a killed program
+		n, ok := patchNumber(entry.Name())
+		if !ok {
+			continue
 		}
 		diff, err := os.ReadFile(filepath.Join(dir, entry.Name()))
 		if err != nil {
@@ -138,10 +144,7 @@ func (p *patches) add(diff []byte, files map[string][]byte) (int, error) {
 
 // write writes a diff, whole or not at all.
 func (p *patches) write(n int, diff []byte) error {
-	if err := os.MkdirAll(p.dir, 0o755); err != nil {
-		return err
-	}
-	name := filepath.Join(p.dir, strconv.Itoa(n)+".diff")
+	name := filepath.Join(p.dir, patchFile(n))
 	if err := os.WriteFile(name+".part", diff, 0o644); err != nil {
 		return err
 	}
@@ -149,7 +152,7 @@ func (p *patches) write(n int, diff []byte) error {
 }
 
 // maxLog limits the log of a program that prints without end.
-const maxLog = 16 << 20
+const maxLog = 1 << 20
 
 // logFile gets what the program prints on standard error. It is made with the first byte.
 type logFile struct {

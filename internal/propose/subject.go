@@ -12,12 +12,14 @@ import (
 
 	"attune/internal/patch"
 	"attune/internal/spec"
+	"attune/internal/tune"
 )
 
 // Subject is the kernel that is searched.
 type Subject struct {
 	Kernel    *spec.Kernel
 	Default   spec.Variant
+	Space     *tune.Space // of the search; all variants of the default's stage if nil
 	Objective string
 	Shapes    []spec.Shape
 	Folder    fs.FS             // of the kernel; it is only read
@@ -36,7 +38,7 @@ func (s *Subject) hello(limits Limits) hello {
 	for _, setting := range s.Default.Values() {
 		at := slices.IndexFunc(s.Kernel.Knobs, func(k spec.Knob) bool { return k.Name == setting.Knob })
 		k := s.Kernel.Knobs[at]
-		h.Space.Knobs = append(h.Space.Knobs, knob{k.Name, string(k.Layer), k.Values, setting.Value, k.About})
+		h.Space.Knobs = append(h.Space.Knobs, knob{k.Name, string(k.Layer), s.values(k), setting.Value, k.About})
 	}
 	for _, c := range s.Kernel.Constraints {
 		if len(c.Sources) == 0 || slices.Contains(c.Sources, s.Default.Stage().Source) {
@@ -47,6 +49,15 @@ func (s *Subject) hello(limits Limits) hello {
 		h.Sources = append(h.Sources, source{name, string(s.Sources[name])})
 	}
 	return h
+}
+
+// values are those of a knob that the search varies: one of a knob that it keeps.
+func (s *Subject) values(k spec.Knob) []int {
+	if s.Space == nil {
+		return k.Values
+	}
+	at := slices.IndexFunc(s.Space.Knobs, func(own tune.Knob) bool { return own.Name == k.Name })
+	return slices.DeleteFunc(slices.Clone(k.Values), func(v int) bool { return !slices.Contains(s.Space.Knobs[at].Values, tune.Int(int64(v))) })
 }
 
 // variant is the proposed variant: of a name, or the default with some knobs changed.
@@ -75,6 +86,15 @@ func (s *Subject) variant(name string, knobs map[string]int) (spec.Variant, erro
 	}
 	if v.Stage() != s.Default.Stage() {
 		return v, fmt.Errorf("it is a variant of %s; the search is for variants of %s", v.Stage().Name, s.Default.Stage().Name)
+	}
+	if s.Space == nil {
+		return v, nil
+	}
+	for _, setting := range v.Values() {
+		at := slices.IndexFunc(s.Kernel.Knobs, func(k spec.Knob) bool { return k.Name == setting.Knob })
+		if values := s.values(s.Kernel.Knobs[at]); !slices.Contains(values, setting.Value) {
+			return v, fmt.Errorf("the search keeps %s=%d", setting.Knob, values[0])
+		}
 	}
 	return v, nil
 }

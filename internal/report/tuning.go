@@ -49,7 +49,7 @@ func tuningHeadline(t *run.Tuning) string {
 	}
 	switch {
 	case t.Faster:
-		return fmt.Sprintf("best: %s, %s (%s)", t.Best.Variant, tunedRatio(t.Best), over)
+		return fmt.Sprintf("best: %s, %s (%s)", t.Best.Name(), tunedRatio(t.Best), over)
 	case len(t.Elites) == 0:
 		return fmt.Sprintf("best: the default %s; no other variant ran (%s)", t.Default.Variant, over)
 	}
@@ -84,7 +84,7 @@ func tuningTable(t *run.Tuning) (header []string, rows [][]string) {
 			ratio, verdict = fmt.Sprintf("%.3f", v.Ratio.Ratio), string(v.Verdict)
 			interval = fmt.Sprintf("%.3f to %.3f", v.Ratio.Low, v.Ratio.High)
 		}
-		rows = append(rows, []string{v.Variant, tunedCost(t.Objective, *v.Cost), ratio, interval, verdict, fmt.Sprint(v.Registers), fmt.Sprint(v.SharedBytes)})
+		rows = append(rows, []string{v.Name(), tunedCost(t.Objective, *v.Cost), ratio, interval, verdict, fmt.Sprint(v.Registers), fmt.Sprint(v.SharedBytes)})
 	}
 	if t.Simulated() { // a simulated cost has no interval
 		header, rows = withoutColumn("interval", header, rows)
@@ -108,7 +108,7 @@ func tuningFailed(t *run.Tuning) []string {
 	var lines []string
 	for _, v := range t.Elites {
 		if v.Failure != "" {
-			lines = append(lines, fmt.Sprintf("%s failed in the finals: %s: %s", v.Variant, v.Failure, v.Reason))
+			lines = append(lines, fmt.Sprintf("%s failed in the finals: %s: %s", v.Name(), v.Failure, v.Reason))
 		}
 	}
 	return lines
@@ -143,6 +143,11 @@ func tuningNext(t *run.Tuning, kernel *spec.Kernel, command func(string) string)
 	if !t.Faster {
 		return lines
 	}
+	if t.Best.Patch != "" {
+		// The kernel's folder does not have the patch, so that no command can name the kernel yet.
+		apply := fmt.Sprintf("to keep it: `patch -p1 < %s` in a copy of the kernel's folder, with the file of the record", t.Best.Patch)
+		return append(lines, apply, fmt.Sprintf("then: `attune run %s --kernel COPY`", t.Best.Variant))
+	}
 	shapes := strings.Join(t.Identity.Shapes, ",")
 	compare := fmt.Sprintf("`attune compare %s %s --shapes %s`", t.Default.Variant, t.Best.Variant, shapes)
 	if t.Simulated() {
@@ -158,10 +163,7 @@ func tuningNext(t *run.Tuning, kernel *spec.Kernel, command func(string) string)
 // makeDefault says how the best variant becomes the default.
 func makeDefault(t *run.Tuning, kernel *spec.Kernel) string {
 	_, changes, changed := strings.Cut(t.Best.Variant, "+")
-	switch {
-	case t.Best.Patch != "":
-		return fmt.Sprintf("to keep it: apply %s of the record to the kernel's folder", t.Best.Patch)
-	case kernel == nil || !changed:
+	if kernel == nil || !changed {
 		return ""
 	}
 	settings := strings.ReplaceAll(strings.ReplaceAll(changes, "+", ", "), "=", " = ")
@@ -194,7 +196,7 @@ func TuneBest(e, standard *run.TuneEvaluation) string {
 	if e.Number == standard.Number {
 		return fmt.Sprintf("default %s: %s", e.Variant, cost)
 	}
-	return fmt.Sprintf("new best at evaluation %d: %s, %s, %.3fx the default", e.Number, e.Variant, cost, *standard.Cost / *e.Cost)
+	return fmt.Sprintf("new best at evaluation %d: %s, %s, %.3fx the default", e.Number, e.Name(), cost, *standard.Cost / *e.Cost)
 }
 
 // TuningMarkdown is report.md of a search.
