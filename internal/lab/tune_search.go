@@ -67,7 +67,7 @@ func (t *tuning) search(ctx context.Context) error {
 			return err
 		}
 	}
-	for {
+	for empty := 0; ; {
 		proposed, err := t.evaluateProposals(ctx)
 		if err != nil {
 			return err
@@ -79,8 +79,12 @@ func (t *tuning) search(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if next == nil && proposed > 0 {
-			continue // patched kernels have more variants
+		if empty++; proposed > 0 {
+			empty = 0
+		}
+		if next == nil && t.mayPropose(empty) {
+			t.pause(ctx, empty)
+			continue
 		}
 		if next == nil {
 			t.ended = "every variant was evaluated"
@@ -89,6 +93,28 @@ func (t *tuning) search(ctx context.Context) error {
 		if err := t.try(ctx, next); err != nil {
 			return err
 		}
+	}
+}
+
+// maxEmpty is how many answers without a proposal end a search whose strategy has no more variants.
+// They are a second apart.
+const maxEmpty = 10
+
+// mayPropose reports whether a proposer may still have something, after some answers without an
+// evaluation: patched kernels have variants when the strategy has none left.
+func (t *tuning) mayPropose(empty int) bool {
+	ender, ok := t.request.Proposer.(interface{ Ended() bool })
+	return t.request.Proposer != nil && empty < maxEmpty && !(ok && ender.Ended())
+}
+
+// pause waits before a proposer that had nothing is asked again.
+func (t *tuning) pause(ctx context.Context, empty int) {
+	if empty == 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Second):
 	}
 }
 
