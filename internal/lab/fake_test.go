@@ -34,6 +34,8 @@ type fakeGPU struct {
 	opened    int
 	closed    int
 	planned   []device.Plan // of each timing
+	ran       []string      // variants of each job
+	timed     []string      // variants of each timing, with commas
 	compute   func(context.Context, device.Job) ([]byte, error)
 }
 
@@ -47,6 +49,7 @@ type behaviour struct {
 	findings []device.Finding
 	launch   func(number int) error // called before each problem, counted from 0
 	timing   error
+	timingOf func() error // called for each timing; may be nil
 
 	timed   func(out []byte)         // changes the output of timed launches
 	found   []device.Finding         // about timed launches
@@ -105,6 +108,7 @@ func (d *fakeDevice) of(job device.Job) behaviour {
 
 func (d *fakeDevice) Run(ctx context.Context, job device.Job) (*device.Outcome, error) {
 	b := d.of(job)
+	d.ran = append(d.ran, d.variants[string(job.Image)])
 	if b.launch != nil {
 		if err := d.usable(b.launch(d.launches)); err != nil {
 			return nil, err
@@ -144,8 +148,16 @@ func (d *fakeDevice) Run(ctx context.Context, job device.Job) (*device.Outcome, 
 func (d *fakeDevice) Time(ctx context.Context, jobs []device.Job, plan device.Plan) ([]device.Series, error) {
 	d.planned = append(d.planned, plan)
 	var all []device.Series
+	var names []string
+	for _, job := range jobs {
+		names = append(names, d.variants[string(job.Image)])
+	}
+	d.timed = append(d.timed, strings.Join(names, ","))
 	for i, job := range jobs {
 		b := d.of(job)
+		if b.timingOf != nil {
+			b.timing = b.timingOf()
+		}
 		if err := errors.Join(d.usable(b.timing), ctx.Err()); err != nil {
 			return nil, err
 		}
@@ -154,6 +166,10 @@ func (d *fakeDevice) Time(ctx context.Context, jobs []device.Job, plan device.Pl
 		}
 		if b.causal != 0 && job.Args[11].Scalar[0] != 0 {
 			b.seconds = b.causal
+		}
+		if plan.Estimate {
+			all = append(all, device.Series{Single: []float64{b.seconds + 4e-6}})
+			continue
 		}
 		random := rand.New(rand.NewPCG(7, uint64(i)))
 		series := device.Series{LaunchesPerSample: plan.LaunchLimit(), Copies: 4}

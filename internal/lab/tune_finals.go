@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"attune/internal/device"
 	"attune/internal/measure"
@@ -92,6 +93,7 @@ func (t *tuning) finalists(ctx context.Context) (chosen []*finalist, failed []ru
 		if err != nil {
 			return nil, nil, err
 		}
+		f.simplify()
 		if f.trial.e.OK() {
 			chosen = append(chosen, f)
 		} else {
@@ -125,6 +127,29 @@ func (t *tuning) checkFinalist(ctx context.Context, e *entrant) (*finalist, erro
 		err = nil
 	}
 	return f, err
+}
+
+// simplify resets the knobs of a finalist that change no code, so that the result names what matters.
+// A patched kernel is kept as it was proposed.
+func (f *finalist) simplify() {
+	t := f.trial.tuning
+	if f.lab != t.Lab {
+		return
+	}
+	for _, setting := range strings.Split(f.Variant, "+")[1:] {
+		name := strings.Replace(f.Variant+"+", "+"+setting+"+", "+", 1)
+		v, err := t.Kernel.Variant(strings.TrimSuffix(name, "+"))
+		if err != nil {
+			continue // the knob's own value breaks a constraint
+		}
+		b, err := t.builds.launchable(v)
+		t.builds.forget(v)
+		if err == nil && codeOf(t.problem(), b) == codeOf(t.problem(), f.build) {
+			simpler := *f.entrant
+			simpler.Variant, simpler.variant, simpler.build = v.String(), v, b
+			f.entrant = &simpler
+		}
+	}
 }
 
 // compareFinalists measures the default and the finalists. It returns the finalist that turned out to
