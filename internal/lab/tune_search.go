@@ -103,8 +103,10 @@ const maxEmpty = 10
 // mayPropose reports whether a proposer may still have something, after some answers without an
 // evaluation: patched kernels have variants when the strategy has none left.
 func (t *tuning) mayPropose(empty int) bool {
-	ender, ok := t.request.Proposer.(interface{ Ended() bool })
-	return t.request.Proposer != nil && empty < maxEmpty && !(ok && ender.Ended())
+	if ender, ok := t.request.Proposer.(interface{ Ended() bool }); ok {
+		return empty < maxEmpty && !ender.Ended()
+	}
+	return t.request.Proposer != nil && empty == 0
 }
 
 // pause waits before a proposer that had nothing is asked again.
