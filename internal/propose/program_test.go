@@ -33,7 +33,20 @@ func program(t *testing.T, name string, args ...string) []string {
 	return append([]string{self, "proposer:" + name}, args...)
 }
 
-// runProgram answers states. "say" answers with its arguments, one a state, and repeats the last.
+// hear appends a message to a file.
+func hear(path string, line []byte) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err == nil {
+		fmt.Fprintf(file, "%s\n", line)
+		err = file.Close()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// runProgram answers states. "say" answers with its arguments, one a state, and repeats the last;
+// "hear" does so too, and writes what it gets to the file of its first argument.
 func runProgram(name string, args []string) {
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 64<<20)
@@ -44,6 +57,9 @@ func runProgram(name string, args []string) {
 			fmt.Println("not JSON:", err)
 			return
 		}
+		if name == "hear" {
+			hear(args[0], in.Bytes())
+		}
 		if message.Type == "hello" {
 			continue
 		}
@@ -51,6 +67,8 @@ func runProgram(name string, args []string) {
 		switch name {
 		case "say":
 			fmt.Println(args[min(states, len(args))-1])
+		case "hear":
+			fmt.Println(args[min(states, len(args)-1)])
 		case "echo": // the state, as text in a refused type
 			text, _ := json.Marshal(map[string]string{"type": in.Text()})
 			fmt.Println(string(text))
