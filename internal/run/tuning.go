@@ -235,5 +235,23 @@ func DecodeTuning(text []byte) (*Tuning, error) {
 	if err := json.Unmarshal(text, t); err != nil {
 		return nil, fmt.Errorf("read a tuning: %w", err)
 	}
-	return t, checkSchema("tuning", t.ID, t.SchemaVersion, TuningSchemaVersion)
+	if err := checkSchema("tuning", t.ID, t.SchemaVersion, TuningSchemaVersion); err != nil {
+		return nil, err
+	}
+	return t, t.check()
+}
+
+// check refuses a tuning that lacks figures which are always recorded together. Reports rely on it.
+func (t *Tuning) check() error {
+	names := []string{"best", "default"}
+	all := []TunedVariant{t.Best, t.Default}
+	for i, v := range t.Elites {
+		names, all = append(names, fmt.Sprintf("elites.%d", i)), append(all, v)
+	}
+	for i, v := range all {
+		if v.Failure == "" && (v.Cost == nil || v.Ratio == nil) {
+			return fmt.Errorf("tuning %s is damaged: %s of its %s has no cost or no ratio", t.ID, names[i], TuningFile)
+		}
+	}
+	return nil
 }

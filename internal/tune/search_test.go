@@ -213,6 +213,93 @@ func TestJournalErrors(t *testing.T) {
 	}
 }
 
+// Details, suggestions and results outside of the space are in the journal, and a resumed search has
+// them.
+func TestJournalKeepsDetails(t *testing.T) {
+	l := landscapes(t)["layers"]
+	path := filepath.Join(t.TempDir(), "journal")
+	begin := func() (*Search, *evo) {
+		s, err := NewSearch(l.space, "evo", "x", Options{Seed: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Resume(path, false); err != nil {
+			t.Fatal(err)
+		}
+		return s, s.strategy.(*evo)
+	}
+	s, strategy := begin()
+	p, _ := s.Ask()
+	first := Evaluation{Point: p, Result: l.cost(p), Suggest: strategy.micro[1:2], Detail: []byte(`{"a":1}`)}
+	outside := Evaluation{Result: Result{Cost: 1e-9}, Detail: []byte(`"patched"`)}
+	if err := errors.Join(s.Record(first), s.Record(outside), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	again, restored := begin()
+	if got := again.Evaluations(); len(got) != 2 || string(got[0].Detail) != `{"a":1}` || got[1].Point != nil || string(got[1].Detail) != `"patched"` {
+		t.Errorf("%+v", got)
+	}
+	if !slices.Equal(restored.suggested, strategy.micro[1:2]) || len(restored.told) != 1 {
+		t.Errorf("suggested %v, %d results", restored.suggested, len(restored.told))
+	}
+	if best, _ := again.Best(); best.Cost != 1e-9 {
+		t.Errorf("%+v", best)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Moves prefer suggested knobs. Macro knobs are not suggested, and an empty suggestion ends it.
+func TestSuggest(t *testing.T) {
+	l := landscapes(t)["layers"]
+	share := func(suggest []int) float64 {
+		created, err := NewStrategy("evo", l.space, Options{Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := created.(*evo)
+		for range evoStart {
+			p, _ := e.Ask()
+			e.Tell(p, l.cost(p))
+		}
+		e.Suggest(suggest)
+		elites, moved, all := best(e.told, 1), 0, 0
+		for range 4000 {
+			p, ok := e.child(elites)
+			if !ok {
+				continue
+			}
+			changed := []int{}
+			for knob := range p {
+				if p[knob] != elites[0].point[knob] {
+					changed = append(changed, knob)
+				}
+			}
+			if len(changed) == 1 {
+				all++
+				if changed[0] == e.micro[0] {
+					moved++
+				}
+			}
+		}
+		return float64(moved) / float64(all)
+	}
+	created, _ := NewStrategy("evo", l.space, Options{})
+	e := created.(*evo)
+	without, with := share(nil), share([]int{e.micro[0], e.macro[0]})
+	if with < without+0.2 {
+		t.Errorf("share of a suggested knob: %.2f, without a suggestion %.2f", with, without)
+	}
+	if len(e.macro) == 0 {
+		t.Fatal("the space has no macro knob")
+	}
+	e.Suggest(e.macro)
+	if len(e.suggested) > 0 {
+		t.Errorf("macro knobs are suggested: %v", e.suggested)
+	}
+}
+
 func TestReplay(t *testing.T) {
 	l := landscapes(t)["failing"]
 	r := record(t, l)

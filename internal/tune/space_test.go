@@ -321,6 +321,35 @@ func TestReadT1(t *testing.T) {
 }
 
 // The variants of a stage are those that kernel.toml allows, its own among them.
+// A variant gives the space of its stage, with its own values as defaults and some knobs fixed.
+func TestOfVariant(t *testing.T) {
+	kernel, err := spec.Load(os.DirFS("../../kernels/sdpa"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := kernel.Variant("stage2+TILE_N=32")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := OfVariant(v, "TILE_N")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, ok := s.Default()
+	if back, err := VariantOf(v.Stage(), s, p); !ok || err != nil || back.String() != v.String() {
+		t.Errorf("%v %v %v", ok, back, err)
+	}
+	if q, ok := PointOf(s, v); !ok || !slices.Equal(p, q) {
+		t.Errorf("%v %v", q, ok)
+	}
+	if _, ok := PointOf(s, v.Stage().Variant()); ok {
+		t.Error("a variant with another value of a fixed knob is in the space")
+	}
+	if _, err := OfVariant(v, "TILES"); err == nil || err.Error() != `stage2 has no knob "TILES"` {
+		t.Error(err)
+	}
+}
+
 func TestOfStage(t *testing.T) {
 	kernel, err := spec.Load(os.DirFS("../../kernels/sdpa"))
 	if err != nil {

@@ -1,0 +1,149 @@
+package ledger
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// tuningFiles returns the files of a search that started n seconds after dawn.
+func tuningFiles(n int) (id string, files map[string][]byte) {
+	at := dawn.Add(time.Duration(n) * time.Second)
+	id = NewID(at, "stage2")
+	document, err := json.Marshal(map[string]any{"schema_version": 1, "id": id, "time": at, "kernel": "sdpa"})
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return id, map[string][]byte{"tuning.json": document, "journal.jsonl": []byte("{}\n")}
+}
+
+func TestTunings(t *testing.T) {
+	l, all := filled(t, 1)
+	ctx := t.Context()
+	id, files := tuningFiles(7)
+	if err := l.RecordTuning(ctx, files); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.RecordTuning(ctx, files); err != nil { // a record that is there stays
+		t.Error(err)
+	}
+	for _, ref := range []string{id, id[len(id)-6:], "latest-tuning"} {
+		_, err := l.Find(ctx, ref)
+		if got, ok := errors.AsType[*RefError](err); !ok || got.Tuning != id || !strings.Contains(err.Error(), id+" is a tuning, not a run") {
+			t.Errorf("Find %q: %v", ref, err)
+		}
+	}
+	if e, err := l.Find(ctx, "latest"); err != nil || e.ID != all[0].ID {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if text, err := l.ReadTuning(ctx, id, "journal.jsonl"); err != nil || string(text) != "{}\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if r, err := l.Verify(ctx); err != nil || r.Tunings != 1 || r.Runs != 1 || len(r.Problems) > 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if err := l.Sealed(id); err != nil {
+		t.Error(err)
+	}
+	other, err := Open(ctx, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if r, err := other.Import(ctx, filepath.Join(l.dir, "tunings", id)); err != nil || r.Tunings != 1 || r.Runs != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if err := os.Chmod(filepath.Join(l.dir, "tunings", id, "journal.jsonl"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(l.dir, "tunings", id, "journal.jsonl"), []byte("[]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := l.Verify(ctx); err != nil || r.Tunings != 0 || len(r.Problems) != 1 || len(l.Damage(id)) != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if name, err := l.Remove(ctx, "latest-tuning"); err != nil || name != "tunings/"+id {
+		t.Errorf("%s, %v", name, err)
+	}
+	if _, err := l.Find(ctx, "latest-tuning"); err == nil || err.Error() != "the ledger has no tunings; `attune tune` makes one" {
+		t.Error(err)
+	}
+}
+
+func TestTuningsThatAreNotRecorded(t *testing.T) {
+	l, _ := filled(t, 0)
+	for want, files := range map[string]map[string][]byte{
+		"it has no tuning.json":     {"journal.jsonl": nil},
+		"tuning.json: ":             {"tuning.json": []byte("[")},
+		"tuning.json: key id: ":     {"tuning.json": []byte(`{"id": "../.."}`)},
+		"tuning.json: key time is ": {"tuning.json": []byte(`{"id": "20261115-031522-stage2-3f9a1c", "time": "2026-11-15T03:15:23Z"}`)},
+	} {
+		if err := l.RecordTuning(t.Context(), files); err == nil || !strings.Contains(err.Error(), "the tuning was not recorded: "+want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	_, files := tuningFiles(1)
+	files["a/b"] = nil
+	if err := l.RecordTuning(t.Context(), files); err == nil || !strings.Contains(err.Error(), "was not recorded: file name") {
+		t.Error(err)
+	}
+}
+
+// An unfinished search is a folder that one process has, and no record.
+func TestUnfinishedTunings(t *testing.T) {
+	l, _ := filled(t, 1)
+	first, _ := tuningFiles(1)
+	second, files := tuningFiles(2)
+	for _, id := range []string{first, second} {
+		dir, unlock, err := l.StartTuning(id)
+		if err != nil || dir != l.TuningFolder(id) {
+			t.Fatal(dir, err)
+		}
+		if _, err := l.LockTuning(id); !errors.Is(err, errBusy) {
+			t.Error(err)
+		}
+		unlock()
+	}
+	if ids, err := l.UnfinishedTunings(); err != nil || !slices.Equal(ids, []string{second, first}) {
+		t.Errorf("%q, %v", ids, err)
+	}
+	if r, err := l.Verify(t.Context()); err != nil || len(r.Problems) > 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if err := l.RecordTuning(t.Context(), files); err != nil { // and killed before the folder is removed
+		t.Fatal(err)
+	}
+	if ids, err := l.UnfinishedTunings(); err != nil || !slices.Equal(ids, []string{first}) {
+		t.Errorf("%q, %v", ids, err)
+	}
+	if err := l.RemoveUnfinishedTuning(first); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(l.dir, unfinishedName)); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	if _, _, err := l.StartTuning("../.."); err == nil {
+		t.Error("a path is taken as an id")
+	}
+	if err := l.RemoveUnfinishedTuning("../.."); err == nil {
+		t.Error("a path is removed")
+	}
+	if _, err := l.LockTuning(first); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(l.dir, unfinishedName), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := l.StartTuning(first); err == nil {
+		t.Error("a search was started in a file")
+	}
+	if _, err := l.UnfinishedTunings(); err == nil {
+		t.Error("a file has searches")
+	}
+}
