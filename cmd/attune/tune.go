@@ -55,10 +55,9 @@ the best. A kernel with one stage needs no argument.
 
 Without a GPU the objective is a cost from the simulator's counters, no time.
 The search is recorded. After Ctrl-C or a kill, --resume continues it. With
---proposer a program proposes variants and patches of the sources, which every
-gate judges (docs/proposers.md). With --replay tune searches results that were
-recorded for every variant, to compare strategies: evo (the default), bayes,
-genetic, anneal, random, grid. See docs/tuning.md.`,
+--proposer a program takes part in it. With --replay it searches results that
+were recorded for every variant, to compare strategies: evo (the default),
+bayes, genetic, anneal, random, grid. See docs/tuning.md.`,
 		Example: `  attune tune --kernel examples/softmax --budget 20m
   attune tune stage2 --shapes mission --budget 200 --fix USE_LSE
   attune tune stage2 --shapes mission --resume

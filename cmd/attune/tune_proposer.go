@@ -18,8 +18,9 @@ type proposerOptions struct {
 }
 
 func (o *proposerOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&o.command, "proposer", "", "`command` of a program that proposes variants and patches")
+	f.StringVar(&o.command, "proposer", "", "`program` that proposes variants and patches")
 	f.DurationVar(&o.limit, "proposer-timeout", time.Duration(propose.DefaultLimits.Seconds)*time.Second, "limit of one answer of the proposer")
+	describeIn(f, "proposers", "proposer-timeout")
 }
 
 // check splits the command and finds its program.
