@@ -4,6 +4,8 @@ package child
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -59,6 +61,44 @@ func TestLosses(t *testing.T) {
 	p := start(t, "sleep 60", Options{Limit: 100 * time.Millisecond})
 	if _, err := p.Exchange(t.Context(), []byte("x\n")); err == nil || err.Error() != "did not respond within 100ms and was killed" || !p.Late() {
 		t.Errorf("hangs: %v", err)
+	}
+}
+
+// With an input, requests and responses are on descriptors of their own, and what the process prints
+// is no response.
+func TestOwnDescriptors(t *testing.T) {
+	p := start(t, `cat; while read -r line <&3; do echo noise; echo "got $line" >&4; done`, Options{Input: strings.NewReader("input\n")})
+	if line, err := p.Exchange(t.Context(), []byte("a request\n")); err != nil || string(line) != "got a request\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+}
+
+func TestCancelledExchange(t *testing.T) {
+	p := start(t, "sleep 60", Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := p.Exchange(ctx, []byte("x\n")); !errors.Is(err, context.DeadlineExceeded) || !p.Lost() {
+		t.Errorf("%v, lost %v", err, p.Lost())
+	}
+}
+
+// A process that closes its pipe or leaves it to a child of another session does not block.
+func TestPipesThatStayOpen(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes the grace time")
+	}
+	for name, c := range map[string]struct{ text, want string }{
+		"closed":     {"exec >&-; read -r x; sleep 60", "closed its pipe: EOF"},
+		"inherited":  {"setsid sleep 20 & sleep 0.2; exit 4", "exited (exit status 4)"},
+		"input kept": {"exec <&-; exit 5", "exited (exit status 5)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := start(t, c.text, Options{})
+			if _, err := p.Exchange(t.Context(), []byte("x\n")); err == nil || err.Error() != c.want || !p.Lost() {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
