@@ -94,7 +94,7 @@ func (d *fakeDevice) usable(err error) error {
 	if d.lost || d.shut {
 		return isolate.ErrDeviceLost
 	}
-	d.lost = err != nil && !errors.Is(err, device.ErrNoClock)
+	d.lost = err != nil && !errors.Is(err, device.ErrNoClock) && device.Classify(err) != device.KernelUnsupported
 	return err
 }
 

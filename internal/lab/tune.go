@@ -98,6 +98,9 @@ func (l *Lab) Tune(ctx context.Context, r TuneRequest, done func(run.TuneEvaluat
 	if err := t.begin(ctx); err != nil {
 		return nil, err
 	}
+	if err := t.loadInputs(ctx); err != nil {
+		return nil, err
+	}
 	if err := t.search(ctx); err != nil {
 		return nil, err
 	}

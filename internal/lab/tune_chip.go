@@ -96,7 +96,7 @@ func (n blockNeeds) resident(c chip) int {
 }
 
 // fits compares the launches on all shapes with the limits of the chip, without opening the device.
-func (c *trial) fits(ctx context.Context) error {
+func (c *trial) fits(context.Context) error {
 	shapes := slices.Concat(c.request.Small, c.request.Shapes)
 	if err := c.problem().CheckShapes(c.variant, shapes); err != nil {
 		c.fail(run.FailedResources, err.Error(), RequestError(err.Error()))
@@ -104,13 +104,9 @@ func (c *trial) fits(ctx context.Context) error {
 	}
 	facts := c.Device.facts
 	for _, shape := range shapes {
-		ref, err := c.reference(ctx, shape)
-		if err != nil {
-			return err
-		}
 		b := c.build
 		_, b.Code = loadable(b.Image, facts)
-		job, err := ref.Job(b, facts)
+		job, err := c.inputs[shape].Job(b, facts)
 		if err != nil {
 			return err
 		}

@@ -37,11 +37,8 @@ const (
 func (c *trial) simulate(ctx context.Context) error {
 	logs := 0.0
 	for _, shape := range c.request.Shapes {
-		i := c.problem().Plain(shape, c.request.Seeds[0])
-		ref, err := c.reference(ctx, shape)
-		if err != nil {
-			return err
-		}
+		ref := c.inputs[shape]
+		i := ref.Instance()
 		if c.counters[i] == nil {
 			if err := c.checkInstance(ctx, i, ref, nil); err != nil || !c.e.OK() {
 				return err
@@ -110,8 +107,7 @@ const explainLimit = 4 * time.Second
 // explain looks for what limits a new best by the counters of the simulator on the smallest shape,
 // and suggests the knobs that the explanation names to the strategy.
 func (c *trial) explain(ctx context.Context) {
-	i := c.problem().Plain(c.request.Small[0], c.request.Seeds[0])
-	values, err := c.profileValues(ctx, i)
+	values, err := c.profileValues(ctx, c.inputs[c.request.Small[0]])
 	if err != nil {
 		return // the advice is optional: the PTX may be unsupported, or too slow to simulate
 	}
@@ -129,11 +125,7 @@ func (c *trial) explain(ctx context.Context) {
 }
 
 // profileValues are the counters of a launch on the simulator, and what follows from the launch.
-func (c *trial) profileValues(ctx context.Context, i problem.Instance) (profile.Values, error) {
-	ref, err := c.refs.Get(ctx, i)
-	if err != nil {
-		return nil, err
-	}
+func (c *trial) profileValues(ctx context.Context, ref problem.Reference) (profile.Values, error) {
 	b := c.build
 	b.Code = b.Image.PTX
 	simulator := simdevice.Open(simdevice.Options{Limit: explainLimit})
@@ -141,7 +133,7 @@ func (c *trial) profileValues(ctx context.Context, i problem.Instance) (profile.
 	if err != nil {
 		return nil, err
 	}
-	counters := c.counters[i]
+	counters := c.counters[ref.Instance()]
 	if counters == nil {
 		outcome, err := simulator.Run(ctx, job)
 		if err != nil {

@@ -42,7 +42,7 @@ func (t *tuning) finals(ctx context.Context) (*run.Tuning, error) {
 	}
 	elites := rows[1:]
 	slices.SortStableFunc(elites, func(a, b run.TunedVariant) int { return -cmpRatio(a, b) })
-	result := t.record(rows[0], append(elites, failed...))
+	result := t.describe(rows[0], append(elites, failed...))
 	if len(elites) > 0 && elites[0].Verdict == measure.Faster {
 		result.Best, result.Faster = elites[0], true
 	}
@@ -203,10 +203,7 @@ func (t *tuning) finalRounds() int {
 // timeFinalists measures the default, all finalists and the default again, interleaved. If the device
 // is lost, it looks for the finalist that loses it alone.
 func (t *tuning) timeFinalists(ctx context.Context, s *session, shape spec.Shape, rounds int, chosen []*finalist) ([][]float64, *finalist, error) {
-	ref, err := t.reference(ctx, shape)
-	if err != nil {
-		return nil, nil, err
-	}
+	ref := t.inputs[shape]
 	builds := []problem.Build{t.standard.build}
 	for _, f := range chosen {
 		builds = append(builds, f.build)
@@ -334,8 +331,8 @@ func (t *tuning) simulatedRows(chosen []*finalist) []run.TunedVariant {
 	return rows
 }
 
-// record describes the search. The best is the default until a variant is better.
-func (t *tuning) record(standard run.TunedVariant, elites []run.TunedVariant) *run.Tuning {
+// describe makes the record of the search. The best is the default until a variant is better.
+func (t *tuning) describe(standard run.TunedVariant, elites []run.TunedVariant) *run.Tuning {
 	r := &run.Tuning{
 		SchemaVersion: run.TuningSchemaVersion, MessageType: "tuning", ID: t.document.ID, Time: t.document.Time,
 		Kernel: t.Kernel.Name, Stage: t.request.Variant.Stage().Name,

@@ -27,6 +27,7 @@ type tuning struct {
 	searcher *tune.Search
 	builds   *builds
 	refs     problem.References
+	inputs   map[spec.Shape]problem.Reference // of the shapes, on which variants are timed
 	session  *session
 	done     func(run.TuneEvaluation)
 
@@ -143,10 +144,7 @@ func (t *tuning) evaluateDefault(ctx context.Context) error {
 	}
 	c := t.newTrial(nil, t.request.Variant, point, "default")
 	c.isDefault = true
-	if err := t.try(ctx, c); err != nil {
-		return err
-	}
-	return nil
+	return t.try(ctx, c)
 }
 
 // next returns the strategy's next variant, and starts to compile those behind it; nil if the space
@@ -280,8 +278,8 @@ func (t *tuning) add(e run.TuneEvaluation, who *entrant) {
 	t.evaluations = append(t.evaluations, e)
 	t.tried[trialKey(e.Variant, e.Patch)] = true
 	t.spent += time.Duration(e.Seconds * float64(time.Second))
-	if e.Demoted != "" {
-		t.demote(e.Demoted)
+	for _, variant := range e.Demoted {
+		t.demote(variant)
 	}
 	if e.SameAs != "" {
 		return

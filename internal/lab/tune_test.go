@@ -466,15 +466,19 @@ func TestTuneDemotesACheat(t *testing.T) {
 		}
 	}}
 	r := s.tuneRequest()
-	r.Strategy = "grid"
+	r.Fixed = []string{"UNUSED"}
 	result, all := s.tuned(r)
 	if result.Best.Variant == cheat || !result.Faster {
 		t.Errorf("%+v", result.Best)
 	}
-	demoted := slices.ContainsFunc(all, func(e run.TuneEvaluation) bool { return e.Demoted == cheat && e.Against != cheat })
-	failed := slices.ContainsFunc(result.Elites, func(v run.TunedVariant) bool { return v.Variant == cheat && v.Failure != "" })
-	if !demoted && !failed {
-		t.Errorf("%s was never demoted: %+v", cheat, result.Elites)
+	demoted := func(e run.TuneEvaluation) bool {
+		return slices.Contains(e.Demoted, cheat) && e.Against != cheat && e.OK()
+	}
+	if !slices.ContainsFunc(all, demoted) || result.Failures[run.FailedIncorrect] != 3 {
+		t.Errorf("%s was never demoted: %+v", cheat, result.Failures)
+	}
+	if slices.ContainsFunc(result.Elites, func(v run.TunedVariant) bool { return v.Variant == cheat }) {
+		t.Errorf("%+v", result.Elites)
 	}
 }
 

@@ -30,9 +30,18 @@ const (
 	energyCalls, maxEnergyCalls, energySamples = 2, 6, 2
 )
 
-// reference is the plain instance of a shape, on which variants are timed.
-func (t *tuning) reference(ctx context.Context, shape spec.Shape) (problem.Reference, error) {
-	return t.refs.Get(ctx, t.problem().Plain(shape, t.request.Seeds[0]))
+// loadInputs computes the references of the plain instances, on which variants are timed.
+func (t *tuning) loadInputs(ctx context.Context) error {
+	t.inputs = map[spec.Shape]problem.Reference{}
+	for _, shape := range slices.Concat(t.request.Small, t.request.Shapes) {
+		t.step(t.request.Variant.String(), "reference of "+shape.String())
+		ref, err := t.refs.Get(ctx, t.problem().Plain(shape, t.request.Seeds[0]))
+		if err != nil {
+			return err
+		}
+		t.inputs[shape] = ref
+	}
+	return nil
 }
 
 // observations are what the objective is computed from: samples of the time, or energies of launches.
@@ -102,13 +111,9 @@ func (t *tuning) shapeResult(shape spec.Shape, cost float64, ratio *measure.Spee
 // sample measures builds on a shape, interleaved; the last one is the candidate. A failure of the
 // candidate ends the evaluation.
 func (c *trial) sample(ctx context.Context, shape spec.Shape, plans []device.Plan, builds ...problem.Build) ([][]float64, error) {
-	ref, err := c.reference(ctx, shape)
-	if err != nil {
-		return nil, err
-	}
 	samples := make([][]float64, len(builds))
 	for _, plan := range plans {
-		all, err := c.time(ctx, c.session, ref, plan, builds...)
+		all, err := c.time(ctx, c.session, c.inputs[shape], plan, builds...)
 		if err != nil {
 			if ctx.Err() == nil && c.failOnDevice(err) {
 				c.e.Reason = fmt.Sprintf("timing %s: %s", shape, c.e.Reason)
@@ -168,7 +173,7 @@ func (c *trial) screen(ctx context.Context) error {
 			c.fail(run.FailedIncorrect, fmt.Sprintf("launches of %s that were timed beside it were wrong", c.best.Name()), nil)
 			return nil
 		}
-		c.e.Demoted = c.best.Name()
+		c.e.Demoted = append(c.e.Demoted, c.best.Name())
 		c.demote(c.best.Name())
 		c.e.Shapes, c.e.Ratio = nil, nil
 	}
@@ -226,11 +231,7 @@ func (c *trial) decide(pairs []measure.Pair, s measure.Speedup) {
 func (c *trial) estimate(ctx context.Context) (float64, error) {
 	logs := 0.0
 	for _, shape := range c.request.Shapes {
-		ref, err := c.reference(ctx, shape)
-		if err != nil {
-			return 0, err
-		}
-		all, err := c.time(ctx, c.session, ref, device.Plan{Samples: 1, Estimate: true}, c.best.build, c.build)
+		all, err := c.time(ctx, c.session, c.inputs[shape], device.Plan{Samples: 1, Estimate: true}, c.best.build, c.build)
 		if err != nil {
 			if ctx.Err() == nil && c.failOnDevice(err) {
 				c.e.Reason = fmt.Sprintf("a launch of %s: %s", shape, c.e.Reason)

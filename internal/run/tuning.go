@@ -95,8 +95,9 @@ type TuneEvaluation struct {
 	Ratio   *measure.Speedup `json:"ratio,omitempty"`
 	Rounds  int              `json:"rounds"`
 	Best    bool             `json:"new_best"` // it is the best so far from now on
-	// Demoted is the name of the best variant so far, if its timed launches were wrong beside this one's.
-	Demoted string `json:"demoted,omitempty"`
+	// Demoted are the names of variants that were the best so far, and whose timed launches were wrong
+	// beside this one's.
+	Demoted []string `json:"demoted,omitempty"`
 
 	Suggested []string `json:"suggested_knobs,omitempty"` // by the profile of a new best
 	Seconds   float64  `json:"seconds"`                   // of the evaluation
