@@ -25,7 +25,25 @@ type hunk struct {
 	at       int // line of the header in the diff
 	start    int // first line of the old file, from 1; the line before an insertion without context
 	old, new []string
-	last     byte // first byte of the last line, for "\ No newline"
+	text     string // its lines in the diff
+	last     byte   // first byte of the last line, for "\ No newline"
+}
+
+// String is the patch as a diff with the prefixes a/ and b/ and without the text between files, so
+// that `patch -p1` applies it.
+func (p *Patch) String() string {
+	var out strings.Builder
+	for _, f := range p.Files {
+		before := "a/" + f.Path
+		if f.New {
+			before = noFile
+		}
+		fmt.Fprintf(&out, "--- %s\n+++ b/%s\n", before, f.Path)
+		for _, h := range f.hunks {
+			out.WriteString(h.text)
+		}
+	}
+	return out.String()
 }
 
 // parser reads a diff line by line.
@@ -193,6 +211,10 @@ func (p *parser) hunk() (hunk, error) {
 	if p.at < len(p.lines) && p.lines[p.at][0] == '\\' {
 		h.cutNewline()
 		p.at++
+	}
+	h.text = strings.Join(p.lines[h.at-1:p.at], "")
+	if !strings.HasSuffix(h.text, "\n") {
+		h.text += "\n"
 	}
 	if p.at < len(p.lines) && strings.ContainsRune(" +-", rune(p.lines[p.at][0])) && !p.atFile() {
 		return hunk{}, p.errorf("the hunk of line %d has more lines than its header says: %d old and %d new", h.at, oldCount, newCount)

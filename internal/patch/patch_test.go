@@ -79,6 +79,13 @@ func TestApply(t *testing.T) {
 			if err != nil || len(got) != 1 || string(got[c.file]) != c.want {
 				t.Errorf("%q, %v", got, err)
 			}
+			p, err := Parse([]byte(c.diff))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err = apply(p.String(), all); err != nil || string(got[c.file]) != c.want || !strings.Contains(p.String(), "+++ b/"+c.file+"\n") {
+				t.Errorf("as %q: %q, %v", p.String(), got, err)
+			}
 		})
 	}
 }
@@ -259,6 +266,12 @@ func FuzzPatch(f *testing.F) {
 		for name := range got {
 			if !fs.ValidPath(name) || name == "link.cuh" || filepath.IsAbs(name) {
 				t.Errorf("it changes %q", name)
+			}
+		}
+		if err == nil {
+			p, _ := Parse(diff)
+			if again, err := apply(p.String(), to); err != nil || fmt.Sprint(again) != fmt.Sprint(got) {
+				t.Errorf("as %q: %q, %v", p.String(), again, err)
 			}
 		}
 		if string(to["k.cu"].Data) != source {

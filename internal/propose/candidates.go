@@ -90,12 +90,10 @@ func (p *Proposer) patch(c *Candidate, text json.RawMessage) error {
 		}
 		c.Parent = fmt.Sprintf("patch %d", proposed.Parent)
 	}
-	files, err := p.subject.patched([]byte(proposed.Diff))
-	if err != nil {
+	if c.Files, c.Diff, err = p.subject.patched([]byte(proposed.Diff)); err != nil {
 		return err
 	}
-	c.Patch, err = p.patches.add([]byte(proposed.Diff), files)
-	c.Files, c.Diff = files, []byte(proposed.Diff)
+	c.Patch, err = p.patches.add(c.Diff, c.Files)
 	return err
 }
 

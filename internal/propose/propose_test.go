@@ -157,7 +157,7 @@ func TestProposals(t *testing.T) {
 	expect(t, "after done", s.ask(), []string(nil))
 	expect(t, "notes", s.notes, []string(nil))
 	got, err := os.ReadFile(filepath.Join(s.folder, "patch-1.diff"))
-	if err != nil || !strings.HasPrefix(string(got), "--- k.cu\n+++ k.cu\n@@ -2,2 +2,3 @@\n") {
+	if err != nil || !strings.HasPrefix(string(got), "--- a/k.cu\n+++ b/k.cu\n@@ -2,2 +2,3 @@\n") {
 		t.Errorf("%q, %v", got, err)
 	}
 	want := `{"message_type":"proposal","round":1,"proposal":1,"variant":"k+THREADS=128+UNROLL=2","parent":"k"}
@@ -177,7 +177,7 @@ func TestProposals(t *testing.T) {
 func TestPatchedSources(t *testing.T) {
 	t.Parallel()
 	s := newSubject(t)
-	files, err := s.patched([]byte("--- a/h.cuh\n+++ b/h.cuh\n@@ -1 +1 @@\n-// h\n+#include \"new/n.cuh\"\n--- /dev/null\n+++ b/new/n.cuh\n@@ -0,0 +1 @@\n+// n\n"))
+	files, _, err := s.patched([]byte("--- a/h.cuh\n+++ b/h.cuh\n@@ -1 +1 @@\n-// h\n+#include \"new/n.cuh\"\n--- /dev/null\n+++ b/new/n.cuh\n@@ -0,0 +1 @@\n+// n\n"))
 	if err != nil || string(files["h.cuh"]) != "#include \"new/n.cuh\"\n" || string(files["new/n.cuh"]) != "// n\n" || len(files) != 2 {
 		t.Errorf("%q, %v", files, err)
 	}

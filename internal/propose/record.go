@@ -114,7 +114,7 @@ func openPatches(dir string, s *Subject) (patches, error) {
 		if err != nil {
 			return p, err
 		}
-		files, err := s.patched(diff)
+		files, _, err := s.patched(diff)
 		if err != nil {
 			return p, fmt.Errorf("%s does not fit any more: %w", filepath.Join(dir, entry.Name()), err)
 		}

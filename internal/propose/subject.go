@@ -102,32 +102,32 @@ func (s *Subject) variant(name string, knobs map[string]int) (spec.Variant, erro
 // sourceEndings are those of files that a patch may add.
 var sourceEndings = []string{".cu", ".cuh", ".h", ".hpp", ".inc"}
 
-// patched returns the changed sources of a diff, by path, or the reason why it is refused.
-func (s *Subject) patched(diff []byte) (map[string][]byte, error) {
+// patched returns the changed sources of a diff, by path, and the diff in one form, or the reason why
+// it is refused.
+func (s *Subject) patched(diff []byte) (files map[string][]byte, kept []byte, err error) {
 	p, err := patch.Parse(diff)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, f := range p.Files {
 		if err := s.mayChange(f); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	files, err := p.Apply(s.Folder)
-	if err != nil {
-		return nil, err
+	if files, err = p.Apply(s.Folder); err != nil {
+		return nil, nil, err
 	}
 	same := true
 	for name, text := range files {
 		if err := patch.Outside(name, s.Sources[name], text); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		same = same && bytes.Equal(text, s.Sources[name])
 	}
 	if same {
-		return nil, errors.New("the diff changes nothing")
+		return nil, nil, errors.New("the diff changes nothing")
 	}
-	return files, nil
+	return files, []byte(p.String()), nil
 }
 
 // mayChange returns an error for a file that a patch must not change.

@@ -143,7 +143,7 @@ func (t *Tuner) Restore(_ context.Context, variant, origin string, patch []byte)
 	if err != nil {
 		return lab.Proposal{}, err
 	}
-	files, err := t.subject.patched(patch)
+	files, _, err := t.subject.patched(patch)
 	if err != nil {
 		return lab.Proposal{}, err
 	}

@@ -145,8 +145,8 @@ func tuningNext(t *run.Tuning, kernel *spec.Kernel, command func(string) string)
 	}
 	if t.Best.Patch != "" {
 		// The kernel's folder does not have the patch, so that no command can name the kernel yet.
-		apply := fmt.Sprintf("to keep it: `patch -p1 < %s` in a copy of the kernel's folder, with the file of the record", t.Best.Patch)
-		return append(lines, apply, fmt.Sprintf("then: `attune run %s --kernel COPY`", t.Best.Variant))
+		return append(lines, fmt.Sprintf("to keep it: `attune show %s --file %s | patch -p1` in the kernel's folder, then `attune run %s`",
+			t.ID, t.Best.Patch, t.Best.Variant))
 	}
 	shapes := strings.Join(t.Identity.Shapes, ",")
 	compare := fmt.Sprintf("`attune compare %s %s --shapes %s`", t.Default.Variant, t.Best.Variant, shapes)
