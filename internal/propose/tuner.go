@@ -2,6 +2,7 @@ package propose
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"attune/internal/lab"
@@ -69,7 +70,7 @@ func (t *Tuner) reportSkipped() error {
 		}
 		err := t.Report(Result{
 			Proposal: c.Proposal, Variant: c.Variant.String(), Patch: c.Patch, Stage: "skipped",
-			Reason: "the search has evaluated this variant, or is about to",
+			Reason: "the search has evaluated this variant, is about to, or has ended",
 		})
 		if err != nil {
 			return err
@@ -78,6 +79,14 @@ func (t *Tuner) reportSkipped() error {
 	clear(t.open)
 	t.waiting = nil
 	return nil
+}
+
+// Close ends the program, and records which proposals the search has left out.
+func (t *Tuner) Close() error {
+	if t.closed {
+		return nil
+	}
+	return errors.Join(t.reportSkipped(), t.Proposer.Close())
 }
 
 // Done takes an evaluation of the search. Those of the program's proposals are reported to it.

@@ -74,7 +74,7 @@ func TestTuner(t *testing.T) {
 		`{"name":"UNROLL","layer":"macro","values":[1],"default":1}`,
 		`"elites":[{"variant":"k","knobs":{"THREADS":64,"UNROLL":1},"p50_us":2,"origin":"default"}]`,
 		`{"proposal":1,"variant":"k+THREADS=32","stage":"build","reason":"compile: no"},` +
-			`{"proposal":2,"variant":"k+THREADS=128","stage":"skipped","reason":"the search has evaluated this variant, or is about to"}]`,
+			`{"proposal":2,"variant":"k+THREADS=128","stage":"skipped","reason":"the search has evaluated this variant, is about to, or has ended"}]`,
 	} {
 		if !strings.Contains(lines[i], want) {
 			t.Errorf("message %d is %s\nwant %s", i+1, lines[i], want)
@@ -140,6 +140,21 @@ func TestTunerErrors(t *testing.T) {
 	}
 	if files := tuner.Files(); len(files) != 1 || files[0] != RecordFile {
 		t.Errorf("%q", files)
+	}
+	if _, err := tuner.Propose(t.Context(), state); err != nil {
+		t.Fatal(err)
+	}
+	tuner.waiting = append(tuner.waiting, "proposal 9")
+	tuner.open["proposal 9"] = Candidate{Proposal: 9, Variant: tuner.subject.Default}
+	if err := tuner.Close(); err != nil || len(tuner.open) != 0 || tuner.last[len(tuner.last)-1].Stage != "skipped" {
+		t.Errorf("%+v, %v", tuner.last, err)
+	}
+	if err := tuner.Close(); err != nil {
+		t.Errorf("closed twice: %v", err)
+	}
+	tuner, state = newTuner(t, program(t, "say", `{"type":"proposals","variants":[{}]}`), nil)
+	if err := tuner.Open(t.TempDir()); err != nil {
+		t.Fatal(err)
 	}
 	if _, err := tuner.Propose(t.Context(), state); err != nil {
 		t.Fatal(err)
