@@ -234,6 +234,7 @@ func tuneVariant(kernel *spec.Kernel, args []string) (string, error) {
 // tuneVariants carries out a search and prints it.
 func (a *app) tuneVariants(ctx context.Context, w *workplace, r lab.TuneRequest, proposer *propose.Tuner) error {
 	p := &tunePrinter{app: a, work: w, request: r, proposer: proposer, started: time.Now()}
+	r.Resumed = p.resumed
 	w.Progress = p.progress
 	defer ignoreClosedPipe()()
 	result, err := w.Tune(ctx, r, p.finished)
@@ -260,9 +261,19 @@ type tunePrinter struct {
 	proposer    *propose.Tuner // nil if there is none
 	started     time.Time
 	evaluations int // that count against the budget
+	earlier     int // of them in earlier sessions
 	failures    int
 	standard    *run.TuneEvaluation
 	best        *run.TuneEvaluation
+}
+
+// resumed takes what earlier sessions have found.
+func (p *tunePrinter) resumed(s lab.TuneState) {
+	p.standard, p.best, p.evaluations, p.earlier = &s.Default, &s.Best, s.Evaluations, s.Evaluations
+	if !p.json {
+		fmt.Fprintf(p.stderr, "attune: resumed after %s; the best so far is %s, %.3fx the default\n",
+			counted(s.Evaluations, "evaluation", "evaluations"), s.Best.Name(), *s.Default.Cost / *s.Best.Cost)
+	}
 }
 
 // finished takes one evaluation: a JSON line, or a line on standard error for each new best.
@@ -313,8 +324,8 @@ func (p *tunePrinter) count() string {
 func (p *tunePrinter) left() string {
 	spent := time.Since(p.started)
 	var left []time.Duration
-	if most := p.request.Budget.Evaluations; most > 0 && p.evaluations > 0 {
-		left = append(left, spent*time.Duration(max(0, most-p.evaluations))/time.Duration(p.evaluations))
+	if most, done := p.request.Budget.Evaluations, p.evaluations-p.earlier; most > 0 && done > 0 {
+		left = append(left, spent*time.Duration(max(0, most-p.evaluations))/time.Duration(done))
 	}
 	if p.request.Budget.Time > 0 {
 		left = append(left, max(0, p.request.Budget.Time-spent))

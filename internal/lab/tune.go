@@ -35,12 +35,13 @@ type TuneRequest struct {
 	MaxWork   float64 // multiply-adds of a complete reference; above it a sample of rows is checked
 	Processes int     // of the finals
 	Proposer  Proposer
+	Resumed   func(TuneState) // called with what a resumed search has found so far; may be nil
 }
 
 // TuneBudget limits a search. A zero field is no limit; at least one is set.
 type TuneBudget struct {
 	Evaluations int
-	Time        time.Duration // of all sessions of a resumed search
+	Time        time.Duration // of all sessions of a resumed search, without the finals
 }
 
 // Proposal is a variant from outside of the strategy.

@@ -106,7 +106,7 @@ func TestTuneInAFolder(t *testing.T) {
 	r.Resume = true
 	other := r
 	other.Seeds = other.Seeds[:1]
-	if err := s.tuneError(other); err == nil || !strings.HasSuffix(err.Error(), "is another one: its seeds is [0 1], and now it is [0]") {
+	if err := s.tuneError(other); err == nil || !strings.HasSuffix(err.Error(), "is another one; it differs in seeds: [0 1] then, [0] now") {
 		t.Error(err)
 	}
 	if err := s.tuneError(r); err != nil {

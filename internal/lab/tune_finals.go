@@ -339,7 +339,7 @@ func (t *tuning) describe(standard run.TunedVariant, elites []run.TunedVariant) 
 		Objective: t.request.Objective, Unit: run.ObjectiveUnit(t.request.Objective), Identity: t.document.Identity,
 		Best: standard, Default: standard, Elites: append([]run.TunedVariant{}, elites...),
 		Evaluations: t.counted, EqualCode: len(t.evaluations) - t.counted, Failures: map[string]int{}, Ended: t.ended,
-		Seconds: t.spent.Seconds(), Facts: t.Device.facts, Git: t.Git, GitSHA: t.Git.SHA, Attune: t.Version,
+		Seconds: t.spent().Seconds(), Facts: t.Device.facts, Git: t.Git, GitSHA: t.Git.SHA, Attune: t.Version,
 	}
 	if n, exact := t.space.Size(); exact {
 		r.Variants = &n

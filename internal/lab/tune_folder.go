@@ -26,9 +26,9 @@ func (l *Lab) newTuning(ctx context.Context, r TuneRequest) (*tuning, error) {
 	}
 	t := &tuning{
 		Lab: l, request: r, space: space, refs: l.references(r.MaxWork, nil), session: l.newSession(), unlock: func() {},
-		builds: l.startBuilds(ctx, r.Arch, r.Variant), known: map[code]int{}, tried: map[string]bool{},
+		builds: l.startBuilds(ctx, r.Arch, r.Variant), known: map[code]int{}, tried: map[string]bool{}, started: time.Now(),
 	}
-	started := time.Now().UTC().Truncate(time.Millisecond)
+	started := t.started.UTC().Truncate(time.Millisecond)
 	t.document = run.TuneSearch{
 		SchemaVersion: run.TuningSchemaVersion, ID: ledger.NewID(started, r.Variant.Stage().Name), Time: started, Ahead: ahead(),
 	}
@@ -129,7 +129,7 @@ func (t *tuning) openOwnFolder() (resumed bool, err error) {
 			t.folder, document.Time.Format(time.DateTime)))
 	}
 	if difference := differs(document.Identity, t.document.Identity); difference != "" {
-		return false, RequestError(fmt.Sprintf("the search in %s is another one: %s", t.folder, difference))
+		return false, RequestError(fmt.Sprintf("the search in %s is another one; it differs in %s", t.folder, difference))
 	}
 	t.document = document
 	return true, nil
@@ -158,7 +158,7 @@ func (t *tuning) findUnfinished() error {
 			return nil
 		}
 		if other == "" {
-			other = fmt.Sprintf("; the newest one, %s, is another search: %s", id, difference)
+			other = fmt.Sprintf("; the newest one, %s, differs in %s", id, difference)
 		}
 	}
 	return RequestError("there is no unfinished search of this request to resume" + other + "; without --resume a new one starts")
@@ -187,7 +187,7 @@ func differs(then, now run.TuneIdentity) string {
 		x, y := a.Field(i).Interface(), b.Field(i).Interface()
 		if !reflect.DeepEqual(x, y) {
 			name, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
-			return fmt.Sprintf("its %s is %v, and now it is %v", strings.ReplaceAll(name, "_", " "), x, y)
+			return fmt.Sprintf("%s: %v then, %v now", strings.ReplaceAll(name, "_", " "), x, y)
 		}
 	}
 	return ""
@@ -205,9 +205,13 @@ func (t *tuning) restore(ctx context.Context) error {
 			return err
 		}
 		t.add(e, who)
+		t.earlier += time.Duration(e.Seconds * float64(time.Second))
 	}
 	if t.standard == nil {
 		return nil
+	}
+	if t.request.Resumed != nil {
+		t.request.Resumed(t.state())
 	}
 	return t.writeElites()
 }

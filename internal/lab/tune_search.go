@@ -44,7 +44,8 @@ type tuning struct {
 	best        *entrant             // the best so far: the incumbent
 	insights    []profile.Insight    // of best
 	counted     int                  // evaluations of the budget
-	spent       time.Duration        // in evaluations
+	started     time.Time            // of this session
+	earlier     time.Duration        // in evaluations of earlier sessions
 	ended       string               // why the search ended
 }
 
@@ -130,11 +131,14 @@ func (t *tuning) over() string {
 		return fmt.Sprintf("the budget of %d evaluations is spent", b.Evaluations)
 	case b.Evaluations > 0 && free >= maxFree*b.Evaluations:
 		return fmt.Sprintf("%d variants had machine code that was evaluated before", free)
-	case b.Time > 0 && t.spent >= b.Time:
+	case b.Time > 0 && t.spent() >= b.Time:
 		return fmt.Sprintf("the budget of %s is spent", b.Time)
 	}
 	return ""
 }
+
+// spent is the time of all sessions.
+func (t *tuning) spent() time.Duration { return t.earlier + time.Since(t.started) }
 
 // evaluateDefault evaluates the default, which must run.
 func (t *tuning) evaluateDefault(ctx context.Context) error {
@@ -177,9 +181,7 @@ func (t *tuning) evaluateProposals(ctx context.Context) (evaluated int, err erro
 		return 0, nil
 	}
 	t.step(t.request.Variant.String(), "waiting for the proposer")
-	began := time.Now()
 	proposals, err := t.request.Proposer.Propose(ctx, t.state())
-	t.spent += time.Since(began) // a slow program costs a budget of time too
 	if err != nil {
 		return 0, err
 	}
@@ -248,6 +250,9 @@ func (t *tuning) try(ctx context.Context, c *trial) error {
 	if c.e.Best {
 		c.explain(ctx)
 	}
+	if ctx.Err() != nil { // without its suggestion the sequence would be another one
+		return ctx.Err()
+	}
 	if err := c.savePatch(); err != nil {
 		return err
 	}
@@ -277,7 +282,6 @@ func (t *tuning) try(ctx context.Context, c *trial) error {
 func (t *tuning) add(e run.TuneEvaluation, who *entrant) {
 	t.evaluations = append(t.evaluations, e)
 	t.tried[trialKey(e.Variant, e.Patch)] = true
-	t.spent += time.Duration(e.Seconds * float64(time.Second))
 	for _, variant := range e.Demoted {
 		t.demote(variant)
 	}

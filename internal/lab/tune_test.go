@@ -355,20 +355,20 @@ func TestResumeOfAnotherSearch(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, change := range map[string]func(*TuneRequest){
-		"its seeds is [0 1], and now it is [0]":             func(r *TuneRequest) { r.Seeds = r.Seeds[:1] },
-		"its strategy is evo, and now it is random":         func(r *TuneRequest) { r.Strategy = "random" },
-		"its search seed is 3, and now it is 4":             func(r *TuneRequest) { r.Options.Seed = 4 },
-		"its objective is time, and now it is energy":       func(r *TuneRequest) { r.Objective = run.ObjectiveEnergy },
-		"its shapes is [n=4096], and now it is [n=300]":     func(r *TuneRequest) { r.Shapes = r.Small },
-		"its variant is tuned, and now it is tuned+ITEMS=2": func(r *TuneRequest) { r.Variant = s.variant("tuned+ITEMS=2") },
-		"its space is ": func(r *TuneRequest) { r.Fixed = []string{"MODE"} },
-		"its device is a fake, and now it is another": func(*TuneRequest) { s.Device.facts.Name = "another" },
+		"seeds: [0 1] then, [0] now":             func(r *TuneRequest) { r.Seeds = r.Seeds[:1] },
+		"strategy: evo then, random now":         func(r *TuneRequest) { r.Strategy = "random" },
+		"search seed: 3 then, 4 now":             func(r *TuneRequest) { r.Options.Seed = 4 },
+		"objective: time then, energy now":       func(r *TuneRequest) { r.Objective = run.ObjectiveEnergy },
+		"shapes: [n=4096] then, [n=300] now":     func(r *TuneRequest) { r.Shapes = r.Small },
+		"variant: tuned then, tuned+ITEMS=2 now": func(r *TuneRequest) { r.Variant = s.variant("tuned+ITEMS=2") },
+		"space: ":                                func(r *TuneRequest) { r.Fixed = []string{"MODE"} },
+		"device: a fake then, another now":       func(*TuneRequest) { s.Device.facts.Name = "another" },
 	} {
 		r := s.tuneRequest()
 		r.Resume = true
 		change(&r)
 		_, err := s.Tune(t.Context(), r, func(run.TuneEvaluation) {})
-		if refused := new(RequestError); !errors.As(err, refused) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "is another search: ") {
+		if refused := new(RequestError); !errors.As(err, refused) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), ", differs in ") {
 			t.Errorf("%v; want %q", err, want)
 		}
 		s.Device.facts.Name = "a fake"
@@ -687,6 +687,13 @@ func TestTuneOnTheSimulator(t *testing.T) {
 	}
 	if e := evaluationOf(t, all, "tuned+SCRATCH=200000"); !e.OK() || *e.Cost < *standard.Cost {
 		t.Errorf("fewer blocks at once cost no more: %+v", e)
+	}
+	// Shapes that are not small are run for their cost, and checked there.
+	r = s.tuneRequest()
+	r.Strategy, r.Fixed = "anneal", []string{"UNUSED", "SCRATCH", "MODE", "ITEMS"}
+	again, _ := s.tuned(r)
+	if again.Identity.Budget != 100 || again.Evaluations != 3 || *again.Default.Cost != *result.Default.Cost {
+		t.Errorf("%+v", again)
 	}
 }
 

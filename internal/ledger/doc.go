@@ -1,5 +1,5 @@
-// Package ledger stores runs, benches and champions: what was built, what was measured, the verdict
-// and the evidence for it. Records are written once and never changed.
+// Package ledger stores runs, benches, tunings and champions: what was built, what was measured, the
+// verdict and the evidence for it. Records are written once and never changed.
 //
 // A ledger is a directory:
 //
@@ -13,6 +13,10 @@
 //	benches/20261115-064000-bench-91c0de/     one directory per bench
 //	    bench.json samples.json.gz report.md  the bench, its samples and its printed form
 //	    sha256sums
+//	tunings/20261117-045950-softmax-e5390a/   one directory per finished search
+//	    tuning.json elite.json journal.jsonl  the search, its best variants and all evaluations
+//	    report.md sha256sums
+//	tuning/20261117-050053-softmax-2b1b26/    a search that runs or was interrupted; no record
 //	chain                                     a line for every record that was added or removed
 //	index.sqlite                              an index of the run.json files
 //
@@ -39,7 +43,7 @@
 // The file is replaced as a whole, so an incomplete line is damage and never a recording that was
 // cut short. Deletion on purpose ([Ledger.Remove]) is a line too.
 //
-// Benches and champions are not in the index, because there are few of them. Each champion record
+// Benches, tunings and champions are not in the index, because there are few of them. Each champion record
 // has the checksum of the record before it, so Verify reports one that was rewritten or removed.
 //
 // A file recorded as NAME.gz is also read as NAME, decompressed.
