@@ -3,7 +3,7 @@
     attune tune --proposer "python3 examples/proposer/climb.py"
 
 A neighbour has the next smaller or the next larger value of one knob. The program ends when every
-neighbour of the best variant was proposed. It is deterministic: the same states give the same answers.
+neighbour of the best variant was proposed. The same states give the same answers.
 """
 
 import json
@@ -57,7 +57,8 @@ def climb(space, at, known, answer):
             if key in known or not allowed(knobs, space["constraints"]):
                 continue
             known.add(key)
-            answer["variants"].append({"knobs": knobs, "about": f"{knob['name']}={knobs[knob['name']]}"})
+            about = f"{knob['name']}={knobs[knob['name']]}"
+            answer["variants"].append({"knobs": knobs, "about": about})
         if answer["variants"]:
             return answer
     return {"type": "done"}

@@ -2,8 +2,8 @@
 
     attune tune --kernel examples/reduce --proposer "python3 examples/proposer/rewrite.py"
 
-Each rule whose text occurs in a source is proposed once, as a patch of the default. A patched kernel
-that is among the elites is proposed again with the knobs of the best variant.
+Each rule whose text occurs in a source is proposed once, as a patch of the default. A patched
+kernel that is among the elites is proposed again with the knobs of the best variant.
 """
 
 import difflib
@@ -32,10 +32,10 @@ RULES = [
 
 def diff(path, before, after):
     """A unified diff with the paths that git writes."""
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{path}", f"b/{path}"
-    )
-    return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
+    texts = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    lines = difflib.unified_diff(*texts, f"a/{path}", f"b/{path}")
+    end = "\n\\ No newline at end of file\n"
+    return "".join(line if line.endswith("\n") else line + end for line in lines)
 
 
 def patches(sources):
