@@ -42,8 +42,7 @@ func (a *app) rootCommand() *cobra.Command {
 		Long:  `attune takes a kernel from its source to a verdict: fits, correct, faster.`,
 		Example: `  attune run                   every stage and selection, quickly
   attune init rmsnorm          a kernel of your own, from an example
-  attune sim race.json         any PTX kernel on the simulator
-  attune doctor                what attune can do on this machine`,
+  attune sim race.json         any PTX kernel on the simulator`,
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,

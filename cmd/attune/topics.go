@@ -15,6 +15,7 @@ func topics() []*cobra.Command {
 		page("kernels", "how to bring a kernel of your own", kernelsText),
 		page("variants", "how to write a variant, a stage and a selection", variantsText),
 		page("shapes", "how to write shapes and groups of shapes", shapesText),
+		page("proposers", "programs that take part in a search", proposersText),
 		page("cases", "launches as data, with their expected results", casesText),
 	}
 }
@@ -44,6 +45,32 @@ A gate that could not be measured fails nothing. A run of several variants ends
 with 3 if one of them failed, and with the code of the gate if it was the only
 one. With --json the code is also in the error document on standard error. After
 an internal error the message names a report in the folder of temporary files.`
+
+const proposersText = `A proposer is a program that takes part in a search of attune tune:
+
+  --proposer CMD              its command, split into words; no shell runs it
+  --proposer-timeout 60s      limit of one answer
+
+It reads a JSON object a line from standard input and writes one a line to
+standard output. Standard error goes to proposer.log of the search.
+
+  {"type":"hello"}      once: kernel, knobs, constraints, sources, limits
+  {"type":"state"}      before each answer: default, best, elites with times,
+                        insights of the profile, results of its proposals
+
+It answers with one of
+
+  {"type":"proposals","variants":[{"knobs":{"THREADS":256}}],"patches":[]}
+  {"type":"proposals","patches":[{"diff":"...","about":"..."}]}
+  {"type":"done"}
+
+A patch is a unified diff against the sources. It is built beside the kernel's
+folder, which never changes, and judged by every gate. kernel.toml, reference
+and inputs cannot be patched. A program that hangs, dies or prints garbage is
+started again; after three faults in a row it is not asked again. It never
+fails the search. The patches and what became of them are in the record.
+
+docs/proposers.md has every message; examples/proposer has two programs.`
 
 const kernelsText = `A kernel is a folder with a CUDA source and a kernel.toml, which declares its
 arguments, shapes, launch, reference, tolerance and work (docs/kernel-toml.md).

@@ -15,6 +15,7 @@ import (
 
 	"attune/internal/lab"
 	"attune/internal/oracle"
+	"attune/internal/propose"
 	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
@@ -29,6 +30,7 @@ type tuneOptions struct {
 	reference referenceOptions
 	objective string
 	fixed     string
+	proposer  proposerOptions
 	given     []string // names of the flags on the command line
 }
 
@@ -37,7 +39,10 @@ const defaultTuneBudget = 200
 
 // Flags of searches on a device, and of searches of recorded results. The other flags are for both.
 var (
-	tuneDeviceFlags = []string{"shapes", "seeds", "objective", "device", "timeout", "fix", "arch", "processes", "python", "reference-timeout", "selection", "holdout"}
+	tuneDeviceFlags = []string{
+		"shapes", "seeds", "objective", "device", "timeout", "fix", "arch", "processes", "python", "reference-timeout",
+		"selection", "holdout", "proposer", "proposer-timeout",
+	}
 	tuneReplayFlags = []string{"space", "repeat", "journal", "export", "plot"}
 )
 
@@ -57,9 +62,9 @@ Without a GPU the objective is a cost from the simulator's counters, no time.
 With --selection it searches each shape from the selection's present form, then
 proposes a table with the fewest forms within 2 % of the best of each shape.
 The search is recorded. After Ctrl-C or a kill, --resume continues it. With
---replay it searches results that were recorded for every variant, to compare
-strategies: evo (the default), bayes, genetic, anneal, random, grid. See
-docs/tuning.md.`,
+--proposer a program takes part in it. With --replay it searches results that
+were recorded for every variant, to compare strategies: evo (the default),
+bayes, genetic, anneal, random, grid. See docs/tuning.md.`,
 		Example: `  attune tune --kernel examples/softmax --budget 20m
   attune tune stage2 --shapes mission --budget 200 --fix USE_LSE
   attune tune stage2 --shapes mission --resume
@@ -90,6 +95,7 @@ docs/tuning.md.`,
 	f.IntVar(&o.processes, "processes", 3, "fresh processes of the finals")
 	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's, or newest)")
 	o.reference.flags(f)
+	o.proposer.flags(f)
 	f.StringVar(&o.replay, "replay", "", "`file` of recorded results: a Kernel Tuner cache or T4")
 	f.StringVar(&o.space, "space", "", "replay: T1 `file` of the knobs and constraints (default: the recording's)")
 	f.IntVar(&o.repeat, "repeat", 100, "replay: number of searches")
@@ -176,7 +182,7 @@ func (o tuneOptions) tuneRequest(kernel *spec.Kernel, name string, simulated boo
 
 // tuneDevice searches on a GPU or the simulator.
 func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) error {
-	if err := errors.Join(o.checkFlags(), checkLimit(o.device.limit), o.reference.check()); err != nil {
+	if err := errors.Join(o.checkFlags(), checkLimit(o.device.limit), o.reference.check(), o.proposer.check()); err != nil {
 		return usageError{err}
 	}
 	kernel, folder, err := a.kernel()
@@ -219,7 +225,15 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 	if err != nil {
 		return usageError{err}
 	}
-	return a.tuneVariants(ctx, w, request)
+	proposer, err := o.proposer.start(a, w, request)
+	if err != nil {
+		return err
+	}
+	if proposer != nil {
+		defer proposer.Close()
+		request.Proposer = proposer
+	}
+	return a.tuneVariants(ctx, w, request, proposer)
 }
 
 // tuneVariant is the variant to tune: the argument, or the only stage of the kernel.
@@ -239,8 +253,8 @@ func tuneVariant(kernel *spec.Kernel, args []string) (string, error) {
 }
 
 // tuneVariants carries out a search and prints it.
-func (a *app) tuneVariants(ctx context.Context, w *workplace, r lab.TuneRequest) error {
-	p := &tunePrinter{app: a, work: w, request: r, started: time.Now()}
+func (a *app) tuneVariants(ctx context.Context, w *workplace, r lab.TuneRequest, proposer *propose.Tuner) error {
+	p := &tunePrinter{app: a, work: w, request: r, proposer: proposer, started: time.Now()}
 	r.Resumed = p.resumed
 	w.Progress = p.progress
 	defer ignoreClosedPipe()()
@@ -265,6 +279,7 @@ type tunePrinter struct {
 	*app
 	work        *workplace
 	request     lab.TuneRequest
+	proposer    *propose.Tuner // nil if there is none
 	started     time.Time
 	evaluations int // that count against the budget
 	earlier     int // of them in earlier sessions
@@ -278,7 +293,7 @@ func (p *tunePrinter) resumed(s lab.TuneState) {
 	p.standard, p.best, p.evaluations, p.earlier = &s.Default, &s.Best, s.Evaluations, s.Evaluations
 	if !p.json {
 		fmt.Fprintf(p.stderr, "attune: resumed after %s; the best so far is %s, %.3fx the default\n",
-			counted(s.Evaluations, "evaluation", "evaluations"), s.Best.Variant, *s.Default.Cost / *s.Best.Cost)
+			counted(s.Evaluations, "evaluation", "evaluations"), s.Best.Name(), *s.Default.Cost / *s.Best.Cost)
 	}
 }
 
@@ -297,6 +312,11 @@ func (p *tunePrinter) take(e run.TuneEvaluation) {
 	}
 	if !e.OK() {
 		p.failures++
+	}
+	if p.proposer != nil {
+		if err := p.proposer.Done(e); err != nil {
+			p.note(fmt.Sprintf("a result was not recorded for the proposer: %v", err))
+		}
 	}
 	if p.standard == nil {
 		p.standard = &e

@@ -26,6 +26,8 @@ type Lab struct {
 	ReferenceLimit time.Duration   // of one computation of a declared reference
 	Python         string          // the interpreter of references; empty for ATTUNE_PYTHON, else python3
 
+	trusted *toolchain.Builder // builds references in place of Builder, which has patched sources; may be nil
+
 	Progress func(Progress) // called at each step of the work; may be nil
 
 	// Render and RenderBench write report.md of a record. Without them a record has no report.md.

@@ -56,7 +56,11 @@ func (l *Lab) launchTrusted(ctx context.Context, t toolchain.Target, makeJob fun
 			return nil, err
 		}
 	}
-	image, _, err := l.Builder.Build(ctx, t)
+	builder := l.Builder
+	if l.trusted != nil {
+		builder = l.trusted
+	}
+	image, _, err := builder.Build(ctx, t)
 	if err != nil {
 		return nil, err
 	}

@@ -52,12 +52,24 @@ type Proposal struct {
 	Origin  string // for the record
 	Patch   []byte
 	Parent  string
+	// PatchFile is the name of the patch in the folder of the search, if the proposer keeps it there.
+	PatchFile string
 }
 
 // Proposer suggests variants that no strategy would, such as patches of the kernel.
 type Proposer interface {
 	// Propose is asked between the strategy's variants. It returns none where the proposer has nothing.
 	Propose(ctx context.Context, state TuneState) ([]Proposal, error)
+}
+
+// Keeper is a Proposer that keeps files in the folder of the search, which become part of its record.
+type Keeper interface {
+	// Open is called before the first Propose of a search that has a folder.
+	Open(folder string) error
+	// Files are the names of the files.
+	Files() []string
+	// Close is called when the search has ended, before the finals.
+	Close() error
 }
 
 // Restorer is a Proposer whose patched kernels can be made again when a search is resumed. Without
@@ -93,6 +105,11 @@ func (l *Lab) Tune(ctx context.Context, r TuneRequest, done func(run.TuneEvaluat
 	}
 	if err := t.search(ctx); err != nil {
 		return nil, err
+	}
+	if keeper, ok := r.Proposer.(Keeper); ok {
+		if err := keeper.Close(); err != nil {
+			return nil, err
+		}
 	}
 	result, err := t.finals(ctx)
 	if err != nil {

@@ -57,7 +57,7 @@ func (c *trial) simulate(ctx context.Context) error {
 		return nil
 	}
 	ratio := *c.best.Cost / cost
-	c.e.Against, c.e.Ratio = c.best.Variant, &measure.Speedup{Ratio: ratio, Low: ratio, High: ratio}
+	c.e.Against, c.e.Ratio = c.best.Name(), &measure.Speedup{Ratio: ratio, Low: ratio, High: ratio}
 	c.setCost(cost, ratio > 1)
 	return nil
 }

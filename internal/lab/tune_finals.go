@@ -106,10 +106,15 @@ func (t *tuning) finalists(ctx context.Context) (chosen []*finalist, failed []ru
 
 func (t *tuning) checkFinalist(ctx context.Context, e *entrant) (*finalist, error) {
 	t.step(e.Variant, "correctness on all shapes")
-	if err := t.ready(e); err != nil {
+	f := &finalist{e, t.newTrial(e.lab, e.variant, nil, e.Origin)}
+	err := t.ready(e)
+	if err != nil && f.trial.foreign() && ctx.Err() == nil {
+		f.trial.fail(run.FailedCompile, err.Error(), err)
+		return f, nil
+	}
+	if err != nil {
 		return nil, err
 	}
-	f := &finalist{e, t.newTrial(e.lab, e.variant, nil, e.Origin)}
 	f.trial.build, f.trial.e.Arch = e.build, e.Arch
 	shapes := slices.Clone(t.request.Shapes)
 	for _, s := range t.request.Small {
@@ -117,7 +122,12 @@ func (t *tuning) checkFinalist(ctx context.Context, e *entrant) (*finalist, erro
 			shapes = append(shapes, s)
 		}
 	}
-	return f, f.trial.checkInstances(ctx, shapes, t.request.Seeds)
+	err = f.trial.checkInstances(ctx, shapes, t.request.Seeds)
+	if err != nil && f.trial.foreign() && ctx.Err() == nil {
+		f.trial.fail(run.FailedCrashed, err.Error(), err)
+		err = nil
+	}
+	return f, err
 }
 
 // simplify resets the knobs of a finalist that change no code, so that the result names what matters.
@@ -205,6 +215,9 @@ func (t *tuning) timeFinalists(ctx context.Context, s *session, shape spec.Shape
 		all, err := t.time(ctx, s, ref, plan, builds...)
 		if err != nil && ctx.Err() == nil && device.Classify(err).LosesDevice() {
 			wrong, alone := t.loses(ctx, s, ref, plan, chosen)
+			if wrong == nil && alone == nil {
+				wrong = blame(chosen, err)
+			}
 			return nil, wrong, errors.Join(alone, missingCulprit(wrong, err))
 		}
 		if err != nil {
@@ -215,7 +228,11 @@ func (t *tuning) timeFinalists(ctx context.Context, s *session, shape spec.Shape
 				continue
 			}
 			if i == 0 || i == len(all)-1 {
-				return nil, nil, timedWrong(t.standard.build, shape, one.wrong[0])
+				wrong := timedWrong(t.standard.build, shape, one.wrong[0])
+				if f := blame(chosen, wrong); f != nil {
+					return nil, f, nil
+				}
+				return nil, nil, wrong
 			}
 			f := chosen[i-1]
 			f.trial.fail(run.FailedIncorrect, fmt.Sprintf("timing %s: %s", shape, one.wrong[0]), nil)
@@ -230,6 +247,18 @@ func (t *tuning) timeFinalists(ctx context.Context, s *session, shape spec.Shape
 		}
 	}
 	return samples, nil, nil
+}
+
+// blame fails the first patched kernel of the finals for an error that the others did not have
+// without it; nil if there is none.
+func blame(chosen []*finalist, err error) *finalist {
+	for _, f := range chosen {
+		if f.trial.foreign() {
+			f.trial.fail(run.FailedIncorrect, "timed beside it, "+err.Error(), err)
+			return f
+		}
+	}
+	return nil
 }
 
 // missingCulprit is the error of a lost device that no finalist loses alone.

@@ -80,6 +80,11 @@ func (t *tuning) begin(ctx context.Context) error {
 	if t.folder == "" {
 		return nil
 	}
+	if keeper, ok := t.request.Proposer.(Keeper); ok {
+		if err := keeper.Open(t.folder); err != nil {
+			return err
+		}
+	}
 	journal := filepath.Join(t.folder, run.TuneJournal)
 	if !resumed {
 		if err := replaceJSON(filepath.Join(t.folder, run.TuneFile), t.document); err != nil {
@@ -240,6 +245,9 @@ func (t *tuning) folderFiles() (map[string][]byte, error) {
 		if e.Patch != "" {
 			names = append(names, e.Patch)
 		}
+	}
+	if keeper, ok := t.request.Proposer.(Keeper); ok {
+		names = append(names, keeper.Files()...)
 	}
 	files := map[string][]byte{}
 	for _, name := range names {

@@ -69,8 +69,9 @@ func (t *tuning) search(ctx context.Context) error {
 			return err
 		}
 	}
-	for {
-		if err := t.evaluateProposals(ctx); err != nil {
+	for empty := 0; ; {
+		proposed, err := t.evaluateProposals(ctx)
+		if err != nil {
 			return err
 		}
 		if t.ended = t.over(); t.ended != "" {
@@ -80,6 +81,13 @@ func (t *tuning) search(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if empty++; proposed > 0 {
+			empty = 0
+		}
+		if next == nil && t.mayPropose(empty) {
+			t.pause(ctx, empty)
+			continue
+		}
 		if next == nil {
 			t.ended = "every variant was evaluated"
 			return nil
@@ -87,6 +95,30 @@ func (t *tuning) search(ctx context.Context) error {
 		if err := t.try(ctx, next); err != nil {
 			return err
 		}
+	}
+}
+
+// maxEmpty is how many answers without a proposal end a search whose strategy has no more variants.
+// They are a second apart.
+const maxEmpty = 10
+
+// mayPropose reports whether a proposer may still have something, after some answers without an
+// evaluation: patched kernels have variants when the strategy has none left.
+func (t *tuning) mayPropose(empty int) bool {
+	if ender, ok := t.request.Proposer.(interface{ Ended() bool }); ok {
+		return empty < maxEmpty && !ender.Ended()
+	}
+	return t.request.Proposer != nil && empty == 0
+}
+
+// pause waits before a proposer that had nothing is asked again.
+func (t *tuning) pause(ctx context.Context, empty int) {
+	if empty == 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Second):
 	}
 }
 
@@ -143,18 +175,19 @@ func (t *tuning) next() (*trial, error) {
 }
 
 // evaluateProposals evaluates what the proposer suggests, except for variants that were evaluated or
-// that the strategy has asked for.
-func (t *tuning) evaluateProposals(ctx context.Context) error {
+// that the strategy has asked for. It returns the number of evaluations.
+func (t *tuning) evaluateProposals(ctx context.Context) (evaluated int, err error) {
 	if t.request.Proposer == nil || t.over() != "" {
-		return nil
+		return 0, nil
 	}
+	t.step(t.request.Variant.String(), "waiting for the proposer")
 	proposals, err := t.request.Proposer.Propose(ctx, t.state())
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, p := range proposals {
 		c := t.newTrial(p.Lab, p.Variant, nil, cmp.Or(p.Origin, "proposer"))
-		c.patch, c.e.Parent = p.Patch, p.Parent
+		c.patch, c.kept, c.e.Parent = p.Patch, p.PatchFile, p.Parent
 		if p.Lab == nil {
 			c.point, _ = tune.PointOf(t.space, p.Variant)
 		}
@@ -163,10 +196,11 @@ func (t *tuning) evaluateProposals(ctx context.Context) error {
 			continue
 		}
 		if err := t.try(ctx, c); err != nil {
-			return err
+			return evaluated, err
 		}
+		evaluated++
 	}
-	return nil
+	return evaluated, nil
 }
 
 // state is what a proposer knows.
@@ -200,6 +234,12 @@ func (t *tuning) try(ctx context.Context, c *trial) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if err != nil && c.foreign() {
+		// Foreign code can break anything beside it. If the lab itself is broken, the next variant of
+		// the kernel shows it.
+		c.fail(run.FailedCrashed, err.Error(), err)
+		err = nil
+	}
 	if err == nil && c.isDefault {
 		err = c.mustRun()
 	}
@@ -228,7 +268,9 @@ func (t *tuning) try(ctx context.Context, c *trial) error {
 		return err
 	}
 	t.add(c.e, &entrant{c.e, c.lab, c.variant, c.build})
-	t.builds.forget(c.variant)
+	if !c.foreign() {
+		t.builds.forget(c.variant)
+	}
 	if err := t.writeElites(); err != nil {
 		return err
 	}
@@ -263,14 +305,14 @@ func (t *tuning) add(e run.TuneEvaluation, who *entrant) {
 }
 
 // demote removes a variant that turned out to be wrong while it was timed again.
-func (t *tuning) demote(variant string) {
-	t.entrants = slices.DeleteFunc(t.entrants, func(e *entrant) bool { return e != t.standard && e.Variant == variant })
+func (t *tuning) demote(name string) {
+	t.entrants = slices.DeleteFunc(t.entrants, func(e *entrant) bool { return e != t.standard && e.Name() == name })
 	for i := range t.evaluations {
-		if e := &t.evaluations[i]; e.Variant == variant && e.OK() {
+		if e := &t.evaluations[i]; e.Name() == name && e.OK() {
 			e.Failure, e.Reason, e.Cost = run.FailedIncorrect, "a timed launch was wrong when it was timed again", nil
 		}
 	}
-	if t.best != nil && t.best.Variant == variant {
+	if t.best != nil && t.best.Name() == name {
 		t.best = t.ranked()[0]
 	}
 }

@@ -169,15 +169,19 @@ func (c *trial) screen(ctx context.Context) error {
 		if !errors.Is(err, errDemoted) {
 			return err
 		}
-		c.e.Demoted = append(c.e.Demoted, c.best.Variant)
-		c.demote(c.best.Variant)
+		if c.foreign() { // it may have written what the other launches read
+			c.fail(run.FailedIncorrect, fmt.Sprintf("launches of %s that were timed beside it were wrong", c.best.Name()), nil)
+			return nil
+		}
+		c.e.Demoted = append(c.e.Demoted, c.best.Name())
+		c.demote(c.best.Name())
 		c.e.Shapes, c.e.Ratio = nil, nil
 	}
 }
 
 // screenOnce estimates the candidate by a few launches, then takes rounds while it may still win.
 func (c *trial) screenOnce(ctx context.Context) error {
-	c.e.Against = c.best.Variant
+	c.e.Against = c.best.Name()
 	ratio, err := c.estimate(ctx)
 	if err != nil || !c.e.OK() {
 		return err

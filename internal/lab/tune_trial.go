@@ -25,6 +25,7 @@ type trial struct {
 	variant   spec.Variant
 	point     tune.Point // nil for a variant outside of the space
 	patch     []byte     // of a proposal
+	kept      string     // file of the patch, if the proposer keeps it
 	isDefault bool
 
 	build    problem.Build
@@ -55,16 +56,19 @@ func trialKey(variant, patch string) string { return variant + "\x00" + patch }
 
 // patchFile is the name of the patch's file in the folder of the search; empty without a patch.
 func (c *trial) patchFile() string {
-	if len(c.patch) == 0 {
-		return ""
+	if len(c.patch) == 0 || c.kept != "" {
+		return c.kept
 	}
 	sum := sha256.Sum256(c.patch)
 	return hex.EncodeToString(sum[:6]) + ".patch"
 }
 
+// foreign reports whether the variant is one of a patched kernel, which nobody has reviewed.
+func (c *trial) foreign() bool { return c.lab != c.Lab }
+
 // savePatch keeps the patch beside the journal.
 func (c *trial) savePatch() error {
-	if c.e.Patch = c.patchFile(); c.e.Patch == "" || c.folder == "" {
+	if c.e.Patch = c.patchFile(); c.e.Patch == "" || c.kept != "" || c.folder == "" {
 		return nil
 	}
 	return os.WriteFile(filepath.Join(c.folder, c.e.Patch), c.patch, 0o644)
@@ -133,7 +137,7 @@ func (c *trial) mustRun() error {
 // compile waits for the build, which may have been started earlier.
 func (c *trial) compile(ctx context.Context) error {
 	builds := c.builds
-	if c.lab != c.Lab {
+	if c.foreign() {
 		builds = c.lab.startBuilds(ctx, c.request.Arch, c.variant)
 		defer builds.stop()
 	}
@@ -150,6 +154,9 @@ func (c *trial) compile(ctx context.Context) error {
 		return nil
 	case errors.As(err, &mistake) && !c.isDefault:
 		c.fail(run.FailedCompile, mistake.Error(), err)
+		return nil
+	case err != nil && c.foreign() && ctx.Err() == nil: // it may crash the compiler
+		c.fail(run.FailedCompile, err.Error(), err)
 		return nil
 	case err != nil:
 		return err
@@ -178,7 +185,7 @@ func (c *trial) compareCode(context.Context) error {
 		return nil
 	}
 	same := &c.evaluations[i]
-	c.e.SameAs, c.e.Failure, c.e.Reason, c.e.Cost, c.e.Shapes = same.Variant, same.Failure, same.Reason, same.Cost, same.Shapes
+	c.e.SameAs, c.e.Failure, c.e.Reason, c.e.Cost, c.e.Shapes = same.Name(), same.Failure, same.Reason, same.Cost, same.Shapes
 	c.e.SharedBytes = same.SharedBytes
 	c.finished = true
 	return nil

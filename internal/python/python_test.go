@@ -5,12 +5,10 @@ package python
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"time"
 )
 
@@ -153,19 +151,6 @@ func TestRequestThatIsNoObject(t *testing.T) {
 		}
 	}()
 	encode(3, 1)
-}
-
-func TestLastLine(t *testing.T) {
-	var printed tail
-	if _, err := io.Copy(&printed, iotest.OneByteReader(strings.NewReader(strings.Repeat("x", 2*tailBytes)+"\nlast \x1b[0mline\n\n"))); err != nil {
-		t.Fatal(err)
-	}
-	if got := printed.lastLine(); got != "last [0mline" {
-		t.Errorf("%q", got)
-	}
-	if got := OneLine("a\nbc", 2); got != "a …" {
-		t.Errorf("%q", got)
-	}
 }
 
 func FuzzDecode(f *testing.F) {

@@ -50,7 +50,7 @@ func tuningHeadline(t *run.Tuning) string {
 	}
 	switch {
 	case t.Faster:
-		return fmt.Sprintf("best: %s, %s (%s)", t.Best.Variant, tunedRatio(t.Best), over)
+		return fmt.Sprintf("best: %s, %s (%s)", t.Best.Name(), tunedRatio(t.Best), over)
 	case len(t.Elites) == 0:
 		return fmt.Sprintf("best: the default %s; no other variant ran (%s)", t.Default.Variant, over)
 	}
@@ -85,7 +85,7 @@ func tuningTable(t *run.Tuning) (header []string, rows [][]string) {
 			ratio, verdict = fmt.Sprintf("%.3f", v.Ratio.Ratio), string(v.Verdict)
 			interval = fmt.Sprintf("%.3f to %.3f", v.Ratio.Low, v.Ratio.High)
 		}
-		rows = append(rows, []string{v.Variant, tunedCost(t.Objective, *v.Cost), ratio, interval, verdict, fmt.Sprint(v.Registers), fmt.Sprint(v.SharedBytes)})
+		rows = append(rows, []string{v.Name(), tunedCost(t.Objective, *v.Cost), ratio, interval, verdict, fmt.Sprint(v.Registers), fmt.Sprint(v.SharedBytes)})
 	}
 	if t.Simulated() { // a simulated cost has no interval
 		header, rows = withoutColumn("interval", header, rows)
@@ -109,7 +109,7 @@ func tuningFailed(t *run.Tuning) []string {
 	var lines []string
 	for _, v := range t.Elites {
 		if v.Failure != "" {
-			lines = append(lines, fmt.Sprintf("%s failed in the finals: %s: %s", v.Variant, v.Failure, v.Reason))
+			lines = append(lines, fmt.Sprintf("%s failed in the finals: %s: %s", v.Name(), v.Failure, v.Reason))
 		}
 	}
 	return lines
@@ -144,6 +144,11 @@ func tuningNext(t *run.Tuning, kernel *spec.Kernel, command func(string) string)
 	if !t.Faster {
 		return lines
 	}
+	if t.Best.Patch != "" {
+		// The kernel's folder does not have the patch, so that no command can name the kernel yet.
+		return append(lines, fmt.Sprintf("to keep it: `attune show %s --file %s | patch -p1` in the kernel's folder, then `attune run %s`",
+			t.ID, t.Best.Patch, t.Best.Variant))
+	}
 	shapes := strings.Join(t.Identity.Shapes, ",")
 	compare := fmt.Sprintf("`attune compare %s %s --shapes %s`", t.Default.Variant, t.Best.Variant, shapes)
 	if t.Simulated() {
@@ -159,10 +164,7 @@ func tuningNext(t *run.Tuning, kernel *spec.Kernel, command func(string) string)
 // makeDefault says how the best variant becomes the default.
 func makeDefault(t *run.Tuning, kernel *spec.Kernel) string {
 	_, changes, changed := strings.Cut(t.Best.Variant, "+")
-	switch {
-	case t.Best.Patch != "":
-		return fmt.Sprintf("to keep it: apply %s of the record to the kernel's folder", t.Best.Patch)
-	case kernel == nil || !changed:
+	if kernel == nil || !changed {
 		return ""
 	}
 	settings := strings.ReplaceAll(strings.ReplaceAll(changes, "+", ", "), "=", " = ")
@@ -195,7 +197,7 @@ func TuneBest(e, standard *run.TuneEvaluation) string {
 	if e.Number == standard.Number {
 		return fmt.Sprintf("default %s: %s", e.Variant, cost)
 	}
-	return fmt.Sprintf("new best at evaluation %d: %s, %s, %.3fx the default", e.Number, e.Variant, cost, *standard.Cost / *e.Cost)
+	return fmt.Sprintf("new best at evaluation %d: %s, %s, %.3fx the default", e.Number, e.Name(), cost, *standard.Cost / *e.Cost)
 }
 
 // TuningMarkdown is report.md of a search.

@@ -72,7 +72,7 @@ func TestTuning(t *testing.T) {
 			t.Best.Ratio = &measure.Speedup{Ratio: 1.1248, Low: 1.1248, High: 1.1248}
 		},
 		"variant mJ ratio": func(t *run.Tuning) { t.Objective = run.ObjectiveEnergy },
-		"to keep it: apply 3f.patch of the record to the kernel's folder": func(t *run.Tuning) { t.Best.Patch = "3f.patch" },
+		"to keep it: `attune show 20261117-042853-stage2-c89500 --file 3f.patch | patch -p1` in the kernel's folder, then `attune run ": func(t *run.Tuning) { t.Best.Patch = "3f.patch" },
 	} {
 		if got := printed(change, kernel); !strings.Contains(got, want) {
 			t.Errorf("%q is not in %s", want, got)

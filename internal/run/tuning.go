@@ -80,7 +80,7 @@ type TuneEvaluation struct {
 	LaunchKey   string `json:"launch_key,omitempty"` // knobs that the launch depends on besides
 	Registers   int    `json:"registers,omitempty"`
 	SharedBytes int    `json:"shared_bytes,omitempty"`
-	// SameAs is the variant whose machine code this one has. Its result is that variant's, and it is
+	// SameAs is the name of the variant whose machine code this one has. Its result is that variant's, and it is
 	// not counted against the budget.
 	SameAs string `json:"same_code_as,omitempty"`
 
@@ -90,18 +90,28 @@ type TuneEvaluation struct {
 	Objective string      `json:"objective"`
 	Cost      *float64    `json:"cost"` // seconds, joules or cycles, relative to the best so far; nil after a failure
 	Shapes    []TuneShape `json:"shapes,omitempty"`
-	// Against is the best variant so far, with which this one was interleaved, and Ratio its cost over
+	// Against is the name of the best variant so far, with which this one was interleaved, and Ratio its cost over
 	// this one's: above 1 this one is better. Rounds counts the samples of each shape.
 	Against string           `json:"against,omitempty"`
 	Ratio   *measure.Speedup `json:"ratio,omitempty"`
 	Rounds  int              `json:"rounds"`
 	Best    bool             `json:"new_best"` // it is the best so far from now on
-	// Demoted are variants that were the best so far, and whose timed launches were wrong beside this
-	// one's.
+	// Demoted are the names of variants that were the best so far, and whose timed launches were wrong
+	// beside this one's.
 	Demoted []string `json:"demoted,omitempty"`
 
 	Suggested []string `json:"suggested_knobs,omitempty"` // by the profile of a new best
 	Seconds   float64  `json:"seconds"`                   // of the evaluation
+}
+
+// Name is the variant and, of a patched kernel, its patch.
+func (e *TuneEvaluation) Name() string { return tunedName(e.Variant, e.Patch) }
+
+func tunedName(variant, patch string) string {
+	if patch == "" {
+		return variant
+	}
+	return variant + " with " + patch
 }
 
 // OK reports whether the variant has a cost.
@@ -179,6 +189,9 @@ type TunedVariant struct {
 	Failure     string           `json:"failure,omitempty"`
 	Reason      string           `json:"reason,omitempty"`
 }
+
+// Name is the variant and, of a patched kernel, its patch.
+func (v *TunedVariant) Name() string { return tunedName(v.Variant, v.Patch) }
 
 // Simulated reports whether the costs are estimates of the simulator.
 func (t *Tuning) Simulated() bool { return t.Objective == ObjectiveCost }

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Builder builds images of one kernel.
@@ -23,6 +24,7 @@ type Builder struct {
 	compiler *Compiler
 	cache    cache
 	slots    chan struct{} // limits concurrent compilations to the number of cores
+	limit    time.Duration // of a compilation; 0 for none
 
 	// Dir is the kernel's folder on disk, to which the folders of -I are relative. It is empty for
 	// an embedded kernel.
@@ -119,7 +121,7 @@ func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
 	case <-ctx.Done():
 		return nil, "", ctx.Err()
 	}
-	image, err := b.compile(ctx, t, files, own)
+	image, err := b.compileInTime(ctx, t, files, own)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, "", ctx.Err()
@@ -191,6 +193,20 @@ func (b *Builder) key(t Target, sourceHash string) string {
 func hashOfChecked(key string) string {
 	sum := sha256.Sum256([]byte(key + " includes checked"))
 	return hex.EncodeToString(sum[:])
+}
+
+// compileInTime compiles within the limit.
+func (b *Builder) compileInTime(ctx context.Context, t Target, files sources, own compilerFlags) (*Image, error) {
+	if b.limit == 0 {
+		return b.compile(ctx, t, files, own)
+	}
+	limited, cancel := context.WithTimeout(ctx, b.limit)
+	defer cancel()
+	image, err := b.compile(limited, t, files, own)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return nil, &SourceError{t, fmt.Sprintf("the compiler did not finish within %s", b.limit)}
+	}
+	return image, err
 }
 
 func (b *Builder) compile(ctx context.Context, t Target, files sources, own compilerFlags) (*Image, error) {

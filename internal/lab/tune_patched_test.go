@@ -1,0 +1,228 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"attune/internal/device"
+	"attune/internal/run"
+)
+
+// patchedTuned returns a lab of the tuned kernel with another source. Its default variant is
+// "patched" to the fake GPU.
+func (s *setup) patchedTuned(b behaviour) *Lab {
+	s.t.Helper()
+	source, err := os.ReadFile(filepath.Join(tunedKernel, "tuned.cu"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	text := strings.Replace(string(source), "factor * value", "__fadd_rn(factor * value, 0.0f)", 1)
+	patched := s.Patched(map[string][]byte{"tuned.cu": []byte(text)})
+	image, _, err := patched.Builder.Build(s.t.Context(), Target(s.Kernel, s.variant("tuned"), "sm_89"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.gpu.variants[string(image.PTX)], s.gpu.variants[string(image.Cubin)] = "patched", "patched"
+	s.gpu.behaviour["patched"] = b
+	return patched
+}
+
+// spoilBeside makes the timed launches of a variant wrong if the patched kernel is timed with it.
+func (s *setup) spoilBeside(name string) {
+	b := s.gpu.behaviour[name]
+	b.timed = func(out []byte) {
+		if strings.Contains(s.gpu.timed[len(s.gpu.timed)-1], "patched") {
+			spoil(out)
+		}
+	}
+	s.gpu.behaviour[name] = b
+}
+
+// keeper is a proposer that keeps a file.
+type keeper struct {
+	proposer
+	folder    string
+	closed    int
+	ended     bool
+	openErr   error
+	closeErr  error
+	keepsNone bool
+}
+
+func (k *keeper) Open(folder string) error {
+	k.folder = folder
+	return errors.Join(k.openErr, os.WriteFile(filepath.Join(folder, "patch-7.diff"), []byte("a diff"), 0o600))
+}
+
+func (k *keeper) Files() []string {
+	if k.keepsNone {
+		return nil
+	}
+	return []string{"patch-7.diff"}
+}
+
+func (k *keeper) Close() error {
+	k.closed++
+	return k.closeErr
+}
+
+func (k *keeper) Ended() bool { return k.ended || len(k.states) > 2 }
+
+func (s *setup) patchProposal(l *Lab) []Proposal {
+	return []Proposal{{Lab: l, Variant: s.variant("tuned"), Origin: "a stranger", Patch: []byte("a diff"), PatchFile: "patch-7.diff"}}
+}
+
+// strangersEvaluation is that of the patched kernel.
+func strangersEvaluation(t *testing.T, all []run.TuneEvaluation) run.TuneEvaluation {
+	t.Helper()
+	for _, e := range all {
+		if e.Origin == "a stranger" {
+			return e
+		}
+	}
+	t.Fatal("the patched kernel was not evaluated")
+	return run.TuneEvaluation{}
+}
+
+// A patched kernel that spoils what is timed beside it fails itself, and neither the default nor the
+// best variant so far.
+func TestPatchedKernelSpoilsOthers(t *testing.T) {
+	for _, best := range []string{"the default", "another variant"} {
+		s := newTuned(t)
+		s.landscape()
+		if best == "the default" { // no other is faster
+			for name, b := range s.gpu.behaviour {
+				b.seconds += 50e-6
+				s.gpu.behaviour[name] = b
+			}
+			s.gpu.behaviour["tuned"] = behaviour{seconds: 5e-6}
+		}
+		patched := s.patchedTuned(behaviour{seconds: 1e-6})
+		for name := range s.gpu.behaviour {
+			if name != "patched" && name != "tuned+THREADS=128" {
+				s.spoilBeside(name)
+			}
+		}
+		r := s.tuneRequest()
+		k := &keeper{proposer: proposer{proposals: s.patchProposal(patched)}}
+		r.Proposer = k
+		result, all := s.tuned(r)
+		e, standard := strangersEvaluation(t, all), evaluationOf(t, all, "tuned")
+		if e.OK() || e.Cost != nil || e.Patch != "patch-7.diff" || result.Best.Patch != "" || !standard.OK() {
+			t.Errorf("beside %s: %+v", best, e)
+		}
+		if result.Faster != (best != "the default") {
+			t.Errorf("beside %s: the best is %+v", best, result.Best)
+		}
+		if text, err := s.Ledger.ReadTuning(t.Context(), result.ID, "patch-7.diff"); err != nil || string(text) != "a diff" || k.closed == 0 {
+			t.Errorf("the patch of the record: %q, %v", text, err)
+		}
+	}
+}
+
+// A patched kernel that spoils the default only in the finals fails there.
+func TestPatchedKernelSpoilsTheFinals(t *testing.T) {
+	for _, how := range []string{"wrong", "lost"} {
+		s := newTuned(t)
+		s.landscape()
+		patched := s.patchedTuned(behaviour{seconds: 4e-6})
+		finals := false
+		s.Progress = func(p Progress) { finals = finals || strings.HasPrefix(p.Step, "finals on") }
+		b := s.gpu.behaviour["tuned"]
+		hit := func() bool { return finals && strings.Contains(s.gpu.timed[len(s.gpu.timed)-1], ",patched") }
+		if how == "wrong" {
+			b.timed = func(out []byte) {
+				if hit() {
+					spoil(out)
+				}
+			}
+		} else {
+			b.timingOf = func() error {
+				if hit() {
+					return &device.Crash{How: "signal: killed"}
+				}
+				return nil
+			}
+		}
+		s.gpu.behaviour["tuned"] = b
+		r := s.tuneRequest()
+		r.Proposer = &keeper{proposer: proposer{proposals: s.patchProposal(patched)}}
+		result, all := s.tuned(r)
+		if e := strangersEvaluation(t, all); !e.OK() || !e.Best {
+			t.Errorf("%s: %+v", how, e)
+		}
+		if !result.Faster || result.Best.Variant != "tuned+THREADS=256+ITEMS=2" {
+			t.Errorf("%s: the best is %+v", how, result.Best)
+		}
+		failed := result.Elites[len(result.Elites)-1]
+		if failed.Name() != "tuned with patch-7.diff" || !strings.HasPrefix(failed.Reason, "timed beside it, ") {
+			t.Errorf("%s: %+v", how, failed)
+		}
+	}
+}
+
+// What a patch does to the compiler is its own failure, in the search and in the finals of a resumed
+// one.
+func TestPatchedKernelThatDoesNotBuild(t *testing.T) {
+	s := newTuned(t)
+	s.landscape()
+	outside := s.Patched(map[string][]byte{"tuned.cu": []byte("#include \"../secret.cuh\"\n")})
+	r := s.tuneRequest()
+	r.Proposer = &keeper{proposer: proposer{proposals: s.patchProposal(outside)}}
+	result, all := s.tuned(r)
+	if e := strangersEvaluation(t, all); e.Failure != run.FailedCompile || !strings.Contains(e.Reason, "which is outside the kernel's folder") || !result.Faster {
+		t.Errorf("%+v", e)
+	}
+
+	s = newTuned(t)
+	s.landscape()
+	k := &keeper{proposer: proposer{proposals: s.patchProposal(s.patchedTuned(behaviour{seconds: 4e-6}))}}
+	r = s.tuneRequest()
+	r.Proposer, r.Folder = k, t.TempDir()
+	s.tuned(r)
+	k.proposals = s.patchProposal(outside) // it is restored from other sources
+	r.Resume, k.states = true, nil
+	k.ended = true
+	result, _ = s.tuned(r)
+	failed := result.Elites[len(result.Elites)-1]
+	if failed.Patch == "" || failed.Failure != run.FailedCompile || result.Best.Variant != "tuned+THREADS=256+ITEMS=2" {
+		t.Errorf("%+v, best %+v", failed, result.Best)
+	}
+}
+
+// Errors of a proposer's files end a search: what it has found would be lost too.
+func TestKeeperErrors(t *testing.T) {
+	for _, k := range []*keeper{{openErr: errors.New("no space")}, {closeErr: errors.New("no space"), keepsNone: true}} {
+		s := newTuned(t)
+		s.landscape()
+		r := s.tuneRequest()
+		r.Budget.Evaluations, r.Proposer = 1, k
+		if _, err := s.Tune(t.Context(), r, func(run.TuneEvaluation) {}); err == nil || err.Error() != "no space" {
+			t.Error(err)
+		}
+	}
+}
+
+// A search whose strategy has no more variants waits for its proposer, but not for ever.
+func TestTuneWaitsForItsProposer(t *testing.T) {
+	ended := &keeper{}
+	for _, c := range []struct {
+		proposer Proposer
+		empty    int
+		want     bool
+	}{
+		{nil, 0, false}, {&proposer{}, 0, true}, {&proposer{}, 1, false}, {ended, maxEmpty - 1, true}, {ended, maxEmpty, false}, {&keeper{ended: true}, 0, false},
+	} {
+		search := &tuning{request: TuneRequest{Proposer: c.proposer}}
+		if got := search.mayPropose(c.empty); got != c.want {
+			t.Errorf("%T after %d: %v", c.proposer, c.empty, got)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	(&tuning{}).pause(ctx, 1)
+}
