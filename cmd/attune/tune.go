@@ -66,7 +66,7 @@ The search is recorded. After Ctrl-C or a kill, --resume continues it. With
 were recorded for every variant, to compare strategies: evo (the default),
 bayes, genetic, anneal, random, grid. See docs/tuning.md.`,
 		Example: `  attune tune --kernel examples/softmax --budget 20m
-  attune tune stage2 --shapes mission --budget 200 --fix USE_LSE
+  attune tune stage2 --shapes mission --budget 200
   attune tune stage2 --shapes mission --resume
   attune tune --selection stage7 --shapes mission,long,wide --budget 60m
   attune tune --replay gemm.json.gz --strategy all`,

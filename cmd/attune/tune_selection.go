@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,6 +51,9 @@ func (o tuneOptions) selectionRequest(kernel *spec.Kernel, simulated bool, args 
 	}
 	if len(args) > 0 {
 		return r, fmt.Errorf("--selection starts from the forms of %s and takes no variant; got %q", o.selection, args[0])
+	}
+	if slices.Contains(o.given, "proposer") {
+		return r, errors.New("--proposer takes part in the search of one VARIANT, not of a --selection")
 	}
 	if o.holdout < 0 || o.holdout == 1 {
 		return r, fmt.Errorf("--holdout %d: want 0 for none, or 2 and more for every such shape", o.holdout)

@@ -44,6 +44,7 @@ type Knob struct {
 	Sources  []string     // only stages built from one of these have the knob; all stages if empty
 	Formerly []string     // earlier names, which recorded variant names may still use
 	Allow    []audit.Kind // findings of the audit that variants with another value than the default may have
+	Fixed    bool         // a search keeps its value: it changes what the kernel computes or prints
 }
 
 // in reports whether the stages of a source have the knob.

@@ -30,6 +30,7 @@ func (l *loader) knob(t *table) {
 	k.Sources = l.sourceList(t)
 	k.Formerly = l.formerly(t)
 	k.Allow = allowList(t)
+	k.Fixed = t.optionalBool("fixed")
 	t.close()
 	l.Knobs = append(l.Knobs, k)
 	l.unusable = l.unusable || !ok

@@ -12,7 +12,8 @@ import (
 func OfStage(stage *spec.Stage) (*Space, error) { return OfVariant(stage.Variant()) }
 
 // OfVariant returns the space of the variants of a variant's stage, with the variant's values as
-// defaults. Fixed knobs have the variant's value only.
+// defaults. Fixed knobs have the variant's value only. If the variant has exact exponentials, so have
+// all of the space: an approximation is no better variant of the same computation.
 func OfVariant(v spec.Variant, fixed ...string) (*Space, error) {
 	kernel := v.Stage().Kernel()
 	own := v.Values()
@@ -26,7 +27,7 @@ func OfVariant(v spec.Variant, fixed ...string) (*Space, error) {
 		i := slices.IndexFunc(kernel.Knobs, func(k spec.Knob) bool { return k.Name == setting.Knob })
 		k := kernel.Knobs[i]
 		values := k.Values
-		if slices.Contains(fixed, k.Name) {
+		if k.Fixed || slices.Contains(fixed, k.Name) {
 			values = []int{setting.Value}
 		}
 		knob := Knob{Name: k.Name, Layer: k.Layer, Default: slices.Index(values, setting.Value)}
@@ -46,6 +47,9 @@ func OfVariant(v spec.Variant, fixed ...string) (*Space, error) {
 		if len(c.Sources) == 0 || slices.Contains(c.Sources, v.Stage().Source) {
 			rules = append(rules, c.Rule)
 		}
+	}
+	if v.Exponentials() == spec.ExactExponentials {
+		rules = append(rules, v.Stage().ExactExponentials)
 	}
 	return NewSpace(v.Stage().Name, knobs, rules)
 }

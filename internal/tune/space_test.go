@@ -366,8 +366,15 @@ func TestOfStage(t *testing.T) {
 			t.Errorf("%s: the default is %v %v", stage.Name, v, err)
 		}
 		for range 50 {
-			if _, err := VariantOf(stage, s, s.Random(random)); err != nil {
-				t.Error(err)
+			v, err := VariantOf(stage, s, s.Random(random))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v.Exponentials() != stage.Variant().Exponentials() && stage.Variant().Exponentials() == spec.ExactExponentials {
+				t.Errorf("%s approximates", v)
+			}
+			if lse, has := v.Value("USE_LSE"); has && lse != 0 {
+				t.Errorf("%s has another output", v)
 			}
 		}
 	}
@@ -381,7 +388,9 @@ func TestOfStage(t *testing.T) {
 	for knob, k := range s.Knobs {
 		for v := range k.Values {
 			q := p.with(knob, uint16(v))
-			if _, err := VariantOf(stage, s, q); (err == nil) != s.Allowed(q) {
+			v, err := VariantOf(stage, s, q)
+			exact := stage.Variant().Exponentials() != spec.ExactExponentials || err == nil && v.Exponentials() == spec.ExactExponentials
+			if want := err == nil && exact; want != s.Allowed(q) {
 				t.Errorf("%s: allowed %v, kernel.toml: %v", s.Format(q), s.Allowed(q), err)
 			}
 		}
