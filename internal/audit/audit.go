@@ -38,8 +38,9 @@ func PTX(text []byte, entry string, outputs ...int) []Finding {
 	for _, f := range a.functions {
 		a.unsetRegisters(f)
 		a.unsetLocal(f, stack)
+		sleeping := waits(f)
 		for j := range f.Code {
-			a.instruction(f, &f.Code[j])
+			a.instruction(f, &f.Code[j], sleeping)
 		}
 	}
 	a.initialValues()
@@ -92,10 +93,12 @@ func (a *auditor) place(in *ptx.Instruction) string {
 	return line
 }
 
-// instruction reports the findings of one instruction.
-func (a *auditor) instruction(f *ptx.Function, in *ptx.Instruction) {
+// instruction reports the findings of one instruction. sleeping are reads of clocks that are none.
+func (a *auditor) instruction(f *ptx.Function, in *ptx.Instruction, sleeping map[*ptx.Instruction]bool) {
 	for i := range in.Operands {
-		a.registers(in, &in.Operands[i])
+		if !sleeping[in] {
+			a.registers(in, &in.Operands[i])
+		}
 	}
 	switch in.Opcode {
 	case "call":
