@@ -177,6 +177,14 @@ func TestFindings(t *testing.T) {
 			"mov.u64 %rd3, hidden; mov.u32 %r1, smem; cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd3, {%r2, %r3}], [%r1];",
 			[]string{"absolute-address hidden"},
 		},
+		{"a constant place in shared memory", "", "mov.u64 %rd3, 1024; cvta.shared.u64 %rd4, %rd3; st.u32 [%rd4], 1;", nil},
+		{
+			"CUDA's part of shared memory", "",
+			"mov.u32 %r1, %reserved_smem_offset_1; cvt.u64.u32 %rd3, %r1; cvta.shared.u64 %rd4, %rd3; add.s64 %rd5, %rd4, 4;" +
+				"red.and.release.cta.b32 [%rd5], %r2; atom.or.acq_rel.cta.b32 %r3, [%rd5], %r2; st.u32 [%rd4+32], %r3; ld.u32 %r4, [%rd4+32];", nil,
+		},
+		{"a generic constant", "", "mov.u64 %rd3, 1024; cvta.to.shared.u64 %rd4, %rd3; st.u32 [%rd4], 1;", []string{"absolute-address st"}},
+		{"an offset in shared memory that is none", "", "mov.u32 %r1, %reserved_smem_offset_1; cvt.u64.u32 %rd3, %r1; st.u32 [%rd3], 1;", []string{"absolute-address st"}},
 		{"a surface", "", "sust.b.1d.b32.trap [%rd1, {%r1}], %r2;", []string{"texture sust"}},
 		{"a texture", ".global .texref t;\n", "", []string{"unreadable PTX"}},
 	} {
