@@ -34,11 +34,13 @@ func PTX(text []byte, entry string, outputs ...int) []Finding {
 		}
 	}
 	a.trace()
+	stack := a.traceStack()
 	for _, f := range a.functions {
 		a.unsetRegisters(f)
-		a.unsetLocal(f)
+		a.unsetLocal(f, stack)
+		sleeping := waits(f)
 		for j := range f.Code {
-			a.instruction(f, &f.Code[j])
+			a.instruction(f, &f.Code[j], sleeping)
 		}
 	}
 	a.initialValues()
@@ -91,10 +93,12 @@ func (a *auditor) place(in *ptx.Instruction) string {
 	return line
 }
 
-// instruction reports the findings of one instruction.
-func (a *auditor) instruction(f *ptx.Function, in *ptx.Instruction) {
+// instruction reports the findings of one instruction. sleeping are reads of clocks that are none.
+func (a *auditor) instruction(f *ptx.Function, in *ptx.Instruction, sleeping map[*ptx.Instruction]bool) {
 	for i := range in.Operands {
-		a.registers(in, &in.Operands[i])
+		if !sleeping[in] {
+			a.registers(in, &in.Operands[i])
+		}
 	}
 	switch in.Opcode {
 	case "call":
@@ -192,16 +196,4 @@ func setRegisters(f *ptx.Function) []bool {
 		}
 	}
 	return set
-}
-
-// unsetLocal reports loads from local memory that no store precedes on some path. They may return
-// what an earlier launch left there. A store to another element counts as one, and so does a call.
-func (a *auditor) unsetLocal(f *ptx.Function) {
-	isLocal := func(in *ptx.Instruction) bool { return slices.Contains(spacesOf(in), ptx.Local) }
-	reached := f.ReachedBefore(func(in *ptx.Instruction) bool { return in.Opcode == "call" || in.Opcode != "ld" && isLocal(in) })
-	for i := range f.Code {
-		if in := &f.Code[i]; reached[i] && in.Opcode == "ld" && isLocal(in) {
-			a.report(UnsetLocal, f.Name, in, "reads local memory that nothing has set, with what an earlier launch left there")
-		}
-	}
 }

@@ -177,6 +177,14 @@ func TestFindings(t *testing.T) {
 			"mov.u64 %rd3, hidden; mov.u32 %r1, smem; cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd3, {%r2, %r3}], [%r1];",
 			[]string{"absolute-address hidden"},
 		},
+		{"a constant place in shared memory", "", "mov.u64 %rd3, 1024; cvta.shared.u64 %rd4, %rd3; st.u32 [%rd4], 1;", nil},
+		{
+			"CUDA's part of shared memory", "",
+			"mov.u32 %r1, %reserved_smem_offset_1; cvt.u64.u32 %rd3, %r1; cvta.shared.u64 %rd4, %rd3; add.s64 %rd5, %rd4, 4;" +
+				"red.and.release.cta.b32 [%rd5], %r2; atom.or.acq_rel.cta.b32 %r3, [%rd5], %r2; st.u32 [%rd4+32], %r3; ld.u32 %r4, [%rd4+32];", nil,
+		},
+		{"a generic constant", "", "mov.u64 %rd3, 1024; cvta.to.shared.u64 %rd4, %rd3; st.u32 [%rd4], 1;", []string{"absolute-address st"}},
+		{"an offset in shared memory that is none", "", "mov.u32 %r1, %reserved_smem_offset_1; cvt.u64.u32 %rd3, %r1; st.u32 [%rd3], 1;", []string{"absolute-address st"}},
 		{"a surface", "", "sust.b.1d.b32.trap [%rd1, {%r1}], %r2;", []string{"texture sust"}},
 		{"a texture", ".global .texref t;\n", "", []string{"unreadable PTX"}},
 	} {
@@ -343,26 +351,6 @@ func TestUnsetRegisters(t *testing.T) {
 	}
 }
 
-// Local memory must be set before it is read, on every path.
-func TestUnsetLocal(t *testing.T) {
-	t.Parallel()
-	for body, found := range map[string]bool{
-		`ld.local.u32 %r1, [%rd5]; st.local.u32 [%rd5], %r1;`:                        true,
-		`st.local.u32 [%rd5], 1; ld.local.u32 %r1, [%rd5];`:                          false,
-		`@%p1 bra L; st.local.u32 [%rd5], 1; L: ld.local.u32 %r1, [%rd5];`:           true,
-		`@%p1 bra L; ret; L: st.local.u32 [%rd5], 1; ld.local.u32 %r1, [%rd5];`:      false,
-		`L: st.local.u32 [%rd5], 1; ld.local.u32 %r1, [%rd5]; @%p1 bra L;`:           false,
-		`bra M; L: ld.local.u32 %r1, [%rd5]; ret; M: st.local.u32 [%rd5], 1; bra L;`: false,
-		`call.uni (%rd4), inc, (%rd5); ld.local.u32 %r1, [%rd5];`:                    false,
-		`ret; ld.local.u32 %r1, [%rd5];`:                                             false,
-	} {
-		all := PTX([]byte(module(helper, "alloca.u64 %rd5, 16; setp.eq.u32 %p1, %r2, 0; "+body)), "k")
-		if got := slices.ContainsFunc(all, func(f Finding) bool { return f.Kind == UnsetLocal }); got != found {
-			t.Errorf("%s: found %t: %v", body, got, all)
-		}
-	}
-}
-
 func TestTexts(t *testing.T) {
 	t.Parallel()
 	text := module(counter, ".file 1 \"kernel.cu\"\n st.global.u32 [counter], 1;\n mov.u32 %r1, %clock;\n mov.u32 %r1, %clock;")
@@ -386,6 +374,11 @@ func TestTexts(t *testing.T) {
 	grid := PTX([]byte(module("", "mov.b32 %r1, %envreg1;")), "k")
 	if len(grid) != 1 || grid[0].Reason() != `launch-id: reads %envreg1 at ptx:15; a grid barrier needs cooperative = true in [launch] of kernel.toml` {
 		t.Errorf("the barrier of a grid: %v", grid[0].Reason())
+	}
+	table := PTX([]byte(module(helper, "ld.global.u64 %rd3, [%rd2]; proto: .callprototype () _ (); call (), %rd3, (), proto;")), "k")
+	if len(table) != 1 || table[0].Reason() != `indirect-call: calls through a register, and no .calltargets lists the functions at ptx:31; `+
+		`remove it, or write allow = ["indirect-call"] in kernel.toml if the kernel needs it` {
+		t.Errorf("a call by a table of functions: %v", table)
 	}
 	missing := PTX([]byte(text), "other")
 	if len(missing) != 1 || missing[0].Reason() != `unreadable: the PTX has no entry function other; `+

@@ -16,7 +16,7 @@ const (
 	LaunchID        Kind = "launch-id"        // a value that the driver sets for each launch
 	OutputRead      Kind = "output-read"      // an output, which has the result of an earlier launch
 	UnsetRegister   Kind = "unset-register"   // a register that nothing sets, with what was left in it
-	UnsetLocal      Kind = "unset-local"      // local memory that nothing has set yet
+	UnsetLocal      Kind = "unset-local"      // local memory that no path sets before
 	Allocation      Kind = "allocation"       // the heap, whose contents outlive the launch
 	DeviceLaunch    Kind = "device-launch"    // a launch of another grid
 	ExternalCall    Kind = "external-call"    // a function that is not in the module

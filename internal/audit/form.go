@@ -61,6 +61,8 @@ func (a *auditor) result(f *ptx.Function, in *ptx.Instruction) origin {
 	switch in.Opcode {
 	case "alloca", "stacksave":
 		from.known = true
+	case "cvta": // to shared memory, which no launch outlives, even at a constant place such as CUDA's reserved part
+		from.known = from.known || slices.Contains(spacesOf(in), ptx.Shared) && !slices.Contains(in.Modifiers, "to")
 	case "addc", "subc", "madc":
 		return mix(from, a.values[f][len(f.Registers)])
 	}

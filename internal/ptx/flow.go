@@ -42,30 +42,6 @@ func (in *Instruction) endsThread() bool {
 	return false
 }
 
-// ReachedBefore reports for every instruction whether some path from the start of the function leads
-// to it without an instruction that stop matches before it.
-func (f *Function) ReachedBefore(stop func(*Instruction) bool) []bool {
-	reached := make([]bool, len(f.Code))
-	pending := []int{0}
-	for len(pending) > 0 {
-		i := pending[len(pending)-1]
-		pending = pending[:len(pending)-1]
-		if i >= len(f.Code) || reached[i] {
-			continue
-		}
-		reached[i] = true
-		in := &f.Code[i]
-		if stop(in) {
-			continue
-		}
-		pending = append(pending, in.Targets...)
-		if !in.endsThread() && (in.Targets == nil || in.Guard >= 0) {
-			pending = append(pending, i+1)
-		}
-	}
-	return reached
-}
-
 // flowGraph is the control-flow graph over basic blocks. The last block is the end of the function
 // and has no instructions.
 type flowGraph struct {
