@@ -216,12 +216,16 @@ func (a *attempt) resources() error {
 	if err := a.setSharedBytes(&build); err != nil {
 		return err
 	}
+	threads, err := a.problem().Threads(build, a.shapes)
+	if err != nil {
+		return RequestError(err.Error())
+	}
 	build.Selected = a.selection != nil
 	a.build = build
 	record := &build.Image.Record
 	a.result.Build, a.result.Log = record, build.Image.Log
 	a.result.Arch, a.result.CodeHash = record.Arch, record.CodeHash
-	a.gates.Resources = gate.Resources(record.Resources, a.problem().Budget(a.variant))
+	a.gates.Resources = gate.Resources(record.Resources, threads, a.problem().Budget(a.variant))
 	return nil
 }
 
