@@ -153,7 +153,8 @@ func TestRotationTable(t *testing.T) {
 		device.Int32(5), device.Rotating(numbered(32), 4), device.Rotating(numbered(32), 16), device.Rotating(numbered(32), 1),
 		device.In(numbered(48)), device.In(numbered(20)),
 		{InOut: numbered(7)},
-		device.Out(64), device.Out(12), device.Out(5), {Scratch: 8},
+		device.Out(64), device.Out(12), device.Out(5),
+		{Scratch: 8},
 	}}
 	bind := func() []*device.Buffer {
 		buffers, _, err := device.Bind(m, job)

@@ -64,7 +64,7 @@ func (w *wanted) fromInts(right *array.Array) error {
 	for i, x := range w.ints {
 		negative := right.Type.Signed() && x < 0
 		if negative && x < low || !negative && uint64(x) > high {
-			return w.cannotHold(i, integerText(x, right.Type.Signed()))
+			return w.outOfRange(i, integerText(x, right.Type.Signed()))
 		}
 	}
 	return nil
@@ -84,8 +84,11 @@ func (w *wanted) fromFloats(values []float64) error {
 	w.ints = make([]int64, len(values))
 	for i, x := range values {
 		// 2^64 is no uint64; float64(high) rounds up to it.
-		if x != math.Trunc(x) || x < float64(low) || x > float64(high) || x >= 1<<64 || x >= 1<<63 && w.arg.Type != array.U64 {
-			return w.cannotHold(i, strconv.FormatFloat(x, 'g', -1, 64))
+		if x != math.Trunc(x) || math.IsInf(x, 0) {
+			return w.noInteger(i, x)
+		}
+		if x < float64(low) || x > float64(high) || x >= 1<<64 || x >= 1<<63 && w.arg.Type != array.U64 {
+			return w.outOfRange(i, strconv.FormatFloat(x, 'g', -1, 64))
 		}
 		if x >= 1<<63 {
 			w.ints[i] = int64(uint64(x))
@@ -96,9 +99,17 @@ func (w *wanted) fromFloats(values []float64) error {
 	return nil
 }
 
-// cannotHold is the error of a right element that the output cannot hold.
-func (w *wanted) cannotHold(i int, value string) error {
-	return fmt.Errorf("returned %s for %s, which is no %s; give %s a [tolerance], or return integers", value, w.element(i), w.arg.Type, w.arg.Name)
+// noInteger is the error of a right element with a fraction, or none at all, of an integer output.
+func (w *wanted) noInteger(i int, x float64) error {
+	return fmt.Errorf("returned %s for %s, which is no %s; give %s a [tolerance], or return integers",
+		strconv.FormatFloat(x, 'g', -1, 64), w.element(i), w.arg.Type, w.arg.Name)
+}
+
+// outOfRange is the error of a right element that the type of the output cannot hold.
+func (w *wanted) outOfRange(i int, value string) error {
+	low, high := limits(w.arg.Type)
+	return fmt.Errorf("returned %s for %s, out of the range %d to %d of %s; give %s a [tolerance], or return what the kernel must store",
+		value, w.element(i), low, high, w.arg.Type, w.arg.Name)
 }
 
 // limits returns the least and the greatest value of an integer type.
