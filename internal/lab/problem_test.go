@@ -387,6 +387,19 @@ func TestWrongOnTheInputsOfARelaunch(t *testing.T) {
 	if err := s.run(s.doublingRequest("plain")); err == nil || !strings.Contains(err.Error(), "out of paper") {
 		t.Errorf("the second device fails: %v", err)
 	}
+
+	// A kernel that faults on these inputs alone is wrong on them as well.
+	refuse, s.gpu.opened, s.runs = nil, 0, nil
+	s.gpu.behaviour["plain"] = behaviour{launch: func(int) error {
+		if s.gpu.opened > 1 {
+			return &device.Fault{Code: "illegal address", Text: "no", Operation: "run the kernel"}
+		}
+		return nil
+	}}
+	got = s.runOne(s.doublingRequest("plain"))
+	if expectReason(t, got.Reasons.Correctness, "wrong on the inputs of seed "); !got.Correctness[0].Relaunch.Alone {
+		t.Errorf("%+v", got.Correctness[0].Relaunch)
+	}
 }
 
 // A reference that fails says nothing about the variant: it is recorded, and the next one runs.
