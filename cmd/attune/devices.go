@@ -34,6 +34,7 @@ type deviceOptions struct {
 	limit     time.Duration
 	sanitizer string // tool of compute-sanitizer; empty for none
 	simulates bool   // the command also takes the simulator
+	times     bool   // the command needs a GPU, for times
 	sim       simOptions
 }
 
@@ -47,6 +48,7 @@ func (o *deviceOptions) flags(f *pflag.FlagSet) {
 
 // gpuFlags adds the flags of a command that needs a GPU.
 func (o *deviceOptions) gpuFlags(f *pflag.FlagSet) {
+	o.times = true
 	f.StringVar(&o.name, "device", cudaDevice, "cuda or cuda:N")
 	f.DurationVar(&o.limit, "timeout", defaultLimit, "limit of one launch or timing")
 }
@@ -98,6 +100,8 @@ func (a *app) findDevice(ctx context.Context, o deviceOptions) (lab.Device, erro
 		return a.simulator(o), nil
 	case o.simulates && errors.Is(err, device.ErrNoDevice) && o.sanitizer == "":
 		err = fmt.Errorf("%w; --device sim runs the kernels without a GPU", err)
+	case o.times && errors.Is(err, device.ErrNoDevice):
+		err = fmt.Errorf("%w; times need a GPU; attune run --device sim checks the kernels without one", err)
 	}
 	return lab.Device{}, err
 }

@@ -108,11 +108,25 @@ func (a *app) history(ctx context.Context, o historyOptions) error {
 	if err != nil {
 		return err
 	}
+	explainVerdicts(ctx, kept, entries)
 	if err := report.History(a.stdout, entries, champions, short, a.screen()); err != nil || len(entries) == total {
 		return err
 	}
 	_, err = fmt.Fprintf(a.stdout, "%d of %d runs; --all lists the others\n", len(entries), total)
 	return err
+}
+
+// explainVerdicts adds what is known about runs to verdicts that do not tell: not-measured (correct),
+// over-budget (not built). A record that cannot be read keeps its verdict alone.
+func explainVerdicts(ctx context.Context, kept *ledger.Ledger, entries []ledger.Entry) {
+	for i, e := range entries {
+		if v := gate.Verdict(e.Verdict); v != gate.Unknown && v != gate.OverBudget {
+			continue
+		}
+		if r, err := readRun(ctx, kept, e.ID); err == nil {
+			entries[i].Verdict = report.VerdictInList(r)
+		}
+	}
 }
 
 // most is the limit of the list, or 0.

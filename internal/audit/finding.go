@@ -24,13 +24,14 @@ const (
 	AbsoluteAddress Kind = "absolute-address" // memory that no argument and no variable leads to
 	Texture         Kind = "texture"          // textures and surfaces, which are not arguments
 	Unreadable      Kind = "unreadable"       // PTX that this package cannot read
+	NotRepeatable   Kind = "not-repeatable"   // outputs that differ between launches; found by launching
 )
 
 // Kinds lists all kinds.
 func Kinds() []Kind {
 	return []Kind{
 		ModuleMemory, Clock, LaunchID, OutputRead, UnsetRegister, UnsetLocal, Allocation, DeviceLaunch, ExternalCall,
-		IndirectCall, AbsoluteAddress, Texture, Unreadable,
+		IndirectCall, AbsoluteAddress, Texture, Unreadable, NotRepeatable,
 	}
 }
 

@@ -55,8 +55,8 @@ type Job struct {
 	Args               []Arg
 	Relaunches         []Relaunch // after the launches on Args, by Run only
 	Cooperative        bool       // all blocks are resident at once and may synchronise as a grid
-	// Unordered says that the kernel adds floating-point numbers by atomic operations, so that equal
-	// launches may differ in rounding.
+	// Unordered says that equal launches may differ in rounding: the kernel adds floating-point
+	// numbers by atomic operations, or kernel.toml allows it.
 	Unordered bool
 }
 
@@ -108,10 +108,13 @@ type Outcome struct {
 	// Outputs are the buffers that the kernel may write, in argument order, after the first launch.
 	Outputs    [][]byte
 	Relaunched [][][]byte // the same after each relaunch of the job
-	Findings   []Finding
-	Notes      []Finding // what works on hardware, although PTX does not define it
-	Loaded     Attributes
-	Counters   Counters // of one launch; nil for a device that has no counters
+	// Repeated are the outputs of further launches of an unordered job on the same inputs, where they
+	// differ from the first. The caller compares them with its reference.
+	Repeated [][][]byte
+	Findings []Finding
+	Notes    []Finding // what works on hardware, although PTX does not define it
+	Loaded   Attributes
+	Counters Counters // of one launch; nil for a device that has no counters
 }
 
 // Counters are the hardware counters of one launch, by Nsight Compute's metric names. A metric that

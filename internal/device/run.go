@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"attune/internal/tensormap"
 )
@@ -81,17 +82,30 @@ func Run(m Machine, job Job) (*Outcome, error) {
 		}
 	}
 	outcome := &Outcome{Loaded: attributes}
+	var repeated [][]byte
 	for i, b := range buffers {
 		outcome.Findings = append(outcome.Findings, b.inspect(after[i], job.Unordered)...)
 		if b.isOutput() {
 			outcome.Outputs = append(outcome.Outputs, b.inner(after[i][0]))
+			repeated = append(repeated, b.inner(after[i][1]))
 		}
+	}
+	if job.Unordered {
+		outcome.AddRepeated(repeated)
 	}
 	if err := relaunch(m, f, &job, buffers, values, outcome); err != nil {
 		return nil, err
 	}
 	outcome.Findings = outcome.Findings[:min(len(outcome.Findings), maxFindings)]
 	return outcome, nil
+}
+
+// AddRepeated adds the outputs of a further launch of an unordered job, unless they are those of the
+// first.
+func (o *Outcome) AddRepeated(outputs [][]byte) {
+	if !slices.EqualFunc(o.Outputs, outputs, bytes.Equal) {
+		o.Repeated = append(o.Repeated, outputs)
+	}
 }
 
 // Buffer is a buffer of a job in a machine's memory, between two guards.

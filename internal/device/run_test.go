@@ -239,6 +239,9 @@ func TestUnordered(t *testing.T) {
 	if diff := cmp.Diff(want, got.Findings); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
+	if len(got.Repeated) != 1 || len(got.Repeated[0]) != 1 || got.Repeated[0][0][30] == got.Outputs[0][30] {
+		t.Errorf("the second launch is left out: %v", got.Repeated)
+	}
 }
 
 func TestScalarSizes(t *testing.T) {

@@ -40,9 +40,34 @@ func failing(reasons []string) Check {
 	return Check{Status: Pass}
 }
 
-// Resources compares the resources of an image with the budget of its stage.
-func Resources(need toolchain.Resources, budget spec.Budget) Check {
+// The registers of all architectures that CUDA 13.0 builds for: of a block, and the unit in which a
+// warp gets them.
+const (
+	blockRegisters = 65536
+	registerUnit   = 256
+	warpThreads    = 32
+)
+
+// unlaunchable says that the registers of a block are more than a chip has, or is empty. Such a
+// kernel compiles, and its launch fails.
+func unlaunchable(registers, threads int) string {
+	ofWarp := (registers*warpThreads + registerUnit - 1) / registerUnit * registerUnit
+	warps := (threads + warpThreads - 1) / warpThreads
+	if ofWarp*warps <= blockRegisters {
+		return ""
+	}
+	return fmt.Sprintf("%d registers per thread in blocks of %d threads: %d warps of %d are %d registers, and a block has at most %d; "+
+		"launch smaller blocks, or limit the registers by __launch_bounds__(%d)",
+		registers, threads, warps, ofWarp, ofWarp*warps, blockRegisters, threads)
+}
+
+// Resources compares the resources of an image, launched in blocks of up to some threads, with the
+// chip and with the budget of its stage.
+func Resources(need toolchain.Resources, threads int, budget spec.Budget) Check {
 	var over []string
+	if text := unlaunchable(need.Registers, threads); text != "" {
+		over = append(over, text)
+	}
 	for _, item := range []struct {
 		what       string
 		need, have int

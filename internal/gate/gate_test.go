@@ -2,6 +2,7 @@ package gate
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,7 +17,7 @@ func TestResources(t *testing.T) {
 	budget := spec.Budget{Registers: 128, SharedBytes: 49152, SpillBytes: 8}
 	check := func(need toolchain.Resources, want Check) {
 		t.Helper()
-		if diff := cmp.Diff(want, Resources(need, budget)); diff != "" {
+		if diff := cmp.Diff(want, Resources(need, 128, budget)); diff != "" {
 			t.Errorf("Resources(%+v) (-want +got):\n%s", need, diff)
 		}
 	}
@@ -33,6 +34,28 @@ func TestResources(t *testing.T) {
 		"99999 bytes of shared memory; the budget is 49152",
 		"9 bytes of spill; the budget is 8",
 	))
+}
+
+// A block whose warps have more registers than a chip cannot be launched. A warp has them in units of
+// 256.
+func TestRegistersOfABlock(t *testing.T) {
+	for _, c := range []struct {
+		registers, threads int
+		want               string
+	}{
+		{64, 1024, ""},
+		{65, 1024, "65 registers per thread in blocks of 1024 threads: 32 warps of 2304 are 73728 registers, and a block has at most 65536; "},
+		{168, 384, ""},
+		{168, 385, "13 warps of 5376 are 69888 registers"},
+		{168, 1024, "32 warps of 5376 are 172032 registers, and a block has at most 65536; launch smaller blocks, or limit the registers by __launch_bounds__(1024)"},
+		{255, 256, ""},
+		{0, 1024, ""},
+	} {
+		got := Resources(toolchain.Resources{Registers: c.registers}, c.threads, spec.Budget{Registers: 255})
+		if (got.Status == Pass) != (c.want == "") || c.want != "" && !strings.Contains(got.Reasons[0], c.want) {
+			t.Errorf("%d registers, %d threads: %v; want %q", c.registers, c.threads, got, c.want)
+		}
+	}
 }
 
 func TestErrors(t *testing.T) {

@@ -34,13 +34,13 @@ var cheats = []struct {
 }{
 	{"counter", kinds(audit.ModuleMemory), "bytes not written by a relaunch"},
 	{"counter_late", kinds(audit.ModuleMemory), ""},
-	{"pointer_cache", kinds(audit.ModuleMemory), "it depends on earlier launches or on the usual scale: max_err"},
-	{"result_cache", kinds(audit.ModuleMemory), "it depends on earlier launches or on the usual scale: max_err"},
+	{"pointer_cache", kinds(audit.ModuleMemory), "it depends on earlier launches: max_err"},
+	{"result_cache", kinds(audit.ModuleMemory), "it depends on earlier launches: max_err"},
 	{"hash_cache", kinds(audit.ModuleMemory), "remembers-results: relaunched with the first inputs it executes "},
 	{"heap_cache", kinds(audit.ModuleMemory, audit.Allocation), "out-of-bounds at " + inCheat + "heap_cache.cu:"},
 	{"signed_output", kinds(audit.OutputRead), "uninitialized at " + inCheat + "signed_output.cu:"},
 	{"skip_if_written", kinds(audit.OutputRead), "uninitialized at " + inCheat + "skip_if_written.cu:"},
-	{"timer", kinds(audit.ModuleMemory, audit.Clock), "it depends on earlier launches or on the usual scale: max_err"},
+	{"timer", kinds(audit.ModuleMemory, audit.Clock), "it depends on earlier launches: max_err"},
 	{"clock_phase", kinds(audit.Clock), ""},
 	{"grid_id", kinds(audit.LaunchID), ""},
 	{"graph", kinds(audit.LaunchID), "unsupported"},
@@ -66,7 +66,7 @@ var cheats = []struct {
 	{"laundered_cache", kinds(audit.ModuleMemory), "remembers-results: relaunched with the first inputs it executes "},
 	{"laundered_output", kinds(audit.OutputRead), "uninitialized at " + inCheat + "laundered_output.cu:"},
 	{"large_cache", kinds(audit.ModuleMemory), "remembers-results: relaunched with the first inputs it executes "},
-	{"fixed_scale", nil, "it depends on earlier launches or on the usual scale: max_err"},
+	{"fixed_scale", nil, " times the usual softmax scale: max_err"},
 	{"simulator", nil, "unwritten: argument 3"},
 }
 

@@ -3,7 +3,9 @@ package lab
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	"attune/internal/audit"
 	"attune/internal/device"
 	"attune/internal/gate"
 	"attune/internal/problem"
@@ -52,17 +54,18 @@ func (l *Lab) check(ctx context.Context, s *session, b problem.Build, ref, secon
 		}
 		return nil, err
 	}
-	outcome.Findings = unallowed(b.Variant, outcome.Findings)
-	if job.Unordered {
-		outcome.Notes = append(outcome.Notes, unorderedNote(b))
-	}
 	c := &checked{outcome: outcome}
-	if c.result, err = ref.Compare(b, outcome.Outputs); err != nil {
+	if err := c.compare(b, job.Unordered, ref); err != nil {
 		return nil, err
 	}
-	c.limits, c.wrong = judge(b, ref, c.result, outcome.Findings)
+	if err := recompute(ctx, b, ref, len(c.wrong) > len(outcome.Findings)); err != nil {
+		return nil, err
+	}
 	if second != nil {
 		if c.further, err = compareRelaunched(b, ref, second, outcome, job.Unordered); err != nil {
+			return nil, err
+		}
+		if err := l.repeatAlone(ctx, b, second, c); err != nil {
 			return nil, err
 		}
 		c.wrong = append(c.wrong, relaunchWrong(b, second, c.further, c.wrong)...)
@@ -70,13 +73,80 @@ func (l *Lab) check(ctx context.Context, s *session, b problem.Build, ref, secon
 	return c, nil
 }
 
+// compare compares the first launch of an outcome with a reference, and the launches of an unordered
+// job that differ from it.
+func (c *checked) compare(b problem.Build, unordered bool, ref problem.Reference) error {
+	outcome := c.outcome
+	outcome.Findings = explained(unallowed(b.Variant, outcome.Findings))
+	if unordered {
+		outcome.Notes = append(outcome.Notes, unorderedNote(b))
+	}
+	var err error
+	if c.result, err = ref.Compare(b, outcome.Outputs); err != nil {
+		return err
+	}
+	c.limits, c.wrong = judge(b, ref, c.result, outcome.Findings)
+	if len(c.wrong) > 0 {
+		return nil
+	}
+	for _, outputs := range outcome.Repeated {
+		repeated, err := ref.Compare(b, outputs)
+		if err != nil {
+			return err
+		}
+		if _, over := ref.Judge(b, repeated, 1); len(over) > 0 {
+			f := device.Finding{Kind: device.NotRepeatable, Text: "launched again on the same inputs, " + over[0]}
+			outcome.Findings, c.wrong = append(outcome.Findings, f), append(c.wrong, findingText(f))
+			return nil
+		}
+	}
+	return nil
+}
+
+// recompute computes a reference again that a kernel does not agree with. A reference that is not a
+// function of its inputs is at fault, not the kernel.
+func recompute(ctx context.Context, b problem.Build, ref problem.Reference, wrong bool) error {
+	if again, ok := ref.(problem.Recomputed); ok && wrong {
+		return again.Recompute(ctx, b)
+	}
+	return nil
+}
+
 // unorderedNote explains why launches of a kernel are not compared bit for bit.
 func unorderedNote(b problem.Build) device.Finding {
-	where := ""
-	if module, err := ptx.Parse(b.Image.PTX); err == nil && module.UnorderedSums() {
-		where = " at " + module.FirstUnorderedSum()
+	text := "unordered floating-point atomics: launches need not agree bit for bit"
+	if where := firstUnorderedSum(b); where != "" {
+		text = "unordered floating-point atomics at " + where + ": launches need not agree bit for bit"
+	} else if excused(b.Variant) {
+		text = fmt.Sprintf("%s allows %s: launches and schedules are compared with the reference, not bit for bit", spec.File, audit.NotRepeatable)
 	}
-	return device.Finding{Kind: run.UnorderedSums, Text: "unordered floating-point atomics" + where + ": launches need not agree bit for bit"}
+	return device.Finding{Kind: run.UnorderedSums, Text: text}
+}
+
+// firstUnorderedSum is the place of the first atomic sum of floats; empty without one.
+func firstUnorderedSum(b problem.Build) string {
+	module, err := ptx.Parse(b.Image.PTX)
+	if err != nil {
+		return ""
+	}
+	return module.FirstUnorderedSum()
+}
+
+// excused reports whether kernel.toml allows the outputs of a variant to differ between launches.
+func excused(v spec.Variant) bool { return slices.Contains(v.Allowed(), audit.NotRepeatable) }
+
+// unorderedHelp ends the message about outputs that differ between launches.
+var unorderedHelp = fmt.Sprintf("; if the order of its sums is free by design, write allow = [%q] in %s", audit.NotRepeatable, spec.File)
+
+// explained adds to findings about outputs that differ between launches how they can be allowed.
+func explained(findings []device.Finding) []device.Finding {
+	all := slices.Clone(findings)
+	for i, f := range all {
+		if f.Kind == device.NotRepeatable || f.Kind == device.TimedOutputDiffers {
+			all[i].Text += unorderedHelp
+		}
+	}
+	return all
 }
 
 // job is the launch of a build on the inputs of a reference, and its relaunches on those of others.
@@ -98,6 +168,7 @@ func (s *session) job(ctx context.Context, b *problem.Build, ref problem.Referen
 		}
 		job.Relaunches = append(job.Relaunches, contents(other))
 	}
+	job.Unordered = job.Unordered || excused(b.Variant)
 	return job, nil
 }
 

@@ -47,6 +47,7 @@ type behaviour struct {
 	noise    float64                      // relative standard deviation of the times
 	output   func(out []byte)             // changes the output
 	relaunch func(number int, out []byte) // changes the output of a relaunch, counted from 0
+	repeated func(out []byte)             // changes the output of the second launch of an unordered job
 	findings []device.Finding
 	launch   func(number int) error // called before each problem, counted from 0
 	timing   error
@@ -127,6 +128,11 @@ func (d *fakeDevice) Run(ctx context.Context, job device.Job) (*device.Outcome, 
 		b.output(out)
 	}
 	outcome := &device.Outcome{Outputs: [][]byte{out}, Findings: b.findings, Loaded: device.Attributes{Registers: 42, MaxThreads: 256}}
+	if job.Unordered && b.repeated != nil {
+		again := slices.Clone(out)
+		b.repeated(again)
+		outcome.AddRepeated([][]byte{again})
+	}
 	for i, r := range job.Relaunches {
 		next, err := job.Relaunched(r)
 		if err != nil {

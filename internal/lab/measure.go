@@ -61,7 +61,7 @@ func secret() uint64 {
 // be computed were compared with an untimed launch only.
 func checkTimed(ctx context.Context, b problem.Build, job device.Job, ref problem.Reference, check *device.TimedCheck) ([]string, error) {
 	var wrong []string
-	for _, f := range check.Findings {
+	for _, f := range explained(check.Findings) {
 		wrong = append(wrong, findingText(f))
 	}
 	for _, timed := range check.Launches {

@@ -40,6 +40,7 @@ type doubling struct {
 	work      error
 	unknown   bool // nobody knows the work
 	closed    int
+	threads   int // of a block
 }
 
 func extent(s spec.Shape) int { return s.(spec.Axes).Value("n") }
@@ -57,10 +58,13 @@ func (d *doubling) CheckShapes(_ spec.Variant, shapes []spec.Shape) error {
 func (d *doubling) Common(a, b spec.Variant) bool     { return true }
 func (d *doubling) Budget(v spec.Variant) spec.Budget { return v.Stage().Budget }
 func (d *doubling) Size(s spec.Shape) float64         { return float64(extent(s)) }
-func (d *doubling) ParameterHelp() string             { return "that is all" }
-func (d *doubling) LaunchKey(b problem.Build) string  { return "" }
-func (d *doubling) Allowed() []audit.Kind             { return nil }
-func (d *doubling) Hints() profile.Hints              { return nil }
+func (d *doubling) Threads(problem.Build, []spec.Shape) (int, error) {
+	return d.threads, nil
+}
+func (d *doubling) ParameterHelp() string            { return "that is all" }
+func (d *doubling) LaunchKey(b problem.Build) string { return "" }
+func (d *doubling) Allowed() []audit.Kind            { return nil }
+func (d *doubling) Hints() profile.Hints             { return nil }
 func (d *doubling) Plain(s spec.Shape, seed uint64) problem.Instance {
 	return problem.Instance{Shape: s, Seed: seed}
 }
@@ -111,8 +115,12 @@ func (r *doubled) Get(_ context.Context, i problem.Instance) (problem.Reference,
 		return nil, r.fail
 	}
 	random := array.Array{Type: array.F32}
+	first := float32(i.Seed % 7)
+	if i.Relaunch {
+		first += secretInput
+	}
 	for k := range extent(i.Shape) {
-		random.Data = binary.LittleEndian.AppendUint32(random.Data, math.Float32bits(float32(k)+float32(i.Seed%7)))
+		random.Data = binary.LittleEndian.AppendUint32(random.Data, math.Float32bits(float32(k)+first))
 	}
 	return &doubledInstance{r.doubling, i, random.Data}, nil
 }
@@ -120,6 +128,9 @@ func (r *doubled) KeepOnly(problem.Instance) {}
 func (r *doubled) Secret() uint64            { return r.options.Secret }
 func (r *doubled) Facts() map[string]string  { return map[string]string{"reference": "test"} }
 func (r *doubled) Close() error              { r.closed++; return nil }
+
+// secretInput is the least first input of a relaunch.
+const secretInput = 2000
 
 type doubledInstance struct {
 	*doubling
@@ -346,6 +357,49 @@ func TestWrongKernelOfAnotherProblem(t *testing.T) {
 	check(behaviour{relaunch: slight}, doubling{}, "incorrect", "its output differs from that of the first launch")
 	check(behaviour{relaunch: slight}, doubling{unordered: true}, "merge", "")
 	check(behaviour{relaunch: last}, doubling{unordered: true}, "incorrect", "its output differs from that of the first launch")
+	check(behaviour{repeated: func(out []byte) { out[0] ^= 1 }}, doubling{unordered: true}, "merge", "")
+	check(behaviour{repeated: addOne}, doubling{unordered: true}, "incorrect", "not-repeatable: launched again on the same inputs, y: off by 1 at y[0]")
+}
+
+// A relaunch that is wrong is launched again on a fresh device. Only if it is right there, earlier
+// launches are the cause.
+func TestWrongOnTheInputsOfARelaunch(t *testing.T) {
+	s := newDoubling(t, &doubling{})
+	honest, refuse := s.gpu.compute, error(nil)
+	s.gpu.compute = func(ctx context.Context, job device.Job) ([]byte, error) {
+		out, err := honest(ctx, job)
+		if math.Float32frombits(binary.LittleEndian.Uint32(job.Args[0].Input)) >= secretInput {
+			addOne(out)
+			if err = nil; job.Relaunches == nil && len(s.steps) > 0 && s.gpu.opened > 1 {
+				err = refuse
+			}
+		}
+		return out, err
+	}
+	got := s.runOne(s.doublingRequest("plain"))
+	expectOutcome(t, got, incorrect)
+	expectReason(t, got.Reasons.Correctness, fmt.Sprintf("n=100 seed 0: wrong on the inputs of seed %d: y: off by 1 at y[0]", got.Correctness[0].Relaunch.Seed))
+	if r := got.Correctness[0].Relaunch; !r.Alone || r.Pass || s.gpu.opened != 2 || s.gpu.closed != 2 {
+		t.Errorf("%+v; %d devices opened, %d closed", r, s.gpu.opened, s.gpu.closed)
+	}
+
+	refuse, s.gpu.opened, s.runs = errors.New("out of paper"), 0, nil
+	if err := s.run(s.doublingRequest("plain")); err == nil || !strings.Contains(err.Error(), "out of paper") {
+		t.Errorf("the second device fails: %v", err)
+	}
+
+	// A kernel that faults on these inputs alone is wrong on them as well.
+	refuse, s.gpu.opened, s.runs = nil, 0, nil
+	s.gpu.behaviour["plain"] = behaviour{launch: func(int) error {
+		if s.gpu.opened > 1 {
+			return &device.Fault{Code: "illegal address", Text: "no", Operation: "run the kernel"}
+		}
+		return nil
+	}}
+	got = s.runOne(s.doublingRequest("plain"))
+	if expectReason(t, got.Reasons.Correctness, "wrong on the inputs of seed "); !got.Correctness[0].Relaunch.Alone {
+		t.Errorf("%+v", got.Correctness[0].Relaunch)
+	}
 }
 
 // A reference that fails says nothing about the variant: it is recorded, and the next one runs.

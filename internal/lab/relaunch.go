@@ -85,25 +85,94 @@ func compareRelaunched(b problem.Build, ref, second problem.Reference, outcome *
 // other inputs, or of another scale, is off by far more.
 const relaunchSlack = 2
 
+// slackOf is the slack of a relaunch. The limits of a declared kernel are fixed, and the inputs of a
+// relaunch are other ones in every run: without slack, chance would decide about a kernel whose
+// errors are close to its tolerance.
+func slackOf(r *run.Relaunch) float64 {
+	if r.ScaleFactor != 0 {
+		return relaunchSlack
+	}
+	return problem.TimedSlack
+}
+
+// repeatAlone launches a build on the inputs of a relaunch that was wrong, on a fresh device, and
+// records whether it is wrong there too. If so, the earlier launches are not the cause.
+func (l *Lab) repeatAlone(ctx context.Context, b problem.Build, second problem.Reference, c *checked) error {
+	r := c.further
+	_, wrong := second.Judge(b, result(r), slackOf(r))
+	if len(wrong) == 0 || silent(r, c.wrong) {
+		return nil
+	}
+	if err := recompute(ctx, b, second, true); err != nil {
+		return err
+	}
+	s := l.newSession()
+	defer s.close()
+	job, err := s.job(ctx, &b, second)
+	if err != nil {
+		return err
+	}
+	outcome, err := s.run(ctx, job)
+	if err != nil && s.lost && ctx.Err() == nil { // a fault or a hang on these inputs alone
+		r.Alone = true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	result, err := second.Compare(b, outcome.Outputs)
+	if err != nil {
+		return err
+	}
+	_, wrong = second.Judge(b, result, slackOf(r))
+	r.Alone = len(wrong) > 0
+	return nil
+}
+
+// silent reports whether a relaunch says nothing new: that of a declared kernel that was wrong before.
+func silent(r *run.Relaunch, before []string) bool { return len(before) > 0 && r.ScaleFactor == 0 }
+
+// cause begins what is wrong with a relaunch on other inputs.
+func cause(r *run.Relaunch) string {
+	switch {
+	case r.Alone && r.ScaleFactor != 0:
+		return fmt.Sprintf("wrong on the inputs of seed %d with %.3g times the usual softmax scale", r.Seed, r.ScaleFactor)
+	case r.Alone:
+		return fmt.Sprintf("wrong on the inputs of seed %d", r.Seed)
+	case r.ScaleFactor != 0:
+		return fmt.Sprintf("relaunched with the inputs of seed %d and %.3g times the softmax scale, it depends on earlier launches", r.Seed, r.ScaleFactor)
+	}
+	return fmt.Sprintf("relaunched with the inputs of seed %d, it depends on earlier launches", r.Seed)
+}
+
 // relaunchWrong lists what is wrong with the relaunches, and records whether anything is. The
 // relaunch of a declared kernel that was wrong before says nothing new.
 func relaunchWrong(b problem.Build, second problem.Reference, r *run.Relaunch, before []string) []string {
-	slack, cause := 1.0, fmt.Sprintf("relaunched with the inputs of seed %d, it depends on earlier launches", r.Seed)
-	if r.ScaleFactor != 0 {
-		slack = relaunchSlack
-		cause = fmt.Sprintf("relaunched with the inputs of seed %d and %.3g times the softmax scale, it depends on earlier launches or on the usual scale",
-			r.Seed, r.ScaleFactor)
-	}
-	_, wrong := second.Judge(b, problem.Result{Errors: r.Errors, LSE: r.LSE, Outputs: r.Outputs}, slack)
+	_, wrong := second.Judge(b, result(r), slackOf(r))
 	for i, text := range wrong {
-		wrong[i] = cause + ": " + text
+		wrong[i] = cause(r) + ": " + text
 	}
 	if !r.Repeats {
-		wrong = append(wrong, device.NotRepeatable+": relaunched with the first inputs, its output differs from that of the first launch")
+		wrong = append(wrong, notRepeated(b))
 	}
 	r.Pass = len(wrong) == 0
-	if len(before) > 0 && r.ScaleFactor == 0 {
+	if silent(r, before) {
 		return nil
 	}
 	return wrong
+}
+
+// result is the errors of a relaunch.
+func result(r *run.Relaunch) problem.Result {
+	return problem.Result{Errors: r.Errors, LSE: r.LSE, Outputs: r.Outputs}
+}
+
+// notRepeated describes a second launch on the first inputs with another output. That of an unordered
+// kernel is beyond its limits.
+func notRepeated(b problem.Build) string {
+	const what = device.NotRepeatable + ": relaunched with the first inputs, its output "
+	if excused(b.Variant) || firstUnorderedSum(b) != "" {
+		return what + "is wrong, and that of the first launch is right"
+	}
+	return what + "differs from that of the first launch" + unorderedHelp
 }

@@ -30,6 +30,7 @@ type measurements map[code]*measurement
 type measurement struct {
 	run     *run.Run
 	against code // code of the parent that the times were interleaved with; zero without one
+	excused bool // its launches were not compared bit for bit, because kernel.toml allows them to differ
 }
 
 // add keeps a complete attempt. A sanitizer's findings are in no row of the record, so a run under
@@ -39,14 +40,15 @@ func (m measurements) add(a *attempt) {
 		len(a.result.Correctness) == a.result.Requested.Problems &&
 		!slices.ContainsFunc(a.result.Correctness, func(c run.Correctness) bool { return c.Relaunch != nil && !c.Relaunch.Pass })
 	if complete {
-		m[codeOf(a.problem(), a.build)] = &measurement{a.result, a.against}
+		m[codeOf(a.problem(), a.build)] = &measurement{a.result, a.against, excused(a.variant)}
 	}
 }
 
-// serves reports whether an attempt may reuse a measurement: it has all problems of the attempt. A
-// variant reuses only those of another variant, unless it is a part of a selection.
+// serves reports whether an attempt may reuse a measurement: it has all problems of the attempt, and
+// was checked as strictly. A variant reuses only those of another variant, unless it is a part of a
+// selection.
 func (m *measurement) serves(a *attempt) bool {
-	if m.run.Variant == a.result.Variant && a.selection == nil {
+	if m.run.Variant == a.result.Variant && a.selection == nil || m.excused && !excused(a.variant) {
 		return false
 	}
 	return !slices.ContainsFunc(a.plan.instances(a.variant, a.shapes), func(i problem.Instance) bool {

@@ -203,8 +203,7 @@ func (a *attempt) resources() error {
 		a.result.Arch = refused.Target.Arch
 		a.result.Failure = refused.Error()
 		a.result.Log = refused.Output
-		reasons := []string{"it does not compile", strings.TrimRight(refused.Output, "\n")}
-		a.gates.Resources = gate.Check{Status: gate.Fail, Reasons: reasons}
+		a.gates.Resources = gate.Check{Status: gate.Fail, Reasons: compileReasons(refused)}
 		return nil
 	case errors.As(err, &broken):
 		a.result.Arch, a.result.Failure = broken.Target.Arch, broken.Error()
@@ -216,13 +215,26 @@ func (a *attempt) resources() error {
 	if err := a.setSharedBytes(&build); err != nil {
 		return err
 	}
+	threads, err := a.problem().Threads(build, a.shapes)
+	if err != nil {
+		return RequestError(err.Error())
+	}
 	build.Selected = a.selection != nil
 	a.build = build
 	record := &build.Image.Record
 	a.result.Build, a.result.Log = record, build.Image.Log
 	a.result.Arch, a.result.CodeHash = record.Arch, record.CodeHash
-	a.gates.Resources = gate.Resources(record.Resources, a.problem().Budget(a.variant))
+	a.gates.Resources = gate.Resources(record.Resources, threads, a.problem().Budget(a.variant))
 	return nil
+}
+
+// compileReasons are the first error of the compiler, its likely cause, and all that it printed.
+func compileReasons(refused *toolchain.CompileError) []string {
+	reasons := []string{"it does not compile: " + refused.Summary()}
+	if advice := refused.Advice(); advice != "" {
+		reasons = append(reasons, advice)
+	}
+	return append(reasons, strings.TrimRight(refused.Output, "\n"))
 }
 
 // setSharedBytes records the largest dynamic shared memory of the launches, in a copy of the image:

@@ -45,6 +45,8 @@ type Problem interface {
 	LaunchKey(b Build) string
 	// SharedBytes is the largest dynamic shared memory of the launches on shapes.
 	SharedBytes(b Build, shapes []spec.Shape) (int, error)
+	// Threads is the largest block of the launches on shapes.
+	Threads(b Build, shapes []spec.Shape) (int, error)
 	// Allowed are the findings of the audit that the launch makes legitimate.
 	Allowed() []audit.Kind
 	// Hints are what the insights of a profile say about this problem.

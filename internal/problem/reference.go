@@ -51,8 +51,15 @@ type Reference interface {
 	Peer() PeerData
 }
 
-// TimedSlack is the slack of the outputs of timed launches: rotated inputs are not those from which
-// the limits are derived.
+// Recomputed is a reference that can be computed again.
+type Recomputed interface {
+	// Recompute computes the right outputs of a build again, once. It returns a ReferenceError if they
+	// are not the same.
+	Recompute(ctx context.Context, b Build) error
+}
+
+// TimedSlack is the slack of the outputs of timed launches and of relaunches of declared kernels:
+// their inputs are not those from which the limits are derived.
 const TimedSlack = 1.5
 
 // Result is the errors of the outputs of a launch.

@@ -147,7 +147,7 @@ func refused() *run.Run {
 	r.Failure = "stage2 for sm_89 does not compile:\n" + output
 	r.Git.Dirty = true
 	return decided(r, gate.OverBudget, gate.Gates{
-		Resources:   gate.Check{Status: gate.Fail, Reasons: []string{"it does not compile", strings.TrimRight(output, "\n")}},
+		Resources:   gate.Check{Status: gate.Fail, Reasons: []string{"it does not compile: sdpa.cu:20: identifier \"a\" | \"b\" is undefined", strings.TrimRight(output, "\n")}},
 		Correctness: later, Performance: later, Profile: later,
 	})
 }

@@ -66,7 +66,8 @@ func (n *shortNames) write(w io.Writer, s terminal.Screen, text string) {
 }
 
 func verdictColour(verdict string) terminal.Colour {
-	switch gate.Verdict(verdict) {
+	word, _, _ := strings.Cut(verdict, " (")
+	switch gate.Verdict(word) {
 	case gate.Merge:
 		return terminal.Green
 	case gate.Incorrect, gate.OverBudget:

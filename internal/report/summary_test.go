@@ -95,6 +95,35 @@ func TestSummaryOfOneRun(t *testing.T) {
 	}
 }
 
+// The headline and the list say what a verdict does not tell.
+func TestVerdictsThatTellLittle(t *testing.T) {
+	unbuiltPart := refused()
+	unbuiltPart.Parts = []run.Part{{}}
+	failing := deviceless()
+	failing.ReferenceError = "reference.py: no luck"
+	untimed := noted()
+	untimed.Requested.Simulation = nil
+	for _, c := range []struct {
+		run           *run.Run
+		text, inLists string
+	}{
+		{noted(), "not-measured: correct on the simulator, no GPU for times", "not-measured (correct)"},
+		{untimed, "not-measured: correct, no times", "not-measured (correct)"},
+		{deviceless(), "not-measured: the outputs were not checked", "not-measured"},
+		{failing, "not-measured: the reference failed", "not-measured"},
+		{refused(), `does not compile: sdpa.cu:20: identifier "a" | "b" is undefined (over-budget)`, "over-budget (not built)"},
+		{unbuiltPart, "over-budget", "over-budget"},
+		{incorrect(), "incorrect", "incorrect"},
+	} {
+		if text, inLists := verdictText(c.run), VerdictInList(c.run); text != c.text || inLists != c.inLists {
+			t.Errorf("%q and %q; want %q and %q", text, inLists, c.text, c.inLists)
+		}
+	}
+	if verdictColour("over-budget (not built)") != verdictColour("over-budget") {
+		t.Error("the word changes the colour")
+	}
+}
+
 func TestExcused(t *testing.T) {
 	r := noted()
 	if got := Excused(r); got != "" {

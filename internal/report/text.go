@@ -61,14 +61,18 @@ func Text(w io.Writer, r *run.Run, s terminal.Screen) error {
 func textHeadline(w *strings.Builder, r *run.Run, s terminal.Screen) {
 	names := newShortNames(r.Variant)
 	verdict := string(r.Verdict)
-	parts := []string{strings.TrimPrefix(verdictText(r), verdict)} // its meaning, if it needs one
+	text, named := strings.CutPrefix(verdictText(r), verdict)
+	if !named { // it is at the end of the text, which may be long
+		verdict = ""
+	}
+	parts := []string{text} // the meaning of the verdict, if it needs one
 	if r.Speedup != nil {
 		parts = append(parts, fmt.Sprintf(", %.3fx %s", r.Speedup.Ratio, names.add(r.Parent)))
 		if r.RequiredSpeedup > 0 {
 			parts = append(parts, fmt.Sprintf(" (%.2fx required)", r.RequiredSpeedup))
 		}
 	}
-	s.Paragraph(w, names.of(r.Variant)+": "+s.Paint(verdictColour(verdict), verdict), strings.Join(parts, ""), 2)
+	s.Paragraph(w, names.of(r.Variant)+": "+s.Paint(verdictColour(string(r.Verdict)), verdict), strings.Join(parts, ""), 2)
 	s.Paragraph(w, "", fmt.Sprintf("%s, %s, %s", deviceName(r), r.Arch, r.Time.UTC().Format("2006-01-02 15:04:05")), 2)
 	names.write(w, s, w.String())
 	fmt.Fprintln(w)

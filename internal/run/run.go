@@ -234,6 +234,8 @@ type Relaunch struct {
 	LSE     *oracle.LSEErrors     `json:"lse,omitempty"`
 	Outputs []oracle.OutputErrors `json:"outputs,omitempty"`
 	Repeats bool                  `json:"repeats"` // the output on the first inputs is that of the first launch
+	// Alone says that a launch on the other inputs was wrong on a fresh device too.
+	Alone bool `json:"alone,omitempty"`
 }
 
 // Performance is the time of a variant on one shape, interleaved with its parent.

@@ -97,6 +97,9 @@ func (k *Kernel) setting(stage *Stage, part, text string) (name string, knob, va
 	if name != found.Name {
 		renamed = fmt.Sprintf(" (now %s)", found.Name)
 	}
+	if strings.Contains(number, ",") {
+		return "", 0, 0, fmt.Errorf("%q is not a variant; knobs are joined by +: %s", text, strings.ReplaceAll(text, ",", "+"))
+	}
 	return "", 0, 0, fmt.Errorf("%s%s in %q is not allowed; %s", part, renamed, text, found.allowed())
 }
 

@@ -89,6 +89,8 @@ func TestVariantErrors(t *testing.T) {
 	check("stage2+USE_XOR_SWIZZLE=true",
 		`USE_XOR_SWIZZLE=true in "stage2+USE_XOR_SWIZZLE=true" is not allowed; allowed are 0, 1`)
 	check("stage2+TILE_N=48", `TILE_N=48 in "stage2+TILE_N=48" is not allowed; allowed are 16, 32, 64`)
+	check("stage2+TILE_N=32,USE_XOR_SWIZZLE=1",
+		`"stage2+TILE_N=32,USE_XOR_SWIZZLE=1" is not a variant; knobs are joined by +: stage2+TILE_N=32+USE_XOR_SWIZZLE=1`)
 	check("stage2+TILE_N=032", `TILE_N=032 in "stage2+TILE_N=032" is not allowed; allowed are 16, 32, 64`)
 	check("stage2+TILE_N=32+TILE_N=32", `TILE_N in "stage2+TILE_N=32+TILE_N=32" is set twice`)
 	check("stage2+TILE_N=+TILE=1", // all errors

@@ -82,7 +82,11 @@ type CompileError struct {
 }
 
 func (e *CompileError) Error() string {
-	return fmt.Sprintf("%s does not compile:\n%s", e.Target, strings.TrimRight(e.Output, "\n"))
+	text := fmt.Sprintf("%s does not compile:\n%s", e.Target, strings.TrimRight(e.Output, "\n"))
+	if advice := e.Advice(); advice != "" {
+		text += "\n" + advice
+	}
+	return text
 }
 
 func encodeJSON(v any) ([]byte, error) {

@@ -85,7 +85,7 @@ func (s *headerSearch) beside(name string, folder int, header string) (bool, err
 		if slices.ContainsFunc(s.include, func(dir string) bool { return isFile(filepath.Join(dir, header)) }) {
 			return false, nil
 		}
-		return false, fmt.Errorf("%s includes %s, which is outside the kernel's folder; name its folder by -I in flags", name, header)
+		return false, &SourceError{Problem: fmt.Sprintf("%s includes %s, which is outside the kernel's folder; name its folder by -I in flags", name, header)}
 	}
 	if _, seen := s.found[file]; seen {
 		return true, nil

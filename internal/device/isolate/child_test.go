@@ -178,7 +178,15 @@ var kernels = map[string]devicetest.Kernel{
 		return nil
 	},
 	"fail": func(*devicetest.Launch) error { return errors.New("the kernel failed") },
+	"count": func(l *devicetest.Launch) error {
+		launches++
+		binary.LittleEndian.PutUint32(l.At(l.Pointer(0), 4), launches)
+		return nil
+	},
 }
+
+// launches counts those of "count".
+var launches uint32
 
 // fillOutputs writes every byte of every output.
 func fillOutputs(l *devicetest.Launch) error {

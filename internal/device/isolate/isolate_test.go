@@ -599,3 +599,17 @@ func TestHopperJobsOverThePipe(t *testing.T) {
 		t.Errorf("the kernel saw %q; want %q", saw, want)
 	}
 }
+
+// The outputs of an unordered job that differ between launches come back.
+func TestRepeatedOutputsOverThePipe(t *testing.T) {
+	d, _ := start(t, "serve", long)
+	job := newJob("count", 0)
+	job.Unordered = true
+	got, err := d.Run(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Repeated) != 1 || len(got.Repeated[0]) != 1 || !bytes.Equal(got.Outputs[0], []byte{1, 0, 0, 0}) || !bytes.Equal(got.Repeated[0][0], []byte{2, 0, 0, 0}) {
+		t.Errorf("outputs %v, then %v", got.Outputs, got.Repeated)
+	}
+}

@@ -92,7 +92,7 @@ func (r *response) payloads() []*[]byte {
 		for i := range r.Outcome.Outputs {
 			all = append(all, &r.Outcome.Outputs[i])
 		}
-		for _, outputs := range r.Outcome.Relaunched {
+		for _, outputs := range slices.Concat(r.Outcome.Relaunched, r.Outcome.Repeated) {
 			for i := range outputs {
 				all = append(all, &outputs[i])
 			}

@@ -27,7 +27,7 @@ func (d *Device) repeat(ctx context.Context, r *resident, first *launched, outco
 	if err != nil {
 		return err
 	}
-	again.compareOutputs(&r.job, first.outputs, "between two launches on the same inputs")
+	again.compareOutputs(&r.job, outcome, "between two launches on the same inputs")
 	again.compareWork(first)
 	addFindings(outcome, again.findings, reported)
 	return nil
@@ -105,16 +105,21 @@ func (l *launched) compareWork(first *launched) {
 	}
 }
 
-// compareOutputs reports the first output that is not the same as in an earlier launch.
-func (l *launched) compareOutputs(job *device.Job, earlier [][]byte, between string) {
+// compareOutputs reports the first output that is not the same as in the first launch. The outputs
+// of an unordered job are left to the caller.
+func (l *launched) compareOutputs(job *device.Job, outcome *device.Outcome, between string) {
+	if job.Unordered {
+		outcome.AddRepeated(l.outputs)
+		return
+	}
 	next := 0
 	for argument, arg := range job.Args {
 		if !arg.IsBuffer() || arg.Input != nil || arg.Scratch > 0 {
 			continue
 		}
-		one, other := earlier[next], l.outputs[next]
+		one, other := outcome.Outputs[next], l.outputs[next]
 		next++
-		if job.Unordered || bytes.Equal(one, other) {
+		if bytes.Equal(one, other) {
 			continue
 		}
 		first, count := -1, 0

@@ -94,7 +94,7 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 		if seed == 0 {
 			outcome.Outputs, outcome.Counters = result.outputs, result.counters
 		}
-		result.compareOutputs(&job, outcome.Outputs, fmt.Sprintf("between schedule 0 and schedule %d", seed))
+		result.compareOutputs(&job, outcome, fmt.Sprintf("between schedule 0 and schedule %d", seed))
 		addFindings(outcome, result.findings, reported)
 		if seed > 0 {
 			continue

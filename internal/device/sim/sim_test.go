@@ -139,8 +139,12 @@ END:`)), "add.u32 %r3, %r3, %r3;", "atom.shared.add.u32 %r3, [s], 1;", 1)), thre
 		t.Errorf("an output that depends on the schedule: %+v, %v", outcome, err)
 	}
 	racing.Unordered = true
-	if outcome, err := sim.Open(sim.Options{Schedules: 8}).Run(t.Context(), racing); err != nil || len(outcome.Findings) > 0 {
-		t.Errorf("an unordered job: %+v, %v", outcome, err)
+	outcome, err = sim.Open(sim.Options{Schedules: 8}).Run(t.Context(), racing)
+	if err != nil || len(outcome.Findings) > 0 || len(outcome.Repeated) == 0 {
+		t.Fatalf("an unordered job: %+v, %v", outcome, err)
+	}
+	if repeated := outcome.Repeated[0]; len(repeated) != 1 || bytes.Equal(repeated[0], outcome.Outputs[0]) {
+		t.Errorf("an unordered job: %+v", outcome)
 	}
 }
 

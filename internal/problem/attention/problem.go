@@ -214,5 +214,10 @@ func (p *Problem) SharedBytes(b problem.Build, _ []spec.Shape) (int, error) {
 	return b.Image.Record.Launch.DynamicSharedBytes, nil
 }
 
+// Threads is that of the launch contract.
+func (p *Problem) Threads(b problem.Build, _ []spec.Shape) (int, error) {
+	return b.Image.Record.Launch.Threads, nil
+}
+
 // Allowed is nothing.
 func (p *Problem) Allowed() []audit.Kind { return nil }

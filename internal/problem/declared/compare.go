@@ -27,6 +27,7 @@ func (p *Problem) tolerance(a spec.Arg) spec.OutputTolerance {
 type wanted struct {
 	arg       spec.Arg
 	tolerance spec.OutputTolerance
+	slack     float64 // factor of the tolerance
 	shape     []int
 	floats    []float64
 	ints      []int64   // of the output's type; values of u64 are reinterpreted
@@ -38,7 +39,7 @@ type wanted struct {
 // must have integers that its type can hold. With one it is compared as integers too, if it has
 // them: float64 has no integers next to each other beyond 2^53.
 func newWanted(a spec.Arg, tolerance spec.OutputTolerance, shape []int, right *array.Array) (*wanted, error) {
-	w := &wanted{arg: a, tolerance: tolerance, shape: shape}
+	w := &wanted{arg: a, tolerance: tolerance, slack: 1, shape: shape}
 	if a.Type.Float() {
 		w.floats = right.Floats()
 		return w, nil
@@ -63,7 +64,7 @@ func (w *wanted) fromInts(right *array.Array) error {
 	for i, x := range w.ints {
 		negative := right.Type.Signed() && x < 0
 		if negative && x < low || !negative && uint64(x) > high {
-			return w.cannotHold(i, integerText(x, right.Type.Signed()))
+			return w.outOfRange(i, integerText(x, right.Type.Signed()))
 		}
 	}
 	return nil
@@ -83,8 +84,11 @@ func (w *wanted) fromFloats(values []float64) error {
 	w.ints = make([]int64, len(values))
 	for i, x := range values {
 		// 2^64 is no uint64; float64(high) rounds up to it.
-		if x != math.Trunc(x) || x < float64(low) || x > float64(high) || x >= 1<<64 || x >= 1<<63 && w.arg.Type != array.U64 {
-			return w.cannotHold(i, strconv.FormatFloat(x, 'g', -1, 64))
+		if x != math.Trunc(x) || math.IsInf(x, 0) {
+			return w.noInteger(i, x)
+		}
+		if x < float64(low) || x > float64(high) || x >= 1<<64 || x >= 1<<63 && w.arg.Type != array.U64 {
+			return w.outOfRange(i, strconv.FormatFloat(x, 'g', -1, 64))
 		}
 		if x >= 1<<63 {
 			w.ints[i] = int64(uint64(x))
@@ -95,9 +99,17 @@ func (w *wanted) fromFloats(values []float64) error {
 	return nil
 }
 
-// cannotHold is the error of a right element that the output cannot hold.
-func (w *wanted) cannotHold(i int, value string) error {
-	return fmt.Errorf("returned %s for %s, which is no %s; give %s a [tolerance], or return integers", value, w.element(i), w.arg.Type, w.arg.Name)
+// noInteger is the error of a right element with a fraction, or none at all, of an integer output.
+func (w *wanted) noInteger(i int, x float64) error {
+	return fmt.Errorf("returned %s for %s, which is no %s; give %s a [tolerance], or return integers",
+		strconv.FormatFloat(x, 'g', -1, 64), w.element(i), w.arg.Type, w.arg.Name)
+}
+
+// outOfRange is the error of a right element that the type of the output cannot hold.
+func (w *wanted) outOfRange(i int, value string) error {
+	low, high := limits(w.arg.Type)
+	return fmt.Errorf("returned %s for %s, out of the range %d to %d of %s; give %s a [tolerance], or return what the kernel must store",
+		value, w.element(i), low, high, w.arg.Type, w.arg.Name)
 }
 
 // limits returns the least and the greatest value of an integer type.
@@ -153,7 +165,7 @@ func (w *wanted) compareInts(got []int64) oracle.Errors {
 
 // bound is the tolerance of an element.
 func (w *wanted) bound(want float64) float64 {
-	return w.tolerance.Abs + w.tolerance.Rel*math.Abs(want)
+	return w.slack * (w.tolerance.Abs + w.tolerance.Rel*math.Abs(want))
 }
 
 // beyond reports whether the difference of integers is above the tolerance, exactly.
@@ -161,7 +173,7 @@ func (w *wanted) beyond(off uint64, want int64) bool {
 	if off == 0 {
 		return false
 	}
-	abs, rel := w.tolerance.Abs, w.tolerance.Rel
+	abs, rel := w.slack*w.tolerance.Abs, w.slack*w.tolerance.Rel
 	magnitude := uint64(want)
 	if w.arg.Type.Signed() && want < 0 {
 		magnitude = -magnitude
@@ -185,16 +197,7 @@ func (w *wanted) beyond(off uint64, want int64) bool {
 // kernel has a number.
 func (w *wanted) compareFloats(got []float64) (oracle.Errors, error) {
 	t := newTally(w)
-	for i := range got {
-		want := 0.0
-		if w.ints != nil {
-			want = float64(w.ints[i])
-			if w.arg.Type == array.U64 {
-				want = float64(uint64(w.ints[i]))
-			}
-		} else {
-			want = w.floats[i]
-		}
+	for i, want := range w.values() {
 		x := got[i]
 		switch {
 		case want != want && x != x, x == want && math.IsInf(x, 0):
@@ -208,6 +211,40 @@ func (w *wanted) compareFloats(got []float64) (oracle.Errors, error) {
 		}
 	}
 	return t.errors(), nil
+}
+
+// values are the elements as floats.
+func (w *wanted) values() []float64 {
+	if w.ints == nil {
+		return w.floats
+	}
+	all := make([]float64, len(w.ints))
+	for i, x := range w.ints {
+		if all[i] = float64(x); w.arg.Type == array.U64 {
+			all[i] = float64(uint64(x))
+		}
+	}
+	return all
+}
+
+// differsFrom describes the first difference from another computation of the same elements; empty if
+// they agree within the tolerance. Threads of numpy may add in another order each time.
+func (w *wanted) differsFrom(other *wanted) string {
+	first, bad := "", 0
+	again := other.values()
+	for i, x := range w.values() {
+		y := again[i]
+		if x == y || x != x && y != y || math.Abs(x-y) <= w.bound(x) {
+			continue
+		}
+		if bad++; bad == 1 {
+			first = fmt.Sprintf("returned %.9g and then %.9g for %s", x, y, w.element(i))
+		}
+	}
+	if float64(bad) <= w.tolerance.BadFraction*float64(w.len()) {
+		return ""
+	}
+	return first
 }
 
 // finite reports whether x is neither NaN nor an infinity.

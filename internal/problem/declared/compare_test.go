@@ -202,13 +202,14 @@ func TestCompareIntegers(t *testing.T) {
 		{"far apart", array.U64, ints(array.U64, -1, 0, 0, 0, 0, 0), ints(array.U64, 0, 0, 0, 0, 0, 0), "y: 1 of 6 elements are bad (0 allowed), the worst y[0, 0]: got 0, want 18446744073709551615, tolerance 0", 0x1p64},
 		{"signs", array.I64, ints(array.I64, math.MinInt64, 0, 0, 0, 0, 0), ints(array.I64, math.MaxInt64, 0, 0, 0, 0, 0), "y: 1 of 6 elements are bad (0 allowed), the worst y[0, 0]: got 9223372036854775807, want -9223372036854775808, tolerance 0", 0x1p64},
 		{"2^63", array.U64, array.FromFloats(array.F64, []int{2, 3}, []float64{0x1p63, 0, 0, 0, 0, 0}), ints(array.U64, math.MinInt64, 0, 0, 0, 0, 0), "", 0},
-		{"too large", array.U8, ints(array.I64, 0, 256, 0, 0, 0, 0), nil, "returned 256 for y[0, 1], which is no u8; give y a [tolerance], or return integers", 0},
-		{"negative", array.U8, ints(array.I64, 0, -1, 0, 0, 0, 0), nil, "returned -1 for y[0, 1], which is no u8; give y a [tolerance], or return integers", 0},
-		{"2^63 of i64", array.I64, ints(array.U64, math.MinInt64, 0, 0, 0, 0, 0), nil, "returned 9223372036854775808 for y[0, 0], which is no i64; give y a [tolerance], or return integers", 0},
+		{"too large", array.U8, ints(array.I64, 0, 256, 0, 0, 0, 0), nil, "returned 256 for y[0, 1], out of the range 0 to 255 of u8; give y a [tolerance], or return what the kernel must store", 0},
+		{"negative", array.U8, ints(array.I64, 0, -1, 0, 0, 0, 0), nil, "returned -1 for y[0, 1], out of the range 0 to 255 of u8; give y a [tolerance], or return what the kernel must store", 0},
+		{"2^63 of i64", array.I64, ints(array.U64, math.MinInt64, 0, 0, 0, 0, 0), nil, "returned 9223372036854775808 for y[0, 0], out of the range -9223372036854775808 to 9223372036854775807 of i64; give y a [tolerance], or return what the kernel must store", 0},
 		{"a fraction", array.I32, array.FromFloats(array.F64, []int{2, 3}, []float64{0, 0, 2.5, 0, 0, 0}), nil, "returned 2.5 for y[0, 2], which is no i32; give y a [tolerance], or return integers", 0},
+		{"an infinity", array.I32, array.FromFloats(array.F64, []int{2, 3}, []float64{0, 0, inf, 0, 0, 0}), nil, "returned +Inf for y[0, 2], which is no i32; give y a [tolerance], or return integers", 0},
 		{"NaN", array.I32, array.FromFloats(array.F64, []int{2, 3}, []float64{0, 0, nan, 0, 0, 0}), nil, "returned NaN for y[0, 2], which is no i32; give y a [tolerance], or return integers", 0},
-		{"2^64", array.U64, array.FromFloats(array.F64, []int{2, 3}, []float64{0x1p64, 0, 0, 0, 0, 0}), nil, "returned 1.8446744073709552e+19 for y[0, 0], which is no u64; give y a [tolerance], or return integers", 0},
-		{"2^63 of i64 as a float", array.I64, array.FromFloats(array.F64, []int{2, 3}, []float64{0x1p63, 0, 0, 0, 0, 0}), nil, "returned 9.223372036854776e+18 for y[0, 0], which is no i64; give y a [tolerance], or return integers", 0},
+		{"2^64", array.U64, array.FromFloats(array.F64, []int{2, 3}, []float64{0x1p64, 0, 0, 0, 0, 0}), nil, "returned 1.8446744073709552e+19 for y[0, 0], out of the range 0 to 18446744073709551615 of u64; give y a [tolerance], or return what the kernel must store", 0},
+		{"2^63 of i64 as a float", array.I64, array.FromFloats(array.F64, []int{2, 3}, []float64{0x1p63, 0, 0, 0, 0, 0}), nil, "returned 9.223372036854776e+18 for y[0, 0], out of the range -9223372036854775808 to 9223372036854775807 of i64; give y a [tolerance], or return what the kernel must store", 0},
 	} {
 		ref, b, err := given(t, c.dtype, nil, c.right)
 		if err != nil {

@@ -175,6 +175,19 @@ func (p *Problem) SharedBytes(b problem.Build, shapes []spec.Shape) (int, error)
 	return most, nil
 }
 
+// Threads evaluates "block" of [launch].
+func (p *Problem) Threads(b problem.Build, shapes []spec.Shape) (int, error) {
+	most := 0
+	for _, s := range shapes {
+		block, err := p.integers(p.Block[:], 1, p.Values(b.Variant, s), s)
+		if err != nil {
+			return 0, err
+		}
+		most = max(most, block[0]*block[1]*block[2])
+	}
+	return most, nil
+}
+
 // Allowed permits a cooperative kernel to read the registers that the driver sets for its barrier.
 func (p *Problem) Allowed() []audit.Kind {
 	if p.Cooperative {
