@@ -112,6 +112,16 @@ type Outcome struct {
 	Notes      []Finding // what works on hardware, although PTX does not define it
 	Loaded     Attributes
 	Counters   Counters // of one launch; nil for a device that has no counters
+	Schedules  int      // of the simulator, that the job has run under; 0 on a GPU
+	// Rescheduled are the results of schedules that differ from Outputs and that the device does not
+	// call wrong: the caller compares them with a reference.
+	Rescheduled []Rescheduled
+}
+
+// Rescheduled is the result of a job under another schedule than the first.
+type Rescheduled struct {
+	Outputs    [][]byte
+	Difference string // from the first schedule
 }
 
 // Counters are the hardware counters of one launch, by Nsight Compute's metric names. A metric that
