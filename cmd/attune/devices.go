@@ -111,7 +111,7 @@ func (a *app) simulator(o deviceOptions) lab.Device {
 	options := o.sim.options()
 	options.Limit, options.Printf = o.limit, func(text string) { fmt.Fprint(a.kernels, text) }
 	open := func(context.Context) (device.Device, error) { return simdevice.Open(options), nil }
-	settings := run.Simulation{Schedules: o.sim.schedules, Checks: options.Checks, Tensor: o.sim.tensor, Strict: options.Strict, AddressSeed: options.AddressSeed}
+	settings := run.Simulation{Schedules: max(options.Schedules, 1), Automatic: options.Schedules == 0, Checks: options.Checks, Tensor: o.sim.tensor, Strict: options.Strict, AddressSeed: options.AddressSeed}
 	return lab.Simulator(simdevice.Open(options).Facts(), open, settings)
 }
 

@@ -195,7 +195,7 @@ func (o reproduceOptions) deviceOf(recorded *run.Run) deviceOptions {
 		d.name = recorded.Device
 	}
 	if s := recorded.Requested.Simulation; s != nil {
-		d.sim = simOptions{schedules: s.Schedules, checks: "on", tensor: s.Tensor, strict: s.Strict, addressSeed: s.AddressSeed}
+		d.sim = simOptions{schedules: scheduleText(s.Asked()), checks: "on", tensor: s.Tensor, strict: s.Strict, addressSeed: s.AddressSeed}
 		if !s.Checks {
 			d.sim.checks = "off"
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,18 +28,36 @@ import (
 
 // simOptions are the settings of the simulator.
 type simOptions struct {
-	schedules      int
+	schedules      string // a number, or auto
 	checks, tensor string
 	strict         bool
 	addressSeed    uint64 // of simulated buffers; 0 for a fixed place
 }
 
 // defaultSim are the defaults of the flags.
-var defaultSim = simOptions{schedules: 1, checks: "on", tensor: run.ExactTensor}
+var defaultSim = simOptions{schedules: autoSchedules, checks: "on", tensor: run.ExactTensor}
+
+// autoSchedules lets the simulator choose the number of schedules: several for kernels whose blocks
+// communicate.
+const autoSchedules = "auto"
+
+// scheduleCount is the number of schedules; 0 for automatic.
+func (o *simOptions) scheduleCount() int {
+	n, _ := strconv.Atoi(o.schedules) // check has seen it
+	return n
+}
+
+// scheduleText is the setting for a number of schedules; 0 for automatic.
+func scheduleText(n int) string {
+	if n == 0 {
+		return autoSchedules
+	}
+	return strconv.Itoa(n)
+}
 
 // flags adds the flags. prefix begins their descriptions.
 func (o *simOptions) flags(f *pflag.FlagSet, prefix string) {
-	f.IntVar(&o.schedules, "schedules", defaultSim.schedules, prefix+"thread schedules to run")
+	f.StringVar(&o.schedules, "schedules", defaultSim.schedules, prefix+"thread schedules to run")
 	f.StringVar(&o.checks, "checks", defaultSim.checks, prefix+"checkers on, or off for speed")
 	f.StringVar(&o.tensor, "tensor", defaultSim.tensor, prefix+"tensor cores: exact, f32 or f64")
 	f.BoolVar(&o.strict, "strict", false, prefix+"fail on strict findings too")
@@ -47,8 +66,12 @@ func (o *simOptions) flags(f *pflag.FlagSet, prefix string) {
 var tensorModes = map[string]mma.Mode{"exact": mma.Exact, "f32": mma.F32Sum, "f64": mma.F64Sum}
 
 func (o *simOptions) check() error {
-	if o.schedules < 1 {
-		return fmt.Errorf("--schedules %d: want at least 1", o.schedules)
+	switch n, err := strconv.Atoi(o.schedules); {
+	case o.schedules == autoSchedules:
+	case err != nil:
+		return fmt.Errorf("--schedules %q: want a number or auto", o.schedules)
+	case n < 1:
+		return fmt.Errorf("--schedules %d: want at least 1", n)
 	}
 	if o.checks != "on" && o.checks != "off" {
 		return fmt.Errorf("--checks %q: there are on and off", o.checks)
@@ -60,7 +83,7 @@ func (o *simOptions) check() error {
 }
 
 func (o *simOptions) options() simdevice.Options {
-	return simdevice.Options{Schedules: o.schedules, Checks: o.checks == "on", Strict: o.strict, Tensor: tensorModes[o.tensor], AddressSeed: o.addressSeed}
+	return simdevice.Options{Schedules: o.scheduleCount(), Checks: o.checks == "on", Strict: o.strict, Tensor: tensorModes[o.tensor], AddressSeed: o.addressSeed}
 }
 
 func (a *app) simCommand() *cobra.Command {
@@ -263,18 +286,26 @@ func (a *app) simulateCase(ctx context.Context, s *simulation, o simOptions, lim
 	c.Strict = o.strict
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for seed := range o.schedules {
+	schedules := max(o.scheduleCount(), 1)
+	for seed := 0; seed < schedules; seed++ {
 		outcome, err := c.Run(limited, sim.Options{
 			Seed: uint64(seed), Checks: s.checked, Tensor: tensorModes[o.tensor], Printf: func(text string) { fmt.Fprint(a.kernels, text) },
 		})
 		if errors.Is(err, context.DeadlineExceeded) {
-			return s.fail(fmt.Errorf("%s: %w", c.Name, &device.Timeout{Limit: limit}), file)
+			timeout := &device.Timeout{Limit: limit}
+			if interrupted, ok := errors.AsType[*sim.InterruptedError](err); ok {
+				timeout.Where = interrupted.Where
+			}
+			return s.fail(fmt.Errorf("%s: %w", c.Name, timeout), file)
 		}
 		if err != nil {
 			return s.fail(err, file, files...)
 		}
+		if seed == 0 && o.scheduleCount() == 0 {
+			schedules = outcome.Schedules
+		}
 		if seed > 0 {
-			c.CheckRepeat(s.Outcome, outcome, seed)
+			c.CheckRepeat(s.Outcome, outcome, seed, o.scheduleCount() == 0)
 		}
 		s.warpInstructions += outcome.Counters.WarpInstructions()
 		if seed == 0 || !outcome.Pass {

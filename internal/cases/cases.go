@@ -78,6 +78,7 @@ type Outcome struct {
 	Error      string            `json:"error,omitempty"`   // why the case could not run
 	Outputs    []Output          `json:"outputs,omitempty"` // of a direct run
 	Counters   count.Counters    `json:"-"`
+	Schedules  int               `json:"-"` // that show what communicating blocks do; 1 for others
 }
 
 // Load reads and validates a case.
@@ -211,7 +212,7 @@ func (c *Case) runProgram(ctx context.Context, program *sim.Program, o sim.Optio
 	if err != nil {
 		return nil, err
 	}
-	outcome := &Outcome{Name: c.Name, Findings: append([]finding.Finding{}, result.Findings...), Mismatches: []string{}, Counters: result.Counters}
+	outcome := &Outcome{Name: c.Name, Findings: append([]finding.Finding{}, result.Findings...), Mismatches: []string{}, Counters: result.Counters, Schedules: result.Schedules}
 	if err := c.compare(outcome, memory, buffers, o.Checks); err != nil {
 		return nil, err
 	}

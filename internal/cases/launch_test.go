@@ -276,7 +276,7 @@ func TestCheckRepeat(t *testing.T) {
 	}{{"", 1, true}, {"", 2, false}, {"red.global.add.f32 [%rd2], 0f00000000;", 2, true}} {
 		first, next := outcome(1), outcome(c.next)
 		for range 2 { // the second time the note is known
-			FromLaunch(direct(t, c.more)).CheckRepeat(first, next, 3)
+			FromLaunch(direct(t, c.more)).CheckRepeat(first, next, 3, false)
 		}
 		if next.Pass != c.pass || !c.pass && next.Findings[0].Detail != different {
 			t.Errorf("%q %d: %+v", c.more, c.next, next)
@@ -285,7 +285,20 @@ func TestCheckRepeat(t *testing.T) {
 			t.Errorf("%q: the notes are %q", c.more, noted)
 		}
 	}
-	new(Case).CheckRepeat(nil, outcome(1), 1)
+	new(Case).CheckRepeat(nil, outcome(1), 1, false)
+
+	// Automatic schedules leave floats to a reference. Integers must be equal.
+	for _, c := range []struct {
+		typed array.DType
+		pass  bool
+	}{{array.U8, false}, {array.E4M3, true}} {
+		first, next := outcome(1), outcome(2)
+		first.Outputs[0].Array.Type, next.Outputs[0].Array.Type = c.typed, c.typed
+		FromLaunch(direct(t, "")).CheckRepeat(first, next, 1, true)
+		if next.Pass != c.pass || len(first.Notes) > 0 != c.pass {
+			t.Errorf("%s: %+v, notes %q", c.typed, next, first.Notes)
+		}
+	}
 }
 
 func TestOutputText(t *testing.T) {

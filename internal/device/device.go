@@ -110,11 +110,21 @@ type Outcome struct {
 	Relaunched [][][]byte // the same after each relaunch of the job
 	// Repeated are the outputs of further launches of an unordered job on the same inputs, where they
 	// differ from the first. The caller compares them with its reference.
-	Repeated [][][]byte
-	Findings []Finding
-	Notes    []Finding // what works on hardware, although PTX does not define it
-	Loaded   Attributes
-	Counters Counters // of one launch; nil for a device that has no counters
+	Repeated  [][][]byte
+	Findings  []Finding
+	Notes     []Finding // what works on hardware, although PTX does not define it
+	Loaded    Attributes
+	Counters  Counters // of one launch; nil for a device that has no counters
+	Schedules int      // of the simulator, that the job has run under; 0 on a GPU
+	// Rescheduled are the results of schedules that differ from Outputs and that the device does not
+	// call wrong: the caller compares them with a reference.
+	Rescheduled []Rescheduled
+}
+
+// Rescheduled is the result of a job under another schedule than the first.
+type Rescheduled struct {
+	Outputs    [][]byte
+	Difference string // from the first schedule
 }
 
 // Counters are the hardware counters of one launch, by Nsight Compute's metric names. A metric that

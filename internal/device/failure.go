@@ -76,10 +76,15 @@ func (f *Fault) Error() string { return fmt.Sprintf("%s: %s (%s)", f.Operation, 
 // Timeout is the error of a kernel that exceeded its time limit.
 type Timeout struct {
 	Limit time.Duration
+	Where string // where the kernel was, if the device knows
 }
 
 func (e *Timeout) Error() string {
-	return fmt.Sprintf("no result within %s: the kernel hangs, or needs a longer --timeout; it was ended", e.Limit)
+	text := fmt.Sprintf("no result within %s: the kernel hangs, or needs a longer --timeout; it was ended", e.Limit)
+	if e.Where != "" {
+		text += "; " + e.Where
+	}
+	return text
 }
 
 // Crash is the error of a child process that died while it ran a kernel.

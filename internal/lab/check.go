@@ -61,6 +61,15 @@ func (l *Lab) check(ctx context.Context, s *session, b problem.Build, ref, secon
 	if err := recompute(ctx, b, ref, len(c.wrong) > len(outcome.Findings)); err != nil {
 		return nil, err
 	}
+	if len(c.wrong) == 0 {
+		before := len(outcome.Findings)
+		if err := judgeRescheduled(b, ref, outcome, job.Unordered); err != nil {
+			return nil, err
+		}
+		for _, f := range outcome.Findings[before:] {
+			c.wrong = append(c.wrong, findingText(f))
+		}
+	}
 	if second != nil {
 		if c.further, err = compareRelaunched(b, ref, second, outcome, job.Unordered); err != nil {
 			return nil, err
@@ -192,6 +201,27 @@ func judge(b problem.Build, ref problem.Reference, result problem.Result, findin
 	}
 	limits, over := ref.Judge(b, result, 1)
 	return limits, append(wrong, over...)
+}
+
+// judgeRescheduled compares the results of other schedules with the reference. A wrong one is a
+// finding. One within the limits is a note; that of unordered sums has one already.
+func judgeRescheduled(b problem.Build, ref problem.Reference, outcome *device.Outcome, unordered bool) error {
+	for _, other := range outcome.Rescheduled {
+		result, err := ref.Compare(b, other.Outputs)
+		if err != nil {
+			return err
+		}
+		f := device.Finding{Kind: device.NotRepeatable, Text: other.Difference}
+		switch _, over := ref.Judge(b, result, 1); {
+		case len(over) > 0:
+			f.Text += "; the latter is wrong: " + over[0]
+			outcome.Findings = append(outcome.Findings, f)
+		case !unordered:
+			f.Text += "; both are within the limits of the reference"
+			outcome.Notes = append(outcome.Notes, f)
+		}
+	}
+	return nil
 }
 
 // notCorrect is the error of a command that needs a correct kernel: a WrongError, or the timeout of

@@ -37,6 +37,15 @@ func (d Device) Facts() device.Facts { return d.facts }
 // Simulated reports whether the device is the simulator.
 func (d Device) Simulated() bool { return d.simulation != nil }
 
+// settings are the simulator's, for one record; nil on a GPU.
+func (d Device) settings() *run.Simulation {
+	if d.simulation == nil {
+		return nil
+	}
+	s := *d.simulation
+	return &s
+}
+
 func (d Device) present() bool { return d.open != nil }
 func (d Device) timed() bool   { return d.open != nil && d.simulation == nil }
 

@@ -145,7 +145,7 @@ func (l *Lab) emptyRecord(r Request, shapes []spec.Shape) *run.Run {
 		Performance:   []run.Performance{},
 		Requested: run.Requested{
 			Seeds: r.Seeds, Samples: r.Samples, Processes: r.Processes, Arch: r.Arch,
-			Quick: len(r.NormalOnly) > 0, Simulation: l.Device.simulation,
+			Quick: len(r.NormalOnly) > 0, Simulation: l.Device.settings(),
 		},
 		Git:    l.Git,
 		GitSHA: l.Git.SHA,
@@ -355,6 +355,9 @@ func (a *attempt) checkAll(ctx context.Context) ([]string, error) {
 		}
 		reasons.add(p, row)
 		a.result.Correctness = append(a.result.Correctness, *row)
+		if s := a.result.Requested.Simulation; s != nil {
+			s.Schedules = max(s.Schedules, row.Schedules)
+		}
 	}
 	return reasons.texts(), nil
 }
@@ -392,6 +395,7 @@ func (a *attempt) row(i problem.Instance, ref problem.Reference, c *checked) *ru
 		Errors: c.result.Errors, LSE: c.result.LSE, Exponentials: c.result.Exponentials, Outputs: c.result.Outputs,
 		InputCost: ref.InputCost(), Limits: c.limits, Findings: c.outcome.Findings, Notes: c.outcome.Notes, Wrong: c.wrong,
 		Pass: len(c.wrong) == 0, OutputSHA256: hex.EncodeToString(sum[:]), Relaunch: c.further,
+		Schedules: c.outcome.Schedules,
 	}
 }
 

@@ -1,13 +1,17 @@
 package lab
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
 
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
+	"attune/internal/gate"
+	"attune/internal/problem"
 	"attune/internal/run"
 )
 
@@ -49,4 +53,62 @@ func TestRunOnTheSimulator(t *testing.T) {
 	check("hopper", all, "not-measured pass/not-measured/not-measured/not-measured", "multimem.red", "this device cannot run the kernel")
 	check("endless", simdevice.Options{Checks: true, Limit: 50 * time.Millisecond}, "not-measured pass/not-measured/not-measured/not-measured",
 		"1x1x4x64 seed 0: no result within 50ms")
+}
+
+// Outputs that differ between automatic schedules are judged by the reference. The record has the
+// number of schedules.
+func TestJudgeRescheduled(t *testing.T) {
+	right, wrong := []byte{0, 0, 128, 63}, []byte{0, 0, 0, 64}
+	for _, c := range []struct {
+		name      string
+		other     []byte
+		unordered bool
+		findings  string
+		notes     string
+	}{
+		{"right", right, false, "", "differs; both are within the limits of the reference"},
+		{"right and unordered", right, true, "", ""},
+		{"wrong", wrong, false, "differs; the latter is wrong: off", ""},
+		{"wrong and unordered", wrong, true, "differs; the latter is wrong: off", ""},
+	} {
+		outcome := &device.Outcome{Rescheduled: []device.Rescheduled{{Outputs: [][]byte{c.other}, Difference: "differs"}}}
+		err := judgeRescheduled(problem.Build{}, bitReference{want: right}, outcome, c.unordered)
+		texts := func(list []device.Finding) (all string) {
+			for _, f := range list {
+				all += f.Text
+			}
+			return all
+		}
+		if err != nil || texts(outcome.Findings) != c.findings || texts(outcome.Notes) != c.notes {
+			t.Errorf("%s: %+v, %v", c.name, outcome, err)
+		}
+	}
+	outcome := &device.Outcome{Rescheduled: []device.Rescheduled{{}}}
+	if err := judgeRescheduled(problem.Build{}, bitReference{}, outcome, false); err == nil {
+		t.Error("no error of the comparison")
+	}
+}
+
+// bitReference is a reference of exactly these bytes.
+type bitReference struct {
+	problem.Reference
+	want []byte
+}
+
+func (r bitReference) Compare(_ problem.Build, outputs [][]byte) (problem.Result, error) {
+	if len(outputs) == 0 {
+		return problem.Result{}, errors.New("no output")
+	}
+	var result problem.Result
+	if !bytes.Equal(outputs[0], r.want) {
+		result.Bad = 1
+	}
+	return result, nil
+}
+
+func (r bitReference) Judge(_ problem.Build, result problem.Result, _ float64) (gate.Limits, []string) {
+	if result.Bad > 0 {
+		return gate.Limits{}, []string{"off"}
+	}
+	return gate.Limits{}, nil
 }

@@ -503,6 +503,7 @@ func TestSimulatorSettingsArePrinted(t *testing.T) {
 	}
 	check(run.Simulation{Schedules: 1, Checks: true, Tensor: "exact"}, "all checkers on")
 	check(run.Simulation{Schedules: 1, Tensor: "exact"}, "checkers off")
+	check(run.Simulation{Schedules: 2, Automatic: true, Checks: true, Tensor: "exact"}, "all checkers on, under up to 2 schedules")
 	check(run.Simulation{Schedules: 8, Checks: true, Tensor: "f64"}, "all checkers on, under 8 schedules, tensor cores in f64")
 }
 

@@ -238,7 +238,7 @@ func correctnessLine(r *run.Run) string {
 		line += ", under compute-sanitizer " + r.Requested.Sanitizer
 	}
 	if s := r.Requested.Simulation; s != nil {
-		line += ", " + simulationText(s)
+		line += ", " + simulationText(s, r.Correctness)
 	}
 	return line
 }
@@ -258,13 +258,17 @@ func worstLSE(r *run.Run) *run.Correctness {
 	return worst
 }
 
-func simulationText(s *run.Simulation) string {
+func simulationText(s *run.Simulation, rows []run.Correctness) string {
 	text := "all checkers on"
 	if !s.Checks {
 		text = "checkers off"
 	}
 	if s.Schedules > 1 {
-		text += fmt.Sprintf(", under %d schedules", s.Schedules)
+		under := ", under %d schedules"
+		if slices.ContainsFunc(rows, func(c run.Correctness) bool { return s.Automatic && c.Schedules < s.Schedules }) {
+			under = ", under up to %d schedules"
+		}
+		text += fmt.Sprintf(under, s.Schedules)
 	}
 	if s.Tensor != run.ExactTensor {
 		text += ", tensor cores in " + s.Tensor

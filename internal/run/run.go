@@ -213,6 +213,7 @@ type Correctness struct {
 	Wrong        []string              `json:"wrong,omitempty"`
 	OutputSHA256 string                `json:"output_sha256,omitempty"` // of the output bytes, to compare devices bit for bit
 	Relaunch     *Relaunch             `json:"relaunch,omitempty"`      // on the smallest shape
+	Schedules    int                   `json:"schedules,omitempty"`     // of the simulator; 0 on a GPU and in old records
 }
 
 // UnorderedSums is the kind of the note on a kernel that adds floating-point numbers by atomic
@@ -418,10 +419,11 @@ func FileName(variant, shape string) string {
 
 // Simulation is the simulator's settings.
 type Simulation struct {
-	Schedules int    `json:"schedules"`
-	Checks    bool   `json:"checks"`           // on or off, all together
-	Tensor    string `json:"tensor"`           // arithmetic of the tensor cores: exact, f32 or f64
-	Strict    bool   `json:"strict,omitempty"` // strict findings fail the correctness gate
+	Schedules int    `json:"schedules"`                // at most for one problem
+	Automatic bool   `json:"schedules_auto,omitempty"` // the simulator has chosen the number for each problem
+	Checks    bool   `json:"checks"`                   // on or off, all together
+	Tensor    string `json:"tensor"`                   // arithmetic of the tensor cores: exact, f32 or f64
+	Strict    bool   `json:"strict,omitempty"`         // strict findings fail the correctness gate
 	// AddressSeed is random, so that no kernel can know the addresses of the simulator. 0 is a fixed
 	// place.
 	AddressSeed uint64 `json:"address_seed,omitempty"`
@@ -430,10 +432,18 @@ type Simulation struct {
 // ExactTensor is the setting with the arithmetic of the chip.
 const ExactTensor = "exact"
 
+// Asked is the number of schedules that a run was asked for; 0 where the simulator chose it.
+func (s *Simulation) Asked() int {
+	if s.Automatic {
+		return 0
+	}
+	return s.Schedules
+}
+
 // flags are the command-line flags of the settings.
 func (s *Simulation) flags() string {
 	flags := " --device sim"
-	if s.Schedules > 1 {
+	if s.Schedules > 1 && !s.Automatic {
 		flags += fmt.Sprintf(" --schedules %d", s.Schedules)
 	}
 	if !s.Checks {

@@ -269,6 +269,12 @@ func TestCommandRepeatsARun(t *testing.T) {
 	check(plain + " --device sim --schedules 4 --checks off --tensor f32")
 	r.Requested.Simulation = &Simulation{Schedules: 1, Checks: true, Tensor: ExactTensor, Strict: true}
 	check(plain + " --device sim --strict")
+	automatic := &Simulation{Schedules: 2, Automatic: true, Checks: true, Tensor: ExactTensor}
+	r.Requested.Simulation = automatic
+	check(plain + " --device sim")
+	if asked := (&Simulation{Schedules: 2}).Asked(); automatic.Asked() != 0 || asked != 2 {
+		t.Errorf("asked for %d and %d schedules", automatic.Asked(), asked)
+	}
 
 	r.Requested = Requested{Shapes: []string{"1x8x512x64"}, Seeds: []uint64{0}, Profile: true}
 	check("attune profile stage2 --shapes 1x8x512x64 --seeds 0")

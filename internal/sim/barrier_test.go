@@ -376,6 +376,10 @@ W: mbarrier.test_wait.parity.shared.b64 %p5, [%r5], 0;
 	ld.shared.u32 %r1, [%r9];`
 	in := each(64, func(i uint32) uint32 { return i })
 	schedules(t, "copies", setup{text: kernelWith(barrierObject, storing(initialise(64)+copying)), threads: 64, in: in}, want)
+	got := simulate(t, setup{text: kernelWith(barrierObject, storing(initialise(63)+copying)), threads: 64, in: in})
+	if got.kinds() != string(finding.BadBarrier) || !strings.Contains(got.findings[0].Detail, "completed without it: the mbarrier expects 63 arrivals and more are made") {
+		t.Errorf("one arrival too many: %v", got.findings)
+	}
 	copying = strings.NewReplacer(".noinc", "", "\nW:", "\nmbarrier.arrive.shared.b64 %rd5, [%r5];\nW:").Replace(copying)
 	schedules(t, "copies and threads", setup{text: kernelWith(barrierObject, storing(initialise(64)+copying)), threads: 64, in: in}, want)
 

@@ -47,6 +47,7 @@ type block struct {
 	freeRegisters int // that warps have released (op_warpgroup.go)
 
 	progressed bool // something other than waiting has happened in this time slice
+	yielded    bool // a warp has ended the time slice of the block (schedule.go)
 	aborted    bool
 }
 
@@ -173,8 +174,9 @@ func (b *block) run(ctx context.Context, budget int) {
 	b.progressed = false
 	for left := budget; left > 0 && b.left > 0 && !b.stopped() && ctx.Err() == nil; {
 		before := b.changes
+		b.yielded = false
 		ran := b.round(&left, b.launch.options.Seed != 0)
-		if b.changes == before && b.launch.options.Seed != 0 {
+		if b.changes == before && b.launch.options.Seed != 0 && !b.yielded {
 			// The random choice may have skipped the only warp that can change something.
 			ran += b.round(&left, false)
 		}
@@ -182,7 +184,8 @@ func (b *block) run(ctx context.Context, budget int) {
 			b.progressed = true
 			return
 		}
-		stuck := b.changes == before && (b.onlyPolls() && b.pollsForever() || b.isLoopCheckDue() && b.loopsForever())
+		yielded := b.yielded
+		stuck := b.changes == before && (b.onlyPolls() && b.pollsForever() || b.isLoopCheckDue() && b.loopsForever(b.loopLimit()))
 		b.progressed = b.progressed || !stuck
 		if b.left == 0 || b.stopped() {
 			return
@@ -199,6 +202,9 @@ func (b *block) run(ctx context.Context, budget int) {
 				b.reportDeadlock()
 				return
 			}
+		}
+		if yielded {
+			return
 		}
 	}
 }
@@ -221,7 +227,7 @@ func (b *block) round(left *int, random bool) int {
 		w.run(b.timeSlice())
 		b.steps += w.retired - before
 		*left -= int(w.retired - before)
-		if b.stopped() {
+		if b.stopped() || b.yielded {
 			break
 		}
 	}

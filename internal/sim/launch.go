@@ -47,6 +47,9 @@ type Options struct {
 type Result struct {
 	Findings []finding.Finding
 	Counters count.Counters
+	// Schedules is how many seeds, from 0 on, the launch should run with: more than one if its blocks
+	// communicate and the launch is short.
+	Schedules int
 }
 
 // Limits of a block. The chips have the same.
@@ -90,6 +93,7 @@ type launch struct {
 	dynamic         int  // bytes of dynamic shared memory
 	params          []byte
 	communicates    bool // blocks may communicate, so they run interleaved
+	exchanges       bool // the result may depend on the order of blocks (schedule.go)
 	usesWgmma       bool // the module has warpgroup products
 	usesReserved    bool // the kernel reads the address of reserved shared memory
 	lacksWorkspace  bool // the kernel reads the address of the grid's barrier, and the launch has none
@@ -116,6 +120,7 @@ type launch struct {
 	heap         mem.Heap
 	allocated    map[uint64]bool // addresses of the buffers that the kernel has allocated
 	counters     count.Counters
+	interrupted  interrupted
 }
 
 // Run runs a launch to its end. An error concerns the launch as a whole; defects of the kernel are
@@ -135,7 +140,7 @@ func (p *Program) Run(ctx context.Context, memory *mem.Memory, l Launch, o Optio
 	if err := r.run(ctx); err != nil {
 		return nil, err
 	}
-	return &Result{Findings: r.findings.List(), Counters: r.counters}, nil
+	return &Result{Findings: r.findings.List(), Counters: r.counters, Schedules: r.schedules()}, nil
 }
 
 func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, error) {
@@ -165,8 +170,9 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 		cluster: cluster, explicitCluster: f.ExplicitCluster || f.ClusterBlocks[0] > 0,
 	}
 	r.explicitCluster = r.explicitCluster || r.clusterSize() > 1
-	r.communicates = r.clusterSize() > 1 || l.Cooperative
+	r.communicates, r.exchanges = r.clusterSize() > 1 || l.Cooperative, l.Cooperative
 	for f := range reachable {
+		r.exchanges = r.exchanges || p.codes[f].exchanges
 		r.communicates = r.communicates || p.codes[f].communicates
 		r.usesReserved = r.usesReserved || p.codes[f].readsReserved()
 		r.usesWgmma = r.usesWgmma || len(p.codes[f].products) > 0
@@ -247,7 +253,7 @@ func (r *launch) placeShared() {
 // in initial values.
 func (r *launch) initialiseVariables() error {
 	for _, v := range r.program.globals {
-		base, err := r.memory.Alloc("the variable "+v.Name, v.Size())
+		base, err := r.memory.Alloc("the variable "+v.SourceName(), v.Size())
 		if err != nil {
 			return err
 		}
@@ -385,6 +391,7 @@ func (r *launch) run(ctx context.Context) error {
 				}
 				b.start(started.at(n))
 				b.run(ctx, math.MaxInt)
+				r.noteInterrupted(ctx, b)
 				b.finish()
 			}
 		})
@@ -494,6 +501,7 @@ func (s *interleaving) runSlices(ctx context.Context) bool {
 			budget = 1 + s.random.IntN(interleavedSlice)
 		}
 		b.runSlice(ctx, budget)
+		s.launch.noteInterrupted(ctx, b)
 		changed = changed || b.progressed
 		if b.done() {
 			s.spare = append(s.spare, b)
@@ -561,7 +569,39 @@ func (r *launch) err(ctx context.Context) error {
 	if failed := r.failed.Load(); failed != nil {
 		return *failed
 	}
+	if ctx.Err() != nil && r.interrupted.where != "" {
+		return &InterruptedError{Where: r.interrupted.where, cause: ctx.Err()}
+	}
 	return ctx.Err()
+}
+
+// InterruptedError is the error of a launch whose context has ended.
+type InterruptedError struct {
+	Where string // the block and the instructions of its warps when the launch was ended
+	cause error
+}
+
+func (e *InterruptedError) Error() string { return e.cause.Error() + ": " + e.Where }
+
+func (e *InterruptedError) Unwrap() error { return e.cause }
+
+// interrupted is where a launch was when its context ended.
+type interrupted struct {
+	block uint64
+	where string // empty before
+}
+
+// noteInterrupted notes where a block is whose context has ended. Of several that ran at the same
+// time the first in the grid is kept.
+func (r *launch) noteInterrupted(ctx context.Context, b *block) {
+	if ctx.Err() == nil || b.done() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.interrupted.where == "" || b.index < r.interrupted.block {
+		r.interrupted = interrupted{b.index, fmt.Sprintf("block %v was at %s", b.at, b.describe("running"))}
+	}
 }
 
 // fail ends the launch with an error.

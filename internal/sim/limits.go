@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/metrics"
+	"strings"
 	"time"
 
 	"attune/internal/sim/order"
@@ -48,7 +49,37 @@ func (r *launch) placeBlocks(cooperative bool) error {
 	if cooperative && total > uint64(most) {
 		return fmt.Errorf("a cooperative grid of %d blocks; at most %d can be resident at once", total, most)
 	}
+	if cooperative {
+		return r.checkResidency(total)
+	}
 	return nil
+}
+
+// residency returns what the blocks of one multiprocessor may have: blocks, threads, and bytes of
+// shared memory, of which each block takes 1 KB more than it asks for.
+func residency(arch string) (blocks, threads, shared int) {
+	switch strings.TrimRight(arch, "af") {
+	case "sm_86", "sm_88":
+		return 16, 1536, maxShared(arch) + 1<<10
+	case "sm_89", "sm_120", "sm_121":
+		return 24, 1536, maxShared(arch) + 1<<10
+	}
+	return 32, 2048, maxShared(arch) + 1<<10
+}
+
+// checkResidency returns an error if the blocks of a cooperative grid cannot be resident at once. The
+// registers of a thread are not known, so a launch that passes may still be refused by the driver.
+func (r *launch) checkResidency(total uint64) error {
+	blocks, threads, shared := residency(r.program.arch)
+	warps := (r.threads[0]*r.threads[1]*r.threads[2] + 31) / 32
+	bytes := r.layout.Bytes + r.dynamic
+	each := min(blocks, threads/32/warps, shared/(bytes+reservedShared))
+	if total <= uint64(multiprocessors*each) {
+		return nil
+	}
+	return fmt.Errorf("a cooperative grid of %d blocks; at most %d can be resident at once: %d on each of %d multiprocessors, "+
+		"which has room for %d blocks, %d threads and %d bytes of shared memory; a block has %d threads and %d bytes; launch fewer blocks and let each do more",
+		total, multiprocessors*each, each, multiprocessors, blocks, threads, shared, 32*warps, bytes+reservedShared)
 }
 
 // watchInterval is how often the memory of the program is compared with the limit.

@@ -37,6 +37,7 @@ type copyArrival struct {
 	lane    int
 	barrier *mbarrier
 	epoch   uint32 // of the copies, for threads that wait at the mbarrier
+	phase   uint32 // of the mbarrier, which the arrival is for
 	op      *op
 }
 
@@ -284,7 +285,7 @@ func runCopyArrive(w *warp, o *op, mask uint32) {
 			}
 		}
 		for m := lanes; m != 0; m &= m - 1 {
-			w.copies.arrivals = append(w.copies.arrivals, copyArrival{firstLane(m), b, epoch, o})
+			w.copies.arrivals = append(w.copies.arrivals, copyArrival{firstLane(m), b, epoch, b.phase, o})
 			if !o.sync.mbar.noInc {
 				b.pending++
 			}
@@ -310,6 +311,12 @@ func (b *block) finishCopies(bar *mbarrier) {
 				}
 				return ends
 			})
+			if bar.phase != a.phase {
+				w.reportPair(finding.BadBarrier, a.op, bar.initialised, 1<<a.lane, func() string {
+					return fmt.Sprintf("arrives in phase %d of an mbarrier, which has completed without it: the mbarrier expects %d arrivals and more are made; "+
+						"a waiting thread may continue too early or never", a.phase, bar.expected)
+				})
+			}
 			w.arriveOn(a.op, bar, 1, a.lane)
 		}
 		w.copies.arrivals = left

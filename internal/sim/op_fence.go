@@ -24,6 +24,7 @@ func (c *code) lowerFence(in *ptx.Instruction, o *op) error {
 		case "gl", "gpu", "sys", "cluster":
 			s.wide = true
 			c.communicates = true
+			c.exchanges = c.exchanges || m != "cluster"
 		case "sc", "acq_rel":
 		case "acquire":
 			s.release = false

@@ -36,6 +36,7 @@ type memOp struct {
 	usesOld    bool // an atomic operation whose old value is used
 	expected   bool // a load of the value that a compare-and-swap expects
 	constant   bool // a store of a constant
+	yields     bool // other blocks may see it, or it sees what they do: an access to a flag, a counter, a lock
 	atomic     *atomicOp
 }
 
@@ -155,6 +156,8 @@ func (c *code) lowerAccess(in *ptx.Instruction, o *op) error {
 func (c *code) noteCommunication(m *memOp) {
 	if m.strong && (m.space == ptx.Global || m.space == ptx.Generic) {
 		c.communicates = true
+		m.yields = !m.blockScope && (m.atomic == nil || m.usesOld)
+		c.exchanges = c.exchanges || m.yields
 	}
 }
 

@@ -179,10 +179,11 @@ func (g *laneGroup) position() position {
 	return position{g.frame.code, pc}
 }
 
-// describe lists where every remaining warp is and what it waits for. running describes a group
-// that does not wait.
+// describe lists where every remaining warp is and what it waits for, warps in the same state
+// together. running describes a group that does not wait.
 func (b *block) describe(running string) string {
-	var parts []string
+	var states []string
+	warps := map[string][]int{} // by state
 	for _, w := range b.warps {
 		for _, g := range w.unfinished() {
 			what := running
@@ -191,14 +192,50 @@ func (b *block) describe(running string) string {
 			} else if text := b.describePoll(g); text != "" {
 				what = text
 			}
-			parts = append(parts, fmt.Sprintf("warp %d (%s) at %s: %s", w.index, lanesText(g.lanes), g.position().place(), what))
+			state := fmt.Sprintf("(%s) at %s: %s", lanesText(g.lanes), g.position().place(), what)
+			if warps[state] == nil {
+				states = append(states, state)
+			}
+			warps[state] = append(warps[state], w.index)
 		}
 	}
 	const most = 12
-	if len(parts) > most {
-		parts = append(parts[:most], fmt.Sprintf("and %d more", len(parts)-most))
+	var parts []string
+	for i, state := range states {
+		if i == most {
+			parts = append(parts, fmt.Sprintf("and %d more", len(states)-most))
+			break
+		}
+		parts = append(parts, warpsText(warps[state])+" "+state)
 	}
 	return strings.Join(parts, "; ")
+}
+
+// warpsText names warps, in ascending order: "warp 3", "warps 0 to 7 and 9".
+func warpsText(warps []int) string {
+	var ranges []string
+	for i := 0; i < len(warps); {
+		last := i
+		for last+1 < len(warps) && warps[last+1] == warps[last]+1 {
+			last++
+		}
+		switch last - i {
+		case 0:
+			ranges = append(ranges, fmt.Sprint(warps[i]))
+		case 1:
+			ranges = append(ranges, fmt.Sprint(warps[i]), fmt.Sprint(warps[last]))
+		default:
+			ranges = append(ranges, fmt.Sprintf("%d to %d", warps[i], warps[last]))
+		}
+		i = last + 1
+	}
+	if len(warps) == 1 {
+		return "warp " + ranges[0]
+	}
+	if n := len(ranges) - 1; n > 0 {
+		ranges = []string{strings.Join(ranges[:n], ", ") + " and " + ranges[n]}
+	}
+	return "warps " + ranges[0]
 }
 
 func (b *block) describeWait(wt *wait) string {

@@ -71,7 +71,7 @@ const maxPollRounds = 20_000
 
 // pollsForever reports whether the groups that only poll do so in endless loops.
 func (b *block) pollsForever() bool {
-	if !b.clockWasRead() && b.loopsForever() {
+	if !b.clockWasRead() && b.loopsForever(maxLoop) {
 		return true
 	}
 	s := &b.stall
@@ -129,8 +129,8 @@ func (b *block) yieldsToCluster() bool {
 }
 
 // loopCheckSteps is how many warp instructions a block may execute with nothing changing before the
-// first look for endless loops.
-const loopCheckSteps = 20_000_000
+// first look for endless loops. Most kernels store something before.
+const loopCheckSteps = 250_000
 
 // isLoopCheckDue reports whether it is time to look for endless loops.
 func (b *block) isLoopCheckDue() bool {
@@ -142,14 +142,21 @@ func (b *block) isLoopCheckDue() bool {
 	return b.steps >= s.nextLoopCheck
 }
 
+// loopLimit is how many instructions of each group a look for endless loops may take: a sixteenth of
+// those that the block has executed with nothing changing, so that the looks cost little.
+func (b *block) loopLimit() int {
+	return int(min((b.steps-b.stall.lastChangeStep)/16, maxLoop))
+}
+
 // loopsForever reports whether every runnable group returns to the same instruction with the same
-// registers while nothing changes in memory. Such a group never leaves its loop.
-func (b *block) loopsForever() bool {
+// registers while nothing changes in memory, within a number of instructions. Such a group never
+// leaves its loop.
+func (b *block) loopsForever(limit int) bool {
 	for _, w := range b.warps {
 		if w.alive == 0 || !w.runnable() {
 			continue
 		}
-		if !w.loopsForever() {
+		if !w.loopsForever(limit) {
 			b.stall.nextLoopCheck = b.steps + (b.steps - b.stall.lastChangeStep) // the interval doubles
 			return false
 		}
@@ -159,7 +166,7 @@ func (b *block) loopsForever() bool {
 
 // loopsForever runs each runnable group until it returns to its present state, and reports whether
 // all did.
-func (w *warp) loopsForever() bool {
+func (w *warp) loopsForever(limit int) bool {
 	park := func() {
 		if w.group != nil {
 			w.save()
@@ -175,7 +182,7 @@ func (w *warp) loopsForever() bool {
 			w.groups = append(w.groups, g)
 			continue
 		}
-		returned := w.returnsToState(g)
+		returned := w.returnsToState(g, limit)
 		park()
 		if !returned {
 			return false
@@ -189,11 +196,11 @@ const maxLoop = 100_000
 
 // returnsToState runs a group until it is at its present instruction with its present registers and
 // local memory, and reports whether it got there with nothing changed.
-func (w *warp) returnsToState(g *laneGroup) bool {
+func (w *warp) returnsToState(g *laneGroup, limit int) bool {
 	w.load(g)
 	pc, mask, before := w.pc, w.lanes, w.snapshot()
 	changes := w.block.changes
-	for range maxLoop {
+	for range limit {
 		w.runGroup(1)
 		switch {
 		case w.group != g || w.halted || w.block.changes != changes || w.block.stopped():

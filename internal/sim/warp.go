@@ -229,7 +229,7 @@ func (w *warp) run(slice int) {
 			w.groups = append(w.groups, w.group)
 			w.group = nil
 		}
-		if w.block.stopped() {
+		if w.block.stopped() || w.block.yielded {
 			return
 		}
 	}
@@ -283,6 +283,9 @@ func (w *warp) runGroup(slice int) int {
 			w.block.held.Unlock()
 		}
 		if w.halted || w.group == nil || w.block.launch.halt.Load() { // one instruction may take long
+			break
+		}
+		if o.mem != nil && o.mem.yields && w.block.yieldsAfterAccess() {
 			break
 		}
 	}

@@ -15,6 +15,7 @@ type launched struct {
 	findings     []keyedFinding
 	counters     device.Counters
 	instructions uint64 // that warps have executed
+	schedules    int    // that the launch needs
 }
 
 // repeat launches a job again if its first launch has written variables of the module. The outputs
@@ -112,12 +113,20 @@ func (l *launched) compareOutputs(job *device.Job, outcome *device.Outcome, betw
 		outcome.AddRepeated(l.outputs)
 		return
 	}
+	if text := l.difference(job, outcome.Outputs, between); text != "" {
+		l.add(device.NotRepeatable, text)
+	}
+}
+
+// difference describes the first output that is not the same as in an earlier launch. It is empty if
+// all are the same.
+func (l *launched) difference(job *device.Job, earlier [][]byte, between string) string {
 	next := 0
 	for argument, arg := range job.Args {
 		if !arg.IsBuffer() || arg.Input != nil || arg.Scratch > 0 {
 			continue
 		}
-		one, other := outcome.Outputs[next], l.outputs[next]
+		one, other := earlier[next], l.outputs[next]
 		next++
 		if bytes.Equal(one, other) {
 			continue
@@ -131,9 +140,9 @@ func (l *launched) compareOutputs(job *device.Job, outcome *device.Outcome, betw
 				count++
 			}
 		}
-		l.add(device.NotRepeatable, fmt.Sprintf("%s: %d of %d bytes differ %s, the first at byte %d", arg.Label(argument), count, len(one), between, first))
-		return
+		return fmt.Sprintf("%s: %d of %d bytes differ %s, the first at byte %d", arg.Label(argument), count, len(one), between, first)
 	}
+	return ""
 }
 
 // add adds a finding. It is reported once for each kind.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ const BufferBytes = mem.DefaultLimit / 2
 
 // Options are the options of the device.
 type Options struct {
-	Schedules int // at least 1
+	Schedules int // 0 for as many as the kernel needs
 	Checks    bool
 	Strict    bool // strict findings are findings; otherwise they are notes
 	Tensor    mma.Mode
@@ -44,7 +45,6 @@ var _ device.Device = (*Device)(nil)
 
 // Open makes a simulator device.
 func Open(o Options) *Device {
-	o.Schedules = max(o.Schedules, 1)
 	return &Device{options: o, programs: map[string]*sim.Program{}}
 }
 
@@ -80,9 +80,9 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 		defer cancel()
 		ctx = limited
 	}
-	outcome := &device.Outcome{Loaded: device.Attributes{StaticSharedBytes: program.SharedBytes()}}
+	outcome := &device.Outcome{Loaded: device.Attributes{StaticSharedBytes: program.SharedBytes()}, Schedules: max(d.options.Schedules, 1)}
 	reported := map[string]bool{}
-	for seed := range d.options.Schedules {
+	for seed := 0; seed < outcome.Schedules; seed++ {
 		r, err := d.newResident(program, job, uint64(seed))
 		if err != nil {
 			return nil, err
@@ -93,8 +93,9 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 		}
 		if seed == 0 {
 			outcome.Outputs, outcome.Counters = result.outputs, result.counters
+			outcome.Schedules = d.schedules(result)
 		}
-		result.compareOutputs(&job, outcome, fmt.Sprintf("between schedule 0 and schedule %d", seed))
+		d.compareSchedule(&job, outcome, result, seed)
 		addFindings(outcome, result.findings, reported)
 		if seed > 0 {
 			continue
@@ -186,7 +187,11 @@ func (d *Device) launch(ctx context.Context, r *resident, seed uint64) (*launche
 	if err != nil {
 		return nil, kernelError(ctx, err)
 	}
-	l := &launched{counters: named(&result.Counters), instructions: result.Counters.WarpInstructions()}
+	if lf, e := os.OpenFile("/tmp/sfx/instr.log", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644); e == nil {
+		fmt.Fprintf(lf, "%d %d\n", seed, result.Counters.WarpInstructions())
+		lf.Close()
+	}
+	l := &launched{counters: named(&result.Counters), instructions: result.Counters.WarpInstructions(), schedules: result.Schedules}
 	for _, f := range result.Findings {
 		l.findings = append(l.findings, keyedFinding{
 			Finding: located(f),
@@ -218,6 +223,10 @@ func located(f finding.Finding) device.Finding {
 // supported, and from a panic in the simulator.
 func kernelError(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
+		var timeout *device.Timeout
+		if interrupted, ok := errors.AsType[*sim.InterruptedError](err); ok && errors.As(cause, &timeout) {
+			return &device.Timeout{Limit: timeout.Limit, Where: interrupted.Where}
+		}
 		return cause
 	}
 	if unsupported, ok := errors.AsType[*sim.UnsupportedError](err); ok {

@@ -140,10 +140,10 @@ END:`)), "add.u32 %r3, %r3, %r3;", "atom.shared.add.u32 %r3, [s], 1;", 1)), thre
 	}
 	racing.Unordered = true
 	outcome, err = sim.Open(sim.Options{Schedules: 8}).Run(t.Context(), racing)
-	if err != nil || len(outcome.Findings) > 0 || len(outcome.Repeated) == 0 {
+	if err != nil || len(outcome.Findings) > 0 || len(outcome.Rescheduled) == 0 {
 		t.Fatalf("an unordered job: %+v, %v", outcome, err)
 	}
-	if repeated := outcome.Repeated[0]; len(repeated) != 1 || bytes.Equal(repeated[0], outcome.Outputs[0]) {
+	if other := outcome.Rescheduled[0].Outputs; len(other) != 1 || bytes.Equal(other[0], outcome.Outputs[0]) {
 		t.Errorf("an unordered job: %+v", outcome)
 	}
 }

@@ -75,9 +75,9 @@ func (l *Layout) Describe(offset, more int) string {
 		switch {
 		case at < 0 || offset < at || at < nearest:
 		case offset < at+v.Size():
-			return fmt.Sprintf("%s+%d", v.Name, offset-at)
+			return fmt.Sprintf("%s+%d", v.SourceName(), offset-at)
 		default:
-			nearest, text = at, fmt.Sprintf("%d bytes past the end of %s (%d bytes)", offset-at-v.Size()+more, v.Name, v.Size())
+			nearest, text = at, fmt.Sprintf("%d bytes past the end of %s (%d bytes)", offset-at-v.Size()+more, v.SourceName(), v.Size())
 		}
 	}
 	return text
@@ -123,7 +123,7 @@ func (c *Constants) Describe(address int) string {
 	text, nearest := "before all variables", -1
 	for v, at := range c.at {
 		if at <= address && at > nearest {
-			nearest, text = at, fmt.Sprintf("%d bytes after the start of %s, which has %d bytes", address-at, v.Name, v.Size())
+			nearest, text = at, fmt.Sprintf("%d bytes after the start of %s, which has %d bytes", address-at, v.SourceName(), v.Size())
 		}
 	}
 	return text
