@@ -115,7 +115,10 @@ const interruptedPTX = `.version 8.0
 }
 .visible .entry endless()
 {
+	.reg .u32 %n;
+	mov.u32 %n, 0;
 again:
+	add.u32 %n, %n, 1;
 	bra.uni again;
 }
 `
