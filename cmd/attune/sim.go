@@ -57,7 +57,7 @@ func scheduleText(n int) string {
 
 // flags adds the flags. prefix begins their descriptions.
 func (o *simOptions) flags(f *pflag.FlagSet, prefix string) {
-	f.StringVar(&o.schedules, "schedules", defaultSim.schedules, prefix+"thread schedules to run: a number, or auto")
+	f.StringVar(&o.schedules, "schedules", defaultSim.schedules, prefix+"thread schedules to run")
 	f.StringVar(&o.checks, "checks", defaultSim.checks, prefix+"checkers on, or off for speed")
 	f.StringVar(&o.tensor, "tensor", defaultSim.tensor, prefix+"tensor cores: exact, f32 or f64")
 	f.BoolVar(&o.strict, "strict", false, prefix+"fail on strict findings too")
