@@ -115,7 +115,10 @@ const interruptedPTX = `.version 8.0
 }
 .visible .entry endless()
 {
+	.reg .b64 %rd<2>;
+	mov.u64 %rd1, 0;
 again:
+	add.u64 %rd1, %rd1, 1;
 	bra.uni again;
 }
 `
