@@ -115,10 +115,10 @@ const interruptedPTX = `.version 8.0
 }
 .visible .entry endless()
 {
-	.reg .u32 %n;
-	mov.u32 %n, 0;
+	.reg .b64 %rd<2>;
+	mov.u64 %rd1, 0;
 again:
-	add.u32 %n, %n, 1;
+	add.u64 %rd1, %rd1, 1;
 	bra.uni again;
 }
 `
