@@ -48,7 +48,7 @@ STAMP = -X main.release=$(VERSION) -X main.branch=$(shell git rev-parse --abbrev
 
 START := $(shell date +%s)
 
-.PHONY: help build release check test tools numpy style format unit coverage plain race bench fuzz mutants ship docs gpu-tests clean
+.PHONY: help build release check test tools numpy style format unit whole lab coverage plain race bench fuzz mutants ship docs gpu-tests clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,12 +96,18 @@ style: format ## format, static analysis, module file; `make unit` vets
 	$(GO) tool staticcheck ./...
 	$(GO) mod tidy -diff
 
+# The tests of the lab wait for processes much of the time, so they run beside those that are busy.
 unit: ## all tests; those that run whole kernels without coverage
-	$(GO) test $(TIMEOUT) -vet=all $(WHOLE)
-	$(GO) test $(TIMEOUT) -vet=all -coverprofile=coverage.lab.out -coverpkg=$$($(GO) list ./internal/... | grep -v /internal/sim | paste -sd,) $(LAB)
+	@$(MAKE) -s -j2 --output-sync=target whole lab
 	$(GO) test $(TIMEOUT) -vet=all -coverprofile=coverage.out -coverpkg=./internal/... \
 		./internal/toolchain $(filter-out $(shell $(GO) list $(WHOLE) $(LAB)),$(shell $(GO) list ./...))
 	@tail -n +2 coverage.lab.out >> coverage.out
+
+whole:
+	$(GO) test $(TIMEOUT) -vet=all $(WHOLE)
+
+lab:
+	$(GO) test $(TIMEOUT) -vet=all -coverprofile=coverage.lab.out -coverpkg=$$($(GO) list ./internal/... | grep -v /internal/sim | paste -sd,) $(LAB)
 
 coverage: ## the coverage of the last `make unit`; fails below COVERAGE percent
 	@grep -v '$(NEEDS_GPU)' coverage.out > coverage.nogpu.out
