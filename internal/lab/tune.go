@@ -18,7 +18,6 @@ import (
 type TuneRequest struct {
 	Variant  spec.Variant // the default: it is measured first, and its stage gives the space
 	Fixed    []string     // knobs that keep the default's value
-	Rules    []string     // constraints besides those of the kernel
 	Shapes   []spec.Shape // the objective is the geometric mean over them
 	Small    []spec.Shape // checked before any time is taken; the smallest of the kernel's own if empty
 	Seeds    []uint64
@@ -150,9 +149,6 @@ func (l *Lab) planTune(r TuneRequest) (TuneRequest, *tune.Space, error) {
 		fixed = append(slices.Clone(fixed), spec.HeadDimKnob)
 	}
 	space, err := tune.OfVariant(r.Variant, fixed...)
-	if err == nil {
-		space, err = space.Restrict(r.Rules...)
-	}
 	if err != nil {
 		return r, nil, RequestError(err.Error())
 	}

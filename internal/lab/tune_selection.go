@@ -115,8 +115,7 @@ func (t *selectionTuning) searches() (n int) {
 	return n
 }
 
-// requestFor is the search of one shape. Variants with approximate exponentials are not in its space
-// if the selection claims exact ones.
+// requestFor is the search of one shape.
 func (t *selectionTuning) requestFor(i int) (TuneRequest, error) {
 	shape := t.Search.Shapes[i]
 	chosen, err := t.Selection.Choose(shape)
@@ -125,9 +124,6 @@ func (t *selectionTuning) requestFor(i int) (TuneRequest, error) {
 	}
 	r := t.Search
 	r.Variant, r.Shapes = chosen.Variant, []spec.Shape{shape}
-	if exact := chosen.Variant.Stage().ExactExponentials; t.Selection.Exponentials == spec.ExactExponentials && exact != "" {
-		r.Rules = append(slices.Clone(r.Rules), exact)
-	}
 	n := max(1, t.searches())
 	r.Budget = TuneBudget{Evaluations: r.Budget.Evaluations / n, Time: r.Budget.Time / time.Duration(n)}
 	r.Folder = ""

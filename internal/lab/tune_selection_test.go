@@ -332,7 +332,7 @@ func TestTuneSelectionRefuses(t *testing.T) {
 		"n=100: the budget of a search":      func(r *SelectionTuneRequest) { r.Search.Budget = TuneBudget{} },
 		"cannot be evaluated for n=77":       func(r *SelectionTuneRequest) { r.Selection = s.Kernel.Selection("failing") },
 		`n=100: unknown objective "speed"`:   func(r *SelectionTuneRequest) { r.Search.Objective = "speed" },
-		"no variant is allowed":              func(r *SelectionTuneRequest) { r.Search.Rules = []string{"THREADS > 9999"} },
+		`has no knob "NONE"`:                 func(r *SelectionTuneRequest) { r.Search.Fixed = []string{"NONE"} },
 		"there is no unfinished search of b": func(r *SelectionTuneRequest) { r.Search.Resume = true },
 	} {
 		r := s.selectionRequest("n=100", "n=77")

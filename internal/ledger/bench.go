@@ -23,22 +23,11 @@ func (l *Ledger) benches() folder {
 // RecordBench writes a bench. The files must include bench.json with an id from [NewID], the time
 // in the id, and the kernel. As with [Ledger.Record], the record is complete or absent.
 func (l *Ledger) RecordBench(ctx context.Context, files map[string][]byte) error {
-	document, ok := files[benchName]
-	if !ok {
-		return fmt.Errorf("the bench was not recorded: it has no %s", benchName)
-	}
-	id, err := parseIdentified(benchName, document)
+	id, err := l.benches().identify(files)
 	if err != nil {
-		return fmt.Errorf("the bench was not recorded: %w", err)
+		return err
 	}
-	folder := l.benches()
-	if err := l.write(ctx, folder, id, files); err != nil {
-		return fmt.Errorf("bench %s was not recorded: %w", id, err)
-	}
-	if err := syncDir(folder.path); err != nil {
-		return fmt.Errorf("bench %s was recorded, but a power cut may undo it: flush %s: %w", id, folder.path, err)
-	}
-	return nil
+	return l.recordIdentified(ctx, l.benches(), id, files)
 }
 
 // ReadBench returns a file of a bench. A file whose checksum differs from the recorded one is an
@@ -50,6 +39,29 @@ func (l *Ledger) ReadBench(ctx context.Context, id, name string) ([]byte, error)
 // findBench returns the id of the bench that ref names. ref is an id, an unambiguous start or end
 // of one, or "latest-bench". The id is empty if ref names no bench or several.
 func (l *Ledger) findBench(ref string) (string, error) { return l.benches().findID(ref, latestBench) }
+
+// identify returns the id of a record that is to be written: a bench or a tuning.
+func (f folder) identify(files map[string][]byte) (id string, err error) {
+	document, ok := files[f.document]
+	if !ok {
+		return "", fmt.Errorf("the %s was not recorded: it has no %s", f.kind, f.document)
+	}
+	if id, err = parseIdentified(f.document, document); err != nil {
+		return "", fmt.Errorf("the %s was not recorded: %w", f.kind, err)
+	}
+	return id, nil
+}
+
+// recordIdentified writes the record of a bench or a tuning.
+func (l *Ledger) recordIdentified(ctx context.Context, f folder, id string, files map[string][]byte) error {
+	if err := l.write(ctx, f, id, files); err != nil {
+		return fmt.Errorf("%s %s was not recorded: %w", f.kind, id, err)
+	}
+	if err := syncDir(f.path); err != nil {
+		return fmt.Errorf("%s %s was recorded, but a power cut may undo it: flush %s: %w", f.kind, id, f.path, err)
+	}
+	return nil
+}
 
 // parseIdentified returns the id in the document of a bench or a tuning. It checks the keys that
 // identify the record.

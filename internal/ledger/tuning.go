@@ -28,25 +28,14 @@ func (l *Ledger) tunings() folder {
 // the time in the id, and the kernel. As with [Ledger.Record], the record is complete or absent. A
 // record that the ledger already has is left as it is.
 func (l *Ledger) RecordTuning(ctx context.Context, files map[string][]byte) error {
-	document, ok := files[tuningName]
-	if !ok {
-		return fmt.Errorf("the tuning was not recorded: it has no %s", tuningName)
-	}
-	id, err := parseIdentified(tuningName, document)
+	id, err := l.tunings().identify(files)
 	if err != nil {
-		return fmt.Errorf("the tuning was not recorded: %w", err)
+		return err
 	}
-	folder := l.tunings()
-	if _, err := os.Lstat(folder.dir(id)); err == nil {
+	if _, err := os.Lstat(l.tunings().dir(id)); err == nil {
 		return nil // the process was killed between this and the removal of the unfinished search
 	}
-	if err := l.write(ctx, folder, id, files); err != nil {
-		return fmt.Errorf("tuning %s was not recorded: %w", id, err)
-	}
-	if err := syncDir(folder.path); err != nil {
-		return fmt.Errorf("tuning %s was recorded, but a power cut may undo it: flush %s: %w", id, folder.path, err)
-	}
-	return nil
+	return l.recordIdentified(ctx, l.tunings(), id, files)
 }
 
 // ReadTuning returns a file of a finished search. A file whose checksum differs from the recorded one

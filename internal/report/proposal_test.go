@@ -64,7 +64,7 @@ why = "many"
 	}
 }
 
-// What speaks against a table is said, not hidden.
+// The report names every reason against a table.
 func TestProposalSentences(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -17,29 +17,38 @@ const (
 
 // Documents returns the files of a run's record by name: run.json, samples.json.gz and ptxas.log.
 func (r *Run) Documents() (map[string][]byte, error) {
-	record, err := json.MarshalIndent(r, "", "  ")
+	record, err := encodeRecord(r.Variant, r)
 	if err != nil {
-		return nil, fmt.Errorf("write the record of %s: %w", r.Variant, err)
+		return nil, err
 	}
 	samples, err := encodeSamples(SchemaVersion, r.Samples)
 	if err != nil {
 		return nil, fmt.Errorf("write the samples of %s: %w", r.Variant, err)
 	}
-	return map[string][]byte{runFile: append(record, '\n'), samplesFile: samples, logFile: []byte(r.Log)}, nil
+	return map[string][]byte{runFile: record, samplesFile: samples, logFile: []byte(r.Log)}, nil
 }
 
 // Documents returns the files of a bench's record by name: bench.json and samples.json.gz.
 func (b *Bench) Documents() (map[string][]byte, error) {
 	withoutSamples, all := b.SplitSamples()
-	record, err := json.MarshalIndent(withoutSamples, "", "  ")
+	record, err := encodeRecord("a bench", withoutSamples)
 	if err != nil {
-		return nil, fmt.Errorf("write the record of a bench: %w", err)
+		return nil, err
 	}
 	samples, err := encodeSamples(BenchSchemaVersion, all)
 	if err != nil {
 		return nil, fmt.Errorf("write the samples of a bench: %w", err)
 	}
-	return map[string][]byte{benchFile: append(record, '\n'), samplesFile: samples}, nil
+	return map[string][]byte{benchFile: record, samplesFile: samples}, nil
+}
+
+// encodeRecord returns the JSON document of a record.
+func encodeRecord(of string, record any) ([]byte, error) {
+	text, err := json.MarshalIndent(record, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("write the record of %s: %w", of, err)
+	}
+	return append(text, '\n'), nil
 }
 
 // encodeSamples returns the compressed document of samples. Equal samples give equal bytes: the

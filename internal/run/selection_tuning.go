@@ -62,13 +62,7 @@ type MeasuredForm struct {
 }
 
 // Document returns tuning.json.
-func (t *SelectionTuning) Document() ([]byte, error) {
-	text, err := json.MarshalIndent(t, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("write the record of a tuned selection: %w", err)
-	}
-	return append(text, '\n'), nil
-}
+func (t *SelectionTuning) Document() ([]byte, error) { return encodeRecord("a tuned selection", t) }
 
 // DecodeSelectionTuning reads the tuning.json of a tuned selection; nil if it is that of one search.
 func DecodeSelectionTuning(text []byte) (*SelectionTuning, error) {

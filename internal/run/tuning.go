@@ -225,13 +225,7 @@ const (
 )
 
 // Document returns tuning.json.
-func (t *Tuning) Document() ([]byte, error) {
-	text, err := json.MarshalIndent(t, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("write the record of a tuning: %w", err)
-	}
-	return append(text, '\n'), nil
-}
+func (t *Tuning) Document() ([]byte, error) { return encodeRecord("a tuning", t) }
 
 // DecodeTuning reads tuning.json.
 func DecodeTuning(text []byte) (*Tuning, error) {

@@ -100,18 +100,6 @@ func NewSpace(name string, knobs []Knob, rules []string) (*Space, error) {
 	return s, nil
 }
 
-// Restrict returns the variants of a space that obey more rules.
-func (s *Space) Restrict(rules ...string) (*Space, error) {
-	if len(rules) == 0 {
-		return s, nil
-	}
-	var all []string
-	for _, rule := range s.rules {
-		all = append(all, rule.text)
-	}
-	return NewSpace(s.Name, s.Knobs, append(all, rules...))
-}
-
 // newListed returns the space of exactly these points.
 func newListed(name string, knobs []Knob, points []Point) (*Space, error) {
 	s := &Space{Name: name, Knobs: knobs}

@@ -429,22 +429,3 @@ func FuzzReadT1(f *testing.F) {
 	f.Add(t1Text([]Knob{ints("x", 1, 2), ints("y", 1, 2)}, "x < y"))
 	f.Fuzz(func(t *testing.T, data []byte) { _, _ = ReadT1(data) })
 }
-
-func TestRestrict(t *testing.T) {
-	t.Parallel()
-	space, err := NewSpace("s", []Knob{{Name: "x", Values: []Value{Int(1), Int(2), Int(3)}, Default: -1}}, []string{"x > 1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	same, err := space.Restrict()
-	if err != nil || same != space {
-		t.Errorf("got %v, %v; want the space itself", same, err)
-	}
-	fewer, err := space.Restrict("x < 3")
-	if n, _ := fewer.Size(); err != nil || n != 1 || fewer.Fingerprint() == space.Fingerprint() {
-		t.Errorf("got %v variants, %v; want 1 in another space", n, err)
-	}
-	if _, err := space.Restrict("x < 2"); !errors.Is(err, ErrEmpty) {
-		t.Errorf("got %v, want no variant", err)
-	}
-}
