@@ -8,7 +8,7 @@ import (
 // Model is what exact exponentials give whose only error is that P is rounded to E4M3, on all or
 // some of the rows of a reference.
 type Model struct {
-	Rows Rows // of the whole problem
+	Rows Rows // of the whole problem; a subset of those of the reference
 	// Outs are the outputs of the kernels that the model stands for, [row, dim] each. A kernel has
 	// the errors of one of them.
 	Outs [][]float64
@@ -59,7 +59,8 @@ const (
 // is not finite.
 func CompareModel(got []float64, ref *Reference, model *Model, byKey bool) *Exponentials {
 	dims := ref.Shape.HeadDim
-	selected := func(values []float64) []float64 { return SelectRows(model.Rows, values, dims) }
+	positions := model.Rows.Positions(ref.Rows)
+	selected := func(values []float64) []float64 { return SelectRows(positions, values, dims) }
 	own, want := selected(got), selected(ref.Out)
 	errs := rowErrors(own, want, dims, 0)
 	best := &Exponentials{}

@@ -37,8 +37,7 @@ func Sample(shape tensor.Shape, seed uint64, maxWork float64) Rows {
 	if shape.FLOPs()/2 <= maxWork {
 		return nil
 	}
-	workPerRow := 2 * float64(shape.SeqK) * float64(shape.HeadDim)
-	perHead := max(minRowsPerHead, int(min(sampledRows, maxWork/workPerRow))/shape.HeadCount())
+	perHead := rowsPerHead(shape, maxWork)
 	if perHead >= shape.SeqQ {
 		return nil
 	}
@@ -49,6 +48,36 @@ func Sample(shape tensor.Shape, seed uint64, maxWork float64) Rows {
 		}
 	}
 	return rows
+}
+
+// rowsPerHead is how many rows of each head a sample has.
+func rowsPerHead(shape tensor.Shape, maxWork float64) int {
+	workPerRow := 2 * float64(shape.SeqK) * float64(shape.HeadDim)
+	return max(minRowsPerHead, int(min(sampledRows, maxWork/workPerRow))/shape.HeadCount())
+}
+
+// Subset selects rows of a sample as Sample selects those of a problem: all if they take no more
+// than maxWork multiply-adds, otherwise every second or third and so on.
+func (r Rows) Subset(shape tensor.Shape, maxWork float64) Rows {
+	wanted := rowsPerHead(shape, maxWork) * shape.HeadCount()
+	step := (len(r) + wanted - 1) / wanted
+	var rows Rows
+	for i := 0; i < len(r); i += step {
+		rows = append(rows, r[i])
+	}
+	return rows
+}
+
+// Positions returns where the rows are among those of a larger selection, both in rising order.
+func (r Rows) Positions(among Rows) Rows {
+	if among == nil {
+		return r
+	}
+	positions := make(Rows, len(r))
+	for i, row := range r {
+		positions[i], _ = slices.BinarySearch(among, row)
+	}
+	return positions
 }
 
 // RandomSeed returns a seed that cannot be known in advance. It is below 2^53, so that every reader

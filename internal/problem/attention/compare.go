@@ -58,7 +58,7 @@ func (r *reference) compareO(o []float64) (problem.Result, error) {
 // compareExponentials compares the errors of O with those of exact exponentials. A kernel may sum P
 // before or after it is rounded; both are common.
 func (r *reference) compareExponentials(launch toolchain.Launch, written [][]byte) *oracle.Exponentials {
-	o, _ := Outputs(launch, written, nil, r.inputs.Shape.HeadDim)
+	o, _ := Outputs(launch, written, r.want.Rows, r.inputs.Shape.HeadDim)
 	model := &oracle.Model{Rows: r.exactRows}
 	for _, out := range r.exact {
 		model.Outs = append(model.Outs, roundOutput(out, launch.Output))
@@ -118,7 +118,7 @@ func (r *reference) limits(launch toolchain.Launch, result problem.Result, share
 func (r *reference) costOfP() *oracle.Reference {
 	const maxFactor, meanFactor = 2, 1.5
 	want := *r.want
-	rows := oracle.SelectRows(r.exactRows, want.Out, want.Shape.HeadDim)
+	rows := oracle.SelectRows(r.exactRows.Positions(want.Rows), want.Out, want.Shape.HeadDim)
 	for _, out := range r.exact {
 		cost := oracle.Difference(out, rows)
 		want.InputError.Max = max(want.InputError.Max, maxFactor*cost.Max)

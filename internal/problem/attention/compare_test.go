@@ -246,6 +246,34 @@ func model(t *testing.T, p *Problem, refs problem.References, i problem.Instance
 	return ref.(*reference)
 }
 
+// A reference of a large shape has a sample of the rows. The model has some of these, and an
+// approximation of a few rows is found in it too.
+func TestModelOfASample(t *testing.T) {
+	p := New(&spec.Kernel{Tolerance: spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02, Atol: 0.06, Rtol: 0.06, BadFraction: 0.01}})
+	v := newExact(t)
+	i := problem.Instance{Shape: parse(t, "1x1x2048x64"), Inputs: "uniform"}
+	ref := model(t, p, p.References(problem.Options{MaxWork: 5e8, Secret: 7}), i, v)
+	if whole, some := len(ref.want.Rows), len(ref.exactRows); some == 0 || some >= whole {
+		t.Fatalf("the model has %d of the %d sampled rows, want some of them", some, whole)
+	}
+	for want, kernel := range map[string]modelled{
+		"":                                 {},
+		"the error of rows 8 to 15 mod 16": {exp2: mix(linear, func(row, _ int) bool { return row%16 >= 8 })},
+	} {
+		off, err := ref.Compare(problem.Build{Variant: v, Image: &toolchain.Image{}}, [][]byte{kernel.output(ref.inputs)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wrong := strings.Join(gate.ExponentialErrors(off.Exponentials, gate.LimitsOfExponentials(spec.ExactExponentials, false)), "; ")
+		if (wrong == "") != (want == "") || !strings.Contains(wrong, want) {
+			t.Errorf("got %q, want %q", wrong, want)
+		}
+		if _, errs := ref.limits(toolchain.Launch{}, off, 1); len(errs) > 0 {
+			t.Errorf("over the limits of the errors: %v", errs)
+		}
+	}
+}
+
 // BF16 outputs are compared with a model that rounds to BF16.
 func TestExponentialsOfBF16(t *testing.T) {
 	p := New(&spec.Kernel{})

@@ -151,7 +151,11 @@ func (p *Problem) Model(ctx context.Context, of problem.Reference, v spec.Varian
 		return nil
 	}
 	var err error
-	ref.exactRows = oracle.Sample(ref.inputs.Shape, ref.secret, maxModelWork)
+	if ref.want.Rows == nil {
+		ref.exactRows = oracle.Sample(ref.inputs.Shape, ref.secret, maxModelWork)
+	} else {
+		ref.exactRows = ref.want.Rows.Subset(ref.inputs.Shape, maxModelWork)
+	}
 	ref.exact, err = accuracy.ExactExponentials(ctx, ref.inputs, ref.exactRows)
 	return err
 }
