@@ -92,7 +92,10 @@ func (r *reference) Judge(b problem.Build, result problem.Result, slack float64)
 	}
 	limits, wrong := r.limits(launch, result, slack*share)
 	if result.Exponentials != nil {
-		wrong = append(wrong, gate.ExponentialErrors(result.Exponentials, gate.LimitsOfExponentials(b.Variant.Exponentials(), b.Selected))...)
+		// On near-uniform rows a linear approximation is 2 % high for all keys alike. If half of them
+		// have it, that does not cancel.
+		strict := b.Selected && r.inputs.Options.Distribution != tensor.Uniform
+		wrong = append(wrong, gate.ExponentialErrors(result.Exponentials, gate.LimitsOfExponentials(b.Variant.Exponentials(), strict))...)
 	}
 	return limits, wrong
 }

@@ -223,6 +223,39 @@ func TestGateTellsExponentials(t *testing.T) {
 	}
 }
 
+// A selection may approximate half of the exponentials: 1.10x of the error of exact ones, and 1.2x
+// on near-uniform rows.
+func TestSelectionsMayApproximateHalf(t *testing.T) {
+	p := New(&spec.Kernel{Tolerance: spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02, Atol: 0.06, Rtol: 0.06, BadFraction: 0.01}})
+	refs := p.References(problem.Options{MaxWork: math.Inf(1)})
+	v := variant(t, "stage7b")
+	if v.Exponentials() != spec.ApproximateExponentials {
+		t.Fatalf("stage7b has %q exponentials, want approximate ones", v.Exponentials())
+	}
+	half := modelled{exp2: mix(linear, func(row, key int) bool { return (row/8+key/8)%2 == 0 })}
+	all := modelled{exp2: mix(linear, func(int, int) bool { return true })}
+	for _, test := range []struct {
+		inputs string
+		kernel modelled
+		want   string
+	}{
+		{"normal", half, ""},
+		{"uniform", half, ""},
+		{"normal", all, "1.100x is allowed"},
+	} {
+		ref := model(t, p, refs, problem.Instance{Shape: parse(t, "1x4x256x64"), Inputs: test.inputs}, v)
+		b := problem.Build{Variant: v, Selected: true, Image: &toolchain.Image{}}
+		off, err := ref.Compare(b, [][]byte{test.kernel.output(ref.inputs)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, wrong := ref.Judge(b, off, 1)
+		if got := strings.Join(wrong, "; "); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%s: %q, want %q", test.inputs, got, test.want)
+		}
+	}
+}
+
 // newExact is a variant with exact exponentials.
 func newExact(t *testing.T) spec.Variant {
 	t.Helper()
