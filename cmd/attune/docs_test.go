@@ -152,8 +152,14 @@ func readResults(t *testing.T) report.Results {
 		t.Fatal(err)
 	}
 	for _, folder := range folders {
-		results.Benches = append(results.Benches, readBench(t, ctx, kept, folder.Name()))
+		b := readBench(t, ctx, kept, folder.Name())
+		if b.Problem != nil {
+			results.Examples = append(results.Examples, b)
+		} else {
+			results.Benches = append(results.Benches, b)
+		}
 	}
+	results.Tunings = readTunings(t, ctx, kept)
 	text := readDocument(t, "results/sanitizers.json")
 	var table struct{ Outcomes []report.Sanitized }
 	if err := json.Unmarshal([]byte(text), &table); err != nil {
@@ -161,6 +167,27 @@ func readResults(t *testing.T) report.Results {
 	}
 	results.Sanitizers = table.Outcomes
 	return results
+}
+
+// readTunings reads the recorded searches.
+func readTunings(t *testing.T, ctx context.Context, kept *ledger.Ledger) (all []*run.Tuning) {
+	t.Helper()
+	folders, err := os.ReadDir(filepath.Join(root, "results/tunings"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range folders {
+		text, err := kept.ReadTuning(ctx, folder.Name(), "tuning.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		one, err := run.DecodeTuning(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, one)
+	}
+	return all
 }
 
 // readBench reads a bench with its samples.

@@ -20,7 +20,9 @@ type Results struct {
 	Ladder     []*run.Run          // the newest timed run of each stage and selection
 	Parts      map[string]*run.Run // the runs of the parts of selections, by id
 	Champions  []ChampionRun
-	Benches    []*run.Bench // with their samples
+	Benches    []*run.Bench // of attention, with their samples
+	Examples   []*run.Bench // of declared kernels
+	Tunings    []*run.Tuning
 	Sanitizers []Sanitized
 }
 
@@ -75,6 +77,8 @@ func ResultsMarkdown(r Results) []byte {
 	for _, b := range r.sortedBenches() {
 		benchSection(out, b)
 	}
+	r.examples(out)
+	r.tunings(out)
 	r.ceilings(out)
 	r.sanitizers(out)
 	return out.Bytes()

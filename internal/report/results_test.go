@@ -115,9 +115,49 @@ func someResults() Results {
 			Champion: ledger.Champion{Arch: "sm_90", Variant: "stage6", Run: "20261115-070623-stage6-92f753", CodeHash: "5555", Since: first.Time},
 			Promoted: &run.Run{Verdict: gate.Merge, Build: &toolchain.Record{Resources: toolchain.Resources{Registers: 185}}},
 		}},
-		Benches: []*run.Bench{alone, resultsBench()},
+		Benches:  []*run.Bench{alone, resultsBench()},
+		Examples: []*run.Bench{exampleBench()},
+		Tunings:  someTunings(),
 		Sanitizers: append(append(sanitized("stage6", "6666", "memcheck", "racecheck"), sanitized("stage7b+EXP2_LINEAR_EIGHTHS=5", "cccc", "memcheck")...),
 			sanitized("stage7b+TILE_M=64", "9999", "memcheck", "racecheck")...),
+	}
+}
+
+// exampleBench is a bench of a declared kernel with a peer, and a row whose output was wrong.
+func exampleBench() *run.Bench {
+	us, gb, tflops := 17.01, 3945.0, 3.94
+	slow := 22.98
+	return &run.Bench{
+		ID: "20261117-072510-bench-bfc98f", Facts: device.Facts{Name: "NVIDIA H200"}, Problem: &run.Problem{},
+		Rows: []run.BenchRow{
+			{Shape: "rows=4096,n=4096", Name: "rmsnorm", P50US: &us, GBPerS: &gb, TFLOPS: &tflops, Shares: &run.Shares{Copy: 0.935, BF16: 0.005}},
+			{
+				Shape: "rows=4096,n=4096", Name: "torch", Peer: true, P50US: &slow,
+				Speedup: &measure.Speedup{Ratio: 1.351, Low: 1.349, High: 1.353},
+			},
+			{Shape: "m=4096", Name: "gemm", P50US: &us, GBPerS: &gb, TFLOPS: &tflops, Shares: &run.Shares{Copy: 0.12, BF16: 0.9}},
+			{Shape: "rows=4096,n=4096", Name: "rmsnorm+CHUNKS=1", Wrong: "max_err 3 exceeds 0.1"},
+		},
+	}
+}
+
+// someTunings are a search that found a better variant, and one of an unknown space that did not.
+func someTunings() []*run.Tuning {
+	standard, variants := 6.376e-6, 6029.0
+	identity := run.TuneIdentity{Shapes: []string{"1x8x512x64", "2x8x512x64"}}
+	return []*run.Tuning{
+		{
+			ID: "20261117-073319-stage7b-dd7911", Stage: "stage7b", Objective: run.ObjectiveTime, Identity: identity, Faster: true,
+			Evaluations: 200, Variants: &variants, Seconds: 123.4, Default: run.TunedVariant{Cost: &standard},
+			Best: run.TunedVariant{
+				Variant: "stage7b+TILE_M=64", Ratio: &measure.Speedup{Ratio: 1.57, Low: 1.563, High: 1.577},
+				Shapes: []run.TuneShape{{Shape: "1x8x512x64", Ratio: &measure.Speedup{Ratio: 1.64}}, {Shape: "2x8x512x64", Ratio: &measure.Speedup{Ratio: 1.503}}},
+			},
+		},
+		{
+			ID: "20261117-074004-stage7a-a21ca2", Stage: "stage7a", Objective: run.ObjectiveTime, Identity: identity,
+			Evaluations: 11, Seconds: 101, Default: run.TunedVariant{Cost: &standard}, Best: run.TunedVariant{Cost: &standard},
+		},
 	}
 }
 
