@@ -15,16 +15,12 @@ var (
 	sanitizers = []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=all"}
 )
 
-// compiler returns the path of a C compiler, or skips the test.
-func compiler(t testing.TB) string {
+// needGCC skips the test without gcc.
+func needGCC(t testing.TB) {
 	t.Helper()
-	for _, name := range []string{os.Getenv("CC"), "gcc", "cc"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("no gcc; `make tools` installs it")
 	}
-	t.Skip("no C compiler; `make tools` installs gcc")
-	return ""
 }
 
 // command runs a program in a folder.
@@ -42,10 +38,11 @@ func command(t testing.TB, dir, name string, args ...string) string {
 // runC compiles a program with the sanitizers and returns what it prints for an input.
 func runC(t testing.TB, source, input string, flags ...string) string {
 	t.Helper()
-	cc, dir := compiler(t), t.TempDir()
+	needGCC(t)
+	dir := t.TempDir()
 	writeText(t, filepath.Join(dir, "main.c"), source)
 	flags = append(append(flags, sanitizers...), "-I"+sourceFolder(t), "-o", "main", "main.c", "-lm")
-	command(t, dir, cc, flags...)
+	command(t, dir, "gcc", flags...)
 	cmd := exec.Command(filepath.Join(dir, "main"))
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = strings.NewReader(input), &stderr

@@ -107,7 +107,7 @@ func gcc(dir string, args ...string) error {
 // shippedProbe compiles the shipped library, or skips the test.
 func shippedProbe(t *testing.T) compiled {
 	t.Helper()
-	compiler(t)
+	needGCC(t)
 	c, err := shipped()
 	if err != nil {
 		t.Fatal(err)
@@ -383,7 +383,7 @@ func syntheticLibrary(t *testing.T) Library {
 
 func TestOutputsAndClusters(t *testing.T) {
 	t.Parallel()
-	compiler(t)
+	needGCC(t)
 	l := syntheticLibrary(t)
 	c, err := compileLibrary("synthetic", l)
 	if err != nil {
@@ -423,7 +423,7 @@ func TestOutputsAndClusters(t *testing.T) {
 // A form with a workspace. No kernel has one yet, so the generated table is edited.
 func TestWorkspace(t *testing.T) {
 	t.Parallel()
-	compiler(t)
+	needGCC(t)
 	c, err := compileLibrary("workspace", syntheticLibrary(t))
 	if err != nil {
 		t.Fatal(err)

@@ -472,33 +472,33 @@ typedef struct pointer {
 
 enum { POINTERS = 8 };
 
-static attune_sdpa_status check_address(const pointer *pointer) {
-  if (pointer->address == NULL) {
-    return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is NULL", pointer->name);
+static attune_sdpa_status check_address(const pointer *argument) {
+  if (argument->address == NULL) {
+    return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is NULL", argument->name);
   }
-  if ((uintptr_t)pointer->address % pointer->alignment != 0) {
-    return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is %p; it must be a multiple of %u", pointer->name,
-                pointer->address, pointer->alignment);
+  if ((uintptr_t)argument->address % argument->alignment != 0) {
+    return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is %p; it must be a multiple of %u", argument->name,
+                argument->address, argument->alignment);
   }
   return ATTUNE_SDPA_OK;
 }
 
 /* Refuses host memory and memory of another device, on which the kernel would fault. */
-static attune_sdpa_status check_memory(const context *c, const pointer *pointer) {
+static attune_sdpa_status check_memory(const context *c, const pointer *argument) {
   int attributes[] = {POINTER_MEMORY_TYPE, POINTER_IS_MANAGED, POINTER_DEVICE_ORDINAL};
   unsigned type = 0, managed = 0;
   int device = -1;
   void *data[] = {&type, &managed, &device};
-  DRIVER(cuPointerGetAttributes, 3, attributes, data, (uintptr_t)pointer->address);
+  DRIVER(cuPointerGetAttributes, 3, attributes, data, (uintptr_t)argument->address);
   if (managed != 0) return ATTUNE_SDPA_OK;
   if (type != MEMORY_DEVICE) {
-    return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is %p, which is not device memory", pointer->name,
-                pointer->address);
+    return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is %p, which is not device memory", argument->name,
+                argument->address);
   }
   if (device != c->device) {
     return fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                "%s is %p, memory of device %d; the current context is of device %d", pointer->name,
-                pointer->address, device, c->device);
+                "%s is %p, memory of device %d; the current context is of device %d", argument->name,
+                argument->address, device, c->device);
   }
   return ATTUNE_SDPA_OK;
 }
