@@ -87,7 +87,8 @@ typedef struct driver_api {
   CUresult (*cuCtxGetCurrent)(CUcontext *context);
   CUresult (*cuCtxGetDevice)(CUdevice *device);
   CUresult (*cuDeviceGetAttribute)(int *value, int attribute, CUdevice device);
-  CUresult (*cuPointerGetAttributes)(unsigned count, int *attributes, void **data, uint64_t pointer);
+  CUresult (*cuPointerGetAttributes)(unsigned count, int *attributes, void **data,
+                                     uint64_t pointer);
   CUresult (*cuModuleLoadDataEx)(CUmodule *module, const void *image, unsigned count, int *options,
                                  void **values);
   CUresult (*cuModuleUnload)(CUmodule module);
@@ -185,7 +186,8 @@ static attune_sdpa_status start_driver(void) {
 /* ---- contexts and their modules ------------------------------------------------------------- */
 
 /* A CUDA context with the functions that were loaded into it. The list only grows, so it is read
- * without a lock. A context that its program destroys takes its modules with it; its entry stays. */
+ * without a lock. A context that its program destroys takes its modules with it; its entry stays.
+ */
 typedef struct context {
   struct context *next;
   unsigned long long id;
@@ -213,7 +215,8 @@ static attune_sdpa_status new_context(unsigned long long id, context **into) {
   DRIVER(cuDeviceGetAttribute, &multiprocessors, DEVICE_MULTIPROCESSORS, device);
   if (major != attune_sdpa_arch_major || minor != attune_sdpa_arch_minor) {
     return fail(ATTUNE_SDPA_UNSUPPORTED,
-                "device %d of the current context is sm_%d%d; the code of this library is for sm_%d%d",
+                "device %d of the current context is sm_%d%d; the code of this library is for "
+                "sm_%d%d",
                 device, major, minor, attune_sdpa_arch_major, attune_sdpa_arch_minor);
   }
   const size_t bytes = sizeof(context) + (size_t)attune_sdpa_form_count * sizeof(CUfunction);
@@ -361,8 +364,8 @@ static attune_sdpa_status check_strides(const attune_sdpa_params *p) {
     for (int d = 0; d < 3; ++d) {
       if (extents[d] == 1 || s[d] == wanted[d]) continue;
       return fail(ATTUNE_SDPA_UNSUPPORTED,
-                  "%s[%d] is %lld; the forms of this library take contiguous tensors, with a stride "
-                  "of %lld here",
+                  "%s[%d] is %lld; the forms of this library take contiguous tensors, with a "
+                  "stride of %lld here",
                   all[i].stride_name, d, (long long)s[d], (long long)wanted[d]);
     }
   }
@@ -396,8 +399,9 @@ static attune_sdpa_status check_features(const attune_sdpa_params *p) {
   } windows[] = {{"window_left", p->window_left}, {"window_right", p->window_right}};
   for (int i = 0; i < 2; ++i) {
     if (windows[i].value < -1) {
-      return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is %d; it must be -1 for no limit, or at least 0",
-                  windows[i].name, windows[i].value);
+      return fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                  "%s is %d; it must be -1 for no limit, or at least 0", windows[i].name,
+                  windows[i].value);
     }
     if (windows[i].value >= 0) {
       return fail(ATTUNE_SDPA_UNSUPPORTED,
@@ -406,8 +410,9 @@ static attune_sdpa_status check_features(const attune_sdpa_params *p) {
     }
   }
   if (p->sinks != NULL) {
-    return fail(ATTUNE_SDPA_UNSUPPORTED, "sinks is %p; no form of this library has sinks, so it must "
-                "be NULL", (const void *)p->sinks);
+    return fail(ATTUNE_SDPA_UNSUPPORTED,
+                "sinks is %p; no form of this library has sinks, so it must be NULL",
+                (const void *)p->sinks);
   }
   return check_strides(p);
 }
@@ -422,8 +427,8 @@ static attune_sdpa_status no_head_dim(int32_t head_dim) {
     used += (size_t)snprintf(dims + used, sizeof dims - used, "%s%d", used == 0 ? "" : ", ",
                              attune_sdpa_forms[i].head_dim);
   }
-  return fail(ATTUNE_SDPA_UNSUPPORTED, "head_dim is %d; the forms of this library have %s", head_dim,
-              dims);
+  return fail(ATTUNE_SDPA_UNSUPPORTED, "head_dim is %d; the forms of this library have %s",
+              head_dim, dims);
 }
 
 /* Checks everything but pointers and finds the form. */
@@ -433,7 +438,8 @@ static attune_sdpa_status select_form(const attune_sdpa_params *p,
   if (p == NULL) return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
   if (p->struct_size != sizeof *p) {
     return fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                "struct_size is %zu; sizeof(attune_sdpa_params) is %zu in the header of this library",
+                "struct_size is %zu; sizeof(attune_sdpa_params) is %zu in the header of this "
+                "library",
                 p->struct_size, sizeof *p);
   }
   TRY(check_sizes(p));
@@ -451,12 +457,14 @@ static attune_sdpa_status select_form(const attune_sdpa_params *p,
   if (attune_sdpa_forms[outputs[0]].head_dim != p->head_dim) return no_head_dim(p->head_dim);
   const int index = outputs[bf16 + 2 * lse];
   if (index < 0 && lse) {
-    return fail(ATTUNE_SDPA_UNSUPPORTED, "lse is %p; this library was exported without forms that "
-                "write it, so it must be NULL", (const void *)p->lse);
+    return fail(ATTUNE_SDPA_UNSUPPORTED,
+                "lse is %p; this library was exported without forms that write it, so it must be "
+                "NULL",
+                (const void *)p->lse);
   }
   if (index < 0) {
-    return fail(ATTUNE_SDPA_UNSUPPORTED, "out_dtype is ATTUNE_SDPA_BF16; this library was exported "
-                "with FP16 outputs only");
+    return fail(ATTUNE_SDPA_UNSUPPORTED,
+                "out_dtype is ATTUNE_SDPA_BF16; this library was exported with FP16 outputs only");
   }
   *form = &attune_sdpa_forms[index];
   return ATTUNE_SDPA_OK;
@@ -477,8 +485,8 @@ static attune_sdpa_status check_address(const pointer *argument) {
     return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is NULL", argument->name);
   }
   if ((uintptr_t)argument->address % argument->alignment != 0) {
-    return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is %p; it must be a multiple of %u", argument->name,
-                argument->address, argument->alignment);
+    return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is %p; it must be a multiple of %u",
+                argument->name, argument->address, argument->alignment);
   }
   return ATTUNE_SDPA_OK;
 }
@@ -492,13 +500,13 @@ static attune_sdpa_status check_memory(const context *c, const pointer *argument
   DRIVER(cuPointerGetAttributes, 3, attributes, data, (uintptr_t)argument->address);
   if (managed != 0) return ATTUNE_SDPA_OK;
   if (type != MEMORY_DEVICE) {
-    return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is %p, which is not device memory", argument->name,
-                argument->address);
+    return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is %p, which is not device memory",
+                argument->name, argument->address);
   }
   if (device != c->device) {
     return fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                "%s is %p, memory of device %d; the current context is of device %d", argument->name,
-                argument->address, device, c->device);
+                "%s is %p, memory of device %d; the current context is of device %d",
+                argument->name, argument->address, device, c->device);
   }
   return ATTUNE_SDPA_OK;
 }
@@ -522,8 +530,8 @@ static int list_pointers(const attune_sdpa_params *p, const attune_sdpa_form_inf
 
 static int64_t quotient_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/* One block for each tile of query rows of each head: tiles in x, in whole clusters, heads in y, and
- * also in z if there are too many. With grouped heads y has the heads of a group and z the K/V
+/* One block for each tile of query rows of each head: tiles in x, in whole clusters, heads in y,
+ * and also in z if there are too many. With grouped heads y has the heads of a group and z the K/V
  * heads. A persistent form gets as many blocks as the device holds at once. */
 static attune_sdpa_status set_grid(const attune_sdpa_params *p, const attune_sdpa_form_info *form,
                                    const context *c, unsigned grid[3]) {

@@ -69,16 +69,17 @@ typedef struct attune_sdpa_params {
   size_t workspace_bytes;
 } attune_sdpa_params;
 
-/* Launches the computation on a stream of the current context and returns. The parameters are read
- * before it returns, the tensors when the stream gets there. The first call of a form in a context
- * loads its code. Launches can be captured into a CUDA graph. */
-attune_sdpa_status attune_sdpa_forward(const attune_sdpa_params *params, struct CUstream_st *stream);
+/* Launches the computation on a stream of the current context and returns. NULL is the default
+ * stream. The parameters are read before it returns, the tensors when the stream gets there. The
+ * first call of a form in a context loads its code. Launches can be captured into a CUDA graph. */
+attune_sdpa_status attune_sdpa_forward(const attune_sdpa_params *params,
+                                       struct CUstream_st *stream);
 
-/* Bytes of workspace that the problem needs. Reads no pointer; 0 if the problem is not supported. */
+/* Bytes of workspace that the problem needs; 0 if it is not supported. Reads no tensor. */
 size_t attune_sdpa_workspace_bytes(const attune_sdpa_params *params);
 
 /* The variant of the kernel that the table selects for the problem, or NULL if it is not supported:
- * attune_sdpa_last_error says why. Reads no pointer and needs no driver. */
+ * attune_sdpa_last_error says why. Reads no tensor and needs no driver. */
 const char *attune_sdpa_form(const attune_sdpa_params *params);
 
 /* Why the last call of this thread failed: one sentence that names the argument and its value.

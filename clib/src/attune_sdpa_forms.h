@@ -1,4 +1,4 @@
-/* The table of forms, which `attune export` writes to attune_sdpa_forms.c. Private to the library. */
+/* The table of forms, which attune export writes to attune_sdpa_forms.c. Private to the library. */
 #ifndef ATTUNE_SDPA_FORMS_H
 #define ATTUNE_SDPA_FORMS_H
 

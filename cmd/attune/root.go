@@ -65,7 +65,7 @@ func (a *app) rootCommand() *cobra.Command {
 	)
 	root.InitDefaultVersionFlag()
 	root.Flags().Lookup("version").Hidden = true // the command is in the list
-	root.SetOut(a.stdout) // before addCompletions, which takes it
+	root.SetOut(a.stdout)                        // before addCompletions, which takes it
 	root.SetErr(a.stderr)
 	addHelp(root)
 	a.addCompletions(root)
