@@ -1,7 +1,6 @@
 package clib
 
 import (
-	"bufio"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -22,6 +21,42 @@ import (
 	"attune/kernels"
 )
 
+// blocks returns the lines of the code blocks of a document in a language.
+func blocks(t *testing.T, path, language string) []string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	inside := false
+	for line := range strings.Lines(string(text)) {
+		switch {
+		case strings.HasPrefix(line, "```"):
+			inside = line == "```"+language+"\n"
+		case inside:
+			all = append(all, strings.TrimSuffix(line, "\n"))
+		}
+	}
+	return all
+}
+
+// builds runs commands in a folder. An example at the end of a line needs a GPU and is left out.
+func builds(t *testing.T, dir string, lines []string, want int) {
+	t.Helper()
+	for _, line := range lines {
+		if _, err := exec.LookPath("cmake"); err != nil && strings.HasPrefix(line, "cmake") {
+			t.Log("no cmake: the build with it is not tested")
+			continue
+		}
+		line = strings.TrimSuffix(strings.TrimSuffix(line, " && build/example"), " && ./example")
+		command(t, dir, "sh", "-c", line)
+	}
+	if len(lines) != want {
+		t.Errorf("there are %d commands, want %d: %q", len(lines), want, lines)
+	}
+}
+
 // The commands of the README that is exported build the example.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
@@ -30,35 +65,24 @@ func TestReadmeCommands(t *testing.T) {
 	if _, err := Write(dir, syntheticLibrary(t)); err != nil {
 		t.Fatal(err)
 	}
-	readme, err := os.Open(filepath.Join(dir, "README.md"))
-	if err != nil {
+	builds(t, dir, blocks(t, filepath.Join(dir, "README.md"), "sh"), 2)
+	if _, err := os.Stat(filepath.Join(dir, "example")); err != nil {
+		t.Error(err)
+	}
+}
+
+// The commands and the C code of docs/library.md build, beside an export of its name.
+func TestDocumentedCode(t *testing.T) {
+	t.Parallel()
+	needGCC(t)
+	const document = "../docs/library.md"
+	dir := t.TempDir()
+	if _, err := Write(filepath.Join(dir, "sdpa"), syntheticLibrary(t)); err != nil {
 		t.Fatal(err)
 	}
-	defer readme.Close()
-	ran := 0
-	for lines, inside := bufio.NewScanner(readme), false; lines.Scan(); {
-		line := lines.Text()
-		if strings.HasPrefix(line, "```") {
-			inside = line == "```sh"
-			continue
-		}
-		if !inside {
-			continue
-		}
-		ran++
-		if strings.HasPrefix(line, "cmake") {
-			if _, err := exec.LookPath("cmake"); err != nil {
-				t.Log("no cmake: the build with it is not tested")
-				continue
-			}
-		}
-		build, _, _ := strings.Cut(line, " && "+line[strings.LastIndex(line, " ")+1:]) // the example needs a GPU
-		command(t, dir, "sh", "-c", build)
-	}
-	if ran != 2 {
-		t.Errorf("the README has %d commands, want 2", ran)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "example")); err != nil {
+	builds(t, dir, blocks(t, document, "sh"), 3)
+	writeText(t, filepath.Join(dir, "call.c"), strings.Join(blocks(t, document, "c"), "\n")+"\n")
+	if err := gcc(dir, slices.Concat(strict, []string{"-Isdpa", "-c", "call.c"})...); err != nil {
 		t.Error(err)
 	}
 }
