@@ -132,6 +132,9 @@ func TestWrite(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if all, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(all) != 1 {
+			t.Errorf("beside the folder: %v, %v", all, err)
+		}
 		entries, err := os.ReadDir(dir)
 		if err != nil || len(entries) != len(files) {
 			t.Errorf("%v, %v, %v", files, entries, err)

@@ -29,9 +29,9 @@ type File struct {
 	Bytes int    `json:"bytes"`
 }
 
-// Write writes the folder of a library. Of the files that the folder has, it replaces only those
-// that an earlier call wrote and nobody changed since; if another is in the way, it writes nothing.
-// A file is complete at any time.
+// Write writes the folder of a library. A new folder appears with all its files or not at all. Of
+// the files that a folder has, Write replaces only those that an earlier call wrote and nobody
+// changed since; if another is in the way, it writes nothing. Each file is complete at any time.
 func Write(dir string, l Library) ([]File, error) {
 	files, err := l.files()
 	if err != nil {
@@ -40,10 +40,32 @@ func Write(dir string, l Library) ([]File, error) {
 	if err := checkFolder(dir, files); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
+	if _, err = os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		err = files.writeNew(dir)
+	} else {
+		err = files.write(dir)
 	}
-	return files.list(), files.write(dir)
+	if err != nil {
+		return nil, fmt.Errorf("write the library to %s: %w", dir, err)
+	}
+	return files.list(), nil
+}
+
+// writeNew writes the files into a folder that does not exist.
+func (c contents) writeNew(dir string) error {
+	parent := filepath.Dir(filepath.Clean(dir))
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return err
+	}
+	temporary, err := os.MkdirTemp(parent, ".attune-export-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temporary)
+	if err := errors.Join(os.Chmod(temporary, 0o755), c.write(temporary)); err != nil {
+		return err
+	}
+	return os.Rename(temporary, dir)
 }
 
 // contents has the text of each file.
