@@ -74,6 +74,7 @@ enum {
   LOAD_ERROR_LOG_BYTES = 6,
   LAUNCH_CLUSTER = 4,
   CAPTURE_RELAXED = 2,
+  UNSUPPORTED_PTX = 222,
   MAP_U8 = 0,
   MAP_F16 = 6,
   MAP_BF16 = 9,
@@ -268,7 +269,8 @@ static attune_sdpa_status load(const attune_sdpa_form_info *form, CUfunction *fu
   CUresult code = driver.cuModuleLoadDataEx(&module, form->image, 2, options, values);
   if (code != 0) {
     char detail[768];
-    snprintf(detail, sizeof detail, "%s%s%s", form->variant, *log == '\0' ? "" : ": ", log);
+    snprintf(detail, sizeof detail, "%s%s%s%s", form->variant, *log == '\0' ? "" : ": ", log,
+             code == UNSUPPORTED_PTX ? "; install a newer driver" : "");
     return driver_failure(ATTUNE_SDPA_DRIVER_ERROR, code, "cuModuleLoadDataEx", detail);
   }
   code = driver.cuModuleGetFunction(function, module, form->entry);
