@@ -150,6 +150,7 @@ gpu-tests: ## test binaries for a machine with a GPU and no Go
 	$(GO) test -c -o bin/cuda.test ./internal/device/cuda
 	$(GO) test -c -o bin/cases.test ./internal/cases # to be run in internal/cases
 	$(GO) test -c -o bin/lab.test ./internal/lab # -test.run OnGPU, in internal/lab
+	$(GO) test -c -o bin/clib.test ./clib # -test.run OnGPU, in clib; needs gcc
 
 clean:
 	rm -rf bin dist .tools coverage.out coverage.lab.out coverage.nogpu.out

@@ -33,6 +33,7 @@ func (a *app) addCompletions(root *cobra.Command) {
 		"build":     one(a.completeVariants(false)),
 		"profile":   one(a.completeVariants(false)),
 		"tune":      one(a.completeVariants(false)),
+		"export":    one(a.completeSelections),
 		"mutate":    one(withFiles(a.completeVariants(false))),
 		"show":      one(a.completeRuns),
 		"promote":   one(a.completeRuns),
@@ -104,6 +105,19 @@ func joinable[T ~string](all []T) []string {
 		texts = append(texts, string(x))
 	}
 	return texts
+}
+
+// completeSelections completes a selection.
+func (a *app) completeSelections(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	kernel, _, err := a.kernel()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, s := range kernel.Selections {
+		names = append(names, s.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeVariants completes a stage, then the knobs that it has, then their values. Selections are

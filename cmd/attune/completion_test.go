@@ -54,6 +54,7 @@ func TestCompletion(t *testing.T) {
 		{args: []string{"show", "--ledger", "nowhere", ""}},
 		{args: []string{"init", ""}, has: []string{"blank", "rmsnorm", "gemm"}},
 		{args: []string{"init", "gelu", ""}, lacks: []string{"gemm"}},
+		{args: []string{"export", ""}, has: []string{"stage7", "stage7-fast"}, lacks: []string{"stage7b"}},
 		{args: []string{"help", "exit"}, has: []string{"exit-codes"}},
 		{args: []string{"help", "ledger", ""}, has: []string{"verify"}},
 		{args: []string{"help", "run", "now", ""}},

@@ -27,7 +27,7 @@ var commandGroups = []struct {
 	commands  []string
 }{
 	{"start", "Start:", []string{"doctor", "toolchain", "init", "run", "watch", "list"}},
-	{"measure", "Measure:", []string{"build", "sim", "compare", "bench", "profile", "accuracy", "mutate", "tune"}},
+	{"measure", "Measure:", []string{"build", "sim", "compare", "bench", "profile", "accuracy", "mutate", "tune", "export"}},
 	{"inspect", "Inspect:", []string{"history", "show"}},
 	{"records", "Records:", []string{"promote", "rollback", "reproduce", "ledger"}},
 }

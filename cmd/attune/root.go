@@ -60,10 +60,12 @@ func (a *app) rootCommand() *cobra.Command {
 	root.AddCommand(
 		a.initCommand(), a.runCommand(), a.watchCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.simCommand(),
 		a.mutateCommand(), a.accuracyCommand(), a.tuneCommand(), a.listCommand(), a.historyCommand(), a.showCommand(), a.ledgerCommand(),
-		a.promoteCommand(), a.rollbackCommand(), a.reproduceCommand(),
+		a.promoteCommand(), a.rollbackCommand(), a.reproduceCommand(), a.exportCommand(),
 		a.toolchainCommand(), a.doctorCommand(), a.versionCommand(), a.serverCommand(),
 	)
-	root.SetOut(a.stdout) // before addCompletions, which takes it
+	root.InitDefaultVersionFlag()
+	root.Flags().Lookup("version").Hidden = true // the command is in the list
+	root.SetOut(a.stdout)                        // before addCompletions, which takes it
 	root.SetErr(a.stderr)
 	addHelp(root)
 	a.addCompletions(root)

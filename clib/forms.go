@@ -1,0 +1,278 @@
+package clib
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"attune/internal/spec"
+	"attune/internal/tensor"
+	"attune/internal/toolchain"
+)
+
+// The outputs of a form: FP16 without LSE, or what these add.
+const (
+	BF16    = 1
+	LSE     = 2
+	Outputs = 4
+)
+
+// Library is what the generated part of the C library is made of.
+type Library struct {
+	Selection *spec.Selection
+	Arch      string // of the images, such as sm_90a
+	Version   string // of attune
+
+	// Images has the images of each choice of the selection, by output. The library refuses an
+	// output without one. The first is required.
+	Images [][Outputs]*toolchain.Image
+}
+
+// forms lists the distinct images, in the order of the choices.
+func (l *Library) forms() []*toolchain.Image {
+	var all []*toolchain.Image
+	for output := range Outputs {
+		for _, images := range l.Images {
+			if images[output] != nil && formIndex(all, images[output]) < 0 {
+				all = append(all, images[output])
+			}
+		}
+	}
+	return all
+}
+
+// formIndex is the place of an image among the forms, -1 for none.
+func formIndex(forms []*toolchain.Image, image *toolchain.Image) int {
+	if image == nil {
+		return -1
+	}
+	return slices.IndexFunc(forms, func(f *toolchain.Image) bool { return f.Record.Variant == image.Record.Variant })
+}
+
+// Code is the part of an image that the library contains, and its kind: the machine code if it was
+// built, else the PTX, which the driver compiles.
+func Code(image *toolchain.Image) (kind string, code []byte) {
+	if image.Cubin != nil {
+		return "cubin", image.Cubin
+	}
+	return "PTX", image.PTX
+}
+
+// axisLimits are the ranges of a shape's properties that attune_sdpa.c accepts. It refuses tensors
+// of more than 2^31 elements, so there are no more heads than that.
+func axisLimits() map[string]interval {
+	extent, heads := between(1, tensor.MaxExtent), between(1, 1<<31)
+	return map[string]interval{
+		"batch": extent, "heads": heads, "kv_heads": heads, "queries": extent, "keys": extent, "head_dim": extent, "causal": between(0, 1),
+	}
+}
+
+// newTranslator knows the properties of a shape.
+func newTranslator() *translator {
+	t := &translator{names: map[string]value{}}
+	for name, limits := range axisLimits() {
+		t.names[name] = value{c: "s->" + name, kind: integer, ints: limits}
+	}
+	return t
+}
+
+// chooser translates a selection to the function attune_sdpa_choose.
+func chooser(s *spec.Selection) (string, error) {
+	t := newTranslator()
+	rules, uses := map[string]string{}, map[string][]string{} // of predicates
+	for _, p := range s.Predicates {
+		t.used = nil
+		v, err := t.number(p.Rule)
+		if err != nil {
+			return "", fmt.Errorf("%s: the predicate %s, %q, cannot become C: %w", s.Name, p.Name, p.Rule, err)
+		}
+		rules[p.Name], uses[p.Name] = v.c, t.used
+		v.c = "p_" + p.Name
+		t.names[p.Name] = v
+	}
+	var choices strings.Builder
+	t.used = nil
+	for i, c := range s.Choices {
+		if c.When == "" {
+			fmt.Fprintf(&choices, "  return %d;\n", i)
+			continue
+		}
+		condition, err := t.condition(c.When)
+		if err != nil {
+			return "", fmt.Errorf("%s: the condition %q cannot become C: %w", s.Name, c.When, err)
+		}
+		fmt.Fprintf(&choices, "  /* %s */\n  if %s return %d;\n", comment(c.When), parenthesised(condition), i)
+	}
+	var code strings.Builder
+	for _, name := range t.helpers {
+		code.WriteString(helperCode[name] + "\n")
+	}
+	code.WriteString("int attune_sdpa_choose(const attune_sdpa_shape *s) {\n  (void)s;\n")
+	needed := closure(t.used, uses)
+	for _, p := range s.Predicates {
+		if slices.Contains(needed, p.Name) {
+			fmt.Fprintf(&code, "  /* %s: %s */\n  const int64_t p_%s = %s;\n", p.Name, comment(p.Rule), p.Name, rules[p.Name])
+		}
+	}
+	return code.String() + choices.String() + "}\n", nil
+}
+
+// closure adds to names those that they use.
+func closure(names []string, uses map[string][]string) []string {
+	all := slices.Clone(names)
+	for i := 0; i < len(all); i++ {
+		for _, name := range uses[all[i]] {
+			if !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
+}
+
+// comment is a rule inside a C comment, on one line.
+func comment(rule string) string {
+	return strings.NewReplacer("*/", "* /", "/*", "/ *", "\\", "").Replace(strings.Join(strings.Fields(rule), " "))
+}
+
+// parenthesised is a condition of an if statement.
+func parenthesised(condition string) string {
+	if strings.HasPrefix(condition, "(") && strings.HasSuffix(condition, ")") {
+		return condition
+	}
+	return "(" + condition + ")"
+}
+
+// archNumbers splits sm_90a into 9 and 0.
+func archNumbers(arch string) (major, minor int, err error) {
+	digits := strings.TrimRight(strings.TrimPrefix(arch, "sm_"), "af")
+	n, err := strconv.Atoi(digits)
+	if err != nil || n < 10 {
+		return 0, 0, fmt.Errorf("the architecture %q has no compute capability; want one such as sm_90a", arch)
+	}
+	return n / 10, n % 10, nil
+}
+
+// table writes attune_sdpa_forms.c.
+func (l *Library) table() ([]byte, error) {
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	major, minor, err := archNumbers(l.Arch)
+	if err != nil {
+		return nil, err
+	}
+	choose, err := chooser(l.Selection)
+	if err != nil {
+		return nil, err
+	}
+	var c bytes.Buffer
+	c.WriteString("#include \"attune_sdpa_forms.h\"\n\n#include <math.h>\n\n")
+	fmt.Fprintf(&c, "const char attune_sdpa_version_text[] = %s;\n", strconv.Quote(l.Version+" "+l.Selection.Name+" "+l.Arch))
+	fmt.Fprintf(&c, "const int attune_sdpa_arch_major = %d, attune_sdpa_arch_minor = %d;\n\n", major, minor)
+	c.WriteString(choose + "\n")
+	forms := l.forms()
+	images := map[string]string{} // the C array of each image
+	for _, f := range forms {
+		_, code := Code(f)
+		if images[string(code)] == "" {
+			images[string(code)] = fmt.Sprintf("image_%d", len(images))
+			writeWords(&c, images[string(code)], code)
+		}
+	}
+	fmt.Fprintf(&c, "const int attune_sdpa_form_count = %d;\n\nconst attune_sdpa_form_info attune_sdpa_forms[] = {\n", len(forms))
+	for _, f := range forms {
+		_, code := Code(f)
+		writeForm(&c, f, images[string(code)])
+	}
+	fmt.Fprintf(&c, "};\n\nconst int attune_sdpa_choices[][ATTUNE_SDPA_OUTPUTS] = {\n")
+	for _, outputs := range l.Images {
+		var indices []string
+		for _, image := range outputs {
+			indices = append(indices, strconv.Itoa(formIndex(forms, image)))
+		}
+		fmt.Fprintf(&c, "    {%s},\n", strings.Join(indices, ", "))
+	}
+	c.WriteString("};\n")
+	return c.Bytes(), nil
+}
+
+// check refuses a library that the C code cannot launch.
+func (l *Library) check() error {
+	if len(l.Images) != len(l.Selection.Choices) {
+		return fmt.Errorf("%s has %d choices, and there are images of %d", l.Selection.Name, len(l.Selection.Choices), len(l.Images))
+	}
+	for i, outputs := range l.Images {
+		if outputs[0] == nil {
+			return fmt.Errorf("%s has no image of %s", l.Selection.Name, l.Selection.Choices[i].Variant)
+		}
+		for output, image := range outputs {
+			if image == nil {
+				continue
+			}
+			if err := checkForm(image, output); err != nil {
+				return fmt.Errorf("%s: %w", image.Record.Variant, err)
+			}
+		}
+	}
+	return nil
+}
+
+func checkForm(image *toolchain.Image, output int) error {
+	const maxMaps = 4
+	launch := image.Record.Launch
+	switch _, hasDim := image.Record.Knobs[spec.HeadDimKnob]; {
+	case !hasDim:
+		return fmt.Errorf("it has no knob %s", spec.HeadDimKnob)
+	case launch.Threads == 0:
+		return errors.New("it has no launch contract; the library can launch attention kernels only")
+	case (launch.Output == toolchain.BF16) != (output&BF16 != 0) || (launch.LSE != "") != (output&LSE != 0):
+		return fmt.Errorf("its outputs are %q and %q, which is not output %d", launch.Output, launch.LSE, output)
+	case len(launch.TensorMaps) > maxMaps:
+		return fmt.Errorf("it has %d tensor maps, and the library passes at most %d", len(launch.TensorMaps), maxMaps)
+	}
+	return nil
+}
+
+// writeForm writes a line of attune_sdpa_forms.
+func writeForm(c *bytes.Buffer, f *toolchain.Image, image string) {
+	launch := f.Record.Launch
+	fmt.Fprintf(c, "    {.variant = %s,\n     .entry = %s,\n     .image = %s,\n",
+		strconv.Quote(f.Record.Variant), strconv.Quote(f.Record.EntryName()), image)
+	fmt.Fprintf(c, "     .head_dim = %d, .threads = %d, .query_rows = %d, .shared_bytes = %d,\n",
+		f.Record.Knobs[spec.HeadDimKnob], launch.Threads, launch.QueryRows, launch.DynamicSharedBytes)
+	hasLSE := 0
+	if launch.LSE != "" {
+		hasLSE = 1
+	}
+	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .cluster = %d, .has_lse = %d, .map_count = %d,\n     .maps = {",
+		launch.BlocksPerMultiprocessor, launch.Cluster, hasLSE, len(launch.TensorMaps))
+	for _, m := range launch.TensorMaps {
+		fmt.Fprintf(c, "{%d, %d, %d, %d}, ", m.Argument, m.Rows, m.InnerBytes, m.SwizzleBytes)
+	}
+	if len(launch.TensorMaps) == 0 {
+		c.WriteString("{0, 0, 0, 0}")
+	}
+	c.WriteString("}},\n")
+}
+
+// writeWords writes bytes as an array of 64-bit words: a compiler reads them several times faster
+// than single bytes, and they are aligned. Machines with NVIDIA's GPUs are little-endian. The last
+// word ends with a zero byte, because PTX is a C string.
+func writeWords(c *bytes.Buffer, name string, data []byte) {
+	padded := append(slices.Clone(data), make([]byte, 8-len(data)%8)...)
+	fmt.Fprintf(c, "static const uint64_t %s[] = { /* %d bytes */\n", name, len(data))
+	const perLine = 5
+	for i := 0; i < len(padded); i += 8 {
+		separator := " "
+		if i/8%perLine == perLine-1 {
+			separator = "\n"
+		}
+		fmt.Fprintf(c, "0x%016x,%s", binary.LittleEndian.Uint64(padded[i:]), separator)
+	}
+	c.WriteString("};\n\n")
+}

@@ -1,0 +1,50 @@
+/* The table of forms, which attune export writes to attune_sdpa_forms.c. Private to the library. */
+#ifndef ATTUNE_SDPA_FORMS_H
+#define ATTUNE_SDPA_FORMS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ATTUNE_SDPA_PRIVATE __attribute__((visibility("hidden")))
+
+/* The properties of a problem that conditions see. heads and kv_heads count over all batches. */
+typedef struct attune_sdpa_shape {
+  int64_t batch, heads, kv_heads, queries, keys, head_dim, causal;
+} attune_sdpa_shape;
+
+/* Tensor map of a tensor: its box and swizzle. */
+typedef struct attune_sdpa_map {
+  int32_t tensor; /* 0 q, 1 k, 2 v, 3 o */
+  int32_t rows, inner_bytes, swizzle_bytes;
+} attune_sdpa_map;
+
+enum { ATTUNE_SDPA_MAX_MAPS = 4, ATTUNE_SDPA_OUTPUTS = 4 };
+
+/* A variant of the kernel: its code, and the launch contract of its source. */
+typedef struct attune_sdpa_form_info {
+  const char *variant, *entry;
+  const void *image; /* cubin, or PTX with a final NUL */
+  int32_t head_dim;
+  int32_t threads, query_rows, shared_bytes; /* per block; dynamic shared memory */
+  int32_t blocks_per_multiprocessor;         /* 0: one block per tile; else persistent */
+  int32_t cluster;                           /* blocks of a cluster; 0 for none */
+  int32_t has_lse;                           /* the parameter lse follows o */
+  int32_t map_count;
+  attune_sdpa_map maps[ATTUNE_SDPA_MAX_MAPS]; /* the last parameters */
+  size_t workspace_bytes;
+} attune_sdpa_form_info;
+
+ATTUNE_SDPA_PRIVATE extern const attune_sdpa_form_info attune_sdpa_forms[];
+ATTUNE_SDPA_PRIVATE extern const int attune_sdpa_form_count;
+
+/* For each choice of the selection the form of each output, -1 without one. An output is 1 for BF16
+ * plus 2 with LSE. */
+ATTUNE_SDPA_PRIVATE extern const int attune_sdpa_choices[][ATTUNE_SDPA_OUTPUTS];
+
+/* The first choice whose condition holds. Sizes must be within the limits of attune_sdpa.c. */
+ATTUNE_SDPA_PRIVATE int attune_sdpa_choose(const attune_sdpa_shape *shape);
+
+ATTUNE_SDPA_PRIVATE extern const int attune_sdpa_arch_major, attune_sdpa_arch_minor;
+ATTUNE_SDPA_PRIVATE extern const char attune_sdpa_version_text[];
+
+#endif

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"attune/clib"
+	"attune/internal/lab"
+	"attune/internal/spec"
+	"attune/internal/toolchain"
+)
+
+type exportOptions struct {
+	folder, with string
+}
+
+func (a *app) exportCommand() *cobra.Command {
+	var o exportOptions
+	cmd := &cobra.Command{
+		Use:   "export SELECTION",
+		Short: "write a selection as a C library",
+		Long: `Export writes the C library attune_sdpa, which launches the variants of a
+selection: header, source, images, CMake and pkg-config files, and an example.
+It builds with any C11 compiler, and needs only NVIDIA's driver to run.
+
+The images are machine code if a CUDA compiler is installed, else the PTX that
+attune ships, which the driver compiles at the first call. --with adds outputs,
+for which a compiler is needed: O in BF16, and the log-sum-exp of each row.
+
+Files that export wrote before are replaced, other files never.`,
+		Example: `  attune export stage7 -o sdpa
+  attune export stage7-fast --with bf16,lse -o sdpa
+  cmake -S sdpa -B build && cmake --build build && build/example`,
+		Args: exactly("SELECTION", "stage7"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.export(cmd.Context(), o, args[0]) },
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.folder, "output", "o", "attune_sdpa", "`folder` for the library")
+	f.StringVar(&o.with, "with", "", "further outputs, with commas: bf16, lse")
+	return cmd
+}
+
+// exported is the JSON document of `attune export`.
+type exported struct {
+	SchemaVersion int         `json:"schema_version"`
+	Selection     string      `json:"selection"`
+	Arch          string      `json:"arch"`
+	Images        string      `json:"images"` // cubin or PTX
+	Variants      []string    `json:"variants"`
+	Folder        string      `json:"folder"`
+	Files         []clib.File `json:"files"`
+}
+
+func (a *app) export(ctx context.Context, o exportOptions, name string) error {
+	outputs, err := parseOutputs(o.with)
+	if err != nil {
+		return usageError{err}
+	}
+	kernel, folder, err := a.kernel()
+	if err != nil {
+		return err
+	}
+	selection, err := exportable(kernel, name)
+	if err != nil {
+		return usageError{err}
+	}
+	images, _, err := a.builder(ctx, folder)
+	if err != nil {
+		return err
+	}
+	l := clib.Library{Selection: selection, Arch: selection.Archs[len(selection.Archs)-1], Version: version()}
+	built, err := a.buildForms(ctx, images, kernel, &l, outputs)
+	if err != nil {
+		return err
+	}
+	files, err := clib.Write(o.folder, l)
+	if err != nil {
+		return err
+	}
+	kind, _ := clib.Code(l.Images[0][0])
+	document := exported{SchemaVersion: 1, Selection: name, Arch: l.Arch, Images: kind, Variants: built, Folder: o.folder, Files: files}
+	if a.json {
+		return a.printJSON(document)
+	}
+	return a.printExported(document)
+}
+
+// parseOutputs reads --with. The first output is always FP16 without LSE.
+func parseOutputs(text string) ([]int, error) {
+	bits := 0
+	for item := range strings.SplitSeq(text, ",") {
+		switch item {
+		case "":
+		case "bf16":
+			bits |= clib.BF16
+		case "lse":
+			bits |= clib.LSE
+		default:
+			return nil, fmt.Errorf("--with %q: there are bf16, lse", item)
+		}
+	}
+	var outputs []int
+	for output := range clib.Outputs {
+		if output&^bits == 0 {
+			outputs = append(outputs, output)
+		}
+	}
+	return outputs, nil
+}
+
+// exportable finds a selection of attention kernels.
+func exportable(kernel *spec.Kernel, name string) (*spec.Selection, error) {
+	if kernel.Declared != nil {
+		return nil, fmt.Errorf("%s is not an attention kernel; the C library computes attention", kernel.Name)
+	}
+	if s := kernel.Selection(name); s != nil {
+		return s, nil
+	}
+	var names []string
+	for _, s := range kernel.Selections {
+		names = append(names, s.Name)
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%s has no selection to export", kernel.Name)
+	}
+	what := "there is no selection %q; there are %s"
+	if _, err := kernel.Variant(name); err == nil {
+		what = "%q is a variant, and export takes a selection: %s"
+	}
+	return nil, fmt.Errorf(what, name, strings.Join(names, ", "))
+}
+
+// buildForms builds the images of a library, several at a time, and returns the names of their
+// variants.
+func (a *app) buildForms(ctx context.Context, builder *toolchain.Builder, kernel *spec.Kernel, l *clib.Library, outputs []int) ([]string, error) {
+	wanted := map[string]spec.Variant{}
+	var names []string
+	variants := make([][clib.Outputs]string, len(l.Selection.Choices))
+	for _, output := range outputs {
+		for i, c := range l.Selection.Choices {
+			v, err := clib.Variant(c.Variant, output)
+			if err != nil {
+				return nil, usageError{err}
+			}
+			variants[i][output] = v.String()
+			if _, known := wanted[v.String()]; !known {
+				wanted[v.String()] = v
+				names = append(names, v.String())
+			}
+		}
+	}
+	built := make([]*toolchain.Image, len(names))
+	err := a.inParallel(ctx, names, func(ctx context.Context, i int) (err error) {
+		built[i], _, err = builder.Build(ctx, lab.Target(kernel, wanted[names[i]], l.Arch))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.Images = make([][clib.Outputs]*toolchain.Image, len(variants))
+	for i := range variants {
+		for _, output := range outputs {
+			l.Images[i][output] = built[slices.Index(names, variants[i][output])]
+		}
+	}
+	return names, nil
+}
+
+// inParallel builds all names with as many compilers as there are cores. The first error ends it.
+func (a *app) inParallel(ctx context.Context, names []string, build func(context.Context, int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	status := a.status()
+	defer status.Clear()
+	var mu sync.Mutex
+	done := 0
+	var running sync.WaitGroup
+	slots := make(chan struct{}, runtime.NumCPU())
+	for i, name := range names {
+		slots <- struct{}{}
+		if ctx.Err() != nil {
+			break
+		}
+		status.Set("building %d of %d: %s", i+1, len(names), name)
+		running.Go(func() {
+			defer func() { <-slots }()
+			if err := build(ctx, i); err != nil {
+				cancel(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			done++
+			status.Set("built %d of %d", done, len(names))
+		})
+	}
+	running.Wait()
+	return context.Cause(ctx)
+}
+
+func (a *app) printExported(d exported) error {
+	out := &strings.Builder{}
+	how := "machine code"
+	if d.Images != "cubin" {
+		how = "PTX, which the driver compiles: no compiler is installed"
+	}
+	fmt.Fprintf(out, "%s for %s: %d variants as %s\n", d.Selection, d.Arch, len(d.Variants), how)
+	total := 0
+	for _, f := range d.Files {
+		fmt.Fprintf(out, "  %-20s %9d bytes\n", f.Name, f.Bytes)
+		total += f.Bytes
+	}
+	fmt.Fprintf(out, "%d files, %.1f MB, in %s\n", len(d.Files), float64(total)/1e6, d.Folder)
+	_, err := io.WriteString(a.stdout, out.String())
+	return err
+}
