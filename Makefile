@@ -48,7 +48,7 @@ STAMP = -X main.release=$(VERSION) -X main.branch=$(shell git rev-parse --abbrev
 
 START := $(shell date +%s)
 
-.PHONY: help build release check test tools numpy style format unit whole lab rest coverage plain race bench fuzz mutants ship docs gpu-tests clean
+.PHONY: help build release check test tools numpy style format unit whole lab rest coverage plain race bench fuzz mutants ship docs wheel gpu-tests clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -144,6 +144,11 @@ ship: ## PTX and records of the stages and the examples again, after the kernels
 
 docs: ## rewrite the outputs and generated tables of README.md and docs/, after a change of results/ or of an output
 	$(GO) test -count=1 -run '^TestDocs' ./cmd/attune -update
+
+wheel: ## the Python package with the C library inside, in dist/
+	rm -rf python/csrc
+	$(GO) run ./cmd/attune export stage7 --with bf16,lse -o python/csrc
+	python3 -m pip wheel -q --no-deps -w dist ./python
 
 gpu-tests: ## test binaries for a machine with a GPU and no Go
 	mkdir -p bin
