@@ -43,6 +43,10 @@ __device__ Floats unpack(uint4 chunk) {
   return x;
 }
 
+__device__ inline Floats unpack(bool bf16, uint4 chunk) {
+  return bf16 ? unpack<BF16>(chunk) : unpack<FP16>(chunk);
+}
+
 // The larger of `amax` and the magnitudes of the finite elements of a chunk, for even and odd
 // elements by themselves. Pairs halve the instructions of the first pass.
 template <class Type>

@@ -36,9 +36,27 @@ def quantized(x):
     return e4m3(x * scale[:, :, None, None]), descale
 
 
+def hadamard(x):
+    """Rows times the Hadamard matrix over sqrt(dim), by butterflies in the order of the kernel."""
+    dim = x.shape[-1]
+    distance = 1
+    while distance < dim:
+        pairs = x.reshape(*x.shape[:-1], dim // (2 * distance), 2, distance)
+        a, b = pairs[..., 0, :], pairs[..., 1, :]
+        x = np.stack([a + b, a - b], axis=-2).reshape(x.shape)
+        distance *= 2
+    return x * (np.float32(1) / np.sqrt(np.float32(dim)))
+
+
 def reference(axes, inputs):
-    outputs = {}
+    x = {name: heads_first(axes, inputs[name]) for name in "qkv"}
+    mean = np.zeros_like(x["k"][:, :, :1])
+    if axes["smooth"]:
+        mean = x["k"].mean(axis=2, keepdims=True, dtype=np.float64).astype(np.float32)
+    outputs = {"mean_k": mean[:, :, 0]}
+    if axes["hadamard"]:
+        x["q"], x["k"], mean = hadamard(x["q"]), hadamard(x["k"]), hadamard(mean)
+    x["k"] = x["k"] - mean
     for name in "qkv":
-        x = heads_first(axes, inputs[name])
-        outputs["y_" + name], outputs["descale_" + name] = quantized(x)
+        outputs["y_" + name], outputs["descale_" + name] = quantized(x[name])
     return outputs

@@ -30,7 +30,11 @@ struct Tensor {
 
 struct Problem {
   Tensor q, k, v;
+  float* mean_k;  // (batch, heads of K, dim)
   int dim;
+  bool bf16;      // x is BF16, else FP16
+  bool smooth;    // the means of K are subtracted
+  bool hadamard;  // Q and K are transformed
   int row_shift;  // a row takes 1 << row_shift lanes
   int tiles;      // of all tensors
 
