@@ -45,10 +45,10 @@ __device__ __forceinline__ void red_release_gpu_add(uint32_t* global, uint32_t v
                :: "l"(__cvta_generic_to_global(global)), "r"(value) : "memory");
 }
 
-// PTX ISA "ld.acquire": a counter, before all later accesses.
-__device__ __forceinline__ uint32_t ld_acquire_gpu(const uint32_t* global) {
+// PTX ISA "ld.relaxed": a counter that other blocks change.
+__device__ __forceinline__ uint32_t ld_relaxed_gpu(const uint32_t* global) {
   uint32_t value;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n"
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];\n"
                : "=r"(value) : "l"(__cvta_generic_to_global(global)) : "memory");
   return value;
 }

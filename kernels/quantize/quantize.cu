@@ -83,8 +83,9 @@ __device__ void grid_barrier(const Workspace& workspace) {
   __syncthreads();
   if (threadIdx.x == 0) {
     ptx::red_release_gpu_add(workspace.arrived, 1);
-    while (ptx::ld_acquire_gpu(workspace.arrived) < gridDim.x) {
+    while (ptx::ld_relaxed_gpu(workspace.arrived) < gridDim.x) {
     }
+    __threadfence();  // acquires what the other blocks have written; cheaper than in every poll
     if (ptx::atom_acq_rel_gpu_add(workspace.departed, 1) == gridDim.x - 1) {
       *workspace.arrived = 0;
       *workspace.departed = 0;
