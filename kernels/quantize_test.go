@@ -246,7 +246,9 @@ func TestAppendToShuffledPages(t *testing.T) {
 	}
 	job := device.Job{Grid: [3]int{1, 2, 1}, Block: [3]int{128, 1, 1}, Args: []device.Arg{
 		device.In(bfloats(x)), device.In(bfloats(x)), device.In(factors), device.In(factors),
-		device.In(integers(lengths)), device.In(integers(table)), {InOut: cache}, {InOut: cache},
+		device.In(integers(lengths)), device.In(integers(table)),
+		{InOut: cache},
+		{InOut: cache},
 	}}
 	for range 2 {
 		job.Args = append(job.Args, int64s(rows*dim, rows*dim, dim)...)

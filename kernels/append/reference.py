@@ -16,6 +16,7 @@ def heads_first(axes, x):
     if axes["bshd"]:
         batch, heads, rows, dim = x.shape
         x = x.reshape(batch, rows, heads, dim).transpose(0, 2, 1, 3)
+    x = x[..., : axes["dim"]]
     if axes["bf16"]:
         bits = np.ascontiguousarray(x).view(np.uint16).astype(np.uint32)
         return (bits << 16).view(np.float32)

@@ -15,7 +15,7 @@
 //
 // The launch is cooperative, because blocks wait for each other. A maximum does not depend on the
 // order of blocks, and sums are added in the order of blocks. Every run of
-// tiles has its own words in the workspace, which needs no reset but for two counters.
+// tiles has its own words in the workspace, which needs no reset but for the counter.
 #include "chunk.cuh"
 #include "columns.cuh"
 #include "hadamard.cuh"
@@ -25,19 +25,17 @@
 
 namespace {
 
-// Two counters and what blocks tell each other. A run is the tiles of one head in one block; its
+// A counter and what blocks tell each other. A run is the tiles of one head in one block; its
 // words are those of its first tile.
 struct Workspace {
-  uint32_t* arrived;   // blocks that have reached the barrier
-  uint32_t* departed;  // blocks that have left it
-  float* amax;         // (tiles, kWarps): of a run
-  float* columns;      // (tiles of K, kStatistics, dim): of a run
+  uint32_t* counter;  // of the barrier
+  float* amax;        // (tiles, kWarps): of a run
+  float* columns;     // (tiles of K, kStatistics, dim): of a run
 };
 
 __device__ Workspace workspace_at(float* words, const Problem& p) {
-  uint32_t* counters = reinterpret_cast<uint32_t*>(words);
   float* amax = words + 4;
-  return {counters, counters + 1, amax, amax + p.tiles * kWarps};
+  return {reinterpret_cast<uint32_t*>(words), amax, amax + p.tiles * kWarps};
 }
 
 struct Chunks {
@@ -77,19 +75,16 @@ struct SharedTiles {
   }
 };
 
-// All blocks of the grid meet here, once in a launch. The last one to leave resets the counters for
-// the next launch; by then no block reads them.
-__device__ void grid_barrier(const Workspace& workspace) {
+// Synchronises all blocks of the grid, once in a launch. A block is counted when it arrives and when
+// it leaves. The last one to leave resets the counter for the next launch; by then no block reads it.
+__device__ void grid_barrier(uint32_t* counter) {
   __syncthreads();
   if (threadIdx.x == 0) {
-    ptx::red_release_gpu_add(workspace.arrived, 1);
-    while (ptx::ld_relaxed_gpu(workspace.arrived) < gridDim.x) {
+    ptx::red_release_gpu_add(counter, 1);
+    while (ptx::ld_relaxed_gpu(counter) < gridDim.x) {
     }
     __threadfence();  // acquires what the other blocks have written; cheaper than in every poll
-    if (ptx::atom_acq_rel_gpu_add(workspace.departed, 1) == gridDim.x - 1) {
-      *workspace.arrived = 0;
-      *workspace.departed = 0;
-    }
+    if (ptx::atom_acq_rel_gpu_add(counter, 1) == 2 * gridDim.x - 1) *counter = 0;
   }
   __syncthreads();
 }
@@ -349,7 +344,7 @@ __device__ void quantize_share(const Problem& p, const Workspace& workspace,
   }
   if (first < last) collector.write();
 
-  grid_barrier(workspace);
+  grid_barrier(workspace.counter);
 
   Scaler<Form> scaler{p, workspace, buffer, first};
 #pragma unroll 1
