@@ -45,13 +45,16 @@ struct ColumnStatistics {
 #pragma unroll
     for (int s = 0; s < kStatistics; s++) {
       __syncthreads();  // the buffer has been read
+      Floats x = of[s];
+      for (int rows = 1 << p.row_shift; rows < 32; rows *= 2) {
 #pragma unroll
-      for (int i = 0; i < kChunkElements; i++) {
-        float value = of[s].v[i];
-        for (int rows = 1 << p.row_shift; rows < 32; rows *= 2) {
-          value = combine(s, value, __shfl_xor_sync(~0u, value, rows));
+        for (int i = 0; i < kChunkElements; i++) {
+          x.v[i] = combine(s, x.v[i], __shfl_xor_sync(~0u, x.v[i], rows));
         }
-        if (lane >> p.row_shift == 0) buffer[warp][lane * kChunkElements + i] = value;
+      }
+      if (lane >> p.row_shift == 0) {
+#pragma unroll
+        for (int i = 0; i < kChunkElements; i++) buffer[warp][lane * kChunkElements + i] = x.v[i];
       }
       __syncthreads();
       for (int c = threadIdx.x; c < p.dim; c += knob::kThreads) {
