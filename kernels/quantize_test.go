@@ -21,7 +21,7 @@ import (
 )
 
 // smallShares makes blocks with tiles in registers, in shared memory and beyond, on small shapes.
-const smallShares = "quantize+BLOCKS=2+CHUNKS=1+REGISTER_TILES=1+SHARED_TILES=1"
+const smallShares = "ada+BLOCKS=2+CHUNKS=1+REGISTER_TILES=1+SHARED_TILES=1"
 
 // Every shape for the simulator is right and free of findings, in the default variants and in one
 // whose blocks have more tiles than they keep.
@@ -80,7 +80,7 @@ func launch(t *testing.T, folder, variant string, job device.Job) [][]byte {
 	t.Helper()
 	kernel, builder := pinnedBuilder(t, os.DirFS(folder))
 	v := variantOf(t, kernel, variant)
-	image, _, err := builder.Build(t.Context(), lab.Target(kernel, v, "sm_90a"))
+	image, _, err := builder.Build(t.Context(), lab.Target(kernel, v, "sm_89"))
 	if err != nil {
 		t.Fatal(err)
 	}
