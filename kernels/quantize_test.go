@@ -1,0 +1,262 @@
+package kernels
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"attune/internal/device"
+	simdevice "attune/internal/device/sim"
+	"attune/internal/fp8"
+	"attune/internal/gate"
+	"attune/internal/half"
+	"attune/internal/lab"
+	"attune/internal/python"
+	"attune/internal/run"
+	"attune/internal/spec"
+)
+
+// smallShares makes blocks with tiles in registers, in shared memory and beyond, on small shapes.
+const smallShares = "ada+BLOCKS=2+CHUNKS=1+REGISTER_TILES=1+SHARED_TILES=1"
+
+// Every shape for the simulator is right and free of findings, in the default variants and in one
+// whose blocks have more tiles than they keep.
+func TestQuantisersAreCorrect(t *testing.T) {
+	for name, variants := range map[string][]string{
+		"quantize": {"quantize", smallShares},
+		"append":   {"append"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			kernel, builder := pinnedBuilder(t, os.DirFS(name))
+			path, err := python.Find("")
+			if err == nil {
+				err = exec.Command(path, "-c", "import numpy").Run()
+			}
+			if err != nil {
+				t.Skipf("needs python3 with numpy: %v", err)
+			}
+			l := &lab.Lab{
+				Kernel: kernel, Builder: builder, Problem: lab.NewProblem(kernel, os.DirFS(name), name),
+				Device: simulator(simdevice.Options{Checks: true, Strict: true}),
+			}
+			request := lab.Request{Seeds: kernel.Run.SimSeeds, Samples: 10}
+			for _, text := range variants {
+				request.Variants = append(request.Variants, variantOf(t, kernel, text))
+			}
+			if request.Shapes, err = kernel.Shapes(strings.Join(kernel.Run.SimShapes, ",")); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Run(t.Context(), request, func(r *run.Run) {
+				if r.Gates.Resources != gate.Pass || r.Gates.Correctness != gate.Pass {
+					t.Errorf("%s: resources %s, correctness %s\n%s", r.Variant, r.Gates.Resources, r.Gates.Correctness,
+						strings.Join(append(r.Reasons.Resources, r.Reasons.Correctness...), "\n"))
+				}
+				if r.Build != nil && r.Build.Resources.StackBytes+r.Build.Resources.SpillBytes() > 0 {
+					t.Errorf("%s spills or uses a stack: %+v", r.Variant, r.Build.Resources)
+				}
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func variantOf(t *testing.T, kernel *spec.Kernel, text string) spec.Variant {
+	t.Helper()
+	v, err := kernel.Variant(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// launch runs a job of a variant on the simulator and returns its outputs. A finding fails the test.
+func launch(t *testing.T, folder, variant string, job device.Job) [][]byte {
+	t.Helper()
+	kernel, builder := pinnedBuilder(t, os.DirFS(folder))
+	v := variantOf(t, kernel, variant)
+	image, _, err := builder.Build(t.Context(), lab.Target(kernel, v, "sm_89"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	job.Image, job.Entry = image.PTX, folder
+	outcome, err := simdevice.Open(simdevice.Options{Checks: true, Strict: true}).Run(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range outcome.Findings {
+		t.Errorf("%s: %+v", variant, f)
+	}
+	return outcome.Outputs
+}
+
+func int64s(values ...int) []device.Arg {
+	var args []device.Arg
+	for _, v := range values {
+		args = append(args, device.Arg{Scalar: binary.LittleEndian.AppendUint64(nil, uint64(v))})
+	}
+	return args
+}
+
+func int32s(values ...int32) []device.Arg {
+	var args []device.Arg
+	for _, v := range values {
+		args = append(args, device.Int32(v))
+	}
+	return args
+}
+
+func words(values []float32) []byte {
+	var data []byte
+	for _, v := range values {
+		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+	}
+	return data
+}
+
+func bfloats(values []float32) []byte {
+	var data []byte
+	for _, v := range values {
+		data = binary.LittleEndian.AppendUint16(data, uint16(half.BFloat16FromFloat32(v)))
+	}
+	return data
+}
+
+// quantizeJob quantises x, BF16 of 64 columns, as Q, K and V. The launch has more blocks than tiles
+// if blocks is above 3 times the heads: then some have none.
+func quantizeJob(x []float32, heads, rows, blocks int, flags ...int32) device.Job {
+	const dim = 64
+	data := bfloats(x)
+	job := device.Job{Grid: [3]int{blocks, 1, 1}, Block: [3]int{256, 1, 1}, Cooperative: true, DynamicSharedBytes: 256 * 16}
+	for range 3 {
+		job.Args = append(job.Args, device.In(data))
+	}
+	for range 3 {
+		job.Args = append(job.Args, device.Out(len(x)))
+	}
+	for range 3 {
+		job.Args = append(job.Args, device.Out(4*heads))
+	}
+	job.Args = append(job.Args, device.Out(4*heads*dim), device.Arg{Scratch: 4 * (4 + 3*heads*8 + 3*dim*heads)})
+	for range 3 {
+		job.Args = append(job.Args, int64s(heads*rows*dim, rows*dim, dim)...)
+	}
+	job.Args = append(job.Args, int32s(1, int32(heads), int32(heads), int32(rows), int32(rows), dim, 1)...)
+	job.Args = append(job.Args, int32s(flags...)...)
+	return job
+}
+
+// NaN and infinities have no part in amax. An infinity becomes 448, NaN stays NaN. A head without a
+// finite number other than 0 has the factor 1.
+func TestQuantizeSpecialValues(t *testing.T) {
+	const dim, rows = 64, 3
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	heads := [][]float32{
+		{1, -2, 3.25, nan, inf, -inf, 0.001}, // the rest are zeros
+		{nan, inf},
+		{0, 1e38, 1e33, -1e36},
+		{1e-40, -2e-40},
+		{},
+	}
+	x := make([]float32, len(heads)*rows*dim)
+	for head, values := range heads {
+		for i, v := range values {
+			x[head*rows*dim+i*29%(rows*dim)] = half.BFloat16FromFloat32(v).Float32()
+		}
+	}
+	outputs := launch(t, "quantize", smallShares, quantizeJob(x, len(heads), rows, 20, 0, 0))
+	for head := range heads {
+		part := x[head*rows*dim:][:rows*dim]
+		amax := float32(0)
+		for _, v := range part {
+			if a := float32(math.Abs(float64(v))); a < inf {
+				amax = max(amax, a)
+			}
+		}
+		scale, descale := float32(1), float32(1)
+		if amax > 0 {
+			amax = max(amax, 0x1p-112)
+			scale, descale = 448/amax, amax/448
+		}
+		var want []byte
+		for _, v := range part {
+			want = append(want, byte(fp8.E4M3FromFloat32(v*scale)))
+		}
+		for tensor := range 3 {
+			if got := outputs[tensor][head*rows*dim:][:rows*dim]; !bytes.Equal(got, want) {
+				t.Errorf("head %d of tensor %d:\n%x, want\n%x", head, tensor, got, want)
+			}
+			if got := outputs[3+tensor][4*head:][:4]; !bytes.Equal(got, words([]float32{descale})) {
+				t.Errorf("the factor of head %d of tensor %d is %x, want %g", head, tensor, got, descale)
+			}
+		}
+	}
+}
+
+// Blocks without tiles change nothing: the means of K have the same bits.
+func TestQuantizeWithIdleBlocks(t *testing.T) {
+	const dim, rows, heads = 64, 40, 2
+	x := make([]float32, heads*rows*dim)
+	for i := range x {
+		x[i] = float32(math.Sin(float64(i*i))) + 2
+	}
+	job := quantizeJob(x, heads, rows, 12, 1, 1) // 2 tiles for each head of each tensor
+	job.Args[10].Scratch *= 2
+	want := launch(t, "quantize", smallShares, job)
+	job.Grid[0] = 31
+	got := launch(t, "quantize", smallShares, job)
+	for i := range want {
+		if !bytes.Equal(got[i], want[i]) {
+			t.Errorf("output %d differs", i)
+		}
+	}
+}
+
+// A row goes to the page that the table has for its position. It is dropped where the table has -1,
+// and beyond the last page.
+func TestAppendToShuffledPages(t *testing.T) {
+	const dim, rows, pageSize, maxPages, pages = 8, 3, 2, 3, 5
+	table := []int32{3, 0, 4, 1, -1, 2} // of two sequences
+	lengths := []int32{1, 0}
+	x := make([]float32, 2*rows*dim)
+	for i := range x {
+		x[i] = float32(i) - 20
+	}
+	cache := bytes.Repeat([]byte{0x55}, pages*pageSize*dim)
+	want := bytes.Clone(cache)
+	for i, v := range x {
+		sequence, row, column := i/(rows*dim), i/dim%rows, i%dim
+		position := int(lengths[sequence]) + row
+		if page := table[sequence*maxPages+position/pageSize]; page >= 0 {
+			want[(int(page)*pageSize+position%pageSize)*dim+column] = byte(fp8.E4M3FromFloat32(v * 2))
+		}
+	}
+	factors := words([]float32{0.5, 0.5})
+	integers := func(values []int32) []byte {
+		var data []byte
+		for _, v := range values {
+			data = binary.LittleEndian.AppendUint32(data, uint32(v))
+		}
+		return data
+	}
+	job := device.Job{Grid: [3]int{1, 2, 1}, Block: [3]int{128, 1, 1}, Args: []device.Arg{
+		device.In(bfloats(x)), device.In(bfloats(x)), device.In(factors), device.In(factors),
+		device.In(integers(lengths)), device.In(integers(table)),
+		{InOut: cache},
+		{InOut: cache},
+	}}
+	for range 2 {
+		job.Args = append(job.Args, int64s(rows*dim, rows*dim, dim)...)
+	}
+	job.Args = append(job.Args, int32s(2, 1, rows, dim, 1, pageSize, maxPages, 1)...)
+	for i, got := range launch(t, "append", "append", job) {
+		if !bytes.Equal(got, want) {
+			t.Errorf("cache %d is\n%x, want\n%x", i, got, want)
+		}
+	}
+}
