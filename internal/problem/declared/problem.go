@@ -88,7 +88,7 @@ func (p *Problem) Size(s spec.Shape) float64 {
 		return math.Inf(1)
 	}
 	for i, a := range p.Args {
-		if a.Role.IsBuffer() {
+		if a.Role.IsBuffer() && b.extents[i] != nil {
 			size += float64(elements(b.extents[i]))
 		}
 	}
