@@ -1,0 +1,59 @@
+"""The right outputs, in float64."""
+
+import numpy as np
+
+
+def keys_of(axes, inputs, name, sequence, length):
+    """The first `length` keys of a sequence, (kv_heads, length, D): from pages, or dense."""
+    pool = inputs[name].astype(np.float64)
+    if not axes["pages"]:
+        return pool[sequence, :, :length]
+    pages = pool[inputs["page_table"][sequence]]  # (max_pages, kv_heads, page_size, D)
+    return np.concatenate(list(pages), axis=1)[:, :length]
+
+
+def visible(axes, length):
+    """Which keys each query of a sequence sees. The last query is at the last key."""
+    query = length - axes["queries"] + np.arange(axes["queries"])[:, None]
+    key = np.arange(length)[None, :]
+    seen = np.ones((axes["queries"], length), dtype=bool)
+    if axes["causal"]:
+        seen &= key <= query
+    if axes["window"]:
+        seen &= key > query - axes["window"]
+    return seen
+
+
+def attend(s, v, sinks):
+    """Softmax over the scores and the sink, times V; and the log-sum-exp of both."""
+    row_max = s.max(axis=-1, initial=-np.inf, keepdims=True)
+    empty = row_max == -np.inf
+    row_max = np.where(empty, 0, np.maximum(row_max, sinks))
+    p = np.exp(s - row_max)
+    row_sum = p.sum(axis=-1, keepdims=True) + np.exp(sinks - row_max)
+    row_sum = np.where(empty, 1, row_sum)
+    lse = np.where(empty, -np.inf, row_max + np.log(row_sum))
+    return p / row_sum @ v, lse[..., 0]
+
+
+def reference(axes, inputs):
+    batch, kv_heads, group, queries = (axes[x] for x in ("batch", "kv_heads", "group", "queries"))
+    d = inputs["q"].shape[-1]
+    q = inputs["q"].astype(np.float64) * inputs["descale_q"].astype(np.float64)[:, :, None, None]
+    q = q.reshape(batch, kv_heads, group, queries, d)
+    sinks = np.full(kv_heads * group, -np.inf)
+    if axes["sinks"]:
+        sinks = inputs["sinks"].astype(np.float64)
+    sinks = sinks.reshape(kv_heads, group, 1, 1)
+    o, lse = np.zeros(q.shape), np.zeros(q.shape[:-1])
+    for b in range(batch):
+        length = int(inputs["lengths"][b]) if axes["lengths"] else axes["keys"]
+        k = keys_of(axes, inputs, "k", b, length) * inputs["descale_k"].astype(np.float64)[b, :, None, None]
+        v = keys_of(axes, inputs, "v", b, length) * inputs["descale_v"].astype(np.float64)[b, :, None, None]
+        s = q[b] @ k[:, None].transpose(0, 1, 3, 2) / np.sqrt(d)
+        s = np.where(visible(axes, length), s, -np.inf)
+        o[b], lse[b] = attend(s, v[:, None], sinks)
+    outputs = {"o_bf16" if axes["bf16"] else "o": o.reshape(inputs["q"].shape)}
+    if axes["lse"]:
+        outputs["lse"] = lse.reshape(inputs["q"].shape[:-1])
+    return outputs
