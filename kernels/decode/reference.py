@@ -5,11 +5,10 @@ import numpy as np
 
 def keys_of(axes, inputs, name, sequence, length):
     """The first `length` keys of a sequence, (kv_heads, length, D): from pages, or dense."""
-    pool = inputs[name].astype(np.float64)
     if not axes["pages"]:
-        return pool[sequence, :, :length]
-    pages = pool[inputs["page_table"][sequence]]  # (max_pages, kv_heads, page_size, D)
-    return np.concatenate(list(pages), axis=1)[:, :length]
+        return inputs[name][sequence, :, :length].astype(np.float64)
+    pages = inputs[name][inputs["page_table"][sequence]]  # (max_pages, kv_heads, page_size, D)
+    return np.concatenate(list(pages), axis=1)[:, :length].astype(np.float64)
 
 
 def visible(axes, length):
