@@ -1,6 +1,7 @@
 package declared
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -134,5 +135,16 @@ func TestConditionFails(t *testing.T) {
 	const wantMap = `kernel.toml:27: "swizzle_bytes" in tensormap of [[arg]] "x_map" ("32 // n * THREADS // 8") for n=0,more=1: floored division by zero`
 	if _, err := p.arg(&p.Args[4], p.defaults(bad), bad, nil); err == nil || err.Error() != wantMap {
 		t.Errorf("%v; want %s", err, wantMap)
+	}
+}
+
+// An axis that is a flag has 0 in its range. Otherwise mutants of code behind the flag would count as
+// equivalent.
+func TestRangeOfFlags(t *testing.T) {
+	toml := strings.Replace(conditional, "[launch]", "[[arg]]\nname = \"more\"\ntype = \"i32\"\nvalue = \"more\"\n[launch]", 1)
+	p := load(t, toml+"[reference]\nsource = \"naive.cu\"\n", map[string]string{"naive.cu": ""})
+	all := p.Parameters(problem.Build{})
+	if r := all[len(all)-1].Range; r == nil || r.Min != 0 || r.Max != math.MaxInt32 {
+		t.Errorf("the range is %v", r)
 	}
 }
