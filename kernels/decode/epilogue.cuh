@@ -14,13 +14,14 @@ struct RowPart {
 };
 
 // O and the softmax of this warp to shared memory.
-__device__ __forceinline__ void store_warp(SharedStorage& shared, const RowState& rows) {
+__device__ __forceinline__ void store_warp(SharedStorage& shared, const RowState& rows, int count) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int r = 0; r < 2; r++) {
     float row_sum = rows.row_sum[r];
     row_sum += __shfl_xor_sync(~0u, row_sum, 1);
     row_sum += __shfl_xor_sync(~0u, row_sum, 2);
+    if (g + 8 * r >= count) continue;  // padding
     if (t == 0) {
       shared.row_max[warp][g + 8 * r] = rows.row_max[r] * rows.scale_log2[r];
       shared.row_sum[warp][g + 8 * r] = row_sum;
@@ -123,8 +124,8 @@ __device__ __forceinline__ Part* part_of(const Params& p, int block, bool begins
 // nothing.
 template <class F>
 __device__ __forceinline__ void for_each_row(const Params& p, F f) {
-  constexpr int kColumns = Sizes::kHeadDim / 4;
-  for (int i = threadIdx.x; i < p.rows() * kColumns; i += Sizes::kConsumers) {
+  constexpr unsigned kColumns = Sizes::kHeadDim / 4;
+  for (unsigned i = threadIdx.x; i < p.rows() * kColumns; i += Sizes::kConsumers) {
     f(i / kColumns, i % kColumns * 4);
   }
 }
@@ -161,7 +162,7 @@ __device__ __forceinline__ bool epilogue(const Params& p, SharedStorage& shared,
                                          const RowState& rows,
                                          const Cursor& shared_cursor) {
   ptx::barrier_sync(kConsumerBarrier, Sizes::kConsumers);  // the warps of the head before are merged
-  store_warp(shared, rows);
+  store_warp(shared, rows, p.rows());
   const Cursor cursor = shared_cursor;
   const int head = cursor.sequence * p.kv_heads + cursor.head;
   const Output output = {p, static_cast<size_t>(head) * p.rows(), cursor.head * p.group,

@@ -8,6 +8,7 @@ constexpr int kHeadDim = HEAD_DIM;            // columns of Q, K, V and O
 constexpr int kTileN = TILE_N;                // keys of a tile
 constexpr int kKvStages = KV_STAGES;          // tiles of K and V in the pipeline
 constexpr int kBlocksPerSm = BLOCKS_PER_SM;   // blocks that share a multiprocessor
+constexpr bool kQInShared = USE_Q_IN_SHARED;  // Q is read from shared memory in every step
 }  // namespace knob
 
 struct Sizes {
@@ -21,8 +22,7 @@ struct Sizes {
   static constexpr int kConsumers = 32 * kWarps;  // threads
   static constexpr int kThreads = kConsumers + 32;
 
-  // O of 256 columns leaves no registers for Q.
-  static constexpr bool kQInShared = kHeadDim == 256;
+  static constexpr bool kQInShared = knob::kQInShared;
 
   // A tile is loaded as boxes of 64 keys, so that a page of 64 keys or more holds whole boxes. A
   // box has at most 128 columns, the widest swizzle.
@@ -33,5 +33,6 @@ struct Sizes {
   static constexpr int kTileBytes = kTileN * kHeadDim;
 
   static_assert(kHeadDim == 64 || kHeadDim == 128 || kHeadDim == 256, "head dims with a swizzle");
+  static_assert(kQInShared || kHeadDim < 256, "O of 256 columns leaves no registers for Q");
   static_assert(kTileN % kBoxN == 0, "whole boxes");
 };

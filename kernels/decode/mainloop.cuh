@@ -62,7 +62,7 @@ __device__ __forceinline__ void gemm_qk(float (&s)[4][4], RowState& rows, Shared
 #pragma unroll
     for (int i = 0; i < 4; i++) s[n][i] = 0;
   }
-  // Unrolled, ptxas would hold more of Q and K than 256 columns of O leave registers for.
+  // Unrolled, ptxas would load all of Q and K first, and Q were in registers again.
 #pragma unroll(Sizes::kQInShared ? 1 : Sizes::kHeadDim / 64)
   for (int d = 0; d < Sizes::kHeadDim; d += 64) {
     const uint4 q[2] = {rows.query(shared, d / 32), rows.query(shared, d / 32 + 1)};
@@ -96,10 +96,16 @@ __device__ __forceinline__ void mask(float (&s)[4][4], const Params& p, int keys
   }
 }
 
-// S becomes P = exp2(S - row_max). O and row_sum are rescaled to the new row max.
-__device__ __forceinline__ void online_softmax(float (&s)[4][4], RowState& rows) {
+// S becomes P = exp2(S - row_max). O and row_sum are rescaled to the new row max. With up to 8 rows
+// the upper half of each lane is padding, and its P is 0.
+__device__ __forceinline__ void online_softmax(float (&s)[4][4], RowState& rows, int count) {
 #pragma unroll
   for (int r = 0; r < 2; r++) {
+    if (8 * r >= count) {
+#pragma unroll
+      for (int n = 0; n < 4; n++) s[n][2 * r] = s[n][2 * r + 1] = 0;
+      continue;
+    }
     const float scale = rows.scale_log2[r], before = rows.row_max[r];
     float row_max = before;
 #pragma unroll
@@ -203,7 +209,7 @@ __device__ __forceinline__ void step(const Params& p, SharedStorage& shared, Row
   float s[4][4];
   gemm_qk(s, rows, shared, k_warp);
   if (!whole) mask(s, p, end, first_key);
-  online_softmax(s, rows);
+  online_softmax(s, rows, p.rows());
   if (whole) {
     gemm_pv<false>(rows, s, v_warp, 0);
   } else {

@@ -46,7 +46,9 @@ def reference(axes, inputs):
     sinks = sinks.reshape(kv_heads, group, 1, 1)
     o, lse = np.zeros(q.shape), np.zeros(q.shape[:-1])
     for b in range(batch):
-        length = int(inputs["lengths"][b]) if axes["lengths"] else axes["keys"]
+        length = axes["keys"]
+        if axes["lengths"]:
+            length = min(max(int(inputs["lengths"][b]), 0), length)
         k = keys_of(axes, inputs, "k", b, length) * inputs["descale_k"].astype(np.float64)[b, :, None, None]
         v = keys_of(axes, inputs, "v", b, length) * inputs["descale_v"].astype(np.float64)[b, :, None, None]
         s = q[b] @ k[:, None].transpose(0, 1, 3, 2) / np.sqrt(d)

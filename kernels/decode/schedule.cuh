@@ -21,7 +21,8 @@ __device__ __forceinline__ Keys keys_of(const Params& p, int sequence) {
   k.end = p.lengths != nullptr ? max(0, min(p.lengths[sequence], p.keys)) : p.keys;
   k.begin = max(0, p.window_begin(k.end, 0));
   k.first_tile = k.begin / Sizes::kTileN;
-  k.tiles = max(1, (k.end + Sizes::kTileN - 1) / Sizes::kTileN - k.first_tile);
+  const unsigned end_tile = static_cast<unsigned>(k.end + Sizes::kTileN - 1) / Sizes::kTileN;
+  k.tiles = max(1, static_cast<int>(end_tile) - k.first_tile);
   return k;
 }
 
@@ -61,7 +62,7 @@ __device__ __forceinline__ Start find_start(const Params& p) {
     return {tiles * p.batch, begin, sequence, sequence * tiles};
   }
   const int lane = threadIdx.x % 32;
-  const int each = (p.batch + 31) / 32;
+  const int each = static_cast<unsigned>(p.batch + 31) / 32;
   const int first = min(lane * each, p.batch), last = min(first + each, p.batch);
   int tiles = 0;
   for (int s = first; s < last; s++) tiles += keys_of(p, s).tiles;

@@ -23,7 +23,8 @@ struct SharedStorage {
 // "shared" of kernel.toml, without the bytes that align the storage.
 static_assert(sizeof(SharedStorage) <= Sizes::kStages * (2 * Sizes::kTileBytes + 16) +
                                            Sizes::kTileN * (2 * Sizes::kHeadDim + 12) +
-                                           Sizes::kTileN * 128 * Sizes::kQInShared + 1024);
+                                           Sizes::kTileN * (Sizes::kHeadDim / 2) * Sizes::kQInShared +
+                                           1024);
 
 // A position in the pipeline. `phase` is the parity of the mbarrier phase that ends when the stage
 // is next filled, or next emptied.
