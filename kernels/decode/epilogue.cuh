@@ -1,5 +1,5 @@
-// The end of a head in a block: the warps are merged, then the blocks that share the head, and O and
-// the log-sum-exp are stored.
+// The end of a head in a block: merges the warps, then the blocks that share the head, and stores O
+// and the log-sum-exp.
 #pragma once
 
 #include "mainloop.cuh"
@@ -161,7 +161,8 @@ __device__ __forceinline__ void merge_blocks(const Params& p, const Output& outp
 __device__ __forceinline__ bool epilogue(const Params& p, SharedStorage& shared,
                                          const RowState& rows,
                                          const Cursor& shared_cursor) {
-  ptx::barrier_sync(kConsumerBarrier, Sizes::kConsumers);  // the warps of the head before are merged
+  // The warps of the head before are merged.
+  ptx::barrier_sync(kConsumerBarrier, Sizes::kConsumers);
   store_warp(shared, rows, p.rows());
   const Cursor cursor = shared_cursor;
   const int head = cursor.sequence * p.kv_heads + cursor.head;

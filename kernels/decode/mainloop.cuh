@@ -13,8 +13,8 @@ struct RowState {
   static constexpr int kHeadDim = Sizes::kHeadDim;
 
   uint4 q[Sizes::kQInShared ? 1 : kHeadDim / 32];  // operands A of Q·K^T
-  // Accumulators of P·V. Column c of each 32 columns of O is column c / 4 of n-tile c % 4, because a
-  // lane loads V by words of four columns.
+  // Accumulators of P·V. Column c of each 32 columns of O is column c / 4 of n-tile c % 4, because
+  // a lane loads V by words of four columns.
   float o[kHeadDim / 8][4];
   float row_max[2] = {-INFINITY, -INFINITY};
   float row_sum[2] = {0, 0};  // of this lane's keys
@@ -62,7 +62,7 @@ __device__ __forceinline__ void gemm_qk(float (&s)[4][4], RowState& rows, Shared
 #pragma unroll
     for (int i = 0; i < 4; i++) s[n][i] = 0;
   }
-  // Unrolled, ptxas would load all of Q and K first, and Q were in registers again.
+  // If the loop were unrolled, ptxas would load all of Q first: it would be in registers again.
 #pragma unroll(Sizes::kQInShared ? 1 : Sizes::kHeadDim / 64)
   for (int d = 0; d < Sizes::kHeadDim; d += 64) {
     const uint4 q[2] = {rows.query(shared, d / 32), rows.query(shared, d / 32 + 1)};
@@ -142,10 +142,11 @@ __device__ __forceinline__ uint32_t pack_e4m3(float a, float b, float c, float d
          static_cast<uint32_t>(ptx::cvt_rn_satfinite_e4m3x2_f32(c, d)) << 16;
 }
 
-// Four words with four columns of one key each become four words with four keys of one column each.
+// Four words with four columns of one key each become four words with four keys of one column.
 __device__ __forceinline__ void transpose_4x4(uint32_t (&w)[4]) {
   const uint32_t low01 = __byte_perm(w[0], w[1], 0x5140), low23 = __byte_perm(w[2], w[3], 0x5140);
-  const uint32_t high01 = __byte_perm(w[0], w[1], 0x7362), high23 = __byte_perm(w[2], w[3], 0x7362);
+  const uint32_t high01 = __byte_perm(w[0], w[1], 0x7362);
+  const uint32_t high23 = __byte_perm(w[2], w[3], 0x7362);
   w[0] = __byte_perm(low01, low23, 0x5410);
   w[1] = __byte_perm(low01, low23, 0x7632);
   w[2] = __byte_perm(high01, high23, 0x5410);
@@ -158,11 +159,11 @@ __device__ __forceinline__ int swaps_keys() {
   return Sizes::kHeadDim == 64 ? threadIdx.x % 2 : 0;
 }
 
-// O += P·V of 16 rows and the 32 keys of a warp. The order of the keys is that of the accumulators of S: of each
-// 16 keys a lane has 2t, 2t+1, 8+2t and 9+2t. On sm_90a an E4M3 mma becomes two of FP16
-// whose sum is added in FP32, so it may go on from O without a loss, unlike wgmma. `valid` keys are in the
-// sequence. With kPartial the others count as zeros: their bytes may be anything, and 0 times NaN is
-// NaN.
+// O += P·V of 16 rows and the 32 keys of a warp. The order of the keys is that of the accumulators
+// of S: of each 16 keys a lane has 2t, 2t+1, 8+2t and 9+2t. On sm_90a ptxas makes two FP16 mma of
+// an E4M3 one and adds their sum in FP32. So O keeps its bits, as it would not in an E4M3 wgmma.
+// `valid` keys are in the sequence. With kPartial the others count as zeros: their bytes may be
+// anything, and 0 times NaN is NaN.
 template <bool kPartial>
 __device__ __forceinline__ void gemm_pv(RowState& rows, const float (&p)[4][4], uint32_t v_warp,
                                         int valid) {

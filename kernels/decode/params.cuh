@@ -6,8 +6,7 @@
 
 #include "knobs.cuh"
 
-// The result of some tiles of a head, before it is normalised. Only the rows that are no padding are
-// written.
+// The result of some tiles of a head, before it is normalised. Padding is not written.
 struct Part {
   float o[Sizes::kRows][Sizes::kHeadDim];
   float row_max[Sizes::kRows];  // scaled, in log2 units

@@ -4,11 +4,14 @@ import numpy as np
 
 
 def keys_of(axes, inputs, name, sequence, length):
-    """The first `length` keys of a sequence, (kv_heads, length, D): from pages, or dense."""
+    """K or V of the first `length` keys of a sequence, (kv_heads, length, D): paged or dense."""
     if not axes["pages"]:
-        return inputs[name][sequence, :, :length].astype(np.float64)
-    pages = inputs[name][inputs["page_table"][sequence]]  # (max_pages, kv_heads, page_size, D)
-    return np.concatenate(list(pages), axis=1)[:, :length].astype(np.float64)
+        rows = inputs[name][sequence]
+    else:
+        pages = inputs[name][inputs["page_table"][sequence]]  # (max_pages, kv_heads, page_size, D)
+        rows = np.concatenate(list(pages), axis=1)
+    descale = inputs["descale_" + name][sequence].astype(np.float64)
+    return rows[:, :length].astype(np.float64) * descale[:, None, None]
 
 
 def visible(axes, length):
@@ -49,8 +52,8 @@ def reference(axes, inputs):
         length = axes["keys"]
         if axes["lengths"]:
             length = min(max(int(inputs["lengths"][b]), 0), length)
-        k = keys_of(axes, inputs, "k", b, length) * inputs["descale_k"].astype(np.float64)[b, :, None, None]
-        v = keys_of(axes, inputs, "v", b, length) * inputs["descale_v"].astype(np.float64)[b, :, None, None]
+        k = keys_of(axes, inputs, "k", b, length)
+        v = keys_of(axes, inputs, "v", b, length)
         s = q[b] @ k[:, None].transpose(0, 1, 3, 2) / np.sqrt(d)
         s = np.where(visible(axes, length), s, -np.inf)
         o[b], lse[b] = attend(s, v[:, None], sinks)

@@ -34,7 +34,9 @@ struct Shares {
   __device__ __forceinline__ explicit Shares(int tiles)
       : share(tiles / gridDim.x), longer(tiles - share * gridDim.x) {}
 
-  __device__ __forceinline__ int begin(int block) const { return block * share + min(block, longer); }
+  __device__ __forceinline__ int begin(int block) const {
+    return block * share + min(block, longer);
+  }
 
   // The block that has a tile.
   __device__ __forceinline__ int block_of(int tile) const {

@@ -21,10 +21,10 @@ struct SharedStorage {
 };
 
 // "shared" of kernel.toml, without the bytes that align the storage.
-static_assert(sizeof(SharedStorage) <= Sizes::kStages * (2 * Sizes::kTileBytes + 16) +
-                                           Sizes::kTileN * (2 * Sizes::kHeadDim + 12) +
-                                           Sizes::kTileN * (Sizes::kHeadDim / 2) * Sizes::kQInShared +
-                                           1024);
+static_assert(sizeof(SharedStorage) <=
+              Sizes::kStages * (2 * Sizes::kTileBytes + 16) +
+                  Sizes::kTileN * (2 * Sizes::kHeadDim + 12) +
+                  Sizes::kTileN * (Sizes::kHeadDim / 2) * Sizes::kQInShared + 1024);
 
 // A position in the pipeline. `phase` is the parity of the mbarrier phase that ends when the stage
 // is next filled, or next emptied.
@@ -38,8 +38,8 @@ struct PipelineState {
 };
 
 // A tile is boxes of 64 rows and up to 128 bytes, swizzled as TMA does: 16 bytes at the same column
-// of eight rows are in different banks. The place of a byte is the sum of two functions, so that the
-// lanes of a warp keep few addresses in registers.
+// of eight rows are in different banks. The place of a byte is the sum of two functions, so that a
+// lane keeps few addresses in registers.
 
 // The first row of a consumer warp.
 __device__ __forceinline__ uint32_t warp_offset(int warp) {
