@@ -166,11 +166,18 @@ func (a *app) listProblem(kernel *spec.Kernel) {
 // argumentText describes an argument of a declared kernel, as kernel.toml does.
 func argumentText(d *spec.Declaration, arg spec.Arg) string {
 	shape := fmt.Sprintf("%s [%s]", arg.Type, expressions(arg.Shape))
+	if arg.When != nil {
+		shape += fmt.Sprintf(" or null, when %s", arg.When)
+	}
 	switch arg.Role {
 	case spec.Scalar:
 		return fmt.Sprintf("%s = %s", arg.Type, arg.Value)
 	case spec.Map:
-		return fmt.Sprintf("tensor map of %s, box [%s], swizzle %s", d.Args[arg.Map.Arg].Name, expressions(arg.Map.Box), arg.Map.Swizzle)
+		swizzle := arg.Map.Swizzle
+		if arg.Map.SwizzleBytes != nil {
+			swizzle = arg.Map.SwizzleBytes.String() + " bytes"
+		}
+		return fmt.Sprintf("tensor map of %s, box [%s], swizzle %s", d.Args[arg.Map.Arg].Name, expressions(arg.Map.Box), swizzle)
 	case spec.Out:
 		return shape + ", out"
 	case spec.Scratch:

@@ -49,6 +49,7 @@ type Arg struct {
 	Type  array.DType
 	Line  int      // in kernel.toml
 	Shape []*Expr  // of a buffer
+	When  *Expr    // of a buffer: where it is 0 the kernel gets a null pointer; nil if there is no condition
 	Fill  Fill     // of In and InOut without a file
 	File  string   // such as x.npy, x.safetensors or x.safetensors#tensor; {shape} and {seed} are replaced
 	Value *Expr    // of a Scalar
@@ -67,6 +68,8 @@ type MapRule struct {
 	Box     []*Expr // innermost dimension first
 	Swizzle string
 	OOB     string
+
+	SwizzleBytes *Expr // in place of Swizzle; nil without
 }
 
 // Reference is how the right outputs are computed.

@@ -11,6 +11,7 @@ import (
 	"go.starlark.net/syntax"
 
 	"attune/internal/array"
+	"attune/internal/tensormap"
 )
 
 // Expr is an expression of a declaration over axes and knobs. Declaration.Values gives the values
@@ -72,14 +73,36 @@ func (d *Declaration) Values(v Variant, s Shape) []int {
 	return append(values, v.values...)
 }
 
+// IsPresent reports whether the kernel gets a buffer for an argument, and not a null pointer.
+func (a *Arg) IsPresent(values []int) (bool, error) {
+	if a.When == nil {
+		return true, nil
+	}
+	value, err := a.When.Int(values)
+	return value != 0, err
+}
+
+// SwizzleFor returns the swizzle of a tensor map: none, 32B, 64B or 128B. Other bytes give a word that
+// no tensor map has.
+func (m *MapRule) SwizzleFor(values []int) (string, error) {
+	if m.SwizzleBytes == nil {
+		return m.Swizzle, nil
+	}
+	bytes, err := m.SwizzleBytes.Int(values)
+	if err != nil || bytes == 0 {
+		return tensormap.Swizzles[0], err
+	}
+	return fmt.Sprintf("%dB", bytes), nil
+}
+
 // Settings returns the knobs that expressions of the arguments, the launch and the work use, with
 // their values: variants of the same code that differ in them are launched differently.
 func (d *Declaration) Settings(v Variant) []Setting {
 	exprs := slices.Concat(d.Grid[:], d.Block[:], d.Cluster[:], []*Expr{d.Shared, d.FLOPs, d.Bytes})
 	for _, a := range d.Args {
-		exprs = append(append(exprs, a.Shape...), a.Value, a.Fill.A, a.Fill.B)
+		exprs = append(append(exprs, a.Shape...), a.Value, a.When, a.Fill.A, a.Fill.B)
 		if a.Map != nil {
-			exprs = append(exprs, a.Map.Box...)
+			exprs = append(append(exprs, a.Map.Box...), a.Map.SwizzleBytes)
 		}
 	}
 	used := map[int]bool{}

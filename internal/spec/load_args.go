@@ -45,6 +45,7 @@ func (l *loader) args(tables []*table) {
 			l.scalar(t, &a)
 		case Map:
 			maps[i] = t
+			l.forbid(t, "only a buffer can be a null pointer; remove the key", "when")
 		default:
 			l.buffer(t, &a)
 		}
@@ -101,7 +102,7 @@ func (l *loader) forbid(t *table, why string, keys ...string) {
 func (l *loader) scalar(t *table, a *Arg) {
 	a.Type = l.dtype(t)
 	a.Value = l.expr(t, "value", t.table["value"])
-	l.forbid(t, "an argument with a \"value\" is a scalar; remove the key", "shape", "fill", "file")
+	l.forbid(t, "an argument with a \"value\" is a scalar; remove the key", "shape", "fill", "file", "when")
 }
 
 func (l *loader) buffer(t *table, a *Arg) {
@@ -110,6 +111,9 @@ func (l *loader) buffer(t *table, a *Arg) {
 		l.problems.add(t.line, "%s has no %q; a buffer needs it, and a scalar needs a %q", t.name, "shape", "value")
 	} else {
 		a.Shape = l.exprs(t, "shape", n, maxRank)
+	}
+	if n := t.get("when"); n != nil {
+		a.When = l.expr(t, "when", n)
 	}
 	if a.Role == Out {
 		l.forbid(t, "an output has no initial contents; use inout = true for a buffer that is updated in place", "fill", "file")
@@ -246,6 +250,9 @@ func (l *loader) tensorMap(t *table, a *Arg) {
 	if name := m.text("arg"); slices.Contains(buffers, name) {
 		rule.Arg = slices.IndexFunc(l.Declared.Args, func(o Arg) bool { return o.Name == name && o.Role.IsBuffer() })
 		a.Type = l.Declared.Args[rule.Arg].Type
+		if l.Declared.Args[rule.Arg].When != nil {
+			l.problems.add(m.at("arg"), "%q in %s is %q, which has a %q; a tensor map needs a buffer in every shape", "arg", m.name, name, "when")
+		}
 	} else if name != "" {
 		l.problems.add(m.at("arg"), "%q in %s is %q, which is no buffer%s", "arg", m.name, name, hint(name, buffers))
 	}
@@ -260,6 +267,12 @@ func (l *loader) tensorMap(t *table, a *Arg) {
 		}
 	}
 	rule.Swizzle = word(m, "swizzle", rule.Swizzle, tensormap.Swizzles)
+	if n := m.get("swizzle_bytes"); n != nil {
+		rule.SwizzleBytes = l.expr(m, "swizzle_bytes", n)
+		if m.get("swizzle") != nil {
+			l.problems.add(n.line, "%s has both %q and %q; choose one", m.name, "swizzle", "swizzle_bytes")
+		}
+	}
 	rule.OOB = word(m, "oob", rule.OOB, tensormap.OOBs)
 	m.close()
 	a.Map = rule

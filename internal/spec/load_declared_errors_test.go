@@ -378,6 +378,40 @@ func TestDeclaredTensorMapErrors(t *testing.T) {
 	swap("type = \"i32\"\nvalue = \"n\" ", `tensormap = { arg = "x", box = [64, "THREADS // 8"], swizzle = "128B" } `, none)
 }
 
+func TestDeclaredSwizzleBytesErrors(t *testing.T) {
+	swap := declaredSwap(t)
+	const scalar = "type = \"i32\"\nvalue = \"n\" "
+	swap(scalar, `tensormap = { arg = "x", box = [32, 8], swizzle_bytes = "THREADS // 4" } `, none)
+	swap(scalar, `tensormap = { arg = "x", box = [32, 8], swizzle_bytes = 0 } `, none)
+	swap(scalar, `tensormap = { arg = "x", box = [64, 8], swizzle_bytes = "THREADS // 4" } `,
+		`kernel.toml:28: [[arg]] "n" for rows=8,n=256: the driver rejects the tensor map: a row of its box has 128 bytes, which is more than the swizzle's 64`)
+	swap(scalar, `tensormap = { arg = "x", box = [8, 8], swizzle_bytes = 16 } `,
+		`kernel.toml:28: [[arg]] "n" for rows=8,n=256: the driver rejects the tensor map: its swizzle is "16B", want one of ["none" "32B" "64B" "128B"]`)
+	swap(scalar, `tensormap = { arg = "x", box = [8, 8], swizzle_bytes = "n / 4" } `,
+		`kernel.toml:28: "swizzle_bytes" in tensormap of [[arg]] "n" ("n / 4") for rows=8,n=256: the result is a float; want a boolean or an integer (// divides without a fraction)`)
+	swap(scalar, `tensormap = { arg = "x", box = [32, 8], swizzle = "64B", swizzle_bytes = 64 } `,
+		`kernel.toml:28: tensormap of [[arg]] "n" has both "swizzle" and "swizzle_bytes"; choose one`)
+}
+
+func TestDeclaredConditionErrors(t *testing.T) {
+	swap := declaredSwap(t)
+	swap(`fill = "normal"`, `when = "n > 256"`, none)
+	// What only holds where the buffer is there is not checked in other shapes.
+	swap("shape = [\"n\"]\nfill = \"uniform(0.5, 1.5)\"", "shape = [\"n - 256\"]\nfill = \"uniform(256, n - 1)\"\nwhen = \"n > 256\"", none)
+	swap(`fill = "normal"`, `when = "nn"`,
+		`kernel.toml:15: "when" in [[arg]] "x" is "nn": unknown axis or knob "nn"; there are rows, n, THREADS`)
+	swap(`fill = "normal"`, `when = "n / 2"`,
+		`kernel.toml:15: "when" in [[arg]] "x" ("n / 2") for rows=8,n=256: the result is a float; want a boolean or an integer (// divides without a fraction)`)
+	swap("out = true ", "out = true\nwhen = \"n > 256\" ",
+		`kernel.toml:26: "when" in [[arg]] "y" ("n > 256") for rows=8,n=256: no output is left; want one in every shape`)
+	swap(`value = "1e-5"`, "value = \"1e-5\"\nwhen = 1",
+		`kernel.toml:34: "when" in [[arg]] "eps": an argument with a "value" is a scalar; remove the key`)
+	swap("type = \"i32\"\nvalue = \"n\" ", "tensormap = { arg = \"x\", box = [64, 8] }\nwhen = 1 ",
+		`kernel.toml:29: "when" in [[arg]] "n": only a buffer can be a null pointer; remove the key`)
+	swap("fill = \"normal\" ", "when = \"n > 0\"\n[[arg]]\nname = \"x_map\"\ntensormap = { arg = \"x\", box = [64, 8] } ",
+		`kernel.toml:18: "arg" in tensormap of [[arg]] "x_map" is "x", which has a "when"; a tensor map needs a buffer in every shape`)
+}
+
 func TestDeclaredSelectionErrors(t *testing.T) {
 	swap := declaredSwap(t)
 	swap(`name = "rmsnorm"`, "name = \"rmsnorm\"\nselection = [{ name = \"best\", predicate = [{ name = \"rows\", rule = \"1 // n\" }], choice = [{ when = \"batch\", variant = \"rmsnorm\" }, { variant = \"rmsnorm+THREADS=3\" }] }]",

@@ -187,6 +187,9 @@ func (d *Declaration) elements(v Variant, s Shape) int {
 	values := d.Values(v, s)
 	for _, a := range d.Args {
 		n := 1
+		if present, err := a.IsPresent(values); err == nil && !present {
+			continue
+		}
 		for _, e := range a.Shape {
 			extent, err := e.Int(values)
 			if err != nil {

@@ -37,13 +37,18 @@ func newTrial(d *Declaration, v Variant, s Shape, report func(part any, line int
 
 // all tries every part of the declaration.
 func (t *trial) all() {
-	shapes := make([][]int, len(t.Args))
+	shapes, absent := make([][]int, len(t.Args)), make([]bool, len(t.Args))
 	for i := range t.Args {
-		shapes[i] = t.buffer(&t.Args[i])
+		if absent[i] = t.absent(&t.Args[i]); !absent[i] {
+			shapes[i] = t.buffer(&t.Args[i])
+		}
 	}
+	t.output(absent)
 	for i := range t.Args {
 		a := &t.Args[i]
 		switch {
+		case absent[i]:
+			continue
 		case a.Role == Scalar:
 			t.scalar(a)
 		case a.Map != nil && a.Map.Arg >= 0:
@@ -58,6 +63,32 @@ func (t *trial) all() {
 		}
 	}
 	t.reference()
+}
+
+// absent reports whether a buffer is a null pointer.
+func (t *trial) absent(a *Arg) bool {
+	present, err := a.IsPresent(t.values)
+	if err != nil {
+		t.wrong(a.When, "%v", err)
+	}
+	return !present && err == nil
+}
+
+// output checks that the conditions of the buffers leave an output.
+func (t *trial) output(absent []bool) {
+	var conditional *Expr
+	for i, a := range t.Args {
+		if a.Role != Out && a.Role != InOut {
+			continue
+		}
+		if !absent[i] {
+			return
+		}
+		conditional = a.When
+	}
+	if conditional != nil {
+		t.wrong(conditional, "no output is left; want one in every shape")
+	}
 }
 
 // reference tries the launch of a trusted source, which is built with the defaults of all knobs.
@@ -283,10 +314,14 @@ func (t *trial) cluster(grid []int) {
 // tensorMap checks a tensor map as the driver does.
 func (t *trial) tensorMap(a *Arg, extents []int) {
 	box := t.integers(a.Map.Box, 256)
-	if len(box) == 0 || extents == nil || a.Type == "" {
+	swizzle, err := a.Map.SwizzleFor(t.values)
+	if err != nil {
+		t.wrong(a.Map.SwizzleBytes, "%v", err)
+	}
+	if len(box) == 0 || extents == nil || a.Type == "" || err != nil {
 		return
 	}
-	m := tensormap.Map{Type: a.Type.TensorMapType(), Box: box, Swizzle: a.Map.Swizzle, OOB: a.Map.OOB}
+	m := tensormap.Map{Type: a.Type.TensorMapType(), Box: box, Swizzle: swizzle, OOB: a.Map.OOB}
 	stride := a.Type.Bytes()
 	for _, n := range slices.Backward(extents) {
 		m.Dims = append(m.Dims, n)

@@ -26,7 +26,7 @@ func (r *references) readFiles(i problem.Instance, arrays []*array.Array) (map[s
 		return nil, &problem.ReferenceError{Why: fmt.Sprintf("%s: %v", name, err)}
 	}
 	for n, a := range r.Args {
-		if !isOutput(a) {
+		if !isOutput(a) || arrays[n] == nil {
 			continue
 		}
 		right := tensors[a.Name]

@@ -14,7 +14,7 @@ import (
 )
 
 // buffers are the extents and fills of the arguments, by index. They depend on the shape and, where
-// an expression uses a knob, on the variant.
+// an expression uses a knob, on the variant. The extents of a null pointer are nil.
 type buffers struct {
 	extents [][]int
 	fills   [][2]float64
@@ -24,7 +24,13 @@ type buffers struct {
 func (p *Problem) buffers(values []int, s spec.Shape) (*buffers, error) {
 	b := &buffers{make([][]int, len(p.Args)), make([][2]float64, len(p.Args))}
 	for i, a := range p.Args {
-		var err error
+		present, err := a.IsPresent(values)
+		if err != nil {
+			return nil, p.EvalError(a.When, s, err)
+		}
+		if !present {
+			continue
+		}
 		if b.extents[i], err = p.integers(a.Shape, 1, values, s); err != nil {
 			return nil, err
 		}
@@ -48,7 +54,7 @@ func (r *references) checkMemory(s spec.Shape, b *buffers) error {
 	}
 	sum, largest, most := 0.0, "", 0.0
 	for i, a := range r.Args {
-		if !a.Role.IsBuffer() {
+		if !a.Role.IsBuffer() || b.extents[i] == nil {
 			continue
 		}
 		bytes := float64(elements(b.extents[i])) * float64(a.Type.Bytes())
@@ -68,11 +74,12 @@ func (r *references) checkMemory(s spec.Shape, b *buffers) error {
 }
 
 // arrays makes the arrays of an instance, by argument: contents of inputs, outputs and scratch without Data, nil
-// for scalars and tensor maps.
+// for null pointers, scalars and tensor maps.
 func (r *references) arrays(i problem.Instance, b *buffers) ([]*array.Array, error) {
 	all := make([]*array.Array, len(r.Args))
 	for n, a := range r.Args {
 		switch {
+		case b.extents[n] == nil:
 		case a.Role == spec.Out || a.Role == spec.Scratch:
 			all[n] = &array.Array{Name: a.Name, Type: a.Type, Shape: b.extents[n]}
 		case !a.Role.IsBuffer():

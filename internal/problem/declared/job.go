@@ -64,12 +64,19 @@ func (p *Problem) job(l launch, values []int, s spec.Shape, arrays []*array.Arra
 	return job, nil
 }
 
-// arg is the argument of a scalar or a tensor map.
+// arg is the argument of a scalar or a tensor map, or a null pointer.
 func (p *Problem) arg(a *spec.Arg, values []int, s spec.Shape, arrays []*array.Array) (device.Arg, error) {
 	switch a.Role {
 	case spec.Map:
 		box, err := p.integers(a.Map.Box, 1, values, s)
-		return device.Arg{TensorMap: newTensorMap(a.Map, arrays[a.Map.Arg], box)}, err
+		if err != nil {
+			return device.Arg{}, err
+		}
+		swizzle, err := a.Map.SwizzleFor(values)
+		if err != nil {
+			return device.Arg{}, p.EvalError(a.Map.SwizzleBytes, s, err)
+		}
+		return device.Arg{TensorMap: newTensorMap(a.Map, arrays[a.Map.Arg], box, swizzle)}, nil
 	case spec.Scalar:
 		if a.Type == array.U64 {
 			value, err := a.Value.Uint(values)
@@ -95,12 +102,12 @@ func (p *Problem) arg(a *spec.Arg, values []int, s spec.Shape, arrays []*array.A
 		}
 		return device.Arg{Scalar: value}, nil
 	}
-	return device.Arg{}, nil
+	return device.Arg{Scalar: make([]byte, 8)}, nil // the null pointer of a buffer without an array
 }
 
 // newTensorMap is the tensor map of a whole buffer.
-func newTensorMap(m *spec.MapRule, a *array.Array, box []int) *device.TensorMap {
-	all := tensormap.Map{Type: a.Type.TensorMapType(), Box: box, Swizzle: m.Swizzle, OOB: m.OOB, L2Promotion: "128B"}
+func newTensorMap(m *spec.MapRule, a *array.Array, box []int, swizzle string) *device.TensorMap {
+	all := tensormap.Map{Type: a.Type.TensorMapType(), Box: box, Swizzle: swizzle, OOB: m.OOB, L2Promotion: "128B"}
 	stride := a.Type.Bytes()
 	for _, extent := range slices.Backward(a.Shape) {
 		all.Dims = append(all.Dims, extent)

@@ -88,7 +88,7 @@ func (p *Problem) Size(s spec.Shape) float64 {
 		return math.Inf(1)
 	}
 	for i, a := range p.Args {
-		if a.Role.IsBuffer() {
+		if a.Role.IsBuffer() && b.extents[i] != nil {
 			size += float64(elements(b.extents[i]))
 		}
 	}
@@ -130,7 +130,8 @@ func (p *Problem) Parameters(problem.Build) []problem.Parameter {
 	return all
 }
 
-// scalarRange returns the range of an integer that is an axis or a constant, nil of others.
+// scalarRange returns the range of an integer that is an axis or a constant, nil of others. An axis
+// is at least 1, unless it is 0 in a shape of the file: a flag.
 func (p *Problem) scalarRange(a spec.Arg) *mutate.Range {
 	if a.Type.Float() {
 		return nil
@@ -140,12 +141,25 @@ func (p *Problem) scalarRange(a spec.Arg) *mutate.Range {
 		if most == 0 {
 			most = math.MaxInt32
 		}
-		return &mutate.Range{Min: 1, Max: most}
+		return &mutate.Range{Min: p.leastAxis(a.Value.String()), Max: most}
 	}
 	if constant, err := strconv.ParseInt(a.Value.String(), 10, 64); err == nil {
 		return &mutate.Range{Min: constant, Max: constant}
 	}
 	return nil
+}
+
+// leastAxis is 0 for an axis that is 0 in a shape of the file, else 1.
+func (p *Problem) leastAxis(axis string) int64 {
+	for _, group := range p.kernel.Groups {
+		for _, s := range group.Shapes {
+			names, values := s.Axes()
+			if at := slices.Index(names, axis); at >= 0 && values[at] == 0 {
+				return 0
+			}
+		}
+	}
+	return 1
 }
 
 // ParameterHelp says where the parameters are declared.

@@ -123,7 +123,7 @@ func (r *references) request(i problem.Instance, arrays []*array.Array) (*comput
 		request.Axes = append(request.Axes, [2]any{name, values[n]})
 	}
 	for n, a := range r.Args {
-		if a.Role > spec.InOut {
+		if a.Role > spec.InOut || arrays[n] == nil {
 			continue
 		}
 		if a.Role != spec.Out {

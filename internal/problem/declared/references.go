@@ -130,8 +130,8 @@ func (p *Problem) Stale(facts map[string]string) []string {
 
 // answer is the arrays of an instance and the right outputs.
 type answer struct {
-	arrays []*array.Array // by argument
-	want   []*wanted      // by argument; nil for all but outputs
+	arrays []*array.Array // by argument; nil for null pointers, scalars and tensor maps
+	want   []*wanted      // by argument; nil for null pointers and all but outputs
 	took   time.Duration
 	again  bool // computed a second time
 }
@@ -156,7 +156,7 @@ func (r *references) newAnswer(ctx context.Context, i problem.Instance, arrays [
 	}
 	a := &answer{arrays: arrays, want: make([]*wanted, len(arrays)), took: time.Since(started)}
 	for n, arg := range r.Args {
-		if !isOutput(arg) {
+		if !isOutput(arg) || arrays[n] == nil {
 			continue
 		}
 		if a.want[n], err = newWanted(arg, r.tolerance(arg), arrays[n].Shape, right[arg.Name]); err != nil {
@@ -336,6 +336,9 @@ func (r *reference) Peer() problem.PeerData {
 		return data
 	}
 	for i, arg := range r.refs.Args {
+		if a.arrays[i] == nil {
+			continue
+		}
 		if arg.Role == spec.In || arg.Role == spec.InOut {
 			data.Arrays = append(data.Arrays, a.arrays[i])
 		}

@@ -40,7 +40,7 @@ func (r *references) runSource(ctx context.Context, i problem.Instance, arrays [
 	}
 	right := map[string]*array.Array{}
 	for n, a := range r.Args {
-		if !isOutput(a) {
+		if !isOutput(a) || arrays[n] == nil {
 			continue
 		}
 		if len(outputs) == 0 || len(outputs[0]) != arrays[n].Len()*a.Type.Bytes() {

@@ -1,0 +1,43 @@
+// The arguments of the kernel, and what a query row sees.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "knobs.cuh"
+
+// The result of some tiles of a head, before it is normalised. Padding is not written.
+struct Part {
+  float o[Sizes::kRows][Sizes::kHeadDim];
+  float row_max[Sizes::kRows];  // scaled, in log2 units
+  float row_sum[Sizes::kRows];
+};
+
+struct Params {
+  const uint8_t* q;
+  __half* o;              // null for BF16
+  __nv_bfloat16* o_bf16;  // null for FP16
+  float* lse;             // or null
+  const float* descale_q;
+  const float* descale_k;
+  const float* descale_v;
+  const float* sinks;     // or null
+  const int* lengths;     // or null
+  const int* page_table;  // or null
+  Part* parts;            // two per block
+  unsigned* arrived;      // blocks that have stored their part, per head
+  int batch, kv_heads, group, queries, keys, max_pages, page_size, causal, window;
+  float softmax_scale;
+
+  __device__ __forceinline__ int rows() const { return group * queries; }
+
+  // The first key that query i of a sequence of `end` keys sees. The last query is at the last key.
+  __device__ __forceinline__ int window_begin(int end, int i) const {
+    return end - queries + i - window;
+  }
+
+  // The end of the keys that query i sees.
+  __device__ __forceinline__ int causal_end(int end, int i) const {
+    return causal ? end - queries + i + 1 : end;
+  }
+};
