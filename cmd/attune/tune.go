@@ -203,6 +203,7 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 		return err
 	}
 	defer w.close()
+	defer w.Freeze()() // the proposer reads the same sources
 	if w.compiler == nil {
 		return fmt.Errorf("tune builds variants: %w", a.noCompiler)
 	}
@@ -214,6 +215,7 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 		return err
 	}
+	defer a.noteEdited(w)
 	if o.selection != "" {
 		request, err := o.selectionRequest(kernel, w.Device.Simulated(), nil)
 		if err != nil {
@@ -221,7 +223,12 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 		}
 		return a.tuneSelection(ctx, w, request)
 	}
-	request, err := o.tuneRequest(kernel, name, w.Device.Simulated())
+	return a.tuneFrom(ctx, w, o, name)
+}
+
+// tuneFrom searches from a variant.
+func (a *app) tuneFrom(ctx context.Context, w *workplace, o tuneOptions, name string) error {
+	request, err := o.tuneRequest(w.Kernel, name, w.Device.Simulated())
 	if err != nil {
 		return usageError{err}
 	}
@@ -234,6 +241,13 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 		request.Proposer = proposer
 	}
 	return a.tuneVariants(ctx, w, request, proposer)
+}
+
+// noteEdited names the sources that were edited during a search, which did not see it.
+func (a *app) noteEdited(w *workplace) {
+	if names := w.Builder.Edited(); len(names) > 0 {
+		a.note(fmt.Sprintf("%s changed during the search; all figures are of the sources at its start", strings.Join(names, ", ")))
+	}
 }
 
 // tuneVariant is the variant to tune: the argument, or the only stage of the kernel.

@@ -90,6 +90,7 @@ type TuneState struct {
 // the journal. An interrupted search can be resumed. An error means that the default or the lab
 // failed; failures of other variants are results.
 func (l *Lab) Tune(ctx context.Context, r TuneRequest, done func(run.TuneEvaluation)) (*run.Tuning, error) {
+	defer l.Freeze()()
 	t, err := l.newTuning(ctx, r)
 	if err != nil {
 		return nil, err

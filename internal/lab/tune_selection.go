@@ -42,6 +42,7 @@ type selectionTuning struct {
 // and proposes a table with the fewest forms that are within 2 % of each shape's best. Each evaluation
 // is passed to done. An interrupted call can be resumed: each shape has a journal of its own.
 func (l *Lab) TuneSelection(ctx context.Context, r SelectionTuneRequest, done func(spec.Shape, run.TuneEvaluation)) (*run.SelectionTuning, error) {
+	defer l.Freeze()()
 	began := time.Now()
 	t := &selectionTuning{Lab: l, SelectionTuneRequest: r, unlock: func() {}}
 	if err := t.check(); err != nil {

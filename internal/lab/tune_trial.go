@@ -161,6 +161,11 @@ func (c *trial) compile(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
+	if now, then := build.Image.Record.SourceHash, c.document.Identity.Sources; now != then && !c.foreign() {
+		// The sources of the kernel's folder are read once. Headers of -I are not.
+		return RequestError(fmt.Sprintf("a header of a folder of -I changed during the search: the sources of %s have the hash %.8s, those of the default %.8s; search again",
+			c.e.Variant, now, then))
+	}
 	c.build = build
 	return nil
 }
