@@ -309,6 +309,10 @@ func (p *tunePrinter) resumed(s lab.TuneState) {
 		fmt.Fprintf(p.stderr, "attune: resumed after %s; the best so far is %s, %.3fx the default\n",
 			counted(s.Evaluations, "evaluation", "evaluations"), s.Best.Name(), *s.Default.Cost / *s.Best.Cost)
 	}
+	if s.LeftOut > 0 {
+		p.note(fmt.Sprintf("%s left out of the finals, because --proposer does not name the program that patches the kernel",
+			counted(s.LeftOut, "patched variant is", "patched variants are")))
+	}
 }
 
 // finished takes one evaluation: a JSON line, or a line on standard error for each new best.

@@ -84,6 +84,9 @@ type TuneState struct {
 	Elites        []run.TuneEvaluation
 	Evaluations   int
 	Insights      []profile.Insight // of the best variant
+	// LeftOut counts the patched variants of a resumed search that have a cost, and that nobody can
+	// make again.
+	LeftOut int
 }
 
 // Tune searches the knobs of a variant. Each evaluation is passed to done after it was written to

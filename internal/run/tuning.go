@@ -69,11 +69,13 @@ type TuneSearch struct {
 type TuneEvaluation struct {
 	SchemaVersion int    `json:"schema_version"`
 	MessageType   string `json:"message_type"` // "evaluation"
-	Number        int    `json:"number"`       // from 1, in the order of the search
-	Variant       string `json:"variant"`
-	Origin        string `json:"origin"` // "default", the strategy, or what proposed it
-	Parent        string `json:"parent,omitempty"`
-	Patch         string `json:"patch,omitempty"` // file of the patch that made the kernel
+	// Number counts the evaluations of the budget, from 1. A variant of equal code has the number of the
+	// evaluation whose result it takes.
+	Number  int    `json:"number"`
+	Variant string `json:"variant"`
+	Origin  string `json:"origin"` // "default", the strategy, or what proposed it
+	Parent  string `json:"parent,omitempty"`
+	Patch   string `json:"patch,omitempty"` // file of the patch that made the kernel
 
 	Arch        string `json:"arch,omitempty"`
 	CodeHash    string `json:"code_hash,omitempty"`
