@@ -3,6 +3,7 @@ package lab
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -100,6 +101,15 @@ func (l *Lab) Tune(ctx context.Context, r TuneRequest, done func(run.TuneEvaluat
 	}
 	defer t.close()
 	t.done = done
+	result, err := t.conduct(ctx)
+	if err != nil && ctx.Err() == nil && t.isNew && len(t.evaluations) == 0 { // there is nothing to resume
+		return nil, errors.Join(err, t.Ledger.RemoveUnfinishedTuning(t.document.ID))
+	}
+	return result, err
+}
+
+// conduct carries out the search and the finals, and records them.
+func (t *tuning) conduct(ctx context.Context) (*run.Tuning, error) {
 	if err := t.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -109,7 +119,7 @@ func (l *Lab) Tune(ctx context.Context, r TuneRequest, done func(run.TuneEvaluat
 	if err := t.search(ctx); err != nil {
 		return nil, err
 	}
-	if keeper, ok := r.Proposer.(Keeper); ok {
+	if keeper, ok := t.request.Proposer.(Keeper); ok {
 		if err := keeper.Close(); err != nil {
 			return nil, err
 		}

@@ -112,6 +112,7 @@ func (t *tuning) openFolder(ctx context.Context) (resumed bool, err error) {
 		return true, t.findUnfinished()
 	}
 	t.folder, t.unlock, err = t.Ledger.StartTuning(t.document.ID)
+	t.isNew = err == nil
 	return false, err
 }
 

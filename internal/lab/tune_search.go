@@ -32,6 +32,7 @@ type tuning struct {
 	done     func(run.TuneEvaluation)
 
 	folder   string // empty if nothing is written
+	isNew    bool   // the ledger has the folder, and this call has made it
 	unlock   func()
 	document run.TuneSearch
 

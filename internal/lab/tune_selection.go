@@ -34,6 +34,7 @@ type selectionTuning struct {
 	SelectionTuneRequest
 	document run.SelectionSearch
 	folder   string // empty if nothing is written
+	isNew    bool   // this call has made the folder
 	unlock   func()
 	tunings  []*run.Tuning // of the searched shapes, in their order
 }
@@ -52,6 +53,21 @@ func (l *Lab) TuneSelection(ctx context.Context, r SelectionTuneRequest, done fu
 		return nil, err
 	}
 	defer func() { t.unlock() }()
+	result, err := t.conduct(ctx, began, done)
+	if err != nil && ctx.Err() == nil && t.isNew && !t.hasResults() {
+		return nil, errors.Join(err, t.Ledger.RemoveUnfinishedTuning(t.document.ID))
+	}
+	return result, err
+}
+
+// hasResults reports whether a search of the folder has an evaluation, which a resumed call uses.
+func (t *selectionTuning) hasResults() bool {
+	found, _ := filepath.Glob(filepath.Join(t.folder, "*", run.TuneEliteFile)) // only a pattern can be wrong
+	return len(found) > 0
+}
+
+// conduct searches the shapes, measures the forms and records the result.
+func (t *selectionTuning) conduct(ctx context.Context, began time.Time, done func(spec.Shape, run.TuneEvaluation)) (*run.SelectionTuning, error) {
 	for i, shape := range t.Search.Shapes {
 		if t.Holdout[i] {
 			continue
@@ -164,6 +180,7 @@ func (t *selectionTuning) open() error {
 	if t.folder, t.unlock, err = t.Ledger.StartTuning(t.document.ID); err != nil {
 		return err
 	}
+	t.isNew = true
 	return replaceJSON(filepath.Join(t.folder, run.SelectionFile), t.document)
 }
 

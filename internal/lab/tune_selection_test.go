@@ -355,6 +355,18 @@ func TestTuneSelectionRefuses(t *testing.T) {
 	}
 }
 
+// A selection whose first search has no result leaves nothing that could be resumed.
+func TestTuneSelectionWithoutResult(t *testing.T) {
+	s := newSelected(t)
+	s.gpu.behaviour["selected"] = behaviour{output: spoil}
+	if _, err := s.TuneSelection(t.Context(), s.selectionRequest("n=100", "n=77"), ignoreSearch); !errors.As(err, new(*WrongError)) {
+		t.Error(err)
+	}
+	if left, err := s.Ledger.UnfinishedTunings(); err != nil || len(left) > 0 {
+		t.Errorf("%q is left, %v", left, err)
+	}
+}
+
 // A selection that claims exact exponentials is searched among exact variants, and only with the head
 // dim of each shape.
 func TestTuneSelectionKeepsClaim(t *testing.T) {

@@ -451,6 +451,9 @@ func TestTuneNeedsADefaultThatRuns(t *testing.T) {
 	if err := try("tuned+SCRATCH=200000", behaviour{}); err == nil || !strings.Contains(err.Error(), "the chip has 101376; a search starts from a variant that runs") {
 		t.Error(err)
 	}
+	if left, err := s.Ledger.UnfinishedTunings(); err != nil || len(left) > 0 { // there is nothing to resume
+		t.Errorf("%q is left, %v", left, err)
+	}
 }
 
 // The best variant so far cheats when it is timed again: it loses its place, also for a search that
