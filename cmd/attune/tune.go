@@ -285,7 +285,26 @@ func (a *app) tuneVariants(ctx context.Context, w *workplace, r lab.TuneRequest,
 	if a.json {
 		return a.printLine(result)
 	}
-	return report.Tuning(a.stdout, result, w.Kernel, a.screen(), a.withKernel)
+	if err := report.Tuning(a.stdout, result, w.Kernel, a.screen(), a.withKernel); err != nil {
+		return err
+	}
+	a.printLeftOut(w, r.Shapes)
+	return nil
+}
+
+// printLeftOut names the benchmark shapes that a search on the simulator does not take by default.
+func (a *app) printLeftOut(w *workplace, searched []spec.Shape) {
+	var names []string
+	for _, name := range w.Kernel.Run.Benchmark {
+		shapes, _ := w.Kernel.Shapes(name) // the loader has checked them
+		if slices.ContainsFunc(shapes, func(s spec.Shape) bool { return !slices.Contains(searched, s) }) {
+			names = append(names, name)
+		}
+	}
+	if w.Device.Simulated() && len(names) > 0 {
+		a.screen().Paragraph(a.stdout, "", fmt.Sprintf("not on the simulator: %s of the benchmark shapes; --shapes %s takes them",
+			strings.Join(names, ", "), strings.Join(names, ",")), 2)
+	}
 }
 
 // tunePrinter prints the evaluations of a search as they finish.

@@ -82,7 +82,11 @@ func (a *app) tuneSelection(ctx context.Context, w *workplace, r lab.SelectionTu
 	if a.json {
 		return a.printLine(result)
 	}
-	return report.SelectionTuning(a.stdout, result, a.screen())
+	if err := report.SelectionTuning(a.stdout, result, a.screen()); err != nil {
+		return err
+	}
+	a.printLeftOut(w, r.Search.Shapes)
+	return nil
 }
 
 // selectionPrinter prints the evaluations of one shape after the other.

@@ -78,3 +78,22 @@ func TestTuneEndsWhenAHeaderChanges(t *testing.T) {
 		t.Errorf("after %d evaluations: %v", evaluations, err)
 	}
 }
+
+// Knobs of the best variant that do not change its simulated cost are reset, also if the search did
+// not evaluate the variant without them.
+func TestSimulatedTiesAreReset(t *testing.T) {
+	s, edit := editable(t)
+	edit("tuned.cu", "factor * value", "(UNUSED ? __fmul_rz(factor, value) : __fmul_ru(factor, value))")
+	r := s.tuneRequest()
+	best := "tuned+ITEMS=2"
+	r.Strategy, r.Fixed, r.Budget.Evaluations = "grid", []string{"SCRATCH", "MODE"}, 3
+	r.Proposer = &proposer{proposals: []Proposal{{Variant: s.variant(best + "+UNUSED=1"), Origin: "a friend"}}}
+	result, all := s.tuned(r)
+	tie := evaluationOf(t, all, best+"+UNUSED=1")
+	if result.Best.Name() != best || *result.Best.Cost != *tie.Cost || result.Best.Number != tie.Number || !result.Faster {
+		t.Errorf("best %+v; evaluated %+v", result.Best, tie)
+	}
+	if result.Best.CodeHash == tie.CodeHash || len(result.Best.Shapes) != 1 {
+		t.Errorf("%+v", result.Best)
+	}
+}

@@ -41,10 +41,14 @@ func NewTuningEntry(document []byte) (TuningEntry, error) {
 	if err != nil {
 		return TuningEntry{}, err
 	}
-	return TuningEntry{
+	e := TuningEntry{
 		ID: t.ID, Time: t.Time, Kernel: t.Kernel, Stage: t.Stage, Device: t.Facts.Kind, Objective: t.Objective,
-		Evaluations: t.Evaluations, Default: t.Default.Variant, Best: t.Best.Name(), Ratio: &t.Best.Ratio.Ratio,
-	}, nil
+		Evaluations: t.Evaluations, Default: t.Default.Variant, Best: t.Best.Name(),
+	}
+	if t.Best.Ratio != nil {
+		e.Ratio = &t.Best.Ratio.Ratio
+	}
+	return e, nil
 }
 
 // cells are the columns of the list.

@@ -161,7 +161,9 @@ type Tuning struct {
 	Evaluations int            `json:"evaluations"` // counted against the budget
 	EqualCode   int            `json:"equal_code"`  // variants whose machine code was evaluated before
 	Failures    map[string]int `json:"failures"`    // by kind
-	Ended       string         `json:"ended"`       // why the search ended
+	// FirstFailures has the first variant of each kind. The journal has all.
+	FirstFailures []TuneFailure `json:"first_failures,omitempty"`
+	Ended         string        `json:"ended"` // why the search ended
 	// Effects are those of the knobs, the largest first.
 	Effects []tune.KnobEffect `json:"effects,omitempty"`
 	Seconds float64           `json:"seconds"` // of all sessions
@@ -170,6 +172,13 @@ type Tuning struct {
 	Git    toolchain.Git `json:"git"`
 	GitSHA string        `json:"git_sha,omitempty"`
 	Attune string        `json:"attune"`
+}
+
+// TuneFailure is a variant of a search that failed.
+type TuneFailure struct {
+	Kind    string `json:"failure"`
+	Variant string `json:"variant"` // its name
+	Reason  string `json:"reason"`
 }
 
 // TunedVariant is a variant of the finals: checked on all shapes and seeds, then timed interleaved
