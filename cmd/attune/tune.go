@@ -116,6 +116,9 @@ func (o tuneOptions) checkFlags() error {
 		return nil
 	}
 	for _, name := range o.given {
+		if name == "holdout" && o.selection == "" {
+			return errors.New("--holdout is for --selection NAME: it sets which shapes test the table")
+		}
 		if slices.Contains(tuneReplayFlags, name) {
 			return fmt.Errorf("--%s is for recorded results (--replay FILE); a search on a device is recorded in the ledger", name)
 		}
@@ -161,15 +164,18 @@ func (o tuneOptions) tuneRequest(kernel *spec.Kernel, name string, simulated boo
 	if o.shapes == "" {
 		o.shapes = strings.Join(shapes, ",")
 	}
-	if o.fixed != "" {
-		r.Fixed = strings.Split(o.fixed, ",")
-	}
-	var errs [6]error
+	var errs [7]error
 	r.Variant, errs[0] = kernel.Variant(name)
+	if o.fixed != "" && errs[0] == nil {
+		r.Fixed, errs[6] = fixedKnobs(o.fixed, r.Variant)
+	}
 	r.Shapes, errs[1] = kernel.Shapes(o.shapes)
 	r.Seeds, errs[2] = parseSeeds(o.seeds, seeds)
 	r.Budget, errs[3] = parseBudget(o.budget)
-	errs[4] = tune.CheckStrategy(o.strategy)
+	if errs[4] = tune.CheckStrategy(o.strategy); o.strategy == "all" || strings.Contains(o.strategy, ",") {
+		errs[4] = fmt.Errorf("--strategy %s: several strategies are for --replay only; a search on a device has one, such as %s",
+			o.strategy, tune.DefaultStrategy)
+	}
 	if o.elites < 1 {
 		errs[5] = fmt.Errorf("--elites %d: want at least 1", o.elites)
 	}
@@ -178,6 +184,30 @@ func (o tuneOptions) tuneRequest(kernel *spec.Kernel, name string, simulated boo
 	}
 	r.Options.Budget = r.Budget.Evaluations
 	return r, errors.Join(errs[:]...)
+}
+
+// fixedKnobs reads the names of --fix.
+func fixedKnobs(text string, v spec.Variant) ([]string, error) {
+	var known, fixed []string
+	for _, s := range v.Values() {
+		known = append(known, s.Knob)
+	}
+	for _, name := range strings.Split(text, ",") {
+		name = strings.TrimSpace(name)
+		knob, _, assigned := strings.Cut(name, "=")
+		near := spec.Nearest(name, known)
+		switch {
+		case assigned:
+			return nil, fmt.Errorf("--fix %s: it takes names of knobs, which keep the value of VARIANT; `attune tune %s+%s --fix %s` searches with that value",
+				name, v.Stage().Name, name, knob)
+		case !slices.Contains(known, name) && near != "":
+			return nil, fmt.Errorf("%s has no knob %q; did you mean %q?", v.Stage().Name, name, near)
+		case !slices.Contains(known, name):
+			return nil, fmt.Errorf("%s has no knob %q; it has %s", v.Stage().Name, name, strings.Join(known, ", "))
+		}
+		fixed = append(fixed, name)
+	}
+	return fixed, nil
 }
 
 // tuneDevice searches on a GPU or the simulator.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"attune/internal/profile"
@@ -104,6 +105,9 @@ func (l *Lab) Tune(ctx context.Context, r TuneRequest, done func(run.TuneEvaluat
 	result, err := t.conduct(ctx)
 	if err != nil && ctx.Err() == nil && t.isNew && len(t.evaluations) == 0 { // there is nothing to resume
 		return nil, errors.Join(err, t.Ledger.RemoveUnfinishedTuning(t.document.ID))
+	}
+	if t.folder != "" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
+		err = fmt.Errorf("the disk is full; free some space, then the same command with --resume continues: %w", err)
 	}
 	return result, err
 }

@@ -184,8 +184,7 @@ func (t *selectionTuning) open() error {
 	return replaceJSON(filepath.Join(t.folder, run.SelectionFile), t.document)
 }
 
-// findUnfinished finds the newest unfinished call of the same selection, shapes and budget. Its
-// searches compare kernel, device and compiler.
+// findUnfinished finds the newest unfinished call of the same selection and shapes. Its searches compare kernel, device and compiler.
 func (t *selectionTuning) findUnfinished() error {
 	ids, err := t.Ledger.UnfinishedTunings()
 	if err != nil {
@@ -200,6 +199,7 @@ func (t *selectionTuning) findUnfinished() error {
 		}
 		same := t.document
 		same.ID, same.Time = document.ID, document.Time
+		same.Evaluations, same.BudgetSeconds = document.Evaluations, document.BudgetSeconds // these may differ
 		if !reflect.DeepEqual(same, document) {
 			continue
 		}
@@ -210,7 +210,7 @@ func (t *selectionTuning) findUnfinished() error {
 		t.folder, t.document = folder, document
 		return nil
 	}
-	return RequestError(fmt.Sprintf("there is no unfinished search of %s with these shapes and this budget to resume; without --resume a new one starts",
+	return RequestError(fmt.Sprintf("there is no unfinished search of %s with these shapes to resume; without --resume a new one starts",
 		t.Selection.Name))
 }
 
