@@ -26,10 +26,11 @@ func (a *app) historyCommand() *cobra.Command {
 	var o historyOptions
 	cmd := &cobra.Command{
 		Use:   "history",
-		Short: "list the recorded runs, or the ladder of stages",
+		Short: "list the recorded runs and tunings, or the ladder of stages",
 		Long: `History lists the last 20 runs of the ledger, the newest first; with --json all
 of them. With --kernel it lists the runs of that kernel. Every command accepts
-the short ids that it prints.
+the short ids that it prints. Below it lists the tunings, and searches that are
+not finished.
 
 With --ladder it shows the newest timed run of each stage and selection on a
 device, in the order of the spec: the change from its parent, time, speedups,
@@ -89,19 +90,37 @@ func (a *app) history(ctx context.Context, o historyOptions) error {
 	if limit := o.most(a.json); limit > 0 {
 		entries = entries[:min(limit, total)]
 	}
+	tunings, err := a.historySearches(ctx, kept, o)
+	if err != nil {
+		return err
+	}
 	champions := a.championRuns(ctx, kept)
 	if a.json {
 		listed := []historyEntry{}
 		for _, e := range entries {
 			listed = append(listed, historyEntry{e, champions[e.ID]})
 		}
-		return a.printJSON(map[string]any{"schema_version": 1, "runs": listed})
+		return a.printJSON(map[string]any{
+			"schema_version": 1, "runs": listed, "tunings": append([]report.TuningEntry{}, tunings.finished...),
+			"unfinished_tunings": append([]unfinishedSearch{}, tunings.unfinished...),
+		})
 	}
-	if len(entries) == 0 {
+	if len(entries) == 0 && len(tunings.finished)+len(tunings.unfinished) == 0 {
 		_, err := fmt.Fprintf(a.stdout, "no runs in %s\n", a.ledgerPath())
 		return err
 	}
-	if o.markdown {
+	if err := a.printRuns(ctx, kept, entries, total, champions, o.markdown); err != nil {
+		return err
+	}
+	return tunings.print(ctx, a, kept, o, len(entries) > 0)
+}
+
+// printRuns prints the table of runs, of which there are more in total.
+func (a *app) printRuns(ctx context.Context, kept *ledger.Ledger, entries []ledger.Entry, total int, champions report.Champions, markdown bool) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	if markdown {
 		return report.HistoryMarkdown(a.stdout, entries, champions)
 	}
 	short, err := kept.ShortIDs(ctx)

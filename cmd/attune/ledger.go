@@ -39,9 +39,9 @@ func (a *app) ledgerVerifyCommand() *cobra.Command {
 		Long: `Verify compares every file with its checksum, every record with the chain, the
 index with the runs, and the champions with each other and with their runs. It
 names each problem with its path; the exit code is then 1. A ledger without any
-record is a problem too. Verify prints the root of the chain. With --root it
-also fails if the records up to that root are no longer the same; records that
-were added since are no problem.`,
+record is a problem too, unless it has an unfinished search. Verify prints the
+root of the chain. With --root it also fails if the records up to that root are
+no longer the same; records that were added since are no problem.`,
 		Example: "  attune ledger verify\n  attune ledger verify --ledger results --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,7 +53,7 @@ were added since are no problem.`,
 				if err != nil {
 					return err
 				}
-				if len(report.Problems) == 0 && report.Links() == 0 { // without a chain any record is a problem
+				if len(report.Problems) == 0 && report.Links() == 0 && report.Unfinished == 0 { // without a chain any record is a problem
 					report.Problems = []ledger.Problem{{File: "chain", What: fmt.Sprintf(
 						"is missing, and %s has no records; restore them from git or a copy, or give another --ledger", a.ledgerPath())}}
 				}

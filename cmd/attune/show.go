@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -142,11 +143,21 @@ func (a *app) showTuning(ctx context.Context, kept *ledger.Ledger, id string, o 
 		_, err := a.stdout.Write(report.TuningMarkdown(t))
 		return err
 	}
-	if err := report.Tuning(a.stdout, t, nil, a.screen(), a.withKernel); err != nil {
+	if err := report.Tuning(a.stdout, t, nil, a.screen(), a.withKernelOf(t.Kernel)); err != nil {
 		return err
 	}
 	fmt.Fprintln(a.stdout)
 	return report.Effects(a.stdout, t.Effects, t.Unit, a.screen())
+}
+
+// withKernelOf completes commands about a kernel of a record, which does not have the kernel's folder.
+func (a *app) withKernelOf(name string) func(string) string {
+	if kernel, _, err := a.kernel(); err == nil && kernel.Name == name {
+		return a.withKernel
+	}
+	elsewhere := *a
+	elsewhere.kernelDir = "FOLDER_OF_" + strings.ToUpper(name)
+	return elsewhere.withKernel
 }
 
 // noteUnsealed says on stderr that the chain does not vouch for a record.

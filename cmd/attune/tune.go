@@ -116,6 +116,9 @@ func (o tuneOptions) checkFlags() error {
 		return nil
 	}
 	for _, name := range o.given {
+		if name == "holdout" && o.selection == "" {
+			return errors.New("--holdout is for --selection NAME: it sets which shapes test the table")
+		}
 		if slices.Contains(tuneReplayFlags, name) {
 			return fmt.Errorf("--%s is for recorded results (--replay FILE); a search on a device is recorded in the ledger", name)
 		}
@@ -161,15 +164,18 @@ func (o tuneOptions) tuneRequest(kernel *spec.Kernel, name string, simulated boo
 	if o.shapes == "" {
 		o.shapes = strings.Join(shapes, ",")
 	}
-	if o.fixed != "" {
-		r.Fixed = strings.Split(o.fixed, ",")
-	}
-	var errs [6]error
+	var errs [7]error
 	r.Variant, errs[0] = kernel.Variant(name)
+	if o.fixed != "" && errs[0] == nil {
+		r.Fixed, errs[6] = fixedKnobs(o.fixed, r.Variant)
+	}
 	r.Shapes, errs[1] = kernel.Shapes(o.shapes)
 	r.Seeds, errs[2] = parseSeeds(o.seeds, seeds)
 	r.Budget, errs[3] = parseBudget(o.budget)
-	errs[4] = tune.CheckStrategy(o.strategy)
+	if errs[4] = tune.CheckStrategy(o.strategy); o.strategy == "all" || strings.Contains(o.strategy, ",") {
+		errs[4] = fmt.Errorf("--strategy %s: several strategies are for --replay only; a search on a device has one, such as %s",
+			o.strategy, tune.DefaultStrategy)
+	}
 	if o.elites < 1 {
 		errs[5] = fmt.Errorf("--elites %d: want at least 1", o.elites)
 	}
@@ -178,6 +184,30 @@ func (o tuneOptions) tuneRequest(kernel *spec.Kernel, name string, simulated boo
 	}
 	r.Options.Budget = r.Budget.Evaluations
 	return r, errors.Join(errs[:]...)
+}
+
+// fixedKnobs reads the names of --fix.
+func fixedKnobs(text string, v spec.Variant) ([]string, error) {
+	var known, fixed []string
+	for _, s := range v.Values() {
+		known = append(known, s.Knob)
+	}
+	for _, name := range strings.Split(text, ",") {
+		name = strings.TrimSpace(name)
+		knob, _, assigned := strings.Cut(name, "=")
+		near := spec.Nearest(name, known)
+		switch {
+		case assigned:
+			return nil, fmt.Errorf("--fix %s: it takes names of knobs, which keep the value of VARIANT; `attune tune %s+%s --fix %s` searches with that value",
+				name, v.Stage().Name, name, knob)
+		case !slices.Contains(known, name) && near != "":
+			return nil, fmt.Errorf("%s has no knob %q; did you mean %q?", v.Stage().Name, name, near)
+		case !slices.Contains(known, name):
+			return nil, fmt.Errorf("%s has no knob %q; it has %s", v.Stage().Name, name, strings.Join(known, ", "))
+		}
+		fixed = append(fixed, name)
+	}
+	return fixed, nil
 }
 
 // tuneDevice searches on a GPU or the simulator.
@@ -203,6 +233,7 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 		return err
 	}
 	defer w.close()
+	defer w.Freeze()() // the proposer reads the same sources
 	if w.compiler == nil {
 		return fmt.Errorf("tune builds variants: %w", a.noCompiler)
 	}
@@ -214,6 +245,7 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 		return err
 	}
+	defer a.noteEdited(w)
 	if o.selection != "" {
 		request, err := o.selectionRequest(kernel, w.Device.Simulated(), nil)
 		if err != nil {
@@ -221,7 +253,12 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 		}
 		return a.tuneSelection(ctx, w, request)
 	}
-	request, err := o.tuneRequest(kernel, name, w.Device.Simulated())
+	return a.tuneFrom(ctx, w, o, name)
+}
+
+// tuneFrom searches from a variant.
+func (a *app) tuneFrom(ctx context.Context, w *workplace, o tuneOptions, name string) error {
+	request, err := o.tuneRequest(w.Kernel, name, w.Device.Simulated())
 	if err != nil {
 		return usageError{err}
 	}
@@ -234,6 +271,13 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 		request.Proposer = proposer
 	}
 	return a.tuneVariants(ctx, w, request, proposer)
+}
+
+// noteEdited names the sources that were edited during a search, which did not see it.
+func (a *app) noteEdited(w *workplace) {
+	if names := w.Builder.Edited(); len(names) > 0 {
+		a.note(fmt.Sprintf("%s changed during the search; all figures are of the sources at its start", strings.Join(names, ", ")))
+	}
 }
 
 // tuneVariant is the variant to tune: the argument, or the only stage of the kernel.
@@ -271,7 +315,26 @@ func (a *app) tuneVariants(ctx context.Context, w *workplace, r lab.TuneRequest,
 	if a.json {
 		return a.printLine(result)
 	}
-	return report.Tuning(a.stdout, result, w.Kernel, a.screen(), a.withKernel)
+	if err := report.Tuning(a.stdout, result, w.Kernel, a.screen(), a.withKernel); err != nil {
+		return err
+	}
+	a.printLeftOut(w, r.Shapes)
+	return nil
+}
+
+// printLeftOut names the benchmark shapes that a search on the simulator does not take by default.
+func (a *app) printLeftOut(w *workplace, searched []spec.Shape) {
+	var names []string
+	for _, name := range w.Kernel.Run.Benchmark {
+		shapes, _ := w.Kernel.Shapes(name) // the loader has checked them
+		if slices.ContainsFunc(shapes, func(s spec.Shape) bool { return !slices.Contains(searched, s) }) {
+			names = append(names, name)
+		}
+	}
+	if w.Device.Simulated() && len(names) > 0 {
+		a.screen().Paragraph(a.stdout, "", fmt.Sprintf("not on the simulator: %s of the benchmark shapes; --shapes %s takes them",
+			strings.Join(names, ", "), strings.Join(names, ",")), 2)
+	}
 }
 
 // tunePrinter prints the evaluations of a search as they finish.
@@ -294,6 +357,10 @@ func (p *tunePrinter) resumed(s lab.TuneState) {
 	if !p.json {
 		fmt.Fprintf(p.stderr, "attune: resumed after %s; the best so far is %s, %.3fx the default\n",
 			counted(s.Evaluations, "evaluation", "evaluations"), s.Best.Name(), *s.Default.Cost / *s.Best.Cost)
+	}
+	if s.LeftOut > 0 {
+		p.note(fmt.Sprintf("%s left out of the finals, because --proposer does not name the program that patches the kernel",
+			counted(s.LeftOut, "patched variant is", "patched variants are")))
 	}
 }
 

@@ -72,24 +72,27 @@ func (a *app) tuneSelection(ctx context.Context, w *workplace, r lab.SelectionTu
 	result, err := w.TuneSelection(ctx, r, p.finished)
 	w.status.Clear()
 	switch {
-	case ctx.Err() != nil && p.total == 0:
+	case ctx.Err() != nil && p.evaluations == 0:
 		return errors.New("interrupted before the first evaluation was finished")
 	case ctx.Err() != nil:
-		return fmt.Errorf("interrupted after %s; the same command with --resume continues", counted(p.total, "evaluation", "evaluations"))
+		return fmt.Errorf("interrupted after %s; the same command with --resume continues", counted(p.evaluations, "evaluation", "evaluations"))
 	case err != nil:
 		return err
 	}
 	if a.json {
 		return a.printLine(result)
 	}
-	return report.SelectionTuning(a.stdout, result, a.screen())
+	if err := report.SelectionTuning(a.stdout, result, a.screen()); err != nil {
+		return err
+	}
+	a.printLeftOut(w, r.Search.Shapes)
+	return nil
 }
 
 // selectionPrinter prints the evaluations of one shape after the other.
 type selectionPrinter struct {
 	tunePrinter
 	shape spec.Shape
-	total int // evaluations of earlier shapes too
 }
 
 // selectionLine is an evaluation in the search of one shape.
@@ -105,7 +108,6 @@ func (p *selectionPrinter) finished(shape spec.Shape, e run.TuneEvaluation) {
 			fmt.Fprintf(p.stderr, "attune: %s\n", shape)
 		}
 	}
-	p.total++
 	p.take(e)
 	if p.json {
 		_ = p.printLine(selectionLine{e, shape.String()}) // the writer keeps the error, and the search goes on

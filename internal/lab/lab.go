@@ -62,6 +62,14 @@ func (l *Lab) progress(p Progress) {
 	}
 }
 
+// Freeze makes the lab build from the sources of this moment until thaw is called: each file is read
+// once. The references still read their inputs from the folder.
+func (l *Lab) Freeze() (thaw func()) {
+	builder, p := l.Builder, l.Problem
+	l.Problem, l.Builder = l.problem(), builder.Frozen()
+	return func() { l.Builder, l.Problem = builder, p }
+}
+
 // record gives the run an id and writes it into the ledger, with more files beside its documents.
 // If that fails, the run has no id.
 func (l *Lab) record(ctx context.Context, record *run.Run, more map[string][]byte) error {

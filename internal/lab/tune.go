@@ -3,9 +3,11 @@ package lab
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"attune/internal/profile"
@@ -84,18 +86,34 @@ type TuneState struct {
 	Elites        []run.TuneEvaluation
 	Evaluations   int
 	Insights      []profile.Insight // of the best variant
+	// LeftOut counts the patched variants of a resumed search that have a cost, and that nobody can
+	// make again.
+	LeftOut int
 }
 
 // Tune searches the knobs of a variant. Each evaluation is passed to done after it was written to
 // the journal. An interrupted search can be resumed. An error means that the default or the lab
 // failed; failures of other variants are results.
 func (l *Lab) Tune(ctx context.Context, r TuneRequest, done func(run.TuneEvaluation)) (*run.Tuning, error) {
+	defer l.Freeze()()
 	t, err := l.newTuning(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	defer t.close()
 	t.done = done
+	result, err := t.conduct(ctx)
+	if err != nil && ctx.Err() == nil && t.isNew && len(t.evaluations) == 0 { // there is nothing to resume
+		return nil, errors.Join(err, t.Ledger.RemoveUnfinishedTuning(t.document.ID))
+	}
+	if t.folder != "" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
+		err = fmt.Errorf("the disk is full; free some space, then the same command with --resume continues: %w", err)
+	}
+	return result, err
+}
+
+// conduct carries out the search and the finals, and records them.
+func (t *tuning) conduct(ctx context.Context) (*run.Tuning, error) {
 	if err := t.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -105,7 +123,7 @@ func (l *Lab) Tune(ctx context.Context, r TuneRequest, done func(run.TuneEvaluat
 	if err := t.search(ctx); err != nil {
 		return nil, err
 	}
-	if keeper, ok := r.Proposer.(Keeper); ok {
+	if keeper, ok := t.request.Proposer.(Keeper); ok {
 		if err := keeper.Close(); err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"attune/internal/device"
@@ -86,6 +87,10 @@ func TestTuneReportsFailuresOfTheDisk(t *testing.T) {
 	s.RenderTuning = func(*run.Tuning, []run.TuneEvaluation) (map[string][]byte, error) { return nil, errors.New("no ink") }
 	r.Resume = true
 	if err := s.tuneError(r); err == nil || err.Error() != "no ink" {
+		t.Error(err)
+	}
+	s.RenderTuning = func(*run.Tuning, []run.TuneEvaluation) (map[string][]byte, error) { return nil, syscall.ENOSPC }
+	if err := s.tuneError(r); err == nil || !strings.Contains(err.Error(), "free some space, then the same command with --resume continues") {
 		t.Error(err)
 	}
 	s.RenderTuning = nil

@@ -87,7 +87,8 @@ func (t *tuning) finalists(ctx context.Context) (chosen []*finalist, failed []ru
 	}
 	elites := t.request.Options.Elites
 	for _, e := range t.ranked() {
-		if e == t.standard || len(chosen) == elites || len(failed) == elites {
+		is := func(f *finalist) bool { return f.Name() == e.Name() } // a better one was simplified to it
+		if e == t.standard || len(chosen) == elites || len(failed) == elites || slices.ContainsFunc(chosen, is) {
 			continue
 		}
 		f, err := t.checkFinalist(ctx, e)
@@ -95,6 +96,11 @@ func (t *tuning) finalists(ctx context.Context) (chosen []*finalist, failed []ru
 			return nil, nil, err
 		}
 		f.simplify()
+		if f.trial.e.OK() && len(chosen) == 0 {
+			if f, err = t.resetTies(ctx, f); err != nil {
+				return nil, nil, err
+			}
+		}
 		if f.trial.e.OK() {
 			chosen = append(chosen, f)
 		} else {
@@ -138,8 +144,7 @@ func (f *finalist) simplify() {
 		return
 	}
 	for _, setting := range strings.Split(f.Variant, "+")[1:] {
-		name := strings.Replace(f.Variant+"+", "+"+setting+"+", "+", 1)
-		v, err := t.Kernel.Variant(strings.TrimSuffix(name, "+"))
+		v, err := f.without(setting)
 		if err != nil {
 			continue // the knob's own value breaks a constraint
 		}
@@ -151,6 +156,42 @@ func (f *finalist) simplify() {
 			f.entrant = &simpler
 		}
 	}
+}
+
+// resetTies resets the knobs of the best variant that do not change its simulated cost: the result
+// names what matters. Times are never equal.
+func (t *tuning) resetTies(ctx context.Context, f *finalist) (*finalist, error) {
+	if t.request.Objective != run.ObjectiveCost || f.lab != t.Lab || *f.Cost >= *t.standard.Cost {
+		return f, nil
+	}
+	for _, setting := range strings.Split(f.Variant, "+")[1:] {
+		v, err := f.without(setting)
+		if err != nil {
+			continue // the knob's own value breaks a constraint
+		}
+		c := t.newTrial(nil, v, nil, f.Origin)
+		if err := c.evaluate(ctx); err != nil {
+			return nil, err
+		}
+		if !c.e.OK() || *c.e.Cost != *f.Cost {
+			continue
+		}
+		c.e.Number, c.e.Best = f.Number, f.Best
+		simpler, err := t.checkFinalist(ctx, &entrant{c.e, t.Lab, v, c.build})
+		if err != nil {
+			return nil, err
+		}
+		if simpler.trial.e.OK() {
+			f = simpler
+		}
+	}
+	return f, nil
+}
+
+// without is the variant with the stage's value of a knob.
+func (f *finalist) without(setting string) (spec.Variant, error) {
+	name := strings.Replace(f.Variant+"+", "+"+setting+"+", "+", 1)
+	return f.trial.Kernel.Variant(strings.TrimSuffix(name, "+"))
 }
 
 // compareFinalists measures the default and the finalists. It returns the finalist that turned out to
@@ -346,8 +387,11 @@ func (t *tuning) describe(standard run.TunedVariant, elites []run.TunedVariant) 
 		r.Variants = &n
 	}
 	for _, e := range t.evaluations {
-		if !e.OK() && e.SameAs == "" {
-			r.Failures[e.Failure]++
+		if e.OK() || e.SameAs != "" {
+			continue
+		}
+		if r.Failures[e.Failure]++; r.Failures[e.Failure] == 1 {
+			r.FirstFailures = append(r.FirstFailures, run.TuneFailure{Kind: e.Failure, Variant: e.Name(), Reason: e.Reason})
 		}
 	}
 	r.Effects = t.effects()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,6 +112,7 @@ func (t *tuning) openFolder(ctx context.Context) (resumed bool, err error) {
 		return true, t.findUnfinished()
 	}
 	t.folder, t.unlock, err = t.Ledger.StartTuning(t.document.ID)
+	t.isNew = err == nil
 	return false, err
 }
 
@@ -204,6 +206,9 @@ func (t *tuning) restore(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if who == nil && e.OK() && e.SameAs == "" {
+			t.leftOut++
+		}
 		t.add(e, who)
 		t.earlier += time.Duration(e.Seconds * float64(time.Second))
 	}
@@ -238,7 +243,8 @@ func (t *tuning) restoreEntrant(ctx context.Context, e run.TuneEvaluation) (*ent
 	return &entrant{TuneEvaluation: e, lab: p.Lab, variant: p.Variant}, nil
 }
 
-// folderFiles are the journal, the elites and the patches.
+// folderFiles are the journal, the elites, the patches, and what a proposer of any part of the search
+// has kept.
 func (t *tuning) folderFiles() (map[string][]byte, error) {
 	names := []string{run.TuneJournal, run.TuneEliteFile}
 	for _, e := range t.evaluations {
@@ -248,6 +254,15 @@ func (t *tuning) folderFiles() (map[string][]byte, error) {
 	}
 	if keeper, ok := t.request.Proposer.(Keeper); ok {
 		names = append(names, keeper.Files()...)
+	}
+	entries, err := os.ReadDir(t.folder)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if whole := !slices.Contains([]string{".new", ".part"}, filepath.Ext(e.Name())); whole && e.Type().IsRegular() && e.Name() != run.TuneFile {
+			names = append(names, e.Name())
+		}
 	}
 	files := map[string][]byte{}
 	for _, name := range names {

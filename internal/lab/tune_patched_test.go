@@ -16,11 +16,16 @@ import (
 // "patched" to the fake GPU.
 func (s *setup) patchedTuned(b behaviour) *Lab {
 	s.t.Helper()
+	return s.patchedSource("factor * value", "__fadd_rn(factor * value, 0.0f)", b)
+}
+
+func (s *setup) patchedSource(old, replacement string, b behaviour) *Lab {
+	s.t.Helper()
 	source, err := os.ReadFile(filepath.Join(tunedKernel, "tuned.cu"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	text := strings.Replace(string(source), "factor * value", "__fadd_rn(factor * value, 0.0f)", 1)
+	text := strings.Replace(string(source), old, replacement, 1)
 	patched := s.Patched(map[string][]byte{"tuned.cu": []byte(text)})
 	image, _, err := patched.Builder.Build(s.t.Context(), Target(s.Kernel, s.variant("tuned"), "sm_89"))
 	if err != nil {
@@ -191,6 +196,71 @@ func TestPatchedKernelThatDoesNotBuild(t *testing.T) {
 	failed := result.Elites[len(result.Elites)-1]
 	if failed.Patch == "" || failed.Failure != run.FailedCompile || result.Best.Variant != "tuned+THREADS=256+ITEMS=2" {
 		t.Errorf("%+v, best %+v", failed, result.Best)
+	}
+}
+
+// A patch that changes no machine code is dropped: the variant itself is the result.
+func TestPatchWithoutEffect(t *testing.T) {
+	s := newTuned(t)
+	s.landscape()
+	noop := s.patchedSource("factor * value;", "factor * value;  // faster", behaviour{})
+	best := s.variant("tuned+THREADS=256+ITEMS=2")
+	k := &keeper{proposer: proposer{proposals: []Proposal{{Lab: noop, Variant: best, Origin: "a stranger", Patch: []byte("a diff"), PatchFile: "patch-7.diff"}}}}
+	r := s.tuneRequest()
+	r.Strategy, r.Budget.Evaluations, r.Proposer = "grid", 3, k
+	result, all := s.tuned(r)
+	if result.Best.Name() != best.String() || result.Best.Origin != "a stranger" || !result.Faster {
+		t.Errorf("%+v", result.Best)
+	}
+	if e := strangersEvaluation(t, all); e.Patch != "" || e.SameAs != "" || e.Number != 3 {
+		t.Errorf("%+v", e)
+	}
+	k.states = nil
+	r.Budget.Evaluations = 100 // the strategy has evaluated the variant, or asked for it
+	k.proposals[0].Variant = s.variant("tuned")
+	if _, all = s.tuned(r); strangersEvaluation(t, all).SameAs != "tuned" {
+		t.Errorf("%+v", strangersEvaluation(t, all))
+	}
+	k.states = nil
+	k.proposals[0].Variant = s.variant("tuned+UNUSED=1") // the first of the grid
+	_, all = s.tuned(r)
+	numbers := map[int]bool{}
+	for _, e := range all {
+		if e.SameAs == "" && numbers[e.Number] {
+			t.Errorf("%s is a second evaluation %d", e.Variant, e.Number)
+		}
+		numbers[e.Number] = true
+	}
+	if len(numbers) != 13 || !numbers[1] || !numbers[13] {
+		t.Errorf("%v", numbers)
+	}
+}
+
+// A variant of the kernel with the machine code of a patched one takes its place, also if the search
+// is resumed without the proposer. The files of the proposer stay in the record.
+func TestVariantWithTheCodeOfAPatch(t *testing.T) {
+	for _, resumed := range []bool{false, true} {
+		s := newTuned(t)
+		s.landscape()
+		wasteful := s.patchedSource("extern", "#undef MODE\n#define MODE 3\nextern", behaviour{seconds: 1e-6})
+		s.gpu.behaviour["tuned+MODE=3"] = behaviour{seconds: 1e-6}
+		r := s.tuneRequest()
+		r.Proposer = &keeper{proposer: proposer{proposals: s.patchProposal(wasteful)}}
+		if resumed {
+			if err := s.cancelAt("finals on", r); !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			r.Resume, r.Proposer = true, nil
+		}
+		leftOut := 0
+		r.Resumed = func(state TuneState) { leftOut = state.LeftOut }
+		result, _ := s.tuned(r)
+		if result.Best.Name() != "tuned+MODE=3" || leftOut == 1 != resumed {
+			t.Errorf("resumed %v: %+v, %d left out", resumed, result.Best, leftOut)
+		}
+		if text, err := s.Ledger.ReadTuning(t.Context(), result.ID, "patch-7.diff"); err != nil || string(text) != "a diff" {
+			t.Errorf("resumed %v: %q, %v", resumed, text, err)
+		}
 	}
 }
 

@@ -32,6 +32,7 @@ type tuning struct {
 	done     func(run.TuneEvaluation)
 
 	folder   string // empty if nothing is written
+	isNew    bool   // the ledger has the folder, and this call has made it
 	unlock   func()
 	document run.TuneSearch
 
@@ -44,6 +45,7 @@ type tuning struct {
 	best        *entrant             // the best so far: the incumbent
 	insights    []profile.Insight    // of best
 	counted     int                  // evaluations of the budget
+	leftOut     int                  // patched variants of a resumed search that cannot be made again
 	started     time.Time            // of this session
 	earlier     time.Duration        // in evaluations of earlier sessions
 	ended       string               // why the search ended
@@ -191,8 +193,7 @@ func (t *tuning) evaluateProposals(ctx context.Context) (evaluated int, err erro
 		if p.Lab == nil {
 			c.point, _ = tune.PointOf(t.space, p.Variant)
 		}
-		inFlight := func(f *trial) bool { return p.Lab == nil && f.variant.String() == p.Variant.String() }
-		if t.over() != "" || t.tried[c.key()] || slices.ContainsFunc(t.flight, inFlight) {
+		if t.over() != "" || t.tried[c.key()] || p.Lab == nil && t.inFlight(p.Variant) {
 			continue
 		}
 		if err := t.try(ctx, c); err != nil {
@@ -203,10 +204,16 @@ func (t *tuning) evaluateProposals(ctx context.Context) (evaluated int, err erro
 	return evaluated, nil
 }
 
+// inFlight reports whether the strategy has asked for a variant.
+func (t *tuning) inFlight(v spec.Variant) bool {
+	return slices.ContainsFunc(t.flight, func(f *trial) bool { return f.variant.String() == v.String() })
+}
+
 // state is what a proposer knows.
 func (t *tuning) state() TuneState {
 	s := TuneState{
 		Space: t.space, Default: t.standard.TuneEvaluation, Best: t.best.TuneEvaluation, Evaluations: t.counted, Insights: t.insights,
+		LeftOut: t.leftOut,
 	}
 	for _, e := range t.elites() {
 		s.Elites = append(s.Elites, e.TuneEvaluation)
@@ -246,7 +253,10 @@ func (t *tuning) try(ctx context.Context, c *trial) error {
 	if err != nil {
 		return err
 	}
-	c.e.Number, c.e.Seconds = len(t.evaluations)+1, time.Since(began).Seconds()
+	c.e.Seconds = time.Since(began).Seconds()
+	if c.e.SameAs == "" { // others have the number of the evaluation that they repeat
+		c.e.Number = t.counted + 1
+	}
 	if c.e.Best {
 		c.explain(ctx)
 	}
@@ -286,6 +296,7 @@ func (t *tuning) add(e run.TuneEvaluation, who *entrant) {
 		t.demote(variant)
 	}
 	if e.SameAs != "" {
+		t.unpatch(e, who)
 		return
 	}
 	t.counted++
@@ -301,6 +312,29 @@ func (t *tuning) add(e run.TuneEvaluation, who *entrant) {
 	}
 	if e.Best {
 		t.best = who
+	}
+}
+
+// unpatch lets a variant of the kernel itself take the place of a patched one with the same machine
+// code: the patch changes nothing. A resumed search without the proposer has only the former.
+func (t *tuning) unpatch(e run.TuneEvaluation, who *entrant) {
+	if e.Patch != "" || !e.OK() {
+		return
+	}
+	at := slices.IndexFunc(t.entrants, func(o *entrant) bool {
+		return code{o.CodeHash, o.Arch, o.LaunchKey} == code{e.CodeHash, e.Arch, e.LaunchKey}
+	})
+	switch {
+	case at < 0:
+		t.entrants = append(t.entrants, who)
+		if *who.Cost < *t.best.Cost {
+			t.best = who
+		}
+	case t.entrants[at].Patch != "":
+		if t.best == t.entrants[at] {
+			t.best = who
+		}
+		t.entrants[at] = who
 	}
 }
 

@@ -34,6 +34,7 @@ type selectionTuning struct {
 	SelectionTuneRequest
 	document run.SelectionSearch
 	folder   string // empty if nothing is written
+	isNew    bool   // this call has made the folder
 	unlock   func()
 	tunings  []*run.Tuning // of the searched shapes, in their order
 }
@@ -42,6 +43,7 @@ type selectionTuning struct {
 // and proposes a table with the fewest forms that are within 2 % of each shape's best. Each evaluation
 // is passed to done. An interrupted call can be resumed: each shape has a journal of its own.
 func (l *Lab) TuneSelection(ctx context.Context, r SelectionTuneRequest, done func(spec.Shape, run.TuneEvaluation)) (*run.SelectionTuning, error) {
+	defer l.Freeze()()
 	began := time.Now()
 	t := &selectionTuning{Lab: l, SelectionTuneRequest: r, unlock: func() {}}
 	if err := t.check(); err != nil {
@@ -51,6 +53,21 @@ func (l *Lab) TuneSelection(ctx context.Context, r SelectionTuneRequest, done fu
 		return nil, err
 	}
 	defer func() { t.unlock() }()
+	result, err := t.conduct(ctx, began, done)
+	if err != nil && ctx.Err() == nil && t.isNew && !t.hasResults() {
+		return nil, errors.Join(err, t.Ledger.RemoveUnfinishedTuning(t.document.ID))
+	}
+	return result, err
+}
+
+// hasResults reports whether a search of the folder has an evaluation, which a resumed call uses.
+func (t *selectionTuning) hasResults() bool {
+	found, _ := filepath.Glob(filepath.Join(t.folder, "*", run.TuneEliteFile)) // only a pattern can be wrong
+	return len(found) > 0
+}
+
+// conduct searches the shapes, measures the forms and records the result.
+func (t *selectionTuning) conduct(ctx context.Context, began time.Time, done func(spec.Shape, run.TuneEvaluation)) (*run.SelectionTuning, error) {
 	for i, shape := range t.Search.Shapes {
 		if t.Holdout[i] {
 			continue
@@ -163,11 +180,11 @@ func (t *selectionTuning) open() error {
 	if t.folder, t.unlock, err = t.Ledger.StartTuning(t.document.ID); err != nil {
 		return err
 	}
+	t.isNew = true
 	return replaceJSON(filepath.Join(t.folder, run.SelectionFile), t.document)
 }
 
-// findUnfinished finds the newest unfinished call of the same selection, shapes and budget. Its
-// searches compare kernel, device and compiler.
+// findUnfinished finds the newest unfinished call of the same selection and shapes. Its searches compare kernel, device and compiler.
 func (t *selectionTuning) findUnfinished() error {
 	ids, err := t.Ledger.UnfinishedTunings()
 	if err != nil {
@@ -182,6 +199,7 @@ func (t *selectionTuning) findUnfinished() error {
 		}
 		same := t.document
 		same.ID, same.Time = document.ID, document.Time
+		same.Evaluations, same.BudgetSeconds = document.Evaluations, document.BudgetSeconds // these may differ
 		if !reflect.DeepEqual(same, document) {
 			continue
 		}
@@ -192,7 +210,7 @@ func (t *selectionTuning) findUnfinished() error {
 		t.folder, t.document = folder, document
 		return nil
 	}
-	return RequestError(fmt.Sprintf("there is no unfinished search of %s with these shapes and this budget to resume; without --resume a new one starts",
+	return RequestError(fmt.Sprintf("there is no unfinished search of %s with these shapes to resume; without --resume a new one starts",
 		t.Selection.Name))
 }
 

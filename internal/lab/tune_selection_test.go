@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"attune/internal/device"
 	"attune/internal/report"
@@ -306,6 +307,13 @@ func TestResumeOfAnotherSelectionTuning(t *testing.T) {
 		t.Error(err)
 	}
 	unlock()
+	larger := r
+	larger.Search.Budget = TuneBudget{Evaluations: 44, Time: time.Hour} // the budget may differ
+	s.Device.facts.Name = "another"
+	if _, err := s.TuneSelection(t.Context(), larger, ignoreSearch); err == nil || !strings.Contains(err.Error(), "device: a fake then, another now") {
+		t.Error(err)
+	}
+	s.Device.facts.Name = "a fake"
 	other := s.selectionRequest("n=100")
 	other.Search.Resume = true
 	if _, err := s.TuneSelection(t.Context(), other, ignoreSearch); err == nil || !strings.Contains(err.Error(), "no unfinished search of best") {
@@ -352,6 +360,18 @@ func TestTuneSelectionRefuses(t *testing.T) {
 	r.Search.Resume = true
 	if _, err := s.TuneSelection(t.Context(), r, ignoreSearch); err == nil || err.Error() != "there is no ledger with a search to resume" {
 		t.Error(err)
+	}
+}
+
+// A selection whose first search has no result leaves nothing that could be resumed.
+func TestTuneSelectionWithoutResult(t *testing.T) {
+	s := newSelected(t)
+	s.gpu.behaviour["selected"] = behaviour{output: spoil}
+	if _, err := s.TuneSelection(t.Context(), s.selectionRequest("n=100", "n=77"), ignoreSearch); !errors.As(err, new(*WrongError)) {
+		t.Error(err)
+	}
+	if left, err := s.Ledger.UnfinishedTunings(); err != nil || len(left) > 0 {
+		t.Errorf("%q is left, %v", left, err)
 	}
 }
 

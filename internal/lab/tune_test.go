@@ -147,6 +147,17 @@ func TestTune(t *testing.T) {
 	if fmt.Sprint(result.Failures) != fmt.Sprint(want) || result.Failed() != 6 || result.Evaluations != 13 || result.EqualCode != 6 || *result.Variants != 19 {
 		t.Errorf("%+v", result)
 	}
+	kinds := map[string]bool{}
+	for _, f := range result.FirstFailures {
+		e := evaluationOf(t, all, f.Variant)
+		if kinds[f.Kind] || e.Failure != f.Kind || e.Reason != f.Reason || f.Reason == "" {
+			t.Errorf("%+v", f)
+		}
+		kinds[f.Kind] = true
+	}
+	if len(kinds) != 4 {
+		t.Errorf("%+v", result.FirstFailures)
+	}
 	if result.Ended != "every variant was evaluated" || s.gpu.opened == 0 || s.gpu.opened != s.gpu.closed {
 		t.Errorf("ended: %s; %d devices were opened, %d closed", result.Ended, s.gpu.opened, s.gpu.closed)
 	}
@@ -450,6 +461,9 @@ func TestTuneNeedsADefaultThatRuns(t *testing.T) {
 	}
 	if err := try("tuned+SCRATCH=200000", behaviour{}); err == nil || !strings.Contains(err.Error(), "the chip has 101376; a search starts from a variant that runs") {
 		t.Error(err)
+	}
+	if left, err := s.Ledger.UnfinishedTunings(); err != nil || len(left) > 0 { // there is nothing to resume
+		t.Errorf("%q is left, %v", left, err)
 	}
 }
 

@@ -161,8 +161,30 @@ func (c *trial) compile(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	c.build = build
+	if now, then := build.Image.Record.SourceHash, c.document.Identity.Sources; now != then && !c.foreign() {
+		// The sources of the kernel's folder are read once. Headers of -I are not.
+		return RequestError(fmt.Sprintf("a header of a folder of -I changed during the search: the sources of %s have the hash %.8s, those of the default %.8s; search again",
+			c.e.Variant, now, then))
+	}
+	if c.build = build; c.foreign() {
+		c.dropPatch()
+	}
 	return nil
+}
+
+// dropPatch makes the trial one of the kernel itself if the patch changes no machine code. If that
+// variant was evaluated before, the patched one takes its result instead.
+func (c *trial) dropPatch() {
+	own, err := c.builds.launchable(c.variant)
+	c.builds.forget(c.variant)
+	same := codeOf(c.problem(), c.build)
+	if _, evaluated := c.known[same]; evaluated || err != nil || codeOf(c.problem(), own) != same {
+		return
+	}
+	c.lab, c.build, c.patch, c.kept = c.Lab, own, nil, ""
+	if !c.inFlight(c.variant) {
+		c.point, _ = tune.PointOf(c.space, c.variant)
+	}
 }
 
 // firstError is the first line of a compiler's output that reports an error, or else its first line.
@@ -186,7 +208,7 @@ func (c *trial) compareCode(context.Context) error {
 	}
 	same := &c.evaluations[i]
 	c.e.SameAs, c.e.Failure, c.e.Reason, c.e.Cost, c.e.Shapes = same.Name(), same.Failure, same.Reason, same.Cost, same.Shapes
-	c.e.SharedBytes = same.SharedBytes
+	c.e.SharedBytes, c.e.Number = same.SharedBytes, same.Number
 	c.finished = true
 	return nil
 }

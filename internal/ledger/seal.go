@@ -272,7 +272,8 @@ func (f folder) has(id string, want sums) bool {
 
 // Remove removes a run, a bench or a tuning on purpose: the chain gets a link that says so. ref is an
 // id, an unambiguous start or end of one, "latest", "latest-bench" or "latest-tuning". The record may
-// already be gone from the disk. It returns the name of the record, such as runs/20261115-031522-stage2-3f9a1c.
+// already be gone from the disk. A search that was interrupted is removed too, without a link. It
+// returns the name of the record, such as runs/20261115-031522-stage2-3f9a1c.
 func (l *Ledger) Remove(ctx context.Context, ref string) (string, error) {
 	defer lockDir(l.dir, syscall.LOCK_EX)()
 	c, err := l.chain.parseSound()
@@ -281,6 +282,10 @@ func (l *Ledger) Remove(ctx context.Context, ref string) (string, error) {
 	}
 	at, err := l.removable(ctx, c, ref)
 	if err != nil {
+		name, second := l.removeInterrupted(ref)
+		if name != "" || second != nil {
+			return name, second
+		}
 		return "", err
 	}
 	record, path, temporary := at.folder.record(at.id), at.folder.dir(at.id), at.folder.temporary(at.id)

@@ -76,35 +76,61 @@ func (l *Ledger) LockTuning(id string) (unlock func(), err error) {
 	return func() { d.Close() }, nil // a file system without locks has none
 }
 
+// Tunings returns the ids of the finished searches, the newest first.
+func (l *Ledger) Tunings() ([]string, error) { return l.tunings().newestFirst() }
+
 // UnfinishedTunings returns the ids of the searches that run or were interrupted, the newest first.
 // What was left of a search that is recorded is removed.
 func (l *Ledger) UnfinishedTunings() ([]string, error) {
-	unfinished := folder{path: filepath.Join(l.dir, unfinishedName)}
-	ids, err := unfinished.ids()
-	if err != nil {
-		return nil, err
-	}
-	slices.Sort(ids)
-	slices.Reverse(ids)
+	ids, err := l.unfinished().newestFirst()
 	return slices.DeleteFunc(ids, func(id string) bool {
-		if _, err := os.Lstat(l.tunings().dir(id)); err != nil {
+		if !l.hasTuning(id) {
 			return false
 		}
 		_ = l.RemoveUnfinishedTuning(id) // a leftover does no harm
 		return true
-	}), nil
+	}), err
 }
 
-// RemoveUnfinishedTuning removes the directory of a search, which is recorded.
+func (l *Ledger) unfinished() folder { return folder{path: filepath.Join(l.dir, unfinishedName)} }
+
+func (l *Ledger) hasTuning(id string) bool {
+	_, err := os.Lstat(l.tunings().dir(id))
+	return err == nil
+}
+
+func (f folder) newestFirst() ([]string, error) {
+	ids, err := f.ids()
+	slices.Sort(ids)
+	slices.Reverse(ids)
+	return ids, err
+}
+
+// RemoveUnfinishedTuning removes the directory of a search that is recorded, or that has no result.
 func (l *Ledger) RemoveUnfinishedTuning(id string) error {
 	if _, err := parseID(id); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(l.TuningFolder(id)); err != nil {
-		return fmt.Errorf("tuning %s is recorded, but its folder was not removed: %w", id, err)
+		return fmt.Errorf("the folder of the search %s was not removed: %w", id, err)
 	}
 	_ = os.Remove(filepath.Join(l.dir, unfinishedName)) // if it is empty
 	return nil
+}
+
+// removeInterrupted removes the search that ref names among those that were interrupted. It returns
+// an empty name if there is none.
+func (l *Ledger) removeInterrupted(ref string) (string, error) {
+	id, err := l.unfinished().findID(ref, "")
+	if id == "" || err != nil {
+		return "", err
+	}
+	unlock, err := l.LockTuning(id)
+	if err != nil {
+		return "", fmt.Errorf("%w; end it first", err)
+	}
+	defer unlock()
+	return unfinishedName + "/" + id, l.RemoveUnfinishedTuning(id)
 }
 
 // findID returns the id that a reference names among those of a folder: an id, an unambiguous start

@@ -113,13 +113,31 @@ func TestUnfinishedTunings(t *testing.T) {
 	if ids, err := l.UnfinishedTunings(); err != nil || !slices.Equal(ids, []string{second, first}) {
 		t.Errorf("%q, %v", ids, err)
 	}
-	if r, err := l.Verify(t.Context()); err != nil || len(r.Problems) > 0 {
+	if r, err := l.Verify(t.Context()); err != nil || len(r.Problems) > 0 || r.Unfinished != 2 {
 		t.Errorf("%+v, %v", r, err)
+	}
+	third, _ := tuningFiles(3)
+	_, unlock, err := l.StartTuning(third)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name, err := l.Remove(t.Context(), third); name != "" || !errors.Is(err, errBusy) {
+		t.Errorf("%s, %v", name, err)
+	}
+	unlock()
+	if name, err := l.Remove(t.Context(), third[len(third)-6:]); err != nil || name != "tuning/"+third {
+		t.Errorf("%s, %v", name, err)
+	}
+	if _, err := l.Remove(t.Context(), third); !errors.As(err, new(*RefError)) {
+		t.Error(err)
 	}
 	if err := l.RecordTuning(t.Context(), files); err != nil { // and killed before the folder is removed
 		t.Fatal(err)
 	}
 	if ids, err := l.UnfinishedTunings(); err != nil || !slices.Equal(ids, []string{first}) {
+		t.Errorf("%q, %v", ids, err)
+	}
+	if ids, err := l.Tunings(); err != nil || !slices.Equal(ids, []string{second}) {
 		t.Errorf("%q, %v", ids, err)
 	}
 	if err := l.RemoveUnfinishedTuning(first); err != nil {
@@ -145,5 +163,8 @@ func TestUnfinishedTunings(t *testing.T) {
 	}
 	if _, err := l.UnfinishedTunings(); err == nil {
 		t.Error("a file has searches")
+	}
+	if _, err := l.Remove(t.Context(), first); err == nil {
+		t.Error("a search of a file was removed")
 	}
 }

@@ -21,7 +21,9 @@ type Report struct {
 	Champions int // Verify: champion records without a problem; Reindex: 0; else added ones
 	Benches   int // Verify: benches without a problem; Reindex: 0; else added ones
 	Tunings   int // the same of finished searches
-	Problems  []Problem
+	// Unfinished counts the searches that run or were interrupted, of Verify. They are no records.
+	Unfinished int
+	Problems   []Problem
 
 	Added []string // Seal and Import: the added records, such as runs/20261115-031522-stage2-3f9a1c
 	// Unchained are the added records of ledgers without a chain: nothing but their own checksums
@@ -127,6 +129,8 @@ func (l *Ledger) Verify(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	r.Tunings, r.Problems = tunings, append(r.Problems, problems...)
+	unfinished, _ := l.unfinished().ids() // what is there is no record
+	r.Unfinished = len(unfinished)
 	problems, err = l.verifyChain(&r)
 	r.Problems = append(r.Problems, problems...)
 	return r, err

@@ -190,6 +190,14 @@ func (o overlay) Open(name string) (fs.File, error) {
 	return &memoryFile{bytes.NewReader(text), path.Base(name), int64(len(text))}, nil
 }
 
+// ReadFile reads the folder as its own ReadFile does: it may keep what it has read.
+func (o overlay) ReadFile(name string) ([]byte, error) {
+	if text, ok := o.files[name]; ok {
+		return slices.Clone(text), nil
+	}
+	return fs.ReadFile(o.FS, name)
+}
+
 // memoryFile is a file of an overlay.
 type memoryFile struct {
 	io.Reader

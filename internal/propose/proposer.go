@@ -170,7 +170,8 @@ func (p *Proposer) fault(why error) error {
 	if p.faults == maxFaults {
 		rest = fmt.Sprintf("after %d faults in a row it is not asked again", maxFaults)
 		if p.log.used() {
-			rest += "; what it printed is in " + p.log.path
+			rest += fmt.Sprintf("; what it printed is in %s, and in the record when the search has ended: `attune show %s --file %s`",
+				p.log.path, filepath.Base(filepath.Dir(p.log.path)), LogFile)
 		}
 		p.ended = true
 		p.stop()

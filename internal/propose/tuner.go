@@ -101,6 +101,8 @@ func (t *Tuner) Done(e run.TuneEvaluation) error {
 	switch {
 	case !e.OK():
 		r.Reason = e.Failure + ": " + e.Reason
+	case c.Patch != 0 && e.Patch == "":
+		r.Reason = "the patch changes no machine code of this variant; it counts as the variant without it"
 	case e.SameAs != "":
 		r.Reason = "its machine code is that of " + e.SameAs
 	}

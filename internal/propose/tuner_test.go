@@ -95,10 +95,14 @@ func TestResultsOfEvaluations(t *testing.T) {
 		{run.TuneEvaluation{Failure: run.FailedResources, Reason: "r"}, Result{Stage: "resources", Reason: "resources: r"}},
 		{run.TuneEvaluation{Failure: run.FailedCrashed, Reason: "r"}, Result{Stage: "correctness", Reason: "crashed: r"}},
 		{run.TuneEvaluation{Failure: run.FailedIncorrect, Reason: "r", Against: "k"}, Result{Stage: "timing", Reason: "incorrect: r"}},
+		{
+			run.TuneEvaluation{Objective: run.ObjectiveCost, Cost: &cost},
+			Result{Stage: "measured", Cost: 3, Patch: 2, Reason: "the patch changes no machine code of this variant; it counts as the variant without it"},
+		},
 	} {
 		tuner, _ := newTuner(t, nil, nil)
 		c.e.Origin = "proposal 7"
-		tuner.open[c.e.Origin] = Candidate{Proposal: 7}
+		tuner.open[c.e.Origin] = Candidate{Proposal: 7, Patch: c.want.Patch}
 		c.want.Proposal = 7
 		if err := tuner.Done(c.e); err != nil || len(tuner.last) != 1 || tuner.last[0] != c.want {
 			t.Errorf("%+v: %+v, %v", c.e, tuner.last, err)

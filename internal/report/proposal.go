@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"attune/internal/run"
@@ -36,10 +37,20 @@ func SelectionTuning(w io.Writer, t *run.SelectionTuning, s terminal.Screen) err
 	}
 	if t.ID != "" {
 		out.WriteString("\n")
-		s.Paragraph(out, "", fmt.Sprintf("Paste these choices in place of those of %s. Recorded as %s.", t.Selection, t.ID), 2)
+		next := fmt.Sprintf("Paste these choices in place of those of %s.", t.Selection)
+		if keepsForms(t.Proposal) {
+			next = fmt.Sprintf("Every shape keeps its form: the present table of %s need not change.", t.Selection)
+		}
+		s.Paragraph(out, "", fmt.Sprintf("%s Recorded as %s.", next, t.ID), 2)
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
+}
+
+// keepsForms reports whether the proposed table gives every shape the form that it has.
+func keepsForms(p *tune.Proposal) bool {
+	return p.Forms == p.PresentForms && len(p.Dropped) == 0 &&
+		!slices.ContainsFunc(p.Shapes, func(s tune.ProposedShape) bool { return s.Present.Variant != s.Proposed.Variant })
 }
 
 // SelectionTuningMarkdown is report.md of a tuned selection.
@@ -93,7 +104,7 @@ func ProposalSentences(p *tune.Proposal, unit string) []string {
 		whole = fmt.Sprintf("%.3fx as fast as the present table", *p.Speedup)
 	}
 	if name, _ := CostScale(unit); name != "us" && p.Speedup != nil {
-		whole = fmt.Sprintf("%.3fx the present table's cost in %s", 1 / *p.Speedup, name)
+		whole = fmt.Sprintf("%.3fx as good as the present table by cost in %s", *p.Speedup, name)
 	}
 	all := []string{fmt.Sprintf("%s: %s instead of %d, %s (geometric mean of %s).",
 		p.Selection, number(p.Forms, "form"), p.PresentForms, whole, number(len(p.Shapes), "shape"))}

@@ -89,8 +89,8 @@ func TestProposalSentences(t *testing.T) {
 			"DROPPED: 1 form of the present table that no shape here selects (\"dropped\" in --json). Add shapes that do, or keep those lines.",
 		},
 		"a search that was cut off": {func(p *tune.Proposal) { p.Fewest = false }, "seconds", "cut off: fewer may do"},
-		"a simulated cost":          {func(*tune.Proposal) {}, "cycles (simulated cost, no time)", "0.800x the present table's cost in cycles"},
-		"energy":                    {func(*tune.Proposal) {}, "joules", "0.800x the present table's cost in mJ"},
+		"a simulated cost":          {func(*tune.Proposal) {}, "cycles (simulated cost, no time)", "1.250x as good as the present table by cost in cycles"},
+		"energy":                    {func(*tune.Proposal) {}, "joules", "1.250x as good as the present table by cost in mJ"},
 	} {
 		p := proposal()
 		test.change(p)
@@ -161,6 +161,19 @@ func TestSelectionTuning(t *testing.T) {
 	const numbers = "1 of 2 shapes searched, with 40 evaluations in all; 2 forms measured on all of them, PTX simulator;"
 	if got := out.String(); !strings.HasPrefix(got, numbers+"\n  simulated cost, no time.\n") || !strings.Contains(got, "Recorded as 20261117-045527-best-ff5ab5.\n") {
 		t.Errorf("got\n%s", got)
+	}
+	if !strings.Contains(out.String(), "Paste these choices in place of those of best.") {
+		t.Errorf("got\n%s", out.String())
+	}
+	same := proposal()
+	same.PresentForms, same.Dropped = same.Forms, nil
+	for i := range same.Shapes {
+		same.Shapes[i].Proposed = same.Shapes[i].Present
+	}
+	out.Reset()
+	err := SelectionTuning(&out, &run.SelectionTuning{ID: tuned.ID, Selection: "best", Proposal: same}, terminal.Screen{Width: 100})
+	if err != nil || strings.Contains(out.String(), "Paste") || !strings.Contains(out.String(), "Every shape keeps its form: the present table of best need not change.") {
+		t.Errorf("got %v\n%s", err, out.String())
 	}
 	text, err := SelectionTuningMarkdown(tuned)
 	if err != nil || !strings.Contains(string(text), "# A table for best\n") || !strings.Contains(string(text), numbers+" simulated cost, no time.\n") {

@@ -32,6 +32,9 @@ func Tuning(w io.Writer, t *run.Tuning, kernel *spec.Kernel, s terminal.Screen, 
 	}
 	out.WriteString("\n")
 	s.Paragraph(&out, "", tuningNumbers(t), 2)
+	for _, line := range firstFailures(t) {
+		s.Paragraph(&out, "", line, 2)
+	}
 	for _, line := range tuningNext(t, kernel, command) {
 		s.Paragraph(&out, "", line, 2)
 	}
@@ -135,6 +138,18 @@ func tuningNumbers(t *run.Tuning) string {
 	return text + "; " + t.Ended
 }
 
+// firstFailures has a line for each kind of failure, and one that says where the others are.
+func firstFailures(t *run.Tuning) []string {
+	var lines []string
+	for _, f := range t.FirstFailures {
+		lines = append(lines, fmt.Sprintf("first %s: %s: %s", f.Kind, f.Variant, strings.TrimPrefix(f.Reason, f.Variant+": ")))
+	}
+	if t.ID != "" && t.Failed() > len(lines) && len(lines) > 0 {
+		lines = append(lines, fmt.Sprintf("the other failures: `attune show %s --file %s`", t.ID, run.TuneJournal))
+	}
+	return lines
+}
+
 // tuningNext are the next commands.
 func tuningNext(t *run.Tuning, kernel *spec.Kernel, command func(string) string) []string {
 	var lines []string
@@ -209,6 +224,9 @@ func TuningMarkdown(t *run.Tuning) []byte {
 	out.WriteString("\n")
 	for _, line := range append(tuningFailed(t), tuningNumbers(t)) {
 		fmt.Fprintf(&out, "%s\n\n", line)
+	}
+	if lines := firstFailures(t); len(lines) > 0 {
+		fmt.Fprintf(&out, "- %s\n\n", strings.Join(lines, "\n- "))
 	}
 	fmt.Fprintf(&out, "Kernel %s, stage %s, shapes %s, objective %s (%s), strategy %s with seed %d, %s, %s, %s.\n",
 		t.Kernel, t.Stage, strings.Join(t.Identity.Shapes, ", "), t.Objective, t.Unit, t.Identity.Strategy, t.Identity.SearchSeed,

@@ -71,6 +71,12 @@ func TestTuning(t *testing.T) {
 			t.Objective = run.ObjectiveCost
 			t.Best.Ratio = &measure.Speedup{Ratio: 1.1248, Low: 1.1248, High: 1.1248}
 		},
+		"first compile: stage2+A=1: k.cu:3: error: no the other failures: `attune show 20261117-042853-stage2-c89500 --file journal.jsonl`": func(t *run.Tuning) {
+			t.FirstFailures = []run.TuneFailure{{Kind: run.FailedCompile, Variant: "stage2+A=1", Reason: "k.cu:3: error: no"}}
+			if text := string(TuningMarkdown(t)); !strings.Contains(text, "- first compile: stage2+A=1: k.cu:3: error: no\n- the other failures") {
+				panic(text)
+			}
+		},
 		"variant mJ ratio": func(t *run.Tuning) { t.Objective = run.ObjectiveEnergy },
 		"to keep it: `attune show 20261117-042853-stage2-c89500 --file 3f.patch | patch -p1` in the kernel's folder, then `attune run ": func(t *run.Tuning) { t.Best.Patch = "3f.patch" },
 	} {

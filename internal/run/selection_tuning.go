@@ -19,7 +19,7 @@ const (
 )
 
 // SelectionSearch is the document selection.json of a selection that is being tuned. A call is resumed
-// only if all but ID and Time is the same.
+// only if selection, shapes and held-out shapes are the same.
 type SelectionSearch struct {
 	SchemaVersion int       `json:"schema_version"`
 	ID            string    `json:"id"`

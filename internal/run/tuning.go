@@ -69,11 +69,13 @@ type TuneSearch struct {
 type TuneEvaluation struct {
 	SchemaVersion int    `json:"schema_version"`
 	MessageType   string `json:"message_type"` // "evaluation"
-	Number        int    `json:"number"`       // from 1, in the order of the search
-	Variant       string `json:"variant"`
-	Origin        string `json:"origin"` // "default", the strategy, or what proposed it
-	Parent        string `json:"parent,omitempty"`
-	Patch         string `json:"patch,omitempty"` // file of the patch that made the kernel
+	// Number counts the evaluations of the budget, from 1. A variant of equal code has the number of the
+	// evaluation whose result it takes.
+	Number  int    `json:"number"`
+	Variant string `json:"variant"`
+	Origin  string `json:"origin"` // "default", the strategy, or what proposed it
+	Parent  string `json:"parent,omitempty"`
+	Patch   string `json:"patch,omitempty"` // file of the patch that made the kernel
 
 	Arch        string `json:"arch,omitempty"`
 	CodeHash    string `json:"code_hash,omitempty"`
@@ -159,7 +161,9 @@ type Tuning struct {
 	Evaluations int            `json:"evaluations"` // counted against the budget
 	EqualCode   int            `json:"equal_code"`  // variants whose machine code was evaluated before
 	Failures    map[string]int `json:"failures"`    // by kind
-	Ended       string         `json:"ended"`       // why the search ended
+	// FirstFailures has the first variant of each kind. The journal has all.
+	FirstFailures []TuneFailure `json:"first_failures,omitempty"`
+	Ended         string        `json:"ended"` // why the search ended
 	// Effects are those of the knobs, the largest first.
 	Effects []tune.KnobEffect `json:"effects,omitempty"`
 	Seconds float64           `json:"seconds"` // of all sessions
@@ -168,6 +172,13 @@ type Tuning struct {
 	Git    toolchain.Git `json:"git"`
 	GitSHA string        `json:"git_sha,omitempty"`
 	Attune string        `json:"attune"`
+}
+
+// TuneFailure is a variant of a search that failed.
+type TuneFailure struct {
+	Kind    string `json:"failure"`
+	Variant string `json:"variant"` // its name
+	Reason  string `json:"reason"`
 }
 
 // TunedVariant is a variant of the finals: checked on all shapes and seeds, then timed interleaved
