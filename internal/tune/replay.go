@@ -7,6 +7,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 )
@@ -51,7 +52,7 @@ func NewReplay(r *Recording, s *Space) (*Replay, error) {
 	}
 	replay.Variants = len(replay.entries)
 	replay.Missing = -1
-	if n, exact := replay.Space.Size(); exact {
+	if n, exact := replay.Space.Size(); exact && n <= maxExact {
 		replay.Missing = int(n) - replay.Variants
 	}
 	return replay, replay.measure()
@@ -139,14 +140,13 @@ func (r *Replay) Value(cost float64) float64 {
 // 5 %, computed from the number of such variants.
 func (r *Replay) RandomMedian() int {
 	total := r.Variants + max(r.Missing, 0)
-	missed := 1.0 // probability that n draws without repetition have none of them
-	for n := 1; n <= total; n++ {
-		missed *= float64(total-r.Near-n+1) / float64(total-n+1)
-		if missed <= 0.5 {
-			return n
+	return 1 + sort.Search(total-1, func(i int) bool {
+		missed := 1.0 // probability that i+1 draws without repetition have none of them
+		for j := 0; j < r.Near && missed > 0; j++ {
+			missed *= max(0, float64(total-i-1-j)) / float64(total-j)
 		}
-	}
-	return total
+		return missed <= 0.5
+	})
 }
 
 // Summary is what repeated searches needed to come within 5 % of the optimum. Repeats that did not

@@ -345,6 +345,20 @@ func TestRandomMedian(t *testing.T) {
 	}
 }
 
+// The median of a random search is computed at once in a space of any size, and is the number of
+// draws after which half of the searches have met a near variant.
+func TestRandomMedianOfAnySize(t *testing.T) {
+	for _, test := range []struct{ variants, missing, near, want int }{
+		{1, 0, 1, 1}, {12, 0, 1, 6}, {12, 0, 2, 4}, {12, 0, 12, 1}, {4362, 0, 11, 267}, {17956, 0, 10, 1203},
+		{1, 1<<50 - 1, 1, 1 << 49}, {2, 1 << 50, 2, 329768447776903}, {5, -1, 1, 3},
+	} {
+		r := &Replay{Variants: test.variants, Missing: test.missing, Near: test.near}
+		if got := r.RandomMedian(); got < test.want || float64(got) > float64(test.want)*(1+1e-9) {
+			t.Errorf("%+v: %d", test, got)
+		}
+	}
+}
+
 // A T1 definition may have the knobs in another order, fewer values than the recording, and variants
 // that were not recorded.
 func TestReplayInSpace(t *testing.T) {
