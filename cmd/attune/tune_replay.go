@@ -71,6 +71,7 @@ func (o replayOptions) check(args []string) (int, error) {
 	for _, name := range o.strategies() {
 		errs = append(errs, tune.CheckStrategy(name))
 	}
+	errs = append(errs, o.checkFiles())
 	return budget, errors.Join(errs...)
 }
 
