@@ -193,7 +193,7 @@ func (a *app) printLine(line any) error { return json.NewEncoder(a.stdout).Encod
 
 // searchReplay runs one search over the whole budget.
 func (a *app) searchReplay(ctx context.Context, o replayOptions, replay *tune.Replay, options tune.Options) (err error) {
-	subject := fmt.Sprintf("recording of %s on %s", replay.Recording.Kernel, replay.Recording.Device)
+	subject := fmt.Sprintf("recording of %s on %s, results %s", replay.Recording.Kernel, replay.Recording.Device, replay.Fingerprint())
 	search, err := tune.NewSearch(replay.Space, o.strategy, subject, options)
 	if err != nil {
 		return usageError{err}

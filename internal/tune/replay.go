@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"maps"
 	"math"
 	"runtime"
 	"slices"
@@ -114,6 +116,17 @@ func translation(from, to *Space) (func(Point) (Point, bool), error) {
 		}
 		return q, true
 	}, nil
+}
+
+// Fingerprint identifies the recorded results, so that a journal is never resumed with others.
+func (r *Replay) Fingerprint() string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%q\n", r.Recording.Objective)
+	for _, key := range slices.Sorted(maps.Keys(r.entries)) {
+		e := r.entries[key]
+		fmt.Fprintf(h, "%q %v %q\n", key, e.Value, e.Failure)
+	}
+	return fmt.Sprintf("%016x", h.Sum64())
 }
 
 // Evaluate returns the recorded result of a variant, and the seconds that it took.
