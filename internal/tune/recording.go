@@ -25,6 +25,7 @@ type Recording struct {
 	Space       *Space          // exactly the variants of the file
 	Entries     []Entry         // in the order of the file
 	Truncated   bool            // the file ends in the middle, as that of a killed search does
+	Impossible  int             // results with a time or a rate of zero or below; they count as failed
 
 	index map[string]int // of an entry, by Point.Key
 }
@@ -70,6 +71,11 @@ func (r *Recording) Cost(e *Entry) float64 {
 // maximises reports whether more is better: rates such as GFLOP/s, and scores.
 func (r *Recording) maximises() bool {
 	return strings.HasSuffix(r.Objective, "/s") || strings.HasSuffix(r.Objective, "/W") || r.Objective == "score"
+}
+
+// positive reports whether the objective has no values of zero and below. Others, such as scores, may.
+func (r *Recording) positive() bool {
+	return r.Objective == "time" || r.maximises() && r.Objective != "score"
 }
 
 // Find returns the entry of a point of the recording's space.
@@ -356,6 +362,12 @@ func (r *recorder) finish(truncated bool) (*Recording, error) {
 		return nil, err
 	}
 	r.Truncated = truncated
+	for i := range r.Entries {
+		if e := &r.Entries[i]; e.Failure == "" && e.Value <= 0 && r.positive() {
+			e.Value, e.Failure = 0, FailedRuntime
+			r.Impossible++
+		}
+	}
 	return &r.Recording, nil
 }
 

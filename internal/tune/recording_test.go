@@ -140,6 +140,32 @@ func TestNonFiniteValues(t *testing.T) {
 	}
 }
 
+// A time or a rate of zero or below was not measured: it is a failed result, and a note says so.
+func TestImpossibleValues(t *testing.T) {
+	for objective, want := range map[string]int{"time": 2, "GFLOP/s": 2, "score": 0, "energy": 0} {
+		text := strings.ReplaceAll(`{"tune_params_keys": ["x"], "objective": "OBJ", "cache": {
+			"1": {"x": 1, "OBJ": 1.5}, "2": {"x": 2, "OBJ": 0}, "3": {"x": 3, "OBJ": -1.0}}}`, "OBJ", objective)
+		r, err := ReadRecording([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		replay := mustReplay(t, r, nil)
+		if r.Impossible != want || replay.Failing != want || len(replay.Notes()) != want/2 {
+			t.Errorf("%s: %d, %d fail, %q", objective, r.Impossible, replay.Failing, replay.Notes())
+		}
+		if want > 0 && (replay.Optimum != 1.5 || replay.Notes()[0] != "a recorded "+objective+" of zero or below counts as failed; there are 2 such results") {
+			t.Errorf("%v %q", replay.Optimum, replay.Notes())
+		}
+	}
+	r, err := ReadRecording([]byte(`{"tune_params_keys": ["x"], "cache": {"1": {"x": 1, "time": 0}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewReplay(r, nil); err == nil || !strings.HasSuffix(err.Error(), "a time of zero or below counts as failed") {
+		t.Error(err)
+	}
+}
+
 func TestBrokenRecordings(t *testing.T) {
 	long := `{"tune_params_keys": ["x"], "tune_params": {"x": [0` // more values than a knob may have
 	var values strings.Builder

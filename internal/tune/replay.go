@@ -74,6 +74,9 @@ func (r *Replay) measure() error {
 		return errors.New("no recorded variant is allowed by the space")
 	}
 	if r.Failing == r.Variants {
+		if r.Recording.Impossible > 0 {
+			return fmt.Errorf("no recorded variant ran: there is no optimum to search for; a %s of zero or below counts as failed", r.Recording.Objective)
+		}
 		return errors.New("no recorded variant ran: there is no optimum to search for")
 	}
 	r.Optimum = r.Value(best)

@@ -32,6 +32,13 @@ func are(n int) string {
 	return fmt.Sprintf("%d variants are", n)
 }
 
+func areResults(n int) string {
+	if n == 1 {
+		return "is 1 such result"
+	}
+	return fmt.Sprintf("are %d such results", n)
+}
+
 // format formats a value of the objective with its unit.
 func (r *Replay) format(value float64) string {
 	return strings.TrimSpace(strconv.FormatFloat(value, 'g', 5, 64) + " " + r.Unit())
@@ -50,6 +57,9 @@ func (r *Replay) Notes() []string {
 	var notes []string
 	if r.Recording.Truncated {
 		notes = append(notes, fmt.Sprintf("the recording ends in the middle; its %d complete results are used", len(r.Recording.Entries)))
+	}
+	if n := r.Recording.Impossible; n > 0 {
+		notes = append(notes, fmt.Sprintf("a recorded %s of zero or below counts as failed; there %s", r.Recording.Objective, areResults(n)))
 	}
 	if r.Missing > 0 {
 		notes = append(notes, fmt.Sprintf("%d allowed variants are not in the recording; they count as failed", r.Missing))
