@@ -177,15 +177,19 @@ type tuneLine struct {
 	Failing      int     `json:"failing"`
 	Optimum      float64 `json:"optimum"`
 	Near         int     `json:"variants_within_5pct"`
-	RandomMedian int     `json:"random_median_evaluations_to_5pct"` // computed
+	RandomMedian *int    `json:"random_median_evaluations_to_5pct"` // computed; null if the space is too large to count
 	Seconds      float64 `json:"seconds"`                           // of the repeats
 }
 
 func newTuneLine(r *tune.Replay, s *tune.Summary, seconds float64) tuneLine {
-	return tuneLine{
-		1, s, r.Recording.Kernel, r.Recording.Device, r.Recording.Objective, r.Variants, r.Failing, r.Optimum, r.Near,
-		r.RandomMedian(), seconds,
+	variants, failing := r.Count()
+	line := tuneLine{
+		1, s, r.Recording.Kernel, r.Recording.Device, r.Recording.Objective, variants, failing, r.Optimum, r.Near, nil, seconds,
 	}
+	if median := r.RandomMedian(); median > 0 {
+		line.RandomMedian = &median
+	}
+	return line
 }
 
 // printLine writes a JSON line.

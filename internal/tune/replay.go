@@ -21,7 +21,7 @@ const Within = 0.05
 type Replay struct {
 	Recording *Recording
 	Space     *Space
-	Variants  int     // allowed and recorded
+	Recorded  int     // variants that are allowed and recorded
 	Failing   int     // of these
 	Missing   int     // allowed and not recorded; they count as failed. -1 if unknown
 	Outside   int     // recorded and not allowed
@@ -52,10 +52,10 @@ func NewReplay(r *Recording, s *Space) (*Replay, error) {
 		}
 		replay.entries[p.Key()] = &r.Entries[i]
 	}
-	replay.Variants = len(replay.entries)
+	replay.Recorded = len(replay.entries)
 	replay.Missing = -1
 	if n, exact := replay.Space.Size(); exact && n <= maxExact {
-		replay.Missing = int(n) - replay.Variants
+		replay.Missing = int(n) - replay.Recorded
 	}
 	return replay, replay.measure()
 }
@@ -70,10 +70,10 @@ func (r *Replay) measure() error {
 		}
 		best = min(best, r.Recording.Cost(e))
 	}
-	if r.Variants == 0 {
+	if r.Recorded == 0 {
 		return errors.New("no recorded variant is allowed by the space")
 	}
-	if r.Failing == r.Variants {
+	if r.Failing == r.Recorded {
 		if r.Recording.Impossible > 0 {
 			return fmt.Errorf("no recorded variant ran: there is no optimum to search for; a %s of zero or below counts as failed", r.Recording.Objective)
 		}
@@ -152,10 +152,20 @@ func (r *Replay) Value(cost float64) float64 {
 	return cost
 }
 
+// Count returns the number of allowed variants and how many of them fail, those that are not recorded
+// among both. If the space is too large to count it is the recorded ones.
+func (r *Replay) Count() (variants, failing int) {
+	missing := max(r.Missing, 0)
+	return r.Recorded + missing, r.Failing + missing
+}
+
 // RandomMedian returns the median number of evaluations that a random search needs to come within
-// 5 %, computed from the number of such variants.
+// 5 %, computed from the number of such variants; 0 if the space is too large to count.
 func (r *Replay) RandomMedian() int {
-	total := r.Variants + max(r.Missing, 0)
+	if r.Missing < 0 {
+		return 0
+	}
+	total := r.Recorded + r.Missing
 	return 1 + sort.Search(total-1, func(i int) bool {
 		missed := 1.0 // probability that i+1 draws without repetition have none of them
 		for j := 0; j < r.Near && missed > 0; j++ {

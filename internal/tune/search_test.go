@@ -349,10 +349,17 @@ func TestRandomMedian(t *testing.T) {
 // draws after which half of the searches have met a near variant.
 func TestRandomMedianOfAnySize(t *testing.T) {
 	for _, test := range []struct{ variants, missing, near, want int }{
-		{1, 0, 1, 1}, {12, 0, 1, 6}, {12, 0, 2, 4}, {12, 0, 12, 1}, {4362, 0, 11, 267}, {17956, 0, 10, 1203},
-		{1, 1<<50 - 1, 1, 1 << 49}, {2, 1 << 50, 2, 329768447776903}, {5, -1, 1, 3},
+		{1, 0, 1, 1},
+		{12, 0, 1, 6},
+		{12, 0, 2, 4},
+		{12, 0, 12, 1},
+		{4362, 0, 11, 267},
+		{17956, 0, 10, 1203},
+		{1, 1<<50 - 1, 1, 1 << 49},
+		{2, 1 << 50, 2, 329768447776903},
+		{5, -1, 1, 0},
 	} {
-		r := &Replay{Variants: test.variants, Missing: test.missing, Near: test.near}
+		r := &Replay{Recorded: test.variants, Missing: test.missing, Near: test.near}
 		if got := r.RandomMedian(); got < test.want || float64(got) > float64(test.want)*(1+1e-9) {
 			t.Errorf("%+v: %d", test, got)
 		}
@@ -368,11 +375,15 @@ func TestReplayInSpace(t *testing.T) {
 	}
 	modes := Knob{Name: "m", Values: []Value{Text("b"), Text("c")}, Default: -1}
 	replay := mustReplay(t, r, mustSpace(t, []Knob{modes, ints("x", 32, 16)}))
-	if replay.Variants != 2 || replay.Missing != 2 || replay.Outside != 2 || replay.Optimum != 1.5 {
+	if replay.Recorded != 2 || replay.Missing != 2 || replay.Outside != 2 || replay.Optimum != 1.5 {
 		t.Errorf("%+v", replay)
 	}
 	if notes := replay.Notes(); len(notes) != 3 {
 		t.Errorf("%q", notes)
+	}
+	var header strings.Builder
+	if replay.Describe(&header, terminal.Screen{Width: 200}); !strings.Contains(header.String(), ": 4 variants, 3 of which fail") {
+		t.Error(header.String())
 	}
 	if result, _ := replay.Evaluate(Point{1, 0}); result.OK() {
 		t.Error("a variant that is not recorded has a result")
@@ -397,8 +408,13 @@ func TestReplayInSpace(t *testing.T) {
 	}
 	open := &Space{Knobs: []Knob{ints("x", 16, 32), modes}}
 	open.components = []component{{knobs: []int{0, 1}, solver: newSolver(open.Knobs, nil, []int{0, 1})}}
-	if replay := mustReplay(t, r, open); replay.Missing != -1 {
-		t.Errorf("%+v", replay)
+	header.Reset()
+	if replay := mustReplay(t, r, open); replay.Missing != -1 || !strings.HasPrefix(replay.Notes()[1], "the space has too many variants to count") {
+		t.Errorf("%+v %q", replay, replay.Notes())
+	} else if replay.Describe(&header, terminal.Screen{Width: 200}); !strings.Contains(header.String(), "the median of a random search is not known") {
+		t.Error(header.String())
+	} else if replay.WriteSummaries(&header, terminal.Screen{Width: 200}, []*Summary{{Median: new(3.0)}}); strings.Contains(header.String(), "of random") {
+		t.Error(header.String())
 	}
 	for _, test := range []struct {
 		space *Space
@@ -415,6 +431,32 @@ func TestReplayInSpace(t *testing.T) {
 	}
 }
 
+// A time is over the best of the recording, a rate is below it, and both have their unit.
+func TestDistanceToTheBest(t *testing.T) {
+	for _, test := range []struct{ objective, first, second, want string }{
+		{"time", "2", "1", "2 ms, 100.0 % over the best of the recording"},
+		{"GFLOP/s", "477.58", "1151.2", "477.58 GFLOP/s, 58.5 % below the best of the recording"},
+		{"score", "-2", "-1", "score -2, 100.0 % below the best of the recording"},
+		{"score", "-2", "0", "score -2, 2 below the best of the recording"},
+	} {
+		r, err := ReadRecording([]byte(fmt.Sprintf(`{"tune_params_keys": ["x"], "tune_params": {"x": [1, 2]}, "objective": %q,
+			"cache": {"1": {"x": 1, %[1]q: %[2]s}, "2": {"x": 2, %[1]q: %[3]s}}}`, test.objective, test.first, test.second)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		replay := mustReplay(t, r, nil)
+		s, err := NewSearch(replay.Space, "grid", "x", Options{})
+		if err := errors.Join(err, replay.Search(t.Context(), s, 1, quiet)); err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		replay.WriteBest(&out, terminal.Screen{Width: 200}, s)
+		if want := "best of 1 evaluation: " + test.want + ", at evaluation 1\n  x=1\n"; out.String() != want {
+			t.Errorf("%q, want %q", out.String(), want)
+		}
+	}
+}
+
 // Describe names what it knows.
 func TestDescribe(t *testing.T) {
 	r, err := ReadRecording([]byte(`{"tune_params_keys": ["x"], "cache": {"1": {"x": 1, "time": 5}}}`))
@@ -422,8 +464,14 @@ func TestDescribe(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	mustReplay(t, r, nil).Describe(&out, terminal.Screen{Width: 300})
-	if want := "recorded results: 1 variants, 0 of which fail; the best time is 5 ms, and 1 variant is within 5 % of it."; !strings.HasPrefix(out.String(), want) {
+	replay := mustReplay(t, r, nil)
+	replay.Missing, replay.Outside = 1, 1
+	if notes := replay.Notes(); len(notes) != 2 || !strings.HasPrefix(notes[0], "1 allowed variant is ") || !strings.HasPrefix(notes[1], "1 recorded result is ") {
+		t.Errorf("%q", notes)
+	}
+	replay.Missing = 0
+	replay.Describe(&out, terminal.Screen{Width: 300})
+	if want := "recorded results: 1 variant, 0 of which fail; the best time is 5 ms, and 1 variant is within 5 % of it."; !strings.HasPrefix(out.String(), want) {
 		t.Error(out.String())
 	}
 }
