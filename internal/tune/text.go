@@ -63,6 +63,12 @@ func (r *Replay) Notes() []string {
 	if r.Recording.Truncated {
 		notes = append(notes, fmt.Sprintf("the recording ends in the middle; its %d complete results are used", len(r.Recording.Entries)))
 	}
+	switch n := r.Recording.Repeated; {
+	case n == 1:
+		notes = append(notes, "1 recorded result is of a variant that has a later one; the last one counts")
+	case n > 1:
+		notes = append(notes, fmt.Sprintf("%d recorded results are of variants that have a later one; the last one counts", n))
+	}
 	if n := r.Recording.Impossible; n > 0 {
 		notes = append(notes, fmt.Sprintf("a recorded %s of zero or below counts as failed; there %s", r.Recording.Objective, areResults(n)))
 	}
