@@ -160,7 +160,7 @@ func (a *app) repeatReplay(ctx context.Context, replay *tune.Replay, r tune.Repe
 		status.Set("%s: %d of %d repeats, about %s left", r.Strategy, done, r.Count, left.Round(time.Second))
 	}
 	summary, err := replay.Run(ctx, r)
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("interrupted; %s: %d of %d repeats were finished", r.Strategy, finished.Load(), r.Count)
 	}
 	return summary, time.Since(start).Seconds(), err

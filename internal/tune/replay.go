@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sort"
@@ -191,7 +192,7 @@ type Summary struct {
 // Repeats are what to repeat.
 type Repeats struct {
 	Strategy string
-	Options  Options // Seed is that of the first repeat
+	Options  Options // the seeds of the repeats derive from Seed
 	Count    int
 	Progress func(done int) // called after each repeat, from several goroutines
 }
@@ -212,15 +213,20 @@ func (r *Replay) Run(ctx context.Context, repeats Repeats) (*Summary, error) {
 					return
 				}
 				o := repeats.Options
-				o.Seed += uint64(i)
+				o.Seed = repeatSeed(o.Seed, i)
 				evaluations[i], seconds[i], errs[i] = r.repeat(ctx, repeats.Strategy, o)
-				repeats.Progress(int(done.Add(1)))
+				if ctx.Err() == nil { // else the repeat was cut off
+					repeats.Progress(int(done.Add(1)))
+				}
 			}
 		})
 	}
 	workers.Wait()
-	if err := errors.Join(ctx.Err(), errors.Join(errs...)); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return nil, err
+	}
+	if int(done.Load()) < repeats.Count {
+		return nil, ctx.Err()
 	}
 	s := &Summary{Strategy: repeats.Strategy, Repeats: repeats.Count, Budget: repeats.Options.Budget}
 	for _, n := range evaluations {
@@ -233,6 +239,9 @@ func (r *Replay) Run(ctx context.Context, repeats Repeats) (*Summary, error) {
 	s.Seconds = quantile(seconds, 0.5)
 	return s, nil
 }
+
+// repeatSeed mixes the seed and the number of a repeat, so that no two seeds have a repeat in common.
+func repeatSeed(seed uint64, i int) uint64 { return rand.NewPCG(seed, uint64(i)).Uint64() }
 
 // repeat returns the evaluations and the recorded seconds until a search came within 5 %, both
 // infinite if it did not.

@@ -333,6 +333,29 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// Neighbouring seeds have no repeat in common, and a cut-off repeat is not counted as finished.
+func TestRepeatsDiffer(t *testing.T) {
+	seen := map[uint64]bool{}
+	for seed := range uint64(100) {
+		for i := range 100 {
+			seen[repeatSeed(seed, i)] = true
+		}
+	}
+	if len(seen) != 100*100 {
+		t.Errorf("%d different seeds of 10000 repeats", len(seen))
+	}
+	replay := mustReplay(t, record(t, landscapes(t)["tiny"]), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	finished := 0
+	_, err := replay.Run(ctx, Repeats{Strategy: "random", Options: Options{Budget: 9}, Count: 1, Progress: func(int) { finished++; cancel() }})
+	if err != nil || finished != 1 {
+		t.Errorf("%v after the last repeat, %d finished", err, finished)
+	}
+	if _, err := replay.Run(ctx, Repeats{Strategy: "random", Options: Options{Budget: 9}, Count: 1, Progress: func(int) { finished++ }}); !errors.Is(err, context.Canceled) || finished != 1 {
+		t.Errorf("%v, %d finished", err, finished)
+	}
+}
+
 // The computed median of a random search is that of the random strategy.
 func TestRandomMedian(t *testing.T) {
 	replay := mustReplay(t, record(t, landscapes(t)["rugged"]), nil)
