@@ -161,6 +161,10 @@ func TestImpossibleValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.Impossible = 1
+	if notes := (&Replay{Recording: r}).Notes(); len(notes) != 1 || !strings.HasSuffix(notes[0], "there is 1 such result") {
+		t.Errorf("%q", notes)
+	}
 	if _, err := NewReplay(r, nil); err == nil || !strings.HasSuffix(err.Error(), "a time of zero or below counts as failed") {
 		t.Error(err)
 	}

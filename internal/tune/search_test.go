@@ -333,6 +333,24 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// Other results have another fingerprint; the order of the file does not matter.
+func TestFingerprintOfResults(t *testing.T) {
+	print := func(entries string) string {
+		r, err := ReadRecording([]byte(`{"tune_params_keys": ["x"], "tune_params": {"x": [1, 2]}, "cache": {` + entries + "}}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return mustReplay(t, r, nil).Fingerprint()
+	}
+	first := print(`"1": {"x": 1, "time": 1}, "2": {"x": 2, "time": 2}`)
+	if first != print(`"2": {"x": 2, "time": 2}, "1": {"x": 1, "time": 1.0}`) {
+		t.Error("the order of the results matters")
+	}
+	if first == print(`"1": {"x": 1, "time": 1}, "2": {"x": 2, "time": 2.5}`) || first == print(`"1": {"x": 1, "time": 1}, "2": {"x": 2, "time": "InvalidConfig"}`) {
+		t.Error("other results have the same fingerprint")
+	}
+}
+
 // Neighbouring seeds have no repeat in common, and a cut-off repeat is not counted as finished.
 func TestRepeatsDiffer(t *testing.T) {
 	seen := map[uint64]bool{}

@@ -404,6 +404,14 @@ func TestContradiction(t *testing.T) {
 	if !errors.Is(err, ErrEmpty) || err.Error() != `no variant is allowed: no values obey "k28 <= k29" and "k28 > k29"` {
 		t.Error(err)
 	}
+	var eight []Knob
+	for i := range 8 {
+		eight = append(eight, steps(fmt.Sprint("k", i), 1, 32, 1))
+	}
+	_, err = NewSpace("prime", eight, []string{"k0 < 30", "k0*k1*k2*k3*k4*k5*k6*k7 == 37"}) // by a diagram
+	if !errors.Is(err, ErrEmpty) || err.Error() != `no variant is allowed: no values obey "k0*k1*k2*k3*k4*k5*k6*k7 == 37"` {
+		t.Error(err)
+	}
 	for _, rules := range [][]string{{"1 > 2"}, {"k0 > 3"}, {"k0 > 1 and k0 < 2"}} {
 		if _, err := NewSpace("never", knobs, rules); !errors.Is(err, ErrEmpty) {
 			t.Errorf("%q: %v", rules, err)
