@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -138,8 +139,19 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 // renamedFlags has the present name of flags that had another.
 var renamedFlags = map[string]string{"iters": "rounds", "seed": "seeds", "out": "output"}
 
-// flagError suggests a flag for one that does not exist: its present name, or the nearest.
+// numberFlags say what a flag of a type takes.
+var numberFlags = map[string]string{
+	"uint64": "a whole number of at least 0", "uint": "a whole number of at least 0", "int": "a whole number", "float64": "a number",
+}
+
+// flagError suggests a flag for one that does not exist: its present name, or the nearest. A value
+// that is no number gets what the flag takes, instead of the name of a function of Go.
 func flagError(cmd *cobra.Command, err error) error {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		if takes := numberFlags[invalid.GetFlag().Value.Type()]; takes != "" {
+			return fmt.Errorf("%swant %s", strings.TrimSuffix(err.Error(), invalid.Unwrap().Error()), takes)
+		}
+	}
 	_, name, found := strings.Cut(err.Error(), "unknown flag: --")
 	if !found {
 		return err

@@ -71,6 +71,7 @@ func (o replayOptions) check(args []string) (int, error) {
 	for _, name := range o.strategies() {
 		errs = append(errs, tune.CheckStrategy(name))
 	}
+	errs = append(errs, o.checkFiles())
 	return budget, errors.Join(errs...)
 }
 
@@ -159,7 +160,7 @@ func (a *app) repeatReplay(ctx context.Context, replay *tune.Replay, r tune.Repe
 		status.Set("%s: %d of %d repeats, about %s left", r.Strategy, done, r.Count, left.Round(time.Second))
 	}
 	summary, err := replay.Run(ctx, r)
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("interrupted; %s: %d of %d repeats were finished", r.Strategy, finished.Load(), r.Count)
 	}
 	return summary, time.Since(start).Seconds(), err
@@ -176,15 +177,19 @@ type tuneLine struct {
 	Failing      int     `json:"failing"`
 	Optimum      float64 `json:"optimum"`
 	Near         int     `json:"variants_within_5pct"`
-	RandomMedian int     `json:"random_median_evaluations_to_5pct"` // computed
+	RandomMedian *int    `json:"random_median_evaluations_to_5pct"` // computed; null if the space is too large to count
 	Seconds      float64 `json:"seconds"`                           // of the repeats
 }
 
 func newTuneLine(r *tune.Replay, s *tune.Summary, seconds float64) tuneLine {
-	return tuneLine{
-		1, s, r.Recording.Kernel, r.Recording.Device, r.Recording.Objective, r.Variants, r.Failing, r.Optimum, r.Near,
-		r.RandomMedian(), seconds,
+	variants, failing := r.Count()
+	line := tuneLine{
+		1, s, r.Recording.Kernel, r.Recording.Device, r.Recording.Objective, variants, failing, r.Optimum, r.Near, nil, seconds,
 	}
+	if median := r.RandomMedian(); median > 0 {
+		line.RandomMedian = &median
+	}
+	return line
 }
 
 // printLine writes a JSON line.
@@ -192,7 +197,7 @@ func (a *app) printLine(line any) error { return json.NewEncoder(a.stdout).Encod
 
 // searchReplay runs one search over the whole budget.
 func (a *app) searchReplay(ctx context.Context, o replayOptions, replay *tune.Replay, options tune.Options) (err error) {
-	subject := fmt.Sprintf("recording of %s on %s", replay.Recording.Kernel, replay.Recording.Device)
+	subject := fmt.Sprintf("recording of %s on %s, results %s", replay.Recording.Kernel, replay.Recording.Device, replay.Fingerprint())
 	search, err := tune.NewSearch(replay.Space, o.strategy, subject, options)
 	if err != nil {
 		return usageError{err}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // fromCache reads a Kernel Tuner cache.
@@ -40,7 +42,7 @@ func (r *recorder) cacheValues(raw json.RawMessage) error {
 		r.sorted = true
 		return nil
 	}
-	var values map[string][]Value
+	var values map[string][]literal
 	if err := json.Unmarshal(raw, &values); err != nil {
 		return fmt.Errorf("tune_params: %w", err)
 	}
@@ -62,7 +64,7 @@ func (r *recorder) cacheEntry(raw json.RawMessage) error {
 	}
 	e := Entry{Point: make(Point, len(r.knobs))}
 	for i, knob := range r.knobs {
-		var v Value
+		var v literal
 		field := fields[knob.Name]
 		if field == nil {
 			return fmt.Errorf("it has no value of %q", knob.Name)
@@ -110,6 +112,9 @@ func outcome(raw json.RawMessage) (float64, Failure) {
 	}
 	var word string
 	_ = json.Unmarshal(raw, &word)
+	if x, err := strconv.ParseFloat(strings.TrimSpace(word), 64); err == nil && usable(x) { // a number in quotes
+		return x, ""
+	}
 	for _, f := range cacheFailures {
 		if f.word == word {
 			return 0, f.failure

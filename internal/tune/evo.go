@@ -11,7 +11,7 @@ import (
 // most promising child, except every few evaluations, when any child is taken: a model that is wrong
 // cannot hold up the search.
 //
-// Macro knobs choose the algorithm, micro knobs tune it. With macro knobs each elite has another
+// Macro knobs choose the algorithm, micro knobs tune it. With macro knobs each parent has another
 // algorithm, moves change micro knobs only, and a macro move changes the algorithm with as few other
 // changes as the constraints need.
 type evo struct {
@@ -67,6 +67,8 @@ func (e *evo) Ask() (Point, bool) {
 	}
 	size, child := evoPool, e.child
 	switch {
+	case e.stagnates() && e.asks%4 == 0: // the neighbourhood of the elites may be the wrong one
+		return e.restart()
 	case e.stagnates() && e.asks%2 == 0:
 		size, child = 1, e.leap
 	case e.asks%evoBlind == 0:

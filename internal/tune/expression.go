@@ -13,12 +13,43 @@ type expression struct {
 	text  string
 	uses  []int // indices of the knobs it uses, ascending
 	slots int   // length of the environment: the knobs, then the variables of comprehensions
-	value node
+	value *node
 }
 
-// node evaluates a part of an expression in an environment: the values of the knobs, then those of
-// comprehension variables. A part without a value gives a bad Value.
-type node func(env []Value) Value
+// node is a part of an expression. It is evaluated in an environment: the values of the knobs, then
+// those of comprehension variables. A part without a value gives a bad Value.
+type node struct {
+	eval func(env []Value) Value
+	op   operation // opaqueNode if only the whole part can be evaluated
+	args []*node
+	name string // of an arithmetic operator or a comparison
+	knob int    // of a leaf that is a knob
+	uses []int  // knobs, in any order, possibly twice
+}
+
+// operation is what a solver knows about a node.
+type operation uint8
+
+const (
+	opaqueNode operation = iota
+	knobNode
+	arithmeticNode
+	comparisonNode
+	logicNode  // its name is "or" or "and"
+	notNode    // the logical one
+	choiceNode // its args are the value if true, the condition, the value if false
+)
+
+// newNode returns a node of parts, which are nil after an error of the parser.
+func newNode(op operation, name string, eval func(env []Value) Value, args ...*node) *node {
+	n := &node{eval: eval, op: op, args: args, name: name}
+	for _, arg := range args {
+		if arg != nil {
+			n.uses = append(n.uses, arg.uses...)
+		}
+	}
+	return n
+}
 
 // listNode evaluates a list. The Value is bad if the list has none.
 type listNode func(env []Value) ([]Value, Value)
@@ -26,7 +57,7 @@ type listNode func(env []Value) ([]Value, Value)
 // holds reports whether the expression is true. An expression that cannot be evaluated, for example
 // because it divides by zero, is not.
 func (e *expression) holds(env []Value) bool {
-	v := e.value(env)
+	v := e.value.eval(env)
 	return v.kind != badKind && v.truth()
 }
 
@@ -139,7 +170,7 @@ type parser struct {
 func (p *parser) peek() token { return p.tokens[p.at] }
 
 // fail records the first error and skips to the end.
-func (p *parser) fail(t token, format string, args ...any) node {
+func (p *parser) fail(t token, format string, args ...any) *node {
 	if p.err == nil {
 		p.err = fmt.Errorf("column %d: %s", t.column, fmt.Sprintf(format, args...))
 	}
@@ -180,7 +211,7 @@ func (t token) describe() string {
 }
 
 // conditional parses A if B else C, the loosest form.
-func (p *parser) conditional() node {
+func (p *parser) conditional() *node {
 	if p.depth++; p.depth > maxDepth {
 		return p.fail(p.peek(), "more than %d nested parentheses", maxDepth)
 	}
@@ -192,19 +223,19 @@ func (p *parser) conditional() node {
 	condition := p.disjunction()
 	p.expect("else")
 	no := p.conditional()
-	return func(env []Value) Value {
-		c := condition(env)
+	return newNode(choiceNode, "", func(env []Value) Value {
+		c := condition.eval(env)
 		switch {
 		case c.kind == badKind:
 			return c
 		case c.truth():
-			return yes(env)
+			return yes.eval(env)
 		}
-		return no(env)
-	}
+		return no.eval(env)
+	}, yes, condition, no)
 }
 
-func (p *parser) disjunction() node {
+func (p *parser) disjunction() *node {
 	left := p.conjunction()
 	for {
 		if _, ok := p.take("or", "||"); !ok {
@@ -214,7 +245,7 @@ func (p *parser) disjunction() node {
 	}
 }
 
-func (p *parser) conjunction() node {
+func (p *parser) conjunction() *node {
 	left := p.negation()
 	for {
 		if _, ok := p.take("and", "&&"); !ok {
@@ -225,16 +256,20 @@ func (p *parser) conjunction() node {
 }
 
 // either evaluates the left side, and the right side unless the left decides.
-func either(left, right node, decides bool) node {
-	return func(env []Value) Value {
-		if v := left(env); v.kind == badKind || v.truth() == decides {
+func either(left, right *node, decides bool) *node {
+	name := "and"
+	if decides {
+		name = "or"
+	}
+	return newNode(logicNode, name, func(env []Value) Value {
+		if v := left.eval(env); v.kind == badKind || v.truth() == decides {
 			return v
 		}
-		return right(env)
-	}
+		return right.eval(env)
+	}, left, right)
 }
 
-func (p *parser) negation() node {
+func (p *parser) negation() *node {
 	if _, ok := p.take("not", "!"); !ok {
 		return p.comparison()
 	}
@@ -243,21 +278,21 @@ func (p *parser) negation() node {
 	}
 	defer func() { p.depth-- }()
 	x := p.negation()
-	return func(env []Value) Value {
-		v := x(env)
+	return newNode(notNode, "", func(env []Value) Value {
+		v := x.eval(env)
 		if v.kind == badKind {
 			return v
 		}
 		return Bool(!v.truth())
-	}
+	}, x)
 }
 
 var comparisons = []string{"<", "<=", ">", ">=", "==", "!=", "in", "not", "is"}
 
 // comparison parses a chain such as 32 <= x * y <= 1024, which holds if each link does.
-func (p *parser) comparison() node {
+func (p *parser) comparison() *node {
 	left := p.binary(0)
-	var chain node
+	var chain *node
 	for {
 		operator, ok := p.take(comparisons...)
 		if !ok {
@@ -270,10 +305,12 @@ func (p *parser) comparison() node {
 		if operator == "is" {
 			return p.fail(p.peek(), `"is" compares identities; write ==`)
 		}
-		var link node
+		var link *node
 		if strings.HasSuffix(operator, "in") {
-			link = contains(left, p.list(), operator == "in")
-			left = func([]Value) Value { return bad("a list is no number") }
+			used := len(p.uses)
+			list := p.list()
+			link = contains(left, list, p.uses[used:], operator == "in")
+			left = constant(bad("a list is no number"))
 		} else {
 			right := p.binary(0)
 			link = compare(operator, left, right)
@@ -293,7 +330,7 @@ func (p *parser) comparison() node {
 // levels has the binary operators, from the loosest to the tightest.
 var levels = [][]string{{"|"}, {"^"}, {"&"}, {"<<", ">>"}, {"+", "-"}, {"*", "/", "//", "%"}}
 
-func (p *parser) binary(level int) node {
+func (p *parser) binary(level int) *node {
 	if level == len(levels) {
 		return p.unary()
 	}
@@ -307,7 +344,7 @@ func (p *parser) binary(level int) node {
 	}
 }
 
-func (p *parser) unary() node {
+func (p *parser) unary() *node {
 	operator, ok := p.take("-", "+", "~")
 	if !ok {
 		return p.power()
@@ -327,7 +364,7 @@ func (p *parser) unary() node {
 }
 
 // power binds more tightly than a sign on its left and less tightly than one on its right.
-func (p *parser) power() node {
+func (p *parser) power() *node {
 	base := p.atom()
 	if _, ok := p.take("**"); !ok {
 		return base
@@ -335,9 +372,9 @@ func (p *parser) power() node {
 	return arithmetic("**", base, p.unary())
 }
 
-func constant(v Value) node { return func([]Value) Value { return v } }
+func constant(v Value) *node { return newNode(opaqueNode, "", func([]Value) Value { return v }) }
 
-func (p *parser) atom() node {
+func (p *parser) atom() *node {
 	t := p.peek()
 	p.at++
 	switch {
@@ -356,7 +393,7 @@ func (p *parser) atom() node {
 }
 
 // name parses a constant, a call or the name of a knob.
-func (p *parser) name(t token) node {
+func (p *parser) name(t token) *node {
 	switch t.text {
 	case "True":
 		return constant(Bool(true))
@@ -377,10 +414,12 @@ func (p *parser) name(t token) node {
 	if slot < 0 {
 		return p.fail(t, "unknown knob %q", t.text)
 	}
-	if slot < p.knobs {
-		p.uses = append(p.uses, slot)
+	value := func(env []Value) Value { return env[slot] }
+	if slot >= p.knobs { // of a comprehension, which is opaque
+		return newNode(opaqueNode, "", value)
 	}
-	return func(env []Value) Value { return env[slot] }
+	p.uses = append(p.uses, slot)
+	return &node{eval: value, op: knobNode, knob: slot, uses: []int{slot}}
 }
 
 // lastIndex finds a name, the innermost comprehension variable first.

@@ -16,7 +16,7 @@ func evaluate(t *testing.T, text string) Value {
 	for _, e := range terms {
 		env := make([]Value, e.slots)
 		copy(env, []Value{Int(6), Int(4), Text("a"), Real(0.5)})
-		if v = e.value(env); v.kind == badKind || !v.truth() {
+		if v = e.value.eval(env); v.kind == badKind || !v.truth() {
 			return v
 		}
 	}

@@ -8,9 +8,9 @@ import (
 )
 
 // contains tests whether a value is in a list.
-func contains(x node, list listNode, want bool) node {
-	return func(env []Value) Value {
-		v := x(env)
+func contains(x *node, list listNode, uses []int, want bool) *node {
+	n := newNode(opaqueNode, "", func(env []Value) Value {
+		v := x.eval(env)
 		if v.kind == badKind {
 			return v
 		}
@@ -19,12 +19,14 @@ func contains(x node, list listNode, want bool) node {
 			return failed
 		}
 		return Bool(slices.ContainsFunc(values, v.equal) == want)
-	}
+	}, x)
+	n.uses = append(n.uses, uses...)
+	return n
 }
 
-func compare(operator string, left, right node) node {
-	return func(env []Value) Value {
-		x, y := left(env), right(env)
+func compare(operator string, left, right *node) *node {
+	return newNode(comparisonNode, operator, func(env []Value) Value {
+		x, y := left.eval(env), right.eval(env)
 		if x.kind == badKind {
 			return x
 		}
@@ -38,7 +40,7 @@ func compare(operator string, left, right node) node {
 			return Bool(!x.equal(y))
 		}
 		return ordered(operator, x, y)
-	}
+	}, left, right)
 }
 
 // ordered compares numbers with numbers, and texts with texts.
@@ -92,11 +94,11 @@ func cmpFloat(a, b float64) int {
 
 // arithmetic applies a binary operator to numbers. Integers stay integers as in Python, except in a
 // true division and where the result leaves 64 bits.
-func arithmetic(operator string, left, right node) node {
+func arithmetic(operator string, left, right *node) *node {
 	whole := integerOperators[operator]
 	real := realOperators[operator]
-	return func(env []Value) Value {
-		x, y := left(env), right(env)
+	return newNode(arithmeticNode, operator, func(env []Value) Value {
+		x, y := left.eval(env), right.eval(env)
 		if x.kind == badKind {
 			return x
 		}
@@ -115,7 +117,7 @@ func arithmetic(operator string, left, right node) node {
 			return bad("%s %s %s has no value", x, operator, y)
 		}
 		return real(a, b)
-	}
+	}, left, right)
 }
 
 // integerOperators return false where the result does not fit an integer.
@@ -280,18 +282,18 @@ func extreme(all []Value, operator string) Value {
 
 func fold(all []Value, operator string, start Value) Value {
 	for _, v := range all {
-		start = arithmetic(operator, constant(start), constant(v))(nil)
+		start = arithmetic(operator, constant(start), constant(v)).eval(nil)
 	}
 	return start
 }
 
 // call parses the arguments of a function; the parenthesis has been consumed.
-func (p *parser) call(t token, name string) node {
+func (p *parser) call(t token, name string) *node {
 	if f := functions[name]; f != nil {
 		x := p.conditional()
 		p.expect(")")
-		return func(env []Value) Value {
-			v := x(env)
+		return newNode(opaqueNode, "", func(env []Value) Value {
+			v := x.eval(env)
 			if v.kind == badKind {
 				return v
 			}
@@ -299,18 +301,21 @@ func (p *parser) call(t token, name string) node {
 				return bad("%s(%q) is not the function of a number", name, v.text)
 			}
 			return f(v)
-		}
+		}, x)
 	}
 	reduce := reductions[name]
 	if reduce == nil {
 		return p.fail(t, "unknown function %q", name)
 	}
+	used := len(p.uses)
 	list := p.arguments()
-	return func(env []Value) Value {
+	n := newNode(opaqueNode, "", func(env []Value) Value {
 		values, failed := list(env)
 		if failed.kind == badKind {
 			return failed
 		}
 		return reduce(values)
-	}
+	})
+	n.uses = slices.Clone(p.uses[used:])
+	return n
 }

@@ -73,7 +73,7 @@ func (p *parser) items(closing string) listNode {
 	if loop := p.findLoop(); loop >= 0 {
 		return p.comprehension(start, loop, closing)
 	}
-	var items []node
+	var items []*node
 	for {
 		items = append(items, p.conditional())
 		if _, ok := p.take(","); !ok {
@@ -87,7 +87,7 @@ func (p *parser) items(closing string) listNode {
 	return func(env []Value) ([]Value, Value) {
 		values := make([]Value, len(items))
 		for i, item := range items {
-			if values[i] = item(env); values[i].kind == badKind {
+			if values[i] = item.eval(env); values[i].kind == badKind {
 				return nil, values[i]
 			}
 		}
@@ -160,7 +160,7 @@ func (p *parser) comprehension(item, loop int, closing string) listNode {
 	return func(env []Value) ([]Value, Value) { return generate(env, slot, over, condition, each) }
 }
 
-func generate(env []Value, slot int, over listNode, condition, each node) ([]Value, Value) {
+func generate(env []Value, slot int, over listNode, condition, each *node) ([]Value, Value) {
 	source, failed := over(env)
 	if failed.kind == badKind {
 		return nil, failed
@@ -168,14 +168,14 @@ func generate(env []Value, slot int, over listNode, condition, each node) ([]Val
 	var values []Value
 	for _, v := range source {
 		env[slot] = v
-		keep := condition(env)
+		keep := condition.eval(env)
 		if keep.kind == badKind {
 			return nil, keep
 		}
 		if !keep.truth() {
 			continue
 		}
-		next := each(env)
+		next := each.eval(env)
 		if next.kind == badKind {
 			return nil, next
 		}

@@ -25,6 +25,8 @@ type Recording struct {
 	Space       *Space          // exactly the variants of the file
 	Entries     []Entry         // in the order of the file
 	Truncated   bool            // the file ends in the middle, as that of a killed search does
+	Repeated    int             // results of variants that have a later result, which counts
+	Impossible  int             // results with a time or a rate of zero or below; they count as failed
 
 	index map[string]int // of an entry, by Point.Key
 }
@@ -70,6 +72,11 @@ func (r *Recording) Cost(e *Entry) float64 {
 // maximises reports whether more is better: rates such as GFLOP/s, and scores.
 func (r *Recording) maximises() bool {
 	return strings.HasSuffix(r.Objective, "/s") || strings.HasSuffix(r.Objective, "/W") || r.Objective == "score"
+}
+
+// positive reports whether the objective has no values of zero and below. Others, such as scores, may.
+func (r *Recording) positive() bool {
+	return r.Objective == "time" || r.maximises() && r.Objective != "score"
 }
 
 // Find returns the entry of a point of the recording's space.
@@ -311,11 +318,36 @@ type recorder struct {
 	Recording
 	knobs  []Knob
 	values []map[Value]uint16 // of each knob: the index of a value
+	large  []map[Value]string // of each knob: the texts of integers that do not fit 64 bits
 	sorted bool               // the values come from the entries and have no order of their own
 }
 
+// literal is a value as a file has it.
+type literal struct {
+	Value
+	large string // the text of an integer that does not fit 64 bits
+}
+
+func (l *literal) UnmarshalJSON(data []byte) error {
+	if err := l.Value.UnmarshalJSON(data); err != nil {
+		return err
+	}
+	if l.kind == realKind && !bytes.ContainsAny(data, ".eE") {
+		l.large = string(data)
+	}
+	return nil
+}
+
 // add gives a knob a value, if it does not have it yet, and returns its index.
-func (r *recorder) add(knob int, v Value) (uint16, error) {
+func (r *recorder) add(knob int, l literal) (uint16, error) {
+	v := l.Value
+	if l.large != "" {
+		if other, ok := r.large[knob][v]; ok && other != l.large {
+			return 0, fmt.Errorf("the values %s and %s of %q cannot be told apart: integers must fit 64 bits; write them as texts",
+				other, l.large, r.knobs[knob].Name)
+		}
+		r.large[knob][v] = l.large
+	}
 	if i, ok := r.values[knob][v]; ok {
 		return i, nil
 	}
@@ -333,6 +365,7 @@ func newRecorder(names []string) *recorder {
 	for _, name := range names {
 		r.knobs = append(r.knobs, Knob{Name: name, Layer: spec.Micro, Default: -1})
 		r.values = append(r.values, map[Value]uint16{})
+		r.large = append(r.large, map[Value]string{})
 	}
 	return r
 }
@@ -349,6 +382,9 @@ func (r *recorder) finish(truncated bool) (*Recording, error) {
 	r.index = map[string]int{}
 	for i, e := range r.Entries {
 		points = append(points, e.Point)
+		if _, known := r.index[e.Point.Key()]; known {
+			r.Repeated++
+		}
 		r.index[e.Point.Key()] = i // of two results the later one, as Kernel Tuner appends
 	}
 	var err error
@@ -356,6 +392,12 @@ func (r *recorder) finish(truncated bool) (*Recording, error) {
 		return nil, err
 	}
 	r.Truncated = truncated
+	for i := range r.Entries {
+		if e := &r.Entries[i]; e.Failure == "" && e.Value <= 0 && r.positive() {
+			e.Value, e.Failure = 0, FailedRuntime
+			r.Impossible++
+		}
+	}
 	return &r.Recording, nil
 }
 

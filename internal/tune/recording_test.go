@@ -62,7 +62,7 @@ func checkRoundTrip(t *testing.T, r *Recording) {
 		if err != nil {
 			t.Fatalf("%v:\n%s", err, out.String())
 		}
-		if len(again.Entries) != len(r.Entries) || again.Objective != r.Objective {
+		if len(again.Entries) != len(r.Entries) || again.Objective != r.Objective || again.Kernel != r.Kernel || again.Device != r.Device {
 			t.Fatalf("%d entries of %q", len(again.Entries), again.Objective)
 		}
 		for i, want := range r.Entries {
@@ -140,6 +140,62 @@ func TestNonFiniteValues(t *testing.T) {
 	}
 }
 
+// A time or a rate of zero or below was not measured: it is a failed result, and a note says so.
+func TestImpossibleValues(t *testing.T) {
+	for objective, want := range map[string]int{"time": 2, "GFLOP/s": 2, "score": 0, "energy": 0} {
+		text := strings.ReplaceAll(`{"tune_params_keys": ["x"], "objective": "OBJ", "cache": {
+			"1": {"x": 1, "OBJ": 1.5}, "2": {"x": 2, "OBJ": 0}, "3": {"x": 3, "OBJ": -1.0}}}`, "OBJ", objective)
+		r, err := ReadRecording([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		replay := mustReplay(t, r, nil)
+		if r.Impossible != want || replay.Failing != want || len(replay.Notes()) != want/2 {
+			t.Errorf("%s: %d, %d fail, %q", objective, r.Impossible, replay.Failing, replay.Notes())
+		}
+		if want > 0 && (replay.Optimum != 1.5 || replay.Notes()[0] != "a recorded "+objective+" of zero or below counts as failed; there are 2 such results") {
+			t.Errorf("%v %q", replay.Optimum, replay.Notes())
+		}
+	}
+	r, err := ReadRecording([]byte(`{"tune_params_keys": ["x"], "cache": {"1": {"x": 1, "time": 0}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Impossible = 1
+	if notes := (&Replay{Recording: r}).Notes(); len(notes) != 1 || !strings.HasSuffix(notes[0], "there is 1 such result") {
+		t.Errorf("%q", notes)
+	}
+	if _, err := NewReplay(r, nil); err == nil || !strings.HasSuffix(err.Error(), "a time of zero or below counts as failed") {
+		t.Error(err)
+	}
+}
+
+// Of two results of a variant the last one counts, and a note says how many do not.
+func TestRepeatedResults(t *testing.T) {
+	r, err := ReadRecording([]byte(`{"tune_params_keys": ["x"], "cache": {
+		"1": {"x": 1, "time": 1}, "2": {"x": 2, "time": 2}, "1": {"x": 1, "time": 3}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	replay := mustReplay(t, r, nil)
+	if want := "1 recorded result is of a variant that has a later one; the last one counts"; r.Repeated != 1 || replay.Optimum != 2 || replay.Notes()[0] != want {
+		t.Errorf("%d %v %q", r.Repeated, replay.Optimum, replay.Notes())
+	}
+	r.Repeated = 20
+	if want := "20 recorded results are of variants that have a later one; the last one counts"; replay.Notes()[0] != want {
+		t.Errorf("%q", replay.Notes())
+	}
+}
+
+// Times in quotes are times. Integers over 64 bits are values as long as they can be told apart.
+func TestOddNumbers(t *testing.T) {
+	r, err := ReadRecording([]byte(`{"tune_params_keys": ["x"], "tune_params": {"x": [18446744073709551616, 36893488147419103232]}, "cache": {
+		"a": {"x": 18446744073709551616, "time": "3.5"}, "b": {"x": 36893488147419103232, "time": "Inf"}}}`))
+	if err != nil || len(r.Entries) != 2 || r.Entries[0].Value != 3.5 || r.Entries[1].Failure != FailedRuntime {
+		t.Errorf("%+v %v", r, err)
+	}
+}
+
 func TestBrokenRecordings(t *testing.T) {
 	long := `{"tune_params_keys": ["x"], "tune_params": {"x": [0` // more values than a knob may have
 	var values strings.Builder
@@ -161,15 +217,19 @@ func TestBrokenRecordings(t *testing.T) {
 		`{"cache": {"a" 1}}`:   "broken JSON",
 		`{"cache": {"a": }}`:   "broken JSON",
 		`{"cache": {"a": 1,}}`: "broken JSON",
-		`{"tune_params_keys": ["x"], "cache": {}}`:                              "the file has no results",
-		`{"tune_params_keys": ["x"], "cache": {"1": 5}}`:                        `the result of "1": json`,
-		`{"tune_params_keys": ["x"], "cache": {"1": {}}}`:                       `it has no value of "x"`,
-		`{"tune_params_keys": ["x"], "cache": {"1": {"x": []}}}`:                "x: [] is not a number",
-		`{"tune_params_keys": ["x"], "cache": {"1": {"x": 1}}}`:                 `it has no "time"`,
-		`{"tune_params_keys": ["x"], "tune_params": 5, "cache": {}}`:            "tune_params: ",
-		`{"tune_params_keys": ["x", "x"], "cache": {"1": {"x": 1, "time": 1}}}`: "declared twice",
-		long + `]}, "cache": {"1": {"x": 1, "time": 1}}}`:                       "has more than 65535 values",
-		long[:len(long)-6] + `]}, "cache": {"1": {"x": -1, "time": 1}}}`:        "has more than 65535 values",
+		`{"tune_params_keys": ["x"], "cache": {}}`:                                                                                         "the file has no results",
+		`{"tune_params_keys": ["x"], "cache": {"1": 5}}`:                                                                                   `the result of "1": json`,
+		`{"tune_params_keys": ["x"], "cache": {"1": {}}}`:                                                                                  `it has no value of "x"`,
+		`{"tune_params_keys": ["x"], "cache": {"1": {"x": []}}}`:                                                                           "x: [] is not a number",
+		`{"tune_params_keys": ["x"], "cache": {"1": {"x": 1}}}`:                                                                            `it has no "time"`,
+		`{"tune_params_keys": ["x"], "tune_params": 5, "cache": {}}`:                                                                       "tune_params: ",
+		`{"tune_params_keys": ["x", "x"], "cache": {"1": {"x": 1, "time": 1}}}`:                                                            "declared twice",
+		long + `]}, "cache": {"1": {"x": 1, "time": 1}}}`:                                                                                  "has more than 65535 values",
+		long[:len(long)-6] + `]}, "cache": {"1": {"x": -1, "time": 1}}}`:                                                                   "has more than 65535 values",
+		`{"tune_params_keys": ["x"], "cache": {"1": {"x": 18446744073709551616, "time": 1}, "2": {"x": 18446744073709551617, "time": 1}}}`: `the values 18446744073709551616 and 18446744073709551617 of "x" cannot be told apart`,
+		`{"results": [{"configuration": {"a": 18446744073709551616}}, {"configuration": {"a": 18446744073709551617}}]}`:                    "cannot be told apart",
+		`{"tune_params_keys": ["x"], "tune_params": {"x": [18446744073709551616, 18446744073709551617]}, "cache": {}}`:                     "cannot be told apart",
+		`{"results": [{"invalidity": "correct"}]}`:                                                                                         "result 1 has no configuration",
 		`{"results": 5}`:                               "results: ",
 		`{"results": []}`:                              "the file has no results",
 		`{"results": [{"configuration": 5}]}`:          "result 1: configuration",

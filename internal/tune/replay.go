@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"maps"
 	"math"
+	"math/rand/v2"
 	"runtime"
 	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 )
@@ -18,7 +22,7 @@ const Within = 0.05
 type Replay struct {
 	Recording *Recording
 	Space     *Space
-	Variants  int     // allowed and recorded
+	Recorded  int     // variants that are allowed and recorded
 	Failing   int     // of these
 	Missing   int     // allowed and not recorded; they count as failed. -1 if unknown
 	Outside   int     // recorded and not allowed
@@ -49,10 +53,10 @@ func NewReplay(r *Recording, s *Space) (*Replay, error) {
 		}
 		replay.entries[p.Key()] = &r.Entries[i]
 	}
-	replay.Variants = len(replay.entries)
+	replay.Recorded = len(replay.entries)
 	replay.Missing = -1
-	if n, exact := replay.Space.Size(); exact {
-		replay.Missing = int(n) - replay.Variants
+	if n, exact := replay.Space.Size(); exact && n <= maxExact {
+		replay.Missing = int(n) - replay.Recorded
 	}
 	return replay, replay.measure()
 }
@@ -67,10 +71,13 @@ func (r *Replay) measure() error {
 		}
 		best = min(best, r.Recording.Cost(e))
 	}
-	if r.Variants == 0 {
+	if r.Recorded == 0 {
 		return errors.New("no recorded variant is allowed by the space")
 	}
-	if r.Failing == r.Variants {
+	if r.Failing == r.Recorded {
+		if r.Recording.Impossible > 0 {
+			return fmt.Errorf("no recorded variant ran: there is no optimum to search for; a %s of zero or below counts as failed", r.Recording.Objective)
+		}
 		return errors.New("no recorded variant ran: there is no optimum to search for")
 	}
 	r.Optimum = r.Value(best)
@@ -115,6 +122,17 @@ func translation(from, to *Space) (func(Point) (Point, bool), error) {
 	}, nil
 }
 
+// Fingerprint identifies the recorded results, so that a journal is never resumed with others.
+func (r *Replay) Fingerprint() string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%q\n", r.Recording.Objective)
+	for _, key := range slices.Sorted(maps.Keys(r.entries)) {
+		e := r.entries[key]
+		fmt.Fprintf(h, "%q %v %q\n", key, e.Value, e.Failure)
+	}
+	return fmt.Sprintf("%016x", h.Sum64())
+}
+
 // Evaluate returns the recorded result of a variant, and the seconds that it took.
 func (r *Replay) Evaluate(p Point) (Result, float64) {
 	e := r.entries[p.Key()]
@@ -135,18 +153,27 @@ func (r *Replay) Value(cost float64) float64 {
 	return cost
 }
 
+// Count returns the number of allowed variants and how many of them fail, those that are not recorded
+// among both. If the space is too large to count it is the recorded ones.
+func (r *Replay) Count() (variants, failing int) {
+	missing := max(r.Missing, 0)
+	return r.Recorded + missing, r.Failing + missing
+}
+
 // RandomMedian returns the median number of evaluations that a random search needs to come within
-// 5 %, computed from the number of such variants.
+// 5 %, computed from the number of such variants; 0 if the space is too large to count.
 func (r *Replay) RandomMedian() int {
-	total := r.Variants + max(r.Missing, 0)
-	missed := 1.0 // probability that n draws without repetition have none of them
-	for n := 1; n <= total; n++ {
-		missed *= float64(total-r.Near-n+1) / float64(total-n+1)
-		if missed <= 0.5 {
-			return n
-		}
+	if r.Missing < 0 {
+		return 0
 	}
-	return total
+	total := r.Recorded + r.Missing
+	return 1 + sort.Search(total-1, func(i int) bool {
+		missed := 1.0 // probability that i+1 draws without repetition have none of them
+		for j := 0; j < r.Near && missed > 0; j++ {
+			missed *= max(0, float64(total-i-1-j)) / float64(total-j)
+		}
+		return missed <= 0.5
+	})
 }
 
 // Summary is what repeated searches needed to come within 5 % of the optimum. Repeats that did not
@@ -165,7 +192,7 @@ type Summary struct {
 // Repeats are what to repeat.
 type Repeats struct {
 	Strategy string
-	Options  Options // Seed is that of the first repeat
+	Options  Options // the seeds of the repeats derive from Seed
 	Count    int
 	Progress func(done int) // called after each repeat, from several goroutines
 }
@@ -186,15 +213,20 @@ func (r *Replay) Run(ctx context.Context, repeats Repeats) (*Summary, error) {
 					return
 				}
 				o := repeats.Options
-				o.Seed += uint64(i)
+				o.Seed = repeatSeed(o.Seed, i)
 				evaluations[i], seconds[i], errs[i] = r.repeat(ctx, repeats.Strategy, o)
-				repeats.Progress(int(done.Add(1)))
+				if ctx.Err() == nil { // else the repeat was cut off
+					repeats.Progress(int(done.Add(1)))
+				}
 			}
 		})
 	}
 	workers.Wait()
-	if err := errors.Join(ctx.Err(), errors.Join(errs...)); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return nil, err
+	}
+	if int(done.Load()) < repeats.Count {
+		return nil, ctx.Err()
 	}
 	s := &Summary{Strategy: repeats.Strategy, Repeats: repeats.Count, Budget: repeats.Options.Budget}
 	for _, n := range evaluations {
@@ -207,6 +239,9 @@ func (r *Replay) Run(ctx context.Context, repeats Repeats) (*Summary, error) {
 	s.Seconds = quantile(seconds, 0.5)
 	return s, nil
 }
+
+// repeatSeed mixes the seed and the number of a repeat, so that no two seeds have a repeat in common.
+func repeatSeed(seed uint64, i int) uint64 { return rand.NewPCG(seed, uint64(i)).Uint64() }
 
 // repeat returns the evaluations and the recorded seconds until a search came within 5 %, both
 // infinite if it did not.

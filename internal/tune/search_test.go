@@ -333,6 +333,47 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// Other results have another fingerprint; the order of the file does not matter.
+func TestFingerprintOfResults(t *testing.T) {
+	print := func(entries string) string {
+		r, err := ReadRecording([]byte(`{"tune_params_keys": ["x"], "tune_params": {"x": [1, 2]}, "cache": {` + entries + "}}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return mustReplay(t, r, nil).Fingerprint()
+	}
+	first := print(`"1": {"x": 1, "time": 1}, "2": {"x": 2, "time": 2}`)
+	if first != print(`"2": {"x": 2, "time": 2}, "1": {"x": 1, "time": 1.0}`) {
+		t.Error("the order of the results matters")
+	}
+	if first == print(`"1": {"x": 1, "time": 1}, "2": {"x": 2, "time": 2.5}`) || first == print(`"1": {"x": 1, "time": 1}, "2": {"x": 2, "time": "InvalidConfig"}`) {
+		t.Error("other results have the same fingerprint")
+	}
+}
+
+// Neighbouring seeds have no repeat in common, and a cut-off repeat is not counted as finished.
+func TestRepeatsDiffer(t *testing.T) {
+	seen := map[uint64]bool{}
+	for seed := range uint64(100) {
+		for i := range 100 {
+			seen[repeatSeed(seed, i)] = true
+		}
+	}
+	if len(seen) != 100*100 {
+		t.Errorf("%d different seeds of 10000 repeats", len(seen))
+	}
+	replay := mustReplay(t, record(t, landscapes(t)["tiny"]), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	finished := 0
+	_, err := replay.Run(ctx, Repeats{Strategy: "random", Options: Options{Budget: 9}, Count: 1, Progress: func(int) { finished++; cancel() }})
+	if err != nil || finished != 1 {
+		t.Errorf("%v after the last repeat, %d finished", err, finished)
+	}
+	if _, err := replay.Run(ctx, Repeats{Strategy: "random", Options: Options{Budget: 9}, Count: 1, Progress: func(int) { finished++ }}); !errors.Is(err, context.Canceled) || finished != 1 {
+		t.Errorf("%v, %d finished", err, finished)
+	}
+}
+
 // The computed median of a random search is that of the random strategy.
 func TestRandomMedian(t *testing.T) {
 	replay := mustReplay(t, record(t, landscapes(t)["rugged"]), nil)
@@ -345,6 +386,27 @@ func TestRandomMedian(t *testing.T) {
 	}
 }
 
+// The median of a random search is computed at once in a space of any size, and is the number of
+// draws after which half of the searches have met a near variant.
+func TestRandomMedianOfAnySize(t *testing.T) {
+	for _, test := range []struct{ variants, missing, near, want int }{
+		{1, 0, 1, 1},
+		{12, 0, 1, 6},
+		{12, 0, 2, 4},
+		{12, 0, 12, 1},
+		{4362, 0, 11, 267},
+		{17956, 0, 10, 1203},
+		{1, 1<<50 - 1, 1, 1 << 49},
+		{2, 1 << 50, 2, 329768447776903},
+		{5, -1, 1, 0},
+	} {
+		r := &Replay{Recorded: test.variants, Missing: test.missing, Near: test.near}
+		if got := r.RandomMedian(); got < test.want || float64(got) > float64(test.want)*(1+1e-9) {
+			t.Errorf("%+v: %d", test, got)
+		}
+	}
+}
+
 // A T1 definition may have the knobs in another order, fewer values than the recording, and variants
 // that were not recorded.
 func TestReplayInSpace(t *testing.T) {
@@ -354,11 +416,15 @@ func TestReplayInSpace(t *testing.T) {
 	}
 	modes := Knob{Name: "m", Values: []Value{Text("b"), Text("c")}, Default: -1}
 	replay := mustReplay(t, r, mustSpace(t, []Knob{modes, ints("x", 32, 16)}))
-	if replay.Variants != 2 || replay.Missing != 2 || replay.Outside != 2 || replay.Optimum != 1.5 {
+	if replay.Recorded != 2 || replay.Missing != 2 || replay.Outside != 2 || replay.Optimum != 1.5 {
 		t.Errorf("%+v", replay)
 	}
 	if notes := replay.Notes(); len(notes) != 3 {
 		t.Errorf("%q", notes)
+	}
+	var header strings.Builder
+	if replay.Describe(&header, terminal.Screen{Width: 200}); !strings.Contains(header.String(), ": 4 variants, 3 of which fail") {
+		t.Error(header.String())
 	}
 	if result, _ := replay.Evaluate(Point{1, 0}); result.OK() {
 		t.Error("a variant that is not recorded has a result")
@@ -383,8 +449,13 @@ func TestReplayInSpace(t *testing.T) {
 	}
 	open := &Space{Knobs: []Knob{ints("x", 16, 32), modes}}
 	open.components = []component{{knobs: []int{0, 1}, solver: newSolver(open.Knobs, nil, []int{0, 1})}}
-	if replay := mustReplay(t, r, open); replay.Missing != -1 {
-		t.Errorf("%+v", replay)
+	header.Reset()
+	if replay := mustReplay(t, r, open); replay.Missing != -1 || !strings.HasPrefix(replay.Notes()[1], "the space has too many variants to count") {
+		t.Errorf("%+v %q", replay, replay.Notes())
+	} else if replay.Describe(&header, terminal.Screen{Width: 200}); !strings.Contains(header.String(), "the median of a random search is not known") {
+		t.Error(header.String())
+	} else if replay.WriteSummaries(&header, terminal.Screen{Width: 200}, []*Summary{{Median: new(3.0)}}); strings.Contains(header.String(), "of random") {
+		t.Error(header.String())
 	}
 	for _, test := range []struct {
 		space *Space
@@ -401,6 +472,32 @@ func TestReplayInSpace(t *testing.T) {
 	}
 }
 
+// A time is over the best of the recording, a rate is below it, and both have their unit.
+func TestDistanceToTheBest(t *testing.T) {
+	for _, test := range []struct{ objective, first, second, want string }{
+		{"time", "2", "1", "2 ms, 100.0 % over the best of the recording"},
+		{"GFLOP/s", "477.58", "1151.2", "477.58 GFLOP/s, 58.5 % below the best of the recording"},
+		{"score", "-2", "-1", "score -2, 100.0 % below the best of the recording"},
+		{"score", "-2", "0", "score -2, 2 below the best of the recording"},
+	} {
+		r, err := ReadRecording([]byte(fmt.Sprintf(`{"tune_params_keys": ["x"], "tune_params": {"x": [1, 2]}, "objective": %q,
+			"cache": {"1": {"x": 1, %[1]q: %[2]s}, "2": {"x": 2, %[1]q: %[3]s}}}`, test.objective, test.first, test.second)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		replay := mustReplay(t, r, nil)
+		s, err := NewSearch(replay.Space, "grid", "x", Options{})
+		if err := errors.Join(err, replay.Search(t.Context(), s, 1, quiet)); err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		replay.WriteBest(&out, terminal.Screen{Width: 200}, s)
+		if want := "best of 1 evaluation: " + test.want + ", at evaluation 1\n  x=1\n"; out.String() != want {
+			t.Errorf("%q, want %q", out.String(), want)
+		}
+	}
+}
+
 // Describe names what it knows.
 func TestDescribe(t *testing.T) {
 	r, err := ReadRecording([]byte(`{"tune_params_keys": ["x"], "cache": {"1": {"x": 1, "time": 5}}}`))
@@ -408,8 +505,14 @@ func TestDescribe(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	mustReplay(t, r, nil).Describe(&out, terminal.Screen{Width: 300})
-	if want := "recorded results: 1 variants, 0 of which fail; the best time is 5 ms, and 1 variant is within 5 % of it."; !strings.HasPrefix(out.String(), want) {
+	replay := mustReplay(t, r, nil)
+	replay.Missing, replay.Outside = 1, 1
+	if notes := replay.Notes(); len(notes) != 2 || !strings.HasPrefix(notes[0], "1 allowed variant is ") || !strings.HasPrefix(notes[1], "1 recorded result is ") {
+		t.Errorf("%q", notes)
+	}
+	replay.Missing = 0
+	replay.Describe(&out, terminal.Screen{Width: 300})
+	if want := "recorded results: 1 variant, 0 of which fail; the best time is 5 ms, and 1 variant is within 5 % of it."; !strings.HasPrefix(out.String(), want) {
 		t.Error(out.String())
 	}
 }

@@ -90,26 +90,12 @@ func (s *solver) enumerate(most, visits int) (rows []Point, complete bool) {
 	return rows, complete
 }
 
-// visit yields all combinations in order, without a limit. It is false if yield stopped it.
-func (s *solver) visit(yield func(Point) bool) bool {
-	e := enumeration{solver: s, row: make(Point, len(s.knobs)), env: make([]Value, s.slots), visits: -1}
+// visit yields all combinations in order, those from a row on if it is not nil. It is false if yield
+// stopped it, or after as many visits as allowed; negative for no limit.
+func (s *solver) visit(from Point, visits int, yield func(Point) bool) bool {
+	e := enumeration{solver: s, row: make(Point, len(s.knobs)), env: make([]Value, s.slots), visits: visits, from: from}
 	e.ready = s.ready()
 	return e.step(0, yield)
-}
-
-// after returns the first combination that follows a row in order, or the first of all if row is
-// nil.
-func (s *solver) after(row Point) (next Point, ok bool) {
-	e := enumeration{solver: s, row: make(Point, len(s.knobs)), env: make([]Value, s.slots), visits: -1, from: row}
-	e.ready = s.ready()
-	e.step(0, func(found Point) bool {
-		if row != nil && slices.Equal(found, row) {
-			return true
-		}
-		next, ok = slices.Clone(found), true
-		return false
-	})
-	return next, ok
 }
 
 // ready returns, for each position, the rules whose last knob it assigns.
@@ -163,35 +149,49 @@ values:
 	return true
 }
 
+// impossible reports whether it is certain that no combination obeys the rules.
+func (s *solver) impossible() bool {
+	if tree, ok := newDiagram(s); ok {
+		return tree.size() == 0
+	}
+	row, gaveUp := s.draw(rand.New(rand.NewPCG(0, 0)), nil, -1)
+	return row == nil && !gaveUp
+}
+
+// maxChecks ends a draw: about 20 ms. It is a number of checked rules and not a time, so that the
+// same seed gives the same draws.
+const maxChecks = 1 << 17
+
 // draw returns a random combination, or nil if there is none. prefer, if not nil, has for each knob
-// of the space the value to try first; a knob that is fixed, if not -1, has no other.
-func (s *solver) draw(random *rand.Rand, prefer Point, fixed int) Point {
+// of the space the value to try first; a knob that is fixed, if not -1, has no other. It gives up
+// after maxChecks.
+func (s *solver) draw(random *rand.Rand, prefer Point, fixed int) (row Point, gaveUp bool) {
 	left := make([]Point, len(s.knobs))
 	for i, values := range s.alone {
 		left[i] = values
 		if s.knobs[i] == fixed {
 			left[i] = Point{prefer[fixed]}
 			if !slices.Contains(values, prefer[fixed]) {
-				return nil
+				return nil, false
 			}
 		}
 		if len(values) == 0 {
-			return nil
+			return nil, false
 		}
 	}
-	d := drawing{solver: s, random: random, prefer: prefer, env: make([]Value, s.slots)}
+	d := drawing{solver: s, random: random, prefer: prefer, env: make([]Value, s.slots), checks: maxChecks}
 	if !d.propagate(left, s.rules) {
-		return nil
+		return nil, d.checks <= 0
 	}
 	found := d.complete(left)
 	if found == nil {
-		return nil
+		return nil, d.checks <= 0
 	}
-	row := make(Point, len(s.knobs))
+	row = make(Point, len(s.knobs))
 	for i, values := range found {
 		row[i] = values[0]
 	}
-	return row
+	return row, false
 }
 
 // drawing assigns the knobs in random order and random values, with backtracking.
@@ -200,6 +200,7 @@ type drawing struct {
 	random *rand.Rand
 	prefer Point
 	env    []Value
+	checks int // left; at zero every branch is a dead end
 }
 
 // complete assigns the knobs that have several values left.
@@ -247,6 +248,9 @@ func (d *drawing) propagate(left []Point, rules []*expression) bool {
 	for len(pending) > 0 {
 		rule := pending[0]
 		pending = pending[1:]
+		if d.checks--; d.checks <= 0 {
+			return false
+		}
 		for _, at := range d.narrow(rule, left) {
 			if len(left[at]) == 0 {
 				return false
@@ -269,6 +273,7 @@ func (d *drawing) narrow(rule *expression, left []Point) []int {
 			return nil
 		}
 	}
+	d.checks -= combinations
 	supported := make([][]bool, len(rule.uses))
 	at := make([]int, len(rule.uses))
 	for i, knob := range rule.uses {

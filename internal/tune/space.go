@@ -43,8 +43,9 @@ func (p Point) with(knob int, value uint16) Point {
 // Space is a set of allowed variants. It is immutable and safe for concurrent use.
 //
 // Knobs that no constraint connects are independent, so a space is the product of components. A
-// component whose allowed combinations are few is a sorted table. One with more than maxTable is
-// open: its combinations are drawn and checked by the solver.
+// component whose allowed combinations are few is a sorted table. One with more than maxTable is a
+// decision diagram. One whose diagram would be too large is open: its combinations are drawn and
+// checked by the solver.
 type Space struct {
 	Name       string
 	Knobs      []Knob
@@ -55,8 +56,10 @@ type Space struct {
 // component is a set of connected knobs.
 type component struct {
 	knobs  []int
-	rows   []Point // sorted; over knobs, not all knobs of the space
-	solver *solver // of an open component; nil if rows has everything
+	rows   []Point  // sorted; over knobs, not all knobs of the space
+	tree   *diagram // of a component that is too large for rows; else nil
+	solver *solver  // of a component with neither rows nor a diagram; else nil
+	first  Point    // of an open component: a row that was found
 }
 
 // Limits of a space.
@@ -65,12 +68,18 @@ const (
 	maxValues = 1 << 16
 	// maxTable is the largest number of combinations of a component that are kept in memory.
 	maxTable = 1 << 20
-	// maxVisits ends the enumeration of a component: about a second.
-	maxVisits = 1 << 21
+	// maxVisits ends the enumeration of a component: about a second. quickVisits ends the first try,
+	// before that of a diagram: less than a tenth of a second.
+	maxVisits   = 1 << 21
+	quickVisits = 1 << 17
 )
 
-// ErrEmpty is the error of a space without any allowed variant.
-var ErrEmpty = errors.New("no variant is allowed")
+// ErrEmpty is the error of a space without any allowed variant. ErrHard is that of a space in which
+// none was found, although there may be one.
+var (
+	ErrEmpty = errors.New("no variant is allowed")
+	ErrHard  = errors.New("gave up looking for an allowed variant")
+)
 
 // NewSpace returns the space of the knobs' values that obey all rules. A rule is a Python expression
 // over knobs; a value that makes it fail, for example by a division by zero, is not allowed.
@@ -179,23 +188,51 @@ func (s *Space) groups() [][]int {
 	return groups
 }
 
-// component enumerates the combinations of some knobs. If they are too many, it only makes sure
-// that there is one.
+// component enumerates the combinations of some knobs. If they are too many, it builds their
+// diagram. If that is too large, it only makes sure that there is one.
 func (s *Space) component(group []int) (component, error) {
 	solver := newSolver(s.Knobs, s.rules, group)
-	rows, complete := solver.enumerate(maxTable, maxVisits)
-	if complete && len(rows) == 0 {
+	rows, complete := solver.enumerate(maxTable, quickVisits)
+	if !complete {
+		if tree, ok := newDiagram(solver); ok {
+			return s.diagramComponent(solver, tree)
+		}
+		rows, complete = solver.enumerate(maxTable, maxVisits)
+	}
+	switch {
+	case complete && len(rows) == 0:
+		return component{}, s.contradiction(solver)
+	case complete:
+		return component{knobs: group, rows: rows}, nil
+	case len(rows) > 0:
+		return component{knobs: group, solver: solver, first: rows[0]}, nil
+	}
+	// The enumeration gave up. Propagation may still find a combination, or that there is none.
+	first, gaveUp := solver.draw(rand.New(rand.NewPCG(0, 0)), nil, -1)
+	switch {
+	case gaveUp:
+		return component{}, fmt.Errorf("%w: the constraints %s exclude too many combinations for the solver; "+
+			"give the knobs fewer values, or write a constraint between fewer knobs", ErrHard, quoted(solver.rules))
+	case first == nil:
 		return component{}, s.contradiction(solver)
 	}
-	if complete {
-		return component{knobs: group, rows: rows}, nil
+	return component{knobs: group, solver: solver, first: first}, nil
+}
+
+// diagramComponent is a component by its diagram, or by a table if it is small.
+func (s *Space) diagramComponent(of *solver, tree *diagram) (component, error) {
+	switch {
+	case tree.size() == 0:
+		return component{}, s.contradiction(of)
+	case tree.size() > maxTable:
+		return component{knobs: of.knobs, tree: tree}, nil
 	}
-	if len(rows) == 0 { // the enumeration gave up; propagation may still find one, or that there is none
-		if solver.draw(rand.New(rand.NewPCG(0, 0)), nil, -1) == nil {
-			return component{}, s.contradiction(solver)
-		}
-	}
-	return component{knobs: group, solver: solver}, nil
+	c := component{knobs: of.knobs}
+	tree.visit(nil, func(row Point) bool {
+		c.rows = append(c.rows, slices.Clone(row))
+		return true
+	})
+	return c, nil
 }
 
 // contradiction names the fewest rules that the solver shows to contradict each other.
@@ -203,20 +240,24 @@ func (s *Space) contradiction(of *solver) error {
 	rules := of.rules
 	for i := 0; i < len(rules); {
 		fewer := slices.Delete(slices.Clone(rules), i, i+1)
-		one := newSolver(s.Knobs, fewer, of.knobs)
-		if one.draw(rand.New(rand.NewPCG(0, 0)), nil, -1) != nil {
-			i++
+		if newSolver(s.Knobs, fewer, of.knobs).impossible() {
+			rules = fewer
 			continue
 		}
-		rules = fewer
+		i++
 	}
+	return fmt.Errorf("%w: no values obey %s", ErrEmpty, quoted(rules))
+}
+
+// quoted lists the texts of rules, each once: a conjunction is several rules of one text.
+func quoted(rules []*expression) string {
 	var texts []string
 	for _, rule := range rules {
 		if text := fmt.Sprintf("%q", rule.text); !slices.Contains(texts, text) {
 			texts = append(texts, text)
 		}
 	}
-	return fmt.Errorf("%w: no values obey %s", ErrEmpty, strings.Join(texts, " and "))
+	return strings.Join(texts, " and ")
 }
 
 // Size returns the number of allowed variants. It is false if an open component makes it unknown;
@@ -224,30 +265,50 @@ func (s *Space) contradiction(of *solver) error {
 func (s *Space) Size() (n float64, exact bool) {
 	n, exact = 1, true
 	for _, c := range s.components {
-		if c.solver != nil {
+		switch {
+		case c.solver != nil:
 			n, exact = n*maxTable, false
-			continue
+		case c.tree != nil:
+			n *= c.tree.size()
+		default:
+			n *= float64(len(c.rows))
 		}
-		n *= float64(len(c.rows))
 	}
 	return n, exact
 }
 
-// Random draws an allowed variant, uniformly unless a component is open.
+// Random draws an allowed variant, uniformly unless a component is open. If the constraints of an
+// open component make a draw take too long, it has the same combination of that component each time.
 func (s *Space) Random(random *rand.Rand) Point {
-	p := make(Point, len(s.Knobs))
-	for _, c := range s.components {
-		var row Point
-		if c.solver != nil {
-			row = c.solver.draw(random, nil, -1)
-		} else {
-			row = c.rows[random.IntN(len(c.rows))]
-		}
+	p, _ := s.draw(random)
+	return p
+}
+
+// draw draws an allowed variant, and reports whether it gave up in an open component.
+func (s *Space) draw(random *rand.Rand) (p Point, gaveUp bool) {
+	p = make(Point, len(s.Knobs))
+	for i := range s.components {
+		c := &s.components[i]
+		row, none := c.draw(random)
 		for i, knob := range c.knobs {
 			p[knob] = row[i]
 		}
+		gaveUp = gaveUp || none
 	}
-	return p
+	return p, gaveUp
+}
+
+func (c *component) draw(random *rand.Rand) (row Point, gaveUp bool) {
+	switch {
+	case c.tree != nil:
+		return c.tree.draw(random), false
+	case c.solver == nil:
+		return c.rows[random.IntN(len(c.rows))], false
+	}
+	if row, gaveUp = c.solver.draw(random, nil, -1); gaveUp {
+		row = c.first
+	}
+	return row, gaveUp
 }
 
 // Allowed reports whether a point obeys all constraints.
@@ -264,6 +325,9 @@ func (c *component) allowed(p Point) bool {
 	if c.solver != nil {
 		return c.solver.allowed(p)
 	}
+	if c.tree != nil {
+		return c.tree.has(c.part(p))
+	}
 	_, found := slices.BinarySearchFunc(c.rows, p, func(row, p Point) int {
 		for i, knob := range c.knobs {
 			if row[i] != p[knob] {
@@ -273,6 +337,15 @@ func (c *component) allowed(p Point) bool {
 		return 0
 	})
 	return found
+}
+
+// part returns the values of the component's knobs.
+func (c *component) part(p Point) Point {
+	row := make(Point, len(c.knobs))
+	for i, knob := range c.knobs {
+		row[i] = p[knob]
+	}
+	return row
 }
 
 // near returns an allowed variant with one value given and few other differences from p; false if
@@ -297,12 +370,16 @@ func (s *Space) near(p Point, knob int, value uint16, random *rand.Rand) (Point,
 
 // near returns the combination that differs least from p and has p's value of the knob.
 func (c *component) near(p Point, knob int, random *rand.Rand) Point {
-	if c.solver != nil {
-		return c.solver.draw(random, p, knob)
+	fixed := slices.Index(c.knobs, knob)
+	switch {
+	case c.tree != nil:
+		return c.tree.near(c.part(p), fixed, random)
+	case c.solver != nil:
+		row, _ := c.solver.draw(random, p, knob)
+		return row
 	}
 	var best Point
 	least, ties := len(c.knobs)+1, 0
-	fixed := slices.Index(c.knobs, knob)
 	for _, row := range c.rows {
 		if row[fixed] != p[knob] {
 			continue
@@ -326,10 +403,13 @@ func (c *component) near(p Point, knob int, random *rand.Rand) Point {
 }
 
 // after returns the combination that follows a row, or the first if row is nil; false after the
-// last.
+// last, or if an open component shows none for too long.
 func (c *component) after(row Point) (Point, bool) {
-	if c.solver != nil {
-		return c.solver.after(row)
+	switch {
+	case c.tree != nil:
+		return following(row, func(yield func(Point) bool) { c.tree.visit(row, yield) })
+	case c.solver != nil:
+		return following(row, func(yield func(Point) bool) { c.solver.visit(row, maxVisits, yield) })
 	}
 	at := 0
 	if row != nil {
@@ -342,15 +422,29 @@ func (c *component) after(row Point) (Point, bool) {
 	return c.rows[at], true
 }
 
+// following returns the first combination behind a row, or the first of all if row is nil.
+func following(row Point, from iter.Seq[Point]) (next Point, ok bool) {
+	for found := range from {
+		if row == nil || !slices.Equal(found, row) {
+			return slices.Clone(found), true
+		}
+	}
+	return nil, false
+}
+
 // All yields the allowed variants: those of the first component change slowest. Of an open
 // component it yields every combination too, in the order of its knobs.
-func (s *Space) All() iter.Seq[Point] {
+func (s *Space) All() iter.Seq[Point] { return s.all(-1) }
+
+// all yields the allowed variants. In each open component it ends after a number of visits, if that
+// is not negative.
+func (s *Space) all(visits int) iter.Seq[Point] {
 	return func(yield func(Point) bool) {
-		s.product(make(Point, len(s.Knobs)), 0, yield)
+		s.product(make(Point, len(s.Knobs)), 0, visits, yield)
 	}
 }
 
-func (s *Space) product(p Point, at int, yield func(Point) bool) bool {
+func (s *Space) product(p Point, at, visits int, yield func(Point) bool) bool {
 	if at == len(s.components) {
 		return yield(slices.Clone(p))
 	}
@@ -359,10 +453,13 @@ func (s *Space) product(p Point, at int, yield func(Point) bool) bool {
 		for i, knob := range c.knobs {
 			p[knob] = row[i]
 		}
-		return s.product(p, at+1, yield)
+		return s.product(p, at+1, visits, yield)
 	}
-	if c.solver != nil {
-		return c.solver.visit(each)
+	switch {
+	case c.tree != nil:
+		return c.tree.visit(nil, each)
+	case c.solver != nil:
+		return c.solver.visit(nil, visits, each)
 	}
 	for _, row := range c.rows {
 		if !each(row) {

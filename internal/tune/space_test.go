@@ -96,7 +96,12 @@ func TestPublicSpaces(t *testing.T) {
 func TestSolverIsExact(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	names := []string{"a", "b", "c", "d"}
-	forms := []string{"%s * %s <= 9", "%s %% %s == 0", "%s + %s != 5", "%s < %s or %[1]s == 4", "%s // (%s - 2) < 2"}
+	forms := []string{
+		"%s * %s <= 9", "%s %% %s == 0", "%s + %s != 5", "%s < %s or %[1]s == 4", "%s // (%s - 2) < 2",
+		"a * %s * d * %s == 24", "d - %s + a - %s > 1", "not (%s > 2 and %s < 3)", "(%s if %s > 2 else b) < 4", "%s / %s + c >= 2",
+		"%s in [1, %s, 3]", "max(%s, c, %s) != 3", "d * 0.1 * %s * b > %s * 0.2", "1 <= %s <= %s", "c %% 3 * %s - (a + %s) * 2 <= 3",
+		"%s ** %s < 20", "%s - 2 or 1 // (%s - 1) > 0", "'t' if %s < %s else ''",
+	}
 	for range 60 {
 		var knobs []Knob
 		for _, name := range names {
@@ -118,9 +123,18 @@ func TestSolverIsExact(t *testing.T) {
 			t.Fatalf("%q: %v", rules, err)
 		}
 		checkSpace(t, s, want, random)
-		for i := range s.components { // the same without tables
+		for i := range s.components { // the same by diagrams
 			c := &s.components[i]
-			c.rows, c.solver = nil, newSolver(s.Knobs, s.rules, c.knobs)
+			var ok bool
+			if c.tree, ok = newDiagram(newSolver(s.Knobs, s.rules, c.knobs)); !ok || c.tree.size() != float64(len(c.rows)) {
+				t.Fatalf("%q: a diagram of %v combinations, want %d", rules, c.tree.size(), len(c.rows))
+			}
+			c.rows = nil
+		}
+		checkSpace(t, s, want, random)
+		for i := range s.components { // and by propagation
+			c := &s.components[i]
+			c.tree, c.solver = nil, newSolver(s.Knobs, s.rules, c.knobs)
 		}
 		checkSpace(t, s, want, random)
 	}
@@ -210,9 +224,37 @@ func TestOpenSpace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// 24 values of 0, 1 or 2 with a sum of 24: the central trinomial coefficient of 22 if the two equal
+	// ones are 1, and twice the coefficient beside it but one.
+	if n, exact := s.Size(); !exact || n != trinomial(22, 0)+2*trinomial(22, 2) {
+		t.Errorf("%v variants %v", n, exact)
+	}
+	checkOpen(t, s)
+	c := &s.components[0]
+	c.tree, c.solver = nil, newSolver(s.Knobs, s.rules, c.knobs) // by propagation
 	if _, exact := s.Size(); exact {
 		t.Error("the size is known")
 	}
+	checkOpen(t, s)
+}
+
+// trinomial is the number of ways in which n values of -1, 0 or 1 have a sum.
+func trinomial(n, sum int) float64 {
+	ways := map[int]float64{0: 1}
+	for range n {
+		next := map[int]float64{}
+		for at, count := range ways {
+			for step := -1; step <= 1; step++ {
+				next[at+step] += count
+			}
+		}
+		ways = next
+	}
+	return ways[sum]
+}
+
+func checkOpen(t *testing.T, s *Space) {
+	t.Helper()
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 20 {
 		p := s.Random(random)
@@ -235,6 +277,117 @@ func TestOpenSpace(t *testing.T) {
 	}
 }
 
+// Sums and products over many knobs are solved exactly and at once, although a search knob by knob
+// would not end.
+func TestManyKnobsInOneConstraint(t *testing.T) {
+	knobs := func(n int, last int64) (all []Knob) {
+		for i := range n {
+			all = append(all, steps(fmt.Sprint("k", i), 1, last, 1))
+		}
+		return all
+	}
+	for _, test := range []struct {
+		knobs []Knob
+		rules []string
+		want  float64
+	}{
+		{knobs(8, 32), []string{"k0*k1*k2*k3*k4*k5*k6*k7 == 1024"}, 16808},
+		{knobs(8, 32), []string{"1024 == k7*k2*(k1*k3)*k4*k5*k6*k0"}, 16808},
+		{knobs(12, 32), []string{"k0*k1*k2*k3*k4*k5*k6*k7*k8*k9*k10*k11 == 1024"}, 336336},
+		{knobs(5, 32), []string{"k0*k1*k2*k3*k4 == 1024"}, 651},
+		{knobs(6, 16), []string{"k0+k1+k2+k3+k4+k5 == 90"}, 462},
+		{knobs(6, 16), []string{"90 - k5 - k4 - k3 == k0 + k1 + k2"}, 462},
+		{knobs(6, 16), []string{"(k0*k1*k2*k3*k4*k5) % 997 == 5"}, 13106},
+		{knobs(12, 16), []string{"k0+k1+k2+k3+k4+k5+k6+k7+k8+k9+k10+k11 >= 191"}, 13},
+		{knobs(12, 16), []string{"sum([k0,k1]) + k2 + k3 + k4 + k5 + k6 + k7 + k8 + k9 + k10 + k11 <= 13"}, 13},
+	} {
+		start := time.Now()
+		s, err := NewSpace("many", test.knobs, test.rules)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, exact := s.Size(); n != test.want || !exact {
+			t.Errorf("%q: %v variants %v, want %v", test.rules, n, exact, test.want)
+		}
+		random := rand.New(rand.NewPCG(1, 1))
+		for range 1000 {
+			if p := s.Random(random); !s.Allowed(p) {
+				t.Fatalf("%q: drew %v", test.rules, p)
+			}
+		}
+		if took := time.Since(start); took > 10*time.Second { // some tenths of a second without other load
+			t.Errorf("%q took %v", test.rules, took)
+		}
+	}
+}
+
+// Draws from a diagram are uniform: each of 16 combinations comes as often as the others.
+func TestDiagramIsUniform(t *testing.T) {
+	knobs := []Knob{steps("a", 1, 8, 1), steps("b", 1, 8, 1), steps("c", 1, 8, 1)}
+	s := mustSpace(t, knobs, "a * b * c == 16")
+	tree, ok := newDiagram(newSolver(s.Knobs, s.rules, []int{0, 1, 2}))
+	if !ok || tree.size() != float64(len(s.components[0].rows)) {
+		t.Fatalf("%v %v", tree, ok)
+	}
+	random := rand.New(rand.NewPCG(3, 3))
+	drawn := map[string]int{}
+	const each = 1000
+	for range int(tree.size()) * each {
+		drawn[tree.draw(random).Key()]++
+	}
+	for _, row := range s.components[0].rows {
+		if n := drawn[row.Key()]; n < each*8/10 || n > each*12/10 {
+			t.Errorf("%v was drawn %d times of %d", row, n, each)
+		}
+	}
+}
+
+// Constraints that neither a diagram nor propagation solves end in an error and not in a search
+// without an end. If a combination is known, a draw gives up within its limit.
+func TestHardConstraints(t *testing.T) {
+	var knobs []Knob
+	digits := "k0"
+	for i := range 12 {
+		knobs = append(knobs, steps(fmt.Sprint("k", i), 0, 9, 1))
+		if i > 0 {
+			digits = fmt.Sprintf("(%s) * 10 + k%d", digits, i)
+		}
+	}
+	rule := "(" + digits + ") ** 2 % 999999999989 == 123456"
+	_, err := NewSpace("hard", knobs, []string{rule})
+	if !errors.Is(err, ErrHard) || !strings.Contains(err.Error(), "999999999989") || !strings.Contains(err.Error(), "fewer values") {
+		t.Error(err)
+	}
+	s := mustSpace(t, knobs)
+	for i := range s.components {
+		s.components[0].knobs = append(s.components[0].knobs[:i:i], i)
+	}
+	names := make([]string, len(knobs))
+	for i := range names {
+		names[i] = knobs[i].Name
+	}
+	if s.rules, err = compile(strings.Replace(rule, "== 123456", "in [0, 123456]", 1), names); err != nil { // 0 is allowed
+		t.Fatal(err)
+	}
+	c := &s.components[0]
+	c.rows, c.solver, c.first = nil, newSolver(knobs, s.rules, c.knobs), make(Point, len(knobs))
+	s.components = s.components[:1]
+	for _, name := range []string{"evo", "grid"} {
+		st, err := NewStrategy(name, s, Options{Seed: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, ok := st.Ask()
+		if !ok || !s.Allowed(p) {
+			t.Errorf("%s: %v %v", name, p, ok)
+		}
+		st.Tell(p, Result{Cost: 1})
+		if p, ok := st.Ask(); ok { // there may be another one, which is not found in time
+			t.Errorf("%s: %v %v", name, p, ok)
+		}
+	}
+}
+
 // Contradictions that an enumeration would not find in time are found by propagation, and the error
 // names only the rules that contradict each other.
 func TestContradiction(t *testing.T) {
@@ -249,6 +402,14 @@ func TestContradiction(t *testing.T) {
 	rules = append(rules, "k28 > k29", "k5 + k6 > 0")
 	_, err := NewSpace("never", knobs, rules)
 	if !errors.Is(err, ErrEmpty) || err.Error() != `no variant is allowed: no values obey "k28 <= k29" and "k28 > k29"` {
+		t.Error(err)
+	}
+	var eight []Knob
+	for i := range 8 {
+		eight = append(eight, steps(fmt.Sprint("k", i), 1, 32, 1))
+	}
+	_, err = NewSpace("prime", eight, []string{"k0 < 30", "k0*k1*k2*k3*k4*k5*k6*k7 == 37"}) // by a diagram
+	if !errors.Is(err, ErrEmpty) || err.Error() != `no variant is allowed: no values obey "k0*k1*k2*k3*k4*k5*k6*k7 == 37"` {
 		t.Error(err)
 	}
 	for _, rules := range [][]string{{"1 > 2"}, {"k0 > 3"}, {"k0 > 1 and k0 < 2"}} {

@@ -149,17 +149,22 @@ func (h *history) result(p Point) (Result, bool) {
 	return h.told[i].Result, true
 }
 
-// maxDraws is how many draws in a row may give known variants before the unknown ones are listed.
-const maxDraws = 200
+// maxDraws is how many draws in a row may give known variants before the unknown ones are listed, and
+// maxGivenUp how many may give up.
+const (
+	maxDraws   = 200
+	maxGivenUp = 5
+)
 
 // fresh draws a variant that was not asked for, uniformly; false if there is none left.
 func (h *history) fresh() (Point, bool) {
-	for range maxDraws {
-		if h.listed {
-			break
-		}
-		if p := h.space.Random(h.random); h.isNew(p) {
+	for draws, given := 0, 0; draws < maxDraws && given < maxGivenUp && !h.listed; draws++ {
+		p, gaveUp := h.space.draw(h.random)
+		if h.isNew(p) {
 			return p, true
+		}
+		if gaveUp {
+			given++
 		}
 	}
 	if !h.listed {
@@ -176,10 +181,11 @@ func (h *history) fresh() (Point, bool) {
 }
 
 // list fills rest with the variants that are left. Draws repeat themselves only in a small space, or
-// in an open component where constraints leave few combinations; more than maxTable are never kept.
+// in an open component where constraints leave few combinations; more than maxTable are never kept,
+// and the visits are limited, so that a strategy answers within seconds.
 func (h *history) list() {
 	h.listed = true
-	for p := range h.space.All() {
+	for p := range h.space.all(maxVisits) {
 		if h.isNew(p) {
 			h.rest = append(h.rest, p)
 		}

@@ -169,6 +169,41 @@ func TestDefaultOnSyntheticSpaces(t *testing.T) {
 	}
 }
 
+// A search that stagnates takes a quarter of its variants at random, so that it leaves a valley from
+// which nothing leads to the optimum.
+func TestStagnatingSearchDrawsAtRandom(t *testing.T) {
+	l := landscapes(t)["flags"]
+	created, err := NewStrategy("evo", l.space, Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := created.(*evo)
+	far, all := 0, 0
+	for range 200 {
+		elites := best(e.told, e.elites)
+		p, _ := e.Ask()
+		if e.stagnates() {
+			all++
+			near := func(elite observation) bool {
+				differ := 0
+				for knob := range p {
+					if p[knob] != elite.point[knob] {
+						differ++
+					}
+				}
+				return differ <= 3
+			}
+			if e.asks%4 == 0 && !slices.ContainsFunc(elites, near) {
+				far++
+			}
+		}
+		e.Tell(p, Result{Cost: 1})
+	}
+	if share := float64(far) / float64(all); share < 0.2 || all < 100 {
+		t.Errorf("%.2f of %d variants are far from the elites", share, all)
+	}
+}
+
 // Every strategy proposes only allowed variants, none twice, and all of a small space. The same seed
 // gives the same sequence. Several may be in flight.
 func TestStrategies(t *testing.T) {

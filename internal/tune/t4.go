@@ -29,6 +29,13 @@ type t4Result struct {
 	Objectives []string `json:"objectives"`
 }
 
+// t4Metadata has what T4 has no fields for, in the words of Kernel Tuner's caches.
+type t4Metadata struct {
+	TimeUnit string `json:"timeunit"`
+	Kernel   string `json:"kernel_name,omitempty"`
+	Device   string `json:"device_name,omitempty"`
+}
+
 const t4Correct Failure = "correct"
 
 // fromT4 reads T4 results. They do not list the values of the knobs, which are those that occur.
@@ -40,6 +47,11 @@ func fromT4(file *object) (*recorder, error) {
 	if len(results) == 0 {
 		return nil, fmt.Errorf("%w: the file has no results", ErrEmpty)
 	}
+	for i := range results {
+		if results[i].Configuration == nil {
+			return nil, fmt.Errorf("result %d has no configuration, the values of its knobs", i+1)
+		}
+	}
 	first, err := pairs(results[0].Configuration)
 	if err != nil {
 		return nil, fmt.Errorf("result 1: configuration: %w", err)
@@ -50,6 +62,9 @@ func fromT4(file *object) (*recorder, error) {
 	}
 	r := newRecorder(names)
 	r.sorted, r.Objective = true, "time"
+	var about t4Metadata
+	_ = json.Unmarshal(file.fields["metadata"], &about) // texts for people
+	r.Kernel, r.Device = about.Kernel, about.Device
 	if len(results[0].Objectives) > 0 {
 		r.Objective = results[0].Objectives[0]
 	}
@@ -62,7 +77,7 @@ func fromT4(file *object) (*recorder, error) {
 }
 
 func (r *recorder) t4Entry(result *t4Result) error {
-	var configuration map[string]Value
+	var configuration map[string]literal
 	if err := json.Unmarshal(result.Configuration, &configuration); err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
@@ -123,7 +138,7 @@ func (r *Recording) WriteT4(w io.Writer) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", " ")
 	return encoder.Encode(orderedObject{
-		{"metadata", orderedObject{{"timeunit", "milliseconds"}}}, {"schema_version", "1.0.0"}, {"results", results},
+		{"metadata", t4Metadata{"milliseconds", r.Kernel, r.Device}}, {"schema_version", "1.0.0"}, {"results", results},
 	})
 }
 

@@ -19,9 +19,14 @@ func (r *Replay) Describe(w io.Writer, s terminal.Screen) {
 	if r.Recording.Device != "" {
 		what += " on " + r.Recording.Device
 	}
-	text := fmt.Sprintf("%s: %d variants, %d of which fail; the best %s is %s, and %s within 5 %% of it. "+
-		"A random search needs %d evaluations in the median (computed).",
-		what, r.Variants, r.Failing, r.Recording.Objective, r.format(r.Optimum), are(r.Near), r.RandomMedian())
+	variants, failing := r.Count()
+	text := fmt.Sprintf("%s: %s, %d of which fail; the best %s is %s, and %s within 5 %% of it. ",
+		what, counted(variants, "variant"), failing, r.Recording.Objective, r.format(r.Optimum), are(r.Near))
+	if median := r.RandomMedian(); median > 0 {
+		text += fmt.Sprintf("A random search needs %s in the median (computed).", counted(median, "evaluation"))
+	} else {
+		text += "The space has too many variants to count, so that the median of a random search is not known."
+	}
 	s.Paragraph(w, "", text, 0)
 }
 
@@ -30,6 +35,13 @@ func are(n int) string {
 		return "1 variant is"
 	}
 	return fmt.Sprintf("%d variants are", n)
+}
+
+func areResults(n int) string {
+	if n == 1 {
+		return "is 1 such result"
+	}
+	return fmt.Sprintf("are %d such results", n)
 }
 
 // format formats a value of the objective with its unit.
@@ -51,10 +63,27 @@ func (r *Replay) Notes() []string {
 	if r.Recording.Truncated {
 		notes = append(notes, fmt.Sprintf("the recording ends in the middle; its %d complete results are used", len(r.Recording.Entries)))
 	}
-	if r.Missing > 0 {
+	switch n := r.Recording.Repeated; {
+	case n == 1:
+		notes = append(notes, "1 recorded result is of a variant that has a later one; the last one counts")
+	case n > 1:
+		notes = append(notes, fmt.Sprintf("%d recorded results are of variants that have a later one; the last one counts", n))
+	}
+	if n := r.Recording.Impossible; n > 0 {
+		notes = append(notes, fmt.Sprintf("a recorded %s of zero or below counts as failed; there %s", r.Recording.Objective, areResults(n)))
+	}
+	switch {
+	case r.Missing < 0:
+		notes = append(notes, "the space has too many variants to count; those that are not in the recording count as failed")
+	case r.Missing == 1:
+		notes = append(notes, "1 allowed variant is not in the recording; it counts as failed")
+	case r.Missing > 0:
 		notes = append(notes, fmt.Sprintf("%d allowed variants are not in the recording; they count as failed", r.Missing))
 	}
-	if r.Outside > 0 {
+	switch {
+	case r.Outside == 1:
+		notes = append(notes, "1 recorded result is not in the space; it is left out")
+	case r.Outside > 1:
 		notes = append(notes, fmt.Sprintf("%d recorded results are not in the space; they are left out", r.Outside))
 	}
 	return notes
@@ -73,8 +102,8 @@ func (r *Replay) WriteSummaries(w io.Writer, s terminal.Screen, all []*Summary) 
 	}}
 	for _, one := range all {
 		ratio := "-"
-		if one.Median != nil {
-			ratio = fmt.Sprintf("%.2f", *one.Median/float64(r.RandomMedian()))
+		if random := r.RandomMedian(); one.Median != nil && random > 0 {
+			ratio = fmt.Sprintf("%.2f", *one.Median/float64(random))
 		}
 		t.Rows = append(t.Rows, []string{
 			one.Strategy, one.count(one.Median), one.count(one.P10), one.count(one.P90), ratio,
@@ -111,11 +140,43 @@ func (r *Replay) WriteBest(w io.Writer, s terminal.Screen, search *Search) {
 	best, ok := search.Best()
 	n := len(search.Evaluations())
 	if !ok {
-		fmt.Fprintf(w, "%d evaluations, all of which failed\n", n)
+		fmt.Fprintf(w, "%s, all of which failed\n", counted(n, "evaluation"))
 		return
 	}
 	value := r.Value(best.Cost)
-	s.Paragraph(w, "", fmt.Sprintf("best of %d evaluations: %s, %.1f %% over the best of the recording, at evaluation %d",
-		n, r.format(value), 100*math.Abs(value/r.Optimum-1), search.best+1), 2)
+	s.Paragraph(w, "", fmt.Sprintf("best of %s: %s, %s, at evaluation %d",
+		counted(n, "evaluation"), r.formatWithUnit(value), r.distance(value), search.best+1), 2)
 	s.Paragraph(w, "  ", strings.TrimSpace(r.Space.Format(best.Point)), 4)
+}
+
+// formatWithUnit formats a value of the objective where the text around it does not name it.
+func (r *Replay) formatWithUnit(value float64) string {
+	switch name := r.Recording.Objective; {
+	case r.Unit() != "":
+		return r.format(value)
+	case strings.Contains(name, "/"): // a rate is its own unit
+		return r.format(value) + " " + name
+	default:
+		return name + " " + r.format(value)
+	}
+}
+
+// distance says how much worse than the optimum a value is.
+func (r *Replay) distance(value float64) string {
+	direction := "over"
+	if r.Recording.maximises() {
+		direction = "below"
+	}
+	if r.Optimum == 0 {
+		return fmt.Sprintf("%s %s the best of the recording", r.format(math.Abs(value)), direction)
+	}
+	return fmt.Sprintf("%.1f %% %s the best of the recording", 100*math.Abs((value-r.Optimum)/r.Optimum), direction)
+}
+
+// counted is a number of things; their name takes an s.
+func counted(n int, name string) string {
+	if n == 1 {
+		return "1 " + name
+	}
+	return fmt.Sprintf("%d %ss", n, name)
 }
