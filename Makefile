@@ -72,9 +72,9 @@ check: format ## format and the short tests: no network, no NVIDIA compiler; the
 	$(GO) test -short -vet=off $$($(GO) list ./... | grep -v /cmd/attune)
 	$(GO) test -short -vet=off -run 'Help|Commands|Complet|Fit|Links|Readme|DocsResults|Results|Progress|Version' ./cmd/attune
 
-# Three targets run at a time: some wait for processes, others for their last package.
+# Two targets run at a time: some wait for processes, others for their last package.
 test: tools ## everything that continuous integration runs
-	@$(MAKE) -s -j3 --output-sync=target whole lab rest race style plain
+	@$(MAKE) -s -j2 --output-sync=target whole lab style rest race plain
 	@$(MAKE) -s coverage
 	@seconds=$$(( $$(date +%s) - $(START) )); echo "make test: passed in $$((seconds / 60)) min $$((seconds % 60)) s"
 
