@@ -304,12 +304,10 @@ func (a *app) tuneVariants(ctx context.Context, w *workplace, r lab.TuneRequest,
 	defer ignoreClosedPipe()()
 	result, err := w.Tune(ctx, r, p.finished)
 	w.status.Clear()
-	switch {
-	case ctx.Err() != nil && p.evaluations == 0:
-		return errors.New("interrupted before the first evaluation was finished")
-	case ctx.Err() != nil:
-		return fmt.Errorf("interrupted after %s; the same command with --resume continues", counted(p.evaluations, "evaluation", "evaluations"))
-	case err != nil:
+	if ctx.Err() != nil {
+		return p.interrupted()
+	}
+	if err != nil {
 		return err
 	}
 	if a.json {
@@ -320,6 +318,14 @@ func (a *app) tuneVariants(ctx context.Context, w *workplace, r lab.TuneRequest,
 	}
 	a.printLeftOut(w, r.Shapes)
 	return nil
+}
+
+// interrupted is the error of a search that was interrupted.
+func (p *tunePrinter) interrupted() error {
+	if p.evaluations == 0 {
+		return errors.New("interrupted before the first evaluation was finished")
+	}
+	return fmt.Errorf("interrupted after %s; the same command with --resume continues", counted(p.evaluations, "evaluation", "evaluations"))
 }
 
 // printLeftOut names the benchmark shapes that a search on the simulator does not take by default.

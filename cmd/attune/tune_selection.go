@@ -71,12 +71,10 @@ func (a *app) tuneSelection(ctx context.Context, w *workplace, r lab.SelectionTu
 	defer ignoreClosedPipe()()
 	result, err := w.TuneSelection(ctx, r, p.finished)
 	w.status.Clear()
-	switch {
-	case ctx.Err() != nil && p.evaluations == 0:
-		return errors.New("interrupted before the first evaluation was finished")
-	case ctx.Err() != nil:
-		return fmt.Errorf("interrupted after %s; the same command with --resume continues", counted(p.evaluations, "evaluation", "evaluations"))
-	case err != nil:
+	if ctx.Err() != nil {
+		return p.interrupted()
+	}
+	if err != nil {
 		return err
 	}
 	if a.json {

@@ -56,8 +56,8 @@ func rowsPerHead(shape tensor.Shape, maxWork float64) int {
 	return max(minRowsPerHead, int(min(sampledRows, maxWork/workPerRow))/shape.HeadCount())
 }
 
-// Subset selects rows of a sample as Sample selects those of a problem: all if they take no more
-// than maxWork multiply-adds, otherwise every second or third and so on.
+// Subset selects rows of a sample, no more than Sample selects of the problem: all, or every second,
+// every third and so on.
 func (r Rows) Subset(shape tensor.Shape, maxWork float64) Rows {
 	wanted := rowsPerHead(shape, maxWork) * shape.HeadCount()
 	step := (len(r) + wanted - 1) / wanted

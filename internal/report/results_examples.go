@@ -57,13 +57,12 @@ func (r Results) tunings(out *bytes.Buffer) {
 	out.WriteString("\n")
 	var rows [][]string
 	for _, t := range r.Tunings {
-		shapes := t.Identity.Shapes
 		found := "the default"
 		if t.Faster {
 			found = fmt.Sprintf("%.3fx (%.3f to %.3f)", t.Best.Ratio.Ratio, t.Best.Ratio.Low, t.Best.Ratio.High)
 		}
 		rows = append(rows, []string{
-			t.Stage, strings.Join(shapes, ", "), fmt.Sprint(t.Evaluations), variantsOf(t), fmt.Sprintf("%.0f s", t.Seconds),
+			t.Stage, strings.Join(t.Identity.Shapes, ", "), fmt.Sprint(t.Evaluations), variantsOf(t), fmt.Sprintf("%.0f s", t.Seconds),
 			tunedCost(t.Objective, *t.Default.Cost), found, shortID(t.ID),
 		})
 	}
