@@ -48,7 +48,7 @@ STAMP = -X main.release=$(VERSION) -X main.branch=$(shell git rev-parse --abbrev
 
 START := $(shell date +%s)
 
-.PHONY: help build release check test tools numpy style format unit whole lab rest coverage plain race bench fuzz mutants ship docs wheel gpu-tests clean
+.PHONY: help build release check test verify tools numpy style format unit whole lab rest coverage plain race bench fuzz mutants ship docs wheel gpu-tests clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -124,6 +124,10 @@ race: ## the packages that share memory, under the race detector
 	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -race -short -skip '$(RACE_SKIP)' $(RACE)
 	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -race -run Concurrent ./internal/toolchain
 	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -race -short -run '^TestRun|^TestBenchIsRecorded$$' ./internal/lab
+
+verify: ## every variant of the attention kernels; then CI tests every fourth until they change
+	$(GO) test $(TIMEOUT) ./kernels -all
+	$(GO) test ./kernels -run TestMarkVerified -mark-verified
 
 bench: ## benchmarks
 	$(GO) test -run '^$$' -bench . ./...

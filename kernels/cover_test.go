@@ -57,10 +57,11 @@ func testCover(t *testing.T, folder fs.FS) {
 	for _, stage := range kernel.Stages {
 		_, stage.Budget = coverArch(stage) // replaces the tighter budget of the stage itself
 	}
-	for _, v := range kernel.Cover() {
+	for i, v := range kernel.Cover() {
 		v = withFP8Stage(t, kernel, v)
 		arch, _ := coverArch(v.Stage())
 		t.Run(v.String(), func(t *testing.T) {
+			skipUnlessFourth(t, i)
 			t.Parallel()
 			shapes := shapesFor(t, v, coverShapes(v))
 			// The harder inputs run on the last shape: it has every mask and the most tiles.
@@ -281,6 +282,7 @@ func shapesFor(t *testing.T, v spec.Variant, forms []string) []spec.Shape {
 }
 
 func TestEveryKnobReachesMachineCode(t *testing.T) {
+	skipUnlessFourth(t, 1)
 	kernel, builder := pinnedBuilder(t, SDPA())
 	l := &lab.Lab{Kernel: kernel, Builder: builder}
 	proof, err := l.Prove(t.Context(), lab.ProofRequest{Brief: true})

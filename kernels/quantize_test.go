@@ -28,6 +28,7 @@ const smallShares = "ada+BLOCKS=2+CHUNKS=1+REGISTER_TILES=1+SHARED_TILES=1"
 func TestQuantisersAreCorrect(t *testing.T) {
 	for name, variants := range map[string][]string{
 		"quantize": {"quantize", smallShares},
+		"cast":     {"cast", "cast+CHUNKS=1+THREADS=256"},
 		"append":   {"append"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -215,6 +216,123 @@ func TestQuantizeWithIdleBlocks(t *testing.T) {
 			t.Errorf("output %d differs", i)
 		}
 	}
+}
+
+// castJob casts x, elements of 64 columns in BF16 or FP16, as K: Q and V have no rows.
+func castJob(x []byte, heads, rows, tiles int, bf16 int32) device.Job {
+	const dim = 64
+	job := device.Job{Grid: [3]int{heads * tiles, 1, 1}, Block: [3]int{128, 1, 1}}
+	null := device.Arg{Scalar: make([]byte, 8)}
+	// V is cast too, by blocks behind those of K, which the grid does not have.
+	job.Args = []device.Arg{
+		null, device.In(x), null, null, device.Out(len(x) / 2), null, null, device.Out(4 * heads), null,
+		{Scratch: 8 * 3 * heads},
+	}
+	for range 3 {
+		job.Args = append(job.Args, int64s(heads*rows*dim, rows*dim, dim)...)
+	}
+	job.Args = append(job.Args, int32s(1, int32(heads), int32(heads), 0, int32(rows), dim, bf16)...)
+	return job
+}
+
+// castScale is the scale of a head of 64 columns.
+func castScale(x []float32, rows int) float32 {
+	const dim, sampleRows = 64, 16
+	finite := func(row int) (amax float64) {
+		for _, v := range x[row*dim:][:dim] {
+			if a := math.Abs(float64(v)); !math.IsInf(a, 0) && a > amax {
+				amax = a
+			}
+		}
+		return amax
+	}
+	power := func(amax float64, exponent int) float64 {
+		_, e := math.Frexp(amax)
+		return math.Ldexp(1, min(exponent-(e-1), 112))
+	}
+	var sample, all float64
+	for row := range sampleRows {
+		sample = max(sample, finite(row*rows/sampleRows))
+	}
+	for row := range rows {
+		all = max(all, finite(row))
+	}
+	switch {
+	case all == 0:
+		return 1
+	case sample > 0 && all*power(sample, 3) <= 448:
+		return float32(power(sample, 3))
+	}
+	return float32(power(all, 7))
+}
+
+// No element saturates, wherever one stands that is far larger than the sample of its head. The
+// rows 4, 9, 14 and 19 of 20 are in no sample.
+func TestCastOutliers(t *testing.T) {
+	const dim, rows = 64, 20
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	var heads [][]float32
+	add := func(change func(head []float32)) {
+		head := make([]float32, rows*dim)
+		for i := range head {
+			head[i] = float32(math.Sin(float64(7 * i)))
+		}
+		change(head)
+		heads = append(heads, head)
+	}
+	for column := range dim {
+		for row := 4; row < rows; row += 5 {
+			size := float32([]int{30, 20, -3000, 40}[row/5])
+			add(func(head []float32) { head[row*dim+column] = size })
+		}
+	}
+	add(func(head []float32) { clear(head) })
+	add(func(head []float32) { clear(head); head[19*dim+5] = 1e-3 }) // the sample is zero
+	add(func(head []float32) { head[3], head[4*dim], head[9*dim+1] = nan, inf, -inf })
+	add(func(head []float32) { clear(head); head[0], head[dim+1] = inf, nan })
+	for _, bf16 := range []int32{0, 1} {
+		convert := func(v float32) float32 { return half.Float16FromFloat32(v).Float32() }
+		if bf16 == 1 {
+			convert = func(v float32) float32 { return half.BFloat16FromFloat32(v).Float32() }
+		}
+		var x []byte
+		var want, factors []byte
+		for _, head := range heads {
+			rounded := make([]float32, len(head))
+			for i, v := range head {
+				rounded[i] = convert(v)
+				code := uint16(half.Float16FromFloat32(v))
+				if bf16 == 1 {
+					code = uint16(half.BFloat16FromFloat32(v))
+				}
+				x = binary.LittleEndian.AppendUint16(x, code)
+			}
+			scale := castScale(rounded, rows)
+			factors = append(factors, words([]float32{1 / scale})...)
+			for _, v := range rounded {
+				want = append(want, byte(fp8.E4M3FromFloat32(v*scale)))
+			}
+		}
+		for variant, tiles := range map[string]int{"cast": 1, "cast+CHUNKS=1": 2} {
+			outputs := launch(t, "cast", variant, castJob(x, len(heads), rows, tiles, bf16))
+			if i := firstDifference(outputs[0], want); i >= 0 {
+				t.Errorf("%s, bf16 %d: code %d of head %d is %#x, want %#x", variant, bf16, i%(rows*dim), i/(rows*dim), outputs[0][i], want[i])
+			}
+			if i := firstDifference(outputs[1], factors); i >= 0 {
+				t.Errorf("%s, bf16 %d: the factor of head %d differs", variant, bf16, i/4)
+			}
+		}
+	}
+}
+
+// firstDifference is the index of the first byte that differs, -1 for none.
+func firstDifference(a, b []byte) int {
+	for i := range a {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
 }
 
 // A row goes to the page that the table has for its position. It is dropped where the table has -1,

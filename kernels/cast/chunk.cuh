@@ -1,0 +1,73 @@
+// A chunk is 8 neighbouring elements of a row in FP16 or BF16: 16 bytes, one load of a thread.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "ptx.cuh"
+
+constexpr int kChunkElements = 8;
+constexpr float kLargestE4M3 = 448;
+
+// The element types. A Pair holds two elements in 32 bits.
+struct FP16 {
+  using Pair = __half2;
+  static __device__ Pair pair(uint32_t bits) { return *reinterpret_cast<const Pair*>(&bits); }
+  static __device__ float2 floats(Pair x) { return __half22float2(x); }
+  static __device__ Pair infinity() { return pair(0x7c007c00); }
+};
+
+struct BF16 {
+  using Pair = __nv_bfloat162;
+  static __device__ Pair pair(uint32_t bits) { return *reinterpret_cast<const Pair*>(&bits); }
+  static __device__ float2 floats(Pair x) { return __bfloat1622float2(x); }
+  static __device__ Pair infinity() { return pair(0x7f807f80); }
+};
+
+struct Floats {
+  float v[kChunkElements];
+};
+
+template <class Type>
+__device__ Floats unpack(uint4 chunk) {
+  const uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+  Floats x;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const float2 pair = Type::floats(Type::pair(words[i]));
+    x.v[2 * i] = pair.x;
+    x.v[2 * i + 1] = pair.y;
+  }
+  return x;
+}
+
+__device__ inline Floats unpack(bool bf16, uint4 chunk) {
+  return bf16 ? unpack<BF16>(chunk) : unpack<FP16>(chunk);
+}
+
+// The larger of `amax` and the magnitudes of the finite elements of a chunk, for even and odd
+// elements by themselves. Pairs halve the instructions of the first pass.
+template <class Type>
+__device__ typename Type::Pair larger_magnitudes(typename Type::Pair amax, uint4 chunk) {
+  const uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const uint32_t magnitude = words[i] & 0x7fff7fff;
+    const uint32_t finite = __hlt2_mask(Type::pair(magnitude), Type::infinity());
+    amax = __hmax2(amax, Type::pair(magnitude & finite));
+  }
+  return amax;
+}
+
+// E4M3 codes of x * scale. The product is rounded to FP32 first, as the reference does it.
+__device__ inline uint2 e4m3_codes(Floats x, float scale) {
+  uint32_t pairs[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    pairs[i] = ptx::cvt_rn_satfinite_e4m3x2_f32(__fmul_rn(x.v[2 * i], scale),
+                                                __fmul_rn(x.v[2 * i + 1], scale));
+  }
+  return {pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16};
+}
