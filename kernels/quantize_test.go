@@ -231,7 +231,7 @@ func castJob(x []byte, heads, rows, tiles int, bf16 int32) device.Job {
 	for range 3 {
 		job.Args = append(job.Args, int64s(heads*rows*dim, rows*dim, dim)...)
 	}
-	job.Args = append(job.Args, int32s(1, int32(heads), int32(heads), 0, int32(rows), dim, bf16)...)
+	job.Args = append(job.Args, int32s(1, int32(heads), int32(heads), 0, int32(rows), dim, bf16, 1)...)
 	return job
 }
 
@@ -313,7 +313,7 @@ func TestCastOutliers(t *testing.T) {
 				want = append(want, byte(fp8.E4M3FromFloat32(v*scale)))
 			}
 		}
-		for variant, tiles := range map[string]int{"cast": 1, "cast+CHUNKS=1": 2} {
+		for variant, tiles := range map[string]int{"cast": 1, "cast+CHUNKS=1": 2} { // of a head
 			outputs := launch(t, "cast", variant, castJob(x, len(heads), rows, tiles, bf16))
 			if i := firstDifference(outputs[0], want); i >= 0 {
 				t.Errorf("%s, bf16 %d: code %d of head %d is %#x, want %#x", variant, bf16, i%(rows*dim), i/(rows*dim), outputs[0][i], want[i])

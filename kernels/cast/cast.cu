@@ -12,7 +12,8 @@
 //   4. The last block of the head stores the factor. If an element did not fit, it first casts the
 //      whole head again, by the largest magnitude of all its elements: no element saturates.
 //
-// The result depends on no order of blocks.
+// A tensor without rows has no tiles: its pointers are not read. The result depends on no order of
+// blocks.
 //
 // Workspace: `counters` has 64 bits for each head of Q, K and V, which are zero before the first
 // launch. Each launch leaves them zero.
@@ -177,7 +178,8 @@ cast(const uint16_t* q, const uint16_t* k, const uint16_t* v,  // FP16 or BF16
      long long k_batch_stride, long long k_head_stride, long long k_row_stride,
      long long v_batch_stride, long long v_head_stride, long long v_row_stride,
      int batch, int heads, int kv_heads, int q_rows, int kv_rows, int dim,
-     int bf16) {  // 1: x is BF16, 0: FP16
+     int bf16,      // 1: x is BF16, 0: FP16
+     int copies) {  // batch entries that get the factors; 1, or any number if batch is 1
   const int tile_rows = knob::kChunks * (knob::kThreads >> row_shift_of(dim));
   const int q_tiles = (q_rows + tile_rows - 1) / tile_rows;
   const int kv_tiles = (kv_rows + tile_rows - 1) / tile_rows;
@@ -204,8 +206,8 @@ cast(const uint16_t* q, const uint16_t* k, const uint16_t* v,  // FP16 or BF16
   const unsigned long long before = count(&counters[head], fits);
   if (static_cast<int>(before) != tiles - 1) return;
   if (!fits || before >> 32 != 0) scale = cast_head(of_block, bf16);
-  if (threadIdx.x == 0) {
-    t.descale[head] = 1 / scale;
-    counters[head] = 0;
+  for (int i = threadIdx.x; i < copies; i += knob::kThreads) {
+    t.descale[i * t.heads + head] = 1 / scale;
   }
+  if (threadIdx.x == 0) counters[head] = 0;
 }

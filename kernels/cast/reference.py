@@ -48,5 +48,6 @@ def cast(axes, x):
 def reference(axes, inputs):
     outputs = {}
     for name in "qkv":
-        outputs["y_" + name], outputs["descale_" + name] = cast(axes, heads_first(axes, inputs[name]))
+        outputs["y_" + name], descale = cast(axes, heads_first(axes, inputs[name]))
+        outputs["descale_" + name] = np.repeat(descale, axes["copies"], axis=0)
     return outputs
