@@ -159,11 +159,7 @@ const (
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
-	type test struct {
-		set  []string // NAME=VALUE
-		want string   // the status and the beginning of the error
-	}
-	tests := []test{
+	tests := []argumentTest{
 		{nil, ok},
 		{[]string{"struct_size=8"}, invalid + "struct_size is 8; sizeof(attune_sdpa_params) is "},
 		// The first header had no fields behind workspace_bytes: they are not read.
@@ -211,7 +207,7 @@ func TestArguments(t *testing.T) {
 	}
 	for _, name := range []string{"batch", "heads", "kv_heads", "queries", "keys", "head_dim"} {
 		for _, value := range []string{"0", "-1", "16777217"} {
-			tests = append(tests, test{[]string{name + "=" + value}, invalid + name + " is " + value + "; it must be from 1 to 16777216"})
+			tests = append(tests, argumentTest{[]string{name + "=" + value}, invalid + name + " is " + value + "; it must be from 1 to 16777216"})
 		}
 	}
 	for _, name := range []string{"q", "k", "v", "o", "descale_q", "descale_k", "descale_v"} {
@@ -219,12 +215,24 @@ func TestArguments(t *testing.T) {
 		if strings.HasPrefix(name, "descale") {
 			alignment = 4
 		}
-		tests = append(tests, test{[]string{name + "=0"}, invalid + name + " is NULL"},
-			test{[]string{fmt.Sprintf("%s=%#x", name, 0x100000000000+alignment)}, ok},
-			test{[]string{fmt.Sprintf("%s=%#x", name, 0x100000000000+alignment/2)}, invalid +
+		tests = append(tests, argumentTest{[]string{name + "=0"}, invalid + name + " is NULL"},
+			argumentTest{[]string{fmt.Sprintf("%s=%#x", name, 0x100000000000+alignment)}, ok},
+			argumentTest{[]string{fmt.Sprintf("%s=%#x", name, 0x100000000000+alignment/2)}, invalid +
 				fmt.Sprintf("%s is %#x; it must be a multiple of %d", name, 0x100000000000+alignment/2, alignment)})
 	}
-	lines := []string{"context 0", "null"}
+	checkArguments(t, c, "forward", tests)
+}
+
+// argumentTest is a call with some fields that differ from the valid ones.
+type argumentTest struct {
+	set  []string // NAME=VALUE
+	want string   // the status and the beginning of the error
+}
+
+// checkArguments calls a function with NULL, and once for each test.
+func checkArguments(t *testing.T, c compiled, function string, tests []argumentTest) {
+	t.Helper()
+	lines := []string{"context 0", "function " + function, "null"}
 	for _, test := range tests {
 		lines = append(lines, "reset")
 		for _, s := range test.set {
@@ -241,6 +249,21 @@ func TestArguments(t *testing.T) {
 			t.Errorf("%v: got %q, want %q", test.set, got[i+1], test.want)
 		}
 	}
+}
+
+// pointerTests are the tests of a pointer: NULL if it is required, and its alignment and device.
+func pointerTests(name string, alignment int, required bool, with ...string) []argumentTest {
+	at := func(address int) []string { return append(slices.Clone(with), fmt.Sprintf("%s=%#x", name, address)) }
+	const device0, device1 = 0x100000000000, 0x110000000000
+	tests := []argumentTest{
+		{at(device0 + alignment), ok},
+		{at(device0 + alignment/2), fmt.Sprintf("%s%s is %#x; it must be a multiple of %d", invalid, name, device0+alignment/2, alignment)},
+		{at(device1), fmt.Sprintf("%s%s is %#x, memory of device 1; the current context is of device 0", invalid, name, device1)},
+	}
+	if required {
+		tests = append(tests, argumentTest{at(0), invalid + name + " is NULL"})
+	}
+	return tests
 }
 
 // The library accepts the shapes that the lab accepts.

@@ -143,6 +143,9 @@ typedef struct extent {
 /* Refuses extents below 1 and above MAX_EXTENT. */
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_extents(const extent *all, int count);
 
+/* Kernels index a page table by 32 bits. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_page_table(int32_t batch, int32_t max_pages);
+
 /* A tensor of rows: batch entries (or pages), heads, rows. */
 typedef struct tensor {
   const char *name, *stride_name;

@@ -190,6 +190,7 @@ static attune_sdpa_status read_append(const attune_append_params *p, tensor *k, 
                           {"pages", p->pages}};
   TRY(attune_check_extents(sizes, 4));
   TRY(p->page_table == NULL ? attune_check_extents(capacity, 1) : attune_check_extents(pages, 3));
+  if (p->page_table != NULL) TRY(attune_check_page_table(p->batch, p->max_pages));
   TRY(attune_check_dtype("dtype", p->dtype, 1 << ATTUNE_SDPA_FP16 | 1 << ATTUNE_SDPA_BF16));
   if (p->head_dim % CHUNK_ELEMENTS != 0) {
     return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "head_dim is %d; append takes multiples of %d",

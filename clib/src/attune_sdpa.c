@@ -87,13 +87,7 @@ static attune_sdpa_status check_pages(const attune_sdpa_params *p) {
                        "keys is %d, more than max_pages, %d, times page_size, %d", p->keys,
                        p->max_pages, p->page_size);
   }
-  if ((int64_t)p->batch * p->max_pages > INT32_MAX) {
-    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                       "batch is %d and max_pages %d: the page table would have more than 2^31 "
-                       "elements",
-                       p->batch, p->max_pages);
-  }
-  return ATTUNE_SDPA_OK;
+  return attune_check_page_table(p->batch, p->max_pages);
 }
 
 static attune_sdpa_status check_sizes(const attune_sdpa_params *p) {

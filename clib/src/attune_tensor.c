@@ -11,16 +11,26 @@ attune_sdpa_status attune_check_extents(const extent *all, int count) {
   return ATTUNE_SDPA_OK;
 }
 
+attune_sdpa_status attune_check_page_table(int32_t batch, int32_t max_pages) {
+  if ((int64_t)batch * max_pages <= INT32_MAX) return ATTUNE_SDPA_OK;
+  return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                     "batch is %d and max_pages %d: the page table would have more than 2^31 "
+                     "elements",
+                     batch, max_pages);
+}
+
 attune_sdpa_status attune_set_strides(tensor *t, int32_t head_dim, int element_bytes,
                                       bool rows_first) {
   const int64_t *s = t->given, *e = t->extents, unit = 16 / element_bytes;
   const int64_t rows_inside[3] = {e[1] * e[2] * head_dim, e[2] * head_dim, head_dim},
                 heads_inside[3] = {rows_inside[0], head_dim, e[1] * head_dim};
   const int64_t *packed = rows_first ? heads_inside : rows_inside;
+  const int64_t limit = ((int64_t)1 << 40) / element_bytes; /* of a tensor map */
   const bool all_zero = s[0] == 0 && s[1] == 0 && s[2] == 0;
   t->contiguous = true;
   for (int d = 0; d < 3; ++d) {
-    t->strides[d] = all_zero || e[d] == 1 ? packed[d] : s[d];
+    const bool usable = s[d] >= head_dim && s[d] % unit == 0 && s[d] < limit;
+    t->strides[d] = all_zero || (e[d] == 1 && !usable) ? packed[d] : s[d];
     if (e[d] > 1 && t->strides[d] != rows_inside[d]) t->contiguous = false;
     if (t->strides[d] < head_dim) {
       return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
@@ -32,8 +42,7 @@ attune_sdpa_status attune_set_strides(tensor *t, int32_t head_dim, int element_b
       return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "%s[%d] is %lld; it must be a multiple of %d",
                          t->stride_name, d, (long long)t->strides[d], (int)unit);
     }
-    /* A tensor map has 40 bits for a stride in bytes. */
-    if (t->strides[d] >= ((int64_t)1 << 40) / element_bytes) {
+    if (t->strides[d] >= limit) {
       return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "%s[%d] is %lld; it must be less than 2^40 bytes",
                          t->stride_name, d, (long long)t->strides[d]);
     }
