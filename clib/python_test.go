@@ -26,9 +26,9 @@ const printParams = `
 int main(void) {
   static char text[4096];
   attune_sdpa_params p;
-  unsigned char bytes[sizeof p];
-  if (scanf("%4095s", text) != 1 || strlen(text) != 2 * sizeof p) return 1;
-  for (size_t i = 0; i < sizeof p; i++) {
+  unsigned char bytes[sizeof p] = {0};
+  if (scanf("%4095s", text) != 1 || strlen(text) > 2 * sizeof p) return 1;
+  for (size_t i = 0; i < strlen(text) / 2; i++) {
     unsigned byte;
     if (sscanf(text + 2 * i, "%2x", &byte) != 1) return 2;
     bytes[i] = (unsigned char)byte;

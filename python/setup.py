@@ -21,7 +21,7 @@ class BuildWithLibrary(build_py):
         library = pathlib.Path(self.build_lib) / "attune" / "libattune_sdpa.so"
         compiler = os.environ.get("CC", "cc")
         command = [compiler, "-std=c11", "-O2", "-fPIC", "-shared", "-o", library]
-        command += [source, SOURCES / "attune_sdpa_forms.c", "-lpthread", "-ldl", "-lm"]
+        command += [*sorted(SOURCES.glob("attune_*.c")), "-lpthread", "-ldl", "-lm"]
         subprocess.run(command, check=True)
 
 
