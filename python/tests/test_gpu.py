@@ -3,6 +3,7 @@
 import time
 import unittest
 
+import package  # noqa: F401 (before attune)
 import torch
 import torch.nn.functional as functional
 
