@@ -5,7 +5,7 @@ from typing import NamedTuple, Optional
 import torch
 from torch import Tensor
 
-from attune import _check, _library, _quantize, _reference
+from attune import _check, _library, _quantize, _reference, _workspace
 
 
 class Call(NamedTuple):
@@ -182,7 +182,8 @@ def _operator(q: Tensor, k: Tensor, v: Tensor, descale_q: Optional[Tensor], desc
     call = Call(q, k, v, causal, None if scale < 0 else scale, (window_left, window_right), sinks,
                 _factors(descale_q, descale_k, descale_v), return_lse, None, smooth_k, hadamard,
                 cu_queries, cu_keys, max_queries, max_keys, lengths, page_table)  # fmt: skip
-    result = _run(call, fallback)
+    with _workspace.temporary():
+        result = _run(call, fallback)
     return result if return_lse else (result, q.new_empty(0, dtype=torch.float32))
 
 
@@ -195,7 +196,8 @@ def _operator_out(q: Tensor, k: Tensor, v: Tensor, descale_q: Optional[Tensor], 
     call = Call(q, k, v, causal, None if scale < 0 else scale, (window_left, window_right), sinks,
                 _factors(descale_q, descale_k, descale_v), return_lse, out, smooth_k, hadamard,
                 cu_queries, cu_keys, max_queries, max_keys, lengths, page_table)  # fmt: skip
-    result = _run(call, fallback)
+    with _workspace.temporary():
+        result = _run(call, fallback)
     return result[1] if return_lse else q.new_empty(0, dtype=torch.float32)
 
 

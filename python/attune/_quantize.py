@@ -5,7 +5,7 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from attune import _check, _library
+from attune import _check, _library, _workspace
 
 _LARGEST = 448.0
 _SMALLEST_AMAX = 2.0**-112
@@ -78,7 +78,7 @@ def _outputs(q, k, v):
     return outputs
 
 
-def _run(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], smooth_k: bool, hadamard: bool) -> list[Tensor]:
+def _run(q, k, v, smooth_k, hadamard):
     try:
         return _launch(q, k, v, smooth_k, hadamard)
     except NotImplementedError:
@@ -142,7 +142,12 @@ def _hadamard(x):
     return x * (1 / torch.tensor(float(dim)).sqrt()).item()
 
 
-_quantize_op = torch.library.custom_op("attune::quantize", _run, mutates_args=())
+def _operator(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], smooth_k: bool, hadamard: bool) -> list[Tensor]:
+    with _workspace.temporary():
+        return _run(q, k, v, smooth_k, hadamard)
+
+
+_quantize_op = torch.library.custom_op("attune::quantize", _operator, mutates_args=())
 
 
 @_quantize_op.register_fake

@@ -326,12 +326,14 @@ class Workspaces(unittest.TestCase):
 
     def setUp(self):
         self.capturing = False
-        saved = {name: getattr(_workspace, name) for name in ("_workspaces", "_new", "_is_capturing", "_is_pooled")}
+        saved = {name: getattr(_workspace, name) for name in ("_workspaces", "_new", "_is_capturing", "_is_pooled", "_capture")}
         self.addCleanup(lambda: [setattr(_workspace, name, value) for name, value in saved.items()])
         _workspace._workspaces = {}
         _workspace._new = lambda device, size: torch.zeros(size, dtype=torch.uint8)
         _workspace._is_capturing = lambda: self.capturing
         _workspace._is_pooled = lambda tensor: False
+        _workspace._capture = lambda stream: self.capture
+        self.capture = 7
 
     def test_one_for_each_stream(self):
         first = _workspace.take(0, 1, 100)
@@ -352,8 +354,36 @@ class Workspaces(unittest.TestCase):
         captured = _workspace.take(0, 1, 100)
         self.assertIsNot(captured, first)
         self.assertEqual(captured.numel(), 100)
+        self.assertIs(_workspace.take(0, 1, 50), captured)
+        self.assertIsNot(_workspace.take(0, 2, 50), captured)
+        self.assertEqual(_workspace.take(0, 1, 200).numel(), 200)
+        self.capture = 8
+        self.assertEqual(_workspace.take(0, 1, 50).numel(), 50)
+        self.capture = None  # the driver does not say
+        self.assertIsNot(_workspace.take(0, 1, 50), _workspace.take(0, 1, 50))
         self.capturing = False
         self.assertIs(_workspace.take(0, 1, 100), first)
+        self.assertEqual(_workspace._thread.captured, {})
+
+    def test_capture_of_compiled_code(self):
+        self.capturing = True
+        with _workspace.temporary():
+            self.assertIsNot(_workspace.take(0, 1, 50), _workspace.take(0, 1, 50))
+        self.assertEqual(_workspace._thread.captured, {})
+        self.assertIs(_workspace.take(0, 1, 50), _workspace.take(0, 1, 50))
+        self.capturing = False
+        _workspace.take(0, 1, 50)
+
+    def test_number_of_a_capture(self):
+        def info(stream, status, number, *rest):
+            status._obj.value, number._obj.value = 1, stream.value + 4
+            return 0
+
+        before = _workspace._capture_info
+        self.addCleanup(setattr, _workspace, "_capture_info", before)
+        for function, want in ((info, 9), (None, None), (lambda *_: 1, None), (lambda *_: 0, None)):
+            _workspace._capture_info = lambda: function
+            self.assertEqual(Workspaces.capture_of(5), want)
 
     def test_private_pool(self):
         _workspace._is_pooled = lambda tensor: True
@@ -371,6 +401,7 @@ class Workspaces(unittest.TestCase):
             self.assertEqual(is_pooled(tensor), want)
 
     pooled = staticmethod(_workspace._is_pooled)
+    capture_of = staticmethod(_workspace._capture)
 
 
 if __name__ == "__main__":
