@@ -1,0 +1,100 @@
+"""Runs all examples, with and without outliers, and writes the section "Example models".
+
+    python examples/run_all.py --docs ../docs/accuracy.md --json out.json
+
+replaces that section of a document, or appends it. It refuses to do so without a GPU: the document
+has measured numbers only.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import pathlib
+import sys
+
+import dit_block
+import llama_decode
+import torch
+import vit
+
+HEADING = "## Example models"
+
+
+def documents(device):
+    """The report of each example, without and with outliers; their text goes to stderr."""
+    for module in (dit_block, vit, llama_decode):
+        for flags in ([], ["--outliers"]):
+            text = io.StringIO()
+            with contextlib.redirect_stdout(text):
+                document = module.main(["--device", device, *flags])
+            print(text.getvalue(), file=sys.stderr, end="")
+            yield document
+
+
+def rows(document):
+    """Lines of the table: the errors of PyTorch and of each recipe of attune, and the times."""
+    for case in document["cases"]:
+        for row in case["errors"]:
+            a, o = row["attention"], row["output"]
+            numbers = f"{100 * a['relative']:.2f} % | {a['cosine']:.5f} | {100 * o['relative']:.2f} % | {o['cosine']:.5f}"
+            yield f"| {document['example']} | {case['shape']} | {'yes' if case['outliers'] else 'no'} | {row['name']} | {numbers} |"
+
+
+def time_rows(document):
+    for case in document["cases"]:
+        for label, t in case["times"].items() if not case["outliers"] else ():
+            ours, theirs, s = t["attune"], t["pytorch"], t["speedup"]
+            numbers = f"{ours['p50_us']:.1f} | {theirs['p50_us']:.1f} | {theirs['backend']} | {s['ratio']:.3f}x ({s['ratio_low']:.3f} to {s['ratio_high']:.3f})"
+            yield f"| {document['example']} | {case['shape']} | {label} | {numbers} |"
+
+
+def section(reports):
+    first = reports[0]
+    lines = [
+        HEADING,
+        "",
+        f"{first['device']}, attune {first['attune']}, PyTorch {first['pytorch']}; random weights. Attention is",
+        "compared with float64 on the same q, k and v, and the output of the model with that of the model",
+        "with exact attention. `python/examples/run_all.py` writes this section.",
+        "",
+        "| example | shape | outliers in K | attention by | relative | cosine | output relative | cosine |",
+        "|---|---|---|---|---:|---:|---:|---:|",
+        *(line for report in reports for line in rows(report)),
+        "",
+        "Device times in us, BF16 in and out, the quantisers counted:",
+        "",
+        "| example | shape | what | attune | PyTorch | its best backend | speedup, 95 % interval |",
+        "|---|---|---|---:|---:|---|---|",
+        *(line for report in reports for line in time_rows(report)),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def replaced(document, text):
+    """The document with this text in place of its section, or at its end."""
+    start = document.find(HEADING + "\n")
+    if start < 0:
+        return document.rstrip("\n") + "\n\n" + text
+    end = document.find("\n## ", start + 1)
+    return document[:start] + text + ("" if end < 0 else document[end:])
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--json", type=pathlib.Path, help="file for the reports")
+    parser.add_argument("--docs", type=pathlib.Path, help="document whose section is replaced")
+    options = parser.parse_args(argv)
+    if options.docs and (options.device != "cuda" or not torch.cuda.is_available()):
+        sys.exit("run_all.py: --docs needs a GPU: the document has measured numbers only")
+    reports = list(documents(options.device))
+    if options.json:
+        options.json.write_text(json.dumps({"schema_version": 1, "reports": reports}, indent=1) + "\n")
+    if options.docs:
+        options.docs.write_text(replaced(options.docs.read_text(), section(reports)))
+
+
+if __name__ == "__main__":
+    main()
