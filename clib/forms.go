@@ -27,12 +27,23 @@ type Library struct {
 	Arch      string // of the images, such as sm_90a
 	Version   string // of attune
 
-	// Images has the images of each choice of the selection, by output. The library refuses an
-	// output without one. The first is required.
+	// Images has the images of each choice of the selection, by output. An output without one is
+	// computed by a companion, or refused. The first is required.
 	Images [][Outputs]*toolchain.Image
+
+	Companions []Companion // at most one of a kernel and a head dim
 }
 
-// forms lists the distinct images, in the order of the choices.
+// Companion is an image of a declared kernel that a library has beside its selection, with the
+// launch that its kernel.toml declares. The kernel is decode, quantize or append: attune_sdpa.c
+// knows their parameters.
+type Companion struct {
+	Image                *toolchain.Image
+	Threads, SharedBytes int // per block
+	Cooperative          bool
+}
+
+// forms lists the distinct images: those of the choices in their order, then the companions.
 func (l *Library) forms() []*toolchain.Image {
 	var all []*toolchain.Image
 	for output := range Outputs {
@@ -41,6 +52,9 @@ func (l *Library) forms() []*toolchain.Image {
 				all = append(all, images[output])
 			}
 		}
+	}
+	for _, c := range l.Companions {
+		all = append(all, c.Image)
 	}
 	return all
 }
@@ -80,7 +94,12 @@ func newTranslator() *translator {
 	return t
 }
 
-// chooser translates a selection to the function attune_sdpa_choose.
+// decodePredicate is the predicate of a selection that holds where the decode kernel should compute
+// a problem without options. A selection without it leaves all of them to its own variants.
+const decodePredicate = "prefers_decode"
+
+// chooser translates a selection to the functions attune_sdpa_choose and
+// attune_sdpa_prefers_decode.
 func chooser(s *spec.Selection) (string, error) {
 	t := newTranslator()
 	rules, uses := map[string]string{}, map[string][]string{} // of predicates
@@ -107,18 +126,28 @@ func chooser(s *spec.Selection) (string, error) {
 		}
 		fmt.Fprintf(&choices, "  /* %s */\n  if %s return %d;\n", comment(c.When), parenthesised(condition), i)
 	}
+	decode, decodeUses := "  return 0;\n", []string(nil)
+	if rules[decodePredicate] != "" {
+		decode, decodeUses = "  return p_"+decodePredicate+" != 0;\n", []string{decodePredicate}
+	}
 	var code strings.Builder
 	for _, name := range t.helpers {
 		code.WriteString(helperCode[name] + "\n")
 	}
-	code.WriteString("int attune_sdpa_choose(const attune_sdpa_shape *s) {\n  (void)s;\n")
-	needed := closure(t.used, uses)
-	for _, p := range s.Predicates {
-		if slices.Contains(needed, p.Name) {
-			fmt.Fprintf(&code, "  /* %s: %s */\n  const int64_t p_%s = %s;\n", p.Name, comment(p.Rule), p.Name, rules[p.Name])
+	for _, f := range []struct {
+		name, body string
+		uses       []string
+	}{{"attune_sdpa_choose", choices.String(), t.used}, {"attune_sdpa_prefers_decode", decode, decodeUses}} {
+		fmt.Fprintf(&code, "int %s(const attune_sdpa_shape *s) {\n  (void)s;\n", f.name)
+		needed := closure(f.uses, uses)
+		for _, p := range s.Predicates {
+			if slices.Contains(needed, p.Name) {
+				fmt.Fprintf(&code, "  /* %s: %s */\n  const int64_t p_%s = %s;\n", p.Name, comment(p.Rule), p.Name, rules[p.Name])
+			}
 		}
+		code.WriteString(f.body + "}\n")
 	}
-	return code.String() + choices.String() + "}\n", nil
+	return code.String(), nil
 }
 
 // closure adds to names those that they use.
@@ -184,10 +213,15 @@ func (l *Library) table() ([]byte, error) {
 			writeWords(&c, images[string(code)], code)
 		}
 	}
-	fmt.Fprintf(&c, "const int attune_sdpa_form_count = %d;\n\nconst attune_sdpa_form_info attune_sdpa_forms[] = {\n", len(forms))
-	for _, f := range forms {
+	fmt.Fprintf(&c, "const int attune_sdpa_dense_count = %d, attune_sdpa_form_count = %d;\n\nconst attune_sdpa_form_info attune_sdpa_forms[] = {\n",
+		len(forms)-len(l.Companions), len(forms))
+	for i, f := range forms {
 		_, code := Code(f)
-		writeForm(&c, f, images[string(code)])
+		if first := len(forms) - len(l.Companions); i >= first {
+			writeCompanion(&c, l.Companions[i-first], images[string(code)])
+		} else {
+			writeForm(&c, f, images[string(code)])
+		}
 	}
 	fmt.Fprintf(&c, "};\n\nconst int attune_sdpa_choices[][ATTUNE_SDPA_OUTPUTS] = {\n")
 	for _, outputs := range l.Images {
@@ -219,6 +253,26 @@ func (l *Library) check() error {
 			}
 		}
 	}
+	for _, c := range l.Companions {
+		if err := checkCompanion(c); err != nil {
+			return fmt.Errorf("%s: %w", c.Image.Record.Variant, err)
+		}
+	}
+	return nil
+}
+
+// checkCompanion refuses a kernel that attune_sdpa.c cannot launch, and knobs that it needs to.
+func checkCompanion(c Companion) error {
+	record := c.Image.Record
+	needed, known := companionKnobs[record.Kernel]
+	if !known {
+		return fmt.Errorf("the library cannot launch the kernel %q", record.Kernel)
+	}
+	for _, knob := range needed {
+		if record.Knobs[knob] < 1 {
+			return fmt.Errorf("it has no knob %s, which the library needs for its launch", knob)
+		}
+	}
 	return nil
 }
 
@@ -238,11 +292,30 @@ func checkForm(image *toolchain.Image, output int) error {
 	return nil
 }
 
+func writeCode(c *bytes.Buffer, kernel string, f *toolchain.Image, image string) {
+	fmt.Fprintf(c, "    {.kernel = ATTUNE_KERNEL_%s,\n     .variant = %s,\n     .entry = %s,\n     .image = %s,\n",
+		kernel, strconv.Quote(f.Record.Variant), strconv.Quote(f.Record.EntryName()), image)
+}
+
+// writeCompanion writes a line of attune_sdpa_forms for a declared kernel. Knobs that a kernel does
+// not have are 0.
+func writeCompanion(c *bytes.Buffer, of Companion, image string) {
+	knobs := of.Image.Record.Knobs
+	cooperative := 0
+	if of.Cooperative {
+		cooperative = 1
+	}
+	writeCode(c, strings.ToUpper(of.Image.Record.Kernel), of.Image, image)
+	fmt.Fprintf(c, "     .head_dim = %d, .threads = %d, .shared_bytes = %d, .cooperative = %d,\n",
+		knobs[spec.HeadDimKnob], of.Threads, of.SharedBytes, cooperative)
+	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .chunks = %d, .max_blocks = %d},\n",
+		knobs["BLOCKS_PER_SM"], knobs["CHUNKS"], knobs["BLOCKS"])
+}
+
 // writeForm writes a line of attune_sdpa_forms.
 func writeForm(c *bytes.Buffer, f *toolchain.Image, image string) {
 	launch := f.Record.Launch
-	fmt.Fprintf(c, "    {.variant = %s,\n     .entry = %s,\n     .image = %s,\n",
-		strconv.Quote(f.Record.Variant), strconv.Quote(f.Record.EntryName()), image)
+	writeCode(c, "DENSE", f, image)
 	fmt.Fprintf(c, "     .head_dim = %d, .threads = %d, .query_rows = %d, .shared_bytes = %d,\n",
 		f.Record.Knobs[spec.HeadDimKnob], launch.Threads, launch.QueryRows, launch.DynamicSharedBytes)
 	hasLSE := 0

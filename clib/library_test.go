@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"attune/internal/device"
-	"attune/internal/lab"
 	"attune/internal/problem"
 	"attune/internal/problem/attention"
 	"attune/internal/spec"
@@ -44,16 +43,19 @@ var shippedLibrary = sync.OnceValues(func() (Library, error) {
 	if err != nil {
 		return Library{}, err
 	}
-	l := Library{Selection: kernel.Selection("stage7"), Arch: "sm_90a", Version: "1.2.3+test"}
-	builder := toolchain.NewBuilder(kernels.SDPA(), nil, "")
-	for _, c := range l.Selection.Choices {
-		image, _, err := builder.Build(context.Background(), lab.Target(kernel, c.Variant, l.Arch))
-		if err != nil {
-			return l, err
-		}
-		l.Images = append(l.Images, [Outputs]*toolchain.Image{image})
+	plan, err := NewPlan(kernel, kernels.SDPA(), kernel.Selection("stage7"), []int{0})
+	if err != nil {
+		return Library{}, err
 	}
-	return l, nil
+	var images []*toolchain.Image
+	for _, item := range plan.Items {
+		image, _, err := toolchain.NewBuilder(plan.Folders[item.Folder], nil, "").Build(context.Background(), item.Target)
+		if err != nil {
+			return Library{}, err
+		}
+		images = append(images, image)
+	}
+	return plan.Library(images, "1.2.3+test"), nil
 })
 
 // compiled is a library with the probe, as a program.
@@ -84,9 +86,19 @@ func compileLibrary(name string, l Library, edit ...string) (compiled, error) {
 	}
 	return c, errors.Join(err,
 		gcc(c.library, append(slices.Clone(strict), "-c", "attune_sdpa_forms.c")...),
-		gcc(c.library, slices.Concat(strict, sanitizers, []string{"-g", "-I.", "-o", c.program, probeSource, "attune_sdpa.c", "attune_sdpa_forms.o", "-pthread", "-ldl", "-lm"})...),
+		c.link(c.program, probeSource, slices.Concat(strict, sanitizers, []string{"-g"})...),
 		compileDriver(c.driver))
 }
+
+// link compiles a program with the hand-written sources of the library, and links its table.
+func (c compiled) link(program, source string, flags ...string) error {
+	flags = append(flags, "-I.", "-o", program, source)
+	flags = append(flags, handWritten...)
+	return gcc(c.library, append(flags, "attune_sdpa_forms.o", "-pthread", "-ldl", "-lm")...)
+}
+
+// handWritten are the sources of the library without its table.
+var handWritten = []string{"attune_sdpa.c", "attune_decode.c", "attune_quantize.c", "attune_tensor.c", "attune_driver.c"}
 
 var (
 	probeSource, _  = filepath.Abs("testdata/probe.c")
@@ -147,25 +159,33 @@ const (
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
-	type test struct {
-		set  []string // NAME=VALUE
-		want string   // the status and the beginning of the error
-	}
-	tests := []test{
+	tests := []argumentTest{
 		{nil, ok},
 		{[]string{"struct_size=8"}, invalid + "struct_size is 8; sizeof(attune_sdpa_params) is "},
+		// The first header had no fields behind workspace_bytes: they are not read.
+		{[]string{"struct_size=240", "cu_queries=1", "smooth_k=7", "q_dtype=9"}, ok},
 		{[]string{"heads=6", "kv_heads=4"}, invalid + "kv_heads is 4, which does not divide heads, 6"},
 		{[]string{"batch=1000", "heads=1000", "kv_heads=1000"}, invalid + "batch is 1000, heads 1000, queries 512 and head_dim 64: a tensor would have more than 2^31 elements"},
 		{[]string{"batch=1000", "heads=1000", "kv_heads=1000", "keys=513"}, invalid + "batch is 1000, heads 1000, keys 513 and"},
 		{[]string{"dtype=0"}, invalid + "dtype is 0; it must be a value of attune_sdpa_dtype"},
-		{[]string{"dtype=2"}, unsupported + "dtype is ATTUNE_SDPA_FP16, which no form of this library has"},
+		{[]string{"dtype=2"}, invalid + "descale_q is 0x100500000000; it must be NULL for a tensor in FP16 or BF16, whose factors are computed"},
+		{[]string{"dtype=3", "descale_q=0"}, invalid + "descale_k is 0x100600000000; it must be NULL"},
+		{[]string{"dtype=3", "descale_q=0", "descale_k=0"}, invalid + "descale_v is 0x100700000000; it must be NULL"},
+		{[]string{"q_dtype=9"}, invalid + "q_dtype is 9; it must be a value of attune_sdpa_dtype"},
+		{[]string{"q_dtype=2", "dtype=3"}, unsupported + "q_dtype is 2 and dtype 3; k and v in FP16 or BF16 need q in the same"},
+		{[]string{"smooth_k=1"}, invalid + "smooth_k is 1; it must be 0 for k in E4M3, which is not quantised"},
+		{[]string{"hadamard=1"}, invalid + "hadamard is 1; it must be 0 for q in E4M3, which is not quantised"},
 		{[]string{"out_dtype=7"}, invalid + "out_dtype is 7; it must be a value of attune_sdpa_dtype"},
 		{[]string{"out_dtype=1"}, unsupported + "out_dtype is ATTUNE_SDPA_E4M3, which no form"},
 		{[]string{"out_dtype=3"}, unsupported + "out_dtype is ATTUNE_SDPA_BF16; this library was exported with FP16 outputs only"},
 		{[]string{"lse=0x100400000000"}, unsupported + "lse is 0x100400000000; this library was exported without forms that write it, so it must be NULL"},
-		{[]string{"sinks=0x100400000000"}, unsupported + "sinks is 0x100400000000; no form of this library has sinks, so it must be NULL"},
-		{[]string{"window_left=128"}, unsupported + "window_left is 128; no form of this library has a window, and -1 means no limit"},
-		{[]string{"window_right=0"}, unsupported + "window_right is 0; no form"},
+		{[]string{"sinks=0x100400000000"}, unsupported + "sinks is 0x100400000000; no form of this library has sinks for such sizes, so it must be NULL"},
+		{[]string{"window_left=128"}, unsupported + "window_left is 128; no form of this library has it for such sizes, and -1 means no limit"},
+		{[]string{"window_left=511"}, ok}, // no row has more keys before its own
+		{[]string{"window_right=10"}, unsupported + "window_right is 10; no form"},
+		{[]string{"window_right=0"}, ok}, // causal
+		{[]string{"window_right=511"}, ok},
+		{[]string{"window_right=-3"}, invalid + "window_right is -3; it must be -1 for no limit, or at least 0"},
 		{[]string{"window_left=-2"}, invalid + "window_left is -2; it must be -1 for no limit, or at least 0"},
 		{[]string{"scale=nan"}, invalid + "scale is nan; it must be finite and not negative"},
 		{[]string{"scale=inf"}, invalid + "scale is inf; "},
@@ -173,9 +193,11 @@ func TestArguments(t *testing.T) {
 		{[]string{"head_dim=96"}, unsupported + "head_dim is 96; the forms of this library have 64, 128, 256"},
 		{[]string{"q_stride[0]=1", "q_stride[1]=32768", "q_stride[2]=64"}, ok}, // one batch: its stride does not matter
 		{[]string{"batch=2", "k_stride[0]=262144", "k_stride[1]=32768", "k_stride[2]=64"}, ok},
-		{[]string{"batch=2", "k_stride[1]=32768", "k_stride[2]=64"}, unsupported + "k_stride[0] is 0; the forms of this library take contiguous tensors, with a stride of 262144 here"},
-		{[]string{"o_stride[1]=64", "o_stride[2]=512"}, unsupported + "o_stride[1] is 64; the forms of this library take contiguous tensors, with a stride of 32768 here"},
-		{[]string{"v_stride[1]=32768", "v_stride[2]=128"}, unsupported + "v_stride[2] is 128; "},
+		{[]string{"batch=2", "k_stride[1]=32768", "k_stride[2]=64"}, unsupported + "k_stride[0] is 0; rows may not overlap, so it must be at least head_dim, 64"},
+		{[]string{"o_stride[1]=64", "o_stride[2]=512"}, unsupported + "o_stride is {0, 64, 512}; the forms of this library for such sizes take contiguous tensors"},
+		{[]string{"v_stride[1]=32768", "v_stride[2]=128"}, unsupported + "v_stride is {0, 32768, 128}; "},
+		{[]string{"v_stride[1]=32768", "v_stride[2]=100"}, unsupported + "v_stride[2] is 100; it must be a multiple of 16"},
+		{[]string{"v_stride[1]=1099511627776", "v_stride[2]=64"}, unsupported + "v_stride[1] is 1099511627776; it must be less than 2^40 bytes"},
 		{[]string{"workspace_bytes=100"}, ok},
 		{[]string{"q=0x200000000000"}, ok}, // managed memory
 		{[]string{"q=0x12340"}, invalid + "q is 0x12340, which is not device memory"},
@@ -185,7 +207,7 @@ func TestArguments(t *testing.T) {
 	}
 	for _, name := range []string{"batch", "heads", "kv_heads", "queries", "keys", "head_dim"} {
 		for _, value := range []string{"0", "-1", "16777217"} {
-			tests = append(tests, test{[]string{name + "=" + value}, invalid + name + " is " + value + "; it must be from 1 to 16777216"})
+			tests = append(tests, argumentTest{[]string{name + "=" + value}, invalid + name + " is " + value + "; it must be from 1 to 16777216"})
 		}
 	}
 	for _, name := range []string{"q", "k", "v", "o", "descale_q", "descale_k", "descale_v"} {
@@ -193,12 +215,24 @@ func TestArguments(t *testing.T) {
 		if strings.HasPrefix(name, "descale") {
 			alignment = 4
 		}
-		tests = append(tests, test{[]string{name + "=0"}, invalid + name + " is NULL"},
-			test{[]string{fmt.Sprintf("%s=%#x", name, 0x100000000000+alignment)}, ok},
-			test{[]string{fmt.Sprintf("%s=%#x", name, 0x100000000000+alignment/2)}, invalid +
+		tests = append(tests, argumentTest{[]string{name + "=0"}, invalid + name + " is NULL"},
+			argumentTest{[]string{fmt.Sprintf("%s=%#x", name, 0x100000000000+alignment)}, ok},
+			argumentTest{[]string{fmt.Sprintf("%s=%#x", name, 0x100000000000+alignment/2)}, invalid +
 				fmt.Sprintf("%s is %#x; it must be a multiple of %d", name, 0x100000000000+alignment/2, alignment)})
 	}
-	lines := []string{"context 0", "null"}
+	checkArguments(t, c, "forward", tests)
+}
+
+// argumentTest is a call with some fields that differ from the valid ones.
+type argumentTest struct {
+	set  []string // NAME=VALUE
+	want string   // the status and the beginning of the error
+}
+
+// checkArguments calls a function with NULL, and once for each test.
+func checkArguments(t *testing.T, c compiled, function string, tests []argumentTest) {
+	t.Helper()
+	lines := []string{"context 0", "function " + function, "null"}
 	for _, test := range tests {
 		lines = append(lines, "reset")
 		for _, s := range test.set {
@@ -215,6 +249,21 @@ func TestArguments(t *testing.T) {
 			t.Errorf("%v: got %q, want %q", test.set, got[i+1], test.want)
 		}
 	}
+}
+
+// pointerTests are the tests of a pointer: NULL if it is required, and its alignment and device.
+func pointerTests(name string, alignment int, required bool, with ...string) []argumentTest {
+	at := func(address int) []string { return append(slices.Clone(with), fmt.Sprintf("%s=%#x", name, address)) }
+	const device0, device1 = 0x100000000000, 0x110000000000
+	tests := []argumentTest{
+		{at(device0 + alignment), ok},
+		{at(device0 + alignment/2), fmt.Sprintf("%s%s is %#x; it must be a multiple of %d", invalid, name, device0+alignment/2, alignment)},
+		{at(device1), fmt.Sprintf("%s%s is %#x, memory of device 1; the current context is of device 0", invalid, name, device1)},
+	}
+	if required {
+		tests = append(tests, argumentTest{at(0), invalid + name + " is NULL"})
+	}
+	return tests
 }
 
 // The library accepts the shapes that the lab accepts.
@@ -277,14 +326,29 @@ func wantLaunch(job device.Job, context string, lse bool) string {
 // packMap is a tensor map as the double encodes it.
 func packMap(m *device.TensorMap, address uint64) []byte {
 	data := binary.LittleEndian.AppendUint64(nil, address)
-	for _, n := range slices.Concat(m.Dims, m.Strides) {
-		data = binary.LittleEndian.AppendUint64(data, uint64(n))
+	for i := range 3 {
+		stride := 0
+		if i < len(m.Strides) {
+			stride = m.Strides[i]
+		}
+		data = binary.LittleEndian.AppendUint64(data, uint64(stride))
 	}
-	for _, n := range slices.Concat(m.Box, []int{
-		1, 1, 1, tensormap.EnumValue(m.Type, tensormap.Types), tensormap.EnumValue(m.Interleave, tensormap.Interleaves),
+	var boxes, ones []byte
+	for i := range 4 {
+		if i >= len(m.Dims) {
+			data = binary.LittleEndian.AppendUint32(data, 0)
+			boxes, ones = append(boxes, 0), append(ones, 0)
+			continue
+		}
+		data = binary.LittleEndian.AppendUint32(data, uint32(m.Dims[i]))
+		boxes, ones = append(boxes, byte(m.Box[i]-1)), append(ones, 1)
+	}
+	data = append(append(append(data, boxes...), ones...), byte(len(m.Dims)))
+	for _, n := range []int{
+		tensormap.EnumValue(m.Type, tensormap.Types), tensormap.EnumValue(m.Interleave, tensormap.Interleaves),
 		tensormap.EnumValue(m.Swizzle, tensormap.Swizzles), tensormap.EnumValue(m.L2Promotion, tensormap.Promotions), tensormap.EnumValue(m.OOB, tensormap.OOBs),
-	}) {
-		data = binary.LittleEndian.AppendUint32(data, uint32(n))
+	} {
+		data = append(data, byte(n))
 	}
 	return append(data, make([]byte, tensormap.Bytes-len(data))...)
 }
@@ -426,27 +490,6 @@ func TestOutputsAndClusters(t *testing.T) {
 	}
 }
 
-// A form with a workspace. No kernel has one yet, so the generated table is edited.
-func TestWorkspace(t *testing.T) {
-	t.Parallel()
-	needGCC(t)
-	c, err := compileLibrary("workspace", syntheticLibrary(t), ".maps = {", ".workspace_bytes = 4096, .maps = {")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := c.ask(t, "context 0", "workspace", "call", "set workspace_bytes 4095", "call", "set workspace_bytes 4096", "call", "set workspace 0x100800000008", "call",
-		"set workspace 0x110800000000", "call", "set workspace 0x100800000000", "call", "set heads 0", "workspace")
-	want := []string{
-		"4096 ", tooSmall + "workspace_bytes is 0; this problem needs 4096", tooSmall + "workspace_bytes is 4095; this problem needs 4096",
-		invalid + "workspace is NULL", invalid + "workspace is 0x100800000008; it must be a multiple of 16",
-		invalid + "workspace is 0x110800000000, memory of device 1; the current context is of device 0", ok,
-		"0 heads is 0; it must be from 1 to 16777216",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
-}
-
 // A failure of each call of the driver is reported with its name, leaves no module behind, and does
 // not spoil the next call.
 func TestDriverFailures(t *testing.T) {
@@ -565,7 +608,7 @@ func TestThreads(t *testing.T) {
 	checkThreads(t, c)
 	raced := c
 	raced.program = filepath.Join(t.TempDir(), "probe")
-	err := gcc(c.library, slices.Concat(strict, []string{"-fsanitize=thread", "-g", "-I.", "-o", raced.program, probeSource, "attune_sdpa.c", "attune_sdpa_forms.o", "-pthread", "-ldl", "-lm"})...)
+	err := c.link(raced.program, probeSource, slices.Concat(strict, []string{"-fsanitize=thread", "-g"})...)
 	if err != nil {
 		t.Skipf("no thread sanitizer: %v", err)
 	}

@@ -147,8 +147,39 @@ func quantizeJob(x []float32, heads, rows, blocks int, flags ...int32) device.Jo
 		job.Args = append(job.Args, int64s(heads*rows*dim, rows*dim, dim)...)
 	}
 	job.Args = append(job.Args, int32s(1, int32(heads), int32(heads), int32(rows), int32(rows), dim, 1)...)
-	job.Args = append(job.Args, int32s(flags...)...)
+	job.Args = append(job.Args, int32s(append(flags, 1)...)...)
 	return job
+}
+
+// A tensor without rows is not quantised, and its pointers may be null.
+func TestQuantizeSomeTensors(t *testing.T) {
+	const dim, heads, rows = 64, 2, 37
+	x := make([]float32, heads*rows*dim)
+	for i := range x {
+		x[i] = half.BFloat16FromFloat32(float32(i%89) - 40).Float32()
+	}
+	all := launch(t, "quantize", smallShares, quantizeJob(x, heads, rows, 5, 0, 1))
+	null := device.Arg{Scalar: make([]byte, 8)}
+	for name, test := range map[string]struct {
+		without []int // arguments
+		rows    int   // the argument that becomes 0
+		outputs []int // those that remain
+	}{
+		"only Q":       {[]int{1, 2, 4, 5, 7, 8, 9}, 24, []int{0, 3}},
+		"only K and V": {[]int{0, 3, 6}, 23, []int{1, 2, 4, 5, 6}},
+	} {
+		job := quantizeJob(x, heads, rows, 5, 0, 1)
+		for _, i := range test.without {
+			job.Args[i] = null
+		}
+		job.Args[test.rows] = int32s(0)[0]
+		outputs := launch(t, "quantize", smallShares, job)
+		for i, of := range test.outputs {
+			if len(outputs) != len(test.outputs) || !bytes.Equal(outputs[i], all[of]) {
+				t.Errorf("%s: output %d of %d differs from output %d of all tensors", name, i, len(outputs), of)
+			}
+		}
+	}
 }
 
 // NaN and infinities have no part in amax. An infinity becomes 448, NaN stays NaN. A head without a

@@ -1,536 +1,448 @@
-#define _GNU_SOURCE /* dlopen and pthreads beside -std=c11 */
+/* attune_sdpa_forward: checks of a problem, the choice of a form, the workspace, the launch. */
 #include "attune_sdpa.h"
 
-#include <dlfcn.h>
 #include <math.h>
-#include <pthread.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "attune_sdpa_forms.h"
+#include "attune_internal.h"
 
-/* ---- errors --------------------------------------------------------------------------------- */
+/* ---- the problem as it is given ------------------------------------------------------------- */
 
-static _Thread_local char last_error[1024];
-
-__attribute__((format(printf, 2, 3))) static attune_sdpa_status fail(attune_sdpa_status status,
-                                                                     const char *format, ...) {
-  va_list values;
-  va_start(values, format);
-  vsnprintf(last_error, sizeof last_error, format, values);
-  va_end(values);
-  return status;
-}
-
-#define TRY(call)                                       \
-  do {                                                  \
-    const attune_sdpa_status status_ = (call);          \
-    if (status_ != ATTUNE_SDPA_OK) return status_;      \
-  } while (0)
-
-/* ---- the driver ----------------------------------------------------------------------------- */
-
-/* The part of cuda.h that is used. */
-typedef int CUresult, CUdevice;
-typedef struct CUctx_st *CUcontext;
-typedef struct CUmod_st *CUmodule;
-typedef struct CUfunc_st *CUfunction;
-typedef struct CUstream_st *CUstream;
-
-typedef struct launch_attribute {
-  int id;
-  char pad[4];
-  union {
-    char bytes[64];
-    unsigned cluster[3];
-  } value;
-} launch_attribute;
-
-typedef struct launch_config {
-  unsigned grid[3], block[3], shared_bytes;
-  CUstream stream;
-  launch_attribute *attributes;
-  unsigned attribute_count;
-} launch_config;
-
-_Static_assert(sizeof(launch_attribute) == 72 && sizeof(launch_config) == 56,
-               "CUlaunchAttribute and CUlaunchConfig have these sizes");
-
-enum {
-  DEVICE_MULTIPROCESSORS = 16,
-  DEVICE_MAJOR = 75,
-  DEVICE_MINOR = 76,
-  POINTER_MEMORY_TYPE = 2,
-  POINTER_IS_MANAGED = 8,
-  POINTER_DEVICE_ORDINAL = 9,
-  MEMORY_DEVICE = 2,
-  FUNCTION_DYNAMIC_SHARED = 8,
-  FUNCTION_NON_PORTABLE_CLUSTER = 14,
-  LOAD_ERROR_LOG = 5,
-  LOAD_ERROR_LOG_BYTES = 6,
-  LAUNCH_CLUSTER = 4,
-  CAPTURE_RELAXED = 2,
-  UNSUPPORTED_PTX = 222,
-  MAP_U8 = 0,
-  MAP_F16 = 6,
-  MAP_BF16 = 9,
-  MAP_L2_256B = 3
-};
-
-typedef struct driver_api {
-  CUresult (*cuInit)(unsigned flags);
-  CUresult (*cuGetErrorName)(CUresult code, const char **name);
-  CUresult (*cuGetErrorString)(CUresult code, const char **text);
-  CUresult (*cuCtxGetCurrent)(CUcontext *context);
-  CUresult (*cuCtxGetDevice)(CUdevice *device);
-  CUresult (*cuDeviceGetAttribute)(int *value, int attribute, CUdevice device);
-  CUresult (*cuPointerGetAttributes)(unsigned count, int *attributes, void **data,
-                                     uint64_t pointer);
-  CUresult (*cuModuleLoadDataEx)(CUmodule *module, const void *image, unsigned count, int *options,
-                                 void **values);
-  CUresult (*cuModuleUnload)(CUmodule module);
-  CUresult (*cuModuleGetFunction)(CUfunction *function, CUmodule module, const char *name);
-  CUresult (*cuFuncSetAttribute)(CUfunction function, int attribute, int value);
-  CUresult (*cuTensorMapEncodeTiled)(void *map, int type, unsigned rank, void *address,
-                                     const uint64_t *dims, const uint64_t *strides,
-                                     const unsigned *box, const unsigned *element_strides,
-                                     int interleave, int swizzle, int l2_promotion, int oob_fill);
-  CUresult (*cuLaunchKernelEx)(const launch_config *config, CUfunction function, void **parameters,
-                               void **extra);
-  /* The driver of CUDA 12 has all of the above, but not the driver of every minor version: NULL. */
-  CUresult (*cuCtxGetId)(CUcontext context, unsigned long long *id);
-  CUresult (*cuThreadExchangeStreamCaptureMode)(int *mode);
-} driver_api;
-
-static driver_api driver;
-static atomic_bool driver_started;
-static pthread_mutex_t driver_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static attune_sdpa_status bind_driver(void *library) {
-  static const struct {
-    const char *name;
-    size_t offset;
-    int optional;
-  } symbols[] = {
-#define SYMBOL(name) {#name, offsetof(driver_api, name), 0}
-#define OPTIONAL(name) {#name, offsetof(driver_api, name), 1}
-      SYMBOL(cuInit),
-      SYMBOL(cuGetErrorName),
-      SYMBOL(cuGetErrorString),
-      SYMBOL(cuCtxGetCurrent),
-      SYMBOL(cuCtxGetDevice),
-      SYMBOL(cuDeviceGetAttribute),
-      SYMBOL(cuPointerGetAttributes),
-      SYMBOL(cuModuleLoadDataEx),
-      SYMBOL(cuModuleUnload),
-      SYMBOL(cuModuleGetFunction),
-      SYMBOL(cuFuncSetAttribute),
-      SYMBOL(cuTensorMapEncodeTiled),
-      SYMBOL(cuLaunchKernelEx),
-      OPTIONAL(cuCtxGetId),
-      OPTIONAL(cuThreadExchangeStreamCaptureMode),
-#undef SYMBOL
-#undef OPTIONAL
-  };
-  for (size_t i = 0; i < sizeof symbols / sizeof *symbols; ++i) {
-    void *symbol = dlsym(library, symbols[i].name);
-    if (symbol == NULL && !symbols[i].optional) {
-      return fail(ATTUNE_SDPA_NO_DRIVER,
-                  "libcuda.so.1 has no function %s: the driver is older than CUDA 12; install a "
-                  "newer one",
-                  symbols[i].name);
-    }
-    memcpy((char *)&driver + symbols[i].offset, &symbol, sizeof symbol);
+/* Copies the parameters. Fields that the caller's header does not have are 0. */
+static attune_sdpa_status copy_params(const attune_sdpa_params *given, attune_sdpa_params *p) {
+  enum { FIRST_SIZE = offsetof(attune_sdpa_params, cu_queries) };
+  attune_clear_error();
+  if (given == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
+  if (given->struct_size != sizeof *p && given->struct_size != FIRST_SIZE) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "struct_size is %zu; sizeof(attune_sdpa_params) is %zu in the header of "
+                       "this library",
+                       given->struct_size, sizeof *p);
   }
+  memset(p, 0, sizeof *p);
+  memcpy(p, given, given->struct_size);
+  if ((int)p->q_dtype == 0) p->q_dtype = p->dtype;
   return ATTUNE_SDPA_OK;
 }
 
-static attune_sdpa_status driver_failure(attune_sdpa_status status, CUresult code, const char *call,
-                                         const char *detail) {
-  const char *name = NULL, *text = NULL;
-  if (driver.cuGetErrorName(code, &name) != 0 || name == NULL) name = "an unknown error";
-  if (driver.cuGetErrorString(code, &text) != 0 || text == NULL) text = "no description";
-  return fail(status, "%s failed with %s (%d, %s)%s%s", call, name, code, text,
-              *detail == '\0' ? "" : ": ", detail);
+static attune_sdpa_status too_many_elements(const attune_sdpa_params *p, const char *rows_name,
+                                            int32_t rows) {
+  return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                     "batch is %d, heads %d, %s %d and head_dim %d: a tensor would have more than "
+                     "2^31 elements",
+                     p->batch, p->heads, rows_name, rows, p->head_dim);
 }
 
-/* Opens the driver once. A failure is not remembered: the next call tries again. */
-static attune_sdpa_status start_driver(void) {
-  if (atomic_load(&driver_started)) return ATTUNE_SDPA_OK;
-  attune_sdpa_status status = ATTUNE_SDPA_OK;
-  pthread_mutex_lock(&driver_lock);
-  if (!atomic_load(&driver_started)) {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-    if (library == NULL) {
-      status = fail(ATTUNE_SDPA_NO_DRIVER, "NVIDIA's driver cannot be opened: %s", dlerror());
-    } else {
-      status = bind_driver(library);
-      const CUresult code = status == ATTUNE_SDPA_OK ? driver.cuInit(0) : 0;
-      if (code != 0) status = driver_failure(ATTUNE_SDPA_NO_DRIVER, code, "cuInit", "");
-      if (status == ATTUNE_SDPA_OK) atomic_store(&driver_started, true);
+/* Whether a tensor with the heads of q would have too many elements. */
+static bool has_many(const attune_sdpa_params *p, int32_t batch, int32_t rows) {
+  return (double)batch * p->heads * rows * p->head_dim > MAX_ELEMENTS;
+}
+
+/* The decode kernel reads k and v by tensor maps alone, and has no limit on their elements. */
+static bool keys_are_many(const attune_sdpa_params *p) {
+  return p->page_table == NULL && p->cu_keys == NULL && has_many(p, p->batch, p->keys);
+}
+
+static attune_sdpa_status check_packed(const attune_sdpa_params *p) {
+  const extent queries[] = {{"total_queries", p->total_queries}},
+               keys[] = {{"total_keys", p->total_keys}};
+  if (p->cu_queries != NULL) {
+    TRY(attune_check_extents(queries, 1));
+    if (has_many(p, 1, p->total_queries)) {
+      return too_many_elements(p, "total_queries", p->total_queries);
     }
   }
-  pthread_mutex_unlock(&driver_lock);
-  return status;
-}
-
-#define DRIVER(name, ...)                                                                \
-  do {                                                                                   \
-    const CUresult code_ = driver.name(__VA_ARGS__);                                     \
-    if (code_ != 0) return driver_failure(ATTUNE_SDPA_DRIVER_ERROR, code_, #name, "");   \
-  } while (0)
-
-/* ---- contexts and their modules ------------------------------------------------------------- */
-
-/* A CUDA context with the functions that were loaded into it. The list only grows, so it is read
- * without a lock. A context that its program destroys takes its modules with it; its entry stays.
- */
-typedef struct context {
-  struct context *next;
-  unsigned long long id;
-  CUdevice device;
-  int multiprocessors;
-  pthread_mutex_t loading;
-  _Atomic(CUfunction) functions[]; /* by form; NULL until the form is loaded */
-} context;
-
-static _Atomic(context *) contexts;
-static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static context *known_context(unsigned long long id) {
-  context *c = atomic_load(&contexts);
-  while (c != NULL && c->id != id) c = c->next;
-  return c;
-}
-
-static attune_sdpa_status new_context(unsigned long long id, context **into) {
-  CUdevice device = 0;
-  int major = 0, minor = 0, multiprocessors = 0;
-  DRIVER(cuCtxGetDevice, &device);
-  DRIVER(cuDeviceGetAttribute, &major, DEVICE_MAJOR, device);
-  DRIVER(cuDeviceGetAttribute, &minor, DEVICE_MINOR, device);
-  DRIVER(cuDeviceGetAttribute, &multiprocessors, DEVICE_MULTIPROCESSORS, device);
-  if (major != attune_sdpa_arch_major || minor != attune_sdpa_arch_minor) {
-    return fail(ATTUNE_SDPA_UNSUPPORTED,
-                "device %d of the current context is sm_%d%d; the code of this library is for "
-                "sm_%d%d",
-                device, major, minor, attune_sdpa_arch_major, attune_sdpa_arch_minor);
+  if (p->cu_keys == NULL) return ATTUNE_SDPA_OK;
+  if (p->cu_queries == NULL) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "cu_keys is %p and cu_queries NULL; keys are packed only beside queries",
+                       (const void *)p->cu_keys);
   }
-  const size_t bytes = sizeof(context) + (size_t)attune_sdpa_form_count * sizeof(CUfunction);
-  context *c = calloc(1, bytes);
-  if (c == NULL) return fail(ATTUNE_SDPA_DRIVER_ERROR, "no memory for %zu bytes", bytes);
-  c->id = id, c->device = device, c->multiprocessors = multiprocessors;
-  pthread_mutex_init(&c->loading, NULL);
-  c->next = atomic_load(&contexts);
-  atomic_store(&contexts, c);
-  *into = c;
-  return ATTUNE_SDPA_OK;
-}
-
-static attune_sdpa_status current_context(context **into) {
-  CUcontext current = NULL;
-  DRIVER(cuCtxGetCurrent, &current);
-  if (current == NULL) {
-    return fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                "no CUDA context is current on this thread; make one current with cuCtxSetCurrent "
-                "or cudaSetDevice");
+  if (p->page_table != NULL || p->key_lengths != NULL) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "cu_keys and %s are both given; packed keys have neither pages nor padding",
+                       p->page_table != NULL ? "page_table" : "key_lengths");
   }
-  /* An address is reused after its context is destroyed, an id is not. */
-  unsigned long long id = (uintptr_t)current;
-  if (driver.cuCtxGetId != NULL) DRIVER(cuCtxGetId, current, &id);
-  if ((*into = known_context(id)) != NULL) return ATTUNE_SDPA_OK;
-  attune_sdpa_status status = ATTUNE_SDPA_OK;
-  pthread_mutex_lock(&contexts_lock);
-  if ((*into = known_context(id)) == NULL) status = new_context(id, into);
-  pthread_mutex_unlock(&contexts_lock);
-  return status;
-}
-
-static attune_sdpa_status raise_limits(const attune_sdpa_form_info *form, CUfunction function) {
-  enum { PORTABLE_CLUSTER = 8 };
-  if (form->shared_bytes > 0) {
-    DRIVER(cuFuncSetAttribute, function, FUNCTION_DYNAMIC_SHARED, form->shared_bytes);
-  }
-  if (form->cluster > PORTABLE_CLUSTER) {
-    DRIVER(cuFuncSetAttribute, function, FUNCTION_NON_PORTABLE_CLUSTER, 1);
+  TRY(attune_check_extents(keys, 1));
+  if (has_many(p, 1, p->total_keys)) {
+    return too_many_elements(p, "total_keys", p->total_keys);
   }
   return ATTUNE_SDPA_OK;
 }
 
-static attune_sdpa_status load(const attune_sdpa_form_info *form, CUfunction *function) {
-  char log[512] = "";
-  int options[] = {LOAD_ERROR_LOG, LOAD_ERROR_LOG_BYTES};
-  void *values[] = {log, (void *)(uintptr_t)(sizeof log - 1)};
-  CUmodule module = NULL;
-  CUresult code = driver.cuModuleLoadDataEx(&module, form->image, 2, options, values);
-  if (code != 0) {
-    char detail[768];
-    snprintf(detail, sizeof detail, "%s%s%s%s", form->variant, *log == '\0' ? "" : ": ", log,
-             code == UNSUPPORTED_PTX ? "; install a newer driver" : "");
-    return driver_failure(ATTUNE_SDPA_DRIVER_ERROR, code, "cuModuleLoadDataEx", detail);
+static attune_sdpa_status check_pages(const attune_sdpa_params *p) {
+  if (p->page_table == NULL) return ATTUNE_SDPA_OK;
+  const extent sizes[] = {{"max_pages", p->max_pages}, {"page_size", p->page_size},
+                          {"pages", p->pages}};
+  TRY(attune_check_extents(sizes, 3));
+  if (p->page_size != 64 && p->page_size != 128 && p->page_size != 256) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "page_size is %d; the forms of this library take pages of 64, 128 or 256 "
+                       "keys",
+                       p->page_size);
   }
-  code = driver.cuModuleGetFunction(function, module, form->entry);
-  attune_sdpa_status status = ATTUNE_SDPA_OK;
-  if (code != 0) {
-    status = driver_failure(ATTUNE_SDPA_DRIVER_ERROR, code, "cuModuleGetFunction", form->variant);
-  } else {
-    status = raise_limits(form, *function);
+  if ((int64_t)p->max_pages * p->page_size < p->keys) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "keys is %d, more than max_pages, %d, times page_size, %d", p->keys,
+                       p->max_pages, p->page_size);
   }
-  if (status != ATTUNE_SDPA_OK) driver.cuModuleUnload(module);
-  return status;
-}
-
-/* The function of a form in a context. Only the first call of each loads, under the context's lock:
- * launches on other devices do not wait for it. */
-static attune_sdpa_status loaded(context *c, const attune_sdpa_form_info *form,
-                                 CUfunction *function) {
-  _Atomic(CUfunction) *slot = &c->functions[form - attune_sdpa_forms];
-  if ((*function = atomic_load(slot)) != NULL) return ATTUNE_SDPA_OK;
-  attune_sdpa_status status = ATTUNE_SDPA_OK;
-  pthread_mutex_lock(&c->loading);
-  if ((*function = atomic_load(slot)) == NULL) {
-    /* A thread that captures a stream may not load modules, except in relaxed mode. */
-    int mode = CAPTURE_RELAXED;
-    const bool relaxed = driver.cuThreadExchangeStreamCaptureMode != NULL &&
-                         driver.cuThreadExchangeStreamCaptureMode(&mode) == 0;
-    status = load(form, function);
-    if (relaxed) driver.cuThreadExchangeStreamCaptureMode(&mode);
-    if (status == ATTUNE_SDPA_OK) atomic_store(slot, *function);
-  }
-  pthread_mutex_unlock(&c->loading);
-  return status;
-}
-
-/* ---- the problem ---------------------------------------------------------------------------- */
-
-/* The largest extents and tensors that the kernels are checked with. */
-#define MAX_EXTENT ((int64_t)1 << 24)
-#define MAX_ELEMENTS ((double)((int64_t)1 << 31))
-
-/* The four tensors with what is known of each. */
-typedef struct tensor {
-  const char *name, *stride_name;
-  const void *address;
-  const int64_t *stride;
-  int64_t heads, rows;
-} tensor;
-
-enum { TENSORS = 4, TENSOR_O = 3 };
-
-static void list_tensors(const attune_sdpa_params *p, tensor all[TENSORS]) {
-  all[0] = (tensor){"q", "q_stride", p->q, p->q_stride, p->heads, p->queries};
-  all[1] = (tensor){"k", "k_stride", p->k, p->k_stride, p->kv_heads, p->keys};
-  all[2] = (tensor){"v", "v_stride", p->v, p->v_stride, p->kv_heads, p->keys};
-  all[3] = (tensor){"o", "o_stride", p->o, p->o_stride, p->heads, p->queries};
+  return attune_check_page_table(p->batch, p->max_pages);
 }
 
 static attune_sdpa_status check_sizes(const attune_sdpa_params *p) {
-  const struct {
-    const char *name;
-    int32_t value;
-  } sizes[] = {{"batch", p->batch},     {"heads", p->heads}, {"kv_heads", p->kv_heads},
-               {"queries", p->queries}, {"keys", p->keys},   {"head_dim", p->head_dim}};
-  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
-    if (sizes[i].value < 1 || sizes[i].value > MAX_EXTENT) {
-      return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is %d; it must be from 1 to %d", sizes[i].name,
-                  sizes[i].value, (int)MAX_EXTENT);
-    }
-  }
+  const extent sizes[] = {{"batch", p->batch},     {"heads", p->heads}, {"kv_heads", p->kv_heads},
+                          {"queries", p->queries}, {"keys", p->keys},   {"head_dim", p->head_dim}};
+  TRY(attune_check_extents(sizes, 6));
   if (p->heads % p->kv_heads != 0) {
-    return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "kv_heads is %d, which does not divide heads, %d",
-                p->kv_heads, p->heads);
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "kv_heads is %d, which does not divide heads, %d", p->kv_heads, p->heads);
   }
-  const int32_t rows = p->queries > p->keys ? p->queries : p->keys;
-  if ((double)p->batch * p->heads * rows * p->head_dim > MAX_ELEMENTS) {
-    return fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                "batch is %d, heads %d, %s %d and head_dim %d: a tensor would have more than 2^31 "
-                "elements",
-                p->batch, p->heads, rows == p->queries ? "queries" : "keys", rows, p->head_dim);
+  TRY(check_packed(p));
+  TRY(check_pages(p));
+  const bool keys = keys_are_many(p) && !attune_decode_rows_fit(p),
+             queries = p->cu_queries == NULL && has_many(p, p->batch, p->queries);
+  if (keys && (!queries || p->keys > p->queries)) {
+    return too_many_elements(p, "keys", p->keys);
+  }
+  return queries ? too_many_elements(p, "queries", p->queries) : ATTUNE_SDPA_OK;
+}
+
+static attune_sdpa_status check_window(const char *name, int32_t value) {
+  if (value >= -1) return ATTUNE_SDPA_OK;
+  return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                     "%s is %d; it must be -1 for no limit, or at least 0", name, value);
+}
+
+/* What the quantiser is for, and what it is not. */
+static attune_sdpa_status check_quantiser(const attune_sdpa_params *p) {
+  const bool q = p->q_dtype != ATTUNE_SDPA_E4M3, kv = p->dtype != ATTUNE_SDPA_E4M3;
+  if (kv && p->q_dtype != p->dtype) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "q_dtype is %d and dtype %d; k and v in FP16 or BF16 need q in the same",
+                       (int)p->q_dtype, (int)p->dtype);
+  }
+  if (kv && p->page_table != NULL) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "page_table is %p; paged k and v must be in E4M3",
+                       (const void *)p->page_table);
+  }
+  if (kv && p->cu_queries != NULL && p->cu_keys == NULL) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "cu_keys is NULL; beside packed queries, k and v that are not packed must "
+                       "be in E4M3");
+  }
+  if (p->smooth_k && !kv) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "smooth_k is %d; it must be 0 for k in E4M3, which is not quantised",
+                       p->smooth_k);
+  }
+  if (p->smooth_k && p->lse != NULL) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "lse is %p; with smooth_k it would be that of k without its mean",
+                       (const void *)p->lse);
+  }
+  if (p->hadamard && !q) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "hadamard is %d; it must be 0 for q in E4M3, which is not quantised",
+                       p->hadamard);
+  }
+  const pointer computed[] = {{"descale_q", q ? p->descale_q : NULL, 0},
+                              {"descale_k", kv ? p->descale_k : NULL, 0},
+                              {"descale_v", kv ? p->descale_v : NULL, 0}};
+  for (int i = 0; i < 3; ++i) {
+    if (computed[i].address == NULL) continue;
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "%s is %p; it must be NULL for a tensor in FP16 or BF16, whose factors are "
+                       "computed",
+                       computed[i].name, computed[i].address);
   }
   return ATTUNE_SDPA_OK;
 }
 
-/* Strides of a dimension of one element do not matter. */
-static attune_sdpa_status check_strides(const attune_sdpa_params *p) {
-  tensor all[TENSORS];
-  list_tensors(p, all);
-  for (int i = 0; i < TENSORS; ++i) {
-    const int64_t *s = all[i].stride, row = p->head_dim, head = all[i].rows * row,
-                  extents[3] = {p->batch, all[i].heads, all[i].rows},
-                  wanted[3] = {all[i].heads * head, head, row};
-    if (s[0] == 0 && s[1] == 0 && s[2] == 0) continue;
-    for (int d = 0; d < 3; ++d) {
-      if (extents[d] == 1 || s[d] == wanted[d]) continue;
-      return fail(ATTUNE_SDPA_UNSUPPORTED,
-                  "%s[%d] is %lld; the forms of this library take contiguous tensors, with a "
-                  "stride of %lld here",
-                  all[i].stride_name, d, (long long)s[d], (long long)wanted[d]);
-    }
-  }
-  return ATTUNE_SDPA_OK;
-}
-
-static attune_sdpa_status check_dtype(const char *name, attune_sdpa_dtype dtype, int supported) {
-  static const char *const names[] = {"", "E4M3", "FP16", "BF16"};
-  if ((int)dtype < ATTUNE_SDPA_E4M3 || (int)dtype > ATTUNE_SDPA_BF16) {
-    return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is %d; it must be a value of attune_sdpa_dtype",
-                name, (int)dtype);
-  }
-  if ((supported >> dtype & 1) == 0) {
-    return fail(ATTUNE_SDPA_UNSUPPORTED, "%s is ATTUNE_SDPA_%s, which no form of this library has",
-                name, names[dtype]);
-  }
-  return ATTUNE_SDPA_OK;
-}
-
-static attune_sdpa_status check_features(const attune_sdpa_params *p) {
-  TRY(check_dtype("dtype", p->dtype, 1 << ATTUNE_SDPA_E4M3));
-  TRY(check_dtype("out_dtype", p->out_dtype, 1 << ATTUNE_SDPA_FP16 | 1 << ATTUNE_SDPA_BF16));
+static attune_sdpa_status check_formats(const attune_sdpa_params *p) {
+  enum {
+    HALF = 1 << ATTUNE_SDPA_FP16 | 1 << ATTUNE_SDPA_BF16,
+    ANY = HALF | 1 << ATTUNE_SDPA_E4M3
+  };
+  TRY(attune_check_dtype("dtype", p->dtype, ANY));
+  TRY(attune_check_dtype("q_dtype", p->q_dtype, ANY));
+  TRY(attune_check_dtype("out_dtype", p->out_dtype, HALF));
   /* The row max is taken of the scores before they are scaled. */
   if (!isfinite(p->scale) || p->scale < 0) {
-    return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "scale is %g; it must be finite and not negative",
-                (double)p->scale);
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "scale is %g; it must be finite and not negative", (double)p->scale);
   }
+  TRY(check_window("window_left", p->window_left));
+  TRY(check_window("window_right", p->window_right));
+  return check_quantiser(p);
+}
+
+/* ---- the problem in E4M3 -------------------------------------------------------------------- */
+
+/* What a call does. Tensors that are quantised have their offsets in the workspace. */
+typedef struct call_plan {
+  problem x;
+  const attune_sdpa_form_info *form, *quantiser; /* the latter NULL if nothing is quantised */
+  quantization z;
+  size_t y_q, y_k, y_v, descale_q, descale_k, descale_v, parts;
+  size_t workspace_bytes;
+} call_plan;
+
+static int element_bytes(attune_sdpa_dtype dtype) { return dtype == ATTUNE_SDPA_E4M3 ? 1 : 2; }
+
+/* Tensors as they are given, with their strides. Packed ones are one batch entry. */
+static attune_sdpa_status set_tensors(call_plan *plan) {
+  problem *x = &plan->x;
+  const attune_sdpa_params *p = &x->p;
+  const bool packed_q = p->cu_queries != NULL, packed_k = p->cu_keys != NULL,
+             paged = p->page_table != NULL;
+  const int64_t q_batch = packed_q ? 1 : p->batch,
+                q_rows = packed_q ? p->total_queries : p->queries,
+                k_batch = packed_k ? 1 : paged ? p->pages : p->batch,
+                k_rows = packed_k ? p->total_keys : paged ? p->page_size : p->keys;
+  x->q = (tensor){"q", "q_stride", p->q, p->q_stride, {q_batch, p->heads, q_rows}, {0}, false};
+  x->k = (tensor){"k", "k_stride", p->k, p->k_stride, {k_batch, p->kv_heads, k_rows}, {0}, false};
+  x->v = (tensor){"v", "v_stride", p->v, p->v_stride, {k_batch, p->kv_heads, k_rows}, {0}, false};
+  x->o = (tensor){"o", "o_stride", p->o, p->o_stride, {q_batch, p->heads, q_rows}, {0}, false};
+  TRY(attune_set_strides(&x->q, p->head_dim, element_bytes(p->q_dtype), packed_q));
+  TRY(attune_set_strides(&x->k, p->head_dim, element_bytes(p->dtype), packed_k));
+  TRY(attune_set_strides(&x->v, p->head_dim, element_bytes(p->dtype), packed_k));
+  return attune_set_strides(&x->o, p->head_dim, 2, packed_q);
+}
+
+/* Replaces a tensor by what the quantiser makes of it: contiguous, heads before rows. */
+static void quantise_tensor(tensor *t, int32_t head_dim) {
+  t->strides[2] = head_dim;
+  t->strides[1] = t->extents[2] * head_dim;
+  t->strides[0] = t->extents[1] * t->strides[1];
+  t->contiguous = true;
+}
+
+/* The factors of a packed tensor are those of all its sequences. */
+static attune_sdpa_status plan_quantisation(call_plan *plan) {
+  problem *x = &plan->x;
+  const attune_sdpa_params *p = &x->p;
+  if (p->q_dtype == ATTUNE_SDPA_E4M3) return ATTUNE_SDPA_OK;
+  const bool kv = p->dtype != ATTUNE_SDPA_E4M3, packed = p->cu_queries != NULL;
+  plan->quantiser = attune_find_form(ATTUNE_KERNEL_QUANTIZE, p->head_dim);
+  if (plan->quantiser == NULL) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "%s is %d; this library was exported without the kernel quantize, so it "
+                       "must be ATTUNE_SDPA_E4M3",
+                       kv ? "dtype" : "q_dtype", (int)p->q_dtype);
+  }
+  plan->z = (quantization){.q = x->q,
+                           .k = x->k,
+                           .v = x->v,
+                           .batch = packed ? 1 : p->batch,
+                           .heads = p->heads,
+                           .kv_heads = p->kv_heads,
+                           .q_rows = (int32_t)x->q.extents[2],
+                           .kv_rows = kv ? (int32_t)x->k.extents[2] : 0,
+                           .head_dim = p->head_dim,
+                           .copies = packed ? p->batch : 1,
+                           .bf16 = p->q_dtype == ATTUNE_SDPA_BF16,
+                           .smooth = p->smooth_k != 0,
+                           .hadamard = p->hadamard != 0};
+  if (!kv) plan->z.k.address = plan->z.v.address = NULL;
+  quantise_tensor(&x->q, p->head_dim);
+  if (kv) quantise_tensor(&x->k, p->head_dim), quantise_tensor(&x->v, p->head_dim);
+  return ATTUNE_SDPA_OK;
+}
+
+/* Limits that no row reaches are left out, because forms without a window are faster. The last
+ * query of a sequence is at its last key. */
+static void set_masks(problem *x) {
+  const attune_sdpa_params *p = &x->p;
+  x->causal = p->causal != 0 || p->window_right == 0;
+  x->window_left = p->window_left >= p->keys - 1 ? -1 : p->window_left;
+  x->window_right = x->causal || p->window_right >= p->queries - 1 ? -1 : p->window_right;
+  x->scale = p->scale != 0 ? p->scale : (float)(1 / sqrt((double)p->head_dim));
+}
+
+/* ---- the choice of a form ------------------------------------------------------------------- */
+
+/* Whether a problem has nothing that dense forms do not have. */
+static bool is_plain(const problem *x) {
+  const attune_sdpa_params *p = &x->p;
+  return p->cu_queries == NULL && p->page_table == NULL && p->key_lengths == NULL &&
+         p->sinks == NULL && x->window_left < 0 && x->window_right < 0 && x->q.contiguous &&
+         x->k.contiguous && x->v.contiguous && x->o.contiguous && !keys_are_many(p);
+}
+
+/* What is_plain found, as an error. */
+static attune_sdpa_status refuse_option(const problem *x) {
+  const attune_sdpa_params *p = &x->p;
   const struct {
-    const char *name;
-    int32_t value;
-  } windows[] = {{"window_left", p->window_left}, {"window_right", p->window_right}};
+    const char *name, *what;
+    const void *address;
+  } options[] = {{"cu_queries", "packed sequences", p->cu_queries},
+                 {"page_table", "pages", p->page_table},
+                 {"key_lengths", "lengths", p->key_lengths},
+                 {"sinks", "sinks", p->sinks}};
+  const extent windows[] = {{"window_left", x->window_left}, {"window_right", x->window_right}};
+  const tensor *tensors[] = {&x->q, &x->k, &x->v, &x->o};
+  for (int i = 0; i < 4; ++i) {
+    if (options[i].address == NULL) continue;
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "%s is %p; no form of this library has %s for such sizes, so it must be "
+                       "NULL",
+                       options[i].name, options[i].address, options[i].what);
+  }
   for (int i = 0; i < 2; ++i) {
-    if (windows[i].value < -1) {
-      return fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                  "%s is %d; it must be -1 for no limit, or at least 0", windows[i].name,
-                  windows[i].value);
-    }
-    if (windows[i].value >= 0) {
-      return fail(ATTUNE_SDPA_UNSUPPORTED,
-                  "%s is %d; no form of this library has a window, and -1 means no limit",
-                  windows[i].name, windows[i].value);
-    }
+    if (windows[i].value < 0) continue;
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "%s is %d; no form of this library has it for such sizes, and -1 means no "
+                       "limit",
+                       windows[i].name, windows[i].value);
   }
-  if (p->sinks != NULL) {
-    return fail(ATTUNE_SDPA_UNSUPPORTED,
-                "sinks is %p; no form of this library has sinks, so it must be NULL",
-                (const void *)p->sinks);
+  for (int i = 0; i < 4; ++i) {
+    if (tensors[i]->contiguous) continue;
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "%s is {%lld, %lld, %lld}; the forms of this library for such sizes take "
+                       "contiguous tensors",
+                       tensors[i]->stride_name, (long long)tensors[i]->given[0],
+                       (long long)tensors[i]->given[1], (long long)tensors[i]->given[2]);
   }
-  return check_strides(p);
+  return too_many_elements(p, "keys", p->keys);
+}
+
+static bool decode_applies(const problem *x) {
+  const attune_sdpa_params *p = &x->p;
+  return attune_decode_rows_fit(p) && p->cu_queries == NULL && x->window_right < 0 &&
+         x->q.contiguous && x->o.contiguous &&
+         (int64_t)p->batch * p->kv_heads <= MAX_DECODE_COUNTERS;
 }
 
 static attune_sdpa_status no_head_dim(int32_t head_dim) {
   char dims[128] = "";
   size_t used = 0;
-  for (int i = 0; i < attune_sdpa_form_count; ++i) {
+  for (int i = 0; i < attune_sdpa_dense_count; ++i) {
     int j = 0;
     while (attune_sdpa_forms[j].head_dim != attune_sdpa_forms[i].head_dim) ++j;
     if (j < i || used >= sizeof dims) continue;
     used += (size_t)snprintf(dims + used, sizeof dims - used, "%s%d", used == 0 ? "" : ", ",
                              attune_sdpa_forms[i].head_dim);
   }
-  return fail(ATTUNE_SDPA_UNSUPPORTED, "head_dim is %d; the forms of this library have %s",
-              head_dim, dims);
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "head_dim is %d; the forms of this library have %s",
+                     head_dim, dims);
 }
 
-/* Checks everything but pointers and finds the form. */
-static attune_sdpa_status select_form(const attune_sdpa_params *p,
-                                      const attune_sdpa_form_info **form) {
-  last_error[0] = '\0';
-  if (p == NULL) return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
-  if (p->struct_size != sizeof *p) {
-    return fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                "struct_size is %zu; sizeof(attune_sdpa_params) is %zu in the header of this "
-                "library",
-                p->struct_size, sizeof *p);
+static attune_sdpa_status no_output(const attune_sdpa_params *p) {
+  if (p->lse != NULL) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "lse is %p; this library was exported without forms that write it, so it "
+                       "must be NULL",
+                       (const void *)p->lse);
   }
-  TRY(check_sizes(p));
-  TRY(check_features(p));
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                     "out_dtype is ATTUNE_SDPA_BF16; this library was exported with FP16 outputs "
+                     "only");
+}
+
+/* Chooses among the kernels:
+ *   decode   few query rows, with an option or where attune_sdpa_prefers_decode holds. Dense forms
+ *            need no workspace, so the preference does not count without one.
+ *   dense    contiguous tensors without options: a form of the selection's table
+ *   prefill  all other problems, and outputs that the dense forms were not exported with
+ * The rule of attune_sdpa_prefers_decode and the table are generated: `attune export` translates
+ * them from their source. */
+static attune_sdpa_status select_form(call_plan *plan, bool has_workspace) {
+  const problem *x = &plan->x;
+  const attune_sdpa_params *p = &x->p;
   const attune_sdpa_shape shape = {.batch = p->batch,
                                    .heads = (int64_t)p->batch * p->heads,
                                    .kv_heads = (int64_t)p->batch * p->kv_heads,
                                    .queries = p->queries,
                                    .keys = p->keys,
                                    .head_dim = p->head_dim,
-                                   .causal = p->causal != 0};
+                                   .causal = x->causal};
   const int *outputs = attune_sdpa_choices[attune_sdpa_choose(&shape)];
-  const int bf16 = p->out_dtype == ATTUNE_SDPA_BF16, lse = p->lse != NULL;
   /* Every choice has the plain form. */
   if (attune_sdpa_forms[outputs[0]].head_dim != p->head_dim) return no_head_dim(p->head_dim);
-  const int index = outputs[bf16 + 2 * lse];
-  if (index < 0 && lse) {
-    return fail(ATTUNE_SDPA_UNSUPPORTED,
-                "lse is %p; this library was exported without forms that write it, so it must be "
-                "NULL",
-                (const void *)p->lse);
+  const int index = outputs[(p->out_dtype == ATTUNE_SDPA_BF16) + 2 * (p->lse != NULL)];
+  const bool plain = is_plain(x);
+  const attune_sdpa_form_info
+      *decode = decode_applies(x) ? attune_find_form(ATTUNE_KERNEL_DECODE, p->head_dim) : NULL,
+      *prefill = keys_are_many(p) ? NULL : attune_find_form(ATTUNE_KERNEL_PREFILL, p->head_dim);
+  const bool prefers_decode = has_workspace && attune_sdpa_prefers_decode(&shape);
+  if (decode != NULL && (!plain || index < 0 || prefers_decode)) {
+    plan->form = decode;
+  } else if (plain && index >= 0) {
+    plan->form = &attune_sdpa_forms[index];
+  } else {
+    plan->form = prefill;
   }
-  if (index < 0) {
-    return fail(ATTUNE_SDPA_UNSUPPORTED,
-                "out_dtype is ATTUNE_SDPA_BF16; this library was exported with FP16 outputs only");
-  }
-  *form = &attune_sdpa_forms[index];
+  if (plan->form == NULL) return plain ? no_output(p) : refuse_option(x);
   return ATTUNE_SDPA_OK;
 }
 
-/* ---- pointers ------------------------------------------------------------------------------- */
+/* ---- the workspace -------------------------------------------------------------------------- */
 
-typedef struct pointer {
-  const char *name;
-  const void *address;
-  unsigned alignment; /* TMA and 16-byte loads and stores need 16 */
-} pointer;
+/* Sets aside bytes at the next multiple of 256. */
+static size_t reserve(size_t *end, size_t bytes) {
+  const size_t start = (*end + 255) / 256 * 256;
+  *end = start + bytes;
+  return start;
+}
 
-enum { POINTERS = 8 };
-
-static attune_sdpa_status check_address(const pointer *argument) {
-  if (argument->address == NULL) {
-    return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is NULL", argument->name);
+static void lay_out(call_plan *plan) {
+  const attune_sdpa_params *p = &plan->x.p;
+  const bool decode = plan->form->kernel == ATTUNE_KERNEL_DECODE;
+  if (plan->quantiser == NULL && !decode) return;
+  size_t end = ATTUNE_SDPA_ZEROED_BYTES;
+  if (plan->quantiser != NULL) {
+    const quantization *z = &plan->z;
+    const size_t row = (size_t)z->batch * (size_t)z->head_dim,
+                 factors = (size_t)p->batch * sizeof(float);
+    end = QUANTIZE_OFFSET + attune_quantization_bytes(z, plan->quantiser);
+    plan->y_q = reserve(&end, row * (size_t)z->heads * (size_t)z->q_rows);
+    plan->descale_q = reserve(&end, factors * (size_t)z->heads);
+    if (z->kv_rows > 0) {
+      const size_t codes = row * (size_t)z->kv_heads * (size_t)z->kv_rows;
+      plan->y_k = reserve(&end, codes);
+      plan->y_v = reserve(&end, codes);
+      plan->descale_k = reserve(&end, factors * (size_t)z->kv_heads);
+      plan->descale_v = reserve(&end, factors * (size_t)z->kv_heads);
+    }
   }
-  if ((uintptr_t)argument->address % argument->alignment != 0) {
-    return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is %p; it must be a multiple of %u",
-                argument->name, argument->address, argument->alignment);
-  }
+  if (decode) plan->parts = reserve(&end, attune_decode_part_bytes(plan->form));
+  plan->workspace_bytes = end;
+}
+
+/* Puts the addresses of the workspace into the problem. */
+static void place(call_plan *plan) {
+  problem *x = &plan->x;
+  char *base = x->p.workspace;
+  if (plan->form->kernel == ATTUNE_KERNEL_DECODE) x->parts = base + plan->parts;
+  if (plan->quantiser == NULL) return;
+  quantization *z = &plan->z;
+  z->workspace = base + QUANTIZE_OFFSET;
+  x->p.q = x->q.address = z->y_q = base + plan->y_q;
+  x->p.descale_q = z->descale_q = (float *)(void *)(base + plan->descale_q);
+  if (z->kv_rows == 0) return;
+  x->p.k = x->k.address = z->y_k = base + plan->y_k;
+  x->p.v = x->v.address = z->y_v = base + plan->y_v;
+  x->p.descale_k = z->descale_k = (float *)(void *)(base + plan->descale_k);
+  x->p.descale_v = z->descale_v = (float *)(void *)(base + plan->descale_v);
+}
+
+/* Checks everything but pointers, and plans the call with or without a workspace. */
+static attune_sdpa_status make_plan(const attune_sdpa_params *params, bool has_workspace,
+                                    call_plan *plan) {
+  memset(plan, 0, sizeof *plan);
+  TRY(copy_params(params, &plan->x.p));
+  TRY(check_sizes(&plan->x.p));
+  TRY(check_formats(&plan->x.p));
+  TRY(set_tensors(plan));
+  TRY(plan_quantisation(plan));
+  set_masks(&plan->x);
+  TRY(select_form(plan, has_workspace));
+  lay_out(plan);
   return ATTUNE_SDPA_OK;
 }
 
-/* Refuses host memory and memory of another device, on which the kernel would fault. */
-static attune_sdpa_status check_memory(const context *c, const pointer *argument) {
-  int attributes[] = {POINTER_MEMORY_TYPE, POINTER_IS_MANAGED, POINTER_DEVICE_ORDINAL};
-  unsigned type = 0, managed = 0;
-  int device = -1;
-  void *data[] = {&type, &managed, &device};
-  DRIVER(cuPointerGetAttributes, 3, attributes, data, (uintptr_t)argument->address);
-  if (managed != 0) return ATTUNE_SDPA_OK;
-  if (type != MEMORY_DEVICE) {
-    return fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is %p, which is not device memory",
-                argument->name, argument->address);
-  }
-  if (device != c->device) {
-    return fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                "%s is %p, memory of device %d; the current context is of device %d",
-                argument->name, argument->address, device, c->device);
-  }
-  return ATTUNE_SDPA_OK;
-}
-
-/* Lists the pointers that a form reads and writes, in the order of its parameters. */
-static int list_pointers(const attune_sdpa_params *p, const attune_sdpa_form_info *form,
-                         pointer all[POINTERS]) {
-  int n = 0;
-  all[n++] = (pointer){"q", p->q, 16};
-  all[n++] = (pointer){"k", p->k, 16};
-  all[n++] = (pointer){"v", p->v, 16};
-  all[n++] = (pointer){"o", p->o, 16};
-  if (form->has_lse) all[n++] = (pointer){"lse", p->lse, sizeof(float)};
-  all[n++] = (pointer){"descale_q", p->descale_q, sizeof(float)};
-  all[n++] = (pointer){"descale_k", p->descale_k, sizeof(float)};
-  all[n++] = (pointer){"descale_v", p->descale_v, sizeof(float)};
-  return n;
-}
-
-/* ---- launches ------------------------------------------------------------------------------- */
-
-static int64_t quotient_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+/* ---- dense forms ---------------------------------------------------------------------------- */
 
 /* One block for each tile of query rows of each head: tiles in x, in whole clusters, heads in y,
  * and also in z if there are too many. With grouped heads y has the heads of a group and z the K/V
@@ -543,7 +455,7 @@ static attune_sdpa_status set_grid(const attune_sdpa_params *p, const attune_sdp
                 cluster = form->cluster > 1 ? form->cluster : 1;
   if (form->blocks_per_multiprocessor > 0) {
     const int64_t wanted = quotient_up(heads * tiles, cluster);
-    int64_t room = (int64_t)form->blocks_per_multiprocessor * c->multiprocessors / cluster;
+    int64_t room = (int64_t)form->blocks_per_multiprocessor * attune_multiprocessors(c) / cluster;
     if (room < 1) room = 1;
     grid[0] = (unsigned)((wanted < room ? wanted : room) * cluster);
     grid[1] = grid[2] = 1;
@@ -555,10 +467,10 @@ static attune_sdpa_status set_grid(const attune_sdpa_params *p, const attune_sdp
     y = quotient_up(heads, z);
   }
   if (y > MAX_GRID_YZ || z > MAX_GRID_YZ) {
-    return fail(ATTUNE_SDPA_UNSUPPORTED,
-                "batch is %d, heads %d and kv_heads %d; the form takes at most %d heads in a group "
-                "and %d K/V heads",
-                p->batch, p->heads, p->kv_heads, MAX_GRID_YZ, MAX_GRID_YZ);
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "batch is %d, heads %d and kv_heads %d; the form takes at most %d heads in "
+                       "a group and %d K/V heads",
+                       p->batch, p->heads, p->kv_heads, MAX_GRID_YZ, MAX_GRID_YZ);
   }
   grid[0] = (unsigned)(quotient_up(tiles, cluster) * cluster);
   grid[1] = (unsigned)y, grid[2] = (unsigned)z;
@@ -566,102 +478,117 @@ static attune_sdpa_status set_grid(const attune_sdpa_params *p, const attune_sdp
 }
 
 /* A tensor map has the dimensions columns, rows and heads of all batches. A box covers one head. */
-static attune_sdpa_status encode_map(const attune_sdpa_params *p, const attune_sdpa_map *map,
-                                     void *into) {
-  tensor all[TENSORS];
-  list_tensors(p, all);
-  const tensor *t = &all[map->tensor];
+static attune_sdpa_status encode_dense_map(const problem *x, const attune_sdpa_map *map,
+                                           encoded_map *into) {
+  enum { TENSOR_O = 3 };
+  const tensor *all[] = {&x->q, &x->k, &x->v, &x->o}, *t = all[map->tensor];
+  const unsigned size = map->tensor == TENSOR_O ? 2 : 1;
+  const uint64_t row = (uint64_t)x->p.head_dim * size, rows = (uint64_t)t->extents[2];
   int type = MAP_U8;
-  unsigned size = 1;
-  if (map->tensor == TENSOR_O) {
-    type = p->out_dtype == ATTUNE_SDPA_BF16 ? MAP_BF16 : MAP_F16;
-    size = 2;
-  }
-  const uint64_t row = (uint64_t)p->head_dim * size,
-                 dims[] = {(uint64_t)p->head_dim, (uint64_t)t->rows,
-                           (uint64_t)p->batch * (uint64_t)t->heads},
-                 strides[] = {row, (uint64_t)t->rows * row};
-  const unsigned box[] = {(unsigned)map->inner_bytes / size, (unsigned)map->rows, 1},
-                 element_strides[] = {1, 1, 1};
-  int swizzle = 0; /* CU_TENSOR_MAP_SWIZZLE_: 1 for 32 bytes, 2 for 64, 3 for 128 */
-  while (swizzle < 3 && 16 << swizzle < map->swizzle_bytes) ++swizzle;
-  /* The driver's parameter is a pointer that it does not write to. */
-  DRIVER(cuTensorMapEncodeTiled, into, type, 3, (void *)(uintptr_t)t->address, dims, strides, box,
-         element_strides, 0, swizzle, MAP_L2_256B, 0);
-  return ATTUNE_SDPA_OK;
+  if (map->tensor == TENSOR_O) type = x->p.out_dtype == ATTUNE_SDPA_BF16 ? MAP_BF16 : MAP_F16;
+  const tensor_map whole = {
+      .type = type,
+      .l2_promotion = MAP_L2_256B,
+      .swizzle_bytes = map->swizzle_bytes,
+      .rank = 3,
+      .address = t->address,
+      .dims = {(uint64_t)x->p.head_dim, rows, (uint64_t)(t->extents[0] * t->extents[1])},
+      .strides = {row, rows * row},
+      .box = {(unsigned)map->inner_bytes / size, (unsigned)map->rows, 1}};
+  return attune_encode_map(&whole, into);
 }
 
-static float softmax_scale(const attune_sdpa_params *p) {
-  return p->scale != 0 ? p->scale : (float)(1 / sqrt((double)p->head_dim));
-}
-
-static attune_sdpa_status launch(const attune_sdpa_params *p, const attune_sdpa_form_info *form,
-                                 const context *c, CUfunction function, CUstream stream) {
-  launch_attribute cluster = {.id = LAUNCH_CLUSTER};
-  cluster.value.cluster[0] = (unsigned)form->cluster;
-  cluster.value.cluster[1] = cluster.value.cluster[2] = 1;
-  launch_config config = {.block = {(unsigned)form->threads, 1, 1},
-                          .shared_bytes = (unsigned)form->shared_bytes,
-                          .stream = stream,
-                          .attributes = form->cluster > 1 ? &cluster : NULL,
-                          .attribute_count = form->cluster > 1};
-  TRY(set_grid(p, form, c, config.grid));
-
+static attune_sdpa_status launch_dense(const problem *x, context *c,
+                                       const attune_sdpa_form_info *form, CUstream stream) {
+  attune_sdpa_params p = x->p;
+  unsigned grid[3];
+  TRY(set_grid(&p, form, c, grid));
   /* The driver copies the parameters before cuLaunchKernelEx returns. */
-  uint32_t heads = (uint32_t)p->batch * (uint32_t)p->heads,
-           group = (uint32_t)(p->heads / p->kv_heads);
-  int32_t queries = p->queries, keys = p->keys, causal = p->causal != 0;
-  float scale = softmax_scale(p);
-  pointer pointers[POINTERS];
-  const int pointer_count = list_pointers(p, form, pointers);
-  _Alignas(64) unsigned char maps[ATTUNE_SDPA_MAX_MAPS][128];
-  void *scalars[] = {&heads, &group, &queries, &keys, &causal, &scale};
-  void *parameters[POINTERS + sizeof scalars / sizeof *scalars + ATTUNE_SDPA_MAX_MAPS];
+  uint32_t heads = (uint32_t)p.batch * (uint32_t)p.heads, group = (uint32_t)(p.heads / p.kv_heads);
+  int32_t causal = x->causal;
+  float scale = x->scale;
+  encoded_map maps[ATTUNE_SDPA_MAX_MAPS];
+  void *parameters[14 + ATTUNE_SDPA_MAX_MAPS];
   int n = 0;
-  for (int i = 0; i < pointer_count; ++i) parameters[n++] = &pointers[i].address;
-  for (size_t i = 0; i < sizeof scalars / sizeof *scalars; ++i) parameters[n++] = scalars[i];
+  parameters[n++] = &p.q, parameters[n++] = &p.k, parameters[n++] = &p.v, parameters[n++] = &p.o;
+  if (form->has_lse) parameters[n++] = &p.lse;
+  void *others[] = {&p.descale_q, &p.descale_k, &p.descale_v, &heads, &group,
+                    &p.queries,   &p.keys,      &causal,      &scale};
+  for (size_t i = 0; i < sizeof others / sizeof *others; ++i) parameters[n++] = others[i];
   for (int i = 0; i < form->map_count; ++i) {
-    TRY(encode_map(p, &form->maps[i], maps[i]));
-    parameters[n++] = maps[i];
+    TRY(encode_dense_map(x, &form->maps[i], &maps[i]));
+    parameters[n++] = &maps[i];
   }
-  DRIVER(cuLaunchKernelEx, &config, function, parameters, NULL);
-  return ATTUNE_SDPA_OK;
+  return attune_launch(c, form, grid, parameters, stream);
 }
 
 /* ---- the interface -------------------------------------------------------------------------- */
 
+enum { POINTERS = 14 };
+
+/* Lists the pointers that a call reads and writes. */
+static int list_pointers(const call_plan *plan, pointer all[POINTERS]) {
+  const attune_sdpa_params *p = &plan->x.p;
+  const bool q = p->q_dtype == ATTUNE_SDPA_E4M3, kv = p->dtype == ATTUNE_SDPA_E4M3;
+  const pointer every[POINTERS] = {{"q", p->q, 16},
+                                   {"k", p->k, 16},
+                                   {"v", p->v, 16},
+                                   {"o", p->o, 16},
+                                   {"lse", p->lse, sizeof(float)},
+                                   {"descale_q", p->descale_q, sizeof(float)},
+                                   {"descale_k", p->descale_k, sizeof(float)},
+                                   {"descale_v", p->descale_v, sizeof(float)},
+                                   {"sinks", p->sinks, sizeof(float)},
+                                   {"cu_queries", p->cu_queries, sizeof(int32_t)},
+                                   {"cu_keys", p->cu_keys, sizeof(int32_t)},
+                                   {"key_lengths", p->key_lengths, sizeof(int32_t)},
+                                   {"page_table", p->page_table, sizeof(int32_t)},
+                                   {"workspace", p->workspace, 16}};
+  const bool required[POINTERS] = {true, true, true,  true,  false, q,     kv,
+                                   kv,   false, false, false, false, false, false};
+  int n = 0;
+  for (int i = 0; i < POINTERS - 1; ++i) {
+    if (required[i] || every[i].address != NULL) all[n++] = every[i];
+  }
+  if (plan->workspace_bytes > 0) all[n++] = every[POINTERS - 1];
+  return n;
+}
+
 attune_sdpa_status attune_sdpa_forward(const attune_sdpa_params *params,
                                        struct CUstream_st *stream) {
-  const attune_sdpa_form_info *form = NULL;
-  TRY(select_form(params, &form));
-  if (form->workspace_bytes > params->workspace_bytes) {
-    return fail(ATTUNE_SDPA_WORKSPACE_TOO_SMALL, "workspace_bytes is %zu; this problem needs %zu",
-                params->workspace_bytes, form->workspace_bytes);
-  }
-  pointer pointers[POINTERS + 1];
-  int n = list_pointers(params, form, pointers);
-  if (form->workspace_bytes > 0) pointers[n++] = (pointer){"workspace", params->workspace, 16};
-  for (int i = 0; i < n; ++i) TRY(check_address(&pointers[i]));
+  call_plan plan;
+  TRY(make_plan(params, params != NULL && params->workspace != NULL, &plan));
+  TRY(attune_check_workspace(plan.x.p.workspace_bytes, plan.workspace_bytes));
+  pointer pointers[POINTERS];
+  const int n = list_pointers(&plan, pointers);
+  TRY(attune_check_addresses(pointers, n));
 
-  TRY(start_driver());
+  TRY(attune_start_driver());
   context *c = NULL;
-  TRY(current_context(&c));
-  for (int i = 0; i < n; ++i) TRY(check_memory(c, &pointers[i]));
-  CUfunction function = NULL;
-  TRY(loaded(c, form, &function));
-  return launch(params, form, c, function, stream);
+  TRY(attune_current_context(&c));
+  TRY(attune_check_memory(c, pointers, n));
+  /* All code is loaded before the first launch, so that a failure launches nothing. */
+  if (plan.quantiser != NULL) TRY(attune_load(c, plan.quantiser));
+  TRY(attune_load(c, plan.form));
+  place(&plan);
+  if (plan.quantiser != NULL) {
+    TRY(attune_launch_quantization(&plan.z, c, plan.quantiser, stream));
+  }
+  switch (plan.form->kernel) {
+    case ATTUNE_KERNEL_DECODE: return attune_launch_decode(&plan.x, c, plan.form, stream);
+    default: return launch_dense(&plan.x, c, plan.form, stream);
+  }
 }
 
 size_t attune_sdpa_workspace_bytes(const attune_sdpa_params *params) {
-  const attune_sdpa_form_info *form = NULL;
-  return select_form(params, &form) == ATTUNE_SDPA_OK ? form->workspace_bytes : 0;
+  call_plan plan;
+  return make_plan(params, true, &plan) == ATTUNE_SDPA_OK ? plan.workspace_bytes : 0;
 }
 
 const char *attune_sdpa_form(const attune_sdpa_params *params) {
-  const attune_sdpa_form_info *form = NULL;
-  return select_form(params, &form) == ATTUNE_SDPA_OK ? form->variant : NULL;
+  call_plan plan;
+  const bool has_workspace = params != NULL && params->workspace != NULL;
+  return make_plan(params, has_workspace, &plan) == ATTUNE_SDPA_OK ? plan.form->variant : NULL;
 }
-
-const char *attune_sdpa_last_error(void) { return last_error; }
 
 const char *attune_sdpa_version(void) { return attune_sdpa_version_text; }

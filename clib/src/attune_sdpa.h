@@ -74,7 +74,10 @@ typedef struct attune_sdpa_params {
   int32_t window_left, window_right; /* keys beside the query's own; -1: no limit */
   const float *sinks;                /* NULL, or [heads]: one more score of each row */
 
-  void *workspace; /* device memory of attune_sdpa_workspace_bytes; NULL if that is 0 */
+  /* Device memory of attune_sdpa_workspace_bytes, aligned to 16 bytes; NULL if that is 0. E4M3
+   * problems of contiguous tensors without options are computed without one too, with few queries
+   * more slowly. */
+  void *workspace;
   size_t workspace_bytes;
 
   /* ---- fields that were appended to the above ---- */
@@ -113,8 +116,8 @@ attune_sdpa_status attune_sdpa_forward(const attune_sdpa_params *params,
  * tensor and needs no driver. */
 size_t attune_sdpa_workspace_bytes(const attune_sdpa_params *params);
 
-/* The variant of the kernel that is selected for the problem, or NULL if it is not supported:
- * attune_sdpa_last_error says why. Reads no tensor and needs no driver. */
+/* The variant of the kernel that attune_sdpa_forward launches for the parameters, or NULL if they
+ * are not supported: attune_sdpa_last_error says why. Reads no tensor and needs no driver. */
 const char *attune_sdpa_form(const attune_sdpa_params *params);
 
 /* From FP16 or BF16 to E4M3 with one factor per head: y = e4m3(x / descale), with descale such that

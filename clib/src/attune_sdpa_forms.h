@@ -20,22 +20,41 @@ typedef struct attune_sdpa_map {
 
 enum { ATTUNE_SDPA_MAX_MAPS = 4, ATTUNE_SDPA_OUTPUTS = 4 };
 
-/* A variant of the kernel: its code, and the launch contract of its source. */
+typedef enum attune_sdpa_kernel {
+  ATTUNE_KERNEL_DENSE, /* contiguous tensors without options: the forms of the selection */
+  ATTUNE_KERNEL_DECODE,
+  ATTUNE_KERNEL_PREFILL,
+  ATTUNE_KERNEL_QUANTIZE,
+  ATTUNE_KERNEL_APPEND
+} attune_sdpa_kernel;
+
+/* A variant of a kernel: its code, and the launch contract of its source. */
 typedef struct attune_sdpa_form_info {
+  attune_sdpa_kernel kernel;
   const char *variant, *entry;
   const void *image; /* cubin, or PTX with a final NUL */
-  int32_t head_dim;
-  int32_t threads, query_rows, shared_bytes; /* per block; dynamic shared memory */
-  int32_t blocks_per_multiprocessor;         /* 0: one block per tile; else persistent */
-  int32_t cluster;                           /* blocks of a cluster; 0 for none */
-  int32_t has_lse;                           /* the parameter lse follows o */
+  int32_t head_dim;  /* 0: any */
+  int32_t threads, shared_bytes; /* per block; dynamic shared memory */
+  int32_t cooperative;           /* blocks wait for each other */
+
+  /* Dense and prefill forms. */
+  int32_t query_rows; /* per block */
+  int32_t cluster;    /* blocks of a cluster; 0 for none */
+  int32_t has_lse;    /* the parameter lse follows o */
   int32_t map_count;
   attune_sdpa_map maps[ATTUNE_SDPA_MAX_MAPS]; /* the last parameters */
-  size_t workspace_bytes;
+
+  /* Most blocks on a multiprocessor. Dense forms: 0 for one block per tile; else persistent. */
+  int32_t blocks_per_multiprocessor;
+
+  /* Quantiser. */
+  int32_t chunks;     /* 16-byte chunks of a thread in a tile */
+  int32_t max_blocks; /* of the grid */
 } attune_sdpa_form_info;
 
+/* The dense forms, then those of the other kernels. */
 ATTUNE_SDPA_PRIVATE extern const attune_sdpa_form_info attune_sdpa_forms[];
-ATTUNE_SDPA_PRIVATE extern const int attune_sdpa_form_count;
+ATTUNE_SDPA_PRIVATE extern const int attune_sdpa_dense_count, attune_sdpa_form_count;
 
 /* For each choice of the selection the form of each output, -1 without one. An output is 1 for BF16
  * plus 2 with LSE. */
@@ -43,6 +62,9 @@ ATTUNE_SDPA_PRIVATE extern const int attune_sdpa_choices[][ATTUNE_SDPA_OUTPUTS];
 
 /* The first choice whose condition holds. Sizes must be within the limits of attune_sdpa.c. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_choose(const attune_sdpa_shape *shape);
+
+/* Whether the decode kernel should compute a problem without options that it can compute. */
+ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_decode(const attune_sdpa_shape *shape);
 
 ATTUNE_SDPA_PRIVATE extern const int attune_sdpa_arch_major, attune_sdpa_arch_minor;
 ATTUNE_SDPA_PRIVATE extern const char attune_sdpa_version_text[];

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { INVALID_VALUE = 1, NOT_INITIALIZED = 3, INVALID_CONTEXT = 201, INVALID_HANDLE = 400 };
-enum { UNSUPPORTED_CAPTURE = 900, MAX_PARAMETERS = 32, DEVICES = 3 };
+enum { UNSUPPORTED_CAPTURE = 900, MAX_PARAMETERS = 48, DEVICES = 3 };
 
 typedef struct context {
   int device;
@@ -40,6 +40,9 @@ static int fail_code, fail_after;
 void double_context(int device) { current = device < 0 ? NULL : &contexts[device]; }
 /* Replaces the context of a device by another at the same address. */
 void double_replace(int device) { contexts[device].id += 100; }
+/* Blocks that a multiprocessor has room for. */
+static int room = 2;
+void double_room(int blocks) { room = blocks; }
 void double_capture(int on) { capturing = on; }
 void double_fail(const char *name, int code, int after) {
   snprintf(fail_name, sizeof fail_name, "%s", name);
@@ -182,9 +185,22 @@ int cuModuleUnload(module *m) {
 }
 
 int cuModuleGetFunction(module **function, module *m, const char *name) {
+  static const char *const entries[] = {"sdpa", "decode", "prefill", "quantize", "append"};
   BEGIN;
-  if (strcmp(name, "sdpa") != 0) return INVALID_VALUE;
-  *function = m;
+  for (int i = 0; i < 5; ++i) {
+    if (strcmp(name, entries[i]) == 0) return *function = m, 0;
+  }
+  return INVALID_VALUE;
+}
+
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, module *m, int threads,
+                                                size_t shared) {
+  BEGIN;
+  if (m->context != current->id || threads < 32 || (int)shared > m->shared) return INVALID_VALUE;
+  pthread_mutex_lock(&lock);
+  note("occupancy %llu\n", m->context);
+  pthread_mutex_unlock(&lock);
+  *blocks = room;
   return 0;
 }
 
@@ -206,19 +222,27 @@ int cuTensorMapEncodeTiled(void *into, int type, unsigned rank, void *address, c
                            const unsigned *element_strides, int interleave, int swizzle, int l2,
                            int oob) {
   struct {
-    uint64_t address, dims[3], strides[2];
-    unsigned box[3], element_strides[3];
-    int type, interleave, swizzle, l2, oob;
+    uint64_t address, strides[3];
+    unsigned dims[4];
+    unsigned char box[4], element_strides[4], rank, type, interleave, swizzle, l2, oob;
   } m;
   BEGIN;
-  if (rank != 3 || (uintptr_t)into % 64 != 0 || (uintptr_t)address % 16 != 0) return INVALID_VALUE;
+  if (rank < 3 || rank > 4 || (uintptr_t)into % 64 != 0 || (uintptr_t)address % 16 != 0) {
+    return INVALID_VALUE;
+  }
   memset(&m, 0, sizeof m);
   m.address = (uintptr_t)address;
-  memcpy(m.dims, dims, sizeof m.dims);
-  memcpy(m.strides, strides, sizeof m.strides);
-  memcpy(m.box, box, sizeof m.box);
-  memcpy(m.element_strides, element_strides, sizeof m.element_strides);
-  m.type = type, m.interleave = interleave, m.swizzle = swizzle, m.l2 = l2, m.oob = oob;
+  for (unsigned i = 0; i < rank; ++i) {
+    if (dims[i] == 0 || dims[i] >> 32 != 0 || box[i] == 0 || box[i] > 256) return INVALID_VALUE;
+    m.dims[i] = (unsigned)dims[i];
+    m.box[i] = (unsigned char)(box[i] - 1);
+    m.element_strides[i] = (unsigned char)element_strides[i];
+    if (i + 1 < rank && (strides[i] % 16 != 0 || strides[i] >> 40 != 0)) return INVALID_VALUE;
+    if (i + 1 < rank) m.strides[i] = strides[i];
+  }
+  m.rank = (unsigned char)rank, m.type = (unsigned char)type, m.oob = (unsigned char)oob;
+  m.interleave = (unsigned char)interleave, m.swizzle = (unsigned char)swizzle;
+  m.l2 = (unsigned char)l2;
   memset(into, 0, 128);
   memcpy(into, &m, sizeof m);
   return 0;
@@ -240,16 +264,20 @@ int cuLaunchKernelEx(const config *c, module *m, void **parameters, void **extra
   if (current == NULL || m->context != current->id || extra != NULL) return INVALID_HANDLE;
   if ((int)c->shared > m->shared && c->shared > 48 * 1024) return INVALID_VALUE;
   unsigned cluster[3] = {0, 0, 0};
-  if (c->count == 1 && c->attributes[0].id == 4) {
+  int cooperative = 0;
+  if (c->count == 1 && c->attributes[0].id == 2) {
+    cooperative = (int)c->attributes[0].value[0];
+  } else if (c->count == 1 && c->attributes[0].id == 4) {
     memcpy(cluster, c->attributes[0].value, sizeof cluster);
     if (cluster[0] > 8 && !m->non_portable) return INVALID_VALUE;
   } else if (c->count != 0) {
     return INVALID_VALUE;
   }
   pthread_mutex_lock(&lock);
-  note("launch %llu grid %u %u %u block %u %u %u shared %u cluster %u %u %u stream %p", m->context,
-       c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2], c->shared,
-       cluster[0], cluster[1], cluster[2], c->stream);
+  note("launch %llu grid %u %u %u block %u %u %u shared %u cluster %u %u %u%s stream %p",
+       m->context, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2],
+       c->shared, cluster[0], cluster[1], cluster[2], cooperative ? " cooperative" : "",
+       c->stream);
   for (int i = 0; i < m->count; ++i) {
     note(" ");
     for (int j = 0; j < m->sizes[i]; ++j) note("%02x", ((unsigned char *)parameters[i])[j]);

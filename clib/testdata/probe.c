@@ -22,29 +22,91 @@ static const attune_sdpa_params valid = {
     .window_left = -1, .window_right = -1,
 };
 
-static attune_sdpa_params p;
+/* The other functions, with the pointers of their tensors. */
+static const attune_quantize_params valid_quantize = {
+    .struct_size = sizeof(attune_quantize_params),
+    .q = (void *)0x100000000000, .k = (void *)0x100100000000, .v = (void *)0x100200000000,
+    .y_q = (void *)0x100a00000000, .y_k = (void *)0x100b00000000, .y_v = (void *)0x100c00000000,
+    .descale_q = (void *)0x100500000000,
+    .descale_k = (void *)0x100600000000,
+    .descale_v = (void *)0x100700000000,
+    .mean_k = (void *)0x100d00000000,
+    .batch = 1, .heads = 8, .kv_heads = 8, .queries = 512, .keys = 512, .head_dim = 64,
+    .dtype = ATTUNE_SDPA_BF16,
+    .workspace = (void *)0x100800000000, .workspace_bytes = 1 << 30,
+};
 
-static void set(const char *field, const char *text) {
+static const attune_append_params valid_append = {
+    .struct_size = sizeof(attune_append_params),
+    .k = (void *)0x100100000000, .v = (void *)0x100200000000,
+    .descale_k = (void *)0x100600000000, .descale_v = (void *)0x100700000000,
+    .lengths = (void *)0x101000000000,
+    .k_cache = (void *)0x100e00000000, .v_cache = (void *)0x100f00000000,
+    .batch = 2, .kv_heads = 8, .rows = 1, .head_dim = 128, .capacity = 4096,
+    .dtype = ATTUNE_SDPA_BF16,
+};
+
+static attune_sdpa_params p;
+static attune_quantize_params z;
+static attune_append_params a;
+
+static void reset(void) { p = valid, z = valid_quantize, a = valid_append; }
+
+/* Sets a field of the parameters of a function: forward, quantize or append. */
+static void set(const char *function, const char *field, const char *text) {
   const long long n = strtoll(text, NULL, 0);
-#define POINTER(name) if (strcmp(field, #name) == 0) { p.name = (void *)(uintptr_t)n; return; }
-#define NUMBER(name, type) if (strcmp(field, #name) == 0) { p.name = (type)n; return; }
-#define STRIDES(name) \
+#define POINTER(x, name) if (strcmp(field, #name) == 0) { x.name = (void *)(uintptr_t)n; return; }
+#define NUMBER(x, name) if (strcmp(field, #name) == 0) { x.name = (int32_t)n; return; }
+#define SIZE(x, name) if (strcmp(field, #name) == 0) { x.name = (size_t)n; return; }
+#define DTYPE(x, name) if (strcmp(field, #name) == 0) { x.name = (attune_sdpa_dtype)n; return; }
+#define STRIDES(x, name) \
   for (int i = 0; i < 3; ++i) { \
     char element[32]; \
     snprintf(element, sizeof element, #name "[%d]", i); \
-    if (strcmp(field, element) == 0) { p.name[i] = n; return; } \
+    if (strcmp(field, element) == 0) { x.name[i] = n; return; } \
   }
-  POINTER(q) POINTER(k) POINTER(v) POINTER(o) POINTER(lse) POINTER(sinks) POINTER(workspace)
-  POINTER(descale_q) POINTER(descale_k) POINTER(descale_v)
-  NUMBER(struct_size, size_t) NUMBER(workspace_bytes, size_t) NUMBER(causal, int32_t)
-  NUMBER(batch, int32_t) NUMBER(heads, int32_t) NUMBER(kv_heads, int32_t)
-  NUMBER(queries, int32_t) NUMBER(keys, int32_t) NUMBER(head_dim, int32_t)
-  NUMBER(window_left, int32_t) NUMBER(window_right, int32_t)
-  NUMBER(dtype, attune_sdpa_dtype) NUMBER(out_dtype, attune_sdpa_dtype)
-  STRIDES(q_stride) STRIDES(k_stride) STRIDES(v_stride) STRIDES(o_stride)
-  if (strcmp(field, "scale") == 0) { p.scale = strtof(text, NULL); return; }
-  fprintf(stderr, "no field %s\n", field);
+  if (strcmp(function, "forward") == 0) {
+    POINTER(p, q) POINTER(p, k) POINTER(p, v) POINTER(p, o) POINTER(p, lse) POINTER(p, sinks)
+    POINTER(p, descale_q) POINTER(p, descale_k) POINTER(p, descale_v) POINTER(p, workspace)
+    POINTER(p, cu_queries) POINTER(p, cu_keys) POINTER(p, key_lengths) POINTER(p, page_table)
+    SIZE(p, struct_size) SIZE(p, workspace_bytes) NUMBER(p, causal)
+    NUMBER(p, batch) NUMBER(p, heads) NUMBER(p, kv_heads) NUMBER(p, queries) NUMBER(p, keys)
+    NUMBER(p, head_dim) NUMBER(p, window_left) NUMBER(p, window_right) NUMBER(p, max_pages)
+    NUMBER(p, page_size) NUMBER(p, pages) NUMBER(p, total_queries) NUMBER(p, total_keys)
+    NUMBER(p, smooth_k) NUMBER(p, hadamard)
+    DTYPE(p, dtype) DTYPE(p, out_dtype) DTYPE(p, q_dtype)
+    STRIDES(p, q_stride) STRIDES(p, k_stride) STRIDES(p, v_stride) STRIDES(p, o_stride)
+    if (strcmp(field, "scale") == 0) { p.scale = strtof(text, NULL); return; }
+  } else if (strcmp(function, "quantize") == 0) {
+    POINTER(z, q) POINTER(z, k) POINTER(z, v) POINTER(z, y_q) POINTER(z, y_k) POINTER(z, y_v)
+    POINTER(z, descale_q) POINTER(z, descale_k) POINTER(z, descale_v) POINTER(z, mean_k)
+    POINTER(z, workspace) SIZE(z, struct_size) SIZE(z, workspace_bytes) DTYPE(z, dtype)
+    NUMBER(z, batch) NUMBER(z, heads) NUMBER(z, kv_heads) NUMBER(z, queries) NUMBER(z, keys)
+    NUMBER(z, head_dim) NUMBER(z, smooth_k) NUMBER(z, hadamard)
+    STRIDES(z, q_stride) STRIDES(z, k_stride) STRIDES(z, v_stride)
+  } else {
+    POINTER(a, k) POINTER(a, v) POINTER(a, descale_k) POINTER(a, descale_v) POINTER(a, lengths)
+    POINTER(a, page_table) POINTER(a, k_cache) POINTER(a, v_cache)
+    SIZE(a, struct_size) NUMBER(a, batch) NUMBER(a, kv_heads) NUMBER(a, rows) NUMBER(a, head_dim)
+    NUMBER(a, capacity) NUMBER(a, page_size) NUMBER(a, max_pages) NUMBER(a, pages)
+    DTYPE(a, dtype) STRIDES(a, k_stride) STRIDES(a, v_stride)
+  }
+  fprintf(stderr, "%s has no field %s\n", function, field);
   exit(2);
+}
+
+/* Calls a function on a stream. */
+static int call(const char *function, void *stream) {
+  if (strcmp(function, "quantize") == 0) return attune_sdpa_quantize(&z, stream);
+  if (strcmp(function, "append") == 0) return attune_sdpa_append(&a, stream);
+  return attune_sdpa_forward(&p, stream);
+}
+
+/* Calls a function with NULL for its parameters. */
+static int call_with_null(const char *function) {
+  if (strcmp(function, "quantize") == 0) return attune_sdpa_quantize(NULL, NULL);
+  if (strcmp(function, "append") == 0) return attune_sdpa_append(NULL, NULL);
+  return attune_sdpa_forward(NULL, NULL);
 }
 
 static void *double_function(const char *name) {
@@ -85,27 +147,32 @@ static void threads(int n) {
 }
 
 int main(void) {
-  char line[256], word[64], field[64] = "", text[64] = "";
-  p = valid;
+  char line[256], word[64], field[64] = "", text[64] = "", function[16] = "forward";
+  reset();
   while (fgets(line, sizeof line, stdin) != NULL) {
     field[0] = text[0] = '\0';
     int after = 0;
     if (sscanf(line, "%63s %63s %63s %d", word, field, text, &after) < 1) continue;
     if (strcmp(word, "set") == 0) {
-      set(field, text);
+      set(function, field, text);
+    } else if (strcmp(word, "function") == 0) {
+      snprintf(function, sizeof function, "%.15s", field);
     } else if (strcmp(word, "reset") == 0) {
-      p = valid;
+      reset();
     } else if (strcmp(word, "call") == 0) {
-      const int status = attune_sdpa_forward(&p, (void *)(uintptr_t)strtoll(field, NULL, 0));
+      const int status = call(function, (void *)(uintptr_t)strtoll(field, NULL, 0));
       printf("%d %s\n", status, attune_sdpa_last_error());
     } else if (strcmp(word, "null") == 0) {
-      const int status = attune_sdpa_forward(NULL, NULL);
+      const int status = call_with_null(function);
       printf("%d %s\n", status, attune_sdpa_last_error());
     } else if (strcmp(word, "form") == 0) {
       const char *form = attune_sdpa_form(&p);
       printf("%s %s\n", form == NULL ? "NULL" : form, attune_sdpa_last_error());
     } else if (strcmp(word, "workspace") == 0) {
-      printf("%zu %s\n", attune_sdpa_workspace_bytes(&p), attune_sdpa_last_error());
+      const size_t bytes = strcmp(function, "quantize") == 0
+                               ? attune_sdpa_quantize_workspace_bytes(&z)
+                               : attune_sdpa_workspace_bytes(&p);
+      printf("%zu %s\n", bytes, attune_sdpa_last_error());
     } else if (strcmp(word, "version") == 0) {
       printf("%s\n", attune_sdpa_version());
     } else if (strcmp(word, "threads") == 0) {
@@ -116,7 +183,7 @@ int main(void) {
       ((void (*)(void))double_function("double_print"))();
     } else if (strcmp(word, "mode") == 0) {
       printf("%d\n", ((int (*)(void))double_function("double_capture_mode"))());
-    } else { /* context, replace, capture */
+    } else { /* context, replace, capture, room */
       char name[80];
       snprintf(name, sizeof name, "double_%s", word);
       ((void (*)(int))double_function(name))(atoi(field));

@@ -5,45 +5,52 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
 
 	"attune/clib"
-	"attune/internal/lab"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
 )
 
 type exportOptions struct {
-	folder, with string
+	folder string
+	with   *string // nil if it is not given
 }
 
 func (a *app) exportCommand() *cobra.Command {
 	var o exportOptions
+	var with string
 	cmd := &cobra.Command{
 		Use:   "export SELECTION",
 		Short: "write a selection as a C library",
 		Long: `Export writes the C library attune_sdpa, which launches the variants of a
-selection: header, source, images, CMake and pkg-config files, and an example.
-It builds with any C11 compiler, and needs only NVIDIA's driver to run.
+selection, the kernel for few query rows, and the quantisers of its inputs:
+header, sources, images, CMake and pkg-config files, and an example. It builds
+with any C11 compiler, and needs only NVIDIA's driver to run.
 
 The images are machine code if a CUDA compiler is installed, else the PTX that
-attune ships, which the driver compiles at the first call. --with adds outputs,
-for which a compiler is needed: O in BF16, and the log-sum-exp of each row.
+attune ships, which the driver compiles at the first call. With a compiler each
+variant of the selection is built for O in FP16 and BF16, with and without the
+log-sum-exp of each row. --with builds fewer of them.
 
 Files that export wrote before are replaced, other files never.`,
 		Example: `  attune export stage7 -o sdpa
-  attune export stage7-fast --with bf16,lse -o sdpa
+  attune export stage7-fast --with bf16 -o sdpa
   cmake -S sdpa -B build && cmake --build build && build/example`,
 		Args: exactly("SELECTION", "stage7"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.export(cmd.Context(), o, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("with") {
+				o.with = &with
+			}
+			return a.export(cmd.Context(), o, args[0])
+		},
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.folder, "output", "o", "attune_sdpa", "`folder` for the library")
-	f.StringVar(&o.with, "with", "", "further outputs, with commas: bf16, lse")
+	f.StringVar(&with, "with", "", "outputs of stage7's forms beside FP16, with commas: bf16, lse")
 	return cmd
 }
 
@@ -59,10 +66,6 @@ type exported struct {
 }
 
 func (a *app) export(ctx context.Context, o exportOptions, name string) error {
-	outputs, err := parseOutputs(o.with)
-	if err != nil {
-		return usageError{err}
-	}
 	kernel, folder, err := a.kernel()
 	if err != nil {
 		return err
@@ -71,25 +74,49 @@ func (a *app) export(ctx context.Context, o exportOptions, name string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	images, _, err := a.builder(ctx, folder)
+	outputs, err := a.outputs(ctx, o)
 	if err != nil {
 		return err
 	}
-	l := clib.Library{Selection: selection, Arch: selection.Archs[len(selection.Archs)-1], Version: version()}
-	built, err := a.buildForms(ctx, images, kernel, &l, outputs)
+	plan, err := clib.NewPlan(kernel, folder, selection, outputs)
+	if err != nil {
+		return usageError{err}
+	}
+	images, err := a.buildPlan(ctx, plan)
 	if err != nil {
 		return err
 	}
+	l := plan.Library(images, version())
 	files, err := clib.Write(o.folder, l)
 	if err != nil {
 		return err
 	}
 	kind, _ := clib.Code(l.Images[0][0])
-	document := exported{SchemaVersion: 1, Selection: name, Arch: l.Arch, Images: kind, Variants: built, Folder: o.folder, Files: files}
+	document := exported{SchemaVersion: 1, Selection: name, Arch: l.Arch, Images: kind, Folder: o.folder, Files: files}
+	for _, item := range plan.Items {
+		document.Variants = append(document.Variants, item.Target.Variant)
+	}
 	if a.json {
 		return a.printJSON(document)
 	}
 	return a.printExported(document)
+}
+
+// outputs are those of --with, or without it all that can be built: the shipped images write FP16
+// without LSE.
+func (a *app) outputs(ctx context.Context, o exportOptions) ([]int, error) {
+	if o.with != nil {
+		outputs, err := parseOutputs(*o.with)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		return outputs, nil
+	}
+	_, compiler, err := a.builder(ctx, nil)
+	if err != nil || compiler == nil {
+		return []int{0}, err
+	}
+	return parseOutputs("bf16,lse")
 }
 
 // parseOutputs reads --with. The first output is always FP16 without LSE.
@@ -137,40 +164,26 @@ func exportable(kernel *spec.Kernel, name string) (*spec.Selection, error) {
 	return nil, fmt.Errorf(what, name, strings.Join(names, ", "))
 }
 
-// buildForms builds the images of a library, several at a time, and returns the names of their
-// variants.
-func (a *app) buildForms(ctx context.Context, builder *toolchain.Builder, kernel *spec.Kernel, l *clib.Library, outputs []int) ([]string, error) {
-	wanted := map[string]spec.Variant{}
-	var names []string
-	variants := make([][clib.Outputs]string, len(l.Selection.Choices))
-	for _, output := range outputs {
-		for i, c := range l.Selection.Choices {
-			v, err := clib.Variant(c.Variant, output)
-			if err != nil {
-				return nil, usageError{err}
-			}
-			variants[i][output] = v.String()
-			if _, known := wanted[v.String()]; !known {
-				wanted[v.String()] = v
-				names = append(names, v.String())
-			}
+// buildPlan builds the images of a library, several at a time.
+func (a *app) buildPlan(ctx context.Context, plan *clib.Plan) ([]*toolchain.Image, error) {
+	var builders []*toolchain.Builder
+	for _, folder := range plan.Folders {
+		builder, _, err := a.builder(ctx, folder)
+		if err != nil {
+			return nil, err
 		}
+		builders = append(builders, builder)
+	}
+	var names []string
+	for _, item := range plan.Items {
+		names = append(names, item.Target.Variant)
 	}
 	built := make([]*toolchain.Image, len(names))
 	err := a.inParallel(ctx, names, func(ctx context.Context, i int) (err error) {
-		built[i], _, err = builder.Build(ctx, lab.Target(kernel, wanted[names[i]], l.Arch))
+		built[i], _, err = builders[plan.Items[i].Folder].Build(ctx, plan.Items[i].Target)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	l.Images = make([][clib.Outputs]*toolchain.Image, len(variants))
-	for i := range variants {
-		for _, output := range outputs {
-			l.Images[i][output] = built[slices.Index(names, variants[i][output])]
-		}
-	}
-	return names, nil
+	return built, err
 }
 
 // inParallel builds all names with as many compilers as there are cores. The first error ends it.

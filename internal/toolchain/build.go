@@ -94,9 +94,6 @@ func (b *Builder) Build(ctx context.Context, t Target) (*Image, Origin, error) {
 	if err != nil {
 		return nil, "", buildError(t, err)
 	}
-	if b.compiler == nil && !t.Contract {
-		return nil, "", fmt.Errorf("build %s: %w; run `attune toolchain install`", t, ErrNoCompiler)
-	}
 	if b.compiler == nil {
 		image, err := shipped(b.kernel, t, files.hash())
 		if err != nil {

@@ -72,7 +72,8 @@ const recordSchema = 1
 
 // sameBuild reports whether the record is of the target, built from sources with the given hash.
 func (r *Record) sameBuild(t Target, sourceHash string) bool {
-	return r.Kernel == t.Kernel && r.Source == t.Source && r.Arch == t.Arch && r.SourceHash == sourceHash && maps.Equal(r.Knobs, t.Knobs)
+	return r.Kernel == t.Kernel && r.Source == t.Source && r.Arch == t.Arch && r.SourceHash == sourceHash && maps.Equal(r.Knobs, t.Knobs) &&
+		r.Entry == t.Entry && (t.Contract || slices.Equal(r.Flags, slices.Concat(flags(t.Arch), t.Flags)))
 }
 
 // CompileError is the error of a target that the compiler rejects.

@@ -72,18 +72,25 @@ func shipped(kernel fs.FS, t Target, sourceHash string) (*Image, error) {
 			fmt.Fprintln(&log, line)
 		}
 		image := &Image{Record: record, PTX: ptx, Log: log.String()}
-		if err := image.checkShipped(); err != nil {
+		if err := image.checkShipped(t.Contract); err != nil {
 			return nil, err
 		}
 		return image, nil
+	}
+	if len(list.Images) == 0 && !t.Contract { // a kernel of the user
+		return nil, fmt.Errorf("%w; run `attune toolchain install`", ErrNoCompiler)
 	}
 	return nil, fmt.Errorf("%w, and it is not one of the shipped images: these are the unchanged stages and their parents", ErrNoCompiler)
 }
 
 // checkShipped compares the launch and the resources in a shipped record, which gates rely on, with
-// the PTX and the log that they came from.
-func (i *Image) checkShipped() error {
-	launch, err := parseLaunch(string(i.PTX))
+// the PTX and the log that they came from. The launch of a declared kernel is in its kernel.toml.
+func (i *Image) checkShipped(contract bool) error {
+	var launch Launch
+	var err error
+	if contract {
+		launch, err = parseLaunch(string(i.PTX))
+	}
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ def reference(axes, inputs):
             inputs["descale_" + name],
             inputs[name + "_cache"],
             inputs["lengths"],
-            inputs["page_table"],
+            inputs.get("page_table"),
         )
         for name in "kv"
     }

@@ -13,6 +13,8 @@
 // products of Q and K as they are. Smooth-K: the mean of each column of a K head is subtracted, which
 // leaves the softmax as it is. Step 2 then writes sums and extremes of columns for K (columns.cuh).
 //
+// A tensor without rows has no tiles: its pointers are not read, and only the others are quantised.
+//
 // The launch is cooperative, because blocks wait for each other. A maximum does not depend on the
 // order of blocks, and sums are added in the order of blocks. Every run of
 // tiles has its own words in the workspace, which needs no reset but for the counter.
@@ -245,17 +247,21 @@ struct Scaler {
     } else {
       amax = amax_of_head(problem, workspace, tile);
       mean = {};
-      if (owner && tile.operand == Operand::kK) clear_means(tile);
+      if (owner && tile.operand == Operand::kK && problem.mean_k) clear_means(tile);
     }
     const bool zero = amax == 0;
     amax = fmaxf(amax, kSmallestAmax);
     scale = zero ? 1 : __fdiv_rn(kLargestE4M3, amax);
     head_first = tile.first;
-    if (owner && threadIdx.x == 0) {
-      *descale_of(problem, tile) = zero ? 1 : __fdiv_rn(amax, kLargestE4M3);
+    if (owner) write_descale(tile, zero ? 1 : __fdiv_rn(amax, kLargestE4M3));
+  }
+  __device__ void write_descale(const Tile& tile, float descale) const {
+    const int heads = tile.operand == Operand::kQ ? problem.q.heads : problem.k.heads;
+    for (int i = threadIdx.x; i < problem.copies; i += knob::kThreads) {
+      descale_of(problem, tile)[i * heads] = descale;
     }
   }
-  // The output of means is written whatever is subtracted.
+  // The output of means, if there is one, is written whatever is subtracted.
   __device__ void clear_means(const Tile& tile) const {
     for (int c = threadIdx.x; c < problem.dim; c += knob::kThreads) {
       problem.mean_k[tile.head * problem.dim + c] = 0;
@@ -265,7 +271,7 @@ struct Scaler {
   // whole rows of columns, so each finds the same.
   __device__ float centre(const Tile& tile, bool owner) {
     columns_of_head(problem, workspace.columns, tile, buffer,
-                    owner ? problem.mean_k + tile.head * problem.dim : nullptr);
+                    owner && problem.mean_k ? problem.mean_k + tile.head * problem.dim : nullptr);
     const int column = problem.thread_column();
     const bool inside = column < problem.dim;
 #pragma unroll
@@ -364,7 +370,7 @@ extern "C" __global__ void __launch_bounds__(knob::kThreads, knob::kBlocksPerSM)
 quantize(const uint16_t* q, const uint16_t* k, const uint16_t* v,  // FP16 or BF16
          uint8_t* y_q, uint8_t* y_k, uint8_t* y_v,                 // E4M3, (batch, heads, rows, dim)
          float* descale_q, float* descale_k, float* descale_v,     // (batch, heads)
-         float* mean_k,                                            // (batch, kv_heads, dim)
+         float* mean_k,                                            // (batch, kv_heads, dim) or null
          float* workspace,                                         // see docs/quantize.md
          long long q_batch_stride, long long q_head_stride, long long q_row_stride,
          long long k_batch_stride, long long k_head_stride, long long k_row_stride,
@@ -372,7 +378,8 @@ quantize(const uint16_t* q, const uint16_t* k, const uint16_t* v,  // FP16 or BF
          int batch, int heads, int kv_heads, int q_rows, int kv_rows, int dim,
          int bf16,        // 1: x is BF16, 0: FP16
          int smooth,      // 1: subtract the mean of each column of K
-         int hadamard) {  // 1: transform the rows of Q and K
+         int hadamard,    // 1: transform the rows of Q and K
+         int copies) {    // batch entries that get the factors; 1, or any number if batch is 1
   extern __shared__ uint4 shared_memory[];
   __shared__ ColumnBuffer buffer;
   Problem p;
@@ -381,6 +388,7 @@ quantize(const uint16_t* q, const uint16_t* k, const uint16_t* v,  // FP16 or BF
   p.bf16 = bf16;
   p.smooth = smooth;
   p.hadamard = hadamard;
+  p.copies = copies;
   p.row_shift = row_shift_of(dim);
   const int q_tiles = (q_rows + p.rows_per_tile() - 1) / p.rows_per_tile();
   const int kv_tiles = (kv_rows + p.rows_per_tile() - 1) / p.rows_per_tile();

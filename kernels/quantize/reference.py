@@ -54,10 +54,11 @@ def reference(axes, inputs):
     mean = np.zeros_like(x["k"][:, :, :1])
     if axes["smooth"]:
         mean = x["k"].mean(axis=2, keepdims=True, dtype=np.float64).astype(np.float32)
-    outputs = {"mean_k": mean[:, :, 0]}
+    outputs = {"mean_k": mean[:, :, 0]} if axes["mean"] else {}
     if axes["hadamard"]:
         x["q"], x["k"], mean = hadamard(x["q"]), hadamard(x["k"]), hadamard(mean)
     x["k"] = x["k"] - mean
     for name in "qkv":
-        outputs["y_" + name], outputs["descale_" + name] = quantized(x[name])
+        outputs["y_" + name], descale = quantized(x[name])
+        outputs["descale_" + name] = np.repeat(descale, axes["copies"], axis=0)
     return outputs

@@ -30,8 +30,9 @@ struct Tensor {
 
 struct Problem {
   Tensor q, k, v;
-  float* mean_k;  // (batch, heads of K, dim)
+  float* mean_k;  // (batch, heads of K, dim), or null
   int dim;
+  int copies;     // of the factors, for as many batch entries of the user
   bool bf16;      // x is BF16, else FP16
   bool smooth;    // the means of K are subtracted
   bool hadamard;  // Q and K are transformed

@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	dirs := []string{"kernels/sdpa", "internal/lab/testdata/cheats"}
+	dirs := []string{"kernels/sdpa", "kernels/decode", "kernels/quantize", "kernels/append", "internal/lab/testdata/cheats"}
 	if len(os.Args) > 1 {
 		dirs = os.Args[1:]
 	}

@@ -6,6 +6,7 @@ import (
 
 	"attune/internal/array"
 	"attune/internal/device"
+	"attune/internal/problem"
 	"attune/internal/ptx"
 	"attune/internal/spec"
 	"attune/internal/tensormap"
@@ -17,6 +18,29 @@ type launch struct {
 	grid, block, cluster [3]*spec.Expr
 	shared               *spec.Expr
 	cooperative          bool
+}
+
+// Job is the launch of a build on the inputs of an instance. No reference is computed.
+func (p *Problem) Job(b problem.Build, i problem.Instance) (device.Job, error) {
+	buffers, err := p.buffers(p.Values(b.Variant, i.Shape), i.Shape)
+	if err != nil {
+		return device.Job{}, err
+	}
+	arrays, err := (&references{Problem: p}).arrays(i, buffers)
+	if err != nil {
+		return device.Job{}, err
+	}
+	return p.jobOf(b, i.Shape, arrays)
+}
+
+// jobOf is the launch of a build on arrays.
+func (p *Problem) jobOf(b problem.Build, s spec.Shape, arrays []*array.Array) (device.Job, error) {
+	job, err := p.job(launch{p.Grid, p.Block, p.Cluster, p.Shared, p.Cooperative}, p.Values(b.Variant, s), s, arrays)
+	if err != nil {
+		return device.Job{}, err
+	}
+	job.Image, job.Entry = b.Code, b.Image.Record.EntryName()
+	return job, nil
 }
 
 // job makes the launch of an image on arrays, which are by argument.

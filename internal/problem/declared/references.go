@@ -235,9 +235,7 @@ func (r *reference) Job(b problem.Build, _ device.Facts) (device.Job, error) {
 	if err != nil {
 		return device.Job{}, err
 	}
-	p := r.refs.Problem
-	l := launch{p.Grid, p.Block, p.Cluster, p.Shared, p.Cooperative}
-	job, err := p.job(l, p.Values(b.Variant, r.instance.Shape), r.instance.Shape, a.arrays)
+	job, err := r.refs.jobOf(b, r.instance.Shape, a.arrays)
 	if err != nil {
 		return device.Job{}, err
 	}
@@ -246,7 +244,7 @@ func (r *reference) Job(b problem.Build, _ device.Facts) (device.Job, error) {
 		known = unordered(b.Image)
 		r.refs.unordered[b.Image] = known
 	}
-	job.Image, job.Entry, job.Unordered = b.Code, b.Image.Record.EntryName(), known
+	job.Unordered = known
 	return job, nil
 }
 

@@ -1,0 +1,534 @@
+package clib
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"attune/internal/device"
+	"attune/internal/problem"
+	"attune/internal/problem/declared"
+	"attune/internal/spec"
+	"attune/kernels"
+)
+
+// The addresses of the arguments of declared kernels, by their names.
+const workspaceAddress = 0x100800000000
+
+var addressOf = map[string]uint64{
+	"q": 0x100000000000, "k": 0x100100000000, "v": 0x100200000000, "o": 0x100300000000, "o_bf16": 0x100300000000, "lse": 0x100400000000,
+	"descale_q": 0x100500000000, "descale_k": 0x100600000000, "descale_v": 0x100700000000, "sinks": 0x100900000000,
+	"y_q": 0x100a00000000, "y_k": 0x100b00000000, "y_v": 0x100c00000000, "mean_k": 0x100d00000000, "k_cache": 0x100e00000000, "v_cache": 0x100f00000000,
+	"lengths": 0x101000000000, "page_table": 0x101100000000, "arrived": workspaceAddress, "parts": workspaceAddress + 65536,
+	"workspace": workspaceAddress + 65536 - 16, // of the quantiser
+}
+
+// setting is a line of the probe.
+func setting(name string, value any) string { return fmt.Sprintf("set %s %v", name, value) }
+
+// pointerIf is the line that sets a pointer, to NULL if it is absent.
+func pointerIf(present bool, name, argument string) string {
+	if !present {
+		return setting(name, 0)
+	}
+	return setting(name, addressOf[argument])
+}
+
+// strides are the lines of the strides of a tensor.
+func strides(name string, values ...int) []string {
+	var lines []string
+	for i, v := range values {
+		lines = append(lines, setting(fmt.Sprintf("%s[%d]", name, i), v))
+	}
+	return lines
+}
+
+// asked has, for each declared kernel, the lines of the probe for a shape of its kernel.toml.
+var asked = map[string]func(a spec.Axes, headDim int) []string{
+	"decode": func(a spec.Axes, headDim int) []string {
+		return []string{
+			"function forward", "reset", setting("batch", a.Value("batch")), setting("heads", a.Value("kv_heads")*a.Value("group")), setting("kv_heads", a.Value("kv_heads")),
+			setting("queries", a.Value("queries")), setting("keys", a.Value("keys")), setting("head_dim", headDim), setting("causal", a.Value("causal")),
+			setting("window_left", a.Value("window")-1), setting("out_dtype", 2+a.Value("bf16")), setting("page_size", a.Value("page_size")),
+			setting("max_pages", (a.Value("keys")+a.Value("page_size")-1)/a.Value("page_size")), setting("pages", a.Value("pages")),
+			pointerIf(a.Value("pages") > 0, "page_table", "page_table"), pointerIf(a.Value("lengths") > 0, "key_lengths", "lengths"),
+			pointerIf(a.Value("sinks") > 0, "sinks", "sinks"), pointerIf(a.Value("lse") > 0, "lse", "lse"),
+			setting("workspace", workspaceAddress), setting("workspace_bytes", 1<<30),
+		}
+	},
+	"quantize": func(a spec.Axes, _ int) []string {
+		lines := []string{
+			"function quantize", "reset", setting("batch", a.Value("batch")), setting("heads", a.Value("heads")), setting("kv_heads", a.Value("kv_heads")),
+			setting("queries", a.Value("q_rows")), setting("keys", a.Value("kv_rows")), setting("head_dim", a.Value("dim")), setting("dtype", 2+a.Value("bf16")),
+			setting("smooth_k", a.Value("smooth")), setting("hadamard", a.Value("hadamard")), pointerIf(a.Value("mean") > 0, "mean_k", "mean_k"),
+		}
+		for i, name := range []string{"q", "k", "v"} {
+			row, heads, rows := a.Value("dim")+i*a.Value("pad"), a.Value("kv_heads"), a.Value("kv_rows")
+			if name == "q" {
+				heads, rows = a.Value("heads"), a.Value("q_rows")
+			}
+			lines = append(lines, rowStrides(name, row, heads, rows, a.Value("bshd"))...)
+		}
+		return lines
+	},
+	"append": func(a spec.Axes, _ int) []string {
+		lines := []string{
+			"function append", "reset", setting("batch", a.Value("batch")), setting("kv_heads", a.Value("heads")), setting("rows", a.Value("rows")),
+			setting("head_dim", a.Value("dim")), setting("dtype", 2+a.Value("bf16")), setting("capacity", a.Value("page_size")), setting("page_size", a.Value("page_size")),
+			setting("max_pages", a.Value("max_pages")), setting("pages", a.Value("batch")*a.Value("max_pages")), pointerIf(a.Value("paged") > 0, "page_table", "page_table"),
+		}
+		for i, name := range []string{"k", "v"} {
+			lines = append(lines, rowStrides(name, a.Value("dim")+i*a.Value("pad"), a.Value("heads"), a.Value("rows"), a.Value("bshd"))...)
+		}
+		return lines
+	},
+}
+
+// rowStrides are the strides of a tensor whose rows are `row` elements apart, rows before heads if
+// bshd is 1.
+func rowStrides(name string, row, heads, rows, bshd int) []string {
+	if bshd == 1 {
+		return strides(name+"_stride", heads*rows*row, row, heads*row)
+	}
+	return strides(name+"_stride", heads*rows*row, rows*row, row)
+}
+
+// declaredLaunch is the line of the double for a job of a declared kernel on buffers at addresses.
+func declaredLaunch(job device.Job, addressOf map[string]uint64) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "launch 11 grid %d %d %d block %d %d %d shared %d cluster 0 0 0", job.Grid[0], job.Grid[1], job.Grid[2],
+		job.Block[0], job.Block[1], job.Block[2], job.DynamicSharedBytes)
+	if job.Cooperative {
+		text.WriteString(" cooperative")
+	}
+	text.WriteString(" stream 0x77")
+	for _, arg := range job.Args {
+		value := arg.Scalar
+		switch {
+		case arg.TensorMap != nil:
+			value = packMap(arg.TensorMap, addressOf[job.Args[arg.TensorMap.Arg].Name])
+		case value == nil:
+			value = binary.LittleEndian.AppendUint64(nil, addressOf[arg.Name])
+		}
+		fmt.Fprintf(&text, " %x", value)
+	}
+	return text.String()
+}
+
+// labJob is the launch of the lab for a companion and a shape.
+func labJob(t *testing.T, folder fs.FS, c Companion, shape spec.Shape) device.Job {
+	t.Helper()
+	kernel, err := spec.Load(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := kernel.Variant(c.Image.Record.Variant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code := Code(c.Image)
+	p := declared.New(kernel, folder, kernel.Name)
+	job, err := p.Job(problem.Build{Variant: v, Image: c.Image, Code: code}, p.Plain(shape, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return job
+}
+
+// fixed are axes that the library sets itself: a block for each of 132 multiprocessors, no copies of
+// factors.
+var fixed = []struct {
+	axis *regexp.Regexp
+	to   string
+}{{regexp.MustCompile(`\bblocks=\d+`), "blocks=132"}, {regexp.MustCompile(`\bcopies=\d+`), "copies=1"}}
+
+// The library launches declared kernels as the lab does, for every shape of their kernel.toml that
+// the lab runs on the simulator.
+func TestDeclaredLaunchesMatchLab(t *testing.T) {
+	t.Parallel()
+	c := shippedProbe(t)
+	l, err := shippedLibrary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, folder := range map[string]fs.FS{"decode": kernels.Decode(), "quantize": kernels.Quantize(), "append": kernels.Append()} {
+		kernel, err := spec.Load(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shapes, err := kernel.Shapes(strings.Join(kernel.Run.SimShapes, ","))
+		if err != nil {
+			t.Fatal(err)
+		}
+		launches := 0
+		for _, companion := range l.Companions {
+			if companion.Image.Record.Kernel != name {
+				continue
+			}
+			for _, shape := range shapes {
+				text := shape.String()
+				for _, f := range fixed {
+					text = f.axis.ReplaceAllString(text, f.to)
+				}
+				shape = spec.Axes(text)
+				got := c.ask(t, slices.Concat([]string{"context 0"}, asked[name](spec.Axes(text), companion.Image.Record.Knobs[spec.HeadDimKnob]), []string{"call 0x77", "print"})...)
+				want := declaredLaunch(labJob(t, folder, companion, shape), addressOf)
+				if got[0] != ok || got[len(got)-1] != want {
+					t.Errorf("%s, %s:\ngot  %s\n     %s\nwant %s", companion.Image.Record.Variant, text, got[0], got[len(got)-1], want)
+				}
+				launches++
+			}
+		}
+		if launches < len(shapes) {
+			t.Errorf("%s: %d launches of %d shapes", name, launches, len(shapes))
+		}
+	}
+}
+
+// fewRows are the settings of a problem for the decode kernel.
+var fewRows = []string{"queries=2", "keys=300", "head_dim=128", "workspace=0x100800000000", "workspace_bytes=1073741824"}
+
+func TestDecodeArguments(t *testing.T) {
+	t.Parallel()
+	c := shippedProbe(t)
+	with := func(more ...string) []string { return slices.Concat(fewRows, more) }
+	paged := with("page_table=0x101100000000", "page_size=64", "max_pages=5", "pages=9")
+	pagedWith := func(more ...string) []string { return slices.Concat(paged, more) }
+	tests := []argumentTest{
+		{with(), ok},
+		{paged, ok},
+		{pagedWith("max_pages=4"), invalid + "keys is 300, more than max_pages, 4, times page_size, 64"},
+		{pagedWith("page_size=32", "max_pages=99"), unsupported + "page_size is 32; the forms of this library take pages of 64, 128 or 256 keys"},
+		{pagedWith("page_size=0"), invalid + "page_size is 0; it must be from 1 to 16777216"},
+		{pagedWith("pages=0"), invalid + "pages is 0; it must be from 1 to 16777216"},
+		{pagedWith("max_pages=-1"), invalid + "max_pages is -1; it must be from 1 to 16777216"},
+		{pagedWith("batch=1000", "max_pages=16777216"), invalid + "batch is 1000 and max_pages 16777216: the page table would have more than 2^31 elements"},
+		{pagedWith("dtype=3", "descale_q=0", "descale_k=0", "descale_v=0"), unsupported + "page_table is 0x101100000000; paged k and v must be in E4M3"},
+		{with("window_left=128", "sinks=0x100900000000", "lse=0x100400000000", "out_dtype=3", "key_lengths=0x101000000000"), ok},
+		{with("window_right=0", "window_left=9"), ok}, // causal
+		{with("k_stride[1]=128", "k_stride[2]=1024"), ok},
+		{with("queries=3", "o_stride[1]=128", "o_stride[2]=1024"), unsupported + "o_stride is {0, 128, 1024}; the forms"},
+		{with("queries=1", "o_stride[0]=1024", "o_stride[1]=128", "o_stride[2]=1024"), ok},
+		{with("q_dtype=2"), invalid + "descale_q is 0x100500000000; it must be NULL for a tensor in FP16 or BF16"},
+		{with("q_dtype=2", "descale_q=0", "hadamard=1"), ok},
+		{with("q_dtype=2", "descale_q=0", "smooth_k=1"), invalid + "smooth_k is 1; it must be 0 for k in E4M3, which is not quantised"},
+		{with("dtype=2", "descale_q=0", "descale_k=0", "descale_v=0", "smooth_k=1"), ok},
+		{with("dtype=2", "descale_q=0", "descale_k=0", "descale_v=0", "smooth_k=1", "lse=0x100400000000"), unsupported + "lse is 0x100400000000; with smooth_k it would be that of k without its mean"},
+		{with("cu_keys=0x101200000000"), invalid + "cu_keys is 0x101200000000 and cu_queries NULL; keys are packed only beside queries"},
+		// The counters of the workspace are those of 16380 K/V heads.
+		{with("batch=2047", "key_lengths=0x101000000000"), ok},
+		{with("batch=2048", "key_lengths=0x101000000000"), unsupported + "key_lengths is 0x101000000000; no form of this library has lengths for such sizes"},
+		{with("batch=2048"), ok},
+		// Tensor maps have no limit of 2^31 elements.
+		{with("batch=64", "keys=1000000"), ok},
+		{with("batch=64", "keys=1000000", "queries=17"), invalid + "batch is 64, heads 8, keys 1000000 and head_dim 128: a tensor would have more than 2^31 elements"},
+		{with("batch=2048", "keys=65536"), invalid + "batch is 2048, heads 8, keys 65536 and head_dim 128: a tensor would have more than 2^31"},
+		{with("workspace_bytes=65536"), tooSmall + "workspace_bytes is 65536; this problem needs 2262016"},
+		// Without a workspace a problem without options has a dense form.
+		{with("workspace=0", "workspace_bytes=0"), ok},
+		{with("workspace=0", "workspace_bytes=0", "key_lengths=0x101000000000"), tooSmall + "workspace_bytes is 0; this problem needs 2262016"},
+		{with("workspace=0", "key_lengths=0x101000000000"), invalid + "workspace is NULL"},
+	}
+	tests = append(tests, pointerTests("page_table", 4, false, paged...)...)
+	for _, name := range []string{"key_lengths", "sinks"} {
+		tests = append(tests, pointerTests(name, 4, false, with()...)...)
+	}
+	tests = append(tests, pointerTests("workspace", 16, false, with()...)...)
+	checkArguments(t, c, "forward", tests)
+}
+
+// Workspaces begin with the counters. A dense form needs none.
+func TestWorkspaceBytes(t *testing.T) {
+	t.Parallel()
+	lines := []string{"workspace"}
+	for _, s := range fewRows {
+		lines = append(lines, "set "+strings.Replace(s, "=", " ", 1))
+	}
+	lines = append(lines, "form", "workspace", "set workspace 0", "form", "workspace", "set heads 0", "workspace",
+		"function quantize", "workspace", "set smooth_k 1", "workspace", "set k 0", "set v 0", "set y_k 0", "set y_v 0", "set kv_heads -3", "workspace", "set queries 0", "workspace")
+	got := shippedProbe(t).ask(t, lines...)
+	const tiles = 3 * 8 * 4 // of 128 rows
+	want := []string{
+		"0 ", "decode ", "2262016 ", "stage7b+HEAD_DIM=128+TILE_M=64+KV_STAGES=3+USE_OVERLAP=0+EXP2_LINEAR_EIGHTHS=4+EXP2_SEGMENTS=2 ", "2262016 ",
+		"0 heads is 0; it must be from 1 to 16777216",
+		fmt.Sprintf("%d ", 65536+4*tiles*8), fmt.Sprintf("%d ", 65536+4*tiles*8+4*3*64*tiles/3), fmt.Sprintf("%d ", 65536+4*tiles/3*8),
+		"0 queries is 0; it must be from 1 to 16777216",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+func TestQuantizeArguments(t *testing.T) {
+	t.Parallel()
+	tests := []argumentTest{
+		{nil, ok},
+		{[]string{"struct_size=8"}, invalid + "struct_size is 8; sizeof(attune_quantize_params) is 216 in the header of this library"},
+		{[]string{"q=0", "y_q=0", "k=0", "v=0", "y_k=0", "y_v=0"}, invalid + "q, k and v are NULL; there is nothing to quantise"},
+		{[]string{"q=0", "y_q=0", "descale_q=0", "heads=0", "queries=-7"}, ok},
+		{[]string{"k=0", "v=0", "y_k=0", "y_v=0", "descale_k=0", "descale_v=0", "mean_k=0", "kv_heads=0", "keys=-7", "smooth_k=1"}, ok},
+		{[]string{"mean_k=0"}, ok},
+		{[]string{"dtype=1"}, unsupported + "dtype is ATTUNE_SDPA_E4M3, which no form of this library has"},
+		{[]string{"dtype=5"}, invalid + "dtype is 5; it must be a value of attune_sdpa_dtype"},
+		{[]string{"head_dim=72"}, ok},
+		{[]string{"head_dim=20"}, unsupported + "head_dim is 20; the quantiser takes multiples of 8 up to 256"},
+		{[]string{"head_dim=264"}, unsupported + "head_dim is 264; the quantiser takes multiples of 8 up to 256"},
+		{[]string{"head_dim=72", "hadamard=1"}, unsupported + "hadamard is 1 and head_dim 72; the transform needs a power of two"},
+		{[]string{"batch=100000", "queries=1000"}, invalid + "batch is 100000, q 8 heads of 1000 queries and head_dim 64: the tensor would have more than 2^31 elements"},
+		{[]string{"batch=100000", "queries=1", "keys=1000"}, invalid + "batch is 100000, k 8 heads of 1000 keys and head_dim 64: "},
+		{[]string{"q_stride[1]=64", "q_stride[2]=512"}, ok},
+		{[]string{"q_stride[1]=64", "q_stride[2]=500"}, unsupported + "q_stride[2] is 500; it must be a multiple of 8"},
+		{[]string{"k_stride[1]=32", "k_stride[2]=512"}, unsupported + "k_stride[1] is 32; rows may not overlap, so it must be at least head_dim, 64"},
+		{[]string{"v_stride[1]=64"}, unsupported + "v_stride[2] is 0; rows may not overlap"},
+		{[]string{"workspace_bytes=65536"}, tooSmall + "workspace_bytes is 65536; this problem needs 68608"},
+	}
+	for _, name := range []string{"batch", "heads", "kv_heads", "queries", "keys", "head_dim"} {
+		tests = append(tests, argumentTest{[]string{name + "=0"}, invalid + name + " is 0; it must be from 1 to 16777216"})
+	}
+	for _, name := range []string{"q", "k", "v", "y_q", "y_k", "y_v", "workspace"} {
+		tests = append(tests, pointerTests(name, 16, true)...)
+	}
+	for _, name := range []string{"descale_q", "descale_k", "descale_v"} {
+		tests = append(tests, pointerTests(name, 4, true)...)
+	}
+	checkArguments(t, shippedProbe(t), "quantize", append(tests, pointerTests("mean_k", 4, false)...))
+}
+
+func TestAppendArguments(t *testing.T) {
+	t.Parallel()
+	paged := []string{"page_table=0x101100000000", "page_size=16", "max_pages=7", "pages=20", "capacity=0"}
+	tests := []argumentTest{
+		{nil, ok},
+		{paged, ok},
+		{[]string{"struct_size=8"}, invalid + "struct_size is 8; sizeof(attune_append_params) is 160 in the header of this library"},
+		{[]string{"capacity=0"}, invalid + "capacity is 0; it must be from 1 to 16777216"},
+		{append(slices.Clone(paged), "pages=0"), invalid + "pages is 0; it must be from 1 to 16777216"},
+		{append(slices.Clone(paged), "page_size=0"), invalid + "page_size is 0; it must be from 1 to 16777216"},
+		{append(slices.Clone(paged), "max_pages=0"), invalid + "max_pages is 0; it must be from 1 to 16777216"},
+		{append(slices.Clone(paged), "batch=1000", "max_pages=16777216"), invalid + "batch is 1000 and max_pages 16777216: the page table would have more than 2^31 elements"},
+		{[]string{"dtype=1"}, unsupported + "dtype is ATTUNE_SDPA_E4M3, which no form"},
+		{[]string{"head_dim=36"}, unsupported + "head_dim is 36; append takes multiples of 8"},
+		{[]string{"batch=10000", "rows=10000"}, invalid + "batch is 10000, k 8 heads of 10000 rows and head_dim 128: "},
+		{[]string{"rows=2", "k_stride[0]=2048", "k_stride[1]=128", "k_stride[2]=1024"}, ok},
+		{[]string{"rows=2", "v_stride[0]=2048", "v_stride[1]=128", "v_stride[2]=1028"}, unsupported + "v_stride[2] is 1028; it must be a multiple of 8"},
+		{[]string{"k_stride[1]=128"}, unsupported + "k_stride[0] is 0; rows may not overlap"},
+	}
+	for _, name := range []string{"batch", "kv_heads", "rows", "head_dim"} {
+		tests = append(tests, argumentTest{[]string{name + "=0"}, invalid + name + " is 0; it must be from 1 to 16777216"})
+	}
+	for _, name := range []string{"k", "v", "k_cache", "v_cache"} {
+		tests = append(tests, pointerTests(name, 16, true)...)
+	}
+	for _, name := range []string{"descale_k", "descale_v", "lengths"} {
+		tests = append(tests, pointerTests(name, 4, true)...)
+	}
+	checkArguments(t, shippedProbe(t), "append", append(tests, pointerTests("page_table", 4, false, paged...)...))
+}
+
+// parameters are the values of a launch of the double, as numbers where they have 8 bytes or less.
+func parameters(t *testing.T, line string) []uint64 {
+	t.Helper()
+	_, text, found := strings.Cut(line, " stream 0x77 ")
+	if !found {
+		t.Fatalf("no launch: %q", line)
+	}
+	var all []uint64
+	for field := range strings.FieldsSeq(text) {
+		data, err := hex.DecodeString(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, binary.LittleEndian.Uint64(append(data, make([]byte, 8)...)))
+	}
+	return all
+}
+
+// FP16 and BF16 inputs take one launch of the quantiser, whose outputs lie in the workspace without
+// overlap, and one of a form that reads them.
+func TestQuantisedInputs(t *testing.T) {
+	t.Parallel()
+	c := shippedProbe(t)
+	l, err := shippedLibrary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	quantiser := l.Companions[slices.IndexFunc(l.Companions, func(c Companion) bool { return c.Image.Record.Kernel == "quantize" })]
+	const sizes = "batch=2,heads=8,kv_heads=4,q_rows=%d,kv_rows=%d,dim=64,bf16=1,bshd=1,smooth=%d,hadamard=%d,span=3,copies=1,mean=0,pad=0"
+	for _, test := range []struct {
+		queries, keys, smooth, hadamard int
+		cache                           bool // k and v are in E4M3
+		form                            string
+	}{
+		{500, 300, 0, 0, false, "stage7b"},
+		{500, 300, 1, 1, false, "stage7b"},
+		{2, 300, 1, 0, false, "decode64"},
+		{2, 300, 0, 1, true, "decode64"},
+	} {
+		kvRows := test.keys
+		lines := []string{
+			"context 0", setting("batch", 2), setting("heads", 8), setting("kv_heads", 4), setting("queries", test.queries), setting("keys", test.keys), setting("q_dtype", 3),
+			setting("dtype", 3), setting("smooth_k", test.smooth), setting("hadamard", test.hadamard), setting("descale_q", 0), setting("descale_k", 0), setting("descale_v", 0),
+			setting("workspace", workspaceAddress),
+		}
+		lines = append(append(lines, rowStrides("q", 64, 8, test.queries, 1)...), rowStrides("k", 64, 4, test.keys, 1)...)
+		lines = append(lines, rowStrides("v", 64, 4, test.keys, 1)...)
+		if test.cache {
+			kvRows = 0
+			lines = append(lines, setting("dtype", 1), setting("descale_k", addressOf["descale_k"]), setting("descale_v", addressOf["descale_v"]))
+		}
+		bytes := strings.Fields(c.ask(t, append(lines, "workspace")...)[0])[0]
+		got := c.ask(t, append(lines, "form", "set workspace_bytes "+bytes, "call 0x77", "print")...)
+		if !strings.HasPrefix(got[0], test.form) || got[1] != ok {
+			t.Fatalf("%+v: %q", test, got)
+		}
+		size, err := strconv.ParseUint(bytes, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		launches := slices.DeleteFunc(got[2:], func(line string) bool { return !strings.HasPrefix(line, "launch") })
+		if len(launches) != 2 {
+			t.Fatalf("%+v: %q", test, got)
+		}
+		checkQuantisation(t, launches, size, test.cache, test.form == "decode64")
+		if test.cache {
+			continue
+		}
+		at := parameters(t, launches[0])
+		places := maps.Clone(addressOf)
+		for i, name := range []string{"y_q", "y_k", "y_v", "descale_q", "descale_k", "descale_v"} {
+			places[name] = at[3+i]
+		}
+		shape := spec.Axes(fmt.Sprintf(sizes, test.queries, kvRows, test.smooth, test.hadamard))
+		if want := declaredLaunch(labJob(t, kernels.Quantize(), quantiser, shape), places); launches[0] != want {
+			t.Errorf("%+v:\ngot  %s\nwant %s", test, launches[0], want)
+		}
+	}
+}
+
+// checkQuantisation checks that the outputs of a quantiser are apart from each other and from the
+// counters, and that the form of the second launch reads them.
+func checkQuantisation(t *testing.T, launches []string, size uint64, cache, decode bool) {
+	t.Helper()
+	z, form := parameters(t, launches[0]), parameters(t, launches[1])
+	queries, keys := z[23], z[24]
+	type span struct{ start, end uint64 }
+	var spans []span
+	add := func(start, bytes uint64) {
+		if bytes > 0 {
+			spans = append(spans, span{start, start + bytes})
+		}
+	}
+	add(z[3], 2*8*queries*64)
+	add(z[4], 2*4*keys*64)
+	add(z[5], 2*4*keys*64)
+	add(z[6], 2*8*4)
+	if !cache {
+		add(z[7], 2*4*4)
+		add(z[8], 2*4*4)
+	}
+	add(workspaceAddress, 65536)
+	descales := []uint64{4, 5, 6} // their places among the parameters of a dense form
+	if decode {
+		descales = []uint64{6, 7, 8}
+		add(form[12], 2*132*16*66*4)
+		if form[13] != workspaceAddress {
+			t.Errorf("the counters are at %#x", form[13])
+		}
+	}
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) })
+	for i, s := range spans {
+		if i > 0 && s.start < spans[i-1].end || s.start%256 != 0 || s.end > workspaceAddress+size || s.start < workspaceAddress {
+			t.Errorf("the buffer at %#x overlaps %#x, or is outside of the workspace of %d bytes", s.start, spans[max(0, i-1)].end, size)
+		}
+	}
+	if z[10] != workspaceAddress+65520 || form[0] != z[3] || form[descales[0]] != z[6] {
+		t.Errorf("the form reads %#x, the quantiser writes %#x", form, z)
+	}
+	wantK, wantDescale := z[4], z[7]
+	if cache {
+		wantK, wantDescale = addressOf["k"], addressOf["descale_k"]
+		if keys != 0 || z[1] != 0 || z[2] != 0 {
+			t.Errorf("the quantiser reads k and v: %#x", z)
+		}
+	}
+	if form[1] != wantK || form[descales[1]] != wantDescale {
+		t.Errorf("the form reads k at %#x and its factors at %#x, want %#x, %#x", form[1], form[descales[1]], wantK, wantDescale)
+	}
+}
+
+// The grid of the quantiser is what fits on the device, which is asked once per context.
+func TestResidentBlocks(t *testing.T) {
+	t.Parallel()
+	c := shippedProbe(t)
+	const large = "set queries 65536"
+	got := c.ask(t, "context 0", "function quantize", large, "room 1", "call 0x77", "room 2", "call 0x77", "print")
+	if got[0] != ok || got[3] != "occupancy 11" || !strings.HasPrefix(got[4], "launch 11 grid 132 1 1 ") || !strings.HasPrefix(got[5], "launch 11 grid 132 1 1 ") {
+		t.Errorf("got %.80q", got)
+	}
+	got = c.ask(t, "context 0", "function quantize", large, "call", "print")
+	if !strings.HasPrefix(got[3], "launch 11 grid 264 1 1 ") {
+		t.Errorf("got %.80q", got)
+	}
+	got = c.ask(t, "context 0", "function quantize", "room 0", "call", "room 1", "call")
+	if got[0] != unsupported+"a multiprocessor of device 0 has no room for a block of quantize" || got[1] != ok {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A failure of the driver in either launch is reported, and the next call works.
+func TestDriverFailuresOfCompanions(t *testing.T) {
+	t.Parallel()
+	c := shippedProbe(t)
+	half := []string{"context 0"}
+	for _, s := range append(slices.Clone(fewRows), "dtype=3", "descale_q=0", "descale_k=0", "descale_v=0") {
+		half = append(half, "set "+strings.Replace(s, "=", " ", 1))
+	}
+	for name, calls := range map[string]int{
+		"cuPointerGetAttributes": 5, "cuModuleLoadDataEx": 2, "cuModuleGetFunction": 2, "cuFuncSetAttribute": 2, "cuOccupancyMaxActiveBlocksPerMultiprocessor": 1,
+		"cuTensorMapEncodeTiled": 2, "cuLaunchKernelEx": 2,
+	} {
+		for after := range calls {
+			got := c.ask(t, append(slices.Clone(half), fmt.Sprintf("fail %s 999 %d", name, after), "call", "call")...)
+			if !strings.HasPrefix(got[0], failed+name+" failed with CUDA_ERROR_OF_THE_TEST (999, as requested)") || got[1] != ok {
+				t.Errorf("%s, call %d: %q", name, after, got)
+			}
+		}
+	}
+	for _, function := range []string{"quantize", "append"} {
+		got := c.ask(t, "context 0", "function "+function, "fail cuCtxGetCurrent 999", "call", "fail cuModuleLoadDataEx 999", "call", "fail cuLaunchKernelEx 999", "call", "call", "context -1", "call")
+		for i, want := range []string{failed + "cuCtxGetCurrent failed", failed + "cuModuleLoadDataEx failed", failed + "cuLaunchKernelEx failed", ok, invalid + "no CUDA context is current"} {
+			if !strings.HasPrefix(got[i], want) {
+				t.Errorf("%s: got %q, want %q", function, got[i], want)
+			}
+		}
+	}
+}
+
+// A library without companions says which kernel it lacks.
+func TestMissingCompanions(t *testing.T) {
+	t.Parallel()
+	needGCC(t)
+	c, err := compileLibrary("alone", syntheticLibrary(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := c.ask(t, "context 0", "function quantize", "call", "workspace", "function append", "call", "function forward", "set queries 1", "set key_lengths 0x101000000000", "call",
+		"set dtype 2", "set descale_q 0", "set descale_k 0", "set descale_v 0", "call")
+	want := []string{
+		unsupported + "this library was exported without the kernel quantize", "0 this library was exported without the kernel quantize",
+		unsupported + "this library was exported without the kernel append",
+		unsupported + "key_lengths is 0x101000000000; no form of this library has lengths for such sizes, so it must be NULL",
+		unsupported + "dtype is 2; this library was exported without the kernel quantize, so it must be ATTUNE_SDPA_E4M3",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}

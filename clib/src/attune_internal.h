@@ -1,0 +1,225 @@
+/* What the sources of attune_sdpa share: errors, the driver, contexts, launches. Private to the
+ * library. */
+#ifndef ATTUNE_INTERNAL_H
+#define ATTUNE_INTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attune_sdpa.h"
+#include "attune_sdpa_forms.h"
+
+/* ---- errors --------------------------------------------------------------------------------- */
+
+/* Sets the error of this thread and returns the status. */
+__attribute__((format(printf, 2, 3))) ATTUNE_SDPA_PRIVATE attune_sdpa_status
+attune_fail(attune_sdpa_status status, const char *format, ...);
+ATTUNE_SDPA_PRIVATE void attune_clear_error(void);
+
+#define TRY(call)                                       \
+  do {                                                  \
+    const attune_sdpa_status status_ = (call);          \
+    if (status_ != ATTUNE_SDPA_OK) return status_;      \
+  } while (0)
+
+/* ---- the driver ----------------------------------------------------------------------------- */
+
+/* The part of cuda.h that is used. */
+typedef int CUresult, CUdevice;
+typedef struct CUctx_st *CUcontext;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
+typedef struct CUstream_st *CUstream;
+
+typedef struct launch_attribute {
+  int id;
+  char pad[4];
+  union {
+    char bytes[64];
+    unsigned cluster[3];
+    int cooperative;
+  } value;
+} launch_attribute;
+
+typedef struct launch_config {
+  unsigned grid[3], block[3], shared_bytes;
+  CUstream stream;
+  launch_attribute *attributes;
+  unsigned attribute_count;
+} launch_config;
+
+_Static_assert(sizeof(launch_attribute) == 72 && sizeof(launch_config) == 56,
+               "CUlaunchAttribute and CUlaunchConfig have these sizes");
+
+enum {
+  DEVICE_MULTIPROCESSORS = 16,
+  DEVICE_MAJOR = 75,
+  DEVICE_MINOR = 76,
+  POINTER_MEMORY_TYPE = 2,
+  POINTER_IS_MANAGED = 8,
+  POINTER_DEVICE_ORDINAL = 9,
+  MEMORY_DEVICE = 2,
+  FUNCTION_DYNAMIC_SHARED = 8,
+  FUNCTION_NON_PORTABLE_CLUSTER = 14,
+  LOAD_ERROR_LOG = 5,
+  LOAD_ERROR_LOG_BYTES = 6,
+  LAUNCH_COOPERATIVE = 2,
+  LAUNCH_CLUSTER = 4,
+  CAPTURE_RELAXED = 2,
+  UNSUPPORTED_PTX = 222,
+  MAP_U8 = 0,
+  MAP_F16 = 6,
+  MAP_BF16 = 9,
+  MAP_L2_128B = 2,
+  MAP_L2_256B = 3
+};
+
+/* A CUDA context with the functions that were loaded into it. */
+typedef struct context context;
+
+/* Opens the driver once. A failure is not remembered: the next call tries again. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_start_driver(void);
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_current_context(context **into);
+ATTUNE_SDPA_PRIVATE int attune_multiprocessors(const context *c);
+
+/* Loads the code of a form into a context if that has not happened yet. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_load(context *c, const attune_sdpa_form_info *form);
+
+/* Blocks of a form that a multiprocessor holds at once; at least 1. The form is loaded. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_resident_blocks(context *c,
+                                                              const attune_sdpa_form_info *form,
+                                                              int *blocks);
+
+/* A tensor map has the sizes of the whole tensor, innermost first, and those of a box. */
+typedef struct tensor_map {
+  int type, l2_promotion, swizzle_bytes;
+  unsigned rank;
+  const void *address;
+  uint64_t dims[4], strides[3]; /* in elements; in bytes, without the innermost */
+  unsigned box[4];
+} tensor_map;
+
+/* The 128 bytes of a kernel's parameter. */
+typedef struct encoded_map {
+  _Alignas(64) unsigned char bytes[128];
+} encoded_map;
+
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_encode_map(const tensor_map *map, encoded_map *into);
+
+/* Launches a form that is loaded, with the threads, shared memory and cluster of its contract. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch(context *c, const attune_sdpa_form_info *form,
+                                                     const unsigned grid[3], void **parameters,
+                                                     CUstream stream);
+
+/* ---- pointers ------------------------------------------------------------------------------- */
+
+typedef struct pointer {
+  const char *name;
+  const void *address;
+  unsigned alignment; /* TMA and 16-byte loads and stores need 16 */
+} pointer;
+
+/* Refuses NULL and addresses that are not aligned. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_addresses(const pointer *all, int count);
+
+/* Refuses host memory and memory of another device, on which a kernel would fault. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_memory(const context *c, const pointer *all,
+                                                           int count);
+
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_workspace(size_t have, size_t need);
+
+/* ---- sizes and strides ---------------------------------------------------------------------- */
+
+/* The largest extents and tensors that the kernels are checked with. */
+#define MAX_EXTENT ((int64_t)1 << 24)
+#define MAX_ELEMENTS ((double)((int64_t)1 << 31))
+
+typedef struct extent {
+  const char *name;
+  int32_t value;
+} extent;
+
+/* Refuses extents below 1 and above MAX_EXTENT. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_extents(const extent *all, int count);
+
+/* Kernels index a page table by 32 bits. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_page_table(int32_t batch, int32_t max_pages);
+
+/* A tensor of rows: batch entries (or pages), heads, rows. */
+typedef struct tensor {
+  const char *name, *stride_name;
+  const void *address;
+  const int64_t *given; /* strides as given, all zero for contiguous */
+  int64_t extents[3];
+  int64_t strides[3]; /* in elements, after attune_set_strides */
+  bool contiguous;    /* batch, head, row from the outside to the inside, without gaps */
+} tensor;
+
+/* Sets the strides, and checks them for elements of some bytes. With rows_first a contiguous tensor
+ * has the order batch, row, head. The stride of an extent of 1 does not matter. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_set_strides(tensor *t, int32_t head_dim,
+                                                          int element_bytes, bool rows_first);
+
+/* Refuses a number that is no attune_sdpa_dtype, and those that are not among the bits. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_dtype(const char *name, attune_sdpa_dtype dtype,
+                                                          int supported);
+
+static inline int64_t quotient_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* ---- the kernels ---------------------------------------------------------------------------- */
+
+/* The form of a kernel for a head dim; NULL if the library has none. */
+ATTUNE_SDPA_PRIVATE const attune_sdpa_form_info *attune_find_form(attune_sdpa_kernel kernel,
+                                                                  int32_t head_dim);
+
+/* The workspace of a quantiser begins with 16 bytes of counters, the end of the zeroed bytes. The
+ * counters of a decode form are before them. */
+enum {
+  QUANTIZE_COUNTER_BYTES = 16,
+  QUANTIZE_OFFSET = ATTUNE_SDPA_ZEROED_BYTES - QUANTIZE_COUNTER_BYTES,
+  MAX_DECODE_COUNTERS = QUANTIZE_OFFSET / 4
+};
+
+/* A quantisation whose arguments are checked. */
+typedef struct quantization {
+  tensor q, k, v; /* a tensor without rows is not quantised */
+  void *y_q, *y_k, *y_v;
+  float *descale_q, *descale_k, *descale_v;
+  float *mean_k;   /* or NULL */
+  void *workspace; /* at QUANTIZE_OFFSET of that of the caller */
+  int32_t batch, heads, kv_heads, q_rows, kv_rows, head_dim;
+  int32_t copies; /* batch entries that get the factors: more than 1 for packed tensors */
+  int32_t bf16, smooth, hadamard;
+} quantization;
+
+/* Bytes of workspace, those before QUANTIZE_OFFSET not counted. */
+ATTUNE_SDPA_PRIVATE size_t attune_quantization_bytes(const quantization *z,
+                                                     const attune_sdpa_form_info *form);
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_quantization(const quantization *z, context *c,
+                                                                  const attune_sdpa_form_info *form,
+                                                                  CUstream stream);
+
+/* An attention problem with E4M3 inputs whose arguments are checked. */
+typedef struct problem {
+  attune_sdpa_params p;
+  tensor q, k, v, o;
+  bool causal;
+  int32_t window_left, window_right; /* -1 without an effect */
+  float scale;
+  void *parts; /* of a decode form */
+} problem;
+
+/* Whether the query rows of a K/V head fit into the tile of the decode kernel. */
+ATTUNE_SDPA_PRIVATE bool attune_decode_rows_fit(const attune_sdpa_params *p);
+
+/* The tensor map of k or v in E4M3: boxes of 64 keys, dense or paged. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_encode_kv_map(const tensor *t, int32_t head_dim,
+                                                            encoded_map *into);
+
+ATTUNE_SDPA_PRIVATE size_t attune_decode_part_bytes(const attune_sdpa_form_info *form);
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_decode(const problem *x, context *c,
+                                                            const attune_sdpa_form_info *form,
+                                                            CUstream stream);
+
+#endif

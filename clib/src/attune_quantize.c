@@ -1,0 +1,244 @@
+/* The quantisers: q, k and v to E4M3 with factors of their own, and new rows into a cache whose
+ * factors are given. */
+#include <string.h>
+
+#include "attune_internal.h"
+
+enum { CHUNK_ELEMENTS = 8, MAX_QUANTIZE_DIM = 256 };
+
+static attune_sdpa_status no_form(const char *kernel) {
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "this library was exported without the kernel %s",
+                     kernel);
+}
+
+static attune_sdpa_status check_elements(const tensor *t, const char *rows, int32_t head_dim) {
+  if ((double)t->extents[0] * (double)t->extents[1] * (double)t->extents[2] * head_dim <=
+      MAX_ELEMENTS) {
+    return ATTUNE_SDPA_OK;
+  }
+  return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                     "batch is %lld, %s %lld heads of %lld %s and head_dim %d: the tensor would "
+                     "have more than 2^31 elements",
+                     (long long)t->extents[0], t->name, (long long)t->extents[1],
+                     (long long)t->extents[2], rows, head_dim);
+}
+
+/* ---- quantize ------------------------------------------------------------------------------- */
+
+/* Lanes that a row takes. */
+static int lanes_of(int32_t head_dim) { return head_dim <= 64 ? 8 : head_dim <= 128 ? 16 : 32; }
+
+/* Tiles of a problem, if a row takes some lanes. */
+static int64_t tiles_of(const quantization *z, const attune_sdpa_form_info *form, int lanes) {
+  const int64_t rows = (int64_t)form->chunks * form->threads / lanes;
+  return z->batch * (z->heads * quotient_up(z->q_rows, rows) +
+                     2 * (int64_t)z->kv_heads * quotient_up(z->kv_rows, rows));
+}
+
+/* The counters, the amax of each warp of each tile, and with smooth-K three statistics of each
+ * column of each tile of K. */
+size_t attune_quantization_bytes(const quantization *z, const attune_sdpa_form_info *form) {
+  const int lanes = lanes_of(z->head_dim);
+  int64_t words = tiles_of(z, form, lanes) * (form->threads / 32);
+  if (z->smooth) {
+    const int64_t rows = (int64_t)form->chunks * form->threads / lanes;
+    words += 3 * (int64_t)z->head_dim * z->batch * z->kv_heads * quotient_up(z->kv_rows, rows);
+  }
+  return QUANTIZE_COUNTER_BYTES + 4 * (size_t)words;
+}
+
+/* Blocks wait for each other, so that all of them must be resident. */
+attune_sdpa_status attune_launch_quantization(const quantization *z, context *c,
+                                              const attune_sdpa_form_info *form, CUstream stream) {
+  int resident = 0;
+  TRY(attune_resident_blocks(c, form, &resident));
+  int64_t blocks = (int64_t)resident * attune_multiprocessors(c);
+  if (blocks > form->max_blocks) blocks = form->max_blocks;
+  const int64_t tiles = tiles_of(z, form, lanes_of(0));
+  if (blocks > tiles) blocks = tiles;
+  const unsigned grid[3] = {(unsigned)blocks, 1, 1};
+  quantization copy = *z; /* the driver takes addresses of parameters that it does not write to */
+  void *parameters[] = {
+      &copy.q.address,    &copy.k.address,    &copy.v.address,    &copy.y_q,
+      &copy.y_k,          &copy.y_v,          &copy.descale_q,    &copy.descale_k,
+      &copy.descale_v,    &copy.mean_k,       &copy.workspace,    &copy.q.strides[0],
+      &copy.q.strides[1], &copy.q.strides[2], &copy.k.strides[0], &copy.k.strides[1],
+      &copy.k.strides[2], &copy.v.strides[0], &copy.v.strides[1], &copy.v.strides[2],
+      &copy.batch,        &copy.heads,        &copy.kv_heads,     &copy.q_rows,
+      &copy.kv_rows,      &copy.head_dim,     &copy.bf16,         &copy.smooth,
+      &copy.hadamard,     &copy.copies};
+  return attune_launch(c, form, grid, parameters, stream);
+}
+
+/* Checks everything but pointers. */
+static attune_sdpa_status read_quantize(const attune_quantize_params *p, quantization *z,
+                                        const attune_sdpa_form_info **form) {
+  attune_clear_error();
+  if (p == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
+  if (p->struct_size != sizeof *p) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "struct_size is %zu; sizeof(attune_quantize_params) is %zu in the header of "
+                       "this library",
+                       p->struct_size, sizeof *p);
+  }
+  const bool has_q = p->q != NULL || p->y_q != NULL,
+             has_kv = p->k != NULL || p->v != NULL || p->y_k != NULL || p->y_v != NULL;
+  if (!has_q && !has_kv) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "q, k and v are NULL; there is nothing to quantise");
+  }
+  const extent sizes[] = {{"batch", p->batch}, {"head_dim", p->head_dim}},
+               q_sizes[] = {{"heads", p->heads}, {"queries", p->queries}},
+               kv_sizes[] = {{"kv_heads", p->kv_heads}, {"keys", p->keys}};
+  TRY(attune_check_extents(sizes, 2));
+  if (has_q) TRY(attune_check_extents(q_sizes, 2));
+  if (has_kv) TRY(attune_check_extents(kv_sizes, 2));
+  TRY(attune_check_dtype("dtype", p->dtype, 1 << ATTUNE_SDPA_FP16 | 1 << ATTUNE_SDPA_BF16));
+  if (p->head_dim % CHUNK_ELEMENTS != 0 || p->head_dim > MAX_QUANTIZE_DIM) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "head_dim is %d; the quantiser takes multiples of %d up to %d", p->head_dim,
+                       CHUNK_ELEMENTS, MAX_QUANTIZE_DIM);
+  }
+  if (p->hadamard && (p->head_dim & (p->head_dim - 1)) != 0) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "hadamard is %d and head_dim %d; the transform needs a power of two",
+                       p->hadamard, p->head_dim);
+  }
+  *z = (quantization){
+      .q = {"q", "q_stride", p->q, p->q_stride, {p->batch, p->heads, p->queries}, {0}, false},
+      .k = {"k", "k_stride", p->k, p->k_stride, {p->batch, p->kv_heads, p->keys}, {0}, false},
+      .v = {"v", "v_stride", p->v, p->v_stride, {p->batch, p->kv_heads, p->keys}, {0}, false},
+      .y_q = p->y_q, .y_k = p->y_k, .y_v = p->y_v,
+      .descale_q = p->descale_q, .descale_k = p->descale_k, .descale_v = p->descale_v,
+      .mean_k = has_kv ? p->mean_k : NULL,
+      .batch = p->batch, .heads = has_q ? p->heads : 1, .kv_heads = has_kv ? p->kv_heads : 1,
+      .q_rows = has_q ? p->queries : 0, .kv_rows = has_kv ? p->keys : 0, .head_dim = p->head_dim,
+      .copies = 1, .bf16 = p->dtype == ATTUNE_SDPA_BF16, .smooth = has_kv && p->smooth_k != 0,
+      .hadamard = p->hadamard != 0};
+  if (has_q) {
+    TRY(check_elements(&z->q, "queries", p->head_dim));
+    TRY(attune_set_strides(&z->q, p->head_dim, 2, false));
+  }
+  if (has_kv) {
+    TRY(check_elements(&z->k, "keys", p->head_dim));
+    TRY(attune_set_strides(&z->k, p->head_dim, 2, false));
+    TRY(attune_set_strides(&z->v, p->head_dim, 2, false));
+  }
+  *form = attune_find_form(ATTUNE_KERNEL_QUANTIZE, p->head_dim);
+  return *form == NULL ? no_form("quantize") : ATTUNE_SDPA_OK;
+}
+
+static size_t quantize_bytes(const quantization *z, const attune_sdpa_form_info *form) {
+  return QUANTIZE_OFFSET + attune_quantization_bytes(z, form);
+}
+
+attune_sdpa_status attune_sdpa_quantize(const attune_quantize_params *p,
+                                        struct CUstream_st *stream) {
+  quantization z;
+  const attune_sdpa_form_info *form = NULL;
+  TRY(read_quantize(p, &z, &form));
+  TRY(attune_check_workspace(p->workspace_bytes, quantize_bytes(&z, form)));
+  pointer all[11];
+  int n = 0;
+  if (z.q_rows > 0) {
+    all[n++] = (pointer){"q", p->q, 16};
+    all[n++] = (pointer){"y_q", p->y_q, 16};
+    all[n++] = (pointer){"descale_q", p->descale_q, sizeof(float)};
+  }
+  if (z.kv_rows > 0) {
+    all[n++] = (pointer){"k", p->k, 16};
+    all[n++] = (pointer){"v", p->v, 16};
+    all[n++] = (pointer){"y_k", p->y_k, 16};
+    all[n++] = (pointer){"y_v", p->y_v, 16};
+    all[n++] = (pointer){"descale_k", p->descale_k, sizeof(float)};
+    all[n++] = (pointer){"descale_v", p->descale_v, sizeof(float)};
+    if (p->mean_k != NULL) all[n++] = (pointer){"mean_k", p->mean_k, sizeof(float)};
+  }
+  all[n++] = (pointer){"workspace", p->workspace, 16};
+  TRY(attune_check_addresses(all, n));
+  z.workspace = (char *)p->workspace + QUANTIZE_OFFSET;
+  TRY(attune_start_driver());
+  context *c = NULL;
+  TRY(attune_current_context(&c));
+  TRY(attune_check_memory(c, all, n));
+  TRY(attune_load(c, form));
+  return attune_launch_quantization(&z, c, form, stream);
+}
+
+size_t attune_sdpa_quantize_workspace_bytes(const attune_quantize_params *p) {
+  quantization z;
+  const attune_sdpa_form_info *form = NULL;
+  return read_quantize(p, &z, &form) == ATTUNE_SDPA_OK ? quantize_bytes(&z, form) : 0;
+}
+
+/* ---- append --------------------------------------------------------------------------------- */
+
+static attune_sdpa_status read_append(const attune_append_params *p, tensor *k, tensor *v,
+                                      const attune_sdpa_form_info **form) {
+  attune_clear_error();
+  if (p == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
+  if (p->struct_size != sizeof *p) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "struct_size is %zu; sizeof(attune_append_params) is %zu in the header of "
+                       "this library",
+                       p->struct_size, sizeof *p);
+  }
+  const extent sizes[] = {{"batch", p->batch}, {"kv_heads", p->kv_heads}, {"rows", p->rows},
+                          {"head_dim", p->head_dim}},
+               capacity[] = {{"capacity", p->capacity}},
+               pages[] = {{"page_size", p->page_size}, {"max_pages", p->max_pages},
+                          {"pages", p->pages}};
+  TRY(attune_check_extents(sizes, 4));
+  TRY(p->page_table == NULL ? attune_check_extents(capacity, 1) : attune_check_extents(pages, 3));
+  if (p->page_table != NULL) TRY(attune_check_page_table(p->batch, p->max_pages));
+  TRY(attune_check_dtype("dtype", p->dtype, 1 << ATTUNE_SDPA_FP16 | 1 << ATTUNE_SDPA_BF16));
+  if (p->head_dim % CHUNK_ELEMENTS != 0) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "head_dim is %d; append takes multiples of %d",
+                       p->head_dim, CHUNK_ELEMENTS);
+  }
+  *k = (tensor){"k", "k_stride", p->k, p->k_stride, {p->batch, p->kv_heads, p->rows}, {0}, false};
+  *v = (tensor){"v", "v_stride", p->v, p->v_stride, {p->batch, p->kv_heads, p->rows}, {0}, false};
+  TRY(check_elements(k, "rows", p->head_dim));
+  TRY(attune_set_strides(k, p->head_dim, 2, false));
+  TRY(attune_set_strides(v, p->head_dim, 2, false));
+  *form = attune_find_form(ATTUNE_KERNEL_APPEND, p->head_dim);
+  return *form == NULL ? no_form("append") : ATTUNE_SDPA_OK;
+}
+
+static attune_sdpa_status launch_append(const attune_append_params *params, tensor *k, tensor *v,
+                                        context *c, const attune_sdpa_form_info *form,
+                                        CUstream stream) {
+  attune_append_params p = *params;
+  const int64_t chunks = (int64_t)p.batch * p.kv_heads * p.rows * (p.head_dim / CHUNK_ELEMENTS);
+  const unsigned grid[3] = {(unsigned)quotient_up(chunks, form->threads), 2, 1};
+  int32_t paged = p.page_table != NULL, bf16 = p.dtype == ATTUNE_SDPA_BF16;
+  if (!paged) p.page_size = p.capacity, p.max_pages = 1;
+  void *parameters[] = {
+      &p.k,           &p.v,           &p.descale_k,   &p.descale_v,   &p.lengths,     &p.page_table,
+      &p.k_cache,     &p.v_cache,     &k->strides[0], &k->strides[1], &k->strides[2],
+      &v->strides[0], &v->strides[1], &v->strides[2], &p.batch,       &p.kv_heads,    &p.rows,
+      &p.head_dim,    &paged,         &p.page_size,   &p.max_pages,   &bf16};
+  return attune_launch(c, form, grid, parameters, stream);
+}
+
+attune_sdpa_status attune_sdpa_append(const attune_append_params *p, struct CUstream_st *stream) {
+  tensor k, v;
+  const attune_sdpa_form_info *form = NULL;
+  TRY(read_append(p, &k, &v, &form));
+  const pointer all[] = {{"k", p->k, 16},
+                         {"v", p->v, 16},
+                         {"descale_k", p->descale_k, sizeof(float)},
+                         {"descale_v", p->descale_v, sizeof(float)},
+                         {"lengths", p->lengths, sizeof(int32_t)},
+                         {"k_cache", p->k_cache, 16},
+                         {"v_cache", p->v_cache, 16},
+                         {"page_table", p->page_table, sizeof(int32_t)}};
+  const int n = p->page_table == NULL ? 7 : 8;
+  TRY(attune_check_addresses(all, n));
+  TRY(attune_start_driver());
+  context *c = NULL;
+  TRY(attune_current_context(&c));
+  TRY(attune_check_memory(c, all, n));
+  TRY(attune_load(c, form));
+  return launch_append(p, &k, &v, c, form, stream);
+}

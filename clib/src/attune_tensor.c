@@ -1,0 +1,79 @@
+/* Checks of sizes, strides and formats that all functions of the interface share. */
+#include "attune_internal.h"
+
+attune_sdpa_status attune_check_extents(const extent *all, int count) {
+  for (int i = 0; i < count; ++i) {
+    if (all[i].value < 1 || all[i].value > MAX_EXTENT) {
+      return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is %d; it must be from 1 to %d",
+                         all[i].name, all[i].value, (int)MAX_EXTENT);
+    }
+  }
+  return ATTUNE_SDPA_OK;
+}
+
+attune_sdpa_status attune_check_page_table(int32_t batch, int32_t max_pages) {
+  if ((int64_t)batch * max_pages <= INT32_MAX) return ATTUNE_SDPA_OK;
+  return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                     "batch is %d and max_pages %d: the page table would have more than 2^31 "
+                     "elements",
+                     batch, max_pages);
+}
+
+attune_sdpa_status attune_set_strides(tensor *t, int32_t head_dim, int element_bytes,
+                                      bool rows_first) {
+  const int64_t *s = t->given, *e = t->extents, unit = 16 / element_bytes;
+  const int64_t rows_inside[3] = {e[1] * e[2] * head_dim, e[2] * head_dim, head_dim},
+                heads_inside[3] = {rows_inside[0], head_dim, e[1] * head_dim};
+  const int64_t *packed = rows_first ? heads_inside : rows_inside;
+  const int64_t limit = ((int64_t)1 << 40) / element_bytes; /* of a tensor map */
+  const bool all_zero = s[0] == 0 && s[1] == 0 && s[2] == 0;
+  t->contiguous = true;
+  for (int d = 0; d < 3; ++d) {
+    const bool usable = s[d] >= head_dim && s[d] % unit == 0 && s[d] < limit;
+    t->strides[d] = all_zero || (e[d] == 1 && !usable) ? packed[d] : s[d];
+    if (e[d] > 1 && t->strides[d] != rows_inside[d]) t->contiguous = false;
+    if (t->strides[d] < head_dim) {
+      return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                         "%s[%d] is %lld; rows may not overlap, so it must be at least head_dim, "
+                         "%d",
+                         t->stride_name, d, (long long)s[d], head_dim);
+    }
+    if (t->strides[d] % unit != 0) {
+      return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "%s[%d] is %lld; it must be a multiple of %d",
+                         t->stride_name, d, (long long)t->strides[d], (int)unit);
+    }
+    if (t->strides[d] >= limit) {
+      return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "%s[%d] is %lld; it must be less than 2^40 bytes",
+                         t->stride_name, d, (long long)t->strides[d]);
+    }
+  }
+  return ATTUNE_SDPA_OK;
+}
+
+attune_sdpa_status attune_check_dtype(const char *name, attune_sdpa_dtype dtype, int supported) {
+  static const char *const names[] = {"", "E4M3", "FP16", "BF16"};
+  if ((int)dtype < ATTUNE_SDPA_E4M3 || (int)dtype > ATTUNE_SDPA_BF16) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "%s is %d; it must be a value of attune_sdpa_dtype", name, (int)dtype);
+  }
+  if ((supported >> dtype & 1) == 0) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "%s is ATTUNE_SDPA_%s, which no form of this library has", name,
+                       names[dtype]);
+  }
+  return ATTUNE_SDPA_OK;
+}
+
+attune_sdpa_status attune_check_workspace(size_t have, size_t need) {
+  if (have >= need) return ATTUNE_SDPA_OK;
+  return attune_fail(ATTUNE_SDPA_WORKSPACE_TOO_SMALL,
+                     "workspace_bytes is %zu; this problem needs %zu", have, need);
+}
+
+const attune_sdpa_form_info *attune_find_form(attune_sdpa_kernel kernel, int32_t head_dim) {
+  for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
+    const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
+    if (f->kernel == kernel && (f->head_dim == 0 || f->head_dim == head_dim)) return f;
+  }
+  return NULL;
+}
