@@ -1,6 +1,7 @@
 """What the compiled part gives to the library, read from a double of it, with tensors on a CPU."""
 
 import ctypes
+import itertools
 import time
 import unittest
 
@@ -14,6 +15,10 @@ from attune import _library, _workspace
 DOUBLE = package.double()
 E4M3, FP16, BF16 = 1, 2, 3
 FP8 = torch.float8_e4m3fn
+
+
+# Numbers of rows that no other test has: the sizes of workspaces are kept from problem to problem.
+FRESH = itertools.count(1000)
 
 
 def random(*shape, dtype=torch.bfloat16):
@@ -147,11 +152,28 @@ class Attention(WithDouble):
         self.expect(p, k_stride=(2 * 128 * 64, 128 * 64, 64))
 
     def test_workspace(self):
-        q = random(1, 2, 8, 64)
+        q = random(1, 2, next(FRESH), 64)
         self.answer(0, workspace=4000)
         attune.sdpa(q, q, q)
         self.expect(self.received(), workspace=self.workspace, workspace_bytes=4000)
         self.assertEqual(self.asked, [(0, 0, 4000)])
+
+    def test_size_of_a_workspace_is_kept(self):
+        q, sinks = random(1, 2, next(FRESH), 64), torch.zeros(2)
+        self.answer(0, workspace=100)
+        attune.sdpa(q, q, q)
+        self.answer(0, workspace=200)
+        attune.sdpa(q.clone(), q.clone(), q)  # the same problem
+        attune.sdpa(q, q, q, sinks=sinks)
+        attune.sdpa(q, q, q, return_lse=True)
+        attune.sdpa(q, q, q, causal=True)
+        self.assertEqual([size for _, _, size in self.asked], [100, 100, 200, 200, 200])
+        for _ in range(9):
+            x = random(1, 2, next(FRESH), 64)
+            attune.sdpa(x, x, x)
+        self.asked.clear()
+        attune.sdpa(q, q, q)  # forgotten by now
+        self.assertEqual(self.asked, [(0, 0, 200)])
 
     def test_errors(self):
         q = random(1, 2, 8, 64)
@@ -234,7 +256,8 @@ class Attention(WithDouble):
     def test_references_are_given_back(self):
         import sys
 
-        q, f, out = random(1, 2, 8, 64).to(FP8), torch.ones(1, 2), random(1, 2, 8, 64)
+        rows = next(FRESH)
+        q, f, out = random(1, 2, rows, 64).to(FP8), torch.ones(1, 2), random(1, 2, rows, 64)
         self.answer(0, workspace=64)
         objects = (q, f, out, self.workspace, None, True)
         counts = [sys.getrefcount(x) for x in objects]
@@ -247,7 +270,7 @@ class Attention(WithDouble):
 
     def test_overhead(self):
         """The CPU time of a call without the library, printed; E4M3 and BF16 with a workspace."""
-        q, f = random(1, 8, 128, 64), torch.ones(1, 8)
+        q, f = random(1, 8, next(FRESH), 64), torch.ones(1, 8)
         q8, out, descale = q.to(FP8), q.half(), (f, f, f)
         self.configure(workspace=lambda device, stream, size: self.workspace)
         quick = microseconds(lambda: attune.sdpa(q8, q8, q8, descale=descale, out=out))
