@@ -19,14 +19,16 @@ class BuildWithLibrary(build_py):
         sources = sorted(SOURCES.glob("attune_*.c"))
         if not sources:
             raise SystemExit(f"{SOURCES} has no sources; `make wheel` in the repository writes them by `attune export`")
+        include = pathlib.Path(sysconfig.get_path("include"))
+        if not (include / "Python.h").exists():
+            raise SystemExit(f"{include} has no Python.h; install the headers of this Python (python3-dev)")
         folder = pathlib.Path(self.build_lib) / "attune"
         compiler = os.environ.get("CC", "cc")
         flags = ["-std=c11", "-O2", "-fPIC", "-shared", f"-I{SOURCES}"]
         library = folder / "libattune_sdpa.so"
         subprocess.run([compiler, *flags, "-o", library, *sources, "-lpthread", "-ldl", "-lm"], check=True)
-        headers = f"-I{sysconfig.get_path('include')}"
         module = [ROOT / "src" / "call.c", f"-L{folder}", "-lattune_sdpa", "-Wl,-rpath,$ORIGIN"]
-        subprocess.run([compiler, *flags, headers, "-o", folder / "_call.abi3.so", *module], check=True)
+        subprocess.run([compiler, *flags, f"-I{include}", "-o", folder / "_call.abi3.so", *module], check=True)
 
 
 class WithLibrary(Distribution):

@@ -60,6 +60,8 @@ def _refusal(call):
         return "q, k or v requires a gradient, and there is no backward pass; call it under torch.no_grad()"
     if not call.q.is_cuda:
         return f"q is on {call.q.device}: attune runs on CUDA devices; fallback=True computes it by PyTorch"
+    if call.q.shape[-1] % 8:
+        return f"head_dim is {call.q.shape[-1]}; the kernels have 64, 128 and 256"
     if call.smooth_k and call.sinks is not None:
         return "smooth_k is set, and sinks is given: smoothing shifts the scores, but not the sinks"
     if call.smooth_k and call.return_lse and call.cu_queries is not None:

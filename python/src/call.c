@@ -211,7 +211,11 @@ static bool set_strides(const view *x, int64_t into[3]) {
     into[1] = n[1] == 1 ? n[2] * n[3] : s[1];
     into[0] = n[0] == 1 ? n[1] * n[2] * n[3] : s[0];
   }
-  if (n[last] * bytes % 16 != 0) return true; /* the library refuses this head_dim */
+  if (n[last] % 8 != 0) return false;
+  if (n[last] * bytes % 16 != 0) { /* no strides, so that the library refuses the head_dim */
+    into[0] = into[1] = into[2] = 0;
+    return true;
+  }
   for (int i = 0; i < 3; ++i) {
     if (into[i] * bytes % 16 != 0) return false;
   }

@@ -154,6 +154,19 @@ class Operators(unittest.TestCase):
             self.assertEqual([x.name for x in schema.arguments if x.alias_info and x.alias_info.is_write], changed)
 
 
+    def test_refusals(self):
+        with FakeTensorMode():
+            q = torch.empty(2, 8, 16, 64, dtype=torch.bfloat16, device="cuda")
+            odd, cu = q[..., :21], torch.empty(3, dtype=torch.int32, device="cuda")
+            for text, call in (
+                ("head_dim is 21", lambda: attune.sdpa(odd, odd, odd)),
+                ("smooth_k is set, and sinks", lambda: attune.sdpa(q, q, q, smooth_k=True, sinks=torch.empty(8, device="cuda"))),
+                ("smooth_k and return_lse", lambda: attune.sdpa_varlen(q[0], q[0], q[0], cu, cu, 8, 8, smooth_k=True, return_lse=True)),
+            ):
+                with self.assertRaisesRegex(NotImplementedError, text):
+                    call()
+
+
 class Fallback(unittest.TestCase):
     def test_plain(self):
         q, k, v = tensors(queries=7)

@@ -122,6 +122,16 @@ class Attention(WithDouble):
         attune.sdpa(q, q, q)
         self.expect(self.received(), q=q, q_stride=(64, 64, 64))
 
+    def test_odd_head_dim(self):
+        """The library refuses it by its name, and not by its strides."""
+        q, f = random(2, 3, 5, 8).to(FP8), torch.ones(2, 3)
+        attune.sdpa(q, q, q, descale=(f, f, f))
+        self.expect(self.received(), head_dim=8, q_stride=(0, 0, 0))
+        q, before = random(2, 3, 5, 21), self.calls()
+        with self.assertRaises(NotImplementedError):
+            attune.sdpa(q, q, q)
+        self.assertEqual(self.calls(), before)
+
     def test_packed(self):
         q, k = random(11, 4, 64), random(13, 2, 64)
         cu_queries, cu_keys = torch.tensor([0, 5, 11], dtype=torch.int32), torch.tensor([0, 6, 13], dtype=torch.int32)
