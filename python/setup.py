@@ -27,7 +27,9 @@ class BuildWithLibrary(build_py):
         flags = ["-std=c11", "-O2", "-fPIC", "-shared", f"-I{SOURCES}"]
         library = folder / "libattune_sdpa.so"
         subprocess.run([compiler, *flags, "-o", library, *sources, "-lpthread", "-ldl", "-lm"], check=True)
-        module = [ROOT / "src" / "call.c", f"-L{folder}", "-lattune_sdpa", "-Wl,-rpath,$ORIGIN"]
+        # Of all libraries of this name the one beside the module, before those of LD_LIBRARY_PATH.
+        found = "-Wl,--disable-new-dtags,-rpath,$ORIGIN"
+        module = [ROOT / "src" / "call.c", f"-L{folder}", "-lattune_sdpa", found]
         subprocess.run([compiler, *flags, f"-I{include}", "-o", folder / "_call.abi3.so", *module], check=True)
 
 

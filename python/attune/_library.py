@@ -1,5 +1,7 @@
 """The compiled part of the package: the C library, and the module that calls it on tensors."""
 
+import functools
+
 import torch
 from torch import Tensor
 
@@ -17,8 +19,13 @@ _DTYPE_OF = {number: dtype for dtype, number in DTYPES.items()}
 _CUDA = 2  # the device type of DLPack
 
 
+@functools.cache
+def _device(number):
+    return torch.device("cuda", number)
+
+
 def _empty(shape, dtype, device):
-    return torch.empty(shape, dtype=_DTYPE_OF[dtype], device=torch.device("cuda", device))
+    return torch.empty(shape, dtype=_DTYPE_OF[dtype], device=_device(device))
 
 
 def _bind(device):

@@ -32,13 +32,15 @@ DECODE = [
 
 PAGE = 64
 
+DEVICE = "cuda"  # tests take a CPU, and no times
+
 # What FP8 may cost: 5.3 % on normal inputs (docs/accuracy.md), and a half more.
 LARGEST_ERROR = 0.08
 
 
 def tensors(*shapes):
-    random = torch.Generator("cuda").manual_seed(1)
-    return [torch.randn(shape, generator=random, device="cuda", dtype=torch.bfloat16) for shape in shapes]
+    random = torch.Generator(DEVICE).manual_seed(1)
+    return [torch.randn(shape, generator=random, device=DEVICE, dtype=torch.bfloat16) for shape in shapes]
 
 
 def row(shape, kind, ours, peer, errors, peer_errors, work):
@@ -72,7 +74,7 @@ def dense(batch, heads, kv_heads, rows, head_dim, causal):
 def paged(cache):
     """The cache in pages of a random order, and its page table."""
     batch, kv_heads, keys, head_dim = cache.shape
-    order = torch.randperm(batch * keys // PAGE, generator=torch.Generator().manual_seed(2)).cuda()
+    order = torch.randperm(batch * keys // PAGE, generator=torch.Generator().manual_seed(2)).to(DEVICE)
     rows = cache.view(torch.uint8).view(batch, kv_heads, keys // PAGE, PAGE, head_dim).transpose(1, 2).flatten(0, 1)
     pages = torch.empty_like(rows)
     pages[order] = rows
@@ -83,7 +85,7 @@ def decode(batch, heads, kv_heads, keys, head_dim):
     """The rows of a shape: a contiguous cache, and one in pages."""
     q, k, v = tensors((batch, heads, 1, head_dim), *((batch, kv_heads, keys, head_dim),) * 2)
     (k8, dk), (v8, dv) = attune.quantize(k), attune.quantize(v)
-    lengths = torch.full((batch,), keys, dtype=torch.int32, device="cuda")
+    lengths = torch.full((batch,), keys, dtype=torch.int32, device=DEVICE)
     (k_pages, table), (v_pages, _) = paged(k8), paged(v8)
     want = measure.reference(q, k, v)
     grouped = q.view(batch, kv_heads, heads // kv_heads, head_dim)  # the heads of a K/V head as rows
@@ -112,11 +114,11 @@ def line(r):
     )
 
 
-def main():
+def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument("--only", choices=("dense", "decode"), help="these rows only")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     if not torch.cuda.is_available():
         sys.exit("bf16.py: no GPU: the benchmark measures device time")
     rows, show = [], (lambda r: None) if arguments.json else (lambda r: print(line(r), flush=True))

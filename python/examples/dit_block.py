@@ -42,14 +42,8 @@ def case(shape, options):
     x, condition = torch.randn(batch, tokens, heads * head_dim, generator=source), torch.randn(batch, heads * head_dim, generator=source)
     x, condition = x.to(options.device, torch.bfloat16), condition.to(options.device, torch.bfloat16)
     run = lambda attend: block(x, condition, attend)
-    times = {}
     errors = example.study(run)
-    if options.device == "cuda":
-        recorder = example.Recorder(example.pytorch)
-        run(recorder)
-        q, k, v = recorder.first[:3]
-        times["attention"] = example.times(lambda: example.fp8(q, k, v), lambda function: function(q, k, v))
-        times["block"] = example.times(lambda: run(example.fp8), lambda function: run(lambda q, k, v: function(q, k, v)))
+    times = example.model_times(run, "block") if options.device == "cuda" else {}
     return {"shape": "x".join(map(str, shape)), "outliers": options.outliers, "errors": errors, "times": times}
 
 

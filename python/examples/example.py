@@ -100,6 +100,17 @@ def times(ours, theirs):
     return {"attune": measure.summary(samples[0]), "pytorch": {"backend": name, **measure.summary(samples[1])}, "speedup": ratio}
 
 
+def model_times(run, label):
+    """Times of the first attention of `run(attend)`, and of all of it."""
+    recorder = Recorder(pytorch)
+    run(recorder)
+    q, k, v = recorder.first[:3]
+    return {
+        "attention": times(lambda: fp8(q, k, v), lambda function: function(q, k, v)),
+        label: times(lambda: run(fp8), lambda function: run(lambda q, k, v: function(q, k, v))),
+    }
+
+
 def show_times(label, t):
     ours, theirs, speedup = t["attune"], t["pytorch"], t["speedup"]
     print(

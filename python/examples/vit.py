@@ -70,11 +70,7 @@ def case(sizes, options):
         with attune.patch() as calls:
             model(images)
         patched = {"taken": calls.taken, "fallback": calls.fallback}
-        recorder = example.Recorder(example.pytorch)
-        run(recorder)
-        q, k, v = recorder.first[:3]
-        times["attention"] = example.times(lambda: example.fp8(q, k, v), lambda function: function(q, k, v))
-        times["model"] = example.times(lambda: run(example.fp8), lambda function: run(lambda q, k, v: function(q, k, v)))
+        times = example.model_times(run, "model")
     shape = f"{batch}x{heads}x{tokens}x{head_dim}"
     return {"shape": shape, "layers": layers, "outliers": options.outliers, "errors": errors, "times": times, "patched_calls": patched}
 

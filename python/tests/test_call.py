@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import sys
 import time
 import unittest
 
@@ -263,9 +264,14 @@ class Attention(WithDouble):
             attune.sdpa(torch.nn.Parameter(q), q, q)
         self.assertEqual(self.calls(), before + 2)
 
-    def test_references_are_given_back(self):
-        import sys
+    def test_wrappers(self):
+        """Tensors of torch.vmap have no storage: they are refused, and nothing breaks."""
+        q, before = random(3, 1, 2, 8, 64), self.calls()
+        with self.assertRaises((NotImplementedError, RuntimeError)):
+            torch.vmap(lambda x: attune.sdpa(x, x, x))(q)
+        self.assertEqual(self.calls(), before)
 
+    def test_references_are_given_back(self):
         rows = next(FRESH)
         q, f, out = random(1, 2, rows, 64).to(FP8), torch.ones(1, 2), random(1, 2, rows, 64)
         self.answer(0, workspace=64)
