@@ -17,6 +17,7 @@ import (
 // launches depend on.
 var companionKnobs = map[string][]string{
 	"decode":   {spec.HeadDimKnob, "BLOCKS_PER_SM"},
+	"prefill":  {spec.HeadDimKnob, "TILE_M"},
 	"quantize": {"THREADS", "CHUNKS", "BLOCKS"},
 	"append":   {"THREADS"},
 }

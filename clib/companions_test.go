@@ -143,12 +143,14 @@ func labJob(t *testing.T, folder fs.FS, c Companion, shape spec.Shape) device.Jo
 	return job
 }
 
-// fixed are axes that the library sets itself: a block for each of 132 multiprocessors, no copies of
-// factors.
-var fixed = []struct {
-	axis *regexp.Regexp
-	to   string
-}{{regexp.MustCompile(`\bblocks=\d+`), "blocks=132"}, {regexp.MustCompile(`\bcopies=\d+`), "copies=1"}}
+var blocksAxis, copiesAxis = regexp.MustCompile(`\bblocks=\d+`), regexp.MustCompile(`\bcopies=\d+`)
+
+// librarysShape is a shape with the axes that the library sets itself: a block for each
+// multiprocessor, no copies of factors.
+func librarysShape(s spec.Shape, multiprocessors int) spec.Axes {
+	text := blocksAxis.ReplaceAllString(s.String(), fmt.Sprintf("blocks=%d", multiprocessors))
+	return spec.Axes(copiesAxis.ReplaceAllString(text, "copies=1"))
+}
 
 // The library launches declared kernels as the lab does, for every shape of their kernel.toml that
 // the lab runs on the simulator.
@@ -159,7 +161,7 @@ func TestDeclaredLaunchesMatchLab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, folder := range map[string]fs.FS{"decode": kernels.Decode(), "quantize": kernels.Quantize(), "append": kernels.Append()} {
+	for name, folder := range companionFolders {
 		kernel, err := spec.Load(folder)
 		if err != nil {
 			t.Fatal(err)
@@ -173,16 +175,12 @@ func TestDeclaredLaunchesMatchLab(t *testing.T) {
 			if companion.Image.Record.Kernel != name {
 				continue
 			}
-			for _, shape := range shapes {
-				text := shape.String()
-				for _, f := range fixed {
-					text = f.axis.ReplaceAllString(text, f.to)
-				}
-				shape = spec.Axes(text)
-				got := c.ask(t, slices.Concat([]string{"context 0"}, asked[name](spec.Axes(text), companion.Image.Record.Knobs[spec.HeadDimKnob]), []string{"call 0x77", "print"})...)
+			for _, s := range shapes {
+				shape := librarysShape(s, 132)
+				got := c.ask(t, slices.Concat([]string{"context 0"}, asked[name](shape, companion.Image.Record.Knobs[spec.HeadDimKnob]), []string{"call 0x77", "print"})...)
 				want := declaredLaunch(labJob(t, folder, companion, shape), addressOf)
 				if got[0] != ok || got[len(got)-1] != want {
-					t.Errorf("%s, %s:\ngot  %s\n     %s\nwant %s", companion.Image.Record.Variant, text, got[0], got[len(got)-1], want)
+					t.Errorf("%s, %s:\ngot  %s\n     %s\nwant %s", companion.Image.Record.Variant, shape, got[0], got[len(got)-1], want)
 				}
 				launches++
 			}

@@ -1,9 +1,6 @@
 package clib
 
 import (
-	"encoding/binary"
-	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,12 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"attune/internal/device"
-	"attune/internal/device/cuda"
-	"attune/internal/problem"
-	"attune/internal/problem/attention"
 	"attune/internal/spec"
-	"attune/internal/tensor"
 	"attune/internal/toolchain"
 	"attune/kernels"
 )
@@ -249,94 +241,4 @@ func TestOutputVariants(t *testing.T) {
 			t.Errorf("the error is %v", err)
 		}
 	}
-}
-
-// On a GPU the library, in a process of its own, has the bits of the lab.
-func TestOutputsMatchLabOnGPU(t *testing.T) {
-	machine, err := cuda.Open(0)
-	if err != nil {
-		t.Skipf("this test needs a GPU: %v", err)
-	}
-	defer machine.Close()
-	if arch := machine.Facts().Arch; arch != "sm_90" {
-		t.Skipf("this test needs a GPU of sm_90, and this is %s", arch)
-	}
-	c := shippedProbe(t)
-	l, err := shippedLibrary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	program := filepath.Join(t.TempDir(), "gpu")
-	source, err := filepath.Abs("testdata/gpu.c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.link(program, source, "-std=c11", "-O2"); err != nil {
-		t.Fatal(err)
-	}
-	var lines strings.Builder
-	var inputs []*tensor.Inputs
-	var folders []string
-	for _, text := range []string{
-		"1x1x32x64", "1x8x128x64", "1x8x512x64", "2x8x512x64", "1x8x2048x64", "2x3x127x64:causal", "32x8x512x64", "1x2x2049x64:causal", "2x3x33x64:kv=500",
-		"2x4x33x64:kv=127:kvheads=1:causal", "1x8x512x128", "2x3x127x128:causal", "1x2x2049x128", "8x8x4096x128:causal", "1x4x512x256", "8x8x1024x256:causal",
-	} {
-		shape, err := tensor.ParseShape(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		in := tensor.Draw(shape, 1, tensor.Options{})
-		folder := t.TempDir()
-		for name, data := range map[string][]byte{
-			"q": in.Q.Codes, "k": in.K.Codes, "v": in.V.Codes,
-			"descale_q": floatBytes(in.Q.Descale), "descale_k": floatBytes(in.K.Descale), "descale_v": floatBytes(in.V.Descale),
-		} {
-			writeText(t, filepath.Join(folder, name), string(data))
-		}
-		causal := 0
-		if shape.Causal {
-			causal = 1
-		}
-		fmt.Fprintf(&lines, "%d %d %d %d %d %d %d %s\n", shape.Batch, shape.Heads, shape.Heads/shape.Group(), shape.SeqQ, shape.SeqK, shape.HeadDim, causal, folder)
-		inputs, folders = append(inputs, in), append(folders, folder)
-	}
-	cmd := exec.Command(program)
-	cmd.Stdin = strings.NewReader(lines.String())
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for i, in := range inputs {
-		compareWithLab(t, machine, l, in, folders[i])
-	}
-}
-
-func compareWithLab(t *testing.T, machine *cuda.Machine, l Library, in *tensor.Inputs, folder string) {
-	t.Helper()
-	choice, err := l.Selection.Choose(in.Shape)
-	if err != nil {
-		t.Fatal(err)
-	}
-	index := slices.IndexFunc(l.Selection.Choices, func(other spec.Choice) bool { return other.When == choice.When })
-	image := l.Images[index][0]
-	_, code := Code(image)
-	outcome, err := device.Run(machine, attention.Job(problem.Build{Image: image, Code: code}, machine.Facts(), in))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(filepath.Join(folder, "o"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(got, outcome.Outputs[0]) {
-		t.Errorf("%s: the output differs from the lab's (%s)", in.Shape, choice.Variant)
-	}
-}
-
-func floatBytes(values []float32) []byte {
-	var data []byte
-	for _, v := range values {
-		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
-	}
-	return data
 }

@@ -35,8 +35,8 @@ type Library struct {
 }
 
 // Companion is an image of a declared kernel that a library has beside its selection, with the
-// launch that its kernel.toml declares. The kernel is decode, quantize or append: attune_sdpa.c
-// knows their parameters.
+// launch that its kernel.toml declares. The kernel is decode, prefill, quantize or append: the C
+// sources know their parameters.
 type Companion struct {
 	Image                *toolchain.Image
 	Threads, SharedBytes int // per block
@@ -308,8 +308,8 @@ func writeCompanion(c *bytes.Buffer, of Companion, image string) {
 	writeCode(c, strings.ToUpper(of.Image.Record.Kernel), of.Image, image)
 	fmt.Fprintf(c, "     .head_dim = %d, .threads = %d, .shared_bytes = %d, .cooperative = %d,\n",
 		knobs[spec.HeadDimKnob], of.Threads, of.SharedBytes, cooperative)
-	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .chunks = %d, .max_blocks = %d},\n",
-		knobs["BLOCKS_PER_SM"], knobs["CHUNKS"], knobs["BLOCKS"])
+	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .query_rows = %d, .chunks = %d, .max_blocks = %d},\n",
+		knobs["BLOCKS_PER_SM"], knobs["TILE_M"], knobs["CHUNKS"], knobs["BLOCKS"])
 }
 
 // writeForm writes a line of attune_sdpa_forms.

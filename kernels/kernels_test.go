@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"io/fs"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,14 +15,23 @@ import (
 	"attune/internal/toolchain"
 )
 
+// folders are the kernels that are shipped.
+var folders = map[string]fs.FS{"sdpa": SDPA(), "decode": Decode(), "quantize": Quantize(), "append": Append()}
+
 // The embedded PTX must equal a fresh build of the sources, byte for byte, with no image missing or
 // left over. Of the images of a variant the one for the newest architecture is built again; of the
 // others the checksum of the sources is compared.
 func TestShippedImagesMatchSources(t *testing.T) {
+	for name, folder := range folders {
+		t.Run(name, func(t *testing.T) { checkShipped(t, folder) })
+	}
+}
+
+func checkShipped(t *testing.T, folder fs.FS) {
 	// The build cache is safe here: a key has the sources, the flags and the compiler. On a clean
 	// machine the images that other tests build too are compiled once.
-	kernel, builder := pinnedBuilder(t, SDPA())
-	shipped := toolchain.NewBuilder(SDPA(), nil, t.TempDir())
+	kernel, builder := pinnedBuilder(t, folder)
+	shipped := toolchain.NewBuilder(folder, nil, t.TempDir())
 	targets := lab.ShippedTargets(kernel)
 	newest := newestArchs(targets)
 	for _, target := range targets {
@@ -46,12 +56,35 @@ func TestShippedImagesMatchSources(t *testing.T) {
 			}
 		})
 	}
-	list, err := toolchain.ReadShipped(SDPA())
+	list, err := toolchain.ReadShipped(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(list.Images) != len(targets) {
 		t.Errorf("%d images are shipped for %d targets; run `make ship`", len(list.Images), len(targets))
+	}
+}
+
+// The audit finds nothing in the shipped images of declared kernels but what their launches need.
+func TestShippedDeclaredImagesPassTheAudit(t *testing.T) {
+	for name, folder := range folders {
+		kernel, err := spec.Load(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kernel.Declared == nil {
+			continue
+		}
+		p := lab.NewProblem(kernel, folder, name)
+		for _, target := range lab.ShippedTargets(kernel) {
+			image, _, err := toolchain.NewBuilder(folder, nil, "").Build(t.Context(), target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range audit.Denied(lab.Audit(p, problem.Build{Variant: variantOf(t, kernel, target.Variant), Image: image}), p.Allowed()) {
+				t.Errorf("%s: %s", target, f.Reason())
+			}
+		}
 	}
 }
 

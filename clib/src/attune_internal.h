@@ -213,13 +213,16 @@ typedef struct problem {
 /* Whether the query rows of a K/V head fit into the tile of the decode kernel. */
 ATTUNE_SDPA_PRIVATE bool attune_decode_rows_fit(const attune_sdpa_params *p);
 
-/* The tensor map of k or v in E4M3: boxes of 64 keys, dense or paged. */
-ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_encode_kv_map(const tensor *t, int32_t head_dim,
-                                                            encoded_map *into);
+/* The tensor map of q, k or v in E4M3: boxes of 64 rows of a head. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_encode_rows_map(const tensor *t, int32_t head_dim,
+                                                              encoded_map *into);
 
 ATTUNE_SDPA_PRIVATE size_t attune_decode_part_bytes(const attune_sdpa_form_info *form);
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_decode(const problem *x, context *c,
                                                             const attune_sdpa_form_info *form,
                                                             CUstream stream);
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_prefill(const problem *x, context *c,
+                                                             const attune_sdpa_form_info *form,
+                                                             CUstream stream);
 
 #endif

@@ -576,6 +576,7 @@ attune_sdpa_status attune_sdpa_forward(const attune_sdpa_params *params,
   }
   switch (plan.form->kernel) {
     case ATTUNE_KERNEL_DECODE: return attune_launch_decode(&plan.x, c, plan.form, stream);
+    case ATTUNE_KERNEL_PREFILL: return attune_launch_prefill(&plan.x, c, plan.form, stream);
     default: return launch_dense(&plan.x, c, plan.form, stream);
   }
 }

@@ -1,4 +1,5 @@
-/* Calls attune_sdpa as the lines of standard input say, and prints what it answers. */
+/* Calls attune_sdpa as the lines of standard input say, and prints what it answers. With the double
+ * of the driver it controls that; on a GPU it also fills tensors from files and writes files. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -115,6 +116,78 @@ static void *double_function(const char *name) {
   return f;
 }
 
+/* ---- memory of a GPU ---- */
+
+static struct {
+  char field[64];
+  void *address;
+} buffers[32];
+static int buffer_count;
+
+static void must(int code, const char *what) {
+  if (code != 0) fprintf(stderr, "%s: %d\n", what, code), exit(1);
+}
+
+/* Makes the primary context of the first GPU current. */
+static void open_gpu(void) {
+  void *context = NULL;
+  must(((int (*)(unsigned))double_function("cuInit"))(0), "cuInit");
+  must(((int (*)(void **, int))double_function("cuDevicePrimaryCtxRetain"))(&context, 0), "context");
+  must(((int (*)(void *))double_function("cuCtxSetCurrent"))(context), "cuCtxSetCurrent");
+}
+
+/* Sets a field to new memory of zeros. */
+static void *zero(const char *function, const char *field, size_t bytes) {
+  char text[32];
+  void *address = NULL;
+  must(((int (*)(void **, size_t))double_function("cuMemAlloc_v2"))(&address, bytes), "cuMemAlloc");
+  must(((int (*)(void *, unsigned char, size_t))double_function("cuMemsetD8_v2"))(address, 0, bytes),
+       "cuMemsetD8");
+  must(buffer_count == 32, "more than 32 buffers");
+  snprintf(buffers[buffer_count].field, sizeof buffers[0].field, "%s", field);
+  buffers[buffer_count++].address = address;
+  snprintf(text, sizeof text, "%p", address);
+  set(function, field, text);
+  return address;
+}
+
+/* Sets a field to new memory with the contents of a file. */
+static void load(const char *function, const char *field, const char *path) {
+  FILE *f = fopen(path, "rb");
+  if (f == NULL) perror(path), exit(1);
+  fseek(f, 0, SEEK_END);
+  const size_t bytes = (size_t)ftell(f);
+  rewind(f);
+  void *host = malloc(bytes);
+  must(host == NULL || fread(host, 1, bytes, f) != bytes, path);
+  fclose(f);
+  must(((int (*)(void *, const void *, size_t))double_function("cuMemcpyHtoD_v2"))(
+           zero(function, field, bytes), host, bytes), "cuMemcpyHtoD");
+  free(host);
+}
+
+/* Writes the memory of a field to a file. */
+static void save(const char *field, const char *path, size_t bytes) {
+  int i = buffer_count - 1;
+  while (i >= 0 && strcmp(buffers[i].field, field) != 0) --i;
+  must(i < 0, field);
+  void *host = malloc(bytes);
+  must(host == NULL, "malloc");
+  must(((int (*)(void))double_function("cuCtxSynchronize"))(), "cuCtxSynchronize");
+  must(((int (*)(void *, void *, size_t))double_function("cuMemcpyDtoH_v2"))(
+           host, buffers[i].address, bytes), "cuMemcpyDtoH");
+  FILE *f = fopen(path, "wb");
+  if (f == NULL) perror(path), exit(1);
+  must(fwrite(host, 1, bytes, f) != bytes || fclose(f) != 0, path);
+  free(host);
+}
+
+static void free_all(void) {
+  while (buffer_count > 0) {
+    must(((int (*)(void *))double_function("cuMemFree_v2"))(buffers[--buffer_count].address), "free");
+  }
+}
+
 /* Every thread calls on its device with two forms, several times. */
 static void *work(void *argument) {
   const int device = (int)(intptr_t)argument % 2;
@@ -147,13 +220,24 @@ static void threads(int n) {
 }
 
 int main(void) {
-  char line[256], word[64], field[64] = "", text[64] = "", function[16] = "forward";
+  static char line[4352], text[4096];
+  char word[64], field[64] = "", function[16] = "forward";
   reset();
   while (fgets(line, sizeof line, stdin) != NULL) {
     field[0] = text[0] = '\0';
-    int after = 0;
-    if (sscanf(line, "%63s %63s %63s %d", word, field, text, &after) < 1) continue;
-    if (strcmp(word, "set") == 0) {
+    long long after = 0;
+    if (sscanf(line, "%63s %63s %4095s %lld", word, field, text, &after) < 1) continue;
+    if (strcmp(word, "gpu") == 0) {
+      open_gpu();
+    } else if (strcmp(word, "load") == 0) {
+      load(function, field, text);
+    } else if (strcmp(word, "zero") == 0) {
+      zero(function, field, (size_t)strtoll(text, NULL, 0));
+    } else if (strcmp(word, "save") == 0) {
+      save(field, text, (size_t)after);
+    } else if (strcmp(word, "free") == 0) {
+      free_all();
+    } else if (strcmp(word, "set") == 0) {
       set(function, field, text);
     } else if (strcmp(word, "function") == 0) {
       snprintf(function, sizeof function, "%.15s", field);
@@ -178,7 +262,7 @@ int main(void) {
     } else if (strcmp(word, "threads") == 0) {
       threads(atoi(field));
     } else if (strcmp(word, "fail") == 0) {
-      ((void (*)(const char *, int, int))double_function("double_fail"))(field, atoi(text), after);
+      ((void (*)(const char *, int, int))double_function("double_fail"))(field, atoi(text), (int)after);
     } else if (strcmp(word, "print") == 0) {
       ((void (*)(void))double_function("double_print"))();
     } else if (strcmp(word, "mode") == 0) {

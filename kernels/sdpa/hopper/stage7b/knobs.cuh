@@ -3,8 +3,14 @@
 
 #include "../knobs.cuh"
 
+// Not a knob: kernels/prefill/prefill.cu defines it before it includes these headers.
+#ifndef STAGE7B_OPTIONS
+#define STAGE7B_OPTIONS 0
+#endif
+
 namespace knob {
 
+constexpr bool kOptions = STAGE7B_OPTIONS;               // form.cuh
 constexpr int kKvStages = KV_STAGES;                     // K/V tiles in the pipeline
 constexpr bool kQInShared = USE_Q_IN_SHARED;             // Q in shared memory instead of registers
 constexpr bool kOverlap = USE_OVERLAP;                   // P·V overlaps the next softmax step

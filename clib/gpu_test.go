@@ -1,0 +1,243 @@
+package clib
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"attune/internal/device"
+	"attune/internal/device/cuda"
+	"attune/internal/problem"
+	"attune/internal/problem/attention"
+	"attune/internal/spec"
+	"attune/internal/tensor"
+	"attune/kernels"
+)
+
+// onGPU opens the first GPU, and compiles the probe for its driver. It skips the test without one.
+func onGPU(t *testing.T) (*cuda.Machine, compiled, Library) {
+	t.Helper()
+	machine, err := cuda.Open(0)
+	if err != nil {
+		t.Skipf("this test needs a GPU: %v", err)
+	}
+	t.Cleanup(func() { machine.Close() })
+	if arch := machine.Facts().Arch; arch != "sm_90" {
+		t.Skipf("this test needs a GPU of sm_90, and this is %s", arch)
+	}
+	c := shippedProbe(t)
+	l, err := shippedLibrary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.program, c.driver = filepath.Join(t.TempDir(), "probe"), os.Getenv("LD_LIBRARY_PATH")
+	if err := c.link(c.program, probeSource, "-std=c11", "-O2"); err != nil {
+		t.Fatal(err)
+	}
+	return machine, c, l
+}
+
+// A call of the library on a GPU: the lines of the probe that make it, the inputs and the outputs
+// by their fields.
+type gpuCall struct {
+	lines   []string
+	inputs  map[string][]byte
+	outputs map[string]int // bytes
+	updates []string       // inputs that are outputs too
+}
+
+// run makes the call twice with one workspace, in a process of its own, and returns the outputs.
+func (g gpuCall) run(t *testing.T, c compiled) map[string][]byte {
+	t.Helper()
+	dir := t.TempDir()
+	lines := append([]string{"gpu"}, g.lines...)
+	size := g.outputs
+	for name, data := range g.inputs {
+		writeText(t, filepath.Join(dir, name), string(data))
+		lines = append(lines, fmt.Sprintf("load %s %s", name, filepath.Join(dir, name)))
+	}
+	for name, bytes := range size {
+		lines = append(lines, fmt.Sprintf("zero %s %d", name, bytes))
+	}
+	if bytes, _, _ := strings.Cut(c.ask(t, append(g.lines, "workspace")...)[0], " "); bytes != "0" {
+		lines = append(lines, "zero workspace "+bytes, "set workspace_bytes "+bytes)
+	}
+	lines = append(lines, "call", "call")
+	var names []string
+	for name, bytes := range size {
+		names = append(names, name)
+		lines = append(lines, fmt.Sprintf("save %s %s %d", name, filepath.Join(dir, name+".out"), bytes))
+	}
+	for _, name := range g.updates {
+		names = append(names, name)
+		lines = append(lines, fmt.Sprintf("save %s %s %d", name, filepath.Join(dir, name+".out"), len(g.inputs[name])))
+	}
+	if got := c.ask(t, lines...); !slices.Equal(got, []string{ok, ok}) {
+		t.Fatalf("%q: %q", g.lines, got)
+	}
+	outputs := map[string][]byte{}
+	for _, name := range names {
+		data, err := os.ReadFile(filepath.Join(dir, name+".out"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		outputs[name] = data
+	}
+	return outputs
+}
+
+// runJob is the outputs of a job of the lab, by argument.
+func runJob(t *testing.T, machine *cuda.Machine, job device.Job) [][]byte {
+	t.Helper()
+	outcome, err := device.Run(machine, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return outcome.Outputs
+}
+
+// On a GPU the library, in a process of its own, has the bits of the lab.
+func TestOutputsMatchLabOnGPU(t *testing.T) {
+	machine, c, l := onGPU(t)
+	for _, text := range []string{
+		"1x1x32x64", "1x8x128x64", "1x8x512x64", "2x8x512x64", "1x8x2048x64", "2x3x127x64:causal", "32x8x512x64", "1x2x2049x64:causal", "2x3x33x64:kv=500",
+		"2x4x33x64:kv=127:kvheads=1:causal", "1x8x512x128", "2x3x127x128:causal", "1x2x2049x128", "8x8x4096x128:causal", "1x4x512x256", "8x8x1024x256:causal",
+	} {
+		shape, err := tensor.ParseShape(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := tensor.Draw(shape, 1, tensor.Options{})
+		call := gpuCall{
+			lines: append([]string{"reset"}, setShape(shape)...),
+			inputs: map[string][]byte{
+				"q": in.Q.Codes, "k": in.K.Codes, "v": in.V.Codes,
+				"descale_q": floatBytes(in.Q.Descale), "descale_k": floatBytes(in.K.Descale), "descale_v": floatBytes(in.V.Descale),
+			},
+			outputs: map[string]int{"o": 2 * len(in.Q.Codes)},
+		}
+		if !slices.Equal(call.run(t, c)["o"], denseOutput(t, machine, l, in)) {
+			t.Errorf("%s: the output differs from the lab's", text)
+		}
+	}
+}
+
+// denseOutput is O of the lab, by the form of the selection.
+func denseOutput(t *testing.T, machine *cuda.Machine, l Library, in *tensor.Inputs) []byte {
+	t.Helper()
+	choice, err := l.Selection.Choose(in.Shape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := slices.IndexFunc(l.Selection.Choices, func(other spec.Choice) bool { return other.When == choice.When })
+	image := l.Images[index][0]
+	_, code := Code(image)
+	return runJob(t, machine, attention.Job(problem.Build{Image: image, Code: code}, machine.Facts(), in))[0]
+}
+
+// fieldOf is the field of the C library for an argument of a declared kernel.
+func fieldOf(kernel, argument string) string {
+	switch {
+	case argument == "o_bf16":
+		return "o"
+	case argument == "lengths" && kernel != "append":
+		return "key_lengths"
+	}
+	return argument
+}
+
+// The kernels beside the selection have the bits of the lab too, on all shapes of the simulator and
+// a large one each.
+func TestCompanionsMatchLabOnGPU(t *testing.T) {
+	machine, c, l := onGPU(t)
+	large := map[string]string{"decode": "b8", "quantize": "image", "append": "prefill"}
+	for _, companion := range l.Companions {
+		record := companion.Image.Record
+		folder := companionFolders[record.Kernel]
+		kernel, err := spec.Load(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shapes, err := kernel.Shapes(strings.Join(append(slices.Clone(kernel.Run.SimShapes), large[record.Kernel]), ","))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range shapes {
+			shape := librarysShape(s, min(132, machine.Facts().Multiprocessors))
+			job := labJob(t, folder, companion, shape)
+			call := gpuCall{lines: asked[record.Kernel](shape, record.Knobs[spec.HeadDimKnob]), inputs: map[string][]byte{}, outputs: map[string]int{}}
+			var names []string
+			for _, arg := range job.Args {
+				field := fieldOf(record.Kernel, arg.Name)
+				switch {
+				case arg.Input != nil:
+					call.inputs[field] = arg.Input
+				case arg.InOut != nil:
+					call.inputs[field], call.updates, names = arg.InOut, append(call.updates, field), append(names, field)
+				case arg.Output > 0:
+					call.outputs[field], names = arg.Output, append(names, field)
+				}
+			}
+			got := call.run(t, c)
+			for i, want := range runJob(t, machine, job) {
+				if !slices.Equal(got[names[i]], want) {
+					t.Errorf("%s, %s: %s differs from the lab's", record.Variant, shape, names[i])
+				}
+			}
+		}
+	}
+}
+
+// BF16 inputs give the bits of the lab's quantiser followed by the lab's attention.
+func TestQuantisedInputsMatchLabOnGPU(t *testing.T) {
+	machine, c, l := onGPU(t)
+	quantiser := l.Companions[slices.IndexFunc(l.Companions, func(c Companion) bool { return c.Image.Record.Kernel == "quantize" })]
+	for _, text := range []string{"2x8x500x64:kvheads=4:causal", "1x3x1000x128", "1x2x200x256:kv=300"} {
+		shape, err := tensor.ParseShape(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		axes := spec.Axes(fmt.Sprintf("batch=%d,heads=%d,kv_heads=%d,q_rows=%d,kv_rows=%d,dim=%d,bf16=1,bshd=0,smooth=0,hadamard=1,span=3,copies=1,mean=0,pad=0",
+			shape.Batch, shape.Heads, shape.Heads/shape.Group(), shape.SeqQ, shape.SeqK, shape.HeadDim))
+		job := labJob(t, kernels.Quantize(), quantiser, axes)
+		quantised := runJob(t, machine, job)
+		in := &tensor.Inputs{Shape: shape}
+		for i, to := range []*tensor.Tensor{&in.Q, &in.K, &in.V} {
+			to.Codes, to.Descale = quantised[i], floatsOf(quantised[3+i])
+		}
+		call := gpuCall{
+			lines: slices.Concat([]string{"reset"}, setShape(shape), []string{
+				"set dtype 3", "set hadamard 1", "set descale_q 0", "set descale_k 0", "set descale_v 0",
+			}),
+			inputs:  map[string][]byte{"q": job.Args[0].Input, "k": job.Args[1].Input, "v": job.Args[2].Input},
+			outputs: map[string]int{"o": 2 * len(in.Q.Codes)},
+		}
+		if !slices.Equal(call.run(t, c)["o"], denseOutput(t, machine, l, in)) {
+			t.Errorf("%s: the output differs from the lab's", text)
+		}
+	}
+}
+
+var companionFolders = map[string]fs.FS{"decode": kernels.Decode(), "quantize": kernels.Quantize(), "append": kernels.Append()}
+
+func floatBytes(values []float32) []byte {
+	var data []byte
+	for _, v := range values {
+		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+	}
+	return data
+}
+
+func floatsOf(data []byte) []float32 {
+	var values []float32
+	for i := 0; i < len(data); i += 4 {
+		values = append(values, math.Float32frombits(binary.LittleEndian.Uint32(data[i:])))
+	}
+	return values
+}
