@@ -134,6 +134,23 @@ class Operators(unittest.TestCase):
         self.compiled(lambda q, k, v: attune.sdpa(q, k, v, out=torch.empty_like(q), fallback=True), q, k, v)
         self.compiled(lambda q, k, v: attune.quantize(q, k, v, smooth_k=True)[1].float(), q, k, v)
 
+    def test_compile_dynamic(self):
+        function = lambda q, k, v: attune.sdpa(q, k, v, causal=True, fallback=True) + 1
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=True)
+        for queries in (5, 7, 9):
+            q, k, v = tensors(queries=queries, keys=12)
+            torch.testing.assert_close(compiled(q, k, v), function(q, k, v))
+
+    def test_export(self):
+        class Model(torch.nn.Module):
+            def forward(self, q, k, v):
+                return attune.sdpa(q, k, v, causal=True)
+
+        with FakeTensorMode():
+            q = torch.empty(2, 8, 16, 64, dtype=torch.bfloat16, device="cuda")
+            program = torch.export.export(Model(), (q, q, q), strict=False)
+        self.assertIn("torch.ops.attune.sdpa.default", program.graph_module.code)
+
     def test_compile_packed(self):
         q, cu = torch.randn(9, 4, 64).half(), torch.tensor([0, 4, 9], dtype=torch.int32)
         self.compiled(lambda q: attune.sdpa_varlen(q, q, q, cu, cu, 5, 5, fallback=True), q)
