@@ -84,7 +84,9 @@ def append(k, v, k_cache, v_cache, lengths, *, page_table=None, descale, fallbac
         if not x.is_contiguous():
             raise ValueError(f"{name} has strides {list(x.stride())}: it must be contiguous")
     if not k.is_cuda and not fallback:
-        raise NotImplementedError(f"k is on {k.device}: attune runs on CUDA devices; fallback=True computes it by PyTorch")
+        raise NotImplementedError(
+            f"k is on {k.device}: attune runs on CUDA devices; fallback=True computes it by PyTorch"
+        )
     arguments = (k, v, k_cache, v_cache, lengths, page_table, *descale, fallback)
     if _operators.is_traced(k, v, k_cache, v_cache):
         _append_op(*arguments)
@@ -147,7 +149,9 @@ def _launch_append(k, v, k_cache, v_cache, lengths, page_table, descale_k, desca
             # New rows are few; a cache is contiguous, so that only they can lie at a wrong place.
             k, v = (x.clone(memory_format=torch.contiguous_format) for x in (k, v))
             if library.append(k, v, k_cache, v_cache, *small, True) is None:
-                raise ValueError("k_cache and v_cache must lie at multiples of 16 bytes, and k_cache must not require a gradient")
+                raise ValueError(
+                    "k_cache and v_cache must lie at multiples of 16 bytes, and k_cache must not require a gradient"
+                )
 
 
 _append_op = torch.library.custom_op("attune::append", _run_append, mutates_args=("k_cache", "v_cache"))

@@ -68,7 +68,10 @@ else:
 def load():
     """The module, or RuntimeError where it was not compiled."""
     if _call is None:
-        raise RuntimeError(f"the compiled part of attune is missing ({_problem}): this is a source folder; `make wheel` builds the package")
+        raise RuntimeError(
+            f"the compiled part of attune is missing ({_problem}): "
+            "this is a source folder; `make wheel` builds the package"
+        )
     return _call
 
 

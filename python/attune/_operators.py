@@ -84,7 +84,11 @@ def _run(call, fallback):
 
 
 def _launch(call):
-    if call.q.numel() == 0 or call.k.numel() == 0 or (call.cu_queries is not None and min(call.max_queries, call.max_keys) < 1):
+    if (
+        call.q.numel() == 0
+        or call.k.numel() == 0
+        or (call.cu_queries is not None and min(call.max_queries, call.max_keys) < 1)
+    ):
         return _without_keys(call)
     library = _library.load()
     if call.smooth_k and call.return_lse:
@@ -100,7 +104,9 @@ def _launch(call):
                 raise
             result = library.attend(*contiguous._replace(window=window), True)
     if result is None:
-        raise RuntimeError("the arguments passed all checks, but the compiled part of attune does not take them; please report this")
+        raise RuntimeError(
+            "the arguments passed all checks, but the compiled part of attune does not take them; please report this"
+        )
     return result
 
 
@@ -118,7 +124,11 @@ def _lse_shape(call):
 
 def _without_keys(call):
     """No query sees a key."""
-    o = torch.zeros(call.q.shape, dtype=output_dtype(call.q, None), device=call.q.device) if call.out is None else call.out.zero_()
+    o = (
+        torch.zeros(call.q.shape, dtype=output_dtype(call.q, None), device=call.q.device)
+        if call.out is None
+        else call.out.zero_()
+    )
     if not call.return_lse:
         return o
     return o, torch.full(_lse_shape(call), -torch.inf, dtype=torch.float32, device=call.q.device)
@@ -146,14 +156,20 @@ def _is_aligned(x):
 def _readable(call):
     """The call with copies of the tensors that the library cannot read where they are."""
     if call.out is not None and not _is_aligned(call.out):
-        raise ValueError(f"out has strides {list(call.out.stride())} at {call.out.data_ptr():#x}: rows must lie at multiples of 16 bytes")
+        raise ValueError(
+            f"out has strides {list(call.out.stride())} at {call.out.data_ptr():#x}: "
+            "rows must lie at multiples of 16 bytes"
+        )
     changes = {}
     is_cache = call.lengths is not None
     for name in ("q", "k", "v"):
         x = getattr(call, name)
         if not _is_aligned(x):
             if is_cache and name != "q":  # too large to be copied
-                raise ValueError(f"{name}_cache has strides {list(x.stride())} at {x.data_ptr():#x}: rows must lie at multiples of 16 bytes")
+                raise ValueError(
+                    f"{name}_cache has strides {list(x.stride())} at {x.data_ptr():#x}: "
+                    "rows must lie at multiples of 16 bytes"
+                )
             changes[name] = x.clone(memory_format=torch.contiguous_format)
     for name in ("sinks", "cu_queries", "cu_keys", "lengths", "page_table"):
         if getattr(call, name) is not None:

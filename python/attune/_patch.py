@@ -16,7 +16,9 @@ class Calls:
         self.taken = 0
         self.fallback = 0
 
-    def attention(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    def attention(
+        self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+    ):
         """torch.nn.functional.scaled_dot_product_attention, by attune where it can."""
         if _takes(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa):
             with contextlib.suppress(NotImplementedError):
@@ -26,7 +28,14 @@ class Calls:
                 return o
         self.fallback += 1
         return _reference.PYTORCH(
-            query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
+            query,
+            key,
+            value,
+            attn_mask=attn_mask,
+            dropout_p=dropout_p,
+            is_causal=is_causal,
+            scale=scale,
+            enable_gqa=enable_gqa,
         )
 
 

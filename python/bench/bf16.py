@@ -66,9 +66,15 @@ def dense(batch, heads, kv_heads, rows, head_dim, causal):
     for graph in (ours, peer[1]):
         graph.graph.replay()
     flops = 4 * batch * heads * rows * rows * head_dim / (2 if causal else 1)
-    shape = f"{batch}x{heads}x{rows}x{head_dim}" + (f" kv {kv_heads}" if kv_heads != heads else "") + (" causal" if causal else "")
+    shape = (
+        f"{batch}x{heads}x{rows}x{head_dim}"
+        + (f" kv {kv_heads}" if kv_heads != heads else "")
+        + (" causal" if causal else "")
+    )
     work = lambda us, size: {"tflops": flops / us / 1e6}
-    return row(shape, "dense", ours, peer, measure.errors(ours.result, want), measure.errors(peer[1].result, want), work)
+    return row(
+        shape, "dense", ours, peer, measure.errors(ours.result, want), measure.errors(peer[1].result, want), work
+    )
 
 
 def paged(cache):
@@ -123,8 +129,8 @@ def main(argv=None):
         sys.exit("bf16.py: no GPU: the benchmark measures device time")
     rows, show = [], (lambda r: None) if arguments.json else (lambda r: print(line(r), flush=True))
     if not arguments.json:
-        units = "TFLOP/s, or GB/s of decoding"
-        print(f"{torch.cuda.get_device_name()}, {attune.version()}, PyTorch {torch.__version__}; us, speedup and 95 % interval, {units}, relative error")
+        print(f"{torch.cuda.get_device_name()}, attune {attune.version()}, PyTorch {torch.__version__}")
+        print("us of both, speedup with 95 % interval, TFLOP/s or GB/s of both, relative errors of both, backend")
     with torch.no_grad():
         for shape in DENSE if arguments.only != "decode" else ():
             rows.append(dense(*shape))

@@ -1,6 +1,7 @@
 """Errors, device times and PyTorch's backends, for the benchmark and the examples."""
 
 import contextlib
+import functools
 import random
 import statistics
 import warnings
@@ -99,7 +100,11 @@ def summary(samples, repeats=1000):
     """The median of samples and the 95 % interval of it, by bootstrap."""
     source = random.Random(1)
     medians = sorted(statistics.median(source.choices(samples, k=len(samples))) for _ in range(repeats))
-    return {"p50_us": statistics.median(samples), "low_us": medians[int(0.025 * repeats)], "high_us": medians[int(0.975 * repeats)]}
+    return {
+        "p50_us": statistics.median(samples),
+        "low_us": medians[int(0.025 * repeats)],
+        "high_us": medians[int(0.975 * repeats)],
+    }
 
 
 def ratio(slow, fast, repeats=1000):
@@ -148,4 +153,4 @@ def fastest(calls):
 def of_backends(call, score_bytes=0):
     """The named calls of `call(function)` with each backend; math only if its scores fit."""
     names = [name for name in BACKENDS if name != "math" or score_bytes < 8 << 30]
-    return {name: (lambda function=sdpa_by(name): call(function)) for name in names}
+    return {name: functools.partial(call, sdpa_by(name)) for name in names}

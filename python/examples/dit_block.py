@@ -25,7 +25,9 @@ class Block(torch.nn.Module):
             self.qkv.bias.data[dim : 2 * dim] = example.outliers(heads, head_dim)
 
     def forward(self, x, condition, attend):
-        shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = self.modulation(functional.silu(condition))[:, None].chunk(6, -1)
+        shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = self.modulation(functional.silu(condition))[:, None].chunk(
+            6, -1
+        )
         batch, tokens, dim = x.shape
         y = self.norm(x) * (1 + scale_a) + shift_a
         q, k, v = self.qkv(y).view(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)  # views, no copies
@@ -39,7 +41,10 @@ def case(shape, options):
     batch, heads, tokens, head_dim = shape
     block = Block(heads, head_dim, options.outliers).to(options.device, torch.bfloat16)
     source = torch.Generator().manual_seed(2)
-    x, condition = torch.randn(batch, tokens, heads * head_dim, generator=source), torch.randn(batch, heads * head_dim, generator=source)
+    x, condition = (
+        torch.randn(batch, tokens, heads * head_dim, generator=source),
+        torch.randn(batch, heads * head_dim, generator=source),
+    )
     x, condition = x.to(options.device, torch.bfloat16), condition.to(options.device, torch.bfloat16)
     run = lambda attend: block(x, condition, attend)
     errors = example.study(run)

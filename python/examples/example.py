@@ -14,13 +14,23 @@ import torch.nn.functional as functional
 import attune
 
 # Options of attune's quantiser.
-RECIPES = {"plain": {}, "smooth_k": {"smooth_k": True}, "hadamard": {"hadamard": True}, "both": {"smooth_k": True, "hadamard": True}}
+RECIPES = {
+    "plain": {},
+    "smooth_k": {"smooth_k": True},
+    "hadamard": {"hadamard": True},
+    "both": {"smooth_k": True, "hadamard": True},
+}
 
 
 def arguments(description):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     found = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument("--device", default=found, choices=("cuda", "cpu"), help=f"default: {found}; a CPU takes small sizes and no time")
+    parser.add_argument(
+        "--device",
+        default=found,
+        choices=("cuda", "cpu"),
+        help=f"default: {found}; a CPU takes small sizes and no time",
+    )
     parser.add_argument("--outliers", action="store_true", help="a few channels of K are large in all tokens")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     return parser
@@ -88,7 +98,13 @@ def study(run):
         recorder = Recorder(attend)
         got = run(recorder)
         q, k, v, o, causal = recorder.first
-        rows.append({"name": name, "attention": measure.errors(o, measure.reference(q, k, v, causal)), "output": measure.errors(got, want)})
+        rows.append(
+            {
+                "name": name,
+                "attention": measure.errors(o, measure.reference(q, k, v, causal)),
+                "output": measure.errors(got, want),
+            }
+        )
     return rows
 
 
@@ -97,7 +113,11 @@ def times(ours, theirs):
     name, peer = measure.fastest(measure.of_backends(theirs))
     samples = measure.in_turns([measure.Graph(ours), peer])
     ratio = measure.ratio(samples[1], samples[0])
-    return {"attune": measure.summary(samples[0]), "pytorch": {"backend": name, **measure.summary(samples[1])}, "speedup": ratio}
+    return {
+        "attune": measure.summary(samples[0]),
+        "pytorch": {"backend": name, **measure.summary(samples[1])},
+        "speedup": ratio,
+    }
 
 
 def model_times(run, label):
@@ -125,7 +145,10 @@ def show(case):
     print(f"  {'':<18} {'cosine':>10} {'relative':>10} {'cosine':>10} {'relative':>10}")
     for row in case["errors"]:
         a, o = row["attention"], row["output"]
-        print(f"  {row['name']:<18} {a['cosine']:>10.6f} {a['relative']:>10.4f} {o['cosine']:>10.6f} {o['relative']:>10.4f}")
+        print(
+            f"  {row['name']:<18} {a['cosine']:>10.6f} {a['relative']:>10.4f} "
+            f"{o['cosine']:>10.6f} {o['relative']:>10.4f}"
+        )
     if not case["times"]:
         print("  time: no GPU")
     for label, t in case["times"].items():

@@ -28,7 +28,9 @@ class PagedCache:
         batch, kv_heads, head_dim = sizes["batch"], sizes["kv_heads"], sizes["head_dim"]
         each = -(-(sizes["prompt"] + sizes["tokens"]) // PAGE)
         shape = (batch * each, kv_heads, PAGE, head_dim)
-        self.caches = [[torch.zeros(shape, device=device).to(torch.float8_e4m3fn) for _ in "kv"] for _ in range(sizes["layers"])]
+        self.caches = [
+            [torch.zeros(shape, device=device).to(torch.float8_e4m3fn) for _ in "kv"] for _ in range(sizes["layers"])
+        ]
         order = torch.randperm(batch * each, generator=torch.Generator().manual_seed(5))
         self.table = order.view(batch, each).int().to(device)
         self.lengths = torch.zeros(batch, dtype=torch.int32, device=device)
@@ -52,7 +54,9 @@ class DenseCache:
 
     def __init__(self, sizes, device, function):
         shape = (sizes["batch"], sizes["kv_heads"], sizes["prompt"] + sizes["tokens"], sizes["head_dim"])
-        self.caches = [[torch.zeros(shape, device=device, dtype=torch.bfloat16) for _ in "kv"] for _ in range(sizes["layers"])]
+        self.caches = [
+            [torch.zeros(shape, device=device, dtype=torch.bfloat16) for _ in "kv"] for _ in range(sizes["layers"])
+        ]
         self.length, self.function = 0, function
 
     def attend(self, layer, q, k, v):
@@ -68,13 +72,20 @@ class DenseCache:
 class Layer(torch.nn.Module):
     def __init__(self, sizes, index, with_outliers, source):
         super().__init__()
-        self.index, self.heads, self.kv_heads, self.head_dim = index, sizes["heads"], sizes["kv_heads"], sizes["head_dim"]
+        self.index, self.heads, self.kv_heads, self.head_dim = (
+            index,
+            sizes["heads"],
+            sizes["kv_heads"],
+            sizes["head_dim"],
+        )
         dim = self.heads * self.head_dim
         self.first, self.second = torch.nn.RMSNorm(dim), torch.nn.RMSNorm(dim)
         self.q = example.linear(dim, dim, 1.5, source)
         self.k, self.v = (example.linear(dim, self.kv_heads * self.head_dim, gain, source) for gain in (1.5, 1))
         self.out = example.linear(dim, dim, 0.5, source)
-        self.gate, self.up, self.down = (example.linear(*sizes_, 1, source) for sizes_ in ((dim, 2 * dim), (dim, 2 * dim), (2 * dim, dim)))
+        self.gate, self.up, self.down = (
+            example.linear(*sizes_, 1, source) for sizes_ in ((dim, 2 * dim), (dim, 2 * dim), (2 * dim, dim))
+        )
         if with_outliers:
             self.k.bias.data[:] = example.outliers(self.kv_heads, self.head_dim, index)
 
@@ -99,7 +110,10 @@ class Llama(torch.nn.Module):
 
     def forward(self, tokens, position, cache):
         """Logits of the last token; `position` is that of the first."""
-        x, rotation = self.embedding[tokens], rotations(position + torch.arange(tokens.shape[1], device=tokens.device), self.head_dim)
+        x, rotation = (
+            self.embedding[tokens],
+            rotations(position + torch.arange(tokens.shape[1], device=tokens.device), self.head_dim),
+        )
         for layer in self.layers:
             x = layer(x, rotation, cache)
         return self.norm(x[:, -1]) @ self.embedding.T / x.shape[-1] ** 0.5
@@ -153,7 +167,10 @@ def step_times(model, tokens, sizes, device):
         model(tokens[:, :last], 0, cache)
         cache.advance(last)
     paged, dense = caches
-    q, k, v = (torch.randn(sizes["batch"], heads, 1, sizes["head_dim"], device=device, dtype=torch.bfloat16) for heads in (sizes["heads"], *[sizes["kv_heads"]] * 2))
+    q, k, v = (
+        torch.randn(sizes["batch"], heads, 1, sizes["head_dim"], device=device, dtype=torch.bfloat16)
+        for heads in (sizes["heads"], *[sizes["kv_heads"]] * 2)
+    )
 
     def by(function):
         dense.function = lambda q, k, v, causal: function(q, k, v, enable_gqa=True)
@@ -161,7 +178,9 @@ def step_times(model, tokens, sizes, device):
 
     one = tokens[:, last:]
     return {
-        "append and attention": example.times(lambda: paged.attend(0, q, k, v), lambda function: by(function).attend(0, q, k, v)),
+        "append and attention": example.times(
+            lambda: paged.attend(0, q, k, v), lambda function: by(function).attend(0, q, k, v)
+        ),
         "step": example.times(lambda: model(one, last, paged), lambda function: model(one, last, by(function))),
     }
 
@@ -169,15 +188,29 @@ def step_times(model, tokens, sizes, device):
 def case(options):
     sizes = SIZES[options.device]
     model = Llama(sizes, options.outliers).to(options.device, torch.bfloat16)
-    tokens = torch.randint(model.vocabulary, (sizes["batch"], sizes["prompt"] + sizes["tokens"]), generator=torch.Generator().manual_seed(2))
+    tokens = torch.randint(
+        model.vocabulary,
+        (sizes["batch"], sizes["prompt"] + sizes["tokens"]),
+        generator=torch.Generator().manual_seed(2),
+    )
     tokens = tokens.to(options.device)
     run = lambda cache: generate(model, tokens, sizes["prompt"], cache)
     want, want_attention = run(DenseCache(sizes, options.device, example.exact))
     errors = []
-    for name, cache in (("pytorch", DenseCache(sizes, options.device, example.pytorch)), ("attune", PagedCache(sizes, options.device))):
+    for name, cache in (
+        ("pytorch", DenseCache(sizes, options.device, example.pytorch)),
+        ("attune", PagedCache(sizes, options.device)),
+    ):
         got, attention = run(cache)
         same = (got.argmax(-1) == want.argmax(-1)).float().mean().item()
-        errors.append({"name": name, "attention": measure.errors(attention, want_attention), "output": measure.errors(got, want), "same_next_token": same})
+        errors.append(
+            {
+                "name": name,
+                "attention": measure.errors(attention, want_attention),
+                "output": measure.errors(got, want),
+                "same_next_token": same,
+            }
+        )
     times = step_times(model, tokens, sizes, options.device) if options.device == "cuda" else {}
     shape = f"{sizes['batch']}x{sizes['heads']}x1x{sizes['head_dim']} kv {sizes['kv_heads']} keys {tokens.shape[1]}"
     return {"shape": shape, "sizes": sizes, "outliers": options.outliers, "errors": errors, "times": times}

@@ -37,16 +37,20 @@ def rows(document):
     for case in document["cases"]:
         for row in case["errors"]:
             a, o = row["attention"], row["output"]
-            numbers = f"{100 * a['relative']:.2f} % | {a['cosine']:.5f} | {100 * o['relative']:.2f} % | {o['cosine']:.5f}"
-            yield f"| {document['example']} | {case['shape']} | {'yes' if case['outliers'] else 'no'} | {row['name']} | {numbers} |"
+            numbers = (
+                f"{100 * a['relative']:.2f} % | {a['cosine']:.5f} | {100 * o['relative']:.2f} % | {o['cosine']:.5f}"
+            )
+            outliers = "yes" if case["outliers"] else "no"
+            yield f"| {document['example']} | {case['shape']} | {outliers} | {row['name']} | {numbers} |"
 
 
 def time_rows(document):
     for case in document["cases"]:
         for label, t in case["times"].items() if not case["outliers"] else ():
             ours, theirs, s = t["attune"], t["pytorch"], t["speedup"]
-            numbers = f"{ours['p50_us']:.1f} | {theirs['p50_us']:.1f} | {theirs['backend']} | {s['ratio']:.3f}x ({s['ratio_low']:.3f} to {s['ratio_high']:.3f})"
-            yield f"| {document['example']} | {case['shape']} | {label} | {numbers} |"
+            numbers = f"{ours['p50_us']:.1f} | {theirs['p50_us']:.1f} | {theirs['backend']}"
+            speedup = f"{s['ratio']:.3f}x ({s['ratio_low']:.3f} to {s['ratio_high']:.3f})"
+            yield f"| {document['example']} | {case['shape']} | {label} | {numbers} | {speedup} |"
 
 
 def section(reports):

@@ -63,7 +63,9 @@ def case(sizes, options):
     batch, heads, head_dim, layers, height, width, with_class = sizes
     tokens = height * width // PATCH**2 + with_class
     model = ViT(heads, head_dim, layers, tokens, with_class, options.outliers).to(options.device, torch.bfloat16)
-    images = torch.randn(batch, 3, height, width, generator=torch.Generator().manual_seed(2)).to(options.device, torch.bfloat16)
+    images = torch.randn(batch, 3, height, width, generator=torch.Generator().manual_seed(2)).to(
+        options.device, torch.bfloat16
+    )
     run = lambda attend: model(images, attend)
     errors, times, patched = example.study(run), {}, None
     if options.device == "cuda":
@@ -72,7 +74,14 @@ def case(sizes, options):
         patched = {"taken": calls.taken, "fallback": calls.fallback}
         times = example.model_times(run, "model")
     shape = f"{batch}x{heads}x{tokens}x{head_dim}"
-    return {"shape": shape, "layers": layers, "outliers": options.outliers, "errors": errors, "times": times, "patched_calls": patched}
+    return {
+        "shape": shape,
+        "layers": layers,
+        "outliers": options.outliers,
+        "errors": errors,
+        "times": times,
+        "patched_calls": patched,
+    }
 
 
 @torch.no_grad()

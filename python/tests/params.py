@@ -4,7 +4,13 @@ import ctypes
 
 
 def _fields(**kinds):
-    types = {"size": ctypes.c_size_t, "pointer": ctypes.c_void_p, "int": ctypes.c_int32, "float": ctypes.c_float, "strides": ctypes.c_int64 * 3}
+    types = {
+        "size": ctypes.c_size_t,
+        "pointer": ctypes.c_void_p,
+        "int": ctypes.c_int32,
+        "float": ctypes.c_float,
+        "strides": ctypes.c_int64 * 3,
+    }
     return [(name, types[kind]) for name, kind in kinds.items()]
 
 

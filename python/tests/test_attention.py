@@ -52,8 +52,16 @@ class Arguments(unittest.TestCase):
         self.refused("out is .* on cpu, and q is", q, k, v, out=k)
         self.refused("out is torch.float32", q, k, v, out=q.float(), error=TypeError)
         self.refused("out is a list", q, k, v, out=[], error=TypeError)
-        self.refused("out has strides .*rows must be contiguous", q, k, v, out=torch.empty(2, 4, 64, 5, dtype=q.dtype).transpose(2, 3))
-        self.refused("out has strides .*not overlap", q, k, v, out=torch.empty(2, 1, 5, 64, dtype=q.dtype).expand(q.shape))
+        self.refused(
+            "out has strides .*rows must be contiguous",
+            q,
+            k,
+            v,
+            out=torch.empty(2, 4, 64, 5, dtype=q.dtype).transpose(2, 3),
+        )
+        self.refused(
+            "out has strides .*not overlap", q, k, v, out=torch.empty(2, 1, 5, 64, dtype=q.dtype).expand(q.shape)
+        )
         self.refused("hadamard is set, and head_dim is 48", *(x[..., :48] for x in (q, k, v)), hadamard=True)
 
     def test_factors(self):
@@ -68,7 +76,13 @@ class Arguments(unittest.TestCase):
         descale = (ones(4), ones(2), ones(2))
         self.refused("smooth_k is set, and q is torch.float8_e4m3fn", q, k, v, descale=descale, smooth_k=True)
         self.refused("hadamard is set, and q is torch.float8_e4m3fn", q, k, v, descale=descale, hadamard=True)
-        self.refused(r"descale of k is torch.float32 \[2, 4\], not float32 \[2, 2\]", q, k, v, descale=(ones(4), ones(4), ones(2)))
+        self.refused(
+            r"descale of k is torch.float32 \[2, 4\], not float32 \[2, 2\]",
+            q,
+            k,
+            v,
+            descale=(ones(4), ones(4), ones(2)),
+        )
 
     def test_what_is_not_supported(self):
         q, k, v = tensors()
@@ -130,7 +144,9 @@ class Operators(unittest.TestCase):
         """Whole graphs, on a CPU through the fallback."""
         q, k, v = tensors(queries=7)
         self.compiled(lambda q, k, v: attune.sdpa(q * 2, k, v, causal=True, fallback=True) + 1, q, k, v)
-        self.compiled(lambda q, k, v: attune.sdpa(q, k, v, window=(2, 0), return_lse=True, fallback=True)[1] + 1, q, k, v)
+        self.compiled(
+            lambda q, k, v: attune.sdpa(q, k, v, window=(2, 0), return_lse=True, fallback=True)[1] + 1, q, k, v
+        )
         self.compiled(lambda q, k, v: attune.sdpa(q, k, v, out=torch.empty_like(q), fallback=True), q, k, v)
         self.compiled(lambda q, k, v: attune.quantize(q, k, v, smooth_k=True)[1].float(), q, k, v)
 
@@ -166,10 +182,14 @@ class Operators(unittest.TestCase):
         self.compiled(step, k, lengths)
 
     def test_schemas(self):
-        for name, changed in (("sdpa", []), ("sdpa_out", ["out"]), ("append", ["k_cache", "v_cache"]), ("quantize", [])):
+        for name, changed in (
+            ("sdpa", []),
+            ("sdpa_out", ["out"]),
+            ("append", ["k_cache", "v_cache"]),
+            ("quantize", []),
+        ):
             schema = getattr(torch.ops.attune, name).default._schema
             self.assertEqual([x.name for x in schema.arguments if x.alias_info and x.alias_info.is_write], changed)
-
 
     def test_refusals(self):
         with FakeTensorMode():
@@ -177,8 +197,14 @@ class Operators(unittest.TestCase):
             odd, cu = q[..., :21], torch.empty(3, dtype=torch.int32, device="cuda")
             for text, call in (
                 ("head_dim is 21", lambda: attune.sdpa(odd, odd, odd)),
-                ("smooth_k is set, and sinks", lambda: attune.sdpa(q, q, q, smooth_k=True, sinks=torch.empty(8, device="cuda"))),
-                ("smooth_k and return_lse", lambda: attune.sdpa_varlen(q[0], q[0], q[0], cu, cu, 8, 8, smooth_k=True, return_lse=True)),
+                (
+                    "smooth_k is set, and sinks",
+                    lambda: attune.sdpa(q, q, q, smooth_k=True, sinks=torch.empty(8, device="cuda")),
+                ),
+                (
+                    "smooth_k and return_lse",
+                    lambda: attune.sdpa_varlen(q[0], q[0], q[0], cu, cu, 8, 8, smooth_k=True, return_lse=True),
+                ),
             ):
                 with self.assertRaisesRegex(NotImplementedError, text):
                     call()
@@ -263,7 +289,17 @@ class Fallback(unittest.TestCase):
         refused("max_keys is -1", q, k, k, cu, cu, 5, -1)
         refused("descale is given", q, k, k, cu, cu, 5, 5, descale=(1, 2, 3))
         q8, k8, one = q.to(FP8), k.to(FP8), torch.ones(1, 4)
-        refused(r"descale of q is torch.float32 \[1, 4\], not float32 \[2, 4\]", q8, k8, k8, cu, cu, 5, 5, descale=(one, one, one))
+        refused(
+            r"descale of q is torch.float32 \[1, 4\], not float32 \[2, 4\]",
+            q8,
+            k8,
+            k8,
+            cu,
+            cu,
+            5,
+            5,
+            descale=(one, one, one),
+        )
         refused("q is on cpu", q, k, k, cu, cu, 5, 5, error=NotImplementedError)
 
 

@@ -51,7 +51,13 @@ class Decode(unittest.TestCase):
         want = attune.decode(q, k, v, lengths, descale=descale, window=(20, 0), sinks=torch.ones(4), fallback=True)
         for size in (64, 128, 256):
             (k_pages, table), (v_pages, _) = pages(k, size), pages(v, size)
-            options = {"page_table": table, "descale": descale, "window": (20, 0), "sinks": torch.ones(4), "fallback": True}
+            options = {
+                "page_table": table,
+                "descale": descale,
+                "window": (20, 0),
+                "sinks": torch.ones(4),
+                "fallback": True,
+            }
             torch.testing.assert_close(attune.decode(q, k_pages, v_pages, lengths, **options), want)
 
     def test_e4m3_query(self):
@@ -78,14 +84,23 @@ class Decode(unittest.TestCase):
         refused("k_cache is .*: batch differs", q, k[:1], v[:1], lengths)
         refused("k_cache is .*, and v_cache is", q, k, v[:, :, 1:], lengths)
         refused("k_cache is on meta, and q is on cpu", q, k.to("meta"), v, lengths)
-        refused("q has 4 heads, which the 3 of k do not divide", q, *(torch.zeros(3, 3, 9, 64).to(FP8) for _ in "kv"), lengths)
+        refused(
+            "q has 4 heads, which the 3 of k do not divide",
+            q,
+            *(torch.zeros(3, 3, 9, 64).to(FP8) for _ in "kv"),
+            lengths,
+        )
         refused("lengths is torch.int64", q, k, v, lengths.long())
         refused(r"lengths is torch.int32 \[2\], not int32 \[3\]", q, k, v, lengths[:2])
         refused("lengths is a list", q, k, v, [1, 2, 3], error=TypeError)
         refused("page_table is torch.int64", q, paged, paged, lengths, page_table=table.long())
-        refused(r"page_table is torch.int32 \[2, 4\], not int32 \[3, any\]", q, paged, paged, lengths, page_table=table[:2])
+        refused(
+            r"page_table is torch.int32 \[2, 4\], not int32 \[3, any\]", q, paged, paged, lengths, page_table=table[:2]
+        )
         refused("page_table is a list", q, paged, paged, lengths, page_table=[1], error=TypeError)
-        refused("k_cache has pages of 32 keys, not 64, 128 or 256", q, *(paged[:, :, :32],) * 2, lengths, page_table=table)
+        refused(
+            "k_cache has pages of 32 keys, not 64, 128 or 256", q, *(paged[:, :, :32],) * 2, lengths, page_table=table
+        )
         refused(r"descale has 3 tensors, not 2: \(of k, of v\)", q, k, v, lengths, descale=(*descale, descale[0]))
         refused("descale is missing", q, k, v, lengths, descale=None)
         refused(r"descale of v is torch.float32 \[3, 1\]", q, k, v, lengths, descale=(descale[0], descale[1][:, :1]))
@@ -142,7 +157,9 @@ class Append(unittest.TestCase):
         refused("lengths is torch.float32", rows, rows, k, v, lengths.float())
         refused("descale of k is", rows, rows, k, v, lengths, descale=(descale[0][:1], descale[1]))
         refused("descale is missing", rows, rows, k, v, lengths, descale=None)
-        refused("k_cache has strides .*contiguous", rows, rows, k.transpose(1, 2).contiguous().transpose(1, 2), v, lengths)
+        refused(
+            "k_cache has strides .*contiguous", rows, rows, k.transpose(1, 2).contiguous().transpose(1, 2), v, lengths
+        )
         refused("k is on cpu", rows, rows, k, v, lengths, error=NotImplementedError)
 
 

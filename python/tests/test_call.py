@@ -46,7 +46,13 @@ class WithDouble(unittest.TestCase):
         self.addCleanup(_library.configure)
 
     def configure(self, **functions):
-        replaced = {"current_device": lambda: 0, "raw_stream": lambda device: 0, "empty": on_cpu, "workspace": self.take, "bind": self.bound.append}
+        replaced = {
+            "current_device": lambda: 0,
+            "raw_stream": lambda device: 0,
+            "empty": on_cpu,
+            "workspace": self.take,
+            "bind": self.bound.append,
+        }
         replaced.update(functions)
         _library.configure(device_type=1, exchange=self.exchange, **replaced)
 
@@ -84,17 +90,38 @@ class Attention(WithDouble):
         p = self.received()
         self.expect(p, q=q, k=k, v=v, o=o, lse=None, descale_q=None, descale_k=None, descale_v=None)
         self.expect(p, batch=2, heads=8, kv_heads=2, queries=5, keys=7, head_dim=64)
-        self.expect(p, q_stride=(8 * 5 * 64, 5 * 64, 64), k_stride=(2 * 7 * 64, 7 * 64, 64), dtype=BF16, out_dtype=BF16, q_dtype=0)
-        self.expect(p, causal=0, scale=0.0, window_left=-1, window_right=-1, sinks=None, workspace=None, workspace_bytes=0)
+        self.expect(
+            p,
+            q_stride=(8 * 5 * 64, 5 * 64, 64),
+            k_stride=(2 * 7 * 64, 7 * 64, 64),
+            dtype=BF16,
+            out_dtype=BF16,
+            q_dtype=0,
+        )
+        self.expect(
+            p, causal=0, scale=0.0, window_left=-1, window_right=-1, sinks=None, workspace=None, workspace_bytes=0
+        )
         self.expect(p, cu_queries=None, cu_keys=None, key_lengths=None, page_table=None, smooth_k=0, hadamard=0)
 
     def test_options(self):
         q = random(1, 4, 6, 128, dtype=torch.float16)
         out, sinks = torch.empty_like(q, dtype=torch.bfloat16), torch.zeros(4)
-        o, lse = attune.sdpa(q, q, q, causal=True, scale=0.5, window=(3, None), sinks=sinks, return_lse=True, out=out, hadamard=True)
+        o, lse = attune.sdpa(
+            q, q, q, causal=True, scale=0.5, window=(3, None), sinks=sinks, return_lse=True, out=out, hadamard=True
+        )
         self.assertIs(o, out)
         self.assertEqual((lse.shape, lse.dtype), ((1, 4, 6), torch.float32))
-        self.expect(self.received(), o=out, lse=lse, sinks=sinks, causal=1, scale=0.5, window_left=3, window_right=-1, hadamard=1)
+        self.expect(
+            self.received(),
+            o=out,
+            lse=lse,
+            sinks=sinks,
+            causal=1,
+            scale=0.5,
+            window_left=3,
+            window_right=-1,
+            hadamard=1,
+        )
         self.expect(self.received(), dtype=FP16, out_dtype=BF16, smooth_k=0)
         attune.sdpa(q, q, q, window=(None, 2), scale=0, smooth_k=True)
         p = self.received()
@@ -107,7 +134,14 @@ class Attention(WithDouble):
         for given in (descale, list(descale)):
             o = attune.sdpa(q, k, k, descale=given)
             self.assertEqual(o.dtype, torch.float16)
-            self.expect(self.received(), descale_q=descale[0], descale_k=descale[1], descale_v=descale[2], dtype=E4M3, out_dtype=FP16)
+            self.expect(
+                self.received(),
+                descale_q=descale[0],
+                descale_k=descale[1],
+                descale_v=descale[2],
+                dtype=E4M3,
+                out_dtype=FP16,
+            )
 
     def test_strides_without_a_copy(self):
         qkv = random(2, 9, 3, 4, 64)  # batch, row, tensor, head
@@ -115,7 +149,16 @@ class Attention(WithDouble):
         out = torch.empty(2, 9, 4, 64, dtype=torch.bfloat16).transpose(1, 2)
         attune.sdpa(q, k, v, out=out)
         rows = (9 * 3 * 4 * 64, 64, 3 * 4 * 64)
-        self.expect(self.received(), q=q, k=k, v=v, q_stride=rows, k_stride=rows, v_stride=rows, o_stride=(9 * 4 * 64, 64, 4 * 64))
+        self.expect(
+            self.received(),
+            q=q,
+            k=k,
+            v=v,
+            q_stride=rows,
+            k_stride=rows,
+            v_stride=rows,
+            o_stride=(9 * 4 * 64, 64, 4 * 64),
+        )
 
     def test_strides_of_one_element(self):
         q = random(1, 1, 1, 64).expand(1, 1, 1, 64)
@@ -139,8 +182,12 @@ class Attention(WithDouble):
         o, lse = attune.sdpa_varlen(q, k, k, cu_queries, cu_keys, 6, 7, causal=True, return_lse=True)
         self.assertEqual((o.shape, lse.shape), (q.shape, (4, 11)))
         p = self.received()
-        self.expect(p, cu_queries=cu_queries, cu_keys=cu_keys, batch=2, queries=6, keys=7, total_queries=11, total_keys=13)
-        self.expect(p, heads=4, kv_heads=2, head_dim=64, causal=1, q_stride=(0, 64, 4 * 64), k_stride=(0, 64, 2 * 64), lse=lse)
+        self.expect(
+            p, cu_queries=cu_queries, cu_keys=cu_keys, batch=2, queries=6, keys=7, total_queries=11, total_keys=13
+        )
+        self.expect(
+            p, heads=4, kv_heads=2, head_dim=64, causal=1, q_stride=(0, 64, 4 * 64), k_stride=(0, 64, 2 * 64), lse=lse
+        )
 
     def test_cache(self):
         q, cache = random(3, 8, 1, 128), random(3, 2, 70, 128).to(FP8)
@@ -148,7 +195,9 @@ class Attention(WithDouble):
         o = attune.decode(q, cache, cache, lengths, descale=descale, window=(16, 0))
         self.assertEqual(o.dtype, torch.bfloat16)
         p = self.received()
-        self.expect(p, key_lengths=lengths, page_table=None, keys=70, dtype=E4M3, q_dtype=BF16, out_dtype=BF16, causal=1)
+        self.expect(
+            p, key_lengths=lengths, page_table=None, keys=70, dtype=E4M3, q_dtype=BF16, out_dtype=BF16, causal=1
+        )
         self.expect(p, descale_q=None, descale_k=descale[0], descale_v=descale[1], window_left=16, window_right=0)
         q8, all_three = q.to(FP8), (torch.ones(3, 8), *descale)
         attune.decode(q8, cache, cache, lengths, descale=all_three, causal=False)
@@ -193,7 +242,9 @@ class Attention(WithDouble):
             with self.assertRaisesRegex(error, "scale is nan" if status != 2 else "q is on cpu"):
                 attune.sdpa(q, q, q)
         self.answer(2, "head_dim is 64")
-        torch.testing.assert_close(attune.sdpa(q, q, q, fallback=True), torch.nn.functional.scaled_dot_product_attention(q, q, q))
+        torch.testing.assert_close(
+            attune.sdpa(q, q, q, fallback=True), torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        )
 
     def test_new_thread(self):
         q = random(1, 2, 8, 64)
@@ -318,7 +369,17 @@ class Quantisers(WithDouble):
         lengths, descale = torch.tensor([3, 9], dtype=torch.int32), (torch.ones(2, 3), torch.ones(2, 3))
         self.assertIsNone(attune.append(k, v, *caches, lengths, descale=descale))
         p = self.received(params.Append)
-        self.expect(p, k=k, v=v, k_cache=caches[0], v_cache=caches[1], lengths=lengths, page_table=None, descale_k=descale[0], descale_v=descale[1])
+        self.expect(
+            p,
+            k=k,
+            v=v,
+            k_cache=caches[0],
+            v_cache=caches[1],
+            lengths=lengths,
+            page_table=None,
+            descale_k=descale[0],
+            descale_v=descale[1],
+        )
         self.expect(p, batch=2, kv_heads=3, rows=4, head_dim=64, capacity=100, pages=0, dtype=BF16)
         self.expect(p, k_stride=(3 * 4 * 64, 4 * 64, 64), v_stride=(3 * 4 * 64, 64, 3 * 64))
 
@@ -327,7 +388,9 @@ class Quantisers(WithDouble):
         cache, table = torch.zeros(7, 3, 64, 64).to(FP8), torch.zeros(2, 5, dtype=torch.int32)
         lengths, f = torch.zeros(2, dtype=torch.int32), torch.ones(2, 3)
         attune.append(k, k, cache, cache, lengths, page_table=table, descale=(f, f))
-        self.expect(self.received(params.Append), page_table=table, pages=7, page_size=64, max_pages=5, capacity=0, dtype=FP16)
+        self.expect(
+            self.received(params.Append), page_table=table, pages=7, page_size=64, max_pages=5, capacity=0, dtype=FP16
+        )
         before = self.calls()
         for changed in ({"descale": (f, f[:1])}, {"page_table": table.long()}, {"page_table": table[:1]}):
             with self.assertRaises(ValueError):
@@ -342,7 +405,9 @@ class Quantisers(WithDouble):
         self.answer(0, workspace=64)
         self.assertTrue(_library.load().quantize(q, k, v, True, False, *y, *f, mean))
         p = self.received(params.Quantize)
-        self.expect(p, q=q, k=k, v=v, y_q=y[0], y_k=y[1], y_v=y[2], descale_q=f[0], descale_k=f[1], descale_v=f[2], mean_k=mean)
+        self.expect(
+            p, q=q, k=k, v=v, y_q=y[0], y_k=y[1], y_v=y[2], descale_q=f[0], descale_k=f[1], descale_v=f[2], mean_k=mean
+        )
         self.expect(p, batch=2, heads=4, kv_heads=2, queries=5, keys=7, head_dim=64, dtype=BF16, smooth_k=1, hadamard=0)
         self.expect(p, v_stride=(7 * 2 * 64, 64, 2 * 64), workspace=self.workspace, workspace_bytes=64)
         self.assertTrue(_library.load().quantize(q, None, None, False, True, y[0], None, None, f[0], None, None, None))
@@ -365,7 +430,10 @@ class Workspaces(unittest.TestCase):
 
     def setUp(self):
         self.capturing = False
-        saved = {name: getattr(_workspace, name) for name in ("_workspaces", "_new", "_is_capturing", "_is_pooled", "_capture")}
+        saved = {
+            name: getattr(_workspace, name)
+            for name in ("_workspaces", "_new", "_is_capturing", "_is_pooled", "_capture")
+        }
         self.addCleanup(lambda: [setattr(_workspace, name, value) for name, value in saved.items()])
         _workspace._workspaces = {}
         _workspace._new = lambda device, size: torch.zeros(size, dtype=torch.uint8)

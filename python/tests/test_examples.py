@@ -70,7 +70,11 @@ class Section(unittest.TestCase):
             run_all.main(["--device", "cpu", "--json", str(path)])
             reports = json.loads(path.read_text())["reports"]
         self.assertEqual([r["example"] for r in reports], ["dit_block"] * 2 + ["vit"] * 2 + ["llama_decode"] * 2)
-        time = {"attune": {"p50_us": 10.0}, "pytorch": {"p50_us": 20.0, "backend": "cudnn"}, "speedup": {"ratio": 2.0, "ratio_low": 1.9, "ratio_high": 2.1}}
+        time = {
+            "attune": {"p50_us": 10.0},
+            "pytorch": {"p50_us": 20.0, "backend": "cudnn"},
+            "speedup": {"ratio": 2.0, "ratio_low": 1.9, "ratio_high": 2.1},
+        }
         reports[0].update(attune="0.1")
         reports[0]["cases"][0]["times"] = {"block": time}
         text = run_all.section(reports)

@@ -59,7 +59,13 @@ class OnGPU(unittest.TestCase):
 
 class Attention(OnGPU):
     def test_shapes(self):
-        for shape in ((1, 8, 8, 512, 512, 64), (2, 12, 12, 197, 197, 64), (1, 32, 8, 300, 300, 128), (1, 4, 4, 256, 256, 256), (2, 3, 3, 33, 500, 64)):
+        for shape in (
+            (1, 8, 8, 512, 512, 64),
+            (2, 12, 12, 197, 197, 64),
+            (1, 32, 8, 300, 300, 128),
+            (1, 4, 4, 256, 256, 256),
+            (2, 3, 3, 33, 500, 64),
+        ):
             for causal in (False, True):
                 for dtype in (torch.float16, torch.bfloat16):
                     q, k, v = tensors(*shape, dtype=dtype)
@@ -132,9 +138,15 @@ class Attention(OnGPU):
 
     def test_packed(self):
         q, k, v = randn(700, 8, 64, seed=1), randn(900, 2, 64, seed=2), randn(900, 2, 64, seed=3)
-        cu_queries, cu_keys = (torch.tensor(x, dtype=torch.int32, device="cuda") for x in ([0, 5, 300, 700], [0, 105, 400, 900]))
-        o, lse = self.supported(attune.sdpa_varlen, q, k, v, cu_queries, cu_keys, 400, 500, causal=True, return_lse=True)
-        want, want_lse = attune.sdpa_varlen(*(x.cpu() for x in (q, k, v, cu_queries, cu_keys)), 400, 500, causal=True, return_lse=True, fallback=True)
+        cu_queries, cu_keys = (
+            torch.tensor(x, dtype=torch.int32, device="cuda") for x in ([0, 5, 300, 700], [0, 105, 400, 900])
+        )
+        o, lse = self.supported(
+            attune.sdpa_varlen, q, k, v, cu_queries, cu_keys, 400, 500, causal=True, return_lse=True
+        )
+        want, want_lse = attune.sdpa_varlen(
+            *(x.cpu() for x in (q, k, v, cu_queries, cu_keys)), 400, 500, causal=True, return_lse=True, fallback=True
+        )
         self.near(o.cpu(), want)
         self.assertLess((lse.cpu() - want_lse).abs().max().item(), 0.5)
 
@@ -166,7 +178,10 @@ class Quantise(OnGPU):
     def test_options(self):
         q, k, v = tensors(2, 6, 3, 333, 512, 128, torch.float16)
         for smooth_k, hadamard in ((True, False), (False, True), (True, True)):
-            got, want = _quantize._launch(q, k + 2, v, smooth_k, hadamard), _quantize.by_torch(q, k + 2, v, smooth_k, hadamard)
+            got, want = (
+                _quantize._launch(q, k + 2, v, smooth_k, hadamard),
+                _quantize.by_torch(q, k + 2, v, smooth_k, hadamard),
+            )
             for x, y in zip(got, want):
                 different = (x.float() != y.float()).float().mean().item()
                 self.assertTrue(different < 1e-3 or torch.allclose(x.float(), y.float(), atol=1e-5), different)
@@ -199,7 +214,12 @@ class Cache(OnGPU):
         return _reference.explicit(q, k, v, True, None, *window, sinks, lengths)
 
     def test_decode(self):
-        for queries, heads, head_dim, dtype in ((1, 32, 128, torch.bfloat16), (4, 8, 64, torch.float16), (2, 64, 128, torch.bfloat16), (1, 8, 256, torch.float16)):
+        for queries, heads, head_dim, dtype in (
+            (1, 32, 128, torch.bfloat16),
+            (4, 8, 64, torch.float16),
+            (2, 64, 128, torch.bfloat16),
+            (1, 8, 256, torch.float16),
+        ):
             q, k, v, lengths, descale = self.problem(queries=queries, heads=heads, head_dim=head_dim, dtype=dtype)
             with self.subTest(queries=queries, heads=heads, head_dim=head_dim):
                 want, want_lse = self.want(q, k, v, lengths, descale)
@@ -221,7 +241,9 @@ class Cache(OnGPU):
     def test_many_queries(self):
         """More rows than the decode kernel has."""
         q, k, v, lengths, descale = self.problem(queries=16)
-        self.near(self.supported(attune.decode, q, k, v, lengths, descale=descale), self.want(q, k, v, lengths, descale)[0])
+        self.near(
+            self.supported(attune.decode, q, k, v, lengths, descale=descale), self.want(q, k, v, lengths, descale)[0]
+        )
 
     def test_append(self):
         for dtype in (torch.float16, torch.bfloat16):
@@ -301,7 +323,13 @@ class Streams(OnGPU):
         q, k, v = tensors(2, 8, 2, 512, 512, 128)
         for _ in range(3):
             attune.sdpa(q, k, v)
-            attune.decode(q[:, :, :1], k.to(FP8), v.to(FP8), torch.full((2,), 512, dtype=torch.int32, device="cuda"), descale=(torch.ones(2, 2, device="cuda"),) * 2)
+            attune.decode(
+                q[:, :, :1],
+                k.to(FP8),
+                v.to(FP8),
+                torch.full((2,), 512, dtype=torch.int32, device="cuda"),
+                descale=(torch.ones(2, 2, device="cuda"),) * 2,
+            )
         torch.cuda.synchronize()
         self.assertTrue(_workspace._workspaces)
         for workspace in _workspace._workspaces.values():
@@ -365,18 +393,32 @@ class Operators(OnGPU):
     def test_compile_fallback(self):
         q, k, v = tensors(1, 8, 8, 100, 100, 40, torch.float16)
         compiled = torch.compile(lambda q, k, v: attune.sdpa(q, k, v, fallback=True) + 1, fullgraph=True)
-        torch.testing.assert_close(compiled(q, k, v), functional.scaled_dot_product_attention(q, k, v) + 1, atol=1e-2, rtol=1e-2)
+        torch.testing.assert_close(
+            compiled(q, k, v), functional.scaled_dot_product_attention(q, k, v) + 1, atol=1e-2, rtol=1e-2
+        )
 
     def test_schemas(self):
         q, k, v = tensors(1, 8, 8, 512, 512, 64)
         q8, k8, v8, descale = attune.quantize(q, k, v)
         checks = ("test_schema", "test_faketensor")
         ops, lengths = torch.ops.attune, torch.tensor([9], dtype=torch.int32, device="cuda")
-        torch.library.opcheck(ops.sdpa.default, (q8, k8, v8, *descale, True, -1.0, -1, -1, None, False), test_utils=checks)
-        torch.library.opcheck(ops.sdpa.default, (q, k, v, None, None, None, True, -1.0, -1, -1, None, True), test_utils=checks)
-        torch.library.opcheck(ops.sdpa_out.default, (q, k, v, None, None, None, True, -1.0, -1, -1, None, False, torch.empty_like(q)), test_utils=checks)
+        torch.library.opcheck(
+            ops.sdpa.default, (q8, k8, v8, *descale, True, -1.0, -1, -1, None, False), test_utils=checks
+        )
+        torch.library.opcheck(
+            ops.sdpa.default, (q, k, v, None, None, None, True, -1.0, -1, -1, None, True), test_utils=checks
+        )
+        torch.library.opcheck(
+            ops.sdpa_out.default,
+            (q, k, v, None, None, None, True, -1.0, -1, -1, None, False, torch.empty_like(q)),
+            test_utils=checks,
+        )
         torch.library.opcheck(ops.quantize.default, (q, k, v, True, False), test_utils=checks)
-        torch.library.opcheck(ops.append.default, (k[:, :, :1], v[:, :, :1], k8, v8, lengths, None, *descale[1:], False), test_utils=checks)
+        torch.library.opcheck(
+            ops.append.default,
+            (k[:, :, :1], v[:, :, :1], k8, v8, lengths, None, *descale[1:], False),
+            test_utils=checks,
+        )
 
 
 class Overhead(OnGPU):

@@ -52,12 +52,16 @@ class Shapes(unittest.TestCase):
         self.assertLess((got.float() - want).norm() / want.norm(), LARGEST_RELATIVE)
 
     def test_square(self):
-        for batch, rows, head_dim, causal, scale in itertools.product(BATCHES, LENGTHS, SUPPORTED, (False, True), (None, "l1")):
+        for batch, rows, head_dim, causal, scale in itertools.product(
+            BATCHES, LENGTHS, SUPPORTED, (False, True), (None, "l1")
+        ):
             with self.subTest(batch=batch, rows=rows, head_dim=head_dim, causal=causal, scale=scale):
                 self.compare(batch, GROUPS[0], rows, rows, head_dim, causal, scale, torch.bfloat16)
 
     def test_other_numbers_of_keys(self):
-        for queries, keys, head_dim, causal in itertools.product(LENGTHS[::2], LENGTHS[1::2], SUPPORTED[:2], (False, True)):
+        for queries, keys, head_dim, causal in itertools.product(
+            LENGTHS[::2], LENGTHS[1::2], SUPPORTED[:2], (False, True)
+        ):
             if causal and queries > keys:  # rows that see no key, which PyTorch does not test
                 continue
             with self.subTest(queries=queries, keys=keys, head_dim=head_dim, causal=causal):
@@ -73,7 +77,9 @@ class Shapes(unittest.TestCase):
         for head_dim, causal in itertools.product(OTHER, (False, True)):
             q, k, v = tensors(1, 4, 4, 103, 103, head_dim, torch.bfloat16)
             with self.subTest(head_dim=head_dim, causal=causal):
-                with self.assertRaisesRegex(NotImplementedError, f"head_dim is {head_dim}" if ON_GPU else "q is on cpu"):
+                with self.assertRaisesRegex(
+                    NotImplementedError, f"head_dim is {head_dim}" if ON_GPU else "q is on cpu"
+                ):
                     attune.sdpa(q, k, v, causal=causal)
                 want = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
                 torch.testing.assert_close(attune.sdpa(q, k, v, causal=causal, fallback=True), want)
