@@ -43,7 +43,7 @@ type Plan struct {
 // architecture that all its variants have, and the companions.
 func NewPlan(kernel *spec.Kernel, folder fs.FS, s *spec.Selection, outputs []int) (*Plan, error) {
 	p := &Plan{
-		Folders:  []fs.FS{folder, kernels.Decode(), kernels.Quantize(), kernels.Append()},
+		Folders:  []fs.FS{folder, kernels.Decode(), kernels.Prefill(), kernels.Quantize(), kernels.Append()},
 		library:  Library{Selection: s, Arch: s.Archs[len(s.Archs)-1]},
 		variants: make([][Outputs]string, len(s.Choices)),
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +26,7 @@ var addressOf = map[string]uint64{
 	"q": 0x100000000000, "k": 0x100100000000, "v": 0x100200000000, "o": 0x100300000000, "o_bf16": 0x100300000000, "lse": 0x100400000000,
 	"descale_q": 0x100500000000, "descale_k": 0x100600000000, "descale_v": 0x100700000000, "sinks": 0x100900000000,
 	"y_q": 0x100a00000000, "y_k": 0x100b00000000, "y_v": 0x100c00000000, "mean_k": 0x100d00000000, "k_cache": 0x100e00000000, "v_cache": 0x100f00000000,
-	"lengths": 0x101000000000, "page_table": 0x101100000000, "arrived": workspaceAddress, "parts": workspaceAddress + 65536,
+	"lengths": 0x101000000000, "page_table": 0x101100000000, "cu_queries": 0x101200000000, "cu_keys": 0x101300000000, "arrived": workspaceAddress, "parts": workspaceAddress + 65536,
 	"workspace": workspaceAddress + 65536 - 16, // of the quantiser
 }
 
@@ -63,6 +62,29 @@ var asked = map[string]func(a spec.Axes, headDim int) []string{
 			pointerIf(a.Value("sinks") > 0, "sinks", "sinks"), pointerIf(a.Value("lse") > 0, "lse", "lse"),
 			setting("workspace", workspaceAddress), setting("workspace_bytes", 1<<30),
 		}
+	},
+	"prefill": func(a spec.Axes, headDim int) []string {
+		heads, keyRows := a.Value("kv_heads")*a.Value("group"), a.Value("keys")
+		if a.Value("pages") > 0 {
+			keyRows = a.Value("page_size")
+		}
+		lines := []string{
+			"function forward", "reset", setting("batch", a.Value("batch")), setting("heads", heads), setting("kv_heads", a.Value("kv_heads")),
+			setting("queries", a.Value("queries")), setting("keys", a.Value("keys")), setting("head_dim", headDim), setting("causal", a.Value("causal")),
+			setting("window_left", a.Value("left")-1), setting("window_right", a.Value("right")-1), setting("out_dtype", 2+a.Value("bf16")),
+			setting("page_size", a.Value("page_size")), setting("max_pages", (a.Value("keys")+a.Value("page_size")-1)/a.Value("page_size")), setting("pages", a.Value("pages")),
+			setting("total_queries", a.Value("queries")), setting("total_keys", a.Value("keys")),
+			pointerIf(a.Value("packed") > 0, "cu_queries", "cu_queries"), pointerIf(a.Value("packed_keys") > 0, "cu_keys", "cu_keys"),
+			pointerIf(a.Value("pages") > 0, "page_table", "page_table"), pointerIf(a.Value("lengths") > 0, "key_lengths", "lengths"),
+			pointerIf(a.Value("sinks") > 0, "sinks", "sinks"), pointerIf(a.Value("lse") > 0, "lse", "lse"),
+		}
+		for _, name := range []string{"q", "o"} {
+			lines = append(lines, rowStrides(name, headDim, heads, a.Value("queries"), a.Value("rows_first"))...)
+		}
+		for _, name := range []string{"k", "v"} {
+			lines = append(lines, rowStrides(name, headDim, a.Value("kv_heads"), keyRows, a.Value("rows_first"))...)
+		}
+		return lines
 	},
 	"quantize": func(a spec.Axes, _ int) []string {
 		lines := []string{
@@ -143,13 +165,36 @@ func labJob(t *testing.T, folder fs.FS, c Companion, shape spec.Shape) device.Jo
 	return job
 }
 
-var blocksAxis, copiesAxis = regexp.MustCompile(`\bblocks=\d+`), regexp.MustCompile(`\bcopies=\d+`)
-
-// librarysShape is a shape with the axes that the library sets itself: a block for each
-// multiprocessor, no copies of factors.
+// librarysShape is a shape with the axes that the library sets itself: the blocks of the grid, no
+// copies of factors, and masks as it understands them: a window that no row reaches is none, and
+// one without keys on the right is a causal mask.
 func librarysShape(s spec.Shape, multiprocessors int) spec.Axes {
-	text := blocksAxis.ReplaceAllString(s.String(), fmt.Sprintf("blocks=%d", multiprocessors))
-	return spec.Axes(copiesAxis.ReplaceAllString(text, "copies=1"))
+	names, values := s.Axes()
+	value := func(name string) *int {
+		if i := slices.Index(names, name); i >= 0 {
+			return &values[i]
+		}
+		return new(int)
+	}
+	*value("blocks"), *value("copies") = multiprocessors, 1
+	if right := value("right"); slices.Contains(names, "right") {
+		tiles := *value("batch") * *value("kv_heads") * *value("group") * ((*value("queries") + 127) / 128)
+		*value("blocks") = min(multiprocessors, tiles)
+		if *right == 1 {
+			*value("causal") = 1
+		}
+		if *right == 1 || *right >= *value("queries") {
+			*right = 0
+		}
+		if left := value("left"); *left >= *value("keys") {
+			*left = 0
+		}
+	}
+	var text []string
+	for i, name := range names {
+		text = append(text, fmt.Sprintf("%s=%d", name, values[i]))
+	}
+	return spec.Axes(strings.Join(text, ","))
 }
 
 // The library launches declared kernels as the lab does, for every shape of their kernel.toml that
@@ -204,7 +249,8 @@ func TestDecodeArguments(t *testing.T) {
 		{with(), ok},
 		{paged, ok},
 		{pagedWith("max_pages=4"), invalid + "keys is 300, more than max_pages, 4, times page_size, 64"},
-		{pagedWith("page_size=32", "max_pages=99"), unsupported + "page_size is 32; the forms of this library take pages of 64, 128 or 256 keys"},
+		{pagedWith("page_size=32", "max_pages=99"), unsupported + "page_size is 32; the forms of this library take multiples of 64 keys"},
+		{pagedWith("page_size=192"), ok},
 		{pagedWith("page_size=0"), invalid + "page_size is 0; it must be from 1 to 16777216"},
 		{pagedWith("pages=0"), invalid + "pages is 0; it must be from 1 to 16777216"},
 		{pagedWith("max_pages=-1"), invalid + "max_pages is -1; it must be from 1 to 16777216"},
@@ -213,7 +259,7 @@ func TestDecodeArguments(t *testing.T) {
 		{with("window_left=128", "sinks=0x100900000000", "lse=0x100400000000", "out_dtype=3", "key_lengths=0x101000000000"), ok},
 		{with("window_right=0", "window_left=9"), ok}, // causal
 		{with("k_stride[1]=128", "k_stride[2]=1024"), ok},
-		{with("queries=3", "o_stride[1]=128", "o_stride[2]=1024"), unsupported + "o_stride is {0, 128, 1024}; the forms"},
+		{with("queries=3", "o_stride[1]=128", "o_stride[2]=1024"), ok},
 		{with("queries=1", "o_stride[0]=1024", "o_stride[1]=128", "o_stride[2]=1024"), ok},
 		{with("q_dtype=2"), invalid + "descale_q is 0x100500000000; it must be NULL for a tensor in FP16 or BF16"},
 		{with("q_dtype=2", "descale_q=0", "hadamard=1"), ok},
@@ -223,7 +269,7 @@ func TestDecodeArguments(t *testing.T) {
 		{with("cu_keys=0x101200000000"), invalid + "cu_keys is 0x101200000000 and cu_queries NULL; keys are packed only beside queries"},
 		// The counters of the workspace are those of 16380 K/V heads.
 		{with("batch=2047", "key_lengths=0x101000000000"), ok},
-		{with("batch=2048", "key_lengths=0x101000000000"), unsupported + "key_lengths is 0x101000000000; no form of this library has lengths for such sizes"},
+		{with("batch=2048", "key_lengths=0x101000000000"), ok},
 		{with("batch=2048"), ok},
 		// Tensor maps have no limit of 2^31 elements.
 		{with("batch=64", "keys=1000000"), ok},
@@ -500,6 +546,12 @@ func TestDriverFailuresOfCompanions(t *testing.T) {
 			}
 		}
 	}
+	for after := range 3 { // the maps of the prefill kernel
+		got := c.ask(t, "context 0", "set window_left 9", fmt.Sprintf("fail cuTensorMapEncodeTiled 999 %d", after), "call", "call")
+		if !strings.HasPrefix(got[0], failed+"cuTensorMapEncodeTiled failed") || got[1] != ok {
+			t.Errorf("call %d: %q", after, got)
+		}
+	}
 	for _, function := range []string{"quantize", "append"} {
 		got := c.ask(t, "context 0", "function "+function, "fail cuCtxGetCurrent 999", "call", "fail cuModuleLoadDataEx 999", "call", "fail cuLaunchKernelEx 999", "call", "call", "context -1", "call")
 		for i, want := range []string{failed + "cuCtxGetCurrent failed", failed + "cuModuleLoadDataEx failed", failed + "cuLaunchKernelEx failed", ok, invalid + "no CUDA context is current"} {
@@ -510,23 +562,97 @@ func TestDriverFailuresOfCompanions(t *testing.T) {
 	}
 }
 
-// A library without companions says which kernel it lacks.
+// packed are the settings of packed sequences.
+var packed = []string{"batch=3", "total_queries=900", "total_keys=1000", "cu_queries=0x101200000000", "cu_keys=0x101300000000"}
+
+func TestPackedArguments(t *testing.T) {
+	t.Parallel()
+	with := func(more ...string) []string { return slices.Concat(packed, more) }
+	half := with("dtype=3", "descale_q=0", "descale_k=0", "descale_v=0", "workspace=0x100800000000", "workspace_bytes=1073741824")
+	tests := []argumentTest{
+		{with(), ok},
+		{half, ok},
+		{with("total_queries=0"), invalid + "total_queries is 0; it must be from 1 to 16777216"},
+		{with("total_keys=-1"), invalid + "total_keys is -1; it must be from 1 to 16777216"},
+		{with("total_queries=16777216"), invalid + "batch is 3, heads 8, total_queries 16777216 and head_dim 64: a tensor would have more than 2^31 elements"},
+		{with("total_keys=16777216"), invalid + "batch is 3, heads 8, total_keys 16777216 and head_dim 64: a tensor would have more than 2^31 elements"},
+		{with("cu_queries=0"), invalid + "cu_keys is 0x101300000000 and cu_queries NULL; keys are packed only beside queries"},
+		{with("cu_keys=0"), ok}, // padded keys
+		{with("key_lengths=0x101000000000"), ok},
+		{with("cu_keys=0", "page_table=0x101100000000", "page_size=64", "max_pages=8", "pages=9"), ok},
+		{with("page_table=0x101100000000", "page_size=64", "max_pages=8", "pages=9"), invalid + "cu_keys is 0x101300000000 and page_table 0x101100000000; packed keys have no pages"},
+		{append(slices.Clone(half), "cu_keys=0"), unsupported + "cu_keys is NULL; beside packed queries, k and v that are not packed must be in E4M3"},
+		{append(slices.Clone(half), "cu_keys=0", "dtype=1", "q_dtype=3", "descale_k=0x100600000000", "descale_v=0x100700000000"), ok},
+		{with("queries=4", "total_queries=12"), ok},
+		// Strides of the batch are not used.
+		{with("q_stride[0]=1", "q_stride[1]=64", "q_stride[2]=512"), ok},
+		{with("batch=16777216", "queries=16777216", "total_queries=900"), unsupported + "batch is 16777216, heads 8 and queries 16777216: there would be more than 2^31 tiles of 128 queries"},
+	}
+	for _, name := range []string{"cu_queries", "cu_keys"} {
+		tests = append(tests, pointerTests(name, 4, false, with()...)...)
+	}
+	checkArguments(t, shippedProbe(t), "forward", tests)
+}
+
+// Packed sequences in BF16 are quantised as one batch entry, whose factors are written for each
+// sequence. The prefill kernel reads the codes by their strides.
+func TestQuantisedPackedInputs(t *testing.T) {
+	t.Parallel()
+	c := shippedProbe(t)
+	lines := []string{"context 0"}
+	for _, s := range append(slices.Clone(packed), "dtype=3", "descale_q=0", "descale_k=0", "descale_v=0", "kv_heads=2", "workspace=0x100800000000", "workspace_bytes=1073741824") {
+		lines = append(lines, "set "+strings.Replace(s, "=", " ", 1))
+	}
+	got := c.ask(t, append(lines, "form", "call 0x77", "print")...)
+	launches := slices.DeleteFunc(got[2:], func(line string) bool { return !strings.HasPrefix(line, "launch") })
+	if got[0] != "prefill64 " || got[1] != ok || len(launches) != 2 {
+		t.Fatalf("got %q", got)
+	}
+	z, form := parameters(t, launches[0]), parameters(t, launches[1])
+	for what, pair := range map[string][2][]uint64{
+		"strides of the inputs":      {z[11:20], {900 * 512, 64, 512, 1000 * 128, 64, 128, 1000 * 128, 64, 128}},
+		"sizes of the quantiser":     {z[20:], {1, 8, 2, 900, 1000, 64, 1, 0, 0, 3}},
+		"codes and factors":          {{form[0], form[1], form[2], form[6], form[7], form[8]}, z[3:9]},
+		"sequences":                  {form[10:14], {addressOf["cu_queries"], addressOf["cu_keys"], 0, 0}},
+		"sizes of the attention":     {form[14:19], {3, 2, 4, 512, 512}},
+		"strides of Q, O and lse":    {form[25:33], {0, 900 * 64, 64, 0, 64, 512, 0, 900}},
+		"room for copies of factors": {{z[8] - z[7], min(256, z[4]-z[6])}, {256, 256}},
+	} {
+		if !slices.Equal(pair[0], pair[1]) {
+			t.Errorf("%s: got %v, want %v", what, pair[0], pair[1])
+		}
+	}
+}
+
+// A library without companions says which kernel or which option it lacks.
 func TestMissingCompanions(t *testing.T) {
 	t.Parallel()
 	needGCC(t)
-	c, err := compileLibrary("alone", syntheticLibrary(t))
+	l := syntheticLibrary(t)
+	for i := range l.Images {
+		l.Images[i][BF16], l.Images[i][LSE] = nil, nil
+	}
+	c, err := compileLibrary("alone", l)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := c.ask(t, "context 0", "function quantize", "call", "workspace", "function append", "call", "function forward", "set queries 1", "set key_lengths 0x101000000000", "call",
-		"set dtype 2", "set descale_q 0", "set descale_k 0", "set descale_v 0", "call")
-	want := []string{
-		unsupported + "this library was exported without the kernel quantize", "0 this library was exported without the kernel quantize",
-		unsupported + "this library was exported without the kernel append",
-		unsupported + "key_lengths is 0x101000000000; no form of this library has lengths for such sizes, so it must be NULL",
-		unsupported + "dtype is 2; this library was exported without the kernel quantize, so it must be ATTUNE_SDPA_E4M3",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
+	checkArguments(t, c, "quantize", []argumentTest{{nil, unsupported + "this library was exported without the kernel quantize"}})
+	checkArguments(t, c, "append", []argumentTest{{nil, unsupported + "this library was exported without the kernel append"}})
+	with := func(more ...string) []string { return append([]string{"queries=2"}, more...) }
+	checkArguments(t, c, "forward", []argumentTest{
+		{with(), ok},
+		{with("key_lengths=0x101000000000"), unsupported + "key_lengths is 0x101000000000; no form of this library has lengths for such sizes, so it must be NULL"},
+		{with("page_table=0x101100000000", "page_size=64", "max_pages=8", "pages=9"), unsupported + "page_table is 0x101100000000; no form of this library has pages"},
+		{slices.Concat(packed, with("queries=2")), unsupported + "cu_queries is 0x101200000000; no form of this library has packed sequences"},
+		{with("sinks=0x100400000000"), unsupported + "sinks is 0x100400000000; no form of this library has sinks for such sizes, so it must be NULL"},
+		{with("window_left=128"), unsupported + "window_left is 128; no form of this library has it for such sizes, and -1 means no limit"},
+		{[]string{"window_right=10"}, unsupported + "window_right is 10; no form of this library has it"},
+		{[]string{"o_stride[1]=64", "o_stride[2]=512"}, unsupported + "o_stride is {0, 64, 512}; the forms of this library for such sizes take contiguous tensors"},
+		{[]string{"v_stride[1]=32768", "v_stride[2]=128"}, unsupported + "v_stride is {0, 32768, 128}; "},
+		{with("keys=16777216"), invalid + "batch is 1, heads 8, keys 16777216 and head_dim 64: a tensor would have more than 2^31 elements"},
+		{with("lse=0x100400000000"), unsupported + "lse is 0x100400000000; this library was exported without forms that write it, so it must be NULL"},
+		{with("out_dtype=3"), unsupported + "out_dtype is ATTUNE_SDPA_BF16; this library was exported with FP16 outputs only"},
+		{with("dtype=2", "descale_q=0", "descale_k=0", "descale_v=0"), unsupported + "dtype is 2; this library was exported without the kernel quantize, so it must be ATTUNE_SDPA_E4M3"},
+		{with("q_dtype=3", "descale_q=0"), unsupported + "q_dtype is 3; this library was exported without the kernel quantize, so it must be ATTUNE_SDPA_E4M3"},
+	})
 }

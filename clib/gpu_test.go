@@ -156,7 +156,7 @@ func fieldOf(kernel, argument string) string {
 // a large one each.
 func TestCompanionsMatchLabOnGPU(t *testing.T) {
 	machine, c, l := onGPU(t)
-	large := map[string]string{"decode": "b8", "quantize": "image", "append": "prefill"}
+	large := map[string]string{"decode": "b8", "prefill": "b2048_paged", "quantize": "image", "append": "prefill"}
 	for _, companion := range l.Companions {
 		record := companion.Image.Record
 		folder := companionFolders[record.Kernel]
@@ -224,7 +224,7 @@ func TestQuantisedInputsMatchLabOnGPU(t *testing.T) {
 	}
 }
 
-var companionFolders = map[string]fs.FS{"decode": kernels.Decode(), "quantize": kernels.Quantize(), "append": kernels.Append()}
+var companionFolders = map[string]fs.FS{"decode": kernels.Decode(), "prefill": kernels.Prefill(), "quantize": kernels.Quantize(), "append": kernels.Append()}
 
 func floatBytes(values []float32) []byte {
 	var data []byte

@@ -3,11 +3,13 @@
 package kernels
 
 import (
+	"bytes"
 	"embed"
+	"errors"
 	"io/fs"
 )
 
-//go:embed sdpa decode quantize append
+//go:embed sdpa decode prefill quantize append
 var files embed.FS
 
 // SDPA returns the folder of the attention kernel.
@@ -15,6 +17,10 @@ func SDPA() fs.FS { return folder("sdpa") }
 
 // Decode returns the folder of the attention kernel for few query rows.
 func Decode() fs.FS { return folder("decode") }
+
+// Prefill returns the folder of the attention kernel with options, for many query rows. It also has
+// the headers that the kernel shares with SDPA, so it is whole without the folder beside it.
+func Prefill() fs.FS { return whole{folder("prefill"), folder("sdpa")} }
 
 // Quantize returns the folder of the quantiser of Q, K and V.
 func Quantize() fs.FS { return folder("quantize") }
@@ -28,4 +34,31 @@ func folder(name string) fs.FS {
 		panic("BUG: the folder " + name + " is not embedded: " + err.Error())
 	}
 	return dir
+}
+
+// whole is the folder of a kernel with the headers of another. The flag that names the other is
+// removed from its kernel.toml.
+type whole struct{ own, headers fs.FS }
+
+var flagOfHeaders = []byte(`flags = ["-I../sdpa"]`)
+
+// Open opens a file of the kernel, or else a header.
+func (w whole) Open(name string) (fs.File, error) {
+	file, err := w.own.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return w.headers.Open(name)
+	}
+	return file, err
+}
+
+// ReadFile reads a file of the kernel, or else a header.
+func (w whole) ReadFile(name string) ([]byte, error) {
+	text, err := fs.ReadFile(w.own, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fs.ReadFile(w.headers, name)
+	}
+	if name == "kernel.toml" {
+		text = bytes.Replace(text, flagOfHeaders, nil, 1)
+	}
+	return text, err
 }

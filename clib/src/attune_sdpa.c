@@ -59,10 +59,10 @@ static attune_sdpa_status check_packed(const attune_sdpa_params *p) {
                        "cu_keys is %p and cu_queries NULL; keys are packed only beside queries",
                        (const void *)p->cu_keys);
   }
-  if (p->page_table != NULL || p->key_lengths != NULL) {
+  if (p->page_table != NULL) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                       "cu_keys and %s are both given; packed keys have neither pages nor padding",
-                       p->page_table != NULL ? "page_table" : "key_lengths");
+                       "cu_keys is %p and page_table %p; packed keys have no pages",
+                       (const void *)p->cu_keys, (const void *)p->page_table);
   }
   TRY(attune_check_extents(keys, 1));
   if (has_many(p, 1, p->total_keys)) {
@@ -76,10 +76,9 @@ static attune_sdpa_status check_pages(const attune_sdpa_params *p) {
   const extent sizes[] = {{"max_pages", p->max_pages}, {"page_size", p->page_size},
                           {"pages", p->pages}};
   TRY(attune_check_extents(sizes, 3));
-  if (p->page_size != 64 && p->page_size != 128 && p->page_size != 256) {
+  if (p->page_size % 64 != 0) {
     return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                       "page_size is %d; the forms of this library take pages of 64, 128 or 256 "
-                       "keys",
+                       "page_size is %d; the forms of this library take multiples of 64 keys",
                        p->page_size);
   }
   if ((int64_t)p->max_pages * p->page_size < p->keys) {
@@ -309,8 +308,10 @@ static attune_sdpa_status refuse_option(const problem *x) {
 
 static bool decode_applies(const problem *x) {
   const attune_sdpa_params *p = &x->p;
+  const bool pages = p->page_table == NULL || p->page_size == 64 || p->page_size == 128 ||
+                     p->page_size == 256;
   return attune_decode_rows_fit(p) && p->cu_queries == NULL && x->window_right < 0 &&
-         x->q.contiguous && x->o.contiguous &&
+         x->q.contiguous && x->o.contiguous && pages &&
          (int64_t)p->batch * p->kv_heads <= MAX_DECODE_COUNTERS;
 }
 

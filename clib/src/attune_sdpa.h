@@ -90,13 +90,13 @@ typedef struct attune_sdpa_params {
   const int32_t *cu_queries, *cu_keys;
 
   /* NULL, or [batch] on the device: keys of each sequence, at most keys, where k and v are padded
-   * or paged. */
+   * or paged. Of packed keys the first ones of each sequence. */
   const int32_t *key_lengths;
 
   /* NULL, or [batch, max_pages] on the device: page of each page_size keys. Then k and v are
    * [pages, kv_heads, page_size, head_dim]; the first of the strides is that of a page. */
   const int32_t *page_table;
-  int32_t max_pages, page_size, pages; /* with a page table; a page has 64, 128 or 256 keys */
+  int32_t max_pages, page_size, pages; /* with a page table; page_size is a multiple of 64 */
   int32_t total_queries, total_keys;   /* rows of packed q and o, of packed k and v */
 
   /* Options for k and q in FP16 or BF16: as in attune_quantize_params. */

@@ -167,10 +167,13 @@ func exportable(kernel *spec.Kernel, name string) (*spec.Selection, error) {
 // buildPlan builds the images of a library, several at a time.
 func (a *app) buildPlan(ctx context.Context, plan *clib.Plan) ([]*toolchain.Image, error) {
 	var builders []*toolchain.Builder
-	for _, folder := range plan.Folders {
+	for i, folder := range plan.Folders {
 		builder, _, err := a.builder(ctx, folder)
 		if err != nil {
 			return nil, err
+		}
+		if i > 0 {
+			builder.Dir = "" // of the kernel on disk; the others are embedded
 		}
 		builders = append(builders, builder)
 	}

@@ -13,10 +13,11 @@ import (
 	"attune/internal/lab"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
+	"attune/kernels"
 )
 
 func main() {
-	dirs := []string{"kernels/sdpa", "kernels/decode", "kernels/quantize", "kernels/append", "internal/lab/testdata/cheats"}
+	dirs := []string{"kernels/sdpa", "kernels/decode", prefill, "kernels/quantize", "kernels/append", "internal/lab/testdata/cheats"}
 	if len(os.Args) > 1 {
 		dirs = os.Args[1:]
 	}
@@ -28,8 +29,14 @@ func main() {
 	}
 }
 
+// prefill shares headers with another kernel, which only its embedded folder has.
+const prefill = "kernels/prefill"
+
 func ship(ctx context.Context, kernelDir string) error {
 	folder := os.DirFS(kernelDir)
+	if kernelDir == prefill {
+		folder = kernels.Prefill()
+	}
 	kernel, err := spec.Load(folder)
 	if err != nil {
 		return err
