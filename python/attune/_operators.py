@@ -150,7 +150,8 @@ def _is_aligned(x):
     size = x.element_size()
     strides = zip(x.shape[:-1], x.stride()[:-1])
     rows = x.shape[-1] == 1 or x.stride(-1) == 1
-    return rows and x.data_ptr() % 16 == 0 and all(n == 1 or s * size % 16 == 0 for n, s in strides)
+    apart = all(n == 1 or (s * size % 16 == 0 and s >= x.shape[-1]) for n, s in strides)
+    return rows and x.data_ptr() % 16 == 0 and apart
 
 
 def _readable(call):
@@ -158,7 +159,7 @@ def _readable(call):
     if call.out is not None and not _is_aligned(call.out):
         raise ValueError(
             f"out has strides {list(call.out.stride())} at {call.out.data_ptr():#x}: "
-            "rows must lie at multiples of 16 bytes"
+            "rows must lie at multiples of 16 bytes, and not overlap"
         )
     changes = {}
     is_cache = call.lengths is not None

@@ -99,7 +99,7 @@ class Decode(unittest.TestCase):
         )
         refused("page_table is a list", q, paged, paged, lengths, page_table=[1], error=TypeError)
         refused(
-            "k_cache has pages of 32 keys, not 64, 128 or 256", q, *(paged[:, :, :32],) * 2, lengths, page_table=table
+            "k_cache has pages of 32 keys, not a multiple of 64", q, *(paged[:, :, :32],) * 2, lengths, page_table=table
         )
         refused(r"descale has 3 tensors, not 2: \(of k, of v\)", q, k, v, lengths, descale=(*descale, descale[0]))
         refused("descale is missing", q, k, v, lengths, descale=None)

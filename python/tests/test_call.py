@@ -270,6 +270,7 @@ class Attention(WithDouble):
             ((q.float(), q.float(), q.float()), {}),
             ((q[:0], q[:0], q[:0]), {}),
             ((odd, odd, odd), {}),
+            ((q, q[:, :1].expand(q.shape), q), {}),
             ((q.transpose(2, 3), q.transpose(2, 3), q.transpose(2, 3)), {}),
             ((q, q, q), {"descale": d}),
             ((q8, q8, q8), {}),
