@@ -216,7 +216,7 @@ static bool set_strides(const view *x, int64_t into[3]) {
     into[0] = into[1] = into[2] = 0;
     return true;
   }
-  for (int i = x->rank == 3 ? 1 : 0; i < 3; ++i) { /* expanded tensors have smaller ones than a row */
+  for (int i = x->rank == 3 ? 1 : 0; i < 3; ++i) { /* less than a row: an expanded tensor */
     if (into[i] * bytes % 16 != 0 || into[i] < n[last]) return false;
   }
   return true;
