@@ -32,48 +32,55 @@ def documents(device):
             yield document
 
 
-def rows(document):
-    """Lines of the table: the errors of PyTorch and of each recipe of attune, and the times."""
+def error_rows(document):
+    """Lines of a table: the errors of PyTorch and of each recipe of attune."""
     for case in document["cases"]:
         for row in case["errors"]:
             a, o = row["attention"], row["output"]
-            numbers = (
+            percents = (
                 f"{100 * a['relative']:.2f} % | {a['cosine']:.5f} | {100 * o['relative']:.2f} % | {o['cosine']:.5f}"
             )
-            outliers = "yes" if case["outliers"] else "no"
-            yield f"| {document['example']} | {case['shape']} | {outliers} | {row['name']} | {numbers} |"
+            yield f"| {case['shape']} | {'yes' if case['outliers'] else 'no'} | {row['name']} | {percents} |"
 
 
 def time_rows(document):
+    """Lines of a table: device times; outliers do not change them."""
     for case in document["cases"]:
         for label, t in case["times"].items() if not case["outliers"] else ():
             ours, theirs, s = t["attune"], t["pytorch"], t["speedup"]
-            numbers = f"{ours['p50_us']:.1f} | {theirs['p50_us']:.1f} | {theirs['backend']}"
-            speedup = f"{s['ratio']:.3f}x ({s['ratio_low']:.3f} to {s['ratio_high']:.3f})"
-            yield f"| {document['example']} | {case['shape']} | {label} | {numbers} | {speedup} |"
+            times = f"{ours['p50_us']:.1f} | {theirs['p50_us']:.1f} | {theirs['backend']}"
+            speedup = f"{s['ratio']:.3f}x | {s['ratio_low']:.3f} to {s['ratio_high']:.3f}"
+            yield f"| {case['shape']} | {label} | {times} | {speedup} |"
 
 
 def section(reports):
+    """The section of the document. No line has more than 100 columns."""
     first = reports[0]
     lines = [
         HEADING,
         "",
-        f"{first['device']}, attune {first['attune']}, PyTorch {first['pytorch']}; random weights. Attention is",
-        "compared with float64 on the same q, k and v, and the output of the model with that of the model",
-        "with exact attention. `python/examples/run_all.py` writes this section.",
+        f"{first['device']}, attune {first['attune']}, PyTorch {first['pytorch']}.",
         "",
-        "| example | shape | outliers in K | attention by | relative | cosine | output relative | cosine |",
-        "|---|---|---|---|---:|---:|---:|---:|",
-        *(line for report in reports for line in rows(report)),
-        "",
-        "Device times in us, BF16 in and out, the quantisers counted:",
-        "",
-        "| example | shape | what | attune | PyTorch | its best backend | speedup, 95 % interval |",
-        "|---|---|---|---:|---:|---|---|",
-        *(line for report in reports for line in time_rows(report)),
-        "",
+        "Weights are random. Attention is compared with float64 on the same q, k and v, and the output of",
+        "the model with that of the model with exact attention. Times are device times in us, BF16 in and",
+        "out; those of attune have the quantisers, or the new rows of the cache, in them.",
+        "`python/examples/run_all.py` writes this section.",
     ]
-    return "\n".join(lines)
+    for name in dict.fromkeys(report["example"] for report in reports):
+        own = [report for report in reports if report["example"] == name]
+        lines += [
+            "",
+            f"### {name}",
+            "",
+            "| shape | outliers in K | attention by | relative | cosine | output relative | cosine |",
+            "|---|---|---|---:|---:|---:|---:|",
+            *(line for report in own for line in error_rows(report)),
+            "",
+            "| shape | what | attune | PyTorch | its best backend | speedup | 95 % interval |",
+            "|---|---|---:|---:|---|---:|---|",
+            *(line for report in own for line in time_rows(report)),
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def replaced(document, text):

@@ -78,8 +78,10 @@ class Section(unittest.TestCase):
         reports[0].update(attune="0.1")
         reports[0]["cases"][0]["times"] = {"block": time}
         text = run_all.section(reports)
-        self.assertIn("| dit_block | 1x2x96x64 | block | 10.0 | 20.0 | cudnn | 2.000x (1.900 to 2.100) |", text)
-        self.assertEqual(text.count("| llama_decode | 2x4x1x128 kv 1 keys 76 | yes | attune |"), 1)
+        self.assertIn("| 1x2x96x64 | block | 10.0 | 20.0 | cudnn | 2.000x | 1.900 to 2.100 |", text)
+        self.assertEqual(text.count("| 2x4x1x128 kv 1 keys 76 | yes | attune |"), 1)
+        self.assertEqual(text.count("\n### "), 3)
+        self.assertLessEqual(max(map(len, text.splitlines())), 100)
 
     def test_place(self):
         new = run_all.HEADING + "\n\nnew\n"
