@@ -150,7 +150,7 @@ docs: ## rewrite the outputs and generated tables of README.md and docs/, after 
 	$(GO) test -count=1 -run '^TestDocs' ./cmd/attune -update
 
 wheel: ## the Python package with the C library inside, in dist/
-	rm -rf python/csrc
+	rm -rf python/csrc python/build
 	$(GO) run ./cmd/attune export stage7 --with bf16,lse -o python/csrc
 	python3 -m pip wheel -q --no-deps -w dist ./python
 

@@ -1,62 +1,40 @@
 package clib
 
 import (
+	"cmp"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// packPython prints the parameters that the Python package packs, each field with its position as
-// its value, in hex.
-const packPython = `
-import importlib.util
-spec = importlib.util.spec_from_file_location("library", "../python/attune/_library.py")
-library = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(library)
-print(library.PARAMS.pack(*(float(i) if i == 30 else i for i in range(36))).hex())
-`
-
-// printParams prints the fields of parameters that are read in hex.
-const printParams = `
-#include <stdio.h>
-#include <string.h>
-
-#include "attune_sdpa.h"
-
-int main(void) {
-  static char text[4096];
-  attune_sdpa_params p;
-  unsigned char bytes[sizeof p] = {0};
-  if (scanf("%4095s", text) != 1 || strlen(text) > 2 * sizeof p) return 1;
-  for (size_t i = 0; i < strlen(text) / 2; i++) {
-    unsigned byte;
-    if (sscanf(text + 2 * i, "%2x", &byte) != 1) return 2;
-    bytes[i] = (unsigned char)byte;
-  }
-  memcpy(&p, bytes, sizeof p);
-  const void *first[] = {p.q, p.k, p.v, p.o, p.lse, p.descale_q, p.descale_k, p.descale_v};
-  printf("%zu", p.struct_size);
-  for (int i = 0; i < 8; i++) printf(" %zu", (size_t)first[i]);
-  printf(" %d %d %d %d %d %d", p.batch, p.heads, p.kv_heads, p.queries, p.keys, p.head_dim);
-  for (int i = 0; i < 12; i++) {
-    const int64_t *strides[] = {p.q_stride, p.k_stride, p.v_stride, p.o_stride};
-    printf(" %d", (int)strides[i / 3][i % 3]);
-  }
-  printf(" %d %d %d %g %d %d", p.dtype, p.out_dtype, p.causal, p.scale, p.window_left, p.window_right);
-  printf(" %zu %zu %zu", (size_t)p.sinks, (size_t)p.workspace, p.workspace_bytes);
-  return 0;
-}
-`
-
-// The Python package packs the parameters as the header lays them out.
-func TestPythonPacksParameters(t *testing.T) {
+// The module of the Python package that calls the library compiles against the header, without a
+// warning. It includes the header, so the layout of the parameters is the same.
+func TestPythonModuleCompiles(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("no python3")
 	}
-	got := runC(t, printParams, command(t, ".", python, "-B", "-c", packPython))
-	want := "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35"
-	if strings.TrimSpace(got) != want {
-		t.Errorf("the library reads\n%s, want\n%s", got, want)
+	const where = "import sysconfig; print(sysconfig.get_path('include'))"
+	include := strings.TrimSpace(command(t, ".", python, "-B", "-c", where))
+	if _, err := os.Stat(filepath.Join(include, "Python.h")); err != nil {
+		t.Skip("Python's headers are not installed")
 	}
+	needGCC(t)
+	flags := append(slices.Clone(strict), "-fsyntax-only", "-Isrc", "-I"+include, "../python/src/call.c")
+	command(t, ".", "gcc", flags...)
+}
+
+// The tests of the Python package that need no GPU pass, where PyTorch is installed.
+func TestPythonPackage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("PyTorch takes seconds to start")
+	}
+	python := cmp.Or(os.Getenv("ATTUNE_PYTHON"), "python3")
+	if err := exec.Command(python, "-c", "import torch").Run(); err != nil {
+		t.Skip("no PyTorch")
+	}
+	command(t, "../python/tests", python, "-B", "-m", "unittest", "discover")
 }

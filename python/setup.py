@@ -1,8 +1,9 @@
-"""Compiles the C library that `attune export` wrote into csrc, and puts it into the wheel."""
+"""Compiles the C library that `attune export` wrote into csrc, and the module that calls it."""
 
 import os
 import pathlib
 import subprocess
+import sysconfig
 
 from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -15,14 +16,21 @@ SOURCES = ROOT / "csrc"
 class BuildWithLibrary(build_py):
     def run(self):
         super().run()
-        source = SOURCES / "attune_sdpa.c"
-        if not source.exists():
-            raise SystemExit(f"{source} is missing; `make wheel` in the repository writes it by `attune export`")
-        library = pathlib.Path(self.build_lib) / "attune" / "libattune_sdpa.so"
+        sources = sorted(SOURCES.glob("attune_*.c"))
+        if not sources:
+            raise SystemExit(f"{SOURCES} has no sources; `make wheel` in the repository writes them by `attune export`")
+        include = pathlib.Path(sysconfig.get_path("include"))
+        if not (include / "Python.h").exists():
+            raise SystemExit(f"{include} has no Python.h; install the headers of this Python (python3-dev)")
+        folder = pathlib.Path(self.build_lib) / "attune"
         compiler = os.environ.get("CC", "cc")
-        command = [compiler, "-std=c11", "-O2", "-fPIC", "-shared", "-o", library]
-        command += [*sorted(SOURCES.glob("attune_*.c")), "-lpthread", "-ldl", "-lm"]
-        subprocess.run(command, check=True)
+        flags = ["-std=c11", "-O2", "-fPIC", "-shared", f"-I{SOURCES}"]
+        library = folder / "libattune_sdpa.so"
+        subprocess.run([compiler, *flags, "-o", library, *sources, "-lpthread", "-ldl", "-lm"], check=True)
+        # Of all libraries of this name the one beside the module, before those of LD_LIBRARY_PATH.
+        found = "-Wl,--disable-new-dtags,-rpath,$ORIGIN"
+        module = [ROOT / "src" / "call.c", f"-L{folder}", "-lattune_sdpa", found]
+        subprocess.run([compiler, *flags, f"-I{include}", "-o", folder / "_call.abi3.so", *module], check=True)
 
 
 class WithLibrary(Distribution):
@@ -30,11 +38,11 @@ class WithLibrary(Distribution):
         return True
 
 
-class PlatformWheel(bdist_wheel):
-    """The library depends on the platform, and not on the version of Python."""
+class StableWheel(bdist_wheel):
+    """The module uses the stable interface of Python 3.10 only, so it is for all later versions."""
 
     def get_tag(self):
-        return "py3", "none", super().get_tag()[2]
+        return "cp310", "abi3", super().get_tag()[2]
 
 
-setup(distclass=WithLibrary, cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel})
+setup(distclass=WithLibrary, cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": StableWheel})

@@ -4,8 +4,10 @@
 >>> o = attune.sdpa(q, k, v, causal=True)  # q, k, v: CUDA tensors [batch, heads, rows, head_dim]
 """
 
-from attune._attention import quantize, sdpa
+from attune._attention import sdpa, sdpa_varlen
+from attune._cache import append, decode
 from attune._library import version
 from attune._patch import patch
+from attune._quantize import quantize
 
-__all__ = ["patch", "quantize", "sdpa", "version"]
+__all__ = ["append", "decode", "patch", "quantize", "sdpa", "sdpa_varlen", "version"]

@@ -1,49 +1,80 @@
-"""The C library attune_sdpa, called through ctypes."""
+"""The compiled part of the package: the C library, and the module that calls it on tensors."""
 
-import ctypes
 import functools
-import pathlib
-import struct
 
-# The fields of attune_sdpa_params in their order: size; q, k, v, o, lse and three descales; batch to
-# head_dim; twelve strides; dtype, out_dtype, causal, scale, window_left, window_right; sinks,
-# workspace and its size. All of them lie at multiples of their size, so that there is no padding.
-PARAMS = struct.Struct("@N8P6i12q2iif2iPPN")
+import torch
+from torch import Tensor
 
-E4M3, FP16, BF16 = 1, 2, 3
+from attune import _workspace
 
-_INVALID_ARGUMENT, _UNSUPPORTED = 1, 2
+try:
+    from attune import _call
+except ImportError as problem:
+    _call, _problem = None, problem
+
+# The numbers of dtypes in src/call.c; the first three are those of the library.
+DTYPES = {torch.float8_e4m3fn: 1, torch.float16: 2, torch.bfloat16: 3, torch.float32: 4, torch.int32: 5}
+_DTYPE_OF = {number: dtype for dtype, number in DTYPES.items()}
+
+_CUDA = 2  # the device type of DLPack
 
 
 @functools.cache
+def _device(number):
+    return torch.device("cuda", number)
+
+
+def _empty(shape, dtype, device):
+    return torch.empty(shape, dtype=_DTYPE_OF[dtype], device=_device(device))
+
+
+def _bind(device):
+    """Makes the context of a device current on this thread, as PyTorch does at its first launch."""
+    torch.cuda.mem_get_info(device)
+
+
+def _of_cuda(name):
+    """A function of PyTorch that a build without CUDA does not have, and that is then not called."""
+    return getattr(torch._C, name, None)
+
+
+def configure(device_type=_CUDA, exchange=True, **replaced):
+    """Tells the module what it needs of PyTorch; tests replace functions, for tensors on a CPU."""
+    functions = {
+        "modes": torch._C._len_torch_dispatch_stack,
+        "grad_enabled": torch.is_grad_enabled,
+        "current_device": _of_cuda("_cuda_getDevice"),
+        "raw_stream": _of_cuda("_cuda_getCurrentRawStream"),
+        "empty": _empty,
+        "workspace": _workspace.take,
+        "bind": _bind,
+    }
+    functions.update(replaced)
+    table = getattr(Tensor, "__dlpack_c_exchange_api__", None) if exchange else None
+    _call.configure(Tensor, torch.nn.Parameter, table, DTYPES, tuple(functions.values()), device_type)
+
+
+def _nothing(*arguments):
+    """Stands for a function of the module that is not there: the call goes on to load()."""
+
+
+if _call is not None:
+    configure()
+    attend, append = _call.attend, _call.append
+else:
+    attend = append = _nothing
+
+
 def load():
-    """The library of this package."""
-    path = pathlib.Path(__file__).with_name("libattune_sdpa.so")
-    if not path.exists():
-        raise RuntimeError(f"{path} is missing: this is a source folder and not an installed wheel")
-    library = ctypes.CDLL(str(path))
-    library.attune_sdpa_forward.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
-    library.attune_sdpa_forward.restype = ctypes.c_int
-    library.attune_sdpa_workspace_bytes.argtypes = [ctypes.c_char_p]
-    library.attune_sdpa_workspace_bytes.restype = ctypes.c_size_t
-    for name in ("attune_sdpa_form", "attune_sdpa_last_error", "attune_sdpa_version"):
-        getattr(library, name).restype = ctypes.c_char_p
-    library.attune_sdpa_form.argtypes = [ctypes.c_char_p]
-    return library
+    """The module, or RuntimeError where it was not compiled."""
+    if _call is None:
+        raise RuntimeError(
+            f"the compiled part of attune is missing ({_problem}): "
+            "this is a source folder; `make wheel` builds the package"
+        )
+    return _call
 
 
 def version():
     """The version of the library and its selection of kernels."""
-    return load().attune_sdpa_version().decode()
-
-
-def check(status):
-    """Raises what a status of the library means."""
-    if status == 0:
-        return
-    message = load().attune_sdpa_last_error().decode()
-    if status == _INVALID_ARGUMENT:
-        raise ValueError(message)
-    if status == _UNSUPPORTED:
-        raise NotImplementedError(message)
-    raise RuntimeError(message)
+    return load().version()

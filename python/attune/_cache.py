@@ -1,0 +1,162 @@
+"""attune.decode and attune.append: attention over a cache of keys and values in E4M3."""
+
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from attune import _check, _library, _operators, _reference
+
+_attend, _append = _library.attend, _library.append
+_is_compiling = torch.compiler.is_dynamo_compiling
+
+
+def decode(
+    q,
+    k_cache,
+    v_cache,
+    lengths,
+    *,
+    page_table=None,
+    descale,
+    causal=True,
+    scale=None,
+    window=None,
+    sinks=None,
+    return_lse=False,
+    out=None,
+    fallback=False,
+):
+    """Attention of the last queries of each sequence over its cache, on the current CUDA stream.
+
+    q is [batch, heads, queries, head_dim], FP16 or BF16; one query, or a few of speculative
+    decoding, which are the last of the sequence. The caches are E4M3 [batch, kv_heads, capacity,
+    head_dim] or, with a page table, [pages, kv_heads, page_size, head_dim] with a multiple of
+    64 keys on a page. lengths is int32 [batch]: the keys of each sequence, those of the queries included.
+    page_table is int32 [batch, max_pages]. descale is (of k, of v), float32 [batch, kv_heads]; a q
+    in E4M3 comes with all three factors.
+
+    The output has the dtype of q. The other arguments are those of attune.sdpa.
+    """
+    if not _is_compiling():
+        try:
+            result = _attend(q, k_cache, v_cache, causal, scale, window, sinks, descale, return_lse, out, False, False,
+                             None, None, 0, 0, lengths, page_table, False)  # fmt: skip
+            if result is not None:
+                return result
+        except NotImplementedError:
+            pass  # said below, or computed by PyTorch
+    sides = _check.window(window)
+    _check.tensor("q", q, ("batch", "heads", "queries", "head_dim"))
+    if q.dtype not in _check.HALVES and q.dtype != _check.FP8:
+        raise TypeError(f"q is {q.dtype}, not float16, bfloat16 or float8_e4m3fn")
+    _check_caches(q, k_cache, v_cache, lengths, page_table)
+    _check.heads(q, k_cache)
+    _check.descale(descale, "qkv" if q.dtype == _check.FP8 else "kv", q, q.shape[0], q.shape[1], k_cache.shape[1])
+    _check.scale(scale)
+    _check.sinks(sinks, q)
+    _check.out(out, q)
+    call = _operators.Call(q, k_cache, v_cache, causal, scale, sides, sinks, descale, return_lse, out,
+                           lengths=lengths, page_table=page_table)  # fmt: skip
+    return _operators.attention(call, fallback)
+
+
+def append(k, v, k_cache, v_cache, lengths, *, page_table=None, descale, fallback=False):
+    """Writes new rows of k and v to the caches, in E4M3, on the current CUDA stream.
+
+    k and v are [batch, kv_heads, rows, head_dim], FP16 or BF16. Row i of sequence b goes to position
+    lengths[b] + i of its cache; lengths is not changed, and a row behind the capacity is dropped.
+    descale is (of k, of v), float32 [batch, kv_heads]; elements over 448 * descale saturate. Caches,
+    lengths and page_table are those of attune.decode.
+    """
+    if not _is_compiling() and isinstance(descale, (tuple, list)) and len(descale) == 2:
+        try:
+            if _append(k, v, k_cache, v_cache, lengths, page_table, *descale, False):
+                return
+        except NotImplementedError:
+            pass  # said below, or computed by PyTorch
+    _check_rows(k, v)
+    _check_caches(k, k_cache, v_cache, lengths, page_table, "k")
+    if k.shape[1] != k_cache.shape[1]:
+        raise ValueError(f"k has {k.shape[1]} heads, and k_cache has {k_cache.shape[1]}")
+    _check.descale(descale, "kv", k, k.shape[0], k.shape[1], k.shape[1])
+    for name, x in (("k_cache", k_cache), ("v_cache", v_cache)):
+        if not x.is_contiguous():
+            raise ValueError(f"{name} has strides {list(x.stride())}: it must be contiguous")
+    if not k.is_cuda and not fallback:
+        raise NotImplementedError(
+            f"k is on {k.device}: attune runs on CUDA devices; fallback=True computes it by PyTorch"
+        )
+    arguments = (k, v, k_cache, v_cache, lengths, page_table, *descale, fallback)
+    if _operators.is_traced(k, v, k_cache, v_cache):
+        _append_op(*arguments)
+    else:
+        _run_append(*arguments)
+
+
+def _check_rows(k, v):
+    for name, x in (("k", k), ("v", v)):
+        _check.tensor(name, x, ("batch", "kv_heads", "rows", "head_dim"))
+        if x.dtype not in _check.HALVES:
+            raise TypeError(f"{name} is {x.dtype}, not float16 or bfloat16")
+    if k.dtype != v.dtype:
+        raise TypeError(f"v is {v.dtype}, and k is {k.dtype}")
+    if k.shape != v.shape:
+        raise ValueError(f"k is {list(k.shape)}, and v is {list(v.shape)}")
+    _check.beside("v", v, "k", k)
+
+
+def _check_caches(q, k_cache, v_cache, lengths, page_table, name="q"):
+    first = "batch" if page_table is None else "pages"
+    third = "capacity" if page_table is None else "page_size"
+    for cache_name, x in (("k_cache", k_cache), ("v_cache", v_cache)):
+        _check.tensor(cache_name, x, (first, "kv_heads", third, "head_dim"))
+        if x.dtype != _check.FP8:
+            raise TypeError(f"{cache_name} is {x.dtype}, not float8_e4m3fn")
+        _check.beside(cache_name, x, name, q)
+        if x.shape[3] != q.shape[3]:
+            raise ValueError(f"{cache_name} is {list(x.shape)}, and {name} is {list(q.shape)}: head_dim differs")
+        if page_table is None and x.shape[0] != q.shape[0]:
+            raise ValueError(f"{cache_name} is {list(x.shape)}, and {name} is {list(q.shape)}: batch differs")
+        if page_table is not None:
+            _check.page_size(cache_name, x)
+    if k_cache.shape != v_cache.shape:
+        raise ValueError(f"k_cache is {list(k_cache.shape)}, and v_cache is {list(v_cache.shape)}")
+    _check.array("lengths", lengths, torch.int32, (q.shape[0],), q)
+    if page_table is not None:
+        _check.array("page_table", page_table, torch.int32, (q.shape[0], None), q)
+
+
+def _run_append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, page_table: Optional[Tensor],
+                descale_k: Tensor, descale_v: Tensor, fallback: bool) -> None:  # fmt: skip
+    if k.numel() == 0 or k_cache.numel() == 0:
+        return
+    try:
+        if not k.is_cuda:
+            raise NotImplementedError(f"k is on {k.device}")
+        _launch_append(k, v, k_cache, v_cache, lengths, page_table, descale_k, descale_v)
+    except NotImplementedError:
+        if not fallback:
+            raise
+        _reference.append(k, v, k_cache, v_cache, lengths, page_table, descale_k, descale_v)
+
+
+def _launch_append(k, v, k_cache, v_cache, lengths, page_table, descale_k, descale_v):
+    small = [x if x is None else x.contiguous() for x in (lengths, page_table, descale_k, descale_v)]
+    with torch.cuda.device(k.device):
+        library = _library.load()
+        if library.append(k, v, k_cache, v_cache, *small, True) is None:
+            # New rows are few; a cache is contiguous, so that only they can lie at a wrong place.
+            k, v = (x.clone(memory_format=torch.contiguous_format) for x in (k, v))
+            if library.append(k, v, k_cache, v_cache, *small, True) is None:
+                raise ValueError(
+                    "k_cache and v_cache must lie at multiples of 16 bytes, and k_cache must not require a gradient"
+                )
+
+
+_append_op = torch.library.custom_op("attune::append", _run_append, mutates_args=("k_cache", "v_cache"))
+
+
+@_append_op.register_fake
+def _(*arguments):
+    return None

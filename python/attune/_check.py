@@ -1,0 +1,134 @@
+"""Checks of arguments. Each message names the argument, its value and what is wanted."""
+
+import math
+
+import torch
+from torch import Tensor
+
+FP8 = torch.float8_e4m3fn
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def tensor(name, x, shape):
+    """x is a tensor of as many dimensions as shape names."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} is a {type(x).__name__}, not a tensor")
+    if x.dim() != len(shape):
+        raise ValueError(f"{name} has {x.dim()} dimensions, not {len(shape)}: [{', '.join(shape)}]")
+
+
+def beside(name, x, q_name, q):
+    """x is on the device of q."""
+    if x.device != q.device:
+        raise ValueError(f"{name} is on {x.device}, and {q_name} is on {q.device}")
+
+
+def array(name, x, dtype, shape, q):
+    """x is a tensor of this dtype and these sizes beside q; None is for any size."""
+    what = str(dtype).removeprefix("torch.")
+    wanted = ", ".join("any" if size is None else str(size) for size in shape)
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} is a {type(x).__name__}, not a tensor {what} [{wanted}]")
+    sizes = x.dim() == len(shape) and all(want is None or have == want for have, want in zip(x.shape, shape))
+    if x.dtype != dtype or not sizes:
+        raise ValueError(f"{name} is {x.dtype} {list(x.shape)}, not {what} [{wanted}]")
+    beside(name, x, "q", q)
+
+
+def heads(q, k):
+    """The heads of k divide those of q; both are the second of the last three dimensions."""
+    of_q, of_k = q.shape[1], k.shape[1]
+    if of_k == 0 or of_q % of_k:
+        raise ValueError(f"q has {of_q} heads, which the {of_k} of k do not divide")
+
+
+def qkv(q, k, v, shape):
+    """q, k and v agree in dtype, device, head_dim and, where it is a dimension, batch."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        tensor(name, x, shape)
+    if q.dtype not in HALVES and q.dtype != FP8:
+        raise TypeError(f"q is {q.dtype}, not float16, bfloat16 or float8_e4m3fn")
+    batched = len(shape) == 4
+    for name, x in (("k", k), ("v", v)):
+        if x.dtype != q.dtype:
+            raise TypeError(f"{name} is {x.dtype}, and q is {q.dtype}")
+        beside(name, x, "q", q)
+        if x.shape[-1] != q.shape[-1] or (batched and x.shape[0] != q.shape[0]):
+            what = "batch and head_dim" if batched else "head_dim"
+            raise ValueError(f"{name} is {list(x.shape)}, and q is {list(q.shape)}: {what} differ")
+    if k.shape != v.shape:
+        raise ValueError(f"k is {list(k.shape)}, and v is {list(v.shape)}")
+    heads(q, k)
+
+
+def descale(value, names, q, batch, of_q, of_k):
+    """The factors of E4M3 tensors, as many as there are names."""
+    wanted = "(" + ", ".join(f"of {name}" for name in names) + ")"
+    if value is None:
+        raise ValueError(f"descale is missing: E4M3 tensors come with {wanted}")
+    if not isinstance(value, (tuple, list)):
+        raise TypeError(f"descale is a {type(value).__name__}, not {wanted}")
+    if len(value) != len(names):
+        raise ValueError(f"descale has {len(value)} tensors, not {len(names)}: {wanted}")
+    for name, x in zip(names, value):
+        array(f"descale of {name}", x, torch.float32, (batch, of_q if name == "q" else of_k), q)
+
+
+def no_descale(value, q):
+    if value is not None:
+        raise ValueError(f"descale is given, and q is {q.dtype}: only E4M3 tensors have factors")
+
+
+def window(value):
+    """(left, right) with -1 for no limit."""
+    if value is None:
+        return -1, -1
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise ValueError(f"window is {value!r}: it is (left, right) in keys, with None for no limit")
+    for limit in value:
+        if limit is not None and (not isinstance(limit, int) or limit < 0):
+            raise ValueError(f"window is {value!r}: numbers of keys are not negative; None is no limit")
+    return tuple(-1 if limit is None else min(int(limit), 2**31 - 1) for limit in value)
+
+
+def scale(value):
+    if value is None:
+        return
+    if not isinstance(value, (int, float)):
+        raise TypeError(f"scale is a {type(value).__name__}, not a number")
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"scale is {value}: it must be finite and not negative")
+
+
+def sinks(value, q):
+    if value is not None:
+        array("sinks", value, torch.float32, (q.shape[1],), q)
+
+
+def options(q, smooth_k, hadamard):
+    for name, value in (("smooth_k", smooth_k), ("hadamard", hadamard)):
+        if value and q.dtype == FP8:
+            raise ValueError(f"{name} is set, and q is {q.dtype}: it is an option of the quantiser of FP16 and BF16")
+    head_dim = q.shape[-1]
+    if hadamard and head_dim & (head_dim - 1):
+        raise ValueError(f"hadamard is set, and head_dim is {head_dim}: it must be a power of two")
+
+
+def out(value, q):
+    """out has the sizes of q, contiguous rows, and no element twice."""
+    if value is None:
+        return
+    if not isinstance(value, Tensor):
+        raise TypeError(f"out is a {type(value).__name__}, not a tensor")
+    if value.shape != q.shape or value.device != q.device:
+        raise ValueError(f"out is {list(value.shape)} on {value.device}, and q is {list(q.shape)} on {q.device}")
+    if value.dtype not in HALVES:
+        raise TypeError(f"out is {value.dtype}, not float16 or bfloat16")
+    rows = value.shape[-1] == 1 or value.stride(-1) == 1
+    if not rows or any(size > 1 and stride == 0 for size, stride in zip(value.shape, value.stride())):
+        raise ValueError(f"out has strides {list(value.stride())}: its rows must be contiguous and not overlap")
+
+
+def page_size(name, cache):
+    if cache.shape[2] == 0 or cache.shape[2] % 64:
+        raise ValueError(f"{name} has pages of {cache.shape[2]} keys, not a multiple of 64")

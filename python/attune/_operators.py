@@ -1,0 +1,260 @@
+"""The way of a call that is not plain: copies, other devices, operators of torch.library, fallback."""
+
+from typing import NamedTuple, Optional
+
+import torch
+from torch import Tensor
+
+from attune import _check, _library, _quantize, _reference, _workspace
+
+
+class Call(NamedTuple):
+    """The arguments of attend in src/call.c. A window is (left, right) with -1 for no limit."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    causal: bool
+    scale: Optional[float]
+    window: tuple
+    sinks: Optional[Tensor]
+    descale: Optional[tuple]
+    return_lse: bool
+    out: Optional[Tensor]
+    smooth_k: bool = False
+    hadamard: bool = False
+    cu_queries: Optional[Tensor] = None
+    cu_keys: Optional[Tensor] = None
+    max_queries: int = 0
+    max_keys: int = 0
+    lengths: Optional[Tensor] = None
+    page_table: Optional[Tensor] = None
+
+
+def attention(call, fallback):
+    """A call whose arguments were checked."""
+    reason = _refusal(call)
+    if reason is not None and not fallback:
+        raise NotImplementedError(reason)
+    if _wants_gradient(call):
+        return _reference.attention(call)  # which PyTorch can differentiate
+    if is_traced(call.q, call.k, call.v):
+        return _through_dispatcher(call, fallback)
+    return _run(call, fallback)
+
+
+def is_traced(*tensors):
+    """Whether PyTorch must see the call: it compiles, traces, or runs a mode or a subclass."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+        return True
+    return any(type(x) is not Tensor and type(x) is not torch.nn.Parameter for x in tensors)
+
+
+def _wants_gradient(call):
+    return torch.is_grad_enabled() and (call.q.requires_grad or call.k.requires_grad or call.v.requires_grad)
+
+
+def _refusal(call):
+    """Why the library is not called, or None."""
+    if _wants_gradient(call):
+        return "q, k or v requires a gradient, and there is no backward pass; call it under torch.no_grad()"
+    if not call.q.is_cuda:
+        return f"q is on {call.q.device}: attune runs on CUDA devices; fallback=True computes it by PyTorch"
+    if call.q.shape[-1] % 8:
+        return f"head_dim is {call.q.shape[-1]}; the kernels have 64, 128 and 256"
+    if call.smooth_k and call.sinks is not None:
+        return "smooth_k is set, and sinks is given: smoothing shifts the scores, but not the sinks"
+    if call.smooth_k and call.return_lse and call.cu_queries is not None:
+        return "smooth_k and return_lse are set: that is for sdpa, and not for packed sequences"
+    return None
+
+
+def _run(call, fallback):
+    try:
+        if (reason := _refusal(call)) is not None:
+            raise NotImplementedError(reason)
+        return _launch(call)
+    except NotImplementedError:
+        if not fallback:
+            raise
+    return _reference.attention(call)
+
+
+# ---- launch --------------------------------------------------------------------------------------
+
+
+def _launch(call):
+    if (
+        call.q.numel() == 0
+        or call.k.numel() == 0
+        or (call.cu_queries is not None and min(call.max_queries, call.max_keys) < 1)
+    ):
+        return _without_keys(call)
+    library = _library.load()
+    if call.smooth_k and call.return_lse:
+        return _launch_smooth(call)
+    call = _readable(call)
+    window = tuple(None if side < 0 else side for side in call.window)
+    with torch.cuda.device(call.q.device):
+        try:
+            result = library.attend(*call._replace(window=window), True)
+        except NotImplementedError:
+            contiguous = _contiguous(call)
+            if contiguous is None:
+                raise
+            result = library.attend(*contiguous._replace(window=window), True)
+    if result is None:
+        raise RuntimeError(
+            "the arguments passed all checks, but the compiled part of attune does not take them; please report this"
+        )
+    return result
+
+
+def output_dtype(q, out):
+    if out is not None:
+        return out.dtype
+    return torch.float16 if q.dtype == _check.FP8 else q.dtype
+
+
+def _lse_shape(call):
+    if call.cu_queries is not None:
+        return (call.q.shape[1], call.q.shape[0])
+    return tuple(call.q.shape[:3])
+
+
+def _without_keys(call):
+    """No query sees a key."""
+    o = (
+        torch.zeros(call.q.shape, dtype=output_dtype(call.q, None), device=call.q.device)
+        if call.out is None
+        else call.out.zero_()
+    )
+    if not call.return_lse:
+        return o
+    return o, torch.full(_lse_shape(call), -torch.inf, dtype=torch.float32, device=call.q.device)
+
+
+def _launch_smooth(call):
+    """The log-sum-exp is that of K before its means were subtracted."""
+    q, k, v = call.q, call.k, call.v
+    q8, k8, v8, descale, mean = _quantize.quantize(q, k, v, smooth_k=True, hadamard=call.hadamard, return_mean=True)
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device) if call.out is None else call.out
+    call = call._replace(q=q8, k=k8, v=v8, descale=descale, out=out, smooth_k=False, hadamard=False)
+    o, lse = _launch(call)
+    scale = q.shape[-1] ** -0.5 if call.scale is None else call.scale
+    mean = mean.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+    return o, lse + scale * (q.float() @ mean[..., None])[..., 0]
+
+
+def _is_aligned(x):
+    size = x.element_size()
+    strides = zip(x.shape[:-1], x.stride()[:-1])
+    rows = x.shape[-1] == 1 or x.stride(-1) == 1
+    apart = all(n == 1 or (s * size % 16 == 0 and s >= x.shape[-1]) for n, s in strides)
+    return rows and x.data_ptr() % 16 == 0 and apart
+
+
+def _readable(call):
+    """The call with copies of the tensors that the library cannot read where they are."""
+    if call.out is not None and not _is_aligned(call.out):
+        raise ValueError(
+            f"out has strides {list(call.out.stride())} at {call.out.data_ptr():#x}: "
+            "rows must lie at multiples of 16 bytes, and not overlap"
+        )
+    changes = {}
+    is_cache = call.lengths is not None
+    for name in ("q", "k", "v"):
+        x = getattr(call, name)
+        if not _is_aligned(x):
+            if is_cache and name != "q":  # too large to be copied
+                raise ValueError(
+                    f"{name}_cache has strides {list(x.stride())} at {x.data_ptr():#x}: "
+                    "rows must lie at multiples of 16 bytes"
+                )
+            changes[name] = x.clone(memory_format=torch.contiguous_format)
+    for name in ("sinks", "cu_queries", "cu_keys", "lengths", "page_table"):
+        if getattr(call, name) is not None:
+            changes[name] = getattr(call, name).contiguous()
+    if call.descale is not None:
+        changes["descale"] = tuple(x.contiguous() for x in call.descale)
+    return call._replace(**changes)
+
+
+def _contiguous(call):
+    """The call with contiguous E4M3 tensors, or None if they are: not every form takes strides."""
+    tensors = (call.q, call.k, call.v)
+    if call.lengths is not None or call.q.dtype != _check.FP8 or all(x.is_contiguous() for x in tensors):
+        return None
+    return call._replace(q=call.q.contiguous(), k=call.k.contiguous(), v=call.v.contiguous())
+
+
+# ---- operators, for torch.compile and tracing ----------------------------------------------------
+# An operator returns no optional tensors, so that lse is empty where it was not asked for.
+
+
+def _operator(q: Tensor, k: Tensor, v: Tensor, descale_q: Optional[Tensor], descale_k: Optional[Tensor],
+              descale_v: Optional[Tensor], causal: bool, scale: float, window_left: int, window_right: int,
+              sinks: Optional[Tensor], return_lse: bool, smooth_k: bool = False, hadamard: bool = False,
+              cu_queries: Optional[Tensor] = None, cu_keys: Optional[Tensor] = None, max_queries: int = 0,
+              max_keys: int = 0, lengths: Optional[Tensor] = None, page_table: Optional[Tensor] = None,
+              fallback: bool = False) -> tuple[Tensor, Tensor]:  # fmt: skip
+    call = Call(q, k, v, causal, None if scale < 0 else scale, (window_left, window_right), sinks,
+                _factors(descale_q, descale_k, descale_v), return_lse, None, smooth_k, hadamard,
+                cu_queries, cu_keys, max_queries, max_keys, lengths, page_table)  # fmt: skip
+    with _workspace.temporary():
+        result = _run(call, fallback)
+    return result if return_lse else (result, q.new_empty(0, dtype=torch.float32))
+
+
+def _operator_out(q: Tensor, k: Tensor, v: Tensor, descale_q: Optional[Tensor], descale_k: Optional[Tensor],
+                  descale_v: Optional[Tensor], causal: bool, scale: float, window_left: int, window_right: int,
+                  sinks: Optional[Tensor], return_lse: bool, out: Tensor, smooth_k: bool = False,
+                  hadamard: bool = False, cu_queries: Optional[Tensor] = None, cu_keys: Optional[Tensor] = None,
+                  max_queries: int = 0, max_keys: int = 0, lengths: Optional[Tensor] = None,
+                  page_table: Optional[Tensor] = None, fallback: bool = False) -> Tensor:  # fmt: skip
+    call = Call(q, k, v, causal, None if scale < 0 else scale, (window_left, window_right), sinks,
+                _factors(descale_q, descale_k, descale_v), return_lse, out, smooth_k, hadamard,
+                cu_queries, cu_keys, max_queries, max_keys, lengths, page_table)  # fmt: skip
+    with _workspace.temporary():
+        result = _run(call, fallback)
+    return result[1] if return_lse else q.new_empty(0, dtype=torch.float32)
+
+
+def _factors(*descale):
+    """The factors of a call: all three, those of k and v, or None."""
+    given = tuple(x for x in descale if x is not None)
+    return given or None
+
+
+def _fake_lse(q, return_lse, cu_queries):
+    shape = (0,) if not return_lse else q.shape[:3] if cu_queries is None else (q.shape[1], q.shape[0])
+    return q.new_empty(shape, dtype=torch.float32)
+
+
+_sdpa_op = torch.library.custom_op("attune::sdpa", _operator, mutates_args=())
+_sdpa_out_op = torch.library.custom_op("attune::sdpa_out", _operator_out, mutates_args=("out",))
+
+
+@_sdpa_op.register_fake
+def _(q, k, v, descale_q, descale_k, descale_v, causal, scale, window_left, window_right, sinks, return_lse,
+      smooth_k=False, hadamard=False, cu_queries=None, *rest):  # fmt: skip
+    o = torch.empty(q.shape, dtype=output_dtype(q, None), device=q.device)
+    return o, _fake_lse(q, return_lse, cu_queries)
+
+
+@_sdpa_out_op.register_fake
+def _(q, k, v, descale_q, descale_k, descale_v, causal, scale, window_left, window_right, sinks, return_lse,
+      out, smooth_k=False, hadamard=False, cu_queries=None, *rest):  # fmt: skip
+    return _fake_lse(q, return_lse, cu_queries)
+
+
+def _through_dispatcher(call, fallback):
+    descale = (None, None, None) if call.descale is None else (None, *call.descale)[-3:]
+    first = (call.q, call.k, call.v, *descale, bool(call.causal), -1.0 if call.scale is None else float(call.scale),
+             *call.window, call.sinks, bool(call.return_lse))  # fmt: skip
+    last = (bool(call.smooth_k), bool(call.hadamard), *call[12:], bool(fallback))
+    if call.out is None:
+        o, lse = _sdpa_op(*first, *last)
+    else:
+        o, lse = call.out, _sdpa_out_op(*first, call.out, *last)
+    return (o, lse) if call.return_lse else o

@@ -1,0 +1,155 @@
+"""attune.quantize: FP16 and BF16 to E4M3 with one factor per head."""
+
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from attune import _check, _library, _workspace
+
+_LARGEST = 448.0
+_SMALLEST_AMAX = 2.0**-112
+
+
+def quantize(q, k=None, v=None, *, smooth_k=False, hadamard=False, return_mean=False):
+    """E4M3 tensors with a factor per head, so that x is about y * descale.
+
+    quantize(x) is (y, descale). quantize(q, k, v) is (q8, k8, v8, descale) with descale = (of q, of
+    k, of v), as attune.sdpa takes them. Tensors are [batch, heads, rows, head_dim]; a factor is
+    float32 [batch, heads]. The largest finite element of a head becomes 448; NaN stays NaN, and an
+    infinity becomes 448.
+
+    smooth_k subtracts from k the mean of each column of a head. hadamard multiplies the rows of q
+    and k by the Hadamard matrix over sqrt(head_dim). return_mean: the last result is that mean,
+    float32 [batch, kv_heads, head_dim].
+
+    FP16 and BF16 on a Hopper GPU take one launch; elsewhere PyTorch computes the same.
+    """
+    _check_tensors(q, k, v)
+    if (smooth_k or return_mean) and k is None:
+        raise ValueError(f"{'smooth_k' if smooth_k else 'return_mean'} is set, and there is no k")
+    if hadamard and q.shape[3] & (q.shape[3] - 1):
+        raise ValueError(f"hadamard is set, and head_dim is {q.shape[3]}: it must be a power of two")
+    results = _computed(q, k, v, smooth_k, hadamard)
+    if k is None:
+        return results[0], results[1]
+    y_q, descale_q, y_k, descale_k, y_v, descale_v, mean = results
+    quantised = (y_q, y_k, y_v, (descale_q, descale_k, descale_v))
+    return (*quantised, mean) if return_mean else quantised
+
+
+def _check_tensors(q, k, v):
+    if (k is None) != (v is None):
+        raise ValueError(f"{'k' if k is None else 'v'} is missing: quantize takes one tensor, or q, k and v")
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x is None and name != "q":
+            continue
+        _check.tensor(name, x, ("batch", "heads", "rows", "head_dim"))
+        if not x.is_floating_point() or x.dtype.itemsize < 2:
+            raise TypeError(f"{name} is {x.dtype}, not float16, bfloat16 or float32")
+        if x.dtype != q.dtype:
+            raise TypeError(f"{name} is {x.dtype}, and q is {q.dtype}")
+        _check.beside(name, x, "q", q)
+        if name != "q" and (x.shape[0], x.shape[3]) != (q.shape[0], q.shape[3]):
+            raise ValueError(f"{name} is {list(x.shape)}, and q is {list(q.shape)}: batch and head_dim differ")
+    if k is not None and k.shape != v.shape:
+        raise ValueError(f"k is {list(k.shape)}, and v is {list(v.shape)}")
+
+
+def _computed(q, k, v, smooth_k, hadamard):
+    from attune import _operators  # which quantises too
+
+    halves = q.is_cuda and q.dtype in _check.HALVES
+    if halves and _operators.is_traced(*(x for x in (q, k, v) if x is not None)):
+        return _quantize_op(q, k, v, bool(smooth_k), bool(hadamard))
+    if halves:
+        return _run(q, k, v, smooth_k, hadamard)
+    return by_torch(q, k, v, smooth_k, hadamard)
+
+
+def _outputs(q, k, v):
+    """Tensors for y and descale of each, and for the mean of k."""
+    outputs = []
+    for x in (q,) if k is None else (q, k, v):
+        outputs.append(torch.empty(x.shape, dtype=_check.FP8, device=x.device))
+        outputs.append(torch.empty(x.shape[:2], dtype=torch.float32, device=x.device))
+    if k is not None:
+        outputs.append(torch.empty((k.shape[0], k.shape[1], k.shape[3]), dtype=torch.float32, device=k.device))
+    return outputs
+
+
+def _run(q, k, v, smooth_k, hadamard):
+    try:
+        return _launch(q, k, v, smooth_k, hadamard)
+    except NotImplementedError:
+        return by_torch(q, k, v, smooth_k, hadamard)
+
+
+def _launch(q, k, v, smooth_k, hadamard):
+    if not q.is_cuda or q.numel() == 0 or (k is not None and k.numel() == 0):
+        raise NotImplementedError("there is nothing on a GPU")
+    library = _library.load()
+    outputs = _outputs(q, k, v)
+    y, descale, mean = outputs[0:6:2], outputs[1:6:2], None if k is None else outputs[6]
+    missing = [None] * (3 - len(y))
+    targets = (*y, *missing, *descale, *missing, mean)
+    with torch.cuda.device(q.device):
+        if library.quantize(q, k, v, smooth_k, hadamard, *targets) is None:
+            q, k, v = (x if x is None else x.clone(memory_format=torch.contiguous_format) for x in (q, k, v))
+            if library.quantize(q, k, v, smooth_k, hadamard, *targets) is None:
+                raise NotImplementedError("the tensors are no plain ones")
+    return outputs
+
+
+def by_torch(q, k, v, smooth_k, hadamard):
+    """The arithmetic of kernels/quantize, by PyTorch; its sums may be rounded differently."""
+    results = []
+    mean = None if k is None else torch.zeros(k.shape[0], k.shape[1], k.shape[3], device=k.device)
+    if smooth_k:
+        mean = k.double().mean(dim=2).float()
+    for x, rotated in ((q, hadamard), (k, hadamard), (v, False)):
+        if x is None:
+            continue
+        x_mean = mean[:, :, None] if x is k and smooth_k else None
+        x = x.float()
+        if rotated:
+            x = _hadamard(x)
+            x_mean = None if x_mean is None else _hadamard(x_mean)
+        if x_mean is not None:
+            x = x - x_mean
+        results += _per_head(x)
+    return results if k is None else [*results, mean]
+
+
+def _per_head(x):
+    amax = torch.where(x.isfinite(), x.abs(), 0.0).amax(dim=(-2, -1)) if x.numel() else x.new_zeros(x.shape[:2])
+    zero = amax == 0
+    amax = amax.clamp(min=_SMALLEST_AMAX)
+    scale = torch.where(zero, 1.0, _LARGEST / amax)
+    descale = torch.where(zero, 1.0, amax / _LARGEST)
+    y = (x * scale[..., None, None]).clamp(-_LARGEST, _LARGEST).to(_check.FP8)
+    return y.contiguous(), descale
+
+
+def _hadamard(x):
+    """Rows times the Hadamard matrix over sqrt(dim): butterflies from neighbours to distant columns."""
+    dim, distance = x.shape[-1], 1
+    while distance < dim:
+        pairs = x.reshape(*x.shape[:-1], dim // (2 * distance), 2, distance)
+        a, b = pairs[..., 0, :], pairs[..., 1, :]
+        x = torch.stack([a + b, a - b], dim=-2).reshape(x.shape)
+        distance *= 2
+    return x * (1 / torch.tensor(float(dim)).sqrt()).item()
+
+
+def _operator(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], smooth_k: bool, hadamard: bool) -> list[Tensor]:
+    with _workspace.temporary():
+        return _run(q, k, v, smooth_k, hadamard)
+
+
+_quantize_op = torch.library.custom_op("attune::quantize", _operator, mutates_args=())
+
+
+@_quantize_op.register_fake
+def _(q, k, v, smooth_k, hadamard):
+    return _outputs(q, k, v)

@@ -1,0 +1,102 @@
+"""Workspaces of the library: one for each stream, with counters that every call leaves at zero."""
+
+import contextlib
+import ctypes
+import functools
+import threading
+
+import torch
+
+_ZEROED = 65536  # ATTUNE_SDPA_ZEROED_BYTES
+_GRAIN = 2 << 20
+
+_workspaces = {}  # by (device, stream)
+
+
+class _Thread(threading.local):
+    def __init__(self):
+        self.captured = {}  # by (capture, stream)
+        self.temporary = False
+
+
+_thread = _Thread()
+
+_is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
+
+
+def take(device, stream, size):
+    """Memory for a call on the current stream of the current device, its counters zero.
+
+    Calls on a stream run one after the other and share a workspace. A captured call runs when its
+    graph is replayed, maybe beside others of its stream, so the calls of a capture share another,
+    from the pool of the graph.
+    """
+    if _is_capturing():
+        return _take_captured(device, stream, size)
+    _thread.captured.clear()
+    workspace = _workspaces.get((device, stream))
+    if workspace is None or workspace.numel() < size:
+        grown = 0 if workspace is None else workspace.numel() * 5 // 4
+        size = -(-max(size, grown) // _GRAIN) * _GRAIN
+        workspace = _new(device, size)
+        if not _is_pooled(workspace):
+            # The old one is freed on the stream that used it: PyTorch gives it to later work only.
+            _workspaces[device, stream] = workspace
+    return workspace
+
+
+def _take_captured(device, stream, size):
+    """The workspace is zeroed in the graph. It is held until the thread does not capture any more."""
+    capture = None if _thread.temporary else _capture(stream)
+    if capture is None:
+        return _new(device, size)
+    workspace = _thread.captured.get((capture, stream))
+    if workspace is None or workspace.numel() < size:
+        workspace = _thread.captured[capture, stream] = _new(device, size)
+    return workspace
+
+
+@contextlib.contextmanager
+def temporary():
+    """In this block captured calls leave nothing in the pool: torch.compile checks that of its graphs."""
+    before, _thread.temporary = _thread.temporary, True
+    try:
+        yield
+    finally:
+        _thread.temporary = before
+
+
+@functools.cache
+def _capture_info():
+    """A function of the driver, or None."""
+    try:
+        return ctypes.CDLL("libcuda.so.1").cuStreamGetCaptureInfo_v2
+    except (OSError, AttributeError):
+        return None
+
+
+def _capture(stream):
+    """The number of the capture that a stream is in, or None if it cannot be known."""
+    info, status, number = _capture_info(), ctypes.c_int(0), ctypes.c_uint64(0)
+    if info is None or info(ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), None, None, None) != 0:
+        return None
+    return number.value if status.value == 1 else None
+
+
+def _new(device, size):
+    workspace = torch.empty(size, dtype=torch.uint8, device=torch.device("cuda", device))
+    workspace[:_ZEROED].zero_()
+    return workspace
+
+
+def _is_pooled(tensor):
+    """Whether a tensor is of a private pool: that of torch.compile's graphs may not hold it for long."""
+    try:
+        segments = torch.cuda.memory_snapshot()
+    except (RuntimeError, AttributeError):  # an allocator without snapshots has no pools
+        return False
+    address = tensor.data_ptr()
+    for segment in segments:
+        if segment["address"] <= address < segment["address"] + segment["total_size"]:
+            return tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0)
+    return False

@@ -1,0 +1,696 @@
+/* attune._call: the functions of attune_sdpa on tensors of PyTorch.
+ *
+ * Each function takes the arguments of its Python function, looks at the tensors and calls the
+ * library on the current stream. It returns None, and has done nothing, where something is not as
+ * the library takes it. The caller then finds out what, in Python. So checks are repeated here in
+ * their cheapest form, and messages are written only there.
+ *
+ * Tensors are read through the function table of DLPack that PyTorch 2.10 and later have, at some
+ * 10 ns each. Earlier versions are read by their Python attributes. */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030a0000
+#include <Python.h>
+
+#include <float.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "attune_sdpa.h"
+
+/* ---- what PyTorch gives ---------------------------------------------------------------------- */
+
+/* The part of dlpack.h that is used. */
+typedef struct dl_tensor {
+  void *data;
+  int32_t device_type, device_id;
+  int32_t rank;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t *shape, *strides;
+  uint64_t byte_offset;
+} dl_tensor;
+
+typedef struct dl_exchange {
+  uint32_t major, minor;
+  struct dl_exchange *previous;
+  void *allocate, *from_object, *to_object;
+  int (*view)(void *object, dl_tensor *into);
+  int (*current_stream)(int32_t device_type, int32_t device_id, void **stream);
+} dl_exchange;
+
+enum { DL_CPU = 1, DL_CUDA = 2, DL_MAJOR = 1 };
+
+/* Set once by configure, which Python calls before any other function. Owned for good. */
+static struct {
+  PyTypeObject *tensor, *parameter;
+  const dl_exchange *exchange; /* NULL: the attributes are read */
+  PyObject *dtypes;            /* dict from dtype to a dtype below, for the attributes */
+  PyObject *modes, *grad_enabled, *current_device, *raw_stream; /* functions of torch._C */
+  PyObject *empty;     /* (shape, dtype below, device): a tensor */
+  PyObject *workspace; /* (device, stream, bytes): a tensor whose counters are zero */
+  PyObject *bind;      /* (device): makes its context current on this thread */
+  int32_t device_type;
+  /* Names of attributes. */
+  PyObject *requires_grad, *shape, *stride, *dtype, *data_ptr, *on_device, *get_device;
+} torch;
+
+/* The dtypes of the library, and those of factors and of indices. */
+enum {
+  OTHER = 0,
+  E4M3 = ATTUNE_SDPA_E4M3,
+  FP16 = ATTUNE_SDPA_FP16,
+  BF16 = ATTUNE_SDPA_BF16,
+  FLOAT32,
+  INT32
+};
+
+enum { MAX_RANK = 4 };
+
+typedef struct view {
+  void *data; /* NULL: there is no such tensor */
+  int dtype, device, rank;
+  int64_t shape[MAX_RANK], stride[MAX_RANK];
+} view;
+
+static int dtype_of(const dl_tensor *t) {
+  enum { INT = 0, FLOAT = 2, BFLOAT = 4, FLOAT8_E4M3FN = 10 };
+  if (t->lanes != 1) return OTHER;
+  if (t->code == FLOAT) return t->bits == 16 ? FP16 : t->bits == 32 ? FLOAT32 : OTHER;
+  if (t->code == BFLOAT) return t->bits == 16 ? BF16 : OTHER;
+  if (t->code == FLOAT8_E4M3FN) return E4M3;
+  return t->code == INT && t->bits == 32 ? INT32 : OTHER;
+}
+
+static bool look_by_exchange(PyObject *tensor, view *into) {
+  dl_tensor t;
+  if (torch.exchange->view(tensor, &t) != 0) return PyErr_Clear(), false;
+  if (t.device_type != torch.device_type || t.rank > MAX_RANK) return false;
+  into->data = (char *)t.data + t.byte_offset;
+  into->dtype = dtype_of(&t), into->device = t.device_id, into->rank = t.rank;
+  for (int i = 0; i < t.rank; ++i) into->shape[i] = t.shape[i], into->stride[i] = t.strides[i];
+  return true;
+}
+
+static bool read_tuple(PyObject *tuple, int64_t *into, int *count) {
+  const Py_ssize_t n = tuple == NULL || !PyTuple_Check(tuple) ? -1 : PyTuple_Size(tuple);
+  if (n >= 0 && n <= MAX_RANK) {
+    for (Py_ssize_t i = 0; i < n; ++i) into[i] = PyLong_AsLongLong(PyTuple_GetItem(tuple, i));
+  }
+  *count = (int)n;
+  Py_XDECREF(tuple);
+  return n >= 0 && n <= MAX_RANK && !PyErr_Occurred();
+}
+
+/* The integer that a method without arguments returns. */
+static long long call_integer(PyObject *tensor, PyObject *method) {
+  PyObject *result = PyObject_CallMethodObjArgs(tensor, method, NULL);
+  const long long value = result == NULL ? 0 : (long long)PyLong_AsUnsignedLongLongMask(result);
+  Py_XDECREF(result);
+  return value;
+}
+
+static bool look_by_attributes(PyObject *tensor, view *into) {
+  int strides = 0;
+  PyObject *on_device = PyObject_GetAttr(tensor, torch.on_device);
+  PyObject *dtype = PyObject_GetAttr(tensor, torch.dtype);
+  bool good = on_device == Py_True && dtype != NULL;
+  if (good) {
+    PyObject *code = PyDict_GetItemWithError(torch.dtypes, dtype);
+    into->dtype = code == NULL ? OTHER : (int)PyLong_AsLong(code);
+    into->device = (int)call_integer(tensor, torch.get_device);
+    if (into->device < 0) into->device = 0; /* of the CPU, in tests */
+    into->data = (void *)(uintptr_t)call_integer(tensor, torch.data_ptr);
+    PyObject *shape = PyObject_GetAttr(tensor, torch.shape);
+    PyObject *stride = PyObject_CallMethodObjArgs(tensor, torch.stride, NULL);
+    good = read_tuple(shape, into->shape, &into->rank);
+    good = read_tuple(stride, into->stride, &strides) && good;
+  }
+  Py_XDECREF(on_device);
+  Py_XDECREF(dtype);
+  if (PyErr_Occurred()) return PyErr_Clear(), false;
+  return good;
+}
+
+/* False for anything but a plain tensor with elements on a CUDA device: subclasses are for the
+ * dispatcher of PyTorch. */
+static bool look(PyObject *tensor, view *into) {
+  if (Py_TYPE(tensor) != torch.tensor && Py_TYPE(tensor) != torch.parameter) return false;
+  const bool seen =
+      torch.exchange != NULL ? look_by_exchange(tensor, into) : look_by_attributes(tensor, into);
+  if (!seen) return false;
+  for (int i = 0; i < into->rank; ++i) {
+    if (into->shape[i] < 1) return false;
+  }
+  return true;
+}
+
+static long call_long(PyObject *function) {
+  PyObject *result = PyObject_CallNoArgs(function);
+  const long value = result == NULL ? -1 : PyLong_AsLong(result);
+  Py_XDECREF(result);
+  return value;
+}
+
+/* Whether PyTorch must see the call: a mode is active, or a gradient is wanted. */
+static bool is_observed(PyObject *const *tensors, int count) {
+  if (call_long(torch.modes) != 0) return PyErr_Clear(), true;
+  PyObject *enabled = PyObject_CallNoArgs(torch.grad_enabled);
+  bool observed = enabled == NULL;
+  for (int i = 0; i < count && enabled == Py_True && !observed; ++i) {
+    PyObject *wanted = PyObject_GetAttr(tensors[i], torch.requires_grad);
+    observed = wanted != Py_False;
+    Py_XDECREF(wanted);
+  }
+  Py_XDECREF(enabled);
+  PyErr_Clear();
+  return observed;
+}
+
+/* ---- views ----------------------------------------------------------------------------------- */
+
+static bool is_half(const view *x) { return x->dtype == FP16 || x->dtype == BF16; }
+
+/* A contiguous tensor of these extents; -1 for any. */
+static bool is_array(const view *x, int dtype, int device, int rank, const int64_t *shape) {
+  int64_t stride = 1;
+  if (x->dtype != dtype || x->device != device || x->rank != rank) return false;
+  for (int i = rank - 1; i >= 0; --i) {
+    if (shape[i] >= 0 && x->shape[i] != shape[i]) return false;
+    if (x->shape[i] != 1 && x->stride[i] != stride) return false;
+    stride *= x->shape[i];
+  }
+  return true;
+}
+
+static bool is_vector(const view *x, int dtype, int device, int64_t length) {
+  return is_array(x, dtype, device, 1, &length);
+}
+
+static bool is_factor(const view *x, int device, int64_t batch, int64_t heads) {
+  return is_array(x, FLOAT32, device, 2, (const int64_t[]){batch, heads});
+}
+
+/* An optional argument: true if it is None, and then the view stays without data. */
+static bool look_optional(PyObject *tensor, view *into) {
+  return tensor == Py_None || look(tensor, into);
+}
+
+/* The strides of batch, head and row, of [batch, heads, rows, head_dim], or packed [rows, heads,
+ * head_dim]. The stride of one element may be anything in PyTorch; here it becomes that of a
+ * contiguous tensor. False if the library cannot read the tensor where it is. */
+static bool set_strides(const view *x, int64_t into[3]) {
+  const int64_t bytes = x->dtype == E4M3 ? 1 : 2, *s = x->stride, *n = x->shape;
+  const int last = x->rank - 1;
+  if ((uintptr_t)x->data % 16 != 0 || (n[last] != 1 && s[last] != 1)) return false;
+  if (x->rank == 3) {
+    into[2] = n[0] == 1 ? n[1] * n[2] : s[0];
+    into[1] = n[1] == 1 ? n[2] : s[1];
+    into[0] = 0;
+  } else {
+    into[2] = n[2] == 1 ? n[3] : s[2];
+    into[1] = n[1] == 1 ? n[2] * n[3] : s[1];
+    into[0] = n[0] == 1 ? n[1] * n[2] * n[3] : s[0];
+  }
+  if (n[last] % 8 != 0) return false;
+  if (n[last] * bytes % 16 != 0) { /* no strides, so that the library refuses the head_dim */
+    into[0] = into[1] = into[2] = 0;
+    return true;
+  }
+  for (int i = x->rank == 3 ? 1 : 0; i < 3; ++i) { /* less than a row: an expanded tensor */
+    if (into[i] * bytes % 16 != 0 || into[i] < n[last]) return false;
+  }
+  return true;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+typedef struct CUstream_st *CUstream;
+
+static PyObject *raise(attune_sdpa_status status) {
+  PyObject *kind = status == ATTUNE_SDPA_INVALID_ARGUMENT ? PyExc_ValueError
+                   : status == ATTUNE_SDPA_UNSUPPORTED    ? PyExc_NotImplementedError
+                                                          : PyExc_RuntimeError;
+  PyErr_SetString(kind, attune_sdpa_last_error());
+  return NULL;
+}
+
+static bool current_stream(int device, CUstream *into) {
+  void *stream = NULL;
+  if (torch.exchange != NULL) {
+    if (torch.exchange->current_stream(torch.device_type, device, &stream) != 0) return false;
+  } else {
+    PyObject *result = PyObject_CallFunction(torch.raw_stream, "i", device);
+    if (result == NULL) return false;
+    stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLongMask(result);
+    Py_DECREF(result);
+  }
+  *into = stream;
+  return true;
+}
+
+/* A workspace for a call. The result owns it until the launch; NULL with an exception set. */
+static PyObject *take_workspace(int device, CUstream stream, size_t bytes, void **data) {
+  view w = {0};
+  const unsigned long long handle = (uintptr_t)stream;
+  PyObject *tensor =
+      PyObject_CallFunction(torch.workspace, "iKn", device, handle, (Py_ssize_t)bytes);
+  if (tensor != NULL && !look(tensor, &w)) {
+    Py_CLEAR(tensor);
+    PyErr_SetString(PyExc_RuntimeError, "the workspace is no plain tensor");
+  }
+  *data = w.data;
+  return tensor;
+}
+
+/* Calls a function of the library without the lock of the interpreter: the first call of a form
+ * loads its code, and a launch waits where the stream's queue is full. A new thread of PyTorch has
+ * no context until a call of the CUDA runtime gives it one. */
+#define LAUNCH(status, function, params, stream, device)                                        \
+  for (int attempt_ = 0;; ++attempt_) {                                                         \
+    PyThreadState *thread_ = PyEval_SaveThread();                                               \
+    status = function(params, stream);                                                          \
+    PyEval_RestoreThread(thread_);                                                              \
+    if (attempt_ > 0 || status != ATTUNE_SDPA_INVALID_ARGUMENT || !misses_context()) break;     \
+    Py_XDECREF(PyObject_CallFunction(torch.bind, "i", device));                                 \
+    PyErr_Clear();                                                                              \
+  }
+
+static bool misses_context(void) {
+  static const char text[] = "no CUDA context";
+  return strncmp(attune_sdpa_last_error(), text, sizeof text - 1) == 0;
+}
+
+/* The arguments of attend, in their order. */
+enum {
+  Q, K, V, CAUSAL, SCALE, WINDOW, SINKS, DESCALE, RETURN_LSE, OUT, SMOOTH_K, HADAMARD,
+  CU_QUERIES, CU_KEYS, MAX_QUERIES, MAX_KEYS, /* packed sequences */
+  LENGTHS, PAGE_TABLE,                        /* a cache */
+  TRUSTED,                                    /* the caller is the dispatcher: nothing observes */
+  ARGUMENTS
+};
+
+typedef struct attention {
+  view q, k, v, o, lse, descale[3], sinks, cu_queries, cu_keys, lengths, page_table;
+  attune_sdpa_params p;
+} attention;
+
+static bool set_window(PyObject *window, attune_sdpa_params *p) {
+  p->window_left = p->window_right = -1;
+  if (window == Py_None) return true;
+  if (!PyTuple_Check(window) || PyTuple_Size(window) != 2) return false;
+  int32_t *into[] = {&p->window_left, &p->window_right};
+  for (int i = 0; i < 2; ++i) {
+    PyObject *value = PyTuple_GetItem(window, i);
+    if (value == Py_None) continue;
+    if (!PyLong_Check(value)) return false;
+    const long keys = PyLong_AsLong(value);
+    if (keys < 0 || keys > INT32_MAX) return PyErr_Clear(), false;
+    *into[i] = (int32_t)keys;
+  }
+  return true;
+}
+
+static bool set_scale(PyObject *scale, attune_sdpa_params *p) {
+  if (scale == Py_None) return true;
+  const double value = PyFloat_AsDouble(scale);
+  if (PyErr_Occurred()) return PyErr_Clear(), false;
+  p->scale = value == 0 ? FLT_MIN : (float)value; /* 0 stands for the default */
+  return true;
+}
+
+static bool set_flags(PyObject *const *args, attune_sdpa_params *p) {
+  p->causal = PyObject_IsTrue(args[CAUSAL]);
+  p->smooth_k = PyObject_IsTrue(args[SMOOTH_K]);
+  p->hadamard = PyObject_IsTrue(args[HADAMARD]);
+  if (PyErr_Occurred()) return PyErr_Clear(), false;
+  return set_scale(args[SCALE], p) && set_window(args[WINDOW], p);
+}
+
+/* Sizes of [batch, heads, rows, head_dim], where k and v may be pages. */
+static bool set_sizes(attention *a) {
+  attune_sdpa_params *p = &a->p;
+  const view *q = &a->q, *k = &a->k;
+  if (q->rank != 4 || k->rank != 4) return false;
+  p->batch = (int32_t)q->shape[0], p->heads = (int32_t)q->shape[1];
+  p->queries = (int32_t)q->shape[2], p->head_dim = (int32_t)q->shape[3];
+  p->kv_heads = (int32_t)k->shape[1], p->keys = (int32_t)k->shape[2];
+  if (a->page_table.data != NULL) {
+    const int64_t table[] = {p->batch, -1};
+    if (!is_array(&a->page_table, INT32, q->device, 2, table)) return false;
+    p->pages = (int32_t)k->shape[0], p->page_size = p->keys;
+    p->max_pages = (int32_t)a->page_table.shape[1];
+    if ((int64_t)p->max_pages * p->page_size > INT32_MAX) return false;
+    p->keys = p->max_pages * p->page_size;
+    p->page_table = a->page_table.data;
+  } else if (k->shape[0] != q->shape[0]) {
+    return false;
+  }
+  if (a->lengths.data != NULL && !is_vector(&a->lengths, INT32, q->device, p->batch)) return false;
+  p->key_lengths = a->lengths.data;
+  return k->shape[3] == q->shape[3];
+}
+
+/* Sizes of packed sequences, [rows, heads, head_dim]. */
+static bool set_packed_sizes(PyObject *const *args, attention *a) {
+  attune_sdpa_params *p = &a->p;
+  const view *q = &a->q, *k = &a->k;
+  const int64_t ends = a->cu_queries.shape[0];
+  if (q->rank != 3 || k->rank != 3 || ends < 2) return false;
+  if (!is_vector(&a->cu_queries, INT32, q->device, ends)) return false;
+  if (!is_vector(&a->cu_keys, INT32, q->device, ends)) return false;
+  const long queries = PyLong_AsLong(args[MAX_QUERIES]), keys = PyLong_AsLong(args[MAX_KEYS]);
+  if (PyErr_Occurred()) return PyErr_Clear(), false;
+  if (queries < 1 || queries > q->shape[0] || keys < 1 || keys > k->shape[0]) return false;
+  p->batch = (int32_t)(ends - 1), p->queries = (int32_t)queries, p->keys = (int32_t)keys;
+  p->heads = (int32_t)q->shape[1], p->kv_heads = (int32_t)k->shape[1];
+  p->head_dim = (int32_t)q->shape[2];
+  p->total_queries = (int32_t)q->shape[0], p->total_keys = (int32_t)k->shape[0];
+  p->cu_queries = a->cu_queries.data, p->cu_keys = a->cu_keys.data;
+  return k->shape[2] == q->shape[2];
+}
+
+/* No extent is too large for a field, and k and v are alike. */
+static bool agree(const attention *a) {
+  const view *q = &a->q, *k = &a->k, *v = &a->v;
+  if (v->rank != k->rank || v->dtype != k->dtype) return false;
+  if (v->device != q->device || k->device != q->device) return false;
+  for (int i = 0; i < q->rank; ++i) {
+    if (q->shape[i] > INT32_MAX) return false;
+  }
+  for (int i = 0; i < k->rank; ++i) {
+    if (k->shape[i] > INT32_MAX || v->shape[i] != k->shape[i]) return false;
+  }
+  return a->p.heads % a->p.kv_heads == 0;
+}
+
+/* Dtypes of q and of k and v, and the factors of those in E4M3: (of k, of v) or all three. */
+static bool set_dtypes(PyObject *descale, attention *a) {
+  attune_sdpa_params *p = &a->p;
+  const int of_q = a->q.dtype, of_k = a->k.dtype;
+  p->dtype = of_k, p->q_dtype = of_q == of_k ? 0 : of_q;
+  if (of_k != E4M3) return is_half(&a->k) && of_q == of_k && descale == Py_None;
+  if ((of_q != E4M3 && !is_half(&a->q)) || p->smooth_k || p->hadamard) return false;
+  const bool tuple = PyTuple_Check(descale);
+  if (!tuple && !PyList_Check(descale)) return false;
+  const Py_ssize_t count = tuple ? PyTuple_Size(descale) : PyList_Size(descale);
+  const int first = p->q_dtype != 0; /* a q that is not in E4M3 has no factor */
+  if (count != 3 - first) return false;
+  for (int i = first; i < 3; ++i) {
+    const int at = i - first, heads = i == 0 ? p->heads : p->kv_heads;
+    PyObject *factor = tuple ? PyTuple_GetItem(descale, at) : PyList_GetItem(descale, at);
+    if (!look(factor, &a->descale[i])) return false;
+    if (!is_factor(&a->descale[i], a->q.device, p->batch, heads)) return false;
+  }
+  p->descale_q = a->descale[0].data, p->descale_k = a->descale[1].data;
+  p->descale_v = a->descale[2].data;
+  return true;
+}
+
+/* Reads all arguments but the outputs into the parameters. */
+static bool read_arguments(PyObject *const *args, attention *a) {
+  attune_sdpa_params *p = &a->p;
+  if (!look(args[Q], &a->q) || !look(args[K], &a->k) || !look(args[V], &a->v)) return false;
+  if (!look_optional(args[SINKS], &a->sinks) || !look_optional(args[CU_QUERIES], &a->cu_queries) ||
+      !look_optional(args[CU_KEYS], &a->cu_keys) || !look_optional(args[LENGTHS], &a->lengths) ||
+      !look_optional(args[PAGE_TABLE], &a->page_table) || !set_flags(args, p)) {
+    return false;
+  }
+  p->struct_size = sizeof *p;
+  if (!(a->cu_queries.data != NULL ? set_packed_sizes(args, a) : set_sizes(a))) return false;
+  if (!agree(a) || !set_dtypes(args[DESCALE], a)) return false;
+  if (a->sinks.data != NULL && !is_vector(&a->sinks, FLOAT32, a->q.device, p->heads)) return false;
+  p->sinks = a->sinks.data;
+  p->q = a->q.data, p->k = a->k.data, p->v = a->v.data;
+  return set_strides(&a->q, p->q_stride) && set_strides(&a->k, p->k_stride) &&
+         set_strides(&a->v, p->v_stride);
+}
+
+/* The output that is given: of q's sizes, and no two elements in one place. */
+static bool set_output(PyObject *out, attention *a) {
+  const view *q = &a->q, *o = &a->o;
+  if (!look(out, &a->o) || !is_half(o)) return false;
+  if (o->device != q->device || o->rank != q->rank) return false;
+  if (memcmp(o->shape, q->shape, (size_t)q->rank * sizeof *q->shape) != 0) return false;
+  for (int i = 0; i < o->rank; ++i) {
+    if (o->shape[i] > 1 && o->stride[i] == 0) return false;
+  }
+  return set_strides(o, a->p.o_stride);
+}
+
+static PyObject *new_tensor(const int64_t *shape, int rank, int dtype, int device, view *into) {
+  PyObject *sizes = PyTuple_New(rank);
+  if (sizes == NULL) return NULL;
+  for (int i = 0; i < rank; ++i) PyTuple_SetItem(sizes, i, PyLong_FromLongLong(shape[i]));
+  PyObject *tensor = PyObject_CallFunction(torch.empty, "Oii", sizes, dtype, device);
+  Py_DECREF(sizes);
+  if (tensor != NULL && !look(tensor, into)) {
+    Py_CLEAR(tensor);
+    PyErr_SetString(PyExc_RuntimeError, "a new output is no plain tensor");
+  }
+  return tensor;
+}
+
+static PyObject *new_lse(attention *a) {
+  const attune_sdpa_params *p = &a->p;
+  const int64_t packed[] = {p->heads, p->total_queries}, plain[] = {p->batch, p->heads, p->queries};
+  return a->q.rank == 3 ? new_tensor(packed, 2, FLOAT32, a->q.device, &a->lse)
+                        : new_tensor(plain, 3, FLOAT32, a->q.device, &a->lse);
+}
+
+/* attune_sdpa_workspace_bytes of the last few problems: the layers of a model repeat them, and the
+ * library takes 0.4 us. Of the pointers only those matter that are NULL in some problems. */
+static size_t workspace_bytes(const attune_sdpa_params *p) {
+  enum { ENTRIES = 8 };
+  static struct {
+    attune_sdpa_params problem;
+    size_t bytes;
+  } known[ENTRIES];
+  static unsigned next;
+  static char given;
+#define PRESENCE(pointer) ((void *)((pointer) == NULL ? NULL : &given))
+  attune_sdpa_params key = *p;
+  key.q = key.k = key.v = key.o = NULL;
+  key.lse = PRESENCE(p->lse), key.sinks = PRESENCE(p->sinks);
+  key.descale_q = PRESENCE(p->descale_q), key.descale_k = PRESENCE(p->descale_k);
+  key.descale_v = PRESENCE(p->descale_v);
+  key.cu_queries = PRESENCE(p->cu_queries), key.cu_keys = PRESENCE(p->cu_keys);
+  key.key_lengths = PRESENCE(p->key_lengths), key.page_table = PRESENCE(p->page_table);
+#undef PRESENCE
+  for (int i = 0; i < ENTRIES; ++i) {
+    if (memcmp(&known[i].problem, &key, sizeof key) == 0) return known[i].bytes;
+  }
+  const unsigned at = next++ % ENTRIES;
+  known[at].problem = key;
+  return known[at].bytes = attune_sdpa_workspace_bytes(p);
+}
+
+/* Calls the library with outputs that exist: None, or NULL with an exception set. */
+static PyObject *launch(attention *a) {
+  attune_sdpa_params *p = &a->p;
+  CUstream stream = NULL;
+  PyObject *workspace = NULL;
+  attune_sdpa_status status = ATTUNE_SDPA_OK;
+  p->o = a->o.data, p->lse = a->lse.data, p->out_dtype = a->o.dtype;
+  if (!current_stream(a->q.device, &stream)) return NULL;
+  p->workspace_bytes = workspace_bytes(p);
+  if (p->workspace_bytes > 0) {
+    workspace = take_workspace(a->q.device, stream, p->workspace_bytes, &p->workspace);
+    if (workspace == NULL) return NULL;
+  }
+  LAUNCH(status, attune_sdpa_forward, p, stream, a->q.device);
+  Py_XDECREF(workspace);
+  if (status != ATTUNE_SDPA_OK) return raise(status);
+  Py_RETURN_NONE;
+}
+
+static PyObject *attend(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+  (void)module;
+  if (count != ARGUMENTS) {
+    return PyErr_Format(PyExc_TypeError, "attend takes %d arguments, not %zd", ARGUMENTS, count);
+  }
+  if (args[TRUSTED] != Py_True && is_observed(args + Q, 3)) Py_RETURN_NONE;
+  attention a;
+  memset(&a, 0, sizeof a);
+  const bool wants_lse = PyObject_IsTrue(args[RETURN_LSE]) == 1;
+  if (!read_arguments(args, &a)) Py_RETURN_NONE;
+  /* Smoothing shifts the scores, but not the sinks; and the log-sum-exp has to be shifted back. */
+  if (a.p.smooth_k && (wants_lse || a.p.sinks != NULL)) Py_RETURN_NONE;
+  if (call_long(torch.current_device) != a.q.device) return PyErr_Clear(), Py_NewRef(Py_None);
+  PyObject *o = args[OUT], *lse = NULL, *result = NULL;
+  if (o != Py_None) {
+    if (!set_output(o, &a)) Py_RETURN_NONE;
+    Py_INCREF(o);
+  } else {
+    o = new_tensor(a.q.shape, a.q.rank, a.q.dtype == E4M3 ? FP16 : a.q.dtype, a.q.device, &a.o);
+    if (o == NULL) goto done;
+  }
+  if (wants_lse && (lse = new_lse(&a)) == NULL) goto done;
+  result = launch(&a);
+  if (result != NULL) {
+    Py_DECREF(result);
+    result = lse != NULL ? PyTuple_Pack(2, o, lse) : Py_NewRef(o);
+  }
+done:
+  Py_XDECREF(o);
+  Py_XDECREF(lse);
+  return result;
+}
+
+/* ---- quantisers ------------------------------------------------------------------------------ */
+
+/* quantize(q, k, v, smooth_k, hadamard, y_q, y_k, y_v, descale_q, descale_k, descale_v, mean_k):
+ * tensors of which Python has checked or made all; None for what is not quantised. True. */
+static PyObject *quantize(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+  enum { SMOOTH = 3, HADAMARD_ROWS, OUTPUTS, MEAN_K = OUTPUTS + 6, COUNT };
+  (void)module;
+  if (count != COUNT) return PyErr_Format(PyExc_TypeError, "quantize takes %d arguments", COUNT);
+  view in[3] = {0}, out[7] = {0};
+  attune_quantize_params p;
+  memset(&p, 0, sizeof p);
+  p.struct_size = sizeof p;
+  int64_t *const strides[] = {p.q_stride, p.k_stride, p.v_stride};
+  for (int i = 0; i < 3; ++i) {
+    if (!look_optional(args[i], &in[i])) Py_RETURN_NONE;
+    if (in[i].data != NULL && (in[i].rank != 4 || !set_strides(&in[i], strides[i]))) Py_RETURN_NONE;
+  }
+  for (int i = 0; i < 7; ++i) {
+    if (!look_optional(args[OUTPUTS + i], &out[i])) Py_RETURN_NONE;
+  }
+  const view *any = in[0].data != NULL ? &in[0] : &in[1];
+  if (any->data == NULL || call_long(torch.current_device) != any->device) {
+    return PyErr_Clear(), Py_NewRef(Py_None);
+  }
+  p.q = in[0].data, p.k = in[1].data, p.v = in[2].data;
+  p.y_q = out[0].data, p.y_k = out[1].data, p.y_v = out[2].data;
+  p.descale_q = out[3].data, p.descale_k = out[4].data, p.descale_v = out[5].data;
+  p.mean_k = out[6].data;
+  p.batch = (int32_t)any->shape[0], p.head_dim = (int32_t)any->shape[3], p.dtype = any->dtype;
+  p.heads = (int32_t)in[0].shape[1], p.queries = (int32_t)in[0].shape[2];
+  p.kv_heads = (int32_t)in[1].shape[1], p.keys = (int32_t)in[1].shape[2];
+  p.smooth_k = PyObject_IsTrue(args[SMOOTH]), p.hadamard = PyObject_IsTrue(args[HADAMARD_ROWS]);
+  CUstream stream = NULL;
+  attune_sdpa_status status = ATTUNE_SDPA_OK;
+  if (!current_stream(any->device, &stream)) return NULL;
+  p.workspace_bytes = attune_sdpa_quantize_workspace_bytes(&p);
+  PyObject *workspace = NULL;
+  if (p.workspace_bytes > 0) {
+    workspace = take_workspace(any->device, stream, p.workspace_bytes, &p.workspace);
+    if (workspace == NULL) return NULL;
+  }
+  LAUNCH(status, attune_sdpa_quantize, &p, stream, any->device);
+  Py_XDECREF(workspace);
+  if (status != ATTUNE_SDPA_OK) return raise(status);
+  Py_RETURN_TRUE;
+}
+
+/* append(k, v, k_cache, v_cache, lengths, page_table, descale_k, descale_v, trusted): True. */
+static PyObject *append(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+  enum { NEW_K, NEW_V, K_CACHE, V_CACHE, ROWS, TABLE, DESCALE_K, DESCALE_V, IS_TRUSTED, COUNT };
+  (void)module;
+  if (count != COUNT) return PyErr_Format(PyExc_TypeError, "append takes %d arguments", COUNT);
+  if (args[IS_TRUSTED] != Py_True && is_observed(args, 2)) Py_RETURN_NONE;
+  view x[IS_TRUSTED] = {0};
+  for (int i = 0; i < IS_TRUSTED; ++i) {
+    if (!(i == TABLE ? look_optional(args[i], &x[i]) : look(args[i], &x[i]))) Py_RETURN_NONE;
+  }
+  attune_append_params p;
+  memset(&p, 0, sizeof p);
+  p.struct_size = sizeof p;
+  const view *k = &x[NEW_K], *v = &x[NEW_V], *cache = &x[K_CACHE];
+  const int device = k->device;
+  const bool paged = x[TABLE].data != NULL;
+  if (k->rank != 4 || v->rank != 4 || cache->rank != 4 || !is_half(k) || v->dtype != k->dtype) {
+    Py_RETURN_NONE;
+  }
+  const int64_t *n = k->shape, *c = cache->shape;
+  const int64_t any[] = {-1, n[1], -1, n[3]}, table[] = {n[0], -1};
+  if (memcmp(n, v->shape, sizeof v->shape) != 0 || v->device != device ||
+      !is_array(cache, E4M3, device, 4, any) || !is_array(&x[V_CACHE], E4M3, device, 4, c) ||
+      !is_vector(&x[ROWS], INT32, device, n[0]) || !is_factor(&x[DESCALE_K], device, n[0], n[1]) ||
+      !is_factor(&x[DESCALE_V], device, n[0], n[1]) || !set_strides(k, p.k_stride) ||
+      !set_strides(v, p.v_stride) || (!paged && c[0] != n[0]) ||
+      (paged && !is_array(&x[TABLE], INT32, device, 2, table)) ||
+      call_long(torch.current_device) != device) {
+    return PyErr_Clear(), Py_NewRef(Py_None);
+  }
+  p.k = k->data, p.v = v->data, p.k_cache = cache->data, p.v_cache = x[V_CACHE].data;
+  p.descale_k = x[DESCALE_K].data, p.descale_v = x[DESCALE_V].data;
+  p.lengths = x[ROWS].data, p.page_table = x[TABLE].data;
+  p.batch = (int32_t)n[0], p.kv_heads = (int32_t)n[1];
+  p.rows = (int32_t)n[2], p.head_dim = (int32_t)n[3], p.dtype = k->dtype;
+  if (paged) {
+    p.pages = (int32_t)c[0], p.page_size = (int32_t)c[2], p.max_pages = (int32_t)x[TABLE].shape[1];
+  } else {
+    p.capacity = (int32_t)c[2];
+  }
+  CUstream stream = NULL;
+  attune_sdpa_status status = ATTUNE_SDPA_OK;
+  if (!current_stream(device, &stream)) return NULL;
+  LAUNCH(status, attune_sdpa_append, &p, stream, device);
+  if (status != ATTUNE_SDPA_OK) return raise(status);
+  Py_RETURN_TRUE;
+}
+
+/* ---- the module ------------------------------------------------------------------------------ */
+
+static PyObject *version(PyObject *module, PyObject *none) {
+  (void)module, (void)none;
+  return PyUnicode_FromString(attune_sdpa_version());
+}
+
+static const dl_exchange *usable(PyObject *capsule) {
+  if (capsule == Py_None) return NULL;
+  const dl_exchange *e = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+  PyErr_Clear();
+  while (e != NULL && e->major != DL_MAJOR) e = e->previous;
+  return e != NULL && e->view != NULL ? e : NULL;
+}
+
+/* configure(tensor, parameter, exchange, dtypes, functions, device_type): functions are those of
+ * the struct above in their order; device_type is that of DLPack, CUDA but in tests. */
+static PyObject *configure(PyObject *module, PyObject *args) {
+  PyObject *tensor, *parameter, *exchange, *dtypes, *functions;
+  int device_type;
+  (void)module;
+  if (!PyArg_ParseTuple(args, "OOOO!O!i", &tensor, &parameter, &exchange, &PyDict_Type, &dtypes,
+                        &PyTuple_Type, &functions, &device_type)) {
+    return NULL;
+  }
+  PyObject **into[] = {&torch.modes, &torch.grad_enabled, &torch.current_device, &torch.raw_stream,
+                       &torch.empty, &torch.workspace,    &torch.bind};
+  const Py_ssize_t wanted = sizeof into / sizeof *into;
+  if (PyTuple_Size(functions) != wanted) {
+    return PyErr_Format(PyExc_ValueError, "%zd functions are wanted", wanted);
+  }
+  for (Py_ssize_t i = 0; i < wanted; ++i) {
+    Py_XDECREF(*into[i]);
+    *into[i] = Py_NewRef(PyTuple_GetItem(functions, i));
+  }
+  torch.tensor = (PyTypeObject *)Py_NewRef(tensor);
+  torch.parameter = (PyTypeObject *)Py_NewRef(parameter);
+  torch.exchange = usable(exchange);
+  torch.dtypes = Py_NewRef(dtypes);
+  torch.device_type = device_type;
+  torch.on_device = PyUnicode_InternFromString(device_type == DL_CPU ? "is_cpu" : "is_cuda");
+  torch.requires_grad = PyUnicode_InternFromString("requires_grad");
+  torch.shape = PyUnicode_InternFromString("shape");
+  torch.stride = PyUnicode_InternFromString("stride");
+  torch.dtype = PyUnicode_InternFromString("dtype");
+  torch.data_ptr = PyUnicode_InternFromString("data_ptr");
+  torch.get_device = PyUnicode_InternFromString("get_device");
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"configure", configure, METH_VARARGS, NULL},
+    {"attend", (PyCFunction)(void (*)(void))attend, METH_FASTCALL, NULL},
+    {"quantize", (PyCFunction)(void (*)(void))quantize, METH_FASTCALL, NULL},
+    {"append", (PyCFunction)(void (*)(void))append, METH_FASTCALL, NULL},
+    {"version", version, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "attune._call", .m_size = -1, .m_methods = methods};
+
+PyMODINIT_FUNC PyInit__call(void) { return PyModule_Create(&definition); }
