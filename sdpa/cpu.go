@@ -1,0 +1,251 @@
+package sdpa
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"attune/internal/crash"
+)
+
+const (
+	// blockKeys are the keys of a block. K and V of a block, as float32, stay in the L2 cache while all
+	// panels of a task use them, and the scores of a panel stay in the L1 cache.
+	blockKeys = 128
+	// maxPanels are the panels of a task. A task converts K and V to float32 for itself, which costs as
+	// much as some rows, so it has many rows as long as every core gets several tasks.
+	maxPanels    = 8
+	tasksPerCore = 4
+)
+
+// attendCPU computes a call on all cores. Its tensors are in host memory and checked.
+func attendCPU(ctx context.Context, c *call, q, k, v, o *Tensor) error {
+	rows := c.group() * c.queries // that share a K/V head
+	perHead := ceilDiv(rows, lanes)
+	panels := min(max(ceilDiv(c.batch*c.kvHeads*perHead, tasksPerCore*runtime.GOMAXPROCS(0)), 1), maxPanels)
+	tasksPerHead := ceilDiv(perHead, panels)
+	tasks := c.batch * c.kvHeads * tasksPerHead
+
+	var next atomic.Int64
+	var workers crash.Group
+	for range min(tasks, runtime.GOMAXPROCS(0)) {
+		workers.Go(func() {
+			w := newWorker(c, q, k, v, o)
+			defer w.release()
+			for i := int(next.Add(1)) - 1; i < tasks && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				// The last rows of a causal head see the most keys. They start first, so that no
+				// core is left with a long task at the end.
+				first := (tasksPerHead - 1 - i%tasksPerHead) * panels * lanes
+				w.attend(ctx, i/tasksPerHead, first, min(panels*lanes, rows-first))
+			}
+		})
+	}
+	workers.Wait()
+	return context.Cause(ctx)
+}
+
+// worker has the working memory of one core.
+type worker struct {
+	*call
+	q, k, v, o *Tensor
+	width      int // the head dim, rounded up to whole tiles
+	stride     int // of the rows of values
+	*memory
+	panels [maxPanels]panel
+}
+
+// memory is the part of a worker that is large.
+type memory struct {
+	floats []float32
+
+	keyRows   []float32 // [blockKeys+tileRows][dim]
+	valueRows []float32 // [blockKeys][stride]
+	scores    []float32 // [blockKeys+tileRows][lanes]: scores, then their exponentials
+	row       []float32 // one row of q or o
+}
+
+// memories keeps the memory of finished calls for later ones.
+var memories = sync.Pool{New: func() any { return new(memory) }}
+
+// panel is 24 query rows that share a K/V head, and their online softmax.
+type panel struct {
+	queries []float32 // [dim][lanes], times all factors of the scores
+	sums    []float32 // [width][lanes]: sum of exponentials times values
+	rows    int       // used lanes; the others compute something that nobody reads
+	from    [lanes]int
+	to      [lanes]int // keys that a row sees
+	state
+
+	first, last       int // keys that any row sees
+	allFrom, allUntil int // keys that all rows see
+}
+
+// spread is what the rows of values have beyond whole tiles. Without it, rows of 512 bytes would
+// all fall into few sets of the L1 cache.
+const spread = 16
+
+func newWorker(c *call, q, k, v, o *Tensor) *worker {
+	w := &worker{call: c, q: q, k: k, v: v, o: o, width: ceilDiv(c.dim, tileRows) * tileRows}
+	w.stride = w.width + spread
+	w.memory = memories.Get().(*memory)
+	sizes := []int{(blockKeys + tileRows) * c.dim, blockKeys * w.stride, (blockKeys + tileRows) * lanes, c.dim}
+	total := maxPanels * (c.dim + w.width) * lanes
+	for _, n := range sizes {
+		total += n
+	}
+	if cap(w.floats) < total {
+		w.floats = make([]float32, total)
+	}
+	rest := w.floats[:total]
+	take := func(n int) []float32 {
+		part := rest[:n:n]
+		rest = rest[n:]
+		return part
+	}
+	w.keyRows, w.valueRows, w.scores, w.row = take(sizes[0]), take(sizes[1]), take(sizes[2]), take(sizes[3])
+	for i := range w.panels {
+		w.panels[i].queries, w.panels[i].sums = take(c.dim*lanes), take(w.width*lanes)
+	}
+	return w
+}
+
+func (w *worker) release() { memories.Put(w.memory) }
+
+// attend computes rows of a K/V head, counted over all batches. Row r belongs to query head
+// r / queries of the head's group.
+func (w *worker) attend(ctx context.Context, kvHead, first, rows int) {
+	panels := w.panels[:ceilDiv(rows, lanes)]
+	start, end := w.keys, 0
+	for i := range panels {
+		p := &panels[i]
+		w.load(p, kvHead, first+i*lanes, min(lanes, rows-i*lanes))
+		start, end = min(start, p.first), max(end, p.last)
+	}
+	for ; start < end; start += blockKeys {
+		if ctx.Err() != nil {
+			return
+		}
+		n := min(blockKeys, end-start)
+		w.widen(kvHead, start, n)
+		for i := range panels {
+			p := &panels[i]
+			if from, to := max(start, p.first), min(start+n, p.last); from < to {
+				w.attendBlock(p, start, from, to)
+			}
+		}
+	}
+	for i := range panels {
+		w.store(&panels[i], kvHead, first+i*lanes)
+	}
+}
+
+// place finds a row of a K/V head: its batch, its query head over all batches, its query.
+func (w *worker) place(kvHead, row int) (batch, head, query int) {
+	return kvHead / w.kvHeads, kvHead*w.group() + row/w.queries, row % w.queries
+}
+
+// load transposes the queries of a panel and initialises its softmax. All factors of a score go
+// into the queries: both descale factors, the scale, and log2(e), because exponentials are powers
+// of two.
+func (w *worker) load(p *panel, kvHead, first, rows int) {
+	clear(p.sums)
+	p.rows, p.first, p.last, p.allFrom, p.allUntil = rows, w.keys, 0, 0, w.keys
+	size := w.dim * w.q.DType.Bytes()
+	for lane := range rows {
+		batch, head, query := w.place(kvHead, first+lane)
+		factor := float32(float64(w.q.descale(head)) * float64(w.k.descale(kvHead)) * w.scale * math.Log2E)
+		vectors.widen(w.row, w.q.Data[(head*w.queries+query)*size:][:size], w.q.DType)
+		for d, x := range w.row {
+			p.queries[d*lanes+lane] = x * factor
+		}
+		from, to := w.visible(batch, query)
+		p.from[lane], p.to[lane] = from, to
+		p.allFrom, p.allUntil = max(p.allFrom, from), min(p.allUntil, to)
+		if from < to {
+			p.first, p.last = min(p.first, from), max(p.last, to)
+		}
+		p.rowMax[lane], p.rowSum[lane] = -math.MaxFloat32, 0
+		if w.Sinks == nil || math.IsInf(float64(w.Sinks[head%w.heads]), -1) {
+			continue
+		}
+		p.rowMax[lane], p.rowSum[lane] = float32(float64(w.Sinks[head%w.heads])*math.Log2E), 1
+	}
+	for lane := rows; lane < lanes; lane++ {
+		p.rowMax[lane], p.rowSum[lane] = 0, 0
+		for d := range w.dim {
+			p.queries[d*lanes+lane] = 0
+		}
+	}
+}
+
+// widen converts a block of K and V of a head to float32, without their descale factors.
+func (w *worker) widen(kvHead, start, n int) {
+	size := w.dim * w.k.DType.Bytes()
+	offset := (kvHead*w.keys + start) * size
+	vectors.widen(w.keyRows[:n*w.dim], w.k.Data[offset:][:n*size], w.k.DType)
+	for i := range n {
+		vectors.widen(w.valueRows[i*w.stride:][:w.dim], w.v.Data[offset+i*size:][:size], w.v.DType)
+	}
+}
+
+// ones are the rescale factors of a block that does not raise any row max.
+var ones = func() (f [lanes]float32) {
+	for i := range f {
+		f[i] = 1
+	}
+	return f
+}()
+
+// attendBlock adds the keys from a block that begins at start to the softmax of a panel. The last
+// tile of scores may have rows behind the keys, which nothing reads.
+func (w *worker) attendBlock(p *panel, start, from, to int) {
+	n := to - from
+	keys, values := w.keyRows[(from-start)*w.dim:], w.valueRows[(from-start)*w.stride:]
+	vectors.product(w.scores, keys, w.dim, 1, tileRows*w.dim, p.queries, w.dim, ceilDiv(n, tileRows), false)
+	if p.allFrom > from || p.allUntil < to {
+		w.mask(p, from, to)
+	}
+	vectors.softmax(w.scores, n, &p.state)
+	if p.rescale != ones {
+		vectors.rescale(p.sums, &p.rescale)
+	}
+	vectors.product(p.sums, values, 1, w.stride, tileRows, w.scores, n, w.width/tileRows, true)
+}
+
+// mask sets the scores of keys that a row does not see to -Inf.
+func (w *worker) mask(p *panel, from, to int) {
+	hide := float32(math.Inf(-1))
+	for lane := range p.rows {
+		for key := from; key < min(p.from[lane], to); key++ {
+			w.scores[(key-from)*lanes+lane] = hide
+		}
+		for key := max(p.to[lane], from); key < to; key++ {
+			w.scores[(key-from)*lanes+lane] = hide
+		}
+	}
+}
+
+// store normalises the rows of a panel and writes them to the output.
+func (w *worker) store(p *panel, kvHead, first int) {
+	size := w.dim * w.o.DType.Bytes()
+	for lane := range p.rows {
+		_, head, query := w.place(kvHead, first+lane)
+		at := head*w.queries + query
+		sum := float64(p.rowSum[lane])
+		factor := float32(0) // of a row that sees no key
+		if sum != 0 {
+			factor = float32(float64(w.v.descale(kvHead)) / sum)
+		}
+		for d := range w.row {
+			w.row[d] = p.sums[d*lanes+lane] * factor
+		}
+		narrow(w.o.Data[at*size:][:size], w.row, w.o.DType)
+		if w.LSE != nil {
+			w.LSE[at] = float32((float64(p.rowMax[lane]) + math.Log2(sum)) * math.Ln2)
+		}
+	}
+}
+
+func ceilDiv(n, by int) int { return (n + by - 1) / by }

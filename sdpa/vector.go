@@ -1,0 +1,149 @@
+package sdpa
+
+import (
+	"encoding/binary"
+	"math"
+
+	"attune/internal/fp8"
+	"attune/internal/half"
+)
+
+// Query rows are lanes of vectors: 24 rows are three vectors of AVX2. Row max, row sum and
+// exponentials then need no operation across lanes, and K and V need no transpose: their elements
+// are broadcast. A tile of a product has tileRows vectors of 24 lanes, which fill 12 registers.
+const (
+	lanes    = 24
+	tileRows = 4
+)
+
+// vectorSet is one implementation of the loops over vectors.
+type vectorSet struct {
+	name string
+	// product computes tiles of C = A·B, or adds them to C. C is [tiles*tileRows][lanes] and B is
+	// [n][lanes], both without gaps. Element (r, i) of tile t of A is a[t*tile + r*row + i*step].
+	product func(c []float32, a []float32, row, step, tile int, b []float32, n, tiles int, accumulate bool)
+	// softmax replaces the scores of a block, [keys][lanes], by exp2(score - row max), updates row
+	// max and row sum, and sets the factors by which earlier sums must be rescaled.
+	softmax func(scores []float32, keys int, s *state)
+	// rescale multiplies each row of sums, [n][lanes], by the factors.
+	rescale func(sums []float32, factors *[lanes]float32)
+	// widen converts elements to float32; to has as many as from.
+	widen func(to []float32, from []byte, t DType)
+}
+
+// state is the online softmax of the rows of a panel. Row max and scores are in units of log2.
+type state struct {
+	rowMax, rowSum, rescale [lanes]float32
+}
+
+var goVectors = vectorSet{
+	name: "Go", product: productGo, softmax: softmaxGo, rescale: rescaleGo, widen: widenGo,
+}
+
+func productGo(c []float32, a []float32, row, step, tile int, b []float32, n, tiles int, accumulate bool) {
+	for t := range tiles {
+		c := (*[tileRows * lanes]float32)(c[t*tileRows*lanes:])
+		if !accumulate {
+			clear(c[:])
+		}
+		for lane := 0; lane < lanes; lane += 2 {
+			// Eight accumulators, four elements of A and two of B fit sixteen registers.
+			var c00, c01, c10, c11, c20, c21, c30, c31 float32
+			at := t * tile
+			for i := range n {
+				pair := (*[2]float32)(b[i*lanes+lane:])
+				b0, b1 := pair[0], pair[1]
+				a0, a1, a2, a3 := a[at], a[at+row], a[at+2*row], a[at+3*row]
+				c00 += a0 * b0
+				c01 += a0 * b1
+				c10 += a1 * b0
+				c11 += a1 * b1
+				c20 += a2 * b0
+				c21 += a2 * b1
+				c30 += a3 * b0
+				c31 += a3 * b1
+				at += step
+			}
+			c[lane] += c00
+			c[lane+1] += c01
+			c[lanes+lane] += c10
+			c[lanes+lane+1] += c11
+			c[2*lanes+lane] += c20
+			c[2*lanes+lane+1] += c21
+			c[3*lanes+lane] += c30
+			c[3*lanes+lane+1] += c31
+		}
+	}
+}
+
+func softmaxGo(scores []float32, keys int, s *state) {
+	scores = scores[:keys*lanes]
+	old := s.rowMax
+	for i := 0; i < len(scores); i += lanes {
+		for lane, x := range (*[lanes]float32)(scores[i:]) {
+			if x > s.rowMax[lane] {
+				s.rowMax[lane] = x
+			}
+		}
+	}
+	for lane := range s.rescale {
+		s.rescale[lane] = exp2Go(old[lane] - s.rowMax[lane])
+		s.rowSum[lane] *= s.rescale[lane]
+	}
+	for i := 0; i < len(scores); i += lanes {
+		row := (*[lanes]float32)(scores[i:])
+		for lane, x := range row {
+			row[lane] = exp2Go(x - s.rowMax[lane])
+			s.rowSum[lane] += row[lane]
+		}
+	}
+}
+
+// exp2Go returns 2^x for x <= 0, with a relative error below 2e-7, and 0 below 2^-126.5. With n the
+// integer nearest to x, 2^x is 2^n times a polynomial in x - n. It is 1 for x = 0.
+func exp2Go(x float32) float32 {
+	const (
+		least   = -127
+		shifter = 0x1.8p23 + 127 // adding it rounds to n and leaves n + 127 in the low bits
+	)
+	if x < least {
+		x = least
+	}
+	shifted := x + shifter
+	f := x - (shifted - shifter)
+	p := float32(0x1.5bba14p-10)
+	for _, c := range [...]float32{0x1.3cea88p-7, 0x1.c6b752p-5, 0x1.ebf9bcp-3, 0x1.62e42ap-1, 1} {
+		p = p*f + c
+	}
+	return p * math.Float32frombits(math.Float32bits(shifted)<<23)
+}
+
+func rescaleGo(sums []float32, factors *[lanes]float32) {
+	for i := 0; i+lanes <= len(sums); i += lanes {
+		row := (*[lanes]float32)(sums[i:])
+		for lane, f := range factors {
+			row[lane] *= f
+		}
+	}
+}
+
+func widenGo(to []float32, from []byte, t DType) {
+	switch t {
+	case E4M3:
+		for i, code := range from[:len(to)] {
+			to[i] = fp8.E4M3(code).Float32()
+		}
+	case FP16:
+		for i := range to {
+			to[i] = half.Float16(binary.LittleEndian.Uint16(from[2*i:])).Float32()
+		}
+	case BF16:
+		for i := range to {
+			to[i] = half.BFloat16(binary.LittleEndian.Uint16(from[2*i:])).Float32()
+		}
+	case FP32:
+		for i := range to {
+			to[i] = math.Float32frombits(binary.LittleEndian.Uint32(from[4*i:]))
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package sdpa
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
+
+// vectors are the loops over vectors: assembly on processors with AVX2 and FMA, else plain Go. The
+// assembly also converts FP16 with F16C, which every processor with AVX2 has.
+var vectors = chooseVectors(cpu.X86.HasAVX2 && cpu.X86.HasFMA)
+
+func chooseVectors(avx2 bool) vectorSet {
+	if avx2 {
+		return avx2Vectors
+	}
+	return goVectors
+}
+
+var avx2Vectors = vectorSet{
+	name: "AVX2", product: productAVX2, softmax: softmaxAVX2, rescale: rescaleAVX2, widen: widenAVX2,
+}
+
+// The assembly does not check bounds. Each function below accesses the last elements, which does.
+
+func productAVX2(c []float32, a []float32, row, step, tile int, b []float32, n, tiles int, accumulate bool) {
+	if tiles == 0 {
+		return
+	}
+	_ = c[tiles*tileRows*lanes-1]
+	if n == 0 {
+		productGo(c, a, row, step, tile, b, n, tiles, accumulate)
+		return
+	}
+	_, _ = a[(tiles-1)*tile+(tileRows-1)*row+(n-1)*step], b[n*lanes-1]
+	add := 0
+	if accumulate {
+		add = 1
+	}
+	product4x24(&c[0], &a[0], 4*row, 4*step, 4*tile, &b[0], n, tiles, add)
+}
+
+func softmaxAVX2(scores []float32, keys int, s *state) {
+	if keys == 0 {
+		softmaxGo(scores, keys, s)
+		return
+	}
+	_ = scores[keys*lanes-1]
+	softmax24(&scores[0], keys, s)
+}
+
+func rescaleAVX2(sums []float32, factors *[lanes]float32) {
+	if n := len(sums) / lanes; n > 0 {
+		rescale24(&sums[0], n, &factors[0])
+	}
+}
+
+func widenAVX2(to []float32, from []byte, t DType) {
+	groups := len(to) / 8
+	done := 8 * groups
+	_ = from[:len(to)*t.Bytes()]
+	if groups > 0 {
+		switch t {
+		case E4M3:
+			widenE4M3(&to[0], &from[0], groups)
+		case FP16:
+			widenFP16(&to[0], &from[0], groups)
+		case BF16:
+			widenBF16(&to[0], &from[0], groups)
+		case FP32: // the memory of the processor is little-endian, too
+			copy(unsafe.Slice((*byte)(unsafe.Pointer(&to[0])), 4*done), from)
+		}
+	}
+	widenGo(to[done:], from[done*t.Bytes():], t)
+}
+
+//go:noescape
+func product4x24(c, a *float32, row, step, tile int, b *float32, n, tiles, accumulate int)
+
+//go:noescape
+func softmax24(scores *float32, keys int, s *state)
+
+//go:noescape
+func rescale24(sums *float32, n int, factors *float32)
+
+//go:noescape
+func widenE4M3(to *float32, from *byte, groups int)
+
+//go:noescape
+func widenFP16(to *float32, from *byte, groups int)
+
+//go:noescape
+func widenBF16(to *float32, from *byte, groups int)
