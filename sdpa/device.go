@@ -62,6 +62,10 @@ func (d *Device) lock() (unlock func(), err error) {
 		unlock()
 		return nil, fmt.Errorf("sdpa: the device %s is %w", d.name, ErrClosed)
 	}
+	if d.gpu != nil && d.gpu.lost != nil {
+		unlock()
+		return nil, fmt.Errorf("sdpa: a kernel has failed on %s before, and the context is lost; start the program again: %w", d.name, d.gpu.lost)
+	}
 	return unlock, nil
 }
 
@@ -100,7 +104,7 @@ type DeviceTensor struct {
 	shape  [4]int
 	freed  bool
 
-	host   *Tensor    // on the CPU
+	host   *Tensor   // on the CPU
 	remote gpuTensor // on a GPU
 }
 
