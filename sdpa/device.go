@@ -119,27 +119,37 @@ func (d *Device) Upload(x *Tensor) (*DeviceTensor, error) {
 	if err := x.check("tensor"); err != nil {
 		return nil, err
 	}
+	return d.newTensor(x.DType, x.Shape, x.clone, func(g *gpu) (gpuTensor, error) { return g.upload(x) })
+}
+
+// Alloc allocates a tensor of zeros in the memory of the device, for an output.
+func (d *Device) Alloc(t DType, shape [4]int) (*DeviceTensor, error) {
+	elements, err := checkShape(t, shape)
+	if err != nil {
+		return nil, fmt.Errorf("sdpa: alloc: %w", err)
+	}
+	bytes := elements * t.Bytes()
+	return d.newTensor(t, shape,
+		func() *Tensor { return &Tensor{DType: t, Shape: shape, Data: make([]byte, bytes)} },
+		func(g *gpu) (gpuTensor, error) { return g.zeros(bytes, shape[0]*shape[1]) })
+}
+
+// newTensor makes a tensor with the memory that one of two functions returns.
+func (d *Device) newTensor(dtype DType, shape [4]int, onCPU func() *Tensor, onGPU func(*gpu) (gpuTensor, error)) (*DeviceTensor, error) {
 	unlock, err := d.lock()
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	t := &DeviceTensor{device: d, dtype: x.DType, shape: x.Shape}
+	t := &DeviceTensor{device: d, dtype: dtype, shape: shape}
 	if d.gpu == nil {
-		t.host = x.clone()
+		t.host = onCPU()
 		return t, nil
 	}
-	t.remote, err = d.gpu.upload(x)
-	return t, err
-}
-
-// Alloc allocates a tensor of zeros in the memory of the device, for an output.
-func (d *Device) Alloc(t DType, shape [4]int) (*DeviceTensor, error) {
-	x, err := NewTensor(t, shape)
-	if err != nil {
+	if t.remote, err = onGPU(d.gpu); err != nil {
 		return nil, err
 	}
-	return d.Upload(x)
+	return t, nil
 }
 
 // Download copies the tensor to host memory.

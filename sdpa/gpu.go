@@ -303,12 +303,15 @@ func (g *gpu) copyIn(to gpuTensor, x *Tensor) error {
 	if err := g.machine.Write(to.data, x.Data); err != nil {
 		return g.wrap(err)
 	}
-	if x.DType != E4M3 {
-		return nil
-	}
-	factors := make([]float32, x.heads())
+	to.heads = x.heads() // staging memory may have room for more
+	return g.writeFactors(to, x.descale)
+}
+
+// writeFactors writes the factor of each head.
+func (g *gpu) writeFactors(to gpuTensor, factor func(head int) float32) error {
+	factors := make([]float32, to.heads)
 	for i := range factors {
-		factors[i] = x.descale(i)
+		factors[i] = factor(i)
 	}
 	data := make([]byte, 4*len(factors))
 	narrow(data, factors, FP32)
@@ -323,6 +326,25 @@ func (g *gpu) upload(x *Tensor) (gpuTensor, error) {
 	}
 	t.factors = slices.Clone(x.Descale)
 	if err := g.copyIn(t, x); err != nil {
+		return gpuTensor{}, errors.Join(err, g.free(t))
+	}
+	return t, nil
+}
+
+// zeros allocates a tensor of zeros. They are written in parts, so that a large tensor needs no copy
+// in host memory.
+func (g *gpu) zeros(bytes, heads int) (gpuTensor, error) {
+	t, err := g.alloc(bytes, heads)
+	if err != nil {
+		return gpuTensor{}, err
+	}
+	part := make([]byte, min(bytes, 1<<20))
+	for done := 0; done < bytes; done += len(part) {
+		if err := g.machine.Write(t.data+device.Address(done), part[:min(len(part), bytes-done)]); err != nil {
+			return gpuTensor{}, errors.Join(g.wrap(err), g.free(t))
+		}
+	}
+	if err := g.writeFactors(t, func(int) float32 { return 1 }); err != nil {
 		return gpuTensor{}, errors.Join(err, g.free(t))
 	}
 	return t, nil

@@ -23,8 +23,11 @@ type simMachine struct {
 	memory map[device.Address][]byte
 	next   device.Address
 	copies int // bytes that were written
-	closed bool
-	fail   map[string]error // by operation
+	writes int
+	// failWrite is the number of a write that fails.
+	failWrite int
+	closed    bool
+	fail      map[string]error // by operation
 }
 
 func newSimMachine() *simMachine {
@@ -62,7 +65,13 @@ func (m *simMachine) Free(a device.Address) error {
 
 func (m *simMachine) Write(to device.Address, data []byte) error {
 	m.copies += len(data)
-	copy(m.memory[to][:len(data)], data)
+	m.writes++
+	const apart = 1 << 30 // as Alloc leaves between buffers
+	base := to - to%apart + (1<<20)%apart
+	copy(m.memory[base][to-base:][:len(data)], data)
+	if m.writes == m.failWrite {
+		return errors.New("this write fails")
+	}
 	return m.fail["write"]
 }
 

@@ -71,8 +71,8 @@ func TestErrorsOnGPU(t *testing.T) {
 	if _, err := GPU(99); !errors.Is(err, ErrNoGPU) || !strings.Contains(err.Error(), "cuda:99") {
 		t.Errorf("GPU 99: %v", err)
 	}
-	if _, err := d.Alloc(FP32, [4]int{1 << 7, 1 << 8, 1 << 8, 1 << 8}); err != nil {
-		t.Errorf("8 GB: %v", err)
+	if _, err := d.Alloc(FP32, [4]int{1 << 4, 1 << 8, 1 << 8, 1 << 8}); err != nil {
+		t.Errorf("1 GB: %v", err)
 	}
 	other, err := CPU().Upload(q)
 	if err != nil {
