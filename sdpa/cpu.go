@@ -63,7 +63,7 @@ type memory struct {
 	keyRows   []float32 // [blockKeys+tileRows][dim]
 	valueRows []float32 // [blockKeys][stride]
 	scores    []float32 // [blockKeys+tileRows][lanes]: scores, then their exponentials
-	row       []float32 // one row of q or o
+	rows      []float32 // [lanes][dim]: rows of q or o
 }
 
 // memories keeps the memory of finished calls for later ones.
@@ -90,7 +90,7 @@ func newWorker(c *call, q, k, v, o *Tensor) *worker {
 	w := &worker{call: c, q: q, k: k, v: v, o: o, width: ceilDiv(c.dim, tileRows) * tileRows}
 	w.stride = w.width + spread
 	w.memory = memories.Get().(*memory)
-	sizes := []int{(blockKeys + tileRows) * c.dim, blockKeys * w.stride, (blockKeys + tileRows) * lanes, c.dim}
+	sizes := []int{(blockKeys + tileRows) * c.dim, blockKeys * w.stride, (blockKeys + tileRows) * lanes, lanes * c.dim}
 	total := maxPanels * (c.dim + w.width) * lanes
 	for _, n := range sizes {
 		total += n
@@ -104,7 +104,7 @@ func newWorker(c *call, q, k, v, o *Tensor) *worker {
 		rest = rest[n:]
 		return part
 	}
-	w.keyRows, w.valueRows, w.scores, w.row = take(sizes[0]), take(sizes[1]), take(sizes[2]), take(sizes[3])
+	w.keyRows, w.valueRows, w.scores, w.rows = take(sizes[0]), take(sizes[1]), take(sizes[2]), take(sizes[3])
 	for i := range w.panels {
 		w.panels[i].queries, w.panels[i].sums = take(c.dim*lanes), take(w.width*lanes)
 	}
@@ -153,13 +153,11 @@ func (w *worker) load(p *panel, kvHead, first, rows int) {
 	clear(p.sums)
 	p.rows, p.first, p.last, p.allFrom, p.allUntil = rows, w.keys, 0, 0, w.keys
 	size := w.dim * w.q.DType.Bytes()
+	var factors [lanes]float32 // 0 for lanes without a row
 	for lane := range rows {
 		batch, head, query := w.place(kvHead, first+lane)
-		factor := float32(float64(w.q.descale(head)) * float64(w.k.descale(kvHead)) * w.scale * math.Log2E)
-		vectors.widen(w.row, w.q.Data[(head*w.queries+query)*size:][:size], w.q.DType)
-		for d, x := range w.row {
-			p.queries[d*lanes+lane] = x * factor
-		}
+		factors[lane] = float32(float64(w.q.descale(head)) * float64(w.k.descale(kvHead)) * w.scale * math.Log2E)
+		vectors.widen(w.rows[lane*w.dim:][:w.dim], w.q.Data[(head*w.queries+query)*size:][:size], w.q.DType)
 		from, to := w.visible(batch, query)
 		p.from[lane], p.to[lane] = from, to
 		p.allFrom, p.allUntil = max(p.allFrom, from), min(p.allUntil, to)
@@ -172,12 +170,12 @@ func (w *worker) load(p *panel, kvHead, first, rows int) {
 		}
 		p.rowMax[lane], p.rowSum[lane] = float32(float64(w.Sinks[head%w.heads])*math.Log2E), 1
 	}
+	clear(w.rows[rows*w.dim:])
 	for lane := rows; lane < lanes; lane++ {
 		p.rowMax[lane], p.rowSum[lane] = 0, 0
-		for d := range w.dim {
-			p.queries[d*lanes+lane] = 0
-		}
 	}
+	vectors.transpose(p.queries, lanes, w.rows, w.dim, lanes, w.dim)
+	vectors.rescale(p.queries, &factors)
 }
 
 // widen converts a block of K and V of a head to float32, without their descale factors.
@@ -229,21 +227,21 @@ func (w *worker) mask(p *panel, from, to int) {
 
 // store normalises the rows of a panel and writes them to the output.
 func (w *worker) store(p *panel, kvHead, first int) {
+	var factors [lanes]float32 // 0 for a row that sees no key
+	for lane, sum := range p.rowSum[:p.rows] {
+		if sum != 0 {
+			factors[lane] = float32(float64(w.v.descale(kvHead)) / float64(sum))
+		}
+	}
+	vectors.rescale(p.sums[:w.dim*lanes], &factors)
+	vectors.transpose(w.rows, w.dim, p.sums, lanes, w.dim, lanes)
 	size := w.dim * w.o.DType.Bytes()
 	for lane := range p.rows {
 		_, head, query := w.place(kvHead, first+lane)
 		at := head*w.queries + query
-		sum := float64(p.rowSum[lane])
-		factor := float32(0) // of a row that sees no key
-		if sum != 0 {
-			factor = float32(float64(w.v.descale(kvHead)) / sum)
-		}
-		for d := range w.row {
-			w.row[d] = p.sums[d*lanes+lane] * factor
-		}
-		narrow(w.o.Data[at*size:][:size], w.row, w.o.DType)
+		vectors.narrow(w.o.Data[at*size:][:size], w.rows[lane*w.dim:][:w.dim], w.o.DType)
 		if w.LSE != nil {
-			w.LSE[at] = float32((float64(p.rowMax[lane]) + math.Log2(sum)) * math.Ln2)
+			w.LSE[at] = float32((float64(p.rowMax[lane]) + math.Log2(float64(p.rowSum[lane]))) * math.Ln2)
 		}
 	}
 }

@@ -79,6 +79,9 @@ func TestAgainstOracle(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, d := range []tensor.Distribution{tensor.Normal, tensor.Peaked, tensor.Outliers} {
+				if testing.Short() && d != tensor.Peaked {
+					continue
+				}
 				in := tensor.Draw(shape, 3, tensor.Options{Distribution: d})
 				want, err := oracle.Compute(t.Context(), in, nil)
 				if err != nil {
@@ -171,7 +174,11 @@ func naive(t *testing.T, p Problem, q, k, v *Tensor, visible func(batch, query, 
 func TestOptions(t *testing.T) {
 	eachVectors(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(7, 7))
-		for i := range 60 {
+		problems := 60
+		if testing.Short() {
+			problems = 16
+		}
+		for i := range problems {
 			kv := 1 + random.IntN(3)
 			shape := tensor.Shape{
 				Batch: 1 + random.IntN(2), Heads: kv * (1 + random.IntN(3)), KVHeads: kv,
@@ -369,14 +376,20 @@ func TestOutputFormats(t *testing.T) {
 
 // A cancelled context ends the computation soon, with its cause.
 func TestCancel(t *testing.T) {
-	q, k, v, o := randomInputs(t, tensor.Shape{Batch: 1, Heads: 32, SeqQ: 4096, SeqK: 4096, HeadDim: 64}, E4M3, FP16)
+	var x [4]*Tensor // q, k, v, o: zeros, which need no time to draw
+	for i, dtype := range []DType{E4M3, E4M3, E4M3, FP16} {
+		var err error
+		if x[i], err = NewTensor(dtype, [4]int{1, 32, 4096, 64}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	cause := errors.New("the caller lost interest")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(20*time.Millisecond, func() { cancel(cause) })
-	if err := Forward(ctx, CPU(), Problem{}, q, k, v, o); !errors.Is(err, cause) {
+	if err := Forward(ctx, CPU(), Problem{}, x[0], x[1], x[2], x[3]); !errors.Is(err, cause) {
 		t.Errorf("error %v, want the cause", err)
 	}
-	if err := Forward(ctx, CPU(), Problem{}, q, k, v, o); !errors.Is(err, cause) {
+	if err := Forward(ctx, CPU(), Problem{}, x[0], x[1], x[2], x[3]); !errors.Is(err, cause) {
 		t.Errorf("error %v after the cancellation, want the cause", err)
 	}
 }

@@ -314,7 +314,7 @@ func (g *gpu) writeFactors(to gpuTensor, factor func(head int) float32) error {
 		factors[i] = factor(i)
 	}
 	data := make([]byte, 4*len(factors))
-	narrow(data, factors, FP32)
+	vectors.narrow(data, factors, FP32)
 	return g.wrap(g.machine.Write(to.descale, data))
 }
 

@@ -108,7 +108,7 @@ func TestQuantizeSteps(t *testing.T) {
 			values[i] *= 2
 		}
 	}
-	narrow(k.Data, values, FP32)
+	vectors.narrow(k.Data, values, FP32)
 	exact := Problem{LSE: make([]float32, shape.Rows())}
 	want := forward(t, exact, q, k, v, o)
 	cost := func(s Steps) (float64, []float32) {

@@ -1,12 +1,9 @@
 package sdpa
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 
-	"attune/internal/fp8"
-	"attune/internal/half"
 	"attune/internal/tensor"
 )
 
@@ -77,7 +74,7 @@ func FromFloat32(t DType, shape [4]int, values []float32) (*Tensor, error) {
 	if want := x.elements(); len(values) != want {
 		return nil, fmt.Errorf("sdpa: from float32: %d values; the shape %v has %d elements", len(values), shape, want)
 	}
-	narrow(x.Data, values, t)
+	vectors.narrow(x.Data, values, t)
 	return x, nil
 }
 
@@ -161,20 +158,4 @@ func checkShape(t DType, shape [4]int) (int, error) {
 		}
 	}
 	return elements, nil
-}
-
-// narrow rounds values to a format.
-func narrow(to []byte, values []float32, t DType) {
-	for i, x := range values {
-		switch t {
-		case E4M3:
-			to[i] = byte(fp8.E4M3FromFloat32(x))
-		case FP16:
-			binary.LittleEndian.PutUint16(to[2*i:], uint16(half.Float16FromFloat32(x)))
-		case BF16:
-			binary.LittleEndian.PutUint16(to[2*i:], uint16(half.BFloat16FromFloat32(x)))
-		case FP32:
-			binary.LittleEndian.PutUint32(to[4*i:], math.Float32bits(x))
-		}
-	}
 }

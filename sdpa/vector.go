@@ -27,8 +27,12 @@ type vectorSet struct {
 	softmax func(scores []float32, keys int, s *state)
 	// rescale multiplies each row of sums, [n][lanes], by the factors.
 	rescale func(sums []float32, factors *[lanes]float32)
-	// widen converts elements to float32; to has as many as from.
+	// transpose copies a matrix of rows and cols to one of cols and rows.
+	transpose func(to []float32, toStride int, from []float32, fromStride, rows, cols int)
+	// widen converts elements to float32, as many as to has.
 	widen func(to []float32, from []byte, t DType)
+	// narrow rounds all elements of from to nearest even.
+	narrow func(to []byte, from []float32, t DType)
 }
 
 // state is the online softmax of the rows of a panel. Row max and scores are in units of log2.
@@ -37,7 +41,8 @@ type state struct {
 }
 
 var goVectors = vectorSet{
-	name: "Go", product: productGo, softmax: softmaxGo, rescale: rescaleGo, widen: widenGo,
+	name: "Go", product: productGo, softmax: softmaxGo, rescale: rescaleGo,
+	transpose: transposeGo, widen: widenGo, narrow: narrowGo,
 }
 
 func productGo(c []float32, a []float32, row, step, tile int, b []float32, n, tiles int, accumulate bool) {
@@ -127,6 +132,14 @@ func rescaleGo(sums []float32, factors *[lanes]float32) {
 	}
 }
 
+func transposeGo(to []float32, toStride int, from []float32, fromStride, rows, cols int) {
+	for row := range rows {
+		for col, x := range from[row*fromStride:][:cols] {
+			to[col*toStride+row] = x
+		}
+	}
+}
+
 func widenGo(to []float32, from []byte, t DType) {
 	switch t {
 	case E4M3:
@@ -144,6 +157,27 @@ func widenGo(to []float32, from []byte, t DType) {
 	case FP32:
 		for i := range to {
 			to[i] = math.Float32frombits(binary.LittleEndian.Uint32(from[4*i:]))
+		}
+	}
+}
+
+func narrowGo(to []byte, from []float32, t DType) {
+	switch t {
+	case E4M3:
+		for i, x := range from {
+			to[i] = byte(fp8.E4M3FromFloat32(x))
+		}
+	case FP16:
+		for i, x := range from {
+			binary.LittleEndian.PutUint16(to[2*i:], uint16(half.Float16FromFloat32(x)))
+		}
+	case BF16:
+		for i, x := range from {
+			binary.LittleEndian.PutUint16(to[2*i:], uint16(half.BFloat16FromFloat32(x)))
+		}
+	case FP32:
+		for i, x := range from {
+			binary.LittleEndian.PutUint32(to[4*i:], math.Float32bits(x))
 		}
 	}
 }

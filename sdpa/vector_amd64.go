@@ -18,7 +18,8 @@ func chooseVectors(avx2 bool) vectorSet {
 }
 
 var avx2Vectors = vectorSet{
-	name: "AVX2", product: productAVX2, softmax: softmaxAVX2, rescale: rescaleAVX2, widen: widenAVX2,
+	name: "AVX2", product: productAVX2, softmax: softmaxAVX2, rescale: rescaleAVX2,
+	transpose: transposeAVX2, widen: widenAVX2, narrow: narrowAVX2,
 }
 
 // The assembly does not check bounds. Each function below accesses the last elements, which does.
@@ -74,6 +75,41 @@ func widenAVX2(to []float32, from []byte, t DType) {
 	widenGo(to[done:], from[done*t.Bytes():], t)
 }
 
+func transposeAVX2(to []float32, toStride int, from []float32, fromStride, rows, cols int) {
+	wholeRows, wholeCols := rows&^7, cols&^7
+	if wholeRows > 0 && wholeCols > 0 {
+		_, _ = from[(wholeRows-1)*fromStride+wholeCols-1], to[(wholeCols-1)*toStride+wholeRows-1]
+		for row := 0; row < wholeRows; row += 8 {
+			transpose8x8(&to[row], 4*toStride, &from[row*fromStride], 4*fromStride, wholeCols/8)
+		}
+	}
+	if wholeRows < rows {
+		transposeGo(to[wholeRows:], toStride, from[wholeRows*fromStride:], fromStride, rows-wholeRows, cols)
+	}
+	if wholeCols < cols {
+		transposeGo(to[wholeCols*toStride:], toStride, from[wholeCols:], fromStride, wholeRows, cols-wholeCols)
+	}
+}
+
+func narrowAVX2(to []byte, from []float32, t DType) {
+	groups := len(from) / 8
+	done := 8 * groups
+	_ = to[:len(from)*t.Bytes()]
+	if groups > 0 {
+		switch t {
+		case FP16:
+			narrowFP16(&to[0], &from[0], groups)
+		case BF16:
+			narrowBF16(&to[0], &from[0], groups)
+		case FP32:
+			copy(to, unsafe.Slice((*byte)(unsafe.Pointer(&from[0])), 4*done))
+		default:
+			done = 0
+		}
+	}
+	narrowGo(to[done*t.Bytes():], from[done:], t)
+}
+
 //go:noescape
 func product4x24(c, a *float32, row, step, tile int, b *float32, n, tiles, accumulate int)
 
@@ -91,3 +127,12 @@ func widenFP16(to *float32, from *byte, groups int)
 
 //go:noescape
 func widenBF16(to *float32, from *byte, groups int)
+
+//go:noescape
+func transpose8x8(to *float32, toStride int, from *float32, fromStride, count int)
+
+//go:noescape
+func narrowFP16(to *byte, from *float32, groups int)
+
+//go:noescape
+func narrowBF16(to *byte, from *float32, groups int)

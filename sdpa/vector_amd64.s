@@ -295,3 +295,115 @@ bf16:
 	JNZ       bf16
 	VZEROUPPER
 	RET
+
+// func transpose8x8(to *float32, toStride int, from *float32, fromStride, count int)
+//
+// Transposes count blocks of 8x8 that stand side by side in from and below each other in to.
+TEXT ·transpose8x8(SB), NOSPLIT, $0-40
+	MOVQ to+0(FP), DI
+	MOVQ toStride+8(FP), R8
+	MOVQ from+16(FP), SI
+	MOVQ fromStride+24(FP), R9
+	MOVQ count+32(FP), CX
+	LEAQ (R8)(R8*2), R10 // three rows of to
+	LEAQ (R9)(R9*2), R11 // three rows of from
+
+block:
+	LEAQ        (SI)(R9*4), BX
+	VMOVUPS     (SI), Y0
+	VMOVUPS     (SI)(R9*1), Y1
+	VMOVUPS     (SI)(R9*2), Y2
+	VMOVUPS     (SI)(R11*1), Y3
+	VMOVUPS     (BX), Y4
+	VMOVUPS     (BX)(R9*1), Y5
+	VMOVUPS     (BX)(R9*2), Y6
+	VMOVUPS     (BX)(R11*1), Y7
+	VUNPCKLPS   Y1, Y0, Y8
+	VUNPCKHPS   Y1, Y0, Y9
+	VUNPCKLPS   Y3, Y2, Y10
+	VUNPCKHPS   Y3, Y2, Y11
+	VUNPCKLPS   Y5, Y4, Y12
+	VUNPCKHPS   Y5, Y4, Y13
+	VUNPCKLPS   Y7, Y6, Y14
+	VUNPCKHPS   Y7, Y6, Y15
+	VUNPCKLPD   Y10, Y8, Y0
+	VUNPCKHPD   Y10, Y8, Y1
+	VUNPCKLPD   Y11, Y9, Y2
+	VUNPCKHPD   Y11, Y9, Y3
+	VUNPCKLPD   Y14, Y12, Y4
+	VUNPCKHPD   Y14, Y12, Y5
+	VUNPCKLPD   Y15, Y13, Y6
+	VUNPCKHPD   Y15, Y13, Y7
+	VPERM2F128  $0x20, Y4, Y0, Y8
+	VPERM2F128  $0x20, Y5, Y1, Y9
+	VPERM2F128  $0x20, Y6, Y2, Y10
+	VPERM2F128  $0x20, Y7, Y3, Y11
+	VPERM2F128  $0x31, Y4, Y0, Y12
+	VPERM2F128  $0x31, Y5, Y1, Y13
+	VPERM2F128  $0x31, Y6, Y2, Y14
+	VPERM2F128  $0x31, Y7, Y3, Y15
+	LEAQ        (DI)(R8*4), BX
+	VMOVUPS     Y8, (DI)
+	VMOVUPS     Y9, (DI)(R8*1)
+	VMOVUPS     Y10, (DI)(R8*2)
+	VMOVUPS     Y11, (DI)(R10*1)
+	VMOVUPS     Y12, (BX)
+	VMOVUPS     Y13, (BX)(R8*1)
+	VMOVUPS     Y14, (BX)(R8*2)
+	VMOVUPS     Y15, (BX)(R10*1)
+	ADDQ        $32, SI
+	LEAQ        (DI)(R8*8), DI
+	DECQ        CX
+	JNZ         block
+	VZEROUPPER
+	RET
+
+// func narrowFP16(to *byte, from *float32, groups int)
+TEXT ·narrowFP16(SB), NOSPLIT, $0-24
+	MOVQ to+0(FP), DI
+	MOVQ from+8(FP), SI
+	MOVQ groups+16(FP), CX
+
+toFP16:
+	VMOVUPS   (SI), Y0
+	VCVTPS2PH $0, Y0, X0 // to nearest even
+	VMOVUPS   X0, (DI)
+	ADDQ      $32, SI
+	ADDQ      $16, DI
+	DECQ      CX
+	JNZ       toFP16
+	VZEROUPPER
+	RET
+
+DATA narrow<>+0(SB)/4, $0x00007FFF // just under half a unit of BF16; also its NaN
+DATA narrow<>+4(SB)/4, $0x00000001
+GLOBL narrow<>(SB), RODATA|NOPTR, $8
+
+// func narrowBF16(to *byte, from *float32, groups int)
+//
+// Adds just under half a unit, or exactly half if the last kept bit is odd, and drops 16 bits.
+TEXT ·narrowBF16(SB), NOSPLIT, $0-24
+	MOVQ         to+0(FP), DI
+	MOVQ         from+8(FP), SI
+	MOVQ         groups+16(FP), CX
+	VPBROADCASTD narrow<>+0(SB), Y8
+	VPBROADCASTD narrow<>+4(SB), Y9
+
+toBF16:
+	VMOVDQU    (SI), Y0
+	VCMPPS     $3, Y0, Y0, Y2 // NaN
+	VPSRLD     $16, Y0, Y1
+	VPAND      Y9, Y1, Y1
+	VPADDD     Y8, Y1, Y1
+	VPADDD     Y0, Y1, Y1
+	VPSRLD     $16, Y1, Y1
+	VBLENDVPS  Y2, Y8, Y1, Y1
+	VEXTRACTI128 $1, Y1, X2
+	VPACKUSDW  X2, X1, X1
+	VMOVDQU    X1, (DI)
+	ADDQ       $32, SI
+	ADDQ       $16, DI
+	DECQ       CX
+	JNZ        toBF16
+	VZEROUPPER
+	RET

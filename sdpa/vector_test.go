@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"attune/internal/half"
 )
 
 func randomFloats(random *rand.Rand, n int) []float32 {
@@ -62,6 +64,9 @@ func TestVectorsCheckBounds(t *testing.T) {
 		must("a", func() { vectors.product(of(96), of(7), 2, 1, 8, of(48), 2, 1, false) })
 		must("b", func() { vectors.product(of(96), of(8), 2, 1, 8, of(47), 2, 1, false) })
 		must("row of scores", func() { vectors.softmax(of(47), 2, &state{}) })
+		must("matrix", func() { vectors.transpose(of(64), 8, of(63), 8, 8, 8) })
+		must("transpose", func() { vectors.transpose(of(63), 8, of(64), 8, 8, 8) })
+		must("target", func() { vectors.narrow(make([]byte, 15), of(8), BF16) })
 		must("source", func() { vectors.widen(of(9), make([]byte, 17), FP16) })
 	})
 }
@@ -187,6 +192,51 @@ func TestWiden(t *testing.T) {
 				if got[length] != 42 {
 					t.Fatalf("%s: wrote behind %d elements", dtype, length)
 				}
+			}
+		}
+	})
+}
+
+// A matrix of any size is transposed, and nothing beside it changes.
+func TestTranspose(t *testing.T) {
+	eachVectors(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(6, 6))
+		for _, size := range [][2]int{{24, 64}, {64, 24}, {24, 7}, {1, 24}, {9, 17}, {8, 8}, {0, 8}, {8, 0}} {
+			rows, cols := size[0], size[1]
+			from, to := randomFloats(random, rows*(cols+3)+1), randomFloats(random, cols*(rows+2)+1)
+			want := append([]float32(nil), to...)
+			for row := range rows {
+				for col := range cols {
+					want[col*(rows+2)+row] = from[row*(cols+3)+col]
+				}
+			}
+			vectors.transpose(to, rows+2, from, cols+3, rows, cols)
+			same(t, "transpose", to, want)
+		}
+	})
+}
+
+// Rounding is that of packages fp8 and half: ties, subnormals, overflow, NaN.
+func TestNarrow(t *testing.T) {
+	eachVectors(t, func(t *testing.T) {
+		var values []float32
+		for code := range 1 << 16 { // every FP16 and BF16 value, the ties between them, and beside those
+			for _, bits := range []uint32{0, 1, 0x7FFF, 0x8000, 0x8001} {
+				values = append(values, math.Float32frombits(uint32(code)<<16+bits))
+			}
+			tie := (half.Float16(code).Float32() + half.Float16(code+1).Float32()) / 2
+			values = append(values, tie, math.Nextafter32(tie, 0), math.Nextafter32(tie, 1e9))
+		}
+		for _, dtype := range []DType{E4M3, FP16, BF16, FP32} {
+			for _, length := range []int{len(values), len(values) - 3, 0, 1, 8, 9} {
+				got, want := make([]byte, (length+1)*dtype.Bytes()), make([]byte, (length+1)*dtype.Bytes())
+				got[length*dtype.Bytes()], want[length*dtype.Bytes()] = 42, 42
+				vectors.narrow(got, values[:length], dtype)
+				narrowGo(want, values[:length], dtype)
+				a, b := make([]float32, length+1), make([]float32, length+1)
+				widenGo(a, got, dtype)
+				widenGo(b, want, dtype)
+				same(t, dtype.String(), a, b) // the payload of a NaN may differ
 			}
 		}
 	})
