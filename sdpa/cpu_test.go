@@ -317,7 +317,8 @@ func TestPaddingIsNotRead(t *testing.T) {
 	}
 }
 
-// A NaN in a key, a query or a value reaches the rows that see it, and no others.
+// A NaN in a key, a query or a value reaches the rows that see it, and no others. In a value it may
+// reach rows of the same panel; row 72 is the first of one.
 func TestNaN(t *testing.T) {
 	eachVectors(t, func(t *testing.T) {
 		shape := tensor.Shape{Batch: 1, Heads: 1, SeqQ: 80, SeqK: 80, HeadDim: 8, Causal: true}
