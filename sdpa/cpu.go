@@ -23,6 +23,8 @@ const (
 // attendCPU computes a call on all cores. Its tensors are in host memory and checked.
 func attendCPU(ctx context.Context, c *call, q, k, v, o *Tensor) error {
 	rows := c.group() * c.queries // that share a K/V head
+	set := vectors.forRows(rows)
+	lanes := set.lanes
 	perHead := ceilDiv(rows, lanes)
 	panels := min(max(ceilDiv(c.batch*c.kvHeads*perHead, tasksPerCore*runtime.GOMAXPROCS(0)), 1), maxPanels)
 	tasksPerHead := ceilDiv(perHead, panels)
@@ -32,7 +34,7 @@ func attendCPU(ctx context.Context, c *call, q, k, v, o *Tensor) error {
 	var workers crash.Group
 	for range min(tasks, runtime.GOMAXPROCS(0)) {
 		workers.Go(func() {
-			w := newWorker(c, q, k, v, o)
+			w := newWorker(c, set, q, k, v, o)
 			defer w.release()
 			for i := int(next.Add(1)) - 1; i < tasks && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				// The last rows of a causal head see the most keys. They start first, so that no
@@ -49,6 +51,7 @@ func attendCPU(ctx context.Context, c *call, q, k, v, o *Tensor) error {
 // worker has the working memory of one core.
 type worker struct {
 	*call
+	*vectorSet
 	q, k, v, o *Tensor
 	width      int // the head dim, rounded up to whole tiles
 	stride     int // of the rows of values
@@ -69,29 +72,32 @@ type memory struct {
 // memories keeps the memory of finished calls for later ones.
 var memories = sync.Pool{New: func() any { return new(memory) }}
 
-// panel is 24 query rows that share a K/V head, and their online softmax.
+// panel is as many query rows as there are lanes, which share a K/V head, and their online softmax.
 type panel struct {
 	queries []float32 // [dim][lanes], times all factors of the scores
 	sums    []float32 // [width][lanes]: sum of exponentials times values
 	rows    int       // used lanes; the others compute something that nobody reads
-	from    [lanes]int
-	to      [lanes]int // keys that a row sees
+	from    [maxLanes]int
+	to      [maxLanes]int // keys that a row sees
 	state
 
 	first, last       int // keys that any row sees
 	allFrom, allUntil int // keys that all rows see
 }
 
+// line is a cache line in elements. No vector of an array that begins with a line spans two lines.
+const line = 16
+
 // spread is what the rows of values have beyond whole tiles. Without it, rows of 512 bytes would
 // all fall into few sets of the L1 cache.
 const spread = 16
 
-func newWorker(c *call, q, k, v, o *Tensor) *worker {
-	w := &worker{call: c, q: q, k: k, v: v, o: o, width: ceilDiv(c.dim, tileRows) * tileRows}
+func newWorker(c *call, set *vectorSet, q, k, v, o *Tensor) *worker {
+	w := &worker{call: c, vectorSet: set, q: q, k: k, v: v, o: o, width: ceilDiv(c.dim, tileRows) * tileRows}
 	w.stride = w.width + spread
 	w.memory = memories.Get().(*memory)
-	sizes := []int{(blockKeys + tileRows) * c.dim, blockKeys * w.stride, (blockKeys + tileRows) * lanes, lanes * c.dim}
-	total := maxPanels * (c.dim + w.width) * lanes
+	sizes := []int{(blockKeys + tileRows) * c.dim, blockKeys * w.stride, (blockKeys + tileRows) * w.lanes, w.lanes * c.dim}
+	total := maxPanels*(c.dim+w.width)*w.lanes + (len(sizes)+2*maxPanels)*line
 	for _, n := range sizes {
 		total += n
 	}
@@ -101,12 +107,12 @@ func newWorker(c *call, q, k, v, o *Tensor) *worker {
 	rest := w.floats[:total]
 	take := func(n int) []float32 {
 		part := rest[:n:n]
-		rest = rest[n:]
+		rest = rest[min(ceilDiv(n, line)*line, len(rest)):]
 		return part
 	}
 	w.keyRows, w.valueRows, w.scores, w.rows = take(sizes[0]), take(sizes[1]), take(sizes[2]), take(sizes[3])
 	for i := range w.panels {
-		w.panels[i].queries, w.panels[i].sums = take(c.dim*lanes), take(w.width*lanes)
+		w.panels[i].queries, w.panels[i].sums = take(c.dim*w.lanes), take(w.width*w.lanes)
 	}
 	return w
 }
@@ -116,11 +122,11 @@ func (w *worker) release() { memories.Put(w.memory) }
 // attend computes rows of a K/V head, counted over all batches. Row r belongs to query head
 // r / queries of the head's group.
 func (w *worker) attend(ctx context.Context, kvHead, first, rows int) {
-	panels := w.panels[:ceilDiv(rows, lanes)]
+	panels := w.panels[:ceilDiv(rows, w.lanes)]
 	start, end := w.keys, 0
 	for i := range panels {
 		p := &panels[i]
-		w.load(p, kvHead, first+i*lanes, min(lanes, rows-i*lanes))
+		w.load(p, kvHead, first+i*w.lanes, min(w.lanes, rows-i*w.lanes))
 		start, end = min(start, p.first), max(end, p.last)
 	}
 	for ; start < end; start += blockKeys {
@@ -128,7 +134,7 @@ func (w *worker) attend(ctx context.Context, kvHead, first, rows int) {
 			return
 		}
 		n := min(blockKeys, end-start)
-		w.widen(kvHead, start, n)
+		w.loadBlock(kvHead, start, n)
 		for i := range panels {
 			p := &panels[i]
 			if from, to := max(start, p.first), min(start+n, p.last); from < to {
@@ -137,7 +143,7 @@ func (w *worker) attend(ctx context.Context, kvHead, first, rows int) {
 		}
 	}
 	for i := range panels {
-		w.store(&panels[i], kvHead, first+i*lanes)
+		w.store(&panels[i], kvHead, first+i*w.lanes)
 	}
 }
 
@@ -152,12 +158,13 @@ func (w *worker) place(kvHead, row int) (batch, head, query int) {
 func (w *worker) load(p *panel, kvHead, first, rows int) {
 	clear(p.sums)
 	p.rows, p.first, p.last, p.allFrom, p.allUntil = rows, w.keys, 0, 0, w.keys
+	p.rescale = ones // for lanes that the vectors do not have
 	size := w.dim * w.q.DType.Bytes()
-	var factors [lanes]float32 // 0 for lanes without a row
+	var factors [maxLanes]float32 // 0 for w.lanes without a row
 	for lane := range rows {
 		batch, head, query := w.place(kvHead, first+lane)
 		factors[lane] = float32(float64(w.q.descale(head)) * float64(w.k.descale(kvHead)) * w.scale * math.Log2E)
-		vectors.widen(w.rows[lane*w.dim:][:w.dim], w.q.Data[(head*w.queries+query)*size:][:size], w.q.DType)
+		w.widen(w.rows[lane*w.dim:][:w.dim], w.q.Data[(head*w.queries+query)*size:][:size], w.q.DType)
 		from, to := w.visible(batch, query)
 		p.from[lane], p.to[lane] = from, to
 		p.allFrom, p.allUntil = max(p.allFrom, from), min(p.allUntil, to)
@@ -171,25 +178,25 @@ func (w *worker) load(p *panel, kvHead, first, rows int) {
 		p.rowMax[lane], p.rowSum[lane] = float32(float64(w.Sinks[head%w.heads])*math.Log2E), 1
 	}
 	clear(w.rows[rows*w.dim:])
-	for lane := rows; lane < lanes; lane++ {
+	for lane := rows; lane < w.lanes; lane++ {
 		p.rowMax[lane], p.rowSum[lane] = 0, 0
 	}
-	vectors.transpose(p.queries, lanes, w.rows, w.dim, lanes, w.dim)
-	vectors.rescale(p.queries, &factors)
+	w.transpose(p.queries, w.lanes, w.rows, w.dim, w.lanes, w.dim)
+	w.rescale(p.queries, &factors)
 }
 
-// widen converts a block of K and V of a head to float32, without their descale factors.
-func (w *worker) widen(kvHead, start, n int) {
+// loadBlock converts a block of K and V of a head to float32, without their descale factors.
+func (w *worker) loadBlock(kvHead, start, n int) {
 	size := w.dim * w.k.DType.Bytes()
 	offset := (kvHead*w.keys + start) * size
-	vectors.widen(w.keyRows[:n*w.dim], w.k.Data[offset:][:n*size], w.k.DType)
+	w.widen(w.keyRows[:n*w.dim], w.k.Data[offset:][:n*size], w.k.DType)
 	for i := range n {
-		vectors.widen(w.valueRows[i*w.stride:][:w.dim], w.v.Data[offset+i*size:][:size], w.v.DType)
+		w.widen(w.valueRows[i*w.stride:][:w.dim], w.v.Data[offset+i*size:][:size], w.v.DType)
 	}
 }
 
 // ones are the rescale factors of a block that does not raise any row max.
-var ones = func() (f [lanes]float32) {
+var ones = func() (f [maxLanes]float32) {
 	for i := range f {
 		f[i] = 1
 	}
@@ -201,15 +208,15 @@ var ones = func() (f [lanes]float32) {
 func (w *worker) attendBlock(p *panel, start, from, to int) {
 	n := to - from
 	keys, values := w.keyRows[(from-start)*w.dim:], w.valueRows[(from-start)*w.stride:]
-	vectors.product(w.scores, keys, w.dim, 1, tileRows*w.dim, p.queries, w.dim, ceilDiv(n, tileRows), false)
+	w.product(w.scores, keys, w.dim, 1, tileRows*w.dim, p.queries, w.dim, ceilDiv(n, tileRows), false)
 	if p.allFrom > from || p.allUntil < to {
 		w.mask(p, from, to)
 	}
-	vectors.softmax(w.scores, n, &p.state)
+	w.softmax(w.scores, n, &p.state)
 	if p.rescale != ones {
-		vectors.rescale(p.sums, &p.rescale)
+		w.rescale(p.sums, &p.rescale)
 	}
-	vectors.product(p.sums, values, 1, w.stride, tileRows, w.scores, n, w.width/tileRows, true)
+	w.product(p.sums, values, 1, w.stride, tileRows, w.scores, n, w.width/tileRows, true)
 }
 
 // mask sets the scores of keys that a row does not see to -Inf.
@@ -217,29 +224,29 @@ func (w *worker) mask(p *panel, from, to int) {
 	hide := float32(math.Inf(-1))
 	for lane := range p.rows {
 		for key := from; key < min(p.from[lane], to); key++ {
-			w.scores[(key-from)*lanes+lane] = hide
+			w.scores[(key-from)*w.lanes+lane] = hide
 		}
 		for key := max(p.to[lane], from); key < to; key++ {
-			w.scores[(key-from)*lanes+lane] = hide
+			w.scores[(key-from)*w.lanes+lane] = hide
 		}
 	}
 }
 
 // store normalises the rows of a panel and writes them to the output.
 func (w *worker) store(p *panel, kvHead, first int) {
-	var factors [lanes]float32 // 0 for a row that sees no key
+	var factors [maxLanes]float32 // 0 for a row that sees no key
 	for lane, sum := range p.rowSum[:p.rows] {
 		if sum != 0 {
 			factors[lane] = float32(float64(w.v.descale(kvHead)) / float64(sum))
 		}
 	}
-	vectors.rescale(p.sums[:w.dim*lanes], &factors)
-	vectors.transpose(w.rows, w.dim, p.sums, lanes, w.dim, lanes)
+	w.rescale(p.sums[:w.dim*w.lanes], &factors)
+	w.transpose(w.rows, w.dim, p.sums, w.lanes, w.dim, w.lanes)
 	size := w.dim * w.o.DType.Bytes()
 	for lane := range p.rows {
 		_, head, query := w.place(kvHead, first+lane)
 		at := head*w.queries + query
-		vectors.narrow(w.o.Data[at*size:][:size], w.rows[lane*w.dim:][:w.dim], w.o.DType)
+		w.narrow(w.o.Data[at*size:][:size], w.rows[lane*w.dim:][:w.dim], w.o.DType)
 		if w.LSE != nil {
 			w.LSE[at] = float32((float64(p.rowMax[lane]) + math.Log2(float64(p.rowSum[lane]))) * math.Ln2)
 		}

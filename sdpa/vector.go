@@ -8,17 +8,21 @@ import (
 	"attune/internal/half"
 )
 
-// Query rows are lanes of vectors: 24 rows are three vectors of AVX2. Row max, row sum and
-// exponentials then need no operation across lanes, and K and V need no transpose: their elements
-// are broadcast. A tile of a product has tileRows vectors of 24 lanes, which fill 12 registers.
+// Query rows are lanes of vectors: 24 rows are three vectors of AVX2, 48 are three of AVX-512. Row
+// max, row sum and exponentials then need no operation across lanes, and K and V need no transpose:
+// their elements are broadcast. A tile of a product has tileRows rows, which fill 12 registers.
 const (
-	lanes    = 24
 	tileRows = 4
+	maxLanes = 48
 )
 
 // vectorSet is one implementation of the loops over vectors.
 type vectorSet struct {
-	name string
+	name  string
+	lanes int // at most maxLanes
+	// narrower is a set with fewer lanes, for problems of few rows; nil if there is none.
+	narrower *vectorSet
+
 	// product computes tiles of C = A·B, or adds them to C. C is [tiles*tileRows][lanes] and B is
 	// [n][lanes], both without gaps. Element (r, i) of tile t of A is a[t*tile + r*row + i*step].
 	product func(c []float32, a []float32, row, step, tile int, b []float32, n, tiles int, accumulate bool)
@@ -26,7 +30,7 @@ type vectorSet struct {
 	// max and row sum, and sets the factors by which earlier sums must be rescaled.
 	softmax func(scores []float32, keys int, s *state)
 	// rescale multiplies each row of sums, [n][lanes], by the factors.
-	rescale func(sums []float32, factors *[lanes]float32)
+	rescale func(sums []float32, factors *[maxLanes]float32)
 	// transpose copies a matrix of rows and cols to one of cols and rows.
 	transpose func(to []float32, toStride int, from []float32, fromStride, rows, cols int)
 	// widen converts elements to float32, as many as to has.
@@ -37,26 +41,37 @@ type vectorSet struct {
 
 // state is the online softmax of the rows of a panel. Row max and scores are in units of log2.
 type state struct {
-	rowMax, rowSum, rescale [lanes]float32
+	rowMax, rowSum, rescale [maxLanes]float32
 }
 
+// forRows returns the set for a number of rows that share a K/V head.
+func (v *vectorSet) forRows(rows int) *vectorSet {
+	for v.narrower != nil && rows <= v.narrower.lanes {
+		v = v.narrower
+	}
+	return v
+}
+
+// goLanes are the lanes of plain Go.
+const goLanes = 24
+
 var goVectors = vectorSet{
-	name: "Go", product: productGo, softmax: softmaxGo, rescale: rescaleGo,
+	name: "Go", lanes: goLanes, product: productGo, softmax: softmaxGo, rescale: rescaleGo,
 	transpose: transposeGo, widen: widenGo, narrow: narrowGo,
 }
 
 func productGo(c []float32, a []float32, row, step, tile int, b []float32, n, tiles int, accumulate bool) {
 	for t := range tiles {
-		c := (*[tileRows * lanes]float32)(c[t*tileRows*lanes:])
+		c := (*[tileRows * goLanes]float32)(c[t*tileRows*goLanes:])
 		if !accumulate {
 			clear(c[:])
 		}
-		for lane := 0; lane < lanes; lane += 2 {
+		for lane := 0; lane < goLanes; lane += 2 {
 			// Eight accumulators, four elements of A and two of B fit sixteen registers.
 			var c00, c01, c10, c11, c20, c21, c30, c31 float32
 			at := t * tile
 			for i := range n {
-				pair := (*[2]float32)(b[i*lanes+lane:])
+				pair := (*[2]float32)(b[i*goLanes+lane:])
 				b0, b1 := pair[0], pair[1]
 				a0, a1, a2, a3 := a[at], a[at+row], a[at+2*row], a[at+3*row]
 				c00 += a0 * b0
@@ -71,32 +86,32 @@ func productGo(c []float32, a []float32, row, step, tile int, b []float32, n, ti
 			}
 			c[lane] += c00
 			c[lane+1] += c01
-			c[lanes+lane] += c10
-			c[lanes+lane+1] += c11
-			c[2*lanes+lane] += c20
-			c[2*lanes+lane+1] += c21
-			c[3*lanes+lane] += c30
-			c[3*lanes+lane+1] += c31
+			c[goLanes+lane] += c10
+			c[goLanes+lane+1] += c11
+			c[2*goLanes+lane] += c20
+			c[2*goLanes+lane+1] += c21
+			c[3*goLanes+lane] += c30
+			c[3*goLanes+lane+1] += c31
 		}
 	}
 }
 
 func softmaxGo(scores []float32, keys int, s *state) {
-	scores = scores[:keys*lanes]
+	scores = scores[:keys*goLanes]
 	old := s.rowMax
-	for i := 0; i < len(scores); i += lanes {
-		for lane, x := range (*[lanes]float32)(scores[i:]) {
+	for i := 0; i < len(scores); i += goLanes {
+		for lane, x := range (*[goLanes]float32)(scores[i:]) {
 			if x > s.rowMax[lane] {
 				s.rowMax[lane] = x
 			}
 		}
 	}
-	for lane := range s.rescale {
+	for lane := range goLanes {
 		s.rescale[lane] = exp2Go(old[lane] - s.rowMax[lane])
 		s.rowSum[lane] *= s.rescale[lane]
 	}
-	for i := 0; i < len(scores); i += lanes {
-		row := (*[lanes]float32)(scores[i:])
+	for i := 0; i < len(scores); i += goLanes {
+		row := (*[goLanes]float32)(scores[i:])
 		for lane, x := range row {
 			row[lane] = exp2Go(x - s.rowMax[lane])
 			s.rowSum[lane] += row[lane]
@@ -123,11 +138,11 @@ func exp2Go(x float32) float32 {
 	return p * math.Float32frombits(math.Float32bits(shifted)<<23)
 }
 
-func rescaleGo(sums []float32, factors *[lanes]float32) {
-	for i := 0; i+lanes <= len(sums); i += lanes {
-		row := (*[lanes]float32)(sums[i:])
-		for lane, f := range factors {
-			row[lane] *= f
+func rescaleGo(sums []float32, factors *[maxLanes]float32) {
+	for i := 0; i+goLanes <= len(sums); i += goLanes {
+		row := (*[goLanes]float32)(sums[i:])
+		for lane := range row {
+			row[lane] *= factors[lane]
 		}
 	}
 }

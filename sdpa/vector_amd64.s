@@ -156,8 +156,9 @@ GLOBL exp2<>(SB), RODATA|NOPTR, $32
 
 // func softmax24(scores *float32, keys int, s *state)
 //
-// The state holds 24 row maxima, 24 row sums and 24 rescale factors. One group of eight rows at a
-// time: first the row max over the keys, then the exponentials and their sum.
+// The state holds the row max, the row sum and the rescale factor of 48 rows each; 24 are used. One
+// group of eight rows at a time: first the row max over the keys, then the exponentials and their
+// sum.
 TEXT ·softmax24(SB), NOSPLIT, $0-24
 	MOVQ scores+0(FP), SI
 	MOVQ keys+8(FP), R8
@@ -181,8 +182,8 @@ max:
 	VMOVUPS Y1, (DI)
 	VSUBPS  Y1, Y0, Y0
 	EXP2(Y0, Y2, Y3)
-	VMOVUPS Y0, 192(DI)
-	VMULPS  96(DI), Y0, Y0 // rescaled row sum
+	VMOVUPS Y0, 384(DI)
+	VMULPS  192(DI), Y0, Y0 // rescaled row sum
 	MOVQ    SI, BX
 	MOVQ    R8, CX
 
@@ -196,7 +197,7 @@ exp:
 	DECQ    CX
 	JNZ     exp
 
-	VMOVUPS Y0, 96(DI)
+	VMOVUPS Y0, 192(DI)
 	ADDQ    $32, SI
 	ADDQ    $32, DI
 	DECQ    DX

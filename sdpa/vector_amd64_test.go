@@ -3,9 +3,11 @@ package sdpa
 import "testing"
 
 func TestChooseVectors(t *testing.T) {
-	for avx2, want := range map[bool]string{false: "Go", true: "AVX2"} {
-		if got := chooseVectors(avx2).name; got != want {
-			t.Errorf("AVX2 = %t: %s, want %s", avx2, got, want)
+	for have, want := range map[[2]bool]string{
+		{false, false}: "Go", {true, false}: "AVX2", {true, true}: "AVX-512", {false, true}: "Go",
+	} {
+		if got := chooseVectors(have[0], have[1]).name; got != want {
+			t.Errorf("AVX2 and AVX-512 are %v: %s, want %s", have, got, want)
 		}
 	}
 }

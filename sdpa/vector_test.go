@@ -26,16 +26,16 @@ func TestProduct(t *testing.T) {
 				for _, strides := range [][3]int{{n + 1, 1, 4*n + 4}, {1, 13, 4}} {
 					row, step, tile := strides[0], strides[1], strides[2]
 					a := randomFloats(random, 3*tile+3*row+n*step+1)
-					b, c := randomFloats(random, n*lanes), randomFloats(random, (tiles*tileRows+1)*lanes)
+					b, c := randomFloats(random, n*vectors.lanes), randomFloats(random, (tiles*tileRows+1)*vectors.lanes)
 					for _, accumulate := range []bool{false, true} {
 						want := widened(c)
-						for i := range tiles * tileRows * lanes {
+						for i := range tiles * tileRows * vectors.lanes {
 							if !accumulate {
 								want[i] = 0
 							}
 							for k := range n {
-								x := a[i/lanes/tileRows*tile+i/lanes%tileRows*row+k*step]
-								want[i] += float64(x) * float64(b[k*lanes+i%lanes])
+								x := a[i/vectors.lanes/tileRows*tile+i/vectors.lanes%tileRows*row+k*step]
+								want[i] += float64(x) * float64(b[k*vectors.lanes+i%vectors.lanes])
 							}
 						}
 						vectors.product(c, a, row, step, tile, b, n, tiles, accumulate)
@@ -60,10 +60,11 @@ func TestVectorsCheckBounds(t *testing.T) {
 			f()
 		}
 		of := func(n int) []float32 { return make([]float32, n) }
-		must("c", func() { vectors.product(of(95), of(8), 2, 1, 8, of(48), 2, 1, false) })
-		must("a", func() { vectors.product(of(96), of(7), 2, 1, 8, of(48), 2, 1, false) })
-		must("b", func() { vectors.product(of(96), of(8), 2, 1, 8, of(47), 2, 1, false) })
-		must("row of scores", func() { vectors.softmax(of(47), 2, &state{}) })
+		lanes := vectors.lanes
+		must("c", func() { vectors.product(of(4*lanes-1), of(8), 2, 1, 8, of(2*lanes), 2, 1, false) })
+		must("a", func() { vectors.product(of(4*lanes), of(7), 2, 1, 8, of(2*lanes), 2, 1, false) })
+		must("b", func() { vectors.product(of(4*lanes), of(8), 2, 1, 8, of(2*lanes-1), 2, 1, false) })
+		must("row of scores", func() { vectors.softmax(of(2*lanes-1), 2, &state{}) })
 		must("matrix", func() { vectors.transpose(of(64), 8, of(63), 8, 8, 8) })
 		must("transpose", func() { vectors.transpose(of(63), 8, of(64), 8, 8, 8) })
 		must("target", func() { vectors.narrow(make([]byte, 15), of(8), BF16) })
@@ -75,15 +76,15 @@ func TestVectorsCheckBounds(t *testing.T) {
 func TestSoftmaxExponentials(t *testing.T) {
 	eachVectors(t, func(t *testing.T) {
 		for x := float32(-140); x <= 0; x += 0.0137 {
-			scores := make([]float32, 2*lanes)
-			for lane := range lanes {
-				scores[lanes+lane] = x
+			scores := make([]float32, 2*vectors.lanes)
+			for lane := range vectors.lanes {
+				scores[vectors.lanes+lane] = x
 			}
 			s := state{}
 			vectors.softmax(scores, 2, &s)
 			want := math.Exp2(float64(x))
-			for lane := range lanes {
-				got := float64(scores[lanes+lane])
+			for lane := range vectors.lanes {
+				got := float64(scores[vectors.lanes+lane])
 				if x < -127 && got == 0 {
 					continue
 				}
@@ -103,29 +104,29 @@ func TestSoftmaxState(t *testing.T) {
 	eachVectors(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(5, 5))
 		const keys = 40
-		scores := randomFloats(random, keys*lanes)
+		scores := randomFloats(random, keys*vectors.lanes)
 		nan, none := 3, 7
 		for key := range keys {
-			scores[key*lanes+none] = float32(math.Inf(-1))
+			scores[key*vectors.lanes+none] = float32(math.Inf(-1))
 		}
-		scores[5*lanes+nan] = float32(math.NaN())
+		scores[5*vectors.lanes+nan] = float32(math.NaN())
 		var s state
-		for lane := range lanes {
+		for lane := range vectors.lanes {
 			s.rowMax[lane] = -math.MaxFloat32
 		}
 		all := append([]float32(nil), scores...)
 		for _, part := range [][2]int{{0, 0}, {0, 1}, {1, 4}, {4, 40}} {
-			vectors.softmax(scores[part[0]*lanes:], part[1]-part[0], &s)
+			vectors.softmax(scores[part[0]*vectors.lanes:], part[1]-part[0], &s)
 		}
-		for lane := range lanes {
+		for lane := range vectors.lanes {
 			rowMax, sum := math.Inf(-1), 0.0
 			for key := range keys {
-				if x := float64(all[key*lanes+lane]); x > rowMax {
+				if x := float64(all[key*vectors.lanes+lane]); x > rowMax {
 					rowMax = x
 				}
 			}
 			for key := range keys {
-				sum += math.Exp2(float64(all[key*lanes+lane]) - rowMax)
+				sum += math.Exp2(float64(all[key*vectors.lanes+lane]) - rowMax)
 			}
 			switch got := float64(s.rowSum[lane]); {
 			case lane == none:
@@ -145,18 +146,18 @@ func TestSoftmaxState(t *testing.T) {
 
 func TestRescale(t *testing.T) {
 	eachVectors(t, func(t *testing.T) {
-		var factors [lanes]float32
+		var factors [maxLanes]float32
 		for lane := range factors {
 			factors[lane] = float32(lane)
 		}
-		sums := make([]float32, 3*lanes)
+		sums := make([]float32, 3*vectors.lanes)
 		for i := range sums {
 			sums[i] = float32(i)
 		}
 		vectors.rescale(sums, &factors)
 		vectors.rescale(sums[:0], &factors)
 		for i, x := range sums {
-			if x != float32(i*(i%lanes)) {
+			if x != float32(i*(i%vectors.lanes)) {
 				t.Fatalf("element %d is %v", i, x)
 			}
 		}
