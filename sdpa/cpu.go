@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -11,36 +12,83 @@ import (
 )
 
 const (
-	// blockKeys are the keys of a block. K and V of a block, as float32, stay in the L2 cache while all
-	// panels of a task use them, and the scores of a panel stay in the L1 cache.
-	blockKeys = 128
+	// scoreElements are the scores of a block, 12 KB, which stay in the L1 cache. They determine its
+	// number of keys: 128 with 24 lanes, 64 with 48. K and V of a block, as float32, stay in the L2
+	// cache while all panels of a task use them.
+	scoreElements = 3072
 	// maxPanels are the panels of a task. A task converts K and V to float32 for itself, which costs as
 	// much as some rows, so it has many rows as long as every core gets several tasks.
 	maxPanels    = 8
 	tasksPerCore = 4
+	// minSplitKeys are the least keys of a split, for which its copy of the queries is no matter.
+	minSplitKeys = 512
 )
+
+// division is how a call is divided into tasks for a number of cores.
+type division struct {
+	*vectorSet
+	panels   int // of a task
+	perHead  int // tasks of a K/V head
+	splits   int // of the keys of a task; more than 1 only where there are few tasks
+	headRows int // query rows that share a K/V head
+	heads    int // K/V heads over all batches
+}
+
+func newDivision(c *call, cores int) division {
+	d := division{headRows: c.group() * c.queries, heads: c.batch * c.kvHeads, splits: 1}
+	d.vectorSet = vectors.forRows(d.headRows)
+	panels := ceilDiv(d.headRows, d.lanes)
+	d.panels = min(max(ceilDiv(d.heads*panels, tasksPerCore*cores), 1), maxPanels)
+	d.perHead = ceilDiv(panels, d.panels)
+	if tasks := d.heads * d.perHead; tasks < cores {
+		d.splits = max(min(ceilDiv(2*cores, tasks), c.keys/minSplitKeys), 1)
+	}
+	return d
+}
+
+// task is rows of a K/V head, counted over all batches, and a part of the keys.
+type task struct {
+	kvHead, first, rows int
+	from, to            int      // keys
+	split               int      // the index of the part
+	partial             *partial // nil if there is one part
+}
+
+// task returns the i-th task. The last rows of a causal head see the most keys. They start first, so
+// that no core is left with a long task at the end.
+func (d *division) task(i, keys int, partials []partial) task {
+	split, i := i%d.splits, i/d.splits
+	first := (d.perHead - 1 - i%d.perHead) * d.panels * d.lanes
+	t := task{
+		kvHead: i / d.perHead, first: first, rows: min(d.panels*d.lanes, d.headRows-first),
+		from: keys * split / d.splits, to: keys * (split + 1) / d.splits, split: split,
+	}
+	if d.splits > 1 {
+		t.partial = &partials[i]
+	}
+	return t
+}
 
 // attendCPU computes a call on all cores. Its tensors are in host memory and checked.
 func attendCPU(ctx context.Context, c *call, q, k, v, o *Tensor) error {
-	rows := c.group() * c.queries // that share a K/V head
-	set := vectors.forRows(rows)
-	lanes := set.lanes
-	perHead := ceilDiv(rows, lanes)
-	panels := min(max(ceilDiv(c.batch*c.kvHeads*perHead, tasksPerCore*runtime.GOMAXPROCS(0)), 1), maxPanels)
-	tasksPerHead := ceilDiv(perHead, panels)
-	tasks := c.batch * c.kvHeads * tasksPerHead
-
+	cores := runtime.GOMAXPROCS(0)
+	d := newDivision(c, cores)
+	var partials []partial
+	if d.splits > 1 {
+		partials = make([]partial, d.heads*d.perHead)
+		for i := range partials {
+			partials[i].init(&d)
+		}
+	}
+	tasks := d.heads * d.perHead * d.splits
 	var next atomic.Int64
 	var workers crash.Group
-	for range min(tasks, runtime.GOMAXPROCS(0)) {
+	for range min(tasks, cores) {
 		workers.Go(func() {
-			w := newWorker(c, set, q, k, v, o)
+			w := newWorker(c, d.vectorSet, q, k, v, o)
 			defer w.release()
 			for i := int(next.Add(1)) - 1; i < tasks && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				// The last rows of a causal head see the most keys. They start first, so that no
-				// core is left with a long task at the end.
-				first := (tasksPerHead - 1 - i%tasksPerHead) * panels * lanes
-				w.attend(ctx, i/tasksPerHead, first, min(panels*lanes, rows-first))
+				w.attend(ctx, d.task(i, c.keys, partials))
 			}
 		})
 	}
@@ -55,6 +103,7 @@ type worker struct {
 	q, k, v, o *Tensor
 	width      int // the head dim, rounded up to whole tiles
 	stride     int // of the rows of values
+	block      int // keys of a block
 	*memory
 	panels [maxPanels]panel
 }
@@ -63,9 +112,9 @@ type worker struct {
 type memory struct {
 	floats []float32
 
-	keyRows   []float32 // [blockKeys+tileRows][dim]
-	valueRows []float32 // [blockKeys][stride]
-	scores    []float32 // [blockKeys+tileRows][lanes]: scores, then their exponentials
+	keyRows   []float32 // [block+tileRows][dim]
+	valueRows []float32 // [block][stride]
+	scores    []float32 // [block+tileRows][lanes]: scores, then their exponentials
 	rows      []float32 // [lanes][dim]: rows of q or o
 }
 
@@ -94,9 +143,9 @@ const spread = 16
 
 func newWorker(c *call, set *vectorSet, q, k, v, o *Tensor) *worker {
 	w := &worker{call: c, vectorSet: set, q: q, k: k, v: v, o: o, width: ceilDiv(c.dim, tileRows) * tileRows}
-	w.stride = w.width + spread
+	w.stride, w.block = w.width+spread, scoreElements/w.lanes
 	w.memory = memories.Get().(*memory)
-	sizes := []int{(blockKeys + tileRows) * c.dim, blockKeys * w.stride, (blockKeys + tileRows) * w.lanes, w.lanes * c.dim}
+	sizes := []int{(w.block + tileRows) * c.dim, w.block * w.stride, (w.block + tileRows) * w.lanes, w.lanes * c.dim}
 	total := maxPanels*(c.dim+w.width)*w.lanes + (len(sizes)+2*maxPanels)*line
 	for _, n := range sizes {
 		total += n
@@ -119,22 +168,21 @@ func newWorker(c *call, set *vectorSet, q, k, v, o *Tensor) *worker {
 
 func (w *worker) release() { memories.Put(w.memory) }
 
-// attend computes rows of a K/V head, counted over all batches. Row r belongs to query head
-// r / queries of the head's group.
-func (w *worker) attend(ctx context.Context, kvHead, first, rows int) {
-	panels := w.panels[:ceilDiv(rows, w.lanes)]
+// attend computes a task. Row r of a K/V head belongs to query head r / queries of its group.
+func (w *worker) attend(ctx context.Context, t task) {
+	panels := w.panels[:ceilDiv(t.rows, w.lanes)]
 	start, end := w.keys, 0
 	for i := range panels {
 		p := &panels[i]
-		w.load(p, kvHead, first+i*w.lanes, min(w.lanes, rows-i*w.lanes))
+		w.load(p, &t, i*w.lanes)
 		start, end = min(start, p.first), max(end, p.last)
 	}
-	for ; start < end; start += blockKeys {
+	for ; start < end; start += w.block {
 		if ctx.Err() != nil {
 			return
 		}
-		n := min(blockKeys, end-start)
-		w.loadBlock(kvHead, start, n)
+		n := min(w.block, end-start)
+		w.loadBlock(t.kvHead, start, n)
 		for i := range panels {
 			p := &panels[i]
 			if from, to := max(start, p.first), min(start+n, p.last); from < to {
@@ -142,8 +190,11 @@ func (w *worker) attend(ctx context.Context, kvHead, first, rows int) {
 			}
 		}
 	}
+	if t.partial != nil && !t.partial.merge(panels, t.split) {
+		return // another task of these rows is not done
+	}
 	for i := range panels {
-		w.store(&panels[i], kvHead, first+i*w.lanes)
+		w.store(&panels[i], t.kvHead, t.first+i*w.lanes)
 	}
 }
 
@@ -155,8 +206,9 @@ func (w *worker) place(kvHead, row int) (batch, head, query int) {
 // load transposes the queries of a panel and initialises its softmax. All factors of a score go
 // into the queries: both descale factors, the scale, and log2(e), because exponentials are powers
 // of two.
-func (w *worker) load(p *panel, kvHead, first, rows int) {
+func (w *worker) load(p *panel, t *task, skip int) {
 	clear(p.sums)
+	kvHead, first, rows := t.kvHead, t.first+skip, min(w.lanes, t.rows-skip)
 	p.rows, p.first, p.last, p.allFrom, p.allUntil = rows, w.keys, 0, 0, w.keys
 	p.rescale = ones // for lanes that the vectors do not have
 	size := w.dim * w.q.DType.Bytes()
@@ -166,13 +218,14 @@ func (w *worker) load(p *panel, kvHead, first, rows int) {
 		factors[lane] = float32(float64(w.q.descale(head)) * float64(w.k.descale(kvHead)) * w.scale * math.Log2E)
 		w.widen(w.rows[lane*w.dim:][:w.dim], w.q.Data[(head*w.queries+query)*size:][:size], w.q.DType)
 		from, to := w.visible(batch, query)
+		from, to = max(from, t.from), min(to, t.to)
 		p.from[lane], p.to[lane] = from, to
 		p.allFrom, p.allUntil = max(p.allFrom, from), min(p.allUntil, to)
 		if from < to {
 			p.first, p.last = min(p.first, from), max(p.last, to)
 		}
 		p.rowMax[lane], p.rowSum[lane] = -math.MaxFloat32, 0
-		if w.Sinks == nil || math.IsInf(float64(w.Sinks[head%w.heads]), -1) {
+		if w.Sinks == nil || math.IsInf(float64(w.Sinks[head%w.heads]), -1) || t.split > 0 {
 			continue
 		}
 		p.rowMax[lane], p.rowSum[lane] = float32(float64(w.Sinks[head%w.heads])*math.Log2E), 1
@@ -250,6 +303,58 @@ func (w *worker) store(p *panel, kvHead, first int) {
 		if w.LSE != nil {
 			w.LSE[at] = float32((float64(p.rowMax[lane]) + math.Log2(float64(p.rowSum[lane]))) * math.Ln2)
 		}
+	}
+}
+
+// partial collects the softmax of rows whose keys are split over several tasks.
+type partial struct {
+	lanes int
+	left  atomic.Int32 // tasks that are not done
+	parts [][]part     // [split][panel]
+}
+
+type part struct {
+	state
+	sums []float32
+}
+
+func (c *partial) init(d *division) {
+	c.lanes = d.lanes
+	c.left.Store(int32(d.splits))
+	c.parts = make([][]part, d.splits)
+}
+
+// merge adds the panels of one task. The last task receives the merged panels, in the order of the
+// splits, so that the bits do not depend on which task is last.
+func (c *partial) merge(panels []panel, split int) (last bool) {
+	for i := range panels {
+		c.parts[split] = append(c.parts[split], part{panels[i].state, slices.Clone(panels[i].sums)})
+	}
+	if c.left.Add(-1) > 0 {
+		return false
+	}
+	for i := range panels {
+		p := &panels[i]
+		p.state = c.parts[0][i].state
+		copy(p.sums, c.parts[0][i].sums)
+		for _, other := range c.parts[1:] {
+			p.add(&other[i], c.lanes)
+		}
+	}
+	return true
+}
+
+// add adds the softmax of other keys of the same rows.
+func (p *panel) add(other *part, lanes int) {
+	var mine, theirs [maxLanes]float32 // rescale factors
+	for lane := range lanes {
+		rowMax := max(p.rowMax[lane], other.rowMax[lane])
+		mine[lane], theirs[lane] = exp2Go(p.rowMax[lane]-rowMax), exp2Go(other.rowMax[lane]-rowMax)
+		p.rowMax[lane] = rowMax
+		p.rowSum[lane] = p.rowSum[lane]*mine[lane] + other.rowSum[lane]*theirs[lane]
+	}
+	for i := range p.sums {
+		p.sums[i] = p.sums[i]*mine[i%lanes] + other.sums[i]*theirs[i%lanes]
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -346,6 +347,73 @@ func TestExtremeScores(t *testing.T) {
 			q.Descale, k.Descale = factors[:1], factors[1:]
 			want, _ := naive(t, Problem{}, q, k, v, func(int, int, int) bool { return true })
 			near(t, fmt.Sprint(factors), forward(t, Problem{}, q, k, v, o), want, 1e-5)
+		}
+	})
+}
+
+// Every row and key belongs to one task, for any number of cores, and few tasks split the keys.
+func TestDivision(t *testing.T) {
+	random := rand.New(rand.NewPCG(4, 4))
+	for range 300 {
+		kv := 1 + random.IntN(4)
+		c := &call{
+			batch: 1 + random.IntN(3), kvHeads: kv, heads: kv * (1 + random.IntN(9)),
+			queries: 1 + random.IntN(1<<random.IntN(9)), keys: 1 + random.IntN(1<<random.IntN(14)),
+		}
+		cores := 1 + random.IntN(64)
+		d := newDivision(c, cores)
+		partials := make([]partial, d.heads*d.perHead)
+		done := map[[2]int]int{} // keys by head and row
+		for i := range d.heads * d.perHead * d.splits {
+			one := d.task(i, c.keys, partials)
+			for row := range one.rows {
+				done[[2]int{one.kvHead, one.first + row}] += one.to - one.from
+			}
+			if one.rows < 1 || one.rows > maxPanels*d.lanes || (one.partial != nil) != (d.splits > 1) {
+				t.Fatalf("%+v: task %d is %+v", c, i, one)
+			}
+		}
+		if len(done) != c.batch*c.heads*c.queries {
+			t.Fatalf("%+v has %d rows in tasks", c, len(done))
+		}
+		for place, keys := range done {
+			if keys != c.keys {
+				t.Fatalf("%+v on %d cores: row %v has %d keys", c, cores, place, keys)
+			}
+		}
+		if tasks := d.heads * d.perHead; tasks < cores && c.keys >= 2*minSplitKeys && d.splits == 1 {
+			t.Fatalf("%+v on %d cores: the keys of %d tasks are not split", c, cores, tasks)
+		}
+	}
+}
+
+// Keys that are split over cores give the same attention, with sinks counted once and the same bits
+// in every call.
+func TestSplitKeys(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(13))
+	eachVectors(t, func(t *testing.T) {
+		shape := tensor.Shape{Batch: 1, Heads: 6, KVHeads: 2, SeqQ: 11, SeqK: 5000, HeadDim: 20}
+		q, k, v, o := randomInputs(t, shape, BF16, FP32)
+		for _, p := range []Problem{
+			{},
+			{Causal: true, Sinks: []float32{1, 2, 3, -4, 5, float32(math.Inf(-1))}},
+			{Window: &Window{700, 0}, KeyLengths: []int{3001}},
+			{KeyLengths: []int{0}},
+		} {
+			p.LSE = make([]float32, shape.Rows())
+			want, lse := naive(t, p, q, k, v, func(batch, query, key int) bool {
+				lengths := p
+				if p.KeyLengths != nil {
+					lengths.QueryLengths = []int{shape.SeqQ}
+				}
+				return seen(lengths, shape, batch, query, key)
+			})
+			got := forward(t, p, q, k, v, o)
+			near(t, fmt.Sprintf("%+v", p), got, want, 1e-5)
+			near(t, fmt.Sprintf("%+v lse", p), p.LSE, lse, 1e-5)
+			for range 3 {
+				same(t, "a second call", forward(t, p, q, k, v, o), got)
+			}
 		}
 	})
 }

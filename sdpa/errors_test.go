@@ -44,6 +44,13 @@ func TestForwardErrors(t *testing.T) {
 				}
 			}, "k and v have 3 heads, which do not divide the 4 heads of q",
 		},
+		{
+			"a huge head dim", func(_ *Problem, a *arguments) {
+				for _, x := range []**Tensor{&a.q, &a.k, &a.v, &a.o} {
+					*x = &Tensor{DType: FP16, Shape: [4]int{1, 1, 1, 16385}, Data: make([]byte, 2*16385)}
+				}
+			}, "the head dim is 16385; want at most 16384",
+		},
 		{"few factors", func(_ *Problem, a *arguments) { a.q.Descale = a.q.Descale[:7] }, "q has 7 descale factors; 2 batches of 4 heads have 8"},
 		{"a negative factor", func(_ *Problem, a *arguments) { a.k.Descale[1] = -1 }, "k: descale factor 1 is -1"},
 		{"factors of an FP16 tensor", func(_ *Problem, a *arguments) { a.o.Descale = make([]float32, 8) }, "o is FP16 and has descale factors"},

@@ -47,6 +47,9 @@ type form struct {
 	shape [4]int
 }
 
+// maxHeadDim bounds the working memory of a core, which is some 4 KB per column.
+const maxHeadDim = 1 << 14
+
 // newCall checks a problem against the forms of its tensors.
 func newCall(p Problem, q, k, v, o form) (*call, error) {
 	c := &call{
@@ -55,6 +58,9 @@ func newCall(p Problem, q, k, v, o form) (*call, error) {
 	}
 	if err := checkForms(q, k, v, o); err != nil {
 		return nil, err
+	}
+	if c.dim > maxHeadDim {
+		return nil, fmt.Errorf("sdpa: the head dim is %d; want at most %d", c.dim, maxHeadDim)
 	}
 	if !(p.Scale >= 0) || math.IsInf(p.Scale, 0) {
 		return nil, fmt.Errorf("sdpa: Scale is %v; want a positive number, or 0 for 1/√(head dim)", p.Scale)
