@@ -5,7 +5,7 @@ export CGO_ENABLED := 0
 
 # Packages whose goroutines share memory, and users of the simulator; they are tested under the race detector too.
 RACE := ./internal/sim ./internal/cases ./internal/device/sim ./internal/device/isolate ./internal/ledger ./internal/oracle \
-	./internal/peer ./internal/terminal ./internal/tensor ./internal/toolchain
+	./internal/peer ./internal/terminal ./internal/tensor ./internal/toolchain ./sdpa
 
 # Slow tests of these packages in which the detector has nothing to find, and which `make unit` runs. The simulator runs a single block, or
 # blocks that communicate, on one goroutine. Of the recorded outputs the small ones have the same goroutines as those of 127 or 128 rows.
@@ -25,7 +25,7 @@ LAB := ./internal/lab
 TIMEOUT := -timeout 40m
 
 # Packages that have assembly, and those that say whether it is right.
-ASSEMBLY := ./internal/sim/... ./internal/cases ./internal/device/sim ./internal/tensor
+ASSEMBLY := ./internal/sim/... ./internal/cases ./internal/device/sim ./internal/tensor ./sdpa
 
 # The least coverage of internal/... by tests that need no GPU. What only a GPU can reach is left out.
 COVERAGE := 97
@@ -117,7 +117,7 @@ coverage: ## the coverage of the last `make unit`; fails below COVERAGE percent
 	@$(GO) tool cover -func=coverage.nogpu.out | awk -v least=$(COVERAGE) \
 		'/^total:/ { print "coverage of internal/... without a GPU: " $$3; if ($$3 + 0 < least) { print "want at least " least " %"; exit 1 } }'
 
-plain: ## the simulator and the inputs as they are on processors without AVX2: no assembly
+plain: ## the simulator, the inputs and attention as they are on processors without AVX2: no assembly
 	GODEBUG=cpu.avx2=off $(GO) test $(TIMEOUT) -count=1 -short $(ASSEMBLY)
 
 race: ## the packages that share memory, under the race detector
@@ -160,6 +160,7 @@ gpu-tests: ## test binaries for a machine with a GPU and no Go
 	$(GO) test -c -o bin/cases.test ./internal/cases # to be run in internal/cases
 	$(GO) test -c -o bin/lab.test ./internal/lab # -test.run OnGPU, in internal/lab
 	$(GO) test -c -o bin/clib.test ./clib # -test.run OnGPU, in clib; needs gcc
+	$(GO) test -c -o bin/sdpa.test ./sdpa # -test.run OnGPU
 
 clean:
 	rm -rf bin dist .tools coverage.out coverage.lab.out coverage.nogpu.out

@@ -136,10 +136,9 @@ func Bind(m Machine, job Job) ([]*Buffer, [][]byte, error) {
 		return nil, nil, err
 	}
 	var buffers []*Buffer
-	values, addresses := make([][]byte, len(job.Args)), make([]Address, len(job.Args))
+	addresses := make([]Address, len(job.Args))
 	for i, arg := range job.Args {
 		if !arg.IsBuffer() {
-			values[i] = arg.Scalar
 			continue
 		}
 		b := newBuffer(i, arg)
@@ -153,19 +152,30 @@ func Bind(m Machine, job Job) ([]*Buffer, [][]byte, error) {
 			return buffers, nil, err
 		}
 		addresses[i] = base + guardBytes
-		values[i] = binary.LittleEndian.AppendUint64(nil, uint64(addresses[i]))
 	}
+	values, err := Values(m, job, addresses)
+	return buffers, values, err
+}
+
+// Values returns the values of a job's arguments, with its buffers at the addresses of the same
+// indices. Tensor maps point into these buffers.
+func Values(m Machine, job Job, addresses []Address) ([][]byte, error) {
+	values := make([][]byte, len(job.Args))
 	for i, arg := range job.Args {
-		if arg.TensorMap == nil {
-			continue
+		switch {
+		case arg.IsBuffer():
+			values[i] = binary.LittleEndian.AppendUint64(nil, uint64(addresses[i]))
+		case arg.Scalar != nil:
+			values[i] = arg.Scalar
+		default:
+			value, err := m.EncodeTensorMap(&arg.TensorMap.Map, addresses[arg.TensorMap.Arg])
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", arg.Label(i), err)
+			}
+			values[i] = value
 		}
-		value, err := m.EncodeTensorMap(&arg.TensorMap.Map, addresses[arg.TensorMap.Arg])
-		if err != nil {
-			return buffers, nil, fmt.Errorf("%s: %w", arg.Label(i), err)
-		}
-		values[i] = value
 	}
-	return buffers, values, nil
+	return values, nil
 }
 
 func newBuffer(index int, arg Arg) *Buffer {

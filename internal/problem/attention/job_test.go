@@ -13,6 +13,7 @@ import (
 	"attune/internal/mutate"
 	"attune/internal/oracle"
 	"attune/internal/problem"
+	"attune/internal/problem/attention/launch"
 	"attune/internal/spec"
 	"attune/internal/tensor"
 	"attune/internal/tensormap"
@@ -140,7 +141,7 @@ func TestParameterRanges(t *testing.T) {
 		if diff := cmp.Diff(map[int64]bool{6: true, 3: true, 5: true, 7: true, 1: true}, values); diff != "" || len(ranges) != 5 {
 			t.Errorf("heads, group, queries, keys and causal:\n%s", diff)
 		}
-		if causal := ranges[argumentO+8+len(lse)/max(len(lse), 1)]; causal.Max != 1 {
+		if causal := ranges[launch.ArgumentO+8+len(lse)/max(len(lse), 1)]; causal.Max != 1 {
 			t.Errorf("causal is %+v", causal)
 		}
 	}
@@ -248,33 +249,4 @@ func TestNewJobOfHopper(t *testing.T) {
 	if err := job.Check(); err != nil {
 		t.Error(err)
 	}
-}
-
-func TestGrid(t *testing.T) {
-	check := func(what string, launch toolchain.Launch, batch, heads, rows, multiprocessors int, want [3]int) {
-		t.Helper()
-		shape := tensor.Shape{Batch: batch, Heads: heads, SeqQ: rows, SeqK: rows, HeadDim: 64}
-		if got := grid(launch, shape, device.Facts{Multiprocessors: multiprocessors}); got != want {
-			t.Errorf("%s: %v, want %v", what, got, want)
-		}
-	}
-	grouped := tensor.Shape{Batch: 2, Heads: 12, KVHeads: 4, SeqQ: 33, SeqK: 33, HeadDim: 64}
-	for blocks, want := range map[int][3]int{0: {2, 3, 8}, 3: {30, 1, 1}} {
-		launch := toolchain.Launch{QueryRows: 32, BlocksPerMultiprocessor: blocks}
-		if got := grid(launch, grouped, device.Facts{Multiprocessors: 10}); got != want {
-			t.Errorf("%v: %v, want %v", grouped, got, want)
-		}
-	}
-	one, three := toolchain.Launch{QueryRows: 32}, toolchain.Launch{QueryRows: 32, BlocksPerMultiprocessor: 3}
-	check("the limit of heads in one dimension", one, 1, 65535, 32, 1, [3]int{1, 65535, 1})
-	check("one more uses a second dimension", one, 2, 32768, 64, 1, [3]int{2, 32768, 2})
-	check("an odd number of heads leaves idle blocks", one, 1, 65537, 32, 1, [3]int{1, 32769, 2})
-	check("persistent blocks, as many as fit", three, 2, 8, 512, 10, [3]int{30, 1, 1})
-	check("persistent blocks, no more than tiles", three, 2, 8, 32, 10, [3]int{16, 1, 1})
-	pairs, persistent := toolchain.Launch{QueryRows: 32, Cluster: 2}, toolchain.Launch{QueryRows: 32, BlocksPerMultiprocessor: 3, Cluster: 4}
-	check("whole clusters", pairs, 2, 8, 65, 1, [3]int{4, 16, 1})
-	check("persistent clusters, as many as fit", persistent, 2, 8, 512, 10, [3]int{28, 1, 1})
-	check("persistent clusters, no more than tiles need", persistent, 1, 5, 32, 10, [3]int{8, 1, 1})
-	check("persistent clusters, on a device of unknown size", persistent, 2, 8, 32, 0, [3]int{4, 1, 1})
-	check("persistent blocks, on a device of unknown size", three, 2, 8, 32, 0, [3]int{3, 1, 1})
 }

@@ -10,6 +10,7 @@ import (
 	"attune/internal/mutate"
 	"attune/internal/oracle"
 	"attune/internal/problem"
+	"attune/internal/problem/attention/launch"
 	"attune/internal/spec"
 	"attune/internal/tensor"
 	"attune/internal/tensormap"
@@ -39,10 +40,8 @@ func (p *Problem) CheckShapes(v spec.Variant, shapes []spec.Shape) error {
 	dim, fixed := v.Value(spec.HeadDimKnob)
 	for _, s := range shapes {
 		shape := s.(tensor.Shape)
-		if shape.Group() > 1 && max(shape.Group(), shape.KVHeadCount()) > maxGridYZ {
-			return fmt.Errorf("shape %s has %d K/V heads over all batches, each for %d heads; "+
-				"a grid of grouped heads holds at most %d of either",
-				shape, shape.KVHeadCount(), shape.Group(), maxGridYZ)
+		if err := launch.CheckGrid(shape); err != nil {
+			return err
 		}
 		if fixed && dim != shape.HeadDim {
 			return fmt.Errorf("shape %s has head dim %d, and %s is built for %d", shape, shape.HeadDim, v, dim)
@@ -176,7 +175,7 @@ func (p *Problem) Work(_ spec.Variant, s spec.Shape, dtype string) (problem.Work
 
 // Parameters lists what Job passes, in the same order.
 func (p *Problem) Parameters(b problem.Build) []problem.Parameter {
-	launch := b.Image.Record.Launch
+	contract := b.Image.Record.Launch
 	var all []problem.Parameter
 	add := func(one problem.Parameter, names ...string) {
 		for _, one.Name = range names {
@@ -190,7 +189,7 @@ func (p *Problem) Parameters(b problem.Build) []problem.Parameter {
 	}
 	add(pointer, "q", "k", "v")
 	add(output, "o")
-	if launch.LSE != "" {
+	if contract.LSE != "" {
 		add(output, "lse")
 	}
 	add(pointer, "descale_q", "descale_k", "descale_v")
@@ -198,8 +197,8 @@ func (p *Problem) Parameters(b problem.Build) []problem.Parameter {
 	add(integer(1, tensor.MaxExtent), "group", "queries", "keys")
 	add(integer(0, 1), "causal")
 	add(problem.Parameter{Is: "float", Bytes: 4, Float: true}, "softmax_scale")
-	for _, m := range launch.TensorMaps {
-		add(problem.Parameter{Is: "CUtensorMap", Bytes: tensormap.Bytes, Output: m.Argument == argumentO},
+	for _, m := range contract.TensorMaps {
+		add(problem.Parameter{Is: "CUtensorMap", Bytes: tensormap.Bytes, Output: m.Argument == launch.ArgumentO},
 			"tensor map of "+[]string{"q", "k", "v", "o"}[m.Argument])
 	}
 	return all

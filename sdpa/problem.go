@@ -1,0 +1,172 @@
+package sdpa
+
+import (
+	"fmt"
+	"math"
+)
+
+// Problem is attention but for its tensors. The zero value is softmax(q·kᵀ/√d)·v over all keys.
+//
+// Query i of a sequence stands at position i + keys - queries, so that the last query stands at the
+// last key. Causal masks and windows count from there.
+type Problem struct {
+	Causal bool    // a query sees the keys up to its position
+	Scale  float64 // of the scores; 0 for 1/√(head dim)
+	Window *Window // keys around the position that a query sees; nil for no limit
+	// Sinks has a logit for each query head that is added to the sum of exponentials, like a key
+	// without a value. -Inf adds nothing.
+	Sinks []float32
+	// QueryLengths and KeyLengths are the lengths of the sequences of a batch, where they are shorter
+	// than the tensors. The output of the rows behind a sequence is zero.
+	QueryLengths, KeyLengths []int
+	// LSE receives the natural logarithm of each row's sum of exponentials: [batch, heads, queries].
+	// It is -Inf for a row that sees no key. Nil requests none.
+	LSE []float32
+	// Fallback computes on the CPU what a GPU does not support. Without it that is ErrUnsupported.
+	Fallback bool
+}
+
+// Window limits the keys that a query sees to Left before its position and Right behind it. A
+// negative number is no limit.
+type Window struct{ Left, Right int }
+
+// call is a checked problem with its sizes. Its extents are those of a tensor.Shape.
+type call struct {
+	Problem
+	batch, heads, kvHeads, queries, keys, dim int
+	left, right                               int // of the window; -1 for no limit
+	scale                                     float64
+}
+
+func (c *call) group() int { return c.heads / c.kvHeads }
+
+// form is what a check of a call needs to know about a tensor.
+type form struct {
+	name  string
+	dtype DType
+	shape [4]int
+}
+
+// maxHeadDim bounds the working memory of a core, which is some 4 KB per column.
+const maxHeadDim = 1 << 14
+
+// newCall checks a problem against the forms of its tensors.
+func newCall(p Problem, q, k, v, o form) (*call, error) {
+	c := &call{
+		Problem: p, batch: q.shape[0], heads: q.shape[1], kvHeads: k.shape[1],
+		queries: q.shape[2], keys: k.shape[2], dim: q.shape[3], left: -1, right: -1, scale: p.Scale,
+	}
+	if err := checkForms(q, k, v, o); err != nil {
+		return nil, err
+	}
+	if c.dim > maxHeadDim {
+		return nil, fmt.Errorf("sdpa: the head dim is %d; want at most %d", c.dim, maxHeadDim)
+	}
+	if !(p.Scale >= 0) || math.IsInf(p.Scale, 0) {
+		return nil, fmt.Errorf("sdpa: Scale is %v; want a positive number, or 0 for 1/√(head dim)", p.Scale)
+	}
+	if p.Scale == 0 {
+		c.scale = 1 / math.Sqrt(float64(c.dim))
+	}
+	if w := p.Window; w != nil {
+		// No query is farther than this from a key, so larger limits limit nothing.
+		most := c.queries + c.keys
+		c.left, c.right = min(max(w.Left, -1), most), min(max(w.Right, -1), most)
+	}
+	if err := c.checkSinks(); err != nil {
+		return nil, err
+	}
+	if err := checkLengths("QueryLengths", p.QueryLengths, c.batch, c.queries); err != nil {
+		return nil, err
+	}
+	if err := checkLengths("KeyLengths", p.KeyLengths, c.batch, c.keys); err != nil {
+		return nil, err
+	}
+	if want := c.batch * c.heads * c.queries; p.LSE != nil && len(p.LSE) != want {
+		return nil, fmt.Errorf("sdpa: LSE has %d elements; %d batches of %d heads and %d queries have %d",
+			len(p.LSE), c.batch, c.heads, c.queries, want)
+	}
+	return c, nil
+}
+
+// checkForms compares the formats and shapes of the tensors.
+func checkForms(q, k, v, o form) error {
+	for _, f := range []form{k, v} {
+		if f.dtype != q.dtype {
+			return fmt.Errorf("sdpa: %s is %s and q is %s; q, k and v have one format", f.name, f.dtype, q.dtype)
+		}
+	}
+	if o.dtype == E4M3 {
+		return fmt.Errorf("sdpa: o is E4M3; an output is FP16, BF16 or FP32")
+	}
+	if k.shape[0] != q.shape[0] || k.shape[3] != q.shape[3] {
+		return fmt.Errorf("sdpa: k has the shape %v and q %v; batch and head dim must agree", k.shape, q.shape)
+	}
+	if v.shape != k.shape {
+		return fmt.Errorf("sdpa: v has the shape %v and k %v; they must agree", v.shape, k.shape)
+	}
+	if o.shape != q.shape {
+		return fmt.Errorf("sdpa: o has the shape %v and q %v; they must agree", o.shape, q.shape)
+	}
+	if q.shape[1]%k.shape[1] != 0 {
+		return fmt.Errorf("sdpa: k and v have %d heads, which do not divide the %d heads of q", k.shape[1], q.shape[1])
+	}
+	return nil
+}
+
+func (c *call) checkSinks() error {
+	if c.Sinks == nil {
+		return nil
+	}
+	if len(c.Sinks) != c.heads {
+		return fmt.Errorf("sdpa: Sinks has %d logits; q has %d heads", len(c.Sinks), c.heads)
+	}
+	for i, x := range c.Sinks {
+		if x != x || math.IsInf(float64(x), 1) {
+			return fmt.Errorf("sdpa: sink %d is %v; want a finite logit, or -Inf for none", i, x)
+		}
+	}
+	return nil
+}
+
+func checkLengths(name string, lengths []int, batch, most int) error {
+	if lengths == nil {
+		return nil
+	}
+	if len(lengths) != batch {
+		return fmt.Errorf("sdpa: %s has %d lengths; the batch has %d sequences", name, len(lengths), batch)
+	}
+	for i, n := range lengths {
+		if n < 0 || n > most {
+			return fmt.Errorf("sdpa: length %d of %s is %d; want 0 to %d", i, name, n, most)
+		}
+	}
+	return nil
+}
+
+// visible returns the range of keys that a query of a batch sees. It is empty for a row behind the
+// sequence.
+func (c *call) visible(batch, query int) (from, to int) {
+	queries, keys := c.queries, c.keys
+	if c.QueryLengths != nil {
+		queries = c.QueryLengths[batch]
+	}
+	if c.KeyLengths != nil {
+		keys = c.KeyLengths[batch]
+	}
+	if query >= queries {
+		return 0, 0
+	}
+	position := query + keys - queries
+	to = keys
+	if c.Causal {
+		to = min(to, position+1)
+	}
+	if c.right >= 0 {
+		to = min(to, position+c.right+1)
+	}
+	if c.left >= 0 {
+		from = max(from, position-c.left)
+	}
+	return from, max(from, to)
+}

@@ -1,0 +1,5 @@
+//go:build !amd64
+
+package sdpa
+
+var vectors = goVectors
