@@ -26,7 +26,7 @@ var addressOf = map[string]uint64{
 	"q": 0x100000000000, "k": 0x100100000000, "v": 0x100200000000, "o": 0x100300000000, "o_bf16": 0x100300000000, "lse": 0x100400000000,
 	"descale_q": 0x100500000000, "descale_k": 0x100600000000, "descale_v": 0x100700000000, "sinks": 0x100900000000,
 	"y_q": 0x100a00000000, "y_k": 0x100b00000000, "y_v": 0x100c00000000, "mean_k": 0x100d00000000, "k_cache": 0x100e00000000, "v_cache": 0x100f00000000,
-	"lengths": 0x101000000000, "page_table": 0x101100000000, "cu_queries": 0x101200000000, "cu_keys": 0x101300000000, "arrived": workspaceAddress, "parts": workspaceAddress + 65536,
+	"lengths": 0x101000000000, "page_table": 0x101100000000, "cu_queries": 0x101200000000, "cu_keys": 0x101300000000, "arrived": workspaceAddress, "counters": workspaceAddress, "parts": workspaceAddress + 65536,
 	"workspace": workspaceAddress + 65536 - 16, // of the quantiser
 }
 
@@ -165,6 +165,16 @@ func labJob(t *testing.T, folder fs.FS, c Companion, shape spec.Shape) device.Jo
 	return job
 }
 
+// decodeBlocks is the number of blocks that attune_decode.c takes.
+func decodeBlocks(heads, multiprocessors int, lengths bool) int {
+	for blocks := multiprocessors; blocks > multiprocessors-multiprocessors/16 && !lengths && heads > 0; blocks-- {
+		if heads%blocks == 0 || blocks%heads == 0 {
+			return blocks
+		}
+	}
+	return multiprocessors
+}
+
 // librarysShape is a shape with the axes that the library sets itself: the blocks of the grid, no
 // copies of factors, and masks as it understands them: a window that no row reaches is none, and
 // one without keys on the right is a causal mask.
@@ -176,7 +186,7 @@ func librarysShape(s spec.Shape, multiprocessors int) spec.Axes {
 		}
 		return new(int)
 	}
-	*value("blocks"), *value("copies") = multiprocessors, 1
+	*value("blocks"), *value("copies") = decodeBlocks(*value("batch")**value("kv_heads"), multiprocessors, *value("lengths") > 0), 1
 	if right := value("right"); slices.Contains(names, "right") {
 		tiles := *value("batch") * *value("kv_heads") * *value("group") * ((*value("queries") + 127) / 128)
 		*value("blocks") = min(multiprocessors, tiles)
@@ -395,6 +405,19 @@ func parameters(t *testing.T, line string) []uint64 {
 	return all
 }
 
+// quantiserOf is the companion that quantises the inputs of a forward call, its folder, and a shape of
+// it: kernels/cast, or kernels/quantize if there is an option.
+func quantiserOf(l Library, queries, keys, smooth, hadamard int) (Companion, fs.FS, spec.Axes) {
+	name, folder := "cast", kernels.Cast()
+	shape := fmt.Sprintf("batch=2,heads=8,kv_heads=4,q_rows=%d,kv_rows=%d,dim=64,bf16=1,bshd=1,span=3,pad=0,copies=1", queries, keys)
+	if smooth+hadamard > 0 {
+		name, folder = "quantize", kernels.Quantize()
+		shape = fmt.Sprintf("batch=2,heads=8,kv_heads=4,q_rows=%d,kv_rows=%d,dim=64,bf16=1,bshd=1,smooth=%d,hadamard=%d,span=3,copies=1,mean=0,pad=0", queries, keys, smooth, hadamard)
+	}
+	i := slices.IndexFunc(l.Companions, func(c Companion) bool { return c.Image.Record.Kernel == name })
+	return l.Companions[i], folder, spec.Axes(shape)
+}
+
 // FP16 and BF16 inputs take one launch of the quantiser, whose outputs lie in the workspace without
 // overlap, and one of a form that reads them.
 func TestQuantisedInputs(t *testing.T) {
@@ -404,8 +427,6 @@ func TestQuantisedInputs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	quantiser := l.Companions[slices.IndexFunc(l.Companions, func(c Companion) bool { return c.Image.Record.Kernel == "quantize" })]
-	const sizes = "batch=2,heads=8,kv_heads=4,q_rows=%d,kv_rows=%d,dim=64,bf16=1,bshd=1,smooth=%d,hadamard=%d,span=3,copies=1,mean=0,pad=0"
 	for _, test := range []struct {
 		queries, keys, smooth, hadamard int
 		cache                           bool // k and v are in E4M3
@@ -415,8 +436,8 @@ func TestQuantisedInputs(t *testing.T) {
 		{500, 300, 1, 1, false, "stage7b"},
 		{2, 300, 1, 0, false, "decode64"},
 		{2, 300, 0, 1, true, "decode64"},
+		{2, 300, 0, 0, true, "decode64"},
 	} {
-		kvRows := test.keys
 		lines := []string{
 			"context 0", setting("batch", 2), setting("heads", 8), setting("kv_heads", 4), setting("queries", test.queries), setting("keys", test.keys), setting("q_dtype", 3),
 			setting("dtype", 3), setting("smooth_k", test.smooth), setting("hadamard", test.hadamard), setting("descale_q", 0), setting("descale_k", 0), setting("descale_v", 0),
@@ -425,7 +446,6 @@ func TestQuantisedInputs(t *testing.T) {
 		lines = append(append(lines, rowStrides("q", 64, 8, test.queries, 1)...), rowStrides("k", 64, 4, test.keys, 1)...)
 		lines = append(lines, rowStrides("v", 64, 4, test.keys, 1)...)
 		if test.cache {
-			kvRows = 0
 			lines = append(lines, setting("dtype", 1), setting("descale_k", addressOf["descale_k"]), setting("descale_v", addressOf["descale_v"]))
 		}
 		bytes := strings.Fields(c.ask(t, append(lines, "workspace")...)[0])[0]
@@ -441,7 +461,7 @@ func TestQuantisedInputs(t *testing.T) {
 		if len(launches) != 2 {
 			t.Fatalf("%+v: %q", test, got)
 		}
-		checkQuantisation(t, launches, size, test.cache, test.form == "decode64")
+		checkQuantisation(t, launches, size, test.smooth+test.hadamard > 0, test.cache, test.form == "decode64")
 		if test.cache {
 			continue
 		}
@@ -450,8 +470,8 @@ func TestQuantisedInputs(t *testing.T) {
 		for i, name := range []string{"y_q", "y_k", "y_v", "descale_q", "descale_k", "descale_v"} {
 			places[name] = at[3+i]
 		}
-		shape := spec.Axes(fmt.Sprintf(sizes, test.queries, kvRows, test.smooth, test.hadamard))
-		if want := declaredLaunch(labJob(t, kernels.Quantize(), quantiser, shape), places); launches[0] != want {
+		quantiser, folder, shape := quantiserOf(l, test.queries, test.keys, test.smooth, test.hadamard)
+		if want := declaredLaunch(labJob(t, folder, quantiser, shape), places); launches[0] != want {
 			t.Errorf("%+v:\ngot  %s\nwant %s", test, launches[0], want)
 		}
 	}
@@ -459,10 +479,15 @@ func TestQuantisedInputs(t *testing.T) {
 
 // checkQuantisation checks that the outputs of a quantiser are apart from each other and from the
 // counters, and that the form of the second launch reads them.
-func checkQuantisation(t *testing.T, launches []string, size uint64, cache, decode bool) {
+func checkQuantisation(t *testing.T, launches []string, size uint64, options, cache, decode bool) {
 	t.Helper()
 	z, form := parameters(t, launches[0]), parameters(t, launches[1])
-	queries, keys := z[23], z[24]
+	queries, keys, counters := z[22], z[23], z[9] // of kernels/cast
+	wantCounters := uint64(workspaceAddress)
+	if options {
+		queries, keys, counters = z[23], z[24], z[10]
+		wantCounters += 65520
+	}
 	type span struct{ start, end uint64 }
 	var spans []span
 	add := func(start, bytes uint64) {
@@ -493,7 +518,7 @@ func checkQuantisation(t *testing.T, launches []string, size uint64, cache, deco
 			t.Errorf("the buffer at %#x overlaps %#x, or is outside of the workspace of %d bytes", s.start, spans[max(0, i-1)].end, size)
 		}
 	}
-	if z[10] != workspaceAddress+65520 || form[0] != z[3] || form[descales[0]] != z[6] {
+	if counters != wantCounters || form[0] != z[3] || form[descales[0]] != z[6] {
 		t.Errorf("the form reads %#x, the quantiser writes %#x", form, z)
 	}
 	wantK, wantDescale := z[4], z[7]
@@ -532,7 +557,7 @@ func TestDriverFailuresOfCompanions(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
 	half := []string{"context 0"}
-	for _, s := range append(slices.Clone(fewRows), "dtype=3", "descale_q=0", "descale_k=0", "descale_v=0") {
+	for _, s := range append(slices.Clone(fewRows), "dtype=3", "hadamard=1", "descale_q=0", "descale_k=0", "descale_v=0") {
 		half = append(half, "set "+strings.Replace(s, "=", " ", 1))
 	}
 	for name, calls := range map[string]int{
@@ -610,8 +635,8 @@ func TestQuantisedPackedInputs(t *testing.T) {
 	}
 	z, form := parameters(t, launches[0]), parameters(t, launches[1])
 	for what, pair := range map[string][2][]uint64{
-		"strides of the inputs":      {z[11:20], {900 * 512, 64, 512, 1000 * 128, 64, 128, 1000 * 128, 64, 128}},
-		"sizes of the quantiser":     {z[20:], {1, 8, 2, 900, 1000, 64, 1, 0, 0, 3}},
+		"strides of the inputs":      {z[10:19], {900 * 512, 64, 512, 1000 * 128, 64, 128, 1000 * 128, 64, 128}},
+		"sizes of the quantiser":     {z[19:], {1, 8, 2, 900, 1000, 64, 1, 3}},
 		"codes and factors":          {{form[0], form[1], form[2], form[6], form[7], form[8]}, z[3:9]},
 		"sequences":                  {form[10:14], {addressOf["cu_queries"], addressOf["cu_keys"], 0, 0}},
 		"sizes of the attention":     {form[14:19], {3, 2, 4, 512, 512}},

@@ -35,8 +35,8 @@ type Library struct {
 }
 
 // Companion is an image of a declared kernel that a library has beside its selection, with the
-// launch that its kernel.toml declares. The kernel is decode, prefill, quantize or append: the C
-// sources know their parameters.
+// launch that its kernel.toml declares. The kernel is decode, prefill, cast, quantize or append: the
+// C sources know their parameters.
 type Companion struct {
 	Image                *toolchain.Image
 	Threads, SharedBytes int // per block

@@ -197,15 +197,17 @@ func TestCompanionsMatchLabOnGPU(t *testing.T) {
 // BF16 inputs give the bits of the lab's quantiser followed by the lab's attention.
 func TestQuantisedInputsMatchLabOnGPU(t *testing.T) {
 	machine, c, l := onGPU(t)
-	quantiser := l.Companions[slices.IndexFunc(l.Companions, func(c Companion) bool { return c.Image.Record.Kernel == "quantize" })]
-	for _, text := range []string{"2x8x500x64:kvheads=4:causal", "1x3x1000x128", "1x2x200x256:kv=300"} {
+	for i, text := range []string{"2x8x500x64:kvheads=4:causal", "1x3x1000x128", "1x2x200x256:kv=300", "2x8x500x64:kvheads=4", "1x3x1000x128:causal"} {
+		name, folder, hadamard, axes := "cast", kernels.Cast(), 0, "batch=%d,heads=%d,kv_heads=%d,q_rows=%d,kv_rows=%d,dim=%d,bf16=1,bshd=0,span=3,copies=1,pad=0"
+		if i%2 == 0 {
+			name, folder, hadamard, axes = "quantize", kernels.Quantize(), 1, axes+",smooth=0,hadamard=1,mean=0"
+		}
+		quantiser := l.Companions[slices.IndexFunc(l.Companions, func(c Companion) bool { return c.Image.Record.Kernel == name })]
 		shape, err := tensor.ParseShape(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		axes := spec.Axes(fmt.Sprintf("batch=%d,heads=%d,kv_heads=%d,q_rows=%d,kv_rows=%d,dim=%d,bf16=1,bshd=0,smooth=0,hadamard=1,span=3,copies=1,mean=0,pad=0",
-			shape.Batch, shape.Heads, shape.Heads/shape.Group(), shape.SeqQ, shape.SeqK, shape.HeadDim))
-		job := labJob(t, kernels.Quantize(), quantiser, axes)
+		job := labJob(t, folder, quantiser, spec.Axes(fmt.Sprintf(axes, shape.Batch, shape.Heads, shape.Heads/shape.Group(), shape.SeqQ, shape.SeqK, shape.HeadDim)))
 		quantised := runJob(t, machine, job)
 		in := &tensor.Inputs{Shape: shape}
 		for i, to := range []*tensor.Tensor{&in.Q, &in.K, &in.V} {
@@ -213,7 +215,7 @@ func TestQuantisedInputsMatchLabOnGPU(t *testing.T) {
 		}
 		call := gpuCall{
 			lines: slices.Concat([]string{"reset"}, setShape(shape), []string{
-				"set dtype 3", "set hadamard 1", "set descale_q 0", "set descale_k 0", "set descale_v 0",
+				"set dtype 3", setting("hadamard", hadamard), "set descale_q 0", "set descale_k 0", "set descale_v 0",
 			}),
 			inputs:  map[string][]byte{"q": job.Args[0].Input, "k": job.Args[1].Input, "v": job.Args[2].Input},
 			outputs: map[string]int{"o": 2 * len(in.Q.Codes)},

@@ -9,7 +9,7 @@ import (
 	"io/fs"
 )
 
-//go:embed sdpa decode prefill quantize append
+//go:embed sdpa decode prefill cast quantize append
 var files embed.FS
 
 // SDPA returns the folder of the attention kernel.
@@ -22,7 +22,10 @@ func Decode() fs.FS { return folder("decode") }
 // the headers that the kernel shares with SDPA, so it is whole without the folder beside it.
 func Prefill() fs.FS { return whole{folder("prefill"), folder("sdpa")} }
 
-// Quantize returns the folder of the quantiser of Q, K and V.
+// Cast returns the folder of the quantiser of Q, K and V in one pass.
+func Cast() fs.FS { return folder("cast") }
+
+// Quantize returns the folder of the quantiser of Q, K and V with options.
 func Quantize() fs.FS { return folder("quantize") }
 
 // Append returns the folder of the quantiser of new rows of a cache.

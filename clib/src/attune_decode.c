@@ -33,12 +33,25 @@ attune_sdpa_status attune_encode_rows_map(const tensor *t, int32_t head_dim, enc
   return attune_encode_map(&map, into);
 }
 
+/* Blocks of a launch on some multiprocessors. Where all sequences are equally long, a number that
+ * divides the heads, or is divided by them, gives a block one end of a head instead of two; that is
+ * worth a few idle multiprocessors (docs/experiments.md, D1). */
+static int block_count(const attune_sdpa_params *p, int multiprocessors) {
+  const int64_t heads = (int64_t)p->batch * p->kv_heads;
+  if (p->key_lengths != NULL) return multiprocessors;
+  for (int blocks = multiprocessors; blocks > multiprocessors - multiprocessors / 16; --blocks) {
+    if (heads % blocks == 0 || blocks % heads == 0) return blocks;
+  }
+  return multiprocessors;
+}
+
 attune_sdpa_status attune_launch_decode(const problem *x, context *c,
                                         const attune_sdpa_form_info *form, CUstream stream) {
   attune_sdpa_params p = x->p;
   int multiprocessors = attune_multiprocessors(c);
   if (multiprocessors > MAX_MULTIPROCESSORS) multiprocessors = MAX_MULTIPROCESSORS;
-  const unsigned grid[3] = {(unsigned)(multiprocessors * form->blocks_per_multiprocessor), 1, 1};
+  const int blocks = block_count(&p, multiprocessors) * form->blocks_per_multiprocessor;
+  const unsigned grid[3] = {(unsigned)blocks, 1, 1};
   const bool bf16 = p.out_dtype == ATTUNE_SDPA_BF16;
   void *o = bf16 ? NULL : p.o, *o_bf16 = bf16 ? p.o : NULL, *parts = x->parts;
   int32_t group = p.heads / p.kv_heads, causal = x->causal, window_left = x->window_left;

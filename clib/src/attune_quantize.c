@@ -35,9 +35,21 @@ static int64_t tiles_of(const quantization *z, const attune_sdpa_form_info *form
                      2 * (int64_t)z->kv_heads * quotient_up(z->kv_rows, rows));
 }
 
+/* The one-pass form has a counter of 8 bytes for each head of q, k and v, which share the zeroed
+ * bytes with those of the other kernels: each leaves zeros. */
+const attune_sdpa_form_info *attune_find_quantiser(const quantization *z) {
+  const int64_t counters = (int64_t)z->batch * (z->heads + 2 * (int64_t)z->kv_heads);
+  if (!z->smooth && !z->hadamard && 8 * counters <= QUANTIZE_OFFSET) {
+    const attune_sdpa_form_info *cast = attune_find_form(ATTUNE_KERNEL_CAST, z->head_dim);
+    if (cast != NULL) return cast;
+  }
+  return attune_find_form(ATTUNE_KERNEL_QUANTIZE, z->head_dim);
+}
+
 /* The counters, the amax of each warp of each tile, and with smooth-K three statistics of each
  * column of each tile of K. */
 size_t attune_quantization_bytes(const quantization *z, const attune_sdpa_form_info *form) {
+  if (form->kernel == ATTUNE_KERNEL_CAST) return QUANTIZE_COUNTER_BYTES;
   const int lanes = lanes_of(z->head_dim);
   int64_t words = tiles_of(z, form, lanes) * (form->threads / 32);
   if (z->smooth) {
@@ -47,9 +59,26 @@ size_t attune_quantization_bytes(const quantization *z, const attune_sdpa_form_i
   return QUANTIZE_COUNTER_BYTES + 4 * (size_t)words;
 }
 
-/* Blocks wait for each other, so that all of them must be resident. */
+/* A block for each tile. */
+static attune_sdpa_status launch_cast(const quantization *z, context *c,
+                                      const attune_sdpa_form_info *form, CUstream stream) {
+  const unsigned grid[3] = {(unsigned)tiles_of(z, form, lanes_of(z->head_dim)), 1, 1};
+  quantization copy = *z;
+  void *parameters[] = {
+      &copy.q.address,    &copy.k.address,    &copy.v.address,    &copy.y_q,
+      &copy.y_k,          &copy.y_v,          &copy.descale_q,    &copy.descale_k,
+      &copy.descale_v,    &copy.counters,     &copy.q.strides[0], &copy.q.strides[1],
+      &copy.q.strides[2], &copy.k.strides[0], &copy.k.strides[1], &copy.k.strides[2],
+      &copy.v.strides[0], &copy.v.strides[1], &copy.v.strides[2], &copy.batch,
+      &copy.heads,        &copy.kv_heads,     &copy.q_rows,       &copy.kv_rows,
+      &copy.head_dim,     &copy.bf16,         &copy.copies};
+  return attune_launch(c, form, grid, parameters, stream);
+}
+
+/* Blocks of kernels/quantize wait for each other, so that all of them must be resident. */
 attune_sdpa_status attune_launch_quantization(const quantization *z, context *c,
                                               const attune_sdpa_form_info *form, CUstream stream) {
+  if (form->kernel == ATTUNE_KERNEL_CAST) return launch_cast(z, c, form, stream);
   int resident = 0;
   TRY(attune_resident_blocks(c, form, &resident));
   int64_t blocks = (int64_t)resident * attune_multiprocessors(c);

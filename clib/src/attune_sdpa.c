@@ -223,13 +223,6 @@ static attune_sdpa_status plan_quantisation(call_plan *plan) {
   const attune_sdpa_params *p = &x->p;
   if (p->q_dtype == ATTUNE_SDPA_E4M3) return ATTUNE_SDPA_OK;
   const bool kv = p->dtype != ATTUNE_SDPA_E4M3, packed = p->cu_queries != NULL;
-  plan->quantiser = attune_find_form(ATTUNE_KERNEL_QUANTIZE, p->head_dim);
-  if (plan->quantiser == NULL) {
-    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                       "%s is %d; this library was exported without the kernel quantize, so it "
-                       "must be ATTUNE_SDPA_E4M3",
-                       kv ? "dtype" : "q_dtype", (int)p->q_dtype);
-  }
   plan->z = (quantization){.q = x->q,
                            .k = x->k,
                            .v = x->v,
@@ -244,6 +237,13 @@ static attune_sdpa_status plan_quantisation(call_plan *plan) {
                            .smooth = p->smooth_k != 0,
                            .hadamard = p->hadamard != 0};
   if (!kv) plan->z.k.address = plan->z.v.address = NULL;
+  plan->quantiser = attune_find_quantiser(&plan->z);
+  if (plan->quantiser == NULL) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "%s is %d; this library was exported without the kernel quantize, so it "
+                       "must be ATTUNE_SDPA_E4M3",
+                       kv ? "dtype" : "q_dtype", (int)p->q_dtype);
+  }
   quantise_tensor(&x->q, p->head_dim);
   if (kv) quantise_tensor(&x->k, p->head_dim), quantise_tensor(&x->v, p->head_dim);
   return ATTUNE_SDPA_OK;
@@ -419,6 +419,7 @@ static void place(call_plan *plan) {
   if (plan->quantiser == NULL) return;
   quantization *z = &plan->z;
   z->workspace = base + QUANTIZE_OFFSET;
+  z->counters = base;
   x->p.q = x->q.address = z->y_q = base + plan->y_q;
   x->p.descale_q = z->descale_q = (float *)(void *)(base + plan->descale_q);
   if (z->kv_rows == 0) return;

@@ -24,6 +24,7 @@ typedef enum attune_sdpa_kernel {
   ATTUNE_KERNEL_DENSE, /* contiguous tensors without options: the forms of the selection */
   ATTUNE_KERNEL_DECODE,
   ATTUNE_KERNEL_PREFILL,
+  ATTUNE_KERNEL_CAST,
   ATTUNE_KERNEL_QUANTIZE,
   ATTUNE_KERNEL_APPEND
 } attune_sdpa_kernel;

@@ -185,9 +185,9 @@ int cuModuleUnload(module *m) {
 }
 
 int cuModuleGetFunction(module **function, module *m, const char *name) {
-  static const char *const entries[] = {"sdpa", "decode", "prefill", "quantize", "append"};
+  static const char *const entries[] = {"sdpa", "decode", "prefill", "cast", "quantize", "append"};
   BEGIN;
-  for (int i = 0; i < 5; ++i) {
+  for (size_t i = 0; i < sizeof entries / sizeof *entries; ++i) {
     if (strcmp(name, entries[i]) == 0) return *function = m, 0;
   }
   return INVALID_VALUE;

@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	dirs := []string{"kernels/sdpa", "kernels/decode", prefill, "kernels/quantize", "kernels/append", "internal/lab/testdata/cheats"}
+	dirs := []string{"kernels/sdpa", "kernels/decode", prefill, "kernels/cast", "kernels/quantize", "kernels/append", "internal/lab/testdata/cheats"}
 	if len(os.Args) > 1 {
 		dirs = os.Args[1:]
 	}
