@@ -404,7 +404,7 @@ func TestQuantisedInputs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	quantiser := l.Companions[slices.IndexFunc(l.Companions, func(c Companion) bool { return c.Image.Record.Kernel == "quantize" })]
+	quantiser := companionOf(t, l, "quantize")
 	const sizes = "batch=2,heads=8,kv_heads=4,q_rows=%d,kv_rows=%d,dim=64,bf16=1,bshd=1,smooth=%d,hadamard=%d,span=3,copies=1,mean=0,pad=0"
 	for _, test := range []struct {
 		queries, keys, smooth, hadamard int
