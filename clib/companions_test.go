@@ -407,15 +407,15 @@ func parameters(t *testing.T, line string) []uint64 {
 
 // quantiserOf is the companion that quantises the inputs of a forward call, its folder, and a shape of
 // it: kernels/cast, or kernels/quantize if there is an option.
-func quantiserOf(l Library, queries, keys, smooth, hadamard int) (Companion, fs.FS, spec.Axes) {
+func quantiserOf(t *testing.T, l Library, queries, keys, smooth, hadamard int) (Companion, fs.FS, spec.Axes) {
+	t.Helper()
 	name, folder := "cast", kernels.Cast()
 	shape := fmt.Sprintf("batch=2,heads=8,kv_heads=4,q_rows=%d,kv_rows=%d,dim=64,bf16=1,bshd=1,span=3,pad=0,copies=1", queries, keys)
 	if smooth+hadamard > 0 {
 		name, folder = "quantize", kernels.Quantize()
 		shape = fmt.Sprintf("batch=2,heads=8,kv_heads=4,q_rows=%d,kv_rows=%d,dim=64,bf16=1,bshd=1,smooth=%d,hadamard=%d,span=3,copies=1,mean=0,pad=0", queries, keys, smooth, hadamard)
 	}
-	i := slices.IndexFunc(l.Companions, func(c Companion) bool { return c.Image.Record.Kernel == name })
-	return l.Companions[i], folder, spec.Axes(shape)
+	return companionOf(t, l, name), folder, spec.Axes(shape)
 }
 
 // FP16 and BF16 inputs take one launch of the quantiser, whose outputs lie in the workspace without
@@ -470,7 +470,7 @@ func TestQuantisedInputs(t *testing.T) {
 		for i, name := range []string{"y_q", "y_k", "y_v", "descale_q", "descale_k", "descale_v"} {
 			places[name] = at[3+i]
 		}
-		quantiser, folder, shape := quantiserOf(l, test.queries, test.keys, test.smooth, test.hadamard)
+		quantiser, folder, shape := quantiserOf(t, l, test.queries, test.keys, test.smooth, test.hadamard)
 		if want := declaredLaunch(labJob(t, folder, quantiser, shape), places); launches[0] != want {
 			t.Errorf("%+v:\ngot  %s\nwant %s", test, launches[0], want)
 		}
