@@ -90,6 +90,34 @@ func TestShippedWithoutCompiler(t *testing.T) {
 	}
 }
 
+// A declared kernel has no launch contract. Its entry function and its flags are compared too.
+func TestShippedDeclaredKernel(t *testing.T) {
+	folder := os.DirFS(filepath.Join("..", "..", "kernels", "append"))
+	list, err := ReadShipped(folder)
+	if err != nil || len(list.Images) == 0 {
+		t.Fatal(list, err)
+	}
+	r := list.Images[0].Record
+	target := Target{Kernel: r.Kernel, Variant: r.Variant, Source: r.Source, Arch: r.Arch, Knobs: r.Knobs, Entry: r.Entry}
+	image, origin := mustBuild(t, NewBuilder(folder, nil, ""), target)
+	if diff := cmp.Diff(r, image.Record); diff != "" || origin != FromShipped {
+		t.Errorf("the image is %s (-listed +returned):\n%s", origin, diff)
+	}
+	for want, change := range map[string]func(*Target) fs.FS{
+		"it is not one of the shipped images": func(t *Target) fs.FS { t.Flags = []string{"-DX=1"}; return folder },
+		"and it is not one":                   func(t *Target) fs.FS { t.Entry = "other"; return folder },
+		"run `attune toolchain install`": func(t *Target) fs.FS {
+			return fstest.MapFS{t.Source: {Data: []byte("__global__ void append() {}")}}
+		},
+	} {
+		other := target
+		folder := change(&other)
+		if _, _, err := NewBuilder(folder, nil, "").Build(t.Context(), other); !errors.Is(err, ErrNoCompiler) || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v, want %q", err, want)
+		}
+	}
+}
+
 func TestShippedDamaged(t *testing.T) {
 	folder := sdpa(t)
 	target, s := stage(t, "stage1", "sm_89")

@@ -308,6 +308,10 @@ func TestJob(t *testing.T) {
 	if again, err := ref.Job(problem.Build{Variant: v, Image: image}, device.Facts{}); err != nil || !again.Unordered {
 		t.Errorf("%v, %v", again.Unordered, err)
 	}
+	alone, err := p.Job(problem.Build{Variant: v, Image: image, Code: []byte("code")}, p.instance(3))
+	if alone.Unordered = true; err != nil || !reflect.DeepEqual(alone, job) {
+		t.Errorf("without a reference: %v\n%+v, want\n%+v", err, alone, job)
+	}
 
 	// The trusted kernel has the defaults of all knobs and no cluster.
 	if len(l.jobs) != 1 || l.jobs[0].Block != [3]int{64, 1, 1} || l.jobs[0].Cluster != [3]int{} || !l.jobs[0].Cooperative || l.jobs[0].Unordered {
@@ -605,7 +609,11 @@ func failing(t *testing.T, p *Problem) string {
 	if _, err := p.SharedBytes(b, []spec.Shape{shape}); err != nil {
 		return err.Error()
 	}
+	_, alone := p.Job(b, p.Plain(shape, 0))
 	if _, err := refs.Get(t.Context(), p.Plain(shape, 0)); err != nil {
+		if alone == nil || !strings.Contains(err.Error(), alone.Error()) {
+			t.Errorf("without a reference: %v, want %v", alone, err)
+		}
 		return strings.TrimPrefix(err.Error(), "naive.cu: ")
 	}
 	return ""
