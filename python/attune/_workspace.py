@@ -10,7 +10,7 @@ import torch
 _ZEROED = 65536  # ATTUNE_SDPA_ZEROED_BYTES
 _GRAIN = 2 << 20
 
-_workspaces = {}  # by (device, stream)
+_workspaces = {}  # by (device, stream): (bytes, tensor)
 
 
 class _Thread(threading.local):
@@ -20,6 +20,7 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+_has_captured = False  # in any thread
 
 _is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
 
@@ -33,26 +34,28 @@ def take(device, stream, size):
     """
     if _is_capturing():
         return _take_captured(device, stream, size)
-    _thread.captured.clear()
-    workspace = _workspaces.get((device, stream))
-    if workspace is None or workspace.numel() < size:
-        grown = 0 if workspace is None else workspace.numel() * 5 // 4
-        size = -(-max(size, grown) // _GRAIN) * _GRAIN
+    if _has_captured:
+        _thread.captured.clear()
+    held, workspace = _workspaces.get((device, stream), (0, None))
+    if held < size:
+        size = -(-max(size, held * 5 // 4) // _GRAIN) * _GRAIN
         workspace = _new(device, size)
         if not _is_pooled(workspace):
             # The old one is freed on the stream that used it: PyTorch gives it to later work only.
-            _workspaces[device, stream] = workspace
+            _workspaces[device, stream] = size, workspace
     return workspace
 
 
 def _take_captured(device, stream, size):
     """The workspace is zeroed in the graph. It is held until the thread does not capture any more."""
+    global _has_captured
     capture = None if _thread.temporary else _capture(stream)
     if capture is None:
         return _new(device, size)
     workspace = _thread.captured.get((capture, stream))
     if workspace is None or workspace.numel() < size:
         workspace = _thread.captured[capture, stream] = _new(device, size)
+        _has_captured = True
     return workspace
 
 

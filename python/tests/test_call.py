@@ -203,6 +203,13 @@ class Attention(WithDouble):
         attune.decode(q8, cache, cache, lengths, descale=all_three, causal=False)
         self.expect(self.received(), descale_q=all_three[0], q_dtype=0, out_dtype=FP16, causal=0)
 
+    def test_cache_in_bf16(self):
+        q, cache = random(3, 8, 1, 128), random(3, 2, 70, 128)
+        before = self.calls()
+        with self.assertRaisesRegex(TypeError, "k_cache is torch.bfloat16"):
+            attune.decode(q, cache, cache, torch.ones(3, dtype=torch.int32), descale=None)
+        self.assertEqual(self.calls(), before)
+
     def test_pages(self):
         q, cache = random(3, 8, 2, 64), random(10, 2, 128, 64).to(FP8)
         lengths, table = torch.tensor([1, 70, 500], dtype=torch.int32), torch.zeros(3, 4, dtype=torch.int32)
@@ -279,6 +286,7 @@ class Attention(WithDouble):
             ((q8, q8, q8), {"descale": (f, f, torch.ones(1, 1).expand(1, 2))}),
             ((q8, q8, q8), {"descale": d, "hadamard": True}),
             ((q, q8, q8), {"descale": d}),
+            ((q, q8, q8), {"descale": d[:2]}),
             ((q, q, q), {"window": (-1, 0)}),
             ((q, q, q), {"window": (1,)}),
             ((q, q, q), {"window": ("a", 0)}),

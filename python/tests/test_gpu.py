@@ -323,7 +323,7 @@ class Streams(OnGPU):
             )
         torch.cuda.synchronize()
         self.assertTrue(_workspace._workspaces)
-        for workspace in _workspace._workspaces.values():
+        for _, workspace in _workspace._workspaces.values():
             self.assertEqual(workspace[:65536].max().item(), 0)
 
     def test_growth(self):
