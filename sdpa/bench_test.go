@@ -12,7 +12,7 @@ import (
 // BenchmarkForward reports GFLOP/s of the CPU, by the usual count of FLOPs.
 func BenchmarkForward(b *testing.B) {
 	for _, set := range vectorSets() {
-		for _, text := range []string{"1x8x512x64", "1x8x2048x64", "1x32x2048x128:kvheads=8:causal"} {
+		for _, text := range []string{"1x8x512x64", "1x8x2048x64", "1x32x2048x128:kvheads=8:causal", "1x32x1x128:kv=8192:kvheads=8"} {
 			for _, t := range []DType{E4M3, FP32} {
 				b.Run(fmt.Sprintf("%s/%s/%s", set.name, t, text), func(b *testing.B) {
 					defer useVectors(set)()

@@ -10,11 +10,11 @@
 //
 // # Devices
 //
-// [CPU] computes every problem, in float32 on all cores, with AVX2 where the processor has it. [GPU]
-// has the kernels of the selection stage7: E4M3 in, FP16 out, head dims 64, 128 and 256, with or
-// without a causal mask. Any other problem is [ErrUnsupported] with its reason, unless
-// Problem.Fallback is set: then the CPU computes it. [Auto] takes the first GPU that has kernels and
-// falls back to the CPU, so that a program runs everywhere.
+// [CPU] computes every problem, in float32 on all cores, with AVX2 or AVX-512 where the processor
+// has it. [GPU] has the kernels of the selection stage7: E4M3 in, FP16 out, head dims 64, 128 and
+// 256, with or without a causal mask. Any other problem is [ErrUnsupported] with its reason, unless
+// Problem.Fallback is set: then the CPU computes it. [Auto] takes the first GPU that has kernels
+// and falls back to the CPU, so that a program runs everywhere.
 //
 // No cgo is needed, and no CUDA toolkit: the driver compiles the PTX that the package embeds.
 package sdpa
