@@ -246,7 +246,7 @@ static attune_sdpa_status plan_quantisation(call_plan *plan) {
   if (!kv) plan->z.k.address = plan->z.v.address = NULL;
   quantise_tensor(&x->q, p->head_dim);
   if (kv) quantise_tensor(&x->k, p->head_dim), quantise_tensor(&x->v, p->head_dim);
-  return ATTUNE_SDPA_OK;
+  return attune_check_quantization(&plan->z, plan->quantiser);
 }
 
 /* Limits that no row reaches are left out, because forms without a window are faster. The last
