@@ -278,8 +278,9 @@ func TestDecodeArguments(t *testing.T) {
 		{with("workspace_bytes=65536"), tooSmall + "workspace_bytes is 65536; this problem needs 2262016"},
 		// Without a workspace a problem without options has a dense form.
 		{with("workspace=0", "workspace_bytes=0"), ok},
-		{with("workspace=0", "workspace_bytes=0", "key_lengths=0x101000000000"), tooSmall + "workspace_bytes is 0; this problem needs 2262016"},
-		{with("workspace=0", "key_lengths=0x101000000000"), invalid + "workspace is NULL"},
+		{with("workspace=0", "workspace_bytes=0", "key_lengths=0x101000000000"), ok}, // prefill
+		{with("workspace=0", "workspace_bytes=0", "batch=64", "keys=1000000"), tooSmall + "workspace_bytes is 0; this problem needs 2262016"},
+		{with("workspace=0", "batch=64", "keys=1000000"), invalid + "workspace is NULL"},
 	}
 	tests = append(tests, pointerTests("page_table", 4, false, paged...)...)
 	for _, name := range []string{"key_lengths", "sinks"} {
@@ -296,12 +297,12 @@ func TestWorkspaceBytes(t *testing.T) {
 	for _, s := range fewRows {
 		lines = append(lines, "set "+strings.Replace(s, "=", " ", 1))
 	}
-	lines = append(lines, "form", "workspace", "set workspace 0", "form", "workspace", "set heads 0", "workspace",
+	lines = append(lines, "form", "workspace", "set workspace 0", "form", "workspace", "set window_left 4", "form", "workspace", "set heads 0", "workspace",
 		"function quantize", "workspace", "set smooth_k 1", "workspace", "set k 0", "set v 0", "set y_k 0", "set y_v 0", "set kv_heads -3", "workspace", "set queries 0", "workspace")
 	got := shippedProbe(t).ask(t, lines...)
 	const tiles = 3 * 8 * 4 // of 128 rows
 	want := []string{
-		"0 ", "decode ", "2262016 ", "stage7b+HEAD_DIM=128+TILE_M=64+KV_STAGES=3+USE_OVERLAP=0+EXP2_LINEAR_EIGHTHS=4+EXP2_SEGMENTS=2 ", "2262016 ",
+		"0 ", "decode ", "2262016 ", "stage7b+HEAD_DIM=128+TILE_M=64+KV_STAGES=3+USE_OVERLAP=0+EXP2_LINEAR_EIGHTHS=4+EXP2_SEGMENTS=2 ", "2262016 ", "prefill ", "2262016 ",
 		"0 heads is 0; it must be from 1 to 16777216",
 		fmt.Sprintf("%d ", 65536+4*tiles*8), fmt.Sprintf("%d ", 65536+4*tiles*8+4*3*64*tiles/3), fmt.Sprintf("%d ", 65536+4*tiles/3*8),
 		"0 queries is 0; it must be from 1 to 16777216",
