@@ -35,15 +35,33 @@ static int64_t tiles_of(const quantization *z, const attune_sdpa_form_info *form
                      2 * (int64_t)z->kv_heads * quotient_up(z->kv_rows, rows));
 }
 
-/* The one-pass form has a counter of 8 bytes for each head of q, k and v, which share the zeroed
- * bytes with those of the other kernels: each leaves zeros. */
+/* Whether the zeroed bytes have room for the counters of the one-pass form: 8 bytes for each head of
+ * q, k and v. Other kernels use the same bytes, and each leaves zeros. Heads of one tile are not
+ * counted. */
+static bool has_room(const quantization *z, const attune_sdpa_form_info *cast) {
+  const int64_t rows = (int64_t)cast->chunks * cast->threads / lanes_of(z->head_dim);
+  if (z->q_rows <= rows && z->kv_rows <= rows) return true;
+  return 8 * (int64_t)z->batch * (z->heads + 2 * (int64_t)z->kv_heads) <= QUANTIZE_OFFSET;
+}
+
 const attune_sdpa_form_info *attune_find_quantiser(const quantization *z) {
-  const int64_t counters = (int64_t)z->batch * (z->heads + 2 * (int64_t)z->kv_heads);
-  if (!z->smooth && !z->hadamard && 8 * counters <= QUANTIZE_OFFSET) {
-    const attune_sdpa_form_info *cast = attune_find_form(ATTUNE_KERNEL_CAST, z->head_dim);
-    if (cast != NULL) return cast;
-  }
+  const attune_sdpa_form_info *cast = attune_find_form(ATTUNE_KERNEL_CAST, z->head_dim);
+  if (cast != NULL && !z->smooth && !z->hadamard && has_room(z, cast)) return cast;
   return attune_find_form(ATTUNE_KERNEL_QUANTIZE, z->head_dim);
+}
+
+/* kernels/quantize multiplies tiles by blocks in 32 bits; kernels/cast has a block for each. */
+attune_sdpa_status attune_check_quantization(const quantization *z,
+                                             const attune_sdpa_form_info *form) {
+  const int64_t tiles = tiles_of(z, form, lanes_of(z->head_dim)),
+                most = form->kernel == ATTUNE_KERNEL_CAST ? INT32_MAX
+                                                          : ((int64_t)1 << 32) / form->max_blocks - 1;
+  if (tiles <= most) return ATTUNE_SDPA_OK;
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                     "batch is %d with %d heads of %d queries and %d of %d keys: the quantiser "
+                     "would have %lld tiles, and it takes at most %lld",
+                     z->batch, z->heads, z->q_rows, z->kv_heads, z->kv_rows, (long long)tiles,
+                     (long long)most);
 }
 
 /* The counters, the amax of each warp of each tile, and with smooth-K three statistics of each
@@ -99,26 +117,14 @@ attune_sdpa_status attune_launch_quantization(const quantization *z, context *c,
   return attune_launch(c, form, grid, parameters, stream);
 }
 
-/* Checks everything but pointers. */
-static attune_sdpa_status read_quantize(const attune_quantize_params *p, quantization *z,
-                                        const attune_sdpa_form_info **form) {
-  attune_clear_error();
-  if (p == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
-  if (p->struct_size != sizeof *p) {
-    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                       "struct_size is %zu; sizeof(attune_quantize_params) is %zu in the header of "
-                       "this library",
-                       p->struct_size, sizeof *p);
-  }
-  const bool has_q = p->q != NULL || p->y_q != NULL,
-             has_kv = p->k != NULL || p->v != NULL || p->y_k != NULL || p->y_v != NULL;
+static attune_sdpa_status check_quantize(const attune_quantize_params *p, bool has_q, bool has_kv) {
+  const extent sizes[] = {{"batch", p->batch}, {"head_dim", p->head_dim}},
+               q_sizes[] = {{"heads", p->heads}, {"queries", p->queries}},
+               kv_sizes[] = {{"kv_heads", p->kv_heads}, {"keys", p->keys}};
   if (!has_q && !has_kv) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
                        "q, k and v are NULL; there is nothing to quantise");
   }
-  const extent sizes[] = {{"batch", p->batch}, {"head_dim", p->head_dim}},
-               q_sizes[] = {{"heads", p->heads}, {"queries", p->queries}},
-               kv_sizes[] = {{"kv_heads", p->kv_heads}, {"keys", p->keys}};
   TRY(attune_check_extents(sizes, 2));
   if (has_q) TRY(attune_check_extents(q_sizes, 2));
   if (has_kv) TRY(attune_check_extents(kv_sizes, 2));
@@ -133,6 +139,23 @@ static attune_sdpa_status read_quantize(const attune_quantize_params *p, quantiz
                        "hadamard is %d and head_dim %d; the transform needs a power of two",
                        p->hadamard, p->head_dim);
   }
+  return ATTUNE_SDPA_OK;
+}
+
+/* Checks everything but pointers. */
+static attune_sdpa_status read_quantize(const attune_quantize_params *p, quantization *z,
+                                        const attune_sdpa_form_info **form) {
+  attune_clear_error();
+  if (p == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
+  if (p->struct_size != sizeof *p) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "struct_size is %zu; sizeof(attune_quantize_params) is %zu in the header of "
+                       "this library",
+                       p->struct_size, sizeof *p);
+  }
+  const bool has_q = p->q != NULL || p->y_q != NULL,
+             has_kv = p->k != NULL || p->v != NULL || p->y_k != NULL || p->y_v != NULL;
+  TRY(check_quantize(p, has_q, has_kv));
   *z = (quantization){
       .q = {"q", "q_stride", p->q, p->q_stride, {p->batch, p->heads, p->queries}, {0}, false},
       .k = {"k", "k_stride", p->k, p->k_stride, {p->batch, p->kv_heads, p->keys}, {0}, false},
@@ -154,7 +177,7 @@ static attune_sdpa_status read_quantize(const attune_quantize_params *p, quantiz
     TRY(attune_set_strides(&z->v, p->head_dim, 2, false));
   }
   *form = attune_find_form(ATTUNE_KERNEL_QUANTIZE, p->head_dim);
-  return *form == NULL ? no_form("quantize") : ATTUNE_SDPA_OK;
+  return *form == NULL ? no_form("quantize") : attune_check_quantization(z, *form);
 }
 
 static size_t quantize_bytes(const quantization *z, const attune_sdpa_form_info *form) {

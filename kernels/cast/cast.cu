@@ -16,7 +16,7 @@
 // blocks.
 //
 // Workspace: `counters` has 64 bits for each head of Q, K and V, which are zero before the first
-// launch. Each launch leaves them zero.
+// launch. Each launch leaves them zero. Heads of one tile are not counted.
 #include "chunk.cuh"
 #include "knobs.cuh"
 #include "ptx.cuh"
@@ -203,11 +203,11 @@ cast(const uint16_t* q, const uint16_t* k, const uint16_t* v,  // FP16 or BF16
   float scale;
   const bool fits = bf16 ? cast_tile<BF16>(of_block, tile, &scale)
                          : cast_tile<FP16>(of_block, tile, &scale);
-  const unsigned long long before = count(&counters[head], fits);
+  const unsigned long long before = tiles > 1 ? count(&counters[head], fits) : 0;
   if (static_cast<int>(before) != tiles - 1) return;
   if (!fits || before >> 32 != 0) scale = cast_head(of_block, bf16);
   for (int i = threadIdx.x; i < copies; i += knob::kThreads) {
     t.descale[i * t.heads + head] = 1 / scale;
   }
-  if (threadIdx.x == 0) counters[head] = 0;
+  if (threadIdx.x == 0 && tiles > 1) counters[head] = 0;
 }
