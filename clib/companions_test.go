@@ -278,8 +278,9 @@ func TestDecodeArguments(t *testing.T) {
 		{with("workspace_bytes=65536"), tooSmall + "workspace_bytes is 65536; this problem needs 2262016"},
 		// Without a workspace a problem without options has a dense form.
 		{with("workspace=0", "workspace_bytes=0"), ok},
-		{with("workspace=0", "workspace_bytes=0", "key_lengths=0x101000000000"), tooSmall + "workspace_bytes is 0; this problem needs 2262016"},
-		{with("workspace=0", "key_lengths=0x101000000000"), invalid + "workspace is NULL"},
+		{with("workspace=0", "workspace_bytes=0", "key_lengths=0x101000000000"), ok}, // prefill
+		{with("workspace=0", "workspace_bytes=0", "batch=64", "keys=1000000"), tooSmall + "workspace_bytes is 0; this problem needs 2262016"},
+		{with("workspace=0", "batch=64", "keys=1000000"), invalid + "workspace is NULL"},
 	}
 	tests = append(tests, pointerTests("page_table", 4, false, paged...)...)
 	for _, name := range []string{"key_lengths", "sinks"} {
@@ -296,12 +297,12 @@ func TestWorkspaceBytes(t *testing.T) {
 	for _, s := range fewRows {
 		lines = append(lines, "set "+strings.Replace(s, "=", " ", 1))
 	}
-	lines = append(lines, "form", "workspace", "set workspace 0", "form", "workspace", "set heads 0", "workspace",
+	lines = append(lines, "form", "workspace", "set workspace 0", "form", "workspace", "set window_left 4", "form", "workspace", "set heads 0", "workspace",
 		"function quantize", "workspace", "set smooth_k 1", "workspace", "set k 0", "set v 0", "set y_k 0", "set y_v 0", "set kv_heads -3", "workspace", "set queries 0", "workspace")
 	got := shippedProbe(t).ask(t, lines...)
 	const tiles = 3 * 8 * 4 // of 128 rows
 	want := []string{
-		"0 ", "decode ", "2262016 ", "stage7b+HEAD_DIM=128+TILE_M=64+KV_STAGES=3+USE_OVERLAP=0+EXP2_LINEAR_EIGHTHS=4+EXP2_SEGMENTS=2 ", "2262016 ",
+		"0 ", "decode ", "2262016 ", "stage7b+HEAD_DIM=128+TILE_M=64+KV_STAGES=3+USE_OVERLAP=0+EXP2_LINEAR_EIGHTHS=4+EXP2_SEGMENTS=2 ", "2262016 ", "prefill ", "2262016 ",
 		"0 heads is 0; it must be from 1 to 16777216",
 		fmt.Sprintf("%d ", 65536+4*tiles*8), fmt.Sprintf("%d ", 65536+4*tiles*8+4*3*64*tiles/3), fmt.Sprintf("%d ", 65536+4*tiles/3*8),
 		"0 queries is 0; it must be from 1 to 16777216",
@@ -333,6 +334,9 @@ func TestQuantizeArguments(t *testing.T) {
 		{[]string{"k_stride[1]=32", "k_stride[2]=512"}, unsupported + "k_stride[1] is 32; rows may not overlap, so it must be at least head_dim, 64"},
 		{[]string{"v_stride[1]=64"}, unsupported + "v_stride[2] is 0; rows may not overlap"},
 		{[]string{"workspace_bytes=65536"}, tooSmall + "workspace_bytes is 65536; this problem needs 68608"},
+		// The kernel multiplies tiles by 264 blocks in 32 bits.
+		{[]string{"batch=1000000", "heads=16", "queries=1", "k=0", "v=0", "y_k=0", "y_v=0"}, ok},
+		{[]string{"batch=1000000", "heads=17", "queries=1", "k=0", "v=0", "y_k=0", "y_v=0"}, unsupported + "batch is 1000000 with 17 heads of 1 queries and 1 of 0 keys: the quantiser would have 17000000 tiles, and it takes at most 16268814"},
 	}
 	for _, name := range []string{"batch", "heads", "kv_heads", "queries", "keys", "head_dim"} {
 		tests = append(tests, argumentTest{[]string{name + "=0"}, invalid + name + " is 0; it must be from 1 to 16777216"})
@@ -404,7 +408,7 @@ func TestQuantisedInputs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	quantiser := l.Companions[slices.IndexFunc(l.Companions, func(c Companion) bool { return c.Image.Record.Kernel == "quantize" })]
+	quantiser := companionOf(t, l, "quantize")
 	const sizes = "batch=2,heads=8,kv_heads=4,q_rows=%d,kv_rows=%d,dim=64,bf16=1,bshd=1,smooth=%d,hadamard=%d,span=3,copies=1,mean=0,pad=0"
 	for _, test := range []struct {
 		queries, keys, smooth, hadamard int
@@ -584,6 +588,7 @@ func TestPackedArguments(t *testing.T) {
 		{append(slices.Clone(half), "cu_keys=0"), unsupported + "cu_keys is NULL; beside packed queries, k and v that are not packed must be in E4M3"},
 		{append(slices.Clone(half), "cu_keys=0", "dtype=1", "q_dtype=3", "descale_k=0x100600000000", "descale_v=0x100700000000"), ok},
 		{with("queries=4", "total_queries=12"), ok},
+		{append(slices.Clone(half), "cu_queries=0", "cu_keys=0", "batch=1000000", "kv_heads=8", "queries=1", "keys=1"), unsupported + "batch is 1000000 with 8 heads of 1 queries and 8 of 1 keys: the quantiser would have 24000000 tiles"},
 		// Strides of the batch are not used.
 		{with("q_stride[0]=1", "q_stride[1]=64", "q_stride[2]=512"), ok},
 		{with("batch=16777216", "queries=16777216", "total_queries=900"), unsupported + "batch is 16777216, heads 8 and queries 16777216: there would be more than 2^31 tiles of 128 queries"},

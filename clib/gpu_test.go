@@ -197,7 +197,7 @@ func TestCompanionsMatchLabOnGPU(t *testing.T) {
 // BF16 inputs give the bits of the lab's quantiser followed by the lab's attention.
 func TestQuantisedInputsMatchLabOnGPU(t *testing.T) {
 	machine, c, l := onGPU(t)
-	quantiser := l.Companions[slices.IndexFunc(l.Companions, func(c Companion) bool { return c.Image.Record.Kernel == "quantize" })]
+	quantiser := companionOf(t, l, "quantize")
 	for _, text := range []string{"2x8x500x64:kvheads=4:causal", "1x3x1000x128", "1x2x200x256:kv=300"} {
 		shape, err := tensor.ParseShape(text)
 		if err != nil {
@@ -222,6 +222,63 @@ func TestQuantisedInputsMatchLabOnGPU(t *testing.T) {
 			t.Errorf("%s: the output differs from the lab's", text)
 		}
 	}
+}
+
+// Packed sequences in BF16 give the bits of the lab's quantiser, whose factors are those of all
+// sequences, followed by the lab's prefill kernel. O is stored by strides, heads before rows.
+func TestPackedInputsMatchLabOnGPU(t *testing.T) {
+	machine, c, l := onGPU(t)
+	const batch, heads, kvHeads, queries, keys = 5, 4, 2, 700, 900
+	for _, prefill := range l.Companions {
+		if prefill.Image.Record.Kernel != "prefill" {
+			continue
+		}
+		dim := prefill.Image.Record.Knobs[spec.HeadDimKnob]
+		quantise := labJob(t, kernels.Quantize(), companionOf(t, l, "quantize"), spec.Axes(fmt.Sprintf(
+			"batch=1,heads=%d,kv_heads=%d,q_rows=%d,kv_rows=%d,dim=%d,bf16=1,bshd=1,smooth=0,hadamard=0,span=3,copies=%d,mean=0,pad=0",
+			heads, kvHeads, queries, keys, dim, batch)))
+		attend := labJob(t, kernels.Prefill(), prefill, spec.Axes(fmt.Sprintf(
+			"batch=%d,kv_heads=%d,group=%d,queries=%d,keys=%d,blocks=%d,causal=1,left=0,right=0,rows_first=0,packed=1,packed_keys=1,pages=0,page_size=64,lengths=0,sinks=0,lse=1,bf16=1",
+			batch, kvHeads, heads/kvHeads, queries, keys, min(machine.Facts().Multiprocessors, batch*heads*((queries+127)/128)))))
+		offsets := map[string][]byte{}
+		quantised := runJob(t, machine, quantise)
+		for i := range attend.Args {
+			arg := &attend.Args[i]
+			switch place := slices.Index([]string{"q", "k", "v", "descale_q", "descale_k", "descale_v"}, arg.Name); {
+			case place >= 0:
+				arg.Input = quantised[place]
+			case strings.HasPrefix(arg.Name, "cu_"):
+				offsets[arg.Name] = arg.Input
+			}
+		}
+		want := runJob(t, machine, attend)
+		lines := []string{
+			"reset", setting("batch", batch), setting("heads", heads), setting("kv_heads", kvHeads), setting("queries", queries), setting("keys", keys), setting("head_dim", dim),
+			setting("total_queries", queries), setting("total_keys", keys), setting("dtype", 3), setting("out_dtype", 3), setting("causal", 1), setting("lse", addressOf["lse"]),
+			setting("cu_queries", addressOf["cu_queries"]), setting("cu_keys", addressOf["cu_keys"]), setting("descale_q", 0), setting("descale_k", 0), setting("descale_v", 0),
+		}
+		call := gpuCall{
+			lines: append(lines, strides("o_stride", 0, queries*dim, dim)...),
+			inputs: map[string][]byte{
+				"q": quantise.Args[0].Input, "k": quantise.Args[1].Input, "v": quantise.Args[2].Input,
+				"cu_queries": offsets["cu_queries"], "cu_keys": offsets["cu_keys"],
+			},
+			outputs: map[string]int{"o": len(want[0]), "lse": len(want[1])},
+		}
+		got := call.run(t, c)
+		if !slices.Equal(got["o"], want[0]) || !slices.Equal(got["lse"], want[1]) {
+			t.Errorf("head dim %d: the outputs differ from the lab's", dim)
+		}
+	}
+}
+
+func companionOf(t *testing.T, l Library, kernel string) Companion {
+	t.Helper()
+	i := slices.IndexFunc(l.Companions, func(c Companion) bool { return c.Image.Record.Kernel == kernel })
+	if i < 0 {
+		t.Fatalf("the library has no %s", kernel)
+	}
+	return l.Companions[i]
 }
 
 var companionFolders = map[string]fs.FS{"decode": kernels.Decode(), "prefill": kernels.Prefill(), "quantize": kernels.Quantize(), "append": kernels.Append()}

@@ -601,7 +601,7 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// Eight threads on two devices load each of two forms once per device.
+// Eight threads on two devices load each of two forms and the quantiser once per device.
 func TestThreads(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
@@ -626,7 +626,13 @@ func checkThreads(t *testing.T, c compiled) {
 		words := strings.Fields(line)
 		counts[strings.Join(words[:min(2, len(words))], " ")]++
 	}
-	want := map[string]int{"load 11": 2, "load 12": 2, "launch 11": 80, "launch 12": 80}
+	// Threads that launch the quantiser at the same time may all ask how many blocks fit.
+	if counts["occupancy 11"] < 1 || counts["occupancy 11"] > 4 || counts["occupancy 12"] < 1 || counts["occupancy 12"] > 4 {
+		t.Errorf("got %v", counts)
+	}
+	delete(counts, "occupancy 11")
+	delete(counts, "occupancy 12")
+	want := map[string]int{"load 11": 3, "load 12": 3, "launch 11": 160, "launch 12": 160}
 	if fmt.Sprint(counts) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", counts, want)
 	}

@@ -193,6 +193,10 @@ typedef struct quantization {
   int32_t bf16, smooth, hadamard;
 } quantization;
 
+/* Refuses what the kernel cannot count. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_quantization(const quantization *z,
+                                                                 const attune_sdpa_form_info *form);
+
 /* Bytes of workspace, those before QUANTIZE_OFFSET not counted. */
 ATTUNE_SDPA_PRIVATE size_t attune_quantization_bytes(const quantization *z,
                                                      const attune_sdpa_form_info *form);

@@ -35,6 +35,19 @@ static int64_t tiles_of(const quantization *z, const attune_sdpa_form_info *form
                      2 * (int64_t)z->kv_heads * quotient_up(z->kv_rows, rows));
 }
 
+/* The kernel multiplies tiles by blocks in 32 bits. */
+attune_sdpa_status attune_check_quantization(const quantization *z,
+                                             const attune_sdpa_form_info *form) {
+  const int64_t tiles = tiles_of(z, form, lanes_of(z->head_dim)),
+                most = ((int64_t)1 << 32) / form->max_blocks - 1;
+  if (tiles <= most) return ATTUNE_SDPA_OK;
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                     "batch is %d with %d heads of %d queries and %d of %d keys: the quantiser "
+                     "would have %lld tiles, and it takes at most %lld",
+                     z->batch, z->heads, z->q_rows, z->kv_heads, z->kv_rows, (long long)tiles,
+                     (long long)most);
+}
+
 /* The counters, the amax of each warp of each tile, and with smooth-K three statistics of each
  * column of each tile of K. */
 size_t attune_quantization_bytes(const quantization *z, const attune_sdpa_form_info *form) {
@@ -125,7 +138,7 @@ static attune_sdpa_status read_quantize(const attune_quantize_params *p, quantiz
     TRY(attune_set_strides(&z->v, p->head_dim, 2, false));
   }
   *form = attune_find_form(ATTUNE_KERNEL_QUANTIZE, p->head_dim);
-  return *form == NULL ? no_form("quantize") : ATTUNE_SDPA_OK;
+  return *form == NULL ? no_form("quantize") : attune_check_quantization(z, *form);
 }
 
 static size_t quantize_bytes(const quantization *z, const attune_sdpa_form_info *form) {

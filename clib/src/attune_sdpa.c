@@ -246,7 +246,7 @@ static attune_sdpa_status plan_quantisation(call_plan *plan) {
   if (!kv) plan->z.k.address = plan->z.v.address = NULL;
   quantise_tensor(&x->q, p->head_dim);
   if (kv) quantise_tensor(&x->k, p->head_dim), quantise_tensor(&x->v, p->head_dim);
-  return ATTUNE_SDPA_OK;
+  return attune_check_quantization(&plan->z, plan->quantiser);
 }
 
 /* Limits that no row reaches are left out, because forms without a window are faster. The last
@@ -342,8 +342,8 @@ static attune_sdpa_status no_output(const attune_sdpa_params *p) {
 }
 
 /* Chooses among the kernels:
- *   decode   few query rows, with an option or where attune_sdpa_prefers_decode holds. Dense forms
- *            need no workspace, so the preference does not count without one.
+ *   decode   few query rows, with an option or where attune_sdpa_prefers_decode holds. It needs a
+ *            workspace: without one the others compute what they can.
  *   dense    contiguous tensors without options: a form of the selection's table
  *   prefill  all other problems, and outputs that the dense forms were not exported with
  * The rule of attune_sdpa_prefers_decode and the table are generated: `attune export` translates
@@ -363,16 +363,16 @@ static attune_sdpa_status select_form(call_plan *plan, bool has_workspace) {
   if (attune_sdpa_forms[outputs[0]].head_dim != p->head_dim) return no_head_dim(p->head_dim);
   const int index = outputs[(p->out_dtype == ATTUNE_SDPA_BF16) + 2 * (p->lse != NULL)];
   const bool plain = is_plain(x);
-  const attune_sdpa_form_info
-      *decode = decode_applies(x) ? attune_find_form(ATTUNE_KERNEL_DECODE, p->head_dim) : NULL,
-      *prefill = keys_are_many(p) ? NULL : attune_find_form(ATTUNE_KERNEL_PREFILL, p->head_dim);
-  const bool prefers_decode = has_workspace && attune_sdpa_prefers_decode(&shape);
-  if (decode != NULL && (!plain || index < 0 || prefers_decode)) {
+  const attune_sdpa_form_info *dense = plain && index >= 0 ? &attune_sdpa_forms[index] : NULL,
+                              *prefill = NULL, *decode = NULL;
+  if (!keys_are_many(p)) prefill = attune_find_form(ATTUNE_KERNEL_PREFILL, p->head_dim);
+  if (decode_applies(x)) decode = attune_find_form(ATTUNE_KERNEL_DECODE, p->head_dim);
+  const bool only_decode = dense == NULL && prefill == NULL,
+             prefers_decode = dense == NULL || attune_sdpa_prefers_decode(&shape);
+  if (decode != NULL && (only_decode || (has_workspace && prefers_decode))) {
     plan->form = decode;
-  } else if (plain && index >= 0) {
-    plan->form = &attune_sdpa_forms[index];
   } else {
-    plan->form = prefill;
+    plan->form = dense != NULL ? dense : prefill;
   }
   if (plan->form == NULL) return plain ? no_output(p) : refuse_option(x);
   return ATTUNE_SDPA_OK;

@@ -74,9 +74,8 @@ typedef struct attune_sdpa_params {
   int32_t window_left, window_right; /* keys beside the query's own; -1: no limit */
   const float *sinks;                /* NULL, or [heads]: one more score of each row */
 
-  /* Device memory of attune_sdpa_workspace_bytes, aligned to 16 bytes; NULL if that is 0. E4M3
-   * problems of contiguous tensors without options are computed without one too, with few queries
-   * more slowly. */
+  /* Device memory of attune_sdpa_workspace_bytes, aligned to 16 bytes; NULL if that is 0. With E4M3
+   * inputs it may be NULL in almost all cases: few queries take longer then. */
   void *workspace;
   size_t workspace_bytes;
 

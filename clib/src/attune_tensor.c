@@ -21,15 +21,17 @@ attune_sdpa_status attune_check_page_table(int32_t batch, int32_t max_pages) {
 
 attune_sdpa_status attune_set_strides(tensor *t, int32_t head_dim, int element_bytes,
                                       bool rows_first) {
-  const int64_t *s = t->given, *e = t->extents, unit = 16 / element_bytes;
+  /* Of one or two bytes: without divisions, which took most of the time of a plan. */
+  const int shift = element_bytes - 1;
+  const int64_t *s = t->given, *e = t->extents, unit = 16 >> shift;
   const int64_t rows_inside[3] = {e[1] * e[2] * head_dim, e[2] * head_dim, head_dim},
                 heads_inside[3] = {rows_inside[0], head_dim, e[1] * head_dim};
   const int64_t *packed = rows_first ? heads_inside : rows_inside;
-  const int64_t limit = ((int64_t)1 << 40) / element_bytes; /* of a tensor map */
+  const int64_t limit = (int64_t)1 << (40 - shift); /* of a tensor map */
   const bool all_zero = s[0] == 0 && s[1] == 0 && s[2] == 0;
   t->contiguous = true;
   for (int d = 0; d < 3; ++d) {
-    const bool usable = s[d] >= head_dim && s[d] % unit == 0 && s[d] < limit;
+    const bool usable = s[d] >= head_dim && (s[d] & (unit - 1)) == 0 && s[d] < limit;
     t->strides[d] = all_zero || (e[d] == 1 && !usable) ? packed[d] : s[d];
     if (e[d] > 1 && t->strides[d] != rows_inside[d]) t->contiguous = false;
     if (t->strides[d] < head_dim) {
@@ -38,7 +40,7 @@ attune_sdpa_status attune_set_strides(tensor *t, int32_t head_dim, int element_b
                          "%d",
                          t->stride_name, d, (long long)s[d], head_dim);
     }
-    if (t->strides[d] % unit != 0) {
+    if ((t->strides[d] & (unit - 1)) != 0) {
       return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "%s[%d] is %lld; it must be a multiple of %d",
                          t->stride_name, d, (long long)t->strides[d], (int)unit);
     }

@@ -188,7 +188,7 @@ static void free_all(void) {
   }
 }
 
-/* Every thread calls on its device with two forms, several times. */
+/* Every thread calls on its device with two forms and the quantiser, several times. */
 static void *work(void *argument) {
   const int device = (int)(intptr_t)argument % 2;
   ((void (*)(int))double_function("double_context"))(device);
@@ -197,9 +197,16 @@ static void *work(void *argument) {
   mine.q = (char *)valid.q + offset, mine.k = (char *)valid.k + offset;
   mine.v = (char *)valid.v + offset, mine.o = (char *)valid.o + offset;
   mine.descale_q = mine.descale_k = mine.descale_v = (void *)mine.q;
+  attune_quantize_params tensors = valid_quantize;
+  tensors.q = tensors.k = tensors.v = mine.q, tensors.mean_k = NULL;
+  tensors.y_q = tensors.y_k = tensors.y_v = tensors.workspace = mine.o;
+  tensors.descale_q = tensors.descale_k = tensors.descale_v = mine.o;
   for (int i = 0; i < 20; ++i) {
     mine.queries = mine.keys = i % 2 ? 512 : 2048;
     if (attune_sdpa_forward(&mine, NULL) != ATTUNE_SDPA_OK) printf("%s\n", attune_sdpa_last_error());
+    if (attune_sdpa_quantize(&tensors, NULL) != ATTUNE_SDPA_OK) {
+      printf("%s\n", attune_sdpa_last_error());
+    }
     /* The error of a thread is its own. */
     mine.heads = -1 - device;
     char want[64];

@@ -24,6 +24,17 @@ __device__ __forceinline__ void cp_async_bulk_tensor_3d(void* shared, const Tens
       : "memory");
 }
 
+// The same of a four-dimensional tensor.
+__device__ __forceinline__ void cp_async_bulk_tensor_4d(void* shared, const TensorMap* map, int x,
+                                                        int y, int z, int w, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6];\n"
+      :: "r"(shared_address(shared)), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w),
+         "r"(shared_address(barrier))
+      : "memory");
+}
+
 // PTX ISA "prefetch.tensormap".
 __device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];\n" :: "l"(map) : "memory");

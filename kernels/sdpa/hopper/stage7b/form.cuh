@@ -1,5 +1,5 @@
-// The form of the problem: plain tensors, or those of kernels/prefill, which have options. Each form
-// defines its work tiles and their order, the mask, the loads, and the stores.
+// The form of the problem: plain tensors, or those of kernels/prefill with options. Each form has
+// its work tiles and their order, the mask, the loads, and the stores.
 #pragma once
 
 #include "knobs.cuh"
