@@ -125,8 +125,9 @@ def _per_head(x):
     amax = torch.where(x.isfinite(), x.abs(), 0.0).amax(dim=(-2, -1)) if x.numel() else x.new_zeros(x.shape[:2])
     zero = amax == 0
     amax = amax.clamp(min=_SMALLEST_AMAX)
-    scale = torch.where(zero, 1.0, _LARGEST / amax)
-    descale = torch.where(zero, 1.0, amax / _LARGEST)
+    largest = torch.full_like(amax, _LARGEST)  # by a number PyTorch divides with two roundings
+    scale = torch.where(zero, 1.0, largest / amax)
+    descale = torch.where(zero, 1.0, amax / largest)
     y = (x * scale[..., None, None]).clamp(-_LARGEST, _LARGEST).to(_check.FP8)
     return y.contiguous(), descale
 
