@@ -83,26 +83,14 @@ attune_sdpa_status attune_launch_quantization(const quantization *z, context *c,
   return attune_launch(c, form, grid, parameters, stream);
 }
 
-/* Checks everything but pointers. */
-static attune_sdpa_status read_quantize(const attune_quantize_params *p, quantization *z,
-                                        const attune_sdpa_form_info **form) {
-  attune_clear_error();
-  if (p == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
-  if (p->struct_size != sizeof *p) {
-    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                       "struct_size is %zu; sizeof(attune_quantize_params) is %zu in the header of "
-                       "this library",
-                       p->struct_size, sizeof *p);
-  }
-  const bool has_q = p->q != NULL || p->y_q != NULL,
-             has_kv = p->k != NULL || p->v != NULL || p->y_k != NULL || p->y_v != NULL;
+static attune_sdpa_status check_quantize(const attune_quantize_params *p, bool has_q, bool has_kv) {
+  const extent sizes[] = {{"batch", p->batch}, {"head_dim", p->head_dim}},
+               q_sizes[] = {{"heads", p->heads}, {"queries", p->queries}},
+               kv_sizes[] = {{"kv_heads", p->kv_heads}, {"keys", p->keys}};
   if (!has_q && !has_kv) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
                        "q, k and v are NULL; there is nothing to quantise");
   }
-  const extent sizes[] = {{"batch", p->batch}, {"head_dim", p->head_dim}},
-               q_sizes[] = {{"heads", p->heads}, {"queries", p->queries}},
-               kv_sizes[] = {{"kv_heads", p->kv_heads}, {"keys", p->keys}};
   TRY(attune_check_extents(sizes, 2));
   if (has_q) TRY(attune_check_extents(q_sizes, 2));
   if (has_kv) TRY(attune_check_extents(kv_sizes, 2));
@@ -117,6 +105,23 @@ static attune_sdpa_status read_quantize(const attune_quantize_params *p, quantiz
                        "hadamard is %d and head_dim %d; the transform needs a power of two",
                        p->hadamard, p->head_dim);
   }
+  return ATTUNE_SDPA_OK;
+}
+
+/* Checks everything but pointers. */
+static attune_sdpa_status read_quantize(const attune_quantize_params *p, quantization *z,
+                                        const attune_sdpa_form_info **form) {
+  attune_clear_error();
+  if (p == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
+  if (p->struct_size != sizeof *p) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "struct_size is %zu; sizeof(attune_quantize_params) is %zu in the header of "
+                       "this library",
+                       p->struct_size, sizeof *p);
+  }
+  const bool has_q = p->q != NULL || p->y_q != NULL,
+             has_kv = p->k != NULL || p->v != NULL || p->y_k != NULL || p->y_v != NULL;
+  TRY(check_quantize(p, has_q, has_kv));
   *z = (quantization){
       .q = {"q", "q_stride", p->q, p->q_stride, {p->batch, p->heads, p->queries}, {0}, false},
       .k = {"k", "k_stride", p->k, p->k_stride, {p->batch, p->kv_heads, p->keys}, {0}, false},
