@@ -10,6 +10,9 @@ from attune import _check, _library, _workspace
 _LARGEST = 448.0
 _SMALLEST_AMAX = 2.0**-112
 
+# 1 / sqrt(dim) with the roundings of float32.
+_INVERSE_ROOTS = {2**i: (1 / torch.tensor(2.0**i).sqrt()).item() for i in range(17)}
+
 
 def quantize(q, k=None, v=None, *, smooth_k=False, hadamard=False, return_mean=False):
     """E4M3 tensors with a factor per head, so that x is about y * descale.
@@ -125,8 +128,9 @@ def _per_head(x):
     amax = torch.where(x.isfinite(), x.abs(), 0.0).amax(dim=(-2, -1)) if x.numel() else x.new_zeros(x.shape[:2])
     zero = amax == 0
     amax = amax.clamp(min=_SMALLEST_AMAX)
-    scale = torch.where(zero, 1.0, _LARGEST / amax)
-    descale = torch.where(zero, 1.0, amax / _LARGEST)
+    largest = torch.full_like(amax, _LARGEST)  # by a number PyTorch divides with two roundings
+    scale = torch.where(zero, 1.0, largest / amax)
+    descale = torch.where(zero, 1.0, amax / largest)
     y = (x * scale[..., None, None]).clamp(-_LARGEST, _LARGEST).to(_check.FP8)
     return y.contiguous(), descale
 
@@ -139,7 +143,7 @@ def _hadamard(x):
         a, b = pairs[..., 0, :], pairs[..., 1, :]
         x = torch.stack([a + b, a - b], dim=-2).reshape(x.shape)
         distance *= 2
-    return x * (1 / torch.tensor(float(dim)).sqrt()).item()
+    return x * _INVERSE_ROOTS[dim]
 
 
 def _operator(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], smooth_k: bool, hadamard: bool) -> list[Tensor]:

@@ -314,6 +314,7 @@ static bool set_scale(PyObject *scale, attune_sdpa_params *p) {
   if (scale == Py_None) return true;
   const double value = PyFloat_AsDouble(scale);
   if (PyErr_Occurred()) return PyErr_Clear(), false;
+  if (!(value >= 0 && value <= FLT_MAX)) return false;
   p->scale = value == 0 ? FLT_MIN : (float)value; /* 0 stands for the default */
   return true;
 }

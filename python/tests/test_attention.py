@@ -148,7 +148,7 @@ class Operators(unittest.TestCase):
             lambda q, k, v: attune.sdpa(q, k, v, window=(2, 0), return_lse=True, fallback=True)[1] + 1, q, k, v
         )
         self.compiled(lambda q, k, v: attune.sdpa(q, k, v, out=torch.empty_like(q), fallback=True), q, k, v)
-        self.compiled(lambda q, k, v: attune.quantize(q, k, v, smooth_k=True)[1].float(), q, k, v)
+        self.compiled(lambda q, k, v: attune.quantize(q, k, v, smooth_k=True, hadamard=True)[1].float(), q, k, v)
 
     def test_compile_dynamic(self):
         function = lambda q, k, v: attune.sdpa(q, k, v, causal=True, fallback=True) + 1

@@ -1,17 +1,20 @@
 """What the compiled part gives to the library, read from a double of it, with tensors on a CPU."""
 
+import contextlib
 import ctypes
 import itertools
+import random as python_random
 import sys
 import time
 import unittest
+from unittest import mock
 
 import package
 import params
 import torch
 
 import attune
-from attune import _library, _workspace
+from attune import _attention, _cache, _library, _workspace
 
 DOUBLE = package.double()
 E4M3, FP16, BF16 = 1, 2, 3
@@ -363,6 +366,89 @@ def microseconds(call):
             call()
         best = min(best, (time.perf_counter() - start) / 500)
     return 1e6 * best
+
+
+class BothWays(WithDouble):
+    """What the compiled part takes, the checks in Python take too: with random arguments."""
+
+    source = python_random.Random(7)
+
+    def pick(self, *values):
+        return self.source.choice(values)
+
+    def tensor(self, *shape, dtype=None):
+        """A tensor that is as it should be most of the time."""
+        shape = list(shape)
+        if self.source.random() < 0.03:
+            shape[self.source.randrange(len(shape))] = self.pick(0, 1, 3, 64)
+        if self.source.random() < 0.02:
+            shape = shape[1:] or [1, 1]
+        x = torch.zeros(shape, dtype=dtype or torch.bfloat16)
+        if self.source.random() < 0.03:
+            x = x.to(self.pick(torch.float16, torch.float32, FP8, torch.int32, torch.int64))
+        if x.dim() > 2 and self.source.random() < 0.1:
+            x = x.transpose(1, 2).contiguous().transpose(1, 2)
+        return x if self.source.random() > 0.01 else self.pick(None, [1], 3)
+
+    def options(self, heads):
+        options = {
+            "scale": self.pick(0, 0.5, -1, "a", float("nan")),
+            "window": self.pick((1, 2), (None, 0), (-1, 0), (1,), 5, (1.5, 0)),
+            "sinks": self.tensor(heads, dtype=torch.float32),
+            "return_lse": True,
+        }
+        return {name: value for name, value in options.items() if self.source.random() < 0.1}
+
+    def quantiser(self):
+        return {name: True for name in ("smooth_k", "hadamard") if self.source.random() < 0.1}
+
+    def factors(self, batch, *heads):
+        return tuple(self.tensor(batch, n, dtype=torch.float32) for n in heads)
+
+    def dense(self):
+        fp8 = self.pick(True, False)
+        dtype = FP8 if fp8 else torch.bfloat16
+        q, k, v = (self.tensor(2, heads, rows, 64, dtype=dtype) for heads, rows in ((4, 5), (2, 7), (2, 7)))
+        descale = {"descale": self.factors(2, 4, 2, 2)} if fp8 else {}
+        out = {"out": self.tensor(2, 4, 5, 64)} if self.source.random() < 0.2 else {}
+        return attune.sdpa, (q, k, v), {**descale, **out, **self.options(4), **self.quantiser()}
+
+    def packed(self):
+        q, k, v = (self.tensor(rows, heads, 64) for heads, rows in ((4, 9), (2, 12), (2, 12)))
+        cu = [self.tensor(3, dtype=torch.int32) for _ in "qk"]
+        return attune.sdpa_varlen, (q, k, v, *cu, self.pick(5, 5, 0, 99), 6), {**self.options(4), **self.quantiser()}
+
+    def cache(self):
+        paged = self.pick(True, False)
+        shape = (6, 2, 64, 64) if paged else (2, 2, 70, 64)
+        caches = [self.tensor(*shape, dtype=FP8) for _ in "kv"]
+        lengths = self.tensor(2, dtype=torch.int32)
+        options = {
+            "descale": self.factors(2, 2, 2),
+            "page_table": self.tensor(2, 3, dtype=torch.int32) if paged else None,
+        }
+        if self.pick(True, False):
+            return attune.append, (self.tensor(2, 2, 3, 64), self.tensor(2, 2, 3, 64), *caches, lengths), options
+        return attune.decode, (self.tensor(2, 4, 1, 64), *caches, lengths), {**options, **self.options(4)}
+
+    def test_random_arguments(self):
+        taken = 0
+        for _ in range(1500):
+            function, args, options = self.pick(self.dense, self.packed, self.cache)()
+            before = self.calls()
+            with contextlib.suppress(ValueError, TypeError, NotImplementedError):
+                function(*args, **options)
+            if self.calls() == before:
+                continue
+            taken += 1
+            with (
+                mock.patch.multiple(_attention, _attend=_library._nothing),
+                mock.patch.multiple(_cache, _attend=_library._nothing, _append=_library._nothing),
+            ):
+                # The checks pass, so that it is the CPU that is refused.
+                with self.assertRaisesRegex(NotImplementedError, "is on cpu", msg=(function, args, options)):
+                    function(*args, **options)
+        self.assertGreater(taken, 300)
 
 
 class AttentionByAttributes(Attention):
