@@ -234,6 +234,9 @@ func (x *Tensor) clone() *Tensor {
 // Forward returns when o is complete. If ctx is done before that, it returns the context's error,
 // and o is undefined. A kernel that runs on a GPU is not interrupted.
 func Forward(ctx context.Context, dev *Device, p Problem, q, k, v, o Operand) error {
+	if ctx == nil {
+		return errors.New("sdpa: ctx is nil; pass context.Background()")
+	}
 	unlock, err := dev.lock()
 	if err != nil {
 		return err

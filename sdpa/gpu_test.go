@@ -304,8 +304,13 @@ func TestGPUUnsupported(t *testing.T) {
 		}
 		d.fallback = false
 	}
-	// A window without limits is none.
-	x := inputs(E4M3, FP16, 64)
+}
+
+// A window without limits is none, and a grid of grouped heads has a limit.
+func TestGPULimits(t *testing.T) {
+	d, _ := openSim(t)
+	q, k, v, o := randomInputs(t, tensor.Shape{Batch: 1, Heads: 2, SeqQ: 16, SeqK: 16, HeadDim: 64}, E4M3, FP16)
+	x := [4]*Tensor{q, k, v, o}
 	if err := Forward(t.Context(), d, Problem{Window: &Window{-1, -5}}, x[0], x[1], x[2], x[3]); err != nil {
 		t.Error(err)
 	}
