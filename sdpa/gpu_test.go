@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package sdpa
 
 import (
@@ -130,11 +132,11 @@ func openSim(t *testing.T) (*Device, *simMachine) {
 // labOutput is what the lab computes for inputs.
 func labOutput(t *testing.T, d *Device, run func(device.Job) (*device.Outcome, error), in *tensor.Inputs) []byte {
 	t.Helper()
-	form, err := d.gpu.form(t.Context(), in.Shape)
+	form, err := d.gpu.(*gpu).form(t.Context(), in.Shape)
 	if err != nil {
 		t.Fatal(err)
 	}
-	outcome, err := run(attention.Job(problem.Build{Image: form.image, Code: form.image.PTX}, d.gpu.machine.Facts(), in))
+	outcome, err := run(attention.Job(problem.Build{Image: form.image, Code: form.image.PTX}, d.gpu.(*gpu).machine.Facts(), in))
 	if err != nil {
 		t.Fatal(err)
 	}
