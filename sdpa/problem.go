@@ -21,7 +21,7 @@ type Problem struct {
 	// than the tensors. The output of the rows behind a sequence is zero.
 	QueryLengths, KeyLengths []int
 	// LSE receives the natural logarithm of each row's sum of exponentials: [batch, heads, queries].
-	// It is -Inf for a row that sees no key. Nil requests none.
+	// For a row that sees no key it is the sink, or -Inf without one. Nil requests none.
 	LSE []float32
 	// Fallback computes on the CPU what a GPU does not support. Without it that is ErrUnsupported.
 	Fallback bool
