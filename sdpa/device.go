@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"attune/internal/device"
 )
 
 // Errors that callers may test for with errors.Is.
@@ -20,7 +22,7 @@ var (
 // Device computes attention. All methods may be called from several goroutines at the same time.
 type Device struct {
 	name string
-	gpu  *gpu // nil for the CPU
+	gpu  accelerator // nil for the CPU
 
 	fallback bool // for every problem
 	mu       sync.RWMutex
@@ -29,6 +31,48 @@ type Device struct {
 
 // CPU returns the CPU as a device. It computes on all cores, or on as many as GOMAXPROCS says.
 func CPU() *Device { return &Device{name: "CPU, " + vectors.name} }
+
+// Auto opens the first GPU that the kernels are for, and the CPU if there is none. What that GPU
+// does not support, the CPU computes, as with Problem.Fallback.
+func Auto() (*Device, error) { return auto(GPU) }
+
+func auto(open func(index int) (*Device, error)) (*Device, error) {
+	for index := 0; ; index++ {
+		d, err := open(index)
+		switch {
+		case err == nil:
+			d.fallback = true
+			return d, nil
+		case errors.Is(err, ErrNoGPU):
+			return CPU(), nil
+		case !errors.Is(err, ErrUnsupported):
+			return nil, err
+		}
+	}
+}
+
+// accelerator is a GPU. Its methods are called one at a time.
+type accelerator interface {
+	// supports reports why there is no kernel for a call.
+	supports(c *call, all [4]*operand) error
+	// attend computes a call that is supported, and waits for the result.
+	attend(ctx context.Context, c *call, all [4]*operand) error
+	upload(x *Tensor) (gpuTensor, error)
+	zeros(bytes, heads int) (gpuTensor, error)
+	download(from gpuTensor, t DType, shape [4]int) (*Tensor, error)
+	write(to gpuTensor, data []byte) error
+	free(t gpuTensor) error
+	// failure is the error that has made the GPU unusable, nil if it is usable.
+	failure() error
+	close() error
+}
+
+// gpuTensor is memory of a GPU, with the factors of an E4M3 tensor.
+type gpuTensor struct {
+	data, descale device.Address
+	bytes, heads  int // allocated
+	factors       []float32
+}
 
 // Name describes the device, such as "NVIDIA H200" or "CPU, AVX2".
 func (d *Device) Name() string { return d.name }
@@ -62,9 +106,10 @@ func (d *Device) lock() (unlock func(), err error) {
 		unlock()
 		return nil, fmt.Errorf("sdpa: the device %s is %w", d.name, ErrClosed)
 	}
-	if d.gpu != nil && d.gpu.lost != nil {
+	if d.gpu != nil && d.gpu.failure() != nil {
 		unlock()
-		return nil, fmt.Errorf("sdpa: a kernel has failed on %s before, and the context is lost; start the program again: %w", d.name, d.gpu.lost)
+		return nil, fmt.Errorf("sdpa: a kernel has failed on %s before, and the context is lost; start the program again: %w",
+			d.name, d.gpu.failure())
 	}
 	return unlock, nil
 }
@@ -119,7 +164,7 @@ func (d *Device) Upload(x *Tensor) (*DeviceTensor, error) {
 	if err := x.check("tensor"); err != nil {
 		return nil, err
 	}
-	return d.newTensor(x.DType, x.Shape, x.clone, func(g *gpu) (gpuTensor, error) { return g.upload(x) })
+	return d.newTensor(x.DType, x.Shape, x.clone, func(g accelerator) (gpuTensor, error) { return g.upload(x) })
 }
 
 // Alloc allocates a tensor of zeros in the memory of the device, for an output.
@@ -131,11 +176,11 @@ func (d *Device) Alloc(t DType, shape [4]int) (*DeviceTensor, error) {
 	bytes := elements * t.Bytes()
 	return d.newTensor(t, shape,
 		func() *Tensor { return &Tensor{DType: t, Shape: shape, Data: make([]byte, bytes)} },
-		func(g *gpu) (gpuTensor, error) { return g.zeros(bytes, shape[0]*shape[1]) })
+		func(g accelerator) (gpuTensor, error) { return g.zeros(bytes, shape[0]*shape[1]) })
 }
 
 // newTensor makes a tensor with the memory that one of two functions returns.
-func (d *Device) newTensor(dtype DType, shape [4]int, onCPU func() *Tensor, onGPU func(*gpu) (gpuTensor, error)) (*DeviceTensor, error) {
+func (d *Device) newTensor(dtype DType, shape [4]int, onCPU func() *Tensor, onGPU func(accelerator) (gpuTensor, error)) (*DeviceTensor, error) {
 	unlock, err := d.lock()
 	if err != nil {
 		return nil, err
@@ -234,6 +279,9 @@ func (x *Tensor) clone() *Tensor {
 // Forward returns when o is complete. If ctx is done before that, it returns the context's error,
 // and o is undefined. A kernel that runs on a GPU is not interrupted.
 func Forward(ctx context.Context, dev *Device, p Problem, q, k, v, o Operand) error {
+	if ctx == nil {
+		return errors.New("sdpa: ctx is nil; pass context.Background()")
+	}
 	unlock, err := dev.lock()
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package sdpa
 
 import (
+	"context"
 	"errors"
 	"math"
 	"strings"
@@ -72,7 +73,15 @@ func TestForwardErrors(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", test.name, err, test.want)
 		}
 	}
+}
+
+// A nil argument is an error too, in each of its forms.
+func TestForwardNil(t *testing.T) {
 	q, k, v, o := small(t)
+	var none context.Context
+	if err := Forward(none, CPU(), Problem{}, q, k, v, o); err == nil || !strings.Contains(err.Error(), "ctx is nil") {
+		t.Errorf("no context: %v", err)
+	}
 	if err := Forward(t.Context(), nil, Problem{}, q, k, v, o); err == nil || !strings.Contains(err.Error(), "dev is nil") {
 		t.Errorf("no device: %v", err)
 	}

@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package sdpa
 
 import (
@@ -41,26 +43,7 @@ func GPU(index int) (*Device, error) {
 	return d, nil
 }
 
-// Auto opens the first GPU that the kernels are for, and the CPU if there is none. What that GPU
-// does not support, the CPU computes, as with Problem.Fallback.
-func Auto() (*Device, error) { return auto(GPU) }
-
-func auto(open func(index int) (*Device, error)) (*Device, error) {
-	for index := 0; ; index++ {
-		d, err := open(index)
-		switch {
-		case err == nil:
-			d.fallback = true
-			return d, nil
-		case errors.Is(err, ErrNoGPU):
-			return CPU(), nil
-		case !errors.Is(err, ErrUnsupported):
-			return nil, err
-		}
-	}
-}
-
-// gpu is the part of a device that is a GPU. Its methods are called one at a time.
+// gpu is an accelerator behind NVIDIA's driver.
 type gpu struct {
 	machine   device.Machine
 	arch      string // that the images are built for
@@ -98,13 +81,6 @@ func newGPU(machine device.Machine) (*Device, error) {
 	}}, nil
 }
 
-// gpuTensor is memory of a GPU, with the factors of an E4M3 tensor.
-type gpuTensor struct {
-	data, descale device.Address
-	bytes, heads  int // allocated
-	factors       []float32
-}
-
 // close frees all memory. A lost context cannot, and the end of the process does.
 func (g *gpu) close() error {
 	var all []error
@@ -115,6 +91,9 @@ func (g *gpu) close() error {
 	}
 	return errors.Join(append(all, g.machine.Close())...)
 }
+
+// failure is the error of a kernel that has lost the context.
+func (g *gpu) failure() error { return g.lost }
 
 // supports reports why the GPU has no kernel for a call.
 func (g *gpu) supports(c *call, all [4]*operand) error {

@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package sdpa
 
 import (
@@ -6,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -129,11 +132,11 @@ func openSim(t *testing.T) (*Device, *simMachine) {
 // labOutput is what the lab computes for inputs.
 func labOutput(t *testing.T, d *Device, run func(device.Job) (*device.Outcome, error), in *tensor.Inputs) []byte {
 	t.Helper()
-	form, err := d.gpu.form(t.Context(), in.Shape)
+	form, err := d.gpu.(*gpu).form(t.Context(), in.Shape)
 	if err != nil {
 		t.Fatal(err)
 	}
-	outcome, err := run(attention.Job(problem.Build{Image: form.image, Code: form.image.PTX}, d.gpu.machine.Facts(), in))
+	outcome, err := run(attention.Job(problem.Build{Image: form.image, Code: form.image.PTX}, d.gpu.(*gpu).machine.Facts(), in))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,10 +307,28 @@ func TestGPUUnsupported(t *testing.T) {
 		}
 		d.fallback = false
 	}
-	// A window without limits is none.
-	x := inputs(E4M3, FP16, 64)
-	if err := Forward(t.Context(), d, Problem{Window: &Window{-1, -5}}, x[0], x[1], x[2], x[3]); err != nil {
-		t.Error(err)
+}
+
+// Options that change nothing are no obstacle, and a grid of grouped heads has a limit.
+func TestGPULimits(t *testing.T) {
+	d, _ := openSim(t)
+	q, k, v, o := randomInputs(t, tensor.Shape{Batch: 1, Heads: 2, SeqQ: 16, SeqK: 16, HeadDim: 64}, E4M3, FP16)
+	x := [4]*Tensor{q, k, v, o}
+	for _, p := range []Problem{
+		{Window: &Window{-1, -5}},
+		{Window: &Window{32, math.MaxInt}},
+		{Window: &Window{-1, 0}},
+		{Causal: true, Window: &Window{99, 3}},
+		{KeyLengths: []int{16}, QueryLengths: []int{16}},
+	} {
+		if err := Forward(t.Context(), d, p, x[0], x[1], x[2], x[3]); err != nil {
+			t.Errorf("%+v, window %+v: %v", p, p.Window, err)
+		}
+		got := floats(t, o)
+		want, _ := naive(t, p, q, k, v, func(batch, query, key int) bool {
+			return seen(p, tensor.Shape{SeqQ: 16, SeqK: 16}, batch, query, key)
+		})
+		near(t, fmt.Sprintf("%+v", p), got, want, 0.2) // P is rounded to E4M3
 	}
 	for i, dtype := range []DType{E4M3, E4M3, E4M3, FP16} {
 		var err error

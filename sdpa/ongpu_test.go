@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package sdpa
 
 import (
@@ -33,7 +35,7 @@ func openGPU(t *testing.T) *Device {
 func TestForwardOnGPU(t *testing.T) {
 	d := openGPU(t)
 	t.Log(d.Name())
-	run := func(job device.Job) (*device.Outcome, error) { return device.Run(d.gpu.machine, job) }
+	run := func(job device.Job) (*device.Outcome, error) { return device.Run(d.gpu.(*gpu).machine, job) }
 	for _, text := range []string{
 		"1x1x32x64", "1x8x512x64", "2x8x300x128:kv=1000:causal", "1x32x2048x128:kvheads=8:causal", "2x4x257x256:kv=513",
 		"2x16x4096x64", "4x32x1x128:kv=4096:kvheads=4",

@@ -3,6 +3,7 @@ package sdpa
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Problem is attention but for its tensors. The zero value is softmax(q·kᵀ/√d)·v over all keys.
@@ -20,7 +21,7 @@ type Problem struct {
 	// than the tensors. The output of the rows behind a sequence is zero.
 	QueryLengths, KeyLengths []int
 	// LSE receives the natural logarithm of each row's sum of exponentials: [batch, heads, queries].
-	// It is -Inf for a row that sees no key. Nil requests none.
+	// For a row that sees no key it is the sink, or -Inf without one. Nil requests none.
 	LSE []float32
 	// Fallback computes on the CPU what a GPU does not support. Without it that is ErrUnsupported.
 	Fallback bool
@@ -30,7 +31,7 @@ type Problem struct {
 // negative number is no limit.
 type Window struct{ Left, Right int }
 
-// call is a checked problem with its sizes. Its extents are those of a tensor.Shape.
+// call is a checked and simplified problem with its sizes.
 type call struct {
 	Problem
 	batch, heads, kvHeads, queries, keys, dim int
@@ -68,11 +69,6 @@ func newCall(p Problem, q, k, v, o form) (*call, error) {
 	if p.Scale == 0 {
 		c.scale = 1 / math.Sqrt(float64(c.dim))
 	}
-	if w := p.Window; w != nil {
-		// No query is farther than this from a key, so larger limits limit nothing.
-		most := c.queries + c.keys
-		c.left, c.right = min(max(w.Left, -1), most), min(max(w.Right, -1), most)
-	}
 	if err := c.checkSinks(); err != nil {
 		return nil, err
 	}
@@ -86,7 +82,31 @@ func newCall(p Problem, q, k, v, o form) (*call, error) {
 		return nil, fmt.Errorf("sdpa: LSE has %d elements; %d batches of %d heads and %d queries have %d",
 			len(p.LSE), c.batch, c.heads, c.queries, want)
 	}
+	c.simplify()
 	return c, nil
+}
+
+// simplify removes options that change nothing, so that a GPU need not support them: limits of a
+// window that no key exceeds, a window that is a causal mask, lengths of whole sequences.
+func (c *call) simplify() {
+	if w := c.Window; w != nil {
+		far := c.queries + c.keys // no key is as far from a query
+		if w.Left >= 0 && w.Left < far {
+			c.left = w.Left
+		}
+		if w.Right >= 0 && w.Right < far && !c.Causal {
+			c.right = w.Right
+		}
+	}
+	if c.right == 0 {
+		c.Causal, c.right = true, -1
+	}
+	if !slices.ContainsFunc(c.QueryLengths, func(n int) bool { return n != c.queries }) {
+		c.QueryLengths = nil
+	}
+	if !slices.ContainsFunc(c.KeyLengths, func(n int) bool { return n != c.keys }) {
+		c.KeyLengths = nil
+	}
 }
 
 // checkForms compares the formats and shapes of the tensors.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -115,20 +116,20 @@ func WriteSafetensors(path string, tensors map[string]*Tensor) error {
 	return nil
 }
 
+// writeFile writes to a file beside the wanted one and renames it.
 func writeFile(path string, arrays []*array.Array) error {
-	unfinished := path + ".tmp"
-	file, err := os.Create(unfinished)
+	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {
 		return err
 	}
 	buffer := bufio.NewWriterSize(file, 1<<20)
 	err = array.WriteSafetensors(buffer, arrays)
-	err = errors.Join(err, buffer.Flush(), file.Close())
+	err = errors.Join(err, buffer.Flush(), file.Chmod(0o644), file.Close())
 	if err == nil {
-		err = os.Rename(unfinished, path)
+		err = os.Rename(file.Name(), path)
 	}
 	if err != nil {
-		_ = os.Remove(unfinished)
+		_ = os.Remove(file.Name())
 	}
 	return err
 }

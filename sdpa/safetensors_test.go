@@ -41,8 +41,12 @@ func TestSafetensors(t *testing.T) {
 	if some, err := ReadSafetensors(path, "plain", "BF16"); err != nil || len(some) != 2 || some["plain"].Descale != nil {
 		t.Errorf("two by name: %v, %v", some, err)
 	}
-	if files, _ := os.ReadDir(filepath.Dir(path)); len(files) != 1 {
-		t.Errorf("%d files are left", len(files))
+	files, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%d files are left, %v", len(files), err)
+	}
+	if info, err := files[0].Info(); err != nil || info.Mode().Perm() != 0o644 {
+		t.Errorf("the file is %v, %v", info, err)
 	}
 }
 
@@ -97,10 +101,12 @@ func TestSafetensorsErrors(t *testing.T) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
-	if err := WriteSafetensors(filepath.Join(dir, "none", "new"), nil); err == nil {
-		t.Error("a missing folder is no error")
+	for _, path := range []string{filepath.Join(dir, "none", "new"), dir} {
+		if err := WriteSafetensors(path, nil); err == nil {
+			t.Errorf("%s: a missing folder, or a folder, is no error", path)
+		}
 	}
-	if files, _ := filepath.Glob(filepath.Join(dir, "new*")); len(files) != 0 {
+	if files, _ := filepath.Glob(filepath.Join(dir, "*new*")); len(files) != 0 {
 		t.Errorf("%v are left", files)
 	}
 }
