@@ -74,8 +74,15 @@ __device__ __forceinline__ void load_query(Q& q, Descales& descales, const Probl
   if (Sizes::kParts > 1) descales.q = descales.k = 0.0f;
   if (!scheduler.has(at)) return;
   const WorkTile tile = scheduler.tile(p, at);
-  q.load(tile, p.queries);
+  q.load(p, tile);
   if constexpr (!knob::kQInShared) descales.load(p, tile.head);
+}
+
+// With 16-bit inputs: Q to E4M3. Returns the factor that undoes its scale.
+template <typename Q>
+__device__ __forceinline__ float convert_query(Q& q) {
+  if constexpr (knob::kHalves) return q.convert();
+  return 1.0f;
 }
 
 __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStorage& smem,
@@ -104,6 +111,7 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
     const WorkTile tile = scheduler.tile(p, at);
     // Here, before O occupies all registers.
     if constexpr (knob::kQInShared) descales.load(p, tile.head);
+    if constexpr (knob::kHalves) descales.q = convert_query(q);
     const float scale_log2 = softmax_scale_log2(p, descales.q, descales.k);
     const int unmasked_key_end =
         p.causal ? min(p.keys, tile.causal_key_end + first_row(consumer)) : p.keys;
@@ -119,11 +127,11 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
 
     // The products have read Q, so the next Q is loaded while O is stored.
     const WorkTile done = scheduler.tile(p, at.opaque());
-    const float descale_v = descales.v;
+    const float descale_v = knob::kHalves ? rows.o_descale : descales.v;
     if constexpr (Sizes::kSplitKeys) merge_split_keys(rows, smem, consumer, at.round);
     at.next(scheduler.paired);
     load_query(q, descales, p, scheduler, at);
-    store_output(rows, done, descale_v, p.queries, Sizes::kSplitKeys ? consumer : 0);
+    store_output(p, rows, done, descale_v, Sizes::kSplitKeys ? consumer : 0);
   }
 }
 

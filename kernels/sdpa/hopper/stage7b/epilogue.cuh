@@ -7,6 +7,9 @@
 #include "../output.cuh"
 #include "row_state.cuh"
 #include "shared_storage.cuh"
+#if STAGE7B_HALVES
+#include "halves/output.cuh"
+#endif
 
 namespace stage7b {
 
@@ -67,6 +70,8 @@ __device__ __forceinline__ void merge_split_keys(RowState& rows, const SharedSto
   }
 }
 
+#if !STAGE7B_HALVES
+
 // Stores the columns of one row of a lane with USE_DIRECT_V: 16 adjacent ones of every 64.
 __device__ __forceinline__ void store_adjacent(const RowState& rows, int half, float scale,
                                                uint16_t* to) {
@@ -81,8 +86,8 @@ __device__ __forceinline__ void store_adjacent(const RowState& rows, int half, f
 
 // Stores O / row_sum, and the log-sum-exp with USE_LSE. After a merge each consumer stores its half
 // of the columns, and the first one the log-sum-exp. A lane has columns 4t .. 4t+3 of every 16.
-__device__ __forceinline__ void store_output(const RowState& rows, const WorkTile& tile,
-                                             float descale_v, int queries, int key_group) {
+__device__ __forceinline__ void store_output(const Problem& p, const RowState& rows,
+                                             const WorkTile& tile, float descale_v, int key_group) {
   constexpr int kColumns = Sizes::kHeadDim / knob::kKeyGroups;
   const Lane lane;
 #pragma unroll
@@ -93,7 +98,7 @@ __device__ __forceinline__ void store_output(const RowState& rows, const WorkTil
     const float scale = row_sum > 0.0f ? descale_v * ptx::rcp_approx_ftz(row_sum) : 0.0f;
     uint16_t* row = tile.o + static_cast<size_t>(query) * Sizes::kHeadDim + key_group * kColumns +
                     4 * lane.t;
-    if (query >= queries) continue;
+    if (query >= p.queries) continue;
     if constexpr (knob::kLse) {
       if (lane.t == 0 && key_group == 0) {
         tile.lse[query] = log_sum_exp(row_sum, rows.neg_row_max_scaled[half]);
@@ -112,5 +117,7 @@ __device__ __forceinline__ void store_output(const RowState& rows, const WorkTil
     }
   }
 }
+
+#endif
 
 }  // namespace stage7b

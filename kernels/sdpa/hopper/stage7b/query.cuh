@@ -8,6 +8,10 @@
 #include "row_state.cuh"
 #include "shared_storage.cuh"
 
+#if STAGE7B_HALVES
+#include "halves/query.cuh"
+#else
+
 namespace stage7b {
 
 // Q (64, D) as operand A of S = Q·K^T, one product per 32 columns: in registers, or in shared
@@ -24,11 +28,11 @@ struct Query<false> {
   __device__ __forceinline__ void init_barrier() const {}
 
   // Rows beyond the last query read the last one; their results are not stored.
-  __device__ __forceinline__ void load(const WorkTile& tile, int queries) {
+  __device__ __forceinline__ void load(const Problem& p, const WorkTile& tile) {
     const Lane lane;
-    const int upper_row = min(tile.first_query + lane.row, queries - 1);
+    const int upper_row = min(tile.first_query + lane.row, p.queries - 1);
     const uint8_t* upper = tile.q + static_cast<size_t>(upper_row) * Sizes::kHeadDim + 4 * lane.t;
-    const int lower_row = min(tile.first_query + lane.row + 8, queries - 1);
+    const int lower_row = min(tile.first_query + lane.row + 8, p.queries - 1);
     const uint8_t* lower = tile.q + static_cast<size_t>(lower_row) * Sizes::kHeadDim + 4 * lane.t;
 #pragma unroll
     for (int i = 0; i < Sizes::kHeadDim / 32; ++i) {
@@ -72,7 +76,7 @@ struct Query<true> {
 
   // Issues the TMA loads once all warps have read Q of the previous tile. Rows beyond the last
   // query are zeros; their results are not stored.
-  __device__ __forceinline__ void load(const WorkTile& tile, int) {
+  __device__ __forceinline__ void load(const Problem&, const WorkTile& tile) {
     ptx::barrier_sync(1 + consumer, 128);
     if (ptx::opaque(threadIdx.x) % 128 > 0) return;
     ptx::mbarrier_arrive_expect_tx(full, 64 * Sizes::kHeadDim);
@@ -108,3 +112,5 @@ struct Descales {
 };
 
 }  // namespace stage7b
+
+#endif

@@ -36,8 +36,14 @@ struct Sizes {
   static constexpr int kBoxes = kHeadDim / kRowBytes;
   static constexpr int kBoxBytes = kBlockN * kRowBytes;
   static constexpr int kTileBytes = kBlockN * kHeadDim;  // of K, or of V
-  static constexpr int kVBytes = knob::kDirectV ? 0 : kTileBytes;  // of V before the transpose
+  static constexpr int kVBytes = knob::kDirectV || knob::kHalves ? 0 : kTileBytes;  // of V before the transpose
   static constexpr int kQBytes = knob::kQInShared ? kBlockM * kHeadDim : 0;
+
+  // ---- K and V in 16 bits, before the conversion ----
+  static constexpr int kStaging = knob::kStagingTiles;  // slots
+  static constexpr int kStagedBytes = knob::kHalves ? 2 * kTileBytes : 0;
+  static constexpr int kStagingBytes =
+      knob::kHalves ? (32 + 12 * (kStaging + kStages) + 15) / 16 * 16 : 0;
 
   // ---- V^T in shared memory: D rows, then 8 rows of ones ----
   // Panels of at most 128 keys: a swizzled wgmma operand has rows of at most 128 bytes. With
@@ -54,7 +60,8 @@ struct Sizes {
 
   static constexpr int kBarrierBytes = 8 * (6 * kStages + kConsumers);
   static constexpr int kSharedBytes =
-      kQBytes + kStages * (kTileBytes + kVBytes + kVtBytes) + kMergeBytes + kBarrierBytes;
+      kQBytes + kStages * (kTileBytes + kVBytes + kVtBytes) + kMergeBytes + kBarrierBytes +
+      kStaging * kStagedBytes + kStagingBytes;
 };
 
 }  // namespace stage7b

@@ -1,0 +1,46 @@
+// The roles of a block of kernels/fused: warpgroup 0 loads and converts, the others are consumers.
+#pragma once
+
+#include "problem.cuh"
+// The headers of stage7b come behind the problem that they use.
+#include "../kernel.cuh"
+#include "producer.cuh"
+
+namespace stage7b {
+
+// The whole producer. The first loads are issued before the block-wide barrier.
+__device__ __forceinline__ void producer_loop(const Problem& p, const SharedStorage& smem,
+                                              const TensorMap* k_map, const TensorMap* v_map) {
+  const TileScheduler scheduler(p);
+  StagingLoads loads = {LoadCursor(p, scheduler)};
+  if (threadIdx.x == 0) {
+#pragma unroll
+    for (int slot = 0; slot < Sizes::kStaging; ++slot) {
+      ptx::mbarrier_init(&smem.staging->full[slot], 1);
+    }
+    ptx::fence_mbarrier_init();
+#pragma unroll 1
+    for (int slot = 0; slot < Sizes::kStaging; ++slot) {
+      loads.issue(p, scheduler, smem, k_map, v_map);
+    }
+  }
+  enter_producer_role();
+  ConversionLoop{p, scheduler, smem, k_map, v_map, loads}.run();
+}
+
+__device__ __forceinline__ void forward_halves(const Problem& p, const TensorMap* k_map,
+                                               const TensorMap* v_map) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const SharedStorage smem(memory);
+  // The shuffle tells the compiler that all lanes of a warp take the same branch.
+  if (__shfl_sync(0xFFFFFFFF, threadIdx.x / 128, 0) == 0) {
+    if (threadIdx.x == 0) ptx::prefetch_tensormap(k_map), ptx::prefetch_tensormap(v_map);
+    producer_loop(p, smem, k_map, v_map);
+  } else {
+    if (threadIdx.x == 128) init_barriers(*smem.barriers);
+    write_ones(smem);
+    consumer_loop(p, smem, nullptr);
+  }
+}
+
+}  // namespace stage7b

@@ -1,0 +1,29 @@
+// The problem of kernels/fused: Q, K and V in 16 bits, and strides.
+#pragma once
+
+#include <cstdint>
+
+#include "../../../common/problem.cuh"
+
+namespace stage7b {
+
+// Strides in elements; columns are contiguous.
+struct Strides {
+  int64_t batch, head, row;
+};
+
+// The headers of stage7b find this one where they say Problem. Of ::Problem, `heads` are those of
+// all batches, q points to 16-bit elements, o has their type, and lse may be null. k, v and the
+// descale factors are not used.
+struct Problem : ::Problem {
+  unsigned kv_heads;  // of a batch
+  Strides q_strides, o_strides;
+
+  // Offset of a query head.
+  __device__ __forceinline__ int64_t offset(const Strides& strides, Head head) const {
+    const unsigned batch = head.kv / kv_heads;
+    return strides.batch * batch + strides.head * (head.q - batch * kv_heads * group);
+  }
+};
+
+}  // namespace stage7b
