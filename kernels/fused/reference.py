@@ -19,8 +19,6 @@ def attend(s, v):
 
 def reference(axes, inputs):
     q = inputs["q"].astype(np.float64)
-    if axes["rows_first"]:
-        q = q.transpose(0, 2, 1, 3)
     batch, heads, queries, d = q.shape
     q = q.reshape(batch, axes["kv_heads"], axes["group"], queries, d)
     k = inputs["k"].astype(np.float64)[:, :, None]

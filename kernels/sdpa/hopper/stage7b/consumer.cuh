@@ -95,7 +95,7 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
   KvPipeline kv(smem, k_state);
   Query<knob::kQInShared> q;
   if constexpr (kEarlyLoads) {
-    if constexpr (knob::kQInShared) {
+    if constexpr (knob::kQInShared || knob::kHalves) {
       q.attach(smem, consumer_index(), q_map);
       q.init_barrier();
     }

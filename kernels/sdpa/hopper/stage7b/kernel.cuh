@@ -25,7 +25,7 @@ __device__ __forceinline__ void init_barriers(Barriers& barriers) {
     ptx::mbarrier_init(&barriers.v_t_full[stage], 4);
     ptx::mbarrier_init(&barriers.v_t_empty[stage], 4 * kReaders);
   }
-  if constexpr (knob::kQInShared && !kEarlyLoads) {
+  if constexpr ((knob::kQInShared || knob::kHalves) && !kEarlyLoads) {
 #pragma unroll
     for (int consumer = 0; consumer < Sizes::kConsumers; ++consumer) {
       ptx::mbarrier_init(&barriers.q_full[consumer], 1);

@@ -37,7 +37,8 @@ struct Sizes {
   static constexpr int kBoxBytes = kBlockN * kRowBytes;
   static constexpr int kTileBytes = kBlockN * kHeadDim;  // of K, or of V
   static constexpr int kVBytes = knob::kDirectV || knob::kHalves ? 0 : kTileBytes;  // of V before the transpose
-  static constexpr int kQBytes = knob::kQInShared ? kBlockM * kHeadDim : 0;
+  static constexpr int kQBytes =
+      knob::kHalves ? 2 * kBlockM * kHeadDim : knob::kQInShared ? kBlockM * kHeadDim : 0;
 
   // ---- K and V in 16 bits, before the conversion ----
   static constexpr int kStaging = knob::kStagingTiles;  // slots

@@ -42,15 +42,23 @@ namespace stage7b {
 
 // The largest magnitude of elements, as bits of their type. NaN does not count.
 struct Magnitude {
-  uint32_t pair = 0;
+  static constexpr int kChains = 4;  // independent, for instruction parallelism
+  uint32_t pairs[kChains] = {};
 
-  __device__ __forceinline__ void add(uint32_t elements) {
-    pair = ptx::max_magnitude_x2<knob::kBf16Out>(pair, elements);
+  // Adds two elements; i is a constant that chooses the chain.
+  __device__ __forceinline__ void add(uint32_t elements, int i) {
+    pairs[i % kChains] = larger(pairs[i % kChains], elements);
   }
   // Over the 32 lanes of a warp. Magnitudes sort like their bits.
   __device__ __forceinline__ uint32_t of_warp() const {
+    const uint32_t pair = larger(larger(pairs[0], pairs[1]), larger(pairs[2], pairs[3]));
     const uint32_t low = pair & 0x7FFF, high = pair >> 16 & 0x7FFF;
     return __reduce_max_sync(0xFFFFFFFF, max(low, high));
+  }
+
+ private:
+  __device__ __forceinline__ static uint32_t larger(uint32_t a, uint32_t b) {
+    return ptx::max_magnitude_x2<knob::kBf16Out>(a, b);
   }
 };
 

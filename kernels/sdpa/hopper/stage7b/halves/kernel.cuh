@@ -28,18 +28,19 @@ __device__ __forceinline__ void producer_loop(const Problem& p, const SharedStor
   ConversionLoop{p, scheduler, smem, k_map, v_map, loads}.run();
 }
 
-__device__ __forceinline__ void forward_halves(const Problem& p, const TensorMap* k_map,
-                                               const TensorMap* v_map) {
+__device__ __forceinline__ void forward_halves(const Problem& p, const TensorMap* q_map,
+                                               const TensorMap* k_map, const TensorMap* v_map) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const SharedStorage smem(memory);
   // The shuffle tells the compiler that all lanes of a warp take the same branch.
   if (__shfl_sync(0xFFFFFFFF, threadIdx.x / 128, 0) == 0) {
     if (threadIdx.x == 0) ptx::prefetch_tensormap(k_map), ptx::prefetch_tensormap(v_map);
+    if (threadIdx.x == 32) ptx::prefetch_tensormap(q_map);
     producer_loop(p, smem, k_map, v_map);
   } else {
     if (threadIdx.x == 128) init_barriers(*smem.barriers);
     write_ones(smem);
-    consumer_loop(p, smem, nullptr);
+    consumer_loop(p, smem, q_map);
   }
 }
 

@@ -1,4 +1,4 @@
-// The addresses of K and V behind maps of four dimensions: column, key, K/V head, batch.
+// TMA loads from 16-bit tensors by maps of four dimensions: column, row, head, batch.
 #pragma once
 
 #include "../../tma.cuh"
@@ -23,16 +23,14 @@ __device__ __forceinline__ void cp_async_bulk_tensor_4d(void* shared, const Tens
 
 namespace stage7b {
 
-// Issues the TMA loads of K or V of one n_block in 16 bits, 64 columns a box.
-__device__ __forceinline__ void issue_staged_load(unsigned char* shared, const TensorMap* map,
-                                                  const Problem& p, unsigned kv_head, int n_block,
-                                                  uint64_t* full) {
-  const unsigned batch = kv_head / p.kv_heads;
+// Issues the loads of kRows rows, 64 columns a box.
+template <int kRows>
+__device__ __forceinline__ void issue_box_loads(unsigned char* shared, const TensorMap* map,
+                                                int row, unsigned head, unsigned batch,
+                                                uint64_t* full) {
 #pragma unroll
   for (int box = 0; box < Sizes::kHeadDim / 64; ++box) {
-    ptx::cp_async_bulk_tensor_4d(shared + box * Sizes::kBlockN * 128, map, box * 64,
-                                 n_block * Sizes::kBlockN, kv_head - batch * p.kv_heads, batch,
-                                 full);
+    ptx::cp_async_bulk_tensor_4d(shared + box * kRows * 128, map, box * 64, row, head, batch, full);
   }
 }
 

@@ -14,7 +14,7 @@ namespace stage7b {
 __device__ __forceinline__ void store_output(const Problem& p, const RowState& rows,
                                              const WorkTile& tile, float descale_v, int) {
   const Lane lane;
-  uint16_t* head = p.o + p.offset(p.o_strides, tile.head) + 2 * lane.t;
+  uint16_t* head = p.o_of(tile.head) + 2 * lane.t;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int query = tile.first_query + lane.row + 8 * half;

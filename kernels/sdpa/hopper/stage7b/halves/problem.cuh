@@ -13,16 +13,17 @@ struct Strides {
 };
 
 // The headers of stage7b find this one where they say Problem. Of ::Problem, `heads` are those of
-// all batches, q points to 16-bit elements, o has their type, and lse may be null. k, v and the
-// descale factors are not used.
+// all batches, o has the type of the inputs, and lse may be null. q, k, v and the descale factors
+// are not used.
 struct Problem : ::Problem {
   unsigned kv_heads;  // of a batch
-  Strides q_strides, o_strides;
+  Strides o_strides;
 
-  // Offset of a query head.
-  __device__ __forceinline__ int64_t offset(const Strides& strides, Head head) const {
+  // O of a query head.
+  __device__ __forceinline__ uint16_t* o_of(Head head) const {
     const unsigned batch = head.kv / kv_heads;
-    return strides.batch * batch + strides.head * (head.q - batch * kv_heads * group);
+    return o + o_strides.batch * batch +
+           o_strides.head * (head.q - batch * kv_heads * group);
   }
 };
 

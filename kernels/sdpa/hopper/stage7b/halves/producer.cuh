@@ -39,6 +39,7 @@ struct StagingLoads {
   bool first = true;  // of its work tile
   bool is_v = false, ended = false;
   int slot = 0;
+  unsigned batch = 0, head = 0;  // of K and V
 
   __device__ __forceinline__ void issue(const Problem& p, const TileScheduler& scheduler,
                                         const SharedStorage& smem, const TensorMap* k_map,
@@ -52,8 +53,10 @@ struct StagingLoads {
       return;
     }
     ptx::mbarrier_arrive_expect_tx(&staging.full[slot], Sizes::kStagedBytes);
-    issue_staged_load(smem.staged + slot * Sizes::kStagedBytes, is_v ? v_map : k_map, p,
-                      load.kv_head, load.n_block, &staging.full[slot]);
+    if (first && !is_v) batch = load.kv_head / p.kv_heads, head = load.kv_head % p.kv_heads;
+    issue_box_loads<Sizes::kBlockN>(smem.staged + slot * Sizes::kStagedBytes,
+                                    is_v ? v_map : k_map, load.n_block * Sizes::kBlockN, head,
+                                    batch, &staging.full[slot]);
     if (is_v) {
       first = load.n_block == 0;
       load.next(p, scheduler);
@@ -77,7 +80,7 @@ struct Converter {
       uint32_t(&unit)[8] = held[kHold ? i : 0];
       tile.read(unit, i);
 #pragma unroll
-      for (int word = 0; word < 8; ++word) magnitude.add(unit[word]);
+      for (int word = 0; word < 8; ++word) magnitude.add(unit[word], word);
     }
     return magnitude.of_warp();
   }
@@ -97,15 +100,22 @@ struct Converter {
   }
 };
 
+// The thread of the producer. Few registers hold no addresses from tile to tile, so that these are
+// computed again.
+__device__ __forceinline__ unsigned producer_thread() {
+  return (Sizes::kProducerRegisters < 40 ? ptx::opaque(threadIdx.x) : threadIdx.x) % 128;
+}
+
 // K: a unit is 16 columns of a key. Eight lanes read eight keys, which the swizzle spreads over all
 // banks.
 struct KTile {
   static constexpr int kUnits = Sizes::kBlockN * Sizes::kHeadDim / 16 / 128;
   uint32_t from;  // shared address
+  unsigned thread;
 
   __device__ __forceinline__ void read(uint32_t (&unit)[8], int i) const {
-    const int row = (threadIdx.x + 128 * i) % Sizes::kBlockN;
-    const int chunk = (threadIdx.x + 128 * i) / Sizes::kBlockN;
+    const unsigned at = thread + 128 * i;
+    const int row = at % Sizes::kBlockN, chunk = at / Sizes::kBlockN;
     const uint32_t box = from + chunk / 4 * Sizes::kBlockN * 128;
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
@@ -113,8 +123,8 @@ struct KTile {
     }
   }
   __device__ __forceinline__ void write(uint32_t to, int i, const uint32_t (&codes)[4]) const {
-    const int row = (threadIdx.x + 128 * i) % Sizes::kBlockN;
-    const int chunk = (threadIdx.x + 128 * i) / Sizes::kBlockN;
+    const unsigned at = thread + 128 * i;
+    const int row = at % Sizes::kBlockN, chunk = at / Sizes::kBlockN;
     constexpr int kChunks = Sizes::kRowBytes / 16;
     ptx::st_shared_16(to + chunk / kChunks * Sizes::kBoxBytes +
                           swizzled_offset<Sizes::kRowBytes>(row, chunk % kChunks),
@@ -128,9 +138,10 @@ struct VTile {
   static constexpr int kKeyBlocks = Sizes::kBlockN / 32;
   static constexpr int kUnits = kKeyBlocks * Sizes::kHeadDim / 16 / 4;
   uint32_t from;  // shared address
+  unsigned thread;
 
   __device__ __forceinline__ void read(uint32_t (&unit)[8], int i) const {
-    const int lane = threadIdx.x % 32, block = threadIdx.x / 32 + 4 * i;
+    const int lane = thread % 32, block = thread / 32 + 4 * i;
     const int key = 32 * (block % kKeyBlocks) + lane, columns = block / kKeyBlocks;
     const uint32_t box = from + columns / 4 * Sizes::kBlockN * 128;
 #pragma unroll
@@ -142,7 +153,7 @@ struct VTile {
     }
   }
   __device__ __forceinline__ void write(uint32_t to, int i, const uint32_t (&codes)[4]) const {
-    const int lane = threadIdx.x % 32, block = threadIdx.x / 32 + 4 * i;
+    const int lane = thread % 32, block = thread / 32 + 4 * i;
     const int key = 32 * (block % kKeyBlocks), columns = block / kKeyBlocks;
     const int row = 16 * columns + lane / 16 * 8 + lane % 8;
     ptx::stmatrix_x4(to + key / Sizes::kPanelKeys * Sizes::kPanelBytes +
@@ -194,7 +205,8 @@ struct ConversionLoop {
     ptx::mbarrier_try_wait_parity(&staging.full[staged.stage], staged.phase);
     const int mark = staging.mark[staged.stage];
     if (!kIsV && mark == Staging::kEnd) return false;
-    const Tile tile = {ptx::shared_address(smem.staged) + staged.stage * Sizes::kStagedBytes};
+    const Tile tile = {ptx::shared_address(smem.staged) + staged.stage * Sizes::kStagedBytes,
+                       producer_thread()};
     Converter<Tile> converter;
     const uint32_t magnitude = exchange_magnitude(staging, kIsV, converter.magnitude(tile));
     if constexpr (Converter<Tile>::kHold) issue_next();  // all warps have read the slot

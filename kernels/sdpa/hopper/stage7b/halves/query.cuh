@@ -1,49 +1,81 @@
-// Q in 16 bits from global memory, converted to E4M3 by its consumer.
+// Q in 16 bits by TMA, converted to E4M3 by its consumer.
 #pragma once
 
 #include "../../../common/ptx.cuh"
 #include "../../tma.cuh"
 #include "../../wgmma.cuh"
-#include "../row_state.cuh"
 #include "../shared_storage.cuh"
 #include "convert.cuh"
+#include "loads.cuh"
 #include "problem.cuh"
 
 namespace stage7b {
 
-// The lane's two rows of Q in 16 bits. They are loaded while O of the tile before is stored, and
-// converted when the tile begins. The 16 rows of a warp share a scale.
-struct RawQuery {
-  uint2 elements[Sizes::kHeadDim / 16][2];  // columns 16i+4t .. 16i+4t+3 of both rows
+// Many consumers have few registers, which hold no addresses from tile to tile.
+__device__ __forceinline__ unsigned consumer_thread() {
+  return Sizes::kConsumers > 2 ? ptx::opaque(threadIdx.x) : threadIdx.x;
+}
 
-  // Rows beyond the last query read the last one; their results are not stored.
-  __device__ __forceinline__ void load(const Problem& p, const WorkTile& tile) {
-    const Lane lane;
-    const auto* head = reinterpret_cast<const uint16_t*>(p.q) + p.offset(p.q_strides, tile.head);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = min(tile.first_query + lane.row + 8 * half, p.queries - 1);
-      const uint16_t* from = head + p.q_strides.row * row + 4 * lane.t;
-#pragma unroll
-      for (int i = 0; i < Sizes::kHeadDim / 16; ++i) {
-        elements[i][half] = __ldg(reinterpret_cast<const uint2*>(from + 16 * i));
-      }
-    }
+// 64 rows of Q in shared memory. They are loaded while O of the tile before is stored, and converted
+// when the tile begins. The 16 rows of a warp share a scale.
+struct StagedQuery {
+  static constexpr int kBytes = 64 * Sizes::kHeadDim * 2;
+  const TensorMap* map;
+  unsigned char* shared;  // (boxes, 64, 128)
+  uint64_t* full;
+  int consumer;
+  uint32_t phase = 0;
+
+  __device__ __forceinline__ void attach(const SharedStorage& smem, int index,
+                                         const TensorMap* tensor_map) {
+    map = tensor_map;
+    shared = smem.q + index * kBytes;
+    full = &smem.barriers->q_full[index];
+    consumer = index;
   }
 
-  // Q as operand A. Returns the factor that undoes the scale.
-  __device__ __forceinline__ float convert(uint32_t (&words)[Sizes::kHeadDim / 32][4]) const {
+  // For a load before the block-wide barrier. Threads wait for that load after the barrier, so they
+  // see an initialised mbarrier.
+  __device__ __forceinline__ void init_barrier() const {
+    if (threadIdx.x % 128 > 0) return;
+    ptx::mbarrier_init(full, 1);
+    ptx::fence_mbarrier_init();
+  }
+
+  // Issues the TMA loads once all warps have read Q of the previous tile. Rows beyond the last
+  // query are zeros; their results are not stored.
+  __device__ __forceinline__ void load(const Problem& p, const WorkTile& tile) {
+    ptx::barrier_sync(1 + consumer, 128);
+    if (ptx::opaque(threadIdx.x) % 128 > 0) return;
+    ptx::mbarrier_arrive_expect_tx(full, kBytes);
+    const unsigned batch = tile.head.kv / p.kv_heads;
+    const unsigned head = tile.head.q - batch * p.kv_heads * p.group;
+    issue_box_loads<64>(shared, map, tile.first_query + consumer * 64, head, batch, full);
+  }
+  __device__ __forceinline__ void wait() const {}
+
+ protected:
+  // A lane's two rows as operand A. Returns the factor that undoes the scale.
+  __device__ __forceinline__ float convert(uint32_t (&words)[Sizes::kHeadDim / 32][4]) {
+    ptx::mbarrier_try_wait_parity(full, phase);
+    phase ^= 1;
+    constexpr int kFours = Sizes::kHeadDim / 8;  // of four columns: 16 columns in two rows each
+    const unsigned thread = consumer_thread(), t = thread % 4;
+    const int row = thread / 32 % 4 * 16 + thread % 32 / 4;
+    uint2 elements[kFours];
     Magnitude magnitude;
 #pragma unroll
-    for (int i = 0; i < Sizes::kHeadDim / 8; ++i) {
-      magnitude.add(elements[i / 2][i % 2].x), magnitude.add(elements[i / 2][i % 2].y);
+    for (int i = 0; i < kFours; ++i) {
+      const unsigned char* box = shared + i / 8 * 64 * 128;
+      elements[i] = *reinterpret_cast<const uint2*>(
+          box + swizzled_offset<128>(row + i % 2 * 8, i / 2 % 4 * 2 + t / 2) + t % 2 * 8);
+      magnitude.add(elements[i].x, 2 * i), magnitude.add(elements[i].y, 2 * i + 1);
     }
     const Scale scale(magnitude.of_warp());
     const uint32_t pair = scale.pair();
 #pragma unroll
-    for (int i = 0; i < Sizes::kHeadDim / 8; ++i) {
-      const uint2 four = elements[i / 2][i % 2];
-      words[i / 4][i % 4] = convert_four(four.x, four.y, pair);
+    for (int i = 0; i < kFours; ++i) {
+      words[i / 4][i % 4] = convert_four(elements[i].x, elements[i].y, pair);
     }
     return scale.inverse();
   }
@@ -54,13 +86,10 @@ template <bool kInShared>
 struct Query;
 
 template <>
-struct Query<false> : RawQuery {
+struct Query<false> : StagedQuery {
   uint32_t words[Sizes::kHeadDim / 32][4];
 
-  __device__ __forceinline__ void attach(const SharedStorage&, int, const TensorMap*) {}
-  __device__ __forceinline__ void init_barrier() const {}
-  __device__ __forceinline__ void wait() const {}
-  __device__ __forceinline__ float convert() { return RawQuery::convert(words); }
+  __device__ __forceinline__ float convert() { return StagedQuery::convert(words); }
 
   // s += Q[:, 32i .. 32i+31] * K^T; the first product overwrites s.
   __device__ __forceinline__ void multiply(float (&s)[Sizes::kScores], int i, uint64_t k) const {
@@ -68,33 +97,22 @@ struct Query<false> : RawQuery {
   }
 };
 
+// The codes take the place of the elements.
 template <>
-struct Query<true> : RawQuery {
-  unsigned char* shared;  // (boxes, 64, row bytes)
-  int consumer;
-
-  __device__ __forceinline__ void attach(const SharedStorage& smem, int index, const TensorMap*) {
-    shared = smem.q + index * 64 * Sizes::kHeadDim;
-    consumer = index;
-  }
-  __device__ __forceinline__ void init_barrier() const {}
-  __device__ __forceinline__ void wait() const {}
-
-  // Stores Q once all warps have read that of the tile before.
-  __device__ __forceinline__ float convert() const {
+struct Query<true> : StagedQuery {
+  __device__ __forceinline__ float convert() {
     uint32_t words[Sizes::kHeadDim / 32][4];
-    const float inverse = RawQuery::convert(words);
-    const unsigned thread = ptx::opaque(threadIdx.x);
+    const float inverse = StagedQuery::convert(words);
+    const unsigned thread = consumer_thread();
     const int row = thread / 32 % 4 * 16 + thread % 32 / 4;
-    ptx::barrier_sync(1 + consumer, 128);
+    ptx::barrier_sync(1 + consumer, 128);  // all warps have read the elements
 #pragma unroll
     for (int i = 0; i < Sizes::kHeadDim / 8; ++i) {
       const int chunk = i / 2, box = 16 * chunk / Sizes::kRowBytes;
       unsigned char* to = shared + box * 64 * Sizes::kRowBytes +
                           swizzled_offset<Sizes::kRowBytes>(row + i % 2 * 8,
-                                                            chunk % (Sizes::kRowBytes / 16)) +
-                          thread % 4 * 4;
-      *reinterpret_cast<uint32_t*>(to) = words[i / 4][i % 4];
+                                                            chunk % (Sizes::kRowBytes / 16));
+      *reinterpret_cast<uint32_t*>(to + thread % 4 * 4) = words[i / 4][i % 4];
     }
     ptx::fence_proxy_async();
     ptx::barrier_sync(1 + consumer, 128);
