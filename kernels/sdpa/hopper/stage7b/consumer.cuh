@@ -111,7 +111,7 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
     const WorkTile tile = scheduler.tile(p, at);
     // Here, before O occupies all registers.
     if constexpr (knob::kQInShared) descales.load(p, tile.head);
-    if constexpr (knob::kHalves) descales.q = convert_query(q);
+    if constexpr (knob::kHalves) descales.q = convert_query(q), descales.k = 1.0f;
     const float scale_log2 = softmax_scale_log2(p, descales.q, descales.k);
     const int unmasked_key_end =
         p.causal ? min(p.keys, tile.causal_key_end + first_row(consumer)) : p.keys;

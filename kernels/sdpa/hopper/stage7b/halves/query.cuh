@@ -130,7 +130,7 @@ struct Query<true> : StagedQuery {
 
 // The factors of a tile. That of K changes with the step, and that of V with O.
 struct Descales {
-  float q, k = 1.0f, v = 1.0f;
+  float q, k, v;
 
   __device__ __forceinline__ void load(const Problem&, Head) {}
 };
