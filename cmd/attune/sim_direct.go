@@ -23,7 +23,7 @@ import (
 // directHelp describes --arg and --save.
 const directHelp = `  --arg f32:in:x.npy           a buffer that the kernel reads
   --arg f32:in:normal:64x32    a drawn one: normal, uniform(a,b), zeros, ones,
-                               iota, integers(a,b)
+                               iota, integers(a,b), offsets(a,b)
   --arg f32:in:[1,2.5,3]       one with these values
   --arg f32:inout:x.npy        a buffer that the kernel reads and writes
   --arg f32:out:1024           one that the kernel must fill

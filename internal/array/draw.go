@@ -16,13 +16,13 @@ import (
 )
 
 // Fills lists the fills of Draw.
-var Fills = []string{"normal", "uniform", "zeros", "ones", "iota", "integers"}
+var Fills = []string{"normal", "uniform", "zeros", "ones", "iota", "integers", "offsets"}
 
 // drawBlock is the number of elements of one random stream. Blocks are drawn in parallel.
 const drawBlock = 65536
 
-// Draw fills an array from a seed: normal, uniform (a to b), zeros, ones, iota or integers (a to b,
-// without b). The name of the argument selects the random stream, so that an added argument changes
+// Draw fills an array from a seed: normal, uniform (a to b), zeros, ones, iota, integers (a to b,
+// without b) or offsets (non-decreasing integers from a to b). The name of the argument selects the random stream, so that an added argument changes
 // no other input. The bits do not depend on the number of cores.
 func Draw(t DType, shape []int, fill string, a, b float64, seed uint64, name string) (*Array, error) {
 	elements, err := count(shape)
@@ -42,6 +42,9 @@ func Draw(t DType, shape []int, fill string, a, b float64, seed uint64, name str
 		data := drawn.Data[first*t.Bytes():][:part*t.Bytes()]
 		drawPart(t, data, fill, a, b, first, tensor.Stream(seed, stream, block))
 	})
+	if fill == "offsets" {
+		drawn.sortOffsets(a, b)
+	}
 	return drawn, nil
 }
 
@@ -59,6 +62,12 @@ func checkFill(t DType, elements int, fill string, a, b float64) error {
 		return fmt.Errorf("uniform(%g, %g) is no range of %s", a, b, t)
 	case fill == "iota" && elements > 0 && float64(elements-1) > t.most():
 		return fmt.Errorf("iota of %d elements exceeds %s, whose largest value is %.0f; use integers(a, b)", elements, t, t.most())
+	case fill == "offsets" && t.Float():
+		return fmt.Errorf("offsets are integers, and %s is a floating-point type", t)
+	case fill == "offsets" && (a != math.Floor(a) || b != math.Floor(b) || !(a <= b)):
+		return fmt.Errorf("offsets(%g, %g): want two integers, the first not above the second", a, b)
+	case fill == "offsets" && (a < t.least() || b > min(t.most(), 1<<53)):
+		return fmt.Errorf("offsets(%.0f, %.0f) exceeds %s, which has %.0f to %.0f", a, b, t, t.least(), min(t.most(), 1<<53))
 	case fill != "integers":
 		return nil
 	case a != math.Floor(a) || b != math.Floor(b) || !(a < b):
@@ -93,6 +102,9 @@ func drawPart(t DType, data []byte, fill string, a, b float64, first int, random
 	switch fill {
 	case "integers":
 		drawIntegers(t, data, a, b, random)
+		return
+	case "offsets":
+		drawIntegers(t, data, a, b+1, random)
 		return
 	case "zeros":
 		return
@@ -151,6 +163,20 @@ func drawIntegers(t DType, data []byte, a, b float64, random *rand.PCG) {
 		reals[i] = float64(int64(x))
 	}
 	encode(t, data, reals)
+}
+
+// sortOffsets makes offsets of random integers from a to b: the first is a, the last b.
+func (a *Array) sortOffsets(first, last float64) {
+	values := a.Ints()
+	slices.Sort(values)
+	words := make([]uint64, len(values))
+	for i, x := range values {
+		words[i] = uint64(x)
+	}
+	if len(words) > 0 {
+		words[0], words[len(words)-1] = twosComplement(first), twosComplement(last)
+	}
+	encodeInts(a.Type, a.Data, words)
 }
 
 // twosComplement returns an integer from -2^63 to 2^64 modulo 2^64.

@@ -112,6 +112,28 @@ func TestDrawIota(t *testing.T) {
 	}
 }
 
+// Offsets begin and end at the two numbers, do not decrease, and depend on the seed.
+func TestDrawOffsets(t *testing.T) {
+	for _, dtype := range []DType{I8, I32, U32, I64, U64} {
+		values := draw(t, dtype, 70_000, "offsets", 3, 100, 0, "x").Ints()
+		if values[0] != 3 || values[len(values)-1] != 100 || !slices.IsSorted(values) {
+			t.Errorf("%s: from %d to %d, sorted %v", dtype, values[0], values[len(values)-1], slices.IsSorted(values))
+		}
+		if distinct := len(slices.Compact(values)); distinct != 98 {
+			t.Errorf("%s: %d numbers of 98", dtype, distinct)
+		}
+	}
+	if a, b := draw(t, I32, 9, "offsets", -50, 50, 0, "x"), draw(t, I32, 9, "offsets", -50, 50, 1, "x"); bytes.Equal(a.Data, b.Data) {
+		t.Error("two seeds have the same offsets")
+	}
+	if got := draw(t, I32, 1, "offsets", 2, 5, 0, "x").Ints(); got[0] != 5 {
+		t.Errorf("a single offset is %d", got[0])
+	}
+	if got := draw(t, I32, 0, "offsets", 2, 5, 0, "x").Ints(); len(got) != 0 {
+		t.Errorf("no offsets are %v", got)
+	}
+}
+
 // A range of all integers of 64 bits reaches both ends.
 func TestDrawWholeRange(t *testing.T) {
 	for dtype, limits := range map[DType][2]float64{I64: {-0x1p63, 0x1p63}, U64: {0, 0x1p64}} {
@@ -141,7 +163,7 @@ func TestDrawRefuses(t *testing.T) {
 		want  string
 	}{
 		{"f8", []int{1}, "normal", 0, 0, `unknown type "f8"; there are f64, f32, f16, bf16, e4m3, e5m2, i8, u8, i32, u32, i64, u64`},
-		{F32, []int{1}, "gauss", 0, 0, `unknown fill "gauss"; there are normal, uniform, zeros, ones, iota, integers`},
+		{F32, []int{1}, "gauss", 0, 0, `unknown fill "gauss"; there are normal, uniform, zeros, ones, iota, integers, offsets`},
 		{F32, []int{-1}, "normal", 0, 0, "the shape [-1] is no size of an array"},
 		{F32, []int{1 << 31, 1 << 31}, "normal", 0, 0, "the shape [2147483648 2147483648] is no size of an array"},
 		{I32, []int{1}, "normal", 0, 0, "normal draws real numbers, and i32 is an integer type; use integers(a, b)"},
@@ -151,6 +173,11 @@ func TestDrawRefuses(t *testing.T) {
 		{F64, []int{1}, "uniform", -1.7e308, 1.7e308, "uniform(-1.7e+308, 1.7e+308) is no range of f64"},
 		{U8, []int{257}, "iota", 0, 0, "iota of 257 elements exceeds u8, whose largest value is 255; use integers(a, b)"},
 		{F16, []int{65536}, "iota", 0, 0, "iota of 65536 elements exceeds f16, whose largest value is 65504; use integers(a, b)"},
+		{F32, []int{2}, "offsets", 0, 1, "offsets are integers, and f32 is a floating-point type"},
+		{I32, []int{2}, "offsets", 2, 1, "offsets(2, 1): want two integers, the first not above the second"},
+		{I32, []int{2}, "offsets", 0, 1.5, "offsets(0, 1.5): want two integers, the first not above the second"},
+		{I8, []int{2}, "offsets", 0, 128, "offsets(0, 128) exceeds i8, which has -128 to 127"},
+		{U64, []int{2}, "offsets", 0, 0x1p60, "offsets(0, 1152921504606846976) exceeds u64, which has 0 to 9007199254740992"},
 		{I32, []int{1}, "integers", 1, 1, "integers(1, 1): want two integers, the first below the second"},
 		{I32, []int{1}, "integers", 0.5, 2, "integers(0.5, 2): want two integers, the first below the second"},
 		{I8, []int{1}, "integers", -129, 2, "integers(-129, 2) exceeds i8, which has -128 to 127"},

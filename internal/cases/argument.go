@@ -185,8 +185,8 @@ func readSource(t array.DType, text string, seed uint64, name string) (*array.Ar
 // parseFill reads normal or uniform(0, 1).
 func parseFill(text string) (kind string, a, b float64, err error) {
 	kind, list, called := strings.Cut(text, "(")
-	wrong := fmt.Errorf("%q is no fill; there are normal, uniform(a,b), zeros, ones, iota, integers(a,b)", text)
-	if called != (kind == "uniform" || kind == "integers") || !slices.Contains(array.Fills, kind) {
+	wrong := fmt.Errorf("%q is no fill; there are normal, uniform(a,b), zeros, ones, iota, integers(a,b), offsets(a,b)", text)
+	if called != slices.Contains([]string{"uniform", "integers", "offsets"}, kind) || !slices.Contains(array.Fills, kind) {
 		return "", 0, 0, wrong
 	}
 	if !called {

@@ -70,7 +70,7 @@ func TestParseArgument(t *testing.T) {
 		"f32:out:65536x65536":   "at most 2^31 elements",
 		"f32:in:x.bin":          `"x.bin" is neither a file (.npy, .safetensors) nor values in brackets nor a fill`,
 		"f32:in:normal:x":       `"x" is no shape`,
-		"f32:in:gauss:2":        `"gauss" is no fill; there are normal, uniform(a,b), zeros, ones, iota, integers(a,b)`,
+		"f32:in:gauss:2":        `"gauss" is no fill; there are normal, uniform(a,b), zeros, ones, iota, integers(a,b), offsets(a,b)`,
 		"f32:in:uniform:2":      `"uniform" is no fill`,
 		"f32:in:uniform(1:2":    `"uniform(1" is no fill`,
 		"f32:in:normal(1,2):2":  `"normal(1,2)" is no fill`,

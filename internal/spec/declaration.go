@@ -58,8 +58,8 @@ type Arg struct {
 
 // Fill is how the elements of a buffer are drawn.
 type Fill struct {
-	Kind string // normal, uniform, zeros, ones, iota or integers
-	A, B *Expr  // of uniform and integers; nil for the others
+	Kind string // normal, uniform, zeros, ones, iota, integers or offsets
+	A, B *Expr  // of uniform, integers and offsets; nil for the others
 }
 
 // MapRule describes a tensor map. Type, dimensions and strides are those of its argument.
@@ -70,6 +70,10 @@ type MapRule struct {
 	OOB     string
 
 	SwizzleBytes *Expr // in place of Swizzle; nil without
+
+	// Order has, for each dimension of the map, the dimension of the argument counted from its
+	// innermost one. Nil for the same order.
+	Order []*Expr
 }
 
 // Reference is how the right outputs are computed.

@@ -102,7 +102,7 @@ func (d *Declaration) Settings(v Variant) []Setting {
 	for _, a := range d.Args {
 		exprs = append(append(exprs, a.Shape...), a.Value, a.When, a.Fill.A, a.Fill.B)
 		if a.Map != nil {
-			exprs = append(append(exprs, a.Map.Box...), a.Map.SwizzleBytes)
+			exprs = append(append(append(exprs, a.Map.Box...), a.Map.Order...), a.Map.SwizzleBytes)
 		}
 	}
 	used := map[int]bool{}

@@ -15,8 +15,8 @@ import (
 
 // fills lists the fills. Those of ranges take two numbers.
 var (
-	fills  = []string{"normal", "uniform", "zeros", "ones", "iota", "integers"}
-	ranges = []string{"uniform", "integers"}
+	fills  = []string{"normal", "uniform", "zeros", "ones", "iota", "integers", "offsets"}
+	ranges = []string{"uniform", "integers", "offsets"}
 )
 
 // typeNames are the names that CUDA and numpy have for the number formats.
@@ -223,6 +223,8 @@ func (l *loader) fill(t *table, dtype array.DType) Fill {
 		return wrong("%s takes two numbers, such as %s(0, 10)", name.Name, name.Name)
 	case !ranged && len(args) > 0:
 		return wrong("%s takes no numbers", name.Name)
+	case dtype != "" && dtype.Float() && name.Name == "offsets":
+		return wrong("offsets are integers, and %s is a floating-point type", dtype)
 	case dtype != "" && !dtype.Float() && (name.Name == "normal" || name.Name == "uniform"):
 		return wrong("%s draws real numbers, and %s is an integer type; use integers(a, b)", name.Name, dtype)
 	}
@@ -264,6 +266,13 @@ func (l *loader) tensorMap(t *table, a *Arg) {
 			l.problems.add(m.at("box"), "%q in %s has %d extents; %s has %d dimensions", "box", m.name, len(rule.Box),
 				l.Declared.Args[rule.Arg].Name, rank)
 			rule.Box = nil
+		}
+	}
+	if n := m.get("order"); n != nil {
+		rule.Order = l.exprs(m, "order", n, maxRank)
+		if len(rule.Order) > 0 && len(rule.Box) > 0 && len(rule.Order) != len(rule.Box) {
+			l.problems.add(n.line, "%q in %s has %d dimensions; %q has %d", "order", m.name, len(rule.Order), "box", len(rule.Box))
+			rule.Order = nil
 		}
 	}
 	rule.Swizzle = word(m, "swizzle", rule.Swizzle, tensormap.Swizzles)

@@ -227,7 +227,7 @@ func TestDeclaredFillErrors(t *testing.T) {
 	swap(`fill = "normal"`, `fill = "uniform(0, 1e9)"`,
 		`kernel.toml:15: "fill" in [[arg]] "x" for rows=8,n=256: uniform(0, 1000000000): f16 has -65504 to 65504`)
 	swap(`fill = "normal"`, `fill = "1 + 2"`,
-		`kernel.toml:15: "fill" in [[arg]] "x" is "1 + 2": want one of normal, uniform, zeros, ones, iota, integers`)
+		`kernel.toml:15: "fill" in [[arg]] "x" is "1 + 2": want one of normal, uniform, zeros, ones, iota, integers, offsets`)
 	swap(`fill = "normal"`, `fill = "uniform(0, 1"`,
 		`kernel.toml:15: "fill" in [[arg]] "x" is "uniform(0, 1": column 13: got end of file, want ')'`)
 	swap(`fill = "normal"`, `fill = "iota"`,
@@ -253,7 +253,7 @@ func TestDeclaredFillErrors(t *testing.T) {
 	swap(`fill = "uniform(0.5, 1.5)"`, `fill = "integers(0, 1 // 0)"`,
 		`kernel.toml:20: "fill" in [[arg]] "w" ("1 // 0") for rows=8,n=256: floored division by zero`)
 	swap(`fill = "uniform(0.5, 1.5)"`, `fill = "f.g(1, 2)"`,
-		`kernel.toml:20: "fill" in [[arg]] "w" is "f.g(1, 2)": want one of normal, uniform, zeros, ones, iota, integers`)
+		`kernel.toml:20: "fill" in [[arg]] "w" is "f.g(1, 2)": want one of normal, uniform, zeros, ones, iota, integers, offsets`)
 	swap(`fill = "uniform(0.5, 1.5)"`, `fill = ""`,
 		`kernel.toml:20: "fill" in [[arg]] "w" is empty`)
 	swap(`fill = "uniform(0.5, 1.5)"`, `file = ""`,
@@ -391,6 +391,35 @@ func TestDeclaredSwizzleBytesErrors(t *testing.T) {
 		`kernel.toml:28: "swizzle_bytes" in tensormap of [[arg]] "n" ("n / 4") for rows=8,n=256: the result is a float; want a boolean or an integer (// divides without a fraction)`)
 	swap(scalar, `tensormap = { arg = "x", box = [32, 8], swizzle = "64B", swizzle_bytes = 64 } `,
 		`kernel.toml:28: tensormap of [[arg]] "n" has both "swizzle" and "swizzle_bytes"; choose one`)
+}
+
+func TestDeclaredOrderErrors(t *testing.T) {
+	swap := declaredSwap(t)
+	const scalar = "type = \"i32\"\nvalue = \"n\" "
+	swap(scalar, `tensormap = { arg = "x", box = [32, 8], order = [0, "THREADS // 256"] } `, none)
+	swap(scalar, `tensormap = { arg = "x", box = [32, 8], order = [0] } `,
+		`kernel.toml:28: "order" in tensormap of [[arg]] "n" has 1 dimensions; "box" has 2`)
+	swap(scalar, `tensormap = { arg = "x", box = [32, 8], order = [1, 0] } `,
+		`kernel.toml:28: "order" in tensormap of [[arg]] "n" ("1") for rows=8,n=256: the order of the dimensions is [1 0]; want 0 and then the others of 0 to 1`)
+	swap(scalar, `tensormap = { arg = "x", box = [32, 8], order = [0, "n // 128"] } `,
+		`kernel.toml:28: "order" in tensormap of [[arg]] "n" ("n // 128") for rows=8,n=256: it is 2; want 0 to 1`)
+	swap(scalar, `tensormap = { arg = "x", box = [32, 8], order = [] } `,
+		`kernel.toml:28: "order" in tensormap of [[arg]] "n" has 0 expressions; want 1 to 32`)
+}
+
+func TestDeclaredOffsetsErrors(t *testing.T) {
+	swap := declaredSwap(t)
+	swap(`fill = "uniform(0.5, 1.5)"`, `fill = "offsets(0, n)"`,
+		`kernel.toml:20: "fill" in [[arg]] "w" is "offsets(0, n)": offsets are integers, and f16 is a floating-point type`)
+	const old = "type = \"f16\"\nshape = [\"n\"]\nfill = \"uniform(0.5, 1.5)\""
+	integers := func(fill string) string {
+		return "type = \"i8\"\nshape = [\"n\"]\nfill = \"" + fill + "\""
+	}
+	swap(old, integers("offsets(-128, n // 64)"), none)
+	swap(old, integers("offsets(0, n)"), `kernel.toml:20: "fill" in [[arg]] "w" for rows=8,n=256: offsets(0, 256): i8 has -128 to 127`)
+	swap(old, integers("offsets(0, 0.5)"), `kernel.toml:20: "fill" in [[arg]] "w" for rows=8,n=256: offsets(0, 0.5): want two integers`)
+	swap(old, integers("offsets(1, 0)"), `kernel.toml:20: "fill" in [[arg]] "w" for rows=8,n=256: offsets(1, 0): the first number is above the second`)
+	swap(old, integers("offsets(1)"), `kernel.toml:20: "fill" in [[arg]] "w" is "offsets(1)": offsets takes two numbers, such as offsets(0, 10)`)
 }
 
 func TestDeclaredConditionErrors(t *testing.T) {

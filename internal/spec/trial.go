@@ -266,6 +266,10 @@ func (t *trial) fill(a *Arg, extents []int) {
 			return
 		}
 	}
+	if a.Fill.Kind == "offsets" && (from != math.Floor(from) || to != math.Floor(to)) {
+		t.wrongFill(a, "offsets(%.10g, %.10g): want two integers", from, to)
+		return
+	}
 	switch {
 	case !(from <= to):
 		t.wrongFill(a, "%s(%.10g, %.10g): the first number is above the second", a.Fill.Kind, from, to)
@@ -321,14 +325,18 @@ func (t *trial) tensorMap(a *Arg, extents []int) {
 	if len(box) == 0 || extents == nil || a.Type == "" || err != nil {
 		return
 	}
-	m := tensormap.Map{Type: a.Type.TensorMapType(), Box: box, Swizzle: swizzle, OOB: a.Map.OOB}
-	stride := a.Type.Bytes()
-	for _, n := range slices.Backward(extents) {
-		m.Dims = append(m.Dims, n)
-		stride *= n
-		m.Strides = append(m.Strides, stride)
+	order := make([]int, len(a.Map.Order))
+	for i, e := range a.Map.Order {
+		var ok bool
+		if order[i], ok = t.integer(e, 0, len(extents)-1); !ok {
+			return
+		}
 	}
-	m.Strides = m.Strides[:len(m.Strides)-1]
+	m := tensormap.Map{Type: a.Type.TensorMapType(), Box: box, Swizzle: swizzle, OOB: a.Map.OOB}
+	if err := m.SetLayout(extents, order); err != nil {
+		t.wrong(a.Map.Order[0], "%v", err)
+		return
+	}
 	if err := m.Check(); err != nil {
 		t.report(a, a.Map.Box[0].line, fmt.Sprintf("[[arg]] %q %s: the driver rejects the tensor map: %v",
 			a.Name, t.where(append(slices.Clone(a.Map.Box), t.Args[a.Map.Arg].Shape...)...), err))

@@ -47,6 +47,39 @@ func EnumValue(name string, list []string) int {
 	return slices.Index(list, name)
 }
 
+// SetLayout sets the extents and strides to those of a row-major array with these extents, innermost
+// last. order has, for each dimension of the map, the dimension of the array counted from its
+// innermost one; an empty order keeps theirs. The innermost dimension stays the first: it has no
+// stride.
+func (m *Map) SetLayout(extents, order []int) error {
+	rank := len(extents)
+	if len(order) == 0 {
+		for i := range rank {
+			order = append(order, i)
+		}
+	}
+	sorted := slices.Sorted(slices.Values(order))
+	for i, dimension := range sorted {
+		if len(order) != rank || dimension != i || order[0] != 0 {
+			return fmt.Errorf("the order of the dimensions is %v; want 0 and then the others of 0 to %d", order, rank-1)
+		}
+	}
+	strides := make([]int, rank)
+	stride := m.ElementBytes()
+	for i := range rank {
+		strides[i] = stride
+		stride *= extents[rank-1-i]
+	}
+	m.Dims, m.Strides = nil, nil
+	for i, dimension := range order {
+		m.Dims = append(m.Dims, extents[rank-1-dimension])
+		if i > 0 {
+			m.Strides = append(m.Strides, strides[dimension])
+		}
+	}
+	return nil
+}
+
 // Check returns an error if the driver would reject the map.
 func (m *Map) Check() error {
 	if err := m.checkNames(); err != nil {

@@ -1,7 +1,9 @@
 package tensormap_test
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,6 +78,33 @@ func TestTensorBytesOverflow(t *testing.T) {
 	} {
 		if got := m.TensorBytes(); got != math.MaxInt {
 			t.Errorf("%v with strides %v has %d bytes, want %d", m.Dims, m.Strides, got, math.MaxInt)
+		}
+	}
+}
+
+func TestSetLayout(t *testing.T) {
+	for _, c := range []struct {
+		extents, order, dims, strides []int
+	}{
+		{[]int{7}, nil, []int{7}, nil},
+		{[]int{2, 3, 5, 64}, nil, []int{64, 5, 3, 2}, []int{128, 640, 1920}},
+		{[]int{2, 3, 5, 64}, []int{0, 1, 2, 3}, []int{64, 5, 3, 2}, []int{128, 640, 1920}},
+		{[]int{2, 3, 5, 64}, []int{0, 2, 1, 3}, []int{64, 3, 5, 2}, []int{640, 128, 1920}},
+		{[]int{2, 3, 5, 64}, []int{0, 3, 1, 2}, []int{64, 2, 5, 3}, []int{1920, 128, 640}},
+	} {
+		m := tensormap.Map{Type: "f16", Dims: []int{1}, Strides: []int{1}}
+		if err := m.SetLayout(c.extents, c.order); err != nil {
+			t.Errorf("%v in the order %v: %v", c.extents, c.order, err)
+		}
+		if !slices.Equal(m.Dims, c.dims) || !slices.Equal(m.Strides, c.strides) {
+			t.Errorf("%v in the order %v: %v with strides %v; want %v and %v", c.extents, c.order, m.Dims, m.Strides, c.dims, c.strides)
+		}
+	}
+	for _, order := range [][]int{{1, 0}, {0}, {0, 0}, {0, 2}, {0, 1, 2}} {
+		m := tensormap.Map{Type: "f16"}
+		err := m.SetLayout([]int{4, 8}, order)
+		if want := fmt.Sprintf("the order of the dimensions is %v; want 0 and then the others of 0 to 1", order); err == nil || err.Error() != want {
+			t.Errorf("%v: %v; want %s", order, err, want)
 		}
 	}
 }

@@ -76,7 +76,17 @@ func (p *Problem) arg(a *spec.Arg, values []int, s spec.Shape, arrays []*array.A
 		if err != nil {
 			return device.Arg{}, p.EvalError(a.Map.SwizzleBytes, s, err)
 		}
-		return device.Arg{TensorMap: newTensorMap(a.Map, arrays[a.Map.Arg], box, swizzle)}, nil
+		order, err := p.integers(a.Map.Order, 0, values, s)
+		if err != nil {
+			return device.Arg{}, err
+		}
+		whole := tensormap.Map{Box: box, Swizzle: swizzle, OOB: a.Map.OOB, L2Promotion: "128B"}
+		buffer := arrays[a.Map.Arg]
+		whole.Type = buffer.Type.TensorMapType()
+		if err := whole.SetLayout(buffer.Shape, order); err != nil {
+			return device.Arg{}, p.EvalError(a.Map.Order[0], s, err)
+		}
+		return device.Arg{TensorMap: &device.TensorMap{Arg: a.Map.Arg, Map: whole}}, nil
 	case spec.Scalar:
 		if a.Type == array.U64 {
 			value, err := a.Value.Uint(values)
@@ -103,19 +113,6 @@ func (p *Problem) arg(a *spec.Arg, values []int, s spec.Shape, arrays []*array.A
 		return device.Arg{Scalar: value}, nil
 	}
 	return device.Arg{Scalar: make([]byte, 8)}, nil // the null pointer of a buffer without an array
-}
-
-// newTensorMap is the tensor map of a whole buffer.
-func newTensorMap(m *spec.MapRule, a *array.Array, box []int, swizzle string) *device.TensorMap {
-	all := tensormap.Map{Type: a.Type.TensorMapType(), Box: box, Swizzle: swizzle, OOB: m.OOB, L2Promotion: "128B"}
-	stride := a.Type.Bytes()
-	for _, extent := range slices.Backward(a.Shape) {
-		all.Dims = append(all.Dims, extent)
-		stride *= extent
-		all.Strides = append(all.Strides, stride)
-	}
-	all.Strides = all.Strides[:len(all.Strides)-1]
-	return &device.TensorMap{Arg: m.Arg, Map: all}
 }
 
 // rotationUnit is the unit by which an input may be rotated while the kernel is timed. The elements

@@ -561,16 +561,18 @@ func TestFilesOfCodes(t *testing.T) {
 // An expression can fail for a shape of the command line. The error has its line.
 func TestExpressionsThatFail(t *testing.T) {
 	for key, want := range map[string]string{
-		`shape = ["rows", "n"]|shape = ["rows", "6 // (n - 1)"]`:                                             `kernel.toml:7: "shape" in [[arg]] "x" ("6 // (n - 1)") for rows=2,n=1: `,
-		`value = "n"|value = "6 // (n - 1)"`:                                                                 `kernel.toml:16: "value" in [[arg]] "n" ("6 // (n - 1)") for rows=2,n=1: `,
-		`grid = ["rows"]|grid = ["6 // (n - 1)"]`:                                                            `kernel.toml:18: "grid" in [launch] ("6 // (n - 1)") for rows=2,n=1: `,
-		`["THREADS"]|["THREADS"]` + "\nshared = \"6 // (n - 1)\"":                                            `kernel.toml:20: "shared" in [launch] ("6 // (n - 1)") for rows=2,n=1: `,
-		`type = "i32"` + "\nvalue = \"n\"|type = \"f32\"\nvalue = \"6 / (n - 1)\"":                           `kernel.toml:16: "value" in [[arg]] "n" ("6 / (n - 1)") for rows=2,n=1: `,
-		`type = "i32"` + "\nvalue = \"n\"|type = \"u8\"\nvalue = \"n - 2\"":                                  `kernel.toml:16: "value" in [[arg]] "n" ("n - 2") for rows=2,n=1: -1 does not fit u8`,
-		"[launch]|[work]\nbytes = \"6 // (n - 1)\"\n[launch]":                                                `kernel.toml:18: "bytes" in [work] ("6 // (n - 1)") for rows=2,n=1: `,
-		"[launch]|[work]\nflops = \"6 // (n - 1)\"\n[launch]":                                                `kernel.toml:18: "flops" in [work] ("6 // (n - 1)") for rows=2,n=1: `,
-		"shape = [\"rows\", \"n\"]\n|shape = [\"rows\", \"n\"]\nfill = \"uniform(0, 6 // (n - 1))\"\n":       `kernel.toml:8: "fill" in [[arg]] "x" ("6 // (n - 1)") for rows=2,n=1: `,
-		"[launch]|[[arg]]\nname = \"m\"\ntensormap = { arg = \"x\", box = [4, \"6 // (n - 1)\"] }\n[launch]": `kernel.toml:19: "box" in tensormap of [[arg]] "m" ("6 // (n - 1)") for rows=2,n=1: `,
+		`shape = ["rows", "n"]|shape = ["rows", "6 // (n - 1)"]`:                                                             `kernel.toml:7: "shape" in [[arg]] "x" ("6 // (n - 1)") for rows=2,n=1: `,
+		`value = "n"|value = "6 // (n - 1)"`:                                                                                 `kernel.toml:16: "value" in [[arg]] "n" ("6 // (n - 1)") for rows=2,n=1: `,
+		`grid = ["rows"]|grid = ["6 // (n - 1)"]`:                                                                            `kernel.toml:18: "grid" in [launch] ("6 // (n - 1)") for rows=2,n=1: `,
+		`["THREADS"]|["THREADS"]` + "\nshared = \"6 // (n - 1)\"":                                                            `kernel.toml:20: "shared" in [launch] ("6 // (n - 1)") for rows=2,n=1: `,
+		`type = "i32"` + "\nvalue = \"n\"|type = \"f32\"\nvalue = \"6 / (n - 1)\"":                                           `kernel.toml:16: "value" in [[arg]] "n" ("6 / (n - 1)") for rows=2,n=1: `,
+		`type = "i32"` + "\nvalue = \"n\"|type = \"u8\"\nvalue = \"n - 2\"":                                                  `kernel.toml:16: "value" in [[arg]] "n" ("n - 2") for rows=2,n=1: -1 does not fit u8`,
+		"[launch]|[work]\nbytes = \"6 // (n - 1)\"\n[launch]":                                                                `kernel.toml:18: "bytes" in [work] ("6 // (n - 1)") for rows=2,n=1: `,
+		"[launch]|[work]\nflops = \"6 // (n - 1)\"\n[launch]":                                                                `kernel.toml:18: "flops" in [work] ("6 // (n - 1)") for rows=2,n=1: `,
+		"shape = [\"rows\", \"n\"]\n|shape = [\"rows\", \"n\"]\nfill = \"uniform(0, 6 // (n - 1))\"\n":                       `kernel.toml:8: "fill" in [[arg]] "x" ("6 // (n - 1)") for rows=2,n=1: `,
+		"[launch]|[[arg]]\nname = \"m\"\ntensormap = { arg = \"x\", box = [4, \"6 // (n - 1)\"] }\n[launch]":                 `kernel.toml:19: "box" in tensormap of [[arg]] "m" ("6 // (n - 1)") for rows=2,n=1: `,
+		"[launch]|[[arg]]\nname = \"m\"\ntensormap = { arg = \"x\", box = [4, 1], order = [0, \"3 // (n - 1)\"] }\n[launch]": `kernel.toml:19: "order" in tensormap of [[arg]] "m" ("3 // (n - 1)") for rows=2,n=1: `,
+		"[launch]|[[arg]]\nname = \"m\"\ntensormap = { arg = \"x\", box = [4, 1], order = [0, \"n // 4\"] }\n[launch]":       `kernel.toml:19: "order" in tensormap of [[arg]] "m" ("0") for rows=2,n=1: the order of the dimensions is [0 0]`,
 	} {
 		old, replacement, _ := strings.Cut(key, "|")
 		toml := strings.Replace(scale, old, replacement, 1)

@@ -35,15 +35,18 @@
 // Headers in stage7b/, each built only on those above it:
 //   tile_sizes.cuh      threads, registers and bytes
 //   shared_storage.cuh  shared memory and barriers
-//   schedule.cuh        tile scheduler, and the producer's order of loads
-//   producer.cuh        TMA loads, transpose of V
+//   tile_index.cuh      position of a persistent block
 //   row_state.cuh       O, row max and row sum of a lane
+//   form.cuh            plain/: tiles and their order, mask, addresses, stores. kernels/prefill is
+//                       built from these headers with options/ in place of plain/.
+//   schedule.cuh        the producer's order of loads
+//   producer.cuh        TMA loads, transpose of V
 //   query.cuh           Q
-//   softmax.cuh         mask, row max, exponentials, P
+//   softmax.cuh         row max, exponentials, P
 //   gemm.cuh            Q·K^T and P·V
 //   kv_pipeline.cuh     consumer side of the pipeline
 //   mainloop.cuh        the steps of a tile
-//   epilogue.cuh        merge, normalise, store
+//   epilogue.cuh        merge of split keys
 //   consumer.cuh        the tiles of a consumer
 //   kernel.cuh          roles
 #include "../common/launch.cuh"

@@ -24,6 +24,18 @@ __device__ __forceinline__ void cp_async_bulk_tensor_3d(void* shared, const Tens
       : "memory");
 }
 
+// PTX ISA "cp.async.bulk.tensor": the box at (x, y, z, w) of a four-dimensional tensor to shared
+// memory, zeros where it is out of bounds. The barrier counts the bytes. One thread issues it.
+__device__ __forceinline__ void cp_async_bulk_tensor_4d(void* shared, const TensorMap* map, int x,
+                                                        int y, int z, int w, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6];\n"
+      :: "r"(shared_address(shared)), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w),
+         "r"(shared_address(barrier))
+      : "memory");
+}
+
 // PTX ISA "prefetch.tensormap".
 __device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];\n" :: "l"(map) : "memory");

@@ -1,10 +1,10 @@
 // A consumer warpgroup: for each work tile Q, the mainloop, and the epilogue.
 #pragma once
 
-#include "../../common/problem.cuh"
 #include "../../common/ptx.cuh"
 #include "../tma.cuh"
 #include "epilogue.cuh"
+#include "form.cuh"
 #include "kv_pipeline.cuh"
 #include "mainloop.cuh"
 #include "query.cuh"
@@ -89,7 +89,7 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
                                               const TensorMap* q_map) {
   if constexpr (!kEarlyLoads) enter_consumer_role();
   const TileScheduler scheduler(p);
-  TileIndex at(scheduler.paired);
+  TileIndex at = scheduler.first(p);
   Descales descales;  // of the tile whose Q was loaded last
   KvState k_state;
   KvPipeline kv(smem, k_state);
@@ -108,13 +108,13 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
   if (knob::kStaggerCycles > 0 && consumer > 0) stagger_start(p, scheduler, at, smem, consumer);
 
   while (scheduler.has(at)) {
-    const WorkTile tile = scheduler.tile(p, at);
+    const WorkTile tile = consumer_tile(scheduler.tile(p, at), consumer);
     // Here, before O occupies all registers.
     if constexpr (knob::kQInShared) descales.load(p, tile.head);
     if constexpr (knob::kHalves) descales.q = convert_query(q), descales.k = 1.0f;
     const float scale_log2 = softmax_scale_log2(p, descales.q, descales.k);
-    const int unmasked_key_end =
-        p.causal ? min(p.keys, tile.causal_key_end + first_row(consumer)) : p.keys;
+    const UnmaskedKeys unmasked(p, tile, consumer);
+    if constexpr (knob::kOptions) save_mask(smem, tile);
     q.wait();
     RowState rows;
     rows.clear();
@@ -122,14 +122,17 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
     // registers by declaration; this order gives the measured machine code.
     float s[Sizes::kScores];
     Probabilities probabilities;
-    mainloop(rows, s, probabilities, kv, q, {p, tile, scale_log2, consumer, unmasked_key_end},
+    mainloop(rows, s, probabilities, kv, q, {p, tile, scale_log2, consumer, unmasked},
              num_n_blocks(tile));
 
     // The products have read Q, so the next Q is loaded while O is stored.
     const WorkTile done = scheduler.tile(p, at.opaque());
     const float descale_v = knob::kHalves ? rows.o_descale : descales.v;
+    if constexpr (knob::kOptions) {
+      skip_first_steps(kv, min(first_n_block(done, consumer), num_n_blocks(done)));
+    }
     if constexpr (Sizes::kSplitKeys) merge_split_keys(rows, smem, consumer, at.round);
-    at.next(scheduler.paired);
+    scheduler.next(p, at);
     load_query(q, descales, p, scheduler, at);
     store_output(p, rows, done, descale_v, Sizes::kSplitKeys ? consumer : 0);
   }

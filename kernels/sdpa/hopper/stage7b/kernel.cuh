@@ -1,10 +1,10 @@
 // The roles of a block: warpgroup 0 is the producer, the others are consumers.
 #pragma once
 
-#include "../../common/problem.cuh"
 #include "../../common/ptx.cuh"
 #include "../tma.cuh"
 #include "consumer.cuh"
+#include "form.cuh"
 #include "producer.cuh"
 #include "schedule.cuh"
 #include "shared_storage.cuh"
@@ -51,18 +51,19 @@ __device__ __forceinline__ void prefetch_tensor_maps(const TensorMap* q_map, con
 // computes the address of the first tile.
 __device__ __forceinline__ void forward(const Problem& p, const TensorMap* q_map,
                                         const TensorMap* k_map, const TensorMap* v_map) {
-  extern __shared__ __align__(1024) unsigned char memory[];
   const SharedStorage smem(memory);
   // With early loads the shuffle tells the compiler that all lanes of a warp take the same branch.
   if (!kEarlyLoads ? threadIdx.x < 128 : __shfl_sync(0xFFFFFFFF, threadIdx.x / 128, 0) == 0) {
     if (threadIdx.x == 0) prefetch_tensor_maps(q_map, k_map, v_map);
     const TileScheduler scheduler(p);
     LoadCursor load(p, scheduler);
-    if (kEarlyLoads && threadIdx.x == 0) load_first_kv(smem, load, k_map, v_map);
+    if (kEarlyLoads && threadIdx.x == 0) load_first_kv(smem, p, load, k_map, v_map);
     enter_producer_role();
-    if (!kEarlyLoads && threadIdx.x == 0 && load.valid()) load_kv(smem, load, k_map, v_map);
+    if (!kEarlyLoads && threadIdx.x == 0 && load.valid()) load_kv(smem, p, load, k_map, v_map);
     if constexpr (knob::kDirectV) {
       producer_mainloop_direct(p, scheduler, smem, k_map, load);
+    } else if constexpr (knob::kOptions) {
+      producer_mainloop_options(p, smem, k_map, v_map, load);
     } else {
       producer_mainloop(p, scheduler, smem, k_map, v_map, load);
     }

@@ -3,8 +3,12 @@
 
 #include "../knobs.cuh"
 
-// Not a knob: kernels/fused defines it before it includes these headers. STAGING_TILES is a knob
-// of that kernel.
+// Not a knob: kernels/prefill/prefill.cu defines it before it includes these headers.
+#ifndef STAGE7B_OPTIONS
+#define STAGE7B_OPTIONS 0
+#endif
+
+// Not a knob either: kernels/fused/fused.cu defines it. STAGING_TILES is a knob of that kernel.
 #ifndef STAGE7B_HALVES
 #define STAGE7B_HALVES 0
 #define STAGING_TILES 0
@@ -12,7 +16,8 @@
 
 namespace knob {
 
-constexpr bool kHalves = STAGE7B_HALVES;                 // Q, K and V in 16 bits
+constexpr bool kOptions = STAGE7B_OPTIONS;               // form.cuh
+constexpr bool kHalves = STAGE7B_HALVES;                 // form.cuh
 constexpr int kStagingTiles = STAGING_TILES;             // tiles of K or V in 16 bits
 constexpr int kKvStages = KV_STAGES;                     // K/V tiles in the pipeline
 constexpr bool kQInShared = USE_Q_IN_SHARED;             // Q in shared memory instead of registers

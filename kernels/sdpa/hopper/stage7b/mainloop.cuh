@@ -1,9 +1,9 @@
 // The mainloop of a consumer warpgroup: all steps of a work tile, from the last keys to the first.
 #pragma once
 
-#include "../../common/problem.cuh"
 #include "../../common/ptx.cuh"
 #include "../wgmma.cuh"
+#include "form.cuh"
 #include "gemm.cuh"
 #include "kv_pipeline.cuh"
 #include "query.cuh"
@@ -18,13 +18,7 @@ struct ConsumerTile {
   const WorkTile& tile;
   float softmax_scale_log2;
   int consumer;
-  int unmasked_key_end;  // every row of the warpgroup attends to the keys before it
-
-  // Some row of the warpgroup attends to the last key before this; no row attends to later keys.
-  __device__ __forceinline__ int key_end() const {
-    return problem.causal ? min(problem.keys, tile.causal_key_end + first_row(consumer) + 63)
-                          : problem.keys;
-  }
+  UnmaskedKeys unmasked;
 };
 
 // Masks the scores of a step where needed, and updates the row max.
@@ -33,23 +27,23 @@ __device__ __forceinline__ void mask_and_update_row_max(float (&s)[Sizes::kScore
                                                         const ConsumerTile& tile, int n_block,
                                                         const float& softmax_scale_log2) {
   ptx::fence_registers(s);
-  if ((n_block + 1) * Sizes::kBlockN > tile.unmasked_key_end) {
-    mask_scores(s, tile.problem, tile.tile, n_block);
-  }
+  if (!tile.unmasked.has(n_block)) mask_scores(s, tile.problem, tile.tile, n_block);
   update_row_max(s, rows, rescale, softmax_scale_log2);
 }
 
-// Releases the steps of which no row of the warpgroup attends to a key.
+__device__ __forceinline__ void skip_step(KvPipeline& kv) {
+  kv.wait_k();
+  kv.release_k(0.0f);
+  kv.wait_v_t();
+  kv.release_v_t();
+}
+
+// Releases the steps behind the last key that some row of the warpgroup attends to.
 __device__ __forceinline__ void skip_masked_steps(KvPipeline& kv, const ConsumerTile& tile,
                                                   int& n_block) {
-  const int key_end = tile.key_end();
+  const int key_end = key_end_of(tile.problem, tile.tile, tile.consumer);
 #pragma unroll 1
-  for (; n_block >= 0 && n_block * Sizes::kBlockN >= key_end; --n_block) {
-    kv.wait_k();
-    kv.release_k(0.0f);
-    kv.wait_v_t();
-    kv.release_v_t();
-  }
+  for (; n_block >= 0 && n_block * Sizes::kBlockN >= key_end; --n_block) skip_step(kv);
 }
 
 // One step after the other. Where several consumers run, one has the tensor cores while another
@@ -130,6 +124,12 @@ __device__ __forceinline__ void mainloop_overlapped(RowState& rows, float (&s)[S
     multiply_pv(rows, p, kv.wait_v_t());
     kv.release_v_t();
   }
+}
+
+// Releases `count` steps before the first key that some row of the warpgroup attends to.
+__device__ __forceinline__ void skip_first_steps(KvPipeline& kv, int count) {
+#pragma unroll 1
+  for (; count > 0; --count) skip_step(kv);
 }
 
 template <typename Q>

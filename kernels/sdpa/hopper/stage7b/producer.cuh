@@ -1,48 +1,47 @@
 // The producer warpgroup: TMA loads of K and V, and the transpose of V.
 #pragma once
 
-#include "../../common/problem.cuh"
 #include "../../common/ptx.cuh"
 #include "../tma.cuh"
 #include "../wgmma.cuh"
+#include "form.cuh"
 #include "schedule.cuh"
 #include "shared_storage.cuh"
 
 namespace stage7b {
 
 __device__ __forceinline__ void issue_tile_load(unsigned char* shared, const TensorMap* map,
-                                                const LoadCursor& load, uint64_t* full) {
+                                                const Problem& p, const LoadCursor& load,
+                                                uint64_t* full) {
   ptx::mbarrier_arrive_expect_tx(full, Sizes::kTileBytes);
-#pragma unroll
-  for (int box = 0; box < Sizes::kBoxes; ++box) {
-    ptx::cp_async_bulk_tensor_3d(shared + box * Sizes::kBoxBytes, map, box * Sizes::kRowBytes,
-                                 load.n_block * Sizes::kBlockN, load.kv_head, full);
-  }
+  load.source.issue_load(shared, map, p, load.n_block, full);
 }
 
 // Loads K and V of one n_block as soon as their stage is empty. One thread.
-__device__ __forceinline__ void load_kv(const SharedStorage& smem, const LoadCursor& load,
-                                        const TensorMap* k_map, const TensorMap* v_map) {
+__device__ __forceinline__ void load_kv(const SharedStorage& smem, const Problem& p,
+                                        const LoadCursor& load, const TensorMap* k_map, const TensorMap* v_map) {
   const int stage = load.state.stage;
   const uint32_t empty_phase = load.state.phase ^ 1;
   ptx::mbarrier_try_wait_parity(&smem.barriers->k_empty[stage], empty_phase);
-  issue_tile_load(smem.k + stage * Sizes::kTileBytes, k_map, load, &smem.barriers->k_full[stage]);
+  issue_tile_load(smem.k + stage * Sizes::kTileBytes, k_map, p, load, &smem.barriers->k_full[stage]);
   if constexpr (knob::kDirectV) return;
   ptx::mbarrier_try_wait_parity(&smem.barriers->v_empty[stage], empty_phase);
-  issue_tile_load(smem.v + stage * Sizes::kTileBytes, v_map, load, &smem.barriers->v_full[stage]);
+  if constexpr (knob::kOptions) smem.stage_keys[stage] = load.source.keys_of(load.n_block);
+  issue_tile_load(smem.v + stage * Sizes::kTileBytes, v_map, p, load, &smem.barriers->v_full[stage]);
 }
 
 // Loads the first K and V before the block-wide barrier. This thread initialises the barriers of
 // these two loads; a consumer thread initialises all others at the same time.
-__device__ __forceinline__ void load_first_kv(const SharedStorage& smem, const LoadCursor& load,
-                                              const TensorMap* k_map, const TensorMap* v_map) {
+__device__ __forceinline__ void load_first_kv(const SharedStorage& smem, const Problem& p,
+                                              const LoadCursor& load, const TensorMap* k_map, const TensorMap* v_map) {
   ptx::mbarrier_init(&smem.barriers->k_full[0], 1);
   ptx::mbarrier_init(&smem.barriers->v_full[0], 1);
   ptx::fence_mbarrier_init();
   if (!load.valid()) return;
-  issue_tile_load(smem.k, k_map, load, &smem.barriers->k_full[0]);
+  issue_tile_load(smem.k, k_map, p, load, &smem.barriers->k_full[0]);
   if constexpr (knob::kDirectV) return;
-  issue_tile_load(smem.v, v_map, load, &smem.barriers->v_full[0]);
+  if constexpr (knob::kOptions) smem.stage_keys[0] = load.source.keys_of(load.n_block);
+  issue_tile_load(smem.v, v_map, p, load, &smem.barriers->v_full[0]);
 }
 
 // Blocks of 32 keys that a warp transposes at a time: as many as its registers hold.
@@ -94,8 +93,8 @@ struct UnrolledTranspose {
   static_assert(kBlocks % kBatch == 0);
   uint32_t v, v_t;  // shared addresses of the lane's row in stage 0
 
-  __device__ __forceinline__ explicit UnrolledTranspose(const SharedStorage& smem) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  __device__ __forceinline__ UnrolledTranspose(const SharedStorage& smem, unsigned thread) {
+    const int lane = thread % 32, warp = thread / 32;
     v = ptx::shared_address(smem.v) + swizzled_offset<Sizes::kRowBytes>(lane, warp);
     v_t = ptx::shared_address(smem.v_t) +
           swizzled_offset<Sizes::kPanelKeys>(16 * warp + lane % 16, lane / 16);
@@ -187,7 +186,7 @@ struct DirectV {
                                       const LoadCursor& load) const {
     const int first_key = load.n_block * Sizes::kBlockN + key, left = p.keys - first_key;
     const uint8_t* from =
-        v + (static_cast<size_t>(static_cast<unsigned>(load.kv_head)) *
+        v + (static_cast<size_t>(static_cast<unsigned>(load.source.kv_head)) *
                  static_cast<unsigned>(p.keys) + static_cast<unsigned>(first_key)) *
                 Sizes::kHeadDim;
     const uint32_t to = v_t + load.state.stage * Sizes::kVtBytes;
@@ -248,7 +247,7 @@ __device__ __forceinline__ void producer_mainloop_direct(const Problem& p,
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&smem.barriers->v_t_full[load.state.stage]);
     load.next(p, scheduler);
-    if (threadIdx.x == 0 && load.valid()) load_kv(smem, load, k_map, nullptr);
+    if (threadIdx.x == 0 && load.valid()) load_kv(smem, p, load, k_map, nullptr);
     __syncwarp();
   }
 }
@@ -264,17 +263,84 @@ __device__ __forceinline__ void producer_mainloop(const Problem& p, const TileSc
     ++pending;
     load.next(p, scheduler);
     if (pending == Sizes::kStages) break;
-    if (threadIdx.x == 0 && load.valid()) load_kv(smem, load, k_map, v_map);
+    if (threadIdx.x == 0 && load.valid()) load_kv(smem, p, load, k_map, v_map);
   }
   __syncwarp();
-  const UnrolledTranspose unrolled(smem);
+  const UnrolledTranspose unrolled(smem, threadIdx.x);
   for (KvState state; pending > 0; --pending, state.advance()) {
     transpose_v(smem, unrolled, state, warp, lane);
     if (load.valid()) {
-      if (threadIdx.x == 0) load_kv(smem, load, k_map, v_map);
+      if (threadIdx.x == 0) load_kv(smem, p, load, k_map, v_map);
       load.next(p, scheduler);
       ++pending;
     }
+    __syncwarp();
+  }
+}
+
+// ---- with options ----
+
+// Zeros the rows of V from `keys` on, in the columns that this warp transposes. P is 0 there, but 0
+// times NaN is not.
+__device__ __forceinline__ void zero_rows(unsigned char* v, int keys, int warp, int lane) {
+#pragma unroll 1
+  for (int row = keys + lane; row < Sizes::kBlockN; row += 32) {
+#pragma unroll
+    for (int block = 0; block < Sizes::kHeadDim / 16; block += 4) {
+      unsigned char* box = v + 16 * block / Sizes::kRowBytes * Sizes::kBoxBytes;
+      const int chunk = (block + warp) % (Sizes::kRowBytes / 16);
+      *reinterpret_cast<uint4*>(box + swizzled_offset<Sizes::kRowBytes>(row, chunk)) =
+          make_uint4(0, 0, 0, 0);
+    }
+  }
+  __syncwarp();
+}
+
+// The next load of thread 0. Its cursor is in shared memory: the transpose needs the registers.
+// Behind the last step comes a stage with kEndOfSteps keys.
+constexpr int kEndOfSteps = -1;
+
+__device__ __forceinline__ void issue_next_load(const Problem& p, const SharedStorage& smem,
+                                                const TensorMap* k_map, const TensorMap* v_map) {
+  LoadCursor& load = *reinterpret_cast<LoadCursor*>(smem.cursor);
+  if (load.valid()) {
+    load_kv(smem, p, load, k_map, v_map);
+    load.next(p, TileScheduler(p));
+  } else if (!load.ended) {
+    load.ended = true;
+    const int stage = load.state.stage;
+    ptx::mbarrier_try_wait_parity(&smem.barriers->v_empty[stage], load.state.phase ^ 1);
+    smem.stage_keys[stage] = kEndOfSteps;
+    ptx::mbarrier_arrive(&smem.barriers->v_full[stage]);
+  }
+}
+
+// Thread 0 issues the loads, kStages n_blocks ahead of the transpose. The caller has issued the
+// load at the cursor.
+__device__ __forceinline__ void producer_mainloop_options(const Problem& p,
+                                                          const SharedStorage& smem,
+                                                          const TensorMap* k_map,
+                                                          const TensorMap* v_map,
+                                                          const LoadCursor& first) {
+  static_assert(sizeof(LoadCursor) <= Sizes::kCursorBytes);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (threadIdx.x == 0) {
+    LoadCursor& load = *reinterpret_cast<LoadCursor*>(smem.cursor) = first;
+    if (load.valid()) load.next(p, TileScheduler(p));
+    const int issued = first.valid();
+#pragma unroll 1
+    for (int i = issued; i < Sizes::kStages; ++i) issue_next_load(p, smem, k_map, v_map);
+  }
+  __syncwarp();
+  for (KvState state;; state.advance()) {
+    ptx::mbarrier_try_wait_parity(&smem.barriers->v_full[state.stage], state.phase);
+    const int keys = smem.stage_keys[state.stage];
+    if (keys == kEndOfSteps) return;
+    zero_rows(smem.v + state.stage * Sizes::kTileBytes, keys, warp, lane);
+    // Addresses are derived in every step: they would take registers from thread 0's next load.
+    const UnrolledTranspose unrolled(smem, ptx::opaque(threadIdx.x));
+    transpose_v(smem, unrolled, state, warp, lane);
+    if (threadIdx.x == 0) issue_next_load(p, smem, k_map, v_map);
     __syncwarp();
   }
 }

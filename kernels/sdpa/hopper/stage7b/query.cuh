@@ -1,10 +1,10 @@
 // Q of a consumer warpgroup, and the descale factors that are loaded with it.
 #pragma once
 
-#include "../../common/problem.cuh"
 #include "../../common/ptx.cuh"
 #include "../tma.cuh"
 #include "../wgmma.cuh"
+#include "form.cuh"
 #include "row_state.cuh"
 #include "shared_storage.cuh"
 
@@ -27,20 +27,8 @@ struct Query<false> {
   __device__ __forceinline__ void attach(const SharedStorage&, int, const TensorMap*) {}
   __device__ __forceinline__ void init_barrier() const {}
 
-  // Rows beyond the last query read the last one; their results are not stored.
   __device__ __forceinline__ void load(const Problem& p, const WorkTile& tile) {
-    const Lane lane;
-    const int upper_row = min(tile.first_query + lane.row, p.queries - 1);
-    const uint8_t* upper = tile.q + static_cast<size_t>(upper_row) * Sizes::kHeadDim + 4 * lane.t;
-    const int lower_row = min(tile.first_query + lane.row + 8, p.queries - 1);
-    const uint8_t* lower = tile.q + static_cast<size_t>(lower_row) * Sizes::kHeadDim + 4 * lane.t;
-#pragma unroll
-    for (int i = 0; i < Sizes::kHeadDim / 32; ++i) {
-      words[i][0] = *reinterpret_cast<const uint32_t*>(upper + 32 * i);
-      words[i][1] = *reinterpret_cast<const uint32_t*>(lower + 32 * i);
-      words[i][2] = *reinterpret_cast<const uint32_t*>(upper + 32 * i + 16);
-      words[i][3] = *reinterpret_cast<const uint32_t*>(lower + 32 * i + 16);
-    }
+    load_query_words(words, p, tile);
   }
   __device__ __forceinline__ void wait() {}
 
@@ -75,17 +63,12 @@ struct Query<true> {
   }
 
   // Issues the TMA loads once all warps have read Q of the previous tile. Rows beyond the last
-  // query are zeros; their results are not stored.
-  __device__ __forceinline__ void load(const Problem&, const WorkTile& tile) {
+  // query are zeros, or those of another sequence; their results are not stored.
+  __device__ __forceinline__ void load(const Problem& p, const WorkTile& tile) {
     ptx::barrier_sync(1 + consumer, 128);
     if (ptx::opaque(threadIdx.x) % 128 > 0) return;
     ptx::mbarrier_arrive_expect_tx(full, 64 * Sizes::kHeadDim);
-#pragma unroll
-    for (int box = 0; box < Sizes::kBoxes; ++box) {
-      ptx::cp_async_bulk_tensor_3d(shared + box * 64 * Sizes::kRowBytes, map,
-                                   box * Sizes::kRowBytes, tile.first_query + consumer * 64,
-                                   tile.head.q, full);
-    }
+    issue_query_load(shared, map, p, tile, consumer * 64, full);
   }
   __device__ __forceinline__ void wait() {
     ptx::mbarrier_try_wait_parity(full, phase);

@@ -1,7 +1,6 @@
 // The accumulators of a consumer lane: O, row max and row sum of its two query rows.
 #pragma once
 
-#include "../../common/problem.cuh"
 #include "../../common/ptx.cuh"
 #include "../online_softmax.cuh"
 #include "tile_sizes.cuh"

@@ -8,6 +8,8 @@
 
 namespace stage7b {
 
+extern __shared__ __align__(1024) unsigned char memory[];
+
 struct Barriers {
   uint64_t k_full[Sizes::kStages], k_empty[Sizes::kStages];
   uint64_t v_full[Sizes::kStages], v_empty[Sizes::kStages];
@@ -38,7 +40,10 @@ struct SharedStorage {
   unsigned char* v_t;  // (stages, panels, D + 8, panel keys)
   float4* merge;       // (2 tiles, consumers, chunks, 128 threads)
   Staging* staging;    // in kernels/fused
+  int4* row_keys;      // (consumer warps), with options: the keys that their rows attend to
   Barriers* barriers;
+  int* stage_keys;     // (stages), with options: keys of V in a stage
+  unsigned char* cursor;  // of thread 0, with options
 
   __device__ __forceinline__ explicit SharedStorage(unsigned char* memory)
       : q(memory),
@@ -49,8 +54,13 @@ struct SharedStorage {
         merge(reinterpret_cast<float4*>(v_t + Sizes::kStages * Sizes::kVtBytes)),
         staging(reinterpret_cast<Staging*>(v_t + Sizes::kStages * Sizes::kVtBytes +
                                            Sizes::kMergeBytes)),
+        row_keys(reinterpret_cast<int4*>(v_t + Sizes::kStages * Sizes::kVtBytes +
+                                         Sizes::kMergeBytes)),
         barriers(reinterpret_cast<Barriers*>(v_t + Sizes::kStages * Sizes::kVtBytes +
-                                             Sizes::kMergeBytes + Sizes::kStagingBytes)) {}
+                                             Sizes::kMergeBytes + Sizes::kStagingBytes +
+                                             16 * Sizes::kRowKeys)),
+        stage_keys(reinterpret_cast<int*>(barriers + 1)),
+        cursor(reinterpret_cast<unsigned char*>(stage_keys + Sizes::kStages)) {}
 };
 
 using KvState = PipelineState<Sizes::kStages>;

@@ -1,8 +1,7 @@
-// The softmax step: mask, row max, rescale factor, exponentials, and P in E4M3.
+// The softmax step: row max, rescale factor, exponentials, and P in E4M3.
 #pragma once
 
 #include "../../common/exp2.cuh"
-#include "../../common/problem.cuh"
 #include "../../common/ptx.cuh"
 #include "../online_softmax.cuh"
 #include "../wgmma.cuh"
@@ -10,24 +9,6 @@
 #include "tile_sizes.cuh"
 
 namespace stage7b {
-
-// Masks a lane's scores. Its two rows attend to the keys before end[0] and end[1], counted from the
-// lane's first key of the step.
-__device__ __forceinline__ void mask_scores(float (&s)[Sizes::kScores], const int (&end)[2]) {
-#pragma unroll
-  for (int i = 0; i < Sizes::kScores; ++i) {
-    if (i / 4 * 8 + i % 2 >= end[i / 2 % 2]) s[i] = -INFINITY;
-  }
-}
-
-__device__ __forceinline__ void mask_scores(float (&s)[Sizes::kScores], const Problem& p,
-                                            const WorkTile& tile, int n_block) {
-  const Lane lane;
-  const int key_end = p.causal ? tile.causal_key_end + lane.row : p.keys;
-  const int first_key = n_block * Sizes::kBlockN + 2 * lane.t;
-  const int end[2] = {min(p.keys, key_end) - first_key, min(p.keys, key_end + 8) - first_key};
-  mask_scores(s, end);
-}
 
 // ---- row max ----
 

@@ -60,9 +60,16 @@ struct Sizes {
   static constexpr int kMergeBytes = kSplitKeys ? 2 * kConsumers * kMergeChunks * 128 * 16 : 0;
 
   static constexpr int kBarrierBytes = 8 * (6 * kStages + kConsumers);
+
+  // ---- with options ----
+  static constexpr int kRowKeys = knob::kOptions ? 4 * kConsumers : 0;  // of 16 bytes
+  static constexpr int kCursorBytes = 48;
+  static constexpr int kOptionBytes =
+      knob::kOptions ? 16 * kRowKeys + 4 * kStages + kCursorBytes : 0;
+
   static constexpr int kSharedBytes =
       kQBytes + kStages * (kTileBytes + kVBytes + kVtBytes) + kMergeBytes + kBarrierBytes +
-      kStaging * kStagedBytes + kStagingBytes;
+      kStaging * kStagedBytes + kStagingBytes + kOptionBytes;
 };
 
 }  // namespace stage7b

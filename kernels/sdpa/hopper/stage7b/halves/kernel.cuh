@@ -1,8 +1,6 @@
 // The roles of a block of kernels/fused: warpgroup 0 loads and converts, the others are consumers.
 #pragma once
 
-#include "problem.cuh"
-// The headers of stage7b come behind the problem that they use.
 #include "../kernel.cuh"
 #include "producer.cuh"
 

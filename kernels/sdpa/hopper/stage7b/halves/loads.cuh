@@ -5,22 +5,6 @@
 #include "../tile_sizes.cuh"
 #include "problem.cuh"
 
-namespace ptx {
-
-// PTX ISA "cp.async.bulk.tensor": the box at (x, y, z, w) of a four-dimensional tensor to shared
-// memory, zeros where it is out of bounds. The barrier counts the bytes. One thread issues it.
-__device__ __forceinline__ void cp_async_bulk_tensor_4d(void* shared, const TensorMap* map, int x,
-                                                        int y, int z, int w, uint64_t* barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %3, %4, %5}], [%6];\n"
-      :: "r"(shared_address(shared)), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w),
-         "r"(shared_address(barrier))
-      : "memory");
-}
-
-}  // namespace ptx
-
 namespace stage7b {
 
 // Issues the loads of kRows rows, 64 columns a box.
@@ -33,5 +17,22 @@ __device__ __forceinline__ void issue_box_loads(unsigned char* shared, const Ten
     ptx::cp_async_bulk_tensor_4d(shared + box * kRows * 128, map, box * 64, row, head, batch, full);
   }
 }
+
+// Where the keys of a tile are.
+struct KvSource {
+  unsigned kv_head, batch;
+
+  __device__ __forceinline__ void enter(const Problem& p, const WorkTile& tile) {
+    batch = tile.head.kv / p.kv_heads, kv_head = tile.head.kv - batch * p.kv_heads;
+  }
+  __device__ __forceinline__ void seek(const Problem&, int) {}
+  __device__ __forceinline__ constexpr int keys_of(int) const { return Sizes::kBlockN; }
+
+  // Issues the loads of K or V of one n_block.
+  __device__ __forceinline__ void issue_load(unsigned char* shared, const TensorMap* map,
+                                             const Problem&, int n_block, uint64_t* full) const {
+    issue_box_loads<Sizes::kBlockN>(shared, map, n_block * Sizes::kBlockN, kv_head, batch, full);
+  }
+};
 
 }  // namespace stage7b

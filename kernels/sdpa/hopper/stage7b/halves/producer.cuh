@@ -9,10 +9,10 @@
 #include "../../../common/ptx.cuh"
 #include "../../tma.cuh"
 #include "../../wgmma.cuh"
+#include "../form.cuh"
 #include "../schedule.cuh"
 #include "../shared_storage.cuh"
 #include "convert.cuh"
-#include "loads.cuh"
 
 namespace ptx {
 
@@ -39,7 +39,6 @@ struct StagingLoads {
   bool first = true;  // of its work tile
   bool is_v = false, ended = false;
   int slot = 0;
-  unsigned batch = 0, head = 0;  // of K and V
 
   __device__ __forceinline__ void issue(const Problem& p, const TileScheduler& scheduler,
                                         const SharedStorage& smem, const TensorMap* k_map,
@@ -53,10 +52,8 @@ struct StagingLoads {
       return;
     }
     ptx::mbarrier_arrive_expect_tx(&staging.full[slot], Sizes::kStagedBytes);
-    if (first && !is_v) batch = load.kv_head / p.kv_heads, head = load.kv_head % p.kv_heads;
-    issue_box_loads<Sizes::kBlockN>(smem.staged + slot * Sizes::kStagedBytes,
-                                    is_v ? v_map : k_map, load.n_block * Sizes::kBlockN, head,
-                                    batch, &staging.full[slot]);
+    load.source.issue_load(smem.staged + slot * Sizes::kStagedBytes, is_v ? v_map : k_map, p,
+                           load.n_block, &staging.full[slot]);
     if (is_v) {
       first = load.n_block == 0;
       load.next(p, scheduler);
