@@ -18,12 +18,12 @@ using stage7b::Sizes;
 
 extern "C" __global__ void __launch_bounds__(Sizes::kThreads, Sizes::kBlocksPerSm)
 fused(const uint16_t*, const uint16_t*, const uint16_t*, uint16_t* __restrict__ o,
-      float* __restrict__ lse, int batch, int kv_heads, int group, int queries, int keys,
+      uint16_t* __restrict__ o_bf16, float* __restrict__ lse, int batch, int kv_heads, int group, int queries, int keys,
       int causal, float softmax_scale, int64_t o_stride_batch, int64_t o_stride_head,
       int64_t o_stride_row, const __grid_constant__ TensorMap q_map,
       const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map) {
   stage7b::Problem p = {};
-  p.o = o, p.lse = lse;
+  p.o = knob::kBf16Out ? o_bf16 : o, p.lse = lse;
   p.heads = batch * kv_heads * group, p.group = group, p.kv_heads = kv_heads;
   p.queries = queries, p.keys = keys;
   p.causal = causal != 0, p.softmax_scale = softmax_scale;

@@ -17,21 +17,28 @@ def attend(s, v):
     return p / row_sum @ v, lse[..., 0]
 
 
+def load(axes, inputs, name):
+    """A tensor as (batch, heads, rows, D). With an FP16 output its bits are FP16."""
+    x = inputs[name]
+    if "o" in inputs:
+        x = (x.view(np.uint32) >> 16).astype(np.uint16).view(np.float16)
+    x = x.astype(np.float64)
+    return x.transpose(0, 2, 1, 3) if axes["rows_first"] else x
+
+
 def reference(axes, inputs):
-    q = inputs["q"].astype(np.float64)
+    q, k, v = (load(axes, inputs, name) for name in ("q", "k", "v"))
     batch, heads, queries, d = q.shape
     q = q.reshape(batch, axes["kv_heads"], axes["group"], queries, d)
-    k = inputs["k"].astype(np.float64)[:, :, None]
-    v = inputs["v"].astype(np.float64)[:, :, None]
-    s = q @ k.transpose(0, 1, 2, 4, 3) * softmax_scale(axes, d)
+    s = q @ k[:, :, None].transpose(0, 1, 2, 4, 3) * softmax_scale(axes, d)
     if axes["causal"]:
         last = np.arange(queries)[:, None] + axes["keys"] - queries
         s = np.where(np.arange(axes["keys"])[None, :] <= last, s, -np.inf)
-    o, lse = attend(s, v)
+    o, lse = attend(s, v[:, :, None])
     o = o.reshape(batch, heads, queries, d)
     if axes["rows_first"]:
         o = o.transpose(0, 2, 1, 3)
-    outputs = {"o": o}
+    outputs = {"o" if "o" in inputs else "o_bf16": o}
     if axes["lse"]:
         outputs["lse"] = lse.reshape(batch, heads, queries)
     return outputs
