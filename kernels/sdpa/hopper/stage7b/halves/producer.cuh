@@ -67,7 +67,7 @@ struct StagingLoads {
 // cannot hold are read twice: for the largest magnitude, and for the conversion.
 template <typename Tile>
 struct Converter {
-  static constexpr bool kHold = 8 * Tile::kUnits + 40 <= Sizes::kProducerRegisters;
+  static constexpr bool kHold = 8 * Tile::kUnits + 48 <= Sizes::kProducerRegisters;
   uint32_t held[kHold ? Tile::kUnits : 1][8];
 
   __device__ __forceinline__ uint32_t magnitude(const Tile& tile) {
