@@ -38,7 +38,7 @@ struct Sizes {
   static constexpr int kTileBytes = kBlockN * kHeadDim;  // of K, or of V
   static constexpr int kVBytes = knob::kDirectV || knob::kHalves ? 0 : kTileBytes;  // of V before the transpose
   static constexpr int kQBytes =
-      knob::kHalves ? 2 * kBlockM * kHeadDim : knob::kQInShared ? kBlockM * kHeadDim : 0;
+      (2 * knob::kHalves + knob::kQInShared) * kBlockM * kHeadDim;  // 16 bits, and E4M3
 
   // ---- K and V in 16 bits, before the conversion ----
   static constexpr int kStaging = knob::kStagingTiles;  // slots

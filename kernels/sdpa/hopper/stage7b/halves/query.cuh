@@ -16,12 +16,12 @@ __device__ __forceinline__ unsigned consumer_thread() {
   return Sizes::kConsumers > 2 ? ptx::opaque(threadIdx.x) : threadIdx.x;
 }
 
-// 64 rows of Q in shared memory. They are loaded while O of the tile before is stored, and converted
-// when the tile begins. The 16 rows of a warp share a scale.
+// 64 rows of Q in shared memory. They are converted when their tile begins. Then their place is free,
+// and the rows of the next tile are loaded there. The 16 rows of a warp share a scale.
 struct StagedQuery {
   static constexpr int kBytes = 64 * Sizes::kHeadDim * 2;
   const TensorMap* map;
-  unsigned char* shared;  // (boxes, 64, 128)
+  unsigned char* staged;  // (boxes, 64, 128)
   uint64_t* full;
   int consumer;
   uint32_t phase = 0;
@@ -29,7 +29,7 @@ struct StagedQuery {
   __device__ __forceinline__ void attach(const SharedStorage& smem, int index,
                                          const TensorMap* tensor_map) {
     map = tensor_map;
-    shared = smem.q + index * kBytes;
+    staged = smem.q + index * kBytes;
     full = &smem.barriers->q_full[index];
     consumer = index;
   }
@@ -42,19 +42,20 @@ struct StagedQuery {
     ptx::fence_mbarrier_init();
   }
 
-  // Issues the TMA loads once all warps have read Q of the previous tile. Rows beyond the last
-  // query are zeros; their results are not stored.
+  // Issues the TMA loads. All warps have converted Q of the tile before. Rows beyond the last query
+  // are zeros; their results are not stored.
   __device__ __forceinline__ void load(const Problem& p, const WorkTile& tile) {
-    ptx::barrier_sync(1 + consumer, 128);
     if (ptx::opaque(threadIdx.x) % 128 > 0) return;
     ptx::mbarrier_arrive_expect_tx(full, kBytes);
     const unsigned batch = tile.head.kv / p.kv_heads;
     const unsigned head = tile.head.q - batch * p.kv_heads * p.group;
-    issue_box_loads<64>(shared, map, tile.first_query + consumer * 64, head, batch, full);
+    issue_box_loads<64>(staged, map, tile.first_query + consumer * 64, head, batch, full);
   }
   __device__ __forceinline__ void wait() const {}
 
  protected:
+  __device__ __forceinline__ void sync() const { ptx::barrier_sync(1 + consumer, 128); }
+
   // A lane's two rows as operand A. Returns the factor that undoes the scale.
   __device__ __forceinline__ float convert(uint32_t (&words)[Sizes::kHeadDim / 32][4]) {
     ptx::mbarrier_try_wait_parity(full, phase);
@@ -66,7 +67,7 @@ struct StagedQuery {
     Magnitude magnitude;
 #pragma unroll
     for (int i = 0; i < kFours; ++i) {
-      const unsigned char* box = shared + i / 8 * 64 * 128;
+      const unsigned char* box = staged + i / 8 * 64 * 128;
       elements[i] = *reinterpret_cast<const uint2*>(
           box + swizzled_offset<128>(row + i % 2 * 8, i / 2 % 4 * 2 + t / 2) + t % 2 * 8);
       magnitude.add(elements[i].x, 2 * i), magnitude.add(elements[i].y, 2 * i + 1);
@@ -89,7 +90,11 @@ template <>
 struct Query<false> : StagedQuery {
   uint32_t words[Sizes::kHeadDim / 32][4];
 
-  __device__ __forceinline__ float convert() { return StagedQuery::convert(words); }
+  __device__ __forceinline__ float convert() {
+    const float inverse = StagedQuery::convert(words);
+    sync();  // all warps have read the elements
+    return inverse;
+  }
 
   // s += Q[:, 32i .. 32i+31] * K^T; the first product overwrites s.
   __device__ __forceinline__ void multiply(float (&s)[Sizes::kScores], int i, uint64_t k) const {
@@ -97,15 +102,22 @@ struct Query<false> : StagedQuery {
   }
 };
 
-// The codes take the place of the elements.
 template <>
 struct Query<true> : StagedQuery {
+  unsigned char* shared;  // (boxes, 64, row bytes), codes
+
+  __device__ __forceinline__ void attach(const SharedStorage& smem, int index,
+                                         const TensorMap* tensor_map) {
+    StagedQuery::attach(smem, index, tensor_map);
+    shared = smem.q + Sizes::kConsumers * kBytes + index * 64 * Sizes::kHeadDim;
+  }
+
   __device__ __forceinline__ float convert() {
     uint32_t words[Sizes::kHeadDim / 32][4];
     const float inverse = StagedQuery::convert(words);
     const unsigned thread = consumer_thread();
     const int row = thread / 32 % 4 * 16 + thread % 32 / 4;
-    ptx::barrier_sync(1 + consumer, 128);  // all warps have read the elements
+    sync();  // all products of the tile before have read the codes
 #pragma unroll
     for (int i = 0; i < Sizes::kHeadDim / 8; ++i) {
       const int chunk = i / 2, box = 16 * chunk / Sizes::kRowBytes;
@@ -115,7 +127,7 @@ struct Query<true> : StagedQuery {
       *reinterpret_cast<uint32_t*>(to + thread % 4 * 4) = words[i / 4][i % 4];
     }
     ptx::fence_proxy_async();
-    ptx::barrier_sync(1 + consumer, 128);
+    sync();
     return inverse;
   }
 
