@@ -117,6 +117,12 @@ func TestFusedScales(t *testing.T) {
 			multiply(in.k[128:256], 0x1p-7)
 			multiply(in.v[:128], 0x1p-9)
 		},
+		"lone elements": func(in *fusedInputs) { // in different words of the lanes
+			for _, at := range [][2]int{{3, 11}, {130, 38}, {299, 63}} {
+				in.k[at[0]][at[1]] = 8
+				in.v[at[0]-1][63-at[1]] = 500
+			}
+		},
 		"not numbers": func(in *fusedInputs) {
 			in.q[7][3] = math.NaN()
 			in.v[200][9] = math.NaN()
@@ -127,8 +133,20 @@ func TestFusedScales(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, 2))
 			in := &fusedInputs{q: matrix(random, 64), k: matrix(random, keys), v: matrix(random, keys), scale: 3 / math.Sqrt(64)}
 			change(in)
-			checkFused(t, in)
+			in.compare(t, runFused(t, in))
 		})
+	}
+}
+
+// An infinity is a large number: it makes no NaN.
+func TestFusedInfinities(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	in := &fusedInputs{q: matrix(random, 64), k: matrix(random, 300), v: matrix(random, 300)}
+	in.q[9][1], in.k[100][4], in.v[200][6] = math.Inf(1), math.Inf(-1), math.Inf(1)
+	for i, x := range runFused(t, in) {
+		if math.IsNaN(x) {
+			t.Fatalf("row %d, column %d is NaN", i/64, i%64)
+		}
 	}
 }
 
@@ -152,8 +170,8 @@ func multiply(rows [][]float64, factor float64) {
 	}
 }
 
-// checkFused runs a head on the simulator and compares it with float64.
-func checkFused(t *testing.T, in *fusedInputs) {
+// runFused computes O of a head on the simulator.
+func runFused(t *testing.T, in *fusedInputs) []float64 {
 	t.Helper()
 	kernel, builder := fusedBuilder(t)
 	shapes, err := kernel.Shapes("batch=1,kv_heads=1,group=1,queries=64,keys=300,blocks=1,causal=0,rows_first=0,lse=0,q_max=1,k_max=1,v_max=1")
@@ -193,7 +211,7 @@ func checkFused(t *testing.T, in *fusedInputs) {
 	if len(outcome.Findings) > 0 {
 		t.Errorf("findings %v", outcome.Findings)
 	}
-	in.compare(t, half.DecodeBFloat16(outcome.Outputs[0]))
+	return half.DecodeBFloat16(outcome.Outputs[0])
 }
 
 // compare reports an element of O that is wrong. Its largest addend is a product of a P and a V in
