@@ -4,7 +4,7 @@ import numpy as np
 
 
 def bounds(axes, inputs, name, sequence):
-    """First and last row of a sequence in `queries` or `keys`, packed or not, and its batch index."""
+    """First and last row of a sequence in `queries` or `keys`, and its batch index."""
     offsets = inputs.get("cu_" + name)
     if offsets is None:
         return 0, axes[name], sequence

@@ -24,8 +24,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_3d(void* shared, const Tens
       : "memory");
 }
 
-// PTX ISA "cp.async.bulk.tensor": the box at (x, y, z, w) of a four-dimensional tensor to shared
-// memory, zeros where it is out of bounds. The barrier counts the bytes. One thread issues it.
+// The same of a four-dimensional tensor.
 __device__ __forceinline__ void cp_async_bulk_tensor_4d(void* shared, const TensorMap* map, int x,
                                                         int y, int z, int w, uint64_t* barrier) {
   asm volatile(

@@ -19,21 +19,25 @@ __device__ __forceinline__ void issue_tile_load(unsigned char* shared, const Ten
 
 // Loads K and V of one n_block as soon as their stage is empty. One thread.
 __device__ __forceinline__ void load_kv(const SharedStorage& smem, const Problem& p,
-                                        const LoadCursor& load, const TensorMap* k_map, const TensorMap* v_map) {
+                                        const LoadCursor& load, const TensorMap* k_map,
+                                        const TensorMap* v_map) {
   const int stage = load.state.stage;
   const uint32_t empty_phase = load.state.phase ^ 1;
   ptx::mbarrier_try_wait_parity(&smem.barriers->k_empty[stage], empty_phase);
-  issue_tile_load(smem.k + stage * Sizes::kTileBytes, k_map, p, load, &smem.barriers->k_full[stage]);
+  issue_tile_load(smem.k + stage * Sizes::kTileBytes, k_map, p, load,
+                  &smem.barriers->k_full[stage]);
   if constexpr (knob::kDirectV) return;
   ptx::mbarrier_try_wait_parity(&smem.barriers->v_empty[stage], empty_phase);
   if constexpr (knob::kOptions) smem.stage_keys[stage] = load.source.keys_of(load.n_block);
-  issue_tile_load(smem.v + stage * Sizes::kTileBytes, v_map, p, load, &smem.barriers->v_full[stage]);
+  issue_tile_load(smem.v + stage * Sizes::kTileBytes, v_map, p, load,
+                  &smem.barriers->v_full[stage]);
 }
 
 // Loads the first K and V before the block-wide barrier. This thread initialises the barriers of
 // these two loads; a consumer thread initialises all others at the same time.
 __device__ __forceinline__ void load_first_kv(const SharedStorage& smem, const Problem& p,
-                                              const LoadCursor& load, const TensorMap* k_map, const TensorMap* v_map) {
+                                              const LoadCursor& load, const TensorMap* k_map,
+                                              const TensorMap* v_map) {
   ptx::mbarrier_init(&smem.barriers->k_full[0], 1);
   ptx::mbarrier_init(&smem.barriers->v_full[0], 1);
   ptx::fence_mbarrier_init();
@@ -305,7 +309,7 @@ __device__ __forceinline__ void issue_next_load(const Problem& p, const SharedSt
   LoadCursor& load = *reinterpret_cast<LoadCursor*>(smem.cursor);
   if (load.valid()) {
     load_kv(smem, p, load, k_map, v_map);
-    load.next(p, TileScheduler(p));
+    if (!load.next_in_tile(p)) load.next_tile(p, TileScheduler(p));
   } else if (!load.ended) {
     load.ended = true;
     const int stage = load.state.stage;

@@ -28,8 +28,17 @@ struct LoadCursor {
   }
   __device__ __forceinline__ bool valid() const { return n_block >= 0; }
   __device__ __forceinline__ void next(const Problem& p, const TileScheduler& scheduler) {
+    if (!next_in_tile(p)) next_tile(p, scheduler);
+  }
+
+  // Goes on in the tile, if that has another n_block.
+  __device__ __forceinline__ bool next_in_tile(const Problem& p) {
     state.advance();
-    if (--n_block >= 0) return source.seek(p, n_block);
+    if (--n_block < 0) return false;
+    source.seek(p, n_block);
+    return true;
+  }
+  __device__ __forceinline__ void next_tile(const Problem& p, const TileScheduler& scheduler) {
     scheduler.next(p, at);
     enter_tile(p, scheduler);
   }

@@ -43,7 +43,7 @@ struct SharedStorage {
   int4* row_keys;      // (consumer warps), with options: the keys that their rows attend to
   Barriers* barriers;
   int* stage_keys;     // (stages), with options: keys of V in a stage
-  unsigned char* cursor;  // of thread 0, with options
+  unsigned char* cursor;  // with options: the LoadCursor of thread 0
 
   __device__ __forceinline__ explicit SharedStorage(unsigned char* memory)
       : q(memory),

@@ -68,36 +68,40 @@ struct KvSource {
   // Requests the entries of the page table ahead of the load.
   __device__ __forceinline__ void seek(const Problem& p, int n_block) const {
     if (p.page_table == nullptr || threadIdx.x != 0) return;
-    ptx::prefetch_global_l1(&page_of(p, first_key + n_block * Sizes::kBlockN));
+    ptx::prefetch_global_l1(pages(p) + (first_key + n_block * Sizes::kBlockN) / p.page_size);
   }
 
   // Issues the TMA loads of K or V of an n_block. Boxes behind the last key have no page. They are
   // loaded from out of bounds: TMA writes zeros and reads nothing.
   __device__ __forceinline__ void issue_load(unsigned char* shared, const TensorMap* map,
                                              const Problem& p, int n_block, uint64_t* full) const {
-    const int begin = first_key + n_block * Sizes::kBlockN;
-    const int origin = p.cu_keys != nullptr ? p.cu_keys[sequence] : 0;
+    const bool paged = p.page_table != nullptr, packed = p.cu_keys != nullptr;
+    int key = first_key + n_block * Sizes::kBlockN;  // in the page, or in the sequence
+    const int* entry = nullptr;
+    if (paged) {
+      const int number = key / p.page_size;
+      entry = pages(p) + number, key -= number * p.page_size;
+    } else if (packed) {
+      key += p.cu_keys[sequence];
+    }
 #pragma unroll 1
     for (int i = 0; i < Sizes::kBlockN; i += kBoxKeys) {
-      int key = origin + begin + i, page = p.cu_keys != nullptr ? 0 : sequence;
-      if (i >= keys_of(n_block)) {
-        key = kNoLimit;
-      } else if (p.page_table != nullptr) {
-        page = __ldg(&page_of(p, key));
-        key = static_cast<unsigned>(key) % static_cast<unsigned>(p.page_size);
-      }
+      const bool inside = i < keys_of(n_block);
+      const int page = paged && inside ? __ldg(entry) : packed ? 0 : sequence;
 #pragma unroll
       for (int box = 0; box < Sizes::kBoxes; ++box) {
         ptx::cp_async_bulk_tensor_4d(shared + box * Sizes::kBoxBytes + i * Sizes::kRowBytes, map,
-                                     box * Sizes::kRowBytes, key, kv_head, page, full);
+                                     box * Sizes::kRowBytes, inside ? key : kNoLimit, kv_head,
+                                     page, full);
       }
+      key += kBoxKeys;
+      if (paged && key == p.page_size) key = 0, ++entry;
     }
   }
 
  private:
-  __device__ __forceinline__ const int& page_of(const Problem& p, int key) const {
-    return p.page_table[static_cast<size_t>(sequence) * p.max_pages +
-                        static_cast<unsigned>(key) / static_cast<unsigned>(p.page_size)];
+  __device__ __forceinline__ const int* pages(const Problem& p) const {
+    return p.page_table + static_cast<size_t>(sequence) * p.max_pages;
   }
 };
 

@@ -11,20 +11,20 @@ namespace stage7b {
 struct Strides {
   int64_t batch, head, row;
 
-  __device__ __forceinline__ int64_t offset(int sequence, unsigned head_index, int row_index) const {
-    return batch * sequence + head * head_index + row * row_index;
+  __device__ __forceinline__ int64_t offset(int b, unsigned h, int i) const {
+    return batch * b + head * h + row * i;
   }
 };
 
 // Of ::Problem, `queries` and `keys` are the most of a sequence, and o is FP16 or BF16. k, v and
 // heads are not used.
 struct Problem : ::Problem {
-  bool bf16;               // O is BF16
-  const float* sinks;      // (heads of a sequence), or null
-  const int* cu_queries;   // (batch + 1), or null
-  const int* cu_keys;      // (batch + 1), or null
-  const int* lengths;      // (batch), or null
-  const int* page_table;   // (batch, max_pages), or null
+  bool bf16;                 // O is BF16
+  const float* sinks;        // (heads of a sequence), or null
+  const int* cu_queries;     // (batch + 1), or null
+  const int* cu_keys;        // (batch + 1), or null
+  const int* lengths;        // (batch), or null
+  const int* page_table;     // (batch, max_pages), or null
   unsigned batch, kv_heads;  // sequences, and K/V heads of each
   int max_pages, page_size;
   int window_left, window_right;  // keys before and behind its own that a row attends to, or -1

@@ -16,7 +16,7 @@ namespace stage7b {
 //   causal     longest tiles first, over all heads: the last round is short
 //   otherwise  the tiles of a head are consecutive
 //
-// Only reciprocals are kept in registers. Their divisors are derived from the arguments at each use.
+// Only reciprocals are kept in registers. Divisors are derived from the arguments at each use.
 struct TileScheduler {
   const Problem& problem;
   unsigned inner;     // reciprocal of the faster dimension: tiles of a head, or heads

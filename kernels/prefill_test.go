@@ -1,0 +1,258 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"attune/internal/device"
+	simdevice "attune/internal/device/sim"
+	"attune/internal/gate"
+	"attune/internal/lab"
+	"attune/internal/problem"
+	"attune/internal/python"
+	"attune/internal/run"
+	"attune/internal/spec"
+	"attune/internal/toolchain"
+)
+
+// prefillFolder is the folder of the prefill kernel. It includes headers of the folder sdpa.
+const prefillFolder = "prefill"
+
+// prefillBuilder returns the prefill kernel. It skips the test without the compiler or numpy.
+func prefillBuilder(t *testing.T) (*spec.Kernel, *toolchain.Builder) {
+	t.Helper()
+	kernel, builder := pinnedBuilder(t, os.DirFS(prefillFolder))
+	builder.Dir = prefillFolder
+	path, err := python.Find("")
+	if err == nil {
+		err = exec.Command(path, "-c", "import numpy").Run()
+	}
+	if err != nil {
+		t.Skipf("needs python3 with numpy: %v", err)
+	}
+	return kernel, builder
+}
+
+// Every head dim is right on all shapes of the simulator with all checkers. So is a form with
+// smaller steps, more stages and the transpose in a loop, on the shapes with the most options.
+func TestPrefillIsCorrect(t *testing.T) {
+	kernel, builder := prefillBuilder(t)
+	all := strings.Join(kernel.Run.SimShapes, ",")
+	for name, list := range map[string]string{
+		"prefill": all, "prefill64": all, "prefill256": all,
+		"prefill+TILE_N=128+KV_STAGES=3+TRANSPOSE_BATCH=0+USE_SKIP_MASKED=0": "packed,paged_192",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shapes, err := kernel.Shapes(list)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := &lab.Lab{
+				Kernel: kernel, Builder: builder, Problem: lab.NewProblem(kernel, os.DirFS(prefillFolder), prefillFolder),
+				Device: simulator(simdevice.Options{Checks: true, Strict: true}),
+			}
+			request := lab.Request{Variants: []spec.Variant{variantOf(t, kernel, name)}, Shapes: shapes, Seeds: kernel.Run.SimSeeds, Samples: 10}
+			err = l.Run(t.Context(), request, func(r *run.Run) {
+				if r.Build != nil && r.Build.Resources.StackBytes+r.Build.Resources.SpillBytes() > 0 {
+					t.Errorf("it spills or uses a stack: %+v", r.Build.Resources)
+				}
+				if r.Gates.Resources != gate.Pass || r.Gates.Correctness != gate.Pass {
+					t.Errorf("resources %s, correctness %s\n%s", r.Gates.Resources, r.Gates.Correctness,
+						strings.Join(append(r.Reasons.Resources, r.Reasons.Correctness...), "\n"))
+				}
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// prefillJob is a launch of the kernel, and the reference of its shape.
+type prefillJob struct {
+	device.Job
+	shape spec.Shape
+	build problem.Build
+	ref   problem.Reference
+}
+
+func newPrefillJob(t *testing.T, stage, shape string) *prefillJob {
+	t.Helper()
+	kernel, builder := prefillBuilder(t)
+	shapes, err := kernel.Shapes(shape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := variantOf(t, kernel, stage)
+	image, _, err := builder.Build(t.Context(), lab.Target(kernel, v, "sm_90a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := lab.NewProblem(kernel, os.DirFS(prefillFolder), prefillFolder)
+	refs := p.References(problem.Options{})
+	t.Cleanup(func() { refs.Close() })
+	j := &prefillJob{shape: shapes[0], build: problem.Build{Variant: v, Image: image, Code: image.PTX}}
+	if j.ref, err = refs.Get(t.Context(), p.Plain(shapes[0], 0)); err != nil {
+		t.Fatal(err)
+	}
+	if j.Job, err = j.ref.Job(j.build, device.Facts{}); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// arg is an argument by name.
+func (j *prefillJob) arg(name string) *device.Arg {
+	return &j.Args[slices.IndexFunc(j.Args, func(a device.Arg) bool { return a.Name == name })]
+}
+
+// ints are the integers of an input, nil for a null pointer.
+func (j *prefillJob) ints(name string) []int {
+	var values []int
+	for data := j.arg(name).Input; len(data) > 0; data = data[4:] {
+		values = append(values, int(int32(binary.LittleEndian.Uint32(data))))
+	}
+	return values
+}
+
+// scalar is the value of a scalar of 32 bits.
+func (j *prefillJob) scalar(name string) int {
+	return int(int32(binary.LittleEndian.Uint32(j.arg(name).Scalar)))
+}
+
+// keyRows are, for each sequence, the keys that it has: indices into all keys of the tensor map,
+// which go over the keys of a page or sequence first.
+func (j *prefillJob) keyRows() [][]int {
+	offsets, lengths, pages := j.ints("cu_keys"), j.ints("lengths"), j.ints("page_table")
+	keys, pageSize, maxPages := j.scalar("keys"), j.scalar("page_size"), j.scalar("max_pages")
+	rows := make([][]int, j.scalar("batch"))
+	for s := range rows {
+		first, length := s*keys, keys
+		if offsets != nil {
+			first, length = offsets[s], offsets[s+1]-offsets[s]
+		}
+		if lengths != nil {
+			length = min(length, max(0, lengths[s]))
+		}
+		for i := range length {
+			row := first + i
+			if pages != nil {
+				row = pages[s*maxPages+i/pageSize]*pageSize + i%pageSize
+			}
+			rows[s] = append(rows[s], row)
+		}
+	}
+	return rows
+}
+
+// A cache of K and V has anything behind the last key of a sequence, NaN too: another sequence, the
+// rest of a page, or padding. No output may have it.
+func TestPrefillIgnoresUnusedKeys(t *testing.T) {
+	for shape, stage := range map[string]string{"lengths": "prefill64", "short": "prefill", "paged": "prefill", "paged_128": "prefill256"} {
+		t.Run(shape, func(t *testing.T) {
+			t.Parallel()
+			j := newPrefillJob(t, stage, shape)
+			used := map[int]bool{}
+			for _, row := range slices.Concat(j.keyRows()...) {
+				used[row] = true
+			}
+			if spoilt := j.spoilKeys(func(row int) bool { return !used[row] }); spoilt == 0 {
+				t.Fatal("every key is used")
+			}
+			outcome, err := simdevice.Open(simdevice.Options{Checks: true, Strict: true}).Run(t.Context(), j.Job)
+			if err != nil {
+				t.Fatal(err)
+			}
+			result, err := j.ref.Compare(j.build, outcome.Outputs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, wrong := j.ref.Judge(j.build, result, 1); len(wrong) > 0 || len(outcome.Findings) > 0 {
+				t.Errorf("%v, findings %v", wrong, outcome.Findings)
+			}
+		})
+	}
+}
+
+// Keys of NaN in one packed sequence leave the rows of all others as they were, bit for bit.
+func TestPrefillSequencesAreApart(t *testing.T) {
+	j := newPrefillJob(t, "prefill64", "packed")
+	sim := simdevice.Open(simdevice.Options{})
+	before, err := sim.Run(t.Context(), j.Job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, queries := j.keyRows(), j.ints("cu_queries")
+	spoilt := slices.IndexFunc(rows, func(r []int) bool { return len(r) > 64 })
+	j.spoilKeys(func(row int) bool { return slices.Contains(rows[spoilt], row) })
+	after, err := sim.Run(t.Context(), j.Job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := slices.IndexFunc(before.Outputs, func(x []byte) bool { return len(x) == 2*len(j.arg("q").Input) })
+	width := len(before.Outputs[o]) / j.scalar("queries") // of a row of all heads
+	changed := 0
+	for row := range j.scalar("queries") {
+		same := slices.Equal(before.Outputs[o][row*width:][:width], after.Outputs[o][row*width:][:width])
+		if inside := queries[spoilt] <= row && row < queries[spoilt+1]; inside && !same {
+			changed++
+		} else if !inside && !same {
+			t.Errorf("row %d has changed; rows %d to %d see NaN", row, queries[spoilt], queries[spoilt+1]-1)
+		}
+	}
+	if changed == 0 {
+		t.Error("no row sees the NaN")
+	}
+}
+
+// spoilKeys sets keys to NaN in all heads, and returns their number.
+func (j *prefillJob) spoilKeys(spoil func(row int) bool) int {
+	spoilt := 0
+	for _, name := range []string{"k", "v"} {
+		dims := j.arg(name + "_map").TensorMap.Dims       // column, key, head, sequence or page
+		strides := j.arg(name + "_map").TensorMap.Strides // of the last three
+		data := slices.Clone(j.arg(name).Input)
+		for row := range dims[1] * dims[3] {
+			if !spoil(row) {
+				continue
+			}
+			spoilt++
+			for head := range dims[2] {
+				at := row%dims[1]*strides[0] + head*strides[1] + row/dims[1]*strides[2]
+				for i := range dims[0] {
+					data[at+i] = 0x7f
+				}
+			}
+		}
+		j.arg(name).Input = data
+	}
+	return spoilt
+}
+
+// The random lengths of the packed shapes have the cases that they are for.
+func TestPrefillShapesHaveEdges(t *testing.T) {
+	none := map[string]int{}
+	for _, shape := range []string{"packed", "short"} {
+		j := newPrefillJob(t, "prefill64", shape)
+		queries := j.ints("cu_queries")
+		for s, keys := range j.keyRows() {
+			rows := queries[s+1] - queries[s]
+			for what, holds := range map[string]bool{
+				"queries": rows == 0, "keys": rows > 0 && len(keys) == 0,
+				"keys for its first queries": rows > len(keys) && len(keys) > 0, "rows in its second tile": rows > 128 && rows%128 > 0,
+			} {
+				if holds {
+					none[what]++
+				}
+			}
+		}
+	}
+	if len(none) < 4 {
+		t.Errorf("sequences that lack something: %v; want queries, keys, keys for the first queries, and rows in the second tile", none)
+	}
+}
