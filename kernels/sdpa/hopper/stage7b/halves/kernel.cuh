@@ -18,8 +18,9 @@ __device__ __forceinline__ void producer_loop(const Problem& p, const SharedStor
     }
     ptx::fence_mbarrier_init();
 #pragma unroll 1
-    for (int slot = 0; slot < Sizes::kStaging; ++slot) {
-      loads.issue(p, scheduler, smem, k_map, v_map);
+    for (int slot = 0; slot < Sizes::kStaging; slot += 2) {
+      loads.issue<false>(p, scheduler, smem, k_map, slot);
+      if (slot + 1 < Sizes::kStaging) loads.issue<true>(p, scheduler, smem, v_map, slot + 1);
     }
   }
   enter_producer_role();

@@ -32,34 +32,30 @@ namespace stage7b {
 
 constexpr int kProducerBarrier = 8;  // behind those of the consumers
 
-// Issues the loads of all tiles, in their order. One thread. A mark after the last one ends the loop
+// Issues the loads of all tiles, in their order. One thread. A mark after the last tile ends the loop
 // of the converting warps.
 struct StagingLoads {
   LoadCursor load;
-  bool first = true;  // of its work tile
-  bool is_v = false, ended = false;
-  int slot = 0;
+  bool first = true;  // the next step is the first of its work tile
 
+  // Loads the next tile, which is of V or of K, to a slot.
+  template <bool kIsV>
   __device__ __forceinline__ void issue(const Problem& p, const TileScheduler& scheduler,
-                                        const SharedStorage& smem, const TensorMap* k_map,
-                                        const TensorMap* v_map) {
-    if (ended) return;
+                                        const SharedStorage& smem, const TensorMap* map, int slot) {
     Staging& staging = *smem.staging;
-    ended = !load.valid();
-    staging.mark[slot] = ended ? Staging::kEnd : first ? Staging::kFirst : Staging::kNext;
-    if (ended) {
+    if (!load.valid()) {
+      staging.mark[slot] = Staging::kEnd;
       ptx::mbarrier_arrive(&staging.full[slot]);
       return;
     }
+    staging.mark[slot] = first ? Staging::kFirst : Staging::kNext;
     ptx::mbarrier_arrive_expect_tx(&staging.full[slot], Sizes::kStagedBytes);
-    load.source.issue_load(smem.staged + slot * Sizes::kStagedBytes, is_v ? v_map : k_map, p,
-                           load.n_block, &staging.full[slot]);
-    if (is_v) {
+    load.source.issue_load(smem.staged + slot * Sizes::kStagedBytes, map, p, load.n_block,
+                           &staging.full[slot]);
+    if constexpr (kIsV) {
       first = load.n_block == 0;
       load.next(p, scheduler);
     }
-    is_v = !is_v;
-    if (++slot == Sizes::kStaging) slot = 0;
   }
 };
 
@@ -189,8 +185,14 @@ struct ConversionLoop {
   }
 
  private:
+  // Loads the next tile to the slot of a tile that all warps have read. With an even number of slots
+  // both are of K, or both of V.
+  template <bool kIsV>
   __device__ __forceinline__ void issue_next() {
-    if (threadIdx.x == 0) loads.issue(p, scheduler, smem, k_map, v_map);
+    constexpr bool kNextIsV = Sizes::kStaging % 2 ? !kIsV : kIsV;
+    if (threadIdx.x == 0) {
+      loads.issue<kNextIsV>(p, scheduler, smem, kNextIsV ? v_map : k_map, staged.stage);
+    }
     __syncwarp();
   }
 
@@ -206,7 +208,7 @@ struct ConversionLoop {
                        producer_thread()};
     Converter<Tile> converter;
     const uint32_t magnitude = exchange_magnitude(staging, kIsV, converter.magnitude(tile));
-    if constexpr (Converter<Tile>::kHold) issue_next();  // all warps have read the slot
+    if constexpr (Converter<Tile>::kHold) issue_next<kIsV>();
     const uint32_t empty_phase = state.phase ^ 1;
     if constexpr (kIsV) {
       ptx::mbarrier_try_wait_parity(&barriers.v_t_empty[state.stage], empty_phase);
@@ -225,7 +227,7 @@ struct ConversionLoop {
     }
     if constexpr (!Converter<Tile>::kHold) {
       ptx::barrier_sync(kProducerBarrier, 128);
-      issue_next();
+      issue_next<kIsV>();
     }
     staged.advance();
     return true;
