@@ -22,7 +22,7 @@ static_assert(sizeof(Barriers) == Sizes::kBarrierBytes);
 struct alignas(16) Staging {
   enum Mark { kNext, kFirst, kEnd };  // a step, the first step of a work tile, no more steps
   static constexpr int kSlots = knob::kHalves ? Sizes::kStaging : 1;
-  uint32_t magnitude[2][4];          // largest of K and of V, of each producer warp
+  uint32_t magnitude[Sizes::kStages][2][4];  // largest of K and of V, of each producer warp
   uint64_t full[kSlots];             // barriers
   float2 v_factors[Sizes::kStages];  // of O before V is added; and the one that undoes V's scale
   float k_descale[Sizes::kStages];   // undoes the scale of K

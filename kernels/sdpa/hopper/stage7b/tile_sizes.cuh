@@ -44,7 +44,7 @@ struct Sizes {
   static constexpr int kStaging = knob::kStagingTiles;  // slots
   static constexpr int kStagedBytes = knob::kHalves ? 2 * kTileBytes : 0;
   static constexpr int kStagingBytes =
-      knob::kHalves ? (32 + 12 * (kStaging + kStages) + 15) / 16 * 16 : 0;
+      knob::kHalves ? (44 * kStages + 12 * kStaging + 15) / 16 * 16 : 0;
 
   // ---- V^T in shared memory: D rows, then 8 rows of ones ----
   // Panels of at most 128 keys: a swizzled wgmma operand has rows of at most 128 bytes. With

@@ -156,18 +156,11 @@ struct VTile {
   }
 };
 
-// The largest magnitude of a tile, from those of the four warps. K and V have buffers of their own:
-// a warp writes the next one only after all have read the last one of the same buffer.
-__device__ __forceinline__ uint32_t exchange_magnitude(Staging& staging, bool is_v,
-                                                       uint32_t of_warp) {
-  if (threadIdx.x % 32 == 0) staging.magnitude[is_v][threadIdx.x / 32] = of_warp;
-  ptx::barrier_sync(kProducerBarrier, 128);
-  const uint4 all = *reinterpret_cast<const uint4*>(staging.magnitude[is_v]);
-  return max(max(all.x, all.y), max(all.z, all.w));
-}
-
 // The producer's side of the conversion.
 struct ConversionLoop {
+  // Whether the registers hold K and V of a step, which then share a barrier.
+  static constexpr bool kPaired =
+      8 * (KTile::kUnits + VTile::kUnits) + 56 <= Sizes::kProducerRegisters;
   const Problem& p;
   const TileScheduler& scheduler;
   const SharedStorage& smem;
@@ -178,73 +171,120 @@ struct ConversionLoop {
   uint32_t v_magnitude = 0;  // of the steps of the work tile until now
 
   __device__ __forceinline__ void run() {
-    while (convert<KTile, false>()) {
-      convert<VTile, true>();
-      state.advance();
-    }
+    while (kPaired ? convert_paired() : convert_separately()) state.advance();
   }
 
  private:
+  // Converts K and V of a step. Returns whether there was one.
+  __device__ __forceinline__ bool convert_paired() {
+    if (await() == Staging::kEnd) return false;
+    const KTile k_tile = {slot_address(), producer_thread()};
+    Converter<KTile> k;
+    put_magnitude(false, k.magnitude(k_tile));
+    const int k_slot = staged.stage;
+    staged.advance();
+    const bool first = await() == Staging::kFirst;
+    const VTile v_tile = {slot_address(), producer_thread()};
+    Converter<VTile> v;
+    put_magnitude(true, v.magnitude(v_tile));
+    ptx::barrier_sync(kProducerBarrier, 128);
+    issue_next<false>(k_slot);
+    issue_next<true>(staged.stage);
+    staged.advance();
+    store_k(k, k_tile, magnitude(false));
+    store_v(v, v_tile, magnitude(true), first);
+    return true;
+  }
+
+  __device__ __forceinline__ bool convert_separately() {
+    if (await() == Staging::kEnd) return false;
+    convert<KTile, false>(false);
+    convert<VTile, true>(await() == Staging::kFirst);
+    return true;
+  }
+
+  template <typename Tile, bool kIsV>
+  __device__ __forceinline__ void convert(bool first) {
+    const Tile tile = {slot_address(), producer_thread()};
+    Converter<Tile> converter;
+    put_magnitude(kIsV, converter.magnitude(tile));
+    ptx::barrier_sync(kProducerBarrier, 128);
+    if constexpr (Converter<Tile>::kHold) issue_next<kIsV>(staged.stage);
+    if constexpr (kIsV) {
+      store_v(converter, tile, magnitude(kIsV), first);
+    } else {
+      store_k(converter, tile, magnitude(kIsV));
+    }
+    if constexpr (!Converter<Tile>::kHold) {
+      ptx::barrier_sync(kProducerBarrier, 128);
+      issue_next<kIsV>(staged.stage);
+    }
+    staged.advance();
+  }
+
+  // Waits for the next tile and returns its mark.
+  __device__ __forceinline__ int await() const {
+    ptx::mbarrier_try_wait_parity(&smem.staging->full[staged.stage], staged.phase);
+    return smem.staging->mark[staged.stage];
+  }
+  __device__ __forceinline__ uint32_t slot_address() const {
+    return ptx::shared_address(smem.staged) + staged.stage * Sizes::kStagedBytes;
+  }
+
   // Loads the next tile to the slot of a tile that all warps have read. With an even number of slots
   // both are of K, or both of V.
   template <bool kIsV>
-  __device__ __forceinline__ void issue_next() {
+  __device__ __forceinline__ void issue_next(int slot) {
     constexpr bool kNextIsV = Sizes::kStaging % 2 ? !kIsV : kIsV;
     if (threadIdx.x == 0) {
-      loads.issue<kNextIsV>(p, scheduler, smem, kNextIsV ? v_map : k_map, staged.stage);
+      loads.issue<kNextIsV>(p, scheduler, smem, kNextIsV ? v_map : k_map, slot);
     }
     __syncwarp();
   }
 
-  // Converts the next tile. Returns whether there was one.
-  template <typename Tile, bool kIsV>
-  __device__ __forceinline__ bool convert() {
-    Staging& staging = *smem.staging;
-    Barriers& barriers = *smem.barriers;
-    ptx::mbarrier_try_wait_parity(&staging.full[staged.stage], staged.phase);
-    const int mark = staging.mark[staged.stage];
-    if (!kIsV && mark == Staging::kEnd) return false;
-    const Tile tile = {ptx::shared_address(smem.staged) + staged.stage * Sizes::kStagedBytes,
-                       producer_thread()};
-    Converter<Tile> converter;
-    const uint32_t magnitude = exchange_magnitude(staging, kIsV, converter.magnitude(tile));
-    if constexpr (Converter<Tile>::kHold) issue_next<kIsV>();
-    const uint32_t empty_phase = state.phase ^ 1;
-    if constexpr (kIsV) {
-      ptx::mbarrier_try_wait_parity(&barriers.v_t_empty[state.stage], empty_phase);
-      convert_v(converter, tile, magnitude, mark == Staging::kFirst);
-    } else {
-      ptx::mbarrier_try_wait_parity(&barriers.k_empty[state.stage], empty_phase);
-      const Scale scale(magnitude);
-      if (threadIdx.x == 0) staging.k_descale[state.stage] = scale.inverse();
-      converter.convert(tile, ptx::shared_address(smem.k) + state.stage * Sizes::kTileBytes,
-                        scale.pair());
-    }
-    ptx::fence_proxy_async();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-      ptx::mbarrier_arrive(kIsV ? &barriers.v_t_full[state.stage] : &barriers.k_full[state.stage]);
-    }
-    if constexpr (!Converter<Tile>::kHold) {
-      ptx::barrier_sync(kProducerBarrier, 128);
-      issue_next<kIsV>();
-    }
-    staged.advance();
-    return true;
+  // The warps exchange their largest magnitudes: each puts its own, and behind a barrier takes the
+  // largest. The buffer is that of the stage. It is written again some steps later, behind another
+  // barrier, so all warps have read it.
+  __device__ __forceinline__ void put_magnitude(bool is_v, uint32_t of_warp) const {
+    if (threadIdx.x % 32 > 0) return;
+    smem.staging->magnitude[state.stage][is_v][threadIdx.x / 32] = of_warp;
+  }
+  __device__ __forceinline__ uint32_t magnitude(bool is_v) const {
+    const uint4 all = *reinterpret_cast<const uint4*>(smem.staging->magnitude[state.stage][is_v]);
+    return max(max(all.x, all.y), max(all.z, all.w));
+  }
+
+  __device__ __forceinline__ void store_k(Converter<KTile>& converter, const KTile& tile,
+                                          uint32_t largest) const {
+    const Scale scale(largest);
+    ptx::mbarrier_try_wait_parity(&smem.barriers->k_empty[state.stage], state.phase ^ 1);
+    if (threadIdx.x == 0) smem.staging->k_descale[state.stage] = scale.inverse();
+    converter.convert(tile, ptx::shared_address(smem.k) + state.stage * Sizes::kTileBytes,
+                      scale.pair());
+    arrive(&smem.barriers->k_full[state.stage]);
   }
 
   // V has the largest magnitude of its work tile until now, so that its scale never grows there. O
   // has the scale of the last V: it is multiplied by the ratio of the scales, at most 1.
-  __device__ __forceinline__ void convert_v(Converter<VTile>& converter, const VTile& tile,
-                                            uint32_t magnitude, bool first) {
-    const uint32_t largest = first ? magnitude : max(v_magnitude, magnitude);
+  __device__ __forceinline__ void store_v(Converter<VTile>& converter, const VTile& tile,
+                                          uint32_t largest, bool first) {
+    if (!first) largest = max(largest, v_magnitude);
     const Scale scale(largest), before(first ? largest : v_magnitude);
     v_magnitude = largest;
+    ptx::mbarrier_try_wait_parity(&smem.barriers->v_t_empty[state.stage], state.phase ^ 1);
     if (threadIdx.x == 0) {
       smem.staging->v_factors[state.stage] = make_float2(scale.over(before), scale.inverse());
     }
     converter.convert(tile, ptx::shared_address(smem.v_t) + state.stage * Sizes::kVtBytes,
                       scale.pair());
+    arrive(&smem.barriers->v_t_full[state.stage]);
+  }
+
+  // Makes the codes visible to wgmma.
+  __device__ __forceinline__ static void arrive(uint64_t* full) {
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(full);
   }
 };
 
