@@ -78,6 +78,20 @@ __device__ __forceinline__ void load_query(Q& q, Descales& descales, const Probl
   if constexpr (!knob::kQInShared) descales.load(p, tile.head);
 }
 
+// The same where Q has no descale factors.
+template <typename Q>
+__device__ __forceinline__ void load_query(Q& q, const Problem& p, const TileScheduler& scheduler,
+                                           const TileIndex& at) {
+  if (scheduler.has(at)) q.load(p, scheduler.tile(p, at));
+}
+
+// With 16-bit inputs: Q to E4M3. Returns the factor that undoes its scale.
+template <typename Q>
+__device__ __forceinline__ float convert_query(Q& q) {
+  if constexpr (knob::kHalves) return q.convert();
+  return 1.0f;
+}
+
 __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStorage& smem,
                                               const TensorMap* q_map) {
   if constexpr (!kEarlyLoads) enter_consumer_role();
@@ -88,7 +102,7 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
   KvPipeline kv(smem, k_state);
   Query<knob::kQInShared> q;
   if constexpr (kEarlyLoads) {
-    if constexpr (knob::kQInShared) {
+    if constexpr (knob::kQInShared || knob::kHalves) {
       q.attach(smem, consumer_index(), q_map);
       q.init_barrier();
     }
@@ -104,6 +118,12 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
     const WorkTile tile = consumer_tile(scheduler.tile(p, at), consumer);
     // Here, before O occupies all registers.
     if constexpr (knob::kQInShared) descales.load(p, tile.head);
+    if constexpr (knob::kHalves) {
+      descales.q = convert_query(q), descales.k = 1.0f;
+      TileIndex ahead = at;
+      scheduler.next(p, ahead);
+      load_query(q, p, scheduler, ahead);
+    }
     const float scale_log2 = softmax_scale_log2(p, descales.q, descales.k);
     const UnmaskedKeys unmasked(p, tile, consumer);
     if constexpr (knob::kOptions) save_mask(smem, tile);
@@ -119,13 +139,13 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
 
     // The products have read Q, so the next Q is loaded while O is stored.
     const WorkTile done = scheduler.tile(p, at.opaque());
-    const float descale_v = descales.v;
+    const float descale_v = knob::kHalves ? rows.o_descale : descales.v;
     if constexpr (knob::kOptions) {
       skip_first_steps(kv, min(first_n_block(done, consumer), num_n_blocks(done)));
     }
     if constexpr (Sizes::kSplitKeys) merge_split_keys(rows, smem, consumer, at.round);
     scheduler.next(p, at);
-    load_query(q, descales, p, scheduler, at);
+    if constexpr (!knob::kHalves) load_query(q, descales, p, scheduler, at);
     store_output(p, rows, done, descale_v, Sizes::kSplitKeys ? consumer : 0);
   }
 }

@@ -1,5 +1,6 @@
-// The form of the problem: plain tensors, or those of kernels/prefill with options. Each form has
-// its work tiles and their order, the mask, the loads, and the stores.
+// The form of the problem: plain tensors, those of kernels/prefill, which have options, or those of
+// kernels/fused, which have 16 bits. Each form defines its work tiles and their order, the mask, the
+// loads, and the stores.
 #pragma once
 
 #include "knobs.cuh"
@@ -8,6 +9,11 @@
 #include "options/loads.cuh"
 #include "options/output.cuh"
 #include "options/tiles.cuh"
+#elif STAGE7B_HALVES
+#include "halves/loads.cuh"
+#include "halves/output.cuh"
+#include "halves/problem.cuh"
+#include "plain/tiles.cuh"
 #else
 #include "plain/loads.cuh"
 #include "plain/output.cuh"

@@ -21,12 +21,14 @@ __device__ __forceinline__ void arrive_warp(uint64_t* barrier, float computed = 
 // differently, and the machine code would no longer be the measured one.
 struct KvPipeline {
   Barriers* barriers;
+  const Staging* staging;
   uint32_t k, v_t;  // descriptor addresses of stage 0
   KvState v_state;
   KvState& k_state;
 
   __device__ __forceinline__ KvPipeline(const SharedStorage& smem, KvState& k_state)
       : barriers(smem.barriers),
+        staging(smem.staging),
         k(ptx::descriptor_address(smem.k)),
         v_t(ptx::descriptor_address(smem.v_t)),
         k_state(k_state) {}
@@ -45,6 +47,15 @@ struct KvPipeline {
                 knob::kOverlap || Sizes::kConsumers > 3 ? rescale : 0.0f);
     if (knob::kOverlap) k_state.advance();
   }
+
+  // With 16-bit inputs: the scale of the scores of this step, whose K has its own. A masked score is
+  // minus infinity, and minus infinity times 0 is NaN.
+  __device__ __forceinline__ float step_scale(float softmax_scale_log2) const {
+    return fmaxf(softmax_scale_log2 * staging->k_descale[k_state.stage], 1e-37f);
+  }
+
+  // With 16-bit inputs: the factors of RowState::change_scale for this step.
+  __device__ __forceinline__ float2 v_factors() const { return staging->v_factors[v_state.stage]; }
 
   // Waits for V^T and returns its descriptor address.
   __device__ __forceinline__ uint32_t wait_v_t() const {

@@ -24,10 +24,11 @@ struct ConsumerTile {
 // Masks the scores of a step where needed, and updates the row max.
 __device__ __forceinline__ void mask_and_update_row_max(float (&s)[Sizes::kScores], RowState& rows,
                                                         float (&rescale)[2],
-                                                        const ConsumerTile& tile, int n_block) {
+                                                        const ConsumerTile& tile, int n_block,
+                                                        const float& softmax_scale_log2) {
   ptx::fence_registers(s);
   if (!tile.unmasked.has(n_block)) mask_scores(s, tile.problem, tile.tile, n_block);
-  update_row_max(s, rows, rescale, tile.softmax_scale_log2);
+  update_row_max(s, rows, rescale, softmax_scale_log2);
 }
 
 __device__ __forceinline__ void skip_step(KvPipeline& kv) {
@@ -54,12 +55,20 @@ __device__ __forceinline__ void mainloop_serial(RowState& rows, float (&s)[Sizes
 #pragma unroll 1
   while (n_block >= 0) {
     issue_scores(s, q, kv.wait_k());
+#if STAGE7B_HALVES
+    const float scale_log2 = kv.step_scale(tile.softmax_scale_log2);
+#else
+    // A copy would change the order in which nvcc reads the tile, and the machine code.
+    const float& scale_log2 = tile.softmax_scale_log2;
+#endif
     ptx::wgmma_wait_group<0>();
-    mask_and_update_row_max(s, rows, rows.rescale, tile, n_block);
+    mask_and_update_row_max(s, rows, rows.rescale, tile, n_block, scale_log2);
     kv.release_k(rows.rescale[1]);
-    exponentiate(s, rows, tile.softmax_scale_log2);
+    exponentiate(s, rows, scale_log2);
     p.pack(s);
-    multiply_pv(rows, p, kv.wait_v_t());
+    const uint32_t v_t = kv.wait_v_t();
+    if constexpr (knob::kHalves) rows.change_scale(kv.v_factors());
+    multiply_pv(rows, p, v_t);
     kv.release_v_t();
     --n_block;
     kv.skip_other_consumer(n_block);
@@ -78,7 +87,7 @@ __device__ __forceinline__ void multiply_pv_overlapped(RowState& rows, const Pro
   part.issue(p, v_t);
   if constexpr (kIndex == 0) {
     ptx::wgmma_wait_group<1>();  // for the scores
-    mask_and_update_row_max(s, rows, rescale, tile, n_block);
+    mask_and_update_row_max(s, rows, rescale, tile, n_block, tile.softmax_scale_log2);
     kv.release_k(rescale[1]);
   }
   exponentiate<kShare * kIndex, kShare * (kIndex + 1)>(s, rows, tile.softmax_scale_log2);
@@ -97,7 +106,7 @@ __device__ __forceinline__ void mainloop_overlapped(RowState& rows, float (&s)[S
   if (n_block >= 0) {
     issue_scores(s, q, kv.wait_k());
     ptx::wgmma_wait_group<0>();
-    mask_and_update_row_max(s, rows, rows.rescale, tile, n_block);
+    mask_and_update_row_max(s, rows, rows.rescale, tile, n_block, tile.softmax_scale_log2);
     kv.release_k(rows.rescale[1]);
     exponentiate(s, rows, tile.softmax_scale_log2);
     p.pack(s);

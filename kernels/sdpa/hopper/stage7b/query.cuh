@@ -8,6 +8,10 @@
 #include "row_state.cuh"
 #include "shared_storage.cuh"
 
+#if STAGE7B_HALVES
+#include "halves/query.cuh"
+#else
+
 namespace stage7b {
 
 // Q (64, D) as operand A of S = Q·K^T, one product per 32 columns: in registers, or in shared
@@ -91,3 +95,5 @@ struct Descales {
 };
 
 }  // namespace stage7b
+
+#endif

@@ -18,14 +18,28 @@ struct Barriers {
 };
 static_assert(sizeof(Barriers) == Sizes::kBarrierBytes);
 
+// The conversion of K and V from 16 bits, in kernels/fused.
+struct alignas(16) Staging {
+  enum Mark { kNext, kFirst, kEnd };  // a step, the first step of a work tile, no more steps
+  static constexpr int kSlots = knob::kHalves ? Sizes::kStaging : 1;
+  uint32_t magnitude[Sizes::kStages][2][4];  // largest of K and of V, of each producer warp
+  uint64_t full[kSlots];             // barriers
+  float2 v_factors[Sizes::kStages];  // of O before V is added; and the one that undoes V's scale
+  float k_descale[Sizes::kStages];   // undoes the scale of K
+  int mark[kSlots];
+};
+static_assert(!knob::kHalves || sizeof(Staging) == Sizes::kStagingBytes);
+
 // Every operand starts at a multiple of 1024 bytes: TMA and wgmma derive the swizzle of a row from
 // its address.
 struct SharedStorage {
   unsigned char* q;    // (consumers, boxes, 64, row bytes)
   unsigned char* k;    // (stages, boxes, TILE_N, row bytes)
   unsigned char* v;    // (stages, boxes, TILE_N, row bytes), none with USE_DIRECT_V
+  unsigned char* staged;  // (slots, boxes, TILE_N, 128) in 16 bits, in kernels/fused
   unsigned char* v_t;  // (stages, panels, D + 8, panel keys)
   float4* merge;       // (2 tiles, consumers, chunks, 128 threads)
+  Staging* staging;    // in kernels/fused
   int4* row_keys;      // (consumer warps), with options: the keys that their rows attend to
   Barriers* barriers;
   int* stage_keys;     // (stages), with options: keys of V in a stage
@@ -35,12 +49,16 @@ struct SharedStorage {
       : q(memory),
         k(q + Sizes::kQBytes),
         v(k + Sizes::kStages * Sizes::kTileBytes),
-        v_t(v + Sizes::kStages * Sizes::kVBytes),
+        staged(v + Sizes::kStages * Sizes::kVBytes),
+        v_t(staged + Sizes::kStaging * Sizes::kStagedBytes),
         merge(reinterpret_cast<float4*>(v_t + Sizes::kStages * Sizes::kVtBytes)),
+        staging(reinterpret_cast<Staging*>(v_t + Sizes::kStages * Sizes::kVtBytes +
+                                           Sizes::kMergeBytes)),
         row_keys(reinterpret_cast<int4*>(v_t + Sizes::kStages * Sizes::kVtBytes +
                                          Sizes::kMergeBytes)),
         barriers(reinterpret_cast<Barriers*>(v_t + Sizes::kStages * Sizes::kVtBytes +
-                                             Sizes::kMergeBytes + 16 * Sizes::kRowKeys)),
+                                             Sizes::kMergeBytes + Sizes::kStagingBytes +
+                                             16 * Sizes::kRowKeys)),
         stage_keys(reinterpret_cast<int*>(barriers + 1)),
         cursor(reinterpret_cast<unsigned char*>(stage_keys + Sizes::kStages)) {}
 };

@@ -36,8 +36,15 @@ struct Sizes {
   static constexpr int kBoxes = kHeadDim / kRowBytes;
   static constexpr int kBoxBytes = kBlockN * kRowBytes;
   static constexpr int kTileBytes = kBlockN * kHeadDim;  // of K, or of V
-  static constexpr int kVBytes = knob::kDirectV ? 0 : kTileBytes;  // of V before the transpose
-  static constexpr int kQBytes = knob::kQInShared ? kBlockM * kHeadDim : 0;
+  static constexpr int kVBytes = knob::kDirectV || knob::kHalves ? 0 : kTileBytes;  // of V before the transpose
+  static constexpr int kQBytes =
+      (2 * knob::kHalves + knob::kQInShared) * kBlockM * kHeadDim;  // 16 bits, and E4M3
+
+  // ---- K and V in 16 bits, before the conversion ----
+  static constexpr int kStaging = knob::kStagingTiles;  // slots
+  static constexpr int kStagedBytes = knob::kHalves ? 2 * kTileBytes : 0;
+  static constexpr int kStagingBytes =
+      knob::kHalves ? (44 * kStages + 12 * kStaging + 15) / 16 * 16 : 0;
 
   // ---- V^T in shared memory: D rows, then 8 rows of ones ----
   // Panels of at most 128 keys: a swizzled wgmma operand has rows of at most 128 bytes. With
@@ -62,7 +69,7 @@ struct Sizes {
 
   static constexpr int kSharedBytes =
       kQBytes + kStages * (kTileBytes + kVBytes + kVtBytes) + kMergeBytes + kBarrierBytes +
-      kOptionBytes;
+      kStaging * kStagedBytes + kStagingBytes + kOptionBytes;
 };
 
 }  // namespace stage7b

@@ -1,0 +1,111 @@
+// Conversion of 16-bit elements, FP16 or BF16, to E4M3 with a power of two as scale.
+//
+// The scale brings the largest magnitude into (224, 448], the top of E4M3. A power of two costs no
+// precision: x * scale is exact, and the factors that undo it are exact too.
+#pragma once
+
+#include <cstdint>
+
+#include "../../../common/ptx.cuh"
+#include "../knobs.cuh"
+
+namespace ptx {
+
+// PTX ISA "max.xorsign.abs": the larger magnitude of each pair; its sign has no meaning. A NaN
+// loses against a number.
+template <bool kBf16>
+__device__ __forceinline__ uint32_t max_magnitude_x2(uint32_t a, uint32_t b) {
+  uint32_t d;
+  if constexpr (kBf16) {
+    asm("max.xorsign.abs.bf16x2 %0, %1, %2;\n" : "=r"(d) : "r"(a), "r"(b));
+  } else {
+    asm("max.xorsign.abs.f16x2 %0, %1, %2;\n" : "=r"(d) : "r"(a), "r"(b));
+  }
+  return d;
+}
+
+// PTX ISA "mul.bf16x2", "mul.f16x2".
+template <bool kBf16>
+__device__ __forceinline__ uint32_t mul_rn_x2(uint32_t a, uint32_t b) {
+  uint32_t d;
+  if constexpr (kBf16) {
+    asm("mul.rn.bf16x2 %0, %1, %2;\n" : "=r"(d) : "r"(a), "r"(b));
+  } else {
+    asm("mul.rn.f16x2 %0, %1, %2;\n" : "=r"(d) : "r"(a), "r"(b));
+  }
+  return d;
+}
+
+}  // namespace ptx
+
+namespace stage7b {
+
+// The largest magnitude of elements, as bits of their type. NaN does not count.
+struct Magnitude {
+  static constexpr int kChains = 4;  // independent, for instruction parallelism
+  uint32_t pairs[kChains] = {};
+
+  // Adds two elements; i is a constant that chooses the chain.
+  __device__ __forceinline__ void add(uint32_t elements, int i) {
+    pairs[i % kChains] = larger(pairs[i % kChains], elements);
+  }
+  // Over the 32 lanes of a warp. Magnitudes sort like their bits.
+  __device__ __forceinline__ uint32_t of_warp() const {
+    const uint32_t pair = larger(larger(pairs[0], pairs[1]), larger(pairs[2], pairs[3]));
+    const uint32_t low = pair & 0x7FFF, high = pair >> 16 & 0x7FFF;
+    return __reduce_max_sync(0xFFFFFFFF, max(low, high));
+  }
+
+ private:
+  __device__ __forceinline__ static uint32_t larger(uint32_t a, uint32_t b) {
+    return ptx::max_magnitude_x2<knob::kBf16Out>(a, b);
+  }
+};
+
+// A scale from 2^kMinExponent to 2^kMaxExponent. The bounds keep products of two scales, and their
+// inverses, finite and normal. FP16 must hold the scale itself.
+struct Scale {
+  static constexpr int kMinExponent = knob::kBf16Out ? -60 : -8;
+  static constexpr int kMaxExponent = knob::kBf16Out ? 60 : 15;
+  int exponent;
+
+  // Of elements up to `magnitude`. Zeros take the largest scale, infinities the smallest.
+  __device__ __forceinline__ explicit Scale(uint32_t magnitude) {
+    constexpr int kMantissaBits = knob::kBf16Out ? 7 : 10, kBias = knob::kBf16Out ? 127 : 15;
+    // Above 1.75 times a power of two the carry gives the next one.
+    const int above = (magnitude + (1 << (kMantissaBits - 2)) - 1) >> kMantissaBits;
+    exponent = min(max(8 + kBias - above, kMinExponent), kMaxExponent);
+  }
+
+  __device__ __forceinline__ float inverse() const { return power(-exponent); }
+  __device__ __forceinline__ float over(const Scale& other) const {
+    return power(exponent - other.exponent);
+  }
+  // The scale twice, as a pair of elements.
+  __device__ __forceinline__ uint32_t pair() const {
+    return knob::kBf16Out ? (exponent + 127) * 0x00800080u : (exponent + 15) * 0x04000400u;
+  }
+
+ private:
+  __device__ __forceinline__ static float power(int exponent) {
+    return __int_as_float((exponent + 127) << 23);
+  }
+};
+
+// Two elements times the scale to two E4M3 codes, saturating; NaN stays NaN.
+__device__ __forceinline__ uint32_t convert_pair(uint32_t elements, uint32_t scale) {
+  const uint32_t scaled = ptx::mul_rn_x2<knob::kBf16Out>(elements, scale);
+  if constexpr (knob::kBf16Out) {
+    return ptx::cvt_rn_satfinite_e4m3x2_f32(__uint_as_float(scaled << 16),
+                                            __uint_as_float(scaled & 0xFFFF0000));
+  } else {
+    return ptx::cvt_rn_satfinite_e4m3x2_f16x2(scaled);
+  }
+}
+
+// Four elements to a word of codes.
+__device__ __forceinline__ uint32_t convert_four(uint32_t first, uint32_t second, uint32_t scale) {
+  return convert_pair(first, scale) | convert_pair(second, scale) << 16;
+}
+
+}  // namespace stage7b
