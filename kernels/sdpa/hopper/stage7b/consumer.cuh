@@ -101,7 +101,7 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
   if (knob::kStaggerCycles > 0 && consumer > 0) stagger_start(p, scheduler, at, smem, consumer);
 
   while (scheduler.has(at)) {
-    const WorkTile tile = consumer_tile(scheduler.tile(p, at), consumer);
+    const WorkTile tile = scheduler.tile(p, at);
     // Here, before O occupies all registers.
     if constexpr (knob::kQInShared) descales.load(p, tile.head);
     const float scale_log2 = softmax_scale_log2(p, descales.q, descales.k);
@@ -120,9 +120,6 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
     // The products have read Q, so the next Q is loaded while O is stored.
     const WorkTile done = scheduler.tile(p, at.opaque());
     const float descale_v = descales.v;
-    if constexpr (knob::kOptions) {
-      skip_first_steps(kv, min(first_n_block(done, consumer), num_n_blocks(done)));
-    }
     if constexpr (Sizes::kSplitKeys) merge_split_keys(rows, smem, consumer, at.round);
     scheduler.next(p, at);
     load_query(q, descales, p, scheduler, at);
