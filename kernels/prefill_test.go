@@ -44,7 +44,7 @@ func TestPrefillIsCorrect(t *testing.T) {
 	all := strings.Join(kernel.Run.SimShapes, ",")
 	for name, list := range map[string]string{
 		"prefill": all, "prefill64": all, "prefill256": all,
-		"prefill+TILE_N=128+KV_STAGES=3+TRANSPOSE_BATCH=0+USE_SKIP_MASKED=0": "packed,paged_192",
+		"prefill+TILE_N=128+KV_STAGES=3+TRANSPOSE_BATCH=0+USE_SKIP_MASKED=0": "packed_all,paged_192",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -115,7 +115,7 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
   if (knob::kStaggerCycles > 0 && consumer > 0) stagger_start(p, scheduler, at, smem, consumer);
 
   while (scheduler.has(at)) {
-    const WorkTile tile = consumer_tile(scheduler.tile(p, at), consumer);
+    const WorkTile tile = scheduler.tile(p, at);
     // Here, before O occupies all registers.
     if constexpr (knob::kQInShared) descales.load(p, tile.head);
     if constexpr (knob::kHalves) {
@@ -140,9 +140,6 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
     // The products have read Q, so the next Q is loaded while O is stored.
     const WorkTile done = scheduler.tile(p, at.opaque());
     const float descale_v = knob::kHalves ? rows.o_descale : descales.v;
-    if constexpr (knob::kOptions) {
-      skip_first_steps(kv, min(first_n_block(done, consumer), num_n_blocks(done)));
-    }
     if constexpr (Sizes::kSplitKeys) merge_split_keys(rows, smem, consumer, at.round);
     scheduler.next(p, at);
     if constexpr (!knob::kHalves) load_query(q, descales, p, scheduler, at);

@@ -31,19 +31,17 @@ __device__ __forceinline__ void mask_and_update_row_max(float (&s)[Sizes::kScore
   update_row_max(s, rows, rescale, softmax_scale_log2);
 }
 
-__device__ __forceinline__ void skip_step(KvPipeline& kv) {
-  kv.wait_k();
-  kv.release_k(0.0f);
-  kv.wait_v_t();
-  kv.release_v_t();
-}
-
-// Releases the steps behind the last key that some row of the warpgroup attends to.
+// Releases the steps of which no row of the warpgroup attends to a key.
 __device__ __forceinline__ void skip_masked_steps(KvPipeline& kv, const ConsumerTile& tile,
                                                   int& n_block) {
   const int key_end = key_end_of(tile.problem, tile.tile, tile.consumer);
 #pragma unroll 1
-  for (; n_block >= 0 && n_block * Sizes::kBlockN >= key_end; --n_block) skip_step(kv);
+  for (; n_block >= 0 && n_block * Sizes::kBlockN >= key_end; --n_block) {
+    kv.wait_k();
+    kv.release_k(0.0f);
+    kv.wait_v_t();
+    kv.release_v_t();
+  }
 }
 
 // One step after the other. Where several consumers run, one has the tensor cores while another
@@ -124,12 +122,6 @@ __device__ __forceinline__ void mainloop_overlapped(RowState& rows, float (&s)[S
     multiply_pv(rows, p, kv.wait_v_t());
     kv.release_v_t();
   }
-}
-
-// Releases `count` steps before the first key that some row of the warpgroup attends to.
-__device__ __forceinline__ void skip_first_steps(KvPipeline& kv, int count) {
-#pragma unroll 1
-  for (; count > 0; --count) skip_step(kv);
 }
 
 template <typename Q>

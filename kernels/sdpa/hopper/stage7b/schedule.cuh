@@ -20,7 +20,7 @@ struct LoadCursor {
   int n_block = -1;
   KvSource source;
   KvState state;
-  bool ended = false;  // with options: the consumers of the loads know
+  bool ended = false;  // with options: all producer warps know that no load follows
 
   __device__ __forceinline__ LoadCursor(const Problem& p, const TileScheduler& scheduler)
       : at(scheduler.first(p)) {
@@ -31,7 +31,7 @@ struct LoadCursor {
     if (!next_in_tile(p)) next_tile(p, scheduler);
   }
 
-  // Goes on in the tile, if that has another n_block.
+  // Returns false at the end of the tile.
   __device__ __forceinline__ bool next_in_tile(const Problem& p) {
     state.advance();
     if (--n_block < 0) return false;

@@ -110,18 +110,9 @@ __device__ __forceinline__ int key_end_of(const Problem&, const WorkTile& tile, 
   return min(tile.keys, tile.causal_key_end + first_row(consumer) + 63);
 }
 
-// The first n_block of which some row of a consumer attends to a key.
-__device__ __forceinline__ int first_n_block(const WorkTile& tile, int consumer) {
-  return max(0, tile.window_begin + first_row(consumer)) / Sizes::kBlockN;
-}
-
-// The tile as a consumer computes it, counted from the first of its n_blocks.
-__device__ __forceinline__ WorkTile consumer_tile(const WorkTile& tile, int consumer) {
-  WorkTile t = tile;
-  const int passed = first_n_block(tile, consumer) * Sizes::kBlockN;
-  t.key_end -= passed, t.keys -= passed, t.causal_key_end -= passed, t.window_begin -= passed;
-  return t;
-}
+// Every consumer attends to some key of n_block 0: the first one's window begins less than 64 keys
+// behind its start, and that of the last one as many keys later as rows lie between the two.
+static_assert(63 + Sizes::kBlockM - 64 < Sizes::kBlockN);
 
 // Saves what mask_scores needs. The main loop has no registers for it.
 __device__ __forceinline__ void save_mask(const SharedStorage& smem, const WorkTile& tile) {

@@ -65,9 +65,7 @@ __device__ __forceinline__ int key_end_of(const Problem& p, const WorkTile& tile
   return p.causal ? min(p.keys, tile.causal_key_end + first_row(consumer) + 63) : p.keys;
 }
 
-// All consumers start with n_block 0 of the tile.
-__device__ __forceinline__ int first_n_block(const WorkTile&, int) { return 0; }
-__device__ __forceinline__ const WorkTile& consumer_tile(const WorkTile& tile, int) { return tile; }
+// mask_scores needs no more than its arguments.
 __device__ __forceinline__ void save_mask(const SharedStorage&, const WorkTile&) {}
 
 // Masks a lane's scores. Its two rows attend to the keys before end[0] and end[1], counted from the
