@@ -18,10 +18,15 @@ import (
 var companionKnobs = map[string][]string{
 	"decode":   {spec.HeadDimKnob, "BLOCKS_PER_SM"},
 	"prefill":  {spec.HeadDimKnob, "TILE_M"},
+	"fused":    {spec.HeadDimKnob, "TILE_M", "TILE_N"},
 	"cast":     {"THREADS", "CHUNKS"},
 	"quantize": {"THREADS", "CHUNKS", "BLOCKS"},
 	"append":   {"THREADS"},
 }
+
+// companionStages are the stages that a library takes of a kernel; it takes all where none are named.
+// The other stages of the fused kernel are not faster than a quantiser and a dense form.
+var companionStages = map[string][]string{"fused": {"fused256"}}
 
 // Item is an image that a library needs.
 type Item struct {
@@ -44,7 +49,7 @@ type Plan struct {
 // architecture that all its variants have, and the companions.
 func NewPlan(kernel *spec.Kernel, folder fs.FS, s *spec.Selection, outputs []int) (*Plan, error) {
 	p := &Plan{
-		Folders:  []fs.FS{folder, kernels.Decode(), kernels.Prefill(), kernels.Cast(), kernels.Quantize(), kernels.Append()},
+		Folders:  []fs.FS{folder, kernels.Decode(), kernels.Prefill(), kernels.Fused(), kernels.Cast(), kernels.Quantize(), kernels.Append()},
 		library:  Library{Selection: s, Arch: s.Archs[len(s.Archs)-1]},
 		variants: make([][Outputs]string, len(s.Choices)),
 	}
@@ -86,7 +91,8 @@ func companions(folder fs.FS, arch string) ([]Item, error) {
 	launch := declared.New(kernel, folder, kernel.Name)
 	var items []Item
 	for _, stage := range kernel.Stages {
-		if !slices.Contains(stage.Archs, arch) {
+		taken := companionStages[kernel.Name]
+		if !slices.Contains(stage.Archs, arch) || taken != nil && !slices.Contains(taken, stage.Name) {
 			continue
 		}
 		build := problem.Build{Variant: stage.Variant()}

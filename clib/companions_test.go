@@ -275,6 +275,7 @@ func TestDecodeArguments(t *testing.T) {
 		{with("q_dtype=2", "descale_q=0", "hadamard=1"), ok},
 		{with("q_dtype=2", "descale_q=0", "smooth_k=1"), invalid + "smooth_k is 1; it must be 0 for k in E4M3, which is not quantised"},
 		{with("dtype=2", "descale_q=0", "descale_k=0", "descale_v=0", "smooth_k=1"), ok},
+		{with("dtype=2", "descale_q=0", "descale_k=0", "descale_v=0", "smooth_k=1", "sinks=0x100900000000"), unsupported + "sinks is 0x100900000000; smooth_k shifts the scores of a row, and the sinks not"},
 		{with("dtype=2", "descale_q=0", "descale_k=0", "descale_v=0", "smooth_k=1", "lse=0x100400000000"), unsupported + "lse is 0x100400000000; with smooth_k it would be that of k without its mean"},
 		{with("cu_keys=0x101200000000"), invalid + "cu_keys is 0x101200000000 and cu_queries NULL; keys are packed only beside queries"},
 		// The counters of the workspace are those of 16380 K/V heads.
@@ -481,6 +482,63 @@ func TestQuantisedInputs(t *testing.T) {
 	}
 }
 
+// fusedLines are the lines of the probe for fusedAxes.
+func fusedLines(keys, rowsFirst int) []string {
+	lines := []string{
+		"reset", "set batch 3", "set heads 4", "set kv_heads 2", "set queries 300", setting("keys", keys), "set head_dim 64", "set causal 1", "set scale 0.375",
+		"set dtype 3", "set out_dtype 3", "set descale_q 0", "set descale_k 0", "set descale_v 0",
+	}
+	for name, heads := range map[string]int{"q": 4, "o": 4} {
+		lines = append(lines, rowStrides(name, 64, heads, 300, rowsFirst)...)
+	}
+	for _, name := range []string{"k", "v"} {
+		lines = append(lines, rowStrides(name, 64, 2, keys, rowsFirst)...)
+	}
+	return lines
+}
+
+// Short problems in BF16 take one launch of kernels/fused and no workspace. What it does not have, and
+// long ones, take a quantiser.
+func TestFusedLaunch(t *testing.T) {
+	t.Parallel()
+	c := shippedProbe(t)
+	l, err := shippedLibrary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := maps.Clone(addressOf)
+	places["o"] = 0
+	for rowsFirst := range 2 {
+		got := c.ask(t, slices.Concat([]string{"context 0"}, fusedLines(200, rowsFirst), []string{"form", "workspace", "call 0x77", "print"})...)
+		job := labJob(t, kernels.Fused(), companionOf(t, l, "fused"), spec.Axes(fmt.Sprintf(fusedAxes, 200, rowsFirst)))
+		if want := declaredLaunch(job, places); got[0] != "fused256 " || got[1] != "0 " || got[2] != ok || got[len(got)-1] != want {
+			t.Errorf("got  %.100q\n     %s\nwant %s", got, got[len(got)-1], want)
+		}
+	}
+	for _, change := range []string{"keys 641", "queries 2", "hadamard 1", "smooth_k 1", "lse 0x100400000000", "dtype 2", "out_dtype 2", "sinks 0x100900000000", "window_left 9", "head_dim 128"} {
+		lines := slices.Concat([]string{"context 0"}, fusedLines(200, 0), []string{"set workspace 0x100800000000"})
+		for _, name := range []string{"q", "k", "v", "o"} {
+			lines = append(lines, strides(name+"_stride", 0, 0, 0)...)
+		}
+		if got := c.ask(t, append(lines, "set "+change, "form")...); strings.HasPrefix(got[0], "fused") || got[0] == " " {
+			t.Errorf("%s: the form is %q", change, got[0])
+		}
+	}
+}
+
+// A caller that knows its pointers saves the questions to the driver. NULL and wrong alignment are
+// found all the same.
+func TestTrustedPointers(t *testing.T) {
+	t.Parallel()
+	c := shippedProbe(t)
+	if got := c.ask(t, "context 0", "set flags 1", "fail cuPointerGetAttributes 999 0", "call", "set flags 0", "call"); got[0] != ok || !strings.HasPrefix(got[1], failed+"cuPointerGetAttributes failed") {
+		t.Errorf("got %q", got)
+	}
+	if got := c.ask(t, "context 0", "set flags 1", "set q 0", "call", "set q 0x100000000001", "call"); !strings.HasPrefix(got[0], invalid+"q is NULL") || !strings.Contains(got[1], "q is 0x100000000001") {
+		t.Errorf("got %q", got)
+	}
+}
+
 // checkQuantisation checks that the outputs of a quantiser are apart from each other and from the
 // counters, and that the form of the second launch reads them.
 func checkQuantisation(t *testing.T, launches []string, size uint64, options, cache, decode bool) {
@@ -613,7 +671,7 @@ func TestPackedArguments(t *testing.T) {
 		{append(slices.Clone(half), "cu_keys=0"), unsupported + "cu_keys is NULL; beside packed queries, k and v that are not packed must be in E4M3"},
 		{append(slices.Clone(half), "cu_keys=0", "dtype=1", "q_dtype=3", "descale_k=0x100600000000", "descale_v=0x100700000000"), ok},
 		{with("queries=4", "total_queries=12"), ok},
-		{append(slices.Clone(half), "cu_queries=0", "cu_keys=0", "batch=1000000", "kv_heads=8", "queries=1", "keys=1"), unsupported + "batch is 1000000 with 8 heads of 1 queries and 8 of 1 keys: the quantiser would have 24000000 tiles"},
+		{append(slices.Clone(half), "cu_queries=0", "cu_keys=0", "hadamard=1", "batch=1000000", "kv_heads=8", "queries=1", "keys=1"), unsupported + "batch is 1000000 with 8 heads of 1 queries and 8 of 1 keys: the quantiser would have 24000000 tiles"},
 		// Strides of the batch are not used.
 		{with("q_stride[0]=1", "q_stride[1]=64", "q_stride[2]=512"), ok},
 		{with("batch=16777216", "queries=16777216", "total_queries=900"), unsupported + "batch is 16777216, heads 8 and queries 16777216: there would be more than 2^31 tiles of 128 queries"},

@@ -94,12 +94,18 @@ func newTranslator() *translator {
 	return t
 }
 
-// decodePredicate is the predicate of a selection that holds where the decode kernel should compute
-// a problem without options. A selection without it leaves all of them to its own variants.
-const decodePredicate = "prefers_decode"
+// preferences are predicates of a selection that hold where another kernel should compute a problem
+// without options: attune_sdpa_prefers_decode and attune_sdpa_prefers_fused. A selection without them
+// leaves all problems to its own variants.
+var preferences = []string{"prefers_decode", "prefers_fused"}
 
-// chooser translates a selection to the functions attune_sdpa_choose and
-// attune_sdpa_prefers_decode.
+// function is a C function of a shape, and the predicates that its body uses.
+type function struct {
+	name, body string
+	uses       []string
+}
+
+// chooser translates a selection to the function attune_sdpa_choose and those of the preferences.
 func chooser(s *spec.Selection) (string, error) {
 	t := newTranslator()
 	rules, uses := map[string]string{}, map[string][]string{} // of predicates
@@ -126,18 +132,19 @@ func chooser(s *spec.Selection) (string, error) {
 		}
 		fmt.Fprintf(&choices, "  /* %s */\n  if %s return %d;\n", comment(c.When), parenthesised(condition), i)
 	}
-	decode, decodeUses := "  return 0;\n", []string(nil)
-	if rules[decodePredicate] != "" {
-		decode, decodeUses = "  return p_"+decodePredicate+" != 0;\n", []string{decodePredicate}
+	functions := []function{{"attune_sdpa_choose", choices.String(), t.used}}
+	for _, name := range preferences {
+		f := function{name: "attune_sdpa_" + name, body: "  return 0;\n"}
+		if rules[name] != "" {
+			f.body, f.uses = "  return p_"+name+" != 0;\n", []string{name}
+		}
+		functions = append(functions, f)
 	}
 	var code strings.Builder
 	for _, name := range t.helpers {
 		code.WriteString(helperCode[name] + "\n")
 	}
-	for _, f := range []struct {
-		name, body string
-		uses       []string
-	}{{"attune_sdpa_choose", choices.String(), t.used}, {"attune_sdpa_prefers_decode", decode, decodeUses}} {
+	for _, f := range functions {
 		fmt.Fprintf(&code, "int %s(const attune_sdpa_shape *s) {\n  (void)s;\n", f.name)
 		needed := closure(f.uses, uses)
 		for _, p := range s.Predicates {
@@ -308,8 +315,8 @@ func writeCompanion(c *bytes.Buffer, of Companion, image string) {
 	writeCode(c, strings.ToUpper(of.Image.Record.Kernel), of.Image, image)
 	fmt.Fprintf(c, "     .head_dim = %d, .threads = %d, .shared_bytes = %d, .cooperative = %d,\n",
 		knobs[spec.HeadDimKnob], of.Threads, of.SharedBytes, cooperative)
-	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .query_rows = %d, .chunks = %d, .max_blocks = %d},\n",
-		knobs["BLOCKS_PER_SM"], knobs["TILE_M"], knobs["CHUNKS"], knobs["BLOCKS"])
+	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .query_rows = %d, .step_keys = %d, .chunks = %d,\n     .max_blocks = %d},\n",
+		knobs["BLOCKS_PER_SM"], knobs["TILE_M"], knobs["TILE_N"], knobs["CHUNKS"], knobs["BLOCKS"])
 }
 
 // writeForm writes a line of attune_sdpa_forms.

@@ -9,7 +9,7 @@ import (
 	"io/fs"
 )
 
-//go:embed sdpa decode prefill cast quantize append
+//go:embed sdpa decode prefill fused cast quantize append
 var files embed.FS
 
 // SDPA returns the folder of the attention kernel.
@@ -21,6 +21,9 @@ func Decode() fs.FS { return folder("decode") }
 // Prefill returns the folder of the attention kernel with options, for many query rows. It also has
 // the headers that the kernel shares with SDPA, so it is whole without the folder beside it.
 func Prefill() fs.FS { return whole{folder("prefill"), folder("sdpa")} }
+
+// Fused returns the folder of the attention kernel for BF16 and FP16, with the headers of SDPA.
+func Fused() fs.FS { return whole{folder("fused"), folder("sdpa")} }
 
 // Cast returns the folder of the quantiser of Q, K and V in one pass.
 func Cast() fs.FS { return folder("cast") }

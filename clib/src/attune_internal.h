@@ -226,6 +226,16 @@ ATTUNE_SDPA_PRIVATE bool attune_decode_rows_fit(const attune_sdpa_params *p);
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_encode_rows_map(const tensor *t, int32_t head_dim,
                                                               encoded_map *into);
 
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_fused(const problem *x, context *c,
+                                                           const attune_sdpa_form_info *form,
+                                                           CUstream stream);
+
+/* Persistent blocks: one for each multiprocessor, at most one for each tile of query rows. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_set_persistent_grid(const attune_sdpa_params *p,
+                                                                  const attune_sdpa_form_info *form,
+                                                                  const context *c,
+                                                                  unsigned grid[3]);
+
 ATTUNE_SDPA_PRIVATE size_t attune_decode_part_bytes(const attune_sdpa_form_info *form);
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_decode(const problem *x, context *c,
                                                             const attune_sdpa_form_info *form,

@@ -2,9 +2,9 @@
  * sinks. */
 #include "attune_internal.h"
 
-/* Blocks are persistent: one for each multiprocessor, at most one for each tile of query rows. */
-static attune_sdpa_status set_grid(const attune_sdpa_params *p, const attune_sdpa_form_info *form,
-                                   const context *c, unsigned grid[3]) {
+attune_sdpa_status attune_set_persistent_grid(const attune_sdpa_params *p,
+                                              const attune_sdpa_form_info *form, const context *c,
+                                              unsigned grid[3]) {
   const int64_t tiles_of_head = quotient_up(p->queries, form->query_rows);
   const double tiles = (double)p->batch * p->heads * (double)tiles_of_head;
   if (tiles > INT32_MAX) {
@@ -23,7 +23,7 @@ attune_sdpa_status attune_launch_prefill(const problem *x, context *c,
                                          const attune_sdpa_form_info *form, CUstream stream) {
   attune_sdpa_params p = x->p;
   unsigned grid[3];
-  TRY(set_grid(&p, form, c, grid));
+  TRY(attune_set_persistent_grid(&p, form, c, grid));
   const bool bf16 = p.out_dtype == ATTUNE_SDPA_BF16, packed = p.cu_queries != NULL;
   void *o = bf16 ? NULL : p.o, *o_bf16 = bf16 ? p.o : NULL;
   int32_t group = p.heads / p.kv_heads, causal = x->causal, window_left = x->window_left,

@@ -140,6 +140,11 @@ static attune_sdpa_status check_quantiser(const attune_sdpa_params *p) {
                        "lse is %p; with smooth_k it would be that of k without its mean",
                        (const void *)p->lse);
   }
+  if (p->smooth_k && p->sinks != NULL) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "sinks is %p; smooth_k shifts the scores of a row, and the sinks not",
+                       (const void *)p->sinks);
+  }
   if (p->hadamard && !q) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
                        "hadamard is %d; it must be 0 for q in E4M3, which is not quantised",
@@ -315,6 +320,34 @@ static bool decode_applies(const problem *x) {
          (int64_t)p->batch * p->kv_heads <= MAX_DECODE_COUNTERS;
 }
 
+static attune_sdpa_shape shape_of(const problem *x) {
+  const attune_sdpa_params *p = &x->p;
+  return (attune_sdpa_shape){.batch = p->batch,
+                             .heads = (int64_t)p->batch * p->heads,
+                             .kv_heads = (int64_t)p->batch * p->kv_heads,
+                             .queries = p->queries,
+                             .keys = p->keys,
+                             .head_dim = p->head_dim,
+                             .causal = x->causal};
+}
+
+/* The fused form for a problem in BF16, which then needs no quantiser and no workspace; NULL if it
+ * has another form. With a log-sum-exp all exponentials are exact, which those of this form are
+ * not. Few query rows are left to decode. */
+static const attune_sdpa_form_info *find_fused(const problem *x) {
+  const attune_sdpa_params *p = &x->p;
+  const bool bf16 = p->q_dtype == ATTUNE_SDPA_BF16 && p->dtype == ATTUNE_SDPA_BF16 &&
+                    p->out_dtype == ATTUNE_SDPA_BF16,
+             options = p->cu_queries != NULL || p->page_table != NULL || p->key_lengths != NULL ||
+                       p->sinks != NULL || x->window_left >= 0 || x->window_right >= 0 ||
+                       p->smooth_k != 0 || p->hadamard != 0 || p->lse != NULL || x->scale <= 0;
+  const attune_sdpa_shape shape = shape_of(x);
+  if (!bf16 || options || attune_decode_rows_fit(p) || !attune_sdpa_prefers_fused(&shape)) {
+    return NULL;
+  }
+  return attune_find_form(ATTUNE_KERNEL_FUSED, p->head_dim);
+}
+
 static attune_sdpa_status no_head_dim(int32_t head_dim) {
   char dims[128] = "";
   size_t used = 0;
@@ -346,18 +379,13 @@ static attune_sdpa_status no_output(const attune_sdpa_params *p) {
  *            workspace: without one the others compute what they can.
  *   dense    contiguous tensors without options: a form of the selection's table
  *   prefill  all other problems, and outputs that the dense forms were not exported with
- * The rule of attune_sdpa_prefers_decode and the table are generated: `attune export` translates
- * them from their source. */
+ * find_fused has taken some problems in BF16 before. The rules of the preferences and the table are
+ * generated: `attune export`
+ * translates them from their source. */
 static attune_sdpa_status select_form(call_plan *plan, bool has_workspace) {
   const problem *x = &plan->x;
   const attune_sdpa_params *p = &x->p;
-  const attune_sdpa_shape shape = {.batch = p->batch,
-                                   .heads = (int64_t)p->batch * p->heads,
-                                   .kv_heads = (int64_t)p->batch * p->kv_heads,
-                                   .queries = p->queries,
-                                   .keys = p->keys,
-                                   .head_dim = p->head_dim,
-                                   .causal = x->causal};
+  const attune_sdpa_shape shape = shape_of(x);
   const int *outputs = attune_sdpa_choices[attune_sdpa_choose(&shape)];
   /* Every choice has the plain form. */
   if (attune_sdpa_forms[outputs[0]].head_dim != p->head_dim) return no_head_dim(p->head_dim);
@@ -437,8 +465,9 @@ static attune_sdpa_status make_plan(const attune_sdpa_params *params, bool has_w
   TRY(check_sizes(&plan->x.p));
   TRY(check_formats(&plan->x.p));
   TRY(set_tensors(plan));
-  TRY(plan_quantisation(plan));
   set_masks(&plan->x);
+  if ((plan->form = find_fused(&plan->x)) != NULL) return ATTUNE_SDPA_OK;
+  TRY(plan_quantisation(plan));
   TRY(select_form(plan, has_workspace));
   lay_out(plan);
   return ATTUNE_SDPA_OK;
@@ -568,7 +597,7 @@ attune_sdpa_status attune_sdpa_forward(const attune_sdpa_params *params,
   TRY(attune_start_driver());
   context *c = NULL;
   TRY(attune_current_context(&c));
-  TRY(attune_check_memory(c, pointers, n));
+  if ((plan.x.p.flags & ATTUNE_SDPA_TRUST_POINTERS) == 0) TRY(attune_check_memory(c, pointers, n));
   /* All code is loaded before the first launch, so that a failure launches nothing. */
   if (plan.quantiser != NULL) TRY(attune_load(c, plan.quantiser));
   TRY(attune_load(c, plan.form));
@@ -578,6 +607,7 @@ attune_sdpa_status attune_sdpa_forward(const attune_sdpa_params *params,
   }
   switch (plan.form->kernel) {
     case ATTUNE_KERNEL_DECODE: return attune_launch_decode(&plan.x, c, plan.form, stream);
+    case ATTUNE_KERNEL_FUSED: return attune_launch_fused(&plan.x, c, plan.form, stream);
     case ATTUNE_KERNEL_PREFILL: return attune_launch_prefill(&plan.x, c, plan.form, stream);
     default: return launch_dense(&plan.x, c, plan.form, stream);
   }

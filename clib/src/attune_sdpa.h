@@ -103,7 +103,13 @@ typedef struct attune_sdpa_params {
 
   /* Of q, if it differs from that of k and v: FP16 or BF16 beside a cache in E4M3. 0: as dtype. */
   attune_sdpa_dtype q_dtype;
+
+  /* 0, or ATTUNE_SDPA_TRUST_POINTERS: the caller knows that all pointers are memory of the current
+   * device. The driver is not asked, which saves CPU time in each call. */
+  int32_t flags;
 } attune_sdpa_params;
+
+enum { ATTUNE_SDPA_TRUST_POINTERS = 1 };
 
 /* Launches the computation on a stream of the current context and returns. NULL is the default
  * stream. The parameters are read before it returns, the tensors when the stream gets there. The

@@ -8,6 +8,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"attune/internal/lab"
@@ -17,7 +18,7 @@ import (
 )
 
 func main() {
-	dirs := []string{"kernels/sdpa", "kernels/decode", prefill, "kernels/cast", "kernels/quantize", "kernels/append", "internal/lab/testdata/cheats"}
+	dirs := []string{"kernels/sdpa", "kernels/decode", "kernels/prefill", "kernels/fused", "kernels/cast", "kernels/quantize", "kernels/append", "internal/lab/testdata/cheats"}
 	if len(os.Args) > 1 {
 		dirs = os.Args[1:]
 	}
@@ -29,13 +30,13 @@ func main() {
 	}
 }
 
-// prefill shares headers with another kernel, which only its embedded folder has.
-const prefill = "kernels/prefill"
+// These share headers with another kernel, which only their embedded folders have.
+var embedded = map[string]fs.FS{"kernels/prefill": kernels.Prefill(), "kernels/fused": kernels.Fused()}
 
 func ship(ctx context.Context, kernelDir string) error {
 	folder := os.DirFS(kernelDir)
-	if kernelDir == prefill {
-		folder = kernels.Prefill()
+	if whole := embedded[kernelDir]; whole != nil {
+		folder = whole
 	}
 	kernel, err := spec.Load(folder)
 	if err != nil {

@@ -419,6 +419,7 @@ static bool read_arguments(PyObject *const *args, attention *a) {
     return false;
   }
   p->struct_size = sizeof *p;
+  p->flags = ATTUNE_SDPA_TRUST_POINTERS; /* the device of every tensor is compared here */
   if (!(a->cu_queries.data != NULL ? set_packed_sizes(args, a) : set_sizes(a))) return false;
   if (!agree(a) || !set_dtypes(args[DESCALE], a)) return false;
   if (a->sinks.data != NULL && !is_vector(&a->sinks, FLOAT32, a->q.device, p->heads)) return false;

@@ -30,7 +30,7 @@ class Forward(ctypes.Structure):
         **_all("pointer", "sinks workspace"),
         workspace_bytes="size",
         **_all("pointer", "cu_queries cu_keys key_lengths page_table"),
-        **_all("int", "max_pages page_size pages total_queries total_keys smooth_k hadamard q_dtype"),
+        **_all("int", "max_pages page_size pages total_queries total_keys smooth_k hadamard q_dtype flags"),
     )
 
 
