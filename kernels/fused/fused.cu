@@ -1,5 +1,6 @@
-// Attention on FP16 or BF16 tensors with FP8 products, on Hopper (sm_90a). The kernel converts Q, K
-// and V itself, so no quantising pass reads and writes them before. docs/fused.md has the arguments.
+// Attention on FP16 or BF16 tensors with FP8 products, on Hopper (sm_90a). The kernel converts Q,
+// K and V itself, so no quantising pass reads and writes them before. docs/fused.md has the
+// arguments.
 //
 // The kernel is that of kernels/sdpa/hopper/stage7b.cu: its headers are included with
 // STAGE7B_HALVES, which chooses stage7b/halves. Main loop, softmax and products are the same. What
@@ -10,6 +11,15 @@
 //             the scale of the last V.
 //   Q         a consumer converts its own rows; 16 of them share a scale.
 //   O         a lane has columns 2t and 2t+1 of every 8: V^T has the columns in their order.
+//
+// Headers in stage7b/halves/:
+//   problem.cuh   strides
+//   convert.cuh   magnitudes, scales, E4M3
+//   loads.cuh     TMA loads by maps of four dimensions
+//   query.cuh     Q
+//   output.cuh    O
+//   producer.cuh  K and V
+//   kernel.cuh    roles
 #include "knobs.cuh"
 
 #include "hopper/stage7b/halves/kernel.cuh"
@@ -18,9 +28,9 @@ using stage7b::Sizes;
 
 extern "C" __global__ void __launch_bounds__(Sizes::kThreads, Sizes::kBlocksPerSm)
 fused(const uint16_t*, const uint16_t*, const uint16_t*, uint16_t* __restrict__ o,
-      uint16_t* __restrict__ o_bf16, float* __restrict__ lse, int batch, int kv_heads, int group, int queries, int keys,
-      int causal, float softmax_scale, int64_t o_stride_batch, int64_t o_stride_head,
-      int64_t o_stride_row, const __grid_constant__ TensorMap q_map,
+      uint16_t* __restrict__ o_bf16, float* __restrict__ lse, int batch, int kv_heads, int group,
+      int queries, int keys, int causal, float softmax_scale, int64_t o_stride_batch,
+      int64_t o_stride_head, int64_t o_stride_row, const __grid_constant__ TensorMap q_map,
       const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map) {
   stage7b::Problem p = {};
   p.o = knob::kBf16Out ? o_bf16 : o, p.lse = lse;

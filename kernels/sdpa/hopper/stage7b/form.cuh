@@ -1,6 +1,6 @@
-// The form of the problem: plain tensors, those of kernels/prefill, which have options, or those of
-// kernels/fused, which have 16 bits. Each form defines its work tiles and their order, the mask, the
-// loads, and the stores.
+// The form of the problem: plain tensors, those of kernels/prefill with options, or those of
+// kernels/fused in 16 bits. Each form has its work tiles and their order, the mask, the loads, and
+// the stores.
 #pragma once
 
 #include "knobs.cuh"

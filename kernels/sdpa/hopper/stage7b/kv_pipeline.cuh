@@ -48,8 +48,8 @@ struct KvPipeline {
     if (knob::kOverlap) k_state.advance();
   }
 
-  // With 16-bit inputs: the scale of the scores of this step, whose K has its own. A masked score is
-  // minus infinity, and minus infinity times 0 is NaN.
+  // With 16-bit inputs: the scale of the scores of this step, whose K has its own. It is not 0: a
+  // masked score is minus infinity, and minus infinity times 0 is NaN.
   __device__ __forceinline__ float step_scale(float softmax_scale_log2) const {
     return fmaxf(softmax_scale_log2 * staging->k_descale[k_state.stage], 1e-37f);
   }

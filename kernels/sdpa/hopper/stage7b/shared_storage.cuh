@@ -23,9 +23,9 @@ struct alignas(16) Staging {
   enum Mark { kNext, kFirst, kEnd };  // a step, the first step of a work tile, no more steps
   static constexpr int kSlots = knob::kHalves ? Sizes::kStaging : 1;
   uint32_t magnitude[Sizes::kStages][2][4];  // largest of K and of V, of each producer warp
-  uint64_t full[kSlots];             // barriers
-  float2 v_factors[Sizes::kStages];  // of O before V is added; and the one that undoes V's scale
-  float k_descale[Sizes::kStages];   // undoes the scale of K
+  uint64_t full[kSlots];                     // barriers
+  float2 v_factors[Sizes::kStages];          // RowState::change_scale
+  float k_descale[Sizes::kStages];           // undoes the scale of K
   int mark[kSlots];
 };
 static_assert(!knob::kHalves || sizeof(Staging) == Sizes::kStagingBytes);

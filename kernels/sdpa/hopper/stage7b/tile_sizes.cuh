@@ -36,7 +36,8 @@ struct Sizes {
   static constexpr int kBoxes = kHeadDim / kRowBytes;
   static constexpr int kBoxBytes = kBlockN * kRowBytes;
   static constexpr int kTileBytes = kBlockN * kHeadDim;  // of K, or of V
-  static constexpr int kVBytes = knob::kDirectV || knob::kHalves ? 0 : kTileBytes;  // of V before the transpose
+  static constexpr int kVBytes =
+      knob::kDirectV || knob::kHalves ? 0 : kTileBytes;  // of V before the transpose
   static constexpr int kQBytes =
       (2 * knob::kHalves + knob::kQInShared) * kBlockM * kHeadDim;  // 16 bits, and E4M3
 

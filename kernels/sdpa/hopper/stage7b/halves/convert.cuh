@@ -40,6 +40,8 @@ __device__ __forceinline__ uint32_t mul_rn_x2(uint32_t a, uint32_t b) {
 
 namespace stage7b {
 
+constexpr bool kBf16 = knob::kBf16Out;  // Q, K and V have the type of O
+
 // The largest magnitude of elements, as bits of their type. NaN does not count.
 struct Magnitude {
   static constexpr int kChains = 4;  // independent, for instruction parallelism
@@ -58,20 +60,20 @@ struct Magnitude {
 
  private:
   __device__ __forceinline__ static uint32_t larger(uint32_t a, uint32_t b) {
-    return ptx::max_magnitude_x2<knob::kBf16Out>(a, b);
+    return ptx::max_magnitude_x2<kBf16>(a, b);
   }
 };
 
 // A scale from 2^kMinExponent to 2^kMaxExponent. The bounds keep products of two scales, and their
 // inverses, finite and normal. FP16 must hold the scale itself.
 struct Scale {
-  static constexpr int kMinExponent = knob::kBf16Out ? -60 : -8;
-  static constexpr int kMaxExponent = knob::kBf16Out ? 60 : 15;
+  static constexpr int kMinExponent = kBf16 ? -60 : -8;
+  static constexpr int kMaxExponent = kBf16 ? 60 : 15;
   int exponent;
 
   // Of elements up to `magnitude`. Zeros take the largest scale, infinities the smallest.
   __device__ __forceinline__ explicit Scale(uint32_t magnitude) {
-    constexpr int kMantissaBits = knob::kBf16Out ? 7 : 10, kBias = knob::kBf16Out ? 127 : 15;
+    constexpr int kMantissaBits = kBf16 ? 7 : 10, kBias = kBf16 ? 127 : 15;
     // Above 1.75 times a power of two the carry gives the next one.
     const int above = (magnitude + (1 << (kMantissaBits - 2)) - 1) >> kMantissaBits;
     exponent = min(max(8 + kBias - above, kMinExponent), kMaxExponent);
@@ -83,7 +85,7 @@ struct Scale {
   }
   // The scale twice, as a pair of elements.
   __device__ __forceinline__ uint32_t pair() const {
-    return knob::kBf16Out ? (exponent + 127) * 0x00800080u : (exponent + 15) * 0x04000400u;
+    return kBf16 ? (exponent + 127) * 0x00800080u : (exponent + 15) * 0x04000400u;
   }
 
  private:
@@ -94,8 +96,8 @@ struct Scale {
 
 // Two elements times the scale to two E4M3 codes, saturating; NaN stays NaN.
 __device__ __forceinline__ uint32_t convert_pair(uint32_t elements, uint32_t scale) {
-  const uint32_t scaled = ptx::mul_rn_x2<knob::kBf16Out>(elements, scale);
-  if constexpr (knob::kBf16Out) {
+  const uint32_t scaled = ptx::mul_rn_x2<kBf16>(elements, scale);
+  if constexpr (kBf16) {
     return ptx::cvt_rn_satfinite_e4m3x2_f32(__uint_as_float(scaled << 16),
                                             __uint_as_float(scaled & 0xFFFF0000));
   } else {

@@ -10,10 +10,10 @@
 namespace stage7b {
 
 // Stores the columns of one row. A lane has columns 2t and 2t+1 of every eight. Neighbours exchange
-// pairs, so that four lanes write 32 adjacent bytes: even lanes have columns 2t .. 2t+3 of the first
-// of two blocks of eight, odd lanes 2t-2 .. 2t+1 of the second.
-__device__ __forceinline__ void store_row(const RowState& rows, int half, float scale, uint16_t* row,
-                                          int t, bool inside) {
+// pairs, so that four lanes write 32 adjacent bytes: even lanes have columns 2t .. 2t+3 of the
+// first of two blocks of eight, odd lanes 2t-2 .. 2t+1 of the second.
+__device__ __forceinline__ void store_row(const RowState& rows, int half, float scale,
+                                          uint16_t* row, int t, bool inside) {
   const bool odd = t % 2;
   uint16_t* to = row + (odd ? 2 * t + 6 : 2 * t);
 #pragma unroll

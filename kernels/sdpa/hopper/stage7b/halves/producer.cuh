@@ -32,8 +32,8 @@ namespace stage7b {
 
 constexpr int kProducerBarrier = 8;  // behind those of the consumers
 
-// Issues the loads of all tiles, in their order. One thread. A mark after the last tile ends the loop
-// of the converting warps.
+// Issues the loads of all tiles, in their order. One thread. A mark after the last tile ends the
+// loop of the converting warps.
 struct StagingLoads {
   LoadCursor load;
   bool first = true;  // the next step is the first of its work tile
@@ -125,8 +125,8 @@ struct KTile {
   }
 };
 
-// V: a unit is a block of 32 keys by 16 columns of a warp. Transposed, lane 4g+t has of column g keys
-// 2t, 2t+1, 8+2t and 9+2t of every 16: four adjacent codes in the key order of P.
+// V: a unit is a block of 32 keys by 16 columns of a warp. Transposed, lane 4g+t has of column g
+// keys 2t, 2t+1, 8+2t and 9+2t of every 16: four adjacent codes in the key order of P.
 struct VTile {
   static constexpr int kKeyBlocks = Sizes::kBlockN / 32;
   static constexpr int kUnits = kKeyBlocks * Sizes::kHeadDim / 16 / 4;
@@ -231,8 +231,8 @@ struct ConversionLoop {
     return ptx::shared_address(smem.staged) + staged.stage * Sizes::kStagedBytes;
   }
 
-  // Loads the next tile to the slot of a tile that all warps have read. With an even number of slots
-  // both are of K, or both of V.
+  // Loads the next tile to the slot of a tile that all warps have read. With an even number of
+  // slots both are of K, or both of V.
   template <bool kIsV>
   __device__ __forceinline__ void issue_next(int slot) {
     constexpr bool kNextIsV = Sizes::kStaging % 2 ? !kIsV : kIsV;

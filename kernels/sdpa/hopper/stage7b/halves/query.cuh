@@ -16,8 +16,8 @@ __device__ __forceinline__ unsigned consumer_thread() {
   return Sizes::kConsumers > 2 ? ptx::opaque(threadIdx.x) : threadIdx.x;
 }
 
-// 64 rows of Q in shared memory. They are converted when their tile begins. Then their place is free,
-// and the rows of the next tile are loaded there. The 16 rows of a warp share a scale.
+// 64 rows of Q in shared memory. They are converted when their tile begins. Then their place is
+// free, and the rows of the next tile are loaded there. The 16 rows of a warp share a scale.
 struct StagedQuery {
   static constexpr int kBytes = 64 * Sizes::kHeadDim * 2;
   const TensorMap* map;
