@@ -201,9 +201,10 @@ func TestCompanionsMatchLabOnGPU(t *testing.T) {
 func TestQuantisedInputsMatchLabOnGPU(t *testing.T) {
 	machine, c, l := onGPU(t)
 	for i, text := range []string{"2x8x500x64:kvheads=4:causal", "1x3x1000x128", "1x2x200x256:kv=300", "2x8x500x64:kvheads=4", "1x3x1000x128:causal"} {
-		name, folder, hadamard, axes := "cast", kernels.Cast(), 0, "batch=%d,heads=%d,kv_heads=%d,q_rows=%d,kv_rows=%d,dim=%d,bf16=1,bshd=0,span=3,copies=1,pad=0"
+		const sizes = "batch=%d,heads=%d,kv_heads=%d,q_rows=%d,kv_rows=%d,dim=%d,bf16=1,bshd=0"
+		name, folder, hadamard, axes := "cast", kernels.Cast(), 0, sizes+",span=3,pad=0,copies=1"
 		if i%2 == 0 {
-			name, folder, hadamard, axes = "quantize", kernels.Quantize(), 1, axes+",smooth=0,hadamard=1,mean=0"
+			name, folder, hadamard, axes = "quantize", kernels.Quantize(), 1, sizes+",smooth=0,hadamard=1,span=3,copies=1,mean=0,pad=0"
 		}
 		quantiser := companionOf(t, l, name)
 		shape, err := tensor.ParseShape(text)
@@ -239,8 +240,8 @@ func TestPackedInputsMatchLabOnGPU(t *testing.T) {
 			continue
 		}
 		dim := prefill.Image.Record.Knobs[spec.HeadDimKnob]
-		quantise := labJob(t, kernels.Quantize(), companionOf(t, l, "quantize"), spec.Axes(fmt.Sprintf(
-			"batch=1,heads=%d,kv_heads=%d,q_rows=%d,kv_rows=%d,dim=%d,bf16=1,bshd=1,smooth=0,hadamard=0,span=3,copies=%d,mean=0,pad=0",
+		quantise := labJob(t, kernels.Cast(), companionOf(t, l, "cast"), spec.Axes(fmt.Sprintf(
+			"batch=1,heads=%d,kv_heads=%d,q_rows=%d,kv_rows=%d,dim=%d,bf16=1,bshd=1,span=3,pad=0,copies=%d",
 			heads, kvHeads, queries, keys, dim, batch)))
 		attend := labJob(t, kernels.Prefill(), prefill, spec.Axes(fmt.Sprintf(
 			"batch=%d,kv_heads=%d,group=%d,queries=%d,keys=%d,blocks=%d,causal=1,left=0,right=0,rows_first=0,packed=1,packed_keys=1,pages=0,page_size=64,lengths=0,sinks=0,lse=1,bf16=1",
