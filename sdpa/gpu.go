@@ -50,10 +50,15 @@ type gpu struct {
 	selection *spec.Selection
 	builder   *toolchain.Builder
 	forms     map[string]*loaded // by variant
+	chosen    map[tensor.Shape]*loaded
 	live      map[device.Address]bool
 	staging   [4]gpuTensor // memory for q, k, v and o of calls with host tensors
 	lost      error        // after a kernel has failed
 }
+
+// maxChosen bounds the shapes whose form is remembered. The rules of a selection take half a
+// millisecond.
+const maxChosen = 1024
 
 // loaded is a variant that is ready to launch.
 type loaded struct {
@@ -77,7 +82,7 @@ func newGPU(machine device.Machine) (*Device, error) {
 	return &Device{name: facts.Name, gpu: &gpu{
 		machine: machine, arch: selection.Archs[index], selection: selection,
 		builder: toolchain.NewBuilder(kernels.SDPA(), nil, ""),
-		forms:   map[string]*loaded{}, live: map[device.Address]bool{},
+		forms:   map[string]*loaded{}, chosen: map[tensor.Shape]*loaded{}, live: map[device.Address]bool{},
 	}}, nil
 }
 
@@ -173,11 +178,26 @@ func (g *gpu) attend(ctx context.Context, c *call, all [4]*operand) error {
 
 // form loads the variant that the selection chooses for a shape.
 func (g *gpu) form(ctx context.Context, shape tensor.Shape) (*loaded, error) {
+	if form := g.chosen[shape]; form != nil {
+		return form, nil
+	}
 	choice, err := g.selection.Choose(shape)
 	if err != nil {
 		return nil, fmt.Errorf("sdpa: %w", err)
 	}
-	v := choice.Variant
+	form, err := g.load(ctx, choice.Variant)
+	if err != nil {
+		return nil, err
+	}
+	if len(g.chosen) >= maxChosen {
+		clear(g.chosen)
+	}
+	g.chosen[shape] = form
+	return form, nil
+}
+
+// load loads a variant once.
+func (g *gpu) load(ctx context.Context, v spec.Variant) (*loaded, error) {
 	if form := g.forms[v.String()]; form != nil {
 		return form, nil
 	}

@@ -25,7 +25,7 @@ folder, batch, heads, kv, rows, keys, dim, smooth, hadamard = sys.argv[1], *map(
 inputs = {}
 for name, shape in (("q", (batch, heads, rows, dim)), ("k", (batch, kv, keys, dim)), ("v", (batch, kv, keys, dim))):
     inputs[name] = np.fromfile(folder + "/" + name, np.float16).reshape(shape)
-out = reference({"bshd": 0, "dim": dim, "bf16": 0, "smooth": smooth, "hadamard": hadamard}, inputs)
+out = reference({"bshd": 0, "dim": dim, "bf16": 0, "smooth": smooth, "hadamard": hadamard, "mean": 1, "copies": 1}, inputs)
 for name, x in out.items():
     np.asarray(x, np.float32).tofile(folder + "/" + name)
 `

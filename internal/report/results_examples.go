@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"attune/internal/run"
@@ -19,7 +20,7 @@ func (r Results) examples(out *bytes.Buffer) {
 			}
 			rate, share := limitOf(row)
 			rows = append(rows, []string{
-				row.Shape, row.Name, orMissing("%.2f", row.P50US), rate, share, over, shortID(b.ID),
+				axesThatVary(row.Shape, b.Rows), row.Name, orMissing("%.2f", row.P50US), rate, share, over, shortID(b.ID),
 			})
 		}
 	}
@@ -27,11 +28,25 @@ func (r Results) examples(out *bytes.Buffer) {
 		return
 	}
 	out.WriteString("\n## Examples\n\n")
-	paragraph(out, "The kernels of `examples/` beside PyTorch's, which cuBLAS is called through too, on %s. Bytes and FLOPs are those of the "+
+	paragraph(out, "The kernels of `examples/` beside PyTorch's, which cuBLAS is called through too, and `kernels/decode`, on %s. Axes that are equal in all shapes of a bench are left out. Bytes and FLOPs are those of the "+
 		"problem; the share is that of the nearer ceiling, which is the copy for GB/s and the bf16 GEMM for TFLOP/s. Kernels and peers are launched again on the same buffers; part of 64 MB in and out may still be in the 50 MB of L2. "+
 		"\"Best over\" is the speedup of the best kernel over the row.", r.Examples[0].Facts.Name)
 	out.WriteString("\n")
 	alignedTable(out, []string{"shape", "kernel", "us", "rate", "share", "best over", "bench"}, rows)
+}
+
+// axesThatVary is a shape without the axes that are equal in all rows of its bench.
+func axesThatVary(shape string, rows []run.BenchRow) string {
+	var varying []string
+	for axis := range strings.SplitSeq(shape, ",") {
+		if slices.ContainsFunc(rows, func(other run.BenchRow) bool { return !slices.Contains(strings.Split(other.Shape, ","), axis) }) {
+			varying = append(varying, axis)
+		}
+	}
+	if varying == nil {
+		return shape
+	}
+	return strings.Join(varying, ",")
 }
 
 // limitOf is the rate of a row that is nearer to its ceiling, and its share of it.
