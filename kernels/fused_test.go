@@ -54,6 +54,9 @@ func TestFusedIsCorrect(t *testing.T) {
 		"fused+USE_BF16=0": few, "fused+PRODUCER_REGISTERS=104": few, "fused+TILE_N=64+STAGING_TILES=3": few, "fused+TILE_N=256+PRODUCER_REGISTERS=72": few,
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name != "fused256" {
+				skipUnlessFourth(t, 1)
+			}
 			t.Parallel()
 			shapes, err := kernel.Shapes(strings.Join(shapeNames, ","))
 			if err != nil {

@@ -47,6 +47,9 @@ func TestPrefillIsCorrect(t *testing.T) {
 		"prefill+TILE_N=128+KV_STAGES=3+TRANSPOSE_BATCH=0+USE_SKIP_MASKED=0": "packed_all,paged_192",
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name != "prefill" {
+				skipUnlessFourth(t, 1)
+			}
 			t.Parallel()
 			shapes, err := kernel.Shapes(list)
 			if err != nil {

@@ -22,17 +22,16 @@ var (
 	markVerified = flag.Bool("mark-verified", false, "write "+verifiedFile+"; `make verify` does it after all tests have passed")
 )
 
-// sourceDigest is the digest of the attention kernels, of what is shipped of them, and of their
-// compiler.
+// sourceDigest is the digest of all kernels, of what is shipped of them, and of their compiler.
 func sourceDigest(t *testing.T) string {
 	t.Helper()
 	hash := sha256.New()
 	fmt.Fprintln(hash, toolchain.InstalledVersion)
-	err := fs.WalkDir(SDPA(), ".", func(path string, entry fs.DirEntry, err error) error {
+	err := fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		data, err := fs.ReadFile(SDPA(), path)
+		data, err := fs.ReadFile(files, path)
 		fmt.Fprintf(hash, "%s %d\n%s", path, len(data), data)
 		return err
 	})
