@@ -32,12 +32,15 @@ attune_sdpa_status attune_launch_fused(const problem *x, context *c,
   TRY(encode_map(&x->q, p.head_dim, BOX_QUERIES, &q_map));
   TRY(encode_map(&x->k, p.head_dim, form->step_keys, &k_map));
   TRY(encode_map(&x->v, p.head_dim, form->step_keys, &v_map));
-  void *parameters[] = {&p.q,      &p.k,     &p.v,
-                        &o,        &p.o,     &p.lse,
-                        &p.batch,  &p.kv_heads, &group,
-                        &p.queries, &p.keys, &causal,
-                        &scale,    &output.strides[0], &output.strides[1],
-                        &output.strides[2], &q_map, &k_map,
+  void *parameters[] = {&p.q,       &p.k,
+                        &p.v,       &o,
+                        &p.o,       &p.lse,
+                        &p.batch,   &p.kv_heads,
+                        &group,     &p.queries,
+                        &p.keys,    &causal,
+                        &scale,     &output.strides[0],
+                        &output.strides[1], &output.strides[2],
+                        &q_map,     &k_map,
                         &v_map};
   return attune_launch(c, form, grid, parameters, stream);
 }
