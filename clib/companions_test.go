@@ -485,7 +485,7 @@ func TestQuantisedInputs(t *testing.T) {
 // fusedLines are the lines of the probe for fusedAxes.
 func fusedLines(keys, rowsFirst int) []string {
 	lines := []string{
-		"reset", "set batch 3", "set heads 4", "set kv_heads 2", "set queries 300", setting("keys", keys), "set head_dim 64", "set causal 1", "set scale 0.375",
+		"reset", "set batch 3", "set heads 4", "set kv_heads 2", "set queries 300", setting("keys", keys), "set head_dim 64", "set causal 1", "set scale 0.1875",
 		"set dtype 3", "set out_dtype 3", "set descale_q 0", "set descale_k 0", "set descale_v 0",
 	}
 	for name, heads := range map[string]int{"q": 4, "o": 4} {
@@ -532,6 +532,9 @@ func TestTrustedPointers(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
 	if got := c.ask(t, "context 0", "set flags 1", "fail cuPointerGetAttributes 999 0", "call", "set flags 0", "call"); got[0] != ok || !strings.HasPrefix(got[1], failed+"cuPointerGetAttributes failed") {
+		t.Errorf("got %q", got)
+	}
+	if got := c.ask(t, "context 0", "set flags 2", "call"); got[0] != invalid+"flags is 2; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS" {
 		t.Errorf("got %q", got)
 	}
 	if got := c.ask(t, "context 0", "set flags 1", "set q 0", "call", "set q 0x100000000001", "call"); !strings.HasPrefix(got[0], invalid+"q is NULL") || !strings.Contains(got[1], "q is 0x100000000001") {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"unsafe"
 
 	"attune/internal/device"
 )
@@ -75,11 +76,19 @@ type gpuTensor struct {
 }
 
 // Name describes the device, such as "NVIDIA H200" or "CPU, AVX2".
-func (d *Device) Name() string { return d.name }
+func (d *Device) Name() string {
+	if d == nil {
+		return ""
+	}
+	return d.name
+}
 
 // Close waits for running calls and frees all memory of the device. Later calls return ErrClosed. A
-// second Close does nothing.
+// second Close does nothing, nor does that of a nil device.
 func (d *Device) Close() error {
+	if d == nil {
+		return nil
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -125,6 +134,19 @@ type operand struct {
 	form
 	host   *Tensor
 	remote *DeviceTensor // on a GPU
+}
+
+// shares reports whether two operands have memory in common.
+func (o *operand) shares(other *operand) bool {
+	if o.host == nil || other.host == nil {
+		return o.remote != nil && o.remote == other.remote
+	}
+	a, b := o.host.Data, other.host.Data
+	if len(a) == 0 || len(b) == 0 {
+		return false
+	}
+	from, of := uintptr(unsafe.Pointer(&a[0])), uintptr(unsafe.Pointer(&b[0]))
+	return from < of+uintptr(len(b)) && of < from+uintptr(len(a))
 }
 
 func (x *Tensor) resolve(name string, _ *Device) (*operand, error) {
@@ -332,6 +354,11 @@ func (d *Device) check(p Problem, q, k, v, o Operand) (*call, [4]*operand, error
 		var err error
 		if all[i], err = x.resolve(name, d); err != nil {
 			return nil, all, err
+		}
+	}
+	for i, name := range []string{"q", "k", "v"} {
+		if all[3].shares(all[i]) {
+			return nil, all, fmt.Errorf("sdpa: o shares memory with %s; it is written while %s is read", name, name)
 		}
 	}
 	c, err := newCall(p, all[0].form, all[1].form, all[2].form, all[3].form)

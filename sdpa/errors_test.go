@@ -3,6 +3,7 @@ package sdpa
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"sync"
@@ -244,4 +245,26 @@ func FuzzForward(f *testing.F) {
 			t.Errorf("error %v", err)
 		}
 	})
+}
+
+// An output that is an input too would be read after it is written.
+func TestSharedOutput(t *testing.T) {
+	q, k, v, o := randomInputs(t, tensor.Shape{Batch: 1, Heads: 2, SeqQ: 9, SeqK: 9, HeadDim: 16}, FP32, FP32)
+	for name, x := range map[string]*Tensor{"q": q, "k": k, "v": v} {
+		want := fmt.Sprintf("sdpa: o shares memory with %s; it is written while %s is read", name, name)
+		if err := Forward(t.Context(), CPU(), Problem{}, q, k, v, x); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+	if err := Forward(t.Context(), CPU(), Problem{}, q, q, q, o); err != nil {
+		t.Errorf("inputs may share memory: %v", err)
+	}
+}
+
+// The usual `defer dev.Close()` before the error is looked at does no harm.
+func TestNilDevice(t *testing.T) {
+	var dev *Device
+	if dev.Name() != "" || dev.Close() != nil {
+		t.Error("a nil device has a name, or an error of Close")
+	}
 }

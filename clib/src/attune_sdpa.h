@@ -36,8 +36,8 @@ typedef enum attune_sdpa_dtype {
  * bytes behind them need not be set. Calls that may overlap need a workspace each. */
 #define ATTUNE_SDPA_ZEROED_BYTES 65536
 
-/* A problem. Set all fields to 0 first, then struct_size and what the problem has: a later version
- * may append fields, and accepts the size of an earlier one. */
+/* A problem. Set all fields to 0 first, then both windows to -1, then struct_size and what the
+ * problem has: a later version may append fields, and accepts the size of an earlier one. */
 typedef struct attune_sdpa_params {
   size_t struct_size; /* sizeof(attune_sdpa_params) */
 
@@ -63,7 +63,8 @@ typedef struct attune_sdpa_params {
   /* In elements: batch, head, row. All zero: contiguous in the order above. */
   int64_t q_stride[3], k_stride[3], v_stride[3], o_stride[3];
 
-  /* Of q, k and v. FP16 and BF16 are quantised to E4M3 in the workspace before the computation. */
+  /* Of q, k and v. FP16 and BF16 are quantised to E4M3 in the workspace before the computation;
+   * short problems in BF16 are converted within it. */
   attune_sdpa_dtype dtype;
   attune_sdpa_dtype out_dtype; /* of o */
 
@@ -71,8 +72,9 @@ typedef struct attune_sdpa_params {
   int32_t causal;
   float scale; /* of the scores; 0: 1 / sqrt(head_dim) */
 
-  int32_t window_left, window_right; /* keys beside the query's own; -1: no limit */
-  const float *sinks;                /* NULL, or [heads]: one more score of each row */
+  /* Keys beside the query's own: 0 for none, -1 for no limit. */
+  int32_t window_left, window_right;
+  const float *sinks; /* NULL, or [heads]: one more score of each row */
 
   /* Device memory of attune_sdpa_workspace_bytes, aligned to 16 bytes; NULL if that is 0. With E4M3
    * inputs it may be NULL in almost all cases: few queries take longer then. */

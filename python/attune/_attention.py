@@ -116,6 +116,8 @@ def _check_packing(q, k, cu_queries, cu_keys, max_queries, max_keys):
         raise ValueError(f"cu_queries has {cu_queries.shape[0]} elements, not batch + 1, which is 2 at least")
     _check.array("cu_keys", cu_keys, torch.int32, (cu_queries.shape[0],), q)
     for name, value, tensor in (("max_queries", max_queries, q), ("max_keys", max_keys, k)):
+        if not isinstance(value, (int, torch.SymInt)) or isinstance(value, bool):
+            raise TypeError(f"{name} is a {type(value).__name__}, not an int")
         if value < 0 or value > tensor.shape[0]:
             raise ValueError(f"{name} is {value}: it must be from 0 to {tensor.shape[0]}, the rows of all sequences")
 
