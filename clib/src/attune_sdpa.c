@@ -270,12 +270,17 @@ static void set_masks(problem *x) {
 
 /* ---- the choice of a form ------------------------------------------------------------------- */
 
+/* Whether a problem has sequences, sinks or a window. */
+static bool has_options(const problem *x) {
+  const attune_sdpa_params *p = &x->p;
+  return p->cu_queries != NULL || p->page_table != NULL || p->key_lengths != NULL ||
+         p->sinks != NULL || x->window_left >= 0 || x->window_right >= 0;
+}
+
 /* Whether a problem has nothing that dense forms do not have. */
 static bool is_plain(const problem *x) {
-  const attune_sdpa_params *p = &x->p;
-  return p->cu_queries == NULL && p->page_table == NULL && p->key_lengths == NULL &&
-         p->sinks == NULL && x->window_left < 0 && x->window_right < 0 && x->q.contiguous &&
-         x->k.contiguous && x->v.contiguous && x->o.contiguous && !keys_are_many(p);
+  return !has_options(x) && x->q.contiguous && x->k.contiguous && x->v.contiguous &&
+         x->o.contiguous && !keys_are_many(&x->p);
 }
 
 /* What is_plain found, as an error. */
@@ -342,13 +347,10 @@ static const attune_sdpa_form_info *find_fused(const problem *x) {
   const attune_sdpa_params *p = &x->p;
   const bool bf16 = p->q_dtype == ATTUNE_SDPA_BF16 && p->dtype == ATTUNE_SDPA_BF16 &&
                     p->out_dtype == ATTUNE_SDPA_BF16,
-             options = p->cu_queries != NULL || p->page_table != NULL || p->key_lengths != NULL ||
-                       p->sinks != NULL || x->window_left >= 0 || x->window_right >= 0 ||
-                       p->smooth_k != 0 || p->hadamard != 0 || p->lse != NULL || x->scale <= 0;
+             other = p->smooth_k != 0 || p->hadamard != 0 || p->lse != NULL || x->scale <= 0;
+  if (!bf16 || other || has_options(x) || attune_decode_rows_fit(p)) return NULL;
   const attune_sdpa_shape shape = shape_of(x);
-  if (!bf16 || options || attune_decode_rows_fit(p) || !attune_sdpa_prefers_fused(&shape)) {
-    return NULL;
-  }
+  if (!attune_sdpa_prefers_fused(&shape)) return NULL;
   return attune_find_form(ATTUNE_KERNEL_FUSED, p->head_dim);
 }
 
