@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -186,10 +185,6 @@ func (d *Device) launch(ctx context.Context, r *resident, seed uint64) (*launche
 	}, sim.Options{Seed: seed, Checks: d.options.Checks, Tensor: d.options.Tensor, Printf: d.options.Printf, Instance: &r.instance})
 	if err != nil {
 		return nil, kernelError(ctx, err)
-	}
-	if lf, e := os.OpenFile("/tmp/sfx/instr.log", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644); e == nil {
-		fmt.Fprintf(lf, "%d %d\n", seed, result.Counters.WarpInstructions())
-		lf.Close()
 	}
 	l := &launched{counters: named(&result.Counters), instructions: result.Counters.WarpInstructions(), schedules: result.Schedules}
 	for _, f := range result.Findings {
