@@ -177,7 +177,7 @@ func newApp(stdout, stderr io.Writer) *app {
 		a.line = terminal.NewStatus(file)
 	}
 	a.stdout, a.stderr = a.line.Writer(a.written), a.line.MessageWriter(stderr)
-	a.kernels = &kernelOutput{w: a.stderr, json: &a.json}
+	a.kernels = &kernelOutput{w: a.stderr, json: &a.json, step: a.step != nil}
 	if a.line != nil {
 		a.kernels.width = terminal.ScreenOf(stderr, terminal.ColourNever).Width
 	}

@@ -43,7 +43,6 @@ all. Variants that are named take all, unless --quick is given. --shapes and
 variant that its table chooses, then is recorded as a whole.
 
 Each variant prints a line, and what failed prints its details at the end.
-
 Without a GPU the kernels run on the simulator with all its checkers. It
 measures no time; a gate that is not measured fails nothing.
 
