@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -123,6 +124,25 @@ func (a *app) reportStep(err error, code int, command string) {
 	if err := a.step.Report(a.stderr); err != nil {
 		a.note(err.Error())
 	}
+}
+
+// report writes the files of the runs and tells GitHub Actions about them. The run of a selection
+// includes its parts.
+func (p *runPrinter) report(files *resultFiles) error {
+	runs := withoutParts(p.runs)
+	tree := ci.FindTree()
+	locate := locateIn(tree, p.kernelPath())
+	var findings []ci.Issue
+	for _, r := range runs {
+		p.step.Add(report.RunIssues(r, locate)...)
+		findings = append(findings, report.RunFindings(r, locate)...)
+	}
+	p.step.Summarize(report.RunsStep(runs))
+	return errors.Join(
+		files.junit.write(func(w io.Writer) error { return report.JUnit(w, runs, time.Since(p.started)) }),
+		files.sarif.write(func(w io.Writer) error { return ci.SARIF(w, version(), tree, report.FindingRules(), findings) }),
+		files.benchstat.write(func(w io.Writer) error { return report.RunBenchmarks(w, runs) }),
+	)
 }
 
 var ptxLine = regexp.MustCompile(`PTX line (\d+)`)

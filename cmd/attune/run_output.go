@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"sync"
 	"time"
 
-	"attune/internal/ci"
 	"attune/internal/lab"
 	"attune/internal/report"
 	"attune/internal/run"
@@ -157,23 +154,4 @@ func (p *runPrinter) end(ctx context.Context, failed error) error {
 		Runs: whole, Elapsed: time.Since(p.started), Ledger: p.ledgerPath(), Quick: p.quick, LeftOut: p.leftOut, Screen: p.screen(),
 	}.Write(p.stdout)
 	return nil
-}
-
-// report writes the files of the runs and tells GitHub Actions about them. The run of a selection
-// includes its parts.
-func (p *runPrinter) report(files *resultFiles) error {
-	runs := withoutParts(p.runs)
-	tree := ci.FindTree()
-	locate := locateIn(tree, p.kernelPath())
-	var findings []ci.Issue
-	for _, r := range runs {
-		p.step.Add(report.RunIssues(r, locate)...)
-		findings = append(findings, report.RunFindings(r, locate)...)
-	}
-	p.step.Summarize(report.RunsStep(runs))
-	return errors.Join(
-		files.junit.write(func(w io.Writer) error { return report.JUnit(w, runs, time.Since(p.started)) }),
-		files.sarif.write(func(w io.Writer) error { return ci.SARIF(w, version(), tree, report.FindingRules(), findings) }),
-		files.benchstat.write(func(w io.Writer) error { return report.RunBenchmarks(w, runs) }),
-	)
 }

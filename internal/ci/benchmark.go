@@ -11,7 +11,8 @@ import (
 
 // Series are the times of one implementation on one shape.
 type Series struct {
-	Kernel, Shape, Variant string
+	Kernel         string // empty for attention
+	Shape, Variant string
 	Seconds                []float64 // of one launch each
 }
 
@@ -40,7 +41,7 @@ func Benchmarks(w io.Writer, config []Config, all []Series) error {
 func benchmarkName(s Series) string {
 	kernel := namePart(s.Kernel)
 	if kernel == "" {
-		kernel = "Attention" // of records without the name of the kernel
+		kernel = "Attention"
 	}
 	first, size := utf8.DecodeRuneInString(kernel)
 	name := fmt.Sprintf("Benchmark%c%s/shape=%s/variant=%s", unicode.ToUpper(first), kernel[size:], namePart(s.Shape), namePart(s.Variant))
