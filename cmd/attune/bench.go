@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -31,6 +32,7 @@ type benchOptions struct {
 	pace             peer.Pace
 	peerLimit        time.Duration
 	kernelDir        string // of the files of [[peer]]
+	kernelFlag       string // --kernel, for the command in the record
 	markdown         bool
 	files            resultFiles
 }
@@ -101,7 +103,7 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	o.kernelDir = a.kernelPath()
+	o.kernelDir, o.kernelFlag = a.kernelPath(), a.kernelDir
 	request, err := o.request(kernel, args)
 	if err != nil {
 		return usageError{err}
@@ -229,6 +231,9 @@ func (o *benchOptions) command(args []string) string {
 	}
 	if o.arch != "" {
 		words = append(words, "--arch", o.arch)
+	}
+	if o.kernelFlag != "" {
+		words = append(words, "--kernel", shellWord(filepath.ToSlash(o.kernelFlag)))
 	}
 	return strings.Join(words, " ")
 }

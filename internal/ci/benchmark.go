@@ -13,7 +13,7 @@ import (
 type Series struct {
 	Kernel         string // empty for attention
 	Shape, Variant string
-	Seconds                []float64 // of one launch each
+	Seconds        []float64 // of one launch each
 }
 
 // Config is a line of configuration above the benchmarks. A key has lower-case letters only.
