@@ -114,6 +114,7 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 	}
 	defer w.close()
 	o.reference.set(w)
+	defer o.files.discard()
 	if err := o.files.create(); err != nil {
 		return err
 	}

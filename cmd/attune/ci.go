@@ -39,13 +39,18 @@ Files for other tools, of commands that have the flag:
 
 Paths are relative to the checkout: GITHUB_WORKSPACE, else the nearest folder
 with a .git. Files are created before the work begins, and are also written if a
-gate fails. docs/ci.md has a workflow and an example of each format.`
+gate fails; without any result they are removed. docs/ci.md has a workflow and an example of each format.`
 
 // resultFile is a file that a command writes at its end, for a program. It is created before the
 // work, so that a wrong path costs none of it.
 type resultFile struct {
 	flag, path string
-	file       *os.File
+	created    *createdFile // nil if the flag is not given; copies of the options share it
+}
+
+type createdFile struct {
+	*os.File
+	written bool
 }
 
 // add adds the flag of the file, which the help page about continuous integration describes.
@@ -60,22 +65,36 @@ func (r *resultFile) create() error {
 	if r.path == "" {
 		return nil
 	}
-	var err error
-	if r.file, err = os.Create(r.path); err != nil {
+	file, err := os.Create(r.path)
+	if err != nil {
 		return usageError{fmt.Errorf("--%s: %w", r.flag, err)}
 	}
+	r.created = &createdFile{File: file}
 	return nil
 }
 
 // write writes and closes the file, if it was created.
 func (r *resultFile) write(content func(io.Writer) error) error {
-	if r.file == nil {
+	if r.created == nil {
 		return nil
 	}
-	if err := errors.Join(content(r.file), r.file.Close()); err != nil {
+	r.created.written = true
+	if err := errors.Join(content(r.created), r.created.Close()); err != nil {
 		return fmt.Errorf("--%s: write %s: %w", r.flag, r.path, err)
 	}
 	return nil
+}
+
+// discard removes the file of a command that ended before there was a result: an empty file is an
+// error to the programs that read it. A device or a link stays.
+func (r *resultFile) discard() {
+	if r.created == nil || r.created.written {
+		return
+	}
+	r.created.Close()
+	if info, err := os.Lstat(r.path); err == nil && info.Mode().IsRegular() {
+		os.Remove(r.path)
+	}
 }
 
 // resultFiles are the files that a command can write.
@@ -94,8 +113,15 @@ func (r *resultFiles) benchstatFlag(f *pflag.FlagSet) {
 	r.benchstat.add(f, "benchstat", "write the samples for benchstat to this `file`")
 }
 
+// create creates the files. The caller discards those that it does not write.
 func (r *resultFiles) create() error {
 	return errors.Join(r.junit.create(), r.sarif.create(), r.benchstat.create())
+}
+
+func (r *resultFiles) discard() {
+	r.junit.discard()
+	r.sarif.discard()
+	r.benchstat.discard()
 }
 
 // locateIn finds files that are named relative to a folder. Without a folder there are none: the
@@ -113,12 +139,14 @@ func locateIn(tree ci.Tree, folder string) report.Locate {
 }
 
 // reportStep tells GitHub Actions what the command has collected, and the error that ended it.
-// Failed gates have been collected with the results.
+// Commands with gates have collected the ones that failed.
 func (a *app) reportStep(err error, code int, command string) {
 	if a.step == nil {
 		return
 	}
-	if failed := (gateError{}); code != exitOK && code != exitInterrupted && err != nil && !errors.As(err, &failed) {
+	failed := gateError{}
+	collected := errors.As(err, &failed) && a.step.HasIssues()
+	if code != exitOK && code != exitInterrupted && err != nil && !collected {
 		a.step.Add(ci.Issue{Level: ci.Error, Rule: command, Message: a.withKernel(err.Error())})
 	}
 	if err := a.step.Report(a.stderr); err != nil {

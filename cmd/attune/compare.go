@@ -110,6 +110,7 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 	if err != nil {
 		return err
 	}
+	defer o.files.discard()
 	if err := o.files.create(); err != nil {
 		return err
 	}

@@ -136,6 +136,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	}
 	defer w.close()
 	o.reference.set(w)
+	defer o.files.discard()
 	if err := o.files.create(); err != nil {
 		return err
 	}

@@ -31,6 +31,9 @@ func (s *Step) Add(issues ...Issue) {
 	}
 }
 
+// HasIssues reports whether issues were collected.
+func (s *Step) HasIssues() bool { return s != nil && len(s.issues) > 0 }
+
 // Summarize collects a part of the summary, in Markdown.
 func (s *Step) Summarize(markdown string) {
 	if s != nil && markdown != "" {
