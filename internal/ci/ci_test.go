@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/perf/benchfmt"
+	"pgregory.net/rapid"
 )
 
 // nasty are names and texts that mean something in one of the formats.
@@ -397,4 +398,39 @@ func TestLostOutput(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
+}
+
+// Any text is one line in every format of lines, and the reader gets what was written.
+func TestAnyText(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.String().Draw(t, "text") + string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes"))
+		line := command(Issue{Level: Error, Rule: text, Subject: text, Message: text, Location: Location{File: text, Line: 1}})
+		_, message, _ := strings.Cut(strings.TrimPrefix(line, "::error "), "::")
+		if strings.Count(line, "\n") != 1 || unescaped.Replace(strings.TrimSuffix(message, "\n")) != shortened(printable(text), mostMessage) {
+			t.Errorf("the annotation is %q", line)
+		}
+		for _, cell := range []string{Markdown(text), Code(text)} {
+			if row := Table([]string{"a"}, [][]string{{cell}}); strings.Count(row, "\n") != 3 {
+				t.Errorf("the table is %q", row)
+			}
+		}
+		var out bytes.Buffer
+		if err := Benchmarks(&out, []Config{{"device", text}}, []Series{{text, text, text, []float64{1e-6}}}); err != nil {
+			t.Error(err)
+		}
+		reader := benchfmt.NewReader(&out, "test")
+		if !reader.Scan() {
+			t.Fatalf("no benchmark in %q", out.String())
+		}
+		if _, ok := reader.Result().(*benchfmt.Result); !ok {
+			t.Errorf("%v", reader.Result())
+		}
+		out.Reset()
+		if err := JUnit(&out, Suite{Name: text, Cases: []Case{{Class: text, Name: text, Outcome: Failed, Message: text, Text: text}}}); err != nil {
+			t.Error(err)
+		}
+		if err := xml.Unmarshal(out.Bytes(), &struct{ XMLName xml.Name }{}); err != nil {
+			t.Errorf("%v in %q", err, out.String())
+		}
+	})
 }

@@ -51,10 +51,11 @@ func Open(ctx context.Context, dir string) (*Ledger, error) {
 	return l, nil
 }
 
-// Close closes the index.
+// Close closes the index. A later query opens it again.
 func (l *Ledger) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.table = nil
 	return l.dropIndex()
 }
 
