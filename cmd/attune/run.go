@@ -48,7 +48,6 @@ measures no time; a gate that is not measured fails nothing.
 
 Ctrl-C keeps the runs that are finished. If the reader of the output ends, as
 in ` + "`attune run | head -1`" + `, the rest still runs and is recorded.
-
 Variants and shapes are explained by attune help variants, attune help shapes.`,
 		Example: `  attune run
   attune run --full
