@@ -158,11 +158,11 @@ func (l *Ledger) refresh(ctx context.Context) error {
 	}
 	l.table.update(add, gone)
 	l.saveIndex(ctx, add, gone)
-	if now.settled = now.settled && len(add) == len(unknown); ctx.Err() != nil {
-		return ctx.Err()
+	if len(add) < len(unknown) {
+		now.settled = false // a run that could not be read is tried again before the next query
 	}
-	l.table.stamp = now // a run that could not be read is tried again before the next query
-	return nil
+	l.table.stamp = now
+	return ctx.Err()
 }
 
 // readEntries reads runs from their directories. It leaves out those that cannot be read: they are no
