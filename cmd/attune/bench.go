@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -30,7 +32,9 @@ type benchOptions struct {
 	pace             peer.Pace
 	peerLimit        time.Duration
 	kernelDir        string // of the files of [[peer]]
+	kernelFlag       string // --kernel, for the command in the record
 	markdown         bool
+	files            resultFiles
 }
 
 // benchShapes are the default shapes of attention: those with published figures of other
@@ -90,6 +94,7 @@ limit is slower under a steady load (--load) than in short bursts (--rest).
 	f.DurationVar(&o.pace.Load, "load", 0, fmt.Sprintf("launches before each sample without a pause, at most %s", maxLoad))
 	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's)")
 	f.BoolVar(&o.markdown, "markdown", false, "print the table as Markdown")
+	o.files.benchstatFlag(f)
 	return cmd
 }
 
@@ -98,7 +103,7 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	o.kernelDir = a.kernelPath()
+	o.kernelDir, o.kernelFlag = a.kernelPath(), a.kernelDir
 	request, err := o.request(kernel, args)
 	if err != nil {
 		return usageError{err}
@@ -109,6 +114,10 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 	}
 	defer w.close()
 	o.reference.set(w)
+	defer o.files.discard()
+	if err := o.files.create(); err != nil {
+		return err
+	}
 	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 		return err
 	}
@@ -125,7 +134,7 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 // endBench prints the result, if there is one, and returns how the bench ended.
 func (a *app) endBench(ctx context.Context, o benchOptions, request lab.BenchRequest, result *run.Bench, err error) error {
 	if result != nil {
-		if written := a.printBench(result, o.markdown); written != nil {
+		if written := errors.Join(a.printBench(result, o.markdown), a.reportBench(&o.files, result)); written != nil {
 			return errors.Join(err, written)
 		}
 	}
@@ -138,6 +147,14 @@ func (a *app) endBench(ctx context.Context, o benchOptions, request lab.BenchReq
 		return err
 	}
 	return benchOutcome(request, result)
+}
+
+// reportBench writes the file of a bench and tells GitHub Actions about it.
+func (a *app) reportBench(files *resultFiles, b *run.Bench) error {
+	summary, err := report.BenchStep(b)
+	a.step.Add(report.BenchIssues(b)...)
+	a.step.Summarize(summary)
+	return errors.Join(err, files.benchstat.write(func(w io.Writer) error { return report.BenchBenchmarks(w, b) }))
 }
 
 // request checks the options and makes a request of them.
@@ -215,6 +232,9 @@ func (o *benchOptions) command(args []string) string {
 	}
 	if o.arch != "" {
 		words = append(words, "--arch", o.arch)
+	}
+	if o.kernelFlag != "" {
+		words = append(words, "--kernel", shellWord(filepath.ToSlash(o.kernelFlag)))
 	}
 	return strings.Join(words, " ")
 }

@@ -115,4 +115,8 @@ func TestBenchCommand(t *testing.T) {
 	if got := o.command([]string{"stage7"}); got != want+" --arch sm_90a" {
 		t.Errorf("with an architecture: %s", got)
 	}
+	o.kernelFlag = "my kernels/norm"
+	if got := o.command([]string{"stage7"}); got != want+" --arch sm_90a --kernel 'my kernels/norm'" {
+		t.Error(got)
+	}
 }

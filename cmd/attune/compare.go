@@ -32,11 +32,12 @@ type compareOptions struct {
 	processes                      int
 	energy                         bool
 	l2                             run.L2
+	files                          resultFiles
 	given                          []string // names of the flags on the command line
 }
 
 // recordedFlags are the flags of compare that recorded runs take. The others are for measurements.
-var recordedFlags = []string{"shapes", "format", "output", "kernel", "ledger", "json", "color"}
+var recordedFlags = []string{"shapes", "format", "output", "benchstat", "kernel", "ledger", "json", "color"}
 
 // compareFormats write the samples of a comparison.
 var compareFormats = map[string]func(io.Writer, *run.Comparison) error{
@@ -97,6 +98,7 @@ With the same variant twice both show how reliable the machine is.`,
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's)")
 	f.StringVar(&o.format, "format", "", "print the samples as "+formatNames()+" instead of the table")
 	f.StringVarP(&o.folder, "output", "o", "", "write COMPARE.md, its plot and the samples into this `folder`")
+	o.files.benchstatFlag(f)
 	return cmd
 }
 
@@ -106,6 +108,10 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 	}
 	kernel, folder, err := a.kernel()
 	if err != nil {
+		return err
+	}
+	defer o.files.discard()
+	if err := o.files.create(); err != nil {
 		return err
 	}
 	first, errA := candidate(kernel, args[0])
@@ -185,8 +191,8 @@ func (o *compareOptions) check() error {
 		return fmt.Errorf("--repeat %d: want at least 1", o.repeat)
 	case o.format != "" && compareFormats[o.format] == nil:
 		return fmt.Errorf("--format %q: there are %s", o.format, formatNames())
-	case o.repeat > 1 && (o.format != "" || o.folder != ""):
-		return errors.New("--repeat counts verdicts; it does not go with --format or -o")
+	case o.repeat > 1 && (o.format != "" || o.folder != "" || o.files.benchstat.path != ""):
+		return errors.New("--repeat counts verdicts; it does not go with --format, --benchstat or -o")
 	}
 	return errors.Join(o.device.checkGPU("compare"), checkLaunches(o.launches), o.reference.check())
 }
@@ -209,6 +215,12 @@ func (a *app) printComparison(o compareOptions, c *run.Comparison, command strin
 		if err := writeFolder(o.folder, files); err != nil {
 			return err
 		}
+	}
+	summary, err := report.ComparisonStep(c)
+	a.step.Summarize(summary)
+	err = errors.Join(err, o.files.benchstat.write(func(w io.Writer) error { return report.ComparisonBenchstat(w, c) }))
+	if err != nil {
+		return err
 	}
 	switch {
 	case o.format != "":

@@ -19,6 +19,7 @@ type kernelOutput struct {
 	w     io.Writer
 	width int // of a line, so that a terminal does not wrap it; 0 for no limit
 	json  *bool
+	step  bool // in a step of GitHub Actions, whose runner takes ##[ for a command
 
 	mu   sync.Mutex
 	line []byte // that has not ended yet
@@ -55,7 +56,11 @@ func (k *kernelOutput) flush() {
 }
 
 func (k *kernelOutput) end() {
-	text := []rune(printable(string(k.line)))
+	line := printable(string(k.line))
+	if k.step {
+		line = strings.ReplaceAll(line, "##[", "# #[")
+	}
+	text := []rune(line)
 	k.line = k.line[:0]
 	if *k.json {
 		// Without standard error there is nowhere left to report to.

@@ -12,6 +12,7 @@ func TestKernelOutput(t *testing.T) {
 		texts []string
 		width int
 		json  bool
+		step  bool
 		want  string
 	}{
 		{name: "lines", texts: []string{"a\nb\n"}, want: "kernel: a\nkernel: b\n"},
@@ -21,6 +22,7 @@ func TestKernelOutput(t *testing.T) {
 		{name: "escapes", texts: []string{"\x1b[2Jred\r\x00\ttab\u202e\u0085\n"}, want: "kernel: \\x1b[2Jred\\r\\x00\ttab\\u202e\\u0085\n"},
 		{name: "no UTF-8", texts: []string{"\xff\xc3", "\xa9\n"}, want: "kernel: \\xffé\n"},
 		{name: "a terminal", texts: []string{"0123456789\n"}, width: 12, want: "kernel: 0123\nkernel: 4567\nkernel: 89\n"},
+		{name: "a command", texts: []string{"a ##[error]b\n::error::c\n"}, step: true, want: "kernel: a # #[error]b\nkernel: ::error::c\n"},
 		{
 			name: "JSON", texts: []string{"stage2  ok\n", `"`}, json: true,
 			want: `{"message":"stage2  ok","message_type":"kernel_output"}` + "\n" + `{"message":"\"","message_type":"kernel_output"}` + "\n",
@@ -31,7 +33,7 @@ func TestKernelOutput(t *testing.T) {
 		},
 	} {
 		var written bytes.Buffer
-		k := &kernelOutput{w: &written, width: c.width, json: &c.json}
+		k := &kernelOutput{w: &written, width: c.width, json: &c.json, step: c.step}
 		for _, text := range c.texts {
 			if n, err := k.Write([]byte(text)); n != len(text) || err != nil {
 				t.Errorf("%s: %d, %v", c.name, n, err)

@@ -59,7 +59,17 @@ func (a *app) execute(ctx context.Context, root *cobra.Command, args []string) i
 	if err != nil && code != 0 && !a.silent(err) {
 		a.printError(err, code)
 	}
+	a.reportStep(err, code, commandName(root, args))
 	return code
+}
+
+// commandName is the command that arguments name, such as attune run.
+func commandName(root *cobra.Command, args []string) string {
+	cmd, _, err := root.Find(args)
+	if err != nil {
+		cmd = root
+	}
+	return cmd.CommandPath()
 }
 
 // recovered runs a command. A panic of the command is its error.

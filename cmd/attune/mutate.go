@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"attune/internal/cases"
+	"attune/internal/ci"
 	"attune/internal/lab"
 	"attune/internal/mutate"
 	"attune/internal/report"
@@ -23,6 +25,8 @@ type mutateOptions struct {
 	reference referenceOptions
 	count     int
 	seed      uint64 // picks the mutants
+	files     resultFiles
+	started   time.Time
 }
 
 func (a *app) mutateCommand() *cobra.Command {
@@ -63,6 +67,11 @@ equivalent. More shapes, seeds and schedules kill more.`,
 		if err != nil {
 			return err
 		}
+		defer o.files.discard()
+		if err := o.files.create(); err != nil {
+			return err
+		}
+		o.started = time.Now()
 		if !strings.HasSuffix(name, ".json") {
 			return a.mutate(cmd.Context(), o, name)
 		}
@@ -81,6 +90,7 @@ equivalent. More shapes, seeds and schedules kill more.`,
 	f.DurationVar(&o.device.limit, "timeout", 20*time.Second, "limit of one launch; a mutant that takes longer is killed")
 	o.device.sim.flags(f, "")
 	o.reference.flags(f)
+	o.files.junitFlag(f)
 	return cmd
 }
 
@@ -122,6 +132,7 @@ func (a *app) mutate(ctx context.Context, o mutateOptions, text string) error {
 		*lab.MutationReport
 	}{1, result}
 	return errors.Join(a.printMutation(ctx, document, result.Variant+" for "+result.Arch, &result.Report, w.compiler != nil),
+		a.reportMutation(o, result.Variant+" for "+result.Arch, &result.Report, ""),
 		mutationError(ctx, err, result.Mutants, w.last.Total))
 }
 
@@ -135,6 +146,14 @@ func (a *app) printMutation(ctx context.Context, document any, kernel string, r 
 		return a.printJSON(document)
 	}
 	return report.Mutation(a.stdout, kernel, r, compiler)
+}
+
+// reportMutation writes the file of the mutants and tells GitHub Actions about them. ptx is the file of
+// their lines in the checkout; it may be empty.
+func (a *app) reportMutation(o mutateOptions, kernel string, r *mutate.Report, ptx string) error {
+	a.step.Add(report.MutationIssues(kernel, r, ptx)...)
+	a.step.Summarize(report.MutationStep(kernel, r))
+	return o.files.junit.write(func(w io.Writer) error { return report.MutationJUnit(w, kernel, r, time.Since(o.started)) })
 }
 
 // mutationError replaces the error of an interrupted mutation by how far it got.
@@ -189,5 +208,6 @@ func (a *app) mutateCase(ctx context.Context, o mutateOptions, file string) erro
 		*cases.MutationReport
 	}{1, result}
 	return errors.Join(a.printMutation(ctx, document, result.Case+" for "+result.Arch, &result.Report, compiler != nil),
+		a.reportMutation(o, result.Case+" for "+result.Arch, &result.Report, ci.FindTree().Path(c.PTXFile())),
 		mutationError(ctx, err, result.Mutants, total))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"attune/internal/ci"
 	"attune/internal/spec"
 	"attune/internal/terminal"
 )
@@ -31,6 +32,8 @@ type app struct {
 	kernelDir string
 	ledgerDir string
 	json      bool
+
+	step *ci.Step // of GitHub Actions; nil elsewhere
 
 	started    bool  // a command has begun; earlier errors are usage errors
 	noCompiler error // why no compiler was found, for a command that turns out to need one
@@ -169,12 +172,12 @@ func flagError(cmd *cobra.Command, err error) error {
 
 // newApp returns an app that writes to these outputs.
 func newApp(stdout, stderr io.Writer) *app {
-	a := &app{out: stdout, written: &checkedWriter{w: stdout}}
+	a := &app{out: stdout, written: &checkedWriter{w: stdout}, step: ci.NewStep()}
 	if file, ok := stderr.(*os.File); ok {
 		a.line = terminal.NewStatus(file)
 	}
 	a.stdout, a.stderr = a.line.Writer(a.written), a.line.MessageWriter(stderr)
-	a.kernels = &kernelOutput{w: a.stderr, json: &a.json}
+	a.kernels = &kernelOutput{w: a.stderr, json: &a.json, step: a.step != nil}
 	if a.line != nil {
 		a.kernels.width = terminal.ScreenOf(stderr, terminal.ColourNever).Width
 	}

@@ -15,7 +15,6 @@ import (
 	"attune/internal/device/isolate"
 	"attune/internal/lab"
 	"attune/internal/oracle"
-	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -24,7 +23,7 @@ type runOptions struct {
 	requestOptions
 	device      deviceOptions
 	reference   referenceOptions
-	junit       string
+	files       resultFiles
 	quick, full bool
 	verbose     bool
 }
@@ -44,13 +43,11 @@ all. Variants that are named take all, unless --quick is given. --shapes and
 variant that its table chooses, then is recorded as a whole.
 
 Each variant prints a line, and what failed prints its details at the end.
-
 Without a GPU the kernels run on the simulator with all its checkers. It
 measures no time; a gate that is not measured fails nothing.
 
 Ctrl-C keeps the runs that are finished. If the reader of the output ends, as
 in ` + "`attune run | head -1`" + `, the rest still runs and is recorded.
-
 Variants and shapes are explained by attune help variants, attune help shapes.`,
 		Example: `  attune run
   attune run --full
@@ -74,7 +71,9 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 	f.BoolVar(&o.quick, "quick", false, "the quick set, also for named variants")
 	f.BoolVar(&o.full, "full", false, "all shapes, seeds and inputs of the spec")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the details of every run")
-	f.StringVar(&o.junit, "junit", "", "write the outcome as JUnit XML to this `file`")
+	o.files.junitFlag(f)
+	o.files.sarifFlag(f)
+	o.files.benchstatFlag(f)
 	return cmd
 }
 
@@ -136,8 +135,8 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	}
 	defer w.close()
 	o.reference.set(w)
-	junit, err := createJUnit(o.junit) // before the work, so that a wrong path costs none of it
-	if err != nil {
+	defer o.files.discard()
+	if err := o.files.create(); err != nil {
 		return err
 	}
 	w.status.Set("looking for a device")
@@ -167,7 +166,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	if w.Device.Simulated() && o.shapes == "" {
 		out.leftOut = leftOutText(kernel, request)
 	}
-	if written := errors.Join(out.end(ctx, err), writeJUnit(junit, withoutParts(out.runs))); written != nil {
+	if written := errors.Join(out.end(ctx, err), out.report(&o.files)); written != nil {
 		return errors.Join(err, written)
 	}
 	switch {
@@ -205,26 +204,4 @@ func ignoreClosedPipe() func() {
 // withoutParts drops the parts of selections: the run of the selection includes their outcome.
 func withoutParts(runs []*run.Run) []*run.Run {
 	return slices.DeleteFunc(slices.Clone(runs), func(r *run.Run) bool { return r.PartOf != "" })
-}
-
-// createJUnit creates the JUnit file if a path is given.
-func createJUnit(path string) (*os.File, error) {
-	if path == "" {
-		return nil, nil
-	}
-	file, err := os.Create(path)
-	if err != nil {
-		return nil, usageError{fmt.Errorf("--junit: %w", err)}
-	}
-	return file, nil
-}
-
-func writeJUnit(file *os.File, runs []*run.Run) error {
-	if file == nil {
-		return nil
-	}
-	if err := errors.Join(report.JUnit(file, runs), file.Close()); err != nil {
-		return fmt.Errorf("write the JUnit file: %w", err)
-	}
-	return nil
 }

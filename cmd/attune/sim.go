@@ -90,6 +90,7 @@ func (a *app) simCommand() *cobra.Command {
 	var o simOptions
 	var limit time.Duration
 	var direct directOptions
+	var files resultFiles
 	cmd := &cobra.Command{
 		Use:   "sim CASE.json... | KERNEL.cu | KERNEL.ptx",
 		Short: "run any kernel on the simulator, with all checkers",
@@ -107,15 +108,21 @@ takes two, and print 1 MiB.
 			if err := errors.Join(o.check(), checkLimit(limit)); err != nil {
 				return usageError{err}
 			}
-			if isKernel(args[0]) {
-				return a.simDirect(cmd.Context(), o, direct, limit, args[0])
+			defer files.discard()
+			if err := files.create(); err != nil {
+				return err
 			}
-			return a.sim(cmd.Context(), o, limit, args)
+			if isKernel(args[0]) {
+				return a.simDirect(cmd.Context(), o, direct, &files, limit, args[0])
+			}
+			return a.sim(cmd.Context(), o, &files, limit, args)
 		},
 	}
 	direct.flags(cmd.Flags())
 	o.flags(cmd.Flags(), "")
 	cmd.Flags().DurationVar(&limit, "timeout", 50*time.Second, "limit of one case, under all schedules")
+	files.junitFlag(cmd.Flags())
+	files.sarifFlag(cmd.Flags())
 	return cmd
 }
 
@@ -164,12 +171,15 @@ type simulation struct {
 	Expected []finding.Kind `json:"expected"` // kinds of findings, of which at least one must be reported; empty for none
 	Schedule int            `json:"schedule"` // of this outcome: the first that does not pass, or 0
 
+	file             string // of the case or kernel
+	ptx              string // file of its PTX; empty if the kernel was compiled
+	elapsed          time.Duration
 	err              error // why it did not run to its end
 	checked          bool
 	warpInstructions uint64 // under all schedules
 }
 
-func (a *app) sim(ctx context.Context, o simOptions, limit time.Duration, files []string) error {
+func (a *app) sim(ctx context.Context, o simOptions, results *resultFiles, limit time.Duration, files []string) error {
 	limitHeap()
 	status := a.status()
 	defer status.Clear()
@@ -177,7 +187,9 @@ func (a *app) sim(ctx context.Context, o simOptions, limit time.Duration, files 
 	began := time.Now()
 	for i, file := range files {
 		status.Set("%s (%d of %d)", file, i+1, len(files))
+		start := time.Now()
 		s := a.simulate(ctx, o, limit, file)
+		s.elapsed = time.Since(start)
 		if ctx.Err() != nil {
 			return fmt.Errorf("interrupted; %d of %d cases were finished", i, len(files))
 		}
@@ -189,17 +201,19 @@ func (a *app) sim(ctx context.Context, o simOptions, limit time.Duration, files 
 		}
 	}
 	document.Seconds = time.Since(began).Seconds()
-	return a.finishSim(&document)
+	return a.finishSim(&document, results)
 }
 
-// finishSim prints the document or its summary, and returns the error of its exit code.
-func (a *app) finishSim(document *simulated) error {
+// finishSim prints the document or its summary, writes the files, and returns the error of its exit
+// code.
+func (a *app) finishSim(document *simulated, results *resultFiles) error {
 	var err error
 	if a.json {
 		err = a.printJSON(document)
 	} else {
 		_, err = fmt.Fprintln(a.stdout, document.summary())
 	}
+	err = errors.Join(err, document.report(a, results))
 	if code := document.code(); err == nil && code != exitOK {
 		err = gateError{code}
 	}
@@ -273,12 +287,15 @@ func (a *app) simulate(ctx context.Context, o simOptions, limit time.Duration, f
 	if err != nil {
 		return s.fail(err, file)
 	}
+	s.ptx = c.PTXFile()
 	s.Name, s.Expected = c.Name, append(append(s.Expected, c.Expect.Findings...), c.Expect.Or...)
 	return a.simulateCase(ctx, s, o, limit, c, file, c.PTXFile())
 }
 
 func newSimulation(name string) *simulation {
-	return &simulation{Outcome: &cases.Outcome{Name: name, Findings: []finding.Finding{}, Mismatches: []string{}}, Expected: []finding.Kind{}}
+	return &simulation{
+		Outcome: &cases.Outcome{Name: name, Findings: []finding.Finding{}, Mismatches: []string{}}, Expected: []finding.Kind{}, file: name,
+	}
 }
 
 // simulateCase runs a case that is loaded from files.
@@ -330,19 +347,20 @@ func (s *simulation) fail(err error, file string, files ...string) *simulation {
 // printCase writes a case with its findings and mismatches. A case that could not be run is one
 // line.
 func printCase(w io.Writer, s *simulation) {
+	name := printable(s.Name) // a line of its own could be a command of the log's reader
 	switch {
 	case s.err != nil:
-		fmt.Fprintf(w, "FAIL  %s\n", s.Error)
+		fmt.Fprintf(w, "FAIL  %s\n", printable(s.Error))
 	case !s.Pass && s.Schedule > 0:
-		fmt.Fprintf(w, "FAIL  %s, under schedule %d, the first that fails\n", s.Name, s.Schedule)
+		fmt.Fprintf(w, "FAIL  %s, under schedule %d, the first that fails\n", name, s.Schedule)
 	case !s.Pass:
-		fmt.Fprintf(w, "FAIL  %s\n", s.Name)
+		fmt.Fprintf(w, "FAIL  %s\n", name)
 	case len(s.Findings) > 0 && s.onlyNotes():
-		fmt.Fprintf(w, "pass  %s, with notes\n", s.Name)
+		fmt.Fprintf(w, "pass  %s, with notes\n", name)
 	case len(s.Findings) > 0:
-		fmt.Fprintf(w, "pass  %s, with the expected findings\n", s.Name)
+		fmt.Fprintf(w, "pass  %s, with the expected findings\n", name)
 	default:
-		fmt.Fprintf(w, "pass  %s\n", s.Name)
+		fmt.Fprintf(w, "pass  %s\n", name)
 	}
 	for _, f := range s.Findings {
 		printFinding(w, f)

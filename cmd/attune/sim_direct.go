@@ -158,7 +158,7 @@ func parseExtents(text string) ([3]int, error) {
 }
 
 // simDirect runs a kernel as the flags describe.
-func (a *app) simDirect(ctx context.Context, o simOptions, direct directOptions, limit time.Duration, file string) error {
+func (a *app) simDirect(ctx context.Context, o simOptions, direct directOptions, results *resultFiles, limit time.Duration, file string) error {
 	launch, err := direct.launch(file)
 	if err != nil {
 		return usageError{err}
@@ -178,6 +178,9 @@ func (a *app) simDirect(ctx context.Context, o simOptions, direct directOptions,
 	began := time.Now()
 	c := cases.FromLaunch(launch)
 	s := newSimulation(file)
+	if filepath.Ext(file) == ".ptx" {
+		s.ptx = file
+	}
 	if direct.device == simDevice {
 		s.checked = o.checks == "on"
 		s = a.simulateCase(ctx, s, o, limit, c, file, file)
@@ -188,6 +191,7 @@ func (a *app) simDirect(ctx context.Context, o simOptions, direct directOptions,
 		return errors.New("interrupted; the kernel was not finished")
 	}
 	document.Cases, document.WarpInstructions, document.Seconds = []*simulation{s}, s.warpInstructions, time.Since(began).Seconds()
+	s.elapsed = time.Since(began)
 	if !a.json {
 		printCase(a.stdout, s)
 		printOutputs(a.stdout, s.Outputs)
@@ -195,7 +199,7 @@ func (a *app) simDirect(ctx context.Context, o simOptions, direct directOptions,
 	if err := saveOutputs(targets, s.Outputs); err != nil {
 		return err
 	}
-	return a.finishSim(&document)
+	return a.finishSim(&document, results)
 }
 
 // directPTX reads or compiles the PTX of a kernel.

@@ -17,6 +17,7 @@ func topics() []*cobra.Command {
 		page("shapes", "how to write shapes and groups of shapes", shapesText),
 		page("proposers", "programs that take part in a search", proposersText),
 		page("cases", "launches as data, with their expected results", casesText),
+		page("ci", "reports for GitHub Actions, JUnit, SARIF and benchstat", ciText),
 	}
 }
 

@@ -310,6 +310,7 @@ func (a *app) tuneVariants(ctx context.Context, w *workplace, r lab.TuneRequest,
 	if err != nil {
 		return err
 	}
+	a.step.Summarize(report.TuningStep(report.TuningMarkdown(result)))
 	if a.json {
 		return a.printLine(result)
 	}

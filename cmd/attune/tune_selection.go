@@ -77,6 +77,9 @@ func (a *app) tuneSelection(ctx context.Context, w *workplace, r lab.SelectionTu
 	if err != nil {
 		return err
 	}
+	if text, err := report.SelectionTuningMarkdown(result); err == nil { // the record has been made of it
+		a.step.Summarize(report.TuningStep(text))
+	}
 	if a.json {
 		return a.printLine(result)
 	}

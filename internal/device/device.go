@@ -138,6 +138,15 @@ type Finding struct {
 	// The source line of a finding about an instruction, where the module has line information.
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"`
+	// Inner is the line inside inlined functions, and Other that of the access which it conflicts with.
+	Inner *Place `json:"inner,omitempty"`
+	Other *Place `json:"other,omitempty"`
+}
+
+// Place is a line of the sources.
+type Place struct {
+	File string `json:"file"`
+	Line int    `json:"line"`
 }
 
 // Place identifies a finding across jobs: its kind and the places in the code. In a text with a

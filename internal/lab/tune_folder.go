@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,7 +52,7 @@ func (t *tuning) identity(b problem.Build) run.TuneIdentity {
 		Device: t.Device.facts.Name, Driver: t.Device.facts.Driver, Arch: record.Arch, Compiler: record.Compiler,
 	}
 	if t.Kernel.Declared != nil {
-		id.Spec = t.Kernel.Declared.SHA256
+		id.Spec, id.Reference = t.Kernel.Declared.SHA256, t.referenceHash()
 	}
 	if r.Strategy == "anneal" {
 		id.Budget = r.Options.Budget
@@ -63,6 +64,20 @@ func (t *tuning) identity(b problem.Build) run.TuneIdentity {
 		id.Small = append(id.Small, s.String())
 	}
 	return id
+}
+
+// referenceHash is the hash of the file of a declared reference. It is empty for recorded outputs,
+// which are large, and for a file that cannot be read: the first check then fails.
+func (l *Lab) referenceHash() string {
+	r := l.Kernel.Declared.Reference
+	if r.Kind == "files" {
+		return ""
+	}
+	text, err := fs.ReadFile(l.Builder.Folder(), r.Path)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(text))
 }
 
 // begin opens the folder of the search and, if it is resumed, restores its state from the journal.

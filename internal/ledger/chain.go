@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,6 +52,11 @@ type chain struct {
 
 func newChain() *chain {
 	return &chain{live: map[string]int{}, gone: map[string]int{}}
+}
+
+// clone returns a copy to which links can be added.
+func (c *chain) clone() *chain {
+	return &chain{links: slices.Clone(c.links), live: maps.Clone(c.live), gone: maps.Clone(c.gone), exists: c.exists}
 }
 
 // root returns the hash of the last link, or an empty string.

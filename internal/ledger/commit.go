@@ -101,7 +101,7 @@ func (l *Ledger) publish(records ...staged) (err error) {
 	if err != nil {
 		return err
 	}
-	after, _ := parseChain(before.String())
+	after := before.clone()
 	for _, s := range records {
 		if _, err := os.Lstat(s.folder.dir(s.id)); err == nil {
 			return fmt.Errorf("the ledger already has a %s with this id: %w", s.folder.kind, fs.ErrExist)
@@ -202,6 +202,6 @@ func (l *Ledger) hasTemporary() bool {
 
 // temporaries returns the temporary files and directories in a directory.
 func temporaries(dir string) []fs.DirEntry {
-	found, _ := os.ReadDir(dir)
+	found, _ := readUnsorted(dir)
 	return slices.DeleteFunc(found, func(d fs.DirEntry) bool { return !strings.HasPrefix(d.Name(), temporaryPrefix) })
 }

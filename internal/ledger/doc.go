@@ -26,11 +26,14 @@
 // record whose process was killed between the chain and the rename. A run counts as finished if its directory has
 // a valid name, its sha256sums can be read, and its run.json has the recorded checksum.
 //
-// The index only saves time. Before every query its ids are compared with the names in runs/, and
-// the difference is applied, so runs that git or cp brought are found. An index that is damaged, or
-// that another version of attune wrote, is moved aside and rebuilt. If the file cannot be used at
-// all (a read-only checkout, a full disk, a lock that is never released), an index in memory
-// replaces it. So a failure of the index never fails a query or a recording.
+// The index only saves time. Opening a ledger reads it into memory, and queries are answered from
+// there. Before every query the ids are compared with the names in runs/, and the difference is
+// applied to both, so runs that git or cp brought are found. The names are not read if the directory
+// has not changed since: its change time, which no program can set, is the same and was over two
+// seconds old. An index that is damaged, or that another version of attune wrote, is moved aside and
+// rebuilt. If the file cannot be used at all (a read-only checkout, a full disk, a lock that is never
+// released), the runs are read from their directories. So a failure of the index never fails a query
+// or a recording.
 //
 // The files of a record are read-only (mode 0444), which stops an editor or a stray redirection.
 // The directory stays writable: otherwise rm -rf, git clean and git checkout fail for everyone but

@@ -37,6 +37,24 @@ type Filter struct {
 	Limit       int  // most runs to return; 0 means all
 }
 
+// matches reports whether the filter selects a run.
+func (f *Filter) matches(e Entry) bool {
+	for _, c := range [...]struct{ want, value string }{
+		{f.Kernel, e.Kernel},
+		{f.Variant, e.Variant},
+		{f.Stage, e.Stage},
+		{f.Device, e.Device},
+		{f.Arch, e.Arch},
+		{f.Verdict, e.Verdict},
+		{f.CodeHash, e.CodeHash},
+	} {
+		if c.want != "" && c.want != c.value {
+			return false
+		}
+	}
+	return true
+}
+
 // parseEntry reads an entry from a run.json.
 func parseEntry(document []byte) (Entry, error) {
 	var e Entry

@@ -120,18 +120,36 @@ func (l *Ledger) ShortIDs(ctx context.Context) (func(id string) string, error) {
 	if err != nil {
 		return nil, err
 	}
+	all := ids(entries)
+	counted := map[int]map[string]int{} // by length: how many ids start or end with a text
 	return func(id string) string {
 		for n := minShortID; n < len(id); n++ {
+			if counted[n] == nil {
+				counted[n] = countEnds(all, n)
+			}
 			end := id[len(id)-n:]
-			ambiguous := slices.ContainsFunc(entries, func(e Entry) bool {
-				return e.ID != id && (strings.HasPrefix(e.ID, end) || strings.HasSuffix(e.ID, end))
-			})
-			if !ambiguous {
+			own := 1
+			if strings.HasPrefix(id, end) {
+				own = 2
+			}
+			if counted[n][end] <= own {
 				return end
 			}
 		}
 		return id
 	}, nil
+}
+
+// countEnds counts the starts and ends of n characters.
+func countEnds(ids []string, n int) map[string]int {
+	counts := make(map[string]int, 2*len(ids))
+	for _, id := range ids {
+		if len(id) >= n {
+			counts[id[:n]]++
+			counts[id[len(id)-n:]]++
+		}
+	}
+	return counts
 }
 
 // nearest returns the three ids whose start or end has the smallest edit distance from ref.

@@ -3,12 +3,11 @@ package ledger
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
-	"strings"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -16,12 +15,12 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// index is the table of runs, in a file or in memory.
+// index is the file that keeps the table of runs between processes.
 type index struct{ db *sql.DB }
 
 // schemaVersion is the user_version of the database. An index of another version is rebuilt, so
 // there are no migrations.
-const schemaVersion = 1
+const schemaVersion = 2
 
 const schema = `
 CREATE TABLE runs (
@@ -40,7 +39,7 @@ CREATE TABLE runs (
 	parent_ratio REAL,
 	checksum     TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
-PRAGMA user_version = 1;`
+PRAGMA user_version = 2;`
 
 const columns = `id, time, kernel, variant, stage, device, arch, verdict, code_hash, git_sha,
 	shape, p50_us, parent_ratio, checksum`
@@ -55,70 +54,77 @@ var busyTimeout = 10 * time.Second
 var errDamaged = errors.New("the index is damaged or of another version")
 
 // checksum detects a damaged row. SQLite detects a page with a broken structure, but not a wrong
-// value.
+// value. Opening an index computes it for every row, so it hashes the plain fields: as JSON they took
+// four times as long.
 func checksum(e Entry) string {
-	text, err := json.Marshal(e)
-	if err != nil {
-		return err.Error() // a damaged row can hold a number that JSON has not
+	text := make([]byte, 0, 512)
+	for _, field := range []string{
+		e.ID, e.Time.Format(indexTime), e.Kernel, e.Variant, e.Stage, e.Device, e.Arch, e.Verdict, e.CodeHash, e.GitSHA, e.Headline.Shape,
+		figureText(e.Headline.P50US), figureText(e.Headline.ParentRatio),
+	} {
+		text = append(strconv.AppendInt(text, int64(len(field)), 10), ' ') // with the lengths no two rows have the same text
+		text = append(text, field...)
 	}
 	return sumBytes(text)
 }
 
-// openIndex opens or creates the index in the file at path, next to the directory runs. It moves a
-// damaged file aside.
+func figureText(f *float64) string {
+	if f == nil {
+		return ""
+	}
+	return strconv.FormatFloat(*f, 'g', -1, 64)
+}
+
+// openIndex opens or creates the index in the file at path, next to the directory runs, and returns
+// its rows. It moves a damaged file aside.
 //
 // SQLite finds the journal of a database by its name. If one process has the damaged file open
 // while another replaces it, the first would apply the journal of the new index to the old file. A
 // lock on runs therefore keeps processes from opening the file while it is replaced. Without locks
 // (NFS) two processes may both replace it; the later index stays and has the same content.
-func openIndex(ctx context.Context, path, runs string) (*index, error) {
+func openIndex(ctx context.Context, path, runs string) (*index, []Entry, error) {
 	unlock := lockDir(runs, syscall.LOCK_SH)
-	x, err := tryIndex(ctx, path)
+	x, rows, err := tryIndex(ctx, path)
 	unlock()
 	if !isDamage(err) {
-		return x, err
+		return x, rows, err
 	}
 	defer lockDir(runs, syscall.LOCK_EX)()
 	// Another process may have replaced the file while this one waited for the lock.
-	if x, err = tryIndex(ctx, path); !isDamage(err) {
-		return x, err
+	if x, rows, err = tryIndex(ctx, path); !isDamage(err) {
+		return x, rows, err
 	}
 	if err := os.Rename(path, path+".bad"); err != nil {
-		return nil, fmt.Errorf("move a damaged index aside: %w", err)
+		return nil, nil, fmt.Errorf("move a damaged index aside: %w", err)
 	}
 	return tryIndex(ctx, path)
 }
 
-func tryIndex(ctx context.Context, path string) (*index, error) {
+func tryIndex(ctx context.Context, path string) (*index, []Entry, error) {
 	options := url.Values{
 		"_pragma": {fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), "synchronous(NORMAL)"},
 		"_txlock": {"immediate"},
 	}
-	return connect(ctx, (&url.URL{Scheme: "file", Path: path, RawQuery: options.Encode()}).String())
-}
-
-func memoryIndex(ctx context.Context) (*index, error) {
-	return connect(ctx, ":memory:")
-}
-
-func connect(ctx context.Context, source string) (*index, error) {
-	db, err := sql.Open("sqlite", source)
+	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: path, RawQuery: options.Encode()}).String())
 	if err != nil {
-		return nil, fmt.Errorf("open the index: %w", err)
+		return nil, nil, fmt.Errorf("open the index: %w", err)
 	}
-	db.SetMaxOpenConns(1) // each connection would get its own database in memory
+	db.SetMaxOpenConns(1)
 	x := &index{db}
-	if err := x.prepare(ctx); err != nil {
-		x.close()
-		return nil, fmt.Errorf("open the index: %w", err)
+	var rows []Entry
+	if err = x.prepare(ctx); err == nil {
+		rows, err = x.load(ctx)
 	}
-	return x, nil
+	if err != nil {
+		x.close()
+		return nil, nil, fmt.Errorf("open the index: %w", err)
+	}
+	return x, rows, nil
 }
 
 func (x *index) close() error { return x.db.Close() }
 
-// prepare creates the table in a new database. In an existing one it reads every row to detect
-// damage.
+// prepare creates the table in a new database.
 func (x *index) prepare(ctx context.Context) error {
 	var version int
 	const readVersion = "PRAGMA user_version"
@@ -145,11 +151,7 @@ func (x *index) prepare(ctx context.Context) error {
 	if version != schemaVersion {
 		return errDamaged
 	}
-	if _, err := x.ids(ctx); err != nil {
-		return err
-	}
-	_, err := x.query(ctx, Filter{})
-	return err
+	return nil
 }
 
 // isDamage reports whether a new file would cure the error. It would not cure a full disk or a
@@ -221,71 +223,26 @@ func insert(ctx context.Context, tx *sql.Tx, entries []Entry) error {
 	return nil
 }
 
-// ids returns the ids of all runs. SQLite reads them in storage order, so ids out of order reveal a
-// page that is a copy of another one or in the wrong place.
-func (x *index) ids(ctx context.Context) (map[string]bool, error) {
-	rows, err := x.db.QueryContext(ctx, "SELECT id FROM runs ORDER BY id")
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	ids := make(map[string]bool)
-	for before := ""; rows.Next(); {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		if id <= before {
-			return nil, fmt.Errorf("%w: run %q is out of order", errDamaged, id)
-		}
-		before = id
-		ids[id] = true
-	}
-	return ids, rows.Err()
-}
-
-func (x *index) query(ctx context.Context, f Filter) ([]Entry, error) {
-	var where []string
-	var values []any
-	for _, c := range []struct{ column, value string }{
-		{"kernel", f.Kernel},
-		{"variant", f.Variant},
-		{"stage", f.Stage},
-		{"device", f.Device},
-		{"arch", f.Arch},
-		{"verdict", f.Verdict},
-		{"code_hash", f.CodeHash},
-	} {
-		if c.value != "" {
-			where = append(where, c.column+" = ?")
-			values = append(values, c.value)
-		}
-	}
-	text := "SELECT " + columns + " FROM runs"
-	if len(where) > 0 {
-		text += " WHERE " + strings.Join(where, " AND ")
-	}
-	if f.OldestFirst {
-		text += " ORDER BY time, id"
-	} else {
-		text += " ORDER BY time DESC, id DESC"
-	}
-	if f.Limit > 0 {
-		text += fmt.Sprintf(" LIMIT %d", f.Limit)
-	}
-	rows, err := x.db.QueryContext(ctx, text, values...)
+// load reads all rows and detects damaged ones. SQLite reads them in storage order, so ids out of
+// order reveal a page that is a copy of another one or in the wrong place.
+func (x *index) load(ctx context.Context) ([]Entry, error) {
+	rows, err := x.db.QueryContext(ctx, "SELECT "+columns+" FROM runs ORDER BY id")
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
 	var entries []Entry
-	for rows.Next() {
+	for before := ""; rows.Next(); {
 		var e Entry
 		var at, sum string
 		if err := rows.Scan(&e.ID, &at, &e.Kernel, &e.Variant, &e.Stage, &e.Device, &e.Arch,
 			&e.Verdict, &e.CodeHash, &e.GitSHA, &e.Headline.Shape, &e.Headline.P50US, &e.Headline.ParentRatio, &sum); err != nil {
 			return nil, err
 		}
+		if e.ID <= before {
+			return nil, fmt.Errorf("%w: run %q is out of order", errDamaged, e.ID)
+		}
+		before = e.ID
 		if e.Time, err = time.Parse(indexTime, at); err != nil || checksum(e) != sum {
 			return nil, fmt.Errorf("%w: the row of run %q is damaged", errDamaged, e.ID)
 		}

@@ -22,8 +22,10 @@ type Ledger struct {
 	dir   string // absolute
 	chain *chainFile
 
-	mu    sync.Mutex // guards index
-	index *index     // nil until the first query of a ledger with runs
+	mu       sync.Mutex // guards the fields below
+	table    *table     // nil until the first query of a ledger with runs
+	index    *index     // nil until then too, and if the file cannot be used
+	unusable bool       // the index has failed: the table has all that it would
 }
 
 // Open opens the ledger in dir. A missing directory is an empty ledger, and the first record
@@ -49,10 +51,11 @@ func Open(ctx context.Context, dir string) (*Ledger, error) {
 	return l, nil
 }
 
-// Close closes the index.
+// Close closes the index. A later query opens it again.
 func (l *Ledger) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.table = nil
 	return l.dropIndex()
 }
 
@@ -116,83 +119,109 @@ func (l *Ledger) readEntry(ctx context.Context, id string) (Entry, error) {
 	return e, nil
 }
 
-// query updates the index and queries it. If the index fails, query repeats it with a new index in
-// memory.
+// query brings the table up to date and queries it.
 func (l *Ledger) query(ctx context.Context, f Filter) ([]Entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.index == nil {
-		if _, err := os.Stat(l.runsPath()); errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
-		}
-	}
-	entries, err := l.queryIndex(ctx, f)
-	if err != nil && ctx.Err() == nil {
-		l.useMemoryIndex(ctx)
-		entries, err = l.queryIndex(ctx, f)
-	}
-	if err != nil {
+	if err := l.refresh(ctx); err != nil {
 		return nil, fmt.Errorf("read the ledger %s: %w", l.dir, err)
 	}
-	return entries, nil
+	return l.table.query(f), nil
 }
 
-func (l *Ledger) queryIndex(ctx context.Context, f Filter) ([]Entry, error) {
-	if err := l.openIndex(ctx); err != nil {
-		return nil, err
+// refresh loads the table from the index and applies the difference between the names in runs/ and
+// the ids in the table, to both. A failure of the index fails nothing.
+func (l *Ledger) refresh(ctx context.Context) error {
+	if l.table == nil {
+		if _, err := os.Stat(l.runsPath()); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		rows, err := l.loadIndex(ctx)
+		if err != nil {
+			return err
+		}
+		l.table = newTable(rows)
 	}
-	if err := l.updateIndex(ctx); err != nil {
-		return nil, err
-	}
-	return l.index.query(ctx, f)
-}
-
-func (l *Ledger) openIndex(ctx context.Context) error {
-	if l.index != nil {
+	now := stampOf(l.runsPath())
+	if l.table.stamp.settled && now.same(l.table.stamp) {
 		return nil
 	}
-	x, err := openIndex(ctx, l.indexPath(), l.runsPath())
-	l.index = x
-	return err
-}
-
-func (l *Ledger) useMemoryIndex(ctx context.Context) {
-	_ = l.dropIndex()             // it has already failed
-	l.index, _ = memoryIndex(ctx) // after a failure the next openIndex returns the error
-}
-
-// updateIndex applies the difference between the names in runs/ and the ids in the index.
-func (l *Ledger) updateIndex(ctx context.Context) error {
-	// The index is read before the directories. A recording makes the directory first, so a run
-	// that is indexed and has no directory was removed.
-	indexed, err := l.index.ids(ctx)
+	// The names are read after the table. A recording makes the directory first, so a run that is in
+	// the table and has no directory was removed.
+	unknown, gone, err := l.table.compare(l.runsPath())
 	if err != nil {
 		return err
 	}
-	present, err := l.runs().ids()
+	add, err := l.readEntries(ctx, unknown)
 	if err != nil {
 		return err
 	}
-	var add []Entry
-	for _, id := range present {
-		if indexed[id] {
-			delete(indexed, id)
-			continue
-		}
-		e, err := l.readEntry(ctx, id)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err == nil { // otherwise it is no finished run, and Verify reports the reason
-			add = append(add, e)
+	l.table.update(add, gone)
+	l.saveIndex(ctx, add, gone)
+	if len(add) < len(unknown) {
+		now.settled = false // a run that could not be read is tried again before the next query
+	}
+	l.table.stamp = now
+	return ctx.Err()
+}
+
+// readEntries reads runs from their directories. It leaves out those that cannot be read: they are no
+// finished runs, and Verify reports the reason.
+func (l *Ledger) readEntries(ctx context.Context, ids []string) ([]Entry, error) {
+	entries, errs := make([]Entry, len(ids)), make([]error, len(ids))
+	if err := forEach(ctx, len(ids), func(i int) { entries[i], errs[i] = l.readEntry(ctx, ids[i]) }); err != nil {
+		return nil, err
+	}
+	var finished []Entry
+	for i, e := range entries {
+		if errs[i] == nil {
+			finished = append(finished, e)
 		}
 	}
-	var drop []string
-	for id := range indexed {
-		drop = append(drop, id)
+	return finished, nil
+}
+
+// loadIndex returns the rows of the index, or none if it cannot be used.
+func (l *Ledger) loadIndex(ctx context.Context) ([]Entry, error) {
+	if l.unusable {
+		return nil, nil
 	}
-	if len(add)+len(drop) == 0 {
-		return nil
+	var rows []Entry
+	var err error
+	if l.index == nil {
+		l.index, rows, err = openIndex(ctx, l.indexPath(), l.runsPath())
+	} else {
+		rows, err = l.index.load(ctx)
 	}
-	return l.index.update(ctx, add, drop)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		l.abandonIndex()
+		return nil, nil
+	}
+	return rows, nil
+}
+
+// saveIndex adds and drops rows of the index.
+func (l *Ledger) saveIndex(ctx context.Context, add []Entry, drop []string) {
+	if l.unusable || len(add)+len(drop) == 0 {
+		return
+	}
+	var err error
+	if l.index == nil {
+		l.index, _, err = openIndex(ctx, l.indexPath(), l.runsPath())
+	}
+	if err == nil {
+		err = l.index.update(ctx, add, drop)
+	}
+	if err != nil && ctx.Err() == nil {
+		l.abandonIndex()
+	}
+}
+
+// abandonIndex closes an index that has failed. The next process tries it again.
+func (l *Ledger) abandonIndex() {
+	_ = l.dropIndex() // it has already failed
+	l.unusable = true
 }

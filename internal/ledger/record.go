@@ -41,9 +41,10 @@ func (l *Ledger) Record(ctx context.Context, files map[string][]byte) (Entry, er
 	// The run is on disk. If the index cannot be updated now, the next query does it.
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.openIndex(ctx); err == nil {
-		_ = l.index.update(ctx, []Entry{e}, nil)
+	if l.table != nil {
+		l.table.update([]Entry{e}, nil)
 	}
+	l.saveIndex(ctx, []Entry{e}, nil)
 	return e, nil
 }
 

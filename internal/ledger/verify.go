@@ -91,24 +91,20 @@ func (p Problem) String() string {
 func (l *Ledger) Verify(ctx context.Context) (Report, error) {
 	defer lockDir(l.dir, syscall.LOCK_SH)()
 	l.chain.forget()
-	entries, err := l.List(ctx, Filter{})
+	indexed, err := l.indexed(ctx)
 	if err != nil {
 		return Report{}, err
-	}
-	indexed := make(map[string]Entry, len(entries))
-	for _, e := range entries {
-		indexed[e.ID] = e
 	}
 	ids, err := l.runs().ids()
 	if err != nil {
 		return Report{}, err
 	}
 	r := Report{Problems: l.runs().strays()}
-	for _, id := range ids {
-		if err := ctx.Err(); err != nil {
-			return Report{}, err
-		}
-		problems := l.verifyRun(ctx, id, indexed)
+	found := make([][]Problem, len(ids))
+	if err := forEach(ctx, len(ids), func(i int) { found[i] = l.verifyRun(ctx, ids[i], indexed) }); err != nil {
+		return Report{}, err
+	}
+	for _, problems := range found {
 		if len(problems) == 0 {
 			r.Runs++
 		}
@@ -134,6 +130,28 @@ func (l *Ledger) Verify(ctx context.Context) (Report, error) {
 	problems, err = l.verifyChain(&r)
 	r.Problems = append(r.Problems, problems...)
 	return r, err
+}
+
+// indexed returns the rows of the index by id, or the runs of the table if the index cannot be used.
+func (l *Ledger) indexed(ctx context.Context) (map[string]Entry, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.refresh(ctx); err != nil {
+		return nil, fmt.Errorf("read the ledger %s: %w", l.dir, err)
+	}
+	rows := l.table.query(Filter{})
+	if l.index != nil {
+		if read, err := l.loadIndex(ctx); err != nil {
+			return nil, err
+		} else if l.index != nil { // not abandoned just now
+			rows = read
+		}
+	}
+	all := make(map[string]Entry, len(rows))
+	for _, e := range rows {
+		all[e.ID] = e
+	}
+	return all, nil
 }
 
 func (l *Ledger) verifyRun(ctx context.Context, id string, indexed map[string]Entry) []Problem {
@@ -184,8 +202,12 @@ func (l *Ledger) verifyChain(r *Report) ([]Problem, error) {
 			return nil, err
 		}
 		count += len(ids)
+		present := make(map[string]bool, len(ids))
+		for _, id := range ids {
+			present[id] = true
+		}
 		for record := range c.live {
-			if id, ok := strings.CutPrefix(record, filepath.Base(f.path)+"/"); ok && !slices.Contains(ids, id) {
+			if id, ok := strings.CutPrefix(record, filepath.Base(f.path)+"/"); ok && !present[id] {
 				missing = append(missing, place{f, id})
 			}
 		}
@@ -248,15 +270,15 @@ func (l *Ledger) Reindex(ctx context.Context) (Report, error) {
 	if err != nil {
 		return r, err
 	}
+	read, errs := make([]Entry, len(ids)), make([]error, len(ids))
+	if err := forEach(ctx, len(ids), func(i int) { read[i], errs[i] = l.readEntry(ctx, ids[i]) }); err != nil {
+		return Report{}, err
+	}
 	var entries []Entry
-	for _, id := range ids {
-		e, err := l.readEntry(ctx, id)
-		switch {
-		case ctx.Err() != nil:
-			return Report{}, ctx.Err()
-		case err != nil:
-			r.Problems = append(r.Problems, Problem{Run: id, What: "not indexed: " + err.Error()})
-		default:
+	for i, e := range read {
+		if errs[i] != nil {
+			r.Problems = append(r.Problems, Problem{Run: ids[i], What: "not indexed: " + errs[i].Error()})
+		} else {
 			entries = append(entries, e)
 		}
 	}
@@ -268,7 +290,7 @@ func (l *Ledger) Reindex(ctx context.Context) (Report, error) {
 	return r, nil
 }
 
-// rebuild replaces the rows of the index file, even if an index in memory is in use.
+// rebuild replaces the rows of the index file, also of one that has failed.
 func (l *Ledger) rebuild(ctx context.Context, entries []Entry) error {
 	if _, err := os.Stat(l.runsPath()); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -276,8 +298,10 @@ func (l *Ledger) rebuild(ctx context.Context, entries []Entry) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_ = l.dropIndex() // its rows are replaced
-	if err := l.openIndex(ctx); err != nil {
+	x, _, err := openIndex(ctx, l.indexPath(), l.runsPath())
+	if err != nil {
 		return err
 	}
-	return l.index.replace(ctx, entries)
+	l.index, l.unusable, l.table = x, false, newTable(entries)
+	return x.replace(ctx, entries)
 }

@@ -117,6 +117,20 @@ func (p *parser) resolveInlinedNames() {
 	}
 }
 
+// toolkit begins the names of NVIDIA's headers.
+const toolkit = "cuda/"
+
+// InnerLine returns the file and line of a location, inside all inlined functions but those of
+// NVIDIA's headers. The file is empty for none.
+func (m *Module) InnerLine(l *Location) (file string, line int) {
+	for ; l != nil; l = l.Inlined {
+		if file = m.Files[l.File]; !strings.HasPrefix(file, toolkit) {
+			return file, l.Line
+		}
+	}
+	return "", 0
+}
+
 // SourceLine returns file:line of a location; empty for none. For an inlined function that is the
 // line of the call, followed by the line inside the function.
 func (m *Module) SourceLine(l *Location) string {

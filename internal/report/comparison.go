@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"attune/internal/ci"
 	"attune/internal/measure"
 	"attune/internal/run"
 	"attune/internal/terminal"
@@ -268,29 +269,17 @@ var escaped = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replac
 // ComparisonBenchstat writes the samples in the format of Go's benchmarks, for
 // `benchstat -col /variant FILE`.
 func ComparisonBenchstat(w io.Writer, c *run.Comparison) error {
-	out := &strings.Builder{}
-	fmt.Fprintf(out, "device: %s\narch: %s\n", c.Facts.Name, c.Facts.Arch)
+	var all []ci.Series
 	for _, s := range c.Shapes {
 		for _, series := range seriesOf(c, s)[:2] {
 			name := series.variant
 			if series.key == "b" && c.A.Variant == c.B.Variant {
 				name += ",again"
 			}
-			for _, seconds := range series.samples {
-				fmt.Fprintf(out, "Benchmark%s/shape=%s/variant=%s 1 %.4f ns/op\n", benchmarkName(c), s.Shape, name, 1e9*seconds)
-			}
+			all = append(all, ci.Series{Kernel: c.Kernel, Shape: s.Shape, Variant: name, Seconds: series.samples})
 		}
 	}
-	_, err := io.WriteString(w, out.String())
-	return err
-}
-
-// benchmarkName is the name of a kernel as Go names benchmarks.
-func benchmarkName(c *run.Comparison) string {
-	if c.Kernel == "" {
-		return "Attention"
-	}
-	return strings.ToUpper(c.Kernel[:1]) + c.Kernel[1:]
+	return ci.Benchmarks(w, []ci.Config{{Key: "device", Value: c.Facts.Name}, {Key: "arch", Value: c.Facts.Arch}}, all)
 }
 
 // ComparisonCSV writes one line per sample.

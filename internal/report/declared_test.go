@@ -124,14 +124,11 @@ func TestDeclaredBench(t *testing.T) {
 	goldenOf(t, "declared_by_shape.txt", func(w io.Writer) error { return BenchByShape(w, b, screen) })
 }
 
-// Summaries say which shapes did not run, and benchstat gets the kernel's name.
+// Summaries say which shapes did not run.
 func TestDeclaredNames(t *testing.T) {
 	var text bytes.Buffer
 	err := Summary{Runs: []*run.Run{declared()}, Ledger: ".attune", LeftOut: "not on the simulator: main", Screen: screen}.Write(&text)
 	if err != nil || !bytes.HasSuffix(text.Bytes(), []byte("\nnot on the simulator: main\n")) {
 		t.Errorf("%v\n%s", err, text.String())
-	}
-	if got := benchmarkName(&run.Comparison{Kernel: "norm"}); got != "Norm" {
-		t.Error(got)
 	}
 }

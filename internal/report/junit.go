@@ -1,74 +1,63 @@
 package report
 
 import (
-	"encoding/xml"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 
+	"attune/internal/ci"
 	"attune/internal/gate"
+	"attune/internal/mutate"
 	"attune/internal/run"
 )
 
-type junitSuite struct {
-	XMLName  xml.Name    `xml:"testsuite"`
-	Name     string      `xml:"name,attr"`
-	Tests    int         `xml:"tests,attr"`
-	Failures int         `xml:"failures,attr"`
-	Skipped  int         `xml:"skipped,attr"`
-	Cases    []junitCase `xml:"testcase"`
-}
-
-type junitCase struct {
-	Class   string      `xml:"classname,attr"`
-	Name    string      `xml:"name,attr"`
-	Failure *junitText  `xml:"failure,omitempty"`
-	Skipped *junitText  `xml:"skipped,omitempty"`
-	Output  *junitInner `xml:"system-out,omitempty"`
-}
-
-type junitText struct {
-	Message string `xml:"message,attr"`
-	Text    string `xml:",chardata"`
-}
-
-type junitInner struct {
-	Text string `xml:",chardata"`
-}
-
 // JUnit writes runs as a test suite with one case per gate, classed by kernel and variant. A gate
 // that was not measured is skipped. Run and device are in the texts, which are what viewers show.
-func JUnit(w io.Writer, runs []*run.Run) error {
-	suite := junitSuite{Name: "attune"}
+// elapsed is the time of all runs; 0 if it is not known.
+func JUnit(w io.Writer, runs []*run.Run, elapsed time.Duration) error {
+	suite := ci.Suite{Name: "attune", Elapsed: elapsed}
 	for _, r := range runs {
 		suite.Name = r.Kernel
 		for _, g := range r.GateOutcomes() {
-			c := junitCase{Class: r.Kernel + "." + r.Variant, Name: g.Name}
-			text := junitText{Message: firstReason(g.Reasons), Text: fmt.Sprintf("run %s on %s (%s)", r.ID, deviceName(r), r.Arch)}
+			c := ci.Case{Class: r.Kernel + "." + r.Variant, Name: g.Name, Message: firstReason(g.Reasons)}
+			c.Text = fmt.Sprintf("run %s on %s (%s)", r.ID, deviceName(r), r.Arch)
 			switch g.Status {
 			case gate.Fail:
-				suite.Failures++
-				text.Text += "\n" + strings.Join(g.Reasons, "\n")
-				c.Failure = &text
+				c.Outcome = ci.Failed
+				c.Text += "\n" + strings.Join(g.Reasons, "\n")
 			case gate.NotMeasured:
-				suite.Skipped++
-				text.Message = strings.Join(g.Reasons, "; ") // the text has no reasons
-				c.Skipped = &text
+				c.Outcome = ci.Skipped
+				c.Message = strings.Join(g.Reasons, "; ") // the text has no reasons
 			default:
-				c.Output = &junitInner{strings.Join(append([]string{text.Text}, g.Reasons...), "\n")}
+				c.Text = strings.Join(append([]string{c.Text}, g.Reasons...), "\n")
 			}
 			suite.Cases = append(suite.Cases, c)
 		}
 	}
-	suite.Tests = len(suite.Cases)
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
+	return ci.JUnit(w, suite)
+}
+
+// MutationJUnit writes the mutants of a kernel as a test suite with one case per kind of mutant. A
+// kind with survivors has failed: errors of that kind may pass the gates.
+func MutationJUnit(w io.Writer, kernel string, r *mutate.Report, elapsed time.Duration) error {
+	suite := ci.Suite{Name: "mutants of " + kernel, Elapsed: elapsed}
+	for _, kind := range slices.Sorted(maps.Keys(r.ByKind)) {
+		t := r.ByKind[kind]
+		c := ci.Case{Class: kernel, Name: kind, Text: fmt.Sprintf("%d of %d killed", t.Killed, t.Mutants)}
+		if t.Mutants == 0 {
+			c.Outcome, c.Message = ci.Skipped, "all are equivalent to the kernel"
+		}
+		for _, m := range r.Survivors {
+			if m.Kind == kind {
+				c.Outcome = ci.Failed
+				c.Message = fmt.Sprintf("%d of %d survived", t.Mutants-t.Killed, t.Mutants)
+				c.Text += fmt.Sprintf("\nPTX line %d: was %s, is %s", m.Line, PTXLine(m.Before), PTXLine(m.After))
+			}
+		}
+		suite.Cases = append(suite.Cases, c)
 	}
-	encoder := xml.NewEncoder(w)
-	encoder.Indent("", "  ")
-	if err := encoder.Encode(suite); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
+	return ci.JUnit(w, suite)
 }

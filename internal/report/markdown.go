@@ -158,7 +158,7 @@ func factsLine(f *device.Facts) string {
 }
 
 // inCell escapes a text for a cell of a table.
-var inCell = strings.NewReplacer("|", `\|`, "\r", "", "\n", " ")
+var inCell = strings.NewReplacer("|", `\|`, "<", "&lt;", "\r", "", "\n", " ")
 
 func markdownTable(out *bytes.Buffer, header []string, rows [][]string) {
 	line := func(cells []string) {

@@ -280,7 +280,7 @@ func TestJUnit(t *testing.T) {
 		runs = append(runs, test.record())
 	}
 	var out bytes.Buffer
-	if err := JUnit(&out, runs); err != nil {
+	if err := JUnit(&out, runs, 0); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "junit.xml", out.Bytes())
@@ -291,7 +291,7 @@ func TestJUnitReadsBack(t *testing.T) {
 	broken := refused()
 	broken.Reasons.Resources = []string{"a < b && \"c\"", "control \x01 and \xff\nlines"}
 	var out bytes.Buffer
-	if err := JUnit(&out, []*run.Run{passing(), broken}); err != nil {
+	if err := JUnit(&out, []*run.Run{passing(), broken}, 0); err != nil {
 		t.Fatal(err)
 	}
 	var suite struct {
@@ -330,10 +330,10 @@ func TestJUnitReadsBack(t *testing.T) {
 
 func TestJUnitWithoutRuns(t *testing.T) {
 	var out bytes.Buffer
-	if err := JUnit(&out, nil); err != nil {
+	if err := JUnit(&out, nil, 0); err != nil {
 		t.Fatal(err)
 	}
-	want := xml.Header + `<testsuite name="attune" tests="0" failures="0" skipped="0"></testsuite>` + "\n"
+	want := xml.Header + `<testsuite name="attune" tests="0" failures="0" errors="0" skipped="0"></testsuite>` + "\n"
 	if out.String() != want {
 		t.Errorf("%s", out.String())
 	}
@@ -543,7 +543,7 @@ func TestWriteErrorsAreReturned(t *testing.T) {
 		"text":    func(p *closedPipe) error { return Text(p, runs[0], screen) },
 		"ladder":  func(p *closedPipe) error { return Ladder(p, runs, nil, shortID, screen) },
 		"history": func(p *closedPipe) error { return History(p, nil, nil, shortID, screen) },
-		"junit":   func(p *closedPipe) error { return JUnit(p, runs) },
+		"junit":   func(p *closedPipe) error { return JUnit(p, runs, 0) },
 	} {
 		for _, room := range []int{0, len(xml.Header)} {
 			if err := write(&closedPipe{room}); !errors.Is(err, os.ErrClosed) {

@@ -38,9 +38,10 @@ const (
 type TuneIdentity struct {
 	Kernel     string   `json:"kernel"`
 	Sources    string   `json:"source_sha256"`
-	Spec       string   `json:"spec_sha256,omitempty"` // kernel.toml of a declared kernel
-	Variant    string   `json:"variant"`               // the default
-	Space      string   `json:"space"`                 // fingerprint of knobs, values and constraints
+	Spec       string   `json:"spec_sha256,omitempty"`      // kernel.toml of a declared kernel
+	Reference  string   `json:"reference_sha256,omitempty"` // file of a declared reference
+	Variant    string   `json:"variant"`                    // the default
+	Space      string   `json:"space"`                      // fingerprint of knobs, values and constraints
 	Shapes     []string `json:"shapes"`
 	Small      []string `json:"small_shapes"`
 	Seeds      []uint64 `json:"seeds"`

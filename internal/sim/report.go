@@ -40,7 +40,10 @@ func (p position) place() finding.Place {
 		return finding.Place{}
 	}
 	in := &p.code.fn.Code[p.pc]
-	return finding.Place{PTXLine: in.Line, PTX: p.code.fn.Text(int(p.pc)), Source: p.code.program.module.SourceLine(in.Location)}
+	module := p.code.program.module
+	place := finding.Place{PTXLine: in.Line, PTX: p.code.fn.Text(int(p.pc)), Source: module.SourceLine(in.Location)}
+	place.File, place.Line = module.InnerLine(in.Location)
+	return place
 }
 
 // numberLines gives every instruction the number of its source line. An instruction without line

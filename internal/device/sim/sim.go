@@ -211,6 +211,16 @@ func located(f finding.Finding) device.Finding {
 			d.File, d.Line = source[:i], line
 		}
 	}
+	place := func(p finding.Place) *device.Place {
+		if p.File == "" {
+			return nil
+		}
+		return &device.Place{File: p.File, Line: p.Line}
+	}
+	d.Inner = place(f.Where)
+	if f.Other != nil {
+		d.Other = place(*f.Other)
+	}
 	return d
 }
 

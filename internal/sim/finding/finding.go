@@ -42,6 +42,8 @@ type Place struct {
 	PTXLine int    `json:"ptx_line"`
 	PTX     string `json:"ptx"`              // the instruction
 	Source  string `json:"source,omitempty"` // file:line, where the module has line information
+	File    string `json:"file,omitempty"`   // of the line inside inlined functions, with its path
+	Line    int    `json:"line,omitempty"`
 }
 
 // String returns the source line, if known, and the PTX line.
