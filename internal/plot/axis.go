@@ -73,7 +73,7 @@ func tickLabel(v, step, largest float64) string {
 	}
 	if largest >= 1e6 || largest < 1e-3 {
 		digits := int(math.Ceil(math.Log10(largest/step))) + 1
-		return strconv.FormatFloat(v, 'g', min(max(digits, 1), 8), 64)
+		return exponential(v, min(max(digits, 1), 8))
 	}
 	return strconv.FormatFloat(v, 'f', max(0, decimalsOf(step)), 64)
 }
@@ -136,7 +136,7 @@ func widest(labels []string, size float64) float64 {
 func (c *canvas) bottomAxis(a axis, top, bottom float64, most int) {
 	values, labels := a.ticks(most)
 	for i, v := range values {
-		c.line("g", a.at(v), top, a.at(v), bottom)
+		c.gridLine(a.at(v), top, a.at(v), bottom)
 		c.label(a.at(v), bottom+13, middle, "m", smallSize, labels[i])
 	}
 }
@@ -145,7 +145,7 @@ func (c *canvas) bottomAxis(a axis, top, bottom float64, most int) {
 func (c *canvas) leftAxis(a axis, left, to float64, most int) {
 	values, labels := a.ticks(most)
 	for i, v := range values {
-		c.line("g", left, a.at(v), to, a.at(v))
+		c.gridLine(left, a.at(v), to, a.at(v))
 		c.label(left-5, a.at(v)+4, end, "m", smallSize, labels[i])
 	}
 }

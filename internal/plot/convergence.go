@@ -94,7 +94,7 @@ func (p *Convergence) draw(c *canvas) {
 		left += min(widest(labels, smallSize), 90)
 		c.leftAxis(vertical, left, right, 5)
 	}
-	c.line("g", left, bottom, right, bottom)
+	c.gridLine(left, bottom, right, bottom)
 	x := func(i int) float64 {
 		return left + 4 + (right-left-8)*(float64(i)+0.5)/float64(max(len(p.Values), 1))
 	}

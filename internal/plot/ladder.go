@@ -103,9 +103,9 @@ func (l *Ladder) draw(c *canvas) {
 		}
 		c.write(right, c.y+12, end, "m", smallSize, value)
 		room := right - margin - textWidth(value, smallSize, false) - 10
-		c.write(margin, c.y+12, start, "t", smallSize, fit(s.Name, room, smallSize, false))
+		c.write(margin, c.y+12, start, "t", smallSize, fitName(s.Name, room, smallSize, false))
 		y := c.y + 22
-		c.line("g", a.from, y, a.to, y)
+		c.gridLine(a.from, y, a.to, y)
 		if known {
 			l.mark(c, s, a, y)
 			if s.Value < best {

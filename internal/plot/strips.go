@@ -110,7 +110,7 @@ const stripHeight = 20.0
 
 func (s *Strips) draw(c *canvas) {
 	for _, g := range s.Groups {
-		c.write(margin, c.y+12, start, "t b", fontSize, fit(g.Name, right-margin, fontSize, true))
+		c.write(margin, c.y+12, start, "t b", fontSize, fitName(g.Name, right-margin, fontSize, true))
 		c.y += lineHeight + 2
 		var all []float64
 		for _, series := range g.Series {
@@ -144,7 +144,7 @@ func (s *Strips) strip(c *canvas, series StripSeries, a axis) {
 	value := quantity(m, s.Unit)
 	c.write(right, c.y+12, end, "m", smallSize, value)
 	room := right - margin - textWidth(value, smallSize, false) - 10
-	c.write(margin, c.y+12, start, "t", smallSize, fit(series.Name, room, smallSize, false))
+	c.write(margin, c.y+12, start, "t", smallSize, fitName(series.Name, room, smallSize, false))
 	c.y += lineHeight
 	c.path(fmt.Sprintf("o l%d", colour), dots(series.Samples, a, c.y))
 	if finite(m) {
