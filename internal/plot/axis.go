@@ -89,7 +89,7 @@ func (a axis) logTicks(most int) (values []float64, labels []string) {
 	for exponent := first; exponent <= last; exponent += every {
 		for _, f := range factors {
 			if v := f * math.Pow(10, exponent); v >= a.low*(1-1e-9) && v <= a.high*(1+1e-9) {
-				values, labels = append(values, v), append(labels, number(v, 1))
+				values, labels = append(values, v), append(labels, powerLabel(v))
 			}
 		}
 	}
@@ -100,6 +100,14 @@ func (a axis) logTicks(most int) (values []float64, labels []string) {
 		labels = labels[len(labels)-len(values):]
 	}
 	return values, labels
+}
+
+// powerLabel writes a tick of a logarithmic axis.
+func powerLabel(v float64) string {
+	if v >= 1e5 {
+		return exponential(v, 1)
+	}
+	return number(v, 1)
 }
 
 // decimalsOf are the decimals that tell multiples of a step apart.

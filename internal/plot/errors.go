@@ -108,18 +108,19 @@ func (e *Errors) draw(c *canvas) {
 }
 
 func (e *Errors) row(c *canvas, row ErrorRow, a axis, left float64) {
-	var inside, over, broken strings.Builder
+	var inside, over dotPath
+	var broken strings.Builder
 	for i, s := range row.Shares {
 		y := c.y + 4 + (errorHeight-8)*float64(i*7%19)/18
 		switch {
 		case !finite(s):
 			broken.WriteString(cross(right-4, c.y+errorHeight/2))
 		case s <= 1e-300:
-			fmt.Fprintf(&inside, "M%s %sh0", at1(left+4), at1(y))
+			inside.add(left+4, y)
 		case s > 1:
-			fmt.Fprintf(&over, "M%s %sh0", at1(a.at(s)), at1(y))
+			over.add(a.at(s), y)
 		default:
-			fmt.Fprintf(&inside, "M%s %sh0", at1(a.at(s)), at1(y))
+			inside.add(a.at(s), y)
 		}
 	}
 	c.path(fmt.Sprintf("o l%d", ownColour), inside.String())

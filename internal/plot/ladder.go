@@ -75,7 +75,7 @@ func (l *Ladder) Finding() string {
 	if gain == 1 {
 		return fmt.Sprintf("%s has the shortest time of the %d steps, %s.", named(first.Name), len(all), quantity(first.Value, l.Unit))
 	}
-	text := fmt.Sprintf("%s is %s %s", named(best.Name), ratio(first.Value, best.Value), named(first.Name))
+	text := fmt.Sprintf("%s is %sx as fast as %s", named(best.Name), number(first.Value/best.Value, 3), named(first.Name))
 	if from.Name != first.Name || to.Name != best.Name {
 		text += fmt.Sprintf("; the largest gain, %sx, is from %s to %s", number(gain, 3), named(from.Name), named(to.Name))
 	}

@@ -53,6 +53,32 @@ func gallery() map[string]figure {
 	return all
 }
 
+// seventeenThousand are the values of a long search.
+func seventeenThousand() (values []float64) {
+	for i := range 17956 {
+		values = append(values, 1e6+float64(i*7919%17956))
+	}
+	return values
+}
+
+// A plot of many values stays small.
+func TestPlotsOfManyValuesAreSmall(t *testing.T) {
+	t.Parallel()
+	values := seventeenThousand()
+	for _, f := range []figure{
+		&Convergence{Objective: "time", Values: values, Reference: values[0]},
+		&Strips{Groups: []StripGroup{{Series: []StripSeries{{Samples: values}}}}},
+		&Errors{Rows: []ErrorRow{{Shares: values}}},
+	} {
+		if size := len(f.SVG()); size > 400_000 {
+			t.Errorf("%T has %d bytes", f, size)
+		}
+		if all := faults(f.SVG()); len(all) > 0 {
+			t.Errorf("%T: %s", f, all[0])
+		}
+	}
+}
+
 func figuresOf(name string, values []float64) map[string]figure {
 	strips := &Strips{Title: name, Unit: "us"}
 	ladder := &Ladder{Title: name, Unit: "us"}
@@ -67,7 +93,7 @@ func figuresOf(name string, values []float64) map[string]figure {
 		if i >= 10 { // of the plots with all values for each
 			continue
 		}
-		strips.Groups = append(strips.Groups, StripGroup{name, []StripSeries{{label, Own, values}, {label, Other, values[:1]}, {label, Peer, nil}, {label, Control, values}}})
+		strips.Groups = append(strips.Groups, StripGroup{Name: name, Series: []StripSeries{{label, Own, values}, {label, Other, values[:1]}, {label, Peer, nil}, {label, Control, values}}})
 		series := LineSeries{Name: label, Peer: i%2 == 1}
 		for j, y := range values {
 			series.Points = append(series.Points, LinePoint{math.Abs(values[(i+j)%len(values)]) + 512*float64(j), y})
@@ -238,11 +264,12 @@ func TestPlotsAreAccessibleAndHarmless(t *testing.T) {
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	for want, f := range map[string]figure{
-		"stage7 is 1.78x as fast as stage6 on 1x8x512x64.": &Strips{Groups: []StripGroup{{"1x8x512x64", []StripSeries{{"stage6", Other, []float64{17.8}}, {"stage7", Own, []float64{10, 10, 10.1}}}}}},
+		"stage7 is 1.78x as fast as stage6 on 1x8x512x64.": &Strips{Groups: []StripGroup{{Name: "1x8x512x64", Series: []StripSeries{{"stage6", Other, []float64{17.8}}, {"stage7", Own, []float64{10, 10, 10.1}}}}}},
 		"b is 3.00x as fast as a on s2, the largest difference of 2.": &Strips{Groups: []StripGroup{
-			{"s1", []StripSeries{{"a", Other, []float64{2}}, {"b", Own, []float64{1}}}}, {"s2", []StripSeries{{"a", Other, []float64{3}}, {"b", Own, []float64{1}}}},
+			{Name: "s1", Series: []StripSeries{{"a", Other, []float64{2}}, {"b", Own, []float64{1}}}}, {Name: "s2", Series: []StripSeries{{"a", Other, []float64{3}}, {"b", Own, []float64{1}}}},
 		}},
-		"The median of a on s is 2.500 us.": &Strips{Unit: "us", Groups: []StripGroup{{"s", []StripSeries{{"a", Own, []float64{2, 3}}}}}},
+		"b is 1.51x as fast as a on s.":     &Strips{Groups: []StripGroup{{Name: "s", Ratio: 1.51, Series: []StripSeries{{"a", Other, []float64{3}}, {"b", Own, []float64{2}}}}}},
+		"The median of a on s is 2.500 us.": &Strips{Unit: "us", Groups: []StripGroup{{Name: "s", Series: []StripSeries{{"a", Own, []float64{2, 3}}}}}},
 		"stage2 is 8.00x as fast as stage0; the largest gain, 4.00x, is from stage1 to stage2.": &Ladder{Unit: "us", Steps: []Step{
 			{Name: "stage0", Value: 8}, {Name: "stage1", Value: 4}, {Name: "slow", Value: 5}, {Name: "stage2", Value: 1},
 		}},

@@ -124,7 +124,7 @@ func number(v float64, digits int) string {
 	switch {
 	case v == 0:
 		return "0"
-	case size >= 1e6 || size < 1e-3:
+	case size >= 1e10 || size < 1e-3:
 		return exponential(v, digits)
 	}
 	decimals := max(0, digits-1-int(math.Floor(math.Log10(size))))
@@ -154,6 +154,3 @@ func quantity(v float64, unit string) string {
 	}
 	return strings.TrimSpace(number(v, 4) + " " + unit)
 }
-
-// ratio says how fast b is, of two times: "1.78x as fast as".
-func ratio(a, b float64) string { return number(a/b, 3) + "x as fast as" }
