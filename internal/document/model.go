@@ -121,7 +121,9 @@ func benchRecord(id string) record  { return record{id + "/bench.json"} }
 func tuningRecord(id string) record { return record{id + "/tuning.json"} }
 
 // key is the place of a value in the record.
-func (r record) key(format string, args ...any) string { return r.name + "#" + fmt.Sprintf(format, args...) }
+func (r record) key(format string, args ...any) string {
+	return r.name + "#" + fmt.Sprintf(format, args...)
+}
 
 // figure is a number of the record.
 func (r record) figure(format string, v float64, key string, args ...any) Span {

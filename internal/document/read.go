@@ -1,6 +1,7 @@
 package document
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,9 +9,11 @@ import (
 	"io/fs"
 	"slices"
 
+	"attune/internal/catalog"
 	"attune/internal/ledger"
 	"attune/internal/profile"
 	"attune/internal/run"
+	"attune/internal/spec"
 )
 
 // Reader gathers the records of a study from a ledger.
@@ -20,14 +23,21 @@ type Reader struct {
 
 // RunStudy is a run with the records that say more about it.
 type RunStudy struct {
-	Run       *run.Run            // with its samples, if they can be read
-	Profiles  []*profile.Profile  // of the run, or of another run of the same code
-	Profiled  string              // id of the run with the profiles
-	Ancestors []*run.Run          // newest runs of the parent, of its parent and so on, the oldest first
-	Siblings  []*run.Run          // other runs of the stage, the newest first
-	Tunings   []*run.Tuning       // of the stage, the newest first
-	Bench     *run.Bench          // newest one that has the variant beside peers
-	LeftOut   []string            // what could not be read, and why
+	Run       *run.Run           // with its samples, if they can be read
+	Profiles  []*profile.Profile // of the run, or of another run of the same code
+	Profiled  string             // id of the run with the profiles
+	Ancestors []*run.Run         // newest runs of the parent, of its parent and so on, the oldest first
+	Siblings  []*run.Run         // other runs of the stage, the newest first
+	Tunings   []*run.Tuning      // of the stage, the newest first
+	Bench     *run.Bench         // newest one that has the variant beside peers
+	LeftOut   []string           // what could not be read, and why
+}
+
+// LadderStudy is the newest run of each stage and selection of a kernel.
+type LadderStudy struct {
+	Kernel string
+	Runs   []*run.Run
+	Bench  *run.Bench // newest one that has the last of them beside peers
 }
 
 // TuningStudy is a search with its evaluations.
@@ -42,16 +52,12 @@ const maxAncestors = 50
 
 // Run gathers the study of a run. Records beside the run that cannot be read are left out.
 func (r Reader) Run(ctx context.Context, id string) (*RunStudy, error) {
-	own, err := r.readRun(ctx, id)
+	own, err := catalog.Run(ctx, r.Ledger, id)
 	if err != nil {
 		return nil, err
 	}
 	s := &RunStudy{Run: own}
-	text, err := r.Ledger.Read(ctx, id, "samples.json")
-	if err == nil {
-		own.Samples, err = run.DecodeSamples(text)
-	}
-	s.leftOut("the samples", err)
+	s.leftOut("the samples", catalog.ReadSamples(ctx, r.Ledger, own))
 	s.leftOut("the ancestors", r.ancestors(ctx, s))
 	s.leftOut("other runs of the stage", r.siblings(ctx, s))
 	s.leftOut("the profile", r.profiles(ctx, s))
@@ -64,14 +70,6 @@ func (s *RunStudy) leftOut(what string, err error) {
 	if err != nil {
 		s.LeftOut = append(s.LeftOut, fmt.Sprintf("%s: %v", what, err))
 	}
-}
-
-func (r Reader) readRun(ctx context.Context, id string) (*run.Run, error) {
-	text, err := r.Ledger.Read(ctx, id, "run.json")
-	if err != nil {
-		return nil, err
-	}
-	return run.Decode(text)
 }
 
 // ancestors follows the parents, each by its newest run on the same kind of device.
@@ -89,28 +87,13 @@ func (r Reader) ancestors(ctx context.Context, s *RunStudy) error {
 	return nil
 }
 
-// newest is the newest run with times, else the newest, that is no part of a selection; nil without
-// any.
+// newest is the newest run that matches; nil without any.
 func (r Reader) newest(ctx context.Context, f ledger.Filter) (*run.Run, error) {
 	entries, err := r.Ledger.List(ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(entries, func(a, b ledger.Entry) int { return untimed(a) - untimed(b) })
-	for _, e := range entries {
-		found, err := r.readRun(ctx, e.ID)
-		if err != nil || found.PartOf == "" {
-			return found, err
-		}
-	}
-	return nil, nil
-}
-
-func untimed(e ledger.Entry) int {
-	if e.Headline.P50US == nil {
-		return 1
-	}
-	return 0
+	return catalog.Newest(entries, func(id string) (*run.Run, error) { return catalog.Run(ctx, r.Ledger, id) })
 }
 
 // mostSiblings is how many other runs of a stage a report lists.
@@ -125,7 +108,7 @@ func (r Reader) siblings(ctx context.Context, s *RunStudy) error {
 		if e.ID == s.Run.ID || len(s.Siblings) == mostSiblings {
 			continue
 		}
-		found, err := r.readRun(ctx, e.ID)
+		found, err := catalog.Run(ctx, r.Ledger, e.ID)
 		if err != nil {
 			return err
 		}
@@ -198,7 +181,7 @@ func (r Reader) bench(ctx context.Context, s *RunStudy) error {
 		return err
 	}
 	for _, id := range ids {
-		b, err := r.Bench(ctx, id)
+		b, err := catalog.Bench(ctx, r.Ledger, id)
 		if err != nil {
 			return err
 		}
@@ -209,15 +192,6 @@ func (r Reader) bench(ctx context.Context, s *RunStudy) error {
 		}
 	}
 	return nil
-}
-
-// Bench reads a bench. Its samples stay in the ledger.
-func (r Reader) Bench(ctx context.Context, id string) (*run.Bench, error) {
-	text, err := r.Ledger.ReadBench(ctx, id, "bench.json")
-	if err != nil {
-		return nil, err
-	}
-	return run.DecodeBench(text)
 }
 
 // Tuning gathers a search with its evaluations.
@@ -242,4 +216,47 @@ func (r Reader) Tuning(ctx context.Context, id string) (*TuningStudy, error) {
 		s.LeftOut = append(s.LeftOut, fmt.Sprintf("the journal: %v", err))
 	}
 	return s, nil
+}
+
+// evaluations are the details of the lines of a journal that have one.
+func evaluations(journal []byte) ([]run.TuneEvaluation, error) {
+	var all []run.TuneEvaluation
+	for line := range bytes.Lines(journal) {
+		var entry struct {
+			Detail *run.TuneEvaluation `json:"detail"`
+		}
+		if err := json.Unmarshal(line, &entry); err != nil {
+			return nil, fmt.Errorf("read %s: %w", run.TuneJournal, err)
+		}
+		if entry.Detail != nil {
+			all = append(all, *entry.Detail)
+		}
+	}
+	return all, nil
+}
+
+// Ladder gathers the newest run of each stage and selection of a kernel on a kind of device.
+func (r Reader) Ladder(ctx context.Context, kernel *spec.Kernel, device string) (*LadderStudy, error) {
+	entries, err := r.Ledger.List(ctx, ledger.Filter{Kernel: kernel.Name, Device: device})
+	if err != nil {
+		return nil, err
+	}
+	changes := map[string]string{}
+	runs, err := catalog.Ladder(kernel, device, entries, func(id string) (*run.Run, error) {
+		found, err := catalog.Run(ctx, r.Ledger, id)
+		if err == nil {
+			changes[id] = found.Change
+		}
+		return found, err
+	})
+	for _, found := range runs { // as recorded, not as the present spec has it
+		found.Change = changes[found.ID]
+	}
+	s := &LadderStudy{Kernel: kernel.Name, Runs: runs}
+	if err == nil && len(runs) > 0 {
+		last := &RunStudy{Run: runs[len(runs)-1]}
+		err = r.bench(ctx, last)
+		s.Bench = last.Bench
+	}
+	return s, err
 }
