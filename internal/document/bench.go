@@ -1,0 +1,275 @@
+package document
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"attune/internal/plot"
+	"attune/internal/profile"
+	"attune/internal/report"
+	"attune/internal/run"
+	"attune/internal/tensor"
+)
+
+// rooflinePlot is the plot of one profiled launch.
+func rooflinePlot(variant string, p *profile.Profile) Plot { return report.RooflinePlot(variant, p) }
+
+// Bench is the report on a bench.
+func Bench(b *run.Bench) *Document {
+	from := benchRecord(b.ID)
+	d := &Document{Title: say("Bench of ", from.text(b.Kernel, "kernel"), ", ", from.text(b.ID, "id")), Headline: benchHeadline(b)}
+	section := Section{ID: "throughput", Title: "Throughput"}
+	for i, p := range throughputPlots(b) {
+		section.Blocks = append(section.Blocks, Figure{Name: fmt.Sprintf("throughput-%d", i), Plot: p})
+	}
+	if p := benchRoofline(b); p != nil {
+		section.Blocks = append(section.Blocks, Figure{Name: "roofline", Plot: p})
+	}
+	d.Sections = []Section{section, {ID: "rows", Title: "Times", Blocks: []Block{benchTable(b)}}}
+	if best := bestTable(b); len(best.Rows) > 0 {
+		d.Sections = append(d.Sections, Section{ID: "best", Title: "Our best beside the best peer", Blocks: []Block{best}})
+	}
+	if strips := benchStrips(b); strips != nil {
+		d.Sections = append(d.Sections, Section{ID: "samples", Title: "Samples", Blocks: []Block{Figure{Name: "samples", Plot: strips}}})
+	}
+	d.Sections = append(d.Sections, benchConditions(b), Section{ID: "reproduce", Title: "Reproduce it", Blocks: []Block{Code{from.text(b.Command, "command")}}})
+	return dropEmpty(d)
+}
+
+// dropEmpty removes sections without content.
+func dropEmpty(d *Document) *Document {
+	d.Sections = slices.DeleteFunc(d.Sections, func(s Section) bool { return len(s.Blocks) == 0 })
+	return d
+}
+
+// benchHeadline is a bench in three lines.
+func benchHeadline(b *run.Bench) []Text {
+	from := benchRecord(b.ID)
+	var lines []Text
+	low, high := -1, -1
+	for i, best := range b.Best {
+		if low < 0 || best.Speedup.Ratio < b.Best[low].Speedup.Ratio {
+			low = i
+		}
+		if high < 0 || best.Speedup.Ratio > b.Best[high].Speedup.Ratio {
+			high = i
+		}
+	}
+	if low >= 0 {
+		for _, c := range []struct {
+			word string
+			at   int
+		}{{"Largest lead", high}, {"Smallest lead", low}} {
+			best := b.Best[c.at]
+			lines = append(lines, say(c.word, " over the best peer: ", from.figure("%.3f", best.Speedup.Ratio, "best.%d.speedup.ratio", c.at), "x, by ",
+				from.code(best.Variant, "best.%d.variant", c.at), " over ", from.text(best.Peer, "best.%d.peer", c.at), " on ", from.text(best.Shape, "best.%d.shape", c.at), "."))
+		}
+	} else {
+		lines = append(lines, say("No peer was timed."))
+	}
+	return append(lines, say("Measured on ", from.text(b.Facts.Name, "facts.name"), ", driver ", from.text(b.Facts.Driver, "facts.driver"), "."))
+}
+
+func benchTable(b *run.Bench) Table {
+	from := benchRecord(b.ID)
+	t := Table{Header: []string{"shape", "implementation", "variant", "inputs", "p50 us", "low", "high", "TFLOP/s", "GB/s", "mJ per launch", "max_err", "mean_err"}}
+	for i, row := range b.Rows {
+		figure := func(format string, v *float64, key string) Text {
+			return cell(from.optional(format, v, "rows.%d.%s", i, key))
+		}
+		variant, energy := cell(missing), cell(missing)
+		if row.Variant != "" {
+			variant = cell(from.code(row.Variant, "rows.%d.variant", i))
+		}
+		if row.Joules > 0 {
+			energy = cell(derived("%.3g", 1000*row.Joules, "1000 * "+from.key("rows.%d.joules_per_launch", i)))
+		}
+		name := cell(from.text(row.Name, "rows.%d.name", i))
+		if row.Wrong != "" {
+			name = append(name, say(" (wrong: ", from.text(firstLine(row.Wrong), "rows.%d.wrong", i), ")")...)
+		}
+		t.Rows = append(t.Rows, []Text{
+			shapeOf(from, row.Shape, row.ShapeName, "rows", i), name, variant, cell(from.text(row.DType, "rows.%d.dtype", i)), figure("%.2f", row.P50US, "p50_us"),
+			figure("%.2f", row.P50LowUS, "p50_low_us"), figure("%.2f", row.P50HighUS, "p50_high_us"), figure("%.4g", row.TFLOPS, "tflops"), figure("%.4g", row.GBPerS, "gb_per_s"),
+			energy, figure("%.3g", row.MaxErr, "max_err"), figure("%.3g", row.MeanErr, "mean_err"),
+		})
+	}
+	return withoutEmpty(t)
+}
+
+func bestTable(b *run.Bench) Table {
+	from := benchRecord(b.ID)
+	t := Table{Header: []string{"shape", "our best", "best peer", "speedup", "low", "high"}}
+	for i, best := range b.Best {
+		t.Rows = append(t.Rows, []Text{
+			cell(from.text(best.Shape, "best.%d.shape", i)), cell(from.code(best.Variant, "best.%d.variant", i)), cell(from.text(best.Peer, "best.%d.peer", i)),
+			say(from.figure("%.3f", best.Speedup.Ratio, "best.%d.speedup.ratio", i), "x"), cell(from.figure("%.3f", best.Speedup.Low, "best.%d.speedup.low", i)),
+			cell(from.figure("%.3f", best.Speedup.High, "best.%d.speedup.high", i)),
+		})
+	}
+	return t
+}
+
+// implementation names a row in a legend, with the number format of its inputs.
+func implementation(row run.BenchRow) string {
+	if strings.Contains(row.Name, row.DType) || row.DType == "" {
+		return row.Name
+	}
+	return row.Name + ", " + row.DType
+}
+
+// family are shapes with the same number of tokens and heads, which differ in the sequence length.
+type family struct {
+	headDim, heads, tokens int
+	causal                 bool
+}
+
+func familyOf(s tensor.Shape) family { return family{s.HeadDim, s.Heads, s.Batch * s.SeqQ, s.Causal} }
+
+// throughputPlots has a plot for each family of attention shapes with three sequence lengths or more.
+func throughputPlots(b *run.Bench) []*plot.Lines {
+	if b.Problem != nil {
+		return nil
+	}
+	lengths := map[family]map[int]bool{}
+	var order []family
+	for _, row := range b.Rows {
+		shape, err := tensor.ParseShape(row.Shape)
+		if err != nil || row.TFLOPS == nil {
+			continue
+		}
+		f := familyOf(shape)
+		if lengths[f] == nil {
+			lengths[f] = map[int]bool{}
+			order = append(order, f)
+		}
+		lengths[f][shape.SeqQ] = true
+	}
+	var all []*plot.Lines
+	for _, f := range order {
+		if len(lengths[f]) >= 3 {
+			all = append(all, throughputOf(b, f))
+		}
+	}
+	return all
+}
+
+func throughputOf(b *run.Bench, f family) *plot.Lines {
+	mask := ""
+	if f.causal {
+		mask = ", causal"
+	}
+	p := &plot.Lines{Title: fmt.Sprintf("Throughput at head dim %d%s, %s", f.headDim, mask, b.Facts.Name), X: "sequence length", Y: "throughput", Unit: "TFLOP/s"}
+	at := map[string]int{}
+	for _, row := range b.Rows {
+		shape, err := tensor.ParseShape(row.Shape)
+		if err != nil || row.TFLOPS == nil || familyOf(shape) != f {
+			continue
+		}
+		name := implementation(row)
+		i, known := at[name]
+		if !known {
+			i = len(p.Series)
+			at[name] = i
+			p.Series = append(p.Series, plot.LineSeries{Name: name, Peer: row.Peer})
+		}
+		p.Series[i].Points = append(p.Series[i].Points, plot.LinePoint{X: float64(shape.SeqQ), Y: *row.TFLOPS})
+	}
+	return p
+}
+
+// throughputPlot is the family with the most shapes; nil without any.
+func throughputPlot(b *run.Bench) Plot {
+	all := throughputPlots(b)
+	if len(all) == 0 {
+		return nil
+	}
+	return slices.MaxFunc(all, func(x, y *plot.Lines) int { return len(x.Series[0].Points) - len(y.Series[0].Points) })
+}
+
+// benchRoofline has our rows below the measured ceilings, by the bytes that the problem must move; nil
+// without ceilings.
+func benchRoofline(b *run.Bench) *plot.Roofline {
+	if b.Ceilings == nil {
+		return nil
+	}
+	c := b.Ceilings
+	p := &plot.Roofline{
+		Title: "Roofline of " + c.Device, X: "FLOPs per byte that the problem must move", Memory: plot.Ceiling{Name: "copy", Basis: "measured: " + c.Measured, PerSecond: 1e12 * c.CopyTBps},
+		Compute: []plot.Ceiling{{Name: "BF16 GEMM", Basis: "measured", PerSecond: 1e12 * c.BF16}, {Name: "FP8 GEMM", Basis: "measured", PerSecond: 1e12 * c.FP8}},
+	}
+	best := map[string]run.BenchRow{}
+	var order []string
+	for _, row := range b.Rows { // the best shape of each of our variants
+		if row.Peer || row.Shares == nil || row.TFLOPS == nil || row.Shares.Copy <= 0 {
+			continue
+		}
+		top, known := best[row.Name]
+		if !known {
+			order = append(order, row.Name)
+		}
+		if !known || max(row.Shares.FP8, row.Shares.Copy) > max(top.Shares.FP8, top.Shares.Copy) {
+			best[row.Name] = row
+		}
+	}
+	for _, name := range order {
+		row := best[name]
+		p.Points = append(p.Points, plot.RooflinePoint{
+			Name: name + " on " + shapeLabel(row.Shape, row.ShapeName), Intensity: *row.TFLOPS / (row.Shares.Copy * c.CopyTBps), PerSecond: 1e12 * *row.TFLOPS,
+		})
+	}
+	if len(p.Points) == 0 {
+		return nil
+	}
+	return p
+}
+
+// benchStrips has the samples of the first shapes; nil without samples.
+func benchStrips(b *run.Bench) *plot.Strips {
+	p := &plot.Strips{Title: "Samples", Unit: "us"}
+	at := map[string]int{}
+	for _, row := range b.Rows {
+		if len(row.Seconds) == 0 {
+			continue
+		}
+		i, known := at[row.Shape]
+		if !known {
+			if len(p.Groups) == mostStrips {
+				continue
+			}
+			i = len(p.Groups)
+			at[row.Shape] = i
+			p.Groups = append(p.Groups, plot.StripGroup{Name: shapeLabel(row.Shape, row.ShapeName)})
+		}
+		kind := plot.Own
+		if row.Peer {
+			kind = plot.Peer
+		}
+		p.Groups[i].Series = append(p.Groups[i].Series, plot.StripSeries{Name: implementation(row), Kind: kind, Samples: microseconds(slices.Concat(row.Seconds...))})
+	}
+	if len(p.Groups) == 0 {
+		return nil
+	}
+	return p
+}
+
+// benchConditions says how the times were taken.
+func benchConditions(b *run.Bench) Section {
+	from := benchRecord(b.ID)
+	blocks := []Block{say("Times are ", from.text(b.Timing, "timing"), ".")}
+	if b.Timing == "" {
+		blocks = nil
+	}
+	list := List{}
+	for i, s := range b.Skipped {
+		list = append(list, say(from.text(s.Name, "left_out.%d.name", i), " was skipped: ", from.text(firstLine(s.Why), "left_out.%d.why", i)))
+	}
+	if len(list) > 0 {
+		blocks = append(blocks, list)
+	}
+	if b.Ended != "" {
+		blocks = append(blocks, say("Shapes are missing: ", from.text(firstLine(b.Ended), "ended"), "."))
+	}
+	return Section{ID: "conditions", Title: "Conditions", Blocks: blocks}
+}
