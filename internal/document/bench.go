@@ -19,21 +19,21 @@ func rooflinePlot(variant string, p *profile.Profile) Plot { return report.Roofl
 func Bench(b *run.Bench) *Document {
 	from := benchRecord(b.ID)
 	d := &Document{Title: say("Bench of ", from.text(b.Kernel, "kernel"), ", ", from.text(b.ID, "id")), Headline: benchHeadline(b)}
-	section := Section{ID: "throughput", Title: "Throughput"}
+	section := Section{ID: "throughput", Title: say("Throughput")}
 	for i, p := range throughputPlots(b) {
 		section.Blocks = append(section.Blocks, Figure{Name: fmt.Sprintf("throughput-%d", i), Plot: p})
 	}
 	if p := benchRoofline(b); p != nil {
 		section.Blocks = append(section.Blocks, Figure{Name: "roofline", Plot: p})
 	}
-	d.Sections = []Section{section, {ID: "rows", Title: "Times", Blocks: []Block{benchTable(b)}}}
+	d.Sections = []Section{section, {ID: "rows", Title: say("Times"), Blocks: []Block{say("Inputs is the number format. Compare rows of equal formats, or keep the difference in mind. ", approximationNote(b)), benchTable(b)}}}
 	if best := bestTable(b); len(best.Rows) > 0 {
-		d.Sections = append(d.Sections, Section{ID: "best", Title: "Our best beside the best peer", Blocks: []Block{best}})
+		d.Sections = append(d.Sections, Section{ID: "best", Title: say("Our best beside the best peer"), Blocks: []Block{best}})
 	}
 	if strips := benchStrips(b); strips != nil {
-		d.Sections = append(d.Sections, Section{ID: "samples", Title: "Samples", Blocks: []Block{Figure{Name: "samples", Plot: strips}}})
+		d.Sections = append(d.Sections, Section{ID: "samples", Title: say("Samples"), Blocks: []Block{Figure{Name: "samples", Plot: strips}}})
 	}
-	d.Sections = append(d.Sections, benchConditions(b), Section{ID: "reproduce", Title: "Reproduce it", Blocks: []Block{Code{from.text(b.Command, "command")}}})
+	d.Sections = append(d.Sections, benchConditions(b), Section{ID: "reproduce", Title: say("Reproduce it"), Blocks: []Block{Code{from.text(b.Command, "command")}}})
 	return dropEmpty(d)
 }
 
@@ -73,11 +73,10 @@ func benchHeadline(b *run.Bench) []Text {
 
 func benchTable(b *run.Bench) Table {
 	from := benchRecord(b.ID)
-	t := Table{Header: []string{"shape", "implementation", "variant", "inputs", "p50 us", "low", "high", "TFLOP/s", "GB/s", "mJ per launch", "max_err", "mean_err"}}
+	t := Table{Header: headers("shape", "implementation", "variant", "inputs", "p50 us", "interval", "TFLOP/s", "GB/s", "mJ per launch", "max_err", "mean_err")}
 	for i, row := range b.Rows {
-		figure := func(format string, v *float64, key string) Text {
-			return cell(from.optional(format, v, "rows.%d.%s", i, key))
-		}
+		at := fmt.Sprintf("rows.%d.", i)
+		figure := func(format string, v *float64, key string) Text { return cell(from.optional(format, v, "%s", at+key)) }
 		variant, energy := cell(missing), cell(missing)
 		if row.Variant != "" {
 			variant = cell(from.code(row.Variant, "rows.%d.variant", i))
@@ -90,8 +89,8 @@ func benchTable(b *run.Bench) Table {
 			name = append(name, say(" (wrong: ", from.text(firstLine(row.Wrong), "rows.%d.wrong", i), ")")...)
 		}
 		t.Rows = append(t.Rows, []Text{
-			shapeOf(from, row.Shape, row.ShapeName, "rows", i), name, variant, cell(from.text(row.DType, "rows.%d.dtype", i)), figure("%.2f", row.P50US, "p50_us"),
-			figure("%.2f", row.P50LowUS, "p50_low_us"), figure("%.2f", row.P50HighUS, "p50_high_us"), figure("%.4g", row.TFLOPS, "tflops"), figure("%.4g", row.GBPerS, "gb_per_s"),
+			shapeOf(from, row.Shape, row.ShapeName, "rows", i), name, variant, cell(from.text(row.DType, "rows.%d.dtype", i)), append(figure("%.2f", row.P50US, "p50_us"), approximation(b, row)...),
+			from.interval("%.2f", row.P50LowUS, row.P50HighUS, at+"p50_low_us", at+"p50_high_us"), figure("%.4g", row.TFLOPS, "tflops"), figure("%.4g", row.GBPerS, "gb_per_s"),
 			energy, figure("%.3g", row.MaxErr, "max_err"), figure("%.3g", row.MeanErr, "mean_err"),
 		})
 	}
@@ -100,12 +99,12 @@ func benchTable(b *run.Bench) Table {
 
 func bestTable(b *run.Bench) Table {
 	from := benchRecord(b.ID)
-	t := Table{Header: []string{"shape", "our best", "best peer", "speedup", "low", "high"}}
+	t := Table{Header: headers("shape", "our best", "best peer", "speedup", "95 % interval")}
 	for i, best := range b.Best {
 		t.Rows = append(t.Rows, []Text{
 			cell(from.text(best.Shape, "best.%d.shape", i)), cell(from.code(best.Variant, "best.%d.variant", i)), cell(from.text(best.Peer, "best.%d.peer", i)),
-			say(from.figure("%.3f", best.Speedup.Ratio, "best.%d.speedup.ratio", i), "x"), cell(from.figure("%.3f", best.Speedup.Low, "best.%d.speedup.low", i)),
-			cell(from.figure("%.3f", best.Speedup.High, "best.%d.speedup.high", i)),
+			say(from.figure("%.3f", best.Speedup.Ratio, "best.%d.speedup.ratio", i), "x"),
+			from.interval("%.3f", &best.Speedup.Low, &best.Speedup.High, fmt.Sprintf("best.%d.speedup.low", i), fmt.Sprintf("best.%d.speedup.high", i)),
 		})
 	}
 	return t
@@ -117,6 +116,16 @@ func implementation(row run.BenchRow) string {
 		return row.Name
 	}
 	return row.Name + ", " + row.DType
+}
+
+// seriesName is the implementation with the mark of approximate exponentials, if any row has it.
+func seriesName(b *run.Bench, row run.BenchRow) string {
+	name := implementation(row)
+	same := func(other run.BenchRow) bool { return implementation(other) == name && report.Approximate(b, other) }
+	if slices.ContainsFunc(b.Rows, same) {
+		return name + " ~"
+	}
+	return name
 }
 
 // family are shapes with the same number of tokens and heads, which differ in the sequence length.
@@ -167,7 +176,7 @@ func throughputOf(b *run.Bench, f family) *plot.Lines {
 		if err != nil || row.TFLOPS == nil || familyOf(shape) != f {
 			continue
 		}
-		name := implementation(row)
+		name := seriesName(b, row)
 		i, known := at[name]
 		if !known {
 			i = len(p.Series)
@@ -179,13 +188,29 @@ func throughputOf(b *run.Bench, f family) *plot.Lines {
 	return p
 }
 
-// throughputPlot is the family with the most shapes; nil without any.
-func throughputPlot(b *run.Bench) Plot {
-	all := throughputPlots(b)
-	if len(all) == 0 {
-		return nil
+// sweepBlocks are a plot of each family of a sweep.
+func sweepBlocks(b *run.Bench, prefix string) []Block {
+	blocks := []Block{say("Throughput against the sequence length, in bench ", benchRecord(b.ID).code(b.ID, "id"), ". ", approximationNote(b))}
+	for i, p := range throughputPlots(b) {
+		blocks = append(blocks, Figure{Name: fmt.Sprintf("%sthroughput-%d", prefix, i), Plot: p})
 	}
-	return slices.MaxFunc(all, func(x, y *plot.Lines) int { return len(x.Series[0].Points) - len(y.Series[0].Points) })
+	return blocks
+}
+
+// approximation marks a figure of a kernel with approximate exponentials.
+func approximation(b *run.Bench, row run.BenchRow) Text {
+	if row.P50US != nil && report.Approximate(b, row) {
+		return say("~")
+	}
+	return nil
+}
+
+// approximationNote explains the mark, if a row has it.
+func approximationNote(b *run.Bench) string {
+	if slices.ContainsFunc(b.Rows, func(row run.BenchRow) bool { return row.P50US != nil && report.Approximate(b, row) }) {
+		return "A figure with ~ is of a kernel that computes some exponentials by a linear approximation; all others are exact to within what their number format rounds away."
+	}
+	return ""
 }
 
 // benchRoofline has our rows below the measured ceilings, by the bytes that the problem must move; nil
@@ -271,5 +296,5 @@ func benchConditions(b *run.Bench) Section {
 	if b.Ended != "" {
 		blocks = append(blocks, say("Shapes are missing: ", from.text(firstLine(b.Ended), "ended"), "."))
 	}
-	return Section{ID: "conditions", Title: "Conditions", Blocks: blocks}
+	return Section{ID: "conditions", Title: say("Conditions"), Blocks: blocks}
 }

@@ -48,7 +48,7 @@ func matches(c run.Correctness, filter map[string]any) bool {
 // correctness has the matrix of shapes and inputs over all seeds, the errors, and every output.
 func (s *RunStudy) correctness(prefix string) Section {
 	r, from := s.Run, runRecord(s.Run.ID)
-	section := Section{ID: "correctness", Title: "Correctness"}
+	section := Section{ID: "correctness", Title: say("Correctness")}
 	if len(r.Correctness) == 0 {
 		return section
 	}
@@ -70,6 +70,7 @@ func (s *RunStudy) matrix() Table {
 	r, from := s.Run, runRecord(s.Run.ID)
 	var shapes, inputs []string
 	first := map[string]int{}
+	t := Table{Header: headers("shape")}
 	for i, c := range r.Correctness {
 		if _, known := first[c.Shape]; !known {
 			first[c.Shape] = i
@@ -77,14 +78,12 @@ func (s *RunStudy) matrix() Table {
 		}
 		if !slices.Contains(inputs, c.Inputs) {
 			inputs = append(inputs, c.Inputs)
+			head := say("outputs")
+			if c.Inputs != "" {
+				head = cell(from.text(c.Inputs, "correctness.%d.inputs", i))
+			}
+			t.Header = append(t.Header, head)
 		}
-	}
-	t := Table{Header: []string{"shape"}}
-	for _, in := range inputs {
-		if in == "" {
-			in = "inputs"
-		}
-		t.Header = append(t.Header, in)
 	}
 	for _, shape := range shapes {
 		c := r.Correctness[first[shape]]
@@ -154,7 +153,7 @@ func errorsPlot(r *run.Run) *plot.Errors {
 // outputs has a row for every output.
 func (s *RunStudy) outputs() Table {
 	r, from := s.Run, runRecord(s.Run.ID)
-	t := Table{Header: []string{"shape", "inputs", "seed", "max_err", "limit", "mean_err", "limit of the mean", "bad share", "correct"}}
+	t := Table{Header: headers("shape", "inputs", "seed", "max_err", "limit", "mean_err", "limit of the mean", "bad share", "correct")}
 	for i, c := range r.Correctness {
 		figure := func(v float64, key string) Text { return cell(from.figure("%.3g", v, "correctness.%d.%s", i, key)) }
 		limit := func(v float64, key string) Text {

@@ -12,7 +12,7 @@ import (
 
 // history has the way from the first ancestor to the run, on the run's headline shape.
 func (s *RunStudy) history(prefix string) Section {
-	section := Section{ID: "history", Title: "History over the stages"}
+	section := Section{ID: "history", Title: say("History over the stages")}
 	if s.Run.Headline == nil || len(s.Ancestors) == 0 {
 		return section
 	}
@@ -24,7 +24,7 @@ func (s *RunStudy) history(prefix string) Section {
 // historyBlocks are a plot and a table of runs on one shape. Runs without a time there have no
 // figures.
 func historyBlocks(runs []*run.Run, shape, prefix string) []Block {
-	t := Table{Header: []string{"stage", "time us", "over the first", "over the parent", "required", "verdict", "run"}}
+	t := Table{Header: headers("stage", "time us", "over the first", "over the parent", "required", "verdict", "run")}
 	p := &plot.Ladder{Title: "Time on " + shape + " over the stages", Unit: "us"}
 	first := ""
 	var firstTime float64
@@ -89,8 +89,8 @@ func outcomeOf(v gate.Verdict) plot.Outcome {
 
 // lessons has what was tried around the run, and what it gave.
 func (s *RunStudy) lessons() Section {
-	section := Section{ID: "lessons", Title: "Lessons: what was tried, and what it gave"}
-	t := Table{Header: []string{"variant", "change", "time us", "shape", "over the parent", "required", "verdict", "run"}}
+	section := Section{ID: "lessons", Title: say("Lessons: what was tried, and what it gave")}
+	t := Table{Header: headers("variant", "change", "time us", "shape", "over the parent", "required", "verdict", "run")}
 	for _, r := range append([]*run.Run{s.Run}, s.Siblings...) {
 		t.Rows = append(t.Rows, lessonRow(r))
 	}
@@ -145,8 +145,8 @@ func (s *LadderStudy) Document() (*Document, error) {
 	figure := blocks[len(blocks)-1].(Figure)
 	d.Headline = s.headline(shape)
 	d.Sections = []Section{
-		{ID: "history", Title: "Stages", Blocks: blocks[:len(blocks)-1]},
-		{ID: "plot", Title: "Performance history", Blocks: []Block{figure}},
+		{ID: "history", Title: say("Stages"), Blocks: blocks[:len(blocks)-1]},
+		{ID: "plot", Title: say("Performance history"), Blocks: []Block{figure}},
 		s.resources(), s.changes(), s.correct(), s.peers(), s.nextSteps(), s.reproduce(),
 	}
 	d.Sections = slices.DeleteFunc(d.Sections, func(section Section) bool { return len(section.Blocks) == 0 })
@@ -228,7 +228,7 @@ func shapeSpan(runs []*run.Run, shape string) Span {
 
 // resources has what the code of each stage needs.
 func (s *LadderStudy) resources() Section {
-	t := Table{Header: []string{"stage", "registers", "shared bytes", "spilled bytes", "compiler"}}
+	t := Table{Header: headers("stage", "registers", "shared bytes", "spilled bytes", "compiler")}
 	for _, r := range s.Runs {
 		if r.Build == nil {
 			continue
@@ -246,7 +246,7 @@ func (s *LadderStudy) resources() Section {
 	if len(t.Rows) == 0 {
 		return Section{}
 	}
-	return Section{ID: "resources", Title: "Resources", Blocks: []Block{t}}
+	return Section{ID: "resources", Title: say("Resources"), Blocks: []Block{t}}
 }
 
 // changes has the claim of each stage and what came of it.
@@ -271,12 +271,12 @@ func (s *LadderStudy) changes() Section {
 		}
 		list = append(list, item)
 	}
-	return Section{ID: "lessons", Title: "Lessons: what was tried, and what it gave", Blocks: []Block{list}}
+	return Section{ID: "lessons", Title: say("Lessons: what was tried, and what it gave"), Blocks: []Block{list}}
 }
 
 // correct has the checked outputs of each stage.
 func (s *LadderStudy) correct() Section {
-	t := Table{Header: []string{"stage", "correct", "of", "largest error, % of its limit", "shape"}}
+	t := Table{Header: headers("stage", "correct", "of", "largest error, % of its limit", "shape")}
 	for _, r := range s.Runs {
 		if len(r.Correctness) == 0 {
 			continue
@@ -298,7 +298,7 @@ func (s *LadderStudy) correct() Section {
 	if len(t.Rows) == 0 {
 		return Section{}
 	}
-	return Section{ID: "correctness", Title: "Correctness", Blocks: []Block{withoutEmpty(t)}}
+	return Section{ID: "correctness", Title: say("Correctness"), Blocks: []Block{withoutEmpty(t)}}
 }
 
 // peers has the last stage beside other implementations.
@@ -307,9 +307,9 @@ func (s *LadderStudy) peers() Section {
 		return Section{}
 	}
 	last := &RunStudy{Run: s.Runs[len(s.Runs)-1], Bench: s.Bench}
-	section := Section{ID: "comparison", Title: "Beside other implementations", Blocks: last.peers()}
-	if p := throughputPlot(s.Bench); p != nil {
-		section.Blocks = append(section.Blocks, Figure{Name: "throughput", Plot: p})
+	section := Section{ID: "comparison", Title: say("Beside other implementations"), Blocks: last.peers()}
+	if s.Sweep != nil {
+		section.Blocks = append(section.Blocks, sweepBlocks(s.Sweep, "")...)
 	}
 	return section
 }
@@ -325,5 +325,5 @@ func (s *LadderStudy) reproduce() Section {
 	for _, r := range s.Runs {
 		blocks = append(blocks, Code{Span{Text: "attune reproduce " + r.ID}})
 	}
-	return Section{ID: "reproduce", Title: "Reproduce it", Blocks: blocks}
+	return Section{ID: "reproduce", Title: say("Reproduce it"), Blocks: blocks}
 }

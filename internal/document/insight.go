@@ -34,7 +34,7 @@ func (a advice) priority() string {
 
 // nextSteps applies every rule to the record. The rules only read recorded figures.
 func (s *RunStudy) nextSteps() Section {
-	section := Section{ID: "next", Title: "Next steps"}
+	section := Section{ID: "next", Title: say("Next steps")}
 	var all []advice
 	for _, rule := range []func(*RunStudy) []advice{
 		failures, shortfall, fasterPeer, fasterParent, launchCost, launchFloor, ceilingShare, spills, counters, unprofiled, throttling, slowTail, uncommitted,
@@ -48,7 +48,7 @@ func (s *RunStudy) nextSteps() Section {
 	slices.SortStableFunc(all, func(a, b advice) int {
 		return cmp.Or(rank[a.priority()]-rank[b.priority()], cmp.Compare(b.factor, a.factor))
 	})
-	t := Table{Header: []string{"priority", "what the record shows", "next step", "gain, at most", "effort"}}
+	t := Table{Header: headers("priority", "what the record shows", "next step", "gain, at most", "effort")}
 	for _, a := range all {
 		gain := cell(a.gain)
 		if a.gain.Format != "" {

@@ -22,7 +22,7 @@ func (d *Document) Markdown() []byte {
 		fmt.Fprintf(out, "- %s\n", markdownText(line))
 	}
 	for _, s := range d.Sections {
-		fmt.Fprintf(out, "\n## %s\n", inMarkdown(s.Title))
+		fmt.Fprintf(out, "\n## %s\n", markdownText(s.Title))
 		for _, b := range s.Blocks {
 			markdownBlock(out, b)
 		}
@@ -63,7 +63,7 @@ func markdownTable(out *bytes.Buffer, t Table) {
 	line := func(cells []string) { fmt.Fprintf(out, "| %s |\n", strings.Join(cells, " | ")) }
 	header, rule := []string{}, []string{}
 	for i, h := range t.Header {
-		header = append(header, inMarkdown(h))
+		header = append(header, markdownText(h))
 		if t.numeric(i) {
 			rule = append(rule, "--:")
 		} else {

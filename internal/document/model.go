@@ -16,7 +16,7 @@ type Document struct {
 // Section is a part of a document.
 type Section struct {
 	ID     string // of the section in the page, and of its plots' files
-	Title  string
+	Title  Text
 	Blocks []Block
 }
 
@@ -28,8 +28,17 @@ type List []Text
 
 // Table is a table. Columns with figures are set at the right.
 type Table struct {
-	Header []string
+	Header []Text
 	Rows   [][]Text
+}
+
+// headers are the names of columns.
+func headers(names ...string) []Text {
+	var all []Text
+	for _, name := range names {
+		all = append(all, say(name))
+	}
+	return all
 }
 
 // Figure is a plot. Its name is unique in the document.
@@ -157,6 +166,14 @@ func (r record) code(text, key string, args ...any) Span {
 // with * and / from left to right.
 func derived(format string, v float64, source string) Span {
 	return Span{Text: fmt.Sprintf(format, v), Source: source, Format: format}
+}
+
+// interval is the two ends of an interval; missing if the record has none.
+func (r record) interval(format string, low, high *float64, lowKey, highKey string) Text {
+	if low == nil || high == nil {
+		return cell(missing)
+	}
+	return say(r.figure(format, *low, "%s", lowKey), " to ", r.figure(format, *high, "%s", highKey))
 }
 
 // missing stands for a figure that a record does not have.

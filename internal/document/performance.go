@@ -11,7 +11,7 @@ import (
 // performance has the times with intervals over processes, the energy, and the samples.
 func (s *RunStudy) performance(prefix string) Section {
 	r, from := s.Run, runRecord(s.Run.ID)
-	section := Section{ID: "performance", Title: "Performance"}
+	section := Section{ID: "performance", Title: say("Performance")}
 	if len(r.Performance) == 0 {
 		section.Blocks = []Block{say("No times were measured.")}
 		if len(r.Reasons.Performance) > 0 {
@@ -31,14 +31,10 @@ func (s *RunStudy) performance(prefix string) Section {
 
 func (s *RunStudy) times() Table {
 	r, from := s.Run, runRecord(s.Run.ID)
-	t := Table{Header: []string{
-		"shape", "p50 us", "low", "high", "p99 us", "TFLOP/s", "GB/s", "parent us", "speedup", "speedup, low", "speedup, high",
-		"mJ per launch", "parent mJ", "processes", "benchmark",
-	}}
+	t := Table{Header: headers("shape", "p50 us", "interval", "p99 us", "TFLOP/s", "GB/s", "parent us", "speedup", "95 % interval", "mJ per launch", "parent mJ", "processes", "benchmark")}
 	for i, p := range r.Performance {
-		figure := func(format string, v *float64, key string) Text {
-			return cell(from.optional(format, v, "performance.%d.%s", i, key))
-		}
+		at := fmt.Sprintf("performance.%d.", i)
+		figure := func(format string, v *float64, key string) Text { return cell(from.optional(format, v, "%s", at+key)) }
 		millijoules := func(v *float64, key string) Text {
 			if v == nil {
 				return cell(missing)
@@ -54,10 +50,10 @@ func (s *RunStudy) times() Table {
 			benchmark = say("yes")
 		}
 		t.Rows = append(t.Rows, []Text{
-			shapeOf(from, p.Shape, p.ShapeName, "performance", i), figure("%.2f", &p.P50US, "p50_us"), figure("%.2f", p.P50LowUS, "p50_low_us"),
-			figure("%.2f", p.P50HighUS, "p50_high_us"), figure("%.2f", &p.P99US, "p99_us"), figure("%.4g", p.TFLOPS, "tflops"), figure("%.4g", p.GBPerS, "gb_per_s"),
-			figure("%.2f", p.ParentP50US, "parent_p50_us"), figure("%.3f", p.ParentRatio, "parent_ratio"), figure("%.3f", p.RatioLow, "ratio_low"),
-			figure("%.3f", p.RatioHigh, "ratio_high"), millijoules(p.Joules, "joules_per_launch"), millijoules(p.ParentJoules, "parent_joules_per_launch"), processes, benchmark,
+			shapeOf(from, p.Shape, p.ShapeName, "performance", i), figure("%.2f", &p.P50US, "p50_us"),
+			from.interval("%.2f", p.P50LowUS, p.P50HighUS, at+"p50_low_us", at+"p50_high_us"), figure("%.2f", &p.P99US, "p99_us"), figure("%.4g", p.TFLOPS, "tflops"), figure("%.4g", p.GBPerS, "gb_per_s"),
+			figure("%.2f", p.ParentP50US, "parent_p50_us"), figure("%.3f", p.ParentRatio, "parent_ratio"),
+			from.interval("%.3f", p.RatioLow, p.RatioHigh, at+"ratio_low", at+"ratio_high"), millijoules(p.Joules, "joules_per_launch"), millijoules(p.ParentJoules, "parent_joules_per_launch"), processes, benchmark,
 		})
 	}
 	return withoutEmpty(t)
@@ -109,7 +105,7 @@ func microseconds(seconds []float64) []float64 {
 // comparison has the required speedup and the peers.
 func (s *RunStudy) comparison(prefix string) Section {
 	r, from := s.Run, runRecord(s.Run.ID)
-	section := Section{ID: "comparison", Title: "Comparison"}
+	section := Section{ID: "comparison", Title: say("Comparison")}
 	if r.Speedup != nil && r.Parent != "" {
 		text := say("The benchmark shapes are ", s.speedup(), " as fast as with ", from.text(r.Parent, "parent"), ", by the geometric mean.")
 		if r.RequiredSpeedup > 0 {
@@ -119,9 +115,9 @@ func (s *RunStudy) comparison(prefix string) Section {
 	}
 	if s.Bench != nil {
 		section.Blocks = append(section.Blocks, s.peers()...)
-		if p := throughputPlot(s.Bench); p != nil {
-			section.Blocks = append(section.Blocks, Figure{Name: prefix + "throughput", Plot: p})
-		}
+	}
+	if s.Sweep != nil {
+		section.Blocks = append(section.Blocks, sweepBlocks(s.Sweep, prefix)...)
 	}
 	return section
 }
@@ -129,7 +125,7 @@ func (s *RunStudy) comparison(prefix string) Section {
 // peers has the variant beside the fastest peer of each number format, by shape.
 func (s *RunStudy) peers() []Block {
 	b, from := s.Bench, benchRecord(s.Bench.ID)
-	t := Table{Header: []string{"shape", "inputs", "us", "fastest peer", "inputs of the peer", "us of the peer", "speedup"}}
+	t := Table{Header: headers("shape", "inputs", "us", "fastest peer", "inputs of the peer", "us of the peer", "speedup")}
 	for i, row := range b.Rows {
 		if row.Peer || row.Name != s.Run.Variant || row.P50US == nil {
 			continue
@@ -137,7 +133,7 @@ func (s *RunStudy) peers() []Block {
 		for _, at := range fastestPeers(b, row.Shape) {
 			p := b.Rows[at]
 			t.Rows = append(t.Rows, []Text{
-				shapeOf(from, row.Shape, row.ShapeName, "rows", i), cell(from.text(row.DType, "rows.%d.dtype", i)), cell(from.optional("%.2f", row.P50US, "rows.%d.p50_us", i)),
+				shapeOf(from, row.Shape, row.ShapeName, "rows", i), cell(from.text(row.DType, "rows.%d.dtype", i)), append(cell(from.optional("%.2f", row.P50US, "rows.%d.p50_us", i)), approximation(b, row)...),
 				cell(from.text(p.Name, "rows.%d.name", at)), cell(from.text(p.DType, "rows.%d.dtype", at)), cell(from.optional("%.2f", p.P50US, "rows.%d.p50_us", at)),
 				say(derived("%.2f", *p.P50US / *row.P50US, from.key("rows.%d.p50_us", at)+" / "+from.key("rows.%d.p50_us", i)), "x"),
 			})
@@ -146,7 +142,7 @@ func (s *RunStudy) peers() []Block {
 	if len(t.Rows) == 0 {
 		return nil
 	}
-	return []Block{say("Beside other implementations, in bench ", from.code(b.ID, "id"), ". The fastest peer of each number format:"), t}
+	return []Block{say("Beside other implementations, in bench ", from.code(b.ID, "id"), ". The fastest peer of each number format. ", approximationNote(b)), t}
 }
 
 // fastestPeers are the rows of the fastest peer of each number format on a shape.
@@ -174,7 +170,7 @@ func fastestPeers(b *run.Bench, shape string) []int {
 
 // profile has the counters and the rooflines.
 func (s *RunStudy) profile(prefix string) Section {
-	section := Section{ID: "profile", Title: "Profile and roofline"}
+	section := Section{ID: "profile", Title: say("Profile and roofline")}
 	r, from := s.Run, runRecord(s.Run.ID)
 	if len(s.Profiles) == 0 {
 		if len(r.Reasons.Profile) > 0 {
@@ -190,7 +186,7 @@ func (s *RunStudy) profile(prefix string) Section {
 		} else if p.NoRoofline != "" {
 			section.Blocks = append(section.Blocks, say("No roofline: ", file.text(p.NoRoofline, "profiles.%d.no_roofline", i), "."))
 		}
-		t := Table{Header: []string{"counter", "simulator", "chip", "unit"}}
+		t := Table{Header: headers("counter", "simulator", "chip", "unit")}
 		for j, m := range p.Metrics {
 			if m.Sim == nil && m.Ncu == nil {
 				continue

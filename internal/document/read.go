@@ -30,6 +30,7 @@ type RunStudy struct {
 	Siblings  []*run.Run         // other runs of the stage, the newest first
 	Tunings   []*run.Tuning      // of the stage, the newest first
 	Bench     *run.Bench         // newest one that has the variant beside peers
+	Sweep     *run.Bench         // newest one that has the variant on shapes of growing length
 	LeftOut   []string           // what could not be read, and why
 }
 
@@ -38,6 +39,7 @@ type LadderStudy struct {
 	Kernel string
 	Runs   []*run.Run
 	Bench  *run.Bench // newest one that has the last of them beside peers
+	Sweep  *run.Bench // newest one that has it on shapes of growing length
 }
 
 // TuningStudy is a search with its evaluations.
@@ -174,7 +176,7 @@ func (r Reader) tunings(ctx context.Context, s *RunStudy) error {
 	return nil
 }
 
-// bench finds the newest bench that has the variant, one with peers first.
+// bench finds the newest benches that have the variant: beside peers, and as a sweep.
 func (r Reader) bench(ctx context.Context, s *RunStudy) error {
 	ids, err := r.Ledger.Benches()
 	if err != nil {
@@ -186,9 +188,14 @@ func (r Reader) bench(ctx context.Context, s *RunStudy) error {
 			return err
 		}
 		has := slices.ContainsFunc(b.Rows, func(row run.BenchRow) bool { return !row.Peer && row.Name == s.Run.Variant && row.P50US != nil })
-		if b.Kernel == s.Run.Kernel && has && len(b.Best) > 0 {
+		if b.Kernel != s.Run.Kernel || !has {
+			continue
+		}
+		if s.Bench == nil && len(b.Best) > 0 {
 			s.Bench = b
-			return nil
+		}
+		if s.Sweep == nil && len(throughputPlots(b)) > 0 {
+			s.Sweep = b
 		}
 	}
 	return nil
@@ -256,7 +263,7 @@ func (r Reader) Ladder(ctx context.Context, kernel *spec.Kernel, device string) 
 	if err == nil && len(runs) > 0 {
 		last := &RunStudy{Run: runs[len(runs)-1]}
 		err = r.bench(ctx, last)
-		s.Bench = last.Bench
+		s.Bench, s.Sweep = last.Bench, last.Sweep
 	}
 	return s, err
 }

@@ -132,7 +132,7 @@ func deviceKey(r *run.Run) string {
 // verdict has the gates.
 func (s *RunStudy) verdict() Section {
 	r, from := s.Run, runRecord(s.Run.ID)
-	t := Table{Header: []string{"gate", "outcome", "because"}}
+	t := Table{Header: headers("gate", "outcome", "because")}
 	var failures []Block
 	for _, g := range r.GateOutcomes() {
 		because := Text{missing}
@@ -152,7 +152,7 @@ func (s *RunStudy) verdict() Section {
 	if r.Hypothesis != "" {
 		blocks = append(blocks, say("Hypothesis: ", from.text(r.Hypothesis, "hypothesis"), "."))
 	}
-	return Section{ID: "verdict", Title: "Verdict and cause", Blocks: append(append(blocks, t), failures...)}
+	return Section{ID: "verdict", Title: say("Verdict and cause"), Blocks: append(append(blocks, t), failures...)}
 }
 
 // sharedBytes is the shared memory of a block.
@@ -167,7 +167,7 @@ func sharedBytes(r *run.Run, from record) Span {
 // resources has what the code needs, or the parts of a selection.
 func (s *RunStudy) resources() Section {
 	r, from := s.Run, runRecord(s.Run.ID)
-	section := Section{ID: "resources", Title: "Resources"}
+	section := Section{ID: "resources", Title: say("Resources")}
 	if r.Build != nil {
 		need := r.Build.Resources
 		spill := Span{
@@ -175,7 +175,7 @@ func (s *RunStudy) resources() Section {
 			Source: from.key("build.resources.spill_store_bytes") + " + " + from.key("build.resources.spill_load_bytes"),
 		}
 		section.Blocks = append(section.Blocks, Table{
-			Header: []string{"resource", "amount"},
+			Header: headers("resource", "amount"),
 			Rows: [][]Text{
 				{say("registers per thread"), cell(from.count(need.Registers, "build.resources.registers"))},
 				{say("shared memory per block, bytes"), cell(sharedBytes(r, from))},
@@ -186,7 +186,7 @@ func (s *RunStudy) resources() Section {
 		})
 	}
 	if len(r.Parts) > 0 {
-		t := Table{Header: []string{"part", "verdict", "shapes", "run"}}
+		t := Table{Header: headers("part", "verdict", "shapes", "run")}
 		for i, p := range r.Parts {
 			t.Rows = append(t.Rows, []Text{
 				cell(from.code(p.Variant, "parts.%d.variant", i)), cell(from.text(string(p.Verdict), "parts.%d.verdict", i)),
@@ -225,11 +225,11 @@ func (s *RunStudy) build() Section {
 	}
 	add("git", r.Git.SHA, "git.sha")
 	add("attune", r.Attune, "attune")
-	blocks := []Block{Table{Header: []string{"what", "value"}, Rows: rows}}
+	blocks := []Block{Table{Header: headers("what", "value"), Rows: rows}}
 	if r.Git.Dirty {
 		blocks = append(blocks, say("The checkout had uncommitted changes."))
 	}
-	return Section{ID: "build", Title: "Build record", Blocks: blocks}
+	return Section{ID: "build", Title: say("Build record"), Blocks: blocks}
 }
 
 // reproduce has the commands that repeat the run.
@@ -242,7 +242,7 @@ func (s *RunStudy) reproduce() Section {
 		}
 		blocks = append(blocks, say("Left out of this report, because it could not be read:"), list)
 	}
-	return Section{ID: "reproduce", Title: "Reproduce it", Blocks: blocks}
+	return Section{ID: "reproduce", Title: say("Reproduce it"), Blocks: blocks}
 }
 
 // shapeOf is the name of a shape in a table: the label of a declared shape, or its axes.

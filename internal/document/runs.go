@@ -29,14 +29,14 @@ func Runs(studies []*RunStudy) *Document {
 		d.Headline = append(d.Headline, append(say(from.code(s.Run.Variant, "variant"), ", ", from.text(string(s.Run.Verdict), "verdict"), ". "), s.timeLine()...))
 	}
 	if shape := headlineShape(runs); shape != "" {
-		d.Sections = append(d.Sections, Section{ID: "overview", Title: "Overview", Blocks: historyBlocks(runs, shape, "")})
+		d.Sections = append(d.Sections, Section{ID: "overview", Title: say("Overview"), Blocks: historyBlocks(runs, shape, "")})
 	}
 	if len(studies) == 2 {
 		d.Sections = append(d.Sections, comparisonOf(runs[0], runs[1]))
 	}
 	for i, s := range studies {
 		for _, section := range s.sections(fmt.Sprintf("run-%d-", i+1)) {
-			section.Title = s.Run.Variant + ": " + section.Title
+			section.Title = say(runRecord(s.Run.ID).text(s.Run.Variant, "variant"), ": ", section.Title)
 			d.Sections = append(d.Sections, section)
 		}
 	}
@@ -45,7 +45,7 @@ func Runs(studies []*RunStudy) *Document {
 
 // comparisonOf compares the recorded samples of two runs.
 func comparisonOf(a, b *run.Run) Section {
-	section := Section{ID: "compare", Title: "Samples of both"}
+	section := Section{ID: "compare", Title: say("Samples of both")}
 	c, _, err := catalog.Compare(a, b, nil, false)
 	if err != nil {
 		section.Blocks = []Block{say("The runs cannot be compared: ", Span{Text: err.Error(), Code: true}, ".")}

@@ -13,10 +13,10 @@ import (
 func (s *TuningStudy) Document() *Document {
 	t, from := s.Tuning, tuningRecord(s.Tuning.ID)
 	d := &Document{Title: say("Search from ", from.text(t.Default.Variant, "default.variant")), Headline: s.headline()}
-	finals := Section{ID: "finals", Title: "Best variants", Blocks: []Block{
+	finals := Section{ID: "finals", Title: say("Best variants"), Blocks: []Block{
 		say("Checked on all shapes and seeds, then timed interleaved with the default. A ratio above one is better than the default."), s.finals(),
 	}}
-	course := Section{ID: "course", Title: "Course of the search"}
+	course := Section{ID: "course", Title: say("Course of the search")}
 	if len(s.Evaluations) > 0 {
 		course.Blocks = []Block{Figure{Name: "convergence", Plot: report.ConvergencePlot(t, s.Evaluations)}}
 	}
@@ -43,7 +43,7 @@ func (s *TuningStudy) headline() []Text {
 func (s *TuningStudy) finals() Table {
 	t, from := s.Tuning, tuningRecord(s.Tuning.ID)
 	unit, factor := report.CostScale(t.Unit)
-	table := Table{Header: []string{"variant", unit, "ratio", "low", "high", "verdict", "registers", "shared bytes"}}
+	table := Table{Header: headers("variant", unit, "ratio", "low", "high", "verdict", "registers", "shared bytes")}
 	add := func(v run.TunedVariant, key string, standard bool) {
 		if v.Failure != "" || v.Cost == nil {
 			return
@@ -80,12 +80,12 @@ const mostKnobs = 12
 // effects has the effect of each knob.
 func (s *TuningStudy) effects() Section {
 	t, from := s.Tuning, tuningRecord(s.Tuning.ID)
-	section := Section{ID: "knobs", Title: "Effect of each knob"}
+	section := Section{ID: "knobs", Title: say("Effect of each knob")}
 	if len(t.Effects) == 0 {
 		return section
 	}
 	p := &plot.HeatMap{Title: "Values of knobs", Value: "the median cost with it over the best of the search"}
-	table := Table{Header: []string{"knob", "value", "evaluations", "failed", "median over the best", "over its neighbours", "pairs"}}
+	table := Table{Header: headers("knob", "value", "evaluations", "failed", "median over the best", "over its neighbours", "pairs")}
 	for i, e := range t.Effects {
 		row := plot.HeatRow{Name: e.Knob}
 		for j, v := range e.Values {
@@ -124,7 +124,7 @@ func (s *TuningStudy) failures() Section {
 	if len(list) == 0 {
 		return Section{}
 	}
-	return Section{ID: "failures", Title: "First failure of each kind", Blocks: []Block{list}}
+	return Section{ID: "failures", Title: say("First failure of each kind"), Blocks: []Block{list}}
 }
 
 func (s *TuningStudy) reproduce() Section {
@@ -137,5 +137,5 @@ func (s *TuningStudy) reproduce() Section {
 	for _, text := range s.LeftOut {
 		blocks = append(blocks, say("Left out: ", Span{Text: text, Code: true}))
 	}
-	return Section{ID: "reproduce", Title: "Reproduce it", Blocks: blocks}
+	return Section{ID: "reproduce", Title: say("Reproduce it"), Blocks: blocks}
 }

@@ -115,7 +115,9 @@ func (l *Ladder) draw(c *canvas) {
 		}
 		c.y += stepHeight
 	}
-	c.path(fmt.Sprintf("k l%d", controlColour), course.String())
+	if course.Len() > 0 { // behind the texts that it may cross
+		fmt.Fprintf(&c.grid, `<path class="k l%d" d="%s"/>`+"\n", controlColour, course.String())
+	}
 	c.bottomAxis(a, top, c.y, 6)
 	c.y += lineHeight + 4
 	c.legend(l.keys(c))

@@ -79,3 +79,9 @@ func ConvergencePlot(t *run.Tuning, evaluations []run.TuneEvaluation) *plot.Conv
 	}
 	return c
 }
+
+// Approximate reports whether the kernel of a row computes exponentials so that the error is larger
+// than what E4M3 rounds away. Figures of such rows are marked.
+func Approximate(b *run.Bench, row run.BenchRow) bool {
+	return benchExponentials(b, row) == linearExponentials
+}
