@@ -167,7 +167,7 @@ func (s *RunStudy) outputs() Table {
 			inputs = cell(from.text(c.Inputs, "correctness.%d.inputs", i))
 		}
 		row := []Text{
-			shapeOf(from, c.Shape, c.ShapeName, "correctness", i), inputs, cell(from.count(int(c.Seed), "correctness.%d.seed", i)), figure(c.MaxErr, "max_err"),
+			shapeOf(from, c.Shape, c.ShapeName, "correctness", i), inputs, cell(from.text(fmt.Sprint(c.Seed), "correctness.%d.seed", i)), figure(c.MaxErr, "max_err"),
 			limit(c.Limits.MaxErr, "max_err"), figure(c.MeanErr, "mean_err"), limit(c.Limits.MeanErr, "mean_err"), figure(c.BadFraction, "bad_fraction"),
 			cell(from.text(fmt.Sprint(c.Pass), "correctness.%d.pass", i)),
 		}

@@ -14,9 +14,16 @@ import (
 
 var everyRun = ledger.Filter{}
 
-// openResults opens a copy of the links to the committed ledger, so that the index of the test is its
+// openResults opens a copy of the committed ledger, so that the index of the test is its
 // own.
 func openResults(t *testing.T) Reader {
+	t.Helper()
+	r, _ := copyResults(t)
+	return r
+}
+
+// copyResults also returns the folder of the copy.
+func copyResults(t *testing.T) (Reader, string) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"runs", "benches", "tunings", "champions"} {
@@ -36,7 +43,7 @@ func openResults(t *testing.T) Reader {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { kept.Close() })
-	return Reader{Ledger: kept}
+	return Reader{Ledger: kept}, dir
 }
 
 // recorded are the benches and searches of a ledger by id.

@@ -2,6 +2,7 @@ package document
 
 import (
 	"fmt"
+	"math"
 
 	"attune/internal/plot"
 )
@@ -165,6 +166,9 @@ func (r record) code(text, key string, args ...any) Span {
 // derived is a number that follows from records. The source is an expression of keys and constants,
 // with * and / from left to right.
 func derived(format string, v float64, source string) Span {
+	if math.IsNaN(v) || math.IsInf(v, 0) { // a quotient of damaged figures
+		return missing
+	}
 	return Span{Text: fmt.Sprintf(format, v), Source: source, Format: format}
 }
 

@@ -130,7 +130,7 @@ func (s *TuningStudy) failures() Section {
 func (s *TuningStudy) reproduce() Section {
 	t, from := s.Tuning, tuningRecord(s.Tuning.ID)
 	blocks := []Block{
-		say("Strategy ", from.text(t.Identity.Strategy, "search.strategy"), " with seed ", from.count(int(t.Identity.SearchSeed), "search.search_seed"), ", compiler ",
+		say("Strategy ", from.text(t.Identity.Strategy, "search.strategy"), " with seed ", from.text(fmt.Sprint(t.Identity.SearchSeed), "search.search_seed"), ", compiler ",
 			from.text(t.Identity.Compiler, "search.compiler"), "."),
 		Code{Span{Text: "attune show " + t.ID}},
 	}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -401,8 +402,19 @@ func between(text, from, to string) string {
 
 const results = "../../results"
 
-// documents are reports of every kind on the records in results/.
+var reports struct {
+	sync.Once
+	files map[string]map[string][]byte
+}
+
+// documents are the files of reports of every kind on the records in results/.
 func documents(t *testing.T) map[string]map[string][]byte {
+	t.Helper()
+	reports.Do(func() { reports.files = allDocuments(t) })
+	return reports.files
+}
+
+func allDocuments(t *testing.T) map[string]map[string][]byte {
 	t.Helper()
 	r := openResults(t)
 	all := map[string]*Document{}

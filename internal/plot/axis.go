@@ -135,7 +135,7 @@ func roundStep(x float64) float64 {
 func widest(labels []string, size float64) float64 {
 	width := 0.0
 	for _, l := range labels {
-		width = max(width, textWidth(l, size, false))
+		width = max(width, TextWidth(l, size, false))
 	}
 	return width
 }

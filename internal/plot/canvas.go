@@ -94,7 +94,7 @@ func (c *canvas) header(title, finding string) {
 
 // boxOf is the room of a text whose baseline is at y.
 func boxOf(x, y float64, at anchor, size float64, bold bool, text string) box {
-	width := textWidth(text, size, bold)
+	width := TextWidth(text, size, bold)
 	left := x
 	switch at {
 	case middle:
@@ -193,7 +193,7 @@ func (c *canvas) legend(keys []key) {
 	x := margin
 	for i, k := range keys {
 		text := fitName(k.text, right-margin-sign, smallSize, false)
-		width := sign + textWidth(text, smallSize, false)
+		width := sign + TextWidth(text, smallSize, false)
 		if i > 0 && x+width > right {
 			x, c.y = margin, c.y+lineHeight
 		}

@@ -102,7 +102,7 @@ func (l *Ladder) draw(c *canvas) {
 			value = fmt.Sprintf("%s, %sx", quantity(s.Value, l.Unit), number(first/s.Value, 3))
 		}
 		c.write(right, c.y+12, end, "m", smallSize, value)
-		room := right - margin - textWidth(value, smallSize, false) - 10
+		room := right - margin - TextWidth(value, smallSize, false) - 10
 		c.write(margin, c.y+12, start, "t", smallSize, fitName(s.Name, room, smallSize, false))
 		y := c.y + 22
 		c.gridLine(a.from, y, a.to, y)

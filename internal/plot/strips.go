@@ -155,7 +155,7 @@ func (s *Strips) strip(c *canvas, series StripSeries, a axis) {
 	m := median(series.Samples)
 	value := quantity(m, s.Unit)
 	c.write(right, c.y+12, end, "m", smallSize, value)
-	room := right - margin - textWidth(value, smallSize, false) - 10
+	room := right - margin - TextWidth(value, smallSize, false) - 10
 	c.write(margin, c.y+12, start, "t", smallSize, fitName(series.Name, room, smallSize, false))
 	c.y += lineHeight
 	c.path(fmt.Sprintf("o l%d", colour), dots(series.Samples, a, c.y))

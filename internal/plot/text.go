@@ -19,8 +19,8 @@ var asciiWidths = [...]uint8{
 // boldFactor is how much wider bold letters are on average.
 const boldFactor = 1.12
 
-// textWidth is the width of a text at a font size.
-func textWidth(text string, size float64, bold bool) float64 {
+// TextWidth is the width of a text at a font size, in the widest of the usual fonts.
+func TextWidth(text string, size float64, bold bool) float64 {
 	total := 0
 	for _, r := range text {
 		if r >= ' ' && int(r) < ' '+len(asciiWidths) {
@@ -83,12 +83,12 @@ func fit(text string, width, size float64, bold bool) string {
 // shortened cuts a text until it fits.
 func shortened(text string, width, size float64, bold bool, cut func(runes []rune, kept int) []rune) string {
 	text = plain(text)
-	if textWidth(text, size, bold) <= width {
+	if TextWidth(text, size, bold) <= width {
 		return text
 	}
 	runes := []rune(text)
 	for kept := min(len(runes)-1, 200); kept > 0; kept-- { // no page is wider than 200 characters
-		if short := string(cut(runes, kept)); textWidth(short, size, bold) <= width {
+		if short := string(cut(runes, kept)); TextWidth(short, size, bold) <= width {
 			return short
 		}
 	}
@@ -101,7 +101,7 @@ func wrap(text string, width, size float64, bold bool, most int) []string {
 	words := strings.Fields(plain(text))
 	for len(words) > 0 && len(lines) < most {
 		line, used := words[0], 1
-		for used < len(words) && textWidth(line+" "+words[used], size, bold) <= width {
+		for used < len(words) && TextWidth(line+" "+words[used], size, bold) <= width {
 			line, used = line+" "+words[used], used+1
 		}
 		if len(lines) == most-1 && used < len(words) {
