@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -13,6 +14,7 @@ import (
 	"attune/internal/catalog"
 	"attune/internal/document"
 	"attune/internal/ledger"
+	"attune/internal/run"
 )
 
 type reportOptions struct {
@@ -185,4 +187,36 @@ func (a *app) runsDocument(ctx context.Context, reader document.Reader, ids []st
 		studies = append(studies, study)
 	}
 	return document.Runs(studies), nil
+}
+
+// checkHTML checks a path for a page before the work, so that a wrong one costs none of it.
+func checkHTML(path string) error {
+	if path == "" {
+		return nil
+	}
+	_, err := os.Stat(filepath.Dir(path))
+	if err := errors.Join(err, document.Replaceable(path)); err != nil {
+		return usageError{fmt.Errorf("--html: %w", err)}
+	}
+	return nil
+}
+
+// writeHTML writes a report on the runs of a command as one page, also after an interruption.
+func (a *app) writeHTML(ctx context.Context, kept *ledger.Ledger, path string, runs []*run.Run) error {
+	if path == "" || len(runs) == 0 {
+		return nil
+	}
+	var ids []string
+	for _, r := range runs {
+		ids = append(ids, r.ID)
+	}
+	d, err := a.runsDocument(context.WithoutCancel(ctx), document.Reader{Ledger: kept}, ids)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	page, err := d.Page()
+	if err != nil {
+		return err
+	}
+	return document.WriteFile(path, page)
 }

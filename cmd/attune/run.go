@@ -24,7 +24,7 @@ type runOptions struct {
 	requestOptions
 	device      deviceOptions
 	reference   referenceOptions
-	junit       string
+	junit, html string
 	quick, full bool
 	verbose     bool
 }
@@ -75,6 +75,7 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 	f.BoolVar(&o.full, "full", false, "all shapes, seeds and inputs of the spec")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the details of every run")
 	f.StringVar(&o.junit, "junit", "", "write the outcome as JUnit XML to this `file`")
+	f.StringVar(&o.html, "html", "", "write a report on the runs as one page to this `file`")
 	return cmd
 }
 
@@ -136,6 +137,9 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	}
 	defer w.close()
 	o.reference.set(w)
+	if err := checkHTML(o.html); err != nil {
+		return err
+	}
 	junit, err := createJUnit(o.junit) // before the work, so that a wrong path costs none of it
 	if err != nil {
 		return err
@@ -167,7 +171,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	if w.Device.Simulated() && o.shapes == "" {
 		out.leftOut = leftOutText(kernel, request)
 	}
-	if written := errors.Join(out.end(ctx, err), writeJUnit(junit, withoutParts(out.runs))); written != nil {
+	if written := errors.Join(out.end(ctx, err), writeJUnit(junit, withoutParts(out.runs)), a.writeHTML(ctx, w.Ledger, o.html, withoutParts(out.runs))); written != nil {
 		return errors.Join(err, written)
 	}
 	switch {
