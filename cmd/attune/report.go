@@ -27,7 +27,7 @@ func (a *app) reportCommand() *cobra.Command {
 	var o reportOptions
 	cmd := &cobra.Command{
 		Use:   "report [RUN...]",
-		Short: "write a document with plots on runs, the ladder, a bench or a search",
+		Short: "write a document with plots on runs, the ladder, a bench, a search",
 		Long: `Report writes a document from the ledger into a folder: report.md with its plots
 as SVG files, which GitHub shows, and report.html, one page with everything in
 it that needs no script and no network.
@@ -196,7 +196,7 @@ func checkHTML(path string) error {
 	}
 	_, err := os.Stat(filepath.Dir(path))
 	if err := errors.Join(err, document.Replaceable(path)); err != nil {
-		return usageError{fmt.Errorf("--html: %w", err)}
+		return fmt.Errorf("--html: %w", err)
 	}
 	return nil
 }
