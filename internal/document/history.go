@@ -316,7 +316,7 @@ func (s *LadderStudy) peers() Section {
 
 // nextSteps are those of the last stage.
 func (s *LadderStudy) nextSteps() Section {
-	last := &RunStudy{Run: s.Runs[len(s.Runs)-1], Bench: s.Bench}
+	last := &RunStudy{Run: s.Runs[len(s.Runs)-1], Bench: s.Bench, Sweep: s.Sweep}
 	return last.nextSteps()
 }
 

@@ -3,6 +3,7 @@ package document
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"attune/internal/gate"
@@ -17,6 +18,7 @@ type advice struct {
 	factor      float64
 	effort      profile.Effort
 	first       bool // nothing else counts before it is done
+	last        bool // of low priority, because it is not about the kernel
 }
 
 // Bounds of the gain, as a speedup, from which a step has high or medium priority.
@@ -24,6 +26,8 @@ const highGain, mediumGain = 1.5, 1.1
 
 func (a advice) priority() string {
 	switch {
+	case a.last:
+		return "low"
 	case a.first || a.factor >= highGain:
 		return "high"
 	case a.factor >= mediumGain:
@@ -89,9 +93,10 @@ func shortfall(s *RunStudy) []advice {
 	}
 	factor := r.RequiredSpeedup / r.Speedup.Ratio
 	return []advice{{
-		cause: say("the speedup is ", from.figure("%.3f", r.Speedup.Ratio, "speedup.ratio"), "x, and ", from.figure("%.2f", r.RequiredSpeedup, "required_speedup"), "x was required"),
-		next:  say("keep the record as a valid experiment, or gain the factor in the last columns from the steps below; the requirement stays"),
-		gain:  derived("%.2f", factor, from.key("required_speedup")+" / "+from.key("speedup.ratio")), factor: factor, effort: profile.Large,
+		cause: say("the speedup is ", from.figure("%.3f", r.Speedup.Ratio, "speedup.ratio"), "x, and ", from.figure("%.2f", r.RequiredSpeedup, "required_speedup"),
+			"x was required: ", derived("%.2f", factor, from.key("required_speedup")+" / "+from.key("speedup.ratio")), "x is missing"),
+		next: say("keep the record as a valid experiment, or find the missing factor in another step; the requirement stays"),
+		gain: missing, factor: factor, effort: profile.Large,
 	}}
 }
 
@@ -157,7 +162,7 @@ func launchCost(s *RunStudy) []advice {
 		cause: say("a single launch outside a graph takes ", from.figure("%.2f", *p.SingleUS, "performance.%d.single_launch_us", i), " us, and ",
 			from.figure("%.2f", p.P50US, "performance.%d.p50_us", i), " us inside one"),
 		next: say("launch it from a CUDA graph, where the caller can"),
-		gain: derived("%.2f", factor, from.key("performance.%d.single_launch_us", i)+" / "+from.key("performance.%d.p50_us", i)), factor: factor, effort: profile.Small,
+		gain: derived("%.2f", factor, from.key("performance.%d.single_launch_us", i)+" / "+from.key("performance.%d.p50_us", i)), factor: factor, effort: profile.Small, last: true,
 	}}
 }
 
@@ -187,33 +192,36 @@ func headlineRow(r *run.Run) int {
 
 // ceilingShare: the nearest ceiling of the device, on the shape that comes nearest to it.
 func ceilingShare(s *RunStudy) []advice {
-	if s.Bench == nil || s.Bench.Ceilings == nil {
-		return nil
-	}
-	b, from := s.Bench, benchRecord(s.Bench.ID)
-	at, share, key, name := -1, 0.0, "", ""
-	for i, row := range b.Rows {
-		if row.Peer || row.Name != s.Run.Variant || row.Shares == nil {
+	best := advice{factor: math.Inf(1)}
+	for _, b := range []*run.Bench{s.Bench, s.Sweep} {
+		if b == nil || b.Ceilings == nil {
 			continue
 		}
-		for _, c := range []struct {
-			share     float64
-			key, name string
-		}{{row.Shares.FP8, "fp8_gemm", "the measured FP8 GEMM rate"}, {row.Shares.Copy, "copy", "the measured copy rate"}} {
-			if c.share > share {
-				at, share, key, name = i, c.share, c.key, c.name
+		from := benchRecord(b.ID)
+		for i, row := range b.Rows {
+			if row.Peer || row.Name != s.Run.Variant || row.Shares == nil {
+				continue
+			}
+			for _, c := range []struct {
+				share     float64
+				key, name string
+			}{{row.Shares.FP8, "fp8_gemm", "the measured FP8 GEMM rate"}, {row.Shares.Copy, "copy", "the measured copy rate"}} {
+				if c.share <= 0 || 1/c.share >= best.factor {
+					continue
+				}
+				source := from.key("rows.%d.shares.%s", i, c.key)
+				best = advice{
+					cause: say("its best shape, ", shapeOf(from, row.Shape, row.ShapeName, "rows", i), ", is at ", derived("%.0f", 100*c.share, "100 * "+source), " % of ", c.name),
+					next:  say("profile that shape to see which unit is idle, and why"),
+					gain:  derived("%.2f", 1/c.share, "1 / "+source), factor: 1 / c.share, effort: profile.Large,
+				}
 			}
 		}
 	}
-	if at < 0 {
+	if best.cause == nil {
 		return nil
 	}
-	source := from.key("rows.%d.shares.%s", at, key)
-	return []advice{{
-		cause: say("its best shape, ", shapeOf(from, b.Rows[at].Shape, b.Rows[at].ShapeName, "rows", at), ", is at ", derived("%.0f", 100*share, "100 * "+source), " % of ", name),
-		next:  say("profile that shape to see which unit is idle, and why"),
-		gain:  derived("%.2f", 1/share, "1 / "+source), factor: 1 / share, effort: profile.Large,
-	}}
+	return []advice{best}
 }
 
 // spills: registers that were spilled to local memory.

@@ -81,14 +81,18 @@ func markdownTable(out *bytes.Buffer, t Table) {
 	}
 }
 
-// numeric reports whether a column has figures.
+// numeric reports whether the cells of a column are figures, apart from missing ones.
 func (t Table) numeric(column int) bool {
+	figures := false
 	for _, row := range t.Rows {
-		if row[column].sourced() {
-			return true
+		switch c := row[column]; {
+		case c.figure():
+			figures = true
+		case c.String() != missing.Text:
+			return false
 		}
 	}
-	return false
+	return figures
 }
 
 func markdownText(t Text) string {

@@ -112,15 +112,8 @@ func (t Text) String() string {
 	return text
 }
 
-// sourced reports whether a number of a record is in the text.
-func (t Text) sourced() bool {
-	for _, s := range t {
-		if s.Format != "" {
-			return true
-		}
-	}
-	return false
-}
+// figure reports whether the text begins with a number of a record.
+func (t Text) figure() bool { return len(t) > 0 && t[0].Format != "" }
 
 // record is a file of the ledger that figures come from.
 type record struct{ name string }
