@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"attune/internal/catalog"
 	"attune/internal/document"
 	"attune/internal/ledger"
 	"attune/internal/run"
@@ -158,11 +157,11 @@ func (a *app) recordDocument(ctx context.Context, reader document.Reader, ref st
 	var unknown *ledger.RefError
 	switch {
 	case errors.As(err, &unknown) && unknown.Bench != "":
-		b, err := catalog.Bench(ctx, reader.Ledger, unknown.Bench)
+		study, err := reader.Bench(ctx, unknown.Bench)
 		if err != nil {
 			return nil, err
 		}
-		return document.Bench(b), nil
+		return study.Document(), nil
 	case errors.As(err, &unknown) && unknown.Tuning != "":
 		study, err := reader.Tuning(ctx, unknown.Tuning)
 		if err != nil {

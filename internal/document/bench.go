@@ -1,7 +1,9 @@
 package document
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -15,9 +17,9 @@ import (
 // rooflinePlot is the plot of one profiled launch.
 func rooflinePlot(variant string, p *profile.Profile) Plot { return report.RooflinePlot(variant, p) }
 
-// Bench is the report on a bench.
-func Bench(b *run.Bench) *Document {
-	from := benchRecord(b.ID)
+// Document is the report on a bench.
+func (s *BenchStudy) Document() *Document {
+	b, from := s.Bench, benchRecord(s.Bench.ID)
 	d := &Document{Title: say("Bench of ", from.text(b.Kernel, "kernel"), ", ", from.text(b.ID, "id")), Headline: benchHeadline(b)}
 	section := Section{ID: "throughput", Title: say("Throughput")}
 	for i, p := range throughputPlots(b) {
@@ -26,14 +28,16 @@ func Bench(b *run.Bench) *Document {
 	if p := benchRoofline(b); p != nil {
 		section.Blocks = append(section.Blocks, Figure{Name: "roofline", Plot: p})
 	}
-	d.Sections = []Section{section, {ID: "rows", Title: say("Times"), Blocks: []Block{say("Inputs is the number format. Compare rows of equal formats, or keep the difference in mind. ", approximationNote(b)), benchTable(b)}}}
+	times := say("Inputs is the number format. Compare rows of equal formats, or keep the difference in mind. ", approximationNote(b))
+	d.Sections = []Section{section, {ID: "rows", Title: say("Times"), Blocks: []Block{times, benchTable(b)}}}
 	if best := bestTable(b); len(best.Rows) > 0 {
 		d.Sections = append(d.Sections, Section{ID: "best", Title: say("Our best beside the best peer"), Blocks: []Block{best}})
 	}
 	if strips := benchStrips(b); strips != nil {
-		d.Sections = append(d.Sections, Section{ID: "samples", Title: say("Samples"), Blocks: []Block{Figure{Name: "samples", Plot: strips}}})
+		d.Sections = append(d.Sections, Section{ID: "samples", Title: say("Samples of the first shapes"), Blocks: []Block{Figure{Name: "samples", Plot: strips}}})
 	}
-	d.Sections = append(d.Sections, benchConditions(b), Section{ID: "reproduce", Title: say("Reproduce it"), Blocks: []Block{Code{from.text(b.Command, "command")}}})
+	command := []Block{Code{from.text(b.Command, "command")}}
+	d.Sections = append(d.Sections, benchConditions(b), Section{ID: "reproduce", Title: say("Reproduce it"), Blocks: append(command, leftOut(s.LeftOut)...)})
 	return dropEmpty(d)
 }
 
@@ -213,6 +217,30 @@ func approximationNote(b *run.Bench) string {
 	return ""
 }
 
+// eightBit reports whether a number format can use the rate of FP8 products.
+func eightBit(dtype string) bool {
+	return strings.Contains(dtype, "e4m3") || strings.Contains(dtype, "e5m2")
+}
+
+// ceiling is a measured rate of the device, and the share of it that a row reaches.
+type ceiling struct {
+	share     float64
+	key, name string
+}
+
+// nearest is the ceiling that a row comes nearest to: that of the products of its number format, or
+// that of a copy. The row has shares.
+func nearest(row run.BenchRow) ceiling {
+	compute := ceiling{row.Shares.BF16, "bf16_gemm", "the measured BF16 GEMM rate"}
+	if eightBit(row.DType) {
+		compute = ceiling{row.Shares.FP8, "fp8_gemm", "the measured FP8 GEMM rate"}
+	}
+	if row.Shares.Copy > compute.share {
+		return ceiling{row.Shares.Copy, "copy", "the measured copy rate"}
+	}
+	return compute
+}
+
 // benchRoofline has our rows below the measured ceilings, by the bytes that the problem must move; nil
 // without ceilings.
 func benchRoofline(b *run.Bench) *plot.Roofline {
@@ -222,7 +250,7 @@ func benchRoofline(b *run.Bench) *plot.Roofline {
 	c := b.Ceilings
 	p := &plot.Roofline{
 		Title: "Roofline of " + c.Device, X: "FLOPs per byte that the problem must move", Memory: plot.Ceiling{Name: "copy", Basis: "measured: " + c.Measured, PerSecond: 1e12 * c.CopyTBps},
-		Compute: []plot.Ceiling{{Name: "BF16 GEMM", Basis: "measured", PerSecond: 1e12 * c.BF16}, {Name: "FP8 GEMM", Basis: "measured", PerSecond: 1e12 * c.FP8}},
+		Compute: []plot.Ceiling{{Name: "BF16 GEMM", Basis: "measured", PerSecond: 1e12 * c.BF16}},
 	}
 	best := map[string]run.BenchRow{}
 	var order []string
@@ -234,12 +262,15 @@ func benchRoofline(b *run.Bench) *plot.Roofline {
 		if !known {
 			order = append(order, row.Name)
 		}
-		if !known || max(row.Shares.FP8, row.Shares.Copy) > max(top.Shares.FP8, top.Shares.Copy) {
+		if !known || nearest(row).share > nearest(top).share {
 			best[row.Name] = row
 		}
 	}
 	for _, name := range order {
 		row := best[name]
+		if eightBit(row.DType) && len(p.Compute) == 1 {
+			p.Compute = append(p.Compute, plot.Ceiling{Name: "FP8 GEMM", Basis: "measured", PerSecond: 1e12 * c.FP8})
+		}
 		p.Points = append(p.Points, plot.RooflinePoint{
 			Name: name + " on " + shapeLabel(row.Shape, row.ShapeName), Intensity: *row.TFLOPS / (row.Shares.Copy * c.CopyTBps), PerSecond: 1e12 * *row.TFLOPS,
 		})
@@ -250,33 +281,68 @@ func benchRoofline(b *run.Bench) *plot.Roofline {
 	return p
 }
 
-// benchStrips has the samples of the first shapes; nil without samples.
+// benchStrips has the samples of the first shapes: the fastest peer as the baseline, then ours, then
+// the other peers, each by time. It is nil without samples.
 func benchStrips(b *run.Bench) *plot.Strips {
-	p := &plot.Strips{Title: "Samples", Unit: "us"}
-	at := map[string]int{}
+	p := &plot.Strips{Title: "Samples, " + b.Facts.Name, Unit: "us"}
+	var shapes []string
 	for _, row := range b.Rows {
-		if len(row.Seconds) == 0 {
-			continue
+		if len(row.Seconds) > 0 && !slices.Contains(shapes, row.Shape) && len(shapes) < mostStrips {
+			shapes = append(shapes, row.Shape)
 		}
-		i, known := at[row.Shape]
-		if !known {
-			if len(p.Groups) == mostStrips {
-				continue
-			}
-			i = len(p.Groups)
-			at[row.Shape] = i
-			p.Groups = append(p.Groups, plot.StripGroup{Name: shapeLabel(row.Shape, row.ShapeName)})
-		}
-		kind := plot.Own
-		if row.Peer {
-			kind = plot.Peer
-		}
-		p.Groups[i].Series = append(p.Groups[i].Series, plot.StripSeries{Name: implementation(row), Kind: kind, Samples: microseconds(slices.Concat(row.Seconds...))})
+	}
+	for _, shape := range shapes {
+		p.Groups = append(p.Groups, stripGroup(b, shape))
 	}
 	if len(p.Groups) == 0 {
 		return nil
 	}
 	return p
+}
+
+func stripGroup(b *run.Bench, shape string) plot.StripGroup {
+	rows := slices.DeleteFunc(slices.Clone(b.Rows), func(row run.BenchRow) bool { return row.Shape != shape || len(row.Seconds) == 0 || row.P50US == nil })
+	fastest := ""
+	for _, row := range rows {
+		if row.Peer && (fastest == "" || *row.P50US < p50Of(rows, fastest)) {
+			fastest = row.Name
+		}
+	}
+	place := func(row run.BenchRow) int {
+		switch {
+		case row.Name == fastest:
+			return 0
+		case !row.Peer:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(rows, func(x, y run.BenchRow) int { return cmp.Or(place(x)-place(y), cmp.Compare(*x.P50US, *y.P50US)) })
+	group := plot.StripGroup{Name: shape}
+	for _, best := range b.Best { // the recorded ratio is interleaved, that of the medians is not
+		if len(rows) > 1 && best.Shape == shape && best.Peer == rows[0].Name && best.Variant == rows[1].Name {
+			group.Ratio = best.Speedup.Ratio
+		}
+	}
+	for _, row := range rows {
+		kind := plot.Own
+		if row.Peer {
+			kind = plot.Peer
+		}
+		group.Name = shapeLabel(row.Shape, row.ShapeName)
+		group.Series = append(group.Series, plot.StripSeries{Name: seriesName(b, row), Kind: kind, Samples: microseconds(slices.Concat(row.Seconds...))})
+	}
+	return group
+}
+
+// p50Of is the time of an implementation.
+func p50Of(rows []run.BenchRow, name string) float64 {
+	for _, row := range rows {
+		if row.Name == name {
+			return *row.P50US
+		}
+	}
+	return math.Inf(1)
 }
 
 // benchConditions says how the times were taken.

@@ -5,9 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"attune/internal/catalog"
 	"attune/internal/ledger"
-	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/kernels"
 )
@@ -47,15 +45,15 @@ func copyResults(t *testing.T) (Reader, string) {
 }
 
 // recorded are the benches and searches of a ledger by id.
-func recorded(t *testing.T, r Reader) (map[string]*run.Bench, map[string]*TuningStudy) {
+func recorded(t *testing.T, r Reader) (map[string]*BenchStudy, map[string]*TuningStudy) {
 	t.Helper()
-	benches, tunings := map[string]*run.Bench{}, map[string]*TuningStudy{}
+	benches, tunings := map[string]*BenchStudy{}, map[string]*TuningStudy{}
 	ids, err := r.Ledger.Benches()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range ids {
-		if benches[id], err = catalog.Bench(t.Context(), r.Ledger, id); err != nil {
+		if benches[id], err = r.Bench(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -202,19 +202,15 @@ func ceilingShare(s *RunStudy) []advice {
 			if row.Peer || row.Name != s.Run.Variant || row.Shares == nil {
 				continue
 			}
-			for _, c := range []struct {
-				share     float64
-				key, name string
-			}{{row.Shares.FP8, "fp8_gemm", "the measured FP8 GEMM rate"}, {row.Shares.Copy, "copy", "the measured copy rate"}} {
-				if c.share <= 0 || 1/c.share >= best.factor {
-					continue
-				}
-				source := from.key("rows.%d.shares.%s", i, c.key)
-				best = advice{
-					cause: say("its best shape, ", shapeOf(from, row.Shape, row.ShapeName, "rows", i), ", is at ", derived("%.0f", 100*c.share, "100 * "+source), " % of ", c.name),
-					next:  say("profile that shape to see which unit is idle, and why"),
-					gain:  derived("%.2f", 1/c.share, "1 / "+source), factor: 1 / c.share, effort: profile.Large,
-				}
+			c := nearest(row)
+			if c.share <= 0 || 1/c.share >= best.factor {
+				continue
+			}
+			source := from.key("rows.%d.shares.%s", i, c.key)
+			best = advice{
+				cause: say("its best shape, ", shapeOf(from, row.Shape, row.ShapeName, "rows", i), ", is at ", derived("%.0f", 100*c.share, "100 * "+source), " % of ", c.name),
+				next:  say("profile that shape to see which unit is idle, and why"),
+				gain:  derived("%.2f", 1/c.share, "1 / "+source), factor: 1 / c.share, effort: profile.Large,
 			}
 		}
 	}

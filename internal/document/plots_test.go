@@ -164,7 +164,7 @@ func TestPlotsOfABench(t *testing.T) {
 	t.Parallel()
 	const id = "20261116-221937-bench-6be430"
 	benches, _ := recorded(t, openResults(t))
-	files := filesOf(t, Bench(benches[id]))
+	files := filesOf(t, benches[id].Document())
 	want := &plot.Lines{Title: "Throughput at head dim 64, NVIDIA H200", X: "sequence length", Y: "throughput", Unit: "TFLOP/s", Series: []plot.LineSeries{
 		{Name: "stage7, e4m3"}, {Name: "stage7-fast, e4m3 ~"}, {Name: "fa3-fp8, e4m3", Peer: true},
 	}}

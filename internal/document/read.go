@@ -201,6 +201,39 @@ func (r Reader) bench(ctx context.Context, s *RunStudy) error {
 	return nil
 }
 
+// BenchStudy is a bench with its samples.
+type BenchStudy struct {
+	Bench   *run.Bench
+	LeftOut []string
+}
+
+// Bench gathers a bench with its samples.
+func (r Reader) Bench(ctx context.Context, id string) (*BenchStudy, error) {
+	b, err := catalog.Bench(ctx, r.Ledger, id)
+	if err != nil {
+		return nil, err
+	}
+	s := &BenchStudy{Bench: b}
+	text, err := r.Ledger.ReadBench(ctx, id, "samples.json")
+	var file struct {
+		Samples []run.BenchSamples `json:"samples"`
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &file)
+	}
+	if err != nil {
+		s.LeftOut = append(s.LeftOut, fmt.Sprintf("the samples: %v", err))
+	}
+	for i, row := range b.Rows {
+		for _, samples := range file.Samples {
+			if samples.Shape == row.Shape && samples.Name == row.Name {
+				b.Rows[i].Seconds = samples.Seconds
+			}
+		}
+	}
+	return s, nil
+}
+
 // Tuning gathers a search with its evaluations.
 func (r Reader) Tuning(ctx context.Context, id string) (*TuningStudy, error) {
 	text, err := r.Ledger.ReadTuning(ctx, id, run.TuningFile)

@@ -235,14 +235,19 @@ func (s *RunStudy) build() Section {
 // reproduce has the commands that repeat the run.
 func (s *RunStudy) reproduce() Section {
 	blocks := []Block{Code{Span{Text: "attune reproduce " + s.Run.ID}}, Code{Span{Text: s.Run.Command()}}}
-	if len(s.LeftOut) > 0 {
-		list := List{}
-		for _, text := range s.LeftOut {
-			list = append(list, Text{Span{Text: text, Code: true}})
-		}
-		blocks = append(blocks, say("Left out of this report, because it could not be read:"), list)
+	return Section{ID: "reproduce", Title: say("Reproduce it"), Blocks: append(blocks, leftOut(s.LeftOut)...)}
+}
+
+// leftOut names what could not be read.
+func leftOut(texts []string) []Block {
+	if len(texts) == 0 {
+		return nil
 	}
-	return Section{ID: "reproduce", Title: say("Reproduce it"), Blocks: blocks}
+	list := List{}
+	for _, text := range texts {
+		list = append(list, Text{Span{Text: text, Code: true}})
+	}
+	return []Block{say("Left out of this report, because it could not be read:"), list}
 }
 
 // shapeOf is the name of a shape in a table: the label of a declared shape, or its axes.

@@ -43,7 +43,7 @@ func (s *TuningStudy) headline() []Text {
 func (s *TuningStudy) finals() Table {
 	t, from := s.Tuning, tuningRecord(s.Tuning.ID)
 	unit, factor := report.CostScale(t.Unit)
-	table := Table{Header: headers("variant", unit, "ratio", "low", "high", "verdict", "registers", "shared bytes")}
+	table := Table{Header: headers("variant", unit, "ratio", "interval", "verdict", "registers", "shared bytes")}
 	add := func(v run.TunedVariant, key string, standard bool) {
 		if v.Failure != "" || v.Cost == nil {
 			return
@@ -54,16 +54,17 @@ func (s *TuningStudy) finals() Table {
 		}
 		row := []Text{
 			cell(from.code(v.Variant, "%s.variant", key)), cell(derived("%.5g", factor**v.Cost, fmt.Sprintf("%g * ", factor)+from.key("%s.cost", key))),
-			cell(missing), cell(missing), cell(missing), verdict, cell(missing), cell(missing),
+			cell(missing), cell(missing), verdict, cell(missing), cell(missing),
 		}
 		if v.Ratio != nil && !standard {
-			row[2], row[3], row[4] = cell(from.figure("%.3f", v.Ratio.Ratio, "%s.ratio.ratio", key)), cell(from.figure("%.3f", v.Ratio.Low, "%s.ratio.low", key)), cell(from.figure("%.3f", v.Ratio.High, "%s.ratio.high", key))
+			row[2] = cell(from.figure("%.3f", v.Ratio.Ratio, "%s.ratio.ratio", key))
+			row[3] = from.interval("%.3f", &v.Ratio.Low, &v.Ratio.High, key+".ratio.low", key+".ratio.high")
 		}
 		if v.Registers > 0 {
-			row[6], row[7] = cell(from.count(v.Registers, "%s.registers", key)), cell(missing)
+			row[5] = cell(from.count(v.Registers, "%s.registers", key))
 		}
 		if v.SharedBytes > 0 {
-			row[7] = cell(from.count(v.SharedBytes, "%s.shared_bytes", key))
+			row[6] = cell(from.count(v.SharedBytes, "%s.shared_bytes", key))
 		}
 		table.Rows = append(table.Rows, row)
 	}
@@ -134,8 +135,5 @@ func (s *TuningStudy) reproduce() Section {
 			from.text(t.Identity.Compiler, "search.compiler"), "."),
 		Code{Span{Text: "attune show " + t.ID}},
 	}
-	for _, text := range s.LeftOut {
-		blocks = append(blocks, say("Left out: ", Span{Text: text, Code: true}))
-	}
-	return Section{ID: "reproduce", Title: say("Reproduce it"), Blocks: blocks}
+	return Section{ID: "reproduce", Title: say("Reproduce it"), Blocks: append(blocks, leftOut(s.LeftOut)...)}
 }
