@@ -98,7 +98,7 @@ func (t Table) numeric(column int) bool {
 func markdownText(t Text) string {
 	out := &strings.Builder{}
 	for _, s := range t {
-		if s.Code {
+		if s.Code || s.Output {
 			out.WriteString(codeSpan(s.Text))
 		} else {
 			out.WriteString(inMarkdown(s.Text))

@@ -83,6 +83,7 @@ type Span struct {
 	Source string // such as ID/run.json#speedup.ratio, or a quotient of two
 	Format string // of a number, as package fmt has it; empty for a text
 	Code   bool   // set in a fixed font
+	Output bool   // a message of the program, set in a fixed font too
 }
 
 // say makes a text of strings, spans and texts.

@@ -180,7 +180,7 @@ func (s *RunStudy) profile(prefix string) Section {
 	}
 	file := record{s.Profiled + "/profile.json"}
 	for i, p := range s.Profiles {
-		section.Blocks = append(section.Blocks, say("On ", file.text(p.Shape, "profiles.%d.shape", i), ", run ", Span{Text: s.Profiled, Code: true}, ":"))
+		section.Blocks = append(section.Blocks, say("On ", file.text(p.Shape, "profiles.%d.shape", i), ", run ", runRecord(s.Profiled).code(s.Profiled, "id"), ":"))
 		if p.Roofline != nil {
 			section.Blocks = append(section.Blocks, Figure{Name: fmt.Sprintf("%sroofline-%d", prefix, i), Plot: rooflinePlot(r.Variant, p)})
 		} else if p.NoRoofline != "" {
@@ -200,7 +200,9 @@ func (s *RunStudy) profile(prefix string) Section {
 				cell(file.optional("%.6g", m.Ncu, "profiles.%d.metrics.%d.ncu", i, j)), unit,
 			})
 		}
-		section.Blocks = append(section.Blocks, Details{Summary: say("Counters"), Blocks: []Block{withoutEmpty(t)}})
+		if len(t.Rows) > 0 {
+			section.Blocks = append(section.Blocks, Details{Summary: say("Counters"), Blocks: []Block{withoutEmpty(t)}})
+		}
 	}
 	return section
 }

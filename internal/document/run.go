@@ -245,7 +245,7 @@ func leftOut(texts []string) []Block {
 	}
 	list := List{}
 	for _, text := range texts {
-		list = append(list, Text{Span{Text: text, Code: true}})
+		list = append(list, Text{Span{Text: text, Output: true}})
 	}
 	return []Block{say("Left out of this report, because it could not be read:"), list}
 }

@@ -48,7 +48,7 @@ func comparisonOf(a, b *run.Run) Section {
 	section := Section{ID: "compare", Title: say("Samples of both")}
 	c, _, err := catalog.Compare(a, b, nil, false)
 	if err != nil {
-		section.Blocks = []Block{say("The runs cannot be compared: ", Span{Text: err.Error(), Code: true}, ".")}
+		section.Blocks = []Block{say("The runs cannot be compared: ", Span{Text: err.Error(), Output: true}, ".")}
 		return section
 	}
 	if len(c.Shapes) > mostStrips {

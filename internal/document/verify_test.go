@@ -201,7 +201,7 @@ func readPage(page []byte) (blocks []string, pieces []piece, free []string, plot
 		}
 		block.Reset()
 	}
-	inCode := false
+	inCode, message := false, false
 	for {
 		from := d.InputOffset()
 		token, err := d.Token()
@@ -231,8 +231,8 @@ func readPage(page []byte) (blocks []string, pieces []piece, free []string, plot
 				continue
 			case "h1", "h2", "p", "li", "th", "td", "pre", "summary":
 				flush()
-			case "code":
-				inCode = true
+			case "code", "samp":
+				inCode, message = true, name == "samp"
 			}
 			if source := attribute(t, "data-source"); source != "" {
 				open, depth = &piece{source: source, format: attribute(t, "data-format"), value: attribute(t, "value")}, 0
@@ -244,13 +244,13 @@ func readPage(page []byte) (blocks []string, pieces []piece, free []string, plot
 			switch {
 			case open != nil:
 				open.text += string(t)
-			case inCode && strings.HasPrefix(string(t), "attune "): // a command
+			case inCode && (message || strings.HasPrefix(string(t), "attune ")): // of the program, or a command
 			default:
 				free = append(free, string(t))
 			}
 		case xml.EndElement:
-			if t.Name.Local == "code" {
-				inCode = false
+			if t.Name.Local == "code" || t.Name.Local == "samp" {
+				inCode, message = false, false
 			}
 			if slices.Contains([]string{"h1", "h2", "p", "li", "th", "td", "pre", "summary"}, t.Name.Local) {
 				flush()
