@@ -259,7 +259,7 @@ func counters(s *RunStudy) []advice {
 			if insight.Gain != nil {
 				a.gain, a.factor = file.figure("%.2f", *insight.Gain, "%s", key("gain_at_most")), *insight.Gain
 			}
-			if a.effort == "" {
+			if a.effort != profile.Small && a.effort != profile.Large { // older records have none
 				a.effort = profile.Medium
 			}
 			all = append(all, a)

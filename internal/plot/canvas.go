@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// The page, in units. At a width of 360 pixels a unit is 0.9 pixels.
+// The page, in units. On a screen of 360 pixels a unit is nearly a pixel.
 const (
-	pageWidth  = 400.0
+	pageWidth  = 360.0
 	margin     = 10.0
 	right      = pageWidth - margin
 	fontSize   = 12.0
