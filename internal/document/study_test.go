@@ -191,7 +191,9 @@ func TestDeclaredRun(t *testing.T) {
 	r.Problem = &run.Problem{Kind: "declared"}
 	for i := range r.Correctness {
 		c := &r.Correctness[i]
-		c.Shape, c.ShapeName, c.Inputs, c.Limits = "rows=8,n=256", "small", "", gate.Limits{}
+		c.Shape, c.ShapeName, c.Inputs = "rows=8,n=256", "small", ""
+		c.Limits = gate.Limits{Outputs: map[string]gate.OutputLimit{"y": {Abs: 2e-3, Rel: 1e-3}}}
+		c.Outputs = []oracle.OutputErrors{{Name: "y", Errors: c.Errors}}
 	}
 	r.Performance, r.Samples = r.Performance[:1], nil
 	p := &r.Performance[0]
@@ -201,7 +203,7 @@ func TestDeclaredRun(t *testing.T) {
 	r.Git.Dirty = false
 	text := w.verified(w.study(w.record(r, nil)).Document())
 	contains(
-		t, text, "| small | 136/136 |", "| shape | p50 us | interval | p99 us |", "| 3512 |", "the GPU was throttled in 60 of 100 rounds on small", "the p99 is 5.44 us, the p50 2.72",
+		t, text, "| small | 136/136 |", "| shape | seed | output | max\\_err | mean\\_err | bad share | absolute tolerance | relative tolerance | correct |", "| small | 0 | `y` | 0.0225 | 0.00397 | 0 | 0.002 | 0.001 | true |", "| shape | p50 us | interval | p99 us |", "| 3512 |", "the GPU was throttled in 60 of 100 rounds on small", "the p99 is 5.44 us, the p50 2.72",
 		"an empty kernel takes 1.36 us of the 2.72 us", "| 2.00x | large |", "no profile was taken of this code | count what limits it: `attune profile rmsnorm`",
 	)
 	if strings.Contains(text, "report-errors") || strings.Contains(text, "uncommitted") {

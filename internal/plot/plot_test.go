@@ -159,7 +159,7 @@ func TestFindings(t *testing.T) {
 	t.Parallel()
 	for want, f := range map[string]figure{
 		"stage7 is 1.78x as fast as stage6 on 1x8x512x64.": &plot.Strips{Groups: []plot.StripGroup{{Name: "1x8x512x64", Series: []plot.StripSeries{{"stage6", plot.Other, []float64{17.8}}, {"stage7", plot.Own, []float64{10, 10, 10.1}}}}}},
-		"b is 3.00x as fast as a on s2, the largest difference of 2.": &plot.Strips{Groups: []plot.StripGroup{
+		"b is 3.00x as fast as a on s2, the largest difference of 2 groups.": &plot.Strips{Groups: []plot.StripGroup{
 			{Name: "s1", Series: []plot.StripSeries{{"a", plot.Other, []float64{2}}, {"b", plot.Own, []float64{1}}}}, {Name: "s2", Series: []plot.StripSeries{{"a", plot.Other, []float64{3}}, {"b", plot.Own, []float64{1}}}},
 		}},
 		"b is 1.51x as fast as a on s.":     &plot.Strips{Groups: []plot.StripGroup{{Name: "s", Ratio: 1.51, Series: []plot.StripSeries{{"a", plot.Other, []float64{3}}, {"b", plot.Own, []float64{2}}}}}},
