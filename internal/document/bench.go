@@ -93,7 +93,8 @@ func benchTable(b *run.Bench) Table {
 			name = append(name, say(" (wrong: ", from.text(firstLine(row.Wrong), "rows.%d.wrong", i), ")")...)
 		}
 		t.Rows = append(t.Rows, []Text{
-			shapeOf(from, row.Shape, row.ShapeName, "rows", i), name, variant, cell(from.text(row.DType, "rows.%d.dtype", i)), append(figure("%.2f", row.P50US, "p50_us"), approximation(b, row)...),
+			shapeOf(from, row.Shape, row.ShapeName, "rows", i), name, variant, cell(from.text(row.DType, "rows.%d.dtype", i)),
+			append(figure("%.2f", row.P50US, "p50_us"), approximation(b, row)...),
 			from.interval("%.2f", row.P50LowUS, row.P50HighUS, at+"p50_low_us", at+"p50_high_us"), figure("%.4g", row.TFLOPS, "tflops"), figure("%.4g", row.GBPerS, "gb_per_s"),
 			energy, figure("%.3g", row.MaxErr, "max_err"), figure("%.3g", row.MeanErr, "mean_err"),
 		})
@@ -249,7 +250,8 @@ func benchRoofline(b *run.Bench) *plot.Roofline {
 	}
 	c := b.Ceilings
 	p := &plot.Roofline{
-		Title: "Roofline of " + c.Device, X: "FLOPs per byte that the problem must move", Memory: plot.Ceiling{Name: "copy", Basis: "measured: " + c.Measured, PerSecond: 1e12 * c.CopyTBps},
+		Title: "Roofline of " + c.Device, X: "FLOPs per byte that the problem must move",
+		Memory:  plot.Ceiling{Name: "copy", Basis: "measured: " + c.Measured, PerSecond: 1e12 * c.CopyTBps},
 		Compute: []plot.Ceiling{{Name: "BF16 GEMM", Basis: "measured", PerSecond: 1e12 * c.BF16}},
 	}
 	best := map[string]run.BenchRow{}

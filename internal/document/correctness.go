@@ -158,7 +158,8 @@ func errorsPlot(r *run.Run) *plot.Errors {
 // each of its buffers.
 func (s *RunStudy) outputs() Table {
 	r, from := s.Run, runRecord(s.Run.ID)
-	t := Table{Header: headers("shape", "inputs", "seed", "output", "max_err", "limit", "mean_err", "limit of the mean", "bad share", "absolute tolerance", "relative tolerance", "correct")}
+	t := Table{Header: headers("shape", "inputs", "seed", "output", "max_err", "limit", "mean_err", "limit of the mean", "bad share", "absolute tolerance",
+		"relative tolerance", "correct")}
 	for i, c := range r.Correctness {
 		at := fmt.Sprintf("correctness.%d.", i)
 		inputs := cell(missing)

@@ -288,7 +288,10 @@ func (s *LadderStudy) correct() Section {
 				worst, largest = i, share
 			}
 		}
-		row := []Text{cell(from.code(r.Variant, "variant")), cell(passed(r, from, nil)), cell(counted(from, len(r.Correctness), "correctness", nil)), cell(missing), cell(missing)}
+		row := []Text{
+			cell(from.code(r.Variant, "variant")), cell(passed(r, from, nil)), cell(counted(from, len(r.Correctness), "correctness", nil)),
+			cell(missing), cell(missing),
+		}
 		if worst >= 0 {
 			source := "100 * " + from.key("correctness.%d.max_err", worst) + " / " + from.key("correctness.%d.limits.max_err", worst)
 			row[3], row[4] = cell(derived("%.0f", 100*largest, source)), shapeOf(from, r.Correctness[worst].Shape, r.Correctness[worst].ShapeName, "correctness", worst)

@@ -107,7 +107,8 @@ func (s *RunStudy) evidenceLine() Text {
 	}
 	if r.Build != nil {
 		need := r.Build.Resources
-		line = append(line, say("; ", from.count(need.Registers, "build.resources.registers"), " registers per thread, ", sharedBytes(r, from), " bytes of shared memory per block")...)
+		line = append(line, say("; ", from.count(need.Registers, "build.resources.registers"), " registers per thread, ", sharedBytes(r, from),
+			" bytes of shared memory per block")...)
 	}
 	if name := deviceName(r); name != "" {
 		line = append(line, say("; ", from.text(name, "%s", deviceKey(r)))...)

@@ -110,7 +110,10 @@ func someProfiles(t *testing.T, facts device.Facts) []byte {
 	p := &profile.Profile{Shape: "1x8x512x64", FLOPs: 4 * 8 * 512 * 512 * 64, Ncu: values}
 	p.Metrics = p.Rows()
 	p.Insights = append(profile.Explain(values, nil),
-		profile.Insight{Rule: "old", Text: "a record from before: do this"}, profile.Insight{Rule: "knob", Text: "x", Cause: "x", Next: "y", Knobs: []string{"TILE_M", "TILE_N"}})
+		profile.Insight{Rule: "old", Text: "a record from before: do this"}, profile.Insight{
+			Rule: "knob", Text: "x", Cause: "x", Next: "y",
+			Knobs: []string{"TILE_M", "TILE_N"},
+		})
 	var err error
 	if p.Roofline, err = profile.NewRoofline(facts, p.FLOPs, values); err != nil {
 		t.Fatal(err)
@@ -131,9 +134,11 @@ func TestProfiledRun(t *testing.T) {
 	id := w.record(r, map[string][]byte{"profile.json": someProfiles(t, *r.Facts)})
 	text := w.verified(w.study(id).Document())
 	contains(
-		t, text, "## Profile and roofline", "of the FP8 ceiling at 661 FLOPs per byte.](report-roofline-0.svg)", "| DRAM throughput | 80 | % |", "No roofline: the time was not measured.",
+		t, text, "## Profile and roofline", "of the FP8 ceiling at 661 FLOPs per byte.](report-roofline-0.svg)", "| DRAM throughput | 80 | % |",
+		"No roofline: the time was not measured.",
 		"| high | 1x8x512x64: the grid is 0.50 waves of blocks, less than the chip can run at once | less work per block makes more blocks; larger problems fill it | 2.00x | medium |",
-		"| medium | 1x8x512x64: DRAM is at 80 % of its peak | move fewer bytes", "| 1.25x | large |", "a record from before: do this | - | - | medium |", "y; knobs: `TILE_M` `TILE_N`",
+		"| medium | 1x8x512x64: DRAM is at 80 % of its peak | move fewer bytes", "| 1.25x | large |", "a record from before: do this | - | - | medium |",
+		"y; knobs: `TILE_M` `TILE_N`",
 	)
 	later := w.study(w.record(w.base(), nil))
 	if later.Profiled != id || !strings.Contains(w.verified(later.Document()), "run `"+id+"`") {
@@ -165,7 +170,8 @@ func TestIncorrectRun(t *testing.T) {
 	text := w.verified(w.study(w.record(r, nil)).Document())
 	contains(
 		t, text, "- Verdict: incorrect. race at k.cu:12.", "- Time: not measured.", "135 of 136 outputs are correct", "- race at k.cu:12\n", "- max\\_err 3 exceeds 0.05\n",
-		"All reasons of the gate correctness", "| high | race at k.cu:12 | find the first wrong output", "No times were measured: a gate before failed.", "1 of 136 outputs exceed their limits",
+		"All reasons of the gate correctness", "| high | race at k.cu:12 | find the first wrong output", "No times were measured: a gate before failed.",
+		"1 of 136 outputs exceed their limits",
 	)
 }
 
@@ -178,7 +184,8 @@ func TestOverBudgetRun(t *testing.T) {
 	r.Build.Resources.SpillStoreBytes, r.Build.Resources.SpillLoadBytes = 40, 24
 	r.Correctness, r.Performance, r.Headline, r.Speedup, r.Samples, r.Reasons.Performance, r.Facts = nil, nil, nil, nil, nil, nil, nil
 	text := w.verified(w.study(w.record(r, nil)).Document())
-	contains(t, text, "Evidence: no output was checked; 236 registers per thread", "; cuda.", "No times were measured.\n", "| high | 300 registers, 255 allowed | reduce what the kernel needs",
+	contains(t, text, "Evidence: no output was checked; 236 registers per thread", "; cuda.", "No times were measured.\n",
+		"| high | 300 registers, 255 allowed | reduce what the kernel needs",
 		"64 bytes are spilled to local memory | shorten the lives of registers", "| spilled, bytes stored and loaded | 64 |")
 }
 
@@ -203,7 +210,10 @@ func TestDeclaredRun(t *testing.T) {
 	r.Git.Dirty = false
 	text := w.verified(w.study(w.record(r, nil)).Document())
 	contains(
-		t, text, "| small | 136/136 |", "| shape | seed | output | max\\_err | mean\\_err | bad share | absolute tolerance | relative tolerance | correct |", "| small | 0 | `y` | 0.0225 | 0.00397 | 0 | 0.002 | 0.001 | true |", "| shape | p50 us | interval | p99 us |", "| 3512 |", "the GPU was throttled in 60 of 100 rounds on small", "the p99 is 5.44 us, the p50 2.72",
+		t, text, "| small | 136/136 |",
+		"| shape | seed | output | max\\_err | mean\\_err | bad share | absolute tolerance | relative tolerance | correct |",
+		"| small | 0 | `y` | 0.0225 | 0.00397 | 0 | 0.002 | 0.001 | true |", "| shape | p50 us | interval | p99 us |", "| 3512 |",
+		"the GPU was throttled in 60 of 100 rounds on small", "the p99 is 5.44 us, the p50 2.72",
 		"an empty kernel takes 1.36 us of the 2.72 us", "| 2.00x | large |", "no profile was taken of this code | count what limits it: `attune profile rmsnorm`",
 	)
 	if strings.Contains(text, "report-errors") || strings.Contains(text, "uncommitted") {
@@ -238,7 +248,8 @@ func TestSlowerThanOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	contains(t, w.verified(study.Document()), "torch-math was skipped: it is slow", "Shapes are missing: the time was over.", "broken (wrong: max\\_err 3)", "Smallest lead over the best peer: 0.667x")
+	contains(t, w.verified(study.Document()), "torch-math was skipped: it is slow", "Shapes are missing: the time was over.",
+		"broken (wrong: max\\_err 3)", "Smallest lead over the best peer: 0.667x")
 }
 
 // bench records a bench with samples of its rows.
@@ -265,7 +276,10 @@ func (w *workshop) tuning(document any, id string, journal string) {
 	w.t.Helper()
 	text, err := json.Marshal(document)
 	if err == nil {
-		err = w.Ledger.RecordTuning(w.t.Context(), map[string][]byte{run.TuningFile: text, run.TuneJournal: []byte(journal), run.TuneEliteFile: []byte("{}"), run.TuningReport: []byte("x")})
+		err = w.Ledger.RecordTuning(w.t.Context(), map[string][]byte{
+			run.TuningFile: text, run.TuneJournal: []byte(journal),
+			run.TuneEliteFile: []byte("{}"), run.TuningReport: []byte("x"),
+		})
 	}
 	if err != nil {
 		w.t.Fatal(id, err)
@@ -291,8 +305,10 @@ func TestSearchWithoutResult(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	contains(t, w.verified(study.Document()), "- No variant is better than the default beyond doubt.", "- incorrect: `stage6+TILE_N=64`: wrong\n", "Left out of this report", "the journal: read journal.jsonl")
-	contains(t, w.verified(w.study(w.record(w.base(), nil)).Document()), "no variant is better than the default beyond doubt. The knob that matters most is `TILE_N`: its values differ by a factor of 1.50.")
+	contains(t, w.verified(study.Document()), "- No variant is better than the default beyond doubt.", "- incorrect: `stage6+TILE_N=64`: wrong\n",
+		"Left out of this report", "the journal: read journal.jsonl")
+	contains(t, w.verified(w.study(w.record(w.base(), nil)).Document()),
+		"no variant is better than the default beyond doubt. The knob that matters most is `TILE_N`: its values differ by a factor of 1.50.")
 	selection, at := w.id("stage7")
 	w.tuning(&run.SelectionTuning{SchemaVersion: 1, MessageType: run.SelectionMessage, ID: selection, Time: at, Kernel: "sdpa", Proposal: &tune.Proposal{}}, selection, "")
 	if _, err := w.Tuning(t.Context(), selection); err == nil || !strings.Contains(err.Error(), "is that of a selection, which has no report") {
