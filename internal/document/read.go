@@ -98,7 +98,8 @@ func (r Reader) newest(ctx context.Context, f ledger.Filter) (*run.Run, error) {
 	return catalog.Newest(entries, func(id string) (*run.Run, error) { return catalog.Run(ctx, r.Ledger, id) })
 }
 
-// mostSiblings is how many other runs of a stage a report lists.
+// mostSiblings is how many other runs of a stage a report lists, and how many runs of the same code it
+// looks for a profile in.
 const mostSiblings = 20
 
 func (r Reader) siblings(ctx context.Context, s *RunStudy) error {
@@ -128,7 +129,7 @@ func (r Reader) profiles(ctx context.Context, s *RunStudy) error {
 		if err != nil {
 			return err
 		}
-		for _, e := range entries {
+		for _, e := range entries[:min(len(entries), mostSiblings)] {
 			ids = append(ids, e.ID)
 		}
 	}
