@@ -220,10 +220,14 @@ func bestMark(b *run.Bench, best run.BestRow) Text {
 	return nil
 }
 
+// approximationText explains the mark.
+const approximationText = "A figure with ~ is of a kernel that computes some exponentials by a linear approximation; " +
+	"all others are exact to within what their number format rounds away."
+
 // approximationNote explains the mark, if a row has it.
 func approximationNote(b *run.Bench) string {
 	if slices.ContainsFunc(b.Rows, func(row run.BenchRow) bool { return row.P50US != nil && report.Approximate(b, row) }) {
-		return "A figure with ~ is of a kernel that computes some exponentials by a linear approximation; all others are exact to within what their number format rounds away."
+		return approximationText
 	}
 	return ""
 }

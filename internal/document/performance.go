@@ -23,6 +23,9 @@ func (s *RunStudy) performance(prefix string) Section {
 		section.Blocks = append(section.Blocks, say("Times are ", from.text(r.Requested.Timing, "asked.timing"),
 			". The interval of a median covers what differs between processes."))
 	}
+	if s.Approximate[r.ID] && len(r.Parts) == 0 {
+		section.Blocks = append(section.Blocks, say("This kernel computes some exponentials by a linear approximation; do not compare it with exact ones without saying so."))
+	}
 	section.Blocks = append(section.Blocks, s.times())
 	if p := stripsPlot(r); p != nil {
 		section.Blocks = append(section.Blocks, Figure{Name: prefix + "samples", Plot: p})

@@ -76,7 +76,7 @@ func (s *RunStudy) timeLine() Text {
 	if r.Headline == nil {
 		return say("Time: not measured.")
 	}
-	line := say("Time: ", from.figure("%.2f", r.Headline.P50US, "headline.p50_us"), " us on ", from.text(r.Headline.Shape, "headline.shape"))
+	line := say("Time: ", from.figure("%.2f", r.Headline.P50US, "headline.p50_us"), s.Approximate.mark(r), " us on ", from.text(r.Headline.Shape, "headline.shape"))
 	if r.Headline.ParentRatio != nil && r.Parent != "" {
 		line = append(line, say(", ", from.figure("%.3f", *r.Headline.ParentRatio, "headline.parent_ratio"), "x as fast as ", from.text(r.Parent, "parent"), " there")...)
 	}

@@ -24,12 +24,16 @@ func Runs(studies []*RunStudy) *Document {
 		title = append(title, runRecord(s.Run.ID).text(s.Run.Variant, "variant"))
 	}
 	d := &Document{Title: title}
+	approximate := Approximate{}
+	for _, s := range studies {
+		approximate[s.Run.ID] = s.Approximate[s.Run.ID]
+	}
 	for _, s := range studies {
 		from := runRecord(s.Run.ID)
 		d.Headline = append(d.Headline, append(say(from.code(s.Run.Variant, "variant"), ", ", from.text(string(s.Run.Verdict), "verdict"), ". "), s.timeLine()...))
 	}
 	if shape := headlineShape(runs); shape != "" {
-		d.Sections = append(d.Sections, Section{ID: "overview", Title: say("Overview"), Blocks: historyBlocks(runs, shape, "")})
+		d.Sections = append(d.Sections, Section{ID: "overview", Title: say("Overview"), Blocks: historyBlocks(runs, shape, "", approximate)})
 	}
 	if len(studies) == 2 {
 		d.Sections = append(d.Sections, comparisonOf(runs[0], runs[1]))
