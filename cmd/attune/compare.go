@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"attune/internal/catalog"
 	"attune/internal/lab"
 	"attune/internal/measure"
 	"attune/internal/oracle"
@@ -226,14 +227,7 @@ func (a *app) printComparison(o compareOptions, c *run.Comparison, command strin
 	case o.format != "":
 		return compareFormats[o.format](a.stdout, c)
 	case a.json:
-		overall := c.Overall()
-		return a.printJSON(struct {
-			SchemaVersion int     `json:"schema_version"`
-			Ratio         float64 `json:"ratio"`
-			Low           float64 `json:"ratio_low"`
-			High          float64 `json:"ratio_high"`
-			*run.Comparison
-		}{1, overall.Ratio, overall.Low, overall.High, c})
+		return a.printJSON(catalog.NewComparison(c))
 	}
 	return report.Comparison(a.stdout, c, a.screen())
 }
@@ -246,32 +240,9 @@ func writeFolder(folder string, files map[string][]byte) error {
 	return errors.Join(errs...)
 }
 
-// recordedFloor is the noise floor of two sessions: clocks, temperature and GPU may differ.
-const recordedFloor = 0.05
-
-// allShapes is the value of --shapes for all common shapes of two recorded runs.
-const allShapes = "all"
-
-// recordedShapes are the shapes on which two recorded runs are compared: the requested ones, else
-// the benchmark shapes. nil means all.
-func recordedShapes(kernel *spec.Kernel, text string) ([]string, error) {
-	switch text {
-	case allShapes:
-		return nil, nil
-	case "":
-		text = strings.Join(kernel.Run.Benchmark, ",")
-	}
-	shapes, err := kernel.Shapes(text)
-	var names []string
-	for _, s := range shapes {
-		names = append(names, s.String())
-	}
-	return names, err
-}
-
 // compareRecorded compares the samples of two recorded runs, shape by shape.
 func (a *app) compareRecorded(ctx context.Context, o compareOptions, kernel *spec.Kernel, refs []string) error {
-	want, err := recordedShapes(kernel, o.shapes)
+	want, err := catalog.RecordedShapes(kernel, o.shapes)
 	for _, name := range o.given {
 		if !slices.Contains(recordedFlags, name) {
 			err = fmt.Errorf("--%s is for variants, which are measured; %s and %s are recorded runs, whose samples were taken", name, refs[0], refs[1])
@@ -291,17 +262,13 @@ func (a *app) compareRecorded(ctx context.Context, o compareOptions, kernel *spe
 			return err
 		}
 	}
-	c, err := run.CompareRecorded(runs[0], runs[1], recordedFloor, want)
-	if err != nil && o.shapes == "" { // runs without benchmark shapes in common are compared on all shapes
-		o.shapes = allShapes
-		c, err = run.CompareRecorded(runs[0], runs[1], recordedFloor, nil)
-	}
+	c, all, err := catalog.Compare(runs[0], runs[1], want, o.shapes == "")
 	if err != nil {
 		return err
 	}
 	if !a.json {
 		fmt.Fprintln(a.stderr, "attune: these runs were not interleaved; clocks, temperature and GPU may differ")
-		if o.shapes == "" {
+		if o.shapes == "" && !all {
 			fmt.Fprintln(a.stderr, "attune: compared on the benchmark shapes; --shapes all compares every shape of both runs")
 		}
 	}

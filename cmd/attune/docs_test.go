@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
+	"attune/internal/catalog"
 	"attune/internal/ledger"
 	"attune/internal/report"
 	"attune/internal/run"
@@ -131,7 +132,7 @@ func readResults(t *testing.T) report.Results {
 			r.Hypothesis = s.Hypothesis
 		}
 		for _, p := range r.Parts {
-			if results.Parts[p.Run], err = readRun(ctx, kept, p.Run); err != nil {
+			if results.Parts[p.Run], err = catalog.Run(ctx, kept, p.Run); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -141,7 +142,7 @@ func readResults(t *testing.T) report.Results {
 		t.Fatal(err)
 	}
 	for _, c := range champions.Now() {
-		promoted, err := readRun(ctx, kept, c.Run)
+		promoted, err := catalog.Run(ctx, kept, c.Run)
 		if err != nil {
 			t.Fatal(err)
 		}

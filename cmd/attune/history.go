@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"attune/internal/catalog"
 	"attune/internal/gate"
 	"attune/internal/ledger"
 	"attune/internal/report"
@@ -96,14 +97,7 @@ func (a *app) history(ctx context.Context, o historyOptions) error {
 	}
 	champions := a.championRuns(ctx, kept)
 	if a.json {
-		listed := []historyEntry{}
-		for _, e := range entries {
-			listed = append(listed, historyEntry{e, champions[e.ID]})
-		}
-		return a.printJSON(map[string]any{
-			"schema_version": 1, "runs": listed, "tunings": append([]report.TuningEntry{}, tunings.finished...),
-			"unfinished_tunings": append([]unfinishedSearch{}, tunings.unfinished...),
-		})
+		return a.printJSON(catalog.NewHistory(entries, champions, tunings.finished, tunings.unfinished))
 	}
 	if len(entries) == 0 && len(tunings.finished)+len(tunings.unfinished) == 0 {
 		_, err := fmt.Fprintf(a.stdout, "no runs in %s\n", a.ledgerPath())
@@ -142,7 +136,7 @@ func explainVerdicts(ctx context.Context, kept *ledger.Ledger, entries []ledger.
 		if v := gate.Verdict(e.Verdict); v != gate.Unknown && v != gate.OverBudget {
 			continue
 		}
-		if r, err := readRun(ctx, kept, e.ID); err == nil {
+		if r, err := catalog.Run(ctx, kept, e.ID); err == nil {
 			entries[i].Verdict = report.VerdictInList(r)
 		}
 	}
@@ -155,12 +149,6 @@ func (o historyOptions) most(json bool) int {
 		return most
 	}
 	return o.limit
-}
-
-// historyEntry is a run in the JSON document of `attune history`.
-type historyEntry struct {
-	ledger.Entry
-	Champion string `json:"champion,omitempty"` // architecture whose champion was promoted on this run
 }
 
 // historyLadder prints the newest run of each stage and selection.
@@ -197,61 +185,9 @@ func (a *app) historyLadder(ctx context.Context, kept *ledger.Ledger, o historyO
 // ladderRuns are the newest runs of all stages and selections on a device, in the order of the
 // spec.
 func ladderRuns(ctx context.Context, kept *ledger.Ledger, kernel *spec.Kernel, device string) ([]*run.Run, error) {
-	var names []string
-	for _, stage := range kernel.Stages {
-		names = append(names, stage.Name)
-	}
-	for _, s := range kernel.Selections {
-		names = append(names, s.Name)
-	}
-	runs := []*run.Run{}
-	for _, name := range names {
-		r, err := newestRun(ctx, kept, ledger.Filter{Kernel: kernel.Name, Variant: name, Device: device})
-		if err != nil {
-			return nil, err
-		}
-		if r == nil {
-			continue
-		}
-		if r.Change == "" && len(r.Parts) == 0 { // an old record, or a stage without a parent
-			r.Change = change(kernel, name, r.Parent)
-		}
-		runs = append(runs, r)
-	}
-	return runs, nil
-}
-
-// change is the difference between two variants of the present spec, or empty.
-func change(kernel *spec.Kernel, variant, parent string) string {
-	v, errV := kernel.Variant(variant)
-	p, errP := kernel.Variant(parent)
-	if errV != nil || errP != nil {
-		return ""
-	}
-	return v.Diff(p)
-}
-
-// newestRun is the newest run with times, else the newest run, or nil. Parts of selections are
-// skipped: they have other shapes and another parent than a run of their stage.
-func newestRun(ctx context.Context, kept *ledger.Ledger, filter ledger.Filter) (*run.Run, error) {
-	entries, err := kept.List(ctx, filter)
+	entries, err := kept.List(ctx, ledger.Filter{Kernel: kernel.Name, Device: device})
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(entries, func(a, b ledger.Entry) int {
-		untimed := func(e ledger.Entry) int {
-			if e.Headline.P50US == nil {
-				return 1
-			}
-			return 0
-		}
-		return untimed(a) - untimed(b)
-	})
-	for _, e := range entries {
-		r, err := readRun(ctx, kept, e.ID)
-		if err != nil || r.PartOf == "" {
-			return r, err
-		}
-	}
-	return nil, nil
+	return catalog.Ladder(kernel, device, entries, func(id string) (*run.Run, error) { return catalog.Run(ctx, kept, id) })
 }

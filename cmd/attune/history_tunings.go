@@ -1,35 +1,20 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 
+	"attune/internal/catalog"
 	"attune/internal/ledger"
 	"attune/internal/report"
-	"attune/internal/run"
 )
 
 // searches are the tunings of a ledger that a list shows.
 type searches struct {
 	finished   []report.TuningEntry
 	total      int // of finished ones, before the limit
-	unfinished []unfinishedSearch
-}
-
-// unfinishedSearch is a search that runs or was interrupted.
-type unfinishedSearch struct {
-	ID          string `json:"id"`
-	Kernel      string `json:"kernel,omitempty"`
-	Variant     string `json:"variant,omitempty"`
-	Selection   string `json:"selection,omitempty"`
-	Evaluations int    `json:"evaluations"` // lines of its journals
-	Running     bool   `json:"running"`
-	Folder      string `json:"folder"`
+	unfinished []catalog.UnfinishedSearch
 }
 
 // historySearches reads the tunings that pass the filter. A damaged one is left to `ledger verify`. A
@@ -44,12 +29,7 @@ func (a *app) historySearches(ctx context.Context, kept *ledger.Ledger, o histor
 		return all, err
 	}
 	for _, id := range ids {
-		text, err := kept.ReadTuning(ctx, id, run.TuningFile)
-		if err != nil {
-			a.note(err.Error())
-			continue
-		}
-		if e, err := report.NewTuningEntry(text); err != nil {
+		if e, err := catalog.Search(ctx, kept, id); err != nil {
 			a.note(err.Error())
 		} else if passes(o.filter, e) {
 			all.finished = append(all.finished, e)
@@ -71,51 +51,14 @@ func passes(f ledger.Filter, e report.TuningEntry) bool {
 }
 
 // unfinishedSearches are those of the kernel of a filter. Other filters show none.
-func unfinishedSearches(kept *ledger.Ledger, f ledger.Filter) ([]unfinishedSearch, error) {
+func unfinishedSearches(kept *ledger.Ledger, f ledger.Filter) ([]catalog.UnfinishedSearch, error) {
 	if f.Stage != "" || f.Variant != "" || f.Device != "" {
 		return nil, nil
 	}
-	ids, err := kept.UnfinishedTunings()
-	var all []unfinishedSearch
-	for _, id := range ids {
-		u := unfinishedSearch{ID: id, Folder: kept.TuningFolder(id)}
-		if unlock, err := kept.LockTuning(id); err == nil {
-			unlock()
-		} else {
-			u.Running = true
-		}
-		var one run.TuneSearch
-		var selection run.SelectionSearch
-		if readJSON(filepath.Join(u.Folder, run.TuneFile), &one) {
-			u.Kernel, u.Variant = one.Identity.Kernel, one.Identity.Variant
-		} else if readJSON(filepath.Join(u.Folder, run.SelectionFile), &selection) {
-			u.Selection = selection.Selection
-		}
-		u.Evaluations = evaluationsIn(u.Folder)
-		if f.Kernel == "" || u.Kernel == "" || f.Kernel == u.Kernel {
-			all = append(all, u)
-		}
-	}
-	return all, err
-}
-
-// readJSON reports whether a file could be read.
-func readJSON(file string, into any) bool {
-	text, err := os.ReadFile(file)
-	return err == nil && json.Unmarshal(text, into) == nil
-}
-
-// evaluationsIn counts the evaluations of the journals of a search; each has a line before them.
-func evaluationsIn(folder string) int {
-	n := 0
-	for _, pattern := range []string{run.TuneJournal, filepath.Join("*", run.TuneJournal)} {
-		journals, _ := filepath.Glob(filepath.Join(folder, pattern)) // only a pattern can be wrong
-		for _, journal := range journals {
-			text, _ := os.ReadFile(journal) // one that cannot be read has none
-			n += max(0, bytes.Count(text, []byte("\n"))-1)
-		}
-	}
-	return n
+	all, err := catalog.Unfinished(kept)
+	return slices.DeleteFunc(all, func(u catalog.UnfinishedSearch) bool {
+		return f.Kernel != "" && u.Kernel != "" && f.Kernel != u.Kernel
+	}), err
 }
 
 // print lists the tunings below the runs.

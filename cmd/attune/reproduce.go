@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"attune/internal/catalog"
 	"attune/internal/device"
 	"attune/internal/lab"
 	"attune/internal/ledger"
@@ -211,11 +212,7 @@ func (a *app) readWithSamples(ctx context.Context, kept *ledger.Ledger, ref stri
 	if err != nil {
 		return nil, err
 	}
-	text, err := kept.Read(ctx, r.ID, "samples.json")
-	if err == nil {
-		r.Samples, err = run.DecodeSamples(text)
-	}
-	return r, err
+	return r, catalog.ReadSamples(ctx, kept, r)
 }
 
 func (a *app) printReproduction(found *run.Reproduction, repeated *run.Run) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"attune/internal/catalog"
 	"attune/internal/ledger"
 )
 
@@ -54,7 +55,7 @@ func (a *app) rollback(ctx context.Context, arch, changelog string) error {
 	if err != nil {
 		return interruptedWith(ctx, err, "nothing was rolled back")
 	}
-	r, err := readRun(ctx, kept, c.Run)
+	r, err := catalog.Run(ctx, kept, c.Run)
 	if err != nil {
 		return err
 	}

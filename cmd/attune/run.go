@@ -20,6 +20,7 @@ import (
 )
 
 type runOptions struct {
+	html string
 	requestOptions
 	device      deviceOptions
 	reference   referenceOptions
@@ -68,6 +69,7 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 	o.reference.flags(f)
 	f.StringVar(&o.device.sanitizer, "sanitizer", "",
 		"check under this tool of compute-sanitizer, without timing: "+strings.Join(isolate.SanitizerTools, ", "))
+	f.StringVar(&o.html, "html", "", "write a report with plots as one page to this `file`")
 	f.BoolVar(&o.quick, "quick", false, "the quick set, also for named variants")
 	f.BoolVar(&o.full, "full", false, "all shapes, seeds and inputs of the spec")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the details of every run")
@@ -91,7 +93,7 @@ func (o runOptions) check() error {
 	case tool != "" && o.device.name == simDevice:
 		return errors.New("--sanitizer needs a GPU; the simulator has its own checkers")
 	}
-	return errors.Join(checkLimit(o.device.limit), o.device.sim.check(), o.reference.check())
+	return errors.Join(checkHTML(o.html), checkLimit(o.device.limit), o.device.sim.check(), o.reference.check())
 }
 
 // isQuick reports whether a run takes the quick set.
@@ -168,6 +170,9 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	}
 	if written := errors.Join(out.end(ctx, err), out.report(&o.files)); written != nil {
 		return errors.Join(err, written)
+	}
+	if err := a.writeHTML(ctx, w.Ledger, o.html, withoutParts(out.runs)); err != nil {
+		return err
 	}
 	switch {
 	case ctx.Err() != nil && len(out.runs) == 0:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"attune/internal/catalog"
 	"attune/internal/ledger"
 	"attune/internal/report"
 	"attune/internal/run"
@@ -73,7 +74,7 @@ func (a *app) show(ctx context.Context, ref string, o showOptions) error {
 	if o.file != "" {
 		return a.showFile(kept.Read(ctx, entry.ID, o.file))
 	}
-	r, err := readRun(ctx, kept, entry.ID)
+	r, err := catalog.Run(ctx, kept, entry.ID)
 	if err != nil {
 		return err
 	}
@@ -222,13 +223,5 @@ func (a *app) findRun(ctx context.Context, kept *ledger.Ledger, ref string) (*ru
 	if err != nil {
 		return nil, err
 	}
-	return readRun(ctx, kept, entry.ID)
-}
-
-func readRun(ctx context.Context, kept *ledger.Ledger, id string) (*run.Run, error) {
-	text, err := kept.Read(ctx, id, "run.json")
-	if err != nil {
-		return nil, err
-	}
-	return run.Decode(text)
+	return catalog.Run(ctx, kept, entry.ID)
 }
