@@ -2,7 +2,7 @@
 #include "attune_internal.h"
 
 /* The kernel computes this many query rows of a K/V head at once. */
-enum { DECODE_ROWS = 16, BOX_ROWS = 64, MAX_BOX_COLUMNS = 128 };
+enum { DECODE_ROWS = 16, MAX_BOX_COLUMNS = 128 };
 
 /* The bounds of the workspace and of the selection are those of an H200. More multiprocessors than
  * that stay idle, so that the size of the workspace does not depend on the device. */
@@ -18,7 +18,8 @@ size_t attune_decode_part_bytes(const attune_sdpa_form_info *form) {
   return 2 * blocks * DECODE_ROWS * ((size_t)form->head_dim + 2) * sizeof(float);
 }
 
-attune_sdpa_status attune_encode_rows_map(const tensor *t, int32_t head_dim, encoded_map *into) {
+attune_sdpa_status attune_encode_rows_map(const tensor *t, int32_t head_dim, int32_t box_rows,
+                                          encoded_map *into) {
   const unsigned columns = head_dim < MAX_BOX_COLUMNS ? (unsigned)head_dim : MAX_BOX_COLUMNS;
   const tensor_map map = {
       .type = MAP_U8,
@@ -29,7 +30,7 @@ attune_sdpa_status attune_encode_rows_map(const tensor *t, int32_t head_dim, enc
       .dims = {(uint64_t)head_dim, (uint64_t)t->extents[2], (uint64_t)t->extents[1],
                (uint64_t)t->extents[0]},
       .strides = {(uint64_t)t->strides[2], (uint64_t)t->strides[1], (uint64_t)t->strides[0]},
-      .box = {columns, BOX_ROWS, 1, 1}};
+      .box = {columns, (unsigned)box_rows, 1, 1}};
   return attune_encode_map(&map, into);
 }
 
@@ -57,8 +58,8 @@ attune_sdpa_status attune_launch_decode(const problem *x, context *c,
   int32_t group = p.heads / p.kv_heads, causal = x->causal, window_left = x->window_left;
   float scale = x->scale;
   encoded_map k_map, v_map;
-  TRY(attune_encode_rows_map(&x->k, p.head_dim, &k_map));
-  TRY(attune_encode_rows_map(&x->v, p.head_dim, &v_map));
+  TRY(attune_encode_rows_map(&x->k, p.head_dim, PAGE_BOX_ROWS, &k_map));
+  TRY(attune_encode_rows_map(&x->v, p.head_dim, PAGE_BOX_ROWS, &v_map));
   void *parameters[] = {&p.q,         &p.k,          &p.v,           &o,
                         &o_bf16,      &p.lse,        &p.descale_q,   &p.descale_k,
                         &p.descale_v, &p.sinks,      &p.key_lengths, &p.page_table,

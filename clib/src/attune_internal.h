@@ -222,9 +222,11 @@ typedef struct problem {
 /* Whether the query rows of a K/V head fit into the tile of the decode kernel. */
 ATTUNE_SDPA_PRIVATE bool attune_decode_rows_fit(const attune_sdpa_params *p);
 
-/* The tensor map of q, k or v in E4M3: boxes of 64 rows of a head. */
+/* The tensor map of q, k or v in E4M3: boxes of some rows of a head. A page has whole boxes of
+ * PAGE_BOX_ROWS. */
+enum { PAGE_BOX_ROWS = 64 };
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_encode_rows_map(const tensor *t, int32_t head_dim,
-                                                              encoded_map *into);
+                                                              int32_t box_rows, encoded_map *into);
 
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_fused(const problem *x, context *c,
                                                            const attune_sdpa_form_info *form,

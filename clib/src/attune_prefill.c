@@ -2,6 +2,9 @@
  * sinks. */
 #include "attune_internal.h"
 
+/* A consumer warpgroup of the kernel has this many query rows. */
+enum { QUERY_BOX_ROWS = 64 };
+
 attune_sdpa_status attune_set_persistent_grid(const attune_sdpa_params *p,
                                               const attune_sdpa_form_info *form, const context *c,
                                               unsigned grid[3]) {
@@ -34,10 +37,12 @@ attune_sdpa_status attune_launch_prefill(const problem *x, context *c,
   if (packed) q.strides[0] = output.strides[0] = 0;
   int64_t lse_head = packed ? p.total_queries : p.queries,
           lse_batch = packed ? 0 : p.heads * lse_head;
+  /* One box for a step of keys, but for pages: they need not hold whole steps. */
+  const int32_t box_keys = p.page_table != NULL ? PAGE_BOX_ROWS : form->step_keys;
   encoded_map q_map, k_map, v_map;
-  TRY(attune_encode_rows_map(&x->q, p.head_dim, &q_map));
-  TRY(attune_encode_rows_map(&x->k, p.head_dim, &k_map));
-  TRY(attune_encode_rows_map(&x->v, p.head_dim, &v_map));
+  TRY(attune_encode_rows_map(&x->q, p.head_dim, QUERY_BOX_ROWS, &q_map));
+  TRY(attune_encode_rows_map(&x->k, p.head_dim, box_keys, &k_map));
+  TRY(attune_encode_rows_map(&x->v, p.head_dim, box_keys, &v_map));
   void *parameters[] = {
       &p.q,           &p.k,           &p.v,           &o,
       &o_bf16,        &p.lse,         &p.descale_q,   &p.descale_k,

@@ -41,7 +41,7 @@ typedef struct attune_sdpa_form_info {
 
   /* Dense and prefill forms. */
   int32_t query_rows; /* per block */
-  int32_t step_keys;  /* of a fused form */
+  int32_t step_keys;  /* of a fused or prefill form */
   int32_t cluster;    /* blocks of a cluster; 0 for none */
   int32_t has_lse;    /* the parameter lse follows o */
   int32_t map_count;

@@ -41,7 +41,7 @@
 //                       built from these headers with options/ in place of plain/,
 //                       kernels/fused with halves/.
 //   schedule.cuh        the producer's order of loads
-//   producer.cuh        TMA loads, transpose of V
+//   producer.cuh        TMA loads, transpose of V; kernels/prefill takes the loads from options/
 //   query.cuh           Q
 //   softmax.cuh         row max, exponentials, P
 //   gemm.cuh            Q·K^T and P·V

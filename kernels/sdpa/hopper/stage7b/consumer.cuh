@@ -13,11 +13,6 @@
 
 namespace stage7b {
 
-// Whether Q and the first K and V are loaded before the block-wide barrier. Three consumers have
-// too few registers for Q until setmaxnreg. Two consumers with Q in shared memory have a wide O,
-// for which the compiler finds registers only without code before it.
-constexpr bool kEarlyLoads = knob::kQInShared ? Sizes::kConsumers != 2 : Sizes::kConsumers < 3;
-
 // The block-wide barrier. Producer and consumers reach it at different points in the code, where
 // __syncthreads is undefined.
 __device__ __forceinline__ void block_sync() { ptx::barrier_sync(0, Sizes::kThreads); }

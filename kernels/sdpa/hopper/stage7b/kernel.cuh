@@ -59,14 +59,7 @@ __device__ __forceinline__ void forward(const Problem& p, const TensorMap* q_map
     LoadCursor load(p, scheduler);
     if (kEarlyLoads && threadIdx.x == 0) load_first_kv(smem, p, load, k_map, v_map);
     enter_producer_role();
-    if (!kEarlyLoads && threadIdx.x == 0 && load.valid()) load_kv(smem, p, load, k_map, v_map);
-    if constexpr (knob::kDirectV) {
-      producer_mainloop_direct(p, scheduler, smem, k_map, load);
-    } else if constexpr (knob::kOptions) {
-      producer_mainloop_options(p, smem, k_map, v_map, load);
-    } else {
-      producer_mainloop(p, scheduler, smem, k_map, v_map, load);
-    }
+    run_producer(p, scheduler, smem, k_map, v_map, load);
   } else {
     if (threadIdx.x == 128) init_barriers(*smem.barriers);
     write_ones(smem);

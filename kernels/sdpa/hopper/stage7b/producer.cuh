@@ -10,44 +10,6 @@
 
 namespace stage7b {
 
-__device__ __forceinline__ void issue_tile_load(unsigned char* shared, const TensorMap* map,
-                                                const Problem& p, const LoadCursor& load,
-                                                uint64_t* full) {
-  ptx::mbarrier_arrive_expect_tx(full, Sizes::kTileBytes);
-  load.source.issue_load(shared, map, p, load.n_block, full);
-}
-
-// Loads K and V of one n_block as soon as their stage is empty. One thread.
-__device__ __forceinline__ void load_kv(const SharedStorage& smem, const Problem& p,
-                                        const LoadCursor& load, const TensorMap* k_map,
-                                        const TensorMap* v_map) {
-  const int stage = load.state.stage;
-  const uint32_t empty_phase = load.state.phase ^ 1;
-  ptx::mbarrier_try_wait_parity(&smem.barriers->k_empty[stage], empty_phase);
-  issue_tile_load(smem.k + stage * Sizes::kTileBytes, k_map, p, load,
-                  &smem.barriers->k_full[stage]);
-  if constexpr (knob::kDirectV) return;
-  ptx::mbarrier_try_wait_parity(&smem.barriers->v_empty[stage], empty_phase);
-  if constexpr (knob::kOptions) smem.stage_keys[stage] = load.source.keys_of(load.n_block);
-  issue_tile_load(smem.v + stage * Sizes::kTileBytes, v_map, p, load,
-                  &smem.barriers->v_full[stage]);
-}
-
-// Loads the first K and V before the block-wide barrier. This thread initialises the barriers of
-// these two loads; a consumer thread initialises all others at the same time.
-__device__ __forceinline__ void load_first_kv(const SharedStorage& smem, const Problem& p,
-                                              const LoadCursor& load, const TensorMap* k_map,
-                                              const TensorMap* v_map) {
-  ptx::mbarrier_init(&smem.barriers->k_full[0], 1);
-  ptx::mbarrier_init(&smem.barriers->v_full[0], 1);
-  ptx::fence_mbarrier_init();
-  if (!load.valid()) return;
-  issue_tile_load(smem.k, k_map, p, load, &smem.barriers->k_full[0]);
-  if constexpr (knob::kDirectV) return;
-  if constexpr (knob::kOptions) smem.stage_keys[0] = load.source.keys_of(load.n_block);
-  issue_tile_load(smem.v, v_map, p, load, &smem.barriers->v_full[0]);
-}
-
 // Blocks of 32 keys that a warp transposes at a time: as many as its registers hold.
 __device__ __forceinline__ constexpr int transpose_batch(int blocks) {
   if (Sizes::kProducerRegisters < 40) return 1;
@@ -157,6 +119,50 @@ __device__ __forceinline__ void transpose_v(const SharedStorage& smem,
     ptx::mbarrier_arrive(&smem.barriers->v_t_full[stage]);
     ptx::mbarrier_arrive(&smem.barriers->v_empty[stage]);
   }
+}
+
+}  // namespace stage7b
+
+#if STAGE7B_OPTIONS
+#include "options/producer.cuh"
+#else
+
+namespace stage7b {
+
+__device__ __forceinline__ void issue_tile_load(unsigned char* shared, const TensorMap* map,
+                                                const Problem& p, const LoadCursor& load,
+                                                uint64_t* full) {
+  ptx::mbarrier_arrive_expect_tx(full, Sizes::kTileBytes);
+  load.source.issue_load(shared, map, p, load.n_block, full);
+}
+
+// Loads K and V of one n_block as soon as their stage is empty. One thread.
+__device__ __forceinline__ void load_kv(const SharedStorage& smem, const Problem& p,
+                                        const LoadCursor& load, const TensorMap* k_map,
+                                        const TensorMap* v_map) {
+  const int stage = load.state.stage;
+  const uint32_t empty_phase = load.state.phase ^ 1;
+  ptx::mbarrier_try_wait_parity(&smem.barriers->k_empty[stage], empty_phase);
+  issue_tile_load(smem.k + stage * Sizes::kTileBytes, k_map, p, load,
+                  &smem.barriers->k_full[stage]);
+  if constexpr (knob::kDirectV) return;
+  ptx::mbarrier_try_wait_parity(&smem.barriers->v_empty[stage], empty_phase);
+  issue_tile_load(smem.v + stage * Sizes::kTileBytes, v_map, p, load,
+                  &smem.barriers->v_full[stage]);
+}
+
+// Loads the first K and V before the block-wide barrier. This thread initialises the barriers of
+// these two loads; a consumer thread initialises all others at the same time.
+__device__ __forceinline__ void load_first_kv(const SharedStorage& smem, const Problem& p,
+                                              const LoadCursor& load, const TensorMap* k_map,
+                                              const TensorMap* v_map) {
+  ptx::mbarrier_init(&smem.barriers->k_full[0], 1);
+  ptx::mbarrier_init(&smem.barriers->v_full[0], 1);
+  ptx::fence_mbarrier_init();
+  if (!load.valid()) return;
+  issue_tile_load(smem.k, k_map, p, load, &smem.barriers->k_full[0]);
+  if constexpr (knob::kDirectV) return;
+  issue_tile_load(smem.v, v_map, p, load, &smem.barriers->v_full[0]);
 }
 
 // V of a step from global memory to V^T, through the registers of the producer: V takes no room in
@@ -282,71 +288,18 @@ __device__ __forceinline__ void producer_mainloop(const Problem& p, const TileSc
   }
 }
 
-// ---- with options ----
-
-// Zeros the rows of V from `keys` on, in the columns that this warp transposes. P is 0 there, but 0
-// times NaN is not.
-__device__ __forceinline__ void zero_rows(unsigned char* v, int keys, int warp, int lane) {
-#pragma unroll 1
-  for (int row = keys + lane; row < Sizes::kBlockN; row += 32) {
-#pragma unroll
-    for (int block = 0; block < Sizes::kHeadDim / 16; block += 4) {
-      unsigned char* box = v + 16 * block / Sizes::kRowBytes * Sizes::kBoxBytes;
-      const int chunk = (block + warp) % (Sizes::kRowBytes / 16);
-      *reinterpret_cast<uint4*>(box + swizzled_offset<Sizes::kRowBytes>(row, chunk)) =
-          make_uint4(0, 0, 0, 0);
-    }
-  }
-  __syncwarp();
-}
-
-// The next load of thread 0. Its cursor is in shared memory: the transpose needs the registers.
-// Behind the last step comes a stage with kEndOfSteps keys.
-constexpr int kEndOfSteps = -1;
-
-__device__ __forceinline__ void issue_next_load(const Problem& p, const SharedStorage& smem,
-                                                const TensorMap* k_map, const TensorMap* v_map) {
-  LoadCursor& load = *reinterpret_cast<LoadCursor*>(smem.cursor);
-  if (load.valid()) {
-    load_kv(smem, p, load, k_map, v_map);
-    if (!load.next_in_tile(p)) load.next_tile(p, TileScheduler(p));
-  } else if (!load.ended) {
-    load.ended = true;
-    const int stage = load.state.stage;
-    ptx::mbarrier_try_wait_parity(&smem.barriers->v_empty[stage], load.state.phase ^ 1);
-    smem.stage_keys[stage] = kEndOfSteps;
-    ptx::mbarrier_arrive(&smem.barriers->v_full[stage]);
-  }
-}
-
-// Thread 0 issues the loads, kStages n_blocks ahead of the transpose. The caller has issued the
-// load at the cursor.
-__device__ __forceinline__ void producer_mainloop_options(const Problem& p,
-                                                          const SharedStorage& smem,
-                                                          const TensorMap* k_map,
-                                                          const TensorMap* v_map,
-                                                          const LoadCursor& first) {
-  static_assert(sizeof(LoadCursor) <= Sizes::kCursorBytes);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (threadIdx.x == 0) {
-    LoadCursor& load = *reinterpret_cast<LoadCursor*>(smem.cursor) = first;
-    if (load.valid()) load.next(p, TileScheduler(p));
-    const int issued = first.valid();
-#pragma unroll 1
-    for (int i = issued; i < Sizes::kStages; ++i) issue_next_load(p, smem, k_map, v_map);
-  }
-  __syncwarp();
-  for (KvState state;; state.advance()) {
-    ptx::mbarrier_try_wait_parity(&smem.barriers->v_full[state.stage], state.phase);
-    const int keys = smem.stage_keys[state.stage];
-    if (keys == kEndOfSteps) return;
-    zero_rows(smem.v + state.stage * Sizes::kTileBytes, keys, warp, lane);
-    // Addresses are derived in every step: they would take registers from thread 0's next load.
-    const UnrolledTranspose unrolled(smem, ptx::opaque(threadIdx.x));
-    transpose_v(smem, unrolled, state, warp, lane);
-    if (threadIdx.x == 0) issue_next_load(p, smem, k_map, v_map);
-    __syncwarp();
+// The producer after the block-wide barrier.
+__device__ __forceinline__ void run_producer(const Problem& p, const TileScheduler& scheduler,
+                                             const SharedStorage& smem, const TensorMap* k_map,
+                                             const TensorMap* v_map, LoadCursor& load) {
+  if (!kEarlyLoads && threadIdx.x == 0 && load.valid()) load_kv(smem, p, load, k_map, v_map);
+  if constexpr (knob::kDirectV) {
+    producer_mainloop_direct(p, scheduler, smem, k_map, load);
+  } else {
+    producer_mainloop(p, scheduler, smem, k_map, v_map, load);
   }
 }
 
 }  // namespace stage7b
+
+#endif

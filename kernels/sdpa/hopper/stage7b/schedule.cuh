@@ -20,7 +20,6 @@ struct LoadCursor {
   int n_block = -1;
   KvSource source;
   KvState state;
-  bool ended = false;  // with options: all producer warps know that no load follows
 
   __device__ __forceinline__ LoadCursor(const Problem& p, const TileScheduler& scheduler)
       : at(scheduler.first(p)) {

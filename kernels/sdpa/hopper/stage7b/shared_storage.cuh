@@ -43,7 +43,7 @@ struct SharedStorage {
   int4* row_keys;      // (consumer warps), with options: the keys that their rows attend to
   Barriers* barriers;
   int* stage_keys;     // (stages), with options: keys of V in a stage
-  unsigned char* cursor;  // with options: the LoadCursor of thread 0
+  unsigned char* cursors;  // (2), with options: the LoadCursors of K and of V
 
   __device__ __forceinline__ explicit SharedStorage(unsigned char* memory)
       : q(memory),
@@ -60,7 +60,7 @@ struct SharedStorage {
                                              Sizes::kMergeBytes + Sizes::kStagingBytes +
                                              16 * Sizes::kRowKeys)),
         stage_keys(reinterpret_cast<int*>(barriers + 1)),
-        cursor(reinterpret_cast<unsigned char*>(stage_keys + Sizes::kStages)) {}
+        cursors(reinterpret_cast<unsigned char*>(stage_keys + Sizes::kStages)) {}
 };
 
 using KvState = PipelineState<Sizes::kStages>;

@@ -64,7 +64,7 @@ struct Sizes {
 
   // ---- with options ----
   static constexpr int kRowKeys = knob::kOptions ? 4 * kConsumers : 0;  // of 16 bytes
-  static constexpr int kCursorBytes = 48;
+  static constexpr int kCursorBytes = 72;
   static constexpr int kOptionBytes =
       knob::kOptions ? 16 * kRowKeys + 4 * kStages + kCursorBytes : 0;
 
@@ -72,5 +72,10 @@ struct Sizes {
       kQBytes + kStages * (kTileBytes + kVBytes + kVtBytes) + kMergeBytes + kBarrierBytes +
       kStaging * kStagedBytes + kStagingBytes + kOptionBytes;
 };
+
+// Whether Q and the first K and V are loaded before the block-wide barrier. Three consumers have
+// too few registers for Q until setmaxnreg. Two consumers with Q in shared memory have a wide O,
+// for which the compiler finds registers only without code before it.
+constexpr bool kEarlyLoads = knob::kQInShared ? Sizes::kConsumers != 2 : Sizes::kConsumers < 3;
 
 }  // namespace stage7b

@@ -45,18 +45,20 @@ __device__ __forceinline__ void issue_query_load(unsigned char* shared, const Te
   }
 }
 
-// Where the keys of a tile are. They are loaded as boxes of 64, so that a page holds whole boxes.
+// Where the keys of a tile are. A page holds whole boxes of 64 keys; other keys are loaded in boxes
+// of a whole step.
 struct KvSource {
-  static constexpr int kBoxKeys = 64;
+  static constexpr int kPageBoxKeys = 64;
   int kv_head = 0;    // in its sequence
-  int sequence = 0;
-  int first_key = 0;  // of the tile, in its sequence
+  int outer = 0;      // the map's last coordinate; the sequence if it is paged
+  int first_key = 0;  // of the tile, in the sequence or among all packed keys
   int keys = 0;       // of the sequence, counted from first_key
 
   __device__ __forceinline__ void enter(const Problem& p, const WorkTile& tile) {
-    sequence = tile.sequence;
-    kv_head = tile.head.kv - sequence * p.kv_heads;
-    first_key = tile.first_key;
+    const bool packed = p.cu_keys != nullptr;
+    kv_head = tile.head.kv - tile.sequence * p.kv_heads;
+    outer = packed ? 0 : tile.sequence;
+    first_key = tile.first_key + (packed ? p.cu_keys[tile.sequence] : 0);
     keys = tile.keys;
   }
 
@@ -65,43 +67,60 @@ struct KvSource {
     return keys - n_block * Sizes::kBlockN;
   }
 
-  // Requests the entries of the page table ahead of the load.
+  // Requests the first entries of the page table of a tile ahead of the load.
   __device__ __forceinline__ void seek(const Problem& p, int n_block) const {
-    if (p.page_table == nullptr || threadIdx.x != 0) return;
+    if (p.page_table == nullptr) return;
     ptx::prefetch_global_l1(pages(p) + (first_key + n_block * Sizes::kBlockN) / p.page_size);
   }
 
-  // Issues the TMA loads of K or V of an n_block. Boxes behind the last key have no page. They are
-  // loaded from out of bounds: TMA writes zeros and reads nothing.
+  // Issues the TMA loads of K or V of an n_block. Of keys that are not paged a box may end behind
+  // the sequence: those scores are masked, and those rows of V become 0.
   __device__ __forceinline__ void issue_load(unsigned char* shared, const TensorMap* map,
                                              const Problem& p, int n_block, uint64_t* full) const {
-    const bool paged = p.page_table != nullptr, packed = p.cu_keys != nullptr;
-    int key = first_key + n_block * Sizes::kBlockN;  // in the page, or in the sequence
-    const int* entry = nullptr;
-    if (paged) {
-      const int number = key / p.page_size;
-      entry = pages(p) + number, key -= number * p.page_size;
-    } else if (packed) {
-      key += p.cu_keys[sequence];
-    }
-#pragma unroll 1
-    for (int i = 0; i < Sizes::kBlockN; i += kBoxKeys) {
-      const bool inside = i < keys_of(n_block);
-      const int page = paged && inside ? __ldg(entry) : packed ? 0 : sequence;
-#pragma unroll
-      for (int box = 0; box < Sizes::kBoxes; ++box) {
-        ptx::cp_async_bulk_tensor_4d(shared + box * Sizes::kBoxBytes + i * Sizes::kRowBytes, map,
-                                     box * Sizes::kRowBytes, inside ? key : kNoLimit, kv_head,
-                                     page, full);
-      }
-      key += kBoxKeys;
-      if (paged && key == p.page_size) key = 0, ++entry;
+    if (p.page_table != nullptr) {
+      issue_page_loads(shared, map, p, n_block, full);
+    } else {
+      issue_box(shared, map, first_key + n_block * Sizes::kBlockN, outer, full);
     }
   }
 
  private:
+  // All columns of a box of keys.
+  __device__ __forceinline__ void issue_box(unsigned char* shared, const TensorMap* map, int key,
+                                            int last, uint64_t* full) const {
+#pragma unroll
+    for (int box = 0; box < Sizes::kBoxes; ++box) {
+      ptx::cp_async_bulk_tensor_4d(shared + box * Sizes::kBoxBytes, map, box * Sizes::kRowBytes,
+                                   key, kv_head, last, full);
+    }
+  }
+
+  // Boxes behind the last key have no page. They are loaded from out of bounds: TMA writes zeros
+  // and reads nothing. The next entry is read before a box is issued.
+  __device__ __forceinline__ void issue_page_loads(unsigned char* shared, const TensorMap* map,
+                                                   const Problem& p, int n_block,
+                                                   uint64_t* full) const {
+    const int first = first_key + n_block * Sizes::kBlockN;
+    const int left = min(keys_of(n_block), Sizes::kBlockN);
+    const int number = static_cast<unsigned>(first) / static_cast<unsigned>(p.page_size);
+    const int* entry = pages(p) + number;
+    int key = first - number * p.page_size;  // in its page
+    int page = __ldg(entry);
+    // The next n_block ends here, and starts as many entries before as it has boxes, or later.
+    ptx::prefetch_global_l1(entry - min(number, Sizes::kBlockN / kPageBoxKeys));
+#pragma unroll 1
+    for (int i = 0; i < Sizes::kBlockN; i += kPageBoxKeys) {
+      const bool last = key + kPageBoxKeys == p.page_size;
+      int next_page = page;
+      if (last && i + kPageBoxKeys < left) next_page = __ldg(++entry);
+      issue_box(shared + i * Sizes::kRowBytes, map, i < left ? key : kNoLimit, page, full);
+      key = last ? 0 : key + kPageBoxKeys;
+      page = next_page;
+    }
+  }
+
   __device__ __forceinline__ const int* pages(const Problem& p) const {
-    return p.page_table + static_cast<size_t>(sequence) * p.max_pages;
+    return p.page_table + static_cast<size_t>(outer) * p.max_pages;
   }
 };
 

@@ -124,9 +124,38 @@ __device__ __forceinline__ void save_mask(const SharedStorage& smem, const WorkT
   __syncwarp();
 }
 
-// Masks a lane's scores.
+// How many scores of a lane's row are before a key, counted from the lane's first: of every eight
+// keys the lane has two.
+__device__ __forceinline__ int scores_before(int key) {
+  const int inside = max(0, min(key, Sizes::kBlockN));
+  return inside / 8 * 2 + min(inside % 8, 2);
+}
+
+// At most 32 ones.
+__device__ __forceinline__ uint32_t low_ones(int count) {
+  return __funnelshift_lc(0xFFFFFFFF, 0, max(0, count));
+}
+
+// Masks the scores of the lane's upper (half = 0) or lower row by a bit for each. This takes half
+// as many instructions as comparisons: one moves seven bits to predicates.
+__device__ __forceinline__ void mask_by_bits(float (&s)[Sizes::kScores], int half, int begin_key,
+                                             int end_key) {
+  const int begin = scores_before(begin_key), end = scores_before(end_key);
+#pragma unroll
+  for (int first = 0; first < Sizes::kScores / 2; first += 32) {
+    const uint32_t bits = low_ones(end - first) & ~low_ones(begin - first);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      if (!(bits >> i & 1)) s[(first + i) / 2 * 4 + 2 * half + i % 2] = -INFINITY;
+    }
+  }
+}
+
+// Masks a lane's scores. At head dim 64 bits change the order of instructions in unmasked steps,
+// which take 6 % longer then; at 256 there is no register to save the predicates of the main loop.
 __device__ __forceinline__ void mask_scores(float (&s)[Sizes::kScores], const Problem&,
                                             const WorkTile&, int n_block) {
+  constexpr bool kByBits = Sizes::kHeadDim == 128;
   const Lane lane;
   const int first_key = n_block * Sizes::kBlockN + 2 * lane.t;  // of the lane
   const int4 mask = SharedStorage(memory).row_keys[ptx::opaque(threadIdx.x) / 32 - 4];
@@ -137,7 +166,9 @@ __device__ __forceinline__ void mask_scores(float (&s)[Sizes::kScores], const Pr
     const int end = min(mask.x, mask.y + row);
     begin[half] = mask.z + row - first_key;
     count[half] = max(0, end - (mask.z + row));
+    if constexpr (kByBits) mask_by_bits(s, half, mask.z + row - first_key, end - first_key);
   }
+  if constexpr (kByBits) return;
   // One comparison for both ends: a key before the begin wraps around to a large number.
 #pragma unroll
   for (int i = 0; i < Sizes::kScores; ++i) {
