@@ -72,7 +72,10 @@ __device__ __forceinline__ void load_query(Q& q, Descales& descales, const Probl
                                            const TileScheduler& scheduler, const TileIndex& at) {
   // Without this the old values stay alive, for which a wide O leaves no registers.
   if (Sizes::kParts > 1) descales.q = descales.k = 0.0f;
-  if (!scheduler.has(at)) return;
+  if (!scheduler.has(at)) {
+    if constexpr (knob::kMixed) q.clear();  // for the same reason
+    return;
+  }
   const WorkTile tile = scheduler.tile(p, at);
   q.load(p, tile);
   if constexpr (!knob::kQInShared) descales.load(p, tile.head);
@@ -85,10 +88,20 @@ __device__ __forceinline__ void load_query(Q& q, const Problem& p, const TileSch
   if (scheduler.has(at)) q.load(p, scheduler.tile(p, at));
 }
 
-// With 16-bit inputs: Q to E4M3. Returns the factor that undoes its scale.
+// With Q in 16 bits: brings that of the next tile to L2.
+__device__ __forceinline__ void prefetch_query(const Problem& p, const TileScheduler& scheduler,
+                                               TileIndex at) {
+  scheduler.next(p, at);
+#if STAGE7B_MIXED
+  if (scheduler.has(at)) prefetch_query(p, scheduler.tile(p, at));
+#endif
+}
+
+// With Q in 16 bits: converts it to E4M3. Returns the factor that undoes its scale.
 template <typename Q>
-__device__ __forceinline__ float convert_query(Q& q) {
+__device__ __forceinline__ float convert_query(Q& q, const Problem& p) {
   if constexpr (knob::kHalves) return q.convert();
+  if constexpr (knob::kMixed) return q.convert(p);
   return 1.0f;
 }
 
@@ -119,10 +132,14 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
     // Here, before O occupies all registers.
     if constexpr (knob::kQInShared) descales.load(p, tile.head);
     if constexpr (knob::kHalves) {
-      descales.q = convert_query(q), descales.k = 1.0f;
+      descales.q = convert_query(q, p), descales.k = 1.0f;
       TileIndex ahead = at;
       scheduler.next(p, ahead);
       load_query(q, p, scheduler, ahead);
+    }
+    if constexpr (knob::kMixed) {
+      descales.q = convert_query(q, p);
+      if constexpr (knob::kQPrefetch) prefetch_query(p, scheduler, at);
     }
     const float scale_log2 = softmax_scale_log2(p, descales.q, descales.k);
     const UnmaskedKeys unmasked(p, tile, consumer);
