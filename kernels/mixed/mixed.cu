@@ -15,7 +15,7 @@
 //   mixed/output.cuh    O
 #include "knobs.cuh"
 
-#include "hopper/stage7b/kernel.cuh"
+#include "hopper/stage7b/mixed/kernel.cuh"
 
 using stage7b::Sizes;
 
@@ -37,5 +37,5 @@ mixed(const uint16_t* __restrict__ q, const uint8_t* __restrict__, const uint8_t
   p.q_strides = {q_stride_batch, q_stride_head, q_stride_row};
   p.o_strides = {o_stride_batch, o_stride_head, o_stride_row};
   p.q_bf16 = q_bf16 != 0, p.o_bf16 = o_bf16 != nullptr;
-  stage7b::forward(p, nullptr, &k_map, &v_map);
+  stage7b::forward_mixed(p, &k_map, &v_map);
 }

@@ -72,10 +72,7 @@ __device__ __forceinline__ void load_query(Q& q, Descales& descales, const Probl
                                            const TileScheduler& scheduler, const TileIndex& at) {
   // Without this the old values stay alive, for which a wide O leaves no registers.
   if (Sizes::kParts > 1) descales.q = descales.k = 0.0f;
-  if (!scheduler.has(at)) {
-    if constexpr (knob::kMixed) q.clear();  // for the same reason
-    return;
-  }
+  if (!scheduler.has(at)) return;
   const WorkTile tile = scheduler.tile(p, at);
   q.load(p, tile);
   if constexpr (!knob::kQInShared) descales.load(p, tile.head);
@@ -88,21 +85,28 @@ __device__ __forceinline__ void load_query(Q& q, const Problem& p, const TileSch
   if (scheduler.has(at)) q.load(p, scheduler.tile(p, at));
 }
 
-// With Q in 16 bits: brings that of the next tile to L2.
-__device__ __forceinline__ void prefetch_query(const Problem& p, const TileScheduler& scheduler,
-                                               TileIndex at) {
-  scheduler.next(p, at);
-#if STAGE7B_MIXED
-  if (scheduler.has(at)) prefetch_query(p, scheduler.tile(p, at));
-#endif
+// With 16-bit inputs: Q to E4M3. Returns the factor that undoes its scale.
+template <typename Q>
+__device__ __forceinline__ float convert_query(Q& q) {
+  if constexpr (knob::kHalves) return q.convert();
+  return 1.0f;
 }
 
-// With Q in 16 bits: converts it to E4M3. Returns the factor that undoes its scale.
+// With Q in slots: waits for that of a tile, and returns the factor that undoes its scale. The
+// producer converts no Q of tiles without keys.
 template <typename Q>
-__device__ __forceinline__ float convert_query(Q& q, const Problem& p) {
-  if constexpr (knob::kHalves) return q.convert();
-  if constexpr (knob::kMixed) return q.convert(p);
+__device__ __forceinline__ float take_query(Q& q, const WorkTile& tile) {
+  if constexpr (knob::kMixed) {
+    if (num_n_blocks(tile) > 0) return q.take();
+  }
   return 1.0f;
+}
+
+template <typename Q>
+__device__ __forceinline__ void release_query(Q& q, const WorkTile& tile) {
+  if constexpr (knob::kMixed) {
+    if (num_n_blocks(tile) > 0) q.release();
+  }
 }
 
 __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStorage& smem,
@@ -132,15 +136,12 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
     // Here, before O occupies all registers.
     if constexpr (knob::kQInShared) descales.load(p, tile.head);
     if constexpr (knob::kHalves) {
-      descales.q = convert_query(q, p), descales.k = 1.0f;
+      descales.q = convert_query(q), descales.k = 1.0f;
       TileIndex ahead = at;
       scheduler.next(p, ahead);
       load_query(q, p, scheduler, ahead);
     }
-    if constexpr (knob::kMixed) {
-      descales.q = convert_query(q, p);
-      if constexpr (knob::kQPrefetch) prefetch_query(p, scheduler, at);
-    }
+    if constexpr (knob::kMixed) descales.q = take_query(q, tile);
     const float scale_log2 = softmax_scale_log2(p, descales.q, descales.k);
     const UnmaskedKeys unmasked(p, tile, consumer);
     if constexpr (knob::kOptions) save_mask(smem, tile);
@@ -156,6 +157,7 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
 
     // The products have read Q, so the next Q is loaded while O is stored.
     const WorkTile done = scheduler.tile(p, at.opaque());
+    if constexpr (knob::kMixed) release_query(q, done);
     const float descale_v = knob::kHalves ? rows.o_descale : descales.v;
     if constexpr (Sizes::kSplitKeys) merge_split_keys(rows, smem, consumer, at.round);
     scheduler.next(p, at);

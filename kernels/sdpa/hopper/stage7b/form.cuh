@@ -15,7 +15,7 @@
 #include "halves/problem.cuh"
 #include "plain/tiles.cuh"
 #elif STAGE7B_MIXED
-#include "halves/problem.cuh"
+#include "mixed/problem.cuh"
 #include "mixed/output.cuh"
 #include "plain/loads.cuh"
 #include "plain/tiles.cuh"

@@ -42,7 +42,7 @@ __device__ __forceinline__ void enter_producer_role() {
 
 __device__ __forceinline__ void prefetch_tensor_maps(const TensorMap* q_map, const TensorMap* k_map,
                                                      const TensorMap* v_map) {
-  if constexpr (knob::kQInShared && !knob::kMixed) ptx::prefetch_tensormap(q_map);
+  if constexpr (knob::kQInShared) ptx::prefetch_tensormap(q_map);
   ptx::prefetch_tensormap(k_map);
   ptx::prefetch_tensormap(v_map);
 }

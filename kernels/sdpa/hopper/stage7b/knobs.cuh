@@ -14,10 +14,9 @@
 #define STAGING_TILES 0
 #endif
 
-// Nor this: kernels/mixed/mixed.cu defines it. USE_Q_PREFETCH is a knob of that kernel.
+// Nor this: kernels/mixed/mixed.cu defines it.
 #ifndef STAGE7B_MIXED
 #define STAGE7B_MIXED 0
-#define USE_Q_PREFETCH 0
 #endif
 
 namespace knob {
@@ -25,7 +24,6 @@ namespace knob {
 constexpr bool kOptions = STAGE7B_OPTIONS;               // form.cuh
 constexpr bool kHalves = STAGE7B_HALVES;                 // form.cuh
 constexpr bool kMixed = STAGE7B_MIXED;                   // form.cuh
-constexpr bool kQPrefetch = USE_Q_PREFETCH;              // Q of the next tile to L2
 constexpr int kStagingTiles = STAGING_TILES;             // tiles of K or V in 16 bits
 constexpr int kKvStages = KV_STAGES;                     // K/V tiles in the pipeline
 constexpr bool kQInShared = USE_Q_IN_SHARED;             // Q in shared memory instead of registers

@@ -38,8 +38,12 @@ struct Sizes {
   static constexpr int kTileBytes = kBlockN * kHeadDim;  // of K, or of V
   static constexpr int kVBytes =
       knob::kDirectV || knob::kHalves ? 0 : kTileBytes;  // of V before the transpose
+  static constexpr int kQSlotBytes = 64 * kHeadDim;
+  static constexpr int kQSlots = kConsumers + 1;  // of kernels/mixed: the producer is ahead
   static constexpr int kQBytes =
-      (2 * knob::kHalves + knob::kQInShared) * kBlockM * kHeadDim;  // 16 bits, and E4M3
+      knob::kMixed ? kQSlots * kQSlotBytes
+                   : (2 * knob::kHalves + knob::kQInShared) * kBlockM * kHeadDim;  // 16 bits, E4M3
+  static constexpr int kQuerySlotBytes = knob::kMixed ? 32 * kQSlots : 0;
 
   // ---- K and V in 16 bits, before the conversion ----
   static constexpr int kStaging = knob::kStagingTiles;  // slots
@@ -70,7 +74,7 @@ struct Sizes {
 
   static constexpr int kSharedBytes =
       kQBytes + kStages * (kTileBytes + kVBytes + kVtBytes) + kMergeBytes + kBarrierBytes +
-      kStaging * kStagedBytes + kStagingBytes + kOptionBytes;
+      kStaging * kStagedBytes + kStagingBytes + kOptionBytes + kQuerySlotBytes;
 };
 
 }  // namespace stage7b

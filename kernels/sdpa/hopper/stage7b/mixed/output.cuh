@@ -4,8 +4,8 @@
 #include "../../../common/ptx.cuh"
 #include "../../online_softmax.cuh"
 #include "../columns.cuh"
-#include "../halves/problem.cuh"
 #include "../row_state.cuh"
+#include "problem.cuh"
 
 namespace stage7b {
 
