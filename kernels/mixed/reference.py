@@ -8,24 +8,19 @@ def softmax_scale(axes, d):
 
 
 def attend(s, v):
-    """Softmax over the scores, times V; and the log-sum-exp. A row without keys is 0."""
+    """Softmax over the scores, times V. A row without keys is 0."""
     row_max = s.max(axis=-1, initial=-np.inf, keepdims=True)
     empty = row_max == -np.inf
     p = np.exp(s - np.where(empty, 0, row_max))
-    row_sum = np.where(empty, 1, p.sum(axis=-1, keepdims=True))
-    lse = np.where(empty, -np.inf, row_max + np.log(row_sum))
-    return p / row_sum @ v, lse[..., 0]
+    return p / np.where(empty, 1, p.sum(axis=-1, keepdims=True)) @ v
 
 
 def load_q(axes, inputs):
-    """Q as (batch, kv_heads, group, queries, D)."""
+    """Q as (batch, kv_heads, group, queries, D). With an FP16 output its bits are FP16."""
     q = inputs["q"]
-    if axes["q_fp16"]:
+    if "o" in inputs:
         q = (q.view(np.uint32) >> 16).astype(np.uint16).view(np.float16)
-    q = q.astype(np.float64)
-    if axes["rows_first"]:
-        q = q.transpose(0, 2, 1, 3)
-    return q.reshape(axes["batch"], axes["kv_heads"], axes["group"], axes["queries"], -1)
+    return q.astype(np.float64).reshape(axes["batch"], axes["kv_heads"], axes["group"], axes["queries"], -1)
 
 
 def load_kv(axes, inputs, name):
@@ -37,16 +32,10 @@ def load_kv(axes, inputs, name):
 
 def reference(axes, inputs):
     q, k, v = load_q(axes, inputs), load_kv(axes, inputs, "k"), load_kv(axes, inputs, "v")
-    batch, queries, d = axes["batch"], axes["queries"], q.shape[-1]
+    queries, d = axes["queries"], q.shape[-1]
     s = q @ k.transpose(0, 1, 2, 4, 3) * softmax_scale(axes, d)
     if axes["causal"]:
         last = np.arange(queries)[:, None] + axes["keys"] - queries
         s = np.where(np.arange(axes["keys"])[None, :] <= last, s, -np.inf)
-    o, lse = attend(s, v)
-    o = o.reshape(batch, -1, queries, d)
-    if axes["rows_first"]:
-        o = o.transpose(0, 2, 1, 3)
-    outputs = {"o_bf16" if axes["o_bf16"] else "o": o}
-    if axes["lse"]:
-        outputs["lse"] = lse.reshape(batch, -1, queries)
-    return outputs
+    o = attend(s, v).reshape(-1, queries, d)
+    return {"o" if "o" in inputs else "o_bf16": o}

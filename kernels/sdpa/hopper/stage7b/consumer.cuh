@@ -85,27 +85,19 @@ __device__ __forceinline__ void load_query(Q& q, const Problem& p, const TileSch
   if (scheduler.has(at)) q.load(p, scheduler.tile(p, at));
 }
 
-// With 16-bit inputs: Q to E4M3. Returns the factor that undoes its scale.
+// With Q in 16 bits: Q to E4M3. Returns the factor that undoes its scale.
 template <typename Q>
 __device__ __forceinline__ float convert_query(Q& q) {
-  if constexpr (knob::kHalves) return q.convert();
+  if constexpr (knob::kHalves || knob::kMixed) return q.convert();
   return 1.0f;
 }
 
-// With Q in slots: waits for that of a tile, and returns the factor that undoes its scale. The
-// producer converts no Q of tiles without keys.
+// In kernels/mixed: issues the loads of Q of a tile, if there is one.
 template <typename Q>
-__device__ __forceinline__ float take_query(Q& q, const WorkTile& tile) {
+__device__ __forceinline__ void stage_query(const Q& q, const Problem& p,
+                                            const TileScheduler& scheduler, const TileIndex& at) {
   if constexpr (knob::kMixed) {
-    if (num_n_blocks(tile) > 0) return q.take();
-  }
-  return 1.0f;
-}
-
-template <typename Q>
-__device__ __forceinline__ void release_query(Q& q, const WorkTile& tile) {
-  if constexpr (knob::kMixed) {
-    if (num_n_blocks(tile) > 0) q.release();
+    if (scheduler.has(at)) q.stage(scheduler.tile(p, at));
   }
 }
 
@@ -119,9 +111,13 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
   KvPipeline kv(smem, k_state);
   Query<knob::kQInShared> q;
   if constexpr (kEarlyLoads) {
-    if constexpr (knob::kQInShared || knob::kHalves) {
+    if constexpr (knob::kQInShared || knob::kHalves || knob::kMixed) {
       q.attach(smem, consumer_index(), q_map);
       q.init_barrier();
+    }
+    if constexpr (knob::kMixed) {
+      stage_query(q, p, scheduler, at);
+      ptx::griddepcontrol_wait();  // the descale factors are from the kernel before
     }
     load_query(q, descales, p, scheduler, at);
     enter_consumer_role();
@@ -141,7 +137,12 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
       scheduler.next(p, ahead);
       load_query(q, p, scheduler, ahead);
     }
-    if constexpr (knob::kMixed) descales.q = take_query(q, tile);
+    if constexpr (knob::kMixed) {
+      descales.q = convert_query(q);
+      TileIndex ahead = at;
+      scheduler.next(p, ahead);
+      stage_query(q, p, scheduler, ahead);
+    }
     const float scale_log2 = softmax_scale_log2(p, descales.q, descales.k);
     const UnmaskedKeys unmasked(p, tile, consumer);
     if constexpr (knob::kOptions) save_mask(smem, tile);
@@ -157,7 +158,6 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
 
     // The products have read Q, so the next Q is loaded while O is stored.
     const WorkTile done = scheduler.tile(p, at.opaque());
-    if constexpr (knob::kMixed) release_query(q, done);
     const float descale_v = knob::kHalves ? rows.o_descale : descales.v;
     if constexpr (Sizes::kSplitKeys) merge_split_keys(rows, smem, consumer, at.round);
     scheduler.next(p, at);

@@ -23,7 +23,7 @@ namespace knob {
 
 constexpr bool kOptions = STAGE7B_OPTIONS;               // form.cuh
 constexpr bool kHalves = STAGE7B_HALVES;                 // form.cuh
-constexpr bool kMixed = STAGE7B_MIXED;                   // form.cuh
+constexpr bool kMixed = STAGE7B_MIXED;                   // query.cuh
 constexpr int kStagingTiles = STAGING_TILES;             // tiles of K or V in 16 bits
 constexpr int kKvStages = KV_STAGES;                     // K/V tiles in the pipeline
 constexpr bool kQInShared = USE_Q_IN_SHARED;             // Q in shared memory instead of registers

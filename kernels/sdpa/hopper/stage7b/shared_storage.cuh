@@ -14,7 +14,7 @@ struct Barriers {
   uint64_t k_full[Sizes::kStages], k_empty[Sizes::kStages];
   uint64_t v_full[Sizes::kStages], v_empty[Sizes::kStages];
   uint64_t v_t_full[Sizes::kStages], v_t_empty[Sizes::kStages];
-  uint64_t q_full[Sizes::kConsumers];
+  uint64_t q_full[Sizes::kQBarriers];
 };
 static_assert(sizeof(Barriers) == Sizes::kBarrierBytes);
 
@@ -30,17 +30,10 @@ struct alignas(16) Staging {
 };
 static_assert(!knob::kHalves || sizeof(Staging) == Sizes::kStagingBytes);
 
-// The ring of Q in kernels/mixed. A slot has 64 rows, which the four warps of the producer convert.
-struct QuerySlots {
-  uint64_t full[Sizes::kQSlots], empty[Sizes::kQSlots];  // barriers
-  float descale[Sizes::kQSlots][4];                      // undoes the scale of each 16 rows
-};
-static_assert(!knob::kMixed || sizeof(QuerySlots) == Sizes::kQuerySlotBytes);
-
 // Every operand starts at a multiple of 1024 bytes: TMA and wgmma derive the swizzle of a row from
 // its address.
 struct SharedStorage {
-  unsigned char* q;    // (consumers, or slots in kernels/mixed, boxes, 64, row bytes)
+  unsigned char* q;    // (consumers, boxes, 64, row bytes)
   unsigned char* k;    // (stages, boxes, TILE_N, row bytes)
   unsigned char* v;    // (stages, boxes, TILE_N, row bytes), none with USE_DIRECT_V
   unsigned char* staged;  // (slots, boxes, TILE_N, 128) in 16 bits, in kernels/fused
@@ -49,7 +42,6 @@ struct SharedStorage {
   Staging* staging;    // in kernels/fused
   int4* row_keys;      // (consumer warps), with options: the keys that their rows attend to
   Barriers* barriers;
-  QuerySlots* query_slots;  // in kernels/mixed
   int* stage_keys;     // (stages), with options: keys of V in a stage
   unsigned char* cursor;  // with options: the LoadCursor of thread 0
 
@@ -67,7 +59,6 @@ struct SharedStorage {
         barriers(reinterpret_cast<Barriers*>(v_t + Sizes::kStages * Sizes::kVtBytes +
                                              Sizes::kMergeBytes + Sizes::kStagingBytes +
                                              16 * Sizes::kRowKeys)),
-        query_slots(reinterpret_cast<QuerySlots*>(barriers + 1)),
         stage_keys(reinterpret_cast<int*>(barriers + 1)),
         cursor(reinterpret_cast<unsigned char*>(stage_keys + Sizes::kStages)) {}
 };

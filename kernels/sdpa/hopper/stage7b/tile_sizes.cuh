@@ -38,12 +38,8 @@ struct Sizes {
   static constexpr int kTileBytes = kBlockN * kHeadDim;  // of K, or of V
   static constexpr int kVBytes =
       knob::kDirectV || knob::kHalves ? 0 : kTileBytes;  // of V before the transpose
-  static constexpr int kQSlotBytes = 64 * kHeadDim;
-  static constexpr int kQSlots = kConsumers + 1;  // of kernels/mixed: the producer is ahead
   static constexpr int kQBytes =
-      knob::kMixed ? kQSlots * kQSlotBytes
-                   : (2 * knob::kHalves + knob::kQInShared) * kBlockM * kHeadDim;  // 16 bits, E4M3
-  static constexpr int kQuerySlotBytes = knob::kMixed ? 32 * kQSlots : 0;
+      (2 * (knob::kHalves || knob::kMixed) + knob::kQInShared) * kBlockM * kHeadDim;  // 16 bits, and E4M3
 
   // ---- K and V in 16 bits, before the conversion ----
   static constexpr int kStaging = knob::kStagingTiles;  // slots
@@ -64,7 +60,8 @@ struct Sizes {
   static constexpr int kMergeChunks = kHeadDim / 16 + 1;  // of 16 bytes per lane
   static constexpr int kMergeBytes = kSplitKeys ? 2 * kConsumers * kMergeChunks * 128 * 16 : 0;
 
-  static constexpr int kBarrierBytes = 8 * (6 * kStages + kConsumers);
+  static constexpr int kQBarriers = knob::kMixed ? 4 * kConsumers : kConsumers;
+  static constexpr int kBarrierBytes = 8 * (6 * kStages + kQBarriers);
 
   // ---- with options ----
   static constexpr int kRowKeys = knob::kOptions ? 4 * kConsumers : 0;  // of 16 bytes
@@ -74,7 +71,7 @@ struct Sizes {
 
   static constexpr int kSharedBytes =
       kQBytes + kStages * (kTileBytes + kVBytes + kVtBytes) + kMergeBytes + kBarrierBytes +
-      kStaging * kStagedBytes + kStagingBytes + kOptionBytes + kQuerySlotBytes;
+      kStaging * kStagedBytes + kStagingBytes + kOptionBytes;
 };
 
 }  // namespace stage7b

@@ -40,10 +40,9 @@ __device__ __forceinline__ uint32_t mul_rn_x2(uint32_t a, uint32_t b) {
 
 namespace stage7b {
 
-constexpr bool kBf16 = knob::kBf16Out;  // the type of Q, K and V in kernels/fused
+constexpr bool kBf16 = knob::kBf16Out;  // Q, K and V have the type of O
 
 // The largest magnitude of elements, as bits of their type. NaN does not count.
-template <bool kBf16 = stage7b::kBf16>
 struct Magnitude {
   static constexpr int kChains = 4;  // independent, for instruction parallelism
   uint32_t pairs[kChains] = {};
@@ -67,7 +66,6 @@ struct Magnitude {
 
 // A scale from 2^kMinExponent to 2^kMaxExponent. The bounds keep products of two scales, and their
 // inverses, finite and normal. FP16 must hold the scale itself.
-template <bool kBf16 = stage7b::kBf16>
 struct Scale {
   static constexpr int kMinExponent = kBf16 ? -60 : -8;
   static constexpr int kMaxExponent = kBf16 ? 60 : 15;
@@ -97,7 +95,6 @@ struct Scale {
 };
 
 // Two elements times the scale to two E4M3 codes, saturating; NaN stays NaN.
-template <bool kBf16 = stage7b::kBf16>
 __device__ __forceinline__ uint32_t convert_pair(uint32_t elements, uint32_t scale) {
   const uint32_t scaled = ptx::mul_rn_x2<kBf16>(elements, scale);
   if constexpr (kBf16) {
@@ -109,9 +106,8 @@ __device__ __forceinline__ uint32_t convert_pair(uint32_t elements, uint32_t sca
 }
 
 // Four elements to a word of codes.
-template <bool kBf16 = stage7b::kBf16>
 __device__ __forceinline__ uint32_t convert_four(uint32_t first, uint32_t second, uint32_t scale) {
-  return convert_pair<kBf16>(first, scale) | convert_pair<kBf16>(second, scale) << 16;
+  return convert_pair(first, scale) | convert_pair(second, scale) << 16;
 }
 
 }  // namespace stage7b

@@ -1,70 +1,93 @@
-// Q in E4M3, which the producer has converted: the consumer's side.
+// Q in 16 bits by TMA, converted to E4M3 by the warp that multiplies it.
 #pragma once
 
+#include "../../../common/problem.cuh"
 #include "../../../common/ptx.cuh"
 #include "../../tma.cuh"
 #include "../../wgmma.cuh"
-#include "../kv_pipeline.cuh"
+#include "../halves/convert.cuh"
 #include "../row_state.cuh"
 #include "../shared_storage.cuh"
-#include "problem.cuh"
 
 namespace stage7b {
 
-// The slot of a consumer in the ring of 64 rows of Q each. The consumers of a tile have consecutive
-// slots.
-struct QuerySlot {
-  unsigned char* all;  // (slots, boxes, 64, row bytes)
-  QuerySlots* slots;
-  int slot;
+// 16 rows of Q of a warp in shared memory, which share a scale. The warp converts them when their
+// tile begins. Then their place is free, and its lane 0 loads the rows of the next tile there. No
+// other warp is concerned.
+struct StagedQuery {
+  static constexpr int kBytes = 16 * Sizes::kHeadDim * 2;
+  static constexpr int kBoxBytes = 16 * 128;  // of 64 columns
+  const TensorMap* map;
+  unsigned char* staged;  // (boxes, 16, 128)
+  uint64_t* full;
   uint32_t phase = 0;
 
-  __device__ __forceinline__ void attach(const SharedStorage& smem, int index, const TensorMap*) {
-    all = smem.q, slots = smem.query_slots, slot = index;
+  __device__ __forceinline__ void attach(const SharedStorage& smem, int consumer,
+                                         const TensorMap* tensor_map) {
+    const int warp = 4 * consumer + threadIdx.x / 32 % 4;
+    map = tensor_map;
+    staged = smem.q + warp * kBytes;
+    full = &smem.barriers->q_full[warp];
   }
-  __device__ __forceinline__ void init_barrier() const {}
+  __device__ __forceinline__ void init_barrier() const {
+    if (threadIdx.x % 32 == 0) {
+      ptx::mbarrier_init(full, 1);
+      ptx::fence_mbarrier_init();
+    }
+    __syncwarp();
+  }
   __device__ __forceinline__ void load(const Problem&, const WorkTile&) const {}
   __device__ __forceinline__ void wait() const {}
 
+  // Issues the TMA loads of a tile. Rows beyond the last query are zeros; their results are not
+  // stored.
+  __device__ __forceinline__ void stage(const WorkTile& tile) const {
+    const unsigned thread = ptx::opaque(threadIdx.x);
+    __syncwarp();  // all lanes have read the rows before
+    if (thread % 32 > 0) return;
+    ptx::mbarrier_arrive_expect_tx(full, kBytes);
+#pragma unroll
+    for (int box = 0; box < Sizes::kHeadDim / 64; ++box) {
+      ptx::cp_async_bulk_tensor_3d(staged + box * kBoxBytes, map, box * 64,
+                                   tile.first_query + (thread / 32 - 4) * 16, tile.head.q, full);
+    }
+  }
+
  protected:
-  __device__ __forceinline__ unsigned char* codes() const {
-    return all + slot * Sizes::kQSlotBytes;
-  }
-  // Waits for the codes, and returns the factor that undoes the scale of the warp's rows.
-  __device__ __forceinline__ float await() const {
-    ptx::mbarrier_try_wait_parity(&slots->full[slot], phase);
-    return slots->descale[slot][ptx::opaque(threadIdx.x) / 32 % 4];
-  }
-  // All products of the tile have read the codes.
-  __device__ __forceinline__ void pass_on() {
-    arrive_warp(&slots->empty[slot]);
-    slot += Sizes::kConsumers;
-    if (slot >= Sizes::kQSlots) slot -= Sizes::kQSlots, phase ^= 1;
+  // A lane's two rows as operand A. Returns the factor that undoes the scale.
+  __device__ __forceinline__ float convert(uint32_t (&words)[Sizes::kHeadDim / 32][4]) {
+    ptx::mbarrier_try_wait_parity(full, phase);
+    phase ^= 1;
+    constexpr int kFours = Sizes::kHeadDim / 8;  // of four columns: 16 columns in two rows each
+    const unsigned t = threadIdx.x % 4, row = threadIdx.x % 32 / 4;
+    uint2 elements[kFours];
+    Magnitude magnitude;
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) {
+      elements[i] = *reinterpret_cast<const uint2*>(
+          staged + i / 8 * kBoxBytes +
+          swizzled_offset<128>(row + i % 2 * 8, i / 2 % 4 * 2 + t / 2) + t % 2 * 8);
+      magnitude.add(elements[i].x, 2 * i), magnitude.add(elements[i].y, 2 * i + 1);
+    }
+    const Scale scale(magnitude.of_warp());
+    const uint32_t pair = scale.pair();
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) {
+      words[i / 4][i % 4] = convert_four(elements[i].x, elements[i].y, pair);
+    }
+    return scale.inverse();
   }
 };
 
-// Q (64, D) as operand A of S = Q·K^T, in registers or in shared memory.
+// Q (64, D) as operand A of S = Q·K^T, in registers.
 template <bool kInShared>
 struct Query;
 
 template <>
-struct Query<false> : QuerySlot {
+struct Query<false> : StagedQuery {
   uint32_t words[Sizes::kHeadDim / 32][4];
 
-  __device__ __forceinline__ float take() {
-    const float descale = await();
-    const unsigned thread = ptx::opaque(threadIdx.x);
-    const int row = thread / 32 % 4 * 16 + thread % 32 / 4;
-#pragma unroll
-    for (int i = 0; i < Sizes::kHeadDim / 8; ++i) {
-      const unsigned char* from =
-          codes() + swizzled_offset<Sizes::kRowBytes>(row + i % 2 * 8, i / 2);
-      words[i / 4][i % 4] = *reinterpret_cast<const uint32_t*>(from + thread % 4 * 4);
-    }
-    pass_on();
-    return descale;
-  }
-  __device__ __forceinline__ void release() const {}
+  __device__ __forceinline__ float convert() { return StagedQuery::convert(words); }
 
   // s += Q[:, 32i .. 32i+31] * K^T; the first product overwrites s.
   __device__ __forceinline__ void multiply(float (&s)[Sizes::kScores], int i, uint64_t k) const {
@@ -72,20 +95,7 @@ struct Query<false> : QuerySlot {
   }
 };
 
-template <>
-struct Query<true> : QuerySlot {
-  __device__ __forceinline__ float take() const { return await(); }
-  __device__ __forceinline__ void release() { pass_on(); }
-
-  template <int kColumns = Sizes::kBlockN>
-  __device__ __forceinline__ void multiply(float (&s)[kColumns / 2], int i, uint64_t k) const {
-    const uint64_t q = ptx::wgmma_descriptor_swizzled<Sizes::kRowBytes>(
-        ptx::descriptor_address(codes()) + 32 * i / 16);
-    ptx::wgmma_m64k32_e4m3<kColumns>(s, q, k, i > 0);
-  }
-};
-
-// The factors of a tile. That of Q comes with its codes.
+// The factors of a tile. That of Q is known when Q is converted.
 struct Descales {
   float q, k, v;
 

@@ -5,13 +5,24 @@
 #include "../../../common/ptx.cuh"
 #include "../../online_softmax.cuh"
 #include "../../output.cuh"
-#include "../columns.cuh"
 #include "../row_state.cuh"
 
 namespace stage7b {
 
 // How ATTUNE_OUTPUTS describes the row sums: of P rounded to E4M3.
 constexpr int kLseKind = 2;
+
+// Stores the columns of one row of a lane with USE_DIRECT_V: 16 adjacent ones of every 64.
+__device__ __forceinline__ void store_adjacent(const RowState& rows, int half, float scale,
+                                               uint16_t* to) {
+#pragma unroll
+  for (int i = 0; i < Sizes::kHeadDim / 32; ++i) {
+    const float* o = &rows.o[i / 2][i % 2 * 16 + 2 * half];
+    const auto pair = [&](int j) { return pack_output(o[4 * j] * scale, o[4 * j + 1] * scale); };
+    *reinterpret_cast<uint4*>(to + i / 2 * 64 + i % 2 * 8) =
+        make_uint4(pair(0), pair(1), pair(2), pair(3));
+  }
+}
 
 // Stores O / row_sum, and the log-sum-exp with USE_LSE. After a merge each consumer stores its half
 // of the columns, and the first one the log-sum-exp. A lane has columns 4t .. 4t+3 of every 16.
@@ -34,7 +45,7 @@ __device__ __forceinline__ void store_output(const Problem& p, const RowState& r
       }
     }
     if constexpr (knob::kDirectV) {
-      store_adjacent<knob::kBf16Out>(rows, half, scale, row + 12 * lane.t);
+      store_adjacent(rows, half, scale, row + 12 * lane.t);
     } else {
 #pragma unroll
       for (int i = 0; i < kColumns / 16; ++i) {
