@@ -10,5 +10,5 @@
 #define USE_Q_IN_SHARED 0
 #define USE_SKIP_MASKED 0
 #define PRODUCER_REGISTERS 56
-#define USE_LSE 0
-#define USE_BF16_OUT USE_BF16  // O has the type of Q
+#define USE_LSE 0       // an argument decides
+#define USE_BF16_OUT 0  // an argument decides

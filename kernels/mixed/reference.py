@@ -8,17 +8,19 @@ def softmax_scale(axes, d):
 
 
 def attend(s, v):
-    """Softmax over the scores, times V. A row without keys is 0."""
+    """Softmax over the scores, times V; and the log-sum-exp. A row without keys is 0."""
     row_max = s.max(axis=-1, initial=-np.inf, keepdims=True)
     empty = row_max == -np.inf
     p = np.exp(s - np.where(empty, 0, row_max))
-    return p / np.where(empty, 1, p.sum(axis=-1, keepdims=True)) @ v
+    row_sum = np.where(empty, 1, p.sum(axis=-1, keepdims=True))
+    lse = np.where(empty, -np.inf, row_max + np.log(row_sum))
+    return p / row_sum @ v, lse[..., 0]
 
 
 def load_q(axes, inputs):
-    """Q as (batch, kv_heads, group, queries, D). With an FP16 output its bits are FP16."""
+    """Q as (batch, kv_heads, group, queries, D)."""
     q = inputs["q"]
-    if "o" in inputs:
+    if axes["q_fp16"]:
         q = (q.view(np.uint32) >> 16).astype(np.uint16).view(np.float16)
     return q.astype(np.float64).reshape(axes["batch"], axes["kv_heads"], axes["group"], axes["queries"], -1)
 
@@ -37,5 +39,8 @@ def reference(axes, inputs):
     if axes["causal"]:
         last = np.arange(queries)[:, None] + axes["keys"] - queries
         s = np.where(np.arange(axes["keys"])[None, :] <= last, s, -np.inf)
-    o = attend(s, v).reshape(-1, queries, d)
-    return {"o" if "o" in inputs else "o_bf16": o}
+    o, lse = attend(s, v)
+    outputs = {"o_bf16" if axes["o_bf16"] else "o": o.reshape(-1, queries, d)}
+    if axes["lse"]:
+        outputs["lse"] = lse.reshape(-1, queries)
+    return outputs

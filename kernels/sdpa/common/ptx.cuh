@@ -162,12 +162,6 @@ __device__ __forceinline__ void mbarrier_wait_parity(uint64_t* barrier, uint32_t
       "@!done bra again; }\n" :: "r"(shared_address(barrier)), "r"(parity) : "memory");
 }
 
-// PTX ISA "griddepcontrol.wait": until the kernels before this one have ended, where the launch let
-// it begin early. Their writes are visible behind it.
-__device__ __forceinline__ void griddepcontrol_wait() {
-  asm volatile("griddepcontrol.wait;\n" ::: "memory");
-}
-
 // PTX ISA "ldmatrix.trans": four matrices of 8 rows of 16 bytes. Lane i gives the address of row
 // i % 8 of matrix i / 8. Lane 4g+t receives byte pair g of rows 2t and 2t+1.
 __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&d)[4], uint32_t row) {

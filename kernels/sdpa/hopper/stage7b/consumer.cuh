@@ -87,8 +87,9 @@ __device__ __forceinline__ void load_query(Q& q, const Problem& p, const TileSch
 
 // With Q in 16 bits: Q to E4M3. Returns the factor that undoes its scale.
 template <typename Q>
-__device__ __forceinline__ float convert_query(Q& q) {
-  if constexpr (knob::kHalves || knob::kMixed) return q.convert();
+__device__ __forceinline__ float convert_query(Q& q, [[maybe_unused]] const Problem& p) {
+  if constexpr (knob::kHalves) return q.convert();
+  if constexpr (knob::kMixed) return q.convert(p);
   return 1.0f;
 }
 
@@ -132,13 +133,13 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
     // Here, before O occupies all registers.
     if constexpr (knob::kQInShared) descales.load(p, tile.head);
     if constexpr (knob::kHalves) {
-      descales.q = convert_query(q), descales.k = 1.0f;
+      descales.q = convert_query(q, p), descales.k = 1.0f;
       TileIndex ahead = at;
       scheduler.next(p, ahead);
       load_query(q, p, scheduler, ahead);
     }
     if constexpr (knob::kMixed) {
-      descales.q = convert_query(q);
+      descales.q = convert_query(q, p);
       TileIndex ahead = at;
       scheduler.next(p, ahead);
       stage_query(q, p, scheduler, ahead);

@@ -1,13 +1,13 @@
 // Q in 16 bits by TMA, converted to E4M3 by the warp that multiplies it.
 #pragma once
 
-#include "../../../common/problem.cuh"
 #include "../../../common/ptx.cuh"
 #include "../../tma.cuh"
 #include "../../wgmma.cuh"
 #include "../halves/convert.cuh"
 #include "../row_state.cuh"
 #include "../shared_storage.cuh"
+#include "problem.cuh"
 
 namespace stage7b {
 
@@ -55,25 +55,44 @@ struct StagedQuery {
 
  protected:
   // A lane's two rows as operand A. Returns the factor that undoes the scale.
-  __device__ __forceinline__ float convert(uint32_t (&words)[Sizes::kHeadDim / 32][4]) {
+  __device__ __forceinline__ float convert(uint32_t (&words)[Sizes::kHeadDim / 32][4], bool bf16) {
     ptx::mbarrier_try_wait_parity(full, phase);
     phase ^= 1;
     constexpr int kFours = Sizes::kHeadDim / 8;  // of four columns: 16 columns in two rows each
     const unsigned t = threadIdx.x % 4, row = threadIdx.x % 32 / 4;
     uint2 elements[kFours];
-    Magnitude magnitude;
 #pragma unroll
     for (int i = 0; i < kFours; ++i) {
       elements[i] = *reinterpret_cast<const uint2*>(
           staged + i / 8 * kBoxBytes +
           swizzled_offset<128>(row + i % 2 * 8, i / 2 % 4 * 2 + t / 2) + t % 2 * 8);
+    }
+    const uint32_t of_lane = bf16 ? largest<true>(elements) : largest<false>(elements);
+    const uint32_t of_warp = __reduce_max_sync(0xFFFFFFFF, of_lane);
+    return bf16 ? convert_elements<true>(words, elements, of_warp)
+                : convert_elements<false>(words, elements, of_warp);
+  }
+
+ private:
+  template <bool kIsBf16, int kFours>
+  __device__ __forceinline__ static uint32_t largest(const uint2 (&elements)[kFours]) {
+    Magnitude<kIsBf16> magnitude;
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) {
       magnitude.add(elements[i].x, 2 * i), magnitude.add(elements[i].y, 2 * i + 1);
     }
-    const Scale scale(magnitude.of_warp());
+    return magnitude.of_lane();
+  }
+
+  template <bool kIsBf16, int kFours>
+  __device__ __forceinline__ static float convert_elements(
+      uint32_t (&words)[Sizes::kHeadDim / 32][4], const uint2 (&elements)[kFours],
+      uint32_t magnitude) {
+    const Scale<kIsBf16> scale(magnitude);
     const uint32_t pair = scale.pair();
 #pragma unroll
     for (int i = 0; i < kFours; ++i) {
-      words[i / 4][i % 4] = convert_four(elements[i].x, elements[i].y, pair);
+      words[i / 4][i % 4] = convert_four<kIsBf16>(elements[i].x, elements[i].y, pair);
     }
     return scale.inverse();
   }
@@ -87,7 +106,9 @@ template <>
 struct Query<false> : StagedQuery {
   uint32_t words[Sizes::kHeadDim / 32][4];
 
-  __device__ __forceinline__ float convert() { return StagedQuery::convert(words); }
+  __device__ __forceinline__ float convert(const Problem& p) {
+    return StagedQuery::convert(words, p.q_bf16);
+  }
 
   // s += Q[:, 32i .. 32i+31] * K^T; the first product overwrites s.
   __device__ __forceinline__ void multiply(float (&s)[Sizes::kScores], int i, uint64_t k) const {
