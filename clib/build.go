@@ -19,6 +19,7 @@ var companionKnobs = map[string][]string{
 	"decode":   {spec.HeadDimKnob, "BLOCKS_PER_SM"},
 	"prefill":  {spec.HeadDimKnob, "TILE_M"},
 	"fused":    {spec.HeadDimKnob, "TILE_M", "TILE_N"},
+	"mixed":    {spec.HeadDimKnob, "TILE_M", "TILE_N"},
 	"cast":     {"THREADS", "CHUNKS"},
 	"quantize": {"THREADS", "CHUNKS", "BLOCKS"},
 	"append":   {"THREADS"},
@@ -49,7 +50,7 @@ type Plan struct {
 // architecture that all its variants have, and the companions.
 func NewPlan(kernel *spec.Kernel, folder fs.FS, s *spec.Selection, outputs []int) (*Plan, error) {
 	p := &Plan{
-		Folders:  []fs.FS{folder, kernels.Decode(), kernels.Prefill(), kernels.Fused(), kernels.Cast(), kernels.Quantize(), kernels.Append()},
+		Folders:  []fs.FS{folder, kernels.Decode(), kernels.Prefill(), kernels.Fused(), kernels.Mixed(), kernels.Cast(), kernels.Quantize(), kernels.Append()},
 		library:  Library{Selection: s, Arch: s.Archs[len(s.Archs)-1]},
 		variants: make([][Outputs]string, len(s.Choices)),
 	}

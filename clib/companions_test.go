@@ -531,6 +531,84 @@ func TestFusedLaunch(t *testing.T) {
 	}
 }
 
+// mixedAxes is a shape of kernels/mixed with the scale that a probe sets: the types of Q and of O.
+const mixedAxes = "batch=3,kv_heads=2,group=2,queries=800,keys=700,blocks=132,causal=0,lse=0,q_fp16=%d,o_bf16=%d,q_max=1,k_max=1,v_max=1"
+
+// mixedLines are the lines of the probe for mixedAxes. K and V are in E4M3.
+func mixedLines(qFP16, oBF16 int) []string {
+	return []string{
+		"reset", "set batch 3", "set heads 4", "set kv_heads 2", "set queries 800", "set keys 700", "set head_dim 64", "set scale 0.1875",
+		"set dtype 1", setting("q_dtype", 3-qFP16), setting("out_dtype", 2+oBF16), "set descale_q 0",
+	}
+}
+
+// mixedJob is the lab's launch for mixedAxes. Maps of the library promote loads to 256 bytes, as those
+// of dense forms.
+func mixedJob(t *testing.T, l Library, qFP16, oBF16 int) device.Job {
+	t.Helper()
+	job := labJob(t, kernels.Mixed(), companionOf(t, l, "mixed"), spec.Axes(fmt.Sprintf(mixedAxes, qFP16, oBF16)))
+	for i := range job.Args {
+		if m := job.Args[i].TensorMap; m != nil {
+			m.L2Promotion = "256B"
+		}
+	}
+	return job
+}
+
+// With Q in BF16 or FP16 and K and V in E4M3 long problems take one launch of kernels/mixed. A cast of
+// K and V alone precedes it if these are in 16 bits too. What it does not have takes another form.
+func TestMixedLaunch(t *testing.T) {
+	t.Parallel()
+	c := shippedProbe(t)
+	l, err := shippedLibrary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, types := range [][2]int{{0, 1}, {1, 0}, {0, 0}, {1, 1}} {
+		places := maps.Clone(addressOf)
+		places[[]string{"o_bf16", "o"}[types[1]]] = 0
+		places["lse"] = 0
+		got := c.ask(t, slices.Concat([]string{"context 0"}, mixedLines(types[0], types[1]), []string{"form", "workspace", "call 0x77", "print"})...)
+		if want := declaredLaunch(mixedJob(t, l, types[0], types[1]), places); got[0] != "mixed " || got[1] != "0 " || got[2] != ok || got[len(got)-1] != want {
+			t.Errorf("got  %.100q\n     %s\nwant %s", got, got[len(got)-1], want)
+		}
+	}
+
+	half := slices.Concat([]string{"context 0"}, mixedLines(0, 1), []string{"set dtype 3", "set descale_k 0", "set descale_v 0", setting("workspace", workspaceAddress)}, rowStrides("k", 64, 2, 700, 1))
+	bytes := strings.Fields(c.ask(t, append(half, "workspace")...)[0])[0]
+	got := c.ask(t, append(half, "form", "set workspace_bytes "+bytes, "call 0x77", "print")...)
+	launches := slices.DeleteFunc(slices.Clone(got), func(line string) bool { return !strings.HasPrefix(line, "launch") })
+	if got[0] != "mixed " || len(launches) != 2 || !strings.Contains(launches[1], " dependent ") {
+		t.Fatalf("got %.100q", got)
+	}
+	z, form := parameters(t, launches[0]), parameters(t, launches[1])
+	if z[0] != 0 || z[3] != 0 || z[6] != 0 || z[22] != 0 || z[23] != 700 || z[15] != 2*64 {
+		t.Errorf("the cast reads Q, or not the rows of K: %#x", z)
+	}
+	if form[0] != addressOf["q"] || form[1] != z[4] || form[2] != z[5] || form[6] != z[7] || form[7] != z[8] {
+		t.Errorf("the form reads %#x, the cast writes %#x", form, z)
+	}
+	const codes = 3 * 2 * 700 * 64
+	if size, err := strconv.Atoi(bytes); err != nil || size < 65536+2*codes || size > 65536+2*codes+2048 {
+		t.Errorf("the workspace has %s bytes", bytes)
+	}
+
+	for _, change := range []string{"queries 2", "queries 600", "causal 1", "hadamard 1", "lse 0x100400000000", "sinks 0x100900000000", "window_left 9", "head_dim 128", "q_dtype 1", "o_stride 1"} {
+		lines := slices.Concat([]string{"context 0"}, mixedLines(0, 1), []string{"set workspace 0x100800000000"})
+		switch change {
+		case "q_dtype 1":
+			lines = append(lines, setting("descale_q", addressOf["descale_q"]), "set "+change)
+		case "o_stride 1":
+			lines = append(lines, rowStrides("o", 64, 4, 800, 1)...)
+		default:
+			lines = append(lines, "set "+change)
+		}
+		if got := c.ask(t, append(lines, "form")...); strings.HasPrefix(got[0], "mixed") || got[0] == " " {
+			t.Errorf("%s: the form is %q", change, got[0])
+		}
+	}
+}
+
 // A caller that knows its pointers saves the questions to the driver. NULL and wrong alignment are
 // found all the same.
 func TestTrustedPointers(t *testing.T) {

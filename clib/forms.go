@@ -35,7 +35,7 @@ type Library struct {
 }
 
 // Companion is an image of a declared kernel that a library has beside its selection, with the
-// launch that its kernel.toml declares. The kernel is decode, prefill, cast, quantize or append: the
+// launch that its kernel.toml declares. The kernel is one of companionKnobs: the
 // C sources know their parameters.
 type Companion struct {
 	Image                *toolchain.Image
@@ -95,9 +95,9 @@ func newTranslator() *translator {
 }
 
 // preferences are predicates of a selection that hold where another kernel should compute a problem
-// without options: attune_sdpa_prefers_decode and attune_sdpa_prefers_fused. A selection without them
-// leaves all problems to its own variants.
-var preferences = []string{"prefers_decode", "prefers_fused"}
+// without options: attune_sdpa_prefers_decode and so on. A selection without them leaves all problems
+// to its own variants.
+var preferences = []string{"prefers_decode", "prefers_fused", "prefers_mixed"}
 
 // function is a C function of a shape, and the predicates that its body uses.
 type function struct {

@@ -308,6 +308,49 @@ func TestFusedMatchesLabOnGPU(t *testing.T) {
 	}
 }
 
+// With Q in BF16 or FP16 and K and V in E4M3 long problems have the bits of kernels/mixed in the lab.
+func TestMixedMatchesLabOnGPU(t *testing.T) {
+	machine, c, l := onGPU(t)
+	for qFP16 := range 2 {
+		job := mixedJob(t, l, qFP16, 1-qFP16)
+		want := runJob(t, machine, job)[0]
+		inputs := map[string][]byte{}
+		for _, arg := range job.Args {
+			if slices.Contains([]string{"q", "k", "v", "descale_k", "descale_v"}, arg.Name) {
+				inputs[arg.Name] = arg.Input
+			}
+		}
+		call := gpuCall{lines: mixedLines(qFP16, 1-qFP16), inputs: inputs, outputs: map[string]int{"o": len(want)}}
+		if !slices.Equal(call.run(t, c)["o"], want) {
+			t.Errorf("q_fp16=%d: the output differs from the lab's", qFP16)
+		}
+	}
+}
+
+// A cast of K and V and kernels/mixed have the bits of both in the lab. The second launch may begin
+// before the end of the first: it must wait for the codes.
+func TestCastMixedMatchesLabOnGPU(t *testing.T) {
+	machine, c, l := onGPU(t)
+	quantise := labJob(t, kernels.Cast(), companionOf(t, l, "cast"), spec.Axes("batch=3,heads=1,kv_heads=2,q_rows=1,kv_rows=700,dim=64,bf16=1,bshd=0,span=3,pad=0,copies=1"))
+	quantised := runJob(t, machine, quantise)
+	attend := mixedJob(t, l, 0, 1)
+	inputs := map[string][]byte{"k": quantise.Args[1].Input, "v": quantise.Args[2].Input}
+	for i := range attend.Args {
+		switch arg := &attend.Args[i]; arg.Name {
+		case "q":
+			inputs["q"] = arg.Input
+		case "k", "v", "descale_k", "descale_v":
+			arg.Input = quantised[slices.Index([]string{"q", "k", "v", "descale_q", "descale_k", "descale_v"}, arg.Name)]
+		}
+	}
+	want := runJob(t, machine, attend)[0]
+	lines := append(mixedLines(0, 1), "set dtype 3", "set descale_k 0", "set descale_v 0")
+	call := gpuCall{lines: lines, inputs: inputs, outputs: map[string]int{"o": len(want)}}
+	if !slices.Equal(call.run(t, c)["o"], want) {
+		t.Error("the output differs from the lab's")
+	}
+}
+
 var companionFolders = map[string]fs.FS{"decode": kernels.Decode(), "prefill": kernels.Prefill(), "quantize": kernels.Quantize(), "append": kernels.Append()}
 
 func floatBytes(values []float32) []byte {

@@ -9,7 +9,7 @@ import (
 	"io/fs"
 )
 
-//go:embed sdpa decode prefill fused cast quantize append
+//go:embed sdpa decode prefill fused mixed cast quantize append
 var files embed.FS
 
 // SDPA returns the folder of the attention kernel.
@@ -24,6 +24,10 @@ func Prefill() fs.FS { return whole{folder("prefill"), folder("sdpa")} }
 
 // Fused returns the folder of the attention kernel for BF16 and FP16, with the headers of SDPA.
 func Fused() fs.FS { return whole{folder("fused"), folder("sdpa")} }
+
+// Mixed returns the folder of the attention kernel for Q in BF16 or FP16 with K and V in E4M3, with
+// the headers of SDPA.
+func Mixed() fs.FS { return whole{folder("mixed"), folder("sdpa")} }
 
 // Cast returns the folder of the quantiser of Q, K and V in one pass.
 func Cast() fs.FS { return folder("cast") }

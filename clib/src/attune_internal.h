@@ -217,7 +217,8 @@ ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_quantization(const quantiza
                                                                   const attune_sdpa_form_info *form,
                                                                   CUstream stream);
 
-/* An attention problem with E4M3 inputs whose arguments are checked. */
+/* An attention problem whose arguments are checked. Its inputs are in E4M3, but for fused and mixed
+ * forms. */
 typedef struct problem {
   attune_sdpa_params p;
   tensor q, k, v, o;
@@ -238,6 +239,10 @@ ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_encode_rows_map(const tensor *t, i
                                                               int32_t box_rows, encoded_map *into);
 
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_fused(const problem *x, context *c,
+                                                           const attune_sdpa_form_info *form,
+                                                           CUstream stream);
+
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_mixed(const problem *x, context *c,
                                                            const attune_sdpa_form_info *form,
                                                            CUstream stream);
 

@@ -226,25 +226,28 @@ static void quantise_tensor(tensor *t, int32_t head_dim) {
   t->contiguous = true;
 }
 
-/* The factors of a packed tensor are those of all its sequences. */
+/* The factors of a packed tensor are those of all its sequences. A mixed form, which the plan has
+ * already, takes q as it is. */
 static attune_sdpa_status plan_quantisation(call_plan *plan) {
   problem *x = &plan->x;
   const attune_sdpa_params *p = &x->p;
-  if (p->q_dtype == ATTUNE_SDPA_E4M3) return ATTUNE_SDPA_OK;
-  const bool kv = p->dtype != ATTUNE_SDPA_E4M3, packed = p->cu_queries != NULL;
+  const bool q = p->q_dtype != ATTUNE_SDPA_E4M3 && plan->form == NULL,
+             kv = p->dtype != ATTUNE_SDPA_E4M3, packed = p->cu_queries != NULL;
+  if (!q && !kv) return ATTUNE_SDPA_OK;
   plan->z = (quantization){.q = x->q,
                            .k = x->k,
                            .v = x->v,
                            .batch = packed ? 1 : p->batch,
-                           .heads = p->heads,
+                           .heads = q ? p->heads : 1,
                            .kv_heads = p->kv_heads,
-                           .q_rows = (int32_t)x->q.extents[2],
+                           .q_rows = q ? (int32_t)x->q.extents[2] : 0,
                            .kv_rows = kv ? (int32_t)x->k.extents[2] : 0,
                            .head_dim = p->head_dim,
                            .copies = packed ? p->batch : 1,
                            .bf16 = p->q_dtype == ATTUNE_SDPA_BF16,
                            .smooth = p->smooth_k != 0,
                            .hadamard = p->hadamard != 0};
+  if (!q) plan->z.q.address = NULL;
   if (!kv) plan->z.k.address = plan->z.v.address = NULL;
   plan->quantiser = attune_find_quantiser(&plan->z);
   if (plan->quantiser == NULL) {
@@ -253,7 +256,7 @@ static attune_sdpa_status plan_quantisation(call_plan *plan) {
                        "must be ATTUNE_SDPA_E4M3",
                        kv ? "dtype" : "q_dtype", (int)p->q_dtype);
   }
-  quantise_tensor(&x->q, p->head_dim);
+  if (q) quantise_tensor(&x->q, p->head_dim);
   if (kv) quantise_tensor(&x->k, p->head_dim), quantise_tensor(&x->v, p->head_dim);
   return attune_check_quantization(&plan->z, plan->quantiser);
 }
@@ -354,6 +357,20 @@ static const attune_sdpa_form_info *find_fused(const problem *x) {
   return attune_find_form(ATTUNE_KERNEL_FUSED, p->head_dim);
 }
 
+/* The mixed form for a problem with q in 16 bits, of which k and v alone are quantised; NULL if it
+ * has another form. What find_fused says of the log-sum-exp holds here too. */
+static const attune_sdpa_form_info *find_mixed(const problem *x) {
+  const attune_sdpa_params *p = &x->p;
+  const bool cast = p->dtype != ATTUNE_SDPA_E4M3, /* makes k and v contiguous */
+      contiguous = x->q.contiguous && x->o.contiguous &&
+                   (cast || (x->k.contiguous && x->v.contiguous)),
+             other = p->smooth_k != 0 || p->hadamard != 0 || p->lse != NULL || keys_are_many(p);
+  if (p->q_dtype == ATTUNE_SDPA_E4M3 || !contiguous || other || has_options(x)) return NULL;
+  const attune_sdpa_shape shape = shape_of(x);
+  if (attune_decode_rows_fit(p) || !attune_sdpa_prefers_mixed(&shape)) return NULL;
+  return attune_find_form(ATTUNE_KERNEL_MIXED, p->head_dim);
+}
+
 static attune_sdpa_status no_head_dim(int32_t head_dim) {
   char dims[128] = "";
   size_t used = 0;
@@ -385,9 +402,8 @@ static attune_sdpa_status no_output(const attune_sdpa_params *p) {
  *            workspace: without one the others compute what they can.
  *   dense    contiguous tensors without options: a form of the selection's table
  *   prefill  all other problems, and outputs that the dense forms were not exported with
- * find_fused has taken some problems in BF16 before. The rules of the preferences and the table are
- * generated: `attune export`
- * translates them from their source. */
+ * find_fused and find_mixed have taken some problems in BF16 or FP16 before. The rules of the
+ * preferences and the table are generated: `attune export` translates them from their source. */
 static attune_sdpa_status select_form(call_plan *plan, bool has_workspace) {
   const problem *x = &plan->x;
   const attune_sdpa_params *p = &x->p;
@@ -431,8 +447,10 @@ static void lay_out(call_plan *plan) {
     const size_t row = (size_t)z->batch * (size_t)z->head_dim,
                  factors = (size_t)p->batch * sizeof(float);
     end = QUANTIZE_OFFSET + attune_quantization_bytes(z, plan->quantiser);
-    plan->y_q = reserve(&end, row * (size_t)z->heads * (size_t)z->q_rows);
-    plan->descale_q = reserve(&end, factors * (size_t)z->heads);
+    if (z->q_rows > 0) {
+      plan->y_q = reserve(&end, row * (size_t)z->heads * (size_t)z->q_rows);
+      plan->descale_q = reserve(&end, factors * (size_t)z->heads);
+    }
     if (z->kv_rows > 0) {
       const size_t codes = row * (size_t)z->kv_heads * (size_t)z->kv_rows;
       plan->y_k = reserve(&end, codes);
@@ -455,8 +473,10 @@ static void place(call_plan *plan) {
   quantization *z = &plan->z;
   z->workspace = base + QUANTIZE_OFFSET;
   z->counters = base;
-  x->p.q = x->q.address = z->y_q = base + plan->y_q;
-  x->p.descale_q = z->descale_q = (float *)(void *)(base + plan->descale_q);
+  if (z->q_rows > 0) {
+    x->p.q = x->q.address = z->y_q = base + plan->y_q;
+    x->p.descale_q = z->descale_q = (float *)(void *)(base + plan->descale_q);
+  }
   if (z->kv_rows == 0) return;
   x->p.k = x->k.address = z->y_k = base + plan->y_k;
   x->p.v = x->v.address = z->y_v = base + plan->y_v;
@@ -474,8 +494,9 @@ static attune_sdpa_status make_plan(const attune_sdpa_params *params, bool has_w
   TRY(set_tensors(plan));
   set_masks(&plan->x);
   if ((plan->form = find_fused(&plan->x)) != NULL) return ATTUNE_SDPA_OK;
+  plan->form = find_mixed(&plan->x);
   TRY(plan_quantisation(plan));
-  TRY(select_form(plan, has_workspace));
+  if (plan->form == NULL) TRY(select_form(plan, has_workspace));
   lay_out(plan);
   return ATTUNE_SDPA_OK;
 }
@@ -616,6 +637,7 @@ attune_sdpa_status attune_sdpa_forward(const attune_sdpa_params *params,
   switch (plan.form->kernel) {
     case ATTUNE_KERNEL_DECODE: return attune_launch_decode(&plan.x, c, plan.form, stream);
     case ATTUNE_KERNEL_FUSED: return attune_launch_fused(&plan.x, c, plan.form, stream);
+    case ATTUNE_KERNEL_MIXED: return attune_launch_mixed(&plan.x, c, plan.form, stream);
     case ATTUNE_KERNEL_PREFILL: return attune_launch_prefill(&plan.x, c, plan.form, stream);
     default: return launch_dense(&plan.x, c, plan.form, stream);
   }

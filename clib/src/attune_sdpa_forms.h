@@ -25,6 +25,7 @@ typedef enum attune_sdpa_kernel {
   ATTUNE_KERNEL_DECODE,
   ATTUNE_KERNEL_PREFILL,
   ATTUNE_KERNEL_FUSED,
+  ATTUNE_KERNEL_MIXED,
   ATTUNE_KERNEL_CAST,
   ATTUNE_KERNEL_QUANTIZE,
   ATTUNE_KERNEL_APPEND
@@ -40,9 +41,9 @@ typedef struct attune_sdpa_form_info {
   int32_t cooperative;           /* blocks wait for each other */
   int32_t waits; /* for the launch before, where it first reads its inputs: griddepcontrol.wait */
 
-  /* Dense and prefill forms. */
+  /* Forms of many query rows. */
   int32_t query_rows; /* per block */
-  int32_t step_keys;  /* of a fused or prefill form */
+  int32_t step_keys;  /* of a fused, mixed or prefill form */
   int32_t cluster;    /* blocks of a cluster; 0 for none */
   int32_t has_lse;    /* the parameter lse follows o */
   int32_t map_count;
@@ -72,6 +73,9 @@ ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_decode(const attune_sdpa_shape *shap
 
 /* Whether the fused kernel should compute a problem in BF16 that it can compute. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_fused(const attune_sdpa_shape *shape);
+
+/* Whether the mixed kernel should compute a problem with q in 16 bits that it can compute. */
+ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_mixed(const attune_sdpa_shape *shape);
 
 ATTUNE_SDPA_PRIVATE extern const int attune_sdpa_arch_major, attune_sdpa_arch_minor;
 ATTUNE_SDPA_PRIVATE extern const char attune_sdpa_version_text[];

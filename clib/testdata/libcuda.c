@@ -185,7 +185,7 @@ int cuModuleUnload(module *m) {
 }
 
 int cuModuleGetFunction(module **function, module *m, const char *name) {
-  static const char *const entries[] = {"sdpa",  "decode", "prefill", "fused",
+  static const char *const entries[] = {"sdpa",  "decode", "prefill", "fused", "mixed",
                                         "cast", "quantize", "append"};
   BEGIN;
   for (size_t i = 0; i < sizeof entries / sizeof *entries; ++i) {

@@ -80,11 +80,21 @@ __device__ __forceinline__ void load_query(Q& q, const Problem& p, const TileSch
   if (scheduler.has(at)) q.load(p, scheduler.tile(p, at));
 }
 
-// With 16-bit inputs: Q to E4M3. Returns the factor that undoes its scale.
+// With Q in 16 bits: Q to E4M3. Returns the factor that undoes its scale.
 template <typename Q>
-__device__ __forceinline__ float convert_query(Q& q) {
+__device__ __forceinline__ float convert_query(Q& q, [[maybe_unused]] const Problem& p) {
   if constexpr (knob::kHalves) return q.convert();
+  if constexpr (knob::kMixed) return q.convert(p);
   return 1.0f;
+}
+
+// In kernels/mixed: issues the loads of Q of a tile, if there is one.
+template <typename Q>
+__device__ __forceinline__ void stage_query(const Q& q, const Problem& p,
+                                            const TileScheduler& scheduler, const TileIndex& at) {
+  if constexpr (knob::kMixed) {
+    if (scheduler.has(at)) q.stage(scheduler.tile(p, at));
+  }
 }
 
 __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStorage& smem,
@@ -97,9 +107,13 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
   KvPipeline kv(smem, k_state);
   Query<knob::kQInShared> q;
   if constexpr (kEarlyLoads) {
-    if constexpr (knob::kQInShared || knob::kHalves) {
+    if constexpr (knob::kQInShared || knob::kHalves || knob::kMixed) {
       q.attach(smem, consumer_index(), q_map);
       q.init_barrier();
+    }
+    if constexpr (knob::kMixed) {
+      stage_query(q, p, scheduler, at);
+      ptx::griddepcontrol_wait();  // the descale factors are from the kernel before
     }
     load_query(q, descales, p, scheduler, at);
     enter_consumer_role();
@@ -114,10 +128,16 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
     // Here, before O occupies all registers.
     if constexpr (knob::kQInShared) descales.load(p, tile.head);
     if constexpr (knob::kHalves) {
-      descales.q = convert_query(q), descales.k = 1.0f;
+      descales.q = convert_query(q, p), descales.k = 1.0f;
       TileIndex ahead = at;
       scheduler.next(p, ahead);
       load_query(q, p, scheduler, ahead);
+    }
+    if constexpr (knob::kMixed) {
+      descales.q = convert_query(q, p);
+      TileIndex ahead = at;
+      scheduler.next(p, ahead);
+      stage_query(q, p, scheduler, ahead);
     }
     const float scale_log2 = softmax_scale_log2(p, descales.q, descales.k);
     const UnmaskedKeys unmasked(p, tile, consumer);

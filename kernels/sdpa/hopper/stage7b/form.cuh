@@ -1,5 +1,5 @@
-// The form of the problem: plain tensors, those of kernels/prefill with options, or those of
-// kernels/fused in 16 bits. Each form has its work tiles and their order, the mask, the loads, and
+// The form of the problem: plain tensors, those of kernels/prefill with options, those of
+// kernels/fused in 16 bits, or those of kernels/mixed with Q in 16 bits. Each form has its work tiles and their order, the mask, the loads, and
 // the stores.
 #pragma once
 
@@ -13,6 +13,11 @@
 #include "halves/loads.cuh"
 #include "halves/output.cuh"
 #include "halves/problem.cuh"
+#include "plain/tiles.cuh"
+#elif STAGE7B_MIXED
+#include "mixed/problem.cuh"
+#include "mixed/output.cuh"
+#include "plain/loads.cuh"
 #include "plain/tiles.cuh"
 #else
 #include "plain/loads.cuh"

@@ -14,10 +14,16 @@
 #define STAGING_TILES 0
 #endif
 
+// Nor this: kernels/mixed/mixed.cu defines it.
+#ifndef STAGE7B_MIXED
+#define STAGE7B_MIXED 0
+#endif
+
 namespace knob {
 
 constexpr bool kOptions = STAGE7B_OPTIONS;               // form.cuh
 constexpr bool kHalves = STAGE7B_HALVES;                 // form.cuh
+constexpr bool kMixed = STAGE7B_MIXED;                   // query.cuh
 constexpr int kStagingTiles = STAGING_TILES;             // tiles of K or V in 16 bits
 constexpr int kKvStages = KV_STAGES;                     // K/V tiles in the pipeline
 constexpr bool kQInShared = USE_Q_IN_SHARED;             // Q in shared memory instead of registers

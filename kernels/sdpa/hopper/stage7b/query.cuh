@@ -10,6 +10,8 @@
 
 #if STAGE7B_HALVES
 #include "halves/query.cuh"
+#elif STAGE7B_MIXED
+#include "mixed/query.cuh"
 #else
 
 namespace stage7b {

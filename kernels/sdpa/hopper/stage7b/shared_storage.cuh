@@ -14,7 +14,7 @@ struct Barriers {
   uint64_t k_full[Sizes::kStages], k_empty[Sizes::kStages];
   uint64_t v_full[Sizes::kStages], v_empty[Sizes::kStages];
   uint64_t v_t_full[Sizes::kStages], v_t_empty[Sizes::kStages];
-  uint64_t q_full[Sizes::kConsumers];
+  uint64_t q_full[Sizes::kQBarriers];
 };
 static_assert(sizeof(Barriers) == Sizes::kBarrierBytes);
 

@@ -39,7 +39,7 @@ struct Sizes {
   static constexpr int kVBytes =
       knob::kDirectV || knob::kHalves ? 0 : kTileBytes;  // of V before the transpose
   static constexpr int kQBytes =
-      (2 * knob::kHalves + knob::kQInShared) * kBlockM * kHeadDim;  // 16 bits, and E4M3
+      (2 * (knob::kHalves || knob::kMixed) + knob::kQInShared) * kBlockM * kHeadDim;  // 16 bits, and E4M3
 
   // ---- K and V in 16 bits, before the conversion ----
   static constexpr int kStaging = knob::kStagingTiles;  // slots
@@ -60,7 +60,8 @@ struct Sizes {
   static constexpr int kMergeChunks = kHeadDim / 16 + 1;  // of 16 bytes per lane
   static constexpr int kMergeBytes = kSplitKeys ? 2 * kConsumers * kMergeChunks * 128 * 16 : 0;
 
-  static constexpr int kBarrierBytes = 8 * (6 * kStages + kConsumers);
+  static constexpr int kQBarriers = knob::kMixed ? 4 * kConsumers : kConsumers;
+  static constexpr int kBarrierBytes = 8 * (6 * kStages + kQBarriers);
 
   // ---- with options ----
   static constexpr int kRowKeys = knob::kOptions ? 4 * kConsumers : 0;  // of 16 bytes

@@ -40,9 +40,10 @@ __device__ __forceinline__ uint32_t mul_rn_x2(uint32_t a, uint32_t b) {
 
 namespace stage7b {
 
-constexpr bool kBf16 = knob::kBf16Out;  // Q, K and V have the type of O
+constexpr bool kBf16 = knob::kBf16Out;  // of kernels/fused: Q, K and V have the type of O
 
 // The largest magnitude of elements, as bits of their type. NaN does not count.
+template <bool kBf16 = stage7b::kBf16>
 struct Magnitude {
   static constexpr int kChains = 4;  // independent, for instruction parallelism
   uint32_t pairs[kChains] = {};
@@ -51,11 +52,14 @@ struct Magnitude {
   __device__ __forceinline__ void add(uint32_t elements, int i) {
     pairs[i % kChains] = larger(pairs[i % kChains], elements);
   }
-  // Over the 32 lanes of a warp. Magnitudes sort like their bits.
-  __device__ __forceinline__ uint32_t of_warp() const {
+  __device__ __forceinline__ uint32_t of_lane() const {
     const uint32_t pair = larger(larger(pairs[0], pairs[1]), larger(pairs[2], pairs[3]));
     const uint32_t low = pair & 0x7FFF, high = pair >> 16 & 0x7FFF;
-    return __reduce_max_sync(0xFFFFFFFF, max(low, high));
+    return max(low, high);
+  }
+  // Over the 32 lanes of a warp. Magnitudes sort like their bits.
+  __device__ __forceinline__ uint32_t of_warp() const {
+    return __reduce_max_sync(0xFFFFFFFF, of_lane());
   }
 
  private:
@@ -66,6 +70,7 @@ struct Magnitude {
 
 // A scale from 2^kMinExponent to 2^kMaxExponent. The bounds keep products of two scales, and their
 // inverses, finite and normal. FP16 must hold the scale itself.
+template <bool kBf16 = stage7b::kBf16>
 struct Scale {
   static constexpr int kMinExponent = kBf16 ? -60 : -8;
   static constexpr int kMaxExponent = kBf16 ? 60 : 15;
@@ -95,6 +100,7 @@ struct Scale {
 };
 
 // Two elements times the scale to two E4M3 codes, saturating; NaN stays NaN.
+template <bool kBf16 = stage7b::kBf16>
 __device__ __forceinline__ uint32_t convert_pair(uint32_t elements, uint32_t scale) {
   const uint32_t scaled = ptx::mul_rn_x2<kBf16>(elements, scale);
   if constexpr (kBf16) {
@@ -106,8 +112,9 @@ __device__ __forceinline__ uint32_t convert_pair(uint32_t elements, uint32_t sca
 }
 
 // Four elements to a word of codes.
+template <bool kBf16 = stage7b::kBf16>
 __device__ __forceinline__ uint32_t convert_four(uint32_t first, uint32_t second, uint32_t scale) {
-  return convert_pair(first, scale) | convert_pair(second, scale) << 16;
+  return convert_pair<kBf16>(first, scale) | convert_pair<kBf16>(second, scale) << 16;
 }
 
 }  // namespace stage7b
