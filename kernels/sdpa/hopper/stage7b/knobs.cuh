@@ -8,10 +8,11 @@
 #define STAGE7B_OPTIONS 0
 #endif
 
-// Not a knob either: kernels/fused/fused.cu defines it. STAGING_TILES is a knob of that kernel.
+// Not a knob either: kernels/fused/fused.cu defines it. That kernel has knobs of its own.
 #ifndef STAGE7B_HALVES
 #define STAGE7B_HALVES 0
 #define STAGING_TILES 0
+#define USE_PRODUCER 1
 #endif
 
 namespace knob {
@@ -19,6 +20,7 @@ namespace knob {
 constexpr bool kOptions = STAGE7B_OPTIONS;               // form.cuh
 constexpr bool kHalves = STAGE7B_HALVES;                 // form.cuh
 constexpr int kStagingTiles = STAGING_TILES;             // tiles of K or V in 16 bits
+constexpr bool kProducer = USE_PRODUCER;                 // a warpgroup for loads and conversion
 constexpr int kKvStages = KV_STAGES;                     // K/V tiles in the pipeline
 constexpr bool kQInShared = USE_Q_IN_SHARED;             // Q in shared memory instead of registers
 constexpr bool kOverlap = USE_OVERLAP;                   // P·V overlaps the next softmax step

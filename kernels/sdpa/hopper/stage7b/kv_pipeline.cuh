@@ -69,6 +69,14 @@ struct KvPipeline {
     if (!knob::kOverlap) k_state = v_state;
   }
 
+  // Releases a step that is not used.
+  __device__ __forceinline__ void skip_step() {
+    wait_k();
+    release_k(0.0f);
+    wait_v_t();
+    release_v_t();
+  }
+
   // With split keys: passes over a step of the other consumer.
   __device__ __forceinline__ void skip_other_consumer(int& n_block) {
     if (!Sizes::kSplitKeys || n_block < 0) return;

@@ -12,12 +12,15 @@ struct Sizes {
   static constexpr int kBlockN = knob::kTileN;     // keys of a step
   static constexpr int kStages = knob::kKvStages;  // K/V tiles in the pipeline
 
-  // ---- warpgroups: one producer, then the consumers with 64 query rows each ----
+  // ---- warpgroups: the producer if there is one, then the consumers with 64 query rows each ----
   // With split keys all consumers have the same 64 rows and alternate over the steps.
   static constexpr bool kSplitKeys = knob::kKeyGroups > 1;
   static constexpr int kConsumers = kSplitKeys ? knob::kKeyGroups : kBlockM / 64;
-  static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr int kBlocksPerSm = 1;  // the kernel is persistent
+  static constexpr int kFirstConsumer = knob::kProducer ? 128 : 0;  // its first thread
+  static constexpr int kThreads = kFirstConsumer + 128 * kConsumers;
+  // The kernel is persistent. Two small blocks without a producer overlap each other.
+  static constexpr int kBlocksPerSm =
+      !knob::kProducer && kBlockM <= 128 && kHeadDim == 64 && kBlockN <= 128 ? 2 : 1;
 
   // ---- registers per thread ----
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
@@ -38,8 +41,8 @@ struct Sizes {
   static constexpr int kTileBytes = kBlockN * kHeadDim;  // of K, or of V
   static constexpr int kVBytes =
       knob::kDirectV || knob::kHalves ? 0 : kTileBytes;  // of V before the transpose
-  static constexpr int kQBytes =
-      (2 * knob::kHalves + knob::kQInShared) * kBlockM * kHeadDim;  // 16 bits, and E4M3
+  static constexpr int kQBytes =  // 16 bits, and E4M3
+      (2 * (knob::kHalves && knob::kProducer) + knob::kQInShared) * kBlockM * kHeadDim;
 
   // ---- K and V in 16 bits, before the conversion ----
   static constexpr int kStaging = knob::kStagingTiles;  // slots

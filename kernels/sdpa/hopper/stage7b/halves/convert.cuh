@@ -69,16 +69,24 @@ struct Magnitude {
 struct Scale {
   static constexpr int kMinExponent = kBf16 ? -60 : -8;
   static constexpr int kMaxExponent = kBf16 ? 60 : 15;
+  // Of V where steps have scales of their own: O is multiplied by the ratio of two scales, and is up
+  // to 2^48 with 2^31 keys.
+  static constexpr int kMaxStepExponent = kBf16 ? 39 : 15;
   int exponent;
 
   // Of elements up to `magnitude`. Zeros take the largest scale, infinities the smallest.
-  __device__ __forceinline__ explicit Scale(uint32_t magnitude) {
+  __device__ __forceinline__ explicit Scale(uint32_t magnitude, int min_exponent = kMinExponent,
+                                            int max_exponent = kMaxExponent) {
     constexpr int kMantissaBits = kBf16 ? 7 : 10, kBias = kBf16 ? 127 : 15;
     // Above 1.75 times a power of two the carry gives the next one.
     const int above = (magnitude + (1 << (kMantissaBits - 2)) - 1) >> kMantissaBits;
-    exponent = min(max(8 + kBias - above, kMinExponent), kMaxExponent);
+    exponent = min(max(8 + kBias - above, min_exponent), max_exponent);
+  }
+  __device__ __forceinline__ static Scale of_step_v(uint32_t magnitude) {
+    return Scale(magnitude, max(kMinExponent, -kMaxStepExponent), kMaxStepExponent);
   }
 
+  __device__ __forceinline__ float value() const { return power(exponent); }
   __device__ __forceinline__ float inverse() const { return power(-exponent); }
   __device__ __forceinline__ float over(const Scale& other) const {
     return power(exponent - other.exponent);

@@ -1,0 +1,278 @@
+// The form of kernels/fused without a producer: the consumer warpgroups convert K and V.
+//
+// The pipeline has one stage for each consumer. In a round of steps every consumer first converts
+// one of them, number 4r + w of the block to stage w, and then multiplies all. All warps convert, and
+// while one consumer converts the others multiply. The next K and V of a consumer are loaded to
+// slots of its own meanwhile.
+#pragma once
+
+#include "../../../common/ptx.cuh"
+#include "../../tma.cuh"
+#include "../consumer.cuh"
+#include "../form.cuh"
+#include "../kernel.cuh"
+#include "../kv_pipeline.cuh"
+#include "../mainloop.cuh"
+#include "../schedule.cuh"
+#include "../shared_storage.cuh"
+#include "convert.cuh"
+#include "query.cuh"
+#include "tiles.cuh"
+
+namespace stage7b {
+
+// ---- Q ----
+
+// A lane's two rows of Q in 16 bits: four columns of each row at a time. There is no room for them
+// in shared memory.
+struct QueryElements {
+  static constexpr int kFours = Sizes::kHeadDim / 8;
+  uint2 fours[kFours];
+
+  // Where no load follows, the old elements would occupy registers.
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) fours[i] = make_uint2(0, 0);
+  }
+
+  // Rows beyond the last query read the last one; their results are not stored.
+  __device__ __forceinline__ void load(const Problem& p, const WorkTile& tile) {
+    const Lane lane;
+    const uint16_t* head = p.q_of(tile.head) + 4 * lane.t;
+    const int upper_row = min(tile.first_query + lane.row, p.queries - 1);
+    const int lower_row = min(tile.first_query + lane.row + 8, p.queries - 1);
+    const uint16_t* upper = head + p.q_strides.row * upper_row;
+    const uint16_t* lower = head + p.q_strides.row * lower_row;
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) {
+      fours[i] = ptx::ld_global_nc_8((i % 2 ? lower : upper) + i / 2 * 16);
+    }
+  }
+
+  // To operand A. Returns the factor that undoes the scale.
+  __device__ __forceinline__ float convert(uint32_t (&words)[Sizes::kHeadDim / 32][4]) const {
+    Magnitude magnitude;
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) {
+      magnitude.add(fours[i].x, 2 * i), magnitude.add(fours[i].y, 2 * i + 1);
+    }
+    const Scale scale(magnitude.of_warp());
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) {
+      words[i / 4][i % 4] = convert_four(fours[i].x, fours[i].y, scale.pair());
+    }
+    return scale.inverse();
+  }
+};
+
+// ---- K and V ----
+
+// The steps of one consumer: their loads and their conversion. Slot 0 has K and slot 1 V.
+struct LocalConversion {
+  // Whether the registers hold K and V of a step, which then share a barrier.
+  static constexpr bool kPaired =
+      8 * (KTile::kUnits + VTile::kUnits) + 56 <= Sizes::kProducerRegisters;
+  const Problem& p;
+  const TileScheduler& scheduler;
+  const SharedStorage& smem;
+  const TensorMap *k_map, *v_map;
+  int consumer;
+
+  __device__ __forceinline__ void init_barriers() const {
+    if (threadIdx.x % 128 > 0) return;
+    ptx::mbarrier_init(full(0), 1);
+    ptx::mbarrier_init(full(1), 1);
+    ptx::fence_mbarrier_init();
+  }
+
+  // Issues the loads of the step that follows n_block of a tile by some steps. A mark after the last
+  // step ends the conversions.
+  __device__ __forceinline__ void issue_loads(TileIndex at, int n_block, int steps) const {
+    if (ptx::opaque(threadIdx.x) % 128 > 0) return;
+    n_block -= steps;
+    WorkTile tile = scheduler.tile(p, at);
+    while (n_block < 0) {
+      scheduler.next(p, at);
+      if (!scheduler.has(at)) {
+        smem.staging->mark[2 * consumer] = Staging::kEnd;
+        ptx::mbarrier_arrive(full(0));
+        return;
+      }
+      tile = scheduler.tile(p, at);
+      n_block += num_n_blocks(tile);
+    }
+    smem.staging->mark[2 * consumer] = Staging::kNext;
+    KvSource source;
+    source.enter(p, tile);
+#pragma unroll
+    for (int slot = 0; slot < 2; ++slot) {
+      ptx::mbarrier_arrive_expect_tx(full(slot), Sizes::kStagedBytes);
+      source.issue_load(smem.staged + (2 * consumer + slot) * Sizes::kStagedBytes,
+                        slot ? v_map : k_map, p, n_block, full(slot));
+    }
+  }
+
+  // Waits for the first K, and delays each consumer behind the one before.
+  __device__ __forceinline__ void stagger_start() const {
+    ptx::mbarrier_try_wait_parity(full(0), 0);
+    const uint32_t start = ptx::clock();
+    while (ptx::clock() - start < static_cast<uint32_t>(consumer * knob::kStaggerCycles)) {}
+    __syncwarp();
+  }
+
+  // Converts the consumer's step of the round that begins with n_block of a tile, and issues the
+  // loads of its next. All barriers of a round have the same phase.
+  __device__ __forceinline__ void run(const TileIndex& at, int n_block, uint32_t phase) const {
+    ptx::mbarrier_try_wait_parity(full(0), phase);
+    if (smem.staging->mark[2 * consumer] == Staging::kEnd) return;
+    const KTile k_tile = {slot_address(0), converting_thread()};
+    const VTile v_tile = {slot_address(1), converting_thread()};
+    Converter<KTile> k;
+    Converter<VTile> v;
+    put_magnitude(0, k.magnitude(k_tile));
+    if constexpr (!kPaired) {
+      sync();
+      store_k(k, k_tile, phase);
+    }
+    ptx::mbarrier_try_wait_parity(full(1), phase);
+    put_magnitude(1, v.magnitude(v_tile));
+    sync();
+    if constexpr (kPaired) store_k(k, k_tile, phase);
+    store_v(v, v_tile, phase);
+    if constexpr (!Converter<KTile>::kHold || !Converter<VTile>::kHold) sync();
+    issue_loads(at, n_block, Sizes::kConsumers + consumer);
+    __syncwarp();
+  }
+
+ private:
+  __device__ __forceinline__ uint64_t* full(int slot) const {
+    return &smem.staging->full[2 * consumer + slot];
+  }
+  __device__ __forceinline__ uint32_t slot_address(int slot) const {
+    return ptx::shared_address(smem.staged) + (2 * consumer + slot) * Sizes::kStagedBytes;
+  }
+  __device__ __forceinline__ void sync() const { ptx::barrier_sync(1 + consumer, 128); }
+
+  // The warps of the consumer exchange their largest magnitudes. The buffer is written again in the
+  // next round, after all warps have arrived on the full barriers of this one.
+  __device__ __forceinline__ void put_magnitude(int is_v, uint32_t of_warp) const {
+    if (threadIdx.x % 32 > 0) return;
+    smem.staging->magnitude[consumer][is_v][threadIdx.x / 32 % 4] = of_warp;
+  }
+  __device__ __forceinline__ uint32_t magnitude(int is_v) const {
+    const uint4 all = *reinterpret_cast<const uint4*>(smem.staging->magnitude[consumer][is_v]);
+    return max(max(all.x, all.y), max(all.z, all.w));
+  }
+
+  __device__ __forceinline__ void store_k(Converter<KTile>& converter, const KTile& tile,
+                                          uint32_t phase) const {
+    const Scale scale(magnitude(0));
+    ptx::mbarrier_try_wait_parity(&smem.barriers->k_empty[consumer], phase ^ 1);
+    if (threadIdx.x % 128 == 0) smem.staging->k_descale[consumer] = scale.inverse();
+    converter.convert(tile, ptx::shared_address(smem.k) + consumer * Sizes::kTileBytes,
+                      scale.pair());
+    arrive_converted(&smem.barriers->k_full[consumer]);
+  }
+
+  __device__ __forceinline__ void store_v(Converter<VTile>& converter, const VTile& tile,
+                                          uint32_t phase) const {
+    const Scale scale = Scale::of_step_v(magnitude(1));
+    ptx::mbarrier_try_wait_parity(&smem.barriers->v_t_empty[consumer], phase ^ 1);
+    if (threadIdx.x % 128 == 0) {
+      smem.staging->v_factors[consumer] = make_float2(scale.value(), scale.inverse());
+    }
+    converter.convert(tile, ptx::shared_address(smem.v_t) + consumer * Sizes::kVtBytes,
+                      scale.pair());
+    arrive_converted(&smem.barriers->v_t_full[consumer]);
+  }
+
+  // Makes the codes visible to wgmma.
+  __device__ __forceinline__ static void arrive_converted(uint64_t* full) {
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(full);
+  }
+};
+
+// ---- consumer ----
+
+// One step: as mainloop_serial has it.
+template <typename Q>
+__device__ __forceinline__ void consume_step(RowState& rows, KvPipeline& kv, const Q& q,
+                                             const ConsumerTile& tile, int n_block) {
+  float s[Sizes::kScores];
+  Probabilities p;
+  issue_scores(s, q, kv.wait_k());
+  const float scale_log2 = kv.step_scale(tile.softmax_scale_log2);
+  ptx::wgmma_wait_group<0>();
+  mask_and_update_row_max(s, rows, rows.rescale, tile, n_block, scale_log2);
+  kv.release_k(rows.rescale[1]);
+  exponentiate(s, rows, scale_log2);
+  p.pack(s);
+  const uint32_t v_t = kv.wait_v_t();
+  rows.enter_scale(kv.v_factors());
+  multiply_pv(rows, p, v_t);
+  kv.release_v_t();
+}
+
+// All steps of a work tile, from the last keys to the first.
+template <typename Q>
+__device__ __forceinline__ void local_mainloop(RowState& rows, KvPipeline& kv, const Q& q,
+                                               const LocalConversion& conversion,
+                                               const TileIndex& at, const ConsumerTile& tile,
+                                               int n_blocks) {
+  const int key_end = key_end_of(tile.problem, tile.tile, tile.consumer);
+#pragma unroll 1
+  for (int n_block = n_blocks - 1; n_block >= 0; --n_block) {
+    if (kv.k_state.stage == 0) conversion.run(at, n_block, kv.k_state.phase);
+    if (knob::kSkipMasked && n_block * Sizes::kBlockN >= key_end) {
+      kv.skip_step();
+    } else {
+      consume_step(rows, kv, q, tile, n_block);
+    }
+  }
+}
+
+__device__ __forceinline__ void local_loop(const Problem& p, const SharedStorage& smem,
+                                           const TensorMap* k_map, const TensorMap* v_map) {
+  const TileScheduler scheduler(p);
+  TileIndex at = scheduler.first(p);
+  const int consumer = consumer_index();
+  const LocalConversion conversion = {p, scheduler, smem, k_map, v_map, consumer};
+  conversion.init_barriers();
+  conversion.issue_loads(at, num_n_blocks(scheduler.tile(p, at)) - 1, consumer);
+  QueryElements elements;
+  elements.load(p, scheduler.tile(p, at));
+  block_sync();
+  if (knob::kStaggerCycles > 0 && consumer > 0) conversion.stagger_start();
+
+  KvState k_state;
+  KvPipeline kv(smem, k_state);
+  Query<false> q;  // its words
+  do {
+    const WorkTile tile = scheduler.tile(p, at);
+    const float scale_log2 = softmax_scale_log2(p, elements.convert(q.words), 1.0f);
+    RowState rows;
+    rows.clear();
+    local_mainloop(rows, kv, q, conversion, at,
+                   {p, tile, scale_log2, consumer, UnmaskedKeys(p, tile, consumer)},
+                   num_n_blocks(tile));
+    // The next Q arrives while O is stored.
+    const WorkTile done = scheduler.tile(p, at.opaque());
+    scheduler.next(p, at);
+    elements.clear();
+    if (scheduler.has(at)) elements.load(p, scheduler.tile(p, at));
+    store_output(p, rows, done, rows.o_descale, 0);
+  } while (scheduler.has(at));
+}
+
+__device__ __forceinline__ void forward_local(const Problem& p, const TensorMap* k_map,
+                                              const TensorMap* v_map) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const SharedStorage smem(memory);
+  if (threadIdx.x == 32) init_barriers(*smem.barriers);
+  write_ones(smem);
+  local_loop(p, smem, k_map, v_map);
+}
+
+}  // namespace stage7b
