@@ -79,16 +79,14 @@ struct LocalConversion {
   int consumer;
 
   __device__ __forceinline__ void init_barriers() const {
-    if (threadIdx.x % 128 > 0) return;
     ptx::mbarrier_init(full(0), 1);
     ptx::mbarrier_init(full(1), 1);
     ptx::fence_mbarrier_init();
   }
 
-  // Issues the loads of the step that follows n_block of a tile by some steps. A mark after the last
-  // step ends the conversions.
+  // Issues the loads of the step that follows n_block of a tile by some steps. One thread. A mark
+  // after the last step ends the conversions.
   __device__ __forceinline__ void issue_loads(TileIndex at, int n_block, int steps) const {
-    if (ptx::opaque(threadIdx.x) % 128 > 0) return;
     n_block -= steps;
     WorkTile tile = scheduler.tile(p, at);
     while (n_block < 0) {
@@ -112,6 +110,16 @@ struct LocalConversion {
     }
   }
 
+  // Those of the next round, if the consumer had a step in this one, which begins with n_block. All
+  // warps have read the slots.
+  __device__ __forceinline__ void issue_next(const TileIndex& at, int n_block) const {
+    if (ptx::opaque(threadIdx.x) % 128 == 0 &&
+        smem.staging->mark[2 * consumer] != Staging::kEnd) {
+      issue_loads(at, n_block, Sizes::kConsumers + consumer);
+    }
+    __syncwarp();
+  }
+
   // Waits for the first K, and delays each consumer behind the one before.
   __device__ __forceinline__ void stagger_start() const {
     ptx::mbarrier_try_wait_parity(full(0), 0);
@@ -120,9 +128,8 @@ struct LocalConversion {
     __syncwarp();
   }
 
-  // Converts the consumer's step of the round that begins with n_block of a tile, and issues the
-  // loads of its next. All barriers of a round have the same phase.
-  __device__ __forceinline__ void run(const TileIndex& at, int n_block, uint32_t phase) const {
+  // Converts the consumer's step of a round. All barriers of a round have the same phase.
+  __device__ __forceinline__ void run(uint32_t phase) const {
     ptx::mbarrier_try_wait_parity(full(0), phase);
     if (smem.staging->mark[2 * consumer] == Staging::kEnd) return;
     const KTile k_tile = {slot_address(0), converting_thread()};
@@ -140,8 +147,6 @@ struct LocalConversion {
     if constexpr (kPaired) store_k(k, k_tile, phase);
     store_v(v, v_tile, phase);
     if constexpr (!Converter<KTile>::kHold || !Converter<VTile>::kHold) sync();
-    issue_loads(at, n_block, Sizes::kConsumers + consumer);
-    __syncwarp();
   }
 
  private:
@@ -196,10 +201,13 @@ struct LocalConversion {
 
 // ---- consumer ----
 
-// One step: as mainloop_serial has it.
+// One step: as mainloop_serial has it. In the first of a round the next loads of the consumer are
+// issued while P·V runs.
 template <typename Q>
 __device__ __forceinline__ void consume_step(RowState& rows, KvPipeline& kv, const Q& q,
-                                             const ConsumerTile& tile, int n_block) {
+                                             const LocalConversion& conversion,
+                                             const TileIndex& at, const ConsumerTile& tile,
+                                             int n_block) {
   float s[Sizes::kScores];
   Probabilities p;
   issue_scores(s, q, kv.wait_k());
@@ -211,7 +219,10 @@ __device__ __forceinline__ void consume_step(RowState& rows, KvPipeline& kv, con
   p.pack(s);
   const uint32_t v_t = kv.wait_v_t();
   rows.enter_scale(kv.v_factors());
-  multiply_pv(rows, p, v_t);
+  PvPart<0> part;
+  part.issue(p, v_t);
+  if (kv.v_state.stage == 0) conversion.issue_next(at, n_block);
+  accumulate_from(part, rows, p, v_t);
   kv.release_v_t();
 }
 
@@ -224,11 +235,12 @@ __device__ __forceinline__ void local_mainloop(RowState& rows, KvPipeline& kv, c
   const int key_end = key_end_of(tile.problem, tile.tile, tile.consumer);
 #pragma unroll 1
   for (int n_block = n_blocks - 1; n_block >= 0; --n_block) {
-    if (kv.k_state.stage == 0) conversion.run(at, n_block, kv.k_state.phase);
+    if (kv.k_state.stage == 0) conversion.run(kv.k_state.phase);
     if (knob::kSkipMasked && n_block * Sizes::kBlockN >= key_end) {
+      if (kv.v_state.stage == 0) conversion.issue_next(at, n_block);
       kv.skip_step();
     } else {
-      consume_step(rows, kv, q, tile, n_block);
+      consume_step(rows, kv, q, conversion, at, tile, n_block);
     }
   }
 }
@@ -239,8 +251,10 @@ __device__ __forceinline__ void local_loop(const Problem& p, const SharedStorage
   TileIndex at = scheduler.first(p);
   const int consumer = consumer_index();
   const LocalConversion conversion = {p, scheduler, smem, k_map, v_map, consumer};
-  conversion.init_barriers();
-  conversion.issue_loads(at, num_n_blocks(scheduler.tile(p, at)) - 1, consumer);
+  if (threadIdx.x % 128 == 0) {
+    conversion.init_barriers();
+    conversion.issue_loads(at, num_n_blocks(scheduler.tile(p, at)) - 1, consumer);
+  }
   QueryElements elements;
   elements.load(p, scheduler.tile(p, at));
   block_sync();
