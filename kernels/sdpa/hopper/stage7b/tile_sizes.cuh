@@ -15,12 +15,13 @@ struct Sizes {
   // ---- warpgroups: the producer if there is one, then the consumers with 64 query rows each ----
   // With split keys all consumers have the same 64 rows and alternate over the steps.
   static constexpr bool kSplitKeys = knob::kKeyGroups > 1;
-  static constexpr int kConsumers = kSplitKeys ? knob::kKeyGroups : kBlockM / 64;
+  static constexpr int kCluster = knob::kCluster;  // blocks that share the rows of a tile
+  static constexpr int kConsumers = kSplitKeys ? knob::kKeyGroups : kBlockM / 64 / kCluster;
   static constexpr int kFirstConsumer = knob::kProducer ? 128 : 0;  // its first thread
   static constexpr int kThreads = kFirstConsumer + 128 * kConsumers;
   // The kernel is persistent. Two small blocks without a producer overlap each other.
   static constexpr int kBlocksPerSm =
-      !knob::kProducer && kBlockM <= 128 && kHeadDim == 64 && kBlockN <= 128 ? 2 : 1;
+      !knob::kProducer && kConsumers <= 2 && kHeadDim == 64 && kBlockN <= 128 ? 2 : 1;
 
   // ---- registers per thread ----
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
@@ -42,13 +43,15 @@ struct Sizes {
   static constexpr int kVBytes =
       knob::kDirectV || knob::kHalves ? 0 : kTileBytes;  // of V before the transpose
   static constexpr int kQBytes =  // 16 bits, and E4M3
-      (2 * (knob::kHalves && knob::kProducer) + knob::kQInShared) * kBlockM * kHeadDim;
+      (2 * (knob::kHalves && (knob::kProducer || kCluster > 1)) + knob::kQInShared) *
+      (kBlockM / kCluster) * kHeadDim;
 
   // ---- K and V in 16 bits, before the conversion ----
   static constexpr int kStaging = knob::kStagingTiles;  // slots
   static constexpr int kStagedBytes = knob::kHalves ? 2 * kTileBytes : 0;
   static constexpr int kStagingBytes =
-      knob::kHalves ? (44 * kStages + 12 * kStaging + 15) / 16 * 16 : 0;
+      knob::kHalves ? (44 * kStages + 12 * kStaging + 15) / 16 * 16 + (kCluster > 1 ? 32 * kStages + 16 : 0)
+                    : 0;
 
   // ---- V^T in shared memory: D rows, then 8 rows of ones ----
   // Panels of at most 128 keys: a swizzled wgmma operand has rows of at most 128 bytes. With
