@@ -30,7 +30,6 @@ struct alignas(16) Staging {
   // In a cluster: of K the descale, and of V the scale and its inverse. A block copies them to the
   // other one.
   float4 factors[2][Sizes::kCluster > 1 ? Sizes::kStages : 0];
-  uint4 reciprocals[Sizes::kCluster > 1];  // of the TileScheduler; registers do not hold it
 };
 static_assert(!knob::kHalves || sizeof(Staging) == Sizes::kStagingBytes);
 

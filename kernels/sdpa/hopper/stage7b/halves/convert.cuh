@@ -82,6 +82,9 @@ struct Scale {
     const int above = (magnitude + (1 << (kMantissaBits - 2)) - 1) >> kMantissaBits;
     exponent = min(max(8 + kBias - above, min_exponent), max_exponent);
   }
+  // Of a power of two.
+  __device__ __forceinline__ explicit Scale(float value)
+      : exponent((__float_as_int(value) >> 23) - 127) {}
   __device__ __forceinline__ static Scale of_step_v(uint32_t magnitude) {
     return Scale(magnitude, max(kMinExponent, -kMaxStepExponent), kMaxStepExponent);
   }

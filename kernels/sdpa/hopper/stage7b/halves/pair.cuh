@@ -78,27 +78,12 @@ __device__ __forceinline__ void init_pair_barriers(Barriers& barriers) {
   ptx::fence_mbarrier_init();
 }
 
-// The TileScheduler, whose reciprocals are in shared memory: registers do not hold it.
-struct StoredScheduler {
-  const Problem& p;
-  Staging* staging;
-
-  __device__ __forceinline__ void store(const TileScheduler& scheduler) const {
-    *staging->reciprocals = make_uint4(scheduler.inner.reciprocal, scheduler.group.reciprocal, 0, 0);
-  }
-  __device__ __forceinline__ TileScheduler load() const {
-    uint32_t words[4];
-    ptx::ld_shared_16(words, ptx::shared_address(staging->reciprocals));
-    return TileScheduler(p, make_uint2(words[0], words[1]));
-  }
-};
-
 // ---- K and V ----
 
 // What a consumer converts: K or V of one step of each round. Its loads have a slot of their own.
 struct PairConversion {
   const Problem& p;
-  const StoredScheduler& stored;
+  const TileScheduler& scheduler;
   const SharedStorage& smem;
   const TensorMap *k_map, *v_map;
   int consumer;
@@ -106,7 +91,9 @@ struct PairConversion {
   __device__ __forceinline__ bool is_v() const { return consumer % 2; }
   __device__ __forceinline__ int stage() const { return consumer / 2 * 2 + cluster_rank(); }
 
-  __device__ __forceinline__ void init_barrier() const {
+  // One thread. The first guess of the scale suits a largest magnitude between 3.5 and 7.
+  __device__ __forceinline__ void init() const {
+    smem.staging->factors[is_v()][stage()].y = 64.0f;
     ptx::mbarrier_init(full(), 1);
     ptx::fence_mbarrier_init();
   }
@@ -114,11 +101,6 @@ struct PairConversion {
   // Issues the load of the step that follows n_block of a tile by some steps. One thread. A mark
   // after the last step ends the conversions.
   __device__ __forceinline__ void issue_load(TileIndex at, int n_block, int steps) const {
-    const TileScheduler scheduler = stored.load();
-    issue_load(scheduler, at, n_block, steps);
-  }
-  __device__ __forceinline__ void issue_load(const TileScheduler& scheduler, TileIndex at,
-                                             int n_block, int steps) const {
     n_block -= steps;
     WorkTile tile = scheduler.tile(p, at);
     while (n_block < 0) {
@@ -164,24 +146,32 @@ struct PairConversion {
   __device__ __forceinline__ uint64_t* full() const { return &smem.staging->full[consumer]; }
   __device__ __forceinline__ void sync() const { ptx::barrier_sync(1 + consumer, 128); }
 
+  // Converts with the scale of the round before, which is right as a rule. Otherwise it converts
+  // again. So no warp waits for the magnitudes of the others before it converts.
   template <typename Tile>
   __device__ __forceinline__ void convert(unsigned char* to, uint64_t* to_full, uint64_t* to_empty,
                                           uint32_t phase) const {
     constexpr bool kIsV = std::is_same_v<Tile, VTile>;
     const Tile tile = {ptx::shared_address(smem.staged) + consumer * Sizes::kStagedBytes,
                        converting_thread()};
-    Converter<Tile> converter;
-    put_magnitude(converter.magnitude(tile));
+    float4* factors = &smem.staging->factors[kIsV][stage()];
+    const float guess = factors->y;
+    ptx::mbarrier_try_wait_parity(to_empty, phase ^ 1);
+    put_magnitude(convert_tile(tile, ptx::shared_address(to), Scale(guess).pair()));
+    ptx::fence_proxy_async();
     sync();
     const uint32_t largest = magnitude();
     const Scale scale = kIsV ? Scale::of_step_v(largest) : Scale(largest);
-    ptx::mbarrier_try_wait_parity(to_empty, phase ^ 1);
-    float4* factors = &smem.staging->factors[kIsV][stage()];
-    if (threadIdx.x % 128 == 0) *factors = make_float4(scale.inverse(), scale.value(), 0.0f, 0.0f);
-    converter.convert(tile, ptx::shared_address(to), scale.pair());
-    ptx::fence_proxy_async();
-    sync();
-    if (threadIdx.x % 128 == 0) publish(to, factors, to_full);
+    if (scale.value() != guess) {
+      convert_tile(tile, ptx::shared_address(to), scale.pair());
+      ptx::fence_proxy_async();
+      sync();
+    }
+    if (threadIdx.x % 128 == 0) {
+      *factors = make_float4(scale.inverse(), scale.value(), 0.0f, 0.0f);
+      ptx::fence_proxy_async();
+      publish(to, factors, to_full);
+    }
     __syncwarp();
   }
 
@@ -247,25 +237,13 @@ struct PairPipeline : KvPipeline {
 // A consumer of the block, in all its tiles.
 struct PairConsumer {
   const Problem& p;
-  const StoredScheduler& stored;
+  const TileScheduler& scheduler;
   const PairConversion& conversion;
   PairPipeline& kv;
   const TensorMap* q_map;
 
-  // Issues loads for later: K or V of the next round in the first step of a round, and Q of the next
-  // tile in the first step of a tile. One thread, while the others wait for P·V.
-  __device__ __forceinline__ void issue_loads(const TileIndex& at, int n_block) const {
-    if (ptx::opaque(threadIdx.x) % 128 == 0) {
-      if (kv.v_state.stage == 0) conversion.issue_next(at, n_block);
-      load_next_query(at);
-    }
-    __syncwarp();
-  }
+  // Issues the load of Q of the next tile. All warps have read Q of this one.
   __device__ __forceinline__ void load_next_query(TileIndex at) const {
-    uint32_t& round = conversion.smem.staging->magnitude[conversion.consumer][1][0];
-    if (round != at.round) return;
-    round = at.round + 1;
-    const TileScheduler scheduler = stored.load();
     scheduler.next(p, at);
     if (scheduler.has(at)) query(at).load(p, scheduler.tile(p, at));
   }
@@ -291,10 +269,7 @@ struct PairConsumer {
     probabilities.pack(s);
     const uint32_t v_t = kv.wait_v_t();
     rows.enter_scale(kv.v_factors());
-    PvPart<0> part;
-    part.issue(probabilities, v_t);
-    issue_loads(at, n_block);
-    accumulate_from(part, rows, probabilities, v_t);
+    multiply_pv(rows, probabilities, v_t);
     kv.release_v_t();
   }
 
@@ -302,16 +277,15 @@ struct PairConsumer {
   __device__ __forceinline__ void mainloop(RowState& rows, const Query<false>& q,
                                            const TileIndex& at, const ConsumerTile& tile) const {
     int n_block = num_n_blocks(tile.tile) - 1;
-    if (n_block < 0) {
-      if (threadIdx.x % 128 == 0) load_next_query(at);
-      __syncwarp();
-    }
 #pragma unroll 1
     for (; n_block >= 0; --n_block) {
-      if (kv.k_state.stage == 0) conversion.run(kv.k_state.phase);
+      if (kv.k_state.stage == 0) {
+        conversion.run(kv.k_state.phase);
+        if (ptx::opaque(threadIdx.x) % 128 == 0) conversion.issue_next(at, n_block);
+        __syncwarp();
+      }
       // No row attends to keys 63 or more behind those that all rows attend to.
       if (knob::kSkipMasked && n_block * Sizes::kBlockN >= tile.unmasked.end + 63) {
-        issue_loads(at, n_block);
         kv.skip_step();
       } else {
         step(rows, q, at, tile, n_block);
@@ -323,41 +297,36 @@ struct PairConsumer {
 __device__ __forceinline__ void pair_loop(const Problem& p, const SharedStorage& smem,
                                           const TensorMap* q_map, const TensorMap* k_map,
                                           const TensorMap* v_map) {
-  const TileScheduler first(p);
-  TileIndex at = first.first(p);
+  const TileScheduler scheduler(p);
+  TileIndex at = scheduler.first(p);
   const int consumer = consumer_index();
-  const StoredScheduler stored = {p, smem.staging};
-  if (threadIdx.x == 0) stored.store(first);
-  const PairConversion conversion = {p, stored, smem, k_map, v_map, consumer};
+  const PairConversion conversion = {p, scheduler, smem, k_map, v_map, consumer};
   KvState k_state;
   PairPipeline kv(smem, k_state);
-  const PairConsumer tiles = {p, stored, conversion, kv, q_map};
+  const PairConsumer tiles = {p, scheduler, conversion, kv, q_map};
   if (threadIdx.x % 128 == 0) {
-    conversion.init_barrier();
-    conversion.issue_load(first, at, num_n_blocks(first.tile(p, at)) - 1, conversion.stage());
+    conversion.init();
+    conversion.issue_load(at, num_n_blocks(scheduler.tile(p, at)) - 1, conversion.stage());
     tiles.query(at).init_barrier();
-    tiles.query(at).load(p, first.tile(p, at));
-    smem.staging->magnitude[consumer][1][0] = 0;
+    tiles.query(at).load(p, scheduler.tile(p, at));
   }
   __syncwarp();
   block_sync();
   ptx::barrier_cluster_sync_relaxed();
   const int row_block = cluster_rank() * Sizes::kConsumers + consumer;
-  bool more;
   do {
-    const WorkTile tile = stored.load().tile(p, at);
+    const WorkTile tile = scheduler.tile(p, at);
     Query<false> q = tiles.query(at);
     const float scale_log2 = softmax_scale_log2(p, q.convert(), 1.0f);
+    tiles.load_next_query(at);
     RowState rows;
     rows.clear();
     tiles.mainloop(rows, q, at,
                    {p, tile, scale_log2, row_block, UnmaskedKeys(p, tile, row_block)});
-    const TileScheduler scheduler = stored.load();
-    const WorkTile done = scheduler.tile(p, at);
+    const WorkTile done = scheduler.tile(p, at.opaque());
     scheduler.next(p, at);
-    more = scheduler.has(at);
     store_output(p, rows, done, rows.o_descale, 0);
-  } while (more);
+  } while (scheduler.has(at));
   // The other block may still signal this one.
   __syncwarp();
   ptx::barrier_cluster_sync();

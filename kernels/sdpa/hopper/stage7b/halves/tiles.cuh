@@ -57,6 +57,27 @@ struct Converter {
   }
 };
 
+// Converts a tile in one pass. Returns the largest magnitude of the warp's part.
+template <typename Tile>
+__device__ __forceinline__ uint32_t convert_tile(const Tile& tile, uint32_t to, uint32_t scale) {
+  Magnitude magnitude;
+  uint32_t units[Tile::kUnits][8];
+#pragma unroll
+  for (int i = 0; i < Tile::kUnits; ++i) tile.read(units[i], i);
+#pragma unroll
+  for (int i = 0; i < Tile::kUnits; ++i) {
+    uint32_t codes[4];
+#pragma unroll
+    for (int word = 0; word < 8; ++word) magnitude.add(units[i][word], word);
+#pragma unroll
+    for (int word = 0; word < 4; ++word) {
+      codes[word] = convert_four(units[i][2 * word], units[i][2 * word + 1], scale);
+    }
+    tile.write(to, i, codes);
+  }
+  return magnitude.of_warp();
+}
+
 // The thread in its warpgroup. Few registers hold no addresses from tile to tile, so that these are
 // computed again.
 __device__ __forceinline__ unsigned converting_thread() {

@@ -32,12 +32,6 @@ struct TileScheduler {
                p.keys >= p.queries),
         inner(paired ? tiles_per_head(p) / 2 : p.causal ? p.heads : tiles_per_head(p)),
         group(p.group) {}
-  // With the reciprocals of an earlier one, where tiles are not paired.
-  __device__ __forceinline__ TileScheduler(const Problem& p, uint2 reciprocals)
-      : tiles(tiles_per_head(p) * p.heads),
-        paired(false),
-        inner(p.causal ? p.heads : tiles_per_head(p), reciprocals.x),
-        group(p.group, reciprocals.y) {}
 
   __device__ __forceinline__ TileIndex first(const Problem&) const { return TileIndex(paired); }
   __device__ __forceinline__ void next(const Problem&, TileIndex& at) const { at.next(paired); }
