@@ -57,6 +57,16 @@ struct KvPipeline {
   // With 16-bit inputs: the factors of RowState::change_scale for this step.
   __device__ __forceinline__ float2 v_factors() const { return staging->v_factors[v_state.stage]; }
 
+  // The same where every step has scales of its own: that of the scores, and the arguments of
+  // RowState::enter_scale.
+  __device__ __forceinline__ float own_step_scale(float softmax_scale_log2) const {
+    return fmaxf(softmax_scale_log2 * staging->factors[0][k_state.stage].x, 1e-37f);
+  }
+  __device__ __forceinline__ float2 own_v_factors() const {
+    const float4 factors = staging->factors[1][v_state.stage];
+    return make_float2(factors.y, factors.x);
+  }
+
   // Waits for V^T and returns its descriptor address.
   __device__ __forceinline__ uint32_t wait_v_t() const {
     ptx::mbarrier_try_wait_parity(&barriers->v_t_full[v_state.stage], v_state.phase);

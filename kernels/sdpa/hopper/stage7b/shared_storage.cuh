@@ -27,9 +27,9 @@ struct alignas(16) Staging {
   float2 v_factors[Sizes::kStages];          // RowState::change_scale
   float k_descale[Sizes::kStages];           // undoes the scale of K
   int mark[kSlots];
-  // In a cluster: of K the descale, and of V the scale and its inverse. A block copies them to the
-  // other one.
-  float4 factors[2][Sizes::kCluster > 1 ? Sizes::kStages : 0];
+  // Without a producer: of K and of V the inverse of the scale, and the scale. In a cluster a block
+  // copies them to the other one.
+  float4 factors[2][knob::kProducer ? 0 : Sizes::kStages];
 };
 static_assert(!knob::kHalves || sizeof(Staging) == Sizes::kStagingBytes);
 

@@ -50,7 +50,7 @@ struct Sizes {
   static constexpr int kStaging = knob::kStagingTiles;  // slots
   static constexpr int kStagedBytes = knob::kHalves ? 2 * kTileBytes : 0;
   static constexpr int kStagingBytes =
-      knob::kHalves ? (44 * kStages + 12 * kStaging + 15) / 16 * 16 + (kCluster > 1 ? 32 * kStages : 0)
+      knob::kHalves ? (44 * kStages + 12 * kStaging + 15) / 16 * 16 + (knob::kProducer ? 0 : 32 * kStages)
                     : 0;
 
   // ---- V^T in shared memory: D rows, then 8 rows of ones ----

@@ -69,16 +69,15 @@ struct QueryElements {
 
 // The steps of one consumer: their loads and their conversion. Slot 0 has K and slot 1 V.
 struct LocalConversion {
-  // Whether the registers hold K and V of a step, which then share a barrier.
-  static constexpr bool kPaired =
-      8 * (KTile::kUnits + VTile::kUnits) + 56 <= Sizes::kProducerRegisters;
   const Problem& p;
   const TileScheduler& scheduler;
   const SharedStorage& smem;
   const TensorMap *k_map, *v_map;
   int consumer;
 
-  __device__ __forceinline__ void init_barriers() const {
+  // One thread. The first guess of the scales suits a largest magnitude between 3.5 and 7.
+  __device__ __forceinline__ void init() const {
+    smem.staging->factors[0][consumer].y = smem.staging->factors[1][consumer].y = 64.0f;
     ptx::mbarrier_init(full(0), 1);
     ptx::mbarrier_init(full(1), 1);
     ptx::fence_mbarrier_init();
@@ -129,24 +128,40 @@ struct LocalConversion {
   }
 
   // Converts the consumer's step of a round. All barriers of a round have the same phase.
+  //
+  // It converts with the scales of the round before, which are right as a rule. Otherwise it
+  // converts again. So no warp waits for the magnitudes of the others before it converts.
   __device__ __forceinline__ void run(uint32_t phase) const {
+    Staging& staging = *smem.staging;
     ptx::mbarrier_try_wait_parity(full(0), phase);
-    if (smem.staging->mark[2 * consumer] == Staging::kEnd) return;
+    if (staging.mark[2 * consumer] == Staging::kEnd) return;
     const KTile k_tile = {slot_address(0), converting_thread()};
     const VTile v_tile = {slot_address(1), converting_thread()};
-    Converter<KTile> k;
-    Converter<VTile> v;
-    put_magnitude(0, k.magnitude(k_tile));
-    if constexpr (!kPaired) {
-      sync();
-      store_k(k, k_tile, phase);
-    }
+    const uint32_t k = ptx::shared_address(smem.k) + consumer * Sizes::kTileBytes;
+    const uint32_t v_t = ptx::shared_address(smem.v_t) + consumer * Sizes::kVtBytes;
+    const float k_guess = staging.factors[0][consumer].y, v_guess = staging.factors[1][consumer].y;
+    ptx::mbarrier_try_wait_parity(&smem.barriers->k_empty[consumer], phase ^ 1);
+    put_magnitude(0, convert_tile(k_tile, k, Scale(k_guess).pair()));
     ptx::mbarrier_try_wait_parity(full(1), phase);
-    put_magnitude(1, v.magnitude(v_tile));
+    ptx::mbarrier_try_wait_parity(&smem.barriers->v_t_empty[consumer], phase ^ 1);
+    put_magnitude(1, convert_tile(v_tile, v_t, Scale(v_guess).pair()));
     sync();
-    if constexpr (kPaired) store_k(k, k_tile, phase);
-    store_v(v, v_tile, phase);
-    if constexpr (!Converter<KTile>::kHold || !Converter<VTile>::kHold) sync();
+    const Scale k_scale(magnitude(0)), v_scale = Scale::of_step_v(magnitude(1));
+    if (k_scale.value() != k_guess || v_scale.value() != v_guess) {
+      convert_tile(k_tile, k, k_scale.pair());
+      convert_tile(v_tile, v_t, v_scale.pair());
+      sync();  // all warps have read the slots
+    }
+    if (threadIdx.x % 128 == 0) {
+      staging.factors[0][consumer] = make_float4(k_scale.inverse(), k_scale.value(), 0.0f, 0.0f);
+      staging.factors[1][consumer] = make_float4(v_scale.inverse(), v_scale.value(), 0.0f, 0.0f);
+    }
+    ptx::fence_proxy_async();  // makes the codes visible to wgmma
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+      ptx::mbarrier_arrive(&smem.barriers->k_full[consumer]);
+      ptx::mbarrier_arrive(&smem.barriers->v_t_full[consumer]);
+    }
   }
 
  private:
@@ -168,61 +183,26 @@ struct LocalConversion {
     const uint4 all = *reinterpret_cast<const uint4*>(smem.staging->magnitude[consumer][is_v]);
     return max(max(all.x, all.y), max(all.z, all.w));
   }
-
-  __device__ __forceinline__ void store_k(Converter<KTile>& converter, const KTile& tile,
-                                          uint32_t phase) const {
-    const Scale scale(magnitude(0));
-    ptx::mbarrier_try_wait_parity(&smem.barriers->k_empty[consumer], phase ^ 1);
-    if (threadIdx.x % 128 == 0) smem.staging->k_descale[consumer] = scale.inverse();
-    converter.convert(tile, ptx::shared_address(smem.k) + consumer * Sizes::kTileBytes,
-                      scale.pair());
-    arrive_converted(&smem.barriers->k_full[consumer]);
-  }
-
-  __device__ __forceinline__ void store_v(Converter<VTile>& converter, const VTile& tile,
-                                          uint32_t phase) const {
-    const Scale scale = Scale::of_step_v(magnitude(1));
-    ptx::mbarrier_try_wait_parity(&smem.barriers->v_t_empty[consumer], phase ^ 1);
-    if (threadIdx.x % 128 == 0) {
-      smem.staging->v_factors[consumer] = make_float2(scale.value(), scale.inverse());
-    }
-    converter.convert(tile, ptx::shared_address(smem.v_t) + consumer * Sizes::kVtBytes,
-                      scale.pair());
-    arrive_converted(&smem.barriers->v_t_full[consumer]);
-  }
-
-  // Makes the codes visible to wgmma.
-  __device__ __forceinline__ static void arrive_converted(uint64_t* full) {
-    ptx::fence_proxy_async();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(full);
-  }
 };
 
 // ---- consumer ----
 
-// One step: as mainloop_serial has it. In the first of a round the next loads of the consumer are
-// issued while P·V runs.
+// One step: as mainloop_serial has it.
 template <typename Q>
 __device__ __forceinline__ void consume_step(RowState& rows, KvPipeline& kv, const Q& q,
-                                             const LocalConversion& conversion,
-                                             const TileIndex& at, const ConsumerTile& tile,
-                                             int n_block) {
+                                             const ConsumerTile& tile, int n_block) {
   float s[Sizes::kScores];
   Probabilities p;
   issue_scores(s, q, kv.wait_k());
-  const float scale_log2 = kv.step_scale(tile.softmax_scale_log2);
+  const float scale_log2 = kv.own_step_scale(tile.softmax_scale_log2);
   ptx::wgmma_wait_group<0>();
   mask_and_update_row_max(s, rows, rows.rescale, tile, n_block, scale_log2);
   kv.release_k(rows.rescale[1]);
   exponentiate(s, rows, scale_log2);
   p.pack(s);
   const uint32_t v_t = kv.wait_v_t();
-  rows.enter_scale(kv.v_factors());
-  PvPart<0> part;
-  part.issue(p, v_t);
-  if (kv.v_state.stage == 0) conversion.issue_next(at, n_block);
-  accumulate_from(part, rows, p, v_t);
+  rows.enter_scale(kv.own_v_factors());
+  multiply_pv(rows, p, v_t);
   kv.release_v_t();
 }
 
@@ -235,12 +215,14 @@ __device__ __forceinline__ void local_mainloop(RowState& rows, KvPipeline& kv, c
   const int key_end = key_end_of(tile.problem, tile.tile, tile.consumer);
 #pragma unroll 1
   for (int n_block = n_blocks - 1; n_block >= 0; --n_block) {
-    if (kv.k_state.stage == 0) conversion.run(kv.k_state.phase);
+    if (kv.k_state.stage == 0) {
+      conversion.run(kv.k_state.phase);
+      conversion.issue_next(at, n_block);
+    }
     if (knob::kSkipMasked && n_block * Sizes::kBlockN >= key_end) {
-      if (kv.v_state.stage == 0) conversion.issue_next(at, n_block);
       kv.skip_step();
     } else {
-      consume_step(rows, kv, q, conversion, at, tile, n_block);
+      consume_step(rows, kv, q, tile, n_block);
     }
   }
 }
@@ -252,7 +234,7 @@ __device__ __forceinline__ void local_loop(const Problem& p, const SharedStorage
   const int consumer = consumer_index();
   const LocalConversion conversion = {p, scheduler, smem, k_map, v_map, consumer};
   if (threadIdx.x % 128 == 0) {
-    conversion.init_barriers();
+    conversion.init();
     conversion.issue_loads(at, num_n_blocks(scheduler.tile(p, at)) - 1, consumer);
   }
   QueryElements elements;

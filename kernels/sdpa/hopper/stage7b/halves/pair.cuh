@@ -214,13 +214,6 @@ struct PairPipeline : KvPipeline {
     wait_v_t();
     release_v_t();
   }
-  __device__ __forceinline__ float step_scale(float softmax_scale_log2) const {
-    return fmaxf(softmax_scale_log2 * staging->factors[0][k_state.stage].x, 1e-37f);
-  }
-  __device__ __forceinline__ float2 v_factors() const {
-    const float4 factors = staging->factors[1][v_state.stage];
-    return make_float2(factors.y, factors.x);
-  }
 
  private:
   // As arrive_warp.
@@ -261,14 +254,14 @@ struct PairConsumer {
     float s[Sizes::kScores];
     Probabilities probabilities;
     issue_scores(s, q, kv.wait_k());
-    const float scale_log2 = kv.step_scale(tile.softmax_scale_log2);
+    const float scale_log2 = kv.own_step_scale(tile.softmax_scale_log2);
     ptx::wgmma_wait_group<0>();
     mask_and_update_row_max(s, rows, rows.rescale, tile, n_block, scale_log2);
     kv.release_k(rows.rescale[1]);
     exponentiate(s, rows, scale_log2);
     probabilities.pack(s);
     const uint32_t v_t = kv.wait_v_t();
-    rows.enter_scale(kv.v_factors());
+    rows.enter_scale(kv.own_v_factors());
     multiply_pv(rows, probabilities, v_t);
     kv.release_v_t();
   }
@@ -305,10 +298,10 @@ __device__ __forceinline__ void pair_loop(const Problem& p, const SharedStorage&
   PairPipeline kv(smem, k_state);
   const PairConsumer tiles = {p, scheduler, conversion, kv, q_map};
   if (threadIdx.x % 128 == 0) {
-    conversion.init();
-    conversion.issue_load(at, num_n_blocks(scheduler.tile(p, at)) - 1, conversion.stage());
     tiles.query(at).init_barrier();
     tiles.query(at).load(p, scheduler.tile(p, at));
+    conversion.init();
+    conversion.issue_load(at, num_n_blocks(scheduler.tile(p, at)) - 1, conversion.stage());
   }
   __syncwarp();
   block_sync();
@@ -336,6 +329,10 @@ __device__ __forceinline__ void forward_pair(const Problem& p, const TensorMap* 
                                              const TensorMap* k_map, const TensorMap* v_map) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const SharedStorage smem(memory);
+  if (threadIdx.x % 128 == 0) {
+    ptx::prefetch_tensormap(q_map);
+    ptx::prefetch_tensormap(threadIdx.x % 256 ? v_map : k_map);
+  }
   if (threadIdx.x == 32) init_pair_barriers(*smem.barriers);
   write_ones(smem);
   ptx::fence_proxy_async();  // no conversion of this block orders those of the other's stages
